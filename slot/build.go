@@ -1,0 +1,297 @@
+package slot
+
+import (
+	"slices"
+	"time"
+)
+
+// Begin takes in all queued Syncs and claims. It returns what can be answered
+// at once from the confirmed record, and the next write if there is anything
+// to write or force is set. While a write is in flight it does nothing.
+func (p *Pool) Begin(clk time.Duration, force bool) (now []Reply, write *Record) {
+	if !p.serving || p.wr != nil {
+		return nil, nil
+	}
+	if p.rec.Up != nil && clk >= p.up.until && p.par.fault&(faultNoClip|faultColdTells) == 0 {
+		p.queue = nil // own loan over or unknown: no time, no term, no answer
+		if len(p.up.heard) == 0 {
+			return nil, nil
+		}
+	}
+	var build []*Sync
+	for _, x := range p.queue {
+		if reply, again, drop := p.sort(clk, x); again {
+			now = append(now, reply)
+		} else if !drop {
+			build = append(build, x)
+		}
+	}
+	p.queue = nil
+	fresh := len(build) > 0 || len(p.claims) > 0 || len(p.up.heard) > 0 || p.limits != nil
+	for _, h := range p.held {
+		if clk >= h.until {
+			now = append(now, Reply{h.x, p.answer(clk, h.x)})
+		} else {
+			build = append(build, h.x)
+			force = force || p.rec.Free() > p.calls
+		}
+	}
+	if !fresh && !force {
+		p.held = slices.DeleteFunc(p.held, func(h pending) bool { return clk >= h.until })
+		return now, nil
+	}
+	held := p.held
+	p.held = nil
+	p.build(clk, build, held)
+	return now, p.wr
+}
+
+// sort decides what a Sync is: answered at once, dropped, or part of the next
+// write.
+func (p *Pool) sort(clk time.Duration, x *Sync) (r Reply, again, drop bool) {
+	if x.Seen.Newer(p.rec.Name) {
+		p.rolled = true
+		return r, false, true
+	}
+	l := p.rec.loan(x.Loan)
+	switch {
+	case l == nil && x.Granted == 0:
+		return r, false, false
+	case l == nil || l.Dead || x.Granted > l.Granted:
+		// Written off, or a line that a late repeat of a loan's first Sync has
+		// made again: it never granted what the borrower holds.
+		return Reply{x, p.over(x)}, true, false
+	case p.par.fault&faultDeltas != 0:
+		return r, false, false
+	case x.Seq.Before(l.Seq):
+		return r, false, true
+	case x.Seq == l.Seq:
+		if slices.ContainsFunc(p.held, func(h pending) bool { return h.x.Loan == x.Loan }) {
+			return r, false, true // its question is still open
+		}
+		return Reply{x, p.answer(clk, x)}, true, false
+	case len(x.Items) == 0 && x.Returned == l.Returned && x.Need == 0 && l.Over == 0 &&
+		(x.Want == 0 || p.wait):
+		l.Seq = x.Seq // a heartbeat: answered without a write
+		p.settle(x)
+		return Reply{x, p.answer(clk, x)}, true, false
+	}
+	return r, false, false
+}
+
+func (p *Pool) settle(x *Sync) {
+	if x.Est == p.epoch || p.par.fault&faultMixScales != 0 {
+		p.settled[x.Loan] = x.Settled
+	} else {
+		p.settled[x.Loan] = 0
+	}
+}
+
+// build makes the next write: the past first, then what the messages say.
+func (p *Pool) build(clk time.Duration, syncs []*Sync, held []pending) {
+	r := p.rec.Clone()
+	r.Name.Writes++
+	r.Name.Epoch = p.epoch
+	r.Time = p.Tau(clk)
+	p.setLimits(r)
+	p.hearUp(r)
+	p.free(clk, r)
+	late := p.par.fault&faultLateRefill != 0
+	if !late {
+		p.refill(r)
+	}
+	p.takeBack(clk, r)
+	for _, x := range syncs {
+		p.apply(clk, r, x)
+	}
+	if late {
+		p.refill(r)
+	}
+	for _, c := range p.claims {
+		p.claim(r, c)
+	}
+	r.Claimed = slices.DeleteFunc(r.Claimed, func(c Claimed) bool {
+		return r.Time > c.At.Add(claimKept)
+	})
+	for _, x := range syncs {
+		p.lend(clk, r, x, held)
+	}
+	p.giveUp(r)
+	for i := range r.Limits {
+		if r.freeOf(i) >= 0 {
+			r.Limits[i].InForce = r.capacity(i)
+		} else {
+			r.Limits[i].InForce = max(r.Limits[i].InForce, r.capacity(i))
+		}
+	}
+	r.Waiting = p.wait
+	p.wr, p.built = r, clk
+}
+
+func (p *Pool) setLimits(r *Record) {
+	if p.limits == nil {
+		return
+	}
+	for i, l := range p.limits {
+		s := &r.Limits[i]
+		s.Tokens += min(0, l.N-s.N) // a smaller bucket holds fewer; a larger one fills up
+		s.Limit = l
+		s.Longest = max(s.Longest, l.Per)
+	}
+	r.LimitRev, p.limits = p.rev, nil
+}
+
+func (p *Pool) refill(r *Record) {
+	for i := range r.Limits {
+		if r.Limits[i].Kind == Bucket {
+			r.refill(i, &p.par)
+		}
+	}
+}
+
+// free drops the stays that ended. An end waits for renewals under way: until
+// every living loan has reported past it, or settle after it.
+func (p *Pool) free(clk time.Duration, r *Record) {
+	until := r.Time
+	for i := range r.Loans {
+		l := &r.Loans[i]
+		if l.Over == 0 && clk < p.backAt[l.ID] {
+			until = min(until, max(r.Time.Add(-p.par.Settle), p.settled[l.ID]))
+		}
+	}
+	for i := range r.Limits {
+		drop := func(c EndCount) {}
+		if i == 0 && r.Limits[i].Kind == AtOnce {
+			drop = func(c EndCount) { p.forget(c.End) }
+		}
+		r.Limits[i].Ends.Free(until, drop)
+	}
+}
+
+// takeBack marks loans whose term is surely over and writes off those whose
+// presumption has ended (docs/protocol.md §6).
+func (p *Pool) takeBack(clk time.Duration, r *Record) {
+	for i := range r.Loans {
+		l := &r.Loans[i]
+		if l.Over == 0 && clk >= p.backAt[l.ID] {
+			l.Over = r.Time
+			for k := range r.Limits {
+				l.Back[k] = p.presumed(&r.Limits[k], r.Time)
+			}
+		}
+		if l.Over > 0 {
+			for k := range r.Limits {
+				l.Dead = l.Dead || r.Time >= l.Back[k]
+			}
+		}
+	}
+	r.Loans = slices.DeleteFunc(r.Loans, func(l Loan) bool {
+		over := l.Over > 0 && l.Lent() == 0
+		if l.Over > 0 && !over {
+			over = true
+			for k := range r.Limits {
+				over = over && r.Time >= l.Back[k]
+			}
+		}
+		if over {
+			delete(p.backAt, l.ID)
+			delete(p.settled, l.ID)
+			delete(p.gone.told, l.ID)
+		}
+		return over
+	})
+}
+
+// presumed is until when a slot taken back at over may still be used.
+func (p *Pool) presumed(s *LimitState, over Tau) Tau {
+	switch {
+	case p.par.fault&faultNoPresume != 0 || s.Kind == Bucket:
+		return over
+	case p.par.Counters:
+		return over.Add(p.par.Rho.Stretch(s.Longest + p.par.Sigma))
+	case s.Kind == PerWindow:
+		return p.par.windowEnd(s.Limit, over)
+	}
+	return p.par.CeilEnd(s.Limit, over.Add(s.Longest))
+}
+
+// apply believes one Sync: what it returned and what its items say.
+func (p *Pool) apply(clk time.Duration, r *Record, x *Sync) {
+	l := r.loan(x.Loan)
+	if l == nil {
+		if x.Granted > 0 {
+			return
+		}
+		r.Loans = append(r.Loans, Loan{ID: x.Loan, Borrower: x.Borrower})
+		l = &r.Loans[len(r.Loans)-1]
+		p.backAt[l.ID] = clk + p.par.Rho.Up(p.par.Term)
+	}
+	if l.Dead || x.Seq == l.Seq { // x.Seq == l.Seq: an open question, already believed
+		return
+	}
+	l.Seq, l.Over, l.Back = x.Seq, 0, [MaxLimits]Tau{}
+	p.settle(x)
+	back := max(0, x.Returned-l.Returned)
+	if p.par.fault&faultDeltas != 0 {
+		back = min(x.Returned, l.Lent())
+	}
+	l.Returned += back
+	for i := range r.Limits {
+		if r.Limits[i].Kind == Bucket {
+			r.Limits[i].Tokens += back
+		}
+	}
+	l.Opened = max(l.Opened, x.Opened)
+	for i := range x.Items {
+		p.item(r, &x.Items[i])
+	}
+}
+
+// lend decides what x is granted, and whether its question stays open.
+func (p *Pool) lend(clk time.Duration, r *Record, x *Sync, held []pending) {
+	l := r.loan(x.Loan)
+	if l == nil || l.Dead {
+		p.done = append(p.done, pending{x: x})
+		return
+	}
+	until, open := clk+p.par.RecallWait, false
+	for _, h := range held {
+		if h.x == x {
+			until = h.until
+		}
+	}
+	free := r.Free() - p.calls
+	if free > 0 && !p.wait && clk >= p.quiet {
+		n := p.par.Allotment.grant(free, x.Need, x.Want, int64(len(r.Loans)))
+		l.Granted += n
+		for i := range r.Limits {
+			if r.Limits[i].Kind == Bucket {
+				r.Limits[i].Tokens -= n
+			}
+		}
+	}
+	if x.Need > l.Granted-x.Granted && !p.wait {
+		p.full = true
+		if l.Granted == x.Granted && p.others(clk, r, l) {
+			p.recall, open = true, true
+		}
+	}
+	p.done = append(p.done, pending{x, until, open})
+}
+
+// others reports whether a recall could bring anything: somebody else holds
+// slots, or an end waits to be settled.
+func (p *Pool) others(clk time.Duration, r *Record, me *Loan) bool {
+	for i := range r.Loans {
+		l := &r.Loans[i]
+		if l.ID != me.ID && l.Over == 0 && l.Lent() > 0 {
+			return true
+		}
+	}
+	for i := range r.Limits {
+		if all := r.Limits[i].Ends.All(); len(all) > 0 && all[0].End <= r.Time {
+			return true
+		}
+	}
+	return p.upMay(clk)
+}

@@ -1,0 +1,93 @@
+package slot
+
+import "slices"
+
+// Ends counts the stays of one limit by their end, in counter time. Ends lie
+// on the limit's grid, so there are a few hundred distinct ones however many
+// stays there are. The zero value is empty.
+type Ends struct {
+	at []EndCount // ascending by End, N > 0
+	n  int64
+}
+
+// EndCount is N stays that end at End.
+type EndCount struct {
+	End Tau
+	N   int64
+}
+
+// Len is the number of stays.
+func (e *Ends) Len() int64 { return e.n }
+
+// All returns the counts in order of their end. The caller must not change it.
+func (e *Ends) All() []EndCount { return e.at }
+
+// Clone returns a copy that shares nothing.
+func (e *Ends) Clone() Ends { return Ends{at: slices.Clone(e.at), n: e.n} }
+
+func (e *Ends) find(t Tau) (int, bool) {
+	// New ends are nearly always the latest: look there first.
+	if k := len(e.at); k == 0 || t > e.at[k-1].End {
+		return k, false
+	} else if t == e.at[k-1].End {
+		return k - 1, true
+	}
+	return slices.BinarySearchFunc(e.at, t, func(c EndCount, t Tau) int {
+		switch {
+		case c.End < t:
+			return -1
+		case c.End > t:
+			return 1
+		}
+		return 0
+	})
+}
+
+// Add enters n stays that end at t.
+func (e *Ends) Add(t Tau, n int64) {
+	i, ok := e.find(t)
+	if !ok {
+		e.at = slices.Insert(e.at, i, EndCount{End: t})
+	}
+	e.at[i].N += n
+	e.n += n
+}
+
+// Remove takes one stay that ends at t out and reports whether there was one.
+func (e *Ends) Remove(t Tau) bool {
+	i, ok := e.find(t)
+	if !ok {
+		return false
+	}
+	e.n--
+	if e.at[i].N--; e.at[i].N == 0 {
+		e.at = slices.Delete(e.at, i, i+1)
+	}
+	return true
+}
+
+// At is how many stays end at t.
+func (e *Ends) At(t Tau) int64 {
+	if i, ok := e.find(t); ok {
+		return e.at[i].N
+	}
+	return 0
+}
+
+// Free drops every stay with an end ≤ t and calls freed for each bucket.
+func (e *Ends) Free(t Tau, freed func(EndCount)) {
+	k := 0
+	for ; k < len(e.at) && e.at[k].End <= t; k++ {
+		e.n -= e.at[k].N
+		freed(e.at[k])
+	}
+	e.at = slices.Delete(e.at, 0, k)
+}
+
+// After is how many stays end later than t.
+func (e *Ends) After(t Tau) (n int64) {
+	for i := len(e.at) - 1; i >= 0 && e.at[i].End > t; i-- {
+		n += e.at[i].N
+	}
+	return n
+}

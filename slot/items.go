@@ -1,0 +1,190 @@
+package slot
+
+import (
+	"math/bits"
+	"slices"
+)
+
+// item believes one item of a Sync.
+func (p *Pool) item(r *Record, it *Item) {
+	switch it.Op {
+	case Open:
+		p.open(r, it)
+	case Renew, Ask:
+		p.renew(r, it)
+	case Leave:
+		p.leave(r, it)
+	case Answered:
+		p.answered(r, it)
+	}
+}
+
+func (p *Pool) open(r *Record, it *Item) {
+	for i := range r.Limits {
+		s := &r.Limits[i]
+		switch s.Kind {
+		case AtOnce:
+			if end := p.par.CeilEnd(s.Limit, it.End); end > r.Time {
+				s.Ends.Add(end, 1)
+				p.know(it.ID, end)
+			}
+		case PerWindow:
+			if end := p.par.windowEnd(s.Limit, it.Use); end > r.Time {
+				s.Ends.Add(end, 1)
+			}
+		}
+	}
+}
+
+// renew moves a stay's end, only later (docs/protocol.md §5). A stay this host
+// has not heard of takes the latest end ≤ the one in its pass that belongs to
+// no known stay: that keeps #{entries > t} ≥ #{ends in passes > t} for all t.
+func (p *Pool) renew(r *Record, it *Item) {
+	s := &r.Limits[0]
+	if s.Kind != AtOnce || p.gone.has(it.ID) {
+		return
+	}
+	end := p.par.CeilEnd(s.Limit, it.At.Add(s.Per))
+	if it.Hard > 0 {
+		end = min(end, it.Hard)
+	}
+	if k, ok := p.known[it.ID]; ok {
+		if end > k && s.Ends.Remove(k) {
+			p.unknow(it.ID, k)
+			s.Ends.Add(end, 1)
+			p.know(it.ID, end)
+		}
+		return
+	}
+	if it.From <= r.Time.Add(-p.par.Settle) {
+		return
+	}
+	best := p.strange(s, it.From)
+	if best == 0 && it.From <= r.Time {
+		return // its entry is gone: nothing to move
+	}
+	end = max(end, best)
+	if best > 0 {
+		s.Ends.Remove(best)
+	}
+	s.Ends.Add(end, 1)
+	p.know(it.ID, end)
+}
+
+// strange is the latest end ≤ from with an entry that belongs to no known
+// stay, 0 if there is none.
+func (p *Pool) strange(s *LimitState, from Tau) Tau {
+	for _, c := range slices.Backward(s.Ends.All()) {
+		if c.End > from && p.par.fault&faultAnyBucket == 0 {
+			continue
+		}
+		if b := p.knownAt[c.End]; b == nil || c.N > b.n {
+			return c.End
+		}
+	}
+	return 0
+}
+
+func (p *Pool) leave(r *Record, it *Item) {
+	s := &r.Limits[0]
+	if s.Kind != AtOnce || p.gone.has(it.ID) {
+		return
+	}
+	end, ok := p.known[it.ID]
+	if ok {
+		p.unknow(it.ID, end)
+	} else if end = p.strange(s, it.From); end == 0 {
+		return
+	}
+	if s.Ends.Remove(end) {
+		p.gone.add(Gone{ID: it.ID, End: max(end, it.From)})
+	}
+}
+
+// answered moves a window entry: its window runs from the answer of the
+// target, so that the target itself never counts more than the limit.
+func (p *Pool) answered(r *Record, it *Item) {
+	for i := range r.Limits {
+		s := &r.Limits[i]
+		if s.Kind != PerWindow {
+			continue
+		}
+		if end := p.par.windowEnd(s.Limit, it.Use); end > it.From {
+			s.Ends.Remove(it.From) // already freed: one too many for a window, never too few
+			s.Ends.Add(end, 1)
+		}
+	}
+}
+
+// claim turns a called slot into a stay of the counter's own.
+func (p *Pool) claim(r *Record, c claim) {
+	if _, ok := r.claimed(c.id); ok {
+		return
+	}
+	if c.back {
+		return // forgotten between question and write: the reply says so
+	}
+	p.calls--
+	end := r.Time
+	for i := range r.Limits {
+		s := &r.Limits[i]
+		switch s.Kind {
+		case AtOnce:
+			end = p.par.CeilEnd(s.Limit, r.Time.Add(s.Per))
+			if c.hard > 0 {
+				end = min(end, p.par.FloorEnd(s.Limit, r.Time.Add(c.hard)))
+			}
+			s.Ends.Add(end, 1)
+			p.know(c.id, end)
+		case PerWindow:
+			s.Ends.Add(p.par.windowEnd(s.Limit, r.Time), 1)
+		case Bucket:
+			s.Tokens--
+		}
+	}
+	r.Claimed = append(r.Claimed, Claimed{ID: c.id, At: r.Time, End: end})
+}
+
+func (p *Pool) know(id StayID, end Tau) {
+	if old, ok := p.known[id]; ok { // the same stay opened twice: keep one
+		p.unknow(id, old)
+	}
+	p.known[id] = end
+	b := p.knownAt[end]
+	if b == nil {
+		b = &bucket{}
+		p.knownAt[end] = b
+	}
+	b.n++
+	b.ids = append(b.ids, id)
+}
+
+func (p *Pool) unknow(id StayID, end Tau) {
+	delete(p.known, id)
+	if b := p.knownAt[end]; b != nil {
+		if b.n--; b.n == 0 {
+			delete(p.knownAt, end)
+		}
+	}
+}
+
+// forget drops what is known of the stays that ended at end.
+func (p *Pool) forget(end Tau) {
+	b := p.knownAt[end]
+	if b == nil {
+		return
+	}
+	for _, id := range b.ids {
+		if p.known[id] == end {
+			delete(p.known, id)
+		}
+	}
+	delete(p.knownAt, end)
+}
+
+// mulDiv returns a·b/c rounded down, without overflow, for a, b ≥ 0 and b ≤ c.
+func mulDiv(a, b, c int64) int64 {
+	hi, lo := bits.Mul64(uint64(a), uint64(b))
+	q, _ := bits.Div64(hi, lo, uint64(c))
+	return int64(q)
+}

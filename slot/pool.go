@@ -1,0 +1,339 @@
+package slot
+
+import (
+	"slices"
+	"time"
+)
+
+// A Pool is the lender's side of one counter: it answers Syncs, keeps the
+// record and decides what may be lent. Nothing it says is true before the
+// record it comes from is confirmed: Begin builds a write, the caller stores
+// it by compare-and-set, Confirm hands out the answers.
+//
+// A Pool serves once Takeover has been confirmed. Used by one goroutine.
+type Pool struct {
+	par  Params
+	rec  *Record // confirmed
+	wr   *Record // in flight, or nil
+	host string
+
+	serving     bool
+	epoch       uint64
+	built, last time.Duration // own clock when wr, rec was built
+	tauC        Tau
+	tauM        time.Duration
+
+	queue  []*Sync
+	claims []claim
+	done   []pending // what wr answers
+	held   []pending // a need that waits for others to give back
+	calls  int64     // called and not yet claimed
+	wait   bool      // somebody waits in the line
+	recall bool      // borrowers should Sync and give back
+	full   bool      // a need could not be met by the last write
+	rolled bool      // a borrower has seen a later write than this record
+	quiet  time.Duration
+	limits []Limit // to be in force with the next write
+	rev    uint64
+
+	backAt  map[LoanID]time.Duration // own clock when the loan is taken back
+	settled map[LoanID]Tau
+	known   map[StayID]Tau
+	knownAt map[Tau]*bucket
+	gone    goneLog
+	up      upper
+}
+
+type pending struct {
+	x     *Sync
+	until time.Duration
+	open  bool // others were asked to give back: the question stays open
+}
+
+type claim struct {
+	id   StayID
+	hard time.Duration
+	back bool // the called slot is claimed again, nothing is reserved
+}
+
+// bucket holds the stays known to end at one end. ids may hold some that have
+// moved on; n counts those that have not.
+type bucket struct {
+	n   int64
+	ids []StayID
+}
+
+// A Reply carries an answer to the sender of a Sync.
+type Reply struct {
+	Sync   *Sync
+	Answer Answer
+}
+
+// A ClaimReply says that the claim of a ticket is written.
+type ClaimReply struct {
+	ID  StayID
+	End Tau
+	Win Tau // end of its window entry, 0 without one
+}
+
+// NewPool returns a pool over the record as it was read. It says nothing until
+// the write that Takeover builds is confirmed.
+func NewPool(par Params, host string, read *Record) *Pool {
+	return &Pool{
+		par: par.WithDefaults(), host: host, rec: read,
+		backAt:  map[LoanID]time.Duration{},
+		settled: map[LoanID]Tau{},
+		known:   map[StayID]Tau{}, knownAt: map[Tau]*bucket{},
+	}
+}
+
+// Takeover builds the write that makes this process the host: the same record
+// with the next epoch. A stale read or a rival only makes it fail.
+func (p *Pool) Takeover(clk time.Duration) *Record {
+	p.epoch = p.rec.Name.Epoch + 1
+	p.wr = p.rec.Clone()
+	p.wr.Name = WriteName{Life: p.rec.Name.Life, Epoch: p.epoch, Writes: p.rec.Name.Writes + 1}
+	p.wr.Host = p.host
+	p.built = clk
+	return p.wr
+}
+
+// Tau is counter time at own clock clk.
+func (p *Pool) Tau(clk time.Duration) Tau { return p.tauC.Add(clk - p.tauM) }
+
+// Record is the confirmed record. The caller must not change it.
+func (p *Pool) Record() *Record { return p.rec }
+
+// Params are the parameters in force.
+func (p *Pool) Params() *Params { return &p.par }
+
+// Serving reports whether the takeover was confirmed and nobody has fenced us.
+func (p *Pool) Serving() bool { return p.serving }
+
+// Writing reports whether a write is in flight.
+func (p *Pool) Writing() bool { return p.wr != nil }
+
+// Fresh reports whether the last confirmed write was built less than d ago.
+func (p *Pool) Fresh(clk, d time.Duration) bool { return p.serving && clk-p.last < d }
+
+// RolledBack reports whether a borrower has seen a later write than the
+// confirmed record: the caller reads the store to learn whether it is fenced
+// or must Quarantine.
+func (p *Pool) RolledBack() bool { return p.rolled }
+
+// Quarantine lends nothing until everything that may be out has ended: the
+// record was rolled back (docs/protocol.md §9).
+func (p *Pool) Quarantine(clk time.Duration) {
+	longest := time.Duration(0)
+	for i := range p.rec.Limits {
+		longest = max(longest, p.rec.Limits[i].Longest)
+	}
+	p.rolled = false
+	p.quiet = clk + p.par.Rho.Up(p.par.Term) + p.par.Rho.Stretch(longest+p.par.Sigma)
+}
+
+// Fail drops everything that is in flight: another host has written.
+func (p *Pool) Fail() {
+	p.serving, p.wr = false, nil
+	p.queue, p.claims, p.done, p.held = nil, nil, nil, nil
+}
+
+// SetLimits changes the limits with the next write. rev is the revision of the
+// configuration they come from; an older one is not heard. A higher limit is
+// in force at once, a lower one when enough slots have come back.
+func (p *Pool) SetLimits(rev uint64, limits ...Limit) {
+	if rev > max(p.rev, p.rec.LimitRev) && len(limits) == len(p.rec.Limits) {
+		p.limits, p.rev = limits, rev
+	}
+}
+
+// Confirm takes in that the write of Begin or Takeover is stored, and returns
+// what may now be said.
+func (p *Pool) Confirm(clk time.Duration) ([]Reply, []ClaimReply) {
+	p.rec, p.wr, p.last = p.wr, nil, p.built
+	if !p.serving {
+		p.serving = true
+		p.tauC, p.tauM = p.rec.Time, clk
+		if p.par.fault&faultTauAhead != 0 {
+			p.tauC += Tau(p.par.Term)
+		}
+		for i := range p.rec.Loans {
+			p.backAt[p.rec.Loans[i].ID] = clk + p.par.Rho.Up(p.par.Term)
+		}
+		return nil, nil
+	}
+	var replies []Reply
+	for _, d := range p.done {
+		if d.open && d.until > clk && p.unmet(d.x) {
+			p.held = append(p.held, d)
+			continue
+		}
+		replies = append(replies, Reply{d.x, p.answer(clk, d.x)})
+	}
+	p.done = nil
+	var claims []ClaimReply
+	for _, c := range p.claims {
+		end, _ := p.rec.claimed(c.id)
+		r := ClaimReply{ID: c.id, End: end}
+		if len(p.rec.Limits) > 1 && !c.back {
+			r.Win = p.par.windowEnd(p.rec.Limits[1].Limit, p.rec.Time)
+		}
+		claims = append(claims, r)
+	}
+	p.claims = nil
+	return replies, claims
+}
+
+// unmet reports whether x needs more than its loan now holds.
+func (p *Pool) unmet(x *Sync) bool {
+	l := p.rec.loan(x.Loan)
+	return l != nil && x.Need > 0 && l.Granted == x.Granted
+}
+
+// over tells the sender of x that its loan is written off.
+func (p *Pool) over(x *Sync) Answer {
+	return Answer{Name: p.rec.Name, Seq: x.Seq, Loan: x.Loan, Over: true}
+}
+
+// answer states the confirmed record to the sender of x.
+func (p *Pool) answer(clk time.Duration, x *Sync) Answer {
+	l := p.rec.loan(x.Loan)
+	if l == nil || l.Dead {
+		return p.over(x)
+	}
+	a := Answer{Name: p.rec.Name, Seq: x.Seq, Loan: x.Loan, Time: p.Tau(clk), Waiting: p.wait}
+	age := p.par.Rho.Stretch(clk - p.last)
+	if p.par.fault&faultNoAge != 0 {
+		age = clk - p.last
+	}
+	from := p.last
+	if p.par.fault&faultTermFromAnswer != 0 {
+		age, from = 0, clk
+	}
+	term := p.par.Term - age
+	if p.rec.Up != nil && p.par.fault&faultNoClip == 0 {
+		term = min(term, p.up.until-clk)
+	}
+	if l.Over > 0 { // taken back and not revived by a write
+		term = 0
+	}
+	a.Term = max(0, term)
+	a.Granted = l.Granted
+	a.GiveBack = p.wait || p.recall
+	for i := range x.Items {
+		if it := &x.Items[i]; it.Op == Renew || it.Op == Ask {
+			a.Results = append(a.Results, Result{it.ID, p.known[it.ID]})
+		}
+	}
+	a.Gone = p.gone.tell(x.Loan, x.Seq, p.Tau(clk))
+	p.backAt[l.ID] = from + p.par.Rho.Up(p.par.Term)
+	return a
+}
+
+// Put queues a Sync for the next Begin.
+func (p *Pool) Put(x *Sync) { p.queue = append(p.queue, x) }
+
+// Waiting tells the pool whether anybody waits: while somebody does, nothing
+// is lent ahead and unused slots are asked back.
+func (p *Pool) Waiting(yes bool) {
+	if yes && !p.wait {
+		p.recall = true
+	}
+	p.wait = yes
+}
+
+// Recalls reports whether borrowers should be told to Sync and give back what
+// they do not use, and forgets it. Anybody with nothing lent need not be told.
+func (p *Pool) Recalls() bool {
+	r := p.recall && len(p.rec.Loans) > 0
+	p.recall = false
+	return r
+}
+
+// Free is how many more may be called now.
+func (p *Pool) Free() int64 {
+	r := p.rec
+	if p.wr != nil {
+		r = p.wr
+	}
+	return r.Free() - p.calls
+}
+
+// FreeOf is Free of limit i alone, before calls.
+func (p *Pool) FreeOf(i int) int64 { return p.rec.freeOf(i) }
+
+// Call reserves a slot for a called ticket and reports whether there was one.
+func (p *Pool) Call() bool {
+	if !p.serving || p.rec.Up != nil && p.up.until <= p.last || p.Free() <= 0 {
+		return false
+	}
+	p.calls++
+	return true
+}
+
+// Uncall gives the slot of a call that was not claimed back.
+func (p *Pool) Uncall() { p.calls-- }
+
+// Called is how many slots are reserved for called tickets.
+func (p *Pool) Called() int64 { return p.calls }
+
+// Claim turns a called slot into a stay with the next write. hard is the
+// longest the stay may ever last, 0 without end. A ticket that was claimed
+// before gets the same stay: then again is true and nothing was reserved.
+func (p *Pool) Claim(id StayID, hard time.Duration, again bool) {
+	p.claims = append(p.claims, claim{id, hard, again})
+}
+
+// ClaimedBefore reports the end of a stay that this ticket has claimed within
+// the last claimKept.
+func (p *Pool) ClaimedBefore(id StayID) (Tau, bool) { return p.rec.claimed(id) }
+
+// goneLog remembers who left early until their passes end, and which loan has
+// been told how much of it.
+type goneLog struct {
+	log  []Gone
+	base int64 // index of log[0]
+	told map[LoanID]toldMark
+	ends map[StayID]Tau
+}
+
+type toldMark struct {
+	seq        Seq
+	next, sure int64
+}
+
+// maxGone bounds the log; chosen: at 40 B each 4 MB.
+const maxGone = 100_000
+
+func (g *goneLog) add(x Gone) {
+	if g.ends == nil {
+		g.ends = map[StayID]Tau{}
+	}
+	if len(g.log) >= maxGone {
+		delete(g.ends, g.log[0].ID)
+		g.log, g.base = slices.Delete(g.log, 0, 1), g.base+1
+	}
+	g.log = append(g.log, x)
+	g.ends[x.ID] = x.End
+}
+
+func (g *goneLog) has(id StayID) bool { _, ok := g.ends[id]; return ok }
+
+// tell returns what loan has not been told. A new number proves that the
+// answer before it arrived.
+func (g *goneLog) tell(loan LoanID, seq Seq, now Tau) []Gone {
+	for len(g.log) > 0 && g.log[0].End < now {
+		delete(g.ends, g.log[0].ID)
+		g.log, g.base = g.log[1:], g.base+1
+	}
+	if g.told == nil {
+		g.told = map[LoanID]toldMark{}
+	}
+	m := g.told[loan]
+	if m.seq != seq {
+		m.seq, m.sure = seq, m.next
+	}
+	m.next = g.base + int64(len(g.log))
+	g.told[loan] = m
+	return slices.Clone(g.log[min(int64(len(g.log)), max(0, m.sure-g.base)):])
+}

@@ -1,0 +1,181 @@
+package slot
+
+import (
+	"slices"
+	"time"
+)
+
+// Version is the format of the records this code writes.
+const Version = 1
+
+// A Record is all that a counter must not forget, a few KB however many people
+// are inside. A confirmed Record is never changed but for Seq of a heartbeat.
+type Record struct {
+	Version  int
+	Name     WriteName
+	Host     string
+	Time     Tau    // counter time when the write was built
+	LimitRev uint64 // revision of the configuration that Limits came from
+	Limits   []LimitState
+	Up       *Upper // nil at the root
+	Loans    []Loan
+	Next     uint64 // first ticket number not reserved
+	Frontier uint64 // all tickets below were called
+	Waiting  bool
+	Skipped  []Run     // late tickets below the frontier
+	Claimed  []Claimed // claims of the last claimKept
+}
+
+// LimitState is one limit with what is used of it.
+type LimitState struct {
+	Limit
+	InForce  int64 // the bound: N, or the old N until enough slots came back
+	Longest  time.Duration
+	Ends     Ends
+	Tokens   int64
+	Refilled Tau
+}
+
+// Upper is a counter's own loan at Anywhere, as totals.
+type Upper struct {
+	Loan              LoanID
+	Granted, Returned int64
+}
+
+// Loan is the lender's line for one borrower's life.
+type Loan struct {
+	ID                        LoanID
+	Borrower                  string
+	Seq                       Seq
+	Granted, Returned, Opened int64
+	Over                      Tau // when taken back; 0 is alive
+	Dead                      bool
+	Back                      [MaxLimits]Tau // when the presumption of each limit ends
+}
+
+// Lent is what the borrower may hold or have used without having said so.
+func (l *Loan) Lent() int64 { return l.Granted - l.Returned - l.Opened }
+
+// Claimed is a ticket that was claimed, and the end of its stay.
+type Claimed struct {
+	ID  StayID
+	At  Tau
+	End Tau
+}
+
+// claimKept is how long a claim is remembered, so that a claim whose answer
+// was lost with the old host is not a place lost (docs/protocol.md §3).
+const claimKept = 30 * time.Second
+
+// NewRecord makes the first record of a counter. life is random; up is nil at
+// the root.
+func NewRecord(life uint64, up *Upper, limits ...Limit) *Record {
+	r := &Record{Version: Version, Name: WriteName{Life: life}, Up: up, Time: 1, Next: 1, Frontier: 1}
+	for _, l := range limits {
+		r.Limits = append(r.Limits, LimitState{
+			Limit: l, InForce: l.N, Longest: l.Per, Tokens: l.N, Refilled: 1,
+		})
+	}
+	return r
+}
+
+// Clone returns a copy that shares nothing that changes.
+func (r *Record) Clone() *Record {
+	c := *r
+	c.Limits = slices.Clone(r.Limits)
+	for i := range c.Limits {
+		c.Limits[i].Ends = r.Limits[i].Ends.Clone()
+	}
+	if r.Up != nil {
+		c.Up = new(*r.Up)
+	}
+	c.Loans = slices.Clone(r.Loans)
+	c.Skipped = slices.Clone(r.Skipped)
+	c.Claimed = slices.Clone(r.Claimed)
+	return &c
+}
+
+// capacity is C of limit i: its N at the root, else what Anywhere has lent.
+func (r *Record) capacity(i int) int64 {
+	if r.Up != nil {
+		return r.Up.Granted - r.Up.Returned
+	}
+	return r.Limits[i].N
+}
+
+// lent is what all borrowers are presumed to hold of limit i.
+func (r *Record) lent(i int) (n int64) {
+	for k := range r.Loans {
+		if l := &r.Loans[k]; l.Over == 0 || r.Time < l.Back[i] {
+			n += l.Lent()
+		}
+	}
+	return n
+}
+
+// freeOf is what limit i has left, before calls; it may be negative.
+func (r *Record) freeOf(i int) int64 {
+	s := &r.Limits[i]
+	if s.Kind == Bucket {
+		return s.Tokens
+	}
+	return r.capacity(i) - r.lent(i) - s.Ends.Len()
+}
+
+// Free is what every limit has left, before calls.
+func (r *Record) Free() int64 {
+	n := r.freeOf(0)
+	for i := 1; i < len(r.Limits); i++ {
+		n = min(n, r.freeOf(i))
+	}
+	return n
+}
+
+// Used is how many slots of limit i are used or presumed to be used.
+func (r *Record) Used(i int) int64 { return r.lent(i) + r.Limits[i].Ends.Len() }
+
+func (r *Record) loan(id LoanID) *Loan {
+	for i := range r.Loans {
+		if r.Loans[i].ID == id {
+			return &r.Loans[i]
+		}
+	}
+	return nil
+}
+
+func (r *Record) claimed(id StayID) (Tau, bool) {
+	for i := range r.Claimed {
+		if r.Claimed[i].ID == id {
+			return r.Claimed[i].End, true
+		}
+	}
+	return 0, false
+}
+
+// refill adds one token per Per of counter time, stretched by drift, while
+// tokens + lent < b (docs/protocol.md §5).
+func (r *Record) refill(i int, p *Params) {
+	s := &r.Limits[i]
+	out := r.lent(i)
+	if p.fault&faultNoCountLent != 0 {
+		out = 0
+	}
+	room := s.N - s.Tokens - out
+	if room <= 0 {
+		s.Refilled = r.Time
+		return
+	}
+	step := Tau(p.Rho.Up(s.Per))
+	n := min(room, int64((r.Time-s.Refilled)/step))
+	if n <= 0 {
+		return
+	}
+	s.Tokens += n
+	s.Refilled += Tau(n) * step
+	if n == room {
+		s.Refilled = r.Time
+	}
+}
+
+// Run is a run of N ticket numbers from First.
+type Run struct{ First, N uint64 }
