@@ -27,7 +27,8 @@ func (p *Pool) Begin(clk time.Duration, force bool) (now []Reply, write *Record)
 		}
 	}
 	p.queue = nil
-	fresh := len(build) > 0 || len(p.claims) > 0 || len(p.up.heard) > 0 || p.limits != nil
+	fresh := len(build) > 0 || len(p.claims) > 0 ||
+		len(p.up.heard) > 0 || p.limits != nil
 	for _, h := range p.held {
 		if clk >= h.until {
 			now = append(now, Reply{h.x, p.answer(clk, h.x)})
@@ -125,6 +126,10 @@ func (p *Pool) build(clk time.Duration, syncs []*Sync, held []pending) {
 		}
 	}
 	r.Waiting = p.wait
+	if p.line != nil {
+		r.Next, r.Frontier, r.Skipped = max(r.Next, p.line.next), p.line.frontier, p.line.skipped
+		p.line = nil
+	}
 	p.wr, p.built = r, clk
 }
 

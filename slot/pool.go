@@ -35,6 +35,7 @@ type Pool struct {
 	quiet  time.Duration
 	limits []Limit // to be in force with the next write
 	rev    uint64
+	line   *linePart // to be in the next write
 
 	backAt  map[LoanID]time.Duration // own clock when the loan is taken back
 	settled map[LoanID]Tau
@@ -336,4 +337,27 @@ func (g *goneLog) tell(loan LoanID, seq Seq, now Tau) []Gone {
 	m.next = g.base + int64(len(g.log))
 	g.told[loan] = m
 	return slices.Clone(g.log[min(int64(len(g.log)), max(0, m.sure-g.base)):])
+}
+
+// PutLine hands the line's part of the record to the next write: the first
+// number not reserved, the frontier and the late tickets below it.
+func (p *Pool) PutLine(next, frontier uint64, skipped []Run) {
+	p.line = &linePart{next, frontier, skipped}
+}
+
+type linePart struct {
+	next, frontier uint64
+	skipped        []Run
+}
+
+// NextEnd is the earliest end of a stay in the confirmed record, Never if
+// nobody is inside.
+func (p *Pool) NextEnd() Tau {
+	t := Never
+	for i := range p.rec.Limits {
+		if all := p.rec.Limits[i].Ends.All(); len(all) > 0 {
+			t = min(t, all[0].End)
+		}
+	}
+	return t
 }

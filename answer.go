@@ -1,0 +1,218 @@
+package headgate
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/headgate/headgate/internal/counter"
+	"github.com/headgate/headgate/internal/ticket"
+)
+
+// Headers of the wire contract.
+const (
+	// PollHeader marks the page's own poll: a GET of the same address that is
+	// never let through and always answered in JSON.
+	PollHeader = "Headgate-Poll"
+	// StateHeader tells a waiting answer from an origin's own.
+	StateHeader = "Headgate-State"
+	// CommandHeader of an origin's answer commands headgate: "revoke" ends the
+	// visitor's stay. CloudflareCommandHeader does the same.
+	CommandHeader           = "Headgate-Command"
+	CloudflareCommandHeader = "Cf-Waiting-Room-Command"
+)
+
+// ticketLife is how long a waiting cookie lives in the browser; the place
+// itself is held by the room.
+const ticketLife = 24 * time.Hour
+
+// navigates reports whether the request opens a page.
+func navigates(r *http.Request) bool {
+	if m := r.Header.Get("Sec-Fetch-Mode"); m != "" {
+		return m == "navigate"
+	}
+	get := r.Method == http.MethodGet || r.Method == http.MethodHead
+	return get && strings.Contains(r.Header.Get("Accept"), "text/html")
+}
+
+// phone guesses whether the visitor's device falls asleep.
+func phone(r *http.Request) bool {
+	if r.Header.Get("Sec-CH-UA-Mobile") == "?1" {
+		return true
+	}
+	ua := r.UserAgent()
+	return strings.Contains(ua, "Mobile") || strings.Contains(ua, "Android")
+}
+
+// prefersJSON negotiates by quality value; HTML wins a tie, nothing at all is
+// no preference.
+func prefersJSON(accept string) bool {
+	if accept == "application/json" {
+		return true
+	}
+	json, html := -1.0, -1.0
+	for range 16 { // more alternatives than any client sends
+		var part string
+		part, accept, _ = strings.Cut(accept, ",")
+		kind, params, _ := strings.Cut(part, ";")
+		q := 1.0
+		if i := strings.Index(params, "q="); i >= 0 {
+			v, err := strconv.ParseFloat(strings.TrimSpace(params[i+2:]), 64)
+			if err != nil || v < 0 || v > 1 {
+				v = 0
+			}
+			q = v
+		}
+		switch kind = strings.TrimSpace(kind); {
+		case strings.EqualFold(kind, "application/json"):
+			json = max(json, q)
+		case strings.EqualFold(kind, "text/html"):
+			html = max(html, q)
+		}
+		if accept == "" {
+			break
+		}
+	}
+	return json > 0 && json > html
+}
+
+// newCookie makes the room's cookie. age is in seconds; below 0 deletes it.
+func (r *Room) newCookie(value string, age int) *http.Cookie {
+	return &http.Cookie{
+		Name: r.cookie, Value: value, Path: r.cfg.Path, MaxAge: age,
+		HttpOnly: true, SameSite: http.SameSiteLaxMode,
+	}
+}
+
+// setCookie seals the request's token into the visitor's cookie.
+func (r *Room) setCookie(q *visitRequest) {
+	age := ticketLife
+	if q.tok.Kind == ticket.Pass {
+		age = max(ticketLife, 2*r.cfg.SessionDuration) // its end is inside, in counter time
+	}
+	var buf [ticket.MaxLen]byte
+	c := r.newCookie(string(r.keys.Seal(buf[:0], r.cfg.Name, &q.tok)), int(age.Seconds()))
+	c.Secure = r.cfg.Secure(q.r)
+	q.w.Header().Add("Set-Cookie", c.String())
+}
+
+// wait answers a request that is made to wait.
+func (r *Room) wait(q *visitRequest, p *counter.Place, s State) {
+	v := r.view(q, p, s)
+	h := q.w.Header()
+	h["Cache-Control"] = noStore
+	h["Vary"] = vary
+	h["X-Robots-Tag"] = noIndex
+	h[StateHeader] = []string{string(s)}
+	secs := strconv.FormatInt(int64((v.PollAfter+time.Second-1)/time.Second), 10)
+	h["Retry-After"] = []string{secs}
+	code := r.cfg.StatusCode
+	switch {
+	case q.peek:
+		r.waitJSON(q, v, http.StatusOK)
+	case navigates(q.r) && !prefersJSON(q.r.Header.Get("Accept")):
+		for name, value := range r.cfg.Page.Header() {
+			h.Set(name, value)
+		}
+		h["Content-Type"] = htmlType
+		if r.cfg.RefreshHeader {
+			h.Set("Refresh", secs)
+		}
+		q.w.WriteHeader(code)
+		if err := r.cfg.Page.Render(q.w, v); err != nil {
+			r.cfg.Log.Debug("waiting page not sent", "room", r.cfg.Name, "error", err)
+		}
+	case prefersJSON(q.r.Header.Get("Accept")):
+		r.waitJSON(q, v, code)
+	default: // a script, an image, a form: it must not take the answer for its own
+		if code == http.StatusOK || code == http.StatusAccepted {
+			code = http.StatusServiceUnavailable
+		}
+		h["Content-Type"] = textType
+		q.w.WriteHeader(code)
+		io.WriteString(q.w, "This site is full at the moment. Try again in "+secs+" s.\n")
+	}
+	r.counts.waited.Add(1)
+}
+
+// Shared header values: assigned, never changed.
+var (
+	noStore  = []string{"no-store"}
+	vary     = []string{"Cookie, Accept, Sec-Fetch-Mode"}
+	noIndex  = []string{"noindex"}
+	htmlType = []string{"text/html; charset=utf-8"}
+	textType = []string{"text/plain; charset=utf-8"}
+	jsonType = []string{"application/json"}
+)
+
+// jsonBufs holds buffers for JSON answers.
+var jsonBufs = sync.Pool{New: func() any { return new([]byte) }}
+
+func (r *Room) waitJSON(q *visitRequest, v *View, code int) {
+	buf := jsonBufs.Get().(*[]byte)
+	*buf = appendView((*buf)[:0], v)
+	h := q.w.Header()
+	h["Content-Type"] = jsonType
+	h["Content-Length"] = []string{strconv.Itoa(len(*buf))}
+	q.w.WriteHeader(code)
+	q.w.Write(*buf)
+	jsonBufs.Put(buf)
+}
+
+// view says what a visitor is told.
+func (r *Room) view(q *visitRequest, p *counter.Place, s State) *View {
+	l := r.live.Load()
+	v := &View{
+		Room: r.cfg.Title, State: s, Method: "fifo",
+		Position: p.Position, Ahead: p.Ahead, Waiting: p.Waiting, Served: p.Served,
+		PollAfter: p.PollAfter, ServedURL: r.served, RoomPath: r.cfg.Path,
+		Message: l.message, UpdatedAt: r.cfg.Wall(), QueueAll: l.queueAll,
+		Full: s == StateFull,
+	}
+	if p.ETA.Known && !l.holds() {
+		v.ETAKnown, v.ETA, v.ETALow, v.ETAHigh = true, p.ETA.Expect, p.ETA.Low, p.ETA.High
+	}
+	if s == StateOpensSoon {
+		v.OpensAt = r.cfg.OpensAt
+	}
+	if q.has && q.tok.Kind == ticket.Ticket {
+		v.Number, v.JoinedAt = q.tok.ID, int64(q.tok.Joined)
+		v.Ticket = shortID(q.tok.Life, q.tok.ID)
+	}
+	if v.PollAfter <= 0 {
+		v.PollAfter = r.cfg.PollMin
+	}
+	return v
+}
+
+// shortID names a ticket to an operator: eight letters that give nothing away.
+func shortID(life, number uint64) string {
+	const letters = "23456789abcdefghjkmnpqrstuvwxyzA"
+	x := (number + life) * 0x9E3779B97F4A7C15
+	x ^= x >> 29
+	x *= 0xBF58476D1CE4E5B9
+	var b [8]byte
+	for i := range b {
+		b[i] = letters[x>>(59-5*i)&31]
+	}
+	return string(b[:])
+}
+
+// plainPage is the page of a library user who brings none.
+type plainPage struct{}
+
+func (plainPage) Header() map[string]string {
+	return map[string]string{"Content-Security-Policy": "default-src 'none'"}
+}
+
+func (plainPage) Render(w io.Writer, v *View) error {
+	_, err := fmt.Fprintf(w, "<!doctype html><html lang=en><meta charset=utf-8>"+
+		"<meta http-equiv=refresh content=%d><title>Please wait</title>"+
+		"<p>You are in line. People ahead of you: %d.</p></html>",
+		int(v.PollAfter/time.Second)+1, v.Ahead)
+	return err
+}

@@ -1,0 +1,369 @@
+package headgate
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/headgate/headgate/internal/counter"
+	"github.com/headgate/headgate/internal/ticket"
+	"github.com/headgate/headgate/slot"
+)
+
+// probation is how long a slot lasts that was given to a request which neither
+// carried a cookie nor opens a page, until the cookie comes back: a probe every
+// second must not fill the room.
+const probation = 30 * time.Second
+
+// visitRequest is one request on its way through the room.
+type visitRequest struct {
+	w    http.ResponseWriter
+	r    *http.Request
+	next http.Handler
+	peek bool // the page's own poll: never admitted, never proxied
+	tok  ticket.Token
+	has  bool // tok was sealed by this room
+	sent bool // some cookie of this name came
+}
+
+// Handler puts the room in front of next.
+func (r *Room) Handler(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		r.serve(w, req, next)
+	})
+}
+
+func (r *Room) serve(w http.ResponseWriter, req *http.Request, next http.Handler) {
+	if req.URL.Path == r.served {
+		r.serveServed(w, req)
+		return
+	}
+	q := &visitRequest{w: w, r: req, next: next, peek: req.Header.Get(PollHeader) != ""}
+	if r.live.Load().suspended || r.exclude.match(req, r.cfg.ClientAddr) {
+		r.counts.excluded.Add(1)
+		next.ServeHTTP(&answer{ResponseWriter: w}, req)
+		return
+	}
+	r.open(q)
+	switch {
+	case q.has && q.tok.Kind == ticket.Pass:
+		r.servePass(q)
+	case q.has:
+		r.serveTicket(q)
+	default:
+		r.serveNewcomer(q)
+	}
+}
+
+// open reads the cookie. Of several with the name, as nested rooms have, the
+// first that this room sealed counts.
+func (r *Room) open(q *visitRequest) {
+	for _, line := range q.r.Header["Cookie"] {
+		for part := range strings.SplitSeq(line, ";") {
+			name, value, _ := strings.Cut(strings.TrimSpace(part), "=")
+			if name != r.cookie {
+				continue
+			}
+			q.sent = true
+			if r.keys.Open(&q.tok, r.cfg.Name, value) == nil {
+				q.has = true
+				return
+			}
+			r.counts.forged.Add(1)
+		}
+	}
+}
+
+// servePass lets a visitor in who was admitted before, without a message: the
+// pass is checked here. One whose sealed end has passed is asked about.
+func (r *Room) servePass(q *visitRequest) {
+	lo, hi, life, ok := r.worker.now()
+	id, end, hard := slot.StayID(q.tok.ID), slot.Tau(q.tok.End), slot.Tau(q.tok.Hard)
+	if id == 0 && r.cfg.Shadow {
+		r.pass(q)
+		return
+	}
+	if !ok || life != q.tok.Life || hard > 0 && hi >= hard {
+		r.serveNewcomer(q)
+		return
+	}
+	last, in := r.worker.visits.enter(id, end, hard, lo, hi)
+	if !in && !r.cfg.FixedSession {
+		if got, err := r.worker.ask(q.r.Context(), id, last, hard); err == nil && got > hi {
+			r.worker.visits.learn(id, got)
+			last, in = r.worker.visits.enter(id, got, hard, lo, hi)
+		}
+	}
+	switch {
+	case !in:
+		r.serveNewcomer(q)
+	case q.peek:
+		r.worker.visits.leave(id, lo)
+		r.wait(q, &counter.Place{}, StateCalled)
+	default:
+		// A cookie with each answer would spoil caches: a new one when it says
+		// a tenth of a session more.
+		if last.Sub(end) > min(r.cfg.SessionDuration/10, 30*time.Second) {
+			q.tok.End = int64(last)
+			r.setCookie(q)
+		}
+		r.inside(q, id, hard, 0)
+	}
+}
+
+// serveTicket tells a visitor who waits where it stands, or lets it in when it
+// is called: this request is the claim.
+func (r *Room) serveTicket(q *visitRequest) {
+	if !r.counter.Known(q.tok.Life) {
+		r.serveNewcomer(q)
+		return
+	}
+	p, err := r.counter.Poll(q.r.Context(), q.tok.ID)
+	if err != nil {
+		r.wait(q, &p, StateWaiting)
+		return
+	}
+	r.standing(q, &p)
+}
+
+// standing acts on where a ticket stands.
+func (r *Room) standing(q *visitRequest, p *counter.Place) {
+	switch p.Status {
+	case slot.TicketCalled, slot.TicketUsed:
+		if q.peek {
+			r.wait(q, p, StateCalled)
+			return
+		}
+		r.claim(q, p)
+	case slot.TicketWaiting, slot.TicketLate:
+		r.wait(q, p, r.whyWaiting())
+	default:
+		r.serveNewcomer(q)
+	}
+}
+
+func (r *Room) whyWaiting() State {
+	switch l := r.live.Load(); {
+	case l.early:
+		return StateOpensSoon
+	case l.down:
+		return StateDown
+	case l.queueAll:
+		return StateClosed
+	}
+	return StateWaiting
+}
+
+// claim turns a called ticket into a stay and lets the visitor in.
+func (r *Room) claim(q *visitRequest, p *counter.Place) {
+	c, err := r.counter.Claim(q.r.Context(), p.Number, r.cfg.HardEnd)
+	if err != nil || c.End == 0 {
+		if errors.Is(err, counter.ErrNotCalled) && p.Status == slot.TicketCalled {
+			p.PollAfter = 50 * time.Millisecond // this second is full: the slot stays reserved
+			r.wait(q, p, StateWaiting)
+			return
+		}
+		if err == nil || errors.Is(err, counter.ErrNotCalled) {
+			r.serveNewcomer(q) // the ticket is used up
+			return
+		}
+		r.wait(q, p, StateWaiting)
+		return
+	}
+	r.counts.admitted.Add(1)
+	q.tok.ID = p.Number
+	r.letIn(q, slot.Opened{End: c.End, Win: c.Win}, p.Life)
+}
+
+// letIn makes the pass of a new stay and lets its first request through.
+func (r *Room) letIn(q *visitRequest, o slot.Opened, life uint64) {
+	now := r.cfg.Wall().Unix()
+	arrived := q.tok.Arrived
+	if !q.has || arrived == 0 {
+		arrived = now
+	}
+	lo, hi, _, _ := r.worker.now()
+	var hard slot.Tau
+	if r.cfg.HardEnd > 0 {
+		hard = lo.Add(r.cfg.HardEnd)
+	}
+	q.tok = ticket.Token{
+		Kind: ticket.Pass, Life: life, ID: q.tok.ID, End: int64(o.End), Hard: int64(hard),
+		Arrived: arrived, Checked: now, Accepted: now,
+	}
+	if _, in := r.worker.visits.enter(slot.StayID(q.tok.ID), o.End, hard, lo, hi); !in {
+		r.wait(q, &counter.Place{PollAfter: time.Second}, StateWaiting) // it took a whole session
+		return
+	}
+	r.setCookie(q)
+	r.inside(q, slot.StayID(q.tok.ID), hard, o.Win)
+}
+
+// serveNewcomer gives a visitor without a pass or a place a slot if one is free
+// and due, else the end of the line.
+func (r *Room) serveNewcomer(q *visitRequest) {
+	if q.peek && !q.sent { // our own page polls, and its cookie does not come back
+		r.wait(q, &counter.Place{PollAfter: 10 * time.Second}, StateNoCookie)
+		return
+	}
+	ctx := q.r.Context()
+	why := r.whyWaiting()
+	if why == StateWaiting && !q.peek {
+		id := slot.StayID(rand.Uint64() | 1<<63) // never a ticket number
+		var last time.Duration
+		if !q.has && !navigates(q.r) {
+			last = min(probation, r.cfg.SessionDuration)
+		}
+		if o, ok := r.worker.admit(ctx, id, last, r.cfg.HardEnd); ok {
+			r.counts.admitted.Add(1)
+			_, _, life, _ := r.worker.now()
+			q.tok.ID = uint64(id)
+			r.letIn(q, o, life)
+			return
+		}
+	}
+	if r.cfg.Shadow && !q.peek {
+		r.shadowPass(q)
+		return
+	}
+	r.join(q, why)
+}
+
+// shadowPass lets a visitor through who would have had to wait, and counts it
+// once.
+func (r *Room) shadowPass(q *visitRequest) {
+	r.counts.shadowed.Add(1)
+	q.tok = ticket.Token{Kind: ticket.Pass, Accepted: r.cfg.Wall().Unix()}
+	r.setCookie(q)
+	r.pass(q)
+}
+
+func (r *Room) join(q *visitRequest, why State) {
+	if !r.joins.allow(r.cfg.ClientAddr(q.r), r.cfg.Boot()) {
+		r.counts.limited.Add(1)
+		r.wait(q, &counter.Place{PollAfter: r.joins.cfg.Window / 2}, StateLimited)
+		return
+	}
+	hold := r.cfg.Hold
+	if phone(q.r) {
+		hold = r.cfg.HoldPhone
+	}
+	p, err := r.counter.Join(q.r.Context(), hold)
+	if err != nil {
+		r.counts.full.Add(1)
+		p.PollAfter = r.cfg.PollMax
+		r.wait(q, &p, StateFull)
+		return
+	}
+	r.counts.joined.Add(1)
+	now := r.cfg.Wall().Unix()
+	q.tok = ticket.Token{
+		Kind: ticket.Ticket, Life: p.Life, ID: p.Number, Arrived: now, Checked: now,
+		Joined: uint32(min(p.Position, 1<<32-1)),
+	}
+	q.has = true
+	if p.Status == slot.TicketCalled && !q.peek {
+		r.claim(q, &p)
+		return
+	}
+	r.setCookie(q)
+	if p.Status == slot.TicketCalled {
+		why = StateCalled
+	}
+	// Who comes from our own page without a cookie will never get further.
+	if !q.sent && q.r.Header.Get("Sec-Fetch-Site") == "same-origin" && navigates(q.r) {
+		why = StateNoCookie
+	}
+	r.wait(q, &p, why)
+}
+
+// inside lets a request of a stay through and holds the stay while it runs.
+func (r *Room) inside(q *visitRequest, id slot.StayID, hard, win slot.Tau) {
+	a := &answer{ResponseWriter: q.w, room: r, id: id, win: win}
+	defer r.finish(a)
+	req := q.r
+	if hard > 0 { // a hard end closes what is in flight
+		lo, _, _, _ := r.worker.now()
+		ctx, stop := context.WithTimeout(req.Context(), max(0, hard.Sub(lo)))
+		defer stop()
+		req = req.WithContext(ctx)
+	}
+	q.next.ServeHTTP(a, req)
+}
+
+// finish notes the last byte. Deferred: a proxy panics when a client is gone.
+func (r *Room) finish(a *answer) {
+	lo, _, _, _ := r.worker.now()
+	from, left := r.worker.visits.leave(a.id, lo)
+	if left {
+		r.worker.note(slot.Item{Op: slot.Leave, ID: a.id, From: from})
+		r.worker.kick()
+	}
+}
+
+// pass lets a request through that belongs to no stay.
+func (r *Room) pass(q *visitRequest) { q.next.ServeHTTP(&answer{ResponseWriter: q.w}, q.r) }
+
+// answer watches the origin's answer of an admitted request: commands to
+// headgate are obeyed and never reach the visitor.
+type answer struct {
+	http.ResponseWriter
+	room *Room
+	id   slot.StayID
+	win  slot.Tau // end of the window entry of a new stay
+	done bool
+}
+
+// Unwrap lets http.ResponseController flush and hijack.
+func (a *answer) Unwrap() http.ResponseWriter { return a.ResponseWriter }
+
+// WriteHeader reads and removes the commands.
+func (a *answer) WriteHeader(code int) {
+	if !a.done && (code >= 200 || code == http.StatusSwitchingProtocols) {
+		a.done = true
+		a.obey()
+	}
+	a.ResponseWriter.WriteHeader(code)
+}
+
+func (a *answer) Write(b []byte) (int, error) {
+	if !a.done {
+		a.done = true
+		a.obey()
+	}
+	return a.ResponseWriter.Write(b)
+}
+
+func (a *answer) obey() {
+	h := a.Header()
+	revoke := commands(h, CommandHeader) || commands(h, CloudflareCommandHeader)
+	if a.room == nil {
+		return
+	}
+	if a.win > 0 { // the window of a new user runs from the origin's answer
+		if _, hi, _, ok := a.room.worker.now(); ok {
+			a.room.worker.note(slot.Item{Op: slot.Answered, From: a.win, Use: hi})
+		}
+	}
+	if revoke {
+		a.room.counts.revoked.Add(1)
+		a.room.worker.visits.revoke(a.id)
+		http.SetCookie(a, a.room.newCookie("", -1))
+	}
+}
+
+// commands removes a command header and reports whether it said revoke.
+func commands(h http.Header, name string) (revoke bool) {
+	vs, ok := h[name]
+	if !ok {
+		return false
+	}
+	for _, v := range vs {
+		revoke = revoke || strings.EqualFold(strings.TrimSpace(v), "revoke")
+	}
+	delete(h, name)
+	return revoke
+}

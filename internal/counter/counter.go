@@ -1,0 +1,437 @@
+// Package counter hosts the one counter of a room: it lends slots, keeps the
+// line, calls the next and writes before it tells.
+//
+// # The promise
+//
+// What docs/protocol.md promises of a host: an answer states only a confirmed
+// record, everything that arrives while a write is in flight shares the next,
+// and a host that was fenced says nothing more.
+//
+// # Concurrency
+//
+// A Counter may be used by many goroutines at once. One mutex guards its state
+// and is never held across a write. Run owns the only goroutine.
+//
+// # What it costs
+//
+// A poll is a lock, a bitmap and a sum over a Fenwick tree. Writes are grouped:
+// at most one each groupGap, none while nothing happens.
+//
+// # What it does not do
+//
+// It speaks no HTTP and knows no visitor but by number.
+package counter
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"github.com/headgate/headgate/internal/store"
+	"github.com/headgate/headgate/slot"
+)
+
+// The errors of a Counter.
+var (
+	// ErrFenced: another host has taken over; ask there.
+	ErrFenced = errors.New("another host serves this room")
+	// ErrFull: max_waiting people wait already.
+	ErrFull = errors.New("the line is full")
+	// ErrNotCalled: the ticket is not at its turn.
+	ErrNotCalled = errors.New("the ticket is not called")
+)
+
+// Parameters of the host (docs/protocol.md §5, §8, §12).
+const (
+	groupGap   = 2 * time.Millisecond // between writes
+	fresh      = 2 * time.Second      // a number needs a write no older than this
+	idleEnds   = 5 * time.Second      // between writes while stays are inside
+	settleGap  = 20 * time.Millisecond
+	blockLeast = 256              // tickets reserved at least
+	headPoll   = 2 * time.Second  // two head-poll intervals: nobody is called after a takeover
+	lineSweep  = 4096             // holds looked at in one pass
+	skipBytes  = 64 << 10         // record: late tickets below the frontier
+	storeWait  = 10 * time.Second // a write that takes longer is looked up
+)
+
+// Config describes the counter of one room.
+type Config struct {
+	Room   string
+	Host   string // name of this process
+	Store  store.Store
+	Params slot.Params
+	Active slot.Limit // stays at once
+	New    slot.Limit // new users per window
+	Spread bool       // space calls evenly while anyone waits
+	Line   LineConfig
+	Boot   func() time.Duration // own clock, counting suspend
+	Log    *slog.Logger
+}
+
+// LineConfig describes the waiting line.
+type LineConfig struct {
+	MaxWaiting int64
+	PollMin    time.Duration
+	PollMax    time.Duration
+	CallHold   time.Duration // 0: max(5 s, 2 × the interval given)
+}
+
+// A Counter is the host of one room.
+type Counter struct {
+	cfg  Config
+	wake chan struct{}
+
+	mu       sync.Mutex
+	pool     *slot.Pool
+	line     *slot.Line
+	revision uint64
+	syncs    map[*slot.Sync]chan slot.Answer
+	claims   map[slot.StayID][]chan slot.ClaimReply
+	numbers  []chan struct{} // joins that wait for a reserved number
+	called   calls
+	pace     pace
+	held     bool // nobody is called or admitted: queue_all, origin down, not open
+	recall   func()
+	joins    rate // for the size of a block
+	polls    rate
+	left     rate // calls by second, for the expected time
+	skips    rate
+	lastTry  time.Duration
+	tookAt   time.Duration
+	lastGone time.Duration
+	fenced   bool
+	stats    Totals
+	fore     forecast
+}
+
+// Totals count since the start.
+type Totals struct {
+	Joined, Called, Claimed, Lapsed, Writes int64
+	CallEmpty                               time.Duration // called slots stood empty this long in all
+}
+
+// Open takes the room's record over, or makes the first one, and returns its
+// host. Run must be called for anything to be answered. recall is called, with
+// no lock held, when borrowers should Sync now; it must not block.
+func Open(ctx context.Context, cfg Config, recall func()) (*Counter, error) {
+	c := &Counter{
+		cfg: cfg, wake: make(chan struct{}, 1), recall: recall,
+		syncs:  map[*slot.Sync]chan slot.Answer{},
+		claims: map[slot.StayID][]chan slot.ClaimReply{},
+	}
+	rec, first, err := c.load(ctx)
+	if err != nil {
+		return nil, err
+	}
+	c.pool = slot.NewPool(cfg.Params, cfg.Host, rec)
+	wr := c.pool.Takeover(cfg.Boot())
+	if err := c.store(ctx, wr); err != nil {
+		return nil, fmt.Errorf("take over room %q: %w", cfg.Room, err)
+	}
+	clk := cfg.Boot()
+	c.pool.Confirm(clk)
+	c.tookAt = clk - headPoll
+	if !first {
+		c.tookAt = clk
+	}
+	c.pool.SetLimits(rec.LimitRev+1, cfg.Active, cfg.New)
+	c.line, err = slot.RestoreLine(slot.Restored{
+		At: c.pool.Tau(clk), Frontier: rec.Frontier, Next: rec.Next, Skipped: rec.Skipped,
+		Hold: 15 * time.Minute,
+		Grace: func(d uint64) time.Duration {
+			return 2 * c.interval(time.Duration(d)*time.Minute/time.Duration(max(1, cfg.New.N)))
+		},
+	})
+	if err != nil {
+		return nil, fmt.Errorf("room %q: %w", cfg.Room, err)
+	}
+	c.pace = newPace(cfg)
+	c.fore.update(c, clk)
+	return c, nil
+}
+
+func (c *Counter) key() string { return "counter." + c.cfg.Room }
+
+// load reads the record, or makes the first one of a new life.
+func (c *Counter) load(ctx context.Context) (r *slot.Record, first bool, err error) {
+	b, rev, err := c.cfg.Store.Load(ctx, c.key())
+	if errors.Is(err, store.ErrNotFound) {
+		return slot.NewRecord(rand.Uint64()|1, nil, c.cfg.Active, c.cfg.New), true, nil
+	}
+	if err != nil {
+		return nil, false, fmt.Errorf("load the record of room %q: %w", c.cfg.Room, err)
+	}
+	r = &slot.Record{}
+	if err := r.UnmarshalBinary(b); err != nil {
+		return nil, false, fmt.Errorf("room %q: %w", c.cfg.Room, err)
+	}
+	c.revision = rev
+	return r, false, nil
+}
+
+// store writes by compare-and-set and finds out what became of a write whose
+// answer was lost.
+func (c *Counter) store(ctx context.Context, wr *slot.Record) error {
+	b, err := wr.AppendBinary(nil)
+	if err != nil {
+		return err
+	}
+	for {
+		rev, err := c.tryStore(ctx, b)
+		if err == nil {
+			c.revision = rev
+			return nil
+		}
+		got, rev, lerr := c.cfg.Store.Load(ctx, c.key())
+		switch {
+		case lerr == nil && string(got) == string(b):
+			c.revision = rev // it was written, only the answer was lost
+			return nil
+		case lerr == nil && rev != c.revision:
+			return ErrFenced
+		case errors.Is(err, store.ErrConflict):
+			return ErrFenced
+		case ctx.Err() != nil:
+			return ctx.Err()
+		}
+		c.cfg.Log.Warn("record not written, trying again", "room", c.cfg.Room, "error", err)
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(250 * time.Millisecond):
+		}
+	}
+}
+
+func (c *Counter) tryStore(ctx context.Context, b []byte) (uint64, error) {
+	ctx, cancel := context.WithTimeout(ctx, storeWait)
+	defer cancel()
+	return c.cfg.Store.CompareAndSwap(ctx, c.key(), c.revision, b)
+}
+
+// Run writes, answers and calls until ctx ends or the host is fenced.
+func (c *Counter) Run(ctx context.Context) error {
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-c.wake:
+		case <-timer.C:
+		}
+		next, err := c.round(ctx)
+		if err != nil {
+			return fmt.Errorf("room %q: %w", c.cfg.Room, err)
+		}
+		timer.Reset(next)
+	}
+}
+
+// kick makes Run look again now.
+func (c *Counter) kick() {
+	select {
+	case c.wake <- struct{}{}:
+	default: // it is already about to look
+	}
+}
+
+// round builds one write, stores it, hands out the answers and calls whoever
+// may be called. It returns how long until the next look is due.
+func (c *Counter) round(ctx context.Context) (time.Duration, error) {
+	c.mu.Lock()
+	clk := c.cfg.Boot()
+	if wait := c.lastTry + groupGap - clk; wait > 0 && c.lastTry > 0 {
+		c.mu.Unlock()
+		return wait, nil
+	}
+	c.lastTry = clk
+	c.lapse(clk)
+	c.putLine(clk)
+	now, wr := c.pool.Begin(clk, c.mustWrite(clk))
+	c.deliver(now, nil)
+	c.mu.Unlock()
+
+	if wr != nil {
+		if err := c.store(ctx, wr); err != nil {
+			c.drop()
+			if ctx.Err() != nil {
+				return 0, nil
+			}
+			return 0, err
+		}
+	}
+
+	c.mu.Lock()
+	clk = c.cfg.Boot()
+	if wr != nil {
+		c.stats.Writes++
+		c.deliver(c.pool.Confirm(clk))
+		for _, ch := range c.numbers {
+			close(ch)
+		}
+		c.numbers = nil
+		c.fore.update(c, clk)
+	}
+	c.call(clk)
+	recall := c.pool.Recalls() || c.settleDue(clk)
+	next := c.nextDue(clk)
+	c.mu.Unlock()
+	if recall && c.recall != nil {
+		c.recall()
+	}
+	return next, nil
+}
+
+// putLine hands the line's part of the record to the next write. Numbers are
+// reserved ahead: a second of joins, at least blockLeast.
+func (c *Counter) putLine(clk time.Duration) {
+	block := max(blockLeast, uint64(2*c.joins.perSecond(clk)))
+	next := c.pool.Record().Next
+	if c.line.End()+block/2 >= next {
+		next = c.line.End() + block
+	}
+	r := c.pool.Record()
+	if next == r.Next && c.line.Frontier() == r.Frontier && c.line.Late() == 0 && len(r.Skipped) == 0 {
+		return
+	}
+	c.pool.PutLine(next, c.line.Frontier(), c.line.AppendSkipped(nil, skipBytes))
+}
+
+// mustWrite reports whether a write is due though nothing was asked.
+func (c *Counter) mustWrite(clk time.Duration) bool {
+	r := c.pool.Record()
+	switch {
+	case len(c.numbers) > 0, r.Next < c.line.End()+1:
+		return true
+	case c.line.Len() > 0 && (c.endsDue(clk) || !c.pool.Fresh(clk, fresh/2)):
+		return true
+	case len(r.Loans) > 0 && !c.pool.Fresh(clk, c.pool.Params().Term/3):
+		return true
+	case (r.Limits[0].Ends.Len() > 0 || r.Limits[1].Ends.Len() > 0) && !c.pool.Fresh(clk, idleEnds):
+		return true
+	}
+	return false
+}
+
+// endsDue reports whether a stay has ended that the record still holds.
+func (c *Counter) endsDue(clk time.Duration) bool {
+	return c.pool.NextEnd() <= c.pool.Tau(clk)
+}
+
+// settleDue reports whether somebody waits for an end that only a report of the
+// borrowers can free.
+func (c *Counter) settleDue(clk time.Duration) bool {
+	return c.line.Len() > 0 && c.endsDue(clk)
+}
+
+func (c *Counter) nextDue(clk time.Duration) time.Duration {
+	next := time.Second
+	if c.line.Len() > 0 {
+		next = min(next, max(settleGap, c.pool.NextEnd().Sub(c.pool.Tau(clk))))
+		if c.pool.Free() > 0 {
+			next = min(next, max(time.Millisecond, c.pace.at-clk))
+		}
+		next = min(next, max(time.Millisecond, c.called.next()-clk))
+	}
+	return next
+}
+
+// deliver hands answers to those who wait for them.
+func (c *Counter) deliver(replies []slot.Reply, claims []slot.ClaimReply) {
+	for _, r := range replies {
+		if ch := c.syncs[r.Sync]; ch != nil {
+			delete(c.syncs, r.Sync)
+			ch <- r.Answer // has room for one
+		}
+	}
+	for _, r := range claims {
+		c.stats.Claimed++
+		for _, ch := range c.claims[r.ID] {
+			ch <- r // has room for one
+		}
+		delete(c.claims, r.ID)
+	}
+}
+
+// drop ends all that waits: this host is fenced or ends.
+func (c *Counter) drop() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.fenced = true
+	c.pool.Fail()
+	for x, ch := range c.syncs {
+		close(ch)
+		delete(c.syncs, x)
+	}
+	for id, chs := range c.claims {
+		for _, ch := range chs {
+			close(ch)
+		}
+		delete(c.claims, id)
+	}
+	for _, ch := range c.numbers {
+		close(ch)
+	}
+	c.numbers = nil
+}
+
+// Sync answers one Sync of a borrower; it blocks until the answer is written.
+func (c *Counter) Sync(ctx context.Context, x *slot.Sync) (slot.Answer, error) {
+	ch := make(chan slot.Answer, 1)
+	c.mu.Lock()
+	if c.fenced {
+		c.mu.Unlock()
+		return slot.Answer{}, ErrFenced
+	}
+	c.syncs[x] = ch
+	c.pool.Put(x)
+	c.mu.Unlock()
+	c.kick()
+	select {
+	case a, ok := <-ch:
+		if !ok {
+			return a, ErrFenced
+		}
+		return a, nil
+	case <-ctx.Done():
+		c.mu.Lock()
+		delete(c.syncs, x)
+		c.mu.Unlock()
+		return slot.Answer{}, ctx.Err()
+	}
+}
+
+// SetLimits changes the limits while people are inside.
+func (c *Counter) SetLimits(active, fresh slot.Limit) {
+	c.mu.Lock()
+	c.pool.SetLimits(c.pool.Record().LimitRev+1, active, fresh)
+	c.cfg.Active, c.cfg.New = active, fresh
+	c.pace = newPace(c.cfg)
+	c.mu.Unlock()
+	c.kick()
+}
+
+// Hold stops or resumes calls and admissions: queue_all, a room that is not yet
+// open, an origin that does not answer. Those inside stay.
+func (c *Counter) Hold(yes bool) {
+	c.mu.Lock()
+	c.held = yes
+	if yes {
+		for n := range c.called.all() {
+			c.pool.Uncall()
+			c.line.Lapse(n, c.pool.Tau(c.cfg.Boot()))
+		}
+		c.called = calls{}
+	}
+	c.tellWaiting()
+	c.mu.Unlock()
+	c.kick()
+}
+
+// tellWaiting tells the pool whether anybody waits, or must.
+func (c *Counter) tellWaiting() { c.pool.Waiting(c.held || c.line.Len() > 0) }

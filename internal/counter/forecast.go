@@ -1,0 +1,163 @@
+package counter
+
+import (
+	"time"
+)
+
+// ETA is the expected wait of one position, from now.
+type ETA struct {
+	Known     bool
+	Exact     bool // decided by slots whose time is known to the moment
+	Expect    time.Duration
+	Low, High time.Duration // the honest range
+}
+
+// forecast says when the k-th next call is due. Slots per window come back at
+// times that stand in the record; slots at once come back when people leave,
+// of which only the rate is known.
+type forecast struct {
+	clk    time.Duration // when it was made
+	free   [2]int64      // slots free now, calls already taken off
+	cum    []release     // the window's releases
+	total  int64         // of them
+	window time.Duration
+	step   time.Duration
+	callAt time.Duration
+	leave  float64 // slots at once that come free a second, measured or assumed
+	sure   bool    // leave was measured over a while
+	gone   float64 // share of those ahead who turn out to be absent
+	held   bool
+}
+
+type release struct {
+	after time.Duration // from clk
+	sum   int64         // released by then
+}
+
+// update takes in the newest confirmed record. Holds the counter's lock.
+func (f *forecast) update(c *Counter, clk time.Duration) {
+	if f.clk > 0 && clk-f.clk < 50*time.Millisecond && f.held == c.held {
+		return
+	}
+	r := c.pool.Record()
+	now := c.pool.Tau(clk)
+	f.clk, f.held = clk, c.held
+	f.free = [2]int64{c.pool.FreeOf(0) - c.pool.Called(), c.pool.FreeOf(1) - c.pool.Called()}
+	f.window, f.step, f.callAt = c.cfg.New.Per, c.pace.step, c.pace.at
+	f.cum, f.total = f.cum[:0], 0
+	for _, e := range r.Limits[1].Ends.All() {
+		f.total += e.N
+		f.cum = append(f.cum, release{max(0, e.End.Sub(now)), f.total})
+	}
+	f.measure(c, clk)
+}
+
+// measure learns how fast slots at once come free. While they are what people
+// wait for, every slot that comes free is called, so the rate of calls is the
+// rate of departures.
+func (f *forecast) measure(c *Counter, clk time.Duration) {
+	calls, seconds := c.left.over(clk, 30)
+	// Until something was measured: everyone stays a whole session.
+	assumed := float64(c.cfg.Active.N) / c.cfg.Active.Per.Seconds()
+	f.sure = seconds >= 5 && calls > 0
+	f.leave = assumed
+	if f.sure && f.free[0] <= 0 {
+		f.leave = calls
+	}
+	skips, _ := c.skips.over(clk, 60)
+	called, _ := c.left.over(clk, 60)
+	f.gone = 0
+	if skips+called > 0 {
+		f.gone = min(0.9, skips/(skips+called))
+	}
+}
+
+// eta forecasts the wait of position k (1 is next).
+func (f *forecast) eta(k int64, clk time.Duration) ETA {
+	if f.held {
+		return ETA{}
+	}
+	real := max(1, int64(float64(k)*(1-f.gone)+0.5))
+	since := clk - f.clk
+	win := f.windowAt(real) - since
+	act := f.activeAt(real) - since
+	d := max(0, win, act)
+	e := ETA{Known: true, Expect: d, Exact: win >= act && k == real}
+	switch {
+	case win >= act: // known but for no-shows and the polls of those ahead
+		e.Low, e.High = d*85/100-2*time.Second, d*112/100+4*time.Second
+	case f.sure:
+		e.Low, e.High = d*70/100-3*time.Second, d*150/100+6*time.Second
+	default:
+		e.Low, e.High = d*20/100, d*150/100+6*time.Second
+	}
+	e.Low = max(0, e.Low)
+	return e
+}
+
+// windowAt is when the k-th next slot of the window is there and its call due.
+func (f *forecast) windowAt(k int64) time.Duration {
+	spread := max(0, f.callAt-f.clk) + time.Duration(k-1)*f.step
+	if k <= f.free[1] {
+		return spread
+	}
+	need := k - max(0, f.free[1])
+	if f.total == 0 {
+		return spread
+	}
+	laps := (need - 1) / f.total
+	need -= laps * f.total
+	lo, hi := 0, len(f.cum)-1
+	for lo < hi { // the first release that brings need
+		if mid := (lo + hi) / 2; f.cum[mid].sum >= need {
+			hi = mid
+		} else {
+			lo = mid + 1
+		}
+	}
+	return max(spread, f.cum[lo].after+time.Duration(laps)*f.window)
+}
+
+// activeAt is when the k-th next slot at once should be free.
+func (f *forecast) activeAt(k int64) time.Duration {
+	if k <= f.free[0] || f.leave <= 0 {
+		return 0
+	}
+	return time.Duration(float64(k-max(0, f.free[0])) / f.leave * float64(time.Second))
+}
+
+// State is what the operator is told about a room.
+type State struct {
+	Active  int64 // slots at once in use, calls not counted
+	Waiting int64
+	Called  int64
+	New     int64 // slots of the window in use
+	Served  uint64
+	Held    bool
+	Rate    float64 // calls a second
+	Totals  Totals
+	Life    uint64
+	Head    ETA // of the last position
+}
+
+// State reports where the room stands.
+func (c *Counter) State() State {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	clk := c.cfg.Boot()
+	r := c.pool.Record()
+	rate, _ := c.left.over(clk, 30)
+	n := int64(c.line.Len())
+	return State{
+		Active: r.Used(0), Waiting: n, Called: c.pool.Called(), New: r.Used(1),
+		Served: c.line.Frontier(), Held: c.held, Rate: rate, Totals: c.stats,
+		Life: r.Name.Life, Head: c.fore.eta(max(1, n), clk),
+	}
+}
+
+// Known reports whether a life is the one this counter serves.
+func (c *Counter) Known(life uint64) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.pool.Record().Name.Life == life
+}

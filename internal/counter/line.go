@@ -1,0 +1,319 @@
+package counter
+
+import (
+	"context"
+	"iter"
+	"math/rand/v2"
+	"time"
+
+	"github.com/headgate/headgate/slot"
+)
+
+// A Place is what a ticket is told.
+type Place struct {
+	Status    slot.TicketStatus
+	Number    uint64
+	Life      uint64 // of the record that issued the number
+	Position  int64  // 1 is next
+	Ahead     int64
+	Waiting   int64
+	Served    uint64 // every ticket below was called
+	PollAfter time.Duration
+	ETA       ETA
+	Held      bool
+}
+
+// Join puts a visitor at the end of the line. hold is how long it keeps its
+// place after its last poll.
+func (c *Counter) Join(ctx context.Context, hold time.Duration) (Place, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for {
+		if c.fenced {
+			return Place{}, ErrFenced
+		}
+		if int64(c.line.Len()) >= c.cfg.Line.MaxWaiting {
+			return Place{Waiting: int64(c.line.Len())}, ErrFull
+		}
+		clk := c.cfg.Boot()
+		if c.pool.Fresh(clk, fresh) && c.line.End() < c.pool.Record().Next {
+			break
+		}
+		if err := c.waitWrite(ctx); err != nil {
+			return Place{}, err
+		}
+	}
+	clk := c.cfg.Boot()
+	c.joins.add(clk, 1)
+	c.stats.Joined++
+	behind := int64(c.line.Len())
+	eta := c.fore.eta(behind+1, clk)
+	number := c.line.Join(c.pool.Tau(clk), c.interval(eta.Expect), hold)
+	c.tellWaiting()
+	c.call(clk)
+	return c.place(number, clk), nil
+}
+
+// waitWrite waits, without the lock, for the next confirmed write.
+func (c *Counter) waitWrite(ctx context.Context) error {
+	ch := make(chan struct{})
+	c.numbers = append(c.numbers, ch)
+	c.mu.Unlock()
+	defer c.mu.Lock()
+	c.kick()
+	select {
+	case <-ch:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// Poll notes that the visitor of a ticket is there and tells where it stands.
+// It never claims.
+func (c *Counter) Poll(ctx context.Context, number uint64) (Place, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for {
+		if c.fenced {
+			return Place{}, ErrFenced
+		}
+		clk := c.cfg.Boot()
+		if c.pool.Fresh(clk, fresh) {
+			return c.place(number, clk), nil
+		}
+		if err := c.waitWrite(ctx); err != nil {
+			return Place{}, err
+		}
+	}
+}
+
+// place marks the ticket as seen and says where it stands. Holds the lock.
+func (c *Counter) place(number uint64, clk time.Duration) Place {
+	c.polls.add(clk, 1)
+	p := Place{
+		Number: number, Life: c.pool.Record().Name.Life,
+		Waiting: int64(c.line.Len()), Served: c.line.Frontier(), Held: c.held,
+	}
+	pos, ok := c.line.Position(number)
+	if !ok {
+		p.Status = c.line.Status(number)
+		return p
+	}
+	p.Position, p.Ahead = pos, pos-1
+	p.ETA = c.fore.eta(pos, clk)
+	p.PollAfter = c.pollAfter(p.ETA, clk)
+	p.Status = c.line.Seen(number, c.pool.Tau(clk), p.PollAfter)
+	if p.Status == slot.TicketLate { // it is back: next in the order, and maybe called now
+		c.call(clk)
+		p.Status = c.line.Status(number)
+	}
+	if p.Status == slot.TicketCalled {
+		p.ETA = ETA{Known: true}
+	}
+	return p
+}
+
+// interval is how often a visitor with this expected wait is asked to poll:
+// clamp(ETA/8, PollMin, PollMax), away from the head up to 120 s while this
+// worker gets more than 5,000 polls a second.
+func (c *Counter) interval(eta time.Duration) time.Duration {
+	d := min(max(eta/8, c.cfg.Line.PollMin), c.cfg.Line.PollMax)
+	const busy, most = 5000, 120 * time.Second
+	if load := c.polls.perSecond(c.cfg.Boot()); load > busy && eta > 30*time.Second {
+		d = min(time.Duration(float64(d)*load/busy), max(most, d))
+	}
+	return d
+}
+
+// pollAfter is the interval of the next poll. Close to the head the visitor is
+// told the very moment its turn should come, so that the slot is not empty long
+// and the spread holds where the visitors arrive; elsewhere jitter keeps the
+// polls of many apart.
+func (c *Counter) pollAfter(eta ETA, clk time.Duration) time.Duration {
+	d := c.interval(eta.Expect)
+	if eta.Exact && eta.Expect < 2*c.cfg.Line.PollMin+d {
+		return max(eta.Expect, 20*time.Millisecond) + 10*time.Millisecond
+	}
+	if !eta.Known {
+		d = c.cfg.Line.PollMin
+		if c.line.Len() > 100 { // nothing is known: do not let a crowd ask each second
+			d = max(d, 5*time.Second)
+		}
+	}
+	jitter := time.Duration(float64(d) * 0.2 * (2*rand.Float64() - 1))
+	if d <= c.cfg.Line.PollMin {
+		jitter = -time.Duration(float64(d) * 0.2 * rand.Float64()) // near the head: rather early
+	}
+	return d + jitter
+}
+
+// Claim turns a called ticket into a stay; it blocks until that is written.
+// hard is the longest the stay may last, 0 without end. A ticket that was
+// claimed a moment ago gets the same stay again.
+func (c *Counter) Claim(
+	ctx context.Context, number uint64, hard time.Duration,
+) (slot.ClaimReply, error) {
+	c.mu.Lock()
+	if c.fenced {
+		c.mu.Unlock()
+		return slot.ClaimReply{}, ErrFenced
+	}
+	id := slot.StayID(number)
+	ch := make(chan slot.ClaimReply, 1)
+	clk := c.cfg.Boot()
+	_, again := c.pool.ClaimedBefore(id)
+	switch {
+	case again, len(c.claims[id]) > 0: // a second tab, or the answer was lost
+		if again {
+			c.pool.Claim(id, hard, true)
+		}
+	case c.pace.full(clk), !c.line.Use(number):
+		c.mu.Unlock()
+		return slot.ClaimReply{}, ErrNotCalled
+	default:
+		at := c.called.take(number)
+		c.stats.CallEmpty += clk - at
+		c.pace.admitted(clk)
+		c.pool.Claim(id, hard, false)
+		c.tellWaiting()
+	}
+	c.claims[id] = append(c.claims[id], ch)
+	c.mu.Unlock()
+	c.kick()
+	select {
+	case r, ok := <-ch:
+		if !ok {
+			return r, ErrFenced
+		}
+		return r, nil
+	case <-ctx.Done():
+		return slot.ClaimReply{}, ctx.Err()
+	}
+}
+
+// Leave gives up a place.
+func (c *Counter) Leave(number uint64) {
+	c.mu.Lock()
+	if c.line.Leave(number) == slot.TicketCalled {
+		c.called.take(number)
+		c.pool.Uncall()
+	}
+	c.tellWaiting()
+	c.mu.Unlock()
+	c.kick()
+}
+
+// call calls the next while slots are free and due. Holds the lock.
+func (c *Counter) call(clk time.Duration) {
+	if c.held || clk < c.tookAt+headPoll {
+		return
+	}
+	for c.line.Len() > c.line.Called() && c.pool.Free() > 0 && c.pace.due(clk) {
+		before := c.line.Late()
+		number, ok := c.line.Call(c.pool.Tau(clk))
+		c.skips.add(clk, float64(max(0, c.line.Late()-before)))
+		if !ok {
+			break
+		}
+		if !c.pool.Call() {
+			c.line.Lapse(number, c.pool.Tau(clk))
+			break
+		}
+		c.stats.Called++
+		c.left.add(clk, 1)
+		c.pace.called(clk)
+		c.called.add(number, clk, clk+c.callHold())
+	}
+	c.tellWaiting()
+}
+
+// callHold is how long a called slot stays reserved.
+func (c *Counter) callHold() time.Duration {
+	if c.cfg.Line.CallHold > 0 {
+		return c.cfg.Line.CallHold
+	}
+	return max(5*time.Second, 2*c.interval(0))
+}
+
+// lapse takes back calls that nobody claimed, and forgets places whose hold is
+// over. Holds the lock.
+func (c *Counter) lapse(clk time.Duration) {
+	for {
+		number, ok := c.called.lapsed(clk)
+		if !ok {
+			break
+		}
+		c.stats.Lapsed++
+		c.pool.Uncall()
+		c.line.Lapse(number, c.pool.Tau(clk))
+	}
+	if clk-c.lastGone >= 100*time.Millisecond {
+		c.lastGone = clk
+		if c.line.Expire(c.pool.Tau(clk), lineSweep) > 0 {
+			c.tellWaiting()
+		}
+	}
+}
+
+// calls are the called tickets in the order of their calls, which with one hold
+// time is the order in which they lapse.
+type calls struct {
+	order []call
+	at    map[uint64]call
+}
+
+type call struct {
+	number    uint64
+	at, until time.Duration
+}
+
+func (c *calls) add(number uint64, at, until time.Duration) {
+	if c.at == nil {
+		c.at = map[uint64]call{}
+	}
+	x := call{number, at, until}
+	c.at[number] = x
+	c.order = append(c.order, x)
+}
+
+// take removes a call and returns when it was made.
+func (c *calls) take(number uint64) time.Duration {
+	x := c.at[number]
+	delete(c.at, number)
+	return x.at
+}
+
+// lapsed removes and returns a call whose hold is over.
+func (c *calls) lapsed(clk time.Duration) (uint64, bool) {
+	for len(c.order) > 0 {
+		x := c.order[0]
+		if c.at[x.number] == x && clk < x.until {
+			return 0, false
+		}
+		c.order = c.order[1:]
+		if c.at[x.number] == x {
+			delete(c.at, x.number)
+			return x.number, true
+		}
+	}
+	return 0, false
+}
+
+// next is when the next call may lapse; far away if there is none.
+func (c *calls) next() time.Duration {
+	if len(c.order) == 0 {
+		return 1 << 62
+	}
+	return c.order[0].until
+}
+
+func (c *calls) all() iter.Seq[uint64] {
+	return func(yield func(uint64) bool) {
+		for n := range c.at {
+			if !yield(n) {
+				return
+			}
+		}
+	}
+}

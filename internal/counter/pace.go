@@ -1,0 +1,102 @@
+package counter
+
+import "time"
+
+// pace spaces calls w/N apart while anyone waits, so that a limit per window
+// does not pulse: without it, 60 s stays pulse for ever, 200 in second 0 and
+// 200 in second 60 (docs/protocol.md §8). It also holds each second to
+// ⌈N/60⌉ + 1 claims: calls are even, but the visitors who answer them are not.
+type pace struct {
+	step  time.Duration // 0: no spread
+	at    time.Duration // the next call is due
+	ring  []time.Duration
+	next  int
+	clear time.Duration // length of the second that the ring guards
+}
+
+// maxRing bounds the ring: above 100,000 calls a second of one counter the
+// spread itself is finer than any clock here.
+const maxRing = 1 << 17
+
+func newPace(cfg Config) pace {
+	if !cfg.Spread || cfg.New.N <= 0 {
+		return pace{}
+	}
+	perSecond := (cfg.New.N*int64(time.Second) + int64(cfg.New.Per) - 1) / int64(cfg.New.Per)
+	return pace{
+		step: cfg.New.Per / time.Duration(cfg.New.N),
+		ring: make([]time.Duration, min(perSecond+1, maxRing)),
+		// A little more than a second: the way to the origin is not always
+		// equally long. Chosen; it costs no throughput as N/60+1 > N/60·1.02.
+		clear: time.Second + min(20*time.Millisecond, time.Second/time.Duration(2*perSecond+2)),
+	}
+}
+
+// due reports whether a call may be made now.
+func (p *pace) due(clk time.Duration) bool { return p.step == 0 || clk >= p.at }
+
+// called notes a call. A pace that fell behind by less than a second catches
+// up; one that was idle starts anew.
+func (p *pace) called(clk time.Duration) {
+	if p.step > 0 {
+		p.at = max(p.at, clk-min(p.step, time.Second/2)) + p.step
+	}
+}
+
+// full reports whether this second has had its claims.
+func (p *pace) full(clk time.Duration) bool {
+	return len(p.ring) > 0 && p.ring[p.next] > 0 && clk < p.ring[p.next]+p.clear
+}
+
+func (p *pace) admitted(clk time.Duration) {
+	if len(p.ring) > 0 {
+		p.ring[p.next] = clk
+		p.next = (p.next + 1) % len(p.ring)
+	}
+}
+
+// rate counts events by second over the last rateSeconds.
+type rate struct {
+	n    [rateSeconds]float64
+	head int64 // second of the newest bin
+	from int64 // second of the first event ever
+}
+
+const rateSeconds = 64
+
+func (r *rate) roll(clk time.Duration) {
+	now := int64(clk / time.Second)
+	if r.from == 0 {
+		r.from, r.head = now, now
+	}
+	for k := 0; r.head < now && k < rateSeconds; k++ {
+		r.head++
+		r.n[r.head%rateSeconds] = 0
+	}
+	r.head = max(r.head, now)
+}
+
+func (r *rate) add(clk time.Duration, n float64) {
+	r.roll(clk)
+	r.n[r.head%rateSeconds] += n
+}
+
+// perSecond is the rate over the last few seconds.
+func (r *rate) perSecond(clk time.Duration) float64 {
+	v, _ := r.over(clk, 4)
+	return v
+}
+
+// over is the rate over the last n whole seconds, or as many as there were.
+func (r *rate) over(clk time.Duration, n int64) (perSecond float64, seconds int64) {
+	r.roll(clk)
+	n = min(n, rateSeconds-1, r.head-r.from)
+	if n <= 0 {
+		return r.n[r.head%rateSeconds], 0
+	}
+	sum := 0.0
+	for k := int64(1); k <= n; k++ {
+		sum += r.n[(r.head-k)%rateSeconds]
+	}
+	return sum / float64(n), n
+}

@@ -1,0 +1,193 @@
+// Package ticket seals and opens the one cookie of a visitor: a ticket while
+// waiting, a pass once admitted.
+//
+// # The promise
+//
+// A token that opens was sealed by this room with one of its keys and not
+// changed since. Everything else is ErrToken: forged, cut, of another room, too
+// long. Whether the token is still good is the room's question, not this
+// package's.
+//
+// # Concurrency
+//
+// A Ring may be used by many goroutines at once.
+//
+// # What it costs
+//
+// Opening allocates nothing and costs one AES-GCM of about 80 bytes.
+//
+// # What it does not do
+//
+// It does not store or rotate keys, and it does not look at the time.
+package ticket
+
+import (
+	"crypto/aes"
+	"crypto/cipher"
+	"crypto/rand"
+	"encoding/base64"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"sync"
+)
+
+// ErrToken is returned for everything that is not a token of this room.
+var ErrToken = errors.New("not a token of this room")
+
+// Kind tells a ticket from a pass.
+type Kind uint8
+
+// The kinds of token.
+const (
+	Ticket Kind = 1 // a place in the line
+	Pass   Kind = 2 // admitted until End
+)
+
+// A Token is what a visitor carries. Ends are counter time in nanoseconds, the
+// times of the visit wall time in Unix seconds, for show only.
+type Token struct {
+	Kind     Kind
+	Life     uint64 // life of the record that issued it
+	ID       uint64 // ticket number, or stay id
+	End      int64  // Pass: admitted until
+	Hard     int64  // Pass: never later than this; 0 is no hard end
+	Arrived  int64  // wall, Cloudflare's bucketId is its minute
+	Checked  int64  // wall, Cloudflare's lastCheckInTime
+	Accepted int64  // wall, Cloudflare's acceptedAt; 0 while waiting
+	Joined   uint32 // position at joining, for the progress bar
+	Shown    uint32 // lowest position shown, capped; never show more
+	Home     string // data centre of the counter, at most 32 bytes
+}
+
+const (
+	version  = 1
+	keyBytes = 32
+	nonceLen = 12
+	tagLen   = 16
+	fixed    = 2 + 7*8 + 2*4 // kind, length of home, the numbers
+	maxHome  = 32
+	maxPlain = fixed + maxHome
+	head     = 2 + nonceLen // version, key id, nonce
+	maxRaw   = head + maxPlain + tagLen
+)
+
+// MaxLen is the length of the longest sealed token.
+const MaxLen = (maxRaw*8 + 5) / 6
+
+// Key is one sealing key.
+type Key [keyBytes]byte
+
+// NewKey draws a key.
+func NewKey() (k Key) {
+	rand.Read(k[:]) // never fails: crypto/rand ends the program instead
+	return k
+}
+
+// A Ring holds the sealing keys of a process, the newest first. Tokens name
+// the key they were sealed with.
+type Ring struct {
+	sealer byte
+	keys   [256]cipher.AEAD
+	bufs   sync.Pool // *scratch: what is passed to an AEAD would else be allocated
+}
+
+type scratch struct {
+	text  [MaxLen]byte
+	raw   [maxRaw + 4]byte
+	plain [maxPlain]byte
+	ad    [80]byte
+}
+
+// NewRing returns a ring that seals with the key of the highest number and
+// opens with all.
+func NewRing(keys map[byte]Key) (*Ring, error) {
+	if len(keys) == 0 {
+		return nil, errors.New("a key ring needs at least one key")
+	}
+	r := &Ring{bufs: sync.Pool{New: func() any { return new(scratch) }}}
+	for id, k := range keys {
+		block, err := aes.NewCipher(k[:])
+		if err != nil {
+			return nil, fmt.Errorf("key %d: %w", id, err)
+		}
+		if r.keys[id], err = cipher.NewGCM(block); err != nil {
+			return nil, fmt.Errorf("key %d: %w", id, err)
+		}
+		r.sealer = max(r.sealer, id)
+	}
+	return r, nil
+}
+
+// Seal appends the sealed form of t for room to dst: cookie-safe text.
+func (r *Ring) Seal(dst []byte, room string, t *Token) []byte {
+	b := r.bufs.Get().(*scratch)
+	defer r.bufs.Put(b)
+	b.raw[0], b.raw[1] = version, r.sealer
+	rand.Read(b.raw[2:head])
+	p := t.encode(b.plain[:0])
+	ad := bind(b.ad[:0], b.raw[:2], room)
+	sealed := r.keys[r.sealer].Seal(b.raw[:head], b.raw[2:head], p, ad)
+	return base64.RawURLEncoding.AppendEncode(dst, sealed)
+}
+
+// Open reads a sealed token of room into t. On an error t is not changed.
+func (r *Ring) Open(t *Token, room, sealed string) error {
+	if len(sealed) > MaxLen || len(sealed) < (head+fixed+tagLen)*8/6 {
+		return ErrToken
+	}
+	b := r.bufs.Get().(*scratch)
+	defer r.bufs.Put(b)
+	n, err := strict.Decode(b.raw[:], b.text[:copy(b.text[:], sealed)])
+	if err != nil || n < head+fixed+tagLen || b.raw[0] != version || r.keys[b.raw[1]] == nil {
+		return ErrToken
+	}
+	ad := bind(b.ad[:0], b.raw[:2], room)
+	p, err := r.keys[b.raw[1]].Open(b.plain[:0], b.raw[2:head], b.raw[head:n], ad)
+	if err != nil {
+		return ErrToken
+	}
+	return t.decode(p)
+}
+
+// strict refuses text whose last bits are not zero: one token, one spelling.
+var strict = base64.RawURLEncoding.Strict()
+
+// bind is the additional data: the token belongs to this room and format.
+func bind(dst, head []byte, room string) []byte { return append(append(dst, head...), room...) }
+
+func (t *Token) encode(b []byte) []byte {
+	home := t.Home[:min(len(t.Home), maxHome)]
+	b = append(b, byte(t.Kind), byte(len(home)))
+	for _, v := range [...]uint64{
+		t.Life, t.ID, uint64(t.End), uint64(t.Hard),
+		uint64(t.Arrived), uint64(t.Checked), uint64(t.Accepted),
+	} {
+		b = binary.LittleEndian.AppendUint64(b, v)
+	}
+	b = binary.LittleEndian.AppendUint32(b, t.Joined)
+	b = binary.LittleEndian.AppendUint32(b, t.Shown)
+	return append(b, home...)
+}
+
+func (t *Token) decode(b []byte) error {
+	if len(b) < fixed || len(b) != fixed+int(b[1]) || b[1] > maxHome {
+		return ErrToken
+	}
+	kind := Kind(b[0])
+	if kind != Ticket && kind != Pass {
+		return ErrToken
+	}
+	at := func(i int) uint64 { return binary.LittleEndian.Uint64(b[2+8*i:]) }
+	home := t.Home
+	if string(b[fixed:]) != home { // the same data centre as before costs nothing
+		home = string(b[fixed:])
+	}
+	*t = Token{
+		Kind: kind, Life: at(0), ID: at(1), End: int64(at(2)), Hard: int64(at(3)),
+		Arrived: int64(at(4)), Checked: int64(at(5)), Accepted: int64(at(6)),
+		Joined: binary.LittleEndian.Uint32(b[2+56:]), Shown: binary.LittleEndian.Uint32(b[2+60:]),
+		Home: home,
+	}
+	return nil
+}

@@ -1,0 +1,288 @@
+package headgate
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"net/http"
+	"net/netip"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/headgate/headgate/internal/counter"
+	"github.com/headgate/headgate/internal/store"
+	"github.com/headgate/headgate/internal/ticket"
+	"github.com/headgate/headgate/slot"
+)
+
+// RoomConfig describes a waiting room. Zero fields are working defaults, but
+// the two limits must be set.
+type RoomConfig struct {
+	Name  string // names the room in cookies, metrics and messages
+	Title string // what visitors read; default Name
+	Host  string // "" is any
+	Path  string // the room is everything below; default "/"
+
+	TotalActiveUsers  int64         // at once; exact
+	NewUsersPerMinute int64         // in every 60 s; exact
+	SessionDuration   time.Duration // after the last byte, 5 m
+	FixedSession      bool          // the session ends SessionDuration after it began
+	HardEnd           time.Duration // nobody stays longer, 0 is no end
+
+	QueueAll  bool      // nobody new is let in
+	Suspended bool      // the room is off: all pass
+	Shadow    bool      // decide and count, hold nobody
+	OpensAt   time.Time // nobody is let in before
+	Message   string    // shown to those who wait, plain text
+
+	StatusCode    int  // of the waiting page: 503 (default), 200, 202 or 429
+	RefreshHeader bool // also send Refresh: it fights the page's script (WCAG 2.2.1)
+	NoSpread      bool // let calls pulse instead of spacing them evenly
+
+	MaxWaiting int64         // then the room is full, 2,000,000
+	Hold       time.Duration // an absent ticket keeps its place, 5 m
+	HoldPhone  time.Duration // the same for phones, 15 m
+	CallHold   time.Duration // a called ticket keeps its slot, max(5 s, 2 × interval)
+	PollMin    time.Duration // 1 s
+	PollMax    time.Duration // 30 s
+
+	Exclude   Exclude
+	JoinLimit JoinLimit
+
+	Page       Page                                // default: plain text
+	ClientAddr func(r *http.Request) netip.Addr    // default: RemoteAddr
+	Secure     func(r *http.Request) bool          // is the cookie Secure; default: r.TLS != nil
+	Log        *slog.Logger                        // default: discard
+	Wall       func() time.Time                    // for what is shown; default time.Now
+	Boot       func() time.Duration                // decides; default CLOCK_BOOTTIME
+	sealing    *ticket.Ring                        // tests
+	storage    store.Store                         // tests
+	params     slot.Params                         // tests
+	tap        func(stay uint64, event visitEvent) // tests
+}
+
+type visitEvent uint8
+
+// ErrConfig is wrapped by every error about an impossible configuration.
+var ErrConfig = errors.New("impossible room")
+
+func (c RoomConfig) withDefaults() (RoomConfig, error) {
+	def := func(d *time.Duration, v time.Duration) {
+		if *d == 0 {
+			*d = v
+		}
+	}
+	def(&c.SessionDuration, 5*time.Minute)
+	def(&c.Hold, 5*time.Minute)
+	def(&c.HoldPhone, 15*time.Minute)
+	def(&c.PollMin, time.Second)
+	def(&c.PollMax, 30*time.Second)
+	if c.MaxWaiting == 0 {
+		c.MaxWaiting = 2_000_000
+	}
+	if c.StatusCode == 0 {
+		c.StatusCode = http.StatusServiceUnavailable
+	}
+	if c.Path == "" {
+		c.Path = "/"
+	}
+	if c.Title == "" {
+		c.Title = c.Name
+	}
+	c.wire()
+	var errs []error
+	for _, l := range c.limits() {
+		if err := l.Check(); err != nil {
+			errs = append(errs, fmt.Errorf("%w: %w", ErrConfig, err))
+		}
+	}
+	if c.Name == "" || len(c.Name) > 64 {
+		errs = append(errs, fmt.Errorf("%w: a name of 1 to 64 characters is needed", ErrConfig))
+	}
+	if c.HardEnd != 0 && c.HardEnd < c.SessionDuration {
+		errs = append(errs, fmt.Errorf("%w: hard end %v is before the session duration %v",
+			ErrConfig, c.HardEnd, c.SessionDuration))
+	}
+	return c, errors.Join(errs...)
+}
+
+// wire fills in what a program may replace.
+func (c *RoomConfig) wire() {
+	if c.Page == nil {
+		c.Page = plainPage{}
+	}
+	if c.ClientAddr == nil {
+		c.ClientAddr = remoteAddr
+	}
+	if c.Secure == nil {
+		c.Secure = func(r *http.Request) bool { return r.TLS != nil }
+	}
+	if c.Log == nil {
+		c.Log = slog.New(slog.DiscardHandler)
+	}
+	if c.Wall == nil {
+		c.Wall = time.Now
+	}
+	if c.Boot == nil {
+		c.Boot = bootTime
+	}
+	if c.storage == nil {
+		c.storage = &store.Memory{}
+	}
+}
+
+// limits are the room's two limits: users at once, and new users per minute.
+func (c *RoomConfig) limits() [2]slot.Limit {
+	return [2]slot.Limit{
+		{Kind: slot.AtOnce, N: c.TotalActiveUsers, Per: c.SessionDuration},
+		{Kind: slot.PerWindow, N: c.NewUsersPerMinute, Per: time.Minute},
+	}
+}
+
+// A Room lets in at most as many visitors as its origin can take; the others
+// wait in line. It may be used by many goroutines at once.
+type Room struct {
+	cfg     RoomConfig
+	keys    *ticket.Ring
+	counter *counter.Counter
+	worker  *worker
+	exclude excluder
+	joins   joinLimiter
+	cookie  string
+	served  string // path of the shared document
+	doc     atomic.Pointer[servedDoc]
+	live    atomic.Pointer[live]
+	liveMu  sync.Mutex
+	counts  counts
+}
+
+// live is what can change while the room runs, as one snapshot.
+type live struct {
+	queueAll, suspended, down, early bool
+	message                          string
+}
+
+func (l *live) holds() bool { return l.queueAll || l.down || l.early }
+
+// OpenRoom opens the room and takes its counter over. Run must be called for
+// anybody to be let in.
+func OpenRoom(ctx context.Context, cfg RoomConfig) (*Room, error) {
+	cfg, err := cfg.withDefaults()
+	if err != nil {
+		return nil, err
+	}
+	r := &Room{cfg: cfg, keys: cfg.sealing, cookie: "__cfwaitingroom"}
+	if cfg.Name != "default" {
+		r.cookie += "_" + cfg.Name
+	}
+	if r.keys == nil {
+		if r.keys, err = ticket.NewRing(map[byte]ticket.Key{1: ticket.NewKey()}); err != nil {
+			return nil, err
+		}
+	}
+	r.served = strings.TrimSuffix(cfg.Path, "/") + "/.headgate/served"
+	r.exclude = newExcluder(cfg.Exclude)
+	r.joins = newJoinLimiter(cfg.JoinLimit)
+	lim := cfg.limits()
+	host := fmt.Sprintf("%016x", rand.Uint64())
+	r.worker = newWorker(cfg, host, slot.LoanID(rand.Uint64()|1))
+	r.counter, err = counter.Open(ctx, counter.Config{
+		Room: cfg.Name, Host: host, Store: cfg.storage, Params: cfg.params,
+		Active: lim[0], New: lim[1], Spread: !cfg.NoSpread, Boot: cfg.Boot, Log: cfg.Log,
+		Line: counter.LineConfig{
+			MaxWaiting: cfg.MaxWaiting, PollMin: cfg.PollMin, PollMax: cfg.PollMax,
+			CallHold: cfg.CallHold,
+		},
+	}, r.worker.kick)
+	if err != nil {
+		return nil, err
+	}
+	r.worker.lender = r.counter
+	early := !cfg.OpensAt.IsZero() && cfg.Wall().Before(cfg.OpensAt)
+	r.live.Store(&live{
+		queueAll: cfg.QueueAll, suspended: cfg.Suspended, early: early, message: cfg.Message,
+	})
+	r.counter.Hold(r.live.Load().holds())
+	return r, nil
+}
+
+// Run lends, calls and renews until ctx ends. It returns an error only if the
+// room cannot go on.
+func (r *Room) Run(ctx context.Context) error {
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	errs := make([]error, 2)
+	var wg sync.WaitGroup
+	wg.Go(func() { errs[0] = r.counter.Run(ctx); stop() })
+	wg.Go(func() { errs[1] = r.worker.run(ctx); stop() })
+	if l := r.live.Load(); l.early {
+		wg.Go(func() { r.waitOpening(ctx) })
+	}
+	wg.Wait()
+	return errors.Join(errs...)
+}
+
+// waitOpening opens the doors at OpensAt by the wall clock, looked at each
+// second so that a stepped clock is seen.
+func (r *Room) waitOpening(ctx context.Context) {
+	for {
+		left := r.cfg.OpensAt.Sub(r.cfg.Wall())
+		if left <= 0 {
+			r.change(func(l *live) { l.early = false })
+			return
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(min(left, time.Second)):
+		}
+	}
+}
+
+// change swaps the snapshot of what can change and tells the counter.
+func (r *Room) change(f func(*live)) {
+	r.liveMu.Lock()
+	defer r.liveMu.Unlock()
+	l := *r.live.Load()
+	f(&l)
+	r.live.Store(&l)
+	r.counter.Hold(l.holds())
+	r.worker.hold(l.holds())
+}
+
+// OriginUp tells the room whether its origin answers: while it does not, nobody
+// is called or let in, and nobody loses a place.
+func (r *Room) OriginUp(up bool) { r.change(func(l *live) { l.down = !up }) }
+
+// QueueAll holds everybody new, or lets them in again.
+func (r *Room) QueueAll(yes bool) { r.change(func(l *live) { l.queueAll = yes }) }
+
+// Suspend turns the room off, so that all pass uncounted, or on again.
+func (r *Room) Suspend(yes bool) { r.change(func(l *live) { l.suspended = yes }) }
+
+// Message changes what those who wait read.
+func (r *Room) Message(text string) { r.change(func(l *live) { l.message = text }) }
+
+// Matches reports whether the room stands in front of this host and path, and
+// how specific it is; the most specific room decides.
+func (r *Room) Matches(host, path string) (specific int, ok bool) {
+	if r.cfg.Host != "" && !strings.EqualFold(r.cfg.Host, host) {
+		return 0, false
+	}
+	base := strings.TrimSuffix(r.cfg.Path, "/")
+	if !strings.HasPrefix(path, base) || len(path) > len(base) && path[len(base)] != '/' {
+		return 0, false
+	}
+	specific = len(base) * 2
+	if r.cfg.Host != "" {
+		specific++
+	}
+	return specific, true
+}
+
+// Config is the configuration in force, defaults filled in.
+func (r *Room) Config() RoomConfig { return r.cfg }

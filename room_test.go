@@ -1,0 +1,214 @@
+package headgate
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// gate is a room in a bubble with an origin behind it.
+type gate struct {
+	t      *testing.T
+	room   *Room
+	h      http.Handler
+	inside int // requests the origin has seen
+	header http.Header
+	slow   time.Duration
+}
+
+func openGate(t *testing.T, cfg RoomConfig) *gate {
+	t.Helper()
+	start := time.Now()
+	if cfg.Name == "" {
+		cfg.Name = "shop"
+	}
+	cfg.Boot = func() time.Duration { return time.Since(start) + time.Hour }
+	room, err := OpenRoom(t.Context(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	g := &gate{t: t, room: room, header: http.Header{}}
+	g.h = room.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		g.inside++
+		for k, v := range g.header {
+			w.Header()[k] = v
+		}
+		if g.slow > 0 {
+			time.Sleep(g.slow)
+		}
+		fmt.Fprintln(w, "origin", r.URL.Path)
+	}))
+	go room.Run(t.Context())
+	time.Sleep(10 * time.Millisecond)
+	return g
+}
+
+// visitor is a browser with its one cookie.
+type visitor struct {
+	g      *gate
+	cookie string
+	accept string
+	extra  http.Header
+	addr   string
+}
+
+func (g *gate) visitor() *visitor { return &visitor{g: g, accept: "text/html"} }
+
+func (v *visitor) do(method, path string) *httptest.ResponseRecorder {
+	r := httptest.NewRequestWithContext(v.g.t.Context(), method, path, nil)
+	r.Header.Set("Accept", v.accept)
+	for k, x := range v.extra {
+		r.Header[k] = x
+	}
+	if v.cookie != "" {
+		r.Header.Set("Cookie", v.cookie)
+	}
+	if v.addr != "" {
+		r.RemoteAddr = v.addr
+	}
+	w := httptest.NewRecorder()
+	v.g.h.ServeHTTP(w, r)
+	for _, c := range w.Result().Cookies() {
+		v.cookie = c.Name + "=" + c.Value
+		if c.MaxAge < 0 {
+			v.cookie = ""
+		}
+	}
+	return w
+}
+
+// in loads the page and reports whether the origin answered.
+func (v *visitor) in() bool {
+	return strings.HasPrefix(v.do("GET", "/").Body.String(), "origin")
+}
+
+// poll is the page's own poll.
+func (v *visitor) poll() (m struct {
+	State    State    `json:"state"`
+	Position int64    `json:"position"`
+	Ahead    int64    `json:"ahead"`
+	Waiting  int64    `json:"waiting"`
+	ETA      *float64 `json:"eta_seconds"`
+	After    float64  `json:"poll_after_seconds"`
+	Ticket   string   `json:"ticket"`
+	Message  string   `json:"message"`
+}) {
+	old := v.extra
+	v.extra = http.Header{PollHeader: {"1"}}
+	v.accept = "application/json"
+	w := v.do("GET", "/")
+	v.extra, v.accept = old, "text/html"
+	all := struct{ Headgate any }{&m}
+	if err := json.Unmarshal(w.Body.Bytes(), &all); err != nil || w.Code != 200 {
+		v.g.t.Fatalf("poll: %d %v: %s", w.Code, err, w.Body)
+	}
+	return m
+}
+
+// until polls as it is told until it is called, or for at most d.
+func (v *visitor) until(d time.Duration) bool {
+	for end := time.Now().Add(d); time.Now().Before(end); {
+		p := v.poll()
+		if p.State == StateCalled {
+			return true
+		}
+		time.Sleep(time.Duration(p.After * float64(time.Second)))
+	}
+	return false
+}
+
+func bubble(t *testing.T, name string, f func(t *testing.T)) {
+	t.Run(name, func(t *testing.T) { synctest.Test(t, f) })
+}
+
+func TestRoom(t *testing.T) {
+	cfg := RoomConfig{TotalActiveUsers: 2, NewUsersPerMinute: 100, SessionDuration: time.Minute}
+	bubble(t, "lets in what fits and holds the rest", func(t *testing.T) {
+		g := openGate(t, cfg)
+		a, b, c := g.visitor(), g.visitor(), g.visitor()
+		if !a.in() || !b.in() {
+			t.Fatal("two fit and were not let in")
+		}
+		if c.in() {
+			t.Fatal("a third was let in")
+		}
+		if !a.in() || !b.in() || c.in() {
+			t.Fatal("those inside stay, the third waits")
+		}
+		if p := c.poll(); p.State != StateWaiting || p.Position != 1 {
+			t.Fatalf("%+v", p)
+		}
+		if !c.until(70 * time.Second) {
+			t.Fatal("the third is not called when a session ends")
+		}
+		if !c.in() {
+			t.Fatal("called and not let in")
+		}
+	})
+	bubble(t, "frees the slot at once when the origin revokes", func(t *testing.T) {
+		g := openGate(t, cfg)
+		a, b, c := g.visitor(), g.visitor(), g.visitor()
+		a.in()
+		b.in()
+		c.in()
+		g.header.Set(CommandHeader, "revoke")
+		w := a.do("GET", "/done")
+		g.header.Del(CommandHeader)
+		if w.Header().Get(CommandHeader) != "" {
+			t.Error("the command reached the visitor")
+		}
+		if !c.until(3*time.Second) || !c.in() {
+			t.Fatal("the slot was not freed")
+		}
+		if a.in() {
+			t.Fatal("a revoked visitor came back in")
+		}
+	})
+	bubble(t, "renews a stay with each request", func(t *testing.T) {
+		g := openGate(t, cfg)
+		a := g.visitor()
+		for range 10 {
+			if !a.in() {
+				t.Fatal("thrown out while active")
+			}
+			time.Sleep(40 * time.Second)
+		}
+	})
+	bubble(t, "a fixed session ends though it is used", func(t *testing.T) {
+		c := cfg
+		c.FixedSession, c.TotalActiveUsers = true, 1
+		g := openGate(t, c)
+		a, b := g.visitor(), g.visitor()
+		a.in()
+		for range 5 {
+			time.Sleep(11 * time.Second)
+			if b.in() || !a.in() {
+				t.Fatal("the wrong one is inside")
+			}
+		}
+		if !b.until(20*time.Second) || !b.in() || a.in() {
+			t.Fatal("the slot did not go to the one who waits")
+		}
+	})
+	bubble(t, "a used ticket never admits again", func(t *testing.T) {
+		c := cfg
+		c.TotalActiveUsers = 1
+		g := openGate(t, c)
+		a, b := g.visitor(), g.visitor()
+		a.in()
+		b.in()
+		copied := *b
+		if !b.until(70*time.Second) || !b.in() {
+			t.Fatal("not called")
+		}
+		time.Sleep(31 * time.Second) // longer than a lost answer is repeated
+		if copied.in() {
+			t.Fatal("a copy of the ticket was let in")
+		}
+	})
+}

@@ -1,0 +1,198 @@
+package slot
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"time"
+)
+
+// ErrRecord is wrapped by every error about bytes that are no record.
+var ErrRecord = errors.New("not a counter's record")
+
+// Bounds on what a record may hold; chosen far above what one ever does, so
+// that damaged bytes cannot ask for all memory.
+const (
+	maxEnds    = 1 << 16
+	maxLoans   = 1 << 16
+	maxRuns    = 1 << 16
+	maxClaimed = 1 << 20
+	maxText    = 256
+)
+
+// AppendBinary appends the record to b: varints, 1–5 KB however many people
+// are inside.
+func (r *Record) AppendBinary(b []byte) ([]byte, error) {
+	e := encoder{b}
+	e.uint(uint64(r.Version), r.Name.Life, r.Name.Epoch, r.Name.Writes)
+	e.text(r.Host)
+	e.int(int64(r.Time))
+	e.uint(r.LimitRev, r.Next, r.Frontier, bit(r.Waiting), bit(r.Up != nil))
+	if r.Up != nil {
+		e.uint(uint64(r.Up.Loan))
+		e.int(r.Up.Granted, r.Up.Returned)
+	}
+	e.uint(uint64(len(r.Limits)))
+	for i := range r.Limits {
+		s := &r.Limits[i]
+		e.uint(uint64(s.Kind))
+		e.int(s.N, int64(s.Per), s.InForce, int64(s.Longest), s.Tokens, int64(s.Refilled))
+		e.uint(uint64(len(s.Ends.at)))
+		last := Tau(0)
+		for _, c := range s.Ends.at {
+			e.int(int64(c.End-last), c.N)
+			last = c.End
+		}
+	}
+	e.uint(uint64(len(r.Loans)))
+	for i := range r.Loans {
+		l := &r.Loans[i]
+		e.uint(uint64(l.ID), l.Seq.Epoch, l.Seq.N, bit(l.Dead))
+		e.text(l.Borrower)
+		e.int(l.Granted, l.Returned, l.Opened, int64(l.Over))
+		for _, t := range l.Back {
+			e.int(int64(t))
+		}
+	}
+	e.uint(uint64(len(r.Skipped)))
+	for _, s := range r.Skipped {
+		e.uint(s.First, s.N)
+	}
+	e.uint(uint64(len(r.Claimed)))
+	for _, c := range r.Claimed {
+		e.uint(uint64(c.ID))
+		e.int(int64(c.At), int64(c.End))
+	}
+	return e.b, nil
+}
+
+// UnmarshalBinary reads a record. Bytes of another version are refused with a
+// message that says so.
+func (r *Record) UnmarshalBinary(b []byte) error {
+	d := decoder{b: b}
+	if v := d.uint(); d.err == nil && v != Version {
+		return fmt.Errorf("%w: format %d, this program reads %d: run the newer program", ErrRecord, v, Version)
+	}
+	x := Record{Version: Version, Name: WriteName{d.uint(), d.uint(), d.uint()}}
+	x.Host, x.Time = d.text(), Tau(d.int())
+	x.LimitRev, x.Next, x.Frontier, x.Waiting = d.uint(), d.uint(), d.uint(), d.uint() == 1
+	if d.uint() == 1 {
+		x.Up = &Upper{LoanID(d.uint()), d.int(), d.int()}
+	}
+	n := d.len(MaxLimits)
+	for range n {
+		x.Limits = append(x.Limits, d.limit())
+	}
+	for range d.len(maxLoans) {
+		l := Loan{ID: LoanID(d.uint()), Seq: Seq{d.uint(), d.uint()}, Dead: d.uint() == 1}
+		l.Borrower = d.text()
+		l.Granted, l.Returned, l.Opened, l.Over = d.int(), d.int(), d.int(), Tau(d.int())
+		for i := range l.Back {
+			l.Back[i] = Tau(d.int())
+		}
+		x.Loans = append(x.Loans, l)
+	}
+	for range d.len(maxRuns) {
+		x.Skipped = append(x.Skipped, Run{d.uint(), d.uint()})
+	}
+	for range d.len(maxClaimed) {
+		x.Claimed = append(x.Claimed, Claimed{StayID(d.uint()), Tau(d.int()), Tau(d.int())})
+	}
+	if d.err != nil || len(d.b) > 0 || n == 0 {
+		return fmt.Errorf("%w: damaged", ErrRecord)
+	}
+	*r = x
+	return nil
+}
+
+type encoder struct{ b []byte }
+
+func (e *encoder) uint(vs ...uint64) {
+	for _, v := range vs {
+		e.b = binary.AppendUvarint(e.b, v)
+	}
+}
+
+func (e *encoder) int(vs ...int64) {
+	for _, v := range vs {
+		e.b = binary.AppendVarint(e.b, v)
+	}
+}
+
+func (e *encoder) text(s string) {
+	s = s[:min(len(s), maxText)]
+	e.uint(uint64(len(s)))
+	e.b = append(e.b, s...)
+}
+
+func bit(yes bool) uint64 {
+	if yes {
+		return 1
+	}
+	return 0
+}
+
+// decoder reads until the first fault; after it everything reads as zero.
+type decoder struct {
+	b   []byte
+	err error
+}
+
+func (d *decoder) fail() { d.b, d.err = nil, ErrRecord }
+
+func (d *decoder) uint() uint64 {
+	v, n := binary.Uvarint(d.b)
+	if n <= 0 {
+		d.fail()
+		return 0
+	}
+	d.b = d.b[n:]
+	return v
+}
+
+func (d *decoder) int() int64 {
+	v, n := binary.Varint(d.b)
+	if n <= 0 {
+		d.fail()
+		return 0
+	}
+	d.b = d.b[n:]
+	return v
+}
+
+// len reads a count and refuses one beyond most or beyond what is left.
+func (d *decoder) len(most int) int {
+	n := d.uint()
+	if n > uint64(most) || n > uint64(len(d.b)) {
+		d.fail()
+		return 0
+	}
+	return int(n)
+}
+
+func (d *decoder) text() string {
+	n := d.len(maxText)
+	s := string(d.b[:n])
+	d.b = d.b[n:]
+	return s
+}
+
+func (d *decoder) limit() (s LimitState) {
+	s.Kind = Kind(d.uint())
+	s.N, s.Per, s.InForce = d.int(), time.Duration(d.int()), d.int()
+	s.Longest, s.Tokens, s.Refilled = time.Duration(d.int()), d.int(), Tau(d.int())
+	if s.Check() != nil {
+		d.fail()
+	}
+	last := Tau(0)
+	for range d.len(maxEnds) {
+		step, n := d.int(), d.int()
+		if step <= 0 || n <= 0 || n > 1<<40 {
+			d.fail()
+			return s
+		}
+		last += Tau(step)
+		s.Ends.Add(last, n)
+	}
+	return s
+}

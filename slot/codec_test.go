@@ -1,0 +1,69 @@
+package slot
+
+import (
+	"reflect"
+	"testing"
+	"time"
+)
+
+func codecSample() *Record {
+	r := NewRecord(9, &Upper{Loan: 4, Granted: 20, Returned: 3},
+		Limit{AtOnce, 200, 5 * time.Minute}, Limit{PerWindow, 200, time.Minute})
+	r.Name = WriteName{9, 2, 77}
+	r.Host, r.Time, r.LimitRev, r.Next, r.Frontier, r.Waiting = "h1", 123456, 3, 512, 300, true
+	for i := range 400 {
+		r.Limits[0].Ends.Add(Tau(1000+i*750), int64(i+1))
+	}
+	r.Loans = []Loan{{ID: 5, Borrower: "w", Seq: Seq{0, 8}, Granted: 9, Returned: 1, Opened: 2,
+		Over: 5, Back: [MaxLimits]Tau{6, 7}}}
+	r.Skipped = []Run{{290, 3}}
+	r.Claimed = []Claimed{{301, 1, 2}}
+	return r
+}
+
+func TestRecordSurvivesTheCodec(t *testing.T) {
+	want := codecSample()
+	b, err := want.AppendBinary(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got Record
+	if err := got.UnmarshalBinary(b); err != nil {
+		t.Fatal(err)
+	}
+	if !reflect.DeepEqual(&got, want) {
+		t.Fatalf("got  %+v\nwant %+v", got, *want)
+	}
+	if len(b) > 5<<10 {
+		t.Errorf("%d bytes, want at most 5 KB", len(b))
+	}
+}
+
+func TestDamagedRecordIsRefused(t *testing.T) {
+	b, _ := codecSample().AppendBinary(nil)
+	var r Record
+	for n := range b {
+		if r.UnmarshalBinary(b[:n]) == nil {
+			t.Fatalf("cut at %d of %d was read", n, len(b))
+		}
+	}
+	if r.UnmarshalBinary(append([]byte{Version + 1}, b[1:]...)) == nil {
+		t.Fatal("another version was read")
+	}
+}
+
+func FuzzRecord(f *testing.F) {
+	b, _ := codecSample().AppendBinary(nil)
+	f.Add(b)
+	f.Add([]byte{})
+	f.Fuzz(func(t *testing.T, b []byte) {
+		var r, again Record
+		if r.UnmarshalBinary(b) != nil {
+			return
+		}
+		out, _ := r.AppendBinary(nil)
+		if err := again.UnmarshalBinary(out); err != nil || !reflect.DeepEqual(r, again) {
+			t.Fatalf("%+v is read back as %+v, %v", r, again, err)
+		}
+	})
+}

@@ -1,0 +1,310 @@
+package slot
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"time"
+)
+
+// A TicketStatus says where a ticket stands. Only a called ticket may be used.
+type TicketStatus uint8
+
+// The statuses of a ticket. One that holds no place any more is Used when it is
+// below the frontier and Gone otherwise: the line keeps nothing of the dead, and
+// this is also all that is known after a restart. Neither ever admits again.
+const (
+	TicketUnknown TicketStatus = iota // never issued
+	TicketWaiting                     // in the line, not yet passed over
+	TicketLate                        // passed over or not claimed: called first when it speaks
+	TicketCalled                      // a slot is reserved for it
+	TicketUsed                        // below the frontier and without a place: used up
+	TicketGone                        // at or above the frontier: left, or its hold ended
+)
+
+func (s TicketStatus) String() string {
+	names := [...]string{"unknown", "waiting", "late", "called", "used", "gone"}
+	if int(s) < len(names) {
+		return names[s]
+	}
+	return fmt.Sprintf("TicketStatus(%d)", uint8(s))
+}
+
+// A Line is the waiting line of one room: who holds a place, who is there, and
+// who is called next.
+//
+// The promises, each with a test in line_test.go:
+//   - Nobody who polls on time is overtaken by a later ticket.
+//   - Silence is not departure: an absent ticket at the head is skipped, not
+//     dropped, and is called first when it speaks, until its hold is over.
+//   - A ticket is used at most once.
+//   - A position never rises, whatever happens to others.
+//
+// A ticket is present until 2.5 times the interval after its poll. Two intervals
+// are the protocol's (§8): one poll may be lost. The half is for the jitter of
+// the next one and its way here. Times are kept in sixteenths of a second and
+// durations are rounded up to the next of 255 values, so a visitor counts as
+// present, and keeps a place, up to a sixteenth longer than asked, never shorter.
+//
+// It costs 9.3 bytes a place. Numbers are dense, so places lie in flat chunks
+// with a bitmap of those alive and a Fenwick tree of counts over them; a chunk
+// whose places are all dead is freed. Join and Seen are O(log n), Position too;
+// Call is O(log n) amortised: each absent ticket is passed over once.
+//
+// A Line is not safe for concurrent use, and no argument may be read from two
+// scales of counter time.
+type Line struct {
+	chunks   []*lineChunk // nil: all dead
+	base     uint64       // number of the first ticket of chunks[0], in chunks
+	dead     int          // chunks[:dead] are nil
+	trees    [searched]fenwick
+	counts   [lineSets]int
+	late     int
+	frontier uint64
+	next     uint64
+	sweep    uint64 // Expire goes on here
+
+	origin Tau // tick 0; set by the first Join
+	begun  bool
+
+	restored Restored // of a line grown back: when, and how long the unheard block
+}
+
+// NewLine makes an empty line whose first ticket will be number first. Numbers
+// below first count as used up.
+func NewLine(first uint64) *Line {
+	return &Line{base: first >> lineShift, frontier: first, next: first}
+}
+
+// Join adds a visitor to the end of the line and gives its number. The visitor
+// was told to ask again after interval, and keeps its place for hold after its
+// last poll. hold is at most 8.8 hours.
+func (l *Line) Join(now Tau, interval, hold time.Duration) uint64 {
+	if !l.begun {
+		l.origin, l.begun = now, true
+	}
+	number, tick := l.next, uint32(l.tick(now))
+	l.next++
+	k, i := l.index(number), number&lineMask
+	c := l.grow(k)
+	if i&63 == 0 || c.sets[liveSet][i>>6] == 0 {
+		c.born[i>>6] = tick
+	}
+	// Clocks may stand still and must not go back; if one does, 0 is right.
+	born := min(max(int64(tick)-int64(c.born[i>>6]), 0), math.MaxUint16)
+	c.places[i] = linePlace{
+		seen: tick, born: uint16(born),
+		window: presence(interval), hold: newLineSpan(hold),
+	}
+	c.set(liveSet, i)
+	c.live++
+	l.trees[liveSet].add(k, 1)
+	l.counts[liveSet]++
+	return number
+}
+
+// Seen notes that a ticket polled now and was told to ask again after interval,
+// and says where it stands. A late ticket that speaks is called first from now
+// on. One whose hold is over loses its place here, if Expire has not seen it.
+func (l *Line) Seen(number uint64, now Tau, interval time.Duration) TicketStatus {
+	c, i := l.find(number)
+	if c == nil {
+		return l.Status(number)
+	}
+	tick := l.tick(now)
+	p := &c.places[i]
+	called := c.has(calledSet, i)
+	if !called && p.over(tick) {
+		l.drop(number)
+		return l.Status(number)
+	}
+	p.seen, p.window = uint32(tick), presence(interval)
+	switch {
+	case called:
+		return TicketCalled
+	case number >= l.frontier:
+		return TicketWaiting
+	}
+	l.mark(backSet, number)
+	return TicketLate
+}
+
+// Status says where a ticket stands and changes nothing. It does not know the
+// time: a ticket whose hold is over keeps its status until Seen, Call, Lapse or
+// Expire comes across it.
+func (l *Line) Status(number uint64) TicketStatus {
+	c, i := l.find(number)
+	switch {
+	case number >= l.next:
+		return TicketUnknown
+	case c == nil && number < l.frontier:
+		return TicketUsed
+	case c == nil:
+		return TicketGone
+	case c.has(calledSet, i):
+		return TicketCalled
+	case number < l.frontier:
+		return TicketLate
+	}
+	return TicketWaiting
+}
+
+// Position counts the places up to and including this ticket's. It is not ok
+// for a ticket that holds none.
+//
+// It counts the absent, the late and the called ones as long as they may still
+// go in before this ticket. So it is an upper bound, and it never rises: a
+// ticket only joins behind, and a call that lapses changes nothing. (Only a
+// line grown back after a restart may count some again that had gone.)
+func (l *Line) Position(number uint64) (position int64, ok bool) {
+	c, i := l.find(number)
+	if c == nil {
+		return 0, false
+	}
+	return int64(l.trees[liveSet].sum(l.index(number)) + c.count(liveSet, i)), true
+}
+
+// Len counts the places: waiting, late and called.
+func (l *Line) Len() int { return l.counts[liveSet] }
+
+// Late counts those that were passed over or did not claim, and hold a place.
+func (l *Line) Late() int { return l.late }
+
+// Called counts those called that have neither claimed nor lapsed.
+func (l *Line) Called() int { return l.counts[calledSet] }
+
+// Frontier is the number below which every ticket was called, skipped or
+// dropped: what the shared document tells as "served". A ticket below it that
+// is neither called nor late is used up.
+func (l *Line) Frontier() uint64 { return l.frontier }
+
+// End is the number that the next Join gives out.
+func (l *Line) End() uint64 { return l.next }
+
+// Used says that a ticket below the frontier never admits again.
+func (l *Line) Used(number uint64) bool { return l.Status(number) == TicketUsed }
+
+func presence(interval time.Duration) lineSpan {
+	return newLineSpan(min(interval, math.MaxInt64/5) * 5 / 2)
+}
+
+// tick is signed so that ages can be, and stops at the greatest that fits.
+func (l *Line) tick(now Tau) int64 {
+	return min(max(int64(now-l.origin), 0)/int64(lineTick), math.MaxUint32)
+}
+
+func (l *Line) index(number uint64) int { return int(number>>lineShift - l.base) }
+
+// find gives the chunk of a ticket that holds a place and its index there.
+func (l *Line) find(number uint64) (*lineChunk, uint64) {
+	k, i := number>>lineShift, number&lineMask
+	if k < l.base || k-l.base >= uint64(len(l.chunks)) {
+		return nil, 0
+	}
+	c := l.chunks[k-l.base]
+	if c == nil || !c.has(liveSet, i) {
+		return nil, 0
+	}
+	return c, i
+}
+
+// from finds the first member of a searched set at or after number.
+func (l *Line) from(set int, number uint64) (uint64, *linePlace) {
+	number = max(number, l.base<<lineShift)
+	k := l.index(number)
+	if k >= len(l.chunks) {
+		return 0, nil
+	}
+	if c := l.chunks[k]; c != nil {
+		if i, ok := c.next(set, number&lineMask); ok {
+			return number&^lineMask + i, &c.places[i]
+		}
+	}
+	before := l.trees[set].sum(k + 1)
+	if before == l.counts[set] {
+		return 0, nil
+	}
+	k = l.trees[set].find(before)
+	c := l.chunks[k]
+	i, _ := c.next(set, 0)
+	return (l.base+uint64(k))<<lineShift + i, &c.places[i]
+}
+
+// mark puts a ticket that holds a place into a set.
+func (l *Line) mark(set int, number uint64) {
+	c, i := l.find(number)
+	if c.has(set, i) {
+		return
+	}
+	c.set(set, i)
+	l.counts[set]++
+	if set < searched {
+		l.trees[set].add(l.index(number), 1)
+	}
+}
+
+func (l *Line) unmark(set int, number uint64) {
+	c, i := l.find(number)
+	if !c.has(set, i) {
+		return
+	}
+	c.clear(set, i)
+	l.counts[set]--
+	if set < searched {
+		l.trees[set].add(l.index(number), -1)
+	}
+}
+
+// drop ends a place for good.
+func (l *Line) drop(number uint64) {
+	if l.Status(number) == TicketLate {
+		l.late--
+	}
+	k := l.index(number)
+	c := l.chunks[k]
+	l.unmark(backSet, number)
+	l.unmark(calledSet, number)
+	l.unmark(liveSet, number)
+	c.live--
+	// The last chunk is still being filled.
+	if c.live == 0 && l.next >= (l.base+uint64(k)+1)<<lineShift {
+		l.chunks[k] = nil
+		l.trim()
+	}
+}
+
+// grow makes sure that chunk k, at most one after the last, is there.
+func (l *Line) grow(k int) *lineChunk {
+	if k == len(l.chunks) {
+		l.chunks = append(l.chunks, nil)
+		for set := range l.trees {
+			l.trees[set] = l.trees[set].grow()
+		}
+	}
+	if l.chunks[k] == nil {
+		l.chunks[k] = new(lineChunk)
+	}
+	return l.chunks[k]
+}
+
+// trim forgets the dead chunks at the front, when they are so many that the
+// work of moving the rest has been paid for.
+func (l *Line) trim() {
+	for l.dead < len(l.chunks) && l.chunks[l.dead] == nil {
+		l.dead++
+	}
+	if l.dead < 64 || 2*l.dead < len(l.chunks) {
+		return
+	}
+	l.chunks = slices.Clone(l.chunks[l.dead:])
+	l.base += uint64(l.dead)
+	l.dead = 0
+	for set := range l.trees {
+		l.trees[set] = make(fenwick, len(l.chunks))
+		for k, c := range l.chunks {
+			if c != nil {
+				l.trees[set].add(k, c.count(set, lineMask))
+			}
+		}
+	}
+}

@@ -1,0 +1,90 @@
+package slot
+
+import (
+	"testing"
+	"time"
+)
+
+const benchWaiting = 10_000_000
+
+func benchLine(b *testing.B) *Line {
+	b.Helper()
+	l := NewLine(1)
+	for range benchWaiting {
+		l.Join(0, 30*time.Second, minute5)
+	}
+	b.ReportAllocs()
+	b.ResetTimer()
+	return l
+}
+
+// scattered gives numbers all over the line, so that nothing is in a cache.
+func scattered(i int) uint64 { return 1 + uint64(i)*7_368_787%benchWaiting }
+
+func BenchmarkLineJoin(b *testing.B) {
+	b.ReportAllocs()
+	l := NewLine(1)
+	for i := 0; b.Loop(); i++ {
+		if i == benchWaiting {
+			l, i = NewLine(1), 0
+		}
+		l.Join(0, 30*time.Second, minute5)
+	}
+}
+
+func BenchmarkLinePosition(b *testing.B) {
+	l := benchLine(b)
+	for i := 0; b.Loop(); i++ {
+		if _, ok := l.Position(scattered(i)); !ok {
+			b.Fatal("no position")
+		}
+	}
+}
+
+func BenchmarkLineSeen(b *testing.B) {
+	l := benchLine(b)
+	for i := 0; b.Loop(); i++ {
+		l.Seen(scattered(i), sec, 30*time.Second)
+	}
+}
+
+// BenchmarkLineTurnover is one visitor's way through a full line: call, use,
+// and another joins.
+func BenchmarkLineTurnover(b *testing.B) {
+	l := benchLine(b)
+	for b.Loop() {
+		n, ok := l.Call(0)
+		if !ok || !l.Use(n) {
+			b.Fatal("nobody is called")
+		}
+		l.Join(0, 30*time.Second, minute5)
+	}
+}
+
+// BenchmarkLineExpire is one sweep over 1,000 places whose hold runs.
+func BenchmarkLineExpire(b *testing.B) {
+	l := benchLine(b)
+	for b.Loop() {
+		l.Expire(sec, 1000)
+	}
+}
+
+// BenchmarkLineSkipped is what a record costs when its share is full.
+func BenchmarkLineSkipped(b *testing.B) {
+	l := NewLine(1)
+	for n := range uint64(60_000) {
+		l.Join(0, time.Second, minute5)
+		if n%2 == 1 {
+			l.Leave(n + 1)
+		}
+	}
+	l.Call(10 * sec)
+	var runs []Run
+	b.ReportAllocs()
+	for b.Loop() {
+		runs = l.AppendSkipped(runs[:0], SkippedBytes)
+	}
+	if len(runs) != 30_000 {
+		b.Fatalf("%d runs", len(runs))
+	}
+}

@@ -1,0 +1,145 @@
+package slot
+
+import (
+	"math/bits"
+	"time"
+)
+
+// A lineChunk holds the places of 1,024 neighbouring ticket numbers: 8 bytes
+// each, and three bits for what can be looked for. 1,024 because 16 words of a
+// bitmap are two cache lines, so that counting within a chunk costs little, and
+// because few absent tickets that outlive their neighbours then pin 9 KB each
+// and not 40.
+const (
+	lineShift = 10
+	lineSize  = 1 << lineShift
+	lineMask  = lineSize - 1
+	lineWords = lineSize / 64
+)
+
+// lineTick is the unit in which a line keeps times: fine beside a polling
+// interval of a second, and 32 bits of it last 8.5 years of one host's life.
+const lineTick = time.Second / 16
+
+// The sets a line keeps of its tickets. The first two can be searched.
+const (
+	liveSet   = iota // holds a place
+	backSet          // late and has spoken since: to be called first
+	calledSet        // called, not yet claimed
+	searched  = calledSet
+	lineSets  = calledSet + 1
+)
+
+type lineChunk struct {
+	places [lineSize]linePlace
+	sets   [lineSets][lineWords]uint64
+	born   [lineWords]uint32 // tick at which the first of these 64 joined
+	live   int
+}
+
+// A linePlace is what a line remembers of one visitor.
+type linePlace struct {
+	seen   uint32   // tick of the last poll
+	born   uint16   // ticks from the chunk's born to the joining; stops at its greatest
+	window lineSpan // present for so long after seen; 0: restored and not heard yet
+	hold   lineSpan // keeps its place for so long after seen
+}
+
+func (p linePlace) present(tick int64) bool {
+	return p.window != 0 && tick-int64(p.seen) <= p.window.ticks()
+}
+
+// over says that the hold has ended. A hold shorter than the time the visitor
+// was told to stay away would punish obedience, so presence extends it.
+func (p linePlace) over(tick int64) bool {
+	return tick-int64(p.seen) > max(p.hold.ticks(), p.window.ticks())
+}
+
+// A lineSpan is a duration in one byte: four bits of exponent, four of
+// mantissa. It is at least the duration asked for, at most a sixteenth longer,
+// and at most 8.8 hours.
+type lineSpan uint8
+
+func newLineSpan(d time.Duration) lineSpan {
+	const most = 31 << 14
+	ticks := uint64(min(max(d, 1), most*lineTick)+lineTick-1) / uint64(lineTick)
+	if ticks < 16 {
+		return lineSpan(ticks)
+	}
+	exp := bits.Len64(ticks) - 5
+	mantissa := (ticks + 1<<exp - 1) >> exp
+	// A mantissa of 32 carries into the exponent by itself: the code is a number.
+	return lineSpan(uint64(exp)<<4 + mantissa)
+}
+
+func (s lineSpan) ticks() int64 {
+	if s < 16 {
+		return int64(s)
+	}
+	return int64(16+s&15) << (s>>4 - 1)
+}
+
+func (c *lineChunk) has(set int, i uint64) bool { return c.sets[set][i>>6]>>(i&63)&1 != 0 }
+func (c *lineChunk) set(set int, i uint64)      { c.sets[set][i>>6] |= 1 << (i & 63) }
+func (c *lineChunk) clear(set int, i uint64)    { c.sets[set][i>>6] &^= 1 << (i & 63) }
+
+// next finds the first member of a set from i on.
+func (c *lineChunk) next(set int, i uint64) (uint64, bool) {
+	w := i >> 6
+	word := c.sets[set][w] >> (i & 63) << (i & 63)
+	for word == 0 {
+		if w++; w == lineWords {
+			return 0, false
+		}
+		word = c.sets[set][w]
+	}
+	return w<<6 + uint64(bits.TrailingZeros64(word)), true
+}
+
+// count counts the members of a set at or before i.
+func (c *lineChunk) count(set int, i uint64) int {
+	n := bits.OnesCount64(c.sets[set][i>>6] << (63 - i&63))
+	for _, word := range c.sets[set][:i>>6] {
+		n += bits.OnesCount64(word)
+	}
+	return n
+}
+
+// A fenwick counts the members of a set by chunk: sums of a prefix, and the
+// chunk of the n-th member, in O(log chunks). Node i covers [i&(i+1), i].
+type fenwick []int
+
+func (f fenwick) add(i, d int) {
+	for ; i < len(f); i |= i + 1 {
+		f[i] += d
+	}
+}
+
+// sum adds up the first n chunks.
+func (f fenwick) sum(n int) int {
+	s := 0
+	for ; n > 0; n &= n - 1 {
+		s += f[n-1]
+	}
+	return s
+}
+
+// grow appends an empty chunk.
+func (f fenwick) grow() fenwick {
+	i, s := len(f), 0
+	for n := i; n > i&(i+1); n &= n - 1 {
+		s += f[n-1]
+	}
+	return append(f, s)
+}
+
+// find gives the chunk that holds member number rank, counted from 0.
+func (f fenwick) find(rank int) int {
+	at := 0
+	for step := 1 << bits.Len(uint(len(f))) >> 1; step > 0; step >>= 1 {
+		if n := at + step; n <= len(f) && f[n-1] <= rank {
+			at, rank = n, rank-f[n-1]
+		}
+	}
+	return at
+}

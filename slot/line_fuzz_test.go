@@ -1,0 +1,307 @@
+package slot
+
+import (
+	"bytes"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// FuzzLine reads a script of operations, three bytes each, and asks a Line and
+// the oracle the same after each.
+func FuzzLine(f *testing.F) {
+	f.Add([]byte("\x00\x01\x02\x04\x00\x00\x07\x00\x01"))
+	f.Add(bytes.Repeat([]byte("\x01\x09\x05\x08\x40\x03\x04\x00\x00\x02\x07\x07\x06\x02\x01"), 20))
+	f.Add(bytes.Repeat([]byte("\x01\xff\x05\x0b\x00\xff\x04\x00\x00\x0c\x07\x07\x0a\x02\x01"), 20))
+	f.Fuzz(func(t *testing.T, script []byte) {
+		runLineScript(t, script[:min(len(script), 900)])
+	})
+}
+
+// TestLineWalk is the fuzz test on random scripts of every length, in each run.
+func TestLineWalk(t *testing.T) {
+	rng := rand.New(rand.NewPCG(1, uint64(time.Now().UnixNano())&0xffff))
+	seed := rng.Uint64() & 0xffff
+	t.Logf("seed %d", seed)
+	rng = rand.New(rand.NewPCG(seed, 2))
+	for i := range 150 {
+		script := make([]byte, 3*(10+rng.IntN(190)))
+		for j := range script {
+			script[j] = byte(rng.Uint32())
+		}
+		if i%2 == 0 { // some scripts in which time hardly passes
+			for j := 0; j < len(script); j += 3 {
+				if script[j]%16 == opWait {
+					script[j+1] = 0
+				}
+			}
+		}
+		runLineScript(t, script)
+	}
+}
+
+const (
+	opJoin = iota
+	opJoinMany
+	opSeen
+	opSeenMany
+	opCall
+	opCallMany
+	opUse
+	opLapse
+	opLeave
+	opExpire
+	opWait
+	opLeaveMany
+	opRestart
+	opClaimAll
+)
+
+type lineScript struct {
+	t      *testing.T
+	line   *Line
+	oracle *oracleLine
+	now    Tau
+	places map[uint64]int64
+	used   map[uint64]bool
+}
+
+func runLineScript(t *testing.T, script []byte) {
+	t.Helper()
+	s := &lineScript{t: t, places: map[uint64]int64{}, used: map[uint64]bool{}}
+	first := uint64(lineSize - 3)
+	s.line, s.oracle = NewLine(first), &oracleLine{first: first, frontier: first}
+	// The first ticket fixes tick 0, so that the oracle's clock agrees.
+	s.line.Join(0, time.Second, time.Minute)
+	s.oracle.join(0, time.Second, time.Minute)
+	for ; len(script) >= 3; script = script[3:] {
+		s.step(script[0]%16, script[1], script[2])
+		s.compareSums()
+		if script[2]%8 == 0 {
+			s.compareAll()
+		}
+	}
+	s.compareAll()
+}
+
+// number picks a ticket: mostly one at hand, sometimes one never issued.
+func (s *lineScript) number(a, b byte) uint64 {
+	low := s.oracle.first - 2
+	span := s.oracle.next() + 2 - low
+	if a >= 128 { // near the frontier
+		low, span = max(s.oracle.frontier, 6)-6, 12
+	}
+	return low + (uint64(a)<<8+uint64(b))*31%span
+}
+
+func (s *lineScript) step(op, a, b byte) {
+	told := []time.Duration{0, time.Second / 3, time.Second, 7 * time.Second, 2 * time.Minute}[a%5]
+	hold := []time.Duration{0, 5 * time.Second, time.Minute, 5 * time.Minute, time.Hour}[b%5]
+	switch op {
+	case opJoin:
+		s.same("join", s.line.Join(s.now, told, hold), s.oracle.join(s.now, told, hold))
+	case opJoinMany:
+		for range int(a) * 2 {
+			if s.oracle.next()-s.oracle.first < 6*lineSize {
+				s.same("join", s.line.Join(s.now, told, hold), s.oracle.join(s.now, told, hold))
+			}
+		}
+	case opSeen:
+		n := s.number(a, b)
+		s.same("seen", s.line.Seen(n, s.now, told), s.oracle.seen(n, s.now, told))
+	case opSeenMany:
+		for n := s.number(a, b); n < s.oracle.next(); n += 1 + uint64(b%7) {
+			s.same("seen", s.line.Seen(n, s.now, told), s.oracle.seen(n, s.now, told))
+		}
+	case opCall:
+		s.call()
+	case opCallMany:
+		for range a {
+			s.call()
+		}
+	case opUse:
+		s.use(s.number(a|128, b))
+	case opLapse:
+		n := s.number(a|128, b)
+		s.same("lapse", s.line.Lapse(n, s.now), s.oracle.lapse(n, s.now))
+	case opLeave:
+		n := s.number(a, b)
+		s.same("leave", s.line.Leave(n), s.oracle.leave(n))
+	case opLeaveMany:
+		for i, n := 0, s.number(a, 0); i < int(b)*8; i, n = i+1, n+1 {
+			s.same("leave", s.line.Leave(n), s.oracle.leave(n))
+		}
+	case opExpire:
+		s.same("expire", s.line.Expire(s.now, int(a)), s.oracle.expire(s.now, int(a)))
+	case opRestart:
+		s.restart(a, b)
+	case opClaimAll:
+		for i := range s.oracle.tickets {
+			if n := s.oracle.first + uint64(i); s.oracle.status(n) == TicketCalled {
+				s.use(n)
+			}
+		}
+	default:
+		s.now += Tau(a) * Tau(a) * Tau(time.Second/50)
+	}
+}
+
+func (s *lineScript) call() {
+	s.t.Helper()
+	before := slices.Clone(s.oracle.tickets)
+	frontier := s.oracle.frontier
+	n, ok := s.line.Call(s.now)
+	want, wantOK := s.oracle.call(s.now)
+	s.same("call", n, want)
+	s.same("call ok", ok, wantOK)
+	if !ok {
+		return
+	}
+	if s.used[n] {
+		s.t.Fatalf("%d was used and is called again", n)
+	}
+	for i, t := range before {
+		m := s.oracle.first + uint64(i)
+		onTime := !t.unheard && time.Duration(s.now-t.seen) <= 2*t.told
+		overtaken := t.state == waiting && m < n || t.state == back && (m < n || n >= frontier)
+		if m != n && onTime && overtaken {
+			s.t.Fatalf("%d polled on time and was overtaken by %d", m, n)
+		}
+	}
+}
+
+func (s *lineScript) use(n uint64) {
+	s.t.Helper()
+	ok := s.line.Use(n)
+	s.same("use", ok, s.oracle.use(n))
+	if ok && s.used[n] {
+		s.t.Fatalf("%d is used twice", n)
+	}
+	s.used[n] = s.used[n] || ok
+}
+
+func (s *lineScript) restart(a, b byte) {
+	s.t.Helper()
+	s.compareAll()
+	frontier, next := s.line.Frontier(), s.line.End()+uint64(b)
+	limit := SkippedBytes
+	if a%4 == 0 {
+		limit = int(b)
+	}
+	runs := s.line.AppendSkipped(nil, limit)
+	written := AppendRuns(nil, frontier, runs)
+	if len(written) > limit {
+		s.t.Fatalf("skipped tickets take %d bytes of %d", len(written), limit)
+	}
+	runs, err := ParseRuns(written, frontier)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	oldest, ok := s.line.Oldest(s.now)
+	if !ok {
+		oldest = s.now
+	}
+	// The oracle counts ticks from 0; so does a line whose oldest arrival is on
+	// a tick, which every arrival that Oldest gives is.
+	r := Restored{
+		At: s.now, Oldest: max(oldest, 1), Frontier: frontier, Next: next, Skipped: runs,
+		Hold: time.Duration(b) * time.Second,
+		Grace: func(distance uint64) time.Duration {
+			return time.Duration(a)*100*time.Millisecond + time.Duration(distance)*time.Millisecond
+		},
+	}
+	if a%8 == 1 {
+		r.Grace = nil
+	}
+	if r.Oldest == 1 || !ok {
+		r.Oldest = Tau(time.Second / 16)
+		s.now = max(s.now, r.Oldest)
+		r.At = s.now
+	}
+	if s.line, err = RestoreLine(r); err != nil {
+		s.t.Fatal(err)
+	}
+	s.oracle = s.oracle.restart(r)
+	clear(s.places) // places of the gone may count again
+	s.compareAll()
+}
+
+// compareSums is what can be asked after each step.
+func (s *lineScript) compareSums() {
+	s.t.Helper()
+	o := s.oracle
+	s.same("frontier", s.line.Frontier(), o.frontier)
+	s.same("end", s.line.End(), o.next())
+	s.same("len", s.line.Len(), o.count(func(_ uint64, t *oracleTicket) bool { return t.state != dead }))
+	s.same("late", s.line.Late(),
+		o.count(func(_ uint64, t *oracleTicket) bool { return t.state == late || t.state == back }))
+	s.same("called", s.line.Called(), o.count(func(_ uint64, t *oracleTicket) bool { return t.state == called }))
+	all, blocked := o.upcoming(s.now)
+	oldest, ok := s.line.Oldest(s.now)
+	s.same("oldest ok", ok, len(all) > 0)
+	if ok {
+		s.compareOldest(oldest, all[0])
+	}
+	if blocked {
+		all = all[:len(all)-1]
+	}
+	for _, k := range []int{0, 3, 1 << 20} {
+		if diff := cmp.Diff(all[:min(k, len(all))], slices.AppendSeq([]uint64{}, s.line.Next(s.now, k)),
+			cmp.Transformer("empty", func(x []uint64) []uint64 { return append([]uint64{}, x...) })); diff != "" {
+			s.t.Fatalf("next %d (-want +got):\n%s", k, diff)
+		}
+	}
+}
+
+// compareOldest allows an arrival to be too early by less than a tick, and by
+// more when the neighbours of the same 64 came more than 68 minutes before.
+func (s *lineScript) compareOldest(got Tau, n uint64) {
+	s.t.Helper()
+	want := s.oracle.get(n).joined
+	early := want
+	for m := max(n&^63, s.oracle.first); m < n; m++ {
+		early = min(early, s.oracle.get(m).joined)
+	}
+	exact := want-early < Tau(4095*time.Second)
+	if got > want || got < early-Tau(lineTick) || exact && want-got >= Tau(lineTick) {
+		s.t.Fatalf("oldest is %d, arrived %d", got, want)
+	}
+}
+
+// compareAll asks about each ticket.
+func (s *lineScript) compareAll() {
+	s.t.Helper()
+	rank := int64(0)
+	for n := s.oracle.first - min(s.oracle.first, 3); n < s.oracle.next()+3; n++ {
+		s.same("status", s.line.Status(n), s.oracle.status(n))
+		s.same("used", s.line.Used(n), s.oracle.status(n) == TicketUsed)
+		t := s.oracle.get(n)
+		live := t != nil && t.state != dead
+		if live {
+			rank++
+		}
+		got, ok := s.line.Position(n)
+		s.same("position ok", ok, live)
+		if !ok {
+			continue
+		}
+		s.same("position", got, rank)
+		if was, known := s.places[n]; known && got > was {
+			s.t.Fatalf("position of %d rose from %d to %d", n, was, got)
+		}
+		s.places[n] = got
+	}
+	if diff := cmp.Diff(s.oracle.skipped(), slices.Collect(s.line.Skipped())); diff != "" {
+		s.t.Fatalf("skipped (-want +got):\n%s", diff)
+	}
+}
+
+func (s *lineScript) same(what string, got, want any) {
+	if got != want {
+		s.t.Helper()
+		s.t.Fatalf("%s is %v, want %v", what, got, want)
+	}
+}

@@ -1,0 +1,270 @@
+package slot
+
+import (
+	"slices"
+	"time"
+)
+
+// An oracleLine does what a Line does, slowly and plainly: a slice of tickets
+// that each say what they are.
+type oracleLine struct {
+	first    uint64
+	tickets  []oracleTicket
+	frontier uint64
+	sweep    uint64
+	grace    func(uint64) time.Duration
+	restored uint64 // frontier at the restart
+	at       Tau    // time of the restart
+}
+
+type oracleTicket struct {
+	state   oracleState
+	unheard bool
+	seen    Tau
+	told    time.Duration // the interval, exactly
+	hold    time.Duration
+	joined  Tau
+}
+
+type oracleState int
+
+const (
+	waiting oracleState = iota
+	late
+	back // late and spoke since
+	called
+	dead
+)
+
+func (o *oracleLine) next() uint64 { return o.first + uint64(len(o.tickets)) }
+
+func (o *oracleLine) get(n uint64) *oracleTicket {
+	if n < o.first || n >= o.next() {
+		return nil
+	}
+	return &o.tickets[n-o.first]
+}
+
+// ticks rounds a duration up to what a line can keep of it: whole sixteenths
+// of a second, five significant bits.
+func ticks(d time.Duration) int64 {
+	t := max(int64((d+time.Second/16-1)/(time.Second/16)), 1)
+	unit := int64(1)
+	for t > 31*unit {
+		unit *= 2
+	}
+	return (t + unit - 1) / unit * unit
+}
+
+// age counts the ticks of the line's clock, whose zero the caller keeps at 0.
+func (t *oracleTicket) age(now Tau) int64 {
+	return int64(now)/int64(time.Second/16) - int64(t.seen)/int64(time.Second/16)
+}
+
+func (t *oracleTicket) present(now Tau) bool {
+	return !t.unheard && t.age(now) <= ticks(t.told*5/2)
+}
+
+func (t *oracleTicket) over(now Tau) bool {
+	if t.unheard {
+		return t.age(now) > ticks(t.hold)
+	}
+	return t.age(now) > max(ticks(t.told*5/2), ticks(t.hold))
+}
+
+func (o *oracleLine) join(now Tau, told, hold time.Duration) uint64 {
+	o.tickets = append(o.tickets, oracleTicket{seen: now, told: told, hold: hold, joined: now})
+	return o.next() - 1
+}
+
+func (o *oracleLine) status(n uint64) TicketStatus {
+	t := o.get(n)
+	switch {
+	case n >= o.next():
+		return TicketUnknown
+	case (t == nil || t.state == dead) && n < o.frontier:
+		return TicketUsed
+	case t == nil || t.state == dead:
+		return TicketGone
+	}
+	return []TicketStatus{TicketWaiting, TicketLate, TicketLate, TicketCalled}[t.state]
+}
+
+func (o *oracleLine) seen(n uint64, now Tau, told time.Duration) TicketStatus {
+	t := o.get(n)
+	if t == nil || t.state == dead {
+		return o.status(n)
+	}
+	if t.state != called && t.over(now) {
+		t.state = dead
+		return o.status(n)
+	}
+	t.seen, t.told, t.unheard = now, told, false
+	if t.state == late {
+		t.state = back
+	}
+	return o.status(n)
+}
+
+func (o *oracleLine) position(n uint64) (int64, bool) {
+	if t := o.get(n); t == nil || t.state == dead {
+		return 0, false
+	}
+	return int64(o.count(func(m uint64, t *oracleTicket) bool { return m <= n && t.state != dead })), true
+}
+
+func (o *oracleLine) count(is func(uint64, *oracleTicket) bool) (n int) {
+	for i := range o.tickets {
+		if is(o.first+uint64(i), &o.tickets[i]) {
+			n++
+		}
+	}
+	return n
+}
+
+func (o *oracleLine) blocks(n uint64, now Tau) bool {
+	t := o.get(n)
+	return t.unheard && o.grace != nil && time.Duration(now-o.at) < o.grace(n-o.restored)
+}
+
+func (o *oracleLine) call(now Tau) (uint64, bool) {
+	for i := range o.tickets {
+		t := &o.tickets[i]
+		switch {
+		case t.state != back:
+		case t.present(now):
+			t.state = called
+			return o.first + uint64(i), true
+		case t.over(now):
+			t.state = dead
+		default:
+			t.state = late
+		}
+	}
+	for ; o.frontier < o.next(); o.frontier++ {
+		t := o.get(o.frontier)
+		switch {
+		case t.state == dead:
+		case o.blocks(o.frontier, now):
+			return 0, false
+		case t.present(now):
+			t.state = called
+			o.frontier++
+			return o.frontier - 1, true
+		case t.over(now):
+			t.state = dead
+		default:
+			t.state = late
+		}
+	}
+	return 0, false
+}
+
+// upcoming is what call would give, called again and again, until it gives no
+// more; the last may be one that blocks.
+func (o *oracleLine) upcoming(now Tau) (all []uint64, blocked bool) {
+	for i := range o.tickets {
+		if t := &o.tickets[i]; t.state == back && t.present(now) {
+			all = append(all, o.first+uint64(i))
+		}
+	}
+	for n := max(o.frontier, o.first); n < o.next(); n++ {
+		t := o.get(n)
+		if t.state == dead {
+			continue
+		}
+		if o.blocks(n, now) {
+			return append(all, n), true
+		}
+		if t.present(now) {
+			all = append(all, n)
+		}
+	}
+	return all, false
+}
+
+func (o *oracleLine) use(n uint64) bool {
+	t := o.get(n)
+	if t == nil || t.state != called {
+		return false
+	}
+	t.state = dead
+	return true
+}
+
+func (o *oracleLine) lapse(n uint64, now Tau) bool {
+	t := o.get(n)
+	if t == nil || t.state != called {
+		return false
+	}
+	if t.state = late; t.over(now) {
+		t.state = dead
+	}
+	return true
+}
+
+func (o *oracleLine) leave(n uint64) TicketStatus {
+	was := o.status(n)
+	if t := o.get(n); t != nil {
+		t.state = dead
+	}
+	return was
+}
+
+// expire walks one round from where it stopped, over at most budget places.
+func (o *oracleLine) expire(now Tau, budget int) (dropped int) {
+	var round []uint64
+	for i := range o.tickets {
+		if o.tickets[i].state != dead {
+			round = append(round, o.first+uint64(i))
+		}
+	}
+	at, _ := slices.BinarySearch(round, o.sweep)
+	round = slices.Concat(round[at:], round[:at])
+	for _, n := range round[:min(budget, len(round))] {
+		o.sweep = n + 1
+		if t := o.get(n); t.state != called && t.over(now) {
+			t.state = dead
+			dropped++
+		}
+	}
+	return dropped
+}
+
+func (o *oracleLine) skipped() (runs []Run) {
+	for n := o.frontier; n > o.first; n-- {
+		m := n - 1
+		t := o.get(m)
+		if t == nil || t.state == dead {
+			continue
+		}
+		if k := len(runs) - 1; k >= 0 && runs[k].First == n {
+			runs[k] = Run{m, runs[k].N + 1}
+		} else {
+			runs = append(runs, Run{m, 1})
+		}
+	}
+	return runs
+}
+
+// restart forgets all that is not in the record.
+func (o *oracleLine) restart(r Restored) *oracleLine {
+	n := &oracleLine{first: r.Frontier, frontier: r.Frontier, grace: r.Grace, at: r.At, restored: r.Frontier}
+	if k := len(r.Skipped); k > 0 {
+		n.first = r.Skipped[k-1].First
+	}
+	arrived := min(r.At, r.Oldest)
+	for m := n.first; m < r.Next; m++ {
+		t := oracleTicket{unheard: true, seen: r.At, hold: r.Hold, joined: arrived, state: dead}
+		if m >= r.Frontier {
+			t.state = waiting
+		}
+		n.tickets = append(n.tickets, t)
+	}
+	for _, run := range r.Skipped {
+		for m := run.First; m < run.First+run.N; m++ {
+			n.get(m).state = late
+		}
+	}
+	return n
+}

@@ -1,0 +1,216 @@
+package slot
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"iter"
+	"math/bits"
+	"time"
+)
+
+// SkippedBytes is how much of a record the skipped tickets may take (protocol
+// §3, §8). It holds from 10,000 to 30,000 runs.
+const SkippedBytes = 64 << 10
+
+// lineReach bounds how far a restored line goes back, and lineMost how many
+// unheard places it makes, so that a damaged record cannot ask for all memory.
+// Both are chosen: a year of a busy room, and 2.5 GB.
+const (
+	lineReach = 1 << 34
+	lineMost  = 1 << 28
+)
+
+// Skipped gives the tickets below the frontier that hold a place, as runs, the
+// newest first. Called tickets are among them: calls are not written, so a new
+// host must find them as late ones, or their visitors would have lost a place.
+func (l *Line) Skipped() iter.Seq[Run] {
+	return func(yield func(Run) bool) {
+		var run Run
+		for at, word := range l.below(l.frontier) {
+			for word != 0 {
+				top := bits.Len64(word)
+				n := bits.LeadingZeros64(^(word << (64 - top)))
+				word &= 1<<(top-n) - 1
+				first := at + uint64(top-n)
+				if first+uint64(n) == run.First {
+					run = Run{first, run.N + uint64(n)}
+					continue
+				}
+				if run.N > 0 && !yield(run) {
+					return
+				}
+				run = Run{first, uint64(n)}
+			}
+		}
+		if run.N > 0 {
+			yield(run)
+		}
+	}
+}
+
+// below gives the words of the bitmap of places below a number from the top
+// down, each with the number of its first bit. Chunks without places cost
+// nothing.
+func (l *Line) below(number uint64) iter.Seq2[uint64, uint64] {
+	return func(yield func(uint64, uint64) bool) {
+		tree := l.trees[liveSet]
+		k := min(l.index(number), len(l.chunks)-1)
+		for k >= 0 {
+			first := (l.base + uint64(k)) << lineShift
+			for w := lineWords - 1; w >= 0 && l.chunks[k] != nil; w-- {
+				at, word := first+uint64(w)<<6, l.chunks[k].sets[liveSet][w]
+				if number < at+64 {
+					word &= 1<<(max(number, at)-at) - 1
+				}
+				if word != 0 && !yield(at, word) {
+					return
+				}
+			}
+			before := tree.sum(k)
+			if before == 0 {
+				return
+			}
+			k = tree.find(before - 1)
+		}
+	}
+}
+
+// AppendSkipped appends the runs of Skipped, as many as AppendRuns writes in
+// limit bytes; the oldest that do not fit are forgotten.
+//
+// Forgetting in the record alone is safe. The host still knows those tickets
+// and admits each once; to its successor they are used up.
+func (l *Line) AppendSkipped(runs []Run, limit int) []Run {
+	var pair [2 * binary.MaxVarintLen64]byte
+	top := l.frontier
+	for run := range l.Skipped() {
+		if limit -= len(appendRun(pair[:0], top, run)); limit < 0 {
+			break
+		}
+		runs = append(runs, run)
+		top = run.First
+	}
+	return runs
+}
+
+// AppendRuns appends runs as Skipped gives them, one pair of varints each: how
+// far the run's end lies below the start of the run before (at first: below the
+// frontier), and how long it is.
+func AppendRuns(b []byte, frontier uint64, runs []Run) []byte {
+	for _, run := range runs {
+		b = appendRun(b, frontier, run)
+		frontier = run.First
+	}
+	return b
+}
+
+func appendRun(b []byte, top uint64, run Run) []byte {
+	b = binary.AppendUvarint(b, top-run.First-run.N)
+	return binary.AppendUvarint(b, run.N)
+}
+
+// ParseRuns reads what AppendRuns wrote beside that frontier.
+func ParseRuns(b []byte, frontier uint64) ([]Run, error) {
+	var runs []Run
+	for top := frontier; len(b) > 0; {
+		gap, n := binary.Uvarint(b)
+		if n <= 0 {
+			return nil, errRuns
+		}
+		count, m := binary.Uvarint(b[n:])
+		if m <= 0 || gap > top || count == 0 || count > top-gap {
+			return nil, errRuns
+		}
+		b = b[n+m:]
+		top -= gap + count
+		runs = append(runs, Run{top, count})
+	}
+	return runs, nil
+}
+
+var errRuns = errors.New("slot: skipped tickets cannot be read: " +
+	"the record is damaged; restore it, or start the line anew without them")
+
+// Restored is what a new host knows of a line: its record and the time.
+type Restored struct {
+	At       Tau    // now
+	Oldest   Tau    // arrival of the first waiter by the last record; 0: unknown, as At
+	Frontier uint64 // all below were called, skipped or dropped
+	Next     uint64 // first number not reserved
+	Skipped  []Run  // newest first, as Skipped gives them
+
+	// Hold is how long a ticket keeps its place after At, and after its last
+	// poll from then on. The record does not say which visitors had a longer
+	// one, so take the longest in use.
+	Hold time.Duration
+	// Grace is how long after At a ticket that has not spoken holds up those
+	// behind it, given its distance from the frontier: twice the interval that
+	// a ticket there is told. Nil is not at all.
+	Grace func(distance uint64) time.Duration
+}
+
+// RestoreLine grows a line back. Every number from Frontier to Next, and every
+// skipped one, holds a place and counts as absent until it speaks. Numbers that
+// were reserved and never issued look the same; they are passed over like any
+// absent ticket when Grace is over and dropped when Hold is.
+func RestoreLine(r Restored) (*Line, error) {
+	if r.Frontier > r.Next || r.Next-r.Frontier > lineMost {
+		return nil, fmt.Errorf("slot: restore line: frontier %d and next %d do not "+
+			"fit: the record is damaged; restore it", r.Frontier, r.Next)
+	}
+	oldest, places := r.Frontier, r.Next-r.Frontier
+	for _, run := range r.Skipped {
+		places += run.N
+		if run.First >= oldest || run.N == 0 || run.N > oldest-run.First ||
+			places > lineMost {
+			return nil, fmt.Errorf("slot: restore line: skipped run %d+%d lies not below %d: "+
+				"the record is damaged; restore it", run.First, run.N, oldest)
+		}
+		if r.Next-run.First > lineReach {
+			break
+		}
+		oldest = run.First
+	}
+	origin := r.At
+	if r.Oldest != 0 {
+		origin = min(r.At, r.Oldest)
+	}
+	l := &Line{
+		base: oldest >> lineShift, frontier: r.Frontier, next: r.Next,
+		origin: origin, begun: true, restored: r,
+	}
+	l.restored.Skipped = nil
+	for l.index(r.Next) > len(l.chunks) || r.Next&lineMask != 0 && l.index(r.Next) == len(l.chunks) {
+		l.chunks = append(l.chunks, nil)
+		for set := range l.trees {
+			l.trees[set] = l.trees[set].grow()
+		}
+	}
+	p := linePlace{seen: uint32(l.tick(r.At)), hold: newLineSpan(r.Hold)}
+	for _, run := range r.Skipped {
+		if run.First >= oldest {
+			l.fill(run, p)
+			l.late += int(run.N)
+		}
+	}
+	l.fill(Run{r.Frontier, r.Next - r.Frontier}, p)
+	return l, nil
+}
+
+// fill gives every ticket of a run the same place. The chunks are there or nil.
+func (l *Line) fill(run Run, p linePlace) {
+	for n, end := run.First, run.First+run.N; n < end; {
+		k := l.index(n)
+		c := l.grow(k)
+		stop := min(end, n&^lineMask+lineSize)
+		added := int(stop - n)
+		for ; n < stop; n++ {
+			c.places[n&lineMask] = p
+			c.set(liveSet, n&lineMask)
+		}
+		c.live += added
+		l.trees[liveSet].add(k, added)
+		l.counts[liveSet] += added
+	}
+}

@@ -1,0 +1,83 @@
+package headgate
+
+import (
+	"sync/atomic"
+	"time"
+)
+
+// counts are the room's totals since the start.
+type counts struct {
+	admitted, joined, waited, revoked, excluded atomic.Int64
+	forged, full, limited, shadowed             atomic.Int64
+}
+
+// Status is where a room stands, for operators.
+type Status struct {
+	Name               string  `json:"name"`
+	Host               string  `json:"host"`
+	Path               string  `json:"path"`
+	Status             string  `json:"status"` // not_queueing, queueing or suspended
+	ActiveUsers        int64   `json:"active_users"`
+	WaitingUsers       int64   `json:"waiting_users"`
+	Called             int64   `json:"called"`
+	NewUsersLastMinute int64   `json:"new_users_last_minute"`
+	TotalActiveUsers   int64   `json:"total_active_users"`
+	NewUsersPerMinute  int64   `json:"new_users_per_minute"`
+	SessionDuration    string  `json:"session_duration"`
+	QueueAll           bool    `json:"queue_all"`
+	Shadow             bool    `json:"shadow"`
+	OriginUp           bool    `json:"origin_up"`
+	CallsPerSecond     float64 `json:"calls_per_second"`
+	MaxWaitSeconds     float64 `json:"max_estimated_wait_seconds"` // -1 unknown
+	Totals             Totals  `json:"totals"`
+}
+
+// Totals count since the start of the process.
+type Totals struct {
+	Admitted         int64   `json:"admitted"`
+	Joined           int64   `json:"joined"`
+	WaitingAnswers   int64   `json:"waiting_answers"`
+	Called           int64   `json:"called"`
+	Claimed          int64   `json:"claimed"`
+	CallsLapsed      int64   `json:"calls_lapsed"`
+	Revoked          int64   `json:"revoked"`
+	Excluded         int64   `json:"excluded"`
+	Forged           int64   `json:"forged_cookies"`
+	Full             int64   `json:"refused_full"`
+	Limited          int64   `json:"refused_join_limit"`
+	Shadowed         int64   `json:"shadow_held"`
+	Writes           int64   `json:"record_writes"`
+	CallEmptySeconds float64 `json:"call_empty_seconds"`
+}
+
+// Status reports where the room stands.
+func (r *Room) Status() Status {
+	s := r.counter.State()
+	l := r.live.Load()
+	st := Status{
+		Name: r.cfg.Name, Host: r.cfg.Host, Path: r.cfg.Path, Status: "not_queueing",
+		ActiveUsers: max(0, s.Active-r.worker.unused()), WaitingUsers: s.Waiting,
+		Called: s.Called, NewUsersLastMinute: max(0, s.New-r.worker.unused()),
+		TotalActiveUsers: r.cfg.TotalActiveUsers, NewUsersPerMinute: r.cfg.NewUsersPerMinute,
+		SessionDuration: r.cfg.SessionDuration.String(), QueueAll: l.queueAll,
+		Shadow: r.cfg.Shadow, OriginUp: !l.down, CallsPerSecond: s.Rate, MaxWaitSeconds: -1,
+	}
+	if s.Waiting > 0 || l.holds() {
+		st.Status = "queueing"
+	}
+	if l.suspended {
+		st.Status = "suspended"
+	}
+	if s.Head.Known {
+		st.MaxWaitSeconds = s.Head.Expect.Seconds()
+	}
+	t, c := s.Totals, &r.counts
+	st.Totals = Totals{
+		Admitted: c.admitted.Load(), Joined: c.joined.Load(), WaitingAnswers: c.waited.Load(),
+		Called: t.Called, Claimed: t.Claimed, CallsLapsed: t.Lapsed, Revoked: c.revoked.Load(),
+		Excluded: c.excluded.Load(), Forged: c.forged.Load(), Full: c.full.Load(),
+		Limited: c.limited.Load(), Shadowed: c.shadowed.Load(), Writes: t.Writes,
+		CallEmptySeconds: t.CallEmpty.Round(time.Microsecond).Seconds(),
+	}
+	return st
+}

@@ -1,0 +1,369 @@
+package headgate
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/headgate/headgate/slot"
+)
+
+// lender is the counter as a worker sees it. Sync blocks until the answer is
+// written; it does not keep x.
+type lender interface {
+	Sync(ctx context.Context, x *slot.Sync) (slot.Answer, error)
+}
+
+// Parameters of a borrower (docs/protocol.md §12).
+const (
+	flushEvery  = time.Second      // renewals and heartbeats
+	idleReturn  = 10 * time.Second // an unused share goes back
+	wantFor     = 2                // seconds of arrivals to hold ahead
+	askWait     = time.Second      // a pass whose end has passed waits for its answer
+	recallWait  = 2 * time.Second  // a newcomer waits this long for a slot at most
+	maxItems    = 20_000           // reported in one Sync; the rest goes with the next
+	holdFixed   = 3 * time.Second  // in flight past a fixed end: held this far ahead
+	maxQuestion = 10_000           // newcomers and passes that wait for an answer
+)
+
+// worker is the borrower's side of a room in this process: it admits from its
+// share, notes who was seen and reports in batches. run owns the only
+// goroutine; the rest may be called by many.
+type worker struct {
+	cfg    *RoomConfig
+	par    slot.Params
+	lender lender
+	wake   chan struct{}
+	held   atomic.Bool // nobody new: queue_all, origin down, not open yet
+	sight  atomic.Pointer[sight]
+	visits visits
+
+	mu       sync.Mutex
+	share    *slot.Share
+	queue    []*wish
+	asks     []*question
+	flying   []*question
+	urgent   bool
+	giveBack bool
+	arrivals float64 // since the last flush
+	wants    float64 // a second, smoothed
+	lastOpen time.Duration
+	lastSync time.Duration
+}
+
+// sight is the counter's time and life as this worker knows them.
+type sight struct {
+	est  slot.Estimate
+	life uint64
+}
+
+// wish is a newcomer who waits for a slot.
+type wish struct {
+	id         slot.StayID
+	last, hard time.Duration
+	done       chan slot.Opened // closed without a value: none
+}
+
+// question is a pass whose sealed end has passed.
+type question struct {
+	item slot.Item
+	done chan slot.Tau
+}
+
+func newWorker(cfg RoomConfig, name string, loan slot.LoanID) *worker {
+	lim := cfg.limits()
+	w := &worker{
+		cfg: &cfg, par: cfg.params.WithDefaults(), wake: make(chan struct{}, 1),
+		share: slot.NewShare(cfg.params, name, loan, lim[0], lim[1]),
+	}
+	w.visits.init()
+	return w
+}
+
+// kick makes run look again now. It does not block.
+func (w *worker) kick() {
+	w.mu.Lock()
+	w.urgent = true
+	w.mu.Unlock()
+	w.poke()
+}
+
+func (w *worker) poke() {
+	select {
+	case w.wake <- struct{}{}:
+	default:
+	}
+}
+
+func (w *worker) hold(yes bool) {
+	w.held.Store(yes)
+	w.kick()
+}
+
+// run borrows, reports and gives back until ctx ends.
+func (w *worker) run(ctx context.Context) error {
+	w.kick() // learn the counter's time at once
+	tick := time.NewTicker(flushEvery)
+	defer tick.Stop()
+	for {
+		flush := false
+		select {
+		case <-ctx.Done():
+			w.failAll()
+			return nil
+		case <-w.wake:
+		case <-tick.C:
+			flush = true
+		}
+		for again := true; again; flush = false {
+			var err error
+			if again, err = w.round(ctx, flush); err != nil {
+				w.failAll()
+				if ctx.Err() != nil {
+					return nil
+				}
+				return err
+			}
+		}
+	}
+}
+
+// round sends one Sync if there is anything to say, and takes its answer in.
+// again is true if the answer asks for another at once.
+func (w *worker) round(ctx context.Context, flush bool) (again bool, err error) {
+	x := w.build(w.cfg.Boot(), flush)
+	if x == nil {
+		return false, nil
+	}
+	a, err := w.lender.Sync(ctx, x)
+	if err != nil {
+		return false, err
+	}
+	return w.hear(w.cfg.Boot(), x, &a), nil
+}
+
+// build makes the next Sync, or nil if there is nothing to say.
+func (w *worker) build(clk time.Duration, flush bool) *slot.Sync {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if x := w.share.Flying(); x != nil { // repeated unchanged until it is answered
+		return x
+	}
+	due := flush || w.urgent
+	if due {
+		w.report(clk)
+	}
+	if flush {
+		w.wants = 0.7*w.wants + 0.3*w.arrivals/flushEvery.Seconds()
+		w.arrivals = 0
+	}
+	if w.giveBack || flush && clk-w.lastOpen > idleReturn {
+		w.share.Return(w.share.Held())
+	}
+	w.giveBack = false
+	for _, q := range w.asks {
+		w.share.Note(q.item)
+	}
+	w.flying, w.asks = append(w.flying, w.asks...), nil
+	need, want := int64(len(w.queue)), int64(0)
+	if ahead := int64(w.wants*wantFor + 0.5); need > 0 || w.share.Held() < ahead/2 {
+		want = max(0, ahead-w.share.Held())
+	}
+	say := need > 0 || want > 0 && due || w.share.Noted() > 0 || w.urgent ||
+		w.share.Held() > 0 && clk-w.lastSync > w.par.Term/3
+	w.urgent = false
+	if !say {
+		return nil
+	}
+	w.lastSync = clk
+	return w.share.Sync(clk, need, want)
+}
+
+// report notes who was seen since the last flush.
+func (w *worker) report(clk time.Duration) {
+	lo, ok := w.share.Lo(clk)
+	if !ok {
+		return
+	}
+	w.visits.report(lo, w.cfg, func(it slot.Item) bool {
+		w.share.Note(it)
+		return w.share.Noted() < maxItems
+	})
+}
+
+// hear takes an answer in: new ends, who left, and slots for those who wait.
+func (w *worker) hear(clk time.Duration, x *slot.Sync, a *slot.Answer) (again bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if !w.share.Heard(clk, a) {
+		return true
+	}
+	if a.Over {
+		return true
+	}
+	w.sight.Store(&sight{w.share.Estimate(), a.Name.Life})
+	w.visits.confirmed(a, w.cfg.FixedSession)
+	w.settleAsks(a)
+	served := 0
+	for _, q := range w.queue {
+		o, ok := w.share.Open(clk, q.id, q.last, q.hard)
+		if !ok {
+			break
+		}
+		w.lastOpen = clk
+		q.done <- o // has room for one
+		served++
+	}
+	w.queue = w.queue[served:]
+	if x.Need > 0 { // whoever asked with this Sync has its answer
+		left := min(max(0, int(x.Need)-served), len(w.queue))
+		for _, q := range w.queue[:left] {
+			close(q.done)
+		}
+		w.queue = w.queue[left:]
+	}
+	w.giveBack = a.GiveBack && w.share.Held() > 0
+	w.urgent = w.urgent || w.giveBack
+	return w.giveBack || len(w.queue) > 0
+}
+
+func (w *worker) settleAsks(a *slot.Answer) {
+	for _, q := range w.flying {
+		var end slot.Tau
+		for _, r := range a.Results {
+			if r.ID == q.item.ID {
+				end = r.End
+			}
+		}
+		q.done <- end // has room for one
+	}
+	w.flying = nil
+}
+
+// failAll sends everybody away who waits for an answer: the process ends.
+func (w *worker) failAll() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, q := range w.queue {
+		close(q.done)
+	}
+	for _, q := range append(w.asks, w.flying...) {
+		close(q.done)
+	}
+	w.queue, w.asks, w.flying = nil, nil, nil
+}
+
+// admit gives a newcomer a slot for last at most (0: a whole session), if one
+// is due anywhere and nobody waits; it blocks one round trip at most, and only
+// if the share is empty.
+func (w *worker) admit(
+	ctx context.Context, id slot.StayID, last, hard time.Duration,
+) (o slot.Opened, ok bool) {
+	if w.held.Load() {
+		return o, false
+	}
+	clk := w.cfg.Boot()
+	w.mu.Lock()
+	w.arrivals++
+	if len(w.queue) == 0 {
+		if o, ok = w.share.Open(clk, id, last, hard); ok {
+			w.lastOpen = clk
+			low := w.wants > 0 && w.share.Held() == 0
+			w.mu.Unlock()
+			if low { // ask for more before the next one has to wait
+				w.poke()
+			}
+			return o, true
+		}
+	}
+	if w.share.Waiting() && clk < w.share.Until() || len(w.queue) >= maxQuestion {
+		w.mu.Unlock()
+		return o, false
+	}
+	q := &wish{id: id, last: last, hard: hard, done: make(chan slot.Opened, 1)}
+	w.queue = append(w.queue, q)
+	w.mu.Unlock()
+	w.poke()
+	timer := time.NewTimer(recallWait)
+	defer timer.Stop()
+	select {
+	case o, ok = <-q.done:
+		return o, ok
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+	return w.giveUp(q)
+}
+
+// giveUp takes a wish back; a slot that came at the last moment is used.
+func (w *worker) giveUp(q *wish) (o slot.Opened, ok bool) {
+	w.mu.Lock()
+	for i := range w.queue {
+		if w.queue[i] == q {
+			w.queue = append(w.queue[:i:i], w.queue[i+1:]...)
+			w.mu.Unlock()
+			return o, false
+		}
+	}
+	w.mu.Unlock()
+	o, ok = <-q.done
+	return o, ok
+}
+
+var errUnreachable = errors.New("the counter does not answer")
+
+// ask finds out whether a pass whose end has passed may go on; it blocks
+// askWait at most. The end is 0 if the stay is over.
+func (w *worker) ask(ctx context.Context, id slot.StayID, from, hard slot.Tau) (slot.Tau, error) {
+	w.mu.Lock()
+	lo, ok := w.share.Lo(w.cfg.Boot())
+	if !ok || len(w.asks) >= maxQuestion {
+		w.mu.Unlock()
+		return 0, errUnreachable
+	}
+	q := &question{
+		item: slot.Item{Op: slot.Ask, ID: id, From: from, At: lo, Hard: hard},
+		done: make(chan slot.Tau, 1),
+	}
+	w.asks = append(w.asks, q)
+	w.mu.Unlock()
+	w.kick()
+	timer := time.NewTimer(askWait)
+	defer timer.Stop()
+	select {
+	case end, ok := <-q.done:
+		if !ok {
+			return 0, errUnreachable
+		}
+		return end, nil
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+	return 0, errUnreachable
+}
+
+// note puts an item into the next Sync.
+func (w *worker) note(it slot.Item) {
+	w.mu.Lock()
+	w.share.Note(it)
+	w.mu.Unlock()
+}
+
+// now brackets the counter's time; ok is false before the first answer.
+func (w *worker) now() (lo, hi slot.Tau, life uint64, ok bool) {
+	s := w.sight.Load()
+	if s == nil {
+		return 0, 0, 0, false
+	}
+	clk := w.cfg.Boot()
+	return s.est.Lo(clk, w.par.Rho), s.est.Hi(clk, w.par.Rho), s.life, true
+}
+
+// unused is how many lent slots nobody has used yet.
+func (w *worker) unused() int64 {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.share.Held()
+}
