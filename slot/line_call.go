@@ -92,17 +92,18 @@ func (l *Line) Leave(number uint64) TicketStatus {
 // returns how many it dropped.
 func (l *Line) Expire(now Tau, budget int) (dropped int) {
 	tick, start, wrapped := l.tick(now), l.sweep, false
-	for budget > 0 {
-		n, p := l.from(liveSet, l.sweep)
-		if p == nil || wrapped && n >= start {
-			if wrapped {
-				break
-			}
-			wrapped, l.sweep = true, 0
+	for at := start; budget > 0; {
+		n, p := l.from(liveSet, at)
+		if wrapped && (p == nil || n >= start) {
+			break
+		}
+		if p == nil {
+			wrapped, at = true, 0
 			continue
 		}
 		budget--
-		l.sweep = n + 1
+		at = n + 1
+		l.sweep = at
 		if p.over(tick) && l.Status(n) != TicketCalled {
 			l.drop(n)
 			dropped++

@@ -106,22 +106,6 @@ func (o *oracleLine) seen(n uint64, now Tau, told time.Duration) TicketStatus {
 	return o.status(n)
 }
 
-func (o *oracleLine) position(n uint64) (int64, bool) {
-	if t := o.get(n); t == nil || t.state == dead {
-		return 0, false
-	}
-	return int64(o.count(func(m uint64, t *oracleTicket) bool { return m <= n && t.state != dead })), true
-}
-
-func (o *oracleLine) count(is func(uint64, *oracleTicket) bool) (n int) {
-	for i := range o.tickets {
-		if is(o.first+uint64(i), &o.tickets[i]) {
-			n++
-		}
-	}
-	return n
-}
-
 func (o *oracleLine) blocks(n uint64, now Tau) bool {
 	t := o.get(n)
 	return t.unheard && o.grace != nil && time.Duration(now-o.at) < o.grace(n-o.restored)
@@ -249,7 +233,10 @@ func (o *oracleLine) skipped() (runs []Run) {
 
 // restart forgets all that is not in the record.
 func (o *oracleLine) restart(r Restored) *oracleLine {
-	n := &oracleLine{first: r.Frontier, frontier: r.Frontier, grace: r.Grace, at: r.At, restored: r.Frontier}
+	n := &oracleLine{
+		first: r.Frontier, frontier: r.Frontier,
+		grace: r.Grace, at: r.At, restored: r.Frontier,
+	}
 	if k := len(r.Skipped); k > 0 {
 		n.first = r.Skipped[k-1].First
 	}

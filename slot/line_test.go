@@ -350,7 +350,9 @@ func TestLineDamagedRecordsAreRefused(t *testing.T) {
 			t.Errorf("%s: %v, %v, want an error that says what to do", name, l, err)
 		}
 	}
-	for _, b := range []string{"\x01", "\x80", "\x00\x00", "\x0b\x01", "\x00\x0b", "\x05\x05\x01\x01"} {
+	for _, b := range []string{
+		"\x01", "\x80", "\x00\x00", "\x0b\x01", "\x00\x0b", "\x05\x05\x01\x01",
+	} {
 		if runs, err := ParseRuns([]byte(b), 10); err == nil {
 			t.Errorf("%q is read as %v", b, runs)
 		}

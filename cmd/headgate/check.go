@@ -1,0 +1,156 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/headgate/headgate/internal/config"
+)
+
+const checkHelp = `usage: headgate check --config FILE [--format text|json]
+
+Reads a configuration as headgate run would, and says all that is wrong with
+it: file, line, column, key, and what to do. Nothing is started or changed.
+
+  headgate check --config headgate.yaml
+
+  --config FILE    the configuration
+  --format FORMAT  text, the default, or json for editors and scripts
+
+The exit code is 0 when headgate run would take the file, else 2. A warning is
+something allowed but odd, and does not change the exit code.
+
+A whole configuration can be as short as this:
+
+  rooms:
+    - name: shop
+      origin: http://127.0.0.1:3000
+      total_active_users: 200
+      new_users_per_minute: 200
+`
+
+// A verdict is the answer of check in JSON. Durations are text such as 5m0s.
+type verdict struct {
+	OK       bool            `json:"ok"`
+	File     string          `json:"file"`
+	Faults   []*config.Fault `json:"faults"`
+	Warnings []config.Fault  `json:"warnings"`
+	Rooms    []roomSummary   `json:"rooms"`
+}
+
+type roomSummary struct {
+	Name              string `json:"name"`
+	Host              string `json:"host"`
+	Path              string `json:"path"`
+	Origin            string `json:"origin"`
+	TotalActiveUsers  int64  `json:"total_active_users"`
+	NewUsersPerMinute int64  `json:"new_users_per_minute"`
+	SessionDuration   string `json:"session_duration"`
+}
+
+// checkCommand reads a file and prints what is wrong with it.
+func checkCommand(_ context.Context, args []string, stdout, stderr io.Writer) int {
+	flags := flag.NewFlagSet("check", flag.ContinueOnError)
+	file := flags.String("config", "", "")
+	format := flags.String("format", "text", "")
+	err := config.ParseFlags(flags, args)
+	switch {
+	case errors.Is(err, flag.ErrHelp):
+		fmt.Fprint(stdout, checkHelp)
+		return exitOK
+	case err != nil:
+		return printFaults(stderr, err)
+	case *file == "":
+		return usageFault(stderr, "--config: is missing", "add --config headgate.yaml")
+	case *format != "text" && *format != "json":
+		return usageFault(stderr, fmt.Sprintf("--format: %q is not allowed here", *format),
+			"write text or json")
+	}
+	cfg, err := config.Load(*file)
+	if *format == "json" {
+		return checkJSON(stdout, stderr, judge(*file, cfg, err))
+	}
+	if err != nil {
+		return printFaults(stderr, err)
+	}
+	printRooms(stdout, *file, cfg)
+	return exitOK
+}
+
+func judge(file string, cfg *config.Config, err error) verdict {
+	// Lists in JSON are empty, never null, so that scripts can walk them.
+	v := verdict{OK: err == nil, File: file, Faults: []*config.Fault{},
+		Warnings: []config.Fault{}, Rooms: []roomSummary{}}
+	v.Faults = append(v.Faults, config.Faults(err)...)
+	if err != nil {
+		return v
+	}
+	v.Warnings = append(v.Warnings, cfg.Warnings...)
+	for i := range cfg.Rooms {
+		r := &cfg.Rooms[i]
+		v.Rooms = append(v.Rooms, roomSummary{
+			Name: r.Name, Host: r.Host, Path: r.Path, Origin: r.Origin.String(),
+			TotalActiveUsers: r.TotalActiveUsers, NewUsersPerMinute: r.NewUsersPerMinute,
+			SessionDuration: r.SessionDuration.String(),
+		})
+	}
+	return v
+}
+
+func checkJSON(stdout, stderr io.Writer, v verdict) int {
+	if err := writeJSON(stdout, v); err != nil {
+		fmt.Fprintf(stderr, "headgate: write the answer: %v\n", err)
+		return exitFailed
+	}
+	if !v.OK {
+		return exitUsage
+	}
+	return exitOK
+}
+
+func writeJSON(w io.Writer, v any) error {
+	enc := json.NewEncoder(w)
+	enc.SetEscapeHTML(false)
+	enc.SetIndent("", "  ")
+	return enc.Encode(v)
+}
+
+func printRooms(w io.Writer, file string, cfg *config.Config) {
+	for i := range cfg.Warnings {
+		fmt.Fprintf(w, "warning: %v\nhint: %s\n", &cfg.Warnings[i], cfg.Warnings[i].Hint)
+	}
+	for i := range cfg.Rooms {
+		r := &cfg.Rooms[i]
+		host := r.Host
+		if host == "" {
+			host = "any host"
+		}
+		fmt.Fprintf(w, "room %s: %s, path %s -> %s: %d at once, %d new a minute, stay %s%s\n",
+			r.Name, host, r.Path, r.Origin, r.TotalActiveUsers, r.NewUsersPerMinute,
+			r.SessionDuration, standing(r))
+	}
+	fmt.Fprintf(w, "%s is good\n", file)
+}
+
+// standing names what keeps a room from its usual work.
+func standing(r *config.Room) string {
+	s := ""
+	if r.Suspended {
+		s += ", suspended"
+	}
+	if r.QueueAll {
+		s += ", holds the line"
+	}
+	if r.Shadow {
+		s += ", shadow"
+	}
+	if !r.OpensAt.IsZero() {
+		s += ", opens at " + r.OpensAt.Format(time.RFC3339)
+	}
+	return s
+}

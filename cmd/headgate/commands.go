@@ -1,0 +1,117 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"github.com/headgate/headgate/internal/config"
+)
+
+// Exit codes. They are documented in help and do not change.
+const (
+	exitOK     = 0
+	exitFailed = 1
+	exitUsage  = 2
+)
+
+// A command is one word after headgate.
+type command struct {
+	name    string
+	summary string // one line, for the list of commands
+	help    string // the whole help text
+	run     func(ctx context.Context, args []string, stdout, stderr io.Writer) int
+}
+
+// commands lists all commands in the order of the help text.
+func commands() []command {
+	return []command{
+		{"run", "stand in front of an origin", runHelp, runCommand},
+		{"check", "say what is wrong with a configuration", checkHelp, checkCommand},
+		{"version", "say which headgate this is", versionHelp, versionCommand},
+	}
+}
+
+// dispatch runs the command that args name and returns the exit code.
+func dispatch(ctx context.Context, args []string, stdout, stderr io.Writer) int {
+	if len(args) == 0 || isHelp(args[0]) && len(args) == 1 {
+		printUsage(stdout)
+		return exitOK
+	}
+	name, args := args[0], args[1:]
+	if isHelp(name) {
+		// help check, and help check -h from those who ask twice.
+		name, args = args[0], []string{"-h"}
+	}
+	all := commands()
+	at := slices.IndexFunc(all, func(c command) bool { return c.name == name })
+	if at < 0 {
+		return unknownCommand(stderr, name, all)
+	}
+	if len(args) > 0 && isHelp(args[0]) {
+		fmt.Fprint(stdout, all[at].help)
+		return exitOK
+	}
+	return all[at].run(ctx, args, stdout, stderr)
+}
+
+func isHelp(arg string) bool {
+	return slices.Contains([]string{"help", "-h", "-help", "--help"}, arg)
+}
+
+func unknownCommand(stderr io.Writer, name string, all []command) int {
+	var names []string
+	for _, c := range all {
+		names = append(names, c.name)
+	}
+	hint := "the commands are " + strings.Join(names, ", ")
+	switch near := config.Nearest(name, names); {
+	case near != "":
+		hint = "did you mean " + near + "?"
+	case strings.HasPrefix(name, "-"):
+		hint = "a command comes first, such as headgate run " + name
+	}
+	return usageFault(stderr, fmt.Sprintf("unknown command %q", name), hint)
+}
+
+// usageFault prints a mistake in the arguments.
+func usageFault(stderr io.Writer, problem, hint string) int {
+	fmt.Fprintf(stderr, "headgate: %s\nhint: %s\n", problem, hint)
+	return exitUsage
+}
+
+// printFaults prints what config found wrong with arguments or a file.
+func printFaults(stderr io.Writer, err error) int {
+	for _, f := range config.Faults(err) {
+		fmt.Fprintf(stderr, "headgate: %v\nhint: %s\n", f, f.Hint)
+	}
+	return exitUsage
+}
+
+func printUsage(w io.Writer) {
+	fmt.Fprint(w, `headgate stands in front of a site and lets in only as many visitors as it can
+take. The others wait in a line, in order, on a page that says how long.
+
+Try it with what runs on port 3000 of this machine:
+
+  headgate run --origin http://127.0.0.1:3000 \
+      --total-active-users 200 --new-users-per-minute 200
+
+then open http://127.0.0.1:8080. For several rooms, write a file:
+
+  headgate check --config headgate.yaml
+  headgate run --config headgate.yaml
+
+Commands:
+
+`)
+	for _, c := range commands() {
+		fmt.Fprintf(w, "  %-9s %s\n", c.name, c.summary)
+	}
+	fmt.Fprint(w, `
+headgate help COMMAND explains a command. The exit code is 0 when all went well,
+1 when it did not, 2 when the arguments or the configuration are wrong.
+`)
+}

@@ -1,0 +1,56 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+
+	"github.com/headgate/headgate/internal/config"
+)
+
+const runHelp = `usage: headgate run --origin URL --total-active-users N --new-users-per-minute N
+       headgate run --config FILE
+
+Runs headgate until it is told to stop by an interrupt or SIGTERM.
+
+One room, without a file:
+
+  headgate run --origin http://127.0.0.1:3000 \
+      --total-active-users 200 --new-users-per-minute 200 --session-duration 5m
+
+  --origin URL               what is behind the room; http or https
+  --total-active-users N     how many may be inside at once
+  --new-users-per-minute N   how many may enter in any minute
+  --session-duration D       how long a visitor stays inside after the last
+                             request, such as 30s, 5m or 1h; default 5m
+  --host NAME                the host the room stands for; default any
+  --path PATH                the folder the room stands for; default /
+  --title TEXT               what visitors read; default "Waiting room"
+
+Rooms from a file, which headgate check explains:
+
+  headgate run --config headgate.yaml
+
+  --config FILE              instead of the flags above
+
+Either way:
+
+  --listen ADDR              where visitors arrive; default :8080
+  --admin-listen ADDR        health and metrics; default 127.0.0.1:8081
+  --data DIR                 what must outlive a restart; default ./headgate-data
+`
+
+// runCommand reads the flags and the file, and serves.
+func runCommand(ctx context.Context, args []string, stdout, stderr io.Writer) int {
+	cfg, err := config.ParseRun(args, stderr)
+	if errors.Is(err, flag.ErrHelp) {
+		fmt.Fprint(stdout, runHelp)
+		return exitOK
+	}
+	if err != nil {
+		return printFaults(stderr, err)
+	}
+	return serve(ctx, cfg, stdout, stderr)
+}

@@ -1,0 +1,92 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"runtime"
+	"runtime/debug"
+
+	"github.com/headgate/headgate/internal/config"
+)
+
+const versionHelp = `usage: headgate version [--json]
+
+Says which headgate this is, and with which Go and for which system it was
+built.
+
+  headgate version
+
+  --json  for scripts
+`
+
+// A build says where a binary came from. Revision, Time and Modified are
+// empty when it was built outside a checkout.
+type build struct {
+	Version  string `json:"version"`
+	Revision string `json:"revision"`
+	Time     string `json:"time"`
+	Modified bool   `json:"modified"`
+	Go       string `json:"go"`
+	OS       string `json:"os"`
+	Arch     string `json:"arch"`
+}
+
+func versionCommand(_ context.Context, args []string, stdout, stderr io.Writer) int {
+	flags := flag.NewFlagSet("version", flag.ContinueOnError)
+	asJSON := flags.Bool("json", false, "")
+	switch err := config.ParseFlags(flags, args); {
+	case errors.Is(err, flag.ErrHelp):
+		fmt.Fprint(stdout, versionHelp)
+		return exitOK
+	case err != nil:
+		return printFaults(stderr, err)
+	}
+	b := readBuild()
+	if *asJSON {
+		if err := writeJSON(stdout, b); err != nil {
+			fmt.Fprintf(stderr, "headgate: write the answer: %v\n", err)
+			return exitFailed
+		}
+		return exitOK
+	}
+	fmt.Fprintf(stdout, "headgate %s%s, %s, %s/%s\n",
+		b.Version, shortRevision(b), b.Go, b.OS, b.Arch)
+	return exitOK
+}
+
+func readBuild() build {
+	b := build{Version: "unknown", Go: runtime.Version(), OS: runtime.GOOS, Arch: runtime.GOARCH}
+	bi, ok := debug.ReadBuildInfo()
+	if !ok {
+		return b
+	}
+	if bi.Main.Version != "" {
+		b.Version = bi.Main.Version
+	}
+	for _, s := range bi.Settings {
+		switch s.Key {
+		case "vcs.revision":
+			b.Revision = s.Value
+		case "vcs.time":
+			b.Time = s.Value
+		case "vcs.modified":
+			b.Modified = s.Value == "true"
+		}
+	}
+	return b
+}
+
+// shortRevision is the part of the revision that people compare by eye.
+func shortRevision(b build) string {
+	if len(b.Revision) < 12 {
+		return ""
+	}
+	s := " (" + b.Revision[:12]
+	if b.Modified {
+		s += ", modified"
+	}
+	return s + ")"
+}

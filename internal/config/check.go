@@ -1,0 +1,253 @@
+package config
+
+import (
+	"fmt"
+	"net"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// check holds the values against each other. A value that is bad by itself is
+// left out, so that one mistake is told once.
+func check(d *decoder, c *Config) {
+	checkListens(d, c)
+	for i := range c.Rooms {
+		k := "rooms[" + strconv.Itoa(i) + "]."
+		r := &c.Rooms[i]
+		r.derive(d, k)
+		checkTwins(d, c.Rooms[:i], r, k)
+		checkLoop(d, c, r, k)
+		checkSpans(d, r, k)
+		c.warnRoom(d, r, k)
+	}
+	c.warnOpenings(d)
+	slices.SortStableFunc(c.Warnings, func(a, b Fault) int { return byPlace(&a, &b) })
+}
+
+// derive fills in the defaults that follow from other keys.
+func (r *Room) derive(d *decoder, k string) {
+	if r.Title == "" {
+		r.Title = r.Name
+	}
+	if _, written := d.spots[k+"hold_phone"]; !written {
+		r.HoldPhone = max(r.HoldPhone, r.Hold)
+	}
+}
+
+// good tells whether all of the keys can be relied on.
+func (d *decoder) good(keys ...string) bool {
+	return !slices.ContainsFunc(keys, func(k string) bool { return d.bad[k] })
+}
+
+// blame picks the key that was written, of several that do not fit together,
+// and where it stands.
+func (d *decoder) blame(keys ...string) (string, spot) {
+	for _, k := range keys {
+		if at, ok := d.spots[k]; ok {
+			return k, at
+		}
+	}
+	return keys[0], spot{flag: d.flags}
+}
+
+// clash records that keys do not fit together.
+func (d *decoder) clash(m *mistake, keys ...string) {
+	key, at := d.blame(keys...)
+	d.faultAt(key, at, m)
+}
+
+func (c *Config) warn(d *decoder, m *mistake, keys ...string) {
+	key, at := d.blame(keys...)
+	c.Warnings = append(c.Warnings, *d.place(key, at, m))
+}
+
+func checkListens(d *decoder, c *Config) {
+	if d.good("listen", "admin_listen") && collide(c.Listen, c.AdminListen) {
+		d.clash(wrong("give it another port", "listen %s and admin_listen %s are the same place",
+			c.Listen, c.AdminListen), "admin_listen", "listen")
+	}
+}
+
+// collide tells whether the second of two addresses could not be opened.
+func collide(a, b string) bool {
+	hostA, portA, errA := net.SplitHostPort(a)
+	hostB, portB, errB := net.SplitHostPort(b)
+	if errA != nil || errB != nil || portA != portB || portA == "0" {
+		return false
+	}
+	return anyAddress(hostA) || anyAddress(hostB) || hostA == hostB ||
+		loopback(hostA) && loopback(hostB) && (hostA == "localhost" || hostB == "localhost")
+}
+
+func anyAddress(host string) bool {
+	ip, err := netip.ParseAddr(host)
+	return host == "" || err == nil && ip.IsUnspecified()
+}
+
+func loopback(host string) bool {
+	ip, err := netip.ParseAddr(host)
+	return host == "localhost" || err == nil && ip.IsLoopback()
+}
+
+// checkTwins refuses a name, and a host and path, that an earlier room has.
+func checkTwins(d *decoder, earlier []Room, r *Room, k string) {
+	if !d.good(strings.TrimSuffix(k, ".")) {
+		return
+	}
+	for i := range earlier {
+		e := &earlier[i]
+		ek := "rooms[" + strconv.Itoa(i) + "]."
+		if r.Name != "" && e.Name == r.Name {
+			d.clash(wrong("give each room a name of its own",
+				"%s is already the name of rooms[%d]", quote(r.Name), i), k+"name")
+		}
+		if e.Host == r.Host && e.Path == r.Path &&
+			d.good(k+"host", k+"path", strings.TrimSuffix(ek, "."), ek+"host", ek+"path") {
+			host := "any host"
+			if r.Host != "" {
+				host = "host " + r.Host
+			}
+			d.clash(wrong("give each room a host or a path of its own",
+				"%s with path %s is already the place of rooms[%d]", host, r.Path, i),
+				k+"path", k+"host", strings.TrimSuffix(k, "."))
+			return
+		}
+	}
+}
+
+// checkLoop refuses an origin that is headgate itself: each request would go
+// round until the process has no sockets left.
+func checkLoop(d *decoder, c *Config, r *Room, k string) {
+	if r.Origin == nil || r.Origin.Scheme != "http" || !d.good("listen", k+"origin") {
+		return
+	}
+	host, port, err := net.SplitHostPort(c.Listen)
+	if err != nil || port == "0" {
+		return
+	}
+	origin, originPort := r.Origin.Hostname(), r.Origin.Port()
+	if originPort == "" {
+		originPort = "80"
+	}
+	here := host == origin || (anyAddress(host) || loopback(host)) && loopback(origin)
+	if port == originPort && here {
+		d.clash(wrong("write the address of what is behind headgate, or change listen",
+			"%s is where headgate itself listens", r.Origin.Redacted()), k+"origin")
+	}
+}
+
+func checkSpans(d *decoder, r *Room, k string) {
+	order := func(shortKey, longKey string, shorter, longer time.Duration, orEqual bool) {
+		if !d.good(k+shortKey, k+longKey) || shorter < longer || orEqual && shorter == longer {
+			return
+		}
+		relation := "not longer than"
+		if orEqual {
+			relation = "shorter than"
+		}
+		hint := "raise " + longKey + ", or lower " + shortKey
+		_, written := d.spots[k+longKey]
+		if written {
+			d.clash(wrong(hint, "%s is %s %s (%s)", short(longer), relation, shortKey,
+				short(shorter)), k+longKey)
+			return
+		}
+		d.clash(wrong(hint, "%s is too long beside %s (%s)", short(shorter), longKey,
+			short(longer)), k+shortKey)
+	}
+	if r.HardEnd != 0 {
+		order("session_duration", "hard_end", r.SessionDuration, r.HardEnd, true)
+	}
+	order("poll_min", "poll_max", r.PollMin, r.PollMax, true)
+	// Who polls less often than the hold would lose the place between two polls.
+	order("poll_max", "hold", r.PollMax, r.Hold, false)
+	order("poll_max", "hold_phone", r.PollMax, r.HoldPhone, false)
+}
+
+// warnRoom lists what is allowed in a room but hardly meant.
+func (c *Config) warnRoom(d *decoder, r *Room, k string) {
+	if r.NewUsersPerMinute > r.TotalActiveUsers {
+		c.warn(d, wrong("a tenth of total_active_users up to all of it is usual",
+			"%d is more than total_active_users (%d), which fills within a minute",
+			r.NewUsersPerMinute, r.TotalActiveUsers), k+"new_users_per_minute")
+	}
+	if most, stay := r.reachable(); most < r.TotalActiveUsers {
+		c.warn(d, wrong("raise new_users_per_minute, or lower total_active_users",
+			"is never reached: %d new users a minute who stay %s are about %d at once",
+			r.NewUsersPerMinute, short(stay), most), k+"total_active_users")
+	}
+	if r.HardEnd != 0 && !r.SessionRenewal {
+		c.warn(d, wrong("leave hard_end out, or let sessions renew",
+			"has no effect: without session_renewal a stay ends after session_duration"), k+"hard_end")
+	}
+	if r.HardEnd == r.SessionDuration && r.SessionRenewal {
+		c.warn(d, wrong("write session_renewal: false, or raise hard_end",
+			"is as long as session_duration, so that renewal has no effect"), k+"hard_end")
+	}
+	if r.Suspended && r.QueueAll {
+		c.warn(d, wrong("keep one of the two",
+			"has no effect: the room is suspended, so everyone passes"), k+"queue_all")
+	}
+	if r.HoldPhone < r.Hold {
+		c.warn(d, wrong("phones sleep: give them at least as long as hold",
+			"%s is shorter than hold (%s)", short(r.HoldPhone), short(r.Hold)), k+"hold_phone")
+	}
+	if r.CallHold != 0 && r.CallHold < 2*r.PollMin {
+		c.warn(d, wrong("leave call_hold out, or make it at least twice poll_min",
+			"%s may end before a called visitor asks again", short(r.CallHold)), k+"call_hold")
+	}
+	c.warnExclude(d, &r.Exclude, k+"exclude")
+}
+
+// reachable returns how many can be inside at once by new_users_per_minute
+// alone, and the stay that follows from; without an end of stays it is no bound.
+func (r *Room) reachable() (int64, time.Duration) {
+	stay := r.HardEnd
+	if !r.SessionRenewal {
+		stay = r.SessionDuration
+	}
+	if stay == 0 {
+		return maxUsers, 0
+	}
+	// Sliding minutes: a stay of 90 s sees parts of two minutes, so round up.
+	minutes := int64((stay + time.Minute - 1) / time.Minute)
+	return r.NewUsersPerMinute * minutes, stay
+}
+
+func (c *Config) warnExclude(d *decoder, e *Exclude, key string) {
+	for _, p := range e.Paths {
+		if p == "/" || p == "/*" {
+			c.warn(d, wrong("take it out, or write suspended: true",
+				"%s excludes every request, so nobody waits", p), key+".paths")
+		}
+	}
+	if slices.Contains(e.Methods, "GET") {
+		c.warn(d, wrong("exclude paths, networks or headers instead",
+			"GET excludes every page, so hardly anyone waits"), key+".methods")
+	}
+	for _, p := range e.CIDRs {
+		if p.Bits() == 0 {
+			c.warn(d, wrong("name smaller networks", "%s excludes every visitor", p), key+".cidrs")
+		}
+	}
+}
+
+// warnOpenings points at what opens headgate to more than was meant.
+func (c *Config) warnOpenings(d *decoder) {
+	for i, p := range c.TrustedProxies {
+		if p.Bits() == 0 {
+			c.warn(d, wrong("name the networks of your own proxies",
+				"%s lets every client choose the address it is counted under", p),
+				fmt.Sprintf("trusted_proxies[%d]", i), "trusted_proxies")
+		}
+	}
+	host, _, err := net.SplitHostPort(c.AdminListen)
+	if err == nil && !loopback(host) {
+		c.warn(d, wrong("listen on 127.0.0.1, or let a firewall guard the port",
+			"%s can be reached from other machines and asks for no password",
+			c.AdminListen), "admin_listen")
+	}
+}

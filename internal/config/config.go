@@ -1,0 +1,312 @@
+// Package config turns one strict YAML file, or the flags of headgate run,
+// into a Config. Nothing else in headgate reads either.
+//
+// # The promise
+//
+// A Config that comes from [Load], [Parse] or [ParseRun] is complete: every
+// default is filled in and every value has been checked, alone and against its
+// neighbours, so that a reader needs no check of its own. What is wrong is
+// told all at once: the error joins one [*Fault] for each mistake, with file,
+// line, column, key and a hint. A key that does not exist is a mistake too. A
+// key that is not written has its default, so the shortest room is a name, an
+// origin and its two limits.
+//
+// What is allowed but odd does not fail; it is listed in Config.Warnings.
+//
+// # Concurrency and cost
+//
+// The package has no state: every function may be called by many goroutines
+// at once. A file is at most 1 MB, 32 levels deep and 100,000 values long, an
+// anchored value counted each time it is used; the worst file of that size
+// takes about a second and 500 MB to refuse.
+//
+// # What it does not do
+//
+// It does not resolve names, open addresses, read the clock or create folders.
+// It does not replace environment variables in values, and it does not watch
+// the file.
+package config
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net/netip"
+	"net/url"
+	"os"
+	"time"
+)
+
+// A Config is all that headgate run needs to know.
+type Config struct {
+	// File is where the configuration was read from; "" when flags gave it.
+	File string
+
+	// Listen is the address, host:port, at which visitors arrive. Default ":8080".
+	Listen string
+
+	// AdminListen is the address of health, metrics and the management API.
+	// Default "127.0.0.1:8081". It has no password: keep it private.
+	AdminListen string
+
+	// Data is the folder that holds what must outlive the process. Default
+	// "./headgate-data". It is created when it does not exist.
+	Data string
+
+	// TrustedProxies lists the networks whose forwarding headers are believed.
+	// Default none. Networks are masked and written in IPv4 where they are IPv4.
+	TrustedProxies []netip.Prefix
+
+	// Rooms are the waiting rooms, at least one, in the order of the file.
+	Rooms []Room
+
+	// Warnings lists what is allowed but odd. It is empty in a good file.
+	Warnings []Fault
+}
+
+// CookieSecure says when the room's cookie carries the Secure attribute.
+type CookieSecure string
+
+// The values of Room.CookieSecure.
+const (
+	CookieSecureAuto   CookieSecure = "auto"   // when the visitor came by https
+	CookieSecureAlways CookieSecure = "always" // also when headgate is asked by http
+	CookieSecureNever  CookieSecure = "never"  // for sites that are http only
+)
+
+// A Room is one waiting room in front of one origin.
+type Room struct {
+	// Name identifies the room in the cookie, metrics and the data folder:
+	// 1 to 64 of A-Z a-z 0-9 _ and -. Required and unique. The room of
+	// headgate run without a file is named "main".
+	Name string
+
+	// Title is what visitors read. Default the name.
+	Title string
+
+	// Host is the host name the room stands for, in lower case, without a port
+	// and without the brackets of an IPv6 address. "" is any host.
+	Host string
+
+	// Path is the folder the room stands for: itself and everything below it.
+	// Default "/". It begins with a slash and, except for "/", ends without one.
+	Path string
+
+	// Origin is what is behind the room: an http or https URL with a host and
+	// perhaps a path, and nothing else. Required.
+	Origin *url.URL
+
+	// TotalActiveUsers is how many visitors may be inside at once. Required,
+	// at least 1.
+	TotalActiveUsers int64
+
+	// NewUsersPerMinute is how many visitors may enter in any minute. Required,
+	// at least 1.
+	NewUsersPerMinute int64
+
+	// SessionDuration is how long a visitor stays inside after the last answer,
+	// or after entering when SessionRenewal is false. 1 second to 30 days,
+	// default 5 minutes.
+	SessionDuration time.Duration
+
+	// SessionRenewal lets each request of a visitor begin SessionDuration anew.
+	// Default true.
+	SessionRenewal bool
+
+	// HardEnd is the longest stay, whatever renewal says. 0, the default, is
+	// none; else at least SessionDuration.
+	HardEnd time.Duration
+
+	// QueueAll holds the line: newcomers wait and nobody is called.
+	QueueAll bool
+
+	// Suspended switches the room off: everyone passes, uncounted.
+	Suspended bool
+
+	// Shadow counts and decides as usual, and lets everyone pass.
+	Shadow bool
+
+	// OpensAt holds the line until this time. The zero time is no opening.
+	OpensAt time.Time
+
+	// Message is shown to those who wait: plain text, at most 500 characters.
+	Message string
+
+	// QueueingStatusCode is the status of the waiting page: 200, 202, 429 or
+	// 503. Default 503.
+	QueueingStatusCode int
+
+	// RefreshHeader adds the Refresh header to the waiting page, for clients
+	// that understand neither scripts nor HTML. Default false.
+	RefreshHeader bool
+
+	// Spread spaces the calls evenly while anyone waits, so that the limits do
+	// not pulse. Default true.
+	Spread bool
+
+	// MaxWaiting is the length of the line above which newcomers get no place.
+	// Default 2,000,000.
+	MaxWaiting int64
+
+	// Hold is how long the place of a silent visitor is kept. 1 second to
+	// 30 days, longer than PollMax, default 5 minutes.
+	Hold time.Duration
+
+	// HoldPhone is Hold for phones, whose browsers sleep in the pocket.
+	// Default 15 minutes, or Hold when that is longer.
+	HoldPhone time.Duration
+
+	// CallHold is how long a slot is reserved for a visitor who was called.
+	// 0, the default, is automatic: the longer of 5 seconds and twice the
+	// polling interval the visitor was given.
+	CallHold time.Duration
+
+	// PollMin and PollMax bound the polling interval told to those who wait.
+	// 100 milliseconds to 10 minutes, defaults 1 and 30 seconds.
+	PollMin, PollMax time.Duration
+
+	// Exclude says which requests pass without being counted.
+	Exclude Exclude
+
+	// JoinLimit bounds how many join from one network.
+	JoinLimit JoinLimit
+
+	// CookieSecure says when the cookie carries Secure. Default auto.
+	CookieSecure CookieSecure
+}
+
+// Exclude lists requests that pass uncounted: one match is enough. The
+// defaults come first, unless the file says exclude.defaults: false.
+type Exclude struct {
+	// Paths begin with a slash. One that ends with a slash or a star stands
+	// for all that begin like it (the star itself left out); any other stands
+	// for itself alone. Defaults /robots.txt, /favicon.ico and /.well-known/.
+	Paths []string
+
+	// Methods are in capitals. Defaults OPTIONS and HEAD.
+	Methods []string
+
+	// CIDRs are networks of visitors.
+	CIDRs []netip.Prefix
+
+	// Headers are "Name", present with any value, or "Name: value", present
+	// with exactly this one. Names are in canonical form.
+	Headers []string
+}
+
+// JoinLimit bounds how many tickets one network draws in a window.
+type JoinLimit struct {
+	Amount   int64         // tickets in a window; 0, the default, is no limit
+	Window   time.Duration // 1 second to 1 day, default 1 minute
+	PrefixV4 int           // bits that make an IPv4 network, default 24
+	PrefixV6 int           // bits that make an IPv6 network, default 56
+}
+
+// maxFile is the largest file that is read. Chosen: 1,000 rooms with all keys
+// written out are about half of it.
+const maxFile = 1 << 20
+
+// Load reads and checks the file at path. See [Parse] for its errors; a file
+// that cannot be read is a *Fault too, and unwraps to the reason.
+func Load(path string) (*Config, error) {
+	return load(path, nil)
+}
+
+// Parse checks b and returns the configuration in it. The name stands for the
+// file in messages. The error joins one *Fault for each mistake; [Faults]
+// takes it apart.
+func Parse(name string, b []byte) (*Config, error) {
+	return parse(name, b, nil)
+}
+
+// load is Load with flags that override keys of the file.
+func load(path string, over []flagValue) (*Config, error) {
+	b, err := readFile(path)
+	if err != nil {
+		return nil, unreadable(path, err)
+	}
+	return parse(path, b, over)
+}
+
+// parse is Parse with flags that override keys of the file.
+func parse(name string, b []byte, over []flagValue) (*Config, error) {
+	d := newDecoder(name)
+	c := defaultConfig()
+	c.File = name
+	if root := d.tree(b); root != nil {
+		d.mapping("", root, configFields(&c))
+		d.override(configFields(&c), "", over)
+	}
+	return d.finish(&c)
+}
+
+// readFile returns at most one byte more than may be, which parse refuses:
+// path may be a pipe or a device without an end.
+func readFile(path string) ([]byte, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	return io.ReadAll(io.LimitReader(f, maxFile+1))
+}
+
+// unreadable explains why a file could not be read.
+func unreadable(path string, err error) *Fault {
+	f := &Fault{File: path, cause: err}
+	switch {
+	case path == "":
+		f.Key = "--config"
+		f.Problem, f.Hint = "names no file", "write --config headgate.yaml"
+	case errors.Is(err, fs.ErrNotExist):
+		f.Problem = "there is no such file"
+		f.Hint = "name the configuration with --config FILE"
+	case errors.Is(err, fs.ErrPermission):
+		f.Problem = "may not be read by this user"
+		f.Hint = "run headgate as a user who may read it, or change its permissions"
+	default:
+		// The path is in f.File already: say each fact once.
+		if p, ok := errors.AsType[*fs.PathError](err); ok {
+			err = p.Err
+		}
+		f.Problem = fmt.Sprintf("cannot be read: %v", err)
+		f.Hint = "name a plain file with --config FILE"
+	}
+	return f
+}
+
+func defaultConfig() Config {
+	return Config{
+		Listen:      ":8080",
+		AdminListen: "127.0.0.1:8081",
+		Data:        "./headgate-data",
+	}
+}
+
+func defaultRoom() Room {
+	return Room{
+		Path:               "/",
+		SessionDuration:    5 * time.Minute,
+		SessionRenewal:     true,
+		QueueingStatusCode: 503,
+		Spread:             true,
+		MaxWaiting:         2_000_000,
+		Hold:               5 * time.Minute,
+		HoldPhone:          15 * time.Minute,
+		PollMin:            time.Second,
+		PollMax:            30 * time.Second,
+		Exclude:            defaultExclude(),
+		JoinLimit:          JoinLimit{Window: time.Minute, PrefixV4: 24, PrefixV6: 56},
+		CookieSecure:       CookieSecureAuto,
+	}
+}
+
+// defaultExclude is what no person at a browser asks for on purpose:
+// preflights, probes, and files that robots and browsers fetch on their own.
+func defaultExclude() Exclude {
+	return Exclude{
+		Paths:   []string{"/robots.txt", "/favicon.ico", "/.well-known/"},
+		Methods: []string{"OPTIONS", "HEAD"},
+	}
+}

@@ -1,0 +1,384 @@
+package config
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"iter"
+	"slices"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+
+	"go.yaml.in/yaml/v4"
+	"go.yaml.in/yaml/v4/plugin/loaderlimits"
+)
+
+const (
+	maxDepth  = 32      // chosen: a room needs 8
+	maxValues = 100_000 // chosen: an alias may name a list that names aliases
+	maxFaults = 50      // chosen: nobody mends more in one go
+
+	// flagTag marks a value that a flag gave: it has no type of its own.
+	flagTag = "flag"
+)
+
+// A decoder walks the nodes of a file or the flags and collects all mistakes.
+type decoder struct {
+	file   string
+	faults []*Fault
+	flags  bool // all keys are flags: there is no file
+
+	spots   map[string]spot // where the value of each key stands
+	bad     map[string]bool // keys whose values are not to be relied on
+	values  int             // nodes walked, those behind an alias each time
+	stopped bool            // maxValues is reached
+}
+
+// A spot is where a value stands.
+type spot struct {
+	line, column int
+	flag         bool
+}
+
+func newDecoder(file string) *decoder {
+	return &decoder{file: file, spots: map[string]spot{}, bad: map[string]bool{}}
+}
+
+// tree parses the file as far as its root node. It returns nil after a fault.
+func (d *decoder) tree(b []byte) *yaml.Node {
+	if m, at := checkBytes(b); m != nil {
+		d.faultAt("", at, m)
+		return nil
+	}
+	loader, err := yaml.NewLoader(bytes.NewReader(b),
+		yaml.WithUniqueKeys(false), // told with both places by mapping
+		yaml.WithPlugin(loaderlimits.New(loaderlimits.DepthValue(maxDepth))))
+	if err != nil {
+		d.faultAt("", spot{}, wrong("report this as a bug", "cannot be parsed: %v", err))
+		return nil
+	}
+	var doc, second yaml.Node
+	err = loader.Load(&doc)
+	if err == nil {
+		err = loader.Load(&second)
+		if err == nil {
+			d.faultAt("", spot{line: second.Line, column: max(second.Column, 1)},
+				wrong("keep one, without a line --- after it", "has more than one document"))
+			return nil
+		}
+	}
+	const emptyHint = "begin with rooms: and one room; headgate help check shows one"
+	if !errors.Is(err, io.EOF) {
+		m, at := syntax(err, b)
+		d.faultAt("", at, m)
+		return nil
+	}
+	if len(doc.Content) == 0 || doc.Content[0].Tag == "!!null" {
+		d.faultAt("", spot{}, wrong(emptyHint, "is empty"))
+		return nil
+	}
+	return d.resolve(doc.Content[0])
+}
+
+// checkBytes finds what the YAML library refuses without saying where.
+func checkBytes(b []byte) (*mistake, spot) {
+	if len(b) > maxFile {
+		return wrong("keep only the configuration in this file", "is larger than 1 MB"), spot{}
+	}
+	at := spot{line: 1, column: 1}
+	for i, size := 0, 0; i < len(b); i += size {
+		var r rune
+		r, size = utf8.DecodeRune(b[i:])
+		switch {
+		case r == utf8.RuneError && size == 1:
+			return wrong("save the file as UTF-8 text", "is not UTF-8 text"), at
+		case r < ' ' && r != '\t' && r != '\n' && r != '\r', r == 0x7f:
+			return wrong("take it out", "has the control character %q", r), at
+		}
+		at.column++
+		if r == '\n' {
+			at.line, at.column = at.line+1, 1
+		}
+	}
+	return nil, at
+}
+
+// syntax explains an error of the YAML library.
+func syntax(err error, b []byte) (*mistake, spot) {
+	e, ok := errors.AsType[*yaml.LoadError](err)
+	if !ok {
+		return wrong("check the file with any YAML tool", "is not valid YAML: %v", err), spot{}
+	}
+	at := spot{line: e.Mark.Line, column: e.Mark.Column}
+	problem := "is not valid YAML: " + e.Message
+	if e.ContextMsg != "" && e.ContextMark.Line > 0 && e.ContextMark != e.Mark {
+		problem += fmt.Sprintf(", %s that begins at %d:%d",
+			e.ContextMsg, e.ContextMark.Line, e.ContextMark.Column)
+	}
+	hint := "check colons, quotes and indentation here and in the line above"
+	lines := bytes.Split(b, []byte("\n"))
+	switch {
+	case strings.Contains(e.Message, "max depth"):
+		at.column = max(at.column, 1)
+		return wrong("a configuration needs no more than 8 levels",
+			"is nested more than %d levels deep", maxDepth), at
+	case strings.Contains(e.Message, "unknown anchor"):
+		hint = "put a value that begins with * in quotes"
+	case at.line > 0 && at.line <= len(lines) && indentedByTab(lines[at.line-1]):
+		hint = "indent with spaces, not with tabs"
+	case strings.Contains(e.Message, "cannot start any token"):
+		hint = "put a value that begins with a special sign in quotes"
+	case strings.Contains(e.Message, "mapping values are not allowed"):
+		hint = "check the indentation, or put a value with a colon in quotes"
+	}
+	return &mistake{problem: problem, hint: hint}, at
+}
+
+func indentedByTab(line []byte) bool {
+	indent := line[:len(line)-len(bytes.TrimLeft(line, " \t"))]
+	return bytes.ContainsRune(indent, '\t')
+}
+
+// resolve follows an alias to the value it stands for, and counts.
+func (d *decoder) resolve(n *yaml.Node) *yaml.Node {
+	if d.values++; d.values > maxValues && !d.stopped {
+		d.stopped = true
+		d.fault("", n, wrong("write out what aliases repeat, or split the configuration",
+			"has more than %d values", maxValues))
+	}
+	if n.Kind == yaml.AliasNode {
+		return n.Alias
+	}
+	return n
+}
+
+// mapping reads a group of keys. Keys that are not among fields, that stand
+// twice and that are missing are faults.
+func (d *decoder) mapping(key string, n *yaml.Node, fields []field) {
+	d.note(key, n)
+	if n.Kind != yaml.MappingNode {
+		hint := "write keys and values, such as " + sample(fields)
+		if key == "" && n.Kind == yaml.SequenceNode {
+			hint = "write rooms: above the list"
+		}
+		d.fault(key, n, wrong(hint, "is %s, not a group of keys", kind(n)))
+		return
+	}
+	seen := map[string]int{}
+	meant := map[string]bool{} // keys that unknown keys stand for
+	for i := 0; i+1 < len(n.Content) && !d.stopped; i += 2 {
+		k, v := d.resolve(n.Content[i]), d.resolve(n.Content[i+1])
+		full := under(key, k.Value)
+		if k.Kind != yaml.ScalarNode || k.Tag == "!!merge" {
+			d.fault(key, k, wrong("write each key out", "has a key that is not a word"))
+			continue
+		}
+		at := slices.IndexFunc(fields, func(f field) bool { return f.name == k.Value })
+		line, twice := seen[k.Value]
+		switch {
+		case at < 0:
+			near, hint := suggest(k.Value, fields)
+			meant[near], d.bad[under(key, near)] = true, true
+			d.fault(full, k, wrong(hint, "there is no such key"))
+			continue
+		case twice:
+			d.fault(full, k, wrong("keep one of the two", "is already set on line %d", line))
+			continue
+		}
+		seen[k.Value] = k.Line
+		d.read(fields[at], full, v)
+	}
+	for _, f := range fields {
+		if _, ok := seen[f.name]; !ok && !meant[f.name] && !d.stopped {
+			d.missing(f, key, n)
+		}
+	}
+}
+
+// read hands a value to its field, unless nothing or a tag stands there.
+func (d *decoder) read(f field, key string, v *yaml.Node) {
+	d.note(key, v)
+	switch {
+	case v.Tag == "!!null":
+		d.fault(key, v, wrong("give it a value, or take the line out", "has no value"))
+	case v.Style&yaml.TaggedStyle != 0:
+		d.fault(key, v, wrong("take the tag out", "has the tag %s", quote(v.Tag)))
+	default:
+		f.read(d, key, v)
+	}
+}
+
+func (d *decoder) missing(f field, key string, n *yaml.Node) {
+	if f.example == "" {
+		return
+	}
+	full := under(key, f.name)
+	hint := "add " + f.name + ": " + f.example
+	switch {
+	case d.flags:
+		hint = "add " + flagName(full) + " " + f.example
+	case key == "":
+		hint = "add " + f.name + ":, and below it a room that begins with " + f.example
+	}
+	d.fault(full, n, wrong(hint, "is missing"))
+}
+
+// suggest returns the key that an unknown one stands for, or "", and a hint.
+func suggest(word string, fields []field) (meant, hint string) {
+	if word == "disable_session_renewal" { // Cloudflare's key for the opposite
+		return "session_renewal", "write session_renewal: false"
+	}
+	near, home := Nearest(word, names(fields)), homeOf(word)
+	switch {
+	case near != "" && home != "":
+		return near, "did you mean " + near + "? " + word + " belongs " + home
+	case near != "":
+		return near, "did you mean " + near + "?"
+	case home != "":
+		return "", word + " belongs " + home
+	}
+	return "", "the keys here are " + strings.Join(names(fields), ", ")
+}
+
+// items walks a list, each item with its key, such as rooms[0].
+func (d *decoder) items(key string, n *yaml.Node) iter.Seq2[string, *yaml.Node] {
+	return func(yield func(string, *yaml.Node) bool) {
+		if n.Kind != yaml.SequenceNode {
+			d.fault(key, n, wrong("begin each entry with a dash on a line of its own",
+				"is %s, not a list", kind(n)))
+			return
+		}
+		for i, item := range n.Content {
+			item = d.resolve(item)
+			if d.stopped || !yield(key+"["+strconv.Itoa(i)+"]", item) {
+				return
+			}
+		}
+	}
+}
+
+// scalar reads a single value and tells whether it is good.
+func (d *decoder) scalar(key string, n *yaml.Node, read scalar) bool {
+	d.note(key, n)
+	m := wrong("give it one value", "is %s, not a single value", kind(n))
+	switch {
+	case n.Kind == yaml.ScalarNode && n.Tag == "!!null":
+		m = wrong("give it a value, or take the line out", "has no value")
+	case n.Kind == yaml.ScalarNode:
+		m = read(n)
+	}
+	if m != nil {
+		d.fault(key, n, m)
+	}
+	return m == nil
+}
+
+// override reads the values that flags give, below key.
+func (d *decoder) override(fields []field, key string, over []flagValue) {
+	for _, v := range over {
+		for _, f := range fields {
+			if f.name != v.key {
+				continue
+			}
+			full := under(key, f.name)
+			d.spots[full] = spot{flag: true}
+			delete(d.bad, full)
+			f.read(d, full, &yaml.Node{Kind: yaml.ScalarNode, Tag: flagTag, Value: v.text})
+		}
+	}
+}
+
+// finish checks the values against each other.
+func (d *decoder) finish(c *Config) (*Config, error) {
+	if !d.stopped {
+		check(d, c)
+	}
+	if len(d.faults) == 0 {
+		return c, nil
+	}
+	slices.SortStableFunc(d.faults, byPlace)
+	if more := len(d.faults) - maxFaults; more > 0 {
+		d.faults = append(d.faults[:maxFaults], &Fault{File: d.file, Line: d.faults[maxFaults].Line,
+			Column:  d.faults[maxFaults].Column,
+			Problem: fmt.Sprintf("and %d more faults from here on", more), Hint: "mend these first"})
+	}
+	return nil, join(d.faults)
+}
+
+// note keeps where the value of a key stands.
+func (d *decoder) note(key string, n *yaml.Node) {
+	if n.Tag != flagTag {
+		d.spots[key] = spot{line: n.Line, column: n.Column}
+	}
+}
+
+// fault records a mistake at a node.
+func (d *decoder) fault(key string, n *yaml.Node, m *mistake) {
+	at := spot{line: n.Line, column: n.Column, flag: n.Tag == flagTag || d.flags}
+	d.faultAt(key, at, m)
+}
+
+func (d *decoder) faultAt(key string, at spot, m *mistake) {
+	d.bad[key] = true
+	d.faults = append(d.faults, d.place(key, at, m))
+}
+
+// place makes the fault of a mistake. Flags go by their own names.
+func (d *decoder) place(key string, at spot, m *mistake) *Fault {
+	f := &Fault{File: d.file, Line: at.line, Column: at.column, Key: key,
+		Problem: m.problem, Hint: m.hint}
+	if at.flag {
+		f.File, f.Line, f.Column, f.Key = "", 0, 0, flagName(key)
+	}
+	return f
+}
+
+// under joins a group and a key in it.
+func under(group, key string) string {
+	if !plainKey(key) {
+		key = quote(key)
+	}
+	if group == "" {
+		return key
+	}
+	return group + "." + key
+}
+
+// plainKey tells whether a key can be shown as it is.
+func plainKey(key string) bool {
+	return key != "" && len(key) <= 64 &&
+		!strings.ContainsFunc(key, func(r rune) bool { return !isWordRune(r) })
+}
+
+// sample shows what a line of a group looks like.
+func sample(fields []field) string {
+	for _, f := range fields {
+		if f.example != "" && !strings.HasPrefix(f.example, "-") {
+			return f.name + ": " + f.example
+		}
+	}
+	return fields[0].name + ": …"
+}
+
+// kind says in words what kind of value a node is.
+func kind(n *yaml.Node) string {
+	switch {
+	case n.Kind == yaml.MappingNode:
+		return "a group of keys"
+	case n.Kind == yaml.SequenceNode:
+		return "a list"
+	}
+	switch n.Tag {
+	case "!!int", "!!float":
+		return "a number"
+	case "!!bool":
+		return "a truth value"
+	case "!!timestamp":
+		return "a date"
+	case "!!null":
+		return "empty"
+	}
+	return "text"
+}

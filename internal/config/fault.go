@@ -1,0 +1,93 @@
+package config
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// A Fault is one mistake in a file or in flags, or one warning about it.
+type Fault struct {
+	File    string `json:"file"`   // "" for a flag
+	Line    int    `json:"line"`   // from 1; 0 when the fault has no line
+	Column  int    `json:"column"` // from 1; 0 when the fault has no column
+	Key     string `json:"key"`    // rooms[0].origin or --origin; "" for the whole file
+	Problem string `json:"problem"`
+	Hint    string `json:"hint"` // what to do about it
+
+	cause error // why a file could not be read
+}
+
+// Error returns file:line:column: key: problem, leaving out what is not known.
+// The hint is not part of it.
+func (f *Fault) Error() string {
+	var b strings.Builder
+	if f.File != "" {
+		b.WriteString(f.File)
+		if f.Line > 0 {
+			fmt.Fprintf(&b, ":%d:%d", f.Line, f.Column)
+		}
+		b.WriteString(": ")
+	}
+	if f.Key != "" {
+		b.WriteString(f.Key + ": ")
+	}
+	b.WriteString(f.Problem)
+	return b.String()
+}
+
+// Unwrap returns why a file could not be read, or nil.
+func (f *Fault) Unwrap() error { return f.cause }
+
+// Faults returns the faults that err consists of, in their order, and nil when
+// err is not made of faults.
+func Faults(err error) []*Fault {
+	if f, ok := err.(*Fault); ok {
+		return []*Fault{f}
+	}
+	joined, ok := err.(interface{ Unwrap() []error })
+	if !ok {
+		return nil
+	}
+	var all []*Fault
+	for _, e := range joined.Unwrap() {
+		all = append(all, Faults(e)...)
+	}
+	return all
+}
+
+// join returns the faults as one error in the order of the file, nil for none.
+func join(faults []*Fault) error {
+	slices.SortStableFunc(faults, byPlace)
+	errs := make([]error, len(faults))
+	for i, f := range faults {
+		errs[i] = f
+	}
+	return errors.Join(errs...)
+}
+
+// byPlace orders faults by where they stand. Flags have no place and keep
+// their order, before the file.
+func byPlace(a, b *Fault) int {
+	return cmp.Or(cmp.Compare(a.Line, b.Line), cmp.Compare(a.Column, b.Column))
+}
+
+// A mistake is what is wrong with one value, before it is known where the
+// value stands.
+type mistake struct{ problem, hint string }
+
+// wrong makes a mistake; the hint comes first because it needs no arguments.
+func wrong(hint, format string, args ...any) *mistake {
+	return &mistake{problem: fmt.Sprintf(format, args...), hint: hint}
+}
+
+// quote shows a value in a message: quoted, and cut when it is long.
+func quote(s string) string {
+	const most = 60 // chosen: with file and key it still fits on two lines
+	if r := []rune(s); len(r) > most {
+		return fmt.Sprintf("%q…", string(r[:most]))
+	}
+	return fmt.Sprintf("%q", s)
+}

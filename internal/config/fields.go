@@ -1,0 +1,179 @@
+package config
+
+import (
+	"slices"
+	"time"
+
+	"go.yaml.in/yaml/v4"
+)
+
+// A field ties a key to where its value goes.
+type field struct {
+	name string
+	read func(d *decoder, key string, n *yaml.Node)
+
+	// example is a good value of a required key, for the hint; "" is optional.
+	example string
+}
+
+// one makes the field of a single value.
+func one(name string, read scalar) field {
+	return field{name: name, read: func(d *decoder, key string, n *yaml.Node) {
+		d.scalar(key, n, read)
+	}}
+}
+
+// required is one with an example for those who forget it.
+func required(name, example string, read scalar) field {
+	f := one(name, read)
+	f.example = example
+	return f
+}
+
+// list makes the field of a list of single values. What is listed twice is
+// kept once.
+func list[T comparable](name string, dst *[]T, clean func(string) (T, *mistake)) field {
+	return field{name: name, read: func(d *decoder, key string, n *yaml.Node) {
+		all := []T{}
+		for key, item := range d.items(key, n) {
+			var v T
+			if d.scalar(key, item, raw(&v, clean)) && !slices.Contains(all, v) {
+				all = append(all, v)
+			}
+		}
+		*dst = all
+	}}
+}
+
+// group makes the field of a group of keys.
+func group(name string, fields []field) field {
+	return field{name: name, read: func(d *decoder, key string, n *yaml.Node) {
+		d.mapping(key, n, fields)
+	}}
+}
+
+func configFields(c *Config) []field {
+	return []field{
+		one("listen", raw(&c.Listen, cleanListen)),
+		one("admin_listen", raw(&c.AdminListen, cleanListen)),
+		one("data", text(&c.Data, cleanData)),
+		list("trusted_proxies", &c.TrustedProxies, cleanPrefix),
+		{name: "rooms", read: roomList(&c.Rooms), example: "- name: shop"},
+	}
+}
+
+func roomList(dst *[]Room) func(*decoder, string, *yaml.Node) {
+	return func(d *decoder, key string, n *yaml.Node) {
+		before := len(d.faults)
+		for key, item := range d.items(key, n) {
+			r := defaultRoom()
+			d.mapping(key, item, roomFields(&r))
+			*dst = append(*dst, r)
+		}
+		if len(*dst) == 0 && len(d.faults) == before {
+			d.fault(key, n, wrong("add at least one room: - name: shop", "has no room"))
+		}
+	}
+}
+
+func roomFields(r *Room) []field {
+	return []field{
+		required("name", "shop", text(&r.Name, cleanName)),
+		one("title", text(&r.Title, cleanTitle)),
+		one("host", raw(&r.Host, cleanHost)),
+		one("path", raw(&r.Path, cleanPath)),
+		required("origin", "http://127.0.0.1:3000", raw(&r.Origin, cleanOrigin)),
+		required("total_active_users", "200", whole(&r.TotalActiveUsers, 1, maxUsers)),
+		required("new_users_per_minute", "200", whole(&r.NewUsersPerMinute, 1, maxUsers)),
+		one("session_duration", span(&r.SessionDuration, time.Second, 30*day, false)),
+		one("session_renewal", truth(&r.SessionRenewal)),
+		one("hard_end", span(&r.HardEnd, time.Second, 30*day, true)),
+		one("queue_all", truth(&r.QueueAll)),
+		one("suspended", truth(&r.Suspended)),
+		one("shadow", truth(&r.Shadow)),
+		one("opens_at", raw(&r.OpensAt, parseTime)),
+		one("message", text(&r.Message, cleanMessage)),
+		one("queueing_status_code", oneOf(&r.QueueingStatusCode, 200, 202, 429, 503)),
+		one("refresh_header", truth(&r.RefreshHeader)),
+		one("spread", truth(&r.Spread)),
+		one("max_waiting", whole(&r.MaxWaiting, 1, maxUsers)),
+		one("hold", span(&r.Hold, time.Second, 30*day, false)),
+		one("hold_phone", span(&r.HoldPhone, time.Second, 30*day, false)),
+		one("call_hold", span(&r.CallHold, time.Second, time.Hour, true)),
+		one("poll_min", span(&r.PollMin, 100*time.Millisecond, 10*time.Minute, false)),
+		one("poll_max", span(&r.PollMax, 100*time.Millisecond, 10*time.Minute, false)),
+		{name: "exclude", read: readExclude(&r.Exclude)},
+		group("join_limit", joinLimitFields(&r.JoinLimit)),
+		one("cookie_secure", raw(&r.CookieSecure, cleanSecure)),
+	}
+}
+
+func readExclude(dst *Exclude) func(*decoder, string, *yaml.Node) {
+	return func(d *decoder, key string, n *yaml.Node) {
+		var own Exclude
+		defaults := true
+		d.mapping(key, n, excludeFields(&own, &defaults))
+		if defaults {
+			std := defaultExclude()
+			own.Paths = union(std.Paths, own.Paths)
+			own.Methods = union(std.Methods, own.Methods)
+		}
+		*dst = own
+	}
+}
+
+func excludeFields(e *Exclude, defaults *bool) []field {
+	return []field{
+		list("paths", &e.Paths, cleanExcludedPath),
+		list("methods", &e.Methods, cleanMethod),
+		list("cidrs", &e.CIDRs, cleanPrefix),
+		list("headers", &e.Headers, cleanHeader),
+		one("defaults", truth(defaults)),
+	}
+}
+
+func joinLimitFields(j *JoinLimit) []field {
+	return []field{
+		one("amount", whole(&j.Amount, 0, maxUsers)),
+		one("window", span(&j.Window, time.Second, day, false)),
+		one("prefix_v4", whole(&j.PrefixV4, 1, 32)),
+		one("prefix_v6", whole(&j.PrefixV6, 1, 128)),
+	}
+}
+
+// union appends to a what of b is not in it.
+func union(a, b []string) []string {
+	for _, s := range b {
+		if !slices.Contains(a, s) {
+			a = append(a, s)
+		}
+	}
+	return a
+}
+
+func names(fields []field) []string {
+	all := make([]string, len(fields))
+	for i, f := range fields {
+		all[i] = f.name
+	}
+	return all
+}
+
+// homeOf says where a key belongs that stands in the wrong place, or "".
+func homeOf(name string) string {
+	homes := []struct {
+		place  string
+		fields []field
+	}{
+		{"at the left margin", configFields(new(Config))},
+		{"in a room, under rooms", roomFields(new(Room))},
+		{"under exclude in a room", excludeFields(new(Exclude), new(bool))},
+		{"under join_limit in a room", joinLimitFields(new(JoinLimit))},
+	}
+	for _, h := range homes {
+		if slices.Contains(names(h.fields), name) {
+			return h.place
+		}
+	}
+	return ""
+}

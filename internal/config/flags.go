@@ -1,0 +1,205 @@
+package config
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"go.yaml.in/yaml/v4"
+)
+
+// mainRoom names the room of headgate run without a file.
+const mainRoom = "main"
+
+// mainTitle is its title: a visitor need not know that the room is "main".
+const mainTitle = "Waiting room"
+
+// A flagValue is a flag that was given, under the key it stands for.
+type flagValue struct{ key, text string }
+
+// ParseRun reads the arguments of headgate run: either --config and perhaps
+// flags of the process, or the flags of one room. Warnings are written to
+// stderr, since no caller would do anything else with them; they stay in the
+// Config too. The error is flag.ErrHelp, or consists of *Fault.
+func ParseRun(args []string, stderr io.Writer) (*Config, error) {
+	flags := flag.NewFlagSet("run", flag.ContinueOnError)
+	file := &once{}
+	flags.Var(file, "config", "")
+	process := []string{"listen", "admin_listen", "data"}
+	room := []string{"title", "host", "path", "origin",
+		"total_active_users", "new_users_per_minute", "session_duration"}
+	texts := map[string]*once{}
+	for _, key := range slices.Concat(process, room) {
+		texts[key] = &once{}
+		flags.Var(texts[key], strings.TrimPrefix(flagName(key), "--"), "")
+	}
+	if err := ParseFlags(flags, args); err != nil {
+		return nil, err
+	}
+	over, ofRoom := given(process, texts), given(room, texts)
+	var c *Config
+	var err error
+	switch {
+	case file.set && len(ofRoom) > 0:
+		return nil, eitherFault(ofRoom)
+	case file.set:
+		c, err = load(file.text, over)
+	case len(over)+len(ofRoom) == 0:
+		return nil, &Fault{Problem: "there is nothing to run", Hint: "name a file with " +
+			"--config headgate.yaml, or an origin with --origin http://127.0.0.1:3000 " +
+			"--total-active-users 200 --new-users-per-minute 200"}
+	default:
+		c, err = fromFlags(over, ofRoom)
+	}
+	if err != nil {
+		return nil, err
+	}
+	for i := range c.Warnings {
+		fmt.Fprintf(stderr, "headgate: warning: %v\nhint: %s\n",
+			&c.Warnings[i], c.Warnings[i].Hint)
+	}
+	return c, nil
+}
+
+// fromFlags makes a Config with one room.
+func fromFlags(process, room []flagValue) (*Config, error) {
+	d := newDecoder("")
+	d.flags = true
+	c := defaultConfig()
+	d.override(configFields(&c), "", process)
+
+	r := defaultRoom()
+	r.Name, r.Title = mainRoom, mainTitle
+	fields := roomFields(&r)
+	d.override(fields, "rooms[0]", room)
+	for _, f := range fields {
+		_, ok := d.spots[under("rooms[0]", f.name)]
+		if !ok && f.name != "name" {
+			d.missing(f, "rooms[0]", &yaml.Node{})
+		}
+	}
+	c.Rooms = []Room{r}
+	return d.finish(&c)
+}
+
+// eitherFault says of each flag that the file has its place.
+func eitherFault(ofRoom []flagValue) error {
+	var faults []*Fault
+	for _, v := range ofRoom {
+		faults = append(faults, &Fault{Key: flagName(v.key),
+			Problem: "cannot stand beside --config",
+			Hint:    "set " + v.key + " for a room in the file, or leave --config out"})
+	}
+	return join(faults)
+}
+
+// given returns the flags that were given, in the order of keys.
+func given(keys []string, texts map[string]*once) []flagValue {
+	var all []flagValue
+	for _, k := range keys {
+		if texts[k].set {
+			all = append(all, flagValue{key: k, text: texts[k].text})
+		}
+	}
+	return all
+}
+
+// flagName is the flag of a key: --session-duration for
+// rooms[0].session_duration.
+func flagName(key string) string {
+	key = key[strings.LastIndexByte(key, '.')+1:]
+	return "--" + strings.ReplaceAll(key, "_", "-")
+}
+
+// once is a flag.Value that may be given once.
+type once struct {
+	text string
+	set  bool
+}
+
+func (o *once) String() string { return o.text }
+
+func (o *once) Set(s string) error {
+	if o.set {
+		return errors.New("is given more than once")
+	}
+	o.text, o.set = s, true
+	return nil
+}
+
+// ParseFlags parses args, which must be flags alone, into flags. The error is
+// flag.ErrHelp or consists of one *Fault for each mistake. Nothing is printed.
+func ParseFlags(flags *flag.FlagSet, args []string) error {
+	flags.SetOutput(io.Discard)
+	flags.Usage = func() {}
+	var known []string
+	flags.VisitAll(func(f *flag.Flag) { known = append(known, f.Name) })
+
+	var faults []*Fault
+	for {
+		err := flags.Parse(args)
+		rest := flags.Args()
+		switch {
+		case errors.Is(err, flag.ErrHelp):
+			return err
+		case err == nil && len(rest) == 0:
+			return join(faults)
+		case err == nil:
+			faults = append(faults, strayFault(rest[0], known))
+			args = rest[1:]
+			continue
+		}
+		faults = append(faults, flagFault(err, known))
+		// A flag that could not be read stays in rest, and its value may follow.
+		if strings.HasPrefix(err.Error(), "bad flag syntax") {
+			rest = rest[1:]
+		}
+		for len(rest) > 0 && !strings.HasPrefix(rest[0], "-") {
+			rest = rest[1:]
+		}
+		args = rest
+	}
+}
+
+// strayFault explains an argument that belongs to no flag.
+func strayFault(arg string, known []string) *Fault {
+	f := &Fault{Problem: "unexpected argument " + quote(arg),
+		Hint: "every argument is a flag that begins with two dashes"}
+	if strings.HasSuffix(arg, "ml") && slices.Contains(known, "config") {
+		f.Hint = "did you mean --config " + arg + "?"
+	}
+	return f
+}
+
+// flagFault explains an error of package flag, which has no types for them.
+func flagFault(err error, known []string) *Fault {
+	s := err.Error()
+	if name, ok := strings.CutPrefix(s, "flag provided but not defined: -"); ok {
+		f := &Fault{Key: "--" + name, Problem: "there is no such flag"}
+		if near := Nearest(name, known); near != "" {
+			f.Hint = "did you mean --" + near + "?"
+		} else {
+			f.Hint = "the flags are --" + strings.Join(known, ", --")
+		}
+		return f
+	}
+	if name, ok := strings.CutPrefix(s, "flag needs an argument: -"); ok {
+		return &Fault{Key: "--" + name, Problem: "has no value", Hint: "write --" + name + " VALUE"}
+	}
+	if i := strings.LastIndex(s, " for flag -"); i >= 0 {
+		if name, problem, ok := strings.Cut(s[i+len(" for flag -"):], ": "); ok {
+			return &Fault{Key: "--" + name, Problem: problem, Hint: "give it once"}
+		}
+	}
+	if s, ok := strings.CutPrefix(s, "invalid boolean value "); ok {
+		if i := strings.LastIndex(s, " for -"); i >= 0 {
+			name, _, _ := strings.Cut(s[i+len(" for -"):], ":")
+			return &Fault{Key: "--" + name, Problem: s[:i] + " is neither true nor false",
+				Hint: "write --" + name + " alone"}
+		}
+	}
+	return &Fault{Problem: s, Hint: "write flags as --name or --name VALUE"}
+}

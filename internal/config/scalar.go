@@ -1,0 +1,300 @@
+package config
+
+import (
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+	"unicode"
+	"unicode/utf8"
+
+	"go.yaml.in/yaml/v4"
+)
+
+const (
+	maxUsers = math.MaxInt32 // Cloudflare's upper bound of the same keys
+	day      = 24 * time.Hour
+
+	durationHint = "write a number and a unit, such as 30s, 5m or 1h"
+)
+
+// A scalar reads one value into its place.
+type scalar func(n *yaml.Node) *mistake
+
+// text reads what YAML takes for text, and hands it to clean.
+func text(dst *string, clean func(string) (string, *mistake)) scalar {
+	return func(n *yaml.Node) *mistake {
+		if m := wantText(n); m != nil {
+			return m
+		}
+		return raw(dst, clean)(n)
+	}
+}
+
+// raw reads a value as it is written, whatever YAML takes it for: 8080 as an
+// address or 10.5 as a host get a better answer from clean than "not text".
+func raw[T any](dst *T, clean func(string) (T, *mistake)) scalar {
+	return func(n *yaml.Node) *mistake {
+		v, m := clean(n.Value)
+		if m == nil {
+			*dst = v
+		}
+		return m
+	}
+}
+
+func wantText(n *yaml.Node) *mistake {
+	if n.Tag == "!!str" || n.Tag == flagTag {
+		return nil
+	}
+	return wrong("put it in quotes: "+quote(n.Value),
+		"%s is %s, not text", clip(n.Value), kind(n))
+}
+
+// whole reads a plain decimal number between least and most.
+func whole[T int | int64](dst *T, least, most int64) scalar {
+	return func(n *yaml.Node) *mistake {
+		v, m := parseWhole(n, least, most)
+		if m == nil {
+			*dst = T(v)
+		}
+		return m
+	}
+}
+
+func parseWhole(n *yaml.Node, least, most int64) (int64, *mistake) {
+	between := "write a whole number from " + strconv.FormatInt(least, 10) +
+		" to " + strconv.FormatInt(most, 10)
+	digits := strings.TrimPrefix(n.Value, "-")
+	plain := allDigits(digits) && (len(digits) == 1 || digits[0] != '0')
+	switch {
+	case plain && n.Tag == "!!str":
+		return 0, wrong("take the quotes off: "+clip(n.Value),
+			"%s is text, not a number", quote(n.Value))
+	case !plain && n.Tag == "!!int":
+		return 0, wrong("write plain decimal digits, such as 200",
+			"%s is not a plain decimal number", clip(n.Value))
+	case !plain:
+		return 0, wrong(between, "%s is not a whole number", quote(n.Value))
+	}
+	v, err := strconv.ParseInt(n.Value, 10, 64)
+	if err != nil { // out of range: 20 digits or more
+		v = math.MaxInt64
+		if strings.HasPrefix(n.Value, "-") {
+			v = math.MinInt64
+		}
+	}
+	switch {
+	case v < least:
+		return 0, wrong(between, "%s is too small", clip(n.Value))
+	case v > most:
+		return 0, wrong(between, "%s is too large", clip(n.Value))
+	}
+	return v, nil
+}
+
+// clip cuts a number with thousands of digits; it needs no quotes.
+func clip(s string) string { return strings.Trim(quote(s), `"`) }
+
+func allDigits(s string) bool {
+	return s != "" && strings.Trim(s, "0123456789") == ""
+}
+
+// oneOf reads a number that must be one of a few.
+func oneOf(dst *int, allowed ...int) scalar {
+	return func(n *yaml.Node) *mistake {
+		var words []string
+		for _, a := range allowed {
+			words = append(words, strconv.Itoa(a))
+		}
+		hint := "write one of " + strings.Join(words, ", ")
+		v, m := parseWhole(n, math.MinInt64, math.MaxInt64)
+		if m != nil {
+			return m
+		}
+		if !slices.Contains(allowed, int(v)) {
+			return wrong(hint, "%s is not allowed here", clip(n.Value))
+		}
+		*dst = int(v)
+		return nil
+	}
+}
+
+// truth reads true or false and nothing that resembles them.
+func truth(dst *bool) scalar {
+	return func(n *yaml.Node) *mistake {
+		if n.Tag != "!!bool" {
+			return wrong("write true or false, without quotes",
+				"%s is neither true nor false", quote(n.Value))
+		}
+		*dst = strings.EqualFold(n.Value, "true")
+		return nil
+	}
+}
+
+// span reads a duration between least and most. With orNone 0 is allowed too.
+func span(dst *time.Duration, least, most time.Duration, orNone bool) scalar {
+	return func(n *yaml.Node) *mistake {
+		v, m := parseDuration(n.Value)
+		if m != nil {
+			return m
+		}
+		if v == 0 && orNone {
+			*dst = 0
+			return nil
+		}
+		hint := "write a duration from " + short(least) + " to " + short(most)
+		if orNone {
+			hint += ", or 0"
+		}
+		switch {
+		case v < least:
+			return wrong(hint, "%s is too short", clip(n.Value))
+		case v > most:
+			return wrong(hint, "%s is too long", clip(n.Value))
+		}
+		*dst = v
+		return nil
+	}
+}
+
+// parseDuration reads Go's durations and whole days, such as 30d.
+func parseDuration(s string) (time.Duration, *mistake) {
+	bare := strings.TrimPrefix(s, "-")
+	switch {
+	case bare == "":
+		return 0, wrong(durationHint, "%s is not a duration", quote(s))
+	case strings.Trim(bare, "0") == "":
+		return 0, nil
+	case strings.Trim(bare, "0123456789.") == "":
+		return 0, wrong(durationHint, "%s has no unit", quote(s))
+	}
+	if days, ok := strings.CutSuffix(bare, "d"); ok && allDigits(days) {
+		n, err := strconv.Atoi(days)
+		if err != nil || n > int(math.MaxInt64/day) {
+			return 0, tooLong(s)
+		}
+		bare = strconv.Itoa(24*n) + "h"
+	}
+	v, err := time.ParseDuration(bare)
+	switch {
+	case err != nil && looksLikeDuration(bare):
+		return 0, tooLong(s)
+	case err != nil:
+		return 0, wrong(durationHint, "%s is not a duration", quote(s))
+	case strings.HasPrefix(s, "-"):
+		return 0, wrong("write a duration above zero, such as 5m", "%s is negative", clip(s))
+	}
+	return v, nil
+}
+
+func tooLong(s string) *mistake {
+	return wrong("write a duration of at most 30d", "%s is too long", clip(s))
+}
+
+// looksLikeDuration tells an overflow from a spelling mistake, which
+// time.ParseDuration answers alike: the letters make up units alone.
+func looksLikeDuration(s string) bool {
+	units := strings.FieldsFunc(s, func(r rune) bool { return r == '.' || '0' <= r && r <= '9' })
+	for _, u := range units {
+		if !slices.Contains([]string{"ns", "us", "ms", "s", "m", "h"}, u) {
+			return false
+		}
+	}
+	return len(units) > 0 && '0' <= s[0] && s[0] <= '9'
+}
+
+// short writes a duration without its zero parts: 5m rather than 5m0s.
+func short(v time.Duration) string {
+	if v >= day && v%day == 0 {
+		return strconv.FormatInt(int64(v/day), 10) + "d"
+	}
+	s := v.String()
+	if strings.HasSuffix(s, "m0s") {
+		s = strings.TrimSuffix(s, "0s")
+	}
+	if strings.HasSuffix(s, "h0m") {
+		s = strings.TrimSuffix(s, "0m")
+	}
+	return s
+}
+
+// parseTime reads RFC 3339. A time without a zone would mean another moment on
+// each machine, so it is refused.
+func parseTime(s string) (time.Time, *mistake) {
+	const hint = "write date, time and zone, such as 2026-12-01T10:00:00Z" +
+		" or 2026-12-01T10:00:00+01:00"
+	t, err := time.Parse(time.RFC3339, s)
+	if err != nil {
+		return t, wrong(hint, "%s is not an RFC 3339 time", quote(s))
+	}
+	if y := t.Year(); y < 2000 || y > 2199 {
+		return t, wrong("check the year", "the year of %s cannot be meant", s)
+	}
+	return t, nil
+}
+
+func cleanName(s string) (string, *mistake) {
+	const hint = "use 1 to 64 of the letters A-Z and a-z, digits, _ and -"
+	if s == "" || len(s) > 64 {
+		return "", wrong(hint, "%s is %d characters long", quote(s), utf8.RuneCountInString(s))
+	}
+	for _, r := range s {
+		if !isWordRune(r) {
+			return "", wrong(hint, "%s contains %q", quote(s), r)
+		}
+	}
+	return s, nil
+}
+
+func isWordRune(r rune) bool {
+	return 'a' <= r && r <= 'z' || 'A' <= r && r <= 'Z' || '0' <= r && r <= '9' ||
+		r == '_' || r == '-'
+}
+
+func cleanTitle(s string) (string, *mistake) {
+	s = strings.TrimSpace(s)
+	if s == "" {
+		return "", wrong("write a title, or leave the key out", "is empty")
+	}
+	return plainText(s, 100, "")
+}
+
+func cleanMessage(s string) (string, *mistake) {
+	return plainText(strings.TrimSpace(s), 500, "\n")
+}
+
+// plainText refuses what is not for reading: control characters, except those
+// in allowed.
+func plainText(s string, most int, allowed string) (string, *mistake) {
+	if n := utf8.RuneCountInString(s); n > most {
+		return "", wrong("shorten it", "is %d characters long, %d more than the %d allowed",
+			n, n-most, most)
+	}
+	for _, r := range s {
+		if unicode.IsControl(r) && !strings.ContainsRune(allowed, r) {
+			return "", wrong("write plain text", "contains the control character %q", r)
+		}
+	}
+	return s, nil
+}
+
+func cleanSecure(s string) (CookieSecure, *mistake) {
+	switch v := CookieSecure(s); v {
+	case CookieSecureAuto, CookieSecureAlways, CookieSecureNever:
+		return v, nil
+	}
+	return "", wrong("write auto, always or never", "%s is not allowed here", quote(s))
+}
+
+func cleanData(s string) (string, *mistake) {
+	switch {
+	case strings.TrimSpace(s) == "":
+		return "", wrong("name a folder, such as ./headgate-data", "is empty")
+	case strings.ContainsFunc(s, unicode.IsControl):
+		return "", wrong("name a folder, such as ./headgate-data",
+			"%s contains a control character", quote(s))
+	}
+	return s, nil
+}

@@ -1,0 +1,170 @@
+package crowd
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"sync"
+	"time"
+)
+
+// The exit codes of Command.
+const (
+	exitOK     = 0
+	exitFailed = 1 // could not run, or found an error or an overtaken visitor
+	exitUsage  = 2
+)
+
+const usage = `usage: headgate crowd URL [flags]
+
+Sends a crowd of simulated visitors to a waiting room and reports how they
+fared. Each keeps its cookies and waits exactly as our waiting page does.
+Ends when all are done, after -duration, or on interrupt.
+
+flags:
+`
+
+// Command runs "headgate crowd" and returns its exit code: 0 when all went
+// well, 1 when it could not run or found errors or overtaken visitors, 2 on
+// wrong usage. Progress goes to stderr, the summary to stdout.
+func Command(ctx context.Context, args []string, stdout, stderr io.Writer) int {
+	cfg, err := parseFlags(args, stderr)
+	if errors.Is(err, flag.ErrHelp) {
+		return exitOK
+	}
+	var result *Result
+	if err == nil {
+		result, err = runWatched(ctx, cfg, stderr)
+	}
+	if err != nil {
+		return complain(stderr, err)
+	}
+	s := result.Summary()
+	fmt.Fprintf(stdout, "crowd of %d for %v, seed %d\n",
+		s.Visitors, result.Took.Round(100*time.Millisecond), result.Seed)
+	if err := s.Write(stdout); err != nil {
+		fmt.Fprintf(stderr, "headgate: crowd: write summary: %v\n", err)
+		return exitFailed
+	}
+	if !s.OK() {
+		return exitFailed
+	}
+	return exitOK
+}
+
+// complain prints an error, a fault a line, and gives its exit code.
+func complain(stderr io.Writer, err error) int {
+	for line := range strings.SplitSeq(err.Error(), "\n") {
+		fmt.Fprintf(stderr, "headgate: crowd: %s\n", line)
+	}
+	if hint := Hint(err); hint != "" {
+		fmt.Fprintf(stderr, "hint: %s\n", hint)
+	}
+	if _, ok := errors.AsType[*ConfigError](err); ok {
+		return exitUsage
+	}
+	return exitFailed
+}
+
+// runWatched runs the crowd with a line of progress beside it.
+func runWatched(ctx context.Context, cfg Config, stderr io.Writer) (*Result, error) {
+	p := &progress{n: cfg.N}
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	watch, stop := context.WithCancel(context.WithoutCancel(ctx))
+	defer stop()
+	wg.Go(func() { p.run(watch, stderr, os.Getenv) })
+	return Run(ctx, cfg, p.observe)
+}
+
+func parseFlags(args []string, stderr io.Writer) (Config, error) {
+	var cfg Config
+	fs := flag.NewFlagSet("crowd", flag.ContinueOnError)
+	fs.SetOutput(io.Discard)
+	fs.IntVar(&cfg.N, "n", 100, "number of visitors")
+	fs.DurationVar(&cfg.Arrive, "arrive", defaultArrive, "arrivals are spread over this long")
+	fs.Func("shape", "of arrivals: uniform or burst (default uniform)", text(&cfg.Shape))
+	fs.Func("mode", "page: wait as our page does; json: as an app does (default page)",
+		text(&cfg.Mode))
+	fs.Func("stay", "how long a visitor stays inside, `LO..HI` (default 2s..15s)",
+		span(&cfg.StayMin, &cfg.StayMax))
+	fs.Func("think", "time between two requests inside, `LO..HI` (default 500ms..2s)",
+		span(&cfg.ThinkMin, &cfg.ThinkMax))
+	fs.StringVar(&cfg.LeavePath, "leave-path", "",
+		"`path` below URL whose answer revokes the pass, loaded last by some")
+	revoke := fs.Float64("revoke-share", defaultRevoke, "share of visitors who load it, 0 to 1")
+	fs.Float64Var(&cfg.GiveUpShare, "give-up", 0, "share of visitors who stop waiting, 0 to 1")
+	fs.DurationVar(&cfg.GiveUpAfter, "give-up-after", defaultGiveUp,
+		"they stop after a random time up to this long")
+	fs.DurationVar(&cfg.Duration, "duration", 0, "end after this long (default when all are done)")
+	fs.DurationVar(&cfg.Timeout, "timeout", defaultTimeout, "of one request")
+	fs.IntVar(&cfg.MaxConns, "max-conns", defaultMaxConns, "connections shared by all visitors")
+	fs.Uint64Var(&cfg.Seed, "seed", 0, "the same seed gives the same visitors")
+	fs.StringVar(&cfg.Host, "host", "", "Host header, if not the one in URL")
+	fs.Func("user-agent", "of the visitors; may be given several times", func(s string) error {
+		cfg.UserAgents = append(cfg.UserAgents, s)
+		return nil
+	})
+	fs.BoolVar(&cfg.Foreign, "yes-this-is-my-site", false,
+		"allow a URL that is not on this machine")
+	urls, err := parseInterspersed(fs, args)
+	if errors.Is(err, flag.ErrHelp) {
+		fmt.Fprint(stderr, usage)
+		fs.SetOutput(stderr)
+		fs.PrintDefaults()
+	}
+	if err != nil {
+		return cfg, &ConfigError{err}
+	}
+	if len(urls) != 1 {
+		return cfg, &ConfigError{fmt.Errorf("say one URL, not %d", len(urls))}
+	}
+	cfg.URL = urls[0]
+	if *revoke == 0 {
+		cfg.LeavePath = "" // the zero of Config.RevokeShare means half
+	}
+	cfg.RevokeShare = *revoke
+	return cfg, nil
+}
+
+// parseInterspersed lets flags stand before and after the URL.
+func parseInterspersed(fs *flag.FlagSet, args []string) (rest []string, err error) {
+	for {
+		if err := fs.Parse(args); err != nil {
+			return nil, err
+		}
+		if fs.NArg() == 0 {
+			return rest, nil
+		}
+		rest = append(rest, fs.Arg(0))
+		args = fs.Args()[1:]
+	}
+}
+
+func text[T ~string](to *T) func(string) error {
+	return func(s string) error {
+		*to = T(s)
+		return nil
+	}
+}
+
+// span reads "2s..15s", or "5s" for both ends.
+func span(lo, hi *time.Duration) func(string) error {
+	return func(s string) error {
+		from, to, two := strings.Cut(s, "..")
+		if !two {
+			to = from
+		}
+		var err1, err2 error
+		*lo, err1 = time.ParseDuration(from)
+		*hi, err2 = time.ParseDuration(to)
+		if err1 != nil || err2 != nil {
+			return errors.New("say two durations, such as 2s..15s")
+		}
+		return nil
+	}
+}

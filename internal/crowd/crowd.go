@@ -1,0 +1,266 @@
+// Package crowd is a crowd of simulated visitors. It waits in a room as real
+// visitors wait: it opens the page, asks again exactly when it is told to,
+// loads the page when it is called, stays a while and leaves. It is there for
+// rehearsals (headgate crowd) and for the tests that judge a whole room.
+//
+// The promise: all that a visitor was told is kept, with the time it was told,
+// so that whoever reads the Result can judge order, waits and estimates without
+// believing the server. What a visitor does by itself (when it comes, how long
+// it stays, how it leaves) depends on the seed and its number alone.
+//
+// One goroutine per visitor, started when the visitor arrives; Run returns when
+// the last has ended. A visitor costs some 10 KB of stack and 150 bytes per
+// answer while it waits. Connections are shared by all, at most Config.MaxConns,
+// so 5,000 visitors need neither 5,000 sockets nor 5,000 handshakes; what is a
+// visitor's own is its cookies.
+//
+// It does not run JavaScript, load images, follow redirects (a redirect is the
+// origin's answer) or go through a proxy, and its cookie jar keeps the newest
+// value of each name and nothing else: no paths, no domains, no expiry other
+// than a deletion. It talks to loopback only, until it is told that the site
+// is the caller's own: a crowd sent to somebody else's site is an attack.
+package crowd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"sync"
+	"time"
+)
+
+// A Mode is the way visitors ask whether it is their turn.
+type Mode string
+
+// The modes.
+const (
+	ModePage Mode = "page" // as our waiting page: polls, then loads the page when called
+	ModeJSON Mode = "json" // as an app: asks for JSON until the origin answers
+)
+
+// A Shape is how arrivals are spread over Config.Arrive.
+type Shape string
+
+// The shapes.
+const (
+	ShapeUniform Shape = "uniform" // at random, the same rate all the time
+	ShapeBurst   Shape = "burst"   // nine in ten within the first tenth of the time
+)
+
+// VisitorHeader carries the visitor's number, from 1, on every request, so
+// that an origin under test can tell visitors apart.
+const VisitorHeader = "X-Visitor"
+
+// Config says who comes. The zero value of each field but URL and N works.
+type Config struct {
+	URL     string // the page the crowd wants
+	Host    string // Host header, if not the one in URL
+	Foreign bool   // URL may be other than loopback: the site is the caller's own
+
+	N      int           // number of visitors
+	Arrive time.Duration // arrivals are spread over this; 0 means 30 s
+	Shape  Shape         // "" means uniform
+	Seed   uint64        // of all that visitors decide by themselves
+
+	// A visitor stays inside between StayMin and StayMax, counted from the
+	// answer that let it in, and makes a request each ThinkMin to ThinkMax.
+	// A pair of zeros means 2 s to 15 s, and 0.5 s to 2 s.
+	StayMin, StayMax   time.Duration
+	ThinkMin, ThinkMax time.Duration
+
+	// LeavePath, joined to URL, is a page of the origin that answers with
+	// "Headgate-Command: revoke". RevokeShare of the visitors load it last;
+	// 0 means half. The others, and all if LeavePath is empty, just stop.
+	LeavePath   string
+	RevokeShare float64
+
+	// GiveUpShare of the visitors close the page when they have waited a
+	// random time up to GiveUpAfter (0 means 60 s).
+	GiveUpShare float64
+	GiveUpAfter time.Duration
+
+	Duration   time.Duration // the end for all; 0 means when all are done
+	Timeout    time.Duration // of one request; 0 means 30 s
+	MaxConns   int           // connections shared by all; 0 means 1,000
+	Mode       Mode          // "" means page
+	UserAgents []string      // each visitor takes one; nil means one that says crowd
+
+	// Transport carries the requests, if not nil. It is then the caller's
+	// part to talk to loopback only, and MaxConns means nothing.
+	Transport http.RoundTripper
+}
+
+// The defaults of Config.
+const (
+	defaultArrive   = 30 * time.Second
+	defaultStayMin  = 2 * time.Second
+	defaultStayMax  = 15 * time.Second
+	defaultThinkMin = 500 * time.Millisecond
+	defaultThinkMax = 2 * time.Second
+	defaultRevoke   = 0.5
+	defaultGiveUp   = time.Minute
+	defaultTimeout  = 30 * time.Second
+	// 1,000 connections leave most of the usual 20,000 descriptors to a server
+	// and an origin in the same process, and are twice a room of 500.
+	defaultMaxConns  = 1000
+	defaultUserAgent = "Mozilla/5.0 (compatible; headgate-crowd)"
+)
+
+func (c *Config) setDefaults() {
+	c.Arrive = orElse(c.Arrive, defaultArrive)
+	c.Shape = orElse(c.Shape, ShapeUniform)
+	if c.StayMin == 0 && c.StayMax == 0 {
+		c.StayMin, c.StayMax = defaultStayMin, defaultStayMax
+	}
+	if c.ThinkMin == 0 && c.ThinkMax == 0 {
+		c.ThinkMin, c.ThinkMax = defaultThinkMin, defaultThinkMax
+	}
+	c.RevokeShare = orElse(c.RevokeShare, defaultRevoke)
+	c.GiveUpAfter = orElse(c.GiveUpAfter, defaultGiveUp)
+	c.Timeout = orElse(c.Timeout, defaultTimeout)
+	c.MaxConns = orElse(c.MaxConns, defaultMaxConns)
+	c.Mode = orElse(c.Mode, ModePage)
+	if len(c.UserAgents) == 0 {
+		c.UserAgents = []string{defaultUserAgent}
+	}
+}
+
+func orElse[T comparable](v, otherwise T) T {
+	var zero T
+	if v == zero {
+		return otherwise
+	}
+	return v
+}
+
+// A ConfigError is all that is wrong with a Config, a fault a line.
+type ConfigError struct{ Err error }
+
+func (e *ConfigError) Error() string { return e.Err.Error() }
+func (e *ConfigError) Unwrap() error { return e.Err }
+
+// Hint says what to do about the error, "" when there is nothing to say.
+func Hint(err error) string {
+	if errors.Is(err, ErrForeign) {
+		return "a crowd sent to somebody else's site is an attack; " +
+			"if the site is yours, say so with --yes-this-is-my-site"
+	}
+	if _, ok := errors.AsType[*ConfigError](err); ok {
+		return "headgate crowd -h lists all flags"
+	}
+	return ""
+}
+
+// validate reports all faults at once, in the words of the command's flags.
+func (c *Config) validate() error {
+	var errs []error
+	fault := func(bad bool, format string, args ...any) {
+		if bad {
+			errs = append(errs, fmt.Errorf(format, args...))
+		}
+	}
+	fault(c.N < 1, "n: %d visitors: say at least 1", c.N)
+	fault(c.Arrive < 0, "arrive: %v: must not be negative", c.Arrive)
+	fault(c.Duration < 0, "duration: %v: must not be negative", c.Duration)
+	fault(c.Timeout < 0, "timeout: %v: must not be negative", c.Timeout)
+	fault(c.GiveUpAfter < 0, "give-up-after: %v: must not be negative", c.GiveUpAfter)
+	fault(c.MaxConns < 1, "max-conns: %d: say at least 1", c.MaxConns)
+	fault(c.StayMin < 0 || c.StayMax < c.StayMin,
+		"stay: %v..%v: the first must not be above the second", c.StayMin, c.StayMax)
+	fault(c.ThinkMin <= 0 || c.ThinkMax < c.ThinkMin,
+		"think: %v..%v: both must be above 0, the first not above the second",
+		c.ThinkMin, c.ThinkMax)
+	fault(c.RevokeShare < 0 || c.RevokeShare > 1,
+		"revoke-share: %v: say a share from 0 to 1", c.RevokeShare)
+	fault(c.GiveUpShare < 0 || c.GiveUpShare > 1,
+		"give-up: %v: say a share from 0 to 1", c.GiveUpShare)
+	fault(c.Shape != ShapeUniform && c.Shape != ShapeBurst,
+		"shape: %q: say uniform or burst", c.Shape)
+	fault(c.Mode != ModePage && c.Mode != ModeJSON, "mode: %q: say page or json", c.Mode)
+	if len(errs) == 0 {
+		return nil
+	}
+	return &ConfigError{errors.Join(errs...)}
+}
+
+// A crowd is one run. It is read-only once visitors live.
+type crowd struct {
+	cfg       Config
+	page      *url.URL
+	leave     *url.URL // nil: nobody revokes
+	transport http.RoundTripper
+	start     time.Time
+	observe   func(Event)
+}
+
+// Run lets the crowd of cfg come and blocks until the last visitor has ended,
+// cfg.Duration is over or ctx is done; the last two are no errors. observe,
+// if not nil, is called for each event by many goroutines at once and holds up
+// the visitor whose event it is, so it must be quick.
+func Run(ctx context.Context, cfg Config, observe func(Event)) (*Result, error) {
+	cfg.setDefaults()
+	if err := cfg.validate(); err != nil {
+		return nil, err
+	}
+	page, err := parseTarget(ctx, cfg.URL, cfg.Foreign || cfg.Transport != nil)
+	if err != nil {
+		return nil, err
+	}
+	c := &crowd{cfg: cfg, page: page, transport: cfg.Transport, observe: observe}
+	if cfg.LeavePath != "" {
+		c.leave = page.JoinPath(cfg.LeavePath)
+	}
+	if c.transport == nil {
+		t := newTransport(cfg.MaxConns, cfg.Foreign)
+		defer t.CloseIdleConnections()
+		c.transport = t
+	}
+	if observe == nil {
+		c.observe = func(Event) {}
+	}
+	if cfg.Duration > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, cfg.Duration)
+		defer cancel()
+	}
+	return c.run(ctx), nil
+}
+
+func (c *crowd) run(ctx context.Context) *Result {
+	plans := plansOf(&c.cfg)
+	r := &Result{Seed: c.cfg.Seed, Visitors: make([]Visitor, len(plans))}
+	for i := range r.Visitors {
+		r.Visitors[i] = newVisitor(plans[i].id)
+	}
+	c.start = time.Now()
+	r.StartedAt = c.start
+	var wg sync.WaitGroup
+	for i, p := range plans {
+		if !sleepUntil(ctx, c.start.Add(p.arrive)) {
+			break
+		}
+		v := &visitor{crowd: c, plan: p, log: &r.Visitors[i], rng: p.rng()}
+		wg.Go(func() { v.live(ctx) })
+	}
+	wg.Wait()
+	r.Took = time.Since(c.start)
+	return r
+}
+
+// sleepUntil reports whether it slept to the end, as against ctx being done.
+func sleepUntil(ctx context.Context, at time.Time) bool {
+	d := time.Until(at)
+	if d <= 0 {
+		return ctx.Err() == nil
+	}
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}

@@ -1,0 +1,78 @@
+package crowd
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"sync/atomic"
+	"time"
+)
+
+// A progress counts events and prints a line now and then.
+type progress struct {
+	n       int
+	arrived atomic.Int64
+	inside  atomic.Int64
+	done    atomic.Int64 // left, sent back or gave up
+	errors  atomic.Int64
+}
+
+func (p *progress) observe(e Event) {
+	switch e.What {
+	case EventArrived:
+		p.arrived.Add(1)
+	case EventAdmitted:
+		p.inside.Add(1)
+	case EventLeft, EventSentBack:
+		p.inside.Add(-1)
+		p.done.Add(1)
+	case EventGaveUp: // from the line, not from inside
+		p.done.Add(1)
+	case EventError:
+		p.errors.Add(1)
+	}
+}
+
+// line reads counters one by one, so figures of a busy moment may be off by
+// the events between two reads.
+func (p *progress) line(since time.Duration, colour bool) string {
+	arrived, inside, done := p.arrived.Load(), p.inside.Load(), p.done.Load()
+	errs := fmt.Sprintf("errors %d", p.errors.Load())
+	if colour && p.errors.Load() > 0 {
+		errs = "\x1b[31m" + errs + "\x1b[0m"
+	}
+	return fmt.Sprintf("%4ds  arriving %d  waiting %d  inside %d  done %d  %s",
+		int(since.Seconds()), int64(p.n)-arrived, max(0, arrived-inside-done), inside, done, errs)
+}
+
+// run prints to w until ctx is done: each second on a terminal, each 10 s in a
+// log, where a line a second would bury the rest.
+func (p *progress) run(ctx context.Context, w io.Writer, env func(string) string) {
+	tty := isTerminal(w)
+	every := 10 * time.Second
+	if tty {
+		every = time.Second
+	}
+	colour := tty && env("NO_COLOR") == ""
+	start := time.Now()
+	t := time.NewTicker(every)
+	defer t.Stop()
+	for {
+		select {
+		case <-t.C:
+			fmt.Fprintln(w, p.line(time.Since(start), colour))
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+func isTerminal(w io.Writer) bool {
+	f, ok := w.(*os.File)
+	if !ok {
+		return false
+	}
+	fi, err := f.Stat()
+	return err == nil && fi.Mode()&os.ModeCharDevice != 0
+}

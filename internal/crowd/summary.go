@@ -1,0 +1,132 @@
+package crowd
+
+import (
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+	"text/tabwriter"
+	"time"
+)
+
+// A Summary is a Result in figures.
+type Summary struct {
+	Visitors int
+	Outcomes map[Outcome]int
+	Direct   int // let in without waiting
+	Waited   int // told to wait at least once
+	Admitted int // let in, waiting or not
+	Revoked  int // left by the leave page
+	Requests int // made inside
+
+	// Waits are of those who waited and were let in, from arrival to the
+	// origin's answer; 0 when there are none.
+	WaitP50, WaitP90, WaitP99 time.Duration
+
+	Polls      int     // made by all who waited, the shared document included
+	PollsEach  float64 // per visitor who waited
+	Errors     map[string]int
+	Accuracy   Accuracy
+	Order      Order
+	RisenPlace int // see Result.PositionsRisen
+}
+
+// Summary counts.
+func (r *Result) Summary() Summary {
+	s := Summary{Visitors: len(r.Visitors), Outcomes: map[Outcome]int{},
+		Errors: map[string]int{}, Accuracy: r.Accuracy(), Order: r.Order(),
+		RisenPlace: r.PositionsRisen()}
+	var waits []time.Duration
+	for i := range r.Visitors {
+		v := &r.Visitors[i]
+		s.Outcomes[v.Outcome]++
+		s.Requests += v.Requests
+		for kind, n := range v.Errors {
+			s.Errors[kind] += n
+		}
+		if v.Revoked {
+			s.Revoked++
+		}
+		if v.Admitted() {
+			s.Admitted++
+		}
+		switch {
+		case v.Waited() && v.Admitted():
+			waits = append(waits, v.AdmittedAt-v.ArrivedAt)
+			fallthrough
+		case v.Waited():
+			s.Waited++
+			s.Polls += len(v.Polls)
+		case v.Admitted():
+			s.Direct++
+		}
+	}
+	if s.Waited > 0 {
+		s.PollsEach = float64(s.Polls) / float64(s.Waited)
+	}
+	slices.Sort(waits)
+	s.WaitP50, s.WaitP90, s.WaitP99 =
+		quantile(waits, 0.50), quantile(waits, 0.90), quantile(waits, 0.99)
+	return s
+}
+
+// quantile is the nearest rank of sorted values, 0 of none.
+func quantile(sorted []time.Duration, q float64) time.Duration {
+	if len(sorted) == 0 {
+		return 0
+	}
+	return sorted[int(q*float64(len(sorted)-1)+0.5)]
+}
+
+// OK reports whether the run found nothing wrong: no error, nobody overtaken.
+func (s *Summary) OK() bool { return len(s.Errors) == 0 && s.Order.Overtaken == 0 }
+
+// Write prints the figures, one a line.
+func (s *Summary) Write(w io.Writer) error {
+	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	line := func(name, format string, args ...any) {
+		fmt.Fprintf(tw, "%s\t%s\n", name, fmt.Sprintf(format, args...))
+	}
+	line("visitors", "%d (%s)", s.Visitors, s.outcomes())
+	line("let in", "%d, %d of them without waiting; %d requests inside, %d left by revoke",
+		s.Admitted, s.Direct, s.Requests, s.Revoked)
+	line("waited", "%d; wait p50 %v  p90 %v  p99 %v", s.Waited,
+		tenth(s.WaitP50), tenth(s.WaitP90), tenth(s.WaitP99))
+	line("polls", "%d, %.1f per visitor who waited", s.Polls, s.PollsEach)
+	line("estimate", "%.1f %% let in inside the range shown half-way: %d of %d "+
+		"(%d early, %d late; %d were shown none)", 100*s.Accuracy.Share(), s.Accuracy.Inside,
+		s.Accuracy.Judged, s.Accuracy.Early, s.Accuracy.Late, s.Accuracy.Unknown)
+	line("order", "%d overtaken of %d who missed no poll (%d missed one)",
+		s.Order.Overtaken, s.Order.Judged, s.Order.Missed)
+	if s.Order.Example != "" {
+		line("", "worst by %v: %s", tenth(s.Order.Worst), s.Order.Example)
+	}
+	if s.RisenPlace > 0 {
+		line("", "%d answers showed a place further back than before", s.RisenPlace)
+	}
+	if len(s.Errors) == 0 {
+		line("errors", "none")
+	}
+	for i, kind := range slices.Sorted(maps.Keys(s.Errors)) {
+		name := ""
+		if i == 0 {
+			name = "errors"
+		}
+		line(name, "%d × %s", s.Errors[kind], kind)
+	}
+	return tw.Flush()
+}
+
+func (s *Summary) outcomes() string {
+	var parts []string
+	for _, o := range []Outcome{OutcomeLeft, OutcomeInside, OutcomeWaiting, OutcomeGaveUp,
+		OutcomeSentBack, OutcomeAbsent} {
+		if n := s.Outcomes[o]; n > 0 {
+			parts = append(parts, fmt.Sprintf("%d %s", n, o))
+		}
+	}
+	return strings.Join(parts, ", ")
+}
+
+func tenth(d time.Duration) time.Duration { return d.Round(100 * time.Millisecond) }

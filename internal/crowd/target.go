@@ -1,0 +1,74 @@
+package crowd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"syscall"
+	"time"
+)
+
+// ErrForeign means that the target is not on this machine and nobody has said
+// that the site is the caller's own.
+var ErrForeign = errors.New("the target is not on this machine")
+
+// parseTarget reads the URL and refuses, unless foreign, a host that has an
+// address other than loopback.
+func parseTarget(ctx context.Context, raw string, foreign bool) (*url.URL, error) {
+	u, err := url.Parse(raw)
+	if err != nil || (u.Scheme != "http" && u.Scheme != "https") || u.Host == "" {
+		return nil, &ConfigError{fmt.Errorf("url: %q: say http://HOST:PORT/PATH", raw)}
+	}
+	if u.Path == "" {
+		u.Path = "/"
+	}
+	if foreign {
+		return u, nil
+	}
+	addrs, err := net.DefaultResolver.LookupNetIP(ctx, "ip", u.Hostname())
+	if err != nil {
+		return nil, fmt.Errorf("url: look up host: %w", err)
+	}
+	for _, a := range addrs {
+		if !a.Unmap().IsLoopback() {
+			return nil, &ConfigError{fmt.Errorf("url: %s is %s: %w", u.Hostname(), a, ErrForeign)}
+		}
+	}
+	return u, nil
+}
+
+// newTransport gives the connections that all visitors share. The environment's
+// proxy is not used: it would carry the crowd off this machine.
+func newTransport(maxConns int, foreign bool) *http.Transport {
+	d := &net.Dialer{Timeout: 10 * time.Second}
+	if !foreign {
+		d.Control = loopbackOnly
+	}
+	return &http.Transport{
+		DialContext:         d.DialContext,
+		MaxConnsPerHost:     maxConns,
+		MaxIdleConns:        maxConns,
+		MaxIdleConnsPerHost: maxConns,
+		IdleConnTimeout:     90 * time.Second,
+		DisableCompression:  true,
+		WriteBufferSize:     2 << 10, // a request is a few hundred bytes
+		ReadBufferSize:      4 << 10,
+	}
+}
+
+// loopbackOnly refuses a name that was loopback when it was looked up first
+// and is not when the connection is made.
+func loopbackOnly(_, address string, _ syscall.RawConn) error {
+	ap, err := netip.ParseAddrPort(address)
+	if err != nil {
+		return fmt.Errorf("read address: %w", err)
+	}
+	if !ap.Addr().Unmap().IsLoopback() {
+		return ErrForeign
+	}
+	return nil
+}

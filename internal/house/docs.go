@@ -1,0 +1,152 @@
+package house
+
+import (
+	"fmt"
+	"path"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// Operations is the page that lists what operators hold on to.
+const Operations = "docs/operations.md"
+
+func markdown(name string) bool {
+	return path.Ext(name) == ".md" && !strings.Contains(name, "testdata/")
+}
+
+// Links wants every relative link of a page to lead to a file, and to a
+// heading where it names one.
+func Links(t *Tree) []Fault {
+	var faults []Fault
+	link := regexp.MustCompile(`\]\(([^()\s]+)\)`)
+	for _, name := range t.texts(markdown) {
+		src := prose(t.Text[name])
+		for _, m := range link.FindAllSubmatchIndex(src, -1) {
+			target := string(src[m[2]:m[3]])
+			if strings.Contains(target, ":") {
+				continue // an address
+			}
+			file, anchor, _ := strings.Cut(target, "#")
+			full := name
+			if file != "" {
+				full = path.Join(path.Dir(name), file)
+			}
+			switch {
+			case !t.Files[full]:
+				faults = append(faults, Fault{name, lineAt(src, m[0]), "no file " + full})
+			case anchor != "" && !slices.Contains(anchors(t.Text[full]), anchor):
+				faults = append(faults, Fault{name, lineAt(src, m[0]),
+					"no heading #" + anchor + " in " + full})
+			}
+		}
+	}
+	return faults
+}
+
+// prose blanks out fenced code, keeping the lines.
+func prose(src []byte) []byte {
+	out, fenced := make([]byte, 0, len(src)), false
+	for line := range strings.Lines(string(src)) {
+		fence := strings.HasPrefix(strings.TrimSpace(line), "```")
+		if fence || fenced {
+			line = "\n"
+		}
+		fenced = fenced != fence
+		out = append(out, line...)
+	}
+	return out
+}
+
+// anchors are the headings of a page, in the form of its links.
+func anchors(src []byte) []string {
+	drop := regexp.MustCompile(`[^\p{L}\p{N}_ -]`)
+	var list []string
+	for line := range strings.Lines(string(prose(src))) {
+		if title, ok := strings.CutPrefix(strings.TrimLeft(line, "#"), " "); ok && line[0] == '#' {
+			title = drop.ReplaceAllString(strings.ToLower(strings.TrimSpace(title)), "")
+			list = append(list, strings.ReplaceAll(title, " ", "-"))
+		}
+	}
+	return list
+}
+
+// PagesNamed wants every page of docs that Go code or another page names to be
+// there.
+func PagesNamed(t *Tree) []Fault {
+	var faults []Fault
+	page := regexp.MustCompile(`\bdocs/[a-z0-9/_-]+\.md\b`)
+	for _, name := range t.texts(func(string) bool { return true }) {
+		if strings.HasPrefix(name, "internal/house/") || name == "docs/design.md" {
+			continue // bad trees of the tests; the plan, which names what is to come
+		}
+		for _, at := range page.FindAllIndex(t.Text[name], -1) {
+			if named := string(t.Text[name][at[0]:at[1]]); !t.Files[named] {
+				faults = append(faults, Fault{name, lineAt(t.Text[name], at[0]), "no page " + named})
+			}
+		}
+	}
+	return faults
+}
+
+// Changelog wants a place for what is not released yet.
+func Changelog(t *Tree) []Fault {
+	if !regexp.MustCompile(`(?m)^## \[?Unreleased\]?\s*$`).Match(t.Text["CHANGELOG.md"]) {
+		return []Fault{{Path: "CHANGELOG.md", Text: `no heading "## [Unreleased]"`}}
+	}
+	return nil
+}
+
+// Targets wants every `make x` of the pages to be a target of the Makefile.
+func Targets(t *Tree) []Fault {
+	var faults []Fault
+	call := regexp.MustCompile("(?m)(?:^|`)make ([a-z-]+)")
+	target := regexp.MustCompile(`(?m)^([a-z-]+):`)
+	var have []string
+	for _, m := range target.FindAllSubmatch(t.Text["Makefile"], -1) {
+		have = append(have, string(m[1]))
+	}
+	for _, name := range t.texts(markdown) {
+		if name == "docs/design.md" {
+			continue // the plan names what is to come
+		}
+		for _, m := range call.FindAllSubmatchIndex(t.Text[name], -1) {
+			if verb := string(t.Text[name][m[2]:m[3]]); !slices.Contains(have, verb) {
+				faults = append(faults, Fault{name, lineAt(t.Text[name], m[0]),
+					"the Makefile has no target " + verb})
+			}
+		}
+	}
+	return faults
+}
+
+// Decisions wants each decision record to be whole and numbered without gaps.
+func Decisions(t *Tree) []Fault {
+	var faults []Fault
+	sections := []string{"Status", "Context", "Decision", "Consequences", "What we gave up",
+		"How we would notice it was wrong"}
+	file := regexp.MustCompile(`^docs/adr/(\d{4})-[a-z0-9-]+\.md$`)
+	next := 1
+	for _, name := range t.texts(markdown) {
+		m := file.FindStringSubmatch(name)
+		if m == nil {
+			continue
+		}
+		if n, _ := strconv.Atoi(m[1]); n != next {
+			faults = append(faults, Fault{Path: name, Text: fmt.Sprintf("expected number %04d", next)})
+			next = n
+		}
+		next++
+		text := string(t.Text[name])
+		if !strings.HasPrefix(text, "# "+m[1]+" ") {
+			faults = append(faults, Fault{name, 1, "begin with # " + m[1] + " and a title"})
+		}
+		for _, s := range sections {
+			if !strings.Contains(text, "\n## "+s+"\n") {
+				faults = append(faults, Fault{Path: name, Text: "no section " + s})
+			}
+		}
+	}
+	return faults
+}

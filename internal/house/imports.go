@@ -1,0 +1,162 @@
+package house
+
+import (
+	"go/ast"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// An importRule says what some packages must not import. Paths inside the
+// repository are written without the module: "slot", "internal/ticket", "." is
+// the root. A pattern ending in "/..." takes in what is below.
+type importRule struct {
+	from   []string // these packages…
+	except []string // …but not these
+	deny   []string // must not import these
+	allow  []string // or, when deny is empty, nothing but the standard library and these
+	tests  bool     // holds for test files too
+	why    string
+}
+
+// edges are the packages that face the outside (docs/design.md §9).
+func edges() []string {
+	return strings.Fields(`cmd/... internal/api/... internal/config/... internal/envoy/...
+		internal/pages/... internal/proxy/... internal/rules/... internal/server/...
+		internal/web/... internal/crowd/...`)
+}
+
+func importRules() []importRule {
+	arithmetic := []string{"slot/...", "internal/ticket/..."}
+	state := []string{"internal/counter/...", "internal/store/..."}
+	tests := []string{"headgatetest/...", "internal/house/...", "tests/...", "testing/...",
+		"github.com/google/go-cmp/...", "github.com/rogpeppe/go-internal/..."}
+	nats := "github.com/nats-io/nats.go/..."
+	return []importRule{
+		{from: arithmetic, allow: []string{},
+			why: "arithmetic stands alone: it is checked against an oracle and read to judge us"},
+		{from: arithmetic, deny: []string{"sync/...", "net", "net/http/...", "os/...", "log/...",
+			"context", "syscall", "unsafe", "runtime/..."},
+			why: "arithmetic has no lock, no goroutine and no I/O; its caller has"},
+		{from: state, deny: append([]string{"."}, edges()...), tests: true,
+			why: "imports run one way: edges, faces, state, arithmetic"},
+		{from: []string{"."}, allow: []string{"slot", "internal/ticket", "internal/counter",
+			"internal/store", nats},
+			why: "the root declares Rules and Page and cmd wires who implements them: a library's " +
+				"user pays for std and nats.go only"},
+		{from: []string{"..."}, except: []string{"cmd/...", "tests/..."}, deny: []string{"cmd/..."},
+			why: "cmd is where the parts are wired; nothing is wired to cmd"},
+		{from: []string{"..."}, except: []string{"headgatetest/...", "internal/house/..."},
+			deny: tests, why: "what only tests need is not in the binary"},
+		{from: []string{"..."}, except: []string{"embedded/...", "headgatetest/..."},
+			deny: []string{"github.com/nats-io/nats-server/..."}, tests: true,
+			why: "nats-server weighs 10 MB: who brings an own NATS does not carry it"},
+		{from: []string{"..."}, except: []string{".", "internal/store/...", "internal/counter/...",
+			"embedded/...", "headgatetest/..."}, deny: []string{nats},
+			why: "only the store knows subjects, buckets and streams"},
+		{from: []string{"..."}, except: []string{"internal/envoy/..."},
+			deny: []string{"google.golang.org/grpc/..."},
+			why:  "nothing but the ways in of Envoy compiles gRPC"},
+		{from: []string{"..."}, except: []string{"internal/config/..."},
+			deny: []string{"go.yaml.in/yaml/..."},
+			why:  "only internal/config reads the configuration"},
+		{from: []string{"..."}, except: []string{"internal/config/...", "internal/crowd/...", "cmd/..."},
+			deny: []string{"flag"}, why: "only internal/config and the commands read flags"},
+	}
+}
+
+// Imports holds the direction of imports.
+func Imports(t *Tree) []Fault {
+	var faults []Fault
+	rules := importRules()
+	for _, f := range t.Go {
+		for _, spec := range f.AST.Imports {
+			target, _ := strconv.Unquote(spec.Path.Value)
+			target = inside(target)
+			for _, r := range rules {
+				if r.denies(f, target) {
+					faults = append(faults, t.fault(f, spec.Pos(),
+						"%s must not import %s: %s", f.Dir, target, r.why))
+				}
+			}
+		}
+	}
+	return faults
+}
+
+func (r importRule) denies(f *File, target string) bool {
+	if f.Test && !r.tests || !match(r.from, f.Dir) || match(r.except, f.Dir) {
+		return false
+	}
+	if r.deny != nil {
+		return match(r.deny, target) && target != f.Dir
+	}
+	return !standard(target) && !match(r.allow, target)
+}
+
+// inside strips the module from the paths of our own packages.
+func inside(target string) string {
+	if target == Module {
+		return "."
+	}
+	return strings.TrimPrefix(target, Module+"/")
+}
+
+// own are the first elements of our own packages, which look like those of the
+// standard library once the module is stripped.
+func own() []string {
+	return strings.Fields(". slot embedded headgatetest cmd internal tests examples deploy")
+}
+
+// standard reports whether a path is of the standard library: its first
+// element has no dot and is none of ours.
+func standard(target string) bool {
+	first, _, _ := strings.Cut(target, "/")
+	return !strings.Contains(first, ".") && !slices.Contains(own(), first)
+}
+
+func match(patterns []string, dir string) bool {
+	return slices.ContainsFunc(patterns, func(p string) bool {
+		base, below := strings.CutSuffix(p, "...")
+		base = strings.TrimSuffix(base, "/")
+		return base == dir || below && (base == "" || strings.HasPrefix(dir, base+"/"))
+	})
+}
+
+// Clocks keeps the clock out of the arithmetic: it gets the time as an argument.
+func Clocks(t *Tree) []Fault {
+	var faults []Fault
+	reads := strings.Fields("Now Since Until Sleep After AfterFunc Tick NewTimer NewTicker")
+	t.code(func(f *File) {
+		if !match([]string{"slot/...", "internal/ticket/..."}, f.Dir) {
+			return
+		}
+		ast.Inspect(f.AST, func(n ast.Node) bool {
+			if pkg, name := callee(n); pkg == "time" && slices.Contains(reads, name) {
+				faults = append(faults, t.fault(f, n.Pos(),
+					"time.%s in %s: arithmetic takes the time as an argument", name, f.Dir))
+			}
+			return true
+		})
+	})
+	return faults
+}
+
+// Environment keeps the reading of the environment at the edge.
+func Environment(t *Tree) []Fault {
+	var faults []Fault
+	t.code(func(f *File) {
+		if match([]string{"internal/config/...", "cmd/..."}, f.Dir) {
+			return
+		}
+		ast.Inspect(f.AST, func(n ast.Node) bool {
+			pkg, name := callee(n)
+			if pkg == "os" && slices.Contains(strings.Fields("Getenv LookupEnv Environ"), name) {
+				faults = append(faults, t.fault(f, n.Pos(),
+					"os.%s: only internal/config and the commands read the environment", name))
+			}
+			return true
+		})
+	})
+	return faults
+}

@@ -1,0 +1,82 @@
+package house
+
+import (
+	"go/ast"
+	"slices"
+	"strings"
+)
+
+// Goroutines wants someone to wait for every goroutine: a file that starts one
+// is on the list, and the list says who waits.
+func Goroutines(t *Tree, excused map[string]string) []Fault {
+	var faults []Fault
+	used := map[string]bool{}
+	t.code(func(f *File) {
+		ast.Inspect(f.AST, func(n ast.Node) bool {
+			_, plain := n.(*ast.GoStmt)
+			if _, name := callee(n); !plain && name != "Go" {
+				return true
+			}
+			if _, ok := excused[f.Path]; ok {
+				used[f.Path] = true
+				return true
+			}
+			faults = append(faults, t.fault(f, n.Pos(), "starts a goroutine: say in "+
+				"internal/house/exceptions.go who waits for it"))
+			return true
+		})
+	})
+	return append(faults, unused("Goroutines", excused, used)...)
+}
+
+// Sleeps finds time.Sleep in tests, outside the bubbles of testing/synctest: a
+// test that sleeps is slow when it passes and wrong when the machine is busy.
+// A function that is called in bubbles only says "bubble" in its comment.
+func Sleeps(t *Tree, excused map[string]string) []Fault {
+	var faults []Fault
+	used := map[string]bool{}
+	for _, f := range t.Go {
+		if !f.Test && !match([]string{"tests/...", "headgatetest/..."}, f.Dir) {
+			continue
+		}
+		for _, decl := range f.AST.Decls {
+			fn, ok := decl.(*ast.FuncDecl)
+			if ok && strings.Contains(strings.ToLower(fn.Doc.Text()), "bubble") {
+				continue
+			}
+			ast.Inspect(decl, func(n ast.Node) bool {
+				pkg, name := callee(n)
+				if pkg == "synctest" && (name == "Test" || name == "Run") {
+					return false
+				}
+				if pkg != "time" || name != "Sleep" {
+					return true
+				}
+				if _, ok := excused[f.Path]; ok {
+					used[f.Path] = true
+					return true
+				}
+				faults = append(faults, t.fault(f, n.Pos(), "time.Sleep outside a bubble: "+
+					"use testing/synctest, or wait for the event"))
+				return true
+			})
+		}
+	}
+	return append(faults, unused("Sleeps", excused, used)...)
+}
+
+// Skips finds tests that step aside: one that cannot run fails and says why.
+func Skips(t *Tree) []Fault {
+	var faults []Fault
+	for _, f := range t.Go {
+		ast.Inspect(f.AST, func(n ast.Node) bool {
+			pkg, name := callee(n)
+			if slices.Contains([]string{"t", "b", "tb", "f"}, pkg) &&
+				slices.Contains([]string{"Skip", "Skipf", "SkipNow"}, name) {
+				faults = append(faults, t.fault(f, n.Pos(), "a skipped test is a silent one"))
+			}
+			return true
+		})
+	}
+	return faults
+}

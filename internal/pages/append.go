@@ -1,0 +1,105 @@
+package pages
+
+import (
+	"strconv"
+	"strings"
+	"time"
+	"unicode/utf8"
+)
+
+// appendHTML appends s as HTML text or as a quoted attribute value. Bytes that are not
+// UTF-8 and characters that HTML forbids become U+FFFD.
+func appendHTML(dst []byte, s string) []byte {
+	start := 0
+	for i := 0; i < len(s); {
+		c, size := utf8.DecodeRuneInString(s[i:])
+		var to string
+		switch {
+		case c == '&':
+			to = "&amp;"
+		case c == '<':
+			to = "&lt;"
+		case c == '>':
+			to = "&gt;"
+		case c == '"':
+			to = "&#34;"
+		case c == '\'':
+			to = "&#39;"
+		case c == '\r':
+			to = "&#13;"
+		case c == utf8.RuneError && size == 1, c < ' ' && c != '\n' && c != '\t', c == 0x7f:
+			to = "\ufffd"
+		default:
+			i += size
+			continue
+		}
+		dst = append(append(dst, s[start:i]...), to...)
+		i += size
+		start = i
+	}
+	return append(dst, s[start:]...)
+}
+
+// appendJSON appends s as a JSON string that is safe inside a script element: no <, >
+// or & is left to end the element or to open a comment.
+func appendJSON(dst []byte, s string) []byte {
+	const hex = "0123456789abcdef"
+	dst = append(dst, '"')
+	for i := 0; i < len(s); {
+		c, size := utf8.DecodeRuneInString(s[i:])
+		switch {
+		case c == utf8.RuneError && size == 1:
+			dst = append(dst, "\ufffd"...)
+		case c == '"' || c == '\\':
+			dst = append(dst, '\\', byte(c))
+		case c < ' ' || c == '<' || c == '>' || c == '&' || c == 0x7f:
+			dst = append(dst, '\\', 'u', '0', '0', hex[c>>4], hex[c&15])
+		default:
+			dst = append(dst, s[i:i+size]...)
+		}
+		i += size
+	}
+	return append(dst, '"')
+}
+
+// appendNumber appends n with its digits in groups of three.
+func appendNumber(dst []byte, n int64, group string) []byte {
+	var digits [20]byte
+	text := strconv.AppendInt(digits[:0], n, 10)
+	if n < 0 {
+		dst, text = append(dst, '-'), text[1:]
+	}
+	for i, d := range text {
+		if i > 0 && (len(text)-i)%3 == 0 {
+			dst = append(dst, group...)
+		}
+		dst = append(dst, d)
+	}
+	return dst
+}
+
+// appendFilled appends text with {key} replaced by what with appends. The text is the
+// package's own and is escaped; what with appends is not.
+func appendFilled(dst []byte, text string, with func(dst []byte, key byte) []byte) []byte {
+	for {
+		i := strings.IndexByte(text, '{')
+		if i < 0 || i+2 >= len(text) {
+			return appendHTML(dst, text)
+		}
+		dst = appendHTML(dst, text[:i])
+		dst = with(dst, text[i+1])
+		text = text[i+3:]
+	}
+}
+
+// wholeSeconds rounds d up, to at least 2 s: what a page without JavaScript may ask for
+// without reloading in a tight loop.
+func wholeSeconds(d time.Duration) int64 { return max(2, ceilDiv(int64(d), int64(time.Second))) }
+
+func ceilDiv(a, b int64) int64 {
+	q := a / b
+	if a%b > 0 {
+		q++
+	}
+	return q
+}

@@ -1,0 +1,282 @@
+package pages
+
+import (
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/headgate/headgate"
+)
+
+// Measures of scene.svg: ducks swim 40 units apart, the visitor's is the sixth from the
+// gate or nearer, and once called it has swum through.
+const (
+	farthest  = 80
+	spacing   = 40
+	inSight   = 5
+	pastGate  = 7
+	noRefresh = 20 * time.Second // Cloudflare's refresh interval, where none is given
+)
+
+// viewFields are the values of page.html. show in page.js does the same for each answer.
+func viewFields(w *words) map[string]value[headgate.View] {
+	return map[string]value[headgate.View]{
+		"title":      w.title,
+		"refresh":    appendRefresh,
+		"state":      func(dst []byte, v *view) []byte { return appendHTML(dst, string(v.State)) },
+		"place":      appendPlace,
+		"flock":      appendFlock,
+		"room":       func(dst []byte, v *view) []byte { return appendHTML(dst, v.Room) },
+		"head":       func(dst []byte, v *view) []byte { return appendHTML(dst, w.head(v)) },
+		"big":        w.big,
+		"what":       w.what,
+		"bar":        appendBar,
+		"eta":        w.eta,
+		"position":   func(dst []byte, v *view) []byte { return w.number(dst, v.Position) },
+		"updated_at": func(dst []byte, v *view) []byte { return appendTime(dst, v.UpdatedAt) },
+		"updated": func(dst []byte, v *view) []byte {
+			return v.UpdatedAt.UTC().AppendFormat(dst, w.text["clock"])
+		},
+		"slower":  func(dst []byte, v *view) []byte { return appendHTML(dst, v.Slower) },
+		"message": func(dst []byte, v *view) []byte { return appendHTML(dst, v.Message) },
+		"lead":    w.lead,
+		"reloads": w.reloads,
+		"ticket":  func(dst []byte, v *view) []byte { return appendHTML(dst, v.Ticket) },
+		"method":  func(dst []byte, v *view) []byte { return appendHTML(dst, w.text[v.Method]) },
+		"view":    appendView,
+	}
+}
+
+// failureFields are the values of error.html.
+func failureFields(w *words) map[string]value[failure] {
+	return map[string]value[failure]{
+		"title": func(dst []byte, f *failure) []byte { return appendHTML(dst, f.title) },
+		"flock": func(dst []byte, _ *failure) []byte {
+			return strconv.AppendInt(dst, farthest+spacing*inSight, 10)
+		},
+		"code": func(dst []byte, f *failure) []byte { return strconv.AppendInt(dst, int64(f.code), 10) },
+		"head": func(dst []byte, f *failure) []byte {
+			if f.code == http.StatusGatewayTimeout {
+				return appendHTML(dst, w.text["error_504"])
+			}
+			return appendHTML(dst, w.text["error_502"])
+		},
+		"request": func(dst []byte, f *failure) []byte {
+			if f.requestID == "" {
+				return dst
+			}
+			dst = append(appendHTML(append(dst, "<span>"...), w.text["error_request"]), " <b>"...)
+			return append(appendHTML(dst, f.requestID), "</b></span>"...)
+		},
+	}
+}
+
+type view = headgate.View
+
+func hasPlace(v *view) bool { return v.Position > 0 }
+
+func isNext(v *view) bool { return hasPlace(v) && v.State == headgate.StateWaiting && v.Ahead <= 0 }
+
+// showsAhead says whether the large number is the people ahead.
+func showsAhead(v *view) bool {
+	switch v.State {
+	case headgate.StateWaiting, headgate.StateClosed, headgate.StateDown:
+		return hasPlace(v) && !isNext(v)
+	}
+	return false
+}
+
+// showsLine says whether the large number is the length of the line.
+func showsLine(v *view) bool { return v.State == headgate.StateFull && v.Waiting > 0 }
+
+func (w *words) number(dst []byte, n int64) []byte {
+	return appendNumber(dst, n, w.text["group"])
+}
+
+func (w *words) head(v *view) string {
+	if isNext(v) {
+		return w.H["next"]
+	}
+	if h, ok := w.H[string(v.State)]; ok {
+		return h
+	}
+	return w.H["waiting"]
+}
+
+func (w *words) title(dst []byte, v *view) []byte {
+	switch {
+	case showsAhead(v):
+		dst = appendFilled(dst, w.Title["ahead"], func(dst []byte, _ byte) []byte {
+			return w.number(dst, v.Ahead)
+		})
+	case v.State == headgate.StateCalled:
+		dst = appendHTML(dst, w.Title["called"])
+	default:
+		dst = appendHTML(dst, w.head(v))
+	}
+	return appendHTML(append(dst, " · "...), v.Room)
+}
+
+func (w *words) big(dst []byte, v *view) []byte {
+	switch {
+	case showsAhead(v):
+		return w.number(dst, v.Ahead)
+	case showsLine(v):
+		return w.number(dst, v.Waiting)
+	case v.State == headgate.StateOpensSoon:
+		return appendCountdown(dst, v.OpensAt.Sub(v.UpdatedAt))
+	}
+	return dst
+}
+
+func (w *words) what(dst []byte, v *view) []byte {
+	switch {
+	case showsAhead(v):
+		return appendHTML(dst, w.plural(&w.Ahead, v.Ahead))
+	case showsLine(v):
+		return appendHTML(dst, w.plural(&w.InLine, v.Waiting))
+	case v.State == headgate.StateOpensSoon:
+		return appendHTML(dst, w.Opens)
+	}
+	return dst
+}
+
+func (w *words) lead(dst []byte, v *view) []byte {
+	text, ok := w.Lead[string(v.State)]
+	if !ok {
+		text = w.Lead["waiting"]
+	}
+	return appendFilled(dst, text, func(dst []byte, _ byte) []byte {
+		return v.OpensAt.UTC().AppendFormat(dst, w.text["date"])
+	})
+}
+
+func (w *words) reloads(dst []byte, v *view) []byte {
+	return appendFilled(dst, w.text["reloads"], func(dst []byte, _ byte) []byte {
+		return appendRefresh(dst, v)
+	})
+}
+
+// eta says the expected time as a range in words, rounded outwards: to whole minutes, to
+// five of them above 20 minutes, to half hours above 90. Finer would be a false promise.
+func (w *words) eta(dst []byte, v *view) []byte {
+	if !v.ETAKnown {
+		return appendHTML(dst, w.ETANone)
+	}
+	low := int64(v.ETALow / time.Second)
+	high := ceilDiv(int64(v.ETAHigh), int64(time.Second))
+	if high <= 60 {
+		return appendHTML(dst, w.ETAShort)
+	}
+	unit, step, per := &w.Minute, int64(60), int64(60)
+	switch {
+	case high > 5400:
+		unit, step, per = &w.Hour, 1800, 3600
+	case high > 1200:
+		step = 300
+	}
+	a, b := low/step*step, ceilDiv(high, step)*step
+	form := &unit.Range
+	switch {
+	case a == b:
+		form = &unit.Near
+	case a <= 0:
+		form = &unit.Most
+	}
+	return appendFilled(dst, w.plural(form, b/per+b%per), func(dst []byte, key byte) []byte {
+		n := b
+		if key == 'a' {
+			n = a
+		}
+		dst = w.number(dst, n/per)
+		if n%per != 0 {
+			dst = append(append(dst, w.text["decimal"]...), '5')
+		}
+		return dst
+	})
+}
+
+// appendCountdown appends hours, minutes and seconds, rounded up.
+func appendCountdown(dst []byte, left time.Duration) []byte {
+	s := max(0, ceilDiv(int64(left), int64(time.Second)))
+	if s < 36000 {
+		dst = append(dst, '0')
+	}
+	dst = strconv.AppendInt(dst, s/3600, 10)
+	m, s := s/60%60, s%60
+	return append(dst, ':', byte('0'+m/10), byte('0'+m%10), ':', byte('0'+s/10), byte('0'+s%10))
+}
+
+func appendRefresh(dst []byte, v *view) []byte {
+	after := v.PollAfter
+	if after <= 0 {
+		after = noRefresh
+	}
+	return strconv.AppendInt(dst, wholeSeconds(after), 10)
+}
+
+func appendPlace(dst []byte, v *view) []byte {
+	if !hasPlace(v) {
+		return dst
+	}
+	return append(dst, " data-place"...)
+}
+
+func appendFlock(dst []byte, v *view) []byte {
+	step := inSight - min(inSight, max(0, v.Ahead))
+	if v.State == headgate.StateCalled {
+		step = pastGate
+	}
+	return strconv.AppendInt(dst, farthest+spacing*step, 10)
+}
+
+// appendBar appends how far the visitor has come since joining. The bar has one step more
+// than people, so that it moves at once and is full only behind the gate.
+func appendBar(dst []byte, v *view) []byte {
+	dst = strconv.AppendInt(append(dst, `max="`...), max(0, v.JoinedAt)+1, 10)
+	dst = append(dst, '"')
+	if v.JoinedAt <= 0 {
+		return dst
+	}
+	dst = strconv.AppendInt(append(dst, ` value="`...), max(0, v.JoinedAt-v.Ahead), 10)
+	return append(dst, '"')
+}
+
+func appendTime(dst []byte, t time.Time) []byte {
+	return t.UTC().AppendFormat(dst, time.RFC3339)
+}
+
+// appendView appends the keys of the JSON answer's "headgate" object that page.js reads.
+func appendView(dst []byte, v *view) []byte {
+	dst = appendJSON(append(dst, `{"state":`...), string(v.State))
+	dst = strconv.AppendInt(append(dst, `,"position":`...), v.Position, 10)
+	dst = strconv.AppendInt(append(dst, `,"ahead":`...), v.Ahead, 10)
+	dst = strconv.AppendInt(append(dst, `,"waiting":`...), v.Waiting, 10)
+	dst = strconv.AppendInt(append(dst, `,"joined_at":`...), max(0, v.JoinedAt), 10)
+	if v.ETAKnown {
+		low, high := int64(v.ETALow/time.Second), ceilDiv(int64(v.ETAHigh), int64(time.Second))
+		dst = strconv.AppendInt(append(dst, `,"eta_low_seconds":`...), low, 10)
+		dst = strconv.AppendInt(append(dst, `,"eta_high_seconds":`...), high, 10)
+	}
+	dst = appendJSON(append(dst, `,"slower":`...), v.Slower)
+	dst = strconv.AppendFloat(append(dst, `,"poll_after_seconds":`...), pollSeconds(v), 'f', 3, 64)
+	dst = appendJSON(append(dst, `,"ticket":`...), v.Ticket)
+	dst = strconv.AppendUint(append(dst, `,"number":`...), v.Number, 10)
+	dst = appendJSON(append(dst, `,"served_url":`...), v.ServedURL)
+	dst = appendJSON(append(dst, `,"message":`...), v.Message)
+	if !v.OpensAt.IsZero() {
+		dst = appendTime(append(dst, `,"opens_at":"`...), v.OpensAt)
+		dst = append(dst, '"')
+	}
+	dst = appendTime(append(dst, `,"updated_at":"`...), v.UpdatedAt)
+	return append(dst, `"}`...)
+}
+
+// pollSeconds is the time to the first question. A View without one gets the refresh
+// interval, since zero would be a loop.
+func pollSeconds(v *view) float64 {
+	if v.PollAfter <= 0 {
+		return noRefresh.Seconds()
+	}
+	return v.PollAfter.Seconds()
+}

@@ -1,0 +1,400 @@
+package pages
+
+import (
+	"bytes"
+	"encoding/json"
+	"flag"
+	"io"
+	"maps"
+	"net"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/headgate/headgate"
+)
+
+var rewrite = flag.Bool("rewrite", false, "write testdata/*.html anew")
+
+// limit is what one response may weigh: with its headers it fits in the first ten
+// segments of a new TCP connection (RFC 6928), so the page needs one round trip.
+const limit = 14 * 1024
+
+func newPage(t testing.TB) *Page {
+	t.Helper()
+	p, err := New(Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+func render(t testing.TB, p *Page, v *headgate.View) string {
+	t.Helper()
+	var b strings.Builder
+	if err := p.Render(&b, v); err != nil {
+		t.Fatal(err)
+	}
+	return b.String()
+}
+
+func renderError(t testing.TB, p *Page, title string, code int, requestID string) string {
+	t.Helper()
+	var b strings.Builder
+	if err := p.RenderError(&b, title, code, requestID); err != nil {
+		t.Fatal(err)
+	}
+	return b.String()
+}
+
+// views has one View for each state, and for the moments between them.
+func views() map[string]headgate.View {
+	at := time.Date(2026, time.November, 21, 14, 3, 12, 0, time.UTC)
+	base := headgate.View{
+		Room: "Riverside Tickets", State: headgate.StateWaiting, Method: "fifo",
+		Position: 1205, Ahead: 1204, Waiting: 3410, JoinedAt: 2310,
+		ETAKnown: true, ETA: 5 * time.Minute,
+		ETALow: 4*time.Minute + 10*time.Second, ETAHigh: 5*time.Minute + 40*time.Second,
+		PollAfter: 12300 * time.Millisecond, Ticket: "K7Q2-9F", Number: 48213, Served: 47009,
+		ServedURL: "/.headgate/served/tickets", UpdatedAt: at, RoomPath: "/",
+	}
+	with := func(change func(v *headgate.View)) headgate.View {
+		v := base
+		change(&v)
+		return v
+	}
+	none := func(v *headgate.View) {
+		v.Position, v.Ahead, v.JoinedAt, v.Number, v.Ticket = 0, 0, 0, 0, ""
+		v.ETAKnown = false
+	}
+	return map[string]headgate.View{
+		"waiting": base,
+		"waiting-near": with(func(v *headgate.View) {
+			v.Position, v.Ahead, v.ETALow, v.ETAHigh = 3, 2, 0, 40*time.Second
+			v.PollAfter = 2 * time.Second
+		}),
+		"waiting-slower": with(func(v *headgate.View) {
+			v.Slower = "It takes longer than expected: people ahead are staying longer."
+			v.Message = "Tickets for Saturday are sold out.\nThere are plenty for Sunday."
+			v.ETALow, v.ETAHigh = 95*time.Minute, 130*time.Minute
+		}),
+		"next": with(func(v *headgate.View) {
+			v.Position, v.Ahead, v.PollAfter = 1, 0, time.Second
+			v.ETALow, v.ETAHigh = 0, 12*time.Second
+		}),
+		"full": with(func(v *headgate.View) {
+			none(v)
+			v.State, v.Full, v.Waiting = headgate.StateFull, true, 10000
+		}),
+		"closed": with(func(v *headgate.View) {
+			v.State, v.QueueAll, v.ETAKnown = headgate.StateClosed, true, false
+			v.Message = "We are fixing the checkout. About ten minutes."
+		}),
+		"opens_at": with(func(v *headgate.View) {
+			none(v)
+			v.State, v.OpensAt = headgate.StateOpensSoon, at.Add(2*time.Hour+4*time.Minute+9*time.Second)
+		}),
+		"down": with(func(v *headgate.View) { v.State, v.ETAKnown = headgate.StateDown, false }),
+		"no_cookie": with(func(v *headgate.View) {
+			none(v)
+			v.State = headgate.StateNoCookie
+		}),
+		"limited": with(func(v *headgate.View) {
+			none(v)
+			v.State = headgate.StateLimited
+		}),
+		"called": with(func(v *headgate.View) {
+			v.State, v.Position, v.Ahead = headgate.StateCalled, 1, 0
+			v.ETALow, v.ETAHigh = 0, 0
+		}),
+	}
+}
+
+// TestPictures keeps each state as a file to look at in a browser. It fails when the page
+// changes; -rewrite accepts the change.
+func TestPictures(t *testing.T) {
+	p := newPage(t)
+	pictures := map[string]string{
+		"error-502": renderError(t, p, "Riverside Tickets", 502, "01JD8Y3V"),
+		"error-504": renderError(t, p, "Riverside Tickets", 504, ""),
+	}
+	for name, v := range views() {
+		pictures[name] = render(t, p, &v)
+	}
+	for _, name := range slices.Sorted(maps.Keys(pictures)) {
+		file := filepath.Join("testdata", name+".html")
+		if *rewrite {
+			if err := os.WriteFile(file, []byte(pictures[name]), 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}
+		want, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatalf("%v; run go test -rewrite", err)
+		}
+		if diff := cmp.Diff(string(want), pictures[name]); diff != "" {
+			t.Errorf("%s differs, look at it and run go test -rewrite:\n%s", file, diff)
+		}
+	}
+}
+
+func TestPageIsSmall(t *testing.T) {
+	p := newPage(t)
+	for name, v := range views() {
+		v.Room = strings.Repeat("n", 60)
+		if n := len(render(t, p, &v)); n > limit {
+			t.Errorf("%s: %d bytes, limit %d", name, n, limit)
+		} else if name == "waiting" {
+			t.Logf("%s: %d bytes", name, n)
+		}
+	}
+	if n := len(renderError(t, p, "n", 502, "id")); n > limit {
+		t.Errorf("error page: %d bytes, limit %d", n, limit)
+	}
+}
+
+// TestPolicy reads the pages as a browser does: each inline style and script must be
+// named in the policy, and there is nothing that the policy would block.
+func TestPolicy(t *testing.T) {
+	p := newPage(t)
+	policy := p.Header()["Content-Security-Policy"]
+	if strings.Contains(policy, "unsafe") {
+		t.Errorf("unsafe policy: %s", policy)
+	}
+	inline := regexp.MustCompile(`(?s)<(style|script type="module")>(.*?)</(?:style|script)>`)
+	v := views()["waiting"]
+	for name, html := range map[string]string{
+		"waiting": render(t, p, &v),
+		"error":   renderError(t, p, "Riverside", 502, "id"),
+	} {
+		found := inline.FindAllStringSubmatch(html, -1)
+		if len(found) != 2 {
+			t.Errorf("%s: %d inline elements, want 2", name, len(found))
+		}
+		for _, m := range found {
+			if !strings.Contains(policy, hashSource(m[2])) {
+				t.Errorf("%s: %s is not in the policy", name, m[1])
+			}
+		}
+		if m := regexp.MustCompile(`(?i)<[^>]*\s(style|on\w+)=`).FindString(
+			inline.ReplaceAllString(html, "")); m != "" {
+			t.Errorf("%s: attribute %q is blocked by the policy", name, m)
+		}
+		if m := regexp.MustCompile(`(?i)(src|href)="?(https?:)?//`).FindString(html); m != "" {
+			t.Errorf("%s: %q loads from elsewhere", name, m)
+		}
+	}
+}
+
+// TestElementsAreClosed checks that the tags nest, that ids are unique, and that labels
+// and the script name ids that exist.
+func TestElementsAreClosed(t *testing.T) {
+	p := newPage(t)
+	for name, v := range views() {
+		html := render(t, p, &v)
+		var open []string
+		for _, tag := range tags(html) {
+			element := strings.TrimPrefix(tag, "/")
+			switch {
+			case slices.Contains([]string{"meta", "link", "!doctype"}, tag):
+			case tag == element:
+				open = append(open, tag)
+			case len(open) == 0 || open[len(open)-1] != element:
+				t.Fatalf("%s: </%s> closes %v", name, element, open)
+			default:
+				open = open[:len(open)-1]
+			}
+		}
+		if len(open) > 0 {
+			t.Errorf("%s: not closed: %v", name, open)
+		}
+		ids := map[string]bool{}
+		for _, m := range regexp.MustCompile(` id="([^"]*)"`).FindAllStringSubmatch(html, -1) {
+			if ids[m[1]] {
+				t.Errorf("%s: id %q is there twice", name, m[1])
+			}
+			ids[m[1]] = true
+		}
+		used := regexp.MustCompile(` for="(\w+)"|(?:\$|read|put)\('(\w+)'`)
+		for _, m := range used.FindAllStringSubmatch(html, -1) {
+			if id := m[1] + m[2]; !ids[id] {
+				t.Errorf("%s: no element has id %q", name, id)
+			}
+		}
+	}
+}
+
+// tags gives the names of the tags of html in order, "/p" for an end tag. It reads raw
+// text elements as HTML does: only their own end tag ends them.
+func tags(html string) []string {
+	var out []string
+	for {
+		i := strings.IndexByte(html, '<')
+		if i < 0 {
+			return out
+		}
+		html = html[i+1:]
+		name := strings.ToLower(html[:strings.IndexAny(html+">", " >/\n\t")])
+		if strings.HasPrefix(html, "/") {
+			name = strings.ToLower(html[:strings.IndexAny(html+">", ">")])
+		}
+		quote := byte(0)
+		end := 0
+		for ; end < len(html) && (quote != 0 || html[end] != '>'); end++ {
+			switch c := html[end]; {
+			case quote == c:
+				quote = 0
+			case quote == 0 && (c == '"' || c == '\''):
+				quote = c
+			}
+		}
+		selfClosing := end > 0 && end <= len(html) && html[end-1] == '/'
+		html = html[min(end, len(html)):]
+		out = append(out, name)
+		if selfClosing {
+			out = append(out, "/"+name)
+		}
+		if name == "script" || name == "style" || name == "title" {
+			if i := strings.Index(strings.ToLower(html), "</"+name); i >= 0 {
+				html = html[i:]
+			}
+		}
+	}
+}
+
+// FuzzRender tries to break out of the page with each text a View holds.
+func FuzzRender(f *testing.F) {
+	for _, s := range []string{
+		"plain", `"><script>alert(1)</script>`, "</title><b>", "</script><script>", "<!--", "-->",
+		"<!--<script>", `' onload='x`, "\xff\xfe", "\x00", "\u2028", "{{v:view}}", "&lt;", "\\u003c",
+	} {
+		f.Add(s, s, int64(3), int64(9), s)
+	}
+	p, err := New(Config{})
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Fuzz(func(t *testing.T, text, state string, n, wait int64, other string) {
+		v := views()["waiting"]
+		v.State = headgate.State(state)
+		v.Position, v.Ahead, v.Waiting, v.JoinedAt = n, n-1, wait, wait
+		v.ETALow, v.ETAHigh, v.PollAfter = time.Duration(n), time.Duration(wait), time.Duration(n)
+		v.OpensAt = v.UpdatedAt.Add(time.Duration(wait))
+		v.Room, v.Message, v.Slower, v.Ticket, v.ServedURL = "x", "x", "x", "x", "x"
+		v.Method = text
+		want := tags(render(t, p, &v))
+		v.Room, v.Message, v.Slower, v.Ticket, v.ServedURL = text, other, text, other, text
+		html := render(t, p, &v)
+		if diff := cmp.Diff(want, tags(html)); diff != "" {
+			t.Errorf("the texts changed the elements:\n%s", diff)
+		}
+		checkData(t, html, &v)
+
+		want = tags(renderError(t, p, "x", 502, "x"))
+		if diff := cmp.Diff(want, tags(renderError(t, p, text, 502, other+"x"))); diff != "" {
+			t.Errorf("the texts changed the elements of the error page:\n%s", diff)
+		}
+	})
+}
+
+// checkData reads the data block as the script does.
+func checkData(t *testing.T, html string, v *headgate.View) {
+	t.Helper()
+	_, data, _ := strings.Cut(html, `id="view">`)
+	data, _, _ = strings.Cut(data, "</script>")
+	var got struct {
+		State, Message, Ticket string
+		Position               int64
+		ServedURL              string `json:"served_url"`
+	}
+	if err := json.Unmarshal([]byte(data), &got); err != nil {
+		t.Fatalf("data block: %v\n%s", err, data)
+	}
+	if strings.ContainsAny(data, "<>&") {
+		t.Errorf("data block has markup: %s", data)
+	}
+	if want := strings.ToValidUTF8(v.Message, "\ufffd"); got.Position != v.Position ||
+		len([]rune(got.Message)) < len([]rune(want)) {
+		t.Errorf("data block %s, want %d and %q", data, v.Position, want)
+	}
+}
+
+func TestUnknownLanguage(t *testing.T) {
+	if _, err := New(Config{Lang: "xx"}); err == nil {
+		t.Error("New accepts a language without words")
+	}
+}
+
+// TestRenderAllocates holds the budget: the buffer comes from a pool.
+func TestRenderAllocates(t *testing.T) {
+	p, v := newPage(t), views()["waiting-slower"]
+	allocs := testing.AllocsPerRun(100, func() {
+		if err := p.Render(io.Discard, &v); err != nil {
+			t.Fatal(err)
+		}
+	})
+	if allocs > 2 {
+		t.Errorf("Render allocates %v times, want at most 2", allocs)
+	}
+}
+
+// BenchmarkRender compares with writing the same bytes, to memory and to a connection.
+func BenchmarkRender(b *testing.B) {
+	p, v := newPage(b), views()["waiting-slower"]
+	body := []byte(render(b, p, &v))
+	memory := bytes.NewBuffer(make([]byte, 0, 2*limit))
+	conn := connection(b)
+	for name, w := range map[string]io.Writer{"memory": memory, "connection": conn} {
+		b.Run("write/"+name, func(b *testing.B) {
+			b.ReportAllocs()
+			b.SetBytes(int64(len(body)))
+			for b.Loop() {
+				memory.Reset()
+				if _, err := w.Write(body); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+		b.Run("render/"+name, func(b *testing.B) {
+			b.ReportAllocs()
+			b.SetBytes(int64(len(body)))
+			for b.Loop() {
+				memory.Reset()
+				if err := p.Render(w, &v); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}
+
+// connection gives one end of a loopback connection whose other end is read.
+func connection(b *testing.B) io.Writer {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		b.Fatal(err)
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		if c, err := l.Accept(); err == nil {
+			_, _ = io.Copy(io.Discard, c)
+			_ = c.Close()
+		}
+	}()
+	c, err := net.Dial("tcp", l.Addr().String())
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(func() {
+		_ = c.Close()
+		<-done
+		_ = l.Close()
+	})
+	return c
+}

@@ -1,0 +1,133 @@
+package pages
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+)
+
+// A value appends one escaped value of x.
+type value[T any] func(dst []byte, x *T) []byte
+
+// A segment is fixed text and the value that follows it; the last one has none.
+type segment[T any] struct {
+	text  string
+	value value[T]
+}
+
+// A template is a page in the order in which it is sent.
+type template[T any] []segment[T]
+
+// parse cuts source at its {{marks}}. A mark "v:name" stands for a value of that name,
+// any other for a fixed text, which may hold marks itself.
+func parse[T any](
+	source string, fixed map[string]string, values map[string]value[T],
+) (template[T], error) {
+	var (
+		out  template[T]
+		text strings.Builder
+		errs []error
+		walk func(string, int)
+	)
+	walk = func(source string, depth int) {
+		for {
+			before, rest, found := strings.Cut(source, "{{")
+			text.WriteString(before)
+			if !found {
+				return
+			}
+			mark, after, closed := strings.Cut(rest, "}}")
+			if !closed {
+				errs = append(errs, fmt.Errorf("mark %.20q is not closed by }}", rest))
+				return
+			}
+			source = after
+			if name, ok := strings.CutPrefix(mark, "v:"); ok {
+				if values[name] == nil {
+					errs = append(errs, fmt.Errorf("no value is called %q", name))
+				}
+				out = append(out, segment[T]{text.String(), values[name]})
+				text.Reset()
+				continue
+			}
+			body, ok := fixed[mark]
+			switch {
+			case !ok:
+				errs = append(errs, fmt.Errorf("no text is called %q", mark))
+			case mark == "scene" && depth == 0:
+				walk(body, depth+1)
+			default:
+				text.WriteString(body)
+			}
+		}
+	}
+	walk(source, 0)
+	return append(out, segment[T]{text: text.String()}), errors.Join(errs...)
+}
+
+func (t template[T]) append(dst []byte, x *T) []byte {
+	for i := range t {
+		dst = append(dst, t[i].text...)
+		if t[i].value != nil {
+			dst = t[i].value(dst, x)
+		}
+	}
+	return dst
+}
+
+// squeezeCSS drops comments, line ends and the spaces that CSS does not need. It knows
+// only what page.css uses: no strings, comments that fill their lines.
+func squeezeCSS(source string) string {
+	text := strings.Join(codeLines(source, "/*"), " ")
+	text = dropSpaces(text, func(before, after byte) bool {
+		return strings.IndexByte("{};,:", before) >= 0 || strings.IndexByte("{};,", after) >= 0
+	})
+	return strings.ReplaceAll(text, ";}", "}")
+}
+
+// squeezeJS drops comments and the spaces beside punctuation, but keeps line ends, where
+// statements may end, and all that stands in quotes. It knows only what the scripts here
+// use: comments that fill their lines, no regular expression with spaces or quotes.
+func squeezeJS(source string) string {
+	return dropSpaces(strings.Join(codeLines(source, "//"), "\n"), func(before, after byte) bool {
+		same := before == after && (before == '+' || before == '-')
+		return !same && !(inWord(before) && inWord(after))
+	})
+}
+
+// codeLines gives the lines of source, trimmed, without empty ones and comments.
+func codeLines(source, comment string) []string {
+	var out []string
+	for line := range strings.Lines(source) {
+		line = strings.TrimSpace(line)
+		if line != "" && !strings.HasPrefix(line, comment) {
+			out = append(out, line)
+		}
+	}
+	return out
+}
+
+// dropSpaces drops each single space outside quotes for whose neighbours useless is true.
+func dropSpaces(text string, useless func(before, after byte) bool) string {
+	out := make([]byte, 0, len(text))
+	quote := byte(0)
+	for i := range len(text) {
+		c := text[i]
+		switch {
+		case quote != 0:
+			if c == quote {
+				quote = 0
+			}
+		case c == '\'' || c == '"' || c == '`':
+			quote = c
+		case c == ' ' && i > 0 && i+1 < len(text) && useless(text[i-1], text[i+1]):
+			continue
+		}
+		out = append(out, c)
+	}
+	return string(out)
+}
+
+func inWord(c byte) bool {
+	return c == '_' || c == '$' || '0' <= c && c <= '9' || 'a' <= c|0x20 && c|0x20 <= 'z'
+}

@@ -1,0 +1,207 @@
+// Package proxy carries the requests of admitted visitors to the origin.
+//
+// It is net/http's ReverseProxy with what a gate needs around it: the origin's
+// answers and refusals tell whether the origin is up, a visitor's stay can be
+// ended in the middle of a request, and nothing that belongs to headgate itself
+// (its cookies, its poll header, its commands) crosses to the other side.
+//
+// Promises. Bodies stream both ways and are never held in memory as a whole;
+// WebSockets, server-sent events, trailers and 1xx answers pass. What a client
+// claims about itself in X-Forwarded-* and Forwarded is believed only from a
+// trusted peer. A request is sent again only where net/http does so: idempotent,
+// without a body, on a kept connection that turned out to be dead. When the
+// context of a request ends, so do its connections on both sides, even those
+// that were hijacked and those whose client has stopped reading.
+//
+// A Proxy may be used by many goroutines at once. ServeHTTP takes no lock that
+// is shared between requests. Over a bare ReverseProxy it costs one small
+// allocation and the watch over the context; BenchmarkProxy measures both.
+// A copy that fails ends in a panic with http.ErrAbortHandler, which is meant
+// for the http.Server and is not recovered here.
+//
+// It does not balance between origins, cache, compress or speak HTTP/2 to the
+// origin, and it does not look at the path: which request goes where was decided
+// before.
+package proxy
+
+import (
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"log"
+	"log/slog"
+	"net/http"
+	"net/http/httputil"
+	"net/netip"
+	"net/url"
+	"time"
+)
+
+// Config says where the origin is and how to speak to it. Only Origin is needed.
+// For every duration 0 is the default and a negative value is no limit.
+type Config struct {
+	// Origin is http://host[:port][/path] or https://. The path is put before
+	// the path of each request.
+	Origin *url.URL
+
+	// OriginHost sends the host of Origin as Host; otherwise the client's passes.
+	OriginHost bool
+
+	// TLS is used for an https origin, for example with a private CA.
+	TLS *tls.Config
+
+	// Trusted are the proxies in front of headgate whose X-Forwarded-For, -Proto,
+	// -Host and Forwarded are passed on. Everyone else's are overwritten.
+	Trusted []netip.Prefix
+
+	// StripCookiePrefix keeps cookies whose name begins with it from the origin.
+	// Empty strips none.
+	StripCookiePrefix string
+
+	DialTimeout           time.Duration // 5 s
+	ResponseHeaderTimeout time.Duration // 60 s, from the end of the request's body
+	IdleTimeout           time.Duration // 60 s until an unused connection is closed
+	ProbeEvery            time.Duration // 1 s ± 25 % between probes while the origin is down
+
+	MaxIdleConns           int   // 512 connections kept for reuse
+	MaxResponseHeaderBytes int64 // 1 MiB
+
+	// FlushInterval is ReverseProxy's. Answers of unknown length and
+	// server-sent events are flushed at once whatever it is; 0 lets answers of
+	// known length gather up to net/http's 4 KiB, which saves a system call and a
+	// goroutine for each of them; -1 flushes those at once as well.
+	FlushInterval time.Duration
+
+	// OnResponse sees each answer of the origin, 101 included and other 1xx
+	// not, before it is passed on, and may change it. The request's context, as
+	// given to ServeHTTP, is behind res.Request.Context(). An error becomes a 502.
+	OnResponse func(res *http.Response) error
+
+	// OnError answers r, the client's own request, when the origin did not. err
+	// is an *Error. It is not called for a client that has gone. Nil answers
+	// with a line of plain text.
+	OnError func(w http.ResponseWriter, r *http.Request, err error)
+
+	// OnHealth is told by Run when the origin goes down and when it is back: one
+	// call at a time, in order. A change that is undone before it was told is
+	// left out.
+	OnHealth func(up bool)
+
+	// Log gets connections that broke in the middle, at debug level. Nil: nobody.
+	Log *slog.Logger
+}
+
+// A Proxy is the way to one origin. Its Run should be running.
+type Proxy struct {
+	origin     *url.URL
+	originHost bool
+	trusted    []netip.Prefix
+	prefix     string
+	onResponse func(*http.Response) error
+	onError    func(http.ResponseWriter, *http.Request, error)
+
+	health    *health
+	transport transport
+	reverse   *httputil.ReverseProxy
+}
+
+// New checks cfg and builds its Proxy. It opens no connection and starts nothing.
+// Its error names every fault of cfg.
+func New(cfg Config) (*Proxy, error) {
+	if err := cfg.check(); err != nil {
+		return nil, fmt.Errorf("proxy: %w", err)
+	}
+	origin := *cfg.Origin
+	p := &Proxy{
+		origin:     &origin,
+		originHost: cfg.OriginHost,
+		trusted:    append([]netip.Prefix(nil), cfg.Trusted...),
+		prefix:     cfg.StripCookiePrefix,
+		onResponse: cfg.OnResponse,
+		onError:    cfg.OnError,
+	}
+	if p.onError == nil {
+		p.onError = plainError
+	}
+	p.health = newHealth(cfg.OnHealth, limit(cfg.ProbeEvery, time.Second))
+	dial := p.health.watchDial(dialer(&cfg))
+	p.transport = newTransport(&cfg, dial)
+	p.health.probe = prober(&origin, dial, p.transport)
+	p.reverse = &httputil.ReverseProxy{
+		Rewrite:        p.rewrite,
+		Transport:      &watched{next: p.transport, health: p.health},
+		FlushInterval:  cfg.FlushInterval,
+		ErrorLog:       log.New(io.Discard, "", 0),
+		BufferPool:     newBuffers(),
+		ModifyResponse: p.modify,
+		ErrorHandler:   p.fail,
+	}
+	if cfg.Log != nil {
+		p.reverse.ErrorLog = slog.NewLogLogger(cfg.Log.Handler(), slog.LevelDebug)
+	}
+	return p, nil
+}
+
+// ServeHTTP proxies r and streams the answer to w. To end it from outside,
+// cancel the context of r with the cause ErrEnded or let its deadline pass; a
+// plain cancel is taken for a client that has gone.
+func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	a := &answer{ResponseWriter: w, r: r}
+	defer a.release()
+	p.reverse.ServeHTTP(a, r)
+	if a.cutShort() && r.Context().Value(http.ServerContextKey) != nil {
+		// The end of the stay raced with the end of the answer: what is still in
+		// the server's buffer cannot be written, and must not look complete.
+		panic(http.ErrAbortHandler)
+	}
+	a.dropCommandTrailers()
+}
+
+// CloseIdleConnections closes the kept connections to the origin that no request
+// uses now. A Proxy that is replaced needs no more to be let go.
+func (p *Proxy) CloseIdleConnections() { p.transport.CloseIdleConnections() }
+
+func (c *Config) check() error {
+	var faults []error
+	fault := func(format string, args ...any) {
+		faults = append(faults, fmt.Errorf(format, args...))
+	}
+	switch u := c.Origin; {
+	case u == nil:
+		fault("origin: missing; give the address of the site, such as http://127.0.0.1:3000")
+	case u.Scheme != "http" && u.Scheme != "https":
+		fault("origin: scheme %q is not http or https; write http://host:port", u.Scheme)
+	case u.Hostname() == "":
+		fault("origin: no host in %q; write http://host:port", u.Redacted())
+	case u.User != nil:
+		fault("origin: a name and password would not be sent; take them out of the address")
+	case u.RawQuery != "" || u.Fragment != "" || u.ForceQuery:
+		fault("origin: %q has more than a host and a path; cut it before the ? or #", u)
+	}
+	for _, t := range c.Trusted {
+		if !t.IsValid() || t.Addr().Is4In6() {
+			fault("trusted: prefix %q is not usable; write 10.0.0.0/8 or 2001:db8::/32", t)
+		}
+	}
+	if c.MaxIdleConns < 0 {
+		fault("max idle conns: %d is negative; 0 is the default of 512", c.MaxIdleConns)
+	}
+	if c.MaxResponseHeaderBytes < 0 {
+		fault("max response header bytes: %d is negative; 0 is the default of 1 MiB",
+			c.MaxResponseHeaderBytes)
+	}
+	return errors.Join(faults...)
+}
+
+// limit gives d its default and turns "none", negative in a Config, into the 0
+// of net and net/http.
+func limit(d, standard time.Duration) time.Duration {
+	switch {
+	case d < 0:
+		return 0
+	case d == 0:
+		return standard
+	}
+	return d
+}

@@ -1,0 +1,173 @@
+// Package crowd puts a real headgate process under a crowd of real clients, and
+// lets the origin be the judge: what the origin saw, byte in and byte out, is
+// held against the limits, not what headgate says of itself.
+//
+// The package holds the judging Origin, the arithmetic on its log, the Watch on
+// the admin address, and the table of figures against limits. The tests that
+// start processes take minutes and stand behind build tags:
+//
+//	go test -tags crowd ./tests/crowd        about 75 s, 400 visitors
+//	go test -tags soak ./tests/crowd         three minutes more, 5,000 visitors
+//
+// Without a tag only the judge itself is tested: that it can find each fault.
+// Functions of this package are safe for one goroutine, Origin and Watch for many.
+package crowd
+
+import (
+	"cmp"
+	"slices"
+	"time"
+)
+
+// A Span is a closed stretch of time.
+type Span struct{ From, To time.Time }
+
+// A Request is one request as the origin saw it: from the first byte in to the
+// last byte out.
+type Request struct {
+	Visitor string
+	Span
+}
+
+// MaxAtOnce is the greatest number of different visitors with a request in
+// flight at one instant.
+func MaxAtOnce(requests []Request) int {
+	byVisitor := map[string][]Span{}
+	for _, r := range requests {
+		byVisitor[r.Visitor] = append(byVisitor[r.Visitor], r.Span)
+	}
+	var spans []Span
+	for _, own := range byVisitor {
+		spans = append(spans, union(own)...)
+	}
+	return overlap(spans)
+}
+
+// MaxInside is the greatest number of visitors inside at one instant, each from
+// the first byte in of its first request to the last byte out of its last.
+func MaxInside(requests []Request) int { return overlap(stays(requests)) }
+
+func stays(requests []Request) []Span {
+	whole := map[string]Span{}
+	for _, r := range requests {
+		s, ok := whole[r.Visitor]
+		if !ok || r.From.Before(s.From) {
+			s.From = r.From
+		}
+		if !ok || r.To.After(s.To) {
+			s.To = r.To
+		}
+		whole[r.Visitor] = s
+	}
+	spans := make([]Span, 0, len(whole))
+	for _, s := range whole {
+		spans = append(spans, s)
+	}
+	return spans
+}
+
+// Arrivals gives the first byte in of each visitor's first request, in order.
+func Arrivals(requests []Request) []time.Time {
+	var at []time.Time
+	for _, s := range stays(requests) {
+		at = append(at, s.From)
+	}
+	slices.SortFunc(at, time.Time.Compare)
+	return at
+}
+
+// overlap is the greatest number of spans that share an instant. Ends belong
+// to the span: one that ends as another begins overlaps it.
+func overlap(spans []Span) int {
+	type edge struct {
+		at   time.Time
+		step int
+	}
+	edges := make([]edge, 0, 2*len(spans))
+	for _, s := range spans {
+		edges = append(edges, edge{s.From, 1}, edge{s.To, -1})
+	}
+	slices.SortFunc(edges, func(a, b edge) int {
+		return cmp.Or(a.at.Compare(b.at), cmp.Compare(b.step, a.step))
+	})
+	now, most := 0, 0
+	for _, e := range edges {
+		now += e.step
+		most = max(most, now)
+	}
+	return most
+}
+
+// union joins spans that touch, so that one visitor with two requests in
+// flight counts once.
+func union(spans []Span) []Span {
+	slices.SortFunc(spans, func(a, b Span) int { return a.From.Compare(b.From) })
+	var out []Span
+	for _, s := range spans {
+		if n := len(out); n > 0 && !s.From.After(out[n-1].To) {
+			if s.To.After(out[n-1].To) {
+				out[n-1].To = s.To
+			}
+			continue
+		}
+		out = append(out, s)
+	}
+	return out
+}
+
+// MaxInWindow is the greatest number of times in any window of length w, the
+// log slid over every position. Two times exactly w apart are not in one
+// window. at must be in order.
+func MaxInWindow(at []time.Time, w time.Duration) int {
+	most, first := 0, 0
+	for i, t := range at {
+		for t.Sub(at[first]) >= w {
+			first++
+		}
+		most = max(most, i-first+1)
+	}
+	return most
+}
+
+// MaxPerSecond is the greatest number of times in any whole second of the
+// clock that lies within one of the spans. at must be in order.
+func MaxPerSecond(at []time.Time, spans []Span) int {
+	most, n := 0, 0
+	var second time.Time
+	for _, t := range at {
+		s := t.Truncate(time.Second)
+		if !covered(Span{s, s.Add(time.Second)}, spans) {
+			continue
+		}
+		if !s.Equal(second) {
+			second, n = s, 0
+		}
+		n++
+		most = max(most, n)
+	}
+	return most
+}
+
+// MaxPerSlidingSecond is the same for seconds that begin anywhere.
+func MaxPerSlidingSecond(at []time.Time, spans []Span) int {
+	most := 0
+	for _, s := range spans {
+		if s.To.Sub(s.From) < time.Second {
+			continue
+		}
+		var within []time.Time
+		for _, t := range at {
+			if !t.Before(s.From) && !t.After(s.To) {
+				within = append(within, t)
+			}
+		}
+		most = max(most, MaxInWindow(within, time.Second))
+	}
+	return most
+}
+
+func covered(s Span, by []Span) bool {
+	return slices.ContainsFunc(by, func(b Span) bool {
+		return !s.From.Before(b.From) && !s.To.After(b.To)
+	})
+}
