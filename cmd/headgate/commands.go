@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/headgate/headgate/internal/config"
+	"github.com/headgate/headgate/internal/crowd"
 )
 
 // Exit codes. They are documented in help and do not change.
@@ -30,6 +31,7 @@ func commands() []command {
 	return []command{
 		{"run", "stand in front of an origin", runHelp, runCommand},
 		{"check", "say what is wrong with a configuration", checkHelp, checkCommand},
+		{"crowd", "rehearse: send a crowd of visitors that waits", crowd.Usage, crowd.Command},
 		{"version", "say which headgate this is", versionHelp, versionCommand},
 	}
 }

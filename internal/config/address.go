@@ -262,7 +262,7 @@ func cleanHeader(s string) (string, *mistake) {
 	if name == "" || strings.ContainsFunc(name, func(r rune) bool {
 		return !isWordRune(r) && !strings.ContainsRune("!#$%&'*+.^`|~", r)
 	}) {
-		return "", wrong(hint, "%s is not a header", quote(s))
+		return "", wrong(hint, "%s is not the name of a header", quote(name))
 	}
 	name = textproto.CanonicalMIMEHeaderKey(name)
 	if !hasValue {

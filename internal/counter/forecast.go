@@ -29,10 +29,17 @@ type forecast struct {
 	held   bool
 }
 
+// release is the slots that come free at one moment. Calls are spaced, so the
+// k-th is at the latest of: each earlier release, and a step for each slot
+// since its first. lead is the greatest of these up to here, less k steps.
 type release struct {
-	after time.Duration // from clk
-	sum   int64         // released by then
+	sum  int64 // slots free by then, those free now included
+	lead time.Duration
 }
+
+// lapLag is how much longer than a window a slot of it is away: its end is
+// rounded up to a bucket and its call is claimed a moment after. Measured.
+const lapLag = 500 * time.Millisecond
 
 // update takes in the newest confirmed record. Holds the counter's lock.
 func (f *forecast) update(c *Counter, clk time.Duration) {
@@ -45,9 +52,12 @@ func (f *forecast) update(c *Counter, clk time.Duration) {
 	f.free = [2]int64{c.pool.FreeOf(0) - c.pool.Called(), c.pool.FreeOf(1) - c.pool.Called()}
 	f.window, f.step, f.callAt = c.cfg.New.Per, c.pace.step, c.pace.at
 	f.cum, f.total = f.cum[:0], 0
+	f.release(max(0, f.free[1]), max(0, f.callAt-clk))
+	short := max(0, -f.free[1]) // called already: the first releases are theirs
 	for _, e := range r.Limits[1].Ends.All() {
-		f.total += e.N
-		f.cum = append(f.cum, release{max(0, e.End.Sub(now)), f.total})
+		took := min(short, e.N)
+		short -= took
+		f.release(e.N-took, max(0, e.End.Sub(now), f.callAt-clk))
 	}
 	f.measure(c, clk)
 }
@@ -95,27 +105,35 @@ func (f *forecast) eta(k int64, clk time.Duration) ETA {
 	return e
 }
 
+// release adds n slots that come free after d.
+func (f *forecast) release(n int64, d time.Duration) {
+	if n <= 0 {
+		return
+	}
+	lead := d - time.Duration(f.total+1)*f.step
+	if k := len(f.cum); k > 0 {
+		lead = max(lead, f.cum[k-1].lead)
+	}
+	f.total += n
+	f.cum = append(f.cum, release{f.total, lead})
+}
+
 // windowAt is when the k-th next slot of the window is there and its call due.
 func (f *forecast) windowAt(k int64) time.Duration {
-	spread := max(0, f.callAt-f.clk) + time.Duration(k-1)*f.step
-	if k <= f.free[1] {
-		return spread
-	}
-	need := k - max(0, f.free[1])
 	if f.total == 0 {
-		return spread
+		return time.Duration(k-1) * f.step
 	}
-	laps := (need - 1) / f.total
-	need -= laps * f.total
+	laps := (k - 1) / f.total
+	k -= laps * f.total
 	lo, hi := 0, len(f.cum)-1
-	for lo < hi { // the first release that brings need
-		if mid := (lo + hi) / 2; f.cum[mid].sum >= need {
+	for lo < hi { // the release that brings k
+		if mid := (lo + hi) / 2; f.cum[mid].sum >= k {
 			hi = mid
 		} else {
 			lo = mid + 1
 		}
 	}
-	return max(spread, f.cum[lo].after+time.Duration(laps)*f.window)
+	return f.cum[lo].lead + time.Duration(k)*f.step + time.Duration(laps)*(f.window+lapLag)
 }
 
 // activeAt is when the k-th next slot at once should be free.

@@ -19,7 +19,7 @@ const (
 	exitUsage  = 2
 )
 
-const usage = `usage: headgate crowd URL [flags]
+const Usage = `usage: headgate crowd URL [flags]
 
 Sends a crowd of simulated visitors to a waiting room and reports how they
 fared. Each keeps its cookies and waits exactly as our waiting page does.
@@ -87,8 +87,8 @@ func parseFlags(args []string, stderr io.Writer) (Config, error) {
 	fs.SetOutput(io.Discard)
 	fs.IntVar(&cfg.N, "n", 100, "number of visitors")
 	fs.DurationVar(&cfg.Arrive, "arrive", defaultArrive, "arrivals are spread over this long")
-	fs.Func("shape", "of arrivals: uniform or burst (default uniform)", text(&cfg.Shape))
-	fs.Func("mode", "page: wait as our page does; json: as an app does (default page)",
+	fs.Func("shape", "`SHAPE` of arrivals: uniform or burst (default uniform)", text(&cfg.Shape))
+	fs.Func("mode", "`MODE` page waits as our page does, json as an app does (default page)",
 		text(&cfg.Mode))
 	fs.Func("stay", "how long a visitor stays inside, `LO..HI` (default 2s..15s)",
 		span(&cfg.StayMin, &cfg.StayMax))
@@ -105,7 +105,7 @@ func parseFlags(args []string, stderr io.Writer) (Config, error) {
 	fs.IntVar(&cfg.MaxConns, "max-conns", defaultMaxConns, "connections shared by all visitors")
 	fs.Uint64Var(&cfg.Seed, "seed", 0, "the same seed gives the same visitors")
 	fs.StringVar(&cfg.Host, "host", "", "Host header, if not the one in URL")
-	fs.Func("user-agent", "of the visitors; may be given several times", func(s string) error {
+	fs.Func("user-agent", "`NAME` of the visitors' browser; may be given several times", func(s string) error {
 		cfg.UserAgents = append(cfg.UserAgents, s)
 		return nil
 	})
@@ -113,7 +113,7 @@ func parseFlags(args []string, stderr io.Writer) (Config, error) {
 		"allow a URL that is not on this machine")
 	urls, err := parseInterspersed(fs, args)
 	if errors.Is(err, flag.ErrHelp) {
-		fmt.Fprint(stderr, usage)
+		fmt.Fprint(stderr, Usage)
 		fs.SetOutput(stderr)
 		fs.PrintDefaults()
 	}

@@ -31,7 +31,7 @@ func parseTarget(ctx context.Context, raw string, foreign bool) (*url.URL, error
 	}
 	addrs, err := net.DefaultResolver.LookupNetIP(ctx, "ip", u.Hostname())
 	if err != nil {
-		return nil, fmt.Errorf("url: look up host: %w", err)
+		return nil, fmt.Errorf("url: is the host this machine? %w", err)
 	}
 	for _, a := range addrs {
 		if !a.Unmap().IsLoopback() {

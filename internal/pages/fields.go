@@ -14,7 +14,7 @@ const (
 	farthest  = 80
 	spacing   = 40
 	inSight   = 5
-	pastGate  = 7
+	throughIt = 342 // between the gate and the edge
 	noRefresh = 20 * time.Second // Cloudflare's refresh interval, where none is given
 )
 
@@ -33,7 +33,6 @@ func viewFields(w *words) map[string]value[headgate.View] {
 		"bar":        appendBar,
 		"eta":        w.eta,
 		"position":   func(dst []byte, v *view) []byte { return w.number(dst, v.Position) },
-		"updated_at": func(dst []byte, v *view) []byte { return appendTime(dst, v.UpdatedAt) },
 		"updated": func(dst []byte, v *view) []byte {
 			return v.UpdatedAt.UTC().AppendFormat(dst, w.text["clock"])
 		},
@@ -223,11 +222,11 @@ func appendPlace(dst []byte, v *view) []byte {
 }
 
 func appendFlock(dst []byte, v *view) []byte {
-	step := inSight - min(inSight, max(0, v.Ahead))
+	at := farthest + spacing*(inSight-min(inSight, max(0, v.Ahead)))
 	if v.State == headgate.StateCalled {
-		step = pastGate
+		at = throughIt
 	}
-	return strconv.AppendInt(dst, farthest+spacing*step, 10)
+	return strconv.AppendInt(dst, at, 10)
 }
 
 // appendBar appends how far the visitor has come since joining. The bar has one step more

@@ -7,7 +7,7 @@ const main = $('main');
 const t = read('words');
 const name = $('name').textContent;
 const lang = document.documentElement.lang;
-const numbers = new Intl.NumberFormat(lang);
+const format = new Intl.NumberFormat(lang).format;
 const plurals = new Intl.PluralRules(lang);
 
 // What is shown, when the next question is due, and what the live region said last.
@@ -17,7 +17,7 @@ let leading = true, wanted = false, bell;
 let said = {}, slowest = Infinity, slow = '';
 
 const fill = (s, words) => s.replace(/\{(\w)\}/g, (_, key) => words[key]);
-const plural = (forms, n) => forms[plurals.select(n)] ?? forms.other;
+const plural = (forms, n) => forms[plurals.select(n)] ?? forms.other ?? forms;
 
 // The same arithmetic as etaText in Go: rounded outwards, so that the range stays honest.
 function eta() {
@@ -28,7 +28,7 @@ function eta() {
   const per = unit == t.hour ? 3600 : 60;
   const a = Math.floor(low / step) * step / per, b = Math.ceil(high / step) * step / per;
   const forms = a == b ? unit.near : a ? unit.range : unit.most;
-  return fill(plural(forms, b), {a: numbers.format(a), b: numbers.format(b)});
+  return fill(plural(forms, b), {a: format(a), b: format(b)});
 }
 
 // Counted on from the server's own clock: a wrong clock in the browser does not matter.
@@ -46,17 +46,17 @@ function put(id, text) {
 function show() {
   const place = v.position > 0, state = v.state, opens = state == 'opens_at';
   const next = place && state == 'waiting' && v.ahead == 0;
-  const n = numbers.format(v.ahead);
+  const n = format(v.ahead);
   const ahead = place && !next && /waiting|closed|down/.test(state);
   const line = state == 'full' && v.waiting;
   const head = t.h[next ? 'next' : state] ?? t.h.waiting;
   main.dataset.state = state;
   main.toggleAttribute('data-place', place);
   put('head', head);
-  put('big', ahead ? n : line ? numbers.format(v.waiting) : opens ? countdown() : '');
+  put('big', ahead ? n : line ? format(v.waiting) : opens ? countdown() : '');
   put('what', ahead ? plural(t.ahead, v.ahead) : line ? plural(t.in_line, v.waiting) :
     opens ? t.opens : '');
-  put('position', numbers.format(v.position));
+  put('position', format(v.position));
   put('eta', eta());
   put('updated', new Date(v.updated_at).toLocaleTimeString(lang));
   put('slow', slow);
@@ -67,19 +67,19 @@ function show() {
   put('ticket', v.ticket);
   $('bar').max = v.joined_at + 1;
   if (v.joined_at) $('bar').value = v.joined_at - v.ahead;
-  const step = state == 'called' ? 7 : 5 - Math.min(5, v.ahead);
-  $('flock').setAttribute('transform', `translate(${80 + 40 * step} 76)`);
+  const x = state == 'called' ? 342 : 280 - 40 * Math.min(5, v.ahead);
+  $('flock').setAttribute('transform', `translate(${x} 76)`);
   document.title = (ahead ? fill(t.title.ahead, {n}) :
     state == 'called' ? t.title.called : head) + ' · ' + name;
   say(head, ahead);
 }
 
-// The live region speaks at milestones only: another state, half as many people ahead, or an
+// The live region speaks at milestones only: another state, less than half the people ahead, or an
 // expected time that moved by a minute.
 function say(head, ahead) {
   const now = {head, ahead: v.ahead, high: v.eta_high_seconds};
   const moved = Math.abs((now.high ?? 0) - (said.high ?? 0)) >= 60;
-  if (said.head == head && v.ahead * 2 > said.ahead && !(moved && v.state == 'waiting')) return;
+  if (said.head == head && v.ahead * 2 >= said.ahead && !(moved && v.state == 'waiting')) return;
   said = now;
   put('live', [head, ahead && $('big').textContent + ' ' + $('what').textContent,
     v.state == 'waiting' && eta(), slow].filter(Boolean).join('. '));
@@ -196,7 +196,7 @@ $('bell').hidden = false;
 // hidden one is slowed down by the browser. Locks exist in secure contexts only (https or
 // localhost): elsewhere each tab asks for itself.
 // The others go in a little later, so that one of them claims the place and not all at once.
-const key = 'headgate' + v.served_url;
+const key = 'headgate' + (v.served_url || location.pathname);
 const tabs = navigator.locks ? new BroadcastChannel(key) : null;
 let queued = false;
 function lead(steal) {
@@ -220,7 +220,11 @@ if (tabs) {
     if (!document.hidden && !leading) lead(true);
   });
 }
-addEventListener('pageshow', (event) => event.persisted && poll());
+addEventListener('pageshow', (event) => {
+  if (!event.persisted) return;
+  entering = false;
+  poll();
+});
 setInterval(() => v.state == 'opens_at' && put('big', countdown()), 1000);
 
 // The numbers in the page are the first answer.

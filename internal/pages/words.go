@@ -40,10 +40,20 @@ type liveWords struct {
 	BellOn   string            `json:"bell_on"`
 }
 
-// forms are the plural forms of a text. One is left out where it is the same.
+// forms are the plural forms of a text. In the file a plain string is all of them.
 type forms struct {
 	One   string `json:"one"`
 	Other string `json:"other"`
+}
+
+// UnmarshalJSON reads the forms, or one string for all.
+func (f *forms) UnmarshalJSON(data []byte) error {
+	if json.Unmarshal(data, &f.Other) == nil {
+		f.One = f.Other
+		return nil
+	}
+	type plain forms
+	return json.Unmarshal(data, (*plain)(f))
 }
 
 // A unit is the ways to say an expected time: at most, nearly, between.
@@ -81,7 +91,7 @@ func loadWords(lang string) (*words, error) {
 
 // plural picks the form for n by the rule of English (CLDR: one for 1, else other).
 func (w *words) plural(f *forms, n int64) string {
-	if n == 1 && f.One != "" {
+	if n == 1 {
 		return f.One
 	}
 	return f.Other

@@ -10,7 +10,9 @@ import (
 	"net/http/httptest"
 	"net/url"
 	"strings"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 )
 
@@ -326,18 +328,64 @@ func TestUploadFaultsAreTheClients(t *testing.T) {
 	}
 }
 
-// An end that comes after the last byte was handed over, while the server still
-// holds some of it: aborted under a server, harmless elsewhere.
-func TestEndOfStayRacesWithEndOfAnswer(t *testing.T) {
-	ctx, cancel := context.WithCancelCause(t.Context())
-	a := &answer{ResponseWriter: httptest.NewRecorder()}
-	a.r = httptest.NewRequest("GET", "/", nil).WithContext(ctx)
-	a.WriteHeader(200)
-	cancel(ErrEnded)
-	for !a.cutShort() { // AfterFunc runs on its own goroutine
-		if t.Context().Err() != nil {
-			t.Fatal("never cut")
+// A deadlineWriter counts the attempts to stop its writes.
+type deadlineWriter struct {
+	silentWriter
+	deadlines atomic.Int32
+}
+
+func (w *deadlineWriter) SetWriteDeadline(time.Time) error {
+	w.deadlines.Add(1)
+	return nil
+}
+
+// The server gives a writer to the next request when a handler has returned: an
+// end that comes later must not touch it.
+func TestLateEndOfStayIsHarmless(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p, err := New(Config{Origin: parseURL(t, "http://origin.invalid")})
+		if err != nil {
+			t.Fatal(err)
 		}
-	}
-	a.release()
+		p.reverse.Transport = instant{}
+		ctx, cancel := context.WithCancelCause(t.Context())
+		w := &deadlineWriter{silentWriter: silentWriter{h: make(http.Header)}}
+		p.ServeHTTP(w, httptest.NewRequest("GET", "/", nil).WithContext(ctx))
+		cancel(ErrEnded)
+		synctest.Wait()
+		if n := w.deadlines.Load(); n != 0 {
+			t.Errorf("%d deadlines on a writer that was given back", n)
+		}
+	})
+}
+
+// An end that comes after the last byte was handed over, while the server still
+// holds some of it, aborts the connection: the answer must not look complete.
+func TestEndOfStayRacesWithEndOfAnswer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancelCause(
+			context.WithValue(t.Context(), http.ServerContextKey, new(http.Server)))
+		p, err := New(Config{
+			Origin: parseURL(t, "http://origin.invalid"),
+			OnResponse: func(res *http.Response) error {
+				res.Body = io.NopCloser(readerFunc(func([]byte) (int, error) {
+					cancel(ErrEnded)
+					synctest.Wait()
+					return 0, io.EOF
+				}))
+				return nil
+			},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		p.reverse.Transport = instant{}
+		w := &deadlineWriter{silentWriter: silentWriter{h: make(http.Header)}}
+		defer func() {
+			if p := recover(); p != http.ErrAbortHandler || w.deadlines.Load() != 1 {
+				t.Errorf("panic %v, %d deadlines", p, w.deadlines.Load())
+			}
+		}()
+		p.ServeHTTP(w, httptest.NewRequest("GET", "/", nil).WithContext(ctx))
+	})
 }

@@ -243,6 +243,10 @@ func TestRunProbesOnlyWhileDown(t *testing.T) {
 		if len(gaps) < 10 {
 			t.Error("no jitter")
 		}
+		h.set(silent) // down for another reason is no news
+		if told, _ := seen.look(); len(told) != 1 {
+			t.Errorf("told %v, want [false]", told)
+		}
 		seen.mu.Lock()
 		seen.alive = true
 		seen.mu.Unlock()

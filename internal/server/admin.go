@@ -78,8 +78,9 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 		send(counter, "headgate_claimed_total", "Calls that were claimed.", float64(t.Claimed))
 		send(counter, "headgate_calls_lapsed_total", "Calls that nobody claimed.",
 			float64(t.CallsLapsed))
-		send(counter, "headgate_call_empty_seconds_total",
-			"Time that claimed slots stood called and empty.", t.CallEmptySeconds)
+		empty := prometheus.NewDesc("headgate_call_empty_seconds",
+			"How long claimed slots stood called and empty.", []string{"room"}, nil)
+		ch <- prometheus.MustNewConstSummary(empty, uint64(t.Claimed), t.CallEmptySeconds, nil, st.Name)
 		send(counter, "headgate_waiting_answers_total", "Answers to visitors who wait.",
 			float64(t.WaitingAnswers))
 		send(counter, "headgate_revoked_total", "Stays ended by the origin.", float64(t.Revoked))
