@@ -152,7 +152,7 @@ func TestGiveUpAndDuration(t *testing.T) {
 
 // Faults of a room that the crowd's judgement must notice.
 func TestFaultsAreNoticed(t *testing.T) {
-	cfg := Config{N: 200, Arrive: 5 * time.Second, Duration: 3 * time.Minute}
+	cfg := Config{N: 110, Arrive: 5 * time.Second, Duration: 90 * time.Second}
 	tests := []struct {
 		name  string
 		spoil func(*fakeRoom)
@@ -160,19 +160,19 @@ func TestFaultsAreNoticed(t *testing.T) {
 	}{
 		{"reversed order", func(f *fakeRoom) {
 			f.callAt = func(n uint64) time.Duration {
-				return time.Duration(250-n) * time.Second / 2
+				return time.Duration(150-n) * time.Second / 2
 			}
-		}, func(s Summary) bool { return s.Order.Overtaken > 100 }},
+		}, func(s Summary) bool { return s.Order.Overtaken > 60 }},
 		{"one ticket forgotten", func(f *fakeRoom) {
 			f.callAt = func(n uint64) time.Duration {
-				if n == 100 {
+				if n == 60 {
 					return time.Hour
 				}
 				return time.Duration(n) * 500 * time.Millisecond
 			}
 		}, func(s Summary) bool { return s.Order.Overtaken == 1 }},
 		{"newcomers walk past", func(f *fakeRoom) { f.lateArr = true },
-			func(s Summary) bool { return s.Order.Overtaken > 10 }},
+			func(s Summary) bool { return s.Order.Overtaken > 5 }},
 		{"estimate too late", func(f *fakeRoom) { f.lie = 20 * time.Second },
 			func(s Summary) bool { return s.Accuracy.Share() < 0.1 && s.Accuracy.Early > 50 }},
 		{"estimate too early", func(f *fakeRoom) { f.lie = -20 * time.Second },

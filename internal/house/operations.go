@@ -3,7 +3,6 @@ package house
 import (
 	"go/ast"
 	"go/token"
-	"reflect"
 	"regexp"
 	"slices"
 	"strconv"
@@ -59,39 +58,34 @@ func (t *Tree) literals(yield func(f *File, lit *ast.BasicLit, text string)) {
 	})
 }
 
-// Flags wants every flag of internal/config and of the commands in
-// docs/operations.md, written --name.
+// Flags wants every flag in docs/operations.md, written --name: those that a
+// command defines, and those that its help text lists.
 func Flags(t *Tree) []Fault {
 	var faults []Fault
 	page := string(t.Text[Operations])
-	kinds := strings.Fields("Bool Duration Float64 Int Int64 String Uint Uint64 Func BoolFunc")
+	told := regexp.MustCompile(`(?m)^\s+--([a-z][a-z-]*)`)
+	note := func(f *File, n ast.Node, name string) {
+		if !regexp.MustCompile("--" + regexp.QuoteMeta(name) + `\b`).MatchString(page) {
+			faults = append(faults, t.fault(f, n.Pos(), "flag --%s is not in %s", name, Operations))
+		}
+	}
 	t.code(func(f *File) {
 		if !importsFlag(f) {
 			return
 		}
 		ast.Inspect(f.AST, func(n ast.Node) bool {
-			_, kind := callee(n)
-			kind, toVar := strings.CutSuffix(kind, "Var")
-			if !slices.Contains(kinds, kind) && !(toVar && (kind == "" || kind == "Text")) {
-				return true
-			}
-			args := n.(*ast.CallExpr).Args
-			if toVar && len(args) > 0 {
-				args = args[1:]
-			}
-			if len(args) < 2 {
-				return true
-			}
-			lit, ok := args[0].(*ast.BasicLit)
-			if !ok || lit.Kind != token.STRING {
-				return true
-			}
-			name, _ := strconv.Unquote(lit.Value)
-			if !regexp.MustCompile("--" + regexp.QuoteMeta(name) + `\b`).MatchString(page) {
-				faults = append(faults, t.fault(f, lit.Pos(), "flag --%s is not in %s", name, Operations))
+			if name := flagName(n); name != "" {
+				note(f, n, name)
 			}
 			return true
 		})
+	})
+	t.literals(func(f *File, lit *ast.BasicLit, text string) {
+		if match([]string{"cmd/..."}, f.Dir) {
+			for _, m := range told.FindAllStringSubmatch(text, -1) {
+				note(f, lit, m[1])
+			}
+		}
 	})
 	return faults
 }
@@ -102,8 +96,37 @@ func importsFlag(f *File) bool {
 	})
 }
 
-// Keys wants every configuration key, found as a yaml tag of a struct of
-// internal/config, in docs/operations.md.
+// flagName is the name in a call such as flags.String("name", …) or
+// flags.StringVar(&v, "name", …).
+func flagName(n ast.Node) string {
+	_, kind := callee(n)
+	kind, toVar := strings.CutSuffix(kind, "Var")
+	kinds := strings.Fields("Bool Duration Float64 Int Int64 String Uint Uint64 Func BoolFunc")
+	if !slices.Contains(kinds, kind) && !(toVar && (kind == "" || kind == "Text")) {
+		return ""
+	}
+	args := n.(*ast.CallExpr).Args
+	if toVar && len(args) > 0 {
+		args = args[1:]
+	}
+	if len(args) < 2 {
+		return ""
+	}
+	return literal(args[0])
+}
+
+// literal is the value of a plain string, else "".
+func literal(e ast.Expr) string {
+	lit, ok := e.(*ast.BasicLit)
+	if !ok || lit.Kind != token.STRING {
+		return ""
+	}
+	text, _ := strconv.Unquote(lit.Value)
+	return text
+}
+
+// Keys wants every configuration key in docs/operations.md. The keys are the
+// names in the field tables of internal/config.
 func Keys(t *Tree) []Fault {
 	var faults []Fault
 	page := cells(t.Text[Operations])
@@ -112,19 +135,30 @@ func Keys(t *Tree) []Fault {
 			return
 		}
 		ast.Inspect(f.AST, func(n ast.Node) bool {
-			field, ok := n.(*ast.Field)
-			if !ok || field.Tag == nil {
-				return true
-			}
-			tag, _ := strconv.Unquote(field.Tag.Value)
-			key, _, _ := strings.Cut(reflect.StructTag(tag).Get("yaml"), ",")
-			if key != "" && key != "-" && !slices.Contains(page, key) {
-				faults = append(faults, t.fault(f, field.Pos(), "key %s is not in %s", key, Operations))
+			if key := fieldKey(n); key != "" && !slices.Contains(page, key) {
+				faults = append(faults, t.fault(f, n.Pos(), "key %s is not in %s", key, Operations))
 			}
 			return true
 		})
 	})
 	return faults
+}
+
+// fieldKey is the key in one("key", …) and its kin, or in a literal field{name:
+// "key"} of internal/config.
+func fieldKey(n ast.Node) string {
+	switch n := n.(type) {
+	case *ast.CallExpr:
+		_, name := callee(n)
+		if slices.Contains(strings.Fields("one required list group"), name) && len(n.Args) > 1 {
+			return literal(n.Args[0])
+		}
+	case *ast.KeyValueExpr:
+		if key, ok := n.Key.(*ast.Ident); ok && key.Name == "name" {
+			return literal(n.Value)
+		}
+	}
+	return ""
 }
 
 // cells are the words in backquotes in a page's tables. Of a path such as

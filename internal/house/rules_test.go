@@ -176,8 +176,7 @@ func directionCases() []bad {
 
 func pageCases() []bad {
 	page := "| `--origin` | `headgate_called` | `rooms[].name` |\n"
-	config := ok + "type c struct {\n\tA string `yaml:\"%\"`\n}\n"
-	key := func(k string) string { return strings.Replace(config, "%", k, 1) }
+	key := func(k string) string { return ok + "func f() { one(\"" + k + "\", text(&a)) }\n" }
 	sections := "\n## Status\n\n## Context\n\n## Decision\n\n## Consequences\n\n" +
 		"## What we gave up\n\n## How we would notice it was wrong\n"
 	return []bad{
@@ -201,9 +200,12 @@ func pageCases() []bad {
 			"func f(s *flag.FlagSet) { s.StringVar(&a, \"origin\", \"\", \"x\") }\n"), "flag --origin"},
 		{"page", "flags", map[string]string{Operations: page, "cmd/x/a.go": ok + "import \"flag\"\n" +
 			"func f(s *flag.FlagSet) { s.String(\"origin\", \"\", \"x\") }\n"}, ""},
+		{"help", "flags", one("cmd/x/a.go", ok+"const help = `\n  --origin URL  x\n`\n"), "flag --origin"},
+		{"no group", "keys", one("internal/config/a.go", ok+"func f() { g(field{name: \"rooms\"}) }\n"),
+			"key rooms"},
 		{"no key", "keys", map[string]string{Operations: page, "internal/config/a.go": key("host")},
 			"key host"},
-		{"key", "keys", map[string]string{Operations: page, "internal/config/a.go": key("name,omitempty")}, ""},
+		{"key", "keys", map[string]string{Operations: page, "internal/config/a.go": key("name")}, ""},
 	}
 }
 

@@ -14,25 +14,25 @@ const (
 	farthest  = 80
 	spacing   = 40
 	inSight   = 5
-	throughIt = 342 // between the gate and the edge
+	throughIt = 342              // between the gate and the edge
 	noRefresh = 20 * time.Second // Cloudflare's refresh interval, where none is given
 )
 
 // viewFields are the values of page.html. show in page.js does the same for each answer.
 func viewFields(w *words) map[string]value[headgate.View] {
 	return map[string]value[headgate.View]{
-		"title":      w.title,
-		"refresh":    appendRefresh,
-		"state":      func(dst []byte, v *view) []byte { return appendHTML(dst, string(v.State)) },
-		"place":      appendPlace,
-		"flock":      appendFlock,
-		"room":       func(dst []byte, v *view) []byte { return appendHTML(dst, v.Room) },
-		"head":       func(dst []byte, v *view) []byte { return appendHTML(dst, w.head(v)) },
-		"big":        w.big,
-		"what":       w.what,
-		"bar":        appendBar,
-		"eta":        w.eta,
-		"position":   func(dst []byte, v *view) []byte { return w.number(dst, v.Position) },
+		"title":    w.title,
+		"refresh":  appendRefresh,
+		"state":    func(dst []byte, v *view) []byte { return appendHTML(dst, string(v.State)) },
+		"place":    appendPlace,
+		"flock":    appendFlock,
+		"room":     func(dst []byte, v *view) []byte { return appendHTML(dst, v.Room) },
+		"head":     func(dst []byte, v *view) []byte { return appendHTML(dst, w.head(v)) },
+		"big":      w.big,
+		"what":     w.what,
+		"bar":      appendBar,
+		"eta":      w.eta,
+		"position": func(dst []byte, v *view) []byte { return w.number(dst, v.Position) },
 		"updated": func(dst []byte, v *view) []byte {
 			return v.UpdatedAt.UTC().AppendFormat(dst, w.text["clock"])
 		},

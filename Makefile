@@ -1,0 +1,151 @@
+# headgate: `make` alone explains itself.
+
+SHELL       := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+
+# What `make run` stands in front of, and its limits.
+ORIGIN               ?= http://127.0.0.1:3000
+TOTAL_ACTIVE_USERS   ?= 200
+NEW_USERS_PER_MINUTE ?= 200
+SESSION_DURATION     ?= 5m
+LISTEN               ?= :8080
+ARGS                 ?=
+
+# How long each fuzz target runs.
+FUZZTIME ?= 5s
+# Steps of each random walk of package slot.
+WALK_STEPS ?= 2000000
+SOAK_WALK_STEPS ?= 20000000
+
+GO    ?= go
+TOOL  := $(GO) tool -modfile=tools.mod
+FILES := git ls-files --cached --others --exclude-standard
+
+.PHONY: help
+help: ## say what there is
+	@echo 'usage: make TARGET'
+	@echo
+	@sed -nE 's/^([a-z-]+):[^#]*## (.*)/  \1\t\2/p' $(firstword $(MAKEFILE_LIST)) | expand -t 14
+	@echo
+	@echo 'example: make run ORIGIN=http://127.0.0.1:3000'
+
+# --- run -------------------------------------------------------------------
+
+.PHONY: build
+build: ## build bin/headgate
+	$(GO) build -trimpath -o bin/headgate ./cmd/headgate
+
+.PHONY: run
+run: build ## put a waiting room before ORIGIN (default http://127.0.0.1:3000)
+	bin/headgate run --origin $(ORIGIN) --listen $(LISTEN) \
+		--total-active-users $(TOTAL_ACTIVE_USERS) \
+		--new-users-per-minute $(NEW_USERS_PER_MINUTE) \
+		--session-duration $(SESSION_DURATION) $(ARGS)
+
+# --- tests -----------------------------------------------------------------
+
+.PHONY: check
+check: format lint house race ## what each commit must pass, within 90 s
+
+.PHONY: format
+format: # gofmt and go fix have nothing to say
+	@files="$$($(FILES) '*.go' | xargs -r gofmt -l)"; \
+	if [ -n "$$files" ]; then echo "not formatted; run gofmt -w:"; echo "$$files"; exit 1; fi
+	@diff="$$($(GO) fix -diff ./... 2>&1 || true)"; \
+	if [ -n "$$diff" ]; then echo "run go fix ./...:"; echo "$$diff"; exit 1; fi
+
+.PHONY: lint
+lint: # vet and staticcheck, with the tags of the long tests too
+	$(GO) vet ./...
+	$(GO) vet -tags 'crowd soak' ./tests/...
+	$(TOOL) staticcheck -tags 'crowd soak' ./...
+
+.PHONY: house
+house: ## the house rules alone
+	$(GO) test -count=1 ./internal/house
+
+.PHONY: race
+race: # all quick tests with the race detector
+	$(GO) test -race -short -shuffle=on -timeout 5m ./...
+
+.PHONY: all
+all: setup ## every test, within 20 min; installs what it needs
+	$(MAKE) check
+	$(MAKE) walk
+	$(MAKE) fuzz
+	$(MAKE) budgets
+	$(MAKE) crowd
+	$(MAKE) browser
+	@echo
+	@echo 'make all: everything passed'
+
+.PHONY: walk
+walk: # the random walk of the lending protocol, at some length
+	$(GO) test -count=1 -timeout 15m -run Walk ./slot -walk-steps $(WALK_STEPS)
+
+.PHONY: fuzz
+fuzz: ## each fuzz target for FUZZTIME (default 5s)
+	@found=0; \
+	for dir in $$($(GO) list -f '{{if or .TestGoFiles .XTestGoFiles}}{{.Dir}}{{end}}' ./...); do \
+		for target in $$(sed -nE 's/^func (Fuzz[A-Za-z0-9_]*)\(.*/\1/p' "$$dir"/*_test.go); do \
+			found=$$((found + 1)); \
+			echo "fuzz $${dir#"$$PWD"/} $$target"; \
+			$(GO) test -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) "$$dir"; \
+		done; \
+	done; \
+	if [ $$found = 0 ]; then echo 'no fuzz target found'; exit 1; fi
+
+# Without the race detector, which allocates on its own account.
+.PHONY: budgets
+budgets: # the budgets that tests hold, and each benchmark once
+	$(GO) test -count=1 -timeout 10m -run 'Budget|Alloc' -bench . -benchtime 100x ./...
+
+.PHONY: crowd
+crowd: ## the real binary under 400 visitors, judged by the origin: 75 s
+	$(GO) test -count=1 -v -timeout 5m -tags crowd ./tests/crowd
+
+.PHONY: browser
+browser: build setup-browser ## the waiting page in a real Chromium
+	cd tests/browser && node --test
+
+.PHONY: soak
+soak: setup ## the long rest: 5,000 visitors, long walks, a minute for each fuzz target
+	$(MAKE) all
+	$(GO) test -count=1 -v -timeout 30m -tags soak ./tests/...
+	$(MAKE) walk WALK_STEPS=$(SOAK_WALK_STEPS)
+	$(MAKE) fuzz FUZZTIME=1m
+
+.PHONY: bench
+bench: ## benchmarks, ten times each, summed up by benchstat
+	@mkdir -p bin
+	$(GO) test -run '^$$' -bench . -benchmem -count 10 -timeout 60m ./... | tee bin/bench.txt
+	$(TOOL) benchstat bin/bench.txt
+
+# --- a fresh machine ---------------------------------------------------------
+
+.PHONY: setup
+setup: setup-go setup-browser ## install what the tests need and is not there
+
+.PHONY: setup-go
+setup-go:
+	@command -v $(GO) >/dev/null || { echo 'Go is missing: install Go 1.26 or newer'; exit 1; }
+	@command -v gcc >/dev/null || deploy/apt gcc libc6-dev
+	$(GO) mod download
+	$(GO) mod download -modfile=tools.mod
+
+.PHONY: setup-browser
+setup-browser:
+	@missing=(); \
+	command -v node >/dev/null || missing+=(nodejs); \
+	command -v npm >/dev/null || missing+=(npm); \
+	command -v chromium >/dev/null || missing+=(chromium); \
+	if [ $${#missing[@]} -gt 0 ]; then deploy/apt "$${missing[@]}"; fi
+	@cd tests/browser && if [ ! -e node_modules/.package-lock.json ] || \
+		[ package-lock.json -nt node_modules/.package-lock.json ]; then \
+		npm ci --no-audit --no-fund; fi
+
+.PHONY: clean
+clean: ## remove what was built
+	rm -rf bin coverage
+	$(GO) clean -testcache

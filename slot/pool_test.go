@@ -1,0 +1,275 @@
+package slot
+
+import (
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+)
+
+// Directed tests for what random walks do not reach (docs/protocol.md §13), and
+// for what the walk does not model.
+
+// serving returns a pool over r that has taken over at own clock clk.
+func serving(par Params, r *Record, clk time.Duration) *Pool {
+	p := NewPool(par, "h", r)
+	p.Takeover(clk)
+	p.Confirm(clk)
+	return p
+}
+
+// unknownRenewal lets a host that knows nobody renew the stay whose pass ends at
+// 100 of two that end at 100 and 200, and compares entries with passes.
+func unknownRenewal(f fault) (late bool) {
+	r := NewRecord(1, nil, Limit{AtOnce, 2, 100})
+	r.Time = 50
+	r.Limits[0].Ends.Add(100, 1)
+	r.Limits[0].Ends.Add(200, 1)
+	p := serving(Params{Buckets: 100, Settle: 1, fault: f}, r, 0)
+	p.Put(&Sync{Loan: 1, Seq: Seq{0, 1}, Items: []Item{{Op: Renew, ID: 1, From: 100, At: 55}}})
+	p.Begin(1, false)
+	rs, _ := p.Confirm(1)
+	passes := []Tau{rs[0].Answer.Results[0].End, 200}
+	for t := Tau(0); t < 300; t++ {
+		n := int64(0)
+		for _, end := range passes {
+			if end > t {
+				n++
+			}
+		}
+		if p.rec.Limits[0].Ends.After(t) < n {
+			return true
+		}
+	}
+	return false
+}
+
+func TestUnknownRenewalKeepsEntriesBeyondPasses(t *testing.T) {
+	if unknownRenewal(0) {
+		t.Error("a pass says more than the record")
+	}
+	if !unknownRenewal(faultAnyBucket) {
+		t.Error("taking any bucket is not caught")
+	}
+}
+
+// overlap is how long after the earliest taking back, in true time, a borrower
+// with a slow clock still uses a share that an old host with a slow clock let it
+// have from a heartbeat answered long after the write.
+func overlap(f fault) time.Duration {
+	const eighth = 125_000
+	par := Params{Rho: eighth, Term: 800, Buckets: 1, fault: f}
+	p := serving(par, NewRecord(1, nil, Limit{AtOnce, 2, 1000}), 0)
+	s := NewShare(par, "w", 1, Limit{AtOnce, 2, 1000})
+	p.Put(s.Sync(0, 1, 0))
+	p.Begin(0, false)
+	rs, _ := p.Confirm(0)
+	s.Heard(0, &rs[0].Answer)
+
+	age := time.Duration(350) // by the host's clock at 7/8 of true time: 400
+	p.Put(s.Sync(age, 0, 0))
+	now, _ := p.Begin(age, false)
+	s.Heard(age, &now[0].Answer)
+	until := s.Until() * 8 / 7 // the borrower's clock runs at 7/8 too
+	// A new host at 9/8, confirmed right after the write, takes back T(1+ρ) on.
+	takenBack := Rho(eighth).Up(800) * 8 / 9
+	return until - takenBack
+}
+
+func TestTermEndsBeforeAnyTakingBack(t *testing.T) {
+	if d := overlap(0); d > 0 {
+		t.Errorf("a share is used for %v after it may be lent again", d)
+	}
+	if d := overlap(faultNoAge); d <= 0 {
+		t.Error("an age that is not stretched by drift is not caught")
+	}
+}
+
+func TestLateRepeatOfAFirstSyncMakesNoSecondLoan(t *testing.T) {
+	par := Params{Term: 10, Buckets: 10, Settle: 1}
+	lim := Limit{AtOnce, 2, 10}
+	p := serving(par, NewRecord(1, nil, lim), 0)
+	s := NewShare(par, "w", 1, lim)
+	first := s.Sync(1, 1, 0)
+	p.Put(first)
+	p.Begin(1, false)
+	rs, _ := p.Confirm(1)
+	s.Heard(1, &rs[0].Answer)
+	for clk := time.Duration(20); clk < 60; clk += 5 { // silence: taken back, written off
+		p.Begin(clk, true)
+		p.Confirm(clk)
+	}
+	if len(p.rec.Loans) != 0 {
+		t.Fatal("the loan is not written off")
+	}
+	p.Put(first) // a message that was on its way all the time
+	p.Begin(60, false)
+	p.Confirm(60)
+	p.Put(s.Sync(61, 0, 0))
+	now, _ := p.Begin(61, false)
+	if len(now) == 0 && p.wr != nil {
+		now, _ = p.Confirm(61)
+	}
+	if len(now) != 1 || now[0].Answer.Granted < s.granted && !now[0].Answer.Over {
+		t.Fatalf("the borrower holds %d and is told %+v", s.granted, now)
+	}
+	for i := range p.rec.Loans {
+		if p.rec.Loans[i].Lent() < 0 {
+			t.Error("lent < 0")
+		}
+	}
+}
+
+func TestLeaveFreesAtOnceAndIsToldToAll(t *testing.T) {
+	lim := Limit{AtOnce, 1, 100 * time.Second}
+	p := serving(Params{}, NewRecord(1, nil, lim), 0)
+	a, b := NewShare(Params{}, "a", 1, lim), NewShare(Params{}, "b", 2, lim)
+	exchange := func(s *Share, clk time.Duration, need int64) Answer {
+		p.Put(s.Sync(clk, need, 0))
+		now, wr := p.Begin(clk, false)
+		if wr != nil {
+			more, _ := p.Confirm(clk)
+			now = append(now, more...)
+		}
+		for _, r := range now {
+			s.Heard(clk, &r.Answer)
+			return r.Answer
+		}
+		return Answer{}
+	}
+	exchange(a, time.Second, 1)
+	o, ok := a.Open(time.Second, 7, 0, 0)
+	if !ok {
+		t.Fatal("no slot")
+	}
+	exchange(a, 2*time.Second, 0)
+	a.Note(Item{Op: Leave, ID: 7, From: o.End})
+	exchange(a, 3*time.Second, 0)
+	got := exchange(b, 4*time.Second, 1)
+	if got.Granted != 1 {
+		t.Error("the slot of a stay that left is not lent again")
+	}
+	if len(got.Gone) != 1 || got.Gone[0].ID != 7 {
+		t.Errorf("b is told %v, want that 7 is gone", got.Gone)
+	}
+	b.Note(Item{Op: Renew, ID: 7, From: o.End, At: o.End - 5})
+	if got := exchange(b, 5*time.Second, 0); got.Results[0].End != 0 {
+		t.Error("a stay that left was renewed")
+	}
+}
+
+func TestLoweredLimitIsInForceOnceSlotsCameBack(t *testing.T) {
+	r := NewRecord(1, nil, Limit{AtOnce, 10, 100})
+	for i := range 10 {
+		r.Limits[0].Ends.Add(Tau(10+i), 1)
+	}
+	p := serving(Params{Buckets: 100, Settle: 1}, r, 0)
+	p.SetLimits(1, Limit{AtOnce, 4, 100})
+	for clk := time.Duration(1); clk < 40; clk++ {
+		p.Begin(clk, true)
+		p.Confirm(clk)
+		s := &p.rec.Limits[0]
+		if free, left := p.rec.Free(), s.Ends.Len(); free > max(0, 4-left) {
+			t.Fatalf("%d inside of 4 and %d free", left, free)
+		}
+		if want := s.Ends.Len() > 4; (s.InForce == 10) != want {
+			t.Fatalf("%d inside: %d in force", s.Ends.Len(), s.InForce)
+		}
+	}
+}
+
+func TestQuarantineLendsNothing(t *testing.T) {
+	lim := Limit{AtOnce, 5, time.Minute}
+	p := serving(Params{}, NewRecord(1, nil, lim), 0)
+	s := NewShare(Params{}, "w", 1, lim)
+	x := s.Sync(1, 1, 0)
+	x.Seen = WriteName{Life: 1, Epoch: 9, Writes: 99} // later than this record
+	p.Put(x)
+	p.Begin(1, false)
+	if !p.RolledBack() {
+		t.Fatal("a record that was rolled back is not noticed")
+	}
+	p.Quarantine(1)
+	for _, c := range []struct {
+		at   time.Duration
+		want int64
+	}{{time.Second, 0}, {75 * time.Second, 0}, {80 * time.Second, 1}} {
+		q := NewShare(Params{}, "v", LoanID(c.at), lim)
+		p.Put(q.Sync(c.at, 1, 0))
+		p.Begin(c.at, false)
+		rs, _ := p.Confirm(c.at)
+		if rs[0].Answer.Granted != c.want {
+			t.Errorf("after %v: %d granted, want %d", c.at, rs[0].Answer.Granted, c.want)
+		}
+	}
+}
+
+// Property: Ends against a sorted list.
+func TestEndsAgainstAList(t *testing.T) {
+	r := rand.New(rand.NewPCG(1, 2))
+	var e Ends
+	var list []Tau
+	for range 20_000 {
+		at := Tau(r.IntN(300))
+		switch r.IntN(4) {
+		case 0, 1:
+			e.Add(at, 1)
+			list = append(list, at)
+		case 2:
+			i := slices.Index(list, at)
+			if e.Remove(at) != (i >= 0) {
+				t.Fatal("Remove")
+			}
+			if i >= 0 {
+				list = slices.Delete(list, i, i+1)
+			}
+		case 3:
+			at /= 20
+			e.Free(at, func(EndCount) {})
+			list = slices.DeleteFunc(list, func(x Tau) bool { return x <= at })
+		}
+		after := int64(0)
+		for _, x := range list {
+			if x > at {
+				after++
+			}
+		}
+		if e.Len() != int64(len(list)) || e.After(at) != after {
+			t.Fatalf("%d entries, %d after %d; want %d, %d", e.Len(), e.After(at), at, len(list), after)
+		}
+	}
+}
+
+func FuzzSplitConserves(f *testing.F) {
+	f.Add(int64(150), int64(200), int64(20), int64(30), int64(0))
+	f.Fuzz(func(t *testing.T, free, total, a, b, c int64) {
+		const most = 1 << 40
+		if free > most || total > most || max(a, b, c) > most {
+			return
+		}
+		parts, rest := Split(free, total, []int64{a, b, c})
+		sum := rest
+		for _, p := range parts {
+			if p < 0 {
+				t.Fatalf("part %d", p)
+			}
+			sum += p
+		}
+		if rest < 0 || sum != max(0, free) {
+			t.Fatalf("%v and %d do not make %d", parts, rest, free)
+		}
+	})
+}
+
+func FuzzRho(f *testing.F) {
+	f.Add(int64(24), int64(125_000))
+	f.Fuzz(func(t *testing.T, d, ppm int64) {
+		if d < 0 || d > int64(1000*24*time.Hour) || ppm < 1 || ppm > 500_000 {
+			return
+		}
+		x, r := time.Duration(d), Rho(ppm)
+		if r.Down(x) > x || r.Up(x) < x || r.Shrink(x) > r.Down(x) || r.Stretch(x) < r.Up(x) {
+			t.Fatalf("%v: down %v up %v shrink %v stretch %v", x, r.Down(x), r.Up(x), r.Shrink(x), r.Stretch(x))
+		}
+	})
+}
