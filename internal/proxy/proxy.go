@@ -59,6 +59,10 @@ type Config struct {
 	// Empty strips none.
 	StripCookiePrefix string
 
+	// KeepCommands leaves the origin's commands in the header of its answer: the
+	// handler around the proxy obeys and removes them.
+	KeepCommands bool
+
 	DialTimeout           time.Duration // 5 s
 	ResponseHeaderTimeout time.Duration // 60 s, from the end of the request's body
 	IdleTimeout           time.Duration // 60 s until an unused connection is closed
@@ -98,6 +102,9 @@ type Proxy struct {
 	originHost bool
 	trusted    []netip.Prefix
 	prefix     string
+
+	keepCommands bool
+
 	onResponse func(*http.Response) error
 	onError    func(http.ResponseWriter, *http.Request, error)
 
@@ -118,6 +125,9 @@ func New(cfg Config) (*Proxy, error) {
 		originHost: cfg.OriginHost,
 		trusted:    append([]netip.Prefix(nil), cfg.Trusted...),
 		prefix:     cfg.StripCookiePrefix,
+
+		keepCommands: cfg.KeepCommands,
+
 		onResponse: cfg.OnResponse,
 		onError:    cfg.OnError,
 	}

@@ -122,7 +122,9 @@ func (p *Proxy) modify(res *http.Response) error {
 	if p.onResponse != nil {
 		err = p.onResponse(res)
 	}
-	dropCommands(res.Header)
+	if !p.keepCommands {
+		dropCommands(res.Header)
+	}
 	dropCommands(res.Trailer)
 	return err
 }

@@ -132,7 +132,7 @@ func (s *Server) openGate(ctx context.Context, c *config.Room) (*gate, error) {
 	}
 	g.proxy, err = proxy.New(proxy.Config{
 		Origin: c.Origin, Trusted: s.cfg.TrustedProxies, StripCookiePrefix: "__cfwaitingroom",
-		Log: s.log,
+		KeepCommands: true, Log: s.log,
 		OnHealth: func(up bool) {
 			s.log.Warn("origin changed", "room", c.Name, "up", up)
 			g.room.OriginUp(up)
