@@ -20,7 +20,6 @@ SOAK_WALK_STEPS ?= 20000000
 
 GO    ?= go
 TOOL  := $(GO) tool -modfile=tools.mod
-FILES := git ls-files --cached --others --exclude-standard
 
 .PHONY: help
 help: ## say what there is
@@ -50,10 +49,9 @@ check: format lint house race ## what each commit must pass, within 90 s
 
 .PHONY: format
 format: # gofmt and go fix have nothing to say
-	@files="$$($(FILES) '*.go' | xargs -r gofmt -l)"; \
+	@files="$$(gofmt -l $$($(GO) list -f '{{.Dir}}' ./... | sed "s|^$$PWD\$$|$$PWD/*.go|"))"; \
 	if [ -n "$$files" ]; then echo "not formatted; run gofmt -w:"; echo "$$files"; exit 1; fi
-	@diff="$$($(GO) fix -diff ./... 2>&1 || true)"; \
-	if [ -n "$$diff" ]; then echo "run go fix ./...:"; echo "$$diff"; exit 1; fi
+	@$(GO) fix -diff ./... || { echo 'go fix has something to say: run go fix ./...'; exit 1; }
 
 .PHONY: lint
 lint: # vet and staticcheck, with the tags of the long tests too
@@ -127,23 +125,43 @@ bench: ## benchmarks, ten times each, summed up by benchstat
 .PHONY: setup
 setup: setup-go setup-browser ## install what the tests need and is not there
 
+# apt installs packages of Debian, as root or by sudo, or says what is missing.
+define apt
+apt() { \
+	echo "installing: $$*"; \
+	local sudo=; \
+	if [ "$$(id -u)" != 0 ]; then sudo='sudo -n'; fi; \
+	if ! command -v apt-get >/dev/null || ! { [ -z "$$sudo" ] || $$sudo true; }; then \
+		echo "missing, and not to be installed from here: $$*" >&2; exit 1; \
+	fi; \
+	$$sudo apt-get update -qq </dev/null; \
+	DEBIAN_FRONTEND=noninteractive $$sudo apt-get install -y -qq --no-install-recommends \
+		"$$@" </dev/null >/dev/null; \
+}
+endef
+
 .PHONY: setup-go
 setup-go:
-	@command -v $(GO) >/dev/null || { echo 'Go is missing: install Go 1.26 or newer'; exit 1; }
-	@command -v gcc >/dev/null || deploy/apt gcc libc6-dev
-	$(GO) mod download
-	$(GO) mod download -modfile=tools.mod
+	@$(apt); \
+	command -v $(GO) >/dev/null || { echo 'Go is missing: install Go 1.26 or newer' >&2; exit 1; }; \
+	command -v gcc >/dev/null || apt gcc libc6-dev
 
 .PHONY: setup-browser
 setup-browser:
-	@missing=(); \
+	@$(apt); \
+	missing=(); \
 	command -v node >/dev/null || missing+=(nodejs); \
 	command -v npm >/dev/null || missing+=(npm); \
 	command -v chromium >/dev/null || missing+=(chromium); \
-	if [ $${#missing[@]} -gt 0 ]; then deploy/apt "$${missing[@]}"; fi
-	@cd tests/browser && if [ ! -e node_modules/.package-lock.json ] || \
+	if [ $${#missing[@]} -gt 0 ]; then apt "$${missing[@]}"; fi; \
+	if [ "$$(node -p 'process.versions.node.split(".")[0]')" -lt 20 ]; then \
+		echo "Node.js $$(node -v) is too old for the browser tests: install 20 or newer" >&2; exit 1; \
+	fi; \
+	cd tests/browser; \
+	if [ ! -e node_modules/.package-lock.json ] || \
 		[ package-lock.json -nt node_modules/.package-lock.json ]; then \
-		npm ci --no-audit --no-fund; fi
+		npm ci --no-audit --no-fund --loglevel=error </dev/null; \
+	fi
 
 .PHONY: clean
 clean: ## remove what was built

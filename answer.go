@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -97,7 +98,10 @@ func (r *Room) setCookie(q *visitRequest) {
 	var buf [ticket.MaxLen]byte
 	c := r.newCookie(string(r.keys.Seal(buf[:0], r.cfg.Name, &q.tok)), int(age.Seconds()))
 	c.Secure = r.cfg.Secure(q.r)
-	q.w.Header().Add("Set-Cookie", c.String())
+	h := q.w.Header()
+	h["Set-Cookie"] = append(slices.DeleteFunc(h["Set-Cookie"], func(old string) bool {
+		return strings.HasPrefix(old, r.cookie+"=")
+	}), c.String())
 }
 
 // wait answers a request that is made to wait.

@@ -20,13 +20,14 @@ const probation = 30 * time.Second
 
 // visitRequest is one request on its way through the room.
 type visitRequest struct {
-	w    http.ResponseWriter
-	r    *http.Request
-	next http.Handler
-	peek bool // the page's own poll: never admitted, never proxied
-	tok  ticket.Token
-	has  bool // tok was sealed by this room
-	sent bool // some cookie of this name came
+	w     http.ResponseWriter
+	r     *http.Request
+	next  http.Handler
+	peek  bool // the page's own poll: never admitted, never proxied
+	tok   ticket.Token
+	has   bool // tok was sealed by this room
+	sent  bool // some cookie of this name came
+	probe bool // let in for probation
 }
 
 // Handler puts the room in front of next.
@@ -90,11 +91,11 @@ func (r *Room) servePass(q *visitRequest) {
 		r.serveNewcomer(q)
 		return
 	}
-	last, in := r.worker.visits.enter(id, end, hard, lo, hi)
+	last, in := r.worker.visits.enter(stay{id: id, end: end, hard: hard}, lo, hi)
 	if !in && !r.cfg.FixedSession {
 		if got, err := r.worker.ask(q.r.Context(), id, last, hard); err == nil && got > hi {
 			r.worker.visits.learn(id, got)
-			last, in = r.worker.visits.enter(id, got, hard, lo, hi)
+			last, in = r.worker.visits.enter(stay{id: id, end: got, hard: hard}, lo, hi)
 		}
 	}
 	switch {
@@ -161,11 +162,6 @@ func (r *Room) whyWaiting() State {
 func (r *Room) claim(q *visitRequest, p *counter.Place) {
 	c, err := r.counter.Claim(q.r.Context(), p.Number, r.cfg.HardEnd)
 	if err != nil || c.End == 0 {
-		if errors.Is(err, counter.ErrNotCalled) && p.Status == slot.TicketCalled {
-			p.PollAfter = 50 * time.Millisecond // this second is full: the slot stays reserved
-			r.wait(q, p, StateWaiting)
-			return
-		}
 		if err == nil || errors.Is(err, counter.ErrNotCalled) {
 			r.serveNewcomer(q) // the ticket is used up
 			return
@@ -194,12 +190,13 @@ func (r *Room) letIn(q *visitRequest, o slot.Opened, life uint64) {
 		Kind: ticket.Pass, Life: life, ID: q.tok.ID, End: int64(o.End), Hard: int64(hard),
 		Arrived: arrived, Checked: now, Accepted: now,
 	}
-	if _, in := r.worker.visits.enter(slot.StayID(q.tok.ID), o.End, hard, lo, hi); !in {
+	y := stay{id: slot.StayID(q.tok.ID), end: o.End, hard: hard, probe: q.probe}
+	if _, in := r.worker.visits.enter(y, lo, hi); !in {
 		r.wait(q, &counter.Place{PollAfter: time.Second}, StateWaiting) // it took a whole session
 		return
 	}
 	r.setCookie(q)
-	r.inside(q, slot.StayID(q.tok.ID), hard, o.Win)
+	r.inside(q, y.id, hard, o.Win)
 }
 
 // serveNewcomer gives a visitor without a pass or a place a slot if one is free
@@ -215,7 +212,7 @@ func (r *Room) serveNewcomer(q *visitRequest) {
 		id := slot.StayID(rand.Uint64() | 1<<63) // never a ticket number
 		var last time.Duration
 		if !q.has && !navigates(q.r) {
-			last = min(probation, r.cfg.SessionDuration)
+			last, q.probe = min(probation, r.cfg.SessionDuration), true
 		}
 		if o, ok := r.worker.admit(ctx, id, last, r.cfg.HardEnd); ok {
 			r.counts.admitted.Add(1)
@@ -265,11 +262,11 @@ func (r *Room) join(q *visitRequest, why State) {
 		Joined: uint32(min(p.Position, 1<<32-1)),
 	}
 	q.has = true
+	r.setCookie(q)
 	if p.Status == slot.TicketCalled && !q.peek {
 		r.claim(q, &p)
 		return
 	}
-	r.setCookie(q)
 	if p.Status == slot.TicketCalled {
 		why = StateCalled
 	}

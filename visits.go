@@ -29,6 +29,14 @@ type visit struct {
 	open    int // requests in flight
 	dirty   bool
 	revoked bool
+	probe   bool // the cookie has not come back: not renewed
+}
+
+// stay is a stay as a pass tells of it.
+type stay struct {
+	id        slot.StayID
+	end, hard slot.Tau
+	probe     bool // given to a request without a cookie that opens no page
 }
 
 func (v *visits) init() {
@@ -42,10 +50,11 @@ func (v *visits) shard(id slot.StayID) *visitShard {
 	return &v[uint64(id)*0x9E3779B97F4A7C15>>58]
 }
 
-// enter notes a request of a stay that begins at lo. end is what its pass says.
-// It returns the latest confirmed end; ok is false if the stay is over: it left
-// early, or its end is before hi.
-func (v *visits) enter(id slot.StayID, end, hard, lo, hi slot.Tau) (last slot.Tau, ok bool) {
+// enter notes a request of a stay that begins at lo. It returns the latest
+// confirmed end; ok is false if the stay is over: it left early, or its end is
+// before hi.
+func (v *visits) enter(y stay, lo, hi slot.Tau) (last slot.Tau, ok bool) {
+	id, end := y.id, y.end
 	s := v.shard(id)
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -55,7 +64,7 @@ func (v *visits) enter(id slot.StayID, end, hard, lo, hi slot.Tau) (last slot.Ta
 		if _, left := s.gone[id]; left || hi >= end {
 			return end, false
 		}
-		x = &visit{end: end, entry: end, hard: hard}
+		x = &visit{end: end, entry: end, hard: y.hard, probe: y.probe}
 		s.stay[id] = x
 	case x.revoked:
 		return end, false
@@ -66,6 +75,7 @@ func (v *visits) enter(id slot.StayID, end, hard, lo, hi slot.Tau) (last slot.Ta
 		return x.end, false
 	}
 	x.open++
+	x.probe = x.probe && y.probe
 	x.seen, x.dirty = max(x.seen, lo), true
 	return x.end, true
 }
@@ -139,7 +149,7 @@ func (s *visitShard) report(lo slot.Tau, cfg *RoomConfig, note func(slot.Item) b
 		case x.open == 0 && !x.dirty && x.entry.Add(time.Minute) < lo:
 			delete(s.stay, id)
 		case !x.dirty || x.revoked && x.open == 0:
-		case cfg.FixedSession:
+		case cfg.FixedSession || x.probe:
 			if x.open > 0 && x.entry < lo.Add(holdFixed) {
 				at := lo.Add(holdFixed - cfg.SessionDuration)
 				more = note(slot.Item{Op: slot.Renew, ID: id, From: x.entry, At: at, Hard: x.hard})
@@ -164,7 +174,7 @@ func (v *visits) confirmed(a *slot.Answer, fixed bool) {
 			s.mu.Lock()
 			if x := s.stay[r.ID]; x != nil {
 				x.entry = max(x.entry, r.End)
-				if !fixed {
+				if !fixed && !x.probe {
 					x.end = max(x.end, r.End)
 				}
 			}

@@ -263,6 +263,12 @@ func (p *Pool) Free() int64 {
 // FreeOf is Free of limit i alone, before calls.
 func (p *Pool) FreeOf(i int) int64 { return p.rec.freeOf(i) }
 
+// UsedAt is how many slots of limit i are lent, or used by a stay that has not
+// ended at own clock clk. Ends are freed only with a write; this does not wait.
+func (p *Pool) UsedAt(i int, clk time.Duration) int64 {
+	return p.rec.lent(i) + p.rec.Limits[i].Ends.After(p.Tau(clk))
+}
+
 // Call reserves a slot for a called ticket and reports whether there was one.
 func (p *Pool) Call() bool {
 	if !p.serving || p.rec.Up != nil && p.up.until <= p.last || p.Free() <= 0 {

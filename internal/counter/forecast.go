@@ -167,7 +167,8 @@ func (c *Counter) State() State {
 	rate, _ := c.left.over(clk, 30)
 	n := int64(c.line.Len())
 	return State{
-		Active: r.Used(0), Waiting: n, Called: c.pool.Called(), New: r.Used(1),
+		Active: c.pool.UsedAt(0, clk), Waiting: n, Called: c.pool.Called(),
+		New:    c.pool.UsedAt(1, clk),
 		Served: c.line.Frontier(), Held: c.held, Rate: rate, Totals: c.stats,
 		Life: r.Name.Life, Head: c.fore.eta(max(1, n), clk),
 	}

@@ -109,9 +109,26 @@ func (c *Counter) place(number uint64, clk time.Duration) Place {
 		p.Status = c.line.Status(number)
 	}
 	if p.Status == slot.TicketCalled {
-		p.ETA = ETA{Known: true}
+		c.tell(&p, clk)
 	}
 	return p
+}
+
+// tell says to a called ticket that it is its turn, unless this second has had
+// its share of admissions: then in a moment. Its slot is reserved either way.
+func (c *Counter) tell(p *Place, clk time.Duration) {
+	p.ETA = ETA{Known: true, Exact: true}
+	x := c.called.at[p.Number]
+	if x.told {
+		return
+	}
+	if wait := c.pace.wait(clk); wait > 0 {
+		p.Status, p.ETA.Expect, p.PollAfter = slot.TicketWaiting, wait, wait+5*time.Millisecond
+		return
+	}
+	c.pace.admitted(clk)
+	x.told = true
+	c.called.at[p.Number] = x
 }
 
 // interval is how often a visitor with this expected wait is asked to poll:
@@ -168,13 +185,12 @@ func (c *Counter) Claim(
 		if again {
 			c.pool.Claim(id, hard, true)
 		}
-	case c.pace.full(clk), !c.line.Use(number):
+	case !c.line.Use(number):
 		c.mu.Unlock()
 		return slot.ClaimReply{}, ErrNotCalled
 	default:
 		at := c.called.take(number)
 		c.stats.CallEmpty += clk - at
-		c.pace.admitted(clk)
 		c.pool.Claim(id, hard, false)
 		c.tellWaiting()
 	}
@@ -266,13 +282,14 @@ type calls struct {
 type call struct {
 	number    uint64
 	at, until time.Duration
+	told      bool // the visitor knows; it counts for this second
 }
 
 func (c *calls) add(number uint64, at, until time.Duration) {
 	if c.at == nil {
 		c.at = map[uint64]call{}
 	}
-	x := call{number, at, until}
+	x := call{number: number, at: at, until: until}
 	c.at[number] = x
 	c.order = append(c.order, x)
 }
@@ -288,11 +305,12 @@ func (c *calls) take(number uint64) time.Duration {
 func (c *calls) lapsed(clk time.Duration) (uint64, bool) {
 	for len(c.order) > 0 {
 		x := c.order[0]
-		if c.at[x.number] == x && clk < x.until {
+		live := c.at[x.number].at == x.at
+		if live && clk < x.until {
 			return 0, false
 		}
 		c.order = c.order[1:]
-		if c.at[x.number] == x {
+		if live {
 			delete(c.at, x.number)
 			return x.number, true
 		}

@@ -43,9 +43,12 @@ func (p *pace) called(clk time.Duration) {
 	}
 }
 
-// full reports whether this second has had its claims.
-func (p *pace) full(clk time.Duration) bool {
-	return len(p.ring) > 0 && p.ring[p.next] > 0 && clk < p.ring[p.next]+p.clear
+// wait is how long until this second may have one more admission.
+func (p *pace) wait(clk time.Duration) time.Duration {
+	if len(p.ring) == 0 || p.ring[p.next] == 0 {
+		return 0
+	}
+	return max(0, p.ring[p.next]+p.clear-clk)
 }
 
 func (p *pace) admitted(clk time.Duration) {

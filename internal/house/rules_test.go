@@ -132,13 +132,14 @@ func directionCases() []bad {
 	return []bad{
 		{"slot takes a module", "imports", imports("slot", "golang.org/x/sys/unix"), "stands alone"},
 		{"slot takes ours", "imports", imports("slot", Module+"/internal/ticket"), "stands alone"},
-		{"slot takes a lock", "imports", imports("slot", "sync/atomic"), "no lock"},
+		{"slot takes a lock", "imports", imports("slot", "sync"), "its caller guards"},
 		{"ticket takes the net", "imports", imports("internal/ticket", "net"), "no I/O"},
 		{"ticket takes addresses", "imports", imports("internal/ticket", "net/netip"), ""},
 		{"state takes root", "imports", imports("internal/counter", Module), "one way"},
 		{"root takes a page", "imports", one("a.go", ok+"import _ \""+Module+"/internal/pages\"\n"+
 			"import _ \"github.com/nats-io/nats.go\"\n"), "root declares"},
-		{"root takes cmp", "imports", one("a_test.go", ok+"import _ \"github.com/google/go-cmp/cmp\"\n"), ""},
+		{"root takes cmp", "imports",
+			one("a_test.go", ok+"import _ \"github.com/google/go-cmp/cmp\"\n"), ""},
 		{"code takes testing", "imports", imports("internal/proxy", "testing"), "only tests need"},
 		{"code takes cmp", "imports", imports("internal/proxy", "github.com/google/go-cmp/cmp"),
 			"only tests need"},
@@ -160,14 +161,21 @@ func directionCases() []bad {
 		{"cache", "state", one("a.go", ok+"var m = make(map[string]int)\n"), "variable m"},
 		{"table written", "state", one("a.go", ok+"var m = map[string]int{}\n"+
 			"func f() { m[\"a\"] = 1 }\n"), "variable m"},
-		{"table read", "state", one("a.go", ok+"var m = map[string]int{}\nfunc f() int { return m[\"a\"] }\n"), ""},
+		{"table read", "state", one("a.go", ok+"var m = map[string]int{}\n"+
+			"func f() int { return m[\"a\"] }\n"), ""},
+		{"pool", "state", one("a.go", ok+"var p = sync.Pool{}\n"), "variable p"},
 		{"constants", "state", one("a.go", ok+"var ErrFull = errors.New(\"full\")\nvar files embed.FS\n"+
 			"var _ I = (*T)(nil)\nvar re = regexp.MustCompile(`a`)\n//go:embed a.js\nvar script []byte\n"), ""},
 		{"go", "goroutines", one("a.go", ok+"func f() { go f() }\n"), "who waits"},
 		{"wg.Go", "goroutines", one("a.go", ok+"func f() { wg.Go(f) }\n"), "who waits"},
 		{"go in a test", "goroutines", one("a_test.go", ok+"func f() { go f() }\n"), ""},
 		{"sleep", "sleeps", one("a_test.go", ok+"func f() { time.Sleep(1) }\n"), "outside a bubble"},
-		{"bubble", "sleeps", one("a_test.go", ok+"func f() { synctest.Test(t, func() { time.Sleep(1) }) }\n"), ""},
+		{"bubble", "sleeps", one("a_test.go", ok+"func TestA() {\n"+
+			"\tsynctest.Test(t, func() { time.Sleep(1) })\n}\n"), ""},
+		{"beside a bubble", "sleeps", one("a_test.go", ok+"import \"testing/synctest\"\n"+
+			"func TestA() { time.Sleep(1) }\n"), "outside a bubble"},
+		{"helper", "sleeps", one("a_test.go", ok+"import \"testing/synctest\"\n"+
+			"func f() { time.Sleep(1) }\n"), ""},
 		{"called in a bubble", "sleeps", one("a_test.go", ok+"// f runs in a bubble.\n"+
 			"func f() { time.Sleep(1) }\n"), ""},
 		{"skip", "skips", one("a_test.go", ok+"func f() { t.Skip() }\n"), "a silent one"},
@@ -205,7 +213,8 @@ func pageCases() []bad {
 			"key rooms"},
 		{"no key", "keys", map[string]string{Operations: page, "internal/config/a.go": key("host")},
 			"key host"},
-		{"key", "keys", map[string]string{Operations: page, "internal/config/a.go": key("name")}, ""},
+		{"key", "keys",
+			map[string]string{Operations: page, "internal/config/a.go": key("name")}, ""},
 	}
 }
 

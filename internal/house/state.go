@@ -35,7 +35,7 @@ func State(t *Tree, excused map[string]string) []Fault {
 			for _, spec := range gen.Specs {
 				s := spec.(*ast.ValueSpec)
 				for i, name := range s.Names {
-					key := f.Dir + "." + name.Name
+					key := variable(f, name.Name)
 					if _, ok := excused[key]; ok {
 						used[key] = true
 						continue
@@ -62,8 +62,8 @@ func constantInAllButName(s *ast.ValueSpec, i int) bool {
 		return embedded(s.Doc)
 	}
 	switch v := s.Values[i].(type) {
-	case *ast.CompositeLit:
-		return true // a table, unless something writes it
+	case *ast.CompositeLit: // a table, unless something writes it
+		return !locking(v.Type)
 	case *ast.UnaryExpr:
 		lit, ok := v.X.(*ast.CompositeLit)
 		return ok && strings.HasPrefix(strings.ToLower(s.Names[i].Name), "err") && lit != nil
@@ -75,6 +75,17 @@ func constantInAllButName(s *ast.ValueSpec, i int) bool {
 		}
 	}
 	return false
+}
+
+// locking reports whether a type is of package sync or atomic: those are there
+// to be changed.
+func locking(typ ast.Expr) bool {
+	sel, ok := typ.(*ast.SelectorExpr)
+	if !ok {
+		return false
+	}
+	pkg, ok := sel.X.(*ast.Ident)
+	return ok && (pkg.Name == "sync" || pkg.Name == "atomic")
 }
 
 // embedded reports whether go:embed fills the variable in.
@@ -90,7 +101,15 @@ func embedded(doc *ast.CommentGroup) bool {
 	return false
 }
 
-// written are the names, as dir.name, that some statement of their own package
+// variable names a variable of a package: slot.x, or just x at the root.
+func variable(f *File, name string) string {
+	if f.Dir == "." {
+		return name
+	}
+	return f.Dir + "." + name
+}
+
+// written are the variables that some statement of their own package
 // assigns to, or takes the address of. A local variable of the same name is
 // taken for the package's: give one of them another name.
 func (t *Tree) written() map[string]bool {
@@ -98,7 +117,7 @@ func (t *Tree) written() map[string]bool {
 	for _, f := range t.Go {
 		note := func(e ast.Expr) {
 			if name := root(e); name != "" {
-				names[f.Dir+"."+name] = true
+				names[variable(f, name)] = true
 			}
 		}
 		ast.Inspect(f.AST, func(n ast.Node) bool {

@@ -31,7 +31,8 @@ func Goroutines(t *Tree, excused map[string]string) []Fault {
 
 // Sleeps finds time.Sleep in tests, outside the bubbles of testing/synctest: a
 // test that sleeps is slow when it passes and wrong when the machine is busy.
-// A function that is called in bubbles only says "bubble" in its comment.
+// A call whose name says bubble makes one, a function whose comment says bubble
+// is called in bubbles only, and so are the helpers of a file of bubble tests.
 func Sleeps(t *Tree, excused map[string]string) []Fault {
 	var faults []Fault
 	used := map[string]bool{}
@@ -41,12 +42,12 @@ func Sleeps(t *Tree, excused map[string]string) []Fault {
 		}
 		for _, decl := range f.AST.Decls {
 			fn, ok := decl.(*ast.FuncDecl)
-			if ok && strings.Contains(strings.ToLower(fn.Doc.Text()), "bubble") {
+			if ok && calledInBubble(f, fn) {
 				continue
 			}
 			ast.Inspect(decl, func(n ast.Node) bool {
 				pkg, name := callee(n)
-				if pkg == "synctest" && (name == "Test" || name == "Run") {
+				if pkg == "synctest" || strings.Contains(strings.ToLower(name), "bubble") {
 					return false
 				}
 				if pkg != "time" || name != "Sleep" {
@@ -63,6 +64,17 @@ func Sleeps(t *Tree, excused map[string]string) []Fault {
 		}
 	}
 	return append(faults, unused("Sleeps", excused, used)...)
+}
+
+func calledInBubble(f *File, fn *ast.FuncDecl) bool {
+	if strings.Contains(strings.ToLower(fn.Doc.Text()), "bubble") {
+		return true
+	}
+	helper := !slices.ContainsFunc([]string{"Test", "Benchmark", "Fuzz", "Example"},
+		func(prefix string) bool { return strings.HasPrefix(fn.Name.Name, prefix) })
+	return helper && slices.ContainsFunc(f.AST.Imports, func(s *ast.ImportSpec) bool {
+		return s.Path.Value == `"testing/synctest"`
+	})
 }
 
 // Skips finds tests that step aside: one that cannot run fails and says why.

@@ -12,6 +12,10 @@ import (
 func appendHTML(dst []byte, s string) []byte {
 	start := 0
 	for i := 0; i < len(s); {
+		if isPlain(s[i]) {
+			i++
+			continue
+		}
 		c, size := utf8.DecodeRuneInString(s[i:])
 		var to string
 		switch {
@@ -45,7 +49,13 @@ func appendHTML(dst []byte, s string) []byte {
 func appendJSON(dst []byte, s string) []byte {
 	const hex = "0123456789abcdef"
 	dst = append(dst, '"')
+	start := 0
 	for i := 0; i < len(s); {
+		if isPlain(s[i]) {
+			i++
+			continue
+		}
+		dst = append(dst, s[start:i]...)
 		c, size := utf8.DecodeRuneInString(s[i:])
 		switch {
 		case c == utf8.RuneError && size == 1:
@@ -58,8 +68,15 @@ func appendJSON(dst []byte, s string) []byte {
 			dst = append(dst, s[i:i+size]...)
 		}
 		i += size
+		start = i
 	}
-	return append(dst, '"')
+	return append(append(dst, s[start:]...), '"')
+}
+
+// isPlain is true for the bytes that stay as they are in HTML and in JSON: nearly all.
+func isPlain(c byte) bool {
+	return c >= ' ' && c < 0x7f &&
+		c != '&' && c != '<' && c != '>' && c != '"' && c != '\'' && c != '\\'
 }
 
 // appendNumber appends n with its digits in groups of three.

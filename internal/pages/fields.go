@@ -89,7 +89,7 @@ func showsAhead(v *view) bool {
 func showsLine(v *view) bool { return v.State == headgate.StateFull && v.Waiting > 0 }
 
 func (w *words) number(dst []byte, n int64) []byte {
-	return appendNumber(dst, n, w.text["group"])
+	return appendNumber(dst, n, w.group)
 }
 
 func (w *words) head(v *view) string {
@@ -189,7 +189,7 @@ func (w *words) eta(dst []byte, v *view) []byte {
 		}
 		dst = w.number(dst, n/per)
 		if n%per != 0 {
-			dst = append(append(dst, w.text["decimal"]...), '5')
+			dst = append(append(dst, w.decimal...), '5')
 		}
 		return dst
 	})

@@ -19,6 +19,8 @@ type words struct {
 	text map[string]string // "page"
 	live string            // "live" as JSON that is safe inside a script element
 	liveWords
+
+	group, decimal string // of text: needed for each number
 }
 
 // liveWords are the texts that the server and the script share. {n}, {t}, {a} and {b}
@@ -75,6 +77,7 @@ func loadWords(lang string) (*words, error) {
 		return nil, fmt.Errorf("words of language %q: %w", lang, err)
 	}
 	w := &words{lang: lang, text: file.Page}
+	w.group, w.decimal = w.text["group"], w.text["decimal"]
 	d := json.NewDecoder(bytes.NewReader(file.Live))
 	d.DisallowUnknownFields()
 	if err := d.Decode(&w.liveWords); err != nil {
