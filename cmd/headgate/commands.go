@@ -22,7 +22,7 @@ const (
 type command struct {
 	name    string
 	summary string // one line, for the list of commands
-	help    string // the whole help text
+	help    string // the whole help text; "" when run prints its own for -h
 	run     func(ctx context.Context, args []string, stdout, stderr io.Writer) int
 }
 
@@ -31,7 +31,7 @@ func commands() []command {
 	return []command{
 		{"run", "stand in front of an origin", runHelp, runCommand},
 		{"check", "say what is wrong with a configuration", checkHelp, checkCommand},
-		{"crowd", "rehearse: send a crowd of visitors that waits", crowd.Usage, crowd.Command},
+		{"crowd", "rehearse: send a crowd of visitors that waits", "", crowd.Command},
 		{"version", "say which headgate this is", versionHelp, versionCommand},
 	}
 }
@@ -52,11 +52,15 @@ func dispatch(ctx context.Context, args []string, stdout, stderr io.Writer) int 
 	if at < 0 {
 		return unknownCommand(stderr, name, all)
 	}
-	if len(args) > 0 && isHelp(args[0]) {
-		fmt.Fprint(stdout, all[at].help)
+	cmd := all[at]
+	switch asked := len(args) > 0 && isHelp(args[0]); {
+	case asked && cmd.help == "":
+		return cmd.run(ctx, []string{"-h"}, stdout, stdout)
+	case asked:
+		fmt.Fprint(stdout, cmd.help)
 		return exitOK
 	}
-	return all[at].run(ctx, args, stdout, stderr)
+	return cmd.run(ctx, args, stdout, stderr)
 }
 
 func isHelp(arg string) bool {
@@ -105,6 +109,10 @@ then open http://127.0.0.1:8080. For several rooms, write a file:
 
   headgate check --config headgate.yaml
   headgate run --config headgate.yaml
+
+See how it holds, with 500 visitors who wait as a browser would:
+
+  headgate crowd http://127.0.0.1:8080/ -n 500
 
 Commands:
 

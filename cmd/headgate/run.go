@@ -39,7 +39,7 @@ Either way:
 
   --listen ADDR              where visitors arrive; default :8080
   --admin-listen ADDR        health and metrics; default 127.0.0.1:8081
-  --data DIR                 what must outlive a restart; default ./headgate-data
+  --data DIR                 what outlives a restart; default ./headgate-data
 `
 
 // runCommand reads the flags and the file, and serves.

@@ -1,12 +1,18 @@
 package main
 
 import (
+	"bufio"
+	"errors"
+	"net"
+	"net/http"
 	"os"
 	"os/exec"
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
+	"time"
 
 	"github.com/rogpeppe/go-internal/testscript"
 )
@@ -16,13 +22,24 @@ func TestMain(m *testing.M) {
 }
 
 // TestScripts runs testdata/script/*.txtar: each is a session at a terminal,
-// with the real main in a process of its own.
+// with the real main in a process of its own. $TAKEN is an address on which
+// something else listens.
 func TestScripts(t *testing.T) {
 	testscript.Run(t, testscript.Params{
 		Dir: "testdata/script",
+		Setup: func(env *testscript.Env) error {
+			taken, err := net.Listen("tcp", "127.0.0.1:0")
+			if err != nil {
+				return err
+			}
+			env.Defer(func() { taken.Close() })
+			env.Setenv("TAKEN", taken.Addr().String())
+			return nil
+		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
-			"exits": exits,
-			"from":  from,
+			"exits":  exits,
+			"from":   from,
+			"serves": serves,
 		},
 	})
 }
@@ -47,6 +64,45 @@ func exits(ts *testscript.TestScript, neg bool, args []string) {
 	}
 }
 
+// serves SIGNAL ARGS... runs headgate until it says where visitors arrive,
+// wants an HTTP answer there, sends the signal, wants exit code 0, and leaves
+// what was printed in the file stdout.txt.
+func serves(ts *testscript.TestScript, neg bool, args []string) {
+	signals := map[string]os.Signal{"INT": os.Interrupt, "TERM": syscall.SIGTERM}
+	if neg || len(args) < 2 || signals[args[0]] == nil {
+		ts.Fatalf("usage: serves INT|TERM ARGS...")
+	}
+	path, err := exec.LookPath("headgate")
+	ts.Check(err)
+	cmd := exec.Command(path, args[1:]...)
+	cmd.Dir = ts.Getenv("WORK")
+	var stderr strings.Builder
+	cmd.Stderr = &stderr
+	stdout, err := cmd.StdoutPipe()
+	ts.Check(err)
+	ts.Check(cmd.Start())
+	killer := time.AfterFunc(time.Minute, func() { _ = cmd.Process.Kill() })
+	defer killer.Stop()
+
+	var printed strings.Builder
+	lines := bufio.NewScanner(stdout)
+	answered := errors.New("it did not say where visitors arrive")
+	for lines.Scan() {
+		printed.WriteString(lines.Text() + "\n")
+		if _, url, ok := strings.Cut(lines.Text(), "visitors  "); ok {
+			var res *http.Response
+			if res, answered = http.Get(url); answered == nil {
+				res.Body.Close()
+			}
+			ts.Check(cmd.Process.Signal(signals[args[0]]))
+		}
+	}
+	if err := cmd.Wait(); err != nil || answered != nil {
+		ts.Fatalf("headgate ended with %v, visit with %v:\n%s", err, answered, stderr.String())
+	}
+	ts.Check(os.WriteFile(ts.MkAbs("stdout.txt"), []byte(printed.String()), 0o600))
+}
+
 // from WORD FILE NEW copies the lines of FILE that begin with the one WORD
 // stands alone in to NEW.
 func from(ts *testscript.TestScript, neg bool, args []string) {
@@ -61,20 +117,28 @@ func from(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Check(os.WriteFile(ts.MkAbs(args[2]), []byte(strings.Join(lines[at:], "\n")), 0o600))
 }
 
-// Each command has a summary that fits its line, and a help text with usage
-// and an example.
+// Each command has a summary that fits its line, a help text on standard
+// output, and an example in that or in the usage of headgate itself.
 func TestEveryCommandExplainsItself(t *testing.T) {
+	var usage strings.Builder
+	printUsage(&usage)
 	for _, c := range commands() {
+		var stdout, stderr strings.Builder
+		code := dispatch(t.Context(), []string{"help", c.name}, &stdout, &stderr)
+		if code != exitOK || stderr.Len() > 0 {
+			t.Errorf("help %s: got code %d and on stderr %q", c.name, code, stderr.String())
+		}
+		help := stdout.String()
 		if c.summary == "" || len(c.name)+len(c.summary) > 66 {
 			t.Errorf("%s: summary %q is empty or too long", c.name, c.summary)
 		}
-		if !strings.HasPrefix(c.help, "usage: headgate "+c.name) {
-			t.Errorf("%s: help begins with %.40q", c.name, c.help)
+		if !strings.HasPrefix(help, "usage: headgate "+c.name) {
+			t.Errorf("%s: help begins with %.40q", c.name, help)
 		}
-		if !strings.Contains(c.help, "\n  headgate "+c.name) {
-			t.Errorf("%s: help has no example", c.name)
+		if !strings.Contains(help+usage.String(), "\n  headgate "+c.name) {
+			t.Errorf("%s: neither help nor usage has an example", c.name)
 		}
-		for line := range strings.Lines(c.help) {
+		for line := range strings.Lines(help) {
 			if len(line) > 81 {
 				t.Errorf("%s: line is wider than 80 columns: %s", c.name, line)
 			}
