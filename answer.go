@@ -1,6 +1,7 @@
 package headgate
 
 import (
+	"bytes"
 	"fmt"
 	"io"
 	"net/http"
@@ -126,10 +127,15 @@ func (r *Room) wait(q *visitRequest, p *counter.Place, s State) {
 		if r.cfg.RefreshHeader {
 			h.Set("Refresh", secs)
 		}
-		q.w.WriteHeader(code)
-		if err := r.cfg.Page.Render(q.w, v); err != nil {
-			r.cfg.Log.Debug("waiting page not sent", "room", r.cfg.Name, "error", err)
+		buf := pageBufs.Get().(*bytes.Buffer)
+		buf.Reset()
+		if err := r.cfg.Page.Render(buf, v); err != nil {
+			r.cfg.Log.Error("waiting page not rendered", "room", r.cfg.Name, "error", err)
 		}
+		h["Content-Length"] = []string{strconv.Itoa(buf.Len())}
+		q.w.WriteHeader(code)
+		q.w.Write(buf.Bytes())
+		pageBufs.Put(buf)
 	case prefersJSON(q.r.Header.Get("Accept")):
 		r.waitJSON(q, v, code)
 	default: // a script, an image, a form: it must not take the answer for its own
@@ -153,7 +159,10 @@ var (
 	jsonType = []string{"application/json"}
 )
 
-// jsonBufs holds buffers for JSON answers.
+// pageBufs and jsonBufs hold buffers for answers, so that each is one write of
+// a known length.
+var pageBufs = sync.Pool{New: func() any { return new(bytes.Buffer) }}
+
 var jsonBufs = sync.Pool{New: func() any { return new([]byte) }}
 
 func (r *Room) waitJSON(q *visitRequest, v *View, code int) {

@@ -63,10 +63,10 @@ func (r *Room) serve(w http.ResponseWriter, req *http.Request, next http.Handler
 // first that this room sealed counts.
 func (r *Room) open(q *visitRequest) {
 	for _, line := range q.r.Header["Cookie"] {
-		for part := range strings.SplitSeq(line, ";") {
-			name, value, _ := strings.Cut(strings.TrimSpace(part), "=")
-			if name != r.cookie {
-				continue
+		for line != "" {
+			var value string
+			if value, line = cookieValue(line, r.cookie); line == "" && value == "" {
+				break
 			}
 			q.sent = true
 			if r.keys.Open(&q.tok, r.cfg.Name, value) == nil {
@@ -75,6 +75,24 @@ func (r *Room) open(q *visitRequest) {
 			}
 			r.counts.forged.Add(1)
 		}
+	}
+}
+
+// cookieValue finds the next cookie of a name in a Cookie line and returns its
+// value and what follows it; both are empty if there is none.
+func cookieValue(line, name string) (value, rest string) {
+	for {
+		i := strings.Index(line, name)
+		if i < 0 {
+			return "", ""
+		}
+		starts := i == 0 || line[i-1] == ' ' || line[i-1] == ';'
+		line = line[i+len(name):]
+		if !starts || len(line) == 0 || line[0] != '=' {
+			continue
+		}
+		value, rest, _ = strings.Cut(line[1:], ";")
+		return value, rest
 	}
 }
 

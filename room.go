@@ -128,7 +128,7 @@ func (c *RoomConfig) wire() {
 		c.Wall = time.Now
 	}
 	if c.Boot == nil {
-		c.Boot = bootTime
+		c.Boot = newBootClock().read
 	}
 	if c.storage == nil {
 		c.storage = &store.Memory{}

@@ -108,7 +108,8 @@ func (p *Pool) build(clk time.Duration, syncs []*Sync, held []pending) {
 	if late {
 		p.refill(r)
 	}
-	for _, c := range p.claims {
+	p.making, p.claims = p.claims, nil
+	for _, c := range p.making {
 		p.claim(r, c)
 	}
 	r.Claimed = slices.DeleteFunc(r.Claimed, func(c Claimed) bool {

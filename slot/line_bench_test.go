@@ -88,3 +88,29 @@ func BenchmarkLineSkipped(b *testing.B) {
 		b.Fatalf("%d runs", len(runs))
 	}
 }
+
+// BenchmarkLineRestore is a takeover with ten million waiting.
+func BenchmarkLineRestore(b *testing.B) {
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, err := RestoreLine(Restored{Frontier: 1, Next: benchWaiting, Hold: minute5}); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+// BenchmarkLineAllAbsent is the one call that passes over ten million absent
+// tickets, the worst a single Call can cost.
+func BenchmarkLineAllAbsent(b *testing.B) {
+	for b.Loop() {
+		b.StopTimer()
+		l := NewLine(1)
+		for range benchWaiting {
+			l.Join(0, time.Second, minute5)
+		}
+		b.StartTimer()
+		if _, ok := l.Call(100 * sec); ok {
+			b.Fatal("an absent ticket is called")
+		}
+	}
+}

@@ -316,7 +316,7 @@ func TestLineUnheardBlocksForItsGrace(t *testing.T) {
 		t.Fatalf("joined as %d, want 20", n)
 	}
 	wantCalled(t, l, 106*sec, 11)
-	wantCalled(t, l, 100*sec+Tau(minute5/2), []uint64(nil)...)
+	wantCalled(t, l, 250*sec)
 	l.Expire(Tau(time.Hour), 100)
 	if l.Len() != l.Called() {
 		t.Fatalf("%d of %d places are called: the unheard keep theirs for ever", l.Called(), l.Len())
@@ -326,12 +326,26 @@ func TestLineUnheardBlocksForItsGrace(t *testing.T) {
 func TestLineRestoredWithoutGraceBlocksNobody(t *testing.T) {
 	l := restored(t, nil)
 	l.Seen(19, 100*sec, time.Minute)
+	if oldest, ok := l.Oldest(100 * sec); oldest != 40*sec || !ok {
+		t.Fatalf("oldest %v, %v, want that of the record, 40 s", oldest/sec, ok)
+	}
 	wantCalled(t, l, 100*sec, 19)
 	for n, want := range map[uint64]TicketStatus{
 		2: TicketUsed, 3: TicketLate, 5: TicketUsed, 7: TicketUsed, 8: TicketLate,
 		9: TicketUsed, 10: TicketLate, 19: TicketCalled, 20: TicketUnknown,
 	} {
 		wantStatus(t, l, n, want)
+	}
+}
+
+func TestLineRestoredWithoutOldestArrivesNow(t *testing.T) {
+	l, err := RestoreLine(Restored{At: 100 * sec, Frontier: 1, Next: 2, Hold: minute5})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.Seen(1, 101*sec, time.Second)
+	if oldest, ok := l.Oldest(101 * sec); oldest != 100*sec || !ok {
+		t.Fatalf("oldest %v, %v, want 100 s", oldest/sec, ok)
 	}
 }
 
@@ -418,6 +432,16 @@ func TestLineFreesDeadChunks(t *testing.T) {
 	if alive > 4 {
 		t.Errorf("%d chunks are kept for %d places", alive, l.Len())
 	}
+	full := NewLine(0)
+	for range lineSize {
+		full.Join(0, time.Second, time.Minute)
+	}
+	for n := range uint64(lineSize) {
+		full.Leave(n)
+	}
+	if full.chunks[0] != nil {
+		t.Error("a chunk is kept whose last place was the line's last")
+	}
 	l.Leave(0)
 	for l.Len() > 0 {
 		n, _ := l.Call(499 * sec)
@@ -465,6 +489,17 @@ func TestLineClockStepsBack(t *testing.T) {
 		t.Fatalf("oldest %v, %v", oldest/sec, ok)
 	}
 	wantCalled(t, l, 0, 1, 2)
+	l.Lapse(1, 0)
+	l.Lapse(2, 0)
+	if got := l.Expire(500*sec, 10); got != 2 {
+		t.Fatalf("%d holds ended, want 2", got)
+	}
+	l.Join(130*sec, time.Second, minute5)
+	l.Join(110*sec, time.Second, minute5)
+	l.Leave(3)
+	if oldest, ok := l.Oldest(110 * sec); oldest != 130*sec || !ok {
+		t.Fatalf("oldest %v, %v: arrived before the one ahead of it", oldest/sec, ok)
+	}
 }
 
 func TestLineTenMillion(t *testing.T) {

@@ -25,6 +25,7 @@ type Pool struct {
 
 	queue  []*Sync
 	claims []claim
+	making []claim   // claims that wr makes
 	done   []pending // what wr answers
 	held   []pending // a need that waits for others to give back
 	calls  int64     // called and not yet claimed
@@ -136,7 +137,7 @@ func (p *Pool) Quarantine(clk time.Duration) {
 // Fail drops everything that is in flight: another host has written.
 func (p *Pool) Fail() {
 	p.serving, p.wr = false, nil
-	p.queue, p.claims, p.done, p.held = nil, nil, nil, nil
+	p.queue, p.claims, p.making, p.done, p.held = nil, nil, nil, nil, nil
 }
 
 // SetLimits changes the limits with the next write. rev is the revision of the
@@ -173,7 +174,7 @@ func (p *Pool) Confirm(clk time.Duration) ([]Reply, []ClaimReply) {
 	}
 	p.done = nil
 	var claims []ClaimReply
-	for _, c := range p.claims {
+	for _, c := range p.making {
 		end, _ := p.rec.claimed(c.id)
 		r := ClaimReply{ID: c.id, End: end}
 		if len(p.rec.Limits) > 1 && !c.back {
@@ -181,7 +182,7 @@ func (p *Pool) Confirm(clk time.Duration) ([]Reply, []ClaimReply) {
 		}
 		claims = append(claims, r)
 	}
-	p.claims = nil
+	p.making = nil
 	return replies, claims
 }
 

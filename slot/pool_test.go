@@ -273,3 +273,23 @@ func FuzzRho(f *testing.F) {
 		}
 	})
 }
+
+func TestClaimDuringAWriteGoesIntoTheNext(t *testing.T) {
+	p := serving(Params{}, NewRecord(1, nil, Limit{AtOnce, 2, time.Minute}), 0)
+	if !p.Call() || !p.Call() || p.Call() {
+		t.Fatal("two slots, two calls")
+	}
+	p.Claim(1, 0, false)
+	p.Begin(1, false)
+	p.Claim(2, 0, false)
+	if _, claims := p.Confirm(1); len(claims) != 1 || claims[0].ID != 1 || claims[0].End == 0 {
+		t.Fatalf("first write: %+v", claims)
+	}
+	p.Begin(2, false)
+	if _, claims := p.Confirm(2); len(claims) != 1 || claims[0].ID != 2 || claims[0].End == 0 {
+		t.Fatalf("second write: %+v", claims)
+	}
+	if p.Called() != 0 || p.rec.Limits[0].Ends.Len() != 2 {
+		t.Errorf("%d called, %d inside", p.Called(), p.rec.Limits[0].Ends.Len())
+	}
+}

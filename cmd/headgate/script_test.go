@@ -34,6 +34,9 @@ func TestScripts(t *testing.T) {
 			}
 			env.Defer(func() { taken.Close() })
 			env.Setenv("TAKEN", taken.Addr().String())
+			// Under -race each process sleeps for a second at its end, to let
+			// reports of other goroutines through. They have all ended here.
+			env.Setenv("GORACE", "atexit_sleep_ms=0")
 			return nil
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
@@ -76,6 +79,7 @@ func serves(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Check(err)
 	cmd := exec.Command(path, args[1:]...)
 	cmd.Dir = ts.Getenv("WORK")
+	cmd.Env = append(os.Environ(), "GORACE="+ts.Getenv("GORACE"))
 	var stderr strings.Builder
 	cmd.Stderr = &stderr
 	stdout, err := cmd.StdoutPipe()

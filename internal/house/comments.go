@@ -2,7 +2,6 @@ package house
 
 import (
 	"go/ast"
-	"go/token"
 	"path"
 	"regexp"
 	"slices"
@@ -114,7 +113,8 @@ func Unfinished(t *Tree) []Fault {
 		for _, group := range f.AST.Comments {
 			for _, c := range group.List {
 				if m := mark.FindString(c.Text); m != "" {
-					faults = append(faults, t.fault(f, c.Pos(), "%s: finish it or open an issue", m))
+					faults = append(faults,
+						t.fault(f, c.Pos(), "%s: finish it or open an issue", m))
 				}
 			}
 		}
@@ -125,11 +125,13 @@ func Unfinished(t *Tree) []Fault {
 // Names bans the names that say nothing.
 func Names(t *Tree) []Fault {
 	var faults []Fault
-	empty := regexp.MustCompile(`^(utils?|commons?|helpers?|managers?|impl|info|data|models?|pkg|src|misc)$`)
+	empty := regexp.MustCompile(
+		`^(utils?|commons?|helpers?|managers?|impl|info|data|models?|pkg|src|misc)$`)
 	for name := range t.Files {
 		base := strings.TrimSuffix(strings.TrimSuffix(path.Base(name), ".go"), "_test")
 		if empty.MatchString(base) && !strings.Contains(name, "testdata/") {
-			faults = append(faults, Fault{Path: name, Text: "name it after what it holds, not " + base})
+			faults = append(faults,
+				Fault{Path: name, Text: "name it after what it holds, not " + base})
 		}
 	}
 	slices.SortFunc(faults, func(a, b Fault) int { return strings.Compare(a.Path, b.Path) })
@@ -143,9 +145,4 @@ func sortedKeys[V any](m map[string]V) []string {
 	}
 	slices.Sort(keys)
 	return keys
-}
-
-// position is a shorthand for the first line of a node and its last.
-func (t *Tree) position(n ast.Node) (first, last token.Position) {
-	return t.Set.Position(n.Pos()), t.Set.Position(n.End())
 }

@@ -83,7 +83,8 @@ func PagesNamed(t *Tree) []Fault {
 		}
 		for _, at := range page.FindAllIndex(t.Text[name], -1) {
 			if named := string(t.Text[name][at[0]:at[1]]); !t.Files[named] {
-				faults = append(faults, Fault{name, lineAt(t.Text[name], at[0]), "no page " + named})
+				line := lineAt(t.Text[name], at[0])
+				faults = append(faults, Fault{name, line, "no page " + named})
 			}
 		}
 	}
@@ -134,7 +135,8 @@ func Decisions(t *Tree) []Fault {
 			continue
 		}
 		if n, _ := strconv.Atoi(m[1]); n != next {
-			faults = append(faults, Fault{Path: name, Text: fmt.Sprintf("expected number %04d", next)})
+			text := fmt.Sprintf("expected number %04d", next)
+			faults = append(faults, Fault{Path: name, Text: text})
 			next = n
 		}
 		next++

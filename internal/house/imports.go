@@ -63,8 +63,9 @@ func importRules() []importRule {
 		{from: []string{"..."}, except: []string{"internal/config/..."},
 			deny: []string{"go.yaml.in/yaml/..."},
 			why:  "only internal/config reads the configuration"},
-		{from: []string{"..."}, except: []string{"internal/config/...", "internal/crowd/...", "cmd/..."},
-			deny: []string{"flag"}, why: "only internal/config and the commands read flags"},
+		{from: []string{"..."},
+			except: []string{"internal/config/...", "internal/crowd/...", "cmd/..."},
+			deny:   []string{"flag"}, why: "only internal/config and the commands read flags"},
 	}
 }
 

@@ -20,7 +20,8 @@ func Metrics(t *Tree) []Fault {
 		for _, name := range metric.FindAllString(text, -1) {
 			name = series(name)
 			if !have[name] && !slices.Contains(page, name) {
-				faults = append(faults, t.fault(f, lit.Pos(), "metric %s is not in %s", name, Operations))
+				faults = append(faults,
+					t.fault(f, lit.Pos(), "metric %s is not in %s", name, Operations))
 			}
 			have[name] = true
 		}

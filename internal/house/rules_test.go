@@ -104,6 +104,11 @@ func shapeCases() []bad {
 		{"root", "file sizes", roots(rootFiles + 1), "the root package has 26 files"},
 		{"function", "function sizes", one("a.go", ok+"func f() {\n"+
 			strings.Repeat("\t_ = 1\n", hardFunc)+"}\n"), "f has 102 lines"},
+		{"list of subtests", "function sizes", one("a_test.go", ok+"func TestA() {\n"+
+			strings.Repeat("\tt.Run(\"a\", func() {\n"+strings.Repeat("\t\tf()\n", 60)+
+				"\t})\n", 3)+"}\n"), ""},
+		{"subtest", "function sizes", one("a_test.go", ok+"func TestA() {\n\tt.Run(\"a\", func() {\n"+
+			strings.Repeat("\t\tf()\n", hardFunc)+"\t})\n}\n"), "a subtest of TestA"},
 		{"wide", "line sizes", one("a.go", ok+wide), "columns"},
 		{"tabs", "line sizes", one("a.go", ok+"//"+strings.Repeat("\t", 28)+"\n"), "114 columns"},
 		{"address", "line sizes", one("a.go", ok+"// https://example.com/"+wide), ""},
@@ -200,7 +205,8 @@ func pageCases() []bad {
 		{"gap", "decisions", one("docs/adr/0002-a.md", "# 0002 A\n"+sections), "expected number 0001"},
 		{"half", "decisions", one("docs/adr/0001-a.md", "# 0001 A\n"+
 			strings.Replace(sections, "## Context\n", "", 1)), "no section Context"},
-		{"no table", "metrics", one("a.go", ok+"const a = \"headgate_called 1\"\n"), "metric headgate_called"},
+		{"no table", "metrics", one("a.go", ok+"const a = \"headgate_called 1\"\n"),
+			"metric headgate_called"},
 		{"no code", "metrics", one(Operations, page), "no code has"},
 		{"both", "metrics", map[string]string{Operations: page,
 			"a.go": ok + "const a = `# HELP headgate_called x`\n"}, ""},

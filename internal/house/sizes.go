@@ -58,7 +58,8 @@ func FileSizes(t *Tree) (hard, soft []Fault) {
 	return hard, soft
 }
 
-// FunctionSizes holds the length of functions.
+// FunctionSizes holds the length of functions. A test that is a list of subtests
+// is as long as what stands outside them, and each subtest counts by itself.
 func FunctionSizes(t *Tree) []Fault {
 	var faults []Fault
 	for _, f := range t.Go {
@@ -67,14 +68,46 @@ func FunctionSizes(t *Tree) []Fault {
 			if !ok {
 				continue
 			}
-			first, last := t.position(fn)
-			if n := last.Line - first.Line + 1; n > hardFunc {
+			n := t.length(fn)
+			if f.Test {
+				for _, sub := range subtests(fn) {
+					n -= t.length(sub)
+					if l := t.length(sub); l > hardFunc {
+						faults = append(faults, t.fault(f, sub.Pos(), "a subtest of %s has %d lines, "+
+							"at most %d", fn.Name.Name, l, hardFunc))
+					}
+				}
+			}
+			if n > hardFunc {
 				faults = append(faults, t.fault(f, fn.Pos(), "%s has %d lines, at most %d",
 					fn.Name.Name, n, hardFunc))
 			}
 		}
 	}
 	return faults
+}
+
+// length is the number of lines of a node.
+func (t *Tree) length(n ast.Node) int {
+	return t.line(n.End()) - t.line(n.Pos()) + 1
+}
+
+// subtests are the outermost function literals that are handed to a call along
+// with a name: t.Run("in order", func…).
+func subtests(fn *ast.FuncDecl) []*ast.FuncLit {
+	var subs []*ast.FuncLit
+	ast.Inspect(fn, func(n ast.Node) bool {
+		call, ok := n.(*ast.CallExpr)
+		if !ok || len(call.Args) < 2 {
+			return true
+		}
+		lit, ok := call.Args[len(call.Args)-1].(*ast.FuncLit)
+		if ok {
+			subs = append(subs, lit)
+		}
+		return !ok
+	})
+	return subs
 }
 
 // LineSizes holds the width of lines. An address or a long literal excuses.
@@ -109,9 +142,8 @@ func (t *Tree) longLiterals(f *File) map[int]bool {
 		if !ok || lit.Kind != token.STRING || len(lit.Value) < longString {
 			return true
 		}
-		first, last := t.position(lit)
-		for l := first.Line; l <= last.Line; l++ {
-			lines[l] = true
+		for l := range t.length(lit) {
+			lines[t.line(lit.Pos())+l] = true
 		}
 		return true
 	})

@@ -41,8 +41,8 @@ func State(t *Tree, excused map[string]string) []Fault {
 						continue
 					}
 					if written[key] || !embedded(gen.Doc) && !constantInAllButName(s, i) {
-						faults = append(faults, t.fault(f, name.Pos(),
-							"variable %s of the package: put it in a struct that New makes", name.Name))
+						faults = append(faults, t.fault(f, name.Pos(), "variable %s of the package: "+
+							"put it in a struct that New makes", name.Name))
 					}
 				}
 			}

@@ -58,7 +58,7 @@ func Read(fsys fs.FS) (*Tree, error) {
 		if err != nil {
 			return err
 		}
-		if d.IsDir() && slices.Contains(strings.Fields(".git node_modules bin coverage"), d.Name()) {
+		if d.IsDir() && skipped(d.Name()) {
 			return fs.SkipDir
 		}
 		t.Files[name] = true
@@ -81,8 +81,14 @@ func Read(fsys fs.FS) (*Tree, error) {
 	return t, err
 }
 
+// skipped are folders of tools, of fetched packages and of what was built.
+func skipped(folder string) bool {
+	return slices.Contains(strings.Fields(".git node_modules bin coverage headgate-data"), folder)
+}
+
 func (t *Tree) parse(name string, src []byte) error {
-	parsed, err := parser.ParseFile(t.Set, name, src, parser.ParseComments|parser.SkipObjectResolution)
+	const mode = parser.ParseComments | parser.SkipObjectResolution
+	parsed, err := parser.ParseFile(t.Set, name, src, mode)
 	if err != nil {
 		return fmt.Errorf("parse %s: %w", name, err)
 	}

@@ -245,7 +245,8 @@ func appendTime(dst []byte, t time.Time) []byte {
 	return t.UTC().AppendFormat(dst, time.RFC3339)
 }
 
-// appendView appends the keys of the JSON answer's "headgate" object that page.js reads.
+// appendView appends the keys of the JSON answer's "headgate" object that page.js reads,
+// but for the message, which can be long and stands in the page already.
 func appendView(dst []byte, v *view) []byte {
 	dst = appendJSON(append(dst, `{"state":`...), string(v.State))
 	dst = strconv.AppendInt(append(dst, `,"position":`...), v.Position, 10)
@@ -262,7 +263,6 @@ func appendView(dst []byte, v *view) []byte {
 	dst = appendJSON(append(dst, `,"ticket":`...), v.Ticket)
 	dst = strconv.AppendUint(append(dst, `,"number":`...), v.Number, 10)
 	dst = appendJSON(append(dst, `,"served_url":`...), v.ServedURL)
-	dst = appendJSON(append(dst, `,"message":`...), v.Message)
 	if !v.OpensAt.IsZero() {
 		dst = appendTime(append(dst, `,"opens_at":"`...), v.OpensAt)
 		dst = append(dst, '"')

@@ -3,7 +3,6 @@
 // that rises. Comments stand on lines of their own: they are not sent (see squeeze in Go).
 const $ = (id) => document.getElementById(id);
 const read = (id) => JSON.parse($(id).textContent);
-const main = $('main');
 const t = read('words');
 const name = $('name').textContent;
 const lang = document.documentElement.lang;
@@ -50,12 +49,13 @@ function show() {
   const ahead = place && !next && /waiting|closed|down/.test(state);
   const line = state == 'full' && v.waiting;
   const head = t.h[next ? 'next' : state] ?? t.h.waiting;
-  main.dataset.state = state;
-  main.toggleAttribute('data-place', place);
+  $('main').dataset.state = state;
+  $('main').toggleAttribute('data-place', place);
   put('head', head);
-  put('big', ahead ? n : line ? format(v.waiting) : opens ? countdown() : '');
-  put('what', ahead ? plural(t.ahead, v.ahead) : line ? plural(t.in_line, v.waiting) :
-    opens ? t.opens : '');
+  const [big, what] = ahead ? [n, plural(t.ahead, v.ahead)] :
+    line ? [format(v.waiting), plural(t.in_line, v.waiting)] : opens ? [countdown(), t.opens] : ['', ''];
+  put('big', big);
+  put('what', what);
   put('position', format(v.position));
   put('eta', eta());
   put('updated', new Date(v.updated_at).toLocaleTimeString(lang));
@@ -71,7 +71,7 @@ function show() {
   $('flock').setAttribute('transform', `translate(${x} 76)`);
   document.title = (ahead ? fill(t.title.ahead, {n}) :
     state == 'called' ? t.title.called : head) + ' · ' + name;
-  say(head, ahead);
+  say(head, ahead && big + ' ' + what);
 }
 
 // The live region speaks at milestones only: another state, less than half the people ahead, or an
@@ -81,8 +81,7 @@ function say(head, ahead) {
   const moved = Math.abs((now.high ?? 0) - (said.high ?? 0)) >= 60;
   if (said.head == head && v.ahead * 2 >= said.ahead && !(moved && v.state == 'waiting')) return;
   said = now;
-  put('live', [head, ahead && $('big').textContent + ' ' + $('what').textContent,
-    v.state == 'waiting' && eta(), slow].filter(Boolean).join('. '));
+  put('live', [head, ahead, v.state == 'waiting' && eta(), slow].filter(Boolean).join('. '));
 }
 
 // One answer, from the server or from the tab that asks. The place never rises while it is
@@ -111,7 +110,7 @@ function receive(next, pause) {
 
 function arm() {
   clearTimeout(timer);
-  if (leading && !entering) timer = setTimeout(poll, Math.max(0, due - Date.now()));
+  if (leading && !entering) timer = setTimeout(poll, due - Date.now());
 }
 
 // Far from the head, each second question goes to the document that is the same for everyone.
@@ -135,7 +134,7 @@ async function poll() {
     } else if (answer.status < 500 && answer.status != 429) {
       receive({...v, state: 'called'});
     } else {
-      throw answer.status;
+      throw 0;
     }
     tabs?.postMessage(v);
   } catch {
@@ -227,7 +226,8 @@ addEventListener('pageshow', (event) => {
 });
 setInterval(() => v.state == 'opens_at' && put('big', countdown()), 1000);
 
-// The numbers in the page are the first answer.
+// What stands in the page is the first answer.
+v.message = $('message').textContent;
 if (!navigator.cookieEnabled) v.state = 'no_cookie';
 receive({...v});
 if (tabs) lead(!document.hidden); else arm();

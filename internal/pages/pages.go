@@ -9,7 +9,8 @@
 //
 // The HTML, CSS and JavaScript are files of their own, put together once by New.
 // Render copies the fixed parts and the escaped values into one buffer and writes it
-// with a single Write: about a microsecond, no allocation once the buffers are warm.
+// with a single Write: under 2 µs, of which a part is copying; no allocation once the
+// buffers are warm.
 // A Page does not change after New and serves any number of goroutines.
 //
 // The package knows no HTTP: status, cookies and caching headers belong to the room.

@@ -1,0 +1,93 @@
+package headgate
+
+import (
+	"context"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+	"time"
+
+	"github.com/headgate/headgate/slot"
+)
+
+// discard is a ResponseWriter that keeps nothing.
+type discard struct{ h http.Header }
+
+func (d *discard) Header() http.Header         { return d.h }
+func (d *discard) WriteHeader(int)             {}
+func (d *discard) Write(b []byte) (int, error) { return len(b), nil }
+
+func benchRoom(b *testing.B, n int64) (*Room, http.Handler) {
+	b.Helper()
+	ctx, stop := context.WithCancel(b.Context())
+	r, err := OpenRoom(ctx, RoomConfig{
+		Name: "shop", TotalActiveUsers: n, NewUsersPerMinute: n, SessionDuration: time.Hour,
+	})
+	if err != nil {
+		b.Fatal(err)
+	}
+	done := make(chan struct{})
+	go func() { r.Run(ctx); close(done) }()
+	b.Cleanup(func() { stop(); <-done })
+	return r, r.Handler(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+}
+
+func benchVisitor(b *testing.B, h http.Handler) *http.Request {
+	b.Helper()
+	r := httptest.NewRequest("GET", "/", nil)
+	r.Header.Set("Accept", "text/html")
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, r)
+	c := w.Result().Cookies()[0]
+	r.Header.Set("Cookie", c.Name+"="+c.Value)
+	return r
+}
+
+// BenchmarkPassCheck is the check of a pass alone: open the cookie, look at the
+// time, look whether the stay was revoked.
+func BenchmarkPassCheck(b *testing.B) {
+	room, h := benchRoom(b, 1000)
+	req := benchVisitor(b, h)
+	q := &visitRequest{r: req}
+	b.ReportAllocs()
+	for b.Loop() {
+		q.has = false
+		room.open(q)
+		_, hi, life, _ := room.worker.now()
+		if !q.has || life != q.tok.Life || hi >= slot.Tau(q.tok.End) {
+			b.Fatal("refused")
+		}
+	}
+}
+
+// BenchmarkPassWithRenewal is all that a request with a pass costs beyond what
+// it is let through to, the renewal included.
+func BenchmarkPassWithRenewal(b *testing.B) {
+	_, h := benchRoom(b, 1000)
+	req := benchVisitor(b, h)
+	w := &discard{http.Header{}}
+	b.ReportAllocs()
+	for b.Loop() {
+		h.ServeHTTP(w, req)
+	}
+}
+
+// BenchmarkPoll is the JSON poll of a visitor who waits, without HTTP.
+func BenchmarkPoll(b *testing.B) {
+	_, h := benchRoom(b, 1)
+	benchVisitor(b, h)
+	req := benchVisitor(b, h)
+	req.Header.Set(PollHeader, "1")
+	w := &discard{http.Header{}}
+	b.ReportAllocs()
+	for b.Loop() {
+		h.ServeHTTP(w, req)
+	}
+}
+
+func BenchmarkBootTime(b *testing.B) {
+	clock := newBootClock()
+	for b.Loop() {
+		clock.read()
+	}
+}
