@@ -3,6 +3,7 @@ package headgate
 import (
 	"net/http"
 	"net/netip"
+	"path"
 	"strings"
 	"sync"
 	"time"
@@ -57,11 +58,12 @@ func newExcluder(x Exclude) excluder {
 }
 
 func (e *excluder) match(r *http.Request, addr func(*http.Request) netip.Addr) bool {
-	if e.methods[r.Method] || e.exact[r.URL.Path] {
+	at := cleanPath(r.URL.Path)
+	if e.methods[r.Method] || e.exact[at] {
 		return true
 	}
 	for _, p := range e.prefixes {
-		if strings.HasPrefix(r.URL.Path, p) && !strings.Contains(r.URL.Path, "/../") {
+		if strings.HasPrefix(at, p) {
 			return true
 		}
 	}
@@ -79,6 +81,19 @@ func (e *excluder) match(r *http.Request, addr func(*http.Request) netip.Addr) b
 		}
 	}
 	return false
+}
+
+// cleanPath is the path as an origin may read it: without //, /./ and /../, so
+// that no spelling of a path walks around a room or into an exclusion.
+func cleanPath(p string) string {
+	if !strings.Contains(p, "//") && !strings.Contains(p, "/.") {
+		return p
+	}
+	c := path.Clean("/" + p)
+	if strings.HasSuffix(p, "/") && c != "/" {
+		c += "/"
+	}
+	return c
 }
 
 // JoinLimit bounds how many tickets one address prefix may draw. Off by default:

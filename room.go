@@ -274,6 +274,7 @@ func (r *Room) Matches(host, path string) (specific int, ok bool) {
 		return 0, false
 	}
 	base := strings.TrimSuffix(r.cfg.Path, "/")
+	path = cleanPath(path)
 	if !strings.HasPrefix(path, base) || len(path) > len(base) && path[len(base)] != '/' {
 		return 0, false
 	}

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 )
@@ -55,12 +56,56 @@ func TestEveryBoundIsInclusive(t *testing.T) {
 		{"host: " + strings.Repeat("a", 64) + ".de", false},
 		{"session_renewal: True", true}, // YAML 1.2 spells it in three ways
 		{"session_renewal: yes", false},
+		{"path: /.headgate", false},
+		{"path: /.headgate2", true},
 	}
 	for _, tt := range tests {
 		_, err := Parse("f", []byte(room+"    "+tt.line+"\n"))
 		if (err == nil) != tt.good {
 			t.Errorf("%.60s: got error %v, want good %v", tt.line, err, tt.good)
 		}
+	}
+}
+
+// A mistake must not draw others after it that mending it would mend too.
+func TestOneMistakeIsToldOnce(t *testing.T) {
+	second := strings.NewReplacer("rooms:\n", "", "shop", "tea").Replace(room)
+	for _, file := range []string{
+		room + second + "    pth: /tea\n",
+		room + second + "    path: tea\n",
+		room + "    pth: /tea\n" + second,
+		room + "  - tea\n",
+		"rooms:\n  - tea\n" + second,
+		strings.Replace(room, "origin", "orign", 1),
+		strings.Replace(room, "users: 200", "users: 2OO", 1),
+		room + "    session_duration: 5x\n    hard_end: 10s\n",
+		room + "    poll_max: 5x\n    hold: 10s\n",
+		"listen: 8081\n" + room,
+		"listen: :8081\n" + room,
+	} {
+		_, err := Parse("f", []byte(file))
+		if got := Faults(err); len(got) != 1 {
+			t.Errorf("got %d faults, want 1, of\n%s%v", len(got), file, err)
+		}
+	}
+}
+
+func TestWhatFollowsFromOtherKeys(t *testing.T) {
+	c, err := Parse("f", []byte("listen: :0\nadmin_listen: :0\n"+
+		room+"    hold: 1h\n    exclude: {paths: [/a, /b, /a], methods: [PUT, PUT]}\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := c.Rooms[0]
+	if r.HoldPhone != time.Hour || r.Title != "shop" {
+		t.Errorf("got hold_phone %v and title %q, want those of hold and name", r.HoldPhone, r.Title)
+	}
+	want := Exclude{
+		Paths:   []string{"/robots.txt", "/favicon.ico", "/.well-known/", "/a", "/b"},
+		Methods: []string{"OPTIONS", "HEAD", "PUT"},
+	}
+	if diff := cmp.Diff(want, r.Exclude); diff != "" {
+		t.Errorf("-want +got:\n%s", diff)
 	}
 }
 

@@ -284,7 +284,6 @@ func (d *decoder) override(fields []field, key string, over []flagValue) {
 			}
 			full := under(key, f.name)
 			d.spots[full] = spot{flag: true}
-			delete(d.bad, full)
 			f.read(d, full, &yaml.Node{Kind: yaml.ScalarNode, Tag: flagTag, Value: v.text})
 		}
 	}

@@ -53,7 +53,8 @@ function show() {
   $('main').toggleAttribute('data-place', place);
   put('head', head);
   const [big, what] = ahead ? [n, plural(t.ahead, v.ahead)] :
-    line ? [format(v.waiting), plural(t.in_line, v.waiting)] : opens ? [countdown(), t.opens] : ['', ''];
+    line ? [format(v.waiting), plural(t.in_line, v.waiting)] :
+    opens ? [countdown(), t.opens] : ['', ''];
   put('big', big);
   put('what', what);
   put('position', format(v.position));

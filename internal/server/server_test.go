@@ -1,0 +1,315 @@
+package server
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/internal/config"
+)
+
+// start runs a real server in front of origin and returns its two addresses.
+func start(t *testing.T, origin, rooms string) (visitors, operators string, stop func() error) {
+	t.Helper()
+	text := "listen: 127.0.0.1:0\nadmin_listen: 127.0.0.1:0\nrooms:\n" +
+		strings.ReplaceAll(rooms, "ORIGIN", origin)
+	cfg, err := config.Parse("test.yaml", []byte(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	s, err := Open(ctx, cfg, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan error, 1)
+	go func() { done <- s.Run(ctx) }()
+	stop = func() error { cancel(); err := <-done; done <- err; return err }
+	t.Cleanup(func() {
+		if err := stop(); err != nil {
+			t.Error(err)
+		}
+	})
+	visitors, operators = "http://"+s.Addr().String(), "http://"+s.AdminAddr().String()
+	eventually(t, "ready", func() bool { return get(t, operators+"/readyz", "").StatusCode == 200 })
+	return visitors, operators, stop
+}
+
+const oneRoom = "  - {name: shop, origin: ORIGIN, total_active_users: 1, new_users_per_minute: 100, " +
+	"session_duration: 2s}\n"
+
+func eventually(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for end := time.Now().Add(15 * time.Second); ; <-tick.C {
+		if ok() {
+			return
+		}
+		if time.Now().After(end) {
+			t.Fatalf("not %s within 15 s", what)
+		}
+	}
+}
+
+type reply struct {
+	*http.Response
+	body, cookie string
+}
+
+func get(t *testing.T, url, cookie string) reply {
+	t.Helper()
+	r, err := http.NewRequestWithContext(t.Context(), "GET", url, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Header.Set("Accept", "text/html")
+	if cookie != "" {
+		r.Header.Set("Cookie", cookie)
+	}
+	res, err := http.DefaultTransport.RoundTrip(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer res.Body.Close()
+	b, err := io.ReadAll(res.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	out := reply{Response: res, body: string(b), cookie: cookie}
+	for _, c := range res.Cookies() {
+		out.cookie = c.Name + "=" + c.Value
+	}
+	return out
+}
+
+func status(t *testing.T, operators string) headgate.Status {
+	t.Helper()
+	var m struct{ Rooms []headgate.Status }
+	if err := json.Unmarshal([]byte(get(t, operators+"/v1/rooms", "").body), &m); err != nil {
+		t.Fatal(err)
+	}
+	return m.Rooms[0]
+}
+
+func TestServerHoldsTheSecondVisitorAndTellsOperators(t *testing.T) {
+	origin := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		fmt.Fprint(w, "origin ", r.URL, " ", r.Header.Get("Cookie"))
+	}))
+	defer origin.Close()
+	visitors, operators, _ := start(t, origin.URL, oneRoom)
+	a := get(t, visitors+"/x?y=z", "")
+	if a.body != "origin /x?y=z " || a.cookie == "" {
+		t.Fatalf("%d %q", a.StatusCode, a.body)
+	}
+	if again := get(t, visitors+"/", a.cookie); !strings.HasPrefix(again.body, "origin / ") ||
+		strings.Contains(again.body, "__cf") {
+		t.Errorf("%q: the origin must answer, and not see our cookie", again.body)
+	}
+	b := get(t, visitors+"/", "")
+	if b.StatusCode != 503 || b.Header.Get(headgate.StateHeader) != "waiting" ||
+		!strings.Contains(b.body, "<!doctype html>") {
+		t.Fatalf("%d %q", b.StatusCode, b.body)
+	}
+	s := status(t, operators)
+	if s.Status != "queueing" || s.ActiveUsers != 1 || s.WaitingUsers != 1 {
+		t.Errorf("%+v", s)
+	}
+	metrics := get(t, operators+"/metrics", "").body
+	for _, want := range []string{
+		`headgate_active_users{room="shop"} 1`, `headgate_waiting_users{room="shop"} 1`,
+		`headgate_admitted_total{room="shop"} 1`, "headgate_call_empty_seconds_count",
+	} {
+		if !strings.Contains(metrics, want) {
+			t.Errorf("%s is not in the metrics", want)
+		}
+	}
+	if get(t, operators+"/livez", "").StatusCode != 200 {
+		t.Error("not live")
+	}
+}
+
+func TestServerRefusesHugeHeaders(t *testing.T) {
+	origin := httptest.NewServer(http.NotFoundHandler())
+	defer origin.Close()
+	visitors, _, _ := start(t, origin.URL, oneRoom)
+	for name, head := range map[string]string{
+		"cookie": "Cookie: __cfwaitingroom_shop=" + strings.Repeat("A", 1<<20),
+		"header": "X-Big: " + strings.Repeat("A", 1<<20),
+	} {
+		c, err := net.Dial("tcp", strings.TrimPrefix(visitors, "http://"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		go fmt.Fprintf(c, "GET / HTTP/1.1\r\nHost: x\r\n%s\r\n\r\n", head)
+		res, err := http.ReadResponse(bufio.NewReader(c), nil)
+		if err != nil || res.StatusCode != http.StatusRequestHeaderFieldsTooLarge {
+			t.Errorf("%s of a megabyte: %v %v", name, res, err)
+		}
+		c.Close()
+	}
+}
+
+func TestServerOriginDownKeepsPlaces(t *testing.T) {
+	origin := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		fmt.Fprint(w, "origin")
+	}))
+	addr := origin.Listener.Addr().String()
+	visitors, operators, _ := start(t, origin.URL, oneRoom)
+	a := get(t, visitors+"/", "")
+	b := get(t, visitors+"/", "")
+	origin.Close()
+	down := get(t, visitors+"/", a.cookie)
+	if down.StatusCode != 502 || !strings.Contains(down.body, "<!doctype html>") ||
+		down.Header.Get("Retry-After") == "" {
+		t.Fatalf("%d %q", down.StatusCode, down.body)
+	}
+	eventually(t, "down", func() bool { return !status(t, operators).OriginUp })
+	if w := get(t, visitors+"/", b.cookie); w.Header.Get(headgate.StateHeader) != "down" {
+		t.Errorf("the one who waits is told %q", w.Header.Get(headgate.StateHeader))
+	}
+	l, err := net.Listen("tcp", addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	back := &http.Server{Handler: origin.Config.Handler}
+	go back.Serve(l)
+	defer back.Close()
+	eventually(t, "up again", func() bool { return status(t, operators).OriginUp })
+	eventually(t, "let in", func() bool { return get(t, visitors+"/", b.cookie).StatusCode == 200 })
+}
+
+func TestServerWebSocketHoldsTheStay(t *testing.T) {
+	origin := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("Upgrade") == "" {
+			fmt.Fprint(w, "origin")
+			return
+		}
+		c, rw, err := http.NewResponseController(w).Hijack()
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		defer c.Close()
+		fmt.Fprint(rw, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n")
+		rw.Flush()
+		io.Copy(c, rw)
+	}))
+	defer origin.Close()
+	visitors, operators, _ := start(t, origin.URL, oneRoom)
+	a := get(t, visitors+"/", "")
+	c, err := net.Dial("tcp", strings.TrimPrefix(visitors, "http://"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	fmt.Fprintf(c, "GET /ws HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nCookie: %s\r\n\r\n", a.cookie)
+	r := bufio.NewReader(c)
+	if res, err := http.ReadResponse(r, nil); err != nil || res.StatusCode != 101 {
+		t.Fatal(res, err)
+	}
+	b := get(t, visitors+"/", "")
+	tick := time.NewTicker(500 * time.Millisecond)
+	defer tick.Stop()
+	for range 8 { // 4 s: twice the session
+		<-tick.C
+		fmt.Fprint(c, "x")
+		if _, err := r.ReadByte(); err != nil {
+			t.Fatal(err)
+		}
+		if get(t, visitors+"/", b.cookie).StatusCode == 200 || status(t, operators).ActiveUsers != 1 {
+			t.Fatal("the slot of an open WebSocket was given away")
+		}
+	}
+	c.Close()
+	eventually(t, "let in", func() bool { return get(t, visitors+"/", b.cookie).StatusCode == 200 })
+}
+
+func TestServerSpeaksHTTP2InCleartext(t *testing.T) {
+	origin := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		fmt.Fprint(w, "origin")
+	}))
+	defer origin.Close()
+	visitors, _, _ := start(t, origin.URL, oneRoom)
+	p := &http.Protocols{}
+	p.SetUnencryptedHTTP2(true)
+	tr := &http.Transport{Protocols: p}
+	defer tr.CloseIdleConnections()
+	res, err := (&http.Client{Transport: tr}).Get(visitors)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer res.Body.Close()
+	if res.ProtoMajor != 2 || res.StatusCode != 200 {
+		t.Errorf("%s %d", res.Proto, res.StatusCode)
+	}
+}
+
+func TestServerDrains(t *testing.T) {
+	begun, end := make(chan bool), make(chan bool)
+	origin := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		begun <- true
+		<-end
+		fmt.Fprint(w, "origin")
+	}))
+	defer origin.Close()
+	visitors, operators, stop := start(t, origin.URL, oneRoom)
+	answer := make(chan reply)
+	go func() { answer <- get(t, visitors+"/", "") }()
+	<-begun
+	stopped := make(chan error)
+	go func() { stopped <- stop() }()
+	eventually(t, "not ready", func() bool { return get(t, operators+"/readyz", "").StatusCode == 503 })
+	close(end)
+	if a := <-answer; a.body != "origin" {
+		t.Errorf("a request in flight was cut: %q", a.body)
+	}
+	if err := <-stopped; err != nil {
+		t.Error(err)
+	}
+}
+
+func TestServerFindsTheMostSpecificRoom(t *testing.T) {
+	origin := httptest.NewServer(http.NotFoundHandler())
+	defer origin.Close()
+	visitors, _, _ := start(t, origin.URL, `
+  - {name: all, origin: ORIGIN, total_active_users: 9, new_users_per_minute: 9}
+  - {name: sale, path: /sale, origin: ORIGIN, total_active_users: 9, new_users_per_minute: 9}
+  - {name: other, host: other.example, origin: ORIGIN, total_active_users: 9, new_users_per_minute: 9}
+`)
+	for path, want := range map[string]string{
+		"/": "_all", "/sale": "_sale", "/sale/1": "_sale", "/sales": "_all",
+		"//sale": "_sale", "/x/../sale": "_sale", "/sale/../": "_all", "/./sale": "_sale",
+	} {
+		if got := get(t, visitors+path, "").cookie; !strings.HasPrefix(got, "__cfwaitingroom"+want+"=") {
+			t.Errorf("%s: cookie %q, want of room%s", path, got, want)
+		}
+	}
+}
+
+func TestServerSaysWhichAddressIsTaken(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	cfg, err := config.Parse("t", []byte("listen: "+l.Addr().String()+"\nadmin_listen: 127.0.0.1:0\n"+
+		"rooms: [{name: a, origin: 'http://127.0.0.1:1', total_active_users: 1, new_users_per_minute: 1}]"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = Open(t.Context(), cfg, slog.New(slog.DiscardHandler))
+	e, ok := err.(*AddressError)
+	if !ok || !strings.Contains(e.Error(), l.Addr().String()) || !strings.Contains(e.Hint(), "--listen") {
+		t.Errorf("%v", err)
+	}
+}

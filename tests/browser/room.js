@@ -1,0 +1,185 @@
+// What the browser tests share: a real headgate in front of a tiny origin, a real Chromium,
+// and visitors. Nothing here stands in for headgate; a test that errs on purpose (a server
+// that sends a larger number, a lost connection) says so where it does it.
+import assert from 'node:assert/strict';
+import {execFileSync, spawn} from 'node:child_process';
+import {existsSync, mkdtempSync, rmSync, writeFileSync} from 'node:fs';
+import http from 'node:http';
+import net from 'node:net';
+import os from 'node:os';
+import path from 'node:path';
+import {setTimeout as sleep} from 'node:timers/promises';
+import {fileURLToPath} from 'node:url';
+import {chromium} from 'playwright-core';
+
+export const root = path.resolve(path.dirname(fileURLToPath(import.meta.url)), '../..');
+
+const flags = [
+  '--no-sandbox', '--disable-gpu', '--disable-quic', '--no-first-run',
+  '--disable-background-networking', '--disable-component-update', '--disable-sync',
+];
+
+// How long anything may take that ends by itself: a call, a claim, a handover between tabs.
+export const patience = 30_000;
+
+function chromiumPath() {
+  const file = process.env.CHROMIUM || '/usr/bin/chromium';
+  assert.ok(existsSync(file), `no Chromium at ${file}: install it, or set CHROMIUM to its path`);
+  return file;
+}
+
+const launch = {executablePath: chromiumPath(), args: flags, chromiumSandbox: false};
+
+// openBrowser starts Chromium for one test file; close it in after().
+export function openBrowser() {
+  return chromium.launch(launch);
+}
+
+// openWithoutCookies starts a Chromium whose user has switched cookies off.
+export async function openWithoutCookies(t) {
+  const folder = mkdtempSync(path.join(os.tmpdir(), 'headgate-profile-'));
+  const preferences = {profile: {default_content_setting_values: {cookies: 2}}};
+  const profile = path.join(folder, 'Default');
+  execFileSync('mkdir', [profile]);
+  writeFileSync(path.join(profile, 'Preferences'), JSON.stringify(preferences));
+  const context = await chromium.launchPersistentContext(folder, launch);
+  t.after(async () => {
+    await context.close();
+    rmSync(folder, {recursive: true, force: true});
+  });
+  return context;
+}
+
+// binary builds headgate once for each test file, unless HEADGATE names one.
+let built;
+function binary() {
+  if (process.env.HEADGATE) return path.resolve(process.env.HEADGATE);
+  if (!built) {
+    const folder = mkdtempSync(path.join(os.tmpdir(), 'headgate-bin-'));
+    process.on('exit', () => rmSync(folder, {recursive: true, force: true}));
+    built = path.join(folder, 'headgate');
+    execFileSync('go', ['build', '-o', built, './cmd/headgate'], {cwd: root, stdio: 'inherit'});
+  }
+  return built;
+}
+
+async function freePort() {
+  const server = net.createServer().listen(0, '127.0.0.1');
+  await new Promise((done) => server.once('listening', done));
+  const {port} = server.address();
+  await new Promise((done) => server.close(done));
+  return port;
+}
+
+// startOrigin serves one page for every address, which says what was asked for. /leave ends
+// the visitor's stay.
+async function startOrigin() {
+  const escape = (s) => s.replace(/[&<>"]/g, (c) => `&#${c.charCodeAt(0)};`);
+  const server = http.createServer((request, response) => {
+    response.setHeader('Content-Type', 'text/html; charset=utf-8');
+    response.setHeader('Cache-Control', 'no-store');
+    if (request.url.startsWith('/leave')) response.setHeader('Headgate-Command', 'revoke');
+    response.end(`<!doctype html><html lang="en"><title>Inside</title><h1>Inside</h1>` +
+      `<p id="asked">${request.method} ${escape(request.url)}</p></html>`);
+  });
+  server.listen(0, '127.0.0.1');
+  await new Promise((done) => server.once('listening', done));
+  return {
+    url: `http://127.0.0.1:${server.address().port}`,
+    stop: () => new Promise((done) => {
+      server.close(done);
+      server.closeAllConnections();
+    }),
+  };
+}
+
+// startRoom starts an origin and headgate in front of it for one test: two may be inside, a
+// newcomer each second, and a stay ends 10 s after the last request. room overrides keys of
+// the room's configuration.
+export async function startRoom(t, room = {}) {
+  const origin = await startOrigin();
+  const folder = mkdtempSync(path.join(os.tmpdir(), 'headgate-room-'));
+  const [port, adminPort] = [await freePort(), await freePort()];
+  const config = path.join(folder, 'headgate.yaml');
+  // JSON is YAML.
+  writeFileSync(config, JSON.stringify({
+    listen: `127.0.0.1:${port}`,
+    admin_listen: `127.0.0.1:${adminPort}`,
+    data: path.join(folder, 'data'),
+    rooms: [{
+      name: 'main', title: 'Test room', origin: origin.url,
+      total_active_users: 2, new_users_per_minute: 60, session_duration: '10s', ...room,
+    }],
+  }));
+  const headgate = spawn(binary(), ['run', '--config', config], {stdio: ['ignore', 'pipe', 'pipe']});
+  let log = '';
+  headgate.stdout.on('data', (data) => log += data);
+  headgate.stderr.on('data', (data) => log += data);
+  const ended = new Promise((done) => headgate.once('close', done));
+  t.after(async () => {
+    headgate.kill('SIGTERM');
+    await ended;
+    await origin.stop();
+    rmSync(folder, {recursive: true, force: true});
+  });
+  const url = `http://127.0.0.1:${port}`;
+  const admin = `http://127.0.0.1:${adminPort}`;
+  await until('headgate is ready', async () => {
+    assert.equal(headgate.exitCode, null, `headgate ended:\n${log}`);
+    return (await fetch(`${admin}/readyz`).catch(() => ({}))).ok;
+  });
+  return {url, admin, stopOrigin: origin.stop};
+}
+
+// until waits for something to become true, and says what did not.
+export async function until(what, check, within = patience) {
+  const end = Date.now() + within;
+  while (!await check()) {
+    assert.ok(Date.now() < end, `waited ${within / 1000} s until ${what}`);
+    await sleep(100);
+  }
+}
+
+// enter opens address as a new visitor in a browser of its own. What a page must never do
+// (an error in a script, something the policy blocks) is collected in visitor.faults.
+export async function arrive(t, browser, address, options = {}) {
+  const context = options.context ?? await browser.newContext(options);
+  const faults = [];
+  context.on('weberror', (fault) => faults.push(fault.error().message));
+  context.on('console', (message) => {
+    if (/Content.Security.Policy/i.test(message.text())) faults.push(message.text());
+  });
+  if (!options.context) t.after(() => context.close());
+  const page = await context.newPage();
+  await page.goto(address);
+  return {context, page, faults};
+}
+
+// fill takes every place inside and keeps it until the visitor leaves.
+export async function fill(t, browser, room, places = 2) {
+  const inside = [];
+  for (let i = 0; i < places; i++) {
+    const visitor = await arrive(t, browser, room.url);
+    await until(`visitor ${i} is inside`, async () => await isInside(visitor.page));
+    const stay = setInterval(() => visitor.context.request.get(room.url).catch(() => {}), 2000);
+    visitor.leave = async () => {
+      clearInterval(stay);
+      const answer = await visitor.context.request.get(`${room.url}/leave`);
+      assert.equal(answer.status(), 200, 'leaving');
+    };
+    t.after(() => clearInterval(stay));
+    inside.push(visitor);
+  }
+  return inside;
+}
+
+export const isInside = async (page) => await page.title().catch(() => '') === 'Inside';
+
+// number reads a number off the page; NaN where there is none.
+export async function number(page, id) {
+  const text = await page.locator(`#${id}`).textContent().catch(() => '');
+  return Number.parseInt(text.replaceAll(',', ''), 10);
+}
+
+// heading is what the page says in its first line.
+export const heading = (page) => page.locator('h1').textContent();

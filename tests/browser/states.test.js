@@ -1,0 +1,118 @@
+// Each state of a real room, in light and dark, with axe-core and under the real policy.
+import assert from 'node:assert/strict';
+import {readdirSync, readFileSync} from 'node:fs';
+import http from 'node:http';
+import path from 'node:path';
+import {after, before, test} from 'node:test';
+import AxeBuilder from '@axe-core/playwright';
+import {arrive, fill, heading, openBrowser, root, startRoom, until} from './room.js';
+
+const Axe = AxeBuilder.default ?? AxeBuilder;
+const schemes = ['light', 'dark'];
+const rules = ['wcag2a', 'wcag2aa', 'wcag21a', 'wcag21aa', 'wcag22aa', 'best-practice'];
+
+let browser;
+before(async () => browser = await openBrowser());
+after(() => browser?.close());
+
+async function assertAccessible(page, what) {
+  const {violations, passes} = await new Axe({page}).withTags(rules).analyze();
+  const faults = violations.map((v) => `${v.id}: ${v.nodes.map((n) => n.html).join(' ')}`);
+  assert.deepEqual(faults, [], what);
+  assert.ok(passes.length > 10, `${what}: axe checked only ${passes.length} rules`);
+}
+
+// assertFits checks the narrowest screen of WCAG 1.4.10: nothing is cut off or scrolls aside.
+async function assertFits(page, what) {
+  await page.setViewportSize({width: 320, height: 640});
+  const width = await page.evaluate(() => document.documentElement.scrollWidth);
+  assert.ok(width <= 320, `${what} is ${width} px wide on a screen of 320`);
+}
+
+// look opens the room as a new visitor in both schemes.
+async function look(t, room, title, places) {
+  for (const colorScheme of schemes) {
+    const {page, faults} = await arrive(t, browser, room.url, {colorScheme});
+    await until(`the page says ${title}`, async () => title.test(await heading(page)));
+    await assertAccessible(page, `${title} in ${colorScheme}`);
+    await assertFits(page, `${title} in ${colorScheme}`);
+    assert.deepEqual(faults, []);
+  }
+}
+
+test('waiting', async (t) => {
+  const room = await startRoom(t, {message: 'Saturday is sold out.\nThere is room on Sunday.'});
+  await fill(t, browser, room);
+  await look(t, room, /^You are (next|in line)$/);
+});
+
+test('full', async (t) => {
+  const room = await startRoom(t, {max_waiting: 1});
+  await fill(t, browser, room);
+  await arrive(t, browser, room.url);
+  await look(t, room, /^The line is full$/);
+});
+
+test('closed', async (t) => {
+  await look(t, await startRoom(t, {queue_all: true}), /^The line is paused$/);
+});
+
+test('not open yet', async (t) => {
+  const opens_at = new Date(Date.now() + 3 * 3600_000).toISOString();
+  const room = await startRoom(t, {opens_at});
+  await look(t, room, /^Not open yet$/);
+  const {page} = await arrive(t, browser, room.url);
+  await until('the countdown runs', async () =>
+    /^02:59:5\d$/.test(await page.locator('#big').textContent()));
+});
+
+test('too many from one network', async (t) => {
+  const room = await startRoom(t, {join_limit: {amount: 1}});
+  await fill(t, browser, room);
+  await arrive(t, browser, room.url);
+  await look(t, room, /^One moment, please$/);
+});
+
+// The pictures are what the renderer makes of each state, also those that a test cannot
+// bring about at will. They are served with the policy of the real answer, which must
+// therefore name the style and scripts that the pictures hold.
+test('pictures of all states', async (t) => {
+  const room = await startRoom(t, {queue_all: true});
+  const live = await fetch(room.url, {headers: {Accept: 'text/html'}});
+  const policy = live.headers.get('content-security-policy');
+  assert.match(policy, /script-src 'sha256-/);
+  assert.doesNotMatch(policy, /unsafe|nonce/);
+  const folder = path.join(root, 'internal/pages/testdata');
+  const server = http.createServer((request, response) => {
+    const file = path.join(folder, path.basename(request.url));
+    response.writeHead(503, {
+      'Content-Type': 'text/html; charset=utf-8', 'Content-Security-Policy': policy,
+    });
+    response.end(readFileSync(file));
+  }).listen(0, '127.0.0.1');
+  await new Promise((done) => server.once('listening', done));
+  t.after(() => server.close());
+  t.after(() => server.closeAllConnections());
+
+  const pictures = readdirSync(folder).filter((name) => name.endsWith('.html'));
+  assert.ok(pictures.length >= 10, 'the pictures are there');
+  for (const name of pictures) {
+    for (const colorScheme of schemes) {
+      const address = `http://127.0.0.1:${server.address().port}/${name}`;
+      // Without JavaScript the page stays as it was rendered, and called stays called.
+      const options = {colorScheme, javaScriptEnabled: false};
+      const {context, page} = await arrive(t, browser, address, options);
+      await assertAccessible(page, `${name} in ${colorScheme}`);
+      await assertFits(page, `${name} in ${colorScheme}`);
+      await context.close();
+    }
+    if (name === 'called.html') continue;
+    const address = `http://127.0.0.1:${server.address().port}/${name}`;
+    const {context, page, faults} = await arrive(t, browser, address);
+    await page.waitForLoadState();
+    assert.equal(await page.evaluate(() => self.getComputedStyle(document.body).display), 'grid',
+      `${name}: the policy lets the style through`);
+    assert.deepEqual(faults, [], name);
+    await context.close();
+  }
+});
