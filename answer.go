@@ -8,7 +8,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/headgate/headgate/internal/counter"
@@ -62,8 +61,8 @@ func prefersJSON(accept string) bool {
 		part, accept, _ = strings.Cut(accept, ",")
 		kind, params, _ := strings.Cut(part, ";")
 		q := 1.0
-		if i := strings.Index(params, "q="); i >= 0 {
-			v, err := strconv.ParseFloat(strings.TrimSpace(params[i+2:]), 64)
+		if _, after, ok := strings.Cut(params, "q="); ok {
+			v, err := strconv.ParseFloat(strings.TrimSpace(after), 64)
 			if err != nil || v < 0 || v > 1 {
 				v = 0
 			}
@@ -127,15 +126,14 @@ func (r *Room) wait(q *visitRequest, p *counter.Place, s State) {
 		if r.cfg.RefreshHeader {
 			h.Set("Refresh", secs)
 		}
-		buf := pageBufs.Get().(*bytes.Buffer)
-		buf.Reset()
+		buf := r.buffer()
 		if err := r.cfg.Page.Render(buf, v); err != nil {
 			r.cfg.Log.Error("waiting page not rendered", "room", r.cfg.Name, "error", err)
 		}
 		h["Content-Length"] = []string{strconv.Itoa(buf.Len())}
 		q.w.WriteHeader(code)
 		q.w.Write(buf.Bytes())
-		pageBufs.Put(buf)
+		r.bufs.Put(buf)
 	case prefersJSON(q.r.Header.Get("Accept")):
 		r.waitJSON(q, v, code)
 	default: // a script, an image, a form: it must not take the answer for its own
@@ -159,21 +157,24 @@ var (
 	jsonType = []string{"application/json"}
 )
 
-// pageBufs and jsonBufs hold buffers for answers, so that each is one write of
-// a known length.
-var pageBufs = sync.Pool{New: func() any { return new(bytes.Buffer) }}
-
-var jsonBufs = sync.Pool{New: func() any { return new([]byte) }}
-
 func (r *Room) waitJSON(q *visitRequest, v *View, code int) {
-	buf := jsonBufs.Get().(*[]byte)
-	*buf = appendView((*buf)[:0], v)
+	buf := r.buffer()
+	buf.Write(appendView(buf.AvailableBuffer(), v))
 	h := q.w.Header()
 	h["Content-Type"] = jsonType
-	h["Content-Length"] = []string{strconv.Itoa(len(*buf))}
+	h["Content-Length"] = []string{strconv.Itoa(buf.Len())}
 	q.w.WriteHeader(code)
-	q.w.Write(*buf)
-	jsonBufs.Put(buf)
+	q.w.Write(buf.Bytes())
+	r.bufs.Put(buf)
+}
+
+// buffer is an empty buffer: each answer is one write of a known length.
+func (r *Room) buffer() *bytes.Buffer {
+	if buf, ok := r.bufs.Get().(*bytes.Buffer); ok {
+		buf.Reset()
+		return buf
+	}
+	return new(bytes.Buffer)
 }
 
 // view says what a visitor is told.

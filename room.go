@@ -53,19 +53,16 @@ type RoomConfig struct {
 	Exclude   Exclude
 	JoinLimit JoinLimit
 
-	Page       Page                                // default: plain text
-	ClientAddr func(r *http.Request) netip.Addr    // default: RemoteAddr
-	Secure     func(r *http.Request) bool          // is the cookie Secure; default: r.TLS != nil
-	Log        *slog.Logger                        // default: discard
-	Wall       func() time.Time                    // for what is shown; default time.Now
-	Boot       func() time.Duration                // decides; default CLOCK_BOOTTIME
-	sealing    *ticket.Ring                        // tests
-	storage    store.Store                         // tests
-	params     slot.Params                         // tests
-	tap        func(stay uint64, event visitEvent) // tests
+	Page       Page                             // default: plain text
+	ClientAddr func(r *http.Request) netip.Addr // default: RemoteAddr
+	Secure     func(r *http.Request) bool       // is the cookie Secure; default: r.TLS != nil
+	Log        *slog.Logger                     // default: discard
+	Wall       func() time.Time                 // for what is shown; default time.Now
+	Boot       func() time.Duration             // decides; default CLOCK_BOOTTIME
+	sealing    *ticket.Ring                     // tests
+	storage    store.Store                      // tests
+	params     slot.Params                      // tests
 }
-
-type visitEvent uint8
 
 // ErrConfig is wrapped by every error about an impossible configuration.
 var ErrConfig = errors.New("impossible room")
@@ -158,6 +155,7 @@ type Room struct {
 	live    atomic.Pointer[live]
 	liveMu  sync.Mutex
 	counts  counts
+	bufs    sync.Pool // *bytes.Buffer
 }
 
 // live is what can change while the room runs, as one snapshot.

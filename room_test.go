@@ -3,6 +3,7 @@ package headgate
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -35,9 +36,7 @@ func openGate(t *testing.T, cfg RoomConfig) *gate {
 	g := &gate{t: t, room: room, header: http.Header{}}
 	g.h = room.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		g.inside++
-		for k, v := range g.header {
-			w.Header()[k] = v
-		}
+		maps.Copy(w.Header(), g.header)
 		if g.slow > 0 {
 			time.Sleep(g.slow)
 		}
@@ -62,9 +61,7 @@ func (g *gate) visitor() *visitor { return &visitor{g: g, accept: "text/html"} }
 func (v *visitor) do(method, path string) *httptest.ResponseRecorder {
 	r := httptest.NewRequestWithContext(v.g.t.Context(), method, path, nil)
 	r.Header.Set("Accept", v.accept)
-	for k, x := range v.extra {
-		r.Header[k] = x
-	}
+	maps.Copy(r.Header, v.extra)
 	if v.cookie != "" {
 		r.Header.Set("Cookie", v.cookie)
 	}

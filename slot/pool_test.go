@@ -30,7 +30,7 @@ func unknownRenewal(f fault) (late bool) {
 	p.Begin(1, false)
 	rs, _ := p.Confirm(1)
 	passes := []Tau{rs[0].Answer.Results[0].End, 200}
-	for t := Tau(0); t < 300; t++ {
+	for t := range Tau(300) {
 		n := int64(0)
 		for _, end := range passes {
 			if end > t {
@@ -276,8 +276,10 @@ func FuzzRho(f *testing.F) {
 
 func TestClaimDuringAWriteGoesIntoTheNext(t *testing.T) {
 	p := serving(Params{}, NewRecord(1, nil, Limit{AtOnce, 2, time.Minute}), 0)
-	if !p.Call() || !p.Call() || p.Call() {
-		t.Fatal("two slots, two calls")
+	for i, want := range []bool{true, true, false} {
+		if p.Call() != want {
+			t.Fatalf("call %d of two slots: want %v", i+1, want)
+		}
 	}
 	p.Claim(1, 0, false)
 	p.Begin(1, false)

@@ -79,7 +79,7 @@ type walk struct {
 }
 
 type walkCover struct {
-	refused, taken, revived, late, renewed, admitted, walks atomic.Int64
+	refused, revived, late, renewed, admitted, walks atomic.Int64
 }
 
 func newWalk(c walkConfig, r *rand.Rand, cov *walkCover) *walk {
@@ -617,22 +617,26 @@ func runWalks(c walkConfig, budget int64) (int64, *walkCover, error) {
 }
 
 var walkBase = map[string]walkConfig{
-	"at once":                {kind: AtOnce, n: 2, term: 24, s: 32, horizon: 40},
-	"at once, drift":         {kind: AtOnce, n: 2, term: 24, s: 32, horizon: 40, drift: true},
-	"at once, one slot":      {kind: AtOnce, n: 1, term: 16, s: 16, horizon: 24},
-	"at once, four, long":    {kind: AtOnce, n: 4, term: 24, s: 48, horizon: 80, drift: true},
-	"at once, lowered":       {kind: AtOnce, n: 3, term: 24, s: 32, horizon: 40, drift: true, lower: true},
-	"window":                 {kind: PerWindow, n: 2, term: 24, s: 32, horizon: 40, drift: true},
-	"bucket":                 {kind: Bucket, n: 2, term: 24, s: 32, horizon: 40, drift: true},
-	"two levels, drift":      {kind: AtOnce, n: 2, term: 24, s: 32, upTerm: 56, horizon: 60, drift: true, two: true},
-	"at once, settle, drift": {kind: AtOnce, n: 2, term: 40, s: 32, settle: 16, horizon: 60, drift: true},
+	"at once":             {kind: AtOnce, n: 2, term: 24, s: 32, horizon: 40},
+	"at once, drift":      {kind: AtOnce, n: 2, term: 24, s: 32, horizon: 40, drift: true},
+	"at once, one slot":   {kind: AtOnce, n: 1, term: 16, s: 16, horizon: 24},
+	"at once, four, long": {kind: AtOnce, n: 4, term: 24, s: 48, horizon: 80, drift: true},
+	"at once, lowered": {kind: AtOnce, n: 3, term: 24, s: 32, horizon: 40,
+		drift: true, lower: true},
+	"window": {kind: PerWindow, n: 2, term: 24, s: 32, horizon: 40, drift: true},
+	"bucket": {kind: Bucket, n: 2, term: 24, s: 32, horizon: 40, drift: true},
+	"two levels, drift": {kind: AtOnce, n: 2, term: 24, s: 32, upTerm: 56, horizon: 60,
+		drift: true, two: true},
+	"at once, settle, drift": {kind: AtOnce, n: 2, term: 40, s: 32, settle: 16, horizon: 60,
+		drift: true},
 }
 
 func TestWalkKeepsThePromises(t *testing.T) {
 	for name, c := range walkBase {
 		t.Run(name, func(t *testing.T) {
 			steps, cov, err := runWalks(c, *walkSteps)
-			t.Logf("%d steps, %d walks, %d admitted, %d renewed, %d refused writes, %d revived, %d late answers",
+			t.Logf("%d steps, %d walks, %d admitted, %d renewed, "+
+				"%d refused writes, %d revived, %d late answers",
 				steps, cov.walks.Load(), cov.admitted.Load(), cov.renewed.Load(), cov.refused.Load(),
 				cov.revived.Load(), cov.late.Load())
 			if err != nil {

@@ -91,7 +91,7 @@ func TestOneMistakeIsToldOnce(t *testing.T) {
 }
 
 func TestWhatFollowsFromOtherKeys(t *testing.T) {
-	c, err := Parse("f", []byte("listen: :0\nadmin_listen: :0\n"+
+	c, err := Parse("f", []byte("listen: :0\nadmin_listen: :0\ntrusted_proxies: [::1, ::1/128]\n"+
 		room+"    hold: 1h\n    exclude: {paths: [/a, /b, /a], methods: [PUT, PUT]}\n"))
 	if err != nil {
 		t.Fatal(err)
@@ -99,6 +99,9 @@ func TestWhatFollowsFromOtherKeys(t *testing.T) {
 	r := c.Rooms[0]
 	if r.HoldPhone != time.Hour || r.Title != "shop" {
 		t.Errorf("got hold_phone %v and title %q, want those of hold and name", r.HoldPhone, r.Title)
+	}
+	if len(c.TrustedProxies) != 1 {
+		t.Errorf("got trusted proxies %v, want one", c.TrustedProxies)
 	}
 	want := Exclude{
 		Paths:   []string{"/robots.txt", "/favicon.ico", "/.well-known/", "/a", "/b"},
@@ -110,10 +113,11 @@ func TestWhatFollowsFromOtherKeys(t *testing.T) {
 }
 
 func TestHostileFilesAreRefused(t *testing.T) {
-	bomb := "a: &a [x,x,x,x,x,x,x,x,x,x]\n"
+	var bomb strings.Builder
+	bomb.WriteString("a: &a [x,x,x,x,x,x,x,x,x,x]\n")
 	for c := 'b'; c <= 'z'; c++ {
-		prev := "*" + string(c-1)
-		bomb += fmt.Sprintf("%c: &%c [%s]\n", c, c, strings.TrimSuffix(strings.Repeat(prev+",", 10), ","))
+		ten := strings.Repeat(",*"+string(c-1), 10)
+		fmt.Fprintf(&bomb, "%c: &%c [%s]\n", c, c, ten[1:])
 	}
 	// The only lists of lists that are walked are rooms and those in exclude.
 	wide := "rooms:\n  - exclude: &e\n      paths: [" + strings.Repeat("/x,", 1000) + "/x]\n" +
@@ -122,8 +126,8 @@ func TestHostileFilesAreRefused(t *testing.T) {
 		{"large", room + strings.Repeat("#", maxFile), "is larger than 1 MB"},
 		{"deep", strings.Repeat("[", maxDepth+1), "is nested more than 32 levels deep"},
 		{"deep blocks", strings.Repeat("- ", maxDepth+1) + "x", "is nested more than 32 levels deep"},
-		{"bomb", bomb, "there is no such key"},
-		{"bomb as rooms", bomb + "rooms: *z\n", "is a list, not a group of keys"},
+		{"bomb", bomb.String(), "there is no such key"},
+		{"bomb as rooms", bomb.String() + "rooms: *z\n", "is a list, not a group of keys"},
 		{"wide", wide, "has more than 100000 values"},
 		{"merge bomb", "rooms:\n  - &a {<<: *a}\n", "has a key that is not a word"},
 		{"self", "&a [*a]", "is a list, not a group of keys"},

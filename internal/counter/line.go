@@ -115,20 +115,18 @@ func (c *Counter) place(number uint64, clk time.Duration) Place {
 }
 
 // tell says to a called ticket that it is its turn, unless this second has had
-// its share of admissions: then in a moment. Its slot is reserved either way.
+// its share of admissions: then in a moment, which is kept for it. Its slot is
+// reserved either way.
 func (c *Counter) tell(p *Place, clk time.Duration) {
 	p.ETA = ETA{Known: true, Exact: true}
 	x := c.called.at[p.Number]
-	if x.told {
-		return
+	if !x.told {
+		x.told, x.due = true, c.pace.admit(clk, c.called.ahead(x, clk))
+		c.called.at[p.Number] = x
 	}
-	if wait := c.pace.wait(clk); wait > 0 {
-		p.Status, p.ETA.Expect, p.PollAfter = slot.TicketWaiting, wait, wait+5*time.Millisecond
-		return
+	if wait := x.due - clk; wait > 0 {
+		p.Status, p.ETA.Expect, p.PollAfter = slot.TicketWaiting, wait, wait+2*time.Millisecond
 	}
-	c.pace.admitted(clk)
-	x.told = true
-	c.called.at[p.Number] = x
 }
 
 // interval is how often a visitor with this expected wait is asked to poll:
@@ -282,7 +280,8 @@ type calls struct {
 type call struct {
 	number    uint64
 	at, until time.Duration
-	told      bool // the visitor knows; it counts for this second
+	told      bool          // the visitor has asked since, and
+	due       time.Duration // may come in from now on
 }
 
 func (c *calls) add(number uint64, at, until time.Duration) {
@@ -292,6 +291,29 @@ func (c *calls) add(number uint64, at, until time.Duration) {
 	x := call{number: number, at: at, until: until}
 	c.at[number] = x
 	c.order = append(c.order, x)
+}
+
+// aheadWithin and aheadMost bound which earlier calls a second keeps room for:
+// those whose visitors are likely to ask any moment. Chosen: an interval and a
+// bit, and what a poll may cost.
+const (
+	aheadWithin = 1200 * time.Millisecond
+	aheadMost   = 32
+)
+
+// ahead is how many lower tickets were called a moment ago and have not asked
+// since: they come in first, also when the second is nearly full.
+func (c *calls) ahead(x call, clk time.Duration) (n int) {
+	for i := len(c.order) - 1; i >= max(0, len(c.order)-aheadMost); i-- {
+		y := c.order[i]
+		if clk-y.at > aheadWithin {
+			break
+		}
+		if live, ok := c.at[y.number]; ok && !live.told && y.number < x.number {
+			n++
+		}
+	}
+	return n
 }
 
 // take removes a call and returns when it was made.

@@ -43,19 +43,19 @@ func (p *pace) called(clk time.Duration) {
 	}
 }
 
-// wait is how long until this second may have one more admission.
-func (p *pace) wait(clk time.Duration) time.Duration {
-	if len(p.ring) == 0 || p.ring[p.next] == 0 {
-		return 0
+// admit keeps a moment for one admission, clk or later, such that no second has
+// more than its share with the next ahead ones let in before it.
+func (p *pace) admit(clk time.Duration, ahead int) time.Duration {
+	if len(p.ring) == 0 {
+		return clk
 	}
-	return max(0, p.ring[p.next]+p.clear-clk)
-}
-
-func (p *pace) admitted(clk time.Duration) {
-	if len(p.ring) > 0 {
-		p.ring[p.next] = clk
-		p.next = (p.next + 1) % len(p.ring)
+	at := clk
+	if first := p.ring[(p.next+min(ahead, len(p.ring)-1))%len(p.ring)]; first > 0 {
+		at = max(at, first+p.clear)
 	}
+	p.ring[p.next] = at
+	p.next = (p.next + 1) % len(p.ring)
+	return at
 }
 
 // rate counts events by second over the last rateSeconds.

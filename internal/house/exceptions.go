@@ -18,7 +18,6 @@ func waiters() map[string]string {
 func variables() map[string]string {
 	return map[string]string{
 		"internal/ticket.strict": "an encoding, compiled once",
-		"jsonBufs":               "a pool of buffers: nobody can see what is in it",
 	}
 }
 

@@ -88,6 +88,7 @@ function say(head, ahead) {
 // One answer, from the server or from the tab that asks. The place never rises while it is
 // the same ticket.
 function receive(next, pause) {
+  next = {...v, ...next};
   const same = next.number == v.number && v.position > 0 && next.position > 0;
   if (same) {
     next.ahead = Math.min(next.ahead, v.ahead);
@@ -128,12 +129,12 @@ async function poll() {
     if (shared) {
       if (!answer.ok || !(body.served < v.number)) return poll();
       const ahead = v.number - body.served;
-      receive({...v, ahead, position: ahead + 1, state: body.state, message: body.message,
+      receive({ahead, position: ahead + 1, state: body.state, message: body.message,
         waiting: body.waiting, updated_at: new Date().toISOString()});
     } else if (body.headgate) {
       receive(body.headgate);
     } else if (answer.status < 500 && answer.status != 429) {
-      receive({...v, state: 'called'});
+      receive({state: 'called'});
     } else {
       throw 0;
     }
@@ -194,11 +195,14 @@ $('bell').hidden = false;
 
 // Tabs share one place, so one of them asks for all: the one that was looked at last, since a
 // hidden one is slowed down by the browser. Locks exist in secure contexts only (https or
-// localhost): elsewhere each tab asks for itself.
+// localhost), and not where storage is forbidden: there each tab asks for itself.
 // The others go in a little later, so that one of them claims the place and not all at once.
 const key = 'headgate' + (v.served_url || location.pathname);
-const tabs = navigator.locks ? new BroadcastChannel(key) : null;
-let queued = false;
+let tabs, queued = false;
+try {
+  tabs = navigator.locks && new BroadcastChannel(key);
+} catch {
+}
 function lead(steal) {
   if (!steal && queued) return;
   queued ||= !steal;
@@ -207,8 +211,9 @@ function lead(steal) {
     leading = true;
     arm();
     return new Promise(() => {});
-  }).catch(() => {
-    leading = false;
+  }).catch((error) => {
+    leading = error.name != 'AbortError';
+    if (leading) return arm();
     clearTimeout(timer);
     lead(false);
   });
@@ -230,5 +235,5 @@ setInterval(() => v.state == 'opens_at' && put('big', countdown()), 1000);
 // What stands in the page is the first answer.
 v.message = $('message').textContent;
 if (!navigator.cookieEnabled) v.state = 'no_cookie';
-receive({...v});
+receive(v);
 if (tabs) lead(!document.hidden); else arm();

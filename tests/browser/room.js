@@ -140,7 +140,7 @@ export async function until(what, check, within = patience) {
   }
 }
 
-// enter opens address as a new visitor in a browser of its own. What a page must never do
+// arrive opens address as a new visitor in a browser of its own. What a page must never do
 // (an error in a script, something the policy blocks) is collected in visitor.faults.
 export async function arrive(t, browser, address, options = {}) {
   const context = options.context ?? await browser.newContext(options);
@@ -151,8 +151,8 @@ export async function arrive(t, browser, address, options = {}) {
   });
   if (!options.context) t.after(() => context.close());
   const page = await context.newPage();
-  await page.goto(address);
-  return {context, page, faults};
+  const answer = await page.goto(address);
+  return {context, page, faults, answer};
 }
 
 // fill takes every place inside and keeps it until the visitor leaves.

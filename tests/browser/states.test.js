@@ -78,8 +78,8 @@ test('too many from one network', async (t) => {
 // therefore name the style and scripts that the pictures hold.
 test('pictures of all states', async (t) => {
   const room = await startRoom(t, {queue_all: true});
-  const live = await fetch(room.url, {headers: {Accept: 'text/html'}});
-  const policy = live.headers.get('content-security-policy');
+  const {answer} = await arrive(t, browser, room.url);
+  const policy = answer.headers()['content-security-policy'];
   assert.match(policy, /script-src 'sha256-/);
   assert.doesNotMatch(policy, /unsafe|nonce/);
   const folder = path.join(root, 'internal/pages/testdata');

@@ -99,7 +99,7 @@ test('a browser without cookies is told so', async (t) => {
   const context = await openWithoutCookies(t);
   const {page} = await arrive(t, null, room.url, {context});
   await until('the page asks for cookies', async () =>
-    await heading(page) === 'Please allow cookies', 5000);
+    await heading(page) === 'Please allow cookies', 10_000);
 });
 
 test('the server notices lost cookies too', async (t) => {
