@@ -668,7 +668,8 @@ func TestWalkCatchesBrokenRules(t *testing.T) {
 		{"bucket ignores what is lent", "bucket", func(c *walkConfig) { c.faults = faultNoCountLent }},
 		{"term not clipped", "two levels, drift", func(c *walkConfig) { c.faults = faultNoClip }},
 		{"cold host tells the time", "two levels, drift", func(c *walkConfig) { c.faults = faultColdTells }},
-		{"worker lets pass while pending", "at once, settle, drift", func(c *walkConfig) { c.workerGrace = true }},
+		{"worker lets pass while pending", "at once, settle, drift",
+			func(c *walkConfig) { c.workerGrace = true }},
 	}
 	for _, b := range broken {
 		t.Run(strings.ReplaceAll(b.name, " ", "_"), func(t *testing.T) {

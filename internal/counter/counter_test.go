@@ -1,0 +1,186 @@
+package counter
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/headgate/headgate/internal/store"
+	"github.com/headgate/headgate/slot"
+)
+
+// host opens a counter on a store and runs it until the test ends.
+func host(t *testing.T, name string, s store.Store, active int64) *Counter {
+	t.Helper()
+	start := time.Now()
+	c, err := Open(t.Context(), Config{
+		Room: "shop", Host: name, Store: s, Spread: true,
+		Active: slot.Limit{Kind: slot.AtOnce, N: active, Per: time.Minute},
+		New:    slot.Limit{Kind: slot.PerWindow, N: 1000, Per: time.Minute},
+		Line:   LineConfig{MaxWaiting: 1000, PollMin: time.Second, PollMax: 30 * time.Second},
+		Boot:   func() time.Duration { return time.Since(start) + time.Hour },
+		Log:    slog.New(slog.DiscardHandler),
+	}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	go c.Run(t.Context())
+	return c
+}
+
+func join(t *testing.T, c *Counter) Place {
+	t.Helper()
+	p, err := c.Join(t.Context(), 5*time.Minute)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+func TestCounterCallsInOrderAndClaimsOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := host(t, "a", &store.Memory{}, 2)
+		var numbers []uint64
+		for range 4 {
+			numbers = append(numbers, join(t, c).Number)
+		}
+		time.Sleep(time.Second)
+		for i, n := range numbers {
+			p, err := c.Poll(t.Context(), n)
+			if err != nil || (p.Status == slot.TicketCalled) != (i < 2) {
+				t.Fatalf("ticket %d: %+v %v, want the first two called", n, p, err)
+			}
+		}
+		first, err := c.Claim(t.Context(), numbers[0], 0)
+		if err != nil || first.End == 0 {
+			t.Fatal(first, err)
+		}
+		again, err := c.Claim(t.Context(), numbers[0], 0)
+		if err != nil || again.End != first.End {
+			t.Errorf("a repeated claim gives %+v %v, want the same stay", again, err)
+		}
+		if _, err := c.Claim(t.Context(), numbers[3], 0); !errors.Is(err, ErrNotCalled) {
+			t.Errorf("a ticket that is not called: %v", err)
+		}
+		if s := c.State(); s.Active != 1 || s.Called != 1 || s.Waiting != 3 {
+			t.Errorf("%+v", s)
+		}
+	})
+}
+
+func TestSecondHostFencesTheFirst(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var s store.Memory
+		old := host(t, "old", &s, 1)
+		n := join(t, old)
+		waiting := join(t, old)
+		if _, err := old.Claim(t.Context(), n.Number, 0); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(2 * time.Second)
+		next := host(t, "next", &s, 1)
+
+		ctx, stop := context.WithTimeout(t.Context(), time.Minute)
+		defer stop()
+		x := &slot.Sync{Loan: 9, Borrower: "w", Seq: slot.Seq{N: 1}, Need: 1}
+		if a, err := old.Sync(ctx, x); !errors.Is(err, ErrFenced) {
+			t.Errorf("the fenced host answers %+v %v", a, err)
+		}
+		if _, err := old.Join(ctx, time.Minute); !errors.Is(err, ErrFenced) {
+			t.Errorf("the fenced host issues a ticket: %v", err)
+		}
+		// The place is kept, the used ticket stays used, the slot stays taken.
+		if p, err := next.Poll(ctx, waiting.Number); err != nil || p.Status != slot.TicketWaiting &&
+			p.Status != slot.TicketLate {
+			t.Errorf("the waiting ticket: %+v %v", p, err)
+		}
+		if p, err := next.Poll(ctx, n.Number); err != nil || p.Status != slot.TicketUsed {
+			t.Errorf("the used ticket: %+v %v", p, err)
+		}
+		if got := next.State(); got.Active != 1 {
+			t.Errorf("%d active", got.Active)
+		}
+		if later := join(t, next); later.Number <= waiting.Number {
+			t.Errorf("number %d is issued again", later.Number)
+		}
+	})
+}
+
+func TestAfterATakeoverTheOldTicketIsCalledFirst(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var s store.Memory
+		old := host(t, "old", &s, 0)
+		early := join(t, old)
+		time.Sleep(2 * time.Second)
+		next := host(t, "next", &s, 1)
+		late := join(t, next)
+		if late.Status == slot.TicketCalled {
+			t.Fatal("called before those at the head have spoken")
+		}
+		called := uint64(0)
+		for end := time.Now().Add(time.Minute); called == 0 && time.Now().Before(end); {
+			for _, n := range []uint64{late.Number, early.Number} {
+				if p, err := next.Poll(t.Context(), n); err == nil && p.Status == slot.TicketCalled {
+					called = n
+				}
+			}
+			time.Sleep(500 * time.Millisecond)
+		}
+		if called != early.Number {
+			t.Errorf("ticket %d is called first, want %d", called, early.Number)
+		}
+	})
+}
+
+// flaky loses the answer of every third write, and fails every fifth.
+type flaky struct {
+	store.Memory
+	n int
+}
+
+var errFlaky = errors.New("no answer")
+
+func (f *flaky) CompareAndSwap(ctx context.Context, k string, rev uint64, v []byte) (uint64, error) {
+	if f.n++; f.n%5 == 0 {
+		return 0, errFlaky
+	}
+	rev, err := f.Memory.CompareAndSwap(ctx, k, rev, v)
+	if err == nil && f.n%3 == 0 {
+		return 0, errFlaky
+	}
+	return rev, err
+}
+
+func TestCounterFindsOutWhatBecameOfAWrite(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := &flaky{}
+		c := host(t, "a", f, 5)
+		for range 20 {
+			p := join(t, c)
+			time.Sleep(time.Second)
+			if p, _ = c.Poll(t.Context(), p.Number); p.Status == slot.TicketCalled {
+				if _, err := c.Claim(t.Context(), p.Number, 0); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		if s := c.State(); s.Active != 5 || s.Totals.Claimed != 5 {
+			t.Errorf("%+v", s)
+		}
+		if f.n < 10 {
+			t.Errorf("only %d writes", f.n)
+		}
+	})
+}
+
+func TestDamagedRecordIsRefusedWithItsRoom(t *testing.T) {
+	var s store.Memory
+	s.CompareAndSwap(t.Context(), "counter.shop", 0, []byte("garbage"))
+	_, err := Open(t.Context(), Config{Room: "shop", Store: &s}, nil)
+	if !errors.Is(err, slot.ErrRecord) {
+		t.Errorf("%v", err)
+	}
+}
