@@ -111,7 +111,8 @@ export async function startRoom(t, room = {}) {
       total_active_users: 2, new_users_per_minute: 60, session_duration: '10s', ...room,
     }],
   }));
-  const headgate = spawn(binary(), ['run', '--config', config], {stdio: ['ignore', 'pipe', 'pipe']});
+  const stdio = ['ignore', 'pipe', 'pipe'];
+  const headgate = spawn(binary(), ['run', '--config', config], {stdio});
   let log = '';
   headgate.stdout.on('data', (data) => log += data);
   headgate.stderr.on('data', (data) => log += data);
