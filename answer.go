@@ -31,6 +31,10 @@ const (
 // itself is held by the room.
 const ticketLife = 24 * time.Hour
 
+// bodyPatience is how long the body of a request that is made to wait may take
+// to arrive; it is thrown away. Chosen.
+const bodyPatience = 5 * time.Second
+
 // navigates reports whether the request opens a page.
 func navigates(r *http.Request) bool {
 	if m := r.Header.Get("Sec-Fetch-Mode"); m != "" {
@@ -107,6 +111,9 @@ func (r *Room) setCookie(q *visitRequest) {
 // wait answers a request that is made to wait.
 func (r *Room) wait(q *visitRequest, p *counter.Place, s State) {
 	v := r.view(q, p, s)
+	if q.r.ContentLength != 0 { // the server reads on to the end of a body: not for ever
+		http.NewResponseController(q.w).SetReadDeadline(time.Now().Add(bodyPatience))
+	}
 	h := q.w.Header()
 	h["Cache-Control"] = noStore
 	h["Vary"] = vary
