@@ -14,7 +14,12 @@ import {chromium} from 'playwright-core';
 
 export const root = path.resolve(path.dirname(fileURLToPath(import.meta.url)), '../..');
 
+// insecureHost resolves to this machine in the browser; unlike 127.0.0.1 it is no secure
+// context without https.
+export const insecureHost = 'room.test';
+
 const flags = [
+  `--host-resolver-rules=MAP ${insecureHost} 127.0.0.1`,
   '--no-sandbox', '--disable-gpu', '--disable-quic', '--no-first-run',
   '--disable-background-networking', '--disable-component-update', '--disable-sync',
 ];

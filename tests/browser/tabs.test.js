@@ -1,7 +1,9 @@
 // Tabs of one browser share one place, and one of them asks for all.
 import assert from 'node:assert/strict';
 import {after, before, test} from 'node:test';
-import {arrive, fill, isInside, number, openBrowser, startRoom, until} from './room.js';
+import {
+  arrive, fill, insecureHost, isInside, number, openBrowser, startRoom, until,
+} from './room.js';
 
 let browser;
 before(async () => browser = await openBrowser());
@@ -60,4 +62,22 @@ test('the tab that is looked at is the one that asks', async (t) => {
   const before = polls.other;
   await until('it goes on', () => polls.page >= 6);
   assert.ok(polls.other <= before + 1, `the other went on: ${polls.other - before} polls`);
+});
+
+test('without a secure context each tab asks for itself', async (t) => {
+  const room = await startRoom(t);
+  const inside = await fill(t, browser, room);
+  const address = room.url.replace('127.0.0.1', insecureHost);
+  const {context, page, faults} = await arrive(t, browser, address);
+  assert.equal(await page.evaluate(() => isSecureContext), false);
+  const other = (await arrive(t, browser, address, {context})).page;
+  const polls = {page: 0, other: 0};
+  page.on('request', (r) => polls.page += Boolean(r.headers()['headgate-poll']));
+  other.on('request', (r) => polls.other += Boolean(r.headers()['headgate-poll']));
+  await until('both ask', () => polls.page >= 2 && polls.other >= 2);
+  assert.equal(await page.locator('#retry').textContent(), '');
+  await inside[0].leave();
+  await until('the first tab is in', () => isInside(page));
+  await until('the other tab is in', () => isInside(other));
+  assert.deepEqual(faults, []);
 });

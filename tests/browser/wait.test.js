@@ -43,6 +43,9 @@ test('waits, moves up, and goes in where it wanted to go', async (t) => {
   await until('the live region spoke', async () =>
     /You are in line/.test(await third.page.getByRole('status').textContent()));
   await watch(third.page);
+  const bell = third.page.getByRole('button', {name: 'Tell me when it is my turn'});
+  await bell.click();
+  assert.equal(await third.page.locator('#bell').getAttribute('aria-pressed'), 'true');
 
   // Coming back, in another tab, is the same place.
   const ticket = await second.page.locator('#ticket').textContent();
@@ -133,6 +136,29 @@ test('a number that rises on the wire does not rise on the page', async (t) => {
     /staying longer/.test(await page.locator('#slow').textContent()));
   assert.equal(await heading(page), 'You are next');
   assert.equal(await number(page, 'position'), 1);
+});
+
+test('far from its turn the page asks the shared document every other time', async (t) => {
+  const room = await startRoom(t, {poll_min: '25s', poll_max: '1m'});
+  await fill(t, browser, room);
+  const context = await browser.newContext();
+  t.after(() => context.close());
+  await context.clock.install();
+  const {page, faults} = await arrive(t, browser, room.url, {context});
+  const asked = [];
+  page.on('request', (request) => {
+    if (request.headers()['headgate-poll']) asked.push('own');
+    else if (request.url().includes('/served/')) asked.push('shared');
+  });
+  for (let i = 1; i <= 4; i++) {
+    await until(`question ${i}`, async () => {
+      if (asked.length < i) await context.clock.runFor(10_000);
+      return asked.length >= i && await page.locator('#retry').textContent() === '';
+    });
+  }
+  assert.deepEqual(asked.slice(0, 4), ['shared', 'own', 'shared', 'own']);
+  assert.equal(await number(page, 'position'), 1);
+  assert.deepEqual(faults, []);
 });
 
 test('a lost connection is survived', async (t) => {
