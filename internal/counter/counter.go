@@ -123,13 +123,8 @@ func Open(ctx context.Context, cfg Config, recall func()) (*Counter, error) {
 		syncs:  map[*slot.Sync]chan slot.Answer{},
 		claims: map[slot.StayID][]chan slot.ClaimReply{},
 	}
-	rec, first, err := c.load(ctx)
+	rec, first, err := c.takeOver(ctx)
 	if err != nil {
-		return nil, err
-	}
-	c.pool = slot.NewPool(cfg.Params, cfg.Host, rec)
-	wr := c.pool.Takeover(cfg.Boot())
-	if err := c.store(ctx, wr); err != nil {
 		return nil, fmt.Errorf("take over room %q: %w", cfg.Room, err)
 	}
 	clk := cfg.Boot()
@@ -154,20 +149,41 @@ func Open(ctx context.Context, cfg Config, recall func()) (*Counter, error) {
 	return c, nil
 }
 
+// takeoverTries bounds how often a takeover may lose against the old host's
+// writes. One that keeps writing every few milliseconds is not dead.
+const takeoverTries = 20
+
+// takeOver reads the record and writes it with the next epoch. A host that still
+// writes makes that fail; it is read and tried again.
+func (c *Counter) takeOver(ctx context.Context) (rec *slot.Record, first bool, err error) {
+	for range takeoverTries {
+		if rec, first, err = c.load(ctx); err != nil {
+			return nil, false, err
+		}
+		c.pool = slot.NewPool(c.cfg.Params, c.cfg.Host, rec)
+		err = c.store(ctx, c.pool.Takeover(c.cfg.Boot()))
+		if !errors.Is(err, ErrFenced) {
+			return rec, first, err
+		}
+	}
+	return nil, false, err
+}
+
 func (c *Counter) key() string { return "counter." + c.cfg.Room }
 
 // load reads the record, or makes the first one of a new life.
 func (c *Counter) load(ctx context.Context) (r *slot.Record, first bool, err error) {
 	b, rev, err := c.cfg.Store.Load(ctx, c.key())
 	if errors.Is(err, store.ErrNotFound) {
+		c.revision = 0
 		return slot.NewRecord(rand.Uint64()|1, nil, c.cfg.Active, c.cfg.New), true, nil
 	}
 	if err != nil {
-		return nil, false, fmt.Errorf("load the record of room %q: %w", c.cfg.Room, err)
+		return nil, false, fmt.Errorf("load the record: %w", err)
 	}
 	r = &slot.Record{}
 	if err := r.UnmarshalBinary(b); err != nil {
-		return nil, false, fmt.Errorf("room %q: %w", c.cfg.Room, err)
+		return nil, false, err
 	}
 	c.revision = rev
 	return r, false, nil

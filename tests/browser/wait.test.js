@@ -139,7 +139,7 @@ test('a number that rises on the wire does not rise on the page', async (t) => {
 });
 
 test('far from its turn the page asks the shared document every other time', async (t) => {
-  const room = await startRoom(t, {poll_min: '25s', poll_max: '1m'});
+  const room = await startRoom(t, {session_duration: '10m', poll_min: '30s', poll_max: '1m'});
   await fill(t, browser, room);
   const context = await browser.newContext();
   t.after(() => context.close());
@@ -148,11 +148,11 @@ test('far from its turn the page asks the shared document every other time', asy
   const asked = [];
   page.on('request', (request) => {
     if (request.headers()['headgate-poll']) asked.push('own');
-    else if (request.url().includes('/served/')) asked.push('shared');
+    else if (request.url().includes('/served')) asked.push('shared');
   });
   for (let i = 1; i <= 4; i++) {
     await until(`question ${i}`, async () => {
-      if (asked.length < i) await context.clock.runFor(10_000);
+      if (asked.length < i) await context.clock.runFor(15_000);
       return asked.length >= i && await page.locator('#retry').textContent() === '';
     });
   }
