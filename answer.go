@@ -35,8 +35,9 @@ const ticketLife = 24 * time.Hour
 // to arrive; it is thrown away. Chosen.
 const bodyPatience = 5 * time.Second
 
-// navigates reports whether the request opens a page.
-func navigates(r *http.Request) bool {
+// Navigates reports whether the request opens a page: only such a request may be
+// answered with one.
+func Navigates(r *http.Request) bool {
 	if m := r.Header.Get("Sec-Fetch-Mode"); m != "" {
 		return m == "navigate"
 	}
@@ -125,7 +126,7 @@ func (r *Room) wait(q *visitRequest, p *counter.Place, s State) {
 	switch {
 	case q.peek:
 		r.waitJSON(q, v, http.StatusOK)
-	case navigates(q.r) && !prefersJSON(q.r.Header.Get("Accept")):
+	case Navigates(q.r) && !prefersJSON(q.r.Header.Get("Accept")):
 		for name, value := range r.cfg.Page.Header() {
 			h.Set(name, value)
 		}

@@ -229,7 +229,7 @@ func (r *Room) serveNewcomer(q *visitRequest) {
 	if why == StateWaiting && !q.peek {
 		id := slot.StayID(rand.Uint64() | 1<<63) // never a ticket number
 		var last time.Duration
-		if !q.has && !navigates(q.r) {
+		if !q.has && !Navigates(q.r) {
 			last, q.probe = min(probation, r.cfg.SessionDuration), true
 		}
 		if o, ok := r.worker.admit(ctx, id, last, r.cfg.HardEnd); ok {
@@ -289,7 +289,7 @@ func (r *Room) join(q *visitRequest, why State) {
 		why = StateCalled
 	}
 	// Who comes from our own page without a cookie will never get further.
-	if !q.sent && q.r.Header.Get("Sec-Fetch-Site") == "same-origin" && navigates(q.r) {
+	if !q.sent && q.r.Header.Get("Sec-Fetch-Site") == "same-origin" && Navigates(q.r) {
 		why = StateNoCookie
 	}
 	r.wait(q, &p, why)

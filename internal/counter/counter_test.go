@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -138,17 +139,18 @@ func TestAfterATakeoverTheOldTicketIsCalledFirst(t *testing.T) {
 // flaky loses the answer of every third write, and fails every fifth.
 type flaky struct {
 	store.Memory
-	n int
+	n atomic.Int64
 }
 
 var errFlaky = errors.New("no answer")
 
 func (f *flaky) CompareAndSwap(ctx context.Context, k string, rev uint64, v []byte) (uint64, error) {
-	if f.n++; f.n%5 == 0 {
+	n := f.n.Add(1)
+	if n%5 == 0 {
 		return 0, errFlaky
 	}
 	rev, err := f.Memory.CompareAndSwap(ctx, k, rev, v)
-	if err == nil && f.n%3 == 0 {
+	if err == nil && n%3 == 0 {
 		return 0, errFlaky
 	}
 	return rev, err
@@ -170,8 +172,8 @@ func TestCounterFindsOutWhatBecameOfAWrite(t *testing.T) {
 		if s := c.State(); s.Active != 5 || s.Totals.Claimed != 5 {
 			t.Errorf("%+v", s)
 		}
-		if f.n < 10 {
-			t.Errorf("only %d writes", f.n)
+		if n := f.n.Load(); n < 10 {
+			t.Errorf("only %d writes", n)
 		}
 	})
 }

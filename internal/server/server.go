@@ -25,6 +25,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -43,6 +44,7 @@ const (
 	idleTimeout   = 2 * time.Minute
 	maxHeader     = 64 << 10
 	drainFor      = 30 * time.Second
+	errorRetry    = 5 * time.Second // the page of an origin that is down asks again
 )
 
 // A Server runs the rooms of one configuration.
@@ -120,7 +122,7 @@ func (s *Server) Addr() net.Addr { return s.public.Addr() }
 func (s *Server) AdminAddr() net.Addr { return s.admin.Addr() }
 
 func (s *Server) openGate(ctx context.Context, c *config.Room) (*gate, error) {
-	page, err := pages.New(pages.Config{})
+	page, err := pages.New(pages.Config{ErrorRetry: errorRetry})
 	if err != nil {
 		return nil, err
 	}
@@ -138,7 +140,7 @@ func (s *Server) openGate(ctx context.Context, c *config.Room) (*gate, error) {
 			g.room.OriginUp(up)
 		},
 		OnError: func(w http.ResponseWriter, r *http.Request, err error) {
-			s.originError(g, c, w, err)
+			s.originError(g, c, w, r, err)
 		},
 	})
 	if err != nil {
@@ -149,26 +151,32 @@ func (s *Server) openGate(ctx context.Context, c *config.Room) (*gate, error) {
 }
 
 // originError answers a visitor whose request the origin did not.
-func (s *Server) originError(g *gate, c *config.Room, w http.ResponseWriter, err error) {
+func (s *Server) originError(
+	g *gate, c *config.Room, w http.ResponseWriter, r *http.Request, err error,
+) {
 	code := http.StatusBadGateway
 	if e, ok := errors.AsType[*proxy.Error](err); ok {
 		code = e.Status
 	}
 	id := strings.ToLower(rand.Text()[:12])
 	s.log.Debug("origin did not answer", "room", c.Name, "code", code, "request", id, "error", err)
+	h := w.Header()
+	h.Set("Cache-Control", "no-store")
+	h.Set("X-Request-Id", id)
+	h.Set("Retry-After", strconv.Itoa(int(errorRetry.Seconds())))
+	if !headgate.Navigates(r) { // a script or a form must not take a page for its answer
+		http.Error(w, "the site does not answer; request "+id, code)
+		return
+	}
 	var body bytes.Buffer
 	if err := g.page.RenderError(&body, c.Title, code, id); err != nil {
 		http.Error(w, http.StatusText(code), code)
 		return
 	}
-	h := w.Header()
 	for k, v := range g.page.Header() {
 		h.Set(k, v)
 	}
 	h.Set("Content-Type", "text/html; charset=utf-8")
-	h.Set("Cache-Control", "no-store")
-	h.Set("X-Request-Id", id)
-	h.Set("Retry-After", "5")
 	w.WriteHeader(code)
 	w.Write(body.Bytes())
 }
