@@ -78,7 +78,8 @@ func TestBudgets(t *testing.T) {
 	peers := map[string]peer{}
 	for lines.Scan() && lines.Text() != "ready" {
 		f := strings.SplitN(lines.Text(), "\t", 4)
-		peers[f[0]] = peer{addr: f[1], path: f[2], head: strings.ReplaceAll(f[3], "|", "\r\n")}
+		heads := strings.Split(strings.ReplaceAll(f[3], "|", "\r\n"), "~")
+		peers[f[0]] = peer{addr: f[1], path: f[2], heads: heads}
 	}
 	for _, b := range budgets {
 		ours, other := peers[b.ours], peers[b.other]
@@ -110,8 +111,12 @@ func median(v []float64) float64 {
 	return v[len(v)/2]
 }
 
-// peer is one address and the request to it.
-type peer struct{ addr, path, head string }
+// peer is one address and the requests to it: each connection is a visitor of
+// its own, if there are several.
+type peer struct {
+	addr, path string
+	heads      []string
+}
 
 // load sends n requests over kept connections, several at a time as a busy
 // server sees them, and returns the CPU in microseconds that the server process
@@ -120,9 +125,9 @@ func (p peer) load(t *testing.T, cpu string, n int) float64 {
 	t.Helper()
 	before := cpuOf(t, cpu)
 	var wg sync.WaitGroup
-	for range conns {
+	for i := range conns {
 		wg.Go(func() {
-			if err := p.send(n / conns); err != nil {
+			if err := p.send(n/conns, p.heads[i%len(p.heads)]); err != nil {
 				t.Error(err)
 			}
 		})
@@ -131,14 +136,14 @@ func (p peer) load(t *testing.T, cpu string, n int) float64 {
 	return float64(cpuOf(t, cpu)-before) / float64(n/conns*conns)
 }
 
-func (p peer) send(n int) error {
+func (p peer) send(n int, head string) error {
 	c, err := net.Dial("tcp", p.addr)
 	if err != nil {
 		return err
 	}
 	defer c.Close()
 	r := bufio.NewReaderSize(c, 64<<10)
-	msg := []byte("GET " + p.path + " HTTP/1.1\r\nHost: x\r\n" + p.head + "\r\n")
+	msg := []byte("GET " + p.path + " HTTP/1.1\r\nHost: x\r\n" + head + "\r\n")
 	for range n {
 		if _, err := c.Write(msg); err != nil {
 			return err
@@ -194,7 +199,11 @@ func serve(origin string) error {
 	const app = "Accept: application/json|Headgate-Poll: 1|"
 	cookieOf(fullH, page, "")                              // takes the only slot
 	ticket := "Cookie: " + cookieOf(fullH, page, "") + "|" // waits
-	pass := "Cookie: " + cookieOf(openH, page, "") + "|"
+	var passes []string
+	for range conns {
+		passes = append(passes, page+"Cookie: "+cookieOf(openH, page, "")+"|")
+	}
+	pass := strings.Join(passes, "~")
 
 	put := func(name, path, head string, h http.Handler) {
 		l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -210,8 +219,8 @@ func serve(origin string) error {
 	put("html-bare", "/", page+ticket, replay(fullH, "/", page+ticket))
 	put("served", "/.headgate/served", "", fullH)
 	put("empty", "/.headgate/served", "", http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
-	put("pass", "/", page+pass, openH)
-	put("pass-bare", "/", page+pass, bareProxy(to))
+	put("pass", "/", pass, openH)
+	put("pass-bare", "/", pass, bareProxy(to))
 	put("cpu", "/", "", http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		var u syscall.Rusage
 		syscall.Getrusage(syscall.RUSAGE_SELF, &u)
