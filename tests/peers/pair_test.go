@@ -6,6 +6,7 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"flag"
 	"fmt"
 	"io"
 	"net"
@@ -39,6 +40,10 @@ var budgets = []struct {
 	{"waiting page / a handler that writes the same", "html", "html-bare", 1.30},
 	{"proxied request with a pass / a bare ReverseProxy", "pass", "pass-bare", 1.05},
 }
+
+// slack widens the budgets where other work shares the machine: make all wants
+// to see gross slips only, make bench holds the figures themselves.
+var slack = flag.Float64("slack", 1, "budgets are multiplied by this")
 
 const (
 	pairs    = 21
@@ -99,7 +104,7 @@ func TestBudgets(t *testing.T) {
 		r := median(ratios)
 		t.Logf("%-66s %.3f (budget %.2f; %.1f and %.1f µs CPU a request, %d pairs, %.3f to %.3f)",
 			b.name, r, b.most, median(a), median(z), pairs, slices.Min(ratios), slices.Max(ratios))
-		if r > b.most {
+		if r > b.most**slack {
 			t.Errorf("%s: %.3f, budget %.2f", b.name, r, b.most)
 		}
 	}
