@@ -86,6 +86,13 @@ func (e *excluder) match(r *http.Request, addr func(*http.Request) netip.Addr) b
 // cleanPath is the path as an origin may read it: without //, /./ and /../, so
 // that no spelling of a path walks around a room or into an exclusion.
 func cleanPath(p string) string {
+	if strings.ContainsAny(p, `\;`) { // some origins read \ as / and drop what follows a ;
+		parts := strings.Split(strings.ReplaceAll(p, `\`, "/"), "/")
+		for i := range parts {
+			parts[i], _, _ = strings.Cut(parts[i], ";")
+		}
+		p = strings.Join(parts, "/")
+	}
 	if !strings.Contains(p, "//") && !strings.Contains(p, "/.") {
 		return p
 	}

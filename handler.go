@@ -1,9 +1,11 @@
 package headgate
 
 import (
+	"bufio"
 	"context"
 	"errors"
 	"math/rand/v2"
+	"net"
 	"net/http"
 	"strings"
 	"time"
@@ -17,6 +19,9 @@ import (
 // carried a cookie nor opens a page, until the cookie comes back: a probe every
 // second must not fill the room.
 const probation = 30 * time.Second
+
+// unreachableRetry is when to ask again while the counter does not answer. Chosen.
+const unreachableRetry = 2 * time.Second
 
 // visitRequest is one request on its way through the room.
 type visitRequest struct {
@@ -45,7 +50,7 @@ func (r *Room) serve(w http.ResponseWriter, req *http.Request, next http.Handler
 	q := &visitRequest{w: w, r: req, next: next, peek: req.Header.Get(PollHeader) != ""}
 	if r.live.Load().suspended || r.exclude.match(req, r.cfg.ClientAddr) {
 		r.counts.excluded.Add(1)
-		next.ServeHTTP(&answer{ResponseWriter: w}, req)
+		r.pass(q)
 		return
 	}
 	r.open(q)
@@ -99,9 +104,13 @@ func cookieValue(line, name string) (value, rest string) {
 // servePass lets a visitor in who was admitted before, without a message: the
 // pass is checked here. One whose sealed end has passed is asked about.
 func (r *Room) servePass(q *visitRequest) {
-	lo, hi, life, ok := r.worker.now()
+	_, hi, life, ok := r.worker.now()
 	id, end, hard := slot.StayID(q.tok.ID), slot.Tau(q.tok.End), slot.Tau(q.tok.Hard)
-	if id == 0 && r.cfg.Shadow {
+	switch {
+	case id == 0 && r.cfg.Shadow && q.peek:
+		r.wait(q, &counter.Place{}, StateCalled)
+		return
+	case id == 0 && r.cfg.Shadow:
 		r.pass(q)
 		return
 	}
@@ -109,18 +118,23 @@ func (r *Room) servePass(q *visitRequest) {
 		r.serveNewcomer(q)
 		return
 	}
-	last, in := r.worker.visits.enter(stay{id: id, end: end, hard: hard}, lo, hi)
+	last, in := r.worker.visits.enter(stay{id: id, end: end, hard: hard})
 	if !in && !r.cfg.FixedSession {
-		if got, err := r.worker.ask(q.r.Context(), id, last, hard); err == nil && got > hi {
+		got, err := r.worker.ask(q.r.Context(), id, last, hard)
+		if err != nil { // nobody knows: the visitor keeps the stay and asks again
+			r.wait(q, &counter.Place{PollAfter: unreachableRetry}, StateWaiting)
+			return
+		}
+		if got > hi {
 			r.worker.visits.learn(id, got)
-			last, in = r.worker.visits.enter(stay{id: id, end: got, hard: hard}, lo, hi)
+			last, in = r.worker.visits.enter(stay{id: id, end: got, hard: hard})
 		}
 	}
 	switch {
 	case !in:
 		r.serveNewcomer(q)
 	case q.peek:
-		r.worker.visits.leave(id, lo)
+		r.worker.visits.leave(id)
 		r.wait(q, &counter.Place{}, StateCalled)
 	default:
 		// A cookie with each answer would spoil caches: a new one when it says
@@ -136,12 +150,13 @@ func (r *Room) servePass(q *visitRequest) {
 // serveTicket tells a visitor who waits where it stands, or lets it in when it
 // is called: this request is the claim.
 func (r *Room) serveTicket(q *visitRequest) {
-	if !r.counter.Known(q.tok.Life) {
+	if r.cfg.Shadow || !r.counter.Known(q.tok.Life) {
 		r.serveNewcomer(q)
 		return
 	}
 	p, err := r.counter.Poll(q.r.Context(), q.tok.ID)
 	if err != nil {
+		p.PollAfter = unreachableRetry
 		r.wait(q, &p, StateWaiting)
 		return
 	}
@@ -180,16 +195,30 @@ func (r *Room) whyWaiting() State {
 func (r *Room) claim(q *visitRequest, p *counter.Place) {
 	c, err := r.counter.Claim(q.r.Context(), p.Number, r.cfg.HardEnd)
 	if err != nil || c.End == 0 {
-		if err == nil || errors.Is(err, counter.ErrNotCalled) {
-			r.serveNewcomer(q) // the ticket is used up
-			return
-		}
-		r.wait(q, p, StateWaiting)
+		r.notClaimed(q, p, err)
 		return
 	}
 	r.counts.admitted.Add(1)
 	q.tok.ID = p.Number
 	r.letIn(q, slot.Opened{End: c.End, Win: c.Win}, p.Life)
+}
+
+// notClaimed answers a visitor whose call could not be claimed. A call that went
+// by meanwhile is not a place lost; a ticket that is used up is.
+func (r *Room) notClaimed(q *visitRequest, p *counter.Place, err error) {
+	if err == nil || errors.Is(err, counter.ErrNotCalled) {
+		now, perr := r.counter.Poll(q.r.Context(), p.Number)
+		switch {
+		case perr != nil:
+		case now.Status == slot.TicketUsed || now.Position == 0:
+			r.serveNewcomer(q)
+			return
+		default:
+			*p = now
+		}
+	}
+	p.PollAfter = max(p.PollAfter, 20*time.Millisecond)
+	r.wait(q, p, r.whyWaiting())
 }
 
 // letIn makes the pass of a new stay and lets its first request through.
@@ -199,17 +228,17 @@ func (r *Room) letIn(q *visitRequest, o slot.Opened, life uint64) {
 	if !q.has || arrived == 0 {
 		arrived = now
 	}
-	lo, hi, _, _ := r.worker.now()
 	var hard slot.Tau
-	if r.cfg.HardEnd > 0 {
-		hard = lo.Add(r.cfg.HardEnd)
+	if r.cfg.HardEnd > 0 { // on the grid of ends, or each visitor would have one of its own
+		lo, _, _, _ := r.worker.now()
+		hard = r.worker.par.FloorEnd(r.cfg.limits()[0], lo.Add(r.cfg.HardEnd))
 	}
 	q.tok = ticket.Token{
 		Kind: ticket.Pass, Life: life, ID: q.tok.ID, End: int64(o.End), Hard: int64(hard),
 		Arrived: arrived, Checked: now, Accepted: now,
 	}
 	y := stay{id: slot.StayID(q.tok.ID), end: o.End, hard: hard, probe: q.probe}
-	if _, in := r.worker.visits.enter(y, lo, hi); !in {
+	if _, in := r.worker.visits.enter(y); !in {
 		r.wait(q, &counter.Place{PollAfter: time.Second}, StateWaiting) // it took a whole session
 		return
 	}
@@ -240,7 +269,11 @@ func (r *Room) serveNewcomer(q *visitRequest) {
 			return
 		}
 	}
-	if r.cfg.Shadow && !q.peek {
+	if r.cfg.Shadow {
+		if q.peek {
+			r.wait(q, &counter.Place{}, StateCalled)
+			return
+		}
 		r.shadowPass(q)
 		return
 	}
@@ -267,10 +300,15 @@ func (r *Room) join(q *visitRequest, why State) {
 		hold = r.cfg.HoldPhone
 	}
 	p, err := r.counter.Join(q.r.Context(), hold)
-	if err != nil {
+	switch {
+	case errors.Is(err, counter.ErrFull):
 		r.counts.full.Add(1)
 		p.PollAfter = r.cfg.PollMax
 		r.wait(q, &p, StateFull)
+		return
+	case err != nil: // no number can be issued: ask again
+		p.PollAfter = unreachableRetry
+		r.wait(q, &p, StateWaiting)
 		return
 	}
 	r.counts.joined.Add(1)
@@ -307,12 +345,12 @@ func (r *Room) inside(q *visitRequest, id slot.StayID, hard, win slot.Tau) {
 		req = req.WithContext(ctx)
 	}
 	q.next.ServeHTTP(a, req)
+	a.begin()
 }
 
 // finish notes the last byte. Deferred: a proxy panics when a client is gone.
 func (r *Room) finish(a *answer) {
-	lo, _, _, _ := r.worker.now()
-	from, left := r.worker.visits.leave(a.id, lo)
+	from, left := r.worker.visits.leave(a.id)
 	if left {
 		r.worker.note(slot.Item{Op: slot.Leave, ID: a.id, From: from})
 		r.worker.kick()
@@ -320,7 +358,11 @@ func (r *Room) finish(a *answer) {
 }
 
 // pass lets a request through that belongs to no stay.
-func (r *Room) pass(q *visitRequest) { q.next.ServeHTTP(&answer{ResponseWriter: q.w}, q.r) }
+func (r *Room) pass(q *visitRequest) {
+	a := &answer{ResponseWriter: q.w}
+	q.next.ServeHTTP(a, q.r)
+	a.begin()
+}
 
 // answer watches the origin's answer of an admitted request: commands to
 // headgate are obeyed and never reach the visitor.
@@ -337,19 +379,38 @@ func (a *answer) Unwrap() http.ResponseWriter { return a.ResponseWriter }
 
 // WriteHeader reads and removes the commands.
 func (a *answer) WriteHeader(code int) {
-	if !a.done && (code >= 200 || code == http.StatusSwitchingProtocols) {
-		a.done = true
-		a.obey()
+	if code >= 200 || code == http.StatusSwitchingProtocols {
+		a.begin()
 	}
 	a.ResponseWriter.WriteHeader(code)
 }
 
 func (a *answer) Write(b []byte) (int, error) {
+	a.begin()
+	return a.ResponseWriter.Write(b)
+}
+
+// FlushError sends what there is, the headers at least.
+func (a *answer) FlushError() error {
+	a.begin()
+	return http.NewResponseController(a.ResponseWriter).Flush()
+}
+
+// Flush is FlushError for handlers that look for a http.Flusher.
+func (a *answer) Flush() { a.FlushError() }
+
+// Hijack hands out the connection.
+func (a *answer) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+	a.begin()
+	return http.NewResponseController(a.ResponseWriter).Hijack()
+}
+
+// begin obeys the commands once, before the headers go out.
+func (a *answer) begin() {
 	if !a.done {
 		a.done = true
 		a.obey()
 	}
-	return a.ResponseWriter.Write(b)
 }
 
 func (a *answer) obey() {

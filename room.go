@@ -87,6 +87,9 @@ func (c RoomConfig) withDefaults() (RoomConfig, error) {
 	if c.Path == "" {
 		c.Path = "/"
 	}
+	if len(c.Path) > 1 { // /shop/ is also /shop, and a cookie for /shop/ would not come back there
+		c.Path = strings.TrimSuffix(c.Path, "/")
+	}
 	if c.Title == "" {
 		c.Title = c.Name
 	}

@@ -10,14 +10,22 @@ import (
 // visits remembers the stays this worker has seen: who is in flight, who must
 // be renewed, which later ends the counter has confirmed. One entry a stay
 // inside, forgotten when its end has passed.
-type visits [visitShards]visitShard
+type visits struct {
+	// now brackets the counter's time. It is read with a shard locked: whoever
+	// enters before a report has passed the shard is in that report, whoever
+	// enters after it has read a later time than the report speaks for.
+	now    func() (lo, hi slot.Tau)
+	next   int // shard at which the next report begins
+	shards [visitShards]visitShard
+}
 
 const visitShards = 64
 
 type visitShard struct {
-	mu   sync.Mutex
-	stay map[slot.StayID]*visit
-	gone map[slot.StayID]slot.Tau // left early: refused until the pass ends
+	mu    sync.Mutex
+	stay  map[slot.StayID]*visit
+	dirty []slot.StayID            // to be looked at by the next report
+	gone  map[slot.StayID]slot.Tau // left early: refused until the pass ends
 }
 
 // visit is one stay as this worker knows it. Guarded by its shard.
@@ -25,9 +33,9 @@ type visit struct {
 	end     slot.Tau // confirmed: a pass may say this
 	entry   slot.Tau // confirmed end of the slot, beyond end while in flight past a fixed end
 	hard    slot.Tau
-	seen    slot.Tau
-	open    int // requests in flight
-	dirty   bool
+	seen    slot.Tau // last sighting
+	open    int      // requests in flight
+	dirty   bool     // in its shard's list
 	revoked bool
 	probe   bool // the cookie has not come back: not renewed
 }
@@ -39,44 +47,54 @@ type stay struct {
 	probe     bool // given to a request without a cookie that opens no page
 }
 
-func (v *visits) init() {
-	for i := range v {
-		v[i].stay = map[slot.StayID]*visit{}
-		v[i].gone = map[slot.StayID]slot.Tau{}
+func (v *visits) init(now func() (lo, hi slot.Tau)) {
+	v.now = now
+	for i := range v.shards {
+		v.shards[i].stay = map[slot.StayID]*visit{}
+		v.shards[i].gone = map[slot.StayID]slot.Tau{}
 	}
 }
 
 func (v *visits) shard(id slot.StayID) *visitShard {
-	return &v[uint64(id)*0x9E3779B97F4A7C15>>58]
+	return &v.shards[uint64(id)*0x9E3779B97F4A7C15>>58]
 }
 
-// enter notes a request of a stay that begins at lo. It returns the latest
-// confirmed end; ok is false if the stay is over: it left early, or its end is
-// before hi.
-func (v *visits) enter(y stay, lo, hi slot.Tau) (last slot.Tau, ok bool) {
-	id, end := y.id, y.end
-	s := v.shard(id)
+// touch notes a sighting at lo.
+func (s *visitShard) touch(id slot.StayID, x *visit, lo slot.Tau) {
+	x.seen = max(x.seen, lo)
+	if !x.dirty {
+		x.dirty = true
+		s.dirty = append(s.dirty, id)
+	}
+}
+
+// enter notes a request of a stay that begins now. It returns the latest
+// confirmed end; ok is false if the stay is over: it left early, or its end has
+// passed.
+func (v *visits) enter(y stay) (last slot.Tau, ok bool) {
+	s := v.shard(y.id)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	x := s.stay[id]
+	lo, hi := v.now()
+	x := s.stay[y.id]
 	switch {
 	case x == nil:
-		if _, left := s.gone[id]; left || hi >= end {
-			return end, false
+		if _, left := s.gone[y.id]; left || hi >= y.end {
+			return y.end, false
 		}
-		x = &visit{end: end, entry: end, hard: y.hard, probe: y.probe}
-		s.stay[id] = x
+		x = &visit{end: y.end, entry: y.end, hard: y.hard, probe: y.probe}
+		s.stay[y.id] = x
 	case x.revoked:
-		return end, false
-	case end > x.end: // another worker has learnt of a later one
-		x.end, x.entry = end, max(end, x.entry)
+		return y.end, false
+	case y.end > x.end: // another worker has learnt of a later one
+		x.end, x.entry = y.end, max(y.end, x.entry)
 	}
 	if hi >= x.end {
 		return x.end, false
 	}
 	x.open++
 	x.probe = x.probe && y.probe
-	x.seen, x.dirty = max(x.seen, lo), true
+	s.touch(y.id, x, lo)
 	return x.end, true
 }
 
@@ -92,7 +110,7 @@ func (v *visits) learn(id slot.StayID, end slot.Tau) {
 
 // leave notes the last byte of a request. left is true if the stay was revoked
 // and nothing of it is in flight any more; from is then the end of its slot.
-func (v *visits) leave(id slot.StayID, lo slot.Tau) (from slot.Tau, left bool) {
+func (v *visits) leave(id slot.StayID) (from slot.Tau, left bool) {
 	s := v.shard(id)
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -101,7 +119,8 @@ func (v *visits) leave(id slot.StayID, lo slot.Tau) (from slot.Tau, left bool) {
 		return 0, false
 	}
 	x.open--
-	x.seen, x.dirty = max(x.seen, lo), true
+	lo, _ := v.now()
+	s.touch(id, x, lo)
 	if x.open > 0 || !x.revoked {
 		return 0, false
 	}
@@ -120,49 +139,91 @@ func (v *visits) revoke(id slot.StayID) {
 	}
 }
 
-// report gives what the counter must hear by lo to note, until note returns
-// false, and forgets the stays whose end has passed.
-func (v *visits) report(lo slot.Tau, cfg *RoomConfig, note func(slot.Item) bool) {
-	for i := range v {
-		if !v[i].report(lo, cfg, note) {
-			return
+// any reports whether any stay is remembered.
+func (v *visits) any() bool {
+	for i := range v.shards {
+		s := &v.shards[i]
+		s.mu.Lock()
+		n := len(s.stay)
+		s.mu.Unlock()
+		if n > 0 {
+			return true
 		}
 	}
+	return false
+}
+
+// report gives what the counter must hear by lo to note, until note returns
+// false, and reports whether that was all; the next report goes on from there.
+func (v *visits) report(lo slot.Tau, cfg *RoomConfig, note func(slot.Item) bool) (all bool) {
+	for range visitShards {
+		if !v.shards[v.next].report(lo, cfg, note) {
+			return false
+		}
+		v.next = (v.next + 1) % visitShards
+	}
+	return true
 }
 
 func (s *visitShard) report(lo slot.Tau, cfg *RoomConfig, note func(slot.Item) bool) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for id, end := range s.gone {
-		if end.Add(time.Minute) < lo { // a pass may be a moment longer than its slot
-			delete(s.gone, id)
+	more, keep := true, s.dirty[:0]
+	for i, id := range s.dirty {
+		x := s.stay[id]
+		if x == nil {
+			continue
+		}
+		if !more {
+			keep = append(keep, s.dirty[i:]...)
+			break
+		}
+		if x.open > 0 { // look again next time
+			x.seen = max(x.seen, lo)
+			keep = append(keep, id)
+		} else {
+			x.dirty = false
+		}
+		if it, ok := x.renewal(id, lo, cfg); ok {
+			more = note(it)
 		}
 	}
-	more := true
-	for id, x := range s.stay {
-		if x.open > 0 {
-			x.seen, x.dirty = max(x.seen, lo), true
-		}
-		switch {
-		case !more:
-			return false
-		case x.open == 0 && !x.dirty && x.entry.Add(time.Minute) < lo:
-			delete(s.stay, id)
-		case !x.dirty || x.revoked && x.open == 0:
-		case cfg.FixedSession || x.probe:
-			if x.open > 0 && x.entry < lo.Add(holdFixed) {
-				at := lo.Add(holdFixed - cfg.SessionDuration)
-				more = note(slot.Item{Op: slot.Renew, ID: id, From: x.entry, At: at, Hard: x.hard})
-			}
-			x.dirty = false
-		default:
-			x.dirty = false
-			if x.seen.Add(cfg.SessionDuration) > x.end {
-				more = note(slot.Item{Op: slot.Renew, ID: id, From: x.entry, At: x.seen, Hard: x.hard})
-			}
-		}
-	}
+	clear(s.dirty[len(keep):])
+	s.dirty = keep
 	return more
+}
+
+// renewal is what the counter must hear of a stay that was seen, if anything.
+func (x *visit) renewal(id slot.StayID, lo slot.Tau, cfg *RoomConfig) (it slot.Item, ok bool) {
+	it = slot.Item{Op: slot.Renew, ID: id, From: x.entry, At: x.seen, Hard: x.hard}
+	switch {
+	case x.revoked && x.open == 0:
+		return it, false
+	case cfg.FixedSession || x.probe: // held in flight, not renewed
+		it.At = lo.Add(holdFixed - cfg.SessionDuration)
+		return it, x.open > 0 && x.entry < lo.Add(holdFixed)
+	}
+	return it, x.seen.Add(cfg.SessionDuration) > x.end
+}
+
+// sweep forgets stays whose end has passed. A pass may say a moment more than
+// its slot, so they are kept a minute longer.
+func (v *visits) sweep(lo slot.Tau) {
+	for i := range v.shards {
+		s := &v.shards[i]
+		s.mu.Lock()
+		for id, x := range s.stay {
+			if x.open == 0 && !x.dirty && x.entry.Add(time.Minute) < lo {
+				delete(s.stay, id)
+			}
+		}
+		for id, end := range s.gone {
+			if end.Add(time.Minute) < lo {
+				delete(s.gone, id)
+			}
+		}
+		s.mu.Unlock()
+	}
 }
 
 // confirmed takes in what an answer says of stays: later ends, and who left. A

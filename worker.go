@@ -20,6 +20,7 @@ type lender interface {
 const (
 	flushEvery  = time.Second      // renewals and heartbeats
 	idleReturn  = 10 * time.Second // an unused share goes back
+	sweepEvery  = 10 * time.Second // stays that ended are forgotten
 	wantFor     = 2                // seconds of arrivals to hold ahead
 	askWait     = time.Second      // a pass whose end has passed waits for its answer
 	recallWait  = 2 * time.Second  // a newcomer waits this long for a slot at most
@@ -51,6 +52,7 @@ type worker struct {
 	wants    float64 // a second, smoothed
 	lastOpen time.Duration
 	lastSync time.Duration
+	lastGone time.Duration // when visits were swept
 }
 
 // sight is the counter's time and life as this worker knows them.
@@ -78,7 +80,7 @@ func newWorker(cfg RoomConfig, name string, loan slot.LoanID) *worker {
 		cfg: &cfg, par: cfg.params.WithDefaults(), wake: make(chan struct{}, 1),
 		share: slot.NewShare(cfg.params, name, loan, lim[0], lim[1]),
 	}
-	w.visits.init()
+	w.visits.init(func() (lo, hi slot.Tau) { lo, hi, _, _ = w.now(); return lo, hi })
 	return w
 }
 
@@ -151,9 +153,9 @@ func (w *worker) build(clk time.Duration, flush bool) *slot.Sync {
 	if x := w.share.Flying(); x != nil { // repeated unchanged until it is answered
 		return x
 	}
-	due := flush || w.urgent
+	due, cut := flush || w.urgent || len(w.queue) > 0, false
 	if due {
-		w.report(clk)
+		cut = !w.report(clk)
 	}
 	if flush {
 		w.wants = 0.7*w.wants + 0.3*w.arrivals/flushEvery.Seconds()
@@ -172,8 +174,8 @@ func (w *worker) build(clk time.Duration, flush bool) *slot.Sync {
 		want = max(0, ahead-w.share.Held())
 	}
 	say := need > 0 || want > 0 && due || w.share.Noted() > 0 || w.urgent ||
-		w.share.Held() > 0 && clk-w.lastSync > w.par.Term/3
-	w.urgent = false
+		clk-w.lastSync > w.par.Term/3 && (w.share.Held() > 0 || w.visits.any())
+	w.urgent = cut // not all was reported: go on at once
 	if !say {
 		return nil
 	}
@@ -181,16 +183,26 @@ func (w *worker) build(clk time.Duration, flush bool) *slot.Sync {
 	return w.share.Sync(clk, need, want)
 }
 
-// report notes who was seen since the last flush.
-func (w *worker) report(clk time.Duration) {
+// report notes who was seen since the last report, and reports whether that was
+// all. Only then may the counter free what ended before: a loan that is alive is
+// what keeps it waiting, so the worker is heard of while anybody is inside.
+func (w *worker) report(clk time.Duration) (all bool) {
 	lo, ok := w.share.Lo(clk)
 	if !ok {
-		return
+		return true
 	}
-	w.visits.report(lo, w.cfg, func(it slot.Item) bool {
+	if clk-w.lastGone > sweepEvery {
+		w.lastGone = clk
+		w.visits.sweep(lo)
+	}
+	all = w.visits.report(lo, w.cfg, func(it slot.Item) bool {
 		w.share.Note(it)
 		return w.share.Noted() < maxItems
 	})
+	if all {
+		w.share.Settle(lo)
+	}
+	return all
 }
 
 // hear takes an answer in: new ends, who left, and slots for those who wait.

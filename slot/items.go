@@ -46,7 +46,7 @@ func (p *Pool) renew(r *Record, it *Item) {
 	}
 	end := p.par.CeilEnd(s.Limit, it.At.Add(s.Per))
 	if it.Hard > 0 {
-		end = min(end, it.Hard)
+		end = min(end, p.par.FloorEnd(s.Limit, it.Hard))
 	}
 	if k, ok := p.known[it.ID]; ok {
 		if end > k && s.Ends.Remove(k) {

@@ -129,6 +129,16 @@ func (l *Line) Seen(number uint64, now Tau, interval time.Duration) TicketStatus
 	return TicketLate
 }
 
+// Given is about the interval that a ticket was told at its last poll: how long
+// its next one may take.
+func (l *Line) Given(number uint64) time.Duration {
+	c, i := l.find(number)
+	if c == nil {
+		return 0
+	}
+	return time.Duration(c.places[i].window.ticks()) * time.Duration(lineTick) * 2 / 5
+}
+
 // Status says where a ticket stands and changes nothing. It does not know the
 // time: a ticket whose hold is over keeps its status until Seen, Call, Lapse or
 // Expire comes across it.

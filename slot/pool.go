@@ -118,6 +118,9 @@ func (p *Pool) Writing() bool { return p.wr != nil }
 // Fresh reports whether the last confirmed write was built less than d ago.
 func (p *Pool) Fresh(clk, d time.Duration) bool { return p.serving && clk-p.last < d }
 
+// Held reports whether a need waits for others to give back.
+func (p *Pool) Held() bool { return len(p.held) > 0 }
+
 // RolledBack reports whether a borrower has seen a later write than the
 // confirmed record: the caller reads the store to learn whether it is fenced
 // or must Quarantine.

@@ -24,6 +24,7 @@ type Share struct {
 	est                       Estimate
 	waiting                   bool
 	drew                      uint64 // loans drawn so far
+	settled                   Tau    // everything seen before is in items that were sent
 }
 
 // NewShare returns the empty share of a fresh loan. loan is drawn at random.
@@ -117,11 +118,16 @@ func (s *Share) Sync(clk time.Duration, need, want int64) *Sync {
 		Granted: s.granted, Returned: s.returned, Opened: s.opened, Need: need, Want: want, Items: s.items,
 	}
 	if s.est.Known() {
-		x.Est, x.Settled = s.est.Epoch, s.est.Lo(clk, s.par.Rho)
+		x.Est, x.Settled = s.est.Epoch, s.settled
 	}
 	s.items, s.fly, s.sent = nil, x, clk
 	return x
 }
+
+// Settle says that every visitor seen before lo is in the items of this loan's
+// Syncs, the next one included: the counter may free what ended before. Counter
+// time of another epoch is forgotten.
+func (s *Share) Settle(lo Tau) { s.settled = lo }
 
 // Flying is the Sync that is not yet answered, to be repeated unchanged.
 func (s *Share) Flying() *Sync { return s.fly }
@@ -151,6 +157,9 @@ func (s *Share) Heard(clk time.Duration, a *Answer) bool {
 	s.until = max(s.until, from+s.par.Rho.Down(a.Term))
 	if s.par.fault&faultMixScales != 0 && s.est.Known() && a.Name.Epoch > s.est.Epoch {
 		s.est.Epoch = a.Name.Epoch // broken on purpose: two scales in one estimate
+	}
+	if a.Name.Epoch > s.est.Epoch {
+		s.settled = 0
 	}
 	s.est.Heard(a.Name.Epoch, a.Time, s.sent, clk, s.par.Rho)
 	if a.Name.Newer(s.seen) || s.seen.Life != a.Name.Life {

@@ -318,6 +318,9 @@ func (w *walk) upSync(h int) bool {
 }
 
 func (w *walk) sync(i int) bool {
+	if lo, ok := w.ws[i].Lo(w.wclk(i)); ok {
+		w.ws[i].Settle(lo)
+	}
 	m := w.ws[i].Sync(w.wclk(i), int64(w.r.IntN(2)), 0)
 	if m == nil {
 		return false

@@ -41,6 +41,8 @@ var (
 	ErrFenced = errors.New("another host serves this room")
 	// ErrFull: max_waiting people wait already.
 	ErrFull = errors.New("the line is full")
+	// ErrSlow: the record is not written in time; ask again.
+	ErrSlow = errors.New("the record is not written in time")
 	// ErrNotCalled: the ticket is not at its turn.
 	ErrNotCalled = errors.New("the ticket is not called")
 )
@@ -89,9 +91,10 @@ type Counter struct {
 	pool     *slot.Pool
 	line     *slot.Line
 	revision uint64
+	limitRev uint64
 	syncs    map[*slot.Sync]chan slot.Answer
 	claims   map[slot.StayID][]chan slot.ClaimReply
-	numbers  []chan struct{} // joins that wait for a reserved number
+	written  chan struct{} // closed with the next confirmed write; nil if nobody waits
 	called   calls
 	pace     pace
 	held     bool // nobody is called or admitted: queue_all, origin down, not open
@@ -133,7 +136,8 @@ func Open(ctx context.Context, cfg Config, recall func()) (*Counter, error) {
 	if !first {
 		c.tookAt = clk
 	}
-	c.pool.SetLimits(rec.LimitRev+1, cfg.Active, cfg.New)
+	c.limitRev = rec.LimitRev + 1
+	c.pool.SetLimits(c.limitRev, cfg.Active, cfg.New)
 	c.line, err = slot.RestoreLine(slot.Restored{
 		At: c.pool.Tau(clk), Frontier: rec.Frontier, Next: rec.Next, Skipped: rec.Skipped,
 		Hold: 15 * time.Minute,
@@ -231,6 +235,7 @@ func (c *Counter) tryStore(ctx context.Context, b []byte) (uint64, error) {
 
 // Run writes, answers and calls until ctx ends or the host is fenced.
 func (c *Counter) Run(ctx context.Context) error {
+	defer c.drop()
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {
@@ -287,10 +292,7 @@ func (c *Counter) round(ctx context.Context) (time.Duration, error) {
 	if wr != nil {
 		c.stats.Writes++
 		c.deliver(c.pool.Confirm(clk))
-		for _, ch := range c.numbers {
-			close(ch)
-		}
-		c.numbers = nil
+		c.wroteLocked()
 		c.fore.update(c, clk)
 	}
 	c.call(clk)
@@ -322,7 +324,9 @@ func (c *Counter) putLine(clk time.Duration) {
 func (c *Counter) mustWrite(clk time.Duration) bool {
 	r := c.pool.Record()
 	switch {
-	case len(c.numbers) > 0, r.Next < c.line.End()+1:
+	case c.pool.Held() && c.endsDue(clk):
+		return true
+	case c.written != nil, r.Next < c.line.End()+1:
 		return true
 	case c.line.Len() > 0 && (c.endsDue(clk) || !c.pool.Fresh(clk, fresh/2)):
 		return true
@@ -347,6 +351,9 @@ func (c *Counter) settleDue(clk time.Duration) bool {
 
 func (c *Counter) nextDue(clk time.Duration) time.Duration {
 	next := time.Second
+	if c.pool.Held() {
+		next = settleGap
+	}
 	if c.line.Len() > 0 {
 		next = min(next, max(settleGap, c.pool.NextEnd().Sub(c.pool.Tau(clk))))
 		if c.pool.Free() > 0 {
@@ -368,7 +375,8 @@ func (c *Counter) deliver(replies []slot.Reply, claims []slot.ClaimReply) {
 	for _, r := range claims {
 		c.stats.Claimed++
 		for _, ch := range c.claims[r.ID] {
-			ch <- r // has room for one
+			ch <- r   // has room for one
+			r.Win = 0 // one window entry, one to move it
 		}
 		delete(c.claims, r.ID)
 	}
@@ -390,10 +398,15 @@ func (c *Counter) drop() {
 		}
 		delete(c.claims, id)
 	}
-	for _, ch := range c.numbers {
-		close(ch)
+	c.wroteLocked()
+}
+
+// wroteLocked wakes those who wait for a write.
+func (c *Counter) wroteLocked() {
+	if c.written != nil {
+		close(c.written)
+		c.written = nil
 	}
-	c.numbers = nil
 }
 
 // Sync answers one Sync of a borrower; it blocks until the answer is written.
@@ -425,7 +438,8 @@ func (c *Counter) Sync(ctx context.Context, x *slot.Sync) (slot.Answer, error) {
 // SetLimits changes the limits while people are inside.
 func (c *Counter) SetLimits(active, fresh slot.Limit) {
 	c.mu.Lock()
-	c.pool.SetLimits(c.pool.Record().LimitRev+1, active, fresh)
+	c.limitRev = max(c.limitRev, c.pool.Record().LimitRev) + 1
+	c.pool.SetLimits(c.limitRev, active, fresh)
 	c.cfg.Active, c.cfg.New = active, fresh
 	c.pace = newPace(c.cfg)
 	c.mu.Unlock()

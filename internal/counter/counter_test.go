@@ -186,3 +186,52 @@ func TestDamagedRecordIsRefusedWithItsRoom(t *testing.T) {
 		t.Errorf("%v", err)
 	}
 }
+
+func TestTheLastOfTwoLimitsCounts(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := host(t, "a", &store.Memory{}, 10)
+		time.Sleep(3 * time.Second)
+		for _, n := range []int64{20, 5} {
+			c.SetLimits(slot.Limit{Kind: slot.AtOnce, N: n, Per: time.Minute}, c.cfg.New)
+		}
+		time.Sleep(3 * time.Second)
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		if n := c.pool.Record().Limits[0].N; n != 5 {
+			t.Errorf("limit %d, set to 5", n)
+		}
+	})
+}
+
+func TestNobodyWaitsForAHostThatEndedOrDoesNotWrite(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, stop := context.WithCancel(t.Context())
+		c, err := Open(t.Context(), Config{
+			Room: "shop", Host: "a", Store: &store.Memory{},
+			Active: slot.Limit{Kind: slot.AtOnce, N: 1, Per: time.Minute},
+			New:    slot.Limit{Kind: slot.PerWindow, N: 1, Per: time.Minute},
+			Line:   LineConfig{MaxWaiting: 10, PollMin: time.Second, PollMax: time.Minute},
+			Boot:   func() time.Duration { return time.Duration(time.Now().UnixNano()) },
+			Log:    slog.New(slog.DiscardHandler),
+		}, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(5 * time.Second) // no Run: as with a store that does not answer
+		at := time.Now()
+		if _, err := c.Join(t.Context(), time.Minute); !errors.Is(err, ErrSlow) {
+			t.Errorf("no write: %v", err)
+		}
+		if d := time.Since(at); d > 3*time.Second {
+			t.Errorf("waited %v", d)
+		}
+		done := make(chan error)
+		go func() { done <- c.Run(ctx) }()
+		time.Sleep(time.Second)
+		stop()
+		<-done
+		if _, err := c.Join(t.Context(), time.Minute); !errors.Is(err, ErrFenced) {
+			t.Errorf("after Run: %v", err)
+		}
+	})
+}

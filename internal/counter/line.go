@@ -1,6 +1,7 @@
 package counter
 
 import (
+	"container/heap"
 	"context"
 	"iter"
 	"math/rand/v2"
@@ -28,7 +29,7 @@ type Place struct {
 func (c *Counter) Join(ctx context.Context, hold time.Duration) (Place, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for {
+	for tries := 0; ; tries++ {
 		if c.fenced {
 			return Place{}, ErrFenced
 		}
@@ -39,7 +40,7 @@ func (c *Counter) Join(ctx context.Context, hold time.Duration) (Place, error) {
 		if c.pool.Fresh(clk, fresh) && c.line.End() < c.pool.Record().Next {
 			break
 		}
-		if err := c.waitWrite(ctx); err != nil {
+		if err := c.waitWrite(ctx, tries); err != nil {
 			return Place{}, err
 		}
 	}
@@ -51,19 +52,38 @@ func (c *Counter) Join(ctx context.Context, hold time.Duration) (Place, error) {
 	number := c.line.Join(c.pool.Tau(clk), c.interval(eta.Expect), hold)
 	c.tellWaiting()
 	c.call(clk)
+	if behind == 0 { // Run sleeps longer while nobody waits
+		c.kick()
+	}
 	return c.place(number, clk), nil
 }
 
+// Waiting for a write: two rounds of one second at most. A store that takes
+// longer has an election, and a visitor must not stand before a blank page.
+const (
+	writeTries = 2
+	writeWait  = time.Second
+)
+
 // waitWrite waits, without the lock, for the next confirmed write.
-func (c *Counter) waitWrite(ctx context.Context) error {
-	ch := make(chan struct{})
-	c.numbers = append(c.numbers, ch)
+func (c *Counter) waitWrite(ctx context.Context, tries int) error {
+	if tries >= writeTries {
+		return ErrSlow
+	}
+	if c.written == nil {
+		c.written = make(chan struct{})
+	}
+	ch := c.written
 	c.mu.Unlock()
 	defer c.mu.Lock()
 	c.kick()
+	timer := time.NewTimer(writeWait)
+	defer timer.Stop()
 	select {
 	case <-ch:
 		return nil
+	case <-timer.C:
+		return ErrSlow
 	case <-ctx.Done():
 		return ctx.Err()
 	}
@@ -74,7 +94,7 @@ func (c *Counter) waitWrite(ctx context.Context) error {
 func (c *Counter) Poll(ctx context.Context, number uint64) (Place, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for {
+	for tries := 0; ; tries++ {
 		if c.fenced {
 			return Place{}, ErrFenced
 		}
@@ -82,7 +102,7 @@ func (c *Counter) Poll(ctx context.Context, number uint64) (Place, error) {
 		if c.pool.Fresh(clk, fresh) {
 			return c.place(number, clk), nil
 		}
-		if err := c.waitWrite(ctx); err != nil {
+		if err := c.waitWrite(ctx, tries); err != nil {
 			return Place{}, err
 		}
 	}
@@ -237,17 +257,18 @@ func (c *Counter) call(clk time.Duration) {
 		c.stats.Called++
 		c.left.add(clk, 1)
 		c.pace.called(clk)
-		c.called.add(number, clk, clk+c.callHold())
+		c.called.add(number, clk, clk+c.callHold(number))
 	}
 	c.tellWaiting()
 }
 
-// callHold is how long a called slot stays reserved.
-func (c *Counter) callHold() time.Duration {
+// callHold is how long a called slot stays reserved: long enough for a visitor
+// who comes when it was told to, and one poll may be lost.
+func (c *Counter) callHold(number uint64) time.Duration {
 	if c.cfg.Line.CallHold > 0 {
 		return c.cfg.Line.CallHold
 	}
-	return max(5*time.Second, 2*c.interval(0))
+	return max(5*time.Second, 2*c.line.Given(number))
 }
 
 // lapse takes back calls that nobody claimed, and forgets places whose hold is
@@ -270,11 +291,12 @@ func (c *Counter) lapse(clk time.Duration) {
 	}
 }
 
-// calls are the called tickets in the order of their calls, which with one hold
-// time is the order in which they lapse.
+// calls are the called tickets: a heap by when they lapse, and the last few in
+// the order of their calls.
 type calls struct {
-	order []call
-	at    map[uint64]call
+	heap   []call // lapsed at the top; may hold some that were taken
+	at     map[uint64]call
+	recent []call
 }
 
 type call struct {
@@ -284,13 +306,32 @@ type call struct {
 	due       time.Duration // may come in from now on
 }
 
+// Len, Less, Swap, Push and Pop make calls a heap.Interface.
+func (c *calls) Len() int           { return len(c.heap) }
+func (c *calls) Less(i, j int) bool { return c.heap[i].until < c.heap[j].until }
+func (c *calls) Swap(i, j int)      { c.heap[i], c.heap[j] = c.heap[j], c.heap[i] }
+
+// Push appends a call.
+func (c *calls) Push(x any) { c.heap = append(c.heap, x.(call)) }
+
+// Pop removes the last call.
+func (c *calls) Pop() any {
+	x := c.heap[len(c.heap)-1]
+	c.heap = c.heap[:len(c.heap)-1]
+	return x
+}
+
 func (c *calls) add(number uint64, at, until time.Duration) {
 	if c.at == nil {
 		c.at = map[uint64]call{}
 	}
 	x := call{number: number, at: at, until: until}
 	c.at[number] = x
-	c.order = append(c.order, x)
+	heap.Push(c, x)
+	if len(c.recent) >= 2*aheadMost {
+		c.recent = append(c.recent[:0], c.recent[aheadMost:]...)
+	}
+	c.recent = append(c.recent, x)
 }
 
 // aheadWithin and aheadMost bound which earlier calls a second keeps room for:
@@ -304,8 +345,8 @@ const (
 // ahead is how many lower tickets were called a moment ago and have not asked
 // since: they come in first, also when the second is nearly full.
 func (c *calls) ahead(x call, clk time.Duration) (n int) {
-	for i := len(c.order) - 1; i >= max(0, len(c.order)-aheadMost); i-- {
-		y := c.order[i]
+	for i := len(c.recent) - 1; i >= max(0, len(c.recent)-aheadMost); i-- {
+		y := c.recent[i]
 		if clk-y.at > aheadWithin {
 			break
 		}
@@ -325,13 +366,14 @@ func (c *calls) take(number uint64) time.Duration {
 
 // lapsed removes and returns a call whose hold is over.
 func (c *calls) lapsed(clk time.Duration) (uint64, bool) {
-	for len(c.order) > 0 {
-		x := c.order[0]
-		live := c.at[x.number].at == x.at
+	for len(c.heap) > 0 {
+		x := c.heap[0]
+		now, live := c.at[x.number]
+		live = live && now.at == x.at
 		if live && clk < x.until {
 			return 0, false
 		}
-		c.order = c.order[1:]
+		heap.Pop(c)
 		if live {
 			delete(c.at, x.number)
 			return x.number, true
@@ -342,10 +384,10 @@ func (c *calls) lapsed(clk time.Duration) (uint64, bool) {
 
 // next is when the next call may lapse; far away if there is none.
 func (c *calls) next() time.Duration {
-	if len(c.order) == 0 {
+	if len(c.heap) == 0 {
 		return 1 << 62
 	}
-	return c.order[0].until
+	return c.heap[0].until
 }
 
 func (c *calls) all() iter.Seq[uint64] {
