@@ -51,9 +51,22 @@ func (a *answer) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 }
 
 func (a *answer) guard() {
-	if a.stop == nil {
-		a.stop = context.AfterFunc(a.r.Context(), a.cut)
+	if ctx := a.r.Context(); a.stop == nil && ends(ctx) {
+		a.stop = context.AfterFunc(ctx, a.cut)
 	}
+}
+
+type endsKey struct{}
+
+// Ending marks a context that somebody may cancel while its client is still
+// there. Only then, or if it has a deadline, is a write to a client that has
+// stopped reading watched over: the others end with their connection, and the
+// watch costs each request three allocations.
+func Ending(ctx context.Context) context.Context { return context.WithValue(ctx, endsKey{}, true) }
+
+func ends(ctx context.Context) bool {
+	_, deadline := ctx.Deadline()
+	return deadline || ctx.Value(endsKey{}) != nil
 }
 
 // cut fails the writes to the client, the one in progress included.

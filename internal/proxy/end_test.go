@@ -28,7 +28,7 @@ func newStay() *stay {
 
 func (s *stay) wrap(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		ctx, cancel := context.WithCancelCause(r.Context())
+		ctx, cancel := context.WithCancelCause(Ending(r.Context()))
 		defer cancel(nil)
 		defer func() {
 			p := recover()
@@ -348,7 +348,7 @@ func TestLateEndOfStayIsHarmless(t *testing.T) {
 			t.Fatal(err)
 		}
 		p.reverse.Transport = instant{}
-		ctx, cancel := context.WithCancelCause(t.Context())
+		ctx, cancel := context.WithCancelCause(Ending(t.Context()))
 		w := &deadlineWriter{silentWriter: silentWriter{h: make(http.Header)}}
 		p.ServeHTTP(w, httptest.NewRequest("GET", "/", nil).WithContext(ctx))
 		cancel(ErrEnded)
@@ -364,7 +364,7 @@ func TestLateEndOfStayIsHarmless(t *testing.T) {
 func TestEndOfStayRacesWithEndOfAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancelCause(
-			context.WithValue(t.Context(), http.ServerContextKey, new(http.Server)))
+			context.WithValue(Ending(t.Context()), http.ServerContextKey, new(http.Server)))
 		p, err := New(Config{
 			Origin: parseURL(t, "http://origin.invalid"),
 			OnResponse: func(res *http.Response) error {

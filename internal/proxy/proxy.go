@@ -9,9 +9,9 @@
 // WebSockets, server-sent events, trailers and 1xx answers pass. What a client
 // claims about itself in X-Forwarded-* and Forwarded is believed only from a
 // trusted peer. A request is sent again only where net/http does so: idempotent,
-// without a body, on a kept connection that turned out to be dead. When the
-// context of a request ends, so do its connections on both sides, even those
-// that were hijacked and those whose client has stopped reading.
+// without a body, on a kept connection that turned out to be dead. When a
+// deadline or an Ending context ends a request, so do its connections on both
+// sides, even those that were hijacked and those whose client has stopped reading.
 //
 // A Proxy may be used by many goroutines at once. ServeHTTP takes no lock that
 // is shared between requests. Over a bare ReverseProxy it costs one small
@@ -154,7 +154,7 @@ func New(cfg Config) (*Proxy, error) {
 }
 
 // ServeHTTP proxies r and streams the answer to w. To end it from outside,
-// cancel the context of r with the cause ErrEnded or let its deadline pass; a
+// give r a deadline, or an Ending context and cancel it with ErrEnded; a
 // plain cancel is taken for a client that has gone.
 func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	a := &answer{ResponseWriter: w, r: r}
