@@ -235,3 +235,37 @@ func TestNobodyWaitsForAHostThatEndedOrDoesNotWrite(t *testing.T) {
 		}
 	})
 }
+
+func TestPollsAreStretchedUnderLoadAndNeverNearTheHead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := host(t, "a", &store.Memory{}, 1)
+		time.Sleep(time.Second)
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		want := func(eta, most time.Duration) {
+			t.Helper()
+			if d := c.interval(eta); d != most {
+				t.Errorf("expected wait %v: told to come after %v, want %v", eta, d, most)
+			}
+		}
+		want(0, time.Second)
+		want(80*time.Second, 10*time.Second)
+		want(time.Hour, 30*time.Second)
+		for range 10 { // 10,000 polls a second: twice what a worker should get
+			c.polls.add(c.cfg.Boot(), 10_000)
+			c.mu.Unlock()
+			time.Sleep(time.Second)
+			c.mu.Lock()
+		}
+		want(time.Hour, time.Minute)
+		want(20*time.Second, 2500*time.Millisecond)
+		c.polls.add(c.cfg.Boot(), 1)
+		for range 10 {
+			c.polls.add(c.cfg.Boot(), 1_000_000)
+			c.mu.Unlock()
+			time.Sleep(time.Second)
+			c.mu.Lock()
+		}
+		want(time.Hour, 2*time.Minute)
+	})
+}
