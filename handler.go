@@ -200,7 +200,7 @@ func (r *Room) claim(q *visitRequest, p *counter.Place) {
 	}
 	r.counts.admitted.Add(1)
 	q.tok.ID = p.Number
-	r.letIn(q, slot.Opened{End: c.End, Win: c.Win}, p.Life)
+	r.letIn(q, slot.Stay{End: c.End, Win: c.Win}, p.Life)
 }
 
 // notClaimed answers a visitor whose call could not be claimed. A call that went
@@ -222,7 +222,7 @@ func (r *Room) notClaimed(q *visitRequest, p *counter.Place, err error) {
 }
 
 // letIn makes the pass of a new stay and lets its first request through.
-func (r *Room) letIn(q *visitRequest, o slot.Opened, life uint64) {
+func (r *Room) letIn(q *visitRequest, o slot.Stay, life uint64) {
 	now := r.cfg.Wall().Unix()
 	arrived := q.tok.Arrived
 	if !q.has || arrived == 0 {

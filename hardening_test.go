@@ -40,7 +40,7 @@ func TestForgedCookiesGiveAPlaceAtTheEndAndNoPass(t *testing.T) {
 			"ours, of another life":  string(g.room.keys.Seal(nil, "shop", end)),
 			"shadow's, out of place": string(g.room.keys.Seal(nil, "shop", &ticket.Token{Kind: ticket.Pass})),
 			"a ticket never issued": string(g.room.keys.Seal(nil, "shop", &ticket.Token{
-				Kind: ticket.Ticket, ID: 1 << 40, Life: g.room.counter.State().Life,
+				Kind: ticket.Ticket, ID: 1 << 40, Life: g.room.counter.State(0, 0).Life,
 			})),
 		} {
 			v := g.visitor()

@@ -148,7 +148,7 @@ func (r *Room) serveServed(w http.ResponseWriter, req *http.Request) {
 var shared = []string{"public, max-age=1"}
 
 func (r *Room) makeServed(clk time.Duration) *servedDoc {
-	s := r.counter.State()
+	s := r.counter.State(r.worker.opened())
 	b := append([]byte(nil), `{"served":`...)
 	b = strconv.AppendUint(b, s.Served, 10)
 	b = appendInt(b, "waiting", s.Waiting)

@@ -52,12 +52,12 @@ type Totals struct {
 
 // Status reports where the room stands.
 func (r *Room) Status() Status {
-	s := r.counter.State()
+	s := r.counter.State(r.worker.opened())
 	l := r.live.Load()
 	st := Status{
 		Name: r.cfg.Name, Host: r.cfg.Host, Path: r.cfg.Path, Status: "not_queueing",
-		ActiveUsers: max(0, s.Active-r.worker.unused()), WaitingUsers: s.Waiting,
-		Called: s.Called, NewUsersLastMinute: max(0, s.New-r.worker.unused()),
+		ActiveUsers: s.Active, WaitingUsers: s.Waiting,
+		Called: s.Called, NewUsersLastMinute: s.New,
 		TotalActiveUsers: r.cfg.TotalActiveUsers, NewUsersPerMinute: r.cfg.NewUsersPerMinute,
 		SessionDuration: r.cfg.SessionDuration.String(), QueueAll: l.queueAll,
 		Shadow: r.cfg.Shadow, OriginUp: !l.down, CallsPerSecond: s.Rate, MaxWaitSeconds: -1,

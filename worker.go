@@ -65,7 +65,7 @@ type sight struct {
 type wish struct {
 	id         slot.StayID
 	last, hard time.Duration
-	done       chan slot.Opened // closed without a value: none
+	done       chan slot.Stay // closed without a value: none
 }
 
 // question is a pass whose sealed end has passed.
@@ -272,7 +272,7 @@ func (w *worker) failAll() {
 // if the share is empty.
 func (w *worker) admit(
 	ctx context.Context, id slot.StayID, last, hard time.Duration,
-) (o slot.Opened, ok bool) {
+) (o slot.Stay, ok bool) {
 	if w.held.Load() {
 		return o, false
 	}
@@ -294,7 +294,7 @@ func (w *worker) admit(
 		w.mu.Unlock()
 		return o, false
 	}
-	q := &wish{id: id, last: last, hard: hard, done: make(chan slot.Opened, 1)}
+	q := &wish{id: id, last: last, hard: hard, done: make(chan slot.Stay, 1)}
 	w.queue = append(w.queue, q)
 	w.mu.Unlock()
 	w.poke()
@@ -310,7 +310,7 @@ func (w *worker) admit(
 }
 
 // giveUp takes a wish back; a slot that came at the last moment is used.
-func (w *worker) giveUp(q *wish) (o slot.Opened, ok bool) {
+func (w *worker) giveUp(q *wish) (o slot.Stay, ok bool) {
 	w.mu.Lock()
 	for i := range w.queue {
 		if w.queue[i] == q {
@@ -373,9 +373,9 @@ func (w *worker) now() (lo, hi slot.Tau, life uint64, ok bool) {
 	return s.est.Lo(clk, w.par.Rho), s.est.Hi(clk, w.par.Rho), s.life, true
 }
 
-// unused is how many lent slots nobody has used yet.
-func (w *worker) unused() int64 {
+// opened is this worker's loan and how many of its slots were used so far.
+func (w *worker) opened() (slot.LoanID, int64) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.share.Held()
+	return w.share.Opened()
 }

@@ -267,10 +267,21 @@ func (p *Pool) Free() int64 {
 // FreeOf is Free of limit i alone, before calls.
 func (p *Pool) FreeOf(i int) int64 { return p.rec.freeOf(i) }
 
-// UsedAt is how many slots of limit i are lent, or used by a stay that has not
-// ended at own clock clk. Ends are freed only with a write; this does not wait.
-func (p *Pool) UsedAt(i int, clk time.Duration) int64 {
-	return p.rec.lent(i) + p.rec.Limits[i].Ends.After(p.Tau(clk))
+// UsedAt is how many slots of limit i are in use at own clock clk: stays that
+// have not ended, what one borrower has opened and not yet reported, and what is
+// lent to the others, who may have used it. Ends are freed only with a write;
+// this does not wait for one.
+func (p *Pool) UsedAt(i int, clk time.Duration, of LoanID, opened int64) int64 {
+	n := p.rec.Limits[i].Ends.After(p.Tau(clk))
+	for k := range p.rec.Loans {
+		switch l := &p.rec.Loans[k]; {
+		case l.ID == of:
+			n += max(0, opened-l.Opened)
+		case l.Over == 0 || p.rec.Time < l.Back[i]:
+			n += l.Lent()
+		}
+	}
+	return n
 }
 
 // Call reserves a slot for a called ticket and reports whether there was one.

@@ -44,6 +44,9 @@ func (s *Share) Left(clk time.Duration) int64 {
 // Held is how many unused slots are lent to us, usable or not.
 func (s *Share) Held() int64 { return s.granted - s.returned - s.opened }
 
+// Opened is the loan and how many of its slots were used so far.
+func (s *Share) Opened() (LoanID, int64) { return s.loan, s.opened }
+
 // Until is the end of the term, own clock.
 func (s *Share) Until() time.Duration { return s.until }
 
@@ -66,15 +69,15 @@ func (s *Share) Hi(clk time.Duration) (t Tau, ok bool) {
 // Estimate is the estimate itself, to be read without the share's guard.
 func (s *Share) Estimate() Estimate { return s.est }
 
-// Opened says what a slot was opened until.
-type Opened struct {
+// Stay says until when a slot was opened.
+type Stay struct {
 	End Tau // end of the stay
 	Win Tau // end of its window entry
 }
 
 // Open uses one slot for a stay of at most last, never beyond hard (0: no hard
 // end); ok is false if the share is empty.
-func (s *Share) Open(clk time.Duration, id StayID, last, hard time.Duration) (o Opened, ok bool) {
+func (s *Share) Open(clk time.Duration, id StayID, last, hard time.Duration) (o Stay, ok bool) {
 	if s.Left(clk) <= 0 {
 		return o, false
 	}

@@ -66,7 +66,7 @@ func TestCounterCallsInOrderAndClaimsOnce(t *testing.T) {
 		if _, err := c.Claim(t.Context(), numbers[3], 0); !errors.Is(err, ErrNotCalled) {
 			t.Errorf("a ticket that is not called: %v", err)
 		}
-		if s := c.State(); s.Active != 1 || s.Called != 1 || s.Waiting != 3 {
+		if s := c.State(0, 0); s.Active != 1 || s.Called != 1 || s.Waiting != 3 {
 			t.Errorf("%+v", s)
 		}
 	})
@@ -101,7 +101,7 @@ func TestSecondHostFencesTheFirst(t *testing.T) {
 		if p, err := next.Poll(ctx, n.Number); err != nil || p.Status != slot.TicketUsed {
 			t.Errorf("the used ticket: %+v %v", p, err)
 		}
-		if got := next.State(); got.Active != 1 {
+		if got := next.State(0, 0); got.Active != 1 {
 			t.Errorf("%d active", got.Active)
 		}
 		if later := join(t, next); later.Number <= waiting.Number {
@@ -169,7 +169,7 @@ func TestCounterFindsOutWhatBecameOfAWrite(t *testing.T) {
 				}
 			}
 		}
-		if s := c.State(); s.Active != 5 || s.Totals.Claimed != 5 {
+		if s := c.State(0, 0); s.Active != 5 || s.Totals.Claimed != 5 {
 			t.Errorf("%+v", s)
 		}
 		if n := f.n.Load(); n < 10 {

@@ -2,6 +2,8 @@ package counter
 
 import (
 	"time"
+
+	"github.com/headgate/headgate/slot"
 )
 
 // ETA is the expected wait of one position, from now.
@@ -158,8 +160,9 @@ type State struct {
 	Head    ETA // of the last position
 }
 
-// State reports where the room stands.
-func (c *Counter) State() State {
+// State reports where the room stands. of is the loan of the worker that asks and
+// opened how many of its slots it has used, reported or not.
+func (c *Counter) State(of slot.LoanID, opened int64) State {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	clk := c.cfg.Boot()
@@ -167,8 +170,8 @@ func (c *Counter) State() State {
 	rate, _ := c.left.over(clk, 30)
 	n := int64(c.line.Len())
 	return State{
-		Active: c.pool.UsedAt(0, clk), Waiting: n, Called: c.pool.Called(),
-		New:    c.pool.UsedAt(1, clk),
+		Active: c.pool.UsedAt(0, clk, of, opened), Waiting: n, Called: c.pool.Called(),
+		New:    c.pool.UsedAt(1, clk, of, opened),
 		Served: c.line.Frontier(), Held: c.held, Rate: rate, Totals: c.stats,
 		Life: r.Name.Life, Head: c.fore.eta(max(1, n), clk),
 	}
