@@ -87,9 +87,9 @@ func prefersJSON(accept string) bool {
 }
 
 // newCookie makes the room's cookie. age is in seconds; below 0 deletes it.
-func (r *Room) newCookie(value string, age int) *http.Cookie {
+func (f *face) newCookie(name, value string, age int) *http.Cookie {
 	return &http.Cookie{
-		Name: r.cookie, Value: value, Path: r.cfg.Path, MaxAge: age,
+		Name: name, Value: value, Path: f.cfg.Path, MaxAge: age,
 		HttpOnly: true, SameSite: http.SameSiteLaxMode,
 	}
 }
@@ -98,14 +98,16 @@ func (r *Room) newCookie(value string, age int) *http.Cookie {
 func (r *Room) setCookie(q *visitRequest) {
 	age := ticketLife
 	if q.tok.Kind == ticket.Pass {
-		age = max(ticketLife, 2*r.cfg.SessionDuration) // its end is inside, in counter time
+		age = max(ticketLife, 2*q.f.cfg.SessionDuration) // its end is inside, in counter time
 	}
 	var buf [ticket.MaxLen]byte
-	c := r.newCookie(string(r.keys.Seal(buf[:0], r.cfg.Name, &q.tok)), int(age.Seconds()))
-	c.Secure = r.cfg.Secure(q.r)
+	name := q.f.cookieName(q.r)
+	sealed := string(r.keys.Load().Seal(buf[:0], q.f.cfg.Name, &q.tok))
+	c := q.f.newCookie(name, sealed, int(age.Seconds()))
+	c.Secure = q.f.cfg.Secure(q.r)
 	h := q.w.Header()
 	h["Set-Cookie"] = append(slices.DeleteFunc(h["Set-Cookie"], func(old string) bool {
-		return strings.HasPrefix(old, r.cookie+"=")
+		return strings.HasPrefix(old, name+"=")
 	}), c.String())
 }
 
@@ -122,21 +124,21 @@ func (r *Room) wait(q *visitRequest, p *counter.Place, s State) {
 	h[StateHeader] = []string{string(s)}
 	secs := strconv.FormatInt(int64((v.PollAfter+time.Second-1)/time.Second), 10)
 	h["Retry-After"] = []string{secs}
-	code := r.cfg.StatusCode
+	code := q.f.cfg.StatusCode
 	switch {
 	case q.peek:
 		r.waitJSON(q, v, http.StatusOK)
 	case Navigates(q.r) && !prefersJSON(q.r.Header.Get("Accept")):
-		for name, value := range r.cfg.Page.Header() {
+		for name, value := range q.f.cfg.Page.Header() {
 			h.Set(name, value)
 		}
 		h["Content-Type"] = htmlType
-		if r.cfg.RefreshHeader {
+		if q.f.cfg.RefreshHeader {
 			h.Set("Refresh", secs)
 		}
 		buf := r.buffer()
-		if err := r.cfg.Page.Render(buf, v); err != nil {
-			r.cfg.Log.Error("waiting page not rendered", "room", r.cfg.Name, "error", err)
+		if err := q.f.cfg.Page.Render(buf, v); err != nil {
+			q.f.cfg.Log.Error("waiting page not rendered", "room", q.f.cfg.Name, "error", err)
 		}
 		h["Content-Length"] = []string{strconv.Itoa(buf.Len())}
 		q.w.WriteHeader(code)
@@ -189,39 +191,26 @@ func (r *Room) buffer() *bytes.Buffer {
 func (r *Room) view(q *visitRequest, p *counter.Place, s State) *View {
 	l := r.live.Load()
 	v := &View{
-		Room: r.cfg.Title, State: s, Method: "fifo",
+		Room: q.f.cfg.Title, State: s, Method: "fifo",
 		Position: p.Position, Ahead: p.Ahead, Waiting: p.Waiting, Served: p.Served,
-		PollAfter: p.PollAfter, ServedURL: r.served, RoomPath: r.cfg.Path,
-		Message: l.message, UpdatedAt: r.cfg.Wall(), QueueAll: l.queueAll,
+		PollAfter: p.PollAfter, ServedURL: q.f.served, RoomPath: q.f.cfg.Path,
+		Message: l.message, UpdatedAt: q.f.cfg.Wall(), QueueAll: l.queueAll,
 		Full: s == StateFull,
 	}
 	if p.ETA.Known && !l.holds() {
 		v.ETAKnown, v.ETA, v.ETALow, v.ETAHigh = true, p.ETA.Expect, p.ETA.Low, p.ETA.High
 	}
 	if s == StateOpensSoon {
-		v.OpensAt = r.cfg.OpensAt
+		v.OpensAt = q.f.cfg.OpensAt
 	}
 	if q.has && q.tok.Kind == ticket.Ticket {
 		v.Number, v.JoinedAt = q.tok.ID, int64(q.tok.Joined)
 		v.Ticket = shortID(q.tok.Life, q.tok.ID)
 	}
 	if v.PollAfter <= 0 {
-		v.PollAfter = r.cfg.PollMin
+		v.PollAfter = q.f.cfg.PollMin
 	}
 	return v
-}
-
-// shortID names a ticket to an operator: eight letters that give nothing away.
-func shortID(life, number uint64) string {
-	const letters = "23456789abcdefghjkmnpqrstuvwxyzA"
-	x := (number + life) * 0x9E3779B97F4A7C15
-	x ^= x >> 29
-	x *= 0xBF58476D1CE4E5B9
-	var b [8]byte
-	for i := range b {
-		b[i] = letters[x>>(59-5*i)&31]
-	}
-	return string(b[:])
 }
 
 // plainPage is the page of a library user who brings none.

@@ -48,7 +48,7 @@ func benchVisitor(b *testing.B, h http.Handler) *http.Request {
 func BenchmarkPassCheck(b *testing.B) {
 	room, h := benchRoom(b, 1000)
 	req := benchVisitor(b, h)
-	q := &visitRequest{r: req}
+	q := &visitRequest{f: room.face.Load(), r: req}
 	b.ReportAllocs()
 	for b.Loop() {
 		q.has = false

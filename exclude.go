@@ -119,12 +119,12 @@ const maxPrefixes = 100_000
 // joinLimiter counts joins in windows from the first join of each.
 type joinLimiter struct {
 	cfg   JoinLimit
-	mu    *sync.Mutex
+	mu    sync.Mutex
 	since time.Duration
 	seen  map[netip.Prefix]int
 }
 
-func newJoinLimiter(c JoinLimit) joinLimiter {
+func newJoinLimiter(c JoinLimit) *joinLimiter {
 	if c.Window == 0 {
 		c.Window = time.Minute
 	}
@@ -134,7 +134,7 @@ func newJoinLimiter(c JoinLimit) joinLimiter {
 	if c.PrefixV6 == 0 {
 		c.PrefixV6 = 56
 	}
-	return joinLimiter{cfg: c, mu: &sync.Mutex{}}
+	return &joinLimiter{cfg: c}
 }
 
 // allow notes a join and reports whether it is within the limit.

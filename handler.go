@@ -23,8 +23,12 @@ const probation = 30 * time.Second
 // unreachableRetry is when to ask again while the counter does not answer. Chosen.
 const unreachableRetry = 2 * time.Second
 
+// closedRetry is when to look again whether a closed room has opened. Chosen.
+const closedRetry = 30 * time.Second
+
 // visitRequest is one request on its way through the room.
 type visitRequest struct {
+	f     *face // the configuration, the same one to the end
 	w     http.ResponseWriter
 	r     *http.Request
 	next  http.Handler
@@ -43,12 +47,13 @@ func (r *Room) Handler(next http.Handler) http.Handler {
 }
 
 func (r *Room) serve(w http.ResponseWriter, req *http.Request, next http.Handler) {
-	if req.URL.Path == r.served {
+	f := r.face.Load()
+	if req.URL.Path == f.served {
 		r.serveServed(w, req)
 		return
 	}
-	q := &visitRequest{w: w, r: req, next: next, peek: req.Header.Get(PollHeader) != ""}
-	if r.live.Load().suspended || r.exclude.match(req, r.cfg.ClientAddr) {
+	q := &visitRequest{f: f, w: w, r: req, next: next, peek: req.Header.Get(PollHeader) != ""}
+	if r.live.Load().suspended || f.exclude.match(req, f.cfg.ClientAddr) {
 		r.counts.excluded.Add(1)
 		r.pass(q)
 		return
@@ -67,14 +72,15 @@ func (r *Room) serve(w http.ResponseWriter, req *http.Request, next http.Handler
 // open reads the cookie. Of several with the name, as nested rooms have, the
 // first that this room sealed counts.
 func (r *Room) open(q *visitRequest) {
+	name, keys := q.f.cookieName(q.r), r.keys.Load()
 	for _, line := range q.r.Header["Cookie"] {
 		for line != "" {
 			var value string
-			if value, line = cookieValue(line, r.cookie); line == "" && value == "" {
+			if value, line = cookieValue(line, name); line == "" && value == "" {
 				break
 			}
 			q.sent = true
-			if r.keys.Open(&q.tok, r.cfg.Name, value) == nil {
+			if keys.Open(&q.tok, q.f.cfg.Name, value) == nil {
 				q.has = true
 				return
 			}
@@ -107,10 +113,10 @@ func (r *Room) servePass(q *visitRequest) {
 	_, hi, life, ok := r.worker.now()
 	id, end, hard := slot.StayID(q.tok.ID), slot.Tau(q.tok.End), slot.Tau(q.tok.Hard)
 	switch {
-	case id == 0 && r.cfg.Shadow && q.peek:
+	case id == 0 && q.f.cfg.Shadow && q.peek:
 		r.wait(q, &counter.Place{}, StateCalled)
 		return
-	case id == 0 && r.cfg.Shadow:
+	case id == 0 && q.f.cfg.Shadow:
 		r.pass(q)
 		return
 	}
@@ -119,7 +125,7 @@ func (r *Room) servePass(q *visitRequest) {
 		return
 	}
 	last, in := r.worker.visits.enter(stay{id: id, end: end, hard: hard})
-	if !in && !r.cfg.FixedSession {
+	if !in && !q.f.cfg.FixedSession {
 		got, err := r.worker.ask(q.r.Context(), id, last, hard)
 		if err != nil { // nobody knows: the visitor keeps the stay and asks again
 			r.wait(q, &counter.Place{PollAfter: unreachableRetry}, StateWaiting)
@@ -139,7 +145,7 @@ func (r *Room) servePass(q *visitRequest) {
 	default:
 		// A cookie with each answer would spoil caches: a new one when it says
 		// a tenth of a session more.
-		if last.Sub(end) > min(r.cfg.SessionDuration/10, 30*time.Second) {
+		if last.Sub(end) > min(q.f.cfg.SessionDuration/10, 30*time.Second) {
 			q.tok.End = int64(last)
 			r.setCookie(q)
 		}
@@ -150,7 +156,7 @@ func (r *Room) servePass(q *visitRequest) {
 // serveTicket tells a visitor who waits where it stands, or lets it in when it
 // is called: this request is the claim.
 func (r *Room) serveTicket(q *visitRequest) {
-	if r.cfg.Shadow || !r.counter.Known(q.tok.Life) {
+	if q.f.cfg.Shadow || !r.counter.Known(q.tok.Life) {
 		r.serveNewcomer(q)
 		return
 	}
@@ -181,19 +187,21 @@ func (r *Room) standing(q *visitRequest, p *counter.Place) {
 
 func (r *Room) whyWaiting() State {
 	switch l := r.live.Load(); {
+	case l.closed:
+		return StateClosed
 	case l.early:
 		return StateOpensSoon
 	case l.down:
 		return StateDown
 	case l.queueAll:
-		return StateClosed
+		return StateQueueAll
 	}
 	return StateWaiting
 }
 
 // claim turns a called ticket into a stay and lets the visitor in.
 func (r *Room) claim(q *visitRequest, p *counter.Place) {
-	c, err := r.counter.Claim(q.r.Context(), p.Number, r.cfg.HardEnd)
+	c, err := r.counter.Claim(q.r.Context(), p.Number, q.f.cfg.HardEnd)
 	if err != nil || c.End == 0 {
 		r.notClaimed(q, p, err)
 		return
@@ -223,15 +231,15 @@ func (r *Room) notClaimed(q *visitRequest, p *counter.Place, err error) {
 
 // letIn makes the pass of a new stay and lets its first request through.
 func (r *Room) letIn(q *visitRequest, o slot.Stay, life uint64) {
-	now := r.cfg.Wall().Unix()
+	now := q.f.cfg.Wall().Unix()
 	arrived := q.tok.Arrived
 	if !q.has || arrived == 0 {
 		arrived = now
 	}
 	var hard slot.Tau
-	if r.cfg.HardEnd > 0 { // on the grid of ends, or each visitor would have one of its own
+	if q.f.cfg.HardEnd > 0 { // on the grid of ends, or each visitor would have one of its own
 		lo, _, _, _ := r.worker.now()
-		hard = r.worker.par.FloorEnd(r.cfg.limits()[0], lo.Add(r.cfg.HardEnd))
+		hard = r.worker.par.FloorEnd(q.f.cfg.limits()[0], lo.Add(q.f.cfg.HardEnd))
 	}
 	q.tok = ticket.Token{
 		Kind: ticket.Pass, Life: life, ID: q.tok.ID, End: int64(o.End), Hard: int64(hard),
@@ -259,9 +267,9 @@ func (r *Room) serveNewcomer(q *visitRequest) {
 		id := slot.StayID(rand.Uint64() | 1<<63) // never a ticket number
 		var last time.Duration
 		if !q.has && !Navigates(q.r) {
-			last, q.probe = min(probation, r.cfg.SessionDuration), true
+			last, q.probe = min(probation, q.f.cfg.SessionDuration), true
 		}
-		if o, ok := r.worker.admit(ctx, id, last, r.cfg.HardEnd); ok {
+		if o, ok := r.worker.admit(ctx, id, last, q.f.cfg.HardEnd); ok {
 			r.counts.admitted.Add(1)
 			_, _, life, _ := r.worker.now()
 			q.tok.ID = uint64(id)
@@ -269,7 +277,7 @@ func (r *Room) serveNewcomer(q *visitRequest) {
 			return
 		}
 	}
-	if r.cfg.Shadow {
+	if q.f.cfg.Shadow {
 		if q.peek {
 			r.wait(q, &counter.Place{}, StateCalled)
 			return
@@ -284,26 +292,30 @@ func (r *Room) serveNewcomer(q *visitRequest) {
 // once.
 func (r *Room) shadowPass(q *visitRequest) {
 	r.counts.shadowed.Add(1)
-	q.tok = ticket.Token{Kind: ticket.Pass, Accepted: r.cfg.Wall().Unix()}
+	q.tok = ticket.Token{Kind: ticket.Pass, Accepted: q.f.cfg.Wall().Unix()}
 	r.setCookie(q)
 	r.pass(q)
 }
 
 func (r *Room) join(q *visitRequest, why State) {
-	if !r.joins.allow(r.cfg.ClientAddr(q.r), r.cfg.Boot()) {
-		r.counts.limited.Add(1)
-		r.wait(q, &counter.Place{PollAfter: r.joins.cfg.Window / 2}, StateLimited)
+	if why == StateClosed { // nobody new gets a place
+		r.wait(q, &counter.Place{PollAfter: max(q.f.cfg.PollMax, closedRetry)}, why)
 		return
 	}
-	hold := r.cfg.Hold
+	if !q.f.joins.allow(q.f.cfg.ClientAddr(q.r), r.boot()) {
+		r.counts.limited.Add(1)
+		r.wait(q, &counter.Place{PollAfter: q.f.joins.cfg.Window / 2}, StateLimited)
+		return
+	}
+	hold := q.f.cfg.Hold
 	if phone(q.r) {
-		hold = r.cfg.HoldPhone
+		hold = q.f.cfg.HoldPhone
 	}
 	p, err := r.counter.Join(q.r.Context(), hold)
 	switch {
 	case errors.Is(err, counter.ErrFull):
 		r.counts.full.Add(1)
-		p.PollAfter = r.cfg.PollMax
+		p.PollAfter = q.f.cfg.PollMax
 		r.wait(q, &p, StateFull)
 		return
 	case err != nil: // no number can be issued: ask again
@@ -312,7 +324,7 @@ func (r *Room) join(q *visitRequest, why State) {
 		return
 	}
 	r.counts.joined.Add(1)
-	now := r.cfg.Wall().Unix()
+	now := q.f.cfg.Wall().Unix()
 	q.tok = ticket.Token{
 		Kind: ticket.Ticket, Life: p.Life, ID: p.Number, Arrived: now, Checked: now,
 		Joined: uint32(min(p.Position, 1<<32-1)),
@@ -335,7 +347,7 @@ func (r *Room) join(q *visitRequest, why State) {
 
 // inside lets a request of a stay through and holds the stay while it runs.
 func (r *Room) inside(q *visitRequest, id slot.StayID, hard, win slot.Tau) {
-	a := &answer{ResponseWriter: q.w, room: r, id: id, win: win}
+	a := &answer{ResponseWriter: q.w, room: r, f: q.f, id: id, win: win, req: q.r}
 	defer r.finish(a)
 	req := q.r
 	if hard > 0 { // a hard end closes what is in flight
@@ -369,6 +381,8 @@ func (r *Room) pass(q *visitRequest) {
 type answer struct {
 	http.ResponseWriter
 	room *Room
+	f    *face
+	req  *http.Request
 	id   slot.StayID
 	win  slot.Tau // end of the window entry of a new stay
 	done bool
@@ -427,7 +441,9 @@ func (a *answer) obey() {
 	if revoke {
 		a.room.counts.revoked.Add(1)
 		a.room.worker.visits.revoke(a.id)
-		http.SetCookie(a, a.room.newCookie("", -1))
+		c := a.f.newCookie(a.f.cookieName(a.req), "", -1)
+		c.Secure = a.f.cfg.Secure(a.req) // a __Host- cookie without it is not even deleted
+		http.SetCookie(a, c)
 	}
 }
 

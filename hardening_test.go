@@ -23,11 +23,12 @@ func TestForgedCookiesGiveAPlaceAtTheEndAndNoPass(t *testing.T) {
 		a.in()
 		b.in()
 		name, pass, _ := strings.Cut(a.cookie, "=")
-		other, err := ticket.NewRing(map[byte]ticket.Key{1: ticket.NewKey()})
+		other, err := ticket.NewRing(1, map[byte]ticket.Key{1: ticket.NewKey()})
 		if err != nil {
 			t.Fatal(err)
 		}
 		end := &ticket.Token{Kind: ticket.Pass, ID: 1, End: 1 << 62, Life: 1}
+		ours := g.room.keys.Load()
 		for what, value := range map[string]string{
 			"made up":                "hello",
 			"empty":                  "",
@@ -36,10 +37,10 @@ func TestForgedCookiesGiveAPlaceAtTheEndAndNoPass(t *testing.T) {
 			"one bit":                flip(pass),
 			"another key":            string(other.Seal(nil, "shop", end)),
 			"a megabyte":             strings.Repeat("A", 1<<20),
-			"ours, of another room":  string(g.room.keys.Seal(nil, "blog", end)),
-			"ours, of another life":  string(g.room.keys.Seal(nil, "shop", end)),
-			"shadow's, out of place": string(g.room.keys.Seal(nil, "shop", &ticket.Token{Kind: ticket.Pass})),
-			"a ticket never issued": string(g.room.keys.Seal(nil, "shop", &ticket.Token{
+			"ours, of another room":  string(ours.Seal(nil, "blog", end)),
+			"ours, of another life":  string(ours.Seal(nil, "shop", end)),
+			"shadow's, out of place": string(ours.Seal(nil, "shop", &ticket.Token{Kind: ticket.Pass})),
+			"a ticket never issued": string(ours.Seal(nil, "shop", &ticket.Token{
 				Kind: ticket.Ticket, ID: 1 << 40, Life: g.room.counter.State(0, 0).Life,
 			})),
 		} {
@@ -173,7 +174,9 @@ func randomCrowd(t *testing.T, seed uint64) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	go room.Run(t.Context())
+	done := make(chan struct{})
+	go func() { room.Run(t.Context()); close(done) }()
+	t.Cleanup(func() { <-done })
 	inside, news := map[string]time.Time{}, []time.Time{}
 	h := room.Handler(http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) {
 		id := q.Header.Get("X-Visitor")

@@ -18,7 +18,7 @@ import (
 
 // pass opens the visitor's cookie.
 func (v *visitor) pass() ticket.Token {
-	q := &visitRequest{r: &http.Request{Header: http.Header{"Cookie": {v.cookie}}}}
+	q := &visitRequest{f: v.g.room.face.Load(), r: &http.Request{Header: http.Header{"Cookie": {v.cookie}}}}
 	v.g.room.open(q)
 	return q.tok
 }
@@ -96,7 +96,7 @@ func TestANewcomersQuestionFreesNobodyWhoWasJustSeen(t *testing.T) {
 func TestAllWhoAreInFlightAreRenewedHoweverMany(t *testing.T) {
 	var v visits
 	v.init(func() (lo, hi slot.Tau) { return 1, 1 })
-	cfg := &RoomConfig{SessionDuration: time.Minute}
+	rules := &stayRules{session: time.Minute}
 	const n = 30_000
 	for i := range n {
 		v.enter(stay{id: slot.StayID(i + 1), end: slot.Tau(time.Minute)})
@@ -104,7 +104,7 @@ func TestAllWhoAreInFlightAreRenewedHoweverMany(t *testing.T) {
 	seen := map[slot.StayID]bool{}
 	for round := range 3 {
 		k := 0
-		v.report(slot.Tau(time.Duration(round+1)*time.Second), cfg, func(it slot.Item) bool {
+		v.report(slot.Tau(time.Duration(round+1)*time.Second), rules, func(it slot.Item) bool {
 			seen[it.ID] = true
 			k++
 			return k < maxItems
@@ -204,7 +204,7 @@ func TestACallThatGoesByIsNoPlaceLost(t *testing.T) {
 		g.room.OriginUp(false) // every call goes by
 		w := httptest.NewRecorder()
 		r := httptest.NewRequest("GET", "/", nil)
-		g.room.claim(&visitRequest{w: w, r: r, tok: before, has: true}, &p)
+		g.room.claim(&visitRequest{f: g.room.face.Load(), w: w, r: r, tok: before, has: true}, &p)
 		if w.Header().Get("Set-Cookie") != "" {
 			t.Error("the ticket was replaced by one at the end of the line")
 		}
@@ -280,7 +280,7 @@ func TestTheRecordDoesNotGrowWithHardEnds(t *testing.T) {
 			time.Sleep(2 * time.Millisecond)
 		}
 		time.Sleep(2 * time.Second)
-		b, _, err := g.room.cfg.storage.Load(t.Context(), "counter.shop")
+		b, _, err := g.room.face.Load().cfg.Engine.store.Load(t.Context(), "counter.shop")
 		if err != nil || len(b) > 5<<10 {
 			t.Errorf("%d bytes, %v; want at most 5 KB", len(b), err)
 		}

@@ -130,7 +130,7 @@ func (r *Room) serveServed(w http.ResponseWriter, req *http.Request) {
 		http.Error(w, "use GET", http.StatusMethodNotAllowed)
 		return
 	}
-	clk := r.cfg.Boot()
+	clk := r.boot()
 	d := r.doc.Load()
 	if d == nil || clk-d.at >= time.Second {
 		d = r.makeServed(clk)

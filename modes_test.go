@@ -21,8 +21,8 @@ func TestRoomModes(t *testing.T) {
 		if !a.in() || b.in() {
 			t.Fatal("who is inside stays, who is new waits")
 		}
-		if p := b.poll(); p.State != StateClosed || p.ETA != nil {
-			t.Fatalf("%+v: want closed, no expected time", p)
+		if p := b.poll(); p.State != StateQueueAll || p.ETA != nil {
+			t.Fatalf("%+v: want queue_all, no expected time", p)
 		}
 		g.room.QueueAll(false)
 		if !b.until(5*time.Second) || !b.in() {

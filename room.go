@@ -14,7 +14,6 @@ import (
 	"time"
 
 	"github.com/headgate/headgate/internal/counter"
-	"github.com/headgate/headgate/internal/store"
 	"github.com/headgate/headgate/internal/ticket"
 	"github.com/headgate/headgate/slot"
 )
@@ -34,6 +33,7 @@ type RoomConfig struct {
 	HardEnd           time.Duration // nobody stays longer, 0 is no end
 
 	QueueAll  bool      // nobody new is let in
+	Closed    bool      // nobody new gets a place; Message says why
 	Suspended bool      // the room is off: all pass
 	Shadow    bool      // decide and count, hold nobody
 	OpensAt   time.Time // nobody is let in before
@@ -59,8 +59,8 @@ type RoomConfig struct {
 	Log        *slog.Logger                     // default: discard
 	Wall       func() time.Time                 // for what is shown; default time.Now
 	Boot       func() time.Duration             // decides; default CLOCK_BOOTTIME
+	Engine     *Engine                          // keeps what must not be forgotten; nil: memory
 	sealing    *ticket.Ring                     // tests
-	storage    store.Store                      // tests
 	params     slot.Params                      // tests
 }
 
@@ -130,9 +130,6 @@ func (c *RoomConfig) wire() {
 	if c.Boot == nil {
 		c.Boot = newBootClock().read
 	}
-	if c.storage == nil {
-		c.storage = &store.Memory{}
-	}
 }
 
 // limits are the room's two limits: users at once, and new users per minute.
@@ -146,28 +143,70 @@ func (c *RoomConfig) limits() [2]slot.Limit {
 // A Room lets in at most as many visitors as its origin can take; the others
 // wait in line. It may be used by many goroutines at once.
 type Room struct {
-	cfg     RoomConfig
-	keys    *ticket.Ring
+	boot    func() time.Duration
+	keys    *atomic.Pointer[ticket.Ring]
 	counter *counter.Counter
 	worker  *worker
-	exclude excluder
-	joins   joinLimiter
-	cookie  string
-	served  string // path of the shared document
+	face    atomic.Pointer[face]
 	doc     atomic.Pointer[servedDoc]
 	live    atomic.Pointer[live]
-	liveMu  sync.Mutex
+	liveMu  sync.Mutex // one change at a time
 	counts  counts
 	bufs    sync.Pool // *bytes.Buffer
 }
 
-// live is what can change while the room runs, as one snapshot.
-type live struct {
-	queueAll, suspended, down, early bool
-	message                          string
+// face is the configuration as requests see it, as one snapshot: a request keeps
+// the one it began with.
+type face struct {
+	cfg        RoomConfig
+	exclude    excluder
+	joins      *joinLimiter
+	cookie     string
+	hostCookie string // the same for https when the room is the whole host; or ""
+	served     string // path of the shared document
 }
 
-func (l *live) holds() bool { return l.queueAll || l.down || l.early }
+func newFace(cfg RoomConfig, old *face) *face {
+	f := &face{cfg: cfg, cookie: "__cfwaitingroom"}
+	if cfg.Name != "default" {
+		f.cookie += "_" + cfg.Name
+	}
+	if cfg.Path == "/" {
+		f.hostCookie = "__Host-" + f.cookie
+	}
+	f.served = strings.TrimSuffix(cfg.Path, "/") + "/.headgate/served"
+	f.exclude = newExcluder(cfg.Exclude)
+	f.joins = newJoinLimiter(cfg.JoinLimit)
+	if old != nil && old.joins.cfg == f.joins.cfg { // what it has counted still counts
+		f.joins = old.joins
+	}
+	return f
+}
+
+// cookieName is the name of the visitor's cookie. By https a room that is the
+// whole host prefixes it with __Host-, so that no other host of the domain and no
+// page by http can set it (RFC 6265bis, section 4.1.3.2).
+func (f *face) cookieName(r *http.Request) string {
+	if f.hostCookie != "" && f.cfg.Secure(r) {
+		return f.hostCookie
+	}
+	return f.cookie
+}
+
+// live is what can change while the room runs, as one snapshot.
+type live struct {
+	queueAll, suspended, closed, down, early bool
+	message                                  string
+}
+
+func (l *live) holds() bool { return l.queueAll || l.down || l.early || l.closed }
+
+// set takes what the configuration says over.
+func (l *live) set(cfg *RoomConfig) {
+	l.queueAll, l.suspended, l.closed = cfg.QueueAll, cfg.Suspended, cfg.Closed
+	l.early = !cfg.OpensAt.IsZero() && cfg.Wall().Before(cfg.OpensAt)
+	l.message = cfg.Message
+}
 
 // OpenRoom opens the room and takes its counter over. Run must be called for
 // anybody to be let in.
@@ -176,39 +215,91 @@ func OpenRoom(ctx context.Context, cfg RoomConfig) (*Room, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := &Room{cfg: cfg, keys: cfg.sealing, cookie: "__cfwaitingroom"}
-	if cfg.Name != "default" {
-		r.cookie += "_" + cfg.Name
+	if cfg.Engine == nil {
+		cfg.Engine = memoryEngine()
 	}
-	if r.keys == nil {
-		if r.keys, err = ticket.NewRing(map[byte]ticket.Key{1: ticket.NewKey()}); err != nil {
-			return nil, err
-		}
+	r := &Room{boot: cfg.Boot, keys: &cfg.Engine.keys}
+	if cfg.sealing != nil {
+		r.keys = &atomic.Pointer[ticket.Ring]{}
+		r.keys.Store(cfg.sealing)
 	}
-	r.served = strings.TrimSuffix(cfg.Path, "/") + "/.headgate/served"
-	r.exclude = newExcluder(cfg.Exclude)
-	r.joins = newJoinLimiter(cfg.JoinLimit)
-	lim := cfg.limits()
+	r.face.Store(newFace(cfg, nil))
 	host := fmt.Sprintf("%016x", rand.Uint64())
 	r.worker = newWorker(cfg, host, slot.LoanID(rand.Uint64()|1))
 	r.counter, err = counter.Open(ctx, counter.Config{
-		Room: cfg.Name, Host: host, Store: cfg.storage, Params: cfg.params,
-		Active: lim[0], New: lim[1], Spread: !cfg.NoSpread, Boot: cfg.Boot, Log: cfg.Log,
-		Line: counter.LineConfig{
-			MaxWaiting: cfg.MaxWaiting, PollMin: cfg.PollMin, PollMax: cfg.PollMax,
-			CallHold: cfg.CallHold,
-		},
+		Room: cfg.Name, Host: host, Store: cfg.Engine.store, Params: cfg.params,
+		Settings: cfg.settings(), Boot: cfg.Boot, Log: cfg.Log,
 	}, r.worker.kick)
 	if err != nil {
 		return nil, err
 	}
 	r.worker.lender = r.counter
-	early := !cfg.OpensAt.IsZero() && cfg.Wall().Before(cfg.OpensAt)
-	r.live.Store(&live{
-		queueAll: cfg.QueueAll, suspended: cfg.Suspended, early: early, message: cfg.Message,
-	})
-	r.counter.Hold(r.live.Load().holds())
+	l := &live{}
+	l.set(&cfg)
+	r.live.Store(l)
+	r.counter.Hold(l.holds())
 	return r, nil
+}
+
+// settings are what the counter needs to know and may change.
+func (c *RoomConfig) settings() counter.Settings {
+	lim := c.limits()
+	return counter.Settings{
+		Active: lim[0], New: lim[1], Spread: !c.NoSpread,
+		Line: counter.LineConfig{
+			MaxWaiting: c.MaxWaiting, PollMin: c.PollMin, PollMax: c.PollMax,
+			CallHold: c.CallHold, Hold: max(c.Hold, c.HoldPhone),
+		},
+	}
+}
+
+// reconfigureWait bounds how long a new configuration waits for the record.
+const reconfigureWait = 5 * time.Second
+
+// Reconfigure takes a new configuration of the same room while people are
+// inside and wait, as one snapshot. A higher limit counts at once; a lower one is
+// in force once enough have left, and nobody is sent away. Fields that only a
+// program can set (Page, Engine, Boot, …) stay as they were when they are nil.
+// On an error nothing has changed.
+func (r *Room) Reconfigure(ctx context.Context, cfg RoomConfig) error {
+	r.liveMu.Lock()
+	defer r.liveMu.Unlock()
+	old := r.face.Load()
+	cfg.inherit(&old.cfg)
+	cfg, err := cfg.withDefaults()
+	if err != nil {
+		return err
+	}
+	if cfg.Name != old.cfg.Name {
+		return fmt.Errorf("%w: room %q cannot become %q", ErrConfig, old.cfg.Name, cfg.Name)
+	}
+	ctx, stop := context.WithTimeout(ctx, reconfigureWait)
+	defer stop()
+	if err := r.counter.Reconfigure(ctx, cfg.settings()); err != nil {
+		return fmt.Errorf("room %q: %w", cfg.Name, err)
+	}
+	r.worker.reconfigure(&cfg)
+	r.face.Store(newFace(cfg, old))
+	r.doc.Store(nil)
+	l := *r.live.Load()
+	l.set(&cfg)
+	r.apply(&l)
+	return nil
+}
+
+// inherit fills in what only a program can set.
+func (c *RoomConfig) inherit(old *RoomConfig) {
+	if c.Page == nil {
+		c.Page = old.Page
+	}
+	if c.ClientAddr == nil {
+		c.ClientAddr = old.ClientAddr
+	}
+	if c.Secure == nil {
+		c.Secure = old.Secure
+	}
+	c.Log, c.Wall, c.Boot, c.Engine = old.Log, old.Wall, old.Boot, old.Engine
+	c.sealing, c.params = old.sealing, old.params
 }
 
 // Run lends, calls and renews until ctx ends. It returns an error only if the
@@ -216,30 +307,38 @@ func OpenRoom(ctx context.Context, cfg RoomConfig) (*Room, error) {
 func (r *Room) Run(ctx context.Context) error {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
+	// The worker ends first: its last report and what it gives back are still written.
+	serving, done := context.WithCancel(context.WithoutCancel(ctx))
 	errs := make([]error, 2)
 	var wg sync.WaitGroup
-	wg.Go(func() { errs[0] = r.counter.Run(ctx); stop() })
-	wg.Go(func() { errs[1] = r.worker.run(ctx); stop() })
-	if l := r.live.Load(); l.early {
-		wg.Go(func() { r.waitOpening(ctx) })
-	}
+	wg.Go(func() { errs[0] = r.counter.Run(serving); stop() })
+	wg.Go(func() { errs[1] = r.worker.run(ctx); stop(); done() })
+	wg.Go(func() { r.waitOpening(ctx) })
 	wg.Wait()
 	return errors.Join(errs...)
 }
 
 // waitOpening opens the doors at OpensAt by the wall clock, looked at each
-// second so that a stepped clock is seen.
+// second so that a stepped clock and a new configuration are seen.
 func (r *Room) waitOpening(ctx context.Context) {
+	tick := time.NewTicker(time.Second)
+	defer tick.Stop()
 	for {
-		left := r.cfg.OpensAt.Sub(r.cfg.Wall())
-		if left <= 0 {
-			r.change(func(l *live) { l.early = false })
-			return
+		var soon <-chan time.Time
+		if r.live.Load().early {
+			cfg := &r.face.Load().cfg
+			left := cfg.OpensAt.Sub(cfg.Wall())
+			if left <= 0 {
+				r.change(func(l *live) { l.early = false })
+			} else if left < time.Second {
+				soon = time.After(left)
+			}
 		}
 		select {
 		case <-ctx.Done():
 			return
-		case <-time.After(min(left, time.Second)):
+		case <-soon:
+		case <-tick.C:
 		}
 	}
 }
@@ -250,7 +349,11 @@ func (r *Room) change(f func(*live)) {
 	defer r.liveMu.Unlock()
 	l := *r.live.Load()
 	f(&l)
-	r.live.Store(&l)
+	r.apply(&l)
+}
+
+func (r *Room) apply(l *live) {
+	r.live.Store(l)
 	r.counter.Hold(l.holds())
 	r.worker.hold(l.holds())
 }
@@ -271,20 +374,21 @@ func (r *Room) Message(text string) { r.change(func(l *live) { l.message = text 
 // Matches reports whether the room stands in front of this host and path, and
 // how specific it is; the most specific room decides.
 func (r *Room) Matches(host, path string) (specific int, ok bool) {
-	if r.cfg.Host != "" && !strings.EqualFold(r.cfg.Host, host) {
+	cfg := &r.face.Load().cfg
+	if cfg.Host != "" && !strings.EqualFold(cfg.Host, host) {
 		return 0, false
 	}
-	base := strings.TrimSuffix(r.cfg.Path, "/")
+	base := strings.TrimSuffix(cfg.Path, "/")
 	path = cleanPath(path)
 	if !strings.HasPrefix(path, base) || len(path) > len(base) && path[len(base)] != '/' {
 		return 0, false
 	}
 	specific = len(base) * 2
-	if r.cfg.Host != "" {
+	if cfg.Host != "" {
 		specific++
 	}
 	return specific, true
 }
 
 // Config is the configuration in force, defaults filled in.
-func (r *Room) Config() RoomConfig { return r.cfg }
+func (r *Room) Config() RoomConfig { return r.face.Load().cfg }

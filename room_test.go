@@ -20,6 +20,7 @@ type gate struct {
 	inside int // requests the origin has seen
 	header http.Header
 	slow   time.Duration
+	done   chan struct{} // closed when the room has ended
 }
 
 func openGate(t *testing.T, cfg RoomConfig) *gate {
@@ -42,7 +43,9 @@ func openGate(t *testing.T, cfg RoomConfig) *gate {
 		}
 		fmt.Fprintln(w, "origin", r.URL.Path)
 	}))
-	go room.Run(t.Context())
+	g.done = make(chan struct{})
+	go func() { room.Run(t.Context()); close(g.done) }()
+	t.Cleanup(func() { <-g.done })
 	time.Sleep(10 * time.Millisecond)
 	return g
 }

@@ -53,14 +53,14 @@ type Totals struct {
 // Status reports where the room stands.
 func (r *Room) Status() Status {
 	s := r.counter.State(r.worker.opened())
-	l := r.live.Load()
+	l, cfg := r.live.Load(), &r.face.Load().cfg
 	st := Status{
-		Name: r.cfg.Name, Host: r.cfg.Host, Path: r.cfg.Path, Status: "not_queueing",
+		Name: cfg.Name, Host: cfg.Host, Path: cfg.Path, Status: "not_queueing",
 		ActiveUsers: s.Active, WaitingUsers: s.Waiting,
 		Called: s.Called, NewUsersLastMinute: s.New,
-		TotalActiveUsers: r.cfg.TotalActiveUsers, NewUsersPerMinute: r.cfg.NewUsersPerMinute,
-		SessionDuration: r.cfg.SessionDuration.String(), QueueAll: l.queueAll,
-		Shadow: r.cfg.Shadow, OriginUp: !l.down, CallsPerSecond: s.Rate, MaxWaitSeconds: -1,
+		TotalActiveUsers: cfg.TotalActiveUsers, NewUsersPerMinute: cfg.NewUsersPerMinute,
+		SessionDuration: cfg.SessionDuration.String(), QueueAll: l.queueAll,
+		Shadow: cfg.Shadow, OriginUp: !l.down, CallsPerSecond: s.Rate, MaxWaitSeconds: -1,
 	}
 	if s.Waiting > 0 || l.holds() {
 		st.Status = "queueing"

@@ -12,7 +12,8 @@ type State string
 const (
 	StateWaiting   State = "waiting"   // in the line, with a place
 	StateFull      State = "full"      // max_waiting is reached: no place yet
-	StateClosed    State = "closed"    // queue_all is on: the line stands still
+	StateQueueAll  State = "queue_all" // queue_all is on: the line stands still
+	StateClosed    State = "closed"    // the room is shut: View.Message says why
 	StateOpensSoon State = "opens_at"  // the room opens at View.OpensAt
 	StateDown      State = "down"      // the origin does not answer; nobody is called
 	StateNoCookie  State = "no_cookie" // the browser does not send the cookie back

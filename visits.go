@@ -155,9 +155,9 @@ func (v *visits) any() bool {
 
 // report gives what the counter must hear by lo to note, until note returns
 // false, and reports whether that was all; the next report goes on from there.
-func (v *visits) report(lo slot.Tau, cfg *RoomConfig, note func(slot.Item) bool) (all bool) {
+func (v *visits) report(lo slot.Tau, rules *stayRules, note func(slot.Item) bool) (all bool) {
 	for range visitShards {
-		if !v.shards[v.next].report(lo, cfg, note) {
+		if !v.shards[v.next].report(lo, rules, note) {
 			return false
 		}
 		v.next = (v.next + 1) % visitShards
@@ -165,7 +165,7 @@ func (v *visits) report(lo slot.Tau, cfg *RoomConfig, note func(slot.Item) bool)
 	return true
 }
 
-func (s *visitShard) report(lo slot.Tau, cfg *RoomConfig, note func(slot.Item) bool) bool {
+func (s *visitShard) report(lo slot.Tau, rules *stayRules, note func(slot.Item) bool) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	more, keep := true, s.dirty[:0]
@@ -184,7 +184,7 @@ func (s *visitShard) report(lo slot.Tau, cfg *RoomConfig, note func(slot.Item) b
 		} else {
 			x.dirty = false
 		}
-		if it, ok := x.renewal(id, lo, cfg); ok {
+		if it, ok := x.renewal(id, lo, rules); ok {
 			more = note(it)
 		}
 	}
@@ -194,16 +194,16 @@ func (s *visitShard) report(lo slot.Tau, cfg *RoomConfig, note func(slot.Item) b
 }
 
 // renewal is what the counter must hear of a stay that was seen, if anything.
-func (x *visit) renewal(id slot.StayID, lo slot.Tau, cfg *RoomConfig) (it slot.Item, ok bool) {
+func (x *visit) renewal(id slot.StayID, lo slot.Tau, rules *stayRules) (it slot.Item, ok bool) {
 	it = slot.Item{Op: slot.Renew, ID: id, From: x.entry, At: x.seen, Hard: x.hard}
 	switch {
 	case x.revoked && x.open == 0:
 		return it, false
-	case cfg.FixedSession || x.probe: // held in flight, not renewed
-		it.At = lo.Add(holdFixed - cfg.SessionDuration)
+	case rules.fixed || x.probe: // held in flight, not renewed
+		it.At = lo.Add(holdFixed - rules.session)
 		return it, x.open > 0 && x.entry < lo.Add(holdFixed)
 	}
-	return it, x.seen.Add(cfg.SessionDuration) > x.end
+	return it, x.seen.Add(rules.session) > x.end
 }
 
 // sweep forgets stays whose end has passed. A pass may say a moment more than

@@ -33,7 +33,8 @@ const (
 // share, notes who was seen and reports in batches. run owns the only
 // goroutine; the rest may be called by many.
 type worker struct {
-	cfg    *RoomConfig
+	boot   func() time.Duration
+	rules  atomic.Pointer[stayRules]
 	par    slot.Params
 	lender lender
 	wake   chan struct{}
@@ -74,12 +75,29 @@ type question struct {
 	done chan slot.Tau
 }
 
+// stayRules are how long a stay lasts, as one snapshot.
+type stayRules struct {
+	session time.Duration
+	fixed   bool
+}
+
+// reconfigure takes new rules for new stays. The counter has written the limits
+// before: it must not hear of a stay longer than it presumes.
+func (w *worker) reconfigure(cfg *RoomConfig) {
+	lim := cfg.limits()
+	w.mu.Lock()
+	w.share.SetLimits(lim[0], lim[1])
+	w.mu.Unlock()
+	w.rules.Store(&stayRules{cfg.SessionDuration, cfg.FixedSession})
+}
+
 func newWorker(cfg RoomConfig, name string, loan slot.LoanID) *worker {
 	lim := cfg.limits()
 	w := &worker{
-		cfg: &cfg, par: cfg.params.WithDefaults(), wake: make(chan struct{}, 1),
+		boot: cfg.Boot, par: cfg.params.WithDefaults(), wake: make(chan struct{}, 1),
 		share: slot.NewShare(cfg.params, name, loan, lim[0], lim[1]),
 	}
+	w.rules.Store(&stayRules{cfg.SessionDuration, cfg.FixedSession})
 	w.visits.init(func() (lo, hi slot.Tau) { lo, hi, _, _ = w.now(); return lo, hi })
 	return w
 }
@@ -113,6 +131,7 @@ func (w *worker) run(ctx context.Context) error {
 		flush := false
 		select {
 		case <-ctx.Done():
+			w.farewell(ctx)
 			w.failAll()
 			return nil
 		case <-w.wake:
@@ -135,7 +154,7 @@ func (w *worker) run(ctx context.Context) error {
 // round sends one Sync if there is anything to say, and takes its answer in.
 // again is true if the answer asks for another at once.
 func (w *worker) round(ctx context.Context, flush bool) (again bool, err error) {
-	x := w.build(w.cfg.Boot(), flush)
+	x := w.build(w.boot(), flush)
 	if x == nil {
 		return false, nil
 	}
@@ -143,7 +162,26 @@ func (w *worker) round(ctx context.Context, flush bool) (again bool, err error) 
 	if err != nil {
 		return false, err
 	}
-	return w.hear(w.cfg.Boot(), x, &a), nil
+	return w.hear(w.boot(), x, &a), nil
+}
+
+// farewellWait bounds the last Sync of a clean stop. Chosen.
+const farewellWait = 2 * time.Second
+
+// farewell reports everybody who was seen and gives the whole share back, so
+// that the next process finds nothing presumed.
+func (w *worker) farewell(ctx context.Context) {
+	ctx, stop := context.WithTimeout(context.WithoutCancel(ctx), farewellWait)
+	defer stop()
+	for range 2 { // the one under way, and the last
+		w.mu.Lock()
+		w.share.Return(w.share.Held())
+		w.urgent = true
+		w.mu.Unlock()
+		if _, err := w.round(ctx, true); err != nil {
+			return
+		}
+	}
 }
 
 // build makes the next Sync, or nil if there is nothing to say.
@@ -195,7 +233,7 @@ func (w *worker) report(clk time.Duration) (all bool) {
 		w.lastGone = clk
 		w.visits.sweep(lo)
 	}
-	all = w.visits.report(lo, w.cfg, func(it slot.Item) bool {
+	all = w.visits.report(lo, w.rules.Load(), func(it slot.Item) bool {
 		w.share.Note(it)
 		return w.share.Noted() < maxItems
 	})
@@ -216,7 +254,7 @@ func (w *worker) hear(clk time.Duration, x *slot.Sync, a *slot.Answer) (again bo
 		return true
 	}
 	w.sight.Store(&sight{w.share.Estimate(), a.Name.Life})
-	w.visits.confirmed(a, w.cfg.FixedSession)
+	w.visits.confirmed(a, w.rules.Load().fixed)
 	w.settleAsks(a)
 	served := 0
 	for _, q := range w.queue {
@@ -276,7 +314,7 @@ func (w *worker) admit(
 	if w.held.Load() {
 		return o, false
 	}
-	clk := w.cfg.Boot()
+	clk := w.boot()
 	w.mu.Lock()
 	w.arrivals++
 	if len(w.queue) == 0 {
@@ -330,7 +368,7 @@ var errUnreachable = errors.New("the counter does not answer")
 // askWait at most. The end is 0 if the stay is over.
 func (w *worker) ask(ctx context.Context, id slot.StayID, from, hard slot.Tau) (slot.Tau, error) {
 	w.mu.Lock()
-	lo, ok := w.share.Lo(w.cfg.Boot())
+	lo, ok := w.share.Lo(w.boot())
 	if !ok || len(w.asks) >= maxQuestion {
 		w.mu.Unlock()
 		return 0, errUnreachable
@@ -369,7 +407,7 @@ func (w *worker) now() (lo, hi slot.Tau, life uint64, ok bool) {
 	if s == nil {
 		return 0, 0, 0, false
 	}
-	clk := w.cfg.Boot()
+	clk := w.boot()
 	return s.est.Lo(clk, w.par.Rho), s.est.Hi(clk, w.par.Rho), s.life, true
 }
 

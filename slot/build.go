@@ -115,6 +115,7 @@ func (p *Pool) build(clk time.Duration, syncs []*Sync, held []pending) {
 	r.Claimed = slices.DeleteFunc(r.Claimed, func(c Claimed) bool {
 		return r.Time > c.At.Add(claimKept)
 	})
+	r.Claimed = r.Claimed[max(0, len(r.Claimed)-mostClaimed):]
 	for _, x := range syncs {
 		p.lend(clk, r, x, held)
 	}
@@ -127,8 +128,10 @@ func (p *Pool) build(clk time.Duration, syncs []*Sync, held []pending) {
 		}
 	}
 	r.Waiting = p.wait
+	r.Quiet = clk < p.quiet
 	if p.line != nil {
-		r.Next, r.Frontier, r.Skipped = max(r.Next, p.line.next), p.line.frontier, p.line.skipped
+		r.Next, r.Issued, r.Frontier = p.line.Next, p.line.Issued, p.line.Frontier
+		r.Skipped, r.Unsure = p.line.Skipped, p.line.Unsure
 		p.line = nil
 	}
 	p.wr, p.built = r, clk

@@ -27,7 +27,7 @@ func (r *Record) AppendBinary(b []byte) ([]byte, error) {
 	e.uint(uint64(r.Version), r.Name.Life, r.Name.Epoch, r.Name.Writes)
 	e.text(r.Host)
 	e.int(int64(r.Time))
-	e.uint(r.LimitRev, r.Next, r.Frontier, bit(r.Waiting), bit(r.Up != nil))
+	e.uint(r.LimitRev, bit(r.Quiet), r.Next, r.Issued, r.Frontier, bit(r.Waiting), bit(r.Up != nil))
 	if r.Up != nil {
 		e.uint(uint64(r.Up.Loan))
 		e.int(r.Up.Granted, r.Up.Returned)
@@ -54,10 +54,8 @@ func (r *Record) AppendBinary(b []byte) ([]byte, error) {
 			e.int(int64(t))
 		}
 	}
-	e.uint(uint64(len(r.Skipped)))
-	for _, s := range r.Skipped {
-		e.uint(s.First, s.N)
-	}
+	e.runs(r.Skipped)
+	e.runs(r.Unsure)
 	e.uint(uint64(len(r.Claimed)))
 	for _, c := range r.Claimed {
 		e.uint(uint64(c.ID))
@@ -75,7 +73,8 @@ func (r *Record) UnmarshalBinary(b []byte) error {
 	}
 	x := Record{Version: Version, Name: WriteName{d.uint(), d.uint(), d.uint()}}
 	x.Host, x.Time = d.text(), Tau(d.int())
-	x.LimitRev, x.Next, x.Frontier, x.Waiting = d.uint(), d.uint(), d.uint(), d.uint() == 1
+	x.LimitRev, x.Quiet = d.uint(), d.uint() == 1
+	x.Next, x.Issued, x.Frontier, x.Waiting = d.uint(), d.uint(), d.uint(), d.uint() == 1
 	if d.uint() == 1 {
 		x.Up = &Upper{LoanID(d.uint()), d.int(), d.int()}
 	}
@@ -92,9 +91,7 @@ func (r *Record) UnmarshalBinary(b []byte) error {
 		}
 		x.Loans = append(x.Loans, l)
 	}
-	for range d.len(maxRuns) {
-		x.Skipped = append(x.Skipped, Run{d.uint(), d.uint()})
-	}
+	x.Skipped, x.Unsure = d.runs(), d.runs()
 	for range d.len(maxClaimed) {
 		x.Claimed = append(x.Claimed, Claimed{StayID(d.uint()), Tau(d.int()), Tau(d.int())})
 	}
@@ -123,6 +120,13 @@ func (e *encoder) text(s string) {
 	s = s[:min(len(s), maxText)]
 	e.uint(uint64(len(s)))
 	e.b = append(e.b, s...)
+}
+
+func (e *encoder) runs(runs []Run) {
+	e.uint(uint64(len(runs)))
+	for _, s := range runs {
+		e.uint(s.First, s.N)
+	}
 }
 
 func bit(yes bool) uint64 {
@@ -168,6 +172,13 @@ func (d *decoder) len(most int) int {
 		return 0
 	}
 	return int(n)
+}
+
+func (d *decoder) runs() (runs []Run) {
+	for range d.len(maxRuns) {
+		runs = append(runs, Run{d.uint(), d.uint()})
+	}
+	return runs
 }
 
 func (d *decoder) text() string {

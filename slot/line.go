@@ -119,6 +119,12 @@ func (l *Line) Seen(number uint64, now Tau, interval time.Duration) TicketStatus
 		return l.Status(number)
 	}
 	p.seen, p.window = uint32(tick), presence(interval)
+	if c.has(unsureSet, i) {
+		l.unmark(unsureSet, number)
+		if number < l.frontier {
+			l.late++
+		}
+	}
 	switch {
 	case called:
 		return TicketCalled
@@ -165,20 +171,63 @@ func (l *Line) Status(number uint64) TicketStatus {
 // It counts the absent, the late and the called ones as long as they may still
 // go in before this ticket. So it is an upper bound, and it never rises: a
 // ticket only joins behind, and a call that lapses changes nothing. (Only a
-// line grown back after a restart may count some again that had gone.)
+// line grown back after a restart may count some again that had gone, and those
+// whose numbers were reserved when it fell once they speak.)
 func (l *Line) Position(number uint64) (position int64, ok bool) {
 	c, i := l.find(number)
 	if c == nil {
 		return 0, false
 	}
-	return int64(l.trees[liveSet].sum(l.index(number)) + c.count(liveSet, i)), true
+	k := l.index(number)
+	n := l.trees[liveSet].sum(k) + c.count(liveSet, i)
+	if l.counts[unsureSet] > 0 {
+		n -= l.trees[unsureSet].sum(k) + c.count(unsureSet, i)
+		if c.has(unsureSet, i) { // who asks is there
+			n++
+		}
+	}
+	return int64(n), true
 }
 
-// Len counts the places: waiting, late and called.
-func (l *Line) Len() int { return l.counts[liveSet] }
+// Len counts the places: waiting, late and called. Numbers that were reserved
+// before a restart and have not been heard are not among them.
+func (l *Line) Len() int { return l.counts[liveSet] - l.counts[unsureSet] }
+
+// Unsure counts the numbers that were reserved before a restart, perhaps never
+// issued, and have not been heard yet.
+func (l *Line) Unsure() int { return l.counts[unsureSet] }
 
 // Late counts those that were passed over or did not claim, and hold a place.
 func (l *Line) Late() int { return l.late }
+
+// Silence is how long ago a ticket that holds a place polled last, and for how
+// long it keeps the place if it stays silent.
+func (l *Line) Silence(number uint64, now Tau) (silent, kept time.Duration, ok bool) {
+	c, i := l.find(number)
+	if c == nil {
+		return 0, 0, false
+	}
+	p, ticks := &c.places[i], l.tick(now)
+	ticks -= int64(p.seen)
+	kept = time.Duration(max(p.hold.ticks(), p.window.ticks())-ticks) * lineTick
+	return max(0, time.Duration(ticks)*lineTick), max(0, kept), true
+}
+
+// Extend reserves all numbers below next: tickets with such numbers exist though
+// the record did not know it. They are unsure until they are heard.
+func (l *Line) Extend(next uint64, now Tau, hold time.Duration) {
+	if next <= l.next || next-l.next > lineMost {
+		return
+	}
+	if !l.begun {
+		l.origin, l.begun = now, true
+	}
+	run := Run{l.next, next - l.next}
+	l.make(next)
+	l.fill(run, linePlace{seen: uint32(l.tick(now)), hold: newLineSpan(hold)})
+	l.doubt(run)
+	l.next = next
+}
 
 // Called counts those called that have neither claimed nor lapsed.
 func (l *Line) Called() int { return l.counts[calledSet] }
@@ -267,11 +316,12 @@ func (l *Line) unmark(set int, number uint64) {
 
 // drop ends a place for good.
 func (l *Line) drop(number uint64) {
-	if l.Status(number) == TicketLate {
-		l.late--
-	}
 	k := l.index(number)
 	c := l.chunks[k]
+	if l.Status(number) == TicketLate && !c.has(unsureSet, number&lineMask) {
+		l.late--
+	}
+	l.unmark(unsureSet, number)
 	l.unmark(backSet, number)
 	l.unmark(calledSet, number)
 	l.unmark(liveSet, number)

@@ -41,7 +41,7 @@ func (l *Line) Call(now Tau) (number uint64, ok bool) {
 			l.mark(calledSet, n)
 			return n, true
 		}
-		if !over {
+		if c, i := l.find(n); c != nil && !c.has(unsureSet, i) {
 			l.late++
 		}
 	}

@@ -24,10 +24,26 @@ const (
 // Skipped gives the tickets below the frontier that hold a place, as runs, the
 // newest first. Called tickets are among them: calls are not written, so a new
 // host must find them as late ones, or their visitors would have lost a place.
-func (l *Line) Skipped() iter.Seq[Run] {
+func (l *Line) Skipped() iter.Seq[Run] { return l.runs(liveSet, l.frontier) }
+
+// AppendUnsure appends the runs of numbers that were reserved before a restart
+// and have not been heard yet, the newest first, at most some.
+func (l *Line) AppendUnsure(runs []Run, most int) []Run {
+	for run := range l.runs(unsureSet, l.next) {
+		if most--; most < 0 {
+			break
+		}
+		runs = append(runs, run)
+	}
+	return runs
+}
+
+// runs gives the members of a searched set below a number, as runs from the top
+// down.
+func (l *Line) runs(set int, number uint64) iter.Seq[Run] {
 	return func(yield func(Run) bool) {
 		var run Run
-		for at, word := range l.below(l.frontier) {
+		for at, word := range l.below(set, number) {
 			for word != 0 {
 				top := bits.Len64(word)
 				n := bits.LeadingZeros64(^(word << (64 - top)))
@@ -49,17 +65,17 @@ func (l *Line) Skipped() iter.Seq[Run] {
 	}
 }
 
-// below gives the words of the bitmap of places below a number from the top
-// down, each with the number of its first bit. Chunks without places cost
+// below gives the words of the bitmap of a searched set below a number from the
+// top down, each with the number of its first bit. Chunks without members cost
 // nothing.
-func (l *Line) below(number uint64) iter.Seq2[uint64, uint64] {
+func (l *Line) below(set int, number uint64) iter.Seq2[uint64, uint64] {
 	return func(yield func(uint64, uint64) bool) {
-		tree := l.trees[liveSet]
+		tree := l.trees[set]
 		k := min(l.index(number), len(l.chunks)-1)
 		for k >= 0 {
 			first := (l.base + uint64(k)) << lineShift
 			for w := lineWords - 1; w >= 0 && l.chunks[k] != nil; w-- {
-				at, word := first+uint64(w)<<6, l.chunks[k].sets[liveSet][w]
+				at, word := first+uint64(w)<<6, l.chunks[k].sets[set][w]
 				if number < at+64 {
 					word &= 1<<(max(number, at)-at) - 1
 				}
@@ -138,7 +154,9 @@ type Restored struct {
 	Oldest   Tau    // arrival of the first waiter by the last record; 0: unknown, as At
 	Frontier uint64 // all below were called, skipped or dropped
 	Next     uint64 // first number not reserved
+	Issued   uint64 // first number that was surely not issued when the record was built; 0: Next
 	Skipped  []Run  // newest first, as Skipped gives them
+	Unsure   []Run  // numbers unsure already then, as AppendUnsure gives them
 
 	// Hold is how long a ticket keeps its place after At, and after its last
 	// poll from then on. The record does not say which visitors had a longer
@@ -151,9 +169,10 @@ type Restored struct {
 }
 
 // RestoreLine grows a line back. Every number from Frontier to Next, and every
-// skipped one, holds a place and counts as absent until it speaks. Numbers that
-// were reserved and never issued look the same; they are passed over like any
-// absent ticket when Grace is over and dropped when Hold is.
+// skipped one, holds a place and counts as absent until it speaks. Numbers from
+// Issued on were reserved and perhaps never issued: they hold a place like the
+// others, and hold up those behind them while Grace lasts, but nobody counts
+// them among those who wait before they are heard.
 func RestoreLine(r Restored) (*Line, error) {
 	if r.Frontier > r.Next || r.Next-r.Frontier > lineMost {
 		return nil, fmt.Errorf("slot: restore line: frontier %d and next %d do not "+
@@ -181,12 +200,7 @@ func RestoreLine(r Restored) (*Line, error) {
 		origin: origin, begun: true, restored: r,
 	}
 	l.restored.Skipped = nil
-	for l.index(r.Next) > len(l.chunks) || r.Next&lineMask != 0 && l.index(r.Next) == len(l.chunks) {
-		l.chunks = append(l.chunks, nil)
-		for set := range l.trees {
-			l.trees[set] = l.trees[set].grow()
-		}
-	}
+	l.make(r.Next)
 	p := linePlace{seen: uint32(l.tick(r.At)), hold: newLineSpan(r.Hold)}
 	for _, run := range r.Skipped {
 		if run.First >= oldest {
@@ -195,7 +209,39 @@ func RestoreLine(r Restored) (*Line, error) {
 		}
 	}
 	l.fill(Run{r.Frontier, r.Next - r.Frontier}, p)
+	if issued := max(r.Issued, r.Frontier); r.Issued > 0 && issued < r.Next {
+		l.doubt(Run{issued, r.Next - issued})
+	}
+	for _, run := range r.Unsure {
+		if run.N <= r.Next && run.First <= r.Next-run.N {
+			l.doubt(run)
+		}
+	}
+	l.restored.Unsure = nil
 	return l, nil
+}
+
+// make has room for all numbers below next.
+func (l *Line) make(next uint64) {
+	for l.index(next) > len(l.chunks) || next&lineMask != 0 && l.index(next) == len(l.chunks) {
+		l.chunks = append(l.chunks, nil)
+		for set := range l.trees {
+			l.trees[set] = l.trees[set].grow()
+		}
+	}
+}
+
+// doubt marks the places of a run as unsure. One below the frontier was counted
+// as late.
+func (l *Line) doubt(run Run) {
+	for n, p := l.from(liveSet, run.First); p != nil && n < run.First+run.N; n, p = l.from(liveSet, n+1) {
+		if c, i := l.find(n); !c.has(unsureSet, i) {
+			l.mark(unsureSet, n)
+			if n < l.frontier {
+				l.late--
+			}
+		}
+	}
 }
 
 // fill gives every ticket of a run the same place. The chunks are there or nil.

@@ -36,7 +36,7 @@ type Pool struct {
 	quiet  time.Duration
 	limits []Limit // to be in force with the next write
 	rev    uint64
-	line   *linePart // to be in the next write
+	line   *LinePart // to be in the next write
 
 	backAt  map[LoanID]time.Duration // own clock when the loan is taken back
 	settled map[LoanID]Tau
@@ -127,14 +127,16 @@ func (p *Pool) Held() bool { return len(p.held) > 0 }
 func (p *Pool) RolledBack() bool { return p.rolled }
 
 // Quarantine lends nothing until everything that may be out has ended: the
-// record was rolled back (docs/protocol.md §9).
-func (p *Pool) Quarantine(clk time.Duration) {
+// record was rolled back (docs/protocol.md §9). It returns for how long.
+func (p *Pool) Quarantine(clk time.Duration) time.Duration {
 	longest := time.Duration(0)
 	for i := range p.rec.Limits {
 		longest = max(longest, p.rec.Limits[i].Longest)
 	}
 	p.rolled = false
-	p.quiet = clk + p.par.Rho.Up(p.par.Term) + p.par.Rho.Stretch(longest+p.par.Sigma)
+	wait := p.par.Rho.Up(p.par.Term) + p.par.Rho.Stretch(longest+p.par.Sigma)
+	p.quiet = clk + wait
+	return wait
 }
 
 // Fail drops everything that is in flight: another host has written.
@@ -164,6 +166,9 @@ func (p *Pool) Confirm(clk time.Duration) ([]Reply, []ClaimReply) {
 		}
 		for i := range p.rec.Loans {
 			p.backAt[p.rec.Loans[i].ID] = clk + p.par.Rho.Up(p.par.Term)
+		}
+		if p.rec.Quiet {
+			p.Quarantine(clk)
 		}
 		return nil, nil
 	}
@@ -360,16 +365,28 @@ func (g *goneLog) tell(loan LoanID, seq Seq, now Tau) []Gone {
 	return slices.Clone(g.log[min(int64(len(g.log)), max(0, m.sure-g.base)):])
 }
 
-// PutLine hands the line's part of the record to the next write: the first
-// number not reserved, the frontier and the late tickets below it.
-func (p *Pool) PutLine(next, frontier uint64, skipped []Run) {
-	p.line = &linePart{next, frontier, skipped}
+// LinePart is what a record keeps of the line. Next may fall only to End of the
+// line, by a host that issues no more numbers.
+type LinePart struct {
+	Next, Issued, Frontier uint64
+	Skipped, Unsure        []Run
 }
 
-type linePart struct {
-	next, frontier uint64
-	skipped        []Run
+// PutLine hands the line's part of the record to the next write.
+func (p *Pool) PutLine(part LinePart) { p.line = &part }
+
+// EndOf is the end of a stay that this host knows, 0 if it knows none.
+func (p *Pool) EndOf(id StayID) Tau {
+	if end, ok := p.known[id]; ok {
+		return end
+	}
+	end, _ := p.rec.claimed(id)
+	return end
 }
+
+// Quiet reports whether nothing is lent because the record may be older than
+// what was told.
+func (p *Pool) Quiet(clk time.Duration) bool { return clk < p.quiet }
 
 // NextEnd is the earliest end of a stay in the confirmed record, Never if
 // nobody is inside.

@@ -19,10 +19,13 @@ type Record struct {
 	Limits   []LimitState
 	Up       *Upper // nil at the root
 	Loans    []Loan
+	Quiet    bool   // lend nothing at first: the record may be older than what was told
 	Next     uint64 // first ticket number not reserved
+	Issued   uint64 // first ticket number not issued when the write was built
 	Frontier uint64 // all tickets below were called
 	Waiting  bool
 	Skipped  []Run     // late tickets below the frontier
+	Unsure   []Run     // numbers reserved before a restart and not heard since
 	Claimed  []Claimed // claims of the last claimKept
 }
 
@@ -67,10 +70,17 @@ type Claimed struct {
 // was lost with the old host is not a place lost (docs/protocol.md §3).
 const claimKept = 30 * time.Second
 
+// mostClaimed bounds the claims that are remembered, the oldest are forgotten
+// first: at a thousand claims a second eight seconds of them, 64 KB. Chosen.
+const mostClaimed = 8192
+
 // NewRecord makes the first record of a counter. life is random; up is nil at
 // the root.
 func NewRecord(life uint64, up *Upper, limits ...Limit) *Record {
-	r := &Record{Version: Version, Name: WriteName{Life: life}, Up: up, Time: 1, Next: 1, Frontier: 1}
+	r := &Record{
+		Version: Version, Name: WriteName{Life: life}, Up: up, Time: 1,
+		Next: 1, Issued: 1, Frontier: 1,
+	}
 	for _, l := range limits {
 		r.Limits = append(r.Limits, LimitState{
 			Limit: l, InForce: l.N, Longest: l.Per, Tokens: l.N, Refilled: 1,
@@ -91,6 +101,7 @@ func (r *Record) Clone() *Record {
 	}
 	c.Loans = slices.Clone(r.Loans)
 	c.Skipped = slices.Clone(r.Skipped)
+	c.Unsure = slices.Clone(r.Unsure)
 	c.Claimed = slices.Clone(r.Claimed)
 	return &c
 }

@@ -32,6 +32,10 @@ func NewShare(par Params, borrower string, loan LoanID, limits ...Limit) *Share 
 	return &Share{par: par.WithDefaults(), borrower: borrower, loan: loan, limits: limits}
 }
 
+// SetLimits takes new limits for stays that are opened from now on. A longer
+// stay must be in the lender's record first.
+func (s *Share) SetLimits(limits ...Limit) { s.limits = limits }
+
 // Left is how many slots may be opened at own clock clk without asking: none
 // after the term, before the counter's time is known or while somebody waits.
 func (s *Share) Left(clk time.Duration) int64 {

@@ -53,11 +53,14 @@ const (
 	fresh      = 2 * time.Second      // a number needs a write no older than this
 	idleEnds   = 5 * time.Second      // between writes while stays are inside
 	settleGap  = 20 * time.Millisecond
-	blockLeast = 256              // tickets reserved at least
-	headPoll   = 2 * time.Second  // two head-poll intervals: nobody is called after a takeover
-	lineSweep  = 4096             // holds looked at in one pass
-	skipBytes  = 64 << 10         // record: late tickets below the frontier
-	storeWait  = 10 * time.Second // a write that takes longer is looked up
+	blockLeast = 256             // tickets reserved at least
+	headPoll   = 2 * time.Second // two head-poll intervals: nobody is called after a takeover
+	lineSweep  = 4096            // holds looked at in one pass
+	skipBytes  = 64 << 10        // record: late tickets below the frontier
+	storeWait  = 2 * time.Second // a write that takes longer is looked up
+	storeRetry = 250 * time.Millisecond
+	lastWrite  = 3 * time.Second // the farewell of a clean stop takes no longer
+	unsureRuns = 4096            // record: numbers that were reserved and not heard
 )
 
 // Config describes the counter of one room.
@@ -66,12 +69,17 @@ type Config struct {
 	Host   string // name of this process
 	Store  store.Store
 	Params slot.Params
+	Settings
+	Boot func() time.Duration // own clock, counting suspend
+	Log  *slog.Logger
+}
+
+// Settings are what may change while people are inside and wait.
+type Settings struct {
 	Active slot.Limit // stays at once
 	New    slot.Limit // new users per window
 	Spread bool       // space calls evenly while anyone waits
 	Line   LineConfig
-	Boot   func() time.Duration // own clock, counting suspend
-	Log    *slog.Logger
 }
 
 // LineConfig describes the waiting line.
@@ -80,6 +88,7 @@ type LineConfig struct {
 	PollMin    time.Duration
 	PollMax    time.Duration
 	CallHold   time.Duration // 0: max(5 s, 2 × the interval given)
+	Hold       time.Duration // the longest hold of any ticket
 }
 
 // A Counter is the host of one room.
@@ -107,6 +116,7 @@ type Counter struct {
 	tookAt   time.Duration
 	lastGone time.Duration
 	fenced   bool
+	broken   time.Duration // since when the store refuses; 0 it does not
 	stats    Totals
 	fore     forecast
 }
@@ -138,9 +148,13 @@ func Open(ctx context.Context, cfg Config, recall func()) (*Counter, error) {
 	}
 	c.limitRev = rec.LimitRev + 1
 	c.pool.SetLimits(c.limitRev, cfg.Active, cfg.New)
+	if rec.Quiet {
+		cfg.Log.Error("record may be older than what was told: nobody new is let in for a while",
+			"room", cfg.Room, "for", c.pool.Quarantine(clk).Round(time.Second))
+	}
 	c.line, err = slot.RestoreLine(slot.Restored{
-		At: c.pool.Tau(clk), Frontier: rec.Frontier, Next: rec.Next, Skipped: rec.Skipped,
-		Hold: 15 * time.Minute,
+		At: c.pool.Tau(clk), Frontier: rec.Frontier, Next: rec.Next, Issued: rec.Issued,
+		Skipped: rec.Skipped, Unsure: rec.Unsure, Hold: cfg.Line.Hold,
 		Grace: func(d uint64) time.Duration {
 			return 2 * c.interval(time.Duration(d)*time.Minute/time.Duration(max(1, cfg.New.N)))
 		},
@@ -148,7 +162,8 @@ func Open(ctx context.Context, cfg Config, recall func()) (*Counter, error) {
 	if err != nil {
 		return nil, fmt.Errorf("room %q: %w", cfg.Room, err)
 	}
-	c.pace = newPace(cfg)
+	c.pace = newPace(cfg.Settings)
+	c.tellWaiting(clk)
 	c.fore.update(c, clk)
 	return c, nil
 }
@@ -194,7 +209,8 @@ func (c *Counter) load(ctx context.Context) (r *slot.Record, first bool, err err
 }
 
 // store writes by compare-and-set and finds out what became of a write whose
-// answer was lost.
+// answer was lost. It ends when the write is confirmed, when another host has
+// written, or with ctx.
 func (c *Counter) store(ctx context.Context, wr *slot.Record) error {
 	b, err := wr.AppendBinary(nil)
 	if err != nil {
@@ -204,26 +220,67 @@ func (c *Counter) store(ctx context.Context, wr *slot.Record) error {
 		rev, err := c.tryStore(ctx, b)
 		if err == nil {
 			c.revision = rev
+			c.mend()
 			return nil
 		}
 		got, rev, lerr := c.cfg.Store.Load(ctx, c.key())
 		switch {
-		case lerr == nil && string(got) == string(b):
-			c.revision = rev // it was written, only the answer was lost
-			return nil
-		case lerr == nil && rev != c.revision:
-			return ErrFenced
-		case errors.Is(err, store.ErrConflict):
-			return ErrFenced
 		case ctx.Err() != nil:
 			return ctx.Err()
+		case lerr == nil && string(got) == string(b):
+			// It was written, only the answer was lost; or it is in the engine's memory
+			// and the disk refused it. Written again it is surely on the disk.
+			c.revision = rev
+			continue
+		case errors.Is(lerr, store.ErrNotFound) && c.pool.Serving(), lerr == nil && c.lost(got, rev):
+			c.cfg.Log.Error("store has lost what it had confirmed: it is written again",
+				"room", c.cfg.Room, "revision", c.revision, "found", rev)
+			c.revision = rev
+			continue
+		case lerr == nil && rev != c.revision, errors.Is(err, store.ErrConflict):
+			return ErrFenced
 		}
-		c.cfg.Log.Warn("record not written, trying again", "room", c.cfg.Room, "error", err)
+		c.fail(err)
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
-		case <-time.After(250 * time.Millisecond):
+		case <-time.After(storeRetry):
 		}
+	}
+}
+
+// lost reports whether what the store holds is an older write of this host, which
+// still has all that it confirmed in memory.
+func (c *Counter) lost(got []byte, rev uint64) bool {
+	if !c.pool.Serving() || rev == c.revision {
+		return false
+	}
+	var r slot.Record
+	now := c.pool.Record()
+	return r.UnmarshalBinary(got) == nil && r.Name.Life == now.Name.Life &&
+		(r.Host == c.cfg.Host || r.Name.Epoch < now.Name.Epoch)
+}
+
+// fail notes that the store refuses: whoever needs a write is told at once.
+func (c *Counter) fail(err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.broken == 0 {
+		c.broken = c.cfg.Boot()
+		c.cfg.Log.Error("record cannot be written: passes stand to their end, new visitors wait",
+			"room", c.cfg.Room, "error", err)
+	}
+	c.wroteLocked()
+}
+
+// mend notes that the store writes again.
+func (c *Counter) mend() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.broken > 0 {
+		c.cfg.Log.Info("record is written again", "room", c.cfg.Room,
+			"after", (c.cfg.Boot() - c.broken).Round(time.Millisecond))
+		c.broken = 0
 	}
 }
 
@@ -238,19 +295,53 @@ func (c *Counter) Run(ctx context.Context) error {
 	defer c.drop()
 	timer := time.NewTimer(0)
 	defer timer.Stop()
+	// A write that is under way when ctx ends is finished first.
+	writing, giveUp := context.WithCancel(context.WithoutCancel(ctx))
+	defer giveUp()
+	defer context.AfterFunc(ctx, func() { time.AfterFunc(lastWrite, giveUp) })()
 	for {
 		select {
 		case <-ctx.Done():
+			c.farewell(writing)
 			return nil
 		case <-c.wake:
 		case <-timer.C:
 		}
-		next, err := c.round(ctx)
+		next, err := c.round(writing)
 		if err != nil {
 			return fmt.Errorf("room %q: %w", c.cfg.Room, err)
 		}
 		timer.Reset(next)
 	}
+}
+
+// farewell is the last write of a clean stop: no number stays reserved, so that
+// the next host knows exactly who waits.
+func (c *Counter) farewell(ctx context.Context) {
+	c.mu.Lock()
+	if c.fenced || c.pool.Writing() {
+		c.mu.Unlock()
+		return
+	}
+	c.fenced = true // no number is issued any more
+	clk := c.cfg.Boot()
+	c.lapse(clk)
+	part := c.linePart()
+	part.Next = part.Issued
+	c.pool.PutLine(part)
+	now, wr := c.pool.Begin(clk, true)
+	c.deliver(now, nil)
+	c.mu.Unlock()
+	if wr == nil {
+		return
+	}
+	if err := c.store(ctx, wr); err != nil {
+		c.cfg.Log.Warn("last write of a clean stop failed", "room", c.cfg.Room, "error", err)
+		return
+	}
+	c.mu.Lock()
+	c.deliver(c.pool.Confirm(c.cfg.Boot()))
+	c.mu.Unlock()
 }
 
 // kick makes Run look again now.
@@ -296,6 +387,7 @@ func (c *Counter) round(ctx context.Context) (time.Duration, error) {
 		c.fore.update(c, clk)
 	}
 	c.call(clk)
+	c.tellWaiting(clk)
 	recall := c.pool.Recalls() || c.settleDue(clk)
 	next := c.nextDue(clk)
 	c.mu.Unlock()
@@ -314,10 +406,22 @@ func (c *Counter) putLine(clk time.Duration) {
 		next = c.line.End() + block
 	}
 	r := c.pool.Record()
-	if next == r.Next && c.line.Frontier() == r.Frontier && c.line.Late() == 0 && len(r.Skipped) == 0 {
+	if next == r.Next && c.line.End() == r.Issued && c.line.Frontier() == r.Frontier &&
+		c.line.Late() == 0 && len(r.Skipped) == 0 && c.line.Unsure() == 0 && len(r.Unsure) == 0 {
 		return
 	}
-	c.pool.PutLine(next, c.line.Frontier(), c.line.AppendSkipped(nil, skipBytes))
+	part := c.linePart()
+	part.Next = next
+	c.pool.PutLine(part)
+}
+
+// linePart is what a record keeps of the line, but for Next.
+func (c *Counter) linePart() slot.LinePart {
+	return slot.LinePart{
+		Issued: c.line.End(), Frontier: c.line.Frontier(),
+		Skipped: c.line.AppendSkipped(nil, skipBytes),
+		Unsure:  c.line.AppendUnsure(nil, unsureRuns),
+	}
 }
 
 // mustWrite reports whether a write is due though nothing was asked.
@@ -326,7 +430,7 @@ func (c *Counter) mustWrite(clk time.Duration) bool {
 	switch {
 	case c.pool.Held() && c.endsDue(clk):
 		return true
-	case c.written != nil, r.Next < c.line.End()+1:
+	case c.written != nil, r.Next < c.line.End()+1, r.Quiet != c.pool.Quiet(clk):
 		return true
 	case c.line.Len() > 0 && (c.endsDue(clk) || !c.pool.Fresh(clk, fresh/2)):
 		return true
@@ -435,15 +539,31 @@ func (c *Counter) Sync(ctx context.Context, x *slot.Sync) (slot.Answer, error) {
 	}
 }
 
-// SetLimits changes the limits while people are inside.
-func (c *Counter) SetLimits(active, fresh slot.Limit) {
+// Reconfigure takes new settings while people are inside and wait. It blocks
+// until the limits are in the record; on an error nothing has changed.
+func (c *Counter) Reconfigure(ctx context.Context, s Settings) error {
 	c.mu.Lock()
+	defer c.mu.Unlock()
+	old := c.cfg.Settings
+	rev := c.setLimits(s.Active, s.New)
+	for c.pool.Record().LimitRev < rev {
+		if err := c.awaitWrite(ctx); err != nil {
+			c.setLimits(old.Active, old.New)
+			return err
+		}
+	}
+	c.cfg.Settings = s
+	c.pace = newPace(s)
+	c.fore.update(c, c.cfg.Boot())
+	c.kick()
+	return nil
+}
+
+// setLimits hands limits to the next write and returns their revision.
+func (c *Counter) setLimits(active, fresh slot.Limit) uint64 {
 	c.limitRev = max(c.limitRev, c.pool.Record().LimitRev) + 1
 	c.pool.SetLimits(c.limitRev, active, fresh)
-	c.cfg.Active, c.cfg.New = active, fresh
-	c.pace = newPace(c.cfg)
-	c.mu.Unlock()
-	c.kick()
+	return c.limitRev
 }
 
 // Hold stops or resumes calls and admissions: queue_all, a room that is not yet
@@ -458,10 +578,13 @@ func (c *Counter) Hold(yes bool) {
 		}
 		c.called = calls{}
 	}
-	c.tellWaiting()
+	c.tellWaiting(c.cfg.Boot())
 	c.mu.Unlock()
 	c.kick()
 }
 
-// tellWaiting tells the pool whether anybody waits, or must.
-func (c *Counter) tellWaiting() { c.pool.Waiting(c.held || c.line.Len() > 0) }
+// tellWaiting tells the pool whether anybody waits, or must. Just after a takeover
+// some may wait who have not spoken yet.
+func (c *Counter) tellWaiting(clk time.Duration) {
+	c.pool.Waiting(c.held || c.line.Len() > 0 || c.line.Unsure() > 0 && clk < c.tookAt+headPoll)
+}

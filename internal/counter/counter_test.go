@@ -18,17 +18,23 @@ func host(t *testing.T, name string, s store.Store, active int64) *Counter {
 	t.Helper()
 	start := time.Now()
 	c, err := Open(t.Context(), Config{
-		Room: "shop", Host: name, Store: s, Spread: true,
-		Active: slot.Limit{Kind: slot.AtOnce, N: active, Per: time.Minute},
-		New:    slot.Limit{Kind: slot.PerWindow, N: 1000, Per: time.Minute},
-		Line:   LineConfig{MaxWaiting: 1000, PollMin: time.Second, PollMax: 30 * time.Second},
-		Boot:   func() time.Duration { return time.Since(start) + time.Hour },
-		Log:    slog.New(slog.DiscardHandler),
+		Room: "shop", Host: name, Store: s, Settings: Settings{
+			Active: slot.Limit{Kind: slot.AtOnce, N: active, Per: time.Minute},
+			New:    slot.Limit{Kind: slot.PerWindow, N: 1000, Per: time.Minute},
+			Spread: true,
+			Line: LineConfig{
+				MaxWaiting: 1000, PollMin: time.Second, PollMax: 30 * time.Second, Hold: 15 * time.Minute,
+			},
+		},
+		Boot: func() time.Duration { return time.Since(start) + time.Hour },
+		Log:  slog.New(slog.DiscardHandler),
 	}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	go c.Run(t.Context())
+	done := make(chan struct{})
+	go func() { c.Run(t.Context()); close(done) }()
+	t.Cleanup(func() { <-done })
 	return c
 }
 
@@ -192,7 +198,11 @@ func TestTheLastOfTwoLimitsCounts(t *testing.T) {
 		c := host(t, "a", &store.Memory{}, 10)
 		time.Sleep(3 * time.Second)
 		for _, n := range []int64{20, 5} {
-			c.SetLimits(slot.Limit{Kind: slot.AtOnce, N: n, Per: time.Minute}, c.cfg.New)
+			s := c.cfg.Settings
+			s.Active.N = n
+			if err := c.Reconfigure(t.Context(), s); err != nil {
+				t.Fatal(err)
+			}
 		}
 		time.Sleep(3 * time.Second)
 		c.mu.Lock()
@@ -207,12 +217,13 @@ func TestNobodyWaitsForAHostThatEndedOrDoesNotWrite(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, stop := context.WithCancel(t.Context())
 		c, err := Open(t.Context(), Config{
-			Room: "shop", Host: "a", Store: &store.Memory{},
-			Active: slot.Limit{Kind: slot.AtOnce, N: 1, Per: time.Minute},
-			New:    slot.Limit{Kind: slot.PerWindow, N: 1, Per: time.Minute},
-			Line:   LineConfig{MaxWaiting: 10, PollMin: time.Second, PollMax: time.Minute},
-			Boot:   func() time.Duration { return time.Duration(time.Now().UnixNano()) },
-			Log:    slog.New(slog.DiscardHandler),
+			Room: "shop", Host: "a", Store: &store.Memory{}, Settings: Settings{
+				Active: slot.Limit{Kind: slot.AtOnce, N: 1, Per: time.Minute},
+				New:    slot.Limit{Kind: slot.PerWindow, N: 1, Per: time.Minute},
+				Line:   LineConfig{MaxWaiting: 10, PollMin: time.Second, PollMax: time.Minute},
+			},
+			Boot: func() time.Duration { return time.Duration(time.Now().UnixNano()) },
+			Log:  slog.New(slog.DiscardHandler),
 		}, nil)
 		if err != nil {
 			t.Fatal(err)

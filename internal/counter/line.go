@@ -3,6 +3,7 @@ package counter
 import (
 	"container/heap"
 	"context"
+	"errors"
 	"iter"
 	"math/rand/v2"
 	"time"
@@ -50,7 +51,7 @@ func (c *Counter) Join(ctx context.Context, hold time.Duration) (Place, error) {
 	behind := int64(c.line.Len())
 	eta := c.fore.eta(behind+1, clk)
 	number := c.line.Join(c.pool.Tau(clk), c.interval(eta.Expect), hold)
-	c.tellWaiting()
+	c.tellWaiting(clk)
 	c.call(clk)
 	if behind == 0 { // Run sleeps longer while nobody waits
 		c.kick()
@@ -70,6 +71,19 @@ func (c *Counter) waitWrite(ctx context.Context, tries int) error {
 	if tries >= writeTries {
 		return ErrSlow
 	}
+	ctx, stop := context.WithTimeoutCause(ctx, writeWait, ErrSlow)
+	defer stop()
+	return c.awaitWrite(ctx)
+}
+
+// awaitWrite waits, without the lock, for the next confirmed write.
+func (c *Counter) awaitWrite(ctx context.Context) error {
+	if c.fenced {
+		return ErrFenced
+	}
+	if c.broken > 0 {
+		return ErrSlow
+	}
 	if c.written == nil {
 		c.written = make(chan struct{})
 	}
@@ -77,15 +91,11 @@ func (c *Counter) waitWrite(ctx context.Context, tries int) error {
 	c.mu.Unlock()
 	defer c.mu.Lock()
 	c.kick()
-	timer := time.NewTimer(writeWait)
-	defer timer.Stop()
 	select {
 	case <-ch:
 		return nil
-	case <-timer.C:
-		return ErrSlow
 	case <-ctx.Done():
-		return ctx.Err()
+		return context.Cause(ctx)
 	}
 }
 
@@ -115,6 +125,9 @@ func (c *Counter) place(number uint64, clk time.Duration) Place {
 		Number: number, Life: c.pool.Record().Name.Life,
 		Waiting: int64(c.line.Len()), Served: c.line.Frontier(), Held: c.held,
 	}
+	if number >= c.line.End() {
+		c.rolledBack(number, clk)
+	}
 	pos, ok := c.line.Position(number)
 	if !ok {
 		p.Status = c.line.Status(number)
@@ -132,6 +145,57 @@ func (c *Counter) place(number uint64, clk time.Duration) Place {
 		c.tell(&p, clk)
 	}
 	return p
+}
+
+// rolledBack acts on a sealed ticket of this life whose number was never issued:
+// the record is older than what was told. Its visitor keeps the place, and nobody
+// new is let in until whoever may be inside unknown to us has spoken or left.
+// Holds the lock.
+func (c *Counter) rolledBack(number uint64, clk time.Duration) {
+	if number-c.line.End() > mostExtend {
+		return
+	}
+	quiet := c.pool.Quarantine(clk)
+	c.cfg.Log.Error("record is older than what was told: nobody new is let in for a while",
+		"room", c.cfg.Room, "for", quiet.Round(time.Second))
+	c.line.Extend(number+blockLeast, c.pool.Tau(clk), c.cfg.Line.Hold)
+	c.kick()
+}
+
+// mostExtend bounds how many places a ticket from beyond the record may make.
+const mostExtend = 1 << 24
+
+// A Trace is where a ticket stands, for operators.
+type Trace struct {
+	Status   slot.TicketStatus
+	Place    bool // it holds one: Silent and Kept are known
+	Position int64
+	Silent   time.Duration // since its last poll
+	Kept     time.Duration // it keeps its place for so long, if it stays silent
+	Left     time.Duration // of its stay, at least
+	ETA      ETA
+}
+
+// ErrNoTicket: no such number was issued.
+var ErrNoTicket = errors.New("no such ticket")
+
+// Trace finds a ticket and changes nothing. find gives its number in this life.
+func (c *Counter) Trace(find func(life uint64) (uint64, bool)) (t Trace, err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	number, ok := find(c.pool.Record().Name.Life)
+	if !ok || number == 0 || number >= c.line.End() {
+		return t, ErrNoTicket
+	}
+	clk := c.cfg.Boot()
+	now := c.pool.Tau(clk)
+	t.Status = c.line.Status(number)
+	t.Silent, t.Kept, t.Place = c.line.Silence(number, now)
+	if t.Position, ok = c.line.Position(number); ok {
+		t.ETA = c.fore.eta(t.Position, clk)
+	}
+	t.Left = max(0, c.pool.EndOf(slot.StayID(number)).Sub(now))
+	return t, nil
 }
 
 // tell says to a called ticket that it is its turn, unless this second has had
@@ -210,7 +274,7 @@ func (c *Counter) Claim(
 		at := c.called.take(number)
 		c.stats.CallEmpty += clk - at
 		c.pool.Claim(id, hard, false)
-		c.tellWaiting()
+		c.tellWaiting(clk)
 	}
 	c.claims[id] = append(c.claims[id], ch)
 	c.mu.Unlock()
@@ -229,18 +293,19 @@ func (c *Counter) Claim(
 // Leave gives up a place.
 func (c *Counter) Leave(number uint64) {
 	c.mu.Lock()
+	clk := c.cfg.Boot()
 	if c.line.Leave(number) == slot.TicketCalled {
 		c.called.take(number)
 		c.pool.Uncall()
 	}
-	c.tellWaiting()
+	c.tellWaiting(clk)
 	c.mu.Unlock()
 	c.kick()
 }
 
 // call calls the next while slots are free and due. Holds the lock.
 func (c *Counter) call(clk time.Duration) {
-	if c.held || clk < c.tookAt+headPoll {
+	if c.held || clk < c.tookAt+headPoll || c.pool.Quiet(clk) {
 		return
 	}
 	for c.line.Len() > c.line.Called() && c.pool.Free() > 0 && c.pace.due(clk) {
@@ -259,7 +324,7 @@ func (c *Counter) call(clk time.Duration) {
 		c.pace.called(clk)
 		c.called.add(number, clk, clk+c.callHold(number))
 	}
-	c.tellWaiting()
+	c.tellWaiting(clk)
 }
 
 // callHold is how long a called slot stays reserved: long enough for a visitor
@@ -286,7 +351,7 @@ func (c *Counter) lapse(clk time.Duration) {
 	if clk-c.lastGone >= 100*time.Millisecond {
 		c.lastGone = clk
 		if c.line.Expire(c.pool.Tau(clk), lineSweep) > 0 {
-			c.tellWaiting()
+			c.tellWaiting(clk)
 		}
 	}
 }

@@ -18,7 +18,7 @@ type pace struct {
 // spread itself is finer than any clock here.
 const maxRing = 1 << 17
 
-func newPace(cfg Config) pace {
+func newPace(cfg Settings) pace {
 	if !cfg.Spread || cfg.New.N <= 0 {
 		return pace{}
 	}

@@ -79,7 +79,7 @@ func isNext(v *view) bool { return hasPlace(v) && v.State == headgate.StateWaiti
 // showsAhead says whether the large number is the people ahead.
 func showsAhead(v *view) bool {
 	switch v.State {
-	case headgate.StateWaiting, headgate.StateClosed, headgate.StateDown:
+	case headgate.StateWaiting, headgate.StateQueueAll, headgate.StateDown:
 		return hasPlace(v) && !isNext(v)
 	}
 	return false

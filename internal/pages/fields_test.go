@@ -75,7 +75,9 @@ func TestRefreshNeverLoops(t *testing.T) {
 
 func TestSqueeze(t *testing.T) {
 	for source, want := range map[string]string{
-		"// a comment\nconst a = 'x  =  y';\n\n  return a + +b;": "const a='x  =  y';\nreturn a+ +b;",
+		"// a comment\nconst a = 'x  =  y';\n\n  return a + +b;": "const a='x  =  y';return a+ +b;",
+		"a()\nb({\n  c,\n  d: e\n})\n[f]":                        "a()\nb({c,d:e})\n[f]",
+		"{\n  a();\n  b();\n}\nc();":                             "{a();b()}\nc();",
 		"if (a) { b(`${c + 1} d`); }":                            "if(a){b(`${c + 1} d`);}",
 	} {
 		if got := squeezeJS(source); got != want {

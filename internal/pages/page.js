@@ -46,7 +46,7 @@ function show() {
   const place = v.position > 0, state = v.state, opens = state == 'opens_at';
   const next = place && state == 'waiting' && v.ahead == 0;
   const n = format(v.ahead);
-  const ahead = place && !next && /waiting|closed|down/.test(state);
+  const ahead = place && !next && /waiting|queue_all|down/.test(state);
   const line = state == 'full' && v.waiting;
   const head = t.h[next ? 'next' : state] ?? t.h.waiting;
   $('main').dataset.state = state;

@@ -91,9 +91,18 @@ func views() map[string]headgate.View {
 			none(v)
 			v.State, v.Full, v.Waiting = headgate.StateFull, true, 10000
 		}),
-		"closed": with(func(v *headgate.View) {
-			v.State, v.QueueAll, v.ETAKnown = headgate.StateClosed, true, false
+		"queue_all": with(func(v *headgate.View) {
+			v.State, v.QueueAll, v.ETAKnown = headgate.StateQueueAll, true, false
 			v.Message = "We are fixing the checkout. About ten minutes."
+		}),
+		"closed": with(func(v *headgate.View) {
+			none(v)
+			v.State, v.PollAfter = headgate.StateClosed, 5*time.Minute
+			v.Message = "Sold out. Thank you!"
+		}),
+		"closed-place": with(func(v *headgate.View) {
+			v.State, v.PollAfter, v.ETAKnown = headgate.StateClosed, 5*time.Minute, false
+			v.Message = "Sold out. Tickets that come back go to those in line."
 		}),
 		"opens_at": with(func(v *headgate.View) {
 			none(v)
@@ -139,6 +148,37 @@ func TestPictures(t *testing.T) {
 		}
 		if diff := cmp.Diff(string(want), pictures[name]); diff != "" {
 			t.Errorf("%s differs, look at it and run go test -rewrite:\n%s", file, diff)
+		}
+	}
+}
+
+// TestClosedPageLetsGo: who looks at a shut room is told why and is not kept waiting. A
+// place that stands is still shown, and nobody is asked to reload every few minutes.
+func TestClosedPageLetsGo(t *testing.T) {
+	p, all := newPage(t), views()
+	hidden := regexp.MustCompile(`\[data-state=closed\][^{}]*noscript[^{}]*\{display:none\}`)
+	for name, place := range map[string]bool{"closed": false, "closed-place": true} {
+		v := all[name]
+		html := render(t, p, &v)
+		body := html[strings.Index(html, "<main"):strings.Index(html, "</main>")]
+		for _, want := range []string{
+			`data-state="closed"`, ">Closed<", ">" + v.Message + "<", "You may close this page",
+		} {
+			if !strings.Contains(body, want) {
+				t.Errorf("%s: no %q", name, want)
+			}
+		}
+		if got := strings.Contains(body, " data-place>"); got != place {
+			t.Errorf("%s: shows a place: %v, want %v", name, got, place)
+		}
+		if strings.Contains(body, "ahead of you") || strings.Contains(body, "goes on by itself") {
+			t.Errorf("%s: asks to keep waiting", name)
+		}
+		if !strings.Contains(html, `http-equiv="refresh" content="300"`) {
+			t.Errorf("%s: without JavaScript it asks again at another time than it is told", name)
+		}
+		if !hidden.MatchString(html) {
+			t.Errorf("%s: speaks of reloading", name)
 		}
 	}
 }

@@ -85,11 +85,14 @@ func squeezeCSS(source string) string {
 	return strings.ReplaceAll(text, ";}", "}")
 }
 
-// squeezeJS drops comments and the spaces beside punctuation, but keeps line ends, where
-// statements may end, and all that stands in quotes. It knows only what the scripts here
-// use: comments that fill their lines, no regular expression with spaces or quotes.
+// squeezeJS drops comments and the spaces beside punctuation, but keeps all that stands
+// in quotes, and the line ends where a statement may end without a semicolon. It knows only
+// what the scripts here use: comments that fill their lines, no text over several lines, no
+// empty statement, no regular expression with spaces or quotes.
 func squeezeJS(source string) string {
-	return dropSpaces(strings.Join(codeLines(source, "//"), "\n"), func(before, after byte) bool {
+	text := strings.Join(codeLines(source, "//"), "\n")
+	text = strings.NewReplacer(";\n}", "}", "\n}", "}", ";\n", ";", "{\n", "{", ",\n", ",").Replace(text)
+	return dropSpaces(text, func(before, after byte) bool {
 		same := before == after && (before == '+' || before == '-')
 		return !same && !(inWord(before) && inWord(after))
 	})

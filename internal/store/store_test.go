@@ -2,8 +2,6 @@ package store
 
 import (
 	"errors"
-	"sync"
-	"sync/atomic"
 	"testing"
 )
 
@@ -46,19 +44,4 @@ func conform(t *testing.T, s Store) {
 
 func TestMemoryConforms(t *testing.T) { conform(t, &Memory{}) }
 
-func TestOfRivalsOneWins(t *testing.T) {
-	var s Memory
-	var wins atomic.Int64
-	var wg sync.WaitGroup
-	for range 16 {
-		wg.Go(func() {
-			if _, err := s.CompareAndSwap(t.Context(), "k", 0, []byte("x")); err == nil {
-				wins.Add(1)
-			}
-		})
-	}
-	wg.Wait()
-	if wins.Load() != 1 {
-		t.Errorf("%d of 16 created the key", wins.Load())
-	}
-}
+func TestOfRivalsOneWins(t *testing.T) { rivals(t, &Memory{}) }

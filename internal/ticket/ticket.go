@@ -84,8 +84,8 @@ func NewKey() (k Key) {
 	return k
 }
 
-// A Ring holds the sealing keys of a process, the newest first. Tokens name
-// the key they were sealed with.
+// A Ring holds the sealing keys of a process. Tokens name the key they were
+// sealed with.
 type Ring struct {
 	sealer byte
 	keys   [256]cipher.AEAD
@@ -99,13 +99,12 @@ type scratch struct {
 	ad    [80]byte
 }
 
-// NewRing returns a ring that seals with the key of the highest number and
-// opens with all.
-func NewRing(keys map[byte]Key) (*Ring, error) {
-	if len(keys) == 0 {
-		return nil, errors.New("a key ring needs at least one key")
+// NewRing returns a ring that seals with one of the keys and opens with all.
+func NewRing(sealer byte, keys map[byte]Key) (*Ring, error) {
+	if _, ok := keys[sealer]; !ok {
+		return nil, errors.New("a key ring needs the key it seals with")
 	}
-	r := &Ring{bufs: sync.Pool{New: func() any { return new(scratch) }}}
+	r := &Ring{sealer: sealer, bufs: sync.Pool{New: func() any { return new(scratch) }}}
 	for id, k := range keys {
 		block, err := aes.NewCipher(k[:])
 		if err != nil {
@@ -114,7 +113,6 @@ func NewRing(keys map[byte]Key) (*Ring, error) {
 		if r.keys[id], err = cipher.NewGCM(block); err != nil {
 			return nil, fmt.Errorf("key %d: %w", id, err)
 		}
-		r.sealer = max(r.sealer, id)
 	}
 	return r, nil
 }

@@ -12,7 +12,7 @@ func ring(t testing.TB, ids ...byte) *Ring {
 	for _, id := range ids {
 		keys[id] = Key{id, 1, 2, 3}
 	}
-	r, err := NewRing(keys)
+	r, err := NewRing(ids[len(ids)-1], keys)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,0 +1,98 @@
+package headgate
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"sync/atomic"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/headgate/headgate/internal/store"
+	"github.com/headgate/headgate/internal/ticket"
+)
+
+// EngineConfig says where rooms keep what must not be forgotten.
+type EngineConfig struct {
+	// NATS is a connection to a NATS server 2.15 or newer with JetStream and
+	// sync_interval: always. Package embedded runs one in this process.
+	NATS *nats.Conn
+	// Copies is a folder for a second copy of each record, "" for none.
+	Copies string
+	// Keys seal the visitors' cookies. Without any, keys are drawn and no cookie
+	// outlives the process.
+	Keys SealingKeys
+	// Heal is told when the engine refuses to write, nil for nobody. It must not
+	// block.
+	Heal func(error)
+	Log  *slog.Logger // default: discard
+}
+
+// SealingKeys are AES-256 keys by number. One seals, all open.
+type SealingKeys struct {
+	Seals byte
+	Keys  map[byte][32]byte
+}
+
+// An Engine keeps the records of rooms, and their sealing keys. It may be shared
+// by many rooms and used by many goroutines at once.
+type Engine struct {
+	store store.Store
+	nats  *store.NATS
+	keys  atomic.Pointer[ticket.Ring]
+}
+
+// OpenEngine finds or makes the stream of the records. Close must follow when no
+// room uses it any more; the connection stays the caller's.
+func OpenEngine(ctx context.Context, cfg EngineConfig) (*Engine, error) {
+	if len(cfg.Keys.Keys) == 0 {
+		cfg.Keys = drawKeys()
+	}
+	e := &Engine{}
+	if err := e.SetKeys(cfg.Keys); err != nil {
+		return nil, err
+	}
+	s, err := store.OpenNATS(ctx, store.NATSConfig{
+		Conn: cfg.NATS, Copies: cfg.Copies, Heal: cfg.Heal, Log: cfg.Log,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("open the engine: %w", err)
+	}
+	e.store, e.nats = s, s
+	return e, nil
+}
+
+// memoryEngine forgets when the process ends.
+func memoryEngine() *Engine {
+	e := &Engine{store: &store.Memory{}}
+	if err := e.SetKeys(drawKeys()); err != nil {
+		panic(err) // a key of the right length that was just drawn
+	}
+	return e
+}
+
+func drawKeys() SealingKeys {
+	return SealingKeys{Seals: 1, Keys: map[byte][32]byte{1: ticket.NewKey()}}
+}
+
+// SetKeys replaces the sealing keys of all rooms of the engine. Cookies that a
+// key sealed are good as long as it is among them.
+func (e *Engine) SetKeys(k SealingKeys) error {
+	keys := make(map[byte]ticket.Key, len(k.Keys))
+	for id, key := range k.Keys {
+		keys[id] = key
+	}
+	ring, err := ticket.NewRing(k.Seals, keys)
+	if err != nil {
+		return fmt.Errorf("sealing keys: %w", err)
+	}
+	e.keys.Store(ring)
+	return nil
+}
+
+// Close closes the second copies.
+func (e *Engine) Close() {
+	if e.nats != nil {
+		e.nats.Close()
+	}
+}

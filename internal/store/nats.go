@@ -1,0 +1,239 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+// The one stream: a subject for each key, of which only the newest value is kept.
+const (
+	streamName  = "HEADGATE"
+	subjectHead = "headgate.record."
+	maxValue    = 1 << 20 // what NATS carries in one message
+)
+
+// ErrTooLarge: a value of more than a megabyte.
+var ErrTooLarge = errors.New("value is larger than 1 MB")
+
+// NATSConfig describes a Store on JetStream.
+type NATSConfig struct {
+	Conn *nats.Conn
+	// Copies is the folder of second copies, "" for none. A copy is written after
+	// the engine has confirmed and before the caller is told, without a sync: it
+	// is there after a crash of the process, and repairs what the engine lost to a
+	// damaged block.
+	Copies string
+	// Heal is told when the engine refuses to write. It must not block.
+	Heal func(error)
+	Log  *slog.Logger
+}
+
+// NATS is a Store on a JetStream stream.
+type NATS struct {
+	cfg    NATSConfig
+	js     jetstream.JetStream
+	copies *copies
+
+	mu     sync.Mutex
+	stream jetstream.Stream
+	loaded map[string]bool // keys whose copy was compared in this process
+}
+
+// OpenNATS finds the stream, or makes it and fills it from the second copies.
+func OpenNATS(ctx context.Context, cfg NATSConfig) (*NATS, error) {
+	if cfg.Log == nil {
+		cfg.Log = slog.New(slog.DiscardHandler)
+	}
+	if cfg.Heal == nil {
+		cfg.Heal = func(error) {}
+	}
+	js, err := jetstream.New(cfg.Conn)
+	if err != nil {
+		return nil, fmt.Errorf("speak to the engine: %w", err)
+	}
+	n := &NATS{cfg: cfg, js: js, loaded: map[string]bool{}}
+	if cfg.Copies != "" {
+		if n.copies, err = openCopies(cfg.Copies); err != nil {
+			return nil, err
+		}
+	}
+	n.stream, err = js.Stream(ctx, streamName)
+	if errors.Is(err, jetstream.ErrStreamNotFound) {
+		n.stream, err = js.CreateStream(ctx, jetstream.StreamConfig{
+			Name: streamName, Subjects: []string{subjectHead + ">"},
+			Storage: jetstream.FileStorage, Replicas: 1,
+			MaxMsgsPerSubject: 1, Discard: jetstream.DiscardOld,
+			AllowDirect: false, // reads go to the leader: a stale record must not be seen
+			DenyDelete:  true, DenyPurge: true,
+		})
+	}
+	if err != nil {
+		n.Close()
+		return nil, fmt.Errorf("open stream %s: %w", streamName, err)
+	}
+	return n, n.repairAll(ctx)
+}
+
+// Close closes the second copies. The connection is the caller's.
+func (n *NATS) Close() {
+	if n.copies != nil {
+		n.copies.close()
+	}
+}
+
+// repairAll compares every second copy with the stream.
+func (n *NATS) repairAll(ctx context.Context) error {
+	if n.copies == nil {
+		return nil
+	}
+	keys, err := n.copies.keys()
+	if err != nil {
+		return err
+	}
+	for _, key := range keys {
+		if _, _, err := n.Load(ctx, key); err != nil && !errors.Is(err, ErrNotFound) {
+			return fmt.Errorf("key %q: %w", key, err)
+		}
+	}
+	return nil
+}
+
+// Keys lists the keys that begin with prefix, in order.
+func (n *NATS) Keys(ctx context.Context, prefix string) ([]string, error) {
+	info, err := n.stream.Info(ctx, jetstream.WithSubjectFilter(subjectHead+">"))
+	if err != nil {
+		return nil, fmt.Errorf("list the keys: %w", err)
+	}
+	var keys []string
+	for subject := range info.State.Subjects {
+		key, err := unescape(strings.TrimPrefix(subject, subjectHead))
+		if err == nil && strings.HasPrefix(key, prefix) {
+			keys = append(keys, key)
+		}
+	}
+	slices.Sort(keys)
+	return keys, nil
+}
+
+// Load implements Store. It reads at the stream's leader.
+func (n *NATS) Load(ctx context.Context, key string) ([]byte, uint64, error) {
+	value, revision, err := n.read(ctx, key)
+	if err != nil && !errors.Is(err, ErrNotFound) {
+		return nil, 0, err
+	}
+	if n.copies == nil || !n.firstLoad(key) {
+		return value, revision, err
+	}
+	c, ok := n.copies.read(key)
+	if !ok || c.revision < revision || c.revision == revision && string(c.value) == string(value) {
+		return value, revision, err
+	}
+	// The engine has lost what it had confirmed: a damaged block, a folder put
+	// aside, a backup brought back.
+	n.cfg.Log.Error("record repaired from its second copy", "key", key,
+		"engine_revision", revision, "copy_revision", c.revision)
+	repaired, err := n.CompareAndSwap(ctx, key, revision, c.value)
+	if err != nil {
+		return nil, 0, fmt.Errorf("repair from the second copy: %w", err)
+	}
+	return c.value, repaired, nil
+}
+
+// firstLoad reports whether the key is loaded for the first time.
+func (n *NATS) firstLoad(key string) bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	first := !n.loaded[key]
+	n.loaded[key] = true
+	return first
+}
+
+func (n *NATS) read(ctx context.Context, key string) ([]byte, uint64, error) {
+	msg, err := n.stream.GetLastMsgForSubject(ctx, subjectHead+escape(key))
+	switch {
+	case errors.Is(err, jetstream.ErrMsgNotFound):
+		return nil, 0, ErrNotFound
+	case err != nil:
+		return nil, 0, fmt.Errorf("read: %w", err)
+	}
+	return msg.Data, msg.Sequence, nil
+}
+
+// CompareAndSwap implements Store: the engine syncs the value to the disk before
+// it answers.
+func (n *NATS) CompareAndSwap(
+	ctx context.Context, key string, revision uint64, value []byte,
+) (uint64, error) {
+	if len(value) > maxValue-1024 {
+		return 0, ErrTooLarge
+	}
+	ack, err := n.js.Publish(ctx, subjectHead+escape(key), value,
+		jetstream.WithExpectLastSequencePerSubject(revision), jetstream.WithRetryAttempts(0))
+	if err != nil {
+		return 0, n.writeError(err)
+	}
+	if n.copies != nil {
+		if err := n.copies.write(key, ack.Sequence, value); err != nil {
+			n.cfg.Log.Warn("second copy not written", "key", key, "error", err)
+		}
+	}
+	return ack.Sequence, nil
+}
+
+// writeError tells a lost race from an engine that cannot write.
+func (n *NATS) writeError(err error) error {
+	e, ok := errors.AsType[*jetstream.APIError](err)
+	switch {
+	case ok && e.ErrorCode == jetstream.JSErrCodeStreamWrongLastSequence:
+		return ErrConflict
+	case ok, errors.Is(err, nats.ErrNoResponders), errors.Is(err, jetstream.ErrNoStreamResponse),
+		errors.Is(err, context.DeadlineExceeded): // a write that failed is not answered
+		n.cfg.Heal(err)
+	}
+	return fmt.Errorf("write: %w", err)
+}
+
+// escape makes a key one or more subject tokens, which are also a file name:
+// letters, digits, dots between them, - and _ stay, all else is %XX.
+func escape(key string) string {
+	b := make([]byte, 0, len(key))
+	for i := range len(key) {
+		switch c := key[i]; {
+		case c >= 'a' && c <= 'z', c >= 'A' && c <= 'Z', c >= '0' && c <= '9', c == '-', c == '_':
+			b = append(b, c)
+		case c == '.' && i > 0 && i < len(key)-1 && key[i-1] != '.':
+			b = append(b, c)
+		default:
+			b = fmt.Appendf(b, "%%%02X", c)
+		}
+	}
+	return string(b)
+}
+
+func unescape(s string) (string, error) {
+	var b []byte
+	for i := 0; i < len(s); i++ {
+		if s[i] != '%' {
+			b = append(b, s[i])
+			continue
+		}
+		var c byte
+		if len(s) < i+3 {
+			return "", errors.New("a key is cut off")
+		}
+		if _, err := fmt.Sscanf(s[i+1:i+3], "%02X", &c); err != nil {
+			return "", fmt.Errorf("key %q: %w", s, err)
+		}
+		b = append(b, c)
+		i += 2
+	}
+	return string(b), nil
+}
