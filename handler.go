@@ -70,9 +70,18 @@ func (r *Room) serve(w http.ResponseWriter, req *http.Request, next http.Handler
 }
 
 // open reads the cookie. Of several with the name, as nested rooms have, the
-// first that this room sealed counts.
+// first that this room sealed counts. By https a visitor may still have the cookie
+// of a visit by http: it counts when no other does, or who waits when https is
+// switched on would lose the place.
 func (r *Room) open(q *visitRequest) {
-	name, keys := q.f.cookieName(q.r), r.keys.Load()
+	name := q.f.cookieName(q.r)
+	if r.openNamed(q, name); !q.has && name != q.f.cookie {
+		r.openNamed(q, q.f.cookie)
+	}
+}
+
+func (r *Room) openNamed(q *visitRequest, name string) {
+	keys := r.keys.Load()
 	for _, line := range q.r.Header["Cookie"] {
 		for line != "" {
 			var value string
@@ -111,7 +120,7 @@ func cookieValue(line, name string) (value, rest string) {
 // pass is checked here. One whose sealed end has passed is asked about.
 func (r *Room) servePass(q *visitRequest) {
 	_, hi, life, ok := r.worker.now()
-	id, end, hard := slot.StayID(q.tok.ID), slot.Tau(q.tok.End), slot.Tau(q.tok.Hard)
+	id, hard := slot.StayID(q.tok.ID), slot.Tau(q.tok.Hard)
 	switch {
 	case id == 0 && q.f.cfg.Shadow && q.peek:
 		r.wait(q, &counter.Place{}, StateCalled)
@@ -119,12 +128,19 @@ func (r *Room) servePass(q *visitRequest) {
 	case id == 0 && q.f.cfg.Shadow:
 		r.pass(q)
 		return
+	case !ok && id != 0: // this process has just begun and does not know the time yet
+		if ok = r.worker.learnTime(q.r.Context()); !ok {
+			r.wait(q, &counter.Place{PollAfter: unreachableRetry}, StateWaiting)
+			return
+		}
+		_, hi, life, _ = r.worker.now()
 	}
 	if !ok || life != q.tok.Life || hard > 0 && hi >= hard {
 		r.serveNewcomer(q)
 		return
 	}
-	last, in := r.worker.visits.enter(stay{id: id, end: end, hard: hard})
+	end := r.worker.entitled(&q.tok)
+	last, seen, in := r.worker.visits.enter(stay{id: id, end: end, hard: hard})
 	if !in && !q.f.cfg.FixedSession {
 		got, err := r.worker.ask(q.r.Context(), id, last, hard)
 		if err != nil { // nobody knows: the visitor keeps the stay and asks again
@@ -133,7 +149,7 @@ func (r *Room) servePass(q *visitRequest) {
 		}
 		if got > hi {
 			r.worker.visits.learn(id, got)
-			last, in = r.worker.visits.enter(stay{id: id, end: got, hard: hard})
+			last, seen, in = r.worker.visits.enter(stay{id: id, end: got, hard: hard})
 		}
 	}
 	switch {
@@ -143,13 +159,22 @@ func (r *Room) servePass(q *visitRequest) {
 		r.worker.visits.leave(id)
 		r.wait(q, &counter.Place{}, StateCalled)
 	default:
-		// A cookie with each answer would spoil caches: a new one when it says
-		// a tenth of a session more.
-		if last.Sub(end) > min(q.f.cfg.SessionDuration/10, 30*time.Second) {
-			q.tok.End = int64(last)
-			r.setCookie(q)
-		}
+		r.renewCookie(q, last, seen)
 		r.inside(q, id, hard, 0)
+	}
+}
+
+// renewCookie gives the visitor a pass that says more. A cookie with each answer
+// would spoil caches: a new one when it says a tenth of a session more.
+func (r *Room) renewCookie(q *visitRequest, last, seen slot.Tau) {
+	said := max(q.tok.End, q.tok.Pending)
+	next := q.tok
+	next.End = int64(last)
+	r.worker.asked(&next, seen)
+	says := time.Duration(max(next.End, next.Pending) - said)
+	if says > min(q.f.cfg.SessionDuration/10, 30*time.Second) {
+		q.tok = next
+		r.setCookie(q)
 	}
 }
 
@@ -246,7 +271,7 @@ func (r *Room) letIn(q *visitRequest, o slot.Stay, life uint64) {
 		Arrived: arrived, Checked: now, Accepted: now,
 	}
 	y := stay{id: slot.StayID(q.tok.ID), end: o.End, hard: hard, probe: q.probe}
-	if _, in := r.worker.visits.enter(y); !in {
+	if _, _, in := r.worker.visits.enter(y); !in {
 		r.wait(q, &counter.Place{PollAfter: time.Second}, StateWaiting) // it took a whole session
 		return
 	}

@@ -225,6 +225,7 @@ func OpenRoom(ctx context.Context, cfg RoomConfig) (*Room, error) {
 	}
 	r.face.Store(newFace(cfg, nil))
 	host := fmt.Sprintf("%016x", rand.Uint64())
+	cfg.params.Alone = true // a room in one process: its worker ends with its counter
 	r.worker = newWorker(cfg, host, slot.LoanID(rand.Uint64()|1))
 	r.counter, err = counter.Open(ctx, counter.Config{
 		Room: cfg.Name, Host: host, Store: cfg.Engine.store, Params: cfg.params,
@@ -275,7 +276,9 @@ func (r *Room) Reconfigure(ctx context.Context, cfg RoomConfig) error {
 	}
 	ctx, stop := context.WithTimeout(ctx, reconfigureWait)
 	defer stop()
+	back := r.worker.changing(cfg.SessionDuration)
 	if err := r.counter.Reconfigure(ctx, cfg.settings()); err != nil {
+		back()
 		return fmt.Errorf("room %q: %w", cfg.Name, err)
 	}
 	r.worker.reconfigure(&cfg)

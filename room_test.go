@@ -1,6 +1,7 @@
 package headgate
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -20,6 +21,7 @@ type gate struct {
 	inside int // requests the origin has seen
 	header http.Header
 	slow   time.Duration
+	stop   context.CancelFunc
 	done   chan struct{} // closed when the room has ended
 }
 
@@ -29,12 +31,15 @@ func openGate(t *testing.T, cfg RoomConfig) *gate {
 	if cfg.Name == "" {
 		cfg.Name = "shop"
 	}
-	cfg.Boot = func() time.Duration { return time.Since(start) + time.Hour }
+	if cfg.Boot == nil {
+		cfg.Boot = func() time.Duration { return time.Since(start) + time.Hour }
+	}
+	ctx, stop := context.WithCancel(t.Context())
 	room, err := OpenRoom(t.Context(), cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
-	g := &gate{t: t, room: room, header: http.Header{}}
+	g := &gate{t: t, room: room, header: http.Header{}, stop: stop}
 	g.h = room.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		g.inside++
 		maps.Copy(w.Header(), g.header)
@@ -44,7 +49,7 @@ func openGate(t *testing.T, cfg RoomConfig) *gate {
 		fmt.Fprintln(w, "origin", r.URL.Path)
 	}))
 	g.done = make(chan struct{})
-	go func() { room.Run(t.Context()); close(g.done) }()
+	go func() { room.Run(ctx); close(g.done) }()
 	t.Cleanup(func() { <-g.done })
 	time.Sleep(10 * time.Millisecond)
 	return g

@@ -25,11 +25,22 @@ type Status struct {
 	NewUsersPerMinute  int64   `json:"new_users_per_minute"`
 	SessionDuration    string  `json:"session_duration"`
 	QueueAll           bool    `json:"queue_all"`
+	Closed             bool    `json:"closed"`
+	Message            string  `json:"message"`
 	Shadow             bool    `json:"shadow"`
 	OriginUp           bool    `json:"origin_up"`
 	CallsPerSecond     float64 `json:"calls_per_second"`
 	MaxWaitSeconds     float64 `json:"max_estimated_wait_seconds"` // -1 unknown
+	Record             Record  `json:"record"`
 	Totals             Totals  `json:"totals"`
+}
+
+// Record is how the keeping of a room's record fares.
+type Record struct {
+	Age     float64 `json:"age_seconds"`     // since the newest confirmed write was built
+	Refused float64 `json:"refused_seconds"` // the store has refused writes for so long; 0 it does not
+	Quiet   float64 `json:"quiet_seconds"`   // nobody new is let in for so long: the record was old
+	Latency float64 `json:"write_seconds"`   // mean of the last writes
 }
 
 // Totals count since the start of the process.
@@ -47,6 +58,7 @@ type Totals struct {
 	Limited          int64   `json:"refused_join_limit"`
 	Shadowed         int64   `json:"shadow_held"`
 	Writes           int64   `json:"record_writes"`
+	WriteSeconds     float64 `json:"record_write_seconds"`
 	CallEmptySeconds float64 `json:"call_empty_seconds"`
 }
 
@@ -60,6 +72,11 @@ func (r *Room) Status() Status {
 		Called: s.Called, NewUsersLastMinute: s.New,
 		TotalActiveUsers: cfg.TotalActiveUsers, NewUsersPerMinute: cfg.NewUsersPerMinute,
 		SessionDuration: cfg.SessionDuration.String(), QueueAll: l.queueAll,
+		Closed: l.closed, Message: l.message,
+		Record: Record{
+			Age: roundSeconds(s.Age), Refused: roundSeconds(s.Refused), Quiet: roundSeconds(s.Quiet),
+			Latency: s.Latency.Seconds(),
+		},
 		Shadow: cfg.Shadow, OriginUp: !l.down, CallsPerSecond: s.Rate, MaxWaitSeconds: -1,
 	}
 	if s.Waiting > 0 || l.holds() {
@@ -77,6 +94,7 @@ func (r *Room) Status() Status {
 		Called: t.Called, Claimed: t.Claimed, CallsLapsed: t.Lapsed, Revoked: c.revoked.Load(),
 		Excluded: c.excluded.Load(), Forged: c.forged.Load(), Full: c.full.Load(),
 		Limited: c.limited.Load(), Shadowed: c.shadowed.Load(), Writes: t.Writes,
+		WriteSeconds:     t.WriteTime.Seconds(),
 		CallEmptySeconds: t.CallEmpty.Round(time.Microsecond).Seconds(),
 	}
 	return st

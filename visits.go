@@ -69,9 +69,9 @@ func (s *visitShard) touch(id slot.StayID, x *visit, lo slot.Tau) {
 }
 
 // enter notes a request of a stay that begins now. It returns the latest
-// confirmed end; ok is false if the stay is over: it left early, or its end has
-// passed.
-func (v *visits) enter(y stay) (last slot.Tau, ok bool) {
+// confirmed end and when the visitor was seen; ok is false if the stay is over:
+// it left early, or its end has passed.
+func (v *visits) enter(y stay) (last, seen slot.Tau, ok bool) {
 	s := v.shard(y.id)
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -80,22 +80,22 @@ func (v *visits) enter(y stay) (last slot.Tau, ok bool) {
 	switch {
 	case x == nil:
 		if _, left := s.gone[y.id]; left || hi >= y.end {
-			return y.end, false
+			return y.end, 0, false
 		}
 		x = &visit{end: y.end, entry: y.end, hard: y.hard, probe: y.probe}
 		s.stay[y.id] = x
 	case x.revoked:
-		return y.end, false
+		return y.end, 0, false
 	case y.end > x.end: // another worker has learnt of a later one
 		x.end, x.entry = y.end, max(y.end, x.entry)
 	}
 	if hi >= x.end {
-		return x.end, false
+		return x.end, 0, false
 	}
 	x.open++
 	x.probe = x.probe && y.probe
 	s.touch(y.id, x, lo)
-	return x.end, true
+	return x.end, x.seen, true
 }
 
 // learn notes a later end that the counter has confirmed.

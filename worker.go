@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/headgate/headgate/internal/ticket"
 	"github.com/headgate/headgate/slot"
 )
 
@@ -58,8 +59,10 @@ type worker struct {
 
 // sight is the counter's time and life as this worker knows them.
 type sight struct {
-	est  slot.Estimate
-	life uint64
+	est   slot.Estimate
+	life  uint64
+	sure  []slot.Span
+	until time.Duration // end of the term, own clock
 }
 
 // wish is a newcomer who waits for a slot.
@@ -77,8 +80,18 @@ type question struct {
 
 // stayRules are how long a stay lasts, as one snapshot.
 type stayRules struct {
-	session time.Duration
-	fixed   bool
+	session  time.Duration
+	fixed    bool
+	changing bool // another session is about to be in force
+}
+
+// changing stops passes from noting ends that other rules would not give.
+func (w *worker) changing(session time.Duration) (back func()) {
+	old := w.rules.Load()
+	if old.session != session {
+		w.rules.Store(&stayRules{session: old.session, fixed: old.fixed, changing: true})
+	}
+	return func() { w.rules.Store(old) }
 }
 
 // reconfigure takes new rules for new stays. The counter has written the limits
@@ -88,7 +101,7 @@ func (w *worker) reconfigure(cfg *RoomConfig) {
 	w.mu.Lock()
 	w.share.SetLimits(lim[0], lim[1])
 	w.mu.Unlock()
-	w.rules.Store(&stayRules{cfg.SessionDuration, cfg.FixedSession})
+	w.rules.Store(&stayRules{session: cfg.SessionDuration, fixed: cfg.FixedSession})
 }
 
 func newWorker(cfg RoomConfig, name string, loan slot.LoanID) *worker {
@@ -97,7 +110,7 @@ func newWorker(cfg RoomConfig, name string, loan slot.LoanID) *worker {
 		boot: cfg.Boot, par: cfg.params.WithDefaults(), wake: make(chan struct{}, 1),
 		share: slot.NewShare(cfg.params, name, loan, lim[0], lim[1]),
 	}
-	w.rules.Store(&stayRules{cfg.SessionDuration, cfg.FixedSession})
+	w.rules.Store(&stayRules{session: cfg.SessionDuration, fixed: cfg.FixedSession})
 	w.visits.init(func() (lo, hi slot.Tau) { lo, hi, _, _ = w.now(); return lo, hi })
 	return w
 }
@@ -253,7 +266,7 @@ func (w *worker) hear(clk time.Duration, x *slot.Sync, a *slot.Answer) (again bo
 	if a.Over {
 		return true
 	}
-	w.sight.Store(&sight{w.share.Estimate(), a.Name.Life})
+	w.sight.Store(&sight{w.share.Estimate(), a.Name.Life, a.Sure, w.share.Until()})
 	w.visits.confirmed(a, w.rules.Load().fixed)
 	w.settleAsks(a)
 	served := 0
@@ -401,6 +414,23 @@ func (w *worker) note(it slot.Item) {
 	w.mu.Unlock()
 }
 
+// learnTime waits until the counter has told its time, askWait at most.
+func (w *worker) learnTime(ctx context.Context) bool {
+	ctx, stop := context.WithTimeout(ctx, askWait)
+	defer stop()
+	tick := time.NewTicker(10 * time.Millisecond)
+	defer tick.Stop()
+	for w.sight.Load() == nil {
+		w.kick()
+		select {
+		case <-ctx.Done():
+			return false
+		case <-tick.C:
+		}
+	}
+	return true
+}
+
 // now brackets the counter's time; ok is false before the first answer.
 func (w *worker) now() (lo, hi slot.Tau, life uint64, ok bool) {
 	s := w.sight.Load()
@@ -409,6 +439,33 @@ func (w *worker) now() (lo, hi slot.Tau, life uint64, ok bool) {
 	}
 	clk := w.boot()
 	return s.est.Lo(clk, w.par.Rho), s.est.Hi(clk, w.par.Rho), s.life, true
+}
+
+// entitled is the end of a pass: the confirmed one it says, or a later one that
+// was asked for when its visitor was last seen, if that surely is in the record.
+func (w *worker) entitled(t *ticket.Token) slot.Tau {
+	s := w.sight.Load()
+	if t.Pending > t.End && s != nil && slot.Holds(s.sure, t.Epoch, slot.Tau(t.Seen)) {
+		return slot.Tau(t.Pending)
+	}
+	return slot.Tau(t.End)
+}
+
+// asked notes in a pass which end was asked for when its visitor was seen now:
+// should the pass not come back before this process is gone, the record will
+// know. Nothing is noted after the term: then nobody may hear of it.
+func (w *worker) asked(t *ticket.Token, seen slot.Tau) {
+	rules, s := w.rules.Load(), w.sight.Load()
+	t.Epoch, t.Seen, t.Pending = 0, 0, 0
+	if rules.fixed || rules.changing || s == nil || w.boot() >= s.until {
+		return
+	}
+	l := slot.Limit{Kind: slot.AtOnce, Per: rules.session}
+	end := w.par.CeilEnd(l, seen.Add(rules.session))
+	if t.Hard > 0 {
+		end = min(end, w.par.FloorEnd(l, slot.Tau(t.Hard)))
+	}
+	t.Epoch, t.Seen, t.Pending = s.est.Epoch, int64(seen), int64(end)
 }
 
 // opened is this worker's loan and how many of its slots were used so far.

@@ -61,7 +61,7 @@ func (p *Pool) sort(clk time.Duration, x *Sync) (r Reply, again, drop bool) {
 	case l == nil || l.Dead || x.Granted > l.Granted:
 		// Written off, or a line that a late repeat of a loan's first Sync has
 		// made again: it never granted what the borrower holds.
-		return Reply{x, p.over(x)}, true, false
+		return Reply{x, p.dead(x)}, true, false
 	case p.par.fault&faultDeltas != 0:
 		return r, false, false
 	case x.Seq.Before(l.Seq):
@@ -105,6 +105,7 @@ func (p *Pool) build(clk time.Duration, syncs []*Sync, held []pending) {
 	for _, x := range syncs {
 		p.apply(clk, r, x)
 	}
+	p.sure(r)
 	if late {
 		p.refill(r)
 	}
@@ -143,6 +144,9 @@ func (p *Pool) setLimits(r *Record) {
 	}
 	for i, l := range p.limits {
 		s := &r.Limits[i]
+		if i == 0 && l.Per != s.Per {
+			r.breakSpan(p.epoch, r.Time) // renewals seen before may have another end
+		}
 		s.Tokens += min(0, l.N-s.N) // a smaller bucket holds fewer; a larger one fills up
 		s.Limit = l
 		s.Longest = max(s.Longest, l.Per)
@@ -183,10 +187,8 @@ func (p *Pool) takeBack(clk time.Duration, r *Record) {
 	for i := range r.Loans {
 		l := &r.Loans[i]
 		if l.Over == 0 && clk >= p.backAt[l.ID] {
-			l.Over = r.Time
-			for k := range r.Limits {
-				l.Back[k] = p.presumed(&r.Limits[k], r.Time)
-			}
+			p.over(r, l)
+			r.breakSpan(p.epoch, r.Time) // it may have seen visitors and not said so
 		}
 		if l.Over > 0 {
 			for k := range r.Limits {
@@ -209,6 +211,30 @@ func (p *Pool) takeBack(clk time.Duration, r *Record) {
 		}
 		return over
 	})
+}
+
+// over takes a loan back: what is lent of it is presumed used for a while.
+func (p *Pool) over(r *Record, l *Loan) {
+	if l.Over > 0 {
+		return
+	}
+	l.Over = r.Time
+	for k := range r.Limits {
+		l.Back[k] = p.presumed(&r.Limits[k], r.Time)
+	}
+}
+
+// sure notes up to when every renewal that any borrower has seen is in r.
+func (p *Pool) sure(r *Record) {
+	to, alive := Never, false
+	for i := range r.Loans {
+		if l := &r.Loans[i]; l.Over == 0 {
+			to, alive = min(to, p.settled[l.ID]), true
+		}
+	}
+	if s := &r.Sure[len(r.Sure)-1]; alive && to > max(s.From, s.To) {
+		s.To = to
+	}
 }
 
 // presumed is until when a slot taken back at over may still be used.

@@ -61,6 +61,11 @@ func (r *Record) AppendBinary(b []byte) ([]byte, error) {
 		e.uint(uint64(c.ID))
 		e.int(int64(c.At), int64(c.End))
 	}
+	e.uint(uint64(len(r.Sure)))
+	for _, s := range r.Sure {
+		e.uint(s.Epoch)
+		e.int(int64(s.From), int64(s.To))
+	}
 	return e.b, nil
 }
 
@@ -94,6 +99,9 @@ func (r *Record) UnmarshalBinary(b []byte) error {
 	x.Skipped, x.Unsure = d.runs(), d.runs()
 	for range d.len(maxClaimed) {
 		x.Claimed = append(x.Claimed, Claimed{StayID(d.uint()), Tau(d.int()), Tau(d.int())})
+	}
+	for range d.len(mostSpans) {
+		x.Sure = append(x.Sure, Span{d.uint(), Tau(d.int()), Tau(d.int())})
 	}
 	if d.err != nil || len(d.b) > 0 || n == 0 {
 		return fmt.Errorf("%w: damaged", ErrRecord)

@@ -57,11 +57,16 @@ func (p *Pool) renew(r *Record, it *Item) {
 		return
 	}
 	if it.From <= r.Time.Add(-p.par.Settle) {
+		r.breakSpan(p.epoch, it.At) // seen, and not renewed
 		return
 	}
 	best := p.strange(s, it.From)
 	if best == 0 && it.From <= r.Time {
+		r.breakSpan(p.epoch, it.At)
 		return // its entry is gone: nothing to move
+	}
+	if best == 0 {
+		best = p.beyond(r, it.From)
 	}
 	end = max(end, best)
 	if best > 0 {
@@ -85,6 +90,32 @@ func (p *Pool) strange(s *LimitState, from Tau) Tau {
 	return 0
 }
 
+// beyond is the earliest end > from with an entry that belongs to no known stay,
+// 0 if there is none. It may be taken for a pass that ends at from, later than
+// now, when strange finds nothing (ADR 0021): its own entry, or one that stands
+// for it, lies there. Not beyond the presumption of a loan that was taken back: an
+// unreported stay of that loan has no entry but its slot.
+func (p *Pool) beyond(r *Record, from Tau) Tau {
+	most := Never
+	for i := range r.Loans {
+		if l := &r.Loans[i]; l.Over > 0 && l.Lent() > 0 {
+			most = min(most, l.Back[0])
+		}
+	}
+	for _, c := range r.Limits[0].Ends.All() {
+		if c.End <= from {
+			continue
+		}
+		if c.End > most {
+			break
+		}
+		if b := p.knownAt[c.End]; b == nil || c.N > b.n {
+			return c.End
+		}
+	}
+	return 0
+}
+
 func (p *Pool) leave(r *Record, it *Item) {
 	s := &r.Limits[0]
 	if s.Kind != AtOnce || p.gone.has(it.ID) {
@@ -94,7 +125,12 @@ func (p *Pool) leave(r *Record, it *Item) {
 	if ok {
 		p.unknow(it.ID, end)
 	} else if end = p.strange(s, it.From); end == 0 {
-		return
+		if it.From > r.Time {
+			end = p.beyond(r, it.From)
+		}
+		if end == 0 {
+			return
+		}
 	}
 	if s.Ends.Remove(end) {
 		p.gone.add(Gone{ID: it.ID, End: max(end, it.From)})

@@ -219,14 +219,12 @@ func (l *Line) Extend(next uint64, now Tau, hold time.Duration) {
 	if next <= l.next || next-l.next > lineMost {
 		return
 	}
-	if !l.begun {
-		l.origin, l.begun = now, true
+	for l.next < next {
+		number := l.Join(now, 0, hold)
+		c, i := l.find(number)
+		c.places[i].window = 0 // not heard
+		l.mark(unsureSet, number)
 	}
-	run := Run{l.next, next - l.next}
-	l.make(next)
-	l.fill(run, linePlace{seen: uint32(l.tick(now)), hold: newLineSpan(hold)})
-	l.doubt(run)
-	l.next = next
 }
 
 // Called counts those called that have neither claimed nor lapsed.

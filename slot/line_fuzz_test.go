@@ -57,6 +57,7 @@ const (
 	opLeaveMany
 	opRestart
 	opClaimAll
+	opExtend
 )
 
 type lineScript struct {
@@ -111,9 +112,11 @@ func (s *lineScript) step(op, a, b byte) {
 		}
 	case opSeen:
 		n := s.number(a, b)
+		s.heard(n)
 		same(s, "seen", s.line.Seen(n, s.now, told), s.oracle.seen(n, s.now, told))
 	case opSeenMany:
 		for n := s.number(a, b); n < s.oracle.next(); n += 1 + uint64(b%7) {
+			s.heard(n)
 			same(s, "seen", s.line.Seen(n, s.now, told), s.oracle.seen(n, s.now, told))
 		}
 	case opCall:
@@ -144,8 +147,21 @@ func (s *lineScript) step(op, a, b byte) {
 				s.use(n)
 			}
 		}
+	case opExtend:
+		if s.oracle.next()-s.oracle.first < 4*lineSize {
+			s.line.Extend(s.line.End()+uint64(b), s.now, hold)
+			s.oracle.extend(s.oracle.next()+uint64(b), s.now, hold)
+			clear(s.places) // those who speak count again
+		}
 	default:
 		s.now += Tau(a) * Tau(a) * Tau(time.Second/50)
+	}
+}
+
+// heard lets positions behind rise that count a ticket nobody was sure of.
+func (s *lineScript) heard(n uint64) {
+	if t := s.oracle.get(n); t != nil && t.unsure && len(s.places) > 0 {
+		s.places = map[uint64]int64{}
 	}
 }
 
@@ -186,7 +202,11 @@ func (s *lineScript) use(n uint64) {
 func (s *lineScript) restart(a, b byte) {
 	s.t.Helper()
 	s.compareAll()
-	frontier, next := s.line.Frontier(), s.line.End()+uint64(b)
+	frontier, issued, next := s.line.Frontier(), s.line.End(), s.line.End()+uint64(b)
+	if a%2 == 0 {
+		issued = 0
+	}
+	unsure := s.line.AppendUnsure(nil, 1<<20)
 	limit := SkippedBytes
 	if a%4 == 0 {
 		limit = int(b)
@@ -208,6 +228,7 @@ func (s *lineScript) restart(a, b byte) {
 	// a tick, which every arrival that Oldest gives is.
 	r := Restored{
 		At: s.now, Oldest: max(oldest, 1), Frontier: frontier, Next: next, Skipped: runs,
+		Issued: issued, Unsure: unsure,
 		Hold: time.Duration(b) * time.Second,
 		Grace: func(distance uint64) time.Duration {
 			return time.Duration(a)*100*time.Millisecond + time.Duration(distance)*time.Millisecond
@@ -239,8 +260,18 @@ func (s *lineScript) compareSums() {
 	for _, t := range o.tickets {
 		in[t.state]++
 	}
-	same(s, "len", s.line.Len(), len(o.tickets)-in[dead])
-	same(s, "late", s.line.Late(), in[late]+in[back])
+	unsure, unsureLate := 0, 0
+	for _, t := range o.tickets {
+		if t.unsure && t.state != dead {
+			unsure++
+			if t.state == late {
+				unsureLate++
+			}
+		}
+	}
+	same(s, "unsure", s.line.Unsure(), unsure)
+	same(s, "len", s.line.Len(), len(o.tickets)-in[dead]-unsure)
+	same(s, "late", s.line.Late(), in[late]+in[back]-unsureLate)
 	same(s, "called", s.line.Called(), in[called])
 	all, blocked := o.upcoming(s.now)
 	oldest, ok := s.line.Oldest(s.now)
@@ -283,7 +314,7 @@ func (s *lineScript) compareAll() {
 		same(s, "used", s.line.Used(n), s.oracle.status(n) == TicketUsed)
 		t := s.oracle.get(n)
 		live := t != nil && t.state != dead
-		if live {
+		if live && !t.unsure {
 			rank++
 		}
 		got, ok := s.line.Position(n)
@@ -291,11 +322,18 @@ func (s *lineScript) compareAll() {
 		if !ok {
 			continue
 		}
-		same(s, "position", got, rank)
+		if t.unsure { // who asks is there
+			same(s, "position", got, rank+1)
+		} else {
+			same(s, "position", got, rank)
+		}
 		if was, known := s.places[n]; known && got > was {
 			s.t.Fatalf("position of %d rose from %d to %d", n, was, got)
 		}
 		s.places[n] = got
+	}
+	if diff := cmp.Diff(s.oracle.unsure(), s.line.AppendUnsure(nil, 1<<20)); diff != "" {
+		s.t.Fatalf("unsure (-want +got):\n%s", diff)
 	}
 	if diff := cmp.Diff(s.oracle.skipped(), slices.Collect(s.line.Skipped())); diff != "" {
 		s.t.Fatalf("skipped (-want +got):\n%s", diff)

@@ -20,6 +20,7 @@ type oracleLine struct {
 type oracleTicket struct {
 	state   oracleState
 	unheard bool
+	unsure  bool // reserved before a restart, perhaps never issued
 	seen    Tau
 	told    time.Duration // the interval, exactly
 	hold    time.Duration
@@ -99,7 +100,7 @@ func (o *oracleLine) seen(n uint64, now Tau, told time.Duration) TicketStatus {
 		t.state = dead
 		return o.status(n)
 	}
-	t.seen, t.told, t.unheard = now, told, false
+	t.seen, t.told, t.unheard, t.unsure = now, told, false, false
 	if t.state == late {
 		t.state = back
 	}
@@ -253,5 +254,39 @@ func (o *oracleLine) restart(r Restored) *oracleLine {
 			n.get(m).state = late
 		}
 	}
+	for m := max(r.Issued, r.Frontier); r.Issued > 0 && m < r.Next; m++ {
+		n.get(m).unsure = true
+	}
+	for _, run := range r.Unsure {
+		for m := run.First; m < run.First+run.N; m++ {
+			if t := n.get(m); t != nil && t.state != dead {
+				t.unsure = true
+			}
+		}
+	}
 	return n
+}
+
+func (o *oracleLine) extend(next uint64, now Tau, hold time.Duration) {
+	for o.next() < next {
+		o.tickets = append(o.tickets, oracleTicket{
+			unheard: true, unsure: true, seen: now, hold: hold, joined: now,
+		})
+	}
+}
+
+// unsure are the numbers reserved before a restart and not heard since.
+func (o *oracleLine) unsure() (runs []Run) {
+	for i := len(o.tickets) - 1; i >= 0; i-- {
+		m := o.first + uint64(i)
+		if t := &o.tickets[i]; t.state == dead || !t.unsure {
+			continue
+		}
+		if k := len(runs) - 1; k >= 0 && runs[k].First == m+1 {
+			runs[k] = Run{m, runs[k].N + 1}
+		} else {
+			runs = append(runs, Run{m, 1})
+		}
+	}
+	return runs
 }

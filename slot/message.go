@@ -85,6 +85,7 @@ type Answer struct {
 	Waiting  bool // somebody waits: newcomers join the line
 	Results  []Result
 	Gone     []Gone
+	Sure     []Span // when every renewal that was seen is in the record; not to be changed
 }
 
 // Gone is a stay that left early; a pass for it admits no more.

@@ -96,6 +96,12 @@ func (p *Pool) Takeover(clk time.Duration) *Record {
 	p.wr = p.rec.Clone()
 	p.wr.Name = WriteName{Life: p.rec.Name.Life, Epoch: p.epoch, Writes: p.rec.Name.Writes + 1}
 	p.wr.Host = p.host
+	p.wr.breakSpan(p.epoch, 0)
+	if p.par.Alone {
+		for i := range p.wr.Loans {
+			p.over(p.wr, &p.wr.Loans[i])
+		}
+	}
 	p.built = clk
 	return p.wr
 }
@@ -200,8 +206,8 @@ func (p *Pool) unmet(x *Sync) bool {
 	return l != nil && x.Need > 0 && l.Granted == x.Granted
 }
 
-// over tells the sender of x that its loan is written off.
-func (p *Pool) over(x *Sync) Answer {
+// written off: the sender of x is told that its loan is no more.
+func (p *Pool) dead(x *Sync) Answer {
 	return Answer{Name: p.rec.Name, Seq: x.Seq, Loan: x.Loan, Over: true}
 }
 
@@ -209,7 +215,7 @@ func (p *Pool) over(x *Sync) Answer {
 func (p *Pool) answer(clk time.Duration, x *Sync) Answer {
 	l := p.rec.loan(x.Loan)
 	if l == nil || l.Dead {
-		return p.over(x)
+		return p.dead(x)
 	}
 	a := Answer{Name: p.rec.Name, Seq: x.Seq, Loan: x.Loan, Time: p.Tau(clk), Waiting: p.wait}
 	age := p.par.Rho.Stretch(clk - p.last)
@@ -235,7 +241,7 @@ func (p *Pool) answer(clk time.Duration, x *Sync) Answer {
 			a.Results = append(a.Results, Result{it.ID, p.known[it.ID]})
 		}
 	}
-	a.Gone = p.gone.tell(x.Loan, x.Seq, p.Tau(clk))
+	a.Gone, a.Sure = p.gone.tell(x.Loan, x.Seq, p.Tau(clk)), p.rec.Sure
 	p.backAt[l.ID] = from + p.par.Rho.Up(p.par.Term)
 	return a
 }
@@ -384,9 +390,12 @@ func (p *Pool) EndOf(id StayID) Tau {
 	return end
 }
 
-// Quiet reports whether nothing is lent because the record may be older than
-// what was told.
-func (p *Pool) Quiet(clk time.Duration) bool { return clk < p.quiet }
+// Quiet is for how long nothing is lent yet because the record may be older than
+// what was told; 0 is not at all.
+func (p *Pool) Quiet(clk time.Duration) time.Duration { return max(0, p.quiet-clk) }
+
+// Age is how long ago the newest confirmed write was built.
+func (p *Pool) Age(clk time.Duration) time.Duration { return clk - p.last }
 
 // NextEnd is the earliest end of a stay in the confirmed record, Never if
 // nobody is inside.

@@ -27,6 +27,34 @@ type Record struct {
 	Skipped  []Run     // late tickets below the frontier
 	Unsure   []Run     // numbers reserved before a restart and not heard since
 	Claimed  []Claimed // claims of the last claimKept
+	Sure     []Span    // when every renewal that was seen is in this record, oldest first
+}
+
+// A Span is a stretch of one epoch's counter time: after From, before To.
+type Span struct {
+	Epoch    uint64
+	From, To Tau
+}
+
+// mostSpans bounds how many spans are kept: one more each takeover and each time a
+// borrower is lost. Chosen.
+const mostSpans = 8
+
+// Holds reports whether what was seen at t in an epoch lies within one of spans.
+func Holds(spans []Span, epoch uint64, t Tau) bool {
+	return slices.ContainsFunc(spans, func(s Span) bool {
+		return s.Epoch == epoch && s.From < t && t < s.To
+	})
+}
+
+// breakSpan begins a new span: of renewals seen up to from some may be missing.
+func (r *Record) breakSpan(epoch uint64, from Tau) {
+	if n := len(r.Sure); n > 0 && r.Sure[n-1].Epoch == epoch && r.Sure[n-1].To <= r.Sure[n-1].From {
+		r.Sure[n-1].From = max(r.Sure[n-1].From, from) // it was empty
+		return
+	}
+	r.Sure = append(r.Sure, Span{Epoch: epoch, From: from})
+	r.Sure = r.Sure[max(0, len(r.Sure)-mostSpans):]
 }
 
 // LimitState is one limit with what is used of it.
@@ -103,6 +131,7 @@ func (r *Record) Clone() *Record {
 	c.Skipped = slices.Clone(r.Skipped)
 	c.Unsure = slices.Clone(r.Unsure)
 	c.Claimed = slices.Clone(r.Claimed)
+	c.Sure = slices.Clone(r.Sure)
 	return &c
 }
 

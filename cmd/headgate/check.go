@@ -15,7 +15,8 @@ import (
 const checkHelp = `usage: headgate check --config FILE [--format text|json]
 
 Reads a configuration as headgate run would, and says all that is wrong with
-it: file, line, column, key, and what to do. Nothing is started or changed.
+it: file, line, column, key, and what to do. Nothing is started or changed. The
+certificate files of tls are read as well.
 
   headgate check --config headgate.yaml
 
@@ -40,6 +41,7 @@ type verdict struct {
 	File     string          `json:"file"`
 	Faults   []*config.Fault `json:"faults"`
 	Warnings []config.Fault  `json:"warnings"`
+	TLS      *tlsSummary     `json:"tls,omitempty"`
 	Rooms    []roomSummary   `json:"rooms"`
 }
 
@@ -72,17 +74,21 @@ func checkCommand(_ context.Context, args []string, stdout, stderr io.Writer) in
 			"write text or json")
 	}
 	cfg, err := config.Load(*file)
+	var secure *tlsSummary
+	if err == nil {
+		secure, err = checkTLS(cfg)
+	}
 	if *format == "json" {
-		return checkJSON(stdout, stderr, judge(*file, cfg, err))
+		return checkJSON(stdout, stderr, judge(*file, cfg, secure, err))
 	}
 	if err != nil {
 		return printFaults(stderr, err)
 	}
-	printRooms(stdout, *file, cfg)
+	printRooms(stdout, *file, cfg, secure)
 	return exitOK
 }
 
-func judge(file string, cfg *config.Config, err error) verdict {
+func judge(file string, cfg *config.Config, secure *tlsSummary, err error) verdict {
 	// Lists in JSON are empty, never null, so that scripts can walk them.
 	v := verdict{OK: err == nil, File: file, Faults: []*config.Fault{},
 		Warnings: []config.Fault{}, Rooms: []roomSummary{}}
@@ -91,6 +97,7 @@ func judge(file string, cfg *config.Config, err error) verdict {
 		return v
 	}
 	v.Warnings = append(v.Warnings, cfg.Warnings...)
+	v.TLS = secure
 	for i := range cfg.Rooms {
 		r := &cfg.Rooms[i]
 		v.Rooms = append(v.Rooms, roomSummary{
@@ -120,10 +127,11 @@ func writeJSON(w io.Writer, v any) error {
 	return enc.Encode(v)
 }
 
-func printRooms(w io.Writer, file string, cfg *config.Config) {
+func printRooms(w io.Writer, file string, cfg *config.Config, secure *tlsSummary) {
 	for i := range cfg.Warnings {
 		fmt.Fprintf(w, "warning: %v\nhint: %s\n", &cfg.Warnings[i], cfg.Warnings[i].Hint)
 	}
+	secure.print(w)
 	for i := range cfg.Rooms {
 		r := &cfg.Rooms[i]
 		host := r.Host
@@ -142,6 +150,9 @@ func standing(r *config.Room) string {
 	s := ""
 	if r.Suspended {
 		s += ", suspended"
+	}
+	if r.Closed {
+		s += ", closed"
 	}
 	if r.QueueAll {
 		s += ", holds the line"

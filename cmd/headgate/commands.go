@@ -31,7 +31,13 @@ func commands() []command {
 	return []command{
 		{"run", "stand in front of an origin", runHelp, runCommand},
 		{"check", "say what is wrong with a configuration", checkHelp, checkCommand},
+		{"status", "say where the rooms of a running headgate stand", statusHelp, statusCommand},
+		{"room", "change a room while people are inside", roomHelp, roomCommand},
+		{"ticket", "say where a visitor stands, and why", ticketHelp, ticketCommand},
+		{"reload", "let a running headgate read its file again", reloadHelp, reloadCommand},
+		{"token", "make and revoke the tokens of operators", tokenHelp, tokenCommand},
 		{"crowd", "rehearse: send a crowd of visitors that waits", "", crowd.Command},
+		{"demo", "see it work: a shop, a room, a crowd, and a key that kills it", demoHelp, demoCommand},
 		{"version", "say which headgate this is", versionHelp, versionCommand},
 	}
 }
@@ -90,10 +96,14 @@ func usageFault(stderr io.Writer, problem, hint string) int {
 
 // printFaults prints what config found wrong with arguments or a file.
 func printFaults(stderr io.Writer, err error) int {
-	for _, f := range config.Faults(err) {
+	printFaultList(stderr, config.Faults(err))
+	return exitUsage
+}
+
+func printFaultList(stderr io.Writer, faults []*config.Fault) {
+	for _, f := range faults {
 		fmt.Fprintf(stderr, "headgate: %v\nhint: %s\n", f, f.Hint)
 	}
-	return exitUsage
 }
 
 func printUsage(w io.Writer) {

@@ -38,7 +38,7 @@ Rooms from a file, which headgate check explains:
 Either way:
 
   --listen ADDR              where visitors arrive; default :8080
-  --admin-listen ADDR        health and metrics; default 127.0.0.1:8081
+  --admin-listen ADDR        health, metrics, changes; default 127.0.0.1:8081
   --data DIR                 what outlives a restart; default ./headgate-data
 `
 

@@ -3,6 +3,7 @@ package main
 import (
 	"bufio"
 	"errors"
+	"io"
 	"net"
 	"net/http"
 	"os"
@@ -34,15 +35,25 @@ func TestScripts(t *testing.T) {
 			}
 			env.Defer(func() { taken.Close() })
 			env.Setenv("TAKEN", taken.Addr().String())
+			for _, name := range []string{"VISITORS", "ADMIN"} { // free a moment ago
+				l, err := net.Listen("tcp", "127.0.0.1:0")
+				if err != nil {
+					return err
+				}
+				env.Setenv(name, l.Addr().String())
+				l.Close()
+			}
 			// Under -race each process sleeps for a second at its end, to let
 			// reports of other goroutines through. They have all ended here.
 			env.Setenv("GORACE", "atexit_sleep_ms=0")
 			return nil
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
+			"awaits": awaits,
 			"exits":  exits,
 			"from":   from,
 			"serves": serves,
+			"visits": visits,
 		},
 	})
 }
@@ -105,6 +116,46 @@ func serves(ts *testscript.TestScript, neg bool, args []string) {
 		ts.Fatalf("headgate ended with %v, visit with %v:\n%s", err, answered, stderr.String())
 	}
 	ts.Check(os.WriteFile(ts.MkAbs("stdout.txt"), []byte(printed.String()), 0o600))
+}
+
+// awaits URL [TEXT] asks until the answer is 200 and has the text in it.
+func awaits(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) < 1 || len(args) > 2 {
+		ts.Fatalf("usage: awaits URL [TEXT]")
+	}
+	want := strings.Join(args[1:], "")
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	last := ""
+	for end := time.Now().Add(20 * time.Second); time.Now().Before(end); <-tick.C {
+		res, err := http.Get(args[0])
+		if err != nil {
+			last = err.Error()
+			continue
+		}
+		b, err := io.ReadAll(res.Body)
+		res.Body.Close()
+		if last = string(b); err == nil && res.StatusCode == 200 && strings.Contains(last, want) {
+			return
+		}
+	}
+	ts.Fatalf("%s did not answer %q within 20 s, but %s", args[0], want, last)
+}
+
+// visits URL FILE asks as an app does, without a cookie, and keeps the answer.
+func visits(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 2 {
+		ts.Fatalf("usage: visits URL FILE")
+	}
+	r, err := http.NewRequest("GET", args[0], nil)
+	ts.Check(err)
+	r.Header.Set("Accept", "application/json")
+	res, err := http.DefaultTransport.RoundTrip(r)
+	ts.Check(err)
+	defer res.Body.Close()
+	b, err := io.ReadAll(res.Body)
+	ts.Check(err)
+	ts.Check(os.WriteFile(ts.MkAbs(args[1]), b, 0o600))
 }
 
 // from WORD FILE NEW copies the lines of FILE that begin with the one WORD

@@ -6,6 +6,10 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"os"
+	"os/signal"
+	"sync"
+	"syscall"
 
 	"github.com/headgate/headgate/internal/config"
 	"github.com/headgate/headgate/internal/server"
@@ -14,6 +18,9 @@ import (
 // serve runs the rooms of cfg until ctx is done and returns the exit code.
 func serve(ctx context.Context, cfg *config.Config, stdout, stderr io.Writer) int {
 	log := slog.New(slog.NewTextHandler(stderr, nil))
+	hangup := make(chan os.Signal, 1)
+	signal.Notify(hangup, syscall.SIGHUP) // before Open, or an early one would end the process
+	defer signal.Stop(hangup)
 	s, err := server.Open(ctx, cfg, log)
 	if err != nil {
 		fmt.Fprintf(stderr, "headgate: %v\n", err)
@@ -23,13 +30,23 @@ func serve(ctx context.Context, cfg *config.Config, stdout, stderr io.Writer) in
 		}
 		return exitFailed
 	}
-	fmt.Fprintf(stdout, "visitors  http://%s\noperators http://%s/v1/rooms\n", s.Addr(), s.AdminAddr())
+	fmt.Fprintf(stdout, "visitors  http://%s\n", s.Addr())
+	if a := s.TLSAddr(); a != nil {
+		fmt.Fprintf(stdout, "          https://%s\n", a)
+	}
+	fmt.Fprintf(stdout, "operators http://%s/v1/rooms\n", s.AdminAddr())
 	for i := range cfg.Rooms {
 		r := &cfg.Rooms[i]
 		fmt.Fprintf(stdout, "room      %s%s -> %s  %d at once, %d new a minute, sessions of %v\n",
 			r.Host, r.Path, r.Origin, r.TotalActiveUsers, r.NewUsersPerMinute, r.SessionDuration)
 	}
-	if err := s.Run(ctx); err != nil {
+	reloads, stop := context.WithCancel(ctx)
+	var wg sync.WaitGroup
+	wg.Go(func() { s.ReloadOn(reloads, hangup) })
+	err = s.Run(ctx)
+	stop()
+	wg.Wait()
+	if err != nil {
 		fmt.Fprintf(stderr, "headgate: %v\n", err)
 		return exitFailed
 	}

@@ -14,6 +14,7 @@ import (
 // left out, so that one mistake is told once.
 func check(d *decoder, c *Config) {
 	checkListens(d, c)
+	checkTLS(d, c)
 	for i := range c.Rooms {
 		k := "rooms[" + strconv.Itoa(i) + "]."
 		r := &c.Rooms[i]
@@ -191,6 +192,10 @@ func (c *Config) warnRoom(d *decoder, r *Room, k string) {
 		c.warn(d, wrong("keep one of the two",
 			"has no effect: the room is suspended, so everyone passes"), k+"queue_all")
 	}
+	if r.Suspended && r.Closed {
+		c.warn(d, wrong("keep one of the two",
+			"has no effect: the room is suspended, so everyone passes"), k+"closed")
+	}
 	if r.HoldPhone < r.Hold {
 		c.warn(d, wrong("phones sleep: give them at least as long as hold",
 			"%s is shorter than hold (%s)", short(r.HoldPhone), short(r.Hold)), k+"hold_phone")
@@ -247,7 +252,7 @@ func (c *Config) warnOpenings(d *decoder) {
 	host, _, err := net.SplitHostPort(c.AdminListen)
 	if err == nil && !loopback(host) {
 		c.warn(d, wrong("listen on 127.0.0.1, or let a firewall guard the port",
-			"%s can be reached from other machines and asks for no password",
+			"%s can be reached from other machines, and tokens travel there unencrypted",
 			c.AdminListen), "admin_listen")
 	}
 }

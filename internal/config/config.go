@@ -47,12 +47,15 @@ type Config struct {
 	Listen string
 
 	// AdminListen is the address of health, metrics and the management API.
-	// Default "127.0.0.1:8081". It has no password: keep it private.
+	// Default "127.0.0.1:8081". It speaks plain http: keep it private.
 	AdminListen string
 
 	// Data is the folder that holds what must outlive the process. Default
 	// "./headgate-data". It is created when it does not exist.
 	Data string
+
+	// TLS says where visitors arrive by https. The zero TLS is none.
+	TLS TLS
 
 	// TrustedProxies lists the networks whose forwarding headers are believed.
 	// Default none. Networks are masked and written in IPv4 where they are IPv4.
@@ -63,6 +66,8 @@ type Config struct {
 
 	// Warnings lists what is allowed but odd. It is empty in a good file.
 	Warnings []Fault
+
+	over []flagValue // flags that stand above the file, for Again
 }
 
 // CookieSecure says when the room's cookie carries the Secure attribute.
@@ -120,6 +125,10 @@ type Room struct {
 
 	// QueueAll holds the line: newcomers wait and nobody is called.
 	QueueAll bool
+
+	// Closed shuts the room: no newcomer gets a ticket and nobody is called. The
+	// message says why; places and passes stand.
+	Closed bool
 
 	// Suspended switches the room off: everyone passes, uncounted.
 	Suspended bool
@@ -233,7 +242,7 @@ func load(path string, over []flagValue) (*Config, error) {
 func parse(name string, b []byte, over []flagValue) (*Config, error) {
 	d := newDecoder(name)
 	c := defaultConfig()
-	c.File = name
+	c.File, c.over = name, over
 	if root := d.tree(b); root != nil {
 		d.mapping("", root, configFields(&c))
 		d.override(configFields(&c), "", over)

@@ -29,6 +29,7 @@ type decoder struct {
 	file   string
 	faults []*Fault
 	flags  bool // all keys are flags: there is no file
+	amends bool // keys are those of a room that runs, and go by their own names
 
 	spots   map[string]spot // where the value of each key stands
 	bad     map[string]bool // keys whose values are not to be relied on
@@ -328,7 +329,7 @@ func (d *decoder) faultAt(key string, at spot, m *mistake) {
 func (d *decoder) place(key string, at spot, m *mistake) *Fault {
 	f := &Fault{File: d.file, Line: at.line, Column: at.column, Key: key,
 		Problem: m.problem, Hint: m.hint}
-	if at.flag {
+	if at.flag && !d.amends {
 		f.File, f.Line, f.Column, f.Key = "", 0, 0, flagName(key)
 	}
 	return f

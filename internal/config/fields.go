@@ -57,6 +57,7 @@ func configFields(c *Config) []field {
 		one("listen", raw(&c.Listen, cleanListen)),
 		one("admin_listen", raw(&c.AdminListen, cleanListen)),
 		one("data", text(&c.Data, cleanData)),
+		{name: "tls", read: readTLS(&c.TLS)},
 		list("trusted_proxies", &c.TrustedProxies, cleanPrefix),
 		{name: "rooms", read: roomList(&c.Rooms), example: "- name: shop"},
 	}
@@ -89,6 +90,7 @@ func roomFields(r *Room) []field {
 		one("session_renewal", truth(&r.SessionRenewal)),
 		one("hard_end", span(&r.HardEnd, time.Second, 30*day, true)),
 		one("queue_all", truth(&r.QueueAll)),
+		one("closed", truth(&r.Closed)),
 		one("suspended", truth(&r.Suspended)),
 		one("shadow", truth(&r.Shadow)),
 		one("opens_at", raw(&r.OpensAt, parseTime)),
@@ -169,6 +171,8 @@ func homeOf(name string) string {
 		{"in a room, under rooms", roomFields(new(Room))},
 		{"under exclude in a room", excludeFields(new(Exclude), new(bool))},
 		{"under join_limit in a room", joinLimitFields(new(JoinLimit))},
+		{"under tls", tlsFields(new(TLS))},
+		{"under acme in tls", acmeFields(new(ACME))},
 	}
 	for _, h := range homes {
 		if slices.Contains(names(h.fields), name) {

@@ -108,6 +108,9 @@ func show(b *strings.Builder, name string, v reflect.Value) {
 	switch v.Kind() {
 	case reflect.Struct:
 		for i := range v.NumField() {
+			if !v.Type().Field(i).IsExported() {
+				continue
+			}
 			show(b, strings.TrimPrefix(name+"."+v.Type().Field(i).Name, "."), v.Field(i))
 		}
 	case reflect.Slice:

@@ -124,7 +124,8 @@ func oneOf(dst *int, allowed ...int) scalar {
 // truth reads true or false and nothing that resembles them.
 func truth(dst *bool) scalar {
 	return func(n *yaml.Node) *mistake {
-		if n.Tag != "!!bool" {
+		plain := n.Tag == flagTag && (n.Value == "true" || n.Value == "false")
+		if n.Tag != "!!bool" && !plain {
 			return wrong("write true or false, without quotes",
 				"%s is neither true nor false", quote(n.Value))
 		}

@@ -53,7 +53,8 @@ const (
 	fresh      = 2 * time.Second      // a number needs a write no older than this
 	idleEnds   = 5 * time.Second      // between writes while stays are inside
 	settleGap  = 20 * time.Millisecond
-	blockLeast = 256             // tickets reserved at least
+	blockLeast = 4               // tickets reserved at least, or those of five seconds:
+	blockMost  = 256             // never issued, they hold up who comes after a crash
 	headPoll   = 2 * time.Second // two head-poll intervals: nobody is called after a takeover
 	lineSweep  = 4096            // holds looked at in one pass
 	skipBytes  = 64 << 10        // record: late tickets below the frontier
@@ -117,6 +118,7 @@ type Counter struct {
 	lastGone time.Duration
 	fenced   bool
 	broken   time.Duration // since when the store refuses; 0 it does not
+	latency  time.Duration // of a write, smoothed
 	stats    Totals
 	fore     forecast
 }
@@ -124,6 +126,7 @@ type Counter struct {
 // Totals count since the start.
 type Totals struct {
 	Joined, Called, Claimed, Lapsed, Writes int64
+	WriteTime                               time.Duration // all writes together
 	CallEmpty                               time.Duration // called slots stood empty this long in all
 }
 
@@ -368,6 +371,7 @@ func (c *Counter) round(ctx context.Context) (time.Duration, error) {
 	c.deliver(now, nil)
 	c.mu.Unlock()
 
+	began := clk
 	if wr != nil {
 		if err := c.store(ctx, wr); err != nil {
 			c.drop()
@@ -381,7 +385,7 @@ func (c *Counter) round(ctx context.Context) (time.Duration, error) {
 	c.mu.Lock()
 	clk = c.cfg.Boot()
 	if wr != nil {
-		c.stats.Writes++
+		c.noteWrite(clk - began)
 		c.deliver(c.pool.Confirm(clk))
 		c.wroteLocked()
 		c.fore.update(c, clk)
@@ -397,10 +401,18 @@ func (c *Counter) round(ctx context.Context) (time.Duration, error) {
 	return next, nil
 }
 
+// noteWrite counts a write that took d.
+func (c *Counter) noteWrite(d time.Duration) {
+	c.stats.Writes++
+	c.stats.WriteTime += d
+	c.latency += (d - c.latency) / 16
+}
+
 // putLine hands the line's part of the record to the next write. Numbers are
 // reserved ahead: a second of joins, at least blockLeast.
 func (c *Counter) putLine(clk time.Duration) {
-	block := max(blockLeast, uint64(2*c.joins.perSecond(clk)))
+	five := time.Duration(c.cfg.New.N) * 5 * time.Second / c.cfg.New.Per
+	block := max(min(max(blockLeast, uint64(five)), blockMost), uint64(2*c.joins.perSecond(clk)))
 	next := c.pool.Record().Next
 	if c.line.End()+block/2 >= next {
 		next = c.line.End() + block
@@ -430,7 +442,7 @@ func (c *Counter) mustWrite(clk time.Duration) bool {
 	switch {
 	case c.pool.Held() && c.endsDue(clk):
 		return true
-	case c.written != nil, r.Next < c.line.End()+1, r.Quiet != c.pool.Quiet(clk):
+	case c.written != nil, r.Next < c.line.End()+1, r.Quiet != (c.pool.Quiet(clk) > 0):
 		return true
 	case c.line.Len() > 0 && (c.endsDue(clk) || !c.pool.Fresh(clk, fresh/2)):
 		return true

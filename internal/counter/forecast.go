@@ -157,7 +157,11 @@ type State struct {
 	Rate    float64 // calls a second
 	Totals  Totals
 	Life    uint64
-	Head    ETA // of the last position
+	Head    ETA           // of the last position
+	Age     time.Duration // since the newest confirmed write was built
+	Refused time.Duration // the store has refused writes for so long; 0 it does not
+	Quiet   time.Duration // nobody new is let in for so long
+	Latency time.Duration // of a write, smoothed
 }
 
 // State reports where the room stands. of is the loan of the worker that asks and
@@ -169,11 +173,16 @@ func (c *Counter) State(of slot.LoanID, opened int64) State {
 	r := c.pool.Record()
 	rate, _ := c.left.over(clk, 30)
 	n := int64(c.line.Len())
+	var refused time.Duration
+	if c.broken > 0 {
+		refused = max(1, clk-c.broken)
+	}
 	return State{
 		Active: c.pool.UsedAt(0, clk, of, opened), Waiting: n, Called: c.pool.Called(),
 		New:    c.pool.UsedAt(1, clk, of, opened),
 		Served: c.line.Frontier(), Held: c.held, Rate: rate, Totals: c.stats,
 		Life: r.Name.Life, Head: c.fore.eta(max(1, n), clk),
+		Age: c.pool.Age(clk), Refused: refused, Quiet: c.pool.Quiet(clk), Latency: c.latency,
 	}
 }
 

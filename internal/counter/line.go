@@ -158,7 +158,7 @@ func (c *Counter) rolledBack(number uint64, clk time.Duration) {
 	quiet := c.pool.Quarantine(clk)
 	c.cfg.Log.Error("record is older than what was told: nobody new is let in for a while",
 		"room", c.cfg.Room, "for", quiet.Round(time.Second))
-	c.line.Extend(number+blockLeast, c.pool.Tau(clk), c.cfg.Line.Hold)
+	c.line.Extend(number+1, c.pool.Tau(clk), c.cfg.Line.Hold)
 	c.kick()
 }
 
@@ -305,7 +305,7 @@ func (c *Counter) Leave(number uint64) {
 
 // call calls the next while slots are free and due. Holds the lock.
 func (c *Counter) call(clk time.Duration) {
-	if c.held || clk < c.tookAt+headPoll || c.pool.Quiet(clk) {
+	if c.held || clk < c.tookAt+headPoll || c.pool.Quiet(clk) > 0 {
 		return
 	}
 	for c.line.Len() > c.line.Called() && c.pool.Free() > 0 && c.pace.due(clk) {

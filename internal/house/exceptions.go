@@ -6,9 +6,19 @@ package house
 // waiters says of each file that starts goroutines who waits for them.
 func waiters() map[string]string {
 	return map[string]string{
+		"embedded/embedded.go":      "start waits for the engine's start, or shuts it down",
+		"internal/server/engine.go": "run waits for the engine's Run, which ends with the same context",
+		"cmd/headgate/serve.go":     "serve waits for the reloads on SIGHUP before it returns",
 		"internal/crowd/command.go": "runWatched waits for the line of progress before it returns",
+		"internal/demo/demo.go":     "run waits for all parts before it returns",
+		"internal/demo/flock.go":    "run waits for all its visitors before it returns",
+		"internal/demo/front.go":    "close waits for the server's end",
+		"internal/demo/gate.go":     "end waits for the process before it returns",
+		"internal/demo/shop.go":     "close waits for the server's end",
 		"internal/crowd/crowd.go":   "run waits for all its visitors before it returns",
+		"internal/server/gate.go":   "Server.Run waits for all tasks before it returns",
 		"internal/server/server.go": "Run waits for all parts before it returns",
+		"internal/server/tls.go":    "Run and drainAll wait for both listeners before they return",
 		"room.go":                   "Run waits for the counter, the worker and the opening",
 		"tests/crowd/origin.go":     "Close waits for the server's end",
 	}

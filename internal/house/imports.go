@@ -21,9 +21,9 @@ type importRule struct {
 
 // edges are the packages that face the outside (docs/design.md §9).
 func edges() []string {
-	return strings.Fields(`cmd/... internal/api/... internal/config/... internal/envoy/...
+	return strings.Fields(`cmd/... internal/api/... internal/certs/... internal/config/... internal/envoy/...
 		internal/pages/... internal/proxy/... internal/rules/... internal/server/...
-		internal/web/... internal/crowd/...`)
+		internal/web/... internal/crowd/... internal/demo/...`)
 }
 
 func importRules() []importRule {

@@ -105,7 +105,7 @@ func withoutCookies(line, prefix string) string {
 	var b strings.Builder
 	for part := range strings.SplitSeq(line, ";") {
 		part = strings.Trim(part, " \t")
-		if part == "" || strings.HasPrefix(part, prefix) {
+		if part == "" || strings.HasPrefix(strings.TrimPrefix(part, "__Host-"), prefix) {
 			continue
 		}
 		if b.Len() > 0 {

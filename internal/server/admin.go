@@ -1,44 +1,26 @@
 package server
 
 import (
-	"encoding/json"
-	"io"
 	"net/http"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
-	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/internal/api"
 )
 
 // adminHandler answers operators and probes, on an address of its own.
 func (s *Server) adminHandler() http.Handler {
-	mux := http.NewServeMux()
-	mux.HandleFunc("GET /livez", func(w http.ResponseWriter, _ *http.Request) {
-		io.WriteString(w, "ok\n")
-	})
-	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
-		if !s.ready.Load() {
-			http.Error(w, "not ready: starting or draining", http.StatusServiceUnavailable)
-			return
-		}
-		io.WriteString(w, "ok\n")
-	})
-	mux.HandleFunc("GET /v1/rooms", func(w http.ResponseWriter, _ *http.Request) {
-		rooms := []headgate.Status{}
-		for _, g := range s.gates {
-			rooms = append(rooms, g.room.Status())
-		}
-		w.Header().Set("Content-Type", "application/json")
-		w.Header().Set("Cache-Control", "no-store")
-		json.NewEncoder(w).Encode(map[string]any{"rooms": rooms})
-	})
 	reg := prometheus.NewRegistry()
 	reg.MustRegister(&collector{s}, collectors.NewGoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-	mux.Handle("GET /metrics", promhttp.HandlerFor(reg, promhttp.HandlerOpts{}))
-	return mux
+	return api.New(api.Config{
+		Process: s, Log: s.log, Ready: s.ready.Load,
+		Tokens:  api.NewTokens(s.dataFolder(), s.log),
+		Audit:   api.NewAudit(s.dataFolder()),
+		Metrics: promhttp.HandlerFor(reg, promhttp.HandlerOpts{}),
+	})
 }
 
 // collector reads the rooms at each scrape: counting costs a request nothing
@@ -50,7 +32,9 @@ func (c *collector) Describe(chan<- *prometheus.Desc) {}
 
 // Collect implements prometheus.Collector.
 func (c *collector) Collect(ch chan<- prometheus.Metric) {
-	for _, g := range c.s.gates {
+	c.s.collectTLS(ch)
+	c.process(ch)
+	for _, g := range c.s.set.Load().gates {
 		st := g.room.Status()
 		send := func(kind prometheus.ValueType, name, help string, v float64) {
 			d := prometheus.NewDesc(name, help, []string{"room"}, nil)
@@ -97,4 +81,24 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 		send(counter, "headgate_record_writes_total", "Writes of the counter's record.",
 			float64(t.Writes))
 	}
+}
+
+// process tells of the process itself.
+func (c *collector) process(ch chan<- prometheus.Metric) {
+	read, b := c.s.read.Load(), readBuild()
+	good := 0.0
+	if read.err == nil {
+		good = 1
+	}
+	send := func(name, help string, v float64) {
+		ch <- prometheus.MustNewConstMetric(prometheus.NewDesc(name, help, nil, nil),
+			prometheus.GaugeValue, v)
+	}
+	send("headgate_config_last_reload_successful",
+		"1 if the configuration was good when it was read last.", good)
+	send("headgate_config_last_reload_success_timestamp_seconds",
+		"When a good configuration was read last.", float64(read.good.UnixMilli())/1000)
+	ch <- prometheus.MustNewConstMetric(prometheus.NewDesc("headgate_build_info",
+		"Which headgate this is; always 1.", []string{"version", "revision", "go_version"}, nil),
+		prometheus.GaugeValue, 1, b.version, b.revision, b.golang)
 }

@@ -8,7 +8,9 @@
 //
 // # Concurrency
 //
-// Run owns every goroutine and waits for them.
+// Run owns every goroutine and waits for them. The set of rooms is one immutable
+// snapshot: a request keeps the one it began with. One change of it, a reload or
+// a live change, is made at a time, and is in the store before it is in force.
 //
 // # What it does not do
 //
@@ -16,25 +18,20 @@
 package server
 
 import (
-	"bytes"
 	"context"
-	"crypto/rand"
 	"errors"
 	"fmt"
 	"io"
 	"log/slog"
 	"net"
 	"net/http"
-	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 
-	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/internal/config"
-	"github.com/headgate/headgate/internal/pages"
-	"github.com/headgate/headgate/internal/proxy"
+	"github.com/headgate/headgate/internal/store"
 )
 
 // Timeouts and sizes against slow and greedy clients. Chosen: a browser needs
@@ -49,20 +46,22 @@ const (
 
 // A Server runs the rooms of one configuration.
 type Server struct {
-	cfg    *config.Config
-	log    *slog.Logger
-	gates  []*gate
-	ready  atomic.Bool
-	public net.Listener
-	admin  net.Listener
-}
+	cfg     *config.Config // as at the start: what a reload leaves as it is
+	log     *slog.Logger
+	began   time.Time
+	ready   atomic.Bool
+	public  net.Listener
+	admin   net.Listener
+	https   *https // nil without tls; see tls.go
+	durable *durable
+	store   store.Store // the live changes
 
-// gate is one room with the way to its origin.
-type gate struct {
-	room    *headgate.Room
-	proxy   *proxy.Proxy
-	handler http.Handler
-	page    *pages.Page
+	set    atomic.Pointer[roomSet]
+	read   atomic.Pointer[reading]
+	change sync.Mutex // one change of the set at a time; no visitor waits for it
+	crew   *crew      // guarded by change; nil unless Run is serving
+
+	running chan struct{} // closed when Run has begun
 }
 
 // Open builds the rooms and binds both addresses. Run must follow, or Close.
@@ -70,28 +69,43 @@ func Open(ctx context.Context, cfg *config.Config, log *slog.Logger) (*Server, e
 	if err := raiseFiles(log); err != nil {
 		return nil, err
 	}
-	s := &Server{cfg: cfg, log: log}
-	for i := range cfg.Rooms {
-		g, err := s.openGate(ctx, &cfg.Rooms[i])
-		if err != nil {
-			return nil, fmt.Errorf("open room %q: %w", cfg.Rooms[i].Name, err)
-		}
-		s.gates = append(s.gates, g)
-	}
+	s := &Server{cfg: cfg, log: log, began: time.Now(), running: make(chan struct{})}
 	var err error
-	if s.public, err = listen(cfg.Listen, "listen"); err != nil {
+	if s.durable, err = openDurable(ctx, cfg, log); err != nil {
 		return nil, err
 	}
-	if s.admin, err = listen(cfg.AdminListen, "admin_listen"); err != nil {
-		s.public.Close()
+	s.store = s.durable.store
+	if err := s.open(ctx, cfg); err != nil {
+		s.durable.close()
 		return nil, err
 	}
 	return s, nil
 }
 
+// open builds the rooms and binds the addresses.
+func (s *Server) open(ctx context.Context, cfg *config.Config) error {
+	err := s.openRooms(ctx)
+	if err != nil {
+		return err
+	}
+	if s.public, err = listen(cfg.Listen, "listen"); err != nil {
+		return err
+	}
+	if s.admin, err = listen(cfg.AdminListen, "admin_listen"); err != nil {
+		s.public.Close()
+		return err
+	}
+	if err = s.openTLS(ctx, cfg); err != nil {
+		s.public.Close()
+		s.admin.Close()
+		return err
+	}
+	return nil
+}
+
 // An AddressError says which address could not be bound, and what to do.
 type AddressError struct {
-	Key  string // listen or admin_listen
+	Key  string // listen, admin_listen or tls.listen
 	Addr string
 	Err  error
 }
@@ -103,8 +117,11 @@ func (e *AddressError) Unwrap() error { return e.Err }
 
 // Hint says what to do.
 func (e *AddressError) Hint() string {
-	return fmt.Sprintf("another program may use it: stop that one or set --%s to a free address",
-		strings.ReplaceAll(e.Key, "_", "-"))
+	key := "--" + strings.ReplaceAll(e.Key, "_", "-")
+	if strings.Contains(e.Key, ".") { // a key without a flag
+		key = e.Key
+	}
+	return fmt.Sprintf("another program may use it: stop that one or set %s to a free address", key)
 }
 
 func listen(addr, key string) (net.Listener, error) {
@@ -121,89 +138,6 @@ func (s *Server) Addr() net.Addr { return s.public.Addr() }
 // AdminAddr is where operators are answered.
 func (s *Server) AdminAddr() net.Addr { return s.admin.Addr() }
 
-func (s *Server) openGate(ctx context.Context, c *config.Room) (*gate, error) {
-	page, err := pages.New(pages.Config{ErrorRetry: errorRetry})
-	if err != nil {
-		return nil, err
-	}
-	g := &gate{page: page}
-	rc := roomConfig(s.cfg, c)
-	rc.Page, rc.Log = page, s.log
-	if g.room, err = headgate.OpenRoom(ctx, rc); err != nil {
-		return nil, err
-	}
-	g.proxy, err = proxy.New(proxy.Config{
-		Origin: c.Origin, Trusted: s.cfg.TrustedProxies, StripCookiePrefix: "__cfwaitingroom",
-		KeepCommands: true, Log: s.log,
-		OnHealth: func(up bool) {
-			s.log.Warn("origin changed", "room", c.Name, "up", up)
-			g.room.OriginUp(up)
-		},
-		OnError: func(w http.ResponseWriter, r *http.Request, err error) {
-			s.originError(g, c, w, r, err)
-		},
-	})
-	if err != nil {
-		return nil, err
-	}
-	g.handler = g.room.Handler(g.proxy)
-	return g, nil
-}
-
-// originError answers a visitor whose request the origin did not.
-func (s *Server) originError(
-	g *gate, c *config.Room, w http.ResponseWriter, r *http.Request, err error,
-) {
-	code := http.StatusBadGateway
-	if e, ok := errors.AsType[*proxy.Error](err); ok {
-		code = e.Status
-	}
-	id := strings.ToLower(rand.Text()[:12])
-	s.log.Debug("origin did not answer", "room", c.Name, "code", code, "request", id, "error", err)
-	h := w.Header()
-	h.Set("Cache-Control", "no-store")
-	h.Set("X-Request-Id", id)
-	h.Set("Retry-After", strconv.Itoa(int(errorRetry.Seconds())))
-	if !headgate.Navigates(r) { // a script or a form must not take a page for its answer
-		http.Error(w, "the site does not answer; request "+id, code)
-		return
-	}
-	var body bytes.Buffer
-	if err := g.page.RenderError(&body, c.Title, code, id); err != nil {
-		http.Error(w, http.StatusText(code), code)
-		return
-	}
-	for k, v := range g.page.Header() {
-		h.Set(k, v)
-	}
-	h.Set("Content-Type", "text/html; charset=utf-8")
-	w.WriteHeader(code)
-	w.Write(body.Bytes())
-}
-
-func roomConfig(all *config.Config, c *config.Room) headgate.RoomConfig {
-	return headgate.RoomConfig{
-		Name: c.Name, Title: c.Title, Host: c.Host, Path: c.Path,
-		TotalActiveUsers: c.TotalActiveUsers, NewUsersPerMinute: c.NewUsersPerMinute,
-		SessionDuration: c.SessionDuration, FixedSession: !c.SessionRenewal, HardEnd: c.HardEnd,
-		QueueAll: c.QueueAll, Suspended: c.Suspended, Shadow: c.Shadow, OpensAt: c.OpensAt,
-		Message: c.Message, StatusCode: c.QueueingStatusCode, RefreshHeader: c.RefreshHeader,
-		NoSpread: !c.Spread, MaxWaiting: c.MaxWaiting, Hold: c.Hold, HoldPhone: c.HoldPhone,
-		CallHold: c.CallHold, PollMin: c.PollMin, PollMax: c.PollMax,
-		Exclude: headgate.Exclude{
-			NoDefaults: true, // the defaults are in the configuration already
-			Paths:      c.Exclude.Paths, Methods: c.Exclude.Methods,
-			CIDRs: c.Exclude.CIDRs, Headers: c.Exclude.Headers,
-		},
-		JoinLimit: headgate.JoinLimit{
-			Amount: int(c.JoinLimit.Amount), Window: c.JoinLimit.Window,
-			PrefixV4: c.JoinLimit.PrefixV4, PrefixV6: c.JoinLimit.PrefixV6,
-		},
-		ClientAddr: clientAddr(all.TrustedProxies),
-		Secure:     secure(all.TrustedProxies, c.CookieSecure),
-	}
-}
-
 // Run serves until ctx ends, then drains.
 func (s *Server) Run(ctx context.Context) error {
 	work, stop := context.WithCancelCause(context.WithoutCancel(ctx))
@@ -214,11 +148,12 @@ func (s *Server) Run(ctx context.Context) error {
 			stop(err)
 		}
 	}
-	for _, g := range s.gates {
-		wg.Go(func() { fail(g.room.Run(work)) })
-		wg.Go(func() { fail(g.proxy.Run(work)) })
-	}
-	public, admin := s.httpServer(http.HandlerFunc(s.route)), s.httpServer(s.adminHandler())
+	s.begin(&crew{ctx: work, wg: &wg, fail: fail})
+	rooms := http.HandlerFunc(s.route)
+	public, admin := s.httpServer(s.plainHTTP(rooms)), s.httpServer(s.adminHandler())
+	secure := s.secureServer(rooms) // nil without tls
+	wg.Go(func() { fail(s.durable.run(work)) })
+	s.startTLS(work, secure, &wg, fail)
 	wg.Go(func() { fail(serveOn(public, s.public)) })
 	wg.Go(func() { fail(serveOn(admin, s.admin)) })
 	s.ready.Store(true)
@@ -228,17 +163,28 @@ func (s *Server) Run(ctx context.Context) error {
 	case <-work.Done():
 	}
 	s.ready.Store(false)
+	s.end()
 	s.log.Info("draining")
 	drain, cancel := context.WithTimeout(context.Background(), drainFor)
 	defer cancel()
-	if err := public.Shutdown(drain); err != nil {
-		public.Close() // whoever is still downloading is cut off now
-	}
+	drainAll(drain, public, secure) // whoever is still downloading then is cut off
 	err := context.Cause(work)
 	stop(nil)
-	admin.Close()
-	wg.Wait()
+	closeAdmin(admin)
+	wg.Wait() // the rooms have written their last
+	s.durable.close()
 	return err
+}
+
+// adminPatience is how long an answer to an operator may still take at the end.
+const adminPatience = time.Second
+
+func closeAdmin(h *http.Server) {
+	ctx, stop := context.WithTimeout(context.Background(), adminPatience)
+	defer stop()
+	if h.Shutdown(ctx) != nil {
+		h.Close()
+	}
 }
 
 func serveOn(h *http.Server, l net.Listener) error {
@@ -267,7 +213,7 @@ func (s *Server) route(w http.ResponseWriter, r *http.Request) {
 	}
 	var best *gate
 	most := -1
-	for _, g := range s.gates {
+	for _, g := range s.set.Load().gates {
 		if n, ok := g.room.Matches(host, r.URL.Path); ok && n > most {
 			best, most = g, n
 		}

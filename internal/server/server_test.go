@@ -21,7 +21,7 @@ import (
 // start runs a real server in front of origin and returns its two addresses.
 func start(t *testing.T, origin, rooms string) (visitors, operators string, stop func() error) {
 	t.Helper()
-	text := "listen: 127.0.0.1:0\nadmin_listen: 127.0.0.1:0\nrooms:\n" +
+	text := "listen: 127.0.0.1:0\nadmin_listen: 127.0.0.1:0\ndata: " + t.TempDir() + "\nrooms:\n" +
 		strings.ReplaceAll(rooms, "ORIGIN", origin)
 	cfg, err := config.Parse("test.yaml", []byte(text))
 	if err != nil {
@@ -303,6 +303,7 @@ func TestServerSaysWhichAddressIsTaken(t *testing.T) {
 	}
 	defer l.Close()
 	cfg, err := config.Parse("t", []byte("listen: "+l.Addr().String()+"\nadmin_listen: 127.0.0.1:0\n"+
+		"data: "+t.TempDir()+"\n"+
 		"rooms: [{name: a, origin: 'http://127.0.0.1:1', total_active_users: 1, new_users_per_minute: 1}]"))
 	if err != nil {
 		t.Fatal(err)

@@ -52,6 +52,9 @@ type Token struct {
 	ID       uint64 // ticket number, or stay id
 	End      int64  // Pass: admitted until
 	Hard     int64  // Pass: never later than this; 0 is no hard end
+	Epoch    uint64 // Pass: of the counter time of Seen
+	Seen     int64  // Pass: when its visitor was seen last, 0 unknown
+	Pending  int64  // Pass: the end that was asked for then; good if Seen is surely recorded
 	Arrived  int64  // wall, Cloudflare's bucketId is its minute
 	Checked  int64  // wall, Cloudflare's lastCheckInTime
 	Accepted int64  // wall, Cloudflare's acceptedAt; 0 while waiting
@@ -65,7 +68,7 @@ const (
 	keyBytes = 32
 	nonceLen = 12
 	tagLen   = 16
-	fixed    = 2 + 7*8 + 2*4 // kind, length of home, the numbers
+	fixed    = 2 + 10*8 + 2*4 // kind, length of home, the numbers
 	maxHome  = 32
 	maxPlain = fixed + maxHome
 	head     = 2 + nonceLen // version, key id, nonce
@@ -160,6 +163,7 @@ func (t *Token) encode(b []byte) []byte {
 	for _, v := range [...]uint64{
 		t.Life, t.ID, uint64(t.End), uint64(t.Hard),
 		uint64(t.Arrived), uint64(t.Checked), uint64(t.Accepted),
+		t.Epoch, uint64(t.Seen), uint64(t.Pending),
 	} {
 		b = binary.LittleEndian.AppendUint64(b, v)
 	}
@@ -184,7 +188,8 @@ func (t *Token) decode(b []byte) error {
 	*t = Token{
 		Kind: kind, Life: at(0), ID: at(1), End: int64(at(2)), Hard: int64(at(3)),
 		Arrived: int64(at(4)), Checked: int64(at(5)), Accepted: int64(at(6)),
-		Joined: binary.LittleEndian.Uint32(b[2+56:]), Shown: binary.LittleEndian.Uint32(b[2+60:]),
+		Epoch: at(7), Seen: int64(at(8)), Pending: int64(at(9)),
+		Joined: binary.LittleEndian.Uint32(b[2+80:]), Shown: binary.LittleEndian.Uint32(b[2+84:]),
 		Home: home,
 	}
 	return nil

@@ -53,8 +53,21 @@ test('full', async (t) => {
   await look(t, room, /^The line is full$/);
 });
 
-test('closed', async (t) => {
+test('queue_all', async (t) => {
   await look(t, await startRoom(t, {queue_all: true}), /^The line is paused$/);
+});
+
+test('closed', async (t) => {
+  const room = await startRoom(t, {closed: true, message: 'Sold out. Thank you!'});
+  await look(t, room, /^Closed$/);
+  for (const javaScriptEnabled of [true, false]) {
+    const {page} = await arrive(t, browser, room.url, {javaScriptEnabled});
+    const text = await page.locator('main').innerText();
+    assert.match(text, /Sold out\. Thank you!\s+Nobody new is let in\. You may close this page\./);
+    assert.doesNotMatch(text, /ahead|position|reload|Tell me/i);
+    const size = (id) => page.locator(id).evaluate((e) => parseFloat(getComputedStyle(e).fontSize));
+    assert.ok(await size('#message') >= 1.4 * await size('#lead'), 'the message is big');
+  }
 });
 
 test('not open yet', async (t) => {

@@ -1,0 +1,116 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+
+	"github.com/headgate/headgate/internal/config"
+	"github.com/headgate/headgate/internal/demo"
+)
+
+const demoHelp = `usage: headgate demo [flags]
+
+Shows a room at work: a small shop, a room before it for 20 at once, and a crowd
+that keeps coming. Open the address it prints and join the line. In a terminal
+there is a live picture; keys kill the room for real, change its limit, hold the
+line. When it ends, nothing is left behind.
+
+  headgate demo
+  headgate demo --for 20s --kills 2 --plain
+
+  --listen ADDR   for browsers; default 127.0.0.1:8080, or a free port if taken
+  --visitors N    simulated visitors at any time; default 120
+  --for D         end after this long; default never, without a terminal 20s
+  --kills N       kill the room N times by itself
+  --plain         print a line a second instead of the picture
+
+The exit code is 0 when the shop and the visitors saw nothing wrong: never over
+a limit, nobody overtaken, no place lost.
+`
+
+// demoListen is where browsers arrive, if nothing else is said.
+const demoListen = "127.0.0.1:8080"
+
+// plainFor is how long a demo without a terminal runs. Chosen: a script waits.
+const plainFor = 20 * time.Second
+
+// demoConfig reads the flags.
+func demoConfig(args []string, stdout io.Writer) (demo.Config, error) {
+	flags := flag.NewFlagSet("demo", flag.ContinueOnError)
+	c := demo.Config{Limits: demo.DefaultLimits(), In: os.Stdin, Out: stdout}
+	flags.StringVar(&c.Listen, "listen", "", "")
+	flags.IntVar(&c.Visitors, "visitors", 120, "")
+	flags.DurationVar(&c.For, "for", 0, "")
+	flags.IntVar(&c.Kills, "kills", 0, "")
+	flags.BoolVar(&c.Plain, "plain", false, "")
+	if err := config.ParseFlags(flags, args); err != nil {
+		return c, err
+	}
+	var faults []error
+	fault := func(bad bool, flag, problem, hint string) {
+		if bad {
+			faults = append(faults, &config.Fault{Key: flag, Problem: problem, Hint: hint})
+		}
+	}
+	fault(c.Visitors < 1 || c.Visitors > 2000, "--visitors", "is not from 1 to 2000",
+		"a larger crowd is headgate crowd")
+	fault(c.For < 0, "--for", "is negative", "say how long, such as 20s")
+	fault(c.Kills < 0, "--kills", "is negative", "say how often, such as 2")
+	if err := errors.Join(faults...); err != nil {
+		return c, err
+	}
+	c.Another = c.Listen == ""
+	if c.Another {
+		c.Listen = demoListen
+	}
+	if os.Getenv("TERM") == "dumb" || !demo.IsTerminal(os.Stdin, stdout) {
+		c.Plain = true
+		if c.For == 0 {
+			c.For = plainFor
+		}
+	}
+	c.Colour = os.Getenv("NO_COLOR") == ""
+	return c, nil
+}
+
+// demoCommand runs the demo and prints what it came to.
+func demoCommand(ctx context.Context, args []string, stdout, stderr io.Writer) int {
+	c, err := demoConfig(args, stdout)
+	switch {
+	case errors.Is(err, flag.ErrHelp):
+		fmt.Fprint(stdout, demoHelp)
+		return exitOK
+	case err != nil:
+		return printFaults(stderr, err)
+	}
+	if c.Program, err = os.Executable(); err != nil {
+		fmt.Fprintf(stderr, "headgate: find this program: %v\n", err)
+		return exitFailed
+	}
+	// A terminal that is closed ends the demo too, in good order.
+	ctx, stop := signal.NotifyContext(ctx, syscall.SIGHUP)
+	defer stop()
+	s, err := demo.Run(ctx, c)
+	if err == nil {
+		err = s.Write(stdout)
+	}
+	if err != nil {
+		fmt.Fprintf(stderr, "headgate: %v\n", err)
+		var h interface{ Hint() string }
+		if errors.As(err, &h) {
+			fmt.Fprintf(stderr, "hint: %s\n", h.Hint())
+		}
+		return exitFailed
+	}
+	if len(s.Faults()) > 0 {
+		return exitFailed
+	}
+	return exitOK
+}

@@ -1,0 +1,69 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+
+	"github.com/headgate/headgate/internal/api"
+)
+
+const reloadHelp = `usage: headgate reload
+
+Lets a running headgate read its configuration again. Visitors notice nothing
+but the new values: who is inside stays, who waits keeps the place. A file with
+a mistake changes nothing. What was changed by headgate room is dropped, for the
+file is right again. kill -HUP does the same without a token.
+
+  headgate check --config headgate.yaml
+  headgate reload
+
+It needs a token with the scope write: see headgate help token.
+` + operatorHelp
+
+// reloadCommand asks for a reload and says what it did.
+func reloadCommand(ctx context.Context, args []string, stdout, stderr io.Writer) int {
+	o, words, err := operatorFlags(flag.NewFlagSet("reload", flag.ContinueOnError), "reload", args)
+	switch {
+	case errors.Is(err, flag.ErrHelp):
+		fmt.Fprint(stdout, reloadHelp)
+		return exitOK
+	case err != nil:
+		return printFaults(stderr, err)
+	case len(words) > 0:
+		return usageFault(stderr, fmt.Sprintf("unexpected argument %q", words[0]),
+			"headgate knows its file: write headgate reload alone")
+	}
+	var got api.Reloaded
+	if err := o.do(ctx, http.MethodPost, "/v1/reload", nil, &got); err != nil {
+		return o.fail(ctx, stderr, err, "write")
+	}
+	fmt.Fprint(stdout, reloaded(&got))
+	return exitOK
+}
+
+func reloaded(got *api.Reloaded) string {
+	var b strings.Builder
+	for _, part := range []struct {
+		text  string
+		names []string
+	}{
+		{"rooms added", got.Rooms.Added},
+		{"rooms removed", got.Rooms.Removed},
+		{"rooms changed", got.Rooms.Changed},
+		{"live changes dropped", got.Dropped},
+		{"only a restart changes", got.NeedsRestart},
+	} {
+		if len(part.names) > 0 {
+			fmt.Fprintf(&b, "%s: %s\n", part.text, strings.Join(part.names, ", "))
+		}
+	}
+	if b.Len() == 0 {
+		return "reloaded, nothing is different\n"
+	}
+	return "reloaded\n" + b.String()
+}

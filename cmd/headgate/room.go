@@ -1,0 +1,140 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strings"
+
+	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/internal/config"
+)
+
+const roomHelp = `usage: headgate room set NAME KEY=VALUE...
+       headgate room queue-all NAME on|off
+       headgate room close NAME [--message TEXT]
+       headgate room open NAME
+       headgate room message NAME TEXT
+
+Changes a room while people are inside and wait. Nobody is sent away: a lower
+limit is in force once enough have left, places and passes stand. A change holds
+through a restart, until the file is changed or reloaded.
+
+  headgate room set shop total_active_users=300 new_users_per_minute=60
+  headgate room close shop --message "Sold out. Thank you!"
+
+  set        keys as in the file: total_active_users, new_users_per_minute,
+             session_duration, hard_end, max_waiting, hold, hold_phone,
+             message, queue_all, closed, suspended, shadow; all or none
+  queue-all  hold the line: newcomers wait, nobody is called
+  close      shut the room: no newcomer gets a place, nobody is called
+  open       undo close; the message stays
+  message    what those who wait read; "" for nothing
+
+  --message TEXT     with close: why, for those who come or wait
+
+It needs a token with the scope write: see headgate help token.
+` + operatorHelp
+
+// roomCommand changes a room.
+func roomCommand(ctx context.Context, args []string, stdout, stderr io.Writer) int {
+	flags := flag.NewFlagSet("room", flag.ContinueOnError)
+	message := flags.String("message", "", "")
+	o, words, err := operatorFlags(flags, "room", args)
+	switch {
+	case errors.Is(err, flag.ErrHelp):
+		fmt.Fprint(stdout, roomHelp)
+		return exitOK
+	case err != nil:
+		return printFaults(stderr, err)
+	}
+	var said *string // what --message said, if it was given
+	flags.Visit(func(f *flag.Flag) {
+		if f.Name == "message" {
+			said = message
+		}
+	})
+	name, pairs, fault := roomChange(words, said)
+	if fault != nil {
+		return printFaults(stderr, fault)
+	}
+	var s headgate.Status
+	path := "/v1/rooms/" + url.PathEscape(name)
+	if err := o.do(ctx, http.MethodPatch, path, pairs, &s); err != nil {
+		return o.fail(ctx, stderr, err, "write:"+name)
+	}
+	fmt.Fprint(stdout, table([]headgate.Status{s}))
+	if s.Message != "" {
+		fmt.Fprintf(stdout, "message: %s\n", strings.ReplaceAll(s.Message, "\n", "\n         "))
+	}
+	return exitOK
+}
+
+// roomChange turns words into the keys that change.
+func roomChange(words []string, said *string) (name string, pairs map[string]string, err error) {
+	verbs := strings.Fields("set queue-all close open message")
+	wrong := func(problem, hint string) (string, map[string]string, error) {
+		return "", nil, &config.Fault{Problem: problem, Hint: hint}
+	}
+	if len(words) == 0 {
+		return wrong("room: what shall be done is missing", "write one of "+strings.Join(verbs, ", "))
+	}
+	verb, words := words[0], words[1:]
+	usage := map[string]string{
+		"set": "NAME KEY=VALUE...", "queue-all": "NAME on|off", "close": "NAME [--message TEXT]",
+		"open": "NAME", "message": "NAME TEXT",
+	}
+	if usage[verb] == "" {
+		hint := "write one of " + strings.Join(verbs, ", ")
+		if near := config.Nearest(verb, verbs); near != "" {
+			hint = "did you mean headgate room " + near + "?"
+		}
+		return wrong(fmt.Sprintf("room: there is no %q", verb), hint)
+	}
+	hint := "write headgate room " + verb + " " + usage[verb]
+	if said != nil && verb != "close" {
+		return wrong("--message: goes with room close alone",
+			"write headgate room message NAME TEXT")
+	}
+	want := map[string]int{"queue-all": 2, "message": 2, "close": 1, "open": 1}[verb]
+	if len(words) == 0 || words[0] == "" || want > 0 && len(words) != want ||
+		verb == "set" && len(words) < 2 {
+		return wrong("room "+verb+": the arguments are not complete, or too many", hint)
+	}
+	name, words = words[0], words[1:]
+	switch verb {
+	case "queue-all":
+		on := words[0] == "on"
+		if !on && words[0] != "off" {
+			return wrong(fmt.Sprintf("room queue-all: %q is neither on nor off", words[0]), hint)
+		}
+		return name, map[string]string{"queue_all": fmt.Sprint(on)}, nil
+	case "close":
+		pairs = map[string]string{"closed": "true"}
+		if said != nil {
+			pairs["message"] = *said
+		}
+		return name, pairs, nil
+	case "open":
+		return name, map[string]string{"closed": "false"}, nil
+	case "message":
+		return name, map[string]string{"message": words[0]}, nil
+	}
+	pairs = map[string]string{}
+	for _, w := range words {
+		key, value, ok := strings.Cut(w, "=")
+		_, twice := pairs[key]
+		switch {
+		case !ok || key == "":
+			return wrong(fmt.Sprintf("room set: %q is not KEY=VALUE", w), hint)
+		case twice:
+			return wrong("room set: "+key+" is given more than once", "keep one of the two")
+		}
+		pairs[key] = value
+	}
+	return name, pairs, nil
+}

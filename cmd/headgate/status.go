@@ -1,0 +1,244 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/headgate/headgate"
+)
+
+const statusHelp = `usage: headgate status [--watch] [--json]
+
+Says where the rooms of a running headgate stand: how many are inside and how
+many may be, how many wait and how long the last of them will, how many came in
+within the last minute, and whether the origin answers.
+
+  headgate status
+  headgate status --watch
+
+  --watch            again each second, until an interrupt
+  --json             for scripts
+` + operatorHelp
+
+// statusCommand prints the table of rooms.
+func statusCommand(ctx context.Context, args []string, stdout, stderr io.Writer) int {
+	flags := flag.NewFlagSet("status", flag.ContinueOnError)
+	watch := flags.Bool("watch", false, "")
+	asJSON := flags.Bool("json", false, "")
+	o, words, err := operatorFlags(flags, "status", args)
+	switch {
+	case errors.Is(err, flag.ErrHelp):
+		fmt.Fprint(stdout, statusHelp)
+		return exitOK
+	case err != nil:
+		return printFaults(stderr, err)
+	case len(words) > 0:
+		return usageFault(stderr, fmt.Sprintf("unexpected argument %q", words[0]),
+			"the rooms are all shown; try headgate status --watch")
+	case *watch && *asJSON:
+		return usageFault(stderr, "--json: cannot stand beside --watch", "leave one of them out")
+	case *watch:
+		return o.watch(ctx, stdout)
+	case *asJSON:
+		var raw json.RawMessage
+		if err := o.do(ctx, http.MethodGet, "/v1/rooms", nil, &raw); err != nil {
+			return o.fail(ctx, stderr, err, "read")
+		}
+		var b bytes.Buffer
+		if err := json.Indent(&b, raw, "", "  "); err != nil {
+			return o.fail(ctx, stderr, err, "read")
+		}
+		fmt.Fprintln(stdout, strings.TrimSpace(b.String()))
+		return exitOK
+	}
+	rooms, err := o.rooms(ctx)
+	if err != nil {
+		return o.fail(ctx, stderr, err, "read")
+	}
+	fmt.Fprint(stdout, table(rooms))
+	return exitOK
+}
+
+func (o *operator) rooms(ctx context.Context) ([]headgate.Status, error) {
+	var all struct {
+		Rooms []headgate.Status `json:"rooms"`
+	}
+	err := o.do(ctx, http.MethodGet, "/v1/rooms", nil, &all)
+	return all.Rooms, err
+}
+
+// watch redraws the table each second until ctx ends. On a terminal it takes a
+// screen of its own and writes over what was there, so that nothing flickers,
+// and leaves the last table behind. A headgate that restarts is waited for.
+func (o *operator) watch(ctx context.Context, stdout io.Writer) int {
+	const (
+		enter, leave       = "\x1b[?1049h\x1b[?25l", "\x1b[?25h\x1b[?1049l"
+		home, clear, below = "\x1b[H", "\x1b[K\n", "\x1b[J"
+	)
+	_, tty := height(stdout)
+	if tty {
+		fmt.Fprint(stdout, enter)
+	}
+	tick := time.NewTicker(time.Second)
+	defer tick.Stop()
+	last := ""
+	for {
+		rooms, err := o.rooms(ctx)
+		switch {
+		case ctx.Err() != nil: // keep the last whole table
+		case err != nil:
+			last = fmt.Sprintf("%s  %v\n", time.Now().Format(time.TimeOnly), err)
+		default:
+			last = time.Now().Format(time.TimeOnly) + "\n" + table(rooms)
+		}
+		switch {
+		case ctx.Err() != nil && tty:
+			fmt.Fprint(stdout, leave+last)
+			return exitOK
+		case ctx.Err() != nil:
+			return exitOK
+		case tty:
+			lines, _ := height(stdout)
+			shown := strings.ReplaceAll(firstLines(last, lines-1), "\n", clear)
+			fmt.Fprint(stdout, home+shown+below)
+		default:
+			fmt.Fprintln(stdout, last)
+		}
+		select {
+		case <-ctx.Done():
+		case <-tick.C:
+		}
+	}
+}
+
+// height is how many lines a terminal shows; ok is false if w is none.
+func height(w io.Writer) (lines int, ok bool) {
+	f, isFile := w.(*os.File)
+	if !isFile {
+		return 0, false
+	}
+	size, err := unix.IoctlGetWinsize(int(f.Fd()), unix.TIOCGWINSZ)
+	if err != nil {
+		return 0, false
+	}
+	return int(size.Row), true
+}
+
+// firstLines is at most n lines of s; a terminal that does not know its height
+// gets all.
+func firstLines(s string, n int) string {
+	lines := strings.SplitAfter(s, "\n")
+	if n < 1 || len(lines) <= n {
+		return s
+	}
+	return strings.Join(lines[:n], "")
+}
+
+// table shows the rooms in 80 columns.
+func table(rooms []headgate.Status) string {
+	var b strings.Builder
+	row := func(name, state, inside, waiting, wait, fresh, origin string) {
+		fmt.Fprintf(&b, "%-18s %-9s %13s %9s %8s %11s %s\n",
+			cut(name, 18), state, inside, waiting, wait, fresh, origin)
+	}
+	row("room", "state", "inside", "waiting", "wait", "new/minute", "origin")
+	for i := range rooms {
+		s := &rooms[i]
+		wait := "-"
+		if s.WaitingUsers > 0 {
+			wait = about(s.MaxWaitSeconds)
+		}
+		origin := "up"
+		if !s.OriginUp {
+			origin = "DOWN"
+		}
+		row(s.Name, stateWord(s), of(s.ActiveUsers, s.TotalActiveUsers), count(s.WaitingUsers), wait,
+			of(s.NewUsersLastMinute, s.NewUsersPerMinute), origin)
+	}
+	for i := range rooms {
+		b.WriteString(troubles(&rooms[i]))
+	}
+	return b.String()
+}
+
+// troubles are what an operator must know of a room's record, a line each.
+func troubles(s *headgate.Status) string {
+	var b strings.Builder
+	if s.Record.Refused > 0 {
+		fmt.Fprintf(&b, "%s: the data folder takes no writes, for %s: the log says why\n",
+			cut(s.Name, 18), about(s.Record.Refused))
+	}
+	if s.Record.Quiet > 0 {
+		fmt.Fprintf(&b, "%s: the record was old at the start: nobody new comes in for %s\n",
+			cut(s.Name, 18), about(s.Record.Quiet))
+	}
+	return b.String()
+}
+
+// stateWord says what matters most about a room.
+func stateWord(s *headgate.Status) string {
+	switch {
+	case s.Status == "suspended":
+		return "suspended"
+	case s.Closed:
+		return "closed"
+	case s.QueueAll:
+		return "queue all"
+	case s.Status == "not_queueing":
+		return "open"
+	}
+	return s.Status
+}
+
+// of is a number and its limit.
+func of(n, limit int64) string { return count(n) + "/" + count(limit) }
+
+// count shows a number in at most six characters.
+func count(n int64) string {
+	for _, unit := range []struct {
+		size int64
+		sign string
+	}{{1e9, "G"}, {1e6, "M"}, {1e5, "k"}} {
+		if n >= unit.size {
+			if unit.sign == "k" {
+				return strconv.FormatInt(n/1000, 10) + "k"
+			}
+			return strconv.FormatFloat(float64(n/(unit.size/10))/10, 'f', 1, 64) + unit.sign
+		}
+	}
+	return strconv.FormatInt(n, 10)
+}
+
+// about is a wait that is no more exact than a person wants it.
+func about(seconds float64) string {
+	d := time.Duration(seconds * float64(time.Second)).Round(time.Second)
+	switch {
+	case seconds < 0:
+		return "unknown"
+	case d < 2*time.Minute:
+		return strconv.Itoa(int(d.Seconds())) + " s"
+	case d < 2*time.Hour:
+		return strconv.Itoa(int(d.Round(time.Minute).Minutes())) + " min"
+	}
+	return strconv.Itoa(int(d.Round(time.Hour).Hours())) + " h"
+}
+
+// cut shortens a name that would not fit.
+func cut(s string, most int) string {
+	if len(s) <= most {
+		return s
+	}
+	return s[:most-1] + "~"
+}

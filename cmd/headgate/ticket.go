@@ -1,0 +1,70 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+
+	"github.com/headgate/headgate"
+)
+
+const ticketHelp = `usage: headgate ticket ID [--room NAME] [--json]
+
+Says where the visitor of a ticket stands, and why. The ID is the short text at
+the foot of the waiting page.
+
+  headgate ticket 7kq3mz9a
+
+  --room NAME        look in this room alone
+  --json             for scripts
+` + operatorHelp
+
+// ticketCommand finds a ticket.
+func ticketCommand(ctx context.Context, args []string, stdout, stderr io.Writer) int {
+	flags := flag.NewFlagSet("ticket", flag.ContinueOnError)
+	room := flags.String("room", "", "")
+	asJSON := flags.Bool("json", false, "")
+	o, words, err := operatorFlags(flags, "ticket", args)
+	switch {
+	case errors.Is(err, flag.ErrHelp):
+		fmt.Fprint(stdout, ticketHelp)
+		return exitOK
+	case err != nil:
+		return printFaults(stderr, err)
+	case len(words) != 1 || words[0] == "":
+		return usageFault(stderr, "ticket: one ID is needed",
+			"it stands at the foot of the waiting page: headgate ticket ID")
+	}
+	path, scope := "/v1/tickets/"+url.PathEscape(words[0]), "read"
+	if *room != "" {
+		path = "/v1/rooms/" + url.PathEscape(*room) + "/tickets/" + url.PathEscape(words[0])
+		scope += ":" + *room
+	}
+	var w headgate.Where
+	if err := o.do(ctx, http.MethodGet, path, nil, &w); err != nil {
+		return o.fail(ctx, stderr, err, scope)
+	}
+	if *asJSON {
+		if err := writeJSON(stdout, w); err != nil {
+			return o.fail(ctx, stderr, err, scope)
+		}
+		return exitOK
+	}
+	fmt.Fprintf(stdout, "ticket    %s in room %s\nstatus    %s\n", w.Ticket, w.Room, w.Status)
+	if w.Position > 0 {
+		fmt.Fprintf(stdout, "position  %d, %d ahead\n", w.Position, w.Ahead)
+		fmt.Fprintf(stdout, "wait      %s\n", about(w.Expected))
+	}
+	if w.SilentFor >= 0 {
+		fmt.Fprintf(stdout, "silent    for %s\n", about(w.SilentFor))
+	}
+	if w.KeptFor >= 0 {
+		fmt.Fprintf(stdout, "kept      for another %s of silence\n", about(w.KeptFor))
+	}
+	fmt.Fprintf(stdout, "why       %s\n", w.Why)
+	return exitOK
+}

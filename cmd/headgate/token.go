@@ -1,0 +1,202 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os/user"
+	"path/filepath"
+	"strings"
+	"time"
+	"unicode"
+
+	"github.com/headgate/headgate/internal/api"
+	"github.com/headgate/headgate/internal/config"
+)
+
+const tokenHelp = `usage: headgate token create --scope SCOPE [--name TEXT] [--expires D]
+       headgate token list
+       headgate token revoke ID
+
+Makes and revokes the tokens by which operators prove themselves. A token is
+shown once, when it is made; headgate keeps its hash alone, in tokens.json of
+the data folder. It works at once and without a restart, and so does revoking.
+The command needs the data folder, not the process: run it as headgate's user.
+
+  headgate token create --scope write:shop --expires 90d --name deploy
+
+  --scope SCOPE   read, or write, which includes it; of one room read:NAME or
+                  write:NAME; several after commas
+  --name TEXT     what it is for, shown in lists and in the audit log
+  --expires D     such as 12h or 90d; default never
+  --data DIR      the data folder; default ./headgate-data
+  --config FILE   the configuration that names it
+`
+
+// tokenCommand looks after tokens.json.
+func tokenCommand(_ context.Context, args []string, stdout, stderr io.Writer) int {
+	flags := flag.NewFlagSet("token", flag.ContinueOnError)
+	var c tokenFlags
+	flags.StringVar(&c.scope, "scope", "", "")
+	flags.StringVar(&c.name, "name", "", "")
+	flags.StringVar(&c.expires, "expires", "", "")
+	flags.StringVar(&c.data, "data", "", "")
+	flags.StringVar(&c.config, "config", "", "")
+	words, rest := splitWords(flags, args)
+	err := config.ParseFlags(flags, rest)
+	if errors.Is(err, flag.ErrHelp) {
+		fmt.Fprint(stdout, tokenHelp)
+		return exitOK
+	}
+	var dir string
+	if err == nil {
+		dir, err = c.folder()
+	}
+	if err != nil {
+		return printFaults(stderr, err)
+	}
+	verb := strings.Join(words, " ")
+	switch {
+	case verb == "create":
+		return c.create(dir, stdout, stderr)
+	case c.scope+c.name+c.expires != "":
+		return usageFault(stderr, "--scope, --name and --expires go with token create alone",
+			"see headgate help token")
+	case verb == "list":
+		return listTokens(dir, stdout, stderr)
+	case len(words) == 2 && words[0] == "revoke":
+		return revokeToken(dir, words[1], stdout, stderr)
+	}
+	return usageFault(stderr, "token: what shall be done is missing or not known",
+		"write headgate token create --scope read, token list, or token revoke ID")
+}
+
+type tokenFlags struct{ scope, name, expires, data, config string }
+
+// folder is the data folder that was named.
+func (c *tokenFlags) folder() (string, error) {
+	switch {
+	case c.data != "" && c.config != "":
+		return "", &config.Fault{Key: "--data", Problem: "cannot stand beside --config",
+			Hint: "leave one of them out"}
+	case c.config != "":
+		cfg, err := config.Load(c.config)
+		if err != nil {
+			return "", err
+		}
+		return cfg.Data, nil
+	case c.data != "":
+		return c.data, nil
+	}
+	return "./headgate-data", nil
+}
+
+func (c *tokenFlags) create(dir string, stdout, stderr io.Writer) int {
+	const longest = 64
+	scopes, err := api.ParseScopes(c.scope)
+	switch {
+	case c.scope == "":
+		return usageFault(stderr, "--scope: is missing", "add --scope read or --scope write")
+	case err != nil:
+		return usageFault(stderr, fmt.Sprintf("--scope: %q is not one", c.scope), err.Error())
+	case len(c.name) > longest || strings.ContainsFunc(c.name, unicode.IsControl):
+		return usageFault(stderr, "--name: is too long or no plain text",
+			"write what the token is for in at most 64 characters")
+	}
+	t := api.Token{Name: c.name, Scopes: scopes}
+	ends := "never expires"
+	if c.expires != "" {
+		d, err := config.ParseDuration(c.expires)
+		if err == nil && d < time.Second {
+			err = &config.Fault{Problem: c.expires + " is too short", Hint: "write 12h or 90d"}
+		}
+		if err != nil {
+			f := config.Faults(err)[0]
+			return usageFault(stderr, "--expires: "+f.Problem, f.Hint)
+		}
+		t.ExpiresAt = time.Now().Add(d).UTC().Truncate(time.Second)
+		ends = "expires at " + t.ExpiresAt.Format(time.RFC3339)
+	}
+	secret, t, err := api.CreateToken(dir, t)
+	if err != nil {
+		return printHinted(stderr, err)
+	}
+	note(dir, "token create", &t, stderr)
+	fmt.Fprintln(stdout, secret)
+	fmt.Fprintf(stderr, "token %s, %s, %s; its hash is in %s\n"+
+		"It is shown this once. headgate's own commands take it from %s,\n"+
+		"others send it as a header:\n\n"+
+		"  export %s=$(headgate token create ...)\n"+
+		"  curl -H \"Authorization: Bearer $%s\" %s/v1/rooms\n",
+		t.ID, strings.Join(t.Scopes, ", "), ends, filepath.Join(dir, "tokens.json"),
+		tokenEnv, tokenEnv, tokenEnv, defaultAdmin)
+	return exitOK
+}
+
+// note writes to the audit log who made or revoked a token. The token works in
+// any case, so a log that cannot be written is only told.
+func note(dir, what string, t *api.Token, stderr io.Writer) {
+	who := "a user of this machine"
+	if u, err := user.Current(); err == nil {
+		who = "user " + u.Username
+	}
+	log := api.NewAudit(dir)
+	defer log.Close()
+	err := log.Append(&api.Entry{At: time.Now().UTC(), Name: who, What: what, Result: "ok",
+		After: map[string]string{"token": t.ID, "name": t.Name,
+			"scopes": strings.Join(t.Scopes, ",")}})
+	if err != nil {
+		fmt.Fprintf(stderr, "headgate: warning: %v\n", err)
+	}
+}
+
+func listTokens(dir string, stdout, stderr io.Writer) int {
+	list, err := api.ListTokens(dir)
+	if err != nil {
+		return printHinted(stderr, err)
+	}
+	if len(list) == 0 {
+		fmt.Fprintln(stderr, "there are no tokens in", filepath.Join(dir, "tokens.json"))
+		return exitOK
+	}
+	fmt.Fprintf(stdout, "%-8s  %-20s  %-10s  %-10s  %s\n", "id", "scopes", "created", "expires", "name")
+	for _, t := range list {
+		ends := "never"
+		if !t.ExpiresAt.IsZero() {
+			ends = t.ExpiresAt.Format(time.DateOnly)
+		}
+		if t.Expired(time.Now()) {
+			ends = "expired"
+		}
+		fmt.Fprintf(stdout, "%-8s  %-20s  %-10s  %-10s  %s\n", t.ID, strings.Join(t.Scopes, ","),
+			t.CreatedAt.Format(time.DateOnly), ends, t.Name)
+	}
+	return exitOK
+}
+
+func revokeToken(dir, id string, stdout, stderr io.Writer) int {
+	t, ok, err := api.RevokeToken(dir, id)
+	switch {
+	case err != nil:
+		return printHinted(stderr, err)
+	case !ok:
+		fmt.Fprintf(stderr, "headgate: there is no token %q in %s\nhint: headgate token list "+
+			"shows the ids\n", id, filepath.Join(dir, "tokens.json"))
+		return exitFailed
+	}
+	note(dir, "token revoke", &t, stderr)
+	fmt.Fprintf(stdout, "token %s is revoked\n", t.ID)
+	return exitOK
+}
+
+// printHinted prints an error with what to do about it.
+func printHinted(stderr io.Writer, err error) int {
+	fmt.Fprintf(stderr, "headgate: %v\n", err)
+	var h interface{ Hint() string }
+	if errors.As(err, &h) {
+		fmt.Fprintf(stderr, "hint: %s\n", h.Hint())
+	}
+	return exitFailed
+}

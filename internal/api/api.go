@@ -1,0 +1,242 @@
+// Package api is the management API: what an operator reads and changes while
+// headgate runs, over HTTP on admin_listen.
+//
+// # The promise
+//
+// A change needs a token, always. Reading needs none from this machine itself,
+// and one from anywhere else; a web page in the operator's browser counts as
+// elsewhere, whatever name it gives to 127.0.0.1. A token is never stored,
+// logged or shown again: only its hash is at rest. Each change, also a refused
+// one, is a line in the audit log, and is answered after that line is on the
+// disk. Every error is a problem document (RFC 9457) with a code, what to do,
+// and a request id that is in the log too.
+//
+// # Concurrency and cost
+//
+// An API may be used by many goroutines at once. A request costs a stat of the
+// token file and a hash; a change costs what the room and the disk take.
+//
+// # What it does not do
+//
+// It does not listen, and it knows a room only through Process. It has no
+// encryption of its own: admin_listen belongs behind the machine's walls.
+package api
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"log/slog"
+	"net/http"
+	"time"
+
+	"github.com/headgate/headgate"
+)
+
+// A Process is what the API speaks for. Its methods may be called by many
+// goroutines at once; Change and Reload block until what they did is in force
+// and durable.
+type Process interface {
+	// Rooms tells where the rooms stand, in the order of the configuration.
+	Rooms() []headgate.Status
+	// Where finds a ticket of a room. It returns ErrNoRoom or
+	// headgate.ErrNoTicket.
+	Where(room, ticket string) (headgate.Where, error)
+	// Change sets keys of a room, all or none. It returns ErrNoRoom, or faults
+	// of package config.
+	Change(ctx context.Context, room string, pairs map[string]string, by string) (Changed, error)
+	// Reload reads the configuration again, all or nothing. It returns
+	// config.ErrNoFile, or faults of package config.
+	Reload(ctx context.Context) (Reloaded, error)
+	// About tells of the process itself.
+	About() About
+}
+
+// The errors a Process tells apart.
+var (
+	ErrNoRoom = errors.New("there is no such room")
+	ErrBusy   = errors.New("headgate is starting or draining")
+)
+
+// Changed is what a live change did.
+type Changed struct {
+	Before, After map[string]string // the values of the keys that were named
+	Status        headgate.Status
+}
+
+// Reloaded is what a reload did.
+type Reloaded struct {
+	Rooms struct {
+		Added   []string `json:"added"`
+		Removed []string `json:"removed"`
+		Changed []string `json:"changed"`
+	} `json:"rooms"`
+	Dropped      []string `json:"dropped_live_changes"` // rooms that had any
+	NeedsRestart []string `json:"needs_restart"`        // keys that were left as they are
+}
+
+// About is the process in the answer of GET /v1/status.
+type About struct {
+	Version       string      `json:"version"`
+	Revision      string      `json:"revision"`
+	StartedAt     time.Time   `json:"started_at"`
+	UptimeSeconds float64     `json:"uptime_seconds"`
+	ConfigFile    string      `json:"config_file"` // "" when flags gave the room
+	Data          string      `json:"data"`        // the data folder
+	LastReload    LastReload  `json:"last_reload"`
+	Rooms         []RoomAbout `json:"rooms"`
+}
+
+// LastReload is how the newest reading of the configuration went; the first is
+// that of the start.
+type LastReload struct {
+	At         time.Time `json:"at"`
+	Successful bool      `json:"successful"`
+	Error      string    `json:"error"`
+}
+
+// RoomAbout names a room and what of it was changed since its file was read.
+type RoomAbout struct {
+	Name   string `json:"name"`
+	Status string `json:"status"`
+	Live   *Live  `json:"live_changes"` // null: as the file says
+}
+
+// Live are the live changes of a room.
+type Live struct {
+	Pairs map[string]string `json:"keys"`
+	At    time.Time         `json:"at"`
+	By    string            `json:"by"` // id and name of the last token
+}
+
+// A Config is what New needs; all fields but Log are required.
+type Config struct {
+	Process Process
+	Tokens  *Tokens
+	Audit   *Audit
+	Ready   func() bool  // are visitors taken
+	Metrics http.Handler // of GET /metrics
+	Log     *slog.Logger // default: discard
+}
+
+// An API answers operators.
+type API struct {
+	cfg      Config
+	mux      *http.ServeMux
+	attempts bucket
+}
+
+// New builds the API. It starts and opens nothing.
+func New(cfg Config) *API {
+	if cfg.Log == nil {
+		cfg.Log = slog.New(slog.DiscardHandler)
+	}
+	a := &API{cfg: cfg, mux: http.NewServeMux()}
+	paths := map[string][]route{}
+	for _, e := range a.routes() {
+		paths[e.path] = append(paths[e.path], e)
+	}
+	for path, routes := range paths {
+		a.mux.HandleFunc(path, func(w http.ResponseWriter, r *http.Request) {
+			a.dispatch(w, r, routes)
+		})
+	}
+	a.mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) { a.dispatch(w, r, nil) })
+	return a
+}
+
+// ServeHTTP answers one request.
+func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) { a.mux.ServeHTTP(w, r) }
+
+// A route is one method of one path.
+type route struct {
+	method, path string
+	scope        string // read, write, or "" for nobody's business
+	some         bool   // a token for one room will do: the answer is cut to it
+	handle       func(*call) (any, error)
+}
+
+func (a *API) routes() []route {
+	const one = "/v1/rooms/{name}"
+	return []route{
+		{"GET", "/livez", "", false, a.livez},
+		{"GET", "/readyz", "", false, a.readyz},
+		{"GET", "/metrics", scopeRead, false, a.metrics},
+		{"GET", "/v1/status", scopeRead, false, a.about},
+		{"GET", "/v1/rooms", scopeRead, true, a.rooms},
+		{"GET", one, scopeRead, false, a.room},
+		{"PATCH", one, scopeWrite, false, a.change},
+		{"GET", one + "/tickets/{id}", scopeRead, false, a.ticket},
+		{"GET", "/v1/tickets/{id}", scopeRead, true, a.tickets},
+		{"POST", "/v1/reload", scopeWrite, false, a.reload},
+	}
+}
+
+func (a *API) livez(c *call) (any, error) {
+	io.WriteString(c.w, "ok\n")
+	return nil, nil
+}
+
+func (a *API) readyz(c *call) (any, error) {
+	if !a.cfg.Ready() {
+		http.Error(c.w, "not ready: starting or draining", http.StatusServiceUnavailable)
+		return nil, nil
+	}
+	return a.livez(c)
+}
+
+func (a *API) metrics(c *call) (any, error) {
+	a.cfg.Metrics.ServeHTTP(c.w, c.r)
+	return nil, nil
+}
+
+func (a *API) about(*call) (any, error) { return a.cfg.Process.About(), nil }
+
+func (a *API) rooms(c *call) (any, error) {
+	rooms := []headgate.Status{}
+	for _, s := range a.cfg.Process.Rooms() {
+		if c.who.may(scopeRead, s.Name) {
+			rooms = append(rooms, s)
+		}
+	}
+	return map[string]any{"rooms": rooms}, nil
+}
+
+func (a *API) room(c *call) (any, error) {
+	for _, s := range a.cfg.Process.Rooms() {
+		if s.Name == c.room {
+			return s, nil
+		}
+	}
+	return nil, ErrNoRoom
+}
+
+func (a *API) ticket(c *call) (any, error) {
+	return a.cfg.Process.Where(c.room, c.r.PathValue("id"))
+}
+
+// tickets looks through all rooms that may be read.
+func (a *API) tickets(c *call) (any, error) {
+	for _, s := range a.cfg.Process.Rooms() {
+		if !c.who.may(scopeRead, s.Name) {
+			continue
+		}
+		w, err := a.cfg.Process.Where(s.Name, c.r.PathValue("id"))
+		if err == nil {
+			return w, nil
+		}
+		if !errors.Is(err, headgate.ErrNoTicket) && !errors.Is(err, ErrNoRoom) {
+			return nil, err
+		}
+	}
+	return nil, headgate.ErrNoTicket
+}
+
+func writeJSON(w http.ResponseWriter, kind string, status int, v any) {
+	w.Header().Set("Content-Type", kind)
+	w.WriteHeader(status)
+	enc := json.NewEncoder(w)
+	enc.SetEscapeHTML(false)
+	enc.Encode(v) // an error is the client's: it has gone
+}

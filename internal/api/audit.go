@@ -1,0 +1,209 @@
+package api
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+)
+
+const (
+	auditFile = "audit.log"
+	auditMax  = 10 << 20 // then the file is set aside
+	auditKept = 5        // files that were set aside
+)
+
+// An Entry is one line of the audit log: who did, or tried to do, what.
+type Entry struct {
+	At        time.Time         `json:"at"`
+	Who       string            `json:"who"`  // id of the token, "" for none that is valid
+	Name      string            `json:"name"` // its name
+	Remote    string            `json:"remote"`
+	What      string            `json:"what"` // method and path, or the command
+	Room      string            `json:"room"`
+	Before    map[string]string `json:"before,omitempty"`
+	After     map[string]string `json:"after,omitempty"`
+	Asked     map[string]string `json:"asked,omitempty"` // of a change that was refused
+	Result    string            `json:"result"`          // ok, or the problem's code
+	RequestID string            `json:"request_id"`
+}
+
+// A FileError says which file of the data folder failed, and what to do.
+type FileError struct {
+	Path string
+	Text string
+	Do   string
+	Err  error
+}
+
+func (e *FileError) Error() string {
+	err := e.Err
+	if p, ok := errors.AsType[*fs.PathError](err); ok {
+		err = p.Err // the path is told already
+	}
+	if err == nil {
+		return e.Path + ": " + e.Text
+	}
+	return fmt.Sprintf("%s: %s: %v", e.Path, e.Text, err)
+}
+
+// Unwrap gives the error of the file.
+func (e *FileError) Unwrap() error { return e.Err }
+
+// Hint says what to do.
+func (e *FileError) Hint() string { return e.Do }
+
+// An Audit is the audit log in a data folder: lines are added, each is on the
+// disk before Append returns, and none is changed. It may be used by many
+// goroutines at once; a command may add lines beside the process.
+type Audit struct {
+	dir string
+	max int64
+
+	mu sync.Mutex
+	f  *os.File
+}
+
+// NewAudit names the log in a data folder. Nothing is opened before a line is
+// written.
+func NewAudit(dir string) *Audit { return &Audit{dir: dir, max: auditMax} }
+
+func (a *Audit) path() string { return filepath.Join(a.dir, auditFile) }
+
+func (a *Audit) fail(err error) error {
+	return &FileError{Path: a.path(), Text: "the audit log cannot be written", Err: err,
+		Do: "let the user of headgate write the data folder, and see that the disk has room"}
+}
+
+// Close closes the file. A later Append opens it again.
+func (a *Audit) Close() error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.close()
+}
+
+func (a *Audit) close() error {
+	if a.f == nil {
+		return nil
+	}
+	err := a.f.Close()
+	a.f = nil
+	return err
+}
+
+// ready opens the log, so that a change that could not be written down is
+// refused before it is made.
+func (a *Audit) ready() error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if err := a.open(); err != nil {
+		return a.fail(err)
+	}
+	return nil
+}
+
+// open opens the file, and anew when somebody has moved it away.
+func (a *Audit) open() error {
+	if a.f != nil {
+		mine, err := a.f.Stat()
+		there, err2 := os.Stat(a.path())
+		if err == nil && err2 == nil && os.SameFile(mine, there) {
+			return nil
+		}
+		a.close()
+	}
+	if err := os.MkdirAll(a.dir, 0o700); err != nil {
+		return err
+	}
+	f, err := os.OpenFile(a.path(), os.O_RDWR|os.O_CREATE|os.O_APPEND, 0o600)
+	if err != nil {
+		return err
+	}
+	a.f = f
+	if err := sameOwner(a.dir, f); err != nil {
+		return err
+	}
+	return a.mend()
+}
+
+// mend ends a line that a crash or a full disk has cut, so that the next one
+// stands alone.
+func (a *Audit) mend() error {
+	info, err := a.f.Stat()
+	if err != nil || info.Size() == 0 {
+		return err
+	}
+	last := make([]byte, 1)
+	if _, err := a.f.ReadAt(last, info.Size()-1); err != nil || last[0] == '\n' {
+		return err
+	}
+	_, err = a.f.Write([]byte("\n"))
+	return err
+}
+
+// Append adds a line and waits for the disk.
+func (a *Audit) Append(e *Entry) error {
+	line, err := json.Marshal(e)
+	if err != nil {
+		return err
+	}
+	line = append(line, '\n')
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if err := a.append(line); err != nil {
+		a.close() // opening it again mends a line that was cut
+		return a.fail(err)
+	}
+	return nil
+}
+
+func (a *Audit) append(line []byte) error {
+	if err := a.open(); err != nil {
+		return err
+	}
+	info, err := a.f.Stat()
+	if err != nil {
+		return err
+	}
+	if info.Size() > 0 && info.Size()+int64(len(line)) > a.max {
+		if err := a.rotate(); err != nil {
+			return err
+		}
+	}
+	if _, err := a.f.Write(line); err != nil {
+		return err
+	}
+	return a.f.Sync()
+}
+
+// rotate sets the file aside as audit.log.1, the older ones one further.
+func (a *Audit) rotate() error {
+	a.close()
+	aside := func(n int) string { return fmt.Sprintf("%s.%d", a.path(), n) }
+	for n := auditKept - 1; n >= 1; n-- {
+		if err := os.Rename(aside(n), aside(n+1)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+	}
+	if err := os.Rename(a.path(), aside(1)); err != nil {
+		return err
+	}
+	if err := a.open(); err != nil {
+		return err
+	}
+	return syncDir(a.dir)
+}
+
+// syncDir makes renames and new files of a folder durable.
+func syncDir(dir string) error {
+	d, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	defer d.Close()
+	return d.Sync()
+}

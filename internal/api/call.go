@@ -1,0 +1,106 @@
+package api
+
+import (
+	"crypto/rand"
+	"net/http"
+	"strings"
+	"time"
+)
+
+// A call is one request on its way through the API.
+type call struct {
+	w    http.ResponseWriter
+	r    *http.Request
+	id   string // of the request, for the log
+	room string // the {name} of the path, "" for none
+	who  who
+	done Entry // what the audit log will say
+}
+
+// dispatch picks the method and answers, also where there is none.
+func (a *API) dispatch(w http.ResponseWriter, r *http.Request, routes []route) {
+	c := &call{w: w, r: r, id: strings.ToLower(rand.Text()[:12]), room: r.PathValue("name")}
+	h := w.Header()
+	h.Set("X-Request-Id", c.id)
+	h.Set("Cache-Control", "no-store")
+	h.Set("X-Content-Type-Options", "nosniff")
+	method := r.Method
+	if method == http.MethodHead {
+		method = http.MethodGet
+	}
+	var methods []string
+	for _, e := range routes {
+		if e.method == method {
+			a.answer(c, e)
+			return
+		}
+		methods = append(methods, e.method)
+	}
+	if routes == nil {
+		a.refuse(c, &problem{Status: http.StatusNotFound, Code: "no_such_path",
+			Detail: "there is nothing at this path", Hint: "begin with GET /v1/rooms"})
+		return
+	}
+	h.Set("Allow", strings.Join(methods, ", "))
+	a.refuse(c, &problem{Status: http.StatusMethodNotAllowed, Code: "method_not_allowed",
+		Detail: "this method is not for this path", Hint: "use " + strings.Join(methods, " or ")})
+}
+
+// clip cuts what anybody can make as long as a header may be.
+func clip(s string) string {
+	const most = 200
+	if len(s) <= most {
+		return s
+	}
+	return strings.ToValidUTF8(s[:most], "") + "…"
+}
+
+func (a *API) answer(c *call, e route) {
+	writes := e.scope == scopeWrite
+	if writes {
+		c.done = Entry{At: time.Now().UTC(), Remote: c.r.RemoteAddr, Room: clip(c.room),
+			What: c.r.Method + " " + clip(c.r.URL.Path), RequestID: c.id}
+	}
+	var v any
+	p := a.admit(c, e)
+	if p == nil {
+		var err error
+		if writes {
+			err = a.cfg.Audit.ready() // what cannot be written down is not done
+		}
+		if err == nil {
+			v, err = e.handle(c)
+		}
+		p = problemOf(err)
+	}
+	if writes {
+		a.record(c, p)
+	}
+	switch {
+	case p != nil:
+		a.refuse(c, p)
+	case v != nil:
+		writeJSON(c.w, "application/json", http.StatusOK, v)
+	}
+}
+
+// record writes a change, or its refusal, to the audit log, and a change to the
+// log too.
+func (a *API) record(c *call, p *problem) {
+	e := &c.done
+	e.Who, e.Name, e.Result = c.who.token.ID, c.who.token.Name, "ok"
+	if p != nil {
+		e.Result = p.Code
+		if p.Status == http.StatusTooManyRequests { // guesses must not fill the disk
+			return
+		}
+	}
+	if err := a.cfg.Audit.Append(e); err != nil {
+		// What was done is in force: to answer otherwise would be a lie.
+		a.cfg.Log.Error("audit log not written", "request", c.id, "error", err)
+	}
+	if p == nil {
+		a.cfg.Log.Info("operator", "what", e.What, "by", c.who.String(),
+			"before", e.Before, "after", e.After, "request", c.id)
+	}
+}

@@ -1,0 +1,101 @@
+package api
+
+import (
+	"errors"
+	"log/slog"
+	"net/http"
+	"strings"
+
+	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/internal/config"
+)
+
+// A problem is an answer that says what is wrong and what to do (RFC 9457).
+type problem struct {
+	Type      string          `json:"type"` // about:blank: the code says it
+	Title     string          `json:"title"`
+	Status    int             `json:"status"`
+	Detail    string          `json:"detail"`
+	Code      string          `json:"code"`
+	Hint      string          `json:"hint"`
+	RequestID string          `json:"request_id"`
+	Faults    []*config.Fault `json:"faults,omitempty"` // each mistake with its own hint
+
+	cause error // for the log only: it may name paths
+}
+
+func (p *problem) Error() string { return p.Detail }
+
+// refuse answers with a problem and notes it in the log.
+func (a *API) refuse(c *call, p *problem) {
+	p.Type, p.Title, p.RequestID = "about:blank", http.StatusText(p.Status), c.id
+	if p.Status == http.StatusUnauthorized {
+		c.w.Header().Set("WWW-Authenticate", `Bearer realm="headgate"`)
+	}
+	level := slog.LevelInfo
+	switch {
+	case p.Status >= 500:
+		level = slog.LevelError
+	case p.Status == http.StatusTooManyRequests: // guesses must not fill the log
+		level = slog.LevelDebug
+	}
+	why := p.Detail
+	if p.cause != nil {
+		why = p.cause.Error()
+	}
+	a.cfg.Log.Log(c.r.Context(), level, "operator refused", "code", p.Code, "why", why,
+		"method", c.r.Method, "path", clip(c.r.URL.Path), "remote", c.r.RemoteAddr,
+		"by", c.who.String(), "request", c.id)
+	writeJSON(c.w, "application/problem+json", p.Status, p)
+}
+
+// problemOf explains an error of a handler or of the Process.
+func problemOf(err error) *problem {
+	if err == nil {
+		return nil
+	}
+	if p, ok := errors.AsType[*problem](err); ok {
+		return p
+	}
+	if faults := config.Faults(err); faults != nil {
+		return faulty(faults)
+	}
+	switch {
+	case errors.Is(err, ErrNoRoom):
+		return &problem{Status: http.StatusNotFound, Code: "no_such_room",
+			Detail: "there is no such room", Hint: "GET /v1/rooms lists them"}
+	case errors.Is(err, headgate.ErrNoTicket):
+		return &problem{Status: http.StatusNotFound, Code: "no_such_ticket",
+			Detail: "no room knows this ticket",
+			Hint: "the id stands at the foot of the waiting page, and is headgate.ticket in " +
+				"the JSON answer; one from before a line was begun anew is not known any more"}
+	case errors.Is(err, config.ErrNoFile):
+		return &problem{Status: http.StatusConflict, Code: "no_config_file", Detail: err.Error(),
+			Hint: "write a file and start with headgate run --config headgate.yaml"}
+	case errors.Is(err, ErrBusy):
+		return &problem{Status: http.StatusServiceUnavailable, Code: "not_ready",
+			Detail: err.Error(), Hint: "ask again when /readyz says ok"}
+	}
+	p := &problem{Status: http.StatusInternalServerError, Code: "failed", cause: err,
+		Detail: "it could not be done; nothing has changed",
+		Hint:   "the log of headgate has the reason under this request id"}
+	if h, ok := errors.AsType[*FileError](err); ok {
+		p.Code, p.Hint = "data_folder", h.Hint()
+	}
+	return p
+}
+
+// faulty explains what package config refused: of a file, or of a change.
+func faulty(faults []*config.Fault) *problem {
+	p := &problem{Status: http.StatusUnprocessableEntity, Code: "invalid_change", Faults: faults,
+		Hint: faults[0].Hint}
+	var lines []string
+	for _, f := range faults {
+		lines = append(lines, f.Error())
+		if f.File != "" {
+			p.Code = "invalid_config"
+		}
+	}
+	p.Detail = strings.Join(lines, "\n")
+	return p
+}

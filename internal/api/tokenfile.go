@@ -1,0 +1,147 @@
+package api
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// CreateToken adds a token to those of a data folder and returns its text,
+// which is kept nowhere. The folder is made when it does not exist. A running
+// headgate takes the token at once.
+func CreateToken(dir string, t Token) (secret string, made Token, err error) {
+	secret, t.Hash, t.ID = newToken()
+	t.CreatedAt = time.Now().UTC().Truncate(time.Second)
+	err = editTokens(dir, func(list []Token) ([]Token, error) {
+		if len(list) >= maxTokens {
+			return nil, &FileError{Path: filepath.Join(dir, tokensFile),
+				Text: fmt.Sprintf("holds %d tokens already", maxTokens),
+				Do:   "revoke what is not used: headgate token list, headgate token revoke ID"}
+		}
+		return append(list, t), nil
+	})
+	return secret, t, err
+}
+
+// ListTokens returns what is kept of the tokens in a data folder.
+func ListTokens(dir string) ([]Token, error) {
+	path := filepath.Join(dir, tokensFile)
+	if _, err := os.Stat(path); os.IsNotExist(err) {
+		return nil, nil
+	}
+	return readTokens(path)
+}
+
+// RevokeToken takes a token out of those of a data folder. ok is false when
+// there is no such token.
+func RevokeToken(dir, id string) (gone Token, ok bool, err error) {
+	if list, err := ListTokens(dir); err != nil || len(list) == 0 {
+		return gone, false, err // and no empty file is left behind
+	}
+	err = editTokens(dir, func(list []Token) ([]Token, error) {
+		at := slices.IndexFunc(list, func(t Token) bool { return t.ID == id })
+		if at < 0 {
+			return list, nil
+		}
+		gone, ok = list[at], true
+		return slices.Delete(list, at, at+1), nil
+	})
+	return gone, ok, err
+}
+
+// editTokens changes the list under a lock on its file, and replaces the file
+// as a whole: a crash leaves the old list or the new one.
+func editTokens(dir string, edit func([]Token) ([]Token, error)) error {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return &FileError{Path: dir, Text: "cannot be made", Err: err,
+			Do: "name the data folder of headgate with --data DIR"}
+	}
+	path := filepath.Join(dir, tokensFile)
+	lock, err := lockTokens(path)
+	if err != nil {
+		return &FileError{Path: path, Text: "cannot be opened", Err: err,
+			Do: "run this as the user of headgate, who owns the data folder"}
+	}
+	defer lock.Close() // and unlocks
+	list, err := readTokens(path)
+	if err != nil {
+		return err
+	}
+	if list, err = edit(list); err != nil {
+		return err
+	}
+	if err := replaceTokens(dir, list); err != nil {
+		return &FileError{Path: path, Text: "cannot be written", Err: err,
+			Do: "see that the disk has room and the folder is that of headgate"}
+	}
+	return nil
+}
+
+// lockTokens opens and locks the file that is there once the lock is held: a
+// writer before us may have put another in its place meanwhile.
+func lockTokens(path string) (*os.File, error) {
+	for {
+		f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
+		if err != nil {
+			return nil, err
+		}
+		if err := unix.Flock(int(f.Fd()), unix.LOCK_EX); err != nil {
+			f.Close()
+			return nil, err
+		}
+		mine, err := f.Stat()
+		there, err2 := os.Stat(path)
+		if err == nil && err2 == nil && os.SameFile(mine, there) {
+			return f, nil
+		}
+		f.Close()
+		if err != nil {
+			return nil, err
+		}
+	}
+}
+
+func replaceTokens(dir string, list []Token) error {
+	b, err := json.MarshalIndent(map[string]any{"tokens": list}, "", "  ")
+	if err != nil {
+		return err
+	}
+	f, err := os.CreateTemp(dir, tokensFile+".*") // 0600
+	if err != nil {
+		return err
+	}
+	defer os.Remove(f.Name())
+	defer f.Close()
+	if err := sameOwner(dir, f); err != nil {
+		return err
+	}
+	if _, err := f.Write(append(b, '\n')); err != nil {
+		return err
+	}
+	if err := f.Sync(); err != nil {
+		return err
+	}
+	if err := os.Rename(f.Name(), filepath.Join(dir, tokensFile)); err != nil {
+		return err
+	}
+	return syncDir(dir)
+}
+
+// sameOwner gives a file that root makes to the owner of the folder, who else
+// could not read it: headgate would then know no token at all.
+func sameOwner(dir string, f *os.File) error {
+	info, err := os.Stat(dir)
+	if err != nil || os.Geteuid() != 0 {
+		return err
+	}
+	if st, ok := info.Sys().(*syscall.Stat_t); ok && st.Uid != 0 {
+		return f.Chown(int(st.Uid), int(st.Gid))
+	}
+	return nil
+}

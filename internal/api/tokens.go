@@ -1,0 +1,200 @@
+package api
+
+import (
+	"bytes"
+	"crypto/rand"
+	"crypto/sha256"
+	"crypto/subtle"
+	"encoding/base64"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"io"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+)
+
+// The scopes of a token. Each may end in :ROOM and then holds for that room
+// alone; write includes read.
+const (
+	scopeRead  = "read"
+	scopeWrite = "write"
+)
+
+const (
+	tokensFile   = "tokens.json"
+	tokenPrefix  = "hg_" // so that leaked tokens are found by those who search for them
+	tokenBytes   = 32
+	maxTokens    = 1000    // chosen: each request looks at all of them
+	maxTokenFile = 1 << 20 // 1,000 tokens are a third of it
+)
+
+// A Token is what is kept of a token: not the token, but its hash.
+type Token struct {
+	ID        string    `json:"id"`
+	Name      string    `json:"name"`
+	Hash      string    `json:"sha256"` // of the whole token; 256 random bits need no salt
+	Scopes    []string  `json:"scopes"`
+	CreatedAt time.Time `json:"created_at"`
+	ExpiresAt time.Time `json:"expires_at,omitzero"` // zero: never
+}
+
+// Expired tells whether the token's time is over.
+func (t *Token) Expired(now time.Time) bool {
+	return !t.ExpiresAt.IsZero() && !now.Before(t.ExpiresAt)
+}
+
+// May tells whether the token allows scope for a room; "" is all rooms.
+func (t *Token) May(scope, room string) bool {
+	return slices.ContainsFunc(t.Scopes, func(s string) bool {
+		verb, only, narrow := strings.Cut(s, ":")
+		return (verb == scope || verb == scopeWrite && scope == scopeRead) &&
+			(!narrow || room != "" && only == room)
+	})
+}
+
+// mayAny tells whether the token allows scope for any room at all.
+func (t *Token) mayAny(scope string) bool {
+	return slices.ContainsFunc(t.Scopes, func(s string) bool {
+		_, room, _ := strings.Cut(s, ":")
+		return t.May(scope, room)
+	})
+}
+
+// ParseScopes reads read, write:shop and several of them after commas.
+func ParseScopes(s string) ([]string, error) {
+	var all []string
+	for part := range strings.SplitSeq(s, ",") {
+		part = strings.TrimSpace(part)
+		verb, room, narrow := strings.Cut(part, ":")
+		if verb != scopeRead && verb != scopeWrite || narrow && !plainWord(room) {
+			return nil, errors.New("the scopes are read, write, read:ROOM and write:ROOM")
+		}
+		if !slices.Contains(all, part) {
+			all = append(all, part)
+		}
+	}
+	return all, nil
+}
+
+// wellFormed tells whether a text could be a token, before it is hashed.
+func wellFormed(s string) bool {
+	raw, ok := strings.CutPrefix(s, tokenPrefix)
+	if !ok || len(raw) != base64.RawURLEncoding.EncodedLen(tokenBytes) {
+		return false
+	}
+	_, err := base64.RawURLEncoding.DecodeString(raw)
+	return err == nil
+}
+
+// newToken draws a token; the text is not kept.
+func newToken() (secret, hash, id string) {
+	b := make([]byte, tokenBytes)
+	rand.Read(b) // never fails
+	secret = tokenPrefix + base64.RawURLEncoding.EncodeToString(b)
+	return secret, hashOf(secret), strings.ToLower(rand.Text()[:8])
+}
+
+func hashOf(secret string) string {
+	sum := sha256.Sum256([]byte(secret))
+	return hex.EncodeToString(sum[:])
+}
+
+// Tokens reads the tokens of a data folder, again whenever their file changes:
+// a new token works at once, and so does a revoked one no more.
+type Tokens struct {
+	dir string
+	log *slog.Logger
+
+	mu   sync.Mutex
+	list []Token
+	seen os.FileInfo // of the file that list was read from
+}
+
+// NewTokens reads nothing yet.
+func NewTokens(dir string, log *slog.Logger) *Tokens { return &Tokens{dir: dir, log: log} }
+
+// find returns the token of a secret. It looks at all of them, each in constant
+// time.
+func (t *Tokens) find(secret string) (found Token, ok bool) {
+	hash := []byte(hashOf(secret))
+	for _, k := range t.current() {
+		if subtle.ConstantTimeCompare(hash, []byte(k.Hash)) == 1 {
+			found, ok = k, true
+		}
+	}
+	return found, ok
+}
+
+// current is the list as the file has it now. A file that cannot be read has no
+// tokens in it: nobody may do anything, rather than everybody what was once.
+func (t *Tokens) current() []Token {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	path := filepath.Join(t.dir, tokensFile)
+	info, err := os.Stat(path)
+	if err != nil {
+		if !errors.Is(err, fs.ErrNotExist) && t.seen != nil {
+			t.log.Error("tokens cannot be read", "error", err)
+		}
+		t.list, t.seen = nil, nil
+		return nil
+	}
+	if t.seen != nil && os.SameFile(info, t.seen) && info.Size() == t.seen.Size() &&
+		info.ModTime().Equal(t.seen.ModTime()) {
+		return t.list
+	}
+	// Seen before read: what changes in between is read again the next time.
+	t.seen = info
+	if info.Mode().Perm()&0o077 != 0 {
+		t.log.Warn("others may read the tokens' hashes", "hint", "chmod 600 "+path)
+	}
+	if t.list, err = readTokens(path); err != nil {
+		t.log.Error("tokens cannot be read, so nobody has one", "error", err)
+	}
+	return t.list
+}
+
+func readTokens(path string) ([]Token, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, tokenError(path, "cannot be read", err)
+	}
+	defer f.Close()
+	b, err := io.ReadAll(io.LimitReader(f, maxTokenFile+1))
+	if err != nil {
+		return nil, tokenError(path, "cannot be read", err)
+	}
+	if len(bytes.TrimSpace(b)) == 0 { // made by the first who locked it
+		return nil, nil
+	}
+	var kept struct {
+		Tokens []Token `json:"tokens"`
+	}
+	if len(b) > maxTokenFile {
+		return nil, tokenError(path, "is larger than 1 MB", nil)
+	}
+	if err := json.Unmarshal(b, &kept); err != nil {
+		return nil, tokenError(path, "is damaged", err)
+	}
+	for _, t := range kept.Tokens {
+		if len(t.Hash) != hex.EncodedLen(sha256.Size) || t.ID == "" {
+			return nil, tokenError(path, "is damaged: a token has no hash or no id", nil)
+		}
+	}
+	return kept.Tokens, nil
+}
+
+func tokenError(path, text string, err error) error {
+	do := "run this as the user of headgate, who owns the file"
+	if err == nil || !errors.Is(err, fs.ErrPermission) {
+		do = "restore it from a backup, or move it away and create the tokens anew"
+	}
+	return &FileError{Path: path, Text: text, Do: do, Err: err}
+}

@@ -1,0 +1,69 @@
+package certs
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+)
+
+// A Vault keeps account keys and certificates beyond the process. Names are
+// host names and such with an ending, never paths. Both block; Put returns when
+// the value is safe, and keeps no part of it. A name that is not there is
+// fs.ErrNotExist.
+//
+// Several machines may share one: before it orders, each looks whether another
+// has put a newer certificate.
+type Vault interface {
+	Get(ctx context.Context, name string) ([]byte, error)
+	Put(ctx context.Context, name string, value []byte) error
+}
+
+// A Folder is a Vault of files, mode 0600, in a folder of mode 0700.
+type Folder struct{ path string }
+
+// OpenFolder makes the folder if it is not there.
+func OpenFolder(path string) (*Folder, error) {
+	if err := os.MkdirAll(path, 0o700); err != nil {
+		return nil, fmt.Errorf("make the folder of certificates: %w", err)
+	}
+	// Somebody may have made it by hand: what is in it are keys.
+	if err := os.Chmod(path, 0o700); err != nil {
+		return nil, fmt.Errorf("close the folder of certificates: %w", err)
+	}
+	return &Folder{path}, nil
+}
+
+// Get implements Vault.
+func (f *Folder) Get(_ context.Context, name string) ([]byte, error) {
+	b, _, err := readFile(filepath.Join(f.path, name))
+	return b, err
+}
+
+// Put implements Vault: a crash leaves the old value or the new one.
+func (f *Folder) Put(_ context.Context, name string, value []byte) error {
+	// One writer for each name: the ACME that holds it.
+	tmp := filepath.Join(f.path, ".new-"+name)
+	if err := writeSafe(tmp, value); err != nil {
+		return errors.Join(err, os.Remove(tmp))
+	}
+	if err := os.Rename(tmp, filepath.Join(f.path, name)); err != nil {
+		return err
+	}
+	dir, err := os.Open(f.path)
+	if err != nil {
+		return err
+	}
+	defer dir.Close()
+	return dir.Sync()
+}
+
+func writeSafe(name string, value []byte) error {
+	w, err := os.OpenFile(name, os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = w.Write(value)
+	return errors.Join(err, w.Sync(), w.Close())
+}

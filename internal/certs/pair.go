@@ -1,0 +1,172 @@
+package certs
+
+import (
+	"bytes"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"strings"
+	"time"
+)
+
+// maxPEM is the largest file that is read. Chosen: a chain of ten certificates
+// with large RSA keys is about 30 KB.
+const maxPEM = 1 << 20
+
+// soon is how long before its end a certificate is warned of. Chosen: ACME
+// clients renew a month before, so a week left means that renewal is broken.
+const soon = 7 * 24 * time.Hour
+
+// A Pair is a certificate with its key, as two files hold it.
+type Pair struct {
+	Names    []string // host names it is for
+	NotAfter time.Time
+	Warnings []Warning
+
+	cert *tls.Certificate
+}
+
+// A Warning is something that is served and should be mended.
+type Warning struct{ Problem, Hint string }
+
+// ReadPair reads a certificate and its key and checks that they belong
+// together. The error is an [*Error].
+func ReadPair(certificate, key string, now time.Time) (*Pair, error) {
+	chain, _, err := readFile(certificate)
+	if err != nil {
+		return nil, err
+	}
+	secret, mode, err := readFile(key)
+	if err != nil {
+		return nil, err
+	}
+	if !hasBlock(chain, "CERTIFICATE") {
+		return nil, wrong(certificate, "holds no certificate",
+			"name a PEM file with the certificate first and those above it after it")
+	}
+	if hasBlock(secret, "ENCRYPTED PRIVATE KEY") || bytes.Contains(secret, []byte("Proc-Type: 4,ENCRYPTED")) {
+		return nil, wrong(key, "is protected by a password",
+			"take it off: openssl pkey -in OLD -out NEW")
+	}
+	if !hasBlock(secret, "PRIVATE KEY") {
+		return nil, wrong(key, "holds no private key",
+			"name the PEM file with the private key; tls.certificate names the certificate")
+	}
+	cert, err := tls.X509KeyPair(chain, secret)
+	if err != nil {
+		return nil, wrong(key, strings.TrimPrefix(err.Error(), "tls: "),
+			"give both files of one certificate, the site's own certificate first in its file")
+	}
+	leaf := cert.Leaf
+	p := &Pair{Names: leaf.DNSNames, NotAfter: leaf.NotAfter, cert: &cert}
+	p.judge(certificate, key, mode, now)
+	return p, nil
+}
+
+// judge lists what is odd about a pair.
+func (p *Pair) judge(certificate, key string, mode fs.FileMode, now time.Time) {
+	warn := func(hint, format string, args ...any) {
+		p.Warnings = append(p.Warnings, Warning{fmt.Sprintf(format, args...), hint})
+	}
+	leaf := p.cert.Leaf
+	if mode.Perm()&0o077 != 0 {
+		warn("chmod 600 "+key, "%s may be read by others (mode %03o)", key, mode.Perm())
+	}
+	const renew = "renew it; headgate takes the new files up by itself"
+	switch {
+	case now.After(leaf.NotAfter):
+		warn(renew, "%s expired at %s", certificate, leaf.NotAfter.UTC().Format(time.RFC3339))
+	case now.Before(leaf.NotBefore):
+		warn("check the clock of this machine", "%s is not valid before %s",
+			certificate, leaf.NotBefore.UTC().Format(time.RFC3339))
+	case leaf.NotAfter.Sub(now) < soon && leaf.NotAfter.Sub(leaf.NotBefore) > 2*soon:
+		warn(renew, "%s expires at %s", certificate, leaf.NotAfter.UTC().Format(time.RFC3339))
+	}
+	if len(leaf.DNSNames) == 0 && len(leaf.IPAddresses) == 0 {
+		warn("browsers refuse it: issue it with subject alternative names",
+			"%s is for no host name", certificate)
+	}
+}
+
+// ReadRoots reads whom to trust from a file; "" is nil, the system's own. The
+// error is an [*Error].
+func ReadRoots(file string) (*x509.CertPool, error) {
+	if file == "" {
+		return nil, nil
+	}
+	b, _, err := readFile(file)
+	if err != nil {
+		return nil, err
+	}
+	pool := x509.NewCertPool()
+	if !pool.AppendCertsFromPEM(b) {
+		return nil, wrong(file, "holds no certificate",
+			"name a PEM file with the root certificate of the issuer")
+	}
+	return pool, nil
+}
+
+// readFile reads a plain file of at most maxPEM bytes.
+func readFile(name string) ([]byte, fs.FileMode, error) {
+	const retry = "name a plain file of at most 1 MB"
+	info, err := os.Stat(name)
+	if err != nil {
+		return nil, 0, unreadable(name, err)
+	}
+	if !info.Mode().IsRegular() { // opening a pipe would wait for its other end
+		return nil, 0, wrong(name, "is not a plain file", retry)
+	}
+	f, err := os.Open(name)
+	if err != nil {
+		return nil, 0, unreadable(name, err)
+	}
+	defer f.Close()
+	b, err := io.ReadAll(io.LimitReader(f, maxPEM+1))
+	switch {
+	case err != nil:
+		return nil, 0, unreadable(name, err)
+	case len(b) > maxPEM:
+		return nil, 0, wrong(name, "is larger than 1 MB", retry)
+	}
+	return b, info.Mode(), nil
+}
+
+func wrong(file, problem, hint string) *Error {
+	return &Error{File: file, Problem: problem, hint: hint}
+}
+
+func unreadable(name string, err error) *Error {
+	e := &Error{File: name, Err: err, Problem: "cannot be read: " + err.Error(),
+		hint: "name a plain file that headgate may read"}
+	p, ok := errors.AsType[*fs.PathError](err)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		e.Problem = "there is no such file"
+		e.hint = "paths count from the folder headgate was started in"
+	case errors.Is(err, fs.ErrPermission):
+		e.Problem = "may not be read by this user"
+		e.hint = "change its owner, or run headgate as a user who may read it"
+	case ok:
+		e.Problem = "cannot be read: " + p.Err.Error() // the path is in e.File already
+	}
+	return e
+}
+
+// hasBlock tells whether one of the PEM blocks is of this type, or of one that
+// ends so, such as EC PRIVATE KEY.
+func hasBlock(b []byte, kind string) bool {
+	for {
+		var block *pem.Block
+		if block, b = pem.Decode(b); block == nil {
+			return false
+		}
+		if block.Type == kind || strings.HasSuffix(block.Type, " "+kind) {
+			return true
+		}
+	}
+}

@@ -1,0 +1,96 @@
+package certs
+
+import (
+	"fmt"
+	"net"
+	"net/http"
+	"net/netip"
+	"strings"
+)
+
+// ChallengePath is where issuers ask for the proof of a domain (RFC 8555 §8.3).
+const ChallengePath = "/.well-known/acme-challenge/"
+
+// A Redirect sends visitors who came by http to https.
+type Redirect struct {
+	// Ready tells whether https works for a host; where it does not, nobody is
+	// sent there.
+	Ready func(host string) bool
+
+	// Listen and Plain are the ports of the https and the http listener.
+	Listen, Plain string
+}
+
+// Target is where a request is sent, "" when it stays. ok is false when nothing
+// sane was asked for. The host is the one that was asked for, whoever it is: a
+// browser that follows is where it wanted to go, and nobody can be sent to a
+// host of somebody else's choosing.
+func (t *Redirect) Target(r *http.Request) (to string, ok bool) {
+	host, port, ok := splitHost(r.Host)
+	if !ok || r.URL.Opaque != "" || !strings.HasPrefix(r.URL.Path, "/") {
+		return "", false
+	}
+	if !t.Ready(strings.ToLower(strings.TrimSuffix(host, "."))) {
+		return "", true
+	}
+	secure := t.Listen
+	// Who names no port came to port 80. If that is not where we listen, then
+	// something in front maps ports, and it maps 443 as well.
+	if port == "" && t.Plain != "80" {
+		secure = "443"
+	}
+	if strings.Contains(host, ":") {
+		host = "[" + host + "]"
+	}
+	if secure != "443" {
+		host += ":" + secure
+	}
+	return "https://" + host + plain(r.URL.RequestURI()), true
+}
+
+// plain escapes what HTTP/2 lets into a path and a URL does not hold.
+func plain(path string) string {
+	var b strings.Builder
+	for i := range len(path) {
+		if c := path[i]; c <= ' ' || c >= 0x7f {
+			fmt.Fprintf(&b, "%%%02X", c)
+		} else {
+			b.WriteByte(c)
+		}
+	}
+	return b.String()
+}
+
+// Answer sends the visitor to the target. 308 keeps the method and the body.
+func (t *Redirect) Answer(w http.ResponseWriter, to string) {
+	h := w.Header()
+	h.Set("Location", to)
+	h.Set("Cache-Control", "no-store") // a mistake must not stay in browsers
+	h.Set("Content-Type", "text/plain; charset=utf-8")
+	w.WriteHeader(http.StatusPermanentRedirect)
+}
+
+// splitHost takes a Host header apart: a name or an address, nothing that could
+// end a header, carry a user name or make up another URL.
+func splitHost(s string) (host, port string, ok bool) {
+	host = s
+	if h, p, err := net.SplitHostPort(s); err == nil {
+		host, port = h, p
+		if strings.Trim(port, "0123456789") != "" || len(port) > 5 {
+			return "", "", false
+		}
+	} else if strings.HasPrefix(s, "[") && strings.HasSuffix(s, "]") {
+		host = s[1 : len(s)-1]
+	}
+	bracketed := strings.HasPrefix(s, "[")
+	if ip, err := netip.ParseAddr(host); err == nil || bracketed {
+		return host, port, err == nil && ip.Zone() == "" && ip.Is6() == bracketed
+	}
+	if host == "" || len(host) > 253 || strings.ContainsFunc(host, func(r rune) bool {
+		return !('a' <= r && r <= 'z' || 'A' <= r && r <= 'Z' || '0' <= r && r <= '9' ||
+			r == '-' || r == '.' || r == '_')
+	}) {
+		return "", "", false
+	}
+	return host, port, true
+}

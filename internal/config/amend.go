@@ -1,0 +1,168 @@
+package config
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"go.yaml.in/yaml/v4"
+)
+
+// Amend returns a copy of r with the given keys read anew from text, by the
+// fields of the file itself: what the file would refuse is refused here. Only
+// some keys can be changed while visitors are inside. The error joins one
+// *Fault for each mistake, with the key alone and no place.
+func Amend(r *Room, pairs map[string]string) (*Room, error) {
+	c := *r
+	d := newDecoder("")
+	d.amends = true
+	all, open := roomFields(&c), amendable()
+	var readable []field
+	for _, f := range all {
+		if slices.Contains(open, f.name) {
+			readable = append(readable, f)
+		}
+	}
+	for _, key := range slices.Sorted(maps.Keys(pairs)) {
+		if m := amends(key, pairs[key], all, readable); m != nil {
+			d.faultAt(under("", key), spot{}, m)
+		}
+	}
+	for _, f := range readable { // in the order of the file, so that faults are too
+		text, ok := pairs[f.name]
+		if !ok || d.bad[f.name] {
+			continue
+		}
+		d.spots[f.name] = spot{}
+		f.read(d, f.name, &yaml.Node{Kind: yaml.ScalarNode, Tag: flagTag, Value: text})
+	}
+	c.derive(d, "")
+	checkSpans(d, &c, "")
+	if len(d.faults) > 0 {
+		return nil, join(d.faults)
+	}
+	return &c, nil
+}
+
+// amendable are the keys of a room that can be changed while it runs.
+func amendable() []string {
+	return strings.Fields(`total_active_users new_users_per_minute session_duration hard_end
+		queue_all closed suspended shadow message max_waiting hold hold_phone`)
+}
+
+// amends tells what is wrong with a key as such, before its value is read.
+func amends(key, text string, all, readable []field) *mistake {
+	switch {
+	case slices.Contains(names(readable), key):
+		if !utf8.ValidString(text) {
+			return wrong("write UTF-8 text", "is not UTF-8 text")
+		}
+		return nil
+	case slices.Contains(names(all), key):
+		return wrong("change the file and reload", "cannot be changed while headgate runs")
+	}
+	_, hint := suggest(key, readable)
+	return wrong(hint, "there is no such key")
+}
+
+// Text returns the value of a key that Amend can change, in the text that
+// Amend reads; "" for any other key.
+func (r *Room) Text(key string) string {
+	whole := func(n int64) string { return strconv.FormatInt(n, 10) }
+	span := func(d time.Duration) string {
+		if d == 0 {
+			return "0"
+		}
+		return short(d)
+	}
+	switch key {
+	case "total_active_users":
+		return whole(r.TotalActiveUsers)
+	case "new_users_per_minute":
+		return whole(r.NewUsersPerMinute)
+	case "max_waiting":
+		return whole(r.MaxWaiting)
+	case "session_duration":
+		return span(r.SessionDuration)
+	case "hard_end":
+		return span(r.HardEnd)
+	case "hold":
+		return span(r.Hold)
+	case "hold_phone":
+		return span(r.HoldPhone)
+	case "queue_all":
+		return strconv.FormatBool(r.QueueAll)
+	case "closed":
+		return strconv.FormatBool(r.Closed)
+	case "suspended":
+		return strconv.FormatBool(r.Suspended)
+	case "shadow":
+		return strconv.FormatBool(r.Shadow)
+	case "message":
+		return r.Message
+	}
+	return ""
+}
+
+// Fingerprint tells whether the file describes a room as before. It is made of
+// what differs from the defaults, so that a key which a later headgate adds
+// changes no fingerprint.
+func (r *Room) Fingerprint() (string, error) {
+	own, err := members(*r)
+	if err != nil {
+		return "", err
+	}
+	std, err := members(defaultRoom())
+	if err != nil {
+		return "", err
+	}
+	maps.DeleteFunc(own, func(k string, v json.RawMessage) bool {
+		return string(std[k]) == string(v)
+	})
+	b, err := json.Marshal(own)
+	if err != nil {
+		return "", err
+	}
+	sum := sha256.Sum256(b)
+	return hex.EncodeToString(sum[:]), nil
+}
+
+// members are the fields of a room as JSON.
+func members(r Room) (map[string]json.RawMessage, error) {
+	b, err := json.Marshal(r)
+	if err != nil {
+		return nil, err
+	}
+	var m map[string]json.RawMessage
+	err = json.Unmarshal(b, &m)
+	return m, err
+}
+
+// ErrNoFile is returned by Again for a configuration that came from flags.
+var ErrNoFile = errors.New("the rooms come from flags, there is no file to read again")
+
+// Again reads the file of c anew, with the same flags above it. The error is
+// ErrNoFile or consists of *Fault.
+func (c *Config) Again() (*Config, error) {
+	if c.File == "" {
+		return nil, ErrNoFile
+	}
+	return load(c.File, c.over)
+}
+
+// ParseDuration reads a duration as the file has it, such as 90d or 12h. The
+// error is a *Fault.
+func ParseDuration(s string) (time.Duration, error) {
+	v, m := parseDuration(s)
+	if m != nil {
+		return 0, &Fault{Problem: m.problem, Hint: m.hint}
+	}
+	return v, nil
+}

@@ -1,0 +1,96 @@
+package demo
+
+import "strings"
+
+// The size of the picture: what every terminal has.
+const columns, rows = 80, 24
+
+// A style is a colour of the picture, by what it says and not how it looks.
+type style byte
+
+const (
+	plain style = iota
+	soft
+	bold
+	water
+	duck
+	you
+	good
+	bad
+	styles
+)
+
+// code is the escape sequence of the style.
+func (s style) code() string {
+	return [styles]string{
+		plain: "", soft: "\x1b[2m", bold: "\x1b[1m", water: "\x1b[36m", duck: "\x1b[37m",
+		you: "\x1b[1;33m", good: "\x1b[32m", bad: "\x1b[1;31m",
+	}[s]
+}
+
+// A canvas is a picture of characters, each one column wide.
+type canvas struct {
+	cell [rows][columns]rune
+	tint [rows][columns]style
+}
+
+// put writes text at column x of row y; what does not fit is cut off. It returns
+// the column behind.
+func (c *canvas) put(x, y int, s style, text string) int {
+	for _, r := range text {
+		if x >= 0 && x < columns && y >= 0 && y < rows {
+			c.cell[y][x], c.tint[y][x] = r, s
+		}
+		x++
+	}
+	return x
+}
+
+// line is row y without the blanks at its end, at most width columns of it.
+func (c *canvas) line(y, width int, colour bool) string {
+	end := min(columns, width)
+	for end > 0 && (c.cell[y][end-1] == 0 || c.cell[y][end-1] == ' ') {
+		end--
+	}
+	var b strings.Builder
+	now := plain
+	for x := range end {
+		r, s := c.cell[y][x], c.tint[y][x]
+		if r == 0 {
+			r, s = ' ', plain
+		}
+		if colour && s != now {
+			b.WriteString("\x1b[0m" + s.code())
+			now = s
+		}
+		b.WriteRune(r)
+	}
+	if now != plain {
+		b.WriteString("\x1b[0m")
+	}
+	return b.String()
+}
+
+// text is the whole picture, for tests.
+func (c *canvas) text() string {
+	var b strings.Builder
+	for y := range rows {
+		b.WriteString(c.line(y, columns, false) + "\n")
+	}
+	return strings.TrimRight(b.String(), "\n") + "\n"
+}
+
+// frame is the picture as it is sent to a terminal of this size: from the upper
+// left corner, over what is there, so that nothing flickers.
+func (c *canvas) frame(width, height int, colour bool) string {
+	var b strings.Builder
+	b.WriteString("\x1b[H")
+	for y := range min(rows, height) {
+		if y > 0 {
+			b.WriteString("\r\n")
+		}
+		b.WriteString(c.line(y, width, colour) + "\x1b[K")
+	}
+	b.WriteString("\x1b[J")
+	return b.String()
+}

@@ -1,0 +1,334 @@
+// Package demo shows headgate at work and lets its user try to break it: a shop, a
+// room before it, a crowd that does not end, and a live picture in the terminal.
+// The room is a process of its own and can be killed for real.
+//
+// The promise: every figure of the verdict comes from the shop or from what the
+// visitors were told, never from the room itself, and nothing is left behind: no
+// process, no file, and a terminal as it was.
+//
+// Run owns every goroutine and waits for them. The demo listens on one address for
+// browsers; all else is on loopback ports that it picks.
+//
+// It costs some 50 MB and a few per cent of a core: 120 visitors, a few hundred
+// small requests a second at most, a picture five times a second.
+//
+// It is no measurement: crowd, shop and room share the machine. For that there is
+// headgate crowd.
+package demo
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"runtime/debug"
+	"sync"
+	"time"
+)
+
+// Limits are those of the room.
+type Limits struct {
+	AtOnce    int
+	PerMinute int
+	Session   time.Duration
+}
+
+// Config says how the demo runs.
+type Config struct {
+	Program  string        // the headgate to run
+	Temp     string        // where the folder of the run is made; "": the system's
+	Listen   string        // for browsers
+	Another  bool          // a free port will do if Listen is taken
+	Visitors int           // simulated, at any time
+	Limits   Limits        // of the room
+	For      time.Duration // 0: until told to end
+	Kills    int           // done by itself, evenly over For, or one each 10 s
+	Plain    bool          // a line a second instead of a picture
+	Colour   bool
+	In       io.Reader
+	Out      io.Writer
+}
+
+// The limits of the demo, and how u and d change the first.
+const (
+	limitStep            = 5
+	limitLeast, limitTop = 5, 100
+	killEvery            = 10 * time.Second
+)
+
+// DefaultLimits are small enough to be watched.
+func DefaultLimits() Limits { return Limits{AtOnce: 20, PerMinute: 180, Session: 20 * time.Second} }
+
+// A demo is one run.
+type demo struct {
+	cfg      Config
+	begun    time.Time
+	shop     *shop
+	gate     *gate
+	judge    *judge
+	operator *operator
+	front    *front
+	failed   chan error // the first thing that ends the run
+
+	wg sync.WaitGroup
+
+	mu     sync.Mutex
+	state  state
+	up     bool   // state is of now
+	acting bool   // a key is being acted on
+	note   string // what came of the last key, if it failed
+}
+
+// Run runs the demo until it is told to end, and says what was seen. It prints the
+// picture or the lines, but not the summary.
+func Run(ctx context.Context, cfg Config) (s *Summary, err error) {
+	folder, err := os.MkdirTemp(cfg.Temp, "headgate-demo-")
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(folder)) }()
+	d := &demo{cfg: cfg, begun: time.Now(), judge: newJudge(), failed: make(chan error, 1)}
+	if d.shop, err = openShop(cfg.Limits); err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, d.shop.close()) }()
+	if d.gate, err = newGate(cfg.Program, folder, d.shop.url, cfg.Limits); err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, d.gate.close()) }()
+	if err := d.gate.start(ctx); err != nil {
+		return nil, err
+	}
+	d.operator = newOperator(d.gate)
+	if d.front, err = openFront(cfg.Listen, cfg.Another, d.gate.visitors); err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, d.front.close()) }()
+	if err := d.run(ctx); err != nil {
+		return nil, err
+	}
+	return d.summary(), nil
+}
+
+// run starts the parts and shows them until the end.
+func (d *demo) run(ctx context.Context) error {
+	ctx, stop := context.WithCancel(ctx)
+	defer d.wg.Wait()
+	defer stop()
+	d.spawn(func() error { return d.watch(ctx) })
+	d.spawn(func() error {
+		url := "http://" + d.gate.visitors + "/"
+		f := newFlock(url, d.gate.visitors, d.cfg.Visitors, d.judge)
+		f.failed = d.fail
+		return f.run(ctx)
+	})
+	if d.cfg.Plain {
+		return d.loop(ctx, time.Second, nil, d.printLine)
+	}
+	t, err := openTerminal(d.cfg.In, d.cfg.Out)
+	if err != nil {
+		return err
+	}
+	defer t.close()
+	keys := make(chan byte)
+	d.spawn(func() error { return t.keys(ctx, keys) })
+	return d.loop(ctx, 200*time.Millisecond, keys, func(s *scene) {
+		width, height := t.size()
+		s.Keys = true
+		io.WriteString(t.out, draw(s).frame(width, height, d.cfg.Colour))
+	})
+}
+
+// spawn runs f beside; what goes wrong ends the demo, in good order.
+func (d *demo) spawn(f func() error) {
+	d.wg.Go(func() {
+		if err := guarded(f); err != nil {
+			d.fail(err)
+		}
+	})
+}
+
+func (d *demo) fail(err error) {
+	select {
+	case d.failed <- err:
+	default:
+	}
+}
+
+// guarded makes an error of a panic, so that the terminal is put back first.
+func guarded(f func() error) (err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("panic: %v\n%s", p, debug.Stack())
+		}
+	}()
+	return f()
+}
+
+// loop shows the scene, again and again, and does what the keys say.
+func (d *demo) loop(ctx context.Context, every time.Duration, keys <-chan byte,
+	show func(*scene)) error {
+	tick := time.NewTicker(every)
+	defer tick.Stop()
+	var end <-chan time.Time
+	if d.cfg.For > 0 {
+		t := time.NewTimer(d.cfg.For)
+		defer t.Stop()
+		end = t.C
+	}
+	killed := 0
+	for n := 0; ; n++ {
+		select {
+		case <-tick.C:
+			show(d.scene(n))
+		case k := <-keys:
+			if k == 'q' || k == 'Q' {
+				return nil
+			}
+			d.key(ctx, k)
+		case err := <-d.failed:
+			return err
+		case err := <-d.gate.failed:
+			return err
+		case <-end:
+			return nil
+		case <-ctx.Done():
+			return nil
+		}
+		if killed < d.cfg.Kills && time.Since(d.begun) >= d.killAt(killed) && d.act(ctx, d.kill) {
+			killed++
+		}
+	}
+}
+
+// killAt is when the kill n is due, from 0.
+func (d *demo) killAt(n int) time.Duration {
+	if d.cfg.For == 0 {
+		return time.Duration(n+1) * killEvery
+	}
+	return d.cfg.For * time.Duration(n+1) / time.Duration(d.cfg.Kills+1)
+}
+
+// key does what a key says, unless another is being acted on.
+func (d *demo) key(ctx context.Context, k byte) {
+	switch k {
+	case 'k', 'K':
+		d.act(ctx, d.kill)
+	case 'u', 'U':
+		d.act(ctx, func(ctx context.Context) error { return d.limit(ctx, +limitStep) })
+	case 'd', 'D':
+		d.act(ctx, func(ctx context.Context) error { return d.limit(ctx, -limitStep) })
+	case ' ':
+		d.act(ctx, d.hold)
+	}
+}
+
+// act does one thing at a time, beside the picture.
+func (d *demo) act(ctx context.Context, f func(context.Context) error) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.acting {
+		return false
+	}
+	d.acting, d.note = true, ""
+	d.spawn(func() error {
+		defer func() {
+			d.mu.Lock()
+			defer d.mu.Unlock()
+			d.acting = false
+		}()
+		return f(ctx)
+	})
+	return true
+}
+
+// kill kills the room as a power failure would, and starts it again.
+func (d *demo) kill(ctx context.Context) error {
+	k := d.judge.killed()
+	d.saw(state{}, errors.New("killed"))
+	if err := d.gate.kill(); err != nil {
+		return fmt.Errorf("kill the room: %w", err)
+	}
+	if err := d.gate.start(ctx); err != nil {
+		if ctx.Err() != nil {
+			return nil
+		}
+		return err
+	}
+	d.judge.back(k)
+	return nil
+}
+
+// limit changes how many may be inside, while the room runs.
+func (d *demo) limit(ctx context.Context, by int) error {
+	was := d.now().AtOnce
+	n := min(max(was+by, limitLeast), limitTop)
+	if was == 0 || n == was {
+		return nil
+	}
+	if n > was { // the room may obey before its answer is here
+		d.shop.limitTo(n)
+	}
+	s, err := d.operator.change(ctx, map[string]any{"total_active_users": n})
+	d.changed(s, err)
+	if n < was && err == nil {
+		d.shop.limitTo(n)
+	}
+	return nil
+}
+
+// hold stops the calls, or lets them go on.
+func (d *demo) hold(ctx context.Context) error {
+	s, err := d.operator.change(ctx, map[string]any{"queue_all": !d.now().QueueAll})
+	d.changed(s, err)
+	return nil
+}
+
+// changed notes what came of a change. A room that refuses is no reason to end.
+func (d *demo) changed(s state, err error) {
+	if err == nil {
+		d.saw(s, nil)
+		return
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.note = err.Error()
+}
+
+// watch asks the room how it stands, a few times a second.
+func (d *demo) watch(ctx context.Context) error {
+	for {
+		s, err := d.operator.look(ctx)
+		d.saw(s, err)
+		if !rest(ctx, 200*time.Millisecond) {
+			return nil
+		}
+	}
+}
+
+func (d *demo) saw(s state, err error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.up = err == nil
+	if d.up {
+		d.state = s
+	}
+}
+
+func (d *demo) now() state {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.state
+}
+
+// scene gathers what is to be shown.
+func (d *demo) scene(tick int) *scene {
+	now := time.Now()
+	s := &scene{URL: d.front.URL, Since: now.Sub(d.begun), Now: now, Limits: d.cfg.Limits,
+		Shop: d.shop.report(now), Seen: d.judge.finding(), People: d.front.inLine(now), Tick: tick}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	s.State, s.Up, s.Note = d.state, d.up, d.note
+	return s
+}

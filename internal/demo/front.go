@@ -1,0 +1,162 @@
+package demo
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log"
+	"net"
+	"net/http"
+	"net/http/httputil"
+	"net/url"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/headgate/headgate/internal/crowd"
+)
+
+// A front is the way in for people with a browser. It passes everything on to the
+// room, and reads along to show them where they are in the line. While the room is
+// down it hangs up, as the room's own port would.
+type front struct {
+	URL    string // to open in a browser
+	server *http.Server
+	proxy  *httputil.ReverseProxy
+	done   chan error
+
+	mu     sync.Mutex
+	guests map[string]guest // by ticket
+}
+
+// A guest is a person in the line.
+type guest struct {
+	Position int64
+	Expected time.Duration // -1: unknown
+	seen     time.Time
+}
+
+// openFront listens on addr; if that is taken and another will do, on a free port.
+func openFront(addr string, another bool, room string) (*front, error) {
+	ln, err := net.Listen("tcp", addr)
+	if err != nil && another {
+		host, _, _ := net.SplitHostPort(addr)
+		ln, err = net.Listen("tcp", net.JoinHostPort(host, "0"))
+	}
+	if err != nil {
+		return nil, &ListenError{addr, err}
+	}
+	f := &front{URL: "http://" + dialable(ln.Addr()) + "/", done: make(chan error, 1),
+		guests: map[string]guest{}}
+	f.proxy = &httputil.ReverseProxy{
+		Rewrite: func(p *httputil.ProxyRequest) {
+			p.SetURL(&url.URL{Scheme: "http", Host: room})
+			p.Out.Host = p.In.Host
+			p.SetXForwarded()
+			p.Out.Header.Del(crowd.VisitorHeader) // nobody passes for one of the flock
+		},
+		Transport:      &http.Transport{DialContext: dialer(room), DisableCompression: true},
+		ModifyResponse: f.read,
+		ErrorHandler:   func(http.ResponseWriter, *http.Request, error) { panic(http.ErrAbortHandler) },
+		ErrorLog:       log.New(io.Discard, "", 0),
+	}
+	f.server = &http.Server{Handler: f.proxy, ReadHeaderTimeout: 10 * time.Second,
+		ErrorLog: log.New(io.Discard, "", 0)}
+	go func() { f.done <- f.server.Serve(ln) }()
+	return f, nil
+}
+
+// A ListenError says that the address for browsers could not be had.
+type ListenError struct {
+	Addr string
+	Err  error
+}
+
+func (e *ListenError) Error() string { return fmt.Sprintf("listen %s: %v", e.Addr, e.Err) }
+func (e *ListenError) Unwrap() error { return e.Err }
+
+// Hint says what to do.
+func (e *ListenError) Hint() string {
+	return "another program may use it: set --listen to a free address, or leave it out"
+}
+
+// dialable is the address with a host that a browser on this machine can open.
+func dialable(a net.Addr) string {
+	if t, ok := a.(*net.TCPAddr); ok && t.IP.IsUnspecified() {
+		return fmt.Sprintf("127.0.0.1:%d", t.Port)
+	}
+	return a.String()
+}
+
+// close stops the front and waits for its end.
+func (f *front) close() error {
+	err := f.server.Close()
+	if served := <-f.done; !errors.Is(served, http.ErrServerClosed) {
+		err = errors.Join(err, served)
+	}
+	return err
+}
+
+// maxAnswer bounds what is read along; the room's answers are below 4 KB.
+const maxAnswer = 64 << 10
+
+// read notes where a person is in the line. It changes nothing.
+func (f *front) read(r *http.Response) error {
+	isJSON := strings.HasPrefix(r.Header.Get("Content-Type"), "application/json")
+	if r.Header.Get("Headgate-State") == "" || !isJSON {
+		return nil
+	}
+	text, err := io.ReadAll(io.LimitReader(r.Body, maxAnswer))
+	if err != nil {
+		return err
+	}
+	r.Body = struct {
+		io.Reader
+		io.Closer
+	}{io.MultiReader(bytes.NewReader(text), r.Body), r.Body}
+	var body struct {
+		Headgate struct {
+			State    string   `json:"state"`
+			Ticket   string   `json:"ticket"`
+			Position int64    `json:"position"`
+			ETA      *float64 `json:"eta_seconds"`
+		} `json:"headgate"`
+	}
+	if json.Unmarshal(text, &body) != nil || body.Headgate.Ticket == "" {
+		return nil
+	}
+	g := guest{Position: body.Headgate.Position, Expected: -1, seen: time.Now()}
+	if s := body.Headgate.ETA; s != nil {
+		g.Expected = time.Duration(*s * float64(time.Second))
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if len(f.guests) < 1000 || f.guests[body.Headgate.Ticket].Position > 0 {
+		f.guests[body.Headgate.Ticket] = g
+	}
+	if body.Headgate.State == "called" || g.Position == 0 {
+		delete(f.guests, body.Headgate.Ticket)
+	}
+	return nil
+}
+
+// inLine lists the people who are in the line, the next first. One who has not
+// asked for longer than the longest interval has closed the page.
+func (f *front) inLine(now time.Time) []guest {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	var all []guest
+	for ticket, g := range f.guests {
+		if now.Sub(g.seen) > 15*time.Second {
+			delete(f.guests, ticket)
+			continue
+		}
+		all = append(all, g)
+	}
+	slices.SortFunc(all, func(a, b guest) int { return cmp.Compare(a.Position, b.Position) })
+	return all
+}

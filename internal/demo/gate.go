@@ -1,0 +1,213 @@
+package demo
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+)
+
+// A gate is the room: headgate run, a process of its own, over a folder of its
+// own. It can be killed and started again.
+type gate struct {
+	program  string
+	folder   string
+	visitors string // address of the room
+	admin    string // address for operators
+	output   tail
+	failed   chan error // a process that ended by itself
+
+	mu      sync.Mutex
+	process *process
+}
+
+// A process is one life of the room.
+type process struct {
+	cmd    *exec.Cmd
+	meant  atomic.Bool // its end is meant
+	ended  chan struct{}
+	ending error // once ended
+}
+
+// newGate writes the configuration of the room before origin.
+func newGate(program, folder, origin string, l Limits) (*gate, error) {
+	g := &gate{program: program, folder: folder, failed: make(chan error, 1)}
+	var err error
+	if g.visitors, err = freeAddress(); err != nil {
+		return nil, err
+	}
+	for g.admin == "" || g.admin == g.visitors {
+		if g.admin, err = freeAddress(); err != nil {
+			return nil, err
+		}
+	}
+	// JSON is YAML. The demo is a proxy before the room, for people.
+	text, err := json.MarshalIndent(map[string]any{
+		"listen": g.visitors, "admin_listen": g.admin, "data": g.data(),
+		"trusted_proxies": []string{"127.0.0.1/32"},
+		"rooms": []any{map[string]any{
+			"name": roomName, "title": "The Duck Shop", "origin": origin,
+			"total_active_users": l.AtOnce, "new_users_per_minute": l.PerMinute,
+			"session_duration": l.Session.String(),
+			// Asked often enough for a kill to be seen to have lost nothing.
+			"poll_max": "3s",
+		}},
+	}, "", "  ")
+	if err != nil {
+		return nil, err
+	}
+	return g, os.WriteFile(g.config(), text, 0o600)
+}
+
+const roomName = "pond"
+
+func (g *gate) config() string { return filepath.Join(g.folder, "headgate.yaml") }
+func (g *gate) data() string   { return filepath.Join(g.folder, "data") }
+
+// start starts the process and waits until it takes visitors.
+func (g *gate) start(ctx context.Context) error {
+	cmd := g.command("run", "--config", g.config())
+	cmd.Stdout, cmd.Stderr = &g.output, &g.output
+	p := &process{cmd: cmd, ended: make(chan struct{})}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if err := cmd.Start(); err != nil {
+		return fmt.Errorf("start the room: %w", err)
+	}
+	g.process = p
+	go func() {
+		p.ending = cmd.Wait()
+		close(p.ended)
+		if !p.meant.Load() {
+			select {
+			case g.failed <- fmt.Errorf("the room ended by itself: %v\n%s", p.ending, &g.output):
+			default:
+			}
+		}
+	}()
+	return g.await(ctx, p)
+}
+
+// command is headgate itself, with an end that is tied to ours: it dies with us,
+// and an interrupt at our terminal is not for it.
+func (g *gate) command(args ...string) *exec.Cmd {
+	cmd := exec.Command(g.program, args...)
+	cmd.Args[0] = "headgate"
+	cmd.Dir = g.folder
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
+	return cmd
+}
+
+// startWithin is how long a start may take. Chosen: a machine that is busy.
+const startWithin = 30 * time.Second
+
+// await asks for /readyz every few milliseconds.
+func (g *gate) await(ctx context.Context, p *process) error {
+	ctx, stop := context.WithTimeout(ctx, startWithin)
+	defer stop()
+	tick := time.NewTicker(2 * time.Millisecond)
+	defer tick.Stop()
+	client := adminClient(g.admin)
+	defer client.CloseIdleConnections()
+	for {
+		select {
+		case <-p.ended:
+			return fmt.Errorf("the room did not start: %v\n%s", p.ending, &g.output)
+		case <-ctx.Done():
+			return fmt.Errorf("the room was not ready: %w\n%s", ctx.Err(), &g.output)
+		case <-tick.C:
+		}
+		r, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+g.admin+"/readyz", nil)
+		if err != nil {
+			return err
+		}
+		resp, err := client.Do(r)
+		if err != nil {
+			continue
+		}
+		resp.Body.Close()
+		if resp.StatusCode == http.StatusOK {
+			return nil
+		}
+	}
+}
+
+// kill ends the process as a power failure would, and waits for it to be gone.
+func (g *gate) kill() error { return g.end(syscall.SIGKILL, 0) }
+
+// close asks the process to end, and ends it if it does not.
+func (g *gate) close() error { return g.end(syscall.SIGTERM, 2*time.Second) }
+
+func (g *gate) end(sig syscall.Signal, patience time.Duration) error {
+	g.mu.Lock()
+	p := g.process
+	g.process = nil
+	g.mu.Unlock()
+	if p == nil {
+		return nil
+	}
+	p.meant.Store(true)
+	err := p.cmd.Process.Signal(sig)
+	if patience > 0 {
+		select {
+		case <-p.ended:
+		case <-time.After(patience):
+			err = errors.Join(err, p.cmd.Process.Kill())
+		}
+	}
+	<-p.ended
+	if errors.Is(err, os.ErrProcessDone) {
+		return nil
+	}
+	return err
+}
+
+// freeAddress is a loopback address that was free a moment ago. It lies below the
+// ports that systems give to outgoing connections: while the room is down, one of
+// those could take it, or even connect to itself there.
+func freeAddress() (string, error) {
+	var err error
+	for range 100 {
+		var ln net.Listener
+		addr := fmt.Sprintf("127.0.0.1:%d", 12000+rand.IntN(18000))
+		if ln, err = net.Listen("tcp", addr); err == nil {
+			return addr, ln.Close()
+		}
+	}
+	return "", fmt.Errorf("find a free port: %w", err)
+}
+
+// A tail keeps the end of what a process prints.
+type tail struct {
+	mu   sync.Mutex
+	text []byte
+}
+
+// Write keeps the last few lines.
+func (t *tail) Write(b []byte) (int, error) {
+	const most = 4 << 10
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.text = append(t.text, b...)
+	if n := len(t.text); n > most {
+		t.text = append(t.text[:0], t.text[n-most:]...)
+	}
+	return len(b), nil
+}
+
+func (t *tail) String() string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return strings.TrimSpace(string(t.text))
+}

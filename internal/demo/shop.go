@@ -1,0 +1,191 @@
+package demo
+
+import (
+	"context"
+	"crypto/sha256"
+	_ "embed"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/headgate/headgate/internal/crowd"
+)
+
+//go:embed page/shop.html
+var shopHTML string
+
+//go:embed page/thanks.html
+var thanksHTML string
+
+//go:embed page/shop.css
+var shopCSS string
+
+const (
+	leavePath   = "/thanks" // ends the stay
+	guestCookie = "duck"    // tells people apart; the simulated have a header
+	guestPrefix = "guest-"
+)
+
+// A shop is the origin behind the room, and the judge of it: it knows nothing
+// of headgate and writes down who was there when.
+//
+// A request counts from when its handler begins to when it ends, which is inside
+// the time from its first byte to its last: the shop never sees one too many.
+type shop struct {
+	url    string
+	server *http.Server
+	done   chan error
+	begun  time.Time
+	policy string // Content-Security-Policy
+
+	mu     sync.Mutex
+	stays  *stays
+	guests int
+	let    []time.Time // when visitors were let in, the last few minutes
+}
+
+// openShop listens on a free loopback port.
+func openShop(l Limits) (*shop, error) {
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return nil, fmt.Errorf("open the shop: %w", err)
+	}
+	now := time.Now()
+	s := &shop{
+		url: "http://" + ln.Addr().String(), done: make(chan error, 1), begun: now,
+		stays: newStays(now, l.Session, l.AtOnce, l.PerMinute),
+	}
+	// The style is in the page: a file of its own would be asked for again after the
+	// goodbye, and so join the line.
+	sum := sha256.Sum256([]byte(shopCSS))
+	s.policy = "default-src 'none'; img-src data:; base-uri 'none'; form-action 'none'; " +
+		"frame-ancestors 'none'; style-src 'sha256-" + base64.StdEncoding.EncodeToString(sum[:]) + "'"
+	s.server = &http.Server{Handler: s, ReadHeaderTimeout: 10 * time.Second}
+	go func() { s.done <- s.server.Serve(ln) }()
+	return s, nil
+}
+
+// close stops the shop and waits for its end.
+func (s *shop) close() error {
+	err := s.server.Close()
+	if served := <-s.done; !errors.Is(served, http.ErrServerClosed) {
+		err = errors.Join(err, served)
+	}
+	return err
+}
+
+func (s *shop) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	h := w.Header()
+	h.Set("Cache-Control", "no-store")
+	h.Set("Content-Security-Policy", s.policy)
+	h.Set("X-Content-Type-Options", "nosniff")
+	// What the room lets pass uncounted is not a visit: probes, and what browsers
+	// and robots ask for by themselves.
+	if r.Method != http.MethodGet || strings.HasPrefix(r.URL.Path, "/.well-known/") ||
+		r.URL.Path == "/favicon.ico" || r.URL.Path == "/robots.txt" {
+		http.NotFound(w, r)
+		return
+	}
+	id := s.begin(w, r)
+	last := r.URL.Path == leavePath
+	defer func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.stays.end(id, time.Now(), last)
+	}()
+	page := shopHTML
+	if last {
+		page = thanksHTML
+		h.Set("Headgate-Command", "revoke")
+		http.SetCookie(w, &http.Cookie{Name: guestCookie, Path: "/", MaxAge: -1})
+	}
+	h.Set("Content-Type", "text/html; charset=utf-8")
+	io.WriteString(w, strings.Replace(page, "{{css}}", shopCSS, 1))
+}
+
+// begin says who it is and writes the visit down.
+func (s *shop) begin(w http.ResponseWriter, r *http.Request) string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	id := r.Header.Get(crowd.VisitorHeader)
+	if id == "" {
+		c, err := r.Cookie(guestCookie)
+		if err == nil && strings.HasPrefix(c.Value, guestPrefix) && len(c.Value) < 40 {
+			id = c.Value
+		} else {
+			s.guests++
+			id = fmt.Sprintf("%s%d-%d", guestPrefix, s.guests, s.begun.UnixMilli())
+			http.SetCookie(w, &http.Cookie{Name: guestCookie, Value: id, Path: "/",
+				HttpOnly: true, SameSite: http.SameSiteLaxMode})
+		}
+	}
+	now, before := time.Now(), s.stays.count
+	s.stays.begin(id, now)
+	if s.stays.count > before {
+		s.let = append(s.let, now)
+	}
+	return id
+}
+
+// A report is what the shop saw.
+type report struct {
+	Tight, Fresh reach
+	Over, Count  int
+	Here, Guests int
+	Let          []int // let in, in steps of two seconds, the newest last
+	LastMinute   int
+}
+
+// sparks is how many steps of sparkStep a report holds.
+const (
+	sparks    = 30
+	sparkStep = 2 * time.Second
+)
+
+// report judges all that was seen up to now.
+func (s *shop) report(now time.Time) report {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.stays.tally(now)
+	r := report{Tight: s.stays.tight, Fresh: s.stays.fresh, Over: s.stays.over,
+		Count: s.stays.count, Let: make([]int, sparks)}
+	r.Here, r.Guests = s.stays.here(now, func(id string) bool {
+		return strings.HasPrefix(id, guestPrefix)
+	})
+	first := len(s.let)
+	// Steps are counted from the opening, so that a bar does not change when time goes on.
+	newest := int(now.Sub(s.begun) / sparkStep)
+	for i := len(s.let) - 1; i >= 0 && now.Sub(s.let[i]) < time.Minute+2*sparkStep; i-- {
+		first = i
+		if at := sparks - 1 - (newest - int(s.let[i].Sub(s.begun)/sparkStep)); at >= 0 {
+			r.Let[at]++
+		}
+		if now.Sub(s.let[i]) < time.Minute {
+			r.LastMinute++
+		}
+	}
+	s.let = append(s.let[:0], s.let[first:]...)
+	return r
+}
+
+// limitTo tells the shop which limit it is to hold the room against.
+func (s *shop) limitTo(n int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.stays.limitTo(n, time.Now())
+}
+
+// dialer reaches one address, whatever the address in the request: what the demo
+// starts never leaves this machine.
+func dialer(addr string) func(context.Context, string, string) (net.Conn, error) {
+	d := &net.Dialer{Timeout: 5 * time.Second}
+	return func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return d.DialContext(ctx, "tcp", addr)
+	}
+}

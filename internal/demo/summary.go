@@ -1,0 +1,122 @@
+package demo
+
+import (
+	"fmt"
+	"io"
+	"text/tabwriter"
+	"time"
+)
+
+// heardWithin is how long after a kill each visitor in the line should have had an
+// answer: its interval, and a try that fails before. Chosen.
+const heardWithin = 10 * time.Second
+
+// A Summary is what the shop and the visitors saw, in the end.
+type Summary struct {
+	took   time.Duration
+	report report
+	seen   finding
+}
+
+func (d *demo) summary() *Summary {
+	now := time.Now()
+	return &Summary{took: now.Sub(d.begun), report: d.shop.report(now), seen: d.judge.finding()}
+}
+
+// Faults are the promises that were broken, a line each; nil when all held.
+func (s *Summary) Faults() []string {
+	var faults []string
+	fault := func(bad bool, format string, args ...any) {
+		if bad {
+			faults = append(faults, fmt.Sprintf(format, args...))
+		}
+	}
+	fault(s.report.Over > 0, "%d visitors were let in over a limit", s.report.Over)
+	fault(s.seen.Overtaken > 0, "%d visitors who asked on time were overtaken", s.seen.Overtaken)
+	fault(s.seen.Lost > 0, "%d of %d places were lost", s.seen.Lost, s.seen.Tickets)
+	fault(s.seen.SentBack > 0, "%d visitors were sent back from inside", s.seen.SentBack)
+	for i := range s.seen.Kills {
+		k := &s.seen.Kills[i]
+		silent := k.waiting - k.again - k.lost
+		fault(k.down == 0, "the room did not come back after kill %d", i+1)
+		fault(k.down > 0 && silent > 0 && k.age > k.down+heardWithin,
+			"%d visitors had no answer for %v after kill %d", silent, heardWithin, i+1)
+	}
+	fault(s.report.Count == 0, "nobody was let in, so nothing was seen")
+	fault(s.seen.Tickets == 0, "nobody had to wait, so nothing was seen of the line")
+	return faults
+}
+
+// Write prints the figures, one a line, and what they come to.
+func (s *Summary) Write(w io.Writer) error {
+	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	line := func(name, format string, args ...any) {
+		fmt.Fprintf(tw, "%s\t%s\n", name, fmt.Sprintf(format, args...))
+	}
+	r, f := &s.report, &s.seen
+	line("let in", "%d in %v", r.Count, s.took.Round(100*time.Millisecond))
+	line("most inside at once", "%d of %d, as the shop saw it", r.Tight.n, r.Tight.of)
+	line("most new in a minute", "%d of %d, as the shop saw it", r.Fresh.n, r.Fresh.of)
+	line("let in over a limit", "%d", r.Over)
+	line("overtaken", "%d of %d with a ticket", f.Overtaken, f.Tickets)
+	line("places lost", "%d of %d", f.Lost, f.Tickets)
+	line("sent back from inside", "%d", f.SentBack)
+	line("kills", "%d", len(f.Kills))
+	for i := range f.Kills {
+		k := &f.Kills[i]
+		line("", "%s; %s", k.outage(), k.places())
+	}
+	if f.First != "" {
+		line("seen first", "%s", f.First)
+	}
+	if err := tw.Flush(); err != nil {
+		return err
+	}
+	faults := s.Faults()
+	for _, fault := range faults {
+		if _, err := fmt.Fprintf(w, "broken: %s\n", fault); err != nil {
+			return err
+		}
+	}
+	if len(faults) > 0 {
+		return nil
+	}
+	_, err := fmt.Fprintln(w, "never over, nobody overtaken, no place lost")
+	return err
+}
+
+// outage says how long the room was away.
+func (k *kill) outage() string {
+	if k.down == 0 {
+		return fmt.Sprintf("down, %d waiting", k.waiting)
+	}
+	return fmt.Sprintf("back after %.2f s", k.down.Seconds())
+}
+
+// places says what became of those who were waiting.
+func (k *kill) places() string {
+	if k.down == 0 {
+		return ""
+	}
+	text := fmt.Sprintf("%d were waiting then: %d have their place", k.waiting, k.again)
+	if k.lost > 0 {
+		text += fmt.Sprintf(", %d lost it", k.lost)
+	}
+	if left := k.waiting - k.again - k.lost; left > 0 {
+		text += fmt.Sprintf(", %d have not asked since", left)
+	}
+	return text
+}
+
+// printLine is the picture for a log: a line a second.
+func (d *demo) printLine(s *scene) {
+	t, f := s.Shop.Tight, s.Seen
+	inside := "down"
+	if s.Up {
+		inside = fmt.Sprintf("%d of %d", s.State.Active, s.State.AtOnce)
+	}
+	fmt.Fprintf(d.cfg.Out, "%3.0f s  inside %s  waiting %d  let in %d a minute  "+
+		"most inside %d of %d  over %d  overtaken %d  lost %d  kills %d\n",
+		s.Since.Seconds(), inside, f.Waiting, s.Shop.LastMinute,
+		t.n, t.of, s.Shop.Over, f.Overtaken, f.Lost+f.SentBack, len(f.Kills))
+}

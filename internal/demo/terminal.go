@@ -1,0 +1,104 @@
+package demo
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+
+	"golang.org/x/sys/unix"
+)
+
+// A terminal is one that has been made ready for a picture: keys come one by one
+// and are not echoed, and the picture has a screen of its own.
+type terminal struct {
+	in, out *os.File
+	before  unix.Termios
+}
+
+// IsTerminal reports whether both are a terminal, so that there can be a picture
+// and keys.
+func IsTerminal(in io.Reader, out io.Writer) bool {
+	_, _, ok := both(in, out)
+	return ok
+}
+
+func both(in io.Reader, out io.Writer) (*os.File, *os.File, bool) {
+	i, ok1 := in.(*os.File)
+	o, ok2 := out.(*os.File)
+	if !ok1 || !ok2 {
+		return nil, nil, false
+	}
+	for _, f := range []*os.File{i, o} {
+		if _, err := unix.IoctlGetTermios(int(f.Fd()), unix.TCGETS); err != nil {
+			return nil, nil, false
+		}
+	}
+	return i, o, true
+}
+
+// keyPatience is how long a read waits for a key, in tenths of a second.
+const keyPatience = 1
+
+// openTerminal makes the terminal ready. An interrupt stays one; only what would
+// stop us with the screen in this state (^Z) is off. close must follow.
+func openTerminal(in io.Reader, out io.Writer) (*terminal, error) {
+	i, o, ok := both(in, out)
+	if !ok {
+		return nil, fmt.Errorf("not a terminal")
+	}
+	t := &terminal{in: i, out: o}
+	was, err := unix.IoctlGetTermios(int(i.Fd()), unix.TCGETS)
+	if err != nil {
+		return nil, fmt.Errorf("read the terminal's modes: %w", err)
+	}
+	t.before = *was
+	now := *was
+	now.Lflag &^= unix.ICANON | unix.ECHO
+	now.Cc[unix.VMIN], now.Cc[unix.VTIME] = 0, keyPatience
+	now.Cc[unix.VSUSP] = 0
+	if err := unix.IoctlSetTermios(int(i.Fd()), unix.TCSETS, &now); err != nil {
+		return nil, fmt.Errorf("set the terminal's modes: %w", err)
+	}
+	io.WriteString(o, "\x1b[?1049h\x1b[?25l") // a screen of its own, no cursor
+	return t, nil
+}
+
+// close puts the terminal back as it was.
+func (t *terminal) close() error {
+	io.WriteString(t.out, "\x1b[0m\x1b[?25h\x1b[?1049l")
+	return unix.IoctlSetTermios(int(t.in.Fd()), unix.TCSETSF, &t.before)
+}
+
+// size is the terminal's, or the usual one if it does not say.
+func (t *terminal) size() (width, height int) {
+	w, err := unix.IoctlGetWinsize(int(t.out.Fd()), unix.TIOCGWINSZ)
+	if err != nil || w.Col == 0 || w.Row == 0 {
+		return columns, rows
+	}
+	return int(w.Col), int(w.Row)
+}
+
+// keys sends each key until ctx is done or the terminal is gone.
+func (t *terminal) keys(ctx context.Context, to chan<- byte) error {
+	var b [16]byte
+	for ctx.Err() == nil {
+		n, err := unix.Read(int(t.in.Fd()), b[:])
+		if err == unix.EINTR || err == unix.EAGAIN {
+			continue
+		}
+		if err != nil {
+			return fmt.Errorf("read a key: %w", err)
+		}
+		if n > 1 && b[0] == '\x1b' {
+			continue // an arrow or the like: its letters are no keys
+		}
+		for _, k := range b[:n] {
+			select {
+			case to <- k:
+			case <-ctx.Done():
+			}
+		}
+	}
+	return nil
+}

@@ -1,0 +1,169 @@
+package demo
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// openPTY opens a pseudo-terminal: what is typed on the first arrives at the second.
+func openPTY(t *testing.T) (master, slave *os.File) {
+	t.Helper()
+	master, err := os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { master.Close() })
+	fd := int(master.Fd())
+	n, err := unix.IoctlGetInt(fd, unix.TIOCGPTN)
+	if err == nil {
+		err = unix.IoctlSetPointerInt(fd, unix.TIOCSPTLCK, 0)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	slave, err = os.OpenFile(fmt.Sprintf("/dev/pts/%d", n), os.O_RDWR|unix.O_NOCTTY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { slave.Close() })
+	return master, slave
+}
+
+func modes(t *testing.T, f *os.File) unix.Termios {
+	t.Helper()
+	m, err := unix.IoctlGetTermios(int(f.Fd()), unix.TCGETS)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return *m
+}
+
+// read reads what the terminal shows until it has seen text.
+func read(t *testing.T, master *os.File, text string) string {
+	t.Helper()
+	var b strings.Builder
+	buf := make([]byte, 4096)
+	for !strings.Contains(b.String(), text) {
+		n, err := master.Read(buf)
+		if err != nil {
+			t.Fatalf("%v, after %q", err, b.String())
+		}
+		b.Write(buf[:n])
+	}
+	return b.String()
+}
+
+func TestTerminalIsPutBack(t *testing.T) {
+	master, slave := openPTY(t)
+	before := modes(t, slave)
+	term, err := openTerminal(slave, slave)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if during := modes(t, slave); during.Lflag&(unix.ICANON|unix.ECHO) != 0 ||
+		during.Lflag&unix.ISIG == 0 {
+		t.Error("keys are echoed or wait for a line, or ^C is none")
+	}
+	read(t, master, "\x1b[?25l")
+	if w, h := term.size(); w != 80 || h != 24 {
+		t.Errorf("a terminal that does not say is %d by %d", w, h)
+	}
+	size := unix.Winsize{Row: 50, Col: 132}
+	if err := unix.IoctlSetWinsize(int(master.Fd()), unix.TIOCSWINSZ, &size); err != nil {
+		t.Fatal(err)
+	}
+	if w, h := term.size(); w != 132 || h != 50 {
+		t.Errorf("a terminal of 132 by 50 is %d by %d", w, h)
+	}
+	if err := term.close(); err != nil {
+		t.Fatal(err)
+	}
+	shown := read(t, master, "\x1b[?1049l")
+	if !strings.Contains(shown, "\x1b[?25h") {
+		t.Errorf("the cursor stays hidden: %q", shown)
+	}
+	if after := modes(t, slave); after != before {
+		t.Errorf("modes %+v, were %+v", after, before)
+	}
+}
+
+func TestKeys(t *testing.T) {
+	master, slave := openPTY(t)
+	term, err := openTerminal(slave, slave)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer term.close()
+	ctx, stop := context.WithTimeout(t.Context(), 30*time.Second)
+	defer stop()
+	keys := make(chan byte)
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		if err := term.keys(ctx, keys); err != nil {
+			t.Error(err)
+		}
+	})
+	for _, typed := range []string{"k", "\x1b[A", "u", " "} { // the second is an arrow: no keys
+		if _, err := master.WriteString(typed); err != nil {
+			t.Fatal(err)
+		}
+		if typed[0] == '\x1b' {
+			awaitRead(t, slave)
+			continue
+		}
+		select {
+		case k := <-keys:
+			if string(k) != typed {
+				t.Errorf("typed %q, got %q", typed, k)
+			}
+		case <-ctx.Done():
+			t.Fatalf("typed %q, got nothing", typed)
+		}
+	}
+	stop()
+	wg.Wait() // keys ends though nobody types
+}
+
+// awaitRead waits until what was typed has been read.
+func awaitRead(t *testing.T, slave *os.File) {
+	t.Helper()
+	tick := time.NewTicker(time.Millisecond)
+	defer tick.Stop()
+	for range tick.C {
+		n, err := unix.IoctlGetInt(int(slave.Fd()), unix.TIOCINQ)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n == 0 {
+			return
+		}
+	}
+}
+
+func TestAFileIsNoTerminal(t *testing.T) {
+	f, err := os.Create(t.TempDir() + "/file")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if IsTerminal(f, f) || IsTerminal(os.Stdin, &strings.Builder{}) {
+		t.Error("a file is taken for a terminal")
+	}
+	if _, err := openTerminal(f, f); err == nil {
+		t.Error("a file is made ready for a picture")
+	}
+}
+
+func TestGuarded(t *testing.T) {
+	err := guarded(func() error { panic("quack") })
+	if err == nil || !strings.Contains(err.Error(), "panic: quack") {
+		t.Errorf("%v, want an error that tells of the panic", err)
+	}
+}

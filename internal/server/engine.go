@@ -1,0 +1,168 @@
+package server
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/embedded"
+	"github.com/headgate/headgate/internal/config"
+	"github.com/headgate/headgate/internal/folder"
+	"github.com/headgate/headgate/internal/store"
+)
+
+// rotateEvery is how old the sealing key may become. Chosen: AES-GCM with drawn
+// nonces is good for 2^32 cookies a key (NIST SP 800-38D, section 8.3), which a
+// room that seals 5,000 a second reaches after ten days.
+const rotateEvery = 7 * 24 * time.Hour
+
+// openWait bounds the opening of the engine. A folder with a million records or
+// a slow disk takes seconds.
+const openWait = time.Minute
+
+// durable is what outlives the process: the folder, the engine in it, and the
+// records and keys in these.
+type durable struct {
+	folder *folder.Folder
+	engine *embedded.Server
+	rooms  *headgate.Engine
+	store  *store.NATS
+	log    *slog.Logger
+}
+
+func openDurable(ctx context.Context, cfg *config.Config, log *slog.Logger) (*durable, error) {
+	ctx, stop := context.WithTimeout(ctx, openWait)
+	defer stop()
+	k := &durable{log: log}
+	if err := k.open(ctx, cfg.Data); err != nil {
+		k.close()
+		return nil, err
+	}
+	return k, nil
+}
+
+func (k *durable) open(ctx context.Context, dir string) (err error) {
+	if k.folder, err = folder.Open(dir); err != nil {
+		return err
+	}
+	keys, err := k.folder.Keys()
+	if err != nil {
+		return err
+	}
+	if keys, err = k.rotate(keys, time.Now()); err != nil {
+		return err
+	}
+	k.engine, err = embedded.Open(ctx, embedded.Config{Dir: k.folder.Engine(), Log: k.log})
+	if err != nil {
+		return k.folder.Fault("the engine does not start", err)
+	}
+	err = k.openRecords(ctx, keys)
+	switch {
+	case err == nil:
+		return nil
+	case ctx.Err() != nil:
+		return k.folder.Fault("the engine does not answer", err)
+	}
+	// The engine runs, but what it holds cannot be read: the second copies can.
+	if err = k.engine.PutAside(ctx, err); err == nil {
+		err = k.openRecords(ctx, keys)
+	}
+	if err != nil {
+		return k.folder.Fault("the records cannot be read", err)
+	}
+	return nil
+}
+
+func (k *durable) openRecords(ctx context.Context, keys []folder.SealingKey) (err error) {
+	k.rooms, err = headgate.OpenEngine(ctx, headgate.EngineConfig{
+		NATS: k.engine.Conn(), Copies: k.folder.Records(), Keys: ring(keys),
+		Heal: k.engine.Heal, Log: k.log,
+	})
+	if err != nil {
+		return err
+	}
+	k.store, err = store.OpenNATS(ctx, store.NATSConfig{
+		Conn: k.engine.Conn(), Copies: k.folder.Records(), Heal: k.engine.Heal, Log: k.log,
+	})
+	if err != nil {
+		k.rooms.Close()
+		k.rooms = nil
+	}
+	return err
+}
+
+// ring is the key ring of a folder's keys, the newest first.
+func ring(keys []folder.SealingKey) headgate.SealingKeys {
+	k := headgate.SealingKeys{Seals: keys[0].ID, Keys: map[byte][32]byte{}}
+	for _, x := range keys {
+		k.Keys[x.ID] = x.Key
+	}
+	return k
+}
+
+// rotate makes a new sealing key when the newest is old.
+func (k *durable) rotate(keys []folder.SealingKey, now time.Time) ([]folder.SealingKey, error) {
+	if now.Sub(keys[0].Made) < rotateEvery {
+		return keys, nil
+	}
+	return k.folder.Rotate(now)
+}
+
+// rotateKeys makes a new sealing key now. What the old ones sealed stays good.
+func (k *durable) rotateKeys(now time.Time) (id byte, err error) {
+	keys, err := k.folder.Rotate(now)
+	if err != nil {
+		return 0, err
+	}
+	return keys[0].ID, k.rooms.SetKeys(ring(keys))
+}
+
+// rereadKeys takes keys that were added or removed by hand.
+func (k *durable) rereadKeys() error {
+	keys, err := k.folder.Keys()
+	if err != nil {
+		return err
+	}
+	return k.rooms.SetKeys(ring(keys))
+}
+
+// run heals the engine and rotates the keys until ctx ends.
+func (k *durable) run(ctx context.Context) error {
+	tick := time.NewTicker(time.Hour)
+	defer tick.Stop()
+	done := make(chan error, 1)
+	go func() { done <- k.engine.Run(ctx) }()
+	for {
+		select {
+		case err := <-done:
+			return err
+		case now := <-tick.C:
+			if keys, err := k.folder.Keys(); err != nil || now.Sub(keys[0].Made) < rotateEvery {
+				continue
+			}
+			if _, err := k.rotateKeys(now); err != nil {
+				k.log.Error("sealing key not rotated", "error", err)
+			}
+		}
+	}
+}
+
+// close ends the engine and unlocks the folder. Nil parts were not opened.
+func (k *durable) close() {
+	if k.store != nil {
+		k.store.Close()
+	}
+	if k.rooms != nil {
+		k.rooms.Close()
+	}
+	if k.engine != nil {
+		k.engine.Close()
+	}
+	if k.folder != nil {
+		if err := k.folder.Close(); err != nil {
+			k.log.Warn("data folder not closed", "error", fmt.Sprint(err))
+		}
+	}
+}

@@ -1,0 +1,244 @@
+package server
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"net/http"
+	"strconv"
+	"strings"
+	"sync"
+
+	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/internal/api"
+	"github.com/headgate/headgate/internal/config"
+	"github.com/headgate/headgate/internal/pages"
+	"github.com/headgate/headgate/internal/proxy"
+)
+
+// A roomSet is the rooms as requests see them, one snapshot. It never changes.
+type roomSet struct {
+	cfg   *config.Config // as the file was read last
+	gates []*gate        // in its order
+}
+
+func (s *roomSet) find(name string) *gate {
+	for _, g := range s.gates {
+		if g.file.Name == name {
+			return g
+		}
+	}
+	return nil
+}
+
+// with is the set with one gate in the place of its namesake.
+func (s *roomSet) with(g *gate) *roomSet {
+	next := &roomSet{cfg: s.cfg}
+	for _, old := range s.gates {
+		if old.file.Name == g.file.Name {
+			old = g
+		}
+		next.gates = append(next.gates, old)
+	}
+	return next
+}
+
+// gate is one room with the way to its origin. It never changes: a change makes
+// another gate around the same room.
+type gate struct {
+	file config.Room // as the file has it
+	now  config.Room // with the live changes
+	live *api.Live   // nil: none
+
+	room    *headgate.Room
+	page    *pages.Page
+	proxy   *proxy.Proxy
+	handler http.Handler
+
+	runs, probes *task // the room's Run and the proxy's
+}
+
+// A crew is what lets tasks run while Run serves.
+type crew struct {
+	ctx  context.Context
+	wg   *sync.WaitGroup
+	fail func(error)
+}
+
+// A task runs until it is ended, or Run is.
+type task struct {
+	stop context.CancelFunc
+	done chan struct{}
+}
+
+// start runs f. An error of f ends Run, unless f was told to end.
+func (c *crew) start(f func(context.Context) error) *task {
+	ctx, stop := context.WithCancel(c.ctx)
+	t := &task{stop: stop, done: make(chan struct{})}
+	c.wg.Go(func() {
+		defer close(t.done)
+		if err := f(ctx); err != nil && ctx.Err() == nil {
+			c.fail(err)
+		}
+	})
+	return t
+}
+
+// end stops the task and waits for it.
+func (t *task) end() {
+	t.stop()
+	<-t.done
+}
+
+// openRooms opens the rooms of the configuration, with their live changes.
+func (s *Server) openRooms(ctx context.Context) error {
+	set := &roomSet{cfg: s.cfg}
+	for i := range s.cfg.Rooms {
+		c := &s.cfg.Rooms[i]
+		now, live, err := s.recall(ctx, c)
+		if err != nil {
+			return fmt.Errorf("open room %q: %w", c.Name, err)
+		}
+		g, err := s.openGate(ctx, s.cfg, c, now)
+		if err != nil {
+			return fmt.Errorf("open room %q: %w", c.Name, err)
+		}
+		g.live = live
+		set.gates = append(set.gates, g)
+	}
+	s.set.Store(set)
+	s.read.Store(&reading{at: s.began, good: s.began})
+	return nil
+}
+
+// begin lets the rooms run.
+func (s *Server) begin(c *crew) {
+	s.change.Lock()
+	defer s.change.Unlock()
+	s.crew = c
+	old := s.set.Load()
+	set := &roomSet{cfg: old.cfg}
+	for _, g := range old.gates {
+		next := *g
+		next.run(c)
+		set.gates = append(set.gates, &next)
+	}
+	s.set.Store(set)
+	close(s.running)
+}
+
+// end refuses changes from now on; one that is under way ends first.
+func (s *Server) end() {
+	s.change.Lock()
+	defer s.change.Unlock()
+	s.crew = nil
+}
+
+func (g *gate) run(c *crew) {
+	g.runs = c.start(g.room.Run)
+	g.probes = c.start(g.proxy.Run)
+}
+
+// openGate opens a room of the configuration all; file is what stands there, now
+// what is in force.
+func (s *Server) openGate(
+	ctx context.Context, all *config.Config, file, now *config.Room,
+) (*gate, error) {
+	page, err := pages.New(pages.Config{ErrorRetry: errorRetry})
+	if err != nil {
+		return nil, err
+	}
+	g := &gate{file: *file, now: *now, page: page}
+	rc := roomConfig(all, now)
+	rc.Page, rc.Log, rc.Engine = page, s.log, s.durable.rooms
+	if g.room, err = headgate.OpenRoom(ctx, rc); err != nil {
+		return nil, err
+	}
+	return g, s.connect(g, all)
+}
+
+// connect gives a gate a new way to its origin.
+func (s *Server) connect(g *gate, all *config.Config) (err error) {
+	room, page, name := g.room, g.page, g.file.Name
+	g.proxy, err = proxy.New(proxy.Config{
+		Origin: g.file.Origin, Trusted: all.TrustedProxies, StripCookiePrefix: "__cfwaitingroom",
+		KeepCommands: true, Log: s.log,
+		OnHealth: func(up bool) {
+			s.log.Warn("origin changed", "room", name, "up", up)
+			room.OriginUp(up)
+		},
+		OnError: func(w http.ResponseWriter, r *http.Request, err error) {
+			s.originError(page, name, w, r, err)
+		},
+	})
+	if err != nil {
+		return err
+	}
+	g.handler = g.room.Handler(g.proxy)
+	return nil
+}
+
+// title is what visitors read of a room, as it is now.
+func (s *Server) title(room string) string {
+	if g := s.set.Load().find(room); g != nil {
+		return g.now.Title
+	}
+	return room
+}
+
+// originError answers a visitor whose request the origin did not.
+func (s *Server) originError(
+	page *pages.Page, room string, w http.ResponseWriter, r *http.Request, err error,
+) {
+	code := http.StatusBadGateway
+	if e, ok := errors.AsType[*proxy.Error](err); ok {
+		code = e.Status
+	}
+	id := strings.ToLower(rand.Text()[:12])
+	s.log.Debug("origin did not answer", "room", room, "code", code, "request", id, "error", err)
+	h := w.Header()
+	h.Set("Cache-Control", "no-store")
+	h.Set("X-Request-Id", id)
+	h.Set("Retry-After", strconv.Itoa(int(errorRetry.Seconds())))
+	if !headgate.Navigates(r) { // a script or a form must not take a page for its answer
+		http.Error(w, "the site does not answer; request "+id, code)
+		return
+	}
+	var body bytes.Buffer
+	if err := page.RenderError(&body, s.title(room), code, id); err != nil {
+		http.Error(w, http.StatusText(code), code)
+		return
+	}
+	for k, v := range page.Header() {
+		h.Set(k, v)
+	}
+	h.Set("Content-Type", "text/html; charset=utf-8")
+	w.WriteHeader(code)
+	w.Write(body.Bytes())
+}
+
+func roomConfig(all *config.Config, c *config.Room) headgate.RoomConfig {
+	return headgate.RoomConfig{
+		Name: c.Name, Title: c.Title, Host: c.Host, Path: c.Path,
+		TotalActiveUsers: c.TotalActiveUsers, NewUsersPerMinute: c.NewUsersPerMinute,
+		SessionDuration: c.SessionDuration, FixedSession: !c.SessionRenewal, HardEnd: c.HardEnd,
+		QueueAll: c.QueueAll, Suspended: c.Suspended, Shadow: c.Shadow, OpensAt: c.OpensAt,
+		Closed:  c.Closed,
+		Message: c.Message, StatusCode: c.QueueingStatusCode, RefreshHeader: c.RefreshHeader,
+		NoSpread: !c.Spread, MaxWaiting: c.MaxWaiting, Hold: c.Hold, HoldPhone: c.HoldPhone,
+		CallHold: c.CallHold, PollMin: c.PollMin, PollMax: c.PollMax,
+		Exclude: headgate.Exclude{
+			NoDefaults: true, // the defaults are in the configuration already
+			Paths:      c.Exclude.Paths, Methods: c.Exclude.Methods,
+			CIDRs: c.Exclude.CIDRs, Headers: c.Exclude.Headers,
+		},
+		JoinLimit: headgate.JoinLimit{
+			Amount: int(c.JoinLimit.Amount), Window: c.JoinLimit.Window,
+			PrefixV4: c.JoinLimit.PrefixV4, PrefixV6: c.JoinLimit.PrefixV6,
+		},
+		ClientAddr: clientAddr(all.TrustedProxies),
+		Secure:     secure(all.TrustedProxies, c.CookieSecure),
+	}
+}

@@ -1,0 +1,180 @@
+package server
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"reflect"
+	"time"
+
+	"github.com/headgate/headgate/internal/api"
+	"github.com/headgate/headgate/internal/config"
+	"github.com/headgate/headgate/internal/store"
+)
+
+// changeWait bounds a live change; the record and the store take milliseconds.
+const changeWait = 15 * time.Second
+
+// A liveRecord is what is kept of the live changes of a room. They hold as long
+// as the file describes the room as it did when they were made.
+type liveRecord struct {
+	Fingerprint string            `json:"fingerprint"`
+	Pairs       map[string]string `json:"pairs"`
+	At          time.Time         `json:"at"`
+	By          string            `json:"by"`
+}
+
+func liveKey(room string) string { return "live." + room }
+
+// Change implements api.Process: it sets keys of a room while visitors are
+// inside. The change is in the store before it is in force.
+func (s *Server) Change(
+	ctx context.Context, room string, pairs map[string]string, by string,
+) (api.Changed, error) {
+	s.change.Lock()
+	defer s.change.Unlock()
+	set := s.set.Load()
+	g := set.find(room)
+	switch {
+	case s.crew == nil:
+		return api.Changed{}, api.ErrBusy
+	case g == nil:
+		return api.Changed{}, api.ErrNoRoom
+	}
+	// Who asked may go away; half a change must not stay.
+	ctx, stop := context.WithTimeout(context.WithoutCancel(ctx), changeWait)
+	defer stop()
+	next := *g
+	now, live, err := amend(g, pairs)
+	if err != nil {
+		return api.Changed{}, err
+	}
+	next.now, next.live = *now, nil
+	if len(live) > 0 {
+		next.live = &api.Live{Pairs: live, At: time.Now().UTC(), By: by}
+	}
+	undo, err := s.keep(ctx, &next)
+	if err != nil {
+		return api.Changed{}, err
+	}
+	if err := g.room.Reconfigure(ctx, roomConfig(set.cfg, now)); err != nil {
+		return api.Changed{}, errors.Join(err, undo())
+	}
+	s.set.Store(set.with(&next))
+	got := api.Changed{Before: texts(&g.now, pairs), After: texts(now, pairs)}
+	got.Status = g.room.Status()
+	return got, nil
+}
+
+// amend is the room with more live changes, and all that then differ from the
+// file.
+func amend(g *gate, pairs map[string]string) (*config.Room, map[string]string, error) {
+	all := map[string]string{}
+	if g.live != nil {
+		maps.Copy(all, g.live.Pairs)
+	}
+	maps.Copy(all, pairs)
+	now, err := config.Amend(&g.file, all)
+	if err != nil {
+		return nil, nil, err
+	}
+	fewer := maps.Clone(all)
+	maps.DeleteFunc(fewer, func(k, _ string) bool { return now.Text(k) == g.file.Text(k) })
+	if same, err := config.Amend(&g.file, fewer); err == nil && reflect.DeepEqual(same, now) {
+		all = fewer
+	}
+	return now, all, nil
+}
+
+// texts are the values of the keys that pairs names.
+func texts(r *config.Room, pairs map[string]string) map[string]string {
+	m := map[string]string{}
+	for k := range pairs {
+		m[k] = r.Text(k)
+	}
+	return m
+}
+
+// keep writes the live changes of a gate to the store, or that it has none.
+// undo puts back what was there.
+func (s *Server) keep(ctx context.Context, g *gate) (undo func() error, err error) {
+	var rec *liveRecord // null in the store: none
+	if g.live != nil {
+		rec = &liveRecord{Pairs: g.live.Pairs, At: g.live.At, By: g.live.By}
+		if rec.Fingerprint, err = g.file.Fingerprint(); err != nil {
+			return nil, err
+		}
+	}
+	value, err := json.Marshal(rec)
+	if err != nil {
+		return nil, err
+	}
+	before, revision, err := s.loadLive(ctx, g.file.Name)
+	if err != nil {
+		return nil, err
+	}
+	if before == nil && rec == nil {
+		return func() error { return nil }, nil
+	}
+	key := liveKey(g.file.Name)
+	written, err := s.store.CompareAndSwap(ctx, key, revision, value)
+	if err != nil {
+		return nil, fmt.Errorf("write %s: %w", key, err)
+	}
+	if before == nil {
+		before = []byte("null")
+	}
+	return func() error {
+		if _, err := s.store.CompareAndSwap(ctx, key, written, before); err != nil {
+			return fmt.Errorf("put %s back: %w", key, err)
+		}
+		return nil
+	}, nil
+}
+
+// loadLive is what the store has of a room; nil for nothing.
+func (s *Server) loadLive(ctx context.Context, room string) ([]byte, uint64, error) {
+	value, revision, err := s.store.Load(ctx, liveKey(room))
+	switch {
+	case errors.Is(err, store.ErrNotFound):
+		return nil, 0, nil
+	case err != nil:
+		return nil, 0, fmt.Errorf("read %s: %w", liveKey(room), err)
+	}
+	return value, revision, nil
+}
+
+// recall finds the live changes of a room that is opened. Those of another file
+// than this one are dropped for good: they must not come back with the old file.
+func (s *Server) recall(
+	ctx context.Context, file *config.Room,
+) (now *config.Room, live *api.Live, err error) {
+	value, _, err := s.loadLive(ctx, file.Name)
+	if err != nil || value == nil {
+		return file, nil, err
+	}
+	var rec *liveRecord
+	why := ""
+	print, err := file.Fingerprint()
+	switch {
+	case err != nil:
+		return nil, nil, err
+	case json.Unmarshal(value, &rec) != nil:
+		why = "they cannot be read"
+	case rec == nil:
+		return file, nil, nil
+	case rec.Fingerprint != print:
+		why = "the configuration of the room has changed since"
+	default:
+		now, err := config.Amend(file, rec.Pairs)
+		if err == nil {
+			return now, &api.Live{Pairs: rec.Pairs, At: rec.At, By: rec.By}, nil
+		}
+		why = err.Error()
+	}
+	s.log.Warn("live changes dropped", "room", file.Name, "record", string(value), "why", why)
+	_, err = s.keep(ctx, &gate{file: *file})
+	return file, nil, err
+}

@@ -1,0 +1,226 @@
+package server
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/headgate/headgate/internal/config"
+	"github.com/headgate/headgate/internal/store"
+)
+
+func TestALiveChangeSurvivesARestart(t *testing.T) {
+	p := run(t, shop)
+	p.change("shop", map[string]string{"total_active_users": "3", "message": "Live"})
+	p.change("shop", map[string]string{"message": "Alive"})
+	p.stop()
+	p.start()
+	st := p.status("shop")
+	live := p.live("shop")
+	if st.TotalActiveUsers != 3 || live == nil || live.Pairs["message"] != "Alive" || live.By != "a test" ||
+		len(live.Pairs) != 2 {
+		t.Fatalf("%+v %+v", st, live)
+	}
+	for range 3 {
+		get(t, p.visitors+"/", "")
+	}
+	if b := get(t, p.visitors+"/", ""); b.StatusCode != 503 || !strings.Contains(b.body, "Alive") {
+		t.Errorf("%d %s", b.StatusCode, b.body)
+	}
+	p.reload()
+	if p.status("shop").TotalActiveUsers != 1 || p.live("shop") != nil {
+		t.Error("a reload did not drop it")
+	}
+	p.stop()
+	p.start()
+	if p.status("shop").TotalActiveUsers != 1 || p.live("shop") != nil {
+		t.Error("what a reload has dropped came back")
+	}
+}
+
+func TestALiveChangeIsDroppedWithTheFileItWasMadeFor(t *testing.T) {
+	p := run(t, shop)
+	p.change("shop", map[string]string{"total_active_users": "3"})
+	p.stop()
+	p.write(strings.Replace(shop, "name: shop", "name: shop, title: New", 1))
+	p.start()
+	if n := p.status("shop").TotalActiveUsers; n != 1 {
+		t.Errorf("the limit is %d", n)
+	}
+	if log := p.log.String(); !strings.Contains(log, "live changes dropped") ||
+		!strings.Contains(log, "total_active_users") {
+		t.Errorf("not told: %s", log)
+	}
+	p.stop()
+	p.write(shop)
+	p.start()
+	if n := p.status("shop").TotalActiveUsers; n != 1 {
+		t.Errorf("it came back with the old file: %d", n)
+	}
+}
+
+func TestALiveChangeBackToTheFileIsNone(t *testing.T) {
+	p := run(t, shop)
+	p.change("shop", map[string]string{"closed": "true", "hold": "1h"})
+	p.change("shop", map[string]string{"closed": "false"})
+	if live := p.live("shop"); live == nil || live.Pairs["closed"] != "" || live.Pairs["hold"] != "1h" {
+		t.Errorf("%+v", live)
+	}
+	p.change("shop", map[string]string{"hold": "5m"})
+	if live := p.live("shop"); live != nil {
+		t.Errorf("%+v", live)
+	}
+	// hold alone would take hold_phone along: both must stay.
+	p.change("shop", map[string]string{"hold": "1h", "hold_phone": "15m"})
+	if live := p.live("shop"); live == nil || live.Pairs["hold_phone"] != "15m" {
+		t.Errorf("%+v", live)
+	}
+}
+
+func TestALiveChangeOfTwoKeysIsAllOrNothing(t *testing.T) {
+	p := run(t, shop)
+	_, err := p.s.Change(t.Context(), "shop", map[string]string{"message": "x", "hold": "1s"}, "")
+	if len(config.Faults(err)) != 1 || p.live("shop") != nil {
+		t.Errorf("%v %+v", err, p.live("shop"))
+	}
+}
+
+// A failing store fails as told, else it is a real one.
+type failing struct {
+	store.Store
+	mu  sync.Mutex
+	bad bool
+}
+
+func (f *failing) fail(yes bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.bad = yes
+}
+
+func (f *failing) CompareAndSwap(
+	ctx context.Context, key string, revision uint64, value []byte,
+) (uint64, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.bad {
+		return 0, errors.New("disk full")
+	}
+	return f.Store.CompareAndSwap(ctx, key, revision, value)
+}
+
+func TestWhatCannotBeWrittenIsNotInForce(t *testing.T) {
+	p := run(t, shop)
+	p.change("shop", map[string]string{"total_active_users": "2"})
+	f := &failing{Store: p.s.store}
+	p.s.change.Lock()
+	p.s.store = f
+	p.s.change.Unlock()
+	f.fail(true)
+	_, err := p.s.Change(t.Context(), "shop", map[string]string{"total_active_users": "3"}, "")
+	if err == nil || p.status("shop").TotalActiveUsers != 2 ||
+		p.live("shop").Pairs["total_active_users"] != "2" {
+		t.Errorf("%v: the limit is %d", err, p.status("shop").TotalActiveUsers)
+	}
+	p.write(strings.Replace(shop, "users: 1,", "users: 9,", 1) +
+		"  - {name: tea, path: /tea, origin: ORIGIN, " + limits + "}\n")
+	if _, err := p.s.Reload(t.Context()); err == nil || p.status("shop").TotalActiveUsers != 2 {
+		t.Errorf("reload: %v: the limit is %d", err, p.status("shop").TotalActiveUsers)
+	}
+	if get(t, p.operators+"/v1/rooms/tea", "").StatusCode != 404 || p.live("shop") == nil {
+		t.Error("half a reload is in force")
+	}
+	f.fail(false)
+	p.reload()
+	if p.status("shop").TotalActiveUsers != 9 || get(t, p.visitors+"/tea", "").StatusCode != 200 {
+		t.Error("the store is back, and the reload is not in force")
+	}
+}
+
+func TestADamagedLiveRecordIsDropped(t *testing.T) {
+	for _, damaged := range []string{"{", `"x"`, `{"fingerprint":"","pairs":{"hold":"1h"}}`} {
+		p := run(t, shop)
+		if _, err := p.s.store.CompareAndSwap(t.Context(), "live.shop", 0, []byte(damaged)); err != nil {
+			t.Fatal(err)
+		}
+		p.stop()
+		p.start()
+		if p.live("shop") != nil || !strings.Contains(p.log.String(), "live changes dropped") {
+			t.Errorf("%s: %+v\n%s", damaged, p.live("shop"), p.log.String())
+		}
+	}
+}
+
+func TestLiveRecordOnDisk(t *testing.T) {
+	p := run(t, shop)
+	p.change("shop", map[string]string{"hold": "1h"})
+	value, _, err := p.s.store.Load(t.Context(), "live.shop")
+	var rec map[string]any
+	if err != nil || json.Unmarshal(value, &rec) != nil || len(rec) != 4 ||
+		fmt.Sprint(rec["pairs"]) != "map[hold:1h]" || rec["by"] != "a test" {
+		t.Errorf("%s %v", value, err)
+	}
+}
+
+// A lower limit sends nobody away. It is in force once enough have left, and
+// nobody comes in before.
+func TestLoweringALimitDrainsByItself(t *testing.T) {
+	p := run(t, "rooms:\n  - {name: shop, origin: ORIGIN, total_active_users: 4, "+
+		"new_users_per_minute: 100, session_duration: 2s}\n")
+	var inside []string
+	for range 4 {
+		r := get(t, p.visitors+"/", "")
+		if r.StatusCode != 200 {
+			t.Fatalf("%d", r.StatusCode)
+		}
+		inside = append(inside, r.cookie)
+	}
+	waits := get(t, p.visitors+"/", "").cookie
+	p.change("shop", map[string]string{"total_active_users": "2"})
+	tick := time.NewTicker(250 * time.Millisecond)
+	defer tick.Stop()
+	visit := func(cookies []string) {
+		for i, c := range cookies {
+			r := get(t, p.visitors+"/", c)
+			if r.StatusCode != 200 {
+				t.Fatal("somebody inside was sent away")
+			}
+			cookies[i] = r.cookie
+		}
+	}
+	for range 12 { // 3 s: all four keep coming
+		<-tick.C
+		visit(inside)
+		if get(t, p.visitors+"/", waits).StatusCode == 200 {
+			t.Fatal("let in above the new limit")
+		}
+	}
+	if st := p.status("shop"); st.ActiveUsers != 4 || st.TotalActiveUsers != 2 {
+		t.Errorf("%d of %d, want 4 of 2", st.ActiveUsers, st.TotalActiveUsers)
+	}
+	inside = inside[:2] // two go: the limit is reached, and nobody may follow
+	for range 14 {
+		<-tick.C
+		visit(inside)
+		if get(t, p.visitors+"/", waits).StatusCode == 200 {
+			t.Fatal("let in as a third")
+		}
+	}
+	if n := p.status("shop").ActiveUsers; n != 2 {
+		t.Errorf("%d inside, want 2", n)
+	}
+	inside = inside[:1] // one more goes: now one comes in, and one only
+	eventually(t, "let in", func() bool {
+		visit(inside)
+		r := get(t, p.visitors+"/", waits)
+		return r.StatusCode == 200
+	})
+	if n := p.status("shop").ActiveUsers; n > 2 {
+		t.Errorf("%d inside, want 2", n)
+	}
+}

@@ -1,0 +1,242 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"reflect"
+	"slices"
+	"time"
+
+	"github.com/headgate/headgate/internal/api"
+	"github.com/headgate/headgate/internal/config"
+)
+
+// reloadWait bounds a reload, however many rooms it changes.
+const reloadWait = time.Minute
+
+// A reading is how the configuration was read last.
+type reading struct {
+	at   time.Time
+	good time.Time // the last that went well; the first is that of the start
+	err  error
+}
+
+// Reload implements api.Process: it reads the configuration file again and puts
+// it into force as one snapshot. On an error nothing has changed. Visitors
+// notice nothing but the new values: who is inside stays, who waits keeps the
+// place.
+func (s *Server) Reload(ctx context.Context) (api.Reloaded, error) {
+	s.change.Lock()
+	defer s.change.Unlock()
+	if s.crew == nil {
+		return api.Reloaded{}, api.ErrBusy
+	}
+	ctx, stop := context.WithTimeout(context.WithoutCancel(ctx), reloadWait)
+	defer stop()
+	got, err := s.reload(ctx)
+	r := &reading{at: time.Now(), good: s.read.Load().good, err: err}
+	if err == nil {
+		r.good = r.at
+	}
+	s.read.Store(r)
+	return got, err
+}
+
+// ReloadOn reloads at each signal until ctx ends, and says in the log how it
+// went. A signal that comes before Run is obeyed when Run has begun.
+func (s *Server) ReloadOn(ctx context.Context, signals <-chan os.Signal) {
+	select {
+	case <-ctx.Done():
+	case <-s.running:
+	}
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-signals:
+		}
+		got, err := s.Reload(ctx)
+		if err == nil {
+			s.log.Info("configuration reloaded", "added", got.Rooms.Added,
+				"removed", got.Rooms.Removed, "changed", got.Rooms.Changed,
+				"dropped_live_changes", got.Dropped, "needs_restart", got.NeedsRestart)
+			continue
+		}
+		for _, f := range config.Faults(err) {
+			s.log.Error("configuration not reloaded, nothing has changed", "fault", f.Error(),
+				"hint", f.Hint)
+		}
+		if config.Faults(err) == nil {
+			s.log.Error("configuration not reloaded, nothing has changed", "error", err)
+		}
+	}
+}
+
+// A swap is a reload on its way. What it has done so far is undone by undo, the
+// last first.
+type swap struct {
+	s        *Server
+	old, new *roomSet
+	trust    bool // trusted_proxies have changed
+	got      api.Reloaded
+
+	added, changed []*gate // of new
+	undo           []func() error
+}
+
+func (s *Server) reload(ctx context.Context) (api.Reloaded, error) {
+	old := s.set.Load()
+	cfg, err := old.cfg.Again()
+	if err != nil {
+		return api.Reloaded{}, err
+	}
+	for i := range cfg.Warnings {
+		s.log.Warn("configuration", "warning", cfg.Warnings[i].Error(), "hint", cfg.Warnings[i].Hint)
+	}
+	w := &swap{
+		s: s, old: old, new: &roomSet{cfg: cfg},
+		trust: !slices.Equal(old.cfg.TrustedProxies, cfg.TrustedProxies),
+	}
+	w.got.Rooms.Added, w.got.Rooms.Removed, w.got.Rooms.Changed = []string{}, []string{}, []string{}
+	w.got.Dropped, w.got.NeedsRestart = []string{}, needsRestart(s.cfg, cfg)
+	if err := w.prepare(ctx); err != nil {
+		for _, back := range slices.Backward(w.undo) {
+			err = errors.Join(err, back())
+		}
+		return api.Reloaded{}, err
+	}
+	w.commit()
+	return w.got, nil
+}
+
+// needsRestart lists what a reload leaves as it is at the start.
+func needsRestart(start, now *config.Config) []string {
+	keys := []string{}
+	for _, k := range []struct {
+		name      string
+		old, read string
+	}{
+		{"listen", start.Listen, now.Listen},
+		{"admin_listen", start.AdminListen, now.AdminListen},
+		{"data", start.Data, now.Data},
+	} {
+		if k.old != k.read {
+			keys = append(keys, k.name)
+		}
+	}
+	return keys
+}
+
+// prepare does all that can fail: it opens what is new, then hands its new
+// configuration to each room that has one, and forgets the live changes.
+func (w *swap) prepare(ctx context.Context) error {
+	for i := range w.new.cfg.Rooms {
+		g, err := w.gate(ctx, &w.new.cfg.Rooms[i])
+		if err != nil {
+			return fmt.Errorf("room %q: %w", w.new.cfg.Rooms[i].Name, err)
+		}
+		w.new.gates = append(w.new.gates, g)
+	}
+	for _, g := range w.changed {
+		if err := w.reconfigure(ctx, g); err != nil {
+			return err
+		}
+	}
+	for _, g := range w.old.gates {
+		if w.new.find(g.file.Name) == nil {
+			w.got.Rooms.Removed = append(w.got.Rooms.Removed, g.file.Name)
+		}
+		if g.live == nil {
+			continue
+		}
+		w.got.Dropped = append(w.got.Dropped, g.file.Name)
+		undo, err := w.s.keep(ctx, &gate{file: g.file})
+		if err != nil {
+			return err
+		}
+		w.undo = append(w.undo, undo)
+	}
+	if err := w.s.durable.rereadKeys(); err != nil {
+		return fmt.Errorf("sealing keys: %w", err)
+	}
+	restart, err := w.s.reloadTLS(ctx, &w.new.cfg.TLS) // last: it has no way back
+	w.got.NeedsRestart = append(w.got.NeedsRestart, restart...)
+	return err
+}
+
+// gate makes the new gate of a room: the old one where nothing has changed, one
+// around the same room where something has, or a room of its own.
+func (w *swap) gate(ctx context.Context, c *config.Room) (*gate, error) {
+	was := w.old.find(c.Name)
+	if was == nil {
+		// Live changes of a room of this name from before are of another file.
+		if _, err := w.s.keep(ctx, &gate{file: *c}); err != nil {
+			return nil, err
+		}
+		g, err := w.s.openGate(ctx, w.new.cfg, c, c)
+		if err != nil {
+			return nil, err
+		}
+		w.added = append(w.added, g)
+		w.got.Rooms.Added = append(w.got.Rooms.Added, c.Name)
+		return g, nil
+	}
+	same := reflect.DeepEqual(&was.now, c)
+	if same && was.live == nil && !w.trust {
+		return was, nil
+	}
+	g := *was
+	g.file, g.now, g.live = *c, *c, nil
+	if !same {
+		w.got.Rooms.Changed = append(w.got.Rooms.Changed, c.Name)
+	}
+	if w.trust || was.file.Origin.String() != c.Origin.String() {
+		if err := w.s.connect(&g, w.new.cfg); err != nil {
+			return nil, err
+		}
+	}
+	w.changed = append(w.changed, &g)
+	return &g, nil
+}
+
+func (w *swap) reconfigure(ctx context.Context, g *gate) error {
+	if err := g.room.Reconfigure(ctx, roomConfig(w.new.cfg, &g.now)); err != nil {
+		return fmt.Errorf("room %q: %w", g.file.Name, err)
+	}
+	was := w.old.find(g.file.Name)
+	w.undo = append(w.undo, func() error {
+		return g.room.Reconfigure(ctx, roomConfig(w.old.cfg, &was.now))
+	})
+	return nil
+}
+
+// commit puts the new set before visitors. Nothing in it can fail.
+func (w *swap) commit() {
+	for _, g := range w.added {
+		g.run(w.s.crew)
+	}
+	var left []*gate // whose proxy, or room and proxy, nobody new comes to
+	for _, g := range w.changed {
+		was := w.old.find(g.file.Name)
+		if g.proxy == was.proxy {
+			continue
+		}
+		was.probes.end()
+		g.room.OriginUp(true) // as far as the new way knows
+		g.probes = w.s.crew.start(g.proxy.Run)
+		left = append(left, was)
+	}
+	w.s.set.Store(w.new)
+	for _, g := range w.old.gates {
+		if w.new.find(g.file.Name) == nil {
+			g.probes.end()
+			g.runs.end()
+			left = append(left, g)
+		}
+	}
+	for _, g := range left { // requests under way keep their connections until they end
+		g.proxy.CloseIdleConnections()
+	}
+}

@@ -1,0 +1,237 @@
+package server
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/headgate/headgate/internal/certs"
+	"github.com/headgate/headgate/internal/config"
+)
+
+// A keeper holds the certificates of the https listener. Certificate, Ready and
+// Token never block; Run does, until its context ends.
+type keeper interface {
+	Certificate(*tls.ClientHelloInfo) (*tls.Certificate, error)
+	Ready(host string) bool
+	Token(path string) (string, bool)
+	States() ([]certs.State, bool)
+	Run(context.Context) error
+}
+
+// https is how visitors arrive by https; a Server without it has nil.
+type https struct {
+	listener net.Listener
+	keeper   keeper
+	set      atomic.Pointer[config.TLS] // what is in force; a reload changes it
+}
+
+// openTLS reads the certificates and binds the address, if https is on.
+func (s *Server) openTLS(ctx context.Context, cfg *config.Config) error {
+	if !cfg.TLS.On() {
+		return nil
+	}
+	h := &https{}
+	h.set.Store(&cfg.TLS)
+	var err error
+	if h.keeper, err = s.openKeeper(ctx, cfg); err != nil {
+		return err
+	}
+	if h.listener, err = listen(cfg.TLS.Listen, "tls.listen"); err != nil {
+		return err
+	}
+	s.https = h
+	return nil
+}
+
+func (s *Server) openKeeper(ctx context.Context, cfg *config.Config) (keeper, error) {
+	a := &cfg.TLS.ACME
+	if len(a.Domains) == 0 {
+		return certs.OpenFiles(cfg.TLS.Certificate, cfg.TLS.Key, s.log)
+	}
+	roots, err := certs.ReadRoots(a.Root)
+	if err != nil {
+		return nil, err
+	}
+	vault, err := certs.OpenFolder(filepath.Join(cfg.Data, "certs", certs.Place(a.Directory)))
+	if err != nil {
+		return nil, err
+	}
+	return certs.OpenACME(ctx, certs.ACMEConfig{
+		Domains: a.Domains, Email: a.Email, Directory: a.Directory,
+		Roots: roots, Vault: vault, Log: s.log,
+	}), nil
+}
+
+// TLSAddr is where visitors arrive by https, nil when they cannot.
+func (s *Server) TLSAddr() net.Addr {
+	if s.https == nil {
+		return nil
+	}
+	return s.https.listener.Addr()
+}
+
+// secureServer serves visitors by https, with HTTP/2; nil when that is off. A
+// slow handshake ends with headerTimeout, as slow headers do.
+func (s *Server) secureServer(next http.Handler) *http.Server {
+	if s.https == nil {
+		return nil
+	}
+	h := s.httpServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if age := s.https.set.Load().HSTS; age > 0 {
+			w.Header().Set("Strict-Transport-Security",
+				"max-age="+strconv.FormatInt(int64(age/time.Second), 10))
+		}
+		next.ServeHTTP(w, r)
+	}))
+	h.Protocols.SetUnencryptedHTTP2(false)
+	h.Protocols.SetHTTP2(true)
+	h.TLSConfig = certs.Config(s.https.keeper.Certificate)
+	return h
+}
+
+// startTLS serves https and keeps its certificates; the caller waits for wg.
+func (s *Server) startTLS(ctx context.Context, h *http.Server, wg *sync.WaitGroup, fail func(error)) {
+	if h == nil {
+		return
+	}
+	wg.Go(func() {
+		if err := h.ServeTLS(s.https.listener, "", ""); !errors.Is(err, http.ErrServerClosed) {
+			fail(err)
+		}
+	})
+	wg.Go(func() { fail(s.https.keeper.Run(ctx)) })
+}
+
+// plainHTTP stands before the rooms at the http listener: it answers issuers
+// that ask for the proof of a domain, and sends visitors to https.
+func (s *Server) plainHTTP(next http.Handler) http.Handler {
+	if s.https == nil {
+		return next
+	}
+	h := s.https
+	to := &certs.Redirect{Ready: h.keeper.Ready, Listen: port(h.listener), Plain: port(s.public)}
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if strings.HasPrefix(r.URL.Path, certs.ChallengePath) {
+			if answer, ok := h.keeper.Token(r.URL.Path); ok {
+				w.Header().Set("Content-Type", "text/plain")
+				io.WriteString(w, answer)
+				return
+			}
+			next.ServeHTTP(w, r) // the origin may prove domains too
+			return
+		}
+		// A trusted proxy that has ended https itself would come back for ever.
+		if !h.set.Load().Redirect || s.cameByHTTPS(r) {
+			next.ServeHTTP(w, r)
+			return
+		}
+		target, ok := to.Target(r)
+		switch {
+		case !ok:
+			http.Error(w, "this request cannot be sent to https", http.StatusBadRequest)
+		case target == "":
+			next.ServeHTTP(w, r)
+		default:
+			to.Answer(w, target)
+		}
+	})
+}
+
+// cameByHTTPS believes trusted proxies alone.
+func (s *Server) cameByHTTPS(r *http.Request) bool {
+	return secure(s.set.Load().cfg.TrustedProxies, config.CookieSecureAuto)(r)
+}
+
+func port(l net.Listener) string {
+	_, p, _ := net.SplitHostPort(l.Addr().String()) // of our own making
+	return p
+}
+
+// reloadTLS takes over what can change while the listener stays, and names the
+// keys that need a restart. On an error nothing has changed.
+func (s *Server) reloadTLS(ctx context.Context, next *config.TLS) (restart []string, err error) {
+	if s.https == nil || !next.On() {
+		if next.On() != (s.https != nil) {
+			restart = append(restart, "tls")
+		}
+		return restart, nil
+	}
+	now := s.https.set.Load()
+	set := *next
+	if now.Listen != set.Listen {
+		restart, set.Listen = append(restart, "tls.listen"), now.Listen
+	}
+	switch k := s.https.keeper.(type) {
+	case *certs.Files:
+		if len(next.ACME.Domains) > 0 {
+			restart, set.ACME = append(restart, "tls.acme"), now.ACME
+			break
+		}
+		err := k.Use(next.Certificate, next.Key)
+		if e, ok := errors.AsType[*certs.Error](err); ok { // what the API answers is a fault
+			return nil, &config.Fault{File: s.cfg.File, Key: "tls", Hint: e.Hint(),
+				Problem: e.File + ": " + e.Problem}
+		}
+	case *certs.ACME:
+		a, b := &now.ACME, &next.ACME
+		if a.Email != b.Email || a.Directory != b.Directory || a.Root != b.Root {
+			restart, set.ACME = append(restart, "tls.acme"), now.ACME
+			break
+		}
+		k.SetDomains(ctx, next.ACME.Domains)
+	}
+	s.https.set.Store(&set)
+	return restart, nil
+}
+
+// drainAll lets what is in flight end, on all servers at once, and cuts off
+// whoever is still there when ctx ends.
+func drainAll(ctx context.Context, servers ...*http.Server) {
+	var wg sync.WaitGroup
+	for _, h := range servers {
+		if h == nil {
+			continue
+		}
+		wg.Go(func() {
+			if h.Shutdown(ctx) != nil {
+				h.Close()
+			}
+		})
+	}
+	wg.Wait()
+}
+
+// collectTLS sends the metrics of the certificates.
+func (s *Server) collectTLS(ch chan<- prometheus.Metric) {
+	if s.https == nil {
+		return
+	}
+	states, good := s.https.keeper.States()
+	expires := prometheus.NewDesc("headgate_tls_certificate_expires_timestamp_seconds",
+		"When the certificate expires; 0 while there is none.", []string{"name"}, nil)
+	for _, st := range states {
+		at := 0.0
+		if !st.NotAfter.IsZero() {
+			at = float64(st.NotAfter.Unix())
+		}
+		ch <- prometheus.MustNewConstMetric(expires, prometheus.GaugeValue, at, st.Name)
+	}
+	up := 0.0
+	if good {
+		up = 1
+	}
+	ch <- prometheus.MustNewConstMetric(prometheus.NewDesc("headgate_tls_reload_successful",
+		"1 if the last look for a newer certificate was good.", nil, nil), prometheus.GaugeValue, up)
+}

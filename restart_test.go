@@ -1,0 +1,401 @@
+package headgate
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/headgate/headgate/internal/store"
+	"github.com/headgate/headgate/internal/ticket"
+	"github.com/headgate/headgate/slot"
+)
+
+// A plug is a store that can be pulled: what is written after that is not there,
+// as after a kill. The next process finds what was confirmed before.
+type plug struct {
+	*store.Memory
+	pulled atomic.Bool
+	full   atomic.Bool // refuses every write, as a full disk does
+}
+
+var errPulled = errors.New("the plug is pulled")
+
+func (p *plug) CompareAndSwap(
+	ctx context.Context, key string, revision uint64, value []byte,
+) (uint64, error) {
+	if p.pulled.Load() || p.full.Load() {
+		return 0, errPulled
+	}
+	return p.Memory.CompareAndSwap(ctx, key, revision, value)
+}
+
+func (p *plug) Load(ctx context.Context, key string) ([]byte, uint64, error) {
+	if p.pulled.Load() {
+		return nil, 0, errPulled
+	}
+	return p.Memory.Load(ctx, key)
+}
+
+// plugged is an engine whose store can be pulled.
+func plugged(e *Engine) (*Engine, *plug) {
+	next, p := &Engine{}, &plug{}
+	if old, ok := e.store.(*plug); ok {
+		p.Memory = old.Memory
+	} else {
+		p.Memory = e.store.(*store.Memory)
+	}
+	next.store = p
+	next.keys.Store(e.keys.Load())
+	return next, p
+}
+
+// openPlugged opens a room that kill can end.
+func openPlugged(t *testing.T, cfg RoomConfig) (*gate, *plug) {
+	t.Helper()
+	if cfg.Engine == nil {
+		cfg.Engine = memoryEngine()
+	}
+	var p *plug
+	cfg.Engine, p = plugged(cfg.Engine)
+	return openGate(t, cfg), p
+}
+
+// kill ends the room as kill -9 would, and starts it again after a while in which
+// the new process's own clock has begun anew.
+func (g *gate) kill(p *plug, down time.Duration) (*gate, *plug) {
+	g.t.Helper()
+	p.pulled.Store(true)
+	return g.restart(down)
+}
+
+func (g *gate) restart(down time.Duration) (*gate, *plug) {
+	g.t.Helper()
+	g.stop()
+	<-g.done
+	time.Sleep(down)
+	cfg := g.room.Config()
+	start := time.Now()
+	cfg.Boot = func() time.Duration { return time.Since(start) + time.Minute }
+	return openPlugged(g.t, cfg)
+}
+
+func TestAKillLosesNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g, p := openPlugged(t, RoomConfig{
+			TotalActiveUsers: 2, NewUsersPerMinute: 100, SessionDuration: time.Minute,
+		})
+		var in, line []*visitor
+		for range 2 {
+			v := g.visitor()
+			if !v.in() {
+				t.Fatal("two fit")
+			}
+			in = append(in, v)
+		}
+		for range 5 {
+			v := g.visitor()
+			v.in()
+			line = append(line, v)
+		}
+		// One of those who waited is let in, so that there is a ticket used up.
+		time.Sleep(58 * time.Second)
+		in[1].in() // renews, the other leaves
+		used := *line[0]
+		for range 60 {
+			for _, v := range line {
+				v.poll()
+			}
+			if line[0].poll().State == StateCalled {
+				break
+			}
+			time.Sleep(time.Second)
+		}
+		if !line[0].in() {
+			t.Fatal("the first was not let in")
+		}
+		in[0], line = line[0], line[1:]
+		time.Sleep(1500 * time.Millisecond) // renewals are reported and written
+		for round := range 3 {
+			g, p = g.kill(p, time.Duration(round)*time.Hour)
+			for _, v := range append(in, line...) {
+				v.g = g
+			}
+			for i, v := range in {
+				if !v.in() {
+					t.Fatalf("round %d: visitor %d was inside and is not let in again", round, i)
+				}
+			}
+			for i, v := range line {
+				if q := v.poll(); q.State != StateWaiting || q.Position != int64(i+1) {
+					t.Fatalf("round %d: %+v, want position %d", round, q, i+1)
+				}
+			}
+			late := g.visitor()
+			late.in()
+			if q := late.poll(); q.Position != int64(len(line)+1) || q.Waiting != int64(len(line)+1) {
+				t.Fatalf("round %d: a newcomer is told %+v, want position %d", round, q, len(line)+1)
+			}
+			line = append(line, late)
+			for range 12 { // in all longer than a claim is remembered
+				time.Sleep(time.Second)
+				for i, v := range append(in, line...) {
+					if i < len(in) {
+						v.in()
+					} else {
+						v.poll()
+					}
+				}
+			}
+			if s := g.room.Status(); s.ActiveUsers > 2 {
+				t.Fatalf("round %d: %d inside", round, s.ActiveUsers)
+			}
+		}
+		used.g = g
+		if used.in() {
+			t.Fatal("a used ticket admits again")
+		}
+		// Those inside stop coming: all who wait go in, in order.
+		for i, v := range line {
+			for {
+				if v.poll().State == StateCalled {
+					break
+				}
+				for _, w := range line[i+1:] {
+					if w.poll().State == StateCalled && i%2 == 0 {
+						t.Fatal("overtaken")
+					}
+				}
+				time.Sleep(time.Second)
+			}
+			if !v.in() {
+				t.Fatalf("%d was called and not let in", i)
+			}
+		}
+	})
+}
+
+// Numbers that were reserved and never issued are not people.
+func TestAfterAKillNobodyWaitsForNumbersThatWereNeverIssued(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g, p := openPlugged(t, RoomConfig{TotalActiveUsers: 2, NewUsersPerMinute: 100})
+		g.visitor().in()
+		time.Sleep(20 * time.Second) // the share that was not used is given back
+		for range 3 {
+			g, p = g.kill(p, 0)
+			time.Sleep(4 * time.Second) // whoever may hold a reserved number has spoken
+			if s := g.room.Status(); s.WaitingUsers != 0 || s.Status != "not_queueing" {
+				t.Fatalf("%+v", s)
+			}
+		}
+		if !g.visitor().in() {
+			t.Error("a slot is free and nobody waits")
+		}
+	})
+}
+
+func TestACleanStopLeavesNothingPresumed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g, _ := openPlugged(t, RoomConfig{TotalActiveUsers: 2, NewUsersPerMinute: 100})
+		a := g.visitor()
+		a.in()
+		g, _ = g.restart(time.Minute)
+		a.g = g
+		if s := g.room.Status(); s.ActiveUsers != 1 || s.WaitingUsers != 0 {
+			t.Fatalf("%+v, want the one who is inside", s)
+		}
+		time.Sleep(50 * time.Millisecond)
+		if !a.in() || !g.visitor().in() {
+			t.Error("a pass or a free slot was lost")
+		}
+		if g.visitor().in() {
+			t.Error("three inside of two")
+		}
+	})
+}
+
+// A ticket whose number the record does not know is proof that the record is
+// older than what was told: its place counts, and nobody new is let in before
+// whoever may be inside unknown to us has spoken or left.
+func TestARecordThatIsOlderThanATicketLetsNobodyNewIn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g, p := openPlugged(t, RoomConfig{
+			TotalActiveUsers: 2, NewUsersPerMinute: 100, SessionDuration: time.Minute,
+		})
+		g.visitor().in()
+		time.Sleep(20 * time.Second)
+		backup, rev, _ := p.Memory.Load(t.Context(), "counter.shop")
+		var in, line []*visitor
+		for range 300 { // beyond what was reserved
+			v := g.visitor()
+			if v.in() {
+				in = append(in, v)
+			} else {
+				line = append(line, v)
+			}
+		}
+		time.Sleep(2 * time.Second)
+		p.pulled.Store(true)
+		_, now, _ := p.Memory.Load(t.Context(), "counter.shop")
+		if now == rev {
+			t.Fatal("nothing was written")
+		}
+		if _, err := p.Memory.CompareAndSwap(t.Context(), "counter.shop", now, backup); err != nil {
+			t.Fatal(err)
+		}
+		g, _ = g.restart(0)
+		last := line[len(line)-1]
+		last.g, line[0].g = g, g
+		if q := last.poll(); q.State != StateWaiting || q.Position == 0 {
+			t.Fatalf("%+v: the place is lost", q)
+		}
+		if q := line[0].poll(); q.State != StateWaiting || q.Position != 1 {
+			t.Fatalf("%+v: the first place is lost", q)
+		}
+		for range 70 { // T + S
+			time.Sleep(time.Second)
+			if line[0].poll().State == StateCalled {
+				t.Fatal("called while somebody unknown may be inside")
+			}
+			last.poll()
+			for _, v := range in {
+				v.g = g
+			}
+			in[0].in() // a pass the record knows nothing of
+		}
+		if !in[0].in() {
+			t.Error("a pass is not honoured")
+		}
+		if !line[0].until(20 * time.Second) {
+			t.Error("nobody is ever called again")
+		}
+	})
+}
+
+// While the disk takes nothing, passes are honoured and places kept, newcomers
+// are told to ask again at once, and all goes on when it takes writes again.
+func TestAFullDiskLosesNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g, p := openPlugged(t, RoomConfig{
+			TotalActiveUsers: 2, NewUsersPerMinute: 100, SessionDuration: time.Minute,
+		})
+		a, b, c := g.visitor(), g.visitor(), g.visitor()
+		a.in()
+		b.in()
+		c.in()
+		place := c.poll()
+		time.Sleep(5 * time.Second)
+		p.full.Store(true)
+		for range 12 {
+			if !a.in() {
+				t.Fatal("a pass is refused because the disk is full")
+			}
+			start := time.Now()
+			if v := g.visitor(); v.in() {
+				t.Fatal("let in without a record")
+			}
+			if q := c.poll(); q.State != StateWaiting {
+				t.Fatalf("%+v", q)
+			}
+			if wait := time.Since(start); wait > 3*time.Second {
+				t.Fatalf("answered after %v", wait)
+			}
+			time.Sleep(time.Second)
+		}
+		if s := g.room.Status(); s.Record.Refused == 0 {
+			t.Error("the status does not say that the record is not written")
+		}
+		p.full.Store(false)
+		time.Sleep(3 * time.Second)
+		if q := c.poll(); q.State != StateWaiting && q.State != StateCalled || q.Ticket != place.Ticket {
+			t.Fatalf("%+v, was %+v", q, place)
+		}
+		if !c.until(2 * time.Minute) {
+			t.Error("nobody is called after the disk has room again")
+		}
+		if !a.in() {
+			t.Error("a is out")
+		}
+	})
+}
+
+func TestKeysRotateWithoutLosingAPlace(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := memoryEngine()
+		g := openGate(t, RoomConfig{TotalActiveUsers: 1, NewUsersPerMinute: 100, Engine: e})
+		a, b := g.visitor(), g.visitor()
+		a.in()
+		b.in()
+		was := b.poll().Ticket
+		one, two, three := ticket.NewKey(), ticket.NewKey(), ticket.NewKey()
+		first := SealingKeys{Seals: 7, Keys: map[byte][32]byte{7: one}}
+		if err := e.SetKeys(first); err != nil {
+			t.Fatal(err)
+		}
+		if g.visitor().poll(); b.poll().Ticket == was {
+			t.Fatal("a cookie of a key that is gone was opened")
+		}
+		b.in()
+		was = b.poll().Ticket
+		for _, k := range []SealingKeys{
+			{Seals: 3, Keys: map[byte][32]byte{7: one, 3: two}},
+			{Seals: 9, Keys: map[byte][32]byte{7: one, 3: two, 9: three}},
+		} {
+			if err := e.SetKeys(k); err != nil {
+				t.Fatal(err)
+			}
+			if got := b.poll().Ticket; got != was {
+				t.Errorf("ticket %q, was %q", got, was)
+			}
+		}
+		if err := e.SetKeys(SealingKeys{Seals: 1}); err == nil {
+			t.Error("a ring without the key it seals with")
+		}
+		if b.poll().Ticket != was {
+			t.Error("a ring that was refused has changed something")
+		}
+	})
+}
+
+func TestAQuietRecordIsQuietAgainAfterAKill(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		rec := slot.NewRecord(5, nil,
+			slot.Limit{Kind: slot.AtOnce, N: 2, Per: time.Minute},
+			slot.Limit{Kind: slot.PerWindow, N: 100, Per: time.Minute})
+		rec.Quiet = true
+		b, err := rec.AppendBinary(nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		e := memoryEngine()
+		if _, err := e.store.CompareAndSwap(t.Context(), "counter.shop", 0, b); err != nil {
+			t.Fatal(err)
+		}
+		g, p := openPlugged(t, RoomConfig{
+			Engine: e, TotalActiveUsers: 2, NewUsersPerMinute: 100, SessionDuration: time.Minute,
+		})
+		for range 2 {
+			time.Sleep(60 * time.Second)
+			if g.visitor().in() {
+				t.Fatal("let in while the record is quiet")
+			}
+			g, p = g.kill(p, 0)
+		}
+		time.Sleep(80 * time.Second)
+		if !g.visitor().in() && !g.visitor().in() {
+			v := g.visitor()
+			v.in()
+			if !v.until(10 * time.Second) {
+				t.Error("quiet for ever")
+			}
+		}
+		g, _ = g.restart(0)
+		time.Sleep(3 * time.Second)
+		if s := g.room.Status(); s.Record.Quiet > 0 {
+			t.Error("still quiet")
+		}
+	})
+}
+

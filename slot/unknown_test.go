@@ -1,0 +1,127 @@
+package slot
+
+import (
+	"math/rand/v2"
+	"testing"
+	"time"
+)
+
+// TestRenewalsUnknownToANewHostKeepTheInvariant is invariant D of docs/protocol.md
+// §5 after a takeover: however visitors renew and leave whom the new host has
+// never heard of, for every t there are at least as many entries and presumed
+// slots that end after t as passes that do.
+func TestRenewalsUnknownToANewHostKeepTheInvariant(t *testing.T) {
+	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
+	rng := rand.New(rand.NewPCG(seed, 1))
+	for range 2000 {
+		w := newUnknown(t, rng)
+		for range 30 {
+			w.step()
+		}
+	}
+}
+
+// unknown is a counter after a takeover by a process that knows nobody.
+type unknown struct {
+	t      *testing.T
+	rng    *rand.Rand
+	p      *Pool
+	clk    time.Duration
+	n      uint64
+	passes map[StayID]Tau
+}
+
+const unknownStay = 400 // S in units; buckets are one unit
+
+func newUnknown(t *testing.T, rng *rand.Rand) *unknown {
+	w := &unknown{t: t, rng: rng, passes: map[StayID]Tau{}, clk: 10_000}
+	rec := NewRecord(1, nil, Limit{AtOnce, 1000, unknownStay}, Limit{PerWindow, 1 << 30, 1})
+	now := Tau(1000)
+	rec.Time = now
+	for id := range StayID(1 + rng.IntN(8)) { // reported: an entry at or after the pass
+		end := now + 1 + Tau(rng.IntN(unknownStay))
+		rec.Limits[0].Ends.Add(end, 1)
+		w.passes[id+1] = max(now-50, end-Tau(rng.IntN(60)))
+		if rng.IntN(4) == 0 { // nobody has this entry's pass any more
+			delete(w.passes, id+1)
+		}
+	}
+	lent := rng.IntN(4)
+	if lent > 0 { // a loan of the dead process: slots it may have used and not reported
+		l, back := Loan{ID: 99, Granted: int64(lent)}, now+unknownStay
+		if rng.IntN(2) == 0 { // taken back a while ago
+			l.Over = now - Tau(rng.IntN(unknownStay))
+			back = l.Over + unknownStay
+			l.Back = [MaxLimits]Tau{back, back}
+		}
+		rec.Loans = append(rec.Loans, l)
+		for id := range StayID(rng.IntN(lent + 1)) {
+			w.passes[100+id] = min(back, now+1+Tau(rng.IntN(unknownStay)))
+		}
+	}
+	w.p = NewPool(Params{Term: 100, Settle: 1, Alone: true, Rho: 1}, "new", rec)
+	w.p.Takeover(w.clk)
+	w.p.Confirm(w.clk)
+	w.check("at the takeover")
+	return w
+}
+
+// step lets some visitors renew or leave in one Sync, and time pass.
+func (w *unknown) step() {
+	w.n++
+	x := &Sync{Loan: 7, Borrower: "w", Seq: Seq{0, w.n}}
+	now := w.p.Tau(w.clk)
+	for id, end := range w.passes {
+		switch w.rng.IntN(6) {
+		case 0:
+			x.Items = append(x.Items, Item{Op: Renew, ID: id, From: end, At: now})
+		case 1:
+			if end > now && w.rng.IntN(3) == 0 {
+				x.Items = append(x.Items, Item{Op: Leave, ID: id, From: end})
+			}
+		}
+	}
+	w.p.Put(x)
+	if _, wr := w.p.Begin(w.clk, true); wr == nil {
+		w.t.Fatal("no write")
+	}
+	replies, _ := w.p.Confirm(w.clk)
+	for _, r := range replies {
+		for _, res := range r.Answer.Results {
+			if res.End > 0 {
+				w.passes[res.ID] = max(w.passes[res.ID], res.End)
+			}
+		}
+	}
+	for _, it := range x.Items {
+		if it.Op == Leave {
+			delete(w.passes, it.ID)
+		}
+	}
+	w.check("after a Sync")
+	w.clk += time.Duration(w.rng.IntN(60))
+}
+
+func (w *unknown) check(when string) {
+	w.t.Helper()
+	r := w.p.Record()
+	now := w.p.Tau(w.clk)
+	for t := now; t < now+2*unknownStay; t++ {
+		have, need := r.Limits[0].Ends.After(t), int64(0)
+		for i := range r.Loans {
+			if l := &r.Loans[i]; l.ID == 99 && (l.Over == 0 || t < l.Back[0]) {
+				have += l.Lent()
+			}
+		}
+		for _, end := range w.passes {
+			if end > t {
+				need++
+			}
+		}
+		if have < need {
+			w.t.Fatalf("%s: at %d, now %d: %d passes and %d entries or slots presumed used",
+				when, t, now, need, have)
+		}
+	}
+}
