@@ -26,7 +26,9 @@ const pacing = 1500 * time.Millisecond
 // A visitor is overtaken when somebody with a later ticket was let in, and the
 // visitor asked after that and was still told to wait. The moments are taken so
 // that a doubt is in the room's favour: the other was not called yet when the
-// visitor had begun to ask on time, and was inside before the visitor asked.
+// visitor had begun to ask on time, and was inside before the visitor asked. A call
+// that nobody has claimed dies with the room (docs/protocol.md §8), and its ticket
+// is next again: so both must have happened in the same life of the room.
 type judge struct {
 	mu        sync.Mutex
 	visitors  map[int]*waiter
@@ -163,6 +165,9 @@ func (j *judge) keeps(id int, w *waiter, p *crowd.Poll) bool {
 // passedBy finds somebody with a later ticket who was let in while w waited.
 func (j *judge) passedBy(w *waiter) (admission, bool) {
 	since := w.onTime.Add(pacing)
+	if n := len(j.kills); n > 0 && j.kills[n-1].at.After(since) {
+		since = j.kills[n-1].at
+	}
 	for i := len(j.admitted) - 1; i >= 0; i-- {
 		a := j.admitted[i]
 		if a.at.Before(since) {

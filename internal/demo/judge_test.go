@@ -110,6 +110,19 @@ func TestJudge(t *testing.T) {
 			s.enters(2)
 			s.pass(time.Second, func() { s.waits(1, 11, 1) })
 		}},
+		{"a call that died with the room is no proof", 0, 0, "", func(s *stage) {
+			s.pass(5*time.Second, inLine(s))
+			s.enters(2)
+			s.back(s.killed())
+			s.pass(time.Second, func() { s.waits(1, 11, 1) })
+		}},
+		{"overtaken after a kill", 1, 0, "ticket 11 was told to wait", func(s *stage) {
+			s.pass(5*time.Second, inLine(s))
+			s.back(s.killed())
+			s.pass(time.Second, inLine(s))
+			s.enters(2)
+			s.pass(time.Second, func() { s.waits(1, 11, 1) })
+		}},
 		{"another number", 0, 1, "visitor 1 had ticket 11 and was given ticket 15", func(s *stage) {
 			s.waits(1, 11, 1)
 			s.waits(1, 15, 4)

@@ -105,7 +105,10 @@ func (s *Server) openRooms(ctx context.Context) error {
 		if err != nil {
 			return fmt.Errorf("open room %q: %w", c.Name, err)
 		}
-		g.live = live
+		if g.live = live; live != nil { // the file alone would mislead its reader
+			s.log.Warn("live changes in force", "room", c.Name, "keys", live.Pairs, "at", live.At,
+				"by", live.By)
+		}
 		set.gates = append(set.gates, g)
 	}
 	s.set.Store(set)

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -121,17 +122,31 @@ func (s *Server) keep(ctx context.Context, g *gate) (undo func() error, err erro
 	key := liveKey(g.file.Name)
 	written, err := s.store.CompareAndSwap(ctx, key, revision, value)
 	if err != nil {
-		return nil, fmt.Errorf("write %s: %w", key, err)
+		// The write may have happened all the same: then it must not come to light
+		// at the next start, after it was said to have failed.
+		var there []byte
+		there, written, _ = s.loadLive(ctx, g.file.Name)
+		if !bytes.Equal(there, value) {
+			return nil, fmt.Errorf("write %s: %w", key, err)
+		}
 	}
 	if before == nil {
 		before = []byte("null")
 	}
 	return func() error {
+		ctx, stop := afterwards(ctx)
+		defer stop()
 		if _, err := s.store.CompareAndSwap(ctx, key, written, before); err != nil {
 			return fmt.Errorf("put %s back: %w", key, err)
 		}
 		return nil
 	}, nil
+}
+
+// afterwards is the context of putting things back, when the time of the change
+// may be over.
+func afterwards(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(context.WithoutCancel(ctx), changeWait)
 }
 
 // loadLive is what the store has of a room; nil for nothing.

@@ -26,6 +26,9 @@ func TestALiveChangeSurvivesARestart(t *testing.T) {
 		len(live.Pairs) != 2 {
 		t.Fatalf("%+v %+v", st, live)
 	}
+	if !strings.Contains(p.log.String(), "live changes in force") {
+		t.Error("not told")
+	}
 	for range 3 {
 		get(t, p.visitors+"/", "")
 	}
@@ -94,7 +97,8 @@ func TestALiveChangeOfTwoKeysIsAllOrNothing(t *testing.T) {
 type failing struct {
 	store.Store
 	mu  sync.Mutex
-	bad bool
+	bad bool // nothing is written
+	lie bool // what is written is said not to be
 }
 
 func (f *failing) fail(yes bool) {
@@ -110,6 +114,10 @@ func (f *failing) CompareAndSwap(
 	defer f.mu.Unlock()
 	if f.bad {
 		return 0, errors.New("disk full")
+	}
+	if f.lie {
+		f.Store.CompareAndSwap(ctx, key, revision, value)
+		return 0, errors.New("no answer")
 	}
 	return f.Store.CompareAndSwap(ctx, key, revision, value)
 }
@@ -139,6 +147,25 @@ func TestWhatCannotBeWrittenIsNotInForce(t *testing.T) {
 	p.reload()
 	if p.status("shop").TotalActiveUsers != 9 || get(t, p.visitors+"/tea", "").StatusCode != 200 {
 		t.Error("the store is back, and the reload is not in force")
+	}
+}
+
+// A write that was not confirmed may have happened. To say that it failed, and
+// let it come to light at the next start, would be worse than either.
+func TestALiveChangeWhoseWriteWasNotConfirmed(t *testing.T) {
+	p := run(t, shop)
+	f := &failing{Store: p.s.store, lie: true}
+	p.s.change.Lock()
+	p.s.store = f
+	p.s.change.Unlock()
+	p.change("shop", map[string]string{"total_active_users": "3"})
+	if n := p.status("shop").TotalActiveUsers; n != 3 {
+		t.Errorf("the limit is %d", n)
+	}
+	p.stop()
+	p.start()
+	if n := p.status("shop").TotalActiveUsers; n != 3 {
+		t.Errorf("after a restart the limit is %d", n)
 	}
 }
 

@@ -207,6 +207,8 @@ func (w *swap) reconfigure(ctx context.Context, g *gate) error {
 	}
 	was := w.old.find(g.file.Name)
 	w.undo = append(w.undo, func() error {
+		ctx, stop := afterwards(ctx)
+		defer stop()
 		return g.room.Reconfigure(ctx, roomConfig(w.old.cfg, &was.now))
 	})
 	return nil

@@ -324,7 +324,8 @@ func TestReloadChangesWhomTheRoomTakesAVisitorFor(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(p.file, append([]byte("trusted_proxies: [127.0.0.1]\n"), b...), 0o600); err != nil {
+	b = append([]byte("trusted_proxies: [127.0.0.1]\n"), b...)
+	if err := os.WriteFile(p.file, b, 0o600); err != nil {
 		t.Fatal(err)
 	}
 	p.reload()

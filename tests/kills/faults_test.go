@@ -103,6 +103,11 @@ func TestVerdictFindsFaults(t *testing.T) {
 		{"", "called by one process, told to wait by the next", func(r *run) {
 			r.at(7, 41.5).state = stateCalled
 		}},
+		{"", "a claim of the process before is answered by the next", func(r *run) {
+			a := r.at(7, 41)
+			a.kind, a.answered = askEnter, never
+			r.at(7, 60).state = stateCalled
+		}},
 		{"visitors late", "overtaken, but late by itself", func(r *run) {
 			r.at(7, 60).state = stateCalled
 			for i := 5; i < 7; i++ {

@@ -115,7 +115,9 @@ func risen(visits []*visit) (f finding) {
 // written, so who was called and had not yet asked when the process died is told
 // to wait once more, and is called first.
 //
-// Both must have missed no poll in that life. A newcomer let in at once counts
+// Both must have missed no poll in that life, and have tried to enter in none
+// before: a claim that was written and not answered is answered by the next
+// process, and the call was that of the one before. A newcomer let in at once counts
 // as a later ticket than all who waited before it came.
 func overtaken(visits []*visit, lives int) (f finding) {
 	for life := range lives {
@@ -156,7 +158,7 @@ func (v *visit) placeIn(life int) (p place, ok bool) {
 			p.since = a.answered
 		}
 		switch {
-		case !a.in(life) && a.origin(): // inside before
+		case !a.in(life) && (a.origin() || a.kind == askEnter): // called before, perhaps inside
 			return p, false
 		case !a.in(life):
 		case a.origin() || a.state == stateCalled:

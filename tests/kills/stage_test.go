@@ -45,7 +45,6 @@ type stage struct {
 	life    atomic.Int64 // of the process, from 0
 	closing atomic.Bool  // nobody new comes
 	present atomic.Int64 // clients that have not ended
-	joined  atomic.Int64 // tickets of TestMillion
 	rng     *rand.Rand
 
 	clients []*client

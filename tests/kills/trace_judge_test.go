@@ -21,11 +21,6 @@ const goodTrace = `
 `
 
 func TestTraceProof(t *testing.T) {
-	swap := func(a, b string) func(string) string {
-		return func(s string) string {
-			return strings.NewReplacer(a, b, b, a).Replace(s)
-		}
-	}
 	drop := func(part string) func(string) string {
 		return func(s string) string {
 			var kept []string
@@ -51,11 +46,12 @@ func TestTraceProof(t *testing.T) {
 			return strings.Replace(s, "<... fsync resumed>) = 0", "<... fsync resumed>) = -1 EIO", 1)
 		}, "not synced"},
 		{"sync of another file", func(s string) string {
-			return strings.Replace(s, "1.000005 fsync(9</d/engine/1.blk>", "1.000005 fsync(9</d/engine/2.blk>", 1)
+			return strings.Replace(s, "1.000005 fsync(9</d/engine/1", "1.000005 fsync(9</d/engine/2", 1)
 		}, "not synced"},
-		{"sync that returned late", swap("11 1.000008 <... fsync resumed>) = 0\n",
-			"10 1.000009 write(6<TCP:[127.0.0.1:90->127.0.0.1:5000]>, \"GET /claim-1 HTTP/1.1\\r\\n\"..., 120) = 120\n"),
-			"not synced"},
+		{"sync that returned late", func(s string) string {
+			const resumed = "11 1.000008 <... fsync resumed>) = 0\n"
+			return strings.Replace(s, resumed, "", 1) + resumed
+		}, "not synced"},
 		{"sync that never returned", drop("1.000008"), "not synced"},
 		{"no write", func(s string) string { return drop("1.000002")(drop("1.000004")(s)) },
 			"no record was written"},
