@@ -26,6 +26,9 @@ const unreachableRetry = 2 * time.Second
 // closedRetry is when to look again whether a closed room has opened. Chosen.
 const closedRetry = 30 * time.Second
 
+// damagedRetry is when to ask a room again whose record must be restored. Chosen.
+const damagedRetry = 10 * time.Second
+
 // visitRequest is one request on its way through the room.
 type visitRequest struct {
 	f     *face // the configuration, the same one to the end
@@ -53,9 +56,14 @@ func (r *Room) serve(w http.ResponseWriter, req *http.Request, next http.Handler
 		return
 	}
 	q := &visitRequest{f: f, w: w, r: req, next: next, peek: req.Header.Get(PollHeader) != ""}
-	if r.live.Load().suspended || f.exclude.match(req, f.cfg.ClientAddr) {
+	l := r.live.Load()
+	if l.suspended || f.exclude.match(req, f.cfg.ClientAddr) {
 		r.counts.excluded.Add(1)
 		r.pass(q)
+		return
+	}
+	if l.damaged { // the visitor keeps whatever it holds and asks again
+		r.wait(q, &counter.Place{PollAfter: max(q.f.cfg.PollMin, damagedRetry)}, StateDown)
 		return
 	}
 	r.open(q)

@@ -399,3 +399,47 @@ func TestAQuietRecordIsQuietAgainAfterAKill(t *testing.T) {
 	})
 }
 
+func TestARoomWhoseRecordIsDamagedLosesNobody(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g, p := openPlugged(t, RoomConfig{TotalActiveUsers: 1, NewUsersPerMinute: 100})
+		a, b := g.visitor(), g.visitor()
+		a.in()
+		b.in()
+		time.Sleep(2 * time.Second)
+		p.pulled.Store(true)
+		good, rev, _ := p.Memory.Load(t.Context(), "counter.shop")
+		bad := append([]byte{}, good...)
+		bad[len(bad)/2] ^= 0xFF
+		rev, err := p.Memory.CompareAndSwap(t.Context(), "counter.shop", rev, bad[:len(bad)-1])
+		if err != nil {
+			t.Fatal(err)
+		}
+		g, _ = g.restart(0)
+		pass, place := a.cookie, b.cookie
+		for _, v := range []*visitor{a, b, g.visitor()} {
+			v.g = g
+			if w := v.do("GET", "/"); w.Code != 503 || w.Header().Get(StateHeader) != "down" ||
+				w.Header().Get("Retry-After") == "" {
+				t.Errorf("%d %v", w.Code, w.Header())
+			}
+		}
+		if a.cookie != pass || b.cookie != place {
+			t.Error("a cookie was replaced")
+		}
+		if s := g.room.Status(); s.Status != "damaged" || s.Record.Damaged == "" {
+			t.Errorf("%+v", s)
+		}
+		time.Sleep(time.Minute)
+		if _, now, _ := p.Memory.Load(t.Context(), "counter.shop"); now != rev {
+			t.Error("the damaged record was written over")
+		}
+		if _, err := p.Memory.CompareAndSwap(t.Context(), "counter.shop", rev, good); err != nil {
+			t.Fatal(err)
+		}
+		g, _ = g.restart(0) // restored
+		a.g, b.g = g, g
+		if !a.in() || b.poll().Position != 1 {
+			t.Error("a pass or a place is lost")
+		}
+	})
+}

@@ -196,6 +196,7 @@ func (f *face) cookieName(r *http.Request) string {
 // live is what can change while the room runs, as one snapshot.
 type live struct {
 	queueAll, suspended, closed, down, early bool
+	damaged                                  bool // the record cannot be read: nobody knows anything
 	message                                  string
 }
 
@@ -209,7 +210,8 @@ func (l *live) set(cfg *RoomConfig) {
 }
 
 // OpenRoom opens the room and takes its counter over. Run must be called for
-// anybody to be let in.
+// anybody to be let in. A room whose record is damaged opens all the same: it
+// lets nobody in and loses nobody, and its Status says why.
 func OpenRoom(ctx context.Context, cfg RoomConfig) (*Room, error) {
 	cfg, err := cfg.withDefaults()
 	if err != nil {
@@ -235,7 +237,7 @@ func OpenRoom(ctx context.Context, cfg RoomConfig) (*Room, error) {
 		return nil, err
 	}
 	r.worker.lender = r.counter
-	l := &live{}
+	l := &live{damaged: r.counter.Damaged() != nil}
 	l.set(&cfg)
 	r.live.Store(l)
 	r.counter.Hold(l.holds())

@@ -16,7 +16,7 @@ type Status struct {
 	Name               string  `json:"name"`
 	Host               string  `json:"host"`
 	Path               string  `json:"path"`
-	Status             string  `json:"status"` // not_queueing, queueing or suspended
+	Status             string  `json:"status"` // not_queueing, queueing, suspended or damaged
 	ActiveUsers        int64   `json:"active_users"`
 	WaitingUsers       int64   `json:"waiting_users"`
 	Called             int64   `json:"called"`
@@ -41,6 +41,7 @@ type Record struct {
 	Refused float64 `json:"refused_seconds"` // the store has refused writes for so long; 0 it does not
 	Quiet   float64 `json:"quiet_seconds"`   // nobody new is let in for so long: the record was old
 	Latency float64 `json:"write_seconds"`   // mean of the last writes
+	Damaged string  `json:"damaged"`         // why the record cannot be read, or ""
 }
 
 // Totals count since the start of the process.
@@ -84,6 +85,9 @@ func (r *Room) Status() Status {
 	}
 	if l.suspended {
 		st.Status = "suspended"
+	}
+	if err := r.counter.Damaged(); err != nil {
+		st.Status, st.Record.Damaged = "damaged", err.Error()
 	}
 	if s.Head.Known {
 		st.MaxWaitSeconds = s.Head.Expect.Seconds()

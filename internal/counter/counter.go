@@ -117,6 +117,7 @@ type Counter struct {
 	tookAt   time.Duration
 	lastGone time.Duration
 	fenced   bool
+	damaged  error         // the record cannot be read: this host serves nobody
 	broken   time.Duration // since when the store refuses; 0 it does not
 	latency  time.Duration // of a write, smoothed
 	stats    Totals
@@ -140,6 +141,10 @@ func Open(ctx context.Context, cfg Config, recall func()) (*Counter, error) {
 		claims: map[slot.StayID][]chan slot.ClaimReply{},
 	}
 	rec, first, err := c.takeOver(ctx)
+	if errors.Is(err, slot.ErrRecord) {
+		c.refuse(err)
+		return c, nil
+	}
 	if err != nil {
 		return nil, fmt.Errorf("take over room %q: %w", cfg.Room, err)
 	}
@@ -170,6 +175,20 @@ func Open(ctx context.Context, cfg Config, recall func()) (*Counter, error) {
 	c.fore.update(c, clk)
 	return c, nil
 }
+
+// refuse makes a host that serves nobody and writes nothing: its record cannot be
+// read, and to begin a new one would take every place away.
+func (c *Counter) refuse(err error) {
+	c.cfg.Log.Error("record cannot be read: this room lets nobody in until it is restored",
+		"room", c.cfg.Room, "error", err, "hint", "headgate doctor says what to do")
+	c.damaged, c.fenced = err, true
+	c.pool = slot.NewPool(c.cfg.Params, c.cfg.Host, slot.NewRecord(0, nil, c.cfg.Active, c.cfg.New))
+	c.line = slot.NewLine(1)
+	c.pace = newPace(c.cfg.Settings)
+}
+
+// Damaged is why this host serves nobody, nil if it serves.
+func (c *Counter) Damaged() error { return c.damaged }
 
 // takeoverTries bounds how often a takeover may lose against the old host's
 // writes. One that keeps writing every few milliseconds is not dead.
@@ -295,6 +314,10 @@ func (c *Counter) tryStore(ctx context.Context, b []byte) (uint64, error) {
 
 // Run writes, answers and calls until ctx ends or the host is fenced.
 func (c *Counter) Run(ctx context.Context) error {
+	if c.damaged != nil {
+		<-ctx.Done()
+		return nil
+	}
 	defer c.drop()
 	timer := time.NewTimer(0)
 	defer timer.Stop()

@@ -184,13 +184,35 @@ func TestCounterFindsOutWhatBecameOfAWrite(t *testing.T) {
 	})
 }
 
-func TestDamagedRecordIsRefusedWithItsRoom(t *testing.T) {
-	var s store.Memory
-	s.CompareAndSwap(t.Context(), "counter.shop", 0, []byte("garbage"))
-	_, err := Open(t.Context(), Config{Room: "shop", Store: &s}, nil)
-	if !errors.Is(err, slot.ErrRecord) {
-		t.Errorf("%v", err)
-	}
+func TestADamagedRecordServesNobodyAndIsLeftAsItIs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &store.Memory{}
+		if _, err := s.CompareAndSwap(t.Context(), "counter.shop", 0, []byte("garbage")); err != nil {
+			t.Fatal(err)
+		}
+		c := host(t, "a", s, 5)
+		if !errors.Is(c.Damaged(), slot.ErrRecord) {
+			t.Fatalf("damaged: %v", c.Damaged())
+		}
+		if _, err := c.Join(t.Context(), time.Minute); !errors.Is(err, ErrFenced) {
+			t.Errorf("join: %v", err)
+		}
+		if _, err := c.Poll(t.Context(), 1); !errors.Is(err, ErrFenced) {
+			t.Errorf("poll: %v", err)
+		}
+		if _, err := c.Claim(t.Context(), 1, 0); !errors.Is(err, ErrFenced) {
+			t.Errorf("claim: %v", err)
+		}
+		if err := c.Reconfigure(t.Context(), c.cfg.Settings); !errors.Is(err, ErrFenced) {
+			t.Errorf("reconfigure: %v", err)
+		}
+		c.Hold(true)
+		c.Leave(1)
+		time.Sleep(time.Minute)
+		if b, rev, _ := s.Load(t.Context(), "counter.shop"); string(b) != "garbage" || rev != 1 {
+			t.Errorf("%q at %d", b, rev)
+		}
+	})
 }
 
 func TestTheLastOfTwoLimitsCounts(t *testing.T) {

@@ -25,9 +25,10 @@ type forecast struct {
 	window time.Duration
 	step   time.Duration
 	callAt time.Duration
-	leave  float64 // slots at once that come free a second, measured or assumed
-	sure   bool    // leave was measured over a while
-	gone   float64 // share of those ahead who turn out to be absent
+	from   time.Duration // nobody is called before
+	leave  float64       // slots at once that come free a second, measured or assumed
+	sure   bool          // leave was measured over a while
+	gone   float64       // share of those ahead who turn out to be absent
 	held   bool
 }
 
@@ -53,6 +54,7 @@ func (f *forecast) update(c *Counter, clk time.Duration) {
 	f.clk, f.held = clk, c.held
 	f.free = [2]int64{c.pool.FreeOf(0) - c.pool.Called(), c.pool.FreeOf(1) - c.pool.Called()}
 	f.window, f.step, f.callAt = c.cfg.New.Per, c.pace.step, c.pace.at
+	f.from = max(c.tookAt+headPoll, clk+c.pool.Quiet(clk))
 	f.cum, f.total = f.cum[:0], 0
 	f.release(max(0, f.free[1]), max(0, f.callAt-clk))
 	short := max(0, -f.free[1]) // called already: the first releases are theirs
@@ -93,6 +95,7 @@ func (f *forecast) eta(k int64, clk time.Duration) ETA {
 	since := clk - f.clk
 	win := f.windowAt(real) - since
 	act := f.activeAt(real) - since
+	win = max(win, f.from-clk)
 	d := max(0, win, act)
 	e := ETA{Known: true, Expect: d, Exact: win >= act && k == real}
 	switch {

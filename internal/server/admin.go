@@ -7,6 +7,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
+	"github.com/headgate/headgate"
+
 	"github.com/headgate/headgate/internal/api"
 )
 
@@ -78,8 +80,7 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 			"Joins refused because of their address.", float64(t.Limited))
 		send(counter, "headgate_shadow_held_total", "Visitors shadow mode would have held.",
 			float64(t.Shadowed))
-		send(counter, "headgate_record_writes_total", "Writes of the counter's record.",
-			float64(t.Writes))
+		c.record(ch, &st)
 	}
 }
 
@@ -101,4 +102,30 @@ func (c *collector) process(ch chan<- prometheus.Metric) {
 	ch <- prometheus.MustNewConstMetric(prometheus.NewDesc("headgate_build_info",
 		"Which headgate this is; always 1.", []string{"version", "revision", "go_version"}, nil),
 		prometheus.GaugeValue, 1, b.version, b.revision, b.golang)
+}
+
+// record tells how the keeping of a room's record fares.
+func (c *collector) record(ch chan<- prometheus.Metric, st *headgate.Status) {
+	gauge := func(name, help string, v float64) {
+		d := prometheus.NewDesc(name, help, []string{"room"}, nil)
+		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, st.Name)
+	}
+	writes := prometheus.NewDesc("headgate_record_writes_total", "Writes of the counter's record.",
+		[]string{"room"}, nil)
+	ch <- prometheus.MustNewConstMetric(writes, prometheus.CounterValue,
+		float64(st.Totals.Writes), st.Name)
+	took := prometheus.NewDesc("headgate_record_write_seconds",
+		"How long writes of the counter's record took, synced.", []string{"room"}, nil)
+	ch <- prometheus.MustNewConstSummary(took, uint64(st.Totals.Writes), st.Totals.WriteSeconds,
+		nil, st.Name)
+	damaged := 0.0
+	if st.Record.Damaged != "" {
+		damaged = 1
+	}
+	gauge("headgate_record_age_seconds", "Since the newest confirmed write was built.", st.Record.Age)
+	gauge("headgate_record_refused_seconds", "The disk refuses writes for so long, 0 it does not.",
+		st.Record.Refused)
+	gauge("headgate_record_quiet_seconds",
+		"Nobody new is let in for so long: the record was older than what was told.", st.Record.Quiet)
+	gauge("headgate_record_damaged", "1 if the record cannot be read.", damaged)
 }

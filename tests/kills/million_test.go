@@ -167,10 +167,14 @@ func (st *stage) joinMany(left *atomic.Int64, keep func(waiter)) error {
 		}
 		for range batch {
 			w, err := readJoin(answers)
-			if err != nil {
+			switch {
+			case err != nil:
 				return err
+			case w.number == 0: // no number could be issued in time: ask again
+				left.Add(1)
+			default:
+				keep(w)
 			}
-			keep(w)
 		}
 	}
 }
@@ -192,7 +196,7 @@ func readJoin(answers *bufio.Reader) (w waiter, err error) {
 		} `json:"headgate"`
 	}
 	err = json.Unmarshal(body, &doc)
-	if err != nil || doc.Headgate.State != stateWaiting || doc.Headgate.Number == 0 {
+	if err != nil || doc.Headgate.State != stateWaiting {
 		return w, fmt.Errorf("status %d: %.300s", resp.StatusCode, body)
 	}
 	cookie, _, _ := strings.Cut(resp.Header.Get("Set-Cookie"), ";")

@@ -100,7 +100,6 @@ func newStage(t *testing.T) *stage {
 		st.present.Add(1)
 		st.wg.Go(func() { c.live(ctx); st.present.Add(-1) })
 	}
-	st.wg.Go(func() { st.every(ctx, 250*time.Millisecond, st.replayOne) })
 	st.wg.Go(func() { st.every(ctx, 500*time.Millisecond, st.look) })
 	st.wg.Go(func() { st.every(ctx, time.Second, st.sync) })
 	return st
@@ -168,43 +167,19 @@ func (st *stage) used(c *client, revoked time.Duration) {
 		in.answered, revoked})
 }
 
-// replayOne tries a used ticket once more, as a visitor of its own: one whose
-// stay was revoked a moment ago, or one that was claimed long ago. Not all: each
-// draws a new ticket that nobody will use.
-func (st *stage) replayOne(ctx context.Context) {
-	if st.closing.Load() {
-		return
-	}
+// takeUsed gives a used ticket to try again: one that was claimed long ago, or one
+// of four whose stay was revoked a moment ago.
+func (st *stage) takeUsed() (u usedTicket, ok bool) {
 	now := st.clock()
 	st.mu.Lock()
-	pick := -1
+	defer st.mu.Unlock()
 	for i, u := range st.tickets {
 		if now-u.claimed > claimMemory || u.revoked != never && now-u.claimed < claimMemory*2/3 && i%4 == 0 {
-			pick = i
-			break
+			st.tickets = append(st.tickets[:i], st.tickets[i+1:]...)
+			return u, true
 		}
 	}
-	if pick < 0 {
-		st.mu.Unlock()
-		return
-	}
-	u := st.tickets[pick]
-	st.tickets = append(st.tickets[:pick], st.tickets[pick+1:]...)
-	n := len(st.replays)
-	st.mu.Unlock()
-
-	r := replay{name: fmt.Sprintf("replay-%d", n), number: u.number, revoked: u.revoked}
-	if now-u.claimed <= claimMemory { // let in, it is the same stay again
-		r.name = u.visitor
-	}
-	got, err := st.send(ctx, askEnter, r.name, u.cookie)
-	r.age = st.clock() - u.claimed
-	if err == nil {
-		r.answered, r.admitted, r.got = true, got.state == "", got.number
-	}
-	st.mu.Lock()
-	st.replays = append(st.replays, r)
-	st.mu.Unlock()
+	return u, false
 }
 
 // look reads the metrics.

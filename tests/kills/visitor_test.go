@@ -43,6 +43,9 @@ type client struct {
 func (c *client) live(ctx context.Context) {
 	for n := 0; ctx.Err() == nil && !c.st.closing.Load(); n++ {
 		c.begin(n)
+		if u, ok := c.st.takeUsed(); ok && !c.replay(ctx, u) {
+			continue
+		}
 		if c.wait(ctx) {
 			c.stay(ctx)
 		}
@@ -60,6 +63,38 @@ func (c *client) between(low, high time.Duration) time.Duration {
 	return low + time.Duration(c.rng.Int64N(int64(high-low)))
 }
 
+// replay comes with a ticket that was used before, by somebody else. It reports
+// whether that was taken for a newcomer, who then has a place of its own.
+func (c *client) replay(ctx context.Context, u usedTicket) bool {
+	if !until(ctx, c.st.began.Add(c.due)) {
+		return false
+	}
+	a := ask{kind: askJoin, due: c.due, sent: c.st.clock()}
+	a.life[0] = int(c.st.life.Load())
+	r := replay{name: c.now.name, number: u.number, revoked: u.revoked}
+	if a.sent-u.claimed <= claimMemory { // let in, it is the same stay again
+		r.name = u.visitor
+	}
+	got, err := c.st.send(ctx, askEnter, r.name, u.cookie)
+	a.answered, a.life[1] = c.st.clock(), int(c.st.life.Load())
+	r.age = a.answered - u.claimed
+	if err == nil {
+		r.answered, r.admitted, r.got = true, got.state == "", got.number
+	}
+	c.st.mu.Lock()
+	c.st.replays = append(c.st.replays, r)
+	c.st.mu.Unlock()
+	if !r.answered || r.admitted || r.got == r.number || got.cookie == nil {
+		c.due = c.retry()
+		return false
+	}
+	c.cookie = *got.cookie
+	a.state, a.number, a.position, a.after = got.state, got.number, got.position, got.after
+	c.due = a.answered + max(a.after, 10*time.Millisecond)
+	c.now.asks, c.visits = append(c.now.asks, a), append(c.visits, c.now)
+	return true
+}
+
 // retry is when to ask again after a request that was not answered. One in four
 // is impatient: it is there in the very millisecond in which headgate listens.
 func (c *client) retry() time.Duration {
@@ -73,6 +108,9 @@ func (c *client) retry() time.Duration {
 // origin answered.
 func (c *client) wait(ctx context.Context) bool {
 	kind := askJoin
+	if c.cookie != "" {
+		kind = askPoll
+	}
 	for {
 		a, ok := c.ask(ctx, kind)
 		switch {
