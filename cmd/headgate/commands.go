@@ -35,6 +35,7 @@ func commands() []command {
 		{"room", "change a room while people are inside", roomHelp, roomCommand},
 		{"ticket", "say where a visitor stands, and why", ticketHelp, ticketCommand},
 		{"reload", "let a running headgate read its file again", reloadHelp, reloadCommand},
+		{"key", "make a new sealing key, without anybody losing a place", keyHelp, keyCommand},
 		{"token", "make and revoke the tokens of operators", tokenHelp, tokenCommand},
 		{"crowd", "rehearse: send a crowd of visitors that waits", "", crowd.Command},
 		{"demo", "see it work: a shop, a room, a crowd, and a key that kills it", demoHelp, demoCommand},

@@ -115,9 +115,10 @@ type Config struct {
 	Process Process
 	Tokens  *Tokens
 	Audit   *Audit
-	Ready   func() bool  // are visitors taken
-	Metrics http.Handler // of GET /metrics
-	Log     *slog.Logger // default: discard
+	Ready   func() bool                 // are visitors taken
+	Rotate  func() (key int, err error) // makes a new sealing key and returns its number
+	Metrics http.Handler                // of GET /metrics
+	Log     *slog.Logger                // default: discard
 }
 
 // An API answers operators.
@@ -170,6 +171,7 @@ func (a *API) routes() []route {
 		{"GET", one + "/tickets/{id}", scopeRead, false, a.ticket},
 		{"GET", "/v1/tickets/{id}", scopeRead, true, a.tickets},
 		{"POST", "/v1/reload", scopeWrite, false, a.reload},
+		{"POST", "/v1/keys/rotate", scopeWrite, false, a.rotate},
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"strconv"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -44,6 +45,21 @@ func (a *API) reload(c *call) (any, error) {
 		"dropped_live_changes": strings.Join(got.Dropped, " "),
 	}
 	return got, nil
+}
+
+// Rotated is what a rotation of the sealing key did.
+type Rotated struct {
+	Key int `json:"key"` // number of the key that seals from now on
+}
+
+// rotate is POST /v1/keys/rotate.
+func (a *API) rotate(c *call) (any, error) {
+	key, err := a.cfg.Rotate()
+	if err != nil {
+		return nil, err
+	}
+	c.done.After = map[string]string{"key": strconv.Itoa(key)}
+	return Rotated{Key: key}, nil
 }
 
 // asked keeps what was refused for the audit log, unless it is absurd.

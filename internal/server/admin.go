@@ -2,6 +2,7 @@ package server
 
 import (
 	"net/http"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
@@ -21,6 +22,7 @@ func (s *Server) adminHandler() http.Handler {
 		Process: s, Log: s.log, Ready: s.ready.Load,
 		Tokens:  api.NewTokens(s.dataFolder(), s.log),
 		Audit:   api.NewAudit(s.dataFolder()),
+		Rotate:  func() (int, error) { return s.durable.rotateKeys(time.Now()) },
 		Metrics: promhttp.HandlerFor(reg, promhttp.HandlerOpts{}),
 	})
 }

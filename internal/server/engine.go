@@ -111,12 +111,12 @@ func (k *durable) rotate(keys []folder.SealingKey, now time.Time) ([]folder.Seal
 }
 
 // rotateKeys makes a new sealing key now. What the old ones sealed stays good.
-func (k *durable) rotateKeys(now time.Time) (id byte, err error) {
+func (k *durable) rotateKeys(now time.Time) (id int, err error) {
 	keys, err := k.folder.Rotate(now)
 	if err != nil {
 		return 0, err
 	}
-	return keys[0].ID, k.rooms.SetKeys(ring(keys))
+	return int(keys[0].ID), k.rooms.SetKeys(ring(keys))
 }
 
 // rereadKeys takes keys that were added or removed by hand.
