@@ -21,7 +21,7 @@ SOAK_WALK_STEPS ?= 20000000
 GO    ?= go
 TOOL  := $(GO) tool -modfile=tools.mod
 # What go test builds for the long tests only.
-TAGS  := crowd soak bench
+TAGS  := crowd kills acme soak bench
 
 .PHONY: help
 help: ## say what there is
@@ -43,6 +43,10 @@ run: build ## put a waiting room before ORIGIN (default http://127.0.0.1:3000)
 		--total-active-users $(TOTAL_ACTIVE_USERS) \
 		--new-users-per-minute $(NEW_USERS_PER_MINUTE) \
 		--session-duration $(SESSION_DURATION) $(ARGS)
+
+.PHONY: demo
+demo: build ## a shop, a room, a crowd and a live picture; k kills the room
+	bin/headgate demo $(ARGS)
 
 # --- tests -----------------------------------------------------------------
 
@@ -79,6 +83,8 @@ all: setup ## every test, within 20 min; installs what it needs
 	$(MAKE) fuzz
 	$(MAKE) budgets
 	$(MAKE) crowd
+	$(MAKE) kills
+	$(MAKE) acme
 	$(MAKE) browser
 	@echo
 	@echo 'make all: everything passed'
@@ -109,14 +115,23 @@ budgets: # all tests at full length, with their budgets, and each benchmark a li
 crowd: ## the real binary under 400 visitors, judged by the origin: 75 s
 	$(GO) test -count=1 -v -timeout 5m -tags crowd ./tests/crowd
 
+.PHONY: kills
+kills: ## ten kills under 240 visitors, a freeze, and the order of fsync and answer
+	$(GO) test -count=1 -v -timeout 10m -tags kills ./tests/kills
+
+.PHONY: acme
+acme: ## certificates from a real test issuer: 75 s
+	$(GO) test -count=1 -v -timeout 5m -tags acme ./tests/acme
+
 .PHONY: browser
 browser: build setup-browser ## the waiting page in a real Chromium
 	cd tests/browser && node --test
 
 .PHONY: soak
-soak: setup ## the long rest: 5,000 visitors, long walks, a minute for each fuzz target
+soak: setup ## the long rest: 5,000 visitors, 100 kills, an hour of both, long walks and fuzzing
 	$(MAKE) all
-	$(GO) test -count=1 -v -timeout 30m -tags soak ./tests/...
+	$(GO) test -count=1 -v -timeout 30m -tags soak ./tests/crowd
+	$(GO) test -count=1 -v -timeout 3h -tags soak ./tests/kills
 	$(MAKE) walk WALK_STEPS=$(SOAK_WALK_STEPS)
 	$(MAKE) fuzz FUZZTIME=1m
 
@@ -151,7 +166,8 @@ endef
 setup-go:
 	@$(apt); \
 	command -v $(GO) >/dev/null || { echo 'Go is missing: install Go 1.26 or newer' >&2; exit 1; }; \
-	command -v gcc >/dev/null || apt gcc libc6-dev
+	command -v gcc >/dev/null || apt gcc libc6-dev; \
+	command -v strace >/dev/null || apt strace
 
 .PHONY: setup-browser
 setup-browser:

@@ -30,6 +30,6 @@
 //
 // # What it does not do
 //
-// State lives in memory: a restart begins a new line. It does not proxy, listen
-// or read files; the command headgate does.
+// Without RoomConfig.Engine state lives in memory, and a restart begins a new
+// line. It does not proxy, listen or read files; the command headgate does.
 package headgate
