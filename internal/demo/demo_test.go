@@ -84,6 +84,12 @@ func TestDemo(t *testing.T) {
 	if left := leftovers(t, cfg.Temp); len(left) > 0 {
 		t.Errorf("left behind: %v", left)
 	}
+	lives, _ := filepath.Glob("/proc/*/cmdline")
+	for _, file := range lives {
+		if text, err := os.ReadFile(file); err == nil && strings.Contains(string(text), cfg.Temp) {
+			t.Errorf("left behind: %s %q", file, text)
+		}
+	}
 }
 
 // TestDemoSeesLoss: a room that forgets at each start is found out.

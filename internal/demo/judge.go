@@ -46,7 +46,6 @@ type waiter struct {
 	number    uint64
 	best      int64     // the best position it was told
 	asked     time.Time // when it sent its first request
-	waits     time.Time // when it was told to wait first
 	onTime    time.Time // since when it has been asking on time; zero: it is not
 	still     time.Time // when it last asked and was told to wait
 	expected  time.Duration
@@ -106,9 +105,6 @@ func (j *judge) polled(id int, w *waiter, start, now time.Time, p *crowd.Poll) {
 	}
 	kept := j.keeps(id, w, p)
 	j.heard(id, kept)
-	if w.waits.IsZero() {
-		w.waits = now
-	}
 	if w.onTime.IsZero() {
 		w.onTime = now
 	}
@@ -173,7 +169,7 @@ func (j *judge) passedBy(w *waiter) (admission, bool) {
 		if a.at.Before(since) {
 			break
 		}
-		later := a.number > w.number || a.number == 0 && a.after.After(w.waits)
+		later := a.number > w.number || a.number == 0 // and came after: see since
 		if later && a.at.Before(w.still) && a.after.After(since) {
 			return a, true
 		}

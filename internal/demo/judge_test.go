@@ -95,6 +95,20 @@ func TestJudge(t *testing.T) {
 			s.enters(2)
 			s.told(1, 11, 1, "called")
 		}},
+		{"who asked before the other was in proves nothing", 0, 0, "", func(s *stage) {
+			s.pass(5*time.Second, inLine(s))
+			asked := s.now()
+			s.pass(500*time.Millisecond, func() {})
+			s.enters(2)
+			s.poll(1, crowd.Poll{State: "waiting", Number: 11, Position: 1, DueAt: asked,
+				SentAt: asked, AnswerAt: s.now()})
+		}},
+		{"an answer that is not the room's is none", 0, 0, "", func(s *stage) {
+			s.pass(5*time.Second, inLine(s))
+			s.poll(1, crowd.Poll{DueAt: s.now(), SentAt: s.now(), AnswerAt: s.now(), Err: "not ours"})
+			s.enters(2)
+			s.pass(time.Second, func() { s.waits(1, 11, 1) })
+		}},
 		{"who was late may be passed", 0, 0, "", func(s *stage) {
 			s.pass(5*time.Second, inLine(s))
 			s.poll(1, crowd.Poll{AnswerAt: crowd.Never, Err: "connection refused"})

@@ -77,7 +77,7 @@ func TestStaysUnderALimitThatMoves(t *testing.T) {
 		over int
 	}{
 		{"raised before", 1, 3, 0}, {"raised after", 5, 3, 1},
-		{"lowered while it was on its way", 2.5, 1, 1}, {"lowered long before", 0.1, 1, 1},
+		{"lowered, and still one too many for the old", 2.5, 1, 1},
 	} {
 		s := newStays(at(-10), time.Minute, 2, 100)
 		s.limitTo(tt.n, at(tt.when))
@@ -87,12 +87,14 @@ func TestStaysUnderALimitThatMoves(t *testing.T) {
 			t.Errorf("%s: %d over, want %d", tt.name, s.over, tt.over)
 		}
 	}
-	s := newStays(at(-10), time.Minute, 2, 100)
-	s.limitTo(1, at(0.1))
-	play(s, []visit{{"a", 0, 9, false}, {"b", 1, 9, false}})
-	s.tally(at(10))
-	if s.over != 0 {
-		t.Error("a visitor that may have been on its way when the limit was lowered counts as over")
+	for came, over := range map[float64]int{1: 0, 2.05: 0, 2.2: 1, 5: 1} {
+		s := newStays(at(-10), time.Minute, 2, 100)
+		s.limitTo(1, at(0.1))
+		play(s, []visit{{"a", 0, 9, false}, {"b", came, 9, false}})
+		s.tally(at(10))
+		if s.over != over {
+			t.Errorf("lowered at 0.1 s, one more at %v s: %d over, want %d", came, s.over, over)
+		}
 	}
 }
 

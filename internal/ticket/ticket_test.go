@@ -20,7 +20,8 @@ func ring(t testing.TB, ids ...byte) *Ring {
 }
 
 var sample = Token{
-	Kind: Pass, Life: 7, ID: 1 << 60, End: 12345, Hard: -1, Epoch: 5, Seen: 6, Pending: 8, Arrived: 1, Checked: 2, Accepted: 3,
+	Kind: Pass, Life: 7, ID: 1 << 60, End: 12345, Hard: -1, Epoch: 5, Seen: 6, Pending: 8,
+	Arrived: 1, Checked: 2, Accepted: 3,
 	Joined: 99, Shown: 4, Home: "lhr",
 }
 
