@@ -70,7 +70,7 @@ func TestLimitsChangeWhilePeopleAreInside(t *testing.T) {
 			most = max(min(most, n), 3)
 			time.Sleep(time.Second)
 		}
-		if !line[0].until(5*time.Second) || !line[0].in() {
+		if !line[0].until(20*time.Second) || !line[0].in() { // others may have been called and be silent
 			t.Error("nobody is called after it has drained")
 		}
 		if n := g.room.Status().ActiveUsers; n != 3 {

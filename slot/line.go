@@ -68,6 +68,7 @@ type Line struct {
 	begun  bool
 
 	restored Restored // of a line grown back: when, and how long the unheard block
+	loose    bool     // more tickets may exist than the record says
 }
 
 // NewLine makes an empty line whose first ticket will be number first. Numbers
@@ -121,6 +122,9 @@ func (l *Line) Seen(number uint64, now Tau, interval time.Duration) TicketStatus
 	p.seen, p.window = uint32(tick), presence(interval)
 	if c.has(unsureSet, i) {
 		l.unmark(unsureSet, number)
+		if l.loose {
+			l.unmark(hiddenSet, number)
+		}
 		if number < l.frontier {
 			l.late++
 		}
@@ -170,9 +174,9 @@ func (l *Line) Status(number uint64) TicketStatus {
 //
 // It counts the absent, the late and the called ones as long as they may still
 // go in before this ticket. So it is an upper bound, and it never rises: a
-// ticket only joins behind, and a call that lapses changes nothing. (Only a
-// line grown back after a restart may count some again that had gone, and those
-// whose numbers were reserved when it fell once they speak.)
+// ticket only joins behind, and a call that lapses changes nothing. (Only after
+// Extend, or in a line that was restored Loose, it counts tickets that it did not
+// know of, once they speak.)
 func (l *Line) Position(number uint64) (position int64, ok bool) {
 	c, i := l.find(number)
 	if c == nil {
@@ -180,13 +184,22 @@ func (l *Line) Position(number uint64) (position int64, ok bool) {
 	}
 	k := l.index(number)
 	n := l.trees[liveSet].sum(k) + c.count(liveSet, i)
-	if l.counts[unsureSet] > 0 {
-		n -= l.trees[unsureSet].sum(k) + c.count(unsureSet, i)
-		if c.has(unsureSet, i) { // who asks is there
+	if l.counts[hiddenSet] > 0 {
+		n -= l.trees[hiddenSet].sum(k) + c.count(hiddenSet, i)
+		if c.has(hiddenSet, i) { // who asks is there
 			n++
 		}
 	}
 	return int64(n), true
+}
+
+// Hide takes the numbers that were reserved before a restart and have not been
+// heard out of the positions of those behind them, for good: to be called when
+// the grace of all is over. One that speaks later has its place, uncounted.
+func (l *Line) Hide() {
+	for n, p := l.from(unsureSet, 0); p != nil; n, p = l.from(unsureSet, n+1) {
+		l.mark(hiddenSet, n)
+	}
 }
 
 // Len counts the places: waiting, late and called. Numbers that were reserved
@@ -224,7 +237,9 @@ func (l *Line) Extend(next uint64, now Tau, hold time.Duration) {
 		c, i := l.find(number)
 		c.places[i].window = 0 // not heard
 		l.mark(unsureSet, number)
+		l.mark(hiddenSet, number)
 	}
+	l.loose = true
 }
 
 // Called counts those called that have neither claimed nor lapsed.
@@ -320,6 +335,7 @@ func (l *Line) drop(number uint64) {
 		l.late--
 	}
 	l.unmark(unsureSet, number)
+	l.unmark(hiddenSet, number)
 	l.unmark(backSet, number)
 	l.unmark(calledSet, number)
 	l.unmark(liveSet, number)

@@ -6,7 +6,7 @@ import (
 )
 
 // A lineChunk holds the places of 1,024 neighbouring ticket numbers: 8 bytes
-// each, and four bits for what can be looked for. 1,024 because 16 words of a
+// each, and five bits for what can be looked for. 1,024 because 16 words of a
 // bitmap are two cache lines, so that counting within a chunk costs little, and
 // because few absent tickets that outlive their neighbours then pin 9 KB each
 // and not 40.
@@ -21,11 +21,12 @@ const (
 // interval of a second, and 32 bits of it last 8.5 years of one host's life.
 const lineTick = time.Second / 16
 
-// The sets a line keeps of its tickets. The first three can be searched.
+// The sets a line keeps of its tickets. All but the last can be searched.
 const (
 	liveSet   = iota // holds a place
 	backSet          // late and has spoken since: to be called first
 	unsureSet        // reserved before a restart, perhaps never issued, not heard yet
+	hiddenSet        // not counted in the positions of those behind
 	calledSet        // called, not yet claimed
 	searched  = calledSet
 	lineSets  = calledSet + 1

@@ -58,6 +58,7 @@ const (
 	opRestart
 	opClaimAll
 	opExtend
+	opHide
 )
 
 type lineScript struct {
@@ -151,8 +152,10 @@ func (s *lineScript) step(op, a, b byte) {
 		if s.oracle.next()-s.oracle.first < 4*lineSize {
 			s.line.Extend(s.line.End()+uint64(b), s.now, hold)
 			s.oracle.extend(s.oracle.next()+uint64(b), s.now, hold)
-			clear(s.places) // those who speak count again
 		}
+	case opHide:
+		s.line.Hide()
+		s.oracle.hide()
 	default:
 		s.now += Tau(a) * Tau(a) * Tau(time.Second/50)
 	}
@@ -160,7 +163,7 @@ func (s *lineScript) step(op, a, b byte) {
 
 // heard lets positions behind rise that count a ticket nobody was sure of.
 func (s *lineScript) heard(n uint64) {
-	if t := s.oracle.get(n); t != nil && t.unsure && len(s.places) > 0 {
+	if t := s.oracle.get(n); t != nil && t.unsure && s.oracle.loose && len(s.places) > 0 {
 		s.places = map[uint64]int64{}
 	}
 }
@@ -228,7 +231,7 @@ func (s *lineScript) restart(a, b byte) {
 	// a tick, which every arrival that Oldest gives is.
 	r := Restored{
 		At: s.now, Oldest: max(oldest, 1), Frontier: frontier, Next: next, Skipped: runs,
-		Issued: issued, Unsure: unsure,
+		Issued: issued, Unsure: unsure, Loose: a%4 == 2,
 		Hold: time.Duration(b) * time.Second,
 		Grace: func(distance uint64) time.Duration {
 			return time.Duration(a)*100*time.Millisecond + time.Duration(distance)*time.Millisecond
@@ -314,7 +317,7 @@ func (s *lineScript) compareAll() {
 		same(s, "used", s.line.Used(n), s.oracle.status(n) == TicketUsed)
 		t := s.oracle.get(n)
 		live := t != nil && t.state != dead
-		if live && !t.unsure {
+		if live && !t.hidden {
 			rank++
 		}
 		got, ok := s.line.Position(n)
@@ -322,7 +325,7 @@ func (s *lineScript) compareAll() {
 		if !ok {
 			continue
 		}
-		if t.unsure { // who asks is there
+		if t.hidden { // who asks is there
 			same(s, "position", got, rank+1)
 		} else {
 			same(s, "position", got, rank)

@@ -14,13 +14,15 @@ type oracleLine struct {
 	sweep    uint64
 	grace    func(uint64) time.Duration
 	restored uint64 // frontier at the restart
-	at       Tau    // time of the restart
+	loose    bool
+	at       Tau // time of the restart
 }
 
 type oracleTicket struct {
 	state   oracleState
 	unheard bool
 	unsure  bool // reserved before a restart, perhaps never issued
+	hidden  bool // nobody behind counts it
 	seen    Tau
 	told    time.Duration // the interval, exactly
 	hold    time.Duration
@@ -99,6 +101,9 @@ func (o *oracleLine) seen(n uint64, now Tau, told time.Duration) TicketStatus {
 	if t.state != called && t.over(now) {
 		t.state = dead
 		return o.status(n)
+	}
+	if t.unsure && o.loose {
+		t.hidden = false
 	}
 	t.seen, t.told, t.unheard, t.unsure = now, told, false, false
 	if t.state == late {
@@ -236,7 +241,7 @@ func (o *oracleLine) skipped() (runs []Run) {
 func (o *oracleLine) restart(r Restored) *oracleLine {
 	n := &oracleLine{
 		first: r.Frontier, frontier: r.Frontier,
-		grace: r.Grace, at: r.At, restored: r.Frontier,
+		grace: r.Grace, at: r.At, restored: r.Frontier, loose: r.Loose,
 	}
 	if k := len(r.Skipped); k > 0 {
 		n.first = r.Skipped[k-1].First
@@ -255,12 +260,12 @@ func (o *oracleLine) restart(r Restored) *oracleLine {
 		}
 	}
 	for m := max(r.Issued, r.Frontier); r.Issued > 0 && m < r.Next; m++ {
-		n.get(m).unsure = true
+		n.get(m).unsure, n.get(m).hidden = true, r.Loose
 	}
 	for _, run := range r.Unsure {
 		for m := run.First; m < run.First+run.N; m++ {
 			if t := n.get(m); t != nil && t.state != dead {
-				t.unsure = true
+				t.unsure, t.hidden = true, true
 			}
 		}
 	}
@@ -270,8 +275,15 @@ func (o *oracleLine) restart(r Restored) *oracleLine {
 func (o *oracleLine) extend(next uint64, now Tau, hold time.Duration) {
 	for o.next() < next {
 		o.tickets = append(o.tickets, oracleTicket{
-			unheard: true, unsure: true, seen: now, hold: hold, joined: now,
+			unheard: true, unsure: true, hidden: true, seen: now, hold: hold, joined: now,
 		})
+		o.loose = true
+	}
+}
+
+func (o *oracleLine) hide() {
+	for i := range o.tickets {
+		o.tickets[i].hidden = o.tickets[i].hidden || o.tickets[i].unsure
 	}
 }
 

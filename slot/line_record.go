@@ -157,6 +157,7 @@ type Restored struct {
 	Issued   uint64 // first number that was surely not issued when the record was built; 0: Next
 	Skipped  []Run  // newest first, as Skipped gives them
 	Unsure   []Run  // numbers unsure already then, as AppendUnsure gives them
+	Loose    bool   // far more may be reserved than was ever issued: count nobody unheard
 
 	// Hold is how long a ticket keeps its place after At, and after its last
 	// poll from then on. The record does not say which visitors had a longer
@@ -171,8 +172,8 @@ type Restored struct {
 // RestoreLine grows a line back. Every number from Frontier to Next, and every
 // skipped one, holds a place and counts as absent until it speaks. Numbers from
 // Issued on were reserved and perhaps never issued: they hold a place like the
-// others, and hold up those behind them while Grace lasts, but nobody counts
-// them among those who wait before they are heard.
+// others and hold up those behind them while Grace lasts. Positions count them
+// until Hide, for a position must not rise; Len does not before they are heard.
 func RestoreLine(r Restored) (*Line, error) {
 	if r.Frontier > r.Next || r.Next-r.Frontier > lineMost {
 		return nil, fmt.Errorf("slot: restore line: frontier %d and next %d do not "+
@@ -212,9 +213,15 @@ func RestoreLine(r Restored) (*Line, error) {
 	if issued := max(r.Issued, r.Frontier); r.Issued > 0 && issued < r.Next {
 		l.doubt(Run{issued, r.Next - issued})
 	}
+	if l.loose = r.Loose; l.loose {
+		l.Hide()
+	}
 	for _, run := range r.Unsure {
 		if run.N <= r.Next && run.First <= r.Next-run.N {
 			l.doubt(run)
+			for n, p := l.from(unsureSet, run.First); p != nil && n < run.First+run.N; n, p = l.from(unsureSet, n+1) {
+				l.mark(hiddenSet, n) // as they were before
+			}
 		}
 	}
 	l.restored.Unsure = nil

@@ -115,6 +115,7 @@ type Counter struct {
 	skips    rate
 	lastTry  time.Duration
 	tookAt   time.Duration
+	hideAt   time.Duration // whoever was unheard at the takeover has had its time; 0 done
 	lastGone time.Duration
 	fenced   bool
 	damaged  error         // the record cannot be read: this host serves nobody
@@ -162,18 +163,26 @@ func Open(ctx context.Context, cfg Config, recall func()) (*Counter, error) {
 	}
 	c.line, err = slot.RestoreLine(slot.Restored{
 		At: c.pool.Tau(clk), Frontier: rec.Frontier, Next: rec.Next, Issued: rec.Issued,
-		Skipped: rec.Skipped, Unsure: rec.Unsure, Hold: cfg.Line.Hold,
-		Grace: func(d uint64) time.Duration {
-			return 2 * c.interval(time.Duration(d)*time.Minute/time.Duration(max(1, cfg.New.N)))
-		},
+		Skipped: rec.Skipped, Unsure: rec.Unsure, Loose: rec.Quiet, Hold: cfg.Line.Hold,
+		Grace: c.grace,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("room %q: %w", cfg.Room, err)
 	}
 	c.pace = newPace(cfg.Settings)
+	if c.line != nil {
+		c.hideAt = clk + c.grace(c.line.End()-c.line.Frontier())
+	}
 	c.tellWaiting(clk)
 	c.fore.update(c, clk)
 	return c, nil
+}
+
+// grace is how long a ticket that far from the frontier holds up those behind it
+// after a takeover if it does not speak: twice the interval it was told.
+func (c *Counter) grace(distance uint64) time.Duration {
+	step := c.cfg.New.Per / time.Duration(max(1, c.cfg.New.N))
+	return 2 * c.interval(time.Duration(min(distance, 1<<32))*step)
 }
 
 // refuse makes a host that serves nobody and writes nothing: its record cannot be
@@ -388,6 +397,10 @@ func (c *Counter) round(ctx context.Context) (time.Duration, error) {
 		return wait, nil
 	}
 	c.lastTry = clk
+	if c.hideAt > 0 && clk >= c.hideAt {
+		c.hideAt = 0
+		c.line.Hide()
+	}
 	c.lapse(clk)
 	c.putLine(clk)
 	now, wr := c.pool.Begin(clk, c.mustWrite(clk))

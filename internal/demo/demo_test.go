@@ -226,7 +226,7 @@ func TestKeysWork(t *testing.T) {
 	before := modes(t, slave)
 	cmd := exec.CommandContext(t.Context(), built, "demo", "--listen", "127.0.0.1:0")
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = slave, slave, slave
-	cmd.Env = append(os.Environ(), "NO_COLOR=1", "TERM=xterm")
+	cmd.Env = append(os.Environ(), "NO_COLOR=1", "TERM=xterm", "TMPDIR="+t.TempDir())
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}

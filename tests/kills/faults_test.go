@@ -15,7 +15,7 @@ func secs(s float64) time.Duration { return time.Duration(s * float64(time.Secon
 // asked is a request in one life that was sent on time and answered at once.
 func asked(kind string, at float64, life int, state string, number uint64, position int64) ask {
 	return ask{kind: kind, due: secs(at), sent: secs(at), answered: secs(at + 0.01),
-		life: [2]int{life, life}, state: state, number: number, position: position}
+		life: [2]int{life, life}, state: state, number: number, position: position, after: secs(1.5)}
 }
 
 // goodRun is a run without fault: eight visitors let in one after the other, one
@@ -102,6 +102,23 @@ func TestVerdictFindsFaults(t *testing.T) {
 		}},
 		{"", "called by one process, told to wait by the next", func(r *run) {
 			r.at(7, 41.5).state = stateCalled
+		}},
+		{"", "a second has its share: the call is told a moment later", func(r *run) {
+			r.at(7, 60).state = stateCalled
+			for i := 5; i < 7; i++ {
+				r.visits[i].asks = slices.DeleteFunc(r.visits[i].asks, func(a ask) bool {
+					return a.sent > secs(60.5) && a.waits()
+				})
+				r.at(i, 60).after = secs(0.2)
+			}
+		}},
+		{"overtaken", "a moment later it is told to wait again", func(r *run) {
+			r.at(7, 60).state = stateCalled
+			for i := 5; i < 7; i++ {
+				for j := range r.visits[i].asks {
+					r.visits[i].asks[j].after = secs(0.2)
+				}
+			}
 		}},
 		{"", "a claim of the process before is answered by the next", func(r *run) {
 			a := r.at(7, 41)

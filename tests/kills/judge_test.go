@@ -163,11 +163,31 @@ func (v *visit) placeIn(life int) (p place, ok bool) {
 		case !a.in(life):
 		case a.origin() || a.state == stateCalled:
 			p.called = a.answered
-		case a.waits() && a.number == p.number:
+		case a.waits() && a.number == p.number && !v.held(i):
 			p.waiting = a.sent
 		}
 	}
 	return p, p.called != never || p.waiting != never
+}
+
+// heldMost is how long a visitor whose turn it is may be told to wait all the
+// same: no second sees more than its share of admissions (docs/protocol.md §8,
+// Spread), and who is called keeps its moment.
+const heldMost = time.Second
+
+// held reports whether a waiting answer was such a one: it told the visitor to
+// come again within a second, and then let it in, or that process ended before.
+func (v *visit) held(i int) bool {
+	a := &v.asks[i]
+	if a.after > heldMost {
+		return false
+	}
+	for j := range v.asks[i+1:] {
+		if next := &v.asks[i+1+j]; next.read() {
+			return next.life[0] != a.life[0] || next.origin() || next.state == stateCalled
+		}
+	}
+	return true
 }
 
 func (f *finding) judgeLife(all []place, life int) {

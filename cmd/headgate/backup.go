@@ -1,0 +1,111 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+
+	"github.com/headgate/headgate/internal/config"
+	"github.com/headgate/headgate/internal/doctor"
+)
+
+const backupHelp = `usage: headgate backup [--data DIR | --config FILE] [--force] FILE
+
+Writes a backup of the data folder: the record of each room, the sealing keys
+and the hashes of tokens. It may run at any time, while headgate runs too, and
+changes nothing. FILE can be read by its owner alone; - is standard output.
+Keep it like a password: who has the sealing keys can let himself in.
+
+  headgate backup --data /var/lib/headgate backup.tar.gz
+
+  --data DIR      the data folder; default ./headgate-data
+  --config FILE   the configuration that names it
+  --force         overwrite FILE
+
+The exit code is 1 when a record could not be read: the others are in it.
+`
+
+// backupCommand writes a backup.
+func backupCommand(_ context.Context, args []string, stdout, stderr io.Writer) int {
+	flags := flag.NewFlagSet("backup", flag.ContinueOnError)
+	var where tokenFlags
+	flags.StringVar(&where.data, "data", "", "")
+	flags.StringVar(&where.config, "config", "", "")
+	force := flags.Bool("force", false, "")
+	words, rest := splitWords(flags, args)
+	err := config.ParseFlags(flags, rest)
+	if errors.Is(err, flag.ErrHelp) {
+		fmt.Fprint(stdout, backupHelp)
+		return exitOK
+	}
+	var dir string
+	if err == nil {
+		dir, err = where.folder()
+	}
+	switch {
+	case err != nil:
+		return printFaults(stderr, err)
+	case len(words) != 1:
+		return usageFault(stderr, "one file is needed",
+			"write headgate backup --data DIR backup.tar.gz, or - for standard output")
+	}
+	b, err := doctor.Take(dir, readBuild().Version)
+	if err != nil {
+		return printHinted(stderr, err)
+	}
+	file := words[0]
+	switch {
+	case file == "-" && terminal(stdout):
+		return usageFault(stderr, "a backup is nothing to look at", "send it to a file or a pipe")
+	case file == "-":
+		if _, err = b.WriteTo(stdout); err != nil {
+			err = fmt.Errorf("write the backup: %w", err)
+		}
+		file = "standard output"
+	default:
+		err = b.Save(file, *force)
+	}
+	if err != nil {
+		return printHinted(stderr, err)
+	}
+	return tellBackup(stderr, file, b)
+}
+
+// tellBackup says what is in the backup, and what is not.
+func tellBackup(stderr io.Writer, file string, b *doctor.Backup) int {
+	rooms := "no rooms"
+	if len(b.Rooms) > 0 {
+		rooms = plural(len(b.Rooms), "room") + " (" + strings.Join(b.Rooms, ", ") + ")"
+	}
+	tokens := "no tokens"
+	if b.Tokens {
+		tokens = "the hashes of tokens"
+	}
+	fmt.Fprintf(stderr, "%s: %s, %s, %s\n", file, rooms, plural(b.Keys, "sealing key"), tokens)
+	fmt.Fprintln(stderr, "It contains sealing keys: keep it like a password.")
+	for _, w := range b.Warnings {
+		fmt.Fprintf(stderr, "headgate: warning: %s\n", w)
+	}
+	for _, l := range b.Damaged {
+		fmt.Fprintf(stderr, "headgate: record %s is not in the backup: all its copies are damaged "+
+			"(records/%s)\nhint: headgate doctor says whether headgate still has it\n", l.Key, l.Files)
+	}
+	if len(b.Damaged) > 0 {
+		return exitFailed
+	}
+	return exitOK
+}
+
+// terminal reports whether somebody would see bytes that are written to w.
+func terminal(w io.Writer) bool {
+	f, ok := w.(*os.File)
+	if !ok {
+		return false
+	}
+	info, err := f.Stat()
+	return err == nil && info.Mode()&os.ModeCharDevice != 0 && f.Name() != os.DevNull
+}
