@@ -109,9 +109,14 @@ func (p *Pool) build(clk time.Duration, syncs []*Sync, held []pending) {
 	if late {
 		p.refill(r)
 	}
-	p.making, p.claims = p.claims, nil
-	for _, c := range p.making {
-		p.claim(r, c)
+	claims := p.claims
+	p.making, p.claims = p.making[:0], nil
+	for _, c := range claims {
+		if p.claim(r, c) {
+			p.making = append(p.making, c)
+		} else {
+			p.claims = append(p.claims, c) // it waits for an end to be settled
+		}
 	}
 	r.Claimed = slices.DeleteFunc(r.Claimed, func(c Claimed) bool {
 		return r.Time > c.At.Add(claimKept)
@@ -165,13 +170,7 @@ func (p *Pool) refill(r *Record) {
 // free drops the stays that ended. An end waits for renewals under way: until
 // every living loan has reported past it, or settle after it.
 func (p *Pool) free(clk time.Duration, r *Record) {
-	until := r.Time
-	for i := range r.Loans {
-		l := &r.Loans[i]
-		if l.Over == 0 && clk < p.backAt[l.ID] {
-			until = min(until, max(r.Time.Add(-p.par.Settle), p.settled[l.ID]))
-		}
-	}
+	until := p.settledUntil(clk, r, r.Time)
 	for i := range r.Limits {
 		drop := func(c EndCount) {}
 		if i == 0 && r.Limits[i].Kind == AtOnce {
@@ -179,6 +178,18 @@ func (p *Pool) free(clk time.Duration, r *Record) {
 		}
 		r.Limits[i].Ends.Free(until, drop)
 	}
+}
+
+// settledUntil is up to when ends may be freed at counter time now.
+func (p *Pool) settledUntil(clk time.Duration, r *Record, now Tau) Tau {
+	until := now
+	for i := range r.Loans {
+		l := &r.Loans[i]
+		if l.Over == 0 && clk < p.backAt[l.ID] {
+			until = min(until, max(now.Add(-p.par.Settle), p.settled[l.ID]))
+		}
+	}
+	return until
 }
 
 // takeBack marks loans whose term is surely over and writes off those whose

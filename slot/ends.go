@@ -91,3 +91,14 @@ func (e *Ends) After(t Tau) (n int64) {
 	}
 	return n
 }
+
+// Until is how many stays end at t or before.
+func (e *Ends) Until(t Tau) (n int64) {
+	for _, c := range e.at {
+		if c.End > t {
+			break
+		}
+		n += c.N
+	}
+	return n
+}

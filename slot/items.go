@@ -152,13 +152,21 @@ func (p *Pool) answered(r *Record, it *Item) {
 	}
 }
 
-// claim turns a called slot into a stay of the counter's own.
-func (p *Pool) claim(r *Record, c claim) {
+// claim turns a called slot into a stay of the counter's own. It is not ok while
+// the slot is not free in the record: the call may have counted on an end that
+// has passed and that a borrower who came since may yet have to settle.
+func (p *Pool) claim(r *Record, c claim) (ok bool) {
 	if _, ok := r.claimed(c.id); ok {
-		return
+		return true
 	}
 	if c.back {
-		return // forgotten between question and write: the reply says so
+		return true // forgotten between question and write: the reply says so
+	}
+	for i := range r.Limits {
+		s := &r.Limits[i]
+		if s.Kind != Bucket && r.lent(i)+s.Ends.Len() >= max(r.capacity(i), s.InForce) {
+			return false
+		}
 	}
 	p.calls--
 	end := r.Time
@@ -179,6 +187,7 @@ func (p *Pool) claim(r *Record, c claim) {
 		}
 	}
 	r.Claimed = append(r.Claimed, Claimed{ID: c.id, At: r.Time, End: end})
+	return true
 }
 
 func (p *Pool) know(id StayID, end Tau) {

@@ -1,6 +1,7 @@
 package slot
 
 import (
+	"math"
 	"slices"
 	"time"
 )
@@ -266,13 +267,39 @@ func (p *Pool) Recalls() bool {
 	return r
 }
 
-// Free is how many more may be called now.
-func (p *Pool) Free() int64 {
-	r := p.rec
+// Free is how many more may be called now, by the newest write.
+func (p *Pool) Free() int64 { return p.newest().Free() - p.calls }
+
+func (p *Pool) newest() *Record {
 	if p.wr != nil {
-		r = p.wr
+		return p.wr
 	}
-	return r.Free() - p.calls
+	return p.rec
+}
+
+// FreeNow is Free with the slots whose end has passed and is settled: the write
+// of their next stay frees them.
+func (p *Pool) FreeNow(clk time.Duration) int64 {
+	r := p.newest()
+	until := p.settledUntil(clk, r, p.Tau(clk))
+	least := int64(math.MaxInt64)
+	for i := range r.Limits {
+		least = min(least, r.freeOf(i)+r.Limits[i].Ends.Until(until))
+	}
+	return least - p.calls
+}
+
+// Unsettled reports whether a report of the borrowers could free a slot: an end
+// has passed, and one of them may yet say that its stay goes on.
+func (p *Pool) Unsettled(clk time.Duration) bool {
+	r, now := p.newest(), p.Tau(clk)
+	until := p.settledUntil(clk, r, now)
+	for i := range r.Limits {
+		if r.Limits[i].Ends.Until(now) > r.Limits[i].Ends.Until(until) {
+			return true
+		}
+	}
+	return false
 }
 
 // FreeOf is Free of limit i alone, before calls.
@@ -296,8 +323,8 @@ func (p *Pool) UsedAt(i int, clk time.Duration, of LoanID, opened int64) int64 {
 }
 
 // Call reserves a slot for a called ticket and reports whether there was one.
-func (p *Pool) Call() bool {
-	if !p.serving || p.rec.Up != nil && p.up.until <= p.last || p.Free() <= 0 {
+func (p *Pool) Call(clk time.Duration) bool {
+	if !p.serving || p.rec.Up != nil && p.up.until <= p.last || p.FreeNow(clk) <= 0 {
 		return false
 	}
 	p.calls++
@@ -397,13 +424,16 @@ func (p *Pool) Quiet(clk time.Duration) time.Duration { return max(0, p.quiet-cl
 // Age is how long ago the newest confirmed write was built.
 func (p *Pool) Age(clk time.Duration) time.Duration { return clk - p.last }
 
-// NextEnd is the earliest end of a stay in the confirmed record, Never if
-// nobody is inside.
-func (p *Pool) NextEnd() Tau {
+// NextEnd is the earliest end of a stay in the confirmed record after a time,
+// Never if there is none.
+func (p *Pool) NextEnd(after Tau) Tau {
 	t := Never
 	for i := range p.rec.Limits {
-		if all := p.rec.Limits[i].Ends.All(); len(all) > 0 {
-			t = min(t, all[0].End)
+		for _, c := range p.rec.Limits[i].Ends.All() {
+			if c.End > after {
+				t = min(t, c.End)
+				break
+			}
 		}
 	}
 	return t

@@ -480,7 +480,7 @@ func (c *Counter) mustWrite(clk time.Duration) bool {
 		return true
 	case c.written != nil, r.Next < c.line.End()+1, r.Quiet != (c.pool.Quiet(clk) > 0):
 		return true
-	case c.line.Len() > 0 && (c.endsDue(clk) || !c.pool.Fresh(clk, fresh/2)):
+	case c.line.Len() > 0 && !c.pool.Fresh(clk, fresh/2):
 		return true
 	case len(r.Loans) > 0 && !c.pool.Fresh(clk, c.pool.Params().Term/3):
 		return true
@@ -492,13 +492,19 @@ func (c *Counter) mustWrite(clk time.Duration) bool {
 
 // endsDue reports whether a stay has ended that the record still holds.
 func (c *Counter) endsDue(clk time.Duration) bool {
-	return c.pool.NextEnd() <= c.pool.Tau(clk)
+	return c.pool.NextEnd(0) <= c.pool.Tau(clk)
 }
 
-// settleDue reports whether somebody waits for an end that only a report of the
-// borrowers can free.
+// settleDue reports whether a call that is due waits for an end that only a
+// report of the borrowers can free.
 func (c *Counter) settleDue(clk time.Duration) bool {
-	return c.line.Len() > 0 && c.endsDue(clk)
+	return c.mayCall(clk) && c.pace.due(clk) && c.pool.FreeNow(clk) <= 0 && c.pool.Unsettled(clk)
+}
+
+// mayCall reports whether there is somebody to call.
+func (c *Counter) mayCall(clk time.Duration) bool {
+	return !c.held && clk >= c.tookAt+headPoll && c.pool.Quiet(clk) == 0 &&
+		c.line.Len() > c.line.Called()
 }
 
 func (c *Counter) nextDue(clk time.Duration) time.Duration {
@@ -506,12 +512,18 @@ func (c *Counter) nextDue(clk time.Duration) time.Duration {
 	if c.pool.Held() {
 		next = settleGap
 	}
-	if c.line.Len() > 0 {
-		next = min(next, max(settleGap, c.pool.NextEnd().Sub(c.pool.Tau(clk))))
-		if c.pool.Free() > 0 {
-			next = min(next, max(time.Millisecond, c.pace.at-clk))
-		}
-		next = min(next, max(time.Millisecond, c.called.next()-clk))
+	if c.line.Len() == 0 {
+		return next
+	}
+	next = min(next, max(time.Millisecond, c.called.next()-clk))
+	switch {
+	case c.pool.FreeNow(clk) > 0:
+		next = min(next, max(time.Millisecond, c.pace.at-clk))
+	case c.pool.Unsettled(clk): // the report that was asked for is under way
+		next = min(next, max(settleGap, c.pace.at-clk))
+	default:
+		now := c.pool.Tau(clk)
+		next = min(next, max(settleGap, c.pool.NextEnd(now).Sub(now)))
 	}
 	return next
 }

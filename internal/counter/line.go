@@ -305,17 +305,14 @@ func (c *Counter) Leave(number uint64) {
 
 // call calls the next while slots are free and due. Holds the lock.
 func (c *Counter) call(clk time.Duration) {
-	if c.held || clk < c.tookAt+headPoll || c.pool.Quiet(clk) > 0 {
-		return
-	}
-	for c.line.Len() > c.line.Called() && c.pool.Free() > 0 && c.pace.due(clk) {
+	for c.mayCall(clk) && c.pool.FreeNow(clk) > 0 && c.pace.due(clk) {
 		before := c.line.Late()
 		number, ok := c.line.Call(c.pool.Tau(clk))
 		c.skips.add(clk, float64(max(0, c.line.Late()-before)))
 		if !ok {
 			break
 		}
-		if !c.pool.Call() {
+		if !c.pool.Call(clk) {
 			c.line.Lapse(number, c.pool.Tau(clk))
 			break
 		}
