@@ -295,3 +295,37 @@ func TestClaimDuringAWriteGoesIntoTheNext(t *testing.T) {
 		t.Errorf("%d called, %d inside", p.Called(), p.rec.Limits[0].Ends.Len())
 	}
 }
+
+// A call may count on an end that has passed and is settled. Should a borrower
+// come in between who has not settled it, the claim waits until it has: its report
+// may say that the stay goes on.
+func TestAClaimWaitsForASlotThatIsNotFreeAfterAll(t *testing.T) {
+	par := Params{Term: 1000, Buckets: 100, Settle: 30}
+	lim := Limit{AtOnce, 1, 100}
+	r := NewRecord(1, nil, lim)
+	r.Limits[0].Ends.Add(10, 1)
+	p := serving(par, r, 0)
+	if p.FreeNow(5) != 0 || p.Free() != 0 || p.Call(5) {
+		t.Fatal("the slot is taken until 10")
+	}
+	if p.FreeNow(12) != 1 || p.Free() != 0 || !p.Call(12) {
+		t.Fatal("the slot is free at 12, though no write says so")
+	}
+	s := NewShare(par, "late", 7, lim)
+	p.Put(s.Sync(12, 0, 1)) // a borrower that has not settled anything
+	p.Begin(12, false)
+	rs, _ := p.Confirm(12)
+	s.Heard(12, &rs[0].Answer)
+	p.Claim(1, 0, false)
+	for clk := time.Duration(13); clk < 40; clk += 9 {
+		p.Begin(clk, false)
+		if _, claims := p.Confirm(clk); len(claims) > 0 || p.rec.Limits[0].Ends.Len() != 1 {
+			t.Fatalf("at %d claimed while the other stay may go on: %d stays", clk, p.rec.Limits[0].Ends.Len())
+		}
+	}
+	p.Begin(45, false) // settle has passed
+	_, claims := p.Confirm(45)
+	if len(claims) != 1 || claims[0].End == 0 || p.rec.Limits[0].Ends.Len() != 1 || p.Called() != 0 {
+		t.Errorf("%+v, %d stays, %d called: the claim is forgotten", claims, p.rec.Limits[0].Ends.Len(), p.Called())
+	}
+}
