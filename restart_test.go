@@ -453,3 +453,46 @@ func TestARoomWhoseRecordIsDamagedLosesNobody(t *testing.T) {
 		}
 	})
 }
+
+// The listener is open before the worker has its first answer from the counter.
+// A visitor inside who comes in that moment must not become a newcomer.
+func TestPassInTheFirstMomentOfAProcess(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		engine := memoryEngine()
+		start := time.Now()
+		cfg := RoomConfig{Name: "shop", TotalActiveUsers: 1, NewUsersPerMinute: 100,
+			SessionDuration: time.Minute, Engine: engine,
+			Boot: func() time.Duration { return time.Since(start) + time.Hour }}
+		g := openGate(t, cfg)
+		a := g.visitor()
+		if !a.in() {
+			t.Fatal("not let in")
+		}
+		cookie := a.cookie
+		g.stop()
+		<-g.done
+
+		room, err := OpenRoom(t.Context(), cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		g2 := &gate{t: t, room: room}
+		g2.h = room.Handler(g.h)
+		b := g2.visitor()
+		b.cookie = cookie
+		done := make(chan struct{})
+		go func() { // before Run has had its first Sync answered
+			w := b.do("GET", "/")
+			t.Logf("%d %s %.40q", w.Code, w.Header().Get(StateHeader), w.Body.String())
+			close(done)
+		}()
+		synctest.Wait()
+		ended := make(chan struct{})
+		go func() { room.Run(t.Context()); close(ended) }()
+		t.Cleanup(func() { <-ended })
+		<-done
+		if b.cookie != cookie {
+			t.Error("the pass was taken away and a ticket given instead")
+		}
+	})
+}

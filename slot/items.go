@@ -118,6 +118,9 @@ func (p *Pool) beyond(r *Record, from Tau) Tau {
 
 func (p *Pool) leave(r *Record, it *Item) {
 	s := &r.Limits[0]
+	// A ticket whose stay is over is used up, also for a host that has forgotten
+	// who is gone: its claim is not repeated.
+	r.Claimed = slices.DeleteFunc(r.Claimed, func(c Claimed) bool { return c.ID == it.ID })
 	if s.Kind != AtOnce || p.gone.has(it.ID) {
 		return
 	}

@@ -382,3 +382,19 @@ func (l *Line) trim() {
 		}
 	}
 }
+
+// Unhear makes every place count as not heard since now: nobody could be heard
+// while the process stood still. Those who have not spoken hold up the ones behind
+// them for the grace again, and no hold has run. It costs a look at each place.
+func (l *Line) Unhear(now Tau, grace func(distance uint64) time.Duration) {
+	l.restored.At, l.restored.Frontier, l.restored.Grace = now, l.frontier, grace
+	tick := uint32(l.tick(now))
+	for _, c := range l.chunks {
+		if c == nil {
+			continue
+		}
+		for i := range c.places {
+			c.places[i].window, c.places[i].seen = 0, tick
+		}
+	}
+}

@@ -33,7 +33,7 @@ func TestLineWalk(t *testing.T) {
 		}
 		if i%2 == 0 { // some scripts in which time hardly passes
 			for j := 0; j < len(script); j += 3 {
-				if script[j]%16 == opWait {
+				if script[j]%16 == opFreeze {
 					script[j+1] = 0
 				}
 			}
@@ -53,7 +53,7 @@ const (
 	opLapse
 	opLeave
 	opExpire
-	opWait
+	opFreeze
 	opLeaveMany
 	opRestart
 	opClaimAll
@@ -156,8 +156,27 @@ func (s *lineScript) step(op, a, b byte) {
 	case opHide:
 		s.line.Hide()
 		s.oracle.hide()
+	case opFreeze:
+		if b%8 == 0 {
+			s.freeze(a)
+		}
+		fallthrough
 	default:
 		s.now += Tau(a) * Tau(a) * Tau(time.Second/50)
+	}
+}
+
+// freeze lets the process stand still.
+func (s *lineScript) freeze(a byte) {
+	s.now += Tau(a) * Tau(time.Minute)
+	grace := func(distance uint64) time.Duration {
+		return time.Duration(a)*100*time.Millisecond + time.Duration(distance)*time.Millisecond
+	}
+	s.line.Unhear(s.now, grace)
+	o := s.oracle
+	o.grace, o.at, o.restored = grace, s.now, o.frontier
+	for i := range o.tickets {
+		o.tickets[i].unheard, o.tickets[i].seen = true, s.now
 	}
 }
 

@@ -39,6 +39,8 @@ type Pool struct {
 	rev    uint64
 	line   *LinePart // to be in the next write
 
+	tookAt  Tau                      // time of the record that was taken over
+	again   map[StayID]bool          // claims of an earlier host repeated to this one
 	backAt  map[LoanID]time.Duration // own clock when the loan is taken back
 	settled map[LoanID]Tau
 	known   map[StayID]Tau
@@ -96,7 +98,7 @@ func (p *Pool) Takeover(clk time.Duration) *Record {
 	p.epoch = p.rec.Name.Epoch + 1
 	p.wr = p.rec.Clone()
 	p.wr.Name = WriteName{Life: p.rec.Name.Life, Epoch: p.epoch, Writes: p.rec.Name.Writes + 1}
-	p.wr.Host = p.host
+	p.wr.Host, p.tookAt = p.host, p.rec.Time
 	p.wr.breakSpan(p.epoch, 0)
 	if p.par.Alone {
 		for i := range p.wr.Loans {
@@ -190,15 +192,29 @@ func (p *Pool) Confirm(clk time.Duration) ([]Reply, []ClaimReply) {
 	p.done = nil
 	var claims []ClaimReply
 	for _, c := range p.making {
-		end, _ := p.rec.claimed(c.id)
-		r := ClaimReply{ID: c.id, End: end}
-		if len(p.rec.Limits) > 1 && !c.back {
-			r.Win = p.par.windowEnd(p.rec.Limits[1].Limit, p.rec.Time)
+		was, _ := p.rec.claimed(c.id)
+		r := ClaimReply{ID: c.id, End: was.End}
+		if len(p.rec.Limits) > 1 && (!c.back || p.firstAgain(was)) {
+			r.Win = p.par.windowEnd(p.rec.Limits[1].Limit, was.At)
 		}
 		claims = append(claims, r)
 	}
 	p.making = nil
 	return replies, claims
+}
+
+// firstAgain reports whether a claim that was written by an earlier host is
+// repeated to this one for the first time: the origin sees its visitor only now,
+// so its window entry must move.
+func (p *Pool) firstAgain(c Claimed) bool {
+	if c.End == 0 || c.At > p.tookAt || p.again[c.ID] {
+		return false
+	}
+	if p.again == nil {
+		p.again = map[StayID]bool{}
+	}
+	p.again[c.ID] = true // at most mostClaimed: only claims of the record read count
+	return true
 }
 
 // unmet reports whether x needs more than its loan now holds.
@@ -346,7 +362,10 @@ func (p *Pool) Claim(id StayID, hard time.Duration, again bool) {
 
 // ClaimedBefore reports the end of a stay that this ticket has claimed within
 // the last claimKept.
-func (p *Pool) ClaimedBefore(id StayID) (Tau, bool) { return p.rec.claimed(id) }
+func (p *Pool) ClaimedBefore(id StayID) (Tau, bool) {
+	c, ok := p.rec.claimed(id)
+	return c.End, ok
+}
 
 // goneLog remembers who left early until their passes end, and which loan has
 // been told how much of it.
@@ -413,8 +432,8 @@ func (p *Pool) EndOf(id StayID) Tau {
 	if end, ok := p.known[id]; ok {
 		return end
 	}
-	end, _ := p.rec.claimed(id)
-	return end
+	c, _ := p.rec.claimed(id)
+	return c.End
 }
 
 // Quiet is for how long nothing is lent yet because the record may be older than

@@ -183,13 +183,13 @@ func (r *Record) loan(id LoanID) *Loan {
 	return nil
 }
 
-func (r *Record) claimed(id StayID) (Tau, bool) {
-	for i := range r.Claimed {
-		if r.Claimed[i].ID == id {
-			return r.Claimed[i].End, true
+func (r *Record) claimed(id StayID) (c Claimed, ok bool) {
+	for _, c := range slices.Backward(r.Claimed) { // asked for soon after, mostly
+		if c.ID == id {
+			return c, true
 		}
 	}
-	return 0, false
+	return Claimed{}, false
 }
 
 // refill adds one token per Per of counter time, stretched by drift, while

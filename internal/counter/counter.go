@@ -117,6 +117,7 @@ type Counter struct {
 	tookAt   time.Duration
 	hideAt   time.Duration // whoever was unheard at the takeover has had its time; 0 done
 	lastGone time.Duration
+	awakeAt  time.Duration // when this process was surely running
 	fenced   bool
 	damaged  error         // the record cannot be read: this host serves nobody
 	broken   time.Duration // since when the store refuses; 0 it does not
@@ -397,6 +398,7 @@ func (c *Counter) round(ctx context.Context) (time.Duration, error) {
 		return wait, nil
 	}
 	c.lastTry = clk
+	c.awake(clk)
 	if c.hideAt > 0 && clk >= c.hideAt {
 		c.hideAt = 0
 		c.line.Hide()
@@ -647,4 +649,20 @@ func (c *Counter) Hold(yes bool) {
 // some may wait who have not spoken yet.
 func (c *Counter) tellWaiting(clk time.Duration) {
 	c.pool.Waiting(c.held || c.line.Len() > 0 || c.line.Unsure() > 0 && clk < c.tookAt+headPoll)
+}
+
+// frozenAfter: Run looks each second. Chosen.
+const frozenAfter = 3 * time.Second
+
+// awake notices that the process stood still for a while, with all who asked
+// meanwhile unheard: it goes on as after a takeover. Holds the lock.
+func (c *Counter) awake(clk time.Duration) {
+	if c.awakeAt > 0 && clk-c.awakeAt > frozenAfter {
+		c.cfg.Log.Warn("process stood still", "room", c.cfg.Room,
+			"for", (clk - c.awakeAt).Round(time.Millisecond))
+		c.tookAt = clk
+		c.line.Unhear(c.pool.Tau(clk), c.grace)
+		c.hideAt = clk + c.grace(c.line.End()-c.line.Frontier())
+	}
+	c.awakeAt = clk
 }

@@ -30,7 +30,8 @@ type Place struct {
 func (c *Counter) Join(ctx context.Context, hold time.Duration) (Place, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for tries := 0; ; tries++ {
+	began := c.cfg.Boot()
+	for {
 		if c.fenced {
 			return Place{}, ErrFenced
 		}
@@ -41,11 +42,12 @@ func (c *Counter) Join(ctx context.Context, hold time.Duration) (Place, error) {
 		if c.pool.Fresh(clk, fresh) && c.line.End() < c.pool.Record().Next {
 			break
 		}
-		if err := c.waitWrite(ctx, tries); err != nil {
+		if err := c.waitWrite(ctx, began); err != nil {
 			return Place{}, err
 		}
 	}
 	clk := c.cfg.Boot()
+	c.awake(clk)
 	c.joins.add(clk, 1)
 	c.stats.Joined++
 	behind := int64(c.line.Len())
@@ -59,19 +61,18 @@ func (c *Counter) Join(ctx context.Context, hold time.Duration) (Place, error) {
 	return c.place(number, clk), nil
 }
 
-// Waiting for a write: two rounds of one second at most. A store that takes
-// longer has an election, and a visitor must not stand before a blank page.
-const (
-	writeTries = 2
-	writeWait  = time.Second
-)
+// writeWait is how long a visitor waits for writes at most, for one or, in a rush,
+// for several. A store that takes longer has an election, and a visitor must not
+// stand before a blank page.
+const writeWait = 2 * time.Second
 
 // waitWrite waits, without the lock, for the next confirmed write.
-func (c *Counter) waitWrite(ctx context.Context, tries int) error {
-	if tries >= writeTries {
+func (c *Counter) waitWrite(ctx context.Context, began time.Duration) error {
+	left := began + writeWait - c.cfg.Boot()
+	if left <= 0 {
 		return ErrSlow
 	}
-	ctx, stop := context.WithTimeoutCause(ctx, writeWait, ErrSlow)
+	ctx, stop := context.WithTimeoutCause(ctx, left, ErrSlow)
 	defer stop()
 	return c.awaitWrite(ctx)
 }
@@ -104,7 +105,8 @@ func (c *Counter) awaitWrite(ctx context.Context) error {
 func (c *Counter) Poll(ctx context.Context, number uint64) (Place, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for tries := 0; ; tries++ {
+	began := c.cfg.Boot()
+	for {
 		if c.fenced {
 			return Place{}, ErrFenced
 		}
@@ -112,7 +114,7 @@ func (c *Counter) Poll(ctx context.Context, number uint64) (Place, error) {
 		if c.pool.Fresh(clk, fresh) {
 			return c.place(number, clk), nil
 		}
-		if err := c.waitWrite(ctx, tries); err != nil {
+		if err := c.waitWrite(ctx, began); err != nil {
 			return Place{}, err
 		}
 	}
@@ -120,6 +122,7 @@ func (c *Counter) Poll(ctx context.Context, number uint64) (Place, error) {
 
 // place marks the ticket as seen and says where it stands. Holds the lock.
 func (c *Counter) place(number uint64, clk time.Duration) Place {
+	c.awake(clk)
 	c.polls.add(clk, 1)
 	p := Place{
 		Number: number, Life: c.pool.Record().Name.Life,
