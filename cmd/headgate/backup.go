@@ -59,7 +59,7 @@ func backupCommand(_ context.Context, args []string, stdout, stderr io.Writer) i
 	}
 	file := words[0]
 	switch {
-	case file == "-" && terminal(stdout):
+	case file == "-" && onScreen(stdout):
 		return usageFault(stderr, "a backup is nothing to look at", "send it to a file or a pipe")
 	case file == "-":
 		if _, err = b.WriteTo(stdout); err != nil {
@@ -100,8 +100,8 @@ func tellBackup(stderr io.Writer, file string, b *doctor.Backup) int {
 	return exitOK
 }
 
-// terminal reports whether somebody would see bytes that are written to w.
-func terminal(w io.Writer) bool {
+// onScreen reports whether somebody would see bytes that are written to w.
+func onScreen(w io.Writer) bool {
 	f, ok := w.(*os.File)
 	if !ok {
 		return false

@@ -141,6 +141,10 @@ func readFormat(dir string) (int, error) {
 		return 0, &Error{Dir: dir, Text: "cannot be read", Err: err,
 			Do: "give this user the right to read it, or name another folder with --data"}
 	}
+	if string(b) == restoring {
+		return 0, &Error{Dir: dir, Text: "a restore into it was broken off",
+			Do: "restore again: headgate restore --aside --data " + dir + " FILE"}
+	}
 	v, err := strconv.Atoi(strings.TrimSpace(strings.TrimPrefix(string(b), formatHead)))
 	if err != nil || v < 1 || !strings.HasPrefix(string(b), formatHead) {
 		return 0, &Error{Dir: dir, Text: "its file format is damaged",

@@ -55,25 +55,36 @@ func (f *Folder) readKeys(dir string) ([]SealingKey, error) {
 	}
 	var keys []SealingKey
 	for _, e := range entries {
-		number, ok := strings.CutSuffix(e.Name(), ".key")
-		id, err := strconv.ParseUint(number, 10, 8)
-		if !ok || err != nil || id == 0 {
+		id, ok := keyID(e.Name())
+		if !ok {
 			continue
 		}
-		k, err := f.readKey(filepath.Join("keys", e.Name()), byte(id))
+		k, err := f.readKey(filepath.Join("keys", e.Name()), id)
 		if err != nil {
 			return nil, err
 		}
 		keys = append(keys, k)
 	}
-	// The newest by time; of the same moment the one that was numbered later.
+	sortKeys(keys)
+	return keys[:min(len(keys), maxKeys)], nil
+}
+
+// keyID is the number of a key by the name of its file.
+func keyID(name string) (byte, bool) {
+	number, ok := strings.CutSuffix(name, ".key")
+	id, err := strconv.ParseUint(number, 10, 8)
+	return byte(id), ok && err == nil && id != 0
+}
+
+// sortKeys puts the newest first by time; of the same moment the one that was
+// numbered later.
+func sortKeys(keys []SealingKey) {
 	slices.SortFunc(keys, func(a, b SealingKey) int {
 		if c := b.Made.Compare(a.Made); c != 0 {
 			return c
 		}
 		return int(b.ID) - int(a.ID)
 	})
-	return keys[:min(len(keys), maxKeys)], nil
 }
 
 func (f *Folder) readKey(name string, id byte) (k SealingKey, err error) {
@@ -84,13 +95,20 @@ func (f *Folder) readKey(name string, id byte) (k SealingKey, err error) {
 	if err != nil {
 		return k, &Error{Dir: f.dir, Text: "cannot be read", Do: writeHint(err), Err: err}
 	}
+	if k, err = parseKey(id, b); err != nil {
+		return k, &Error{Dir: f.dir, Text: fmt.Sprintf("%s is damaged", f.Path(name)),
+			Do: "bring it back from a backup, or remove it: whoever holds a cookie that it " +
+				"sealed loses the place"}
+	}
+	return k, nil
+}
+
+func parseKey(id byte, b []byte) (k SealingKey, err error) {
 	text, at, _ := strings.Cut(strings.TrimSpace(string(b)), " ")
 	key, err := hex.DecodeString(text)
 	made, terr := time.Parse(time.RFC3339Nano, at)
 	if err != nil || terr != nil || len(key) != len(k.Key) {
-		return k, &Error{Dir: f.dir, Text: fmt.Sprintf("%s is damaged", f.Path(name)),
-			Do: "bring it back from a backup, or remove it: whoever holds a cookie that it " +
-				"sealed loses the place"}
+		return k, errors.New("not a sealing key")
 	}
 	return SealingKey{ID: id, Key: [32]byte(key), Made: made}, nil
 }

@@ -5,11 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"hash/crc32"
+	"io"
 	"io/fs"
 	"os"
 	"slices"
 	"strings"
 	"sync"
+	"time"
 )
 
 // copies keeps a second copy of each record in two files that are written in
@@ -177,4 +179,178 @@ func (p *pair) close() error {
 		}
 	}
 	return nil
+}
+
+// The rest is for those who look after a folder of second copies while nobody,
+// or another process, keeps a store in it.
+
+// CopySlot says how one file of a record's second copy is.
+type CopySlot int
+
+// The states of a file. A torn one is what a loss of power leaves of the newest
+// write: the other file is whole then.
+const (
+	SlotEmpty CopySlot = iota // not there, or nothing was written to it yet
+	SlotWhole
+	SlotDamaged
+)
+
+// A Copy is the second copy of a record as its two files have it.
+type Copy struct {
+	Key      string
+	Value    []byte // of the newest whole file; nil when there is none
+	Revision uint64
+	Written  time.Time // the latest at which Value was written
+	Slots    [2]CopySlot
+}
+
+// Whole reports whether there is a value.
+func (c *Copy) Whole() bool { return slices.Contains(c.Slots[:], SlotWhole) }
+
+// Damaged names the files that hold something else than a copy.
+func (c *Copy) Damaged() (names []string) {
+	for slot, s := range c.Slots {
+		if s == SlotDamaged {
+			names = append(names, copyName(c.Key, uint64(slot)))
+		}
+	}
+	return names
+}
+
+// RecordName is a key as a file name, without the ending of its copies.
+func RecordName(key string) string { return escape(key) }
+
+// ParseRecordName is the key of a name that RecordName gave.
+func ParseRecordName(name string) (string, error) {
+	key, err := unescape(name)
+	if err == nil && escape(key) != name {
+		err = fmt.Errorf("%q names no record", name)
+	}
+	return key, err
+}
+
+// ReadCopies reads all second copies in a folder and changes nothing. The store
+// may write meanwhile: a file that is being written looks damaged for a moment,
+// so it is looked at again.
+func ReadCopies(dir string) ([]Copy, error) {
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return nil, fmt.Errorf("second copies: %w", err)
+	}
+	c := &copies{root: root}
+	defer c.close()
+	keys, err := c.keys()
+	if err != nil {
+		return nil, err
+	}
+	slices.Sort(keys)
+	var all []Copy
+	for _, key := range keys {
+		x, err := c.look(key)
+		for n := 0; err == nil && len(x.Damaged()) > 0 && n < copyLooks; n++ {
+			if x.Whole() && n >= copyLooksWhole {
+				break
+			}
+			time.Sleep(copyPause)
+			x, err = c.look(key)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("second copies: %w", err)
+		}
+		all = append(all, x)
+	}
+	return all, nil
+}
+
+// A write of a copy takes some 10 µs, and a counter writes each 2 ms at most: what
+// is damaged for so long is damaged. Both files are looked at longer, for between
+// the two readings each may have been written.
+const (
+	copyLooks      = 100
+	copyLooksWhole = 4
+	copyPause      = time.Millisecond
+)
+
+func (c *copies) look(key string) (Copy, error) {
+	x, newest := Copy{Key: key}, copyOf{}
+	for slot := range x.Slots {
+		b, at, err := c.slurp(copyName(key, uint64(slot)))
+		if err != nil {
+			return x, err
+		}
+		if len(b) == 0 {
+			continue
+		}
+		parsed, err := parseCopy(b)
+		if err != nil {
+			x.Slots[slot] = SlotDamaged
+			continue
+		}
+		x.Slots[slot] = SlotWhole
+		if x.Value == nil || parsed.n > newest.n {
+			newest, x.Value, x.Revision, x.Written = parsed, parsed.value, parsed.revision, at
+		}
+	}
+	return x, nil
+}
+
+// slurp reads a file of at most one copy; nothing when it is not there. The time
+// is that of its last write after the bytes were read.
+func (c *copies) slurp(name string) ([]byte, time.Time, error) {
+	f, err := c.root.Open(name)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, time.Time{}, nil
+	}
+	if err != nil {
+		return nil, time.Time{}, err
+	}
+	defer f.Close()
+	b, err := io.ReadAll(io.LimitReader(f, copyHead+maxValue))
+	if err != nil {
+		return nil, time.Time{}, err
+	}
+	info, err := f.Stat()
+	if err != nil {
+		return nil, time.Time{}, err
+	}
+	return b, info.ModTime(), nil
+}
+
+// WriteCopies writes second copies into a folder that has none, and returns when
+// they are on the disk. A store that is opened on an empty engine takes them
+// over.
+func WriteCopies(dir string, all []Copy) error {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return fmt.Errorf("second copies: %w", err)
+	}
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return fmt.Errorf("second copies: %w", err)
+	}
+	defer root.Close()
+	for i := range all {
+		if err := writeCopy(root, &all[i]); err != nil {
+			return fmt.Errorf("second copies: %w", err)
+		}
+	}
+	d, err := root.Open(".")
+	if err != nil {
+		return fmt.Errorf("second copies: %w", err)
+	}
+	defer d.Close()
+	return d.Sync()
+}
+
+// writeCopy writes the first file that a store would. Its revision is that of no
+// message: whatever an engine has of the key is newer.
+func writeCopy(root *os.Root, x *Copy) error {
+	f, err := root.OpenFile(copyName(x.Key, 1), os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(appendCopy(nil, copyOf{n: 1, value: x.Value}))
+	if err == nil {
+		err = f.Sync()
+	}
+	return errors.Join(err, f.Close())
 }

@@ -88,7 +88,7 @@ func newSite(t *testing.T) *site {
 			s.kill()
 		}
 		if t.Failed() {
-			t.Logf("log of headgate:\n%s", s.said())
+			t.Logf("log of headgate:\n%s", end(s.said()))
 		}
 	})
 	return s
@@ -129,15 +129,18 @@ func (s *site) wants(code int, words []string, args ...string) string {
 	s.t.Helper()
 	out, got := s.runs(args...)
 	if got != code {
-		s.t.Errorf("headgate %s: exit code %d, want %d\n%s", strings.Join(args, " "), got, code, out)
+		s.t.Errorf("headgate %s: exit code %d, want %d\n%s", strings.Join(args, " "), got, code, end(out))
 	}
 	for _, w := range words {
 		if !strings.Contains(out, w) {
-			s.t.Errorf("headgate %s does not say %q:\n%s", strings.Join(args, " "), w, out)
+			s.t.Errorf("headgate %s does not say %q:\n%s", strings.Join(args, " "), w, end(out))
 		}
 	}
 	return out
 }
+
+// end is the end of a long text.
+func end(s string) string { return s[max(0, len(s)-6<<10):] }
 
 // doctor runs headgate doctor on the folder.
 func (s *site) doctor(code int, words ...string) string {

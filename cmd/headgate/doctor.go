@@ -1,0 +1,137 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/internal/config"
+	"github.com/headgate/headgate/internal/doctor"
+)
+
+const doctorHelp = `usage: headgate doctor [--data DIR | --config FILE] [--json]
+
+Looks at the data folder, the configuration and the machine, and says what is
+wrong and what to do. It changes nothing. While headgate runs it asks it too;
+its engine can be looked into only while it is stopped. Run it as headgate's
+user. The exit code is 1 when there is a fault, 0 for warnings alone.
+
+  headgate doctor --config headgate.yaml
+
+  --data DIR         the data folder; default ./headgate-data
+  --config FILE      the configuration, which is checked and names the folder
+  --json             for scripts
+` + operatorHelp
+
+// doctorCommand prints what is wrong and what to do.
+func doctorCommand(ctx context.Context, args []string, stdout, stderr io.Writer) int {
+	flags := flag.NewFlagSet("doctor", flag.ContinueOnError)
+	data := flags.String("data", "", "")
+	file := flags.String("config", "", "")
+	asJSON := flags.Bool("json", false, "")
+	o, words, err := operatorFlags(flags, "doctor", args)
+	switch {
+	case errors.Is(err, flag.ErrHelp):
+		fmt.Fprint(stdout, doctorHelp)
+		return exitOK
+	case err != nil:
+		return printFaults(stderr, err)
+	case len(words) > 0:
+		return usageFault(stderr, fmt.Sprintf("unexpected argument %q", words[0]),
+			"name the data folder with --data DIR")
+	}
+	cfg := doctor.Config{Data: *data}
+	if *file != "" {
+		if cfg.Config, cfg.ConfErr = config.Load(*file); cfg.ConfErr == nil {
+			if cfg.Data == "" {
+				cfg.Data = cfg.Config.Data
+			}
+			if o.admin == defaultAdmin {
+				o.admin = adminURL(cfg.Config.AdminListen)
+			}
+		}
+	} else if cfg.Data == "" {
+		cfg.Data = "./headgate-data"
+	}
+	cfg.Ask = func(ctx context.Context) (*doctor.Running, error) { return o.running(ctx) }
+	report := doctor.Examine(ctx, cfg)
+	if *asJSON {
+		err = writeJSON(stdout, report)
+	} else {
+		err = printReport(stdout, report)
+	}
+	if err != nil {
+		fmt.Fprintf(stderr, "headgate: write the answer: %v\n", err)
+		return exitFailed
+	}
+	if !report.OK {
+		return exitFailed
+	}
+	return exitOK
+}
+
+// adminURL is where a headgate with this admin_listen answers on this machine.
+func adminURL(listen string) string {
+	host, port, err := net.SplitHostPort(listen)
+	if err != nil {
+		return defaultAdmin
+	}
+	if ip := net.ParseIP(host); host == "" || ip != nil && ip.IsUnspecified() {
+		host = "127.0.0.1"
+	}
+	return "http://" + net.JoinHostPort(host, port)
+}
+
+// askWait is how long a headgate has to say how it is. Chosen: it takes
+// milliseconds, and one that hangs must not keep doctor from its other checks.
+const askWait = 5 * time.Second
+
+// running asks the headgate that works in the folder.
+func (o *operator) running(ctx context.Context) (*doctor.Running, error) {
+	ctx, stop := context.WithTimeout(ctx, askWait)
+	defer stop()
+	r := &doctor.Running{}
+	if err := o.do(ctx, http.MethodGet, "/v1/status", nil, &r.About); err != nil {
+		return nil, err
+	}
+	var all struct {
+		Rooms []headgate.Status `json:"rooms"`
+	}
+	err := o.do(ctx, http.MethodGet, "/v1/rooms", nil, &all)
+	r.Rooms = all.Rooms
+	return r, err
+}
+
+func printReport(w io.Writer, r *doctor.Report) error {
+	var b strings.Builder
+	faults, warnings := 0, 0
+	for _, c := range r.Checks {
+		fmt.Fprintf(&b, "%-7s  %s: %s\n", c.State, c.Name, c.What)
+		if c.Do != "" {
+			fmt.Fprintf(&b, "         %s\n", c.Do)
+		}
+		switch c.State {
+		case doctor.Fault:
+			faults++
+		case doctor.Warning:
+			warnings++
+		}
+	}
+	fmt.Fprintf(&b, "%s, %s\n", plural(faults, "fault"), plural(warnings, "warning"))
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+func plural(n int, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return fmt.Sprintf("%d %ss", n, what)
+}

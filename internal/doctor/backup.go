@@ -1,0 +1,247 @@
+package doctor
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/headgate/headgate/internal/folder"
+	"github.com/headgate/headgate/internal/store"
+	"github.com/headgate/headgate/slot"
+)
+
+// An Error says what is wrong with a folder or a backup, and what to do.
+type Error struct {
+	Text string
+	Do   string
+	Err  error
+}
+
+func (e *Error) Error() string {
+	if e.Err != nil {
+		return e.Text + ": " + e.Err.Error()
+	}
+	return e.Text
+}
+
+// Unwrap gives the reason.
+func (e *Error) Unwrap() error { return e.Err }
+
+// Hint says what to do.
+func (e *Error) Hint() string { return e.Do }
+
+// A Backup is what was taken out of a data folder.
+type Backup struct {
+	Rooms    []string // whose records are in it
+	Keys     int      // sealing keys
+	Tokens   bool
+	Running  bool
+	Bytes    int    // of all members
+	Damaged  []Loss // what is not in it, and should be
+	Warnings []string
+
+	manifest manifest
+}
+
+// A Loss is a record of which no whole copy is there.
+type Loss struct{ Key, Files string }
+
+// counterKey begins the keys of the rooms' records (package counter).
+const counterKey = "counter."
+
+// Take reads what belongs into a backup from a data folder, whether a headgate
+// works in it or not, and changes nothing there. Each record is of the moment
+// when it was read: what is in it was confirmed, and told after that.
+func Take(dir, version string) (*Backup, error) {
+	v, err := folder.Format(dir)
+	switch {
+	case err != nil:
+		return nil, err
+	case v == 0:
+		return nil, &Error{Text: dir + " is no data folder of headgate",
+			Do: "name the one of headgate run with --data DIR or --config FILE"}
+	case v > folder.Version:
+		return nil, &Error{Text: fmt.Sprintf("%s is of a newer headgate (format %d)", dir, v),
+			Do: "take the backup with that headgate"}
+	}
+	_, running, err := folder.InUse(dir)
+	if err != nil {
+		return nil, err
+	}
+	b := &Backup{Running: running}
+	b.manifest = manifest{Format: backupFormat, Version: version, Running: running,
+		MadeAt: time.Now().UTC().Truncate(time.Millisecond)}
+	if err := b.file(dir, formatName); err != nil {
+		return nil, err
+	}
+	if err := b.records(dir); err != nil {
+		return nil, err
+	}
+	// The keys come last: what is in the records was sealed by one of them.
+	if err := b.keys(dir); err != nil {
+		return nil, err
+	}
+	err = b.file(dir, tokensName)
+	b.Tokens = err == nil
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	}
+	return b, nil
+}
+
+func (b *Backup) add(m member) {
+	b.Bytes += len(m.body)
+	b.manifest.Members = append(b.manifest.Members, m)
+}
+
+func (b *Backup) file(dir, name string) error {
+	body, err := os.ReadFile(filepath.Join(dir, filepath.FromSlash(name)))
+	if err != nil {
+		return &Error{Text: "a file cannot be read", Err: err,
+			Do: "run this as headgate's user, who owns the data folder"}
+	}
+	if len(body) > maxMember {
+		return &Error{Text: filepath.Join(dir, name) + " is larger than 2 MB",
+			Do: "it is not headgate's: remove it"}
+	}
+	b.add(member{Name: name, body: body})
+	return nil
+}
+
+func (b *Backup) records(dir string) error {
+	all, err := store.ReadCopies(filepath.Join(dir, "records"))
+	if errors.Is(err, fs.ErrNotExist) {
+		b.Warnings = append(b.Warnings, "there are no records: headgate has not run here yet")
+		return nil
+	}
+	if err != nil {
+		return &Error{Text: "the records cannot be read", Err: err,
+			Do: "run this as headgate's user, who owns the data folder"}
+	}
+	for i := range all {
+		c := &all[i]
+		bad := strings.Join(c.Damaged(), ", ")
+		switch {
+		case !c.Whole() && bad == "":
+			continue // made and not written yet
+		case !c.Whole():
+			b.Damaged = append(b.Damaged, Loss{c.Key, bad})
+			continue
+		case bad != "":
+			b.Warnings = append(b.Warnings, "records/"+bad+" is damaged: the other copy was taken")
+		}
+		if room, ok := strings.CutPrefix(c.Key, counterKey); ok {
+			b.Rooms = append(b.Rooms, room)
+			if err := new(slot.Record).UnmarshalBinary(c.Value); err != nil {
+				b.Warnings = append(b.Warnings, fmt.Sprintf("the record of room %s: %v", room, err))
+			}
+		}
+		b.add(member{Name: recordsDir + store.RecordName(c.Key), body: c.Value,
+			Written: c.Written.UTC()})
+	}
+	return nil
+}
+
+func (b *Backup) keys(dir string) error {
+	entries, err := os.ReadDir(filepath.Join(dir, "keys"))
+	if err != nil {
+		return &Error{Text: "the sealing keys cannot be read", Err: err,
+			Do: "run this as headgate's user, who owns the data folder"}
+	}
+	for _, e := range entries {
+		if _, err := folder.KeyID(e.Name()); err != nil {
+			continue
+		}
+		err := b.file(dir, keysDir+e.Name())
+		if errors.Is(err, fs.ErrNotExist) {
+			continue // rotated out meanwhile
+		}
+		if err != nil {
+			return err
+		}
+		last := &b.manifest.Members[len(b.manifest.Members)-1]
+		if _, err := folder.ParseKey(e.Name(), last.body); err != nil {
+			b.Bytes -= len(last.body)
+			b.manifest.Members = slices.Delete(b.manifest.Members,
+				len(b.manifest.Members)-1, len(b.manifest.Members))
+			b.Warnings = append(b.Warnings, "keys/"+e.Name()+" is damaged: it was left out")
+			continue
+		}
+		b.Keys++
+	}
+	if b.Keys == 0 {
+		return &Error{Text: "there is no sealing key in " + filepath.Join(dir, "keys"),
+			Do: "headgate doctor --data " + dir + " says more"}
+	}
+	return nil
+}
+
+// WriteTo writes the backup.
+func (b *Backup) WriteTo(w io.Writer) (int64, error) {
+	var buf bytes.Buffer
+	if err := b.manifest.write(&buf); err != nil {
+		return 0, err
+	}
+	return buf.WriteTo(w)
+}
+
+// Save writes the backup into a file for its owner alone, and returns when it is
+// on the disk: after a crash the file is whole or not there.
+func (b *Backup) Save(file string, force bool) error {
+	if _, err := os.Lstat(file); err == nil && !force {
+		return &Error{Text: file + " is there already", Do: "name another file, or add --force"}
+	}
+	fail := func(err error) error {
+		return &Error{Text: "the backup cannot be written", Err: err,
+			Do: "name a file in a folder that this user may write, on a disk with room"}
+	}
+	tmp, err := os.CreateTemp(filepath.Dir(file), ".headgate-backup-") // 0600
+	if err != nil {
+		return fail(err)
+	}
+	defer os.Remove(tmp.Name())
+	_, err = b.WriteTo(tmp)
+	if err == nil {
+		err = tmp.Sync()
+	}
+	if err = errors.Join(err, tmp.Close()); err != nil {
+		return fail(err)
+	}
+	if err = rename(tmp.Name(), file, force); err == nil {
+		err = syncDir(filepath.Dir(file))
+	}
+	if err != nil {
+		return fail(err)
+	}
+	return nil
+}
+
+// rename replaces a file only when told to: somebody may have made it since it
+// was looked for. Where the file system cannot do that, that one is overwritten.
+func rename(old, file string, force bool) error {
+	if !force {
+		err := unix.Renameat2(unix.AT_FDCWD, old, unix.AT_FDCWD, file, unix.RENAME_NOREPLACE)
+		if !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.ENOSYS) {
+			return err
+		}
+	}
+	return os.Rename(old, file)
+}
+
+func syncDir(dir string) error {
+	d, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	defer d.Close()
+	return d.Sync()
+}

@@ -1,0 +1,140 @@
+package doctor
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/headgate/headgate/internal/certs"
+)
+
+// certificates looks at the files that the configuration names, and at those
+// that an ACME issuer has given.
+func (x *examiner) certificates() {
+	found := false
+	if c := x.cfg.Config; c != nil && c.TLS.Certificate != "" {
+		found = true
+		x.certificate(c.TLS.Certificate, c.TLS.Key)
+	}
+	if x.cfg.Data != "" {
+		dir := filepath.Join(x.cfg.Data, "certs")
+		entries, err := os.ReadDir(dir)
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			x.say(Fault, err.Error(), "run this as headgate's user, who owns the data folder")
+			return
+		}
+		for _, e := range entries {
+			path := filepath.Join(dir, e.Name())
+			b, err := os.ReadFile(path)
+			// The key of the account is not a certificate's, nor is a file half made.
+			if err == nil && (strings.HasPrefix(e.Name(), ".") ||
+				!strings.Contains(string(b), "BEGIN CERTIFICATE")) {
+				continue
+			}
+			found = true
+			x.certificate(path, path)
+		}
+	}
+	if !found {
+		x.ok("there are none")
+	}
+}
+
+func (x *examiner) certificate(file, key string) {
+	now := x.cfg.Now()
+	p, err := certs.ReadPair(file, key, now)
+	switch {
+	case err != nil:
+		x.err(err, "name files that headgate may read")
+		return
+	case now.After(p.NotAfter):
+		x.say(Fault, fmt.Sprintf("%s expired at %s", file, p.NotAfter.UTC().Format(time.RFC3339)),
+			"renew it; headgate takes a new one up by itself")
+		return
+	}
+	for _, w := range p.Warnings {
+		x.say(Warning, w.Problem, w.Hint)
+	}
+	if len(p.Warnings) == 0 {
+		x.ok("%s for %s, until %s", file, strings.Join(p.Names, ", "),
+			p.NotAfter.UTC().Format(time.DateOnly))
+	}
+}
+
+// Each visitor whose request is under way takes two files (package server).
+const (
+	fewestFiles = 256
+	enoughFiles = 8192
+)
+
+// files looks at the limit of open files: that of the process if it runs, else
+// that of this one, which a service manager may set otherwise.
+func (x *examiner) files() {
+	const do = "raise it: ulimit -n 65536, or LimitNOFILE=65536 in the systemd unit"
+	n, of := uint64(0), "this shell"
+	if x.pid > 0 {
+		n, of = filesOf(x.pid), fmt.Sprintf("process %d", x.pid)
+	}
+	if n == 0 {
+		var l unix.Rlimit
+		if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &l); err != nil {
+			x.say(Skipped, "the limit of open files cannot be told: "+err.Error(), "")
+			return
+		}
+		n, of = l.Max, "this shell"
+	}
+	switch text := fmt.Sprintf("%s may open %d", of, n); {
+	case n < fewestFiles:
+		x.say(Fault, text, do)
+	case n < enoughFiles:
+		x.say(Warning, text+": enough for some thousand visitors at a time", do)
+	default:
+		x.ok("%s", text)
+	}
+}
+
+// filesOf reads the hard limit of a process, which headgate raises its own to; 0
+// if it cannot be read.
+func filesOf(pid int) uint64 {
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/limits", pid))
+	if err != nil {
+		return 0
+	}
+	for line := range strings.Lines(string(b)) {
+		if rest, ok := strings.CutPrefix(line, "Max open files"); ok {
+			if w := strings.Fields(rest); len(w) >= 2 {
+				n, _ := strconv.ParseUint(w[1], 10, 64)
+				return n
+			}
+		}
+	}
+	return 0
+}
+
+// clock looks at the two clocks: the one that decides, and the one that is shown.
+func (x *examiner) clock() {
+	var ts unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &ts); err != nil {
+		x.say(Fault, "CLOCK_BOOTTIME cannot be read: "+err.Error(),
+			"headgate needs it: take a Linux kernel that has it, or a sandbox that lets it through")
+		return
+	}
+	var t unix.Timex
+	state, err := unix.Adjtimex(&t)
+	switch {
+	case err != nil:
+		x.say(Skipped, "whether the wall clock is synchronised cannot be told: "+err.Error(), "")
+	case state == unix.TIME_ERROR || t.Status&unix.STA_UNSYNC != 0:
+		x.say(Warning, "the wall clock is not synchronised: times that are shown may be wrong; "+
+			"limits and places do not depend on it", "run a time service, such as chrony")
+	default:
+		x.ok("synchronised")
+	}
+}

@@ -1,0 +1,305 @@
+package doctor
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/headgate/headgate/embedded"
+	"github.com/headgate/headgate/internal/store"
+	"github.com/headgate/headgate/slot"
+)
+
+const (
+	maxCopy    = 1 << 30 // a larger engine is not copied to be opened; chosen
+	engineWait = 30 * time.Second
+)
+
+// records looks at the second copies. What a copy cannot tell any more the
+// engine may: that is the next check.
+func (x *examiner) records() {
+	all, err := store.ReadCopies(filepath.Join(x.cfg.Data, "records"))
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		x.say(Warning, "there are none yet", "headgate run makes them")
+		return
+	case err != nil:
+		x.say(Fault, err.Error(), "run this as headgate's user, who owns the data folder")
+		return
+	}
+	x.copies = all
+	good := true
+	for i := range all {
+		c := &all[i]
+		bad := "records/" + strings.Join(c.Damaged(), " and records/")
+		switch {
+		case len(c.Damaged()) == 0:
+		case c.Whole():
+			good = false
+			x.say(Warning, fmt.Sprintf("%s is damaged, the other copy of %s is whole", bad, about(c.Key)),
+				"look at the disk (dmesg, smartctl); headgate writes it anew by itself")
+		default:
+			good = false
+			x.say(Warning, fmt.Sprintf("%s: no copy of %s is whole", bad, about(c.Key)),
+				"see engine below: what it holds is written anew by itself")
+		}
+		if err := decode(c.Key, c.Value); err != nil {
+			good = false
+			x.say(Fault, fmt.Sprintf("%s: %v", about(c.Key), err),
+				"run the headgate that wrote it; this one leaves it as it is")
+		}
+	}
+	if good {
+		x.ok("%d, with whole copies", len(all))
+	}
+}
+
+// decode reads the record of a room as headgate would.
+func decode(key string, value []byte) error {
+	if value == nil || !strings.HasPrefix(key, counterKey) {
+		return nil
+	}
+	return new(slot.Record).UnmarshalBinary(value)
+}
+
+// about says whose record a key is.
+func about(key string) string {
+	if room, ok := strings.CutPrefix(key, counterKey); ok {
+		return "the record of room " + room
+	}
+	if room, ok := strings.CutPrefix(key, "live."); ok {
+		return "the live changes of room " + room
+	}
+	return "record " + key
+}
+
+// engine opens a copy of the engine and compares what it holds with the second
+// copies.
+func (x *examiner) engine(ctx context.Context) {
+	dir := filepath.Join(x.cfg.Data, "engine")
+	if x.running {
+		x.say(Skipped, "not looked at while headgate runs: a copy of it would be torn",
+			"see headgate above for what it says; stop it to look into its engine")
+		return
+	}
+	if _, err := os.Stat(dir); errors.Is(err, fs.ErrNotExist) {
+		if len(x.copies) == 0 {
+			x.ok("there is none yet")
+			return
+		}
+		x.ok("there is none: the next start fills it from the second copies")
+		x.lost(nil)
+		return
+	}
+	copied, err := x.copyEngine(dir)
+	if err != nil {
+		x.say(Skipped, err.Error(), "")
+		return
+	}
+	defer os.RemoveAll(copied)
+	held, damage, err := open(ctx, filepath.Join(copied, "engine"))
+	if err != nil {
+		x.say(Fault, "the engine cannot be opened: "+err.Error(), "see the log of headgate run")
+		return
+	}
+	if damage != "" {
+		x.say(Warning, "the engine is damaged: "+damage, "headgate run mends it, or puts it aside and fills "+
+			"a new one from the second copies; look at the disk (dmesg, smartctl)")
+	}
+	if x.compare(held) && damage == "" {
+		x.ok("it holds what the copies hold")
+	}
+}
+
+// A value is what the engine has of a key.
+type value struct {
+	revision uint64
+	body     []byte
+}
+
+// compare says what the next start will repair, and what is lost.
+func (x *examiner) compare(held map[string]value) (good bool) {
+	good = true
+	for i := range x.copies {
+		c := &x.copies[i]
+		if v := held[c.Key]; c.Whole() && (c.Revision > v.revision ||
+			v.body == nil || c.Revision == v.revision && !bytes.Equal(c.Value, v.body)) {
+			good = false
+			x.say(Warning, "the engine has lost "+about(c.Key)+" in its newest form, the second copy has it",
+				"nothing is lost: headgate run repairs it; look at the disk (dmesg, smartctl)")
+		}
+	}
+	return x.lost(held) && good
+}
+
+// lost says which records nobody has.
+func (x *examiner) lost(held map[string]value) (none bool) {
+	none = true
+	for i := range x.copies {
+		c := &x.copies[i]
+		v, ok := held[c.Key]
+		if len(c.Damaged()) == 0 || c.Whole() || ok && decode(c.Key, v.body) == nil {
+			continue
+		}
+		none = false
+		dir := x.cfg.Data
+		x.say(Fault, fmt.Sprintf("%s is lost: neither the engine nor a copy holds it", about(c.Key)),
+			fmt.Sprintf("restore a backup: headgate restore --aside --data %s FILE; or let it begin anew: "+
+				"rm -r %s* %s", dir, filepath.Join(dir, "records", store.RecordName(c.Key)+"~"),
+				filepath.Join(dir, "engine")))
+	}
+	return none
+}
+
+// copyEngine copies the engine to a place where it may be written.
+func (x *examiner) copyEngine(dir string) (string, error) {
+	n := bytesIn(dir)
+	if n > x.cfg.maxCopy {
+		return "", fmt.Errorf("not looked at: it is %s, and is opened as a copy up to %s", size(n),
+			size(x.cfg.maxCopy))
+	}
+	temp := x.cfg.Temp
+	if temp == "" {
+		temp = os.TempDir()
+	}
+	var s unix.Statfs_t
+	if err := unix.Statfs(temp, &s); err != nil || s.Bavail*uint64(s.Bsize) < uint64(n)+noSpace {
+		return "", fmt.Errorf("not looked at: there is no room for a copy of %s in %s", size(n), temp)
+	}
+	to, err := os.MkdirTemp(temp, "headgate-doctor-")
+	if err != nil {
+		return "", fmt.Errorf("not looked at: %w", err)
+	}
+	if err := copyTree(dir, filepath.Join(to, "engine")); err != nil {
+		os.RemoveAll(to)
+		return "", fmt.Errorf("not looked at: %w", err)
+	}
+	return to, nil
+}
+
+func copyTree(from, to string) error {
+	return filepath.WalkDir(from, func(path string, e fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		rel, err := filepath.Rel(from, path)
+		if err != nil {
+			return err
+		}
+		switch target := filepath.Join(to, rel); {
+		case e.IsDir():
+			return os.MkdirAll(target, 0o700)
+		case e.Type().IsRegular():
+			return copyFile(path, target)
+		}
+		return nil
+	})
+}
+
+func copyFile(from, to string) error {
+	r, err := os.Open(from)
+	if err != nil {
+		return err
+	}
+	defer r.Close()
+	w, err := os.OpenFile(to, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(w, r)
+	return errors.Join(err, w.Close())
+}
+
+// open starts an engine in a copy of its folder and reads what it holds. damage
+// says what it could not read.
+func open(ctx context.Context, dir string) (held map[string]value, damage string, err error) {
+	ctx, stop := context.WithTimeout(ctx, engineWait)
+	defer stop()
+	said := &hearing{}
+	e, err := embedded.Open(ctx, embedded.Config{Dir: dir, Log: slog.New(said)})
+	if err != nil {
+		return nil, "", err
+	}
+	held, err = values(ctx, e)
+	e.Close()
+	if aside, _ := filepath.Glob(dir + ".damaged-*"); len(aside) > 0 {
+		return held, "it does not start on its folder", nil
+	}
+	if err != nil { // headgate run would put it aside
+		return nil, err.Error(), nil
+	}
+	return held, said.first(), nil
+}
+
+// hearing keeps what an engine complains of.
+type hearing struct {
+	mu   sync.Mutex
+	said []string
+}
+
+// Enabled implements slog.Handler.
+func (h *hearing) Enabled(_ context.Context, l slog.Level) bool { return l >= slog.LevelWarn }
+
+// Handle implements slog.Handler.
+func (h *hearing) Handle(_ context.Context, r slog.Record) error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	r.Attrs(func(a slog.Attr) bool {
+		if a.Key == "says" {
+			h.said = append(h.said, strings.TrimSpace(a.Value.String()))
+		}
+		return true
+	})
+	return nil
+}
+
+// WithAttrs implements slog.Handler.
+func (h *hearing) WithAttrs([]slog.Attr) slog.Handler { return h }
+
+// WithGroup implements slog.Handler.
+func (h *hearing) WithGroup(string) slog.Handler { return h }
+
+// first is the first complaint. That its index is not there or is empty is what a
+// kill leaves behind: it is made anew from the blocks.
+func (h *hearing) first() string {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, s := range h.said {
+		if !strings.Contains(strings.ToLower(s), "stream state") {
+			return s
+		}
+	}
+	return ""
+}
+
+func values(ctx context.Context, e *embedded.Server) (map[string]value, error) {
+	s, err := store.OpenNATS(ctx, store.NATSConfig{Conn: e.Conn()})
+	if err != nil {
+		return nil, err
+	}
+	defer s.Close()
+	keys, err := s.Keys(ctx, "")
+	if err != nil {
+		return nil, err
+	}
+	held := map[string]value{}
+	for _, key := range keys {
+		b, revision, err := s.Load(ctx, key)
+		if err != nil {
+			return nil, fmt.Errorf("record %q: %w", key, err)
+		}
+		held[key] = value{revision, b}
+	}
+	return held, nil
+}
