@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"io"
+	"math"
 	"net/http"
 	"slices"
 	"strconv"
@@ -114,6 +115,7 @@ func (r *Room) setCookie(q *visitRequest) {
 // wait answers a request that is made to wait.
 func (r *Room) wait(q *visitRequest, p *counter.Place, s State) {
 	v := r.view(q, p, s)
+	r.show(q, v)
 	if q.r.ContentLength != 0 { // the server reads on to the end of a body: not for ever
 		http.NewResponseController(q.w).SetReadDeadline(time.Now().Add(bodyPatience))
 	}
@@ -155,6 +157,20 @@ func (r *Room) wait(q *visitRequest, p *counter.Place, s State) {
 		io.WriteString(q.w, "This site is full at the moment. Try again in "+secs+" s.\n")
 	}
 	r.counts.waited.Add(1)
+}
+
+// show sees to it that no visitor ever reads a higher position than before: the
+// cookie remembers the lowest. Only a position that fell costs a cookie.
+func (r *Room) show(q *visitRequest, v *View) {
+	if v.Number == 0 || v.Position <= 0 {
+		return
+	}
+	if least := int64(q.tok.Shown); least > 0 && v.Position >= least {
+		v.Position, v.Ahead = least, least-1
+		return
+	}
+	q.tok.Shown = uint32(min(v.Position, math.MaxUint32))
+	r.setCookie(q)
 }
 
 // Shared header values: assigned, never changed.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"sync"
 	"sync/atomic"
 
 	"github.com/nats-io/nats.go"
@@ -40,6 +41,31 @@ type Engine struct {
 	store store.Store
 	nats  *store.NATS
 	keys  atomic.Pointer[ticket.Ring]
+
+	mu    sync.Mutex
+	rooms map[string]bool // open now
+}
+
+// take notes that a room is open. A second one of the same name in this process
+// would take its counter over while it lives.
+func (e *Engine) take(name string) error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.rooms[name] {
+		return fmt.Errorf("%w: room %q is open already on this engine", ErrConfig, name)
+	}
+	if e.rooms == nil {
+		e.rooms = map[string]bool{}
+	}
+	e.rooms[name] = true
+	return nil
+}
+
+// release notes that a room is open no more.
+func (e *Engine) release(name string) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	delete(e.rooms, name)
 }
 
 // OpenEngine finds or makes the stream of the records. Close must follow when no

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"errors"
+	"math"
 	"math/rand/v2"
 	"net"
 	"net/http"
@@ -148,6 +149,11 @@ func (r *Room) servePass(q *visitRequest) {
 		return
 	}
 	end := r.worker.entitled(&q.tok)
+	if r.worker.beyond(&q.tok, end) {
+		r.counter.Suspect()
+		r.serveNewcomer(q)
+		return
+	}
 	last, seen, in := r.worker.visits.enter(stay{id: id, end: end, hard: hard})
 	if !in && !q.f.cfg.FixedSession {
 		got, err := r.worker.ask(q.r.Context(), id, last, hard)
@@ -195,7 +201,7 @@ func (r *Room) serveTicket(q *visitRequest) {
 	}
 	p, err := r.counter.Poll(q.r.Context(), q.tok.ID)
 	if err != nil {
-		p.PollAfter = unreachableRetry
+		p.PollAfter = max(p.PollAfter, unreachableRetry)
 		r.wait(q, &p, StateWaiting)
 		return
 	}
@@ -276,7 +282,7 @@ func (r *Room) letIn(q *visitRequest, o slot.Stay, life uint64) {
 	}
 	q.tok = ticket.Token{
 		Kind: ticket.Pass, Life: life, ID: q.tok.ID, End: int64(o.End), Hard: int64(hard),
-		Arrived: arrived, Checked: now, Accepted: now,
+		Arrived: arrived, Checked: now, Accepted: now, Epoch: r.worker.epoch(),
 	}
 	y := stay{id: slot.StayID(q.tok.ID), end: o.End, hard: hard, probe: q.probe}
 	if _, _, in := r.worker.visits.enter(y); !in {
@@ -351,17 +357,18 @@ func (r *Room) join(q *visitRequest, why State) {
 		p.PollAfter = q.f.cfg.PollMax
 		r.wait(q, &p, StateFull)
 		return
-	case err != nil: // no number can be issued: ask again
-		p.PollAfter = unreachableRetry
-		r.wait(q, &p, StateWaiting)
+	case err != nil: // no number can be issued: ask again, not all at once
+		p.PollAfter = unreachableRetry + rand.N(2*unreachableRetry)
+		r.wait(q, &p, why)
 		return
 	}
 	r.counts.joined.Add(1)
 	now := q.f.cfg.Wall().Unix()
 	q.tok = ticket.Token{
 		Kind: ticket.Ticket, Life: p.Life, ID: p.Number, Arrived: now, Checked: now,
-		Joined: uint32(min(p.Position, 1<<32-1)),
+		Joined: uint32(min(p.Position, math.MaxUint32)),
 	}
+	q.tok.Shown = q.tok.Joined
 	q.has = true
 	r.setCookie(q)
 	if p.Status == slot.TicketCalled && !q.peek {
@@ -397,7 +404,8 @@ func (r *Room) inside(q *visitRequest, id slot.StayID, hard, win slot.Tau) {
 func (r *Room) finish(a *answer) {
 	from, left := r.worker.visits.leave(a.id)
 	if left {
-		r.worker.note(slot.Item{Op: slot.Leave, ID: a.id, From: from})
+		lo, _, _, _ := r.worker.now()
+		r.worker.note(slot.Item{Op: slot.Leave, ID: a.id, From: from, At: lo})
 		r.worker.kick()
 	}
 }

@@ -177,13 +177,14 @@ func randomCrowd(t *testing.T, seed uint64) {
 	done := make(chan struct{})
 	go func() { room.Run(t.Context()); close(done) }()
 	t.Cleanup(func() { <-done })
-	inside, news := map[string]time.Time{}, []time.Time{}
+	inside, last, news := map[string]time.Time{}, map[string]time.Time{}, []time.Time{}
 	h := room.Handler(http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) {
 		id := q.Header.Get("X-Visitor")
 		now := time.Now()
-		if _, ok := inside[id]; !ok {
-			news = append(news, now)
+		if last, ok := last[id]; !ok || now.Sub(last) > cfg.SessionDuration+5*time.Second {
+			news = append(news, now) // surely another stay: the first has ended and is settled
 		}
+		last[id] = now
 		for v, seen := range inside { // surely inside: a session, less what clocks may differ
 			if now.Sub(seen) > cfg.SessionDuration-cfg.SessionDuration/200 {
 				delete(inside, v)

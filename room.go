@@ -220,6 +220,9 @@ func OpenRoom(ctx context.Context, cfg RoomConfig) (*Room, error) {
 	if cfg.Engine == nil {
 		cfg.Engine = memoryEngine()
 	}
+	if err := cfg.Engine.take(cfg.Name); err != nil {
+		return nil, err
+	}
 	r := &Room{boot: cfg.Boot, keys: &cfg.Engine.keys}
 	if cfg.sealing != nil {
 		r.keys = &atomic.Pointer[ticket.Ring]{}
@@ -234,6 +237,7 @@ func OpenRoom(ctx context.Context, cfg RoomConfig) (*Room, error) {
 		Settings: cfg.settings(), Boot: cfg.Boot, Log: cfg.Log,
 	}, r.worker.kick)
 	if err != nil {
+		cfg.Engine.release(cfg.Name)
 		return nil, err
 	}
 	r.worker.lender = r.counter
@@ -310,6 +314,12 @@ func (c *RoomConfig) inherit(old *RoomConfig) {
 // Run lends, calls and renews until ctx ends. It returns an error only if the
 // room cannot go on.
 func (r *Room) Run(ctx context.Context) error {
+	cfg := r.Config()
+	defer cfg.Engine.release(cfg.Name)
+	if r.counter.Damaged() != nil { // it serves nobody; the other rooms go on
+		<-ctx.Done()
+		return nil
+	}
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
 	// The worker ends first: its last report and what it gives back are still written.
@@ -334,7 +344,7 @@ func (r *Room) waitOpening(ctx context.Context) {
 			cfg := &r.face.Load().cfg
 			left := cfg.OpensAt.Sub(cfg.Wall())
 			if left <= 0 {
-				r.change(func(l *live) { l.early = false })
+				r.doors()
 			} else if left < time.Second {
 				soon = time.After(left)
 			}
@@ -346,6 +356,15 @@ func (r *Room) waitOpening(ctx context.Context) {
 		case <-tick.C:
 		}
 	}
+}
+
+// doors opens the room if its moment has come, by the configuration that is in
+// force when no other change is under way: opens_at may just have been postponed.
+func (r *Room) doors() {
+	r.change(func(l *live) {
+		cfg := &r.face.Load().cfg
+		l.early = !cfg.OpensAt.IsZero() && cfg.Wall().Before(cfg.OpensAt)
+	})
 }
 
 // change swaps the snapshot of what can change and tells the counter.

@@ -14,9 +14,10 @@ type visits struct {
 	// now brackets the counter's time. It is read with a shard locked: whoever
 	// enters before a report has passed the shard is in that report, whoever
 	// enters after it has read a later time than the report speaks for.
-	now    func() (lo, hi slot.Tau)
-	next   int // shard at which the next report begins
-	shards [visitShards]visitShard
+	now     func() (lo, hi slot.Tau)
+	session func() time.Duration
+	next    int // shard at which the next report begins
+	shards  [visitShards]visitShard
 }
 
 const visitShards = 64
@@ -125,7 +126,7 @@ func (v *visits) leave(id slot.StayID) (from slot.Tau, left bool) {
 		return 0, false
 	}
 	delete(s.stay, id)
-	s.gone[id] = x.entry
+	s.gone[id] = max(x.entry, x.seen.Add(v.session()))
 	return x.entry, true
 }
 
@@ -245,7 +246,7 @@ func (v *visits) confirmed(a *slot.Answer, fixed bool) {
 	for _, g := range a.Gone {
 		s := v.shard(g.ID)
 		s.mu.Lock()
-		s.gone[g.ID] = g.End
+		s.gone[g.ID] = max(s.gone[g.ID], g.End)
 		if x := s.stay[g.ID]; x != nil {
 			x.revoked = true
 		}

@@ -63,6 +63,8 @@ type sight struct {
 	life  uint64
 	sure  []slot.Span
 	until time.Duration // end of the term, own clock
+
+	latest slot.Tau // no pass of an earlier epoch ends later
 }
 
 // wish is a newcomer who waits for a slot.
@@ -112,6 +114,7 @@ func newWorker(cfg RoomConfig, name string, loan slot.LoanID) *worker {
 	}
 	w.rules.Store(&stayRules{session: cfg.SessionDuration, fixed: cfg.FixedSession})
 	w.visits.init(func() (lo, hi slot.Tau) { lo, hi, _, _ = w.now(); return lo, hi })
+	w.visits.session = func() time.Duration { r := w.rules.Load(); return r.session + r.session/100 }
 	return w
 }
 
@@ -154,10 +157,12 @@ func (w *worker) run(ctx context.Context) error {
 		for again := true; again; flush = false {
 			var err error
 			if again, err = w.round(ctx, flush); err != nil {
-				w.failAll()
 				if ctx.Err() != nil {
+					w.farewell(ctx)
+					w.failAll()
 					return nil
 				}
+				w.failAll()
 				return err
 			}
 		}
@@ -189,7 +194,7 @@ func (w *worker) farewell(ctx context.Context) {
 	for range 2 { // the one under way, and the last
 		w.mu.Lock()
 		w.share.Return(w.share.Held())
-		w.urgent = true
+		w.urgent, w.wants, w.arrivals = true, 0, 0
 		w.mu.Unlock()
 		if _, err := w.round(ctx, true); err != nil {
 			return
@@ -266,7 +271,9 @@ func (w *worker) hear(clk time.Duration, x *slot.Sync, a *slot.Answer) (again bo
 	if a.Over {
 		return true
 	}
-	w.sight.Store(&sight{w.share.Estimate(), a.Name.Life, a.Sure, w.share.Until()})
+	w.sight.Store(&sight{
+		est: w.share.Estimate(), life: a.Name.Life, sure: a.Sure, until: w.share.Until(), latest: a.Latest,
+	})
 	w.visits.confirmed(a, w.rules.Load().fixed)
 	w.settleAsks(a)
 	served := 0
@@ -457,6 +464,9 @@ func (w *worker) entitled(t *ticket.Token) slot.Tau {
 func (w *worker) asked(t *ticket.Token, seen slot.Tau) {
 	rules, s := w.rules.Load(), w.sight.Load()
 	t.Epoch, t.Seen, t.Pending = 0, 0, 0
+	if s != nil {
+		t.Epoch = s.est.Epoch
+	}
 	if rules.fixed || rules.changing || s == nil || w.boot() >= s.until {
 		return
 	}
@@ -465,7 +475,22 @@ func (w *worker) asked(t *ticket.Token, seen slot.Tau) {
 	if t.Hard > 0 {
 		end = min(end, w.par.FloorEnd(l, slot.Tau(t.Hard)))
 	}
-	t.Epoch, t.Seen, t.Pending = s.est.Epoch, int64(seen), int64(end)
+	t.Seen, t.Pending = int64(seen), int64(end)
+}
+
+// beyond reports whether a pass says more than any could of an epoch before this
+// one: then the record was rolled back, and counter time with it.
+func (w *worker) beyond(t *ticket.Token, end slot.Tau) bool {
+	s := w.sight.Load()
+	return s != nil && t.Epoch != s.est.Epoch && end > s.latest
+}
+
+// epoch is that of the counter time this worker knows, 0 before it knows any.
+func (w *worker) epoch() uint64 {
+	if s := w.sight.Load(); s != nil {
+		return s.est.Epoch
+	}
+	return 0
 }
 
 // opened is this worker's loan and how many of its slots were used so far.

@@ -66,6 +66,8 @@ type Server struct {
 	mu     sync.Mutex
 	engine *server.Server
 	closed bool
+
+	said quota
 }
 
 // ErrClosed is what a closed Server answers.
@@ -173,7 +175,7 @@ func (s *Server) start(ctx context.Context) (*server.Server, error) {
 	if err != nil {
 		return nil, fmt.Errorf("make the engine: %w", err)
 	}
-	log := &logger{log: s.cfg.Log, sick: s.Heal}
+	log := &logger{log: s.cfg.Log, sick: s.Heal, said: &s.said}
 	engine.SetLoggerV2(log, false, false, false)
 	started := make(chan struct{})
 	go func() { engine.Start(); close(started) }() // Start returns when all is up
@@ -213,7 +215,9 @@ func (s *Server) InProcessConn() (net.Conn, error) {
 func (s *Server) Heal(err error) {
 	select {
 	case s.sick <- struct{}{}:
-		s.cfg.Log.Error("engine cannot write: it is started anew", "error", err)
+		if s.said.first("heal") {
+			s.cfg.Log.Error("engine cannot write: it is started anew until it can", "error", err)
+		}
 	default: // it is about to be
 	}
 }
@@ -259,7 +263,9 @@ func (s *Server) restart(ctx context.Context) {
 	s.stopLocked()
 	engine, err := s.start(ctx)
 	if err != nil {
-		s.cfg.Log.Error("engine does not start", "error", err)
+		if s.said.first("start") {
+			s.cfg.Log.Error("engine does not start", "error", err)
+		}
 		return // Run looks again
 	}
 	s.engine = engine
@@ -289,8 +295,32 @@ func (s *Server) Close() {
 type logger struct {
 	log  *slog.Logger
 	sick func(error)
+	said *quota
 	mu   sync.Mutex
 	err  string
+}
+
+// sayAgain is how long the same complaint is not repeated. A disk that is full
+// would else fill the log too. Chosen.
+const sayAgain = time.Minute
+
+// A quota lets each kind of complaint through once in a while.
+type quota struct {
+	mu   sync.Mutex
+	last map[string]time.Time
+}
+
+func (q *quota) first(kind string) bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if last, ok := q.last[kind]; ok && time.Since(last) < sayAgain {
+		return false
+	}
+	if q.last == nil {
+		q.last = map[string]time.Time{}
+	}
+	q.last[kind] = time.Now()
+	return true
 }
 
 func (l *logger) say(level slog.Level, format string, v []any) {
@@ -300,7 +330,9 @@ func (l *logger) say(level slog.Level, format string, v []any) {
 		l.err = text
 		l.mu.Unlock()
 	}
-	l.log.Log(context.Background(), level, "engine", "says", text)
+	if level < slog.LevelWarn || l.said.first(format) {
+		l.log.Log(context.Background(), level, "engine", "says", text)
+	}
 	if level >= slog.LevelError && strings.Contains(text, storeFailed) {
 		l.sick(errors.New(text))
 	}

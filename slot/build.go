@@ -95,6 +95,7 @@ func (p *Pool) build(clk time.Duration, syncs []*Sync, held []pending) {
 	r.Name.Epoch = p.epoch
 	r.Time = p.Tau(clk)
 	p.setLimits(r)
+	p.shorten(r)
 	p.hearUp(r)
 	p.free(clk, r)
 	late := p.par.fault&faultLateRefill != 0
@@ -153,10 +154,24 @@ func (p *Pool) setLimits(r *Record) {
 			r.breakSpan(p.epoch, r.Time) // renewals seen before may have another end
 		}
 		s.Tokens += min(0, l.N-s.N) // a smaller bucket holds fewer; a larger one fills up
+		if l.Per != s.Per {
+			s.Since = r.Time
+		}
 		s.Limit = l
 		s.Longest = max(s.Longest, l.Per)
 	}
 	r.LimitRev, p.limits = p.rev, nil
+}
+
+// shorten forgets a longer stay of former limits when the last one has surely
+// ended: opened a term after the change at most, as long as it might be.
+func (p *Pool) shorten(r *Record) {
+	for i := range r.Limits {
+		s := &r.Limits[i]
+		if s.Longest > s.Per && r.Time > s.Since.Add(p.par.Rho.Stretch(s.Longest+2*p.par.Term+p.par.Sigma)) {
+			s.Longest = s.Per
+		}
+	}
 }
 
 func (p *Pool) refill(r *Record) {
@@ -198,7 +213,7 @@ func (p *Pool) takeBack(clk time.Duration, r *Record) {
 	for i := range r.Loans {
 		l := &r.Loans[i]
 		if l.Over == 0 && clk >= p.backAt[l.ID] {
-			p.over(r, l)
+			p.over(r, l, r.Time)
 			r.breakSpan(p.epoch, r.Time) // it may have seen visitors and not said so
 		}
 		if l.Over > 0 {
@@ -225,13 +240,13 @@ func (p *Pool) takeBack(clk time.Duration, r *Record) {
 }
 
 // over takes a loan back: what is lent of it is presumed used for a while.
-func (p *Pool) over(r *Record, l *Loan) {
+func (p *Pool) over(r *Record, l *Loan, at Tau) {
 	if l.Over > 0 {
 		return
 	}
-	l.Over = r.Time
+	l.Over = max(1, r.Time)
 	for k := range r.Limits {
-		l.Back[k] = p.presumed(&r.Limits[k], r.Time)
+		l.Back[k] = p.presumed(&r.Limits[k], at)
 	}
 }
 
@@ -243,6 +258,9 @@ func (p *Pool) sure(r *Record) {
 			to, alive = min(to, p.settled[l.ID]), true
 		}
 	}
+	r.Sure = slices.DeleteFunc(r.Sure, func(s Span) bool { // ends asked for then have passed
+		return s.Epoch != p.epoch && s.To.Add(r.Limits[0].Longest+p.par.Term) < r.Time
+	})
 	if s := &r.Sure[len(r.Sure)-1]; alive && to > max(s.From, s.To) {
 		s.To = to
 	}

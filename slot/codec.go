@@ -36,7 +36,7 @@ func (r *Record) AppendBinary(b []byte) ([]byte, error) {
 	for i := range r.Limits {
 		s := &r.Limits[i]
 		e.uint(uint64(s.Kind))
-		e.int(s.N, int64(s.Per), s.InForce, int64(s.Longest), s.Tokens, int64(s.Refilled))
+		e.int(s.N, int64(s.Per), s.InForce, int64(s.Longest), int64(s.Since), s.Tokens, int64(s.Refilled))
 		e.uint(uint64(len(s.Ends.at)))
 		last := Tau(0)
 		for _, c := range s.Ends.at {
@@ -199,7 +199,8 @@ func (d *decoder) text() string {
 func (d *decoder) limit() (s LimitState) {
 	s.Kind = Kind(d.uint())
 	s.N, s.Per, s.InForce = d.int(), time.Duration(d.int()), d.int()
-	s.Longest, s.Tokens, s.Refilled = time.Duration(d.int()), d.int(), Tau(d.int())
+	s.Longest, s.Since = time.Duration(d.int()), Tau(d.int())
+	s.Tokens, s.Refilled = d.int(), Tau(d.int())
 	if s.Check() != nil {
 		d.fail()
 	}

@@ -57,12 +57,16 @@ func (p *Pool) renew(r *Record, it *Item) {
 		return
 	}
 	if it.From <= r.Time.Add(-p.par.Settle) {
-		r.breakSpan(p.epoch, it.At) // seen, and not renewed
+		if it.Op == Renew {
+			r.breakSpan(p.epoch, it.At) // seen, and not renewed
+		}
 		return
 	}
 	best := p.strange(s, it.From)
 	if best == 0 && it.From <= r.Time {
-		r.breakSpan(p.epoch, it.At)
+		if it.Op == Renew {
+			r.breakSpan(p.epoch, it.At)
+		}
 		return // its entry is gone: nothing to move
 	}
 	if best == 0 {
@@ -136,7 +140,7 @@ func (p *Pool) leave(r *Record, it *Item) {
 		}
 	}
 	if s.Ends.Remove(end) {
-		p.gone.add(Gone{ID: it.ID, End: max(end, it.From)})
+		p.gone.add(Gone{ID: it.ID, End: max(end, it.From, p.par.CeilEnd(s.Limit, it.At.Add(s.Longest)))})
 	}
 }
 

@@ -167,5 +167,8 @@ func (l *Line) blocks(number uint64, p *linePlace, now Tau) bool {
 		return false
 	}
 	waited := time.Duration(now - l.restored.At)
+	if c, i := l.find(number); c.has(unsureSet, i) { // perhaps nobody has it
+		return waited < l.restored.UnsureGrace
+	}
 	return waited < l.restored.Grace(number-l.restored.Frontier)
 }

@@ -251,7 +251,8 @@ func (s *lineScript) restart(a, b byte) {
 	r := Restored{
 		At: s.now, Oldest: max(oldest, 1), Frontier: frontier, Next: next, Skipped: runs,
 		Issued: issued, Unsure: unsure, Loose: a%4 == 2,
-		Hold: time.Duration(b) * time.Second,
+		UnsureGrace: time.Duration(b) * 50 * time.Millisecond,
+		Hold:        time.Duration(b) * time.Second,
 		Grace: func(distance uint64) time.Duration {
 			return time.Duration(a)*100*time.Millisecond + time.Duration(distance)*time.Millisecond
 		},

@@ -15,7 +15,9 @@ type oracleLine struct {
 	grace    func(uint64) time.Duration
 	restored uint64 // frontier at the restart
 	loose    bool
-	at       Tau // time of the restart
+
+	unsureGrace time.Duration
+	at          Tau // time of the restart
 }
 
 type oracleTicket struct {
@@ -114,6 +116,9 @@ func (o *oracleLine) seen(n uint64, now Tau, told time.Duration) TicketStatus {
 
 func (o *oracleLine) blocks(n uint64, now Tau) bool {
 	t := o.get(n)
+	if t.unheard && o.grace != nil && t.unsure {
+		return time.Duration(now-o.at) < o.unsureGrace
+	}
 	return t.unheard && o.grace != nil && time.Duration(now-o.at) < o.grace(n-o.restored)
 }
 
@@ -242,6 +247,7 @@ func (o *oracleLine) restart(r Restored) *oracleLine {
 	n := &oracleLine{
 		first: r.Frontier, frontier: r.Frontier,
 		grace: r.Grace, at: r.At, restored: r.Frontier, loose: r.Loose,
+		unsureGrace: r.UnsureGrace,
 	}
 	if k := len(r.Skipped); k > 0 {
 		n.first = r.Skipped[k-1].First

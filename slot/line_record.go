@@ -167,6 +167,9 @@ type Restored struct {
 	// behind it, given its distance from the frontier: twice the interval that
 	// a ticket there is told. Nil is not at all.
 	Grace func(distance uint64) time.Duration
+	// UnsureGrace is the same for a number that is unsure, wherever it lies: those
+	// who really have one joined a moment before.
+	UnsureGrace time.Duration
 }
 
 // RestoreLine grows a line back. Every number from Frontier to Next, and every
@@ -219,7 +222,8 @@ func RestoreLine(r Restored) (*Line, error) {
 	for _, run := range r.Unsure {
 		if run.N <= r.Next && run.First <= r.Next-run.N {
 			l.doubt(run)
-			for n, p := l.from(unsureSet, run.First); p != nil && n < run.First+run.N; n, p = l.from(unsureSet, n+1) {
+			n, p := l.from(unsureSet, run.First)
+			for ; p != nil && n < run.First+run.N; n, p = l.from(unsureSet, n+1) {
 				l.mark(hiddenSet, n) // as they were before
 			}
 		}

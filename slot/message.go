@@ -86,6 +86,7 @@ type Answer struct {
 	Results  []Result
 	Gone     []Gone
 	Sure     []Span // when every renewal that was seen is in the record; not to be changed
+	Latest   Tau    // no pass of an earlier epoch ends later, or the record was rolled back
 }
 
 // Gone is a stay that left early; a pass for it admits no more.

@@ -40,6 +40,7 @@ type Pool struct {
 	line   *LinePart // to be in the next write
 
 	tookAt  Tau                      // time of the record that was taken over
+	latest  Tau                      // no pass of an earlier epoch ends later
 	again   map[StayID]bool          // claims of an earlier host repeated to this one
 	backAt  map[LoanID]time.Duration // own clock when the loan is taken back
 	settled map[LoanID]Tau
@@ -95,18 +96,32 @@ func NewPool(par Params, host string, read *Record) *Pool {
 // Takeover builds the write that makes this process the host: the same record
 // with the next epoch. A stale read or a rival only makes it fail.
 func (p *Pool) Takeover(clk time.Duration) *Record {
-	p.epoch = p.rec.Name.Epoch + 1
+	p.epoch = p.rec.Name.Epoch + 1 + gap(p.host)
+	p.latest = p.rec.Time.Add(p.par.Rho.Up(p.par.Term))
+	if l := p.rec.Limits[0]; l.Kind == AtOnce {
+		p.latest = p.par.CeilEnd(l.Limit, p.latest.Add(l.Longest)) + p.par.Grid(l.Limit)
+	}
 	p.wr = p.rec.Clone()
 	p.wr.Name = WriteName{Life: p.rec.Name.Life, Epoch: p.epoch, Writes: p.rec.Name.Writes + 1}
 	p.wr.Host, p.tookAt = p.host, p.rec.Time
 	p.wr.breakSpan(p.epoch, 0)
 	if p.par.Alone {
 		for i := range p.wr.Loans {
-			p.over(p.wr, &p.wr.Loans[i])
+			p.over(p.wr, &p.wr.Loans[i], p.wr.Time.Add(p.par.Rho.Up(p.par.Term)))
 		}
 	}
 	p.built = clk
 	return p.wr
+}
+
+// gap spaces epochs by the name of the host, which is drawn: should a record be
+// rolled back, what was said in a lost epoch is not taken for one of the new.
+func gap(host string) uint64 {
+	h := uint64(14695981039346656037)
+	for i := range len(host) {
+		h = (h ^ uint64(host[i])) * 1099511628211
+	}
+	return h >> 48
 }
 
 // Tau is counter time at own clock clk.
@@ -259,6 +274,7 @@ func (p *Pool) answer(clk time.Duration, x *Sync) Answer {
 		}
 	}
 	a.Gone, a.Sure = p.gone.tell(x.Loan, x.Seq, p.Tau(clk)), p.rec.Sure
+	a.Latest = p.latest
 	p.backAt[l.ID] = from + p.par.Rho.Up(p.par.Term)
 	return a
 }

@@ -183,7 +183,7 @@ func TestQuarantineLendsNothing(t *testing.T) {
 	p := serving(Params{}, NewRecord(1, nil, lim), 0)
 	s := NewShare(Params{}, "w", 1, lim)
 	x := s.Sync(1, 1, 0)
-	x.Seen = WriteName{Life: 1, Epoch: 9, Writes: 99} // later than this record
+	x.Seen = WriteName{Life: 1, Epoch: p.epoch + 8, Writes: 99} // later than this record
 	p.Put(x)
 	p.Begin(1, false)
 	if !p.RolledBack() {

@@ -38,7 +38,7 @@ type Span struct {
 
 // mostSpans bounds how many spans are kept: one more each takeover and each time a
 // borrower is lost. Chosen.
-const mostSpans = 8
+const mostSpans = 64
 
 // Holds reports whether what was seen at t in an epoch lies within one of spans.
 func Holds(spans []Span, epoch uint64, t Tau) bool {
@@ -60,8 +60,9 @@ func (r *Record) breakSpan(epoch uint64, from Tau) {
 // LimitState is one limit with what is used of it.
 type LimitState struct {
 	Limit
-	InForce  int64 // the bound: N, or the old N until enough slots came back
-	Longest  time.Duration
+	InForce  int64         // the bound: N, or the old N until enough slots came back
+	Longest  time.Duration // of the stays that may still run
+	Since    Tau           // when Per was written
 	Ends     Ends
 	Tokens   int64
 	Refilled Tau

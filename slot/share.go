@@ -91,7 +91,7 @@ func (s *Share) Open(clk time.Duration, id StayID, last, hard time.Duration) (o 
 		case AtOnce:
 			o.End = s.par.CeilEnd(l, lo.Add(l.Per))
 			if last > 0 && last < l.Per { // shorter than the longest: not a moment longer
-				o.End = s.par.FloorEnd(l, lo.Add(last))
+				o.End = s.par.CeilEnd(l, lo.Add(last))
 			}
 			if hard > 0 {
 				o.End = min(o.End, s.par.FloorEnd(l, lo.Add(hard)))

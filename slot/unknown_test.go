@@ -57,7 +57,12 @@ func newUnknown(t *testing.T, rng *rand.Rand) *unknown {
 		}
 		rec.Loans = append(rec.Loans, l)
 		for id := range StayID(rng.IntN(lent + 1)) {
-			w.passes[100+id] = min(back, now+1+Tau(rng.IntN(unknownStay)))
+			// The dead process let somebody in up to a term after its last write.
+			last := now + unknownStay + 100
+			if l.Over > 0 {
+				last = back
+			}
+			w.passes[100+id] = min(last, now+1+Tau(rng.IntN(unknownStay+100)))
 		}
 	}
 	w.p = NewPool(Params{Term: 100, Settle: 1, Alone: true, Rho: 1}, "new", rec)

@@ -1,6 +1,7 @@
 package api
 
 import (
+	"maps"
 	"net"
 	"net/http"
 	"net/netip"
@@ -37,6 +38,9 @@ func (a *API) admit(c *call, e route) *problem {
 		return p
 	case c.who.may(e.scope, c.room), e.some && c.who.token.mayAny(e.scope):
 		return nil
+	case e.scope == scopeWrite && !a.refusals.take(c.who.token.ID, time.Now()):
+		return &problem{Status: http.StatusTooManyRequests, Code: "too_many_refusals",
+			Detail: "too many changes that this token may not make", Hint: a.tokenHint(c, e)}
 	}
 	return &problem{Status: http.StatusForbidden, Code: "scope_missing",
 		Detail: "this token may not: it has the scope " + strings.Join(c.who.token.Scopes, ", "),
@@ -108,12 +112,13 @@ func forwarded() []string {
 }
 
 // local tells whether a request comes from this machine by itself: over
-// loopback, not through a proxy, and not from a web page. A page can reach
+// loopback, not through a proxy, and not from a web page. HTTP/1.0 is the voice of
+// old proxies that add no header (nginx before 1.29.7). A page can reach
 // 127.0.0.1 under a name of its own that it lets resolve to it (DNS rebinding):
 // the Host gives it away, for an address cannot be rebound.
 func local(r *http.Request) bool {
 	peer, err := netip.ParseAddrPort(r.RemoteAddr)
-	if err != nil || !peer.Addr().Unmap().IsLoopback() {
+	if err != nil || !peer.Addr().Unmap().IsLoopback() || !r.ProtoAtLeast(1, 1) {
 		return false
 	}
 	for name := range r.Header {
@@ -132,8 +137,9 @@ func local(r *http.Request) bool {
 	return err == nil || strings.EqualFold(host, "localhost")
 }
 
-// A bucket bounds the attempts without a valid token, of all clients together.
-// A valid token never draws from it, so that who guesses shuts out nobody.
+// A bucket bounds what is refused: the attempts without a valid token, of all
+// clients together, and for each token the changes it may not make. What is allowed
+// never draws from one, so that who guesses shuts out nobody.
 type bucket struct {
 	mu   sync.Mutex
 	used float64
@@ -157,4 +163,35 @@ func (b *bucket) take(now time.Time) bool {
 	}
 	b.used++
 	return true
+}
+
+// full tells whether the bucket would be as new at now.
+func (b *bucket) full(now time.Time) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.used <= attemptsPerSecond*now.Sub(b.at).Seconds()
+}
+
+// buckets are one for each token.
+type buckets struct {
+	mu  sync.Mutex
+	all map[string]*bucket
+}
+
+func (b *buckets) take(token string, now time.Time) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	one := b.all[token]
+	if one == nil {
+		if b.all == nil {
+			b.all = map[string]*bucket{}
+		}
+		// There are maxTokens at a time, but more of them as they come and go.
+		if len(b.all) >= maxTokens {
+			maps.DeleteFunc(b.all, func(_ string, old *bucket) bool { return old.full(now) })
+		}
+		one = &bucket{}
+		b.all[token] = one
+	}
+	return one.take(now)
 }

@@ -4,6 +4,7 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
@@ -77,6 +78,28 @@ func TestTheBucketFillsAgain(t *testing.T) {
 	}
 	if b.take(now) {
 		t.Error("a day fills it above its size")
+	}
+}
+
+func TestEachTokenHasABucketOfItsOwnAndFewAreKept(t *testing.T) {
+	var b buckets
+	now := time.Unix(1000, 0)
+	for range attemptsAtOnce {
+		if !b.take("one", now) {
+			t.Fatal("too few")
+		}
+	}
+	if b.take("one", now) || !b.take("other", now) {
+		t.Error("the buckets are one")
+	}
+	for n := range 3 * maxTokens { // tokens come and go
+		now = now.Add(time.Minute)
+		if !b.take(fmt.Sprint(n), now) {
+			t.Fatal("a new token is refused")
+		}
+	}
+	if len(b.all) > maxTokens {
+		t.Errorf("%d buckets are kept", len(b.all))
 	}
 }
 

@@ -8,7 +8,8 @@
 // elsewhere, whatever name it gives to 127.0.0.1. A token is never stored,
 // logged or shown again: only its hash is at rest. Each change, also a refused
 // one, is a line in the audit log, and is answered after that line is on the
-// disk. Every error is a problem document (RFC 9457) with a code, what to do,
+// disk; who is refused too often gets 429 and no line, for the log must not be
+// pushed out. Every error is a problem document (RFC 9457) with a code, what to do,
 // and a request id that is in the log too.
 //
 // # Concurrency and cost
@@ -43,11 +44,11 @@ type Process interface {
 	// Where finds a ticket of a room. It returns ErrNoRoom or
 	// headgate.ErrNoTicket.
 	Where(room, ticket string) (headgate.Where, error)
-	// Change sets keys of a room, all or none. It returns ErrNoRoom, or faults
-	// of package config.
+	// Change sets keys of a room, all or none. It returns ErrNoRoom, ErrDamaged,
+	// a Leftover, or faults of package config.
 	Change(ctx context.Context, room string, pairs map[string]string, by string) (Changed, error)
 	// Reload reads the configuration again, all or nothing. It returns
-	// config.ErrNoFile, or faults of package config.
+	// config.ErrNoFile, a Leftover, or faults of package config.
 	Reload(ctx context.Context) (Reloaded, error)
 	// About tells of the process itself.
 	About() About
@@ -55,9 +56,23 @@ type Process interface {
 
 // The errors a Process tells apart.
 var (
-	ErrNoRoom = errors.New("there is no such room")
-	ErrBusy   = errors.New("headgate is starting or draining")
+	ErrNoRoom  = errors.New("there is no such room")
+	ErrBusy    = errors.New("headgate is starting or draining")
+	ErrDamaged = errors.New("the record of the room cannot be read")
 )
+
+// A Leftover is the error of a change that failed, and could not be undone in full
+// either.
+type Leftover struct {
+	Left string // what is left of it
+	Do   string // what to do
+	Err  error  // why both failed
+}
+
+func (e *Leftover) Error() string { return e.Left + ": " + e.Err.Error() }
+
+// Unwrap gives the reasons.
+func (e *Leftover) Unwrap() error { return e.Err }
 
 // Changed is what a live change did.
 type Changed struct {
@@ -125,7 +140,8 @@ type Config struct {
 type API struct {
 	cfg      Config
 	mux      *http.ServeMux
-	attempts bucket
+	attempts bucket  // without a valid token
+	refusals buckets // of changes, by token
 }
 
 // New builds the API. It starts and opens nothing.

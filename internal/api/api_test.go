@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -541,5 +542,57 @@ func TestGuessingIsBoundedAndShutsOutNobody(t *testing.T) {
 	}
 	if got := s.do("GET", "/v1/rooms", ""); got.StatusCode != 200 {
 		t.Errorf("who reads from this machine is shut out: %d %s", got.StatusCode, got.body)
+	}
+}
+
+// Who may not change anything must not push what others did out of the audit log.
+func TestRefusedChangesDoNotFillTheAuditLog(t *testing.T) {
+	s := open(t)
+	codes := map[string]int{}
+	for range 60 {
+		codes[s.do("PATCH", "/v1/rooms/shop", `{"shadow": true}`, s.read).problem.Code]++
+	}
+	if codes["scope_missing"] < 15 || codes["too_many_refusals"] < 30 {
+		t.Errorf("%v", codes)
+	}
+	if n := len(s.audit()); n > 25 {
+		t.Errorf("%d lines in the audit log", n)
+	}
+	if got := s.do("GET", "/v1/rooms", "", s.read, "Host: ops.example"); got.StatusCode != 200 {
+		t.Errorf("the token reads no more: %d %s", got.StatusCode, got.body)
+	}
+	if got := s.do("PATCH", "/v1/rooms/shop", "{}", s.tea); got.problem.Code != "scope_missing" {
+		t.Errorf("another token pays for it: %d %s", got.StatusCode, got.body)
+	}
+	before := len(s.audit())
+	for n := range 40 { // what is allowed is not counted
+		change := fmt.Sprintf(`{"total_active_users": %d}`, n+1)
+		if got := s.do("PATCH", "/v1/rooms/tea", change, s.tea); got.StatusCode != 200 {
+			t.Fatalf("change %d: %d %s", n, got.StatusCode, got.body)
+		}
+	}
+	if n := len(s.audit()) - before; n != 40 {
+		t.Errorf("%d lines of 40 changes", n)
+	}
+}
+
+// A proxy of HTTP/1.0 on this machine, which adds no header, stands for anybody.
+func TestAnOldProxyDoesNotReadForTheWorld(t *testing.T) {
+	s := open(t)
+	addr := strings.TrimPrefix(s.admin, "http://")
+	for version, want := range map[string]int{"HTTP/1.0": 401, "HTTP/1.1": 200} {
+		conn, err := net.Dial("tcp", addr)
+		if err != nil {
+			t.Fatal(err)
+		}
+		fmt.Fprintf(conn, "GET /v1/rooms %s\r\nHost: %s\r\nConnection: close\r\n\r\n", version, addr)
+		res, err := http.ReadResponse(bufio.NewReader(conn), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if res.StatusCode != want {
+			t.Errorf("%s: %d, want %d", version, res.StatusCode, want)
+		}
+		conn.Close()
 	}
 }

@@ -57,10 +57,18 @@ func problemOf(err error) *problem {
 	if p, ok := errors.AsType[*problem](err); ok {
 		return p
 	}
+	if l, ok := errors.AsType[*Leftover](err); ok {
+		return &problem{Status: http.StatusInternalServerError, Code: "half_done", cause: err,
+			Detail: l.Left, Hint: l.Do}
+	}
 	if faults := config.Faults(err); faults != nil {
 		return faulty(faults)
 	}
 	switch {
+	case errors.Is(err, ErrDamaged):
+		return &problem{Status: http.StatusConflict, Code: "room_damaged",
+			Detail: "the record of this room cannot be read: it lets nobody in, and nothing of it can change",
+			Hint:   "headgate doctor says how to get the record back"}
 	case errors.Is(err, ErrNoRoom):
 		return &problem{Status: http.StatusNotFound, Code: "no_such_room",
 			Detail: "there is no such room", Hint: "GET /v1/rooms lists them"}

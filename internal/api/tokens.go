@@ -114,7 +114,8 @@ type Tokens struct {
 
 	mu   sync.Mutex
 	list []Token
-	seen os.FileInfo // of the file that list was read from
+	seen os.FileInfo // of the file that list was read from; nil when it could not be read
+	told string      // the error that was told last
 }
 
 // NewTokens reads nothing yet.
@@ -139,24 +140,30 @@ func (t *Tokens) current() []Token {
 	defer t.mu.Unlock()
 	path := filepath.Join(t.dir, tokensFile)
 	info, err := os.Stat(path)
-	if err != nil {
-		if !errors.Is(err, fs.ErrNotExist) && t.seen != nil {
-			t.log.Error("tokens cannot be read", "error", err)
-		}
-		t.list, t.seen = nil, nil
+	if errors.Is(err, fs.ErrNotExist) {
+		t.list, t.seen, t.told = nil, nil, ""
 		return nil
 	}
-	if t.seen != nil && os.SameFile(info, t.seen) && info.Size() == t.seen.Size() &&
+	if err == nil && t.seen != nil && os.SameFile(info, t.seen) && info.Size() == t.seen.Size() &&
 		info.ModTime().Equal(t.seen.ModTime()) {
 		return t.list
 	}
-	// Seen before read: what changes in between is read again the next time.
-	t.seen = info
+	// Seen before read: what changes in between is read again the next time. What
+	// could not be read is, too: a process may be out of files for a moment.
+	t.list, t.seen = nil, nil
+	if err == nil {
+		t.list, err = readTokens(path)
+	}
+	if err != nil {
+		if t.told != err.Error() { // not once per request
+			t.told = err.Error()
+			t.log.Error("tokens cannot be read, so nobody has one", "error", err)
+		}
+		return nil
+	}
+	t.seen, t.told = info, ""
 	if info.Mode().Perm()&0o077 != 0 {
 		t.log.Warn("others may read the tokens' hashes", "hint", "chmod 600 "+path)
-	}
-	if t.list, err = readTokens(path); err != nil {
-		t.log.Error("tokens cannot be read, so nobody has one", "error", err)
 	}
 	return t.list
 }

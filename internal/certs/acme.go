@@ -113,7 +113,8 @@ func Place(directory string) string {
 }
 
 // SetDomains takes other domains, and tries those at once that have no
-// certificate. What the vault has is served when SetDomains returns.
+// certificate. What the vault has is served when SetDomains returns, and what it could
+// not keep goes on being served.
 func (a *ACME) SetDomains(ctx context.Context, domains []string) {
 	found := map[string]*tls.Certificate{}
 	for _, name := range domains {
@@ -126,6 +127,13 @@ func (a *ACME) SetDomains(ctx context.Context, domains []string) {
 		}
 	}
 	a.mu.Lock()
+	for _, name := range domains {
+		// A full vault has none of what was issued, or the one before.
+		if held := a.certs[name]; held != nil &&
+			(found[name] == nil || held.Leaf.NotAfter.After(found[name].Leaf.NotAfter)) {
+			found[name] = held
+		}
+	}
 	a.domains, a.certs, a.failed = slices.Clone(domains), found, map[string]bool{}
 	a.mu.Unlock()
 	select {

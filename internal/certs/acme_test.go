@@ -244,3 +244,48 @@ func TestATrialHasAPlaceOfItsOwn(t *testing.T) {
 		places[p] = true
 	}
 }
+
+// A certificate that is served and could not be kept outlives a reload: to drop it
+// would leave visitors without https until the issuer grants another.
+func TestAReloadKeepsWhatTheVaultDoesNotHave(t *testing.T) {
+	now := time.Now()
+	for name, c := range map[string]struct {
+		vault func(v Vault, file string) // what becomes of the vault
+		newer bool                       // it has a newer certificate then
+	}{
+		"has nothing": {func(_ Vault, file string) { os.Remove(file) }, false},
+		"is unreadable": {func(_ Vault, file string) {
+			os.Remove(file)
+			os.Mkdir(file, 0o700)
+		}, false},
+		"has an older one": {func(v Vault, _ string) {
+			keep(t, v, "a.example", now.Add(-2*time.Hour), now.Add(time.Hour))
+		}, false},
+		"has a newer one": {func(v Vault, _ string) {
+			keep(t, v, "a.example", now, now.Add(3*time.Hour))
+		}, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			v, path := folder(t)
+			keep(t, v, "a.example", now.Add(-time.Hour), now.Add(2*time.Hour))
+			a := OpenACME(t.Context(), ACMEConfig{Domains: []string{"a.example"},
+				Directory: directory, Vault: v, Log: slog.New(slog.DiscardHandler)})
+			before := a.held("a.example")
+			if before == nil {
+				t.Fatal("not served")
+			}
+			c.vault(v, filepath.Join(path, certName("a.example")))
+			a.SetDomains(t.Context(), []string{"b.example", "a.example"})
+			switch got := a.held("a.example"); {
+			case got == nil:
+				t.Error("nothing is served any more")
+			case (got == before) == c.newer:
+				t.Errorf("served until %v, before until %v", got.Leaf.NotAfter, before.Leaf.NotAfter)
+			}
+			a.SetDomains(t.Context(), []string{"b.example"})
+			if a.held("a.example") != nil {
+				t.Error("a domain that is gone is served")
+			}
+		})
+	}
+}

@@ -56,12 +56,14 @@ const (
 	blockLeast = 4               // tickets reserved at least, or those of five seconds:
 	blockMost  = 256             // never issued, they hold up who comes after a crash
 	headPoll   = 2 * time.Second // two head-poll intervals: nobody is called after a takeover
+	hideAfter  = 5 * time.Second // numbers unheard after a takeover count in no position any more
 	lineSweep  = 4096            // holds looked at in one pass
 	skipBytes  = 64 << 10        // record: late tickets below the frontier
 	storeWait  = 2 * time.Second // a write that takes longer is looked up
 	storeRetry = 250 * time.Millisecond
-	lastWrite  = 3 * time.Second // the farewell of a clean stop takes no longer
-	unsureRuns = 4096            // record: numbers that were reserved and not heard
+	issuedSoon = 250 * time.Millisecond // a number that was issued is in a record so soon
+	lastWrite  = 3 * time.Second        // the farewell of a clean stop takes no longer
+	unsureRuns = 4096                   // record: numbers that were reserved and not heard
 )
 
 // Config describes the counter of one room.
@@ -97,33 +99,34 @@ type Counter struct {
 	cfg  Config
 	wake chan struct{}
 
-	mu       sync.Mutex
-	pool     *slot.Pool
-	line     *slot.Line
-	revision uint64
-	limitRev uint64
-	syncs    map[*slot.Sync]chan slot.Answer
-	claims   map[slot.StayID][]chan slot.ClaimReply
-	written  chan struct{} // closed with the next confirmed write; nil if nobody waits
-	called   calls
-	pace     pace
-	held     bool // nobody is called or admitted: queue_all, origin down, not open
-	recall   func()
-	joins    rate // for the size of a block
-	polls    rate
-	left     rate // calls by second, for the expected time
-	skips    rate
-	lastTry  time.Duration
-	tookAt   time.Duration
-	hideAt   time.Duration // whoever was unheard at the takeover has had its time; 0 done
-	lastGone time.Duration
-	awakeAt  time.Duration // when this process was surely running
-	fenced   bool
-	damaged  error         // the record cannot be read: this host serves nobody
-	broken   time.Duration // since when the store refuses; 0 it does not
-	latency  time.Duration // of a write, smoothed
-	stats    Totals
-	fore     forecast
+	mu        sync.Mutex
+	pool      *slot.Pool
+	line      *slot.Line
+	revision  uint64
+	limitRev  uint64
+	syncs     map[*slot.Sync]chan slot.Answer
+	claims    map[slot.StayID][]chan slot.ClaimReply
+	written   chan struct{} // closed with the next confirmed write; nil if nobody waits
+	called    calls
+	pace      pace
+	held      bool // nobody is called or admitted: queue_all, origin down, not open
+	recall    func()
+	joins     rate // for the size of a block
+	polls     rate
+	left      rate // calls by second, for the expected time
+	skips     rate
+	lastTry   time.Duration
+	tookAt    time.Duration
+	hideAt    time.Duration // whoever was unheard at the takeover has had its time; 0 done
+	lastGone  time.Duration
+	awakeAt   time.Duration // when this process was surely running
+	fenced    bool
+	suspected bool          // a pass has shown that the record was rolled back
+	damaged   error         // the record cannot be read: this host serves nobody
+	broken    time.Duration // since when the store refuses; 0 it does not
+	latency   time.Duration // of a write, smoothed
+	stats     Totals
+	fore      forecast
 }
 
 // Totals count since the start.
@@ -143,7 +146,7 @@ func Open(ctx context.Context, cfg Config, recall func()) (*Counter, error) {
 		claims: map[slot.StayID][]chan slot.ClaimReply{},
 	}
 	rec, first, err := c.takeOver(ctx)
-	if errors.Is(err, slot.ErrRecord) {
+	if errors.Is(err, slot.ErrRecord) || errors.Is(err, store.ErrDamaged) {
 		c.refuse(err)
 		return c, nil
 	}
@@ -165,14 +168,14 @@ func Open(ctx context.Context, cfg Config, recall func()) (*Counter, error) {
 	c.line, err = slot.RestoreLine(slot.Restored{
 		At: c.pool.Tau(clk), Frontier: rec.Frontier, Next: rec.Next, Issued: rec.Issued,
 		Skipped: rec.Skipped, Unsure: rec.Unsure, Loose: rec.Quiet, Hold: cfg.Line.Hold,
-		Grace: c.grace,
+		Grace: c.grace, UnsureGrace: headPoll,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("room %q: %w", cfg.Room, err)
 	}
 	c.pace = newPace(cfg.Settings)
 	if c.line != nil {
-		c.hideAt = clk + c.grace(c.line.End()-c.line.Frontier())
+		c.hideAt = clk + hideAfter
 	}
 	c.tellWaiting(clk)
 	c.fore.update(c, clk)
@@ -182,8 +185,10 @@ func Open(ctx context.Context, cfg Config, recall func()) (*Counter, error) {
 // grace is how long a ticket that far from the frontier holds up those behind it
 // after a takeover if it does not speak: twice the interval it was told.
 func (c *Counter) grace(distance uint64) time.Duration {
-	step := c.cfg.New.Per / time.Duration(max(1, c.cfg.New.N))
-	return 2 * c.interval(time.Duration(min(distance, 1<<32))*step)
+	n := time.Duration(min(distance+1, 1<<32))
+	step := max(c.cfg.New.Per/time.Duration(max(1, c.cfg.New.N)),
+		c.cfg.Active.Per/time.Duration(max(1, c.cfg.Active.N)))
+	return 2 * c.interval(min(n*min(step, time.Minute), 24*time.Hour))
 }
 
 // refuse makes a host that serves nobody and writes nothing: its record cannot be
@@ -248,7 +253,7 @@ func (c *Counter) store(ctx context.Context, wr *slot.Record) error {
 	if err != nil {
 		return err
 	}
-	for {
+	for tries := 0; ; tries++ {
 		rev, err := c.tryStore(ctx, b)
 		if err == nil {
 			c.revision = rev
@@ -262,13 +267,15 @@ func (c *Counter) store(ctx context.Context, wr *slot.Record) error {
 		case lerr == nil && string(got) == string(b):
 			// It was written, only the answer was lost; or it is in the engine's memory
 			// and the disk refused it. Written again it is surely on the disk.
-			c.revision = rev
-			continue
+			if c.revision = rev; tries == 0 {
+				continue
+			}
 		case errors.Is(lerr, store.ErrNotFound) && c.pool.Serving(), lerr == nil && c.lost(got, rev):
 			c.cfg.Log.Error("store has lost what it had confirmed: it is written again",
 				"room", c.cfg.Room, "revision", c.revision, "found", rev)
-			c.revision = rev
-			continue
+			if c.revision = rev; tries == 0 {
+				continue
+			}
 		case lerr == nil && rev != c.revision, errors.Is(err, store.ErrConflict):
 			return ErrFenced
 		}
@@ -310,8 +317,12 @@ func (c *Counter) mend() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.broken > 0 {
+		clk := c.cfg.Boot()
 		c.cfg.Log.Info("record is written again", "room", c.cfg.Room,
-			"after", (c.cfg.Boot() - c.broken).Round(time.Millisecond))
+			"after", (clk - c.broken).Round(time.Millisecond))
+		if clk-c.broken > frozenAfter {
+			c.unhear(clk)
+		}
 		c.broken = 0
 	}
 }
@@ -484,6 +495,8 @@ func (c *Counter) mustWrite(clk time.Duration) bool {
 		return true
 	case c.line.Len() > 0 && !c.pool.Fresh(clk, fresh/2):
 		return true
+	case c.line.End() > r.Issued && !c.pool.Fresh(clk, issuedSoon):
+		return true
 	case len(r.Loans) > 0 && !c.pool.Fresh(clk, c.pool.Params().Term/3):
 		return true
 	case (r.Limits[0].Ends.Len() > 0 || r.Limits[1].Ends.Len() > 0) && !c.pool.Fresh(clk, idleEnds):
@@ -516,6 +529,9 @@ func (c *Counter) nextDue(clk time.Duration) time.Duration {
 	}
 	if c.line.Len() == 0 {
 		return next
+	}
+	if c.line.End() > c.pool.Record().Issued {
+		next = min(next, max(time.Millisecond, issuedSoon-c.pool.Age(clk)))
 	}
 	next = min(next, max(time.Millisecond, c.called.next()-clk))
 	switch {
@@ -607,12 +623,16 @@ func (c *Counter) Reconfigure(ctx context.Context, s Settings) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	old := c.cfg.Settings
-	rev := c.setLimits(s.Active, s.New)
-	for c.pool.Record().LimitRev < rev {
-		if err := c.awaitWrite(ctx); err != nil {
-			c.setLimits(old.Active, old.New)
-			return err
+	if s.Active != old.Active || s.New != old.New {
+		rev := c.setLimits(s.Active, s.New)
+		for c.pool.Record().LimitRev < rev {
+			if err := c.awaitWrite(ctx); err != nil {
+				c.setLimits(old.Active, old.New)
+				return err
+			}
 		}
+	} else if c.fenced { // what needs no record needs no disk: a message, queue_all
+		return ErrFenced
 	}
 	c.cfg.Settings = s
 	c.pace = newPace(s)
@@ -660,9 +680,14 @@ func (c *Counter) awake(clk time.Duration) {
 	if c.awakeAt > 0 && clk-c.awakeAt > frozenAfter {
 		c.cfg.Log.Warn("process stood still", "room", c.cfg.Room,
 			"for", (clk - c.awakeAt).Round(time.Millisecond))
-		c.tookAt = clk
-		c.line.Unhear(c.pool.Tau(clk), c.grace)
-		c.hideAt = clk + c.grace(c.line.End()-c.line.Frontier())
+		c.unhear(clk)
 	}
 	c.awakeAt = clk
+}
+
+// unhear gives everybody time to speak again before anybody is called.
+func (c *Counter) unhear(clk time.Duration) {
+	c.tookAt = clk
+	c.line.Unhear(c.pool.Tau(clk), c.grace)
+	c.hideAt = clk + hideAfter
 }

@@ -302,3 +302,54 @@ func TestPollsAreStretchedUnderLoadAndNeverNearTheHead(t *testing.T) {
 		want(time.Hour, 2*time.Minute)
 	})
 }
+
+// answersLost writes, and says that it did not.
+type answersLost struct {
+	store.Memory
+	on atomic.Bool
+	n  atomic.Int64
+}
+
+func (a *answersLost) CompareAndSwap(ctx context.Context, key string, rev uint64, v []byte) (uint64, error) {
+	r, err := a.Memory.CompareAndSwap(ctx, key, rev, v)
+	if err == nil && a.on.Load() {
+		a.n.Add(1)
+		return 0, errors.New("no answer")
+	}
+	return r, err
+}
+
+// A write whose answer is lost each time is written again without a pause, and the
+// operator is told nothing.
+func TestLostAnswersAreNotAReasonToWriteAllTheTime(t *testing.T) {
+	synctest.Test(t, lostAnswers)
+}
+
+func lostAnswers(t *testing.T) {
+	s := &answersLost{}
+	start := time.Now()
+	c, err := Open(t.Context(), Config{Room: "x", Host: "h", Store: s,
+		Settings: Settings{Active: slot.Limit{Kind: slot.AtOnce, N: 10, Per: time.Minute},
+			New:  slot.Limit{Kind: slot.PerWindow, N: 100, Per: time.Minute},
+			Line: LineConfig{MaxWaiting: 100, PollMin: time.Second, PollMax: time.Second, Hold: time.Minute}},
+		Boot: func() time.Duration { return time.Since(start) + time.Hour }, Log: slog.New(slog.DiscardHandler),
+	}, func() {})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() { c.Run(ctx); close(done) }()
+	time.Sleep(50 * time.Millisecond)
+	s.on.Store(true)
+	c.kick()
+	c.Join(ctx, time.Minute)
+	time.Sleep(time.Second)
+	n, refused := s.n.Load(), c.State(0, 0).Refused
+	s.on.Store(false)
+	stop()
+	<-done
+	if n > 20 || refused == 0 {
+		t.Errorf("%d writes in a second, and the status says refused %v", n, refused)
+	}
+}

@@ -24,6 +24,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -72,6 +73,7 @@ func plain(err error) error {
 type Folder struct {
 	dir  string
 	lock *os.File
+	keys sync.Mutex // two who make a key must not give it the same number
 }
 
 // Open makes the folder when it does not exist, checks it and locks it. Close
@@ -122,13 +124,34 @@ func (f *Folder) check() error {
 		return &Error{Dir: f.dir,
 			Text: fmt.Sprintf("is of a newer headgate (format %d, this one knows %d)", v, Version),
 			Do:   "run the newer headgate, or give this one a folder of its own with --data"}
-	case v == 0:
+	}
+	if err := f.tryWrite(); err != nil { // better now, and with a reason, than by a timeout later
+		return &Error{Dir: f.dir, Text: "cannot be written", Do: writeHint(err), Err: err}
+	}
+	if v == 0 {
 		text := fmt.Sprintf("%s%d\n", formatHead, Version)
 		if err := writeFile(f.Path(formatFile), []byte(text)); err != nil {
 			return &Error{Dir: f.dir, Text: "cannot be written", Do: writeHint(err), Err: err}
 		}
 	}
 	return nil
+}
+
+// trial is what is written to see whether the engine will find room: its files
+// grow by less in a minute. Chosen.
+const trial = 256 << 10
+
+func (f *Folder) tryWrite() error {
+	t, err := os.CreateTemp(f.dir, ".try-")
+	if err != nil {
+		return err
+	}
+	defer os.Remove(t.Name())
+	_, err = t.Write(make([]byte, trial))
+	if err == nil {
+		err = t.Sync()
+	}
+	return errors.Join(err, t.Close())
 }
 
 // readFormat returns the folder's format, 0 if it has none yet.

@@ -31,9 +31,20 @@ type SealingKey struct {
 	Made time.Time
 }
 
+// KeysLost reports whether the folder has records and no sealing key: nobody can
+// open what the visitors hold.
+func (f *Folder) KeysLost() bool {
+	keys, err := f.readKeys(f.Path("keys"))
+	records, rerr := os.ReadDir(f.Records())
+	return len(keys) == 0 && (err == nil || errors.Is(err, fs.ErrNotExist)) && rerr == nil &&
+		len(records) > 0
+}
+
 // Keys returns the sealing keys, the newest first. A folder without any gets its
 // first.
 func (f *Folder) Keys() ([]SealingKey, error) {
+	f.keys.Lock()
+	defer f.keys.Unlock()
 	dir := f.Path("keys")
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, &Error{Dir: f.dir, Text: "cannot be written", Do: writeHint(err), Err: err}
@@ -43,7 +54,7 @@ func (f *Folder) Keys() ([]SealingKey, error) {
 	}
 	keys, err := f.readKeys(dir)
 	if err == nil && len(keys) == 0 {
-		return f.Rotate(time.Now())
+		return f.rotateLocked(time.Now())
 	}
 	return keys, err
 }
@@ -116,6 +127,12 @@ func parseKey(id byte, b []byte) (k SealingKey, err error) {
 // Rotate makes a new key, which seals from the next start or reload on, forgets
 // those that nobody can need any more, and returns what there is.
 func (f *Folder) Rotate(now time.Time) ([]SealingKey, error) {
+	f.keys.Lock()
+	defer f.keys.Unlock()
+	return f.rotateLocked(now)
+}
+
+func (f *Folder) rotateLocked(now time.Time) ([]SealingKey, error) {
 	dir := f.Path("keys")
 	keys, err := f.readKeys(dir)
 	if err != nil {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"sync"
 	"time"
 
 	"github.com/headgate/headgate"
@@ -30,6 +31,8 @@ type durable struct {
 	rooms  *headgate.Engine
 	store  *store.NATS
 	log    *slog.Logger
+
+	ring sync.Mutex // held from reading or making keys until they are in force
 }
 
 func openDurable(ctx context.Context, cfg *config.Config, log *slog.Logger) (*durable, error) {
@@ -46,6 +49,11 @@ func openDurable(ctx context.Context, cfg *config.Config, log *slog.Logger) (*du
 func (k *durable) open(ctx context.Context, dir string) (err error) {
 	if k.folder, err = folder.Open(dir); err != nil {
 		return err
+	}
+	if k.folder.KeysLost() {
+		k.log.Error("sealing keys are gone: every visitor is a newcomer now, whatever place or pass "+
+			"they have", "folder", k.folder.Path("keys"),
+			"hint", "stop headgate, bring the keys back from a backup, start it again")
 	}
 	keys, err := k.folder.Keys()
 	if err != nil {
@@ -77,7 +85,7 @@ func (k *durable) open(ctx context.Context, dir string) (err error) {
 
 func (k *durable) openRecords(ctx context.Context, keys []folder.SealingKey) (err error) {
 	k.rooms, err = headgate.OpenEngine(ctx, headgate.EngineConfig{
-		NATS: k.engine.Conn(), Copies: k.folder.Records(), Keys: ring(keys),
+		NATS: k.engine.Conn(), Copies: k.folder.Records(), Keys: ringOf(keys),
 		Heal: k.engine.Heal, Log: k.log,
 	})
 	if err != nil {
@@ -93,8 +101,8 @@ func (k *durable) openRecords(ctx context.Context, keys []folder.SealingKey) (er
 	return err
 }
 
-// ring is the key ring of a folder's keys, the newest first.
-func ring(keys []folder.SealingKey) headgate.SealingKeys {
+// ringOf is the key ring of a folder's keys, the newest first.
+func ringOf(keys []folder.SealingKey) headgate.SealingKeys {
 	k := headgate.SealingKeys{Seals: keys[0].ID, Keys: map[byte][32]byte{}}
 	for _, x := range keys {
 		k.Keys[x.ID] = x.Key
@@ -112,20 +120,44 @@ func (k *durable) rotate(keys []folder.SealingKey, now time.Time) ([]folder.Seal
 
 // rotateKeys makes a new sealing key now. What the old ones sealed stays good.
 func (k *durable) rotateKeys(now time.Time) (id int, err error) {
-	keys, err := k.folder.Rotate(now)
+	keys, err := k.useKeys(func() ([]folder.SealingKey, error) { return k.folder.Rotate(now) })
 	if err != nil {
 		return 0, err
 	}
-	return int(keys[0].ID), k.rooms.SetKeys(ring(keys))
+	return int(keys[0].ID), nil
 }
 
 // rereadKeys takes keys that were added or removed by hand.
 func (k *durable) rereadKeys() error {
-	keys, err := k.folder.Keys()
+	_, err := k.useKeys(k.folder.Keys)
+	return err
+}
+
+// rotateOld makes a new sealing key when the newest is old.
+func (k *durable) rotateOld(now time.Time) error {
+	_, err := k.useKeys(func() ([]folder.SealingKey, error) {
+		keys, err := k.folder.Keys()
+		if err != nil {
+			return nil, err
+		}
+		return k.rotate(keys, now)
+	})
+	return err
+}
+
+// useKeys puts the keys that get returns into force. One at a time: of two, the one
+// that read first could come last, and the key of the other, which has sealed
+// cookies by then, would be unknown.
+func (k *durable) useKeys(
+	get func() ([]folder.SealingKey, error),
+) ([]folder.SealingKey, error) {
+	k.ring.Lock()
+	defer k.ring.Unlock()
+	keys, err := get()
 	if err != nil {
-		return err
+		return nil, err
 	}
-	return k.rooms.SetKeys(ring(keys))
+	return keys, k.rooms.SetKeys(ringOf(keys))
 }
 
 // run heals the engine and rotates the keys until ctx ends.
@@ -139,10 +171,7 @@ func (k *durable) run(ctx context.Context) error {
 		case err := <-done:
 			return err
 		case now := <-tick.C:
-			if keys, err := k.folder.Keys(); err != nil || now.Sub(keys[0].Made) < rotateEvery {
-				continue
-			}
-			if _, err := k.rotateKeys(now); err != nil {
+			if err := k.rotateOld(now); err != nil {
 				k.log.Error("sealing key not rotated", "error", err)
 			}
 		}

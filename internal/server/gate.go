@@ -60,6 +60,10 @@ type gate struct {
 	runs, probes *task // the room's Run and the proxy's
 }
 
+// damaged tells whether the room's record cannot be read: nothing of it can change
+// until it is restored.
+func (g *gate) damaged() bool { return g.room.Status().Record.Damaged != "" }
+
 // A crew is what lets tasks run while Run serves.
 type crew struct {
 	ctx  context.Context

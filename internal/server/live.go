@@ -43,6 +43,8 @@ func (s *Server) Change(
 		return api.Changed{}, api.ErrBusy
 	case g == nil:
 		return api.Changed{}, api.ErrNoRoom
+	case g.damaged():
+		return api.Changed{}, api.ErrDamaged
 	}
 	// Who asked may go away; half a change must not stay.
 	ctx, stop := context.WithTimeout(context.WithoutCancel(ctx), changeWait)
@@ -61,7 +63,13 @@ func (s *Server) Change(
 		return api.Changed{}, err
 	}
 	if err := g.room.Reconfigure(ctx, roomConfig(set.cfg, now)); err != nil {
-		return api.Changed{}, errors.Join(err, undo())
+		if uerr := undo(); uerr != nil {
+			return api.Changed{}, &api.Leftover{Err: errors.Join(err, uerr),
+				Left: "the change is not in force, but its record could not be taken back: " +
+					"it comes into force at the next start",
+				Do: "see that the disk has room, then make the change again, or set the keys back"}
+		}
+		return api.Changed{}, err
 	}
 	s.set.Store(set.with(&next))
 	got := api.Changed{Before: texts(&g.now, pairs), After: texts(now, pairs)}
@@ -153,6 +161,9 @@ func afterwards(ctx context.Context) (context.Context, context.CancelFunc) {
 func (s *Server) loadLive(ctx context.Context, room string) ([]byte, uint64, error) {
 	value, revision, err := s.store.Load(ctx, liveKey(room))
 	switch {
+	case errors.Is(err, store.ErrDamaged):
+		s.log.Error("live changes are lost: the room is as the file says", "room", room, "error", err)
+		return nil, 0, nil
 	case errors.Is(err, store.ErrNotFound):
 		return nil, 0, nil
 	case err != nil:

@@ -26,7 +26,7 @@ type reading struct {
 // Reload implements api.Process: it reads the configuration file again and puts
 // it into force as one snapshot. On an error nothing has changed. Visitors
 // notice nothing but the new values: who is inside stays, who waits keeps the
-// place.
+// place. A room whose record cannot be read is left as it is.
 func (s *Server) Reload(ctx context.Context) (api.Reloaded, error) {
 	s.change.Lock()
 	defer s.change.Unlock()
@@ -62,6 +62,10 @@ func (s *Server) ReloadOn(ctx context.Context, signals <-chan os.Signal) {
 			s.log.Info("configuration reloaded", "added", got.Rooms.Added,
 				"removed", got.Rooms.Removed, "changed", got.Rooms.Changed,
 				"dropped_live_changes", got.Dropped, "needs_restart", got.NeedsRestart)
+			continue
+		}
+		if l, ok := errors.AsType[*api.Leftover](err); ok {
+			s.log.Error("configuration not reloaded", "error", l, "hint", l.Do)
 			continue
 		}
 		for _, f := range config.Faults(err) {
@@ -102,13 +106,25 @@ func (s *Server) reload(ctx context.Context) (api.Reloaded, error) {
 	w.got.Rooms.Added, w.got.Rooms.Removed, w.got.Rooms.Changed = []string{}, []string{}, []string{}
 	w.got.Dropped, w.got.NeedsRestart = []string{}, needsRestart(s.cfg, cfg)
 	if err := w.prepare(ctx); err != nil {
-		for _, back := range slices.Backward(w.undo) {
-			err = errors.Join(err, back())
-		}
-		return api.Reloaded{}, err
+		return api.Reloaded{}, w.takeBack(err)
 	}
 	w.commit()
 	return w.got, nil
+}
+
+// takeBack undoes what was done before the reload failed with err.
+func (w *swap) takeBack(err error) error {
+	var errs []error
+	for _, back := range slices.Backward(w.undo) {
+		errs = append(errs, back())
+	}
+	if uerr := errors.Join(errs...); uerr != nil {
+		return &api.Leftover{Err: errors.Join(err, uerr),
+			Left: "the reload has failed, and not all of it could be taken back: some rooms may have " +
+				"their new values, or lose their live changes at the next start",
+			Do: "see that the disk has room, then reload again"}
+	}
+	return err
 }
 
 // needsRestart lists what a reload leaves as it is at the start.
@@ -148,7 +164,7 @@ func (w *swap) prepare(ctx context.Context) error {
 		if w.new.find(g.file.Name) == nil {
 			w.got.Rooms.Removed = append(w.got.Rooms.Removed, g.file.Name)
 		}
-		if g.live == nil {
+		if g.live == nil || w.new.find(g.file.Name) == g { // none, or damaged and left as it is
 			continue
 		}
 		w.got.Dropped = append(w.got.Dropped, g.file.Name)
@@ -166,7 +182,7 @@ func (w *swap) prepare(ctx context.Context) error {
 	return err
 }
 
-// gate makes the new gate of a room: the old one where nothing has changed, one
+// gate makes the new gate of a room: the old one where nothing has changed or can, one
 // around the same room where something has, or a room of its own.
 func (w *swap) gate(ctx context.Context, c *config.Room) (*gate, error) {
 	was := w.old.find(c.Name)
@@ -185,6 +201,11 @@ func (w *swap) gate(ctx context.Context, c *config.Room) (*gate, error) {
 	}
 	same := reflect.DeepEqual(&was.now, c)
 	if same && was.live == nil && !w.trust {
+		return was, nil
+	}
+	if was.damaged() { // the other rooms must not wait for it
+		w.s.log.Warn("room not reloaded: its record cannot be read", "room", c.Name,
+			"hint", "headgate doctor says how to get it back; the next start takes the new values")
 		return was, nil
 	}
 	g := *was

@@ -84,7 +84,12 @@ func Open(ctx context.Context, cfg *config.Config, log *slog.Logger) (*Server, e
 
 // open builds the rooms and binds the addresses.
 func (s *Server) open(ctx context.Context, cfg *config.Config) error {
-	err := s.openRooms(ctx)
+	opening, stop := context.WithTimeout(ctx, openWait)
+	defer stop()
+	err := s.openRooms(opening)
+	if err != nil && ctx.Err() == nil && opening.Err() != nil {
+		return s.durable.folder.Fault("the records cannot be written", err)
+	}
 	if err != nil {
 		return err
 	}

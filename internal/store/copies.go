@@ -109,6 +109,12 @@ func (c *copies) read(key string) (newest copyOf, ok bool) {
 	return newest, ok
 }
 
+// lost reports whether there was a copy of a key and none is whole.
+func (c *copies) lost(key string) bool {
+	x, err := c.look(key)
+	return err != nil || !x.Whole() && len(x.Damaged()) > 0
+}
+
 var errCopy = errors.New("not a copy of a record, or a damaged one")
 
 func parseCopy(b []byte) (x copyOf, err error) {
@@ -152,6 +158,17 @@ func (c *copies) write(key string, revision uint64, value []byte) error {
 	}
 	p.n++
 	return nil
+}
+
+// forget closes the files of a key. The next write opens them and sees which is the
+// newer one, whoever has written it.
+func (c *copies) forget(key string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if p := c.open[key]; p != nil {
+		p.close()
+		delete(c.open, key)
+	}
 }
 
 func (c *copies) pairLocked(key string) (*pair, error) {

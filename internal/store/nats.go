@@ -7,7 +7,6 @@ import (
 	"log/slog"
 	"slices"
 	"strings"
-	"sync"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
@@ -19,6 +18,10 @@ const (
 	subjectHead = "headgate.record."
 	maxValue    = 1 << 20 // what NATS carries in one message
 )
+
+// ErrDamaged: the key had a value, and neither the engine nor a whole second copy
+// has it any more.
+var ErrDamaged = errors.New("lost: neither the engine nor a whole second copy has it")
 
 // ErrTooLarge: a value of more than a megabyte.
 var ErrTooLarge = errors.New("value is larger than 1 MB")
@@ -42,9 +45,9 @@ type NATS struct {
 	js     jetstream.JetStream
 	copies *copies
 
-	mu     sync.Mutex
 	stream jetstream.Stream
-	loaded map[string]bool // keys whose copy was compared in this process
+
+	revival revival
 }
 
 // OpenNATS finds the stream, or makes it and fills it from the second copies.
@@ -59,7 +62,7 @@ func OpenNATS(ctx context.Context, cfg NATSConfig) (*NATS, error) {
 	if err != nil {
 		return nil, fmt.Errorf("speak to the engine: %w", err)
 	}
-	n := &NATS{cfg: cfg, js: js, loaded: map[string]bool{}}
+	n := &NATS{cfg: cfg, js: js}
 	if cfg.Copies != "" {
 		if n.copies, err = openCopies(cfg.Copies); err != nil {
 			return nil, err
@@ -67,13 +70,7 @@ func OpenNATS(ctx context.Context, cfg NATSConfig) (*NATS, error) {
 	}
 	n.stream, err = js.Stream(ctx, streamName)
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
-		n.stream, err = js.CreateStream(ctx, jetstream.StreamConfig{
-			Name: streamName, Subjects: []string{subjectHead + ">"},
-			Storage: jetstream.FileStorage, Replicas: 1,
-			MaxMsgsPerSubject: 1, Discard: jetstream.DiscardOld,
-			AllowDirect: false, // reads go to the leader: a stale record must not be seen
-			DenyDelete:  true, DenyPurge: true,
-		})
+		n.stream, err = makeStream(ctx, js)
 	}
 	if err != nil {
 		n.Close()
@@ -99,7 +96,8 @@ func (n *NATS) repairAll(ctx context.Context) error {
 		return err
 	}
 	for _, key := range keys {
-		if _, _, err := n.Load(ctx, key); err != nil && !errors.Is(err, ErrNotFound) {
+		_, _, err := n.Load(ctx, key)
+		if err != nil && !errors.Is(err, ErrNotFound) && !errors.Is(err, ErrDamaged) {
 			return fmt.Errorf("key %q: %w", key, err)
 		}
 	}
@@ -123,41 +121,41 @@ func (n *NATS) Keys(ctx context.Context, prefix string) ([]string, error) {
 	return keys, nil
 }
 
-// Load implements Store. It reads at the stream's leader.
+// Load implements Store. It reads at the stream's leader, and compares with the
+// second copy each time: the engine may have lost what it had confirmed to a
+// damaged block, a folder put aside or a backup brought back, also while we run.
 func (n *NATS) Load(ctx context.Context, key string) ([]byte, uint64, error) {
-	value, revision, err := n.read(ctx, key)
-	if err != nil && !errors.Is(err, ErrNotFound) {
-		return nil, 0, err
+	for tries := 0; ; tries++ {
+		value, revision, err := n.read(ctx, key)
+		if n.copies == nil || err != nil && !errors.Is(err, ErrNotFound) {
+			return value, revision, err
+		}
+		if err != nil && n.copies.lost(key) {
+			return nil, 0, ErrDamaged
+		}
+		c, ok := n.copies.read(key)
+		if !ok || c.revision < revision || c.revision == revision && string(c.value) == string(value) {
+			return value, revision, err
+		}
+		repaired, err := n.repair(ctx, key, revision, &c)
+		switch {
+		case err == nil:
+			return c.value, repaired, nil
+		case !errors.Is(err, ErrConflict) || tries >= loadTries:
+			return nil, 0, err
+		}
+		// Somebody has written between the two readings: nothing was lost.
 	}
-	if n.copies == nil || !n.firstLoad(key) {
-		return value, revision, err
-	}
-	c, ok := n.copies.read(key)
-	if !ok || c.revision < revision || c.revision == revision && string(c.value) == string(value) {
-		return value, revision, err
-	}
-	// The engine has lost what it had confirmed: a damaged block, a folder put
-	// aside, a backup brought back.
-	n.cfg.Log.Error("record repaired from its second copy", "key", key,
-		"engine_revision", revision, "copy_revision", c.revision)
-	repaired, err := n.CompareAndSwap(ctx, key, revision, c.value)
-	if err != nil {
-		return nil, 0, fmt.Errorf("repair from the second copy: %w", err)
-	}
-	return c.value, repaired, nil
 }
 
-// firstLoad reports whether the key is loaded for the first time.
-func (n *NATS) firstLoad(key string) bool {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	first := !n.loaded[key]
-	n.loaded[key] = true
-	return first
-}
+// loadTries bounds how often a Load may lose against writes of the same key.
+const loadTries = 20
 
 func (n *NATS) read(ctx context.Context, key string) ([]byte, uint64, error) {
 	msg, err := n.stream.GetLastMsgForSubject(ctx, subjectHead+escape(key))
+	if unheard(err) && n.revive(ctx) {
+		msg, err = n.stream.GetLastMsgForSubject(ctx, subjectHead+escape(key))
+	}
 	switch {
 	case errors.Is(err, jetstream.ErrMsgNotFound):
 		return nil, 0, ErrNotFound
@@ -178,7 +176,7 @@ func (n *NATS) CompareAndSwap(
 	ack, err := n.js.Publish(ctx, subjectHead+escape(key), value,
 		jetstream.WithExpectLastSequencePerSubject(revision), jetstream.WithRetryAttempts(0))
 	if err != nil {
-		return 0, n.writeError(err)
+		return 0, n.writeError(ctx, err)
 	}
 	if n.copies != nil {
 		if err := n.copies.write(key, ack.Sequence, value); err != nil {
@@ -188,14 +186,18 @@ func (n *NATS) CompareAndSwap(
 	return ack.Sequence, nil
 }
 
-// writeError tells a lost race from an engine that cannot write.
-func (n *NATS) writeError(err error) error {
+// writeError tells a lost race from an engine that cannot write, and that from one
+// that has lost its stream.
+func (n *NATS) writeError(ctx context.Context, err error) error {
 	e, ok := errors.AsType[*jetstream.APIError](err)
 	switch {
 	case ok && e.ErrorCode == jetstream.JSErrCodeStreamWrongLastSequence:
 		return ErrConflict
-	case ok, errors.Is(err, nats.ErrNoResponders), errors.Is(err, jetstream.ErrNoStreamResponse),
-		errors.Is(err, context.DeadlineExceeded): // a write that failed is not answered
+	case unheard(err):
+		if !n.revive(ctx) { // else the caller loads, and writes again
+			n.cfg.Heal(err)
+		}
+	case ok, errors.Is(err, context.DeadlineExceeded): // a write that failed is not answered
 		n.cfg.Heal(err)
 	}
 	return fmt.Errorf("write: %w", err)
