@@ -116,8 +116,8 @@ crowd: ## the real binary under 400 visitors, judged by the origin: 75 s
 	$(GO) test -count=1 -v -timeout 5m -tags crowd ./tests/crowd
 
 .PHONY: kills
-kills: ## ten kills under 240 visitors, a freeze, and the order of fsync and answer
-	$(GO) test -count=1 -v -timeout 10m -tags kills ./tests/kills
+kills: ## ten kills under 320 visitors, a freeze, fsync before the answer, bad days: 4 min
+	$(GO) test -count=1 -v -timeout 10m -tags kills ./tests/kills ./tests/baddays
 
 .PHONY: acme
 acme: ## certificates from a real test issuer: 75 s
@@ -128,7 +128,7 @@ browser: build setup-browser ## the waiting page in a real Chromium
 	cd tests/browser && node --test
 
 .PHONY: soak
-soak: setup ## the long rest: 5,000 visitors, 100 kills, an hour of both, long walks and fuzzing
+soak: setup ## the long rest: 5,000 visitors, 100 kills, an hour with kills, long walks and fuzzing
 	$(MAKE) all
 	$(GO) test -count=1 -v -timeout 30m -tags soak ./tests/crowd
 	$(GO) test -count=1 -v -timeout 3h -tags soak ./tests/kills
@@ -167,7 +167,8 @@ setup-go:
 	@$(apt); \
 	command -v $(GO) >/dev/null || { echo 'Go is missing: install Go 1.26 or newer' >&2; exit 1; }; \
 	command -v gcc >/dev/null || apt gcc libc6-dev; \
-	command -v strace >/dev/null || apt strace
+	command -v strace >/dev/null || apt strace; \
+	command -v unshare >/dev/null || apt util-linux
 
 .PHONY: setup-browser
 setup-browser:

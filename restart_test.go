@@ -171,24 +171,26 @@ func TestAKillLosesNothing(t *testing.T) {
 		if used.in() {
 			t.Fatal("a used ticket admits again")
 		}
-		// Those inside stop coming: all who wait go in, in order.
-		for i, v := range line {
-			for {
-				if v.poll().State == StateCalled {
-					break
-				}
-				for _, w := range line[i+1:] {
-					if w.poll().State == StateCalled && i%2 == 0 {
-						t.Fatal("overtaken")
-					}
-				}
-				time.Sleep(time.Second)
-			}
-			if !v.in() {
-				t.Fatalf("%d was called and not let in", i)
-			}
-		}
+		goIn(t, line)
 	})
+}
+
+// goIn lets all who wait go in while those inside come no more: in order.
+func goIn(t *testing.T, line []*visitor) {
+	t.Helper()
+	for i, v := range line {
+		for v.poll().State != StateCalled {
+			for _, w := range line[i+1:] {
+				if w.poll().State == StateCalled && i%2 == 0 {
+					t.Fatal("overtaken")
+				}
+			}
+			time.Sleep(time.Second)
+		}
+		if !v.in() {
+			t.Fatalf("%d was called and not let in", i)
+		}
+	}
 }
 
 // Numbers that were reserved and never issued are not people.

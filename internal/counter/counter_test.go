@@ -331,8 +331,11 @@ func lostAnswers(t *testing.T) {
 	c, err := Open(t.Context(), Config{Room: "x", Host: "h", Store: s,
 		Settings: Settings{Active: slot.Limit{Kind: slot.AtOnce, N: 10, Per: time.Minute},
 			New:  slot.Limit{Kind: slot.PerWindow, N: 100, Per: time.Minute},
-			Line: LineConfig{MaxWaiting: 100, PollMin: time.Second, PollMax: time.Second, Hold: time.Minute}},
-		Boot: func() time.Duration { return time.Since(start) + time.Hour }, Log: slog.New(slog.DiscardHandler),
+			Line: LineConfig{
+				MaxWaiting: 100, PollMin: time.Second, PollMax: time.Second, Hold: time.Minute,
+			}},
+		Boot: func() time.Duration { return time.Since(start) + time.Hour },
+		Log:  slog.New(slog.DiscardHandler),
 	}, func() {})
 	if err != nil {
 		t.Fatal(err)

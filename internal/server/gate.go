@@ -163,7 +163,21 @@ func (s *Server) openGate(
 	if g.room, err = headgate.OpenRoom(ctx, rc); err != nil {
 		return nil, err
 	}
-	return g, s.connect(g, all)
+	if err = s.connect(g, all); err != nil {
+		s.shut(g)
+		return nil, err
+	}
+	return g, nil
+}
+
+// shut ends a room that was opened and never ran: until then no other one of its
+// name can be opened.
+func (s *Server) shut(g *gate) {
+	ctx, stop := context.WithCancel(context.Background())
+	stop()
+	if err := g.room.Run(ctx); err != nil {
+		s.log.Warn("room not closed", "room", g.file.Name, "error", err)
+	}
 }
 
 // connect gives a gate a new way to its origin.

@@ -196,6 +196,7 @@ func (w *swap) gate(ctx context.Context, c *config.Room) (*gate, error) {
 			return nil, err
 		}
 		w.added = append(w.added, g)
+		w.undo = append(w.undo, func() error { w.s.shut(g); return nil })
 		w.got.Rooms.Added = append(w.got.Rooms.Added, c.Name)
 		return g, nil
 	}
