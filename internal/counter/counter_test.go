@@ -330,7 +330,7 @@ func lostAnswers(t *testing.T) {
 	start := time.Now()
 	c, err := Open(t.Context(), Config{Room: "x", Host: "h", Store: s,
 		Settings: Settings{Active: slot.Limit{Kind: slot.AtOnce, N: 10, Per: time.Minute},
-			New:  slot.Limit{Kind: slot.PerWindow, N: 100, Per: time.Minute},
+			New: slot.Limit{Kind: slot.PerWindow, N: 100, Per: time.Minute},
 			Line: LineConfig{
 				MaxWaiting: 100, PollMin: time.Second, PollMax: time.Second, Hold: time.Minute,
 			}},
