@@ -276,9 +276,9 @@ func (c *Counter) store(ctx context.Context, wr *slot.Record) error {
 			if c.revision = rev; tries == 0 {
 				continue
 			}
-		case lerr == nil && rev != c.revision, errors.Is(err, store.ErrConflict):
+		case lerr == nil && rev != c.revision:
 			return ErrFenced
-		}
+		} // a conflict that the store does not explain: an engine may be on its way back
 		c.fail(err)
 		select {
 		case <-ctx.Done():
