@@ -23,6 +23,10 @@ type EngineConfig struct {
 	// Keys seal the visitors' cookies. Without any, keys are drawn and no cookie
 	// outlives the process.
 	Keys SealingKeys
+	// Alone says that no other process uses these records while this one lives, as
+	// with an engine in a folder of its own. Then what a dead process had borrowed is
+	// taken back at once and not a term later.
+	Alone bool
 	// Heal is told when the engine refuses to write, nil for nobody. It must not
 	// block.
 	Heal func(error)
@@ -40,6 +44,7 @@ type SealingKeys struct {
 type Engine struct {
 	store store.Store
 	nats  *store.NATS
+	alone bool
 	keys  atomic.Pointer[ticket.Ring]
 
 	mu    sync.Mutex
@@ -74,7 +79,7 @@ func OpenEngine(ctx context.Context, cfg EngineConfig) (*Engine, error) {
 	if len(cfg.Keys.Keys) == 0 {
 		cfg.Keys = drawKeys()
 	}
-	e := &Engine{}
+	e := &Engine{alone: cfg.Alone}
 	if err := e.SetKeys(cfg.Keys); err != nil {
 		return nil, err
 	}
@@ -90,7 +95,7 @@ func OpenEngine(ctx context.Context, cfg EngineConfig) (*Engine, error) {
 
 // memoryEngine forgets when the process ends.
 func memoryEngine() *Engine {
-	e := &Engine{store: &store.Memory{}}
+	e := &Engine{store: &store.Memory{}, alone: true}
 	if err := e.SetKeys(drawKeys()); err != nil {
 		panic(err) // a key of the right length that was just drawn
 	}

@@ -45,7 +45,7 @@ func (p *plug) Load(ctx context.Context, key string) ([]byte, uint64, error) {
 
 // plugged is an engine whose store can be pulled.
 func plugged(e *Engine) (*Engine, *plug) {
-	next, p := &Engine{}, &plug{}
+	next, p := &Engine{alone: true}, &plug{}
 	if old, ok := e.store.(*plug); ok {
 		p.Memory = old.Memory
 	} else {

@@ -230,7 +230,7 @@ func OpenRoom(ctx context.Context, cfg RoomConfig) (*Room, error) {
 	}
 	r.face.Store(newFace(cfg, nil))
 	host := fmt.Sprintf("%016x", rand.Uint64())
-	cfg.params.Alone = true // a room in one process: its worker ends with its counter
+	cfg.params.Alone = cfg.Engine.alone
 	r.worker = newWorker(cfg, host, slot.LoanID(rand.Uint64()|1))
 	r.counter, err = counter.Open(ctx, counter.Config{
 		Room: cfg.Name, Host: host, Store: cfg.Engine.store, Params: cfg.params,
