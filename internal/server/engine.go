@@ -87,6 +87,7 @@ func (k *durable) openRecords(ctx context.Context, keys []folder.SealingKey) (er
 	k.rooms, err = headgate.OpenEngine(ctx, headgate.EngineConfig{
 		NATS: k.engine.Conn(), Copies: k.folder.Records(), Keys: ringOf(keys),
 		Heal: k.engine.Heal, Log: k.log,
+		Alone: true, // the folder is locked
 	})
 	if err != nil {
 		return err
