@@ -53,13 +53,14 @@ const (
 	fresh      = 2 * time.Second      // a number needs a write no older than this
 	idleEnds   = 5 * time.Second      // between writes while stays are inside
 	settleGap  = 20 * time.Millisecond
-	blockLeast = 4               // tickets reserved at least, or those of five seconds:
-	blockMost  = 256             // never issued, they hold up who comes after a crash
-	headPoll   = 2 * time.Second // two head-poll intervals: nobody is called after a takeover
-	hideAfter  = 5 * time.Second // numbers unheard after a takeover count in no position any more
-	lineSweep  = 4096            // holds looked at in one pass
-	skipBytes  = 64 << 10        // record: late tickets below the frontier
-	storeWait  = 2 * time.Second // a write that takes longer is looked up
+	lookAgain  = 100 * time.Millisecond // for the end of a grace, while nobody who waits is there
+	blockLeast = 4                      // tickets reserved at least, or those of five seconds:
+	blockMost  = 256                    // never issued, they hold up who comes after a crash
+	headPoll   = 2 * time.Second        // two head-poll intervals: nobody is called after a takeover
+	hideAfter  = 5 * time.Second        // numbers unheard after a takeover count in no position any more
+	lineSweep  = 4096                   // holds looked at in one pass
+	skipBytes  = 64 << 10               // record: late tickets below the frontier
+	storeWait  = 2 * time.Second        // a write that takes longer is looked up
 	storeRetry = 250 * time.Millisecond
 	issuedSoon = 250 * time.Millisecond // a number that was issued is in a record so soon
 	lastWrite  = 3 * time.Second        // the farewell of a clean stop takes no longer
@@ -109,6 +110,7 @@ type Counter struct {
 	written   chan struct{} // closed with the next confirmed write; nil if nobody waits
 	called    calls
 	pace      pace
+	nobody    bool // the last call found nobody who is there: the next poll calls
 	held      bool // nobody is called or admitted: queue_all, origin down, not open
 	recall    func()
 	joins     rate // for the size of a block
@@ -535,6 +537,8 @@ func (c *Counter) nextDue(clk time.Duration) time.Duration {
 	}
 	next = min(next, max(time.Millisecond, c.called.next()-clk))
 	switch {
+	case c.pool.FreeNow(clk) > 0 && c.nobody: // a poll calls; the grace of the unheard ends unasked
+		next = min(next, max(lookAgain, c.pace.at-clk))
 	case c.pool.FreeNow(clk) > 0:
 		next = min(next, max(time.Millisecond, c.pace.at-clk))
 	case c.pool.Unsettled(clk): // the report that was asked for is under way

@@ -356,3 +356,27 @@ func lostAnswers(t *testing.T) {
 		t.Errorf("%d writes in a second, and the status says refused %v", n, refused)
 	}
 }
+
+// While all who wait are absent, the host sleeps; whoever comes back is called by
+// its own poll.
+func TestNobodyThereCostsNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := host(t, "a", &store.Memory{}, 5)
+		c.Hold(true)
+		var last Place
+		for range 20 {
+			last = join(t, c)
+		}
+		c.Hold(false)
+		time.Sleep(5 * time.Minute / 2) // the first calls lapse, all are absent
+		c.mu.Lock()
+		next, called := c.nextDue(c.cfg.Boot()), c.line.Called()
+		c.mu.Unlock()
+		if next < lookAgain || called != 0 {
+			t.Errorf("looks again in %v while nobody is there, %d called", next, called)
+		}
+		if p, err := c.Poll(t.Context(), last.Number); err != nil || p.Status != slot.TicketCalled {
+			t.Errorf("%+v %v: a slot is free and nobody else is there", p, err)
+		}
+	})
+}

@@ -148,7 +148,9 @@ func (c *Counter) place(number uint64, clk time.Duration) Place {
 	p.ETA = c.fore.eta(pos, clk)
 	p.PollAfter = c.pollAfter(p.ETA, clk)
 	p.Status = c.line.Seen(number, c.pool.Tau(clk), p.PollAfter)
-	if p.Status == slot.TicketLate { // it is back: next in the order, and maybe called now
+	// A late one is back and next in the order. Any other may be the first who is
+	// there while slots are free.
+	if p.Status == slot.TicketLate || p.Status == slot.TicketWaiting && c.nobody {
 		c.call(clk)
 		p.Status = c.line.Status(number)
 	}
@@ -339,7 +341,7 @@ func (c *Counter) call(clk time.Duration) {
 		before := c.line.Late()
 		number, ok := c.line.Call(c.pool.Tau(clk))
 		c.skips.add(clk, float64(max(0, c.line.Late()-before)))
-		if !ok {
+		if c.nobody = !ok; !ok {
 			break
 		}
 		if !c.pool.Call(clk) {
