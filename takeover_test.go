@@ -125,7 +125,11 @@ func TestOrderAfterAKillInARoomLimitedByActiveUsers(t *testing.T) {
 			poll := func(v *one) State {
 				q := v.poll()
 				v.ticket = q.Ticket
-				v.next = time.Now().Add(time.Duration(q.After * float64(time.Second)))
+				after := time.Duration(q.After * float64(time.Second))
+				if after > 20*time.Second { // as the page: every other time the shared document
+					after *= 2
+				}
+				v.next = time.Now().Add(after)
 				return q.State
 			}
 			polls := func(until time.Time, f func()) {
@@ -406,6 +410,85 @@ func TestASessionThatWasLongOnceIsForgotten(t *testing.T) {
 		time.Sleep(30 * time.Minute)
 		if s := g.room.Status(); s.ActiveUsers > 0 {
 			t.Errorf("half an hour after everybody has gone %d slots are taken", s.ActiveUsers)
+		}
+	})
+}
+
+// A crowd as a browser is, told to ask rarely, over a kill: those who stay longer
+// than a session make the wait longer than the limits say, and every other look of
+// a page that is told to wait long is at the shared document.
+func TestNobodyIsPassedOverAfterAKillWhoAsksAsSeldomAsToldTo(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g, p := openPlugged(t, RoomConfig{
+			TotalActiveUsers: 10, NewUsersPerMinute: 30, SessionDuration: 20 * time.Second,
+		})
+		type one struct {
+			*visitor
+			next, leave time.Time
+			asked       time.Time
+			ticket      string
+			in, late    bool
+		}
+		var all []*one
+		killed := false
+		step := func() {
+			time.Sleep(20 * time.Millisecond)
+			now := time.Now()
+			for i, v := range all {
+				switch {
+				case now.Before(v.next) || v.in && now.After(v.leave):
+					continue
+				case v.in:
+					v.visitor.in()
+					v.next = now.Add(5 * time.Second)
+					continue
+				}
+				q := v.poll()
+				after := time.Duration(q.After * float64(time.Second))
+				if after > 20*time.Second {
+					after *= 2
+				}
+				v.ticket, v.next, v.asked = q.Ticket, now.Add(after), now
+				if w, err := g.room.Where(v.ticket); !killed && err == nil && w.Status == "late" && !v.late {
+					v.late = true
+					t.Errorf("%d was passed over though nothing has happened", i)
+				}
+				if q.State == StateCalled && v.visitor.in() {
+					v.in, v.leave = true, now.Add(time.Minute)
+				}
+			}
+		}
+		for range 120 {
+			v := &one{visitor: g.visitor()}
+			v.in = v.visitor.in()
+			v.leave, v.next = time.Now().Add(time.Minute), time.Now()
+			all = append(all, v)
+			step()
+		}
+		for range 60 * 50 * 3 { // three minutes
+			step()
+		}
+		kill := time.Now()
+		killed = true
+		g, _ = g.kill(p, 0)
+		for _, v := range all {
+			v.g = g
+		}
+		for k := range 60 * 50 * 3 {
+			step()
+			for i, v := range all {
+				if v.in || v.late || v.ticket == "" {
+					continue
+				}
+				if w, err := g.room.Where(v.ticket); err == nil && w.Status == "late" {
+					v.late = true
+					// At once: it was called when the process died. Told another interval
+					// since the last write: the next process cannot know.
+					if k > 0 && kill.Sub(v.asked) > 1100*time.Millisecond {
+						t.Errorf("%d was passed over, it asks again in %v", i, time.Until(v.next))
+					}
+				}
+			}
 		}
 	})
 }

@@ -139,6 +139,7 @@ func (p *Pool) build(clk time.Duration, syncs []*Sync, held []pending) {
 	if p.line != nil {
 		r.Next, r.Issued, r.Frontier = p.line.Next, p.line.Issued, p.line.Frontier
 		r.Skipped, r.Unsure = p.line.Skipped, p.line.Unsure
+		r.Heads = p.line.Heads
 		p.line = nil
 	}
 	p.wr, p.built = r, clk

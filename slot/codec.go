@@ -54,6 +54,7 @@ func (r *Record) AppendBinary(b []byte) ([]byte, error) {
 			e.int(int64(t))
 		}
 	}
+	e.text(string(r.Heads))
 	e.runs(r.Skipped)
 	e.runs(r.Unsure)
 	e.uint(uint64(len(r.Claimed)))
@@ -95,6 +96,9 @@ func (r *Record) UnmarshalBinary(b []byte) error {
 			l.Back[i] = Tau(d.int())
 		}
 		x.Loans = append(x.Loans, l)
+	}
+	if heads := d.text(); heads != "" {
+		x.Heads = []byte(heads)
 	}
 	x.Skipped, x.Unsure = d.runs(), d.runs()
 	for range d.len(maxClaimed) {

@@ -9,6 +9,37 @@ import (
 	"time"
 )
 
+// headPlaces is how many places from the frontier on a record says for how long
+// their visitors may be silent. Chosen: as many as may be called before the rest
+// has spoken.
+const headPlaces = 64
+
+// AppendHeads appends, one byte each, how long the holders of the first numbers from
+// the frontier on may be silent and still be on time; 0 holds no place.
+func (l *Line) AppendHeads(b []byte) []byte {
+	for n := l.frontier; n < l.frontier+headPlaces && n < l.next; n++ {
+		c, i := l.find(n)
+		switch {
+		case c == nil:
+			b = append(b, 0)
+		case c.places[i].window == 0 && l.restored.Grace != nil: // unheard since the last time
+			b = append(b, byte(newLineSpan(l.restored.Grace(n-l.restored.Frontier))))
+		default:
+			b = append(b, byte(c.places[i].window))
+		}
+	}
+	return b
+}
+
+// HeadGrace is how long a ticket may be silent that lies so far from the frontier,
+// by what AppendHeads has written; ok is false beyond it.
+func HeadGrace(heads []byte, distance uint64) (grace time.Duration, ok bool) {
+	if distance >= uint64(len(heads)) {
+		return 0, false
+	}
+	return time.Duration(lineSpan(heads[distance]).ticks()) * lineTick, true
+}
+
 // SkippedBytes is how much of a record the skipped tickets may take (protocol
 // §3, §8). It holds from 10,000 to 30,000 runs.
 const SkippedBytes = 64 << 10

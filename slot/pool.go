@@ -438,6 +438,7 @@ func (g *goneLog) tell(loan LoanID, seq Seq, now Tau) []Gone {
 type LinePart struct {
 	Next, Issued, Frontier uint64
 	Skipped, Unsure        []Run
+	Heads                  []byte
 }
 
 // PutLine hands the line's part of the record to the next write.

@@ -24,6 +24,7 @@ type Record struct {
 	Issued   uint64 // first ticket number not issued when the write was built
 	Frontier uint64 // all tickets below were called
 	Waiting  bool
+	Heads    []byte    // how long each of the first from the frontier may be silent: see HeadGrace
 	Skipped  []Run     // late tickets below the frontier
 	Unsure   []Run     // numbers reserved before a restart and not heard since
 	Claimed  []Claimed // claims of the last claimKept
@@ -131,6 +132,7 @@ func (r *Record) Clone() *Record {
 	c.Loans = slices.Clone(r.Loans)
 	c.Skipped = slices.Clone(r.Skipped)
 	c.Unsure = slices.Clone(r.Unsure)
+	c.Heads = slices.Clone(r.Heads)
 	c.Claimed = slices.Clone(r.Claimed)
 	c.Sure = slices.Clone(r.Sure)
 	return &c

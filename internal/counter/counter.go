@@ -119,6 +119,7 @@ type Counter struct {
 	skips     rate
 	lastTry   time.Duration
 	tookAt    time.Duration
+	heads     []byte        // how long the first may be silent, by the record that was read
 	hideAt    time.Duration // whoever was unheard at the takeover has had its time; 0 done
 	lastGone  time.Duration
 	awakeAt   time.Duration // when this process was surely running
@@ -163,6 +164,7 @@ func Open(ctx context.Context, cfg Config, recall func()) (*Counter, error) {
 	}
 	c.limitRev = rec.LimitRev + 1
 	c.pool.SetLimits(c.limitRev, cfg.Active, cfg.New)
+	c.heads = rec.Heads
 	if rec.Quiet {
 		cfg.Log.Error("record may be older than what was told: nobody new is let in for a while",
 			"room", cfg.Room, "for", c.pool.Quarantine(clk).Round(time.Second))
@@ -185,12 +187,14 @@ func Open(ctx context.Context, cfg Config, recall func()) (*Counter, error) {
 }
 
 // grace is how long a ticket that far from the frontier holds up those behind it
-// after a takeover if it does not speak: twice the interval it was told.
+// after a takeover if it does not speak: as long as it might have been silent had
+// nothing happened. Beyond those of whom that is known, two polls of the longest
+// interval, with their jitter and some slack.
 func (c *Counter) grace(distance uint64) time.Duration {
-	n := time.Duration(min(distance+1, 1<<32))
-	step := max(c.cfg.New.Per/time.Duration(max(1, c.cfg.New.N)),
-		c.cfg.Active.Per/time.Duration(max(1, c.cfg.Active.N)))
-	return 2 * c.interval(min(n*min(step, time.Minute), 24*time.Hour))
+	if d, ok := slot.HeadGrace(c.heads, distance); ok {
+		return d
+	}
+	return 3 * c.cfg.Line.PollMax
 }
 
 // refuse makes a host that serves nobody and writes nothing: its record cannot be
@@ -470,7 +474,8 @@ func (c *Counter) putLine(clk time.Duration) {
 	}
 	r := c.pool.Record()
 	if next == r.Next && c.line.End() == r.Issued && c.line.Frontier() == r.Frontier &&
-		c.line.Late() == 0 && len(r.Skipped) == 0 && c.line.Unsure() == 0 && len(r.Unsure) == 0 {
+		c.line.Late() == 0 && len(r.Skipped) == 0 && c.line.Unsure() == 0 && len(r.Unsure) == 0 &&
+		c.line.Len() == 0 && len(r.Heads) == 0 {
 		return
 	}
 	part := c.linePart()
@@ -481,6 +486,7 @@ func (c *Counter) putLine(clk time.Duration) {
 // linePart is what a record keeps of the line, but for Next.
 func (c *Counter) linePart() slot.LinePart {
 	return slot.LinePart{
+		Heads:  c.line.AppendHeads(nil),
 		Issued: c.line.End(), Frontier: c.line.Frontier(),
 		Skipped: c.line.AppendSkipped(nil, skipBytes),
 		Unsure:  c.line.AppendUnsure(nil, unsureRuns),
@@ -691,7 +697,7 @@ func (c *Counter) awake(clk time.Duration) {
 
 // unhear gives everybody time to speak again before anybody is called.
 func (c *Counter) unhear(clk time.Duration) {
-	c.tookAt = clk
+	c.tookAt, c.heads = clk, c.line.AppendHeads(nil)
 	c.line.Unhear(c.pool.Tau(clk), c.grace)
 	c.hideAt = clk + hideAfter
 }
