@@ -36,6 +36,9 @@ func (s *Server) Reload(ctx context.Context) (api.Reloaded, error) {
 	ctx, stop := context.WithTimeout(context.WithoutCancel(ctx), reloadWait)
 	defer stop()
 	got, err := s.reload(ctx)
+	if errors.Is(err, config.ErrNoFile) { // there was nothing to read, and nothing is wrong
+		return got, err
+	}
 	r := &reading{at: time.Now(), good: s.read.Load().good, err: err}
 	if err == nil {
 		r.good = r.at

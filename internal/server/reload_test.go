@@ -372,6 +372,9 @@ func TestReloadOfARunFromFlags(t *testing.T) {
 	if _, err := p.s.Reload(t.Context()); !errors.Is(err, config.ErrNoFile) {
 		t.Errorf("got %v", err)
 	}
+	if !p.s.About().LastReload.Successful {
+		t.Error("a room from flags has nothing to read: that is no failed reload")
+	}
 }
 
 func TestReloadOnASignal(t *testing.T) {
