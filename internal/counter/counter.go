@@ -174,13 +174,12 @@ func Open(ctx context.Context, cfg Config, recall func()) (*Counter, error) {
 		Skipped: rec.Skipped, Unsure: rec.Unsure, Loose: rec.Quiet, Hold: cfg.Line.Hold,
 		Grace: c.grace, UnsureGrace: headPoll,
 	})
-	if err != nil {
-		return nil, fmt.Errorf("room %q: %w", cfg.Room, err)
+	if err != nil { // it decodes, and makes no sense
+		c.refuse(fmt.Errorf("%w: %w", slot.ErrRecord, err))
+		return c, nil
 	}
 	c.pace = newPace(cfg.Settings)
-	if c.line != nil {
-		c.hideAt = clk + hideAfter
-	}
+	c.hideAt = clk + hideAfter
 	c.tellWaiting(clk)
 	c.fore.update(c, clk)
 	return c, nil

@@ -380,3 +380,23 @@ func TestNobodyThereCostsNothing(t *testing.T) {
 		}
 	})
 }
+
+// A record that decodes and makes no sense stops its room only, like a damaged one.
+func TestARecordThatMakesNoSenseServesNobody(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := slot.NewRecord(7, nil, slot.Limit{Kind: slot.AtOnce, N: 1, Per: time.Minute},
+			slot.Limit{Kind: slot.PerWindow, N: 1, Per: time.Minute})
+		r.Frontier, r.Next = 9, 5
+		b, err := r.AppendBinary(nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s := &store.Memory{}
+		if _, err := s.CompareAndSwap(t.Context(), "counter.shop", 0, b); err != nil {
+			t.Fatal(err)
+		}
+		if c := host(t, "a", s, 5); !errors.Is(c.Damaged(), slot.ErrRecord) {
+			t.Errorf("damaged: %v", c.Damaged())
+		}
+	})
+}
