@@ -364,6 +364,7 @@ func (c *Counter) round(ctx context.Context) (time.Duration, error) {
 
 	c.mu.Lock()
 	clk = c.cfg.Boot()
+	c.awake(clk) // it may have stood still in the write
 	if wr != nil {
 		c.noteWrite(clk - began)
 		c.deliver(c.pool.Confirm(clk))

@@ -1,7 +1,9 @@
 package counter
 
 import (
+	"context"
 	"log/slog"
+	"slices"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -11,15 +13,41 @@ import (
 	"github.com/headgate/headgate/slot"
 )
 
-// SIGSTOP for 30 s: the boot clock runs on, nobody can be heard. On waking the
+// SIGSTOP for 8 s: the boot clock runs on, nobody can be heard. On waking the
 // first who asks must not be called past those who ask a moment later.
 func TestFrozenProcessKeepsTheOrder(t *testing.T) {
+	for name, writing := range map[string]bool{"between two writes": false, "in a write": true} {
+		t.Run(name, func(t *testing.T) { frozenKeepsTheOrder(t, writing) })
+	}
+}
+
+const people = 400 // the last are told to ask in more than 8 s
+
+// A sleeper is a store whose next write takes as long as the process is frozen.
+type sleeper struct {
+	store.Memory
+	armed atomic.Bool
+	sleep func()
+}
+
+func (s *sleeper) CompareAndSwap(
+	ctx context.Context, key string, revision uint64, value []byte,
+) (uint64, error) {
+	if s.armed.CompareAndSwap(true, false) {
+		s.sleep()
+	}
+	return s.Memory.CompareAndSwap(ctx, key, revision, value)
+}
+
+func frozenKeepsTheOrder(t *testing.T, writing bool) {
 	synctest.Test(t, func(t *testing.T) {
 		start := time.Now()
 		var frozen atomic.Int64
+		freeze := func() { frozen.Store(int64(8 * time.Second)) } // a stay is over, some are not yet late
+		disk := &sleeper{}
 		c, err := Open(t.Context(), Config{
-			Room: "shop", Host: "a", Store: &store.Memory{}, Settings: Settings{
-				Active: slot.Limit{Kind: slot.AtOnce, N: 2, Per: 6 * time.Second},
+			Room: "shop", Host: "a", Store: disk, Settings: Settings{
+				Active: slot.Limit{Kind: slot.AtOnce, N: 3, Per: 6 * time.Second},
 				New:    slot.Limit{Kind: slot.PerWindow, N: 1000, Per: time.Minute},
 				Line: LineConfig{
 					MaxWaiting: 1000, PollMin: time.Second, PollMax: 30 * time.Second,
@@ -39,29 +67,43 @@ func TestFrozenProcessKeepsTheOrder(t *testing.T) {
 		t.Cleanup(func() { <-done })
 		c.Hold(true)
 		var n []uint64
-		for range 10 {
+		for range people {
 			n = append(n, join(t, c).Number)
 		}
 		time.Sleep(3 * time.Second)
 		c.Hold(false)
-		for i := range 2 { // fill the room
-			c.Poll(t.Context(), n[i])
-			c.Claim(t.Context(), n[i], 0)
-		}
-		for range 3 { // all poll on time
+		waiting := n
+		for range 20 { // all poll on time, and a rate is known
 			time.Sleep(time.Second)
-			for _, x := range n[2:] {
-				c.Poll(t.Context(), x)
-			}
+			waiting = slices.DeleteFunc(waiting, func(x uint64) bool {
+				p, err := c.Poll(t.Context(), x)
+				if err != nil || p.Status != slot.TicketCalled {
+					return false
+				}
+				_, err = c.Claim(t.Context(), x, 0)
+				return err == nil
+			})
 		}
-		frozen.Store(int64(30 * time.Second))
-		time.Sleep(100 * time.Millisecond)
-		for i := 9; i >= 2; i-- { // they ask within 100 ms, the last of the line first
-			p, err := c.Poll(t.Context(), n[i])
-			if err == nil && p.Status == slot.TicketCalled && i > 3 {
-				t.Errorf("ticket %d is called, %d is waiting", n[i], n[2])
+		first := waiting[0]
+		if writing {
+			disk.sleep = func() { // a slot comes free a moment before
+				c.Leave(first)
+				freeze()
 			}
-			time.Sleep(10 * time.Millisecond)
+			disk.armed.Store(true)
+		} else {
+			freeze()
+		}
+		for writing && disk.armed.Load() { // the next write comes by itself
+			time.Sleep(100 * time.Millisecond)
+		}
+		time.Sleep(100 * time.Millisecond)
+		for _, x := range slices.Backward(waiting[2:]) { // the last of the line asks first
+			p, err := c.Poll(t.Context(), x)
+			if err == nil && p.Status == slot.TicketCalled {
+				t.Errorf("ticket %d is called, %d is waiting", x, waiting[1])
+			}
+			time.Sleep(time.Millisecond)
 		}
 	})
 }

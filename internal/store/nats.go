@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
@@ -197,10 +198,18 @@ func (n *NATS) writeError(ctx context.Context, err error) error {
 		if !n.revive(ctx) { // else the caller loads, and writes again
 			n.cfg.Heal(err)
 		}
-	case ok, errors.Is(err, context.DeadlineExceeded): // a write that failed is not answered
+	case ok, errors.Is(err, context.DeadlineExceeded) && !overslept(ctx): // what fails is not answered
 		n.cfg.Heal(err)
 	}
 	return fmt.Errorf("write: %w", err)
+}
+
+// overslept reports that the deadline passed while the process stood still: the
+// engine stood still with it, and its answer may be about to come.
+func overslept(ctx context.Context) bool {
+	const late = time.Second // chosen: a timer is not later than that on a busy machine
+	end, ok := ctx.Deadline()
+	return ok && time.Since(end) > late
 }
 
 // escape makes a key one or more subject tokens, which are also a file name:

@@ -32,12 +32,14 @@ func (f *finding) add(format string, args ...any) {
 }
 
 // lost counts visitors whose ticket was read in full and then not honoured: an
-// answer named another ticket or none, or said they had no place.
-func lost(visits []*visit) (f finding) {
+// answer named another ticket or none, or said they had no place. If headgate was
+// frozen for longer than a stay, one who was about to enter then may have had it.
+func lost(visits []*visit, frozen bool) (f finding) {
 	for _, v := range visits {
 		number, inside := uint64(0), false
 		for i := range v.asks {
 			a := &v.asks[i]
+			inside = inside || frozen && a.kind == askEnter
 			if !a.read() || inside {
 				continue
 			}

@@ -27,15 +27,23 @@ func TestKills(t *testing.T) {
 	st.finish(limits{clients: 200, kills: *killsN, inFlight: *killsN / 2})
 }
 
-// TestStopped freezes headgate for longer than any session lasts and wakes it.
+// TestStopped freezes headgate for longer than any session lasts and wakes it,
+// first in the middle of a write, then whenever it is.
 func TestStopped(t *testing.T) {
 	t.Parallel()
 	st := newStage(t)
 	st.rest(8 * time.Second)
+	st.proc.aim(5 * time.Second)
+	st.frozen(*stopFor)
 	st.proc.freeze()
-	st.rest(*stopFor)
+	st.frozen(*stopFor)
+	st.finish(limits{clients: 60, frozen: *stopFor > session})
+}
+
+// frozen waits while headgate is, wakes it, and lets the crowd go on.
+func (st *stage) frozen(d time.Duration) {
+	st.rest(d)
 	st.life.Add(1) // for the judge: nobody was heard meanwhile
 	st.proc.thaw()
 	st.rest(16 * time.Second)
-	st.finish(limits{clients: 60, frozen: *stopFor > session})
 }

@@ -56,7 +56,7 @@ func (r *run) verdict() (figures []crowd.Figure, about []*visit) {
 	figures = []crowd.Figure{
 		least("kills", len(r.kills), l.kills, "%d of them aimed", aimed),
 		least("kills with a write in flight", flying, l.inFlight, "%s", r.flights()),
-		none("tickets lost, of those read in full", lost(r.visits)),
+		none("tickets lost, of those read in full", lost(r.visits, l.frozen)),
 		none("places shown further back than before", risen(r.visits)),
 		none("overtaken", overtaken(r.visits, r.lives)),
 		none("used tickets that did something again", doubled(r.replays)),
