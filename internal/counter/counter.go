@@ -97,39 +97,21 @@ type LineConfig struct {
 
 // A Counter is the host of one room.
 type Counter struct {
-	cfg  Config
-	wake chan struct{}
+	wake   chan struct{}
+	recall func()
 
-	mu        sync.Mutex
-	pool      *slot.Pool
-	line      *slot.Line
+	mu sync.Mutex
+	desk
 	revision  uint64
-	limitRev  uint64
 	syncs     map[*slot.Sync]chan slot.Answer
 	claims    map[slot.StayID][]chan slot.ClaimReply
 	written   chan struct{} // closed with the next confirmed write; nil if nobody waits
-	called    calls
-	pace      pace
-	nobody    bool // the last call found nobody who is there: the next poll calls
-	held      bool // nobody is called or admitted: queue_all, origin down, not open
-	recall    func()
-	joins     rate // for the size of a block
-	polls     rate
-	left      rate // calls by second, for the expected time
-	skips     rate
 	lastTry   time.Duration
-	tookAt    time.Duration
-	heads     []byte        // how long the first may be silent, by the record that was read
-	hideAt    time.Duration // whoever was unheard at the takeover has had its time; 0 done
-	lastGone  time.Duration
-	awakeAt   time.Duration // when this process was surely running
 	fenced    bool
 	suspected bool          // a pass has shown that the record was rolled back
 	damaged   error         // the record cannot be read: this host serves nobody
 	broken    time.Duration // since when the store refuses; 0 it does not
 	latency   time.Duration // of a write, smoothed
-	stats     Totals
-	fore      forecast
 }
 
 // Totals count since the start.
@@ -144,10 +126,11 @@ type Totals struct {
 // no lock held, when borrowers should Sync now; it must not block.
 func Open(ctx context.Context, cfg Config, recall func()) (*Counter, error) {
 	c := &Counter{
-		cfg: cfg, wake: make(chan struct{}, 1), recall: recall,
+		wake: make(chan struct{}, 1), recall: recall,
 		syncs:  map[*slot.Sync]chan slot.Answer{},
 		claims: map[slot.StayID][]chan slot.ClaimReply{},
 	}
+	c.cfg, c.desk.again = cfg, c.kick
 	rec, first, err := c.takeOver(ctx)
 	if errors.Is(err, slot.ErrRecord) || errors.Is(err, store.ErrDamaged) {
 		c.refuse(err)
@@ -156,32 +139,9 @@ func Open(ctx context.Context, cfg Config, recall func()) (*Counter, error) {
 	if err != nil {
 		return nil, fmt.Errorf("take over room %q: %w", cfg.Room, err)
 	}
-	clk := cfg.Boot()
-	c.pool.Confirm(clk)
-	c.tookAt = clk - headPoll
-	if !first {
-		c.tookAt = clk
-	}
-	c.limitRev = rec.LimitRev + 1
-	c.pool.SetLimits(c.limitRev, cfg.Active, cfg.New)
-	c.heads = rec.Heads
-	if rec.Quiet {
-		cfg.Log.Error("record may be older than what was told: nobody new is let in for a while",
-			"room", cfg.Room, "for", c.pool.Quarantine(clk).Round(time.Second))
-	}
-	c.line, err = slot.RestoreLine(slot.Restored{
-		At: c.pool.Tau(clk), Frontier: rec.Frontier, Next: rec.Next, Issued: rec.Issued,
-		Skipped: rec.Skipped, Unsure: rec.Unsure, Loose: rec.Quiet, Hold: cfg.Line.Hold,
-		Grace: c.grace, UnsureGrace: headPoll,
-	})
-	if err != nil { // it decodes, and makes no sense
+	if err := c.begin(rec, first, cfg.Boot()); err != nil { // it decodes, and makes no sense
 		c.refuse(fmt.Errorf("%w: %w", slot.ErrRecord, err))
-		return c, nil
 	}
-	c.pace = newPace(cfg.Settings)
-	c.hideAt = clk + hideAfter
-	c.tellWaiting(clk)
-	c.fore.update(c, clk)
 	return c, nil
 }
 
@@ -340,14 +300,7 @@ func (c *Counter) round(ctx context.Context) (time.Duration, error) {
 		return wait, nil
 	}
 	c.lastTry = clk
-	c.awake(clk)
-	if c.hideAt > 0 && clk >= c.hideAt {
-		c.hideAt = 0
-		c.line.Hide()
-	}
-	c.lapse(clk)
-	c.putLine(clk)
-	now, wr := c.pool.Begin(clk, c.mustWrite(clk))
+	now, wr := c.build(clk, c.written != nil)
 	c.deliver(now, nil)
 	c.mu.Unlock()
 
@@ -369,7 +322,7 @@ func (c *Counter) round(ctx context.Context) (time.Duration, error) {
 		c.noteWrite(clk - began)
 		c.deliver(c.pool.Confirm(clk))
 		c.wroteLocked()
-		c.fore.update(c, clk)
+		c.fore.update(&c.desk, clk)
 	}
 	c.call(clk)
 	c.tellWaiting(clk)
@@ -387,99 +340,6 @@ func (c *Counter) noteWrite(d time.Duration) {
 	c.stats.Writes++
 	c.stats.WriteTime += d
 	c.latency += (d - c.latency) / 16
-}
-
-// putLine hands the line's part of the record to the next write. Numbers are
-// reserved ahead: a second of joins, at least blockLeast.
-func (c *Counter) putLine(clk time.Duration) {
-	five := time.Duration(c.cfg.New.N) * 5 * time.Second / c.cfg.New.Per
-	block := max(min(max(blockLeast, uint64(five)), blockMost), uint64(2*c.joins.perSecond(clk)))
-	next := c.pool.Record().Next
-	if c.line.End()+block/2 >= next {
-		next = c.line.End() + block
-	}
-	r := c.pool.Record()
-	if next == r.Next && c.line.End() == r.Issued && c.line.Frontier() == r.Frontier &&
-		c.line.Late() == 0 && len(r.Skipped) == 0 && c.line.Unsure() == 0 && len(r.Unsure) == 0 &&
-		c.line.Len() == 0 && len(r.Heads) == 0 {
-		return
-	}
-	part := c.linePart()
-	part.Next = next
-	c.pool.PutLine(part)
-}
-
-// linePart is what a record keeps of the line, but for Next.
-func (c *Counter) linePart() slot.LinePart {
-	return slot.LinePart{
-		Heads:  c.line.AppendHeads(nil),
-		Issued: c.line.End(), Frontier: c.line.Frontier(),
-		Skipped: c.line.AppendSkipped(nil, skipBytes),
-		Unsure:  c.line.AppendUnsure(nil, unsureRuns),
-	}
-}
-
-// mustWrite reports whether a write is due though nothing was asked.
-func (c *Counter) mustWrite(clk time.Duration) bool {
-	r := c.pool.Record()
-	switch {
-	case c.pool.Held() && c.endsDue(clk):
-		return true
-	case c.written != nil, r.Next < c.line.End()+1, r.Quiet != (c.pool.Quiet(clk) > 0):
-		return true
-	case c.line.Len() > 0 && !c.pool.Fresh(clk, fresh/2):
-		return true
-	case c.line.End() > r.Issued && !c.pool.Fresh(clk, issuedSoon):
-		return true
-	case len(r.Loans) > 0 && !c.pool.Fresh(clk, c.pool.Params().Term/3):
-		return true
-	case (r.Limits[0].Ends.Len() > 0 || r.Limits[1].Ends.Len() > 0) && !c.pool.Fresh(clk, idleEnds):
-		return true
-	}
-	return false
-}
-
-// endsDue reports whether a stay has ended that the record still holds.
-func (c *Counter) endsDue(clk time.Duration) bool {
-	return c.pool.NextEnd(0) <= c.pool.Tau(clk)
-}
-
-// settleDue reports whether a call that is due waits for an end that only a
-// report of the borrowers can free.
-func (c *Counter) settleDue(clk time.Duration) bool {
-	return c.mayCall(clk) && c.pace.due(clk) && c.pool.FreeNow(clk) <= 0 && c.pool.Unsettled(clk)
-}
-
-// mayCall reports whether there is somebody to call.
-func (c *Counter) mayCall(clk time.Duration) bool {
-	return !c.held && clk >= c.tookAt+headPoll && c.pool.Quiet(clk) == 0 &&
-		c.line.Len() > c.line.Called()
-}
-
-func (c *Counter) nextDue(clk time.Duration) time.Duration {
-	next := time.Second
-	if c.pool.Held() {
-		next = settleGap
-	}
-	if c.line.Len() == 0 {
-		return next
-	}
-	if c.line.End() > c.pool.Record().Issued {
-		next = min(next, max(time.Millisecond, issuedSoon-c.pool.Age(clk)))
-	}
-	next = min(next, max(time.Millisecond, c.called.next()-clk))
-	switch {
-	case c.pool.FreeNow(clk) > 0 && c.nobody: // a poll calls; the grace of the unheard ends unasked
-		next = min(next, max(lookAgain, c.pace.at-clk))
-	case c.pool.FreeNow(clk) > 0:
-		next = min(next, max(time.Millisecond, c.pace.at-clk))
-	case c.pool.Unsettled(clk): // the report that was asked for is under way
-		next = min(next, max(settleGap, c.pace.at-clk))
-	default:
-		now := c.pool.Tau(clk)
-		next = min(next, max(settleGap, c.pool.NextEnd(now).Sub(now)))
-	}
-	return next
 }
 
 // deliver hands answers to those who wait for them.
@@ -572,37 +432,16 @@ func (c *Counter) Reconfigure(ctx context.Context, s Settings) error {
 	}
 	c.cfg.Settings = s
 	c.pace = newPace(s)
-	c.fore.update(c, c.cfg.Boot())
+	c.fore.update(&c.desk, c.cfg.Boot())
 	c.kick()
 	return nil
-}
-
-// setLimits hands limits to the next write and returns their revision.
-func (c *Counter) setLimits(active, fresh slot.Limit) uint64 {
-	c.limitRev = max(c.limitRev, c.pool.Record().LimitRev) + 1
-	c.pool.SetLimits(c.limitRev, active, fresh)
-	return c.limitRev
 }
 
 // Hold stops or resumes calls and admissions: queue_all, a room that is not yet
 // open, an origin that does not answer. Those inside stay.
 func (c *Counter) Hold(yes bool) {
 	c.mu.Lock()
-	c.held = yes
-	if yes {
-		for n := range c.called.all() {
-			c.pool.Uncall()
-			c.line.Lapse(n, c.pool.Tau(c.cfg.Boot()))
-		}
-		c.called = calls{}
-	}
-	c.tellWaiting(c.cfg.Boot())
+	c.hold(yes, c.cfg.Boot())
 	c.mu.Unlock()
 	c.kick()
-}
-
-// tellWaiting tells the pool whether anybody waits, or must. Just after a takeover
-// some may wait who have not spoken yet.
-func (c *Counter) tellWaiting(clk time.Duration) {
-	c.pool.Waiting(c.held || c.line.Len() > 0 || c.line.Unsure() > 0 && clk < c.tookAt+headPoll)
 }

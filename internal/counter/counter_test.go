@@ -277,7 +277,7 @@ func TestPollsAreStretchedUnderLoadAndNeverNearTheHead(t *testing.T) {
 		defer c.mu.Unlock()
 		want := func(eta, most time.Duration) {
 			t.Helper()
-			if d := c.interval(eta); d != most {
+			if d := c.interval(eta, c.cfg.Boot()); d != most {
 				t.Errorf("expected wait %v: told to come after %v, want %v", eta, d, most)
 			}
 		}

@@ -45,7 +45,7 @@ type release struct {
 const lapLag = 500 * time.Millisecond
 
 // update takes in the newest confirmed record. Holds the counter's lock.
-func (f *forecast) update(c *Counter, clk time.Duration) {
+func (f *forecast) update(c *desk, clk time.Duration) {
 	if f.clk > 0 && clk-f.clk < 50*time.Millisecond && f.held == c.held {
 		return
 	}
@@ -69,7 +69,7 @@ func (f *forecast) update(c *Counter, clk time.Duration) {
 // measure learns how fast slots at once come free. While they are what people
 // wait for, every slot that comes free is called, so the rate of calls is the
 // rate of departures.
-func (f *forecast) measure(c *Counter, clk time.Duration) {
+func (f *forecast) measure(c *desk, clk time.Duration) {
 	calls, seconds := c.left.over(clk, 30)
 	// Until something was measured: everyone stays a whole session.
 	assumed := float64(c.cfg.Active.N) / c.cfg.Active.Per.Seconds()

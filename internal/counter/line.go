@@ -46,19 +46,7 @@ func (c *Counter) Join(ctx context.Context, hold time.Duration) (Place, error) {
 			return Place{}, err
 		}
 	}
-	clk := c.cfg.Boot()
-	c.awake(clk)
-	c.joins.add(clk, 1)
-	c.stats.Joined++
-	behind := int64(c.line.Len())
-	eta := c.fore.eta(behind+1, clk)
-	number := c.line.Join(c.pool.Tau(clk), c.interval(eta.Expect), hold)
-	c.tellWaiting(clk)
-	c.call(clk)
-	if behind == 0 { // Run sleeps longer while nobody waits
-		c.kick()
-	}
-	return c.place(number, clk), nil
+	return c.join(c.cfg.Boot(), hold), nil
 }
 
 // writeWait is how long a visitor waits for writes at most, for one or, in a rush,
@@ -128,58 +116,6 @@ func (c *Counter) away(number uint64) time.Duration {
 	return d + time.Duration(float64(d)*0.2*(2*rand.Float64()-1))
 }
 
-// place marks the ticket as seen and says where it stands. Holds the lock.
-func (c *Counter) place(number uint64, clk time.Duration) Place {
-	c.awake(clk)
-	c.polls.add(clk, 1)
-	p := Place{
-		Number: number, Life: c.pool.Record().Name.Life,
-		Waiting: int64(c.line.Len()), Served: c.line.Frontier(), Held: c.held,
-	}
-	if number >= c.line.End() {
-		c.rolledBack(number, clk)
-	}
-	pos, ok := c.line.Position(number)
-	if !ok {
-		p.Status = c.line.Status(number)
-		return p
-	}
-	p.Position, p.Ahead = pos, pos-1
-	p.ETA = c.fore.eta(pos, clk)
-	p.PollAfter = c.pollAfter(p.ETA, clk)
-	p.Status = c.line.Seen(number, c.pool.Tau(clk), p.PollAfter)
-	// A late one is back and next in the order. Any other may be the first who is
-	// there while slots are free.
-	if p.Status == slot.TicketLate || p.Status == slot.TicketWaiting && c.nobody {
-		c.call(clk)
-		p.Status = c.line.Status(number)
-	}
-	if p.Status == slot.TicketCalled {
-		c.tell(&p, clk)
-	}
-	return p
-}
-
-// rolledBack acts on a sealed ticket of this life whose number was never issued:
-// the record is older than what was told. Its visitor keeps the place, and nobody
-// new is let in until whoever may be inside unknown to us has spoken or left.
-// Holds the lock.
-func (c *Counter) rolledBack(number uint64, clk time.Duration) {
-	if number-c.line.End() > mostExtend {
-		return
-	}
-	c.quarantine(clk)
-	c.line.Extend(number+1, c.pool.Tau(clk), c.cfg.Line.Hold)
-	c.kick()
-}
-
-// quarantine lets nobody new in for a while: the record is older than what was told.
-// Holds the lock.
-func (c *Counter) quarantine(clk time.Duration) {
-	c.cfg.Log.Error("record is older than what was told: nobody new is let in for a while",
-		"room", c.cfg.Room, "for", c.pool.Quarantine(clk).Round(time.Second))
-}
-
 // Suspect tells of a pass that says more than any could if the record were whole.
 // Passes like it are not honoured; once nobody new is let in before those have
 // spoken or left who may be inside unknown to us.
@@ -230,55 +166,6 @@ func (c *Counter) Trace(find func(life uint64) (uint64, bool)) (t Trace, err err
 	return t, nil
 }
 
-// tell says to a called ticket that it is its turn, unless this second has had
-// its share of admissions: then in a moment, which is kept for it. Its slot is
-// reserved either way.
-func (c *Counter) tell(p *Place, clk time.Duration) {
-	p.ETA = ETA{Known: true, Exact: true}
-	x := c.called.at[p.Number]
-	if !x.told {
-		x.told, x.due = true, c.pace.admit(clk, c.called.ahead(x, clk))
-		c.called.at[p.Number] = x
-	}
-	if wait := x.due - clk; wait > 0 {
-		p.Status, p.ETA.Expect, p.PollAfter = slot.TicketWaiting, wait, wait+2*time.Millisecond
-	}
-}
-
-// interval is how often a visitor with this expected wait is asked to poll:
-// clamp(ETA/8, PollMin, PollMax), away from the head up to 120 s while this
-// worker gets more than 5,000 polls a second.
-func (c *Counter) interval(eta time.Duration) time.Duration {
-	d := min(max(eta/8, c.cfg.Line.PollMin), c.cfg.Line.PollMax)
-	const busy, most = 5000, 120 * time.Second
-	if load := c.polls.perSecond(c.cfg.Boot()); load > busy && eta > 30*time.Second {
-		d = min(time.Duration(float64(d)*load/busy), max(most, d))
-	}
-	return d
-}
-
-// pollAfter is the interval of the next poll. Close to the head the visitor is
-// told the very moment its turn should come, so that the slot is not empty long
-// and the spread holds where the visitors arrive; elsewhere jitter keeps the
-// polls of many apart.
-func (c *Counter) pollAfter(eta ETA, clk time.Duration) time.Duration {
-	d := c.interval(eta.Expect)
-	if eta.Exact && eta.Expect < 2*c.cfg.Line.PollMin+d {
-		return max(eta.Expect, 20*time.Millisecond) + 10*time.Millisecond
-	}
-	if !eta.Known {
-		d = c.cfg.Line.PollMin
-		if c.line.Len() > 100 { // nothing is known: do not let a crowd ask each second
-			d = max(d, 5*time.Second)
-		}
-	}
-	jitter := time.Duration(float64(d) * 0.2 * (2*rand.Float64() - 1))
-	if d <= c.cfg.Line.PollMin {
-		jitter = -time.Duration(float64(d) * 0.2 * rand.Float64()) // near the head: rather early
-	}
-	return d + jitter
-}
-
 // Claim turns a called ticket into a stay; it blocks until that is written.
 // hard is the longest the stay may last, 0 without end. A ticket that was
 // claimed a moment ago gets the same stay again.
@@ -292,21 +179,9 @@ func (c *Counter) Claim(
 	}
 	id := slot.StayID(number)
 	ch := make(chan slot.ClaimReply, 1)
-	clk := c.cfg.Boot()
-	_, again := c.pool.ClaimedBefore(id)
-	switch {
-	case again, len(c.claims[id]) > 0: // a second tab, or the answer was lost
-		if again {
-			c.pool.Claim(id, hard, true)
-		}
-	case !c.line.Use(number):
+	if !c.claim(number, c.cfg.Boot(), hard, len(c.claims[id]) > 0) {
 		c.mu.Unlock()
 		return slot.ClaimReply{}, ErrNotCalled
-	default:
-		at := c.called.take(number)
-		c.stats.CallEmpty += clk - at
-		c.pool.Claim(id, hard, false)
-		c.tellWaiting(clk)
 	}
 	c.claims[id] = append(c.claims[id], ch)
 	c.mu.Unlock()
@@ -325,64 +200,9 @@ func (c *Counter) Claim(
 // Leave gives up a place.
 func (c *Counter) Leave(number uint64) {
 	c.mu.Lock()
-	clk := c.cfg.Boot()
-	if c.line.Leave(number) == slot.TicketCalled {
-		c.called.take(number)
-		c.pool.Uncall()
-	}
-	c.tellWaiting(clk)
+	c.leave(number, c.cfg.Boot())
 	c.mu.Unlock()
 	c.kick()
-}
-
-// call calls the next while slots are free and due. Holds the lock.
-func (c *Counter) call(clk time.Duration) {
-	for c.mayCall(clk) && c.pool.FreeNow(clk) > 0 && c.pace.due(clk) {
-		before := c.line.Late()
-		number, ok := c.line.Call(c.pool.Tau(clk))
-		c.skips.add(clk, float64(max(0, c.line.Late()-before)))
-		if c.nobody = !ok; !ok {
-			break
-		}
-		if !c.pool.Call(clk) {
-			c.line.Lapse(number, c.pool.Tau(clk))
-			break
-		}
-		c.stats.Called++
-		c.left.add(clk, 1)
-		c.pace.called(clk)
-		c.called.add(number, clk, clk+c.callHold(number))
-	}
-	c.tellWaiting(clk)
-}
-
-// callHold is how long a called slot stays reserved: long enough for a visitor
-// who comes when it was told to, and one poll may be lost.
-func (c *Counter) callHold(number uint64) time.Duration {
-	if c.cfg.Line.CallHold > 0 {
-		return c.cfg.Line.CallHold
-	}
-	return max(5*time.Second, 2*c.line.Given(number))
-}
-
-// lapse takes back calls that nobody claimed, and forgets places whose hold is
-// over. Holds the lock.
-func (c *Counter) lapse(clk time.Duration) {
-	for {
-		number, ok := c.called.lapsed(clk)
-		if !ok {
-			break
-		}
-		c.stats.Lapsed++
-		c.pool.Uncall()
-		c.line.Lapse(number, c.pool.Tau(clk))
-	}
-	if clk-c.lastGone >= 100*time.Millisecond {
-		c.lastGone = clk
-		if c.line.Expire(c.pool.Tau(clk), lineSweep) > 0 {
-			c.tellWaiting(clk)
-		}
-	}
 }
 
 // calls are the called tickets: a heap by when they lapse, and the last few in

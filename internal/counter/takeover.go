@@ -10,17 +10,6 @@ import (
 
 // How a host begins, ends, and goes on after a pause in which nobody was heard.
 
-// grace is how long a ticket that far from the frontier holds up those behind it
-// after a takeover if it does not speak: as long as it might have been silent had
-// nothing happened. Beyond those of whom that is known, two polls of the longest
-// interval, with their jitter and some slack.
-func (c *Counter) grace(distance uint64) time.Duration {
-	if d, ok := slot.HeadGrace(c.heads, distance); ok {
-		return d
-	}
-	return 3 * c.cfg.Line.PollMax
-}
-
 // refuse makes a host that serves nobody and writes nothing: its record cannot be
 // read, and to begin a new one would take every place away.
 func (c *Counter) refuse(err error) {
@@ -84,12 +73,23 @@ func (c *Counter) farewell(ctx context.Context) {
 	c.mu.Unlock()
 }
 
+// grace is how long a ticket that far from the frontier holds up those behind it
+// after a takeover if it does not speak: as long as it might have been silent had
+// nothing happened. Beyond those of whom that is known, two polls of the longest
+// interval, with their jitter and some slack.
+func (c *desk) grace(distance uint64) time.Duration {
+	if d, ok := slot.HeadGrace(c.heads, distance); ok {
+		return d
+	}
+	return 3 * c.cfg.Line.PollMax
+}
+
 // frozenAfter: Run looks each second. Chosen.
 const frozenAfter = 3 * time.Second
 
 // awake notices that the process stood still for a while, with all who asked
-// meanwhile unheard: it goes on as after a takeover. Holds the lock.
-func (c *Counter) awake(clk time.Duration) {
+// meanwhile unheard: it goes on as after a takeover.
+func (c *desk) awake(clk time.Duration) {
 	if c.awakeAt > 0 && clk-c.awakeAt > frozenAfter {
 		c.cfg.Log.Warn("process stood still", "room", c.cfg.Room,
 			"for", (clk - c.awakeAt).Round(time.Millisecond))
@@ -99,7 +99,7 @@ func (c *Counter) awake(clk time.Duration) {
 }
 
 // unhear gives everybody time to speak again before anybody is called.
-func (c *Counter) unhear(clk time.Duration) {
+func (c *desk) unhear(clk time.Duration) {
 	c.tookAt, c.heads = clk, c.line.AppendHeads(nil)
 	c.line.Unhear(c.pool.Tau(clk), c.grace)
 	c.hideAt = clk + hideAfter

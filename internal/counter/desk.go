@@ -1,0 +1,301 @@
+package counter
+
+import (
+	"math/rand/v2"
+	"time"
+
+	"github.com/headgate/headgate/slot"
+)
+
+// A desk is the arithmetic of a host: the pool, the line, who is called and when
+// the next may be. It takes the time as an argument, has no lock and does no I/O:
+// a Counter guards one and writes for it, the simulator drives one in virtual time.
+type desk struct {
+	cfg      Config
+	again    func() // something is to be written or looked at: never blocks
+	pool     *slot.Pool
+	line     *slot.Line
+	limitRev uint64
+	called   calls
+	pace     pace
+	nobody   bool // the last call found nobody who is there: the next poll calls
+	held     bool // nobody is called or admitted: queue_all, origin down, not open
+	joins    rate // for the size of a block
+	polls    rate
+	left     rate // calls by second, for the expected time
+	skips    rate
+	tookAt   time.Duration
+	heads    []byte        // how long the first may be silent, by the record that was read
+	hideAt   time.Duration // whoever was unheard at the takeover has had its time; 0 done
+	lastGone time.Duration
+	awakeAt  time.Duration // when this process was surely running
+	stats    Totals
+	fore     forecast
+}
+
+// begin serves what was taken over: rec is the record as it was read, confirmed
+// with the next epoch at clk. An error says that the record makes no sense.
+func (c *desk) begin(rec *slot.Record, first bool, clk time.Duration) error {
+	c.pool.Confirm(clk)
+	c.tookAt = clk - headPoll
+	if !first {
+		c.tookAt = clk
+	}
+	c.limitRev = rec.LimitRev + 1
+	c.pool.SetLimits(c.limitRev, c.cfg.Active, c.cfg.New)
+	c.heads = rec.Heads
+	if rec.Quiet {
+		c.cfg.Log.Error("record may be older than what was told: nobody new is let in for a while",
+			"room", c.cfg.Room, "for", c.pool.Quarantine(clk).Round(time.Second))
+	}
+	line, err := slot.RestoreLine(slot.Restored{
+		At: c.pool.Tau(clk), Frontier: rec.Frontier, Next: rec.Next, Issued: rec.Issued,
+		Skipped: rec.Skipped, Unsure: rec.Unsure, Loose: rec.Quiet, Hold: c.cfg.Line.Hold,
+		Grace: c.grace, UnsureGrace: headPoll,
+	})
+	if err != nil {
+		return err
+	}
+	c.line = line
+	c.pace = newPace(c.cfg.Settings)
+	c.hideAt = clk + hideAfter
+	c.tellWaiting(clk)
+	c.fore.update(c, clk)
+	return nil
+}
+
+// join puts a newcomer at the end of the line.
+func (c *desk) join(clk, hold time.Duration) Place {
+	c.awake(clk)
+	c.joins.add(clk, 1)
+	c.stats.Joined++
+	behind := int64(c.line.Len())
+	eta := c.fore.eta(behind+1, clk)
+	number := c.line.Join(c.pool.Tau(clk), c.interval(eta.Expect, clk), hold)
+	c.tellWaiting(clk)
+	c.call(clk)
+	if behind == 0 { // Run sleeps longer while nobody waits
+		c.again()
+	}
+	return c.place(number, clk)
+}
+
+// build makes the next write, if one is due or asked for, and what may be answered
+// without one.
+func (c *desk) build(clk time.Duration, asked bool) ([]slot.Reply, *slot.Record) {
+	c.awake(clk)
+	if c.hideAt > 0 && clk >= c.hideAt {
+		c.hideAt = 0
+		c.line.Hide()
+	}
+	c.lapse(clk)
+	c.putLine(clk)
+	return c.pool.Begin(clk, c.mustWrite(clk, asked))
+}
+
+// claim turns a called ticket into a claim for the next write, or repeats one;
+// false if the ticket is not called. waits: somebody waits for its claim already.
+func (c *desk) claim(number uint64, clk, hard time.Duration, waits bool) bool {
+	id := slot.StayID(number)
+	_, again := c.pool.ClaimedBefore(id)
+	switch {
+	case again, waits: // a second tab, or the answer was lost
+		if again {
+			c.pool.Claim(id, hard, true)
+		}
+	case !c.line.Use(number):
+		return false
+	default:
+		at := c.called.take(number)
+		c.stats.CallEmpty += clk - at
+		c.pool.Claim(id, hard, false)
+		c.tellWaiting(clk)
+	}
+	return true
+}
+
+// hold stops or resumes calls.
+func (c *desk) hold(yes bool, clk time.Duration) {
+	c.held = yes
+	if yes {
+		for n := range c.called.all() {
+			c.pool.Uncall()
+			c.line.Lapse(n, c.pool.Tau(clk))
+		}
+		c.called = calls{}
+	}
+	c.tellWaiting(clk)
+}
+
+// leave gives up a place.
+func (c *desk) leave(number uint64, clk time.Duration) {
+	if c.line.Leave(number) == slot.TicketCalled {
+		c.called.take(number)
+		c.pool.Uncall()
+	}
+	c.tellWaiting(clk)
+}
+
+// place marks the ticket as seen and says where it stands.
+func (c *desk) place(number uint64, clk time.Duration) Place {
+	c.awake(clk)
+	c.polls.add(clk, 1)
+	p := Place{
+		Number: number, Life: c.pool.Record().Name.Life,
+		Waiting: int64(c.line.Len()), Served: c.line.Frontier(), Held: c.held,
+	}
+	if number >= c.line.End() {
+		c.rolledBack(number, clk)
+	}
+	pos, ok := c.line.Position(number)
+	if !ok {
+		p.Status = c.line.Status(number)
+		return p
+	}
+	p.Position, p.Ahead = pos, pos-1
+	p.ETA = c.fore.eta(pos, clk)
+	p.PollAfter = c.pollAfter(p.ETA, clk)
+	p.Status = c.line.Seen(number, c.pool.Tau(clk), p.PollAfter)
+	// A late one is back and next in the order. Any other may be the first who is
+	// there while slots are free.
+	if p.Status == slot.TicketLate || p.Status == slot.TicketWaiting && c.nobody {
+		c.call(clk)
+		p.Status = c.line.Status(number)
+	}
+	if p.Status == slot.TicketCalled {
+		c.tell(&p, clk)
+	}
+	return p
+}
+
+// rolledBack acts on a sealed ticket of this life whose number was never issued:
+// the record is older than what was told. Its visitor keeps the place, and nobody
+// new is let in until whoever may be inside unknown to us has spoken or left.
+//
+func (c *desk) rolledBack(number uint64, clk time.Duration) {
+	if number-c.line.End() > mostExtend {
+		return
+	}
+	c.quarantine(clk)
+	c.line.Extend(number+1, c.pool.Tau(clk), c.cfg.Line.Hold)
+	c.again()
+}
+
+// quarantine lets nobody new in for a while: the record is older than what was told.
+//
+func (c *desk) quarantine(clk time.Duration) {
+	c.cfg.Log.Error("record is older than what was told: nobody new is let in for a while",
+		"room", c.cfg.Room, "for", c.pool.Quarantine(clk).Round(time.Second))
+}
+
+// tell says to a called ticket that it is its turn, unless this second has had
+// its share of admissions: then in a moment, which is kept for it. Its slot is
+// reserved either way.
+func (c *desk) tell(p *Place, clk time.Duration) {
+	p.ETA = ETA{Known: true, Exact: true}
+	x := c.called.at[p.Number]
+	if !x.told {
+		x.told, x.due = true, c.pace.admit(clk, c.called.ahead(x, clk))
+		c.called.at[p.Number] = x
+	}
+	if wait := x.due - clk; wait > 0 {
+		p.Status, p.ETA.Expect, p.PollAfter = slot.TicketWaiting, wait, wait+2*time.Millisecond
+	}
+}
+
+// interval is how often a visitor with this expected wait is asked to poll:
+// clamp(ETA/8, PollMin, PollMax), away from the head up to 120 s while this
+// worker gets more than 5,000 polls a second.
+func (c *desk) interval(eta, clk time.Duration) time.Duration {
+	d := min(max(eta/8, c.cfg.Line.PollMin), c.cfg.Line.PollMax)
+	const busy, most = 5000, 120 * time.Second
+	if load := c.polls.perSecond(clk); load > busy && eta > 30*time.Second {
+		d = min(time.Duration(float64(d)*load/busy), max(most, d))
+	}
+	return d
+}
+
+// pollAfter is the interval of the next poll. Close to the head the visitor is
+// told the very moment its turn should come, so that the slot is not empty long
+// and the spread holds where the visitors arrive; elsewhere jitter keeps the
+// polls of many apart.
+func (c *desk) pollAfter(eta ETA, clk time.Duration) time.Duration {
+	d := c.interval(eta.Expect, clk)
+	if eta.Exact && eta.Expect < 2*c.cfg.Line.PollMin+d {
+		return max(eta.Expect, 20*time.Millisecond) + 10*time.Millisecond
+	}
+	if !eta.Known {
+		d = c.cfg.Line.PollMin
+		if c.line.Len() > 100 { // nothing is known: do not let a crowd ask each second
+			d = max(d, 5*time.Second)
+		}
+	}
+	jitter := time.Duration(float64(d) * 0.2 * (2*rand.Float64() - 1))
+	if d <= c.cfg.Line.PollMin {
+		jitter = -time.Duration(float64(d) * 0.2 * rand.Float64()) // near the head: rather early
+	}
+	return d + jitter
+}
+
+// call calls the next while slots are free and due.
+func (c *desk) call(clk time.Duration) {
+	for c.mayCall(clk) && c.pool.FreeNow(clk) > 0 && c.pace.due(clk) {
+		before := c.line.Late()
+		number, ok := c.line.Call(c.pool.Tau(clk))
+		c.skips.add(clk, float64(max(0, c.line.Late()-before)))
+		if c.nobody = !ok; !ok {
+			break
+		}
+		if !c.pool.Call(clk) {
+			c.line.Lapse(number, c.pool.Tau(clk))
+			break
+		}
+		c.stats.Called++
+		c.left.add(clk, 1)
+		c.pace.called(clk)
+		c.called.add(number, clk, clk+c.callHold(number))
+	}
+	c.tellWaiting(clk)
+}
+
+// callHold is how long a called slot stays reserved: long enough for a visitor
+// who comes when it was told to, and one poll may be lost.
+func (c *desk) callHold(number uint64) time.Duration {
+	if c.cfg.Line.CallHold > 0 {
+		return c.cfg.Line.CallHold
+	}
+	return max(5*time.Second, 2*c.line.Given(number))
+}
+
+// lapse takes back calls that nobody claimed, and forgets places whose hold is
+// over.
+func (c *desk) lapse(clk time.Duration) {
+	for {
+		number, ok := c.called.lapsed(clk)
+		if !ok {
+			break
+		}
+		c.stats.Lapsed++
+		c.pool.Uncall()
+		c.line.Lapse(number, c.pool.Tau(clk))
+	}
+	if clk-c.lastGone >= 100*time.Millisecond {
+		c.lastGone = clk
+		if c.line.Expire(c.pool.Tau(clk), lineSweep) > 0 {
+			c.tellWaiting(clk)
+		}
+	}
+}
+
+// tellWaiting tells the pool whether anybody waits, or must. Just after a takeover
+// some may wait who have not spoken yet.
+func (c *desk) tellWaiting(clk time.Duration) {
+	c.pool.Waiting(c.held || c.line.Len() > 0 || c.line.Unsure() > 0 && clk < c.tookAt+headPoll)
+}
+
+// setLimits hands limits to the next write and returns their revision.
+func (c *desk) setLimits(active, fresh slot.Limit) uint64 {
+	c.limitRev = max(c.limitRev, c.pool.Record().LimitRev) + 1
+	c.pool.SetLimits(c.limitRev, active, fresh)
+	return c.limitRev
+}
