@@ -29,14 +29,16 @@ func (p *Pool) Begin(clk time.Duration, force bool) (now []Reply, write *Record)
 	p.queue = nil
 	fresh := len(build) > 0 || len(p.claims) > 0 ||
 		len(p.up.heard) > 0 || p.limits != nil
+	var first []*Sync // who asked before is answered before
 	for _, h := range p.held {
 		if clk >= h.until {
 			now = append(now, Reply{h.x, p.answer(clk, h.x)})
 		} else {
-			build = append(build, h.x)
+			first = append(first, h.x)
 			force = force || p.rec.Free() > p.calls
 		}
 	}
+	build = append(first, build...)
 	if !fresh && !force {
 		p.held = slices.DeleteFunc(p.held, func(h pending) bool { return clk >= h.until })
 		return now, nil
@@ -90,6 +92,7 @@ func (p *Pool) settle(x *Sync) {
 
 // build makes the next write: the past first, then what the messages say.
 func (p *Pool) build(clk time.Duration, syncs []*Sync, held []pending) {
+	p.full = false
 	r := p.rec.Clone()
 	r.Name.Writes++
 	r.Name.Epoch = p.epoch
@@ -224,7 +227,7 @@ func (p *Pool) takeBack(clk time.Duration, r *Record) {
 		}
 	}
 	r.Loans = slices.DeleteFunc(r.Loans, func(l Loan) bool {
-		over := l.Over > 0 && l.Lent() == 0
+		over := l.Over > 0 && !l.out(r)
 		if l.Over > 0 && !over {
 			over = true
 			for k := range r.Limits {
@@ -296,12 +299,12 @@ func (p *Pool) apply(clk time.Duration, r *Record, x *Sync) {
 	}
 	l.Seq, l.Over, l.Back = x.Seq, 0, [MaxLimits]Tau{}
 	p.settle(x)
-	back := max(0, x.Returned-l.Returned)
-	if p.par.fault&faultDeltas != 0 {
-		back = min(x.Returned, l.Lent())
-	}
-	l.Returned += back
 	for i := range r.Limits {
+		back := max(0, x.Returned[i]-l.Returned[i])
+		if p.par.fault&faultDeltas != 0 {
+			back = min(x.Returned[i], l.Lent(i))
+		}
+		l.Returned[i] += back
 		if r.Limits[i].Kind == Bucket {
 			r.Limits[i].Tokens += back
 		}
@@ -327,7 +330,11 @@ func (p *Pool) lend(clk time.Duration, r *Record, x *Sync, held []pending) {
 	}
 	free := r.Free() - p.calls
 	if free > 0 && !p.wait && clk >= p.quiet {
-		n := p.par.Allotment.grant(free, x.Need, x.Want, int64(len(r.Loans)))
+		want := x.Want
+		if p.up.give { // others stand before Anywhere's door
+			want = 0
+		}
+		n := p.par.Allotment.grant(free, x.Need, want, int64(len(r.Loans)))
 		l.Granted += n
 		for i := range r.Limits {
 			if r.Limits[i].Kind == Bucket {
@@ -349,7 +356,7 @@ func (p *Pool) lend(clk time.Duration, r *Record, x *Sync, held []pending) {
 func (p *Pool) others(clk time.Duration, r *Record, me *Loan) bool {
 	for i := range r.Loans {
 		l := &r.Loans[i]
-		if l.ID != me.ID && l.Over == 0 && l.Lent() > 0 {
+		if l.ID != me.ID && l.Over == 0 && l.out(r) {
 			return true
 		}
 	}

@@ -30,7 +30,7 @@ func (r *Record) AppendBinary(b []byte) ([]byte, error) {
 	e.uint(r.LimitRev, bit(r.Quiet), r.Next, r.Issued, r.Frontier, bit(r.Waiting), bit(r.Up != nil))
 	if r.Up != nil {
 		e.uint(uint64(r.Up.Loan))
-		e.int(r.Up.Granted, r.Up.Returned)
+		e.int(append([]int64{r.Up.Granted}, r.Up.Returned[:]...)...)
 	}
 	e.uint(uint64(len(r.Limits)))
 	for i := range r.Limits {
@@ -49,7 +49,8 @@ func (r *Record) AppendBinary(b []byte) ([]byte, error) {
 		l := &r.Loans[i]
 		e.uint(uint64(l.ID), l.Seq.Epoch, l.Seq.N, bit(l.Dead))
 		e.text(l.Borrower)
-		e.int(l.Granted, l.Returned, l.Opened, int64(l.Over))
+		e.int(l.Granted, l.Opened, int64(l.Over))
+		e.int(l.Returned[:]...)
 		for _, t := range l.Back {
 			e.int(int64(t))
 		}
@@ -74,7 +75,8 @@ func (r *Record) AppendBinary(b []byte) ([]byte, error) {
 // message that says so.
 func (r *Record) UnmarshalBinary(b []byte) error {
 	d := decoder{b: b}
-	if v := d.uint(); d.err == nil && v != Version {
+	v := d.uint()
+	if d.err == nil && (v < 1 || v > Version) {
 		return fmt.Errorf("%w: format %d, this program reads %d: run the newer program", ErrRecord, v, Version)
 	}
 	x := Record{Version: Version, Name: WriteName{d.uint(), d.uint(), d.uint()}}
@@ -82,7 +84,8 @@ func (r *Record) UnmarshalBinary(b []byte) error {
 	x.LimitRev, x.Quiet = d.uint(), d.uint() == 1
 	x.Next, x.Issued, x.Frontier, x.Waiting = d.uint(), d.uint(), d.uint(), d.uint() == 1
 	if d.uint() == 1 {
-		x.Up = &Upper{LoanID(d.uint()), d.int(), d.int()}
+		x.Up = &Upper{Loan: LoanID(d.uint()), Granted: d.int()}
+		x.Up.Returned = d.each(v)
 	}
 	n := d.len(MaxLimits)
 	for range n {
@@ -91,7 +94,14 @@ func (r *Record) UnmarshalBinary(b []byte) error {
 	for range d.len(maxLoans) {
 		l := Loan{ID: LoanID(d.uint()), Seq: Seq{d.uint(), d.uint()}, Dead: d.uint() == 1}
 		l.Borrower = d.text()
-		l.Granted, l.Returned, l.Opened, l.Over = d.int(), d.int(), d.int(), Tau(d.int())
+		l.Granted = d.int()
+		if v == 1 {
+			l.Returned = evenly(d.int())
+		}
+		l.Opened, l.Over = d.int(), Tau(d.int())
+		if v > 1 {
+			l.Returned = d.each(v)
+		}
 		for i := range l.Back {
 			l.Back[i] = Tau(d.int())
 		}
@@ -198,6 +208,17 @@ func (d *decoder) text() string {
 	s := string(d.b[:n])
 	d.b = d.b[n:]
 	return s
+}
+
+// each reads a number for each limit; format 1 had one for all.
+func (d *decoder) each(format uint64) (e Each) {
+	if format == 1 {
+		return evenly(d.int())
+	}
+	for i := range e {
+		e[i] = d.int()
+	}
+	return e
 }
 
 func (d *decoder) limit() (s LimitState) {

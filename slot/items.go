@@ -102,7 +102,7 @@ func (p *Pool) strange(s *LimitState, from Tau) Tau {
 func (p *Pool) beyond(r *Record, from Tau) Tau {
 	most := Never
 	for i := range r.Loans {
-		if l := &r.Loans[i]; l.Over > 0 && l.Lent() > 0 {
+		if l := &r.Loans[i]; l.Over > 0 && l.Lent(0) > 0 {
 			most = min(most, l.Back[0])
 		}
 	}

@@ -58,7 +58,7 @@ type Sync struct {
 	Seen     WriteName // greatest write heard of
 	Est      uint64    // epoch of the estimate that Settled is taken from; 0 none
 	Granted  int64
-	Returned int64
+	Returned Each
 	Opened   int64 // with those in Items
 	Settled  Tau   // everything seen before is in Items
 	Need     int64 // slots somebody stands before right now

@@ -145,6 +145,9 @@ func (p *Pool) Fresh(clk, d time.Duration) bool { return p.serving && clk-p.last
 // Held reports whether a need waits for others to give back.
 func (p *Pool) Held() bool { return len(p.held) > 0 }
 
+// Asked reports whether Anywhere has asked for what is not used here.
+func (p *Pool) Asked() bool { return p.up.give }
+
 // RolledBack reports whether a borrower has seen a later write than the
 // confirmed record: the caller reads the store to learn whether it is fenced
 // or must Quarantine.
@@ -267,7 +270,7 @@ func (p *Pool) answer(clk time.Duration, x *Sync) Answer {
 	}
 	a.Term = max(0, term)
 	a.Granted = l.Granted
-	a.GiveBack = p.wait || p.recall
+	a.GiveBack = p.wait || p.recall || len(p.held) > 0 || p.up.give
 	for i := range x.Items {
 		if it := &x.Items[i]; it.Op == Renew || it.Op == Ask {
 			a.Results = append(a.Results, Result{it.ID, p.known[it.ID]})
@@ -348,7 +351,7 @@ func (p *Pool) UsedAt(i int, clk time.Duration, of LoanID, opened int64) int64 {
 		case l.ID == of:
 			n += max(0, opened-l.Opened)
 		case l.Over == 0 || p.rec.Time < l.Back[i]:
-			n += l.Lent()
+			n += l.Lent(i)
 		}
 	}
 	return n

@@ -114,7 +114,7 @@ func TestLateRepeatOfAFirstSyncMakesNoSecondLoan(t *testing.T) {
 		t.Fatalf("the borrower holds %d and is told %+v", s.granted, now)
 	}
 	for i := range p.rec.Loans {
-		if p.rec.Loans[i].Lent() < 0 {
+		if p.rec.Loans[i].Lent(0) < 0 {
 			t.Error("lent < 0")
 		}
 	}

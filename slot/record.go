@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// Version is the format of the records this code writes.
-const Version = 1
+// Version is the format of the records this code writes. It reads all up to it.
+const Version = 2
 
 // A Record is all that a counter must not forget, a few KB however many people
 // are inside. A confirmed Record is never changed but for Seq of a heartbeat.
@@ -71,23 +71,47 @@ type LimitState struct {
 
 // Upper is a counter's own loan at Anywhere, as totals.
 type Upper struct {
-	Loan              LoanID
-	Granted, Returned int64
+	Loan     LoanID
+	Granted  int64
+	Returned Each
+}
+
+// Each is a number for each limit. What is granted is the same in each; what comes
+// back comes back by limit, for a window is over long before the stay.
+type Each [MaxLimits]int64
+
+// evenly is n for every limit.
+func evenly(n int64) (e Each) {
+	for i := range e {
+		e[i] = n
+	}
+	return e
 }
 
 // Loan is the lender's line for one borrower's life.
 type Loan struct {
-	ID                        LoanID
-	Borrower                  string
-	Seq                       Seq
-	Granted, Returned, Opened int64
-	Over                      Tau // when taken back; 0 is alive
-	Dead                      bool
-	Back                      [MaxLimits]Tau // when the presumption of each limit ends
+	ID              LoanID
+	Borrower        string
+	Seq             Seq
+	Granted, Opened int64
+	Returned        Each
+	Over            Tau // when taken back; 0 is alive
+	Dead            bool
+	Back            [MaxLimits]Tau // when the presumption of each limit ends
 }
 
-// Lent is what the borrower may hold or have used without having said so.
-func (l *Loan) Lent() int64 { return l.Granted - l.Returned - l.Opened }
+// Lent is what the borrower may hold of limit i or have used without having said so.
+func (l *Loan) Lent(i int) int64 { return l.Granted - l.Returned[i] - l.Opened }
+
+// out reports whether anything of any limit is lent to the borrower.
+func (l *Loan) out(r *Record) bool {
+	for i := range r.Limits {
+		if l.Lent(i) > 0 {
+			return true
+		}
+	}
+	return false
+}
 
 // Claimed is a ticket that was claimed, and the end of its stay.
 type Claimed struct {
@@ -141,7 +165,7 @@ func (r *Record) Clone() *Record {
 // capacity is C of limit i: its N at the root, else what Anywhere has lent.
 func (r *Record) capacity(i int) int64 {
 	if r.Up != nil {
-		return r.Up.Granted - r.Up.Returned
+		return r.Up.Granted - r.Up.Returned[i]
 	}
 	return r.Limits[i].N
 }
@@ -150,7 +174,7 @@ func (r *Record) capacity(i int) int64 {
 func (r *Record) lent(i int) (n int64) {
 	for k := range r.Loans {
 		if l := &r.Loans[k]; l.Over == 0 || r.Time < l.Back[i] {
-			n += l.Lent()
+			n += l.Lent(i)
 		}
 	}
 	return n

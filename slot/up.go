@@ -11,7 +11,7 @@ type upper struct {
 	fly   *Sync
 	sent  time.Duration
 	heard []Answer
-	give  bool // Anywhere asks for what is not used
+	give  bool // Anywhere asks for what is not used, until it says otherwise
 	seen  WriteName
 	est   Estimate
 	asked bool  // the lender above had nothing for the last need
@@ -63,6 +63,9 @@ func (p *Pool) UpAnswer(clk time.Duration, a Answer) bool {
 		p.up.est.Heard(a.Name.Epoch, a.Time, sent, clk, p.par.Rho)
 		p.up.seen = a.Name
 		p.up.most = max(p.up.most, a.Granted)
+		if a.GiveBack && !p.up.give {
+			p.recall = true // what our own borrowers hold unused
+		}
 		p.up.give = a.GiveBack
 		p.up.asked = need > 0 && a.Granted == p.rec.Up.Granted
 		if a.Granted == p.rec.Up.Granted && !a.GiveBack {
@@ -102,14 +105,20 @@ func (p *Pool) hearUp(r *Record) {
 	p.up.heard = nil
 }
 
-// giveUp returns what is free to Anywhere when it has asked.
+// giveUp returns to Anywhere, while it asks, what is free. With people waiting here
+// it is what one limit has more of than the others: nobody can be called on it.
 func (p *Pool) giveUp(r *Record) {
 	if r.Up == nil || !p.up.give {
 		return
 	}
-	p.up.give = false
-	if n := r.Free() - p.calls; n > 0 && !p.wait {
-		r.Up.Returned += n
+	keep := p.calls
+	if p.wait {
+		keep = max(keep, r.Free())
+	}
+	for i := range r.Limits {
+		if r.Limits[i].Kind != Bucket {
+			r.Up.Returned[i] += max(0, r.freeOf(i)-keep)
+		}
 	}
 }
 

@@ -510,7 +510,7 @@ func (w *walk) checkAtOnce() error {
 
 func (w *walk) checkLent() error {
 	for i := range w.store.Loans {
-		if w.store.Loans[i].Lent() < 0 {
+		if w.store.Loans[i].Lent(0) < 0 {
 			return fmt.Errorf("lent < 0")
 		}
 	}
@@ -685,7 +685,7 @@ func TestWalkCatchesBrokenRules(t *testing.T) {
 		t.Run(strings.ReplaceAll(b.name, " ", "_"), func(t *testing.T) {
 			c := walkBase[b.base]
 			b.change(&c)
-			steps, _, err := runWalks(c, max(20*(*walkSteps), 40_000_000))
+			steps, _, err := runWalks(c, max(20*(*walkSteps), 60_000_000))
 			if err == nil {
 				t.Fatalf("not caught in %d steps", steps)
 			}

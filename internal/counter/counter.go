@@ -324,10 +324,7 @@ func (c *Counter) round(ctx context.Context) (time.Duration, error) {
 		c.wroteLocked()
 		c.fore.update(&c.desk, clk)
 	}
-	c.call(clk)
-	c.tellWaiting(clk)
-	recall := c.pool.Recalls() || c.settleDue(clk)
-	next := c.nextDue(clk)
+	recall, next := c.look(clk)
 	c.mu.Unlock()
 	if recall && c.recall != nil {
 		c.recall()

@@ -93,6 +93,14 @@ func (c *desk) build(clk time.Duration, asked bool) ([]slot.Reply, *slot.Record)
 	return c.pool.Begin(clk, c.mustWrite(clk, asked))
 }
 
+// look calls whoever may be called, and tells whether borrowers should be recalled
+// and how long until the next look is due.
+func (c *desk) look(clk time.Duration) (recall bool, next time.Duration) {
+	c.call(clk)
+	c.tellWaiting(clk)
+	return c.pool.Recalls() || c.settleDue(clk), c.nextDue(clk)
+}
+
 // claim turns a called ticket into a claim for the next write, or repeats one;
 // false if the ticket is not called. waits: somebody waits for its claim already.
 func (c *desk) claim(number uint64, clk, hard time.Duration, waits bool) bool {
@@ -171,7 +179,6 @@ func (c *desk) place(number uint64, clk time.Duration) Place {
 // rolledBack acts on a sealed ticket of this life whose number was never issued:
 // the record is older than what was told. Its visitor keeps the place, and nobody
 // new is let in until whoever may be inside unknown to us has spoken or left.
-//
 func (c *desk) rolledBack(number uint64, clk time.Duration) {
 	if number-c.line.End() > mostExtend {
 		return
@@ -182,7 +189,6 @@ func (c *desk) rolledBack(number uint64, clk time.Duration) {
 }
 
 // quarantine lets nobody new in for a while: the record is older than what was told.
-//
 func (c *desk) quarantine(clk time.Duration) {
 	c.cfg.Log.Error("record is older than what was told: nobody new is let in for a while",
 		"room", c.cfg.Room, "for", c.pool.Quarantine(clk).Round(time.Second))

@@ -42,7 +42,7 @@ func (c *desk) linePart() slot.LinePart {
 func (c *desk) mustWrite(clk time.Duration, asked bool) bool {
 	r := c.pool.Record()
 	switch {
-	case c.pool.Held() && c.endsDue(clk):
+	case (c.pool.Held() || c.pool.Asked()) && c.endsDue(clk):
 		return true
 	case asked, r.Next < c.line.End()+1, r.Quiet != (c.pool.Quiet(clk) > 0):
 		return true

@@ -1,0 +1,84 @@
+package counter
+
+import (
+	"log/slog"
+	"time"
+
+	"github.com/headgate/headgate/slot"
+)
+
+// A Desk is a Counter without its lock, its store and its clock: the same
+// arithmetic for package sim, which keeps the records and the time. Used by one
+// goroutine. clk is the own clock of the host, as Config.Boot would tell it.
+type Desk struct {
+	desk
+	first bool
+	read  *slot.Record
+}
+
+// NewDesk takes a record over as it was read, or begins with a first one. It returns
+// the write that makes it the host: stored, Confirmed must follow. again is called
+// when a write may be due that nothing else asks for; it must not block.
+func NewDesk(cfg Config, read *slot.Record, first bool, again func()) *Desk {
+	if cfg.Log == nil {
+		cfg.Log = slog.New(slog.DiscardHandler)
+	}
+	d := &Desk{desk: desk{cfg: cfg, again: again}, first: first, read: read}
+	d.pool = slot.NewPool(cfg.Params, cfg.Host, read)
+	return d
+}
+
+// TakeOver builds the write of the takeover.
+func (d *Desk) TakeOver(clk time.Duration) *slot.Record { return d.pool.Takeover(clk) }
+
+// Begin serves, once the takeover is stored. An error says that the record makes no
+// sense.
+func (d *Desk) Begin(clk time.Duration) error { return d.begin(d.read, d.first, clk) }
+
+// Pool is the lender's side. Its Syncs may be put and its upper loan be driven; all
+// else is the desk's.
+func (d *Desk) Pool() *slot.Pool { return d.pool }
+
+// Build makes the next write, if one is due or asked for, and what may be answered
+// without one.
+func (d *Desk) Build(clk time.Duration, asked bool) ([]slot.Reply, *slot.Record) {
+	return d.build(clk, asked)
+}
+
+// Stored takes in that the write of Build is stored, and gives what may now be said.
+func (d *Desk) Stored(clk time.Duration) ([]slot.Reply, []slot.ClaimReply) {
+	d.awake(clk)
+	replies, claims := d.pool.Confirm(clk)
+	d.fore.update(&d.desk, clk)
+	return replies, claims
+}
+
+// Look calls whoever may be called. It tells whether borrowers should be recalled
+// and how long until the next look is due.
+func (d *Desk) Look(clk time.Duration) (recall bool, next time.Duration) { return d.look(clk) }
+
+// Ready reports whether numbers may be issued and positions be told; else a write
+// must come first.
+func (d *Desk) Ready(clk time.Duration, join bool) bool {
+	return d.pool.Fresh(clk, fresh) && (!join || d.line.End() < d.pool.Record().Next)
+}
+
+// Join puts a newcomer at the end of the line. Ready must be true.
+func (d *Desk) Join(clk, hold time.Duration) Place { return d.join(clk, hold) }
+
+// Poll notes that the visitor of a ticket is there. Ready must be true.
+func (d *Desk) Poll(clk time.Duration, number uint64) Place { return d.place(number, clk) }
+
+// Claim asks for the stay of a called ticket, with the next write; false if it is
+// not called. waits: the answer to an earlier claim is still to come.
+func (d *Desk) Claim(clk time.Duration, number uint64, waits bool) bool {
+	return d.claim(number, clk, 0, waits)
+}
+
+// Leave gives up a place.
+func (d *Desk) Leave(clk time.Duration, number uint64) { d.leave(number, clk) }
+
+// Waiting is how many wait, and how many of them are called.
+func (d *Desk) Waiting() (waiting, called int64) {
+	return int64(d.line.Len()), int64(d.line.Called())
+}
