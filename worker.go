@@ -287,7 +287,7 @@ func (w *worker) hear(clk time.Duration, x *slot.Sync, a *slot.Answer) (again bo
 		served++
 	}
 	w.queue = w.queue[served:]
-	if x.Need > 0 { // whoever asked with this Sync has its answer
+	if x.Need > 0 && a.Granted == x.Granted { // nothing is left anywhere; else the rest asks again
 		left := min(max(0, int(x.Need)-served), len(w.queue))
 		for _, q := range w.queue[:left] {
 			close(q.done)

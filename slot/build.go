@@ -22,7 +22,9 @@ func (p *Pool) Begin(clk time.Duration, force bool) (now []Reply, write *Record)
 	for _, x := range p.queue {
 		if reply, again, drop := p.sort(clk, x); again {
 			now = append(now, reply)
-		} else if !drop {
+		} else if !drop && !slices.ContainsFunc(build, func(y *Sync) bool {
+			return y.Loan == x.Loan && y.Seq == x.Seq // it came twice
+		}) {
 			build = append(build, x)
 		}
 	}
@@ -77,6 +79,7 @@ func (p *Pool) sort(clk time.Duration, x *Sync) (r Reply, again, drop bool) {
 		(x.Want == 0 || p.wait):
 		l.Seq = x.Seq // a heartbeat: answered without a write
 		p.settle(x)
+		p.noteFront(clk, x)
 		return Reply{x, p.answer(clk, x)}, true, false
 	}
 	return r, false, false
@@ -92,7 +95,7 @@ func (p *Pool) settle(x *Sync) {
 
 // build makes the next write: the past first, then what the messages say.
 func (p *Pool) build(clk time.Duration, syncs []*Sync, held []pending) {
-	p.full = false
+	p.short = 0
 	r := p.rec.Clone()
 	r.Name.Writes++
 	r.Name.Epoch = p.epoch
@@ -126,10 +129,14 @@ func (p *Pool) build(clk time.Duration, syncs []*Sync, held []pending) {
 		return r.Time > c.At.Add(claimKept)
 	})
 	r.Claimed = r.Claimed[max(0, len(r.Claimed)-mostClaimed):]
-	for _, x := range syncs {
-		p.lend(clk, r, x, held)
+	var got map[LoanID]int64
+	if p.par.Counters {
+		got = p.share(clk, r, syncs)
 	}
-	p.giveUp(r)
+	for _, x := range syncs {
+		p.lend(clk, r, x, held, got[x.Loan])
+	}
+	p.giveUp(clk, r)
 	for i := range r.Limits {
 		if r.freeOf(i) >= 0 {
 			r.Limits[i].InForce = r.capacity(i)
@@ -237,6 +244,7 @@ func (p *Pool) takeBack(clk time.Duration, r *Record) {
 		if over {
 			delete(p.backAt, l.ID)
 			delete(p.settled, l.ID)
+			delete(p.fronts, l.ID)
 			delete(p.gone.told, l.ID)
 		}
 		return over
@@ -298,6 +306,7 @@ func (p *Pool) apply(clk time.Duration, r *Record, x *Sync) {
 		return
 	}
 	l.Seq, l.Over, l.Back = x.Seq, 0, [MaxLimits]Tau{}
+	p.noteFront(clk, x)
 	p.settle(x)
 	for i := range r.Limits {
 		back := max(0, x.Returned[i]-l.Returned[i])
@@ -316,7 +325,7 @@ func (p *Pool) apply(clk time.Duration, r *Record, x *Sync) {
 }
 
 // lend decides what x is granted, and whether its question stays open.
-func (p *Pool) lend(clk time.Duration, r *Record, x *Sync, held []pending) {
+func (p *Pool) lend(clk time.Duration, r *Record, x *Sync, held []pending, got int64) {
 	l := r.loan(x.Loan)
 	if l == nil || l.Dead {
 		p.done = append(p.done, pending{x: x})
@@ -328,14 +337,11 @@ func (p *Pool) lend(clk time.Duration, r *Record, x *Sync, held []pending) {
 			until = h.until
 		}
 	}
-	free := r.Free() - p.calls
+	free := p.mayUse(clk, r.Free()-p.calls)
 	if free > 0 && !p.wait && clk >= p.quiet {
-		want := x.Want
-		if p.up.give { // others stand before Anywhere's door
-			want = 0
-		}
-		n := p.par.Allotment.grant(free, x.Need, want, int64(len(r.Loans)))
+		n := p.grant(clk, r, x, free, got)
 		l.Granted += n
+		p.up.mine = max(0, p.up.mine-n)
 		for i := range r.Limits {
 			if r.Limits[i].Kind == Bucket {
 				r.Limits[i].Tokens -= n
@@ -343,12 +349,29 @@ func (p *Pool) lend(clk time.Duration, r *Record, x *Sync, held []pending) {
 		}
 	}
 	if x.Need > l.Granted-x.Granted && !p.wait {
-		p.full = true
+		p.short += x.Need - (l.Granted - x.Granted)
 		if l.Granted == x.Granted && p.others(clk, r, l) {
 			p.recall, open = true, true
 		}
 	}
 	p.done = append(p.done, pending{x, until, open})
+}
+
+// grant is how many of the free slots x gets. got is what the order between counters
+// gives it.
+func (p *Pool) grant(clk time.Duration, r *Record, x *Sync, free, got int64) int64 {
+	need, want := x.Need, x.Want
+	if p.Asked(clk) { // others stand before Anywhere's door
+		want = 0
+	}
+	if p.par.Counters {
+		got = min(free, got)
+		if p.queueing(clk) {
+			return got
+		}
+		return got + p.par.Allotment.grant(free-got, 0, want, int64(len(r.Loans)))
+	}
+	return p.par.Allotment.grant(free, need, want, int64(len(r.Loans)))
 }
 
 // others reports whether a recall could bring anything: somebody else holds

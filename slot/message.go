@@ -63,6 +63,7 @@ type Sync struct {
 	Settled  Tau   // everything seen before is in Items
 	Need     int64 // slots somebody stands before right now
 	Want     int64 // slots wanted ahead of need
+	Queue    []Tau // from a counter: arrivals of the first of those who need one
 	Items    []Item
 }
 

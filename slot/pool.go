@@ -32,7 +32,7 @@ type Pool struct {
 	calls  int64     // called and not yet claimed
 	wait   bool      // somebody waits in the line
 	recall bool      // borrowers should Sync and give back
-	full   bool      // a need could not be met by the last write
+	short  int64     // needs that the last write could not meet
 	rolled bool      // a borrower has seen a later write than this record
 	quiet  time.Duration
 	limits []Limit // to be in force with the next write
@@ -41,13 +41,13 @@ type Pool struct {
 
 	tookAt  Tau                      // time of the record that was taken over
 	latest  Tau                      // no pass of an earlier epoch ends later
-	again   map[StayID]bool          // claims of an earlier host repeated to this one
 	backAt  map[LoanID]time.Duration // own clock when the loan is taken back
 	settled map[LoanID]Tau
 	known   map[StayID]Tau
 	knownAt map[Tau]*bucket
 	gone    goneLog
 	up      upper
+	fronts  map[LoanID]*front // who stands before the doors of our borrowers
 }
 
 type pending struct {
@@ -75,7 +75,10 @@ type Reply struct {
 	Answer Answer
 }
 
-// A ClaimReply says that the claim of a ticket is written.
+// A ClaimReply says that the claim of a ticket is written. Repeated, it says the same:
+// nobody can know whether the origin has seen the visitor of an answer that was lost,
+// so its window entry moves to when it does (Answered). If it had moved already,
+// another's of the same moment moves: never too few.
 type ClaimReply struct {
 	ID  StayID
 	End Tau
@@ -146,7 +149,7 @@ func (p *Pool) Fresh(clk, d time.Duration) bool { return p.serving && clk-p.last
 func (p *Pool) Held() bool { return len(p.held) > 0 }
 
 // Asked reports whether Anywhere has asked for what is not used here.
-func (p *Pool) Asked() bool { return p.up.give }
+func (p *Pool) Asked(clk time.Duration) bool { return p.up.give && clk-p.up.giveAt < queueKept }
 
 // RolledBack reports whether a borrower has seen a later write than the
 // confirmed record: the caller reads the store to learn whether it is fenced
@@ -212,27 +215,13 @@ func (p *Pool) Confirm(clk time.Duration) ([]Reply, []ClaimReply) {
 	for _, c := range p.making {
 		was, _ := p.rec.claimed(c.id)
 		r := ClaimReply{ID: c.id, End: was.End}
-		if len(p.rec.Limits) > 1 && (!c.back || p.firstAgain(was)) {
+		if len(p.rec.Limits) > 1 && was.End > 0 {
 			r.Win = p.par.windowEnd(p.rec.Limits[1].Limit, was.At)
 		}
 		claims = append(claims, r)
 	}
 	p.making = nil
 	return replies, claims
-}
-
-// firstAgain reports whether a claim that was written by an earlier host is
-// repeated to this one for the first time: the origin sees its visitor only now,
-// so its window entry must move.
-func (p *Pool) firstAgain(c Claimed) bool {
-	if c.End == 0 || c.At > p.tookAt || p.again[c.ID] {
-		return false
-	}
-	if p.again == nil {
-		p.again = map[StayID]bool{}
-	}
-	p.again[c.ID] = true // at most mostClaimed: only claims of the record read count
-	return true
 }
 
 // unmet reports whether x needs more than its loan now holds.
@@ -270,7 +259,7 @@ func (p *Pool) answer(clk time.Duration, x *Sync) Answer {
 	}
 	a.Term = max(0, term)
 	a.Granted = l.Granted
-	a.GiveBack = p.wait || p.recall || len(p.held) > 0 || p.up.give
+	a.GiveBack = p.wait || p.recall || len(p.held) > 0 || p.Asked(clk) || p.queueing(clk)
 	for i := range x.Items {
 		if it := &x.Items[i]; it.Op == Renew || it.Op == Ask {
 			a.Results = append(a.Results, Result{it.ID, p.known[it.ID]})
@@ -321,7 +310,16 @@ func (p *Pool) FreeNow(clk time.Duration) int64 {
 	for i := range r.Limits {
 		least = min(least, r.freeOf(i)+r.Limits[i].Ends.Until(until))
 	}
-	return least - p.calls
+	return p.mayUse(clk, least-p.calls)
+}
+
+// mayUse is how many of n free slots may be used here: while Anywhere asks for them,
+// those that it has lent to the people who stand here.
+func (p *Pool) mayUse(clk time.Duration, n int64) int64 {
+	if p.Asked(clk) {
+		return min(n, p.up.mine)
+	}
+	return n
 }
 
 // Unsettled reports whether a report of the borrowers could free a slot: an end
@@ -363,6 +361,7 @@ func (p *Pool) Call(clk time.Duration) bool {
 		return false
 	}
 	p.calls++
+	p.up.mine = max(0, p.up.mine-1)
 	return true
 }
 

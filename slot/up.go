@@ -6,16 +6,18 @@ import "time"
 // only with the counter's own write; what is returned is in its record before
 // it is sent.
 type upper struct {
-	until time.Duration // end of the own term, own clock
-	n     uint64
-	fly   *Sync
-	sent  time.Duration
-	heard []Answer
-	give  bool // Anywhere asks for what is not used, until it says otherwise
-	seen  WriteName
-	est   Estimate
-	asked bool  // the lender above had nothing for the last need
-	most  int64 // greatest grant heard for the loan, written or not
+	until  time.Duration // end of the own term, own clock
+	n      uint64
+	fly    *Sync
+	sent   time.Duration
+	heard  []Answer
+	give   bool          // Anywhere asks for what is not used, until it says otherwise
+	giveAt time.Duration // own clock when it last did
+	mine   int64         // lent to people who stand here, and not yet theirs
+	seen   WriteName
+	est    Estimate
+	asked  bool  // the lender above had nothing for the last need
+	most   int64 // greatest grant heard for the loan, written or not
 }
 
 // UpSync builds this counter's next Sync to Anywhere from the confirmed
@@ -23,7 +25,7 @@ type upper struct {
 // was heard, written or not: a counter that heard a grant, was stopped and wrote
 // it after its loan had been written off would else draw a new line for the
 // same number (found by the walk).
-func (p *Pool) UpSync(clk time.Duration, want int64) *Sync {
+func (p *Pool) UpSync(clk time.Duration, want int64, queue []Tau) *Sync {
 	if !p.serving || p.rec.Up == nil {
 		return nil
 	}
@@ -37,14 +39,48 @@ func (p *Pool) UpSync(clk time.Duration, want int64) *Sync {
 		Est: p.up.est.Epoch, Granted: max(u.Granted, p.up.most), Returned: u.Returned,
 		Want: want,
 	}
-	if p.full && !p.wait || p.wait && p.Free() <= 0 {
-		x.Need = max(1, want)
+	x.Need = p.short
+	if p.wait { // the first of the line have their slots
+		have := max(0, p.mayUse(clk, p.Free()))
+		x.Need, x.Want = max(0, want-have), 0
+		queue = queue[min(have, int64(len(queue))):]
 	}
+	x.Queue = p.arrivals(clk, x.Need, queue)
 	if p.up.est.Known() {
 		x.Settled = p.up.est.Lo(clk, p.par.Rho)
 	}
 	p.up.fly, p.up.sent = x, clk
 	return x
+}
+
+// UpFlying is the Sync to Anywhere that is not yet answered, nil if there is none.
+func (p *Pool) UpFlying() *Sync { return p.up.fly }
+
+// UpNeed reports whether somebody stands before this counter's door whom only
+// Anywhere can help: a borrower in need, or the line.
+func (p *Pool) UpNeed(clk time.Duration) bool {
+	return p.rec.Up != nil && (p.short > 0 && !p.wait || p.wait && p.mayUse(clk, p.Free()) <= 0)
+}
+
+// arrivals tells up to need arrivals of this counter's time in Anywhere's, halfway
+// between the bounds of the estimate. Who stands before a worker has just come.
+func (p *Pool) arrivals(clk time.Duration, need int64, queue []Tau) []Tau {
+	if !p.up.est.Known() {
+		return nil
+	}
+	lo, hi := p.up.est.Lo(clk, p.par.Rho), p.up.est.Hi(clk, p.par.Rho)
+	there, here := lo+(hi-lo)/2, p.Tau(clk)
+	var out []Tau
+	for i := range min(need, maxQueue) {
+		at := here
+		if i < int64(len(queue)) {
+			at = min(here, queue[i])
+		} else if p.wait {
+			break
+		}
+		out = append(out, there-(here-at))
+	}
+	return out
 }
 
 // UpAnswer takes in Anywhere's answer. It tells whether a write is needed.
@@ -66,7 +102,7 @@ func (p *Pool) UpAnswer(clk time.Duration, a Answer) bool {
 		if a.GiveBack && !p.up.give {
 			p.recall = true // what our own borrowers hold unused
 		}
-		p.up.give = a.GiveBack
+		p.up.give, p.up.giveAt = a.GiveBack, clk
 		p.up.asked = need > 0 && a.Granted == p.rec.Up.Granted
 		if a.Granted == p.rec.Up.Granted && !a.GiveBack {
 			return false
@@ -100,25 +136,61 @@ func (p *Pool) hearUp(r *Record) {
 			}
 			continue
 		}
+		p.up.mine += max(0, a.Granted-r.Up.Granted)
 		r.Up.Granted = max(r.Up.Granted, a.Granted)
 	}
 	p.up.heard = nil
 }
 
-// giveUp returns to Anywhere, while it asks, what is free. With people waiting here
-// it is what one limit has more of than the others: nobody can be called on it.
-func (p *Pool) giveUp(r *Record) {
-	if r.Up == nil || !p.up.give {
+// UpRecall takes in that Anywhere asks for what is not used. It carries nothing that
+// matters: told once more or never, nothing goes wrong.
+func (p *Pool) UpRecall(clk time.Duration) {
+	if p.rec.Up == nil {
 		return
 	}
-	keep := p.calls
-	if p.wait {
-		keep = max(keep, r.Free())
+	if !p.Asked(clk) {
+		p.up.mine = 0
+	}
+	p.recall = true // what our own borrowers hold unused
+	p.up.give, p.up.giveAt = true, clk
+}
+
+// UpOwes reports whether the next write would give anything back to Anywhere.
+func (p *Pool) UpOwes(clk time.Duration) bool {
+	if p.rec.Up == nil || !p.Asked(clk) {
+		return false
+	}
+	for i := range p.rec.Limits {
+		if p.spare(p.rec, i) > 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// spare is what limit i has that nobody here is to have.
+func (p *Pool) spare(r *Record, i int) int64 {
+	if r.Limits[i].Kind == Bucket {
+		return 0
+	}
+	mine := p.up.mine
+	if p.short == 0 && !p.wait { // whoever stood here has left
+		mine = 0
+	}
+	return max(0, r.freeOf(i)-p.calls-mine)
+}
+
+// giveUp returns to Anywhere, while it asks, what nobody here is to have.
+func (p *Pool) giveUp(clk time.Duration, r *Record) {
+	if r.Up == nil {
+		return
+	}
+	if !p.Asked(clk) {
+		p.up.mine = 0
+		return
 	}
 	for i := range r.Limits {
-		if r.Limits[i].Kind != Bucket {
-			r.Up.Returned[i] += max(0, r.freeOf(i)-keep)
-		}
+		r.Up.Returned[i] += p.spare(r, i)
 	}
 }
 

@@ -76,6 +76,8 @@ type Config struct {
 	Settings
 	Boot func() time.Duration // own clock, counting suspend
 	Log  *slog.Logger
+
+	Random func() float64 // of jitter, in [0, 1); nil: math/rand
 }
 
 // Settings are what may change while people are inside and wait.

@@ -98,7 +98,8 @@ func (c *desk) build(clk time.Duration, asked bool) ([]slot.Reply, *slot.Record)
 func (c *desk) look(clk time.Duration) (recall bool, next time.Duration) {
 	c.call(clk)
 	c.tellWaiting(clk)
-	return c.pool.Recalls() || c.settleDue(clk), c.nextDue(clk)
+	recall = c.pool.Recalls() || c.settleDue(clk) || c.pool.Asked(clk) && c.pool.Unsettled(clk)
+	return recall, c.nextDue(clk)
 }
 
 // claim turns a called ticket into a claim for the next write, or repeats one;
@@ -198,7 +199,7 @@ func (c *desk) quarantine(clk time.Duration) {
 // its share of admissions: then in a moment, which is kept for it. Its slot is
 // reserved either way.
 func (c *desk) tell(p *Place, clk time.Duration) {
-	p.ETA = ETA{Known: true, Exact: true}
+	p.Called, p.ETA = true, ETA{Known: true, Exact: true}
 	x := c.called.at[p.Number]
 	if !x.told {
 		x.told, x.due = true, c.pace.admit(clk, c.called.ahead(x, clk))
@@ -226,7 +227,7 @@ func (c *desk) interval(eta, clk time.Duration) time.Duration {
 // and the spread holds where the visitors arrive; elsewhere jitter keeps the
 // polls of many apart.
 func (c *desk) pollAfter(eta ETA, clk time.Duration) time.Duration {
-	d := c.interval(eta.Expect, clk)
+	d := c.interval(eta.Low, clk) // it may come sooner than expected
 	if eta.Exact && eta.Expect < 2*c.cfg.Line.PollMin+d {
 		return max(eta.Expect, 20*time.Millisecond) + 10*time.Millisecond
 	}
@@ -236,9 +237,9 @@ func (c *desk) pollAfter(eta ETA, clk time.Duration) time.Duration {
 			d = max(d, 5*time.Second)
 		}
 	}
-	jitter := time.Duration(float64(d) * 0.2 * (2*rand.Float64() - 1))
+	jitter := time.Duration(float64(d) * 0.2 * (2*c.random() - 1))
 	if d <= c.cfg.Line.PollMin {
-		jitter = -time.Duration(float64(d) * 0.2 * rand.Float64()) // near the head: rather early
+		jitter = -time.Duration(float64(d) * 0.2 * c.random()) // near the head: rather early
 	}
 	return d + jitter
 }
@@ -262,6 +263,14 @@ func (c *desk) call(clk time.Duration) {
 		c.called.add(number, clk, clk+c.callHold(number))
 	}
 	c.tellWaiting(clk)
+}
+
+// random spreads the polls of many.
+func (c *desk) random() float64 {
+	if c.cfg.Random != nil {
+		return c.cfg.Random()
+	}
+	return rand.Float64()
 }
 
 // callHold is how long a called slot stays reserved: long enough for a visitor

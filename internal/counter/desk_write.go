@@ -42,7 +42,7 @@ func (c *desk) linePart() slot.LinePart {
 func (c *desk) mustWrite(clk time.Duration, asked bool) bool {
 	r := c.pool.Record()
 	switch {
-	case (c.pool.Held() || c.pool.Asked()) && c.endsDue(clk):
+	case (c.pool.Held() || c.pool.Asked(clk)) && c.endsDue(clk), c.pool.UpOwes(clk):
 		return true
 	case asked, r.Next < c.line.End()+1, r.Quiet != (c.pool.Quiet(clk) > 0):
 		return true
@@ -79,6 +79,10 @@ func (c *desk) nextDue(clk time.Duration) time.Duration {
 	next := time.Second
 	if c.pool.Held() {
 		next = settleGap
+	}
+	if c.pool.Asked(clk) {
+		now := c.pool.Tau(clk)
+		next = min(next, max(settleGap, c.pool.NextEnd(now).Sub(now)))
 	}
 	if c.line.Len() == 0 {
 		return next

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"iter"
-	"math/rand/v2"
 	"time"
 
 	"github.com/headgate/headgate/slot"
@@ -23,6 +22,7 @@ type Place struct {
 	PollAfter time.Duration
 	ETA       ETA
 	Held      bool
+	Called    bool // a slot is reserved for it, though this second has had its share
 }
 
 // Join puts a visitor at the end of the line. hold is how long it keeps its
@@ -113,7 +113,7 @@ func (c *Counter) Poll(ctx context.Context, number uint64) (Place, error) {
 // Holds the lock.
 func (c *Counter) away(number uint64) time.Duration {
 	d := c.line.Given(number)
-	return d + time.Duration(float64(d)*0.2*(2*rand.Float64()-1))
+	return d + time.Duration(float64(d)*0.2*(2*c.random()-1))
 }
 
 // Suspect tells of a pass that says more than any could if the record were whole.

@@ -75,8 +75,16 @@ func (d *Desk) Claim(clk time.Duration, number uint64, waits bool) bool {
 	return d.claim(number, clk, 0, waits)
 }
 
+// Queue gives the arrivals of the next up to k who wait, in this counter's time.
+func (d *Desk) Queue(clk time.Duration, k int) []slot.Tau {
+	return d.line.Arrivals(d.pool.Tau(clk), k)
+}
+
 // Leave gives up a place.
 func (d *Desk) Leave(clk time.Duration, number uint64) { d.leave(number, clk) }
+
+// Totals count what has happened since the takeover.
+func (d *Desk) Totals() Totals { return d.stats }
 
 // Waiting is how many wait, and how many of them are called.
 func (d *Desk) Waiting() (waiting, called int64) {

@@ -1,0 +1,115 @@
+package baseline
+
+import (
+	"time"
+
+	"github.com/headgate/headgate/internal/sim"
+)
+
+// counters has one counter for each data centre, and one for Anywhere: the third
+// algorithm of Waiting Room, of 2023. There are several counters in a data centre
+// there, each for some of its workers; one is kinder.
+func counters() sim.Strategy {
+	return sim.Strategy{
+		Name: "counters", About: "a counter in each data centre and one for Anywhere, by the minute",
+		Source: cloudflare2023 + ": counters",
+		Make:   newCounters,
+	}
+}
+
+// A counted model asks the counter of its data centre for each newcomer, and if
+// that has nothing left, Anywhere's. A counter counts at the moment of the request;
+// the ways there and back are added to the newcomer's latency. Those who wait ask
+// too when they refresh, but no more in a second in which one was refused: what was
+// used up cannot come back before the next picture.
+type counted struct {
+	pipeline
+	line  *line // a lane for each site
+	parts []int64
+	all   int64
+	here  []counter
+	world counter
+
+	site int32 // whose line asks
+	try  func(v sim.ID) outcome
+}
+
+func newCounters(s *sim.Scenario, w *sim.World) sim.Model {
+	n := len(s.Sites)
+	m := &counted{pipeline: newPipeline(s, w, 1), line: newLine(n, pulse)}
+	m.parts, m.here = make([]int64, n), make([]counter, n)
+	m.try = m.again
+	return m
+}
+
+// Arrive asks for a newcomer. One who must let an earlier group go first needs no
+// counter.
+func (m *counted) Arrive(v sim.ID) {
+	site := m.w.Visitor(v).Site
+	m.arrived(site)
+	took, pass := time.Duration(0), false
+	if !m.line.behind(site, m.truth.minute) {
+		took, pass = m.ask(site)
+	}
+	m.w.Decided(v, took)
+	if pass {
+		m.admitted()
+		m.w.Admit(v)
+		return
+	}
+	m.waits()
+	m.w.Wait(v, m.expect())
+	m.line.add(v, site, m.truth.minute, m.beat)
+}
+
+// ask asks the counters for one visitor; a counter that has no slots at all by the
+// state is not asked.
+func (m *counted) ask(site int32) (took time.Duration, pass bool) {
+	if m.parts[site] > 0 {
+		_, pass = m.here[site].ask(m.parts[site])
+		took = m.trip(m.s.Sites[site].Local)
+	}
+	if !pass && m.all > 0 {
+		_, pass = m.world.ask(m.all)
+		took += m.trip(m.s.Sites[site].Home)
+	}
+	return took, pass
+}
+
+// trip is a message and its answer.
+func (m *counted) trip(d sim.Delay) time.Duration {
+	m.w.Messages(2)
+	r := m.w.Rand()
+	return d.Draw(r) + d.Draw(r)
+}
+
+func (m *counted) again(v sim.ID) outcome {
+	if _, pass := m.ask(m.site); !pass {
+		return nobody
+	}
+	m.called()
+	m.w.Admit(v)
+	return enters
+}
+
+// Left counts a session that is over.
+func (m *counted) Left(v sim.ID) { m.gone(m.w.Visitor(v).Site) }
+
+// Event is the pipeline's.
+func (m *counted) Event(kind, _ int32, _ int64) {
+	if kind == kindShares {
+		m.observe()
+		return
+	}
+	if m.pulse() {
+		clear(m.here)
+		m.world = counter{}
+	}
+	n, l := len(m.parts), m.s.Limits
+	m.w.Messages(n) // the pipeline's, to each data centre
+	m.all = divide(m.parts, budget(l, m.known.active, m.known.fresh), m.shares.seen, l.Active)
+	for i := 0; i < n && m.line.total > 0; i++ {
+		m.site = int32((int64(i) + m.beat) % int64(n)) // nobody is always the first
+		m.line.ask(m.site, m.beat, m.try)
+	}
+}

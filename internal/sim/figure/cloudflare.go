@@ -1,0 +1,160 @@
+package figure
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"time"
+
+	"github.com/headgate/headgate/internal/sim"
+	"github.com/headgate/headgate/slot"
+)
+
+const cloudflare = "Cloudflare, “How Waiting Room makes queueing decisions” (2023-09-20)"
+
+// workers is globalWorkersActive of the document's state.
+const workers = 10
+
+// anywhere are the Anywhere slots of the document's state at 11:45:54: 200 − 50
+// slots, 20/200 of them San Jose's and 30/200 London's by the minute before.
+func anywhere() int64 {
+	_, slots := slot.Split(200-50, 200, []int64{20, 30})
+	return slots
+}
+
+// adaptive is what each of n workers may admit of slots by the document's formula,
+// slots ÷ (n × utilization^curveFactor), unrounded. It is never more than all: at
+// low use the formula asks for fewer workers than one.
+func adaptive(slots, n int64, utilization, curveFactor float64) float64 {
+	return float64(slots) / max(1, float64(n)*math.Pow(utilization, curveFactor))
+}
+
+// factors are the curves drawn; 1 and 2 are the document's, the others are chosen.
+func factors() []float64 { return []float64{0.25, 0.5, 1, 2} }
+
+func slotsPerWorker() Figure {
+	slots := anywhere()
+	f := Figure{
+		ID: "cloudflare-slots", Title: "Slots per worker by utilization", Source: cloudflare,
+		XLabel: "utilization (active users ÷ limit)", YLabel: "slots per worker",
+		Note: fmt.Sprintf("With %d Anywhere slots and %d workers each worker may admit all of them "+
+			"at low use and a tenth near the limit. What all may admit together is far more than "+
+			"there is, which is the overshoot of a spike after low use.", slots, workers),
+		Table: &Table{Columns: []string{"utilization"}},
+	}
+	for _, c := range factors() {
+		from := "document"
+		if c < 1 {
+			from = "chosen"
+		}
+		name := fmt.Sprintf("curveFactor %g (%s)", c, from)
+		f.Series = append(f.Series, line(name, 1, 0.01, func(u float64) float64 {
+			return adaptive(slots, workers, u, c)
+		}))
+		f.Table.Columns = append(f.Table.Columns, name)
+	}
+	even := line("even split", 1, 1, func(float64) float64 { return float64(slots) / workers })
+	even.Grey, even.Dashed = true, true
+	f.Series = append(f.Series, even)
+	for _, percent := range []int{10, 25, 50, 75, 100} {
+		row := []any{fmt.Sprintf("%d %%", percent)}
+		for _, c := range factors() {
+			each := int64(adaptive(slots, workers, float64(percent)/100, c))
+			row = append(row, fmt.Sprintf("%d each, %d in all", each, each*workers))
+		}
+		f.Table.add(row...)
+	}
+	return f
+}
+
+func curves() Figure {
+	return Figure{
+		ID: "cloudflare-curves", Title: "y = x and y = x²", Source: cloudflare,
+		XLabel: "utilization x", YLabel: "workerMultiplier y",
+		Note: "The multiplier is utilization^curveFactor. A larger factor counts fewer workers at " +
+			"low use, so each of them gets more slots.",
+		Series: []Series{
+			line("y = x", 1, 0.01, func(x float64) float64 { return x }),
+			line("y = x²", 1, 0.01, func(x float64) float64 { return x * x }),
+		},
+	}
+}
+
+// A distance is how far some of the calls to Anywhere go.
+type distance struct {
+	share float64   // of all calls
+	way   sim.Delay // one way
+}
+
+// inside is one way between a worker and the counter of its data centre. Chosen, so
+// that a call usually takes the document's less than 10 ms.
+func inside() sim.Delay {
+	return sim.Delay{Least: 500 * time.Microsecond, Mean: 1500 * time.Microsecond}
+}
+
+// distances are chosen so that most calls take the document's 60 or 70 ms, and the
+// 95th percentile is higher because some data centres are far away, as it says.
+func distances() []distance {
+	ms := func(least, mean int) sim.Delay {
+		return sim.Delay{
+			Least: time.Duration(least) * time.Millisecond,
+			Mean:  time.Duration(mean) * time.Millisecond,
+		}
+	}
+	return []distance{
+		{0.10, ms(5, 8)},    // the same region
+		{0.70, ms(29, 32)},  // the same continent, or one near by
+		{0.12, ms(60, 65)},  // across an ocean
+		{0.08, ms(95, 105)}, // the other side of the world
+	}
+}
+
+// draws of each delay: chosen, so that the 99th percentile stands on 200 of them.
+const draws = 20_000
+
+func latencies(seed uint64) Figure {
+	f := Figure{
+		ID: "cloudflare-latency", Title: "Latency of a counter call", Source: cloudflare,
+		XLabel: "percentile", YLabel: "milliseconds",
+		Note: "A call inside a data centre takes less than 10 ms. A call to Anywhere takes 60 or " +
+			"70 ms, and more at the 95th percentile, where the far data centres are. The " +
+			"distributions are chosen to fit these words; the document's own graph gives no numbers.",
+		Table: &Table{Columns: []string{"counter", "p50", "p75", "p90", "p95", "p99"}},
+	}
+	r := source(seed, f.ID)
+	near := func() time.Duration { return inside().Draw(r) + inside().Draw(r) }
+	far := func() time.Duration {
+		way := pick(distances(), r.Float64())
+		return way.Draw(r) + way.Draw(r)
+	}
+	for _, call := range []struct {
+		name string
+		draw func() time.Duration
+	}{{"in the data centre", near}, {"Anywhere", far}} {
+		took := make([]float64, draws)
+		for i := range took {
+			took[i] = call.draw().Seconds() * 1000
+		}
+		slices.Sort(took)
+		s, row := Series{Name: call.name}, []any{call.name}
+		for p := 50; p <= 99; p++ {
+			s.add(float64(p), took[p*draws/100-1])
+		}
+		for _, p := range []int{50, 75, 90, 95, 99} {
+			row = append(row, fmt.Sprintf("%.1f ms", s.Y[p-50]))
+		}
+		f.Series = append(f.Series, s)
+		f.Table.add(row...)
+	}
+	return f
+}
+
+// pick finds the distance at x in 0..1, laid out by their shares.
+func pick(list []distance, x float64) sim.Delay {
+	for _, d := range list {
+		if x -= d.share; x < 0 {
+			return d.way
+		}
+	}
+	return list[len(list)-1].way
+}

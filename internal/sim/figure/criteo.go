@@ -1,0 +1,219 @@
+package figure
+
+import (
+	"math"
+	"time"
+)
+
+const criteo = "Criteo, “Distributed rate limiting” (limit: 100 calls a minute)"
+
+const (
+	drawn    = 10 * time.Minute // of the stream, in the pictures; chosen
+	measured = 2 * time.Hour    // of the same stream, in the table; chosen
+)
+
+// A way is one way to count the calls of the last minute.
+type way struct {
+	name string
+	make func() estimator
+}
+
+// limits are the figures of one stream of calls.
+func limits(seed uint64) []Figure {
+	times := stream(source(seed, "criteo"), measured)
+	one := func() estimator { return fixed() }
+	slide := func(n int) func() estimator { return func() estimator { return sliding(n) } }
+	pictures := []struct {
+		id, title, note string
+		way             way
+	}{
+		{"criteo-fixed", "Fixed window", "At the full minute the fixed window forgets everything: " +
+			"there it falls to nothing, and lets through what should have been stopped.",
+			way{"fixed window", one}},
+		{"criteo-two-counters", "Sliding window from two counters", "This minute's count and the " +
+			"part of the last minute's that still counts: now too high, now too low, but it no longer " +
+			"forgets at the full minute.", way{"two counters", slide(1)}},
+		{"criteo-5s", "Sliding window from sub-windows of 5 s", "Twelve sub-windows, and the part of " +
+			"a thirteenth, come closer, at thirteen counters a call.", way{"5 s sub-windows", slide(12)}},
+		{"criteo-1s", "Sliding window from sub-windows of 1 s", "Sixty sub-windows and the part of one " +
+			"more can hardly be told from the perfect window, at 61 counters a call.",
+			way{"1 s sub-windows", slide(60)}},
+	}
+	var figures []Figure
+	ways := []way{{"time of every call", func() estimator { return &calls{} }}}
+	perfect := ways[0].trace(times)
+	perfect.Name, perfect.Grey = "perfect sliding window", true
+	for _, p := range pictures {
+		s := p.way.trace(times)
+		s.Dashed = true
+		figures = append(figures, Figure{
+			ID: p.id, Title: p.title, Source: criteo, Note: p.note,
+			XLabel: "seconds", YLabel: "calls in the last minute", Series: []Series{perfect, s},
+		})
+		ways = append(ways, p.way)
+	}
+	return append(figures, costs(times, ways), bias(), tokens())
+}
+
+// trace draws what a way answers, every second of the drawn part. Nothing is refused.
+func (w way) trace(times []time.Duration) Series {
+	e := w.make()
+	return line(w.name, drawn.Seconds(), 1, func(x float64) float64 {
+		at := time.Duration(x) * time.Second
+		for len(times) > 0 && times[0] <= at {
+			e.add(times[0])
+			times = times[1:]
+		}
+		return e.rate(at)
+	})
+}
+
+// A verdict is how far an estimator was from the truth, in calls.
+type verdict struct {
+	mean, high, low float64 // low is at most 0
+}
+
+func (v verdict) worst() float64 { return max(v.high, -v.low) }
+
+// judge asks an estimator after each call, as a limiter does, and the truth is what
+// the perfect window answers then. Nothing is refused.
+func judge(e estimator, times []time.Duration, truth []float64) verdict {
+	var v verdict
+	for i, guess := range answers(e, times) {
+		off := guess - truth[i]
+		v.mean += math.Abs(off) / float64(len(times))
+		v.high, v.low = max(v.high, off), min(v.low, off)
+	}
+	return v
+}
+
+// answers are an estimator's, after each call.
+func answers(e estimator, times []time.Duration) []float64 {
+	list := make([]float64, len(times))
+	for i, at := range times {
+		e.add(at)
+		list[i] = e.rate(at)
+	}
+	return list
+}
+
+// limit plays the stream against a limiter: how many calls go through, and the most
+// of these in any minute.
+func limit(l limiter, times []time.Duration) (through int, most float64) {
+	truth := &calls{}
+	for _, at := range times {
+		if l.take(at) {
+			through++
+			truth.add(at)
+			most = max(most, truth.rate(at))
+		}
+	}
+	return through, most
+}
+
+// costs is the table of the ways, and their error over the counters they read.
+func costs(times []time.Duration, ways []way) Figure {
+	f := Figure{
+		ID: "criteo-errors", Title: "Error and cost", Source: criteo,
+		XLabel: "counters read for a call", YLabel: "error in calls (limit 100)",
+		Note: "More counters bring less and less. The plain window is the first point, this and the " +
+			"last minute the second. A full token bucket and a minute's refill may pass within one " +
+			"minute; the others are held to the calls of the last minute.",
+		Table: &Table{Columns: []string{"algorithm", "mean error", "worst error",
+			"let through", "most in a minute", "numbers read a call", "written a call", "bytes"}},
+	}
+	n, truth := float64(len(times)), answers(&calls{}, times)
+	for _, w := range ways {
+		e := w.make()
+		v := judge(e, times, truth)
+		through, most := limit(gate{w.make()}, times)
+		c := e.spent()
+		f.Table.add(w.name, v.mean, v.worst(), through, int(most),
+			float64(c.read)/n, float64(c.written)/n, c.bytes)
+	}
+	b := &bucket{burst: perMinute}
+	through, most := limit(b, times)
+	c := b.spent()
+	f.Table.add("token bucket, burst 100", "–", "–", through, int(most),
+		float64(c.read)/n, float64(c.written)/n, c.bytes)
+
+	mean, worst := Series{Name: "mean error"}, Series{Name: "worst error", Dashed: true}
+	point := func(e *windows) {
+		v, x := judge(e, times, truth), float64(len(e.counts))
+		mean.add(x, v.mean)
+		worst.add(x, v.worst())
+	}
+	point(fixed())
+	for _, n := range []int{1, 2, 3, 4, 6, 12, 20, 30, 60} { // divisors of 60: whole seconds
+		point(sliding(n))
+	}
+	f.Series = []Series{mean, worst}
+	return f
+}
+
+// clustered are 100 calls of the minute 00:00 within ten seconds (chosen) from a time.
+func clustered(from time.Duration) []time.Duration {
+	times := make([]time.Duration, perMinute)
+	for i := range times {
+		times[i] = from + time.Duration(2*i+1)*50*time.Millisecond
+	}
+	return times
+}
+
+// late and early are where the calls of the minute 00:00 lie in the figure of the bias.
+const (
+	early = 0 * time.Second
+	late  = 50 * time.Second
+)
+
+// second draws what an estimator answers in the minute 00:01, with no calls in it.
+func second(name string, e estimator, times []time.Duration) Series {
+	for _, at := range times {
+		e.add(at)
+	}
+	return line(name, 59, 1, func(x float64) float64 {
+		return e.rate(minute + time.Duration(x)*time.Second)
+	})
+}
+
+func bias() Figure {
+	truth := second("perfect, calls of 00:00:00–00:00:10", &calls{}, clustered(early))
+	other := second("perfect, calls of 00:00:50–00:01:00", &calls{}, clustered(late))
+	truth.Grey, other.Grey, other.Dashed = true, true, true
+	return Figure{
+		ID: "criteo-bias", Title: "The bias of two counters", Source: criteo,
+		XLabel: "seconds since 00:01:00", YLabel: "calls in the last minute",
+		Note: "All 100 calls were in the minute 00:00. The estimate knows only their number: if they " +
+			"came early in their minute it is too high, if they came late it is too low.",
+		Series: []Series{truth, other,
+			second("two counters, either way", sliding(1), clustered(late))},
+	}
+}
+
+func tokens() Figure {
+	b := &bucket{burst: perMinute}
+	rush := func(n int, at time.Duration) {
+		for range n {
+			b.take(at)
+		}
+	}
+	s := line("tokens", 240, 1, func(x float64) float64 {
+		at := time.Duration(x) * time.Second
+		switch {
+		case x == 10:
+			rush(100, at)
+		case x == 40:
+			rush(50, at)
+		case x >= 150: // 120 a minute, more than it fills by
+			rush(2, at)
+		}
+		return b.tokens(at)
+	})
+	return Figure{
+		ID: "criteo-tokens", Title: "Token bucket", Source: criteo, Step: true,
+		XLabel: "seconds", YLabel: "tokens",
+		Note: "100 calls at 10 s empty it. Half a minute idle adds 50 tokens, which 50 calls take; " +
+			"110 s idle fill it, and no more than that. From 150 s on two calls a second come.",
+		Series: []Series{s},
+	}
+}

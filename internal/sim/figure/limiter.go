@@ -1,0 +1,186 @@
+package figure
+
+import (
+	"math/rand/v2"
+	"time"
+)
+
+// The document's limit: 100 calls a minute for a client.
+const (
+	perMinute = 100
+	minute    = time.Minute
+)
+
+// word is what one remembered number costs: a time or a count of 64 bits, without
+// the cache's own keys.
+const word = 8
+
+// An estimator says how many calls came in the last minute, (at − 1 min, at]. The
+// times it is given never go back.
+type estimator interface {
+	add(at time.Duration)
+	rate(at time.Duration) float64
+	spent() spent
+}
+
+// spent is what an estimator or a bucket has done with its store so far.
+type spent struct {
+	read, written int // numbers
+	bytes         int // remembered at most at once
+}
+
+// A calls keeps the time of every call of the last minute: the perfect sliding
+// window, and the oracle of the others.
+type calls struct {
+	times []time.Duration
+	cost  spent
+}
+
+func (c *calls) add(at time.Duration) {
+	c.times = append(c.times, at)
+	c.cost.written++
+	c.cost.bytes = max(c.cost.bytes, word*len(c.times))
+}
+
+func (c *calls) rate(at time.Duration) float64 {
+	before, kept := len(c.times), c.times[:0]
+	for _, t := range c.times {
+		if t > at-minute {
+			kept = append(kept, t)
+		}
+	}
+	c.cost.read += before
+	c.cost.written += before - len(kept) // those that are dropped
+	c.times = kept
+	return float64(len(kept))
+}
+
+func (c *calls) spent() spent { return c.cost }
+
+// A windows counts calls in windows of fixed length. The windows that lie in the
+// last minute count in full. Of the one that began before it, the part that does
+// counts, as if its calls had come evenly; the plain fixed window leaves it out.
+type windows struct {
+	size   time.Duration
+	part   bool    // read the oldest window too
+	counts []int64 // by number of the window, going round
+	now    int64   // number of the current window
+	cost   spent
+}
+
+// fixed is one counter for each minute.
+func fixed() *windows { return &windows{size: minute, counts: make([]int64, 1)} }
+
+// sliding estimates the last minute from n sub-windows and the part of one more. With
+// n = 1 it is the document's estimate from this minute and the last.
+func sliding(n int) *windows {
+	return &windows{size: minute / time.Duration(n), part: true, counts: make([]int64, n+1)}
+}
+
+// current goes on to the window of a time and returns where its count is.
+func (w *windows) current(at time.Duration) *int64 {
+	n := int64(len(w.counts))
+	for to := int64(at / w.size); w.now < to; {
+		w.now++
+		w.counts[w.now%n] = 0
+	}
+	return &w.counts[w.now%n]
+}
+
+func (w *windows) add(at time.Duration) {
+	*w.current(at)++
+	w.cost.written++
+}
+
+func (w *windows) rate(at time.Duration) float64 {
+	w.current(at)
+	w.cost.read += len(w.counts)
+	var sum float64
+	for _, c := range w.counts {
+		sum += float64(c)
+	}
+	if w.part {
+		oldest := w.counts[(w.now+1)%int64(len(w.counts))]
+		sum -= float64(oldest) * float64(at%w.size) / float64(w.size)
+	}
+	return sum
+}
+
+func (w *windows) spent() spent {
+	return spent{w.cost.read, w.cost.written, word * len(w.counts)}
+}
+
+// A limiter lets calls through or not. Only what goes through is counted.
+type limiter interface {
+	take(at time.Duration) bool
+	spent() spent
+}
+
+// A gate lets a call through while its estimator is under the limit.
+type gate struct{ estimator }
+
+func (g gate) take(at time.Duration) bool {
+	if g.rate(at)+1 > perMinute {
+		return false
+	}
+	g.add(at)
+	return true
+}
+
+// A bucket is the token bucket: it fills by perMinute tokens a minute up to burst,
+// and each call takes one. It is kept as a level and the time of the level, which
+// must change together: that is the transaction. It begins full.
+type bucket struct {
+	burst int64
+	level time.Duration // missing tokens × 1 min, so that a nanosecond adds a whole number
+	at    time.Duration
+	cost  spent
+}
+
+func (b *bucket) refill(at time.Duration) {
+	b.level = max(0, b.level-perMinute*(at-b.at))
+	b.at = at
+	b.cost.read += 2
+}
+
+// tokens are those in it.
+func (b *bucket) tokens(at time.Duration) float64 {
+	b.refill(at)
+	return float64(b.burst) - float64(b.level)/float64(minute)
+}
+
+func (b *bucket) take(at time.Duration) bool {
+	b.refill(at)
+	if b.level+minute > time.Duration(b.burst)*minute {
+		return false
+	}
+	b.level += minute
+	b.cost.written += 2
+	return true
+}
+
+func (b *bucket) spent() spent { return spent{b.cost.read, b.cost.written, 2 * word} }
+
+// The stream of calls. Chosen: rates around the limit, so that the truth crosses it
+// often, and changes faster than a minute, so that the windows have something to
+// forget. The documents draw a "random stream" and say no more.
+const (
+	hold            = 15 * time.Second // how long a rate holds
+	slowest, widest = 20, 160          // calls a minute: 20 to 180, 100 on average
+)
+
+// stream draws the times of calls: at random, at a rate that changes every hold.
+func stream(r *rand.Rand, length time.Duration) []time.Duration {
+	var times []time.Duration
+	for from := time.Duration(0); from < length; from += hold {
+		gap := float64(minute) / (slowest + widest*r.Float64())
+		for at := from; ; {
+			at += time.Duration(r.ExpFloat64() * gap)
+			if at >= from+hold {
+				break
+			}
+			times = append(times, at)
+		}
+	}
+	return times
+}

@@ -1,0 +1,123 @@
+package sim
+
+import (
+	"math"
+	"math/bits"
+	"time"
+)
+
+// A judge counts what the promises are measured by.
+type judge struct {
+	admitted, waited, early int64
+	messages                int64
+	firstUse                float64 // +Inf: nobody waited
+	overActive, overNew     int64
+	peakActive, peakWaiting int64
+	overtaken               int64
+	worst                   time.Duration
+	latency, waits          histogram
+	errors                  histogram // |waited − told| / waited, in millionths
+	within, expects         int64
+	by                      int64 // admitted until the mark
+	mark                    time.Duration
+	series                  Series
+	sampled                 int64 // arrivals at the last sample
+	lastWait                time.Duration
+}
+
+// counts holds a new admission against both limits.
+func (j *judge) counts(active, fresh int64, l *Limits) {
+	j.overActive = max(j.overActive, active-l.Active)
+	j.overNew = max(j.overNew, fresh-l.New)
+	j.peakActive = max(j.peakActive, active)
+}
+
+// someoneWaits moves the end of the last time that somebody waits: up to there the
+// ideal counter counts, if no other run has set a mark.
+func (j *judge) someoneWaits(now time.Duration) {
+	j.lastWait = now
+	if j.mark == 0 {
+		j.by = j.admitted
+	}
+}
+
+// told judges a visitor who is made to wait: early if more slots were free and due
+// than there are people waiting before it.
+func (j *judge) told(w *World, x *Visitor) {
+	j.waited++
+	j.someoneWaits(w.now)
+	if min(w.free(), w.due()) > w.waiting {
+		j.early++
+	}
+	if w.waiting == 0 {
+		active, fresh := w.Inside()
+		l := &w.scenario.Limits
+		use := max(float64(active+w.reserved)/float64(l.Active), float64(fresh+w.reserved)/float64(l.New))
+		j.firstUse = min(j.firstUse, use)
+	}
+	j.peakWaiting = max(j.peakWaiting, w.waiting+1)
+}
+
+// sameMoment is how much later one may have arrived without overtaking: what the
+// way of a message may differ by. Chosen: nobody sees less.
+const sameMoment = 100 * time.Millisecond
+
+// order judges one who waited and is let in, or still waits at the end: overtaken
+// if one who arrived later than it was let in before.
+func (j *judge) order(x *Visitor, latest time.Duration) {
+	if d := latest - x.Arrival.At; d > sameMoment {
+		j.overtaken++
+		j.worst = max(j.worst, d)
+	}
+}
+
+// expected holds the wait of an admitted visitor against what it was told first.
+func (j *judge) expected(x *Visitor, now time.Duration) {
+	if !x.expect.Known {
+		return
+	}
+	waited := now - x.told
+	j.expects++
+	if waited >= x.expect.Low && waited <= x.expect.High {
+		j.within++
+	}
+	off := math.Abs(float64(waited-x.expect.Expect)) / max(float64(waited), float64(time.Second))
+	j.errors.add(time.Duration(off * 1e6))
+}
+
+// A histogram counts durations in buckets of 1/32 of their size: a percentile is
+// right to 3 %.
+type histogram struct {
+	n     int64
+	count [64 * 32]int64
+	most  time.Duration
+}
+
+func (h *histogram) add(d time.Duration) {
+	h.n++
+	h.most = max(h.most, d)
+	h.count[bucket(uint64(max(0, d)))]++
+}
+
+func bucket(x uint64) int {
+	if x < 32 {
+		return int(x)
+	}
+	e := bits.Len64(x) - 6
+	return (e+1)*32 + int(x>>e) - 32
+}
+
+// at is the p-quantile, 0 ≤ p ≤ 1; 0 of nothing.
+func (h *histogram) at(p float64) time.Duration {
+	rank, sum := int64(math.Ceil(p*float64(h.n))), int64(0)
+	for i, c := range h.count {
+		if sum += c; sum >= rank && c > 0 {
+			if i < 32 {
+				return time.Duration(i)
+			}
+			e := i/32 - 1
+			return min(h.most, time.Duration(uint64(i%32+32)<<e+uint64(1)<<e/2))
+		}
+	}
+	return 0
+}

@@ -1,0 +1,323 @@
+package lending
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/headgate/headgate/internal/counter"
+	"github.com/headgate/headgate/internal/sim"
+	"github.com/headgate/headgate/slot"
+)
+
+// Parameters of the wire (docs/protocol.md §12).
+const (
+	groupGap    = 2 * time.Millisecond
+	repeatEvery = 250 * time.Millisecond
+	flushEvery  = time.Second
+	idleReturn  = 10 * time.Second
+	termAbove   = 10 * time.Minute
+	wantFor     = 2                       // seconds of arrivals to hold ahead
+	hold        = 15 * time.Minute        // of a ticket
+	takeover    = 2500 * time.Millisecond // a host that is silent is replaced
+)
+
+// A host is the counter of one data centre: its desk, and who waits for a write.
+type host struct {
+	process
+	m       *model
+	desk    *counter.Desk
+	disk    *disk
+	rev     uint64
+	writing bool
+	lastTry time.Duration
+	timer   int // number of the newest look
+	fenced  bool
+	wait    []func() // for a fresh write
+	syncs   map[*slot.Sync]*worker
+	claims  map[slot.StayID][]func(slot.ClaimReply)
+
+	above    time.Duration // own clock at the last Sync upward
+	told     slot.Each     // returned, as told upward
+	want     float64       // arrivals a second, smoothed
+	arrivals float64
+}
+
+// begin takes the record of its data centre over.
+func (h *host) begin() {
+	m := h.m
+	h.fenced, h.writing = false, true
+	h.wait, h.syncs = nil, map[*slot.Sync]*worker{}
+	h.claims = map[slot.StayID][]func(slot.ClaimReply){}
+	first := h.disk.rec == nil
+	if first {
+		var up *slot.Upper
+		if m.above != nil {
+			up = &slot.Upper{Loan: slot.LoanID(m.w.Rand().Uint64() | 1)}
+		}
+		h.disk.rec, h.disk.rev = slot.NewRecord(m.w.Rand().Uint64()|1, up, m.limits()...), 1
+	}
+	m.hosts++
+	cfg := counter.Config{
+		Room: "sim", Host: fmt.Sprint("host-", m.hosts), Params: m.params(false),
+		Settings: m.settings(), Random: m.w.Rand().Float64,
+	}
+	h.desk = counter.NewDesk(cfg, h.disk.read(), first, h.again)
+	rev := h.disk.rev
+	desk := h.desk
+	m.write(&h.process, h.disk, rev, h.desk.TakeOver(h.clk()), func(ok bool) {
+		h.writing = false
+		if !ok || desk != h.desk {
+			h.begin()
+			return
+		}
+		h.rev = rev + 1
+		if err := h.desk.Begin(h.clk()); err != nil {
+			panic(err)
+		}
+		if m.above != nil {
+			h.upward()
+			h.beatUp()
+		}
+		h.round()
+	})
+}
+
+// again asks for a round soon, from within a call of the desk.
+func (h *host) again() { h.after(0, h.round) }
+
+func (h *host) serving() bool { return !h.fenced && h.desk != nil && h.desk.Pool().Serving() }
+
+// round builds one write, stores it, hands out the answers and calls whoever may be
+// called, like Counter.Run.
+func (h *host) round() {
+	if h.writing || !h.serving() {
+		return
+	}
+	clk := h.clk()
+	if gap := h.lastTry + groupGap - clk; gap > 0 && h.lastTry > 0 {
+		h.wake(gap)
+		return
+	}
+	h.lastTry = clk
+	now, wr := h.desk.Build(clk, len(h.wait) > 0)
+	h.tell(now)
+	if wr == nil {
+		h.look()
+		return
+	}
+	h.writing = true
+	rev, desk := h.rev, h.desk
+	h.m.write(&h.process, h.disk, rev, wr, func(ok bool) {
+		if desk != h.desk {
+			return
+		}
+		h.writing = false
+		if !ok { // another host has written: it says nothing more
+			h.desk.Pool().Fail()
+			h.fenced = true
+			h.m.fenced++
+			return
+		}
+		h.rev = rev + 1
+		replies, claims := h.desk.Stored(h.clk())
+		h.tell(replies)
+		for _, c := range claims {
+			for _, f := range h.claims[c.ID] {
+				f(c)
+				c.Win = 0
+			}
+			delete(h.claims, c.ID)
+		}
+		wait := h.wait
+		h.wait = nil
+		for _, f := range wait {
+			f()
+		}
+		h.look()
+	})
+}
+
+func (h *host) look() {
+	recall, next := h.desk.Look(h.clk())
+	if recall {
+		for _, k := range h.m.sites[h.site].workers {
+			h.m.send(&h.process, &k.process, h.local(), k.recalled)
+		}
+	}
+	h.wake(next)
+	if h.m.above != nil {
+		h.upIfDue()
+	}
+}
+
+// wake asks for a round in d; only the newest such wish counts.
+func (h *host) wake(d time.Duration) {
+	h.timer++
+	n := h.timer
+	h.after(d, func() {
+		if n == h.timer {
+			h.round()
+		}
+	})
+}
+
+func (h *host) local() sim.Delay { return h.m.s.Sites[h.site].Local }
+
+func (h *host) tell(replies []slot.Reply) {
+	for _, r := range replies {
+		k, a := h.syncs[r.Sync], r.Answer
+		delete(h.syncs, r.Sync)
+		if k != nil {
+			x := r.Sync
+			h.m.send(&h.process, &k.process, h.local(), func() { k.hear(x, &a) })
+		}
+	}
+}
+
+// put takes a Sync of a worker in.
+func (h *host) put(k *worker, x *slot.Sync) {
+	if !h.serving() {
+		return
+	}
+	h.syncs[x] = k
+	h.desk.Pool().Put(x)
+	h.round()
+}
+
+// ready calls f as soon as numbers may be issued and positions told.
+func (h *host) ready(join bool, f func()) {
+	if !h.serving() {
+		return
+	}
+	if h.desk.Ready(h.clk(), join) {
+		f()
+		return
+	}
+	h.wait = append(h.wait, func() { h.ready(join, f) })
+	h.round()
+}
+
+// join puts a visitor at the end of the line and answers.
+func (h *host) join(answer func(counter.Place)) {
+	h.arrivals++
+	h.ready(true, func() {
+		p := h.desk.Join(h.clk(), hold)
+		answer(p)
+		h.round()
+	})
+}
+
+// poll tells a ticket where it stands.
+func (h *host) poll(number uint64, answer func(counter.Place)) {
+	h.ready(false, func() {
+		p := h.desk.Poll(h.clk(), number)
+		answer(p)
+	})
+}
+
+// claim makes a stay of a called ticket; no answer means it is not called.
+func (h *host) claim(number uint64, answer func(r slot.ClaimReply, ok bool)) {
+	if !h.serving() {
+		return
+	}
+	id := slot.StayID(number)
+	if !h.desk.Claim(h.clk(), number, len(h.claims[id]) > 0) {
+		answer(slot.ClaimReply{}, false)
+		return
+	}
+	h.claims[id] = append(h.claims[id], func(r slot.ClaimReply) { answer(r, true) })
+	h.round()
+}
+
+// upward sends a Sync to Anywhere, and again until it is answered.
+func (h *host) upward() {
+	if !h.serving() {
+		return
+	}
+	p := h.desk.Pool()
+	ahead := int64(h.want*wantFor + 0.5)
+	want := ahead - max(0, p.Free())
+	queue := h.desk.Queue(h.clk(), 256)
+	if waiting, called := h.desk.Waiting(); waiting > 0 {
+		if want = waiting - called; len(queue) < 256 { // the others are not there
+			want = int64(len(queue))
+		}
+	}
+	x := p.UpSync(h.clk(), max(0, want), queue)
+	if x == nil {
+		return
+	}
+	h.above, h.told = h.clk(), x.Returned
+	h.sendUp(x)
+}
+
+func (h *host) sendUp(x *slot.Sync) {
+	a := h.m.above
+	h.m.send(&h.process, &a.process, a.home(h), func() { a.put(h, x) })
+	desk := h.desk
+	h.after(repeatEvery+h.m.roundTrip(h), func() {
+		if h.desk == desk && h.serving() && desk.Pool().UpFlying() == x {
+			h.sendUp(x)
+		}
+	})
+}
+
+// heard takes an answer of Anywhere in.
+func (h *host) heard(a slot.Answer) {
+	if !h.serving() {
+		return
+	}
+	h.desk.Pool().UpAnswer(h.clk(), a)
+	h.round()
+	h.upIfDue()
+}
+
+// recalled: Anywhere asks for what is not used.
+func (h *host) recalled() {
+	if h.serving() {
+		h.desk.Pool().UpRecall(h.clk())
+		h.round()
+		h.upIfDue()
+	}
+}
+
+// upIfDue asks Anywhere when somebody stands before the door here, and tells it what
+// was given back.
+func (h *host) upIfDue() {
+	p := h.desk.Pool()
+	if !h.serving() || p.UpFlying() != nil {
+		return
+	}
+	ahead := int64(h.want*wantFor + 0.5)
+	low := p.Free() < ahead/2 && !p.Asked(h.clk()) && h.clk()-h.above > flushEvery
+	if p.UpNeed(h.clk()) || low || p.Record().Up.Returned != h.told {
+		h.upward()
+	}
+}
+
+func (h *host) beatUp() {
+	desk := h.desk
+	h.after(flushEvery, func() {
+		if h.desk != desk {
+			return
+		}
+		h.want = 0.7*h.want + 0.3*h.arrivals/flushEvery.Seconds()
+		h.arrivals = 0
+		if h.serving() && (h.clk()-h.above > termAbove/3 || h.desk.Pool().Asked(h.clk()) && h.clk()-h.above > flushEvery) {
+			h.upward()
+		}
+		h.upIfDue()
+		h.beatUp()
+	})
+}
+
+// forget drops a worker that is gone from those who wait for an answer.
+func (h *host) forget(k *worker) {
+	for x, to := range h.syncs {
+		if to == k {
+			delete(h.syncs, x)
+		}
+	}
+	h.wait = slices.DeleteFunc(h.wait, func(f func()) bool { return f == nil })
+}

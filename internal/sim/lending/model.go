@@ -1,0 +1,465 @@
+package lending
+
+import (
+	"time"
+
+	"github.com/headgate/headgate/internal/counter"
+	"github.com/headgate/headgate/internal/sim"
+	"github.com/headgate/headgate/slot"
+)
+
+// Strategy is headgate itself.
+func Strategy() sim.Strategy {
+	return sim.Strategy{
+		Name: "headgate", About: "slots are lent, recalled and come back; one line in order",
+		Source: "this program: packages slot and internal/counter", Spread: true, Ends: true,
+		Make: func(s *sim.Scenario, w *sim.World) sim.Model { return newModel(s, w, never) },
+	}
+}
+
+const never = time.Duration(1<<62 - 1)
+
+// model is headgate in one world.
+type model struct {
+	w     *sim.World
+	s     *sim.Scenario
+	sites []*site
+	above *above // nil with one data centre
+	top   disk
+
+	calls  []func()
+	unused []int32
+	guests []guest
+
+	faultsEnd time.Duration
+	hosts     int // begun so far
+	fenced    int
+	count     counts
+	reserved  int64 // as told to the judge
+}
+
+// counts are what a hunt looks at beside the judge's.
+type counts struct {
+	lost    int64 // a ticket that was told is not known any more
+	thrown  int64 // inside, on time, and refused
+	takes   int64 // hosts that took over
+	crashes int64
+}
+
+type site struct {
+	workers  []*worker
+	stays    map[slot.StayID]sim.ID // who is inside
+	host     *host
+	disk     disk
+	cutUntil time.Duration
+}
+
+// A guest is a visitor as it knows itself: its ticket or its pass.
+type guest struct {
+	n       int64 // order of arrival: tells who has the ID now
+	status  status
+	decided bool
+	ticket  uint64
+	try     int // number of the newest request: answers to older ones are not heard
+	id      slot.StayID
+	end     slot.Tau // in its pass
+	usable  slot.Tau // the latest end that any worker would honour
+	until   time.Duration
+}
+
+type status uint8
+
+const (
+	asks status = iota
+	joins
+	waits
+	enters
+	isInside
+	isGone
+)
+
+// Times of the visitors. A page asks again when an answer has not come after
+// giveUp; entering is a round trip after being called. Chosen.
+const (
+	giveUp   = 5 * time.Second
+	entering = 20 * time.Millisecond
+)
+
+func newModel(s *sim.Scenario, w *sim.World, faultsEnd time.Duration) *model {
+	m := &model{w: w, s: s, faultsEnd: faultsEnd}
+	for range s.Sites {
+		m.sites = append(m.sites, &site{stays: map[slot.StayID]sim.ID{}})
+	}
+	if len(s.Sites) > 1 {
+		m.above = &above{process: m.newProcess(-1), m: m}
+		m.above.begin()
+	}
+	for i, x := range m.sites {
+		x.host = &host{process: m.newProcess(i), m: m, disk: &x.disk}
+		x.host.begin()
+		for k := range s.Sites[i].Workers {
+			x.workers = append(x.workers, newWorker(m, i, k))
+		}
+		for _, k := range x.workers {
+			k.begin()
+		}
+	}
+	if !s.Faults.None() {
+		m.breakThings()
+	}
+	return m
+}
+
+func (m *model) limits() []slot.Limit {
+	l := m.s.Limits
+	return []slot.Limit{
+		{Kind: slot.AtOnce, N: l.Active, Per: l.Session},
+		{Kind: slot.PerWindow, N: l.New, Per: l.Window},
+	}
+}
+
+// params are those of docs/protocol.md §12. A counter that may have to ask Anywhere
+// keeps a question open until Anywhere has had its time, and the way there and back.
+func (m *model) params(counters bool) slot.Params {
+	p := slot.Params{Counters: counters}
+	if counters {
+		p.Term = termAbove
+	} else if len(m.s.Sites) > 1 {
+		p.RecallWait = 50*time.Millisecond + 250*time.Millisecond + 4*m.farthest()
+	}
+	return p.WithDefaults()
+}
+
+func (m *model) farthest() (d time.Duration) {
+	for i := range m.s.Sites {
+		d = max(d, m.s.Sites[i].Home.Mean)
+	}
+	return d
+}
+
+// patience is for how long a question may stay open at a counter.
+func (m *model) patience() time.Duration { return m.params(false).RecallWait }
+
+// roundTrip is how long an answer of Anywhere takes, with a question left open.
+func (m *model) roundTrip(h *host) time.Duration {
+	return m.params(true).RecallWait + 2*m.s.Sites[h.site].Home.Mean
+}
+
+func (m *model) settings() counter.Settings {
+	l := m.limits()
+	return counter.Settings{Active: l[0], New: l[1], Spread: true, Line: counter.LineConfig{
+		MaxWaiting: 1 << 40, PollMin: time.Second, PollMax: 30 * time.Second, Hold: hold,
+	}}
+}
+
+func (m *model) anyInside(site int) bool { return len(m.sites[site].stays) > 0 }
+
+// asks reports whether a wish is still that of its visitor.
+func (m *model) asks(q wish) bool {
+	g := &m.guests[q.v]
+	return g.n == q.visit && g.status == asks
+}
+
+// Arrive is the first request of a visitor.
+func (m *model) Arrive(v sim.ID) {
+	for int(v) >= len(m.guests) {
+		m.guests = append(m.guests, guest{})
+	}
+	m.guests[v] = guest{n: m.w.Visitor(v).N}
+	m.ask(v, int(m.w.Visitor(v).Worker))
+}
+
+// Left forgets a visitor.
+func (m *model) Left(v sim.ID) {
+	delete(m.sites[m.w.Visitor(v).Site].stays, m.guests[v].id)
+	m.guests[v].status = isGone
+}
+
+// ask is a request without a ticket, first at one worker, later at any.
+func (m *model) ask(v sim.ID, first int) {
+	g := &m.guests[v]
+	k := m.worker(v, first)
+	n := g.n
+	if k == nil {
+		m.later(v, time.Second, func() { m.ask(v, -1) })
+		return
+	}
+	if !m.s.Faults.None() {
+		m.later(v, giveUp, func() { // its worker has died
+			if m.guests[v].status == asks {
+				m.ask(v, -1)
+			}
+		})
+	}
+	k.when(k.life, func() { k.newcomer(wish{v, n}) })
+}
+
+// later runs f for the same visitor.
+func (m *model) later(v sim.ID, d time.Duration, f func()) {
+	n := m.guests[v].n
+	m.after(d, func() {
+		if m.guests[v].n == n && m.guests[v].status != isGone {
+			f()
+		}
+	})
+}
+
+// worker is one that runs: the one asked for, else any.
+func (m *model) worker(v sim.ID, first int) *worker {
+	all := m.sites[m.w.Visitor(v).Site].workers
+	if first < 0 {
+		first = m.w.Rand().IntN(len(all))
+	}
+	for i := range all {
+		if k := all[(first+i)%len(all)]; k.up && k.paused <= m.w.Now() {
+			return k
+		}
+	}
+	return nil
+}
+
+func (m *model) decided(v sim.ID) {
+	if g := &m.guests[v]; !g.decided {
+		g.decided = true
+		m.w.Decided(v, m.w.Now()-m.w.Visitor(v).Arrival.At)
+	}
+}
+
+// join takes a newcomer whom there is no slot for to the end of the line.
+func (m *model) join(k *worker, q wish) {
+	if !m.asks(q) {
+		return
+	}
+	g := &m.guests[q.v]
+	g.status = joins
+	g.try++
+	try, v := g.try, q.v
+	h := k.host()
+	m.send(&k.process, &h.process, k.local(), func() {
+		h.join(func(p counter.Place) {
+			m.send(&h.process, &k.process, k.local(), func() {
+				if x := &m.guests[v]; x.n == q.visit && x.status == joins && x.try == try {
+					x.ticket = p.Number
+					m.placed(v, p)
+				}
+			})
+		})
+	})
+	m.later(v, giveUp, func() {
+		if x := &m.guests[v]; x.status == joins && x.try == try {
+			x.status = asks
+			m.ask(v, -1)
+		}
+	})
+}
+
+// placed is what a ticket was told.
+func (m *model) placed(v sim.ID, p counter.Place) {
+	g := &m.guests[v]
+	if g.status == joins && p.Status == slot.TicketCalled { // nobody waits any more: in at once
+		g.status = waits
+		m.enter(v)
+		return
+	}
+	m.decided(v)
+	m.reserve()
+	if g.status != waits && g.status != enters {
+		m.w.Wait(v, sim.Expect{Known: p.ETA.Known, Expect: p.ETA.Expect, Low: p.ETA.Low, High: p.ETA.High})
+	}
+	g.status = waits
+	g.try++ // the answer has come
+	switch p.Status {
+	case slot.TicketWaiting, slot.TicketLate:
+		if !p.Called {
+			m.w.Asked(v)
+		}
+		m.later(v, max(p.PollAfter, 10*time.Millisecond), func() { m.poll(v) })
+	case slot.TicketCalled, slot.TicketUsed: // used: the answer to a claim was lost
+		m.later(v, entering, func() { m.enter(v) })
+	default:
+		m.count.lost++
+		g.status = asks
+		m.ask(v, -1)
+	}
+}
+
+// reserve tells the judge for how many a slot is held: those who are called.
+func (m *model) reserve() {
+	sum := int64(0)
+	for _, x := range m.sites {
+		if x.host.serving() {
+			_, called := x.host.desk.Waiting()
+			sum += called
+		}
+	}
+	m.w.Reserve(sum - m.reserved)
+	m.reserved = sum
+}
+
+// poll asks where the ticket stands. Where nothing can go wrong the way there and
+// back is left out: it would double the events of a run and change nothing.
+func (m *model) poll(v sim.ID) {
+	if h := m.sites[m.w.Visitor(v).Site].host; m.s.Faults.None() {
+		n := m.guests[v].n
+		h.poll(m.guests[v].ticket, func(p counter.Place) {
+			if g := &m.guests[v]; g.n == n && g.status == waits {
+				m.placed(v, p)
+			}
+		})
+		return
+	}
+	m.request(v, waits, func(k *worker, h *host, mine func() bool) {
+		m.carry(&k.process, &h.process, k.local(), func() {
+			if !mine() {
+				return
+			}
+			h.poll(m.guests[v].ticket, func(p counter.Place) {
+				m.carry(&h.process, &k.process, k.local(), func() {
+					if mine() {
+						m.placed(v, p)
+					}
+				})
+			})
+		})
+	}, func() { m.poll(v) })
+}
+
+// enter claims the slot of a called ticket.
+func (m *model) enter(v sim.ID) {
+	g := &m.guests[v]
+	id := slot.StayID(g.ticket)
+	m.request(v, enters, func(k *worker, h *host, mine func() bool) {
+		m.send(&k.process, &h.process, k.local(), func() {
+			if !mine() {
+				return
+			}
+			h.claim(g.ticket, func(r slot.ClaimReply, ok bool) {
+				m.send(&h.process, &k.process, k.local(), func() {
+					if mine() {
+						m.claimed(k, v, id, r, ok)
+					}
+				})
+			})
+		})
+	}, func() { m.enter(v) })
+}
+
+// request makes one request of a visitor at any worker, and again if no answer comes.
+func (m *model) request(
+	v sim.ID, as status, do func(k *worker, h *host, mine func() bool), again func(),
+) {
+	g := &m.guests[v]
+	g.status = as
+	g.try++
+	n, try := g.n, g.try
+	mine := func() bool { x := &m.guests[v]; return x.n == n && x.try == try && x.status == as }
+	if k := m.worker(v, -1); k != nil {
+		do(k, k.host(), mine)
+	}
+	m.after(giveUp, func() {
+		if mine() {
+			again()
+		}
+	})
+}
+
+func (m *model) claimed(k *worker, v sim.ID, id slot.StayID, r slot.ClaimReply, ok bool) {
+	switch {
+	case !ok:
+		m.guests[v].status = waits
+		m.later(v, time.Second, func() { m.poll(v) })
+	case r.End == 0:
+		m.count.lost++
+		m.guests[v].status = waits
+		m.ask(v, -1)
+	default:
+		if hi, known := k.share.Hi(k.clk()); known && r.Win > 0 {
+			k.share.Note(slot.Item{Op: slot.Answered, ID: id, From: r.Win, Use: hi})
+			k.urgent = true
+		}
+		m.admitted(k, v, id, r.End)
+	}
+}
+
+// admitted: a visitor is let in, with a pass to end.
+func (m *model) admitted(k *worker, v sim.ID, id slot.StayID, end slot.Tau) {
+	g := &m.guests[v]
+	m.decided(v)
+	g.status, g.id, g.end, g.usable = isInside, id, end, end
+	g.until = m.w.Now() + m.w.Visitor(v).Dwell
+	m.sites[k.site].stays[id] = v
+	m.w.Admit(v)
+	k.visit(id, end)
+	m.browse(v)
+}
+
+// browse asks for a page twice in a session, and a last time when the visitor has
+// seen enough.
+func (m *model) browse(v sim.ID) {
+	g := &m.guests[v]
+	left := g.until - m.w.Now()
+	if left <= 0 { // its last request is reported within a flush
+		m.later(v, min(m.s.Limits.Session/4, 2*flushEvery), func() { m.leave(v) })
+		return
+	}
+	m.later(v, min(left, m.s.Limits.Session/2), func() { m.visit(v) })
+}
+
+func (m *model) visit(v sim.ID) {
+	g := &m.guests[v]
+	k := m.worker(v, -1)
+	if k == nil {
+		m.later(v, time.Second, func() { m.visit(v) })
+		return
+	}
+	end, over, ok := k.visit(g.id, g.end)
+	if !ok { // it has just started and knows no time yet
+		m.later(v, time.Second, func() { m.visit(v) })
+		return
+	}
+	g.end = end
+	if !over {
+		m.browse(v)
+		return
+	}
+	n := g.n
+	k.question(g.id, end, func(end slot.Tau) {
+		if x := &m.guests[v]; x.n != n || x.status != isInside {
+			return
+		} else if end > 0 {
+			x.end, x.usable = end, max(x.usable, end)
+			m.browse(v)
+		} else {
+			m.count.thrown++
+			m.w.Leave(v)
+		}
+	})
+	m.later(v, giveUp, func() { // no answer: the pass is over and nobody renews it
+		if x := &m.guests[v]; x.status == isInside && x.end == end {
+			m.leave(v)
+		}
+	})
+}
+
+// leave ends a session when no reader of the pass would honour it any more.
+func (m *model) leave(v sim.ID) {
+	g := &m.guests[v]
+	if g.status != isInside {
+		return
+	}
+	x := m.sites[m.w.Visitor(v).Site]
+	now := slot.Tau(0)
+	if h := x.host; h.serving() {
+		now = h.desk.Pool().Tau(h.clk())
+	}
+	for _, k := range x.workers {
+		if hi, ok := k.share.Hi(k.clk()); ok {
+			now = max(now, hi)
+		}
+	}
+	if now >= g.usable {
+		m.w.Leave(v)
+		return
+	}
+	m.later(v, max(time.Millisecond, min(g.usable.Sub(now), time.Minute)), func() { m.leave(v) })
+}

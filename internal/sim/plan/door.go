@@ -1,0 +1,140 @@
+package plan
+
+import (
+	"time"
+
+	"github.com/headgate/headgate/internal/sim"
+)
+
+// A door lets visitors in, one after the other, each at the first moment that the
+// limits allow.
+type door struct {
+	window, session time.Duration
+	step            time.Duration // between two of the line; 0: the limit is lifted
+	out             Outcome
+
+	ends   heap
+	recent queue         // admissions of the last window
+	line   queue         // admissions to come
+	last   time.Duration // the last admission
+	due    time.Duration // the next admission of the line, by the spread
+}
+
+func newDoor(active, fresh int64, l sim.Limits) *door {
+	d := &door{window: l.Window, session: l.Session, out: Outcome{Active: active, New: fresh}}
+	if fresh != Unlimited {
+		d.step = l.Window / time.Duration(fresh)
+	}
+	return d
+}
+
+// visit lets in one who arrives after all before.
+func (d *door) visit(a sim.Arrival) {
+	o := &d.out
+	at := max(a.At, d.last)
+	d.clear(at)
+	waits := d.last > a.At || d.full()
+	if waits {
+		at = max(at, d.due)
+		for d.clear(at); d.full(); d.clear(at) {
+			if d.ends.len() >= o.Active {
+				at = max(at, d.ends[0])
+			}
+			if d.recent.len() >= o.New {
+				at = max(at, d.recent.first()+d.window)
+			}
+		}
+		// As the ideal strategy: what is late by up to half a second is made up for.
+		d.due = max(d.due, at-min(d.step, time.Second/2)) + d.step
+	}
+	d.ends.push(at + a.Dwell + d.session)
+	d.recent.push(at)
+	d.last = at
+
+	o.Visitors++
+	o.Last = at
+	o.MostActive = max(o.MostActive, d.ends.len())
+	o.MostNew = max(o.MostNew, d.recent.len())
+	d.line.drop(a.At)
+	if at > a.At {
+		d.line.push(at)
+		o.Waited++
+		o.LongestWait = max(o.LongestWait, at-a.At)
+		o.MostWaiting = max(o.MostWaiting, d.line.len())
+	}
+}
+
+// clear takes out who has left, and who came in more than a window ago.
+func (d *door) clear(now time.Duration) {
+	for d.ends.len() > 0 && d.ends[0] <= now {
+		d.ends.pop()
+	}
+	d.recent.drop(now - d.window)
+}
+
+func (d *door) full() bool {
+	return d.ends.len() >= d.out.Active || d.recent.len() >= d.out.New
+}
+
+// A queue holds times in order.
+type queue struct {
+	times []time.Duration
+	head  int
+}
+
+func (q *queue) len() int64           { return int64(len(q.times) - q.head) }
+func (q *queue) first() time.Duration { return q.times[q.head] }
+
+func (q *queue) push(t time.Duration) {
+	if q.head > len(q.times)/2 {
+		q.times = q.times[:copy(q.times, q.times[q.head:])]
+		q.head = 0
+	}
+	q.times = append(q.times, t)
+}
+
+// drop takes out all that are not later than t.
+func (q *queue) drop(t time.Duration) {
+	for q.head < len(q.times) && q.times[q.head] <= t {
+		q.head++
+	}
+}
+
+// A heap holds times; the first is the least.
+type heap []time.Duration
+
+func (h heap) len() int64 { return int64(len(h)) }
+
+func (h *heap) push(t time.Duration) {
+	s := append(*h, t)
+	i := len(s) - 1
+	for ; i > 0 && s[(i-1)/2] > t; i = (i - 1) / 2 {
+		s[i] = s[(i-1)/2]
+	}
+	s[i] = t
+	*h = s
+}
+
+func (h *heap) pop() {
+	s := *h
+	t := s[len(s)-1]
+	s = s[:len(s)-1]
+	i := 0
+	for {
+		low := 2*i + 1
+		if low >= len(s) {
+			break
+		}
+		if low+1 < len(s) && s[low+1] < s[low] {
+			low++
+		}
+		if s[low] >= t {
+			break
+		}
+		s[i], i = s[low], low
+	}
+	if len(s) > 0 {
+		s[i] = t
+	}
+	*h = s
+}

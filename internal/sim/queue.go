@@ -1,0 +1,168 @@
+package sim
+
+import (
+	"math/bits"
+	"time"
+)
+
+// An event is something that happens at a time. Events at one time happen in the
+// order in which they were asked for.
+type event struct {
+	at   time.Duration
+	seq  uint64
+	b    int64
+	kind int32
+	a    int32
+	next int32 // in the list of its slot
+}
+
+// The wheel: four rings of 256 slots, the first of 2^20 ns (about a millisecond)
+// a slot, each further one 256 times coarser: 143 years in all. Chosen.
+const (
+	tickBits  = 20
+	ringBits  = 8
+	ringSlots = 1 << ringBits
+	rings     = 5
+)
+
+// A queue gives events in order of time. Asking for one and taking it cost the
+// same however many there are: a hashed hierarchical timing wheel (Varghese and
+// Lauck, SOSP 1987), with the events of the present slot in a small heap.
+type queue struct {
+	slab  []event
+	free  int32 // list of unused places of slab
+	seq   uint64
+	n     int
+	tick  int64 // the present slot of the first ring: events up to its end are in heap
+	heap  []int32
+	slots [rings][ringSlots]int32
+	used  [rings][ringSlots / 64]uint64
+}
+
+func newQueue() *queue {
+	q := &queue{free: -1}
+	for r := range q.slots {
+		for i := range q.slots[r] {
+			q.slots[r][i] = -1
+		}
+	}
+	return q
+}
+
+// put asks for an event.
+func (q *queue) put(at time.Duration, kind, a int32, b int64) {
+	i := q.free
+	if i >= 0 {
+		q.free = q.slab[i].next
+	} else {
+		i = int32(len(q.slab))
+		q.slab = append(q.slab, event{})
+	}
+	q.seq++
+	q.slab[i] = event{at: at, seq: q.seq, b: b, kind: kind, a: a}
+	q.n++
+	q.place(i)
+}
+
+// place puts an event into the heap or the slot that its time belongs to.
+func (q *queue) place(i int32) {
+	tick := int64(q.slab[i].at) >> tickBits
+	if tick <= q.tick {
+		q.push(i)
+		return
+	}
+	ring := (bits.Len64(uint64(tick^q.tick)) - 1) / ringBits
+	slot := tick >> (ring * ringBits) & (ringSlots - 1)
+	q.slab[i].next = q.slots[ring][slot]
+	q.slots[ring][slot] = i
+	q.used[ring][slot>>6] |= 1 << (slot & 63)
+}
+
+// peek is the time of the next event.
+func (q *queue) peek() (time.Duration, bool) {
+	for len(q.heap) == 0 {
+		if q.n == 0 {
+			return 0, false
+		}
+		q.advance()
+	}
+	return q.slab[q.heap[0]].at, true
+}
+
+// take removes the next event; peek must have found one.
+func (q *queue) take() event {
+	i := q.heap[0]
+	last := len(q.heap) - 1
+	q.heap[0] = q.heap[last]
+	q.heap = q.heap[:last]
+	q.down()
+	e := q.slab[i]
+	q.slab[i].next, q.free = q.free, i
+	q.n--
+	return e
+}
+
+// advance turns the wheel to the next slot that holds anything.
+func (q *queue) advance() {
+	for ring := range rings {
+		shift := ring * ringBits
+		now := q.tick >> shift & (ringSlots - 1)
+		slot, ok := q.following(ring, now)
+		if !ok {
+			continue
+		}
+		q.tick = (q.tick>>(shift+ringBits)<<ringBits | slot) << shift
+		q.used[ring][slot>>6] &^= 1 << (slot & 63)
+		i := q.slots[ring][slot]
+		q.slots[ring][slot] = -1
+		for i >= 0 {
+			next := q.slab[i].next
+			q.place(i)
+			i = next
+		}
+		return
+	}
+}
+
+// following is the next slot of a ring after now that holds anything.
+func (q *queue) following(ring int, now int64) (int64, bool) {
+	for at := now + 1; at < ringSlots; at = (at | 63) + 1 {
+		if word := q.used[ring][at>>6] >> (at & 63); word != 0 {
+			return at + int64(bits.TrailingZeros64(word)), true
+		}
+	}
+	return 0, false
+}
+
+func (q *queue) before(i, k int32) bool {
+	x, y := &q.slab[i], &q.slab[k]
+	return x.at < y.at || x.at == y.at && x.seq < y.seq
+}
+
+func (q *queue) push(i int32) {
+	q.heap = append(q.heap, i)
+	for k := len(q.heap) - 1; k > 0; {
+		up := (k - 1) / 2
+		if !q.before(q.heap[k], q.heap[up]) {
+			return
+		}
+		q.heap[k], q.heap[up] = q.heap[up], q.heap[k]
+		k = up
+	}
+}
+
+func (q *queue) down() {
+	for k, n := 0, len(q.heap); ; {
+		low := k
+		for c := 2*k + 1; c <= 2*k+2 && c < n; c++ {
+			if q.before(q.heap[c], q.heap[low]) {
+				low = c
+			}
+		}
+		if low == k {
+			return
+		}
+		q.heap[k], q.heap[low] = q.heap[low], q.heap[k]
+		k = low
+	}
+}

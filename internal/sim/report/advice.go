@@ -1,0 +1,128 @@
+package report
+
+import (
+	"fmt"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/headgate/headgate/internal/sim/plan"
+)
+
+// advice is the plan in sentences.
+func (r *Report) advice() []string {
+	p := r.Plan
+	g := &p.Given
+	at := fmt.Sprintf("At %s at once and %s new a minute", whole(g.Active), whole(g.New))
+	if g.Waited == 0 {
+		return []string{
+			fmt.Sprintf("%s nobody of %s waits.", at, count(g.Visitors, "visitor")),
+			fmt.Sprintf("At most %s are inside at once, and %s come within a minute: smaller limits "+
+				"than these make somebody wait.", whole(g.MostActive), whole(g.MostNew)),
+		}
+	}
+	all := []string{
+		fmt.Sprintf("%s, %s of %s wait, the longest %s; at most %s wait at once, and the last is let "+
+			"in after %s.", at, whole(g.Waited), count(g.Visitors, "visitor"), period(g.LongestWait),
+			whole(g.MostWaiting), period(g.Last)),
+		r.culprit(),
+	}
+	m := &p.More
+	more := fmt.Sprintf("A tenth more of both limits would cut the longest wait to %s and the line to %s; "+
+		"%s fewer would wait.", period(m.LongestWait), whole(m.MostWaiting), whole(g.Waited-m.Waited))
+	if m.Waited == 0 {
+		more = "A tenth more of both limits would let everybody in at once."
+	}
+	all = append(all, more)
+	var goals []string
+	for _, goal := range p.Goals {
+		what := "nobody longer than " + period(goal.Within)
+		if goal.Within == 0 {
+			what = "nobody waits"
+		}
+		o := goal.Outcome
+		goals = append(goals, fmt.Sprintf("%s at %s at once and %s new a minute", what, whole(o.Active),
+			whole(o.New)))
+	}
+	all = append(all, "The smallest limits: "+strings.Join(goals, "; ")+". In each pair neither can be "+
+		"smaller alone.")
+	return append(all, "This is what the ideal counter does; a real room is a little behind. Nobody "+
+		"gives up in it.")
+}
+
+// culprit says which of the two limits makes people wait.
+func (r *Report) culprit() string {
+	active, fresh := r.Plan.OnlyActive.LongestWait, r.Plan.OnlyNew.LongestWait
+	switch {
+	case fresh <= active/10: // chosen: a tenth is not what people complain about
+		return fmt.Sprintf("It is the limit at once that makes them wait: without the one a minute the "+
+			"longest wait would be %s, without the one at once %s.", period(active), wait(fresh))
+	case active <= fresh/10:
+		return fmt.Sprintf("It is the limit a minute that makes them wait: without the one at once the "+
+			"longest wait would be %s, without the one a minute %s.", period(fresh), wait(active))
+	}
+	return fmt.Sprintf("Both limits make them wait: without the one a minute the longest wait would be "+
+		"%s, without the one at once %s.", period(active), period(fresh))
+}
+
+func wait(d time.Duration) string {
+	if d == 0 {
+		return "nobody would wait"
+	}
+	return period(d)
+}
+
+// choices are the limits that the plan compares, as rows of a table.
+func (r *Report) choices() [][]string {
+	row := func(name string, o plan.Outcome) []string {
+		return []string{name, whole(o.Active), whole(o.New), period(o.LongestWait), whole(o.Waited),
+			whole(o.MostWaiting)}
+	}
+	p := r.Plan
+	table := [][]string{
+		{"limits", "at once", "a minute", "longest wait", "who wait", "in line at once"},
+		row("as given", p.Given), row("a tenth more", p.More),
+	}
+	for _, g := range p.Goals {
+		name := "longest wait " + period(g.Within)
+		if g.Within == 0 {
+			name = "nobody waits"
+		}
+		table = append(table, row(name, g.Outcome))
+	}
+	return table
+}
+
+// advise writes the plan for a terminal.
+func (r *Report) advise(b *strings.Builder) {
+	for _, s := range r.advice() {
+		b.WriteString(fold(s, 78) + "\n")
+	}
+	b.WriteString("\n")
+	table := r.choices()
+	for _, line := range table {
+		for i := 1; i < len(line); i++ {
+			line[i] = " " + line[i]
+		}
+	}
+	grid(b, table)
+}
+
+// fold breaks a sentence into lines of a width.
+func fold(s string, width int) string {
+	var b strings.Builder
+	at := -1
+	for i, word := range strings.Fields(s) {
+		switch {
+		case i == 0:
+		case at+1+utf8.RuneCountInString(word) > width:
+			b.WriteByte('\n')
+			at = -1
+		default:
+			b.WriteByte(' ')
+		}
+		b.WriteString(word)
+		at += 1 + utf8.RuneCountInString(word)
+	}
+	return b.String()
+}

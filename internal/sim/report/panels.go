@@ -1,0 +1,153 @@
+package report
+
+import (
+	"fmt"
+	"html/template"
+	"math"
+	"slices"
+	"time"
+
+	"github.com/headgate/headgate/internal/sim"
+	"github.com/headgate/headgate/internal/sim/figure"
+)
+
+// A card shows one strategy over time.
+type card struct {
+	ID, Name, About, Source, Verdict string
+	Ours                             bool
+	Plots                            []template.HTML
+}
+
+// The sizes of the pictures, in letters of 13: four of a strategy stand two by two.
+const (
+	panelWidth, panelHeight   = 430, 170
+	figureWidth, figureHeight = 520, 300
+)
+
+// A measure is one of the four pictures of a strategy.
+type measure struct {
+	id, name string
+	of       func(*sim.Series) []float64
+	limit    float64
+	over     func(*sim.Result) int64 // above the limit, as the judge saw it
+}
+
+func measures(l sim.Limits) []measure {
+	nothing := func(*sim.Result) int64 { return 0 }
+	return []measure{
+		{"active", "inside at once", func(s *sim.Series) []float64 { return s.Active }, float64(l.Active),
+			func(r *sim.Result) int64 { return r.OvershootActive }},
+		{"new", "let in within " + windowName(l.Window), func(s *sim.Series) []float64 { return s.New },
+			float64(l.New), func(r *sim.Result) int64 { return r.OvershootRate }},
+		{"waiting", "waiting", func(s *sim.Series) []float64 { return s.Waiting }, math.NaN(), nothing},
+		{"arrivals", "arriving a minute", func(s *sim.Series) []float64 { return s.Arrivals }, math.NaN(),
+			nothing},
+	}
+}
+
+func windowName(d time.Duration) string {
+	if d == time.Minute {
+		return "a minute"
+	}
+	return period(d)
+}
+
+// cards draws all strategies, each measure on the same scale.
+func (r *Report) cards() []card {
+	var all []card
+	for _, row := range r.Rows {
+		all = append(all, card{
+			ID: "s-" + row.Result.Name, Name: row.Result.Name, About: row.Strategy.About,
+			Source: row.Strategy.Source, Verdict: verdict(row.Result), Ours: row.Result.Name == ourName,
+		})
+	}
+	for _, m := range measures(r.Scenario.Limits) {
+		most := 0.0
+		if !math.IsNaN(m.limit) {
+			most = m.limit
+		}
+		for _, row := range r.Rows {
+			most = max(most, slices.Max(append([]float64{0}, m.of(&row.Result.Series)...)))
+		}
+		y := newAxis(0, most, 5)
+		for i, row := range r.Rows {
+			all[i].Plots = append(all[i].Plots, r.panel(&m, row.Result, y))
+		}
+	}
+	return all
+}
+
+// panel draws one measure of one strategy.
+func (r *Report) panel(m *measure, result *sim.Result, y axis) template.HTML {
+	s := &result.Series
+	values := m.of(s)
+	times := make([]float64, len(values))
+	for i := range times {
+		times[i] = (time.Duration(i) * s.Step).Seconds()
+	}
+	x, unit := timeAxis(r.Scenario.Length, 8)
+	greatest := int64(slices.Max(append([]float64{0}, values...)))
+	about := fmt.Sprintf("Over %s; at most %s in the samples.", period(r.Scenario.Length), whole(greatest))
+	p := plot{
+		id: "p-" + result.Name + "-" + m.id, title: result.Name + ": " + m.name, about: about,
+		yName: m.name, xName: unit, width: panelWidth, height: panelHeight, x: x, y: y, limit: m.limit,
+		lines: []curve{{x: times, y: values, class: "c0", filled: true}},
+	}
+	if m.id == "arrivals" {
+		p.lines[0].class = "grey"
+	}
+	if over := m.over(result); over > 0 {
+		p.peak = whole(over) + " over"
+		p.about += fmt.Sprintf(" It was %s over the limit of %s.", whole(over), whole(int64(m.limit)))
+	}
+	return p.svg()
+}
+
+// A drawing is a figure of the documents.
+type drawing struct {
+	*figure.Figure
+	SVG template.HTML // "" for a figure that is a table alone
+}
+
+func (r *Report) drawings() []drawing {
+	var all []drawing
+	for i := range r.Figures {
+		f := &r.Figures[i]
+		d := drawing{Figure: f}
+		if len(f.Series) > 0 {
+			d.SVG = figurePlot(f).svg()
+		}
+		all = append(all, d)
+	}
+	return all
+}
+
+// figurePlot lays a figure out.
+func figurePlot(f *figure.Figure) *plot {
+	p := &plot{
+		id: "f-" + f.ID, title: f.Title, about: f.Note, xName: f.XLabel, yName: f.YLabel,
+		width: figureWidth, height: figureHeight, limit: math.NaN(),
+	}
+	lowX, highX, lowY, highY := math.Inf(1), math.Inf(-1), 0.0, 0.0
+	colour := 0
+	for _, s := range f.Series {
+		n := min(len(s.X), len(s.Y))
+		if n == 0 {
+			continue
+		}
+		lowX, highX = min(lowX, slices.Min(s.X[:n])), max(highX, slices.Max(s.X[:n]))
+		lowY, highY = min(lowY, slices.Min(s.Y[:n])), max(highY, slices.Max(s.Y[:n]))
+		c := curve{name: s.Name, x: s.X[:n], y: s.Y[:n], class: "grey", dashed: s.Dashed, step: f.Step}
+		if !s.Grey {
+			c.class = fmt.Sprintf("c%d", colour%colours)
+			colour++
+		}
+		p.lines = append(p.lines, c)
+	}
+	p.x, p.y = newAxis(lowX, highX, 8), newAxis(lowY, highY, 5)
+	p.x.low, p.x.high = lowX, max(highX, lowX+1e-9)
+	return p
+}
+
+// colours is how many the page has for curves.
+const colours = 6

@@ -1,0 +1,255 @@
+package report
+
+import (
+	"fmt"
+	"html"
+	"html/template"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+)
+
+// A plot is a picture of lines over common axes.
+type plot struct {
+	id           string // of the page, for title and description
+	title, about string
+	xName, yName string // of the axes; "" for none
+	width        float64
+	height       float64
+	x, y         axis
+	lines        []curve
+	limit        float64 // a level that is not to be exceeded; NaN: none
+	peak         string  // what to write at the greatest value above the limit
+}
+
+// A curve is one line of a plot.
+type curve struct {
+	name   string // written at its end; "" for none
+	x, y   []float64
+	class  string // c0 to c5, or grey
+	dashed bool
+	step   bool
+	filled bool
+}
+
+// The room around the axes, and the size of letters, in the units of the picture.
+const (
+	leftRoom, topRoom, bottomRoom, rightRoom = 52, 24, 34, 12
+	letter                                   = 13
+	letterWidth                              = 6.4 // of the average, measured with system fonts
+	lineHeight                               = 15
+)
+
+// maxPoints bounds what is drawn of a curve. Chosen: more than any screen has.
+const maxPoints = 2000
+
+// svg draws the plot. What stands in it is escaped.
+func (p *plot) svg() template.HTML {
+	var b strings.Builder
+	labels := p.labels()
+	right := float64(rightRoom)
+	for _, l := range labels {
+		right = max(right, 10+letterWidth*float64(l.width()))
+	}
+	total := p.width + right
+	p.x.from, p.x.to = leftRoom, p.width
+	p.y.from, p.y.to = p.height-bottomRoom, topRoom
+	if p.xName == "" {
+		p.y.from += lineHeight - 2
+	}
+	fmt.Fprintf(&b, `<svg viewBox="0 0 %s %s" role="img" aria-labelledby="%s-t %[3]s-d">`,
+		number(total), number(p.height), html.EscapeString(p.id))
+	fmt.Fprintf(&b, `<title id="%s-t">%s</title><desc id="%[1]s-d">%s</desc>`,
+		html.EscapeString(p.id), html.EscapeString(p.title), html.EscapeString(p.about))
+	p.axes(&b)
+	for i := range p.lines {
+		p.draw(&b, &p.lines[i])
+	}
+	p.level(&b)
+	p.name(&b, labels)
+	b.WriteString("</svg>")
+	return template.HTML(b.String())
+}
+
+// text writes words at a place.
+func text(b *strings.Builder, x, y float64, class, words string) {
+	fmt.Fprintf(b, `<text x="%s" y="%s" class="%s">%s</text>`, number(x), number(y), class,
+		html.EscapeString(words))
+}
+
+func (p *plot) axes(b *strings.Builder) {
+	for _, v := range p.y.ticks() {
+		y := p.y.place(v)
+		fmt.Fprintf(b, `<path class="grid" d="M%s %sH%s"/>`, number(p.x.from), number(y), number(p.x.to))
+		text(b, p.x.from-7, y+4, "tick end", p.y.label(v))
+	}
+	for _, v := range p.x.ticks() {
+		x := p.x.place(v)
+		fmt.Fprintf(b, `<path class="axis" d="M%s %sv4"/>`, number(x), number(p.y.from))
+		text(b, x, p.y.from+17, "tick mid", p.x.label(v))
+	}
+	fmt.Fprintf(b, `<path class="axis" d="M%s %sH%s"/>`, number(p.x.from), number(p.y.from), number(p.x.to))
+	if p.xName != "" {
+		text(b, (p.x.from+p.x.to)/2, p.height-2, "name mid", p.xName)
+	}
+	if p.yName != "" {
+		text(b, 2, letter, "name", p.yName)
+	}
+}
+
+// draw draws one curve.
+func (p *plot) draw(b *strings.Builder, c *curve) {
+	if len(c.x) == 0 {
+		return
+	}
+	d := p.path(c)
+	if c.filled {
+		last := min(len(c.x), len(c.y)) - 1
+		area := fmt.Sprintf("%sV%sH%sZ", d, number(p.y.from), number(p.x.place(c.x[0])))
+		fmt.Fprintf(b, `<path class="area %s" d="%s"/>`, c.class, area)
+		if level := p.limit; level < slices.Max(c.y[:last+1]) { // false for NaN
+			fmt.Fprintf(b, `<clipPath id="%s-c"><path d="M%s 0H%sV%sH%[2]sZ"/></clipPath>`,
+				html.EscapeString(p.id), number(p.x.from), number(p.x.to), number(p.y.place(level)))
+			fmt.Fprintf(b, `<path class="over" clip-path="url(#%s-c)" d="%s"/>`, html.EscapeString(p.id), area)
+		}
+	}
+	dash := ""
+	if c.dashed {
+		dash = " dash"
+	}
+	fmt.Fprintf(b, `<path class="line %s%s" d="%s"/>`, c.class, dash, d)
+}
+
+// path is the way of a curve, no finer than can be seen.
+func (p *plot) path(c *curve) string {
+	xs, ys := thin(c.x, c.y)
+	var d strings.Builder
+	lastX, lastY := "", ""
+	for i := range xs {
+		x, y := number(p.x.place(xs[i])), number(p.y.place(min(max(ys[i], p.y.low), p.y.high)))
+		switch {
+		case i == 0:
+			d.WriteString("M" + x + " " + y)
+		case c.step:
+			if x != lastX {
+				d.WriteString("H" + x)
+			}
+			if y != lastY {
+				d.WriteString("V" + y)
+			}
+		case y == lastY && i+1 < len(xs) && number(p.y.place(ys[i+1])) == y:
+			continue // within a level stretch
+		default:
+			d.WriteString("L" + x + " " + y)
+		}
+		lastX, lastY = x, y
+	}
+	return d.String()
+}
+
+// thin keeps of each stretch of a long curve its least and its greatest value.
+func thin(xs, ys []float64) ([]float64, []float64) {
+	n := min(len(xs), len(ys))
+	if n <= maxPoints {
+		return xs[:n], ys[:n]
+	}
+	outX, outY := make([]float64, 0, maxPoints), make([]float64, 0, maxPoints)
+	for i := range maxPoints / 2 {
+		from, to := i*n/(maxPoints/2), (i+1)*n/(maxPoints/2)
+		low, high := from, from
+		for k := from; k < to; k++ {
+			if ys[k] < ys[low] {
+				low = k
+			}
+			if ys[k] > ys[high] {
+				high = k
+			}
+		}
+		for _, k := range []int{min(low, high), max(low, high)} {
+			outX, outY = append(outX, xs[k]), append(outY, ys[k])
+		}
+	}
+	return outX, outY
+}
+
+// level draws the limit, and says how far it was exceeded.
+func (p *plot) level(b *strings.Builder) {
+	if math.IsNaN(p.limit) {
+		return
+	}
+	y := p.y.place(p.limit)
+	fmt.Fprintf(b, `<path class="limit" d="M%s %sH%s"/>`, number(p.x.from), number(y), number(p.x.to))
+	text(b, p.x.to, y-5, "limit-name end", "limit "+whole(int64(p.limit)))
+	if p.peak != "" {
+		text(b, p.x.to, topRoom-8, "over-name end", p.peak)
+	}
+}
+
+// A label is the name of a curve, at its end.
+type label struct {
+	lines []string
+	class string
+	c     *curve
+	x, y  float64
+}
+
+func (l *label) width() int {
+	n := 0
+	for _, s := range l.lines {
+		n = max(n, utf8.RuneCountInString(s))
+	}
+	return n
+}
+
+// labels are the names of the curves that have one.
+func (p *plot) labels() []label {
+	var all []label
+	for i := range p.lines {
+		c := &p.lines[i]
+		if c.name == "" || len(c.x) == 0 {
+			continue
+		}
+		const widest = 22 // letters, chosen: the room of a third of the plot
+		all = append(all, label{lines: strings.Split(fold(c.name, widest), "\n"), class: c.class, c: c})
+	}
+	return all
+}
+
+// name writes the names at the ends of the curves, pushed apart where they meet.
+func (p *plot) name(b *strings.Builder, labels []label) {
+	for i := range labels {
+		l := &labels[i]
+		end := min(len(l.c.x), len(l.c.y)) - 1
+		l.x = p.x.place(l.c.x[end]) + 7
+		l.y = p.y.place(l.c.y[end]) + 4
+	}
+	slices.SortStableFunc(labels, func(a, c label) int { return int(a.y - c.y) })
+	bottom := p.y.from
+	for i := range labels { // down, so that none covers the one above
+		l := &labels[i]
+		for k := range labels[:i] {
+			if o := &labels[k]; math.Abs(o.x-l.x) < letterWidth*float64(max(o.width(), l.width())) {
+				l.y = max(l.y, o.y+lineHeight*float64(len(o.lines)))
+			}
+		}
+	}
+	for i := len(labels) - 1; i >= 0; i-- { // and up again from the edge
+		l := &labels[i]
+		l.y = min(l.y, bottom-lineHeight*float64(len(l.lines)-1))
+		for k := i + 1; k < len(labels); k++ {
+			if o := &labels[k]; math.Abs(o.x-l.x) < letterWidth*float64(max(o.width(), l.width())) {
+				l.y = min(l.y, o.y-lineHeight*float64(len(l.lines)))
+			}
+		}
+		for k, words := range l.lines {
+			text(b, l.x, l.y+lineHeight*float64(k), "at "+l.class, words)
+		}
+	}
+}
+
+// number writes a place to a tenth.
+func number(x float64) string {
+	return strconv.FormatFloat(math.Round(10*x)/10, 'f', -1, 64)
+}

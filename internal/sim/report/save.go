@@ -1,0 +1,81 @@
+package report
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+)
+
+// A FileError says why a page cannot be written where it was asked for.
+type FileError struct {
+	File string
+	Err  error
+	do   string
+}
+
+// Error names the file and the reason.
+func (e *FileError) Error() string {
+	err := e.Err
+	if p, ok := errors.AsType[*fs.PathError](err); ok {
+		err = p.Err
+	}
+	return fmt.Sprintf("write %s: %v", e.File, err)
+}
+
+// Unwrap is the reason.
+func (e *FileError) Unwrap() error { return e.Err }
+
+// Hint says what to do.
+func (e *FileError) Hint() string { return e.do }
+
+// CanSave says what would keep Save from writing a file, as far as that can be
+// known before: a run of minutes should not end with it.
+func CanSave(file string) error {
+	if info, err := os.Stat(file); err == nil && info.IsDir() {
+		return &FileError{file, errors.New("it is a folder"), "name a file in it, such as report.html"}
+	}
+	folder := filepath.Dir(file)
+	info, err := os.Stat(folder)
+	if err == nil && !info.IsDir() {
+		err = errors.New(folder + " is no folder")
+	}
+	if err != nil {
+		return &FileError{file, err, "name a file in a folder that exists"}
+	}
+	return nil
+}
+
+// Save writes the page to a file, which is replaced as a whole: at no moment, and
+// by no mishap, is there half of it.
+func (r *Report) Save(ctx context.Context, file string) error {
+	f, err := beside(file)
+	if err != nil {
+		return &FileError{file, err, "name a file in a folder that you may write to"}
+	}
+	w := bufio.NewWriter(f)
+	err = errors.Join(r.HTML(w), w.Flush(), f.Close(), ctx.Err())
+	if err == nil {
+		err = os.Rename(f.Name(), file)
+	}
+	if err != nil {
+		return &FileError{file, errors.Join(err, os.Remove(f.Name())), "see whether the disk is full"}
+	}
+	return nil
+}
+
+// beside makes a new file next to another, which this user's usual permissions
+// hold for: a report is to be shown around, unlike what os.CreateTemp is for.
+func beside(file string) (*os.File, error) {
+	for {
+		name := filepath.Join(filepath.Dir(file), fmt.Sprintf(".%s.%08x", filepath.Base(file), rand.Uint32()))
+		f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o666)
+		if !errors.Is(err, fs.ErrExist) {
+			return f, err
+		}
+	}
+}

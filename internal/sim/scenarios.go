@@ -1,0 +1,252 @@
+package sim
+
+import (
+	"fmt"
+	"math"
+	"strings"
+	"time"
+)
+
+// Where the parameters of the scenarios come from.
+const (
+	cloudflare2023 = `Cloudflare, "How Waiting Room makes queueing decisions" (2023)`
+	chosen         = "chosen"
+)
+
+// Delays as in the document of 2023: a counter costs under 10 ms inside a data
+// centre, Anywhere 60 to 70 ms.
+func near() Delay { return Delay{Least: time.Millisecond, Mean: 3 * time.Millisecond} }
+func far() Delay  { return Delay{Least: 25 * time.Millisecond, Mean: 32 * time.Millisecond} }
+
+// ThreeSites are San Jose, London and Delhi, ten workers in all as in the document.
+func ThreeSites() []Site {
+	return []Site{
+		{Name: "sjc", Workers: 3, Local: near(), Home: Delay{Least: time.Millisecond, Mean: 2 * time.Millisecond}},
+		{Name: "lhr", Workers: 5, Local: near(), Home: far()},
+		{Name: "del", Workers: 2, Local: near(), Home: far()},
+	}
+}
+
+func oneSite(workers int) []Site {
+	return []Site{{Name: "sjc", Workers: workers, Local: near()}}
+}
+
+// Limits200 are the limits of the document's customer, sessions chosen.
+func Limits200() Limits {
+	return Limits{Active: 200, Session: 5 * time.Minute, New: 200, Window: time.Minute}
+}
+
+// stateLag: "within seconds" in the document of 2023.
+const stateLag = 3 * time.Second
+
+// Scenarios are the general ones, in the order of --list.
+func Scenarios() []Scenario {
+	return []Scenario{
+		worldSpike(), steady(), ramp(), flashCrowd(), twoDays(), hotSite(), hotWorker(),
+		movingHotSpot(), burstAfterIdle(),
+	}
+}
+
+// Find gives the scenario of a name; the error names the nearest.
+func Find(list []Scenario, name string) (*Scenario, error) {
+	names := make([]string, len(list))
+	for i := range list {
+		if names[i] = list[i].Name; names[i] == name {
+			return &list[i], nil
+		}
+	}
+	return nil, &UnknownError{Kind: "scenario", Name: name, Known: names}
+}
+
+// An UnknownError says that there is no scenario or strategy of that name.
+type UnknownError struct {
+	Kind, Name string
+	Known      []string
+}
+
+// Error names the fault and what is nearest.
+func (e *UnknownError) Error() string { return fmt.Sprintf("unknown %s %q", e.Kind, e.Name) }
+
+// Hint names those that there are, the nearest alone if one is near.
+func (e *UnknownError) Hint() string {
+	best, least := "", math.MaxInt
+	for _, k := range e.Known {
+		if d := distance(e.Name, k); d < least {
+			best, least = k, d
+		}
+	}
+	if least <= 2+len(e.Name)/4 {
+		return fmt.Sprintf("do you mean %s?", best)
+	}
+	return "there are " + strings.Join(e.Known, ", ")
+}
+
+// distance is Levenshtein's.
+func distance(a, b string) int {
+	row := make([]int, len(b)+1)
+	for k := range row {
+		row[k] = k
+	}
+	for i := range len(a) {
+		diagonal := row[0]
+		row[0] = i + 1
+		for k := range len(b) {
+			cost := diagonal
+			if a[i] != b[k] {
+				cost++
+			}
+			diagonal = row[k+1]
+			row[k+1] = min(cost, row[k]+1, row[k+1]+1)
+		}
+	}
+	return row[len(b)]
+}
+
+// constant is the same rate always.
+func constant(perMinute float64) func(time.Duration) float64 {
+	return func(time.Duration) float64 { return perMinute }
+}
+
+// between is a rate from one time to another, and another elsewhere.
+func between(from, to time.Duration, inside, outside float64) func(time.Duration) float64 {
+	return func(t time.Duration) float64 {
+		if t >= from && t < to {
+			return inside
+		}
+		return outside
+	}
+}
+
+// dwell is how long visitors look around, on average. Chosen.
+const dwell = 2 * time.Minute
+
+// worldSpike: 10 % of what the room takes, then everybody everywhere at once. The
+// document says that adaptive split overshoots here.
+func worldSpike() Scenario {
+	s := Scenario{
+		Name: "world-spike", About: "low use, then a spike everywhere at once",
+		Source: cloudflare2023 + `: limits, sites, delays and the case; rates are chosen`,
+		Limits: Limits200(), Sites: ThreeSites(), Length: time.Hour, StateLag: stateLag,
+	}
+	s.Arrivals = Traffic{Rate: between(10*time.Minute, 14*time.Minute, 400, 3), Dwell: dwell}.
+		Over(s.Sites, s.Length)
+	return s
+}
+
+func steady() Scenario {
+	s := Scenario{
+		Name: "steady", About: "four fifths of what the room takes, all the time", Source: chosen,
+		Limits: Limits{Active: 2000, Session: 5 * time.Minute, New: 1000, Window: time.Minute},
+		Sites:  ThreeSites(), Length: time.Hour, StateLag: stateLag,
+	}
+	s.Arrivals = Traffic{Rate: constant(228), Dwell: dwell}.Over(s.Sites, s.Length)
+	return s
+}
+
+func ramp() Scenario {
+	s := Scenario{
+		Name: "ramp", About: "from a fifth to one and a half of what the room takes, and back",
+		Source: chosen,
+		Limits: Limits{Active: 2000, Session: 5 * time.Minute, New: 1000, Window: time.Minute},
+		Sites:  ThreeSites(), Length: 90 * time.Minute, StateLag: stateLag,
+	}
+	s.Arrivals = Traffic{Rate: func(t time.Duration) float64 {
+		x := min(t.Minutes(), 80-t.Minutes()) / 40
+		return 285 * (0.2 + 1.3*max(0, x))
+	}, Dwell: dwell}.Over(s.Sites, s.Length)
+	return s
+}
+
+// flashCrowd has 10,000 inside and far more before the door.
+func flashCrowd() Scenario {
+	s := Scenario{
+		Name: "flash-crowd", About: "100,000 people in eight minutes want what 10,000 can have at once", Source: chosen,
+		Limits: Limits{Active: 10_000, Session: 2 * time.Minute, New: 5000, Window: time.Minute},
+		Sites:  ThreeSites(), Length: 45 * time.Minute, StateLag: stateLag,
+	}
+	s.Arrivals = Traffic{
+		Rate: between(5*time.Minute, 13*time.Minute, 12_500, 500), Dwell: time.Minute,
+	}.Over(s.Sites, s.Length)
+	return s
+}
+
+// twoDays has the shape that the document shows: quiet nights, a first spike at
+// 11:45 of the second day that is over about 12:30, a second one about 15:00.
+func twoDays() Scenario {
+	s := Scenario{
+		Name: "two-days", About: "two days with two spikes, 200 at once and 200 a minute",
+		Source: cloudflare2023 + `: limits and the times of the spikes; rates are chosen`,
+		Limits: Limits200(), Sites: ThreeSites(), Length: 48 * time.Hour, StateLag: stateLag,
+	}
+	spike := func(t, at time.Duration, most float64, up, down time.Duration) float64 {
+		switch d := t - at; {
+		case d < -up || d > down:
+			return 0
+		case d < 0:
+			return most * float64(d+up) / float64(up)
+		default:
+			return most * float64(down-d) / float64(down)
+		}
+	}
+	s.Arrivals = Traffic{Rate: func(t time.Duration) float64 {
+		day := 10 - 7*math.Cos(2*math.Pi*(t.Hours()-4)/24)
+		return day + spike(t, 35*time.Hour+48*time.Minute, 40, 9*time.Minute, 30*time.Minute) +
+			spike(t, 39*time.Hour+6*time.Minute, 30, 12*time.Minute, 50*time.Minute)
+	}, Dwell: dwell}.Over(s.Sites, s.Length)
+	return s
+}
+
+func hotSite() Scenario {
+	s := Scenario{
+		Name: "hot-site", About: "nine of ten visitors come to one data centre", Source: chosen,
+		Limits: Limits200(), Sites: ThreeSites(), Length: time.Hour, StateLag: stateLag,
+	}
+	s.Arrivals = Traffic{
+		Rate: constant(24), Dwell: dwell, // 84 % of 200 inside
+		Sites: func(time.Duration) []float64 { return []float64{5, 90, 5} },
+	}.Over(s.Sites, s.Length)
+	return s
+}
+
+func hotWorker() Scenario {
+	s := Scenario{
+		Name: "hot-worker", About: "one of ten workers gets half of all visitors", Source: chosen,
+		Limits: Limits200(), Sites: oneSite(10), Length: time.Hour, StateLag: stateLag,
+	}
+	s.Arrivals = Traffic{
+		Rate: constant(24), Dwell: dwell,
+		Worker: func(time.Duration, int) Hot { return Hot{Worker: 4, Share: 0.5} },
+	}.Over(s.Sites, s.Length)
+	return s
+}
+
+func movingHotSpot() Scenario {
+	s := Scenario{
+		Name: "moving-hot-spot", About: "one worker gets four fifths, another one every ten seconds",
+		Source: "reference toy run of moving hot spots; times are chosen",
+		Limits: Limits200(), Sites: oneSite(6), Length: time.Hour, StateLag: stateLag,
+	}
+	s.Arrivals = Traffic{
+		Rate: constant(24), Dwell: dwell,
+		Worker: func(t time.Duration, _ int) Hot {
+			return Hot{Worker: int(t/(10*time.Second)) * 7 % 6, Share: 0.8}
+		},
+	}.Over(s.Sites, s.Length)
+	return s
+}
+
+func burstAfterIdle() Scenario {
+	s := Scenario{
+		Name: "burst-after-idle", About: "nobody for ten minutes, then 190 in two seconds, twice",
+		Source: chosen,
+		Limits: Limits200(), Sites: ThreeSites(), Length: 40 * time.Minute, StateLag: stateLag,
+	}
+	s.Arrivals = Traffic{Rate: func(t time.Duration) float64 {
+		if t >= 10*time.Minute && t < 10*time.Minute+2*time.Second ||
+			t >= 30*time.Minute && t < 30*time.Minute+2*time.Second {
+			return 170 * 30
+		}
+		return 0
+	}}.Over(s.Sites, s.Length)
+	return s
+}

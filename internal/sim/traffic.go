@@ -1,0 +1,92 @@
+package sim
+
+import (
+	"iter"
+	"math/rand/v2"
+	"time"
+)
+
+// Traffic is how many come when and where: a Poisson process whose rate is
+// constant for each second.
+type Traffic struct {
+	Rate   func(t time.Duration) float64       // arrivals a minute, all sites
+	Sites  func(t time.Duration) []float64     // weights of the sites; nil: by their workers
+	Worker func(t time.Duration, site int) Hot // nil: all alike
+	Dwell  time.Duration                       // mean of an exponential; 0: one request each
+}
+
+// Hot is a worker that gets a share of its site's traffic, all others the rest.
+type Hot struct {
+	Worker int
+	Share  float64
+}
+
+// Over gives the arrivals at the sites until a time.
+func (t Traffic) Over(sites []Site, length time.Duration) func(uint64) iter.Seq[Arrival] {
+	return func(seed uint64) iter.Seq[Arrival] {
+		return func(yield func(Arrival) bool) { t.play(sites, length, seed, yield) }
+	}
+}
+
+// warmUp is how long nobody comes: processes have started before. Chosen.
+const warmUp = 5 * time.Second
+
+func (t Traffic) play(sites []Site, length time.Duration, seed uint64, yield func(Arrival) bool) {
+	r := rand.New(rand.NewPCG(seed, 0))
+	equal := make([]float64, len(sites))
+	for i := range sites {
+		equal[i] = float64(sites[i].Workers)
+	}
+	for at := warmUp; at < length; {
+		second := at.Truncate(time.Second)
+		rate := t.Rate(second) / float64(time.Minute) // a nanosecond
+		end := second + time.Second
+		if rate <= 0 {
+			at = end
+			continue
+		}
+		weights := equal
+		if t.Sites != nil {
+			weights = t.Sites(second)
+		}
+		sum := 0.0
+		for _, x := range weights {
+			sum += x
+		}
+		for {
+			at += time.Duration(r.ExpFloat64() / rate)
+			if at >= end { // a Poisson process begins anew at any moment
+				at = end
+				break
+			}
+			a := Arrival{At: at, Site: int32(pick(r, weights, sum))}
+			a.Worker = t.worker(r, second, a.Site, sites)
+			if t.Dwell > 0 {
+				a.Dwell = time.Duration(r.ExpFloat64() * float64(t.Dwell))
+			}
+			if !yield(a) {
+				return
+			}
+		}
+	}
+}
+
+func pick(r *rand.Rand, weights []float64, sum float64) int {
+	x := r.Float64() * sum
+	for i, w := range weights {
+		if x -= w; x < 0 {
+			return i
+		}
+	}
+	return len(weights) - 1
+}
+
+func (t Traffic) worker(r *rand.Rand, at time.Duration, site int32, sites []Site) int32 {
+	n := int32(sites[site].Workers)
+	if t.Worker != nil {
+		if hot := t.Worker(at, int(site)); hot.Share > 0 && r.Float64() < hot.Share {
+			return int32(hot.Worker) % n
+		}
+	}
+	return r.Int32N(n)
+}

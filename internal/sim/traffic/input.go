@@ -1,0 +1,136 @@
+package traffic
+
+import (
+	"bufio"
+	"bytes"
+	"compress/gzip"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+)
+
+// maxLine is the longest line that is read. Chosen: servers end a request line at
+// some 8 KB, and two of its headers may follow.
+const maxLine = 256 << 10
+
+// An input gives the lines of a file.
+type input struct {
+	name   string
+	size   int64 // 0: not known, as of a pipe
+	taken  int64 // bytes of the file
+	number int64 // of the line
+	lines  *bufio.Scanner
+	closer io.Closer
+}
+
+func openInput(name string) (*input, error) {
+	f, err := os.Open(name)
+	if err != nil {
+		return nil, unreadable(name, err)
+	}
+	in := &input{name: name, closer: f}
+	stat, err := f.Stat()
+	if err == nil && stat.Mode().IsRegular() {
+		in.size = stat.Size()
+	}
+	if err == nil {
+		err = in.begin(f)
+	}
+	if err != nil {
+		in.close()
+		return nil, unreadable(name, err)
+	}
+	return in, nil
+}
+
+// begin looks whether the file is compressed.
+func (in *input) begin(r io.Reader) error {
+	plain := bufio.NewReaderSize(&counting{r, &in.taken}, 1<<16)
+	r = plain
+	if magic, _ := plain.Peek(2); bytes.Equal(magic, []byte{0x1f, 0x8b}) { // RFC 1952
+		z, err := gzip.NewReader(plain)
+		if err != nil {
+			return err
+		}
+		r = z
+	}
+	in.lines = bufio.NewScanner(r)
+	in.lines.Buffer(make([]byte, 1<<16), maxLine)
+	return nil
+}
+
+func (in *input) close() { _ = in.closer.Close() }
+
+// next gives the next line that is not empty; its bytes stand until the next call.
+func (in *input) next() ([]byte, bool) {
+	for in.lines.Scan() {
+		in.number++
+		line := in.lines.Bytes()
+		if in.number == 1 {
+			line = bytes.TrimPrefix(line, []byte("\xef\xbb\xbf")) // the mark of UTF-8
+		}
+		if len(bytes.TrimSpace(line)) > 0 {
+			return line, true
+		}
+	}
+	return nil, false
+}
+
+// err is why the lines ended, nil at the end of the file.
+func (in *input) err() error {
+	err := in.lines.Err()
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, bufio.ErrTooLong):
+		return &Error{File: in.name, Line: in.number + 1, cause: err,
+			Problem: fmt.Sprintf("is longer than %d KB", maxLine>>10),
+			Do:      "name a CSV file or an access log, one request a line"}
+	}
+	return unreadable(in.name, err)
+}
+
+// fault is a mistake on the line that was read last.
+func (in *input) fault(do, problem string, args ...any) *Error {
+	return &Error{File: in.name, Line: in.number, Problem: fmt.Sprintf(problem, args...), Do: do}
+}
+
+// done is the share of the file that has been read, 0 if that is not known.
+func (in *input) done() float64 {
+	if in.size == 0 {
+		return 0
+	}
+	return min(1, float64(in.taken)/float64(in.size))
+}
+
+// unreadable explains why a file could not be read.
+func unreadable(name string, err error) *Error {
+	e := &Error{File: name, cause: err, Do: "name a CSV file or an access log"}
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		e.Problem = "there is no such file"
+	case errors.Is(err, fs.ErrPermission):
+		e.Problem, e.Do = "may not be read by this user", "change its permissions, or copy it"
+	default:
+		if p, ok := errors.AsType[*fs.PathError](err); ok {
+			err = p.Err
+		}
+		e.Problem = fmt.Sprintf("cannot be read: %v", err)
+	}
+	return e
+}
+
+// counting counts the bytes that pass.
+type counting struct {
+	io.Reader
+	n *int64
+}
+
+// Read reads and counts.
+func (c *counting) Read(b []byte) (int, error) {
+	n, err := c.Reader.Read(b)
+	*c.n += int64(n)
+	return n, err
+}
