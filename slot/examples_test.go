@@ -58,7 +58,7 @@ func (e *tree) up(site string, need, want int64) {
 		for _, r := range e.write(e.root) {
 			p.UpAnswer(e.clk, r.Answer)
 		}
-		if e.root.Recalls() {
+		if e.root.Recalls(e.clk) {
 			for name, other := range e.sites {
 				if name != site {
 					e.recall(other)

@@ -38,6 +38,9 @@ func (p *Pool) noteFront(clk time.Duration, x *Sync) {
 		delete(p.fronts, x.Loan)
 		return
 	}
+	if !p.queueing(clk) { // the others do not know yet
+		p.recalled = 0
+	}
 	f := &front{at: clk, line: slices.Clone(x.Queue), more: x.Need > int64(len(x.Queue)), last: p.Tau(clk)}
 	if n := len(f.line); n > 0 {
 		f.last = f.line[n-1]

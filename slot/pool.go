@@ -24,20 +24,21 @@ type Pool struct {
 	tauC        Tau
 	tauM        time.Duration
 
-	queue  []*Sync
-	claims []claim
-	making []claim   // claims that wr makes
-	done   []pending // what wr answers
-	held   []pending // a need that waits for others to give back
-	calls  int64     // called and not yet claimed
-	wait   bool      // somebody waits in the line
-	recall bool      // borrowers should Sync and give back
-	short  int64     // needs that the last write could not meet
-	rolled bool      // a borrower has seen a later write than this record
-	quiet  time.Duration
-	limits []Limit // to be in force with the next write
-	rev    uint64
-	line   *LinePart // to be in the next write
+	queue    []*Sync
+	claims   []claim
+	making   []claim       // claims that wr makes
+	done     []pending     // what wr answers
+	held     []pending     // a need that waits for others to give back
+	calls    int64         // called and not yet claimed
+	wait     bool          // somebody waits in the line
+	recall   bool          // borrowers should Sync and give back
+	recalled time.Duration // own clock when they were last told
+	short    int64         // needs that the last write could not meet
+	rolled   bool          // a borrower has seen a later write than this record
+	quiet    time.Duration
+	limits   []Limit // to be in force with the next write
+	rev      uint64
+	line     *LinePart // to be in the next write
 
 	tookAt  Tau                      // time of the record that was taken over
 	latest  Tau                      // no pass of an earlier epoch ends later
@@ -81,7 +82,7 @@ type Reply struct {
 // another's of the same moment moves: never too few.
 type ClaimReply struct {
 	ID  StayID
-	End Tau
+	End Tau // 0: nothing is known of such a stay, or it is over
 	Win Tau // end of its window entry, 0 without one
 }
 
@@ -214,8 +215,11 @@ func (p *Pool) Confirm(clk time.Duration) ([]Reply, []ClaimReply) {
 	var claims []ClaimReply
 	for _, c := range p.making {
 		was, _ := p.rec.claimed(c.id)
-		r := ClaimReply{ID: c.id, End: was.End}
-		if len(p.rec.Limits) > 1 && was.End > 0 {
+		r := ClaimReply{ID: c.id}
+		if was.End > p.rec.Time || p.rec.Limits[0].Kind != AtOnce {
+			r.End = was.End // else the stay is over already: nobody comes in on it
+		}
+		if len(p.rec.Limits) > 1 && r.End > 0 {
 			r.Win = p.par.windowEnd(p.rec.Limits[1].Limit, was.At)
 		}
 		claims = append(claims, r)
@@ -283,12 +287,26 @@ func (p *Pool) Waiting(yes bool) {
 	p.wait = yes
 }
 
+// recallGap is between recalls of workers, and siteGap of counters: who was asked a
+// moment ago is about to answer, and each answer says again that others wait. Chosen:
+// more than the way there and back.
+const (
+	recallGap = 250 * time.Millisecond
+	siteGap   = time.Second
+)
+
 // Recalls reports whether borrowers should be told to Sync and give back what
 // they do not use, and forgets it. Anybody with nothing lent need not be told.
-func (p *Pool) Recalls() bool {
-	r := p.recall && len(p.rec.Loans) > 0
-	p.recall = false
-	return r
+func (p *Pool) Recalls(clk time.Duration) bool {
+	gap := recallGap
+	if p.par.Counters {
+		gap = siteGap
+	}
+	if !p.recall || len(p.rec.Loans) == 0 || p.recalled > 0 && clk-p.recalled < gap {
+		return false
+	}
+	p.recall, p.recalled = false, clk
+	return true
 }
 
 // Free is how many more may be called now, by the newest write.
@@ -322,17 +340,22 @@ func (p *Pool) mayUse(clk time.Duration, n int64) int64 {
 	return n
 }
 
-// Unsettled reports whether a report of the borrowers could free a slot: an end
-// has passed, and one of them may yet say that its stay goes on.
-func (p *Pool) Unsettled(clk time.Duration) bool {
+// Unsettled is the latest end that has passed and that a report of the borrowers could
+// free, 0 if there is none: one of them may yet say that the stay goes on.
+func (p *Pool) Unsettled(clk time.Duration) (end Tau) {
 	r, now := p.newest(), p.Tau(clk)
 	until := p.settledUntil(clk, r, now)
 	for i := range r.Limits {
-		if r.Limits[i].Ends.Until(now) > r.Limits[i].Ends.Until(until) {
-			return true
+		for _, c := range r.Limits[i].Ends.All() {
+			if c.End > now {
+				break
+			}
+			if c.End > until {
+				end = max(end, c.End)
+			}
 		}
 	}
-	return false
+	return end
 }
 
 // FreeOf is Free of limit i alone, before calls.

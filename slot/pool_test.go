@@ -308,7 +308,7 @@ func TestAClaimWaitsForASlotThatIsNotFreeAfterAll(t *testing.T) {
 	if p.settled[7] = 9; p.FreeNow(12) != 0 || p.Call(12) {
 		t.Fatal("the slot is taken: the borrower may yet renew")
 	}
-	if !p.Unsettled(12) || p.Unsettled(8) {
+	if p.Unsettled(12) == 0 || p.Unsettled(8) != 0 {
 		t.Fatal("a report would help at 12, not at 8")
 	}
 	if p.settled[7] = 12; p.FreeNow(12) != 1 || p.Free() != 0 || !p.Call(12) {

@@ -99,10 +99,11 @@ func (p *Pool) UpAnswer(clk time.Duration, a Answer) bool {
 		p.up.est.Heard(a.Name.Epoch, a.Time, sent, clk, p.par.Rho)
 		p.up.seen = a.Name
 		p.up.most = max(p.up.most, a.Granted)
-		if a.GiveBack && !p.up.give {
-			p.recall = true // what our own borrowers hold unused
+		if a.GiveBack {
+			p.UpRecall(clk)
+		} else {
+			p.up.give = false
 		}
-		p.up.give, p.up.giveAt = a.GiveBack, clk
 		p.up.asked = need > 0 && a.Granted == p.rec.Up.Granted
 		if a.Granted == p.rec.Up.Granted && !a.GiveBack {
 			return false
@@ -151,7 +152,9 @@ func (p *Pool) UpRecall(clk time.Duration) {
 	if !p.Asked(clk) {
 		p.up.mine = 0
 	}
-	p.recall = true // what our own borrowers hold unused
+	for i := range p.rec.Loans { // what our own borrowers hold unused
+		p.recall = p.recall || p.rec.Loans[i].out(p.rec)
+	}
 	p.up.give, p.up.giveAt = true, clk
 }
 

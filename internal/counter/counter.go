@@ -49,22 +49,23 @@ var (
 
 // Parameters of the host (docs/protocol.md §5, §8, §12).
 const (
-	groupGap   = 2 * time.Millisecond // between writes
-	fresh      = 2 * time.Second      // a number needs a write no older than this
-	idleEnds   = 5 * time.Second      // between writes while stays are inside
-	settleGap  = 20 * time.Millisecond
-	lookAgain  = 100 * time.Millisecond // for the end of a grace, while nobody who waits is there
-	blockLeast = 4                      // tickets reserved at least, or those of five seconds:
-	blockMost  = 256                    // never issued, they hold up who comes after a crash
-	headPoll   = 2 * time.Second        // two head-poll intervals: nobody is called after a takeover
-	hideAfter  = 5 * time.Second        // numbers unheard after a takeover count in no position any more
-	lineSweep  = 4096                   // holds looked at in one pass
-	skipBytes  = 64 << 10               // record: late tickets below the frontier
-	storeWait  = 2 * time.Second        // a write that takes longer is looked up
-	storeRetry = 250 * time.Millisecond
-	issuedSoon = 250 * time.Millisecond // a number that was issued is in a record so soon
-	lastWrite  = 3 * time.Second        // the farewell of a clean stop takes no longer
-	unsureRuns = 4096                   // record: numbers that were reserved and not heard
+	groupGap    = 2 * time.Millisecond // between writes
+	fresh       = 2 * time.Second      // a number needs a write no older than this
+	idleEnds    = 5 * time.Second      // between writes while stays are inside
+	settleGap   = 20 * time.Millisecond
+	settleAgain = 250 * time.Millisecond // a report that was asked for is lost
+	lookAgain   = 100 * time.Millisecond // for the end of a grace, while nobody who waits is there
+	blockLeast  = 4                      // tickets reserved at least, or those of five seconds:
+	blockMost   = 256                    // never issued, they hold up who comes after a crash
+	headPoll    = 2 * time.Second        // two head-poll intervals: nobody is called after a takeover
+	hideAfter   = 5 * time.Second        // numbers unheard after a takeover count in no position any more
+	lineSweep   = 4096                   // holds looked at in one pass
+	skipBytes   = 64 << 10               // record: late tickets below the frontier
+	storeWait   = 2 * time.Second        // a write that takes longer is looked up
+	storeRetry  = 250 * time.Millisecond
+	issuedSoon  = 250 * time.Millisecond // a number that was issued is in a record so soon
+	lastWrite   = 3 * time.Second        // the farewell of a clean stop takes no longer
+	unsureRuns  = 4096                   // record: numbers that were reserved and not heard
 )
 
 // Config describes the counter of one room.

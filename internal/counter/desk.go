@@ -25,6 +25,8 @@ type desk struct {
 	left     rate // calls by second, for the expected time
 	skips    rate
 	tookAt   time.Duration
+	settle   slot.Tau      // the borrowers were asked to report past this end,
+	settleAt time.Duration // at this time
 	heads    []byte        // how long the first may be silent, by the record that was read
 	hideAt   time.Duration // whoever was unheard at the takeover has had its time; 0 done
 	lastGone time.Duration
@@ -98,8 +100,7 @@ func (c *desk) build(clk time.Duration, asked bool) ([]slot.Reply, *slot.Record)
 func (c *desk) look(clk time.Duration) (recall bool, next time.Duration) {
 	c.call(clk)
 	c.tellWaiting(clk)
-	recall = c.pool.Recalls() || c.settleDue(clk) || c.pool.Asked(clk) && c.pool.Unsettled(clk)
-	return recall, c.nextDue(clk)
+	return c.pool.Recalls(clk) || c.settleDue(clk), c.nextDue(clk)
 }
 
 // claim turns a called ticket into a claim for the next write, or repeats one;

@@ -63,10 +63,20 @@ func (c *desk) endsDue(clk time.Duration) bool {
 	return c.pool.NextEnd(0) <= c.pool.Tau(clk)
 }
 
-// settleDue reports whether a call that is due waits for an end that only a
-// report of the borrowers can free.
+// settleDue reports whether a call that is due here or elsewhere waits for an end that
+// only a report of the borrowers can free. They are asked once for an end, and again
+// when no report has come.
 func (c *desk) settleDue(clk time.Duration) bool {
-	return c.mayCall(clk) && c.pace.due(clk) && c.pool.FreeNow(clk) <= 0 && c.pool.Unsettled(clk)
+	here := c.mayCall(clk) && c.pace.due(clk) && c.pool.FreeNow(clk) <= 0
+	if !here && !c.pool.Asked(clk) {
+		return false
+	}
+	end := c.pool.Unsettled(clk)
+	if end == 0 || end <= c.settle && clk-c.settleAt < settleAgain {
+		return false
+	}
+	c.settle, c.settleAt = end, clk
+	return true
 }
 
 // mayCall reports whether there is somebody to call.
@@ -96,7 +106,7 @@ func (c *desk) nextDue(clk time.Duration) time.Duration {
 		next = min(next, max(lookAgain, c.pace.at-clk))
 	case c.pool.FreeNow(clk) > 0:
 		next = min(next, max(time.Millisecond, c.pace.at-clk))
-	case c.pool.Unsettled(clk): // the report that was asked for is under way
+	case c.pool.Unsettled(clk) > 0: // the report that was asked for is under way
 		next = min(next, max(settleGap, c.pace.at-clk))
 	default:
 		now := c.pool.Tau(clk)

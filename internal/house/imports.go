@@ -23,7 +23,7 @@ type importRule struct {
 func edges() []string {
 	return strings.Fields(`cmd/... internal/api/... internal/certs/... internal/config/... internal/doctor/...
 		internal/envoy/... internal/pages/... internal/proxy/... internal/rules/... internal/server/...
-		internal/web/... internal/crowd/... internal/demo/...`)
+		internal/web/... internal/crowd/... internal/demo/... internal/sim/report/...`)
 }
 
 func importRules() []importRule {
@@ -43,6 +43,15 @@ func importRules() []importRule {
 			why: "arithmetic has no goroutine and no I/O; its caller has"},
 		{from: state, deny: append([]string{"."}, edges()...), tests: true,
 			why: "imports run one way: edges, faces, state, arithmetic"},
+		{from: []string{"internal/sim/..."}, except: []string{"internal/sim/report/..."},
+			allow: []string{"slot", "internal/counter", "internal/sim/..."},
+			why:   "a simulation runs the arithmetic and the counter, and nothing that waits"},
+		{from: []string{"internal/sim/report/..."}, allow: []string{"internal/sim/..."},
+			why: "a report shows what simulations came to"},
+		{from: []string{"internal/sim/..."}, except: []string{"internal/sim/report/..."},
+			deny: []string{"internal/sim/report/..."}, why: "imports run one way"},
+		{from: []string{"..."}, except: []string{"cmd/...", "internal/sim/..."},
+			deny: []string{"internal/sim/..."}, why: "only the commands simulate"},
 		{from: []string{"."}, allow: []string{"slot", "internal/ticket", "internal/counter",
 			"internal/store", nats, "golang.org/x/sys/..."},
 			why: "the root declares Rules and Page and cmd wires who implements them: a library's " +

@@ -104,7 +104,7 @@ func Run(ctx context.Context, s *Scenario, st Strategy, o Options) (*Result, err
 func (w *World) until(ctx context.Context, t time.Duration, progress func(float64)) error {
 	for {
 		at, ok := w.queue.peek()
-		if !ok || at > t {
+		if !ok || at > t || w.stopped {
 			return nil
 		}
 		e := w.queue.take()

@@ -24,6 +24,7 @@ const (
 	asking state = iota
 	waiting
 	inside
+	outside // was inside, its pass is over and is being asked about
 	gone
 )
 
@@ -48,6 +49,7 @@ type World struct {
 	model    Model
 	spread   time.Duration // between admissions while anyone waits; 0 none
 	ends     bool          // the model ends sessions
+	stopped  bool
 
 	visitors []Visitor
 	unused   []ID
@@ -82,8 +84,17 @@ func (w *World) Visitor(v ID) *Visitor { return &w.visitors[v] }
 // Messages notes that n messages were sent between parts of the system.
 func (w *World) Messages(n int) { w.judge.messages += int64(n) }
 
+// Stop ends the run now: a hunt has seen all it wants to see.
+func (w *World) Stop() { w.stopped = true }
+
+// Served is how many were let in, of how many who have come.
+func (w *World) Served() (admitted, arrived int64) { return w.judge.admitted, w.arrived }
+
 // Reserve notes that n slots more are held for visitors who were called.
 func (w *World) Reserve(n int64) { w.reserved += n }
+
+// Called notes that somebody was called a moment ago: the spread is of calls.
+func (w *World) Called() { w.last = w.now }
 
 // Decided notes how long the first decision about a visitor took.
 func (w *World) Decided(_ ID, took time.Duration) { w.judge.latency.add(took) }
@@ -119,8 +130,31 @@ func (w *World) Admit(v ID) {
 // Leave ends the session of a visitor who is inside, for a strategy with Ends: the
 // visitor's pass would not be honoured any more.
 func (w *World) Leave(v ID) {
-	if w.visitors[v].state == inside {
+	switch w.visitors[v].state {
+	case outside:
+		w.inside++
 		w.left(v)
+	case inside:
+		w.left(v)
+	}
+}
+
+// Lapse notes that the pass of a visitor who is inside is not honoured now, Renew that
+// it is again.
+func (w *World) Lapse(v ID) {
+	if x := &w.visitors[v]; x.state == inside {
+		x.state = outside
+		w.inside--
+	}
+}
+
+// Renew notes that a pass that had lapsed is honoured again.
+func (w *World) Renew(v ID) {
+	if x := &w.visitors[v]; x.state == outside {
+		x.state = inside
+		w.inside++
+		active, fresh := w.Inside()
+		w.judge.counts(active, fresh, &w.scenario.Limits)
 	}
 }
 
@@ -162,8 +196,8 @@ func (w *World) Inside() (active, fresh int64) {
 	return w.inside, fresh
 }
 
-// Idle reports whether somebody waits while a slot is free and due.
-func (w *World) Idle() bool { return w.waiting > 0 && min(w.free(), w.due()) > 0 }
+// Idle reports whether somebody waits who is not called while a slot is free and due.
+func (w *World) Idle() bool { return w.waiting > w.reserved && min(w.free(), w.due()) > 0 }
 
 // grain is a time and the half of a percent by which a slot may come back later:
 // ends are kept in buckets (docs/design.md §3).

@@ -100,7 +100,7 @@ func (a *above) round(force bool) {
 
 // recall asks all counters for what they do not use.
 func (a *above) recall() {
-	if !a.pool.Recalls() {
+	if !a.pool.Recalls(a.clk()) {
 		return
 	}
 	for _, s := range a.m.sites {

@@ -88,6 +88,7 @@ func (m *model) replace(i int, after time.Duration) {
 			return
 		}
 		m.count.takes++
+		m.after(time.Minute, func() { old.up = false }) // it has learnt by now that it is replaced
 		h := &host{process: m.newProcess(i), m: m, disk: &m.sites[i].disk}
 		m.sites[i].host = h
 		h.begin()

@@ -36,6 +36,7 @@ type model struct {
 	fenced    int
 	count     counts
 	reserved  int64 // as told to the judge
+	called    int64
 }
 
 // counts are what a hunt looks at beside the judge's.
@@ -285,12 +286,17 @@ func (m *model) placed(v sim.ID, p counter.Place) {
 
 // reserve tells the judge for how many a slot is held: those who are called.
 func (m *model) reserve() {
-	sum := int64(0)
+	sum, calls := int64(0), int64(0)
 	for _, x := range m.sites {
 		if x.host.serving() {
 			_, called := x.host.desk.Waiting()
 			sum += called
+			calls += x.host.desk.Totals().Called
 		}
+	}
+	if calls != m.called {
+		m.called = calls
+		m.w.Called()
 	}
 	m.w.Reserve(sum - m.reserved)
 	m.reserved = sum
@@ -368,12 +374,14 @@ func (m *model) claimed(k *worker, v sim.ID, id slot.StayID, r slot.ClaimReply, 
 	case !ok:
 		m.guests[v].status = waits
 		m.later(v, time.Second, func() { m.poll(v) })
-	case r.End == 0:
-		m.count.lost++
-		m.guests[v].status = waits
-		m.ask(v, -1)
 	default:
-		if hi, known := k.share.Hi(k.clk()); known && r.Win > 0 {
+		hi, known := k.share.Hi(k.clk())
+		if r.End == 0 || !known || hi >= r.End { // no answer has come for a whole session
+			m.guests[v].status = asks
+			m.ask(v, -1)
+			return
+		}
+		if r.Win > 0 {
 			k.share.Note(slot.Item{Op: slot.Answered, ID: id, From: r.Win, Use: hi})
 			k.urgent = true
 		}
@@ -391,6 +399,46 @@ func (m *model) admitted(k *worker, v sim.ID, id slot.StayID, end slot.Tau) {
 	m.w.Admit(v)
 	k.visit(id, end)
 	m.browse(v)
+	if !m.s.Faults.None() {
+		m.later(v, m.s.Limits.Session, func() { m.lapse(v) })
+	}
+}
+
+// lapse notes when no reader of a pass would honour it any more, though its visitor
+// is not done.
+func (m *model) lapse(v sim.ID) {
+	g := &m.guests[v]
+	if g.status != isInside {
+		return
+	}
+	left := g.usable.Sub(m.readers(v))
+	if left <= 0 {
+		m.w.Lapse(v)
+	}
+	m.later(v, max(20*time.Millisecond, min(left, m.s.Limits.Session)), func() { m.lapse(v) })
+}
+
+// confirmed is a later end that a worker may put into a pass from now on.
+func (m *model) confirmed(v sim.ID, end slot.Tau) {
+	g := &m.guests[v]
+	g.usable = max(g.usable, end)
+	if g.usable > m.readers(v) {
+		m.w.Renew(v)
+	}
+}
+
+// readers is the counter time that the latest of those who read a pass believes in.
+func (m *model) readers(v sim.ID) (now slot.Tau) {
+	x := m.sites[m.w.Visitor(v).Site]
+	if h := x.host; h.serving() {
+		now = h.desk.Pool().Tau(h.clk())
+	}
+	for _, k := range x.workers {
+		if hi, ok := k.share.Hi(k.clk()); ok {
+			now = max(now, hi)
+		}
+	}
+	return now
 }
 
 // browse asks for a page twice in a session, and a last time when the visitor has
@@ -428,6 +476,7 @@ func (m *model) visit(v sim.ID) {
 			return
 		} else if end > 0 {
 			x.end, x.usable = end, max(x.usable, end)
+			m.w.Renew(v)
 			m.browse(v)
 		} else {
 			m.count.thrown++
@@ -447,16 +496,7 @@ func (m *model) leave(v sim.ID) {
 	if g.status != isInside {
 		return
 	}
-	x := m.sites[m.w.Visitor(v).Site]
-	now := slot.Tau(0)
-	if h := x.host; h.serving() {
-		now = h.desk.Pool().Tau(h.clk())
-	}
-	for _, k := range x.workers {
-		if hi, ok := k.share.Hi(k.clk()); ok {
-			now = max(now, hi)
-		}
-	}
+	now := m.readers(v)
 	if now >= g.usable {
 		m.w.Leave(v)
 		return

@@ -152,7 +152,7 @@ func (k *worker) hear(x *slot.Sync, a *slot.Answer) {
 		if r.End > 0 {
 			k.ends[r.ID] = max(k.ends[r.ID], r.End)
 			if v, ok := k.m.sites[k.site].stays[r.ID]; ok {
-				k.m.guests[v].usable = max(k.m.guests[v].usable, r.End)
+				k.m.confirmed(v, r.End)
 			}
 		}
 	}

@@ -14,7 +14,11 @@ import (
 
 // The recurrence is the ideal strategy: the same waits, the same peaks.
 func TestDoorIsIdeal(t *testing.T) {
-	for _, s := range sim.Scenarios() {
+	list := sim.Scenarios()
+	slow := list[0] // the spread is more than the half second that is made up for
+	slow.Name, slow.Limits.New = "few a minute", 40
+	slow.Limits.Active = 800
+	for _, s := range append(list, slow) {
 		s.Length *= 4 // until the line has drained, in all of them
 		got, err := Play(t.Context(), &s, 7)
 		if err != nil {
@@ -89,6 +93,21 @@ func TestGoalsAreTheSmallest(t *testing.T) {
 			p.OnlyNew.LongestWait > p.Given.LongestWait {
 			t.Errorf("seed %d: more room, longer waits: %+v", seed, p)
 		}
+	}
+}
+
+// The search finds the least of small numbers, and of large ones to a part of them.
+func TestLeast(t *testing.T) {
+	m := &maker{}
+	for want := int64(1); want <= 300; want++ {
+		if got := m.least(1, 300, func(n int64) bool { return n >= want }); got != want {
+			t.Errorf("got %d, want %d", got, want)
+		}
+	}
+	const want = 123_456
+	got := m.least(1, 1_000_000, func(n int64) bool { return n >= want })
+	if got < want || got > want+want/fine {
+		t.Errorf("got %d, want %d and a little", got, want)
 	}
 }
 

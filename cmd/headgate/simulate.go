@@ -1,0 +1,388 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"math"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/headgate/headgate/internal/config"
+	"github.com/headgate/headgate/internal/sim"
+	"github.com/headgate/headgate/internal/sim/baseline"
+	"github.com/headgate/headgate/internal/sim/figure"
+	"github.com/headgate/headgate/internal/sim/plan"
+	"github.com/headgate/headgate/internal/sim/report"
+	"github.com/headgate/headgate/internal/sim/traffic"
+)
+
+const simulateHelp = `usage: headgate simulate [flags]
+
+Plays traffic against strategies of admission in virtual time: those of the
+documents that headgate learned from, and headgate itself. Nothing is sent.
+
+  headgate simulate
+  headgate simulate --scenario two-days --html report.html
+  headgate simulate --arrivals access.log --config headgate.yaml --plan
+
+  --list             say which scenarios and strategies there are
+  --scenario NAME    the traffic and its world; default world-spike
+  --strategy NAMES   only these, with commas between them; default all
+  --seed N           the same seed gives the same visitors; default 1
+  --json             for scripts
+  --html FILE        write a page with plots and the figures of the documents
+  --plan             advice instead: which limits this traffic needs
+
+The limits are those of the scenario, or:
+
+  --config FILE              of a room of a configuration
+  --room NAME                which one, if there are several
+  --total-active-users N     at once
+  --new-users-per-minute N   entering in any minute
+  --session-duration D       stay after the last request; with --arrivals 5m
+
+The traffic is that of the scenario, or that of a file, plain or by gzip:
+
+  --arrivals FILE      a CSV file with a header and a line for each visitor, in
+                       order of time; or an access log, common or combined,
+                       where an address within a session is one visitor
+  --format FORMAT      csv or log; default what the first line looks like
+  --time-column NAME   default time, timestamp, ts, date or at: RFC 3339, or
+                       seconds or milliseconds since 1970
+  --site-column NAME   data centre; default site, colo or datacenter, if any.
+                       A column dwell is the time from entering to the last
+                       request, such as 90 or 1m30s
+
+Headgate alone can be played against faults drawn at random, until a promise
+breaks:
+
+  --hunt N         play N cases
+  --hunt-seed N    that the cases are drawn from; default 1
+  --replay CASE    play one case again
+
+The exit code is 1 when a hunt found something, or on interrupt.
+`
+
+// A simulation is what the flags ask for.
+type simulation struct {
+	list, json, plan         bool
+	scenario, strategy, html string
+	seed                     uint64
+	limits                   simLimits
+	arrivals                 string
+	read                     traffic.Options
+	hunt                     huntFlags
+	command                  string // that makes it again
+}
+
+// simLimits are the flags that name limits.
+type simLimits struct {
+	config, room  string
+	active, fresh int64
+	session       time.Duration
+	renewed       func(dwell time.Duration) time.Duration // what of a visit prolongs it; nil: all
+}
+
+// sessionDefault is that of a room (internal/config).
+const sessionDefault = 5 * time.Minute
+
+// simulateFlags reads the flags.
+func simulateFlags(args []string) (*simulation, error) {
+	s := &simulation{}
+	l := &s.limits
+	flags := flag.NewFlagSet("simulate", flag.ContinueOnError)
+	flags.BoolVar(&s.list, "list", false, "")
+	flags.BoolVar(&s.json, "json", false, "")
+	flags.BoolVar(&s.plan, "plan", false, "")
+	flags.StringVar(&s.scenario, "scenario", "", "")
+	flags.StringVar(&s.strategy, "strategy", "", "")
+	flags.StringVar(&s.html, "html", "", "")
+	flags.Uint64Var(&s.seed, "seed", 1, "")
+	flags.StringVar(&l.config, "config", "", "")
+	flags.StringVar(&l.room, "room", "", "")
+	flags.Int64Var(&l.active, "total-active-users", 0, "")
+	flags.Int64Var(&l.fresh, "new-users-per-minute", 0, "")
+	flags.DurationVar(&l.session, "session-duration", 0, "")
+	flags.StringVar(&s.arrivals, "arrivals", "", "")
+	flags.StringVar((*string)(&s.read.Format), "format", "", "")
+	flags.StringVar(&s.read.TimeColumn, "time-column", "", "")
+	flags.StringVar(&s.read.SiteColumn, "site-column", "", "")
+	s.hunt.define(flags)
+	if err := config.ParseFlags(flags, args); err != nil {
+		return nil, err
+	}
+	given := map[string]string{}
+	flags.Visit(func(f *flag.Flag) { given[f.Name] = f.Value.String() })
+	if err := s.check(given); err != nil {
+		return nil, err
+	}
+	if s.arrivals == "" {
+		s.scenario = cmp.Or(s.scenario, "world-spike")
+		given["scenario"] = s.scenario
+	}
+	given["seed"] = strconv.FormatUint(s.seed, 10)
+	s.command = again(given)
+	return s, nil
+}
+
+// check finds flags that do not go together.
+func (s *simulation) check(given map[string]string) error {
+	var faults []error
+	fault := func(bad bool, flag, problem, hint string) {
+		if bad {
+			faults = append(faults, &config.Fault{Key: "--" + flag, Problem: problem, Hint: hint})
+		}
+	}
+	has := func(name string) bool { _, ok := given[name]; return ok }
+	fault(has("scenario") && has("arrivals"), "arrivals", "cannot stand beside --scenario",
+		"the traffic is that of a scenario or that of a file: leave one out")
+	fault(has("room") && !has("config"), "room", "needs --config", "add --config headgate.yaml")
+	l := &s.limits
+	for i, name := range []string{"total-active-users", "new-users-per-minute", "session-duration"} {
+		fault(has(name) && has("config"), name, "cannot stand beside --config",
+			"the limits are those of a room or those of flags: leave one out")
+		// As in a configuration.
+		n, most := []int64{l.active, l.fresh, int64(l.session / time.Second)}[i], math.MaxInt32
+		if name == "session-duration" {
+			most = 30 * 24 * 3600
+		}
+		fault(has(name) && (n < 1 || n > int64(most)), name, "is out of range",
+			"write what a room may have: 1 to 2147483647 users, 1s to 720h")
+	}
+	for _, name := range []string{"arrivals", "config", "html"} {
+		fault(has(name) && given[name] == "", name, "names no file", "write --"+name+" FILE")
+	}
+	for _, name := range []string{"format", "time-column", "site-column"} {
+		fault(has(name) && !has("arrivals"), name, "needs --arrivals", "add --arrivals FILE")
+	}
+	f := s.read.Format
+	fault(f != traffic.Auto && f != traffic.CSV && f != traffic.Log, "format",
+		fmt.Sprintf("%q is not allowed here", string(f)), "write csv or log")
+	for _, name := range []string{"total-active-users", "new-users-per-minute"} {
+		fault(has("arrivals") && !has("config") && !has(name), name, "is missing",
+			"a file says nothing of limits: add --config headgate.yaml, or --"+name+" 200")
+	}
+	s.hunt.check(given, fault)
+	return errors.Join(faults...)
+}
+
+// again is the command line of these flags, for a shell.
+func again(given map[string]string) string {
+	var rest []string
+	for name := range given {
+		if name != "scenario" && name != "arrivals" && name != "seed" {
+			rest = append(rest, name)
+		}
+	}
+	slices.Sort(rest)
+	var line strings.Builder
+	line.WriteString("headgate simulate")
+	for _, name := range append([]string{"scenario", "arrivals", "seed"}, rest...) {
+		switch value, ok := given[name]; {
+		case !ok:
+		case slices.Contains([]string{"json", "plan", "list"}, name):
+			line.WriteString(" --" + name)
+		default:
+			line.WriteString(" --" + name + " " + shellWord(value))
+		}
+	}
+	return line.String()
+}
+
+// simulateCommand plays and reports.
+func simulateCommand(ctx context.Context, args []string, stdout, stderr io.Writer) int {
+	s, err := simulateFlags(args)
+	switch {
+	case errors.Is(err, flag.ErrHelp):
+		fmt.Fprint(stdout, simulateHelp)
+		return exitOK
+	case err != nil:
+		return printFaults(stderr, err)
+	case s.list:
+		err = report.List(stdout, simScenarios(), simStrategies())
+	case s.hunt.asked():
+		var kept bool
+		if kept, err = s.hunt.run(ctx, stdout, newTeller(stderr), s.json); err == nil && !kept {
+			return exitFailed
+		}
+	default:
+		err = s.run(ctx, stdout, newTeller(stderr))
+	}
+	return simulateFault(stderr, err)
+}
+
+// simulateFault prints what went wrong, if anything.
+func simulateFault(stderr io.Writer, err error) int {
+	if err == nil {
+		return exitOK
+	}
+	if errors.Is(err, context.Canceled) {
+		fmt.Fprintln(stderr, "headgate: interrupted")
+		return exitFailed
+	}
+	if config.Faults(err) != nil {
+		return printFaults(stderr, err)
+	}
+	code := printHinted(stderr, err)
+	_, unknown := errors.AsType[*sim.UnknownError](err)
+	_, file := errors.AsType[*traffic.Error](err)
+	if unknown || file {
+		return exitUsage
+	}
+	return code
+}
+
+// simScenarios are all scenarios by name.
+func simScenarios() []sim.Scenario { return append(sim.Scenarios(), baseline.Scenarios()...) }
+
+// simStrategies are all strategies, the measure of the others first.
+func simStrategies() []sim.Strategy {
+	return append(append([]sim.Strategy{sim.Ideal()}, baseline.Strategies()...), ourStrategies()...)
+}
+
+// chosen are the strategies that are asked for.
+func (s *simulation) chosen() ([]sim.Strategy, error) {
+	all := simStrategies()
+	switch {
+	case s.strategy == "" && s.plan:
+		return nil, nil
+	case s.strategy == "":
+		return all, nil
+	}
+	var names []string
+	for _, st := range all {
+		names = append(names, st.Name)
+	}
+	wanted := strings.Split(s.strategy, ",")
+	for _, name := range wanted {
+		if !slices.Contains(names, name) {
+			return nil, &sim.UnknownError{Kind: "strategy", Name: name, Known: names}
+		}
+	}
+	return slices.DeleteFunc(all, func(st sim.Strategy) bool {
+		return !slices.Contains(wanted, st.Name)
+	}), nil
+}
+
+// run plays what is asked for and shows it.
+func (s *simulation) run(ctx context.Context, stdout io.Writer, tell *teller) error {
+	strategies, err := s.chosen()
+	if err == nil {
+		err = s.room()
+	}
+	if err == nil && s.html != "" {
+		if err = report.CanSave(s.html); err != nil {
+			return &config.Fault{Key: "--html", Problem: err.Error(), Hint: hintOf(err)}
+		}
+	}
+	if err != nil {
+		return err
+	}
+	r := &report.Report{Version: readBuild().Version, Command: s.command, Seed: s.seed}
+	defer tell.clear()
+	scenario, file, err := s.world(ctx, tell)
+	if err != nil {
+		return err
+	}
+	if file != nil {
+		defer file.Close()
+		r.Traffic = file.String()
+	}
+	r.Scenario = *scenario
+	if s.plan {
+		r.Plan, err = plan.Make(ctx, scenario, s.seed, tell.of("the smallest limits"))
+	}
+	if err == nil && len(strategies) > 0 {
+		r.Rows, err = s.play(ctx, scenario, strategies, tell)
+	}
+	if err == nil && file != nil {
+		err = file.Err()
+	}
+	if err == nil && s.html != "" {
+		r.Figures = figure.All(s.seed)
+		err = r.Save(ctx, s.html)
+	}
+	tell.clear()
+	switch {
+	case err != nil:
+		return err
+	case s.json:
+		err = r.JSON(stdout)
+	default:
+		err = r.Table(stdout)
+	}
+	if err == nil && s.html != "" {
+		fmt.Fprintf(tell.w, "wrote %s\n", s.html)
+	}
+	return err
+}
+
+// play runs the strategies, the ideal before all: others are measured by it.
+func (s *simulation) play(ctx context.Context, scenario *sim.Scenario, strategies []sim.Strategy,
+	tell *teller) ([]report.Row, error) {
+	o := sim.Options{Seed: s.seed, Progress: tell.of("ideal")}
+	ideal, err := sim.Run(ctx, scenario, sim.Ideal(), o)
+	if err != nil {
+		return nil, err
+	}
+	var rows []report.Row
+	for i, st := range strategies {
+		result := ideal
+		if st.Name != ideal.Name {
+			o.Ideal = ideal
+			o.Progress = tell.of(fmt.Sprintf("%d of %d  %s", i+1, len(strategies), st.Name))
+			if result, err = sim.Run(ctx, scenario, st, o); err != nil {
+				return nil, fmt.Errorf("play %s: %w", st.Name, err)
+			}
+		}
+		rows = append(rows, report.Row{Strategy: st, Result: result})
+	}
+	return rows, nil
+}
+
+func hintOf(err error) string {
+	if h, ok := errors.AsType[interface {
+		error
+		Hint() string
+	}](err); ok {
+		return h.Hint()
+	}
+	return ""
+}
+
+// A teller says on a terminal how far it is, in one line.
+type teller struct {
+	w    io.Writer
+	on   bool
+	last time.Time
+}
+
+func newTeller(stderr io.Writer) *teller {
+	return &teller{w: stderr, on: onScreen(stderr) && os.Getenv("TERM") != "dumb"}
+}
+
+// of tells about one thing; the share done may be 0 for not known.
+func (t *teller) of(what string) func(done float64) {
+	return func(done float64) {
+		const often = 100 * time.Millisecond // chosen: a line that can be read
+		if now := time.Now(); t.on && now.Sub(t.last) >= often {
+			t.last = now
+			fmt.Fprintf(t.w, "\r\x1b[K%s  %.0f %%", what, 100*done)
+		}
+	}
+}
+
+// clear takes the line away.
+func (t *teller) clear() {
+	if t.on && !t.last.IsZero() {
+		fmt.Fprint(t.w, "\r\x1b[K")
+		t.last = time.Time{}
+	}
+}

@@ -1,0 +1,119 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"iter"
+	"strings"
+	"time"
+
+	"github.com/headgate/headgate/internal/config"
+	"github.com/headgate/headgate/internal/sim"
+	"github.com/headgate/headgate/internal/sim/plan"
+	"github.com/headgate/headgate/internal/sim/traffic"
+)
+
+// room takes the limits of a room of a configuration.
+func (s *simulation) room() error {
+	l := &s.limits
+	if l.config == "" {
+		return nil
+	}
+	c, err := config.Load(l.config)
+	if err != nil {
+		return err
+	}
+	var room *config.Room
+	var names []string
+	for i := range c.Rooms {
+		names = append(names, c.Rooms[i].Name)
+		if c.Rooms[i].Name == l.room || l.room == "" && len(c.Rooms) == 1 {
+			room = &c.Rooms[i]
+		}
+	}
+	known := "the rooms of " + l.config + " are " + strings.Join(names, ", ")
+	switch {
+	case room == nil && l.room == "":
+		return &config.Fault{Key: "--room", Problem: "is missing", Hint: known}
+	case room == nil:
+		return &config.Fault{Key: "--room", Problem: fmt.Sprintf("there is no room %q", l.room),
+			Hint: known}
+	}
+	l.active, l.fresh = room.TotalActiveUsers, room.NewUsersPerMinute
+	l.session = room.SessionDuration
+	switch {
+	case !room.SessionRenewal:
+		l.renewed = func(time.Duration) time.Duration { return 0 }
+	case room.HardEnd > 0:
+		most := room.HardEnd - room.SessionDuration
+		l.renewed = func(dwell time.Duration) time.Duration { return min(dwell, most) }
+	}
+	return nil
+}
+
+// world is the scenario that is asked for, before the limits that are asked for.
+// The file is nil when the traffic is not that of one; else it must be closed.
+func (s *simulation) world(ctx context.Context, tell *teller) (*sim.Scenario, *traffic.Traffic,
+	error) {
+	l := &s.limits
+	if s.arrivals == "" {
+		scenario, err := sim.Find(simScenarios(), s.scenario)
+		if err != nil {
+			return nil, nil, err
+		}
+		l.apply(scenario)
+		return scenario, nil, nil
+	}
+	if l.session == 0 {
+		l.session = sessionDefault
+	}
+	s.read.Session, s.read.Progress = l.session, tell.of("reading "+s.arrivals)
+	file, err := traffic.Open(ctx, s.arrivals, s.read)
+	if err != nil {
+		return nil, nil, err
+	}
+	if file.OneAddress() {
+		tell.clear()
+		fmt.Fprintf(tell.w, "headgate: warning: all lines of %s have the same address\nhint: let the "+
+			"server log the visitor's address, not that of the proxy before it\n", s.arrivals)
+	}
+	scenario := file.Scenario(sim.Limits{Window: time.Minute})
+	l.apply(&scenario)
+	// Until the line has drained, but not for much longer than the file: chosen.
+	o, err := plan.Play(ctx, &scenario, s.seed)
+	if err != nil {
+		file.Close()
+		return nil, nil, err
+	}
+	drained := max(scenario.Length, o.Last+scenario.Limits.Window)
+	scenario.Length = min(drained, 2*scenario.Length+time.Hour)
+	return &scenario, file, nil
+}
+
+// apply gives a scenario the limits that were named.
+func (l *simLimits) apply(s *sim.Scenario) {
+	to := &s.Limits
+	if l.active > 0 {
+		to.Active = l.active
+	}
+	if l.fresh > 0 {
+		to.New = max(1, int64(float64(l.fresh)*float64(to.Window)/float64(time.Minute)))
+	}
+	if l.session > 0 {
+		to.Session = l.session
+	}
+	if l.renewed == nil {
+		return
+	}
+	all := s.Arrivals
+	s.Arrivals = func(seed uint64) iter.Seq[sim.Arrival] {
+		return func(yield func(sim.Arrival) bool) {
+			for a := range all(seed) {
+				a.Dwell = l.renewed(a.Dwell)
+				if !yield(a) {
+					return
+				}
+			}
+		}
+	}
+}
