@@ -122,7 +122,8 @@ func (s *Share) Sync(clk time.Duration, need, want int64) *Sync {
 	s.n++
 	x := &Sync{
 		Loan: s.loan, Borrower: s.borrower, Seq: Seq{0, s.n}, Seen: s.seen,
-		Granted: s.granted, Returned: evenly(s.returned), Opened: s.opened, Need: need, Want: want, Items: s.items,
+		Granted: s.granted, Returned: evenly(s.returned), Opened: s.opened,
+		Need: need, Want: want, Items: s.items,
 	}
 	if s.est.Known() {
 		x.Est, x.Settled = s.est.Epoch, s.settled

@@ -73,15 +73,16 @@ func (j *judge) order(x *Visitor, latest time.Duration) {
 
 // expected holds the wait of an admitted visitor against what it was told first.
 func (j *judge) expected(x *Visitor, now time.Duration) {
-	if !x.expect.Known {
+	e := x.expect
+	if e.low > e.high {
 		return
 	}
-	waited := now - x.told
+	waited := (now - x.told).Milliseconds()
 	j.expects++
-	if waited >= x.expect.Low && waited <= x.expect.High {
+	if waited >= int64(e.low) && waited <= int64(e.high) {
 		j.within++
 	}
-	off := math.Abs(float64(waited-x.expect.Expect)) / max(float64(waited), float64(time.Second))
+	off := math.Abs(float64(waited-int64(e.expect))) / max(float64(waited), 1000)
 	j.errors.add(time.Duration(off * 1e6))
 }
 

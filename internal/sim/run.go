@@ -142,8 +142,8 @@ func (w *World) sample() {
 
 func (w *World) result(name string, ideal *Result) *Result {
 	j := &w.judge
-	for i := range w.visitors {
-		if x := &w.visitors[i]; x.state == waiting {
+	for v := range ID(w.known) {
+		if x := w.Visitor(v); x.state == waiting {
 			j.order(x, w.passed(x))
 		}
 	}

@@ -14,7 +14,7 @@ func (m *model) breakThings() {
 		m.every(f.Crash, func() { m.crashHost(i) })
 		m.every(f.Pause, func() { m.pauseHost(i) })
 		if m.above != nil {
-			m.every(f.Cut, func() { x.cutUntil = m.w.Now() + m.draw(f.Cuts) })
+			m.every(f.Cut, func() { x.cutUntil = m.w.Now() + m.lasts(f.Cuts) })
 		}
 	}
 	if m.above != nil {
@@ -25,6 +25,11 @@ func (m *model) breakThings() {
 
 func (m *model) draw(mean time.Duration) time.Duration {
 	return time.Duration(m.w.Rand().ExpFloat64() * float64(mean))
+}
+
+// lasts draws how long a fault lasts: none goes on after the faults' end.
+func (m *model) lasts(mean time.Duration) time.Duration {
+	return min(m.draw(mean), m.faultsEnd-m.w.Now())
 }
 
 // every does something at exponentially distributed times, while faults happen.
@@ -41,7 +46,7 @@ func (m *model) every(mean time.Duration, do func()) {
 }
 
 func (m *model) pause(p *process) {
-	p.paused = max(p.paused, m.w.Now()+m.draw(m.s.Faults.Paused))
+	p.paused = max(p.paused, m.w.Now()+m.lasts(m.s.Faults.Paused))
 }
 
 // kill ends a process. start begins its next life, a while later.
@@ -53,7 +58,7 @@ func (m *model) kill(p *process, start func()) {
 	p.up = false
 	p.life++
 	life := p.life
-	m.after(m.draw(m.s.Faults.Down), func() {
+	m.after(m.lasts(m.s.Faults.Down), func() {
 		if !p.up && p.life == life {
 			p.up, p.paused = true, 0
 			start()

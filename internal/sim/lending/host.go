@@ -304,7 +304,9 @@ func (h *host) beatUp() {
 		}
 		h.want = 0.7*h.want + 0.3*h.arrivals/flushEvery.Seconds()
 		h.arrivals = 0
-		if h.serving() && (h.clk()-h.above > termAbove/3 || h.desk.Pool().Asked(h.clk()) && h.clk()-h.above > flushEvery) {
+		silent := h.clk() - h.above
+		if h.serving() &&
+			(silent > termAbove/3 || h.desk.Pool().Asked(h.clk()) && silent > flushEvery) {
 			h.upward()
 		}
 		h.upIfDue()

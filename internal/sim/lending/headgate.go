@@ -42,6 +42,7 @@ type model struct {
 // counts are what a hunt looks at beside the judge's.
 type counts struct {
 	lost    int64 // a ticket that was told is not known any more
+	late    int64 // answers to a claim that were lost for longer than it is remembered
 	thrown  int64 // inside, on time, and refused
 	takes   int64 // hosts that took over
 	crashes int64
@@ -61,7 +62,8 @@ type guest struct {
 	status  status
 	decided bool
 	ticket  uint64
-	try     int // number of the newest request: answers to older ones are not heard
+	refused bool // its last claim was
+	try     int  // number of the newest request: answers to older ones are not heard
 	id      slot.StayID
 	end     slot.Tau // in its pass
 	usable  slot.Tau // the latest end that any worker would honour
@@ -275,7 +277,15 @@ func (m *model) placed(v sim.ID, p counter.Place) {
 			m.w.Asked(v)
 		}
 		m.later(v, max(p.PollAfter, 10*time.Millisecond), func() { m.poll(v) })
-	case slot.TicketCalled, slot.TicketUsed: // used: the answer to a claim was lost
+	case slot.TicketCalled:
+		m.later(v, entering, func() { m.enter(v) })
+	case slot.TicketUsed: // the answer to a claim was lost, and it is asked for again
+		if g.refused { // for too long: a used ticket never admits again
+			m.count.late++
+			g.status, g.refused = asks, false
+			m.ask(v, -1)
+			return
+		}
 		m.later(v, entering, func() { m.enter(v) })
 	default:
 		m.count.lost++
@@ -372,11 +382,12 @@ func (m *model) request(
 func (m *model) claimed(k *worker, v sim.ID, id slot.StayID, r slot.ClaimReply, ok bool) {
 	switch {
 	case !ok:
-		m.guests[v].status = waits
+		m.guests[v].status, m.guests[v].refused = waits, true
 		m.later(v, time.Second, func() { m.poll(v) })
 	default:
 		hi, known := k.share.Hi(k.clk())
 		if r.End == 0 || !known || hi >= r.End { // no answer has come for a whole session
+			m.count.late++
 			m.guests[v].status = asks
 			m.ask(v, -1)
 			return
