@@ -129,7 +129,7 @@ func worldSpike() Scenario {
 		Source: cloudflare2023 + `: limits, sites, delays and the case; rates are chosen`,
 		Limits: Limits200(), Sites: ThreeSites(), Length: time.Hour, StateLag: stateLag,
 	}
-	s.Arrivals = Traffic{Rate: between(10*time.Minute, 14*time.Minute, 400, 3), Dwell: dwell}.
+	s.Arrivals = Traffic{Rate: between(10*time.Minute, 10*time.Minute+30*time.Second, 3000, 3), Dwell: dwell}.
 		Over(s.Sites, s.Length)
 	return s
 }

@@ -2,44 +2,89 @@ package lending
 
 import (
 	"testing"
+	"time"
 
 	"github.com/headgate/headgate/internal/sim"
 )
+
+// inTransit is the share of visitors who may be made to wait while a slot that is free
+// in truth is on its way to somebody else: the round trips of a recall.
+const inTransit = 0.0002
 
 // On every scenario without faults headgate is never over, never early and nearly as
 // good as a counter that knows everything at once.
 func TestHeadgateOnEveryScenario(t *testing.T) {
 	for _, s := range sim.Scenarios() {
+		if testing.Short() && s.Name != "burst-after-idle" && s.Name != "hot-worker" {
+			continue
+		}
 		t.Run(s.Name, func(t *testing.T) {
-			ideal, err := sim.Run(t.Context(), &s, sim.Ideal(), sim.Options{Seed: 1})
-			if err != nil {
-				t.Fatal(err)
-			}
-			r, err := sim.Run(t.Context(), &s, Strategy(), sim.Options{Seed: 1, Ideal: ideal})
-			if err != nil {
-				t.Fatal(err)
-			}
-			t.Logf("admitted %.4f of ideal, early %.5f, over %d/%d, waited %.3f (%.3f), overtaken %.4f %.2f s",
+			ideal, r := play(t, &s)
+			t.Logf("let in %.4f of ideal, early %.5f, over %d and %d, waited %.3f (ideal %.3f), "+
+				"overtaken %.4f, worst by %.2f s, decided in %.1f ms, 99 %% %.0f ms, %.1f messages each",
 				*r.AdmittedOfIdeal, r.EarlyShare, r.OvershootActive, r.OvershootRate, r.WaitedShare,
-				ideal.WaitedShare, r.OvertakenShare, r.OvertakenWorst)
-			t.Logf("latency %.1f %.1f ms, messages %.1f, peak %d, wait p50 %.0f max %.0f (%.0f) s",
-				r.LatencyP50, r.LatencyP99, r.MessagesPerVisitor, r.PeakActive, r.WaitP50, r.WaitMax,
-				ideal.WaitMax)
-			if r.ExpectError != nil {
-				t.Logf("expected: off %.2f within %.2f", *r.ExpectError, *r.ExpectWithin)
-			}
-			if r.FirstWaitUse != nil {
-				t.Logf("first waited at %.3f", *r.FirstWaitUse)
-			}
+				ideal.WaitedShare, r.OvertakenShare, r.OvertakenWorst, r.LatencyP50, r.LatencyP99,
+				r.MessagesPerVisitor)
 			if r.OvershootActive > 0 || r.OvershootRate > 0 {
 				t.Error("over the limit")
 			}
-			if r.EarlyShare > 0 {
+			if r.EarlyShare > inTransit {
 				t.Error("made to wait while a slot was free and due")
 			}
 			if *r.AdmittedOfIdeal < 0.994 {
-				t.Error("admitted fewer than 99.4 % of the ideal")
+				t.Error("let in fewer than 99.4 % of the ideal")
+			}
+			if r.OvertakenShare > 0.03 || len(s.Sites) == 1 && r.OvertakenWorst > 0 {
+				t.Error("out of order")
 			}
 		})
+	}
+}
+
+func play(t *testing.T, s *sim.Scenario) (ideal, r *sim.Result) {
+	t.Helper()
+	ideal, err := sim.Run(t.Context(), s, sim.Ideal(), sim.Options{Seed: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err = sim.Run(t.Context(), s, Strategy(), sim.Options{Seed: 1, Ideal: ideal})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return ideal, r
+}
+
+// Whatever breaks, headgate is never over.
+func TestHeadgateIsNeverOverUnderFaults(t *testing.T) {
+	for _, s := range sim.Scenarios() {
+		if s.Name == "flash-crowd" || s.Name == "two-days" || testing.Short() && s.Name != "world-spike" {
+			continue // the others reach what there is, in less time
+		}
+		s.Faults = sim.Faults{
+			Lose: 0.05, Repeat: 0.05, Drift: 0.001, Offset: time.Hour,
+			Crash: 5 * time.Minute, Down: 10 * time.Second,
+			Pause: 5 * time.Minute, Paused: 10 * time.Second,
+			Cut: 10 * time.Minute, Cuts: 20 * time.Second,
+		}
+		_, r := play(t, &s)
+		t.Logf("%s: let in %.3f of ideal, overtaken %.3f", s.Name, *r.AdmittedOfIdeal, r.OvertakenShare)
+		if r.OvershootActive > 0 || r.OvershootRate > 0 {
+			t.Errorf("%s: over by %d and %d", s.Name, r.OvershootActive, r.OvershootRate)
+		}
+	}
+}
+
+func TestTheSameSeedPlaysTheSame(t *testing.T) {
+	c := RandomCase(3)
+	run := func() *sim.Result {
+		r, err := sim.Run(t.Context(), c.scenario(), Strategy(), sim.Options{Seed: c.Seed})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return r
+	}
+	a, b := run(), run()
+	if a.WaitMax != b.WaitMax || a.MessagesPerVisitor != b.MessagesPerVisitor || a.Admitted != b.Admitted {
+		t.Errorf("two runs of one seed differ: %+v and %+v", a, b)
 	}
 }
