@@ -17,6 +17,8 @@ FUZZTIME ?= 5s
 # Steps of each random walk of package slot.
 WALK_STEPS ?= 2000000
 SOAK_WALK_STEPS ?= 20000000
+# Cases of a hunt of the simulator.
+HUNT ?= 3000
 
 GO    ?= go
 TOOL  := $(GO) tool -modfile=tools.mod
@@ -127,18 +129,28 @@ acme: ## certificates from a real test issuer: 75 s
 browser: build setup-browser ## the waiting page in a real Chromium
 	cd tests/browser && node --test
 
+.PHONY: sim
+sim: build ## ten strategies before a world-wide spike, and a page with plots: bin/report.html
+	bin/headgate simulate --html bin/report.html $(ARGS)
+
+.PHONY: hunt
+hunt: build ## look for a world in which a promise breaks: HUNT cases (default 3000, 15 min)
+	bin/headgate simulate --hunt $(HUNT) $(ARGS)
+
 .PHONY: soak
 soak: setup ## the long rest: 5,000 visitors, 100 kills, an hour with kills, long walks and fuzzing
 	$(MAKE) all
 	$(GO) test -count=1 -v -timeout 30m -tags soak ./tests/crowd
 	$(GO) test -count=1 -v -timeout 3h -tags soak ./tests/kills
 	$(MAKE) walk WALK_STEPS=$(SOAK_WALK_STEPS)
+	$(MAKE) hunt HUNT=15000 ARGS='--hunt-seed 1000000'
 	$(MAKE) fuzz FUZZTIME=1m
 
 .PHONY: bench
 bench: ## the budgets, and all benchmarks ten times, summed up by benchstat
 	@mkdir -p bin
 	$(GO) test -count=1 -v -timeout 10m -tags bench ./tests/peers
+	$(GO) test -count=1 -v -tags bench -run Speed ./internal/sim/baseline
 	$(GO) test -run '^$$' -bench . -benchmem -count 10 -timeout 60m ./... | tee bin/bench.txt
 	$(TOOL) benchstat bin/bench.txt
 

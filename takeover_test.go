@@ -239,8 +239,8 @@ func TestACleanStopLeavesNoSlotLent(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, l := range rec.Loans {
-			if l.Lent() > 0 {
-				t.Errorf("%d slots are still lent after a clean stop", l.Lent())
+			if l.Lent(0) > 0 {
+				t.Errorf("%d slots are still lent after a clean stop", l.Lent(0))
 			}
 		}
 	})
@@ -382,9 +382,9 @@ func TestACleanStopDuringASyncLeavesNoSlotLent(t *testing.T) {
 		items := g.room.worker.share.Noted()
 		g.room.worker.mu.Unlock()
 		for _, l := range rec.Loans {
-			t.Logf("lent %d, next %d issued %d, items never sent %d", l.Lent(), rec.Next, rec.Issued, items)
-			if l.Lent() > 0 {
-				t.Errorf("%d slots are still lent after a clean stop", l.Lent())
+			t.Logf("lent %d, next %d issued %d, items never sent %d", l.Lent(0), rec.Next, rec.Issued, items)
+			if l.Lent(0) > 0 {
+				t.Errorf("%d slots are still lent after a clean stop", l.Lent(0))
 			}
 		}
 	})

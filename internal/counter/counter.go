@@ -53,7 +53,7 @@ const (
 	fresh       = 2 * time.Second      // a number needs a write no older than this
 	idleEnds    = 5 * time.Second      // between writes while stays are inside
 	settleGap   = 20 * time.Millisecond
-	settleAgain = 250 * time.Millisecond // a report that was asked for is lost
+	settleAgain = 50 * time.Millisecond  // a report was lost, or came a moment too early
 	lookAgain   = 100 * time.Millisecond // for the end of a grace, while nobody who waits is there
 	blockLeast  = 4                      // tickets reserved at least, or those of five seconds:
 	blockMost   = 256                    // never issued, they hold up who comes after a crash

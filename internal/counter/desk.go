@@ -228,7 +228,7 @@ func (c *desk) interval(eta, clk time.Duration) time.Duration {
 // and the spread holds where the visitors arrive; elsewhere jitter keeps the
 // polls of many apart.
 func (c *desk) pollAfter(eta ETA, clk time.Duration) time.Duration {
-	d := c.interval(eta.Low, clk) // it may come sooner than expected
+	d := c.interval(max(eta.Low, eta.Expect/2), clk) // it may come sooner than expected
 	if eta.Exact && eta.Expect < 2*c.cfg.Line.PollMin+d {
 		return max(eta.Expect, 20*time.Millisecond) + 10*time.Millisecond
 	}

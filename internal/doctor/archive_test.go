@@ -151,7 +151,7 @@ func TestWhatIsNotABackupIsRefusedBeforeAnythingIsWritten(t *testing.T) {
 		"a newer backup":  with(func(m *manifest) { m.Format = 2 }),
 		"a newer folder":  with(func(m *manifest) { m.Members[0].body = []byte("headgate-data 2\n") }),
 		"no record":       with(func(m *manifest) { m.Members[1].body = []byte("junk") }),
-		"a newer record":  with(func(m *manifest) { m.Members[1].body[0] = 2 }),
+		"a newer record":  with(func(m *manifest) { m.Members[1].body[0] = slot.Version + 1 }),
 		"no key":          with(func(m *manifest) { m.Members[3].body = []byte("junk") }),
 		"no tokens":       with(func(m *manifest) { m.Members[4].body = []byte("junk") }),
 		"far too large":   with(func(m *manifest) { m.Members[2].body = make([]byte, maxMember+1) }),

@@ -135,7 +135,7 @@ func verdict(r *sim.Result) string {
 	case r.WaitedShare == 0:
 		parts = append(parts[:1], "nobody waited")
 	case r.OvertakenShare > 0:
-		parts[2] = percent(r.OvertakenShare) + " of those who waited overtaken"
+		parts[2] = percent(r.OvertakenShare) + " overtaken"
 	}
 	return strings.Join(parts, "; ")
 }

@@ -293,7 +293,7 @@ func TestVerdict(t *testing.T) {
 	for want, r := range map[string]sim.Result{
 		"held both limits; nobody waited":                             {},
 		"held both limits; nobody waited early; nobody was overtaken": {WaitedShare: 0.1},
-		"over by 5 at once and 1,200 a minute; 2.0 % waited early; 50.0 % of those who waited overtaken": {
+		"over by 5 at once and 1,200 a minute; 2.0 % waited early; 50.0 % overtaken": {
 			WaitedShare: 0.1, OvershootActive: 5, OvershootRate: 1200, EarlyShare: 0.02, OvertakenShare: 0.5},
 	} {
 		if got := verdict(&r); got != want {

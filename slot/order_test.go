@@ -1,0 +1,145 @@
+package slot
+
+import (
+	"testing"
+	"time"
+)
+
+// twoCounters borrow from Anywhere, all in one clock.
+func twoCounters(t *testing.T, n int64) (root *Pool, a, b *Pool) {
+	t.Helper()
+	limits := []Limit{{AtOnce, n, 5 * time.Minute}, {PerWindow, n, time.Minute}}
+	root = serving(Params{Counters: true}, NewRecord(1, nil, limits...), time.Hour)
+	a = serving(Params{}, NewRecord(2, &Upper{Loan: 11}, limits...), time.Hour)
+	b = serving(Params{}, NewRecord(3, &Upper{Loan: 12}, limits...), time.Hour)
+	return root, a, b
+}
+
+// ask lets a counter Sync with n people before its door, who arrived so long ago, and
+// writes at both ends. It returns what Anywhere answered, nil while the question is open.
+func ask(root, p *Pool, clk time.Duration, ago ...time.Duration) *Answer {
+	p.Waiting(len(ago) > 0)
+	var queue []Tau
+	for _, d := range ago {
+		queue = append(queue, p.Tau(clk).Add(-d))
+	}
+	return tell(root, p, clk, p.UpSync(clk, int64(len(ago)), queue))
+}
+
+func tell(root, p *Pool, clk time.Duration, x *Sync) (got *Answer) {
+	root.Put(x)
+	now, wr := root.Begin(clk, true)
+	if wr != nil {
+		more, _ := root.Confirm(clk)
+		now = append(now, more...)
+	}
+	for _, r := range now {
+		if r.Sync == x {
+			got = &r.Answer
+		}
+	}
+	if got != nil {
+		p.UpAnswer(clk, *got)
+		if _, wr := p.Begin(clk, true); wr != nil {
+			p.Confirm(clk)
+		}
+	}
+	return got
+}
+
+// One slot, two data centres whose lines both wait: it goes to the earlier arrival,
+// though the other has asked before and is asking still.
+func TestAnywhereLendsToTheEarliestArrival(t *testing.T) {
+	root, a, b := twoCounters(t, 1)
+	clk := time.Hour + time.Second
+	ask(root, a, clk) // learn Anywhere's time
+	ask(root, b, clk)
+	used := NewShare(Params{}, "w", 99, root.rec.Limits[0].Limit, root.rec.Limits[1].Limit)
+	root.Put(used.Sync(clk, 1, 0)) // somebody holds the only slot
+	root.Begin(clk, true)
+	root.Confirm(clk)
+
+	clk += time.Second
+	if ask(root, b, clk, time.Second) != nil {
+		t.Fatal("b is answered though there is nothing to lend")
+	}
+	if ask(root, a, clk, time.Minute) != nil {
+		t.Fatal("a is answered though there is nothing to lend")
+	}
+	clk += time.Millisecond
+	root.rec.Loans[2].Returned = evenly(1) // it comes back
+	_, wr := root.Begin(clk, true)
+	if wr == nil {
+		t.Fatal("no write")
+	}
+	root.Confirm(clk)
+	if got := [2]int64{root.rec.loan(11).Granted, root.rec.loan(12).Granted}; got != [2]int64{1, 0} {
+		t.Errorf("granted %v, want the slot with a, whose next came a minute ago", got)
+	}
+}
+
+// A minute is over, the session is not: what is left of the window goes back, the slot
+// at once stays.
+func TestWhatComesBackComesBackByLimit(t *testing.T) {
+	root, a, _ := twoCounters(t, 3)
+	clk := time.Hour + time.Second
+	ask(root, a, clk)
+	ask(root, a, clk, time.Second, time.Second) // two stand before the door
+	for id := range StayID(2) {
+		if !a.Call(clk) {
+			t.Fatal("nobody can be called")
+		}
+		a.Claim(id+1, 0, false)
+	}
+	a.Waiting(false)
+	a.Begin(clk, true)
+	a.Confirm(clk)
+	clk += 62 * time.Second
+	a.UpRecall(clk)
+	a.Begin(clk, true)
+	a.Confirm(clk)
+	if got := a.rec.Up.Returned; got != (Each{0, 2}) {
+		t.Errorf("returned %v of each limit, want 0 at once and 2 of the window", got)
+	}
+	tell(root, a, clk, a.UpSync(clk, 0, nil))
+	if at, win := root.FreeOf(0), root.FreeOf(1); at != 1 || win != 3 {
+		t.Errorf("Anywhere has %d and %d, want 1 and 3", at, win)
+	}
+}
+
+// A queue that is not repeated does not hold up the others for ever.
+func TestAQueueThatFallsSilentLosesItsTurn(t *testing.T) {
+	root, a, b := twoCounters(t, 1)
+	clk := time.Hour + time.Second
+	ask(root, a, clk)
+	ask(root, b, clk)
+	root.noteFront(clk, &Sync{Loan: 11, Need: 1, Queue: []Tau{1}}) // a was heard, and is cut off
+	if got := ask(root, b, clk+time.Second, time.Second); got != nil && got.Granted > 0 {
+		t.Error("b overtakes within the time in which a may ask again")
+	}
+	clk += time.Second + queueKept
+	if _, wr := root.Begin(clk, true); wr != nil {
+		root.Confirm(clk)
+	}
+	if root.rec.loan(12).Granted != 1 && ask(root, b, clk, time.Second) == nil {
+		t.Error("b waits for one who is not heard any more")
+	}
+}
+
+// The answer to a claim was lost until the stay was over: nobody comes in on it.
+func TestAClaimIsNotAnsweredAfterItsStay(t *testing.T) {
+	p := serving(Params{}, NewRecord(1, nil, Limit{AtOnce, 1, 10 * time.Second},
+		Limit{PerWindow, 9, time.Minute}), 0)
+	p.Call(0)
+	p.Claim(7, 0, false)
+	p.Begin(1, false)
+	p.Confirm(1)
+	for _, after := range []time.Duration{5 * time.Second, 12 * time.Second} {
+		want := after < 10*time.Second
+		p.Claim(7, 0, true)
+		p.Begin(after, false)
+		if _, claims := p.Confirm(after); len(claims) != 1 || claims[0].End > 0 != want {
+			t.Errorf("after %v of a stay of 10 s: %+v", after, claims)
+		}
+	}
+}
