@@ -7,7 +7,6 @@ import (
 	"io"
 	"maps"
 	"slices"
-	"time"
 
 	"github.com/headgate/headgate/internal/sim"
 	"github.com/headgate/headgate/internal/sim/lending"
@@ -42,10 +41,7 @@ func (h *huntFlags) check(given map[string]string, fault func(bad bool, flag, pr
 	fault(seed && !hunt, "hunt-seed", "needs --hunt", "add --hunt 1000")
 	if replay {
 		var err error
-		if h.again, err = lending.ParseCase(h.replay); err == nil && h.again.Length < time.Second {
-			err = fmt.Errorf("length is less than a second")
-		}
-		if err != nil {
+		if h.again, err = lending.ParseCase(h.replay); err != nil {
 			fault(true, "replay", err.Error(), "copy the case as a hunt printed it")
 		}
 	}

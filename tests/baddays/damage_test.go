@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/headgate/headgate/internal/store"
+	"github.com/headgate/headgate/slot"
 )
 
 // sums are the hashes of all files below a folder.
@@ -205,24 +206,24 @@ func TestNewerVersion(t *testing.T) {
 	}
 	s.must(os.WriteFile(format, []byte("headgate-data 1\n"), 0o600))
 
-	// A record alone: that of the shop is of format 2, the engine takes it over.
+	// A record alone: that of the shop is of format 3, the engine takes it over.
 	all, err := store.ReadCopies(filepath.Join(s.data, "records"))
 	s.must(err)
 	for i := range all {
 		if all[i].Key == "counter.shop" {
-			all[i].Value = append([]byte{2}, all[i].Value[1:]...)
+			all[i].Value = append([]byte{slot.Version + 1}, all[i].Value[1:]...)
 		}
 	}
 	s.must(os.RemoveAll(filepath.Join(s.data, "records")))
 	s.must(os.RemoveAll(filepath.Join(s.data, "engine")))
 	s.must(store.WriteCopies(filepath.Join(s.data, "records"), all))
-	s.doctor(1, "format 2, this program reads 1")
+	s.doctor(1, "format 3, this program reads 2")
 	s.start()
 	s.held("/")
 	if a := c.in[0].enter(); a.State == "inside" {
 		t.Error("let in by a record that cannot be read")
 	}
-	if !strings.Contains(s.said(), "format 2, this program reads 1: run the newer program") {
+	if !strings.Contains(s.said(), "format 3, this program reads 2: run the newer program") {
 		t.Error("the log does not say so")
 	}
 	tea := s.crowd("/tea")
