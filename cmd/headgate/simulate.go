@@ -306,8 +306,7 @@ func (s *simulation) run(ctx context.Context, stdout io.Writer, tell *teller) er
 		err = file.Err()
 	}
 	if err == nil && s.html != "" {
-		r.Figures = figure.All(s.seed)
-		err = r.Save(ctx, s.html)
+		err = s.save(ctx, r)
 	}
 	tell.clear()
 	switch {
@@ -385,4 +384,14 @@ func (t *teller) clear() {
 		fmt.Fprint(t.w, "\r\x1b[K")
 		t.last = time.Time{}
 	}
+}
+
+// save writes the page, with the figures of the documents.
+func (s *simulation) save(ctx context.Context, r *report.Report) error {
+	played, err := figure.Played(ctx, s.seed, baseline.Strategies()[0], ourStrategies()[0])
+	if err != nil {
+		return err
+	}
+	r.Figures = append(figure.All(s.seed), played...)
+	return r.Save(ctx, s.html)
 }
