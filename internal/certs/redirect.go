@@ -48,11 +48,12 @@ func (t *Redirect) Target(r *http.Request) (to string, ok bool) {
 	return "https://" + host + plain(r.URL.RequestURI()), true
 }
 
-// plain escapes what HTTP/2 lets into a path and a URL does not hold.
+// plain escapes what a request target may hold and a URL does not: no browser sends a
+// fragment, so a # is part of the query.
 func plain(path string) string {
 	var b strings.Builder
 	for i := range len(path) {
-		if c := path[i]; c <= ' ' || c >= 0x7f {
+		if c := path[i]; c <= ' ' || c >= 0x7f || c == '#' {
 			fmt.Fprintf(&b, "%%%02X", c)
 		} else {
 			b.WriteByte(c)

@@ -64,6 +64,7 @@ func FuzzRedirect(f *testing.F) {
 	f.Add("shop.example:8080", "/a?b")
 	f.Add("[::1]", "//x")
 	f.Add("a@b", "/")
+	f.Add("0", "/?#%")
 	f.Fuzz(func(t *testing.T, host, path string) {
 		u, err := url.ParseRequestURI(path)
 		if err != nil {
