@@ -119,7 +119,7 @@ func (p *Pool) build(clk time.Duration, syncs []*Sync, held []pending) {
 	claims := p.claims
 	p.making, p.claims = p.making[:0], nil
 	for _, c := range claims {
-		if p.claim(r, c) {
+		if !p.termOver(clk) && p.claim(r, c) {
 			p.making = append(p.making, c)
 		} else {
 			p.claims = append(p.claims, c) // it waits for an end to be settled
@@ -129,12 +129,12 @@ func (p *Pool) build(clk time.Duration, syncs []*Sync, held []pending) {
 		return r.Time > c.At.Add(claimKept)
 	})
 	r.Claimed = r.Claimed[max(0, len(r.Claimed)-mostClaimed):]
-	var got map[LoanID]int64
+	got := map[LoanID]int64{}
 	if p.par.Counters {
 		got = p.share(clk, r, syncs)
 	}
 	for _, x := range syncs {
-		p.lend(clk, r, x, held, got[x.Loan])
+		p.lend(clk, r, x, held, got)
 	}
 	p.giveUp(clk, r)
 	for i := range r.Limits {
@@ -325,7 +325,7 @@ func (p *Pool) apply(clk time.Duration, r *Record, x *Sync) {
 }
 
 // lend decides what x is granted, and whether its question stays open.
-func (p *Pool) lend(clk time.Duration, r *Record, x *Sync, held []pending, got int64) {
+func (p *Pool) lend(clk time.Duration, r *Record, x *Sync, held []pending, got map[LoanID]int64) {
 	l := r.loan(x.Loan)
 	if l == nil || l.Dead {
 		p.done = append(p.done, pending{x: x})
@@ -338,8 +338,9 @@ func (p *Pool) lend(clk time.Duration, r *Record, x *Sync, held []pending, got i
 		}
 	}
 	free := p.mayUse(clk, r.Free()-p.calls)
-	if free > 0 && !p.wait && clk >= p.quiet {
-		n := p.grant(clk, r, x, free, got)
+	if free > 0 && !p.wait && clk >= p.quiet && !p.termOver(clk) {
+		n := p.grant(clk, r, x, free, got[x.Loan])
+		got[x.Loan] -= min(n, got[x.Loan])
 		l.Granted += n
 		p.up.mine = max(0, p.up.mine-n)
 		for i := range r.Limits {

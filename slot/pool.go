@@ -216,6 +216,9 @@ func (p *Pool) Confirm(clk time.Duration) ([]Reply, []ClaimReply) {
 	for _, c := range p.making {
 		was, _ := p.rec.claimed(c.id)
 		r := ClaimReply{ID: c.id}
+		if end, ok := p.known[c.id]; ok && was.End > 0 { // renewed since
+			was.End = max(was.End, end)
+		}
 		if was.End > p.rec.Time || p.rec.Limits[0].Kind != AtOnce {
 			r.End = was.End // else the stay is over already: nobody comes in on it
 		}
@@ -289,9 +292,9 @@ func (p *Pool) Waiting(yes bool) {
 
 // recallGap is between recalls of workers, and siteGap of counters: who was asked a
 // moment ago is about to answer, and each answer says again that others wait. Chosen:
-// more than the way there and back.
+// well below the recall wait, and more than the way to Anywhere and back.
 const (
-	recallGap = 250 * time.Millisecond
+	recallGap = 20 * time.Millisecond
 	siteGap   = time.Second
 )
 

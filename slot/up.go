@@ -40,6 +40,11 @@ func (p *Pool) UpSync(clk time.Duration, want int64, queue []Tau) *Sync {
 		Want: want,
 	}
 	x.Need = p.short
+	if stand := max(0, want); p.wait { // whoever has left or fallen silent needs none
+		p.up.mine = min(p.up.mine, stand)
+	} else {
+		p.up.mine = min(p.up.mine, p.short)
+	}
 	if p.wait { // the first of the line have their slots
 		have := max(0, p.mayUse(clk, p.Free()))
 		x.Need, x.Want = max(0, want-have), 0
@@ -51,6 +56,12 @@ func (p *Pool) UpSync(clk time.Duration, want int64, queue []Tau) *Sync {
 	}
 	p.up.fly, p.up.sent = x, clk
 	return x
+}
+
+// termOver reports whether this counter's own term is over: nothing may begin then,
+// whatever was heard since.
+func (p *Pool) termOver(clk time.Duration) bool {
+	return p.rec.Up != nil && clk >= p.up.until && p.par.fault&(faultNoClip|faultColdTells) == 0
 }
 
 // UpFlying is the Sync to Anywhere that is not yet answered, nil if there is none.
@@ -120,7 +131,7 @@ func (r *Record) newUpLoan(life uint64) {
 	r.Name.Life = life
 	r.Loans, r.Claimed = nil, nil
 	for i := range r.Limits {
-		r.Limits[i].Ends = Ends{}
+		r.Limits[i].Ends, r.Limits[i].InForce = Ends{}, 0
 	}
 }
 
@@ -131,7 +142,7 @@ func (p *Pool) hearUp(r *Record) {
 	for _, a := range p.up.heard {
 		if a.Over {
 			if a.Loan == r.Up.Loan {
-				p.up.most = 0
+				p.up.most, p.up.mine = 0, 0
 				r.newUpLoan(uint64(r.Up.Loan)*0x9E3779B97F4A7C15 + 1)
 				p.known, p.knownAt = map[StayID]Tau{}, map[Tau]*bucket{}
 			}

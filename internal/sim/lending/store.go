@@ -22,12 +22,13 @@ func writing() sim.Delay {
 // write stores a record if the revision is still the one it was built on, then tells
 // its writer. The writer may be stopped meanwhile, or dead.
 func (m *model) write(p *process, d *disk, expect uint64, wr *slot.Record, done func(ok bool)) {
+	life := p.life // a process that is started anew hears nothing of its writes of before
 	m.after(writing().Draw(m.w.Rand()), func() {
 		ok := d.rev == expect
 		if ok {
 			d.rec, d.rev = wr.Clone(), d.rev+1
 		}
-		p.after(writing().Draw(m.w.Rand())/2, func() { done(ok) })
+		m.after(writing().Draw(m.w.Rand())/2, func() { p.when(life, func() { done(ok) }) })
 	})
 }
 
