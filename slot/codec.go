@@ -63,6 +63,7 @@ func (r *Record) AppendBinary(b []byte) ([]byte, error) {
 		e.uint(uint64(c.ID))
 		e.int(int64(c.At), int64(c.End))
 	}
+	e.int(int64(r.Unnamed))
 	e.uint(uint64(len(r.Sure)))
 	for _, s := range r.Sure {
 		e.uint(s.Epoch)
@@ -113,6 +114,10 @@ func (r *Record) UnmarshalBinary(b []byte) error {
 	x.Skipped, x.Unsure = d.runs(), d.runs()
 	for range d.len(maxClaimed) {
 		x.Claimed = append(x.Claimed, Claimed{StayID(d.uint()), Tau(d.int()), Tau(d.int())})
+	}
+	x.Unnamed = Never
+	if v > 1 {
+		x.Unnamed = Tau(d.int())
 	}
 	for range d.len(mostSpans) {
 		x.Sure = append(x.Sure, Span{d.uint(), Tau(d.int()), Tau(d.int())})

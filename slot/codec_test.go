@@ -18,7 +18,7 @@ func codecSample() *Record {
 	r.Loans = []Loan{{ID: 5, Borrower: "w", Seq: Seq{0, 8}, Granted: 9, Returned: Each{1, 3}, Opened: 2,
 		Over: 5, Back: [MaxLimits]Tau{6, 7}}}
 	r.Skipped = []Run{{290, 3}}
-	r.Claimed = []Claimed{{301, 1, 2}}
+	r.Claimed, r.Unnamed = []Claimed{{301, 1, 2}}, 77
 	return r
 }
 
@@ -48,7 +48,7 @@ func TestRecordOfFormat1IsRead(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := codecSample()
-	want.Up.Returned, want.Loans[0].Returned = evenly(3), evenly(1)
+	want.Up.Returned, want.Loans[0].Returned, want.Unnamed = evenly(3), evenly(1), Never
 	var got Record
 	if err := got.UnmarshalBinary(b); err != nil || !reflect.DeepEqual(&got, want) {
 		t.Fatalf("got  %+v\nwant %+v, %v", got, *want, err)

@@ -66,6 +66,14 @@ func (e *Ends) Remove(t Tau) bool {
 	return true
 }
 
+// last is the latest end, 0 if there is none.
+func (e *Ends) last() Tau {
+	if k := len(e.at); k > 0 {
+		return e.at[k-1].End
+	}
+	return 0
+}
+
 // At is how many stays end at t.
 func (e *Ends) At(t Tau) int64 {
 	if i, ok := e.find(t); ok {

@@ -24,15 +24,41 @@ func (p *Pool) open(r *Record, it *Item) {
 		s := &r.Limits[i]
 		switch s.Kind {
 		case AtOnce:
-			if end := p.par.CeilEnd(s.Limit, it.End); end > r.Time {
-				s.Ends.Add(end, 1)
-				p.know(it.ID, end)
-			}
+			p.opened(r, s, it)
 		case PerWindow:
 			if end := p.par.windowEnd(s.Limit, it.Use); end > r.Time {
 				s.Ends.Add(end, 1)
 			}
 		}
+	}
+}
+
+// opened gives a stay that was opened its entry. A visitor may have been seen at
+// another worker, and renewed or gone, before the worker that opened its stay says so
+// (ADR 0027). If a stay that no host had named could still run then, another's entry
+// was moved for it, and a third's for that one: what comes back must last as long as
+// any of them. Else an entry was added for it and it has one.
+func (p *Pool) opened(r *Record, s *LimitState, it *Item) {
+	end := p.par.CeilEnd(s.Limit, it.End)
+	_, named := p.known[it.ID]
+	earlier := end <= p.unnamed // an earlier host may have renewed it
+	switch {
+	case p.par.fault&faultOpenRenames != 0:
+		earlier = false
+	case named || p.gone.has(it.ID):
+		if r.Time < p.unnamed {
+			s.Ends.Add(p.unnamed, 1)
+		}
+		return
+	case earlier && p.owing:
+		end = p.unnamed
+	}
+	if end <= r.Time {
+		return
+	}
+	s.Ends.Add(end, 1)
+	if !earlier {
+		p.know(it.ID, end)
 	}
 }
 
@@ -72,7 +98,7 @@ func (p *Pool) renew(r *Record, it *Item) {
 	if best == 0 {
 		best = p.beyond(r, it.From)
 	}
-	end = max(end, best)
+	end = max(end, best, it.From) // never less than the pass: counter time may stand still
 	if best > 0 {
 		s.Ends.Remove(best)
 	}

@@ -128,4 +128,5 @@ const (
 	faultNoCountLent                      // a bucket refills without counting what is lent
 	faultNoClip                           // a term is not clipped to one's own
 	faultColdTells                        // a cold host tells the time
+	faultOpenRenames                      // what is opened takes the name back from its renewal
 )

@@ -42,6 +42,8 @@ type Pool struct {
 
 	tookAt  Tau                      // time of the record that was taken over
 	latest  Tau                      // no pass of an earlier epoch ends later
+	unnamed Tau                      // no stay that earlier hosts wrote ends later
+	owing   bool                     // the last host had not heard all stays named
 	backAt  map[LoanID]time.Duration // own clock when the loan is taken back
 	settled map[LoanID]Tau
 	known   map[StayID]Tau
@@ -108,6 +110,11 @@ func (p *Pool) Takeover(clk time.Duration) *Record {
 	p.wr = p.rec.Clone()
 	p.wr.Name = WriteName{Life: p.rec.Name.Life, Epoch: p.epoch, Writes: p.rec.Name.Writes + 1}
 	p.wr.Host, p.tookAt = p.host, p.rec.Time
+	p.owing = p.rec.Time < p.rec.Unnamed
+	if l := p.rec.Limits[0]; l.Kind == AtOnce {
+		p.unnamed = max(p.par.CeilEnd(l.Limit, p.rec.Time.Add(l.Longest)), l.Ends.last())
+	}
+	p.wr.Unnamed = p.unnamed
 	p.wr.breakSpan(p.epoch, 0)
 	if p.par.Alone {
 		for i := range p.wr.Loans {

@@ -28,6 +28,7 @@ type Record struct {
 	Skipped  []Run     // late tickets below the frontier
 	Unsure   []Run     // numbers reserved before a restart and not heard since
 	Claimed  []Claimed // claims of the last claimKept
+	Unnamed  Tau       // no stay whose name the host has not heard ends later
 	Sure     []Span    // when every renewal that was seen is in this record, oldest first
 }
 

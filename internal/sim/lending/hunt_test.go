@@ -35,6 +35,12 @@ var found = map[string]string{ // what was wrong
 	"a claim answered again did not move its window": "" +
 		"seed=20,sites=1,workers=1,active=2,new=2,session=3000,window=40000,visitors=23," +
 		"length=102600,lose=100",
+	"a stay renewed at one worker before another said that it had let it in": "" +
+		"seed=30000782,sites=2,workers=3,active=4,new=5,session=19006,window=46881,visitors=27," +
+		"length=34680,dwell=23800,repeat=127,crash=45535,pause=28855,paused=9192",
+	"a write was called back in the next life of its process": "" +
+		"seed=30000782,sites=2,workers=3,active=4,new=5,session=19006,window=46879,visitors=27," +
+		"length=34680,dwell=13387,repeat=96,crash=45533,pause=28852,paused=9193",
 }
 
 func TestWhatHuntsHaveFound(t *testing.T) {
