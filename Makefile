@@ -95,14 +95,20 @@ all: setup ## every test, within 20 min; installs what it needs
 walk: # the random walk of the lending protocol, at some length
 	$(GO) test -count=1 -timeout 15m -run Walk ./slot -walk-steps $(WALK_STEPS)
 
+# Go before 1.27 may report the end of the fuzz time as a failure, without an input
+# (go.dev/issue/75804): then once more.
 .PHONY: fuzz
 fuzz: ## each fuzz target for FUZZTIME (default 5s)
-	@found=0; \
+	@found=0; log=$$(mktemp); trap 'rm -f "$$log"' EXIT; \
 	for dir in $$($(GO) list -f '{{if or .TestGoFiles .XTestGoFiles}}{{.Dir}}{{end}}' ./...); do \
 		for target in $$(sed -nE 's/^func (Fuzz[A-Za-z0-9_]*)\(.*/\1/p' "$$dir"/*_test.go); do \
 			found=$$((found + 1)); \
 			echo "fuzz $${dir#"$$PWD"/} $$target"; \
-			$(GO) test -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) "$$dir"; \
+			fuzz() { $(GO) test -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) "$$dir"; }; \
+			fuzz 2>&1 | tee "$$log" || { \
+				grep -q '^    context deadline exceeded$$' "$$log" && \
+				! grep -qE 'Failing input|panic' "$$log" && fuzz; \
+			}; \
 		done; \
 	done; \
 	if [ $$found = 0 ]; then echo 'no fuzz target found'; exit 1; fi
