@@ -105,10 +105,10 @@ fuzz: ## each fuzz target for FUZZTIME (default 5s)
 			found=$$((found + 1)); \
 			echo "fuzz $${dir#"$$PWD"/} $$target"; \
 			fuzz() { $(GO) test -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) "$$dir"; }; \
-			fuzz 2>&1 | tee "$$log" || { \
-				grep -q '^    context deadline exceeded$$' "$$log" && \
-				! grep -qE 'Failing input|panic' "$$log" && fuzz; \
-			}; \
+			if fuzz 2>&1 | tee "$$log"; then continue; fi; \
+			grep -q '^    context deadline exceeded$$' "$$log" || exit 1; \
+			if grep -qE 'Failing input|panic' "$$log"; then exit 1; fi; \
+			fuzz; \
 		done; \
 	done; \
 	if [ $$found = 0 ]; then echo 'no fuzz target found'; exit 1; fi
