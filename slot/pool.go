@@ -297,22 +297,30 @@ func (p *Pool) Waiting(yes bool) {
 	p.wait = yes
 }
 
-// recallGap is between recalls of workers, and siteGap of counters: who was asked a
+// workerGap is between recalls of workers, and siteGap of counters: who was asked a
 // moment ago is about to answer, and each answer says again that others wait. Chosen:
 // well below the recall wait, and more than the way to Anywhere and back.
 const (
-	recallGap = 20 * time.Millisecond
+	workerGap = 20 * time.Millisecond
 	siteGap   = time.Second
 )
+
+func (p *Pool) recallGap() time.Duration {
+	if p.par.Counters {
+		return siteGap
+	}
+	return workerGap
+}
+
+// RecallDue is for how long a recall that is due is held back, false if there is none.
+func (p *Pool) RecallDue(clk time.Duration) (time.Duration, bool) {
+	return max(0, p.recalled+p.recallGap()-clk), p.recall && len(p.rec.Loans) > 0
+}
 
 // Recalls reports whether borrowers should be told to Sync and give back what
 // they do not use, and forgets it. Anybody with nothing lent need not be told.
 func (p *Pool) Recalls(clk time.Duration) bool {
-	gap := recallGap
-	if p.par.Counters {
-		gap = siteGap
-	}
-	if !p.recall || len(p.rec.Loans) == 0 || p.recalled > 0 && clk-p.recalled < gap {
+	if !p.recall || len(p.rec.Loans) == 0 || p.recalled > 0 && clk-p.recalled < p.recallGap() {
 		return false
 	}
 	p.recall, p.recalled = false, clk

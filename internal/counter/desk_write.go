@@ -90,6 +90,9 @@ func (c *desk) nextDue(clk time.Duration) time.Duration {
 	if c.pool.Held() {
 		next = settleGap
 	}
+	if held, ok := c.pool.RecallDue(clk); ok {
+		next = min(next, max(time.Millisecond, held))
+	}
 	if c.pool.Asked(clk) {
 		now := c.pool.Tau(clk)
 		next = min(next, max(settleGap, c.pool.NextEnd(now).Sub(now)))
