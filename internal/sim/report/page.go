@@ -2,62 +2,232 @@ package report
 
 import (
 	_ "embed"
-	"html/template"
 	"io"
 	"math"
 	"strconv"
 	"strings"
 )
 
-//go:embed page.html
-var pageText string
-
 //go:embed page.css
 var pageCSS string
 
-// A fact is a parameter of the scenario.
-type fact struct{ Name, Value string }
-
-// A cell is a figure of the table and its mark.
-type cell struct{ Text, Class, Mark, Said string }
-
-// A line is a strategy of the table.
-type line struct {
-	Name  string
-	Ours  bool
-	Cells []cell
-}
-
-// A page is what the template shows.
-type page struct {
-	*Report
-	CSS     template.CSS
-	Title   string
-	Facts   []fact
-	Columns []struct{ Name, About string }
-	Lines   []line
-	Cards   []card
-	Advice  []string
-	Choices [][]string
-	Figures []drawing
-}
-
 // HTML writes the page. It is well-formed XML too.
 func (r *Report) HTML(w io.Writer) error {
-	t, err := template.New("page").Parse(pageText)
-	if err != nil {
-		return err
-	}
-	p := page{
-		Report: r, CSS: template.CSS(pageCSS), Title: r.Scenario.Name, Facts: r.facts(),
-		Cards: r.cards(), Figures: r.drawings(),
-	}
-	p.table()
+	m := &markup{}
+	r.head(m)
+	r.header(m)
+	m.put("<main>\n")
 	if r.Plan != nil {
-		p.Advice, p.Choices = r.advice(), r.choices()
+		r.adviceSection(m)
 	}
-	return t.Execute(w, p)
+	if len(r.Rows) > 0 {
+		r.strategySection(m)
+		r.timeSection(m)
+	}
+	if len(r.Figures) > 0 {
+		r.figureSection(m)
+	}
+	m.put("</main>\n")
+	r.footer(m)
+	_, err := io.WriteString(w, m.out.String())
+	return err
 }
+
+func (r *Report) head(m *markup) {
+	m.put(`<!DOCTYPE html>
+<html lang="en">
+<head>
+<meta charset="utf-8"/>
+<meta name="viewport" content="width=device-width,initial-scale=1"/>
+<meta name="robots" content="noindex"/>
+<title>%s – headgate simulate</title>
+<style>`, r.Scenario.Name)
+	m.out.WriteString(pageCSS)
+	m.put(`</style>
+</head>
+`)
+}
+
+// header says what was played, and what the page has.
+func (r *Report) header(m *markup) {
+	m.put(`<body>
+<header>
+<p class="over-title">headgate simulate</p>
+<h1>%s</h1>
+<p class="lead">%s</p>
+`, r.Scenario.Name, r.Scenario.About)
+	m.with("<p>%s</p>", r.Traffic)
+	m.put("\n<dl>")
+	for _, f := range r.facts() {
+		m.put("<div><dt>%s</dt><dd>%s</dd></div>", f.name, f.value)
+	}
+	m.put("</dl>\n" + `<nav aria-label="Sections"><ul>` + "\n")
+	if r.Plan != nil {
+		m.put(`<li><a href="#advice">Advice</a></li>`)
+	}
+	m.put("\n")
+	if len(r.Rows) > 0 {
+		m.put(`<li><a href="#strategies">Strategies</a></li><li><a href="#over-time">Over time</a></li>`)
+	}
+	m.put("\n")
+	if len(r.Figures) > 0 {
+		m.put(`<li><a href="#figures">Figures of the documents</a></li>`)
+	}
+	m.put(`
+<li><a href="#again">Made again</a></li>
+</ul></nav>
+</header>
+`)
+}
+
+func (r *Report) adviceSection(m *markup) {
+	m.put(`<section id="advice" aria-labelledby="advice-h">
+<h2 id="advice-h">Advice</h2>
+`)
+	for _, s := range r.advice() {
+		m.put("<p>%s</p>\n", s)
+	}
+	m.put(`<div class="scroll" tabindex="0" role="region" aria-label="Limits compared"><table>
+<caption>Limits compared</caption>
+`)
+	table := r.choices()
+	m.heads(table[0])
+	for _, cells := range table[1:] {
+		m.row(cells)
+	}
+	m.put("</table></div>\n</section>\n")
+}
+
+// strategySection compares the strategies in a table.
+func (r *Report) strategySection(m *markup) {
+	m.put(`<section id="strategies" aria-labelledby="strategies-h">
+<h2 id="strategies-h">Strategies</h2>
+<div class="scroll" tabindex="0" role="region" aria-label="Strategies compared"><table>
+<caption>The same visitors before each strategy. <span class="best"><b>+</b></span> best, ` +
+		`<span class="worst"><b>!</b></span> worst of a column; ideal, the measure of all, stands outside.</caption>
+`)
+	all := columns()
+	heads := []string{"Strategy"}
+	marks := make([][]mark, len(all))
+	for i := range all {
+		heads = append(heads, all[i].title)
+		marks[i] = all[i].marks(r.Rows)
+	}
+	m.heads(heads)
+	m.put("<tbody>\n")
+	for n, row := range r.Rows {
+		m.put("<tr")
+		m.with(` class="%s"`, ours(row.Result.Name))
+		m.put(`><th scope="row"><a href="#s-%s">%[1]s</a></th>`, row.Result.Name)
+		for i, c := range all {
+			figureCell(m, c.text(row.Result), marks[i][n])
+		}
+		m.put("</tr>\n")
+	}
+	m.put("</tbody>\n</table></div>\n" +
+		`<details><summary>What the columns mean</summary><dl class="meanings">`)
+	for _, c := range all {
+		m.put("<div><dt>%s</dt><dd>%s</dd></div>", c.title, c.about)
+	}
+	m.put("</dl></details>\n</section>\n")
+}
+
+// figureCell writes a figure of the table, and its mark in a sign and in a word.
+func figureCell(m *markup, figure string, k mark) {
+	figure = strings.ReplaceAll(figure, " ", "\u202f") // the sign belongs to its number
+	switch k {
+	case best:
+		m.put(`<td class="best">%s<b aria-hidden="true">+</b><span class="sr"> best</span></td>`, figure)
+	case worst:
+		m.put(`<td class="worst">%s<b aria-hidden="true">!</b><span class="sr"> worst</span></td>`, figure)
+	default:
+		m.put(`<td>%s<b aria-hidden="true"></b></td>`, figure)
+	}
+}
+
+// timeSection shows each strategy over time.
+func (r *Report) timeSection(m *markup) {
+	m.put(`<section id="over-time" aria-labelledby="over-time-h">
+<h2 id="over-time-h">Over time</h2>
+<p>A measure has the same scale for all strategies. What is above a limit has the colour of a warning, ` +
+		`and is written down.</p>
+`)
+	plots := r.panels()
+	for i, row := range r.Rows {
+		m.put(`<article id="s-%s"`, row.Result.Name)
+		m.with(` class="%s"`, ours(row.Result.Name))
+		m.put(`>
+<h3>%s</h3>
+<p class="verdict">%s</p>
+<p class="about">%s`, row.Result.Name, verdict(row.Result), row.Strategy.About)
+		m.with(". After: <cite>%s</cite>", row.Strategy.Source)
+		m.put("</p>\n" + `<div class="panels">`)
+		for _, p := range plots[i] {
+			m.put("<div>")
+			p.svg(m)
+			m.put("</div>")
+		}
+		m.put("</div>\n</article>\n")
+	}
+	m.put("</section>\n")
+}
+
+// ours is the class of our own strategy, and none for the others.
+func ours(name string) string {
+	if name == ourName {
+		return "ours"
+	}
+	return ""
+}
+
+// figureSection shows the figures of the documents: a plot, a table, or both.
+func (r *Report) figureSection(m *markup) {
+	m.put(`<section id="figures" aria-labelledby="figures-h">
+<h2 id="figures-h">Figures of the documents</h2>
+<p>What Cloudflare, Criteo and Azure describe, drawn again by small models of their words.</p>
+<div class="figures">
+`)
+	for i := range r.Figures {
+		f := &r.Figures[i]
+		m.put(`<figure id="%s">
+<figcaption><h3>%s</h3><p class="about"><cite>%s</cite></p></figcaption>
+`, f.ID, f.Title, f.Source)
+		if len(f.Series) > 0 {
+			m.put(`<div class="scroll" tabindex="0" role="region" aria-label="Plot">`)
+			figurePlot(f).svg(m)
+			m.put("</div>")
+		}
+		m.put("\n")
+		m.with("<p>%s</p>", f.Note)
+		m.put("\n")
+		if f.Table != nil {
+			m.put(`<div class="scroll" tabindex="0" role="region" aria-label="Table"><table>` + "\n")
+			m.heads(f.Table.Columns)
+			m.put("<tbody>")
+			for _, cells := range f.Table.Rows {
+				m.row(cells)
+			}
+			m.put("</tbody></table></div>")
+		}
+		m.put("\n</figure>\n")
+	}
+	m.put("</div>\n</section>\n")
+}
+
+// footer says how to make the page again.
+func (r *Report) footer(m *markup) {
+	m.put(`<footer id="again">
+<h2>Made again</h2>
+<p>The same command gives the same page on every machine; the seed is %s.</p>
+<pre tabindex="0"><code>%s</code></pre>
+</footer>
+</body>
+</html>
+`, strconv.FormatUint(r.Seed, 10), r.Command)
+}
+
+// A fact is a parameter of the scenario.
+type fact struct{ name, value string }
 
 // facts are the parameters of the scenario.
 func (r *Report) facts() []fact {
@@ -109,24 +279,4 @@ func (r *Report) faults() string {
 	note(f.Cut > 0, "a cut every "+period(f.Cut)+" for "+period(f.Cuts))
 	note(f.Drift > 0, "clocks off by "+percent(math.Abs(f.Drift)))
 	return join(all)
-}
-
-// table fills in the table of strategies.
-func (p *page) table() {
-	for _, row := range p.Rows {
-		p.Lines = append(p.Lines, line{Name: row.Result.Name, Ours: row.Result.Name == ourName})
-	}
-	for _, c := range columns() {
-		p.Columns = append(p.Columns, struct{ Name, About string }{c.title, c.about})
-		for i, m := range c.marks(p.Rows) {
-			x := cell{Text: strings.ReplaceAll(c.text(p.Rows[i].Result), " ", "\u202f")}
-			switch m {
-			case best:
-				x.Class, x.Mark, x.Said = "best", "+", "best"
-			case worst:
-				x.Class, x.Mark, x.Said = "worst", "!", "worst"
-			}
-			p.Lines[i].Cells = append(p.Lines[i].Cells, x)
-		}
-	}
 }

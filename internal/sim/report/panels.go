@@ -2,7 +2,6 @@ package report
 
 import (
 	"fmt"
-	"html/template"
 	"math"
 	"slices"
 	"time"
@@ -10,13 +9,6 @@ import (
 	"github.com/headgate/headgate/internal/sim"
 	"github.com/headgate/headgate/internal/sim/figure"
 )
-
-// A card shows one strategy over time.
-type card struct {
-	ID, Name, About, Source, Verdict string
-	Ours                             bool
-	Plots                            []template.HTML
-}
 
 // The sizes of the pictures, in letters of 13: four of a strategy stand two by two.
 const (
@@ -52,15 +44,9 @@ func windowName(d time.Duration) string {
 	return period(d)
 }
 
-// cards draws all strategies, each measure on the same scale.
-func (r *Report) cards() []card {
-	var all []card
-	for _, row := range r.Rows {
-		all = append(all, card{
-			ID: "s-" + row.Result.Name, Name: row.Result.Name, About: row.Strategy.About,
-			Source: row.Strategy.Source, Verdict: verdict(row.Result), Ours: row.Result.Name == ourName,
-		})
-	}
+// panels draws the measures of each strategy, each on the same scale for all.
+func (r *Report) panels() [][]*plot {
+	all := make([][]*plot, len(r.Rows))
 	for _, m := range measures(r.Scenario.Limits) {
 		most := 0.0
 		if !math.IsNaN(m.limit) {
@@ -71,14 +57,14 @@ func (r *Report) cards() []card {
 		}
 		y := newAxis(0, most, 5)
 		for i, row := range r.Rows {
-			all[i].Plots = append(all[i].Plots, r.panel(&m, row.Result, y))
+			all[i] = append(all[i], r.panel(&m, row.Result, y))
 		}
 	}
 	return all
 }
 
 // panel draws one measure of one strategy.
-func (r *Report) panel(m *measure, result *sim.Result, y axis) template.HTML {
+func (r *Report) panel(m *measure, result *sim.Result, y axis) *plot {
 	s := &result.Series
 	values := m.of(s)
 	times := make([]float64, len(values))
@@ -88,7 +74,7 @@ func (r *Report) panel(m *measure, result *sim.Result, y axis) template.HTML {
 	x, unit := timeAxis(r.Scenario.Length, 8)
 	greatest := int64(slices.Max(append([]float64{0}, values...)))
 	about := fmt.Sprintf("Over %s; at most %s in the samples.", period(r.Scenario.Length), whole(greatest))
-	p := plot{
+	p := &plot{
 		id: "p-" + result.Name + "-" + m.id, title: result.Name + ": " + m.name, about: about,
 		yName: m.name, xName: unit, width: panelWidth, height: panelHeight, x: x, y: y, limit: m.limit,
 		lines: []curve{{x: times, y: values, class: "c0", filled: true}},
@@ -100,26 +86,7 @@ func (r *Report) panel(m *measure, result *sim.Result, y axis) template.HTML {
 		p.peak = whole(over) + " over"
 		p.about += fmt.Sprintf(" It was %s over the limit of %s.", whole(over), whole(int64(m.limit)))
 	}
-	return p.svg()
-}
-
-// A drawing is a figure of the documents.
-type drawing struct {
-	*figure.Figure
-	SVG template.HTML // "" for a figure that is a table alone
-}
-
-func (r *Report) drawings() []drawing {
-	var all []drawing
-	for i := range r.Figures {
-		f := &r.Figures[i]
-		d := drawing{Figure: f}
-		if len(f.Series) > 0 {
-			d.SVG = figurePlot(f).svg()
-		}
-		all = append(all, d)
-	}
-	return all
+	return p
 }
 
 // figurePlot lays a figure out.

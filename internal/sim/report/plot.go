@@ -2,8 +2,6 @@ package report
 
 import (
 	"fmt"
-	"html"
-	"html/template"
 	"math"
 	"slices"
 	"strconv"
@@ -45,9 +43,8 @@ const (
 // maxPoints bounds what is drawn of a curve. Chosen: more than any screen has.
 const maxPoints = 2000
 
-// svg draws the plot. What stands in it is escaped.
-func (p *plot) svg() template.HTML {
-	var b strings.Builder
+// svg draws the plot.
+func (p *plot) svg(m *markup) {
 	labels := p.labels()
 	right := float64(rightRoom)
 	for _, l := range labels {
@@ -59,48 +56,45 @@ func (p *plot) svg() template.HTML {
 	if p.xName == "" {
 		p.y.from += lineHeight - 2
 	}
-	fmt.Fprintf(&b, `<svg viewBox="0 0 %s %s" role="img" aria-labelledby="%s-t %[3]s-d">`,
-		number(total), number(p.height), html.EscapeString(p.id))
-	fmt.Fprintf(&b, `<title id="%s-t">%s</title><desc id="%[1]s-d">%s</desc>`,
-		html.EscapeString(p.id), html.EscapeString(p.title), html.EscapeString(p.about))
-	p.axes(&b)
+	m.put(`<svg viewBox="0 0 %s %s" role="img" aria-labelledby="%s-t %[3]s-d">`,
+		number(total), number(p.height), p.id)
+	m.put(`<title id="%s-t">%s</title><desc id="%[1]s-d">%[3]s</desc>`, p.id, p.title, p.about)
+	p.axes(m)
 	for i := range p.lines {
-		p.draw(&b, &p.lines[i])
+		p.draw(m, &p.lines[i])
 	}
-	p.level(&b)
-	p.name(&b, labels)
-	b.WriteString("</svg>")
-	return template.HTML(b.String())
+	p.level(m)
+	p.name(m, labels)
+	m.put("</svg>")
 }
 
 // text writes words at a place.
-func text(b *strings.Builder, x, y float64, class, words string) {
-	fmt.Fprintf(b, `<text x="%s" y="%s" class="%s">%s</text>`, number(x), number(y), class,
-		html.EscapeString(words))
+func text(m *markup, x, y float64, class, words string) {
+	m.put(`<text x="%s" y="%s" class="%s">%s</text>`, number(x), number(y), class, words)
 }
 
-func (p *plot) axes(b *strings.Builder) {
+func (p *plot) axes(m *markup) {
 	for _, v := range p.y.ticks() {
 		y := p.y.place(v)
-		fmt.Fprintf(b, `<path class="grid" d="M%s %sH%s"/>`, number(p.x.from), number(y), number(p.x.to))
-		text(b, p.x.from-7, y+4, "tick end", p.y.label(v))
+		m.put(`<path class="grid" d="M%s %sH%s"/>`, number(p.x.from), number(y), number(p.x.to))
+		text(m, p.x.from-7, y+4, "tick end", p.y.label(v))
 	}
 	for _, v := range p.x.ticks() {
 		x := p.x.place(v)
-		fmt.Fprintf(b, `<path class="axis" d="M%s %sv4"/>`, number(x), number(p.y.from))
-		text(b, x, p.y.from+17, "tick mid", p.x.label(v))
+		m.put(`<path class="axis" d="M%s %sv4"/>`, number(x), number(p.y.from))
+		text(m, x, p.y.from+17, "tick mid", p.x.label(v))
 	}
-	fmt.Fprintf(b, `<path class="axis" d="M%s %sH%s"/>`, number(p.x.from), number(p.y.from), number(p.x.to))
+	m.put(`<path class="axis" d="M%s %sH%s"/>`, number(p.x.from), number(p.y.from), number(p.x.to))
 	if p.xName != "" {
-		text(b, (p.x.from+p.x.to)/2, p.height-2, "name mid", p.xName)
+		text(m, (p.x.from+p.x.to)/2, p.height-2, "name mid", p.xName)
 	}
 	if p.yName != "" {
-		text(b, 2, letter, "name", p.yName)
+		text(m, 2, letter, "name", p.yName)
 	}
 }
 
 // draw draws one curve.
-func (p *plot) draw(b *strings.Builder, c *curve) {
+func (p *plot) draw(m *markup, c *curve) {
 	if len(c.x) == 0 {
 		return
 	}
@@ -108,18 +102,18 @@ func (p *plot) draw(b *strings.Builder, c *curve) {
 	if c.filled {
 		last := min(len(c.x), len(c.y)) - 1
 		area := fmt.Sprintf("%sV%sH%sZ", d, number(p.y.from), number(p.x.place(c.x[0])))
-		fmt.Fprintf(b, `<path class="area %s" d="%s"/>`, c.class, area)
+		m.put(`<path class="area %s" d="%s"/>`, c.class, area)
 		if level := p.limit; level < slices.Max(c.y[:last+1]) { // false for NaN
-			fmt.Fprintf(b, `<clipPath id="%s-c"><path d="M%s 0H%sV%sH%[2]sZ"/></clipPath>`,
-				html.EscapeString(p.id), number(p.x.from), number(p.x.to), number(p.y.place(level)))
-			fmt.Fprintf(b, `<path class="over" clip-path="url(#%s-c)" d="%s"/>`, html.EscapeString(p.id), area)
+			m.put(`<clipPath id="%s-c"><path d="M%s 0H%sV%sH%[2]sZ"/></clipPath>`,
+				p.id, number(p.x.from), number(p.x.to), number(p.y.place(level)))
+			m.put(`<path class="over" clip-path="url(#%s-c)" d="%s"/>`, p.id, area)
 		}
 	}
 	dash := ""
 	if c.dashed {
 		dash = " dash"
 	}
-	fmt.Fprintf(b, `<path class="line %s%s" d="%s"/>`, c.class, dash, d)
+	m.put(`<path class="line %s%s" d="%s"/>`, c.class, dash, d)
 }
 
 // path is the way of a curve, no finer than can be seen.
@@ -175,15 +169,15 @@ func thin(xs, ys []float64) ([]float64, []float64) {
 }
 
 // level draws the limit, and says how far it was exceeded.
-func (p *plot) level(b *strings.Builder) {
+func (p *plot) level(m *markup) {
 	if math.IsNaN(p.limit) {
 		return
 	}
 	y := p.y.place(p.limit)
-	fmt.Fprintf(b, `<path class="limit" d="M%s %sH%s"/>`, number(p.x.from), number(y), number(p.x.to))
-	text(b, p.x.to, y-5, "limit-name end", "limit "+whole(int64(p.limit)))
+	m.put(`<path class="limit" d="M%s %sH%s"/>`, number(p.x.from), number(y), number(p.x.to))
+	text(m, p.x.to, y-5, "limit-name end", "limit "+whole(int64(p.limit)))
 	if p.peak != "" {
-		text(b, p.x.to, topRoom-8, "over-name end", p.peak)
+		text(m, p.x.to, topRoom-8, "over-name end", p.peak)
 	}
 }
 
@@ -218,7 +212,7 @@ func (p *plot) labels() []label {
 }
 
 // name writes the names at the ends of the curves, pushed apart where they meet.
-func (p *plot) name(b *strings.Builder, labels []label) {
+func (p *plot) name(m *markup, labels []label) {
 	for i := range labels {
 		l := &labels[i]
 		end := min(len(l.c.x), len(l.c.y)) - 1
@@ -244,7 +238,7 @@ func (p *plot) name(b *strings.Builder, labels []label) {
 			}
 		}
 		for k, words := range l.lines {
-			text(b, l.x, l.y+lineHeight*float64(k), "at "+l.class, words)
+			text(m, l.x, l.y+lineHeight*float64(k), "at "+l.class, words)
 		}
 	}
 }

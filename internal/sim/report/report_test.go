@@ -7,10 +7,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"math"
 	"os"
 	"path/filepath"
+	"reflect"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -120,9 +123,9 @@ func TestPage(t *testing.T) {
 	r := played(t)
 	text := page5(t, r)
 	top := parsed(t, text)
-	if at := regexp.MustCompile(`(?i)https?:|//[a-z]|@import|url\([^#]|<script|<link|\bsrc=|ZgotmplZ`).
+	if at := regexp.MustCompile(`(?i)https?:|//[a-z]|@import|url\([^#]|<script|<link|\bsrc=|%!`).
 		FindString(text); at != "" {
-		t.Errorf("the page needs more than itself: %q", at)
+		t.Errorf("the page needs more than itself, or lacks words: %q", at)
 	}
 	ids := map[string]bool{}
 	var walk func(e *element)
@@ -184,19 +187,72 @@ func TestPage(t *testing.T) {
 	}
 }
 
-// What comes from outside stays words.
+// What comes from outside stays words: whatever the strings of a report are, the page
+// has the same elements and attributes.
 func TestPageEscapes(t *testing.T) {
+	const evil = "</style></svg><script>alert(1)</script>\"'&x;\x00\x1b\xff\uffff"
 	r := played(t)
-	evil := `</style><script>alert("&1")</script>`
-	r.Command, r.Traffic, r.Scenario.About, r.Scenario.Name = evil, evil, evil, evil
-	r.Scenario.Sites[0].Name = evil
-	r.Figures = []figure.Figure{{ID: "x", Title: evil, Note: evil, XLabel: evil, YLabel: evil, Source: evil,
-		Series: []figure.Series{{Name: evil, X: []float64{0, 1}, Y: []float64{0, 1}}}}}
-	text := page5(t, r)
-	parsed(t, text)
-	if strings.Contains(text, "<script") || strings.Count(text, "</style>") != 1 {
-		t.Error("words of a file became part of the page")
+	if n := rename(reflect.ValueOf(r), "x"); n < 100 {
+		t.Fatalf("a report has %d strings only", n)
 	}
+	tame := shape(parsed(t, page5(t, r)))
+	rename(reflect.ValueOf(r), evil)
+	text := page5(t, r)
+	top := parsed(t, text)
+	if got := shape(top); got != tame {
+		t.Errorf("words became part of the page: %d bytes of elements, want %d", len(got), len(tame))
+	}
+	if strings.Contains(text, "<script") || strings.Contains(text, `"'`) || strings.Contains(text, "&x") ||
+		strings.Count(text, "</style>") != 1 {
+		t.Error("words stand in the page as they are")
+	}
+	shown := strings.NewReplacer("\x00", "\ufffd", "\x1b", "\ufffd", "\xff", "\ufffd", "\uffff", "\ufffd").
+		Replace(evil)
+	for _, e := range append(top.all("h1"), top.all("code")...) {
+		if e.text != shown {
+			t.Errorf("%s has %q, want %q", e.name, e.text, shown)
+		}
+	}
+	for _, e := range top.all("article") {
+		if e.attrs["id"] != "s-"+shown {
+			t.Errorf("an id is %q", e.attrs["id"])
+		}
+	}
+}
+
+// rename gives every string in a value another text. It counts them.
+func rename(v reflect.Value, to string) int {
+	n := 0
+	switch v.Kind() {
+	case reflect.String:
+		v.SetString(to)
+		n++
+	case reflect.Pointer:
+		if !v.IsNil() {
+			n += rename(v.Elem(), to)
+		}
+	case reflect.Slice:
+		for i := range v.Len() {
+			n += rename(v.Index(i), to)
+		}
+	case reflect.Struct:
+		for i := range v.NumField() {
+			if v.Field(i).CanSet() {
+				n += rename(v.Field(i), to)
+			}
+		}
+	}
+	return n
+}
+
+// shape is an element without its words and values.
+func shape(e *element) string {
+	var b strings.Builder
+	fmt.Fprint(&b, e.name, slices.Sorted(maps.Keys(e.attrs)), "{")
+	for _, k := range e.kids {
+		b.WriteString(shape(k))
+	}
+	return b.String() + "}"
 }
 
 func TestJSON(t *testing.T) {
@@ -440,6 +496,24 @@ func TestAdvice(t *testing.T) {
 	} {
 		if !strings.Contains(test.got, test.want) {
 			t.Errorf("no %q in\n%s", test.want, test.got)
+		}
+	}
+}
+
+// A plot's description says more than its title: a screen reader reads both.
+func TestPlotsAreDescribed(t *testing.T) {
+	var b strings.Builder
+	if err := played(t).HTML(&b); err != nil {
+		t.Fatal(err)
+	}
+	all := regexp.MustCompile(`<title id="[^"]*">([^<]*)</title><desc id="[^"]*">([^<]*)</desc>`).
+		FindAllStringSubmatch(b.String(), -1)
+	if len(all) == 0 {
+		t.Fatal("no plot")
+	}
+	for _, m := range all {
+		if m[1] == m[2] || m[2] == "" {
+			t.Errorf("plot %q is described as %q", m[1], m[2])
 		}
 	}
 }
