@@ -4,11 +4,14 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"math/rand/v2"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/nats-io/nats.go"
 
+	"github.com/headgate/headgate/internal/counter"
 	"github.com/headgate/headgate/internal/store"
 	"github.com/headgate/headgate/internal/ticket"
 )
@@ -27,6 +30,15 @@ type EngineConfig struct {
 	// with an engine in a folder of its own. Then what a dead process had borrowed is
 	// taken back at once and not a term later.
 	Alone bool
+	// Node names this process among those that share the engine, "" if it is alone.
+	// Then Run must be called, and each room is hosted by one of them.
+	Node string
+	// Hosts says that this process may host rooms, and not only let visitors in.
+	Hosts bool
+	// Version of the program, for the others to see.
+	Version string
+	// Replicas is on how many servers of the engine a record is kept: 1 (default) or 3.
+	Replicas int
 	// Heal is told when the engine refuses to write, nil for nobody. It must not
 	// block.
 	Heal func(error)
@@ -42,10 +54,12 @@ type SealingKeys struct {
 // An Engine keeps the records of rooms, and their sealing keys. It may be shared
 // by many rooms and used by many goroutines at once.
 type Engine struct {
-	store store.Store
-	nats  *store.NATS
-	alone bool
-	keys  atomic.Pointer[ticket.Ring]
+	store   store.Store
+	nats    *store.NATS
+	alone   bool
+	bus     *store.Bus
+	members *counter.Members // nil: alone
+	keys    atomic.Pointer[ticket.Ring]
 
 	mu    sync.Mutex
 	rooms map[string]bool // open now
@@ -84,13 +98,60 @@ func OpenEngine(ctx context.Context, cfg EngineConfig) (*Engine, error) {
 		return nil, err
 	}
 	s, err := store.OpenNATS(ctx, store.NATSConfig{
-		Conn: cfg.NATS, Copies: cfg.Copies, Heal: cfg.Heal, Log: cfg.Log,
+		Conn: cfg.NATS, Copies: cfg.Copies, Replicas: cfg.Replicas, Heal: cfg.Heal, Log: cfg.Log,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("open the engine: %w", err)
 	}
 	e.store, e.nats = s, s
+	if cfg.Node != "" {
+		if cfg.Log == nil {
+			cfg.Log = slog.New(slog.DiscardHandler)
+		}
+		e.bus = store.NewBus(cfg.NATS)
+		e.members = counter.NewMembers(e.bus, counter.Member{
+			Name: cfg.Node, Life: rand.Uint64(), Hosts: cfg.Hosts, Version: cfg.Version, Began: time.Now(),
+		}, newBootClock().read, cfg.Log)
+	}
 	return e, nil
+}
+
+// Run lets the others that share the engine hear of this process until ctx ends, and
+// hears of them. Alone it only waits.
+func (e *Engine) Run(ctx context.Context) error {
+	if e.members == nil {
+		<-ctx.Done()
+		return nil
+	}
+	return e.members.Run(ctx)
+}
+
+// A Node is a process that shares the engine with others.
+type Node struct {
+	Name    string    `json:"name"`
+	Hosts   bool      `json:"store"`
+	Alive   bool      `json:"alive"`
+	Silent  float64   `json:"silent_seconds"`
+	Version string    `json:"version"`
+	Began   time.Time `json:"began"`
+	Skew    float64   `json:"clock_seconds"` // its wall clock less ours, the way here not taken off
+	Rooms   []string  `json:"rooms"`         // that it hosts
+}
+
+// Nodes are the processes that share the engine, this one included, by name.
+func (e *Engine) Nodes() []Node {
+	if e.members == nil {
+		return nil
+	}
+	nodes := []Node{}
+	for _, m := range e.members.All() {
+		nodes = append(nodes, Node{
+			Name: m.Name, Hosts: m.Hosts, Alive: e.members.Alive(&m), Version: m.Version, Began: m.Began,
+			Silent: roundSeconds(e.members.Silent(&m)), Skew: roundSeconds(m.Skew),
+			Rooms: append([]string{}, m.Rooms...),
+		})
+	}
+	return nodes
 }
 
 // memoryEngine forgets when the process ends.

@@ -150,7 +150,7 @@ func (r *Room) servePass(q *visitRequest) {
 	}
 	end := r.worker.entitled(&q.tok)
 	if r.worker.beyond(&q.tok, end) {
-		r.counter.Suspect()
+		r.counter.Suspect(q.r.Context())
 		r.serveNewcomer(q)
 		return
 	}
@@ -195,11 +195,11 @@ func (r *Room) renewCookie(q *visitRequest, last, seen slot.Tau) {
 // serveTicket tells a visitor who waits where it stands, or lets it in when it
 // is called: this request is the claim.
 func (r *Room) serveTicket(q *visitRequest) {
-	if q.f.cfg.Shadow || !r.counter.Known(q.tok.Life) {
+	if q.f.cfg.Shadow {
 		r.serveNewcomer(q)
 		return
 	}
-	p, err := r.counter.Poll(q.r.Context(), q.tok.ID)
+	p, err := r.counter.Poll(q.r.Context(), q.tok.Life, q.tok.ID)
 	if err != nil {
 		p.PollAfter = max(p.PollAfter, unreachableRetry)
 		r.wait(q, &p, StateWaiting)
@@ -240,7 +240,7 @@ func (r *Room) whyWaiting() State {
 
 // claim turns a called ticket into a stay and lets the visitor in.
 func (r *Room) claim(q *visitRequest, p *counter.Place) {
-	c, err := r.counter.Claim(q.r.Context(), p.Number, q.f.cfg.HardEnd)
+	c, err := r.counter.Claim(q.r.Context(), p.Life, p.Number, q.f.cfg.HardEnd)
 	if err != nil || c.End == 0 {
 		r.notClaimed(q, p, err)
 		return
@@ -254,7 +254,7 @@ func (r *Room) claim(q *visitRequest, p *counter.Place) {
 // by meanwhile is not a place lost; a ticket that is used up is.
 func (r *Room) notClaimed(q *visitRequest, p *counter.Place, err error) {
 	if err == nil || errors.Is(err, counter.ErrNotCalled) {
-		now, perr := r.counter.Poll(q.r.Context(), p.Number)
+		now, perr := r.counter.Poll(q.r.Context(), p.Life, p.Number)
 		switch {
 		case perr != nil:
 		case now.Status == slot.TicketUsed || now.Position == 0:

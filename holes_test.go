@@ -197,7 +197,7 @@ func TestACallThatGoesByIsNoPlaceLost(t *testing.T) {
 		if !b.until(time.Minute) {
 			t.Fatal("not called")
 		}
-		p, err := g.room.counter.Poll(t.Context(), before.ID)
+		p, err := g.room.counter.Poll(t.Context(), before.Life, before.ID)
 		if err != nil || p.Status != slot.TicketCalled {
 			t.Fatal(p, err)
 		}

@@ -197,7 +197,7 @@ func TestWhereATicketStandsAndWhy(t *testing.T) {
 		first, second := b.poll().Ticket, c.poll().Ticket
 		want := func(id, status, why string) Where {
 			t.Helper()
-			w, err := g.room.Where(id)
+			w, err := g.room.Where(t.Context(), id)
 			if err != nil || w.Status != status || !strings.Contains(w.Why, why) || w.Room != "shop" {
 				t.Fatalf("%+v %v, want %s because %q", w, err, status, why)
 			}
@@ -234,7 +234,7 @@ func TestWhereATicketStandsAndWhy(t *testing.T) {
 		for _, id := range []string{
 			"", "x", "zzzzzzzz", "........", first[:7], first + "a", strings.Repeat("\x00", 8),
 		} {
-			if w, err := g.room.Where(id); !errors.Is(err, ErrNoTicket) {
+			if w, err := g.room.Where(t.Context(), id); !errors.Is(err, ErrNoTicket) {
 				t.Errorf("%q: %+v %v", id, w, err)
 			}
 		}

@@ -140,12 +140,27 @@ func (c *RoomConfig) limits() [2]slot.Limit {
 	}
 }
 
+// desk is a room's counter: in this process, or wherever its host is.
+type desk interface {
+	lender
+	Join(ctx context.Context, hold time.Duration) (counter.Place, error)
+	Poll(ctx context.Context, life, number uint64) (counter.Place, error)
+	Claim(ctx context.Context, life, number uint64, hard time.Duration) (slot.ClaimReply, error)
+	Suspect(ctx context.Context)
+	Trace(ctx context.Context, find func(life uint64) (uint64, bool)) (counter.Trace, error)
+	State(of slot.LoanID, opened int64) counter.State
+	Hold(yes bool)
+	Reconfigure(ctx context.Context, s counter.Settings) error
+	Damaged() error
+	Run(ctx context.Context) error
+}
+
 // A Room lets in at most as many visitors as its origin can take; the others
 // wait in line. It may be used by many goroutines at once.
 type Room struct {
 	boot    func() time.Duration
 	keys    *atomic.Pointer[ticket.Ring]
-	counter *counter.Counter
+	counter desk
 	worker  *worker
 	face    atomic.Pointer[face]
 	doc     atomic.Pointer[servedDoc]
@@ -230,13 +245,18 @@ func OpenRoom(ctx context.Context, cfg RoomConfig) (*Room, error) {
 	}
 	r.face.Store(newFace(cfg, nil))
 	host := fmt.Sprintf("%016x", rand.Uint64())
+	if cfg.Engine.members != nil {
+		host = cfg.Engine.members.Self().Name
+	}
 	cfg.params.Alone = cfg.Engine.alone
 	r.worker = newWorker(cfg, host, slot.LoanID(rand.Uint64()|1))
-	r.counter, err = counter.Open(ctx, counter.Config{
+	ccfg := counter.Config{
 		Room: cfg.Name, Host: host, Store: cfg.Engine.store, Params: cfg.params,
 		Settings: cfg.settings(), Boot: cfg.Boot, Log: cfg.Log,
-	}, r.worker.kick)
-	if err != nil {
+	}
+	if cfg.Engine.members != nil {
+		r.counter = counter.NewSeat(ccfg, cfg.Engine.bus, cfg.Engine.members, r.worker.kick)
+	} else if r.counter, err = counter.Open(ctx, ccfg, r.worker.kick); err != nil {
 		cfg.Engine.release(cfg.Name)
 		return nil, err
 	}

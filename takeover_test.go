@@ -174,7 +174,7 @@ func TestOrderAfterAKillInARoomLimitedByActiveUsers(t *testing.T) {
 					}
 				}
 				for i, v := range line {
-					if w, _ := g.room.Where(v.ticket); !in[i] && w.Status == "late" && !late[i] {
+					if w, _ := g.room.Where(t.Context(), v.ticket); !in[i] && w.Status == "late" && !late[i] {
 						late[i] = true
 						t.Errorf("%d was passed over; it asks again in time, in %v", i,
 							time.Until(v.next).Round(time.Millisecond))
@@ -449,7 +449,7 @@ func TestNobodyIsPassedOverAfterAKillWhoAsksAsSeldomAsToldTo(t *testing.T) {
 					after *= 2
 				}
 				v.ticket, v.next, v.asked = q.Ticket, now.Add(after), now
-				if w, err := g.room.Where(v.ticket); !killed && err == nil && w.Status == "late" && !v.late {
+				if w, err := g.room.Where(t.Context(), v.ticket); !killed && err == nil && w.Status == "late" && !v.late {
 					v.late = true
 					t.Errorf("%d was passed over though nothing has happened", i)
 				}
@@ -480,7 +480,7 @@ func TestNobodyIsPassedOverAfterAKillWhoAsksAsSeldomAsToldTo(t *testing.T) {
 				if v.in || v.late || v.ticket == "" {
 					continue
 				}
-				if w, err := g.room.Where(v.ticket); err == nil && w.Status == "late" {
+				if w, err := g.room.Where(t.Context(), v.ticket); err == nil && w.Status == "late" {
 					v.late = true
 					// At once: it was called when the process died. Told another interval
 					// since the last write: the next process cannot know.

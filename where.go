@@ -1,6 +1,7 @@
 package headgate
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"math"
@@ -28,9 +29,9 @@ type Where struct {
 
 // Where finds a ticket by the short id that its visitor sees, and says where it
 // stands and why.
-func (r *Room) Where(id string) (Where, error) {
+func (r *Room) Where(ctx context.Context, id string) (Where, error) {
 	id = strings.ToLower(strings.TrimSpace(id))
-	x, err := r.counter.Trace(func(life uint64) (uint64, bool) { return numberOf(life, id) })
+	x, err := r.counter.Trace(ctx, func(life uint64) (uint64, bool) { return numberOf(life, id) })
 	if err != nil {
 		return Where{}, fmt.Errorf("ticket %q: %w", id, ErrNoTicket)
 	}

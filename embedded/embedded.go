@@ -18,10 +18,18 @@
 //
 // 10 MB of program, 3 ms at the start, one fsync for each write.
 //
+// # Alone or one of several
+//
+// Without a [Cluster] it opens no port: clients connect inside the process. With
+// one, this engine and those of the other store nodes keep what is stored
+// together: what is acknowledged is on the disks of most of them, and goes on
+// while most of them live. Each way in asks for a certificate of the cluster's CA
+// before it says a word. [Connect] is for processes without an engine.
+//
 // # What it does not do
 //
-// It opens no port: clients connect inside the process. It does not know what is
-// stored, and it repairs nothing: see package internal/store.
+// It does not know what is stored, and it repairs nothing: see package
+// internal/store.
 package embedded
 
 import (
@@ -52,9 +60,10 @@ const (
 
 // Config says where the engine keeps its files. Zero fields but Dir are defaults.
 type Config struct {
-	Dir  string       // created when it does not exist
-	Log  *slog.Logger // default: discard
-	Name string       // of the server; default "headgate"
+	Dir     string       // created when it does not exist
+	Log     *slog.Logger // default: discard
+	Name    string       // of the server, unique in a cluster; default "headgate"
+	Cluster *Cluster     // default: alone, and no port is opened
 }
 
 // A Server is an engine that runs.
@@ -74,7 +83,8 @@ type Server struct {
 var ErrClosed = errors.New("the engine is closed")
 
 // Open starts the engine and connects to it. Run must follow for an engine that
-// cannot write to be healed, Close to stop it.
+// cannot write to be healed, Close to stop it. In a cluster it does not wait for
+// the others: until most of them run, what is written is not acknowledged.
 func Open(ctx context.Context, cfg Config) (*Server, error) {
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
@@ -85,7 +95,7 @@ func Open(ctx context.Context, cfg Config) (*Server, error) {
 	s := &Server{cfg: cfg, sick: make(chan struct{}, 1)}
 	engine, err := s.start(ctx)
 	if err != nil {
-		if ctx.Err() != nil || !readable(cfg.Dir) {
+		if ctx.Err() != nil || !readable(cfg.Dir) || notOfFolder(err) {
 			return nil, err
 		}
 		if engine, err = s.startAnew(ctx, err); err != nil {
@@ -166,12 +176,16 @@ func (s *Server) start(ctx context.Context) (*server.Server, error) {
 	if err := os.MkdirAll(s.cfg.Dir, 0o700); err != nil {
 		return nil, fmt.Errorf("engine folder: %w", err)
 	}
-	engine, err := server.NewServer(&server.Options{
+	options := &server.Options{
 		ServerName: s.cfg.Name, DontListen: true, NoSigs: true,
 		JetStream: true, StoreDir: s.cfg.Dir, SyncAlways: true,
 		JetStreamMaxStore: maxStore, JetStreamMaxMemory: maxMemory,
 		DisableJetStreamBanner: true, NoSystemAccount: false,
-	})
+	}
+	if err := s.cfg.Cluster.apply(options); err != nil {
+		return nil, err
+	}
+	engine, err := server.NewServer(options)
 	if err != nil {
 		return nil, fmt.Errorf("make the engine: %w", err)
 	}
@@ -192,6 +206,11 @@ func (s *Server) start(ctx context.Context) (*server.Server, error) {
 		engine.Shutdown()
 		engine.WaitForShutdown()
 		return nil, fmt.Errorf("the engine did not start: %s", log.last())
+	}
+	if s.cfg.Cluster != nil && !engine.ReadyForConnections(listenWait) {
+		engine.Shutdown()
+		engine.WaitForShutdown()
+		return nil, &clusterError{"the engine cannot listen: " + log.last()}
 	}
 	return engine, nil
 }
@@ -333,15 +352,19 @@ func (l *logger) say(level slog.Level, format string, v []any) {
 	if level < slog.LevelWarn || l.said.first(format) {
 		l.log.Log(context.Background(), level, "engine", "says", text)
 	}
-	if level >= slog.LevelError && strings.Contains(text, storeFailed) {
+	if level >= slog.LevelError && (strings.Contains(text, storeFailed) || strings.Contains(text, logFailed)) {
 		l.sick(errors.New(text))
 	}
 }
 
 // storeFailed is in what the engine says when a write has failed. It tells the
 // client nothing (nats-server, processJetStreamMsg): without this text one would
-// find out when the write has timed out.
-const storeFailed = "failed to store a msg"
+// find out when the write has timed out. logFailed is the same of what it keeps
+// together with others, which it gives up then (nats-server, setWriteErrLocked).
+const (
+	storeFailed = "failed to store a msg"
+	logFailed   = "Critical write error"
+)
 
 // last is the last error, for the message of a failed start.
 func (l *logger) last() string {
@@ -357,13 +380,23 @@ func (l *logger) last() string {
 func (l *logger) Noticef(format string, v ...any) { l.say(slog.LevelDebug, format, v) }
 
 // Warnf implements server.Logger.
-func (l *logger) Warnf(format string, v ...any) { l.say(slog.LevelWarn, format, v) }
+func (l *logger) Warnf(format string, v ...any) {
+	if !strings.HasPrefix(format, handshakeFirst) {
+		l.say(slog.LevelWarn, format, v)
+	}
+}
 
 // Fatalf implements server.Logger. It does not end the process: Open says why.
 func (l *logger) Fatalf(format string, v ...any) { l.say(slog.LevelError, format, v) }
 
 // Errorf implements server.Logger.
-func (l *logger) Errorf(format string, v ...any) { l.say(slog.LevelError, format, v) }
+func (l *logger) Errorf(format string, v ...any) {
+	if strings.HasPrefix(format, routeFailed) {
+		l.say(slog.LevelWarn, format, v)
+		return
+	}
+	l.say(slog.LevelError, format, v)
+}
 
 // Debugf implements server.Logger.
 func (l *logger) Debugf(format string, v ...any) { l.say(slog.LevelDebug, format, v) }

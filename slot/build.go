@@ -152,6 +152,9 @@ func (p *Pool) build(clk time.Duration, syncs []*Sync, held []pending) {
 		r.Heads = p.line.Heads
 		p.line = nil
 	}
+	if p.resign {
+		r.Host = ""
+	}
 	p.wr, p.built = r, clk
 }
 

@@ -64,11 +64,7 @@ func (r *Record) AppendBinary(b []byte) ([]byte, error) {
 		e.int(int64(c.At), int64(c.End))
 	}
 	e.int(int64(r.Unnamed))
-	e.uint(uint64(len(r.Sure)))
-	for _, s := range r.Sure {
-		e.uint(s.Epoch)
-		e.int(int64(s.From), int64(s.To))
-	}
+	e.spans(r.Sure)
 	return e.b, nil
 }
 
@@ -119,9 +115,7 @@ func (r *Record) UnmarshalBinary(b []byte) error {
 	if v > 1 {
 		x.Unnamed = Tau(d.int())
 	}
-	for range d.len(mostSpans) {
-		x.Sure = append(x.Sure, Span{d.uint(), Tau(d.int()), Tau(d.int())})
-	}
+	x.Sure = d.spans()
 	if d.err != nil || len(d.b) > 0 || n == 0 {
 		return fmt.Errorf("%w: damaged", ErrRecord)
 	}
@@ -153,6 +147,14 @@ func (e *encoder) runs(runs []Run) {
 	e.uint(uint64(len(runs)))
 	for _, s := range runs {
 		e.uint(s.First, s.N)
+	}
+}
+
+func (e *encoder) spans(spans []Span) {
+	e.uint(uint64(len(spans)))
+	for _, s := range spans {
+		e.uint(s.Epoch)
+		e.int(int64(s.From), int64(s.To))
 	}
 }
 
@@ -191,6 +193,16 @@ func (d *decoder) int() int64 {
 	return v
 }
 
+func (d *decoder) byte() byte {
+	if len(d.b) == 0 {
+		d.fail()
+		return 0
+	}
+	v := d.b[0]
+	d.b = d.b[1:]
+	return v
+}
+
 // len reads a count and refuses one beyond most or beyond what is left.
 func (d *decoder) len(most int) int {
 	n := d.uint()
@@ -206,6 +218,13 @@ func (d *decoder) runs() (runs []Run) {
 		runs = append(runs, Run{d.uint(), d.uint()})
 	}
 	return runs
+}
+
+func (d *decoder) spans() (spans []Span) {
+	for range d.len(mostSpans) {
+		spans = append(spans, Span{d.uint(), Tau(d.int()), Tau(d.int())})
+	}
+	return spans
 }
 
 func (d *decoder) text() string {

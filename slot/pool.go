@@ -34,6 +34,7 @@ type Pool struct {
 	recall   bool          // borrowers should Sync and give back
 	recalled time.Duration // own clock when they were last told
 	short    int64         // needs that the last write could not meet
+	resign   bool          // the next write is the last of this host
 	rolled   bool          // a borrower has seen a later write than this record
 	quiet    time.Duration
 	limits   []Limit // to be in force with the next write
@@ -163,6 +164,9 @@ func (p *Pool) Asked(clk time.Duration) bool { return p.up.give && clk-p.up.give
 // confirmed record: the caller reads the store to learn whether it is fenced
 // or must Quarantine.
 func (p *Pool) RolledBack() bool { return p.rolled }
+
+// Resign says in the next write that nobody hosts the counter any more: it is the last.
+func (p *Pool) Resign() { p.resign = true }
 
 // Quarantine lends nothing until everything that may be out has ended: the
 // record was rolled back (docs/protocol.md §9). It returns for how long.

@@ -16,7 +16,7 @@ const checkHelp = `usage: headgate check --config FILE [--format text|json]
 
 Reads a configuration as headgate run would, and says all that is wrong with
 it: file, line, column, key, and what to do. Nothing is started or changed. The
-certificate files of tls are read as well.
+certificate files of tls and the files of cluster are read as well.
 
   headgate check --config headgate.yaml
 
@@ -42,6 +42,7 @@ type verdict struct {
 	Faults   []*config.Fault `json:"faults"`
 	Warnings []config.Fault  `json:"warnings"`
 	TLS      *tlsSummary     `json:"tls,omitempty"`
+	Cluster  *clusterSummary `json:"cluster,omitempty"`
 	Rooms    []roomSummary   `json:"rooms"`
 }
 
@@ -97,7 +98,7 @@ func judge(file string, cfg *config.Config, secure *tlsSummary, err error) verdi
 		return v
 	}
 	v.Warnings = append(v.Warnings, cfg.Warnings...)
-	v.TLS = secure
+	v.TLS, v.Cluster = secure, clusterOf(cfg)
 	for i := range cfg.Rooms {
 		r := &cfg.Rooms[i]
 		v.Rooms = append(v.Rooms, roomSummary{
@@ -132,6 +133,7 @@ func printRooms(w io.Writer, file string, cfg *config.Config, secure *tlsSummary
 		fmt.Fprintf(w, "warning: %v\nhint: %s\n", &cfg.Warnings[i], cfg.Warnings[i].Hint)
 	}
 	secure.print(w)
+	clusterOf(cfg).print(w)
 	for i := range cfg.Rooms {
 		r := &cfg.Rooms[i]
 		host := r.Host

@@ -37,6 +37,7 @@ func commands() []command {
 		{"reload", "let a running headgate read its file again", reloadHelp, reloadCommand},
 		{"key", "make a new sealing key, without anybody losing a place", keyHelp, keyCommand},
 		{"token", "make and revoke the tokens of operators", tokenHelp, tokenCommand},
+		{"cluster", "make the files by which machines become one room", clusterHelp, clusterCommand},
 		{"doctor", "say what is wrong with the data folder, and what to do", doctorHelp, doctorCommand},
 		{"backup", "write records, keys and tokens into a file", backupHelp, backupCommand},
 		{"restore", "fill a data folder from a backup", restoreHelp, restoreCommand},

@@ -43,7 +43,7 @@ type Process interface {
 	Rooms() []headgate.Status
 	// Where finds a ticket of a room. It returns ErrNoRoom or
 	// headgate.ErrNoTicket.
-	Where(room, ticket string) (headgate.Where, error)
+	Where(ctx context.Context, room, ticket string) (headgate.Where, error)
 	// Change sets keys of a room, all or none. It returns ErrNoRoom, ErrDamaged,
 	// a Leftover, or faults of package config.
 	Change(ctx context.Context, room string, pairs map[string]string, by string) (Changed, error)
@@ -231,7 +231,7 @@ func (a *API) room(c *call) (any, error) {
 }
 
 func (a *API) ticket(c *call) (any, error) {
-	return a.cfg.Process.Where(c.room, c.r.PathValue("id"))
+	return a.cfg.Process.Where(c.r.Context(), c.room, c.r.PathValue("id"))
 }
 
 // tickets looks through all rooms that may be read.
@@ -240,7 +240,7 @@ func (a *API) tickets(c *call) (any, error) {
 		if !c.who.may(scopeRead, s.Name) {
 			continue
 		}
-		w, err := a.cfg.Process.Where(s.Name, c.r.PathValue("id"))
+		w, err := a.cfg.Process.Where(c.r.Context(), s.Name, c.r.PathValue("id"))
 		if err == nil {
 			return w, nil
 		}

@@ -46,7 +46,7 @@ func Amend(r *Room, pairs map[string]string) (*Room, error) {
 	c.derive(d, "")
 	checkSpans(d, &c, "")
 	if len(d.faults) > 0 {
-		return nil, join(d.faults)
+		return nil, joinFaults(d.faults)
 	}
 	return &c, nil
 }

@@ -15,6 +15,7 @@ import (
 func check(d *decoder, c *Config) {
 	checkListens(d, c)
 	checkTLS(d, c)
+	checkCluster(d, c)
 	for i := range c.Rooms {
 		k := "rooms[" + strconv.Itoa(i) + "]."
 		r := &c.Rooms[i]

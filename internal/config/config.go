@@ -22,9 +22,10 @@
 //
 // # What it does not do
 //
-// It does not resolve names, open addresses, read the clock or create folders.
-// It does not replace environment variables in values, and it does not watch
-// the file.
+// It does not resolve names, open addresses or create folders. It reads no other
+// files and no clock, but for cluster: its join file or certificates are read,
+// and whether they are over is seen. It does not replace environment variables
+// in values, and it does not watch the file.
 package config
 
 import (
@@ -60,6 +61,9 @@ type Config struct {
 	// TrustedProxies lists the networks whose forwarding headers are believed.
 	// Default none. Networks are masked and written in IPv4 where they are IPv4.
 	TrustedProxies []netip.Prefix
+
+	// Cluster says which other processes are one room with this one; nil is none.
+	Cluster *Cluster
 
 	// Rooms are the waiting rooms, at least one, in the order of the file.
 	Rooms []Room

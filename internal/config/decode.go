@@ -304,7 +304,7 @@ func (d *decoder) finish(c *Config) (*Config, error) {
 			Column:  d.faults[maxFaults].Column,
 			Problem: fmt.Sprintf("and %d more faults from here on", more), Hint: "mend these first"})
 	}
-	return nil, join(d.faults)
+	return nil, joinFaults(d.faults)
 }
 
 // note keeps where the value of a key stands.

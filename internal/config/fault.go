@@ -58,8 +58,8 @@ func Faults(err error) []*Fault {
 	return all
 }
 
-// join returns the faults as one error in the order of the file, nil for none.
-func join(faults []*Fault) error {
+// joinFaults returns the faults as one error in the order of the file, nil for none.
+func joinFaults(faults []*Fault) error {
 	slices.SortStableFunc(faults, byPlace)
 	errs := make([]error, len(faults))
 	for i, f := range faults {

@@ -59,6 +59,7 @@ func configFields(c *Config) []field {
 		one("data", text(&c.Data, cleanData)),
 		{name: "tls", read: readTLS(&c.TLS)},
 		list("trusted_proxies", &c.TrustedProxies, cleanPrefix),
+		{name: "cluster", read: readCluster(c)},
 		{name: "rooms", read: roomList(&c.Rooms), example: "- name: shop"},
 	}
 }
@@ -173,6 +174,8 @@ func homeOf(name string) string {
 		{"under join_limit in a room", joinLimitFields(new(JoinLimit))},
 		{"under tls", tlsFields(new(TLS))},
 		{"under acme in tls", acmeFields(new(ACME))},
+		{"under cluster", clusterFields(new(clusterKeys))},
+		{"under tls in cluster", clusterTLSFields(new(clusterKeys))},
 	}
 	for _, h := range homes {
 		if slices.Contains(names(h.fields), name) {

@@ -93,7 +93,7 @@ func eitherFault(ofRoom []flagValue) error {
 			Problem: "cannot stand beside --config",
 			Hint:    "set " + v.key + " for a room in the file, or leave --config out"})
 	}
-	return join(faults)
+	return joinFaults(faults)
 }
 
 // given returns the flags that were given, in the order of keys.
@@ -146,7 +146,7 @@ func ParseFlags(flags *flag.FlagSet, args []string) error {
 		case errors.Is(err, flag.ErrHelp):
 			return err
 		case err == nil && len(rest) == 0:
-			return join(faults)
+			return joinFaults(faults)
 		case err == nil:
 			faults = append(faults, strayFault(rest[0], known))
 			args = rest[1:]

@@ -95,7 +95,7 @@ func outcome(c *Config, err error) string {
 }
 
 // show writes one line for each value that is neither a struct nor a list of
-// structs.
+// structs, and none for what is not there.
 func show(b *strings.Builder, name string, v reflect.Value) {
 	switch x := v.Interface().(type) {
 	case *url.URL:
@@ -106,6 +106,10 @@ func show(b *strings.Builder, name string, v reflect.Value) {
 		return
 	}
 	switch v.Kind() {
+	case reflect.Pointer:
+		if !v.IsNil() {
+			show(b, name, v.Elem())
+		}
 	case reflect.Struct:
 		for i := range v.NumField() {
 			if !v.Type().Field(i).IsExported() {

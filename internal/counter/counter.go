@@ -201,6 +201,12 @@ func (c *Counter) store(ctx context.Context, wr *slot.Record) error {
 			}
 		case lerr == nil && rev != c.revision:
 			return ErrFenced
+		case lerr == nil && errors.Is(err, store.ErrConflict) && tries < 3:
+			// A replicated stream may see a write of its own as one in flight for a moment
+			// (nats-server, jetstream_batching.go): the same again.
+			if wait(ctx, groupGap) {
+				continue
+			}
 		} // a conflict that the store does not explain: an engine may be on its way back
 		c.fail(err)
 		select {
@@ -214,8 +220,8 @@ func (c *Counter) store(ctx context.Context, wr *slot.Record) error {
 // lost reports whether what the store holds is an older write of this host, which
 // still has all that it confirmed in memory.
 func (c *Counter) lost(got []byte, rev uint64) bool {
-	if !c.pool.Serving() || rev == c.revision {
-		return false
+	if !c.pool.Serving() || rev == c.revision || !c.cfg.Params.Alone {
+		return false // of many hosts, the one that wrote last is right
 	}
 	var r slot.Record
 	now := c.pool.Record()

@@ -56,20 +56,20 @@ func TestCounterCallsInOrderAndClaimsOnce(t *testing.T) {
 		}
 		time.Sleep(time.Second)
 		for i, n := range numbers {
-			p, err := c.Poll(t.Context(), n)
+			p, err := c.Poll(t.Context(), lifeOf(c), n)
 			if err != nil || (p.Status == slot.TicketCalled) != (i < 2) {
 				t.Fatalf("ticket %d: %+v %v, want the first two called", n, p, err)
 			}
 		}
-		first, err := c.Claim(t.Context(), numbers[0], 0)
+		first, err := c.Claim(t.Context(), lifeOf(c), numbers[0], 0)
 		if err != nil || first.End == 0 {
 			t.Fatal(first, err)
 		}
-		again, err := c.Claim(t.Context(), numbers[0], 0)
+		again, err := c.Claim(t.Context(), lifeOf(c), numbers[0], 0)
 		if err != nil || again.End != first.End {
 			t.Errorf("a repeated claim gives %+v %v, want the same stay", again, err)
 		}
-		if _, err := c.Claim(t.Context(), numbers[3], 0); !errors.Is(err, ErrNotCalled) {
+		if _, err := c.Claim(t.Context(), lifeOf(c), numbers[3], 0); !errors.Is(err, ErrNotCalled) {
 			t.Errorf("a ticket that is not called: %v", err)
 		}
 		if s := c.State(0, 0); s.Active != 1 || s.Called != 1 || s.Waiting != 3 {
@@ -84,7 +84,7 @@ func TestSecondHostFencesTheFirst(t *testing.T) {
 		old := host(t, "old", &s, 1)
 		n := join(t, old)
 		waiting := join(t, old)
-		if _, err := old.Claim(t.Context(), n.Number, 0); err != nil {
+		if _, err := old.Claim(t.Context(), lifeOf(old), n.Number, 0); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(2 * time.Second)
@@ -100,11 +100,11 @@ func TestSecondHostFencesTheFirst(t *testing.T) {
 			t.Errorf("the fenced host issues a ticket: %v", err)
 		}
 		// The place is kept, the used ticket stays used, the slot stays taken.
-		if p, err := next.Poll(ctx, waiting.Number); err != nil || p.Status != slot.TicketWaiting &&
+		if p, err := next.Poll(ctx, lifeOf(next), waiting.Number); err != nil || p.Status != slot.TicketWaiting &&
 			p.Status != slot.TicketLate {
 			t.Errorf("the waiting ticket: %+v %v", p, err)
 		}
-		if p, err := next.Poll(ctx, n.Number); err != nil || p.Status != slot.TicketUsed {
+		if p, err := next.Poll(ctx, lifeOf(next), n.Number); err != nil || p.Status != slot.TicketUsed {
 			t.Errorf("the used ticket: %+v %v", p, err)
 		}
 		if got := next.State(0, 0); got.Active != 1 {
@@ -123,6 +123,9 @@ func TestAfterATakeoverTheOldTicketIsCalledFirst(t *testing.T) {
 		early := join(t, old)
 		time.Sleep(2 * time.Second)
 		next := host(t, "next", &s, 1)
+		next.mu.Lock()
+		next.issueAt = 0 // the one before is surely gone
+		next.mu.Unlock()
 		late := join(t, next)
 		if late.Status == slot.TicketCalled {
 			t.Fatal("called before those at the head have spoken")
@@ -130,7 +133,7 @@ func TestAfterATakeoverTheOldTicketIsCalledFirst(t *testing.T) {
 		called := uint64(0)
 		for end := time.Now().Add(time.Minute); called == 0 && time.Now().Before(end); {
 			for _, n := range []uint64{late.Number, early.Number} {
-				if p, err := next.Poll(t.Context(), n); err == nil && p.Status == slot.TicketCalled {
+				if p, err := next.Poll(t.Context(), lifeOf(next), n); err == nil && p.Status == slot.TicketCalled {
 					called = n
 				}
 			}
@@ -169,8 +172,8 @@ func TestCounterFindsOutWhatBecameOfAWrite(t *testing.T) {
 		for range 20 {
 			p := join(t, c)
 			time.Sleep(time.Second)
-			if p, _ = c.Poll(t.Context(), p.Number); p.Status == slot.TicketCalled {
-				if _, err := c.Claim(t.Context(), p.Number, 0); err != nil {
+			if p, _ = c.Poll(t.Context(), lifeOf(c), p.Number); p.Status == slot.TicketCalled {
+				if _, err := c.Claim(t.Context(), lifeOf(c), p.Number, 0); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -197,10 +200,10 @@ func TestADamagedRecordServesNobodyAndIsLeftAsItIs(t *testing.T) {
 		if _, err := c.Join(t.Context(), time.Minute); !errors.Is(err, ErrFenced) {
 			t.Errorf("join: %v", err)
 		}
-		if _, err := c.Poll(t.Context(), 1); !errors.Is(err, ErrFenced) {
+		if _, err := c.Poll(t.Context(), lifeOf(c), 1); !errors.Is(err, ErrFenced) {
 			t.Errorf("poll: %v", err)
 		}
-		if _, err := c.Claim(t.Context(), 1, 0); !errors.Is(err, ErrFenced) {
+		if _, err := c.Claim(t.Context(), lifeOf(c), 1, 0); !errors.Is(err, ErrFenced) {
 			t.Errorf("claim: %v", err)
 		}
 		if err := c.Reconfigure(t.Context(), c.cfg.Settings); !errors.Is(err, ErrFenced) {
@@ -375,7 +378,7 @@ func TestNobodyThereCostsNothing(t *testing.T) {
 		if next < lookAgain || called != 0 {
 			t.Errorf("looks again in %v while nobody is there, %d called", next, called)
 		}
-		if p, err := c.Poll(t.Context(), last.Number); err != nil || p.Status != slot.TicketCalled {
+		if p, err := c.Poll(t.Context(), lifeOf(c), last.Number); err != nil || p.Status != slot.TicketCalled {
 			t.Errorf("%+v %v: a slot is free and nobody else is there", p, err)
 		}
 	})
@@ -399,4 +402,11 @@ func TestARecordThatMakesNoSenseServesNobody(t *testing.T) {
 			t.Errorf("damaged: %v", c.Damaged())
 		}
 	})
+}
+
+// lifeOf is the life of the record that a counter serves.
+func lifeOf(c *Counter) uint64 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.pool.Record().Name.Life
 }

@@ -25,6 +25,7 @@ type desk struct {
 	left     rate // calls by second, for the expected time
 	skips    rate
 	tookAt   time.Duration
+	issueAt  time.Duration // before, the host of before may issue numbers
 	settle   slot.Tau      // the borrowers were asked to report past this end,
 	settleAt time.Duration // at this time
 	heads    []byte        // how long the first may be silent, by the record that was read
@@ -42,6 +43,9 @@ func (c *desk) begin(rec *slot.Record, first bool, clk time.Duration) error {
 	c.tookAt = clk - headPoll
 	if !first {
 		c.tookAt = clk
+	}
+	if !first && rec.Host != "" && !c.cfg.Params.Alone { // it may still issue numbers of its block
+		c.issueAt = clk + c.cfg.Params.WithDefaults().Rho.Up(fresh)
 	}
 	c.limitRev = rec.LimitRev + 1
 	c.pool.SetLimits(c.limitRev, c.cfg.Active, c.cfg.New)

@@ -189,9 +189,9 @@ func (c *Counter) State(of slot.LoanID, opened int64) State {
 	}
 }
 
-// Known reports whether a life is the one this counter serves.
-func (c *Counter) Known(life uint64) bool {
+// epoch is that of the takeover.
+func (c *Counter) epoch() uint64 {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.pool.Record().Name.Life == life
+	return c.pool.Record().Name.Epoch
 }

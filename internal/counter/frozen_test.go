@@ -76,11 +76,11 @@ func frozenKeepsTheOrder(t *testing.T, writing bool) {
 		for range 20 { // all poll on time, and a rate is known
 			time.Sleep(time.Second)
 			waiting = slices.DeleteFunc(waiting, func(x uint64) bool {
-				p, err := c.Poll(t.Context(), x)
+				p, err := c.Poll(t.Context(), lifeOf(c), x)
 				if err != nil || p.Status != slot.TicketCalled {
 					return false
 				}
-				_, err = c.Claim(t.Context(), x, 0)
+				_, err = c.Claim(t.Context(), lifeOf(c), x, 0)
 				return err == nil
 			})
 		}
@@ -99,7 +99,7 @@ func frozenKeepsTheOrder(t *testing.T, writing bool) {
 		}
 		time.Sleep(100 * time.Millisecond)
 		for _, x := range slices.Backward(waiting[2:]) { // the last of the line asks first
-			p, err := c.Poll(t.Context(), x)
+			p, err := c.Poll(t.Context(), lifeOf(c), x)
 			if err == nil && p.Status == slot.TicketCalled {
 				t.Errorf("ticket %d is called, %d is waiting", x, waiting[1])
 			}

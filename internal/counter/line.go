@@ -39,14 +39,32 @@ func (c *Counter) Join(ctx context.Context, hold time.Duration) (Place, error) {
 			return Place{Waiting: int64(c.line.Len())}, ErrFull
 		}
 		clk := c.cfg.Boot()
-		if c.pool.Fresh(clk, fresh) && c.line.End() < c.pool.Record().Next {
+		if clk >= c.issueAt && c.pool.Fresh(clk, fresh) && c.line.End() < c.pool.Record().Next {
 			break
+		}
+		if clk < c.issueAt {
+			if err := c.waitIssue(ctx, c.issueAt-clk); err != nil {
+				return Place{}, err
+			}
+			began = c.cfg.Boot()
+			continue
 		}
 		if err := c.waitWrite(ctx, began); err != nil {
 			return Place{}, err
 		}
 	}
 	return c.join(c.cfg.Boot(), hold), nil
+}
+
+// waitIssue waits, without the lock, until this host may issue numbers: the host before
+// may have issued some until then that sort before ours.
+func (c *Counter) waitIssue(ctx context.Context, left time.Duration) error {
+	c.mu.Unlock()
+	defer c.mu.Lock()
+	if !wait(ctx, left) {
+		return ctx.Err()
+	}
+	return nil
 }
 
 // writeWait is how long a visitor waits for writes at most, for one or, in a rush,
@@ -89,14 +107,17 @@ func (c *Counter) awaitWrite(ctx context.Context) error {
 }
 
 // Poll notes that the visitor of a ticket is there and tells where it stands.
-// It never claims.
-func (c *Counter) Poll(ctx context.Context, number uint64) (Place, error) {
+// It never claims. A ticket of another life than this record's is unknown.
+func (c *Counter) Poll(ctx context.Context, life, number uint64) (Place, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	began := c.cfg.Boot()
 	for {
 		if c.fenced {
 			return Place{}, ErrFenced
+		}
+		if now := c.pool.Record().Name.Life; life != now {
+			return Place{Life: now}, nil
 		}
 		clk := c.cfg.Boot()
 		if c.pool.Fresh(clk, fresh) {
@@ -119,7 +140,7 @@ func (c *Counter) away(number uint64) time.Duration {
 // Suspect tells of a pass that says more than any could if the record were whole.
 // Passes like it are not honoured; once nobody new is let in before those have
 // spoken or left who may be inside unknown to us.
-func (c *Counter) Suspect() {
+func (c *Counter) Suspect(context.Context) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.fenced || c.suspected {
@@ -148,7 +169,9 @@ type Trace struct {
 var ErrNoTicket = errors.New("no such ticket")
 
 // Trace finds a ticket and changes nothing. find gives its number in this life.
-func (c *Counter) Trace(find func(life uint64) (uint64, bool)) (t Trace, err error) {
+func (c *Counter) Trace(
+	_ context.Context, find func(life uint64) (uint64, bool),
+) (t Trace, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	number, ok := find(c.pool.Record().Name.Life)
@@ -170,12 +193,16 @@ func (c *Counter) Trace(find func(life uint64) (uint64, bool)) (t Trace, err err
 // hard is the longest the stay may last, 0 without end. A ticket that was
 // claimed a moment ago gets the same stay again.
 func (c *Counter) Claim(
-	ctx context.Context, number uint64, hard time.Duration,
+	ctx context.Context, life, number uint64, hard time.Duration,
 ) (slot.ClaimReply, error) {
 	c.mu.Lock()
 	if c.fenced {
 		c.mu.Unlock()
 		return slot.ClaimReply{}, ErrFenced
+	}
+	if c.pool.Record().Name.Life != life {
+		c.mu.Unlock()
+		return slot.ClaimReply{}, ErrNotCalled
 	}
 	id := slot.StayID(number)
 	ch := make(chan slot.ClaimReply, 1)

@@ -58,6 +58,7 @@ func (c *Counter) farewell(ctx context.Context) {
 	part := c.linePart()
 	part.Next = part.Issued
 	c.pool.PutLine(part)
+	c.pool.Resign()
 	now, wr := c.pool.Begin(clk, true)
 	c.deliver(now, nil)
 	c.mu.Unlock()

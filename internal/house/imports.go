@@ -22,8 +22,8 @@ type importRule struct {
 // edges are the packages that face the outside (docs/design.md §9).
 func edges() []string {
 	return strings.Fields(`cmd/... internal/api/... internal/certs/... internal/config/... internal/doctor/...
-		internal/envoy/... internal/pages/... internal/proxy/... internal/rules/... internal/server/...
-		internal/web/... internal/crowd/... internal/demo/... internal/sim/report/...`)
+		internal/envoy/... internal/join/... internal/pages/... internal/proxy/... internal/rules/...
+		internal/server/... internal/web/... internal/crowd/... internal/demo/... internal/sim/report/...`)
 }
 
 func importRules() []importRule {
@@ -52,6 +52,8 @@ func importRules() []importRule {
 			deny: []string{"internal/sim/report/..."}, why: "imports run one way"},
 		{from: []string{"..."}, except: []string{"cmd/...", "internal/sim/..."},
 			deny: []string{"internal/sim/..."}, why: "only the commands simulate"},
+		{from: []string{"internal/join/..."}, allow: []string{},
+			why: "who may join is read to judge us: the standard library alone"},
 		{from: []string{"."}, allow: []string{"slot", "internal/ticket", "internal/counter",
 			"internal/store", nats, "golang.org/x/sys/..."},
 			why: "the root declares Rules and Page and cmd wires who implements them: a library's " +

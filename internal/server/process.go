@@ -1,6 +1,7 @@
 package server
 
 import (
+	"context"
 	"path/filepath"
 	"runtime/debug"
 	"time"
@@ -19,12 +20,12 @@ func (s *Server) Rooms() []headgate.Status {
 }
 
 // Where implements api.Process.
-func (s *Server) Where(room, ticket string) (headgate.Where, error) {
+func (s *Server) Where(ctx context.Context, room, ticket string) (headgate.Where, error) {
 	g := s.set.Load().find(room)
 	if g == nil {
 		return headgate.Where{}, api.ErrNoRoom
 	}
-	return g.room.Where(ticket)
+	return g.room.Where(ctx, ticket)
 }
 
 // About implements api.Process.

@@ -35,6 +35,8 @@ type NATSConfig struct {
 	// is there after a crash of the process, and repairs what the engine lost to a
 	// damaged block.
 	Copies string
+	// Replicas is on how many servers a value is kept; 0 is one.
+	Replicas int
 	// Heal is told when the engine refuses to write. It must not block.
 	Heal func(error)
 	Log  *slog.Logger
@@ -71,7 +73,7 @@ func OpenNATS(ctx context.Context, cfg NATSConfig) (*NATS, error) {
 	}
 	n.stream, err = js.Stream(ctx, streamName)
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
-		n.stream, err = makeStream(ctx, js)
+		n.stream, err = makeStream(ctx, js, cfg.Replicas)
 	}
 	if err != nil {
 		n.Close()

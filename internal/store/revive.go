@@ -30,10 +30,10 @@ type revival struct {
 
 // makeStream makes the stream, or finds the one that somebody else has just made.
 // Values that the engine still has on the disk are in it.
-func makeStream(ctx context.Context, js jetstream.JetStream) (jetstream.Stream, error) {
+func makeStream(ctx context.Context, js jetstream.JetStream, replicas int) (jetstream.Stream, error) {
 	cfg := jetstream.StreamConfig{
 		Name: streamName, Subjects: []string{subjectHead + ">"},
-		Storage: jetstream.FileStorage, Replicas: 1,
+		Storage: jetstream.FileStorage, Replicas: max(1, replicas),
 		MaxMsgsPerSubject: 1, Discard: jetstream.DiscardOld,
 		AllowDirect: false, // reads go to the leader: a stale record must not be seen
 		DenyDelete:  true, DenyPurge: true,
@@ -80,7 +80,7 @@ func (n *NATS) revive(ctx context.Context) bool {
 }
 
 func (n *NATS) remake(ctx context.Context) bool {
-	if _, err := makeStream(ctx, n.js); err != nil {
+	if _, err := makeStream(ctx, n.js, n.cfg.Replicas); err != nil {
 		n.cfg.Log.Error("stream cannot be made anew", "error", err)
 		return false
 	}

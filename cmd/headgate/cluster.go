@@ -1,0 +1,194 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/headgate/headgate/internal/config"
+	"github.com/headgate/headgate/internal/join"
+)
+
+const clusterHelp = `usage: headgate cluster init --store NODES [--datacenter NAME] [--dir DIR]
+       headgate cluster node NAME [--dir DIR]
+
+Makes the files by which machines become one room. The store nodes, one or
+three, keep the records; of three, one may fail. Workers are as many as you
+like: they serve visitors and keep nothing.
+
+init makes a CA, a join file for each store node, and one that all workers may
+share. node makes one more: for a worker with a name of its own, or anew for a
+node whose certificate, good for two years, ends or was seen by others.
+
+  headgate cluster init --datacenter sjc \
+      --store n1=10.0.0.1:7422,n2=10.0.0.2:7422,n3=10.0.0.3:7422
+  headgate cluster node w7
+
+  --store NODES      name=host:port of each store node, with commas between;
+                     workers connect there, store nodes to the next port
+  --datacenter NAME  what the cluster is called; default dc1
+  --dir DIR          the folder of these files; default ./cluster
+
+Bring each join file to its machine, for headgate's user alone, and name it in
+the configuration there:
+
+  cluster:
+    join: n1.join
+
+Who has a join file is that node. Keep ca.key away from these machines: who has
+it can make nodes.
+`
+
+// clusterCommand makes join files.
+func clusterCommand(_ context.Context, args []string, stdout, stderr io.Writer) int {
+	flags := flag.NewFlagSet("cluster", flag.ContinueOnError)
+	store := flags.String("store", "", "")
+	datacenter := flags.String("datacenter", "", "")
+	dir := flags.String("dir", "cluster", "")
+	words, rest := splitWords(flags, args)
+	err := config.ParseFlags(flags, rest)
+	verb := strings.Join(words, " ")
+	switch {
+	case errors.Is(err, flag.ErrHelp):
+		fmt.Fprint(stdout, clusterHelp)
+		return exitOK
+	case err != nil:
+		return printFaults(stderr, err)
+	case *dir == "":
+		return usageFault(stderr, "--dir: names no folder", "write --dir cluster")
+	case verb == "init":
+		return initCluster(*dir, clusterFlags{*store, *datacenter}, stdout, stderr)
+	case *store+*datacenter != "":
+		return usageFault(stderr, "--store and --datacenter go with cluster init alone",
+			"see headgate help cluster")
+	case len(words) == 2 && words[0] == "node":
+		return addNode(*dir, words[1], stdout, stderr)
+	}
+	return usageFault(stderr, "cluster: what shall be done is missing or not known",
+		"write headgate cluster init --store n1=10.0.0.1:7422, or headgate cluster node NAME")
+}
+
+type clusterFlags struct{ store, datacenter string }
+
+// plan reads the flags of cluster init.
+func (c clusterFlags) plan() (join.Plan, *config.Fault) {
+	p := join.Plan{Datacenter: "dc1", Peers: map[string]string{}}
+	if c.datacenter != "" {
+		p.Datacenter = c.datacenter
+	}
+	if c.store == "" {
+		return p, &config.Fault{Key: "--store", Problem: "is missing",
+			Hint: "add --store n1=10.0.0.1:7422, or three of these with commas between"}
+	}
+	for node := range strings.SplitSeq(c.store, ",") {
+		name, addr, ok := strings.Cut(strings.TrimSpace(node), "=")
+		_, twice := p.Peers[name]
+		switch {
+		case !ok:
+			return p, &config.Fault{Key: "--store", Problem: fmt.Sprintf("%q has no address", node),
+				Hint: "write name=host:port, such as n1=10.0.0.1:7422"}
+		case twice:
+			return p, &config.Fault{Key: "--store", Problem: fmt.Sprintf("has %q twice", name),
+				Hint: "name each store node once"}
+		}
+		p.Store = append(p.Store, name)
+		p.Peers[name] = addr
+	}
+	return p, nil
+}
+
+func initCluster(dir string, c clusterFlags, stdout, stderr io.Writer) int {
+	p, fault := c.plan()
+	if fault != nil {
+		return printFaults(stderr, fault)
+	}
+	faults := p.Faults()
+	for _, f := range faults {
+		key := "--store"
+		if f.Field == "datacenter" {
+			key = "--datacenter"
+		}
+		printFaultList(stderr, []*config.Fault{{Key: key, Problem: f.Problem, Hint: f.Hint}})
+	}
+	if len(faults) > 0 {
+		return exitUsage
+	}
+	files, err := join.Init(dir, p, time.Now())
+	if err != nil {
+		return printHinted(stderr, err)
+	}
+	for _, file := range files {
+		printFor(stdout, file, &p)
+	}
+	return exitOK
+}
+
+// printFor says what a file is for.
+func printFor(stdout io.Writer, file string, p *join.Plan) {
+	base := filepath.Base(file)
+	name := strings.TrimSuffix(base, ".join")
+	what := "the shared join file of workers"
+	switch addr := p.Peers[name]; {
+	case base == "ca.pem":
+		what = "whom the nodes trust"
+	case base == "ca.key":
+		what = "makes more nodes: keep it away from them"
+	case base == "cluster.json":
+		what = "what headgate cluster node goes by"
+	case addr != "":
+		what = "the join file of the store node " + name + " at " + addr
+	}
+	fmt.Fprintf(stdout, "%s  %s\n", file, what)
+}
+
+func addNode(dir, name string, stdout, stderr io.Writer) int {
+	file, err := join.Node(dir, name, time.Now())
+	if f, ok := errors.AsType[*join.Fault](err); ok {
+		return usageFault(stderr, "cluster node: "+f.Problem, f.Hint)
+	}
+	if err != nil {
+		return printHinted(stderr, err)
+	}
+	fmt.Fprintf(stdout, "%s  a join file\n", file)
+	return exitOK
+}
+
+// A clusterSummary is what check says of the cluster.
+type clusterSummary struct {
+	Datacenter string   `json:"datacenter"`
+	Node       string   `json:"node"`             // "" when the name is drawn at start
+	Listen     string   `json:"listen,omitempty"` // of a store node
+	Store      []string `json:"store"`            // the store nodes
+}
+
+// clusterOf is nil without a cluster.
+func clusterOf(cfg *config.Config) *clusterSummary {
+	c := cfg.Cluster
+	if c == nil {
+		return nil
+	}
+	s := &clusterSummary{Datacenter: c.Datacenter, Node: c.Node, Store: c.Store}
+	if c.IsStore() {
+		s.Listen = c.Listen
+	}
+	return s
+}
+
+func (s *clusterSummary) print(w io.Writer) {
+	if s == nil {
+		return
+	}
+	who := "worker " + s.Node
+	switch {
+	case s.Listen != "":
+		who = "store node " + s.Node + " at " + s.Listen
+	case s.Node == "":
+		who = "worker with a name that is drawn at start"
+	}
+	fmt.Fprintf(w, "cluster %s: %s; the store nodes are %s\n", s.Datacenter, who, strings.Join(s.Store, ", "))
+}

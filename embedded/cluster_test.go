@@ -1,0 +1,520 @@
+package embedded
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"maps"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/headgate/headgate/internal/join"
+)
+
+// within is how long a cluster may take to elect, at the most: nats-server waits
+// up to 9 s for a leader that is silent.
+const within = 12 * time.Second
+
+// A trio is the store nodes of a cluster, on this machine.
+type trio struct {
+	t      *testing.T
+	dir    string // join files, and a folder for each engine
+	peers  map[string]string
+	routes map[string]string
+	run    map[string]*Server
+}
+
+// newTrio makes the files of store nodes that are yet to be started.
+func newTrio(t *testing.T, names ...string) *trio {
+	t.Helper()
+	c := &trio{t: t, dir: t.TempDir(), peers: map[string]string{}, routes: map[string]string{},
+		run: map[string]*Server{}}
+	for _, name := range names {
+		c.peers[name], c.routes[name] = freeAddr(t), freeAddr(t)
+	}
+	if _, err := join.Init(c.dir, join.Plan{Datacenter: "sjc", Store: names, Peers: c.peers}, time.Now()); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		for _, s := range c.run {
+			s.Close()
+		}
+	})
+	return c
+}
+
+// freeAddr is a place where nobody listens, as of a moment ago.
+func freeAddr(t *testing.T) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	return l.Addr().String()
+}
+
+func (c *trio) tls(name string) *tls.Config {
+	c.t.Helper()
+	f, err := join.Read(filepath.Join(c.dir, name+".join"))
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	config, err := f.TLS()
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	return config
+}
+
+func (c *trio) config(name string) Config {
+	var peers []string
+	for _, other := range slices.Sorted(maps.Keys(c.routes)) {
+		if other != name {
+			peers = append(peers, c.routes[other])
+		}
+	}
+	return Config{Dir: filepath.Join(c.dir, name), Name: name, Cluster: &Cluster{Name: "sjc",
+		Listen: c.peers[name], Routes: c.routes[name], Peers: peers, TLS: c.tls(name)}}
+}
+
+func (c *trio) start(names ...string) {
+	c.t.Helper()
+	for _, name := range names {
+		s, err := Open(c.t.Context(), c.config(name))
+		if err != nil {
+			c.t.Fatalf("%s: %v", name, err)
+		}
+		c.run[name] = s
+	}
+}
+
+func (c *trio) stop(name string) {
+	c.run[name].Close()
+	delete(c.run, name)
+}
+
+// worker connects as a process without an engine does.
+func (c *trio) worker(name string, servers ...string) *nats.Conn {
+	c.t.Helper()
+	if len(servers) == 0 {
+		servers = slices.Collect(maps.Values(c.peers))
+	}
+	conn, err := Connect(c.t.Context(), Remote{Name: "w-test", Servers: servers, TLS: c.tls(name)})
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	c.t.Cleanup(conn.Close)
+	return conn
+}
+
+// eventually tries until it works, and says after how long.
+func eventually(t *testing.T, what string, try func(ctx context.Context) error) time.Duration {
+	t.Helper()
+	begin := time.Now()
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		err := try(ctx)
+		cancel()
+		took := time.Since(begin)
+		if err == nil {
+			t.Logf("%s: %v", what, took.Round(time.Millisecond))
+			return took
+		}
+		if took > 3*within {
+			t.Fatalf("%s: still not after %v: %v", what, took, err)
+		}
+		<-tick.C
+	}
+}
+
+// stream makes a stream with three copies.
+func stream(t *testing.T, conn *nats.Conn, replicas int) jetstream.JetStream {
+	t.Helper()
+	js, err := jetstream.NewWithDomain(conn, "sjc")
+	if err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, fmt.Sprintf("a stream with %d copies", replicas), func(ctx context.Context) error {
+		_, err := js.CreateStream(ctx, jetstream.StreamConfig{Name: "s", Subjects: []string{"s.>"},
+			Replicas: replicas, Storage: jetstream.FileStorage})
+		return err
+	})
+	return js
+}
+
+func write(js jetstream.JetStream, text string) func(ctx context.Context) error {
+	return func(ctx context.Context) error {
+		_, err := js.Publish(ctx, "s.x", []byte(text), jetstream.WithRetryAttempts(1))
+		return err
+	}
+}
+
+// leader is the store node that leads the stream.
+func leader(t *testing.T, js jetstream.JetStream) string {
+	t.Helper()
+	name := ""
+	eventually(t, "a leader", func(ctx context.Context) error {
+		s, err := js.Stream(ctx, "s")
+		if err != nil {
+			return err
+		}
+		if c := s.CachedInfo().Cluster; c != nil && c.Leader != "" {
+			name = c.Leader
+			return nil
+		}
+		return errors.New("nobody leads")
+	})
+	return name
+}
+
+func TestThreeEnginesKeepAStreamTogether(t *testing.T) {
+	c := newTrio(t, "n1", "n2", "n3")
+	begin := time.Now()
+	c.start("n1", "n2", "n3")
+	js := stream(t, c.worker("worker"), 3)
+	eventually(t, "the first write", write(js, "one"))
+	t.Logf("from nothing to the first write: %v", time.Since(begin).Round(time.Millisecond))
+
+	// Each engine's own process writes to it too, without a port.
+	own, err := jetstream.NewWithDomain(c.run["n2"].Conn(), "sjc")
+	if err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "a write from inside", write(own, "two"))
+
+	// Whoever is stopped, the others go on; who comes back catches up.
+	for _, name := range []string{leader(t, js), "n1"} {
+		if c.run[name] == nil {
+			c.start(name)
+		}
+		c.stop(name)
+		if took := eventually(t, "a write without "+name, write(js, name)); took > within {
+			t.Errorf("without %s the first write took %v, want at most %v", name, took, within)
+		}
+		c.start(name)
+		eventually(t, name+" has caught up", func(ctx context.Context) error {
+			s, err := js.Stream(ctx, "s")
+			if err != nil {
+				return err
+			}
+			info := s.CachedInfo()
+			for _, r := range info.Cluster.Replicas {
+				if !r.Current {
+					return fmt.Errorf("%s is behind", r.Name)
+				}
+			}
+			if len(info.Cluster.Replicas) != 2 || info.State.Msgs < 3 {
+				return fmt.Errorf("got %+v", info)
+			}
+			return nil
+		})
+	}
+}
+
+func TestEnginesMayStartOneAfterAnother(t *testing.T) {
+	for _, order := range [][]string{{"n1", "n2", "n3"}, {"n3", "n1", "n2"}} {
+		t.Run(strings.Join(order, " "), func(t *testing.T) {
+			c := newTrio(t, "n1", "n2", "n3")
+			conn := c.worker("worker") // before there is any
+			c.start(order[0])
+			pause(t)
+			if _, err := c.run[order[0]].Conn().Request("$JS.API.INFO", nil, 100*time.Millisecond); err == nil {
+				t.Error("one of three answers for all")
+			}
+			c.start(order[1])
+			begin := time.Now()
+			js := stream(t, conn, 1)
+			eventually(t, "the first write of two", write(js, "one"))
+			if took := time.Since(begin); took > within {
+				t.Errorf("two of three took %v to begin, want at most %v", took, within)
+			}
+			pause(t)
+			c.start(order[2])
+			eventually(t, "three copies", func(ctx context.Context) error {
+				_, err := js.UpdateStream(ctx, jetstream.StreamConfig{Name: "s", Subjects: []string{"s.>"},
+					Replicas: 3, Storage: jetstream.FileStorage})
+				return err
+			})
+			eventually(t, "a write of three", write(js, "two"))
+		})
+	}
+}
+
+// pause is the time that machines started by hand are apart.
+func pause(t *testing.T) {
+	select {
+	case <-time.After(2 * time.Second):
+	case <-t.Context().Done():
+	}
+}
+
+func TestStrangersAreNotLetIn(t *testing.T) {
+	c := newTrio(t, "n1", "n2", "n3")
+	c.start("n1", "n2", "n3")
+	if err := c.worker("worker", c.peers["n1"]).FlushTimeout(5 * time.Second); err != nil {
+		t.Fatalf("a worker: %v", err)
+	}
+	other := newTrio(t, "n1", "n2", "n3")
+	without := c.tls("worker")
+	without.Certificates = nil
+	old := c.tls("worker")
+	old.MinVersion, old.MaxVersion = 0, tls.VersionTLS12
+	for name, config := range map[string]*tls.Config{
+		"no certificate": without, "a worker of another CA": other.tls("worker"),
+		"a store node of another CA": other.tls("n1"), "old TLS": old,
+	} {
+		config.RootCAs = c.tls("worker").RootCAs // it takes us for what we are
+		for _, addr := range []string{c.peers["n1"], c.routes["n1"]} {
+			if said, err := speak(addr, config); err == nil || said != "" {
+				t.Errorf("%s at %s: got %q %v", name, addr, said, err)
+			}
+		}
+	}
+	if said, err := speak(c.peers["n1"], nil); said != "" {
+		t.Errorf("without TLS a stranger reads %q %v", said, err)
+	}
+
+	// Who may be a client is not let in as an engine, and cannot pose as one.
+	if said, err := speak(c.routes["n1"], c.tls("worker")); err == nil || said != "" {
+		t.Errorf("a worker at the routes: got %q %v", said, err)
+	}
+	if said, err := speak(c.routes["n1"], c.tls("n2")); err != nil || !strings.HasPrefix(said, "INFO ") {
+		t.Errorf("a store node at the routes: got %q %v", said, err)
+	}
+	if _, err := join.Node(c.dir, "w7", time.Now()); err != nil {
+		t.Fatal(err)
+	}
+	posing := c.config("n1")
+	posing.Dir, posing.Name = filepath.Join(c.dir, "w7"), "w7"
+	posing.Cluster.Listen, posing.Cluster.Routes = freeAddr(t), freeAddr(t)
+	posing.Cluster.TLS = c.tls("w7")
+	s, err := Open(t.Context(), posing)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	conn := c.worker("worker", posing.Cluster.Listen)
+	if err := conn.FlushTimeout(time.Second); err == nil || conn.IsConnected() {
+		t.Errorf("a client takes a worker for a store node: %v", err)
+	}
+	if err := conn.LastError(); err == nil || !strings.Contains(err.Error(), "store.sjc.headgate") {
+		t.Errorf("a client refused a worker because of %v", err)
+	}
+	if n := s.engine.NumRoutes(); n != 0 {
+		t.Errorf("a worker has %d routes", n)
+	}
+	if n := c.run["n1"].engine.NumRoutes(); n != 2 {
+		t.Errorf("n1 has %d routes, want 2", n)
+	}
+}
+
+// speak shakes hands and returns what the other end says first.
+func speak(addr string, config *tls.Config) (string, error) {
+	conn, err := net.DialTimeout("tcp", addr, 5*time.Second)
+	if err != nil {
+		return "", err
+	}
+	defer conn.Close()
+	if config != nil {
+		conn = tls.Client(conn, config)
+	}
+	if err := conn.SetDeadline(time.Now().Add(time.Second)); err != nil {
+		return "", err
+	}
+	b := make([]byte, 512)
+	n, err := conn.Read(b) // shakes hands first
+	if errors.Is(err, io.EOF) && n == 0 {
+		return "", err
+	}
+	return string(b[:n]), err
+}
+
+func TestOneEngineServesWorkersToo(t *testing.T) {
+	c := newTrio(t, "n1")
+	c.start("n1")
+	js := stream(t, c.worker("worker"), 1)
+	eventually(t, "a write", write(js, "one"))
+	if n := c.run["n1"].engine.Addr(); n.String() != c.peers["n1"] {
+		t.Errorf("it listens at %s", n)
+	}
+	if conn, err := net.Dial("tcp", c.routes["n1"]); err == nil {
+		conn.Close()
+		t.Error("a cluster of one waits for others")
+	}
+}
+
+func TestAPortThatIsTakenIsNoDamage(t *testing.T) {
+	c := newTrio(t, "n1", "n2", "n3")
+	for _, addr := range []string{c.peers["n1"], c.routes["n1"]} {
+		l, err := net.Listen("tcp", addr)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s, err := Open(t.Context(), c.config("n1"))
+		if err == nil {
+			s.Close()
+			t.Error("it started")
+		} else if !strings.Contains(err.Error(), "address already in use") {
+			t.Errorf("got %v", err)
+		}
+		l.Close()
+	}
+	if aside, _ := filepath.Glob(filepath.Join(c.dir, "*.damaged-*")); len(aside) > 0 {
+		t.Errorf("put aside: %v", aside)
+	}
+	c.start("n1") // and now it is free
+}
+
+func TestAnEngineComesBackAtItsPorts(t *testing.T) {
+	c := newTrio(t, "n1", "n2", "n3")
+	c.start("n1", "n2", "n3")
+	js := stream(t, c.worker("worker"), 3)
+	eventually(t, "a write", write(js, "one"))
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- c.run["n1"].Run(ctx) }()
+	before := c.run["n1"].engine
+	c.run["n1"].Heal(errors.New("the disk is full"))
+	eventually(t, "started anew", func(context.Context) error {
+		c.run["n1"].mu.Lock()
+		defer c.run["n1"].mu.Unlock()
+		if e := c.run["n1"].engine; e == nil || e == before || e.NumRoutes() != 2 {
+			return errors.New("it is the same, or alone")
+		}
+		return nil
+	})
+	cancel()
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+	eventually(t, "a write", write(js, "two"))
+}
+
+func TestAClusterWithoutCertificatesIsRefused(t *testing.T) {
+	c := newTrio(t, "n1", "n2", "n3")
+	for name, change := range map[string]func(*Cluster){
+		"no TLS":         func(cl *Cluster) { cl.TLS = nil },
+		"no certificate": func(cl *Cluster) { cl.TLS.Certificates = nil },
+		"no roots":       func(cl *Cluster) { cl.TLS.RootCAs = nil },
+		"no client CA":   func(cl *Cluster) { cl.TLS.ClientCAs = nil },
+		"no server name": func(cl *Cluster) { cl.TLS.ServerName = "" },
+		"no check":       func(cl *Cluster) { cl.TLS.InsecureSkipVerify = true },
+		"no name":        func(cl *Cluster) { cl.Name = "" },
+		"no listen":      func(cl *Cluster) { cl.Listen = "" },
+		"any port":       func(cl *Cluster) { cl.Listen = "127.0.0.1:0" },
+		"no routes":      func(cl *Cluster) { cl.Routes = "" },
+		"bad peer":       func(cl *Cluster) { cl.Peers[1] = "n3" },
+	} {
+		config := c.config("n1")
+		change(config.Cluster)
+		if s, err := Open(t.Context(), config); err == nil {
+			s.Close()
+			t.Errorf("%s: it started", name)
+		}
+	}
+	if aside, _ := filepath.Glob(filepath.Join(c.dir, "*.damaged-*")); len(aside) > 0 {
+		t.Errorf("put aside: %v", aside)
+	}
+
+	// A configuration that asks for too little asks for enough all the same.
+	config := c.config("n1")
+	config.Cluster.TLS.ClientAuth = tls.NoClientCert
+	s, err := Open(t.Context(), config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	without := c.tls("worker")
+	without.Certificates = nil
+	if said, err := speak(c.peers["n1"], without); err == nil {
+		t.Errorf("a stranger reads %q", said)
+	}
+}
+
+func TestConnectWaitsForNobody(t *testing.T) {
+	c := newTrio(t, "n1")
+	var log strings.Builder
+	r := Remote{Name: "w", Servers: []string{c.peers["n1"]}, TLS: c.tls("worker"),
+		Log: slog.New(slog.NewTextHandler(&log, nil))}
+	begin := time.Now()
+	conn, err := Connect(t.Context(), r)
+	if err != nil || time.Since(begin) > time.Second {
+		t.Fatalf("got %v after %v", err, time.Since(begin))
+	}
+	if err := conn.Publish("x", nil); err == nil {
+		t.Error("what cannot be sent is kept")
+	}
+	c.start("n1")
+	eventually(t, "connected", func(context.Context) error {
+		if !conn.IsConnected() {
+			return errors.New("not yet")
+		}
+		return nil
+	})
+	c.stop("n1")
+	c.start("n1")
+	eventually(t, "connected again", func(context.Context) error { return conn.FlushTimeout(time.Second) })
+	conn.Close()
+	for conn.Status() != nats.CLOSED {
+		<-time.After(time.Millisecond)
+	}
+	for _, want := range []string{"connected to store node", "node=n1", "connection to store node lost"} {
+		if !strings.Contains(log.String(), want) {
+			t.Errorf("the log has no %q:\n%s", want, log.String())
+		}
+	}
+
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := Connect(ended, r); !errors.Is(err, context.Canceled) {
+		t.Errorf("ended: got %v", err)
+	}
+	for name, bad := range map[string]Remote{
+		"no TLS": {Servers: r.Servers}, "no address": {TLS: r.TLS},
+		"bad address": {Servers: []string{"n1"}, TLS: r.TLS},
+	} {
+		if _, err := Connect(t.Context(), bad); err == nil {
+			t.Errorf("%s: connected", name)
+		}
+	}
+}
+
+func TestReconnectDelayIsBounded(t *testing.T) {
+	for rounds := range 100 {
+		if d := reconnectDelay(rounds); d < reconnectMin/2 || d > reconnectMax {
+			t.Errorf("after %d rounds: %v", rounds, d)
+		}
+	}
+}
+
+func TestWhatTheEngineSays(t *testing.T) {
+	var said strings.Builder
+	sick := 0
+	l := &logger{log: slog.New(slog.NewTextHandler(&said, nil)), said: &quota{}, sick: func(error) { sick++ }}
+	l.Errorf("RAFT [x - y] Critical write error: %v", os.ErrPermission)
+	l.Errorf("JetStream failed to store a msg on stream '%s'", "s")
+	if sick != 2 {
+		t.Errorf("healed %d times, want 2", sick)
+	}
+	l.Errorf("Error trying to connect to route (attempt %v): %v", 1, "refused")
+	l.Warnf("Clients that are not using \"TLS Handshake First\" option will fail to connect")
+	got := said.String()
+	if sick != 2 || !strings.Contains(got, "level=WARN msg=engine says=\"Error trying") ||
+		strings.Contains(got, "Handshake First") {
+		t.Errorf("healed %d times, and the log is\n%s", sick, got)
+	}
+}

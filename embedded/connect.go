@@ -1,0 +1,113 @@
+package embedded
+
+import (
+	"context"
+	"crypto/tls"
+	"log/slog"
+	"math/rand/v2"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go"
+)
+
+// Parameters of a connection to engines of other processes. Chosen: a machine
+// that has vanished without a word is missed after three pings, when an election
+// among the others is under way too.
+const (
+	dialWait      = 2 * time.Second
+	reconnectMin  = 100 * time.Millisecond
+	reconnectMax  = time.Second
+	askEvery      = 2 * time.Second
+	unansweredMax = 2
+)
+
+// A Remote says where the engines of a cluster are.
+type Remote struct {
+	Name    string       // of this process, for the engines' lists
+	Servers []string     // host:port of each engine
+	TLS     *tls.Config  // of this process: Certificates, RootCAs and ServerName
+	Log     *slog.Logger // default: discard
+}
+
+// Connect makes a connection to one of the engines, whichever answers. It outlives
+// them: when the one is gone another is tried, without end, until the caller
+// closes it. What is sent meanwhile fails. When none answers now Connect does not
+// wait for one, but it may take 2 s for each that is silent; when ctx ends
+// meanwhile the error is that of ctx.
+func Connect(ctx context.Context, r Remote) (*nats.Conn, error) {
+	if r.TLS == nil || r.TLS.RootCAs == nil || r.TLS.ServerName == "" || r.TLS.InsecureSkipVerify {
+		return nil, &clusterError{"a connection to engines needs certificates at both ends"}
+	}
+	if r.Log == nil {
+		r.Log = slog.New(slog.DiscardHandler)
+	}
+	var servers []string
+	for _, addr := range r.Servers {
+		if _, _, err := hostPort(addr); err != nil {
+			return nil, err
+		}
+		servers = append(servers, (&url.URL{Scheme: "tls", Host: addr}).String())
+	}
+	if len(servers) == 0 {
+		return nil, &clusterError{"a connection to engines needs an address"}
+	}
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	options := append(r.reports(),
+		nats.Name(r.Name), nats.Secure(r.TLS.Clone()), nats.TLSHandshakeFirst(),
+		nats.Timeout(dialWait), nats.RetryOnFailedConnect(true), nats.MaxReconnects(-1),
+		nats.CustomReconnectDelay(reconnectDelay), nats.IgnoreDiscoveredServers(),
+		nats.ReconnectBufSize(-1), // what cannot be sent now fails now
+		nats.PingInterval(askEvery), nats.MaxPingsOutstanding(unansweredMax),
+		nats.IgnoreAuthErrorAbort(),
+	)
+	conn, err := nats.Connect(strings.Join(servers, ","), options...)
+	if err != nil {
+		return nil, err
+	}
+	if err := ctx.Err(); err != nil {
+		conn.Close()
+		return nil, err
+	}
+	return conn, nil
+}
+
+// reports are options that log what happens to the connection.
+func (r *Remote) reports() []nats.Option {
+	said := &quota{}
+	connected := func(c *nats.Conn) {
+		r.Log.Info("connected to store node", "node", c.ConnectedServerName())
+	}
+	return []nats.Option{
+		nats.ConnectHandler(connected), nats.ReconnectHandler(connected),
+		nats.DisconnectErrHandler(func(_ *nats.Conn, err error) {
+			if err != nil { // nil is the caller's Close
+				r.Log.Warn("connection to store node lost: another is tried", "error", err)
+			}
+		}),
+		nats.ReconnectErrHandler(func(_ *nats.Conn, err error) {
+			if said.first("reconnect") {
+				r.Log.Warn("no connection to a store node: trying again", "error", err)
+			}
+		}),
+		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) {
+			if said.first("async") {
+				r.Log.Warn("connection to store node has an error", "error", err)
+			}
+		}),
+	}
+}
+
+// reconnectDelay is how long to wait when all engines have been tried so often:
+// twice as long each time, with some chance in it, so that not all processes try
+// again at once.
+func reconnectDelay(rounds int) time.Duration {
+	d := reconnectMax
+	if rounds < 4 {
+		d = min(d, reconnectMin<<max(rounds-1, 0))
+	}
+	return d/2 + rand.N(d/2)
+}

@@ -1,0 +1,319 @@
+package counter
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/headgate/headgate/slot"
+)
+
+// How what is asked of a room comes to its host: many questions in one message, and as
+// many messages under way at a time as there are senders.
+const (
+	senders  = 8
+	mostAsks = 512 // in one message; chosen
+)
+
+// An ask is a question on its way, or answered.
+type ask struct {
+	request
+	until time.Duration
+	done  chan reply // has room for one
+}
+
+// outbox holds the questions that no sender has taken.
+type outbox struct {
+	wake chan struct{}
+	mu   sync.Mutex
+	asks []*ask
+}
+
+func (o *outbox) init() { o.wake = make(chan struct{}, senders) }
+
+func (o *outbox) put(asks ...*ask) {
+	o.mu.Lock()
+	o.asks = append(o.asks, asks...)
+	o.mu.Unlock()
+	select {
+	case o.wake <- struct{}{}:
+	default:
+	}
+}
+
+// take gives up to mostAsks questions that somebody still waits for.
+func (o *outbox) take(clk time.Duration) []*ask {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	var got []*ask
+	n := 0
+	for _, a := range o.asks {
+		if len(got) == mostAsks {
+			break
+		}
+		if n++; a.until > clk {
+			got = append(got, a)
+		}
+	}
+	if o.asks = o.asks[n:]; len(o.asks) == 0 {
+		o.asks = nil
+	} else { // for another sender
+		select {
+		case o.wake <- struct{}{}:
+		default:
+		}
+	}
+	return got
+}
+
+// send carries questions to the host until ctx ends.
+func (s *Seat) send(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-s.out.wake:
+		}
+		for {
+			asks := s.out.take(s.cfg.Boot())
+			if len(asks) == 0 {
+				break
+			}
+			if again := s.carry(ctx, asks); len(again) > 0 {
+				if !wait(ctx, askAgain) {
+					return
+				}
+				s.out.put(again...)
+			}
+		}
+	}
+}
+
+// carry asks the host, and returns what must be asked again: the host has changed, or
+// has not answered.
+func (s *Seat) carry(ctx context.Context, asks []*ask) (again []*ask) {
+	replies := make([]reply, 0, len(asks))
+	if c := s.host.Load(); c != nil {
+		for _, a := range asks { // it has come here meanwhile
+			replies = append(replies, c.do(ctx, &a.request))
+		}
+	} else {
+		requests := make([]request, len(asks))
+		for i, a := range asks {
+			requests[i] = a.request
+		}
+		ctx, stop := context.WithTimeout(ctx, writeWait+repeatEvery)
+		defer stop()
+		b, err := s.bus.Ask(ctx, s.name("asks"), appendRequests(nil, requests))
+		if err == nil {
+			replies, err = parseReplies(b)
+		}
+		if err != nil || len(replies) != len(asks) {
+			return asks
+		}
+	}
+	for i, a := range asks {
+		if errors.Is(replies[i].fault.err(), ErrFenced) {
+			again = append(again, a)
+			continue
+		}
+		a.done <- replies[i]
+	}
+	return again
+}
+
+// ask asks the host, wherever it is, for writeWait at most.
+func (s *Seat) ask(ctx context.Context, q request) (reply, error) {
+	if c := s.host.Load(); c != nil {
+		if r := c.do(ctx, &q); !errors.Is(r.fault.err(), ErrFenced) {
+			return r, r.fault.err()
+		}
+	}
+	a := &ask{request: q, until: s.cfg.Boot() + writeWait, done: make(chan reply, 1)}
+	s.out.put(a)
+	timer := time.NewTimer(writeWait)
+	defer timer.Stop()
+	select {
+	case r := <-a.done:
+		return r, r.fault.err()
+	case <-timer.C:
+		return reply{}, ErrSlow
+	case <-ctx.Done():
+		return reply{}, ctx.Err()
+	}
+}
+
+// Join puts a visitor at the end of the line; see Counter.Join.
+func (s *Seat) Join(ctx context.Context, hold time.Duration) (Place, error) {
+	r, err := s.ask(ctx, request{op: opJoin, hold: hold})
+	return r.place, err
+}
+
+// Poll notes that the visitor of a ticket is there and tells where it stands.
+func (s *Seat) Poll(ctx context.Context, life, number uint64) (Place, error) {
+	r, err := s.ask(ctx, request{op: opPoll, life: life, number: number})
+	return r.place, err
+}
+
+// Claim turns a called ticket into a stay; see Counter.Claim.
+func (s *Seat) Claim(
+	ctx context.Context, life, number uint64, hard time.Duration,
+) (slot.ClaimReply, error) {
+	r, err := s.ask(ctx, request{op: opClaim, life: life, number: number, hard: hard})
+	return r.claim, err
+}
+
+// Suspect tells the host of a pass that says more than any could.
+func (s *Seat) Suspect(ctx context.Context) {
+	if _, err := s.ask(ctx, request{op: opSuspect}); err != nil {
+		s.cfg.Log.Warn("host not told that its record may be old", "room", s.cfg.Room, "error", err)
+	}
+}
+
+// Trace finds a ticket and changes nothing; see Counter.Trace.
+func (s *Seat) Trace(ctx context.Context, find func(life uint64) (uint64, bool)) (Trace, error) {
+	life := s.State(0, 0).Life
+	number, ok := find(life)
+	if !ok {
+		return Trace{}, ErrNoTicket
+	}
+	r, err := s.ask(ctx, request{op: opTrace, life: life, number: number})
+	return r.trace, err
+}
+
+// Sync asks the host until it answers; only ctx ends that.
+func (s *Seat) Sync(ctx context.Context, x *slot.Sync) (slot.Answer, error) {
+	var b []byte
+	for {
+		if c := s.host.Load(); c != nil {
+			if a, err := c.Sync(ctx, x); !errors.Is(err, ErrFenced) {
+				return a, err
+			}
+		} else {
+			if b == nil {
+				var err error
+				if b, err = x.AppendBinary(nil); err != nil {
+					return slot.Answer{}, err
+				}
+			}
+			if a, ok := s.syncOnce(ctx, b); ok {
+				return a, nil
+			}
+		}
+		if !wait(ctx, askAgain) {
+			return slot.Answer{}, ctx.Err()
+		}
+	}
+}
+
+func (s *Seat) syncOnce(ctx context.Context, b []byte) (a slot.Answer, ok bool) {
+	par := s.cfg.Params.WithDefaults()
+	ctx, stop := context.WithTimeout(ctx, par.RecallWait+repeatEvery)
+	defer stop()
+	got, err := s.bus.Ask(ctx, s.name("sync"), b)
+	return a, err == nil && a.UnmarshalBinary(got) == nil
+}
+
+// answer lets a host be asked by all, until stop.
+func (s *Seat) answer(c *Counter) (stop func(), err error) {
+	var stops []func()
+	stop = func() {
+		for _, f := range stops {
+			f()
+		}
+	}
+	for kind, f := range map[string]func(context.Context, []byte) []byte{
+		"asks": c.answerAsks, "sync": c.answerSync, "settings": c.answerSettings,
+	} {
+		one, err := s.bus.Serve(s.name(kind), f)
+		if err != nil {
+			stop()
+			return nil, err
+		}
+		stops = append(stops, one)
+	}
+	return stop, nil
+}
+
+// answerAsks does what a message of many asks, all at once: some wait for a write.
+func (c *Counter) answerAsks(ctx context.Context, msg []byte) []byte {
+	requests, err := parseRequests(msg)
+	if err != nil {
+		c.cfg.Log.Error("message refused", "room", c.cfg.Room, "error", err)
+		return nil
+	}
+	ctx, stop := context.WithTimeout(ctx, writeWait) // who asks waits no longer
+	defer stop()
+	replies := make([]reply, len(requests))
+	var wg sync.WaitGroup
+	for i := range requests {
+		if requests[i].op == opPoll && c.ready() { // most are, and do not wait
+			replies[i] = c.do(ctx, &requests[i])
+			continue
+		}
+		wg.Go(func() { replies[i] = c.do(ctx, &requests[i]) })
+	}
+	wg.Wait()
+	return appendReplies(nil, replies)
+}
+
+// ready reports whether a poll would be answered without a write.
+func (c *Counter) ready() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.pool.Fresh(c.cfg.Boot(), fresh)
+}
+
+// do does what one request asks.
+func (c *Counter) do(ctx context.Context, q *request) (r reply) {
+	var err error
+	switch q.op {
+	case opJoin:
+		r.place, err = c.Join(ctx, q.hold)
+	case opPoll:
+		r.place, err = c.Poll(ctx, q.life, q.number)
+	case opClaim:
+		r.claim, err = c.Claim(ctx, q.life, q.number, q.hard)
+	case opLeave:
+		c.Leave(q.number)
+	case opTrace:
+		r.trace, err = c.Trace(ctx, func(life uint64) (uint64, bool) { return q.number, life == q.life })
+	case opSuspect:
+		c.Suspect(ctx)
+	}
+	r.op, r.fault = q.op, faultOf(err)
+	return r
+}
+
+func (c *Counter) answerSync(ctx context.Context, msg []byte) []byte {
+	x := &slot.Sync{}
+	if err := x.UnmarshalBinary(msg); err != nil {
+		c.cfg.Log.Error("message refused", "room", c.cfg.Room, "error", err)
+		return nil
+	}
+	ctx, stop := context.WithTimeout(ctx, serveWait)
+	defer stop()
+	a, err := c.Sync(ctx, x)
+	if err != nil {
+		return nil // it is asked again, here or elsewhere
+	}
+	b, err := a.AppendBinary(nil)
+	if err != nil {
+		c.cfg.Log.Error("answer not sent", "room", c.cfg.Room, "error", err)
+		return nil
+	}
+	return b
+}
+
+// answerSettings tells the limits that are in the record.
+func (c *Counter) answerSettings(context.Context, []byte) []byte {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.fenced {
+		return nil
+	}
+	set, limits := c.cfg.Settings, c.pool.Record().Limits
+	set.Active, set.New = limits[0].Limit, limits[1].Limit
+	return appendSettings(nil, &set)
+}

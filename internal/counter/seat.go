@@ -1,0 +1,284 @@
+package counter
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/headgate/headgate/internal/store"
+	"github.com/headgate/headgate/slot"
+)
+
+// Parameters of a Seat. Chosen: a host that lets go does so in milliseconds, one that
+// takes over needs a write or two, and nobody waits for either longer than for a page.
+const (
+	lookEvery   = 250 * time.Millisecond
+	stateEvery  = time.Second
+	takeWait    = 5 * time.Second
+	repeatEvery = 250 * time.Millisecond
+	askAgain    = 30 * time.Millisecond
+	serveWait   = 5 * time.Second
+	retakeAfter = 250 * time.Millisecond
+)
+
+// A Seat is a room's counter as one process among many sees it: hosted here, or
+// elsewhere. Where that is changes while it is used; a question that meets a change is
+// asked again. It may be used by many goroutines at once.
+type Seat struct {
+	cfg     Config // Host is the name of this process
+	bus     *store.Bus
+	members *Members
+	recall  func()
+	out     outbox
+
+	host atomic.Pointer[Counter] // nil: not here
+	told atomic.Pointer[toldState]
+
+	mu   sync.Mutex
+	set  Settings
+	held bool
+}
+
+// toldState is what the host has said of the room, and when that was heard.
+type toldState struct {
+	state State
+	at    time.Duration
+}
+
+// NewSeat makes the seat of a room. Run must be called for anything to be answered.
+// recall is called, with no lock held, when this process should Sync now; it must not
+// block.
+func NewSeat(cfg Config, bus *store.Bus, m *Members, recall func()) *Seat {
+	s := &Seat{cfg: cfg, bus: bus, members: m, recall: recall, set: cfg.Settings}
+	s.out.init()
+	return s
+}
+
+func (s *Seat) name(kind string) string { return kind + "." + s.cfg.Room }
+
+// Run hosts the room while that is due, and carries what is asked, until ctx ends.
+func (s *Seat) Run(ctx context.Context) error {
+	for kind, f := range map[string]func([]byte){
+		"recall": func([]byte) { s.recall() },
+		"state":  s.hearState,
+	} {
+		stop, err := s.bus.Hear(s.name(kind), f)
+		if err != nil {
+			return err
+		}
+		defer stop()
+	}
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	for range senders {
+		wg.Go(func() { s.send(ctx) })
+	}
+	changed, stop := s.members.watch()
+	defer stop()
+	tick := time.NewTicker(lookEvery)
+	defer tick.Stop()
+	for ctx.Err() == nil {
+		if s.members.part(s.cfg.Room) == holder {
+			s.serve(ctx)
+		}
+		select {
+		case <-ctx.Done():
+		case <-changed:
+		case <-tick.C:
+		}
+	}
+	return nil
+}
+
+// serve hosts the room until another is to, the record is taken over, or ctx ends.
+func (s *Seat) serve(ctx context.Context) {
+	c, err := s.take(ctx)
+	if err != nil {
+		if ctx.Err() == nil {
+			s.cfg.Log.Warn("room is not taken over yet", "room", s.cfg.Room, "error", err)
+			wait(ctx, retakeAfter)
+		}
+		return
+	}
+	stop, err := s.answer(c)
+	if err != nil {
+		s.cfg.Log.Error("room is not served", "room", s.cfg.Room, "error", err)
+		return
+	}
+	s.host.Store(c)
+	s.members.claim(s.cfg.Room, true)
+	s.cfg.Log.Info("this node hosts the room", "room", s.cfg.Room, "epoch", c.epoch())
+	s.recall()
+	running, end := context.WithCancel(ctx)
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		defer end()
+		if err := c.Run(running); err != nil && !errors.Is(err, ErrFenced) {
+			s.cfg.Log.Error("room is not hosted any more", "room", s.cfg.Room, "error", err)
+		}
+	})
+	s.watchHosting(running)
+	end()
+	wg.Wait() // its last write is done, or another's has come before it
+	s.host.Store(nil)
+	stop()
+	s.members.claim(s.cfg.Room, false)
+	s.cfg.Log.Info("this node hosts the room no more", "room", s.cfg.Room)
+}
+
+// watchHosting says where the room stands until another process is to host it.
+func (s *Seat) watchHosting(ctx context.Context) {
+	changed, stop := s.members.watch()
+	defer stop()
+	tick := time.NewTicker(stateEvery)
+	defer tick.Stop()
+	for s.members.part(s.cfg.Room) != guest {
+		s.tellState()
+		select {
+		case <-ctx.Done():
+			return
+		case <-changed:
+		case <-tick.C:
+		}
+	}
+}
+
+// take takes the room's record over under a name of its own: each hosting is a host.
+func (s *Seat) take(ctx context.Context) (*Counter, error) {
+	ctx, stop := context.WithTimeout(ctx, takeWait)
+	defer stop()
+	s.mu.Lock()
+	cfg, held := s.cfg, s.held
+	cfg.Settings = s.set
+	s.mu.Unlock()
+	cfg.Host = fmt.Sprintf("%s-%08x", s.cfg.Host, rand.Uint32())
+	c, err := Open(ctx, cfg, s.recallAll)
+	if err != nil {
+		return nil, err
+	}
+	c.Hold(held)
+	return c, nil
+}
+
+// recallAll asks all workers of the room to Sync now.
+func (s *Seat) recallAll() {
+	if s.bus.Tell(s.name("recall"), nil) != nil {
+		s.recall()
+	}
+}
+
+func (s *Seat) tellState() {
+	c := s.host.Load()
+	if c == nil {
+		return
+	}
+	b, err := json.Marshal(c.State(0, 0))
+	if err == nil {
+		err = s.bus.Tell(s.name("state"), b)
+	}
+	if err != nil {
+		s.cfg.Log.Debug("state not told", "room", s.cfg.Room, "error", err)
+	}
+}
+
+func (s *Seat) hearState(msg []byte) {
+	t := &toldState{at: s.cfg.Boot()}
+	if json.Unmarshal(msg, &t.state) == nil {
+		s.told.Store(t)
+	}
+}
+
+// State reports where the room stands: as its host knows it, or as it was last told.
+func (s *Seat) State(of slot.LoanID, opened int64) State {
+	if c := s.host.Load(); c != nil {
+		return c.State(of, opened)
+	}
+	t := s.told.Load()
+	if t == nil {
+		return State{}
+	}
+	x := t.state
+	x.Age += s.cfg.Boot() - t.at
+	return x
+}
+
+// Hold stops or resumes calls and admissions; see Counter.Hold.
+func (s *Seat) Hold(yes bool) {
+	s.mu.Lock()
+	s.held = yes
+	s.mu.Unlock()
+	if c := s.host.Load(); c != nil {
+		c.Hold(yes)
+		s.tellState()
+	}
+}
+
+// Damaged is why the record of a room that is hosted here cannot be read.
+func (s *Seat) Damaged() error {
+	if c := s.host.Load(); c != nil {
+		return c.Damaged()
+	}
+	return nil
+}
+
+// Reconfigure takes new settings while people are inside and wait. It blocks until the
+// limits are in the record: the host's own, or the host's that was told the same.
+func (s *Seat) Reconfigure(ctx context.Context, set Settings) error {
+	s.mu.Lock()
+	old := s.set
+	s.set = set
+	s.mu.Unlock()
+	for {
+		err := s.reconfigured(ctx, &set)
+		if err == nil {
+			return nil
+		}
+		if !wait(ctx, 2*askAgain) {
+			s.mu.Lock()
+			s.set = old
+			s.mu.Unlock()
+			return fmt.Errorf("the room's host has not taken the limits: %w", err)
+		}
+	}
+}
+
+var errNotYet = errors.New("it has others")
+
+func (s *Seat) reconfigured(ctx context.Context, set *Settings) error {
+	if c := s.host.Load(); c != nil {
+		err := c.Reconfigure(ctx, *set)
+		s.tellState()
+		return err
+	}
+	ctx, stop := context.WithTimeout(ctx, serveWait)
+	defer stop()
+	b, err := s.bus.Ask(ctx, s.name("settings"), nil)
+	if err != nil {
+		return err
+	}
+	got, err := parseSettings(b)
+	if err != nil {
+		return err
+	}
+	if got.Active != set.Active || got.New != set.New {
+		return errNotYet
+	}
+	return nil
+}
+
+// wait waits and reports whether ctx still runs.
+func wait(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-timer.C:
+		return true
+	}
+}

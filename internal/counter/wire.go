@@ -1,0 +1,300 @@
+package counter
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/headgate/headgate/slot"
+)
+
+// wireFormat is the format of requests, replies and settings. They are never kept,
+// so only this one is read.
+const wireFormat = 1
+
+// mostRequests bounds the requests in one message, and so the replies; more are
+// refused by who reads it. Chosen: at 50 B a reply they are 200 KB.
+const mostRequests = 4096
+
+// op is what a worker asks of the host of a room.
+type op uint8
+
+const (
+	opJoin op = iota + 1
+	opPoll
+	opClaim
+	opLeave
+	opTrace
+	opSuspect
+)
+
+// A request is one question of a worker about one visitor.
+type request struct {
+	op     op
+	number uint64        // of the ticket, for all but join and suspect
+	life   uint64        // of the ticket; 0 is any
+	hold   time.Duration // join: how long the place is kept
+	hard   time.Duration // claim: the longest the stay may last; 0 is without end
+}
+
+// A reply answers a request. Only what its op needs is sent.
+type reply struct {
+	op    op // of the request
+	fault fault
+	place Place           // join, poll
+	claim slot.ClaimReply // claim
+	trace Trace           // trace
+}
+
+// A fault stands for an error of a Counter; 0 is none.
+type fault uint8
+
+// faults are the errors by their fault.
+func faults() [6]error {
+	return [...]error{nil, ErrFenced, ErrFull, ErrSlow, ErrNotCalled, ErrNoTicket}
+}
+
+// faultOf is the fault that stands for err. An error that no visitor can do anything
+// about counts as ErrSlow: ask again.
+func faultOf(err error) fault {
+	for f, known := range faults() {
+		if errors.Is(err, known) {
+			return fault(f)
+		}
+	}
+	return faultOf(ErrSlow)
+}
+
+func (f fault) err() error { return faults()[f] }
+
+// Bits of the first number of a request, below its op: what follows it.
+const (
+	hasNumber = 1 << iota
+	hasLife
+	hasHold
+	hasHard
+	requestBits = iota
+)
+
+// appendRequests appends a message of requests, at most mostRequests: about 6 B for
+// each poll, for all tickets of one life name it once.
+func appendRequests(b []byte, rs []request) []byte {
+	b = appendUints(b, wireFormat, uint64(len(rs)))
+	life := uint64(0) // the last that was named
+	for i := range rs {
+		r := &rs[i]
+		b = appendUints(b, uint64(r.op)<<requestBits|
+			flag(r.number != 0, hasNumber)|flag(r.life != 0, hasLife)|
+			flag(r.hold != 0, hasHold)|flag(r.hard != 0, hasHard))
+		if r.number != 0 {
+			b = appendUints(b, r.number)
+		}
+		if r.life != 0 {
+			b = appendInts(b, int64(r.life-life))
+			life = r.life
+		}
+		if r.hold != 0 {
+			b = appendInts(b, int64(r.hold))
+		}
+		if r.hard != 0 {
+			b = appendInts(b, int64(r.hard))
+		}
+	}
+	return b
+}
+
+// parseRequests reads what appendRequests wrote.
+func parseRequests(b []byte) ([]request, error) {
+	d, err := newReader(b)
+	if err != nil {
+		return nil, err
+	}
+	n, life := d.count(), uint64(0)
+	rs := slices.Grow([]request(nil), n)
+	for range n {
+		head := d.uint()
+		r := request{op: op(min(head>>requestBits, 255))}
+		if r.op < opJoin || r.op > opSuspect {
+			return nil, errDamaged()
+		}
+		if head&hasNumber != 0 {
+			r.number = d.uint()
+		}
+		if head&hasLife != 0 {
+			life += uint64(d.int())
+			r.life = life
+		}
+		if head&hasHold != 0 {
+			r.hold = time.Duration(d.int())
+		}
+		if head&hasHard != 0 {
+			r.hard = time.Duration(d.int())
+		}
+		rs = append(rs, r)
+	}
+	return rs, d.end()
+}
+
+// faultBits: the first number of a reply is its fault and, above it, its op.
+const faultBits = 3
+
+// appendReplies appends a message of replies; the i-th answers the i-th request.
+func appendReplies(b []byte, rs []reply) []byte {
+	b = appendUints(b, wireFormat, uint64(len(rs)))
+	var last Place
+	for i := range rs {
+		r := &rs[i]
+		b = appendUints(b, uint64(r.op)<<faultBits|uint64(r.fault))
+		switch r.op {
+		case opJoin, opPoll:
+			b = appendPlace(b, &r.place, &last)
+			last = r.place
+		case opClaim:
+			b = appendUints(b, uint64(r.claim.ID))
+			b = appendInts(b, int64(r.claim.End), int64(r.claim.Win))
+		case opTrace:
+			b = appendTrace(b, &r.trace)
+		}
+	}
+	return b
+}
+
+// parseReplies reads what appendReplies wrote.
+func parseReplies(b []byte) ([]reply, error) {
+	d, err := newReader(b)
+	if err != nil {
+		return nil, err
+	}
+	n := d.count()
+	rs := slices.Grow([]reply(nil), n)
+	var last Place
+	for range n {
+		head := d.uint()
+		r := reply{op: op(min(head>>faultBits, 255)), fault: fault(head & (1<<faultBits - 1))}
+		if int(r.fault) >= len(faults()) {
+			return nil, errDamaged()
+		}
+		switch r.op {
+		case opJoin, opPoll:
+			r.place = d.place(&last)
+			last = r.place
+		case opClaim:
+			r.claim = slot.ClaimReply{
+				ID: slot.StayID(d.uint()), End: slot.Tau(d.int()), Win: slot.Tau(d.int()),
+			}
+		case opTrace:
+			r.trace = d.trace()
+		case opLeave, opSuspect:
+		default:
+			return nil, errDamaged()
+		}
+		rs = append(rs, r)
+	}
+	return rs, d.end()
+}
+
+// Bits of the second number of a place, a trace and an ETA.
+const (
+	bitHeld = 1 << iota
+	bitCalled
+	bitETA   // an ETA follows
+	bitPlace // of a trace
+	bitKnown // of an ETA
+	bitExact
+)
+
+// appendPlace appends a place; what places have in common, by the way from the last.
+func appendPlace(b []byte, p, last *Place) []byte {
+	b = appendUints(b, uint64(p.Status),
+		flag(p.Held, bitHeld)|flag(p.Called, bitCalled)|flag(p.ETA != ETA{}, bitETA))
+	b = appendInts(b, int64(p.Number-last.Number), int64(p.Life-last.Life),
+		p.Position, p.Ahead, p.Waiting-last.Waiting, int64(p.Served-last.Served), int64(p.PollAfter))
+	return appendETA(b, &p.ETA)
+}
+
+func (d *reader) place(last *Place) (p Place) {
+	p.Status = d.status()
+	bits := d.uint()
+	p.Held, p.Called = bits&bitHeld != 0, bits&bitCalled != 0
+	p.Number, p.Life = last.Number+uint64(d.int()), last.Life+uint64(d.int())
+	p.Position, p.Ahead, p.Waiting = d.int(), d.int(), last.Waiting+d.int()
+	p.Served, p.PollAfter = last.Served+uint64(d.int()), time.Duration(d.int())
+	p.ETA = d.eta(bits)
+	return p
+}
+
+func (d *reader) status() slot.TicketStatus {
+	v := d.uint()
+	if v > uint64(slot.TicketGone) {
+		d.took(0)
+	}
+	return slot.TicketStatus(v)
+}
+
+func appendTrace(b []byte, t *Trace) []byte {
+	b = appendUints(b, uint64(t.Status), flag(t.Place, bitPlace)|flag(t.ETA != ETA{}, bitETA))
+	b = appendInts(b, t.Position, int64(t.Silent), int64(t.Kept), int64(t.Left))
+	return appendETA(b, &t.ETA)
+}
+
+func (d *reader) trace() (t Trace) {
+	t.Status = d.status()
+	bits := d.uint()
+	t.Place, t.Position, t.Silent = bits&bitPlace != 0, d.int(), time.Duration(d.int())
+	t.Kept, t.Left = time.Duration(d.int()), time.Duration(d.int())
+	t.ETA = d.eta(bits)
+	return t
+}
+
+// appendETA appends an ETA, if it is one.
+func appendETA(b []byte, e *ETA) []byte {
+	if *e == (ETA{}) {
+		return b
+	}
+	b = appendUints(b, flag(e.Known, bitKnown)|flag(e.Exact, bitExact))
+	return appendInts(b, int64(e.Expect), int64(e.Low), int64(e.High))
+}
+
+func (d *reader) eta(bits uint64) ETA {
+	if bits&bitETA == 0 {
+		return ETA{}
+	}
+	bits = d.uint()
+	return ETA{
+		Known: bits&bitKnown != 0, Exact: bits&bitExact != 0,
+		Expect: time.Duration(d.int()), Low: time.Duration(d.int()), High: time.Duration(d.int()),
+	}
+}
+
+// appendSettings appends the settings of a room.
+func appendSettings(b []byte, s *Settings) []byte {
+	b = appendUints(b, wireFormat, uint64(s.Active.Kind), uint64(s.New.Kind), flag(s.Spread, 1))
+	l := &s.Line
+	return appendInts(b, s.Active.N, int64(s.Active.Per), s.New.N, int64(s.New.Per), l.MaxWaiting,
+		int64(l.PollMin), int64(l.PollMax), int64(l.CallHold), int64(l.Hold))
+}
+
+// parseSettings reads what appendSettings wrote, and refuses impossible limits.
+func parseSettings(b []byte) (s Settings, err error) {
+	d, err := newReader(b)
+	if err != nil {
+		return s, err
+	}
+	active, fresh := d.uint(), d.uint()
+	s.Active.Kind, s.New.Kind = slot.Kind(min(active, 255)), slot.Kind(min(fresh, 255))
+	s.Spread = d.uint() == 1
+	s.Active.N, s.Active.Per = d.int(), time.Duration(d.int())
+	s.New.N, s.New.Per = d.int(), time.Duration(d.int())
+	s.Line = LineConfig{
+		MaxWaiting: d.int(), PollMin: time.Duration(d.int()), PollMax: time.Duration(d.int()),
+		CallHold: time.Duration(d.int()), Hold: time.Duration(d.int()),
+	}
+	if err := d.end(); err != nil {
+		return Settings{}, err
+	}
+	if err := errors.Join(s.Active.Check(), s.New.Check()); err != nil {
+		return Settings{}, fmt.Errorf("%w: %w", slot.ErrMessage, err)
+	}
+	return s, nil
+}

@@ -1,0 +1,273 @@
+package counter
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"reflect"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/headgate/headgate/slot"
+)
+
+// A wire is one kind of message: how to make one at random, write it and read it.
+type wire struct {
+	name  string
+	make  func(*rand.Rand) any
+	write func(any) []byte
+	read  func([]byte) (any, error)
+}
+
+func wires() []wire {
+	return []wire{
+		{"requests", func(rng *rand.Rand) any { return randomRequests(rng) },
+			func(v any) []byte { return appendRequests(nil, v.([]request)) },
+			func(b []byte) (any, error) { return parseRequests(b) }},
+		{"replies", func(rng *rand.Rand) any { return randomReplies(rng) },
+			func(v any) []byte { return appendReplies(nil, v.([]reply)) },
+			func(b []byte) (any, error) { return parseReplies(b) }},
+		{"settings", func(rng *rand.Rand) any { return randomSettings(rng) },
+			func(v any) []byte { s := v.(Settings); return appendSettings(nil, &s) },
+			func(b []byte) (any, error) { return parseSettings(b) }},
+	}
+}
+
+// scatter fills every field of what v points to, also those that come later.
+func scatter(rng *rand.Rand, v reflect.Value) {
+	wide := rng.Uint64() >> rng.IntN(65) // of any length, and sometimes 0
+	switch v.Kind() {
+	case reflect.Pointer:
+		scatter(rng, v.Elem())
+	case reflect.Struct:
+		for i := range v.NumField() {
+			scatter(rng, v.Field(i))
+		}
+	case reflect.Bool:
+		v.SetBool(wide%2 == 1)
+	case reflect.Uint8: // a status or a kind of limit
+		v.SetUint(1 + wide%3)
+	case reflect.Uint64:
+		v.SetUint(wide)
+	default:
+		v.SetInt(int64(wide))
+	}
+}
+
+func randomRequests(rng *rand.Rand) (rs []request) {
+	for range rng.IntN(6) {
+		r := request{op: opJoin + op(rng.IntN(int(opSuspect)))}
+		for _, p := range []any{&r.number, &r.life, &r.hold, &r.hard} {
+			scatter(rng, reflect.ValueOf(p))
+		}
+		rs = append(rs, r)
+	}
+	return rs
+}
+
+func randomReplies(rng *rand.Rand) (rs []reply) {
+	for range rng.IntN(6) {
+		r := reply{op: opJoin + op(rng.IntN(int(opSuspect))), fault: fault(rng.IntN(len(faults())))}
+		switch r.op {
+		case opJoin, opPoll:
+			scatter(rng, reflect.ValueOf(&r.place))
+		case opClaim:
+			scatter(rng, reflect.ValueOf(&r.claim))
+		case opTrace:
+			scatter(rng, reflect.ValueOf(&r.trace))
+		}
+		rs = append(rs, r)
+	}
+	return rs
+}
+
+func randomSettings(rng *rand.Rand) (s Settings) {
+	scatter(rng, reflect.ValueOf(&s))
+	for _, l := range []*slot.Limit{&s.Active, &s.New} {
+		l.N, l.Per = rng.Int64N(1<<40), 1+time.Duration(rng.Int64N(int64(time.Hour)))
+	}
+	return s
+}
+
+func seeded(t *testing.T) *rand.Rand {
+	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
+	return rand.New(rand.NewPCG(seed, 0))
+}
+
+func TestWireKeepsWhatIsSent(t *testing.T) {
+	for _, w := range wires() {
+		t.Run(w.name, func(t *testing.T) {
+			rng := seeded(t)
+			for range 3000 {
+				want := w.make(rng)
+				if got, err := w.read(w.write(want)); err != nil || !reflect.DeepEqual(got, want) {
+					t.Fatalf("got  %+v\nwant %+v, %v", got, want, err)
+				}
+			}
+		})
+	}
+}
+
+func TestWireRefusesDamage(t *testing.T) {
+	for _, w := range wires() {
+		t.Run(w.name, func(t *testing.T) {
+			rng := seeded(t)
+			for range 100 {
+				b := w.write(w.make(rng))
+				for n := range b {
+					if _, err := w.read(b[:n]); !errors.Is(err, slot.ErrMessage) {
+						t.Fatalf("cut at %d of %d: %v", n, len(b), err)
+					}
+				}
+				if _, err := w.read(append(b, 0)); !errors.Is(err, slot.ErrMessage) {
+					t.Fatalf("with a byte behind it: %v", err)
+				}
+			}
+		})
+	}
+	for _, bad := range []any{
+		[]request{{op: opSuspect + 1}}, []request{{}}, make([]request, mostRequests+1),
+		[]reply{{op: opSuspect + 1}}, []reply{{}}, []reply{{op: opLeave, fault: fault(len(faults()))}},
+		[]reply{{op: opPoll, place: Place{Status: slot.TicketGone + 1}}},
+		Settings{}, // no limit is of kind 0
+	} {
+		for _, w := range wires() {
+			if empty := w.make(rand.New(zero{})); reflect.TypeOf(empty) != reflect.TypeOf(bad) {
+				continue
+			}
+			if _, err := w.read(w.write(bad)); !errors.Is(err, slot.ErrMessage) {
+				t.Errorf("%.60s was read: %v", fmt.Sprintf("%+v", bad), err)
+			}
+		}
+	}
+}
+
+// zero is a source of noughts.
+type zero struct{}
+
+func (zero) Uint64() uint64 { return 0 }
+
+func TestWireRefusesAnotherFormat(t *testing.T) {
+	for _, w := range wires() {
+		b := w.write(w.make(rand.New(zero{})))
+		b[0] = wireFormat + 6
+		_, err := w.read(b)
+		want := fmt.Sprintf("format %d, this program reads %d: upgrade the older program first",
+			wireFormat+6, wireFormat)
+		if !errors.Is(err, slot.ErrMessage) || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %q", w.name, err, want)
+		}
+	}
+}
+
+// A count of 4,095 with nothing behind it.
+func TestWireTakesNoMemoryForDamage(t *testing.T) {
+	for _, w := range wires() {
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		_, err := w.read([]byte{wireFormat, 0xff, 0x1f, 8})
+		runtime.ReadMemStats(&after)
+		if n := after.TotalAlloc - before.TotalAlloc; err == nil || n > 16<<10 {
+			t.Errorf("%s: %d bytes of memory, %v", w.name, n, err)
+		}
+	}
+}
+
+func TestFaultsTellTheSameOnBothSides(t *testing.T) {
+	for _, tt := range []struct{ err, want error }{
+		{nil, nil}, {ErrFenced, ErrFenced}, {ErrFull, ErrFull}, {ErrSlow, ErrSlow},
+		{ErrNotCalled, ErrNotCalled}, {ErrNoTicket, ErrNoTicket},
+		{fmt.Errorf("room: %w", ErrFull), ErrFull},
+		{io.ErrUnexpectedEOF, ErrSlow}, {context.Canceled, ErrSlow},
+	} {
+		if got := faultOf(tt.err).err(); got != tt.want {
+			t.Errorf("%v arrives as %v, want %v", tt.err, got, tt.want)
+		}
+	}
+}
+
+// polls are n requests and what they are told: a crowd far from its turn.
+func polls(n int) (asked []request, told []reply) {
+	rng := rand.New(rand.NewPCG(1, 2))
+	for range n {
+		r := request{op: opPoll, number: 1_000_000 + rng.Uint64N(100_000), life: 1 << 63}
+		asked = append(asked, r)
+		told = append(told, reply{op: opPoll, place: Place{
+			Status: slot.TicketWaiting, Number: r.number, Life: r.life,
+			Position: int64(r.number) - 990_000, Ahead: int64(r.number) - 990_001, Waiting: 110_000,
+			Served: 990_000, PollAfter: 30*time.Second + time.Duration(rng.Int64N(1e9)),
+			ETA: ETA{Known: true, Expect: time.Hour + 1, Low: time.Hour - 1e9, High: time.Hour + 1e9},
+		}})
+	}
+	return asked, told
+}
+
+func FuzzRequests(f *testing.F) {
+	asked, _ := polls(3)
+	f.Add(appendRequests(nil, asked))
+	f.Add(appendRequests(nil, randomRequests(rand.New(rand.NewPCG(3, 4)))))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		rs, err := parseRequests(b)
+		if err != nil {
+			return
+		}
+		again, err := parseRequests(appendRequests(nil, rs))
+		if err != nil || !reflect.DeepEqual(rs, again) {
+			t.Fatalf("%+v is read back as %+v, %v", rs, again, err)
+		}
+		if len(rs) > min(len(b), mostRequests) {
+			t.Fatalf("%d bytes made %d requests", len(b), len(rs))
+		}
+	})
+}
+
+func FuzzReplies(f *testing.F) {
+	_, told := polls(3)
+	f.Add(appendReplies(nil, told))
+	f.Add(appendReplies(nil, randomReplies(rand.New(rand.NewPCG(3, 4)))))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		rs, err := parseReplies(b)
+		if err != nil {
+			return
+		}
+		again, err := parseReplies(appendReplies(nil, rs))
+		if err != nil || !reflect.DeepEqual(rs, again) {
+			t.Fatalf("%+v is read back as %+v, %v", rs, again, err)
+		}
+		if len(rs) > min(len(b), mostRequests) {
+			t.Fatalf("%d bytes made %d replies", len(b), len(rs))
+		}
+	})
+}
+
+func BenchmarkWire(b *testing.B) {
+	const n = 500
+	asked, told := polls(n)
+	requests, replies := appendRequests(nil, asked), appendReplies(nil, told)
+	buf := bytes.Clone(replies)
+	for _, c := range []struct {
+		name string
+		size int
+		f    func()
+	}{
+		{"requests/write", len(requests), func() { buf = appendRequests(buf[:0], asked) }},
+		{"requests/read", len(requests), func() { _, _ = parseRequests(requests) }},
+		{"replies/write", len(replies), func() { buf = appendReplies(buf[:0], told) }},
+		{"replies/read", len(replies), func() { _, _ = parseReplies(replies) }},
+	} {
+		b.Run(c.name, func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				c.f()
+			}
+			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/n, "ns/item")
+			b.ReportMetric(float64(c.size)/n, "B/item")
+		})
+	}
+}

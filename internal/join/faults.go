@@ -1,0 +1,224 @@
+package join
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"net"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// A Fault is one thing that is wrong with a plan or a join file.
+type Fault struct {
+	Field   string // as JSON has it: datacenter, node, listen, peers, store, ca, cert or key
+	Problem string
+	Hint    string
+}
+
+func (f *Fault) Error() string { return f.Field + ": " + f.Problem }
+
+// fault makes a fault; the hint comes first because it needs no arguments.
+func fault(hint, format string, args ...any) *Fault {
+	return &Fault{Problem: fmt.Sprintf(format, args...), Hint: hint}
+}
+
+// in says which field a fault is of.
+func (f *Fault) in(field string) *Fault {
+	if f != nil {
+		f.Field = field
+	}
+	return f
+}
+
+// collect keeps the faults that are there.
+func collect(faults ...*Fault) []*Fault {
+	return slices.DeleteFunc(faults, func(f *Fault) bool { return f == nil })
+}
+
+const (
+	longestName = 32 // the longest name of a node or a data centre; chosen: a label of DNS has 63
+
+	// sharedWorker is the name in the certificate that all workers without a name
+	// of their own share.
+	sharedWorker = "worker"
+	// anyStore is the name that the certificates of all store nodes carry.
+	anyStore = "store"
+)
+
+// CheckName checks the name of a data centre; nil is a good one.
+func CheckName(s string) *Fault {
+	const hint = "use 1 to 32 of the letters a-z, digits and -, not first or last"
+	if s == "" || len(s) > longestName {
+		return fault(hint, "%s is %d characters long", quote(s), len(s))
+	}
+	for _, r := range s {
+		if (r < 'a' || r > 'z') && (r < '0' || r > '9') && r != '-' {
+			return fault(hint, "%s contains %q", quote(s), r)
+		}
+	}
+	if s[0] == '-' || s[len(s)-1] == '-' {
+		return fault(hint, "%s begins or ends with -", quote(s))
+	}
+	return nil
+}
+
+// CheckNode checks the name of a node; nil is a good one.
+func CheckNode(s string) *Fault {
+	switch s {
+	case anyStore:
+		return fault("take another name, such as n1", "%q stands for all store nodes", s)
+	case sharedWorker:
+		return fault("take another name, such as w1", "%q stands for all workers without a name", s)
+	}
+	return CheckName(s)
+}
+
+// CheckAddress checks where a store node can be reached; nil is a good address.
+func CheckAddress(s string) *Fault {
+	const hint = "write host:port as others reach it, such as 10.0.0.1:7422"
+	host, f := checkHostPort(s, hint)
+	if f != nil {
+		return f
+	}
+	if ip, err := netip.ParseAddr(host); host == "" || err == nil && ip.IsUnspecified() {
+		return fault(hint, "%s names no machine", quote(s))
+	}
+	return nil
+}
+
+// CheckListen checks where a store node listens; nil is a good address.
+func CheckListen(s string) *Fault {
+	_, f := checkHostPort(s, "write host:port, such as 10.0.0.1:7422 or :7422")
+	return f
+}
+
+// checkHostPort returns the host of an address whose next port is one too.
+func checkHostPort(s, hint string) (string, *Fault) {
+	host, port, err := net.SplitHostPort(s)
+	if err != nil {
+		return "", fault(hint, "%s is not an address", quote(s))
+	}
+	if n, err := strconv.Atoi(port); err != nil || n < 1 || n > 65534 || strconv.Itoa(n) != port {
+		return "", fault("write a port from 1 to 65534: the next one is used too",
+			"%s is not a port", quote(port))
+	}
+	ip, err := netip.ParseAddr(host)
+	if host == "" || err == nil && ip.Zone() == "" {
+		return host, nil
+	}
+	if len(host) > 253 || host[0] == '-' || strings.ContainsFunc(host, func(r rune) bool {
+		return (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') && (r < '0' || r > '9') &&
+			!strings.ContainsRune("-_.", r)
+	}) {
+		return "", fault(hint, "%s is not an address", quote(s))
+	}
+	return host, nil
+}
+
+// quote shows a value in a message: quoted, and cut when it is long.
+func quote(s string) string {
+	const most = 60 // chosen: with file and field it still fits on two lines
+	if r := []rune(s); len(r) > most {
+		return fmt.Sprintf("%q…", string(r[:most]))
+	}
+	return fmt.Sprintf("%q", s)
+}
+
+// Faults says all that is wrong with a plan.
+func (p *Plan) Faults() []*Fault {
+	faults := []*Fault{CheckName(p.Datacenter).in("datacenter"), p.checkStore().in("store")}
+	for _, name := range slices.Sorted(maps.Keys(p.Peers)) {
+		faults = append(faults, CheckNode(name).in("peers"), CheckAddress(p.Peers[name]).in("peers"))
+	}
+	faults = collect(faults...)
+	if len(faults) == 0 {
+		faults = collect(p.checkPorts().in("peers"))
+	}
+	return faults
+}
+
+// checkStore wants one store node or three, each with an address.
+func (p *Plan) checkStore() *Fault {
+	switch n := len(p.Store); n {
+	case 1, 3:
+	case 0:
+		return fault("name one store node or three, such as [n1, n2, n3]", "names no store node")
+	case 2:
+		return fault("name one or three: two are worse than one, for both must live",
+			"has two nodes")
+	default:
+		return fault("name one or three: any node may join as a worker", "has %d nodes", n)
+	}
+	seen := map[string]bool{}
+	for _, name := range p.Store {
+		_, known := p.Peers[name]
+		switch {
+		case seen[name]:
+			return fault("name each store node once", "has %s twice", quote(name))
+		case !known:
+			return fault("add "+name+": 10.0.0.1:7422, or what its address is, under peers",
+				"%s has no address among peers", quote(name))
+		}
+		seen[name] = true
+	}
+	return nil
+}
+
+// checkPorts refuses addresses that two nodes would need: each takes a port and
+// the next one.
+func (p *Plan) checkPorts() *Fault {
+	type place struct {
+		node, host string
+		port       int
+	}
+	var places []place
+	for _, name := range slices.Sorted(maps.Keys(p.Peers)) {
+		host, port, _ := net.SplitHostPort(p.Peers[name]) // CheckAddress has seen it
+		n, _ := strconv.Atoi(port)
+		places = append(places, place{name, strings.ToLower(host), n})
+	}
+	slices.SortStableFunc(places, func(a, b place) int {
+		return cmp.Or(strings.Compare(a.host, b.host), cmp.Compare(a.port, b.port))
+	})
+	for i := 1; i < len(places); i++ {
+		a, b := places[i-1], places[i]
+		if a.host == b.host && b.port-a.port < 2 {
+			return fault("give each node two ports of its own, such as 7422, 7424 and 7426",
+				"%s and %s share a port: each needs its own and the next", a.node, b.node)
+		}
+	}
+	return nil
+}
+
+// Faults says all that is wrong with a join file at a time: first with its names
+// and addresses, and when these are good, with its certificate.
+func (f *File) Faults(now time.Time) []*Fault {
+	if faults := f.Layout(); len(faults) > 0 {
+		return faults // the certificate is held against the names
+	}
+	_, faults := f.prove(now)
+	return faults
+}
+
+// Layout says all that is wrong with names and addresses.
+func (f *File) Layout() []*Fault {
+	faults := f.Plan.Faults()
+	if f.Node != "" {
+		faults = append(faults, collect(CheckNode(f.Node).in("node"))...)
+	}
+	switch {
+	case f.Listen != "":
+		faults = append(faults, collect(CheckListen(f.Listen).in("listen"))...)
+	case f.IsStore():
+		at := f.Peers[f.Node]
+		if at == "" {
+			at = "10.0.0.1:7422"
+		}
+		faults = append(faults, fault("add listen: "+at, "is missing on a store node").in("listen"))
+	}
+	return faults
+}

@@ -1,0 +1,141 @@
+package join
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+)
+
+// soon is how long before its end a certificate is warned of. Chosen: time
+// enough to bring a new file to each machine.
+const soon = 30 * 24 * time.Hour
+
+// A proof is a certificate that fits the names and the CA of its file.
+type proof struct {
+	cert  tls.Certificate
+	roots *x509.CertPool
+}
+
+// TLS makes the configuration of all connections of the node. It serves both
+// ends: whoever connects must show a certificate of the same data centre, and
+// whoever is connected to must be a store node. It does not look at the clock:
+// a certificate that is over is refused by the other end.
+func (f *File) TLS() (*tls.Config, error) {
+	p, faults := f.pair()
+	if len(faults) > 0 {
+		return nil, faults[0]
+	}
+	domain := f.domain()
+	return &tls.Config{
+		MinVersion:             tls.VersionTLS13,
+		Certificates:           []tls.Certificate{p.cert},
+		RootCAs:                p.roots,
+		ClientCAs:              p.roots,
+		ClientAuth:             tls.RequireAndVerifyClientCert,
+		ServerName:             anyStore + domain,
+		SessionTicketsDisabled: true, // connections live for days: nothing is saved by them
+		VerifyConnection: func(cs tls.ConnectionState) error {
+			return ofDomain(cs, domain)
+		},
+	}, nil
+}
+
+// ofDomain wants the other end to have a name in the data centre. The CA should
+// have signed no other, but several clusters may share one.
+func ofDomain(cs tls.ConnectionState, domain string) error {
+	if len(cs.PeerCertificates) == 0 {
+		return errors.New("the other end shows no certificate")
+	}
+	leaf := cs.PeerCertificates[0]
+	for _, name := range leaf.DNSNames {
+		if label, ok := strings.CutSuffix(name, domain); ok && CheckName(label) == nil {
+			return nil
+		}
+	}
+	return fmt.Errorf("the certificate of %q is not of *%s", leaf.Subject.CommonName, domain)
+}
+
+// domain is what all names in certificates end in.
+func (p *Plan) domain() string { return "." + p.Datacenter + ".headgate" }
+
+// pair reads the certificate, its key and the CA.
+func (f *File) pair() (*proof, []*Fault) {
+	const remake = "make another file with headgate cluster node"
+	p := &proof{roots: x509.NewCertPool()}
+	var faults []*Fault
+	if !p.roots.AppendCertsFromPEM([]byte(f.CA)) {
+		faults = append(faults, fault("give the ca.pem of the cluster", "holds no certificate").in("ca"))
+	}
+	var err error
+	p.cert, err = tls.X509KeyPair([]byte(f.Cert), []byte(f.Key))
+	if err != nil {
+		field := "key"
+		if strings.Contains(err.Error(), "certificate input") || strings.HasPrefix(err.Error(), "x509") {
+			field = "cert"
+		}
+		faults = append(faults, fault(remake, "%s", strings.TrimPrefix(err.Error(), "tls: ")).in(field))
+	}
+	return p, faults
+}
+
+// prove holds the certificate against the CA, the clock and the names.
+func (f *File) prove(now time.Time) (*proof, []*Fault) {
+	p, faults := f.pair()
+	if len(faults) > 0 {
+		return nil, faults
+	}
+	leaf := p.cert.Leaf
+	renew := "make another with headgate cluster node " + leaf.Subject.CommonName
+	bad := func(hint, format string, args ...any) (*proof, []*Fault) {
+		return nil, collect(fault(hint, format, args...).in("cert"))
+	}
+	switch {
+	case now.After(leaf.NotAfter):
+		return bad(renew, "is over since %s", leaf.NotAfter.UTC().Format(time.RFC3339))
+	case now.Before(leaf.NotBefore):
+		return bad("check the clock of this machine", "is not valid before %s",
+			leaf.NotBefore.UTC().Format(time.RFC3339))
+	}
+	for _, use := range []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth} {
+		_, err := leaf.Verify(x509.VerifyOptions{Roots: p.roots, CurrentTime: now,
+			KeyUsages: []x509.ExtKeyUsage{use}})
+		unknown, ok := errors.AsType[x509.UnknownAuthorityError](err)
+		switch {
+		case ok && unknown.Cert != nil:
+			return bad("give the ca.pem and the certificate of one cluster",
+				"is not signed by the CA of the cluster")
+		case err != nil:
+			return bad(renew, "is not good: %s", strings.TrimPrefix(err.Error(), "x509: "))
+		}
+	}
+	domain := f.domain()
+	label := f.Node
+	switch isStore := slices.Contains(leaf.DNSNames, anyStore+domain); {
+	case ofDomain(tls.ConnectionState{PeerCertificates: []*x509.Certificate{leaf}}, domain) != nil:
+		return bad("check the name of the data centre", "is not of the data centre %s", f.Datacenter)
+	case label != "" && !slices.Contains(leaf.DNSNames, label+domain):
+		return bad("give the certificate of "+label+", or take the node's name from the certificate",
+			"is of the node %s, not of %s", quote(leaf.Subject.CommonName), label)
+	case f.IsStore() && !isStore:
+		return bad("make the one of a store node with headgate cluster node "+label,
+			"is the certificate of a worker, and %s is a store node", label)
+	case !f.IsStore() && isStore:
+		return bad("give each worker a file of its own, or worker.join",
+			"is the certificate of a store node, and this is a worker")
+	}
+	return p, nil
+}
+
+// EndsSoon says when the certificate ends, if that is within a month.
+func (f *File) EndsSoon(now time.Time) (time.Time, bool) {
+	p, faults := f.pair()
+	if len(faults) > 0 {
+		return time.Time{}, false
+	}
+	leaf := p.cert.Leaf
+	return leaf.NotAfter, leaf.NotAfter.Sub(now) < soon
+}

@@ -1,0 +1,91 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+
+	"github.com/nats-io/nats.go"
+)
+
+// The subjects of messages. The digit is the format of all that follows: a program that
+// speaks another one is not heard.
+const (
+	subjectAsk  = "headgate.1.ask."
+	subjectTell = "headgate.1.tell."
+)
+
+// mostAnswers bounds the requests that one Serve works on at a time: more wait in the
+// connection's buffer. Chosen: each is a batch.
+const mostAnswers = 256
+
+// ErrNobody: nobody serves that name now.
+var ErrNobody = errors.New("nobody answers to that name")
+
+// A Bus carries messages between the processes that share an engine: lost, repeated,
+// late and reordered as they may be. It may be used by many goroutines at once.
+type Bus struct{ conn *nats.Conn }
+
+// NewBus speaks over a connection, which stays the caller's.
+func NewBus(conn *nats.Conn) *Bus { return &Bus{conn} }
+
+// Ask sends a message to whoever serves name and returns the answer, or ErrNobody at
+// once if nobody does.
+func (b *Bus) Ask(ctx context.Context, name string, msg []byte) ([]byte, error) {
+	m, err := b.conn.RequestWithContext(ctx, subjectAsk+escape(name), msg)
+	switch {
+	case errors.Is(err, nats.ErrNoResponders):
+		return nil, ErrNobody
+	case err != nil:
+		return nil, fmt.Errorf("ask %s: %w", name, err)
+	}
+	return m.Data, nil
+}
+
+// Serve answers what is asked of name until stop is called, which waits for the
+// answers under way. answer may block, is called for several messages at once, and
+// answers nothing with nil.
+func (b *Bus) Serve(
+	name string, answer func(ctx context.Context, msg []byte) []byte,
+) (stop func(), err error) {
+	ctx, cancel := context.WithCancel(context.Background())
+	var wg sync.WaitGroup
+	room := make(chan struct{}, mostAnswers)
+	sub, err := b.conn.Subscribe(subjectAsk+escape(name), func(m *nats.Msg) {
+		select {
+		case room <- struct{}{}:
+		case <-ctx.Done():
+			return
+		}
+		wg.Go(func() {
+			defer func() { <-room }()
+			if a := answer(ctx, m.Data); a != nil {
+				_ = m.Respond(a) // a lost answer is asked for again
+			}
+		})
+	})
+	if err != nil {
+		cancel()
+		return nil, fmt.Errorf("serve %s: %w", name, err)
+	}
+	return func() {
+		_ = sub.Unsubscribe() // of a connection that is closed there is nothing to leave
+		cancel()
+		wg.Wait()
+	}, nil
+}
+
+// Tell sends a message to all who hear name.
+func (b *Bus) Tell(name string, msg []byte) error {
+	return b.conn.Publish(subjectTell+escape(name), msg)
+}
+
+// Hear calls f with each message told to name, one after the other, until stop.
+func (b *Bus) Hear(name string, f func(msg []byte)) (stop func(), err error) {
+	sub, err := b.conn.Subscribe(subjectTell+escape(name), func(m *nats.Msg) { f(m.Data) })
+	if err != nil {
+		return nil, fmt.Errorf("hear %s: %w", name, err)
+	}
+	return func() { _ = sub.Unsubscribe() }, nil
+}

@@ -1,0 +1,280 @@
+package slot
+
+import (
+	"encoding"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"reflect"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+)
+
+// message is what a Sync and an Answer have in common.
+type message interface {
+	encoding.BinaryAppender
+	encoding.BinaryUnmarshaler
+}
+
+// messages makes an empty message of each type.
+func messages() []func() message {
+	return []func() message{
+		func() message { return new(Sync) },
+		func() message { return new(Answer) },
+	}
+}
+
+// randomMessage fills every field of a message, also those that come later.
+func randomMessage(rng *rand.Rand, m message) message {
+	scatter(rng, reflect.ValueOf(m).Elem())
+	return m
+}
+
+func scatter(rng *rand.Rand, v reflect.Value) {
+	wide := rng.Uint64() >> rng.IntN(65) // of any length, and sometimes 0
+	if v.Type() == reflect.TypeFor[Op]() {
+		v.SetUint(uint64(Open) + wide%uint64(Answered))
+		return
+	}
+	switch v.Kind() {
+	case reflect.Struct:
+		for i := range v.NumField() {
+			scatter(rng, v.Field(i))
+		}
+	case reflect.Slice:
+		if n := rng.IntN(6); n > 0 {
+			v.Set(reflect.MakeSlice(v.Type(), n, n))
+		}
+		fallthrough
+	case reflect.Array:
+		for i := range v.Len() {
+			scatter(rng, v.Index(i))
+		}
+	case reflect.String:
+		v.SetString(strings.Repeat("w", int(wide%(maxText+1))))
+	case reflect.Bool:
+		v.SetBool(wide%2 == 1)
+	case reflect.Uint64:
+		v.SetUint(wide)
+	default:
+		v.SetInt(int64(wide))
+	}
+}
+
+func bytesOf(t testing.TB, m message) []byte {
+	t.Helper()
+	b, err := m.AppendBinary(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+func TestMessagesSurviveTheWire(t *testing.T) {
+	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
+	rng := rand.New(rand.NewPCG(seed, 0))
+	for range 2000 {
+		for _, empty := range messages() {
+			want, got := randomMessage(rng, empty()), empty()
+			b := bytesOf(t, want)
+			if err := got.UnmarshalBinary(b); err != nil || !reflect.DeepEqual(got, want) {
+				t.Fatalf("got  %+v\nwant %+v, %v", got, want, err)
+			}
+			clear(b) // the receiver's buffer is used again
+			if !reflect.DeepEqual(got, want) {
+				t.Fatal("the message shares memory with its bytes")
+			}
+		}
+	}
+}
+
+func TestDamagedMessageIsRefused(t *testing.T) {
+	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
+	rng := rand.New(rand.NewPCG(seed, 0))
+	for range 100 {
+		for _, empty := range messages() {
+			b, m := bytesOf(t, randomMessage(rng, empty())), empty()
+			for n := range b {
+				if err := m.UnmarshalBinary(b[:n]); !errors.Is(err, ErrMessage) {
+					t.Fatalf("%T cut at %d of %d: %v", m, n, len(b), err)
+				}
+			}
+			if m.UnmarshalBinary(append(b, 0)) == nil {
+				t.Fatalf("%T with a byte behind it was read", m)
+			}
+			if !reflect.DeepEqual(m, empty()) {
+				t.Fatalf("refused bytes have changed the message: %+v", m)
+			}
+		}
+	}
+}
+
+func TestMessageOfAnotherFormatIsRefused(t *testing.T) {
+	for _, empty := range messages() {
+		b := bytesOf(t, empty())
+		b[0] = wireFormat + 6
+		err := empty().UnmarshalBinary(b)
+		want := fmt.Sprintf("format %d, this program reads %d: upgrade the older program first",
+			wireFormat+6, wireFormat)
+		if !errors.Is(err, ErrMessage) || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v, want %q", err, want)
+		}
+	}
+}
+
+func TestMessageTooLongForTheWireIsRefused(t *testing.T) {
+	full := Sync{Items: make([]Item, maxItems), Queue: make([]Tau, maxQueue),
+		Borrower: strings.Repeat("w", maxText)}
+	for i := range full.Items {
+		full.Items[i].Op = Leave
+	}
+	var got Sync
+	if err := got.UnmarshalBinary(bytesOf(t, &full)); err != nil || !reflect.DeepEqual(got, full) {
+		t.Fatalf("a full Sync: %v", err)
+	}
+	items, queue, text, op := full, full, full, full
+	items.Items = append(items.Items, Item{Op: Leave})
+	queue.Queue = append(queue.Queue, 1)
+	text.Borrower += "w"
+	op.Items = []Item{{Op: Answered + 1}}
+	for _, m := range []message{&items, &queue, &text, &op,
+		&Answer{Results: make([]Result, maxItems+1)},
+		&Answer{Gone: make([]Gone, maxGone+1)},
+		&Answer{Sure: make([]Span, mostSpans+1)},
+	} {
+		if b, err := m.AppendBinary([]byte("x")); !errors.Is(err, ErrMessage) || string(b) != "x" {
+			t.Errorf("%T: %d bytes, %v", m, len(b), err)
+		}
+	}
+}
+
+// Each number of a message in turn says that a list is as long as can be; nothing of
+// it follows.
+func TestDamagedMessageAsksForNoMemory(t *testing.T) {
+	for _, empty := range messages() {
+		b := bytesOf(t, empty())
+		for i := 1; i < len(b); i++ {
+			lie := append(append([]byte{}, b[:i]...), 0xff, 0xff, 3) // 65,535
+			m := empty()
+			var before, after runtime.MemStats
+			runtime.ReadMemStats(&before)
+			err := m.UnmarshalBinary(lie)
+			runtime.ReadMemStats(&after)
+			if n := after.TotalAlloc - before.TotalAlloc; err == nil || n > 16<<10 {
+				t.Errorf("%T of %d bytes took %d bytes of memory, %v", m, len(lie), n, err)
+			}
+		}
+	}
+}
+
+// renewals is a Sync of n visitors seen within a second, by tickets or random names.
+func renewals(n int, tickets bool) *Sync {
+	rng := rand.New(rand.NewPCG(1, 2))
+	stay := 5 * time.Minute
+	now, grid := Tau(40*time.Hour), Tau(stay)/400
+	x := &Sync{Loan: LoanID(rng.Uint64()), Borrower: "w-0a1b2c3d", Settled: now, Granted: 900}
+	for i := range n {
+		at := now + Tau(i)*Tau(time.Second)/Tau(n) + Tau(rng.IntN(1e6))
+		it := Item{Op: Renew, ID: StayID(rng.Uint64()), At: at}
+		if tickets {
+			it.ID = StayID(1_000_000 + rng.IntN(100_000))
+		}
+		it.From = (at + Tau(rng.Int64N(int64(stay)))) / grid * grid
+		x.Items = append(x.Items, it)
+	}
+	return x
+}
+
+// results answers them.
+func results(x *Sync) *Answer {
+	a := &Answer{Loan: x.Loan, Time: x.Settled, Granted: 900, Term: 15 * time.Second}
+	for _, it := range x.Items {
+		a.Results = append(a.Results, Result{it.ID, it.From.Add(time.Minute)})
+	}
+	return a
+}
+
+// The memory of a message is its lists, one piece each, and the borrower's name.
+func TestWireAllocatesNothingForEachItem(t *testing.T) {
+	x := renewals(1000, true)
+	for _, m := range []message{x, results(x)} {
+		b := bytesOf(t, m)
+		buf := make([]byte, 0, 64<<10)
+		if n := testing.AllocsPerRun(100, func() { buf, _ = m.AppendBinary(buf[:0]) }); n > 0 {
+			t.Errorf("to write %T: %v allocations", m, n)
+		}
+		if n := testing.AllocsPerRun(100, func() { _ = m.UnmarshalBinary(b) }); n > 2 {
+			t.Errorf("to read %T: %v allocations, want at most 2", m, n)
+		}
+	}
+}
+
+// fuzzMessage reads any bytes as a message, and what could be read once more.
+func fuzzMessage(t *testing.T, b []byte, once, twice message) {
+	if once.UnmarshalBinary(b) != nil {
+		return
+	}
+	out, err := once.AppendBinary(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := twice.UnmarshalBinary(out); err != nil || !reflect.DeepEqual(once, twice) {
+		t.Fatalf("%+v is read back as %+v, %v", once, twice, err)
+	}
+}
+
+func FuzzSync(f *testing.F) {
+	f.Add(bytesOf(f, renewals(3, true)))
+	f.Add(bytesOf(f, randomMessage(rand.New(rand.NewPCG(3, 4)), new(Sync))))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		var x, again Sync
+		fuzzMessage(t, b, &x, &again)
+		if len(x.Items)+len(x.Queue)+len(x.Borrower) > len(b) {
+			t.Fatalf("%d bytes made %+v", len(b), x)
+		}
+	})
+}
+
+func FuzzAnswer(f *testing.F) {
+	f.Add(bytesOf(f, results(renewals(3, false))))
+	f.Add(bytesOf(f, randomMessage(rand.New(rand.NewPCG(3, 4)), new(Answer))))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		var a, again Answer
+		fuzzMessage(t, b, &a, &again)
+		if len(a.Results)+len(a.Gone)+len(a.Sure) > len(b) {
+			t.Fatalf("%d bytes made %+v", len(b), a)
+		}
+	})
+}
+
+func BenchmarkWire(b *testing.B) {
+	const items = 1000
+	tickets, random := renewals(items, true), renewals(items, false)
+	for _, c := range []struct {
+		name        string
+		from, empty message
+	}{
+		{"sync/tickets", tickets, new(Sync)},
+		{"sync/random", random, new(Sync)},
+		{"answer/tickets", results(tickets), new(Answer)},
+		{"answer/random", results(random), new(Answer)},
+	} {
+		buf := bytesOf(b, c.from)
+		run := func(name string, f func()) {
+			b.Run(c.name+"/"+name, func(b *testing.B) {
+				b.ReportAllocs()
+				for b.Loop() {
+					f()
+				}
+				b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/items, "ns/item")
+				b.ReportMetric(float64(len(buf))/items, "B/item")
+			})
+		}
+		run("write", func() { buf, _ = c.from.AppendBinary(buf[:0]) })
+		run("read", func() { _ = c.empty.UnmarshalBinary(buf) })
+	}
+}

@@ -1,0 +1,28 @@
+// Package cluster shows that several headgates act as one room: real processes
+// on loopback, a plain balancer before them, an origin as the judge, and visitors
+// who join, poll, enter, browse and leave through whichever node they meet.
+//
+// # What is judged
+//
+// At no instant are more inside than the limit, counted at the origin from the
+// first byte in to the last byte out and one session more; in no 60 s more
+// newcomers; nobody loses a place, is shown one further back, is sent back while
+// inside, or is overtaken by more than 3 s by somebody who came later; a used
+// ticket never admits again; no answer is an error, and no request stays without
+// one, but those at a node that was killed or stopped at that moment.
+//
+// # What can be done to the nodes
+//
+// Kill (SIGKILL), freeze (SIGSTOP), restart (SIGTERM), and cut off: nodes reach
+// each other through proxies of the harness, one before each node's two cluster
+// ports, which can close or silence all links of a node. Whose link it is, the
+// owner of its other end tells (/proc), so this runs on Linux only. Between
+// balancer and visitors answers can be lost after the request was passed on.
+//
+// # Running it
+//
+//	go test -tags cluster ./tests/cluster                 all scenarios
+//	go test -tags cluster -run 'Alone|Red' ./tests/cluster one node, no cluster
+//
+// Without the tag only the judge is tested: that it finds each fault.
+package cluster

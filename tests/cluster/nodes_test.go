@@ -1,0 +1,230 @@
+//go:build cluster
+
+package cluster
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+)
+
+// room is the name of the one room of all runs.
+const room = "shop"
+
+// A node is a headgate, its configuration and its addresses.
+type node struct {
+	*process
+	config        string // the file
+	public, admin string
+}
+
+// inits makes the join files of three store nodes, whose cluster ports are those
+// of the links, and of workers.
+func (st *stage) inits() {
+	st.t.Helper()
+	st.joins = filepath.Join(st.t.TempDir(), "cluster")
+	var store []string
+	for _, name := range storeNodes() {
+		port := st.ports.free(st.t, 2)
+		own := st.ports.free(st.t, 2)
+		st.links.way(name, port, own)
+		st.links.way(name, port+1, own+1) // routes
+		st.own[name] = own
+		store = append(store, name+"="+local(port))
+	}
+	command(st.t, "cluster", "init", "--store", strings.Join(store, ","), "--datacenter", "test",
+		"--dir", st.joins)
+}
+
+func storeNodes() []string { return []string{"n1", "n2", "n3"} }
+
+// node writes the configuration of one, and starts nothing.
+func (st *stage) node(name string) *node {
+	st.t.Helper()
+	n := &node{public: local(st.ports.free(st.t, 1)), admin: local(st.ports.free(st.t, 1))}
+	dir := st.t.TempDir()
+	n.config = filepath.Join(dir, "headgate.yaml")
+	n.process = newProcess(st.t, name, n.admin, "run", "--config", n.config)
+	factor := max(1, st.plan.factor)
+	text := fmt.Sprintf("listen: %s\nadmin_listen: %s\ndata: %s\n", n.public, n.admin,
+		filepath.Join(dir, "data"))
+	if !st.plan.alone {
+		join := filepath.Join(st.joins, name+".join")
+		text += fmt.Sprintf("cluster:\n  join: %s\n", join)
+		if own, ok := st.own[name]; ok { // a worker listens to nobody
+			text += fmt.Sprintf("  listen: %s\n", local(own))
+		} else {
+			command(st.t, "cluster", "node", name, "--dir", st.joins)
+		}
+	}
+	text += fmt.Sprintf("rooms:\n  - name: %s\n    origin: %s\n    total_active_users: %d\n"+
+		"    new_users_per_minute: %d\n    session_duration: %s\n", room, st.origin.URL,
+		st.plan.total*factor, st.plan.perMinute*factor, st.plan.session)
+	if err := os.WriteFile(n.config, []byte(text), 0o600); err != nil {
+		st.t.Fatal(err)
+	}
+	st.mu.Lock()
+	st.nodes = append(st.nodes, n)
+	st.mu.Unlock()
+	return n
+}
+
+// get finds a node by its name.
+func (st *stage) get(name string) *node {
+	st.t.Helper()
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	i := slices.IndexFunc(st.nodes, func(n *node) bool { return n.name == name })
+	if i < 0 {
+		st.t.Fatalf("there is no node %q", name)
+	}
+	return st.nodes[i]
+}
+
+// pids are the processes that run.
+func (st *stage) pids() map[int]string {
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	out := map[int]string{}
+	for _, n := range st.nodes {
+		if pid := n.number.Load(); pid != 0 {
+			out[int(pid)] = n.name
+		}
+	}
+	return out
+}
+
+// A picture is what a node says of its cluster: GET /v1/cluster.
+type picture struct {
+	Nodes []struct {
+		Name  string   `json:"name"`
+		Store bool     `json:"store"`
+		Alive bool     `json:"alive"`
+		Rooms []string `json:"rooms"` // it hosts
+	} `json:"nodes"`
+	Leader string `json:"leader"` // of the store
+}
+
+// host is the node that the picture names as the room's, "" if none.
+func (p *picture) host() string {
+	for _, n := range p.Nodes {
+		if n.Alive && slices.Contains(n.Rooms, room) {
+			return n.Name
+		}
+	}
+	return ""
+}
+
+// settled is how long a cluster may take to have a host and a leader. Chosen: an
+// election takes 4 to 9 s (docs/design.md §4).
+const settled = 15 * time.Second
+
+// roles asks the nodes that run until one names the room's host and the leader of
+// the store.
+func (st *stage) roles() (host, leader string) {
+	st.t.Helper()
+	var last error
+	for end := time.Now().Add(settled); time.Now().Before(end); st.rest(100 * time.Millisecond) {
+		for _, n := range st.nodes {
+			if n.cmd == nil {
+				continue
+			}
+			var p picture
+			if err := st.ask(n, http.MethodGet, "/v1/cluster", "", "", &p); err != nil {
+				last = err
+				continue
+			}
+			if host = p.host(); host != "" && p.Leader != "" {
+				return host, p.Leader
+			}
+			last = fmt.Errorf("%s says %+v", n.name, p)
+		}
+	}
+	st.t.Fatalf("no node named the host of %s and the leader within %v: %v", room, settled, last)
+	return "", ""
+}
+
+// ask makes a request to the admin address of a node and reads JSON.
+func (st *stage) ask(n *node, method, path, token, body string, into any) error {
+	ctx, cancel := context.WithTimeout(st.t.Context(), 2*time.Second)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, method, "http://"+n.admin+path,
+		strings.NewReader(body))
+	if err != nil {
+		return err
+	}
+	if token != "" {
+		req.Header.Set("Authorization", "Bearer "+token)
+	}
+	resp, err := st.api.RoundTrip(req)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	text, err := io.ReadAll(io.LimitReader(resp.Body, 1<<20))
+	if err == nil && resp.StatusCode != http.StatusOK {
+		err = errors.New(resp.Status)
+	}
+	if err == nil {
+		err = json.Unmarshal(text, into)
+	}
+	if err != nil {
+		return fmt.Errorf("%s %s at %s: %w: %.200s", method, path, n.name, err, text)
+	}
+	return nil
+}
+
+// A told is what a node says of the limits of the room.
+type told struct {
+	Total     int `json:"total_active_users"`
+	PerMinute int `json:"new_users_per_minute"`
+}
+
+// change sets the limits at one node, and returns how long it took until all
+// that run say so.
+func (st *stage) change(at string, s step) time.Duration {
+	st.t.Helper()
+	n := st.get(at)
+	token := command(st.t, "token", "create", "--scope", "write", "--config", n.config)
+	s.at = st.clock()
+	body := fmt.Sprintf(`{"total_active_users": %d, "new_users_per_minute": %d}`, s.total, s.perMinute)
+	var now told
+	if err := st.ask(n, http.MethodPatch, "/v1/rooms/"+room, token, body, &now); err != nil {
+		st.t.Fatal(err)
+	}
+	if last := st.steps[len(st.steps)-1]; s.total < last.total { // the old ones held until now
+		s.at = st.clock()
+	}
+	st.steps = append(st.steps, s)
+	began, want := time.Now(), told{s.total, s.perMinute}
+	for {
+		var others []string
+		for _, n := range st.nodes {
+			if n.cmd == nil {
+				continue
+			}
+			var now told
+			err := st.ask(n, http.MethodGet, "/v1/rooms/"+room, "", "", &now)
+			if err != nil || now != want {
+				others = append(others, fmt.Sprintf("%s %+v %v", n.name, now, err))
+			}
+		}
+		took := time.Since(began)
+		if len(others) == 0 {
+			return took
+		}
+		if took > 2*within {
+			st.t.Errorf("%v after %+v was set at %s: %v", took, want, at, others)
+			return took
+		}
+		st.rest(50 * time.Millisecond)
+	}
+}

@@ -1,0 +1,247 @@
+//go:build cluster
+
+package cluster
+
+import (
+	"context"
+	"maps"
+	"net/http"
+	"slices"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/headgate/headgate/internal/crowd"
+	judge "github.com/headgate/headgate/tests/crowd"
+)
+
+// A plan is the room and the crowd of one run.
+type plan struct {
+	alone            bool // one node without a cluster
+	total, perMinute int  // as the judge is told
+	factor           int  // what nodes are told is so many times that; 0 means 1
+	session          time.Duration
+
+	visitors     int
+	arrive       time.Duration // they come within this time
+	length       time.Duration // of the run
+	stay, think  [2]time.Duration
+	connectAnew  bool // all visitors, for each request; else every other one
+	everyoneAsks bool // nobody tries used tickets again: the run is too short
+}
+
+// askTimeout is how long a visitor waits for an answer. Chosen: far more than any
+// node that lives should take.
+const askTimeout = 5 * time.Second
+
+// A stage is one run: nodes, the balancer before them, the origin behind them,
+// and the crowd.
+type stage struct {
+	t        *testing.T
+	plan     plan
+	origin   *judge.Origin
+	links    *links
+	balancer *balancer
+	recorder *recorder
+	api      *http.Transport
+	ports    ports
+	joins    string         // the folder of the join files
+	own      map[string]int // cluster ports of the store nodes
+
+	mu    sync.Mutex // guards nodes while others than the test look
+	nodes []*node
+
+	steps  []step
+	faults []fault
+	errors map[string]int // of the crowd's own account
+	end    context.CancelFunc
+	wg     sync.WaitGroup
+}
+
+// newStage starts the nodes, and the crowd once all are ready.
+func newStage(t *testing.T, p plan) *stage {
+	t.Helper()
+	st := &stage{t: t, plan: p, own: map[string]int{}, errors: map[string]int{},
+		api:   &http.Transport{},
+		steps: []step{{total: p.total, perMinute: p.perMinute}}}
+	var err error
+	if st.origin, err = judge.StartOrigin(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		st.api.CloseIdleConnections()
+		if err := st.origin.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	st.balancer = newBalancer(t)
+	st.links = newLinks(t, st.pids)
+	t.Cleanup(st.stopNodes)
+	names := storeNodes()
+	if p.alone {
+		names = []string{"alone"}
+	} else {
+		st.inits()
+	}
+	began := time.Now()
+	for _, name := range names {
+		st.node(name).start()
+	}
+	for _, n := range st.nodes {
+		n.ready()
+		st.balancer.add(n.name, n.public, n.admin)
+	}
+	t.Logf("%d nodes ready after %v", len(st.nodes), time.Since(began).Round(time.Millisecond))
+	st.come()
+	return st
+}
+
+// stopNodes ends all nodes at once, and fails if one does not end in order.
+func (st *stage) stopNodes() {
+	for _, n := range st.nodes {
+		if n.cmd != nil {
+			n.signal(syscall.SIGCONT)
+			n.signal(syscall.SIGTERM)
+		}
+	}
+	for _, n := range st.nodes {
+		if n.cmd != nil {
+			n.over()
+		}
+		if st.t.Failed() {
+			st.t.Log(n.tail())
+		}
+		n.output.Close()
+	}
+}
+
+// come lets the crowd come: half of it as browsers, half as apps.
+func (st *stage) come() {
+	ctx, end := context.WithCancel(st.t.Context())
+	st.end = end
+	st.recorder = newRecorder(st.balancer, ctx, st.plan.connectAnew)
+	st.t.Cleanup(func() { end(); st.wg.Wait(); st.recorder.close() })
+	url := "http://" + st.balancer.ln.Addr().String() + "/"
+	for seed, mode := range []crowd.Mode{crowd.ModePage, crowd.ModeJSON} {
+		cfg := crowd.Config{URL: url, N: st.plan.visitors / 2, Arrive: st.plan.arrive,
+			Seed: uint64(seed), Mode: mode, LeavePath: judge.LeavePath, Timeout: askTimeout,
+			StayMin: st.plan.stay[0], StayMax: st.plan.stay[1],
+			ThinkMin: st.plan.think[0], ThinkMax: st.plan.think[1],
+			Transport: st.recorder.as(string(mode))}
+		st.wg.Go(func() {
+			result, err := crowd.Run(ctx, cfg, nil)
+			if err != nil {
+				st.t.Error(err)
+				return
+			}
+			st.mu.Lock()
+			defer st.mu.Unlock()
+			for kind, n := range result.Summary().Errors {
+				st.errors[kind] += n
+			}
+		})
+	}
+	if !st.plan.everyoneAsks {
+		st.wg.Go(func() { st.recorder.replay(ctx, url) })
+	}
+}
+
+func (st *stage) clock() time.Duration { return st.recorder.clock() }
+
+// at waits for a moment of the run.
+func (st *stage) at(d time.Duration) {
+	st.t.Helper()
+	if late := st.clock() - d; late > 2*time.Second {
+		st.t.Logf("late by %v for what was to happen at %v", late, d)
+	}
+	st.rest(d - st.clock())
+}
+
+// rest lets the crowd go on for a while.
+func (st *stage) rest(d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-st.t.Context().Done():
+		st.t.FailNow()
+	case <-timer.C:
+	}
+}
+
+// fault notes what was done to a node from a moment to now.
+func (st *stage) fault(what, node string, from time.Duration, deaf bool) {
+	st.faults = append(st.faults, fault{what, node, from, st.clock(), deaf})
+}
+
+// kill kills a node.
+func (st *stage) kill(what, name string) {
+	st.t.Helper()
+	from := st.clock()
+	st.get(name).kill()
+	st.fault(what, name, from, true)
+}
+
+// again starts a node that was killed or stopped, and waits until it is ready.
+func (st *stage) again(name string) {
+	st.t.Helper()
+	n := st.get(name)
+	from := time.Now()
+	n.start()
+	n.ready()
+	st.t.Logf("%s is ready %v after its start", name, time.Since(from).Round(time.Millisecond))
+}
+
+// finish waits for the end of the run and holds what was seen against the limits,
+// and against more if there is more.
+func (st *stage) finish(l limits, more ...func(*run) judge.Figure) {
+	st.t.Helper()
+	r := st.ended()
+	figures, about := r.verdict(l)
+	for _, f := range more {
+		figures = append(figures, f(r))
+	}
+	st.t.Logf("%d visitors, %d requests at the origin, the crowd's own account of errors: %v\n%s",
+		len(r.visits), len(r.origin), st.errors, judge.Table(figures))
+	for _, f := range figures {
+		if !f.OK() {
+			st.t.Errorf("%s: %.4g, limit %.4g %s", f.Name, f.Reach, f.Limit, f.Note)
+		}
+	}
+	if !st.t.Failed() {
+		return
+	}
+	for _, v := range about[:min(6, len(about))] {
+		st.t.Log(v)
+	}
+}
+
+// ended ends the run at its time and gives what was seen.
+func (st *stage) ended() *run {
+	st.t.Helper()
+	st.at(st.plan.length)
+	for _, n := range st.nodes {
+		if n.cmd != nil {
+			n.alive()
+		}
+	}
+	st.end()
+	st.wg.Wait()
+	return &run{steps: st.steps, session: st.plan.session, began: st.recorder.began,
+		visits: st.recorder.order, replays: st.recorder.replays, faults: st.faults,
+		origin: st.origin.Requests(), refused: st.balancer.refused}
+}
+
+// figure looks for a line of the verdict by how it begins.
+func figure(t *testing.T, figures []judge.Figure, name string) judge.Figure {
+	t.Helper()
+	byName := map[string]judge.Figure{}
+	for _, f := range figures {
+		byName[f.Name] = f
+	}
+	f, ok := byName[name]
+	if !ok {
+		t.Fatalf("no figure %q, only %q", name, slices.Sorted(maps.Keys(byName)))
+	}
+	return f
+}

@@ -1,0 +1,160 @@
+package cluster
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/headgate/headgate/tests/crowd"
+)
+
+// Limits are what a run is held against, beside what no run may do.
+type limits struct {
+	letIn  int           // at least so many
+	waited int           // at least so many
+	idle   time.Duration // at most so long was nobody new let in although slots were free
+	spells []spell       // or longer, for a reason
+	onTime int           // at least so many percent of those in line asked on time to the end
+	at     map[string]int // nodes, and the least of those let in that they let in, in percent
+	faults int           // at least so many
+	used   int           // used tickets tried again, at least
+}
+
+// overtakeSlack is by how much somebody who came later may be called earlier
+// (the issue "Cluster").
+const overtakeSlack = 3 * time.Second
+
+// verdict holds the run against its limits. about are visitors whose logs show
+// what was found.
+func (r *run) verdict(l limits) (figures []crowd.Figure, about []*visit) {
+	none := func(name string, f finding) crowd.Figure {
+		about = append(about, f.about[:min(2, len(f.about))]...)
+		return most(name, f.n, 0, "of %d judged %s", f.judged, f.example)
+	}
+	stays := r.stays()
+	in := r.inside(stays, func(s *stay) time.Duration { return s.to })
+	held := r.inside(stays, func(s *stay) time.Duration { return s.sure })
+	fresh := r.fresh(stays)
+	each, idle := longest(r.gaps(stays), l.spells)
+	overtaken, late, worst := r.overtaken(overtakeSlack)
+	atAll, _, most0 := r.overtaken(0)
+	excused, unanswered := r.unanswered()
+	used := r.doubled()
+	waited, letIn := r.counts()
+	figures = []crowd.Figure{
+		most("inside at once, first byte in to last byte out", in.n, in.limit, "at %v", in.at),
+		most("the same, and the session after it", held.n, held.limit, "at %v", held.at),
+		most("new visitors in any 60 s, by the origin", fresh.n, fresh.limit, "at %v", fresh.at),
+		none("tickets lost, of those read in full", r.lost()),
+		none("places shown further back than before", r.risen()),
+		none("overtaken by more than 3 s", overtaken),
+		none("used tickets that did something again", used),
+		none("visitors inside sent back to the line", r.sentBack()),
+		none("answers that are errors", r.wrong()),
+		none("requests without an answer, at nodes that could", unanswered),
+		most("connections refused", r.refused, 0, ""),
+		idle.figure("", l.idle),
+		least("in line and on time to the end, %", 100*(overtaken.judged-late)/max(1, overtaken.judged),
+			l.onTime, "of %d", overtaken.judged),
+		least("faults", len(r.faults), l.faults, "%s", r.told()),
+		least("visitors who waited", waited, l.waited, ""),
+		least("visitors let in", total(letIn), l.letIn, "%s", inOrder(letIn)),
+		least("used tickets tried again, that could be judged", used.judged, l.used, ""),
+	}
+	for i, s := range l.spells {
+		figures = append(figures, each[i].figure(": "+s.what, s.most))
+	}
+	for _, name := range slices.Sorted(maps.Keys(l.at)) {
+		figures = append(figures, least("let in by "+name+", %",
+			100*letIn[name]/max(1, total(letIn)), l.at[name], ""))
+	}
+	return append(figures,
+		show("requests without an answer, at killed or frozen nodes", float64(excused.n),
+			"%s", excused.example),
+		show("overtaken by any time", float64(atAll.n), "of %d, worst %v, over 3 s %v", atAll.judged,
+			most0.Round(time.Millisecond), worst.Round(time.Millisecond)),
+		r.times()), about
+}
+
+func (g gap) figure(when string, limit time.Duration) crowd.Figure {
+	return most("nobody let in though slots were free, ms"+when, int((g.to - g.from).Milliseconds()),
+		int(limit.Milliseconds()), "from %v", g.from)
+}
+
+// counts says how many waited, and how many each node let in.
+func (r *run) counts() (waited int, letIn map[string]int) {
+	letIn = map[string]int{}
+	for _, v := range r.visits {
+		if from, _ := v.waited(); from != never {
+			waited++
+		}
+		if in := v.admitted(); in != nil {
+			letIn[in.node]++
+		}
+	}
+	return waited, letIn
+}
+
+// times shows how long answers took.
+func (r *run) times() crowd.Figure {
+	var took []time.Duration
+	for _, v := range r.visits {
+		for i := range v.asks {
+			if a := &v.asks[i]; a.read() {
+				took = append(took, a.ended-a.sent)
+			}
+		}
+	}
+	if len(took) == 0 {
+		return show("an answer, ms: median", 0, "none")
+	}
+	slices.Sort(took)
+	ms := func(i int) float64 { return float64(took[i].Microseconds()) / 1e3 }
+	return show("an answer, ms: median", ms(len(took)/2), "p99 %.4g, max %.4g, of %d",
+		ms(len(took)*99/100), ms(len(took)-1), len(took))
+}
+
+// told lists the faults.
+func (r *run) told() string {
+	var out []string
+	for _, f := range r.faults {
+		text := fmt.Sprintf("%s %s at %.1f s", f.what, f.node, f.from.Seconds())
+		if f.to != f.from {
+			text += fmt.Sprintf(" to %.1f s", f.to.Seconds())
+		}
+		out = append(out, text)
+	}
+	return strings.Join(out, ", ")
+}
+
+func total(m map[string]int) (n int) {
+	for _, v := range m {
+		n += v
+	}
+	return n
+}
+
+func inOrder(m map[string]int) string {
+	var out []string
+	for _, k := range slices.Sorted(maps.Keys(m)) {
+		out = append(out, fmt.Sprintf("%s %d", k, m[k]))
+	}
+	return strings.Join(out, ", ")
+}
+
+func most(name string, reach, limit int, note string, args ...any) crowd.Figure {
+	return crowd.Figure{Name: name, Reach: float64(reach), Limit: float64(limit),
+		Note: fmt.Sprintf(note, args...)}
+}
+
+func least(name string, reach, limit int, note string, args ...any) crowd.Figure {
+	f := most(name, reach, limit, note, args...)
+	f.Least = true
+	return f
+}
+
+func show(name string, reach float64, note string, args ...any) crowd.Figure {
+	return crowd.Figure{Name: name, Reach: reach, Show: true, Note: fmt.Sprintf(note, args...)}
+}
