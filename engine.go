@@ -126,6 +126,14 @@ func (e *Engine) Run(ctx context.Context) error {
 	return e.members.Run(ctx)
 }
 
+// Leave tells the others that this process is about to end: it hands over the rooms
+// that it hosts.
+func (e *Engine) Leave() {
+	if e.members != nil {
+		e.members.Leave()
+	}
+}
+
 // A Node is a process that shares the engine with others.
 type Node struct {
 	Name    string    `json:"name"`

@@ -449,7 +449,8 @@ func TestNobodyIsPassedOverAfterAKillWhoAsksAsSeldomAsToldTo(t *testing.T) {
 					after *= 2
 				}
 				v.ticket, v.next, v.asked = q.Ticket, now.Add(after), now
-				if w, err := g.room.Where(t.Context(), v.ticket); !killed && err == nil && w.Status == "late" && !v.late {
+				w, err := g.room.Where(t.Context(), v.ticket)
+				if !killed && err == nil && w.Status == "late" && !v.late {
 					v.late = true
 					t.Errorf("%d was passed over though nothing has happened", i)
 				}

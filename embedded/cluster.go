@@ -98,9 +98,10 @@ func (c *Cluster) apply(o *server.Options) error {
 	if o.Cluster.Host, o.Cluster.Port, err = hostPort(c.Routes); err != nil {
 		return err
 	}
-	// The engine counts its routes to know how many are to elect the first leader,
-	// so it must find itself among them (bootstrapRaftNode); it does not connect to
-	// itself.
+	// Engines without a record elect the first leader when all of them are there, so
+	// that two whose folders are gone cannot forget what the third one has. The
+	// engine counts its routes to know how many that is (bootstrapRaftNode): it must
+	// find itself among them, and does not connect to itself.
 	for _, peer := range slices.Concat(c.Peers, []string{own}) {
 		if _, _, err := hostPort(peer); err != nil {
 			return err

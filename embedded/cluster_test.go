@@ -8,11 +8,13 @@ import (
 	"io"
 	"log/slog"
 	"maps"
+	"math/rand/v2"
 	"net"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -54,15 +56,19 @@ func newTrio(t *testing.T, names ...string) *trio {
 	return c
 }
 
-// freeAddr is a place where nobody listens, as of a moment ago.
+// freeAddr is a place where nobody listens, as of a moment ago. It is below the
+// ports that the system gives to those who connect.
 func freeAddr(t *testing.T) string {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
+	for range 100 {
+		l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", 10_000+rand.N(20_000)))
+		if err == nil {
+			defer l.Close()
+			return l.Addr().String()
+		}
 	}
-	defer l.Close()
-	return l.Addr().String()
+	t.Fatal("no port is free")
+	return ""
 }
 
 func (c *trio) tls(name string) *tls.Config {
@@ -126,9 +132,7 @@ func eventually(t *testing.T, what string, try func(ctx context.Context) error) 
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
 	for {
-		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-		err := try(ctx)
-		cancel()
+		err := attempt(t.Context(), try)
 		took := time.Since(begin)
 		if err == nil {
 			t.Logf("%s: %v", what, took.Round(time.Millisecond))
@@ -141,19 +145,37 @@ func eventually(t *testing.T, what string, try func(ctx context.Context) error) 
 	}
 }
 
-// stream makes a stream with three copies.
-func stream(t *testing.T, conn *nats.Conn, replicas int) jetstream.JetStream {
+// attempt tries once, and not for long: whoever was asked may just have gone.
+func attempt(ctx context.Context, try func(ctx context.Context) error) error {
+	ctx, cancel := context.WithTimeout(ctx, 500*time.Millisecond)
+	defer cancel()
+	return try(ctx)
+}
+
+// domain is the cluster's JetStream, as a process sees it.
+func domain(t *testing.T, conn *nats.Conn) jetstream.JetStream {
 	t.Helper()
 	js, err := jetstream.NewWithDomain(conn, "sjc")
 	if err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, fmt.Sprintf("a stream with %d copies", replicas), func(ctx context.Context) error {
+	return js
+}
+
+// stream makes a stream with so many copies.
+func stream(t *testing.T, conn *nats.Conn, replicas int) jetstream.JetStream {
+	t.Helper()
+	js := domain(t, conn)
+	eventually(t, fmt.Sprintf("a stream with %d copies", replicas), create(js, replicas))
+	return js
+}
+
+func create(js jetstream.JetStream, replicas int) func(ctx context.Context) error {
+	return func(ctx context.Context) error {
 		_, err := js.CreateStream(ctx, jetstream.StreamConfig{Name: "s", Subjects: []string{"s.>"},
 			Replicas: replicas, Storage: jetstream.FileStorage})
 		return err
-	})
-	return js
+	}
 }
 
 func write(js jetstream.JetStream, text string) func(ctx context.Context) error {
@@ -182,6 +204,7 @@ func leader(t *testing.T, js jetstream.JetStream) string {
 }
 
 func TestThreeEnginesKeepAStreamTogether(t *testing.T) {
+	t.Parallel()
 	c := newTrio(t, "n1", "n2", "n3")
 	begin := time.Now()
 	c.start("n1", "n2", "n3")
@@ -190,68 +213,83 @@ func TestThreeEnginesKeepAStreamTogether(t *testing.T) {
 	t.Logf("from nothing to the first write: %v", time.Since(begin).Round(time.Millisecond))
 
 	// Each engine's own process writes to it too, without a port.
-	own, err := jetstream.NewWithDomain(c.run["n2"].Conn(), "sjc")
-	if err != nil {
-		t.Fatal(err)
-	}
-	eventually(t, "a write from inside", write(own, "two"))
+	eventually(t, "a write from inside", write(domain(t, c.run["n2"].Conn()), "two"))
 
 	// Whoever is stopped, the others go on; who comes back catches up.
-	for _, name := range []string{leader(t, js), "n1"} {
-		if c.run[name] == nil {
-			c.start(name)
-		}
+	leads := leader(t, js)
+	follows := "n1"
+	if leads == follows {
+		follows = "n2"
+	}
+	for i, name := range []string{leads, follows} {
 		c.stop(name)
 		if took := eventually(t, "a write without "+name, write(js, name)); took > within {
 			t.Errorf("without %s the first write took %v, want at most %v", name, took, within)
 		}
+		if name == follows { // the machine is replaced
+			if err := os.RemoveAll(c.config(name).Dir); err != nil {
+				t.Fatal(err)
+			}
+		}
 		c.start(name)
-		eventually(t, name+" has caught up", func(ctx context.Context) error {
-			s, err := js.Stream(ctx, "s")
-			if err != nil {
-				return err
-			}
-			info := s.CachedInfo()
-			for _, r := range info.Cluster.Replicas {
-				if !r.Current {
-					return fmt.Errorf("%s is behind", r.Name)
-				}
-			}
-			if len(info.Cluster.Replicas) != 2 || info.State.Msgs < 3 {
-				return fmt.Errorf("got %+v", info)
-			}
-			return nil
-		})
+		c.caughtUp(js, 3+i)
 	}
 }
 
+// caughtUp waits until the stream is whole at all three engines.
+func (c *trio) caughtUp(js jetstream.JetStream, least int) {
+	c.t.Helper()
+	eventually(c.t, "all have caught up", func(ctx context.Context) error {
+		s, err := js.Stream(ctx, "s")
+		if err != nil {
+			return err
+		}
+		info := s.CachedInfo()
+		for _, r := range info.Cluster.Replicas {
+			if !r.Current {
+				return fmt.Errorf("%s is behind", r.Name)
+			}
+		}
+		if len(info.Cluster.Replicas) != 2 || info.State.Msgs < uint64(least) {
+			return fmt.Errorf("%d copies more, %d messages", len(info.Cluster.Replicas), info.State.Msgs)
+		}
+		return nil
+	})
+}
+
 func TestEnginesMayStartOneAfterAnother(t *testing.T) {
-	for _, order := range [][]string{{"n1", "n2", "n3"}, {"n3", "n1", "n2"}} {
-		t.Run(strings.Join(order, " "), func(t *testing.T) {
-			c := newTrio(t, "n1", "n2", "n3")
-			conn := c.worker("worker") // before there is any
-			c.start(order[0])
+	t.Parallel()
+	c := newTrio(t, "n1", "n2", "n3")
+	js := domain(t, c.worker("worker")) // before there is any
+	for i, name := range []string{"n3", "n1", "n2"} {
+		if i > 0 {
 			pause(t)
-			if _, err := c.run[order[0]].Conn().Request("$JS.API.INFO", nil, 100*time.Millisecond); err == nil {
-				t.Error("one of three answers for all")
+			if err := attempt(t.Context(), create(js, 1)); err == nil {
+				t.Errorf("%d of three have begun without the others", i)
 			}
-			c.start(order[1])
-			begin := time.Now()
-			js := stream(t, conn, 1)
-			eventually(t, "the first write of two", write(js, "one"))
-			if took := time.Since(begin); took > within {
-				t.Errorf("two of three took %v to begin, want at most %v", took, within)
-			}
-			pause(t)
-			c.start(order[2])
-			eventually(t, "three copies", func(ctx context.Context) error {
-				_, err := js.UpdateStream(ctx, jetstream.StreamConfig{Name: "s", Subjects: []string{"s.>"},
-					Replicas: 3, Storage: jetstream.FileStorage})
-				return err
-			})
-			eventually(t, "a write of three", write(js, "two"))
-		})
+		}
+		c.start(name)
 	}
+	begin := time.Now()
+	eventually(t, "a stream", create(js, 3))
+	eventually(t, "the first write", write(js, "one"))
+	if took := time.Since(begin); took > within {
+		t.Errorf("the last of three came, and it took %v to begin, want at most %v", took, within)
+	}
+
+	// From now on two of three are enough.
+	for name := range c.peers {
+		c.stop(name)
+	}
+	c.start("n2")
+	pause(t)
+	c.start("n3")
+	if took := eventually(t, "a write of two", write(js, "two")); took > within {
+		t.Errorf("two of three took %v to go on, want at most %v", took, within)
+	}
+	pause(t)
+	c.start("n1")
+	c.caughtUp(js, 2)
 }
 
 // pause is the time that machines started by hand are apart.
@@ -263,6 +301,7 @@ func pause(t *testing.T) {
 }
 
 func TestStrangersAreNotLetIn(t *testing.T) {
+	t.Parallel()
 	c := newTrio(t, "n1", "n2", "n3")
 	c.start("n1", "n2", "n3")
 	if err := c.worker("worker", c.peers["n1"]).FlushTimeout(5 * time.Second); err != nil {
@@ -358,6 +397,7 @@ func TestOneEngineServesWorkersToo(t *testing.T) {
 }
 
 func TestAPortThatIsTakenIsNoDamage(t *testing.T) {
+	t.Parallel()
 	c := newTrio(t, "n1", "n2", "n3")
 	for _, addr := range []string{c.peers["n1"], c.routes["n1"]} {
 		l, err := net.Listen("tcp", addr)
@@ -380,6 +420,7 @@ func TestAPortThatIsTakenIsNoDamage(t *testing.T) {
 }
 
 func TestAnEngineComesBackAtItsPorts(t *testing.T) {
+	t.Parallel()
 	c := newTrio(t, "n1", "n2", "n3")
 	c.start("n1", "n2", "n3")
 	js := stream(t, c.worker("worker"), 3)
@@ -445,11 +486,29 @@ func TestAClusterWithoutCertificatesIsRefused(t *testing.T) {
 	}
 }
 
+// A book is a log that may be read while it is written.
+type book struct {
+	mu   sync.Mutex
+	text strings.Builder
+}
+
+func (b *book) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.text.Write(p)
+}
+
+func (b *book) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.text.String()
+}
+
 func TestConnectWaitsForNobody(t *testing.T) {
 	c := newTrio(t, "n1")
-	var log strings.Builder
+	log := &book{}
 	r := Remote{Name: "w", Servers: []string{c.peers["n1"]}, TLS: c.tls("worker"),
-		Log: slog.New(slog.NewTextHandler(&log, nil))}
+		Log: slog.New(slog.NewTextHandler(log, nil))}
 	begin := time.Now()
 	conn, err := Connect(t.Context(), r)
 	if err != nil || time.Since(begin) > time.Second {

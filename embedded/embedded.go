@@ -22,8 +22,8 @@
 //
 // Without a [Cluster] it opens no port: clients connect inside the process. With
 // one, this engine and those of the other store nodes keep what is stored
-// together: what is acknowledged is on the disks of most of them, and goes on
-// while most of them live. Each way in asks for a certificate of the cluster's CA
+// together: what is acknowledged is on the disks of most of them, and it goes on
+// while most of them live; only the first start needs all of them. Each way in asks for a certificate of the cluster's CA
 // before it says a word. [Connect] is for processes without an engine.
 //
 // # What it does not do
@@ -84,7 +84,8 @@ var ErrClosed = errors.New("the engine is closed")
 
 // Open starts the engine and connects to it. Run must follow for an engine that
 // cannot write to be healed, Close to stop it. In a cluster it does not wait for
-// the others: until most of them run, what is written is not acknowledged.
+// the others: until most of them run, and all of them the first time, what is
+// written is not acknowledged.
 func Open(ctx context.Context, cfg Config) (*Server, error) {
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)

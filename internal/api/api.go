@@ -50,6 +50,8 @@ type Process interface {
 	// Reload reads the configuration again, all or nothing. It returns
 	// config.ErrNoFile, a Leftover, or faults of package config.
 	Reload(ctx context.Context) (Reloaded, error)
+	// Cluster tells who is one with this process, or ErrAlone.
+	Cluster(ctx context.Context) (Cluster, error)
 	// About tells of the process itself.
 	About() About
 }
@@ -59,7 +61,17 @@ var (
 	ErrNoRoom  = errors.New("there is no such room")
 	ErrBusy    = errors.New("headgate is starting or draining")
 	ErrDamaged = errors.New("the record of the room cannot be read")
+	ErrAlone   = errors.New("this headgate is not part of a cluster")
 )
+
+// A Cluster is who shares the rooms.
+type Cluster struct {
+	Datacenter string          `json:"datacenter"`
+	Store      []string        `json:"store"`
+	Leader     string          `json:"leader"` // the store node that orders the writes, "" none now
+	Problem    string          `json:"problem,omitempty"`
+	Nodes      []headgate.Node `json:"nodes"`
+}
 
 // A Leftover is the error of a change that failed, and could not be undone in full
 // either.
@@ -181,6 +193,7 @@ func (a *API) routes() []route {
 		{"GET", "/readyz", "", false, a.readyz},
 		{"GET", "/metrics", scopeRead, false, a.metrics},
 		{"GET", "/v1/status", scopeRead, false, a.about},
+		{"GET", "/v1/cluster", scopeRead, false, a.cluster},
 		{"GET", "/v1/rooms", scopeRead, true, a.rooms},
 		{"GET", one, scopeRead, false, a.room},
 		{"PATCH", one, scopeWrite, false, a.change},
@@ -210,6 +223,8 @@ func (a *API) metrics(c *call) (any, error) {
 }
 
 func (a *API) about(*call) (any, error) { return a.cfg.Process.About(), nil }
+
+func (a *API) cluster(c *call) (any, error) { return a.cfg.Process.Cluster(c.r.Context()) }
 
 func (a *API) rooms(c *call) (any, error) {
 	rooms := []headgate.Status{}

@@ -72,6 +72,9 @@ func problemOf(err error) *problem {
 	case errors.Is(err, ErrNoRoom):
 		return &problem{Status: http.StatusNotFound, Code: "no_such_room",
 			Detail: "there is no such room", Hint: "GET /v1/rooms lists them"}
+	case errors.Is(err, ErrAlone):
+		return &problem{Status: http.StatusNotFound, Code: "no_cluster", Detail: err.Error(),
+			Hint: "headgate cluster init makes what a cluster needs"}
 	case errors.Is(err, headgate.ErrNoTicket):
 		return &problem{Status: http.StatusNotFound, Code: "no_such_ticket",
 			Detail: "no room knows this ticket",

@@ -100,8 +100,8 @@ func TestSecondHostFencesTheFirst(t *testing.T) {
 			t.Errorf("the fenced host issues a ticket: %v", err)
 		}
 		// The place is kept, the used ticket stays used, the slot stays taken.
-		if p, err := next.Poll(ctx, lifeOf(next), waiting.Number); err != nil || p.Status != slot.TicketWaiting &&
-			p.Status != slot.TicketLate {
+		p, err := next.Poll(ctx, lifeOf(next), waiting.Number)
+		if err != nil || p.Status != slot.TicketWaiting && p.Status != slot.TicketLate {
 			t.Errorf("the waiting ticket: %+v %v", p, err)
 		}
 		if p, err := next.Poll(ctx, lifeOf(next), n.Number); err != nil || p.Status != slot.TicketUsed {
@@ -133,7 +133,8 @@ func TestAfterATakeoverTheOldTicketIsCalledFirst(t *testing.T) {
 		called := uint64(0)
 		for end := time.Now().Add(time.Minute); called == 0 && time.Now().Before(end); {
 			for _, n := range []uint64{late.Number, early.Number} {
-				if p, err := next.Poll(t.Context(), lifeOf(next), n); err == nil && p.Status == slot.TicketCalled {
+				p, err := next.Poll(t.Context(), lifeOf(next), n)
+				if err == nil && p.Status == slot.TicketCalled {
 					called = n
 				}
 			}
@@ -378,7 +379,8 @@ func TestNobodyThereCostsNothing(t *testing.T) {
 		if next < lookAgain || called != 0 {
 			t.Errorf("looks again in %v while nobody is there, %d called", next, called)
 		}
-		if p, err := c.Poll(t.Context(), lifeOf(c), last.Number); err != nil || p.Status != slot.TicketCalled {
+		p, err := c.Poll(t.Context(), lifeOf(c), last.Number)
+		if err != nil || p.Status != slot.TicketCalled {
 			t.Errorf("%+v %v: a slot is free and nobody else is there", p, err)
 		}
 	})

@@ -48,7 +48,9 @@ func (c *cluster) settings() Settings {
 	return Settings{
 		Active: slot.Limit{Kind: slot.AtOnce, N: 10, Per: 5 * time.Second},
 		New:    slot.Limit{Kind: slot.PerWindow, N: 1000, Per: time.Minute},
-		Line:   LineConfig{MaxWaiting: 1000, PollMin: 100 * time.Millisecond, PollMax: time.Second, Hold: time.Minute},
+		Line: LineConfig{
+			MaxWaiting: 1000, PollMin: 100 * time.Millisecond, PollMax: time.Second, Hold: time.Minute,
+		},
 	}
 }
 

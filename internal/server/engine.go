@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"sync"
@@ -30,26 +31,36 @@ type durable struct {
 	engine *embedded.Server
 	rooms  *headgate.Engine
 	store  *store.NATS
+	keys   keyring
+	node   headgate.EngineConfig // of a cluster: its connection, name and part
+	bus    *store.Bus            // nil: alone
 	log    *slog.Logger
 
 	ring sync.Mutex // held from reading or making keys until they are in force
 }
 
 func openDurable(ctx context.Context, cfg *config.Config, log *slog.Logger) (*durable, error) {
-	ctx, stop := context.WithTimeout(ctx, openWait)
-	defer stop()
 	k := &durable{log: log}
-	if err := k.open(ctx, cfg.Data); err != nil {
+	var err error
+	if k.folder, err = folder.Open(cfg.Data); err != nil {
+		return nil, err
+	}
+	if cfg.Cluster != nil { // the others may come much later
+		err = k.openCluster(ctx, cfg.Cluster)
+	} else {
+		err = k.open(ctx)
+	}
+	if err != nil {
 		k.close()
 		return nil, err
 	}
 	return k, nil
 }
 
-func (k *durable) open(ctx context.Context, dir string) (err error) {
-	if k.folder, err = folder.Open(dir); err != nil {
-		return err
-	}
+func (k *durable) open(ctx context.Context) (err error) {
+	ctx, stop := context.WithTimeout(ctx, openWait)
+	defer stop()
+	k.keys = k.folder
 	if k.folder.KeysLost() {
 		k.log.Error("sealing keys are gone: every visitor is a newcomer now, whatever place or pass "+
 			"they have", "folder", k.folder.Path("keys"),
@@ -102,26 +113,17 @@ func (k *durable) openRecords(ctx context.Context, keys []folder.SealingKey) (er
 	return err
 }
 
-// ringOf is the key ring of a folder's keys, the newest first.
-func ringOf(keys []folder.SealingKey) headgate.SealingKeys {
-	k := headgate.SealingKeys{Seals: keys[0].ID, Keys: map[byte][32]byte{}}
-	for _, x := range keys {
-		k.Keys[x.ID] = x.Key
-	}
-	return k
-}
-
 // rotate makes a new sealing key when the newest is old.
 func (k *durable) rotate(keys []folder.SealingKey, now time.Time) ([]folder.SealingKey, error) {
 	if now.Sub(keys[0].Made) < rotateEvery {
 		return keys, nil
 	}
-	return k.folder.Rotate(now)
+	return k.keys.Rotate(now)
 }
 
 // rotateKeys makes a new sealing key now. What the old ones sealed stays good.
 func (k *durable) rotateKeys(now time.Time) (id int, err error) {
-	keys, err := k.useKeys(func() ([]folder.SealingKey, error) { return k.folder.Rotate(now) })
+	keys, err := k.useKeys(func() ([]folder.SealingKey, error) { return k.keys.Rotate(now) })
 	if err != nil {
 		return 0, err
 	}
@@ -130,14 +132,14 @@ func (k *durable) rotateKeys(now time.Time) (id int, err error) {
 
 // rereadKeys takes keys that were added or removed by hand.
 func (k *durable) rereadKeys() error {
-	_, err := k.useKeys(k.folder.Keys)
+	_, err := k.useKeys(k.keys.Keys)
 	return err
 }
 
 // rotateOld makes a new sealing key when the newest is old.
 func (k *durable) rotateOld(now time.Time) error {
 	_, err := k.useKeys(func() ([]folder.SealingKey, error) {
-		keys, err := k.folder.Keys()
+		keys, err := k.keys.Keys()
 		if err != nil {
 			return nil, err
 		}
@@ -161,22 +163,42 @@ func (k *durable) useKeys(
 	return keys, k.rooms.SetKeys(ringOf(keys))
 }
 
-// run heals the engine and rotates the keys until ctx ends.
+// run heals the engine, rotates the keys, and is heard by the other nodes, until ctx
+// ends.
 func (k *durable) run(ctx context.Context) error {
-	tick := time.NewTicker(time.Hour)
+	every := time.Hour
+	if k.bus != nil {
+		every = keysEvery
+	}
+	tick := time.NewTicker(every)
 	defer tick.Stop()
-	done := make(chan error, 1)
-	go func() { done <- k.engine.Run(ctx) }()
-	for {
+	done := make(chan error, 2)
+	go func() { done <- k.runEngine(ctx) }()
+	go func() { done <- k.rooms.Run(ctx) }()
+	var err error
+	for left := 2; left > 0; {
 		select {
-		case err := <-done:
-			return err
+		case one := <-done:
+			left--
+			err = errors.Join(err, one)
+			if one != nil { // the server ends, and ctx with it
+				return err
+			}
 		case now := <-tick.C:
-			if err := k.rotateOld(now); err != nil {
-				k.log.Error("sealing key not rotated", "error", err)
+			if err := k.rotateOld(now); err != nil && ctx.Err() == nil {
+				k.log.Error("sealing keys not looked at", "error", err)
 			}
 		}
 	}
+	return err
+}
+
+func (k *durable) runEngine(ctx context.Context) error {
+	if k.engine == nil {
+		<-ctx.Done()
+		return nil
+	}
+	return k.engine.Run(ctx)
 }
 
 // close ends the engine and unlocks the folder. Nil parts were not opened.
@@ -189,6 +211,8 @@ func (k *durable) close() {
 	}
 	if k.engine != nil {
 		k.engine.Close()
+	} else if k.node.NATS != nil {
+		k.node.NATS.Close()
 	}
 	if k.folder != nil {
 		if err := k.folder.Close(); err != nil {

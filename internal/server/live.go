@@ -62,7 +62,9 @@ func (s *Server) Change(
 	if err != nil {
 		return api.Changed{}, err
 	}
+	s.tellLive(room)
 	if err := g.room.Reconfigure(ctx, roomConfig(set.cfg, now)); err != nil {
+		defer s.tellLive(room)
 		if uerr := undo(); uerr != nil {
 			return api.Changed{}, &api.Leftover{Err: errors.Join(err, uerr),
 				Left: "the change is not in force, but its record could not be taken back: " +
@@ -199,6 +201,9 @@ func (s *Server) recall(
 			return now, &api.Live{Pairs: rec.Pairs, At: rec.At, By: rec.By}, nil
 		}
 		why = err.Error()
+	}
+	if s.durable.bus != nil { // another node may have another file, for a while
+		return file, nil, nil
 	}
 	s.log.Warn("live changes dropped", "room", file.Name, "record", string(value), "why", why)
 	_, err = s.keep(ctx, &gate{file: *file})

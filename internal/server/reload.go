@@ -145,6 +145,9 @@ func needsRestart(start, now *config.Config) []string {
 			keys = append(keys, k.name)
 		}
 	}
+	if !reflect.DeepEqual(start.Cluster, now.Cluster) {
+		keys = append(keys, "cluster")
+	}
 	return keys
 }
 

@@ -157,7 +157,10 @@ func (s *Server) Run(ctx context.Context) error {
 	rooms := http.HandlerFunc(s.route)
 	public, admin := s.httpServer(s.plainHTTP(rooms)), s.httpServer(s.adminHandler())
 	secure := s.secureServer(rooms) // nil without tls
-	wg.Go(func() { fail(s.durable.run(work)) })
+	engine, stopEngine := context.WithCancel(context.WithoutCancel(work))
+	var state sync.WaitGroup
+	state.Go(func() { fail(s.durable.run(engine)) })
+	wg.Go(func() { fail(s.follow(work)) })
 	s.startTLS(work, secure, &wg, fail)
 	wg.Go(func() { fail(serveOn(public, s.public)) })
 	wg.Go(func() { fail(serveOn(admin, s.admin)) })
@@ -168,6 +171,7 @@ func (s *Server) Run(ctx context.Context) error {
 	case <-work.Done():
 	}
 	s.ready.Store(false)
+	s.durable.rooms.Leave()
 	s.end()
 	s.log.Info("draining")
 	drain, cancel := context.WithTimeout(context.Background(), drainFor)
@@ -177,6 +181,8 @@ func (s *Server) Run(ctx context.Context) error {
 	stop(nil)
 	closeAdmin(admin)
 	wg.Wait() // the rooms have written their last
+	stopEngine()
+	state.Wait()
 	s.durable.close()
 	return err
 }

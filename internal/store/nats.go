@@ -124,6 +124,18 @@ func (n *NATS) Keys(ctx context.Context, prefix string) ([]string, error) {
 	return keys, nil
 }
 
+// Leader is the name of the server that the stream is led by, "" for none now.
+func (n *NATS) Leader(ctx context.Context) (string, error) {
+	info, err := n.stream.Info(ctx)
+	if err != nil {
+		return "", fmt.Errorf("look at the stream: %w", err)
+	}
+	if info.Cluster == nil {
+		return "", nil
+	}
+	return info.Cluster.Leader, nil
+}
+
 // Load implements Store. It reads at the stream's leader, and compares with the
 // second copy each time: the engine may have lost what it had confirmed to a
 // damaged block, a folder put aside or a backup brought back, also while we run.

@@ -46,6 +46,6 @@ func TestAloneLostAnswers(t *testing.T) {
 // TestAloneLimits: see TestAloneLostAnswers.
 func TestAloneLimits(t *testing.T) {
 	p := usual()
-	p.alone, p.session, p.visitors = true, 3*time.Second, 1200
+	p.alone, p.visitors = true, 1200
 	changeLimits(t, p, []string{"alone"})
 }

@@ -60,7 +60,7 @@ func goodRun() *run {
 
 // goodLimits are what goodRun reaches.
 func goodLimits() limits {
-	return limits{letIn: 8, waited: 8, idle: secs(10.5), onTime: 100, at: map[string]int{"n1": 50, "n2": 50}, faults: 1,
+	return limits{letIn: 8, waited: 8, idle: secs(10.5), onTime: 100, at: map[string]int{"n1": 40, "n2": 40}, faults: 1,
 		used: 2}
 }
 
@@ -221,6 +221,25 @@ func (r *run) direct(at float64, late time.Duration) {
 	a := asked(askPage, at, "", 0, 0)
 	a.ended += late
 	r.visits = append(r.visits, &visit{name: "direct", asks: []ask{a}})
+}
+
+// One whose first answer was lost on the way comes again as a newcomer, and takes
+// a second slot: the judge must not take that for a free one.
+func TestGhosts(t *testing.T) {
+	r := goodRun()
+	if n := len(r.ghosts()); n != 0 {
+		t.Errorf("%d ghosts of a run without lost answers", n)
+	}
+	a := asked(askPage, 3, "", 0, 0)
+	a.lost, a.failed = true, "lost"
+	again := asked(askPage, 5, "", 0, 0)
+	r.visits = append(r.visits, &visit{name: "x", asks: []ask{a, again, asked(askPage, 6, "", 0, 0)}})
+	for _, at := range []float64{3, 5, 6} {
+		r.seen("x", at)
+	}
+	if g := r.ghosts(); len(g) != 1 || g[0].from != secs(3.001) || g[0].most != secs(9.002) {
+		t.Errorf("ghosts %v, want one from 3.001 s to 9.002 s", g)
+	}
 }
 
 // The slots that were free when the first visitor was told to wait.

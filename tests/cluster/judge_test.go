@@ -164,7 +164,7 @@ func (r *run) gaps(stays []stay) (gaps []gap) {
 		arrival                bool
 	}
 	var edges []edge
-	for _, s := range stays {
+	for _, s := range slices.Concat(stays, r.ghosts()) {
 		edges = append(edges, edge{at: s.from, inside: 1, fresh: 1, arrival: true},
 			edge{at: s.most, inside: -1}, edge{at: s.from + window, fresh: -1})
 	}
@@ -195,6 +195,27 @@ func (r *run) gaps(stays []stay) (gaps []gap) {
 		}
 	}
 	return gaps
+}
+
+// ghosts are stays of visitors who never heard that they were let in, when they
+// came for the first time, and so came again without a cookie: as somebody else.
+func (r *run) ghosts() (out []stay) {
+	visits := make(map[string]*visit, len(r.visits))
+	for _, v := range r.visits {
+		visits[v.name] = v
+	}
+	for _, q := range r.origin {
+		from, to := q.From.Sub(r.began), q.To.Sub(r.began)
+		v := visits[q.Visitor]
+		if v == nil {
+			continue
+		}
+		i := slices.IndexFunc(v.asks, func(a ask) bool { return a.read() || a.ended >= to })
+		if i >= 0 && !v.asks[i].read() && v.asks[i].sent <= from {
+			out = append(out, stay{from: from, to: to, sure: to, most: to + r.session})
+		}
+	}
+	return out
 }
 
 // A spell is a time in which gaps may be longer than else.

@@ -204,7 +204,7 @@ func lostAnswers(t *testing.T, p plan) {
 // follow.
 func TestLimits(t *testing.T) {
 	p := usual()
-	p.session, p.visitors = 3*time.Second, 1200
+	p.visitors = 1200
 	changeLimits(t, p, storeNodes())
 }
 
@@ -217,8 +217,8 @@ func changeLimits(t *testing.T, p plan, at []string) {
 	}
 	l.letIn = 400
 	var more []func(*run) judge.Figure
-	for i, s := range []step{{total: 100, perMinute: 1200}, {total: 30, perMinute: 700},
-		{total: 80, perMinute: 1500}} {
+	for i, s := range []step{{total: 100, perMinute: 1500}, {total: 30, perMinute: 700},
+		{total: 80, perMinute: 1800}} {
 		st.at(time.Duration(15+16*i) * time.Second)
 		name := at[i%len(at)]
 		took := st.change(name, s)

@@ -65,6 +65,7 @@ func newStage(t *testing.T, p plan) *stage {
 	st := &stage{t: t, plan: p, own: map[string]int{}, errors: map[string]int{},
 		api:   &http.Transport{},
 		steps: []step{{total: p.total, perMinute: p.perMinute}}}
+	t.TempDir() // the first is removed last: after the nodes have ended
 	var err error
 	if st.origin, err = judge.StartOrigin(); err != nil {
 		t.Fatal(err)

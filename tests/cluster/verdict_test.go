@@ -12,14 +12,14 @@ import (
 
 // Limits are what a run is held against, beside what no run may do.
 type limits struct {
-	letIn  int           // at least so many
-	waited int           // at least so many
-	idle   time.Duration // at most so long was nobody new let in although slots were free
-	spells []spell       // or longer, for a reason
-	onTime int           // at least so many percent of those in line asked on time to the end
+	letIn  int            // at least so many
+	waited int            // at least so many
+	idle   time.Duration  // at most so long was nobody new let in although slots were free
+	spells []spell        // or longer, for a reason
+	onTime int            // at least so many percent of those in line asked on time to the end
 	at     map[string]int // nodes, and the least of those let in that they let in, in percent
-	faults int           // at least so many
-	used   int           // used tickets tried again, at least
+	faults int            // at least so many
+	used   int            // used tickets tried again, at least
 }
 
 // overtakeSlack is by how much somebody who came later may be called earlier

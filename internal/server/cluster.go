@@ -1,0 +1,196 @@
+package server
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"reflect"
+	"strings"
+	"time"
+
+	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/embedded"
+	"github.com/headgate/headgate/internal/api"
+	"github.com/headgate/headgate/internal/config"
+	"github.com/headgate/headgate/internal/store"
+)
+
+// Parameters of a node of a cluster. Chosen.
+const (
+	clusterTry  = 1500 * time.Millisecond // for the records to be found, then again
+	clusterTell = 10 * time.Second        // between complaints that they are not
+	clusterGap  = 250 * time.Millisecond
+	followEvery = 5 * time.Second // a change that was told and not heard is found so late
+)
+
+// liveName is told when the live changes of a room have changed: its name.
+const liveName = "live"
+
+// openCluster starts this node's part of the engine, or connects to that of others, and
+// waits until the records can be read: until enough of the store nodes are there.
+func (k *durable) openCluster(ctx context.Context, c *config.Cluster) (err error) {
+	node := c.Node
+	if node == "" {
+		node = fmt.Sprintf("w-%08x", rand.Uint32())
+	}
+	t, err := c.TLSConfig()
+	if err != nil {
+		return err
+	}
+	if c.IsStore() {
+		e := embedded.Config{Dir: k.folder.Engine(), Log: k.log, Name: node, Cluster: &embedded.Cluster{
+			Name: c.Datacenter, Listen: c.Listen, Routes: c.Routes(), Advertise: c.RouteTo(c.Node),
+			Peers: c.Others(), TLS: t,
+		}}
+		if k.engine, err = embedded.Open(ctx, e); err != nil {
+			return k.folder.Fault("the engine does not start", err)
+		}
+		k.node.NATS = k.engine.Conn()
+	} else if k.node.NATS, err = embedded.Connect(ctx, embedded.Remote{
+		Name: node, Servers: c.Servers(), TLS: t, Log: k.log,
+	}); err != nil {
+		return fmt.Errorf("connect to the store nodes: %w", err)
+	}
+	k.bus = store.NewBus(k.node.NATS)
+	k.node.Node, k.node.Hosts, k.node.Replicas = node, c.IsStore(), len(c.Store)
+	k.node.Version, k.node.Log = readBuild().version, k.log
+	return k.awaitRecords(ctx, c)
+}
+
+// awaitRecords opens the records as soon as they can be read.
+func (k *durable) awaitRecords(ctx context.Context, c *config.Cluster) error {
+	told := time.Now()
+	for {
+		err := k.tryRecords(ctx)
+		if err == nil {
+			return nil
+		}
+		if ctx.Err() != nil {
+			return fmt.Errorf("%w: %w", ctx.Err(), err)
+		}
+		if time.Since(told) > clusterTell {
+			told = time.Now()
+			k.log.Warn("waiting for the store nodes: more than half of them are needed",
+				"store", strings.Join(c.Store, " "), "error", err)
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(clusterGap):
+		}
+	}
+}
+
+func (k *durable) tryRecords(ctx context.Context) (err error) {
+	ctx, stop := context.WithTimeout(ctx, clusterTry)
+	defer stop()
+	k.store, err = store.OpenNATS(ctx, store.NATSConfig{
+		Conn: k.node.NATS, Replicas: k.node.Replicas, Log: k.log,
+	})
+	if err != nil {
+		return err
+	}
+	k.keys = &sharedKeys{k.store, time.Now}
+	keys, err := k.keys.Keys()
+	if err != nil {
+		return err
+	}
+	k.node.Keys = ringOf(keys)
+	k.rooms, err = headgate.OpenEngine(ctx, k.node)
+	return err
+}
+
+// Cluster implements api.Process.
+func (s *Server) Cluster(ctx context.Context) (api.Cluster, error) {
+	k := s.durable
+	if k.bus == nil {
+		return api.Cluster{}, api.ErrAlone
+	}
+	c := api.Cluster{
+		Datacenter: s.cfg.Cluster.Datacenter, Store: s.cfg.Cluster.Store, Nodes: k.rooms.Nodes(),
+	}
+	ctx, stop := context.WithTimeout(ctx, 2*time.Second)
+	defer stop()
+	var err error
+	if c.Leader, err = k.store.Leader(ctx); err != nil {
+		c.Problem = "the records cannot be read: " + err.Error()
+	}
+	return c, nil
+}
+
+// tellLive tells the other nodes that the live changes of a room are new.
+func (s *Server) tellLive(room string) {
+	if s.durable.bus == nil {
+		return
+	}
+	if err := s.durable.bus.Tell(liveName, []byte(room)); err != nil {
+		s.log.Warn("change not told to the other nodes: they find it themselves", "room", room,
+			"error", err)
+	}
+}
+
+// follow takes the live changes that other nodes have made, until ctx ends.
+func (s *Server) follow(ctx context.Context) error {
+	if s.durable.bus == nil {
+		return nil
+	}
+	heard := make(chan string, 64)
+	stop, err := s.durable.bus.Hear(liveName, func(room []byte) {
+		select {
+		case heard <- string(room):
+		default: // they are found a moment later
+		}
+	})
+	if err != nil {
+		return err
+	}
+	defer stop()
+	tick := time.NewTicker(followEvery)
+	defer tick.Stop()
+	for {
+		rooms := []string{}
+		select {
+		case <-ctx.Done():
+			return nil
+		case room := <-heard:
+			rooms = append(rooms, room)
+		case <-tick.C:
+			for _, g := range s.set.Load().gates {
+				rooms = append(rooms, g.file.Name)
+			}
+		}
+		for _, room := range rooms {
+			if err := s.takeLive(ctx, room); err != nil && ctx.Err() == nil {
+				s.log.Warn("change of another node not taken yet", "room", room, "error", err)
+			}
+		}
+	}
+}
+
+// takeLive puts the live changes that the store has of a room into force here.
+func (s *Server) takeLive(ctx context.Context, room string) error {
+	s.change.Lock()
+	defer s.change.Unlock()
+	ctx, stop := context.WithTimeout(ctx, changeWait)
+	defer stop()
+	set := s.set.Load()
+	g := set.find(room)
+	if g == nil || g.damaged() {
+		return nil
+	}
+	now, live, err := s.recall(ctx, &g.file)
+	if err != nil || reflect.DeepEqual(live, g.live) {
+		return err
+	}
+	next := *g
+	next.now, next.live = *now, live
+	if err := g.room.Reconfigure(ctx, roomConfig(set.cfg, now)); err != nil {
+		return err
+	}
+	s.set.Store(set.with(&next))
+	by := ""
+	if live != nil {
+		by = live.By
+	}
+	s.log.Info("change of another node taken", "room", room, "by", by)
+	return nil
+}

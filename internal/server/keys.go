@@ -1,0 +1,149 @@
+package server
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/internal/folder"
+	"github.com/headgate/headgate/internal/store"
+)
+
+// A keyring is where sealing keys are: the folder of a process that is alone, the
+// store of a cluster.
+type keyring interface {
+	Keys() ([]folder.SealingKey, error)
+	Rotate(now time.Time) ([]folder.SealingKey, error)
+}
+
+// Parameters of the keys of a cluster. Chosen: every node has read a key well before
+// the first cookie that it seals, also one whose clock is some seconds ahead.
+const (
+	keysName   = "keys"
+	keysWait   = 5 * time.Second
+	keysEvery  = 5 * time.Second
+	sealsAfter = 30 * time.Second
+	mostKeys   = 64
+)
+
+// sharedKeys keeps the keys in the store. All nodes read them every few seconds; a new
+// one seals once all surely know it.
+type sharedKeys struct {
+	store store.Store
+	now   func() time.Time
+}
+
+// keyRecord is what is stored of a key.
+type keyRecord struct {
+	ID   byte      `json:"id"`
+	Key  []byte    `json:"key"`
+	Made time.Time `json:"made"`
+}
+
+// Keys returns the keys, the one that seals first. The first node of all makes one.
+func (k *sharedKeys) Keys() ([]folder.SealingKey, error) {
+	keys, revision, err := k.load()
+	if err == nil && len(keys) == 0 {
+		return k.add(keys, revision, k.now())
+	}
+	return k.order(keys), err
+}
+
+// Rotate adds a new key and forgets those that nobody can need any more.
+func (k *sharedKeys) Rotate(now time.Time) ([]folder.SealingKey, error) {
+	keys, revision, err := k.load()
+	if err != nil {
+		return nil, err
+	}
+	return k.add(keys, revision, now)
+}
+
+func (k *sharedKeys) load() ([]keyRecord, uint64, error) {
+	ctx, stop := context.WithTimeout(context.Background(), keysWait)
+	defer stop()
+	b, revision, err := k.store.Load(ctx, keysName)
+	if errors.Is(err, store.ErrNotFound) {
+		return nil, 0, nil
+	}
+	if err != nil {
+		return nil, 0, fmt.Errorf("read the sealing keys: %w", err)
+	}
+	var keys []keyRecord
+	if err := json.Unmarshal(b, &keys); err != nil {
+		return nil, 0, fmt.Errorf("read the sealing keys: %w", err)
+	}
+	for _, x := range keys {
+		if x.ID == 0 || len(x.Key) != len(folder.SealingKey{}.Key) {
+			return nil, 0, errors.New("read the sealing keys: one is damaged")
+		}
+	}
+	return keys, revision, nil
+}
+
+// add writes a new key by compare-and-set: of two nodes that do so at once one reads
+// what the other wrote.
+func (k *sharedKeys) add(
+	keys []keyRecord, revision uint64, now time.Time,
+) ([]folder.SealingKey, error) {
+	next := keyRecord{ID: 1, Key: make([]byte, len(folder.SealingKey{}.Key)), Made: now.UTC()}
+	rand.Read(next.Key)
+	if n := len(keys); n > 0 { // oldest first
+		next.ID = keys[n-1].ID
+		if last := keys[n-1].Made; !next.Made.After(last) {
+			next.Made = last.Add(time.Nanosecond) // a clock set back
+		}
+		for used := true; used || next.ID == 0; {
+			next.ID++
+			used = slices.ContainsFunc(keys, func(x keyRecord) bool { return x.ID == next.ID })
+		}
+	}
+	for len(keys) >= mostKeys || len(keys) > 1 && now.Sub(keys[1].Made) > folder.KeepKeys {
+		keys = keys[1:]
+	}
+	keys = append(slices.Clone(keys), next)
+	b, err := json.Marshal(keys)
+	if err != nil {
+		return nil, err
+	}
+	ctx, stop := context.WithTimeout(context.Background(), keysWait)
+	defer stop()
+	_, err = k.store.CompareAndSwap(ctx, keysName, revision, b)
+	if errors.Is(err, store.ErrConflict) {
+		keys, _, err = k.load()
+	}
+	if err != nil {
+		return nil, fmt.Errorf("write the sealing keys: %w", err)
+	}
+	return k.order(keys), nil
+}
+
+// order puts the key that seals first: the newest that all know, or the only one.
+func (k *sharedKeys) order(keys []keyRecord) (all []folder.SealingKey) {
+	seals := 0
+	for i, x := range keys {
+		if k.now().Sub(x.Made) >= sealsAfter {
+			seals = i
+		}
+		all = append(all, folder.SealingKey{ID: x.ID, Key: [32]byte(x.Key), Made: x.Made})
+	}
+	slices.Reverse(all)
+	if n := len(all); n > 0 {
+		first := all[n-1-seals]
+		all = append([]folder.SealingKey{first}, slices.Delete(all, n-1-seals, n-seals)...)
+	}
+	return all
+}
+
+// ringOf is the key ring of some keys, the one that seals first.
+func ringOf(keys []folder.SealingKey) headgate.SealingKeys {
+	k := headgate.SealingKeys{Seals: keys[0].ID, Keys: map[byte][32]byte{}}
+	for _, x := range keys {
+		k.Keys[x.ID] = x.Key
+	}
+	return k
+}
