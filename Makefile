@@ -13,17 +13,19 @@ LISTEN               ?= :8080
 ARGS                 ?=
 
 # How long each fuzz target runs.
-FUZZTIME ?= 5s
+FUZZTIME ?= 3s
 # Steps of each random walk of package slot.
 WALK_STEPS ?= 2000000
 SOAK_WALK_STEPS ?= 20000000
+# Which scenarios of a cluster.
+CLUSTER ?= .
 # Cases of a hunt of the simulator.
 HUNT ?= 3000
 
 GO    ?= go
 TOOL  := $(GO) tool -modfile=tools.mod
 # What go test builds for the long tests only.
-TAGS  := crowd kills acme soak bench
+TAGS  := crowd kills acme cluster soak bench
 
 .PHONY: help
 help: ## say what there is
@@ -86,6 +88,7 @@ all: setup ## every test, within 20 min; installs what it needs
 	$(MAKE) budgets
 	$(MAKE) crowd
 	$(MAKE) kills
+	$(MAKE) cluster CLUSTER='TestThree|TestKillHost'
 	$(MAKE) acme
 	$(MAKE) browser
 	@echo
@@ -98,7 +101,7 @@ walk: # the random walk of the lending protocol, at some length
 # Go before 1.27 may report the end of the fuzz time as a failure, without an input
 # (go.dev/issue/75804): then once more.
 .PHONY: fuzz
-fuzz: ## each fuzz target for FUZZTIME (default 5s)
+fuzz: ## each fuzz target for FUZZTIME (default 3s)
 	@found=0; log=$$(mktemp); trap 'rm -f "$$log"' EXIT; \
 	for dir in $$($(GO) list -f '{{if or .TestGoFiles .XTestGoFiles}}{{.Dir}}{{end}}' ./...); do \
 		for target in $$(sed -nE 's/^func (Fuzz[A-Za-z0-9_]*)\(.*/\1/p' "$$dir"/*_test.go); do \
@@ -116,7 +119,7 @@ fuzz: ## each fuzz target for FUZZTIME (default 5s)
 # Without the race detector, which allocates on its own account.
 .PHONY: budgets
 budgets: # all tests at full length, with their budgets, and each benchmark a little
-	$(GO) test -count=1 -timeout 10m -bench . -benchtime 100x ./...
+	$(GO) test -count=1 -timeout 10m -bench . -benchtime 20x ./...
 	$(GO) test -count=1 -v -timeout 10m -tags bench ./tests/peers -slack 1.25
 
 .PHONY: crowd
@@ -126,6 +129,10 @@ crowd: ## the real binary under 400 visitors, judged by the origin: 75 s
 .PHONY: kills
 kills: ## ten kills under 320 visitors, a freeze, fsync before the answer, bad days: 4 min
 	$(GO) test -count=1 -v -timeout 10m -tags kills ./tests/kills ./tests/baddays
+
+.PHONY: cluster
+cluster: ## three real nodes, killed, frozen, cut off and restarted under visitors: 10 min
+	$(GO) test -count=1 -v -timeout 20m -tags cluster -run '$(CLUSTER)' ./tests/cluster
 
 .PHONY: acme
 acme: ## certificates from a real test issuer: 75 s

@@ -23,8 +23,9 @@
 // Without a [Cluster] it opens no port: clients connect inside the process. With
 // one, this engine and those of the other store nodes keep what is stored
 // together: what is acknowledged is on the disks of most of them, and it goes on
-// while most of them live; only the first start needs all of them. Each way in asks for a certificate of the cluster's CA
-// before it says a word. [Connect] is for processes without an engine.
+// while most of them live; only the first start needs all of them. Each way in
+// asks for a certificate of the cluster's CA before it says a word. [Connect] is
+// for processes without an engine.
 //
 // # What it does not do
 //
@@ -187,7 +188,10 @@ func (s *Server) start(ctx context.Context) (*server.Server, error) {
 		return nil, err
 	}
 	engine, err := server.NewServer(options)
-	if err != nil {
+	switch {
+	case err != nil && s.cfg.Cluster != nil:
+		return nil, &clusterError{"make the engine: " + err.Error()}
+	case err != nil:
 		return nil, fmt.Errorf("make the engine: %w", err)
 	}
 	log := &logger{log: s.cfg.Log, sick: s.Heal, said: &s.said}
@@ -353,7 +357,8 @@ func (l *logger) say(level slog.Level, format string, v []any) {
 	if level < slog.LevelWarn || l.said.first(format) {
 		l.log.Log(context.Background(), level, "engine", "says", text)
 	}
-	if level >= slog.LevelError && (strings.Contains(text, storeFailed) || strings.Contains(text, logFailed)) {
+	failed := strings.Contains(text, storeFailed) 
+	if level >= slog.LevelError && failed {
 		l.sick(errors.New(text))
 	}
 }

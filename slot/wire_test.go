@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"reflect"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -148,6 +149,59 @@ func TestMessageTooLongForTheWireIsRefused(t *testing.T) {
 	} {
 		if b, err := m.AppendBinary([]byte("x")); !errors.Is(err, ErrMessage) || string(b) != "x" {
 			t.Errorf("%T: %d bytes, %v", m, len(b), err)
+		}
+	}
+}
+
+// A reader trusts no writer: lists one longer than there may be, all of noughts.
+func TestMessageWithTooLongAListIsRefused(t *testing.T) {
+	for _, tt := range []struct {
+		m     message // empty: its bytes end with the counts of its lists
+		list  string
+		after int // lists behind this one
+		most  int
+		entry string
+	}{
+		{new(Sync), "queue", 1, maxQueue, "\x00"},
+		{new(Sync), "items", 0, maxItems, "\x03\x00"},
+		{new(Answer), "results", 2, maxItems, "\x00\x00"},
+		{new(Answer), "gone", 1, maxGone, "\x00\x00"},
+		{new(Answer), "sure", 0, mostSpans, "\x00\x00\x00"},
+	} {
+		b := bytesOf(t, tt.m)
+		for _, n := range []int{tt.most, tt.most + 1} {
+			e := encoder{slices.Clone(b[:len(b)-tt.after-1])}
+			e.uint(uint64(n))
+			e.b = append(append(e.b, strings.Repeat(tt.entry, n)...), b[len(b)-tt.after:]...)
+			if err := tt.m.UnmarshalBinary(e.b); (err == nil) != (n == tt.most) {
+				t.Errorf("%T with %d %s: %v", tt.m, n, tt.list, err)
+			}
+		}
+	}
+}
+
+// Whoever changes the bytes changes wireFormat.
+func TestMessageOfFormat1HasTheseBytes(t *testing.T) {
+	for _, tt := range []struct {
+		m    message
+		want string
+	}{
+		{&Sync{
+			Loan: 1, Borrower: "w", Seq: Seq{2, 3}, Seen: WriteName{4, 5, 6}, Est: 7,
+			Granted: 8, Returned: Each{9, 10}, Opened: 11, Settled: 12, Need: 13, Want: 14,
+			Queue: []Tau{15, 16}, Items: []Item{
+				{Open, 17, 0, 0, 18, 19, 0}, {Renew, 20, 21, 22, 0, 0, 23},
+				{Renew, 24, 22, 21, 0, 0, 0},
+			},
+		}, "0101017702030405060710121416181a1c021e0203611124269a142a2c2e1a180201"},
+		{&Answer{
+			Name: WriteName{1, 2, 3}, Seq: Seq{4, 5}, Loan: 6, Over: true, Time: 7, Granted: 8,
+			Term: 9, GiveBack: true, Results: []Result{{10, 11}, {12, 0}, {13, 12}}, Gone: []Gone{{14, 15}},
+			Sure: []Span{{16, 17, 18}}, Latest: 19,
+		}, "010102030405060101000e101226030a160c150d02010e0601102224"},
+	} {
+		if got := fmt.Sprintf("%x", bytesOf(t, tt.m)); wireFormat == 1 && got != tt.want {
+			t.Errorf("%T: got  %s\nwant %s", tt.m, got, tt.want)
 		}
 	}
 }

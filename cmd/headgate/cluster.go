@@ -16,6 +16,7 @@ import (
 
 const clusterHelp = `usage: headgate cluster init --store NODES [--datacenter NAME] [--dir DIR]
        headgate cluster node NAME [--dir DIR]
+       headgate cluster status [--json] [--admin URL]
 
 Makes the files by which machines become one room. The store nodes, one or
 three, keep the records; of three, one may fail. Workers are as many as you
@@ -45,7 +46,10 @@ it can make nodes.
 `
 
 // clusterCommand makes join files.
-func clusterCommand(_ context.Context, args []string, stdout, stderr io.Writer) int {
+func clusterCommand(ctx context.Context, args []string, stdout, stderr io.Writer) int {
+	if len(args) > 0 && args[0] == "status" {
+		return clusterStatus(ctx, args[1:], stdout, stderr)
+	}
 	flags := flag.NewFlagSet("cluster", flag.ContinueOnError)
 	store := flags.String("store", "", "")
 	datacenter := flags.String("datacenter", "", "")

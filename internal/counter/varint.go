@@ -37,15 +37,15 @@ type reader struct {
 }
 
 // newReader reads the number that every message begins with.
-func newReader(b []byte) (*reader, error) {
-	d := &reader{b: b}
+func newReader(b []byte) (reader, error) {
+	d := reader{b: b}
 	v := d.uint()
 	if d.bad {
-		return nil, errDamaged()
+		return d, errDamaged()
 	}
 	if v != wireFormat {
-		return nil, fmt.Errorf("%w: format %d, this program reads %d: upgrade the older program first",
-			slot.ErrMessage, v, wireFormat)
+		return d, fmt.Errorf("%w: format %d, this program reads %d: "+
+			"upgrade the older program first", slot.ErrMessage, v, wireFormat)
 	}
 	return d, nil
 }

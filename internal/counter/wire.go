@@ -3,7 +3,6 @@ package counter
 import (
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/headgate/headgate/slot"
@@ -110,11 +109,14 @@ func parseRequests(b []byte) ([]request, error) {
 	if err != nil {
 		return nil, err
 	}
-	n, life := d.count(), uint64(0)
-	rs := slices.Grow([]request(nil), n)
-	for range n {
-		head := d.uint()
-		r := request{op: op(min(head>>requestBits, 255))}
+	var rs []request
+	if n := d.count(); n > 0 {
+		rs = make([]request, n)
+	}
+	life := uint64(0)
+	for i := range rs {
+		r, head := &rs[i], d.uint()
+		r.op = op(min(head>>requestBits, 255))
 		if r.op < opJoin || r.op > opSuspect {
 			return nil, errDamaged()
 		}
@@ -131,7 +133,6 @@ func parseRequests(b []byte) ([]request, error) {
 		if head&hasHard != 0 {
 			r.hard = time.Duration(d.int())
 		}
-		rs = append(rs, r)
 	}
 	return rs, d.end()
 }
@@ -142,14 +143,14 @@ const faultBits = 3
 // appendReplies appends a message of replies; the i-th answers the i-th request.
 func appendReplies(b []byte, rs []reply) []byte {
 	b = appendUints(b, wireFormat, uint64(len(rs)))
-	var last Place
+	last := &Place{}
 	for i := range rs {
 		r := &rs[i]
 		b = appendUints(b, uint64(r.op)<<faultBits|uint64(r.fault))
 		switch r.op {
 		case opJoin, opPoll:
-			b = appendPlace(b, &r.place, &last)
-			last = r.place
+			b = appendPlace(b, &r.place, last)
+			last = &r.place
 		case opClaim:
 			b = appendUints(b, uint64(r.claim.ID))
 			b = appendInts(b, int64(r.claim.End), int64(r.claim.Win))
@@ -166,19 +167,21 @@ func parseReplies(b []byte) ([]reply, error) {
 	if err != nil {
 		return nil, err
 	}
-	n := d.count()
-	rs := slices.Grow([]reply(nil), n)
-	var last Place
-	for range n {
-		head := d.uint()
-		r := reply{op: op(min(head>>faultBits, 255)), fault: fault(head & (1<<faultBits - 1))}
+	var rs []reply
+	if n := d.count(); n > 0 {
+		rs = make([]reply, n)
+	}
+	last := &Place{}
+	for i := range rs {
+		r, head := &rs[i], d.uint()
+		r.op, r.fault = op(min(head>>faultBits, 255)), fault(head&(1<<faultBits-1))
 		if int(r.fault) >= len(faults()) {
 			return nil, errDamaged()
 		}
 		switch r.op {
 		case opJoin, opPoll:
-			r.place = d.place(&last)
-			last = r.place
+			d.place(&r.place, last)
+			last = &r.place
 		case opClaim:
 			r.claim = slot.ClaimReply{
 				ID: slot.StayID(d.uint()), End: slot.Tau(d.int()), Win: slot.Tau(d.int()),
@@ -189,7 +192,6 @@ func parseReplies(b []byte) ([]reply, error) {
 		default:
 			return nil, errDamaged()
 		}
-		rs = append(rs, r)
 	}
 	return rs, d.end()
 }
@@ -209,11 +211,12 @@ func appendPlace(b []byte, p, last *Place) []byte {
 	b = appendUints(b, uint64(p.Status),
 		flag(p.Held, bitHeld)|flag(p.Called, bitCalled)|flag(p.ETA != ETA{}, bitETA))
 	b = appendInts(b, int64(p.Number-last.Number), int64(p.Life-last.Life),
-		p.Position, p.Ahead, p.Waiting-last.Waiting, int64(p.Served-last.Served), int64(p.PollAfter))
+		p.Position, p.Ahead, p.Waiting-last.Waiting, int64(p.Served-last.Served),
+		int64(p.PollAfter))
 	return appendETA(b, &p.ETA)
 }
 
-func (d *reader) place(last *Place) (p Place) {
+func (d *reader) place(p, last *Place) {
 	p.Status = d.status()
 	bits := d.uint()
 	p.Held, p.Called = bits&bitHeld != 0, bits&bitCalled != 0
@@ -221,7 +224,6 @@ func (d *reader) place(last *Place) (p Place) {
 	p.Position, p.Ahead, p.Waiting = d.int(), d.int(), last.Waiting+d.int()
 	p.Served, p.PollAfter = last.Served+uint64(d.int()), time.Duration(d.int())
 	p.ETA = d.eta(bits)
-	return p
 }
 
 func (d *reader) status() slot.TicketStatus {

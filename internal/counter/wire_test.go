@@ -9,6 +9,7 @@ import (
 	"math/rand/v2"
 	"reflect"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -131,11 +132,15 @@ func TestWireRefusesDamage(t *testing.T) {
 			}
 		})
 	}
+	limit := slot.Limit{Kind: slot.AtOnce, N: 1, Per: 1}
 	for _, bad := range []any{
-		[]request{{op: opSuspect + 1}}, []request{{}}, make([]request, mostRequests+1),
-		[]reply{{op: opSuspect + 1}}, []reply{{}}, []reply{{op: opLeave, fault: fault(len(faults()))}},
+		[]request{{op: opSuspect + 1}}, []request{{}},
+		slices.Repeat([]request{{op: opLeave}}, mostRequests+1),
+		slices.Repeat([]reply{{op: opLeave}}, mostRequests+1),
+		[]reply{{op: opSuspect + 1}}, []reply{{}},
+		[]reply{{op: opLeave, fault: fault(len(faults()))}},
 		[]reply{{op: opPoll, place: Place{Status: slot.TicketGone + 1}}},
-		Settings{}, // no limit is of kind 0
+		Settings{Active: limit}, Settings{New: limit}, // no limit is of kind 0
 	} {
 		for _, w := range wires() {
 			if reflect.TypeOf(w.make(rand.New(rand.NewPCG(3, 4)))) != reflect.TypeOf(bad) {
@@ -157,6 +162,36 @@ func TestWireRefusesAnotherFormat(t *testing.T) {
 			wireFormat+6, wireFormat)
 		if !errors.Is(err, slot.ErrMessage) || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %q", w.name, err, want)
+		}
+	}
+}
+
+// Whoever changes the bytes changes wireFormat.
+func TestWireOfFormat1HasTheseBytes(t *testing.T) {
+	eta := ETA{Known: true, Exact: true, Expect: 1, Low: 2, High: 3}
+	place := Place{slot.TicketCalled, 4, 5, 6, 7, 8, 9, 10, eta, true, true}
+	next := place
+	next.Number, next.Position, next.ETA, next.Held = 6, 7, ETA{}, false
+	for i, tt := range []struct {
+		v    any
+		want string
+	}{
+		{[]request{
+			{opJoin, 0, 0, 1, 0}, {opPoll, 2, 3, 0, 0}, {opClaim, 4, 3, 0, 5}, {op: opSuspect},
+		}, "010414022302063b04000a60"},
+		{[]reply{
+			{op: opPoll, place: place}, {op: opJoin, place: next},
+			{op: opLeave, fault: faultOf(ErrFull)},
+			{op: opClaim, claim: slot.ClaimReply{ID: 1, End: 2, Win: 3}},
+			{op: opTrace, trace: Trace{slot.TicketLate, true, 1, 2, 3, 4, eta}},
+		}, "0105100307080a0c0e1012143002040608030204000e0e000014221801040628020c0204060830020406"},
+		{Settings{
+			slot.Limit{Kind: slot.AtOnce, N: 1, Per: 2}, slot.Limit{Kind: slot.Bucket, N: 3, Per: 4},
+			true, LineConfig{5, 6, 7, 8, 9},
+		}, "01010301020406080a0c0e1012"},
+	} {
+		if got := fmt.Sprintf("%x", wires()[i].write(tt.v)); wireFormat == 1 && got != tt.want {
+			t.Errorf("%T: got  %s\nwant %s", tt.v, got, tt.want)
 		}
 	}
 }
@@ -197,7 +232,7 @@ func polls(n int) (asked []request, told []reply) {
 			Status: slot.TicketWaiting, Number: r.number, Life: r.life,
 			Position: int64(r.number) - 990_000, Ahead: int64(r.number) - 990_001, Waiting: 110_000,
 			Served: 990_000, PollAfter: 30*time.Second + time.Duration(rng.Int64N(1e9)),
-			ETA: ETA{Known: true, Expect: time.Hour + 1, Low: time.Hour - 1e9, High: time.Hour + 1e9},
+			ETA: ETA{Known: true, Expect: time.Hour, Low: time.Hour - 1e9, High: time.Hour + 1e9},
 		}})
 	}
 	return asked, told

@@ -2,11 +2,14 @@ package house
 
 import (
 	"os"
+	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/headgate/headgate/internal/config"
+	"github.com/headgate/headgate/internal/join"
 )
 
 // TestReadmeCommandsRun takes each headgate run of the pages through the code
@@ -45,8 +48,14 @@ func TestPageConfigurationsAreGood(t *testing.T) {
 	if len(found) == 0 {
 		t.Fatalf("%s shows no configuration", Operations)
 	}
+	dir := t.TempDir() // with the files that examples name
+	plan := join.Plan{Datacenter: "sjc", Store: []string{"n1"},
+		Peers: map[string]string{"n1": "10.0.0.1:7422"}}
+	if _, err := join.Init(dir, plan, time.Now()); err != nil {
+		t.Fatal(err)
+	}
 	for _, m := range found {
-		if cfg, err := config.Parse(Operations, m[1]); err != nil {
+		if cfg, err := config.Parse(filepath.Join(dir, "headgate.yaml"), m[1]); err != nil {
 			t.Errorf("%s: %v", m[1], err)
 		} else if len(cfg.Warnings) > 0 {
 			t.Errorf("%s: %v", m[1], cfg.Warnings)

@@ -42,14 +42,19 @@ func series(name string) string {
 	return name
 }
 
-// literals calls yield for each string in code that is part of the product.
+// literals calls yield for each string in code that is part of the product. The
+// tag of a field is none.
 func (t *Tree) literals(yield func(f *File, lit *ast.BasicLit, text string)) {
 	t.code(func(f *File) {
 		if match([]string{"internal/house/...", "tests/..."}, f.Dir) {
 			return
 		}
+		tags := map[*ast.BasicLit]bool{}
 		ast.Inspect(f.AST, func(n ast.Node) bool {
-			if lit, ok := n.(*ast.BasicLit); ok && lit.Kind == token.STRING {
+			if field, ok := n.(*ast.Field); ok {
+				tags[field.Tag] = true
+			}
+			if lit, ok := n.(*ast.BasicLit); ok && lit.Kind == token.STRING && !tags[lit] {
 				if text, err := strconv.Unquote(lit.Value); err == nil {
 					yield(f, lit, text)
 				}

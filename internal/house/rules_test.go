@@ -138,6 +138,8 @@ func directionCases() []bad {
 		{"slot takes a module", "imports", imports("slot", "golang.org/x/sys/unix"), "stands alone"},
 		{"slot takes ours", "imports", imports("slot", Module+"/internal/ticket"), "stands alone"},
 		{"slot takes a lock", "imports", imports("slot", "sync"), "its caller guards"},
+		{"join takes ours", "imports", imports("internal/join", Module+"/internal/config"), "read to judge"},
+		{"store takes join", "imports", imports("internal/store", Module+"/internal/join"), "run one way"},
 		{"ticket takes the net", "imports", imports("internal/ticket", "net"), "no I/O"},
 		{"ticket takes addresses", "imports", imports("internal/ticket", "net/netip"), ""},
 		{"state takes root", "imports", imports("internal/counter", Module), "one way"},
@@ -218,6 +220,8 @@ func pageCases() []bad {
 		{"no table", "metrics", one("a.go", ok+"const a = \"headgate_called 1\"\n"),
 			"metric headgate_called"},
 		{"no code", "metrics", one(Operations, page), "no code has"},
+		{"no metric", "metrics", map[string]string{"a.go": ok +
+			"type A struct{ B int `json:\"headgate_b\"` }\n"}, ""},
 		{"both", "metrics", map[string]string{Operations: page,
 			"a.go": ok + "const a = `# HELP headgate_called x`\n"}, ""},
 		{"no page", "flags", one("cmd/x/a.go", ok+"import \"flag\"\n"+

@@ -32,6 +32,7 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"slices"
 )
 
 // Version is the format of join files, and of the plan beside the CA.
@@ -60,16 +61,7 @@ type File struct {
 
 // IsStore tells whether the node keeps the records, together with the others of
 // Store.
-func (f *File) IsStore() bool { return f.Plan.has(f.Node) }
-
-func (p *Plan) has(node string) bool {
-	for _, name := range p.Store {
-		if name == node {
-			return true
-		}
-	}
-	return false
-}
+func (f *File) IsStore() bool { return slices.Contains(f.Store, f.Node) }
 
 // An Error says which file is wrong, and what to do.
 type Error struct {

@@ -167,7 +167,8 @@ func TestNodeNeedsTheCAOfInit(t *testing.T) {
 			return os.Rename(filepath.Join(other, caFile), filepath.Join(dir, caFile))
 		}, "ca.key: is not the key of ca.pem"},
 		{"another plan", func(dir string) error {
-			return os.WriteFile(filepath.Join(dir, planFile), []byte(`{"headgate_cluster":1,"store":["n1"]}`), 0o600)
+			text := []byte(`{"headgate_cluster":1,"store":["n1"]}`)
+			return os.WriteFile(filepath.Join(dir, planFile), text, 0o600)
 		}, "cluster.json: datacenter: "},
 	}
 	for _, tt := range tests {

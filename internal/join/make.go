@@ -13,6 +13,7 @@ import (
 	"math/big"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 )
 
@@ -218,7 +219,7 @@ func (ca *authority) joinFile(name string, now time.Time) (written, error) {
 	names := []string{name + domain}
 	f := File{Version: Version, Plan: ca.plan, Node: name, CA: string(ca.pem)}
 	switch {
-	case ca.plan.has(name):
+	case slices.Contains(ca.plan.Store, name):
 		names = append(names, anyStore+domain)
 		f.Listen = ca.plan.Peers[name]
 	case name == sharedWorker:

@@ -70,12 +70,12 @@ func (r *run) verdict(l limits) (figures []crowd.Figure, about []*visit) {
 		figures = append(figures, least("let in by "+name+", %",
 			100*letIn[name]/max(1, total(letIn)), l.at[name], ""))
 	}
-	return append(figures,
+	figures = append(figures,
 		show("requests without an answer, at killed or frozen nodes", float64(excused.n),
 			"%s", excused.example),
 		show("overtaken by any time", float64(atAll.n), "of %d, worst %v, over 3 s %v", atAll.judged,
-			most0.Round(time.Millisecond), worst.Round(time.Millisecond)),
-		r.times()), about
+			most0.Round(time.Millisecond), worst.Round(time.Millisecond)))
+	return append(figures, r.times()...), about
 }
 
 func (g gap) figure(when string, limit time.Duration) crowd.Figure {
@@ -97,23 +97,28 @@ func (r *run) counts() (waited int, letIn map[string]int) {
 	return waited, letIn
 }
 
-// times shows how long answers took.
-func (r *run) times() crowd.Figure {
-	var took []time.Duration
+// times shows how long answers took, of all nodes and of each.
+func (r *run) times() (figures []crowd.Figure) {
+	took := map[string][]time.Duration{"": nil}
 	for _, v := range r.visits {
 		for i := range v.asks {
 			if a := &v.asks[i]; a.read() {
-				took = append(took, a.ended-a.sent)
+				took[""] = append(took[""], a.ended-a.sent)
+				took[" of "+a.node] = append(took[" of "+a.node], a.ended-a.sent)
 			}
 		}
 	}
-	if len(took) == 0 {
-		return show("an answer, ms: median", 0, "none")
+	for _, of := range slices.Sorted(maps.Keys(took)) {
+		d := took[of]
+		if len(d) == 0 {
+			d = []time.Duration{0}
+		}
+		slices.Sort(d)
+		ms := func(i int) float64 { return float64(d[i].Microseconds()) / 1e3 }
+		figures = append(figures, show("an answer"+of+", ms: median", ms(len(d)/2),
+			"p99 %.4g, max %.4g, of %d", ms(len(d)*99/100), ms(len(d)-1), len(d)))
 	}
-	slices.Sort(took)
-	ms := func(i int) float64 { return float64(took[i].Microseconds()) / 1e3 }
-	return show("an answer, ms: median", ms(len(took)/2), "p99 %.4g, max %.4g, of %d",
-		ms(len(took)*99/100), ms(len(took)-1), len(took))
+	return figures
 }
 
 // told lists the faults.
