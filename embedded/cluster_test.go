@@ -495,7 +495,7 @@ func TestAClusterWithoutCertificatesIsRefused(t *testing.T) {
 
 	// A configuration that asks for too little asks for enough all the same.
 	config := c.config("n1")
-	config.Cluster.TLS.ClientAuth = tls.NoClientCert
+	config.Cluster.TLS.ClientAuth, config.Cluster.TLS.VerifyConnection = tls.NoClientCert, nil
 	s, err := Open(t.Context(), config)
 	if err != nil {
 		t.Fatal(err)

@@ -357,7 +357,7 @@ func (l *logger) say(level slog.Level, format string, v []any) {
 	if level < slog.LevelWarn || l.said.first(format) {
 		l.log.Log(context.Background(), level, "engine", "says", text)
 	}
-	failed := strings.Contains(text, storeFailed) 
+	failed := strings.Contains(text, storeFailed) || strings.Contains(text, logFailed)
 	if level >= slog.LevelError && failed {
 		l.sick(errors.New(text))
 	}

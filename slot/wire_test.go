@@ -41,8 +41,8 @@ func scatter(rng *rand.Rand, v reflect.Value) {
 	}
 	switch v.Kind() {
 	case reflect.Struct:
-		for i := range v.NumField() {
-			scatter(rng, v.Field(i))
+		for _, field := range v.Fields() {
+			scatter(rng, field)
 		}
 	case reflect.Slice:
 		if n := rng.IntN(6); n > 0 {

@@ -77,7 +77,7 @@ const (
 )
 
 // appendRequests appends a message of requests, at most mostRequests: about 6 B for
-// each poll, for all tickets of one life name it once.
+// each poll, as the life of the tickets is written once.
 func appendRequests(b []byte, rs []request) []byte {
 	b = appendUints(b, wireFormat, uint64(len(rs)))
 	life := uint64(0) // the last that was named

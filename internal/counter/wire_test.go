@@ -46,8 +46,8 @@ func scatter(rng *rand.Rand, v reflect.Value) {
 	case reflect.Pointer:
 		scatter(rng, v.Elem())
 	case reflect.Struct:
-		for i := range v.NumField() {
-			scatter(rng, v.Field(i))
+		for _, field := range v.Fields() {
+			scatter(rng, field)
 		}
 	case reflect.Bool:
 		v.SetBool(wide%2 == 1)

@@ -155,7 +155,11 @@ func TestVerdictFindsFaults(t *testing.T) {
 		}},
 		{"", "by less than 3 s", func(r *run) { r.direct(78, secs(0)) }},
 		{"used tickets that", "a used ticket lets in", func(r *run) { r.replays[0].admitted = true }},
-		{"used tickets that", "a used ticket waits", func(r *run) { r.replays[0].got = 1 }},
+		{"used tickets that", "a used ticket waits", func(r *run) {
+			r.replays[0].got, r.replays[0].position = 1, 3
+		}},
+		{"", "a node that reaches no host tells a used ticket to wait, without a place",
+			func(r *run) { r.replays[0].got = 1 }},
 		{"used tickets that", "a revoked stay is entered again", func(r *run) {
 			r.replays[1].admitted = true
 		}},

@@ -493,8 +493,9 @@ func (r *run) doubled() (f finding) {
 		case p.admitted:
 			f.add(nil, "%s was let in by ticket %d at %v, claimed at %v", p.name, p.number, p.at,
 				p.claimed)
-		case p.got == p.number:
-			f.add(nil, "%s waits with the used ticket %d at %v", p.name, p.number, p.at)
+		case p.got == p.number && p.position > 0: // without a place nobody was asked
+			f.add(nil, "%s has place %d with the used ticket %d at %v", p.name, p.position, p.number,
+				p.at)
 		}
 	}
 	return f

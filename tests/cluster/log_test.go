@@ -161,6 +161,7 @@ type replay struct {
 	answered bool
 	admitted bool
 	got      uint64 // number of the ticket in a waiting answer
+	position int64  // the place it told, 0 if none
 }
 
 // A fault is what was done to a node, until it was whole again: of a kill both

@@ -245,7 +245,7 @@ func (r *recorder) tryAgain(ctx context.Context, url, name string, u usedTicket)
 	a := ask{kind: askPage}
 	_, err = r.exchange(req, false, &a)
 	p := replay{name: name, number: u.number, at: r.clock(), claimed: u.claimed, revoked: u.revoked,
-		answered: err == nil, admitted: a.origin(), got: a.number}
+		answered: err == nil, admitted: a.origin(), got: a.number, position: a.position}
 	r.mu.Lock()
 	r.replays = append(r.replays, p)
 	r.mu.Unlock()

@@ -3,6 +3,7 @@
 package cluster
 
 import (
+	"fmt"
 	"syscall"
 	"testing"
 	"time"
@@ -30,7 +31,7 @@ const downFor = 5 * time.Second
 // usual is the plan of most runs: both limits bind about equally often.
 func usual() plan {
 	return plan{total: 60, perMinute: 600, session: 6 * time.Second, visitors: 900,
-		arrive: 40 * time.Second, length: 62 * time.Second, stay: stays, think: thinks}
+		arrive: 38 * time.Second, length: 57 * time.Second, stay: stays, think: thinks}
 }
 
 // usualLimits are what usual reaches, with faults in it. Chosen with room below what
@@ -43,7 +44,8 @@ func usualLimits() limits {
 // TestThree: three nodes are one room.
 func TestThree(t *testing.T) {
 	p := usual()
-	p.session, p.visitors, p.length = 3*time.Second, 1200, 66*time.Second
+	p.session, p.visitors, p.length = 3*time.Second, 1200, 63*time.Second
+	p.arrive = 40 * time.Second
 	st := newStage(t, p)
 	l := usualLimits()
 	l.letIn, l.waited, l.onTime = 550, 900, 80
@@ -64,7 +66,7 @@ func killTwice(t *testing.T, pick func(host, leader string) string) {
 	st := newStage(t, usual())
 	l := usualLimits()
 	l.faults = 2
-	for _, at := range []time.Duration{13 * time.Second, 36 * time.Second} {
+	for _, at := range []time.Duration{13 * time.Second, 34 * time.Second} {
 		st.at(at)
 		host, leader := st.roles()
 		name := pick(host, leader)
@@ -78,8 +80,10 @@ func killTwice(t *testing.T, pick func(host, leader string) string) {
 
 // spell is how long nobody may be let in after something is done to a node now.
 func (st *stage) spell(what, name, host, leader string) spell {
+	// It ends soon enough for the next one.
 	from := st.clock()
-	s := spell{what: what + " of " + name, from: from, to: from + idleLeader + idleMost, most: idleHost}
+	s := spell{what: fmt.Sprintf("%s of %s at %.1f s", what, name, from.Seconds()), from: from,
+		to: from + idleLeader, most: idleHost}
 	if name == host {
 		s.what += ", the host"
 	}
@@ -114,7 +118,7 @@ func TestRollingRestart(t *testing.T) {
 	st := newStage(t, usual())
 	l := usualLimits()
 	for i, name := range storeNodes() {
-		st.at(time.Duration(10+14*i) * time.Second)
+		st.at(time.Duration(10+13*i) * time.Second)
 		host, leader := st.roles()
 		l.spells = append(l.spells, st.spell("restart", name, host, leader))
 		from := time.Now()
@@ -156,7 +160,6 @@ func TestSkew(t *testing.T) {
 func TestCutLinks(t *testing.T) {
 	p := usual()
 	p.session = 8 * time.Second // a cut-off node cannot renew
-	p.length = 66 * time.Second
 	st := newStage(t, p)
 	if past := st.links.bypassed(); len(past) > 0 {
 		t.Fatalf("links go past the harness, so cutting them proves nothing: %v\n"+
@@ -165,7 +168,7 @@ func TestCutLinks(t *testing.T) {
 	l := usualLimits()
 	l.faults = 2
 	for i, how := range []cutHow{closed, silenced} {
-		st.at(time.Duration(12+26*i) * time.Second)
+		st.at(time.Duration(10+23*i) * time.Second)
 		host, leader := st.roles()
 		what := map[cutHow]string{closed: "cut", silenced: "silence"}[how]
 		l.spells = append(l.spells, st.spell(what, host, host, leader))
@@ -189,6 +192,7 @@ func TestLostAnswers(t *testing.T) {
 func lostAnswers(t *testing.T, p plan) {
 	p.total, p.session, p.connectAnew = 120, 15*time.Second, true
 	st := newStage(t, p)
+	// A loss in each reading of an answer: pages take several. Chosen.
 	st.balancer.lose(0.05)
 	l := usualLimits()
 	l.onTime = 20 // who gets no answer misses a poll
@@ -219,7 +223,7 @@ func changeLimits(t *testing.T, p plan, at []string) {
 	var more []func(*run) judge.Figure
 	for i, s := range []step{{total: 100, perMinute: 1500}, {total: 30, perMinute: 700},
 		{total: 80, perMinute: 1800}} {
-		st.at(time.Duration(15+16*i) * time.Second)
+		st.at(time.Duration(14+15*i) * time.Second)
 		name := at[i%len(at)]
 		took := st.change(name, s)
 		more = append(more, func(*run) judge.Figure {

@@ -57,6 +57,8 @@ type stage struct {
 	errors map[string]int // of the crowd's own account
 	end    context.CancelFunc
 	wg     sync.WaitGroup
+
+	stalled, stalledAt time.Duration // the longest that a timer of ours was late
 }
 
 // newStage starts the nodes, and the crowd once all are ready.
@@ -143,8 +145,26 @@ func (st *stage) come() {
 			}
 		})
 	}
+	st.wg.Go(func() { st.feel(ctx) })
 	if !st.plan.everyoneAsks {
 		st.wg.Go(func() { st.recorder.replay(ctx, url) })
+	}
+}
+
+// feel notes how late a timer of this process is at most: nodes are no quicker.
+func (st *stage) feel(ctx context.Context) {
+	const every = 10 * time.Millisecond
+	for last := st.clock(); ; {
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(every):
+		}
+		now := st.clock()
+		if late := now - last - every; late > st.stalled {
+			st.stalled, st.stalledAt = late, last
+		}
+		last = now
 	}
 }
 
@@ -202,6 +222,8 @@ func (st *stage) finish(l limits, more ...func(*run) judge.Figure) {
 	for _, f := range more {
 		figures = append(figures, f(r))
 	}
+	figures = append(figures, show("this machine stood still, ms: longest",
+		float64(st.stalled.Milliseconds()), "at %v: more than some 100 explains much", st.stalledAt))
 	st.t.Logf("%d visitors, %d requests at the origin, the crowd's own account of errors: %v\n%s",
 		len(r.visits), len(r.origin), st.errors, judge.Table(figures))
 	for _, f := range figures {

@@ -30,7 +30,11 @@ const overtakeSlack = 3 * time.Second
 // what was found.
 func (r *run) verdict(l limits) (figures []crowd.Figure, about []*visit) {
 	none := func(name string, f finding) crowd.Figure {
-		about = append(about, f.about[:min(2, len(f.about))]...)
+		for _, v := range f.about[:min(2, len(f.about))] {
+			if !slices.Contains(about, v) {
+				about = append(about, v)
+			}
+		}
 		return most(name, f.n, 0, "of %d judged %s", f.judged, f.example)
 	}
 	stays := r.stays()
@@ -75,7 +79,8 @@ func (r *run) verdict(l limits) (figures []crowd.Figure, about []*visit) {
 			"%s", excused.example),
 		show("overtaken by any time", float64(atAll.n), "of %d, worst %v, over 3 s %v", atAll.judged,
 			most0.Round(time.Millisecond), worst.Round(time.Millisecond)))
-	return append(figures, r.times()...), about
+	figures = append(figures, r.times()...)
+	return append(figures, r.perSecond(stays)), about
 }
 
 func (g gap) figure(when string, limit time.Duration) crowd.Figure {
@@ -119,6 +124,18 @@ func (r *run) times() (figures []crowd.Figure) {
 			"p99 %.4g, max %.4g, of %d", ms(len(d)*99/100), ms(len(d)-1), len(d)))
 	}
 	return figures
+}
+
+// perSecond shows how many the origin saw come in each second.
+func (r *run) perSecond(stays []stay) crowd.Figure {
+	var n []int
+	for _, s := range stays {
+		for second := int(max(0, s.from) / time.Second); len(n) <= second; {
+			n = append(n, 0)
+		}
+		n[max(0, s.from)/time.Second]++
+	}
+	return show("let in, second by second", float64(len(stays)), "%s", strings.Trim(fmt.Sprint(n), "[]"))
 }
 
 // told lists the faults.
