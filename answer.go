@@ -219,7 +219,7 @@ func (r *Room) view(q *visitRequest, p *counter.Place, s State) *View {
 	if s == StateOpensSoon {
 		v.OpensAt = q.f.cfg.OpensAt
 	}
-	if q.has && q.tok.Kind == ticket.Ticket {
+	if q.has && q.tok.Kind == ticket.Ticket && q.tok.ID > 0 {
 		v.Number, v.JoinedAt = q.tok.ID, int64(q.tok.Joined)
 		v.Ticket = shortID(q.tok.Life, q.tok.ID)
 	}

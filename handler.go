@@ -41,6 +41,7 @@ type visitRequest struct {
 	has   bool // tok was sealed by this room
 	sent  bool // some cookie of this name came
 	probe bool // let in for probation
+	twice bool // claimed again
 }
 
 // Handler puts the room in front of next.
@@ -71,7 +72,7 @@ func (r *Room) serve(w http.ResponseWriter, req *http.Request, next http.Handler
 	switch {
 	case q.has && q.tok.Kind == ticket.Pass:
 		r.servePass(q)
-	case q.has:
+	case q.has && q.tok.ID > 0: // 0: see remember
 		r.serveTicket(q)
 	default:
 		r.serveNewcomer(q)
@@ -257,6 +258,10 @@ func (r *Room) notClaimed(q *visitRequest, p *counter.Place, err error) {
 		now, perr := r.counter.Poll(q.r.Context(), p.Life, p.Number)
 		switch {
 		case perr != nil:
+		case now.Status == slot.TicketUsed && !q.twice: // another host took the claim meanwhile
+			q.twice = true
+			r.claim(q, &now)
+			return
 		case now.Status == slot.TicketUsed || now.Position == 0:
 			r.serveNewcomer(q)
 			return
@@ -338,11 +343,13 @@ func (r *Room) shadowPass(q *visitRequest) {
 
 func (r *Room) join(q *visitRequest, why State) {
 	if why == StateClosed { // nobody new gets a place
+		r.remember(q)
 		r.wait(q, &counter.Place{PollAfter: max(q.f.cfg.PollMax, closedRetry)}, why)
 		return
 	}
 	if !q.f.joins.allow(q.f.cfg.ClientAddr(q.r), r.boot()) {
 		r.counts.limited.Add(1)
+		r.remember(q)
 		r.wait(q, &counter.Place{PollAfter: q.f.joins.cfg.Window / 2}, StateLimited)
 		return
 	}
@@ -354,11 +361,13 @@ func (r *Room) join(q *visitRequest, why State) {
 	switch {
 	case errors.Is(err, counter.ErrFull):
 		r.counts.full.Add(1)
+		r.remember(q)
 		p.PollAfter = q.f.cfg.PollMax
 		r.wait(q, &p, StateFull)
 		return
 	case err != nil: // no number can be issued: ask again, not all at once
 		p.PollAfter = unreachableRetry + rand.N(2*unreachableRetry)
+		r.remember(q)
 		r.wait(q, &p, why)
 		return
 	}
@@ -383,6 +392,15 @@ func (r *Room) join(q *visitRequest, why State) {
 		why = StateNoCookie
 	}
 	r.wait(q, &p, why)
+}
+
+// remember gives a visitor without a place a cookie that says nothing: when the page
+// asks again it shows that cookies come back, and the visitor may join.
+func (r *Room) remember(q *visitRequest) {
+	if !q.sent {
+		q.tok = ticket.Token{Kind: ticket.Ticket, Checked: q.f.cfg.Wall().Unix()}
+		r.setCookie(q)
+	}
 }
 
 // inside lets a request of a stay through and holds the stay while it runs.

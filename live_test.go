@@ -129,7 +129,7 @@ func TestAClosedRoomKeepsPlacesAndGivesNone(t *testing.T) {
 		if !a.in() {
 			t.Error("who is inside is sent away")
 		}
-		if w := c.do("GET", "/"); w.Code != 503 || c.cookie != "" || w.Header().Get(StateHeader) != "closed" {
+		if w := c.do("GET", "/"); w.Code != 503 || c.pass().ID != 0 || w.Header().Get(StateHeader) != "closed" {
 			t.Errorf("%d %q %q: want no place", w.Code, c.cookie, w.Header().Get(StateHeader))
 		}
 		time.Sleep(40 * time.Second)

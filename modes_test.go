@@ -296,8 +296,11 @@ func TestRoomRefusesFloods(t *testing.T) {
 		if err := json.Unmarshal(w.Body.Bytes(), &m); err != nil || !m.CF.Full {
 			t.Fatalf("%v: %s", err, w.Body)
 		}
-		if w.Header().Get(StateHeader) != string(StateFull) || v.cookie != "" {
-			t.Error("a full line gave a ticket")
+		if w.Header().Get(StateHeader) != string(StateFull) || v.pass().ID != 0 {
+			t.Errorf("a full line gave a ticket: %q, %+v", w.Header().Get(StateHeader), v.pass())
+		}
+		if p := v.poll(); p.State != StateFull { // its page asks again, and its cookie comes back
+			t.Errorf("the page of a full line is told %q", p.State)
 		}
 	})
 	bubble(t, "a join limit stops one prefix and no other", func(t *testing.T) {

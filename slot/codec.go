@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 )
 
@@ -55,7 +56,7 @@ func (r *Record) AppendBinary(b []byte) ([]byte, error) {
 			e.int(int64(t))
 		}
 	}
-	e.text(string(r.Heads))
+	e.bytes(r.Heads)
 	e.runs(r.Skipped)
 	e.runs(r.Unsure)
 	e.uint(uint64(len(r.Claimed)))
@@ -104,9 +105,7 @@ func (r *Record) UnmarshalBinary(b []byte) error {
 		}
 		x.Loans = append(x.Loans, l)
 	}
-	if heads := d.text(); heads != "" {
-		x.Heads = []byte(heads)
-	}
+	x.Heads = d.bytes(headPlaces)
 	x.Skipped, x.Unsure = d.runs(), d.runs()
 	for range d.len(maxClaimed) {
 		x.Claimed = append(x.Claimed, Claimed{StayID(d.uint()), Tau(d.int()), Tau(d.int())})
@@ -141,6 +140,11 @@ func (e *encoder) text(s string) {
 	s = s[:min(len(s), maxText)]
 	e.uint(uint64(len(s)))
 	e.b = append(e.b, s...)
+}
+
+func (e *encoder) bytes(b []byte) {
+	e.uint(uint64(len(b)))
+	e.b = append(e.b, b...)
 }
 
 func (e *encoder) runs(runs []Run) {
@@ -225,6 +229,16 @@ func (d *decoder) spans() (spans []Span) {
 		spans = append(spans, Span{d.uint(), Tau(d.int()), Tau(d.int())})
 	}
 	return spans
+}
+
+func (d *decoder) bytes(most int) []byte {
+	n := d.len(most)
+	if n == 0 {
+		return nil
+	}
+	b := slices.Clone(d.b[:n])
+	d.b = d.b[n:]
+	return b
 }
 
 func (d *decoder) text() string {

@@ -12,18 +12,19 @@ import (
 // headPlaces is how many places from the frontier on a record says for how long
 // their visitors may be silent. Chosen: as many as may be called before the rest
 // has spoken.
-const headPlaces = 64
+const headPlaces = 512
 
 // AppendHeads appends, one byte each, how long the holders of the first numbers from
 // the frontier on may be silent and still be on time; 0 holds no place.
-func (l *Line) AppendHeads(b []byte) []byte {
+func (l *Line) AppendHeads(b []byte, now Tau) []byte {
 	for n := l.frontier; n < l.frontier+headPlaces && n < l.next; n++ {
 		c, i := l.find(n)
 		switch {
 		case c == nil:
 			b = append(b, 0)
 		case c.places[i].window == 0 && l.restored.Grace != nil: // unheard since the last time
-			b = append(b, byte(newLineSpan(l.restored.Grace(n-l.restored.Frontier))))
+			left := l.restored.Grace(n-l.restored.Frontier) - time.Duration(now-l.restored.At)
+			b = append(b, byte(newLineSpan(max(left, lineTick))))
 		default:
 			b = append(b, byte(c.places[i].window))
 		}

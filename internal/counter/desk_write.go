@@ -23,15 +23,15 @@ func (c *desk) putLine(clk time.Duration) {
 		c.line.Len() == 0 && len(r.Heads) == 0 {
 		return
 	}
-	part := c.linePart()
+	part := c.linePart(clk)
 	part.Next = next
 	c.pool.PutLine(part)
 }
 
 // linePart is what a record keeps of the line, but for Next.
-func (c *desk) linePart() slot.LinePart {
+func (c *desk) linePart(clk time.Duration) slot.LinePart {
 	return slot.LinePart{
-		Heads:  c.line.AppendHeads(nil),
+		Heads:  c.line.AppendHeads(nil, c.pool.Tau(clk)),
 		Issued: c.line.End(), Frontier: c.line.Frontier(),
 		Skipped: c.line.AppendSkipped(nil, skipBytes),
 		Unsure:  c.line.AppendUnsure(nil, unsureRuns),

@@ -206,9 +206,15 @@ func (c *Counter) Claim(
 	}
 	id := slot.StayID(number)
 	ch := make(chan slot.ClaimReply, 1)
-	if !c.claim(number, c.cfg.Boot(), hard, len(c.claims[id]) > 0) {
+	for began := c.cfg.Boot(); !c.claim(number, c.cfg.Boot(), hard, len(c.claims[id]) > 0); {
+		err := ErrNotCalled
+		if !c.pool.Fresh(c.cfg.Boot(), fresh) { // another host may know better
+			if err = c.waitWrite(ctx, began); err == nil {
+				continue
+			}
+		}
 		c.mu.Unlock()
-		return slot.ClaimReply{}, ErrNotCalled
+		return slot.ClaimReply{}, err
 	}
 	c.claims[id] = append(c.claims[id], ch)
 	c.mu.Unlock()

@@ -55,6 +55,7 @@ type Members struct {
 	others  map[string]*Member
 	waiting []chan struct{}
 	began   time.Duration
+	said    time.Duration // the last heartbeat
 }
 
 // NewMembers makes the membership of one process. Run must be called for the others to
@@ -64,7 +65,7 @@ func NewMembers(
 ) *Members {
 	return &Members{
 		bus: bus, self: self, boot: boot, log: log, poke: make(chan struct{}, 1),
-		others: map[string]*Member{}, began: boot(),
+		others: map[string]*Member{}, began: boot(), said: boot(),
 	}
 }
 
@@ -101,6 +102,11 @@ func (m *Members) Leave() {
 
 func (m *Members) say() {
 	m.mu.Lock()
+	clk := m.boot()
+	if clk-m.said > silentFor { // it stood still: the others have done without it
+		m.began = clk
+	}
+	m.said = clk
 	m.self.Wall = time.Now()
 	b, err := json.Marshal(&m.self)
 	m.mu.Unlock()
@@ -132,7 +138,7 @@ func (m *Members) hear(msg []byte) {
 	switch {
 	case was == nil && len(m.others) >= maxMembers:
 		return
-	case was == nil || was.Life != x.Life:
+	case was == nil || was.Life != x.Life || x.heard-was.heard > silentFor:
 		x.first = x.heard
 	default:
 		x.first = was.first

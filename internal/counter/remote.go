@@ -100,8 +100,12 @@ func (s *Seat) carry(ctx context.Context, asks []*ask) (again []*ask) {
 		}
 	} else {
 		requests := make([]request, len(asks))
+		clk := s.cfg.Boot()
 		for i, a := range asks {
 			requests[i] = a.request
+			if a.op == opJoin { // a number that nobody hears of would hold up the line
+				requests[i].left = max(1, a.until-clk)
+			}
 		}
 		ctx, stop := context.WithTimeout(ctx, writeWait+repeatEvery)
 		defer stop()
@@ -270,6 +274,11 @@ func (c *Counter) do(ctx context.Context, q *request) (r reply) {
 	var err error
 	switch q.op {
 	case opJoin:
+		if q.left > 0 {
+			var stop context.CancelFunc
+			ctx, stop = context.WithTimeout(ctx, q.left)
+			defer stop()
+		}
 		r.place, err = c.Join(ctx, q.hold)
 	case opPoll:
 		r.place, err = c.Poll(ctx, q.life, q.number)

@@ -55,7 +55,7 @@ func (c *Counter) farewell(ctx context.Context) {
 	c.fenced = true // no number is issued any more
 	clk := c.cfg.Boot()
 	c.lapse(clk)
-	part := c.linePart()
+	part := c.linePart(clk)
 	part.Next = part.Issued
 	c.pool.PutLine(part)
 	c.pool.Resign()
@@ -101,7 +101,7 @@ func (c *desk) awake(clk time.Duration) {
 
 // unhear gives everybody time to speak again before anybody is called.
 func (c *desk) unhear(clk time.Duration) {
-	c.tookAt, c.heads = clk, c.line.AppendHeads(nil)
+	c.tookAt, c.heads = clk, c.line.AppendHeads(nil, c.pool.Tau(clk))
 	c.line.Unhear(c.pool.Tau(clk), c.grace)
 	c.hideAt = clk + hideAfter
 }

@@ -34,6 +34,7 @@ type request struct {
 	number uint64        // of the ticket, for all but join and suspect
 	life   uint64        // of the ticket; 0 is any
 	hold   time.Duration // join: how long the place is kept
+	left   time.Duration // join: how long who asks still waits for the answer
 	hard   time.Duration // claim: the longest the stay may last; 0 is without end
 }
 
@@ -72,6 +73,7 @@ const (
 	hasNumber = 1 << iota
 	hasLife
 	hasHold
+	hasLeft
 	hasHard
 	requestBits = iota
 )
@@ -85,7 +87,7 @@ func appendRequests(b []byte, rs []request) []byte {
 		r := &rs[i]
 		b = appendUints(b, uint64(r.op)<<requestBits|
 			flag(r.number != 0, hasNumber)|flag(r.life != 0, hasLife)|
-			flag(r.hold != 0, hasHold)|flag(r.hard != 0, hasHard))
+			flag(r.hold != 0, hasHold)|flag(r.left != 0, hasLeft)|flag(r.hard != 0, hasHard))
 		if r.number != 0 {
 			b = appendUints(b, r.number)
 		}
@@ -95,6 +97,9 @@ func appendRequests(b []byte, rs []request) []byte {
 		}
 		if r.hold != 0 {
 			b = appendInts(b, int64(r.hold))
+		}
+		if r.left != 0 {
+			b = appendInts(b, int64(r.left))
 		}
 		if r.hard != 0 {
 			b = appendInts(b, int64(r.hard))
@@ -129,6 +134,9 @@ func parseRequests(b []byte) ([]request, error) {
 		}
 		if head&hasHold != 0 {
 			r.hold = time.Duration(d.int())
+		}
+		if head&hasLeft != 0 {
+			r.left = time.Duration(d.int())
 		}
 		if head&hasHard != 0 {
 			r.hard = time.Duration(d.int())

@@ -177,8 +177,8 @@ func TestWireOfFormat1HasTheseBytes(t *testing.T) {
 		want string
 	}{
 		{[]request{
-			{opJoin, 0, 0, 1, 0}, {opPoll, 2, 3, 0, 0}, {opClaim, 4, 3, 0, 5}, {op: opSuspect},
-		}, "010414022302063b04000a60"},
+			{opJoin, 0, 0, 1, 6, 0}, {opPoll, 2, 3, 0, 0, 0}, {opClaim, 4, 3, 0, 0, 5}, {op: opSuspect},
+		}, "01042c020c4302067304000ac001"},
 		{[]reply{
 			{op: opPoll, place: place}, {op: opJoin, place: next},
 			{op: opLeave, fault: faultOf(ErrFull)},

@@ -44,7 +44,7 @@ func usualLimits() limits {
 // TestThree: three nodes are one room.
 func TestThree(t *testing.T) {
 	p := usual()
-	p.session, p.visitors, p.length = 3*time.Second, 1200, 63*time.Second
+	p.session, p.visitors, p.length = 3*time.Second, 1200, 61*time.Second
 	p.arrive = 40 * time.Second
 	st := newStage(t, p)
 	l := usualLimits()

@@ -55,6 +55,7 @@ type stage struct {
 	steps  []step
 	faults []fault
 	errors map[string]int // of the crowd's own account
+	said   []string       // by the nodes at the end
 	end    context.CancelFunc
 	wg     sync.WaitGroup
 
@@ -95,7 +96,12 @@ func newStage(t *testing.T, p plan) *stage {
 		n.ready()
 		st.balancer.add(n.name, n.public, n.admin)
 	}
-	t.Logf("%d nodes ready after %v", len(st.nodes), time.Since(began).Round(time.Millisecond))
+	ready, host := time.Since(began), "alone"
+	if !p.alone { // ready is who can read records: a host of the room may come later
+		host, _ = st.roles()
+	}
+	t.Logf("%d nodes ready after %v, %s hosts the room after %v", len(st.nodes),
+		ready.Round(time.Millisecond), host, time.Since(began).Round(time.Millisecond))
 	st.come()
 	return st
 }
@@ -237,6 +243,9 @@ func (st *stage) finish(l limits, more ...func(*run) judge.Figure) {
 	for _, v := range about[:min(6, len(about))] {
 		st.t.Log(v)
 	}
+	for _, text := range st.said {
+		st.t.Log(text)
+	}
 }
 
 // ended ends the run at its time and gives what was seen.
@@ -246,6 +255,7 @@ func (st *stage) ended() *run {
 	for _, n := range st.nodes {
 		if n.cmd != nil {
 			n.alive()
+			st.said = append(st.said, st.view(n))
 		}
 	}
 	st.end()
