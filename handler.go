@@ -138,8 +138,10 @@ func (r *Room) servePass(q *visitRequest) {
 	case id == 0 && q.f.cfg.Shadow:
 		r.pass(q)
 		return
-	case !ok && id != 0: // this process has just begun and does not know the time yet
-		if ok = r.worker.learnTime(q.r.Context()); !ok {
+	case (!ok || life == q.tok.Life && r.worker.behind(&q.tok)) && id != 0:
+		// This process has just begun and does not know the time yet, or slept and knows
+		// that of an earlier host.
+		if ok = r.worker.learnTime(q.r.Context(), &q.tok); !ok {
 			r.wait(q, &counter.Place{PollAfter: unreachableRetry}, StateWaiting)
 			return
 		}

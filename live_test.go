@@ -129,8 +129,9 @@ func TestAClosedRoomKeepsPlacesAndGivesNone(t *testing.T) {
 		if !a.in() {
 			t.Error("who is inside is sent away")
 		}
-		if w := c.do("GET", "/"); w.Code != 503 || c.pass().ID != 0 || w.Header().Get(StateHeader) != "closed" {
-			t.Errorf("%d %q %q: want no place", w.Code, c.cookie, w.Header().Get(StateHeader))
+		w := c.do("GET", "/")
+		if state := w.Header().Get(StateHeader); w.Code != 503 || c.pass().ID != 0 || state != "closed" {
+			t.Errorf("%d %q %q: want no place", w.Code, c.cookie, state)
 		}
 		time.Sleep(40 * time.Second)
 		if q := b.poll(); q.State != StateClosed || q.Position != 1 || q.Message != "sold out" {

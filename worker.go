@@ -421,13 +421,14 @@ func (w *worker) note(it slot.Item) {
 	w.mu.Unlock()
 }
 
-// learnTime waits until the counter has told its time, askWait at most.
-func (w *worker) learnTime(ctx context.Context) bool {
+// learnTime waits until the counter has told its time, and that of a later host if t
+// was given by one; askWait at most.
+func (w *worker) learnTime(ctx context.Context, t *ticket.Token) bool {
 	ctx, stop := context.WithTimeout(ctx, askWait)
 	defer stop()
 	tick := time.NewTicker(10 * time.Millisecond)
 	defer tick.Stop()
-	for w.sight.Load() == nil {
+	for w.sight.Load() == nil || w.behind(t) {
 		w.kick()
 		select {
 		case <-ctx.Done():
@@ -482,7 +483,14 @@ func (w *worker) asked(t *ticket.Token, seen slot.Tau) {
 // one: then the record was rolled back, and counter time with it.
 func (w *worker) beyond(t *ticket.Token, end slot.Tau) bool {
 	s := w.sight.Load()
-	return s != nil && t.Epoch != s.est.Epoch && end > s.latest
+	return s != nil && t.Epoch != s.est.Epoch && end > s.latest && !w.behind(t)
+}
+
+// behind reports whether a pass was given by a later host than this worker has heard
+// of: its counter time is that host's. A process that is alone has heard of all.
+func (w *worker) behind(t *ticket.Token) bool {
+	s := w.sight.Load()
+	return !w.par.Alone && (s == nil || t.Epoch > s.est.Epoch)
 }
 
 // epoch is that of the counter time this worker knows, 0 before it knows any.

@@ -309,6 +309,11 @@ func (c *Counter) round(ctx context.Context) (time.Duration, error) {
 		return wait, nil
 	}
 	c.lastTry = clk
+	if c.gone() {
+		c.mu.Unlock()
+		c.drop()
+		return 0, ErrFenced
+	}
 	now, wr := c.build(clk, c.written != nil)
 	c.deliver(now, nil)
 	c.mu.Unlock()
@@ -339,6 +344,17 @@ func (c *Counter) round(ctx context.Context) (time.Duration, error) {
 		c.recall()
 	}
 	return next, nil
+}
+
+// gone reports whether another hosts the room, or surely does. Holds the lock.
+func (c *Counter) gone() bool {
+	if !c.fenced && !c.stood {
+		c.awake(c.cfg.Boot())
+		if c.stood {
+			c.kick()
+		}
+	}
+	return c.fenced || c.stood
 }
 
 // noteWrite counts a write that took d.
@@ -397,7 +413,7 @@ func (c *Counter) wroteLocked() {
 func (c *Counter) Sync(ctx context.Context, x *slot.Sync) (slot.Answer, error) {
 	ch := make(chan slot.Answer, 1)
 	c.mu.Lock()
-	if c.fenced {
+	if c.gone() {
 		c.mu.Unlock()
 		return slot.Answer{}, ErrFenced
 	}

@@ -32,6 +32,7 @@ type desk struct {
 	hideAt   time.Duration // whoever was unheard at the takeover has had its time; 0 done
 	lastGone time.Duration
 	awakeAt  time.Duration // when this process was surely running
+	stood    bool          // it stood still, and another hosts the room
 	stats    Totals
 	fore     forecast
 }

@@ -32,7 +32,7 @@ func (c *Counter) Join(ctx context.Context, hold time.Duration) (Place, error) {
 	defer c.mu.Unlock()
 	began := c.cfg.Boot()
 	for {
-		if c.fenced {
+		if c.gone() {
 			return Place{}, ErrFenced
 		}
 		if int64(c.line.Len()) >= c.cfg.Line.MaxWaiting {
@@ -113,7 +113,7 @@ func (c *Counter) Poll(ctx context.Context, life, number uint64) (Place, error) 
 	defer c.mu.Unlock()
 	began := c.cfg.Boot()
 	for {
-		if c.fenced {
+		if c.gone() {
 			return Place{}, ErrFenced
 		}
 		if now := c.pool.Record().Name.Life; life != now {
@@ -196,7 +196,7 @@ func (c *Counter) Claim(
 	ctx context.Context, life, number uint64, hard time.Duration,
 ) (slot.ClaimReply, error) {
 	c.mu.Lock()
-	if c.fenced {
+	if c.gone() {
 		c.mu.Unlock()
 		return slot.ClaimReply{}, ErrFenced
 	}

@@ -89,12 +89,14 @@ func (c *desk) grace(distance uint64) time.Duration {
 const frozenAfter = 3 * time.Second
 
 // awake notices that the process stood still for a while, with all who asked
-// meanwhile unheard: it goes on as after a takeover.
+// meanwhile unheard: it goes on as after a takeover. Among others it lets go: another
+// has surely taken over, and what this one says of places would be wrong.
 func (c *desk) awake(clk time.Duration) {
 	if c.awakeAt > 0 && clk-c.awakeAt > frozenAfter {
 		c.cfg.Log.Warn("process stood still", "room", c.cfg.Room,
 			"for", (clk - c.awakeAt).Round(time.Millisecond))
 		c.unhear(clk)
+		c.stood = !c.cfg.Params.Alone
 	}
 	c.awakeAt = clk
 }

@@ -85,13 +85,6 @@ func (b *balancer) add(name, public, admin string) {
 		conns: map[net.Conn]bool{}})
 }
 
-// remove takes a node out for good.
-func (b *balancer) remove(name string) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.nodes = slices.DeleteFunc(b.nodes, func(n *backend) bool { return n.name == name })
-}
-
 // lean sends a share of the new connections to one node.
 func (b *balancer) lean(name string, share float64) {
 	b.mu.Lock()

@@ -19,11 +19,11 @@ func asked(kind string, at float64, state string, number uint64, position int64)
 }
 
 // goodRun is a run without fault: eight visitors let in one after the other, one
-// each ten seconds, by two nodes in turn, two at once inside. Each asks at every
-// second. n2 is killed at 42 s.
+// each ten seconds, by two nodes in turn, when the one before has just left. Each
+// asks at every second. n2 is killed at 42 s.
 func goodRun() *run {
 	r := &run{
-		steps: []step{{total: 2, perMinute: 8}}, session: secs(6),
+		steps: []step{{total: 1, perMinute: 8}}, session: secs(3.5),
 		began:  time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC),
 		faults: []fault{{what: "kill", node: "n2", from: secs(42), to: secs(42), deaf: true}},
 		replays: []replay{
@@ -45,7 +45,7 @@ func goodRun() *run {
 			v.asks = append(v.asks, asked(askPoll, at, stateWaiting, uint64(i+1), position))
 		}
 		v.asks = append(v.asks, asked(askPoll, in, stateCalled, uint64(i+1), 0))
-		for _, after := range []float64{0.1, 3, 6} {
+		for _, after := range []float64{0.1, 3, 6.5} {
 			a := asked(askPage, in+after, "", 0, 0)
 			if i%2 == 1 {
 				a.node = "n2"
@@ -60,8 +60,8 @@ func goodRun() *run {
 
 // goodLimits are what goodRun reaches.
 func goodLimits() limits {
-	return limits{letIn: 8, waited: 8, idle: secs(10.5), onTime: 100, at: map[string]int{"n1": 40, "n2": 40}, faults: 1,
-		used: 2}
+	return limits{letIn: 8, waited: 8, idle: secs(10.05), onTime: 100, faults: 1, used: 2,
+		at: map[string]int{"n1": 40, "n2": 40}}
 }
 
 // at finds the first request of a visitor that is not sent before a moment.
@@ -81,51 +81,57 @@ func (r *run) seen(visitor string, s float64) {
 		Span: crowd.Span{From: from, To: from.Add(time.Millisecond)}})
 }
 
-// Each line of the verdict fails when it should, and only then.
-func TestVerdictFindsFaults(t *testing.T) {
-	fail := func(a *ask) { a.failed = "timeout" }
-	tests := []struct {
-		lines string // that must fail, no others; "" when all is well
-		name  string
-		spoil func(*run)
-	}{
+// A spoiled is a run with something wrong in it.
+type spoiled struct {
+	lines string // that must fail, no others; "" when all is well
+	name  string
+	spoil func(*run)
+}
+
+// Too many inside, or too many new, by the limits of that moment.
+func TestVerdictFindsTooMany(t *testing.T) {
+	findFaults(t, []spoiled{
 		{"", "all is well", func(*run) {}},
-		{"inside at once|the same, and", "three at once", func(r *run) {
-			r.seen("x", 31)
-			r.seen("y", 31)
-		}},
-		{"the same, and", "the third comes within the session of one who has left by itself",
-			func(r *run) { r.seen("x", 21.5) }},
+		{"inside at once|the same, and", "two at once", func(r *run) { r.seen("x", 31) }},
+		{"the same, and", "the next comes within the session of one who has left by itself",
+			func(r *run) { r.seen("x", 16.55) }},
 		{"", "one who has left by the page that revokes holds no slot", func(r *run) {
 			r.visits[0].asks[len(r.visits[0].asks)-1].kind = askLeave
-			r.seen("x", 21.5)
+			r.seen("x", 16.55)
 		}},
 		{"", "a renewal at a node that is killed counts for nothing", func(r *run) {
-			r.faults[0].node, r.faults[0].from, r.faults[0].to = "n1", secs(16.5), secs(16.5)
-			r.seen("x", 21.5)
+			r.faults[0].node, r.faults[0].from, r.faults[0].to = "n1", secs(16.7), secs(16.7)
+			r.seen("x", 16.55)
 			r.replays = r.replays[:2]
 		}},
 		{"the same, and", "one at another node does", func(r *run) {
-			r.faults[0].from, r.faults[0].to = secs(16.5), secs(16.5)
-			r.seen("x", 21.5)
+			r.faults[0].from, r.faults[0].to = secs(16.7), secs(16.7)
+			r.seen("x", 16.55)
 			r.replays = r.replays[:2]
 		}},
 		{"new visitors", "one too many in a minute", func(r *run) { r.steps[0].perMinute = 5 }},
 		{"", "the limits were raised", func(r *run) {
 			r.seen("x", 31)
 			r.seen("y", 31)
-			r.steps = append(r.steps, step{secs(20), 6, 12}, step{secs(35), 2, 8})
+			r.steps = append(r.steps, step{secs(20), 6, 12}, step{secs(35), 1, 8})
 		}},
 		{"inside at once|the same, and", "the limits were lowered 4 s ago", func(r *run) {
 			r.seen("x", 31)
 			r.seen("y", 31)
-			r.steps = append(r.steps, step{secs(20), 6, 12}, step{secs(27), 2, 8})
+			r.steps = append(r.steps, step{secs(20), 6, 12}, step{secs(27), 1, 8})
 		}},
 		{"", "or 2 s ago", func(r *run) {
 			r.seen("x", 31)
 			r.seen("y", 31)
-			r.steps = append(r.steps, step{secs(20), 6, 12}, step{secs(29), 2, 12})
+			r.steps = append(r.steps, step{secs(20), 6, 12}, step{secs(29), 1, 12})
 		}},
+	})
+}
+
+// What a visitor is told, or not.
+func TestVerdictFindsFaults(t *testing.T) {
+	fail := func(a *ask) { a.failed = "timeout" }
+	findFaults(t, []spoiled{
 		{"tickets lost", "another number", func(r *run) { r.at(7, 43).number = 9 }},
 		{"tickets lost", "no number", func(r *run) { r.at(7, 43).number = 0 }},
 		{"in line", "its stay is over, and nobody told it", func(r *run) {
@@ -137,13 +143,13 @@ func TestVerdictFindsFaults(t *testing.T) {
 			r.at(7, 50).number = 9
 		}},
 		{"places shown", "further back", func(r *run) { r.at(7, 43).position = 8 }},
-		{"overtaken", "a newcomer is let in past the line", func(r *run) { r.direct(42, secs(0)) }},
+		{"overtaken", "a newcomer is let in past the line", func(r *run) { r.direct(42) }},
 		{"", "who came before the line did not overtake it", func(r *run) {
-			r.direct(42, secs(0))
+			r.direct(42)
 			r.visits[8].asks[0].sent = 0
 		}},
 		{"in line", "overtaken, but late by itself", func(r *run) {
-			r.direct(55, secs(0))
+			r.direct(55)
 			for i := 5; i < 8; i++ {
 				for j := range r.visits[i].asks {
 					if a := &r.visits[i].asks[j]; a.waits() && a.sent > secs(56) {
@@ -153,7 +159,21 @@ func TestVerdictFindsFaults(t *testing.T) {
 				}
 			}
 		}},
-		{"", "by less than 3 s", func(r *run) { r.direct(78, secs(0)) }},
+		{"", "by less than 3 s", func(r *run) { r.direct(78) }},
+		{"the same, before", "one who was told no place yet", func(r *run) {
+			r.direct(42)
+			for i := 4; i < 8; i++ {
+				for j := range r.visits[i].asks {
+					if a := &r.visits[i].asks[j]; a.sent < secs(43) {
+						a.number = 0
+					}
+				}
+			}
+		}},
+		{"nobody let in", "only while nobody was let in at all", func(r *run) {
+			r.direct(49.9)
+			r.origin = slices.DeleteFunc(r.origin, func(q crowd.Request) bool { return q.Visitor > "3" })
+		}},
 		{"used tickets that", "a used ticket lets in", func(r *run) { r.replays[0].admitted = true }},
 		{"used tickets that", "a used ticket waits", func(r *run) {
 			r.replays[0].got, r.replays[0].position = 1, 3
@@ -165,15 +185,17 @@ func TestVerdictFindsFaults(t *testing.T) {
 		}},
 		{"used tickets tried", "none was tried", func(r *run) { r.replays = nil }},
 		{"visitors inside", "made to wait", func(r *run) {
-			r.visits[2].asks[len(r.visits[2].asks)-1].state = stateWaiting
+			last := &r.visits[2].asks[len(r.visits[2].asks)-1]
+			last.state, last.sent, last.ended = stateWaiting, secs(36), secs(36.01)
 		}},
 		{"", "its renewals died with the node", func(r *run) {
 			v := r.visits[3]
-			v.asks[len(v.asks)-1].state = stateWaiting
-			v.asks[len(v.asks)-3].ended = secs(40)
-			v.asks[len(v.asks)-1].sent = secs(46)
+			last := &v.asks[len(v.asks)-1]
+			last.state, last.sent, last.ended = stateWaiting, secs(45), secs(45.01)
 		}},
-		{"answers that", "a server's error", func(r *run) { r.at(7, 43).state, r.at(7, 43).status = "", 502 }},
+		{"answers that", "a server's error", func(r *run) {
+			r.at(7, 43).state, r.at(7, 43).status = "", 502
+		}},
 		{"answers that", "the origin is said to be down", func(r *run) { r.at(7, 43).state = "down" }},
 		{"requests without", "no answer from a node that lives", func(r *run) { fail(r.at(7, 42)) }},
 		{"", "no answer from the one that is killed", func(r *run) {
@@ -195,7 +217,12 @@ func TestVerdictFindsFaults(t *testing.T) {
 				v.admitted().node = "n1"
 			}
 		}},
-	}
+	})
+}
+
+// findFaults wants each line of the verdict to fail when it should, and only then.
+func findFaults(t *testing.T, tests []spoiled) {
+	t.Helper()
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			r := goodRun()
@@ -221,9 +248,8 @@ func TestVerdictFindsFaults(t *testing.T) {
 }
 
 // direct adds a visitor who is let in at once.
-func (r *run) direct(at float64, late time.Duration) {
+func (r *run) direct(at float64) {
 	a := asked(askPage, at, "", 0, 0)
-	a.ended += late
 	r.visits = append(r.visits, &visit{name: "direct", asks: []ask{a}})
 }
 
@@ -241,8 +267,22 @@ func TestGhosts(t *testing.T) {
 	for _, at := range []float64{3, 5, 6} {
 		r.seen("x", at)
 	}
-	if g := r.ghosts(); len(g) != 1 || g[0].from != secs(3.001) || g[0].most != secs(9.002) {
-		t.Errorf("ghosts %v, want one from 3.001 s to 9.002 s", g)
+	if g := r.ghosts(); len(g) != 1 || g[0].from != secs(3.001) || g[0].most != secs(6.502) {
+		t.Errorf("ghosts %v, want one from 3.001 s to 6.502 s", g)
+	}
+	r.steps[0].total = 2
+	for _, g := range r.gaps(r.stays()) {
+		if g.from < secs(6) && g.to > secs(4) {
+			t.Errorf("slots are said to be free from %v to %v", g.from, g.to)
+		}
+	}
+}
+
+// Long gaps are no time in which one is overtaken, short ones are.
+func TestWorking(t *testing.T) {
+	o := order{gaps: []gap{{secs(1), secs(4)}, {secs(5), secs(5.9)}, {secs(8), secs(20)}}}
+	if d := o.working(secs(3), secs(10)); d != secs(4) {
+		t.Errorf("%v of 7 s, want 4 s", d)
 	}
 }
 
@@ -269,16 +309,16 @@ func TestSpells(t *testing.T) {
 		t.Errorf("%v, and else %v", each, rest)
 	}
 	l := goodLimits()
-	l.idle = secs(9)
-	l.spells = []spell{{what: "all the time", to: secs(100), most: secs(10.5)}}
+	l.idle = secs(0.05)
+	l.spells = []spell{{what: "all the time", to: secs(100), most: secs(10.05)}}
 	figures, _ := goodRun().verdict(l)
 	for _, f := range figures {
 		if !f.OK() {
 			t.Errorf("%s: %v, limit %v %s", f.Name, f.Reach, f.Limit, f.Note)
 		}
 	}
-	if n := taken(goodRun().stays(), secs(21)); n != 2 {
-		t.Errorf("%d slots taken at 21 s, want 2", n)
+	if n := taken(goodRun().stays(), secs(21)); n != 1 {
+		t.Errorf("%d slots taken at 21 s, want 1", n)
 	}
 }
 

@@ -184,15 +184,16 @@ func (st *stage) ask(n *node, method, path, token, body string, into any) error 
 
 // view is what a node says of the room and the cluster, as it says it.
 func (st *stage) view(n *node) string {
-	text := n.name + " at the end"
+	var text strings.Builder
+	text.WriteString(n.name + " at the end")
 	for _, path := range []string{"/v1/rooms/" + room, "/v1/cluster"} {
 		var said json.RawMessage
 		if err := st.ask(n, http.MethodGet, path, "", "", &said); err != nil {
 			said = json.RawMessage(err.Error())
 		}
-		text += fmt.Sprintf("\n%s %s", path, said)
+		fmt.Fprintf(&text, "\n%s %s", path, said)
 	}
-	return text
+	return text.String()
 }
 
 // A told is what a node says of the limits of the room.

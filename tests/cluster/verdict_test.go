@@ -41,9 +41,14 @@ func (r *run) verdict(l limits) (figures []crowd.Figure, about []*visit) {
 	in := r.inside(stays, func(s *stay) time.Duration { return s.to })
 	held := r.inside(stays, func(s *stay) time.Duration { return s.sure })
 	fresh := r.fresh(stays)
-	each, idle := longest(r.gaps(stays), l.spells)
-	overtaken, late, worst := r.overtaken(overtakeSlack)
-	atAll, _, most0 := r.overtaken(0)
+	gaps := r.gaps(stays)
+	each, idle := longest(gaps, l.spells)
+	placed := func(p *place) time.Duration { return p.placed }
+	came := func(p *place) time.Duration { return p.since }
+	overtaken, late, worst := r.overtaken(order{overtakeSlack, placed, gaps})
+	unplaced, _, _ := r.overtaken(order{overtakeSlack, came, gaps})
+	unplaced.n -= min(unplaced.n, overtaken.n)
+	atAll, _, most0 := r.overtaken(order{0, placed, nil})
 	excused, unanswered := r.unanswered()
 	used := r.doubled()
 	waited, letIn := r.counts()
@@ -54,6 +59,7 @@ func (r *run) verdict(l limits) (figures []crowd.Figure, about []*visit) {
 		none("tickets lost, of those read in full", r.lost()),
 		none("places shown further back than before", r.risen()),
 		none("overtaken by more than 3 s", overtaken),
+		none("the same, before they were told a place", unplaced),
 		none("used tickets that did something again", used),
 		none("visitors inside sent back to the line", r.sentBack()),
 		none("answers that are errors", r.wrong()),

@@ -236,9 +236,9 @@ func rename(v reflect.Value, to string) int {
 			n += rename(v.Index(i), to)
 		}
 	case reflect.Struct:
-		for i := range v.NumField() {
-			if v.Field(i).CanSet() {
-				n += rename(v.Field(i), to)
+		for _, field := range v.Fields() {
+			if field.CanSet() {
+				n += rename(field, to)
 			}
 		}
 	}
