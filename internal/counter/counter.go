@@ -375,8 +375,7 @@ func (c *Counter) deliver(replies []slot.Reply, claims []slot.ClaimReply) {
 	for _, r := range claims {
 		c.stats.Claimed++
 		for _, ch := range c.claims[r.ID] {
-			ch <- r   // has room for one
-			r.Win = 0 // one window entry, one to move it
+			ch <- r // has room for one
 		}
 		delete(c.claims, r.ID)
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -411,4 +412,26 @@ func lifeOf(c *Counter) uint64 {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.pool.Record().Name.Life
+}
+
+// Whoever hears the answer to a claim may be the one who lets the visitor in: of two
+// who ask at once the other may be dead. Each is told which window entry to move.
+func TestEachAnswerToAClaimNamesItsWindow(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := host(t, "a", &store.Memory{}, 1)
+		time.Sleep(time.Second)
+		p, err := c.Join(t.Context(), time.Minute)
+		if err != nil || p.Status != slot.TicketCalled {
+			t.Fatalf("%+v %v: not called", p, err)
+		}
+		var got [2]slot.ClaimReply
+		var both sync.WaitGroup
+		for i := range got {
+			both.Go(func() { got[i], _ = c.Claim(t.Context(), lifeOf(c), p.Number, 0) })
+		}
+		both.Wait()
+		if got[0].Win == 0 || got[0] != got[1] {
+			t.Errorf("told %+v and %+v", got[0], got[1])
+		}
+	})
 }

@@ -125,7 +125,6 @@ func (h *host) round() {
 		for _, c := range claims {
 			for _, f := range h.claims[c.ID] {
 				f(c)
-				c.Win = 0
 			}
 			delete(h.claims, c.ID)
 		}

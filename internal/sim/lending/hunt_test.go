@@ -38,6 +38,9 @@ var found = map[string]string{ // what was wrong
 	"a stay renewed at one worker before another said that it had let it in": "" +
 		"seed=30000782,sites=2,workers=3,active=4,new=5,session=19006,window=46881,visitors=27," +
 		"length=34680,dwell=23800,repeat=127,crash=45535,pause=28855,paused=9192",
+	"of two claims at once only one moved the window, and its worker was dead": "" +
+		"seed=50002842,sites=3,workers=2,active=5,new=4,session=29014,window=57770,visitors=21," +
+		"length=76925,dwell=6273,lose=104,repeat=146,crash=28970,down=14645,pause=47063,paused=2595",
 	"a write was called back in the next life of its process": "" +
 		"seed=30000782,sites=2,workers=3,active=4,new=5,session=19006,window=46879,visitors=27," +
 		"length=34680,dwell=13387,repeat=96,crash=45533,pause=28852,paused=9193",
