@@ -22,7 +22,7 @@ import (
 const probation = 30 * time.Second
 
 // unreachableRetry is when to ask again while the counter does not answer. Chosen.
-const unreachableRetry = 2 * time.Second
+const unreachableRetry = time.Second
 
 // closedRetry is when to look again whether a closed room has opened. Chosen.
 const closedRetry = 30 * time.Second
@@ -368,7 +368,7 @@ func (r *Room) join(q *visitRequest, why State) {
 		r.wait(q, &p, StateFull)
 		return
 	case err != nil: // no number can be issued: ask again, not all at once
-		p.PollAfter = unreachableRetry + rand.N(2*unreachableRetry)
+		p.PollAfter = unreachableRetry + rand.N(unreachableRetry)
 		r.remember(q)
 		r.wait(q, &p, why)
 		return

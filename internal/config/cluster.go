@@ -339,10 +339,20 @@ func (k *clusterKeys) settle(d *decoder, c *Config) {
 	}
 }
 
+// clusterDrain is how long the nodes of a cluster wait before they close their
+// listeners: for a balancer that asks each second. Chosen.
+const clusterDrain = 2 * time.Second
+
 // checkCluster holds the ports of a store node against those of visitors and
 // operators.
 func checkCluster(d *decoder, c *Config) {
-	if c.Cluster == nil || !c.Cluster.IsStore() || c.Cluster.Listen == "" {
+	if c.Cluster == nil {
+		return
+	}
+	if _, ok := d.spots["drain_delay"]; !ok {
+		c.DrainDelay = clusterDrain
+	}
+	if !c.Cluster.IsStore() || c.Cluster.Listen == "" {
 		return
 	}
 	for _, mine := range []string{c.Cluster.Listen, c.Cluster.Routes()} {

@@ -55,6 +55,11 @@ type Config struct {
 	// "./headgate-data". It is created when it does not exist.
 	Data string
 
+	// DrainDelay is for how long a process that was told to end goes on taking
+	// visitors while readiness says no, so that balancers turn away from it before its
+	// listeners close. Default 2 s in a cluster, else none.
+	DrainDelay time.Duration
+
 	// TLS says where visitors arrive by https. The zero TLS is none.
 	TLS TLS
 

@@ -57,6 +57,7 @@ func configFields(c *Config) []field {
 		one("listen", raw(&c.Listen, cleanListen)),
 		one("admin_listen", raw(&c.AdminListen, cleanListen)),
 		one("data", text(&c.Data, cleanData)),
+		one("drain_delay", span(&c.DrainDelay, time.Second, 10*time.Minute, true)),
 		{name: "tls", read: readTLS(&c.TLS)},
 		list("trusted_proxies", &c.TrustedProxies, cleanPrefix),
 		{name: "cluster", read: readCluster(c)},

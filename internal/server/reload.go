@@ -140,6 +140,7 @@ func needsRestart(start, now *config.Config) []string {
 		{"listen", start.Listen, now.Listen},
 		{"admin_listen", start.AdminListen, now.AdminListen},
 		{"data", start.Data, now.Data},
+		{"drain_delay", start.DrainDelay.String(), now.DrainDelay.String()},
 	} {
 		if k.old != k.read {
 			keys = append(keys, k.name)

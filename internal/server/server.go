@@ -173,7 +173,8 @@ func (s *Server) Run(ctx context.Context) error {
 	s.ready.Store(false)
 	s.durable.rooms.Leave()
 	s.end()
-	s.log.Info("draining")
+	s.log.Info("draining", "delay", s.cfg.DrainDelay)
+	s.delay(work)
 	drain, cancel := context.WithTimeout(context.Background(), drainFor)
 	defer cancel()
 	drainAll(drain, public, secure) // whoever is still downloading then is cut off
@@ -185,6 +186,14 @@ func (s *Server) Run(ctx context.Context) error {
 	state.Wait()
 	s.durable.close()
 	return err
+}
+
+// delay waits until balancers have seen that the process takes no more visitors.
+func (s *Server) delay(work context.Context) {
+	select {
+	case <-time.After(s.cfg.DrainDelay):
+	case <-work.Done():
+	}
 }
 
 // adminPatience is how long an answer to an operator may still take at the end.
@@ -218,6 +227,9 @@ func (s *Server) httpServer(h http.Handler) *http.Server {
 
 // route finds the most specific room for a request.
 func (s *Server) route(w http.ResponseWriter, r *http.Request) {
+	if !s.ready.Load() { // draining: the next request finds another node
+		w.Header().Set("Connection", "close")
+	}
 	host := r.Host
 	if h, _, err := net.SplitHostPort(host); err == nil {
 		host = h

@@ -434,7 +434,8 @@ func (v *visit) place() place {
 type order struct {
 	slack time.Duration // they may by that much
 	known func(*place) time.Duration
-	gaps  []gap // time in which nobody was let in does not count
+	gaps  []gap         // time in which nobody was let in does not count
+	later time.Duration // by how much the other came later, more than
 }
 
 // stood is the shortest gap that an order takes out. Chosen: the length of an
@@ -475,7 +476,7 @@ func (r *run) overtaken(o order) (f finding, late int, worst time.Duration) {
 	next := 0
 	for i := range line {
 		p := &line[i]
-		for ; next < len(came) && came[next].came > o.known(p); next++ {
+		for ; next < len(came) && came[next].came > o.known(p)+o.later; next++ {
 			if c := &came[next]; first == nil || c.called < first.called {
 				first = c
 			}

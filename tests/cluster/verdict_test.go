@@ -45,10 +45,10 @@ func (r *run) verdict(l limits) (figures []crowd.Figure, about []*visit) {
 	each, idle := longest(gaps, l.spells)
 	placed := func(p *place) time.Duration { return p.placed }
 	came := func(p *place) time.Duration { return p.since }
-	overtaken, late, worst := r.overtaken(order{overtakeSlack, placed, gaps})
-	unplaced, _, _ := r.overtaken(order{overtakeSlack, came, gaps})
+	overtaken, late, worst := r.overtaken(order{overtakeSlack, placed, gaps, 0})
+	unplaced, _, _ := r.overtaken(order{overtakeSlack, came, gaps, overtakeSlack})
 	unplaced.n -= min(unplaced.n, overtaken.n)
-	atAll, _, most0 := r.overtaken(order{0, placed, nil})
+	atAll, _, most0 := r.overtaken(order{0, placed, nil, 0})
 	excused, unanswered := r.unanswered()
 	used := r.doubled()
 	waited, letIn := r.counts()
