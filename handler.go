@@ -248,6 +248,12 @@ func (r *Room) claim(q *visitRequest, p *counter.Place) {
 		r.notClaimed(q, p, err)
 		return
 	}
+	now := ticket.Token{Life: p.Life, Epoch: c.Epoch}
+	if r.worker.epoch() < c.Epoch && !r.worker.learnTime(q.r.Context(), &now) {
+		p.PollAfter = unreachableRetry // the claim is repeated then
+		r.wait(q, p, StateWaiting)
+		return
+	}
 	r.counts.admitted.Add(1)
 	q.tok.ID = p.Number
 	r.letIn(q, slot.Stay{End: c.End, Win: c.Win}, p.Life)

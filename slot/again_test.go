@@ -43,3 +43,34 @@ func TestRepeatedClaimMovesItsWindow(t *testing.T) {
 		t.Errorf("%+v: nobody can move the window of a visitor seen 3 s later", claims)
 	}
 }
+
+// The write of a claim takes longer than the stay it makes: nobody was told of it, so
+// the place is not lost. The claim is made anew, and uses what the first one used.
+func TestAClaimWhoseWriteOutlastsItsStayIsMadeAnew(t *testing.T) {
+	p := serving(Params{}, NewRecord(1, nil, Limit{AtOnce, 1, 10 * time.Second},
+		Limit{PerWindow, 1, time.Minute}), 0)
+	p.Call(0)
+	p.Claim(7, 0, false)
+	p.Begin(1, false)
+	if _, claims := p.Confirm(12 * time.Second); len(claims) != 0 {
+		t.Fatalf("told %+v, of a stay that is over", claims)
+	}
+	for range 2 { // asked for again meanwhile, by a second request
+		p.Claim(7, 0, true)
+	}
+	if _, wr := p.Begin(12*time.Second, false); wr == nil {
+		t.Fatal("no write")
+	}
+	_, claims := p.Confirm(13 * time.Second)
+	if len(claims) != 3 || claims[0].End < p.Tau(20*time.Second) || claims[0].Epoch == 0 {
+		t.Errorf("told %+v: want a stay from now", claims)
+	}
+	for i, want := range []int64{1, 1} {
+		if n := p.rec.Limits[i].Ends.Len(); n != want {
+			t.Errorf("limit %d: %d entries, want %d", i, n, want)
+		}
+	}
+	if n := p.FreeNow(13 * time.Second); n != 0 {
+		t.Errorf("%d free of 1", n)
+	}
+}

@@ -189,6 +189,9 @@ func (p *Pool) answered(r *Record, it *Item) {
 // the slot is not free in the record: the call may have counted on an end that
 // has passed and that a borrower who came since may yet have to settle.
 func (p *Pool) claim(r *Record, c claim) (ok bool) {
+	if c.anew {
+		p.undo(r, c.id)
+	}
 	if _, ok := r.claimed(c.id); ok {
 		return true
 	}
@@ -221,6 +224,24 @@ func (p *Pool) claim(r *Record, c claim) (ok bool) {
 	}
 	r.Claimed = append(r.Claimed, Claimed{ID: c.id, At: r.Time, End: end})
 	return true
+}
+
+// undo takes a claim back that nobody was told of.
+func (p *Pool) undo(r *Record, id StayID) {
+	was, ok := r.claimed(id)
+	if !ok {
+		return // what it used comes back by itself
+	}
+	for i := range r.Limits {
+		switch s := &r.Limits[i]; {
+		case s.Kind == PerWindow:
+			s.Ends.Remove(p.par.windowEnd(s.Limit, was.At))
+		case s.Kind == AtOnce && p.known[id] == was.End: // not free already
+			s.Ends.Remove(was.End)
+			p.unknow(id, was.End)
+		}
+	}
+	r.Claimed = slices.DeleteFunc(r.Claimed, func(c Claimed) bool { return c.ID == id })
 }
 
 func (p *Pool) know(id StayID, end Tau) {

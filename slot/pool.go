@@ -64,6 +64,7 @@ type claim struct {
 	id   StayID
 	hard time.Duration
 	back bool // the called slot is claimed again, nothing is reserved
+	anew bool // its stay was over before anybody was told of it: see undo
 }
 
 // bucket holds the stays known to end at one end. ids may hold some that have
@@ -84,9 +85,10 @@ type Reply struct {
 // so its window entry moves to when it does (Answered). If it had moved already,
 // another's of the same moment moves: never too few.
 type ClaimReply struct {
-	ID  StayID
-	End Tau // 0: nothing is known of such a stay, or it is over
-	Win Tau // end of its window entry, 0 without one
+	ID    StayID
+	Epoch uint64 // of the counter time of End
+	End   Tau    // 0: nothing is known of such a stay, or it is over
+	Win   Tau    // end of its window entry, 0 without one
 }
 
 // NewPool returns a pool over the record as it was read. It says nothing until
@@ -225,8 +227,13 @@ func (p *Pool) Confirm(clk time.Duration) ([]Reply, []ClaimReply) {
 	p.done = nil
 	var claims []ClaimReply
 	for _, c := range p.making {
-		was, _ := p.rec.claimed(c.id)
-		r := ClaimReply{ID: c.id}
+		was, ok := p.rec.claimed(c.id)
+		if ok && !c.back && p.rec.Limits[0].Kind == AtOnce && was.End <= p.Tau(clk) {
+			p.calls++ // the write took a whole session: no place is lost by that
+			p.claims = append(p.claims, claim{id: c.id, hard: c.hard, anew: true})
+			continue
+		}
+		r := ClaimReply{ID: c.id, Epoch: p.rec.Name.Epoch}
 		if end, ok := p.known[c.id]; ok && was.End > 0 { // renewed since
 			was.End = max(was.End, end)
 		}
@@ -420,7 +427,7 @@ func (p *Pool) Called() int64 { return p.calls }
 // longest the stay may ever last, 0 without end. A ticket that was claimed
 // before gets the same stay: then again is true and nothing was reserved.
 func (p *Pool) Claim(id StayID, hard time.Duration, again bool) {
-	p.claims = append(p.claims, claim{id, hard, again})
+	p.claims = append(p.claims, claim{id: id, hard: hard, back: again})
 }
 
 // ClaimedBefore reports the end of a stay that this ticket has claimed within

@@ -219,6 +219,8 @@ func (c *Counter) Claim(
 	c.claims[id] = append(c.claims[id], ch)
 	c.mu.Unlock()
 	c.kick()
+	ctx, stop := context.WithTimeoutCause(ctx, writeWait, ErrSlow)
+	defer stop()
 	select {
 	case r, ok := <-ch:
 		if !ok {
@@ -226,7 +228,7 @@ func (c *Counter) Claim(
 		}
 		return r, nil
 	case <-ctx.Done():
-		return slot.ClaimReply{}, ctx.Err()
+		return slot.ClaimReply{}, context.Cause(ctx)
 	}
 }
 

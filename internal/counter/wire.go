@@ -160,7 +160,7 @@ func appendReplies(b []byte, rs []reply) []byte {
 			b = appendPlace(b, &r.place, last)
 			last = &r.place
 		case opClaim:
-			b = appendUints(b, uint64(r.claim.ID))
+			b = appendUints(b, uint64(r.claim.ID), r.claim.Epoch)
 			b = appendInts(b, int64(r.claim.End), int64(r.claim.Win))
 		case opTrace:
 			b = appendTrace(b, &r.trace)
@@ -192,7 +192,8 @@ func parseReplies(b []byte) ([]reply, error) {
 			last = &r.place
 		case opClaim:
 			r.claim = slot.ClaimReply{
-				ID: slot.StayID(d.uint()), End: slot.Tau(d.int()), Win: slot.Tau(d.int()),
+				ID: slot.StayID(d.uint()), Epoch: d.uint(),
+				End: slot.Tau(d.int()), Win: slot.Tau(d.int()),
 			}
 		case opTrace:
 			r.trace = d.trace()

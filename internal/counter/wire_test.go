@@ -182,9 +182,9 @@ func TestWireOfFormat1HasTheseBytes(t *testing.T) {
 		{[]reply{
 			{op: opPoll, place: place}, {op: opJoin, place: next},
 			{op: opLeave, fault: faultOf(ErrFull)},
-			{op: opClaim, claim: slot.ClaimReply{ID: 1, End: 2, Win: 3}},
+			{op: opClaim, claim: slot.ClaimReply{ID: 1, Epoch: 4, End: 2, Win: 3}},
 			{op: opTrace, trace: Trace{slot.TicketLate, true, 1, 2, 3, 4, eta}},
-		}, "0105100307080a0c0e1012143002040608030204000e0e000014221801040628020c0204060830020406"},
+		}, "0105100307080a0c0e1012143002040608030204000e0e00001422180104040628020c0204060830020406"},
 		{Settings{
 			slot.Limit{Kind: slot.AtOnce, N: 1, Per: 2}, slot.Limit{Kind: slot.Bucket, N: 3, Per: 4},
 			true, LineConfig{5, 6, 7, 8, 9},

@@ -397,7 +397,8 @@ type place struct {
 	late    bool          // it missed a poll: what came after is not judged
 }
 
-func (v *visit) place() place {
+// place judges a visitor by its asks, less those that reached the line not at all.
+func (v *visit) place(unheard func(*ask) bool) place {
 	p := place{v: v, came: v.asks[0].sent, since: never, placed: never, waiting: never,
 		called: never}
 	due, shared := never, false
@@ -407,7 +408,7 @@ func (v *visit) place() place {
 			shared = true
 			continue
 		}
-		if !a.read() || a.wrong() {
+		if !a.read() || a.wrong() || unheard(a) {
 			continue
 		}
 		// The shared document is asked for in place of every other poll.
@@ -430,7 +431,19 @@ func (v *visit) place() place {
 	return p
 }
 
-// A order says whom somebody who came later must not get ahead of.
+// healing is how long a node may stay cut off after its links are healed: the store
+// elects anew. Chosen.
+const healing = 12 * time.Second
+
+// cutOff reports whether an ask ended at a node that was cut off from all others: the
+// line has not heard of it.
+func (r *run) cutOff(a *ask) bool {
+	return a.waits() && a.position <= 0 && slices.ContainsFunc(r.faults, func(f fault) bool {
+		return !f.deaf && f.node == a.node && a.ended > f.from && a.sent < f.to+healing
+	})
+}
+
+// An order says whom somebody who came later must not get ahead of.
 type order struct {
 	slack time.Duration // they may by that much
 	known func(*place) time.Duration
@@ -462,7 +475,7 @@ func (o *order) working(from, to time.Duration) time.Duration {
 func (r *run) overtaken(o order) (f finding, late int, worst time.Duration) {
 	var line, came []place
 	for _, v := range r.visits {
-		p := v.place()
+		p := v.place(r.cutOff)
 		if o.known(&p) != never {
 			line = append(line, p)
 		}

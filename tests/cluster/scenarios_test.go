@@ -159,14 +159,14 @@ func TestSkew(t *testing.T) {
 // closed, later because nothing goes through them. Visitors reach it all the time.
 func TestCutLinks(t *testing.T) {
 	p := usual()
-	p.session = 8 * time.Second // a cut-off node cannot renew
+	p.session, p.total = 20*time.Second, 200 // a cut-off node cannot renew
 	st := newStage(t, p)
 	if past := st.links.bypassed(); len(past) > 0 {
 		t.Fatalf("links go past the harness, so cutting them proves nothing: %v\n"+
 			"a node must tell the others the address in peers, not the one it listens at", past)
 	}
 	l := usualLimits()
-	l.faults = 2
+	l.faults, l.letIn = 2, 250
 	for i, how := range []cutHow{closed, silenced} {
 		st.at(time.Duration(10+23*i) * time.Second)
 		host, leader := st.roles()
@@ -177,6 +177,9 @@ func TestCutLinks(t *testing.T) {
 		st.rest(10 * time.Second)
 		st.links.heal()
 		st.fault(what, host, from, false)
+		// Whoever comes back after a partition makes the store elect anew.
+		host, leader = st.roles()
+		l.spells = append(l.spells, st.spell("heal", leader, host, leader))
 	}
 	st.finish(l)
 }
