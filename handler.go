@@ -138,6 +138,10 @@ func (r *Room) servePass(q *visitRequest) {
 	case id == 0 && q.f.cfg.Shadow:
 		r.pass(q)
 		return
+	case life == q.tok.Life && hi < slot.Tau(q.tok.End) && r.worker.behind(&q.tok):
+		// A later host gave it, which this process cannot hear. Counter time may stand
+		// still, but never runs ahead: what is not over by an earlier host's is not over.
+		r.worker.kick()
 	case (!ok || life == q.tok.Life && r.worker.behind(&q.tok)) && id != 0:
 		// This process has just begun and does not know the time yet, or slept and knows
 		// that of an earlier host.
@@ -176,7 +180,9 @@ func (r *Room) servePass(q *visitRequest) {
 		r.worker.visits.leave(id)
 		r.wait(q, &counter.Place{}, StateCalled)
 	default:
-		r.renewCookie(q, last, seen)
+		if !r.worker.behind(&q.tok) { // a pass must not mix two scales
+			r.renewCookie(q, last, seen)
+		}
 		r.inside(q, id, hard, 0)
 	}
 }

@@ -493,3 +493,30 @@ func TestNobodyIsPassedOverAfterAKillWhoAsksAsSeldomAsToldTo(t *testing.T) {
 		}
 	})
 }
+
+// A node that hears of no host honours the passes that a later host gives, as long as
+// they cannot be over: it asks nobody, and does not seal them by its own counter time.
+func TestAPassOfALaterHostIsGoodAtANodeThatIsCutOff(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g, _ := openPlugged(t, RoomConfig{
+			TotalActiveUsers: 2, NewUsersPerMinute: 60, SessionDuration: time.Minute,
+		})
+		v := g.visitor()
+		if !v.in() {
+			t.Fatal("the room is empty")
+		}
+		time.Sleep(20 * time.Second) // far enough to be worth a new cookie
+		w := g.room.worker
+		w.par.Alone = false
+		earlier := *w.sight.Load()
+		earlier.est.Epoch--
+		w.sight.Store(&earlier)
+		cookie, began := v.cookie, time.Now()
+		if !v.in() || time.Since(began) > 0 {
+			t.Errorf("inside, and asked about for %v", time.Since(began))
+		}
+		if v.cookie != cookie {
+			t.Error("the pass was sealed by the counter time of an earlier host")
+		}
+	})
+}

@@ -20,10 +20,10 @@ const (
 	listenWait = 2 * time.Second // the ports are opened when Start returns, or just after
 	tlsWait    = 5.0             // seconds for a handshake: a machine that starts is slow
 
-	// A connection is given up when it is silent for three times this: one through which
-	// nothing goes any more would carry again only when TCP tries again, up to as long
-	// as nothing went.
-	pingEvery = 1500 * time.Millisecond
+	// A connection is given up when it is silent for three times this: later than
+	// the longest election, so that a pause alone makes no new connections. With 1.5 s
+	// a node that slept for 10 s made the others elect anew, which took 9 s.
+	pingEvery = 4 * time.Second
 	pingsOut  = 2
 )
 

@@ -246,12 +246,8 @@ func (c *Counter) mend() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.broken > 0 {
-		clk := c.cfg.Boot()
 		c.cfg.Log.Info("record is written again", "room", c.cfg.Room,
-			"after", (clk - c.broken).Round(time.Millisecond))
-		if clk-c.broken > frozenAfter {
-			c.unhear(clk)
-		}
+			"after", (c.cfg.Boot() - c.broken).Round(time.Millisecond))
 		c.broken = 0
 	}
 }

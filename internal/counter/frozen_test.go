@@ -4,6 +4,7 @@ import (
 	"context"
 	"log/slog"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -104,6 +105,58 @@ func frozenKeepsTheOrder(t *testing.T, writing bool) {
 				t.Errorf("ticket %d is called, %d is waiting", x, waiting[1])
 			}
 			time.Sleep(time.Millisecond)
+		}
+	})
+}
+
+// stalled is a store whose writes wait until it is let go.
+type stalled struct {
+	store.Memory
+	until atomic.Int64 // in nanoseconds since 1970
+}
+
+func (s *stalled) CompareAndSwap(
+	ctx context.Context, name string, revision uint64, b []byte,
+) (uint64, error) {
+	wait := time.Until(time.Unix(0, s.until.Load()))
+	select {
+	case <-time.After(wait):
+		return s.Memory.CompareAndSwap(ctx, name, revision, b)
+	case <-ctx.Done():
+		return 0, ctx.Err()
+	}
+}
+
+// The store does not write for longer than anybody may be silent. All ask on time and
+// hear nothing; when it writes again they are called in order, whoever asks first.
+func TestAnOutageOfTheStoreMakesNobodyLate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		disk := &stalled{}
+		c := host(t, "a", disk, 1)
+		c.Hold(true)
+		var n []uint64
+		for range 5 {
+			n = append(n, join(t, c).Number)
+		}
+		disk.until.Store(time.Now().Add(15 * time.Second).UnixNano())
+		var asking sync.WaitGroup
+		for _, x := range n {
+			asking.Go(func() {
+				for failed := true; failed; { // each waits in vain, then as told
+					p, err := c.Poll(t.Context(), lifeOf(c), x)
+					failed = err != nil || time.Now().UnixNano() < disk.until.Load()
+					time.Sleep(min(p.PollAfter, 2*time.Second))
+				}
+			})
+		}
+		asking.Wait()
+		c.Hold(false)
+		time.Sleep(100 * time.Millisecond)
+		for _, x := range slices.Backward(n) {
+			p, err := c.Poll(t.Context(), lifeOf(c), x)
+			if called := err == nil && p.Called; called != (x == n[0]) {
+				t.Errorf("ticket %d of %v: called %t, %v %+v %+v", x, n, called, err, p, c.State(0, 0))
+			}
 		}
 	})
 }

@@ -123,10 +123,18 @@ func (c *Counter) Poll(ctx context.Context, life, number uint64) (Place, error) 
 		if c.pool.Fresh(clk, fresh) {
 			return c.place(number, clk), nil
 		}
+		c.spoke(number, clk)
 		if err := c.waitWrite(ctx, began); err != nil {
+			c.spoke(number, c.cfg.Boot())
 			return Place{PollAfter: c.away(number)}, err
 		}
 	}
+}
+
+// spoke notes that the visitor of a ticket is there, though nobody can tell now where
+// it stands: an outage of the store makes nobody late.
+func (c *Counter) spoke(number uint64, clk time.Duration) {
+	c.line.Seen(number, c.pool.Tau(clk), c.line.Given(number))
 }
 
 // away is when a visitor is asked to come again who cannot be heard now: those far

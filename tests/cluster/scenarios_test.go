@@ -178,6 +178,7 @@ func TestCutLinks(t *testing.T) {
 		st.links.heal()
 		st.fault(what, host, from, false)
 		// Whoever comes back after a partition makes the store elect anew.
+		l.spells[len(l.spells)-1].to = st.clock()
 		host, leader = st.roles()
 		l.spells = append(l.spells, st.spell("heal", leader, host, leader))
 	}
