@@ -160,7 +160,7 @@ func TestVerdictFindsFaults(t *testing.T) {
 			}
 		}},
 		{"", "by less than 3 s", func(r *run) { r.direct(78) }},
-		{"the same, before", "one who was told no place yet", func(r *run) {
+		{"", "one who was told no place yet", func(r *run) {
 			r.direct(42)
 			for i := 4; i < 8; i++ {
 				for j := range r.visits[i].asks {

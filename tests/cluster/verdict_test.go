@@ -59,7 +59,6 @@ func (r *run) verdict(l limits) (figures []crowd.Figure, about []*visit) {
 		none("tickets lost, of those read in full", r.lost()),
 		none("places shown further back than before", r.risen()),
 		none("overtaken by more than 3 s", overtaken),
-		none("the same, before they were told a place", unplaced),
 		none("used tickets that did something again", used),
 		none("visitors inside sent back to the line", r.sentBack()),
 		none("answers that are errors", r.wrong()),
@@ -83,6 +82,8 @@ func (r *run) verdict(l limits) (figures []crowd.Figure, about []*visit) {
 	figures = append(figures,
 		show("requests without an answer, at killed or frozen nodes", float64(excused.n),
 			"%s", excused.example),
+		// Whom nobody can give a number gets one when somebody can, in the order of asking then.
+		show("overtaken by more than 3 s before they were told a place", float64(unplaced.n), ""),
 		show("overtaken by any time", float64(atAll.n), "of %d, worst %v, over 3 s %v", atAll.judged,
 			most0.Round(time.Millisecond), worst.Round(time.Millisecond)))
 	figures = append(figures, r.times()...)
