@@ -103,7 +103,12 @@ func TestFreeze(t *testing.T) {
 	l.faults = 1
 	st.at(13 * time.Second)
 	host, leader := st.roles()
-	l.spells = []spell{st.spell("freeze", host, host, leader)}
+	frozen := st.spell("freeze", host, host, leader)
+	if host == leader { // its connections stand, so the others may have to elect twice
+		frozen.most = 20 * time.Second
+		frozen.to = frozen.from + frozen.most
+	}
+	l.spells = []spell{frozen}
 	from := st.clock()
 	st.get(host).signal(syscall.SIGSTOP)
 	st.rest(10 * time.Second)
@@ -166,12 +171,14 @@ func TestCutLinks(t *testing.T) {
 			"a node must tell the others the address in peers, not the one it listens at", past)
 	}
 	l := usualLimits()
-	l.faults, l.letIn = 2, 250
+	l.faults, l.letIn, l.onTime = 2, 250, 5 // every third poll goes to the node that is cut off
 	for i, how := range []cutHow{closed, silenced} {
 		st.at(time.Duration(10+23*i) * time.Second)
 		host, leader := st.roles()
 		what := map[cutHow]string{closed: "cut", silenced: "silence"}[how]
-		l.spells = append(l.spells, st.spell(what, host, host, leader))
+		cut := st.spell(what, host, host, leader)
+		cut.most = max(cut.most, 7*time.Second) // two who cannot hear each other both think they host
+		l.spells = append(l.spells, cut)
 		from := st.clock()
 		st.links.sever(host, how)
 		st.rest(10 * time.Second)
