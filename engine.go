@@ -37,7 +37,8 @@ type EngineConfig struct {
 	Hosts bool
 	// Version of the program, for the others to see.
 	Version string
-	// Replicas is on how many servers of the engine a record is kept: 1 (default) or 3.
+	// Replicas is on how many servers of the engine a record is kept: 1 (default) or 3;
+	// -1 is three where NATS is a cluster, one where it is a server that is alone.
 	Replicas int
 	// Heal is told when the engine refuses to write, nil for nobody. It must not
 	// block.

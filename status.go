@@ -61,6 +61,8 @@ type Totals struct {
 	Writes           int64   `json:"record_writes"`
 	WriteSeconds     float64 `json:"record_write_seconds"`
 	CallEmptySeconds float64 `json:"call_empty_seconds"`
+	Asked            int64   `json:"newcomers_asked"` // of this process: those its share had no slot for
+	AskedSeconds     float64 `json:"newcomers_asked_seconds"`
 }
 
 // Status reports where the room stands.
@@ -100,6 +102,8 @@ func (r *Room) Status() Status {
 		Limited: c.limited.Load(), Shadowed: c.shadowed.Load(), Writes: t.Writes,
 		WriteSeconds:     t.WriteTime.Seconds(),
 		CallEmptySeconds: t.CallEmpty.Round(time.Microsecond).Seconds(),
+		Asked:            r.worker.short.Load(),
+		AskedSeconds:     time.Duration(r.worker.shortTook.Load()).Seconds(),
 	}
 	return st
 }

@@ -55,6 +55,8 @@ type worker struct {
 	lastOpen time.Duration
 	lastSync time.Duration
 	lastGone time.Duration // when visits were swept
+
+	short, shortTook atomic.Int64 // newcomers the share had no slot for, and their waits in ns
 }
 
 // sight is the counter's time and life as this worker knows them.
@@ -356,6 +358,10 @@ func (w *worker) admit(
 	w.queue = append(w.queue, q)
 	w.mu.Unlock()
 	w.poke()
+	defer func() {
+		w.short.Add(1)
+		w.shortTook.Add(int64(w.boot() - clk))
+	}()
 	timer := time.NewTimer(recallWait)
 	defer timer.Stop()
 	select {

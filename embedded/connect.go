@@ -56,14 +56,10 @@ func Connect(ctx context.Context, r Remote) (*nats.Conn, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	options := append(r.reports(),
-		nats.Name(r.Name), nats.Secure(r.TLS.Clone()), nats.TLSHandshakeFirst(),
-		nats.Timeout(dialWait), nats.RetryOnFailedConnect(true), nats.MaxReconnects(-1),
-		nats.CustomReconnectDelay(reconnectDelay), nats.IgnoreDiscoveredServers(),
-		nats.ReconnectBufSize(-1), // what cannot be sent now fails now
-		nats.PingInterval(askEvery), nats.MaxPingsOutstanding(unansweredMax),
-		nats.IgnoreAuthErrorAbort(),
-	)
+	told := reporter{who: "store node", log: r.Log}
+	options := append(told.options(), steady(r.Name)...)
+	options = append(options, nats.Secure(r.TLS.Clone()), nats.TLSHandshakeFirst(),
+		nats.IgnoreDiscoveredServers())
 	conn, err := nats.Connect(strings.Join(servers, ","), options...)
 	if err != nil {
 		return nil, err
@@ -75,27 +71,50 @@ func Connect(ctx context.Context, r Remote) (*nats.Conn, error) {
 	return conn, nil
 }
 
-// reports are options that log what happens to the connection.
-func (r *Remote) reports() []nats.Option {
+// steady are the options of a connection that never gives up.
+func steady(name string) []nats.Option {
+	return []nats.Option{
+		nats.Name(name), nats.Timeout(dialWait), nats.RetryOnFailedConnect(true), nats.MaxReconnects(-1),
+		nats.CustomReconnectDelay(reconnectDelay),
+		nats.ReconnectBufSize(-1), // what cannot be sent now fails now
+		nats.PingInterval(askEvery), nats.MaxPingsOutstanding(unansweredMax),
+		nats.IgnoreAuthErrorAbort(),
+	}
+}
+
+// A reporter logs what happens to a connection.
+type reporter struct {
+	who  string // is at the other end
+	log  *slog.Logger
+	look func(*nats.Conn) error // nil: whoever is there will do
+}
+
+func (r reporter) options() []nats.Option {
 	said := &quota{}
 	connected := func(c *nats.Conn) {
-		r.Log.Info("connected to store node", "node", c.ConnectedServerName())
+		r.log.Info("connected to "+r.who, "node", c.ConnectedServerName())
+		if r.look == nil {
+			return
+		}
+		if err := r.look(c); err != nil {
+			r.log.Error(r.who+" will not do", "error", err)
+		}
 	}
 	return []nats.Option{
 		nats.ConnectHandler(connected), nats.ReconnectHandler(connected),
 		nats.DisconnectErrHandler(func(_ *nats.Conn, err error) {
 			if err != nil { // nil is the caller's Close
-				r.Log.Warn("connection to store node lost: another is tried", "error", err)
+				r.log.Warn("connection to "+r.who+" lost: another is tried", "error", err)
 			}
 		}),
 		nats.ReconnectErrHandler(func(_ *nats.Conn, err error) {
 			if said.first("reconnect") {
-				r.Log.Warn("no connection to a store node: trying again", "error", err)
+				r.log.Warn("no connection to "+r.who+": trying again", "error", err)
 			}
 		}),
 		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) {
 			if said.first("async") {
-				r.Log.Warn("connection to store node has an error", "error", err)
+				r.log.Warn("connection to "+r.who+" has an error", "error", err)
 			}
 		}),
 	}

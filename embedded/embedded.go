@@ -25,7 +25,8 @@
 // together: what is acknowledged is on the disks of most of them, and it goes on
 // while most of them live; only the first start needs all of them. Each way in
 // asks for a certificate of the cluster's CA before it says a word. [Connect] is
-// for processes without an engine.
+// for processes without an engine, and [ConnectOwn] for those whose engine is a NATS
+// that somebody else runs.
 //
 // # What it does not do
 //

@@ -16,7 +16,7 @@ const checkHelp = `usage: headgate check --config FILE [--format text|json]
 
 Reads a configuration as headgate run would, and says all that is wrong with
 it: file, line, column, key, and what to do. Nothing is started or changed. The
-certificate files of tls and the files of cluster are read as well.
+certificate files of tls, and the files of cluster and engine, are read as well.
 
   headgate check --config headgate.yaml
 
@@ -43,6 +43,7 @@ type verdict struct {
 	Warnings []config.Fault  `json:"warnings"`
 	TLS      *tlsSummary     `json:"tls,omitempty"`
 	Cluster  *clusterSummary `json:"cluster,omitempty"`
+	Engine   *engineSummary  `json:"engine,omitempty"`
 	Rooms    []roomSummary   `json:"rooms"`
 }
 
@@ -98,7 +99,7 @@ func judge(file string, cfg *config.Config, secure *tlsSummary, err error) verdi
 		return v
 	}
 	v.Warnings = append(v.Warnings, cfg.Warnings...)
-	v.TLS, v.Cluster = secure, clusterOf(cfg)
+	v.TLS, v.Cluster, v.Engine = secure, clusterOf(cfg), engineOf(cfg)
 	for i := range cfg.Rooms {
 		r := &cfg.Rooms[i]
 		v.Rooms = append(v.Rooms, roomSummary{
@@ -134,6 +135,7 @@ func printRooms(w io.Writer, file string, cfg *config.Config, secure *tlsSummary
 	}
 	secure.print(w)
 	clusterOf(cfg).print(w)
+	engineOf(cfg).print(w)
 	for i := range cfg.Rooms {
 		r := &cfg.Rooms[i]
 		host := r.Host

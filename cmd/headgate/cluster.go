@@ -196,3 +196,34 @@ func (s *clusterSummary) print(w io.Writer) {
 	}
 	fmt.Fprintf(w, "cluster %s: %s; the store nodes are %s\n", s.Datacenter, who, strings.Join(s.Store, ", "))
 }
+
+// An engineSummary is what check says of the operator's own NATS.
+type engineSummary struct {
+	URLs        []string              `json:"url"`
+	Credentials config.CredentialKind `json:"credentials"` // what kind they are, "" for none
+	Replicas    int                   `json:"replicas"`    // 0: as NATS allows
+	Name        string                `json:"name"`        // "" when it is drawn at start
+}
+
+// engineOf is nil without an engine of the operator's own.
+func engineOf(cfg *config.Config) *engineSummary {
+	e := cfg.Engine
+	if e == nil {
+		return nil
+	}
+	return &engineSummary{URLs: e.URLs, Credentials: e.Kind, Replicas: e.Replicas, Name: e.Name}
+}
+
+func (s *engineSummary) print(w io.Writer) {
+	if s == nil {
+		return
+	}
+	who, by := s.Name, "no credentials"
+	if who == "" {
+		who = "a name that is drawn at start"
+	}
+	if s.Credentials != "" {
+		by = "credentials of the kind " + string(s.Credentials)
+	}
+	fmt.Fprintf(w, "engine %s: %s; this process is %s\n", strings.Join(s.URLs, ", "), by, who)
+}

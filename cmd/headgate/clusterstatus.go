@@ -60,7 +60,13 @@ func nodeTable(c *api.Cluster) string {
 	if leader == "" && len(c.Store) > 1 {
 		leader = "none now"
 	}
-	fmt.Fprintf(&b, "data centre %s, store nodes %s", c.Datacenter, strings.Join(c.Store, " "))
+	store := "store"
+	if c.Engine != "" {
+		store = "host"
+		fmt.Fprintf(&b, "engine %s", c.Engine)
+	} else {
+		fmt.Fprintf(&b, "data centre %s, store nodes %s", c.Datacenter, strings.Join(c.Store, " "))
+	}
 	if leader != "" {
 		fmt.Fprintf(&b, ", leader %s", leader)
 	}
@@ -72,7 +78,7 @@ func nodeTable(c *api.Cluster) string {
 		n := &c.Nodes[i]
 		part, heard := "worker", fmt.Sprintf("%.1f s ago", n.Silent)
 		if n.Hosts {
-			part = "store"
+			part = store
 		}
 		if !n.Alive {
 			heard = "gone for " + (time.Duration(n.Silent) * time.Second).String()

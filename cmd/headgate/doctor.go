@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/internal/api"
 	"github.com/headgate/headgate/internal/config"
 	"github.com/headgate/headgate/internal/doctor"
 )
@@ -22,6 +23,10 @@ Looks at the data folder, the configuration and the machine, and says what is
 wrong and what to do. It changes nothing. While headgate runs it asks it too;
 its engine can be looked into only while it is stopped. Run it as headgate's
 user. The exit code is 1 when there is a fault, 0 for warnings alone.
+
+With a configuration that has a cluster it looks at the other nodes too, as they
+are seen from here: ports, certificates, clocks, and whether enough store nodes
+answer. It takes 2 s more, and at most 10.
 
   headgate doctor --config headgate.yaml
 
@@ -104,9 +109,21 @@ func (o *operator) running(ctx context.Context) (*doctor.Running, error) {
 	var all struct {
 		Rooms []headgate.Status `json:"rooms"`
 	}
-	err := o.do(ctx, http.MethodGet, "/v1/rooms", nil, &all)
+	if err := o.do(ctx, http.MethodGet, "/v1/rooms", nil, &all); err != nil {
+		return nil, err
+	}
 	r.Rooms = all.Rooms
-	return r, err
+	c := &api.Cluster{}
+	err := o.do(ctx, http.MethodGet, "/v1/cluster", nil, c)
+	if p, ok := errors.AsType[*refusal](err); ok && p.Code == "no_cluster" {
+		r.Alone = true
+		return r, nil
+	}
+	// An older headgate has no such address: then the other nodes tell enough.
+	if err == nil {
+		r.Cluster = c
+	}
+	return r, nil
 }
 
 func printReport(w io.Writer, r *doctor.Report) error {

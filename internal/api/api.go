@@ -68,7 +68,8 @@ var (
 type Cluster struct {
 	Datacenter string          `json:"datacenter"`
 	Store      []string        `json:"store"`
-	Leader     string          `json:"leader"` // the store node that orders the writes, "" none now
+	Engine     string          `json:"engine,omitempty"` // the operator's own NATS, else ""
+	Leader     string          `json:"leader"`           // the store node that orders the writes, "" none now
 	Problem    string          `json:"problem,omitempty"`
 	Nodes      []headgate.Node `json:"nodes"`
 }

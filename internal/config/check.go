@@ -16,6 +16,7 @@ func check(d *decoder, c *Config) {
 	checkListens(d, c)
 	checkTLS(d, c)
 	checkCluster(d, c)
+	checkEngine(d, c)
 	for i := range c.Rooms {
 		k := "rooms[" + strconv.Itoa(i) + "]."
 		r := &c.Rooms[i]

@@ -23,9 +23,10 @@
 // # What it does not do
 //
 // It does not resolve names, open addresses or create folders. It reads no other
-// files and no clock, but for cluster: its join file or certificates are read,
-// and whether they are over is seen. It does not replace environment variables
-// in values, and it does not watch the file.
+// files and no clock, but for cluster, whose join file or certificates are read,
+// and whether they are over is seen, and for engine, whose files are looked at.
+// It does not replace environment variables in values, and it does not watch the
+// file.
 package config
 
 import (
@@ -57,7 +58,7 @@ type Config struct {
 
 	// DrainDelay is for how long a process that was told to end goes on taking
 	// visitors while readiness says no, so that balancers turn away from it before its
-	// listeners close. Default 2 s in a cluster, else none.
+	// listeners close. Default 2 s with Cluster or Engine, else none.
 	DrainDelay time.Duration
 
 	// TLS says where visitors arrive by https. The zero TLS is none.
@@ -69,6 +70,10 @@ type Config struct {
 
 	// Cluster says which other processes are one room with this one; nil is none.
 	Cluster *Cluster
+
+	// Engine names the operator's own NATS that keeps the records; nil is none. It is
+	// not beside Cluster.
+	Engine *Engine
 
 	// Rooms are the waiting rooms, at least one, in the order of the file.
 	Rooms []Room

@@ -61,6 +61,7 @@ func configFields(c *Config) []field {
 		{name: "tls", read: readTLS(&c.TLS)},
 		list("trusted_proxies", &c.TrustedProxies, cleanPrefix),
 		{name: "cluster", read: readCluster(c)},
+		{name: "engine", read: readEngine(c)},
 		{name: "rooms", read: roomList(&c.Rooms), example: "- name: shop"},
 	}
 }
@@ -177,6 +178,7 @@ func homeOf(name string) string {
 		{"under acme in tls", acmeFields(new(ACME))},
 		{"under cluster", clusterFields(new(clusterKeys))},
 		{"under tls in cluster", clusterTLSFields(new(clusterKeys))},
+		{"under engine", engineFields(new(Engine))},
 	}
 	for _, h := range homes {
 		if slices.Contains(names(h.fields), name) {

@@ -13,12 +13,14 @@
 // # Concurrency and cost
 //
 // Nothing here is for use by several goroutines. A backup is held in memory, a
-// few KB a room. Examine copies the engine's folder, up to a gigabyte.
+// few KB a room. Examine copies the engine's folder, up to a gigabyte. Of a cluster
+// it knocks at all store nodes at once and listens: 10 s at the most.
 //
 // # What it does not do
 //
 // It repairs nothing: headgate does that itself when it starts, and an operator
-// the rest. It does not look into the engine of a headgate that runs.
+// the rest. It does not look into the engine of a headgate that runs, nor into the
+// folders of other nodes: of these it sees what they show to any node.
 package doctor
 
 import (
@@ -60,8 +62,10 @@ type Report struct {
 
 // Running is what a headgate that runs tells of itself.
 type Running struct {
-	About api.About
-	Rooms []headgate.Status
+	About   api.About
+	Rooms   []headgate.Status
+	Cluster *api.Cluster // nil: not asked, or Alone
+	Alone   bool         // it is not part of a cluster
 }
 
 // Config says what to look at.
@@ -84,6 +88,8 @@ type examiner struct {
 
 	pid     int // of the headgate that works in the folder; 0: not known
 	running bool
+	fresh   bool     // there is no folder, and none is needed yet
+	heard   *Running // by the headgate that runs
 	copies  []store.Copy
 }
 
@@ -100,7 +106,7 @@ func Examine(ctx context.Context, cfg Config) *Report {
 	switch {
 	case cfg.Data == "":
 		x.say(Skipped, "its data folder is not known", "name it: --data DIR")
-	case x.check("folder", x.folder):
+	case x.check("folder", x.folder) && !x.fresh:
 		x.check("writable", x.writable)
 		x.check("free space", x.space)
 		x.check("headgate", func() { x.process(ctx) })
@@ -110,6 +116,7 @@ func Examine(ctx context.Context, cfg Config) *Report {
 		x.check("engine", func() { x.engine(ctx) })
 		x.check("left aside", x.aside)
 	}
+	x.cluster(ctx)
 	x.check("certificates", x.certificates)
 	x.check("open files", x.files)
 	x.check("clock", x.clock)

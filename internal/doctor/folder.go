@@ -24,6 +24,38 @@ const (
 	trial    = 64 << 10  // what is written to see whether it can be
 )
 
+// A part is what a folder is there for.
+type part uint8
+
+const (
+	alone     part = iota // all that outlives this process
+	inCluster             // the records of a store node
+	nothing               // tokens and the audit log of a worker
+)
+
+// keeps says what the folder is there for.
+func (x *examiner) keeps() part {
+	switch c := x.cfg.Config; {
+	case c == nil || c.Cluster == nil:
+		return alone
+	case c.Cluster.IsStore():
+		return inCluster
+	}
+	return nothing
+}
+
+// oneStore tells whether no other node has the records.
+func (x *examiner) oneStore() bool { return len(x.cfg.Config.Cluster.Store) == 1 }
+
+// disk is where the records grow: the engine's folder may be a mount of its own.
+func (x *examiner) disk() string {
+	dir := filepath.Join(x.cfg.Data, "engine")
+	if _, err := os.Stat(dir); err != nil {
+		return x.cfg.Data
+	}
+	return dir
+}
+
 // configuration says what headgate check would say.
 func (x *examiner) configuration() {
 	c := x.cfg.Config
@@ -46,6 +78,20 @@ func (x *examiner) folder() {
 	dir := x.cfg.Data
 	info, err := os.Stat(dir)
 	switch {
+	case errors.Is(err, fs.ErrNotExist) && x.keeps() == inCluster:
+		x.fresh = true
+		do := "before the first start that is right; else name it: --data DIR; "
+		if x.oneStore() {
+			do += "if it is lost, so are the records"
+		} else {
+			do += "if it is lost, the others give this node the records"
+		}
+		x.say(Warning, dir+" is not there", do)
+		return
+	case errors.Is(err, fs.ErrNotExist) && x.keeps() == nothing:
+		x.fresh = true
+		x.ok("%s is not there: headgate run makes it; a worker keeps no records", dir)
+		return
 	case errors.Is(err, fs.ErrNotExist):
 		x.say(Fault, dir+" is not there", "name the folder of headgate run with --data DIR or "+
 			"--config FILE; headgate run makes it when it starts for the first time")
@@ -166,12 +212,17 @@ func whyNot(err error) string {
 // space looks how much there is left for this user.
 func (x *examiner) space() {
 	var s unix.Statfs_t
-	if err := unix.Statfs(x.cfg.Data, &s); err != nil {
+	if err := unix.Statfs(x.disk(), &s); err != nil {
 		x.say(Skipped, "the free space cannot be told: "+err.Error(), "")
 		return
 	}
 	free := s.Bavail * uint64(s.Bsize)
 	switch text := size(int64(free)) + " left"; {
+	case x.keeps() == nothing && free < noSpace:
+		x.say(Warning, text, "make room: visitors do not depend on it, but changes that are asked of this "+
+			"worker are refused while its audit log cannot be written")
+	case x.keeps() == nothing:
+		x.ok("%s; a worker keeps no records", text)
 	case free < noSpace:
 		x.say(Fault, text, "the disk is full or nearly so: make room, headgate goes on by itself "+
 			"within seconds")
@@ -222,6 +273,7 @@ func (x *examiner) process(ctx context.Context) {
 			"name the right one: --admin http://HOST:PORT")
 		return
 	}
+	x.heard = r
 	x.ok("%s, version %s, since %s", who, r.About.Version, r.About.StartedAt.Format(time.RFC3339))
 	x.rooms(r)
 }
@@ -267,6 +319,10 @@ func hintOf(err error) string {
 
 // keys looks at the sealing keys.
 func (x *examiner) keys() {
+	if x.keeps() != alone {
+		x.ok("in the records, the same for all nodes")
+		return
+	}
 	dir := filepath.Join(x.cfg.Data, "keys")
 	if _, err := os.Stat(dir); errors.Is(err, fs.ErrNotExist) {
 		x.say(Fault, dir+" is not there: to a headgate that starts now every visitor is a newcomer",

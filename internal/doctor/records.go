@@ -29,6 +29,14 @@ const (
 // records looks at the second copies. What a copy cannot tell any more the
 // engine may: that is the next check.
 func (x *examiner) records() {
+	switch x.keeps() {
+	case inCluster:
+		x.ok("no second copies: store nodes have the records in their engines alone, see copies")
+		return
+	case nothing:
+		x.ok("a worker keeps none")
+		return
+	}
 	all, err := store.ReadCopies(filepath.Join(x.cfg.Data, "records"))
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
@@ -88,6 +96,14 @@ func about(key string) string {
 // copies.
 func (x *examiner) engine(ctx context.Context) {
 	dir := filepath.Join(x.cfg.Data, "engine")
+	switch keeps := x.keeps(); {
+	case keeps == inCluster && !x.oneStore():
+		x.say(Skipped, "not looked at: what it lacks it takes from the other store nodes, see copies", "")
+		return
+	case keeps == nothing:
+		x.ok("a worker has none")
+		return
+	}
 	if x.running {
 		x.say(Skipped, "not looked at while headgate runs: a copy of it would be torn",
 			"see headgate above for what it says; stop it to look into its engine")
@@ -113,6 +129,10 @@ func (x *examiner) engine(ctx context.Context) {
 		x.say(Fault, "the engine cannot be opened: "+err.Error(), "see the log of headgate run")
 		return
 	}
+	if x.keeps() == inCluster {
+		x.onlyEngine(held, damage)
+		return
+	}
 	if damage != "" {
 		x.say(Warning, "the engine is damaged: "+damage, "headgate run mends it, or puts it aside and fills "+
 			"a new one from the second copies; look at the disk (dmesg, smartctl)")
@@ -120,6 +140,23 @@ func (x *examiner) engine(ctx context.Context) {
 	if x.compare(held) && damage == "" {
 		x.ok("it holds what the copies hold")
 	}
+}
+
+// onlyEngine looks at an engine that nobody has a copy of: that of a cluster with
+// one store node.
+func (x *examiner) onlyEngine(held map[string]value, damage string) {
+	const do = "keep the folder as it is, and look at the disk (dmesg, smartctl); no other node has the records"
+	if damage != "" {
+		x.say(Fault, "the engine is damaged: "+damage, do)
+		return
+	}
+	for key, v := range held {
+		if err := decode(key, v.body); err != nil {
+			x.say(Fault, fmt.Sprintf("%s: %v", about(key), err), do)
+			return
+		}
+	}
+	x.ok("it opens, records: %d", len(held))
 }
 
 // A value is what the engine has of a key.

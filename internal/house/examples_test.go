@@ -54,6 +54,9 @@ func TestPageConfigurationsAreGood(t *testing.T) {
 	if _, err := join.Init(dir, plan, time.Now()); err != nil {
 		t.Fatal(err)
 	}
+	if err := os.WriteFile(filepath.Join(dir, "nats.creds"), []byte("me:secret"), 0o600); err != nil {
+		t.Fatal(err)
+	}
 	for _, m := range found {
 		if cfg, err := config.Parse(filepath.Join(dir, "headgate.yaml"), m[1]); err != nil {
 			t.Errorf("%s: %v", m[1], err)

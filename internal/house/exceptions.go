@@ -13,6 +13,7 @@ func waiters() map[string]string {
 		"internal/store/bus.go":      "the stop of Serve waits for the answers under way",
 		"cmd/headgate/serve.go":      "serve waits for the reloads on SIGHUP before it returns",
 		"internal/crowd/command.go":  "runWatched waits for the line of progress before it returns",
+		"internal/doctor/door.go":    "knockAll waits for all that it has sent",
 		"internal/demo/demo.go":      "run waits for all parts before it returns",
 		"internal/demo/flock.go":     "run waits for all its visitors before it returns",
 		"internal/demo/front.go":     "close waits for the server's end",

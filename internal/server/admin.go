@@ -69,6 +69,10 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 		empty := prometheus.NewDesc("headgate_call_empty_seconds",
 			"How long claimed slots stood called and empty.", []string{"room"}, nil)
 		ch <- prometheus.MustNewConstSummary(empty, uint64(t.Claimed), t.CallEmptySeconds, nil, st.Name)
+		asked := prometheus.NewDesc("headgate_newcomers_asked_seconds",
+			"Newcomers whom this process had to ask the room's counter for, and how long that took.",
+			[]string{"room"}, nil)
+		ch <- prometheus.MustNewConstSummary(asked, uint64(t.Asked), t.AskedSeconds, nil, st.Name)
 		send(counter, "headgate_waiting_answers_total", "Answers to visitors who wait.",
 			float64(t.WaitingAnswers))
 		send(counter, "headgate_revoked_total", "Stays ended by the origin.", float64(t.Revoked))

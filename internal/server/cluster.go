@@ -26,13 +26,28 @@ const (
 // liveName is told when the live changes of a room have changed: its name.
 const liveName = "live"
 
-// openCluster starts this node's part of the engine, or connects to that of others, and
-// waits until the records can be read: until enough of the store nodes are there.
-func (k *durable) openCluster(ctx context.Context, c *config.Cluster) (err error) {
+// openShared starts this node's part of an engine that others share, or connects to
+// it, and waits until the records can be read: until enough of its servers are there.
+func (k *durable) openShared(ctx context.Context, cfg *config.Config) error {
+	open := func() error { return k.openCluster(ctx, cfg.Cluster) }
+	if cfg.Engine != nil {
+		open = func() error { return k.openOwn(ctx, cfg.Engine) }
+	}
+	if err := open(); err != nil {
+		return err
+	}
+	k.bus = store.NewBus(k.node.NATS)
+	k.node.Version, k.node.Log = readBuild().version, k.log
+	return k.awaitRecords(ctx)
+}
+
+func (k *durable) openCluster(ctx context.Context, c *config.Cluster) error {
 	node := c.Node
 	if node == "" {
 		node = fmt.Sprintf("w-%08x", rand.Uint32())
 	}
+	k.node.Node, k.node.Hosts, k.node.Replicas = node, c.IsStore(), len(c.Store)
+	k.about = api.Cluster{Datacenter: c.Datacenter, Store: c.Store}
 	t, err := c.TLSConfig()
 	if err != nil {
 		return err
@@ -51,15 +66,13 @@ func (k *durable) openCluster(ctx context.Context, c *config.Cluster) (err error
 	}); err != nil {
 		return fmt.Errorf("connect to the store nodes: %w", err)
 	}
-	k.bus = store.NewBus(k.node.NATS)
-	k.node.Node, k.node.Hosts, k.node.Replicas = node, c.IsStore(), len(c.Store)
-	k.node.Version, k.node.Log = readBuild().version, k.log
-	return k.awaitRecords(ctx, c)
+	return nil
 }
 
-// awaitRecords opens the records as soon as they can be read.
-func (k *durable) awaitRecords(ctx context.Context, c *config.Cluster) error {
-	told := time.Now()
+// awaitRecords opens the records as soon as they can be read. It gives up only what a
+// person must mend first: never the embedded engines.
+func (k *durable) awaitRecords(ctx context.Context) error {
+	told, fit := time.Now(), time.Now()
 	for {
 		err := k.tryRecords(ctx)
 		if err == nil {
@@ -68,15 +81,37 @@ func (k *durable) awaitRecords(ctx context.Context, c *config.Cluster) error {
 		if ctx.Err() != nil {
 			return fmt.Errorf("%w: %w", ctx.Err(), err)
 		}
+		unfit := k.unfit(err)
+		switch {
+		case unfit == nil || unfit.Passes:
+			fit = time.Now()
+		case time.Since(fit) > ownPatience:
+			return unfit
+		}
 		if time.Since(told) > clusterTell {
 			told = time.Now()
-			k.log.Warn("waiting for the store nodes: more than half of them are needed",
-				"store", strings.Join(c.Store, " "), "error", err)
+			k.tellWaiting(err, unfit)
 		}
 		select {
 		case <-ctx.Done():
 		case <-time.After(clusterGap):
 		}
+	}
+}
+
+func (k *durable) tellWaiting(err error, unfit *store.UnfitError) {
+	switch {
+	case k.about.Engine == "":
+		k.log.Warn("waiting for the store nodes: more than half of them are needed",
+			"store", strings.Join(k.about.Store, " "), "error", err)
+	case unfit != nil:
+		k.log.Warn("waiting for NATS", "engine", k.about.Engine, "error", unfit, "hint", unfit.Do)
+	default:
+		if last := k.node.NATS.LastError(); last != nil && !k.node.NATS.IsConnected() {
+			err = last
+		}
+		k.log.Warn("waiting for NATS: more than half of its servers are needed",
+			"engine", k.about.Engine, "error", err)
 	}
 }
 
@@ -94,6 +129,9 @@ func (k *durable) tryRecords(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
+	if err = k.bus.Try(ctx, k.node.Node); err != nil {
+		return err
+	}
 	k.node.Keys = ringOf(keys)
 	k.rooms, err = headgate.OpenEngine(ctx, k.node)
 	return err
@@ -105,9 +143,8 @@ func (s *Server) Cluster(ctx context.Context) (api.Cluster, error) {
 	if k.bus == nil {
 		return api.Cluster{}, api.ErrAlone
 	}
-	c := api.Cluster{
-		Datacenter: s.cfg.Cluster.Datacenter, Store: s.cfg.Cluster.Store, Nodes: k.rooms.Nodes(),
-	}
+	c := k.about
+	c.Nodes = k.rooms.Nodes()
 	ctx, stop := context.WithTimeout(ctx, 2*time.Second)
 	defer stop()
 	var err error

@@ -10,6 +10,7 @@ import (
 
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/embedded"
+	"github.com/headgate/headgate/internal/api"
 	"github.com/headgate/headgate/internal/config"
 	"github.com/headgate/headgate/internal/folder"
 	"github.com/headgate/headgate/internal/store"
@@ -32,7 +33,8 @@ type durable struct {
 	rooms  *headgate.Engine
 	store  *store.NATS
 	keys   keyring
-	node   headgate.EngineConfig // of a cluster: its connection, name and part
+	node   headgate.EngineConfig // of a shared engine: its connection, name and part
+	about  api.Cluster           // of a shared engine: what stays as it is
 	bus    *store.Bus            // nil: alone
 	log    *slog.Logger
 
@@ -45,8 +47,8 @@ func openDurable(ctx context.Context, cfg *config.Config, log *slog.Logger) (*du
 	if k.folder, err = folder.Open(cfg.Data); err != nil {
 		return nil, err
 	}
-	if cfg.Cluster != nil { // the others may come much later
-		err = k.openCluster(ctx, cfg.Cluster)
+	if cfg.Cluster != nil || cfg.Engine != nil { // the others may come much later
+		err = k.openShared(ctx, cfg)
 	} else {
 		err = k.open(ctx)
 	}

@@ -149,6 +149,9 @@ func needsRestart(start, now *config.Config) []string {
 	if !reflect.DeepEqual(start.Cluster, now.Cluster) {
 		keys = append(keys, "cluster")
 	}
+	if !reflect.DeepEqual(start.Engine, now.Engine) {
+		keys = append(keys, "engine")
+	}
 	return keys
 }
 

@@ -76,6 +76,28 @@ func (b *Bus) Serve(
 	}, nil
 }
 
+// Try asks itself once, to see that messages may be sent, heard and answered here.
+func (b *Bus) Try(ctx context.Context, name string) error {
+	stop, err := b.Serve("try."+name, func(_ context.Context, msg []byte) []byte { return msg })
+	if err != nil {
+		return err
+	}
+	defer stop()
+	deaf, err := b.Hear("try."+name, func([]byte) {})
+	if err != nil {
+		return err
+	}
+	defer deaf()
+	if err := b.Tell("try."+name, []byte("try")); err != nil {
+		return err
+	}
+	_, err = b.Ask(ctx, "try."+name, []byte("try"))
+	if last := b.conn.LastError(); err == nil && errors.Is(last, nats.ErrPermissionViolation) {
+		return last // said before the answer, of what was sent before
+	}
+	return err
+}
+
 // Tell sends a message to all who hear name.
 func (b *Bus) Tell(name string, msg []byte) error {
 	return b.conn.Publish(subjectTell+escape(name), msg)

@@ -35,7 +35,8 @@ type NATSConfig struct {
 	// is there after a crash of the process, and repairs what the engine lost to a
 	// damaged block.
 	Copies string
-	// Replicas is on how many servers a value is kept; 0 is one.
+	// Replicas is on how many servers a value is kept; 0 is one, and AsMany lets the
+	// engine say.
 	Replicas int
 	// Heal is told when the engine refuses to write. It must not block.
 	Heal func(error)
@@ -74,6 +75,9 @@ func OpenNATS(ctx context.Context, cfg NATSConfig) (*NATS, error) {
 	n.stream, err = js.Stream(ctx, streamName)
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
 		n.stream, err = makeStream(ctx, js, cfg.Replicas)
+	}
+	if err == nil {
+		err = unfit(&n.stream.CachedInfo().Config)
 	}
 	if err != nil {
 		n.Close()

@@ -38,7 +38,15 @@ func makeStream(ctx context.Context, js jetstream.JetStream, replicas int) (jets
 		AllowDirect: false, // reads go to the leader: a stale record must not be seen
 		DenyDelete:  true, DenyPurge: true,
 	}
-	if _, err := js.CreateStream(ctx, cfg); err != nil {
+	if replicas == AsMany {
+		cfg.Replicas = 3
+	}
+	_, err := js.CreateStream(ctx, cfg)
+	if replicas == AsMany && alone(err) {
+		cfg.Replicas = 1
+		_, err = js.CreateStream(ctx, cfg)
+	}
+	if err != nil {
 		return nil, err
 	}
 	// A damaged description that lies there is not written over by that

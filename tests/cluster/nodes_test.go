@@ -56,7 +56,10 @@ func (st *stage) node(name string) *node {
 	factor := max(1, st.plan.factor)
 	text := fmt.Sprintf("listen: %s\nadmin_listen: %s\ndata: %s\n", n.public, n.admin,
 		filepath.Join(dir, "data"))
-	if !st.plan.alone {
+	switch {
+	case st.plan.ownNATS:
+		text += st.engine(name)
+	case !st.plan.alone:
 		join := filepath.Join(st.joins, name+".join")
 		text += fmt.Sprintf("cluster:\n  join: %s\n", join)
 		if own, ok := st.own[name]; ok { // a worker listens to nobody
@@ -82,11 +85,12 @@ func (st *stage) get(name string) *node {
 	st.t.Helper()
 	st.mu.Lock()
 	defer st.mu.Unlock()
-	i := slices.IndexFunc(st.nodes, func(n *node) bool { return n.name == name })
+	all := slices.Concat(st.nodes, st.nats)
+	i := slices.IndexFunc(all, func(n *node) bool { return n.name == name })
 	if i < 0 {
 		st.t.Fatalf("there is no node %q", name)
 	}
-	return st.nodes[i]
+	return all[i]
 }
 
 // pids are the processes that run.

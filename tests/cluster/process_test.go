@@ -4,6 +4,7 @@ package cluster
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"flag"
 	"fmt"
@@ -71,7 +72,9 @@ type process struct {
 	t      *testing.T
 	name   string
 	args   []string
-	dir    string // where it runs, with its output and its data
+	run    string             // the program, "" for headgate
+	probe  func(string) error // of admin: is it ready
+	dir    string             // where it runs, with its output and its data
 	admin  string
 	output *os.File
 
@@ -83,7 +86,7 @@ type process struct {
 // newProcess starts nothing.
 func newProcess(t *testing.T, name, admin string, args ...string) *process {
 	t.Helper()
-	p := &process{t: t, name: name, dir: t.TempDir(), admin: admin, args: args}
+	p := &process{t: t, name: name, dir: t.TempDir(), admin: admin, args: args, probe: probe}
 	var err error
 	if p.output, err = os.Create(filepath.Join(p.dir, "output")); err != nil {
 		t.Fatal(err)
@@ -94,7 +97,7 @@ func newProcess(t *testing.T, name, admin string, args ...string) *process {
 // start starts the process and does not wait for it.
 func (p *process) start() {
 	p.t.Helper()
-	p.cmd = exec.Command(*binary, p.args...)
+	p.cmd = exec.Command(cmp.Or(p.run, *binary), p.args...)
 	p.cmd.Dir, p.cmd.Stdout, p.cmd.Stderr = p.dir, p.output, p.output
 	if err := p.cmd.Start(); err != nil {
 		p.t.Fatalf("start %s: %v", p.name, err)
@@ -112,7 +115,7 @@ func (p *process) ready() {
 	defer tick.Stop()
 	deadline := time.After(readyWithin)
 	for {
-		err := probe(p.admin)
+		err := p.probe(p.admin)
 		if err == nil {
 			return
 		}

@@ -19,6 +19,7 @@ import (
 // A plan is the room and the crowd of one run.
 type plan struct {
 	alone            bool // one node without a cluster
+	ownNATS          bool // the records are in NATS servers, not in the nodes
 	total, perMinute int  // as the judge is told
 	factor           int  // what nodes are told is so many times that; 0 means 1
 	session          time.Duration
@@ -48,6 +49,7 @@ type stage struct {
 	ports    ports
 	joins    string         // the folder of the join files
 	own      map[string]int // cluster ports of the store nodes
+	nats     []*node        // the servers of ownNATS
 
 	mu    sync.Mutex // guards nodes while others than the test look
 	nodes []*node
@@ -83,9 +85,12 @@ func newStage(t *testing.T, p plan) *stage {
 	st.links = newLinks(t, st.pids)
 	t.Cleanup(st.stopNodes)
 	names := storeNodes()
-	if p.alone {
+	switch {
+	case p.alone:
 		names = []string{"alone"}
-	} else {
+	case p.ownNATS:
+		st.startNATS()
+	default:
 		st.inits()
 	}
 	began := time.Now()
@@ -114,8 +119,10 @@ func (st *stage) stopNodes() {
 			n.signal(syscall.SIGTERM)
 		}
 	}
-	for _, n := range st.nodes {
-		if n.cmd != nil {
+	for _, n := range append(st.nodes, st.nats...) {
+		if n.cmd != nil && slices.Contains(st.nats, n) {
+			n.stop() // after those who use it
+		} else if n.cmd != nil {
 			n.over()
 		}
 		if st.t.Failed() {

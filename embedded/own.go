@@ -1,0 +1,75 @@
+package embedded
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"strings"
+
+	"github.com/nats-io/nats.go"
+)
+
+// An Own is a NATS that somebody else runs. Its files are read at each connection.
+type Own struct {
+	Name  string   // of this process, for the servers' lists
+	URLs  []string // nats://host:port or tls://host:port
+	Creds string   // file of a user's JWT and seed, "" none
+	Seed  string   // file of a user's seed alone, "" none
+	// Login reads a user's name and password, nil for none.
+	Login func() (user, password string)
+
+	CA        string       // PEM file of whom to trust; "" is the system
+	Cert, Key string       // PEM files of this process, both or none
+	Log       *slog.Logger // default: discard
+
+	// Look is called at each connection; its error is logged. Nil looks at nothing.
+	Look func(*nats.Conn) error
+}
+
+// ConnectOwn is Connect for a NATS that is not of headgate's cluster: with or without
+// TLS, by credentials, and to all servers of which the first one tells.
+func ConnectOwn(ctx context.Context, o Own) (*nats.Conn, error) {
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	options, err := o.options()
+	if err != nil {
+		return nil, err
+	}
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	conn, err := nats.Connect(strings.Join(o.URLs, ","), options...)
+	if err != nil {
+		return nil, err
+	}
+	if err := ctx.Err(); err != nil {
+		conn.Close()
+		return nil, err
+	}
+	return conn, nil
+}
+
+func (o *Own) options() ([]nats.Option, error) {
+	told := reporter{who: "NATS", log: o.Log, look: o.Look}
+	options := append(told.options(), steady(o.Name)...)
+	switch {
+	case o.Creds != "":
+		options = append(options, nats.UserCredentials(o.Creds))
+	case o.Seed != "":
+		seed, err := nats.NkeyOptionFromSeed(o.Seed)
+		if err != nil {
+			return nil, fmt.Errorf("%s: holds no seed of a user: %w", o.Seed, err)
+		}
+		options = append(options, seed)
+	case o.Login != nil:
+		options = append(options, nats.UserInfoHandler(o.Login))
+	}
+	if o.CA != "" {
+		options = append(options, nats.RootCAs(o.CA))
+	}
+	if o.Cert != "" {
+		options = append(options, nats.ClientCert(o.Cert, o.Key))
+	}
+	return options, nil
+}

@@ -1,0 +1,278 @@
+package config
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"net"
+	"net/netip"
+	"net/url"
+	"slices"
+	"strings"
+
+	"go.yaml.in/yaml/v4"
+
+	"github.com/headgate/headgate/internal/join"
+)
+
+// An Engine names a NATS of the operator's own, which keeps the records of all
+// processes that name it. Its files were there when the configuration was read;
+// they are read again at each connection.
+type Engine struct {
+	// URLs are nats://host:port or tls://host:port, at least one of them.
+	URLs []string
+
+	// Credentials is a file that only its owner may read; "" is none.
+	Credentials string
+
+	// Kind is what Credentials holds, "" for none.
+	Kind CredentialKind
+
+	// CA is a PEM file of whom to trust; "" is the system.
+	CA string
+
+	// Cert and Key are PEM files by which this process proves itself. Both or none.
+	Cert, Key string
+
+	// Replicas is on how many servers a record is kept: 1 or 3. 0, the default, is
+	// three in a NATS cluster and one on a server that is alone.
+	Replicas int
+
+	// Name is of this process, among those that share the engine. "" is drawn when it
+	// starts.
+	Name string
+}
+
+// CredentialKind says what a file of credentials holds.
+type CredentialKind string
+
+// The kinds of credentials.
+const (
+	CredentialJWT      CredentialKind = "jwt"      // a user's JWT and seed, as nsc writes them
+	CredentialSeed     CredentialKind = "nkey"     // a user's seed alone
+	CredentialPassword CredentialKind = "password" // one line, user:password
+)
+
+// ReadPassword reads what a file of the kind password holds.
+func ReadPassword(file string) (user, password string, err error) {
+	b, err := join.ReadSecret(file)
+	if err != nil {
+		return "", "", err
+	}
+	if kindOf(b) != CredentialPassword {
+		return "", "", errors.New(file + ": is no line user:password")
+	}
+	user, password, _ = strings.Cut(strings.TrimSpace(string(b)), ":")
+	return user, password, nil
+}
+
+// kindOf tells what a file of credentials holds, "" for nothing that is known.
+func kindOf(b []byte) CredentialKind {
+	text := strings.TrimSpace(string(b))
+	user, password, pair := strings.Cut(text, ":")
+	switch {
+	case strings.Contains(text, "BEGIN NATS USER JWT--") && strings.Contains(text, "BEGIN USER NKEY SEED--"):
+		return CredentialJWT
+	case strings.ContainsAny(text, "\r\n"):
+		return ""
+	case pair && user != "" && password != "":
+		return CredentialPassword
+	case strings.HasPrefix(text, "SU") && len(text) == seedLen:
+		return CredentialSeed
+	}
+	return ""
+}
+
+// seedLen is how long a seed is: 36 bytes in base 32 (nats-io/nkeys, README).
+const seedLen = 58
+
+func readEngine(c *Config) func(*decoder, string, *yaml.Node) {
+	return func(d *decoder, key string, n *yaml.Node) {
+		e := &Engine{}
+		c.Engine = e
+		before := len(d.faults)
+		d.mapping(key, n, engineFields(e))
+		if len(d.faults) == before && !d.stopped {
+			e.look(d)
+		}
+	}
+}
+
+func engineFields(e *Engine) []field {
+	return []field{
+		{name: "url", read: readURLs(&e.URLs), example: "nats://10.0.0.1:4222"},
+		one("credentials", text(&e.Credentials, cleanCredentials)),
+		one("ca", text(&e.CA, cleanFile)),
+		one("cert", text(&e.Cert, cleanFile)),
+		one("key", text(&e.Key, cleanFile)),
+		one("replicas", oneOf(&e.Replicas, 1, 3)),
+		one("name", raw(&e.Name, asJoin(join.CheckNode))),
+	}
+}
+
+// readURLs reads one address, several with commas between, or a list.
+func readURLs(dst *[]string) func(*decoder, string, *yaml.Node) {
+	return func(d *decoder, key string, n *yaml.Node) {
+		if n.Kind == yaml.SequenceNode {
+			list("url", dst, cleanNATS).read(d, key, n)
+			if len(n.Content) == 0 || len(n.Content) > maxPeers {
+				d.fault(key, n, wrong("name one server or more, such as nats://10.0.0.1:4222",
+					"has %d servers, not 1 to %d", len(n.Content), maxPeers))
+			}
+			return
+		}
+		d.scalar(key, n, raw(dst, cleanNATSList))
+	}
+}
+
+func cleanNATSList(s string) ([]string, *mistake) {
+	var all []string
+	for one := range strings.SplitSeq(s, ",") {
+		u, m := cleanNATS(strings.TrimSpace(one))
+		if m != nil {
+			return nil, m
+		}
+		if !slices.Contains(all, u) && len(all) < maxPeers {
+			all = append(all, u)
+		}
+	}
+	return all, nil
+}
+
+// natsPort is where NATS servers wait for clients unless told otherwise.
+const natsPort = "4222"
+
+// cleanNATS checks the address of a server, and writes its port out.
+func cleanNATS(s string) (string, *mistake) {
+	const hint = "write scheme, host and port, such as nats://10.0.0.1:4222"
+	if strings.Contains(s, "@") { // nothing of it is shown
+		return "", wrong("write them into a file of mode 600, as user:password, and name it under credentials",
+			"has a user name or password")
+	}
+	scheme, _, ok := strings.Cut(s, "://")
+	switch {
+	case s == "":
+		return "", wrong(hint, "is empty")
+	case !ok:
+		return "", wrong("write nats:// or tls:// before it", "%s has no scheme", quote(s))
+	case scheme == "ws" || scheme == "wss":
+		return "", wrong("name the port for NATS clients, such as nats://10.0.0.1:4222 or tls://10.0.0.1:4222",
+			"%s is of a WebSocket, which headgate does not speak", quote(s))
+	case scheme != "nats" && scheme != "tls":
+		return "", wrong("write nats:// or tls://", "the scheme %s is not one of NATS", quote(scheme))
+	}
+	u, err := url.Parse(s)
+	if err != nil || u.Opaque != "" || strings.ContainsAny(s, "?#") || u.Path != "" && u.Path != "/" {
+		return "", wrong(hint, "%s is not the address of a server", quote(s))
+	}
+	host, port := u.Hostname(), u.Port()
+	if _, err := netip.ParseAddr(host); err != nil && !isHostName(host) {
+		return "", wrong(hint, "%s is not a host name", quote(host))
+	}
+	if port == "" && !strings.HasSuffix(u.Host, ":") {
+		port = natsPort
+	}
+	if m := checkPort(port, 1); m != nil {
+		return "", m
+	}
+	return scheme + "://" + net.JoinHostPort(host, port), nil
+}
+
+// cleanCredentials checks the name of a file of credentials.
+func cleanCredentials(s string) (string, *mistake) {
+	s, m := cleanFile(s)
+	if m != nil {
+		m.hint = "name a file, such as /etc/headgate/nats.creds"
+	}
+	return s, m
+}
+
+// look reads the files once, so that what is wrong with them is told before anything
+// is started.
+func (e *Engine) look(d *decoder) {
+	for _, file := range []*string{&e.Credentials, &e.CA, &e.Cert, &e.Key} {
+		if *file != "" {
+			*file = d.beside(*file)
+		}
+	}
+	e.lookLogin(d)
+	if ca, ok := e.open(d, "ca", e.CA, join.ReadPublic); ok && !x509.NewCertPool().AppendCertsFromPEM(ca) {
+		d.clash(wrong("name the PEM file of the CA that has signed the servers' certificates",
+			"%s: holds no certificate", e.CA), "engine.ca")
+	}
+	switch {
+	case e.Cert != "" && e.Key == "":
+		d.clash(wrong("add key: headgate.key", "stands without its key"), "engine.cert")
+		return
+	case e.Cert == "" && e.Key != "":
+		d.clash(wrong("add cert: headgate.pem", "stands without a certificate"), "engine.key")
+		return
+	}
+	cert, certOK := e.open(d, "cert", e.Cert, join.ReadPublic)
+	key, keyOK := e.open(d, "key", e.Key, join.ReadSecret)
+	if !certOK || !keyOK {
+		return
+	}
+	if _, err := tls.X509KeyPair(cert, key); err != nil {
+		d.clash(wrong("name the certificate and the private key of one pair, as PEM",
+			"%s and %s: %s", e.Cert, e.Key, strings.TrimPrefix(err.Error(), "tls: ")), "engine.cert")
+	}
+}
+
+func (e *Engine) lookLogin(d *decoder) {
+	b, ok := e.open(d, "credentials", e.Credentials, join.ReadSecret)
+	if !ok {
+		return
+	}
+	if e.Kind = kindOf(b); e.Kind == "" {
+		d.clash(wrong("give the .creds file that nsc makes, a user's seed (SU…), or one line user:password",
+			"%s: holds no credentials that are known", e.Credentials), "engine.credentials")
+	}
+}
+
+// open reads one of the files, if it is named, and reports whether it could.
+func (e *Engine) open(
+	d *decoder, key, file string, read func(string) ([]byte, error),
+) ([]byte, bool) {
+	if file == "" {
+		return nil, false
+	}
+	b, err := read(file)
+	if err != nil {
+		m := clusterFile(err)
+		if strings.HasPrefix(m.hint, "paths in cluster") {
+			m.hint = "paths in engine count from the folder of the configuration"
+		}
+		d.clash(m, "engine."+key)
+	}
+	return b, err == nil
+}
+
+// checkEngine holds the engine against the rest.
+func checkEngine(d *decoder, c *Config) {
+	if c.Engine == nil {
+		return
+	}
+	if c.Cluster != nil {
+		d.clash(wrong("keep one: engine for your own NATS, cluster for one that headgate runs",
+			"stands beside cluster"), "engine")
+		return
+	}
+	if _, ok := d.spots["drain_delay"]; !ok {
+		c.DrainDelay = clusterDrain
+	}
+	if c.Engine.CA != "" || c.Engine.Cert != "" { // then TLS is wanted of all
+		return
+	}
+	for _, s := range c.Engine.URLs {
+		u, err := url.Parse(s)
+		if err != nil || u.Scheme != "nats" || loopback(u.Hostname()) {
+			continue
+		}
+		if !slices.ContainsFunc(c.Engine.URLs, func(x string) bool { return strings.HasPrefix(x, "tls:") }) {
+			c.warn(d, wrong("write tls://, and ca: where the servers' certificates are of a CA of your own",
+				"nothing makes %s encrypted, and sealing keys travel there", s), "engine.url")
+			return
+		}
+	}
+}

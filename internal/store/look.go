@@ -1,0 +1,49 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+// Kept says where the records are kept.
+type Kept struct {
+	Wanted int            // servers that are to hold a record
+	Leader string         // the server that orders the writes, "" none now
+	Behind map[string]int // other servers that are not up to date: by how many writes
+	Gone   []string       // other servers that do not run
+}
+
+// Look says where the records are kept, and changes nothing. The error is
+// ErrNotFound when there are none yet.
+func Look(ctx context.Context, conn *nats.Conn) (Kept, error) {
+	js, err := jetstream.New(conn)
+	if err != nil {
+		return Kept{}, fmt.Errorf("speak to the engine: %w", err)
+	}
+	s, err := js.Stream(ctx, streamName)
+	if errors.Is(err, jetstream.ErrStreamNotFound) {
+		return Kept{}, ErrNotFound
+	}
+	if err != nil {
+		return Kept{}, fmt.Errorf("look at the stream: %w", err)
+	}
+	info := s.CachedInfo()
+	c := Kept{Wanted: max(1, info.Config.Replicas), Behind: map[string]int{}}
+	if info.Cluster == nil {
+		return c, nil
+	}
+	c.Leader = info.Cluster.Leader
+	for _, r := range info.Cluster.Replicas {
+		switch {
+		case r.Offline:
+			c.Gone = append(c.Gone, r.Name)
+		case !r.Current:
+			c.Behind[r.Name] = int(r.Lag)
+		}
+	}
+	return c, nil
+}
