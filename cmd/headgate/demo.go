@@ -23,12 +23,17 @@ there is a live picture; keys kill the room for real, change its limit, hold the
 line. When it ends, nothing is left behind.
 
   headgate demo
+  headgate demo --cluster
   headgate demo --for 20s --kills 2 --plain
 
+  --cluster       three processes are the room, as three machines would be: kill
+                  any of them. The start takes some 4 to 12 s: they elect a leader
   --listen ADDR   for browsers; default 127.0.0.1:8080, or a free port if taken
   --visitors N    simulated visitors at any time; default 120
   --for D         end after this long; default never, without a terminal 20s
-  --kills N       kill the room N times by itself
+                  (30s with --cluster, from when visitors come)
+  --kills N       kill the room, or its host, N times by itself; default never,
+                  without a terminal once with --cluster
   --plain         print a line a second instead of the picture
 
 The exit code is 0 when the shop and the visitors saw nothing wrong: never over
@@ -38,8 +43,12 @@ a limit, nobody overtaken, no place lost.
 // demoListen is where browsers arrive, if nothing else is said.
 const demoListen = "127.0.0.1:8080"
 
-// plainFor is how long a demo without a terminal runs. Chosen: a script waits.
-const plainFor = 20 * time.Second
+// How long a demo without a terminal runs. Chosen: a script waits, and a killed
+// host is back within a cluster's time.
+const (
+	plainFor        = 20 * time.Second
+	plainClusterFor = 30 * time.Second
+)
 
 // demoConfig reads the flags.
 func demoConfig(args []string, stdout io.Writer) (demo.Config, error) {
@@ -50,6 +59,7 @@ func demoConfig(args []string, stdout io.Writer) (demo.Config, error) {
 	flags.DurationVar(&c.For, "for", 0, "")
 	flags.IntVar(&c.Kills, "kills", 0, "")
 	flags.BoolVar(&c.Plain, "plain", false, "")
+	flags.BoolVar(&c.Cluster, "cluster", false, "")
 	if err := config.ParseFlags(flags, args); err != nil {
 		return c, err
 	}
@@ -74,10 +84,22 @@ func demoConfig(args []string, stdout io.Writer) (demo.Config, error) {
 		c.Plain = true
 		if c.For == 0 {
 			c.For = plainFor
+			if c.Cluster {
+				c.For = plainClusterFor
+			}
+		}
+		if c.Cluster && !given(flags, "kills") {
+			c.Kills = 1
 		}
 	}
 	c.Colour = os.Getenv("NO_COLOR") == ""
 	return c, nil
+}
+
+// given tells whether a flag was set.
+func given(flags *flag.FlagSet, name string) (yes bool) {
+	flags.Visit(func(f *flag.Flag) { yes = yes || f.Name == name })
+	return yes
 }
 
 // demoCommand runs the demo and prints what it came to.

@@ -176,6 +176,7 @@ func (c *Counter) store(ctx context.Context, wr *slot.Record) error {
 	if err != nil {
 		return err
 	}
+	began := c.cfg.Boot()
 	for tries := 0; ; tries++ {
 		rev, err := c.tryStore(ctx, b)
 		if err == nil {
@@ -183,7 +184,7 @@ func (c *Counter) store(ctx context.Context, wr *slot.Record) error {
 			c.mend()
 			return nil
 		}
-		got, rev, lerr := c.cfg.Store.Load(ctx, c.key())
+		got, rev, lerr := c.tryLoad(ctx)
 		switch {
 		case ctx.Err() != nil:
 			return ctx.Err()
@@ -208,7 +209,7 @@ func (c *Counter) store(ctx context.Context, wr *slot.Record) error {
 				continue
 			}
 		} // a conflict that the store does not explain: an engine may be on its way back
-		c.fail(err)
+		c.fail(began, err)
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
@@ -229,12 +230,13 @@ func (c *Counter) lost(got []byte, rev uint64) bool {
 		(r.Host == c.cfg.Host || r.Name.Epoch < now.Name.Epoch)
 }
 
-// fail notes that the store refuses: whoever needs a write is told at once.
-func (c *Counter) fail(err error) {
+// fail notes that the store refuses, since the write was begun: a store without a
+// leader is silent. Whoever needs a write is told at once.
+func (c *Counter) fail(began time.Duration, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.broken == 0 {
-		c.broken = c.cfg.Boot()
+		c.broken = max(1, began)
 		c.cfg.Log.Error("record cannot be written: passes stand to their end, new visitors wait",
 			"room", c.cfg.Room, "error", err)
 	}
@@ -256,6 +258,12 @@ func (c *Counter) tryStore(ctx context.Context, b []byte) (uint64, error) {
 	ctx, cancel := context.WithTimeout(ctx, storeWait)
 	defer cancel()
 	return c.cfg.Store.CompareAndSwap(ctx, c.key(), c.revision, b)
+}
+
+func (c *Counter) tryLoad(ctx context.Context) ([]byte, uint64, error) {
+	ctx, cancel := context.WithTimeout(ctx, storeWait)
+	defer cancel()
+	return c.cfg.Store.Load(ctx, c.key())
 }
 
 // Run writes, answers and calls until ctx ends or the host is fenced.

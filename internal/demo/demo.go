@@ -1,6 +1,7 @@
 // Package demo shows headgate at work and lets its user try to break it: a shop, a
 // room before it, a crowd that does not end, and a live picture in the terminal.
-// The room is a process of its own and can be killed for real.
+// The room is a process of its own and can be killed for real; or three processes
+// that are one room (headgate demo --cluster), behind a plain balancer.
 //
 // The promise: every figure of the verdict comes from the shop or from what the
 // visitors were told, never from the room itself, and nothing is left behind: no
@@ -9,8 +10,9 @@
 // Run owns every goroutine and waits for them. The demo listens on one address for
 // browsers; all else is on loopback ports that it picks.
 //
-// It costs some 50 MB and a few per cent of a core: 120 visitors, a few hundred
-// small requests a second at most, a picture five times a second.
+// It costs some 50 MB and a few per cent of a core, three times that as a cluster:
+// 120 visitors, a few hundred small requests a second at most, a picture five times
+// a second.
 //
 // It is no measurement: crowd, shop and room share the machine. For that there is
 // headgate crowd.
@@ -21,6 +23,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/http"
 	"os"
 	"runtime/debug"
 	"sync"
@@ -42,8 +45,9 @@ type Config struct {
 	Another  bool          // a free port will do if Listen is taken
 	Visitors int           // simulated, at any time
 	Limits   Limits        // of the room
+	Cluster  bool          // three processes are the room
 	For      time.Duration // 0: until told to end
-	Kills    int           // done by itself, evenly over For, or one each 10 s
+	Kills    int           // of the host, done by itself, evenly over For, or one each 10 s
 	Plain    bool          // a line a second instead of a picture
 	Colour   bool
 	In       io.Reader
@@ -65,15 +69,18 @@ type demo struct {
 	cfg      Config
 	begun    time.Time
 	shop     *shop
-	gate     *gate
+	gate     *gate     // the room, if it is one process
+	operator *operator // of gate
+	cluster  *cluster  // the room, if it is three; else nil
 	judge    *judge
-	operator *operator
 	front    *front
 	failed   chan error // the first thing that ends the run
 
 	wg sync.WaitGroup
 
 	mu     sync.Mutex
+	opened time.Time // when visitors began to come; zero: not yet
+	news   []news    // of the cluster, not shown yet
 	state  state
 	up     bool   // state is of now
 	acting bool   // a key is being acted on
@@ -93,33 +100,55 @@ func Run(ctx context.Context, cfg Config) (s *Summary, err error) {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, d.shop.close()) }()
-	if d.gate, err = newGate(cfg.Program, folder, d.shop.url, cfg.Limits); err != nil {
+	room, closing, err := d.openRoom(ctx, folder)
+	defer func() { err = errors.Join(err, closing()) }()
+	if err != nil {
 		return nil, err
 	}
-	defer func() { err = errors.Join(err, d.gate.close()) }()
-	if err := d.gate.start(ctx); err != nil {
-		return nil, err
-	}
-	d.operator = newOperator(d.gate)
-	if d.front, err = openFront(cfg.Listen, cfg.Another, d.gate.visitors); err != nil {
+	if d.front, err = openFront(cfg.Listen, cfg.Another, room); err != nil {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, d.front.close()) }()
-	if err := d.run(ctx); err != nil {
+	if err := d.run(ctx, room); err != nil {
 		return nil, err
 	}
 	return d.summary(), nil
 }
 
+// openRoom starts the room and says how to reach it. A cluster is started and not
+// waited for: there is something to see meanwhile. closing is never nil.
+func (d *demo) openRoom(ctx context.Context, folder string) (
+	room http.RoundTripper, closing func() error, err error,
+) {
+	if d.cfg.Cluster {
+		d.judge.patience = doubtFor
+		if d.cluster, err = newCluster(d.cfg.Program, folder, d.shop.url, d.cfg.Limits); err != nil {
+			return nil, func() error { return nil }, err
+		}
+		return d.cluster.balancer, d.cluster.close, d.cluster.launch()
+	}
+	if d.gate, err = newGate(d.cfg.Program, folder, d.shop.url, d.cfg.Limits); err != nil {
+		return nil, func() error { return nil }, err
+	}
+	d.operator = newOperator(d.gate)
+	return direct(d.gate.visitors, d.cfg.Visitors), d.gate.close, d.gate.start(ctx)
+}
+
 // run starts the parts and shows them until the end.
-func (d *demo) run(ctx context.Context) error {
+func (d *demo) run(ctx context.Context, room http.RoundTripper) error {
 	ctx, stop := context.WithCancel(ctx)
 	defer d.wg.Wait()
 	defer stop()
-	d.spawn(func() error { return d.watch(ctx) })
+	if d.cluster != nil {
+		d.follow(ctx)
+	} else {
+		d.spawn(func() error { return d.watch(ctx) })
+	}
 	d.spawn(func() error {
-		url := "http://" + d.gate.visitors + "/"
-		f := newFlock(url, d.gate.visitors, d.cfg.Visitors, d.judge)
+		if err := d.open(ctx); err != nil || ctx.Err() != nil {
+			return err
+		}
+		f := newFlock(d.front.URL, room, d.cfg.Visitors, d.judge)
 		f.failed = d.fail
 		return f.run(ctx)
 	})
@@ -172,13 +201,12 @@ func (d *demo) loop(ctx context.Context, every time.Duration, keys <-chan byte,
 	tick := time.NewTicker(every)
 	defer tick.Stop()
 	var end <-chan time.Time
-	if d.cfg.For > 0 {
-		t := time.NewTimer(d.cfg.For)
-		defer t.Stop()
-		end = t.C
-	}
 	killed := 0
 	for n := 0; ; n++ {
+		open := d.openFor()
+		if end == nil && open > 0 && d.cfg.For > 0 {
+			end = time.After(d.cfg.For - open)
+		}
 		select {
 		case <-tick.C:
 			show(d.scene(n))
@@ -189,17 +217,43 @@ func (d *demo) loop(ctx context.Context, every time.Duration, keys <-chan byte,
 			d.key(ctx, k)
 		case err := <-d.failed:
 			return err
-		case err := <-d.gate.failed:
+		case err := <-d.gone():
 			return err
 		case <-end:
 			return nil
 		case <-ctx.Done():
 			return nil
 		}
-		if killed < d.cfg.Kills && time.Since(d.begun) >= d.killAt(killed) && d.act(ctx, d.kill) {
+		if killed < d.cfg.Kills && open >= d.killAt(killed) && d.killByItself(ctx) {
 			killed++
 		}
 	}
+}
+
+// gone is where an end that was not meant is told.
+func (d *demo) gone() <-chan error {
+	if d.cluster != nil {
+		return d.cluster.failed
+	}
+	return d.gate.failed
+}
+
+// openFor is how long visitors have been coming.
+func (d *demo) openFor() time.Duration {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.opened.IsZero() {
+		return 0
+	}
+	return time.Since(d.opened)
+}
+
+// killByItself kills the room, or its host, as key k does, unless that must wait.
+func (d *demo) killByItself(ctx context.Context) bool {
+	if d.cluster == nil {
+		return d.act(ctx, d.kill)
+	}
+	return d.cluster.whole() && d.act(ctx, d.killHostAndStart)
 }
 
 // killAt is when the kill n is due, from 0.
@@ -212,6 +266,10 @@ func (d *demo) killAt(n int) time.Duration {
 
 // key does what a key says, unless another is being acted on.
 func (d *demo) key(ctx context.Context, k byte) {
+	if d.cluster != nil {
+		d.clusterKey(k)
+		return
+	}
 	switch k {
 	case 'k', 'K':
 		d.act(ctx, d.kill)
@@ -245,7 +303,7 @@ func (d *demo) act(ctx context.Context, f func(context.Context) error) bool {
 
 // kill kills the room as a power failure would, and starts it again.
 func (d *demo) kill(ctx context.Context) error {
-	k := d.judge.killed()
+	k := d.judge.killed("")
 	d.saw(state{}, errors.New("killed"))
 	if err := d.gate.kill(); err != nil {
 		return fmt.Errorf("kill the room: %w", err)
@@ -330,5 +388,8 @@ func (d *demo) scene(tick int) *scene {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	s.State, s.Up, s.Note = d.state, d.up, d.note
+	if d.cluster != nil {
+		d.clusterScene(s)
+	}
 	return s
 }

@@ -35,11 +35,16 @@ type flock struct {
 	failed func(error) // takes what goes wrong while an event is judged
 }
 
-func newFlock(url, addr string, n int, j *judge) *flock {
-	return &flock{url: url, n: n, judge: j, base: &http.Transport{
+func newFlock(url string, room http.RoundTripper, n int, j *judge) *flock {
+	return &flock{url: url, n: n, judge: j, base: room}
+}
+
+// direct reaches a room that is one process, for n visitors at once.
+func direct(addr string, n int) *http.Transport {
+	return &http.Transport{
 		DialContext: dialer(addr), MaxIdleConnsPerHost: n, DisableCompression: true,
 		WriteBufferSize: 2 << 10, ReadBufferSize: 4 << 10,
-	}}
+	}
 }
 
 // run blocks until ctx is done.

@@ -41,7 +41,7 @@ type guest struct {
 }
 
 // openFront listens on addr; if that is taken and another will do, on a free port.
-func openFront(addr string, another bool, room string) (*front, error) {
+func openFront(addr string, another bool, room http.RoundTripper) (*front, error) {
 	ln, err := net.Listen("tcp", addr)
 	if err != nil && another {
 		host, _, _ := net.SplitHostPort(addr)
@@ -54,12 +54,12 @@ func openFront(addr string, another bool, room string) (*front, error) {
 		guests: map[string]guest{}}
 	f.proxy = &httputil.ReverseProxy{
 		Rewrite: func(p *httputil.ProxyRequest) {
-			p.SetURL(&url.URL{Scheme: "http", Host: room})
+			p.SetURL(&url.URL{Scheme: "http", Host: p.In.Host}) // room knows where
 			p.Out.Host = p.In.Host
 			p.SetXForwarded()
 			p.Out.Header.Del(crowd.VisitorHeader) // nobody passes for one of the flock
 		},
-		Transport:      &http.Transport{DialContext: dialer(room), DisableCompression: true},
+		Transport:      room,
 		ModifyResponse: f.read,
 		ErrorHandler:   func(http.ResponseWriter, *http.Request, error) { panic(http.ErrAbortHandler) },
 		ErrorLog:       log.New(io.Discard, "", 0),

@@ -21,7 +21,7 @@ func openTestFront(t *testing.T, room http.HandlerFunc) (*front, *httptest.Serve
 	t.Helper()
 	inner := httptest.NewServer(room)
 	t.Cleanup(inner.Close)
-	f, err := openFront("127.0.0.1:0", false, strings.TrimPrefix(inner.URL, "http://"))
+	f, err := openFront("127.0.0.1:0", false, direct(strings.TrimPrefix(inner.URL, "http://"), 2))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -87,12 +87,12 @@ func TestFrontAddress(t *testing.T) {
 	}
 	defer taken.Close()
 	addr := taken.Addr().String()
-	if _, err := openFront(addr, false, "127.0.0.1:1"); err == nil {
+	if _, err := openFront(addr, false, http.DefaultTransport); err == nil {
 		t.Error("listens on an address that is taken")
 	} else if h, ok := err.(*ListenError); !ok || !strings.Contains(h.Hint(), "--listen") {
 		t.Errorf("%v has no hint", err)
 	}
-	f, err := openFront(addr, true, "127.0.0.1:1")
+	f, err := openFront(addr, true, http.DefaultTransport)
 	if err != nil {
 		t.Fatal(err)
 	}

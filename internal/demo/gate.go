@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"net"
 	"net/http"
@@ -18,9 +19,10 @@ import (
 	"time"
 )
 
-// A gate is the room: headgate run, a process of its own, over a folder of its
-// own. It can be killed and started again.
+// A gate is the room, or one of the processes that are the room together: headgate
+// run over a folder of its own. It can be killed and started again.
 type gate struct {
+	name     string // in what is said of it
 	program  string
 	folder   string
 	visitors string // address of the room
@@ -42,18 +44,22 @@ type process struct {
 
 // newGate writes the configuration of the room before origin.
 func newGate(program, folder, origin string, l Limits) (*gate, error) {
-	g := &gate{program: program, folder: folder, failed: make(chan error, 1)}
+	g := &gate{name: "the room", program: program, folder: folder, failed: make(chan error, 1)}
+	return g, g.settle(&ports{}, origin, l, nil)
+}
+
+// settle finds addresses and writes the configuration, with more keys if there are
+// any.
+func (g *gate) settle(p *ports, origin string, l Limits, more map[string]any) error {
 	var err error
-	if g.visitors, err = freeAddress(); err != nil {
-		return nil, err
+	if g.visitors, err = p.free(1); err != nil {
+		return err
 	}
-	for g.admin == "" || g.admin == g.visitors {
-		if g.admin, err = freeAddress(); err != nil {
-			return nil, err
-		}
+	if g.admin, err = p.free(1); err != nil {
+		return err
 	}
 	// JSON is YAML. The demo is a proxy before the room, for people.
-	text, err := json.MarshalIndent(map[string]any{
+	keys := map[string]any{
 		"listen": g.visitors, "admin_listen": g.admin, "data": g.data(),
 		"trusted_proxies": []string{"127.0.0.1/32"},
 		"rooms": []any{map[string]any{
@@ -63,11 +69,13 @@ func newGate(program, folder, origin string, l Limits) (*gate, error) {
 			// Asked often enough for a kill to be seen to have lost nothing.
 			"poll_max": "3s",
 		}},
-	}, "", "  ")
-	if err != nil {
-		return nil, err
 	}
-	return g, os.WriteFile(g.config(), text, 0o600)
+	maps.Copy(keys, more)
+	text, err := json.MarshalIndent(keys, "", "  ")
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(g.config(), text, 0o600)
 }
 
 const roomName = "pond"
@@ -77,13 +85,22 @@ func (g *gate) data() string   { return filepath.Join(g.folder, "data") }
 
 // start starts the process and waits until it takes visitors.
 func (g *gate) start(ctx context.Context) error {
+	p, err := g.launch()
+	if err != nil {
+		return err
+	}
+	return g.await(ctx, p)
+}
+
+// launch starts the process and does not wait for it.
+func (g *gate) launch() (*process, error) {
 	cmd := g.command("run", "--config", g.config())
 	cmd.Stdout, cmd.Stderr = &g.output, &g.output
 	p := &process{cmd: cmd, ended: make(chan struct{})}
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if err := cmd.Start(); err != nil {
-		return fmt.Errorf("start the room: %w", err)
+		return nil, fmt.Errorf("start %s: %w", g.name, err)
 	}
 	g.process = p
 	go func() {
@@ -91,12 +108,19 @@ func (g *gate) start(ctx context.Context) error {
 		close(p.ended)
 		if !p.meant.Load() {
 			select {
-			case g.failed <- fmt.Errorf("the room ended by itself: %v\n%s", p.ending, &g.output):
+			case g.failed <- fmt.Errorf("%s ended by itself: %v\n%s", g.name, p.ending, &g.output):
 			default:
 			}
 		}
 	}()
-	return g.await(ctx, p)
+	return p, nil
+}
+
+// runs reports whether there is a process, ready or not.
+func (g *gate) runs() bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.process != nil
 }
 
 // command is headgate itself, with an end that is tied to ours: it dies with us,
@@ -173,20 +197,40 @@ func (g *gate) end(sig syscall.Signal, patience time.Duration) error {
 	return err
 }
 
-// freeAddress is a loopback address that was free a moment ago. It lies below the
-// ports that systems give to outgoing connections: while the room is down, one of
-// those could take it, or even connect to itself there.
-func freeAddress() (string, error) {
+// ports hands out loopback addresses that were free a moment ago, each once. They
+// lie below the ports that systems give to outgoing connections: while the room is
+// down, one of those could take it, or even connect to itself there.
+type ports struct {
+	given map[int]bool
+}
+
+// free finds the first of n ports in a row that are free.
+func (p *ports) free(n int) (string, error) {
 	var err error
 	for range 100 {
-		var ln net.Listener
-		addr := fmt.Sprintf("127.0.0.1:%d", 12000+rand.IntN(18000))
-		if ln, err = net.Listen("tcp", addr); err == nil {
-			return addr, ln.Close()
+		first, good := 12000+rand.IntN(18000), true
+		for port := first; port < first+n && good; port++ {
+			var ln net.Listener
+			if ln, err = net.Listen("tcp", loopback(port)); err == nil {
+				err = ln.Close()
+			}
+			good = err == nil && !p.given[port]
 		}
+		if !good {
+			continue
+		}
+		if p.given == nil {
+			p.given = map[int]bool{}
+		}
+		for port := first; port < first+n; port++ {
+			p.given[port] = true
+		}
+		return loopback(first), nil
 	}
 	return "", fmt.Errorf("find a free port: %w", err)
 }
+
+func loopback(port int) string { return fmt.Sprintf("127.0.0.1:%d", port) }
 
 // A tail keeps the end of what a process prints.
 type tail struct {

@@ -2,6 +2,7 @@ package demo
 
 import (
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -39,6 +40,24 @@ type judge struct {
 	lost      int
 	sentBack  int
 	first     string // what was seen when something went wrong first
+
+	patience time.Duration // how long an overtaking may turn out to be none
+	moved    time.Time     // when the room got another host
+	doubts   []doubt
+	idle     idle
+}
+
+// doubtFor is how late a cluster's change of its host may be heard of. Chosen: ten
+// looks at the nodes, and what a node waits that cannot read who leads.
+const doubtFor = 4 * time.Second
+
+// A doubt is an overtaking that counts unless the room turns out to have had another
+// host in between.
+type doubt struct {
+	who  *waiter
+	by   time.Time // when the other was let in
+	at   time.Time
+	what string
 }
 
 // A waiter is a visitor that has come and was not let in yet.
@@ -49,6 +68,7 @@ type waiter struct {
 	onTime    time.Time // since when it has been asking on time; zero: it is not
 	still     time.Time // when it last asked and was told to wait
 	expected  time.Duration
+	called    bool // it was told that it is its turn
 	lost      bool
 	overtaken bool
 }
@@ -62,8 +82,10 @@ type admission struct {
 
 // A kill is one time the room was killed.
 type kill struct {
+	who     string // of a cluster; "" is the room
 	at      time.Time
 	down    time.Duration // until it was ready again; 0: it is not yet
+	idle    time.Duration // of a cluster: the longest that nobody new was let in
 	waiting int           // visitors with a place
 	again   int           // of them, who have been answered and have it still
 	lost    int           // of them, who have been answered and have it not
@@ -103,12 +125,17 @@ func (j *judge) polled(id int, w *waiter, start, now time.Time, p *crowd.Poll) {
 	if p.Err != "" || p.State == "" {
 		return
 	}
+	if w.number > 0 && p.Number == 0 { // the node could ask nobody: the room has not heard
+		w.onTime = time.Time{}
+		return
+	}
 	kept := j.keeps(id, w, p)
 	j.heard(id, kept)
 	if w.onTime.IsZero() {
 		w.onTime = now
 	}
 	if p.State == "called" || p.Position == 0 {
+		w.called = p.State == "called"
 		return
 	}
 	w.still = start.Add(p.SentAt)
@@ -116,16 +143,44 @@ func (j *judge) polled(id int, w *waiter, start, now time.Time, p *crowd.Poll) {
 	if p.ETAKnown {
 		w.expected = (p.ETALow + p.ETAHigh) / 2
 	}
+	j.confirm(now)
 	if by, ok := j.passedBy(w); ok && !w.overtaken {
 		w.overtaken = true
-		j.overtaken++
 		who := "a newcomer"
 		if by.number > 0 {
 			who = fmt.Sprintf("ticket %d", by.number)
 		}
-		j.wrong("visitor %d with ticket %d was told to wait %v after %s was let in",
-			id, w.number, w.still.Sub(by.at).Round(time.Millisecond), who)
+		again := ""
+		if w.called {
+			again = "called, and then "
+		}
+		j.doubts = append(j.doubts, doubt{w, by.at, now, fmt.Sprintf(
+			"visitor %d with ticket %d was %stold to wait %v after %s was let in",
+			id, w.number, again, w.still.Sub(by.at).Round(time.Millisecond), who)})
+		j.confirm(now)
 	}
+}
+
+// confirm counts the overtakings that are no longer in doubt.
+func (j *judge) confirm(now time.Time) {
+	j.doubts = slices.DeleteFunc(j.doubts, func(d doubt) bool {
+		if now.Sub(d.at) < j.patience {
+			return false
+		}
+		j.overtaken++
+		j.wrong("%s", d.what)
+		return true
+	})
+}
+
+// anew notes that the room has another host, or is about to: calls that nobody has
+// claimed are no more.
+func (j *judge) anew(now time.Time) {
+	j.confirm(now)
+	for _, d := range j.doubts {
+		d.who.overtaken = false
+	}
+	j.doubts, j.moved = nil, now
 }
 
 // keeps holds the answer against what the visitor had been told before.
@@ -161,8 +216,8 @@ func (j *judge) keeps(id int, w *waiter, p *crowd.Poll) bool {
 // passedBy finds somebody with a later ticket who was let in while w waited.
 func (j *judge) passedBy(w *waiter) (admission, bool) {
 	since := w.onTime.Add(pacing)
-	if n := len(j.kills); n > 0 && j.kills[n-1].at.After(since) {
-		since = j.kills[n-1].at
+	if j.moved.After(since) {
+		since = j.moved
 	}
 	for i := len(j.admitted) - 1; i >= 0; i-- {
 		a := j.admitted[i]
@@ -230,10 +285,12 @@ func (j *judge) wrong(format string, args ...any) {
 }
 
 // killed notes a kill that is about to happen, and who has a place.
-func (j *judge) killed() *kill {
+func (j *judge) killed(who string) *kill {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	k := &kill{at: time.Now(), unheard: map[int]bool{}}
+	k := &kill{who: who, at: time.Now(), unheard: map[int]bool{}}
+	j.anew(k.at)
+	j.idle.interrupted()
 	for id, w := range j.visitors {
 		if w.number > 0 {
 			k.unheard[id] = true
@@ -251,6 +308,29 @@ func (j *judge) back(k *kill) {
 	k.down = time.Since(k.at)
 }
 
+// hostMoved notes that another node hosts the room.
+func (j *judge) hostMoved() {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.anew(time.Now())
+}
+
+// watchIdle takes in how long nobody new was let in.
+func (j *judge) watchIdle(now time.Time, r *report, l Limits, quorate bool) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	in := line{quorate: quorate}
+	for _, w := range j.visitors {
+		in.waits = in.waits || w.number > 0
+		in.asks = in.asks || w.number > 0 && !w.onTime.IsZero()
+	}
+	j.idle.see(now, r, l, in)
+	if n := len(j.kills); n > 0 {
+		k := j.kills[n-1]
+		k.idle = max(k.idle, min(j.idle.Now, now.Sub(k.at)))
+	}
+}
+
 // A finding is what the visitors saw.
 type finding struct {
 	Waiting   int
@@ -261,14 +341,16 @@ type finding struct {
 	SentBack  int
 	First     string
 	Kills     []kill // without their visitors
+	Idle      idle   // of a cluster
 }
 
 // finding is what was seen up to now.
 func (j *judge) finding() finding {
 	j.mu.Lock()
 	defer j.mu.Unlock()
+	j.confirm(time.Now())
 	f := finding{Expected: -1, Tickets: j.tickets, Overtaken: j.overtaken, Lost: j.lost,
-		SentBack: j.sentBack, First: j.first}
+		SentBack: j.sentBack, First: j.first, Idle: j.idle}
 	last := uint64(0)
 	for _, w := range j.visitors {
 		if w.number == 0 {

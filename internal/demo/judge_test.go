@@ -127,12 +127,12 @@ func TestJudge(t *testing.T) {
 		{"a call that died with the room is no proof", 0, 0, "", func(s *stage) {
 			s.pass(5*time.Second, inLine(s))
 			s.enters(2)
-			s.back(s.killed())
+			s.back(s.killed(""))
 			s.pass(time.Second, func() { s.waits(1, 11, 1) })
 		}},
 		{"overtaken after a kill", 1, 0, "ticket 11 was told to wait", func(s *stage) {
 			s.pass(5*time.Second, inLine(s))
-			s.back(s.killed())
+			s.back(s.killed(""))
 			s.pass(time.Second, inLine(s))
 			s.enters(2)
 			s.pass(time.Second, func() { s.waits(1, 11, 1) })
@@ -186,7 +186,7 @@ func TestJudgeOfAKill(t *testing.T) {
 		for id := range 4 {
 			s.waits(id+1, uint64(id+1), int64(id+1))
 		}
-		k := s.killed()
+		k := s.killed("")
 		time.Sleep(300 * time.Millisecond)
 		s.back(k)
 		s.poll(1, crowd.Poll{AnswerAt: crowd.Never, Err: "connection refused"})

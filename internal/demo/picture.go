@@ -20,22 +20,32 @@ type scene struct {
 	Keys   bool // there are keys
 	Note   string
 	Tick   int // moves the water
+
+	// Of a cluster:
+	Nodes []nodeScene // none: the room is one process
+	Open  bool        // visitors come
+	News  []news      // since the scene before
 }
 
 // draw makes the picture of a scene.
 func draw(s *scene) *canvas {
 	c := &canvas{}
-	s.drawHead(c)
+	if len(s.Nodes) > 0 {
+		s.drawCluster(c)
+		return c
+	}
+	s.drawHead(c, "headgate demo")
 	s.drawPond(c)
 	s.drawLine(c)
-	s.drawFlow(c)
-	s.drawVerdict(c)
+	s.drawFlow(c, 11)
+	s.drawVerdict(c, 14)
+	s.drawLastKill(c, 19)
 	s.drawFoot(c)
 	return c
 }
 
-func (s *scene) drawHead(c *canvas) {
-	c.put(1, 0, bold, "headgate demo")
+func (s *scene) drawHead(c *canvas, title string) {
+	c.put(1, 0, bold, title)
 	clock := fmt.Sprintf("%d:%02d", int(s.Since.Minutes()), int(s.Since.Seconds())%60)
 	c.put(columns-1-len(clock), 0, soft, clock)
 	x := c.put(1, 2, plain, "Join the line: ")
@@ -108,6 +118,8 @@ func (s *scene) drawGate(c *canvas) {
 	}
 	c.put(gateAt, lineTop-2, plain, "╦══╦")
 	switch {
+	case !s.Up && len(s.Nodes) > 0:
+		c.put(gateAt-1, lineTop, bad, " wait ")
 	case !s.Up:
 		c.put(gateAt-1, lineTop, bad, "killed")
 	case s.State.QueueAll:
@@ -137,21 +149,21 @@ func (s *scene) drawPeople(c *canvas) {
 }
 
 // drawFlow shows how many wait and how many go in.
-func (s *scene) drawFlow(c *canvas) {
-	x := c.put(1, 11, soft, "waiting ")
-	x = c.put(x, 11, bold, fmt.Sprint(s.Seen.Waiting+len(s.People)))
+func (s *scene) drawFlow(c *canvas, y int) {
+	x := c.put(1, y, soft, "waiting ")
+	x = c.put(x, y, bold, fmt.Sprint(s.Seen.Waiting+len(s.People)))
 	if s.Seen.Expected >= 0 {
-		c.put(x+2, 11, soft, "the last in line is told "+short(s.Seen.Expected))
+		c.put(x+2, y, soft, "the last in line is told "+short(s.Seen.Expected))
 	}
-	x = c.put(1, 12, soft, "let in  ")
-	c.put(x, 12, bold, fmt.Sprintf("%d in the last minute", s.Shop.LastMinute))
-	c.put(columns-1-len(s.Shop.Let), 12, good, spark(s.Shop.Let))
+	x = c.put(1, y+1, soft, "let in  ")
+	c.put(x, y+1, bold, fmt.Sprintf("%d in the last minute", s.Shop.LastMinute))
+	c.put(columns-1-len(s.Shop.Let), y+1, good, spark(s.Shop.Let))
 }
 
 // drawVerdict shows what the shop and the visitors saw.
-func (s *scene) drawVerdict(c *canvas) {
-	c.put(1, 14, bold, "As the shop saw it")
-	c.put(41, 14, bold, "As the visitors saw it")
+func (s *scene) drawVerdict(c *canvas, y int) {
+	c.put(1, y, bold, "As the shop saw it")
+	c.put(41, y, bold, "As the visitors saw it")
 	fact := func(x, y int, name, value string, ok bool) {
 		tint := good
 		if !ok {
@@ -161,27 +173,37 @@ func (s *scene) drawVerdict(c *canvas) {
 		c.put(x+24, y, tint, value)
 	}
 	t, f := s.Shop.Tight, s.Shop.Fresh
-	fact(1, 15, "most inside at once", fmt.Sprintf("%d of %d", t.n, t.of), t.n <= t.of)
-	fact(1, 16, "most new in a minute", fmt.Sprintf("%d of %d", f.n, f.of), f.n <= f.of)
-	fact(1, 17, "let in over a limit", fmt.Sprint(s.Shop.Over), s.Shop.Over == 0)
+	fact(1, y+1, "most inside at once", fmt.Sprintf("%d of %d", t.n, t.of), t.n <= t.of)
+	fact(1, y+2, "most new in a minute", fmt.Sprintf("%d of %d", f.n, f.of), f.n <= f.of)
+	fact(1, y+3, "let in over a limit", fmt.Sprint(s.Shop.Over), s.Shop.Over == 0)
 	v := &s.Seen
-	fact(41, 15, "overtaken", fmt.Sprintf("%d of %d", v.Overtaken, v.Tickets), v.Overtaken == 0)
-	fact(41, 16, "places lost", fmt.Sprintf("%d of %d", v.Lost, v.Tickets), v.Lost == 0)
-	fact(41, 17, "sent back from inside", fmt.Sprint(v.SentBack), v.SentBack == 0)
+	fact(41, y+1, "overtaken", fmt.Sprintf("%d of %d", v.Overtaken, v.Tickets), v.Overtaken == 0)
+	fact(41, y+2, "places lost", fmt.Sprintf("%d of %d", v.Lost, v.Tickets), v.Lost == 0)
+	fact(41, y+3, "sent back from inside", fmt.Sprint(v.SentBack), v.SentBack == 0)
 }
 
-// drawFoot tells of the last kill, what went wrong first, and which keys there are.
-func (s *scene) drawFoot(c *canvas) {
-	if n := len(s.Seen.Kills); n > 0 {
-		k := &s.Seen.Kills[n-1]
-		x := c.put(1, 19, bold, "killed "+times(n))
-		c.put(x, 19, plain, fmt.Sprintf(", the last time %s ago: %s", short(k.age), k.outage()))
-		tint := good
-		if k.lost > 0 {
-			tint = bad
-		}
-		c.put(1, 20, tint, k.places())
+// drawLastKill tells of the last kill, in two lines or, of a cluster, in one.
+func (s *scene) drawLastKill(c *canvas, y int) {
+	n := len(s.Seen.Kills)
+	if n == 0 {
+		return
 	}
+	k := &s.Seen.Kills[n-1]
+	tint := good
+	if k.lost > 0 {
+		tint = bad
+	}
+	x := c.put(1, y, bold, "killed "+times(n))
+	if k.who != "" {
+		c.put(x, y, tint, ", last "+k.who+": "+k.kept())
+		return
+	}
+	c.put(x, y, plain, fmt.Sprintf(", the last time %s ago: %s", short(k.age), k.outage()))
+	c.put(1, y+1, tint, k.places())
+}
+
+// drawFoot tells what went wrong first, and which keys there are.
+func (s *scene) drawFoot(c *canvas) {
 	c.put(1, 21, bad, s.Seen.First)
 	c.put(1, 23, bad, s.Note)
 	if !s.Keys {

@@ -31,7 +31,8 @@ func scenes() map[string]*scene {
 		change(s)
 		return s
 	}
-	return map[string]*scene{
+	all := clusterScenes(base)
+	maps.Copy(all, map[string]*scene{
 		"start": base(func(s *scene) {
 			s.State, s.Shop, s.Since = state{AtOnce: 20}, report{Let: make([]int, 10)}, time.Second
 			s.Seen = finding{Expected: -1}
@@ -59,7 +60,8 @@ func scenes() map[string]*scene {
 			s.Note = "PATCH /v1/rooms/pond: 404 Not Found"
 		}),
 		"many slots": base(func(s *scene) { s.State.AtOnce, s.State.Active = 100, 51 }),
-	}
+	})
+	return all
 }
 
 // TestPictures keeps each picture as a file to look at. -rewrite accepts a change.
@@ -76,6 +78,9 @@ func TestPictures(t *testing.T) {
 		want, err := os.ReadFile(file)
 		if err != nil {
 			t.Fatalf("%v; run go test -rewrite", err)
+		}
+		if said, _ := all[name].truth(); utf8.RuneCountInString(said) > columns-2 {
+			t.Errorf("%s: too long: %s", name, said)
 		}
 		if diff := cmp.Diff(string(want), got); diff != "" {
 			t.Errorf("%s differs, look at it and run go test -rewrite:\n%s", file, diff)

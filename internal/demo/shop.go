@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"net/http"
 	"strings"
@@ -47,7 +48,8 @@ type shop struct {
 	mu     sync.Mutex
 	stays  *stays
 	guests int
-	let    []time.Time // when visitors were let in, the last few minutes
+	let    []time.Time    // when visitors were let in, the last few minutes
+	by     map[string]int // let in, by the node they came through
 }
 
 // openShop listens on a free loopback port.
@@ -59,7 +61,7 @@ func openShop(l Limits) (*shop, error) {
 	now := time.Now()
 	s := &shop{
 		url: "http://" + ln.Addr().String(), done: make(chan error, 1), begun: now,
-		stays: newStays(now, l.Session, l.AtOnce, l.PerMinute),
+		stays: newStays(now, l.Session, l.AtOnce, l.PerMinute), by: map[string]int{},
 	}
 	// The style is in the page: a file of its own would be asked for again after the
 	// goodbye, and so join the line.
@@ -129,6 +131,7 @@ func (s *shop) begin(w http.ResponseWriter, r *http.Request) string {
 	s.stays.begin(id, now)
 	if s.stays.count > before {
 		s.let = append(s.let, now)
+		s.by[r.Header.Get(nodeHeader)]++
 	}
 	return id
 }
@@ -140,6 +143,8 @@ type report struct {
 	Here, Guests int
 	Let          []int // let in, in steps of two seconds, the newest last
 	LastMinute   int
+	By           map[string]int // let in, by node; of a room of one process all by ""
+	Last         time.Time      // when somebody was let in last; zero: not lately
 }
 
 // sparks is how many steps of sparkStep a report holds.
@@ -154,7 +159,7 @@ func (s *shop) report(now time.Time) report {
 	defer s.mu.Unlock()
 	s.stays.tally(now)
 	r := report{Tight: s.stays.tight, Fresh: s.stays.fresh, Over: s.stays.over,
-		Count: s.stays.count, Let: make([]int, sparks)}
+		Count: s.stays.count, Let: make([]int, sparks), By: maps.Clone(s.by)}
 	r.Here, r.Guests = s.stays.here(now, func(id string) bool {
 		return strings.HasPrefix(id, guestPrefix)
 	})
@@ -171,6 +176,9 @@ func (s *shop) report(now time.Time) report {
 		}
 	}
 	s.let = append(s.let[:0], s.let[first:]...)
+	if n := len(s.let); n > 0 {
+		r.Last = s.let[n-1]
+	}
 	return r
 }
 
