@@ -29,7 +29,15 @@ type cluster struct {
 
 // cluster looks at the nodes that are one room with this one.
 func (x *examiner) cluster(ctx context.Context) {
-	if x.cfg.Config == nil || x.cfg.Config.Cluster == nil {
+	switch {
+	case x.cfg.Config == nil:
+		return
+	case x.cfg.Config.Engine != nil:
+		x.name = "engine"
+		x.say(Skipped, "your own NATS is not looked at",
+			"headgate cluster status says what a running process sees of it; nats server report jetstream the rest")
+		return
+	case x.cfg.Config.Cluster == nil:
 		return
 	}
 	c := &cluster{Cluster: x.cfg.Config.Cluster}

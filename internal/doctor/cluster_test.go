@@ -277,7 +277,7 @@ func TestAClusterOfThreeLosesOneNodeAfterAnother(t *testing.T) {
 	r.wants(t, "ports", OK, "a worker needs none")
 	r.wants(t, "cluster certificates", OK, "ours, of worker, until ")
 	r.wants(t, "quorum", OK, "3 of 3 store nodes answer")
-	r.wants(t, "folder", OK, "a worker keeps no records")
+	r.wants(t, "folder", OK, "the records are elsewhere")
 	if strings.Contains(r.text(), c.node("n1").Cluster.RouteTo("n2")) {
 		t.Errorf("a worker knocks where only store nodes go:\n%s", r.text())
 	}
@@ -566,6 +566,6 @@ func TestTheEngineOfTheOnlyStoreNodeIsLookedAt(t *testing.T) {
 	os.Remove(one(t, dir, "../meta.inf"))
 	c.with(cfg).wants(t, "engine", Fault, "no other node has the records")
 	r = c.with(Config{Data: dir, Config: c.node("worker"), lowSpace: 1 << 62, maxCopy: 1})
-	r.wants(t, "free space", OK, "a worker keeps no records")
-	r.wants(t, "engine", OK, "a worker has none")
+	r.wants(t, "free space", OK, "the records are elsewhere")
+	r.wants(t, "engine", OK, "none here")
 }

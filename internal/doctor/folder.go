@@ -30,15 +30,15 @@ type part uint8
 const (
 	alone     part = iota // all that outlives this process
 	inCluster             // the records of a store node
-	nothing               // tokens and the audit log of a worker
+	nothing               // tokens and the audit log: the records are elsewhere
 )
 
 // keeps says what the folder is there for.
 func (x *examiner) keeps() part {
 	switch c := x.cfg.Config; {
-	case c == nil || c.Cluster == nil:
+	case c == nil || c.Cluster == nil && c.Engine == nil:
 		return alone
-	case c.Cluster.IsStore():
+	case c.Cluster != nil && c.Cluster.IsStore():
 		return inCluster
 	}
 	return nothing
@@ -90,7 +90,7 @@ func (x *examiner) folder() {
 		return
 	case errors.Is(err, fs.ErrNotExist) && x.keeps() == nothing:
 		x.fresh = true
-		x.ok("%s is not there: headgate run makes it; a worker keeps no records", dir)
+		x.ok("%s is not there: headgate run makes it; the records are elsewhere", dir)
 		return
 	case errors.Is(err, fs.ErrNotExist):
 		x.say(Fault, dir+" is not there", "name the folder of headgate run with --data DIR or "+
@@ -220,9 +220,9 @@ func (x *examiner) space() {
 	switch text := size(int64(free)) + " left"; {
 	case x.keeps() == nothing && free < noSpace:
 		x.say(Warning, text, "make room: visitors do not depend on it, but changes that are asked of this "+
-			"worker are refused while its audit log cannot be written")
+			"process are refused while its audit log cannot be written")
 	case x.keeps() == nothing:
-		x.ok("%s; a worker keeps no records", text)
+		x.ok("%s; the records are elsewhere", text)
 	case free < noSpace:
 		x.say(Fault, text, "the disk is full or nearly so: make room, headgate goes on by itself "+
 			"within seconds")

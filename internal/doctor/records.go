@@ -34,7 +34,7 @@ func (x *examiner) records() {
 		x.ok("no second copies: store nodes have the records in their engines alone, see copies")
 		return
 	case nothing:
-		x.ok("a worker keeps none")
+		x.ok("none are kept here")
 		return
 	}
 	all, err := store.ReadCopies(filepath.Join(x.cfg.Data, "records"))
@@ -101,7 +101,7 @@ func (x *examiner) engine(ctx context.Context) {
 		x.say(Skipped, "not looked at: what it lacks it takes from the other store nodes, see copies", "")
 		return
 	case keeps == nothing:
-		x.ok("a worker has none")
+		x.ok("none here")
 		return
 	}
 	if x.running {
