@@ -22,7 +22,8 @@ type desk struct {
 	held     bool // nobody is called or admitted: queue_all, origin down, not open
 	joins    rate // for the size of a block
 	polls    rate
-	left     rate // calls by second, for the expected time
+	left     rate          // calls by second, for the expected time
+	linedUp  time.Duration // since then somebody has been waiting
 	skips    rate
 	tookAt   time.Duration
 	issueAt  time.Duration // before, the host of before may issue numbers
@@ -65,7 +66,7 @@ func (c *desk) begin(rec *slot.Record, first bool, clk time.Duration) error {
 	}
 	c.line = line
 	c.pace = newPace(c.cfg.Settings)
-	c.hideAt = clk + hideAfter
+	c.hideAt, c.linedUp = clk+hideAfter, clk
 	c.tellWaiting(clk)
 	c.fore.update(c, clk)
 	return nil
@@ -77,6 +78,9 @@ func (c *desk) join(clk, hold time.Duration) Place {
 	c.joins.add(clk, 1)
 	c.stats.Joined++
 	behind := int64(c.line.Len())
+	if behind == 0 {
+		c.linedUp = clk
+	}
 	eta := c.fore.eta(behind+1, clk)
 	number := c.line.Join(c.pool.Tau(clk), c.interval(eta.Expect, clk), hold)
 	c.tellWaiting(clk)

@@ -70,7 +70,8 @@ func (f *forecast) update(c *desk, clk time.Duration) {
 // wait for, every slot that comes free is called, so the rate of calls is the
 // rate of departures.
 func (f *forecast) measure(c *desk, clk time.Duration) {
-	calls, seconds := c.left.over(clk, 30)
+	// What was called before anybody had to wait says nothing of how fast slots come free.
+	calls, seconds := c.left.over(clk, min(30, int64((clk-c.linedUp)/time.Second)))
 	// Until something was measured: everyone stays a whole session.
 	assumed := float64(c.cfg.Active.N) / c.cfg.Active.Per.Seconds()
 	f.sure = seconds >= 5 && calls > 0

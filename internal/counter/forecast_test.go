@@ -1,0 +1,48 @@
+package counter
+
+import (
+	"log/slog"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/headgate/headgate/internal/store"
+	"github.com/headgate/headgate/slot"
+)
+
+// A room was quiet for a while before the crowd came: the few who were called then say
+// nothing of how fast the line moves. Who is told to come back much too late waits for
+// a slot that is free.
+func TestAQuietTimeBeforeTheLineIsNoRate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		start := time.Now()
+		c, err := Open(t.Context(), Config{
+			Room: "shop", Host: "a", Store: &store.Memory{}, Settings: Settings{
+				Active: slot.Limit{Kind: slot.AtOnce, N: 60, Per: 3 * time.Second},
+				New:    slot.Limit{Kind: slot.PerWindow, N: 6000, Per: time.Minute},
+				Line:   LineConfig{MaxWaiting: 1000, PollMin: time.Second, PollMax: 30 * time.Second},
+			},
+			Boot: func() time.Duration { return time.Since(start) + time.Hour },
+			Log:  slog.New(slog.DiscardHandler),
+		}, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		done := make(chan struct{})
+		go func() { c.Run(t.Context()); close(done) }()
+		t.Cleanup(func() { <-done })
+		join(t, c) // called at once
+		time.Sleep(20 * time.Second)
+		c.Hold(true)
+		var last Place
+		for range 100 {
+			last = join(t, c)
+		}
+		c.Hold(false)
+		time.Sleep(100 * time.Millisecond)
+		last, err = c.Poll(t.Context(), lifeOf(c), last.Number)
+		if err != nil || last.PollAfter > 3*time.Second {
+			t.Errorf("place %d is told to come after %v, %v: 60 leave every 3 s", last.Position, last.PollAfter, err)
+		}
+	})
+}
