@@ -17,8 +17,9 @@ FUZZTIME ?= 3s
 # Steps of each random walk of package slot.
 WALK_STEPS ?= 2000000
 SOAK_WALK_STEPS ?= 20000000
-# Which scenarios of a cluster.
+# Which scenarios of a cluster, and which of them once more with NATS servers beside.
 CLUSTER ?= .
+BESIDE ?= Freeze|Rolling|Skew|LostAnswers|Limits|WorkersComeAndGo|Latency|Cost
 # Cases of a hunt of the simulator.
 HUNT ?= 3000
 
@@ -88,7 +89,7 @@ all: setup ## every test, within 20 min; installs what it needs
 	$(MAKE) budgets
 	$(MAKE) crowd
 	$(MAKE) kills
-	$(MAKE) cluster CLUSTER='TestThree|TestKillHost'
+	$(MAKE) cluster CLUSTER='TestThree|TestKillHost' BESIDE=
 	$(MAKE) acme
 	$(MAKE) browser
 	@echo
@@ -131,8 +132,10 @@ kills: ## ten kills under 320 visitors, a freeze, fsync before the answer, bad d
 	$(GO) test -count=1 -v -timeout 10m -tags kills ./tests/kills ./tests/baddays
 
 .PHONY: cluster
-cluster: ## three real nodes, killed, frozen, cut off and restarted under visitors: 10 min
-	$(GO) test -count=1 -v -timeout 20m -tags cluster -run '$(CLUSTER)' ./tests/cluster
+cluster: ## real nodes, killed, frozen, cut off and replaced under visitors: 25 min
+	$(GO) test -count=1 -v -timeout 30m -tags cluster -run '$(CLUSTER)' ./tests/cluster
+	[ -z '$(BESIDE)' ] || \
+	$(GO) test -count=1 -v -timeout 30m -tags cluster -run '$(BESIDE)' ./tests/cluster -own-nats
 
 .PHONY: acme
 acme: ## certificates from a real test issuer: 75 s

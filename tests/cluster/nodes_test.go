@@ -53,6 +53,7 @@ func (st *stage) node(name string) *node {
 	dir := st.t.TempDir()
 	n.config = filepath.Join(dir, "headgate.yaml")
 	n.process = newProcess(st.t, name, n.admin, "run", "--config", n.config)
+	n.run = st.plan.program
 	factor := max(1, st.plan.factor)
 	text := fmt.Sprintf("listen: %s\nadmin_listen: %s\ndata: %s\n", n.public, n.admin,
 		filepath.Join(dir, "data"))

@@ -23,7 +23,10 @@ import (
 	"time"
 )
 
-var binary = flag.String("binary", "", "test this headgate instead of building one")
+var (
+	binary = flag.String("binary", "", "test this headgate instead of building one")
+	beside = flag.Bool("own-nats", false, "keep the records in NATS servers beside, in all scenarios")
+)
 
 // TestMain builds headgate once, as a release is built.
 func TestMain(m *testing.M) {

@@ -18,10 +18,11 @@ import (
 
 // A plan is the room and the crowd of one run.
 type plan struct {
-	alone            bool // one node without a cluster
-	ownNATS          bool // the records are in NATS servers, not in the nodes
-	total, perMinute int  // as the judge is told
-	factor           int  // what nodes are told is so many times that; 0 means 1
+	alone            bool   // one node without a cluster
+	ownNATS          bool   // the records are in NATS servers, not in the nodes
+	program          string // that the nodes run at first, "" for headgate
+	total, perMinute int    // as the judge is told
+	factor           int    // what nodes are told is so many times that; 0 means 1
 	session          time.Duration
 
 	visitors     int
@@ -67,6 +68,7 @@ type stage struct {
 // newStage starts the nodes, and the crowd once all are ready.
 func newStage(t *testing.T, p plan) *stage {
 	t.Helper()
+	p.ownNATS = p.ownNATS || *beside && !p.alone
 	st := &stage{t: t, plan: p, own: map[string]int{}, errors: map[string]int{},
 		api:   &http.Transport{},
 		steps: []step{{total: p.total, perMinute: p.perMinute}}}
