@@ -20,6 +20,8 @@ SOAK_WALK_STEPS ?= 20000000
 # Which scenarios of a cluster, and which of them once more with NATS servers beside.
 CLUSTER ?= .
 BESIDE ?= Freeze|Rolling|Skew|LostAnswers|Limits|WorkersComeAndGo|Latency|Cost
+# With TABLE=1 what was reached is written into docs/faults.md.
+KEEP = $(if $(TABLE),-table $(CURDIR)/docs/faults.md)
 # Cases of a hunt of the simulator.
 HUNT ?= 3000
 
@@ -133,9 +135,9 @@ kills: ## ten kills under 320 visitors, a freeze, fsync before the answer, bad d
 
 .PHONY: cluster
 cluster: ## real nodes, killed, frozen, cut off and replaced under visitors: 25 min
-	$(GO) test -count=1 -v -timeout 30m -tags cluster -run '$(CLUSTER)' ./tests/cluster
+	$(GO) test -count=1 -v -timeout 30m -tags cluster -run '$(CLUSTER)' ./tests/cluster $(KEEP)
 	[ -z '$(BESIDE)' ] || \
-	$(GO) test -count=1 -v -timeout 30m -tags cluster -run '$(BESIDE)' ./tests/cluster -own-nats
+	$(GO) test -count=1 -v -timeout 30m -tags cluster -run '$(BESIDE)' ./tests/cluster -own-nats $(KEEP)
 
 .PHONY: acme
 acme: ## certificates from a real test issuer: 75 s

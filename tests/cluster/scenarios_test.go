@@ -193,9 +193,6 @@ func TestSkew(t *testing.T) {
 // TestCutLinks: the host reaches nobody for 10 s, first because its connections are
 // closed, later because nothing goes through them. Visitors reach it all the time.
 func TestCutLinks(t *testing.T) {
-	if *beside {
-		t.Skip("the links of NATS servers are not headgate's")
-	}
 	p := usual()
 	p.session, p.total = 20*time.Second, 200 // a cut-off node cannot renew
 	st := newStage(t, p)

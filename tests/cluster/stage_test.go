@@ -247,6 +247,7 @@ func (st *stage) finish(l limits, more ...func(*run) judge.Figure) {
 		}
 	}
 	if !st.t.Failed() {
+		st.keep(figures)
 		return
 	}
 	for _, v := range about[:min(6, len(about))] {

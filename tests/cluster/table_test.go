@@ -1,0 +1,95 @@
+//go:build cluster
+
+package cluster
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+
+	judge "github.com/headgate/headgate/tests/crowd"
+)
+
+var table = flag.String("table", "", "write what was reached into this file: docs/faults.md")
+
+// deeds say what is done in a run, for readers of the table.
+func deeds() map[string]string {
+	return map[string]string{
+		"TestAlone":             "one node, no fault: what the others are held against",
+		"TestAloneLimits":       "one node: limits are raised and lowered",
+		"TestAloneLostAnswers":  "one node: every twentieth answer is lost after its request was done",
+		"TestThree":             "three nodes, no fault",
+		"TestKillHost":          "`kill -9` of the room's host, twice",
+		"TestKillStoreLeader":   "`kill -9` of the leader of the store, twice",
+		"TestFreeze":            "SIGSTOP of the host for 10 s, then SIGCONT",
+		"TestRollingRestart":    "each node stopped in order and started again",
+		"TestRollingUpgrade":    "each node replaced, from the headgate of the commit before",
+		"TestSkew":              "80 % of the visitors at one node, then at another",
+		"TestCutLinks":          "the host cut off from all others for 10 s: connections closed, later silent",
+		"TestLostAnswers":       "every twentieth answer lost after its request was done; the visitor asks again",
+		"TestLimits":            "limits raised, lowered and raised, each at another node",
+		"TestWorkersComeAndGo":  "two workers join, take visitors and are killed",
+		"TestOwnNATS":           "three nodes, records in three NATS servers of the operator's own",
+		"TestOwnNATSKillHost":   "the same, and `kill -9` of the host, twice",
+		"TestOwnNATSKillLeader": "the same, and `kill -9` of the leading NATS server, twice",
+	}
+}
+
+// columns are the figures in the table, by how their names begin.
+func columns() []string {
+	return []string{
+		"inside at once", "the same, and", "new visitors in", "tickets lost", "overtaken by more than 3 s",
+		"visitors inside sent back", "answers that are errors", "requests without an answer, at nodes that could",
+		"nobody let in",
+	}
+}
+
+// keep writes a run's row into the table.
+func (st *stage) keep(figures []judge.Figure) {
+	st.t.Helper()
+	name := st.t.Name()
+	if *beside {
+		name += " -own-nats"
+	}
+	what := deeds()[st.t.Name()]
+	if *table == "" || what == "" {
+		return
+	}
+	if *beside {
+		what += "; records in NATS servers beside"
+	}
+	row := fmt.Sprintf("| `%s` | %s |", name, what)
+	for _, c := range columns() {
+		reach, limit := 0.0, 0.0
+		for _, f := range figures {
+			if strings.HasPrefix(f.Name, c) && (f.Reach > reach || limit == 0) {
+				reach, limit = f.Reach, max(f.Limit, 0)
+			}
+		}
+		switch {
+		case c == "nobody let in":
+			row += fmt.Sprintf(" %.1f s |", reach/1000)
+		case limit > 0:
+			row += fmt.Sprintf(" %.0f of %.0f |", reach, limit)
+		default:
+			row += fmt.Sprintf(" %.0f |", reach)
+		}
+	}
+	b, err := os.ReadFile(*table)
+	if err != nil {
+		st.t.Fatal(err)
+	}
+	text, rows, _ := strings.Cut(string(b), "|---|\n")
+	lines := strings.Split(strings.TrimSpace(rows), "\n")
+	lines = slices.DeleteFunc(lines, func(s string) bool {
+		return s == "" || strings.HasPrefix(s, "| `"+name+"` |")
+	})
+	lines = append(lines, row)
+	slices.Sort(lines)
+	b = []byte(text + "|---|\n" + strings.Join(lines, "\n") + "\n")
+	if err := os.WriteFile(*table, b, 0o644); err != nil {
+		st.t.Fatal(err)
+	}
+}
