@@ -186,9 +186,14 @@ func (s *Seat) Trace(ctx context.Context, find func(life uint64) (uint64, bool))
 	return r.trace, err
 }
 
+// silentLong is when a host that does not answer is worth a line in the log. Chosen:
+// longer than a takeover.
+const silentLong = 5 * time.Second
+
 // Sync asks the host until it answers; only ctx ends that.
 func (s *Seat) Sync(ctx context.Context, x *slot.Sync) (slot.Answer, error) {
 	var b []byte
+	began, told := s.cfg.Boot(), false
 	for {
 		if c := s.host.Load(); c != nil {
 			if a, err := c.Sync(ctx, x); !errors.Is(err, ErrFenced) {
@@ -201,8 +206,14 @@ func (s *Seat) Sync(ctx context.Context, x *slot.Sync) (slot.Answer, error) {
 					return slot.Answer{}, err
 				}
 			}
-			if a, ok := s.syncOnce(ctx, b); ok {
+			a, err := s.syncOnce(ctx, b)
+			if err == nil {
 				return a, nil
+			}
+			if !told && s.cfg.Boot()-began > silentLong && ctx.Err() == nil {
+				told = true
+				s.cfg.Log.Warn("the room's host does not answer: who is inside stays, newcomers wait",
+					"room", s.cfg.Room, "error", err)
 			}
 		}
 		if !wait(ctx, askAgain) {
@@ -211,12 +222,15 @@ func (s *Seat) Sync(ctx context.Context, x *slot.Sync) (slot.Answer, error) {
 	}
 }
 
-func (s *Seat) syncOnce(ctx context.Context, b []byte) (a slot.Answer, ok bool) {
+func (s *Seat) syncOnce(ctx context.Context, b []byte) (a slot.Answer, err error) {
 	par := s.cfg.Params.WithDefaults()
 	ctx, stop := context.WithTimeout(ctx, par.RecallWait+repeatEvery)
 	defer stop()
 	got, err := s.bus.Ask(ctx, s.name("sync"), b)
-	return a, err == nil && a.UnmarshalBinary(got) == nil
+	if err == nil {
+		err = a.UnmarshalBinary(got)
+	}
+	return a, err
 }
 
 // answer lets a host be asked by all, until stop.
