@@ -54,6 +54,7 @@ func (st *stage) node(name string) *node {
 	n.config = filepath.Join(dir, "headgate.yaml")
 	n.process = newProcess(st.t, name, n.admin, "run", "--config", n.config)
 	n.run = st.plan.program
+	n.env = append(os.Environ(), fmt.Sprintf("%s=%d", clockOffset, st.plan.ahead[name]))
 	factor := max(1, st.plan.factor)
 	text := fmt.Sprintf("listen: %s\nadmin_listen: %s\ndata: %s\n", n.public, n.admin,
 		filepath.Join(dir, "data"))

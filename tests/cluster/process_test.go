@@ -76,6 +76,7 @@ type process struct {
 	name   string
 	args   []string
 	run    string             // the program, "" for headgate
+	env    []string           // nil is that of the test
 	probe  func(string) error // of admin: is it ready
 	dir    string             // where it runs, with its output and its data
 	admin  string
@@ -101,7 +102,7 @@ func newProcess(t *testing.T, name, admin string, args ...string) *process {
 func (p *process) start() {
 	p.t.Helper()
 	p.cmd = exec.Command(cmp.Or(p.run, *binary), p.args...)
-	p.cmd.Dir, p.cmd.Stdout, p.cmd.Stderr = p.dir, p.output, p.output
+	p.cmd.Dir, p.cmd.Env, p.cmd.Stdout, p.cmd.Stderr = p.dir, p.env, p.output, p.output
 	if err := p.cmd.Start(); err != nil {
 		p.t.Fatalf("start %s: %v", p.name, err)
 	}

@@ -18,11 +18,12 @@ import (
 
 // A plan is the room and the crowd of one run.
 type plan struct {
-	alone            bool   // one node without a cluster
-	ownNATS          bool   // the records are in NATS servers, not in the nodes
-	program          string // that the nodes run at first, "" for headgate
-	total, perMinute int    // as the judge is told
-	factor           int    // what nodes are told is so many times that; 0 means 1
+	alone            bool           // one node without a cluster
+	ownNATS          bool           // the records are in NATS servers, not in the nodes
+	program          string         // that the nodes run at first, "" for headgate
+	ahead            map[string]int // by so many seconds the wall clocks of nodes, see buildSkewed
+	total, perMinute int            // as the judge is told
+	factor           int            // what nodes are told is so many times that; 0 means 1
 	session          time.Duration
 
 	visitors     int
