@@ -121,7 +121,7 @@ func (d *demo) openRoom(ctx context.Context, folder string) (
 	room http.RoundTripper, closing func() error, err error,
 ) {
 	if d.cfg.Cluster {
-		d.judge.patience = doubtFor
+		d.judge.patience, d.judge.slack = doubtFor, clusterSlack
 		if d.cluster, err = newCluster(d.cfg.Program, folder, d.shop.url, d.cfg.Limits); err != nil {
 			return nil, func() error { return nil }, err
 		}

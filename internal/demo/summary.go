@@ -77,7 +77,11 @@ func (s *Summary) Write(w io.Writer) error {
 	line("most inside at once", "%d of %d, as the shop saw it", r.Tight.n, r.Tight.of)
 	line("most new in a minute", "%d of %d, as the shop saw it", r.Fresh.n, r.Fresh.of)
 	line("let in over a limit", "%d", r.Over)
-	line("overtaken", "%d of %d with a ticket", f.Overtaken, f.Tickets)
+	overtaken := "overtaken"
+	if s.cluster {
+		overtaken = fmt.Sprintf("overtaken by over %v", clusterSlack)
+	}
+	line(overtaken, "%d of %d with a ticket", f.Overtaken, f.Tickets)
 	line("places lost", "%d of %d", f.Lost, f.Tickets)
 	line("sent back from inside", "%d", f.SentBack)
 	if s.cluster {
