@@ -284,6 +284,17 @@ func changeLimits(t *testing.T, p plan, at []string) {
 	st.finish(l, more...)
 }
 
+// TestRotateKeys: the sealing key is replaced at one node, and again at another; the
+// first new one seals before the run is over. Nobody loses a place or a stay.
+func TestRotateKeys(t *testing.T) {
+	st := newStage(t, usual())
+	for i, name := range []string{"n1", "n2"} {
+		st.at(time.Duration(8+10*i) * time.Second)
+		command(t, "key", "rotate", "--admin", "http://"+st.get(name).admin)
+	}
+	st.finish(usualLimits())
+}
+
 // TestWorkersComeAndGo: two workers join, take visitors and are killed.
 func TestWorkersComeAndGo(t *testing.T) {
 	st := newStage(t, usual())

@@ -27,6 +27,7 @@ func deeds() map[string]string {
 		"TestRollingRestart":    "each node stopped in order and started again",
 		"TestRollingUpgrade":    "each node replaced, from the headgate of the commit before",
 		"TestClocksApart":       "wall clocks 2 s apart, and `kill -9` of the host",
+		"TestRotateKeys":        "the sealing key replaced at one node, then at another",
 		"TestSkew":              "80 % of the visitors at one node, then at another",
 		"TestCutLinks":          "the host cut off from all others for 10 s: connections closed, later silent",
 		"TestLostAnswers":       "every twentieth answer lost after its request was done; the visitor asks again",
