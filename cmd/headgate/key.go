@@ -40,6 +40,10 @@ func keyCommand(ctx context.Context, args []string, stdout, stderr io.Writer) in
 	if err := o.do(ctx, http.MethodPost, "/v1/keys/rotate", nil, &got); err != nil {
 		return o.fail(ctx, stderr, err, "write")
 	}
-	fmt.Fprintf(stdout, "key %d seals from now on, the others still open\n", got.Key)
+	when := "from now on"
+	if got.SealsIn > 0 {
+		when = fmt.Sprintf("in %.0f s, when all nodes know it", got.SealsIn)
+	}
+	fmt.Fprintf(stdout, "key %d seals %s, the others still open\n", got.Key, when)
 	return exitOK
 }

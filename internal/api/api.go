@@ -143,10 +143,10 @@ type Config struct {
 	Process Process
 	Tokens  *Tokens
 	Audit   *Audit
-	Ready   func() bool                 // are visitors taken
-	Rotate  func() (key int, err error) // makes a new sealing key and returns its number
-	Metrics http.Handler                // of GET /metrics
-	Log     *slog.Logger                // default: discard
+	Ready   func() bool             // are visitors taken
+	Rotate  func() (Rotated, error) // makes a new sealing key
+	Metrics http.Handler            // of GET /metrics
+	Log     *slog.Logger            // default: discard
 }
 
 // An API answers operators.

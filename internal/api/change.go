@@ -49,17 +49,18 @@ func (a *API) reload(c *call) (any, error) {
 
 // Rotated is what a rotation of the sealing key did.
 type Rotated struct {
-	Key int `json:"key"` // number of the key that seals from now on
+	Key     int     `json:"key"`              // number of the new key
+	SealsIn float64 `json:"seals_in_seconds"` // when it seals: in a cluster all nodes must know it first
 }
 
 // rotate is POST /v1/keys/rotate.
 func (a *API) rotate(c *call) (any, error) {
-	key, err := a.cfg.Rotate()
+	got, err := a.cfg.Rotate()
 	if err != nil {
 		return nil, err
 	}
-	c.done.After = map[string]string{"key": strconv.Itoa(key)}
-	return Rotated{Key: key}, nil
+	c.done.After = map[string]string{"key": strconv.Itoa(got.Key)}
+	return got, nil
 }
 
 // asked keeps what was refused for the audit log, unless it is absurd.

@@ -215,7 +215,10 @@ func TestKeysWork(t *testing.T) {
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	kill := time.AfterFunc(time.Minute, func() { cmd.Process.Kill() })
+	kill := time.AfterFunc(time.Minute, func() {
+		cmd.Process.Kill()
+		slave.WriteString("\nno end within a minute\n") // who reads would wait for ever
+	})
 	defer kill.Stop()
 	awaitPicture(t, master, `20 of 20`)
 	url := regexp.MustCompile(`http://127\.0\.0\.1:\d+/`).FindString(
@@ -233,7 +236,7 @@ func TestKeysWork(t *testing.T) {
 	press("u", `\d+ of 25`)
 	press(" ", `held`)
 	press(" ", `║▒▒║\x1b`)
-	press("d", `inside .* of 20`)
+	press("d", `[■□]  \d+ of 20`)
 	press("k", `(?s)killed once.*\d+ were waiting then: \d+ have their place`)
 	press("q", `(?s)\x1b\[\?1049l.*most inside at once`)
 	if err := cmd.Wait(); err != nil {

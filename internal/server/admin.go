@@ -22,7 +22,7 @@ func (s *Server) adminHandler() http.Handler {
 		Process: s, Log: s.log, Ready: s.ready.Load,
 		Tokens:  api.NewTokens(s.dataFolder(), s.log),
 		Audit:   api.NewAudit(s.dataFolder()),
-		Rotate:  func() (int, error) { return s.durable.rotateKeys(time.Now()) },
+		Rotate:  func() (api.Rotated, error) { return s.durable.rotateKeys(time.Now()) },
 		Metrics: promhttp.HandlerFor(reg, promhttp.HandlerOpts{}),
 	})
 }

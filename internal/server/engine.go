@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
 
@@ -117,19 +118,28 @@ func (k *durable) openRecords(ctx context.Context, keys []folder.SealingKey) (er
 
 // rotate makes a new sealing key when the newest is old.
 func (k *durable) rotate(keys []folder.SealingKey, now time.Time) ([]folder.SealingKey, error) {
-	if now.Sub(keys[0].Made) < rotateEvery {
+	if now.Sub(newest(keys).Made) < rotateEvery {
 		return keys, nil
 	}
 	return k.keys.Rotate(now)
 }
 
+// newest is the key that was made last: it seals, or will when all nodes know it.
+func newest(keys []folder.SealingKey) folder.SealingKey {
+	return slices.MaxFunc(keys, func(a, b folder.SealingKey) int { return a.Made.Compare(b.Made) })
+}
+
 // rotateKeys makes a new sealing key now. What the old ones sealed stays good.
-func (k *durable) rotateKeys(now time.Time) (id int, err error) {
+func (k *durable) rotateKeys(now time.Time) (got api.Rotated, err error) {
 	keys, err := k.useKeys(func() ([]folder.SealingKey, error) { return k.keys.Rotate(now) })
 	if err != nil {
-		return 0, err
+		return got, err
 	}
-	return int(keys[0].ID), nil
+	key := newest(keys)
+	if got.Key = int(key.ID); keys[0].ID != key.ID {
+		got.SealsIn = sealsAfter.Seconds()
+	}
+	return got, nil
 }
 
 // rereadKeys takes keys that were added or removed by hand.
