@@ -202,7 +202,7 @@ func TestCutLinks(t *testing.T) {
 			"a node must tell the others the address in peers, not the one it listens at", past)
 	}
 	l := usualLimits()
-	l.faults, l.letIn, l.onTime = 2, 250, 5 // every third poll goes to the node that is cut off
+	l.faults, l.letIn, l.used, l.onTime = 2, 250, 3, 5 // every third poll goes to the node that is cut off
 	for i, how := range []cutHow{closed, silenced} {
 		st.at(time.Duration(10+23*i) * time.Second)
 		host, leader := st.roles()
