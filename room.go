@@ -331,6 +331,10 @@ func (c *RoomConfig) inherit(old *RoomConfig) {
 	c.sealing, c.params = old.sealing, old.params
 }
 
+// KnowsTime reports whether the room has heard of its counter's time: before, it asks
+// for it when a visitor with a pass comes.
+func (r *Room) KnowsTime() bool { return r.worker.sight.Load() != nil }
+
 // Run lends, calls and renews until ctx ends. It returns an error only if the
 // room cannot go on.
 func (r *Room) Run(ctx context.Context) error {

@@ -120,6 +120,7 @@ func Run(ctx context.Context, cfg Config) (s *Summary, err error) {
 func (d *demo) openRoom(ctx context.Context, folder string) (
 	room http.RoundTripper, closing func() error, err error,
 ) {
+	d.judge.slack = aloneSlack
 	if d.cfg.Cluster {
 		d.judge.patience, d.judge.slack = doubtFor, clusterSlack
 		if d.cluster, err = newCluster(d.cfg.Program, folder, d.shop.url, d.cfg.Limits); err != nil {

@@ -19,7 +19,7 @@ func (s *Server) adminHandler() http.Handler {
 	reg.MustRegister(&collector{s}, collectors.NewGoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return api.New(api.Config{
-		Process: s, Log: s.log, Ready: s.ready.Load,
+		Process: s, Log: s.log, Ready: s.takes,
 		Tokens:  api.NewTokens(s.dataFolder(), s.log),
 		Audit:   api.NewAudit(s.dataFolder()),
 		Rotate:  func() (api.Rotated, error) { return s.durable.rotateKeys(time.Now()) },

@@ -50,6 +50,7 @@ type Server struct {
 	log     *slog.Logger
 	began   time.Time
 	ready   atomic.Bool
+	ending  atomic.Bool
 	public  net.Listener
 	admin   net.Listener
 	https   *https // nil without tls; see tls.go
@@ -164,13 +165,13 @@ func (s *Server) Run(ctx context.Context) error {
 	s.startTLS(work, secure, &wg, fail)
 	wg.Go(func() { fail(serveOn(public, s.public)) })
 	wg.Go(func() { fail(serveOn(admin, s.admin)) })
-	s.ready.Store(true)
+	wg.Go(func() { s.knowTime(work); s.ready.Store(true) })
 
 	select {
 	case <-ctx.Done():
 	case <-work.Done():
 	}
-	s.ready.Store(false)
+	s.ending.Store(true)
 	s.durable.rooms.Leave()
 	s.end()
 	s.log.Info("draining", "delay", s.cfg.DrainDelay)
@@ -187,6 +188,34 @@ func (s *Server) Run(ctx context.Context) error {
 	s.durable.close()
 	return err
 }
+
+// timeWait bounds how long a node of a cluster is not ready for want of a host: then it
+// serves what it can. Chosen: three elections of the store.
+const timeWait = 30 * time.Second
+
+// knowTime waits, in a cluster, until each room knows the time of its counter: before,
+// it could not tell whether a visitor's pass is over.
+func (s *Server) knowTime(ctx context.Context) {
+	if s.durable.bus == nil {
+		return
+	}
+	ctx, stop := context.WithTimeout(ctx, timeWait)
+	defer stop()
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for _, g := range s.set.Load().gates {
+		for !g.room.KnowsTime() && !g.damaged() {
+			select {
+			case <-ctx.Done():
+				return
+			case <-tick.C:
+			}
+		}
+	}
+}
+
+// takes reports whether visitors are taken: not while starting or draining.
+func (s *Server) takes() bool { return s.ready.Load() && !s.ending.Load() }
 
 // delay waits until balancers have seen that the process takes no more visitors.
 func (s *Server) delay(work context.Context) {
@@ -227,7 +256,7 @@ func (s *Server) httpServer(h http.Handler) *http.Server {
 
 // route finds the most specific room for a request.
 func (s *Server) route(w http.ResponseWriter, r *http.Request) {
-	if !s.ready.Load() { // draining: the next request finds another node
+	if s.ending.Load() { //: the next request finds another node
 		w.Header().Set("Connection", "close")
 	}
 	host := r.Host

@@ -66,7 +66,7 @@ func (st *stage) keep(figures []judge.Figure) {
 	for _, c := range columns() {
 		reach, limit := 0.0, 0.0
 		for _, f := range figures {
-			if strings.HasPrefix(f.Name, c) && (f.Reach > reach || limit == 0) {
+			if !f.Show && strings.HasPrefix(f.Name, c) && (f.Reach > reach || limit == 0) {
 				reach, limit = f.Reach, max(f.Limit, 0)
 			}
 		}
