@@ -27,7 +27,7 @@ line. When it ends, nothing is left behind.
   headgate demo --for 20s --kills 2 --plain
 
   --cluster       three processes are the room, as three machines would be: kill
-                  any of them. The start takes some 4 to 12 s: they elect a leader
+                  any of them. The start takes 4 to 12 s: they elect a leader
   --listen ADDR   for browsers; default 127.0.0.1:8080, or a free port if taken
   --visitors N    simulated visitors at any time; default 120
   --for D         end after this long; default never, without a terminal 20s

@@ -7,43 +7,75 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/url"
+	"time"
 
 	"github.com/headgate/headgate/internal/api"
 )
 
-const keyHelp = `usage: headgate key rotate
+const keyHelp = `usage: headgate key list
+       headgate key rotate
+       headgate key forget N
 
-Makes a new key that seals the cookies of visitors from now on. Cookies of the
-old keys stay good: nobody loses a place, nobody is sent out. headgate does this
-by itself each week; do it by hand when a key may have been seen by others, and
-again after the longest session has passed, then remove keys/NNN.key of the old
-one in the data folder and reload.
+Sealing keys seal the cookies of visitors: tickets and passes.
+
+rotate makes a new one, which seals from now on, in a cluster after 30 s, when
+all nodes know it. Cookies of the old keys stay good: nobody loses a place,
+nobody is sent out. headgate does this by itself each week.
+
+forget removes a key that others may have seen. Rotate first. Whoever still
+holds a cookie that it sealed is a newcomer: wait for the longest session and
+hold if nobody is to lose a place.
 
   headgate key rotate
 
-It needs a token with the scope write: see headgate help token.
+rotate and forget need a token with the scope write: see headgate help token.
 ` + operatorHelp
 
-// keyCommand asks for a new sealing key.
+// keyCommand looks after the sealing keys.
 func keyCommand(ctx context.Context, args []string, stdout, stderr io.Writer) int {
-	o, words, err := operatorFlags(flag.NewFlagSet("key", flag.ContinueOnError), "key rotate", args)
+	o, words, err := operatorFlags(flag.NewFlagSet("key", flag.ContinueOnError), "key", args)
 	switch {
 	case errors.Is(err, flag.ErrHelp):
 		fmt.Fprint(stdout, keyHelp)
 		return exitOK
 	case err != nil:
 		return printFaults(stderr, err)
-	case len(words) != 1 || words[0] != "rotate":
-		return usageFault(stderr, "key: what is to be done?", "write headgate key rotate")
+	case len(words) == 1 && words[0] == "list":
+		var keys []api.Key
+		if err := o.do(ctx, http.MethodGet, "/v1/keys", nil, &keys); err != nil {
+			return o.fail(ctx, stderr, err, "read")
+		}
+		printKeys(stdout, keys)
+	case len(words) == 1 && words[0] == "rotate":
+		var got api.Rotated
+		if err := o.do(ctx, http.MethodPost, "/v1/keys/rotate", nil, &got); err != nil {
+			return o.fail(ctx, stderr, err, "write")
+		}
+		when := "from now on"
+		if got.SealsIn > 0 {
+			when = fmt.Sprintf("in %.0f s, when all nodes know it", got.SealsIn)
+		}
+		fmt.Fprintf(stdout, "key %d seals %s, the others still open\n", got.Key, when)
+	case len(words) == 2 && words[0] == "forget":
+		var left []api.Key
+		if err := o.do(ctx, http.MethodDelete, "/v1/keys/"+url.PathEscape(words[1]), nil, &left); err != nil {
+			return o.fail(ctx, stderr, err, "write")
+		}
+		printKeys(stdout, left)
+	default:
+		return usageFault(stderr, "key: what is to be done?",
+			"write headgate key list, key rotate or key forget N")
 	}
-	var got api.Rotated
-	if err := o.do(ctx, http.MethodPost, "/v1/keys/rotate", nil, &got); err != nil {
-		return o.fail(ctx, stderr, err, "write")
-	}
-	when := "from now on"
-	if got.SealsIn > 0 {
-		when = fmt.Sprintf("in %.0f s, when all nodes know it", got.SealsIn)
-	}
-	fmt.Fprintf(stdout, "key %d seals %s, the others still open\n", got.Key, when)
 	return exitOK
+}
+
+func printKeys(w io.Writer, keys []api.Key) {
+	for _, k := range keys {
+		does := "opens"
+		if k.Seals {
+			does = "seals"
+		}
+		fmt.Fprintf(w, "%3d  made %s  %s\n", k.Key, k.MadeAt.UTC().Format(time.RFC3339), does)
+	}
 }

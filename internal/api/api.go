@@ -143,10 +143,10 @@ type Config struct {
 	Process Process
 	Tokens  *Tokens
 	Audit   *Audit
-	Ready   func() bool             // are visitors taken
-	Rotate  func() (Rotated, error) // makes a new sealing key
-	Metrics http.Handler            // of GET /metrics
-	Log     *slog.Logger            // default: discard
+	Ready   func() bool // are visitors taken
+	Keys    Keys
+	Metrics http.Handler // of GET /metrics
+	Log     *slog.Logger // default: discard
 }
 
 // An API answers operators.
@@ -201,7 +201,9 @@ func (a *API) routes() []route {
 		{"GET", one + "/tickets/{id}", scopeRead, false, a.ticket},
 		{"GET", "/v1/tickets/{id}", scopeRead, true, a.tickets},
 		{"POST", "/v1/reload", scopeWrite, false, a.reload},
+		{"GET", "/v1/keys", scopeRead, false, a.keys},
 		{"POST", "/v1/keys/rotate", scopeWrite, false, a.rotate},
+		{"DELETE", "/v1/keys/{id}", scopeWrite, false, a.forget},
 	}
 }
 

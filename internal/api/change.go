@@ -6,7 +6,6 @@ import (
 	"errors"
 	"io"
 	"net/http"
-	"strconv"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -44,22 +43,6 @@ func (a *API) reload(c *call) (any, error) {
 		"changed":              strings.Join(got.Rooms.Changed, " "),
 		"dropped_live_changes": strings.Join(got.Dropped, " "),
 	}
-	return got, nil
-}
-
-// Rotated is what a rotation of the sealing key did.
-type Rotated struct {
-	Key     int     `json:"key"`              // number of the new key
-	SealsIn float64 `json:"seals_in_seconds"` // when it seals: in a cluster all nodes must know it first
-}
-
-// rotate is POST /v1/keys/rotate.
-func (a *API) rotate(c *call) (any, error) {
-	got, err := a.cfg.Rotate()
-	if err != nil {
-		return nil, err
-	}
-	c.done.After = map[string]string{"key": strconv.Itoa(got.Key)}
 	return got, nil
 }
 

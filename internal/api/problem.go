@@ -72,6 +72,12 @@ func problemOf(err error) *problem {
 	case errors.Is(err, ErrNoRoom):
 		return &problem{Status: http.StatusNotFound, Code: "no_such_room",
 			Detail: "there is no such room", Hint: "GET /v1/rooms lists them"}
+	case errors.Is(err, ErrNoKey):
+		return &problem{Status: http.StatusNotFound, Code: "no_such_key", Detail: err.Error(),
+			Hint: "GET /v1/keys, or headgate key list, tells which there are"}
+	case errors.Is(err, ErrKeySeals):
+		return &problem{Status: http.StatusConflict, Code: "key_seals", Detail: err.Error(),
+			Hint: "headgate key rotate makes another; in a cluster it takes over after 30 s"}
 	case errors.Is(err, ErrAlone):
 		return &problem{Status: http.StatusNotFound, Code: "no_cluster", Detail: err.Error(),
 			Hint: "headgate cluster init makes what a cluster needs"}

@@ -166,6 +166,33 @@ func (f *Folder) rotateLocked(now time.Time) ([]SealingKey, error) {
 	return f.readKeys(dir)
 }
 
+// Reasons why a key is not forgotten.
+var (
+	ErrNoKey    = errors.New("there is no such key")
+	ErrKeySeals = errors.New("this key seals, or is about to")
+)
+
+// Forget removes a key, and returns the others. What it sealed is not opened any more.
+func (f *Folder) Forget(id byte) ([]SealingKey, error) {
+	f.keys.Lock()
+	defer f.keys.Unlock()
+	dir := f.Path("keys")
+	keys, err := f.readKeys(dir)
+	if err != nil {
+		return nil, err
+	}
+	switch at := slices.IndexFunc(keys, func(k SealingKey) bool { return k.ID == id }); at {
+	case -1:
+		return nil, ErrNoKey
+	case 0:
+		return nil, ErrKeySeals
+	}
+	if err := os.Remove(filepath.Join(dir, keyName(id))); err != nil {
+		return nil, &Error{Dir: f.dir, Text: "a key cannot be removed", Do: writeHint(err), Err: err}
+	}
+	return f.readKeys(dir)
+}
+
 func latest(a, b time.Time) time.Time {
 	if a.After(b) {
 		return a

@@ -20,9 +20,13 @@ func (s *Server) adminHandler() http.Handler {
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return api.New(api.Config{
 		Process: s, Log: s.log, Ready: s.takes,
-		Tokens:  api.NewTokens(s.dataFolder(), s.log),
-		Audit:   api.NewAudit(s.dataFolder()),
-		Rotate:  func() (api.Rotated, error) { return s.durable.rotateKeys(time.Now()) },
+		Tokens: api.NewTokens(s.dataFolder(), s.log),
+		Audit:  api.NewAudit(s.dataFolder()),
+		Keys: api.Keys{
+			List:   s.durable.listKeys,
+			Rotate: func() (api.Rotated, error) { return s.durable.rotateKeys(time.Now()) },
+			Forget: s.durable.forgetKey,
+		},
 		Metrics: promhttp.HandlerFor(reg, promhttp.HandlerOpts{}),
 	})
 }

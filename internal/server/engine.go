@@ -142,6 +142,31 @@ func (k *durable) rotateKeys(now time.Time) (got api.Rotated, err error) {
 	return got, nil
 }
 
+// listKeys tells which keys there are, the one that seals first.
+func (k *durable) listKeys() ([]api.Key, error) {
+	keys, err := k.keys.Keys()
+	list := []api.Key{}
+	for i, x := range keys {
+		list = append(list, api.Key{Key: int(x.ID), MadeAt: x.Made, Seals: i == 0})
+	}
+	return list, err
+}
+
+// forgetKey removes a key: who holds a cookie that it sealed is a newcomer.
+func (k *durable) forgetKey(id int) error {
+	if id < 1 || id > 255 {
+		return api.ErrNoKey
+	}
+	_, err := k.useKeys(func() ([]folder.SealingKey, error) { return k.keys.Forget(byte(id)) })
+	switch {
+	case errors.Is(err, folder.ErrNoKey):
+		return api.ErrNoKey
+	case errors.Is(err, folder.ErrKeySeals):
+		return api.ErrKeySeals
+	}
+	return err
+}
+
 // rereadKeys takes keys that were added or removed by hand.
 func (k *durable) rereadKeys() error {
 	_, err := k.useKeys(k.keys.Keys)

@@ -19,6 +19,7 @@ import (
 type keyring interface {
 	Keys() ([]folder.SealingKey, error)
 	Rotate(now time.Time) ([]folder.SealingKey, error)
+	Forget(id byte) ([]folder.SealingKey, error)
 }
 
 // Parameters of the keys of a cluster. Chosen: every node has read a key well before
@@ -85,8 +86,7 @@ func (k *sharedKeys) load() ([]keyRecord, uint64, error) {
 	return keys, revision, nil
 }
 
-// add writes a new key by compare-and-set: of two nodes that do so at once one reads
-// what the other wrote.
+// add writes a new key.
 func (k *sharedKeys) add(
 	keys []keyRecord, revision uint64, now time.Time,
 ) ([]folder.SealingKey, error) {
@@ -105,7 +105,28 @@ func (k *sharedKeys) add(
 	for len(keys) >= mostKeys || len(keys) > 1 && now.Sub(keys[1].Made) > folder.KeepKeys {
 		keys = keys[1:]
 	}
-	keys = append(slices.Clone(keys), next)
+	return k.write(append(slices.Clone(keys), next), revision)
+}
+
+// Forget removes a key, and returns the others.
+func (k *sharedKeys) Forget(id byte) ([]folder.SealingKey, error) {
+	keys, revision, err := k.load()
+	if err != nil {
+		return nil, err
+	}
+	at := slices.IndexFunc(keys, func(x keyRecord) bool { return x.ID == id })
+	switch {
+	case at < 0:
+		return nil, folder.ErrNoKey
+	case at == len(keys)-1 || k.order(keys)[0].ID == id:
+		return nil, folder.ErrKeySeals
+	}
+	return k.write(slices.Delete(keys, at, at+1), revision)
+}
+
+// write stores the keys by compare-and-set: of two nodes that do so at once one reads
+// what the other wrote.
+func (k *sharedKeys) write(keys []keyRecord, revision uint64) ([]folder.SealingKey, error) {
 	b, err := json.Marshal(keys)
 	if err != nil {
 		return nil, err

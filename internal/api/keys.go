@@ -1,0 +1,59 @@
+package api
+
+import (
+	"errors"
+	"strconv"
+	"time"
+)
+
+// Keys are the sealing keys of a process, or of its cluster.
+type Keys struct {
+	List   func() ([]Key, error)
+	Rotate func() (Rotated, error)
+	Forget func(id int) error // ErrNoKey, ErrKeySeals
+}
+
+// A Key is a sealing key without its secret.
+type Key struct {
+	Key    int       `json:"key"` // its number
+	MadeAt time.Time `json:"made_at"`
+	Seals  bool      `json:"seals"`
+}
+
+// Rotated is what a rotation of the sealing key did.
+type Rotated struct {
+	Key     int     `json:"key"`              // number of the new key
+	SealsIn float64 `json:"seals_in_seconds"` // when it seals: in a cluster all nodes must know it first
+}
+
+// Reasons why a key is not forgotten.
+var (
+	ErrNoKey    = errors.New("there is no such sealing key")
+	ErrKeySeals = errors.New("this key seals cookies, or is about to")
+)
+
+// keys is GET /v1/keys.
+func (a *API) keys(*call) (any, error) { return a.cfg.Keys.List() }
+
+// rotate is POST /v1/keys/rotate.
+func (a *API) rotate(c *call) (any, error) {
+	got, err := a.cfg.Keys.Rotate()
+	if err != nil {
+		return nil, err
+	}
+	c.done.After = map[string]string{"key": strconv.Itoa(got.Key)}
+	return got, nil
+}
+
+// forget is DELETE /v1/keys/{id}. It answers with the keys that are left.
+func (a *API) forget(c *call) (any, error) {
+	id, err := strconv.Atoi(c.r.PathValue("id"))
+	if err != nil {
+		return nil, ErrNoKey
+	}
+	if err := a.cfg.Keys.Forget(id); err != nil {
+		return nil, err
+	}
+	c.done.Before = map[string]string{"key": strconv.Itoa(id)}
+	return a.cfg.Keys.List()
+}
