@@ -319,6 +319,10 @@ func TestOwnThatDoesNotSuit(t *testing.T) {
 	}
 }
 
+// folderInUse is what nats-server answers while it cannot make the folder of a stream
+// (server/errors.json, JSStreamCreateErrF).
+const folderInUse = 10049
+
 // A stream that somebody else has made must not lose records nor answer with old ones.
 func TestOwnStreamThatDoesNotSuit(t *testing.T) {
 	t.Parallel()
@@ -344,10 +348,16 @@ func TestOwnStreamThatDoesNotSuit(t *testing.T) {
 		cfg := jetstream.StreamConfig{Name: "HEADGATE", Subjects: []string{"headgate.record.>"},
 			MaxMsgsPerSubject: 1}
 		change(&cfg)
-		if _, err := js.CreateStream(t.Context(), cfg); err != nil {
+		_, err := js.CreateStream(t.Context(), cfg)
+		for e, ok := errors.AsType[*jetstream.APIError](err); ok && e.ErrorCode == folderInUse; {
+			<-time.After(20 * time.Millisecond) // that of the last one is still being removed
+			_, err = js.CreateStream(t.Context(), cfg)
+			e, ok = errors.AsType[*jetstream.APIError](err)
+		}
+		if err != nil {
 			t.Fatalf("%s: %v", want, err)
 		}
-		err := records(t.Context(), conn, 1)
+		err = records(t.Context(), conn, 1)
 		e, ok := errors.AsType[*store.UnfitError](err)
 		if ok != (want != "") || ok && !strings.Contains(e.Problem, want) {
 			t.Errorf("got %v, want %q", err, want)

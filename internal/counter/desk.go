@@ -78,7 +78,7 @@ func (c *desk) join(clk, hold time.Duration) Place {
 	c.joins.add(clk, 1)
 	c.stats.Joined++
 	behind := int64(c.line.Len())
-	if behind == 0 {
+	if behind <= int64(c.line.Called()+c.line.Late()) { // the line had moved past all others
 		c.linedUp = clk
 	}
 	eta := c.fore.eta(behind+1, clk)
@@ -135,7 +135,7 @@ func (c *desk) claim(number uint64, clk, hard time.Duration, waits bool) bool {
 
 // hold stops or resumes calls.
 func (c *desk) hold(yes bool, clk time.Duration) {
-	c.held = yes
+	c.held, c.fore.held = yes, yes
 	if yes {
 		for n := range c.called.all() {
 			c.pool.Uncall()
