@@ -13,7 +13,7 @@ LISTEN               ?= :8080
 ARGS                 ?=
 
 # How long each fuzz target runs.
-FUZZTIME ?= 3s
+FUZZTIME ?= 2s
 # Steps of each random walk of package slot.
 WALK_STEPS ?= 2000000
 SOAK_WALK_STEPS ?= 20000000
@@ -91,7 +91,7 @@ all: setup ## every test, within 20 min; installs what it needs
 	$(MAKE) budgets
 	$(MAKE) crowd
 	$(MAKE) kills
-	$(MAKE) cluster CLUSTER='TestThree|TestKillHost' BESIDE=
+	$(MAKE) cluster CLUSTER=TestKillHost BESIDE=
 	$(MAKE) acme
 	$(MAKE) browser
 	@echo
@@ -104,7 +104,7 @@ walk: # the random walk of the lending protocol, at some length
 # Go before 1.27 may report the end of the fuzz time as a failure, without an input
 # (go.dev/issue/75804): then once more.
 .PHONY: fuzz
-fuzz: ## each fuzz target for FUZZTIME (default 3s)
+fuzz: ## each fuzz target for FUZZTIME (default 2s)
 	@found=0; log=$$(mktemp); trap 'rm -f "$$log"' EXIT; \
 	for dir in $$($(GO) list -f '{{if or .TestGoFiles .XTestGoFiles}}{{.Dir}}{{end}}' ./...); do \
 		for target in $$(sed -nE 's/^func (Fuzz[A-Za-z0-9_]*)\(.*/\1/p' "$$dir"/*_test.go); do \
@@ -121,8 +121,10 @@ fuzz: ## each fuzz target for FUZZTIME (default 3s)
 
 # Without the race detector, which allocates on its own account.
 .PHONY: budgets
-budgets: # all tests at full length, with their budgets, and each benchmark a little
-	$(GO) test -count=1 -timeout 10m -bench . -benchtime 20x ./...
+budgets: # what quick cuts short at full length, with its budgets; each benchmark a little
+	$(GO) test -count=1 -timeout 10m -skip Walk -bench . -benchtime 20x ./cmd/headgate \
+		$$(grep -rlE 'testing\.Short\(\)|func Benchmark|AllocsPerRun' --include='*_test.go' . | \
+		xargs -n1 dirname | sort -u | grep -vE '/(embedded|demo)$$') # at length in soak
 	$(GO) test -count=1 -v -timeout 10m -tags bench ./tests/peers -slack 1.25
 
 .PHONY: crowd
@@ -158,6 +160,8 @@ hunt: build ## look for a world in which a promise breaks: HUNT cases (default 3
 .PHONY: soak
 soak: setup ## the long rest: 5,000 visitors, 100 kills, an hour with kills, long walks and fuzzing
 	$(MAKE) all
+	$(GO) test -count=1 ./embedded ./internal/demo
+	$(MAKE) cluster
 	$(GO) test -count=1 -v -timeout 30m -tags soak ./tests/crowd
 	$(GO) test -count=1 -v -timeout 3h -tags soak ./tests/kills
 	$(MAKE) walk WALK_STEPS=$(SOAK_WALK_STEPS)

@@ -19,6 +19,7 @@ func TestHeadgateOnEveryScenario(t *testing.T) {
 			continue
 		}
 		t.Run(s.Name, func(t *testing.T) {
+			t.Parallel()
 			ideal, r := play(t, &s)
 			t.Logf("let in %.4f of ideal, early %.5f, over %d and %d, waited %.3f (ideal %.3f), "+
 				"overtaken %.4f, worst by %.2f s, decided in %.1f ms, 99 %% %.0f ms, %.1f messages each",
@@ -66,11 +67,14 @@ func TestHeadgateIsNeverOverUnderFaults(t *testing.T) {
 			Pause: 5 * time.Minute, Paused: 10 * time.Second,
 			Cut: 10 * time.Minute, Cuts: 20 * time.Second,
 		}
-		_, r := play(t, &s)
-		t.Logf("%s: let in %.3f of ideal, overtaken %.3f", s.Name, *r.AdmittedOfIdeal, r.OvertakenShare)
-		if r.OvershootActive > 0 || r.OvershootRate > 0 {
-			t.Errorf("%s: over by %d and %d", s.Name, r.OvershootActive, r.OvershootRate)
-		}
+		t.Run(s.Name, func(t *testing.T) {
+			t.Parallel()
+			_, r := play(t, &s)
+			t.Logf("let in %.3f of ideal, overtaken %.3f", *r.AdmittedOfIdeal, r.OvertakenShare)
+			if r.OvershootActive > 0 || r.OvershootRate > 0 {
+				t.Errorf("over by %d and %d", r.OvershootActive, r.OvershootRate)
+			}
+		})
 	}
 }
 
