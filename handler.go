@@ -138,18 +138,21 @@ func (r *Room) servePass(q *visitRequest) {
 	case id == 0 && q.f.cfg.Shadow:
 		r.pass(q)
 		return
-	case life == q.tok.Life && hi < slot.Tau(q.tok.End) && r.worker.behind(&q.tok):
+	case life == q.tok.Life && hi < slot.Tau(q.tok.End) && r.worker.behind(&q.tok) &&
+		r.worker.cutOff():
 		// A later host gave it, which this process cannot hear. Counter time may stand
 		// still, but never runs ahead: what is not over by an earlier host's is not over.
-		r.worker.kick()
 	case (!ok || life == q.tok.Life && r.worker.behind(&q.tok)) && id != 0:
 		// This process has just begun and does not know the time yet, or slept and knows
 		// that of an earlier host.
-		if ok = r.worker.learnTime(q.r.Context(), &q.tok); !ok {
+		if !r.worker.learnTime(q.r.Context(), &q.tok) {
+			if life == q.tok.Life && hi < slot.Tau(q.tok.End) && r.worker.cutOff() {
+				break // as above
+			}
 			r.wait(q, &counter.Place{PollAfter: unreachableRetry}, StateWaiting)
 			return
 		}
-		_, hi, life, _ = r.worker.now()
+		_, hi, life, ok = r.worker.now()
 	}
 	if !ok || life != q.tok.Life || hard > 0 && hi >= hard {
 		r.serveNewcomer(q)

@@ -498,7 +498,7 @@ func TestNobodyIsPassedOverAfterAKillWhoAsksAsSeldomAsToldTo(t *testing.T) {
 // they cannot be over: it asks nobody, and does not seal them by its own counter time.
 func TestAPassOfALaterHostIsGoodAtANodeThatIsCutOff(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		g, _ := openPlugged(t, RoomConfig{
+		g, p := openPlugged(t, RoomConfig{
 			TotalActiveUsers: 2, NewUsersPerMinute: 60, SessionDuration: time.Minute,
 		})
 		v := g.visitor()
@@ -507,6 +507,11 @@ func TestAPassOfALaterHostIsGoodAtANodeThatIsCutOff(t *testing.T) {
 		}
 		time.Sleep(20 * time.Second) // far enough to be worth a new cookie
 		w := g.room.worker
+		p.full.Store(true) // no write, no answer
+		if !v.in() {
+			t.Fatal("thrown out by a full disk")
+		}
+		time.Sleep(5 * time.Second)
 		w.par.Alone = false
 		earlier := *w.sight.Load()
 		earlier.est.Epoch--

@@ -62,7 +62,7 @@ func (v *visits) shard(id slot.StayID) *visitShard {
 
 // touch notes a sighting at lo.
 func (s *visitShard) touch(id slot.StayID, x *visit, lo slot.Tau) {
-	x.seen = max(x.seen, lo)
+	x.seen = lo // of a later host it may be less: its time stood still
 	if !x.dirty {
 		x.dirty = true
 		s.dirty = append(s.dirty, id)
@@ -180,10 +180,10 @@ func (s *visitShard) report(lo slot.Tau, rules *stayRules, note func(slot.Item) 
 			break
 		}
 		if x.open > 0 { // look again next time
-			x.seen = max(x.seen, lo)
+			x.seen = lo
 			keep = append(keep, id)
 		} else {
-			x.dirty = false
+			x.seen, x.dirty = min(x.seen, lo), false // not in the future of a later host
 		}
 		if it, ok := x.renewal(id, lo, rules); ok {
 			more = note(it)

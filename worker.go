@@ -499,6 +499,18 @@ func (w *worker) behind(t *ticket.Token) bool {
 	return !w.par.Alone && (s == nil || t.Epoch > s.est.Epoch)
 }
 
+// cutAfter is for how long a counter must not answer before it counts as out of reach.
+// Chosen: shorter than askWait, so that who is inside waits once and not again.
+const cutAfter = askWait * 9 / 10
+
+// cutOff reports whether the counter has been asked and does not answer. One that
+// answers and knows nothing of a later host is the last: the record was rolled back.
+func (w *worker) cutOff() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.share.Flying() != nil && w.boot()-w.lastSync > cutAfter
+}
+
 // epoch is that of the counter time this worker knows, 0 before it knows any.
 func (w *worker) epoch() uint64 {
 	if s := w.sight.Load(); s != nil {

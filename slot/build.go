@@ -126,7 +126,11 @@ func (p *Pool) build(clk time.Duration, syncs []*Sync, held []pending) {
 		}
 	}
 	r.Claimed = slices.DeleteFunc(r.Claimed, func(c Claimed) bool {
-		return r.Time > c.At.Add(claimKept)
+		over := r.Time > max(c.At, p.toldAt[c.ID]).Add(claimKept)
+		if over {
+			delete(p.toldAt, c.ID)
+		}
+		return over
 	})
 	r.Claimed = r.Claimed[max(0, len(r.Claimed)-mostClaimed):]
 	got := map[LoanID]int64{}

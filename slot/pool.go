@@ -26,16 +26,17 @@ type Pool struct {
 
 	queue    []*Sync
 	claims   []claim
-	making   []claim       // claims that wr makes
-	done     []pending     // what wr answers
-	held     []pending     // a need that waits for others to give back
-	calls    int64         // called and not yet claimed
-	wait     bool          // somebody waits in the line
-	recall   bool          // borrowers should Sync and give back
-	recalled time.Duration // own clock when they were last told
-	short    int64         // needs that the last write could not meet
-	resign   bool          // the next write is the last of this host
-	rolled   bool          // a borrower has seen a later write than this record
+	making   []claim        // claims that wr makes
+	toldAt   map[StayID]Tau // claims whose write took longer than anybody waits: when it was done
+	done     []pending      // what wr answers
+	held     []pending      // a need that waits for others to give back
+	calls    int64          // called and not yet claimed
+	wait     bool           // somebody waits in the line
+	recall   bool           // borrowers should Sync and give back
+	recalled time.Duration  // own clock when they were last told
+	short    int64          // needs that the last write could not meet
+	resign   bool           // the next write is the last of this host
+	rolled   bool           // a borrower has seen a later write than this record
 	quiet    time.Duration
 	limits   []Limit // to be in force with the next write
 	rev      uint64
@@ -64,7 +65,7 @@ type claim struct {
 	id   StayID
 	hard time.Duration
 	back bool // the called slot is claimed again, nothing is reserved
-	anew bool // its stay was over before anybody was told of it: see undo
+	anew bool // nobody was told of the stay in time: see undo
 }
 
 // bucket holds the stays known to end at one end. ids may hold some that have
@@ -228,8 +229,8 @@ func (p *Pool) Confirm(clk time.Duration) ([]Reply, []ClaimReply) {
 	var claims []ClaimReply
 	for _, c := range p.making {
 		was, ok := p.rec.claimed(c.id)
-		if ok && !c.back && p.rec.Limits[0].Kind == AtOnce && was.End <= p.Tau(clk) {
-			p.calls++ // the write took a whole session: no place is lost by that
+		if ok && !c.back && p.unheard(clk, was) {
+			p.calls++
 			p.claims = append(p.claims, claim{id: c.id, hard: c.hard, anew: true})
 			continue
 		}
@@ -247,6 +248,26 @@ func (p *Pool) Confirm(clk time.Duration) ([]Reply, []ClaimReply) {
 	}
 	p.making = nil
 	return replies, claims
+}
+
+// askedFor is how long whoever claims waits for the answer (package counter, writeWait).
+const askedFor = 2 * time.Second
+
+// unheard reports whether a claim that is written now is of no use: its stay is over, or
+// half over and whoever asked has given up. One that is of use is kept from now on.
+func (p *Pool) unheard(clk time.Duration, c Claimed) bool {
+	now, s := p.Tau(clk), &p.rec.Limits[0]
+	if s.Kind != AtOnce || clk-p.last <= askedFor && c.End > now {
+		return false
+	}
+	if c.End.Sub(now) <= s.Per/2 {
+		return true
+	}
+	if p.toldAt == nil {
+		p.toldAt = map[StayID]Tau{}
+	}
+	p.toldAt[c.ID] = now
+	return false
 }
 
 // unmet reports whether x needs more than its loan now holds.

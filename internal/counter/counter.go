@@ -29,6 +29,7 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/headgate/headgate/internal/store"
@@ -75,8 +76,9 @@ type Config struct {
 	Store  store.Store
 	Params slot.Params
 	Settings
-	Boot func() time.Duration // own clock, counting suspend
-	Log  *slog.Logger
+	After uint64               // 1 + revision of the limits that Settings are of; 0: newer than any
+	Boot  func() time.Duration // own clock, counting suspend
+	Log   *slog.Logger
 
 	Random func() float64 // of jitter, in [0, 1); nil: math/rand
 }
@@ -177,6 +179,7 @@ func (c *Counter) store(ctx context.Context, wr *slot.Record) error {
 		return err
 	}
 	began := c.cfg.Boot()
+	defer c.stayAwake()()
 	for tries := 0; ; tries++ {
 		rev, err := c.tryStore(ctx, b)
 		if err == nil {
@@ -216,6 +219,25 @@ func (c *Counter) store(ctx context.Context, wr *slot.Record) error {
 		case <-time.After(storeRetry):
 		}
 	}
+}
+
+// stayAwake notes each second that the process runs, until stop: while it waits for the
+// store nothing else may.
+func (c *Counter) stayAwake() (stop func()) {
+	var timer *time.Timer
+	var over atomic.Bool
+	timer = time.AfterFunc(time.Hour, func() {
+		c.mu.Lock()
+		if c.line != nil { // nil: it takes over
+			c.awake(c.cfg.Boot())
+		}
+		c.mu.Unlock()
+		if !over.Load() {
+			timer.Reset(time.Second)
+		}
+	})
+	timer.Reset(time.Second)
+	return func() { over.Store(true); timer.Stop() }
 }
 
 // lost reports whether what the store holds is an older write of this host, which
@@ -460,6 +482,13 @@ func (c *Counter) Reconfigure(ctx context.Context, s Settings) error {
 	c.fore.update(&c.desk, c.cfg.Boot())
 	c.kick()
 	return nil
+}
+
+// limits are those that are in force or about to be, and their revision.
+func (c *Counter) limits() (active, fresh slot.Limit, rev uint64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.cfg.Active, c.cfg.New, c.limitRev
 }
 
 // Hold stops or resumes calls and admissions: queue_all, a room that is not yet

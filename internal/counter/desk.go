@@ -49,8 +49,7 @@ func (c *desk) begin(rec *slot.Record, first bool, clk time.Duration) error {
 	if !first && rec.Host != "" && !c.cfg.Params.Alone { // it may still issue numbers of its block
 		c.issueAt = clk + c.cfg.Params.WithDefaults().Rho.Up(fresh)
 	}
-	c.limitRev = rec.LimitRev + 1
-	c.pool.SetLimits(c.limitRev, c.cfg.Active, c.cfg.New)
+	c.limitsOf(rec, first)
 	c.heads = rec.Heads
 	if rec.Quiet {
 		c.cfg.Log.Error("record may be older than what was told: nobody new is let in for a while",
@@ -70,6 +69,22 @@ func (c *desk) begin(rec *slot.Record, first bool, clk time.Duration) error {
 	c.tellWaiting(clk)
 	c.fore.update(c, clk)
 	return nil
+}
+
+// limitsOf puts this host's limits into force, unless another has changed those in the
+// record since it learnt of its own: a limit that was lowered must not rise again.
+func (c *desk) limitsOf(rec *slot.Record, first bool) {
+	c.limitRev = rec.LimitRev
+	active, fresh := rec.Limits[0].Limit, rec.Limits[1].Limit
+	if same := active == c.cfg.Active && fresh == c.cfg.New; c.cfg.After > 0 && same {
+		return
+	}
+	if !first && c.cfg.After > 0 && rec.LimitRev >= c.cfg.After {
+		c.cfg.Active, c.cfg.New = active, fresh
+		return
+	}
+	c.limitRev++
+	c.pool.SetLimits(c.limitRev, c.cfg.Active, c.cfg.New)
 }
 
 // join puts a newcomer at the end of the line.

@@ -134,7 +134,7 @@ func (c *Counter) Poll(ctx context.Context, life, number uint64) (Place, error) 
 // spoke notes that the visitor of a ticket is there, though nobody can tell now where
 // it stands: an outage of the store makes nobody late.
 func (c *Counter) spoke(number uint64, clk time.Duration) {
-	c.line.Seen(number, c.pool.Tau(clk), c.line.Given(number))
+	c.line.Seen(number, c.pool.Tau(clk), max(c.line.Given(number), writeWait)) // not given yet: a takeover
 }
 
 // away is when a visitor is asked to come again who cannot be heard now: those far

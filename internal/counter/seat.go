@@ -41,6 +41,7 @@ type Seat struct {
 
 	mu   sync.Mutex
 	set  Settings
+	rev  uint64 // of the record's limits when set was learnt
 	held bool
 }
 
@@ -78,6 +79,11 @@ func (s *Seat) Run(ctx context.Context) error {
 	for range senders {
 		wg.Go(func() { s.send(ctx) })
 	}
+	for s.knowLimits(ctx) != nil && wait(ctx, retakeAfter) { // a damaged record is found at the takeover
+		if s.members.part(s.cfg.Room) == holder {
+			break
+		}
+	}
 	changed, stop := s.members.watch()
 	defer stop()
 	tick := time.NewTicker(lookEvery)
@@ -110,7 +116,7 @@ func (s *Seat) serve(ctx context.Context) {
 		s.cfg.Log.Error("room is not served", "room", s.cfg.Room, "error", err)
 		return
 	}
-	s.host.Store(c)
+	s.seat(c)
 	s.members.claim(s.cfg.Room, true)
 	s.cfg.Log.Info("this node hosts the room", "room", s.cfg.Room, "epoch", c.epoch())
 	s.recall()
@@ -153,16 +159,51 @@ func (s *Seat) take(ctx context.Context) (*Counter, error) {
 	ctx, stop := context.WithTimeout(ctx, takeWait)
 	defer stop()
 	s.mu.Lock()
-	cfg, held := s.cfg, s.held
-	cfg.Settings = s.set
+	cfg := s.cfg
+	cfg.Settings, cfg.After = s.set, s.rev+1
 	s.mu.Unlock()
 	cfg.Host = fmt.Sprintf("%s-%08x", s.cfg.Host, rand.Uint32())
 	c, err := Open(ctx, cfg, s.recallAll)
-	if err != nil {
-		return nil, err
+	if err == nil {
+		s.learn(c.limits())
 	}
-	c.Hold(held)
-	return c, nil
+	return c, err
+}
+
+// learn notes the limits of the room, and their revision.
+func (s *Seat) learn(active, fresh slot.Limit, rev uint64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.set.Active, s.set.New, s.rev = active, fresh, rev
+}
+
+// knowLimits notes the revision that the settings of now belong to.
+func (s *Seat) knowLimits(ctx context.Context) error {
+	ctx, stop := context.WithTimeout(ctx, storeWait)
+	defer stop()
+	b, _, err := s.cfg.Store.Load(ctx, "counter."+s.cfg.Room)
+	if errors.Is(err, store.ErrNotFound) {
+		return nil
+	}
+	var r slot.Record
+	if err == nil {
+		err = r.UnmarshalBinary(b)
+	}
+	if err != nil {
+		return err
+	}
+	s.mu.Lock()
+	s.rev = r.LimitRev
+	s.mu.Unlock()
+	return nil
+}
+
+// seat makes a counter the one that this process asks.
+func (s *Seat) seat(c *Counter) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.host.Store(c)
+	c.Hold(s.held) // it may have been told while the room was taken over
 }
 
 // recallAll asks all workers of the room to Sync now.
@@ -211,9 +252,12 @@ func (s *Seat) State(of slot.LoanID, opened int64) State {
 func (s *Seat) Hold(yes bool) {
 	s.mu.Lock()
 	s.held = yes
-	s.mu.Unlock()
-	if c := s.host.Load(); c != nil {
+	c := s.host.Load()
+	if c != nil {
 		c.Hold(yes)
+	}
+	s.mu.Unlock()
+	if c != nil {
 		s.tellState()
 	}
 }
@@ -235,6 +279,9 @@ func (s *Seat) Reconfigure(ctx context.Context, set Settings) error {
 	s.mu.Unlock()
 	for {
 		err := s.reconfigured(ctx, &set)
+		if err == nil {
+			err = s.knowLimits(ctx)
+		}
 		if err == nil {
 			return nil
 		}

@@ -124,7 +124,7 @@ func (k *durable) tryRecords(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	k.keys = &sharedKeys{k.store, time.Now}
+	k.keys = &sharedKeys{store: k.store, now: time.Now}
 	keys, err := k.keys.Keys()
 	if err != nil {
 		return err

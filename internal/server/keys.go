@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/headgate/headgate"
@@ -37,6 +38,9 @@ const (
 type sharedKeys struct {
 	store store.Store
 	now   func() time.Time
+
+	mu   sync.Mutex
+	read map[byte]time.Time // when this node first read a key; zero at its start
 }
 
 // keyRecord is what is stored of a key.
@@ -145,9 +149,20 @@ func (k *sharedKeys) write(keys []keyRecord, revision uint64) ([]folder.SealingK
 
 // order puts the key that seals first: the newest that all know, or the only one.
 func (k *sharedKeys) order(keys []keyRecord) (all []folder.SealingKey) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	start := k.read == nil
+	if start {
+		k.read = map[byte]time.Time{}
+	}
 	seals := 0
 	for i, x := range keys {
-		if k.now().Sub(x.Made) >= sealsAfter {
+		at, known := k.read[x.ID]
+		if !known && !start { // by the clock of this node: that of who made it may be wrong
+			at = k.now()
+		}
+		k.read[x.ID] = at
+		if now := k.now(); now.Sub(x.Made) >= sealsAfter && now.Sub(at) >= sealsAfter {
 			seals = i
 		}
 		all = append(all, folder.SealingKey{ID: x.ID, Key: [32]byte(x.Key), Made: x.Made})

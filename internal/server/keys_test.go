@@ -17,7 +17,7 @@ func TestAnOldSharedKeyIsReplacedOnce(t *testing.T) {
 	s := &store.Memory{}
 	var nodes []*durable
 	for range 3 {
-		nodes = append(nodes, &durable{keys: &sharedKeys{s, func() time.Time { return now }}})
+		nodes = append(nodes, &durable{keys: &sharedKeys{store: s, now: func() time.Time { return now }}})
 	}
 	look := func() (keys []folder.SealingKey) {
 		t.Helper()
@@ -50,7 +50,7 @@ func TestASharedKeyIsForgotten(t *testing.T) {
 	now := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 	clock := func() time.Time { return now }
 	s := &store.Memory{}
-	a, b := &sharedKeys{s, clock}, &sharedKeys{s, clock}
+	a, b := &sharedKeys{store: s, now: clock}, &sharedKeys{store: s, now: clock}
 	ids := func(k *sharedKeys) (all []byte) {
 		t.Helper()
 		keys, err := k.Keys()
