@@ -26,7 +26,7 @@ import (
 
 // within is how long a cluster may take to elect, at the most: nats-server waits
 // up to 9 s for a leader that is silent.
-const within = 12 * time.Second
+const within = 25 * time.Second
 
 // A trio is the store nodes of a cluster, on this machine.
 type trio struct {
@@ -58,12 +58,20 @@ func newTrio(t *testing.T, names ...string) *trio {
 	return c
 }
 
+// given are the ports that freeAddr has handed out: the tests run side by side.
+var given sync.Map
+
 // freeAddr is a place where nobody listens, as of a moment ago. It is below the
-// ports that the system gives to those who connect.
+// ports that the system gives to those who connect, and apart from those of package
+// doctor, whose tests run at the same time.
 func freeAddr(t *testing.T) string {
 	t.Helper()
-	for range 100 {
-		l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", 10_000+rand.N(20_000)))
+	for range 1000 {
+		port := 10_000 + rand.N(10_000)
+		if _, taken := given.LoadOrStore(port, true); taken {
+			continue
+		}
+		l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port))
 		if err == nil {
 			defer l.Close()
 			return l.Addr().String()

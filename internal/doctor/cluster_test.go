@@ -63,12 +63,19 @@ func (c *town) init(now time.Time) {
 	}
 }
 
+// given are the ports that twoPorts has handed out: the tests run side by side.
+var given sync.Map
+
 // twoPorts is a place where nobody listens, nor at the port beside it, as of a
-// moment ago. It is below the ports that the system gives to those who connect.
+// moment ago. It is below the ports that the system gives to those who connect, and
+// apart from those of package embedded, whose tests run at the same time.
 func twoPorts(t *testing.T) string {
 	t.Helper()
-	for range 100 {
-		port := 10_000 + rand.N(20_000)
+	for range 1000 {
+		port := 20_000 + 2*rand.N(5_000)
+		if _, taken := given.LoadOrStore(port, true); taken {
+			continue
+		}
 		l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port))
 		if err != nil {
 			continue
