@@ -91,7 +91,7 @@ all: setup ## every test, within 20 min; installs what it needs
 	$(MAKE) budgets
 	$(MAKE) crowd
 	$(MAKE) kills
-	$(MAKE) cluster CLUSTER=TestKillHost BESIDE=
+	$(MAKE) cluster CLUSTER=TestThree BESIDE=
 	$(MAKE) acme
 	$(MAKE) browser
 	@echo

@@ -25,7 +25,7 @@ import (
 )
 
 // within is how long a cluster may take to elect, at the most: nats-server waits
-// up to 9 s for a leader that is silent.
+// up to 9 s for a leader that is silent, and a vote that is split is held again.
 const within = 25 * time.Second
 
 // A trio is the store nodes of a cluster, on this machine.
