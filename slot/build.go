@@ -1,6 +1,7 @@
 package slot
 
 import (
+	"maps"
 	"slices"
 	"time"
 )
@@ -126,12 +127,9 @@ func (p *Pool) build(clk time.Duration, syncs []*Sync, held []pending) {
 		}
 	}
 	r.Claimed = slices.DeleteFunc(r.Claimed, func(c Claimed) bool {
-		over := r.Time > max(c.At, p.toldAt[c.ID]).Add(claimKept)
-		if over {
-			delete(p.toldAt, c.ID)
-		}
-		return over
+		return r.Time > max(c.At, p.toldAt[c.ID]).Add(claimKept)
 	})
+	maps.DeleteFunc(p.toldAt, func(_ StayID, at Tau) bool { return r.Time > at.Add(claimKept) })
 	r.Claimed = r.Claimed[max(0, len(r.Claimed)-mostClaimed):]
 	got := map[LoanID]int64{}
 	if p.par.Counters {

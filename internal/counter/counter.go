@@ -150,7 +150,10 @@ func Open(ctx context.Context, cfg Config, recall func()) (*Counter, error) {
 	return c, nil
 }
 
-func (c *Counter) key() string { return "counter." + c.cfg.Room }
+func (c *Counter) key() string { return recordOf(c.cfg.Room) }
+
+// recordOf is the key of a room's record in the store.
+func recordOf(room string) string { return "counter." + room }
 
 // load reads the record, or makes the first one of a new life.
 func (c *Counter) load(ctx context.Context) (r *slot.Record, first bool, err error) {

@@ -181,7 +181,7 @@ func (s *Seat) learn(active, fresh slot.Limit, rev uint64) {
 func (s *Seat) knowLimits(ctx context.Context) error {
 	ctx, stop := context.WithTimeout(ctx, storeWait)
 	defer stop()
-	b, _, err := s.cfg.Store.Load(ctx, "counter."+s.cfg.Room)
+	b, _, err := s.cfg.Store.Load(ctx, recordOf(s.cfg.Room))
 	if errors.Is(err, store.ErrNotFound) {
 		return nil
 	}
