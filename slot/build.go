@@ -38,7 +38,7 @@ func (p *Pool) Begin(clk time.Duration, force bool) (now []Reply, write *Record)
 			now = append(now, Reply{h.x, p.answer(clk, h.x)})
 		} else {
 			first = append(first, h.x)
-			force = force || p.rec.Free() > p.calls
+			force = force || p.rec.Free() > p.calls && p.lendDue(clk)
 		}
 	}
 	build = append(first, build...)
@@ -61,7 +61,7 @@ func (p *Pool) sort(clk time.Duration, x *Sync) (r Reply, again, drop bool) {
 	}
 	l := p.rec.loan(x.Loan)
 	switch {
-	case l == nil && x.Granted == 0:
+	case l == nil && (x.Granted == 0 || p.rec.reinstates(x)):
 		return r, false, false
 	case l == nil || l.Dead || x.Granted > l.Granted:
 		// Written off, or a line that a late repeat of a loan's first Sync has
@@ -80,7 +80,7 @@ func (p *Pool) sort(clk time.Duration, x *Sync) (r Reply, again, drop bool) {
 		(x.Want == 0 || p.wait):
 		l.Seq = x.Seq // a heartbeat: answered without a write
 		p.settle(x)
-		p.noteFront(clk, x)
+		p.noteSite(clk, x)
 		return Reply{x, p.answer(clk, x)}, true, false
 	}
 	return r, false, false
@@ -157,6 +157,7 @@ func (p *Pool) build(clk time.Duration, syncs []*Sync, held []pending) {
 	if p.resign {
 		r.Host = ""
 	}
+	r.MovedTo = p.moved
 	p.wr, p.built = r, clk
 }
 
@@ -250,6 +251,7 @@ func (p *Pool) takeBack(clk time.Duration, r *Record) {
 			delete(p.backAt, l.ID)
 			delete(p.settled, l.ID)
 			delete(p.fronts, l.ID)
+			delete(p.sites, l.ID)
 			delete(p.gone.told, l.ID)
 		}
 		return over
@@ -300,10 +302,14 @@ func (p *Pool) presumed(s *LimitState, over Tau) Tau {
 func (p *Pool) apply(clk time.Duration, r *Record, x *Sync) {
 	l := r.loan(x.Loan)
 	if l == nil {
-		if x.Granted > 0 {
+		switch {
+		case x.Granted == 0:
+			r.Loans = append(r.Loans, Loan{ID: x.Loan, Borrower: x.Borrower})
+		case r.reinstates(x):
+			r.reinstate(x)
+		default:
 			return
 		}
-		r.Loans = append(r.Loans, Loan{ID: x.Loan, Borrower: x.Borrower})
 		l = &r.Loans[len(r.Loans)-1]
 		p.backAt[l.ID] = clk + p.par.Rho.Up(p.par.Term)
 	}
@@ -311,7 +317,7 @@ func (p *Pool) apply(clk time.Duration, r *Record, x *Sync) {
 		return
 	}
 	l.Seq, l.Over, l.Back = x.Seq, 0, [MaxLimits]Tau{}
-	p.noteFront(clk, x)
+	p.noteSite(clk, x)
 	p.settle(x)
 	for i := range r.Limits {
 		back := max(0, x.Returned[i]-l.Returned[i])
@@ -356,9 +362,14 @@ func (p *Pool) lend(clk time.Duration, r *Record, x *Sync, held []pending, got m
 	}
 	if x.Need > l.Granted-x.Granted && !p.wait {
 		p.short += x.Need - (l.Granted - x.Granted)
-		if l.Granted == x.Granted && p.others(clk, r, l) {
+		switch {
+		case p.lined && p.par.Counters: // its turn comes, or more
+			p.recall, open = p.recall || p.others(clk, r, l), true
+		case l.Granted != x.Granted:
+		case p.others(clk, r, l):
 			p.recall, open = true, true
 		}
+		p.lined = p.lined || !open && l.Granted == x.Granted
 	}
 	p.done = append(p.done, pending{x, until, open})
 }
@@ -375,7 +386,8 @@ func (p *Pool) grant(clk time.Duration, r *Record, x *Sync, free, got int64) int
 		if p.queueing(clk) {
 			return got
 		}
-		return got + p.par.Allotment.grant(free-got, 0, want, int64(len(r.Loans)))
+		ahead := p.par.Allotment.grant(free-got, 0, want, int64(len(r.Loans)))
+		return got + min(want, free-got, max(ahead, p.part(x.Loan)-p.sites[x.Loan].idle-got))
 	}
 	return p.par.Allotment.grant(free, need, want, int64(len(r.Loans)))
 }

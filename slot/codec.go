@@ -25,7 +25,11 @@ const (
 // are inside.
 func (r *Record) AppendBinary(b []byte) ([]byte, error) {
 	e := encoder{b}
-	e.uint(uint64(r.Version), r.Name.Life, r.Name.Epoch, r.Name.Writes)
+	v := uint64(2) // what a program of before can read too
+	if r.MovedTo != "" {
+		v = Version
+	}
+	e.uint(v, r.Name.Life, r.Name.Epoch, r.Name.Writes)
 	e.text(r.Host)
 	e.int(int64(r.Time))
 	e.uint(r.LimitRev, bit(r.Quiet), r.Next, r.Issued, r.Frontier, bit(r.Waiting), bit(r.Up != nil))
@@ -66,6 +70,9 @@ func (r *Record) AppendBinary(b []byte) ([]byte, error) {
 	}
 	e.int(int64(r.Unnamed))
 	e.spans(r.Sure)
+	if v > 2 {
+		e.text(r.MovedTo)
+	}
 	return e.b, nil
 }
 
@@ -115,6 +122,9 @@ func (r *Record) UnmarshalBinary(b []byte) error {
 		x.Unnamed = Tau(d.int())
 	}
 	x.Sure = d.spans()
+	if v > 2 {
+		x.MovedTo = d.text()
+	}
 	if d.err != nil || len(d.b) > 0 || n == 0 {
 		return fmt.Errorf("%w: damaged", ErrRecord)
 	}

@@ -51,7 +51,7 @@ func (e *tree) write(p *Pool) []Reply {
 // the others when Anywhere asks for it.
 func (e *tree) up(site string, need, want int64) {
 	p := e.sites[site]
-	x := p.UpSync(e.clk, want, nil)
+	x := p.UpSync(e.clk, want, 0, nil)
 	x.Need = need
 	e.root.Put(x)
 	for range 4 {
@@ -72,7 +72,7 @@ func (e *tree) up(site string, need, want int64) {
 // recall makes a site give its idle slots back.
 func (e *tree) recall(p *Pool) {
 	for range 2 { // one Sync to hear that slots are wanted, one to return them
-		e.root.Put(p.UpSync(e.clk, 0, nil))
+		e.root.Put(p.UpSync(e.clk, 0, 0, nil))
 		for _, r := range e.write(e.root) {
 			p.UpAnswer(e.clk, r.Answer)
 		}

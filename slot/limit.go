@@ -81,6 +81,7 @@ type Params struct {
 	Allotment  Allotment     // how much may be lent ahead of need
 	RecallWait time.Duration // how long a want may wait for others to give back
 	Counters   bool          // borrowers are counters: their stays are their own
+	Site       string        // data centre of a counter below Anywhere
 	Alone      bool          // at a takeover all borrowers of before are surely dead
 
 	fault fault // tests only

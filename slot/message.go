@@ -64,6 +64,9 @@ type Sync struct {
 	Need     int64 // slots somebody stands before right now
 	Want     int64 // slots wanted ahead of need
 	Queue    []Tau // from a counter: arrivals of the first of those who need one
+	Traffic  int64 // from a counter: new users in a window, over the last minutes
+	Idle     int64 // from a counter: slots it holds that nobody uses
+	Lapsed   bool  // from a counter: its own term is over
 	Items    []Item
 }
 
@@ -88,6 +91,7 @@ type Answer struct {
 	Gone     []Gone
 	Sure     []Span // when every renewal that was seen is in the record; not to be changed
 	Latest   Tau    // no pass of an earlier epoch ends later, or the record was rolled back
+	Part     int64  // to a counter: what its traffic has earned of all slots that are unused
 }
 
 // Gone is a stay that left early; a pass for it admits no more.

@@ -68,7 +68,7 @@ func (p *Pool) share(clk time.Duration, r *Record, syncs []*Sync) map[LoanID]int
 			open[x.Loan] = max(0, x.Need-(l.Granted-x.Granted))
 		}
 	}
-	for free := r.Free() - p.calls; free > 0; free-- {
+	for free := r.Free() - p.calls; free > 0 && p.lendDue(clk); free-- {
 		first, arrival := LoanID(0), Never
 		for i := range r.Loans { // in the order of the record: the same on every run
 			id := r.Loans[i].ID
@@ -84,6 +84,7 @@ func (p *Pool) share(clk time.Duration, r *Record, syncs []*Sync) map[LoanID]int
 			break
 		}
 		got[first]++
+		p.lent(clk)
 		p.fronts[first].took()
 		if open[first]--; open[first] == 0 { // it will say who comes next
 			delete(p.fronts, first)

@@ -23,7 +23,7 @@ func ask(root, p *Pool, clk time.Duration, ago ...time.Duration) *Answer {
 	for _, d := range ago {
 		queue = append(queue, p.Tau(clk).Add(-d))
 	}
-	return tell(root, p, clk, p.UpSync(clk, int64(len(ago)), queue))
+	return tell(root, p, clk, p.UpSync(clk, int64(len(ago)), 0, queue))
 }
 
 func tell(root, p *Pool, clk time.Duration, x *Sync) (got *Answer) {
@@ -101,7 +101,7 @@ func TestWhatComesBackComesBackByLimit(t *testing.T) {
 	if got := a.rec.Up.Returned; got != (Each{0, 2}) {
 		t.Errorf("returned %v of each limit, want 0 at once and 2 of the window", got)
 	}
-	tell(root, a, clk, a.UpSync(clk, 0, nil))
+	tell(root, a, clk, a.UpSync(clk, 0, 0, nil))
 	if at, win := root.FreeOf(0), root.FreeOf(1); at != 1 || win != 3 {
 		t.Errorf("Anywhere has %d and %d, want 1 and 3", at, win)
 	}

@@ -36,6 +36,7 @@ type Pool struct {
 	recalled time.Duration  // own clock when they were last told
 	short    int64          // needs that the last write could not meet
 	resign   bool           // the next write is the last of this host
+	moved    string         // the next write is the last of this record: see MoveTo
 	rolled   bool           // a borrower has seen a later write than this record
 	quiet    time.Duration
 	limits   []Limit // to be in force with the next write
@@ -53,6 +54,10 @@ type Pool struct {
 	gone    goneLog
 	up      upper
 	fronts  map[LoanID]*front // who stands before the doors of our borrowers
+	sites   map[LoanID]site   // what counters have said of themselves
+	step    time.Duration     // between slots lent to people who wait, 0 for none
+	lendAt  time.Duration     // own clock when the next one is due
+	lined   bool              // somebody has been told that there is nothing
 }
 
 type pending struct {
@@ -219,7 +224,7 @@ func (p *Pool) Confirm(clk time.Duration) ([]Reply, []ClaimReply) {
 	}
 	var replies []Reply
 	for _, d := range p.done {
-		if d.open && d.until > clk && p.unmet(d.x) {
+		if d.open && d.until > clk && (p.unmet(d.x) || p.gathers(d.x)) {
 			p.held = append(p.held, d)
 			continue
 		}
@@ -276,6 +281,14 @@ func (p *Pool) unmet(x *Sync) bool {
 	return l != nil && x.Need > 0 && l.Granted == x.Granted
 }
 
+// gathers reports whether x waits for more than it has been granted: while people wait
+// elsewhere too, slots come back one by one, and an answer for each would be a message
+// between data centres for each visitor.
+func (p *Pool) gathers(x *Sync) bool {
+	l := p.rec.loan(x.Loan)
+	return p.lined && l != nil && x.Need > l.Granted-x.Granted
+}
+
 // written off: the sender of x is told that its loan is no more.
 func (p *Pool) dead(x *Sync) Answer {
 	return Answer{Name: p.rec.Name, Seq: x.Seq, Loan: x.Loan, Over: true}
@@ -305,6 +318,7 @@ func (p *Pool) answer(clk time.Duration, x *Sync) Answer {
 	}
 	a.Term = max(0, term)
 	a.Granted = l.Granted
+	a.Part = p.part(x.Loan)
 	a.GiveBack = p.wait || p.recall || len(p.held) > 0 || p.Asked(clk) || p.queueing(clk)
 	for i := range x.Items {
 		if it := &x.Items[i]; it.Op == Renew || it.Op == Ask {

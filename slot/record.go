@@ -6,7 +6,7 @@ import (
 )
 
 // Version is the format of the records this code writes. It reads all up to it.
-const Version = 2
+const Version = 3
 
 // A Record is all that a counter must not forget, a few KB however many people
 // are inside. A confirmed Record is never changed but for Seq of a heartbeat.
@@ -30,6 +30,7 @@ type Record struct {
 	Claimed  []Claimed // claims of the last claimKept
 	Unnamed  Tau       // no stay whose name the host has not heard ends later
 	Sure     []Span    // when every renewal that was seen is in this record, oldest first
+	MovedTo  string    // the data centre that Anywhere has gone to: nothing follows this write
 }
 
 // A Span is a stretch of one epoch's counter time: after From, before To.

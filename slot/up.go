@@ -1,6 +1,9 @@
 package slot
 
-import "time"
+import (
+	"cmp"
+	"time"
+)
 
 // upper is a counter's own borrowing from Anywhere. What is granted counts
 // only with the counter's own write; what is returned is in its record before
@@ -18,6 +21,9 @@ type upper struct {
 	est    Estimate
 	asked  bool  // the lender above had nothing for the last need
 	most   int64 // greatest grant heard for the loan, written or not
+	part   int64 // what the traffic here has earned of all unused slots, as was last heard
+	shed   bool  // what is free beyond keep goes back with the next write
+	keep   int64
 }
 
 // UpSync builds this counter's next Sync to Anywhere from the confirmed
@@ -25,7 +31,7 @@ type upper struct {
 // was heard, written or not: a counter that heard a grant, was stopped and wrote
 // it after its loan had been written off would else draw a new line for the
 // same number (found by the walk).
-func (p *Pool) UpSync(clk time.Duration, want int64, queue []Tau) *Sync {
+func (p *Pool) UpSync(clk time.Duration, want, traffic int64, queue []Tau) *Sync {
 	if !p.serving || p.rec.Up == nil {
 		return nil
 	}
@@ -35,11 +41,11 @@ func (p *Pool) UpSync(clk time.Duration, want int64, queue []Tau) *Sync {
 	p.up.n++
 	u := p.rec.Up
 	x := &Sync{
-		Loan: u.Loan, Borrower: p.host, Seq: Seq{p.epoch, p.up.n}, Seen: p.up.seen,
+		Loan: u.Loan, Borrower: cmp.Or(p.par.Site, p.host), Seq: Seq{p.epoch, p.up.n}, Seen: p.up.seen,
 		Est: p.up.est.Epoch, Granted: max(u.Granted, p.up.most), Returned: u.Returned,
-		Want: want,
+		Want: want, Traffic: traffic, Lapsed: p.termOver(clk),
 	}
-	x.Need = p.short
+	x.Need, x.Idle = p.short, max(0, p.Free())
 	if stand := max(0, want); p.wait { // whoever has left or fallen silent needs none
 		p.up.mine = min(p.up.mine, stand)
 	} else {
@@ -109,7 +115,7 @@ func (p *Pool) UpAnswer(clk time.Duration, a Answer) bool {
 		p.up.until = max(p.up.until, sent+p.par.Rho.Down(a.Term))
 		p.up.est.Heard(a.Name.Epoch, a.Time, sent, clk, p.par.Rho)
 		p.up.seen = a.Name
-		p.up.most = max(p.up.most, a.Granted)
+		p.up.most, p.up.part = max(p.up.most, a.Granted), a.Part
 		if a.GiveBack {
 			p.UpRecall(clk)
 		} else {
@@ -171,15 +177,56 @@ func (p *Pool) UpRecall(clk time.Duration) {
 
 // UpOwes reports whether the next write would give anything back to Anywhere.
 func (p *Pool) UpOwes(clk time.Duration) bool {
-	if p.rec.Up == nil || !p.Asked(clk) {
+	if p.rec.Up == nil {
 		return false
 	}
 	for i := range p.rec.Limits {
-		if p.spare(p.rec, i) > 0 {
+		if p.owes(clk, p.rec, i) > 0 {
 			return true
 		}
 	}
 	return false
+}
+
+// UpShed gives back with the next write what is free beyond keep, of each limit.
+func (p *Pool) UpShed(keep int64) { p.up.keep, p.up.shed = max(0, keep), true }
+
+// UpSpare reports whether more than keep of any limit is free that nobody here is to have.
+func (p *Pool) UpSpare(keep int64) bool {
+	for i := range p.rec.Limits {
+		if p.rec.Up != nil && p.spare(p.rec, i) > keep {
+			return true
+		}
+	}
+	return false
+}
+
+// UpPart is what the traffic here has earned of all slots that nobody uses, as Anywhere
+// said last.
+func (p *Pool) UpPart() int64 { return p.up.part }
+
+// UpTime brackets Anywhere's time; ok is false before its first answer.
+func (p *Pool) UpTime(clk time.Duration) (epoch uint64, lo, hi Tau, ok bool) {
+	e := &p.up.est
+	return e.Epoch, e.Lo(clk, p.par.Rho), e.Hi(clk, p.par.Rho), e.Known()
+}
+
+// UpSeen is the newest write of Anywhere that was heard of, and for how long the term
+// that it gave still runs, below 0 if it is over.
+func (p *Pool) UpSeen(clk time.Duration) (WriteName, time.Duration) {
+	return p.up.seen, p.up.until - clk
+}
+
+// owes is what of limit i goes back to Anywhere with the next write.
+func (p *Pool) owes(clk time.Duration, r *Record, i int) int64 {
+	n := p.spare(r, i)
+	switch {
+	case p.Asked(clk):
+		return n
+	case p.up.shed:
+		return max(0, n-p.up.keep)
+	}
+	return 0
 }
 
 // spare is what limit i has that nobody here is to have.
@@ -194,17 +241,17 @@ func (p *Pool) spare(r *Record, i int) int64 {
 	return max(0, r.freeOf(i)-p.calls-mine)
 }
 
-// giveUp returns to Anywhere, while it asks, what nobody here is to have.
+// giveUp returns to Anywhere what nobody here is to have.
 func (p *Pool) giveUp(clk time.Duration, r *Record) {
 	if r.Up == nil {
 		return
 	}
+	for i := range r.Limits {
+		r.Up.Returned[i] += p.owes(clk, r, i)
+	}
+	p.up.shed = false
 	if !p.Asked(clk) {
 		p.up.mine = 0
-		return
-	}
-	for i := range r.Limits {
-		r.Up.Returned[i] += p.spare(r, i)
 	}
 }
 

@@ -309,7 +309,7 @@ func (w *walk) upSync(h int) bool {
 	if w.root == nil || x.state != 2 {
 		return false
 	}
-	m := x.p.UpSync(w.hclk(h), 2, nil)
+	m := x.p.UpSync(w.hclk(h), 2, 0, nil)
 	w.root.Put(m)
 	for _, r := range w.rootWrite() {
 		x.p.UpAnswer(w.hclk(h), r.Answer)

@@ -11,9 +11,12 @@ import (
 // format, and about a message too long for it.
 var ErrMessage = errors.New("not a message between machines")
 
-// wireFormat is the format of a Sync and an Answer. Unlike a record a message is
-// never kept, so only this one is read.
-const wireFormat = 1
+// The formats of a Sync and an Answer: siteFormat has what is said between counters
+// beside. Unlike a record a message is never kept, so only these are read.
+const (
+	wireFormat = 1
+	siteFormat = 2
+)
 
 // maxItems bounds the items of a Sync, and with them the results of its Answer.
 // Chosen: three times the 20,000 renewals of a full worker.
@@ -23,7 +26,8 @@ const maxItems = 1 << 16
 // or arrivals than a message holds is refused, and b comes back as it was.
 func (x *Sync) AppendBinary(b []byte) ([]byte, error) {
 	e := encoder{slices.Grow(b, 128+24*len(x.Items))} // usually enough
-	e.uint(wireFormat, uint64(x.Loan))
+	site := x.Traffic != 0 || x.Idle != 0 || x.Lapsed
+	e.uint(formatOf(site), uint64(x.Loan))
 	e.text(x.Borrower)
 	e.uint(x.Seq.Epoch, x.Seq.N, x.Seen.Life, x.Seen.Epoch, x.Seen.Writes, x.Est)
 	e.int(x.Granted)
@@ -33,6 +37,10 @@ func (x *Sync) AppendBinary(b []byte) ([]byte, error) {
 	last := Tau(0)
 	for _, t := range x.Queue {
 		e.step(&last, t)
+	}
+	if site {
+		e.int(x.Traffic, x.Idle)
+		e.uint(bit(x.Lapsed))
 	}
 	whole := e.items(x.Items) && len(x.Items) <= maxItems
 	if !whole || len(x.Queue) > maxQueue || len(x.Borrower) > maxText {
@@ -46,7 +54,8 @@ func (x *Sync) AppendBinary(b []byte) ([]byte, error) {
 // kept.
 func (x *Sync) UnmarshalBinary(b []byte) error {
 	d := decoder{b: b}
-	if err := d.format(); err != nil {
+	v, err := d.format()
+	if err != nil {
 		return err
 	}
 	y := Sync{Loan: LoanID(d.uint()), Borrower: d.text(), Seq: Seq{d.uint(), d.uint()}}
@@ -57,6 +66,9 @@ func (x *Sync) UnmarshalBinary(b []byte) error {
 	y.Queue = slices.Grow(y.Queue, n)
 	for range n {
 		y.Queue = append(y.Queue, d.step(&last))
+	}
+	if v == siteFormat {
+		y.Traffic, y.Idle, y.Lapsed = d.int(), d.int(), d.uint() == 1
 	}
 	y.Items = d.items()
 	if err := d.end(); err != nil {
@@ -75,7 +87,7 @@ func (a *Answer) AppendBinary(b []byte) ([]byte, error) {
 			ErrMessage, len(a.Results), len(a.Gone), len(a.Sure))
 	}
 	e := encoder{slices.Grow(b, 128+16*(len(a.Results)+len(a.Gone)))} // usually enough
-	e.uint(wireFormat, a.Name.Life, a.Name.Epoch, a.Name.Writes, a.Seq.Epoch, a.Seq.N)
+	e.uint(formatOf(a.Part != 0), a.Name.Life, a.Name.Epoch, a.Name.Writes, a.Seq.Epoch, a.Seq.N)
 	e.uint(uint64(a.Loan), bit(a.Over), bit(a.GiveBack), bit(a.Waiting))
 	e.int(int64(a.Time), a.Granted, int64(a.Term), int64(a.Latest))
 	e.uint(uint64(len(a.Results)))
@@ -90,6 +102,9 @@ func (a *Answer) AppendBinary(b []byte) ([]byte, error) {
 		e.step(&last, g.End)
 	}
 	e.spans(a.Sure)
+	if a.Part != 0 {
+		e.int(a.Part)
+	}
 	return e.b, nil
 }
 
@@ -97,7 +112,8 @@ func (a *Answer) AppendBinary(b []byte) ([]byte, error) {
 // is kept.
 func (a *Answer) UnmarshalBinary(b []byte) error {
 	d := decoder{b: b}
-	if err := d.format(); err != nil {
+	v, err := d.format()
+	if err != nil {
 		return err
 	}
 	y := Answer{Name: WriteName{d.uint(), d.uint(), d.uint()}, Seq: Seq{d.uint(), d.uint()}}
@@ -116,6 +132,9 @@ func (a *Answer) UnmarshalBinary(b []byte) error {
 		y.Gone = append(y.Gone, Gone{StayID(d.uint()), d.step(&last)})
 	}
 	y.Sure = d.spans()
+	if v == siteFormat {
+		y.Part = d.int()
+	}
 	if err := d.end(); err != nil {
 		return err
 	}
@@ -199,17 +218,24 @@ func (d *decoder) step(last *Tau) Tau {
 	return t
 }
 
+func formatOf(site bool) uint64 {
+	if site {
+		return siteFormat
+	}
+	return wireFormat
+}
+
 // format reads the number that every message begins with.
-func (d *decoder) format() error {
+func (d *decoder) format() (uint64, error) {
 	v := d.uint()
 	if d.err != nil {
-		return d.end()
+		return 0, d.end()
 	}
-	if v != wireFormat {
-		return fmt.Errorf("%w: format %d, this program reads %d: upgrade the older program first",
-			ErrMessage, v, wireFormat)
+	if v != wireFormat && v != siteFormat {
+		return 0, fmt.Errorf("%w: format %d, this program reads up to %d: upgrade the older program first",
+			ErrMessage, v, siteFormat)
 	}
-	return nil
+	return v, nil
 }
 
 // end says what is wrong with the message, if anything is: the whole of it must have

@@ -119,8 +119,8 @@ func TestMessageOfAnotherFormatIsRefused(t *testing.T) {
 		b := bytesOf(t, empty())
 		b[0] = wireFormat + 6
 		err := empty().UnmarshalBinary(b)
-		want := fmt.Sprintf("format %d, this program reads %d: upgrade the older program first",
-			wireFormat+6, wireFormat)
+		want := fmt.Sprintf("format %d, this program reads up to %d: upgrade the older program first",
+			wireFormat+6, siteFormat)
 		if !errors.Is(err, ErrMessage) || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v, want %q", err, want)
 		}

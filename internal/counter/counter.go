@@ -446,7 +446,7 @@ func (c *Counter) Sync(ctx context.Context, x *slot.Sync) (slot.Answer, error) {
 		return slot.Answer{}, ErrFenced
 	}
 	c.syncs[x] = ch
-	c.pool.Put(x)
+	c.put(x, c.cfg.Boot())
 	c.mu.Unlock()
 	c.kick()
 	select {
@@ -481,7 +481,7 @@ func (c *Counter) Reconfigure(ctx context.Context, s Settings) error {
 		return ErrFenced
 	}
 	c.cfg.Settings = s
-	c.pace = newPace(s)
+	c.spread()
 	c.fore.update(&c.desk, c.cfg.Boot())
 	c.kick()
 	return nil

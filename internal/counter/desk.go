@@ -36,6 +36,7 @@ type desk struct {
 	stood    bool          // it stood still, and another hosts the room
 	stats    Totals
 	fore     forecast
+	up       upward
 }
 
 // begin serves what was taken over: rec is the record as it was read, confirmed
@@ -64,7 +65,7 @@ func (c *desk) begin(rec *slot.Record, first bool, clk time.Duration) error {
 		return err
 	}
 	c.line = line
-	c.pace = newPace(c.cfg.Settings)
+	c.spread()
 	c.hideAt, c.linedUp = clk+hideAfter, clk
 	c.tellWaiting(clk)
 	c.fore.update(c, clk)
@@ -87,10 +88,19 @@ func (c *desk) limitsOf(rec *slot.Record, first bool) {
 	c.pool.SetLimits(c.limitRev, c.cfg.Active, c.cfg.New)
 }
 
+// spread spaces the calls, and what is lent to people who wait.
+func (c *desk) spread() {
+	c.pace = newPace(c.cfg.Settings)
+	if c.cfg.Params.Counters {
+		c.pool.Space(c.pace.step)
+	}
+}
+
 // join puts a newcomer at the end of the line.
 func (c *desk) join(clk, hold time.Duration) Place {
 	c.awake(clk)
 	c.joins.add(clk, 1)
+	c.came(1, clk)
 	c.stats.Joined++
 	behind := int64(c.line.Len())
 	if behind <= int64(c.line.Called()+c.line.Late()) { // the line had moved past all others

@@ -50,7 +50,7 @@ func (c *desk) mustWrite(clk time.Duration, asked bool) bool {
 		return true
 	case c.line.End() > r.Issued && !c.pool.Fresh(clk, issuedSoon):
 		return true
-	case len(r.Loans) > 0 && !c.pool.Fresh(clk, c.pool.Params().Term/3):
+	case len(r.Loans) > 0 && !c.pool.Fresh(clk, min(idleEnds, c.pool.Params().Term/3)):
 		return true
 	case (r.Limits[0].Ends.Len() > 0 || r.Limits[1].Ends.Len() > 0) && !c.pool.Fresh(clk, idleEnds):
 		return true
@@ -96,6 +96,9 @@ func (c *desk) nextDue(clk time.Duration) time.Duration {
 	if c.pool.Asked(clk) {
 		now := c.pool.Tau(clk)
 		next = min(next, max(settleGap, c.pool.NextEnd(now).Sub(now)))
+	}
+	if at := c.pool.LendAt(clk); at > 0 {
+		next = min(next, max(time.Millisecond, at-clk))
 	}
 	if c.line.Len() == 0 {
 		return next

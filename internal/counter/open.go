@@ -35,8 +35,7 @@ func (d *Desk) TakeOver(clk time.Duration) *slot.Record { return d.pool.Takeover
 // sense.
 func (d *Desk) Begin(clk time.Duration) error { return d.begin(d.read, d.first, clk) }
 
-// Pool is the lender's side. Its Syncs may be put and its upper loan be driven; all
-// else is the desk's.
+// Pool is the lender's side, to be looked at.
 func (d *Desk) Pool() *slot.Pool { return d.pool }
 
 // Build makes the next write, if one is due or asked for, and what may be answered
@@ -75,10 +74,18 @@ func (d *Desk) Claim(clk time.Duration, number uint64, waits bool) bool {
 	return d.claim(number, clk, 0, waits)
 }
 
-// Queue gives the arrivals of the next up to k who wait, in this counter's time.
-func (d *Desk) Queue(clk time.Duration, k int) []slot.Tau {
-	return d.line.Arrivals(d.pool.Tau(clk), k)
-}
+// Put takes a borrower's Sync in, for the next Build.
+func (d *Desk) Put(clk time.Duration, x *slot.Sync) { d.put(x, clk) }
+
+// UpSync is the Sync to send to Anywhere now, the one that is not answered included; nil
+// if none is due, and then for how long.
+func (d *Desk) UpSync(clk time.Duration) (*slot.Sync, time.Duration) { return d.upSync(clk) }
+
+// UpHeard takes an answer of Anywhere in.
+func (d *Desk) UpHeard(clk time.Duration, a slot.Answer) { d.upHeard(a, clk) }
+
+// UpRecall takes in that Anywhere asks for what is not used.
+func (d *Desk) UpRecall(clk time.Duration) { d.upRecall(clk) }
 
 // Leave gives up a place.
 func (d *Desk) Leave(clk time.Duration, number uint64) { d.leave(number, clk) }

@@ -4,19 +4,21 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/headgate/headgate/internal/counter"
 	"github.com/headgate/headgate/internal/sim"
 	"github.com/headgate/headgate/slot"
 )
 
-// above is the host of Anywhere: a pool whose borrowers are the counters of the
-// data centres.
+// above is the host of Anywhere: a desk whose borrowers are the counters of the data
+// centres, and before which nobody stands in line.
 type above struct {
 	process
 	m       *model
-	pool    *slot.Pool
+	desk    *counter.Desk
 	rev     uint64
 	writing bool
-	look    bool // a round is asked for
+	lastTry time.Duration
+	timer   int // number of the newest look
 	from    map[*slot.Sync]*host
 	n       int
 }
@@ -24,89 +26,101 @@ type above struct {
 // begin takes Anywhere over, or makes its first record.
 func (a *above) begin() {
 	m := a.m
-	if m.top.rec == nil {
+	first := m.top.rec == nil
+	if first {
 		m.top.rec, m.top.rev = slot.NewRecord(m.w.Rand().Uint64()|1, nil, m.limits()...), 1
 	}
 	a.n++
 	a.from = map[*slot.Sync]*host{}
-	a.pool = slot.NewPool(m.params(true), fmt.Sprint("anywhere-", a.n), m.top.read())
+	cfg := counter.Config{
+		Room: "anywhere", Host: fmt.Sprint("anywhere-", a.n), Params: m.params(true),
+		Settings: m.settings(), Random: m.w.Rand().Float64,
+	}
+	a.desk = counter.NewDesk(cfg, m.top.read(), first, func() { a.after(0, a.round) })
 	a.writing = true
-	wr, rev := a.pool.Takeover(a.clk()), m.top.rev
-	m.write(&a.process, &m.top, rev, wr, func(ok bool) {
+	desk, rev := a.desk, m.top.rev
+	m.write(&a.process, &m.top, rev, a.desk.TakeOver(a.clk()), func(ok bool) {
 		a.writing = false
-		if !ok {
+		if !ok || desk != a.desk {
 			a.begin()
 			return
 		}
 		a.rev = rev + 1
-		a.pool.Confirm(a.clk())
-		a.round(true)
-		a.beat()
+		if err := a.desk.Begin(a.clk()); err != nil {
+			panic(err)
+		}
+		a.round()
 	})
-}
-
-func (a *above) beat() {
-	a.after(500*time.Millisecond, func() { a.round(false); a.beat() })
 }
 
 // put takes a Sync of a counter in.
 func (a *above) put(h *host, x *slot.Sync) {
-	if a.pool == nil || !a.pool.Serving() {
+	if a.desk == nil || !a.desk.Pool().Serving() {
 		return
 	}
 	if _, again := a.from[x]; !again || !a.writing {
-		a.pool.Put(x)
+		a.desk.Put(a.clk(), x)
 	}
 	a.from[x] = h
-	a.round(false)
+	a.round()
 }
 
 // round builds a write and answers, as docs/protocol.md §5 says.
-func (a *above) round(force bool) {
-	if a.writing || !a.pool.Serving() {
-		a.look = true
+func (a *above) round() {
+	if a.writing || !a.desk.Pool().Serving() {
 		return
 	}
-	a.look = false
 	clk := a.clk()
-	force = force || a.pool.Age(clk) > 5*time.Second ||
-		a.pool.Held() && a.pool.NextEnd(0) <= a.pool.Tau(clk)
-	now, wr := a.pool.Begin(clk, force)
+	if gap := a.lastTry + groupGap - clk; gap > 0 && a.lastTry > 0 {
+		a.wake(gap)
+		return
+	}
+	a.lastTry = clk
+	now, wr := a.desk.Build(clk, false)
 	a.tell(now)
 	if wr == nil {
-		a.recall()
-		if a.pool.Held() { // its wait ends
-			a.after(20*time.Millisecond, func() { a.round(false) })
-		}
+		a.look()
 		return
 	}
 	a.writing = true
-	rev := a.rev
+	desk, rev := a.desk, a.rev
 	a.m.write(&a.process, &a.m.top, rev, wr, func(ok bool) {
+		if desk != a.desk {
+			return
+		}
 		a.writing = false
 		if !ok { // cannot be: it has one host at a time
-			a.pool.Fail()
+			a.desk.Pool().Fail()
 			return
 		}
 		a.rev = rev + 1
-		replies, _ := a.pool.Confirm(a.clk())
+		replies, _ := a.desk.Stored(a.clk())
 		a.tell(replies)
-		a.recall()
-		if a.look || a.pool.Held() {
-			a.after(2*time.Millisecond, func() { a.round(false) })
-		}
+		a.look()
 	})
 }
 
-// recall asks all counters for what they do not use.
-func (a *above) recall() {
-	if !a.pool.Recalls(a.clk()) {
-		return
+// look asks all counters for what they do not use, if that is due.
+func (a *above) look() {
+	recall, next := a.desk.Look(a.clk())
+	if recall {
+		for _, s := range a.m.sites {
+			h := s.host
+			a.m.send(&a.process, &h.process, a.home(h), func() { h.recalled() })
+		}
 	}
-	for _, s := range a.m.sites {
-		h := s.host
-		a.m.send(&a.process, &h.process, a.home(h), func() { h.recalled() })
-	}
+	a.wake(next)
+}
+
+// wake asks for a round in d; only the newest such wish counts.
+func (a *above) wake(d time.Duration) {
+	a.timer++
+	n := a.timer
+	a.after(d, func() {
+		if n == a.timer {
+			a.round()
+		}
+	})
 }
 
 func (a *above) tell(replies []slot.Reply) {

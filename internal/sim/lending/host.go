@@ -37,10 +37,7 @@ type host struct {
 	syncs   map[*slot.Sync]*worker
 	claims  map[slot.StayID][]func(slot.ClaimReply)
 
-	above    time.Duration // own clock at the last Sync upward
-	told     slot.Each     // returned, as told upward
-	want     float64       // arrivals a second, smoothed
-	arrivals float64
+	upTimer int // number of the newest look upward
 }
 
 // begin takes the record of its data centre over.
@@ -77,7 +74,6 @@ func (h *host) begin() {
 		}
 		if m.above != nil {
 			h.upward()
-			h.beatUp()
 		}
 		h.round()
 	})
@@ -145,9 +141,7 @@ func (h *host) look() {
 		}
 	}
 	h.wake(next)
-	if h.m.above != nil {
-		h.upIfDue()
-	}
+	h.upward()
 }
 
 // wake asks for a round in d; only the newest such wish counts.
@@ -180,7 +174,7 @@ func (h *host) put(k *worker, x *slot.Sync) {
 		return
 	}
 	h.syncs[x] = k
-	h.desk.Pool().Put(x)
+	h.desk.Put(h.clk(), x)
 	h.round()
 }
 
@@ -199,7 +193,6 @@ func (h *host) ready(join bool, f func()) {
 
 // join puts a visitor at the end of the line and answers.
 func (h *host) join(answer func(counter.Place)) {
-	h.arrivals++
 	h.ready(true, func() {
 		p := h.desk.Join(h.clk(), hold)
 		answer(p)
@@ -229,26 +222,23 @@ func (h *host) claim(number uint64, answer func(r slot.ClaimReply, ok bool)) {
 	h.round()
 }
 
-// upward sends a Sync to Anywhere, and again until it is answered.
+// upward sends a Sync to Anywhere if one is due, and again until it is answered.
 func (h *host) upward() {
-	if !h.serving() {
+	if h.m.above == nil || !h.serving() || h.desk.Pool().UpFlying() != nil {
 		return
 	}
-	p := h.desk.Pool()
-	ahead := int64(h.want*wantFor + 0.5)
-	want := ahead - max(0, p.Free())
-	queue := h.desk.Queue(h.clk(), 256)
-	if waiting, called := h.desk.Waiting(); waiting > 0 {
-		if want = waiting - called; len(queue) < 256 { // the others are not there
-			want = int64(len(queue))
+	x, next := h.desk.UpSync(h.clk())
+	if x != nil {
+		h.sendUp(x)
+		return
+	}
+	h.upTimer++
+	n, desk := h.upTimer, h.desk
+	h.after(next, func() {
+		if n == h.upTimer && desk == h.desk {
+			h.upward()
 		}
-	}
-	x := p.UpSync(h.clk(), max(0, want), queue)
-	if x == nil {
-		return
-	}
-	h.above, h.told = h.clk(), x.Returned
-	h.sendUp(x)
+	})
 }
 
 func (h *host) sendUp(x *slot.Sync) {
@@ -264,53 +254,20 @@ func (h *host) sendUp(x *slot.Sync) {
 
 // heard takes an answer of Anywhere in.
 func (h *host) heard(a slot.Answer) {
-	if !h.serving() {
-		return
+	if h.serving() {
+		h.desk.UpHeard(h.clk(), a)
+		h.round()
+		h.upward()
 	}
-	h.desk.Pool().UpAnswer(h.clk(), a)
-	h.round()
-	h.upIfDue()
 }
 
 // recalled: Anywhere asks for what is not used.
 func (h *host) recalled() {
 	if h.serving() {
-		h.desk.Pool().UpRecall(h.clk())
+		h.desk.UpRecall(h.clk())
 		h.round()
-		h.upIfDue()
-	}
-}
-
-// upIfDue asks Anywhere when somebody stands before the door here, and tells it what
-// was given back.
-func (h *host) upIfDue() {
-	p := h.desk.Pool()
-	if !h.serving() || p.UpFlying() != nil {
-		return
-	}
-	ahead := int64(h.want*wantFor + 0.5)
-	low := p.Free() < ahead/2 && !p.Asked(h.clk()) && h.clk()-h.above > flushEvery
-	if p.UpNeed(h.clk()) || low || p.Record().Up.Returned != h.told {
 		h.upward()
 	}
-}
-
-func (h *host) beatUp() {
-	desk := h.desk
-	h.after(flushEvery, func() {
-		if h.desk != desk {
-			return
-		}
-		h.want = 0.7*h.want + 0.3*h.arrivals/flushEvery.Seconds()
-		h.arrivals = 0
-		silent := h.clk() - h.above
-		if h.serving() &&
-			(silent > termAbove/3 || h.desk.Pool().Asked(h.clk()) && silent > flushEvery) {
-			h.upward()
-		}
-		h.upIfDue()
-		h.beatUp()
-	})
 }
 
 // forget drops a worker that is gone from those who wait for an answer.

@@ -214,7 +214,6 @@ func (k *worker) settleAsks(a *slot.Answer) {
 func (k *worker) newcomer(q wish) {
 	clk := k.clk()
 	k.arrivals++
-	k.host().arrivals++
 	if len(k.queue) == 0 && k.open(q) {
 		if k.wants > 0 && k.share.Held() == 0 {
 			k.urgent = true

@@ -1,0 +1,183 @@
+package slot
+
+import "time"
+
+// What Anywhere knows of the data centres that borrow from it, beside who stands before
+// their doors: whose traffic has earned which part, and how fast slots may go to people
+// who wait.
+
+// site is what a counter has said of itself.
+type site struct {
+	traffic int64 // new users in a window, over the last minutes
+	idle    int64 // slots that nobody uses
+}
+
+// noteSite remembers what x's sender says of itself and of those before its door.
+func (p *Pool) noteSite(clk time.Duration, x *Sync) {
+	if !p.par.Counters {
+		return
+	}
+	if p.sites == nil {
+		p.sites = map[LoanID]site{}
+	}
+	p.sites[x.Loan] = site{traffic: max(0, x.Traffic), idle: max(0, x.Idle)}
+	p.noteFront(clk, x)
+}
+
+// part is what a borrower's traffic has earned of all slots that nobody uses, those that
+// the others hold included: rounded down, what nobody has earned stays here
+// (Cloudflare, "How Waiting Room makes queueing decisions"; see Split).
+func (p *Pool) part(loan LoanID) int64 {
+	if !p.par.Counters {
+		return 0
+	}
+	r := p.newest()
+	unused, all, mine := max(0, r.Free()), []int64{}, -1
+	for i := range r.Loans {
+		s, ok := p.sites[r.Loans[i].ID]
+		if !ok || r.Loans[i].Over > 0 {
+			continue
+		}
+		if r.Loans[i].ID == loan {
+			mine = len(all)
+		}
+		unused += s.idle
+		all = append(all, s.traffic)
+	}
+	if mine < 0 {
+		return 0
+	}
+	parts, _ := Split(unused, r.window(), all)
+	return parts[mine]
+}
+
+// window is what the traffic of data centres is measured against: the limit of new users,
+// or of users where there is none.
+func (r *Record) window() int64 {
+	for i := range r.Limits {
+		if r.Limits[i].Kind == PerWindow {
+			return r.Limits[i].N
+		}
+	}
+	return r.Limits[0].N
+}
+
+// Space says how far apart slots are lent to people who wait, so that a limit per window
+// does not pulse; 0 is not at all.
+func (p *Pool) Space(step time.Duration) { p.step = step }
+
+// lendDue reports whether the next slot may go to somebody who waits. Who stands before
+// a door while there are slots does not wait: only once somebody was told that there are
+// none, and as long as any queue is told.
+func (p *Pool) lendDue(clk time.Duration) bool {
+	if p.lined && !p.queueing(clk) {
+		p.lined = false
+	}
+	return p.step == 0 || !p.lined || clk >= p.lendAt
+}
+
+// lent notes a slot lent to somebody who waits. Lending that fell behind by less than a
+// second catches up.
+func (p *Pool) lent(clk time.Duration) {
+	p.lendAt = max(p.lendAt, clk-min(p.step, time.Second/2)) + p.step
+}
+
+// LendAt is when the next slot may go to those who wait, own clock; 0 is at once.
+func (p *Pool) LendAt(clk time.Duration) time.Duration {
+	if p.lendDue(clk) {
+		return 0
+	}
+	return p.lendAt
+}
+
+// presumedLoan is the line of what was lent by a record that is lost. Drawn numbers are
+// never that small.
+const presumedLoan LoanID = 1
+
+// Presume makes the record of an Anywhere whose former home is gone: all is presumed
+// lent, each data centre's Sync brings its part back into the books, and what nobody
+// speaks for returns when no counter can use it any more: after wait, which is the term
+// of a counter and its longest stay, or the stay alone on the operator's word that those
+// who are silent are off (docs/protocol.md §9). Its time goes on from now, which no time
+// told before may pass, in an epoch after all that were heard of.
+func (r *Record) Presume(name WriteName, now Tau, wait time.Duration) {
+	r.Name, r.Time = name, max(1, now)
+	all := int64(0)
+	for i := range r.Limits {
+		all = max(all, r.Limits[i].N)
+	}
+	l := Loan{ID: presumedLoan, Borrower: "not heard yet", Granted: all, Over: r.Time}
+	for i := range r.Limits {
+		l.Returned[i] = all - r.Limits[i].N
+		l.Back[i] = r.Time.Add(wait)
+	}
+	r.Loans = append(r.Loans, l)
+}
+
+// reinstates reports whether x speaks for slots that are presumed lent. One whose own
+// term is over may have lost them to others long ago: it begins anew.
+func (r *Record) reinstates(x *Sync) bool {
+	p := r.loan(presumedLoan)
+	if p == nil || x.Lapsed || x.Loan == presumedLoan {
+		return false
+	}
+	for i := range r.Limits {
+		if n := x.Granted - x.Returned[i]; n < 0 || n > p.Lent(i) {
+			return false
+		}
+	}
+	return true
+}
+
+func (r *Record) reinstate(x *Sync) {
+	p := r.loan(presumedLoan)
+	for i := range r.Limits {
+		p.Returned[i] += x.Granted - x.Returned[i]
+	}
+	r.Loans = append(r.Loans, Loan{ID: x.Loan, Borrower: x.Borrower, Granted: x.Granted, Returned: x.Returned})
+}
+
+// DeclareOff takes the loans of a data centre back with the next write, on an operator's
+// word that it is off: its term need not run out, its stays still do. It reports whether
+// there was any.
+func (p *Pool) DeclareOff(clk time.Duration, borrower string) (any bool) {
+	for i := range p.rec.Loans {
+		if l := &p.rec.Loans[i]; l.Borrower == borrower && l.Over == 0 {
+			p.backAt[l.ID] = min(clk, p.backAt[l.ID])
+			any = true
+		}
+	}
+	return any
+}
+
+// MoveTo makes the next write the last of this record: Anywhere goes on in another data
+// centre.
+func (p *Pool) MoveTo(site string) { p.moved = site }
+
+// A Holding is what one data centre holds.
+type Holding struct {
+	Site    string
+	Lent    int64 // slots of the first limit, those that are used included
+	Idle    int64 // of them, by its own word
+	Traffic int64 // new users in a window, over the last minutes
+	Waits   int64 // people before its door that it has told of
+	Over    bool  // it was not heard for its term: presumed
+}
+
+// Holdings tell who holds how many slots of the first limit, as the confirmed record has
+// it.
+func (p *Pool) Holdings(clk time.Duration) (all []Holding) {
+	for i := range p.rec.Loans {
+		l := &p.rec.Loans[i]
+		if l.Dead || l.Over > 0 && p.rec.Time >= l.Back[0] {
+			continue
+		}
+		s := p.sites[l.ID]
+		h := Holding{Site: l.Borrower, Lent: l.Lent(0), Idle: s.idle, Traffic: s.traffic, Over: l.Over > 0}
+		if f := p.fronts[l.ID]; f != nil && clk-f.at < queueKept {
+			h.Waits = int64(len(f.line))
+		}
+		all = append(all, h)
+	}
+	return all
+}
