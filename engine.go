@@ -2,6 +2,7 @@ package headgate
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
@@ -37,6 +38,8 @@ type EngineConfig struct {
 	Hosts bool
 	// Version of the program, for the others to see.
 	Version string
+	// Datacenters says which other data centres' rooms are one with those of this engine.
+	Datacenters *Datacenters
 	// Replicas is on how many servers of the engine a record is kept: 1 (default) or 3;
 	// -1 is three where NATS is a cluster, one where it is a server that is alone.
 	Replicas int
@@ -44,6 +47,17 @@ type EngineConfig struct {
 	// block.
 	Heal func(error)
 	Log  *slog.Logger // default: discard
+}
+
+// Datacenters are several engines, each in a data centre of its own, whose rooms are one.
+type Datacenters struct {
+	Own  string // the name of this one, 1 to 32 characters
+	Home string // where the slots live that belong to no data centre, unless they were moved
+	// Others are the names of the others.
+	Others []string
+	// Link gives the connection to another. What is said on it must be heard on that of the
+	// same pair at the other end, and nowhere else. Nil in a process that hosts no rooms.
+	Link func(other string) *nats.Conn
 }
 
 // SealingKeys are AES-256 keys by number. One seals, all open.
@@ -60,6 +74,7 @@ type Engine struct {
 	alone   bool
 	bus     *store.Bus
 	members *counter.Members // nil: alone
+	sites   *counter.Sites   // nil: one data centre
 	keys    atomic.Pointer[ticket.Ring]
 
 	mu    sync.Mutex
@@ -113,8 +128,27 @@ func OpenEngine(ctx context.Context, cfg EngineConfig) (*Engine, error) {
 		e.members = counter.NewMembers(e.bus, counter.Member{
 			Name: cfg.Node, Life: rand.Uint64(), Hosts: cfg.Hosts, Version: cfg.Version, Began: time.Now(),
 		}, newBootClock().read, cfg.Log)
+		e.joinSites(&cfg)
 	}
 	return e, nil
+}
+
+// joinSites makes the rooms of this engine one with those of other data centres.
+func (e *Engine) joinSites(cfg *EngineConfig) {
+	d := cfg.Datacenters
+	if d == nil {
+		return
+	}
+	c := counter.SitesConfig{
+		Own: d.Own, Home: d.Home, Names: d.Others,
+		Links: map[string]*store.Bus{}, Bus: e.bus, Store: e.store, Log: cfg.Log,
+	}
+	for _, name := range d.Others {
+		if d.Link != nil {
+			c.Links[name] = store.NewBus(d.Link(name))
+		}
+	}
+	e.sites = counter.NewSites(c)
 }
 
 // Run lets the others that share the engine hear of this process until ctx ends, and
@@ -124,7 +158,17 @@ func (e *Engine) Run(ctx context.Context) error {
 		<-ctx.Done()
 		return nil
 	}
-	return e.members.Run(ctx)
+	if e.sites == nil {
+		return e.members.Run(ctx)
+	}
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	errs := make([]error, 2)
+	var wg sync.WaitGroup
+	wg.Go(func() { errs[0] = e.members.Run(ctx); stop() })
+	wg.Go(func() { errs[1] = e.sites.Run(ctx); stop() })
+	wg.Wait()
+	return errors.Join(errs...)
 }
 
 // Leave tells the others that this process is about to end: it hands over the rooms

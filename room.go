@@ -161,6 +161,7 @@ type Room struct {
 	boot    func() time.Duration
 	keys    *atomic.Pointer[ticket.Ring]
 	counter desk
+	above   *counter.Seat // of Anywhere, nil with one data centre
 	worker  *worker
 	face    atomic.Pointer[face]
 	doc     atomic.Pointer[servedDoc]
@@ -249,16 +250,23 @@ func OpenRoom(ctx context.Context, cfg RoomConfig) (*Room, error) {
 		host = cfg.Engine.members.Self().Name
 	}
 	cfg.params.Alone = cfg.Engine.alone
+	sites := cfg.Engine.sites
+	if sites != nil {
+		cfg.params.RecallWait, cfg.params.Site = siteRecallWait, sites.Own()
+	}
 	r.worker = newWorker(cfg, host, slot.LoanID(rand.Uint64()|1))
 	ccfg := counter.Config{
 		Room: cfg.Name, Host: host, Store: cfg.Engine.store, Params: cfg.params,
-		Settings: cfg.settings(), Boot: cfg.Boot, Log: cfg.Log,
+		Settings: cfg.settings(), Boot: cfg.Boot, Log: cfg.Log, Sites: sites,
 	}
 	if cfg.Engine.members != nil {
 		r.counter = counter.NewSeat(ccfg, cfg.Engine.bus, cfg.Engine.members, r.worker.kick)
 	} else if r.counter, err = counter.Open(ctx, ccfg, r.worker.kick); err != nil {
 		cfg.Engine.release(cfg.Name)
 		return nil, err
+	}
+	if sites != nil {
+		r.above = counter.NewAnywhere(ccfg, cfg.Engine.bus, cfg.Engine.members)
 	}
 	r.worker.lender = r.counter
 	l := &live{damaged: r.counter.Damaged() != nil}
@@ -267,6 +275,10 @@ func OpenRoom(ctx context.Context, cfg RoomConfig) (*Room, error) {
 	r.counter.Hold(l.holds())
 	return r, nil
 }
+
+// siteRecallWait is how long a question that nobody in the data centre can answer stays
+// open: until Anywhere has recalled what others hold. Chosen: less than a newcomer waits.
+const siteRecallWait = recallWait * 3 / 4
 
 // settings are what the counter needs to know and may change.
 func (c *RoomConfig) settings() counter.Settings {
@@ -303,7 +315,7 @@ func (r *Room) Reconfigure(ctx context.Context, cfg RoomConfig) error {
 	ctx, stop := context.WithTimeout(ctx, reconfigureWait)
 	defer stop()
 	back := r.worker.changing(cfg.SessionDuration)
-	if err := r.counter.Reconfigure(ctx, cfg.settings()); err != nil {
+	if err := r.reconfigure(ctx, cfg.settings(), old.cfg.settings()); err != nil {
 		back()
 		return fmt.Errorf("room %q: %w", cfg.Name, err)
 	}
@@ -314,6 +326,24 @@ func (r *Room) Reconfigure(ctx context.Context, cfg RoomConfig) error {
 	l.set(&cfg)
 	r.apply(&l)
 	return nil
+}
+
+// reconfigure tells the counters: Anywhere first, which must know of a longer stay before
+// anybody is let in for so long.
+func (r *Room) reconfigure(ctx context.Context, set, old counter.Settings) error {
+	if r.above == nil {
+		return r.counter.Reconfigure(ctx, set)
+	}
+	if err := r.above.Reconfigure(ctx, set); err != nil {
+		return fmt.Errorf("all data centres together: %w", err)
+	}
+	err := r.counter.Reconfigure(ctx, set)
+	if err != nil {
+		back, stop := context.WithTimeout(context.WithoutCancel(ctx), reconfigureWait)
+		defer stop()
+		err = errors.Join(err, r.above.Reconfigure(back, old))
+	}
+	return err
 }
 
 // inherit fills in what only a program can set.
@@ -348,9 +378,12 @@ func (r *Room) Run(ctx context.Context) error {
 	defer stop()
 	// The worker ends first: its last report and what it gives back are still written.
 	serving, done := context.WithCancel(context.WithoutCancel(ctx))
-	errs := make([]error, 2)
+	errs := make([]error, 3)
 	var wg sync.WaitGroup
 	wg.Go(func() { errs[0] = r.counter.Run(serving); stop() })
+	if r.above != nil {
+		wg.Go(func() { errs[2] = r.above.Run(serving); stop() })
+	}
 	wg.Go(func() { errs[1] = r.worker.run(ctx); stop(); done() })
 	wg.Go(func() { r.waitOpening(ctx) })
 	wg.Wait()

@@ -54,6 +54,11 @@ type Cluster struct {
 	// ServerName are needed; ServerName is the name that the certificates of all
 	// engines carry, and of nobody else.
 	TLS *tls.Config
+
+	// Others are the other data centres, and Leaf is the host:port at which their
+	// engines reach this one: see Datacenter.
+	Others []Datacenter
+	Leaf   string
 }
 
 // A clusterError is a reason not to start that the folder has no part in.
@@ -84,6 +89,9 @@ func (c *Cluster) apply(o *server.Options) error {
 	o.TLSHandshakeFirst = true // a stranger is told nothing, not even the version
 	o.PingInterval, o.MaxPingsOut = pingEvery, pingsOut
 	o.JetStreamDomain = c.Name
+	if err := c.cross(o); err != nil {
+		return err
+	}
 	if len(c.Peers) == 0 {
 		return nil
 	}
@@ -122,7 +130,7 @@ func (c *Cluster) check() error {
 		t.ClientCAs == nil || t.ServerName == "" || t.InsecureSkipVerify:
 		return &clusterError{"the cluster needs certificates at both ends of each connection"}
 	}
-	return nil
+	return c.checkOthers()
 }
 
 // clientTLS wants a certificate of the CA.

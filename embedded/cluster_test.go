@@ -36,17 +36,24 @@ type trio struct {
 	routes map[string]string
 	run    map[string]*Server
 	log    *book
+	dc     string
+	change func(node string, config *Config) // nil: nothing
 }
 
 // newTrio makes the files of store nodes that are yet to be started.
 func newTrio(t *testing.T, names ...string) *trio {
 	t.Helper()
+	return newTrioOf(t, "sjc", names...)
+}
+
+func newTrioOf(t *testing.T, dc string, names ...string) *trio {
+	t.Helper()
 	c := &trio{t: t, dir: t.TempDir(), peers: map[string]string{}, routes: map[string]string{},
-		run: map[string]*Server{}, log: &book{}}
+		run: map[string]*Server{}, log: &book{}, dc: dc}
 	for _, name := range names {
 		c.peers[name], c.routes[name] = freeAddr(t), freeAddr(t)
 	}
-	plan := join.Plan{Datacenter: "sjc", Store: names, Peers: c.peers}
+	plan := join.Plan{Datacenter: dc, Store: names, Peers: c.peers}
 	if _, err := join.Init(c.dir, plan, time.Now()); err != nil {
 		t.Fatal(err)
 	}
@@ -102,8 +109,12 @@ func (c *trio) config(name string) Config {
 		}
 	}
 	log := slog.New(slog.NewTextHandler(c.log, nil)).With("node", name)
-	return Config{Dir: filepath.Join(c.dir, name), Name: name, Log: log, Cluster: &Cluster{Name: "sjc",
+	config := Config{Dir: filepath.Join(c.dir, name), Name: name, Log: log, Cluster: &Cluster{Name: c.dc,
 		Listen: c.peers[name], Routes: c.routes[name], Peers: peers, TLS: c.tls(name)}}
+	if c.change != nil {
+		c.change(name, &config)
+	}
+	return config
 }
 
 func (c *trio) start(names ...string) {
@@ -166,7 +177,12 @@ func attempt(ctx context.Context, try func(ctx context.Context) error) error {
 // domain is the cluster's JetStream, as a process sees it.
 func domain(t *testing.T, conn *nats.Conn) jetstream.JetStream {
 	t.Helper()
-	js, err := jetstream.NewWithDomain(conn, "sjc")
+	return domainOf(t, conn, "sjc")
+}
+
+func domainOf(t *testing.T, conn *nats.Conn, name string) jetstream.JetStream {
+	t.Helper()
+	js, err := jetstream.NewWithDomain(conn, name)
 	if err != nil {
 		t.Fatal(err)
 	}

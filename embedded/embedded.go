@@ -41,6 +41,7 @@ import (
 	"log/slog"
 	"net"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -70,9 +71,10 @@ type Config struct {
 
 // A Server is an engine that runs.
 type Server struct {
-	cfg  Config
-	conn *nats.Conn
-	sick chan struct{} // has room for one
+	cfg   Config
+	conn  *nats.Conn
+	cross map[string]*nats.Conn // by the other data centre
+	sick  chan struct{}         // has room for one
 
 	mu     sync.Mutex
 	engine *server.Server
@@ -106,16 +108,32 @@ func Open(ctx context.Context, cfg Config) (*Server, error) {
 		}
 	}
 	s.engine = engine
-	s.conn, err = nats.Connect("", nats.InProcessServer(s), nats.Name(cfg.Name),
-		nats.MaxReconnects(-1), nats.ReconnectWait(connectWait), nats.ReconnectJitter(0, 0),
-		nats.ReconnectBufSize(-1), // what cannot be sent now fails now
-		nats.IgnoreAuthErrorAbort(),
-	)
-	if err != nil {
+	if err := s.connect(); err != nil {
 		s.Close()
 		return nil, fmt.Errorf("connect to the engine: %w", err)
 	}
 	return s, nil
+}
+
+// connect makes the connections that outlive the engine.
+func (s *Server) connect() error {
+	options := []nats.Option{nats.InProcessServer(s), nats.Name(s.cfg.Name),
+		nats.MaxReconnects(-1), nats.ReconnectWait(connectWait), nats.ReconnectJitter(0, 0),
+		nats.ReconnectBufSize(-1), // what cannot be sent now fails now
+		nats.IgnoreAuthErrorAbort(),
+	}
+	var err error
+	if s.conn, err = nats.Connect("", options...); err != nil || s.cfg.Cluster == nil {
+		return err
+	}
+	s.cross = map[string]*nats.Conn{}
+	for _, d := range s.cfg.Cluster.Others {
+		as := append(slices.Clone(options), nats.UserInfo(d.account(), ""))
+		if s.cross[d.Name], err = nats.Connect("", as...); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // readable reports whether the folder can be listed and written: else it is the
@@ -194,6 +212,9 @@ func (s *Server) start(ctx context.Context) (*server.Server, error) {
 		return nil, &clusterError{"make the engine: " + err.Error()}
 	case err != nil:
 		return nil, fmt.Errorf("make the engine: %w", err)
+	}
+	if d, ok := options.CustomClientAuthentication.(*doorkeeper); ok {
+		d.engine = engine
 	}
 	log := &logger{log: s.cfg.Log, sick: s.Heal, said: &s.said}
 	engine.SetLoggerV2(log, false, false, false)
@@ -304,10 +325,15 @@ func (s *Server) stopLocked() {
 	}
 }
 
-// Close ends the connection and the engine and waits for both.
+// Close ends the connections and the engine and waits for all.
 func (s *Server) Close() {
 	if s.conn != nil {
 		s.conn.Close()
+	}
+	for _, conn := range s.cross {
+		if conn != nil {
+			conn.Close()
+		}
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -355,7 +381,7 @@ func (l *logger) say(level slog.Level, format string, v []any) {
 		l.err = text
 		l.mu.Unlock()
 	}
-	if level < slog.LevelWarn || l.said.first(format) {
+	if level < slog.LevelWarn || l.said.first(kindOf(format)) {
 		l.log.Log(context.Background(), level, "engine", "says", text)
 	}
 	failed := strings.Contains(text, storeFailed) || strings.Contains(text, logFailed)
@@ -398,7 +424,7 @@ func (l *logger) Fatalf(format string, v ...any) { l.say(slog.LevelError, format
 
 // Errorf implements server.Logger.
 func (l *logger) Errorf(format string, v ...any) {
-	if strings.HasPrefix(format, routeFailed) {
+	if strings.HasPrefix(format, routeFailed) || isOfLink(format) {
 		l.say(slog.LevelWarn, format, v)
 		return
 	}

@@ -31,6 +31,8 @@ type Record struct {
 	Unnamed  Tau       // no stay whose name the host has not heard ends later
 	Sure     []Span    // when every renewal that was seen is in this record, oldest first
 	MovedTo  string    // the data centre that Anywhere has gone to: nothing follows this write
+
+	wasRoot bool // until this process has taken it over
 }
 
 // A Span is a stretch of one epoch's counter time: after From, before To.
@@ -81,6 +83,23 @@ type Upper struct {
 // Each is a number for each limit. What is granted is the same in each; what comes
 // back comes back by limit, for a window is over long before the stay.
 type Each [MaxLimits]int64
+
+// GoBelow makes a record that was the root a borrower of Anywhere. all says that what it
+// has let in counts as lent by Anywhere, which presumes all of it lent (Presume); else
+// it has nothing, and what it has let in is too many until it ends.
+func (r *Record) GoBelow(loan LoanID, all bool) {
+	r.Up, r.wasRoot = &Upper{Loan: loan}, all
+	for i := range r.Limits {
+		if all {
+			r.Up.Granted = max(r.Up.Granted, r.Limits[i].N)
+		}
+	}
+	for i := range r.Limits {
+		if all {
+			r.Up.Returned[i] = r.Up.Granted - r.Limits[i].N
+		}
+	}
+}
 
 // evenly is n for every limit.
 func evenly(n int64) (e Each) {

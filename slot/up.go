@@ -43,7 +43,7 @@ func (p *Pool) UpSync(clk time.Duration, want, traffic int64, queue []Tau) *Sync
 	x := &Sync{
 		Loan: u.Loan, Borrower: cmp.Or(p.par.Site, p.host), Seq: Seq{p.epoch, p.up.n}, Seen: p.up.seen,
 		Est: p.up.est.Epoch, Granted: max(u.Granted, p.up.most), Returned: u.Returned,
-		Want: want, Traffic: traffic, Lapsed: p.termOver(clk),
+		Want: want, Traffic: traffic, Lapsed: p.termOver(clk) && !(p.rec.wasRoot && !p.up.est.Known()),
 	}
 	x.Need, x.Idle = p.short, max(0, p.Free())
 	if stand := max(0, want); p.wait { // whoever has left or fallen silent needs none
@@ -63,6 +63,10 @@ func (p *Pool) UpSync(clk time.Duration, want, traffic int64, queue []Tau) *Sync
 	p.up.fly, p.up.sent = x, clk
 	return x
 }
+
+// Cold reports whether this counter may say nothing: its own term is over, or Anywhere has
+// not been heard yet. What is asked of it then is dropped.
+func (p *Pool) Cold(clk time.Duration) bool { return p.serving && p.termOver(clk) }
 
 // termOver reports whether this counter's own term is over: nothing may begin then,
 // whatever was heard since.

@@ -37,6 +37,13 @@ type Cluster struct {
 
 	// TLS is by what this node proves itself.
 	TLS ClusterTLS
+
+	// Datacenters are the other data centres by name, nil for none.
+	Datacenters map[string]Datacenter
+
+	// Home is the data centre that Anywhere belongs to at first: this one or one of
+	// Datacenters. "" without other data centres.
+	Home string
 }
 
 // ClusterTLS holds certificates and a key as PEM.
@@ -60,6 +67,15 @@ func (c *Cluster) Servers() []string {
 
 // Routes is the address at which a store node waits for the others.
 func (c *Cluster) Routes() string { return nextPort(c.Listen) }
+
+// Leaf is the address at which a store node waits for other data centres, the second
+// port after Listen; "" without any, and on a worker.
+func (c *Cluster) Leaf() string {
+	if len(c.Datacenters) == 0 || !c.IsStore() {
+		return ""
+	}
+	return nextPort(nextPort(c.Listen))
+}
 
 // RouteTo is the address at which the others reach a store node.
 func (c *Cluster) RouteTo(node string) string { return nextPort(c.Peers[node]) }
@@ -111,6 +127,8 @@ type clusterKeys struct {
 	cluster       Cluster
 	join          string
 	ca, cert, key string
+	home          string
+	datacenters   map[string]*datacenterKeys // nil: the key is not there
 }
 
 func readCluster(c *Config) func(*decoder, string, *yaml.Node) {
@@ -128,6 +146,9 @@ func readCluster(c *Config) func(*decoder, string, *yaml.Node) {
 			k.byHand(d, n)
 		}
 		if len(d.faults) == before {
+			k.cross(d)
+		}
+		if len(d.faults) == before {
 			k.settle(d, c)
 		}
 	}
@@ -143,6 +164,8 @@ func clusterFields(k *clusterKeys) []field {
 		{name: "peers", read: readPeers(&c.Peers)},
 		list("store", &c.Store, asJoin(join.CheckNode)),
 		group("tls", clusterTLSFields(k)),
+		{name: "datacenters", read: readDatacenters(&k.datacenters)},
+		one("home", raw(&k.home, asJoin(join.CheckName))),
 	}
 }
 
@@ -208,8 +231,8 @@ func readPeer(dst *map[string]string, name string) scalar {
 	}
 }
 
-// byJoin reads the join file. Beside it only listen may stand, for a machine
-// whose own address is not the one by which others reach it.
+// byJoin reads the join file. Of what is in it, only listen may stand beside it, for a
+// machine whose own address is not the one by which others reach it.
 func (k *clusterKeys) byJoin(d *decoder) {
 	for _, name := range []string{"datacenter", "node", "peers", "store", "tls"} {
 		if _, ok := d.spots["cluster."+name]; ok {
@@ -355,12 +378,16 @@ func checkCluster(d *decoder, c *Config) {
 	if !c.Cluster.IsStore() || c.Cluster.Listen == "" {
 		return
 	}
-	for _, mine := range []string{c.Cluster.Listen, c.Cluster.Routes()} {
+	ports := "two ports of its own, such as :7422 and the next"
+	if c.Cluster.Leaf() != "" {
+		ports = "three ports of its own, such as :7422 and the next two"
+	}
+	for _, mine := range []string{c.Cluster.Listen, c.Cluster.Routes(), c.Cluster.Leaf()} {
 		for _, other := range []struct{ key, addr string }{
 			{"listen", c.Listen}, {"admin_listen", c.AdminListen}, {"tls.listen", c.TLS.Listen},
 		} {
 			if d.good("cluster", "cluster.listen", "cluster.join", other.key) && collide(mine, other.addr) {
-				d.clash(wrong("give the cluster two ports of its own, such as :7422 and the next",
+				d.clash(wrong("give the cluster "+ports,
 					"%s and %s %s are the same place", mine, other.key, other.addr),
 					"cluster.listen", "cluster.join", "cluster")
 			}

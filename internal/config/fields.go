@@ -178,6 +178,7 @@ func homeOf(name string) string {
 		{"under acme in tls", acmeFields(new(ACME))},
 		{"under cluster", clusterFields(new(clusterKeys))},
 		{"under tls in cluster", clusterTLSFields(new(clusterKeys))},
+		{"in a data centre, under datacenters in cluster", datacenterFields(new(datacenterKeys), "")},
 		{"under engine", engineFields(new(Engine))},
 	}
 	for _, h := range homes {

@@ -27,7 +27,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"math/rand/v2"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -77,6 +76,7 @@ type Config struct {
 	Params slot.Params
 	Settings
 	After uint64               // 1 + revision of the limits that Settings are of; 0: newer than any
+	Sites *Sites               // the data centres whose rooms are one with this; nil: none
 	Boot  func() time.Duration // own clock, counting suspend
 	Log   *slog.Logger
 
@@ -103,6 +103,7 @@ type LineConfig struct {
 // A Counter is the host of one room.
 type Counter struct {
 	wake   chan struct{}
+	upWake chan struct{} // something may be due upward
 	recall func()
 
 	mu sync.Mutex
@@ -131,7 +132,7 @@ type Totals struct {
 // no lock held, when borrowers should Sync now; it must not block.
 func Open(ctx context.Context, cfg Config, recall func()) (*Counter, error) {
 	c := &Counter{
-		wake: make(chan struct{}, 1), recall: recall,
+		wake: make(chan struct{}, 1), upWake: make(chan struct{}, 1), recall: recall,
 		syncs:  map[*slot.Sync]chan slot.Answer{},
 		claims: map[slot.StayID][]chan slot.ClaimReply{},
 	}
@@ -160,7 +161,8 @@ func (c *Counter) load(ctx context.Context) (r *slot.Record, first bool, err err
 	b, rev, err := c.cfg.Store.Load(ctx, c.key())
 	if errors.Is(err, store.ErrNotFound) {
 		c.revision = 0
-		return slot.NewRecord(rand.Uint64()|1, nil, c.cfg.Active, c.cfg.New), true, nil
+		r, err = c.firstRecord(ctx)
+		return r, true, err
 	}
 	if err != nil {
 		return nil, false, fmt.Errorf("load the record: %w", err)
@@ -170,7 +172,7 @@ func (c *Counter) load(ctx context.Context) (r *slot.Record, first bool, err err
 		return nil, false, err
 	}
 	c.revision = rev
-	return r, false, nil
+	return r, false, c.fitRecord(r)
 }
 
 // store writes by compare-and-set and finds out what became of a write whose
@@ -298,6 +300,11 @@ func (c *Counter) Run(ctx context.Context) error {
 		return nil
 	}
 	defer c.drop()
+	var above sync.WaitGroup
+	defer above.Wait()
+	up, stop := context.WithCancel(ctx)
+	defer stop()
+	above.Go(func() { c.borrow(up) })
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	// A write that is under way when ctx ends is finished first.
@@ -345,6 +352,9 @@ func (c *Counter) round(ctx context.Context) (time.Duration, error) {
 	}
 	now, wr := c.build(clk, c.written != nil)
 	c.deliver(now, nil)
+	if c.pool.Cold(clk) {
+		c.dropSyncs()
+	}
 	c.mu.Unlock()
 
 	began := clk
@@ -369,6 +379,7 @@ func (c *Counter) round(ctx context.Context) (time.Duration, error) {
 	}
 	recall, next := c.look(clk)
 	c.mu.Unlock()
+	c.kickUp()
 	if recall && c.recall != nil {
 		c.recall()
 	}
@@ -416,10 +427,7 @@ func (c *Counter) drop() {
 	defer c.mu.Unlock()
 	c.fenced = true
 	c.pool.Fail()
-	for x, ch := range c.syncs {
-		close(ch)
-		delete(c.syncs, x)
-	}
+	c.dropSyncs()
 	for id, chs := range c.claims {
 		for _, ch := range chs {
 			close(ch)
@@ -427,6 +435,14 @@ func (c *Counter) drop() {
 		delete(c.claims, id)
 	}
 	c.wroteLocked()
+}
+
+// dropSyncs lets those who wait for an answer ask again, here or elsewhere.
+func (c *Counter) dropSyncs() {
+	for x, ch := range c.syncs {
+		close(ch)
+		delete(c.syncs, x)
+	}
 }
 
 // wroteLocked wakes those who wait for a write.

@@ -245,6 +245,10 @@ func (s *Seat) answer(c *Counter) (stop func(), err error) {
 		"asks": c.answerAsks, "sync": c.answerSync, "settings": c.answerSettings,
 	} {
 		one, err := s.bus.Serve(s.name(kind), f)
+		if err == nil {
+			stops = append(stops, one)
+			one, err = s.cfg.Sites.serve(s.name(kind), f)
+		}
 		if err != nil {
 			stop()
 			return nil, err

@@ -74,22 +74,33 @@ func (s *Seat) Run(ctx context.Context) error {
 		}
 		defer stop()
 	}
+	if s.cfg.Sites != nil && !s.isAnywhere() {
+		stop, err := s.cfg.Sites.hear("recall."+anywhere(s.cfg.Room), func([]byte) {
+			if c := s.host.Load(); c != nil {
+				c.recalledUp()
+			}
+		})
+		if err != nil {
+			return err
+		}
+		defer stop()
+	}
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	for range senders {
 		wg.Go(func() { s.send(ctx) })
 	}
 	for s.knowLimits(ctx) != nil && wait(ctx, retakeAfter) { // a damaged record is found at the takeover
-		if s.members.part(s.cfg.Room) == holder {
+		if s.part() == holder {
 			break
 		}
 	}
-	changed, stop := s.members.watch()
+	changed, stop := s.watch()
 	defer stop()
 	tick := time.NewTicker(lookEvery)
 	defer tick.Stop()
 	for ctx.Err() == nil {
-		if s.members.part(s.cfg.Room) == holder {
+		if s.part() == holder {
 			s.serve(ctx)
 		}
 		select {
@@ -99,6 +110,27 @@ func (s *Seat) Run(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// isAnywhere reports whether this is the seat of a room's Anywhere.
+func (s *Seat) isAnywhere() bool { return s.cfg.Params.Counters }
+
+// part is what this process has to do with the room: Anywhere is hosted in its home.
+func (s *Seat) part() part {
+	if s.isAnywhere() && s.cfg.Sites.Home() != s.cfg.Sites.Own() {
+		return guest
+	}
+	return s.members.part(s.cfg.Room)
+}
+
+// watch gives a channel that hears when another may have to host the room.
+func (s *Seat) watch() (ch chan struct{}, stop func()) {
+	ch, stop = s.members.watch()
+	if !s.isAnywhere() {
+		return ch, stop
+	}
+	also := s.cfg.Sites.watch(ch)
+	return ch, func() { stop(); also() }
 }
 
 // serve hosts the room until another is to, the record is taken over, or ctx ends.
@@ -139,11 +171,11 @@ func (s *Seat) serve(ctx context.Context) {
 
 // watchHosting says where the room stands until another process is to host it.
 func (s *Seat) watchHosting(ctx context.Context) {
-	changed, stop := s.members.watch()
+	changed, stop := s.watch()
 	defer stop()
 	tick := time.NewTicker(stateEvery)
 	defer tick.Stop()
-	for s.members.part(s.cfg.Room) != guest {
+	for s.part() != guest {
 		s.tellState()
 		select {
 		case <-ctx.Done():
@@ -208,6 +240,12 @@ func (s *Seat) seat(c *Counter) {
 
 // recallAll asks all workers of the room to Sync now.
 func (s *Seat) recallAll() {
+	if s.isAnywhere() {
+		if err := s.cfg.Sites.tell(s.name("recall"), nil); err != nil {
+			s.cfg.Log.Debug("recall not told", "room", s.cfg.Room, "error", err)
+		}
+		return
+	}
 	if s.bus.Tell(s.name("recall"), nil) != nil {
 		s.recall()
 	}
@@ -277,6 +315,9 @@ func (s *Seat) Reconfigure(ctx context.Context, set Settings) error {
 	old := s.set
 	s.set = set
 	s.mu.Unlock()
+	if s.isAnywhere() && old.Active == set.Active && old.New == set.New && old.Spread == set.Spread {
+		return nil // a home that is out of reach must not keep a message from being changed
+	}
 	for {
 		err := s.reconfigured(ctx, &set)
 		if err == nil {
@@ -304,7 +345,7 @@ func (s *Seat) reconfigured(ctx context.Context, set *Settings) error {
 	}
 	ctx, stop := context.WithTimeout(ctx, serveWait)
 	defer stop()
-	b, err := s.bus.Ask(ctx, s.name("settings"), nil)
+	b, err := s.askSettings(ctx)
 	if err != nil {
 		return err
 	}
@@ -316,6 +357,14 @@ func (s *Seat) reconfigured(ctx context.Context, set *Settings) error {
 		return errNotYet
 	}
 	return nil
+}
+
+// askSettings asks the host which limits are in force.
+func (s *Seat) askSettings(ctx context.Context) ([]byte, error) {
+	if s.isAnywhere() {
+		return s.cfg.Sites.ask(ctx, s.cfg.Sites.Home(), s.name("settings"), nil)
+	}
+	return s.bus.Ask(ctx, s.name("settings"), nil)
 }
 
 // wait waits and reports whether ctx still runs.

@@ -80,7 +80,20 @@ func CheckNode(s string) *Fault {
 // CheckAddress checks where a store node can be reached; nil is a good address.
 func CheckAddress(s string) *Fault {
 	const hint = "write host:port as others reach it, such as 10.0.0.1:7422"
-	host, f := checkHostPort(s, hint)
+	return checkMachine(s, hint, 1)
+}
+
+// CheckLink checks where the store node of another data centre can be reached; nil is a
+// good address.
+func CheckLink(s string) *Fault {
+	return checkMachine(s, "write host:port, such as 10.1.0.1:7424: the port is by two above "+
+		"that of the store node there", 0)
+}
+
+// checkMachine checks the address of one machine. So many ports after the one that it
+// names are used too.
+func checkMachine(s, hint string, more int) *Fault {
+	host, f := checkHostPort(s, hint, more)
 	if f != nil {
 		return f
 	}
@@ -92,19 +105,24 @@ func CheckAddress(s string) *Fault {
 
 // CheckListen checks where a store node listens; nil is a good address.
 func CheckListen(s string) *Fault {
-	_, f := checkHostPort(s, "write host:port, such as 10.0.0.1:7422 or :7422")
+	_, f := checkHostPort(s, "write host:port, such as 10.0.0.1:7422 or :7422", 1)
 	return f
 }
 
-// checkHostPort returns the host of an address whose next port is one too.
-func checkHostPort(s, hint string) (string, *Fault) {
+// checkHostPort returns the host of an address. So many ports after the one that it
+// names must be ports too: 0 or 1.
+func checkHostPort(s, hint string, more int) (string, *Fault) {
 	host, port, err := net.SplitHostPort(s)
 	if err != nil {
 		return "", fault(hint, "%s is not an address", quote(s))
 	}
-	if n, err := strconv.Atoi(port); err != nil || n < 1 || n > 65534 || strconv.Itoa(n) != port {
-		return "", fault("write a port from 1 to 65534: the next one is used too",
-			"%s is not a port", quote(port))
+	n, err := strconv.Atoi(port)
+	if err != nil || n < 1 || n > 65535-more || strconv.Itoa(n) != port {
+		hint = "write a port from 1 to 65535"
+		if more > 0 {
+			hint = "write a port from 1 to 65534: the next one is used too"
+		}
+		return "", fault(hint, "%s is not a port", quote(port))
 	}
 	ip, err := netip.ParseAddr(host)
 	if host == "" || err == nil && ip.Zone() == "" {

@@ -60,7 +60,13 @@ func ofDomain(cs tls.ConnectionState, domain string) error {
 }
 
 // domain is what all names in certificates end in.
-func (p *Plan) domain() string { return "." + p.Datacenter + ".headgate" }
+func (p *Plan) domain() string { return domainOf(p.Datacenter) }
+
+func domainOf(datacenter string) string { return "." + datacenter + ".headgate" }
+
+// StoreName is the name that the certificates of all store nodes of a data centre
+// carry, and no others.
+func StoreName(datacenter string) string { return anyStore + domainOf(datacenter) }
 
 // pair reads the certificate, its key and the CA.
 func (f *File) pair() (*proof, []*Fault) {

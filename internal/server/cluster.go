@@ -3,8 +3,10 @@ package server
 import (
 	"context"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"reflect"
+	"slices"
 	"strings"
 	"time"
 
@@ -55,7 +57,7 @@ func (k *durable) openCluster(ctx context.Context, c *config.Cluster) error {
 	if c.IsStore() {
 		e := embedded.Config{Dir: k.folder.Engine(), Log: k.log, Name: node, Cluster: &embedded.Cluster{
 			Name: c.Datacenter, Listen: c.Listen, Routes: c.Routes(), Advertise: c.RouteTo(c.Node),
-			Peers: c.Others(), TLS: t,
+			Peers: c.Others(), TLS: t, Leaf: c.Leaf(), Others: others(c),
 		}}
 		if k.engine, err = embedded.Open(ctx, e); err != nil {
 			return k.folder.Fault("the engine does not start", err)
@@ -66,7 +68,30 @@ func (k *durable) openCluster(ctx context.Context, c *config.Cluster) error {
 	}); err != nil {
 		return fmt.Errorf("connect to the store nodes: %w", err)
 	}
+	k.link(c)
 	return nil
+}
+
+// others are the data centres that store nodes are joined with.
+func others(c *config.Cluster) (all []embedded.Datacenter) {
+	for _, name := range slices.Sorted(maps.Keys(c.Datacenters)) {
+		d := c.Datacenters[name]
+		all = append(all, embedded.Datacenter{Name: name, Servers: d.URLs, CA: d.CA})
+	}
+	return all
+}
+
+// link makes the rooms of this node one with those of other data centres, if there are any.
+func (k *durable) link(c *config.Cluster) {
+	if len(c.Datacenters) == 0 {
+		return
+	}
+	k.node.Datacenters = &headgate.Datacenters{
+		Own: c.Datacenter, Home: c.Home, Others: slices.Sorted(maps.Keys(c.Datacenters)),
+	}
+	if k.engine != nil {
+		k.node.Datacenters.Link = k.engine.Cross
+	}
 }
 
 // awaitRecords opens the records as soon as they can be read. It gives up only what a

@@ -1,0 +1,194 @@
+package config
+
+import (
+	"cmp"
+	"maps"
+	"net"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"go.yaml.in/yaml/v4"
+
+	"github.com/headgate/headgate/internal/join"
+)
+
+// A Datacenter is another cluster with which this one shares limits.
+type Datacenter struct {
+	// URLs are the addresses, host:port, at which its store nodes wait for other data
+	// centres.
+	URLs []string
+
+	// CA is the PEM of who signs the certificates there. Workers do not read it.
+	CA []byte
+}
+
+// Bounds of what cluster.datacenters may hold. Chosen: each two data centres are
+// linked, and each has at most three store nodes, with some addresses more.
+const (
+	maxDatacenters = 32
+	maxLinks       = 9
+)
+
+// datacenterKeys are the keys of one data centre as they are written.
+type datacenterKeys struct {
+	urls []string
+	ca   string
+}
+
+// readDatacenters reads a group whose keys are names of data centres.
+func readDatacenters(dst *map[string]*datacenterKeys) func(*decoder, string, *yaml.Node) {
+	return func(d *decoder, key string, n *yaml.Node) {
+		if n.Kind != yaml.MappingNode || len(n.Content) > 2*maxDatacenters || len(n.Content) == 0 {
+			d.fault(key, n, wrong(`write each data centre, such as lhr: {url: "10.1.0.1:7424", ca: lhr-ca.pem}`,
+				"is %s, not a group of 1 to %d data centres", kind(n), maxDatacenters))
+			return
+		}
+		*dst = map[string]*datacenterKeys{}
+		var fields []field
+		for i := 0; i+1 < len(n.Content); i += 2 {
+			k := n.Content[i]
+			if k.Kind == yaml.AliasNode {
+				k = k.Alias
+			}
+			fields = append(fields, field{name: k.Value, read: readDatacenter(*dst, k.Value)})
+		}
+		d.mapping(key, n, fields)
+	}
+}
+
+func readDatacenter(dst map[string]*datacenterKeys, name string) func(*decoder, string, *yaml.Node) {
+	return func(d *decoder, key string, n *yaml.Node) {
+		if _, m := asJoin(join.CheckName)(name); m != nil {
+			d.fault(key, n, m)
+			return
+		}
+		dst[name] = &datacenterKeys{}
+		d.mapping(key, n, datacenterFields(dst[name], name))
+	}
+}
+
+func datacenterFields(k *datacenterKeys, name string) []field {
+	return []field{
+		required("url", `"10.1.0.1:7424"`, raw(&k.urls, cleanLinks)),
+		required("ca", name+"-ca.pem", text(&k.ca, cleanFile)),
+	}
+}
+
+// cleanLinks takes addresses apart that have commas between.
+func cleanLinks(s string) ([]string, *mistake) {
+	var all []string
+	for addr := range strings.SplitSeq(s, ",") {
+		addr, m := asJoin(join.CheckLink)(strings.TrimSpace(addr))
+		switch {
+		case m != nil:
+			return nil, m
+		case slices.Contains(all, addr):
+			return nil, wrong("name each store node once", "has %s twice", addr)
+		case len(all) == maxLinks:
+			return nil, wrong("name its store nodes, one or three", "has more than %d addresses", maxLinks)
+		}
+		all = append(all, addr)
+	}
+	return all, nil
+}
+
+// cross takes over what is said of other data centres. Our own may stand among them, so
+// that one text serves all: it is left out.
+func (k *clusterKeys) cross(d *decoder) {
+	c := &k.cluster
+	if k.datacenters == nil {
+		if k.home != "" {
+			d.clash(wrong("name the other data centres under datacenters, or take home out",
+				"stands without datacenters"), "cluster.home")
+		}
+		return
+	}
+	_, known := k.datacenters[k.home]
+	known = known || k.home == c.Datacenter
+	delete(k.datacenters, c.Datacenter)
+	names := slices.Sorted(maps.Keys(k.datacenters))
+	switch all := append(names[:len(names):len(names)], c.Datacenter); {
+	case k.home == "":
+		at := d.spots["cluster.datacenters"]
+		d.faultAt("cluster.home", at, wrong("add home: "+c.Datacenter+", where those of no data centre are counted",
+			"is missing beside datacenters"))
+	case !known:
+		hint := "write one of " + strings.Join(all, ", ")
+		if near := Nearest(k.home, all); near != "" {
+			hint = "did you mean " + near + "?"
+		}
+		d.clash(wrong(hint, "%s is not a data centre of this configuration", quote(k.home)), "cluster.home")
+	}
+	if len(names) == 0 {
+		return
+	}
+	c.Home, c.Datacenters = k.home, map[string]Datacenter{}
+	for _, name := range names {
+		c.Datacenters[name] = Datacenter{URLs: k.datacenters[name].urls}
+		if c.IsStore() {
+			k.crossCA(d, name)
+		}
+	}
+	if c.IsStore() {
+		k.crossPorts(d)
+	}
+}
+
+// crossCA reads the CA of another data centre.
+func (k *clusterKeys) crossCA(d *decoder, name string) {
+	path := d.beside(k.datacenters[name].ca)
+	key := under("cluster.datacenters", name) + ".ca"
+	b, err := join.ReadPublic(path)
+	if err != nil {
+		d.clash(clusterFile(err), key)
+		return
+	}
+	if f := join.CheckCA(b, name, time.Now()); f != nil {
+		d.clash(&mistake{path + ": " + f.Problem, f.Hint}, key)
+		return
+	}
+	dc := k.cluster.Datacenters[name]
+	dc.CA = b
+	k.cluster.Datacenters[name] = dc
+}
+
+// crossPorts refuses ports that two of our nodes on one machine would need. Without
+// other data centres each takes two, with them three.
+func (k *clusterKeys) crossPorts(d *decoder) {
+	c := &k.cluster
+	type place struct {
+		node, host string
+		port       int
+	}
+	places := []place{}
+	for _, node := range slices.Sorted(maps.Keys(c.Peers)) {
+		host, port, _ := net.SplitHostPort(c.Peers[node]) // join.CheckAddress has seen it
+		n, _ := strconv.Atoi(port)
+		places = append(places, place{node, strings.ToLower(host), n})
+	}
+	slices.SortStableFunc(places, func(a, b place) int {
+		return cmp.Or(strings.Compare(a.host, b.host), cmp.Compare(a.port, b.port))
+	})
+	for i := 1; i < len(places); i++ {
+		a, b := places[i-1], places[i]
+		if a.host == b.host && b.port-a.port < 3 {
+			d.clash(wrong("give each node three ports of its own, such as 7422, 7425 and 7428",
+				"%s and %s share a port: beside datacenters each needs its own and the next two", a.node, b.node),
+				"cluster.peers", "cluster.join")
+			return
+		}
+	}
+	for _, addr := range []string{c.Listen, c.Peers[c.Node]} {
+		if strings.HasSuffix(addr, lastPort) {
+			d.clash(wrong("take a port up to 65533",
+				"%s has one port after it, and beside datacenters two are needed", addr),
+				"cluster.listen", "cluster.peers", "cluster.join")
+			return
+		}
+	}
+}
+
+// lastPort ends the address of a store node that has but one port after its own.
+const lastPort = ":65534"

@@ -1,0 +1,140 @@
+package counter
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"github.com/headgate/headgate/internal/store"
+	"github.com/headgate/headgate/slot"
+)
+
+// How a counter below Anywhere speaks with it, and how either begins. Anywhere of the room
+// "shop" is itself a room, "@shop": a Seat hosts it among the store nodes of its home.
+
+// anywhere is the name of a room's Anywhere. No room is named so: names of rooms are
+// letters, digits, - and _.
+func anywhere(room string) string { return "@" + room }
+
+// aboveTry is how long an answer of Anywhere may take before the Sync is repeated: a
+// question may stay open there for the recall wait, and the way is long. Chosen.
+const aboveTry = time.Second
+
+// ErrMoved: Anywhere lives in another data centre now.
+var ErrMoved = errors.New("Anywhere has moved to another data centre")
+
+// NewAnywhere makes the seat of a room's Anywhere, from the configuration of the room's
+// own. Run must be called.
+func NewAnywhere(cfg Config, bus *store.Bus, m *Members) *Seat {
+	cfg.Room = anywhere(cfg.Room)
+	cfg.Params = slot.Params{Counters: true, Rho: cfg.Params.Rho, Sigma: cfg.Params.Sigma}
+	return NewSeat(cfg, bus, m, func() {})
+}
+
+// isAnywhere reports whether this counter lends to counters.
+func (c *Counter) isAnywhere() bool { return c.cfg.Params.Counters }
+
+// firstRecord makes the record of a room that has none. Anywhere of a room that its home
+// has let people into before begins with all of it presumed lent.
+func (c *Counter) firstRecord(ctx context.Context) (*slot.Record, error) {
+	r := slot.NewRecord(rand.Uint64()|1, nil, c.cfg.Active, c.cfg.New)
+	switch {
+	case c.cfg.Sites == nil:
+		return r, nil
+	case !c.isAnywhere():
+		r.Up = &slot.Upper{Loan: slot.LoanID(rand.Uint64() | 1)}
+		return r, nil
+	}
+	b, _, err := c.cfg.Store.Load(ctx, recordOf(c.cfg.Room[1:]))
+	if errors.Is(err, store.ErrNotFound) {
+		return r, nil
+	}
+	var of slot.Record
+	if err == nil {
+		err = of.UnmarshalBinary(b)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read what the room has let in before: %w", err)
+	}
+	if of.Up == nil || of.Up.Granted > 0 {
+		r.Presume(slot.WriteName{Life: r.Name.Life, Epoch: 1}, 1, presumption(&c.cfg, false))
+	}
+	return r, nil
+}
+
+// presumption is how long what is lent to counters that nobody hears may be used: their
+// term, and then their stays; those alone if an operator says that they are off.
+func presumption(cfg *Config, off bool) time.Duration {
+	p := cfg.Params.WithDefaults()
+	d := p.Rho.Stretch(max(cfg.Active.Per, cfg.New.Per) + p.Sigma)
+	if !off {
+		d += p.Rho.Up(p.Term)
+	}
+	return d
+}
+
+// fitRecord makes a record fit what this counter is: one that was a room by itself
+// borrows from now on.
+func (c *Counter) fitRecord(r *slot.Record) error {
+	switch below := c.cfg.Sites != nil && !c.isAnywhere(); {
+	case r.MovedTo != "":
+		return fmt.Errorf("%w: to %s", ErrMoved, r.MovedTo)
+	case below && r.Up == nil:
+		r.GoBelow(slot.LoanID(rand.Uint64()|1), c.cfg.Sites.Home() == c.cfg.Sites.Own())
+		c.cfg.Log.Info("room is one with other data centres from now on", "room", c.cfg.Room)
+	case !below && r.Up != nil:
+		return fmt.Errorf("%w: its slots are lent by Anywhere of several data centres: "+
+			"set cluster.datacenters and cluster.home as they were", slot.ErrRecord)
+	}
+	return nil
+}
+
+// kickUp makes borrow look again now.
+func (c *Counter) kickUp() {
+	select {
+	case c.upWake <- struct{}{}:
+	default:
+	}
+}
+
+// borrow asks Anywhere for slots and gives them back, until ctx ends.
+func (c *Counter) borrow(ctx context.Context) {
+	if c.cfg.Sites == nil || c.isAnywhere() {
+		return
+	}
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for ctx.Err() == nil {
+		c.mu.Lock()
+		x, next := c.upSync(c.cfg.Boot())
+		c.mu.Unlock()
+		if x == nil {
+			timer.Reset(next)
+			select {
+			case <-ctx.Done():
+			case <-timer.C:
+			case <-c.upWake:
+			}
+			continue
+		}
+		a, err := c.cfg.Sites.askAnywhere(ctx, c.cfg.Room, x)
+		if err != nil { // lost, cut off, between two hosts: the same again
+			wait(ctx, repeatEvery)
+			continue
+		}
+		c.mu.Lock()
+		c.upHeard(a, c.cfg.Boot())
+		c.mu.Unlock()
+	}
+}
+
+// recalledUp takes in that Anywhere asks for what is not used.
+func (c *Counter) recalledUp() {
+	c.mu.Lock()
+	if !c.fenced {
+		c.upRecall(c.cfg.Boot())
+	}
+	c.mu.Unlock()
+}

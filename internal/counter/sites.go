@@ -1,0 +1,264 @@
+package counter
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/headgate/headgate/internal/store"
+	"github.com/headgate/headgate/slot"
+)
+
+// Sites are the data centres whose rooms are one with ours, as one process sees them: the
+// links to them, and where Anywhere lives. It may be used by many goroutines at once; Run
+// owns the only one.
+type Sites struct {
+	cfg  SitesConfig
+	mu   sync.Mutex
+	home Home
+	news []chan struct{}
+}
+
+// SitesConfig describes the data centres.
+type SitesConfig struct {
+	Own   string
+	Home  string                // where Anywhere lives, unless it has moved since
+	Links map[string]*store.Bus // to each of the others; nil on a worker, which has none
+	Names []string              // of the others
+	Bus   *store.Bus            // among the nodes of the own data centre
+	Store store.Store
+	Log   *slog.Logger
+}
+
+// Home says in which data centre Anywhere lives, and how often it has moved: of two, the
+// one that has moved more often is true.
+type Home struct {
+	Site  string `json:"site"`
+	Moves uint64 `json:"moves"`
+}
+
+// homeKey is the record of where Anywhere lives, homeEvery how often it is looked at:
+// whoever misses the news finds it so late. Chosen.
+const (
+	homeKey   = "home"
+	homeEvery = 5 * time.Second
+)
+
+// NewSites makes the data centres of one process.
+func NewSites(cfg SitesConfig) *Sites {
+	cfg.Names = slices.Sorted(slices.Values(cfg.Names))
+	return &Sites{cfg: cfg, home: Home{Site: cfg.Home}}
+}
+
+// Own is the data centre of this process.
+func (s *Sites) Own() string { return s.cfg.Own }
+
+// Names are the other data centres, sorted.
+func (s *Sites) Names() []string { return s.cfg.Names }
+
+// Home is the data centre in which Anywhere lives.
+func (s *Sites) Home() string { return s.HomeNow().Site }
+
+// HomeNow is where Anywhere lives, and how often it has moved.
+func (s *Sites) HomeNow() Home {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.home
+}
+
+// Run follows where Anywhere lives until ctx ends.
+func (s *Sites) Run(ctx context.Context) error {
+	stop, err := s.hear("home", func(msg []byte) { s.hearHome(ctx, msg) })
+	if err != nil {
+		return err
+	}
+	defer stop()
+	tick := time.NewTicker(homeEvery)
+	defer tick.Stop()
+	for {
+		if h, err := s.readHome(ctx); err == nil {
+			s.learnHome(h)
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+		}
+	}
+}
+
+// at is the name of what is said to a data centre: both ends of a link hear all that is
+// said on it.
+func (s *Sites) at(site, name string) string { return site + "." + name }
+
+// readHome is what the store of this data centre says, zero if nothing.
+func (s *Sites) readHome(ctx context.Context) (h Home, err error) {
+	ctx, stop := context.WithTimeout(ctx, storeWait)
+	defer stop()
+	b, _, err := s.cfg.Store.Load(ctx, homeKey)
+	if errors.Is(err, store.ErrNotFound) {
+		return h, nil
+	}
+	if err == nil {
+		err = json.Unmarshal(b, &h)
+	}
+	return h, err
+}
+
+// hearHome takes in where Anywhere lives as others say, and keeps it.
+func (s *Sites) hearHome(ctx context.Context, msg []byte) {
+	var h Home
+	if json.Unmarshal(msg, &h) == nil && s.knows(h.Site) && s.learnHome(h) {
+		if err := s.keepHome(ctx, h); err != nil {
+			s.cfg.Log.Warn("home of Anywhere not kept: it is looked up again", "error", err)
+		}
+	}
+}
+
+// knows reports whether a data centre is configured here.
+func (s *Sites) knows(site string) bool {
+	return site == s.cfg.Own || slices.Contains(s.cfg.Names, site)
+}
+
+// learnHome takes a later home over and reports whether it was later.
+func (s *Sites) learnHome(h Home) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if h.Moves <= s.home.Moves || !s.knows(h.Site) {
+		return false
+	}
+	s.cfg.Log.Info("Anywhere lives elsewhere now", "home", h.Site, "before", s.home.Site)
+	s.home = h
+	for _, ch := range s.news {
+		select {
+		case ch <- struct{}{}:
+		default:
+		}
+	}
+	return true
+}
+
+// keepHome writes where Anywhere lives to the store of this data centre.
+func (s *Sites) keepHome(ctx context.Context, h Home) error {
+	b, err := json.Marshal(h)
+	if err != nil {
+		return err
+	}
+	for {
+		ctx, stop := context.WithTimeout(ctx, storeWait)
+		defer stop()
+		old, rev, err := s.cfg.Store.Load(ctx, homeKey)
+		var was Home
+		switch {
+		case errors.Is(err, store.ErrNotFound):
+		case err != nil:
+			return err
+		case json.Unmarshal(old, &was) == nil && was.Moves >= h.Moves:
+			return nil
+		}
+		if _, err = s.cfg.Store.CompareAndSwap(ctx, homeKey, rev, b); !errors.Is(err, store.ErrConflict) {
+			return err
+		}
+	}
+}
+
+// watch lets a channel hear when Anywhere has moved, until stop.
+func (s *Sites) watch(ch chan struct{}) (stop func()) {
+	s.mu.Lock()
+	s.news = append(s.news, ch)
+	s.mu.Unlock()
+	return func() {
+		s.mu.Lock()
+		s.news = slices.DeleteFunc(s.news, func(x chan struct{}) bool { return x == ch })
+		s.mu.Unlock()
+	}
+}
+
+// ask asks a data centre, this one included.
+func (s *Sites) ask(ctx context.Context, site, name string, msg []byte) ([]byte, error) {
+	if site == s.cfg.Own {
+		return s.cfg.Bus.Ask(ctx, name, msg)
+	}
+	link := s.cfg.Links[site]
+	if link == nil {
+		return nil, fmt.Errorf("%w: no link to %s", store.ErrNobody, site)
+	}
+	return link.Ask(ctx, s.at(site, name), msg)
+}
+
+// askAnywhere sends a Sync to Anywhere of a room, once.
+func (s *Sites) askAnywhere(ctx context.Context, room string, x *slot.Sync) (a slot.Answer, err error) {
+	ctx, stop := context.WithTimeout(ctx, aboveTry)
+	defer stop()
+	b, err := x.AppendBinary(nil)
+	if err == nil {
+		b, err = s.ask(ctx, s.Home(), "sync."+anywhere(room), b)
+	}
+	if err == nil {
+		err = a.UnmarshalBinary(b)
+	}
+	return a, err
+}
+
+// tell tells all data centres, this one included.
+func (s *Sites) tell(name string, msg []byte) error {
+	err := s.cfg.Bus.Tell(name, msg)
+	for _, site := range slices.Sorted(maps.Keys(s.cfg.Links)) {
+		err = errors.Join(err, s.cfg.Links[site].Tell(s.at(site, name), msg))
+	}
+	return err
+}
+
+// hear calls f with what any data centre tells under a name, until stop.
+func (s *Sites) hear(name string, f func([]byte)) (stop func(), err error) {
+	var stops []func()
+	stop = func() {
+		for _, f := range stops {
+			f()
+		}
+	}
+	one, err := s.cfg.Bus.Hear(name, f)
+	if err != nil {
+		return stop, err
+	}
+	stops = append(stops, one)
+	for _, link := range s.cfg.Links {
+		if one, err = link.Hear(s.at(s.cfg.Own, name), f); err != nil {
+			stop()
+			return nil, err
+		}
+		stops = append(stops, one)
+	}
+	return stop, nil
+}
+
+// serve answers what the other data centres ask of this one under a name, until stop.
+// Without other data centres there is nothing to answer.
+func (s *Sites) serve(
+	name string, answer func(ctx context.Context, msg []byte) []byte,
+) (stop func(), err error) {
+	var stops []func()
+	stop = func() {
+		for _, f := range stops {
+			f()
+		}
+	}
+	if s == nil {
+		return stop, nil
+	}
+	for _, link := range s.cfg.Links {
+		one, err := link.Serve(s.at(s.cfg.Own, name), answer)
+		if err != nil {
+			stop()
+			return nil, err
+		}
+		stops = append(stops, one)
+	}
+	return stop, nil
+}
