@@ -76,9 +76,13 @@ func (p *Pool) lendDue(clk time.Duration) bool {
 	return p.step == 0 || !p.lined || clk >= p.lendAt
 }
 
-// lent notes a slot lent to somebody who waits. Lending that fell behind by less than a
-// second catches up.
+// lent notes a slot lent to somebody who stands before a door. Lending that fell behind by
+// less than a second catches up.
 func (p *Pool) lent(clk time.Duration) {
+	if !p.lined {
+		p.lendAt = clk + p.step
+		return
+	}
 	p.lendAt = max(p.lendAt, clk-min(p.step, time.Second/2)) + p.step
 }
 

@@ -149,7 +149,7 @@ func (c *desk) enough() int64 {
 // upDue is for how long no Sync is due; 0 if one is.
 func (c *desk) upDue(clk time.Duration) time.Duration {
 	u, silent := &c.up, clk-c.up.at
-	if u.at == 0 || c.pool.UpNeed(clk) && !c.held || c.pool.Record().Up.Returned != u.told {
+	if u.at == 0 || c.upNeed(clk) || c.pool.Record().Up.Returned != u.told {
 		return 0
 	}
 	left := c.pool.Params().Term // its third part is the term of a worker: Anywhere's is longer
@@ -160,6 +160,15 @@ func (c *desk) upDue(clk time.Duration) time.Duration {
 		left = upSoon
 	}
 	return max(0, left-silent)
+}
+
+// upNeed reports whether somebody stands before the door whom only Anywhere can help: who
+// is called has a slot, and who is not there needs none.
+func (c *desk) upNeed(clk time.Duration) bool {
+	if c.held || !c.pool.UpNeed(clk) {
+		return false
+	}
+	return c.line.Len() == 0 || len(c.line.Arrivals(c.pool.Tau(clk), 1)) > 0
 }
 
 // upBeat smooths the arrivals each second and gives back what has been more than enough
