@@ -259,14 +259,15 @@ func OpenRoom(ctx context.Context, cfg RoomConfig) (*Room, error) {
 		Room: cfg.Name, Host: host, Store: cfg.Engine.store, Params: cfg.params,
 		Settings: cfg.settings(), Boot: cfg.Boot, Log: cfg.Log, Sites: sites,
 	}
+	if sites != nil {
+		r.above = counter.NewAnywhere(ccfg, cfg.Engine.bus, cfg.Engine.members)
+		ccfg.Anywhere = r.above
+	}
 	if cfg.Engine.members != nil {
 		r.counter = counter.NewSeat(ccfg, cfg.Engine.bus, cfg.Engine.members, r.worker.kick)
 	} else if r.counter, err = counter.Open(ctx, ccfg, r.worker.kick); err != nil {
 		cfg.Engine.release(cfg.Name)
 		return nil, err
-	}
-	if sites != nil {
-		r.above = counter.NewAnywhere(ccfg, cfg.Engine.bus, cfg.Engine.members)
 	}
 	r.worker.lender = r.counter
 	l := &live{damaged: r.counter.Damaged() != nil}

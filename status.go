@@ -33,6 +33,8 @@ type Status struct {
 	MaxWaitSeconds     float64 `json:"max_estimated_wait_seconds"` // -1 unknown
 	Record             Record  `json:"record"`
 	Totals             Totals  `json:"totals"`
+	// Datacenters is nil where there is one.
+	Datacenters *StatusDatacenters `json:"datacenters,omitempty"`
 }
 
 // Record is how the keeping of a room's record fares.
@@ -81,6 +83,7 @@ func (r *Room) Status() Status {
 			Latency: s.Latency.Seconds(),
 		},
 		Shadow: cfg.Shadow, OriginUp: !l.down, CallsPerSecond: s.Rate, MaxWaitSeconds: -1,
+		Datacenters: datacenters(s.Sites),
 	}
 	if s.Waiting > 0 || l.holds() {
 		st.Status = "queueing"

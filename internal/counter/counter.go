@@ -75,10 +75,12 @@ type Config struct {
 	Store  store.Store
 	Params slot.Params
 	Settings
-	After uint64               // 1 + revision of the limits that Settings are of; 0: newer than any
-	Sites *Sites               // the data centres whose rooms are one with this; nil: none
-	Boot  func() time.Duration // own clock, counting suspend
-	Log   *slog.Logger
+	After uint64 // 1 + revision of the limits that Settings are of; 0: newer than any
+	Sites *Sites // the data centres whose rooms are one with this; nil: none
+
+	Anywhere *Seat                // of this room, if this node may host it
+	Boot     func() time.Duration // own clock, counting suspend
+	Log      *slog.Logger
 
 	Random func() float64 // of jitter, in [0, 1); nil: math/rand
 }
@@ -108,6 +110,7 @@ type Counter struct {
 
 	mu sync.Mutex
 	desk
+	sites     gallery
 	revision  uint64
 	syncs     map[*slot.Sync]chan slot.Answer
 	claims    map[slot.StayID][]chan slot.ClaimReply
@@ -305,6 +308,7 @@ func (c *Counter) Run(ctx context.Context) error {
 	up, stop := context.WithCancel(ctx)
 	defer stop()
 	above.Go(func() { c.borrow(up) })
+	above.Go(func() { c.show(up) })
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	// A write that is under way when ctx ends is finished first.

@@ -37,6 +37,8 @@ type desk struct {
 	stats    Totals
 	fore     forecast
 	up       upward
+
+	elsewhere int64 // who waits in other data centres, as was last heard
 }
 
 // begin serves what was taken over: rec is the record as it was read, confirmed

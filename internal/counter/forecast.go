@@ -30,6 +30,7 @@ type forecast struct {
 	sure   bool          // leave was measured over a while
 	gone   float64       // share of those ahead who turn out to be absent
 	held   bool
+	below  bool // slots come from Anywhere, in the order of all data centres
 }
 
 // release is the slots that come free at one moment. Calls are spaced, so the
@@ -51,7 +52,7 @@ func (f *forecast) update(c *desk, clk time.Duration) {
 	}
 	r := c.pool.Record()
 	now := c.pool.Tau(clk)
-	f.clk, f.held = clk, c.held
+	f.clk, f.held, f.below = clk, c.held, r.Up != nil
 	f.free = [2]int64{c.pool.FreeOf(0) - c.pool.Called(), c.pool.FreeOf(1) - c.pool.Called()}
 	f.window, f.step, f.callAt = c.cfg.New.Per, c.pace.step, c.pace.at
 	f.from = max(c.tookAt+headPoll, clk+c.pool.Quiet(clk))
@@ -74,9 +75,14 @@ func (f *forecast) measure(c *desk, clk time.Duration) {
 	calls, seconds := c.left.over(clk, min(30, int64((clk-c.linedUp)/time.Second)))
 	// Until something was measured: everyone stays a whole session.
 	assumed := float64(c.cfg.Active.N) / c.cfg.Active.Per.Seconds()
+	if f.below { // the part of it that those who wait here have in all who wait
+		n := float64(c.line.Len())
+		assumed = min(assumed, float64(c.cfg.New.N)/c.cfg.New.Per.Seconds()) *
+			max(1, n) / max(1, n+float64(c.elsewhere))
+	}
 	f.sure = seconds >= 5 && calls > 0
 	f.leave = assumed
-	if f.sure && f.free[0] <= 0 {
+	if f.sure && (f.free[0] <= 0 || f.below) {
 		f.leave = calls
 	}
 	skips, _ := c.skips.over(clk, 60)
@@ -95,6 +101,9 @@ func (f *forecast) eta(k int64, clk time.Duration) ETA {
 	real := max(1, int64(float64(k)*(1-f.gone)+0.5))
 	since := clk - f.clk
 	win := f.windowAt(real) - since
+	if f.below { // the window's slots come back to Anywhere
+		win = 0
+	}
 	act := f.activeAt(real) - since
 	win = max(win, f.from-clk)
 	d := max(0, win, act)
@@ -144,6 +153,9 @@ func (f *forecast) windowAt(k int64) time.Duration {
 
 // activeAt is when the k-th next slot at once should be free.
 func (f *forecast) activeAt(k int64) time.Duration {
+	if f.below && f.leave > 0 {
+		return time.Duration(float64(k) / f.leave * float64(time.Second))
+	}
 	if k <= f.free[0] || f.leave <= 0 {
 		return 0
 	}
@@ -166,11 +178,14 @@ type State struct {
 	Refused time.Duration // the store has refused writes for so long; 0 it does not
 	Quiet   time.Duration // nobody new is let in for so long
 	Latency time.Duration // of a write, smoothed
+	Sites   *SitesState   // nil with one data centre
+	Lends   *Lends        // of Anywhere alone
 }
 
 // State reports where the room stands. of is the loan of the worker that asks and
 // opened how many of its slots it has used, reported or not.
 func (c *Counter) State(of slot.LoanID, opened int64) State {
+	sites := c.sitesState()
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	clk := c.cfg.Boot()
@@ -187,6 +202,7 @@ func (c *Counter) State(of slot.LoanID, opened int64) State {
 		Served: c.line.Frontier(), Held: c.held, Rate: rate, Totals: c.stats,
 		Life: r.Name.Life, Head: c.fore.eta(max(1, n), clk),
 		Age: c.pool.Age(clk), Refused: refused, Quiet: c.pool.Quiet(clk), Latency: c.latency,
+		Sites: sites, Lends: c.lends(clk),
 	}
 }
 

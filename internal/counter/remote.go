@@ -241,9 +241,13 @@ func (s *Seat) answer(c *Counter) (stop func(), err error) {
 			f()
 		}
 	}
-	for kind, f := range map[string]func(context.Context, []byte) []byte{
+	answers := map[string]func(context.Context, []byte) []byte{
 		"asks": c.answerAsks, "sync": c.answerSync, "settings": c.answerSettings,
-	} {
+	}
+	if s.cfg.Sites != nil && !s.isAnywhere() {
+		answers["picture"] = c.answerPicture
+	}
+	for kind, f := range answers {
 		one, err := s.bus.Serve(s.name(kind), f)
 		if err == nil {
 			stops = append(stops, one)

@@ -283,6 +283,7 @@ func (s *Seat) State(of slot.LoanID, opened int64) State {
 	}
 	x := t.state
 	x.Age += s.cfg.Boot() - t.at
+	x.Sites = x.Sites.aged(s.cfg.Boot() - t.at)
 	return x
 }
 

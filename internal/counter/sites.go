@@ -9,6 +9,7 @@ import (
 	"maps"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/headgate/headgate/internal/store"
@@ -20,6 +21,7 @@ import (
 // owns the only one.
 type Sites struct {
 	cfg  SitesConfig
+	said map[string]*atomic.Int64 // messages sent to each
 	mu   sync.Mutex
 	home Home
 	news []chan struct{}
@@ -53,7 +55,11 @@ const (
 // NewSites makes the data centres of one process.
 func NewSites(cfg SitesConfig) *Sites {
 	cfg.Names = slices.Sorted(slices.Values(cfg.Names))
-	return &Sites{cfg: cfg, home: Home{Site: cfg.Home}}
+	s := &Sites{cfg: cfg, home: Home{Site: cfg.Home}, said: map[string]*atomic.Int64{}}
+	for _, name := range cfg.Names {
+		s.said[name] = &atomic.Int64{}
+	}
+	return s
 }
 
 // Own is the data centre of this process.
@@ -61,6 +67,14 @@ func (s *Sites) Own() string { return s.cfg.Own }
 
 // Names are the other data centres, sorted.
 func (s *Sites) Names() []string { return s.cfg.Names }
+
+// Said is how many messages this process has sent to another data centre.
+func (s *Sites) Said(site string) int64 {
+	if n := s.said[site]; n != nil {
+		return n.Load()
+	}
+	return 0
+}
 
 // Home is the data centre in which Anywhere lives.
 func (s *Sites) Home() string { return s.HomeNow().Site }
@@ -189,6 +203,7 @@ func (s *Sites) ask(ctx context.Context, site, name string, msg []byte) ([]byte,
 	if link == nil {
 		return nil, fmt.Errorf("%w: no link to %s", store.ErrNobody, site)
 	}
+	s.said[site].Add(1)
 	return link.Ask(ctx, s.at(site, name), msg)
 }
 
@@ -210,6 +225,7 @@ func (s *Sites) askAnywhere(ctx context.Context, room string, x *slot.Sync) (a s
 func (s *Sites) tell(name string, msg []byte) error {
 	err := s.cfg.Bus.Tell(name, msg)
 	for _, site := range slices.Sorted(maps.Keys(s.cfg.Links)) {
+		s.said[site].Add(1)
 		err = errors.Join(err, s.cfg.Links[site].Tell(s.at(site, name), msg))
 	}
 	return err
@@ -252,8 +268,14 @@ func (s *Sites) serve(
 	if s == nil {
 		return stop, nil
 	}
-	for _, link := range s.cfg.Links {
-		one, err := link.Serve(s.at(s.cfg.Own, name), answer)
+	for site, link := range s.cfg.Links {
+		one, err := link.Serve(s.at(s.cfg.Own, name), func(ctx context.Context, msg []byte) []byte {
+			b := answer(ctx, msg)
+			if b != nil {
+				s.said[site].Add(1)
+			}
+			return b
+		})
 		if err != nil {
 			stop()
 			return nil, err

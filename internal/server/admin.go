@@ -91,6 +91,7 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 		send(counter, "headgate_shadow_held_total", "Visitors shadow mode would have held.",
 			float64(t.Shadowed))
 		c.record(ch, &st)
+		c.datacenters(ch, &st)
 	}
 }
 
@@ -109,9 +110,44 @@ func (c *collector) process(ch chan<- prometheus.Metric) {
 		"1 if the configuration was good when it was read last.", good)
 	send("headgate_config_last_reload_success_timestamp_seconds",
 		"When a good configuration was read last.", float64(read.good.UnixMilli())/1000)
+	for to, n := range c.s.durable.rooms.SentTo() {
+		ch <- prometheus.MustNewConstMetric(prometheus.NewDesc("headgate_site_messages_total",
+			"Messages sent to another data centre.", []string{"to"}, nil),
+			prometheus.CounterValue, float64(n), to)
+	}
 	ch <- prometheus.MustNewConstMetric(prometheus.NewDesc("headgate_build_info",
 		"Which headgate this is; always 1.", []string{"version", "revision", "go_version"}, nil),
 		prometheus.GaugeValue, 1, b.version, b.revision, b.golang)
+}
+
+// datacenters tells of the other data centres.
+func (c *collector) datacenters(ch chan<- prometheus.Metric, st *headgate.Status) {
+	d := st.Datacenters
+	if d == nil {
+		return
+	}
+	send := func(name, help string, v float64, labels ...string) {
+		names := []string{"room", "datacenter"}[:len(labels)]
+		ch <- prometheus.MustNewConstMetric(prometheus.NewDesc(name, help, names, nil),
+			prometheus.GaugeValue, v, labels...)
+	}
+	send("headgate_anywhere_free_slots", "Slots of users at once that no data centre holds.",
+		float64(d.Anywhere.Free), st.Name)
+	send("headgate_anywhere_presumed_slots", "Slots lent to data centres that nobody hears.",
+		float64(d.Anywhere.Presumed), st.Name)
+	send("headgate_order_uncertainty_seconds",
+		"How well the data centres know in which order people came.", d.Uncertainty, st.Name)
+	for i := range d.Sites {
+		s := &d.Sites[i]
+		send("headgate_datacenter_age_seconds",
+			"How old what is known of a data centre is, -1 if nothing is.", s.Age, st.Name, s.Name)
+		send("headgate_datacenter_held_slots", "Slots of users at once lent to a data centre.",
+			float64(s.Held), st.Name, s.Name)
+		send("headgate_datacenter_active_users", "Visitors inside by a data centre.",
+			float64(s.Active), st.Name, s.Name)
+		send("headgate_datacenter_waiting_users", "Visitors in the line of a data centre.",
+			float64(s.Waiting), st.Name, s.Name)
+	}
 }
 
 // record tells how the keeping of a room's record fares.

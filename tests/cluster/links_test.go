@@ -14,11 +14,12 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 )
 
 // A links stands between the nodes: each node's cluster ports are reached through
 // it, so all links of a node can be cut. Whose link it is, the process that owns
-// its other end tells.
+// its other end tells, or the port that it came to.
 type links struct {
 	t      *testing.T
 	pids   func() map[int]string // the nodes that run
@@ -27,6 +28,7 @@ type links struct {
 	wake   *sync.Cond
 	closed bool
 	cut    map[string]cutHow
+	apart  map[pair]cutHow
 	open   map[*link]bool
 	ways   []net.Listener
 	real   map[int]string // the nodes' own ports, which nobody else may know
@@ -44,12 +46,13 @@ const (
 // A link is one connection from a node to another's cluster port.
 type link struct {
 	from, to string
+	delay    time.Duration // one way
 	ends     [2]net.Conn
 }
 
 func newLinks(t *testing.T, pids func() map[int]string) *links {
-	l := &links{t: t, pids: pids, cut: map[string]cutHow{}, open: map[*link]bool{},
-		real: map[int]string{}}
+	l := &links{t: t, pids: pids, cut: map[string]cutHow{}, apart: map[pair]cutHow{},
+		open: map[*link]bool{}, real: map[int]string{}}
 	l.wake = sync.NewCond(&l.mu)
 	t.Cleanup(l.close)
 	return l
@@ -58,12 +61,23 @@ func newLinks(t *testing.T, pids func() map[int]string) *links {
 // way makes a port that leads to a node's own.
 func (l *links) way(node string, port, own int) {
 	l.t.Helper()
+	l.mu.Lock()
+	l.real[own] = node
+	l.mu.Unlock()
+	l.lead(port, own, func(c net.Conn) link {
+		return link{from: l.owner(c.RemoteAddr(), c.LocalAddr()), to: node}
+	})
+}
+
+// lead makes a port that leads to another, and asks of each connection whose it is.
+func (l *links) lead(port, own int, whose func(net.Conn) link) {
+	l.t.Helper()
 	ln, err := net.Listen("tcp", local(port))
 	if err != nil {
 		l.t.Fatal(err)
 	}
 	l.mu.Lock()
-	l.ways, l.real[own] = append(l.ways, ln), node
+	l.ways = append(l.ways, ln)
 	l.mu.Unlock()
 	l.wg.Go(func() {
 		for {
@@ -71,7 +85,12 @@ func (l *links) way(node string, port, own int) {
 			if err != nil {
 				return // closed
 			}
-			l.wg.Go(func() { l.carry(c, node, own) })
+			l.wg.Go(func() {
+				defer c.Close()
+				if k := whose(c); k.from != "" { // else it is over already, or a stranger knocks
+					l.carry(c, &k, own)
+				}
+			})
 		}
 	})
 }
@@ -121,6 +140,7 @@ func (l *links) sever(node string, how cutHow) {
 func (l *links) heal() {
 	l.mu.Lock()
 	clear(l.cut)
+	clear(l.apart)
 	l.wake.Broadcast()
 	l.mu.Unlock()
 }
@@ -130,7 +150,7 @@ func (l *links) pass(k *link) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for !l.closed {
-		switch how := max(l.cut[k.from], l.cut[k.to]); how {
+		switch how := max(l.cut[k.from], l.cut[k.to], l.apart[between(k.from, k.to)]); how {
 		case whole:
 			return true
 		case closed:
@@ -142,13 +162,7 @@ func (l *links) pass(k *link) bool {
 }
 
 // carry is one connection, from its beginning to its end.
-func (l *links) carry(from net.Conn, node string, own int) {
-	defer from.Close()
-	owner := l.owner(from.RemoteAddr(), from.LocalAddr())
-	if owner == "" {
-		return // it is over already, or a stranger knocks
-	}
-	k := &link{from: owner, to: node}
+func (l *links) carry(from net.Conn, k *link, own int) {
 	if !l.pass(k) {
 		return
 	}
@@ -162,8 +176,12 @@ func (l *links) carry(from net.Conn, node string, own int) {
 	l.open[k] = true
 	l.mu.Unlock()
 	var both sync.WaitGroup
-	both.Go(func() { l.copy(k, to, from) })
-	both.Go(func() { l.copy(k, from, to) })
+	copy := l.copy
+	if k.delay > 0 {
+		copy = l.late
+	}
+	both.Go(func() { copy(k, to, from) })
+	both.Go(func() { copy(k, from, to) })
 	both.Wait()
 	l.mu.Lock()
 	delete(l.open, k)
