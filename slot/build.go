@@ -129,7 +129,9 @@ func (p *Pool) build(clk time.Duration, syncs []*Sync, held []pending) {
 	r.Claimed = slices.DeleteFunc(r.Claimed, func(c Claimed) bool {
 		return r.Time > max(c.At, p.toldAt[c.ID]).Add(claimKept)
 	})
-	maps.DeleteFunc(p.toldAt, func(_ StayID, at Tau) bool { return r.Time > at.Add(claimKept) })
+	for _, m := range [...]map[StayID]Tau{p.toldAt, p.usedAt} {
+		maps.DeleteFunc(m, func(_ StayID, at Tau) bool { return r.Time > at.Add(claimKept) })
+	}
 	r.Claimed = r.Claimed[max(0, len(r.Claimed)-mostClaimed):]
 	got := map[LoanID]int64{}
 	if p.par.Counters {

@@ -192,7 +192,8 @@ func (p *Pool) claim(r *Record, c claim) (ok bool) {
 	if c.anew {
 		p.undo(r, c.id)
 	}
-	if _, ok := r.claimed(c.id); ok {
+	if was, ok := r.claimed(c.id); ok {
+		p.claimAgain(r, was)
 		return true
 	}
 	if c.back {
@@ -226,6 +227,25 @@ func (p *Pool) claim(r *Record, c claim) (ok bool) {
 	return true
 }
 
+// claimAgain moves the window entry of a claim that is repeated to now, once the answer of
+// before can reach nobody any more: the worker that hears this one may die before it can
+// say when the origin saw the visitor. One that has moved already stays.
+func (p *Pool) claimAgain(r *Record, was Claimed) {
+	used := max(was.At, p.usedAt[was.ID])
+	if r.Time.Sub(used) <= askedFor {
+		return
+	}
+	for i := range r.Limits {
+		if s := &r.Limits[i]; s.Kind == PerWindow && s.Ends.Remove(p.par.windowEnd(s.Limit, used)) {
+			s.Ends.Add(p.par.windowEnd(s.Limit, r.Time), 1)
+			if p.usedAt == nil {
+				p.usedAt = map[StayID]Tau{}
+			}
+			p.usedAt[was.ID] = r.Time
+		}
+	}
+}
+
 // undo takes a claim back that nobody was told of.
 func (p *Pool) undo(r *Record, id StayID) {
 	was, ok := r.claimed(id)
@@ -235,7 +255,7 @@ func (p *Pool) undo(r *Record, id StayID) {
 	for i := range r.Limits {
 		switch s := &r.Limits[i]; {
 		case s.Kind == PerWindow:
-			s.Ends.Remove(p.par.windowEnd(s.Limit, was.At))
+			s.Ends.Remove(p.par.windowEnd(s.Limit, max(was.At, p.usedAt[id])))
 		case s.Kind == AtOnce && p.known[id] == was.End: // not free already
 			s.Ends.Remove(was.End)
 			p.unknow(id, was.End)

@@ -28,6 +28,7 @@ type Pool struct {
 	claims   []claim
 	making   []claim        // claims that wr makes
 	toldAt   map[StayID]Tau // claims whose write took longer than anybody waits: when it was done
+	usedAt   map[StayID]Tau // repeated claims: from when the window counts
 	done     []pending      // what wr answers
 	held     []pending      // a need that waits for others to give back
 	calls    int64          // called and not yet claimed
@@ -247,7 +248,7 @@ func (p *Pool) Confirm(clk time.Duration) ([]Reply, []ClaimReply) {
 			r.End = was.End // else the stay is over already: nobody comes in on it
 		}
 		if len(p.rec.Limits) > 1 && r.End > 0 {
-			r.Win = p.par.windowEnd(p.rec.Limits[1].Limit, was.At)
+			r.Win = p.par.windowEnd(p.rec.Limits[1].Limit, max(was.At, p.usedAt[c.id]))
 		}
 		claims = append(claims, r)
 	}
