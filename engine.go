@@ -64,6 +64,9 @@ type Datacenters struct {
 type SealingKeys struct {
 	Seals byte
 	Keys  map[byte][32]byte
+	// Others are the keys of other data centres, which may have the same numbers. They
+	// open, after Keys, and never seal.
+	Others []map[byte][32]byte
 }
 
 // An Engine keeps the records of rooms, and their sealing keys. It may be shared
@@ -223,11 +226,18 @@ func drawKeys() SealingKeys {
 // SetKeys replaces the sealing keys of all rooms of the engine. Cookies that a
 // key sealed are good as long as it is among them.
 func (e *Engine) SetKeys(k SealingKeys) error {
-	keys := make(map[byte]ticket.Key, len(k.Keys))
-	for id, key := range k.Keys {
-		keys[id] = key
+	numbered := func(from map[byte][32]byte) map[byte]ticket.Key {
+		keys := make(map[byte]ticket.Key, len(from))
+		for id, key := range from {
+			keys[id] = key
+		}
+		return keys
 	}
-	ring, err := ticket.NewRing(k.Seals, keys)
+	others := make([]map[byte]ticket.Key, len(k.Others))
+	for i, from := range k.Others {
+		others[i] = numbered(from)
+	}
+	ring, err := ticket.NewRing(k.Seals, numbered(k.Keys), others...)
 	if err != nil {
 		return fmt.Errorf("sealing keys: %w", err)
 	}

@@ -42,6 +42,9 @@ type visitRequest struct {
 	sent  bool // some cookie of this name came
 	probe bool // let in for probation
 	twice bool // claimed again
+
+	worker *worker   // of the data centre where the visitor's stay or place is, or will be
+	desk   placeDesk // of the same
 }
 
 // Handler puts the room in front of next.
@@ -69,6 +72,7 @@ func (r *Room) serve(w http.ResponseWriter, req *http.Request, next http.Handler
 		return
 	}
 	r.open(q)
+	r.locate(q)
 	switch {
 	case q.has && q.tok.Kind == ticket.Pass:
 		r.servePass(q)
@@ -129,7 +133,7 @@ func cookieValue(line, name string) (value, rest string) {
 // servePass lets a visitor in who was admitted before, without a message: the
 // pass is checked here. One whose sealed end has passed is asked about.
 func (r *Room) servePass(q *visitRequest) {
-	_, hi, life, ok := r.worker.now()
+	_, hi, life, ok := q.worker.now()
 	id, hard := slot.StayID(q.tok.ID), slot.Tau(q.tok.Hard)
 	switch {
 	case id == 0 && q.f.cfg.Shadow && q.peek:
@@ -138,52 +142,52 @@ func (r *Room) servePass(q *visitRequest) {
 	case id == 0 && q.f.cfg.Shadow:
 		r.pass(q)
 		return
-	case life == q.tok.Life && hi < slot.Tau(q.tok.End) && r.worker.behind(&q.tok) &&
-		r.worker.cutOff():
+	case life == q.tok.Life && hi < slot.Tau(q.tok.End) && q.worker.behind(&q.tok) &&
+		q.worker.cutOff():
 		// A later host gave it, which this process cannot hear. Counter time may stand
 		// still, but never runs ahead: what is not over by an earlier host's is not over.
-	case (!ok || life == q.tok.Life && r.worker.behind(&q.tok)) && id != 0:
+	case (!ok || life == q.tok.Life && q.worker.behind(&q.tok)) && id != 0:
 		// This process has just begun and does not know the time yet, or slept and knows
 		// that of an earlier host.
-		if !r.worker.learnTime(q.r.Context(), &q.tok) {
-			if life == q.tok.Life && hi < slot.Tau(q.tok.End) && r.worker.cutOff() {
+		if r.silent(q) && !ok || !q.worker.learnTime(q.r.Context(), &q.tok) {
+			if life == q.tok.Life && hi < slot.Tau(q.tok.End) && q.worker.cutOff() {
 				break // as above
 			}
-			r.wait(q, &counter.Place{PollAfter: unreachableRetry}, StateWaiting)
+			r.outOfReach(q)
 			return
 		}
-		_, hi, life, ok = r.worker.now()
+		_, hi, life, ok = q.worker.now()
 	}
 	if !ok || life != q.tok.Life || hard > 0 && hi >= hard {
 		r.serveNewcomer(q)
 		return
 	}
-	end := r.worker.entitled(&q.tok)
-	if r.worker.beyond(&q.tok, end) {
-		r.counter.Suspect(q.r.Context())
+	end := q.worker.entitled(&q.tok)
+	if q.worker.beyond(&q.tok, end) {
+		q.desk.Suspect(q.r.Context())
 		r.serveNewcomer(q)
 		return
 	}
-	last, seen, in := r.worker.visits.enter(stay{id: id, end: end, hard: hard})
+	last, seen, in := q.worker.visits.enter(stay{id: id, end: end, hard: hard})
 	if !in && !q.f.cfg.FixedSession {
-		got, err := r.worker.ask(q.r.Context(), id, last, hard)
-		if err != nil { // nobody knows: the visitor keeps the stay and asks again
-			r.wait(q, &counter.Place{PollAfter: unreachableRetry}, StateWaiting)
+		got, err := q.worker.ask(q.r.Context(), id, last, hard)
+		if err != nil { // nobody knows
+			r.outOfReach(q)
 			return
 		}
 		if got > hi {
-			r.worker.visits.learn(id, got)
-			last, seen, in = r.worker.visits.enter(stay{id: id, end: got, hard: hard})
+			q.worker.visits.learn(id, got)
+			last, seen, in = q.worker.visits.enter(stay{id: id, end: got, hard: hard})
 		}
 	}
 	switch {
 	case !in:
 		r.serveNewcomer(q)
 	case q.peek:
-		r.worker.visits.leave(id)
+		q.worker.visits.leave(id)
 		r.wait(q, &counter.Place{}, StateCalled)
 	default:
-		if !r.worker.behind(&q.tok) { // a pass must not mix two scales
+		if !q.worker.behind(&q.tok) { // a pass must not mix two scales
 			r.renewCookie(q, last, seen)
 		}
 		r.inside(q, id, hard, 0)
@@ -196,7 +200,7 @@ func (r *Room) renewCookie(q *visitRequest, last, seen slot.Tau) {
 	said := max(q.tok.End, q.tok.Pending)
 	next := q.tok
 	next.End = int64(last)
-	r.worker.asked(&next, seen)
+	q.worker.asked(&next, seen)
 	says := time.Duration(max(next.End, next.Pending) - said)
 	if says > min(q.f.cfg.SessionDuration/10, 30*time.Second) {
 		q.tok = next
@@ -211,7 +215,11 @@ func (r *Room) serveTicket(q *visitRequest) {
 		r.serveNewcomer(q)
 		return
 	}
-	p, err := r.counter.Poll(q.r.Context(), q.tok.Life, q.tok.ID)
+	if r.silent(q) {
+		r.outOfReach(q)
+		return
+	}
+	p, err := q.desk.Poll(q.r.Context(), q.tok.Life, q.tok.ID)
 	if err != nil {
 		p.PollAfter = max(p.PollAfter, unreachableRetry)
 		r.wait(q, &p, StateWaiting)
@@ -252,13 +260,13 @@ func (r *Room) whyWaiting() State {
 
 // claim turns a called ticket into a stay and lets the visitor in.
 func (r *Room) claim(q *visitRequest, p *counter.Place) {
-	c, err := r.counter.Claim(q.r.Context(), p.Life, p.Number, q.f.cfg.HardEnd)
+	c, err := q.desk.Claim(q.r.Context(), p.Life, p.Number, q.f.cfg.HardEnd)
 	if err != nil || c.End == 0 {
 		r.notClaimed(q, p, err)
 		return
 	}
 	now := ticket.Token{Life: p.Life, Epoch: c.Epoch}
-	if r.worker.epoch() < c.Epoch && !r.worker.learnTime(q.r.Context(), &now) {
+	if q.worker.epoch() < c.Epoch && !q.worker.learnTime(q.r.Context(), &now) {
 		p.PollAfter = unreachableRetry // the claim is repeated then
 		r.wait(q, p, StateWaiting)
 		return
@@ -271,8 +279,8 @@ func (r *Room) claim(q *visitRequest, p *counter.Place) {
 // notClaimed answers a visitor whose call could not be claimed. A call that went
 // by meanwhile is not a place lost; a ticket that is used up is.
 func (r *Room) notClaimed(q *visitRequest, p *counter.Place, err error) {
-	if err == nil || errors.Is(err, counter.ErrNotCalled) {
-		now, perr := r.counter.Poll(q.r.Context(), p.Life, p.Number)
+	if p.Number < roamerBit && (err == nil || errors.Is(err, counter.ErrNotCalled)) {
+		now, perr := q.desk.Poll(q.r.Context(), p.Life, p.Number)
 		switch {
 		case perr != nil:
 		case now.Status == slot.TicketUsed && !q.twice: // another host took the claim meanwhile
@@ -299,15 +307,15 @@ func (r *Room) letIn(q *visitRequest, o slot.Stay, life uint64) {
 	}
 	var hard slot.Tau
 	if q.f.cfg.HardEnd > 0 { // on the grid of ends, or each visitor would have one of its own
-		lo, _, _, _ := r.worker.now()
-		hard = r.worker.par.FloorEnd(q.f.cfg.limits()[0], lo.Add(q.f.cfg.HardEnd))
+		lo, _, _, _ := q.worker.now()
+		hard = q.worker.par.FloorEnd(q.f.cfg.limits()[0], lo.Add(q.f.cfg.HardEnd))
 	}
 	q.tok = ticket.Token{
 		Kind: ticket.Pass, Life: life, ID: q.tok.ID, End: int64(o.End), Hard: int64(hard),
-		Arrived: arrived, Checked: now, Accepted: now, Epoch: r.worker.epoch(),
+		Arrived: arrived, Checked: now, Accepted: now, Epoch: q.worker.epoch(), Home: r.homeOf(q),
 	}
 	y := stay{id: slot.StayID(q.tok.ID), end: o.End, hard: hard, probe: q.probe}
-	if _, _, in := r.worker.visits.enter(y); !in {
+	if _, _, in := q.worker.visits.enter(y); !in {
 		r.wait(q, &counter.Place{PollAfter: time.Second}, StateWaiting) // it took a whole session
 		return
 	}
@@ -318,6 +326,7 @@ func (r *Room) letIn(q *visitRequest, o slot.Stay, life uint64) {
 // serveNewcomer gives a visitor without a pass or a place a slot if one is free
 // and due, else the end of the line.
 func (r *Room) serveNewcomer(q *visitRequest) {
+	q.worker, q.desk = r.worker, r.counter
 	if q.peek && !q.sent { // our own page polls, and its cookie does not come back
 		r.wait(q, &counter.Place{PollAfter: 10 * time.Second}, StateNoCookie)
 		return
@@ -392,7 +401,7 @@ func (r *Room) join(q *visitRequest, why State) {
 	now := q.f.cfg.Wall().Unix()
 	q.tok = ticket.Token{
 		Kind: ticket.Ticket, Life: p.Life, ID: p.Number, Arrived: now, Checked: now,
-		Joined: uint32(min(p.Position, math.MaxUint32)),
+		Joined: uint32(min(p.Position, math.MaxUint32)), Home: r.own(), Seen: int64(p.Came),
 	}
 	q.tok.Shown = q.tok.Joined
 	q.has = true
@@ -422,26 +431,26 @@ func (r *Room) remember(q *visitRequest) {
 
 // inside lets a request of a stay through and holds the stay while it runs.
 func (r *Room) inside(q *visitRequest, id slot.StayID, hard, win slot.Tau) {
-	a := &answer{ResponseWriter: q.w, room: r, f: q.f, id: id, win: win, req: q.r}
+	a := &answer{ResponseWriter: q.w, room: r, worker: q.worker, f: q.f, id: id, win: win, req: q.r}
 	defer r.finish(a)
 	req := q.r
 	if hard > 0 { // a hard end closes what is in flight
-		lo, _, _, _ := r.worker.now()
+		lo, _, _, _ := q.worker.now()
 		ctx, stop := context.WithTimeout(req.Context(), max(0, hard.Sub(lo)))
 		defer stop()
 		req = req.WithContext(ctx)
 	}
 	q.next.ServeHTTP(a, req)
-	a.begin()
 }
 
 // finish notes the last byte. Deferred: a proxy panics when a client is gone.
 func (r *Room) finish(a *answer) {
-	from, left := r.worker.visits.leave(a.id)
+	a.begin() // the origin may have seen a visitor who did not wait for its answer
+	from, left := a.worker.visits.leave(a.id)
 	if left {
-		lo, _, _, _ := r.worker.now()
-		r.worker.note(slot.Item{Op: slot.Leave, ID: a.id, From: from, At: lo})
-		r.worker.kick()
+		lo, _, _, _ := a.worker.now()
+		a.worker.note(slot.Item{Op: slot.Leave, ID: a.id, From: from, At: lo})
+		a.worker.kick()
 	}
 }
 
@@ -456,12 +465,13 @@ func (r *Room) pass(q *visitRequest) {
 // headgate are obeyed and never reach the visitor.
 type answer struct {
 	http.ResponseWriter
-	room *Room
-	f    *face
-	req  *http.Request
-	id   slot.StayID
-	win  slot.Tau // end of the window entry of a new stay
-	done bool
+	room   *Room
+	worker *worker // of the stay
+	f      *face
+	req    *http.Request
+	id     slot.StayID
+	win    slot.Tau // end of the window entry of a new stay
+	done   bool
 }
 
 // Unwrap lets http.ResponseController flush and hijack.
@@ -510,13 +520,13 @@ func (a *answer) obey() {
 		return
 	}
 	if a.win > 0 { // the window of a new user runs from the origin's answer
-		if _, hi, _, ok := a.room.worker.now(); ok {
-			a.room.worker.note(slot.Item{Op: slot.Answered, From: a.win, Use: hi})
+		if _, hi, _, ok := a.worker.now(); ok {
+			a.worker.note(slot.Item{Op: slot.Answered, From: a.win, Use: hi})
 		}
 	}
 	if revoke {
 		a.room.counts.revoked.Add(1)
-		a.room.worker.visits.revoke(a.id)
+		a.worker.visits.revoke(a.id)
 		c := a.f.newCookie(a.f.cookieName(a.req), "", -1)
 		c.Secure = a.f.cfg.Secure(a.req) // a __Host- cookie without it is not even deleted
 		http.SetCookie(a, c)

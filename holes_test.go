@@ -204,7 +204,9 @@ func TestACallThatGoesByIsNoPlaceLost(t *testing.T) {
 		g.room.OriginUp(false) // every call goes by
 		w := httptest.NewRecorder()
 		r := httptest.NewRequest("GET", "/", nil)
-		g.room.claim(&visitRequest{f: g.room.face.Load(), w: w, r: r, tok: before, has: true}, &p)
+		q := &visitRequest{f: g.room.face.Load(), w: w, r: r, tok: before, has: true}
+		g.room.locate(q)
+		g.room.claim(q, &p)
 		if w.Header().Get("Set-Cookie") != "" {
 			t.Error("the ticket was replaced by one at the end of the line")
 		}
@@ -312,6 +314,33 @@ func TestACookieForAFolderComesBackToIt(t *testing.T) {
 		w := g.visitor().do("GET", "/shop")
 		if c := w.Header().Get("Set-Cookie"); !strings.Contains(c, "Path=/shop;") {
 			t.Errorf("%s does not come back to /shop", c)
+		}
+	})
+}
+
+// A visitor goes away before the origin has answered, three seconds after it was let in:
+// the origin may have seen it as late as that, so its window runs from there.
+func TestAVisitorWhoDoesNotWaitForTheAnswerIsCountedFromWhenItLeft(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := openGate(t, RoomConfig{TotalActiveUsers: 9, NewUsersPerMinute: 1})
+		h := g.h
+		g.h = g.room.Handler(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+			time.Sleep(3 * time.Second)
+			panic(http.ErrAbortHandler) // as a reverse proxy does
+		}))
+		func() {
+			defer func() { _ = recover() }()
+			g.visitor().do("GET", "/")
+		}()
+		g.h = h
+		time.Sleep(58500 * time.Millisecond) // 61.5 s after it was let in
+		next := g.visitor()
+		if next.in() {
+			t.Error("two new visitors within a minute of what the origin may have seen")
+		}
+		time.Sleep(4 * time.Second)
+		if next.poll(); !next.in() {
+			t.Error("the window never comes back")
 		}
 	})
 }

@@ -149,6 +149,9 @@ type desk interface {
 	Suspect(ctx context.Context)
 	Trace(ctx context.Context, find func(life uint64) (uint64, bool)) (counter.Trace, error)
 	State(of slot.LoanID, opened int64) counter.State
+	Roam(ctx context.Context, id uint64, came slot.Tau) (counter.Place, error)
+	SiteTime(ctx context.Context, site string) (counter.SiteTime, error)
+	SiteSilent(site string) bool
 	Hold(yes bool)
 	Reconfigure(ctx context.Context, s counter.Settings) error
 	Damaged() error
@@ -163,6 +166,7 @@ type Room struct {
 	counter desk
 	above   *counter.Seat // of Anywhere, nil with one data centre
 	worker  *worker
+	abroad  map[string]*abroad // the same room in other data centres
 	face    atomic.Pointer[face]
 	doc     atomic.Pointer[servedDoc]
 	live    atomic.Pointer[live]
@@ -270,6 +274,7 @@ func OpenRoom(ctx context.Context, cfg RoomConfig) (*Room, error) {
 		return nil, err
 	}
 	r.worker.lender = r.counter
+	r.openAbroad(cfg, ccfg)
 	l := &live{damaged: r.counter.Damaged() != nil}
 	l.set(&cfg)
 	r.live.Store(l)
@@ -315,12 +320,19 @@ func (r *Room) Reconfigure(ctx context.Context, cfg RoomConfig) error {
 	}
 	ctx, stop := context.WithTimeout(ctx, reconfigureWait)
 	defer stop()
-	back := r.worker.changing(cfg.SessionDuration)
+	var backs []func()
+	for _, w := range r.workers() {
+		backs = append(backs, w.changing(cfg.SessionDuration))
+	}
 	if err := r.reconfigure(ctx, cfg.settings(), old.cfg.settings()); err != nil {
-		back()
+		for _, back := range backs {
+			back()
+		}
 		return fmt.Errorf("room %q: %w", cfg.Name, err)
 	}
-	r.worker.reconfigure(&cfg)
+	for _, w := range r.workers() {
+		w.reconfigure(&cfg)
+	}
 	r.face.Store(newFace(cfg, old))
 	r.doc.Store(nil)
 	l := *r.live.Load()
@@ -380,12 +392,15 @@ func (r *Room) Run(ctx context.Context) error {
 	// The worker ends first: its last report and what it gives back are still written.
 	serving, done := context.WithCancel(context.WithoutCancel(ctx))
 	errs := make([]error, 3)
-	var wg sync.WaitGroup
+	var wg, away sync.WaitGroup
+	for _, a := range r.abroad {
+		away.Go(func() { _ = a.worker.run(ctx) }) // ends with ctx alone
+	}
 	wg.Go(func() { errs[0] = r.counter.Run(serving); stop() })
 	if r.above != nil {
 		wg.Go(func() { errs[2] = r.above.Run(serving); stop() })
 	}
-	wg.Go(func() { errs[1] = r.worker.run(ctx); stop(); done() })
+	wg.Go(func() { errs[1] = r.worker.run(ctx); stop(); away.Wait(); done() })
 	wg.Go(func() { r.waitOpening(ctx) })
 	wg.Wait()
 	return errors.Join(errs...)

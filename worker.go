@@ -38,6 +38,7 @@ type worker struct {
 	rules  atomic.Pointer[stayRules]
 	par    slot.Params
 	lender lender
+	away   bool // of visitors of another data centre: it asks there only when one comes
 	wake   chan struct{}
 	held   atomic.Bool // nobody new: queue_all, origin down, not open yet
 	sight  atomic.Pointer[sight]
@@ -142,7 +143,9 @@ func (w *worker) hold(yes bool) {
 
 // run borrows, reports and gives back until ctx ends.
 func (w *worker) run(ctx context.Context) error {
-	w.kick() // learn the counter's time at once
+	if !w.away {
+		w.kick() // learn the counter's time at once
+	}
 	tick := time.NewTicker(flushEvery)
 	defer tick.Stop()
 	for {
@@ -191,6 +194,9 @@ const farewellWait = 2 * time.Second
 // farewell reports everybody who was seen and gives the whole share back, so
 // that the next process finds nothing presumed.
 func (w *worker) farewell(ctx context.Context) {
+	if w.away && w.sight.Load() == nil {
+		return // nobody has come
+	}
 	ctx, stop := context.WithTimeout(context.WithoutCancel(ctx), farewellWait)
 	defer stop()
 	for range 2 { // the one under way, and the last

@@ -252,8 +252,8 @@ func isOfLink(format string) bool {
 // kindOf is what a complaint about one connection has in common with those about
 // others: all but the address and the number at its beginning.
 func kindOf(format string) string {
-	if at := strings.Index(format, ofOneLink); at >= 0 {
-		_, rest, _ := strings.Cut(format[at+len(ofOneLink):], " - ")
+	if _, after, ok := strings.Cut(format, ofOneLink); ok {
+		_, rest, _ := strings.Cut(after, " - ")
 		return ofOneLink + rest
 	}
 	return format

@@ -76,8 +76,9 @@ func forged(t *testing.T, by *trio, config *tls.Config, dc string) *tls.Config {
 		t.Fatal(err)
 	}
 	c := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "n1"},
-		DNSNames: []string{"n1." + dc + ".headgate", join.StoreName(dc)}, NotBefore: time.Now().Add(-time.Hour),
-		NotAfter: time.Now().Add(time.Hour), ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}
+		DNSNames:  []string{"n1." + dc + ".headgate", join.StoreName(dc)},
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}
 	parent, signer := c, key
 	if by != nil {
 		parent, signer = by.authority()
@@ -115,14 +116,16 @@ func (c *trio) authority() (*x509.Certificate, *ecdsa.PrivateKey) {
 // Each CA is believed about its own data centre alone, also one that has no limits of
 // its own: the doorkeeper does not go by the limits in it.
 func TestNoCASpeaksForAnother(t *testing.T) {
-	pools, keys, certs := map[string]*x509.CertPool{}, map[string]*ecdsa.PrivateKey{}, map[string]*x509.Certificate{}
+	pools, keys := map[string]*x509.CertPool{}, map[string]*ecdsa.PrivateKey{}
+	certs := map[string]*x509.Certificate{}
 	for _, name := range []string{"lhr", "del"} {
 		key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 		if err != nil {
 			t.Fatal(err)
 		}
 		ca := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: name}, IsCA: true,
-			BasicConstraintsValid: true, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour)}
+			BasicConstraintsValid: true,
+			NotBefore:             time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour)}
 		der, err := x509.CreateCertificate(rand.Reader, ca, ca, key.Public(), key)
 		if err != nil {
 			t.Fatal(err)
@@ -133,6 +136,7 @@ func TestNoCASpeaksForAnother(t *testing.T) {
 		keys[name], pools[name] = key, x509.NewCertPool()
 		pools[name].AddCert(certs[name])
 	}
+	pools["fra"] = pools["lhr"] // one CA for two
 	keeper := &doorkeeper{others: pools}
 	link, err := url.Parse("store.del.headgate")
 	if err != nil {
@@ -147,6 +151,8 @@ func TestNoCASpeaksForAnother(t *testing.T) {
 		{"del", x509.Certificate{DNSNames: []string{"store.del.headgate"}}, "del"},
 		{"del", x509.Certificate{DNSNames: []string{"store.lhr.headgate"}}, ""},
 		{"lhr", x509.Certificate{DNSNames: []string{"store.lhr.headgate", "store.del.headgate"}}, ""},
+		{"lhr", x509.Certificate{DNSNames: []string{"store.fra.headgate"}}, "fra"},
+		{"lhr", x509.Certificate{DNSNames: []string{"store.fra.headgate", "store.lhr.headgate"}}, ""},
 		{"lhr", x509.Certificate{DNSNames: []string{"n1.lhr.headgate"}}, ""},
 		{"lhr", x509.Certificate{DNSNames: []string{"*.lhr.headgate"}}, ""},
 		{"lhr", x509.Certificate{Subject: pkix.Name{CommonName: "store.lhr.headgate"}}, ""},
@@ -154,7 +160,8 @@ func TestNoCASpeaksForAnother(t *testing.T) {
 			EmailAddresses: []string{"store.del.headgate"}}, "lhr"},
 	} {
 		c := tt.cert
-		c.SerialNumber, c.NotBefore, c.NotAfter = big.NewInt(2), time.Now().Add(-time.Hour), time.Now().Add(time.Hour)
+		c.SerialNumber = big.NewInt(2)
+		c.NotBefore, c.NotAfter = time.Now().Add(-time.Hour), time.Now().Add(time.Hour)
 		c.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}
 		der, err := x509.CreateCertificate(rand.Reader, &c, certs[tt.by], keys[tt.by].Public(), keys[tt.by])
 		if err != nil {
@@ -237,13 +244,15 @@ func TestALinkKeepsToItsAccount(t *testing.T) {
 	if m, err := ofLhr.NextMsg(within); err != nil || string(m.Data) != "1" {
 		t.Errorf("what lhr says is not heard: %v", err)
 	}
-	for name, sub := range map[string]*nats.Subscription{"the records' account": inRecords, "the account of del": ofDel} {
+	for name, sub := range map[string]*nats.Subscription{
+		"the records' account": inRecords, "the account of del": ofDel,
+	} {
 		if m, err := sub.NextMsg(50 * time.Millisecond); err == nil {
 			t.Errorf("what lhr says is heard in %s: %q", name, m.Data)
 		}
 	}
-	for _, subject := range []string{"$JS.API.STREAM.NAMES", "$JS.sjc.API.STREAM.NAMES", "$SYS.REQ.SERVER.PING",
-		"$SYS.REQ.USER.INFO", "$KV.x.y"} {
+	for _, subject := range []string{"$JS.API.STREAM.NAMES", "$JS.sjc.API.STREAM.NAMES",
+		"$SYS.REQ.SERVER.PING", "$SYS.REQ.USER.INFO", "$KV.x.y"} {
 		c := w.evil(hello)
 		c.want("PONG")
 		c.say("LS+ _INBOX.evil\r\nLMSG " + subject + " _INBOX.evil 2\r\n{}\r\n")

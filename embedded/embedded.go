@@ -24,7 +24,9 @@
 // one, this engine and those of the other store nodes keep what is stored
 // together: what is acknowledged is on the disks of most of them, and it goes on
 // while most of them live; only the first start needs all of them. Each way in
-// asks for a certificate of the cluster's CA before it says a word. [Connect] is
+// asks for a certificate of the cluster's CA before it says a word. With other data
+// centres ([Cluster].Others) [Server.Cross] is a way to each of them, apart from all
+// that is stored and said within the cluster. [Connect] is
 // for processes without an engine, and [ConnectOwn] for those whose engine is a NATS
 // that somebody else runs.
 //

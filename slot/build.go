@@ -35,6 +35,7 @@ func (p *Pool) Begin(clk time.Duration, force bool) (now []Reply, write *Record)
 	var first []*Sync // who asked before is answered before
 	for _, h := range p.held {
 		if clk >= h.until {
+			p.lined = p.lined || p.par.Counters && p.unmet(h.x)
 			now = append(now, Reply{h.x, p.answer(clk, h.x)})
 		} else {
 			first = append(first, h.x)

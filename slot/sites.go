@@ -76,14 +76,17 @@ func (p *Pool) lendDue(clk time.Duration) bool {
 	return p.step == 0 || !p.lined || clk >= p.lendAt
 }
 
-// lent notes a slot lent to somebody who stands before a door. Lending that fell behind by
-// less than a second catches up.
+// lendBehind is how far lending may be behind and still catch up: whoever is first may not
+// be asking for the length of a round trip. Chosen.
+const lendBehind = time.Second / 2
+
+// lent notes a slot lent to somebody who stands before a door.
 func (p *Pool) lent(clk time.Duration) {
 	if !p.lined {
 		p.lendAt = clk + p.step
 		return
 	}
-	p.lendAt = max(p.lendAt, clk-min(p.step, time.Second/2)) + p.step
+	p.lendAt = max(p.lendAt, clk-max(p.step, lendBehind)) + p.step
 }
 
 // LendAt is when the next slot may go to those who wait, own clock; 0 is at once.

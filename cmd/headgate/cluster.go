@@ -6,7 +6,9 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"maps"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -168,6 +170,8 @@ type clusterSummary struct {
 	Node       string   `json:"node"`             // "" when the name is drawn at start
 	Listen     string   `json:"listen,omitempty"` // of a store node
 	Store      []string `json:"store"`            // the store nodes
+	Others     []string `json:"others,omitempty"` // the other data centres
+	Home       string   `json:"home,omitempty"`   // where Anywhere lives; "" without others
 }
 
 // clusterOf is nil without a cluster.
@@ -176,7 +180,8 @@ func clusterOf(cfg *config.Config) *clusterSummary {
 	if c == nil {
 		return nil
 	}
-	s := &clusterSummary{Datacenter: c.Datacenter, Node: c.Node, Store: c.Store}
+	s := &clusterSummary{Datacenter: c.Datacenter, Node: c.Node, Store: c.Store, Home: c.Home,
+		Others: slices.Sorted(maps.Keys(c.Datacenters))}
 	if c.IsStore() {
 		s.Listen = c.Listen
 	}
@@ -195,6 +200,9 @@ func (s *clusterSummary) print(w io.Writer) {
 		who = "worker with a name that is drawn at start"
 	}
 	fmt.Fprintf(w, "cluster %s: %s; the store nodes are %s\n", s.Datacenter, who, strings.Join(s.Store, ", "))
+	if len(s.Others) > 0 {
+		fmt.Fprintf(w, "data centres beside %s: %s; home is %s\n", s.Datacenter, strings.Join(s.Others, ", "), s.Home)
+	}
 }
 
 // An engineSummary is what check says of the operator's own NATS.

@@ -24,14 +24,20 @@ line. When it ends, nothing is left behind.
 
   headgate demo
   headgate demo --cluster
+  headgate demo --datacenters
   headgate demo --for 20s --kills 2 --plain
 
   --cluster       three processes are the room, as three machines would be: kill
                   any of them. The start takes 4 to 12 s: they elect a leader
+  --datacenters   three processes are data centres in San Jose, London and Delhi,
+                  as far from each other as these are, and one room; one of them
+                  is cut off for a while
   --listen ADDR   for browsers; default 127.0.0.1:8080, or a free port if taken
-  --visitors N    simulated visitors at any time; default 120
+  --visitors N    simulated visitors at any time; default 120, and with
+                  --datacenters at most 75
   --for D         end after this long; default never, without a terminal 20s
-                  (30s with --cluster, from when visitors come)
+                  (30s with --cluster, from when visitors come); with
+                  --datacenters 1m30s
   --kills N       kill the room, or its host, N times by itself; default never,
                   without a terminal once with --cluster
   --plain         print a line a second instead of the picture
@@ -50,6 +56,10 @@ const (
 	plainClusterFor = 30 * time.Second
 )
 
+// worldVisitors is how many visitors there are at most with --datacenters. Chosen: at
+// noon a quarter more than there are slots.
+const worldVisitors = 75
+
 // demoConfig reads the flags.
 func demoConfig(args []string, stdout io.Writer) (demo.Config, error) {
 	flags := flag.NewFlagSet("demo", flag.ContinueOnError)
@@ -60,6 +70,7 @@ func demoConfig(args []string, stdout io.Writer) (demo.Config, error) {
 	flags.IntVar(&c.Kills, "kills", 0, "")
 	flags.BoolVar(&c.Plain, "plain", false, "")
 	flags.BoolVar(&c.Cluster, "cluster", false, "")
+	flags.BoolVar(&c.World, "datacenters", false, "")
 	if err := config.ParseFlags(flags, args); err != nil {
 		return c, err
 	}
@@ -72,9 +83,21 @@ func demoConfig(args []string, stdout io.Writer) (demo.Config, error) {
 	fault(c.Visitors < 1 || c.Visitors > 2000, "--visitors", "is not from 1 to 2000",
 		"a larger crowd is headgate crowd")
 	fault(c.For < 0, "--for", "is negative", "say how long, such as 20s")
+	fault(c.World && c.Cluster, "--datacenters", "cannot be shown together with --cluster", "take one of them out")
+	fault(c.World && c.Kills > 0, "--kills", "is not for --datacenters",
+		"take it out: one of them is cut off by itself, and in a terminal by keys")
 	fault(c.Kills < 0, "--kills", "is negative", "say how often, such as 2")
 	if err := errors.Join(faults...); err != nil {
 		return c, err
+	}
+	if c.World {
+		c.Limits = demo.WorldLimits()
+		if !given(flags, "visitors") {
+			c.Visitors = worldVisitors
+		}
+		if !given(flags, "for") {
+			c.For = demo.WorldFor
+		}
 	}
 	c.Another = c.Listen == ""
 	if c.Another {

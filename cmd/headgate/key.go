@@ -76,6 +76,9 @@ func printKeys(w io.Writer, keys []api.Key) {
 		if k.Seals {
 			does = "seals"
 		}
+		if k.Datacenter != "" {
+			does += "  " + k.Datacenter
+		}
 		fmt.Fprintf(w, "%3d  made %s  %s\n", k.Key, k.MadeAt.UTC().Format(time.RFC3339), does)
 	}
 }

@@ -15,9 +15,10 @@ type Keys struct {
 
 // A Key is a sealing key without its secret.
 type Key struct {
-	Key    int       `json:"key"` // its number
-	MadeAt time.Time `json:"made_at"`
-	Seals  bool      `json:"seals"`
+	Key        int       `json:"key"`                  // its number, in its data centre
+	Datacenter string    `json:"datacenter,omitempty"` // "" with one
+	MadeAt     time.Time `json:"made_at"`
+	Seals      bool      `json:"seals"`
 }
 
 // Rotated is what a rotation of the sealing key did.

@@ -2,6 +2,8 @@ package config
 
 import (
 	"cmp"
+	"crypto/tls"
+	"crypto/x509"
 	"maps"
 	"net"
 	"slices"
@@ -22,6 +24,23 @@ type Datacenter struct {
 
 	// CA is the PEM of who signs the certificates there. Workers do not read it.
 	CA []byte
+}
+
+// Dials tells which of two data centres connects to the other: the one whose name
+// sorts first (package embedded).
+func (c *Cluster) Dials(datacenter string) bool { return c.Datacenter < datacenter }
+
+// LinkTLS is for a connection to another data centre of c, which takes nobody but a
+// store node of it for one.
+func (c *Cluster) LinkTLS(datacenter string) (*tls.Config, error) {
+	t, err := c.TLSConfig()
+	if err != nil {
+		return nil, err
+	}
+	link := &tls.Config{MinVersion: t.MinVersion, Certificates: t.Certificates,
+		RootCAs: x509.NewCertPool(), ServerName: join.StoreName(datacenter)}
+	link.RootCAs.AppendCertsFromPEM(c.Datacenters[datacenter].CA) // crossCA has seen it
+	return link, nil
 }
 
 // Bounds of what cluster.datacenters may hold. Chosen: each two data centres are

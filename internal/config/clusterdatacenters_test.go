@@ -19,7 +19,8 @@ func worldDir(t *testing.T, made time.Time) string {
 	dir := clusterDir(t, time.Now())
 	for _, name := range []string{"lhr", "del"} {
 		there := filepath.Join(t.TempDir(), name)
-		plan := join.Plan{Datacenter: name, Store: []string{"n1"}, Peers: map[string]string{"n1": "10.1.0.1:7422"}}
+		plan := join.Plan{Datacenter: name, Store: []string{"n1"},
+			Peers: map[string]string{"n1": "10.1.0.1:7422"}}
 		if _, err := join.Init(there, plan, made); err != nil {
 			t.Fatal(err)
 		}

@@ -38,6 +38,7 @@ type desk struct {
 	fore     forecast
 	up       upward
 
+	roamers   roamers
 	elsewhere int64 // who waits in other data centres, as was last heard
 }
 
@@ -115,7 +116,9 @@ func (c *desk) join(clk, hold time.Duration) Place {
 	if behind == 0 { // Run sleeps longer while nobody waits
 		c.again()
 	}
-	return c.place(number, clk)
+	p := c.place(number, clk)
+	p.Came = c.cameAt(clk)
+	return p
 }
 
 // build makes the next write, if one is due or asked for, and what may be answered
@@ -149,6 +152,11 @@ func (c *desk) claim(number uint64, clk, hard time.Duration, waits bool) bool {
 		if again {
 			c.pool.Claim(id, hard, true)
 		}
+	case number >= roamerBit:
+		if !c.useRoamer(number) {
+			return false
+		}
+		c.pool.Claim(id, hard, false)
 	case !c.line.Use(number):
 		return false
 	default:
@@ -169,6 +177,7 @@ func (c *desk) hold(yes bool, clk time.Duration) {
 			c.line.Lapse(n, c.pool.Tau(clk))
 		}
 		c.called = calls{}
+		c.holdRoamers()
 	}
 	c.tellWaiting(clk)
 }
@@ -284,6 +293,9 @@ func (c *desk) pollAfter(eta ETA, clk time.Duration) time.Duration {
 // call calls the next while slots are free and due.
 func (c *desk) call(clk time.Duration) {
 	for c.mayCall(clk) && c.pool.FreeNow(clk) > 0 && c.pace.due(clk) {
+		if c.callRoamer(clk) {
+			continue
+		}
 		before := c.line.Late()
 		number, ok := c.line.Call(c.pool.Tau(clk))
 		c.skips.add(clk, float64(max(0, c.line.Late()-before)))
@@ -333,6 +345,7 @@ func (c *desk) lapse(clk time.Duration) {
 	}
 	if clk-c.lastGone >= 100*time.Millisecond {
 		c.lastGone = clk
+		c.lapseRoamers(clk)
 		if c.line.Expire(c.pool.Tau(clk), lineSweep) > 0 {
 			c.tellWaiting(clk)
 		}
@@ -342,7 +355,7 @@ func (c *desk) lapse(clk time.Duration) {
 // tellWaiting tells the pool whether anybody waits, or must. Just after a takeover
 // some may wait who have not spoken yet.
 func (c *desk) tellWaiting(clk time.Duration) {
-	c.pool.Waiting(c.held || c.line.Len() > 0 || c.line.Unsure() > 0 && clk < c.tookAt+headPoll)
+	c.pool.Waiting(c.held || c.waiting() > 0 || c.line.Unsure() > 0 && clk < c.tookAt+headPoll)
 }
 
 // setLimits hands limits to the next write and returns their revision.

@@ -46,7 +46,7 @@ func (c *desk) mustWrite(clk time.Duration, asked bool) bool {
 		return true
 	case asked, r.Next < c.line.End()+1, r.Quiet != (c.pool.Quiet(clk) > 0):
 		return true
-	case c.line.Len() > 0 && !c.pool.Fresh(clk, fresh/2):
+	case c.waiting() > 0 && !c.pool.Fresh(clk, fresh/2):
 		return true
 	case c.line.End() > r.Issued && !c.pool.Fresh(clk, issuedSoon):
 		return true
@@ -82,7 +82,7 @@ func (c *desk) settleDue(clk time.Duration) bool {
 // mayCall reports whether there is somebody to call.
 func (c *desk) mayCall(clk time.Duration) bool {
 	return !c.held && clk >= c.tookAt+headPoll && c.pool.Quiet(clk) == 0 &&
-		c.line.Len() > c.line.Called()
+		(c.line.Len() > c.line.Called() || len(c.roamers.there(clk, 1)) > 0)
 }
 
 func (c *desk) nextDue(clk time.Duration) time.Duration {
@@ -100,8 +100,11 @@ func (c *desk) nextDue(clk time.Duration) time.Duration {
 	if at := c.pool.LendAt(clk); at > 0 {
 		next = min(next, max(time.Millisecond, at-clk))
 	}
-	if c.line.Len() == 0 {
+	if c.waiting() == 0 {
 		return next
+	}
+	if len(c.roamers.line) > 0 {
+		next = min(next, lookAgain)
 	}
 	if c.line.End() > c.pool.Record().Issued {
 		next = min(next, max(time.Millisecond, issuedSoon-c.pool.Age(clk)))

@@ -191,7 +191,7 @@ func (c *Counter) State(of slot.LoanID, opened int64) State {
 	clk := c.cfg.Boot()
 	r := c.pool.Record()
 	rate, _ := c.left.over(clk, 30)
-	n := int64(c.line.Len())
+	n := c.waiting()
 	var refused time.Duration
 	if c.broken > 0 {
 		refused = max(1, clk-c.broken)

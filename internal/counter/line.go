@@ -23,6 +23,8 @@ type Place struct {
 	ETA       ETA
 	Held      bool
 	Called    bool // a slot is reserved for it, though this second has had its share
+
+	Came slot.Tau // of a join: when, in Anywhere's time; 0 with one data centre
 }
 
 // Join puts a visitor at the end of the line. hold is how long it keeps its

@@ -104,7 +104,7 @@ func (c *Counter) picture() Picture {
 	p := Picture{
 		Site: c.cfg.Sites.Own(), Home: c.cfg.Sites.HomeNow(), Life: r.Name.Life, Epoch: r.Name.Epoch,
 		Time: now, Active: r.Limits[0].Ends.After(now), New: r.Limits[1].Ends.After(now),
-		Waiting: int64(c.line.Len()), Called: c.pool.Called(), Minutes: c.up.traffic.minutes(clk),
+		Waiting: c.waiting(), Called: c.pool.Called(), Minutes: c.up.traffic.minutes(clk),
 	}
 	if r.Up != nil {
 		p.Held = r.Up.Granted - r.Up.Returned[0]
@@ -117,7 +117,7 @@ func (c *Counter) picture() Picture {
 		}
 	}
 	p.Rate, _ = c.left.over(clk, 30)
-	if first := c.line.Arrivals(now, 1); len(first) > 0 {
+	if first := c.arrivals(clk, 1); len(first) > 0 {
 		p.Oldest = max(0, now.Sub(first[0]))
 	}
 	if _, lo, hi, ok := c.pool.UpTime(clk); ok {

@@ -160,6 +160,12 @@ func (s *Seat) Poll(ctx context.Context, life, number uint64) (Place, error) {
 	return r.place, err
 }
 
+// Roam notes that a visitor of another data centre is there; see Counter.Roam.
+func (s *Seat) Roam(ctx context.Context, id uint64, came slot.Tau) (Place, error) {
+	r, err := s.ask(ctx, request{op: opRoam, number: id, hold: time.Duration(came)})
+	return r.place, err
+}
+
 // Claim turns a called ticket into a stay; see Counter.Claim.
 func (s *Seat) Claim(
 	ctx context.Context, life, number uint64, hard time.Duration,
@@ -245,7 +251,7 @@ func (s *Seat) answer(c *Counter) (stop func(), err error) {
 		"asks": c.answerAsks, "sync": c.answerSync, "settings": c.answerSettings,
 	}
 	if s.cfg.Sites != nil && !s.isAnywhere() {
-		answers["picture"] = c.answerPicture
+		answers["picture"], answers["time"] = c.answerPicture, c.answerTime
 	}
 	for kind, f := range answers {
 		one, err := s.bus.Serve(s.name(kind), f)
@@ -258,6 +264,19 @@ func (s *Seat) answer(c *Counter) (stop func(), err error) {
 			return nil, err
 		}
 		stops = append(stops, one)
+	}
+	if s.cfg.Sites == nil || s.isAnywhere() {
+		return stop, nil
+	}
+	for site := range s.cfg.Sites.cfg.Links {
+		for _, kind := range passes() {
+			one, err := s.bus.Serve(via(site, kind, s.cfg.Room), s.cfg.Sites.passOn(site, s.name(kind)))
+			if err != nil {
+				stop()
+				return nil, err
+			}
+			stops = append(stops, one)
+		}
 	}
 	return stop, nil
 }
@@ -312,6 +331,8 @@ func (c *Counter) do(ctx context.Context, q *request) (r reply) {
 		r.trace, err = c.Trace(ctx, func(life uint64) (uint64, bool) { return q.number, life == q.life })
 	case opSuspect:
 		c.Suspect(ctx)
+	case opRoam:
+		r.place, err = c.Roam(ctx, q.number, slot.Tau(q.hold))
 	}
 	r.op, r.fault = q.op, faultOf(err)
 	return r

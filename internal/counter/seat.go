@@ -124,8 +124,8 @@ func (s *Seat) part() part {
 }
 
 // watch gives a channel that hears when another may have to host the room.
-func (s *Seat) watch() (ch chan struct{}, stop func()) {
-	ch, stop = s.members.watch()
+func (s *Seat) watch() (chan struct{}, func()) {
+	ch, stop := s.members.watch()
 	if !s.isAnywhere() {
 		return ch, stop
 	}

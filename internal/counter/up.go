@@ -121,10 +121,10 @@ func (c *desk) upSync(clk time.Duration) (x *slot.Sync, next time.Duration) {
 		return nil, max(time.Millisecond, time.Duration((1-u.tokens)/upRate*float64(time.Second)))
 	}
 	u.tokens--
-	queue := c.line.Arrivals(c.pool.Tau(clk), upQueue)
+	queue := c.arrivals(clk, upQueue)
 	want := int64(0)
-	if n := int64(c.line.Len()); n > 0 {
-		if want = n - int64(c.line.Called()); len(queue) < upQueue { // the others are not there
+	if n := c.waiting(); n > 0 {
+		if want = n - c.pool.Called(); len(queue) < upQueue { // the others are not there
 			want = int64(len(queue))
 		}
 	} else if !c.held {
@@ -153,7 +153,7 @@ func (c *desk) upDue(clk time.Duration) time.Duration {
 		return 0
 	}
 	left := c.pool.Params().Term // its third part is the term of a worker: Anywhere's is longer
-	if r := c.pool.Record(); len(r.Loans) > 0 || r.Limits[0].Ends.Len() > 0 || c.line.Len() > 0 || u.ahead > 0.01 {
+	if r := c.pool.Record(); len(r.Loans) > 0 || r.Limits[0].Ends.Len() > 0 || c.waiting() > 0 || u.ahead > 0.01 {
 		left = upQuiet
 	}
 	if c.pool.Asked(clk) || c.pool.Free() < c.enough()/2 && !c.held {
@@ -168,7 +168,7 @@ func (c *desk) upNeed(clk time.Duration) bool {
 	if c.held || !c.pool.UpNeed(clk) {
 		return false
 	}
-	return c.line.Len() == 0 || len(c.line.Arrivals(c.pool.Tau(clk), 1)) > 0
+	return c.waiting() == 0 || len(c.arrivals(clk, 1)) > 0
 }
 
 // upBeat smooths the arrivals each second and gives back what has been more than enough

@@ -26,6 +26,7 @@ const (
 	opLeave
 	opTrace
 	opSuspect
+	opRoam
 )
 
 // A request is one question of a worker about one visitor.
@@ -33,7 +34,7 @@ type request struct {
 	op     op
 	number uint64        // of the ticket, for all but join and suspect
 	life   uint64        // of the ticket; 0 is any
-	hold   time.Duration // join: how long the place is kept
+	hold   time.Duration // join: how long the place is kept; roam: when the visitor came
 	left   time.Duration // join: how long who asks still waits for the answer
 	hard   time.Duration // claim: the longest the stay may last; 0 is without end
 }
@@ -122,7 +123,7 @@ func parseRequests(b []byte) ([]request, error) {
 	for i := range rs {
 		r, head := &rs[i], d.uint()
 		r.op = op(min(head>>requestBits, 255))
-		if r.op < opJoin || r.op > opSuspect {
+		if r.op < opJoin || r.op > opRoam {
 			return nil, errDamaged()
 		}
 		if head&hasNumber != 0 {
@@ -156,7 +157,7 @@ func appendReplies(b []byte, rs []reply) []byte {
 		r := &rs[i]
 		b = appendUints(b, uint64(r.op)<<faultBits|uint64(r.fault))
 		switch r.op {
-		case opJoin, opPoll:
+		case opJoin, opPoll, opRoam:
 			b = appendPlace(b, &r.place, last)
 			last = &r.place
 		case opClaim:
@@ -187,7 +188,7 @@ func parseReplies(b []byte) ([]reply, error) {
 			return nil, errDamaged()
 		}
 		switch r.op {
-		case opJoin, opPoll:
+		case opJoin, opPoll, opRoam:
 			d.place(&r.place, last)
 			last = &r.place
 		case opClaim:
@@ -213,15 +214,19 @@ const (
 	bitPlace // of a trace
 	bitKnown // of an ETA
 	bitExact
+	bitCame // of a place: when follows
 )
 
 // appendPlace appends a place; what places have in common, by the way from the last.
 func appendPlace(b []byte, p, last *Place) []byte {
 	b = appendUints(b, uint64(p.Status),
-		flag(p.Held, bitHeld)|flag(p.Called, bitCalled)|flag(p.ETA != ETA{}, bitETA))
+		flag(p.Held, bitHeld)|flag(p.Called, bitCalled)|flag(p.ETA != ETA{}, bitETA)|flag(p.Came != 0, bitCame))
 	b = appendInts(b, int64(p.Number-last.Number), int64(p.Life-last.Life),
 		p.Position, p.Ahead, p.Waiting-last.Waiting, int64(p.Served-last.Served),
 		int64(p.PollAfter))
+	if p.Came != 0 {
+		b = appendInts(b, int64(p.Came))
+	}
 	return appendETA(b, &p.ETA)
 }
 
@@ -232,6 +237,9 @@ func (d *reader) place(p, last *Place) {
 	p.Number, p.Life = last.Number+uint64(d.int()), last.Life+uint64(d.int())
 	p.Position, p.Ahead, p.Waiting = d.int(), d.int(), last.Waiting+d.int()
 	p.Served, p.PollAfter = last.Served+uint64(d.int()), time.Duration(d.int())
+	if bits&bitCame != 0 {
+		p.Came = slot.Tau(d.int())
+	}
 	p.ETA = d.eta(bits)
 }
 

@@ -62,7 +62,7 @@ func scatter(rng *rand.Rand, v reflect.Value) {
 
 func randomRequests(rng *rand.Rand) (rs []request) {
 	for range rng.IntN(6) {
-		r := request{op: opJoin + op(rng.IntN(int(opSuspect)))}
+		r := request{op: opJoin + op(rng.IntN(int(opRoam)))}
 		for _, p := range []any{&r.number, &r.life, &r.hold, &r.hard} {
 			scatter(rng, reflect.ValueOf(p))
 		}
@@ -73,9 +73,9 @@ func randomRequests(rng *rand.Rand) (rs []request) {
 
 func randomReplies(rng *rand.Rand) (rs []reply) {
 	for range rng.IntN(6) {
-		r := reply{op: opJoin + op(rng.IntN(int(opSuspect))), fault: fault(rng.IntN(len(faults())))}
+		r := reply{op: opJoin + op(rng.IntN(int(opRoam))), fault: fault(rng.IntN(len(faults())))}
 		switch r.op {
-		case opJoin, opPoll:
+		case opJoin, opPoll, opRoam:
 			scatter(rng, reflect.ValueOf(&r.place))
 		case opClaim:
 			scatter(rng, reflect.ValueOf(&r.claim))
@@ -134,10 +134,10 @@ func TestWireRefusesDamage(t *testing.T) {
 	}
 	limit := slot.Limit{Kind: slot.AtOnce, N: 1, Per: 1}
 	for _, bad := range []any{
-		[]request{{op: opSuspect + 1}}, []request{{}},
+		[]request{{op: opRoam + 1}}, []request{{}},
 		slices.Repeat([]request{{op: opLeave}}, mostRequests+1),
 		slices.Repeat([]reply{{op: opLeave}}, mostRequests+1),
-		[]reply{{op: opSuspect + 1}}, []reply{{}},
+		[]reply{{op: opRoam + 1}}, []reply{{}},
 		[]reply{{op: opLeave, fault: fault(len(faults()))}},
 		[]reply{{op: opPoll, place: Place{Status: slot.TicketGone + 1}}},
 		Settings{Active: limit}, Settings{New: limit}, // no limit is of kind 0
@@ -169,7 +169,7 @@ func TestWireRefusesAnotherFormat(t *testing.T) {
 // Whoever changes the bytes changes wireFormat.
 func TestWireOfFormat1HasTheseBytes(t *testing.T) {
 	eta := ETA{Known: true, Exact: true, Expect: 1, Low: 2, High: 3}
-	place := Place{slot.TicketCalled, 4, 5, 6, 7, 8, 9, 10, eta, true, true}
+	place := Place{slot.TicketCalled, 4, 5, 6, 7, 8, 9, 10, eta, true, true, 0}
 	next := place
 	next.Number, next.Position, next.ETA, next.Held = 6, 7, ETA{}, false
 	for i, tt := range []struct {

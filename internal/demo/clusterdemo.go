@@ -78,6 +78,11 @@ func (f *follower) look() {
 
 // open waits until the room takes visitors.
 func (d *demo) open(ctx context.Context) error {
+	if d.world != nil {
+		if err := d.world.await(ctx); err != nil || ctx.Err() != nil {
+			return err
+		}
+	}
 	for d.cluster != nil && !d.cluster.whole() {
 		if time.Since(d.begun) > coldStart {
 			return fmt.Errorf("the cluster was not ready within %v\n%s", coldStart,

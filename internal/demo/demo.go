@@ -46,6 +46,7 @@ type Config struct {
 	Visitors int           // simulated, at any time
 	Limits   Limits        // of the room
 	Cluster  bool          // three processes are the room
+	World    bool          // three data centres are the room
 	For      time.Duration // 0: until told to end
 	Kills    int           // of the host, done by itself, evenly over For, or one each 10 s
 	Plain    bool          // a line a second instead of a picture
@@ -72,6 +73,7 @@ type demo struct {
 	gate     *gate     // the room, if it is one process
 	operator *operator // of gate
 	cluster  *cluster  // the room, if it is three; else nil
+	world    *world    // the room, if it is three data centres; else nil
 	judge    *judge
 	front    *front
 	failed   chan error // the first thing that ends the run
@@ -80,7 +82,8 @@ type demo struct {
 
 	mu     sync.Mutex
 	opened time.Time // when visitors began to come; zero: not yet
-	news   []news    // of the cluster, not shown yet
+	news   []news    // of the nodes or data centres, not shown yet
+	cuts   []cutting // of data centres
 	state  state
 	up     bool   // state is of now
 	acting bool   // a key is being acted on
@@ -121,6 +124,12 @@ func (d *demo) openRoom(ctx context.Context, folder string) (
 	room http.RoundTripper, closing func() error, err error,
 ) {
 	d.judge.slack = aloneSlack
+	if d.cfg.World {
+		if d.world, err = newWorld(d.cfg.Program, folder, d.shop.url, d.cfg.Limits); err != nil {
+			return nil, func() error { return nil }, err
+		}
+		return via{d.world.cities[0].node}, d.world.close, d.world.launch()
+	}
 	if d.cfg.Cluster {
 		d.judge.patience, d.judge.slack = doubtFor, clusterSlack
 		if d.cluster, err = newCluster(d.cfg.Program, folder, d.shop.url, d.cfg.Limits); err != nil {
@@ -140,14 +149,20 @@ func (d *demo) run(ctx context.Context, room http.RoundTripper) error {
 	ctx, stop := context.WithCancel(ctx)
 	defer d.wg.Wait()
 	defer stop()
-	if d.cluster != nil {
+	switch {
+	case d.world != nil:
+		d.followWorld(ctx)
+	case d.cluster != nil:
 		d.follow(ctx)
-	} else {
+	default:
 		d.spawn(func() error { return d.watch(ctx) })
 	}
 	d.spawn(func() error {
 		if err := d.open(ctx); err != nil || ctx.Err() != nil {
 			return err
+		}
+		if d.world != nil {
+			return d.people(ctx)
 		}
 		f := newFlock(d.front.URL, room, d.cfg.Visitors, d.judge)
 		f.failed = d.fail
@@ -165,7 +180,7 @@ func (d *demo) run(ctx context.Context, room http.RoundTripper) error {
 	d.spawn(func() error { return t.keys(ctx, keys) })
 	return d.loop(ctx, 200*time.Millisecond, keys, func(s *scene) {
 		width, height := t.size()
-		s.Keys = true
+		s.Keys, s.Width = true, width
 		io.WriteString(t.out, draw(s).frame(width, height, d.cfg.Colour))
 	})
 }
@@ -233,6 +248,9 @@ func (d *demo) loop(ctx context.Context, every time.Duration, keys <-chan byte,
 
 // gone is where an end that was not meant is told.
 func (d *demo) gone() <-chan error {
+	if d.world != nil {
+		return d.world.failed
+	}
 	if d.cluster != nil {
 		return d.cluster.failed
 	}
@@ -267,6 +285,10 @@ func (d *demo) killAt(n int) time.Duration {
 
 // key does what a key says, unless another is being acted on.
 func (d *demo) key(ctx context.Context, k byte) {
+	if d.world != nil {
+		d.worldKey(k)
+		return
+	}
 	if d.cluster != nil {
 		d.clusterKey(k)
 		return
@@ -385,12 +407,15 @@ func (d *demo) now() state {
 func (d *demo) scene(tick int) *scene {
 	now := time.Now()
 	s := &scene{URL: d.front.URL, Since: now.Sub(d.begun), Now: now, Limits: d.cfg.Limits,
-		Shop: d.shop.report(now), Seen: d.judge.finding(), People: d.front.inLine(now), Tick: tick}
+		Shop: d.shop.report(now), Seen: d.finding(), People: d.front.inLine(now), Tick: tick}
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	s.State, s.Up, s.Note = d.state, d.up, d.note
 	if d.cluster != nil {
 		d.clusterScene(s)
+	}
+	if d.world != nil {
+		d.worldScene(s)
 	}
 	return s
 }

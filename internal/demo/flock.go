@@ -33,10 +33,22 @@ type flock struct {
 	next  atomic.Int64 // visitors so far
 
 	failed func(error) // takes what goes wrong while an event is judged
+
+	manners
+	wanted func(i int) bool         // whether the i-th visitor, from 0, is to come; nil: all are
+	came   func() func(*crowd.Poll) // as newcomer says; nil: nobody wants to know
+}
+
+// manners are how the visitors of a flock behave.
+type manners struct {
+	arrivals         time.Duration // the first come within this
+	stayMin, stayMax time.Duration
+	awayMin, awayMax time.Duration
 }
 
 func newFlock(url string, room http.RoundTripper, n int, j *judge) *flock {
-	return &flock{url: url, n: n, judge: j, base: room}
+	return &flock{url: url, n: n, judge: j, base: room, manners: manners{
+		arrivals: arrivals, stayMin: stayMin, stayMax: stayMax, awayMin: awayMin, awayMax: awayMax}}
 }
 
 // direct reaches a room that is one process, for n visitors at once.
@@ -52,26 +64,35 @@ func (f *flock) run(ctx context.Context) error {
 	var wg sync.WaitGroup
 	errs := make([]error, f.n)
 	for i := range f.n {
-		first := time.Duration(float64(arrivals) * float64(i) / float64(f.n))
+		first := time.Duration(float64(f.arrivals) * float64(i) / float64(f.n))
 		wg.Go(func() {
-			errs[i] = guarded(func() error { return f.visitor(ctx, first) })
+			errs[i] = guarded(func() error { return f.visitor(ctx, i, first) })
 		})
 	}
 	wg.Wait()
 	return errors.Join(errs...)
 }
 
-func (f *flock) visitor(ctx context.Context, away time.Duration) error {
+func (f *flock) visitor(ctx context.Context, i int, away time.Duration) error {
 	for rest(ctx, away) {
+		if f.wanted != nil && !f.wanted(i) {
+			away = lookEvery
+			continue
+		}
 		id := int(f.next.Add(1))
 		cfg := crowd.Config{
 			URL: f.url, N: 1, Arrive: 1, Seed: rand.Uint64(),
-			StayMin: stayMin, StayMax: stayMax, Timeout: requestTimeout,
+			StayMin: f.stayMin, StayMax: f.stayMax, Timeout: requestTimeout,
 			LeavePath: leavePath, RevokeShare: sayGoodbye, Transport: &named{f.base, id},
 		}
+		first := f.newcomer()
 		start := time.Now()
 		_, err := crowd.Run(ctx, cfg, func(e crowd.Event) {
-			err := guarded(func() error { f.judge.observe(id, start, e); return nil })
+			err := guarded(func() error {
+				first(&e)
+				f.judge.observe(id, start, e)
+				return nil
+			})
 			if err != nil {
 				f.failed(err)
 			}
@@ -80,9 +101,24 @@ func (f *flock) visitor(ctx context.Context, away time.Duration) error {
 		if err != nil {
 			return err
 		}
-		away = awayMin + rand.N(awayMax-awayMin)
+		away = f.awayMin + rand.N(f.awayMax-f.awayMin)
 	}
 	return nil
+}
+
+// newcomer is called as a visitor comes. What it gives takes in the visitor's events, and
+// passes on the first answer.
+func (f *flock) newcomer() func(*crowd.Event) {
+	if f.came == nil {
+		return func(*crowd.Event) {}
+	}
+	told := f.came()
+	return func(e *crowd.Event) {
+		if e.What == crowd.EventPolled && told != nil {
+			told(&e.Poll)
+			told = nil
+		}
+	}
 }
 
 // named gives a visitor its number: to a crowd of one each is the first.

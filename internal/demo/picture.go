@@ -20,16 +20,23 @@ type scene struct {
 	Keys   bool // there are keys
 	Note   string
 	Tick   int // moves the water
+	Width  int // of the terminal; 0: wide enough
 
 	// Of a cluster:
 	Nodes []nodeScene // none: the room is one process
 	Open  bool        // visitors come
 	News  []news      // since the scene before
+
+	World *worldScene // of data centres; nil: the room is in one
 }
 
 // draw makes the picture of a scene.
 func draw(s *scene) *canvas {
 	c := &canvas{}
+	if s.World != nil {
+		s.drawWorld(c)
+		return c
+	}
 	if len(s.Nodes) > 0 {
 		s.drawCluster(c)
 		return c
@@ -46,10 +53,15 @@ func draw(s *scene) *canvas {
 
 func (s *scene) drawHead(c *canvas, title string) {
 	c.put(1, 0, bold, title)
-	clock := fmt.Sprintf("%d:%02d", int(s.Since.Minutes()), int(s.Since.Seconds())%60)
-	c.put(columns-1-len(clock), 0, soft, clock)
+	s.drawClock(c, columns-1)
 	x := c.put(1, 2, plain, "Join the line: ")
 	c.put(x, 2, you, s.URL)
+}
+
+// drawClock says how long the demo runs, in the first row before column end.
+func (s *scene) drawClock(c *canvas, end int) {
+	clock := fmt.Sprintf("%d:%02d", int(s.Since.Minutes()), int(s.Since.Seconds())%60)
+	c.put(end-len(clock), 0, soft, clock)
 }
 
 // drawPond draws the slots: taken, and free.

@@ -26,12 +26,17 @@ type Summary struct {
 	seen   finding
 
 	cluster bool // the room was one
+	world   *worldSummary
 }
 
 func (d *demo) summary() *Summary {
 	now := time.Now()
-	return &Summary{took: now.Sub(d.begun), report: d.shop.report(now), seen: d.judge.finding(),
+	s := &Summary{took: now.Sub(d.begun), report: d.shop.report(now), seen: d.finding(),
 		cluster: d.cluster != nil}
+	if d.world != nil {
+		s.world = d.worldSummary(now)
+	}
+	return s
 }
 
 // Faults are the promises that were broken, a line each; nil when all held.
@@ -77,18 +82,25 @@ func (s *Summary) Write(w io.Writer) error {
 	line("most inside at once", "%d of %d, as the shop saw it", r.Tight.n, r.Tight.of)
 	line("most new in a minute", "%d of %d, as the shop saw it", r.Fresh.n, r.Fresh.of)
 	line("let in over a limit", "%d", r.Over)
-	overtaken := "overtaken"
-	if s.cluster {
+	overtaken, among := "overtaken", ""
+	if s.cluster || s.world != nil {
 		overtaken = fmt.Sprintf("overtaken by over %v", clusterSlack)
 	}
-	line(overtaken, "%d of %d with a ticket", f.Overtaken, f.Tickets)
+	if s.world != nil {
+		among = ", in their own city"
+	}
+	line(overtaken, "%d of %d with a ticket%s", f.Overtaken, f.Tickets, among)
 	line("places lost", "%d of %d", f.Lost, f.Tickets)
 	line("sent back from inside", "%d", f.SentBack)
 	if s.cluster {
 		line("nobody new, at most", "%.1f s, though somebody waited and a slot was free",
 			f.Idle.Longest.Seconds())
 	}
-	line("kills", "%d", len(f.Kills))
+	if s.world != nil {
+		s.world.write(line)
+	} else {
+		line("kills", "%d", len(f.Kills))
+	}
 	for i := range f.Kills {
 		k := &f.Kills[i]
 		if k.who != "" {
@@ -141,6 +153,10 @@ func (k *kill) places() string {
 
 // printLine is the picture for a log: a line a second.
 func (d *demo) printLine(s *scene) {
+	if d.world != nil {
+		io.WriteString(d.cfg.Out, worldLine(s, d.begun))
+		return
+	}
 	if d.cluster != nil {
 		io.WriteString(d.cfg.Out, clusterLine(s, d.begun))
 		return

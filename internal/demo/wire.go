@@ -24,8 +24,8 @@ type wire struct {
 	wg    sync.WaitGroup
 	ended error // of accept; read when wg is done
 
-	mu   sync.Mutex
-	cut  bool
+	mu    sync.Mutex
+	cut   bool
 	whole chan struct{} // closed while it is not cut
 }
 
@@ -72,6 +72,14 @@ func (w *wire) setCut(cut bool) {
 
 // joins tells whether the wire ends at a data centre.
 func (w *wire) joins(name string) bool { return slices.Contains(w.ends[:], name) }
+
+// other is the data centre at the other end.
+func (w *wire) other(name string) string {
+	if w.ends[0] == name {
+		return w.ends[1]
+	}
+	return w.ends[0]
+}
 
 func (w *wire) accept(ctx context.Context) error {
 	for {

@@ -55,6 +55,9 @@ func (x *examiner) cluster(ctx context.Context) {
 	x.check("store nodes", func() { x.peers(c) })
 	x.check("cluster certificates", func() { x.proofs(c) })
 	c.listen(ctx)
+	if len(c.Datacenters) > 0 {
+		x.check("data centres", func() { x.datacenters(ctx, c) })
+	}
 	x.check("quorum", func() { x.quorum(c) })
 	x.check("copies", func() { x.keptWhere(c) })
 	x.check("nodes", func() { x.nodes(c) })
@@ -76,6 +79,10 @@ func (x *examiner) ports(ctx context.Context, c *cluster) {
 	if len(c.Store) > 1 {
 		addrs = append(addrs, c.Routes())
 	}
+	links := len(addrs)
+	if c.isDialled() {
+		addrs = append(addrs, c.Leaf())
+	}
 	for i, addr := range addrs {
 		if !x.running {
 			err := bind(ctx, addr)
@@ -84,7 +91,7 @@ func (x *examiner) ports(ctx context.Context, c *cluster) {
 				continue
 			}
 		}
-		c.here = append(c.here, &door{node: c.Node, addr: dialable(addr), route: i > 0})
+		c.here = append(c.here, &door{node: c.Node, addr: dialable(addr), route: i > 0, link: i == links})
 	}
 	knockAll(ctx, c.here, c.tls)
 	for _, d := range c.here {
@@ -125,6 +132,9 @@ func (x *examiner) ownPort(c *cluster, d *door) {
 	find := "see who has the port (ss -ltnp 'sport = :" + port + "') and stop it, or give " +
 		"cluster.listen another"
 	mine := d.leaf() != nil && slices.Contains(d.leaf().DNSNames, c.Node+c.domain)
+	if d.link && mine && (d.why == refusesCA || d.why == refusesUs) {
+		d.why = "" // as it should: nobody of this data centre comes in there
+	}
 	switch {
 	case d.why == refused && x.running:
 		x.say(Fault, d.addr+": headgate runs and does not listen there",

@@ -27,6 +27,7 @@ type door struct {
 	node  string // whose it should be
 	addr  string
 	route bool // for store nodes alone
+	link  bool // for those of other data centres alone
 
 	rtt    time.Duration // of the connection, with the look-up of its name
 	local  bool          // it was reached without leaving this machine

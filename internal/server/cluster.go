@@ -157,7 +157,7 @@ func (k *durable) tryRecords(ctx context.Context) (err error) {
 	if err = k.bus.Try(ctx, k.node.Node); err != nil {
 		return err
 	}
-	k.node.Keys = ringOf(keys)
+	k.node.Keys = ringOf(keys, k.keysOfOthers())
 	k.rooms, err = headgate.OpenEngine(ctx, k.node)
 	return err
 }

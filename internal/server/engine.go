@@ -39,7 +39,8 @@ type durable struct {
 	bus    *store.Bus            // nil: alone
 	log    *slog.Logger
 
-	ring sync.Mutex // held from reading or making keys until they are in force
+	ring   sync.Mutex // held from reading or making keys until they are in force
+	others []siteKeys // as read last, guarded by ring; nil: one data centre
 }
 
 func openDurable(ctx context.Context, cfg *config.Config, log *slog.Logger) (*durable, error) {
@@ -99,7 +100,7 @@ func (k *durable) open(ctx context.Context) (err error) {
 
 func (k *durable) openRecords(ctx context.Context, keys []folder.SealingKey) (err error) {
 	k.rooms, err = headgate.OpenEngine(ctx, headgate.EngineConfig{
-		NATS: k.engine.Conn(), Copies: k.folder.Records(), Keys: ringOf(keys),
+		NATS: k.engine.Conn(), Copies: k.folder.Records(), Keys: ringOf(keys, nil),
 		Heal: k.engine.Heal, Log: k.log,
 		Alone: true, // the folder is locked
 	})
@@ -142,14 +143,28 @@ func (k *durable) rotateKeys(now time.Time) (got api.Rotated, err error) {
 	return got, nil
 }
 
-// listKeys tells which keys there are, the one that seals first.
+// listKeys tells which keys there are, the one that seals first, then those of other data
+// centres.
 func (k *durable) listKeys() ([]api.Key, error) {
+	k.ring.Lock()
+	defer k.ring.Unlock()
 	keys, err := k.keys.Keys()
-	list := []api.Key{}
-	for i, x := range keys {
-		list = append(list, api.Key{Key: int(x.ID), MadeAt: x.Made, Seals: i == 0})
+	if err != nil {
+		return nil, err
 	}
-	return list, err
+	list, own := []api.Key{}, ""
+	if k.linked() {
+		own = k.node.Datacenters.Own
+	}
+	for i, x := range keys {
+		list = append(list, api.Key{Key: int(x.ID), Datacenter: own, MadeAt: x.Made, Seals: i == 0})
+	}
+	for _, other := range k.keysOfOthers() {
+		for _, x := range slices.Backward(other.keys) { // the newest first, as ours
+			list = append(list, api.Key{Key: int(x.ID), Datacenter: other.site, MadeAt: x.Made})
+		}
+	}
+	return list, nil
 }
 
 // forgetKey removes a key: who holds a cookie that it sealed is a newcomer.
@@ -197,7 +212,7 @@ func (k *durable) useKeys(
 	if err != nil {
 		return nil, err
 	}
-	return keys, k.rooms.SetKeys(ringOf(keys))
+	return keys, k.rooms.SetKeys(ringOf(keys, k.keysOfOthers()))
 }
 
 // run heals the engine, rotates the keys, and is heard by the other nodes, until ctx

@@ -71,23 +71,44 @@ func (k *sharedKeys) Rotate(now time.Time) ([]folder.SealingKey, error) {
 func (k *sharedKeys) load() ([]keyRecord, uint64, error) {
 	ctx, stop := context.WithTimeout(context.Background(), keysWait)
 	defer stop()
-	b, revision, err := k.store.Load(ctx, keysName)
+	return loadKeys(ctx, k.store, keysName)
+}
+
+// keysOf is where the copies of another data centre's keys are.
+func keysOf(site string) string { return keysName + "." + site }
+
+// loadKeys reads the keys that are stored under a name, none if nothing is.
+func loadKeys(ctx context.Context, s store.Store, name string) ([]keyRecord, uint64, error) {
+	b, revision, err := s.Load(ctx, name)
 	if errors.Is(err, store.ErrNotFound) {
 		return nil, 0, nil
+	}
+	var keys []keyRecord
+	if err == nil {
+		err = json.Unmarshal(b, &keys)
+	}
+	if err == nil {
+		err = checkKeys(keys)
 	}
 	if err != nil {
 		return nil, 0, fmt.Errorf("read the sealing keys: %w", err)
 	}
-	var keys []keyRecord
-	if err := json.Unmarshal(b, &keys); err != nil {
-		return nil, 0, fmt.Errorf("read the sealing keys: %w", err)
-	}
-	for _, x := range keys {
-		if x.ID == 0 || len(x.Key) != len(folder.SealingKey{}.Key) {
-			return nil, 0, errors.New("read the sealing keys: one is damaged")
-		}
-	}
 	return keys, revision, nil
+}
+
+// checkKeys refuses keys that are none.
+func checkKeys(keys []keyRecord) error {
+	seen := map[byte]bool{}
+	for _, x := range keys {
+		if x.ID == 0 || len(x.Key) != len(folder.SealingKey{}.Key) || seen[x.ID] {
+			return errors.New("a sealing key is damaged")
+		}
+		seen[x.ID] = true
+	}
+	if len(keys) > mostKeys {
+		return fmt.Errorf("%d sealing keys, and %d are the most", len(keys), mostKeys)
+	}
+	return nil
 }
 
 // add writes a new key.
@@ -175,11 +196,48 @@ func (k *sharedKeys) order(keys []keyRecord) (all []folder.SealingKey) {
 	return all
 }
 
-// ringOf is the key ring of some keys, the one that seals first.
-func ringOf(keys []folder.SealingKey) headgate.SealingKeys {
+// ringOf is the key ring of some keys, the one that seals first, and of those of other
+// data centres.
+func ringOf(keys []folder.SealingKey, others []siteKeys) headgate.SealingKeys {
 	k := headgate.SealingKeys{Seals: keys[0].ID, Keys: map[byte][32]byte{}}
 	for _, x := range keys {
 		k.Keys[x.ID] = x.Key
 	}
+	for _, site := range others {
+		m := map[byte][32]byte{}
+		for _, x := range site.keys {
+			m[x.ID] = [32]byte(x.Key)
+		}
+		k.Others = append(k.Others, m)
+	}
 	return k
+}
+
+// siteKeys are copies of the keys of another data centre.
+type siteKeys struct {
+	site string
+	keys []keyRecord
+}
+
+// keysOfOthers reads the copies of the keys of the other data centres. What cannot be read
+// now stays as it was. The caller holds ring, or is alone.
+func (k *durable) keysOfOthers() []siteKeys {
+	if !k.linked() {
+		return nil
+	}
+	ctx, stop := context.WithTimeout(context.Background(), keysWait)
+	defer stop()
+	var all []siteKeys
+	for i, name := range k.node.Datacenters.Others {
+		keys, _, err := loadKeys(ctx, k.store, keysOf(name))
+		if err != nil {
+			k.log.Warn("sealing keys of another data centre not read", "datacenter", name, "error", err)
+			if k.others != nil {
+				keys = k.others[i].keys
+			}
+		}
+		all = append(all, siteKeys{name, keys})
+	}
+	k.others = all
+	return all
 }

@@ -25,9 +25,38 @@ type liveRecord struct {
 	Pairs       map[string]string `json:"pairs"`
 	At          time.Time         `json:"at"`
 	By          string            `json:"by"`
+
+	// With several data centres each change has a version, one more than the greatest that
+	// was known where it was made, and the name of that data centre. Of two the greater
+	// version holds, of the same version the greater name. A record without pairs says
+	// that there are no changes any more.
+	Version uint64 `json:"version,omitempty"`
+	Site    string `json:"site,omitempty"`
+}
+
+// after tells which of two records holds.
+func (r *liveRecord) after(x *liveRecord) bool {
+	return r.Version > x.Version || r.Version == x.Version && r.Site > x.Site
 }
 
 func liveKey(room string) string { return "live." + room }
+
+// readLive is a record with a version as the store has it. What was changed before there
+// were other data centres has the first one, if it is in force.
+func (s *Server) readLive(g *gate, value []byte) (r liveRecord, ok bool) {
+	if value == nil || json.Unmarshal(value, &r) != nil {
+		return liveRecord{}, false
+	}
+	if r.Version == 0 && len(r.Pairs) > 0 && s.durable.linked() {
+		if print, err := g.file.Fingerprint(); err == nil && r.Fingerprint == print {
+			r.Version, r.Site = 1, s.durable.about.Datacenter
+		}
+	}
+	if r.Version == 0 {
+		return liveRecord{}, false
+	}
+	return r, true
+}
 
 // Change implements api.Process: it sets keys of a room while visitors are
 // inside. The change is in the store before it is in force.
@@ -56,15 +85,16 @@ func (s *Server) Change(
 	}
 	next.now, next.live = *now, nil
 	if len(live) > 0 {
-		next.live = &api.Live{Pairs: live, At: time.Now().UTC(), By: by}
+		// Without the monotonic clock: what this node then reads is what it has.
+		next.live = &api.Live{Pairs: live, At: time.Now().UTC().Round(0), By: by}
 	}
 	undo, err := s.keep(ctx, &next)
 	if err != nil {
 		return api.Changed{}, err
 	}
-	s.tellLive(room)
+	s.tellMade(room)
 	if err := g.room.Reconfigure(ctx, roomConfig(set.cfg, now)); err != nil {
-		defer s.tellLive(room)
+		defer s.tellMade(room)
 		if uerr := undo(); uerr != nil {
 			return api.Changed{}, &api.Leftover{Err: errors.Join(err, uerr),
 				Left: "the change is not in force, but its record could not be taken back: " +
@@ -111,6 +141,16 @@ func texts(r *config.Room, pairs map[string]string) map[string]string {
 // keep writes the live changes of a gate to the store, or that it has none.
 // undo puts back what was there.
 func (s *Server) keep(ctx context.Context, g *gate) (undo func() error, err error) {
+	for {
+		undo, err = s.tryKeep(ctx, g)
+		if !errors.Is(err, store.ErrConflict) || ctx.Err() != nil {
+			return undo, err
+		}
+		// What another node has written since is known now: ours comes after it.
+	}
+}
+
+func (s *Server) tryKeep(ctx context.Context, g *gate) (undo func() error, err error) {
 	var rec *liveRecord // null in the store: none
 	if g.live != nil {
 		rec = &liveRecord{Pairs: g.live.Pairs, At: g.live.At, By: g.live.By}
@@ -118,16 +158,31 @@ func (s *Server) keep(ctx context.Context, g *gate) (undo func() error, err erro
 			return nil, err
 		}
 	}
-	value, err := json.Marshal(rec)
-	if err != nil {
-		return nil, err
-	}
 	before, revision, err := s.loadLive(ctx, g.file.Name)
 	if err != nil {
 		return nil, err
 	}
-	if before == nil && rec == nil {
+	was, versions := s.readLive(g, before)
+	if rec == nil && (before == nil || versions && len(was.Pairs) == 0) {
 		return func() error { return nil }, nil
+	}
+	back := before
+	if before == nil {
+		back = []byte("null")
+	}
+	if versions || s.durable.linked() { // a worker may not know of the others
+		if rec == nil {
+			rec = &liveRecord{At: time.Now().UTC()}
+		}
+		rec.Version, rec.Site = was.Version+1, s.durable.about.Datacenter
+		was.Version, was.Site = rec.Version+1, rec.Site
+		if back, err = json.Marshal(was); err != nil {
+			return nil, err
+		}
+	}
+	value, err := json.Marshal(rec)
+	if err != nil {
+		return nil, err
 	}
 	key := liveKey(g.file.Name)
 	written, err := s.store.CompareAndSwap(ctx, key, revision, value)
@@ -140,17 +195,18 @@ func (s *Server) keep(ctx context.Context, g *gate) (undo func() error, err erro
 			return nil, fmt.Errorf("write %s: %w", key, err)
 		}
 	}
-	if before == nil {
-		before = []byte("null")
+	return func() error { return s.putBack(ctx, key, written, back) }, nil
+}
+
+// putBack undoes a write, unless another has taken its place since.
+func (s *Server) putBack(ctx context.Context, key string, written uint64, value []byte) error {
+	ctx, stop := afterwards(ctx)
+	defer stop()
+	_, err := s.store.CompareAndSwap(ctx, key, written, value)
+	if err != nil && !errors.Is(err, store.ErrConflict) {
+		return fmt.Errorf("put %s back: %w", key, err)
 	}
-	return func() error {
-		ctx, stop := afterwards(ctx)
-		defer stop()
-		if _, err := s.store.CompareAndSwap(ctx, key, written, before); err != nil {
-			return fmt.Errorf("put %s back: %w", key, err)
-		}
-		return nil
-	}, nil
+	return nil
 }
 
 // afterwards is the context of putting things back, when the time of the change
@@ -191,7 +247,7 @@ func (s *Server) recall(
 		return nil, nil, err
 	case json.Unmarshal(value, &rec) != nil:
 		why = "they cannot be read"
-	case rec == nil:
+	case rec == nil, rec.Version > 0 && len(rec.Pairs) == 0:
 		return file, nil, nil
 	case rec.Fingerprint != print:
 		why = "the configuration of the room has changed since"

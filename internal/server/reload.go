@@ -112,6 +112,9 @@ func (s *Server) reload(ctx context.Context) (api.Reloaded, error) {
 		return api.Reloaded{}, w.takeBack(err)
 	}
 	w.commit()
+	for _, room := range w.got.Dropped {
+		s.tellMade(room)
+	}
 	return w.got, nil
 }
 
@@ -174,7 +177,11 @@ func (w *swap) prepare(ctx context.Context) error {
 		if w.new.find(g.file.Name) == nil {
 			w.got.Rooms.Removed = append(w.got.Rooms.Removed, g.file.Name)
 		}
-		if g.live == nil || w.new.find(g.file.Name) == g { // none, or damaged and left as it is
+		next := w.new.find(g.file.Name)
+		if g.live == nil || next == g { // none, or damaged and left as it is
+			continue
+		}
+		if next == nil && w.s.durable.linked() { // the room goes on in other data centres, as it is
 			continue
 		}
 		w.got.Dropped = append(w.got.Dropped, g.file.Name)
@@ -197,9 +204,12 @@ func (w *swap) prepare(ctx context.Context) error {
 func (w *swap) gate(ctx context.Context, c *config.Room) (*gate, error) {
 	was := w.old.find(c.Name)
 	if was == nil {
-		// Live changes of a room of this name from before are of another file.
-		if _, err := w.s.keep(ctx, &gate{file: *c}); err != nil {
-			return nil, err
+		// Live changes of a room of this name from before are of another file. Those of a
+		// room that other data centres have already are taken over a moment later.
+		if !w.s.durable.linked() {
+			if _, err := w.s.keep(ctx, &gate{file: *c}); err != nil {
+				return nil, err
+			}
 		}
 		g, err := w.s.openGate(ctx, w.new.cfg, c, c)
 		if err != nil {

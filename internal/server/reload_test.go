@@ -28,6 +28,7 @@ type process struct {
 	t                   *testing.T
 	dir, file           string
 	origin              string // what ORIGIN stands for
+	head                string // stands above the rooms
 	s                   *Server
 	visitors, operators string
 	log                 *syncBuffer
@@ -77,7 +78,7 @@ func (p *process) write(rooms string) {
 	if strings.Contains(rooms, "listen:") {
 		head = ""
 	}
-	text := head + strings.ReplaceAll(rooms, "ORIGIN", p.origin)
+	text := head + p.head + strings.ReplaceAll(rooms, "ORIGIN", p.origin)
 	if err := os.WriteFile(p.file, []byte(text), 0o600); err != nil {
 		p.t.Fatal(err)
 	}

@@ -162,6 +162,7 @@ func (s *Server) Run(ctx context.Context) error {
 	var state sync.WaitGroup
 	state.Go(func() { fail(s.durable.run(engine)) })
 	wg.Go(func() { fail(s.follow(work)) })
+	wg.Go(func() { fail(s.share(work)) })
 	s.startTLS(work, secure, &wg, fail)
 	wg.Go(func() { fail(serveOn(public, s.public)) })
 	wg.Go(func() { fail(serveOn(admin, s.admin)) })

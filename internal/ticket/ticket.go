@@ -14,7 +14,9 @@
 //
 // # What it costs
 //
-// Opening allocates nothing and costs one AES-GCM of about 80 bytes.
+// Opening allocates nothing and costs one AES-GCM of about 80 bytes. A token of another
+// data centre, or none of anybody, costs one for each data centre whose keys have its
+// number.
 //
 // # What it does not do
 //
@@ -88,10 +90,11 @@ func NewKey() (k Key) {
 }
 
 // A Ring holds the sealing keys of a process. Tokens name the key they were
-// sealed with.
+// sealed with by its number, which keys of other data centres may have too.
 type Ring struct {
 	sealer byte
 	keys   [256]cipher.AEAD
+	others [256][]cipher.AEAD
 	bufs   sync.Pool // *scratch: what is passed to an AEAD would else be allocated
 }
 
@@ -102,22 +105,38 @@ type scratch struct {
 	ad    [80]byte
 }
 
-// NewRing returns a ring that seals with one of the keys and opens with all.
-func NewRing(sealer byte, keys map[byte]Key) (*Ring, error) {
+// NewRing returns a ring that seals with one of the keys and opens with all, and with
+// those of others, such as other data centres, after its own.
+func NewRing(sealer byte, keys map[byte]Key, others ...map[byte]Key) (*Ring, error) {
 	if _, ok := keys[sealer]; !ok {
 		return nil, errors.New("a key ring needs the key it seals with")
 	}
 	r := &Ring{sealer: sealer, bufs: sync.Pool{New: func() any { return new(scratch) }}}
 	for id, k := range keys {
-		block, err := aes.NewCipher(k[:])
+		a, err := newAEAD(&k)
 		if err != nil {
 			return nil, fmt.Errorf("key %d: %w", id, err)
 		}
-		if r.keys[id], err = cipher.NewGCM(block); err != nil {
-			return nil, fmt.Errorf("key %d: %w", id, err)
+		r.keys[id] = a
+	}
+	for _, other := range others {
+		for id, k := range other {
+			a, err := newAEAD(&k)
+			if err != nil {
+				return nil, fmt.Errorf("key %d of others: %w", id, err)
+			}
+			r.others[id] = append(r.others[id], a)
 		}
 	}
 	return r, nil
+}
+
+func newAEAD(k *Key) (cipher.AEAD, error) {
+	block, err := aes.NewCipher(k[:])
+	if err != nil {
+		return nil, err
+	}
+	return cipher.NewGCM(block)
 }
 
 // Seal appends the sealed form of t for room to dst: cookie-safe text.
@@ -140,15 +159,22 @@ func (r *Ring) Open(t *Token, room, sealed string) error {
 	b := r.bufs.Get().(*scratch)
 	defer r.bufs.Put(b)
 	n, err := strict.Decode(b.raw[:], b.text[:copy(b.text[:], sealed)])
-	if err != nil || n < head+fixed+tagLen || b.raw[0] != version || r.keys[b.raw[1]] == nil {
+	if err != nil || n < head+fixed+tagLen || b.raw[0] != version {
 		return ErrToken
 	}
+	id := b.raw[1]
 	ad := bind(b.ad[:0], b.raw[:2], room)
-	p, err := r.keys[b.raw[1]].Open(b.plain[:0], b.raw[2:head], b.raw[head:n], ad)
-	if err != nil {
-		return ErrToken
+	if own := r.keys[id]; own != nil {
+		if p, err := own.Open(b.plain[:0], b.raw[2:head], b.raw[head:n], ad); err == nil {
+			return t.decode(p)
+		}
 	}
-	return t.decode(p)
+	for _, other := range r.others[id] {
+		if p, err := other.Open(b.plain[:0], b.raw[2:head], b.raw[head:n], ad); err == nil {
+			return t.decode(p)
+		}
+	}
+	return ErrToken
 }
 
 // strict refuses text whose last bits are not zero: one token, one spelling.

@@ -90,12 +90,65 @@ func TestOldKeyStillOpensAfterRotation(t *testing.T) {
 	}
 }
 
+// Data centres number their keys each for itself: the same number is another key.
+func TestKeysOfOthersOpenAndNeverSeal(t *testing.T) {
+	numbered := func(of byte, ids ...byte) map[byte]Key {
+		m := map[byte]Key{}
+		for _, id := range ids {
+			m[id] = Key{id, of}
+		}
+		return m
+	}
+	ring := func(sealer byte, own map[byte]Key, others ...map[byte]Key) *Ring {
+		t.Helper()
+		r, err := NewRing(sealer, own, others...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return r
+	}
+	sjc, lhr, del := numbered('s', 1, 2), numbered('l', 1, 3), numbered('d', 1, 4)
+	all := ring(2, sjc, lhr, del)
+	for name, from := range map[string]*Ring{
+		"own": ring(1, sjc), "lhr, by a number of ours": ring(1, lhr), "lhr": ring(3, lhr),
+		"del, by a number of all": ring(1, del), "del": ring(4, del),
+	} {
+		var got Token
+		if err := all.Open(&got, "shop", string(from.Seal(nil, "shop", &sample))); err != nil || got != sample {
+			t.Errorf("%s: %v", name, err)
+		}
+		s := from.Seal(nil, "shop", &sample)
+		s[len(s)/2] ^= 1 // of what is sealed
+		if err := all.Open(&got, "shop", string(s)); !errors.Is(err, ErrToken) {
+			t.Errorf("%s, changed: %v", name, err)
+		}
+	}
+	var got Token
+	if err := ring(1, sjc).Open(&got, "shop", string(ring(1, lhr).Seal(nil, "shop", &sample))); !errors.Is(err, ErrToken) {
+		t.Errorf("of one who is unknown: %v", err)
+	}
+	s := string(all.Seal(nil, "shop", &sample))
+	if ring(1, sjc).Open(&got, "shop", s) != nil || ring(1, lhr, del).Open(&got, "shop", s) == nil {
+		t.Error("not sealed with the own key")
+	}
+	if _, err := NewRing(3, sjc, lhr); err == nil {
+		t.Error("a key of others seals")
+	}
+}
+
 func TestOpenAllocatesNothing(t *testing.T) {
 	r := ring(t, 1)
 	s := string(r.Seal(nil, "shop", &sample))
 	got := Token{Home: "lhr"}
 	if n := testing.AllocsPerRun(100, func() { _ = r.Open(&got, "shop", s) }); n > 0 {
 		t.Errorf("%v allocations", n)
+	}
+	r, err := NewRing(1, map[byte]Key{1: {9}}, map[byte]Key{1: {1, 1, 2, 3}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := testing.AllocsPerRun(100, func() { err = r.Open(&got, "shop", s) }); n > 0 || err != nil {
+		t.Errorf("of others: %v allocations, %v", n, err)
 	}
 }
 
@@ -131,6 +184,34 @@ func BenchmarkOpen(b *testing.B) {
 		if r.Open(&t, "shop", s) != nil {
 			b.Fatal("not opened")
 		}
+	}
+}
+
+// BenchmarkOpenAmong opens tokens where two others have keys of the same numbers.
+func BenchmarkOpenAmong(b *testing.B) {
+	own, lhr, del := map[byte]Key{1: {1}}, map[byte]Key{1: {2}}, map[byte]Key{1: {3}}
+	all, err := NewRing(1, own, lhr, del)
+	if err != nil {
+		b.Fatal(err)
+	}
+	for _, c := range []struct {
+		name string
+		keys map[byte]Key
+	}{{"own", own}, {"second", del}, {"nobody", map[byte]Key{1: {4}}}} {
+		from, err := NewRing(1, c.keys)
+		if err != nil {
+			b.Fatal(err)
+		}
+		s := string(from.Seal(nil, "shop", &sample))
+		t := Token{Home: "lhr"}
+		b.Run(c.name, func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				if err := all.Open(&t, "shop", s); (err == nil) != (c.name != "nobody") {
+					b.Fatal(err)
+				}
+			}
+		})
 	}
 }
 

@@ -31,6 +31,7 @@ type balancer struct {
 	passed  map[string]*passage
 	refused int
 	losses  int
+	lone    bool // before one node: a connection that it refuses is a question to it
 }
 
 // A backend is a node as the balancer sees it.
@@ -207,6 +208,11 @@ func (b *balancer) carry(from net.Conn) {
 	b.passed[from.RemoteAddr().String()] = at
 	b.mu.Unlock()
 	for _, n := range b.order() {
+		if b.lone {
+			b.mu.Lock()
+			at.node = n.name
+			b.mu.Unlock()
+		}
 		to, err := net.DialTimeout("tcp", n.public, time.Second)
 		if err != nil {
 			continue
@@ -215,7 +221,9 @@ func (b *balancer) carry(from net.Conn) {
 		return
 	}
 	b.mu.Lock()
-	b.refused++
+	if !b.lone {
+		b.refused++
+	}
 	b.mu.Unlock()
 }
 

@@ -531,7 +531,7 @@ func (r *run) doubled() (f finding) {
 		}) {
 			over = true
 		}
-		if !over || !p.answered {
+		if !over || !p.answered || p.admitted && !r.lineAt(p.node, p.at) {
 			continue
 		}
 		f.judged++
@@ -545,6 +545,19 @@ func (r *run) doubled() (f finding) {
 		}
 	}
 	return f
+}
+
+// soon is how near to a moment somebody must have waited for a line to stand then.
+// Chosen: a polling interval.
+const soon = time.Second
+
+// lineAt reports whether a newcomer at a node and a moment has to wait, beyond doubt:
+// before data centres that have slots nobody does, though others wait elsewhere.
+func (r *run) lineAt(node string, at time.Duration) bool {
+	return r.sites == nil || slices.ContainsFunc(r.visits, func(v *visit) bool {
+		from, to := v.waited()
+		return from != never && from < at-soon && to > at+soon && v.at() == node
+	})
 }
 
 // wrong counts answers that are errors.
@@ -595,5 +608,6 @@ type run struct {
 	replays []replay
 	faults  []fault
 	origin  []crowd.Request
-	refused int // connections that the balancer could pass to no node
+	refused int      // connections that the balancer could pass to no node
+	sites   []string // data centres of one node each, nil without
 }

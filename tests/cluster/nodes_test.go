@@ -61,6 +61,8 @@ func (st *stage) node(name string) *node {
 	switch {
 	case st.plan.ownNATS:
 		text += st.engine(name)
+	case st.plan.sites != nil:
+		text += st.site(name)
 	case !st.plan.alone:
 		join := filepath.Join(st.joins, name+".join")
 		text += fmt.Sprintf("cluster:\n  join: %s\n", join)
@@ -72,7 +74,7 @@ func (st *stage) node(name string) *node {
 	}
 	text += fmt.Sprintf("rooms:\n  - name: %s\n    origin: %s\n    total_active_users: %d\n"+
 		"    new_users_per_minute: %d\n    session_duration: %s\n", room, st.origin.URL,
-		st.plan.total*factor, st.plan.perMinute*factor, st.plan.session)
+		st.plan.total*factor, st.plan.perMinute*factor, st.plan.session) + st.plan.rooms
 	if err := os.WriteFile(n.config, []byte(text), 0o600); err != nil {
 		st.t.Fatal(err)
 	}
@@ -160,25 +162,7 @@ func (st *stage) roles() (host, leader string) {
 
 // ask makes a request to the admin address of a node and reads JSON.
 func (st *stage) ask(n *node, method, path, token, body string, into any) error {
-	ctx, cancel := context.WithTimeout(st.t.Context(), 2*time.Second)
-	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, method, "http://"+n.admin+path,
-		strings.NewReader(body))
-	if err != nil {
-		return err
-	}
-	if token != "" {
-		req.Header.Set("Authorization", "Bearer "+token)
-	}
-	resp, err := st.api.RoundTrip(req)
-	if err != nil {
-		return err
-	}
-	defer resp.Body.Close()
-	text, err := io.ReadAll(io.LimitReader(resp.Body, 1<<20))
-	if err == nil && resp.StatusCode != http.StatusOK {
-		err = errors.New(resp.Status)
-	}
+	text, err := st.answer(n, method, path, token, body)
 	if err == nil {
 		err = json.Unmarshal(text, into)
 	}
@@ -186,6 +170,30 @@ func (st *stage) ask(n *node, method, path, token, body string, into any) error 
 		return fmt.Errorf("%s %s at %s: %w: %.200s", method, path, n.name, err, text)
 	}
 	return nil
+}
+
+// answer makes a request to the admin address of a node and gives what it answers.
+func (st *stage) answer(n *node, method, path, token, body string) ([]byte, error) {
+	ctx, cancel := context.WithTimeout(st.t.Context(), 2*time.Second)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, method, "http://"+n.admin+path,
+		strings.NewReader(body))
+	if err != nil {
+		return nil, err
+	}
+	if token != "" {
+		req.Header.Set("Authorization", "Bearer "+token)
+	}
+	resp, err := st.api.RoundTrip(req)
+	if err != nil {
+		return nil, err
+	}
+	defer resp.Body.Close()
+	text, err := io.ReadAll(io.LimitReader(resp.Body, 1<<20))
+	if err == nil && resp.StatusCode != http.StatusOK {
+		err = errors.New(resp.Status)
+	}
+	return text, err
 }
 
 // view is what a node says of the room and the cluster, as it says it.

@@ -158,6 +158,11 @@ func (p *process) tail() string {
 		return err.Error()
 	}
 	const most = 4 << 10
+	for _, last := range []string{"\npanic: ", "\nfatal error: "} { // what follows is all goroutines
+		if i := bytes.Index(text, []byte(last)); i >= 0 {
+			text = text[:min(len(text), i+most/2)]
+		}
+	}
 	return fmt.Sprintf("--- %s, last lines\n%s", p.name, text[max(0, len(text)-most):])
 }
 

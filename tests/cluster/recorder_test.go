@@ -23,12 +23,12 @@ import (
 // A recorder carries the requests of the visitors of internal/crowd through the
 // balancer, and writes down what became of each. It reads answers for itself.
 type recorder struct {
-	balancer *balancer
-	began    time.Time
-	over     context.Context // done when the run is: what fails then is no fault
-	kept     *http.Transport // for every other visitor; the rest connect anew each time
-	anew     *http.Transport
-	allAnew  bool
+	door    func(visitor string) *balancer
+	began   time.Time
+	over    context.Context // done when the run is: what fails then is no fault
+	kept    *http.Transport // for every other visitor; the rest connect anew each time
+	anew    *http.Transport
+	allAnew bool
 
 	mu      sync.Mutex
 	visits  map[string]*visit
@@ -39,13 +39,16 @@ type recorder struct {
 
 // A usedTicket has let somebody in.
 type usedTicket struct {
+	visitor          string
 	cookie           string
 	number           uint64
 	claimed, revoked time.Duration // answers read in full, or never
 }
 
-func newRecorder(b *balancer, over context.Context, allAnew bool) *recorder {
-	return &recorder{balancer: b, began: time.Now(), over: over, allAnew: allAnew,
+func newRecorder(
+	door func(visitor string) *balancer, over context.Context, allAnew bool,
+) *recorder {
+	return &recorder{door: door, began: time.Now(), over: over, allAnew: allAnew,
 		visits: map[string]*visit{},
 		kept:   &http.Transport{MaxIdleConnsPerHost: 2000, DisableCompression: true},
 		anew:   &http.Transport{DisableKeepAlives: true, DisableCompression: true}}
@@ -89,7 +92,7 @@ func kindOf(req *http.Request) string {
 func (r *recorder) roundTrip(req *http.Request, keep bool) (*http.Response, error) {
 	cookie, name := req.Header.Get("Cookie"), req.Header.Get(crowd.VisitorHeader)
 	a := ask{kind: kindOf(req), sent: r.clock()}
-	resp, err := r.exchange(req, keep, &a)
+	resp, err := r.exchange(req, keep, r.door(name), &a)
 	a.ended = r.clock()
 	if r.over.Err() != nil {
 		return resp, err
@@ -115,8 +118,8 @@ func (r *recorder) note(v *visit, a *ask, cookie string) {
 		return
 	}
 	if v.admitted() == nil {
-		r.used = append(r.used, &usedTicket{cookie: cookie, number: number, claimed: a.ended,
-			revoked: never})
+		r.used = append(r.used, &usedTicket{visitor: v.name, cookie: cookie, number: number,
+			claimed: a.ended, revoked: never})
 	}
 	if a.kind != askLeave {
 		return
@@ -128,8 +131,10 @@ func (r *recorder) note(v *visit, a *ask, cookie string) {
 	}
 }
 
-// exchange fills in what was told.
-func (r *recorder) exchange(req *http.Request, keep bool, a *ask) (*http.Response, error) {
+// exchange sends a request to a door and fills in what was told.
+func (r *recorder) exchange(
+	req *http.Request, keep bool, door *balancer, a *ask,
+) (*http.Response, error) {
 	by, from := r.anew, ""
 	if keep {
 		by = r.kept
@@ -137,13 +142,15 @@ func (r *recorder) exchange(req *http.Request, keep bool, a *ask) (*http.Respons
 	ctx := httptrace.WithClientTrace(req.Context(), &httptrace.ClientTrace{
 		GotConn: func(i httptrace.GotConnInfo) { from = i.Conn.LocalAddr().String() },
 	})
-	resp, err := by.RoundTrip(req.WithContext(ctx))
+	req = req.Clone(ctx)
+	req.Host, req.URL.Host = req.URL.Host, door.ln.Addr().String()
+	resp, err := by.RoundTrip(req)
 	var body []byte
 	if err == nil {
 		body, err = io.ReadAll(resp.Body)
 		resp.Body.Close()
 	}
-	if at := r.balancer.passage(from); from != "" {
+	if at := door.passage(from); from != "" {
 		a.node = at.node
 		a.lost = err != nil && at.lost
 	}
@@ -243,8 +250,8 @@ func (r *recorder) tryAgain(ctx context.Context, url, name string, u usedTicket)
 	req.Header.Set("Sec-Fetch-Mode", "navigate")
 	req.Header.Set("Cookie", u.cookie)
 	a := ask{kind: askPage}
-	_, err = r.exchange(req, false, &a)
-	p := replay{name: name, number: u.number, at: r.clock(), claimed: u.claimed, revoked: u.revoked,
+	_, err = r.exchange(req, false, r.door(u.visitor), &a)
+	p := replay{name: name, node: a.node, number: u.number, at: r.clock(), claimed: u.claimed, revoked: u.revoked,
 		answered: err == nil, admitted: a.origin(), got: a.number, position: a.position}
 	r.mu.Lock()
 	r.replays = append(r.replays, p)

@@ -19,12 +19,14 @@ import (
 // A plan is the room and the crowd of one run.
 type plan struct {
 	alone            bool           // one node without a cluster
+	sites            []string       // data centres of one node each, the first is the home of Anywhere
 	ownNATS          bool           // the records are in NATS servers, not in the nodes
 	program          string         // that the nodes run at first, "" for headgate
 	ahead            map[string]int // by so many seconds the wall clocks of nodes, see buildSkewed
 	total, perMinute int            // as the judge is told
 	factor           int            // what nodes are told is so many times that; 0 means 1
 	session          time.Duration
+	rooms            string // more of them, as they are configured
 
 	visitors     int
 	arrive       time.Duration // they come within this time
@@ -32,6 +34,13 @@ type plan struct {
 	stay, think  [2]time.Duration
 	connectAnew  bool // all visitors, for each request; else every other one
 	everyoneAsks bool // nobody tries used tickets again: the run is too short
+	spike        spike
+}
+
+// A spike is visitors who come beside the others, within a second.
+type spike struct {
+	visitors int
+	at       time.Duration
 }
 
 // askTimeout is how long a visitor waits for an answer. Chosen: far more than any
@@ -52,10 +61,12 @@ type stage struct {
 	joins    string         // the folder of the join files
 	own      map[string]int // cluster ports of the store nodes
 	nats     []*node        // the servers of ownNATS
+	doors    *doors         // of data centres, nil without
 
 	mu    sync.Mutex // guards nodes while others than the test look
 	nodes []*node
 
+	looks  []look // of all data centres
 	steps  []step
 	faults []fault
 	errors map[string]int // of the crowd's own account
@@ -91,6 +102,9 @@ func newStage(t *testing.T, p plan) *stage {
 	switch {
 	case p.alone:
 		names = []string{"alone"}
+	case p.sites != nil:
+		names = p.sites
+		st.initSites()
 	case p.ownNATS:
 		st.startNATS()
 	default:
@@ -102,10 +116,14 @@ func newStage(t *testing.T, p plan) *stage {
 	}
 	for _, n := range st.nodes {
 		n.ready()
-		st.balancer.add(n.name, n.public, n.admin)
+		st.door(n.name).add(n.name, n.public, n.admin)
 	}
 	ready, host := time.Since(began), "alone"
-	if !p.alone { // ready is who can read records: a host of the room may come later
+	switch {
+	case p.sites != nil:
+		st.acquainted()
+		host = p.sites[0]
+	case !p.alone: // ready is who can read records: a host of the room may come later
 		host, _ = st.roles()
 	}
 	t.Logf("%d nodes ready after %v, %s hosts the room after %v", len(st.nodes),
@@ -139,7 +157,7 @@ func (st *stage) stopNodes() {
 func (st *stage) come() {
 	ctx, end := context.WithCancel(st.t.Context())
 	st.end = end
-	st.recorder = newRecorder(st.balancer, ctx, st.plan.connectAnew)
+	st.recorder = newRecorder(st.doorOf, ctx, st.plan.connectAnew)
 	st.t.Cleanup(func() { end(); st.wg.Wait(); st.recorder.close() })
 	url := "http://" + st.balancer.ln.Addr().String() + "/"
 	for seed, mode := range []crowd.Mode{crowd.ModePage, crowd.ModeJSON} {
@@ -148,22 +166,48 @@ func (st *stage) come() {
 			StayMin: st.plan.stay[0], StayMax: st.plan.stay[1],
 			ThinkMin: st.plan.think[0], ThinkMax: st.plan.think[1],
 			Transport: st.recorder.as(string(mode))}
-		st.wg.Go(func() {
-			result, err := crowd.Run(ctx, cfg, nil)
-			if err != nil {
-				st.t.Error(err)
-				return
-			}
-			st.mu.Lock()
-			defer st.mu.Unlock()
-			for kind, n := range result.Summary().Errors {
-				st.errors[kind] += n
-			}
-		})
+		st.wg.Go(func() { st.send(ctx, cfg) })
+		if s := st.plan.spike; s.visitors > 0 {
+			cfg.N, cfg.Arrive, cfg.Transport = s.visitors/2, time.Second, st.recorder.as("spike"+string(mode))
+			st.wg.Go(func() {
+				if timer := time.NewTimer(s.at); !wait(ctx, timer) {
+					return
+				}
+				st.send(ctx, cfg)
+			})
+		}
 	}
 	st.wg.Go(func() { st.feel(ctx) })
+	if st.doors != nil {
+		st.wg.Go(func() { st.lookWorld(ctx) })
+	}
 	if !st.plan.everyoneAsks {
 		st.wg.Go(func() { st.recorder.replay(ctx, url) })
+	}
+}
+
+// send lets a crowd come and adds up what it says of errors.
+func (st *stage) send(ctx context.Context, cfg crowd.Config) {
+	result, err := crowd.Run(ctx, cfg, nil)
+	if err != nil {
+		st.t.Error(err)
+		return
+	}
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	for kind, n := range result.Summary().Errors {
+		st.errors[kind] += n
+	}
+}
+
+// wait reports whether the timer came before the end of ctx.
+func wait(ctx context.Context, timer *time.Timer) bool {
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-ctx.Done():
+		return false
 	}
 }
 
@@ -273,7 +317,7 @@ func (st *stage) ended() *run {
 	st.wg.Wait()
 	return &run{steps: st.steps, session: st.plan.session, began: st.recorder.began,
 		visits: st.recorder.order, replays: st.recorder.replays, faults: st.faults,
-		origin: st.origin.Requests(), refused: st.balancer.refused}
+		origin: st.origin.Requests(), refused: st.balancer.refused, sites: st.plan.sites}
 }
 
 // figure looks for a line of the verdict by how it begins.

@@ -20,6 +20,7 @@ type limits struct {
 	at     map[string]int // nodes, and the least of those let in that they let in, in percent
 	faults int            // at least so many
 	used   int            // used tickets tried again, at least
+	apart  bool           // data centres were cut off: each has an order of its own
 }
 
 // overtakeSlack is by how much somebody who came later may be called earlier
@@ -45,10 +46,14 @@ func (r *run) verdict(l limits) (figures []crowd.Figure, about []*visit) {
 	each, idle := longest(gaps, l.spells)
 	placed := func(p *place) time.Duration { return p.placed }
 	came := func(p *place) time.Duration { return p.since }
-	overtaken, late, worst := r.overtaken(order{overtakeSlack, placed, gaps, 0})
-	unplaced, _, _ := r.overtaken(order{overtakeSlack, came, gaps, overtakeSlack})
+	near := time.Duration(0) // who came at about the same time has no order
+	if r.sites != nil {
+		near = unsure
+	}
+	overtaken, late, worst := r.orderOf(l.apart, order{overtakeSlack, placed, gaps, near})
+	unplaced, _, _ := r.orderOf(l.apart, order{overtakeSlack, came, gaps, overtakeSlack})
 	unplaced.n -= min(unplaced.n, overtaken.n)
-	atAll, _, most0 := r.overtaken(order{0, placed, nil, 0})
+	atAll, _, most0 := r.orderOf(l.apart, order{0, placed, nil, 0})
 	excused, unanswered := r.unanswered()
 	used := r.doubled()
 	waited, letIn := r.counts()

@@ -1,0 +1,293 @@
+package headgate
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/headgate/headgate/embedded"
+)
+
+// A link is the way between two data centres: an engine of its own, which both reach over
+// connections that can be cut.
+type link struct {
+	engine *embedded.Server
+	mu     sync.Mutex
+	cut    bool
+	open   []net.Conn
+}
+
+func (l *link) InProcessConn() (net.Conn, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.cut {
+		return nil, errors.New("cut")
+	}
+	c, err := l.engine.InProcessConn()
+	if err == nil {
+		l.open = append(l.open, c)
+	}
+	return c, err
+}
+
+func (l *link) set(cut bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.cut = cut
+	for _, c := range l.open {
+		c.Close()
+	}
+	l.open = nil
+}
+
+func (l *link) connect(t *testing.T) *nats.Conn {
+	t.Helper()
+	c, err := nats.Connect("", nats.InProcessServer(l), nats.MaxReconnects(-1),
+		nats.ReconnectWait(20*time.Millisecond), nats.ReconnectBufSize(-1))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(c.Close)
+	return c
+}
+
+// world is several data centres with a room that is one.
+type world struct {
+	t     *testing.T
+	links map[string]*link
+	gates map[string]*gate
+	stop  map[string]func()
+}
+
+func newWorld(t *testing.T, cfg RoomConfig, sites ...string) *world {
+	t.Helper()
+	w := &world{t: t, links: map[string]*link{}, gates: map[string]*gate{}, stop: map[string]func(){}}
+	start := func(name string) *embedded.Server {
+		s, err := embedded.Open(t.Context(), embedded.Config{Dir: filepath.Join(t.TempDir(), name)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(s.Close)
+		return s
+	}
+	for i, a := range sites {
+		for _, b := range sites[i+1:] {
+			l := &link{engine: start(a + b)}
+			w.links[a+b], w.links[b+a] = l, l
+		}
+	}
+	keys := drawKeys()
+	for _, name := range sites {
+		var others []string
+		conns := map[string]*nats.Conn{}
+		for _, other := range sites {
+			if other != name {
+				others = append(others, other)
+				conns[other] = w.links[name+other].connect(t)
+			}
+		}
+		engine, err := OpenEngine(t.Context(), EngineConfig{
+			NATS: start(name).Conn(), Keys: keys, Node: "n1-" + name, Hosts: true,
+			Datacenters: &Datacenters{Own: name, Home: sites[0], Others: others,
+				Link: func(other string) *nats.Conn { return conns[other] }},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		w.open(name, engine, cfg)
+	}
+	for name, g := range w.gates {
+		w.until(name+" lets somebody in or knows that it cannot", 15*time.Second, func() bool {
+			st := g.room.Status()
+			return st.Datacenters != nil && st.Datacenters.Anywhere.Age >= 0 && g.room.KnowsTime()
+		})
+	}
+	return w
+}
+
+// open runs a data centre until it is stopped.
+func (w *world) open(name string, engine *Engine, cfg RoomConfig) {
+	w.t.Helper()
+	cfg.Engine = engine
+	room, err := OpenRoom(w.t.Context(), cfg)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(context.WithoutCancel(w.t.Context()))
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		if err := engine.Run(ctx); err != nil {
+			w.t.Error(err)
+		}
+	})
+	wg.Go(func() {
+		if err := room.Run(ctx); err != nil {
+			w.t.Error(err)
+		}
+	})
+	w.stop[name] = sync.OnceFunc(func() { stop(); wg.Wait(); engine.Close() })
+	w.t.Cleanup(w.stop[name])
+	w.gates[name] = &gate{t: w.t, room: room, h: room.Handler(http.HandlerFunc(
+		func(rw http.ResponseWriter, r *http.Request) { fmt.Fprint(rw, "origin ", r.URL.Path) }))}
+}
+
+func (w *world) until(what string, most time.Duration, ok func() bool) time.Duration {
+	w.t.Helper()
+	began := time.Now()
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for !ok() {
+		if time.Since(began) > most {
+			for name, g := range w.gates {
+				w.t.Logf("%s: %+v %+v", name, g.room.Status(), g.room.Status().Datacenters)
+			}
+			w.t.Fatalf("%s: not within %v", what, most)
+		}
+		<-tick.C
+	}
+	return time.Since(began)
+}
+
+// in lets n newcomers in by a data centre.
+func (w *world) in(name string, n int) (all []*visitor) {
+	w.t.Helper()
+	for i := range n {
+		v := w.gates[name].visitor()
+		if !v.in() {
+			w.t.Fatalf("newcomer %d of %d waits at %s: %+v", i+1, n, name, w.gates[name].room.Status().Datacenters)
+		}
+		all = append(all, v)
+	}
+	return all
+}
+
+// Ten slots for three data centres: whoever needs them has them, nobody an eleventh, and
+// who came first is first, wherever.
+func TestDatacentersAreOneRoom(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, RoomConfig{
+		Name: "shop", TotalActiveUsers: 10, NewUsersPerMinute: 1000, SessionDuration: time.Minute, NoSpread: true,
+	}, "sjc", "lhr", "del")
+	inside := w.in("lhr", 4)
+	inside = append(inside, w.in("del", 5)...)
+	inside = append(inside, w.in("sjc", 1)...)
+	var waiting []*visitor
+	for _, name := range []string{"del", "lhr", "sjc"} {
+		v := w.gates[name].visitor()
+		if v.in() {
+			t.Fatalf("an eleventh is inside, by %s", name)
+		}
+		if p := v.poll(); p.State != StateWaiting || p.Ticket == "" {
+			t.Fatalf("%s: %+v", name, p)
+		}
+		waiting = append(waiting, v)
+		time.Sleep(50 * time.Millisecond) // they come one after the other
+	}
+	for i, first := range waiting {
+		inside[i].do("GET", "/leave")
+		w.revoke(inside[i])
+		w.until(fmt.Sprintf("number %d is called", i), 10*time.Second, func() bool {
+			for _, v := range waiting[i+1:] {
+				if v.poll().State == StateCalled {
+					t.Fatalf("called before number %d", i)
+				}
+			}
+			return first.poll().State == StateCalled
+		})
+		if !first.in() {
+			t.Fatalf("number %d is called and not let in", i)
+		}
+	}
+	w.until("every picture is there, and new", 5*time.Second, func() bool {
+		active := int64(0)
+		for _, s := range w.gates["lhr"].room.Status().Datacenters.Sites {
+			if active += s.Active; s.Age < 0 || s.Age > 2 {
+				return false
+			}
+		}
+		return active == 10
+	})
+}
+
+// revoke ends the stay of a visitor as its origin would.
+func (w *world) revoke(v *visitor) {
+	h := v.g.h
+	v.g.h = v.g.room.Handler(http.HandlerFunc(func(rw http.ResponseWriter, _ *http.Request) {
+		rw.Header().Set(CommandHeader, "revoke")
+	}))
+	v.do("GET", "/")
+	v.g.h = h
+}
+
+// A pass and a ticket are good in every data centre; when their own is gone, a pass counts to
+// its end, its visitor is first then, and who waited keeps its place among all.
+func TestVisitorsRoam(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, RoomConfig{
+		Name: "shop", TotalActiveUsers: 3, NewUsersPerMinute: 1000, SessionDuration: 20 * time.Second,
+		PollMin: 100 * time.Millisecond, NoSpread: true,
+	}, "sjc", "lhr")
+	lhr, sjc := w.gates["lhr"], w.gates["sjc"]
+	pass, other := w.in("lhr", 1)[0], w.in("sjc", 2)
+	ticket := lhr.visitor()
+	if ticket.in() {
+		t.Fatal("a fourth is inside")
+	}
+	pass.g = sjc
+	for range 3 {
+		if !pass.in() {
+			t.Fatal("a pass of lhr is not good at sjc")
+		}
+	}
+	ticket.g = sjc
+	if p := ticket.poll(); p.State != StateWaiting || p.Position != 1 {
+		t.Fatalf("a ticket of lhr at sjc: %+v", p)
+	}
+	w.revoke(other[0])
+	w.until("the ticket of lhr is called at sjc", 10*time.Second, func() bool {
+		return ticket.poll().State == StateCalled
+	})
+	if !ticket.in() {
+		t.Fatal("called and not let in")
+	}
+	began := time.Now()
+	if !ticket.in() || time.Since(began) > 50*time.Millisecond {
+		t.Errorf("the next page took %v", time.Since(began))
+	}
+
+	late := lhr.visitor() // waits at lhr when lhr goes
+	late.in()
+	time.Sleep(100 * time.Millisecond)
+	after := sjc.visitor() // came after
+	after.in()
+	w.links["sjclhr"].set(true)
+	gone := time.Now()
+	late.g, pass.g, ticket.g = sjc, sjc, sjc
+	for time.Since(gone) < 15*time.Second {
+		for _, v := range []*visitor{pass, ticket} {
+			if !v.in() {
+				t.Fatalf("a pass of lhr is not good at sjc %v after lhr was cut off", time.Since(gone))
+			}
+		}
+		if late.in() || after.in() {
+			t.Fatal("a fourth is inside")
+		}
+		after.poll()
+		time.Sleep(500 * time.Millisecond)
+	}
+	w.revoke(other[1]) // its slot is sjc's own
+	w.until("the earlier of two who wait is in, though its data centre is gone", 10*time.Second, func() bool {
+		if after.in() {
+			t.Fatal("who came later is in first")
+		}
+		return late.in()
+	})
+}

@@ -1,0 +1,184 @@
+package counter
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"time"
+
+	"github.com/headgate/headgate/internal/store"
+	"github.com/headgate/headgate/slot"
+)
+
+// Abroad is the counter of a room in another data centre: where the stays and the places
+// of its visitors are, wherever they go. A process without a link asks through the node
+// that hosts the room here. It may be used by many goroutines at once.
+type Abroad struct {
+	cfg  Config
+	bus  *store.Bus
+	site string
+}
+
+// NewAbroad makes the way to a room's counter in another data centre, from the
+// configuration of the room's own.
+func NewAbroad(cfg Config, bus *store.Bus, site string) *Abroad {
+	return &Abroad{cfg: cfg, bus: bus, site: site}
+}
+
+// via is the name under which a host passes on what is for another data centre.
+func via(site, kind, room string) string { return "via." + site + "." + kind + "." + room }
+
+// passes are what a host passes on.
+func passes() []string { return []string{"asks", "sync"} }
+
+// passOn passes a message on to another data centre.
+func (s *Sites) passOn(site, name string) func(context.Context, []byte) []byte {
+	return func(ctx context.Context, msg []byte) []byte {
+		ctx, stop := context.WithTimeout(ctx, aboveTry)
+		defer stop()
+		b, err := s.ask(ctx, site, name, msg)
+		if err != nil {
+			return nil
+		}
+		return b
+	}
+}
+
+// carry asks once.
+func (a *Abroad) carry(ctx context.Context, kind string, msg []byte) ([]byte, error) {
+	ctx, stop := context.WithTimeout(ctx, aboveTry)
+	defer stop()
+	if a.cfg.Sites.cfg.Links[a.site] == nil {
+		return a.bus.Ask(ctx, via(a.site, kind, a.cfg.Room), msg)
+	}
+	return a.cfg.Sites.ask(ctx, a.site, kind+"."+a.cfg.Room, msg)
+}
+
+// ask asks until the host answers, for writeWait at most.
+func (a *Abroad) ask(ctx context.Context, q request) (r reply, err error) {
+	ctx, stop := context.WithTimeout(ctx, writeWait)
+	defer stop()
+	msg := appendRequests(nil, []request{q})
+	for {
+		b, err := a.carry(ctx, "asks", msg)
+		if err == nil {
+			var all []reply
+			if all, err = parseReplies(b); err == nil && len(all) == 1 && !errors.Is(all[0].fault.err(), ErrFenced) {
+				return all[0], all[0].fault.err()
+			}
+		}
+		if !wait(ctx, askAgain) {
+			return r, ErrSlow
+		}
+	}
+}
+
+// Poll notes that the visitor of a ticket is there and tells where it stands.
+func (a *Abroad) Poll(ctx context.Context, life, number uint64) (Place, error) {
+	r, err := a.ask(ctx, request{op: opPoll, life: life, number: number})
+	return r.place, err
+}
+
+// Claim turns a called ticket into a stay; see Counter.Claim.
+func (a *Abroad) Claim(
+	ctx context.Context, life, number uint64, hard time.Duration,
+) (slot.ClaimReply, error) {
+	r, err := a.ask(ctx, request{op: opClaim, life: life, number: number, hard: hard})
+	return r.claim, err
+}
+
+// Suspect tells the host of a pass that says more than any could.
+func (a *Abroad) Suspect(ctx context.Context) {
+	if _, err := a.ask(ctx, request{op: opSuspect}); err != nil {
+		a.cfg.Log.Warn("host not told that its record may be old", "room", a.cfg.Room,
+			"datacenter", a.site, "error", err)
+	}
+}
+
+// Sync asks the host until it answers; only ctx ends that.
+func (a *Abroad) Sync(ctx context.Context, x *slot.Sync) (got slot.Answer, err error) {
+	msg, err := x.AppendBinary(nil)
+	if err != nil {
+		return got, err
+	}
+	for {
+		b, err := a.carry(ctx, "sync", msg)
+		if err == nil && got.UnmarshalBinary(b) == nil {
+			return got, nil
+		}
+		if !wait(ctx, repeatEvery) {
+			return got, ctx.Err()
+		}
+	}
+}
+
+// A SiteTime brackets the time of another data centre's counter, as the host of the room
+// here knows it from the pictures.
+type SiteTime struct {
+	Life, Epoch uint64
+	Lo, Hi      slot.Tau
+	Silent      bool // nothing has come from it for so long that it counts as out of reach
+	Known       bool
+}
+
+// siteTime is what is known of a data centre's time now.
+func (c *Counter) siteTime(site string) SiteTime {
+	s := c.sitesState()
+	if s == nil {
+		return SiteTime{}
+	}
+	for i := range s.All {
+		if x := &s.All[i]; x.Site == site {
+			return SiteTime{Life: x.Life, Epoch: x.TimeOf, Lo: x.Lo, Hi: x.Hi,
+				Silent: x.Age < 0 || x.Age > siteSilent, Known: x.TimeOf > 0}
+		}
+	}
+	return SiteTime{}
+}
+
+// answerTime tells what is known of the data centre that msg names.
+func (c *Counter) answerTime(_ context.Context, msg []byte) []byte {
+	b, err := json.Marshal(c.siteTime(string(msg)))
+	if err != nil {
+		return nil
+	}
+	return b
+}
+
+// SiteTime tells what is known here of the time of another data centre.
+func (c *Counter) SiteTime(_ context.Context, site string) (SiteTime, error) {
+	return c.siteTime(site), nil
+}
+
+// SiteSilent reports whether a data centre is out of reach.
+func (c *Counter) SiteSilent(site string) bool { return c.siteTime(site).Silent }
+
+// SiteSilent reports whether a data centre is out of reach, as the host said last.
+func (s *Seat) SiteSilent(site string) bool {
+	st := s.State(0, 0).Sites
+	if st == nil {
+		return false
+	}
+	for i := range st.All {
+		if x := &st.All[i]; x.Site == site {
+			return x.Age < 0 || x.Age > siteSilent
+		}
+	}
+	return false
+}
+
+// SiteTime asks the room's host here what it knows of the time of another data centre.
+func (s *Seat) SiteTime(ctx context.Context, site string) (t SiteTime, err error) {
+	if c := s.host.Load(); c != nil {
+		return c.siteTime(site), nil
+	}
+	ctx, stop := context.WithTimeout(ctx, aboveTry)
+	defer stop()
+	sent := s.cfg.Boot()
+	b, err := s.bus.Ask(ctx, s.name("time"), []byte(site))
+	if err == nil {
+		err = json.Unmarshal(b, &t)
+	}
+	t.Hi = t.Hi.Add(s.cfg.Params.WithDefaults().Rho.Stretch(s.cfg.Boot() - sent))
+	return t, err
+}

@@ -1,0 +1,237 @@
+package counter
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/headgate/headgate/slot"
+)
+
+// Roamers are visitors of another data centre whose counter is out of reach: they keep
+// their place in the order of all data centres by when they came, and wait here beside the
+// line. Whoever was inside there, and whose pass has ended since, is first of all.
+
+// roamerBit is in the number of a roamer's stay: no ticket has one so high.
+const roamerBit = 1 << 63
+
+// mostRoamers bounds them; more join the line as newcomers. Chosen: 100 B each.
+const mostRoamers = 10_000
+
+// roamer is one of them.
+type roamer struct {
+	id      uint64
+	arrival slot.Tau      // in our time
+	seen    time.Duration // own clock
+	given   time.Duration // the interval it was told
+	called  bool
+	until   time.Duration // called: its slot is kept until then
+}
+
+// roamers are in the order of their arrivals.
+type roamers struct {
+	line []*roamer
+	of   map[uint64]*roamer
+}
+
+func (r *roamers) add(x *roamer) {
+	if r.of == nil {
+		r.of = map[uint64]*roamer{}
+	}
+	r.of[x.id] = x
+	i, _ := slices.BinarySearchFunc(r.line, x.arrival, func(y *roamer, t slot.Tau) int {
+		if y.arrival <= t { // who was here first of those who came at once
+			return -1
+		}
+		return 1
+	})
+	r.line = slices.Insert(r.line, i, x)
+}
+
+func (r *roamers) remove(x *roamer) {
+	delete(r.of, x.id)
+	r.line = slices.DeleteFunc(r.line, func(y *roamer) bool { return x == y })
+}
+
+// there are those who are not called and have been seen within two of their intervals.
+func (r *roamers) there(clk time.Duration, most int) (all []*roamer) {
+	for _, x := range r.line {
+		if len(all) == most {
+			break
+		}
+		if !x.called && clk-x.seen < 2*x.given {
+			all = append(all, x)
+		}
+	}
+	return all
+}
+
+// roam notes that a roamer is there, and says where it stands. came is when it came, in
+// Anywhere's time; 0 if it was inside: it is first.
+func (c *desk) roam(id uint64, came slot.Tau, clk time.Duration) Place {
+	c.awake(clk)
+	c.polls.add(clk, 1)
+	p := Place{
+		Number: id, Life: c.pool.Record().Name.Life, Waiting: c.waiting(), Served: c.line.Frontier(),
+		Held: c.held,
+	}
+	if _, again := c.pool.ClaimedBefore(slot.StayID(id)); again {
+		p.Status = slot.TicketUsed
+		return p
+	}
+	x := c.roamers.of[id]
+	if x == nil {
+		if len(c.roamers.line) >= mostRoamers {
+			return p
+		}
+		x = &roamer{id: id, arrival: c.hereOf(came, clk)}
+		c.roamers.add(x)
+		c.again()
+	}
+	x.seen, x.given = clk, max(x.given, c.cfg.Line.PollMin)
+	c.call(clk)
+	p.Position = c.roamerPosition(x, clk)
+	p.Ahead, p.ETA = p.Position-1, c.fore.eta(p.Position, clk)
+	p.Status, p.PollAfter = slot.TicketWaiting, c.pollAfter(p.ETA, clk)
+	x.given = p.PollAfter
+	if x.called {
+		p.Status, p.Called, p.ETA = slot.TicketCalled, true, ETA{Known: true, Exact: true}
+	}
+	return p
+}
+
+// hereOf is a moment of Anywhere's time in ours: one before all others if it is 0, and now
+// if nobody knows.
+func (c *desk) hereOf(came slot.Tau, clk time.Duration) slot.Tau {
+	now := c.pool.Tau(clk)
+	if came == 0 {
+		return 0
+	}
+	_, lo, hi, ok := c.pool.UpTime(clk)
+	if !ok {
+		return now
+	}
+	return max(1, now-max(0, lo+(hi-lo)/2-came))
+}
+
+// cameAt is when somebody who comes now comes, in Anywhere's time; 0 if that is not known.
+func (c *desk) cameAt(clk time.Duration) slot.Tau {
+	if !c.below() {
+		return 0
+	}
+	_, lo, hi, ok := c.pool.UpTime(clk)
+	if !ok {
+		return 0
+	}
+	return lo + (hi-lo)/2
+}
+
+func (c *desk) roamerPosition(x *roamer, clk time.Duration) int64 {
+	n := int64(slices.Index(c.roamers.line, x)) + 1
+	ahead := c.line.Arrivals(c.pool.Tau(clk), upQueue)
+	for _, at := range ahead {
+		if at <= x.arrival {
+			n++
+		}
+	}
+	if len(ahead) == upQueue && ahead[upQueue-1] <= x.arrival { // how many more nobody knows
+		n += int64(c.line.Len()) - upQueue
+	}
+	return n
+}
+
+// waiting is how many wait, called or not.
+func (c *desk) waiting() int64 { return int64(c.line.Len() + len(c.roamers.line)) }
+
+// arrivals are those of the first k who are there and not called, in our time.
+func (c *desk) arrivals(clk time.Duration, k int) []slot.Tau {
+	all := c.line.Arrivals(c.pool.Tau(clk), k)
+	if len(c.roamers.line) == 0 {
+		return all
+	}
+	for _, x := range c.roamers.there(clk, k) {
+		all = append(all, x.arrival)
+	}
+	slices.Sort(all)
+	return all[:min(k, len(all))]
+}
+
+// callRoamer calls the first roamer if it came before whoever is next in the line, and
+// reports whether it did.
+func (c *desk) callRoamer(clk time.Duration) bool {
+	first := c.roamers.there(clk, 1)
+	if len(first) == 0 {
+		return false
+	}
+	x := first[0]
+	if next := c.line.Arrivals(c.pool.Tau(clk), 1); len(next) > 0 && next[0] < x.arrival {
+		return false
+	}
+	if !c.pool.Call(clk) {
+		return false
+	}
+	x.called, x.until = true, clk+max(5*time.Second, 2*x.given)
+	c.stats.Called++
+	c.left.add(clk, 1)
+	c.pace.called(clk)
+	return true
+}
+
+// useRoamer takes a called roamer out of the line: its claim is about to be written.
+func (c *desk) useRoamer(id uint64) bool {
+	x := c.roamers.of[id]
+	if x == nil || !x.called {
+		return false
+	}
+	c.roamers.remove(x)
+	c.tellWaiting(c.cfg.Boot())
+	return true
+}
+
+// lapseRoamers takes back calls that nobody claimed, and forgets who was silent for the
+// longest hold.
+func (c *desk) lapseRoamers(clk time.Duration) {
+	for _, x := range slices.Clone(c.roamers.line) {
+		if x.called && clk >= x.until {
+			x.called = false
+			c.stats.Lapsed++
+			c.pool.Uncall()
+		}
+		if clk-x.seen > c.cfg.Line.Hold {
+			if x.called {
+				c.pool.Uncall()
+			}
+			c.roamers.remove(x)
+		}
+	}
+}
+
+// holdRoamers takes all calls of roamers back.
+func (c *desk) holdRoamers() {
+	for _, x := range c.roamers.line {
+		if x.called {
+			x.called = false
+			c.pool.Uncall()
+		}
+	}
+}
+
+// Roam notes that a visitor of another data centre is there whose counter is out of reach,
+// and tells where it stands here. id is the number of its stay, came when it came, in
+// Anywhere's time, 0 if it was inside.
+func (c *Counter) Roam(ctx context.Context, id uint64, came slot.Tau) (Place, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	began := c.cfg.Boot()
+	for {
+		if c.gone() {
+			return Place{}, ErrFenced
+		}
+		if clk := c.cfg.Boot(); c.pool.Fresh(clk, fresh) {
+			return c.roam(id|roamerBit, came, clk), nil
+		}
+		if err := c.waitWrite(ctx, began); err != nil {
+			return Place{PollAfter: c.cfg.Line.PollMin}, err
+		}
+	}
+}

@@ -1,0 +1,258 @@
+package demo
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/headgate/headgate/internal/crowd"
+)
+
+// WorldLimits are those of the demo of several data centres. Chosen: so many slots can be
+// drawn, and the stays of its crowd use no more than two thirds of the new users.
+func WorldLimits() Limits { return Limits{AtOnce: 60, PerMinute: 900, Session: 15 * time.Second} }
+
+// WorldFor is how long the demo of several data centres runs unless it is told, and days
+// how many days go by in that. Chosen: each city is busy for 20 s.
+const (
+	WorldFor = 90 * time.Second
+	days     = 1.5
+)
+
+// The crowd of the world. Chosen: in each city some come all day, and most when it is
+// busy there; at each noon more than there are slots, in between less.
+const (
+	allDay   = 0.06
+	atNoon   = 1 - 3*allDay
+	cityPace = time.Second // between two visits at most
+)
+
+// What is cut when, as shares of a show. Chosen: London, when most people are there, and
+// for as long as San Jose takes to want its slots.
+const (
+	cutCity  = "lhr"
+	cutAt    = 0.38
+	cutShare = 12. / 90
+	cutLeast = 4 * time.Second
+)
+
+// A cutting is one time a city was cut off.
+type cutting struct {
+	city  *city
+	title string
+	at    time.Time
+	took  time.Duration // 0: it is still
+	held  int           // slots it held then
+	first int           // let in there before
+	after int           // and until it was joined again
+}
+
+// show is how long all that there is to see takes.
+func (d *demo) show() time.Duration {
+	if d.cfg.For > 0 {
+		return d.cfg.For
+	}
+	return WorldFor
+}
+
+// day is what time of day it is, in days since the first began.
+func (d *demo) day() float64 { return days * float64(d.openFor()) / float64(d.show()) }
+
+// await waits until all data centres have heard of each other.
+func (w *world) await(ctx context.Context) error {
+	for began := time.Now(); ; {
+		i := slices.IndexFunc(w.cities, func(c *city) bool { return !c.joined() })
+		if i < 0 {
+			return nil
+		}
+		if c := w.cities[i]; time.Since(began) > coldStart {
+			return fmt.Errorf("%s was not joined with the others within %v\n%s", c.title, coldStart,
+				&c.node.gate.output)
+		}
+		if !rest(ctx, lookEvery) {
+			return nil
+		}
+	}
+}
+
+// followWorld looks at the data centres, and cuts and mends wires, until ctx is done.
+func (d *demo) followWorld(ctx context.Context) {
+	for _, c := range d.world.cities {
+		c.judge.slack = clusterSlack
+		d.spawn(func() error { return c.look(ctx) })
+	}
+	d.spawn(func() error {
+		p := &director{demo: d, ready: map[string]bool{}}
+		for rest(ctx, lookEvery/2) {
+			p.look(time.Now())
+		}
+		return nil
+	})
+}
+
+// A director lets happen what happens by itself. It lives in one goroutine.
+type director struct {
+	demo  *demo
+	ready map[string]bool
+	noon  *city // where it is busiest
+	cuts  int
+	cut   *city // what was cut by itself; nil: nothing
+	until time.Duration
+}
+
+func (p *director) look(now time.Time) {
+	d, open := p.demo, p.demo.openFor()
+	for _, c := range d.world.cities {
+		if !p.ready[c.name] && c.isReady() {
+			p.ready[c.name] = true
+			d.tell("%s is up", c.title)
+		}
+	}
+	if open == 0 {
+		return
+	}
+	day := d.day()
+	busiest := slices.MaxFunc(d.world.cities, func(a, b *city) int {
+		return int(1e6 * (a.busy(day) - b.busy(day)))
+	})
+	if busiest != p.noon {
+		p.noon = busiest
+		d.tell("it is morning in %s: people come there", busiest.title)
+	}
+	at := time.Duration((float64(p.cuts) + cutAt) * float64(d.show()))
+	switch {
+	case p.cut == nil && open >= at:
+		p.cuts++
+		if c := d.world.of(cutCity); !c.isOff() {
+			p.cut, p.until = c, open+max(cutLeast, time.Duration(cutShare*float64(d.show())))
+			d.cutOff(c, now)
+		}
+	case p.cut != nil && open >= p.until:
+		if p.cut.isOff() {
+			d.mend(p.cut, now)
+		}
+		p.cut = nil
+	}
+}
+
+// worldKey does what a key says: 1, 2 and 3 cut a city off, or join it again.
+func (d *demo) worldKey(k byte) {
+	if d.openFor() == 0 || k < '1' || int(k-'1') >= len(d.world.cities) {
+		return
+	}
+	if c := d.world.cities[k-'1']; c.isOff() {
+		d.mend(c, time.Now())
+	} else {
+		d.cutOff(c, time.Now())
+	}
+}
+
+// cutOff cuts all wires of a city.
+func (d *demo) cutOff(c *city, now time.Time) {
+	by := d.shop.report(now).By[c.name]
+	c.setOff(true, now)
+	d.world.cutAll()
+	held := c.holds()
+	d.mu.Lock()
+	d.cuts = append(d.cuts, cutting{city: c, title: c.title, at: now, held: held, first: by})
+	d.mu.Unlock()
+	d.tell("%s is cut off, with %d slots", c.title, held)
+}
+
+// mend joins a city with all others that are not cut off themselves.
+func (d *demo) mend(c *city, now time.Time) {
+	by := d.shop.report(now).By[c.name]
+	c.setOff(false, now)
+	d.world.cutAll()
+	d.mu.Lock()
+	for i := range d.cuts {
+		if k := &d.cuts[i]; k.city == c && k.took == 0 {
+			k.took, k.after = now.Sub(k.at), by
+		}
+	}
+	d.mu.Unlock()
+	d.tell("%s is joined with the others again", c.title)
+}
+
+// people brings a crowd to each city until ctx is done. How many come goes with the time
+// of day.
+func (d *demo) people(ctx context.Context) error {
+	var wg sync.WaitGroup
+	for i, c := range d.world.cities {
+		most := float64(d.cfg.Visitors)
+		f := newFlock(d.front.URL, via{c.node}, int(most*(allDay+atNoon))+1, c.judge)
+		f.next.Store(int64(i+1) * 1_000_000) // the shop tells all visitors apart
+		f.failed, f.came = d.fail, c.newcomer
+		f.manners = manners{arrivals: cityPace, stayMin: 3 * time.Second, stayMax: 8 * time.Second,
+			awayMin: cityPace / 5, awayMax: cityPace}
+		f.wanted = func(i int) bool { return float64(i) < most*(allDay+atNoon*c.busy(d.day())) }
+		wg.Go(func() {
+			if err := f.run(ctx); err != nil {
+				d.fail(err)
+			}
+		})
+	}
+	wg.Wait()
+	return nil
+}
+
+// newcomer notes how long the first answer to a visitor takes.
+func (c *city) newcomer() func(*crowd.Poll) {
+	had := c.unused() > 0
+	return func(p *crowd.Poll) {
+		if p.Err != "" || p.AnswerAt == crowd.Never {
+			return
+		}
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.came.note(had, p.State == "", p.AnswerAt-p.SentAt)
+	}
+}
+
+// finding is what all visitors saw.
+func (d *demo) finding() finding {
+	if d.world == nil {
+		return d.judge.finding()
+	}
+	all := finding{Expected: -1}
+	for _, c := range d.world.cities {
+		f := c.judge.finding()
+		all.Waiting += f.Waiting
+		all.Tickets += f.Tickets
+		all.Overtaken += f.Overtaken
+		all.Lost += f.Lost
+		all.SentBack += f.SentBack
+		if all.First == "" && f.First != "" {
+			all.First = c.title + ": " + f.First
+		}
+	}
+	return all
+}
+
+// worldScene adds the data centres to a scene. Its caller holds mu.
+func (d *demo) worldScene(s *scene) {
+	home := d.world.cities[0]
+	s.World = &worldScene{Home: home.name}
+	if at := home.homeNow(); at != "" && d.world.of(at) != nil {
+		home, s.World.Home = d.world.of(at), at
+	}
+	seen, at := home.last()
+	if seen.World != nil {
+		s.World.Free, s.World.Presumed = seen.World.Anywhere.Free, seen.World.Anywhere.Presumed
+	}
+	for _, c := range d.world.cities {
+		one := c.scene(s.Now)
+		if one.Age = seen.of(c.name).Age; one.Age >= 0 && c != home {
+			one.Age += s.Now.Sub(at).Seconds()
+		}
+		one.LetIn = s.Shop.By[c.name]
+		s.World.Cities = append(s.World.Cities, one)
+	}
+	s.Open = !d.opened.IsZero()
+	s.State = state{Active: s.Shop.Here, AtOnce: d.cfg.Limits.AtOnce, PerMin: d.cfg.Limits.PerMinute}
+	s.Up = s.Open
+	s.News = d.news
+	d.news = nil
+}

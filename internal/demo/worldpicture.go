@@ -1,0 +1,365 @@
+package demo
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+	"time"
+)
+
+// A worldScene is what the picture shows of data centres.
+type worldScene struct {
+	Home     string // where Anywhere lives
+	Free     int    // slots that belong to no data centre
+	Presumed int    // slots lent to whom nobody hears
+	Cities   []cityScene
+}
+
+// A cityScene is what the picture shows of one city.
+type cityScene struct {
+	place
+	Up      bool
+	Active  int
+	Waiting int
+	Held    int
+	Unused  int
+	Flow    int           // slots it got of late; below 0: gave back
+	Age     float64       // of its picture in the home of Anywhere, in seconds; -1: none
+	Off     time.Duration // it is cut off for so long; 0: it is not
+	Mended  time.Duration // it was joined again so long ago; 0: never cut off
+	LetIn   int           // through it, as the shop saw it
+}
+
+// used is how many of its slots somebody uses.
+func (c *cityScene) used() int { return max(0, c.Held-c.Unused) }
+
+// worldMap is the north of the earth from Alaska to the Pacific again, 4.55 degrees a
+// column and ten a row, and what of it is land.
+func worldMap() []string {
+	return []string{
+		" ░░░░░░ ░░░░░░░░░ ░░░░░  ░░░░░░░░░       ░░░░   ░░░░░░░░░░░░░░░░░░░░░░░░░░░░░",
+		"  ░░░░ ░░░░░░░░░░   ░░░░   ░░         ░░░░ ░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░",
+		"         ░░░░░░░░░░░░░░░░░          ░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░  ░░",
+		"          ░░░░░░░░░░░░             ░░░  ░░░░░░░░░░░░░░░░░░░░░░░░ ░  ░",
+		"            ░░░░░░░░░              ░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░",
+		"   ░          ░░░ ░ ░░            ░░░░░░░░░░░░░░░░░  ░░░░ ░░░░  ░",
+		"                   ░ ░░░░          ░░░░░░░░░░░░░      ░░   ░░░  ░░",
+		"                    ░░░░░░░            ░░░░░░░░░           ░░ ░░░ ░░░",
+	}
+}
+
+// Rows of the picture of the world.
+const (
+	mapTop      = 2
+	cityTop     = 10
+	cityWidth   = 27
+	cityBar     = 24
+	worldBarRow = 15
+	wordsRow    = 16
+	worldFacts  = 18
+)
+
+// narrow is below how many columns the three cities are a triangle, and no map.
+const narrow = columns
+
+func (s *scene) drawWorld(c *canvas) {
+	if s.Width > 0 && s.Width < narrow {
+		s.drawTriangle(c)
+		return
+	}
+	c.put(1, 0, bold, "headgate demo --datacenters: three data centres, one room")
+	s.drawClock(c, columns-1)
+	c.put(c.put(1, 1, plain, "Join the line in San Jose: "), 1, you, s.URL)
+	for y, line := range worldMap() {
+		c.put(0, mapTop+y, soft, line)
+	}
+	s.drawWays(c)
+	for i := range s.World.Cities {
+		one := &s.World.Cities[i]
+		tint := good
+		if one.Off > 0 || !one.Up {
+			tint = bad
+		}
+		c.put(one.x, one.y, tint, "◉")
+		c.put(one.x-1, one.y-1, bold, one.name)
+		s.drawCity(c, 1+i*cityWidth, cityTop, one)
+	}
+	s.drawAll(c, 1, worldBarRow, 60)
+	text, tint := s.worldWords()
+	c.put(1, wordsRow, tint, text)
+	s.drawVerdict(c, worldFacts)
+	s.drawWorldFoot(c)
+}
+
+// drawWays draws how the cities are joined, and what flows there.
+func (s *scene) drawWays(c *canvas) {
+	all := s.World.Cities
+	for i := range all {
+		for j := i + 1; j < len(all); j++ {
+			a, b := &all[i], &all[j]
+			path := way(a.x, a.y, b.x, b.y, bend(a, b))
+			cut := a.Off > 0 || b.Off > 0
+			for k, p := range path {
+				switch {
+				case cut && k == len(path)/2:
+					c.put(p[0], p[1], bad, "╳")
+				case cut && k%3 > 0:
+				case cut:
+					c.put(p[0], p[1], bad, "·")
+				default:
+					c.put(p[0], p[1], water, "·")
+				}
+			}
+			if !cut {
+				s.drawFlowOn(c, path, a, b)
+			}
+		}
+	}
+}
+
+// bend is by how many rows the way between two cities hangs through: the longest goes
+// round the others.
+func bend(a, b *cityScene) int {
+	if b.x-a.x > columns/2 {
+		return 7
+	}
+	return 0
+}
+
+// way is a curve from one point to another that does not touch them.
+func way(x0, y0, x1, y1, bend int) (path [][2]int) {
+	for x := x0 + 2; x <= x1-2; x++ {
+		t := float64(x-x0) / float64(x1-x0)
+		y := float64(y0)*(1-t) + float64(y1)*t + float64(bend)*2*t*(1-t)
+		path = append(path, [2]int{x, int(math.Round(y))})
+	}
+	return path
+}
+
+// drawFlowOn lets marks move along the way from Anywhere to a city, or back: one for each
+// two slots, and at most so many as can be told apart.
+func (s *scene) drawFlowOn(c *canvas, path [][2]int, a, b *cityScene) {
+	if len(path) == 0 || a.name != s.World.Home && b.name != s.World.Home {
+		return
+	}
+	flow, east := a.Flow, false // of the city at the other end
+	if a.name == s.World.Home {
+		flow, east = b.Flow, true
+	}
+	if flow == 0 {
+		return
+	}
+	if flow < 0 {
+		flow, east = -flow, !east
+	}
+	mark, by := "»", 2*s.Tick
+	if !east {
+		mark, by = "«", -2*s.Tick
+	}
+	n := min((flow+1)/2, 6)
+	for i := range n {
+		at := ((by+i*len(path)/n)%len(path) + len(path)) % len(path)
+		c.put(path[at][0], path[at][1], you, mark)
+	}
+}
+
+// drawCity draws what a city has.
+func (s *scene) drawCity(c *canvas, x, y int, one *cityScene) {
+	at := c.put(x, y, bold, one.title)
+	if one.name == s.World.Home {
+		at = c.put(at+1, y, you, "♥")
+	}
+	if s.Keys && s.Open {
+		key := slices.IndexFunc(s.World.Cities, func(o cityScene) bool { return o.name == one.name })
+		text := "cuts it off"
+		if one.Off > 0 {
+			text = "joins it again"
+		}
+		at = c.put(at+1, y, bold, fmt.Sprint(key+1))
+		c.put(at+1, y, soft, text)
+	}
+	if !one.Up {
+		c.put(x, y+1, soft, "wakes up")
+		return
+	}
+	at = c.put(x, y+1, soft, "inside ")
+	at = c.put(at, y+1, bold, fmt.Sprint(one.Active))
+	at = c.put(at, y+1, soft, "  waiting ")
+	c.put(at, y+1, bold, fmt.Sprint(one.Waiting))
+	width := cityBar
+	if s.Width > 0 && s.Width < narrow {
+		width = triangleBar
+	}
+	drawBar(c, x, y+2, s.Limits.AtOnce, width, []part{{one.used(), good, "■"}, {one.Unused, you, "□"}})
+	at = c.put(x, y+3, soft, "holds ")
+	at = c.put(at, y+3, bold, fmt.Sprint(one.Held))
+	at = c.put(at, y+3, you, flowText(one.Flow))
+	if width == cityBar && one.Unused > 0 {
+		c.put(at, y+3, soft, fmt.Sprintf(", %d unused", one.Unused))
+	}
+	text, tint := one.seen(s.World.Home)
+	c.put(x, y+4, tint, text)
+}
+
+// flowText says what a city got or gave of late.
+func flowText(n int) string {
+	if n == 0 {
+		return ""
+	}
+	return fmt.Sprintf(" %+d", n)
+}
+
+// seen says how old the picture of a city is in the home of Anywhere.
+func (c *cityScene) seen(home string) (string, style) {
+	switch {
+	case c.Off > 0:
+		return "cut off for " + short(c.Off), bad
+	case c.name == home:
+		return "Anywhere lives here", soft
+	case c.Age < 0:
+		return "not seen yet", soft
+	case c.Age > freshFor:
+		return fmt.Sprintf("seen %.1f s ago", c.Age), you
+	}
+	return fmt.Sprintf("seen %.1f s ago", c.Age), soft
+}
+
+// freshFor is how old, in seconds, a picture is that is told apart. Chosen: they come
+// twice a second or so, and the way is long.
+const freshFor = 3
+
+// A part is some slots in a bar.
+type part struct {
+	n    int
+	tint style
+	mark string
+}
+
+// drawBar draws parts of so many, in so many columns; each part that is some has a mark.
+func drawBar(c *canvas, x, y, of, width int, parts []part) int {
+	sum, col := 0, 0
+	for _, p := range parts {
+		sum += p.n
+		end := (sum*width + of - 1) / max(1, of)
+		for ; col < min(end, width); col++ {
+			x = c.put(x, y, p.tint, p.mark)
+		}
+	}
+	for ; col < width; col++ {
+		x = c.put(x, y, soft, "·")
+	}
+	return x
+}
+
+// drawAll draws the limit of the world: used, lent and not used, and nobody's.
+func (s *scene) drawAll(c *canvas, x, y, width int) {
+	used, unused := 0, 0
+	for i := range s.World.Cities {
+		used += s.World.Cities[i].used()
+		unused += s.World.Cities[i].Unused
+	}
+	x = drawBar(c, x, y, s.Limits.AtOnce, width, []part{{used, good, "■"}, {unused, you, "□"}})
+	c.put(x+1, y, bold, fmt.Sprintf("%d of %d used", used, s.Limits.AtOnce))
+}
+
+// worldWords says in one line what happens now.
+func (s *scene) worldWords() (string, style) {
+	w := s.World
+	var off, back, most, waits *cityScene
+	flow := &cityScene{}
+	for i := range w.Cities {
+		c := &w.Cities[i]
+		switch {
+		case c.Off > 0:
+			off = c
+		case c.Mended > 0 && c.Mended < tellBack:
+			back = c
+		}
+		if abs(c.Flow) > abs(flow.Flow) {
+			flow = c
+		}
+		if most == nil || c.Active > most.Active {
+			most = c
+		}
+		if waits == nil || c.Waiting > waits.Waiting {
+			waits = c
+		}
+	}
+	switch {
+	case !s.Open:
+		return "Three data centres wake up and find each other …", soft
+	case off != nil && off.Off < tellCut:
+		return fmt.Sprintf("%s is cut off, and nobody knows it yet.", off.title), you
+	case off != nil:
+		return fmt.Sprintf("%s is cut off: it goes on with the %d slots it holds, %d of them in use.",
+			off.title, off.Held, off.used()), you
+	case back != nil && back.Age > freshFor:
+		return fmt.Sprintf("%s can be reached again, and is dialled.", back.title), you
+	case back != nil:
+		return fmt.Sprintf("%s is back: its slots can be lent to all again.", back.title), good
+	case flow.Flow >= tellFlow:
+		return fmt.Sprintf("Anywhere lends %s %d more slots: people come there.", flow.title, flow.Flow), good
+	case flow.Flow <= -tellFlow:
+		return fmt.Sprintf("%s gives %d slots back to Anywhere.", flow.title, -flow.Flow), good
+	case waits != nil && waits.Waiting > 0:
+		return fmt.Sprintf("Full: %d wait in %s, in one line with all others in the world.",
+			waits.Waiting, waits.title), good
+	case most != nil && most.Active > 0:
+		return fmt.Sprintf("Nobody waits: %s holds %d slots for who comes next.", most.title, most.Unused), good
+	}
+	return "The first people come …", soft
+}
+
+// When what is told. Chosen: the ends of a link find out after some seconds that it is
+// cut, and a few slots move all the time.
+const (
+	tellCut  = 1500 * time.Millisecond
+	tellBack = 4 * time.Second
+	tellFlow = 3
+)
+
+func abs(n int) int { return max(n, -n) }
+
+func (s *scene) drawWorldFoot(c *canvas) {
+	c.put(1, 23, bad, s.Seen.First)
+	if !s.Keys {
+		return
+	}
+	keys := [][2]string{{"1 2 3", "cut a city off, or join it again"}, {"q", "quit"}}
+	if !s.Open {
+		keys = keys[1:]
+	}
+	x := 1
+	for _, k := range keys {
+		x = c.put(x, 22, bold, k[0])
+		x = c.put(x+1, 22, soft, k[1]) + 3
+	}
+}
+
+// worldLine is the picture for a log: what happened, and how it stands.
+func worldLine(s *scene, begun time.Time) string {
+	var b strings.Builder
+	for _, n := range s.News {
+		fmt.Fprintf(&b, "%3.0f s  %s\n", n.at.Sub(begun).Seconds(), n.text)
+	}
+	fmt.Fprintf(&b, "%3.0f s  ", s.Since.Seconds())
+	text, _ := s.worldWords()
+	if !s.Open {
+		b.WriteString(text + "\n")
+		return b.String()
+	}
+	for i := range s.World.Cities {
+		c := &s.World.Cities[i]
+		fmt.Fprintf(&b, "%s %d in, %d wait, %d held%s", c.title, c.Active, c.Waiting, c.Held,
+			flowText(c.Flow))
+		if c.Off > 0 {
+			b.WriteString(", cut off")
+		}
+		b.WriteString("  ")
+	}
+	t, f := s.Shop.Tight, s.Seen
+	fmt.Fprintf(&b, "most in %d of %d  over %d  overtaken %d  lost %d\n", t.n, t.of, s.Shop.Over,
+		f.Overtaken, f.Lost+f.SentBack)
+	return b.String()
+}

@@ -1,0 +1,133 @@
+package demo
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+)
+
+// newcomers are the first answers to visitors, by what their data centre could do when
+// they came.
+type newcomers struct {
+	slots []time.Duration // it held unused slots, and let them in
+	lent  []time.Duration // it held none, and let them in: Anywhere had some
+	line  []time.Duration // told to wait
+}
+
+func (n *newcomers) note(had, in bool, took time.Duration) {
+	switch {
+	case !in:
+		n.line = append(n.line, took)
+	case had:
+		n.slots = append(n.slots, took)
+	default:
+		n.lent = append(n.lent, took)
+	}
+}
+
+// add takes the answers in another city in.
+func (n *newcomers) add(o *newcomers) {
+	n.slots = append(n.slots, o.slots...)
+	n.lent = append(n.lent, o.lent...)
+	n.line = append(n.line, o.line...)
+}
+
+// A worldSummary is what a Summary says of data centres beside the rest.
+type worldSummary struct {
+	letIn []string // through each city
+	cuts  []cutting
+	came  newcomers
+	doubt time.Duration // of the order between cities, as they measured; 0: not told
+	sent  []string      // messages a second, by who sends
+}
+
+func (d *demo) worldSummary(now time.Time) *worldSummary {
+	r := d.shop.report(now)
+	s := &worldSummary{}
+	for _, c := range d.world.cities {
+		s.letIn = append(s.letIn, fmt.Sprintf("%s %d", c.title, r.By[c.name]))
+		c.sum(s)
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, k := range d.cuts {
+		if k.took == 0 {
+			k.took, k.after = now.Sub(k.at), r.By[k.city.name]
+		}
+		s.cuts = append(s.cuts, k)
+	}
+	return s
+}
+
+// sum adds what one city saw.
+func (c *city) sum(s *worldSummary) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	s.came.add(&c.came)
+	if c.says.World != nil {
+		s.doubt = max(s.doubt, time.Duration(c.says.World.Doubt*float64(time.Second)))
+	}
+	var sent []string
+	for _, p := range places() {
+		if n, ok := c.sent[p.name].perSecond(); ok {
+			sent = append(sent, fmt.Sprintf("%.1f to %s", n, p.title))
+		}
+	}
+	if sent != nil {
+		s.sent = append(s.sent, c.title+" "+strings.Join(sent, ", "))
+	}
+}
+
+// write prints the lines of data centres.
+func (s *worldSummary) write(line func(name, format string, args ...any)) {
+	line("let in through", "%s", strings.Join(s.letIn, ", "))
+	for _, k := range s.cuts {
+		line("cut off", "%s for %.1f s: it held %d slots, and let in %d meanwhile",
+			k.title, k.took.Seconds(), k.held, k.after-k.first)
+	}
+	name := "first answer, median"
+	for _, a := range []struct {
+		took []time.Duration
+		when string
+	}{
+		{s.came.slots, "let in where their city held unused slots"},
+		{s.came.lent, "let in where it held none: Anywhere lent one"},
+		{s.came.line, "told to wait"},
+	} {
+		if len(a.took) > 0 {
+			line(name, "%d ms, of %d %s", median(a.took).Milliseconds(), len(a.took), a.when)
+			name = ""
+		}
+	}
+	if s.doubt > 0 {
+		line("order between cities", "certain to %d ms, as they measured", s.doubt.Milliseconds())
+	}
+	for i, sent := range s.sent {
+		line([]string{"messages a second", ""}[min(i, 1)], "%s", sent)
+	}
+	line("delays one way", "%s", distanceList())
+	line("", "chosen: about half of usual round trips")
+}
+
+// distanceList says how far apart the cities are.
+func distanceList() string {
+	var all []string
+	ps := places()
+	for i := range ps {
+		for j := i + 1; j < len(ps); j++ {
+			d := distances()[endsOf(ps[i].name, ps[j].name)]
+			all = append(all, fmt.Sprintf("%s–%s %d ms", ps[i].name, ps[j].name, d.Milliseconds()))
+		}
+	}
+	return strings.Join(all, ", ")
+}
+
+// endsOf are the ends of the wire between two data centres.
+func endsOf(a, b string) [2]string { return [2]string{min(a, b), max(a, b)} }
+
+// median is the middle one; there must be some.
+func median(all []time.Duration) time.Duration {
+	all = slices.Sorted(slices.Values(all))
+	return all[len(all)/2]
+}

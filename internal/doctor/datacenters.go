@@ -1,0 +1,92 @@
+package doctor
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+)
+
+// isDialled tells whether another data centre connects to this store node.
+func (c *cluster) isDialled() bool {
+	if c.Leaf() == "" {
+		return false
+	}
+	for name := range c.Datacenters {
+		if !c.Dials(name) {
+			return true
+		}
+	}
+	return false
+}
+
+// datacenters says which of the other data centres can be reached from here. Those that
+// connect to us cannot be seen from here.
+func (x *examiner) datacenters(ctx context.Context, c *cluster) {
+	if !c.IsStore() {
+		x.ok("a worker connects to none")
+		return
+	}
+	var theirs []string
+	for _, name := range slices.Sorted(maps.Keys(c.Datacenters)) {
+		if c.Dials(name) {
+			x.datacenter(ctx, c, name)
+		} else {
+			theirs = append(theirs, name)
+		}
+	}
+	if len(theirs) > 0 {
+		x.say(Skipped, strings.Join(theirs, ", ")+" would connect to us at "+c.Leaf(),
+			"headgate doctor there says whether it can")
+	}
+}
+
+// datacenter knocks at all addresses of another data centre.
+func (x *examiner) datacenter(ctx context.Context, c *cluster, name string) {
+	t, err := c.LinkTLS(name)
+	if err != nil {
+		x.err(err, "make another join file with headgate cluster node")
+		return
+	}
+	t.Time = x.cfg.Now
+	var doors []*door
+	for _, addr := range c.Datacenters[name].URLs {
+		doors = append(doors, &door{node: name, addr: addr, link: true})
+	}
+	knockAll(ctx, doors, t)
+	bad := Warning // one answers: the link is there
+	if !slices.ContainsFunc(doors, func(d *door) bool { return d.why == "" }) {
+		bad = Fault
+	}
+	for _, d := range doors {
+		if d.why == "" {
+			x.ok("%s, %s away", d.about(), inMS(d.rtt))
+			continue
+		}
+		x.say(bad, fmt.Sprintf("%s: %s", d.about(), d.why), d.mendLink())
+	}
+}
+
+// mendLink says what to do about an address of another data centre.
+func (d *door) mendLink() string {
+	switch d.why {
+	case refused:
+		return "start headgate there; if it runs, see that it has this data centre in its datacenters, and " +
+			"that the port is by two above that of its store node"
+	case silent, noWay:
+		return "see that the machine there is up, and that firewalls let this machine through to the port"
+	case noName:
+		return "mend the look-up of names, or write the IP address in url"
+	case otherCA:
+		return "copy the ca.pem of " + d.node + " anew"
+	case refusesCA, refusesUs:
+		return "copy the ca.pem of this data centre to " + d.node + " anew, and see that the port is by two " +
+			"above that of its store node"
+	case refusesOver, over, early:
+		return "make the certificate anew with headgate cluster node, or mend the clock"
+	case otherName:
+		return "see that url leads to store nodes of " + d.node
+	}
+	return "see which program has the port there (ss -ltnp)"
+}

@@ -1,0 +1,409 @@
+package server
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"sync"
+	"time"
+
+	"github.com/headgate/headgate/internal/config"
+	"github.com/headgate/headgate/internal/join"
+	"github.com/headgate/headgate/internal/store"
+)
+
+// What data centres have of each other: copies of the sealing keys, so that a visitor may
+// roam, and the live changes of rooms. Each asks each other for all of it, again and
+// again: what is lost on the way, or was said while it was down, it finds the next time.
+
+// Parameters of what data centres ask each other. Chosen: a key is known everywhere well
+// before it seals (sealsAfter), and the megabyte that NATS carries has room left.
+const (
+	shareEvery  = 5 * time.Second
+	shareAgain  = time.Second     // after one that failed
+	shareWait   = 3 * time.Second // for an answer, and for the store
+	shareSeldom = 6               // who is not first asks each time of so many
+	shareLate   = time.Second     // and so late when there is news
+	mostShare   = 512 << 10
+	mostPairs   = 64 << 10 // of one room; the API takes no more (api: maxBody)
+	mostVersion = 1 << 53  // a change each millisecond for 285,000 years
+)
+
+// Names of what is asked and told on a link. A name begins with the data centre that it
+// is for: both ends of a link hear all that is said on it.
+const (
+	shareName = ".share" // is asked for all of it
+	pullName  = ".pull"  // is told that there is something new to ask for
+	madeName  = "made"   // is told to the own store nodes: a live change was made here
+)
+
+// A share is what one data centre lets another have.
+type share struct {
+	Site string       `json:"site"` // who says it
+	Keys []keyRecord  `json:"keys"` // its own, never those of a third
+	Live []sharedLive `json:"live"`
+}
+
+// A sharedLive is the live changes of a room, whoever has made them, or that it has none
+// any more. It has no fingerprint: the file of each data centre is its own.
+type sharedLive struct {
+	Room    string            `json:"room"`
+	Version uint64            `json:"version"`
+	Site    string            `json:"site"`
+	Pairs   map[string]string `json:"pairs"`
+	At      time.Time         `json:"at"`
+	By      string            `json:"by"`
+}
+
+// linked tells whether the rooms are one with those of other data centres.
+func (k *durable) linked() bool { return k.node.Datacenters != nil }
+
+// first tells whether this node is the one of its data centre that asks the others: the
+// living store node whose name sorts first. While nodes disagree two ask, without harm.
+func (k *durable) first() bool {
+	for _, n := range k.rooms.Nodes() {
+		if n.Hosts && n.Alive {
+			return n.Name == k.node.Node
+		}
+	}
+	return true
+}
+
+// A link is the way to another data centre, as one store node has it.
+type link struct {
+	s    *Server
+	name string // of the other
+	bus  *store.Bus
+	told chan struct{} // it has something new
+
+	grumble grumble
+	unheard time.Time // since when it does not answer; zero: it does
+}
+
+// share lets the other data centres have what they need of this one, and takes what they
+// have, until ctx ends. Workers have no links.
+func (s *Server) share(ctx context.Context) error {
+	k := s.durable
+	if k.engine == nil || !k.linked() {
+		return nil
+	}
+	var links []*link
+	for _, name := range k.node.Datacenters.Others {
+		l := &link{s: s, name: name, bus: store.NewBus(k.engine.Cross(name)), told: make(chan struct{}, 1)}
+		stop, err := l.open()
+		if err != nil {
+			return err
+		}
+		defer stop()
+		links = append(links, l)
+	}
+	stop, err := k.bus.Hear(madeName, func([]byte) {
+		for _, l := range links {
+			l.tell()
+		}
+	})
+	if err != nil {
+		return err
+	}
+	defer stop()
+	var wg sync.WaitGroup
+	for _, l := range links {
+		wg.Go(func() { l.run(ctx) })
+	}
+	wg.Wait()
+	return nil
+}
+
+// open answers the other end until stop is called.
+func (l *link) open() (stop func(), err error) {
+	own := l.s.durable.node.Datacenters.Own
+	silent, err := l.bus.Serve(own+shareName, func(ctx context.Context, _ []byte) []byte {
+		return l.answer(ctx)
+	})
+	if err != nil {
+		return nil, err
+	}
+	deaf, err := l.bus.Hear(own+pullName, func([]byte) {
+		select {
+		case l.told <- struct{}{}:
+		default: // asked in a moment anyhow
+		}
+	})
+	if err != nil {
+		silent()
+		return nil, err
+	}
+	return func() { deaf(); silent() }, nil
+}
+
+// tell lets the other end ask now.
+func (l *link) tell() {
+	if err := l.bus.Tell(l.name+pullName, nil); err != nil {
+		l.s.log.Warn("change not told to another data centre: it asks by itself", "datacenter", l.name,
+			"error", err)
+	}
+}
+
+// run asks until ctx ends: the first node of a data centre always, the others seldom and
+// when there is news, in case the first has no link.
+func (l *link) run(ctx context.Context) {
+	for turn, now := 0, true; ; turn++ {
+		next := shareEvery
+		if (now || turn%shareSeldom == 0 || l.s.durable.first()) && !l.pull(ctx) {
+			next = shareAgain
+		}
+		now = false
+		select {
+		case <-ctx.Done():
+			return
+		case <-l.told:
+			now = true
+			if !l.s.durable.first() {
+				pause(ctx, shareLate)
+			}
+		case <-time.After(next):
+		}
+	}
+}
+
+func pause(ctx context.Context, d time.Duration) {
+	select {
+	case <-ctx.Done():
+	case <-time.After(d):
+	}
+}
+
+// pull asks for all that the other end has, and keeps what is new. It reports whether
+// there is nothing to do again soon.
+func (l *link) pull(ctx context.Context) bool {
+	ctx, stop := context.WithTimeout(ctx, shareWait)
+	defer stop()
+	b, err := l.bus.Ask(ctx, l.name+shareName, nil)
+	if err != nil {
+		l.missed(ctx, err)
+		return false
+	}
+	l.heard()
+	x, err := parseShare(b, l.name)
+	if err != nil {
+		if l.grumble.due("refused") {
+			l.s.log.Error("what another data centre says is refused", "datacenter", l.name, "error", err)
+		}
+		return true
+	}
+	err = l.s.durable.takeKeys(ctx, l.name, x.Keys)
+	for i := range x.Live {
+		err = errors.Join(err, l.s.adopt(ctx, &x.Live[i]))
+	}
+	if err != nil && l.grumble.due("not kept") {
+		l.s.log.Warn("keys and changes of another data centre not kept yet", "datacenter", l.name,
+			"error", err)
+	}
+	return err == nil
+}
+
+// missed notes that the other end does not answer, and says so when it lasts.
+func (l *link) missed(ctx context.Context, err error) {
+	switch {
+	case errors.Is(ctx.Err(), context.Canceled):
+	case l.unheard.IsZero():
+		l.unheard = time.Now()
+	case time.Since(l.unheard) > clusterTell && l.grumble.due("silent"):
+		l.s.log.Warn("another data centre does not answer: its new sealing keys and live changes are not "+
+			"known here", "datacenter", l.name, "since", l.unheard, "error", err)
+	}
+}
+
+// heard notes that the other end answers.
+func (l *link) heard() {
+	if !l.unheard.IsZero() && time.Since(l.unheard) > clusterTell {
+		l.s.log.Info("another data centre answers again", "datacenter", l.name)
+	}
+	l.unheard = time.Time{}
+}
+
+// A grumble says things once a minute that could be said all the time. Chosen.
+type grumble struct {
+	mu   sync.Mutex
+	said map[string]time.Time
+}
+
+func (g *grumble) due(what string) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if at, ok := g.said[what]; ok && time.Since(at) < time.Minute {
+		return false
+	}
+	if g.said == nil {
+		g.said = map[string]time.Time{}
+	}
+	g.said[what] = time.Now()
+	return true
+}
+
+// answer is what the other end is told, nil for nothing: then it asks again.
+func (l *link) answer(ctx context.Context) []byte {
+	ctx, stop := context.WithTimeout(ctx, shareWait)
+	defer stop()
+	b, err := l.s.ownShare(ctx)
+	switch {
+	case err != nil:
+		if ctx.Err() == nil && l.grumble.due("unread") {
+			l.s.log.Warn("another data centre not answered", "datacenter", l.name, "error", err)
+		}
+		return nil
+	case len(b) > mostShare:
+		if l.grumble.due("large") {
+			l.s.log.Error("another data centre not answered: sealing keys and live changes are too many",
+				"datacenter", l.name, "bytes", len(b), "most", mostShare,
+				"hint", "write long messages into the configuration, and reload")
+		}
+		return nil
+	}
+	return b
+}
+
+// ownShare is what this data centre lets others have.
+func (s *Server) ownShare(ctx context.Context) ([]byte, error) {
+	keys, _, err := loadKeys(ctx, s.durable.store, keysName)
+	if err != nil {
+		return nil, err
+	}
+	x := share{Site: s.durable.node.Datacenters.Own, Keys: keys, Live: []sharedLive{}}
+	for _, g := range s.set.Load().gates {
+		value, _, err := s.loadLive(ctx, g.file.Name)
+		if err != nil {
+			return nil, err
+		}
+		if rec, ok := s.readLive(g, value); ok {
+			x.Live = append(x.Live, sharedLive{Room: g.file.Name, Version: rec.Version, Site: rec.Site,
+				Pairs: rec.Pairs, At: rec.At, By: rec.By})
+		}
+	}
+	return json.Marshal(x)
+}
+
+// parseShare reads what a data centre says. The errors hold nothing of it, as there are
+// keys in it.
+func parseShare(b []byte, from string) (*share, error) {
+	if len(b) > mostShare {
+		return nil, fmt.Errorf("it is %d bytes long, and %d are the most", len(b), mostShare)
+	}
+	d := json.NewDecoder(bytes.NewReader(b))
+	d.DisallowUnknownFields()
+	var x share
+	if d.Decode(&x) != nil {
+		return nil, errors.New("it is damaged")
+	}
+	if _, err := d.Token(); !errors.Is(err, io.EOF) {
+		return nil, errors.New("it is damaged: something follows it")
+	}
+	switch {
+	case x.Site != from:
+		return nil, errors.New("it is of another data centre")
+	case len(x.Keys) == 0:
+		return nil, errors.New("it has no sealing key")
+	}
+	if err := checkKeys(x.Keys); err != nil {
+		return nil, err
+	}
+	seen := map[string]bool{}
+	for i := range x.Live {
+		y := &x.Live[i]
+		size := len(y.By)
+		for k, v := range y.Pairs {
+			size += len(k) + len(v)
+		}
+		if seen[y.Room] || y.Version == 0 || y.Version > mostVersion || size > mostPairs ||
+			join.CheckName(y.Site) != nil {
+			return nil, errors.New("a live change in it is damaged")
+		}
+		seen[y.Room] = true
+	}
+	return &x, nil
+}
+
+// takeKeys keeps the keys of another data centre.
+func (k *durable) takeKeys(ctx context.Context, site string, keys []keyRecord) error {
+	b, err := json.Marshal(keys)
+	if err != nil {
+		return err
+	}
+	for {
+		old, revision, err := k.store.Load(ctx, keysOf(site))
+		switch {
+		case errors.Is(err, store.ErrNotFound):
+		case err != nil:
+			return fmt.Errorf("read the sealing keys of %s: %w", site, err)
+		case bytes.Equal(old, b):
+			return nil
+		}
+		_, err = k.store.CompareAndSwap(ctx, keysOf(site), revision, b)
+		switch {
+		case errors.Is(err, store.ErrConflict) && ctx.Err() == nil:
+			continue // another node asks as well
+		case err != nil:
+			return fmt.Errorf("write the sealing keys of %s: %w", site, err)
+		}
+		k.log.Info("sealing keys of another data centre taken", "datacenter", site, "keys", len(keys))
+		return k.rereadKeys()
+	}
+}
+
+// adopt keeps the live changes that another data centre has of a room, if they are newer
+// than what is known here. A room that is not here now is asked for again.
+func (s *Server) adopt(ctx context.Context, x *sharedLive) error {
+	g := s.set.Load().find(x.Room)
+	if g == nil {
+		return nil
+	}
+	rec := liveRecord{Pairs: x.Pairs, At: x.At, By: x.By, Version: x.Version, Site: x.Site}
+	var err error
+	if rec.Fingerprint, err = g.file.Fingerprint(); err != nil {
+		return err
+	}
+	value, err := json.Marshal(rec)
+	if err != nil {
+		return err
+	}
+	for {
+		before, revision, err := s.loadLive(ctx, x.Room)
+		if err != nil {
+			return err
+		}
+		if was, ok := s.readLive(g, before); ok && !rec.after(&was) {
+			return nil
+		}
+		_, err = s.store.CompareAndSwap(ctx, liveKey(x.Room), revision, value)
+		switch {
+		case errors.Is(err, store.ErrConflict) && ctx.Err() == nil:
+			continue
+		case err != nil:
+			return fmt.Errorf("write %s: %w", liveKey(x.Room), err)
+		}
+		break
+	}
+	s.log.Info("change of another data centre kept", "room", x.Room, "datacenter", x.Site, "by", x.By)
+	if _, err := config.Amend(&g.file, x.Pairs); err != nil {
+		s.log.Warn("change of another data centre does not fit the configuration here, and is not in force",
+			"room", x.Room, "datacenter", x.Site, "error", err)
+	}
+	s.tellLive(x.Room)
+	return nil
+}
+
+// tellMade tells the own nodes, and through the store nodes the other data centres, that
+// a live change of a room was made here.
+func (s *Server) tellMade(room string) {
+	s.tellLive(room)
+	if !s.durable.linked() {
+		return
+	}
+	if err := s.durable.bus.Tell(madeName, []byte(room)); err != nil {
+		s.log.Warn("change not told to the other data centres: they ask by themselves", "room", room,
+			"error", err)
+	}
+}

@@ -1,0 +1,142 @@
+package headgate
+
+import (
+	"context"
+	"math/rand/v2"
+	"time"
+
+	"github.com/headgate/headgate/internal/counter"
+	"github.com/headgate/headgate/internal/ticket"
+	"github.com/headgate/headgate/slot"
+)
+
+// Visitors who go to another data centre than the one they came to first keep what they
+// have: a stay and a place belong to one counter for life, and are asked about there.
+
+// placeDesk is a counter as a visitor with a ticket or a pass needs it.
+type placeDesk interface {
+	Poll(ctx context.Context, life, number uint64) (counter.Place, error)
+	Claim(ctx context.Context, life, number uint64, hard time.Duration) (slot.ClaimReply, error)
+	Suspect(ctx context.Context)
+}
+
+// abroad is the room in another data centre: what it keeps, and a worker that reports
+// there whom it has seen here. It lets nobody new in.
+type abroad struct {
+	desk   *counter.Abroad
+	worker *worker
+}
+
+// openAbroad makes the ways to the other data centres.
+func (r *Room) openAbroad(cfg RoomConfig, c counter.Config) {
+	e := cfg.Engine
+	if e.sites == nil {
+		return
+	}
+	r.abroad = map[string]*abroad{}
+	for _, site := range e.sites.Names() {
+		a := &abroad{desk: counter.NewAbroad(c, e.bus, site)}
+		a.worker = newWorker(cfg, c.Host, slot.LoanID(rand.Uint64()|1))
+		a.worker.lender, a.worker.away = a.desk, true
+		r.abroad[site] = a
+	}
+}
+
+// workers are the room's own and those that report to other data centres.
+func (r *Room) workers() []*worker {
+	all := []*worker{r.worker}
+	for _, a := range r.abroad {
+		all = append(all, a.worker)
+	}
+	return all
+}
+
+// own is the name of this data centre, "" if it is the only one.
+func (r *Room) own() string {
+	if e := r.face.Load().cfg.Engine; e.sites != nil {
+		return e.sites.Own()
+	}
+	return ""
+}
+
+// locate finds the counter that the visitor's stay or place belongs to: one that was given
+// before there were other data centres is of this one.
+func (r *Room) locate(q *visitRequest) {
+	q.worker, q.desk = r.worker, r.counter
+	if !q.has || r.abroad == nil || q.tok.Home == "" || q.tok.Home == r.own() {
+		return
+	}
+	a := r.abroad[q.tok.Home]
+	if a == nil { // no such data centre is configured any more
+		q.has = false
+		return
+	}
+	q.worker, q.desk = a.worker, a.desk
+}
+
+// homeOf is the data centre of the visitor's counter.
+func (r *Room) homeOf(q *visitRequest) string {
+	if r.isAbroad(q) {
+		return q.tok.Home
+	}
+	return r.own()
+}
+
+// isAbroad reports whether the visitor's stay or place is in another data centre.
+func (r *Room) isAbroad(q *visitRequest) bool { return q.worker != r.worker }
+
+// silent reports whether the visitor's data centre is surely out of reach.
+func (r *Room) silent(q *visitRequest) bool {
+	return r.isAbroad(q) && r.counter.SiteSilent(q.tok.Home)
+}
+
+// outOfReach answers a visitor whose counter does not. Here, the visitor keeps what it has
+// and asks again. In another data centre that has been silent for a while, a pass counts to
+// its end; whoever was inside longer is first to come in here, and whoever waited keeps its
+// place in the order of all data centres.
+func (r *Room) outOfReach(q *visitRequest) {
+	if !r.silent(q) {
+		r.wait(q, &counter.Place{PollAfter: unreachableRetry}, StateWaiting)
+		return
+	}
+	if q.tok.Kind == ticket.Ticket {
+		r.roam(q, slot.Tau(max(1, q.tok.Seen)))
+		return
+	}
+	t, err := r.counter.SiteTime(q.r.Context(), q.tok.Home)
+	switch {
+	case err != nil:
+		r.wait(q, &counter.Place{PollAfter: unreachableRetry}, StateWaiting)
+	case t.Known && t.Life == q.tok.Life && t.Hi < slot.Tau(q.tok.End) && q.peek:
+		r.wait(q, &counter.Place{}, StateCalled)
+	case t.Known && t.Life == q.tok.Life && t.Hi < slot.Tau(q.tok.End):
+		r.pass(q)
+	default:
+		r.roam(q, 0)
+	}
+}
+
+// roam lets a visitor of a data centre that is out of reach wait here. came is when it
+// came, in the time of all data centres; 0 if it was inside.
+func (r *Room) roam(q *visitRequest, came slot.Tau) {
+	p, err := r.counter.Roam(q.r.Context(), roamerID(&q.tok), came)
+	if err != nil {
+		p.PollAfter = max(p.PollAfter, unreachableRetry)
+		r.wait(q, &p, StateWaiting)
+		return
+	}
+	q.worker, q.desk = r.worker, r.counter
+	r.standing(q, &p)
+}
+
+// roamerBit is in the number of every roamer's stay, and in that of no ticket.
+const roamerBit = 1 << 63
+
+// roamerID is the number of the stay that a visitor gets here, wherever in the data centre
+// it asks: one place or stay there is one here (the mix is that of MurmurHash3).
+func roamerID(t *ticket.Token) uint64 {
+	x := t.Life ^ t.ID*0x9E3779B97F4A7C15
+	x = (x ^ x>>33) * 0xff51afd7ed558ccd
+	x = (x ^ x>>33) * 0xc4ceb9fe1a85ec53
+	return x ^ x>>33 | roamerBit
+}

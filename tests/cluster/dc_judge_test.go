@@ -1,0 +1,111 @@
+package cluster
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// unsure is how near two may have come to each other, in two data centres, and be in no
+// order: a round trip between them, and what it varies by (the issue "Datacenters").
+const unsure = 100 * time.Millisecond
+
+// at is the node that a visitor came to first, "" if to none. Of data centres it is the
+// one that it stays with.
+func (v *visit) at() string {
+	for i := range v.asks {
+		if v.asks[i].node != "" {
+			return v.asks[i].node
+		}
+	}
+	return ""
+}
+
+// orderOf judges the order of all, or when data centres were apart that of each: those
+// who cannot reach each other keep no order between them.
+func (r *run) orderOf(apart bool, o order) (f finding, late int, worst time.Duration) {
+	if !apart {
+		return r.overtaken(o)
+	}
+	for _, site := range r.sites {
+		of := *r
+		of.visits = slices.DeleteFunc(slices.Clone(r.visits), func(v *visit) bool { return v.at() != site })
+		one, n, most := of.overtaken(o)
+		if f.n == 0 {
+			f.example = one.example
+		}
+		f.n, f.judged, f.about = f.n+one.n, f.judged+one.judged, append(f.about, one.about...)
+		late, worst = late+n, max(worst, most)
+	}
+	return f, late, worst
+}
+
+// worstSecond is the second of the run in which most were overtaken by a slack or more,
+// by when they were told to wait although somebody who came later had been called.
+func worstSecond(f finding) (n int, at time.Duration) {
+	seconds := map[time.Duration]int{}
+	for i := 0; i < len(f.about); i += 2 { // the one that was overtaken, and by whom
+		_, to := f.about[i].waited()
+		seconds[to.Truncate(time.Second)]++
+	}
+	for second, k := range seconds {
+		if k > n || k == n && second < at {
+			n, at = k, second
+		}
+	}
+	return n, at
+}
+
+// stands reports whether anybody waits anywhere at a moment.
+func (r *run) stands(at time.Duration) bool {
+	return slices.ContainsFunc(r.visits, func(v *visit) bool {
+		from, to := v.waited()
+		return from != never && from <= at && to >= at
+	})
+}
+
+// letInAt counts those whom one node let in within a time.
+func (r *run) letInAt(node string, from, to time.Duration) (n int) {
+	for _, v := range r.visits {
+		if a := v.admitted(); a != nil && a.node == node && a.ended >= from && a.ended < to {
+			n++
+		}
+	}
+	return n
+}
+
+// Of data centres that are apart each has an order of its own, and only then.
+func TestOrderOfApart(t *testing.T) {
+	r := goodRun()
+	r.sites = []string{"n1", "n2"}
+	for i, v := range r.visits {
+		for j := range v.asks {
+			v.asks[j].node = r.sites[i%2]
+		}
+	}
+	o := order{overtakeSlack, func(p *place) time.Duration { return p.placed }, nil, 0}
+	r.direct(42) // past all who came to n1 and n2
+	last := &r.visits[len(r.visits)-1].asks[0]
+	last.node = "n2"
+	if f, _, _ := r.orderOf(false, o); f.n != 4 {
+		t.Errorf("%d overtaken in all, want 4", f.n)
+	}
+	f, _, _ := r.orderOf(true, o)
+	if f.n != 2 {
+		t.Errorf("%d overtaken in their own data centre, want 2", f.n)
+	}
+	for _, v := range f.about {
+		if v.at() != "n2" {
+			t.Errorf("%s is of %s", v.name, v.at())
+		}
+	}
+	if n, at := worstSecond(f); n != 1 || at != secs(59) {
+		t.Errorf("most in a second: %d at %v, want 1 at 59s", n, at)
+	}
+	got := []int{r.letInAt("n1", 0, never+secs(100)), r.letInAt("n2", secs(20), secs(42))}
+	if d := cmp.Diff([]int{4, 2}, got); d != "" {
+		t.Error(d)
+	}
+}

@@ -1,0 +1,334 @@
+//go:build cluster
+
+package cluster
+
+import (
+	"fmt"
+	"syscall"
+	"testing"
+	"time"
+
+	judge "github.com/headgate/headgate/tests/crowd"
+)
+
+// What several data centres promise (the issue "Datacenters").
+const (
+	slackWide = time.Second + unsure
+	rightIn   = 5 * time.Second // after all is healed, and of slots after the traffic
+	mostTold  = 20              // messages a second between them, of a room at its limit
+)
+
+// wide is the plan of most runs of several data centres: both limits bind about
+// equally often.
+func wide() plan {
+	return plan{sites: siteNames(), total: 300, perMinute: 1800, session: 9 * time.Second,
+		visitors: 2400, arrive: 45 * time.Second, length: 75 * time.Second, stay: stays, think: thinks}
+}
+
+// wideLimits are what wide reaches, with faults in it. Chosen with room below what is
+// reached without.
+func wideLimits() limits {
+	return limits{letIn: 900, waited: 500, idle: idleMost, onTime: 50, used: 10,
+		at: map[string]int{sjc: 10, lhr: 10, del: 10}}
+}
+
+// TestSites: three data centres are one room.
+func TestSites(t *testing.T) {
+	st := newStage(t, wide())
+	if past := st.links.bypassed(); len(past) > 0 {
+		t.Fatalf("links go past the harness: %v", past)
+	}
+	st.finish(wideLimits(), st.inOrder, st.spread)
+}
+
+// inOrder: nobody is let in before somebody who came earlier by more than the slack.
+func (st *stage) inOrder(r *run) judge.Figure {
+	placed := func(p *place) time.Duration { return p.placed }
+	f, _, worst := r.overtaken(order{0, placed, r.gaps(r.stays()), slackWide})
+	n, at := worstSecond(f)
+	return most("overtaken by who came 1.1 s later, anywhere", f.n, 0,
+		"of %d, most in a second %d at %v, by %v at most %s", f.judged, n, at,
+		worst.Round(time.Millisecond), f.example)
+}
+
+// spread: while a line stands, no ten seconds see many more than their part of the limit
+// per minute (docs/protocol.md §8, "Spread").
+func (st *stage) spread(r *run) judge.Figure {
+	const ten = 10 * time.Second
+	stays, line := r.stays(), []time.Duration{}
+	for i := range stays {
+		if at := stays[i].from; r.stands(at-ten) && r.stands(at) {
+			line = append(line, at)
+		}
+	}
+	n, worst, first := 0, time.Duration(0), 0
+	for i, at := range line {
+		for at-line[first] >= ten {
+			first++
+		}
+		if i-first+1 > n {
+			n, worst = i-first+1, at
+		}
+	}
+	part := st.plan.perMinute * int(ten) / int(window)
+	return most("let in within 10 s while a line stands", n, part+part/5, "to %v, a sixth of the limit is %d",
+		worst, part)
+}
+
+// TestSitesQuiet: most visitors come to one data centre, later to another. Nobody waits
+// before the room is full, and when it is, the data centres have little to tell.
+func TestSitesQuiet(t *testing.T) {
+	st := newStage(t, plan{sites: siteNames(), total: 1000, perMinute: 60_000,
+		session: 20 * time.Second, visitors: 1400, arrive: 20 * time.Second, length: 34 * time.Second,
+		stay:  [2]time.Duration{26 * time.Second, 40 * time.Second},
+		think: [2]time.Duration{3 * time.Second, 6 * time.Second}, connectAnew: true,
+		everyoneAsks: true})
+	st.lean(sjc, 0.8)
+	st.at(7 * time.Second)
+	st.lean(lhr, 0.8)
+	// Full after 14 s; nobody leaves before 26 s.
+	st.at(17 * time.Second)
+	before := st.crossed()
+	const quiet = 8 * time.Second
+	st.rest(quiet)
+	told := float64(st.crossed()-before) / quiet.Seconds()
+	st.finish(limits{letIn: 1000, waited: 200, idle: idleMost, onTime: 80},
+		func(r *run) judge.Figure {
+			const name = "slots unused when the first one waits"
+			n, at, ok := r.unused(r.stays())
+			if !ok {
+				return most(name, st.plan.total, 0, "nobody ever waited")
+			}
+			return most(name, n, st.plan.total/200, "at %v, 0.5 %% of %d", at, st.plan.total)
+		},
+		func(*run) judge.Figure {
+			return judge.Figure{Name: "messages a second between data centres, at the limit",
+				Reach: told, Limit: mostTold}
+		})
+}
+
+// TestSitesShift: about as many come as there are slots for, most to one data centre,
+// later to another: the slots follow.
+func TestSitesShift(t *testing.T) {
+	st := newStage(t, plan{sites: siteNames(), total: 150, perMinute: 60_000, session: 3 * time.Second,
+		visitors: 2300, arrive: 48 * time.Second, length: 56 * time.Second,
+		stay:  [2]time.Duration{500 * time.Millisecond, 1500 * time.Millisecond},
+		think: [2]time.Duration{200 * time.Millisecond, 400 * time.Millisecond}})
+	st.lean(sjc, 0.8)
+	st.at(24 * time.Second)
+	shift := st.clock()
+	st.lean(lhr, 0.8)
+	st.finish(limits{letIn: 1500, idle: idleMost},
+		func(*run) judge.Figure {
+			at, ok := st.overtook(lhr, sjc, shift)
+			if !ok {
+				at = st.plan.length
+			}
+			return most("until the slots are where the visitors are, ms", int((at - shift).Milliseconds()),
+				int(rightIn.Milliseconds()), "%s", st.heldOver(shift-3*time.Second, shift+10*time.Second))
+		},
+		func(*run) judge.Figure {
+			d, from, to := st.stranded()
+			return most("somebody waits though other data centres have slots, ms at most",
+				int(d.Milliseconds()), int(idleMost.Milliseconds()), "from %v to %v, more than 5 %%", from, to)
+		})
+}
+
+// overtook is when one data centre first holds more slots than another, after a moment.
+func (st *stage) overtook(one, other string, after time.Duration) (at time.Duration, ok bool) {
+	for i := range st.looks {
+		l := &st.looks[i]
+		a, known := l.own(one)
+		b, known2 := l.own(other)
+		if l.at > after && known && known2 && a.Held > b.Held {
+			return l.at, true
+		}
+	}
+	return 0, false
+}
+
+// heldOver tells what each data centre held, second by second.
+func (st *stage) heldOver(from, to time.Duration) (text string) {
+	next := from
+	for i := range st.looks {
+		l := &st.looks[i]
+		if l.at < next || l.at > to {
+			continue
+		}
+		next += time.Second
+		text += fmt.Sprintf(" %.0f s:", l.at.Seconds())
+		for _, name := range st.plan.sites {
+			s, _ := l.own(name)
+			text += fmt.Sprintf(" %d-%d", s.Held, s.Unused)
+		}
+	}
+	return "held-unused at " + fmt.Sprint(st.plan.sites) + text
+}
+
+// stranded is the longest time in which somebody waited in one data centre while more
+// than 5 % of the slots were unused elsewhere, by the nodes' own account.
+func (st *stage) stranded() (longest, from, to time.Duration) {
+	since := never
+	for i := range st.looks {
+		l := &st.looks[i]
+		waiting, unused := 0, 0
+		for _, name := range st.plan.sites {
+			s, _ := l.own(name)
+			if waiting += s.Waiting; s.Waiting == 0 {
+				unused += s.Unused
+			}
+		}
+		if w := l.worlds[st.plan.sites[0]]; w != nil {
+			unused += w.Anywhere.Free
+		}
+		switch {
+		case waiting == 0 || unused <= st.plan.total/20:
+			since = never
+		case since == never:
+			since = l.at
+		case l.at-since > longest:
+			longest, from, to = l.at-since, since, l.at
+		}
+	}
+	return longest, from, to
+}
+
+// TestSitesOrder: visitors are spread over all data centres, and all of them are one
+// line.
+func TestSitesOrder(t *testing.T) {
+	p := wide()
+	p.connectAnew = true
+	st := newStage(t, p)
+	l := wideLimits()
+	l.onTime = 80
+	st.finish(l, st.inOrder, st.spread)
+}
+
+// TestSitesHotSpot: most visitors come to one data centre, each 10 s to another.
+func TestSitesHotSpot(t *testing.T) {
+	st := newStage(t, wide())
+	for i := range 6 {
+		st.at(time.Duration(10*i) * time.Second)
+		st.lean(siteNames()[i%3], 0.8)
+	}
+	st.finish(wideLimits(), st.inOrder, st.spread)
+}
+
+// TestSitesWorldSpike: a few come all the time, then 1,500 within a second.
+func TestSitesWorldSpike(t *testing.T) {
+	p := wide()
+	p.visitors, p.arrive = 300, 50*time.Second
+	p.spike = spike{visitors: 1500, at: 25 * time.Second}
+	st := newStage(t, p)
+	st.finish(wideLimits(), st.inOrder, st.spread)
+}
+
+// TestSitesCutOff: a data centre is cut off from both others for a minute. It goes on
+// with what it holds.
+func TestSitesCutOff(t *testing.T) {
+	p := wide()
+	p.visitors, p.arrive, p.length = 3800, 95*time.Second, 115*time.Second
+	apart(t, p, closed, between(lhr, sjc), between(lhr, del))
+}
+
+// TestSitesCutOffSilent: the same by silence, at the home of Anywhere.
+func TestSitesCutOffSilent(t *testing.T) {
+	p := wide()
+	p.visitors, p.arrive, p.length = 3800, 95*time.Second, 115*time.Second
+	apart(t, p, silenced, between(lhr, sjc), between(sjc, del))
+}
+
+// TestSitesPairCut: two data centres are cut off from each other, and reach the third.
+// Anywhere is at the one, so the other is without it.
+func TestSitesPairCut(t *testing.T) {
+	p := wide()
+	p.visitors, p.arrive, p.length = 3200, 75*time.Second, 95*time.Second
+	apart(t, p, silenced, between(lhr, sjc))
+}
+
+// apart cuts pairs of data centres for a minute less what is left of the arrivals, and
+// wants all to be right soon after they are healed.
+func apart(t *testing.T, p plan, how cutHow, pairs ...pair) {
+	st := newStage(t, p)
+	l := wideLimits()
+	l.faults, l.apart = len(pairs), true
+	st.at(15 * time.Second)
+	from := st.clock()
+	for _, pair := range pairs {
+		st.links.part(pair, how)
+	}
+	st.at(p.length - 40*time.Second)
+	for _, pair := range pairs {
+		st.links.join(pair)
+		st.fault(map[cutHow]string{closed: "cut", silenced: "silence"}[how], pair.String(), from, false)
+	}
+	healed := st.clock()
+	took, wrong := st.right(3 * rightIn)
+	more := []func(*run) judge.Figure{func(*run) judge.Figure {
+		return most("until all data centres say what is right, ms after healing", int(took.Milliseconds()),
+			int(rightIn.Milliseconds()), "at last: %s", wrong)
+	}}
+	for _, name := range siteNames() {
+		more = append(more, func(r *run) judge.Figure {
+			return least("let in by "+name+" while they were apart",
+				r.letInAt(name, from+5*time.Second, healed), int((healed - from).Seconds()), "one a second")
+		})
+	}
+	st.finish(l, more...)
+}
+
+// TestSitesHomeLost: the home of Anywhere is killed, and started again after 30 s.
+func TestSitesHomeLost(t *testing.T) { lost(t, sjc) }
+
+// TestSitesLost: another data centre is.
+func TestSitesLost(t *testing.T) { lost(t, del) }
+
+// lost kills a data centre for half a minute: who waits there waits on.
+func lost(t *testing.T, name string) {
+	p := wide()
+	p.visitors, p.arrive, p.length = 3200, 75*time.Second, 110*time.Second
+	st := newStage(t, p)
+	l := wideLimits()
+	l.faults, l.apart, l.onTime = 1, true, 20
+	st.at(15 * time.Second)
+	from := st.clock()
+	n := st.get(name)
+	n.kill()
+	st.rest(30 * time.Second)
+	st.again(name)
+	back := st.clock()
+	st.fault("kill", name, from, true)
+	took, wrong := st.right(3 * rightIn)
+	more := []func(*run) judge.Figure{
+		func(*run) judge.Figure {
+			return most("until all data centres say what is right, ms after it is ready",
+				int(took.Milliseconds()), int(rightIn.Milliseconds()), "at last: %s", wrong)
+		},
+		func(r *run) judge.Figure {
+			return least("let in by it after it is back", r.letInAt(name, back, p.length), 30, "")
+		},
+	}
+	for _, other := range siteNames() {
+		if other != name {
+			more = append(more, func(r *run) judge.Figure {
+				return least("let in by "+other+" meanwhile", r.letInAt(other, from+5*time.Second, back), 25,
+					"one a second")
+			})
+		}
+	}
+	st.finish(l, more...)
+}
+
+// TestSitesFreeze: the home of Anywhere sleeps for longer than any session, and wakes.
+func TestSitesFreeze(t *testing.T) {
+	st := newStage(t, wide())
+	l := wideLimits()
+	l.faults, l.apart = 1, true
+	st.at(15 * time.Second)
+	from := st.clock()
+	st.get(sjc).signal(syscall.SIGSTOP)
+	st.rest(12 * time.Second)
+	st.get(sjc).signal(syscall.SIGCONT)
+	st.fault("freeze", sjc, from, true)
+	st.finish(l)
+}

@@ -1,0 +1,304 @@
+//go:build cluster
+
+package cluster
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	judge "github.com/headgate/headgate/tests/crowd"
+)
+
+// oneWay is how late everything between data centres is. Chosen: half of the round trip
+// between the coasts of North America and Europe, about.
+const oneWay = 40 * time.Millisecond
+
+// Data centres of these runs. The first is the home of Anywhere.
+const (
+	sjc = "sjc"
+	lhr = "lhr"
+	del = "del"
+)
+
+func siteNames() []string { return []string{sjc, lhr, del} }
+
+// initSites makes a cluster of one node for each data centre, and a late way between
+// each two of them, in either direction.
+func (st *stage) initSites() {
+	st.t.Helper()
+	st.joins = filepath.Join(st.t.TempDir(), "clusters")
+	st.doors = newDoors(st)
+	for _, name := range st.plan.sites {
+		st.own[name] = st.ports.free(st.t, 3) // of workers, of routes, of other data centres
+		command(st.t, "cluster", "init", "--store", "n1="+local(st.own[name]), "--datacenter", name,
+			"--dir", filepath.Join(st.joins, name))
+	}
+}
+
+// site is the cluster of one data centre, as it is configured.
+func (st *stage) site(name string) string {
+	st.t.Helper()
+	text := fmt.Sprintf("cluster:\n  join: %s\n  home: %s\n  datacenters:\n",
+		filepath.Join(st.joins, name, "n1.join"), st.plan.sites[0])
+	for _, other := range st.plan.sites {
+		if other == name {
+			continue
+		}
+		port := st.ports.free(st.t, 1)
+		st.links.far(name, other, oneWay, port, st.own[other]+2)
+		text += fmt.Sprintf("    %s: {url: %q, ca: %s}\n", other, local(port),
+			filepath.Join(st.joins, other, "ca.pem"))
+	}
+	return text
+}
+
+// A doors is the balancers of data centres, one each. A visitor comes to one of them and
+// stays with it.
+type doors struct {
+	mu     sync.Mutex
+	rng    *rand.Rand
+	all    map[string]*balancer
+	shares map[string]float64
+	of     map[string]string // visitors
+}
+
+func newDoors(st *stage) *doors {
+	d := &doors{rng: rand.New(rand.NewPCG(2, 2)), all: map[string]*balancer{}, of: map[string]string{}}
+	for _, name := range st.plan.sites {
+		d.all[name] = newBalancer(st.t)
+		d.all[name].lone = true
+	}
+	return d
+}
+
+// lean sends a share of those who come from now on to one data centre, and the rest to
+// the others alike; "" is all alike.
+func (st *stage) lean(to string, share float64) {
+	d := st.doors
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.shares = map[string]float64{}
+	for _, name := range st.plan.sites {
+		rest := float64(len(st.plan.sites))
+		if d.shares[name] = 1 / rest; name == to {
+			d.shares[name] = share
+		} else if to != "" {
+			d.shares[name] = (1 - share) / (rest - 1)
+		}
+	}
+}
+
+// door is the balancer before a node.
+func (st *stage) door(name string) *balancer {
+	if st.doors == nil {
+		return st.balancer
+	}
+	return st.doors.all[name]
+}
+
+// doorOf is the balancer that a visitor comes to.
+func (st *stage) doorOf(visitor string) *balancer {
+	d := st.doors
+	if d == nil {
+		return st.balancer
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.of[visitor] == "" {
+		to, at := d.rng.Float64(), ""
+		for _, at = range st.plan.sites {
+			if to -= d.shares[at]; to < 0 {
+				break
+			}
+		}
+		d.of[visitor] = at
+	}
+	return d.all[d.of[visitor]]
+}
+
+// A world is what a node says of its data centres: GET /v1/rooms/{room}.
+type world struct {
+	Own      string `json:"own"`
+	Home     string `json:"home"`
+	Moves    int    `json:"moves"`
+	Anywhere struct {
+		Age      float64 `json:"age_seconds"` // -1: never heard of
+		Limit    int     `json:"limit"`
+		Free     int     `json:"free"`
+		Presumed int     `json:"presumed"`
+	} `json:"anywhere"`
+	Sites []worldSite `json:"sites"`
+}
+
+type worldSite struct {
+	Name    string  `json:"name"`
+	Age     float64 `json:"age_seconds"` // of the picture, -1: never heard of
+	Active  int     `json:"active"`
+	Waiting int     `json:"waiting"`
+	Held    int     `json:"held"`
+	Unused  int     `json:"unused"`
+}
+
+func (w *world) site(name string) worldSite {
+	for _, s := range w.Sites {
+		if s.Name == name {
+			return s
+		}
+	}
+	return worldSite{Name: name, Age: -1}
+}
+
+// world asks one node.
+func (st *stage) world(name, room string) (*world, error) {
+	var said struct {
+		Datacenters *world `json:"datacenters"`
+	}
+	err := st.ask(st.get(name), http.MethodGet, "/v1/rooms/"+room, "", "", &said)
+	if err == nil && said.Datacenters == nil {
+		err = fmt.Errorf("%s says nothing of datacenters in /v1/rooms/%s", name, room)
+	}
+	return said.Datacenters, err
+}
+
+// pictureAge is how old a picture of another data centre may be when all is well (the
+// issue "Datacenters").
+const pictureAge = 2.0
+
+// wrong says what of a node's picture of the world is not as it must be when all is well,
+// "" if nothing.
+func (w *world) wrong(sites []string) string {
+	held, faults := 0, []string{}
+	for _, name := range sites {
+		s := w.site(name)
+		if held += s.Held; s.Age < 0 || s.Age > pictureAge {
+			faults = append(faults, fmt.Sprintf("picture of %s is %.1f s old", name, s.Age))
+		}
+	}
+	a := w.Anywhere
+	if a.Age < 0 || a.Age > pictureAge {
+		faults = append(faults, fmt.Sprintf("picture of Anywhere is %.1f s old", a.Age))
+	}
+	// Pictures are of different moments: what is on the way is in none, or in two.
+	if sum := held + a.Free + a.Presumed; max(sum, a.Limit)-min(sum, a.Limit) > max(3, a.Limit/20) {
+		faults = append(faults, fmt.Sprintf("held %d, free %d and presumed %d are %d of %d", held, a.Free,
+			a.Presumed, sum, a.Limit))
+	}
+	return strings.Join(faults, ", ")
+}
+
+// right waits until every node that runs has the right picture, and gives how long it
+// took and what was wrong last.
+func (st *stage) right(most time.Duration) (took time.Duration, last string) {
+	st.t.Helper()
+	from := st.clock()
+	for {
+		wrong := ""
+		for _, n := range st.nodes {
+			if n.cmd == nil {
+				continue
+			}
+			w, err := st.world(n.name, room)
+			if err != nil {
+				wrong = err.Error()
+			} else if why := w.wrong(st.plan.sites); why != "" {
+				wrong = n.name + ": " + why
+			}
+		}
+		if took = st.clock() - from; wrong == "" || took > most {
+			return took, cmp.Or(wrong, last)
+		}
+		last = wrong
+		st.rest(50 * time.Millisecond)
+	}
+}
+
+// acquainted waits until all data centres have heard of each other.
+func (st *stage) acquainted() {
+	st.t.Helper()
+	st.lean("", 0)
+	var last error
+	for end := time.Now().Add(settled); time.Now().Before(end); st.rest(100 * time.Millisecond) {
+		last = nil
+		for _, n := range st.nodes {
+			w, err := st.world(n.name, room)
+			if err == nil && slices.ContainsFunc(st.plan.sites, func(s string) bool {
+				return w.site(s).Age < 0 || w.Anywhere.Age < 0
+			}) {
+				err = fmt.Errorf("%s has not heard of all: %+v", n.name, *w)
+			}
+			if err != nil {
+				last = err
+			}
+		}
+		if last == nil {
+			return
+		}
+	}
+	st.t.Fatalf("the data centres do not know each other after %v: %v", settled, last)
+}
+
+// A look is what all nodes said of the world at a moment.
+type look struct {
+	at     time.Duration
+	worlds map[string]*world
+}
+
+// own is what a data centre said of itself.
+func (l *look) own(name string) (s worldSite, ok bool) {
+	if w := l.worlds[name]; w != nil {
+		return w.site(name), true
+	}
+	return s, false
+}
+
+// lookWorld asks all nodes again and again, until the end of ctx.
+func (st *stage) lookWorld(ctx context.Context) {
+	const every = 250 * time.Millisecond // chosen: the nodes hardly notice
+	tick := time.NewTicker(every)
+	defer tick.Stop()
+	for {
+		l := look{at: st.clock(), worlds: map[string]*world{}}
+		for _, name := range st.plan.sites {
+			if w, err := st.world(name, room); err == nil {
+				l.worlds[name] = w
+			}
+		}
+		st.mu.Lock()
+		st.looks = append(st.looks, l)
+		st.mu.Unlock()
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+	}
+}
+
+// crossed is how many messages the nodes have sent to other data centres.
+func (st *stage) crossed() (sum int) {
+	st.t.Helper()
+	const metric = "headgate_site_messages_total"
+	for _, n := range st.nodes {
+		if n.cmd == nil {
+			continue
+		}
+		text, err := st.answer(n, http.MethodGet, "/metrics", "", "")
+		if err != nil {
+			st.t.Fatal(err)
+		}
+		v, ok := judge.Metric(string(text), metric)
+		if !ok {
+			st.t.Fatalf("%s has no %s in its metrics", n.name, metric)
+		}
+		sum += int(v)
+	}
+	return sum
+}
