@@ -136,8 +136,8 @@ kills: ## ten kills under 320 visitors, a freeze, fsync before the answer, bad d
 	$(GO) test -count=1 -v -timeout 10m -tags kills ./tests/kills ./tests/baddays
 
 .PHONY: cluster
-cluster: ## real nodes, killed, frozen, cut off and replaced under visitors: 40 min
-	$(GO) test -count=1 -v -timeout 60m -tags cluster -run '$(CLUSTER)' ./tests/cluster $(KEEP)
+cluster: ## real nodes, killed, frozen, cut off and replaced under visitors: 60 min
+	$(GO) test -count=1 -v -timeout 90m -tags cluster -run '$(CLUSTER)' ./tests/cluster $(KEEP)
 	[ -z '$(BESIDE)' ] || \
 	$(GO) test -count=1 -v -timeout 60m -tags cluster -run '$(BESIDE)' ./tests/cluster -own-nats $(KEEP)
 

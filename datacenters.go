@@ -1,6 +1,9 @@
 package headgate
 
 import (
+	"context"
+	"fmt"
+	"slices"
 	"time"
 
 	"github.com/headgate/headgate/internal/counter"
@@ -71,6 +74,52 @@ func datacenters(s *counter.SitesState) *StatusDatacenters {
 
 // millis is d in seconds, to the tenth of a millisecond.
 func millis(d time.Duration) float64 { return d.Round(100 * time.Microsecond).Seconds() }
+
+// MoveAnywhere moves the slots of the room that belong to no data centre to another one: the
+// first step of two, for each room. gone says that their home is off and will not come back
+// as it was: only an operator can know. Then all slots are presumed lent until each data
+// centre has said what it holds, and this must be done in the one that is to be their home.
+// Repeated it does what is left to do.
+func (r *Room) MoveAnywhere(ctx context.Context, to string, gone bool) error {
+	e := r.face.Load().cfg.Engine
+	switch {
+	case e.sites == nil:
+		return fmt.Errorf("%w: there is one data centre", ErrConfig)
+	case to == e.sites.Home():
+		return nil
+	case to != e.sites.Own() && !slices.Contains(e.sites.Names(), to):
+		return fmt.Errorf("%w: there is no data centre %q", ErrConfig, to)
+	case !gone:
+		return e.sites.Move(ctx, r.Config().Name, to)
+	case to != e.sites.Own():
+		return fmt.Errorf("%w: a home that is gone is replaced at a node of %s itself", ErrConfig, to)
+	}
+	return r.above.Presume(ctx, r.counter.State(0, 0))
+}
+
+// AnywhereMoved is the second step of a move: it tells all data centres.
+func (e *Engine) AnywhereMoved(ctx context.Context, to string) error {
+	if e.sites == nil || to == e.sites.Home() {
+		return nil
+	}
+	return e.sites.AnywhereIs(ctx, to)
+}
+
+// DatacentersOff takes back what the room has lent to data centres that an operator knows to
+// be off: it returns when the last of their stays has surely ended. missing are others that
+// have not said what they hold since Anywhere was moved.
+func (r *Room) DatacentersOff(ctx context.Context, off []string) (missing []string, err error) {
+	e := r.face.Load().cfg.Engine
+	if e.sites == nil {
+		return nil, fmt.Errorf("%w: there is one data centre", ErrConfig)
+	}
+	for _, site := range off {
+		if !slices.Contains(e.sites.Names(), site) {
+			return nil, fmt.Errorf("%w: there is no other data centre %q", ErrConfig, site)
+		}
+	}
+	return e.sites.Off(ctx, r.Config().Name, off)
+}
 
 // SentTo is how many messages this process has sent to each other data centre.
 func (e *Engine) SentTo() map[string]int64 {

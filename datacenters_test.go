@@ -291,3 +291,97 @@ func TestVisitorsRoam(t *testing.T) {
 		return late.in()
 	})
 }
+
+// Anywhere moves while people are inside and wait, in both ways: from a home that answers,
+// and on an operator's word from one that is gone.
+func TestAnywhereMoves(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, RoomConfig{
+		Name: "shop", TotalActiveUsers: 6, NewUsersPerMinute: 1000, SessionDuration: 5 * time.Second,
+		PollMin: 100 * time.Millisecond, NoSpread: true,
+	}, "sjc", "lhr", "del")
+	inside := append(w.in("sjc", 2), w.in("lhr", 2)...)
+	inside = append(inside, w.in("del", 2)...)
+	stays := func(of []*visitor) {
+		t.Helper()
+		for i, v := range of {
+			if !v.in() {
+				t.Fatalf("visitor %d, who was inside, is not", i)
+			}
+		}
+	}
+	nobody := func(at ...string) {
+		t.Helper()
+		for _, name := range at {
+			if w.gates[name].visitor().in() {
+				t.Fatalf("a seventh is inside, by %s: %+v", name, w.gates[name].room.Status().Datacenters)
+			}
+		}
+	}
+	nobody("sjc", "lhr", "del")
+	move := func(at, to string, gone bool) {
+		t.Helper()
+		room := w.gates[at].room
+		if err := room.MoveAnywhere(t.Context(), to, gone); err != nil {
+			t.Fatal(err)
+		}
+		if err := room.Config().Engine.AnywhereMoved(t.Context(), to); err != nil {
+			t.Fatal(err)
+		}
+	}
+	heard := func(home string, at ...string) {
+		t.Helper()
+		w.until("all know that Anywhere is at "+home, 10*time.Second, func() bool {
+			for _, name := range at {
+				d := w.gates[name].room.Status().Datacenters
+				if d.Home != home || d.Anywhere.Age < 0 || d.Anywhere.Age > 2 {
+					return false
+				}
+			}
+			return true
+		})
+	}
+	move("del", "lhr", false) // asked for where it neither was nor goes
+	heard("lhr", "sjc", "lhr", "del")
+	stays(inside)
+	nobody("sjc", "lhr", "del")
+	w.revoke(inside[0])
+	inside[0] = w.gates["del"].visitor()
+	w.until("the slot that came back at sjc is used at del", 20*time.Second, func() bool {
+		stays(inside[1:])
+		return inside[0].in()
+	})
+
+	// lhr is lost, with the two visitors inside there.
+	w.links["sjclhr"].set(true)
+	w.links["lhrdel"].set(true)
+	soon, stop := context.WithTimeout(t.Context(), time.Second)
+	defer stop()
+	if err := w.gates["del"].room.MoveAnywhere(soon, "del", false); err == nil {
+		t.Fatal("moved from a home that does not answer")
+	}
+	lost := time.Now()
+	mine := append([]*visitor{inside[0], inside[1]}, inside[4:]...)
+	move("del", "del", true)
+	heard("del", "sjc", "del")
+	stays(mine)
+	nobody("sjc", "del")
+	missing := []string{"?"}
+	w.until("all that are there have said what they hold", 10*time.Second, func() bool {
+		var err error
+		if missing, err = w.gates["del"].room.DatacentersOff(t.Context(), []string{"lhr"}); err != nil {
+			t.Fatal(err)
+		}
+		stays(mine)
+		return len(missing) == 0
+	})
+	w.until("what lhr held comes back", 20*time.Second, func() bool {
+		stays(mine)
+		a := w.gates["sjc"].room.Status().Datacenters.Anywhere
+		return a.Free == 2 && a.Presumed == 0
+	})
+	if took := time.Since(lost); took < 5*time.Second || took > 12*time.Second {
+		t.Errorf("what lhr held comes back %v after it was lost: its stays last 5 s", took)
+	}
+	nobody("sjc", "del") // whoever lhr let in within the minute is still counted as new
+}

@@ -232,6 +232,11 @@ func (p *Pool) settledUntil(clk time.Duration, r *Record, now Tau) Tau {
 func (p *Pool) takeBack(clk time.Duration, r *Record) {
 	for i := range r.Loans {
 		l := &r.Loans[i]
+		if l.ID == presumedLoan && p.allSpoke {
+			for k := range r.Limits {
+				l.Back[k] = min(l.Back[k], p.presumed(&r.Limits[k], l.Over))
+			}
+		}
 		if l.Over == 0 && clk >= p.backAt[l.ID] {
 			p.over(r, l, r.Time)
 			r.breakSpan(p.epoch, r.Time) // it may have seen visitors and not said so

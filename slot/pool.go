@@ -37,6 +37,7 @@ type Pool struct {
 	recalled time.Duration  // own clock when they were last told
 	short    int64          // needs that the last write could not meet
 	resign   bool           // the next write is the last of this host
+	allSpoke bool           // what is presumed lent without a name is of those who are off
 	moved    string         // the next write is the last of this record: see MoveTo
 	rolled   bool           // a borrower has seen a later write than this record
 	quiet    time.Duration

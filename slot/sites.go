@@ -1,6 +1,9 @@
 package slot
 
-import "time"
+import (
+	"slices"
+	"time"
+)
 
 // What Anywhere knows of the data centres that borrow from it, beside who stands before
 // their doors: whose traffic has earned which part, and how fast slots may go to people
@@ -103,11 +106,11 @@ const presumedLoan LoanID = 1
 
 // Presume makes the record of an Anywhere whose former home is gone: all is presumed
 // lent, each data centre's Sync brings its part back into the books, and what nobody
-// speaks for returns when no counter can use it any more: after wait, which is the term
-// of a counter and its longest stay, or the stay alone on the operator's word that those
-// who are silent are off (docs/protocol.md §9). Its time goes on from now, which no time
-// told before may pass, in an epoch after all that were heard of.
-func (r *Record) Presume(name WriteName, now Tau, wait time.Duration) {
+// speaks for returns when no counter can use it any more: after the term of a counter and
+// its longest stay (docs/protocol.md §9). p are the parameters of Anywhere. Its time goes
+// on from now, in an epoch after all that were heard of.
+func (r *Record) Presume(p Params, name WriteName, now Tau) {
+	p = p.WithDefaults()
 	r.Name, r.Time = name, max(1, now)
 	all := int64(0)
 	for i := range r.Limits {
@@ -116,7 +119,7 @@ func (r *Record) Presume(name WriteName, now Tau, wait time.Duration) {
 	l := Loan{ID: presumedLoan, Borrower: "not heard yet", Granted: all, Over: r.Time}
 	for i := range r.Limits {
 		l.Returned[i] = all - r.Limits[i].N
-		l.Back[i] = r.Time.Add(wait)
+		l.Back[i] = r.Time.Add(p.Rho.Up(p.Term)).Add(p.Rho.Stretch(r.Limits[i].Longest + p.Sigma))
 	}
 	r.Loans = append(r.Loans, l)
 }
@@ -144,17 +147,26 @@ func (r *Record) reinstate(x *Sync) {
 	r.Loans = append(r.Loans, Loan{ID: x.Loan, Borrower: x.Borrower, Granted: x.Granted, Returned: x.Returned})
 }
 
-// DeclareOff takes the loans of a data centre back with the next write, on an operator's
-// word that it is off: its term need not run out, its stays still do. It reports whether
-// there was any.
-func (p *Pool) DeclareOff(clk time.Duration, borrower string) (any bool) {
+// DeclareOff takes the loans of data centres back with the next write, on an operator's
+// word that they are off: their term need not run out, their stays still do. What is
+// presumed lent without a name returns then too, if all the others have said what they
+// hold. It tells which of them have not.
+func (p *Pool) DeclareOff(clk time.Duration, off, others []string) (missing []string) {
+	alive := map[string]bool{}
 	for i := range p.rec.Loans {
-		if l := &p.rec.Loans[i]; l.Borrower == borrower && l.Over == 0 {
+		l := &p.rec.Loans[i]
+		alive[l.Borrower] = alive[l.Borrower] || l.Over == 0
+		if slices.Contains(off, l.Borrower) && l.Over == 0 {
 			p.backAt[l.ID] = min(clk, p.backAt[l.ID])
-			any = true
 		}
 	}
-	return any
+	for _, site := range others {
+		if !alive[site] {
+			missing = append(missing, site)
+		}
+	}
+	p.allSpoke = len(missing) == 0
+	return missing
 }
 
 // MoveTo makes the next write the last of this record: Anywhere goes on in another data

@@ -59,20 +59,9 @@ func (c *Counter) firstRecord(ctx context.Context) (*slot.Record, error) {
 		return nil, fmt.Errorf("read what the room has let in before: %w", err)
 	}
 	if of.Up == nil || of.Up.Granted > 0 {
-		r.Presume(slot.WriteName{Life: r.Name.Life, Epoch: 1}, 1, presumption(&c.cfg, false))
+		r.Presume(c.cfg.Params, slot.WriteName{Life: r.Name.Life, Epoch: 1}, 1)
 	}
 	return r, nil
-}
-
-// presumption is how long what is lent to counters that nobody hears may be used: their
-// term, and then their stays; those alone if an operator says that they are off.
-func presumption(cfg *Config, off bool) time.Duration {
-	p := cfg.Params.WithDefaults()
-	d := p.Rho.Stretch(max(cfg.Active.Per, cfg.New.Per) + p.Sigma)
-	if !off {
-		d += p.Rho.Up(p.Term)
-	}
-	return d
 }
 
 // fitRecord makes a record fit what this counter is: one that was a room by itself
@@ -104,10 +93,15 @@ func (c *Counter) borrow(ctx context.Context) {
 	if c.cfg.Sites == nil || c.isAnywhere() {
 		return
 	}
+	moved := make(chan struct{}, 1)
+	defer c.cfg.Sites.watch(moved)()
 	timer := time.NewTimer(0)
 	defer timer.Stop()
-	for ctx.Err() == nil {
+	for home := ""; ctx.Err() == nil; {
 		c.mu.Lock()
+		if now := c.cfg.Sites.Home(); now != home { // it wants to hear what is held here
+			home, c.up.at = now, 0
+		}
 		x, next := c.upSync(c.cfg.Boot())
 		c.mu.Unlock()
 		if x == nil {
@@ -116,6 +110,7 @@ func (c *Counter) borrow(ctx context.Context) {
 			case <-ctx.Done():
 			case <-timer.C:
 			case <-c.upWake:
+			case <-moved:
 			}
 			continue
 		}

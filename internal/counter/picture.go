@@ -253,6 +253,7 @@ type SitesState struct {
 	All    []SiteState   // by name, the own one included
 	Lends  *Lends        // nil: not heard of
 	Heard  time.Duration // how old Lends is
+	Any    slot.Tau      // Anywhere's time, 0 if not known
 }
 
 // sitesState is where the data centres stand; nil with one alone.
@@ -264,6 +265,9 @@ func (c *Counter) sitesState() *SitesState {
 	s := &SitesState{Own: own.Site, Home: own.Home, Unsure: own.Unsure, Lends: own.Lends}
 	s.All = append(s.All, SiteState{Picture: own})
 	rho, clk := c.cfg.Params.WithDefaults().Rho, c.cfg.Boot()
+	c.mu.Lock()
+	s.Any = c.cameAt(clk)
+	c.mu.Unlock()
 	c.sites.mu.Lock()
 	defer c.sites.mu.Unlock()
 	for _, site := range slices.Sorted(maps.Keys(c.sites.sites)) {

@@ -250,6 +250,9 @@ func (s *Seat) answer(c *Counter) (stop func(), err error) {
 	answers := map[string]func(context.Context, []byte) []byte{
 		"asks": c.answerAsks, "sync": c.answerSync, "settings": c.answerSettings,
 	}
+	if s.isAnywhere() {
+		answers["move"], answers["off"] = c.answerMove, c.answerOff
+	}
 	if s.cfg.Sites != nil && !s.isAnywhere() {
 		answers["picture"], answers["time"] = c.answerPicture, c.answerTime
 	}

@@ -137,7 +137,7 @@ func (s *Seat) watch() (chan struct{}, func()) {
 func (s *Seat) serve(ctx context.Context) {
 	c, err := s.take(ctx)
 	if err != nil {
-		if ctx.Err() == nil {
+		if ctx.Err() == nil && !errors.Is(err, ErrMoved) { // it will be known where to
 			s.cfg.Log.Warn("room is not taken over yet", "room", s.cfg.Room, "error", err)
 			wait(ctx, retakeAfter)
 		}

@@ -93,6 +93,13 @@ func (s *Sites) Run(ctx context.Context) error {
 		return err
 	}
 	defer stop()
+	stopMoves := func() {}
+	if len(s.cfg.Links) > 0 {
+		if stopMoves, err = s.serveMoves(); err != nil {
+			return err
+		}
+	}
+	defer stopMoves()
 	tick := time.NewTicker(homeEvery)
 	defer tick.Stop()
 	for {

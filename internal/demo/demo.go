@@ -1,7 +1,9 @@
 // Package demo shows headgate at work and lets its user try to break it: a shop, a
 // room before it, a crowd that does not end, and a live picture in the terminal.
 // The room is a process of its own and can be killed for real; or three processes
-// that are one room (headgate demo --cluster), behind a plain balancer.
+// that are one room (headgate demo --cluster), behind a plain balancer; or three data
+// centres that are one room (headgate demo --datacenters), over wires as slow as the way
+// from San Jose to London and Delhi, which can be cut.
 //
 // The promise: every figure of the verdict comes from the shop or from what the
 // visitors were told, never from the room itself, and nothing is left behind: no
@@ -10,7 +12,8 @@
 // Run owns every goroutine and waits for them. The demo listens on one address for
 // browsers; all else is on loopback ports that it picks.
 //
-// It costs some 50 MB and a few per cent of a core, three times that as a cluster:
+// It costs some 50 MB and a few per cent of a core, three times that as a cluster or as
+// data centres:
 // 120 visitors, a few hundred small requests a second at most, a picture five times
 // a second.
 //

@@ -32,6 +32,7 @@ func scenes() map[string]*scene {
 		return s
 	}
 	all := clusterScenes(base)
+	maps.Copy(all, worldScenes(base))
 	maps.Copy(all, map[string]*scene{
 		"start": base(func(s *scene) {
 			s.State, s.Shop, s.Since = state{AtOnce: 20}, report{Let: make([]int, 10)}, time.Second
@@ -79,7 +80,11 @@ func TestPictures(t *testing.T) {
 		if err != nil {
 			t.Fatalf("%v; run go test -rewrite", err)
 		}
-		if said, _ := all[name].truth(); utf8.RuneCountInString(said) > columns-2 {
+		said, _ := all[name].truth()
+		if all[name].World != nil {
+			said, _ = all[name].worldWords()
+		}
+		if utf8.RuneCountInString(said) > columns-2 {
 			t.Errorf("%s: too long: %s", name, said)
 		}
 		if diff := cmp.Diff(string(want), got); diff != "" {

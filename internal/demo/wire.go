@@ -49,9 +49,12 @@ func openWire(ends [2]string, to string, delay time.Duration) (*wire, error) {
 	return w, nil
 }
 
-// close ends all that is under way and waits for it.
+// close ends all that is under way and waits for it. It may be called again.
 func (w *wire) close() error {
 	err := w.ln.Close()
+	if errors.Is(err, net.ErrClosed) {
+		err = nil
+	}
 	w.stop()
 	w.wg.Wait()
 	return errors.Join(err, w.ended)

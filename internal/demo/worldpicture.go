@@ -63,8 +63,10 @@ const (
 // narrow is below how many columns the three cities are a triangle, and no map.
 const narrow = columns
 
+func (s *scene) isNarrow() bool { return s.Width > 0 && s.Width < narrow }
+
 func (s *scene) drawWorld(c *canvas) {
-	if s.Width > 0 && s.Width < narrow {
+	if s.isNarrow() {
 		s.drawTriangle(c)
 		return
 	}
@@ -174,7 +176,7 @@ func (s *scene) drawCity(c *canvas, x, y int, one *cityScene) {
 		key := slices.IndexFunc(s.World.Cities, func(o cityScene) bool { return o.name == one.name })
 		text := "cuts it off"
 		if one.Off > 0 {
-			text = "joins it again"
+			text = "joins it"
 		}
 		at = c.put(at+1, y, bold, fmt.Sprint(key+1))
 		c.put(at+1, y, soft, text)
@@ -185,17 +187,17 @@ func (s *scene) drawCity(c *canvas, x, y int, one *cityScene) {
 	}
 	at = c.put(x, y+1, soft, "inside ")
 	at = c.put(at, y+1, bold, fmt.Sprint(one.Active))
-	at = c.put(at, y+1, soft, "  waiting ")
-	c.put(at, y+1, bold, fmt.Sprint(one.Waiting))
-	width := cityBar
-	if s.Width > 0 && s.Width < narrow {
-		width = triangleBar
+	wait, width := "  waiting ", cityBar
+	if s.isNarrow() {
+		wait, width = " wait ", triangleBar
 	}
+	at = c.put(at, y+1, soft, wait)
+	c.put(at, y+1, bold, fmt.Sprint(one.Waiting))
 	drawBar(c, x, y+2, s.Limits.AtOnce, width, []part{{one.used(), good, "■"}, {one.Unused, you, "□"}})
 	at = c.put(x, y+3, soft, "holds ")
 	at = c.put(at, y+3, bold, fmt.Sprint(one.Held))
 	at = c.put(at, y+3, you, flowText(one.Flow))
-	if width == cityBar && one.Unused > 0 {
+	if !s.isNarrow() && one.Unused > 0 {
 		c.put(at, y+3, soft, fmt.Sprintf(", %d unused", one.Unused))
 	}
 	text, tint := one.seen(s.World.Home)
@@ -291,6 +293,9 @@ func (s *scene) worldWords() (string, style) {
 		return "Three data centres wake up and find each other …", soft
 	case off != nil && off.Off < tellCut:
 		return fmt.Sprintf("%s is cut off, and nobody knows it yet.", off.title), you
+	case off != nil && off.name == w.Home:
+		return fmt.Sprintf("%s is cut off, and Anywhere with it: all go on with what they hold.",
+			off.title), you
 	case off != nil:
 		return fmt.Sprintf("%s is cut off: it goes on with the %d slots it holds, %d of them in use.",
 			off.title, off.Held, off.used()), you
@@ -327,6 +332,9 @@ func (s *scene) drawWorldFoot(c *canvas) {
 		return
 	}
 	keys := [][2]string{{"1 2 3", "cut a city off, or join it again"}, {"q", "quit"}}
+	if s.isNarrow() {
+		keys[0][1] = "cut it off, or join it"
+	}
 	if !s.Open {
 		keys = keys[1:]
 	}

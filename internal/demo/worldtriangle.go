@@ -21,7 +21,7 @@ func (s *scene) drawTriangle(c *canvas) {
 	c.put(1, 1, you, s.URL)
 	keys := s.Keys
 	s.Keys = false // they are below
-	at := [][2]int{{1, triangleBase}, {11, triangleTop}, {21, triangleBase}}
+	at := [][2]int{{1, triangleBase}, {11, triangleTop}, {22, triangleBase}}
 	for i := range s.World.Cities {
 		if i < len(at) {
 			s.drawCity(c, at[i][0], at[i][1], &s.World.Cities[i])
@@ -54,7 +54,9 @@ func (s *scene) drawSides(c *canvas) {
 	side(&all[0], &all[1], 12, triangleBase-1, "╱")
 	side(&all[1], &all[2], 25, triangleBase-2, "╲")
 	side(&all[1], &all[2], 26, triangleBase-1, "╲")
-	side(&all[0], &all[2], 19, triangleBase, "·")
+	for x := 13; x < 21; x += 2 {
+		side(&all[0], &all[2], x, triangleBase, "·")
+	}
 }
 
 // drawShortVerdict says in three lines what the shop and the visitors saw.

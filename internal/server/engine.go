@@ -136,6 +136,7 @@ func (k *durable) rotateKeys(now time.Time) (got api.Rotated, err error) {
 	if err != nil {
 		return got, err
 	}
+	k.tellMade()
 	key := newest(keys)
 	if got.Key = int(key.ID); keys[0].ID != key.ID {
 		got.SealsIn = sealsAfter.Seconds()
@@ -178,6 +179,8 @@ func (k *durable) forgetKey(id int) error {
 		return api.ErrNoKey
 	case errors.Is(err, folder.ErrKeySeals):
 		return api.ErrKeySeals
+	case err == nil:
+		k.tellMade()
 	}
 	return err
 }

@@ -37,7 +37,7 @@ const (
 const (
 	shareName = ".share" // is asked for all of it
 	pullName  = ".pull"  // is told that there is something new to ask for
-	madeName  = "made"   // is told to the own store nodes: a live change was made here
+	madeName  = "made"   // is told to the own store nodes: keys or changes are new here
 )
 
 // A share is what one data centre lets another have.
@@ -142,7 +142,7 @@ func (l *link) open() (stop func(), err error) {
 // tell lets the other end ask now.
 func (l *link) tell() {
 	if err := l.bus.Tell(l.name+pullName, nil); err != nil {
-		l.s.log.Warn("change not told to another data centre: it asks by itself", "datacenter", l.name,
+		l.s.log.Warn("another data centre not told of what is new: it asks by itself", "datacenter", l.name,
 			"error", err)
 	}
 }
@@ -272,18 +272,27 @@ func (s *Server) ownShare(ctx context.Context) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	x := share{Site: s.durable.node.Datacenters.Own, Keys: keys, Live: []sharedLive{}}
+	x := share{Site: s.durable.node.Datacenters.Own, Keys: keys}
+	if x.Live, err = s.ownLive(ctx); err != nil {
+		return nil, err
+	}
+	return json.Marshal(x)
+}
+
+// ownLive are the live changes of all rooms, as they are known here.
+func (s *Server) ownLive(ctx context.Context) ([]sharedLive, error) {
+	all := []sharedLive{}
 	for _, g := range s.set.Load().gates {
 		value, _, err := s.loadLive(ctx, g.file.Name)
 		if err != nil {
 			return nil, err
 		}
 		if rec, ok := s.readLive(g, value); ok {
-			x.Live = append(x.Live, sharedLive{Room: g.file.Name, Version: rec.Version, Site: rec.Site,
+			all = append(all, sharedLive{Room: g.file.Name, Version: rec.Version, Site: rec.Site,
 				Pairs: rec.Pairs, At: rec.At, By: rec.By})
 		}
 	}
-	return json.Marshal(x)
+	return all, nil
 }
 
 // parseShare reads what a data centre says. The errors hold nothing of it, as there are
@@ -395,15 +404,20 @@ func (s *Server) adopt(ctx context.Context, x *sharedLive) error {
 	return nil
 }
 
-// tellMade tells the own nodes, and through the store nodes the other data centres, that
-// a live change of a room was made here.
-func (s *Server) tellMade(room string) {
-	s.tellLive(room)
-	if !s.durable.linked() {
+// tellMade lets the other data centres, by way of the store nodes, hear that keys or live
+// changes are new here.
+func (k *durable) tellMade() {
+	if !k.linked() {
 		return
 	}
-	if err := s.durable.bus.Tell(madeName, []byte(room)); err != nil {
-		s.log.Warn("change not told to the other data centres: they ask by themselves", "room", room,
-			"error", err)
+	if err := k.bus.Tell(madeName, nil); err != nil {
+		k.log.Warn("other data centres not told of what is new: they ask by themselves", "error", err)
 	}
+}
+
+// tellMade tells the own nodes and the other data centres that the live changes of a room
+// are new.
+func (s *Server) tellMade(room string) {
+	s.tellLive(room)
+	s.durable.tellMade()
 }

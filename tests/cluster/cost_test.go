@@ -25,9 +25,9 @@ const (
 	costFactor = 1.3
 )
 
-// quiet is a plan without a crowd but for one.
+// quiet is a plan without a crowd but for two.
 func quiet(total, perMinute int, session time.Duration) plan {
-	return plan{total: total, perMinute: perMinute, session: session, visitors: 1,
+	return plan{total: total, perMinute: perMinute, session: session, visitors: 2,
 		arrive: time.Second, length: time.Second, stay: stays, think: thinks, everyoneAsks: true}
 }
 

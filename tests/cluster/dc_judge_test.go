@@ -1,16 +1,20 @@
 package cluster
 
 import (
+	"math"
 	"slices"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/headgate/headgate/tests/crowd"
 )
 
-// unsure is how near two may have come to each other, in two data centres, and be in no
-// order: a round trip between them, and what it varies by (the issue "Datacenters").
-const unsure = 100 * time.Millisecond
+// apartBy is how near two may have come to each other, in two data centres, and be in no
+// order: a second, a round trip between them and what that varies by (the issue
+// "Datacenters").
+const apartBy = 1100 * time.Millisecond
 
 // at is the node that a visitor came to first, "" if to none. Of data centres it is the
 // one that it stays with.
@@ -66,6 +70,19 @@ func (r *run) stands(at time.Duration) bool {
 	})
 }
 
+// fewestTaken is how many slots are taken at least from a moment on, as long as a line
+// stands, looked at each second.
+func (r *run) fewestTaken(from time.Duration, limit int) crowd.Figure {
+	stays, n, when, looked := r.stays(), math.MaxInt, never, 0
+	for at := from; r.stands(at); at += time.Second {
+		looked++
+		if k := taken(stays, at); k < n {
+			n, when = k, at
+		}
+	}
+	return least("slots taken while a line stands, from then on", n, limit, "at %v, of %d s", when, looked)
+}
+
 // letInAt counts those whom one node let in within a time.
 func (r *run) letInAt(node string, from, to time.Duration) (n int) {
 	for _, v := range r.visits {
@@ -103,6 +120,11 @@ func TestOrderOfApart(t *testing.T) {
 	}
 	if n, at := worstSecond(f); n != 1 || at != secs(59) {
 		t.Errorf("most in a second: %d at %v, want 1 at 59s", n, at)
+	}
+	for limit, ok := range map[int]bool{1: true, 2: false} {
+		if f := r.fewestTaken(secs(12), limit); f.Reach != 1 || f.OK() != ok {
+			t.Errorf("fewest taken %v, with a limit of %d it is %v", f.Reach, limit, f.OK())
+		}
 	}
 	got := []int{r.letInAt("n1", 0, never+secs(100)), r.letInAt("n2", secs(20), secs(42))}
 	if d := cmp.Diff([]int{4, 2}, got); d != "" {

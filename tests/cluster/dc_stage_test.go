@@ -61,13 +61,14 @@ func (st *stage) site(name string) string {
 }
 
 // A doors is the balancers of data centres, one each. A visitor comes to one of them and
-// stays with it.
+// stays with it, unless it strays.
 type doors struct {
 	mu     sync.Mutex
 	rng    *rand.Rand
 	all    map[string]*balancer
 	shares map[string]float64
 	of     map[string]string // visitors
+	stray  float64           // of all requests go to any of them
 }
 
 func newDoors(st *stage) *doors {
@@ -113,15 +114,29 @@ func (st *stage) doorOf(visitor string) *balancer {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.of[visitor] == "" {
-		to, at := d.rng.Float64(), ""
-		for _, at = range st.plan.sites {
-			if to -= d.shares[at]; to < 0 {
-				break
-			}
-		}
-		d.of[visitor] = at
+		d.of[visitor] = d.draw(st.plan.sites)
+	} else if d.rng.Float64() < d.stray {
+		return d.all[d.draw(st.plan.sites)]
 	}
 	return d.all[d.of[visitor]]
+}
+
+// draw takes one by the shares.
+func (d *doors) draw(sites []string) (at string) {
+	left := d.rng.Float64()
+	for _, at = range sites {
+		if left -= d.shares[at]; left < 0 {
+			break
+		}
+	}
+	return at
+}
+
+// stray sends a share of all requests to any data centre.
+func (st *stage) stray(share float64) {
+	st.doors.mu.Lock()
+	st.doors.stray = share
+	st.doors.mu.Unlock()
 }
 
 // A world is what a node says of its data centres: GET /v1/rooms/{room}.

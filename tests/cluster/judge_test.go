@@ -537,14 +537,22 @@ func (r *run) doubled() (f finding) {
 		f.judged++
 		switch {
 		case p.admitted:
-			f.add(nil, "%s was let in by ticket %d at %v, claimed at %v", p.name, p.number, p.at,
-				p.claimed)
+			f.add(r.named(p.visitor), "%s was let in by ticket %d at %v at %s, claimed at %v, revoked at %v",
+				p.name, p.number, p.at, p.node, p.claimed, p.revoked)
 		case p.got == p.number && p.position > 0: // without a place nobody was asked
-			f.add(nil, "%s has place %d with the used ticket %d at %v", p.name, p.position, p.number,
+			f.add(r.named(p.visitor), "%s has place %d with the used ticket %d at %v", p.name, p.position, p.number,
 				p.at)
 		}
 	}
 	return f
+}
+
+// named finds a visitor.
+func (r *run) named(name string) (found []*visit) {
+	if i := slices.IndexFunc(r.visits, func(v *visit) bool { return v.name == name }); i >= 0 {
+		found = r.visits[i : i+1]
+	}
+	return found
 }
 
 // soon is how near to a moment somebody must have waited for a line to stand then.

@@ -154,6 +154,7 @@ func (v *visit) nodeOf(from, to time.Duration) string {
 // A replay is a ticket cookie that was used before, sent once more by another.
 type replay struct {
 	name     string
+	visitor  string        // who used the ticket
 	node     string        // that it was sent to
 	number   uint64        // of the used ticket
 	at       time.Duration // of the answer

@@ -72,9 +72,10 @@ func (st *stage) node(name string) *node {
 			command(st.t, "cluster", "node", name, "--dir", st.joins)
 		}
 	}
-	text += fmt.Sprintf("rooms:\n  - name: %s\n    origin: %s\n    total_active_users: %d\n"+
-		"    new_users_per_minute: %d\n    session_duration: %s\n", room, st.origin.URL,
-		st.plan.total*factor, st.plan.perMinute*factor, st.plan.session) + st.plan.rooms
+	text += fmt.Sprintf("rooms:\n%s  - name: %s\n    origin: %s\n    total_active_users: %d\n"+
+		"    new_users_per_minute: %d\n    session_duration: %s\n",
+		strings.ReplaceAll(st.plan.rooms, "ORIGIN", st.origin.URL), room, st.origin.URL,
+		st.plan.total*factor, st.plan.perMinute*factor, st.plan.session)
 	if err := os.WriteFile(n.config, []byte(text), 0o600); err != nil {
 		st.t.Fatal(err)
 	}

@@ -251,8 +251,9 @@ func (r *recorder) tryAgain(ctx context.Context, url, name string, u usedTicket)
 	req.Header.Set("Cookie", u.cookie)
 	a := ask{kind: askPage}
 	_, err = r.exchange(req, false, r.door(u.visitor), &a)
-	p := replay{name: name, node: a.node, number: u.number, at: r.clock(), claimed: u.claimed, revoked: u.revoked,
-		answered: err == nil, admitted: a.origin(), got: a.number, position: a.position}
+	p := replay{name: name, visitor: u.visitor, node: a.node, number: u.number, at: r.clock(),
+		claimed: u.claimed, revoked: u.revoked, answered: err == nil, admitted: a.origin(),
+		got: a.number, position: a.position}
 	r.mu.Lock()
 	r.replays = append(r.replays, p)
 	r.mu.Unlock()

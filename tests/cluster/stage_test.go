@@ -168,12 +168,13 @@ func (st *stage) come() {
 			Transport: st.recorder.as(string(mode))}
 		st.wg.Go(func() { st.send(ctx, cfg) })
 		if s := st.plan.spike; s.visitors > 0 {
-			cfg.N, cfg.Arrive, cfg.Transport = s.visitors/2, time.Second, st.recorder.as("spike"+string(mode))
+			spike := cfg
+			spike.N, spike.Arrive = s.visitors/2, time.Second
+			spike.Transport = st.recorder.as("spike" + string(mode))
 			st.wg.Go(func() {
-				if timer := time.NewTimer(s.at); !wait(ctx, timer) {
-					return
+				if wait(ctx, time.NewTimer(s.at)) {
+					st.send(ctx, spike)
 				}
-				st.send(ctx, cfg)
 			})
 		}
 	}

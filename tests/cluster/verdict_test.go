@@ -48,7 +48,7 @@ func (r *run) verdict(l limits) (figures []crowd.Figure, about []*visit) {
 	came := func(p *place) time.Duration { return p.since }
 	near := time.Duration(0) // who came at about the same time has no order
 	if r.sites != nil {
-		near = unsure
+		near = apartBy
 	}
 	overtaken, late, worst := r.orderOf(l.apart, order{overtakeSlack, placed, gaps, near})
 	unplaced, _, _ := r.orderOf(l.apart, order{overtakeSlack, came, gaps, overtakeSlack})
@@ -92,7 +92,7 @@ func (r *run) verdict(l limits) (figures []crowd.Figure, about []*visit) {
 		show("overtaken by any time", float64(atAll.n), "of %d, worst %v, over 3 s %v", atAll.judged,
 			most0.Round(time.Millisecond), worst.Round(time.Millisecond)))
 	figures = append(figures, r.times()...)
-	return append(figures, r.perSecond(stays)), about
+	return append(figures, r.perSecond(stays), r.takenPerSecond(stays)), about
 }
 
 func (g gap) figure(when string, limit time.Duration) crowd.Figure {
@@ -148,6 +148,19 @@ func (r *run) perSecond(stays []stay) crowd.Figure {
 		n[max(0, s.from)/time.Second]++
 	}
 	return show("let in, second by second", float64(len(stays)), "%s", strings.Trim(fmt.Sprint(n), "[]"))
+}
+
+// takenPerSecond shows how many slots were taken beyond doubt at each second.
+func (r *run) takenPerSecond(stays []stay) crowd.Figure {
+	var n []int
+	for at := time.Duration(0); len(stays) > 0 && at <= stays[len(stays)-1].from; at += time.Second {
+		n = append(n, taken(stays, at))
+	}
+	last := 0
+	if len(n) > 0 {
+		last = n[len(n)-1]
+	}
+	return show("slots taken, second by second", float64(last), "%s", strings.Trim(fmt.Sprint(n), "[]"))
 }
 
 // told lists the faults.

@@ -1,0 +1,371 @@
+package demo
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"math"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/headgate/headgate/internal/crowd"
+)
+
+// TestWorldDemo cuts a real data centre off under a real crowd. The shop and the visitors
+// judge. A short run sees that people come in everywhere, a longer one the cut.
+func TestWorldDemo(t *testing.T) {
+	t.Parallel()
+	var lines, text strings.Builder
+	cfg := shortDemo(t, built, &lines)
+	cfg.World, cfg.Kills, cfg.For, cfg.Limits.AtOnce, cfg.Limits.PerMinute = true, 0, 5*time.Second, 12, 900
+	cfg.Visitors = 30
+	if !testing.Short() {
+		cfg.For = 13 * time.Second
+	}
+	s, err := Run(t.Context(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Write(&text); err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("%s%s", &lines, &text)
+	if f := s.Faults(); f != nil {
+		t.Errorf("faults: %v", f)
+	}
+	if s.report.Tight.n < 6 || s.report.Tight.n > 12 {
+		t.Errorf("most inside %v, want at least half: else nothing was judged", s.report.Tight)
+	}
+	for _, p := range places() {
+		if s.report.By[p.name] == 0 {
+			t.Errorf("nobody came in through %s: %v", p.title, s.report.By)
+		}
+	}
+	farthest := 2 * distances()[[2]string{"del", "sjc"}]
+	if w := s.world; w.doubt < farthest || w.doubt > 10*farthest || len(w.sent) != 3 || len(w.came.line) == 0 {
+		t.Errorf("%+v: want the wires to be as slow as they should, and to be used", w)
+	}
+	want := []string{"wake up and find each other", "Delhi is up\n", "it is morning in Delhi", " held  ",
+		"let in through  ", "first answer, median", "messages a second"}
+	if !testing.Short() {
+		want = append(want, "London is cut off, with ", ", cut off  ", "London is joined with the others again",
+			"it held ")
+		if k := s.world.cuts; len(k) != 1 || k[0].took < cutLeast || k[0].took > 2*cutLeast {
+			t.Errorf("cuts %+v, want one of %v", k, cutLeast)
+		}
+	}
+	for _, want := range want {
+		if !strings.Contains(lines.String()+text.String(), want) {
+			t.Errorf("nothing says %q", want)
+		}
+	}
+	if left := append(leftovers(t, cfg.Temp), livesIn(cfg.Temp)...); len(left) > 0 {
+		t.Errorf("left behind: %v", left)
+	}
+}
+
+// TestNothingIsLeftOfAWorld ends the demo before the data centres have met.
+func TestNothingIsLeftOfAWorld(t *testing.T) {
+	for _, sig := range []syscall.Signal{syscall.SIGINT, syscall.SIGKILL} {
+		t.Run(sig.String(), func(t *testing.T) {
+			t.Parallel()
+			folder := t.TempDir()
+			cmd := exec.CommandContext(t.Context(), built, "demo", "--datacenters", "--listen", "127.0.0.1:0")
+			cmd.Env = append(os.Environ(), "TMPDIR="+folder)
+			out, err := cmd.StdoutPipe()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := cmd.Start(); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := out.Read(make([]byte, 1)); err != nil { // a line: it runs
+				t.Fatal(err)
+			}
+			all := childrenOf(t, cmd.Process.Pid)
+			if len(all) != len(places()) {
+				t.Errorf("processes %v, want %d", all, len(places()))
+			}
+			if err := cmd.Process.Signal(sig); err != nil {
+				t.Fatal(err)
+			}
+			cmd.Wait()
+			for _, pid := range all {
+				awaitGone(t, pid)
+			}
+			if left := leftovers(t, folder); sig != syscall.SIGKILL && len(left) > 0 {
+				t.Errorf("left behind: %v", left)
+			}
+		})
+	}
+}
+
+// TestADataCentreThatDies: an end that the demo did not mean is an error that names it.
+func TestADataCentreThatDies(t *testing.T) {
+	cfg := shortDemo(t, "/bin/false", os.Stderr)
+	cfg.World, cfg.Kills = true, 0
+	_, err := Run(t.Context(), cfg)
+	if err == nil || !strings.Contains(err.Error(), " ended by itself") {
+		t.Fatalf("%v, want an error that names the data centre", err)
+	}
+	if !slices.ContainsFunc(places(), func(p place) bool { return strings.HasPrefix(err.Error(), p.title) }) {
+		t.Errorf("%v, want an error that names the data centre", err)
+	}
+	if left := leftovers(t, cfg.Temp); len(left) > 0 {
+		t.Errorf("left behind: %v", left)
+	}
+}
+
+// stillDemo is a demo of data centres that are not started, whose visitors have been
+// coming for a while.
+func stillDemo(t *testing.T, since time.Duration) *demo {
+	t.Helper()
+	d := &demo{cfg: Config{Limits: WorldLimits(), For: WorldFor}, opened: time.Now().Add(-since),
+		begun: time.Now().Add(-since), judge: newJudge(), failed: make(chan error, 1)}
+	var err error
+	if d.shop, err = openShop(d.cfg.Limits); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { d.shop.close() })
+	if d.world, err = newWorld(built, t.TempDir(), d.shop.url, d.cfg.Limits); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := d.world.close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return d
+}
+
+// isCut says which wires are cut.
+func isCut(d *demo) (cut []string) {
+	for _, w := range d.world.wires {
+		if w.mu.Lock(); w.cut {
+			cut = append(cut, w.ends[0]+"-"+w.ends[1])
+		}
+		w.mu.Unlock()
+	}
+	return cut
+}
+
+// TestKeysCutCities: a key cuts both wires of a city, and mends those whose other end is
+// not cut off itself.
+func TestKeysCutCities(t *testing.T) {
+	d := stillDemo(t, time.Second)
+	for i, step := range []struct {
+		keys string
+		want []string
+	}{
+		{"2", []string{"del-lhr", "lhr-sjc"}}, {"q 49", []string{"del-lhr", "lhr-sjc"}},
+		{"3", []string{"del-lhr", "del-sjc", "lhr-sjc"}}, {"2", []string{"del-lhr", "del-sjc"}},
+		{"3", nil}, {"1", []string{"del-sjc", "lhr-sjc"}},
+	} {
+		for _, k := range []byte(step.keys) {
+			d.worldKey(k)
+		}
+		if got := isCut(d); !slices.Equal(got, step.want) {
+			t.Errorf("step %d: %v are cut, want %v", i, got, step.want)
+		}
+		if i == 3 && (d.cuts[0].took == 0 || d.cuts[1].took != 0) {
+			t.Errorf("cuts %+v, want London's to be over, and Delhi's not", d.cuts)
+		}
+	}
+	s := d.worldSummary(time.Now())
+	if len(s.cuts) != 3 || s.cuts[0].title != "London" || s.cuts[2].took == 0 {
+		t.Errorf("cuts %+v, want London, Delhi and San Jose", s.cuts)
+	}
+	d.opened = time.Time{}
+	if d.worldKey('1'); len(isCut(d)) != 2 {
+		t.Error("a key does something before visitors come")
+	}
+}
+
+// TestDirector cuts London off once in each show, and mends it, if no key was quicker.
+func TestDirector(t *testing.T) {
+	d := stillDemo(t, time.Second)
+	p := &director{demo: d, ready: map[string]bool{}}
+	at := func(share float64, want bool) {
+		t.Helper()
+		now := time.Now()
+		d.opened = now.Add(-time.Duration(share * float64(WorldFor)))
+		p.look(now)
+		if got := d.world.of(cutCity).isOff(); got != want {
+			t.Errorf("at %.2f of the show London is cut off: %t, want %t", share, got, want)
+		}
+	}
+	at(0.01, false)
+	at(cutAt-0.02, false)
+	at(cutAt+0.01, true)
+	at(cutAt+0.1, true)
+	at(cutAt+cutShare+0.02, false)
+	at(0.9, false)
+	at(1+cutAt+0.01, true)
+	d.worldKey('2')
+	at(1+cutAt+0.02, false)
+	at(1.9, false)
+	var said []string
+	for _, n := range d.news {
+		said = append(said, n.text)
+	}
+	text := strings.Join(said, "; ")
+	if strings.Count(text, "cut off") != 2 || strings.Count(text, "joined") != 2 ||
+		!strings.Contains(text, "morning in London") {
+		t.Errorf("told: %s", text)
+	}
+}
+
+// TestADay: the busiest city wanders west, in each it is calm most of the day, and at
+// noon all visitors there are come.
+func TestADay(t *testing.T) {
+	var busiest []string
+	for hour := range 24 {
+		day, sum := (float64(hour)+0.5)/24, 0.0
+		all := places()
+		for i := range all {
+			sum += allDay + atNoon*all[i].busy(day)
+		}
+		if sum > 1+1e-9 || sum < 0.3 {
+			t.Errorf("at %d o'clock %.2f of all come", hour, sum)
+		}
+		p := slices.MaxFunc(all, func(a, b place) int { return int(1e9 * (a.busy(day) - b.busy(day))) })
+		if n := len(busiest); n == 0 || busiest[n-1] != p.name {
+			busiest = append(busiest, p.name)
+		}
+	}
+	if got := strings.Join(busiest, " "); got != "del lhr sjc" {
+		t.Errorf("people wander %s", got)
+	}
+	if p := places()[0]; math.Abs(p.busy(p.noon)-1) > 1e-9 || p.busy(p.noon+0.5) != 0 {
+		t.Error("noon is not the busiest, or midnight not calm")
+	}
+}
+
+// TestCityLooks: what a data centre says of itself is understood, and what it cannot say
+// yet is no harm.
+func TestCityLooks(t *testing.T) {
+	body, metrics := `{"active_users": 3}`, "# nothing\n"
+	web := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch r.URL.Path {
+		case "/v1/rooms/" + roomName:
+			fmt.Fprint(w, body)
+		case "/metrics":
+			fmt.Fprint(w, metrics)
+		}
+	}))
+	defer web.Close()
+	c := newCity(places()[2], &gate{admin: web.Listener.Addr().String()})
+	c.lookOnce(t.Context())
+	c.count(t.Context())
+	if !c.isReady() || c.joined() || c.homeNow() != "" || len(c.sent) > 0 {
+		t.Errorf("%+v: want one that is up and alone", c.says)
+	}
+	body = `{"active_users": 17, "datacenters": {"own": "del", "home": "sjc", "uncertainty_seconds": 0.22,
+		"anywhere": {"age_seconds": 0.4, "limit": 60, "free": 11, "presumed": 2}, "sites": [
+		{"name": "lhr", "age_seconds": -1, "held": 5},
+		{"name": "del", "active": 17, "waiting": 4, "held": 20, "unused": 3}]}}`
+	c.lookOnce(t.Context())
+	if c.joined() || c.homeNow() != "sjc" || c.unused() != 3 || c.holds() != 20 {
+		t.Errorf("%+v: want one that has not heard of London", c.says)
+	}
+	body = strings.Replace(strings.Replace(body, "-1", "0.3", 1), `"held": 20`, `"held": 26`, 1)
+	c.lookOnce(t.Context())
+	got := c.scene(time.Now())
+	if !c.joined() || got.Active != 17 || got.Waiting != 4 || got.Held != 26 || got.Unused != 3 || got.Flow != 26 {
+		t.Errorf("%+v, want 17 inside, 4 waiting, 26 held", got)
+	}
+	c.counted("sjc", 100, at(0))
+	c.counted("sjc", 130, at(10))
+	metrics = "headgate_site_messages_total{to=\"lhr\"} 7\nheadgate_site_messages_total{to=\"lhr\"} x\n"
+	c.count(t.Context())
+	if n, ok := c.sent["sjc"].perSecond(); n != 3 || !ok {
+		t.Errorf("%.1f messages a second, %t; want 3", n, ok)
+	}
+	if _, ok := c.sent["lhr"].perSecond(); ok || c.sent["lhr"].n != 7 {
+		t.Errorf("%+v: want 7, and no speed of one look", c.sent["lhr"])
+	}
+}
+
+// TestFirstAnswers: the time to a first answer is kept by what the city held.
+func TestFirstAnswers(t *testing.T) {
+	c := newCity(places()[1], &gate{})
+	visit := func(unused int, state string, took time.Duration, problem string) {
+		var o outlook
+		text := fmt.Sprintf(`{"datacenters": {"sites": [{"name": "lhr", "unused": %d}]}}`, unused)
+		if err := json.Unmarshal([]byte(text), &o); err != nil {
+			t.Fatal(err)
+		}
+		c.saw(&o, time.Now())
+		f := &flock{came: c.newcomer}
+		tell := f.newcomer()
+		tell(&crowd.Event{What: crowd.EventArrived})
+		for range 2 { // the second is no first answer
+			tell(&crowd.Event{What: crowd.EventPolled, Poll: crowd.Poll{State: state, Err: problem,
+				SentAt: time.Second, AnswerAt: time.Second + took}})
+		}
+	}
+	visit(2, "", time.Millisecond, "")
+	visit(2, "", 3*time.Millisecond, "")
+	visit(1, "", 2*time.Millisecond, "")
+	visit(0, "", 300*time.Millisecond, "")
+	visit(0, "waiting", 9*time.Millisecond, "")
+	visit(0, "", time.Hour, "timeout")
+	s := &worldSummary{cuts: []cutting{{title: "London", took: 12 * time.Second, held: 42, first: 10, after: 31}}}
+	c.sum(s)
+	var text strings.Builder
+	sum := &Summary{world: s, report: report{Count: 1}, seen: finding{Tickets: 1}}
+	if err := sum.Write(&text); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"2 ms, of 3 let in where their city held", "300 ms, of 1 let in where it held none",
+		" 9 ms, of 1 told to wait", "London for 12.0 s: it held 42 slots, and let in 21 meanwhile",
+		"sjc–lhr 70 ms, sjc–del 110 ms, lhr–del 60 ms"} {
+		if !strings.Contains(text.String(), want) {
+			t.Errorf("no %q in\n%s", want, &text)
+		}
+	}
+	for _, not := range []string{"kills", "messages a second", "order between"} {
+		if strings.Contains(text.String(), not) {
+			t.Errorf("%q in\n%s", not, &text)
+		}
+	}
+}
+
+// TestAWorldThatDoesNotMeet: a city whose data centre hears nobody keeps all waiting, and
+// an end while they wait is no error.
+func TestAWorldThatDoesNotMeet(t *testing.T) {
+	w := &world{cities: []*city{newCity(places()[0], &gate{})}}
+	ctx, stop := context.WithTimeout(t.Context(), 3*lookEvery)
+	defer stop()
+	if err := w.await(ctx); err != nil || ctx.Err() == nil {
+		t.Errorf("%v, %v: want to wait to the end", err, ctx.Err())
+	}
+}
+
+// TestWorldConfig: each data centre is told of the others at the ends of wires.
+func TestWorldConfig(t *testing.T) {
+	d := stillDemo(t, 0)
+	for _, c := range d.world.cities {
+		text, err := os.ReadFile(c.node.gate.config())
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, w := range d.world.wires {
+			if has := strings.Contains(string(text), w.ln.Addr().String()); has != w.joins(c.name) {
+				t.Errorf("%s is told of the wire %v: %t", c.name, w.ends, has)
+			}
+		}
+		cmd := exec.CommandContext(t.Context(), built, "check", "--config", c.node.gate.config())
+		if out, err := cmd.CombinedOutput(); err != nil {
+			t.Errorf("%s: %v\n%s", filepath.Base(c.node.gate.folder), err, out)
+		}
+	}
+}
