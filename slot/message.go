@@ -92,6 +92,7 @@ type Answer struct {
 	Sure     []Span // when every renewal that was seen is in the record; not to be changed
 	Latest   Tau    // no pass of an earlier epoch ends later, or the record was rolled back
 	Part     int64  // to a counter: what its traffic has earned of all slots that are unused
+	Plenty   uint64 // to a counter: bit i says that limit i has enough for all who stand anywhere
 }
 
 // Gone is a stay that left early; a pass for it admits no more.

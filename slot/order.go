@@ -18,12 +18,17 @@ const maxQueue = 256
 // its beats. A counter that is cut off must not hold up the others. Chosen.
 const queueKept = 3 * time.Second
 
+// upLost is how long an answer of Anywhere may be missing before a counter keeps what it
+// has: a recall wait and the longest way there and back. Chosen.
+const upLost = time.Second
+
 // front is what a counter has said of those who stand before its door.
 type front struct {
 	at   time.Duration // own clock when it was heard
 	line []Tau         // arrivals of the next, in order
 	last Tau           // of the last that was told: those behind came later
 	more bool          // there are others behind
+	need int64
 }
 
 // noteFront remembers who stands before the door of x's sender.
@@ -41,7 +46,7 @@ func (p *Pool) noteFront(clk time.Duration, x *Sync) {
 	if !p.queueing(clk) { // the others do not know yet
 		p.recalled = 0
 	}
-	f := &front{at: clk, line: slices.Clone(x.Queue), more: x.Need > int64(len(x.Queue)), last: p.Tau(clk)}
+	f := &front{at: clk, line: slices.Clone(x.Queue), more: x.Need > int64(len(x.Queue)), last: p.Tau(clk), need: x.Need}
 	if n := len(f.line); n > 0 {
 		f.last = f.line[n-1]
 	}

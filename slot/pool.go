@@ -168,7 +168,10 @@ func (p *Pool) Fresh(clk, d time.Duration) bool { return p.serving && clk-p.last
 func (p *Pool) Held() bool { return len(p.held) > 0 }
 
 // Asked reports whether Anywhere has asked for what is not used here.
-func (p *Pool) Asked(clk time.Duration) bool { return p.up.give && clk-p.up.giveAt < queueKept }
+func (p *Pool) Asked(clk time.Duration) bool {
+	lost := p.up.fly != nil && clk-p.up.sent > upLost
+	return p.up.give && clk-p.up.giveAt < queueKept && !lost
+}
 
 // RolledBack reports whether a borrower has seen a later write than the
 // confirmed record: the caller reads the store to learn whether it is fenced
@@ -320,7 +323,7 @@ func (p *Pool) answer(clk time.Duration, x *Sync) Answer {
 	}
 	a.Term = max(0, term)
 	a.Granted = l.Granted
-	a.Part = p.part(x.Loan)
+	a.Part, a.Plenty = p.part(x.Loan), p.plenty(clk)
 	a.GiveBack = p.wait || p.recall || len(p.held) > 0 || p.Asked(clk) || p.queueing(clk)
 	for i := range x.Items {
 		if it := &x.Items[i]; it.Op == Renew || it.Op == Ask {

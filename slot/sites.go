@@ -54,6 +54,28 @@ func (p *Pool) part(loan LoanID) int64 {
 	return parts[mine]
 }
 
+// plenty tells which limits have enough free for all who stand before any door, and a
+// quarter of all, which is chosen: what is free of them need not come back. A data centre
+// that is cut off could else let nobody in for the slots that its visitors leave.
+func (p *Pool) plenty(clk time.Duration) (bits uint64) {
+	if !p.par.Counters {
+		return 0
+	}
+	need := int64(0)
+	for _, f := range p.fronts {
+		if clk-f.at < queueKept {
+			need += f.need
+		}
+	}
+	r := p.newest()
+	for i := range r.Limits {
+		if n := r.freeOf(i); n > need && n > r.Limits[i].N/4 {
+			bits |= 1 << i
+		}
+	}
+	return bits
+}
+
 // window is what the traffic of data centres is measured against: the limit of new users,
 // or of users where there is none.
 func (r *Record) window() int64 {

@@ -21,6 +21,7 @@ type upper struct {
 	est    Estimate
 	asked  bool  // the lender above had nothing for the last need
 	most   int64 // greatest grant heard for the loan, written or not
+	plenty uint64
 	part   int64 // what the traffic here has earned of all unused slots, as was last heard
 	shed   bool  // what is free beyond keep goes back with the next write
 	keep   int64
@@ -125,6 +126,7 @@ func (p *Pool) UpAnswer(clk time.Duration, a Answer) bool {
 		} else {
 			p.up.give = false
 		}
+		p.up.plenty = a.Plenty
 		p.up.asked = need > 0 && a.Granted == p.rec.Up.Granted
 		if a.Granted == p.rec.Up.Granted && !a.GiveBack {
 			return false
@@ -176,7 +178,7 @@ func (p *Pool) UpRecall(clk time.Duration) {
 	for i := range p.rec.Loans { // what our own borrowers hold unused
 		p.recall = p.recall || p.rec.Loans[i].out(p.rec)
 	}
-	p.up.give, p.up.giveAt = true, clk
+	p.up.give, p.up.giveAt, p.up.plenty = true, clk, 0
 }
 
 // UpOwes reports whether the next write would give anything back to Anywhere.
@@ -225,6 +227,8 @@ func (p *Pool) UpSeen(clk time.Duration) (WriteName, time.Duration) {
 func (p *Pool) owes(clk time.Duration, r *Record, i int) int64 {
 	n := p.spare(r, i)
 	switch {
+	case p.Asked(clk) && p.up.plenty&(1<<i) != 0: // one for each slot of the first limit is enough
+		return max(0, n-(r.Up.Granted-r.Up.Returned[0]))
 	case p.Asked(clk):
 		return n
 	case p.up.shed:

@@ -87,7 +87,8 @@ func (a *Answer) AppendBinary(b []byte) ([]byte, error) {
 			ErrMessage, len(a.Results), len(a.Gone), len(a.Sure))
 	}
 	e := encoder{slices.Grow(b, 128+16*(len(a.Results)+len(a.Gone)))} // usually enough
-	e.uint(formatOf(a.Part != 0), a.Name.Life, a.Name.Epoch, a.Name.Writes, a.Seq.Epoch, a.Seq.N)
+	site := a.Part != 0 || a.Plenty != 0
+	e.uint(formatOf(site), a.Name.Life, a.Name.Epoch, a.Name.Writes, a.Seq.Epoch, a.Seq.N)
 	e.uint(uint64(a.Loan), bit(a.Over), bit(a.GiveBack), bit(a.Waiting))
 	e.int(int64(a.Time), a.Granted, int64(a.Term), int64(a.Latest))
 	e.uint(uint64(len(a.Results)))
@@ -102,8 +103,9 @@ func (a *Answer) AppendBinary(b []byte) ([]byte, error) {
 		e.step(&last, g.End)
 	}
 	e.spans(a.Sure)
-	if a.Part != 0 {
+	if site {
 		e.int(a.Part)
+		e.uint(a.Plenty)
 	}
 	return e.b, nil
 }
@@ -133,7 +135,7 @@ func (a *Answer) UnmarshalBinary(b []byte) error {
 	}
 	y.Sure = d.spans()
 	if v == siteFormat {
-		y.Part = d.int()
+		y.Part, y.Plenty = d.int(), d.uint()
 	}
 	if err := d.end(); err != nil {
 		return err

@@ -34,7 +34,7 @@ line. When it ends, nothing is left behind.
                   is cut off for a while
   --listen ADDR   for browsers; default 127.0.0.1:8080, or a free port if taken
   --visitors N    simulated visitors at any time; default 120, and with
-                  --datacenters at most 90
+                  --datacenters at most 70
   --for D         end after this long; default never, without a terminal 20s
                   (30s with --cluster, from when visitors come); with
                   --datacenters 1m30s
@@ -57,8 +57,8 @@ const (
 )
 
 // worldVisitors is how many visitors there are at most with --datacenters. Chosen: at
-// noon half as many again as there are slots.
-const worldVisitors = 90
+// noon a few more than there are slots, so that both are seen: a line, and none.
+const worldVisitors = 70
 
 // demoConfig reads the flags.
 func demoConfig(args []string, stdout io.Writer) (demo.Config, error) {

@@ -209,7 +209,7 @@ func (c *desk) place(number uint64, clk time.Duration) Place {
 	}
 	p.Position, p.Ahead = pos, pos-1
 	p.ETA = c.fore.eta(pos, clk)
-	p.PollAfter = c.pollAfter(p.ETA, clk)
+	p.PollAfter = c.pollAfter(p.ETA, pos, clk)
 	p.Status = c.line.Seen(number, c.pool.Tau(clk), p.PollAfter)
 	// A late one is back and next in the order. Any other may be the first who is
 	// there while slots are free.
@@ -272,8 +272,11 @@ func (c *desk) interval(eta, clk time.Duration) time.Duration {
 // told the very moment its turn should come, so that the slot is not empty long
 // and the spread holds where the visitors arrive; elsewhere jitter keeps the
 // polls of many apart.
-func (c *desk) pollAfter(eta ETA, clk time.Duration) time.Duration {
+func (c *desk) pollAfter(eta ETA, pos int64, clk time.Duration) time.Duration {
 	d := c.interval(max(eta.Low, eta.Expect/2), clk) // it may come sooner than expected
+	if c.below() && pos <= c.soonMost() {            // a link is mended, others have gone: all at once
+		d = min(d, max(soonPoll, c.cfg.Line.PollMin))
+	}
 	if eta.Exact && eta.Expect < 2*c.cfg.Line.PollMin+d {
 		return max(eta.Expect, 20*time.Millisecond) + 10*time.Millisecond
 	}
@@ -284,10 +287,22 @@ func (c *desk) pollAfter(eta ETA, clk time.Duration) time.Duration {
 		}
 	}
 	jitter := time.Duration(float64(d) * 0.2 * (2*c.random() - 1))
-	if d <= c.cfg.Line.PollMin {
+	if d <= c.cfg.Line.PollMin || d == c.cfg.Line.PollMax {
 		jitter = -time.Duration(float64(d) * 0.2 * c.random()) // near the head: rather early
 	}
 	return d + jitter
+}
+
+// soonPoll is how often those are to ask who would be called within soonWithin if all
+// that the limit of new users lets in came to this data centre. Chosen.
+const (
+	soonPoll   = 5 * time.Second
+	soonWithin = 10 * time.Second
+)
+
+// soonMost is how many those are.
+func (c *desk) soonMost() int64 {
+	return max(16, int64(float64(c.cfg.New.N)*soonWithin.Seconds()/c.cfg.New.Per.Seconds()))
 }
 
 // call calls the next while slots are free and due.

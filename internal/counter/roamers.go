@@ -92,7 +92,7 @@ func (c *desk) roam(id uint64, came slot.Tau, clk time.Duration) Place {
 	c.call(clk)
 	p.Position = c.roamerPosition(x, clk)
 	p.Ahead, p.ETA = p.Position-1, c.fore.eta(p.Position, clk)
-	p.Status, p.PollAfter = slot.TicketWaiting, c.pollAfter(p.ETA, clk)
+	p.Status, p.PollAfter = slot.TicketWaiting, c.pollAfter(p.ETA, p.Position, clk)
 	x.given = p.PollAfter
 	if x.called {
 		p.Status, p.Called, p.ETA = slot.TicketCalled, true, ETA{Known: true, Exact: true}

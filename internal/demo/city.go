@@ -17,7 +17,6 @@ import (
 type city struct {
 	place
 	node  *node
-	flock *flock
 	judge *judge
 
 	mu     sync.Mutex

@@ -50,11 +50,12 @@ func TestWorldDemo(t *testing.T) {
 		}
 	}
 	farthest := 2 * distances()[[2]string{"del", "sjc"}]
-	if w := s.world; w.doubt < farthest || w.doubt > 10*farthest || len(w.sent) != 3 || len(w.came.line) == 0 {
+	w := s.world
+	if w.doubt < farthest || w.doubt > 10*farthest || len(w.sent) != 3 || len(w.came.line) == 0 {
 		t.Errorf("%+v: want the wires to be as slow as they should, and to be used", w)
 	}
-	want := []string{"wake up and find each other", "Delhi is up\n", "it is morning in Delhi", " held  ",
-		"let in through  ", "first answer, median", "messages a second"}
+	want := []string{"wake up and find each other", "Delhi is up\n", "it is morning in Delhi",
+		" held  ", "let in through  ", "first answer, median", "messages a second"}
 	if !testing.Short() {
 		want = append(want, "London is cut off, with ", ", cut off  ", "London is joined with the others again",
 			"it held ")
@@ -279,7 +280,9 @@ func TestCityLooks(t *testing.T) {
 	body = strings.Replace(strings.Replace(body, "-1", "0.3", 1), `"held": 20`, `"held": 26`, 1)
 	c.lookOnce(t.Context())
 	got := c.scene(time.Now())
-	if !c.joined() || got.Active != 17 || got.Waiting != 4 || got.Held != 26 || got.Unused != 3 || got.Flow != 26 {
+	got.place = place{}
+	if want := (cityScene{Up: true, Active: 17, Waiting: 4, Held: 26, Unused: 3, Flow: 26}); got != want ||
+		!c.joined() {
 		t.Errorf("%+v, want 17 inside, 4 waiting, 26 held", got)
 	}
 	c.counted("sjc", 100, at(0))
@@ -325,8 +328,8 @@ func TestFirstAnswers(t *testing.T) {
 	if err := sum.Write(&text); err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"2 ms, of 3 let in where their city held", "300 ms, of 1 let in where it held none",
-		" 9 ms, of 1 told to wait", "London for 12.0 s: it held 42 slots, and let in 21 meanwhile",
+	for _, want := range []string{"2 ms, of 3 let in where their city held",
+		"300 ms, of 1 let in where it held none", " 9 ms, of 1 told to wait", "London for 12.0 s: it held 42 slots, and let in 21 meanwhile",
 		"sjc–lhr 70 ms, sjc–del 110 ms, lhr–del 60 ms"} {
 		if !strings.Contains(text.String(), want) {
 			t.Errorf("no %q in\n%s", want, &text)
