@@ -9,22 +9,23 @@ import (
 // only with the counter's own write; what is returned is in its record before
 // it is sent.
 type upper struct {
-	until  time.Duration // end of the own term, own clock
-	n      uint64
-	fly    *Sync
-	sent   time.Duration
-	heard  []Answer
-	give   bool          // Anywhere asks for what is not used, until it says otherwise
-	giveAt time.Duration // own clock when it last did
-	mine   int64         // lent to people who stand here, and not yet theirs
-	seen   WriteName
-	est    Estimate
-	asked  bool  // the lender above had nothing for the last need
-	most   int64 // greatest grant heard for the loan, written or not
-	plenty uint64
-	part   int64 // what the traffic here has earned of all unused slots, as was last heard
-	shed   bool  // what is free beyond keep goes back with the next write
-	keep   int64
+	until   time.Duration // end of the own term, own clock
+	n       uint64
+	fly     *Sync
+	sent    time.Duration
+	heard   []Answer
+	give    bool          // Anywhere asks for what is not used, until it says otherwise
+	giveAt  time.Duration // own clock when it last did
+	mine    int64         // lent to people who stand here, and not yet theirs
+	seen    WriteName
+	est     Estimate
+	asked   bool   // the lender above had nothing for the last need
+	most    int64  // greatest grant heard for the loan, written or not
+	plenty  uint64 // limits that Anywhere needs nothing back of
+	traffic int64  // as was told last
+	part    int64  // what the traffic here has earned of all unused slots, as was last heard
+	shed    bool   // what is free beyond keep goes back with the next write
+	keep    int64
 }
 
 // UpSync builds this counter's next Sync to Anywhere from the confirmed
@@ -46,6 +47,7 @@ func (p *Pool) UpSync(clk time.Duration, want, traffic int64, queue []Tau) *Sync
 		Est: p.up.est.Epoch, Granted: max(u.Granted, p.up.most), Returned: u.Returned,
 		Want: want, Traffic: traffic, Lapsed: p.termOver(clk) && !(p.rec.wasRoot && !p.up.est.Known()),
 	}
+	p.up.traffic = traffic
 	x.Need, x.Idle = p.short, max(0, p.Free())
 	if stand := max(0, want); p.wait { // whoever has left or fallen silent needs none
 		p.up.mine = min(p.up.mine, stand)
@@ -227,8 +229,8 @@ func (p *Pool) UpSeen(clk time.Duration) (WriteName, time.Duration) {
 func (p *Pool) owes(clk time.Duration, r *Record, i int) int64 {
 	n := p.spare(r, i)
 	switch {
-	case p.Asked(clk) && p.up.plenty&(1<<i) != 0: // one for each slot of the first limit is enough
-		return max(0, n-(r.Up.Granted-r.Up.Returned[0]))
+	case p.Asked(clk) && p.up.plenty&(1<<i) != 0: // those of a window's traffic are enough
+		return max(0, n-max(p.up.traffic, r.Up.Granted-r.Up.Returned[0]))
 	case p.Asked(clk):
 		return n
 	case p.up.shed:

@@ -321,7 +321,8 @@ func TestFirstAnswers(t *testing.T) {
 	visit(0, "", 300*time.Millisecond, "")
 	visit(0, "waiting", 9*time.Millisecond, "")
 	visit(0, "", time.Hour, "timeout")
-	s := &worldSummary{cuts: []cutting{{title: "London", took: 12 * time.Second, held: 42, first: 10, after: 31}}}
+	s := &worldSummary{cuts: []cutting{
+		{title: "London", took: 12 * time.Second, held: 42, first: 10, after: 31}}}
 	c.sum(s)
 	var text strings.Builder
 	sum := &Summary{world: s, report: report{Count: 1}, seen: finding{Tickets: 1}}
