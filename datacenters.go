@@ -2,12 +2,16 @@ package headgate
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
 
 	"github.com/headgate/headgate/internal/counter"
 )
+
+// ErrDatacenter is wrapped by every error about a data centre that a command names.
+var ErrDatacenter = errors.New("no such data centre for this")
 
 // StatusDatacenters is where a room that is one over several data centres stands, as the
 // data centre that was asked knows it.
@@ -84,17 +88,36 @@ func (r *Room) MoveAnywhere(ctx context.Context, to string, gone bool) error {
 	e := r.face.Load().cfg.Engine
 	switch {
 	case e.sites == nil:
-		return fmt.Errorf("%w: there is one data centre", ErrConfig)
+		return fmt.Errorf("%w: there is but one", ErrDatacenter)
 	case to == e.sites.Home():
 		return nil
 	case to != e.sites.Own() && !slices.Contains(e.sites.Names(), to):
-		return fmt.Errorf("%w: there is no data centre %q", ErrConfig, to)
+		return fmt.Errorf("%w: %q", ErrDatacenter, to)
 	case !gone:
 		return e.sites.Move(ctx, r.Config().Name, to)
 	case to != e.sites.Own():
-		return fmt.Errorf("%w: a home that is gone is replaced at a node of %s itself", ErrConfig, to)
+		return fmt.Errorf("%w: a home that is gone is replaced at a node of %s itself", ErrDatacenter, to)
 	}
 	return r.above.Presume(ctx, r.counter.State(0, 0))
+}
+
+// Reaches reports why a data centre does not answer, nil if it does.
+func (e *Engine) Reaches(ctx context.Context, site string) error {
+	switch {
+	case e.sites == nil:
+		return fmt.Errorf("%w: there is but one", ErrDatacenter)
+	case site != e.sites.Own() && !slices.Contains(e.sites.Names(), site):
+		return fmt.Errorf("%w: %q", ErrDatacenter, site)
+	}
+	return e.sites.Reaches(ctx, site)
+}
+
+// AnywhereHome is the data centre where the slots live that belong to none; "" with one.
+func (e *Engine) AnywhereHome() string {
+	if e.sites == nil {
+		return ""
+	}
+	return e.sites.Home()
 }
 
 // AnywhereMoved is the second step of a move: it tells all data centres.
@@ -111,11 +134,11 @@ func (e *Engine) AnywhereMoved(ctx context.Context, to string) error {
 func (r *Room) DatacentersOff(ctx context.Context, off []string) (missing []string, err error) {
 	e := r.face.Load().cfg.Engine
 	if e.sites == nil {
-		return nil, fmt.Errorf("%w: there is one data centre", ErrConfig)
+		return nil, fmt.Errorf("%w: there is but one", ErrDatacenter)
 	}
 	for _, site := range off {
 		if !slices.Contains(e.sites.Names(), site) {
-			return nil, fmt.Errorf("%w: there is no other data centre %q", ErrConfig, site)
+			return nil, fmt.Errorf("%w: %q", ErrDatacenter, site)
 		}
 	}
 	return e.sites.Off(ctx, r.Config().Name, off)

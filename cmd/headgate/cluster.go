@@ -19,6 +19,8 @@ import (
 const clusterHelp = `usage: headgate cluster init --store NODES [--datacenter NAME] [--dir DIR]
        headgate cluster node NAME [--dir DIR]
        headgate cluster status [--json] [--admin URL]
+       headgate cluster move-anywhere DATACENTER [--home-is-off]
+       headgate cluster datacenter-off DATACENTER[,DATACENTER]
 
 Makes the files by which machines become one room. The store nodes, one or
 three, keep the records; of three, one may fail. Workers are as many as you
@@ -43,12 +45,19 @@ the configuration there:
   cluster:
     join: n1.join
 
+Several data centres, each a cluster of its own with its own init, are one when
+they know each other: see Data centres in docs/operations.md, and for the last
+two commands headgate cluster move-anywhere --help.
+
 Who has a join file is that node. Keep ca.key away from these machines: who has
 it can make nodes.
 `
 
 // clusterCommand makes join files.
 func clusterCommand(ctx context.Context, args []string, stdout, stderr io.Writer) int {
+	if len(args) > 0 && (args[0] == "move-anywhere" || args[0] == "datacenter-off") {
+		return moveCommand(ctx, args, stdout, stderr)
+	}
 	if len(args) > 0 && args[0] == "status" {
 		return clusterStatus(ctx, args[1:], stdout, stderr)
 	}

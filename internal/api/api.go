@@ -50,6 +50,11 @@ type Process interface {
 	// Reload reads the configuration again, all or nothing. It returns
 	// config.ErrNoFile, a Leftover, or faults of package config.
 	Reload(ctx context.Context) (Reloaded, error)
+	// MoveAnywhere moves the slots that belong to no data centre to another one. gone says
+	// that their home is off. It returns ErrAlone, or a Refused.
+	MoveAnywhere(ctx context.Context, to string, gone bool) (Moved, error)
+	// Off takes back what data centres hold that are off. It returns ErrAlone, or a Refused.
+	Off(ctx context.Context, datacenters []string) (Moved, error)
 	// Cluster tells who is one with this process, or ErrAlone.
 	Cluster(ctx context.Context) (Cluster, error)
 	// About tells of the process itself.
@@ -73,6 +78,25 @@ type Cluster struct {
 	Problem    string          `json:"problem,omitempty"`
 	Nodes      []headgate.Node `json:"nodes"`
 }
+
+// Moved is where the slots are that belong to no data centre.
+type Moved struct {
+	Home string `json:"home"`
+	// Missing are data centres that have not said what they hold since the home of before
+	// was lost: that is presumed lent as long as it might be used.
+	Missing []string `json:"missing"`
+}
+
+// A Refused is a command that cannot be done as things are.
+type Refused struct {
+	Why, Do string
+	Err     error
+}
+
+func (e *Refused) Error() string { return e.Why }
+
+// Unwrap gives the reason.
+func (e *Refused) Unwrap() error { return e.Err }
 
 // A Leftover is the error of a change that failed, and could not be undone in full
 // either.
@@ -195,6 +219,8 @@ func (a *API) routes() []route {
 		{"GET", "/metrics", scopeRead, false, a.metrics},
 		{"GET", "/v1/status", scopeRead, false, a.about},
 		{"GET", "/v1/cluster", scopeRead, false, a.cluster},
+		{"POST", "/v1/cluster/anywhere", scopeWrite, false, a.moveAnywhere},
+		{"POST", "/v1/cluster/off", scopeWrite, false, a.off},
 		{"GET", "/v1/rooms", scopeRead, true, a.rooms},
 		{"GET", one, scopeRead, false, a.room},
 		{"PATCH", one, scopeWrite, false, a.change},

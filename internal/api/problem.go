@@ -61,6 +61,9 @@ func problemOf(err error) *problem {
 		return &problem{Status: http.StatusInternalServerError, Code: "half_done", cause: err,
 			Detail: l.Left, Hint: l.Do}
 	}
+	if e, ok := errors.AsType[*Refused](err); ok {
+		return &problem{Status: http.StatusConflict, Code: "refused", cause: e.Err, Detail: e.Why, Hint: e.Do}
+	}
 	if faults := config.Faults(err); faults != nil {
 		return faulty(faults)
 	}

@@ -111,6 +111,7 @@ type Counter struct {
 	mu sync.Mutex
 	desk
 	sites     gallery
+	off       []string // data centres that an operator has declared off
 	revision  uint64
 	syncs     map[*slot.Sync]chan slot.Answer
 	claims    map[slot.StayID][]chan slot.ClaimReply

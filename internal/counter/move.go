@@ -69,7 +69,20 @@ func (s *Sites) serveMoves() (stop func(), err error) {
 		return left, err
 	}
 	take, err := s.both("take", s.answerTake)
-	return func() { left(); take() }, err
+	if err != nil {
+		left()
+		return take, err
+	}
+	there, err := s.both("there", func(context.Context, []byte) []byte { return []byte("yes") })
+	return func() { left(); take(); there() }, err
+}
+
+// Reaches reports why a data centre does not answer, nil if it does.
+func (s *Sites) Reaches(ctx context.Context, site string) error {
+	ctx, stop := context.WithTimeout(ctx, aboveTry)
+	defer stop()
+	_, err := s.ask(ctx, site, "there", nil)
+	return err
 }
 
 // both serves a name for the own data centre and for the others.
@@ -242,6 +255,10 @@ func (c *Counter) answerOff(ctx context.Context, msg []byte) []byte {
 	if c.gone() {
 		return nil
 	}
+	off = append(off, c.off...)
+	slices.Sort(off)
+	off = slices.Compact(off)
+	c.off = off
 	others := append(slices.Clone(c.cfg.Sites.Names()), c.cfg.Sites.Own())
 	others = slices.DeleteFunc(others, func(site string) bool { return slices.Contains(off, site) })
 	clk := c.cfg.Boot()

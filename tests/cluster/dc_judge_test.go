@@ -27,6 +27,26 @@ func (v *visit) at() string {
 	return ""
 }
 
+// homeless reports whether a visitor's data centre was dead when another one answered it:
+// what it has there is not renewed (docs/protocol.md §8, "Roaming").
+func (r *run) homeless(v *visit, node string, at time.Duration) bool {
+	home := v.at()
+	return r.sites != nil && node != home && slices.ContainsFunc(r.faults, func(f fault) bool {
+		return f.deaf && f.node == home && at > f.from-renewed
+	})
+}
+
+// silentAfter is how long the others may take to see that a data centre is out of reach:
+// until then a pass that they cannot judge waits. Chosen: pictures come each 1.5 s.
+const silentAfter = 6 * time.Second
+
+// newlyHomeless is homeless at a moment when the other data centre may not know it yet.
+func (r *run) newlyHomeless(v *visit, a *ask) bool {
+	return r.homeless(v, a.node, a.ended) && slices.ContainsFunc(r.faults, func(f fault) bool {
+		return f.node == v.at() && a.ended < f.from+silentAfter
+	})
+}
+
 // orderOf judges the order of all, or when data centres were apart that of each: those
 // who cannot reach each other keep no order between them.
 func (r *run) orderOf(apart bool, o order) (f finding, late int, worst time.Duration) {

@@ -69,6 +69,7 @@ type doors struct {
 	shares map[string]float64
 	of     map[string]string // visitors
 	stray  float64           // of all requests go to any of them
+	shut   string            // whose visitors go to another for good
 }
 
 func newDoors(st *stage) *doors {
@@ -113,7 +114,7 @@ func (st *stage) doorOf(visitor string) *balancer {
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.of[visitor] == "" {
+	if at := d.of[visitor]; at == "" || at == d.shut {
 		d.of[visitor] = d.draw(st.plan.sites)
 	} else if d.rng.Float64() < d.stray {
 		return d.all[d.draw(st.plan.sites)]
@@ -130,6 +131,14 @@ func (d *doors) draw(sites []string) (at string) {
 		}
 	}
 	return at
+}
+
+// shut lets the visitors of one data centre go to the others from now on.
+func (st *stage) shut(name string) {
+	st.lean(name, 0)
+	st.doors.mu.Lock()
+	st.doors.shut = name
+	st.doors.mu.Unlock()
 }
 
 // stray sends a share of all requests to any data centre.

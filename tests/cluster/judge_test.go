@@ -90,7 +90,7 @@ func (r *run) stays() []stay {
 		s.from, s.to = min(s.from, from), max(s.to, to)
 		sure, most := to+r.session, to+r.session
 		if v := visits[q.Visitor]; v != nil {
-			if r.unheard(v.nodeOf(from, to), to) {
+			if node := v.nodeOf(from, to); r.unheard(node, to) || r.homeless(v, node, to) {
 				sure = to
 			}
 			if left := v.left(); left != never && from >= left {
@@ -311,6 +311,9 @@ func (r *run) lost() (f finding) {
 			if !a.read() || a.kind == askServed || a.wrong() {
 				continue
 			}
+			if r.homeless(v, a.node, a.ended) && a.number != number {
+				break // it has another number there
+			}
 			if number == 0 {
 				if number = a.number; number != 0 {
 					f.judged++
@@ -347,13 +350,13 @@ func (r *run) sentBack() (f finding) {
 				if end == never {
 					f.judged++
 				}
-				if end == never || !r.unheard(a.node, a.ended) {
+				if end == never || !r.unheard(a.node, a.ended) && !r.homeless(v, a.node, a.ended) {
 					end = a.ended + r.session
 				}
 				continue
 			case end == never || !a.read() || a.wrong():
 				continue
-			case a.sent < end-nearEnd:
+			case a.sent < end-nearEnd && !r.newlyHomeless(v, a):
 				f.add([]*visit{v}, "%s was inside until %v and told %q at %v by %s", v.name, end,
 					a.state, a.ended, a.node)
 			}

@@ -125,7 +125,7 @@ func (r *recorder) note(v *visit, a *ask, cookie string) {
 		return
 	}
 	for _, u := range r.used {
-		if u.number == number {
+		if u.visitor == v.name {
 			u.revoked = a.ended
 		}
 	}

@@ -1,0 +1,63 @@
+package api
+
+import (
+	"net/http"
+	"strings"
+)
+
+// moveAnywhere is POST /v1/cluster/anywhere: {"to": "lhr", "home_is_off": false}.
+func (a *API) moveAnywhere(c *call) (any, error) {
+	pairs, err := readOnly(c, `{"to": "lhr"}`, "to", "home_is_off")
+	if err != nil {
+		return nil, err
+	}
+	off := pairs["home_is_off"]
+	if pairs["to"] == "" || off != "" && off != "true" && off != "false" {
+		return nil, unclear(`{"to": "lhr", "home_is_off": false}`)
+	}
+	c.done.Asked = asked(pairs)
+	got, err := a.cfg.Process.MoveAnywhere(c.r.Context(), pairs["to"], off == "true")
+	if err != nil {
+		return nil, err
+	}
+	c.done.After = map[string]string{"home": got.Home}
+	return got, nil
+}
+
+// off is POST /v1/cluster/off: {"datacenters": "lhr,del"}.
+func (a *API) off(c *call) (any, error) {
+	pairs, err := readOnly(c, `{"datacenters": "lhr"}`, "datacenters")
+	if err != nil {
+		return nil, err
+	}
+	c.done.Asked = asked(pairs)
+	got, err := a.cfg.Process.Off(c.r.Context(), strings.Split(pairs["datacenters"], ","))
+	if err != nil {
+		return nil, err
+	}
+	c.done.After = pairs
+	return got, nil
+}
+
+// readOnly reads an object that has no other keys than these, the first one among them.
+func readOnly(c *call, example string, keys ...string) (map[string]string, error) {
+	pairs, err := readPairs(c)
+	if err != nil {
+		return nil, err
+	}
+	known := 0
+	for _, k := range keys {
+		if _, ok := pairs[k]; ok {
+			known++
+		}
+	}
+	if _, ok := pairs[keys[0]]; !ok || known < len(pairs) {
+		return nil, unclear(example)
+	}
+	return pairs, nil
+}
+
+func unclear(example string) *problem {
+	return &problem{Status: http.StatusUnprocessableEntity, Code: "invalid_change",
+		Detail: "the body does not say what is to be done", Hint: "send " + example}
+}

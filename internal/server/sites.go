@@ -1,0 +1,90 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/internal/api"
+)
+
+// What an operator commands of all data centres.
+
+// Parameters of a move. Chosen: the other data centres hear of it with the next pictures.
+const (
+	offWait  = 8 * time.Second // until all that are there have said what they hold
+	offAgain = 250 * time.Millisecond
+)
+
+// MoveAnywhere implements api.Process. Repeated it does what is left to do.
+func (s *Server) MoveAnywhere(ctx context.Context, to string, gone bool) (api.Moved, error) {
+	rooms := s.durable.rooms
+	from := rooms.AnywhereHome()
+	if from == "" {
+		return api.Moved{}, api.ErrAlone
+	}
+	for _, site := range []string{to, from} {
+		if gone && site == from || to == from {
+			continue
+		}
+		if err := rooms.Reaches(ctx, site); err != nil {
+			return api.Moved{}, refused(fmt.Sprintf("data centre %s cannot take part", site), err)
+		}
+	}
+	for _, g := range s.set.Load().gates {
+		if err := g.room.MoveAnywhere(ctx, to, gone); err != nil {
+			return api.Moved{}, refused("Anywhere of room "+g.file.Name+" is not moved", err)
+		}
+	}
+	if err := rooms.AnywhereMoved(ctx, to); err != nil {
+		return api.Moved{}, refused("Anywhere is moved, and that cannot be kept", err)
+	}
+	s.log.Warn("Anywhere moved", "from", from, "to", to, "home_is_off", gone)
+	got := api.Moved{Home: to, Missing: []string{}}
+	if !gone || to == from {
+		return got, nil
+	}
+	for until := time.Now().Add(offWait); ; {
+		m, err := s.Off(ctx, []string{from})
+		if err == nil && len(m.Missing) == 0 || time.Now().After(until) {
+			got.Missing = m.Missing
+			return got, err
+		}
+		select {
+		case <-ctx.Done():
+			return got, ctx.Err()
+		case <-time.After(offAgain):
+		}
+	}
+}
+
+// Off implements api.Process.
+func (s *Server) Off(ctx context.Context, datacenters []string) (api.Moved, error) {
+	got := api.Moved{Home: s.durable.rooms.AnywhereHome(), Missing: []string{}}
+	if got.Home == "" {
+		return got, api.ErrAlone
+	}
+	for _, g := range s.set.Load().gates {
+		missing, err := g.room.DatacentersOff(ctx, datacenters)
+		if err != nil {
+			return got, refused("room "+g.file.Name+" still counts on "+strings.Join(datacenters, ", "), err)
+		}
+		got.Missing = append(got.Missing, missing...)
+	}
+	slices.Sort(got.Missing)
+	got.Missing = slices.Compact(got.Missing)
+	return got, nil
+}
+
+// refused says why a command cannot be done, and what to do.
+func refused(what string, err error) error {
+	do := "see that the data centres reach each other (headgate doctor), then say the same again"
+	if errors.Is(err, headgate.ErrDatacenter) {
+		do = "GET /v1/rooms tells which data centres there are; a home that is off is replaced at a node of the new one"
+	}
+	return &api.Refused{Why: what + ": " + err.Error(), Do: do, Err: err}
+}
