@@ -18,10 +18,6 @@ const maxQueue = 256
 // its beats. A counter that is cut off must not hold up the others. Chosen.
 const queueKept = 3 * time.Second
 
-// upLost is how long an answer of Anywhere may be missing before a counter keeps what it
-// has: a recall wait and the longest way there and back. Chosen.
-const upLost = time.Second
-
 // front is what a counter has said of those who stand before its door.
 type front struct {
 	at   time.Duration // own clock when it was heard

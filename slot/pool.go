@@ -168,10 +168,7 @@ func (p *Pool) Fresh(clk, d time.Duration) bool { return p.serving && clk-p.last
 func (p *Pool) Held() bool { return len(p.held) > 0 }
 
 // Asked reports whether Anywhere has asked for what is not used here.
-func (p *Pool) Asked(clk time.Duration) bool {
-	lost := p.up.fly != nil && clk-p.up.sent > upLost
-	return p.up.give && clk-p.up.giveAt < queueKept && !lost
-}
+func (p *Pool) Asked(clk time.Duration) bool { return p.up.give && clk-p.up.giveAt < queueKept }
 
 // RolledBack reports whether a borrower has seen a later write than the
 // confirmed record: the caller reads the store to learn whether it is fenced

@@ -274,8 +274,8 @@ func (c *desk) interval(eta, clk time.Duration) time.Duration {
 // polls of many apart.
 func (c *desk) pollAfter(eta ETA, pos int64, clk time.Duration) time.Duration {
 	d := c.interval(max(eta.Low, eta.Expect/2), clk) // it may come sooner than expected
-	if c.below() && pos <= c.soonMost() {            // a link is mended, others have gone: all at once
-		d = min(d, max(soonPoll, c.cfg.Line.PollMin))
+	if c.below() {
+		d = min(d, max(c.cfg.Line.PollMin, c.soonest(pos)))
 	}
 	if eta.Exact && eta.Expect < 2*c.cfg.Line.PollMin+d {
 		return max(eta.Expect, 20*time.Millisecond) + 10*time.Millisecond
@@ -293,16 +293,12 @@ func (c *desk) pollAfter(eta ETA, pos int64, clk time.Duration) time.Duration {
 	return d + jitter
 }
 
-// soonPoll is how often those are to ask who would be called within soonWithin if all
-// that the limit of new users lets in came to this data centre. Chosen.
-const (
-	soonPoll   = 5 * time.Second
-	soonWithin = 10 * time.Second
-)
-
-// soonMost is how many those are.
-func (c *desk) soonMost() int64 {
-	return max(16, int64(float64(c.cfg.New.N)*soonWithin.Seconds()/c.cfg.New.Per.Seconds()))
+// soonest is when a position could be called at the earliest: if every new user whom the
+// limit allows came from this line, as when a link is mended that was cut for long. Whoever
+// asks again by then is awake when called, and it costs as many polls a second as that
+// limit, times the logarithm of how many wait.
+func (c *desk) soonest(pos int64) time.Duration {
+	return time.Duration(float64(pos) / float64(max(1, c.cfg.New.N)) * float64(c.cfg.New.Per))
 }
 
 // call calls the next while slots are free and due.

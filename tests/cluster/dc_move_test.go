@@ -3,6 +3,8 @@
 package cluster
 
 import (
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -19,7 +21,13 @@ const movedIn = 5 * time.Second
 func (st *stage) move(at, to string, args ...string) (took time.Duration) {
 	st.t.Helper()
 	n, from := st.get(at), st.clock()
-	out := command(st.t, append([]string{"cluster", "move-anywhere", to, "--config", n.config}, args...)...)
+	token := filepath.Join(st.t.TempDir(), "token")
+	text := command(st.t, "token", "create", "--scope", "write", "--config", n.config)
+	if err := os.WriteFile(token, []byte(text), 0o600); err != nil {
+		st.t.Fatal(err)
+	}
+	out := command(st.t, append([]string{"cluster", "move-anywhere", to, "--admin", "http://" + n.admin,
+		"--token-file", token}, args...)...)
 	st.t.Logf("%.1f s: Anywhere to %s, said at %s: %s", from.Seconds(), to, at, out)
 	for {
 		var others []string
