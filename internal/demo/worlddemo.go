@@ -29,11 +29,12 @@ const (
 	cityPace = time.Second // between two visits at most
 )
 
-// What is cut when, as shares of a show. Chosen: London, when most people are there, and
-// for as long as San Jose takes to want its slots.
+// What is cut when, as shares of a show. Chosen: London, for as long as San Jose takes to
+// want its slots, and later than a minute after the start: then what London used of the
+// limit of new users comes back to it.
 const (
 	cutCity  = "lhr"
-	cutAt    = 0.38
+	cutAt    = 0.74
 	cutShare = 12. / 90
 	cutLeast = 4 * time.Second
 )

@@ -190,7 +190,8 @@ func cookiesRoam(t *testing.T, sjc, lhr *process) {
 	forged := func(p *process) int64 {
 		return p.s.set.Load().find("shop").room.Status().Totals.Forged
 	}
-	if got := slices.Concat(lhr.keys(), sjc.keys()); !slices.Equal(got, []string{"lhr-1", "sjc-1", "sjc-1", "lhr-1"}) {
+	got, want := slices.Concat(lhr.keys(), sjc.keys()), []string{"lhr-1", "sjc-1", "sjc-1", "lhr-1"}
+	if !slices.Equal(got, want) {
 		t.Fatalf("keys %v", got)
 	}
 	for range 2 {
@@ -431,7 +432,8 @@ func TestAChangeFromBeforeThereWereOthers(t *testing.T) {
 	others := lhr.durable.node.Datacenters
 	lhr.durable.node.Datacenters = nil
 	lhr.says(t, "before")
-	if value, _, err := lhr.loadLive(t.Context(), "shop"); err != nil || strings.Contains(string(value), "version") {
+	value, _, err := lhr.loadLive(t.Context(), "shop")
+	if err != nil || strings.Contains(string(value), "version") {
 		t.Fatalf("%s %v", value, err)
 	}
 	lhr.durable.node.Datacenters = others
@@ -541,7 +543,8 @@ func TestWhatWasReplacedIsNotTakenBack(t *testing.T) {
 		}
 	}
 	// What does not fit the file here is kept, for its version, and is not in force.
-	x := sharedLive{Room: "shop", Version: 8, Site: "sjc", Pairs: map[string]string{"colour": "red", "message": "x"}}
+	x := sharedLive{Room: "shop", Version: 8, Site: "sjc",
+		Pairs: map[string]string{"colour": "red", "message": "x"}}
 	if err := lhr.adopt(t.Context(), &x); err != nil || lhr.message(t) != "" || lhr.version(t).Version != 8 {
 		t.Errorf("%v, lhr says %q, version %d", err, lhr.message(t), lhr.version(t).Version)
 	}
@@ -552,7 +555,9 @@ func TestDamagedSharesAreRefused(t *testing.T) {
 	secret := bytes.Repeat([]byte("k"), 32)
 	good := func(change func(*share)) []byte {
 		x := &share{Site: "lhr", Keys: []keyRecord{{ID: 1, Key: secret}}, Live: []sharedLive{
-			{Room: "shop", Version: 1, Site: "lhr", Pairs: map[string]string{"message": "x"}}, {Room: "tea", Version: 9, Site: "zrh"}}}
+			{Room: "shop", Version: 1, Site: "lhr", Pairs: map[string]string{"message": "x"}},
+			{Room: "tea", Version: 9, Site: "zrh"},
+		}}
 		change(x)
 		b, err := json.Marshal(x)
 		if err != nil {
