@@ -59,7 +59,9 @@ func datacenters(s *counter.SitesState) *StatusDatacenters {
 		Uncertainty: millis(s.Unsure), Anywhere: StatusAnywhere{Age: -1},
 	}
 	if l := s.Lends; l != nil {
-		d.Anywhere = StatusAnywhere{Age: roundSeconds(s.Heard), Limit: l.Limit, Free: l.Free, Presumed: l.Presumed}
+		d.Anywhere = StatusAnywhere{
+			Age: roundSeconds(s.Heard), Limit: l.Limit, Free: l.Free, Presumed: l.Presumed,
+		}
 	}
 	for i := range s.All {
 		x := &s.All[i]

@@ -156,13 +156,22 @@ func (w *world) until(what string, most time.Duration, ok func() bool) time.Dura
 	return time.Since(began)
 }
 
+// pause lets time go by: the counters have clocks of their own.
+func (w *world) pause(d time.Duration) {
+	select {
+	case <-time.After(d):
+	case <-w.t.Context().Done():
+	}
+}
+
 // in lets n newcomers in by a data centre.
 func (w *world) in(name string, n int) (all []*visitor) {
 	w.t.Helper()
 	for i := range n {
 		v := w.gates[name].visitor()
 		if !v.in() {
-			w.t.Fatalf("newcomer %d of %d waits at %s: %+v", i+1, n, name, w.gates[name].room.Status().Datacenters)
+			w.t.Fatalf("newcomer %d of %d waits at %s: %+v", i+1, n, name,
+				w.gates[name].room.Status().Datacenters)
 		}
 		all = append(all, v)
 	}
@@ -174,7 +183,8 @@ func (w *world) in(name string, n int) (all []*visitor) {
 func TestDatacentersAreOneRoom(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, RoomConfig{
-		Name: "shop", TotalActiveUsers: 10, NewUsersPerMinute: 1000, SessionDuration: time.Minute, NoSpread: true,
+		Name: "shop", TotalActiveUsers: 10, NewUsersPerMinute: 1000, SessionDuration: time.Minute,
+		NoSpread: true,
 	}, "sjc", "lhr", "del")
 	inside := w.in("lhr", 4)
 	inside = append(inside, w.in("del", 5)...)
@@ -189,7 +199,7 @@ func TestDatacentersAreOneRoom(t *testing.T) {
 			t.Fatalf("%s: %+v", name, p)
 		}
 		waiting = append(waiting, v)
-		time.Sleep(50 * time.Millisecond) // they come one after the other
+		w.pause(50 * time.Millisecond) // they come one after the other
 	}
 	for i, first := range waiting {
 		inside[i].do("GET", "/leave")
@@ -265,7 +275,7 @@ func TestVisitorsRoam(t *testing.T) {
 
 	late := lhr.visitor() // waits at lhr when lhr goes
 	late.in()
-	time.Sleep(100 * time.Millisecond)
+	w.pause(100 * time.Millisecond)
 	after := sjc.visitor() // came after
 	after.in()
 	w.links["sjclhr"].set(true)
@@ -281,7 +291,7 @@ func TestVisitorsRoam(t *testing.T) {
 			t.Fatal("a fourth is inside")
 		}
 		after.poll()
-		time.Sleep(500 * time.Millisecond)
+		w.pause(500 * time.Millisecond)
 	}
 	w.revoke(other[1]) // its slot is sjc's own
 	w.until("the earlier of two who wait is in, though its data centre is gone", 10*time.Second, func() bool {

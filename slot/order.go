@@ -42,7 +42,10 @@ func (p *Pool) noteFront(clk time.Duration, x *Sync) {
 	if !p.queueing(clk) { // the others do not know yet
 		p.recalled = 0
 	}
-	f := &front{at: clk, line: slices.Clone(x.Queue), more: x.Need > int64(len(x.Queue)), last: p.Tau(clk), need: x.Need}
+	f := &front{
+		at: clk, line: slices.Clone(x.Queue), need: x.Need, last: p.Tau(clk),
+		more: x.Need > int64(len(x.Queue)),
+	}
 	if n := len(f.line); n > 0 {
 		f.last = f.line[n-1]
 	}

@@ -40,7 +40,8 @@ func TestClaimAnsweredLateMovesItsWindow(t *testing.T) {
 	if n, at := p.rec.Limits[1].Ends.Len(), p.rec.Limits[1].Ends.At(again.Win); n != 1 || at != 1 {
 		t.Errorf("%d entries, %d where the answer says", n, at)
 	}
-	p.Put(&Sync{Loan: 5, Seq: Seq{0, 1}, Items: []Item{{Op: Answered, From: again.Win, Use: p.Tau(clk).Add(time.Second)}}})
+	seen := Item{Op: Answered, From: again.Win, Use: p.Tau(clk).Add(time.Second)}
+	p.Put(&Sync{Loan: 5, Seq: Seq{0, 1}, Items: []Item{seen}})
 	p.Begin(clk, true)
 	p.Confirm(clk)
 	clk += 5 * time.Second

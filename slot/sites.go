@@ -166,7 +166,9 @@ func (r *Record) reinstate(x *Sync) {
 	for i := range r.Limits {
 		p.Returned[i] += x.Granted - x.Returned[i]
 	}
-	r.Loans = append(r.Loans, Loan{ID: x.Loan, Borrower: x.Borrower, Granted: x.Granted, Returned: x.Returned})
+	r.Loans = append(r.Loans, Loan{
+		ID: x.Loan, Borrower: x.Borrower, Granted: x.Granted, Returned: x.Returned,
+	})
 }
 
 // DeclareOff takes the loans of data centres back with the next write, on an operator's

@@ -23,7 +23,7 @@ func anywhere(room string) string { return "@" + room }
 const aboveTry = time.Second
 
 // ErrMoved: Anywhere lives in another data centre now.
-var ErrMoved = errors.New("Anywhere has moved to another data centre")
+var ErrMoved = errors.New("it has moved to another data centre")
 
 // NewAnywhere makes the seat of a room's Anywhere, from the configuration of the room's
 // own. Run must be called.

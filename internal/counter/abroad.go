@@ -63,7 +63,8 @@ func (a *Abroad) ask(ctx context.Context, q request) (r reply, err error) {
 		b, err := a.carry(ctx, "asks", msg)
 		if err == nil {
 			var all []reply
-			if all, err = parseReplies(b); err == nil && len(all) == 1 && !errors.Is(all[0].fault.err(), ErrFenced) {
+			all, err = parseReplies(b)
+			if err == nil && len(all) == 1 && !errors.Is(all[0].fault.err(), ErrFenced) {
 				return all[0], all[0].fault.err()
 			}
 		}

@@ -22,7 +22,7 @@ const moveWait = 5 * time.Second
 // maxMoved bounds a record on its way. Chosen: one is a few KB.
 const maxMoved = 256 << 10
 
-var errNotHere = errors.New("Anywhere of the room is not hosted there: try again")
+var errNotHere = errors.New("nobody hosts it there now: try again")
 
 // moveAway makes this host's next write the last of the record and returns it.
 func (c *Counter) moveAway(ctx context.Context, to string) ([]byte, error) {
@@ -278,7 +278,7 @@ func (s *Sites) Off(ctx context.Context, room string, sites []string) (missing [
 	defer stop()
 	b, err := s.ask(ctx, s.Home(), "off."+anywhere(room), []byte(strings.Join(sites, ",")))
 	if err != nil {
-		return nil, fmt.Errorf("Anywhere at %s does not answer: %w", s.Home(), err)
+		return nil, fmt.Errorf("its home %s does not answer: %w", s.Home(), err)
 	}
 	rest, ok := strings.CutPrefix(string(b), "ok ")
 	if !ok {

@@ -332,7 +332,7 @@ func (t *traffic) minutes(clk time.Duration) []int64 {
 	t.roll(clk)
 	const per = int64(time.Minute / trafficBin)
 	var out []int64
-	for m := int64(0); m < trafficBins/per; m++ {
+	for m := range trafficBins / per {
 		n := int64(0)
 		for k := m * per; k < (m+1)*per; k++ {
 			n += t.bins[((t.head-k)%trafficBins+trafficBins)%trafficBins]

@@ -45,7 +45,7 @@ type traffic struct {
 
 const (
 	trafficBin  = 10 * time.Second
-	trafficBins = 12 // two minutes: "shared out by the traffic of the last 2 minutes" (Cloudflare Japan, 2022)
+	trafficBins = 12 // "the traffic of the last 2 minutes" (Cloudflare Japan, 2022)
 )
 
 func (t *traffic) roll(clk time.Duration) {
@@ -153,7 +153,8 @@ func (c *desk) upDue(clk time.Duration) time.Duration {
 		return 0
 	}
 	left := c.pool.Params().Term // its third part is the term of a worker: Anywhere's is longer
-	if r := c.pool.Record(); len(r.Loans) > 0 || r.Limits[0].Ends.Len() > 0 || c.waiting() > 0 || u.ahead > 0.01 {
+	r := c.pool.Record()
+	if len(r.Loans) > 0 || r.Limits[0].Ends.Len() > 0 || c.waiting() > 0 || u.ahead > 0.01 {
 		left = upQuiet
 	}
 	if c.pool.Asked(clk) || c.pool.Free() < c.enough()/2 && !c.held {

@@ -220,7 +220,8 @@ const (
 // appendPlace appends a place; what places have in common, by the way from the last.
 func appendPlace(b []byte, p, last *Place) []byte {
 	b = appendUints(b, uint64(p.Status),
-		flag(p.Held, bitHeld)|flag(p.Called, bitCalled)|flag(p.ETA != ETA{}, bitETA)|flag(p.Came != 0, bitCame))
+		flag(p.Held, bitHeld)|flag(p.Called, bitCalled)|flag(p.ETA != ETA{}, bitETA)|
+			flag(p.Came != 0, bitCame))
 	b = appendInts(b, int64(p.Number-last.Number), int64(p.Life-last.Life),
 		p.Position, p.Ahead, p.Waiting-last.Waiting, int64(p.Served-last.Served),
 		int64(p.PollAfter))

@@ -147,7 +147,7 @@ func TestExamine(t *testing.T) {
 		{"a record too new", func(t *testing.T, dir string) {
 			os.RemoveAll(dir + "/records")
 			store.WriteCopies(dir+"/records", []store.Copy{{Key: "counter.shop", Value: []byte{9, 1}}})
-		}, "records", Fault, "format 9, this program reads 2"},
+		}, "records", Fault, "format 9, this program reads 3"},
 		{"put aside", func(t *testing.T, dir string) { os.Mkdir(dir+"/engine.damaged-1", 0o700) },
 			"left aside", Warning, "rm -r"},
 		{"a certificate", func(t *testing.T, dir string) {

@@ -57,6 +57,20 @@ func TestPageConfigurationsAreGood(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, "nats.creds"), []byte("me:secret"), 0o600); err != nil {
 		t.Fatal(err)
 	}
+	for _, other := range []string{"lhr", "del"} {
+		there := t.TempDir()
+		plan.Datacenter = other
+		if _, err := join.Init(there, plan, time.Now()); err != nil {
+			t.Fatal(err)
+		}
+		ca, err := os.ReadFile(filepath.Join(there, "ca.pem"))
+		if err == nil {
+			err = os.WriteFile(filepath.Join(dir, other+"-ca.pem"), ca, 0o644)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
 	for _, m := range found {
 		if cfg, err := config.Parse(filepath.Join(dir, "headgate.yaml"), m[1]); err != nil {
 			t.Errorf("%s: %v", m[1], err)

@@ -85,8 +85,7 @@ func (s *Server) Change(
 	}
 	next.now, next.live = *now, nil
 	if len(live) > 0 {
-		// Without the monotonic clock: what this node then reads is what it has.
-		next.live = &api.Live{Pairs: live, At: time.Now().UTC().Round(0), By: by}
+		next.live = &api.Live{Pairs: live, At: time.Now().UTC(), By: by}
 	}
 	undo, err := s.keep(ctx, &next)
 	if err != nil {

@@ -129,7 +129,7 @@ func TestSitesShift(t *testing.T) {
 		func(*run) judge.Figure {
 			d, from, to := st.stranded()
 			return most("somebody waits though other data centres have slots, ms at most",
-				int(d.Milliseconds()), int(idleMost.Milliseconds()), "from %v to %v, more than 5 %%", from, to)
+				int(d.Milliseconds()), int(idleMost.Milliseconds()), "%v to %v, more than 5 %%", from, to)
 		})
 }
 
