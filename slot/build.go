@@ -149,7 +149,7 @@ func (p *Pool) build(clk time.Duration, syncs []*Sync, held []pending) {
 			r.Limits[i].InForce = max(r.Limits[i].InForce, r.capacity(i))
 		}
 	}
-	r.Waiting = p.wait
+	r.Waiting = p.wait || p.lined
 	r.Quiet = clk < p.quiet
 	if p.line != nil {
 		r.Next, r.Issued, r.Frontier = p.line.Next, p.line.Issued, p.line.Frontier

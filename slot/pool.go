@@ -60,6 +60,7 @@ type Pool struct {
 	step    time.Duration     // between slots lent to people who wait, 0 for none
 	lendAt  time.Duration     // own clock when the next one is due
 	lined   bool              // somebody has been told that there is nothing
+	linedAt time.Duration     // own clock at the takeover: whoever waits has not said so yet
 }
 
 type pending struct {
@@ -222,6 +223,7 @@ func (p *Pool) Confirm(clk time.Duration) ([]Reply, []ClaimReply) {
 		if p.rec.Quiet {
 			p.Quarantine(clk)
 		}
+		p.lined, p.linedAt = p.par.Counters && p.rec.Waiting, clk
 		return nil, nil
 	}
 	var replies []Reply

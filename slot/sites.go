@@ -95,7 +95,7 @@ func (p *Pool) Space(step time.Duration) { p.step = step }
 // a door while there are slots does not wait: only once somebody was told that there are
 // none, and as long as any queue is told.
 func (p *Pool) lendDue(clk time.Duration) bool {
-	if p.lined && !p.queueing(clk) {
+	if p.lined && !p.queueing(clk) && clk-p.linedAt >= queueKept {
 		p.lined = false
 	}
 	return p.step == 0 || !p.lined || clk >= p.lendAt

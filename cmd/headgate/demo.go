@@ -29,9 +29,9 @@ line. When it ends, nothing is left behind.
 
   --cluster       three processes are the room, as three machines would be: kill
                   any of them. The start takes 4 to 12 s: they elect a leader
-  --datacenters   three processes are data centres in San Jose, London and Delhi,
-                  as far from each other as these are, and one room; one of them
-                  is cut off for a while
+  --datacenters   three processes are data centres in San Jose, London and
+                  Delhi, as far from each other as these are, and one room;
+                  one of them is cut off for a while
   --listen ADDR   for browsers; default 127.0.0.1:8080, or a free port if taken
   --visitors N    simulated visitors at any time; default 120, and with
                   --datacenters at most 70

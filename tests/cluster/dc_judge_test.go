@@ -82,25 +82,37 @@ func worstSecond(f finding) (n int, at time.Duration) {
 	return n, at
 }
 
-// stands reports whether anybody waits anywhere at a moment.
-func (r *run) stands(at time.Duration) bool {
-	return slices.ContainsFunc(r.visits, func(v *visit) bool {
-		from, to := v.waited()
-		return from != never && from <= at && to >= at
-	})
+// standing is how many wait at a moment, wherever.
+func (r *run) standing(at time.Duration) (n int) {
+	for _, v := range r.visits {
+		if from, to := v.waited(); from != never && from <= at && to >= at {
+			n++
+		}
+	}
+	return n
 }
 
-// fewestTaken is how many slots are taken at least from a moment on, as long as a line
-// stands, looked at each second.
-func (r *run) fewestTaken(from time.Duration, limit int) crowd.Figure {
+// aLine is so many people that one who asks late does not leave a slot empty. Chosen.
+const aLine = 30
+
+// fewestTaken is how many slots are taken at least from a moment on, at the seconds at
+// which a line stands.
+func (r *run) fewestTaken(from time.Duration, line, limit int) crowd.Figure {
 	stays, n, when, looked := r.stays(), math.MaxInt, never, 0
-	for at := from; r.stands(at); at += time.Second {
+	for at := from; len(stays) > 0 && at < stays[len(stays)-1].from; at += time.Second {
+		if r.standing(at) < line {
+			continue
+		}
 		looked++
 		if k := taken(stays, at); k < n {
 			n, when = k, at
 		}
 	}
-	return least("slots taken while a line stands, from then on", n, limit, "at %v, of %d s", when, looked)
+	if looked == 0 {
+		return show("slots taken while a line stands, from then on", 0, "none stood")
+	}
+	return least("slots taken while a line stands, from then on", n, limit, "at %v, of %d s with a line",
+		when, looked)
 }
 
 // letInAt counts those whom one node let in within a time.
@@ -142,7 +154,7 @@ func TestOrderOfApart(t *testing.T) {
 		t.Errorf("most in a second: %d at %v, want 1 at 59s", n, at)
 	}
 	for limit, ok := range map[int]bool{1: true, 2: false} {
-		if f := r.fewestTaken(secs(12), limit); f.Reach != 1 || f.OK() != ok {
+		if f := r.fewestTaken(secs(12), 1, limit); f.Reach != 1 || f.OK() != ok {
 			t.Errorf("fewest taken %v, with a limit of %d it is %v", f.Reach, limit, f.OK())
 		}
 	}

@@ -83,7 +83,7 @@ func TestSitesMoveLost(t *testing.T) {
 	st.at(settledIn)
 	from := st.clock()
 	st.get(sjc).kill()
-	st.lean(lhr, 0.5)
+	st.lean(sjc, 0)
 	st.rest(10 * time.Second)
 	took := st.move(lhr, lhr, "--home-is-off")
 	moved := st.clock()
@@ -95,7 +95,7 @@ func TestSitesMoveLost(t *testing.T) {
 				int(movedIn.Milliseconds()), "")
 		},
 		func(r *run) judge.Figure { // a session, a second for pauses, and the first calls
-			return r.fewestTaken(moved+st.plan.session+rightIn, st.plan.total*6/10)
+			return r.fewestTaken(moved+st.plan.session+rightIn, aLine, st.plan.total*6/10)
 		})
 	t.Log(st.heldOver(from, st.plan.length))
 }
@@ -120,6 +120,6 @@ func TestSitesRoamLost(t *testing.T) {
 			}
 		}
 		return least("let in elsewhere, of those who waited at the lost one", n, 50, "")
-	}, func(r *run) judge.Figure { return r.fewestTaken(from+2*rightIn, st.plan.total*5/10) })
+	}, func(r *run) judge.Figure { return r.fewestTaken(from+2*rightIn, aLine, st.plan.total*5/10) })
 	t.Log(st.heldOver(from, st.plan.length))
 }
