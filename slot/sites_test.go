@@ -1,0 +1,244 @@
+package slot
+
+import (
+	"testing"
+	"time"
+)
+
+// siteOf is a counter below Anywhere, with what it says of itself.
+func siteOf(t *testing.T, name string, loan LoanID, limits ...Limit) *Pool {
+	t.Helper()
+	return serving(Params{Site: name},
+		NewRecord(uint64(loan)+100, &Upper{Loan: loan}, limits...), time.Hour)
+}
+
+// up lets a counter Sync once with a traffic and a wish, and writes at both ends.
+func up(root, p *Pool, clk time.Duration, want, traffic int64) *Answer {
+	return tell(root, p, clk, p.UpSync(clk, want, traffic, nil))
+}
+
+// The document's numbers (Cloudflare, 2023-09-20): of 150 slots San Jose has earned 15 by 20
+// new users of 200 a minute, London 22 by 30, and 113 stay with Anywhere. Delhi, which has
+// no history, has earned nothing and is let in all the same.
+func TestAnywhereLendsAheadWhatTheTrafficHasEarned(t *testing.T) {
+	limits := []Limit{{AtOnce, 150, 5 * time.Minute}, {PerWindow, 200, time.Minute}}
+	root := serving(Params{Counters: true}, NewRecord(1, nil, limits...), time.Hour)
+	sjc, lhr := siteOf(t, "sjc", 11, limits...), siteOf(t, "lhr", 12, limits...)
+	del := siteOf(t, "del", 13, limits...)
+	clk := time.Hour + time.Second
+	up(root, sjc, clk, 0, 20)
+	up(root, lhr, clk, 0, 30)
+	for range 3 { // each asks for its part, as often as it likes
+		clk += time.Second
+		up(root, sjc, clk, max(0, sjc.UpPart()-sjc.Free()), 20)
+		up(root, lhr, clk, max(0, lhr.UpPart()-lhr.Free()), 30)
+	}
+	if s, l, a := sjc.Free(), lhr.Free(), root.Free(); s != 15 || l != 22 || a != 113 {
+		t.Errorf("San Jose %d, London %d, Anywhere %d, want 15, 22 and 113", s, l, a)
+	}
+	for _, h := range root.Holdings(clk) {
+		want := map[string]Holding{
+			"sjc": {Site: "sjc", Lent: 15, Idle: 15, Traffic: 20},
+			"lhr": {Site: "lhr", Lent: 22, Idle: 22, Traffic: 30},
+		}[h.Site]
+		if h.Idle = h.Lent; h != want {
+			t.Errorf("%+v, want %+v", h, want)
+		}
+	}
+	if up(root, del, clk, 0, 0); del.UpPart() != 0 {
+		t.Errorf("Delhi has earned %d", del.UpPart())
+	}
+	if ask(root, del, clk, 0) == nil || del.Record().Up.Granted != 1 {
+		t.Errorf("Delhi's first visitor has %d slots", del.Record().Up.Granted)
+	}
+}
+
+// What has been too much goes back, of each limit.
+func TestACounterShedsWhatIsPlenty(t *testing.T) {
+	limits := []Limit{{AtOnce, 100, time.Minute}, {PerWindow, 100, time.Minute}}
+	root := serving(Params{Counters: true}, NewRecord(1, nil, limits...), time.Hour)
+	p := siteOf(t, "sjc", 11, limits...)
+	clk := time.Hour + time.Second
+	up(root, p, clk, 40, 40)
+	if !p.UpSpare(10) || p.UpSpare(p.Free()) {
+		t.Fatalf("%d free: spare of 10 %v, of all %v", p.Free(), p.UpSpare(10), p.UpSpare(p.Free()))
+	}
+	p.UpShed(10)
+	if !p.UpOwes(clk) {
+		t.Fatal("nothing is owed")
+	}
+	p.Begin(clk, true)
+	p.Confirm(clk)
+	up(root, p, clk, 0, 40)
+	if p.Free() != 10 || root.Free() != 90 {
+		t.Errorf("%d stay and Anywhere has %d, want 10 and 90", p.Free(), root.Free())
+	}
+}
+
+// lostHome is an Anywhere that is made anew after its home is lost, and a counter that
+// borrowed n of the old one.
+func lostHome(t *testing.T, n int64) (root, p *Pool, clk time.Duration) {
+	t.Helper()
+	limits := []Limit{{AtOnce, 100, time.Minute}, {PerWindow, 200, time.Minute}}
+	old := serving(Params{Counters: true}, NewRecord(1, nil, limits...), time.Hour)
+	p = siteOf(t, "sjc", 11, limits...)
+	clk = time.Hour + time.Second
+	up(old, p, clk, 0, 0)
+	up(old, p, clk, n, n)
+	if p.Free() != n {
+		t.Fatalf("%d lent, want %d", p.Free(), n)
+	}
+	seen, _ := p.UpSeen(clk)
+	seen.Epoch += 1 << 32
+	r := NewRecord(1, nil, limits...)
+	r.Presume(Params{Counters: true}, seen, 5)
+	return serving(Params{Counters: true}, r, clk), p, clk
+}
+
+func TestALostHomeIsPresumedAndReinstated(t *testing.T) {
+	root, p, clk := lostHome(t, 30)
+	if root.Free() > 0 {
+		t.Fatalf("%d free before anybody has said what it holds", root.Free())
+	}
+	up(root, p, clk, 0, 0)
+	if p.Record().Up.Loan != 11 || p.Free() != 30 {
+		t.Fatalf("the counter has %d of loan %d, want its 30 of 11", p.Free(), p.Record().Up.Loan)
+	}
+	if lent := root.Record().loan(11); lent == nil || lent.Lent(0) != 30 {
+		t.Fatalf("the books have %+v", lent)
+	}
+	if root.Free() > 0 {
+		t.Errorf("%d free: the other 70 may be in use", root.Free())
+	}
+	beat := func(d time.Duration) { // a Sync each ten seconds keeps the loan alive
+		for end := clk + d; clk < end; {
+			clk += 10 * time.Second
+			up(root, p, clk, 0, 0)
+			root.Begin(clk, true)
+			root.Confirm(clk)
+		}
+	}
+	missing := root.DeclareOff(clk, []string{"lhr"}, []string{"sjc", "del"})
+	if len(missing) != 1 || missing[0] != "del" {
+		t.Fatalf("not heard: %v, want del", missing)
+	}
+	beat(70 * time.Second)
+	if root.Free() > 0 {
+		t.Fatalf("%d came back though del, which nobody declared off, may use them", root.Free())
+	}
+	if missing := root.DeclareOff(clk, []string{"lhr", "del"}, []string{"sjc"}); len(missing) != 0 {
+		t.Fatalf("not heard: %v", missing)
+	}
+	beat(10 * time.Second)
+	if root.Free() != 70 {
+		t.Errorf("%d free, want the 70 of those that are off", root.Free())
+	}
+}
+
+// Without an operator's word what nobody speaks for returns after the term of a counter and
+// its longest stay.
+func TestALostHomesSlotsComeBackByThemselves(t *testing.T) {
+	root, _, clk := lostHome(t, 30)
+	par := root.Params()
+	wait := par.Rho.Up(par.Term) + par.Rho.Stretch(time.Minute+par.Sigma)
+	for _, tt := range []struct {
+		at   time.Duration
+		want int64
+	}{{clk + wait - 2*time.Second, 0}, {clk + wait + 2*time.Second, 100}} {
+		root.Begin(tt.at, true)
+		root.Confirm(tt.at)
+		if got := max(0, root.Free()); got != tt.want {
+			t.Errorf("%v after the move: %d free, want %d", tt.at-clk, got, tt.want)
+		}
+	}
+}
+
+// A counter whose own term was over may have lost its loan to others before the home was
+// lost: it begins anew, and what it lets in then is lent anew.
+func TestACounterWhoseTermIsOverIsNotReinstated(t *testing.T) {
+	root, p, clk := lostHome(t, 30)
+	clk += 11 * time.Minute
+	x := p.UpSync(clk, 0, 0, nil)
+	if !x.Lapsed {
+		t.Fatal("its term is over and it does not say so")
+	}
+	if a := tell(root, p, clk, x); a == nil || !a.Over {
+		t.Errorf("answered %+v, want that the loan is over", a)
+	}
+}
+
+// Two counters claim more than there was: the second one is refused, the limit holds.
+func TestNobodyIsReinstatedBeyondWhatIsPresumed(t *testing.T) {
+	root, p, clk := lostHome(t, 30)
+	up(root, p, clk, 0, 0)
+	liar := &Sync{Loan: 12, Borrower: "del", Seq: Seq{9, 1}, Granted: 71}
+	root.Put(liar)
+	now, _ := root.Begin(clk, true)
+	root.Confirm(clk)
+	if len(now) != 1 || !now[0].Answer.Over {
+		t.Errorf("answered %+v, want that the loan is over", now)
+	}
+	if n := root.Record().Used(0); n > 100 {
+		t.Errorf("%d of 100 lent", n)
+	}
+}
+
+// Once somebody was told that there is nothing, slots are lent a step apart; before, and
+// after, whoever stands before a door while there are slots does not wait.
+func TestSlotsForThoseWhoWaitAreSpaced(t *testing.T) {
+	root, a, _ := twoCounters(t, 20)
+	root.Space(time.Second)
+	clk := time.Hour + time.Second
+	ask(root, a, clk)
+	if got := ask(root, a, clk, 0, 0, 0, 0); got == nil || got.Granted != 4 {
+		t.Fatalf("four who stand before the door while there are 20 have %+v", got)
+	}
+	root.lined, root.linedAt = true, clk
+	began := a.Record().Up.Granted
+	ago := make([]time.Duration, 10)
+	for range 40 { // four seconds
+		clk += 100 * time.Millisecond
+		ask(root, a, clk, ago...)
+	}
+	if n := a.Record().Up.Granted - began; n < 3 || n > 6 {
+		t.Errorf("%d slots in four seconds, want one a second", n)
+	}
+}
+
+// The last write of an Anywhere that moves says so, and a reader finds it.
+func TestARecordThatHasMovedSaysSo(t *testing.T) {
+	root, _, _ := twoCounters(t, 3)
+	root.MoveTo("lhr")
+	root.Begin(time.Hour+time.Second, true)
+	root.Confirm(time.Hour + time.Second)
+	b, err := root.Record().AppendBinary(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var r Record
+	if err := r.UnmarshalBinary(b); err != nil || r.MovedTo != "lhr" {
+		t.Errorf("read %q, %v", r.MovedTo, err)
+	}
+}
+
+// A room that was alone borrows from now on: at home what it has let in counts as lent.
+func TestARoomThatWasAloneGoesBelow(t *testing.T) {
+	limits := []Limit{{AtOnce, 10, time.Minute}, {PerWindow, 20, time.Minute}}
+	r := NewRecord(1, nil, limits...)
+	r.Limits[0].Ends.Add(Tau(time.Minute), 4)
+	r.Limits[1].Ends.Add(Tau(time.Minute), 4)
+	r.GoBelow(11, true)
+	p := serving(Params{Site: "sjc"}, r, time.Hour)
+	top := NewRecord(2, nil, limits...)
+	top.Presume(Params{Counters: true}, WriteName{Life: 2, Epoch: 1}, 1)
+	root := serving(Params{Counters: true}, top, time.Hour)
+	clk := time.Hour + time.Second
+	up(root, p, clk, 0, 0)
+	if p.Record().Up.Loan != 11 || p.Free() != 6 || root.Free() > 0 {
+		t.Errorf("loan %d, %d free here and %d at Anywhere, want 11, 6 and 0",
+			p.Record().Up.Loan, p.Free(), root.Free())
+	}
+	if p.Record().Name.Life != 1 {
+		t.Error("a new life has begun: who is inside is out")
+	}
+}
