@@ -36,6 +36,9 @@ func TestAnywhereLendsAheadWhatTheTrafficHasEarned(t *testing.T) {
 	if s, l, a := sjc.Free(), lhr.Free(), root.Free(); s != 15 || l != 22 || a != 113 {
 		t.Errorf("San Jose %d, London %d, Anywhere %d, want 15, 22 and 113", s, l, a)
 	}
+	if s, l := sjc.UpPart(), lhr.UpPart(); s != 15 || l != 22 {
+		t.Errorf("parts %d and %d once they are lent: what is unused there counts too", s, l)
+	}
 	for _, h := range root.Holdings(clk) {
 		want := map[string]Holding{
 			"sjc": {Site: "sjc", Lent: 15, Idle: 15, Traffic: 20},
@@ -195,7 +198,7 @@ func TestSlotsForThoseWhoWaitAreSpaced(t *testing.T) {
 	}
 	root.lined, root.linedAt = true, clk
 	began := a.Record().Up.Granted
-	ago := make([]time.Duration, 10)
+	ago := make([]time.Duration, 20)
 	for range 40 { // four seconds
 		clk += 100 * time.Millisecond
 		ask(root, a, clk, ago...)
