@@ -243,7 +243,7 @@ func TestVisitorsRoam(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, RoomConfig{
 		Name: "shop", TotalActiveUsers: 3, NewUsersPerMinute: 1000, SessionDuration: 20 * time.Second,
-		PollMin: 100 * time.Millisecond, NoSpread: true,
+		PollMin: 400 * time.Millisecond, NoSpread: true,
 	}, "sjc", "lhr")
 	lhr, sjc := w.gates["lhr"], w.gates["sjc"]
 	pass, other := w.in("lhr", 1)[0], w.in("sjc", 2)
@@ -265,6 +265,7 @@ func TestVisitorsRoam(t *testing.T) {
 	w.until("the ticket of lhr is called at sjc", 10*time.Second, func() bool {
 		return ticket.poll().State == StateCalled
 	})
+	used := *ticket // a copy of the cookie, for a friend
 	if !ticket.in() {
 		t.Fatal("called and not let in")
 	}
@@ -278,6 +279,8 @@ func TestVisitorsRoam(t *testing.T) {
 	w.pause(100 * time.Millisecond)
 	after := sjc.visitor() // came after
 	after.in()
+	w.pause(2 * time.Second) // a picture of lhr has come since the ticket was used
+	late.poll()
 	w.links["sjclhr"].set(true)
 	gone := time.Now()
 	late.g, pass.g, ticket.g = sjc, sjc, sjc
@@ -291,12 +294,16 @@ func TestVisitorsRoam(t *testing.T) {
 			t.Fatal("a fourth is inside")
 		}
 		after.poll()
+		used.poll()
 		w.pause(500 * time.Millisecond)
 	}
 	w.revoke(other[1]) // its slot is sjc's own
 	w.until("the earlier of two who wait is in, though its data centre is gone", 10*time.Second, func() bool {
 		if after.in() {
 			t.Fatal("who came later is in first")
+		}
+		if used.in() {
+			t.Fatal("a ticket that was used is used again")
 		}
 		return late.in()
 	})
@@ -308,7 +315,7 @@ func TestAnywhereMoves(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, RoomConfig{
 		Name: "shop", TotalActiveUsers: 6, NewUsersPerMinute: 1000, SessionDuration: 5 * time.Second,
-		PollMin: 100 * time.Millisecond, NoSpread: true,
+		PollMin: 400 * time.Millisecond, NoSpread: true,
 	}, "sjc", "lhr", "del")
 	inside := append(w.in("sjc", 2), w.in("lhr", 2)...)
 	inside = append(inside, w.in("del", 2)...)

@@ -146,10 +146,18 @@ func (r *Room) servePass(q *visitRequest) {
 		q.worker.cutOff():
 		// A later host gave it, which this process cannot hear. Counter time may stand
 		// still, but never runs ahead: what is not over by an earlier host's is not over.
+	case !ok && id != 0 && r.passesFor(q):
+		q.worker.kick()
+		if q.peek {
+			r.wait(q, &counter.Place{}, StateCalled)
+			return
+		}
+		r.pass(q)
+		return
 	case (!ok || life == q.tok.Life && q.worker.behind(&q.tok)) && id != 0:
 		// This process has just begun and does not know the time yet, or slept and knows
 		// that of an earlier host.
-		if r.silent(q) && !ok || !q.worker.learnTime(q.r.Context(), &q.tok) {
+		if r.late(q) && !ok || !q.worker.learnTime(q.r.Context(), &q.tok) {
 			if life == q.tok.Life && hi < slot.Tau(q.tok.End) && q.worker.cutOff() {
 				break // as above
 			}
@@ -215,7 +223,7 @@ func (r *Room) serveTicket(q *visitRequest) {
 		r.serveNewcomer(q)
 		return
 	}
-	if r.silent(q) {
+	if r.late(q) {
 		r.outOfReach(q)
 		return
 	}

@@ -87,32 +87,50 @@ func (r *Room) isAbroad(q *visitRequest) bool { return q.worker != r.worker }
 
 // silent reports whether the visitor's data centre is surely out of reach.
 func (r *Room) silent(q *visitRequest) bool {
-	return r.isAbroad(q) && r.counter.SiteSilent(q.tok.Home)
+	if !r.isAbroad(q) {
+		return false
+	}
+	_, silent := r.counter.Reach(q.tok.Home)
+	return silent
+}
+
+// late reports whether the visitor's data centre may be out of reach: nobody should wait
+// for its answer.
+func (r *Room) late(q *visitRequest) bool {
+	if !r.isAbroad(q) {
+		return false
+	}
+	late, _ := r.counter.Reach(q.tok.Home)
+	return late
+}
+
+// passesFor reports whether a pass of another data centre is surely not over, by the time
+// that its last pictures told. What has been seen so is not reported there: the next
+// request is, once the way there is known.
+func (r *Room) passesFor(q *visitRequest) bool {
+	if !r.isAbroad(q) {
+		return false
+	}
+	t, err := r.counter.SiteTime(q.r.Context(), q.tok.Home)
+	return err == nil && t.Known && t.Life == q.tok.Life && t.Hi < slot.Tau(q.tok.End)
 }
 
 // outOfReach answers a visitor whose counter does not. Here, the visitor keeps what it has
 // and asks again. In another data centre that has been silent for a while, a pass counts to
 // its end; whoever was inside longer is first to come in here, and whoever waited keeps its
-// place in the order of all data centres.
+// place in the order of all data centres. A ticket that was called there admits nobody
+// here: nobody knows whether it has been used.
 func (r *Room) outOfReach(q *visitRequest) {
-	if !r.silent(q) {
-		r.wait(q, &counter.Place{PollAfter: unreachableRetry}, StateWaiting)
-		return
-	}
-	if q.tok.Kind == ticket.Ticket {
-		r.roam(q, slot.Tau(max(1, q.tok.Seen)))
-		return
-	}
 	t, err := r.counter.SiteTime(q.r.Context(), q.tok.Home)
-	switch {
-	case err != nil:
+	switch same := t.Life == q.tok.Life; {
+	case !r.silent(q) || err != nil:
 		r.wait(q, &counter.Place{PollAfter: unreachableRetry}, StateWaiting)
-	case t.Known && t.Life == q.tok.Life && t.Hi < slot.Tau(q.tok.End) && q.peek:
-		r.wait(q, &counter.Place{}, StateCalled)
-	case t.Known && t.Life == q.tok.Life && t.Hi < slot.Tau(q.tok.End):
-		r.pass(q)
-	default:
+	case q.tok.Kind == ticket.Pass:
 		r.roam(q, 0)
+	case same && q.tok.ID < t.Served: // it was called, and has most likely been used
+		r.serveNewcomer(q)
+	default:
+		r.roam(q, slot.Tau(max(1, q.tok.Seen)))
 	}
 }
 

@@ -151,7 +151,7 @@ type desk interface {
 	State(of slot.LoanID, opened int64) counter.State
 	Roam(ctx context.Context, id uint64, came slot.Tau) (counter.Place, error)
 	SiteTime(ctx context.Context, site string) (counter.SiteTime, error)
-	SiteSilent(site string) bool
+	Reach(site string) (late, silent bool)
 	Hold(yes bool)
 	Reconfigure(ctx context.Context, s counter.Settings) error
 	Damaged() error

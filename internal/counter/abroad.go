@@ -118,7 +118,8 @@ func (a *Abroad) Sync(ctx context.Context, x *slot.Sync) (got slot.Answer, err e
 type SiteTime struct {
 	Life, Epoch uint64
 	Lo, Hi      slot.Tau
-	Silent      bool // nothing has come from it for so long that it counts as out of reach
+	Served      uint64 // all tickets below were called when it was last heard
+	Silent      bool   // nothing has come from it for so long that it counts as out of reach
 	Known       bool
 }
 
@@ -130,7 +131,7 @@ func (c *Counter) siteTime(site string) SiteTime {
 	}
 	for i := range s.All {
 		if x := &s.All[i]; x.Site == site {
-			return SiteTime{Life: x.Life, Epoch: x.TimeOf, Lo: x.Lo, Hi: x.Hi,
+			return SiteTime{Life: x.Life, Epoch: x.TimeOf, Lo: x.Lo, Hi: x.Hi, Served: x.Served,
 				Silent: x.Age < 0 || x.Age > siteSilent, Known: x.TimeOf > 0}
 		}
 	}
@@ -151,22 +152,26 @@ func (c *Counter) SiteTime(_ context.Context, site string) (SiteTime, error) {
 	return c.siteTime(site), nil
 }
 
-// SiteSilent reports whether a data centre is out of reach.
-func (c *Counter) SiteSilent(site string) bool { return c.siteTime(site).Silent }
-
-// SiteSilent reports whether a data centre is out of reach, as the host said last.
-func (s *Seat) SiteSilent(site string) bool {
-	st := s.State(0, 0).Sites
-	if st == nil {
-		return false
+// reach is how far a data centre is, by its last picture.
+func (s *SitesState) reach(site string) (late, silent bool) {
+	if s == nil {
+		return false, false
 	}
-	for i := range st.All {
-		if x := &st.All[i]; x.Site == site {
-			return x.Age < 0 || x.Age > siteSilent
+	for i := range s.All {
+		if x := &s.All[i]; x.Site == site {
+			return x.Age < 0 || x.Age > siteLate, x.Age < 0 || x.Age > siteSilent
 		}
 	}
-	return false
+	return false, false
 }
+
+// Reach reports whether a data centre is late to show itself, and whether it is out of
+// reach.
+func (c *Counter) Reach(site string) (late, silent bool) { return c.sitesState().reach(site) }
+
+// Reach reports whether a data centre is late to show itself, and whether it is out of
+// reach, as the host said last.
+func (s *Seat) Reach(site string) (late, silent bool) { return s.State(0, 0).Sites.reach(site) }
 
 // SiteTime asks the room's host here what it knows of the time of another data centre.
 func (s *Seat) SiteTime(ctx context.Context, site string) (t SiteTime, err error) {

@@ -17,12 +17,14 @@ import (
 // asks, so a picture each way costs a message each way.
 
 // Parameters of the pictures. Chosen: a picture is never older than two seconds between
-// data centres that are connected, and one that is silent for ten is out of reach.
+// data centres that are connected, one that has missed two is late, and one that has
+// missed three is out of reach.
 const (
 	pictureEvery = 1500 * time.Millisecond
 	pictureWait  = time.Second
 	pictureMost  = 4 << 10 // bytes
-	siteSilent   = 10 * time.Second
+	siteSilent   = 5 * time.Second
+	siteLate     = 2*pictureEvery + 500*time.Millisecond
 	siteMinutes  = 5 // of traffic that are shown
 )
 
@@ -36,6 +38,7 @@ type Picture struct {
 	Active  int64          `json:"active"` // stays that were reported
 	Waiting int64          `json:"waiting"`
 	Called  int64          `json:"called"`
+	Served  uint64         `json:"served"`  // all tickets below were called
 	New     int64          `json:"new"`     // slots of the window in use
 	Held    int64          `json:"held"`    // slots of the first limit that Anywhere has lent to it
 	Unused  int64          `json:"unused"`  // of them in nobody's use
@@ -105,6 +108,7 @@ func (c *Counter) picture() Picture {
 		Site: c.cfg.Sites.Own(), Home: c.cfg.Sites.HomeNow(), Life: r.Name.Life, Epoch: r.Name.Epoch,
 		Time: now, Active: r.Limits[0].Ends.After(now), New: r.Limits[1].Ends.After(now),
 		Waiting: c.waiting(), Called: c.pool.Called(), Minutes: c.up.traffic.minutes(clk),
+		Served: c.line.Frontier(),
 	}
 	if r.Up != nil {
 		p.Held = r.Up.Granted - r.Up.Returned[0]

@@ -163,3 +163,37 @@ func TestOrderOfApart(t *testing.T) {
 		t.Error(d)
 	}
 }
+
+// What one data centre keeps another does not know, while the one is dead, and only then;
+// and a used ticket is judged where a line stands.
+func TestHomeless(t *testing.T) {
+	r := goodRun()
+	v := r.visits[2] // at n1, waits from 0.53 s to 29.5 s
+	if r.homeless(v, "n2", secs(50)) || !r.lineAt("n2", secs(50)) {
+		t.Error("without data centres nobody is homeless, and a line stands everywhere")
+	}
+	r.sites = []string{"n1", "n2"}
+	r.faults = []fault{{what: "kill", node: "n1", from: secs(20), to: secs(60), deaf: true}}
+	for _, tt := range []struct {
+		node       string
+		at         float64
+		want, soon bool
+	}{{"n2", 18, false, false}, {"n2", 21, true, true}, {"n2", 40, true, false}, {"n1", 40, false, false}} {
+		a := asked(askPage, tt.at, "", 0, 0)
+		a.node = tt.node
+		if got := r.homeless(v, tt.node, a.ended); got != tt.want {
+			t.Errorf("at %s at %v s: homeless %v", tt.node, tt.at, got)
+		}
+		if got := r.newlyHomeless(v, &a); got != tt.soon {
+			t.Errorf("at %s at %v s: newly homeless %v", tt.node, tt.at, got)
+		}
+	}
+	for at, want := range map[float64]bool{0.6: false, 40: true, 79.8: false} {
+		if got := r.lineAt("n1", secs(at)); got != want {
+			t.Errorf("a line at %v s: %v", at, got)
+		}
+	}
+	if r.lineAt("n3", secs(40)) {
+		t.Error("nobody came to n3, and yet a line stands there")
+	}
+}

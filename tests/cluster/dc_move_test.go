@@ -120,6 +120,8 @@ func TestSitesRoamLost(t *testing.T) {
 			}
 		}
 		return least("let in elsewhere, of those who waited at the lost one", n, 50, "")
-	}, func(r *run) judge.Figure { return r.fewestTaken(from+2*rightIn, aLine, st.plan.total*5/10) })
+	}, func(r *run) judge.Figure { // a third is lent to the lost one for its term of minutes
+		return r.fewestTaken(from+2*rightIn, aLine, st.plan.total/3)
+	})
 	t.Log(st.heldOver(from, st.plan.length))
 }

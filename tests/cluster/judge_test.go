@@ -478,7 +478,7 @@ func (o *order) working(from, to time.Duration) time.Duration {
 func (r *run) overtaken(o order) (f finding, late int, worst time.Duration) {
 	var line, came []place
 	for _, v := range r.visits {
-		p := v.place(r.cutOff)
+		p := v.place(func(a *ask) bool { return r.cutOff(a) || r.homeless(v, a.node, a.ended) })
 		if o.known(&p) != never {
 			line = append(line, p)
 		}
