@@ -36,7 +36,8 @@ type visitRequest struct {
 	w     http.ResponseWriter
 	r     *http.Request
 	next  http.Handler
-	peek  bool // the page's own poll: never admitted, never proxied
+	peek  bool          // the page's own poll: never admitted, never proxied
+	came  time.Duration // own clock
 	tok   ticket.Token
 	has   bool // tok was sealed by this room
 	sent  bool // some cookie of this name came
@@ -60,7 +61,7 @@ func (r *Room) serve(w http.ResponseWriter, req *http.Request, next http.Handler
 		r.serveServed(w, req)
 		return
 	}
-	q := &visitRequest{f: f, w: w, r: req, next: next, peek: req.Header.Get(PollHeader) != ""}
+	q := &visitRequest{f: f, w: w, r: req, next: next, peek: req.Header.Get(PollHeader) != "", came: r.boot()}
 	l := r.live.Load()
 	if l.suspended || f.exclude.match(req, f.cfg.ClientAddr) {
 		r.counts.excluded.Add(1)
@@ -391,7 +392,7 @@ func (r *Room) join(q *visitRequest, why State) {
 	if phone(q.r) {
 		hold = q.f.cfg.HoldPhone
 	}
-	p, err := r.counter.Join(q.r.Context(), hold)
+	p, err := r.counter.Join(q.r.Context(), hold, r.boot()-q.came)
 	switch {
 	case errors.Is(err, counter.ErrFull):
 		r.counts.full.Add(1)

@@ -143,7 +143,7 @@ func (c *RoomConfig) limits() [2]slot.Limit {
 // desk is a room's counter: in this process, or wherever its host is.
 type desk interface {
 	lender
-	Join(ctx context.Context, hold time.Duration) (counter.Place, error)
+	Join(ctx context.Context, hold, waited time.Duration) (counter.Place, error)
 	Poll(ctx context.Context, life, number uint64) (counter.Place, error)
 	Claim(ctx context.Context, life, number uint64, hard time.Duration) (slot.ClaimReply, error)
 	Suspect(ctx context.Context)

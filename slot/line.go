@@ -89,7 +89,7 @@ func (l *Line) Join(now Tau, interval, hold time.Duration) uint64 {
 	k, i := l.index(number), number&lineMask
 	c := l.grow(k)
 	if i&63 == 0 || c.sets[liveSet][i>>6] == 0 {
-		c.born[i>>6] = tick
+		c.born[i>>6] = tick - min(tick, mostWaited)
 	}
 	// Clocks may stand still and must not go back; if one does, 0 is right.
 	born := min(max(int64(tick)-int64(c.born[i>>6]), 0), math.MaxUint16)
@@ -102,6 +102,18 @@ func (l *Line) Join(now Tau, interval, hold time.Duration) uint64 {
 	l.trees[liveSet].add(k, 1)
 	l.counts[liveSet]++
 	return number
+}
+
+// mostWaited is how much earlier than it joined a ticket may have come, in ticks: three
+// seconds, which is longer than a newcomer stands before a door.
+const mostWaited = uint32(3 * time.Second / lineTick)
+
+// Came notes that a ticket that has just joined had come before, three seconds at most.
+func (l *Line) Came(number uint64, at Tau) {
+	if c, i := l.find(number); c != nil {
+		born := min(max(int64(l.tick(at))-int64(c.born[i>>6]), 0), int64(c.places[i].born))
+		c.places[i].born = uint16(born)
+	}
 }
 
 // Seen notes that a ticket polled now and was told to ask again after interval,

@@ -41,7 +41,7 @@ func host(t *testing.T, name string, s store.Store, active int64) *Counter {
 
 func join(t *testing.T, c *Counter) Place {
 	t.Helper()
-	p, err := c.Join(t.Context(), 5*time.Minute)
+	p, err := c.Join(t.Context(), 5*time.Minute, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -97,7 +97,7 @@ func TestSecondHostFencesTheFirst(t *testing.T) {
 		if a, err := old.Sync(ctx, x); !errors.Is(err, ErrFenced) {
 			t.Errorf("the fenced host answers %+v %v", a, err)
 		}
-		if _, err := old.Join(ctx, time.Minute); !errors.Is(err, ErrFenced) {
+		if _, err := old.Join(ctx, time.Minute, 0); !errors.Is(err, ErrFenced) {
 			t.Errorf("the fenced host issues a ticket: %v", err)
 		}
 		// The place is kept, the used ticket stays used, the slot stays taken.
@@ -199,7 +199,7 @@ func TestADamagedRecordServesNobodyAndIsLeftAsItIs(t *testing.T) {
 		if !errors.Is(c.Damaged(), slot.ErrRecord) {
 			t.Fatalf("damaged: %v", c.Damaged())
 		}
-		if _, err := c.Join(t.Context(), time.Minute); !errors.Is(err, ErrFenced) {
+		if _, err := c.Join(t.Context(), time.Minute, 0); !errors.Is(err, ErrFenced) {
 			t.Errorf("join: %v", err)
 		}
 		if _, err := c.Poll(t.Context(), lifeOf(c), 1); !errors.Is(err, ErrFenced) {
@@ -257,7 +257,7 @@ func TestNobodyWaitsForAHostThatEndedOrDoesNotWrite(t *testing.T) {
 		}
 		time.Sleep(5 * time.Second) // no Run: as with a store that does not answer
 		at := time.Now()
-		if _, err := c.Join(t.Context(), time.Minute); !errors.Is(err, ErrSlow) {
+		if _, err := c.Join(t.Context(), time.Minute, 0); !errors.Is(err, ErrSlow) {
 			t.Errorf("no write: %v", err)
 		}
 		if d := time.Since(at); d > 3*time.Second {
@@ -268,7 +268,7 @@ func TestNobodyWaitsForAHostThatEndedOrDoesNotWrite(t *testing.T) {
 		time.Sleep(time.Second)
 		stop()
 		<-done
-		if _, err := c.Join(t.Context(), time.Minute); !errors.Is(err, ErrFenced) {
+		if _, err := c.Join(t.Context(), time.Minute, 0); !errors.Is(err, ErrFenced) {
 			t.Errorf("after Run: %v", err)
 		}
 	})
@@ -351,7 +351,7 @@ func lostAnswers(t *testing.T) {
 	time.Sleep(50 * time.Millisecond)
 	s.on.Store(true)
 	c.kick()
-	c.Join(ctx, time.Minute)
+	c.Join(ctx, time.Minute, 0)
 	time.Sleep(time.Second)
 	n, refused := s.n.Load(), c.State(0, 0).Refused
 	s.on.Store(false)
@@ -420,7 +420,7 @@ func TestEachAnswerToAClaimNamesItsWindow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := host(t, "a", &store.Memory{}, 1)
 		time.Sleep(time.Second)
-		p, err := c.Join(t.Context(), time.Minute)
+		p, err := c.Join(t.Context(), time.Minute, 0)
 		if err != nil || p.Status != slot.TicketCalled {
 			t.Fatalf("%+v %v: not called", p, err)
 		}

@@ -99,8 +99,8 @@ func (c *desk) spread() {
 	}
 }
 
-// join puts a newcomer at the end of the line.
-func (c *desk) join(clk, hold time.Duration) Place {
+// join puts a newcomer at the end of the line, who has waited for a while before a door.
+func (c *desk) join(clk, hold, waited time.Duration) Place {
 	c.awake(clk)
 	c.joins.add(clk, 1)
 	c.came(1, clk)
@@ -110,14 +110,18 @@ func (c *desk) join(clk, hold time.Duration) Place {
 		c.linedUp = clk
 	}
 	eta := c.fore.eta(behind+1, clk)
-	number := c.line.Join(c.pool.Tau(clk), c.interval(eta.Expect, clk), hold)
+	now := c.pool.Tau(clk)
+	number := c.line.Join(now, c.interval(eta.Expect, clk), hold)
+	c.line.Came(number, now.Add(-max(0, waited)))
 	c.tellWaiting(clk)
 	c.call(clk)
 	if behind == 0 { // Run sleeps longer while nobody waits
 		c.again()
 	}
 	p := c.place(number, clk)
-	p.Came = c.cameAt(clk)
+	if p.Came = c.cameAt(clk); p.Came > 0 {
+		p.Came = max(1, p.Came.Add(-max(0, waited)))
+	}
 	return p
 }
 

@@ -28,11 +28,12 @@ type Place struct {
 }
 
 // Join puts a visitor at the end of the line. hold is how long it keeps its
-// place after its last poll.
-func (c *Counter) Join(ctx context.Context, hold time.Duration) (Place, error) {
+// place after its last poll; waited is for how long it has stood before a door already.
+func (c *Counter) Join(ctx context.Context, hold, waited time.Duration) (Place, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	began := c.cfg.Boot()
+	first := c.cfg.Boot()
+	began := first
 	for {
 		if c.gone() {
 			return Place{}, ErrFenced
@@ -55,7 +56,8 @@ func (c *Counter) Join(ctx context.Context, hold time.Duration) (Place, error) {
 			return Place{}, err
 		}
 	}
-	return c.join(c.cfg.Boot(), hold), nil
+	clk := c.cfg.Boot()
+	return c.join(clk, hold, waited+clk-first), nil
 }
 
 // waitIssue waits, without the lock, until this host may issue numbers: the host before

@@ -62,8 +62,9 @@ func (d *Desk) Ready(clk time.Duration, join bool) bool {
 	return d.pool.Fresh(clk, fresh) && (!join || d.line.End() < d.pool.Record().Next)
 }
 
-// Join puts a newcomer at the end of the line. Ready must be true.
-func (d *Desk) Join(clk, hold time.Duration) Place { return d.join(clk, hold) }
+// Join puts a newcomer at the end of the line, who has waited for a while before a door.
+// Ready must be true.
+func (d *Desk) Join(clk, hold, waited time.Duration) Place { return d.join(clk, hold, waited) }
 
 // Poll notes that the visitor of a ticket is there. Ready must be true.
 func (d *Desk) Poll(clk time.Duration, number uint64) Place { return d.place(number, clk) }

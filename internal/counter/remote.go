@@ -149,8 +149,8 @@ func (s *Seat) ask(ctx context.Context, q request) (reply, error) {
 }
 
 // Join puts a visitor at the end of the line; see Counter.Join.
-func (s *Seat) Join(ctx context.Context, hold time.Duration) (Place, error) {
-	r, err := s.ask(ctx, request{op: opJoin, hold: hold})
+func (s *Seat) Join(ctx context.Context, hold, waited time.Duration) (Place, error) {
+	r, err := s.ask(ctx, request{op: opJoin, hold: hold, hard: waited})
 	return r.place, err
 }
 
@@ -323,7 +323,7 @@ func (c *Counter) do(ctx context.Context, q *request) (r reply) {
 			ctx, stop = context.WithTimeout(ctx, q.left)
 			defer stop()
 		}
-		r.place, err = c.Join(ctx, q.hold)
+		r.place, err = c.Join(ctx, q.hold, q.hard)
 	case opPoll:
 		r.place, err = c.Poll(ctx, q.life, q.number)
 	case opClaim:

@@ -122,7 +122,7 @@ func (c *cluster) join(n *node) (p Place) {
 	c.t.Helper()
 	c.await("join at "+n.name, 8*time.Second, func() bool {
 		var err error
-		p, err = n.seat.Join(c.t.Context(), time.Minute)
+		p, err = n.seat.Join(c.t.Context(), time.Minute, 0)
 		return err == nil
 	})
 	return p

@@ -36,7 +36,7 @@ type request struct {
 	life   uint64        // of the ticket; 0 is any
 	hold   time.Duration // join: how long the place is kept; roam: when the visitor came
 	left   time.Duration // join: how long who asks still waits for the answer
-	hard   time.Duration // claim: the longest the stay may last; 0 is without end
+	hard   time.Duration // claim: the longest the stay may last; 0 is without end. join: waited
 }
 
 // A reply answers a request. Only what its op needs is sent.

@@ -339,10 +339,10 @@ func lost(t *testing.T, name string) {
 
 // TestSitesFreeze: the home of Anywhere sleeps for longer than any session, and wakes.
 func TestSitesFreeze(t *testing.T) {
-	st := newStage(t, wide())
+	st := newStage(t, long(45*time.Second))
 	l := wideLimits()
 	l.faults, l.apart = 1, true
-	st.at(15 * time.Second)
+	st.at(settledIn)
 	from := st.clock()
 	st.get(sjc).signal(syscall.SIGSTOP)
 	st.rest(12 * time.Second)

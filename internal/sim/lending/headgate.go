@@ -239,7 +239,7 @@ func (m *model) join(k *worker, q wish) {
 	try, v := g.try, q.v
 	h := k.host()
 	m.send(&k.process, &h.process, k.local(), func() {
-		h.join(func(p counter.Place) {
+		h.join(m.w.Visitor(v).Arrival.At, func(p counter.Place) {
 			m.send(&h.process, &k.process, k.local(), func() {
 				if x := &m.guests[v]; x.n == q.visit && x.status == joins && x.try == try {
 					x.ticket = p.Number

@@ -192,9 +192,9 @@ func (h *host) ready(join bool, f func()) {
 }
 
 // join puts a visitor at the end of the line and answers.
-func (h *host) join(answer func(counter.Place)) {
+func (h *host) join(came time.Duration, answer func(counter.Place)) {
 	h.ready(true, func() {
-		p := h.desk.Join(h.clk(), hold)
+		p := h.desk.Join(h.clk(), hold, h.m.w.Now()-came)
 		answer(p)
 		h.round()
 	})
