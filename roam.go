@@ -127,10 +127,11 @@ func (r *Room) outOfReach(q *visitRequest) {
 		r.wait(q, &counter.Place{PollAfter: unreachableRetry}, StateWaiting)
 	case q.tok.Kind == ticket.Pass:
 		r.roam(q, 0)
-	case same && q.tok.ID < t.Served: // it was called, and has most likely been used
+	case same && q.tok.ID < t.Served, // it was called, and has most likely been used
+		q.tok.Seen == 0: // nobody knows when it came
 		r.serveNewcomer(q)
 	default:
-		r.roam(q, slot.Tau(max(1, q.tok.Seen)))
+		r.roam(q, slot.Tau(q.tok.Seen))
 	}
 }
 

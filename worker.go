@@ -237,7 +237,8 @@ func (w *worker) build(clk time.Duration, flush bool) *slot.Sync {
 	if ahead := int64(w.wants*wantFor + 0.5); need > 0 || w.share.Held() < ahead/2 {
 		want = max(0, ahead-w.share.Held())
 	}
-	say := need > 0 || want > 0 && due || w.share.Noted() > 0 || w.urgent ||
+	heard := w.away && flush && w.visits.any() // or what ends there waits for what may be said here
+	say := heard || need > 0 || want > 0 && due || w.share.Noted() > 0 || w.urgent ||
 		clk-w.lastSync > w.par.Term/3 && (w.share.Held() > 0 || w.visits.any())
 	w.urgent = cut // not all was reported: go on at once
 	if !say {

@@ -111,6 +111,7 @@ func (p *Pool) build(clk time.Duration, syncs []*Sync, held []pending) {
 		p.refill(r)
 	}
 	p.takeBack(clk, r)
+	p.allSpoke = false
 	for _, x := range syncs {
 		p.apply(clk, r, x)
 	}
@@ -234,7 +235,7 @@ func (p *Pool) takeBack(clk time.Duration, r *Record) {
 		l := &r.Loans[i]
 		if l.ID == presumedLoan && p.allSpoke {
 			for k := range r.Limits {
-				l.Back[k] = min(l.Back[k], p.presumed(&r.Limits[k], l.Over))
+				l.Back[k] = min(l.Back[k], p.presumed(&r.Limits[k], r.Time))
 			}
 		}
 		if l.Over == 0 && clk >= p.backAt[l.ID] {
@@ -311,6 +312,8 @@ func (p *Pool) apply(clk time.Duration, r *Record, x *Sync) {
 	l := r.loan(x.Loan)
 	if l == nil {
 		switch {
+		case len(r.Loans) >= mostLoans: // it asks again, when others have gone
+			return
 		case x.Granted == 0:
 			r.Loans = append(r.Loans, Loan{ID: x.Loan, Borrower: x.Borrower})
 		case r.reinstates(x):
@@ -328,7 +331,7 @@ func (p *Pool) apply(clk time.Duration, r *Record, x *Sync) {
 	p.noteSite(clk, x)
 	p.settle(x)
 	for i := range r.Limits {
-		back := max(0, x.Returned[i]-l.Returned[i])
+		back := max(0, min(x.Returned[i]-l.Returned[i], l.Lent(i)))
 		if p.par.fault&faultDeltas != 0 {
 			back = min(x.Returned[i], l.Lent(i))
 		}
@@ -336,6 +339,9 @@ func (p *Pool) apply(clk time.Duration, r *Record, x *Sync) {
 		if r.Limits[i].Kind == Bucket {
 			r.Limits[i].Tokens += back
 		}
+	}
+	if p.par.Counters { // its stays are its own
+		return
 	}
 	l.Opened = max(l.Opened, x.Opened)
 	for i := range x.Items {
@@ -346,6 +352,9 @@ func (p *Pool) apply(clk time.Duration, r *Record, x *Sync) {
 // lend decides what x is granted, and whether its question stays open.
 func (p *Pool) lend(clk time.Duration, r *Record, x *Sync, held []pending, got map[LoanID]int64) {
 	l := r.loan(x.Loan)
+	if l == nil && len(r.Loans) >= mostLoans {
+		return
+	}
 	if l == nil || l.Dead {
 		p.done = append(p.done, pending{x: x})
 		return
@@ -357,6 +366,10 @@ func (p *Pool) lend(clk time.Duration, r *Record, x *Sync, held []pending, got m
 		}
 	}
 	free := p.mayUse(clk, r.Free()-p.calls)
+	for _, n := range got { // those that the order has given to others
+		free -= n
+	}
+	free += got[x.Loan]
 	if free > 0 && !p.wait && clk >= p.quiet && !p.termOver(clk) {
 		n := p.grant(clk, r, x, free, got[x.Loan])
 		got[x.Loan] -= min(n, got[x.Loan])

@@ -91,8 +91,9 @@ func (l *Line) Join(now Tau, interval, hold time.Duration) uint64 {
 	if i&63 == 0 || c.sets[liveSet][i>>6] == 0 {
 		c.born[i>>6] = tick - min(tick, mostWaited)
 	}
-	// Clocks may stand still and must not go back; if one does, 0 is right.
-	born := min(max(int64(tick)-int64(c.born[i>>6]), 0), math.MaxUint16)
+	// Clocks may stand still and must not go back; if one does, the first's is right.
+	first := int64(min(c.born[i>>6], 1) * mostWaited)
+	born := min(max(int64(tick)-int64(c.born[i>>6]), first), math.MaxUint16)
 	c.places[i] = linePlace{
 		seen: tick, born: uint16(born),
 		window: presence(interval), hold: newLineSpan(hold),

@@ -32,7 +32,7 @@ type Record struct {
 	Sure     []Span    // when every renewal that was seen is in this record, oldest first
 	MovedTo  string    // the data centre that Anywhere has gone to: nothing follows this write
 
-	wasRoot bool // until this process has taken it over
+	WasRoot bool // it was alone until now, and Anywhere has not answered yet
 }
 
 // A Span is a stretch of one epoch's counter time: after From, before To.
@@ -88,7 +88,7 @@ type Each [MaxLimits]int64
 // has let in counts as lent by Anywhere, which presumes all of it lent (Presume); else
 // it has nothing, and what it has let in is too many until it ends.
 func (r *Record) GoBelow(loan LoanID, all bool) {
-	r.Up, r.wasRoot = &Upper{Loan: loan}, all
+	r.Up, r.WasRoot = &Upper{Loan: loan}, all
 	for i := range r.Limits {
 		if all {
 			r.Up.Granted = max(r.Up.Granted, r.Limits[i].N)

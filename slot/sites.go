@@ -15,6 +15,13 @@ type site struct {
 	idle    int64 // slots that nobody uses
 }
 
+// mostSaid bounds what a counter says of itself: as many as a limit may have.
+const mostSaid = 1 << 40
+
+// mostLoans bounds the lines of a record: more lives of borrowers wait until others are
+// forgotten. Chosen: 40 B each.
+const mostLoans = 1 << 13
+
 // noteSite remembers what x's sender says of itself and of those before its door.
 func (p *Pool) noteSite(clk time.Duration, x *Sync) {
 	if !p.par.Counters {
@@ -23,7 +30,9 @@ func (p *Pool) noteSite(clk time.Duration, x *Sync) {
 	if p.sites == nil {
 		p.sites = map[LoanID]site{}
 	}
-	p.sites[x.Loan] = site{traffic: max(0, x.Traffic), idle: max(0, x.Idle)}
+	p.sites[x.Loan] = site{
+		traffic: min(max(0, x.Traffic), mostSaid), idle: min(max(0, x.Idle), mostSaid),
+	}
 	p.noteFront(clk, x)
 }
 
@@ -147,14 +156,15 @@ func (r *Record) Presume(p Params, name WriteName, now Tau) {
 }
 
 // reinstates reports whether x speaks for slots that are presumed lent. One whose own
-// term is over may have lost them to others long ago: it begins anew.
+// term is over may have lost them to others long ago: it begins anew. More than are
+// presumed are of a limit that was lowered since: nothing is lent until they are back.
 func (r *Record) reinstates(x *Sync) bool {
 	p := r.loan(presumedLoan)
 	if p == nil || x.Lapsed || x.Loan == presumedLoan {
 		return false
 	}
 	for i := range r.Limits {
-		if n := x.Granted - x.Returned[i]; n < 0 || n > p.Lent(i) {
+		if n := x.Granted - x.Returned[i]; n < 0 || x.Granted > mostSaid || x.Returned[i] < 0 {
 			return false
 		}
 	}
@@ -164,7 +174,7 @@ func (r *Record) reinstates(x *Sync) bool {
 func (r *Record) reinstate(x *Sync) {
 	p := r.loan(presumedLoan)
 	for i := range r.Limits {
-		p.Returned[i] += x.Granted - x.Returned[i]
+		p.Returned[i] += min(p.Lent(i), x.Granted-x.Returned[i])
 	}
 	r.Loans = append(r.Loans, Loan{
 		ID: x.Loan, Borrower: x.Borrower, Granted: x.Granted, Returned: x.Returned,
@@ -193,8 +203,13 @@ func (p *Pool) DeclareOff(clk time.Duration, off, others []string) (missing []st
 	return missing
 }
 
+// Hears reports whether a borrower's loan is alive.
+func (p *Pool) Hears(borrower string) bool {
+	return slices.ContainsFunc(p.rec.Loans, func(l Loan) bool { return l.Borrower == borrower && l.Over == 0 })
+}
+
 // MoveTo makes the next write the last of this record: Anywhere goes on in another data
-// centre.
+// centre; "" takes that back, but for a write that is under way.
 func (p *Pool) MoveTo(site string) { p.moved = site }
 
 // A Holding is what one data centre holds.

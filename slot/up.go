@@ -37,15 +37,20 @@ func (p *Pool) UpSync(clk time.Duration, want, traffic int64, queue []Tau) *Sync
 	if !p.serving || p.rec.Up == nil {
 		return nil
 	}
-	if p.up.fly != nil {
-		return p.up.fly
+	if x := p.up.fly; x != nil { // repeated unchanged, but for what may have come to an end
+		if !x.Lapsed && p.lapsed(clk) {
+			x = new(*x)
+			x.Lapsed = true
+			p.up.fly = x
+		}
+		return x
 	}
 	p.up.n++
 	u := p.rec.Up
 	x := &Sync{
 		Loan: u.Loan, Borrower: cmp.Or(p.par.Site, p.host), Seq: Seq{p.epoch, p.up.n}, Seen: p.up.seen,
 		Est: p.up.est.Epoch, Granted: max(u.Granted, p.up.most), Returned: u.Returned,
-		Want: want, Traffic: traffic, Lapsed: p.termOver(clk) && !(p.rec.wasRoot && !p.up.est.Known()),
+		Want: want, Traffic: traffic, Lapsed: p.lapsed(clk),
 	}
 	p.up.traffic = traffic
 	x.Need, x.Idle = p.short, max(0, p.Free())
@@ -75,6 +80,12 @@ func (p *Pool) Cold(clk time.Duration) bool { return p.serving && p.termOver(clk
 // whatever was heard since.
 func (p *Pool) termOver(clk time.Duration) bool {
 	return p.rec.Up != nil && clk >= p.up.until && p.par.fault&(faultNoClip|faultColdTells) == 0
+}
+
+// lapsed reports whether the own loan may have been taken back: its term is over. That of a
+// room that was alone has not begun.
+func (p *Pool) lapsed(clk time.Duration) bool {
+	return p.termOver(clk) && !(p.rec.WasRoot && !p.up.est.Known())
 }
 
 // UpFlying is the Sync to Anywhere that is not yet answered, nil if there is none.
@@ -138,11 +149,10 @@ func (p *Pool) UpAnswer(clk time.Duration, a Answer) bool {
 	return true
 }
 
-// NewUpLoan draws the loan that follows one that is over: nothing is left of
-// the old one, all its passes have ended (R6), so a new life begins.
-func (r *Record) newUpLoan(life uint64) {
-	r.Up = &Upper{Loan: LoanID(life)}
-	r.Name.Life = life
+// newUpLoan draws the loan that follows one that is over. Its passes have ended, or are
+// presumed at Anywhere to their end (R6); the places in the line stand.
+func (r *Record) newUpLoan(loan LoanID) {
+	r.Up = &Upper{Loan: loan}
 	r.Loans, r.Claimed = nil, nil
 	for i := range r.Limits {
 		r.Limits[i].Ends, r.Limits[i].InForce = Ends{}, 0
@@ -157,11 +167,12 @@ func (p *Pool) hearUp(r *Record) {
 		if a.Over {
 			if a.Loan == r.Up.Loan {
 				p.up.most, p.up.mine = 0, 0
-				r.newUpLoan(uint64(r.Up.Loan)*0x9E3779B97F4A7C15 + 1)
+				r.newUpLoan(r.Up.Loan*0x9E3779B97F4A7C15 + 1)
 				p.known, p.knownAt = map[StayID]Tau{}, map[Tau]*bucket{}
 			}
 			continue
 		}
+		r.WasRoot = false
 		p.up.mine += max(0, a.Granted-r.Up.Granted)
 		r.Up.Granted = max(r.Up.Granted, a.Granted)
 	}

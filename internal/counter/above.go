@@ -47,6 +47,9 @@ func (c *Counter) firstRecord(ctx context.Context) (*slot.Record, error) {
 		r.Up = &slot.Upper{Loan: slot.LoanID(rand.Uint64() | 1)}
 		return r, nil
 	}
+	if err := c.cfg.Sites.confirmHome(ctx, true); err != nil {
+		return nil, err
+	}
 	b, _, err := c.cfg.Store.Load(ctx, recordOf(c.cfg.Room[1:]))
 	if errors.Is(err, store.ErrNotFound) {
 		return r, nil
@@ -66,10 +69,12 @@ func (c *Counter) firstRecord(ctx context.Context) (*slot.Record, error) {
 
 // fitRecord makes a record fit what this counter is: one that was a room by itself
 // borrows from now on.
-func (c *Counter) fitRecord(r *slot.Record) error {
+func (c *Counter) fitRecord(ctx context.Context, r *slot.Record) error {
 	switch below := c.cfg.Sites != nil && !c.isAnywhere(); {
 	case r.MovedTo != "":
 		return fmt.Errorf("%w: to %s", ErrMoved, r.MovedTo)
+	case c.isAnywhere():
+		return c.cfg.Sites.confirmHome(ctx, false)
 	case below && r.Up == nil:
 		r.GoBelow(slot.LoanID(rand.Uint64()|1), c.cfg.Sites.Home() == c.cfg.Sites.Own())
 		c.cfg.Log.Info("room is one with other data centres from now on", "room", c.cfg.Room)

@@ -129,10 +129,11 @@ func (c *Counter) siteTime(site string) SiteTime {
 	if s == nil {
 		return SiteTime{}
 	}
+	_, silent := s.reach(site)
 	for i := range s.All {
 		if x := &s.All[i]; x.Site == site {
 			return SiteTime{Life: x.Life, Epoch: x.TimeOf, Lo: x.Lo, Hi: x.Hi, Served: x.Served,
-				Silent: x.Age < 0 || x.Age > siteSilent, Known: x.TimeOf > 0}
+				Silent: silent, Known: x.TimeOf > 0}
 		}
 	}
 	return SiteTime{}
@@ -159,7 +160,11 @@ func (s *SitesState) reach(site string) (late, silent bool) {
 	}
 	for i := range s.All {
 		if x := &s.All[i]; x.Site == site {
-			return x.Age < 0 || x.Age > siteLate, x.Age < 0 || x.Age > siteSilent
+			age := x.Age
+			if age < 0 { // nothing has come since there is anybody here to hear it
+				age = s.Since
+			}
+			return age > siteLate, age > siteSilent
 		}
 	}
 	return false, false

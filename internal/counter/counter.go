@@ -149,6 +149,7 @@ func Open(ctx context.Context, cfg Config, recall func()) (*Counter, error) {
 	if err != nil {
 		return nil, fmt.Errorf("take over room %q: %w", cfg.Room, err)
 	}
+	c.sites.began = cfg.Boot()
 	if err := c.begin(rec, first, cfg.Boot()); err != nil { // it decodes, and makes no sense
 		c.refuse(fmt.Errorf("%w: %w", slot.ErrRecord, err))
 	}
@@ -176,7 +177,7 @@ func (c *Counter) load(ctx context.Context) (r *slot.Record, first bool, err err
 		return nil, false, err
 	}
 	c.revision = rev
-	return r, false, c.fitRecord(r)
+	return r, false, c.fitRecord(ctx, r)
 }
 
 // store writes by compare-and-set and finds out what became of a write whose
@@ -355,7 +356,8 @@ func (c *Counter) round(ctx context.Context) (time.Duration, error) {
 		c.drop()
 		return 0, ErrFenced
 	}
-	now, wr := c.build(clk, c.written != nil)
+	rolled := c.pool.RolledBack()
+	now, wr := c.build(clk, c.written != nil || rolled)
 	c.deliver(now, nil)
 	if c.pool.Cold(clk) {
 		c.dropSyncs()
@@ -379,6 +381,10 @@ func (c *Counter) round(ctx context.Context) (time.Duration, error) {
 	if wr != nil {
 		c.noteWrite(clk - began)
 		c.deliver(c.pool.Confirm(clk))
+		c.leftFor(wr.MovedTo)
+		if rolled { // it was not another host's: what was told is lost
+			c.quarantine(clk)
+		}
 		c.wroteLocked()
 		c.fore.update(&c.desk, clk)
 	}
@@ -389,6 +395,15 @@ func (c *Counter) round(ctx context.Context) (time.Duration, error) {
 		c.recall()
 	}
 	return next, nil
+}
+
+// leftFor ends a host whose record has moved: nothing can follow that write.
+func (c *Counter) leftFor(site string) {
+	if site != "" {
+		c.fenced = true
+		c.dropSyncs()
+		c.kick()
+	}
 }
 
 // gone reports whether another hosts the room, or surely does. Holds the lock.

@@ -11,32 +11,33 @@ import (
 // the next may be. It takes the time as an argument, has no lock and does no I/O:
 // a Counter guards one and writes for it, the simulator drives one in virtual time.
 type desk struct {
-	cfg      Config
-	again    func() // something is to be written or looked at: never blocks
-	pool     *slot.Pool
-	line     *slot.Line
-	limitRev uint64
-	called   calls
-	pace     pace
-	nobody   bool // the last call found nobody who is there: the next poll calls
-	held     bool // nobody is called or admitted: queue_all, origin down, not open
-	joins    rate // for the size of a block
-	polls    rate
-	left     rate          // calls by second, for the expected time
-	linedUp  time.Duration // since then somebody has been waiting
-	skips    rate
-	tookAt   time.Duration
-	issueAt  time.Duration // before, the host of before may issue numbers
-	settle   slot.Tau      // the borrowers were asked to report past this end,
-	settleAt time.Duration // at this time
-	heads    []byte        // how long the first may be silent, by the record that was read
-	hideAt   time.Duration // whoever was unheard at the takeover has had its time; 0 done
-	lastGone time.Duration
-	awakeAt  time.Duration // when this process was surely running
-	stood    bool          // it stood still, and another hosts the room
-	stats    Totals
-	fore     forecast
-	up       upward
+	cfg         Config
+	again       func() // something is to be written or looked at: never blocks
+	pool        *slot.Pool
+	line        *slot.Line
+	limitRev    uint64
+	called      calls
+	pace        pace
+	nobody      bool // the last call found nobody who is there: the next poll calls
+	held        bool // nobody is called or admitted: queue_all, origin down, not open
+	joins       rate // for the size of a block
+	polls       rate
+	left        rate          // calls by second, for the expected time
+	linedUp     time.Duration // since then somebody has been waiting
+	skips       rate
+	tookAt      time.Duration
+	issueAt     time.Duration // before, the host of before may issue numbers
+	settle      slot.Tau      // the borrowers were asked to report past this end,
+	settleAt    time.Duration // at this time, so often for one end
+	settleTries int
+	heads       []byte        // how long the first may be silent, by the record that was read
+	hideAt      time.Duration // whoever was unheard at the takeover has had its time; 0 done
+	lastGone    time.Duration
+	awakeAt     time.Duration // when this process was surely running
+	stood       bool          // it stood still, and another hosts the room
+	stats       Totals
+	fore        forecast
+	up          upward
 
 	roamers   roamers
 	elsewhere int64 // who waits in other data centres, as was last heard

@@ -65,15 +65,19 @@ func (c *desk) endsDue(clk time.Duration) bool {
 
 // settleDue reports whether a call that is due here or elsewhere waits for an end that
 // only a report of the borrowers can free. They are asked once for an end, and again
-// when no report has come.
+// when no report has come, ever more seldom: one of them may be in another data centre.
 func (c *desk) settleDue(clk time.Duration) bool {
 	here := c.mayCall(clk) && c.pace.due(clk) && c.pool.FreeNow(clk) <= 0
 	if !here && !c.pool.Asked(clk) {
 		return false
 	}
 	end := c.pool.Unsettled(clk)
-	if end == 0 || end <= c.settle && clk-c.settleAt < settleAgain {
+	again := settleAgain << min(c.settleTries, 5)
+	if end == 0 || end <= c.settle && clk-c.settleAt < again {
 		return false
+	}
+	if c.settleTries++; end > c.settle {
+		c.settleTries = 0
 	}
 	c.settle, c.settleAt = end, clk
 	return true

@@ -34,12 +34,10 @@ func (c *Counter) moveAway(ctx context.Context, to string) ([]byte, error) {
 	c.pool.MoveTo(to)
 	for c.pool.Record().MovedTo != to {
 		if err := c.awaitWrite(ctx); err != nil {
+			c.pool.MoveTo("") // but for a write that is under way
 			return nil, err
 		}
 	}
-	c.fenced = true // nothing can follow this write
-	c.dropSyncs()
-	c.kick()
 	return c.pool.Record().AppendBinary(nil)
 }
 
@@ -73,15 +71,15 @@ func (s *Sites) serveMoves() (stop func(), err error) {
 		left()
 		return take, err
 	}
-	there, err := s.both("there", func(context.Context, []byte) []byte { return []byte("yes") })
-	return func() { left(); take(); there() }, err
+	where, err := s.both("where", s.answerHome)
+	return func() { left(); take(); where() }, err
 }
 
 // Reaches reports why a data centre does not answer, nil if it does.
 func (s *Sites) Reaches(ctx context.Context, site string) error {
 	ctx, stop := context.WithTimeout(ctx, aboveTry)
 	defer stop()
-	_, err := s.ask(ctx, site, "there", nil)
+	_, err := s.ask(ctx, site, "where", nil)
 	return err
 }
 
@@ -131,6 +129,9 @@ func (s *Sites) take(ctx context.Context, x taking) error {
 	var r slot.Record
 	if err := r.UnmarshalBinary(x.Record); err != nil {
 		return err
+	}
+	if r.Up != nil || len(r.Limits) != slot.MaxLimits || x.Room == "" || len(x.Room) > 64 {
+		return errors.New("it is no record of Anywhere")
 	}
 	r.MovedTo = ""
 	b, err := r.AppendBinary(nil)
@@ -236,12 +237,28 @@ func (s *Seat) Presume(ctx context.Context, known State) error {
 	// each at most 2^17 more.
 	newest.Epoch, newest.Writes = newest.Epoch+1<<32, newest.Writes+1<<32
 	r := slot.NewRecord(newest.Life, nil, cfg.Active, cfg.New)
+	s.longest(ctx, r)
 	r.Presume(cfg.Params, newest, known.Sites.Any)
 	b, err := r.AppendBinary(nil)
 	if err != nil {
 		return err
 	}
 	return s.cfg.Sites.send(ctx, s.cfg.Sites.Own(), taking{Room: s.cfg.Room[1:], Record: b})
+}
+
+// longest notes in a record the longest stays that the own counter knows of: a session may
+// have been made shorter a moment ago.
+func (s *Seat) longest(ctx context.Context, r *slot.Record) {
+	ctx, stop := context.WithTimeout(ctx, storeWait)
+	defer stop()
+	b, _, err := s.cfg.Store.Load(ctx, recordOf(s.cfg.Room[1:]))
+	var own slot.Record
+	if err != nil || own.UnmarshalBinary(b) != nil || len(own.Limits) != len(r.Limits) {
+		return
+	}
+	for i := range r.Limits {
+		r.Limits[i].Longest = max(r.Limits[i].Longest, own.Limits[i].Longest)
+	}
 }
 
 // answerOff takes back what was lent to the data centres that msg names, on an operator's
@@ -255,12 +272,9 @@ func (c *Counter) answerOff(ctx context.Context, msg []byte) []byte {
 	if c.gone() {
 		return nil
 	}
-	off = append(off, c.off...)
-	slices.Sort(off)
-	off = slices.Compact(off)
-	c.off = off
+	c.off = append(slices.DeleteFunc(c.off, c.pool.Hears), off...) // who is back is not off
 	others := append(slices.Clone(c.cfg.Sites.Names()), c.cfg.Sites.Own())
-	others = slices.DeleteFunc(others, func(site string) bool { return slices.Contains(off, site) })
+	others = slices.DeleteFunc(others, func(site string) bool { return slices.Contains(c.off, site) })
 	clk := c.cfg.Boot()
 	missing := c.pool.DeclareOff(clk, off, others)
 	if err := c.awaitWrite(ctx); err != nil {

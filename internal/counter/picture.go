@@ -85,6 +85,7 @@ type seen struct {
 type gallery struct {
 	mu    sync.Mutex
 	sites map[string]*seen
+	began time.Duration // own clock: since then pictures might have come
 }
 
 // of is what is known of a data centre. The gallery's lock is held.
@@ -114,6 +115,9 @@ func (c *Counter) picture() Picture {
 		p.Held = r.Up.Granted - r.Up.Returned[0]
 		p.Unused = max(0, p.Held-p.Active-p.Called)
 		p.Seen, _ = c.pool.UpSeen(clk)
+	}
+	if c.pool.Cold(clk) { // it cannot tell the time
+		p.Epoch = 0
 	}
 	for i := range r.Loans {
 		if r.Loans[i].Over == 0 {
@@ -181,7 +185,9 @@ func (c *Counter) showOnce(ctx context.Context, site string) {
 	}
 	x.rtt += (clk - sent - x.rtt) / 4
 	x.of, x.got = a.Stamp, c.tau()
-	x.est.Heard(a.Picture.Epoch, a.Picture.Time, sent, clk, c.cfg.Params.WithDefaults().Rho)
+	if a.Picture.Epoch > 0 {
+		x.est.Heard(a.Picture.Epoch, a.Picture.Time, sent, clk, c.cfg.Params.WithDefaults().Rho)
+	}
 	x.Picture, x.at = a.Picture, clk
 	c.sites.mu.Unlock()
 	c.met(ctx, a.Picture.Home)
@@ -205,7 +211,7 @@ func (c *Counter) answerPicture(ctx context.Context, msg []byte) []byte {
 	clk := c.cfg.Boot()
 	c.sites.mu.Lock()
 	x := c.sites.of(g.Picture.Site)
-	if g.Of == x.stamp && x.told > 0 { // when we told it, its time was Got at most
+	if g.Of == x.stamp && x.told > 0 && g.Picture.Epoch > 0 { // when we told it, its time was Got at most
 		x.est.Heard(g.Picture.Epoch, g.Got, x.told, clk, c.cfg.Params.WithDefaults().Rho)
 	}
 	x.Picture, x.at = g.Picture, clk
@@ -258,6 +264,7 @@ type SitesState struct {
 	Lends  *Lends        // nil: not heard of
 	Heard  time.Duration // how old Lends is
 	Any    slot.Tau      // Anywhere's time, 0 if not known
+	Since  time.Duration // for so long pictures might have come
 }
 
 // sitesState is where the data centres stand; nil with one alone.
@@ -274,6 +281,7 @@ func (c *Counter) sitesState() *SitesState {
 	c.mu.Unlock()
 	c.sites.mu.Lock()
 	defer c.sites.mu.Unlock()
+	s.Since = clk - c.sites.began
 	for _, site := range slices.Sorted(maps.Keys(c.sites.sites)) {
 		x := c.sites.sites[site]
 		y := SiteState{Picture: x.Picture, Age: -1, RoundTrip: x.rtt}
@@ -308,6 +316,7 @@ func (s *SitesState) aged(d time.Duration) *SitesState {
 	t := *s
 	t.All = slices.Clone(s.All)
 	t.Heard += d
+	t.Since += d
 	for i := range t.All {
 		if t.All[i].Age >= 0 {
 			t.All[i].Age += d

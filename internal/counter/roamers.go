@@ -15,6 +15,9 @@ import (
 // roamerBit is in the number of a roamer's stay: no ticket has one so high.
 const roamerBit = 1 << 63
 
+// mostUsed bounds those of whom it is remembered that they have been let in. Chosen.
+const mostUsed = 100_000
+
 // mostRoamers bounds them; more join the line as newcomers. Chosen: 100 B each.
 const mostRoamers = 10_000
 
@@ -32,6 +35,7 @@ type roamer struct {
 type roamers struct {
 	line []*roamer
 	of   map[uint64]*roamer
+	used map[uint64]bool // they have been let in: a ticket admits once
 }
 
 func (r *roamers) add(x *roamer) {
@@ -77,6 +81,9 @@ func (c *desk) roam(id uint64, came slot.Tau, clk time.Duration) Place {
 	}
 	if _, again := c.pool.ClaimedBefore(slot.StayID(id)); again {
 		p.Status = slot.TicketUsed
+		return p
+	}
+	if c.roamers.used[id] || len(c.roamers.used) >= mostUsed { // a newcomer like all others
 		return p
 	}
 	x := c.roamers.of[id]
@@ -184,6 +191,10 @@ func (c *desk) useRoamer(id uint64) bool {
 		return false
 	}
 	c.roamers.remove(x)
+	if c.roamers.used == nil {
+		c.roamers.used = map[uint64]bool{}
+	}
+	c.roamers.used[id] = true
 	c.tellWaiting(c.cfg.Boot())
 	return true
 }

@@ -24,6 +24,7 @@ type Sites struct {
 	said map[string]*atomic.Int64 // messages sent to each
 	mu   sync.Mutex
 	home Home
+	sure bool // another data centre has said that Anywhere lives here
 	news []chan struct{}
 }
 
@@ -118,6 +119,80 @@ func (s *Sites) Run(ctx context.Context) error {
 // said on it.
 func (s *Sites) at(site, name string) string { return site + "." + name }
 
+// homeWait bounds a round of asking all others where Anywhere lives. Chosen.
+const homeWait = 3 * time.Second
+
+// confirmHome asks the other data centres where Anywhere lives, before this one hosts it
+// for the first time in the life of this process: it may have moved meanwhile. first says
+// that there is no record here, and never was one for all that is known: then somebody must
+// answer. A home that is cut off from all hosts what it has.
+func (s *Sites) confirmHome(ctx context.Context, first bool) error {
+	s.mu.Lock()
+	sure := s.sure
+	s.mu.Unlock()
+	if sure {
+		return nil
+	}
+	ctx, stop := context.WithTimeout(ctx, homeWait)
+	defer stop()
+	said := make(chan error, len(s.cfg.Links))
+	for site := range s.cfg.Links {
+		go func() { said <- s.askHome(ctx, site) }()
+	}
+	answers, other := 0, error(nil)
+	for range s.cfg.Links {
+		switch err := <-said; {
+		case err == nil:
+			answers++
+		case errors.Is(err, errHomes):
+			other = err
+		}
+	}
+	switch {
+	case other != nil:
+		return other
+	case s.Home() != s.cfg.Own:
+		return ErrMoved
+	case answers == 0 && first:
+		return errors.New("no other data centre answers: one of them must know that Anywhere never moved")
+	}
+	s.mu.Lock()
+	s.sure = answers > 0 // else it is asked again at the next takeover
+	s.mu.Unlock()
+	return nil
+}
+
+// errHomes: two configurations name different homes, and nobody has moved Anywhere.
+var errHomes = errors.New("another data centre is configured with another home")
+
+// askHome asks one data centre where Anywhere lives, and learns it.
+func (s *Sites) askHome(ctx context.Context, site string) error {
+	b, err := s.ask(ctx, site, "where", nil)
+	if err != nil {
+		return err
+	}
+	var h Home
+	if err := json.Unmarshal(b, &h); err != nil {
+		return err
+	}
+	if now := s.HomeNow(); h.Moves == 0 && now.Moves == 0 && h.Site != now.Site {
+		return fmt.Errorf("%w: %s says %s, here it is %s: make cluster.home the same", errHomes, site, h.Site, now.Site)
+	}
+	if s.learnHome(h) {
+		return s.keepHome(ctx, h)
+	}
+	return nil
+}
+
+// answerHome tells where Anywhere lives.
+func (s *Sites) answerHome(context.Context, []byte) []byte {
+	b, err := json.Marshal(s.HomeNow())
+	if err != nil {
+		return nil
+	}
+	return b
+}
+
 // readHome is what the store of this data centre says, zero if nothing.
 func (s *Sites) readHome(ctx context.Context) (h Home, err error) {
 	ctx, stop := context.WithTimeout(ctx, storeWait)
@@ -151,7 +226,9 @@ func (s *Sites) knows(site string) bool {
 func (s *Sites) learnHome(h Home) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if h.Moves <= s.home.Moves || !s.knows(h.Site) {
+	later := h.Moves > s.home.Moves ||
+		h.Moves == s.home.Moves && h.Moves > 0 && h.Site > s.home.Site // two commands at once
+	if !later || !s.knows(h.Site) {
 		return false
 	}
 	s.cfg.Log.Info("Anywhere lives elsewhere now", "home", h.Site, "before", s.home.Site)
