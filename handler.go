@@ -2,6 +2,7 @@ package headgate
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"errors"
 	"math"
@@ -134,6 +135,7 @@ func cookieValue(line, name string) (value, rest string) {
 // servePass lets a visitor in who was admitted before, without a message: the
 // pass is checked here. One whose sealed end has passed is asked about.
 func (r *Room) servePass(q *visitRequest) {
+	q.worker.learnLife(q.r.Context(), q.tok.Life)
 	_, hi, life, ok := q.worker.now()
 	id, hard := slot.StayID(q.tok.ID), slot.Tau(q.tok.Hard)
 	switch {
@@ -249,7 +251,9 @@ func (r *Room) standing(q *visitRequest, p *counter.Place) {
 	case slot.TicketWaiting, slot.TicketLate:
 		r.wait(q, p, r.whyWaiting())
 	default:
-		r.serveNewcomer(q)
+		if !r.stillRoams(q) {
+			r.serveNewcomer(q)
+		}
 	}
 }
 
@@ -274,7 +278,8 @@ func (r *Room) claim(q *visitRequest, p *counter.Place) {
 		r.notClaimed(q, p, err)
 		return
 	}
-	now := ticket.Token{Life: p.Life, Epoch: c.Epoch}
+	life := cmp.Or(p.Now, p.Life)
+	now := ticket.Token{Life: life, Epoch: c.Epoch}
 	if q.worker.epoch() < c.Epoch && !q.worker.learnTime(q.r.Context(), &now) {
 		p.PollAfter = unreachableRetry // the claim is repeated then
 		r.wait(q, p, StateWaiting)
@@ -282,7 +287,7 @@ func (r *Room) claim(q *visitRequest, p *counter.Place) {
 	}
 	r.counts.admitted.Add(1)
 	q.tok.ID = p.Number
-	r.letIn(q, slot.Stay{End: c.End, Win: c.Win}, p.Life)
+	r.letIn(q, slot.Stay{End: c.End, Win: c.Win}, life)
 }
 
 // notClaimed answers a visitor whose call could not be claimed. A call that went

@@ -148,6 +148,24 @@ func (r *Room) roam(q *visitRequest, came slot.Tau) {
 	r.standing(q, &p)
 }
 
+// onlyKnown asks for a roamer who is here already.
+const onlyKnown slot.Tau = -1
+
+// stillRoams lets a visitor go on waiting here whose data centre is back and has given its
+// place up meanwhile. It reports whether there was such a one.
+func (r *Room) stillRoams(q *visitRequest) bool {
+	if !r.isAbroad(q) || q.tok.Kind != ticket.Ticket {
+		return false
+	}
+	p, err := r.counter.Roam(q.r.Context(), roamerID(&q.tok), onlyKnown)
+	if err != nil || p.Status != slot.TicketWaiting && p.Status != slot.TicketCalled {
+		return false
+	}
+	q.worker, q.desk = r.worker, r.counter
+	r.standing(q, &p)
+	return true
+}
+
 // roamerBit is in the number of every roamer's stay, and in that of no ticket.
 const roamerBit = 1 << 63
 

@@ -68,6 +68,7 @@ type sight struct {
 	until time.Duration // end of the term, own clock
 
 	latest slot.Tau // no pass of an earlier epoch ends later
+	heard  time.Duration
 }
 
 // wish is a newcomer who waits for a slot.
@@ -282,6 +283,7 @@ func (w *worker) hear(clk time.Duration, x *slot.Sync, a *slot.Answer) (again bo
 	}
 	w.sight.Store(&sight{
 		est: w.share.Estimate(), life: a.Name.Life, sure: a.Sure, until: w.share.Until(), latest: a.Latest,
+		heard: clk,
 	})
 	w.visits.confirmed(a, w.rules.Load().fixed)
 	w.settleAsks(a)
@@ -452,6 +454,30 @@ func (w *worker) learnTime(ctx context.Context, t *ticket.Token) bool {
 	return true
 }
 
+// lifeEvery is how seldom another data centre's counter is asked whether it has begun a
+// new life. Chosen.
+const lifeEvery = time.Second
+
+// learnLife asks the counter of another data centre whether a life is its own now, at most
+// once in a while, and waits for the answer for askWait.
+func (w *worker) learnLife(ctx context.Context, life uint64) {
+	s := w.sight.Load()
+	if !w.away || s == nil || s.life == life || w.boot()-s.heard < lifeEvery {
+		return
+	}
+	ctx, stop := context.WithTimeout(ctx, askWait)
+	defer stop()
+	tick := time.NewTicker(10 * time.Millisecond)
+	defer tick.Stop()
+	for w.kick(); w.sight.Load() == s; {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+	}
+}
+
 // now brackets the counter's time; ok is false before the first answer.
 func (w *worker) now() (lo, hi slot.Tau, life uint64, ok bool) {
 	s := w.sight.Load()
@@ -481,7 +507,7 @@ func (w *worker) asked(t *ticket.Token, seen slot.Tau) {
 	if s != nil {
 		t.Epoch = s.est.Epoch
 	}
-	if rules.fixed || rules.changing || s == nil || w.boot() >= s.until {
+	if rules.fixed || rules.changing || s == nil || w.away || w.boot() >= s.until {
 		return
 	}
 	l := slot.Limit{Kind: slot.AtOnce, Per: rules.session}

@@ -57,7 +57,7 @@ func (p *Pool) Begin(clk time.Duration, force bool) (now []Reply, write *Record)
 // write.
 func (p *Pool) sort(clk time.Duration, x *Sync) (r Reply, again, drop bool) {
 	if x.Seen.Newer(p.rec.Name) {
-		p.rolled = true
+		p.rolled, p.ahead = true, max(p.ahead, x.Seen.Epoch)
 		return r, false, true
 	}
 	l := p.rec.loan(x.Loan)
@@ -249,7 +249,7 @@ func (p *Pool) takeBack(clk time.Duration, r *Record) {
 		}
 	}
 	r.Loans = slices.DeleteFunc(r.Loans, func(l Loan) bool {
-		over := l.Over > 0 && !l.out(r)
+		over := l.Over > 0 && !l.out(r) && l.ID != presumedLoan // others may have more to say
 		if l.Over > 0 && !over {
 			over = true
 			for k := range r.Limits {
@@ -343,7 +343,7 @@ func (p *Pool) apply(clk time.Duration, r *Record, x *Sync) {
 	if p.par.Counters { // its stays are its own
 		return
 	}
-	l.Opened = max(l.Opened, x.Opened)
+	l.Opened = max(l.Opened, min(x.Opened, l.Granted-l.Returned[0]))
 	for i := range x.Items {
 		p.item(r, &x.Items[i])
 	}

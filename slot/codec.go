@@ -26,7 +26,7 @@ const (
 func (r *Record) AppendBinary(b []byte) ([]byte, error) {
 	e := encoder{b}
 	v := uint64(2) // what a program of before can read too
-	if r.MovedTo != "" || r.WasRoot {
+	if r.MovedTo != "" || r.WasRoot || r.Before != 0 {
 		v = Version
 	}
 	e.uint(v, r.Name.Life, r.Name.Epoch, r.Name.Writes)
@@ -72,7 +72,7 @@ func (r *Record) AppendBinary(b []byte) ([]byte, error) {
 	e.spans(r.Sure)
 	if v > 2 {
 		e.text(r.MovedTo)
-		e.uint(bit(r.WasRoot))
+		e.uint(bit(r.WasRoot), r.Before)
 	}
 	return e.b, nil
 }
@@ -124,7 +124,7 @@ func (r *Record) UnmarshalBinary(b []byte) error {
 	}
 	x.Sure = d.spans()
 	if v > 2 {
-		x.MovedTo, x.WasRoot = d.text(), d.uint() == 1
+		x.MovedTo, x.WasRoot, x.Before = d.text(), d.uint() == 1, d.uint()
 	}
 	if d.err != nil || len(d.b) > 0 || n == 0 {
 		return fmt.Errorf("%w: damaged", ErrRecord)

@@ -40,6 +40,7 @@ type Pool struct {
 	allSpoke bool           // what is presumed lent without a name is of those who are off
 	moved    string         // the next write is the last of this record: see MoveTo
 	rolled   bool           // a borrower has seen a later write than this record
+	ahead    uint64         // the epoch of that write
 	quiet    time.Duration
 	limits   []Limit // to be in force with the next write
 	rev      uint64
@@ -185,6 +186,9 @@ func (p *Pool) Quarantine(clk time.Duration) time.Duration {
 	longest := time.Duration(0)
 	for i := range p.rec.Limits {
 		longest = max(longest, p.rec.Limits[i].Longest)
+	}
+	if p.rolled && p.ahead >= p.epoch && p.serving { // or it would never be answered again
+		p.epoch = p.ahead + 1 + gap(p.host)
 	}
 	p.rolled = false
 	wait := p.par.Rho.Up(p.par.Term) + p.par.Rho.Stretch(longest+p.par.Sigma)

@@ -32,7 +32,8 @@ type Record struct {
 	Sure     []Span    // when every renewal that was seen is in this record, oldest first
 	MovedTo  string    // the data centre that Anywhere has gone to: nothing follows this write
 
-	WasRoot bool // it was alone until now, and Anywhere has not answered yet
+	Before  uint64 // tickets of this life are of this line too; 0: of its own life alone
+	WasRoot bool   // it was alone until now, and Anywhere has not answered yet
 }
 
 // A Span is a stretch of one epoch's counter time: after From, before To.

@@ -205,7 +205,9 @@ func (p *Pool) DeclareOff(clk time.Duration, off, others []string) (missing []st
 
 // Hears reports whether a borrower's loan is alive.
 func (p *Pool) Hears(borrower string) bool {
-	return slices.ContainsFunc(p.rec.Loans, func(l Loan) bool { return l.Borrower == borrower && l.Over == 0 })
+	return slices.ContainsFunc(p.rec.Loans, func(l Loan) bool {
+		return l.Borrower == borrower && l.Over == 0
+	})
 }
 
 // MoveTo makes the next write the last of this record: Anywhere goes on in another data

@@ -149,10 +149,15 @@ func (p *Pool) UpAnswer(clk time.Duration, a Answer) bool {
 	return true
 }
 
-// newUpLoan draws the loan that follows one that is over. Its passes have ended, or are
-// presumed at Anywhere to their end (R6); the places in the line stand.
+// newUpLoan draws the loan that follows one that is over. All its passes have ended, or are
+// presumed at Anywhere to their end (R6): none is renewed, so a new life begins. The places
+// in the line stand, whatever life their tickets are of.
 func (r *Record) newUpLoan(loan LoanID) {
 	r.Up = &Upper{Loan: loan}
+	if r.Before == 0 {
+		r.Before = r.Name.Life
+	}
+	r.Name.Life = uint64(loan)
 	r.Loans, r.Claimed = nil, nil
 	for i := range r.Limits {
 		r.Limits[i].Ends, r.Limits[i].InForce = Ends{}, 0
@@ -163,6 +168,7 @@ func (p *Pool) hearUp(r *Record) {
 	if r.Up == nil {
 		return
 	}
+	r.WasRoot = r.WasRoot && !p.up.est.Known()
 	for _, a := range p.up.heard {
 		if a.Over {
 			if a.Loan == r.Up.Loan {
@@ -172,7 +178,6 @@ func (p *Pool) hearUp(r *Record) {
 			}
 			continue
 		}
-		r.WasRoot = false
 		p.up.mine += max(0, a.Granted-r.Up.Granted)
 		r.Up.Granted = max(r.Up.Granted, a.Granted)
 	}

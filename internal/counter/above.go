@@ -47,22 +47,38 @@ func (c *Counter) firstRecord(ctx context.Context) (*slot.Record, error) {
 		r.Up = &slot.Upper{Loan: slot.LoanID(rand.Uint64() | 1)}
 		return r, nil
 	}
-	if err := c.cfg.Sites.confirmHome(ctx, true); err != nil {
+	of, err := c.recordOfRoom(ctx)
+	if err != nil {
 		return nil, err
 	}
+	alone := of != nil && (of.Up == nil || of.WasRoot) // until now: nobody can have moved it
+	if err := c.cfg.Sites.confirmHome(ctx, !alone); err != nil {
+		return nil, err
+	}
+	if of != nil && (alone || of.Up.Granted > 0) {
+		for i := range r.Limits { // they may have been changed with the configuration
+			r.Limits[i].Longest = max(r.Limits[i].Longest, of.Limits[i].Longest)
+		}
+		r.Presume(c.cfg.Params, slot.WriteName{Life: r.Name.Life, Epoch: 1}, 1)
+	}
+	return r, nil
+}
+
+// recordOfRoom is the record of the room whose Anywhere this is, nil if there is none here.
+func (c *Counter) recordOfRoom(ctx context.Context) (*slot.Record, error) {
 	b, _, err := c.cfg.Store.Load(ctx, recordOf(c.cfg.Room[1:]))
 	if errors.Is(err, store.ErrNotFound) {
-		return r, nil
+		return nil, nil
 	}
-	var of slot.Record
+	r := &slot.Record{}
 	if err == nil {
-		err = of.UnmarshalBinary(b)
+		err = r.UnmarshalBinary(b)
+	}
+	if err == nil && len(r.Limits) != slot.MaxLimits {
+		err = slot.ErrRecord
 	}
 	if err != nil {
 		return nil, fmt.Errorf("read what the room has let in before: %w", err)
-	}
-	if of.Up == nil || of.Up.Granted > 0 {
-		r.Presume(c.cfg.Params, slot.WriteName{Life: r.Name.Life, Epoch: 1}, 1)
 	}
 	return r, nil
 }

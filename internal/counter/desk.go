@@ -201,7 +201,7 @@ func (c *desk) place(number uint64, clk time.Duration) Place {
 	c.awake(clk)
 	c.polls.add(clk, 1)
 	p := Place{
-		Number: number, Life: c.pool.Record().Name.Life,
+		Number: number, Life: c.lineLife(), Now: c.nowLife(),
 		Waiting: int64(c.line.Len()), Served: c.line.Frontier(), Held: c.held,
 	}
 	if number >= c.line.End() {

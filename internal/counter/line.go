@@ -1,6 +1,7 @@
 package counter
 
 import (
+	"cmp"
 	"container/heap"
 	"context"
 	"errors"
@@ -14,7 +15,8 @@ import (
 type Place struct {
 	Status    slot.TicketStatus
 	Number    uint64
-	Life      uint64 // of the record that issued the number
+	Life      uint64 // of the line that issued the number
+	Now       uint64 // life of the counter, 0 if it is the same
 	Position  int64  // 1 is next
 	Ahead     int64
 	Waiting   int64
@@ -120,8 +122,8 @@ func (c *Counter) Poll(ctx context.Context, life, number uint64) (Place, error) 
 		if c.gone() {
 			return Place{}, ErrFenced
 		}
-		if now := c.pool.Record().Name.Life; life != now {
-			return Place{Life: now}, nil
+		if !c.ofLine(life) {
+			return Place{Life: c.lineLife()}, nil
 		}
 		clk := c.cfg.Boot()
 		if c.pool.Fresh(clk, fresh) {
@@ -133,6 +135,21 @@ func (c *Counter) Poll(ctx context.Context, life, number uint64) (Place, error) 
 			return Place{PollAfter: c.away(number)}, err
 		}
 	}
+}
+
+// ofLine reports whether tickets of a life are of this line: it outlives the loans of its
+// counter.
+func (c *desk) ofLine(life uint64) bool { return life == c.lineLife() }
+
+// lineLife is the life that tickets carry; nowLife that of the passes they become, 0 if it
+// is the same.
+func (c *desk) lineLife() uint64 { return cmp.Or(c.pool.Record().Before, c.pool.Record().Name.Life) }
+
+func (c *desk) nowLife() uint64 {
+	if r := c.pool.Record(); r.Before != 0 {
+		return r.Name.Life
+	}
+	return 0
 }
 
 // spoke notes that the visitor of a ticket is there, though nobody can tell now where
@@ -212,7 +229,7 @@ func (c *Counter) Claim(
 		c.mu.Unlock()
 		return slot.ClaimReply{}, ErrFenced
 	}
-	if c.pool.Record().Name.Life != life {
+	if !c.ofLine(life) {
 		c.mu.Unlock()
 		return slot.ClaimReply{}, ErrNotCalled
 	}

@@ -71,12 +71,13 @@ func (r *roamers) there(clk time.Duration, most int) (all []*roamer) {
 }
 
 // roam notes that a roamer is there, and says where it stands. came is when it came, in
-// Anywhere's time; 0 if it was inside: it is first.
+// Anywhere's time; 0 if it was inside: it is first; below 0 for one who must be here
+// already.
 func (c *desk) roam(id uint64, came slot.Tau, clk time.Duration) Place {
 	c.awake(clk)
 	c.polls.add(clk, 1)
 	p := Place{
-		Number: id, Life: c.pool.Record().Name.Life, Waiting: c.waiting(), Served: c.line.Frontier(),
+		Number: id, Life: c.lineLife(), Now: c.nowLife(), Waiting: c.waiting(), Served: c.line.Frontier(),
 		Held: c.held,
 	}
 	if _, again := c.pool.ClaimedBefore(slot.StayID(id)); again {
@@ -88,7 +89,7 @@ func (c *desk) roam(id uint64, came slot.Tau, clk time.Duration) Place {
 	}
 	x := c.roamers.of[id]
 	if x == nil {
-		if len(c.roamers.line) >= mostRoamers {
+		if came < 0 || len(c.roamers.line) >= mostRoamers {
 			return p
 		}
 		x = &roamer{id: id, arrival: c.hereOf(came, clk)}

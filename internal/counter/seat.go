@@ -39,6 +39,8 @@ type Seat struct {
 	host atomic.Pointer[Counter] // nil: not here
 	told atomic.Pointer[toldState]
 
+	leftAt time.Duration // of Run alone: see leftSince
+
 	mu   sync.Mutex
 	set  Settings
 	rev  uint64 // of the record's limits when set was learnt
@@ -137,7 +139,13 @@ func (s *Seat) watch() (chan struct{}, func()) {
 func (s *Seat) serve(ctx context.Context) {
 	c, err := s.take(ctx)
 	if err != nil {
-		if ctx.Err() == nil && !errors.Is(err, ErrMoved) { // it will be known where to
+		moved := errors.Is(err, ErrMoved) // it will be known where to, in a moment
+		if s.leftAt = s.leftSince(moved); moved && s.cfg.Boot()-s.leftAt > leftLong {
+			s.leftAt = s.cfg.Boot()
+			s.cfg.Log.Error("Anywhere has left and did not arrive: nobody is lent anything", "room", s.cfg.Room,
+				"error", err, "hint", "say headgate cluster move-anywhere again")
+		}
+		if ctx.Err() == nil && !moved {
 			s.cfg.Log.Warn("room is not taken over yet", "room", s.cfg.Room, "error", err)
 			wait(ctx, retakeAfter)
 		}
@@ -167,6 +175,17 @@ func (s *Seat) serve(ctx context.Context) {
 	stop()
 	s.members.claim(s.cfg.Room, false)
 	s.cfg.Log.Info("this node hosts the room no more", "room", s.cfg.Room)
+}
+
+// leftLong is how long Anywhere may be on its way before somebody is told. Chosen.
+const leftLong = 10 * time.Second
+
+// leftSince is since when Anywhere has been on its way from here, now if it is not.
+func (s *Seat) leftSince(moved bool) time.Duration {
+	if moved && s.leftAt > 0 {
+		return s.leftAt
+	}
+	return s.cfg.Boot()
 }
 
 // watchHosting says where the room stands until another process is to host it.

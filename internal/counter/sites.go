@@ -135,13 +135,16 @@ func (s *Sites) confirmHome(ctx context.Context, first bool) error {
 	}
 	ctx, stop := context.WithTimeout(ctx, homeWait)
 	defer stop()
-	said := make(chan error, len(s.cfg.Links))
+	said := make(chan error, len(s.cfg.Links)) // has room for all
+	var wg sync.WaitGroup
 	for site := range s.cfg.Links {
-		go func() { said <- s.askHome(ctx, site) }()
+		wg.Go(func() { said <- s.askHome(ctx, site) })
 	}
+	wg.Wait()
+	close(said)
 	answers, other := 0, error(nil)
-	for range s.cfg.Links {
-		switch err := <-said; {
+	for err := range said {
+		switch {
 		case err == nil:
 			answers++
 		case errors.Is(err, errHomes):

@@ -215,18 +215,22 @@ const (
 	bitKnown // of an ETA
 	bitExact
 	bitCame // of a place: when follows
+	bitNow  // of a place: a life follows
 )
 
 // appendPlace appends a place; what places have in common, by the way from the last.
 func appendPlace(b []byte, p, last *Place) []byte {
 	b = appendUints(b, uint64(p.Status),
 		flag(p.Held, bitHeld)|flag(p.Called, bitCalled)|flag(p.ETA != ETA{}, bitETA)|
-			flag(p.Came != 0, bitCame))
+			flag(p.Came != 0, bitCame)|flag(p.Now != 0, bitNow))
 	b = appendInts(b, int64(p.Number-last.Number), int64(p.Life-last.Life),
 		p.Position, p.Ahead, p.Waiting-last.Waiting, int64(p.Served-last.Served),
 		int64(p.PollAfter))
 	if p.Came != 0 {
 		b = appendInts(b, int64(p.Came))
+	}
+	if p.Now != 0 {
+		b = appendUints(b, p.Now)
 	}
 	return appendETA(b, &p.ETA)
 }
@@ -240,6 +244,9 @@ func (d *reader) place(p, last *Place) {
 	p.Served, p.PollAfter = last.Served+uint64(d.int()), time.Duration(d.int())
 	if bits&bitCame != 0 {
 		p.Came = slot.Tau(d.int())
+	}
+	if bits&bitNow != 0 {
+		p.Now = d.uint()
 	}
 	p.ETA = d.eta(bits)
 }

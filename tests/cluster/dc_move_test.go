@@ -75,9 +75,10 @@ func TestSitesMove(t *testing.T) {
 
 // TestSitesMoveLost: the home of Anywhere is killed and never comes back. On the operator's
 // word that it is off Anywhere goes on elsewhere, and what it held returns when its last
-// stay has ended.
+// stay has ended. Nobody knows how many of a minute it had let in: of that limit all that
+// the others do not hold returns after the minute.
 func TestSitesMoveLost(t *testing.T) {
-	st := newStage(t, long(60*time.Second))
+	st := newStage(t, long(105*time.Second))
 	l := wideLimits()
 	l.faults, l.apart, l.onTime = 1, true, 20
 	st.at(settledIn)
@@ -94,8 +95,13 @@ func TestSitesMoveLost(t *testing.T) {
 			return most("until Anywhere lives in lhr, ms", int(took.Milliseconds()),
 				int(movedIn.Milliseconds()), "")
 		},
-		func(r *run) judge.Figure { // a session, a second for pauses, and the first calls
-			return r.fewestTaken(moved+st.plan.session+rightIn, aLine, st.plan.total*6/10)
+		func(r *run) judge.Figure { // two thirds are lent, and go on as a minute ago, the pause included
+			return r.fewestTaken(moved+st.plan.session+rightIn, aLine, st.plan.total*3/10)
+		},
+		func(r *run) judge.Figure {
+			f := r.fewestTaken(moved+window+2*rightIn, aLine, st.plan.total*6/10)
+			f.Name += ", a minute later"
+			return f
 		})
 	t.Log(st.heldOver(from, st.plan.length))
 }
