@@ -386,7 +386,8 @@ func (p *Pool) lend(clk time.Duration, r *Record, x *Sync, held []pending, got m
 		switch {
 		case p.lined && p.par.Counters: // its turn comes, or more
 			p.recall, open = p.recall || p.others(clk, r, l), true
-		case l.Granted != x.Granted:
+		case l.Granted != x.Granted: // the rest is asked for with the next
+			p.recall = p.recall || p.par.Counters && p.others(clk, r, l)
 		case p.others(clk, r, l):
 			p.recall, open = true, true
 		}

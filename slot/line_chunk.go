@@ -21,6 +21,9 @@ const (
 // interval of a second, and 32 bits of it last 8.5 years of one host's life.
 const lineTick = time.Second / 16
 
+// ArrivalStep is how exact an arrival in a line is.
+const ArrivalStep = time.Duration(lineTick)
+
 // The sets a line keeps of its tickets. All but the last can be searched.
 const (
 	liveSet   = iota // holds a place

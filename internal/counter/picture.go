@@ -46,7 +46,7 @@ type Picture struct {
 	Rate    float64        `json:"rate"`    // calls a second
 	Minutes []int64        `json:"minutes"` // new users by minute, the newest first
 	Oldest  time.Duration  `json:"oldest"`  // for how long the first has waited
-	Unsure  time.Duration  `json:"unsure"`  // how well it knows Anywhere's time
+	Unsure  time.Duration  `json:"unsure"`  // how well it knows when its visitors came, in Anywhere's time
 	Seen    slot.WriteName `json:"seen"`    // the newest write of Anywhere it has heard of
 	Lends   *Lends         `json:"lends,omitempty"`
 }
@@ -129,7 +129,7 @@ func (c *Counter) picture() Picture {
 		p.Oldest = max(0, now.Sub(first[0]))
 	}
 	if _, lo, hi, ok := c.pool.UpTime(clk); ok {
-		p.Unsure = hi.Sub(lo)
+		p.Unsure = hi.Sub(lo) + slot.ArrivalStep
 	}
 	if c.cfg.Anywhere != nil && p.Home.Site == p.Site {
 		p.Lends = c.cfg.Anywhere.State(0, 0).Lends

@@ -11,6 +11,9 @@ import (
 	"github.com/headgate/headgate/tests/crowd"
 )
 
+// unsureMost bounds what is believed of the nodes' own word: two round trips. Chosen.
+const unsureMost = 250 * time.Millisecond
+
 // apartBy is how near two may have come to each other, in two data centres, and be in no
 // order: a second, a round trip between them and what that varies by (the issue
 // "Datacenters").

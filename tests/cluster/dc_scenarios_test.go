@@ -40,13 +40,20 @@ func TestSites(t *testing.T) {
 	st.finish(wideLimits(), st.inOrder, st.spread)
 }
 
-// inOrder: nobody is let in before somebody who came earlier by more than the slack.
+// inOrder: nobody is let in before somebody who came earlier by more than a second and
+// what the nodes themselves say is unsure of the order (design.md §2, promise 3).
 func (st *stage) inOrder(r *run) judge.Figure {
+	apart := apartBy
+	for _, l := range st.looks {
+		for _, w := range l.worlds {
+			apart = max(apart, time.Second+min(unsureMost, time.Duration(w.Unsure*float64(time.Second))))
+		}
+	}
 	placed := func(p *place) time.Duration { return p.placed }
-	f, _, worst := r.overtaken(order{0, placed, r.gaps(r.stays()), apartBy})
+	f, _, worst := r.overtaken(order{0, placed, r.gaps(r.stays()), apart})
 	n, at := worstSecond(f)
-	return most("overtaken by who came 1.1 s later, anywhere", f.n, 0,
-		"of %d, most in a second %d at %v, by %v at most %s", f.judged, n, at,
+	return most("overtaken by who came 1 s and what is unsure later", f.n, 0,
+		"%v; of %d, most in a second %d at %v, by %v at most %s", apart, f.judged, n, at,
 		worst.Round(time.Millisecond), f.example)
 }
 

@@ -150,9 +150,10 @@ func (st *stage) stray(share float64) {
 
 // A world is what a node says of its data centres: GET /v1/rooms/{room}.
 type world struct {
-	Own      string `json:"own"`
-	Home     string `json:"home"`
-	Moves    int    `json:"moves"`
+	Own      string  `json:"own"`
+	Home     string  `json:"home"`
+	Moves    int     `json:"moves"`
+	Unsure   float64 `json:"uncertainty_seconds"`
 	Anywhere struct {
 		Age      float64 `json:"age_seconds"` // -1: never heard of
 		Limit    int     `json:"limit"`
