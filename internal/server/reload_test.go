@@ -87,6 +87,13 @@ func (p *process) write(rooms string) {
 // start opens and runs the server; a second time it is a restart.
 func (p *process) start() {
 	p.t.Helper()
+	p.begin()
+	p.await()
+}
+
+// begin starts the process and does not wait until it is ready: that is await.
+func (p *process) begin() {
+	p.t.Helper()
 	cfg, err := config.Load(p.file)
 	if err != nil {
 		p.t.Fatal(err)
@@ -105,6 +112,10 @@ func (p *process) start() {
 		}
 	})
 	p.visitors, p.operators = "http://"+p.s.Addr().String(), "http://"+p.s.AdminAddr().String()
+}
+
+func (p *process) await() {
+	p.t.Helper()
 	eventually(p.t, "ready", func() bool {
 		return get(p.t, p.operators+"/readyz", "").StatusCode == 200
 	})

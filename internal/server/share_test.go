@@ -65,9 +65,12 @@ func centres(t *testing.T, file string, names ...string) map[string]*process {
 		p.write(file)
 		all[name] = p
 	}
-	for _, name := range names {
-		all[name].start()
+	for _, name := range names { // none is ready before another one is there
+		all[name].begin()
 		t.Cleanup(func() { all[name].stop() })
+	}
+	for _, name := range names {
+		all[name].await()
 	}
 	return all
 }
