@@ -397,7 +397,7 @@ func TestAnywhereMoves(t *testing.T) {
 		a := w.gates["sjc"].room.Status().Datacenters.Anywhere
 		return a.Free == 2 && a.Presumed == 0
 	})
-	if took := time.Since(lost); took < 5*time.Second || took > 12*time.Second {
+	if took := time.Since(lost); took < 5*time.Second || took > 20*time.Second {
 		t.Errorf("what lhr held comes back %v after it was lost: its stays last 5 s", took)
 	}
 	nobody("sjc", "del") // whoever lhr let in within the minute is still counted as new
