@@ -372,7 +372,7 @@ func TestUnknownLanguage(t *testing.T) {
 // TestRenderAllocates holds the budget: the buffer comes from a pool.
 func TestRenderAllocates(t *testing.T) {
 	p, v := newPage(t), views()["waiting-slower"]
-	allocs := testing.AllocsPerRun(100, func() {
+	allocs := testing.AllocsPerRun(1000, func() {
 		if err := p.Render(io.Discard, &v); err != nil {
 			t.Fatal(err)
 		}
