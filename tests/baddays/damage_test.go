@@ -206,7 +206,7 @@ func TestNewerVersion(t *testing.T) {
 	}
 	s.must(os.WriteFile(format, []byte("headgate-data 1\n"), 0o600))
 
-	// A record alone: that of the shop is of format 3, the engine takes it over.
+	// A record alone: that of the shop is of the next format, the engine takes it over.
 	all, err := store.ReadCopies(filepath.Join(s.data, "records"))
 	s.must(err)
 	for i := range all {
@@ -217,13 +217,14 @@ func TestNewerVersion(t *testing.T) {
 	s.must(os.RemoveAll(filepath.Join(s.data, "records")))
 	s.must(os.RemoveAll(filepath.Join(s.data, "engine")))
 	s.must(store.WriteCopies(filepath.Join(s.data, "records"), all))
-	s.doctor(1, "format 3, this program reads 2")
+	newer := fmt.Sprintf("format %d, this program reads %d", slot.Version+1, slot.Version)
+	s.doctor(1, newer)
 	s.start()
 	s.held("/")
 	if a := c.in[0].enter(); a.State == "inside" {
 		t.Error("let in by a record that cannot be read")
 	}
-	if !strings.Contains(s.said(), "format 3, this program reads 2: run the newer program") {
+	if !strings.Contains(s.said(), newer+": run the newer program") {
 		t.Error("the log does not say so")
 	}
 	tea := s.crowd("/tea")
