@@ -13,7 +13,7 @@ LISTEN               ?= :8080
 ARGS                 ?=
 
 # How long each fuzz target runs.
-FUZZTIME ?= 2s
+FUZZTIME ?= 1s
 # Steps of each random walk of package slot.
 WALK_STEPS ?= 2000000
 SOAK_WALK_STEPS ?= 20000000
