@@ -104,7 +104,7 @@ walk: # the random walk of the lending protocol, at some length
 # Go before 1.27 may report the end of the fuzz time as a failure, without an input
 # (go.dev/issue/75804): then once more.
 .PHONY: fuzz
-fuzz: ## each fuzz target for FUZZTIME (default 2s)
+fuzz: ## each fuzz target for FUZZTIME (default 1s)
 	@found=0; log=$$(mktemp); trap 'rm -f "$$log"' EXIT; \
 	for dir in $$($(GO) list -f '{{if or .TestGoFiles .XTestGoFiles}}{{.Dir}}{{end}}' ./...); do \
 		for target in $$(sed -nE 's/^func (Fuzz[A-Za-z0-9_]*)\(.*/\1/p' "$$dir"/*_test.go); do \
