@@ -293,7 +293,7 @@ func (r *Room) claim(q *visitRequest, p *counter.Place) {
 // notClaimed answers a visitor whose call could not be claimed. A call that went
 // by meanwhile is not a place lost; a ticket that is used up is.
 func (r *Room) notClaimed(q *visitRequest, p *counter.Place, err error) {
-	if p.Number < roamerBit && (err == nil || errors.Is(err, counter.ErrNotCalled)) {
+	if p.Number < counter.RoamerBit && (err == nil || errors.Is(err, counter.ErrNotCalled)) {
 		now, perr := q.desk.Poll(q.r.Context(), p.Life, p.Number)
 		switch {
 		case perr != nil:

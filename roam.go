@@ -166,14 +166,11 @@ func (r *Room) stillRoams(q *visitRequest) bool {
 	return true
 }
 
-// roamerBit is in the number of every roamer's stay, and in that of no ticket.
-const roamerBit = 1 << 63
-
 // roamerID is the number of the stay that a visitor gets here, wherever in the data centre
 // it asks: one place or stay there is one here (the mix is that of MurmurHash3).
 func roamerID(t *ticket.Token) uint64 {
 	x := t.Life ^ t.ID*0x9E3779B97F4A7C15
 	x = (x ^ x>>33) * 0xff51afd7ed558ccd
 	x = (x ^ x>>33) * 0xc4ceb9fe1a85ec53
-	return x ^ x>>33 | roamerBit
+	return x ^ x>>33 | counter.RoamerBit
 }

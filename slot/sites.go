@@ -214,30 +214,14 @@ func (p *Pool) Hears(borrower string) bool {
 // centre; "" takes that back, but for a write that is under way.
 func (p *Pool) MoveTo(site string) { p.moved = site }
 
-// A Holding is what one data centre holds.
-type Holding struct {
-	Site    string
-	Lent    int64 // slots of the first limit, those that are used included
-	Idle    int64 // of them, by its own word
-	Traffic int64 // new users in a window, over the last minutes
-	Waits   int64 // people before its door that it has told of
-	Over    bool  // it was not heard for its term: presumed
-}
-
-// Holdings tell who holds how many slots of the first limit, as the confirmed record has
-// it.
-func (p *Pool) Holdings(clk time.Duration) (all []Holding) {
+// Presumed is how many slots of the first limit are lent to counters that were not heard
+// for their term, as the confirmed record has it.
+func (p *Pool) Presumed() (n int64) {
 	for i := range p.rec.Loans {
 		l := &p.rec.Loans[i]
-		if l.Dead || l.Over > 0 && p.rec.Time >= l.Back[0] {
-			continue
+		if !l.Dead && l.Over > 0 && p.rec.Time < l.Back[0] {
+			n += l.Lent(0)
 		}
-		s := p.sites[l.ID]
-		h := Holding{Site: l.Borrower, Lent: l.Lent(0), Idle: s.idle, Traffic: s.traffic, Over: l.Over > 0}
-		if f := p.fronts[l.ID]; f != nil && clk-f.at < queueKept {
-			h.Waits = int64(len(f.line))
-		}
-		all = append(all, h)
 	}
-	return all
+	return n
 }

@@ -113,14 +113,13 @@ func (a *Abroad) Sync(ctx context.Context, x *slot.Sync) (got slot.Answer, err e
 	}
 }
 
-// A SiteTime brackets the time of another data centre's counter, as the host of the room
-// here knows it from the pictures.
+// A SiteTime bounds the time of another data centre's counter, as the host of the room here
+// knows it from the pictures.
 type SiteTime struct {
-	Life, Epoch uint64
-	Lo, Hi      slot.Tau
-	Served      uint64 // all tickets below were called when it was last heard
-	Silent      bool   // nothing has come from it for so long that it counts as out of reach
-	Known       bool
+	Life   uint64
+	Hi     slot.Tau // it is not later there
+	Served uint64   // all tickets below were called when it was last heard
+	Known  bool
 }
 
 // siteTime is what is known of a data centre's time now.
@@ -129,11 +128,9 @@ func (c *Counter) siteTime(site string) SiteTime {
 	if s == nil {
 		return SiteTime{}
 	}
-	_, silent := s.reach(site)
 	for i := range s.All {
 		if x := &s.All[i]; x.Site == site {
-			return SiteTime{Life: x.Life, Epoch: x.TimeOf, Lo: x.Lo, Hi: x.Hi, Served: x.Served,
-				Silent: silent, Known: x.TimeOf > 0}
+			return SiteTime{Life: x.Life, Hi: x.Hi, Served: x.Served, Known: x.Hi > 0}
 		}
 	}
 	return SiteTime{}

@@ -157,7 +157,7 @@ func (c *desk) claim(number uint64, clk, hard time.Duration, waits bool) bool {
 		if again {
 			c.pool.Claim(id, hard, true)
 		}
-	case number >= roamerBit:
+	case number >= RoamerBit:
 		if !c.useRoamer(number) {
 			return false
 		}

@@ -202,7 +202,7 @@ func (c *Counter) State(of slot.LoanID, opened int64) State {
 		Served: c.line.Frontier(), Held: c.held, Rate: rate, Totals: c.stats,
 		Life: r.Name.Life, Head: c.fore.eta(max(1, n), clk),
 		Age: c.pool.Age(clk), Refused: refused, Quiet: c.pool.Quiet(clk), Latency: c.latency,
-		Sites: sites, Lends: c.lends(clk),
+		Sites: sites, Lends: c.lends(),
 	}
 }
 

@@ -53,10 +53,9 @@ type Picture struct {
 
 // Lends is where Anywhere stands.
 type Lends struct {
-	Limit    int64          `json:"limit"` // of the first limit
-	Free     int64          `json:"free"`
-	Presumed int64          `json:"presumed"` // lent to counters that nobody hears
-	To       []slot.Holding `json:"to"`
+	Limit    int64 `json:"limit"` // of the first limit
+	Free     int64 `json:"free"`
+	Presumed int64 `json:"presumed"` // lent to counters that nobody hears
 }
 
 // A greeting is a picture on its way, with what its receiver needs to know the sender's
@@ -251,8 +250,7 @@ type SiteState struct {
 	Picture
 	Age       time.Duration // of the picture; below 0: none has come
 	RoundTrip time.Duration // 0: not measured
-	Lo, Hi    slot.Tau      // of its counter's time when this was said; 0: not known
-	TimeOf    uint64        // epoch of Lo and Hi
+	Hi        slot.Tau      // its counter's time was not later when this was said; 0: not known
 }
 
 // SitesState is where all data centres of a room stand, as one of them knows it.
@@ -289,7 +287,7 @@ func (c *Counter) sitesState() *SitesState {
 			y.Age = clk - x.at
 		}
 		if x.est.Known() {
-			y.TimeOf, y.Lo, y.Hi = x.est.Epoch, x.est.Lo(clk, rho), x.est.Hi(clk, rho)
+			y.Hi = x.est.Hi(clk, rho)
 		}
 		if y.Age >= 0 && y.Age < siteSilent {
 			s.Unsure = max(s.Unsure, x.Unsure)
@@ -326,18 +324,12 @@ func (s *SitesState) aged(d time.Duration) *SitesState {
 }
 
 // lends is where Anywhere stands, of its own counter. Holds the lock.
-func (c *Counter) lends(clk time.Duration) *Lends {
+func (c *Counter) lends() *Lends {
 	if !c.isAnywhere() || c.damaged != nil {
 		return nil
 	}
 	r := c.pool.Record()
-	l := &Lends{Limit: r.Limits[0].N, Free: max(0, c.pool.FreeOf(0)), To: c.pool.Holdings(clk)}
-	for _, h := range l.To {
-		if h.Over {
-			l.Presumed += h.Lent
-		}
-	}
-	return l
+	return &Lends{Limit: r.Limits[0].N, Free: max(0, c.pool.FreeOf(0)), Presumed: c.pool.Presumed()}
 }
 
 // minutes are the new users of the last minutes, the newest first.

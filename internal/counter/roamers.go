@@ -12,8 +12,8 @@ import (
 // their place in the order of all data centres by when they came, and wait here beside the
 // line. Whoever was inside there, and whose pass has ended since, is first of all.
 
-// roamerBit is in the number of a roamer's stay: no ticket has one so high.
-const roamerBit = 1 << 63
+// RoamerBit is in the number of every roamer's stay, and in that of no ticket.
+const RoamerBit = 1 << 63
 
 // mostUsed bounds those of whom it is remembered that they have been let in. Chosen.
 const mostUsed = 100_000
@@ -240,7 +240,7 @@ func (c *Counter) Roam(ctx context.Context, id uint64, came slot.Tau) (Place, er
 			return Place{}, ErrFenced
 		}
 		if clk := c.cfg.Boot(); c.pool.Fresh(clk, fresh) {
-			return c.roam(id|roamerBit, came, clk), nil
+			return c.roam(id|RoamerBit, came, clk), nil
 		}
 		if err := c.waitWrite(ctx, began); err != nil {
 			return Place{PollAfter: c.cfg.Line.PollMin}, err

@@ -11,9 +11,8 @@ import (
 // something was given back, and else now and then. What the visitors do decides none of
 // it: see upRate.
 
-// Parameters of borrowing from Anywhere. Chosen: four Syncs a second are 16 messages
-// between three data centres, and the slots of a quarter of a second go in one; a DC that
-// is not heard for seconds is cut off, so it says where it stands each ten.
+// Parameters of borrowing from Anywhere. Chosen: eight Syncs a second and their answers are
+// 32 messages between three data centres, and the slots of an eighth of a second go in one.
 const (
 	upRate  = 8.0
 	upBurst = 8.0
@@ -152,7 +151,7 @@ func (c *desk) upDue(clk time.Duration) time.Duration {
 	if u.at == 0 || c.upNeed(clk) || c.pool.Record().Up.Returned != u.told {
 		return 0
 	}
-	left := c.pool.Params().Term // its third part is the term of a worker: Anywhere's is longer
+	left := c.pool.Params().Term // a worker's: Anywhere lends for longer
 	r := c.pool.Record()
 	if len(r.Loans) > 0 || r.Limits[0].Ends.Len() > 0 || c.waiting() > 0 || u.ahead > 0.01 {
 		left = upQuiet
