@@ -3,7 +3,6 @@ package demo
 import (
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -83,18 +82,7 @@ func TestNothingIsLeftOfACluster(t *testing.T) {
 		t.Run(sig.String(), func(t *testing.T) {
 			t.Parallel()
 			folder := t.TempDir()
-			cmd := exec.CommandContext(t.Context(), built, "demo", "--cluster", "--listen", "127.0.0.1:0")
-			cmd.Env = append(os.Environ(), "TMPDIR="+folder)
-			out, err := cmd.StdoutPipe()
-			if err != nil {
-				t.Fatal(err)
-			}
-			if err := cmd.Start(); err != nil {
-				t.Fatal(err)
-			}
-			if _, err := out.Read(make([]byte, 1)); err != nil { // a line: it runs
-				t.Fatal(err)
-			}
+			cmd, _ := startDemo(t, folder, "--cluster")
 			nodes := childrenOf(t, cmd.Process.Pid)
 			if len(nodes) != storeNodes {
 				t.Errorf("processes %v, want %d", nodes, storeNodes)

@@ -142,18 +142,7 @@ func TestNothingIsLeft(t *testing.T) {
 		t.Run(sig.String(), func(t *testing.T) {
 			t.Parallel()
 			folder := t.TempDir()
-			cmd := exec.CommandContext(t.Context(), built, "demo", "--for", "1m", "--listen", "127.0.0.1:0")
-			cmd.Env = append(os.Environ(), "TMPDIR="+folder)
-			out, err := cmd.StdoutPipe()
-			if err != nil {
-				t.Fatal(err)
-			}
-			if err := cmd.Start(); err != nil {
-				t.Fatal(err)
-			}
-			if _, err := out.Read(make([]byte, 1)); err != nil { // a line: it runs
-				t.Fatal(err)
-			}
+			cmd, out := startDemo(t, folder, "--for", "1m")
 			room := childOf(t, cmd.Process.Pid)
 			if err := cmd.Process.Signal(sig); err != nil {
 				t.Fatal(err)
@@ -172,6 +161,25 @@ func TestNothingIsLeft(t *testing.T) {
 			}
 		})
 	}
+}
+
+// startDemo runs the demo in a process of its own, until it says something.
+func startDemo(t *testing.T, folder string, args ...string) (*exec.Cmd, io.Reader) {
+	t.Helper()
+	args = append([]string{"demo", "--listen", "127.0.0.1:0"}, args...)
+	cmd := exec.CommandContext(t.Context(), built, args...)
+	cmd.Env = append(os.Environ(), "TMPDIR="+folder)
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := out.Read(make([]byte, 1)); err != nil { // a line: it runs
+		t.Fatal(err)
+	}
+	return cmd, out
 }
 
 // childOf is the one process that another has started.

@@ -79,18 +79,7 @@ func TestNothingIsLeftOfAWorld(t *testing.T) {
 		t.Run(sig.String(), func(t *testing.T) {
 			t.Parallel()
 			folder := t.TempDir()
-			cmd := exec.CommandContext(t.Context(), built, "demo", "--datacenters", "--listen", "127.0.0.1:0")
-			cmd.Env = append(os.Environ(), "TMPDIR="+folder)
-			out, err := cmd.StdoutPipe()
-			if err != nil {
-				t.Fatal(err)
-			}
-			if err := cmd.Start(); err != nil {
-				t.Fatal(err)
-			}
-			if _, err := out.Read(make([]byte, 1)); err != nil { // a line: it runs
-				t.Fatal(err)
-			}
+			cmd, _ := startDemo(t, folder, "--datacenters")
 			all := childrenOf(t, cmd.Process.Pid)
 			if len(all) != len(places()) {
 				t.Errorf("processes %v, want %d", all, len(places()))
