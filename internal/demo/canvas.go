@@ -46,6 +46,15 @@ func (c *canvas) put(x, y int, s style, text string) int {
 	return x
 }
 
+// keys draws what each key does, in a row at the foot.
+func (c *canvas) keys(keys [][2]string) {
+	x := 1
+	for _, k := range keys {
+		x = c.put(x, 22, bold, k[0])
+		x = c.put(x+1, 22, soft, k[1]) + 3
+	}
+}
+
 // line is row y without the blanks at its end, at most width columns of it.
 func (c *canvas) line(y, width int, colour bool) string {
 	end := min(columns, width)

@@ -144,11 +144,7 @@ func (s *scene) drawClusterFoot(c *canvas) {
 	if !s.Open {
 		keys = keys[2:]
 	}
-	x := 1
-	for _, k := range keys {
-		x = c.put(x, 22, bold, k[0])
-		x = c.put(x+1, 22, soft, k[1]) + 3
-	}
+	c.keys(keys)
 }
 
 // clusterLine is the picture for a log: what happened, and how it stands.

@@ -221,12 +221,8 @@ func (s *scene) drawFoot(c *canvas) {
 	if !s.Keys {
 		return
 	}
-	x := 1
-	for _, k := range [][2]string{{"k", "kill the room"}, {"u d", "raise or lower the limit"},
-		{"space", "hold the line"}, {"q", "quit"}} {
-		x = c.put(x, 22, bold, k[0])
-		x = c.put(x+1, 22, soft, k[1]) + 3
-	}
+	c.keys([][2]string{{"k", "kill the room"}, {"u d", "raise or lower the limit"},
+		{"space", "hold the line"}, {"q", "quit"}})
 }
 
 // spark draws a row of bars.

@@ -28,7 +28,7 @@ func TestWorldDemo(t *testing.T) {
 	cfg.World, cfg.Kills, cfg.For, cfg.Limits.AtOnce, cfg.Limits.PerMinute = true, 0, 5*time.Second, 12, 900
 	cfg.Visitors = 30
 	if !testing.Short() {
-		cfg.For = 13 * time.Second
+		cfg.For = 17 * time.Second // the cut begins at cutAt of it, and takes cutLeast
 	}
 	s, err := Run(t.Context(), cfg)
 	if err != nil {

@@ -338,11 +338,7 @@ func (s *scene) drawWorldFoot(c *canvas) {
 	if !s.Open {
 		keys = keys[1:]
 	}
-	x := 1
-	for _, k := range keys {
-		x = c.put(x, 22, bold, k[0])
-		x = c.put(x+1, 22, soft, k[1]) + 3
-	}
+	c.keys(keys)
 }
 
 // worldLine is the picture for a log: what happened, and how it stands.
