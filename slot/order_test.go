@@ -78,6 +78,31 @@ func TestAnywhereLendsToTheEarliestArrival(t *testing.T) {
 	}
 }
 
+// What was granted is for the first of those who stand here, also before it is written:
+// asked for once more, it would go to somebody who came later than others elsewhere.
+func TestNobodyAsksTwiceForTheSameVisitor(t *testing.T) {
+	root, a, _ := twoCounters(t, 9)
+	clk := time.Hour + time.Second
+	ask(root, a, clk)
+	arrivals := []Tau{a.Tau(clk) - 9e9, a.Tau(clk) - 8e9, a.Tau(clk) - 7e9}
+	a.Waiting(true)
+	x := a.UpSync(clk, 3, 0, arrivals)
+	want := x.Queue[2]
+	a.UpAnswer(clk, Answer{Loan: x.Loan, Seq: x.Seq, Granted: x.Granted + 2, GiveBack: true,
+		Name: root.Record().Name, Time: root.Tau(clk), Term: time.Minute})
+	for _, when := range []string{"before it is written", "in a write", "written"} {
+		x := a.UpSync(clk, 3, 0, arrivals)
+		if x.Need != 1 || len(x.Queue) != 1 || x.Queue[0] != want {
+			t.Errorf("%s: two of three are granted, asked for %d: %v, want the third, %v", when, x.Need, x.Queue, want)
+		}
+		if a.up.fly = nil; when == "before it is written" {
+			a.Begin(clk, true)
+		} else if when == "in a write" {
+			a.Confirm(clk)
+		}
+	}
+}
+
 // A minute is over, the session is not: what is left of the window goes back, the slot
 // at once stays.
 func TestWhatComesBackComesBackByLimit(t *testing.T) {

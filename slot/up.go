@@ -53,14 +53,15 @@ func (p *Pool) UpSync(clk time.Duration, want, traffic int64, queue []Tau) *Sync
 		Want: want, Traffic: traffic, Lapsed: p.lapsed(clk),
 	}
 	p.up.traffic = traffic
-	x.Need, x.Idle = p.short, max(0, p.Free())
+	coming := p.coming()
+	x.Need, x.Idle = max(0, p.short-coming), max(0, p.Free())
 	if stand := max(0, want); p.wait { // whoever has left or fallen silent needs none
 		p.up.mine = min(p.up.mine, stand)
 	} else {
 		p.up.mine = min(p.up.mine, p.short)
 	}
 	if p.wait { // the first of the line have their slots
-		have := max(0, p.mayUse(clk, p.Free()))
+		have := max(0, p.mayUse(clk, p.Free())) + coming
 		x.Need, x.Want = max(0, want-have), 0
 		queue = queue[min(have, int64(len(queue))):]
 	}
@@ -94,8 +95,16 @@ func (p *Pool) UpFlying() *Sync { return p.up.fly }
 // UpNeed reports whether somebody stands before this counter's door whom only
 // Anywhere can help: a borrower in need, or the line.
 func (p *Pool) UpNeed(clk time.Duration) bool {
-	return p.rec.Up != nil && (p.short > 0 && !p.wait || p.wait && p.mayUse(clk, p.Free()) <= 0)
+	if p.rec.Up == nil {
+		return false
+	}
+	coming := p.coming()
+	return p.short > coming && !p.wait || p.wait && p.mayUse(clk, p.Free())+coming <= 0
 }
+
+// coming is what was granted and is in no write yet: it is for the first of those who stand
+// here, and must not be asked for once more.
+func (p *Pool) coming() int64 { return max(0, p.up.most-p.newest().Up.Granted) }
 
 // arrivals tells up to need arrivals of this counter's time in Anywhere's, halfway
 // between the bounds of the estimate. Who stands before a worker has just come.

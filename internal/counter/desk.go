@@ -253,7 +253,10 @@ func (c *desk) tell(p *Place, clk time.Duration) {
 	p.Called, p.ETA = true, ETA{Known: true, Exact: true}
 	x := c.called.at[p.Number]
 	if !x.told {
-		x.told, x.due = true, c.pace.admit(clk, c.called.ahead(x, clk))
+		x.told, x.due = true, clk
+		if !c.pool.Asked(clk) { // else who came later comes in elsewhere
+			x.due = c.pace.admit(clk, c.called.ahead(x, clk))
+		}
 		c.called.at[p.Number] = x
 	}
 	if wait := x.due - clk; wait > 0 {
@@ -308,7 +311,7 @@ func (c *desk) soonest(pos int64) time.Duration {
 
 // call calls the next while slots are free and due.
 func (c *desk) call(clk time.Duration) {
-	for c.mayCall(clk) && c.pool.FreeNow(clk) > 0 && c.pace.due(clk) {
+	for c.mayCall(clk) && c.pool.FreeNow(clk) > 0 && clk >= c.callAt(clk) {
 		if c.callRoamer(clk) {
 			continue
 		}
@@ -328,6 +331,16 @@ func (c *desk) call(clk time.Duration) {
 		c.called.add(number, clk, clk+c.callHold(number))
 	}
 	c.tellWaiting(clk)
+}
+
+// callAt is when the next call is due. While Anywhere lends to those who are first, it has
+// spaced them already: once more, whole bursts of them would be called after others who came
+// later, and never catch up.
+func (c *desk) callAt(clk time.Duration) time.Duration {
+	if c.pool.Asked(clk) {
+		return 0
+	}
+	return c.pace.at
 }
 
 // random spreads the polls of many.

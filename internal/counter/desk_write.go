@@ -67,7 +67,7 @@ func (c *desk) endsDue(clk time.Duration) bool {
 // only a report of the borrowers can free. They are asked once for an end, and again
 // when no report has come, ever more seldom: one of them may be in another data centre.
 func (c *desk) settleDue(clk time.Duration) bool {
-	here := c.mayCall(clk) && c.pace.due(clk) && c.pool.FreeNow(clk) <= 0
+	here := c.mayCall(clk) && clk >= c.callAt(clk) && c.pool.FreeNow(clk) <= 0
 	if !here && !c.pool.Asked(clk) {
 		return false
 	}
@@ -116,11 +116,11 @@ func (c *desk) nextDue(clk time.Duration) time.Duration {
 	next = min(next, max(time.Millisecond, c.called.next()-clk))
 	switch {
 	case c.pool.FreeNow(clk) > 0 && c.nobody: // a poll calls; the grace of the unheard ends unasked
-		next = min(next, max(lookAgain, c.pace.at-clk))
+		next = min(next, max(lookAgain, c.callAt(clk)-clk))
 	case c.pool.FreeNow(clk) > 0:
-		next = min(next, max(time.Millisecond, c.pace.at-clk))
+		next = min(next, max(time.Millisecond, c.callAt(clk)-clk))
 	case c.pool.Unsettled(clk) > 0: // the report that was asked for is under way
-		next = min(next, max(settleGap, c.pace.at-clk))
+		next = min(next, max(settleGap, c.callAt(clk)-clk))
 	default:
 		now := c.pool.Tau(clk)
 		next = min(next, max(settleGap, c.pool.NextEnd(now).Sub(now)))

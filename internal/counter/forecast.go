@@ -54,7 +54,7 @@ func (f *forecast) update(c *desk, clk time.Duration) {
 	now := c.pool.Tau(clk)
 	f.clk, f.held, f.below = clk, c.held, r.Up != nil
 	f.free = [2]int64{c.pool.FreeOf(0) - c.pool.Called(), c.pool.FreeOf(1) - c.pool.Called()}
-	f.window, f.step, f.callAt = c.cfg.New.Per, c.pace.step, c.pace.at
+	f.window, f.step, f.callAt = c.cfg.New.Per, c.pace.step, c.callAt(clk)
 	f.from = max(c.tookAt+headPoll, clk+c.pool.Quiet(clk))
 	f.cum, f.total = f.cum[:0], 0
 	f.release(max(0, f.free[1]), max(0, f.callAt-clk))

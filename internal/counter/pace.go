@@ -32,9 +32,6 @@ func newPace(cfg Settings) pace {
 	}
 }
 
-// due reports whether a call may be made now.
-func (p *pace) due(clk time.Duration) bool { return p.step == 0 || clk >= p.at }
-
 // called notes a call. A pace that fell behind by less than a second catches
 // up; one that was idle starts anew.
 func (p *pace) called(clk time.Duration) {
