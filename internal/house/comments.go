@@ -45,7 +45,7 @@ func PackageComments(t *Tree) []Fault {
 func Documented(t *Tree) []Fault {
 	var faults []Fault
 	t.code(func(f *File) {
-		if !match(strings.Fields(". slot embedded headgatetest"), f.Dir) {
+		if !match(strings.Fields(". slot limit embedded headgatetest"), f.Dir) {
 			return
 		}
 		for _, decl := range f.AST.Decls {

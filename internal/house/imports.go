@@ -27,7 +27,7 @@ func edges() []string {
 }
 
 func importRules() []importRule {
-	arithmetic := []string{"slot/...", "internal/ticket/..."}
+	arithmetic := []string{"slot/...", "limit/...", "internal/ticket/..."}
 	state := []string{"internal/counter/...", "internal/store/..."}
 	tests := []string{"headgatetest/...", "internal/house/...", "tests/...", "testing/...",
 		"github.com/google/go-cmp/...", "github.com/rogpeppe/go-internal/..."}
@@ -36,8 +36,8 @@ func importRules() []importRule {
 		{from: arithmetic, allow: []string{},
 			why: "arithmetic stands alone: it is checked against an oracle and read to judge us"},
 		// internal/ticket may pool the buffers it hands to a cipher: sync alone.
-		{from: []string{"slot/..."}, deny: []string{"sync"},
-			why: "slot is one value that its caller guards"},
+		{from: []string{"slot/...", "limit/..."}, deny: []string{"sync"},
+			why: "one value that its caller guards"},
 		{from: arithmetic, deny: []string{"sync/atomic", "net", "net/http/...", "os/...", "log/...",
 			"context", "syscall", "unsafe", "runtime/..."},
 			why: "arithmetic has no goroutine and no I/O; its caller has"},
@@ -54,7 +54,7 @@ func importRules() []importRule {
 			deny: []string{"internal/sim/..."}, why: "only the commands simulate"},
 		{from: []string{"internal/join/..."}, allow: []string{},
 			why: "who may join is read to judge us: the standard library alone"},
-		{from: []string{"."}, allow: []string{"slot", "internal/ticket", "internal/counter",
+		{from: []string{"."}, allow: []string{"slot", "limit", "internal/ticket", "internal/counter",
 			"internal/store", nats, "golang.org/x/sys/..."},
 			why: "the root declares Rules and Page and cmd wires who implements them: a library's " +
 				"user pays for std, x/sys and nats.go only"},
@@ -120,7 +120,7 @@ func inside(target string) string {
 // own are the first elements of our own packages, which look like those of the
 // standard library once the module is stripped.
 func own() []string {
-	return strings.Fields(". slot embedded headgatetest cmd internal tests examples deploy")
+	return strings.Fields(". slot limit embedded headgatetest cmd internal tests examples deploy")
 }
 
 // standard reports whether a path is of the standard library: its first
@@ -143,7 +143,7 @@ func Clocks(t *Tree) []Fault {
 	var faults []Fault
 	reads := strings.Fields("Now Since Until Sleep After AfterFunc Tick NewTimer NewTicker")
 	t.code(func(f *File) {
-		if !match([]string{"slot/...", "internal/ticket/..."}, f.Dir) {
+		if !match([]string{"slot/...", "limit/...", "internal/ticket/..."}, f.Dir) {
 			return
 		}
 		ast.Inspect(f.AST, func(n ast.Node) bool {

@@ -1,0 +1,292 @@
+package limit
+
+import (
+	"math/bits"
+	"time"
+)
+
+// A law is one algorithm with its figures, over the state of one key. now never runs back.
+type law interface {
+	// spare brings e forward to now and returns what may be taken then; below 0 is owed.
+	spare(e *entry, now Time) int64
+	// book takes n at now, more than is spare if need be.
+	book(e *entry, now Time, n int64)
+	// back gives back n of what was taken at a moment, of the newest if at is lately. It
+	// gives back nothing that has come back by itself.
+	back(e *entry, at Time, n int64)
+	// when is from when on n passes if nobody calls, Never if not at all. It follows spare.
+	when(e *entry, now Time, n int64) Time
+	// idle is from when on e is as good as new. It follows spare.
+	idle(e *entry) Time
+}
+
+// lately is no moment: what was taken last.
+const lately Time = -1
+
+// owedMost bounds what a key may owe. Chosen: sums of it do not overflow.
+const owedMost = 1 << 60
+
+// An entry is what a key has used. What a, b and c are is the law's.
+type entry struct {
+	key     string
+	a, b, c int64
+	hash    uint32
+	more    *more
+}
+
+// more is what few keys need.
+type more struct {
+	cells []int64 // SlidingWindow of several parts: a ring by number of the sub-window
+	log   []used  // SlidingLog: from head on, the oldest first
+	head  int
+	holds []hold // reservations, or calls under way, by their ends
+	low   int64  // buckets: least level since the oldest reservation was made
+}
+
+type used struct {
+	at Time
+	n  int64
+}
+
+type hold struct {
+	id      uint64
+	at, end Time
+	n       int64
+}
+
+func (e *entry) extra() *more {
+	if e.more == nil {
+		e.more = &more{}
+	}
+	return e.more
+}
+
+// held are its holds.
+func (e *entry) held() []hold {
+	if e.more == nil {
+		return nil
+	}
+	return e.more.holds
+}
+
+// lawOf compiles a rule that has been checked.
+func lawOf(r Rule) law {
+	r = r.withDefaults()
+	w := Time(r.Window)
+	switch r.Algorithm {
+	case SlidingLog:
+		l := &logLaw{amount: r.Amount, window: w, grid: 1}
+		if r.Amount > logMost {
+			l.grid = (w + logMost - 1) / logMost
+		}
+		return l
+	case SlidingWindow:
+		parts := Time(r.Parts)
+		return &slidingLaw{amount: r.Amount, parts: int64(parts), sub: (w + parts - 1) / parts}
+	case FixedWindow:
+		return &fixedLaw{amount: r.Amount, window: w, align: r.Align, zone: r.Zone}
+	case TokenBucket, LeakyBucket:
+		return &bucketLaw{amount: r.Amount, burst: r.Burst, window: w}
+	}
+	return &concurrencyLaw{amount: r.Amount}
+}
+
+// bucketLaw is a level that rises by what is taken and falls by amount in each window: the
+// tokens that are missing, or what the bucket holds. a is when it was brought forward, b the
+// level rounded up, and b − c/window the level.
+type bucketLaw struct {
+	amount, burst int64
+	window        Time
+}
+
+func (l *bucketLaw) spare(e *entry, now Time) int64 {
+	past := int64(now) - e.a
+	e.a = int64(now)
+	if e.b > 0 && past > 0 {
+		hi, lo := bits.Mul64(uint64(past), uint64(l.amount))
+		lo, carry := bits.Add64(lo, uint64(e.c), 0)
+		if hi += carry; hi >= uint64(l.window) {
+			e.b, e.c = 0, 0
+		} else if fell, rest := bits.Div64(hi, lo, uint64(l.window)); fell >= uint64(e.b) {
+			e.b, e.c = 0, 0
+		} else {
+			e.b, e.c = e.b-int64(fell), int64(rest)
+		}
+	}
+	if len(e.held()) > 0 {
+		e.more.low = min(e.more.low, l.floor(e))
+	}
+	return l.burst - e.b
+}
+
+// floor is the level rounded down.
+func (l *bucketLaw) floor(e *entry) int64 {
+	if e.c > 0 {
+		return e.b - 1
+	}
+	return e.b
+}
+
+func (l *bucketLaw) book(e *entry, _ Time, n int64) { e.b = min(e.b+n, owedMost) }
+
+// back of a reservation gives back what of it has not come back by itself: at most the least
+// level since. Had it never been taken, the level would have stayed at 0 where it fell below
+// what was taken.
+func (l *bucketLaw) back(e *entry, at Time, n int64) {
+	if at != lately && e.more != nil {
+		n = min(n, e.more.low)
+		e.more.low -= n
+	}
+	if e.b -= min(n, e.b); e.b == 0 {
+		e.c = 0
+	}
+}
+
+func (l *bucketLaw) when(e *entry, now Time, n int64) Time {
+	fall := e.b + n - l.burst
+	if fall <= 0 {
+		return now
+	}
+	if n > l.burst {
+		return Never
+	}
+	return l.fallen(e, now, fall)
+}
+
+// fallen is when the level will have fallen by n.
+func (l *bucketLaw) fallen(e *entry, now Time, n int64) Time {
+	hi, lo := bits.Mul64(uint64(n), uint64(l.window))
+	lo, borrow := bits.Sub64(lo, uint64(e.c), 0)
+	hi -= borrow
+	lo, carry := bits.Add64(lo, uint64(max(1, l.amount)-1), 0)
+	if hi += carry; hi >= uint64(l.amount) {
+		return Never
+	}
+	past, _ := bits.Div64(hi, lo, uint64(l.amount))
+	if past >= uint64(Never-now) {
+		return Never
+	}
+	return now + Time(past)
+}
+
+func (l *bucketLaw) idle(e *entry) Time {
+	if e.b == 0 {
+		return 0
+	}
+	return l.fallen(e, Time(e.a), e.b)
+}
+
+// fixedLaw counts in windows that follow each other. a is the end of the window, b its
+// count, c its beginning.
+type fixedLaw struct {
+	amount int64
+	window Time
+	align  Align
+	zone   *time.Location
+}
+
+func (l *fixedLaw) spare(e *entry, now Time) int64 {
+	if int64(now) >= e.a {
+		e.b, e.c = 0, int64(now)
+		if l.align != FirstHit {
+			from, to := l.around(now)
+			e.a, e.c = int64(to), int64(from)
+		}
+	}
+	return l.amount - e.b
+}
+
+// around is the window that a moment is in.
+func (l *fixedLaw) around(now Time) (from, to Time) {
+	if l.align == Epoch {
+		from = now - now%l.window
+		return from, from + l.window
+	}
+	t := time.Unix(0, int64(now)).In(l.zone)
+	y, m, d := t.Date()
+	var a, b time.Time
+	switch l.align {
+	case Minute: // zones are whole minutes, and hours of some are not whole
+		a = t.Add(-time.Duration(t.Second())*time.Second - time.Duration(t.Nanosecond()))
+		b = a.Add(time.Minute)
+	case Hour:
+		a = t.Add(-time.Duration(t.Minute())*time.Minute - time.Duration(t.Second())*time.Second -
+			time.Duration(t.Nanosecond()))
+		b = a.Add(time.Hour)
+	case Day:
+		a, b = l.date(y, m, d), l.date(y, m, d+1)
+	case Week:
+		d -= (int(t.Weekday()) + 6) % 7
+		a, b = l.date(y, m, d), l.date(y, m, d+7)
+	case Month:
+		a, b = l.date(y, m, 1), l.date(y, m+1, 1)
+	default:
+		a, b = l.date(y, 1, 1), l.date(y+1, 1, 1)
+	}
+	return Time(a.UnixNano()), Time(b.UnixNano())
+}
+
+func (l *fixedLaw) date(y int, m time.Month, d int) time.Time {
+	return time.Date(y, m, d, 0, 0, 0, 0, l.zone)
+}
+
+func (l *fixedLaw) book(e *entry, now Time, n int64) {
+	if l.align == FirstHit && int64(now) >= e.a {
+		e.a, e.c = int64(now+l.window), int64(now)
+	}
+	e.b = min(e.b+n, owedMost)
+}
+
+func (l *fixedLaw) back(e *entry, at Time, n int64) {
+	if at == lately || int64(at) >= e.c {
+		e.b -= min(n, e.b)
+	}
+}
+
+func (l *fixedLaw) when(e *entry, now Time, n int64) Time {
+	switch {
+	case n > l.amount:
+		return Never
+	case e.b+n <= l.amount:
+		return now
+	}
+	return Time(e.a)
+}
+
+func (l *fixedLaw) idle(e *entry) Time {
+	if e.b == 0 {
+		return 0
+	}
+	return Time(e.a)
+}
+
+// concurrencyLaw counts the calls under way: b is the sum of the holds.
+type concurrencyLaw struct{ amount int64 }
+
+func (l *concurrencyLaw) spare(e *entry, _ Time) int64 { return l.amount - e.b }
+
+func (l *concurrencyLaw) book(e *entry, _ Time, n int64) { e.b += n }
+
+func (l *concurrencyLaw) back(e *entry, _ Time, n int64) { e.b -= min(n, e.b) }
+
+func (l *concurrencyLaw) when(e *entry, now Time, n int64) Time {
+	if n > l.amount {
+		return Never
+	}
+	over := e.b + n - l.amount
+	for _, h := range e.held() {
+		if over <= 0 {
+			break
+		}
+		over -= h.n
+		now = max(now, h.end)
+	}
+	return now
+}
+
+func (l *concurrencyLaw) idle(e *entry) Time {
+	if held := e.held(); len(held) > 0 {
+		return held[len(held)-1].end
+	}
+	return 0
+}

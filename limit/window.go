@@ -1,0 +1,208 @@
+package limit
+
+import (
+	"math/bits"
+	"slices"
+)
+
+// slidingLaw counts in sub-windows, of which the window reaches into the oldest. a is the
+// number of the newest, and the counts are a ring by number: with one part b and c, else
+// more.cells, and then b is the sum of those that lie in the window as a whole.
+type slidingLaw struct {
+	amount, parts int64
+	sub           Time
+}
+
+func (l *slidingLaw) cell(e *entry, i int64) *int64 {
+	if l.parts > 1 {
+		return &e.more.cells[(i+l.parts+1)%(l.parts+1)] // i is −parts at least
+	}
+	if i%2 == 0 {
+		return &e.b
+	}
+	return &e.c
+}
+
+// whole is the sum of the sub-windows that lie in the window as a whole.
+func (l *slidingLaw) whole(e *entry) int64 {
+	if l.parts > 1 {
+		return e.b
+	}
+	return *l.cell(e, e.a)
+}
+
+func (l *slidingLaw) spare(e *entry, now Time) int64 {
+	if l.parts > 1 && e.extra().cells == nil {
+		e.more.cells = make([]int64, l.parts+1)
+	}
+	i := int64(now / l.sub)
+	switch {
+	case i > e.a+l.parts:
+		if e.b, e.c = 0, 0; l.parts > 1 {
+			clear(e.more.cells)
+		}
+		e.a = i
+	default:
+		for e.a < i {
+			e.a++
+			if l.parts > 1 {
+				e.b -= *l.cell(e, e.a-l.parts)
+			}
+			*l.cell(e, e.a) = 0
+		}
+	}
+	return l.amount - l.used(e, now)
+}
+
+// used is count(this) + … + (part of the oldest that the window covers)·count(the oldest),
+// rounded up.
+func (l *slidingLaw) used(e *entry, now Time) int64 {
+	oldest := *l.cell(e, e.a-l.parts)
+	if oldest <= 0 {
+		return l.whole(e)
+	}
+	hi, lo := bits.Mul64(uint64(oldest), uint64(l.sub-now%l.sub))
+	lo, carry := bits.Add64(lo, uint64(l.sub-1), 0)
+	part, _ := bits.Div64(hi+carry, lo, uint64(l.sub))
+	return l.whole(e) + int64(part)
+}
+
+func (l *slidingLaw) book(e *entry, _ Time, n int64) { l.add(e, e.a, min(n, owedMost-l.whole(e))) }
+
+func (l *slidingLaw) add(e *entry, i, n int64) {
+	*l.cell(e, i) += n
+	if l.parts > 1 && i > e.a-l.parts {
+		e.b += n
+	}
+}
+
+func (l *slidingLaw) back(e *entry, at Time, n int64) {
+	from, to := e.a-l.parts, e.a
+	if at != lately {
+		from, to = max(from, int64(at/l.sub)), int64(at/l.sub)
+	}
+	for i := to; i >= max(0, from) && n > 0; i-- {
+		k := min(n, *l.cell(e, i))
+		l.add(e, i, -k)
+		n -= k
+	}
+}
+
+func (l *slidingLaw) when(e *entry, now Time, n int64) Time {
+	room := l.amount - n
+	if room < 0 {
+		return Never
+	}
+	if l.used(e, now) <= room {
+		return now
+	}
+	whole := l.whole(e)
+	for k := int64(0); ; k++ { // the newest sub-window is e.a + k then, and nothing in it
+		if k > 0 {
+			whole -= *l.cell(e, e.a+k-l.parts)
+		}
+		if whole > room {
+			continue
+		}
+		begin, oldest := Time(e.a+k)*l.sub, *l.cell(e, e.a+k-l.parts)
+		if oldest <= room-whole {
+			return max(now, begin)
+		}
+		hi, lo := bits.Mul64(uint64(room-whole), uint64(l.sub)) // less than oldest·sub
+		part, _ := bits.Div64(hi, lo, uint64(oldest))
+		return max(now, begin+l.sub-Time(part))
+	}
+}
+
+func (l *slidingLaw) idle(e *entry) Time {
+	for i := e.a; i >= e.a-l.parts; i-- {
+		if *l.cell(e, i) > 0 {
+			return Time(i+l.parts+1) * l.sub
+		}
+		if i == e.a && l.parts > 1 && e.b == 0 { // what is left is in the oldest
+			i = e.a - l.parts + 1
+		}
+	}
+	return 0
+}
+
+// logMost is how many times of calls a log keeps apart. Chosen.
+const logMost = 4096
+
+// logLaw remembers when what was taken, from the oldest on. b is the sum, c how many that
+// were given back lie between others.
+type logLaw struct {
+	amount       int64
+	window, grid Time
+}
+
+// tick is the moment that a call at now counts as: now, or a little later.
+func (l *logLaw) tick(now Time) Time { return (now + l.grid - 1) / l.grid * l.grid }
+
+func (l *logLaw) spare(e *entry, now Time) int64 {
+	m := e.extra()
+	for m.head < len(m.log) && m.log[m.head].at+l.window <= now {
+		if e.b -= m.log[m.head].n; m.log[m.head].n == 0 {
+			e.c--
+		}
+		m.head++
+	}
+	if m.head > len(m.log)/2 {
+		m.log, m.head = slices.Delete(m.log, 0, m.head), 0
+	}
+	return l.amount - e.b
+}
+
+func (l *logLaw) book(e *entry, now Time, n int64) {
+	if n = min(n, owedMost-e.b); n <= 0 {
+		return
+	}
+	m, at := e.extra(), l.tick(now)
+	if last := len(m.log) - 1; last >= m.head && m.log[last].at >= at {
+		if m.log[last].n == 0 {
+			e.c--
+		}
+		m.log[last].n += n
+	} else {
+		m.log = append(m.log, used{at, n})
+	}
+	e.b += n
+}
+
+func (l *logLaw) back(e *entry, at Time, n int64) {
+	m := e.extra()
+	for i := len(m.log) - 1; i >= m.head && n > 0; i-- {
+		if at != lately && m.log[i].at != l.tick(at) {
+			continue
+		}
+		k := min(n, m.log[i].n)
+		if m.log[i].n -= k; k > 0 && m.log[i].n == 0 {
+			e.c++
+		}
+		e.b -= k
+		n -= k
+	}
+	if e.c > int64(len(m.log)-m.head)/2 { // nobody makes a log longer by taking and giving back
+		m.log = slices.DeleteFunc(m.log[m.head:], func(u used) bool { return u.n == 0 })
+		m.head, e.c = 0, 0
+	}
+}
+
+func (l *logLaw) when(e *entry, now Time, n int64) Time {
+	if n > l.amount {
+		return Never
+	}
+	over := e.b + n - l.amount
+	for m, i := e.extra(), e.extra().head; i < len(m.log) && over > 0; i++ {
+		over -= m.log[i].n
+		now = max(now, m.log[i].at+l.window)
+	}
+	return now
+}
+
+func (l *logLaw) idle(e *entry) Time {
+	if m := e.more; m != nil && len(m.log) > m.head {
+		return m.log[len(m.log)-1].at + l.window
+	}
+	return 0
+}

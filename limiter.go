@@ -1,0 +1,462 @@
+package headgate
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"hash/maphash"
+	"maps"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/headgate/headgate/limit"
+)
+
+// Unit is what the costs of a limit are counted in.
+type Unit string
+
+// The units. Bytes of a body are known when it has passed: what it was more than the estimate
+// is owed, and the next call waits for it.
+const (
+	Requests      Unit = "requests"
+	CostUnits     Unit = "units"
+	RequestBytes  Unit = "request_bytes"
+	ResponseBytes Unit = "response_bytes"
+)
+
+// A LimitConfig describes one limit: how often each key may do something.
+type LimitConfig struct {
+	Name string // 1 to 64 of A-Z a-z 0-9 _ and -; unique
+	limit.Rule
+	Unit      Unit             // default Requests
+	Overrides map[string]int64 // another amount for a key
+	Shadow    bool             // counts, refuses nobody, and what it would have refused is no debt
+	MaxKeys   int              // keys held at once, default DefaultMaxKeys; see package limit
+}
+
+// DefaultMaxKeys bounds the keys of a limit. Chosen: some 150 MB of long keys.
+const DefaultMaxKeys = 1_000_000
+
+// MaxKey is the greatest length of a key in bytes. Chosen.
+const MaxKey = 1024
+
+// An Ask is one limit, whose key, and how much.
+type Ask struct {
+	Limit string
+	Key   string
+	Cost  int64 // 0 asks only; below 0 gives back
+}
+
+// A Verdict is what an Ask is told.
+type Verdict struct {
+	limit.Decision
+	Limit    *LimitConfig // in force then; not to be changed
+	Shadowed bool         // Allowed only because the limit is in shadow mode
+}
+
+// The errors of a Limiter.
+var (
+	ErrNoLimit       = errors.New("there is no such limit")
+	ErrKey           = errors.New("impossible key")
+	ErrCost          = errors.New("impossible cost")
+	ErrNoReservation = errors.New("no such reservation: it was settled, or its time is over")
+)
+
+// LimitRules is what the ways to ask need of a Limiter. All methods may be called by many
+// goroutines at once and block for one round trip at most.
+type LimitRules interface {
+	// Allow takes cost units of a key, all or none.
+	Allow(ctx context.Context, a Ask) (Verdict, error)
+	// AllowAll takes from several limits. all says that either all take or none does; else
+	// each is for itself. The verdicts are in the order of asks.
+	AllowAll(ctx context.Context, asks []Ask, all bool) ([]Verdict, error)
+	// Reserve takes an estimate, to be settled within ttl; afterwards it counts as it is.
+	Reserve(ctx context.Context, a Ask, ttl time.Duration) (Verdict, error)
+	// Settle says what a reservation came to: 0 gives all of it back.
+	Settle(ctx context.Context, a Ask, id uint64) error
+}
+
+// KeyUse is what a key has used.
+type KeyUse = limit.Use
+
+// A LimiterConfig is what a Limiter begins with.
+type LimiterConfig struct {
+	Limits []LimitConfig
+}
+
+// A Limiter answers whether calls may pass. All methods may be called by many goroutines at
+// once. It holds everything in this process and is gone with it.
+type Limiter struct {
+	seed  maphash.Seed
+	began time.Time
+	mu    sync.Mutex // one change of the set at a time
+	set   atomic.Pointer[map[string]*keyed]
+}
+
+// keyed is one limit with its keys, in parts that do not wait for each other.
+type keyed struct {
+	cfg   atomic.Pointer[LimitConfig]
+	parts [limitParts]part
+}
+
+// limitParts is how many parts the keys of a limit are in (docs/design.md §6).
+const limitParts = 256
+
+type part struct {
+	mu    sync.Mutex
+	table *limit.Table // nil: no key yet
+	cfg   *LimitConfig // that table was made by
+
+	passed, refused, shadowed uint64
+}
+
+// NewLimiter makes a Limiter. Its error names all that is wrong.
+func NewLimiter(cfg LimiterConfig) (*Limiter, error) {
+	l := &Limiter{seed: maphash.MakeSeed(), began: time.Now()}
+	l.set.Store(&map[string]*keyed{})
+	var all []error
+	for _, c := range cfg.Limits {
+		if _, twice := (*l.set.Load())[c.Name]; twice {
+			all = append(all, fmt.Errorf("limit %q: there are two of that name", c.Name))
+			continue
+		}
+		all = append(all, l.Define(c))
+	}
+	return l, errors.Join(all...)
+}
+
+var limitName = regexp.MustCompile(`^[A-Za-z0-9_/-]{1,64}$`)
+
+// check reports what is wrong with the limit, and fills in what is not said.
+func (c *LimitConfig) check() error {
+	c.Unit, c.MaxKeys = cmp.Or(c.Unit, Requests), cmp.Or(c.MaxKeys, DefaultMaxKeys)
+	var all []error
+	if !limitName.MatchString(c.Name) {
+		all = append(all, errors.New("a name is 1 to 64 of A-Z a-z 0-9 _ - and /"))
+	}
+	if c.MaxKeys < 1 || c.MaxKeys > 1<<30 {
+		all = append(all, fmt.Errorf("%d keys, want 1 to 2^30", c.MaxKeys))
+	}
+	if !slices.Contains([]Unit{Requests, CostUnits, RequestBytes, ResponseBytes}, c.Unit) {
+		all = append(all, fmt.Errorf("unknown unit %q", c.Unit))
+	}
+	_, err := limit.NewTable(c.Rule, c.Overrides, 1)
+	if all = append(all, err); errors.Join(all...) != nil {
+		return fmt.Errorf("limit %q: %w", c.Name, errors.Join(all...))
+	}
+	return nil
+}
+
+// Define makes a limit, or changes the one of that name: what its keys have used stays used.
+func (l *Limiter) Define(c LimitConfig) error {
+	if err := c.check(); err != nil {
+		return err
+	}
+	c.Overrides = maps.Clone(c.Overrides)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	old := *l.set.Load()
+	if k := old[c.Name]; k != nil {
+		k.cfg.Store(&c) // each part changes when it is asked next
+		return nil
+	}
+	next := maps.Clone(old)
+	k := &keyed{}
+	k.cfg.Store(&c)
+	next[c.Name] = k
+	l.set.Store(&next)
+	return nil
+}
+
+// Remove forgets a limit and its keys.
+func (l *Limiter) Remove(name string) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	next := maps.Clone(*l.set.Load())
+	if next[name] == nil {
+		return fmt.Errorf("%w: %q", ErrNoLimit, name)
+	}
+	delete(next, name)
+	l.set.Store(&next)
+	return nil
+}
+
+// Limits are all limits, by name.
+func (l *Limiter) Limits() (all []*LimitConfig) {
+	set := *l.set.Load()
+	for _, name := range slices.Sorted(maps.Keys(set)) {
+		all = append(all, set[name].cfg.Load())
+	}
+	return all
+}
+
+// now is the time by which a limit counts: that of the wall for windows that are aligned to
+// it, else one that no clock step moves.
+func (l *Limiter) now(c *LimitConfig) limit.Time {
+	if c.Algorithm == limit.FixedWindow && c.Align != limit.FirstHit {
+		return limit.Time(time.Now().UnixNano())
+	}
+	return limit.Time(l.began.UnixNano()) + limit.Time(time.Since(l.began))
+}
+
+// at finds the part of a key, locked, with its table under the rule that is in force.
+func (l *Limiter) at(name, key string) (p *part, hash uint32, now limit.Time, err error) {
+	k := (*l.set.Load())[name]
+	if k == nil {
+		return nil, 0, 0, fmt.Errorf("%w: %q", ErrNoLimit, name)
+	}
+	if len(key) > MaxKey {
+		return nil, 0, 0, fmt.Errorf("%w: %d bytes, want %d at most", ErrKey, len(key), MaxKey)
+	}
+	h := maphash.String(l.seed, key)
+	p = &k.parts[h>>56]
+	p.mu.Lock()
+	c := k.cfg.Load()
+	now = l.now(c)
+	if p.cfg != c {
+		if err = p.define(c, now); err != nil {
+			p.mu.Unlock()
+			return nil, 0, 0, err
+		}
+	}
+	return p, uint32(h), now, nil
+}
+
+// define brings a part to the rule that is in force. Holds mu.
+func (p *part) define(c *LimitConfig, now limit.Time) (err error) {
+	most := c.MaxKeys/limitParts + c.MaxKeys/(8*limitParts) + 8 // the hash is not even
+	if p.table == nil {
+		p.table, err = limit.NewTable(c.Rule, c.Overrides, most)
+	} else if err = p.table.SetRule(now, c.Rule, c.Overrides); err == nil {
+		p.table.SetMost(most)
+	}
+	if err == nil {
+		p.cfg = c
+	}
+	return err
+}
+
+// verdict counts a decision, and lets shadow mode pass it. Holds mu.
+func (p *part) verdict(d limit.Decision, counts bool) Verdict {
+	v := Verdict{Decision: d, Limit: p.cfg}
+	if !d.Allowed && p.cfg.Shadow {
+		v.Allowed, v.Shadowed = true, true
+	}
+	if counts {
+		switch {
+		case d.Allowed:
+			p.passed++
+		case v.Shadowed:
+			p.shadowed++
+		default:
+			p.refused++
+		}
+	}
+	return v
+}
+
+// Allow takes a.Cost of a key, all or nothing.
+func (l *Limiter) Allow(_ context.Context, a Ask) (Verdict, error) {
+	p, hash, now, err := l.at(a.Limit, a.Key)
+	if err != nil {
+		return Verdict{}, err
+	}
+	defer p.mu.Unlock()
+	d, err := p.table.Take(now, hash, a.Key, a.Cost)
+	if err != nil {
+		return Verdict{}, fmt.Errorf("%w: %d", ErrCost, a.Cost)
+	}
+	return p.verdict(d, a.Cost > 0), nil
+}
+
+// Peek tells whether a.Cost would pass, and takes nothing.
+func (l *Limiter) Peek(_ context.Context, a Ask) (Verdict, error) {
+	p, hash, now, err := l.at(a.Limit, a.Key)
+	if err != nil {
+		return Verdict{}, err
+	}
+	defer p.mu.Unlock()
+	return p.verdict(p.table.Peek(now, hash, a.Key, max(0, a.Cost)), false), nil
+}
+
+// Explain tells why a call of a key is refused: what its limit is, what it has used, and
+// when there is more.
+func (l *Limiter) Explain(name, key string) (Verdict, error) {
+	return l.Peek(context.Background(), Ask{name, key, 1})
+}
+
+// Reserve takes an estimate, to be settled within ttl; afterwards it counts as it is.
+func (l *Limiter) Reserve(_ context.Context, a Ask, ttl time.Duration) (Verdict, error) {
+	p, hash, now, err := l.at(a.Limit, a.Key)
+	if err != nil {
+		return Verdict{}, err
+	}
+	defer p.mu.Unlock()
+	d, err := p.table.Reserve(now, hash, a.Key, a.Cost, ttl)
+	if err != nil {
+		return Verdict{}, fmt.Errorf("%w: %d for %v", ErrCost, a.Cost, ttl)
+	}
+	return p.verdict(d, true), nil
+}
+
+// Settle says what a reservation came to, a.Cost: what it was less is given back, what it
+// was more is owed. Of a call under way it is the end. An id of 0, of one that only shadow
+// mode let pass, is nothing to settle.
+func (l *Limiter) Settle(_ context.Context, a Ask, id uint64) error {
+	if id == 0 {
+		return nil
+	}
+	p, hash, now, err := l.at(a.Limit, a.Key)
+	if err != nil {
+		return err
+	}
+	defer p.mu.Unlock()
+	switch err = p.table.Settle(now, hash, a.Key, id, a.Cost); {
+	case errors.Is(err, limit.ErrSettled):
+		return ErrNoReservation
+	case err != nil:
+		return fmt.Errorf("%w: %d", ErrCost, a.Cost)
+	}
+	return nil
+}
+
+// allAtOnce is how long what AllowAll has taken may wait for the rest. Chosen.
+const allAtOnce = time.Minute
+
+// AllowAll takes from several limits. all says that either all is taken or nothing: then
+// Allowed of a verdict says whether that limit would have let the call pass. It looks at all
+// of them first, so that who is refused by one holds up nobody at the others.
+func (l *Limiter) AllowAll(ctx context.Context, asks []Ask, all bool) ([]Verdict, error) {
+	verdicts := make([]Verdict, len(asks))
+	step := func(f func(context.Context, Ask) (Verdict, error)) (pass bool, err error) {
+		pass = true
+		for i, a := range asks {
+			if verdicts[i], err = f(ctx, a); err != nil {
+				return false, err
+			}
+			pass = pass && verdicts[i].Allowed
+		}
+		return pass, nil
+	}
+	if !all || len(asks) == 1 {
+		_, err := step(l.Allow)
+		return verdicts, err
+	}
+	if pass, err := step(l.Peek); err != nil || !pass {
+		l.refuse(asks, verdicts)
+		return verdicts, err
+	}
+	for i, a := range asks {
+		var err error
+		if a.Cost > 0 {
+			verdicts[i], err = l.Reserve(ctx, a, allAtOnce)
+		} else {
+			verdicts[i], err = l.Allow(ctx, a)
+		}
+		if err == nil && verdicts[i].Allowed {
+			continue
+		}
+		for k, b := range asks[:i] { // somebody else was faster
+			if b.Cost > 0 {
+				err = cmp.Or(err, l.Settle(ctx, Ask{b.Limit, b.Key, 0}, verdicts[k].ID))
+			}
+		}
+		return verdicts, err
+	}
+	for i, a := range asks {
+		if c := verdicts[i].Limit; a.Cost > 0 && c.Algorithm != limit.Concurrency {
+			if err := l.Settle(ctx, a, verdicts[i].ID); err != nil {
+				return verdicts, err
+			}
+			verdicts[i].ID = 0
+		}
+	}
+	return verdicts, nil
+}
+
+// refuse counts what a look at all has refused.
+func (l *Limiter) refuse(asks []Ask, verdicts []Verdict) {
+	for i, v := range verdicts {
+		if v.Limit == nil || v.Allowed {
+			continue
+		}
+		if p, _, _, err := l.at(asks[i].Limit, asks[i].Key); err == nil {
+			p.refused++
+			p.mu.Unlock()
+		}
+	}
+}
+
+// Reset forgets what a key has used, and its calls under way.
+func (l *Limiter) Reset(name, key string) error {
+	p, hash, _, err := l.at(name, key)
+	if err != nil {
+		return err
+	}
+	defer p.mu.Unlock()
+	p.table.Reset(hash, key)
+	return nil
+}
+
+// Keys are up to count keys that have used any of a limit, from a place on that the call
+// before gave; "" is the beginning, and the end. Keys that come and go meanwhile may be
+// missed or told twice.
+func (l *Limiter) Keys(name, from string, count int) (all []KeyUse, next string, err error) {
+	k := (*l.set.Load())[name]
+	if k == nil {
+		return nil, "", fmt.Errorf("%w: %q", ErrNoLimit, name)
+	}
+	first, rest, _ := strings.Cut(cmp.Or(from, "0.0"), ".")
+	i, err := strconv.Atoi(first)
+	n, err2 := strconv.Atoi(rest)
+	if err = cmp.Or(err, err2); err != nil || i < 0 || i >= limitParts || n < 0 {
+		return nil, "", fmt.Errorf("%w: no place among the keys: %q", ErrKey, from)
+	}
+	for ; i < limitParts; i, n = i+1, 0 {
+		if len(all) == count {
+			return all, fmt.Sprintf("%d.0", i), nil
+		}
+		p := &k.parts[i]
+		p.mu.Lock()
+		if p.table != nil {
+			var some []KeyUse
+			some, n = p.table.Uses(l.now(p.cfg), n, count-len(all))
+			all = append(all, some...)
+		}
+		p.mu.Unlock()
+		if n > 0 {
+			return all, fmt.Sprintf("%d.%d", i, n), nil
+		}
+	}
+	return all, "", nil
+}
+
+// LimitTotals count what a limit has decided since the process began.
+type LimitTotals struct {
+	Passed, Refused, Shadowed uint64
+	Keys                      int
+}
+
+// Totals tells what a limit has decided.
+func (l *Limiter) Totals(name string) (t LimitTotals, err error) {
+	k := (*l.set.Load())[name]
+	if k == nil {
+		return t, fmt.Errorf("%w: %q", ErrNoLimit, name)
+	}
+	for i := range k.parts {
+		p := &k.parts[i]
+		p.mu.Lock()
+		t.Passed, t.Refused, t.Shadowed = t.Passed+p.passed, t.Refused+p.refused, t.Shadowed+p.shadowed
+		if p.table != nil {
+			t.Keys += p.table.Len()
+		}
+		p.mu.Unlock()
+	}
+	return t, nil
+}

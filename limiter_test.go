@@ -1,0 +1,262 @@
+package headgate
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/headgate/headgate/limit"
+)
+
+var _ LimitRules = (*Limiter)(nil)
+
+func newLimiter(t testing.TB, limits ...LimitConfig) *Limiter {
+	t.Helper()
+	l, err := NewLimiter(LimiterConfig{Limits: limits})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l
+}
+
+func perMinute(name string, n int64) LimitConfig {
+	return LimitConfig{Name: name, Rule: limit.Rule{Algorithm: limit.SlidingLog, Amount: n, Window: time.Minute}}
+}
+
+// Many call at once, with many keys: each key has exactly what it may have.
+func TestALimitIsExactUnderManyCallers(t *testing.T) {
+	l := newLimiter(t, perMinute("api", 100))
+	var passed [7]atomic.Int64
+	var all sync.WaitGroup
+	for range 8 {
+		all.Go(func() {
+			for i := range 2000 {
+				v, err := l.Allow(t.Context(), Ask{"api", fmt.Sprint("client ", i%7), 1})
+				if err != nil {
+					t.Error(err)
+				}
+				if v.Allowed {
+					passed[i%7].Add(1)
+				}
+			}
+		})
+	}
+	all.Wait()
+	for i := range passed {
+		if n := passed[i].Load(); n != 100 {
+			t.Errorf("client %d: %d calls passed, want 100", i, n)
+		}
+	}
+	if n, err := l.Totals("api"); err != nil || n.Passed != 700 || n.Refused != 16000-700 || n.Keys != 7 {
+		t.Errorf("%+v %v", n, err)
+	}
+}
+
+// Of several limits all are taken or none: who is refused by the daily one burns nothing of
+// the others, also when many ask at once.
+func TestAllOrNothing(t *testing.T) {
+	l := newLimiter(t, perMinute("organisation", 50), perMinute("key", 20), perMinute("route", 1000))
+	var passed atomic.Int64
+	var all sync.WaitGroup
+	for who := range 4 {
+		all.Go(func() {
+			for range 100 {
+				vs, err := l.AllowAll(t.Context(), []Ask{{"organisation", "acme", 1}, {"key", fmt.Sprint(who), 1},
+					{"route", "/v1", 1}}, true)
+				if err != nil {
+					t.Error(err)
+				}
+				if vs[0].Allowed && vs[1].Allowed && vs[2].Allowed {
+					passed.Add(1)
+				}
+			}
+		})
+	}
+	all.Wait()
+	n := passed.Load()
+	for _, name := range []string{"organisation", "route"} {
+		v, err := l.Peek(t.Context(), Ask{name, map[string]string{"organisation": "acme", "route": "/v1"}[name], 0})
+		if err != nil || v.Amount-v.Remaining != n {
+			t.Errorf("%s: %d used for %d calls that passed all (%v)", name, v.Amount-v.Remaining, n, err)
+		}
+	}
+	if n != 50 {
+		t.Errorf("%d passed, want the 50 of the organisation", n)
+	}
+	vs, err := l.AllowAll(t.Context(), []Ask{{"organisation", "other", 50}, {"key", "x", 21}}, true)
+	if err != nil || !vs[0].Allowed || vs[1].Allowed {
+		t.Errorf("%+v %v", vs, err)
+	}
+	if v, _ := l.Explain("organisation", "other"); v.Remaining != 50 {
+		t.Errorf("%d remain after a call that another limit refused", v.Remaining)
+	}
+	vs, err = l.AllowAll(t.Context(), []Ask{{"key", "y", 20}, {"key", "y", 1}}, true)
+	if err != nil || vs[0].Allowed && vs[1].Allowed {
+		t.Errorf("21 of 20 in two asks: %+v %v", vs, err)
+	}
+	if v, _ := l.Explain("key", "y"); v.Remaining != 20 {
+		t.Errorf("%d remain of 20 after all were refused", v.Remaining)
+	}
+}
+
+// Shadow mode refuses nobody, tells who would have been refused, and builds no debt.
+func TestShadowModeRefusesNobody(t *testing.T) {
+	cfg := perMinute("api", 3)
+	cfg.Shadow = true
+	l := newLimiter(t, cfg)
+	shadowed := 0
+	for range 10 {
+		v, err := l.Allow(t.Context(), Ask{"api", "k", 1})
+		if err != nil || !v.Allowed {
+			t.Fatalf("%+v %v", v, err)
+		}
+		if v.Shadowed {
+			shadowed++
+		}
+	}
+	if shadowed != 7 {
+		t.Errorf("%d would have been refused, want 7", shadowed)
+	}
+	cfg.Shadow = false
+	if err := l.Define(cfg); err != nil {
+		t.Fatal(err)
+	}
+	if v, _ := l.Explain("api", "k"); v.Allowed || v.Remaining != 0 || v.Retry > time.Minute {
+		t.Errorf("after shadow mode: %+v, want the 3 that passed to be used and no more", v)
+	}
+}
+
+// Limits change while they are asked.
+func TestLimitsChangeAtRunTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLimiter(t, perMinute("api", 10))
+		take := func(n int) (passed int) {
+			for range n {
+				if v, err := l.Allow(t.Context(), Ask{"api", "k", 1}); err == nil && v.Allowed {
+					passed++
+				}
+			}
+			return passed
+		}
+		if n := take(7); n != 7 {
+			t.Fatal(n)
+		}
+		cfg := perMinute("api", 15)
+		cfg.Overrides = map[string]int64{"big": 1000}
+		if err := l.Define(cfg); err != nil {
+			t.Fatal(err)
+		}
+		if n := take(20); n != 8 {
+			t.Errorf("%d more pass, want 8: 15 in all", n)
+		}
+		if v, err := l.Allow(t.Context(), Ask{"api", "big", 1000}); err != nil || !v.Allowed {
+			t.Errorf("a key with an amount of its own: %+v %v", v, err)
+		}
+		time.Sleep(time.Minute)
+		if n := take(20); n != 15 {
+			t.Errorf("%d pass a minute later, want 15", n)
+		}
+		if err := l.Remove("api"); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := l.Allow(t.Context(), Ask{"api", "k", 1}); !errors.Is(err, ErrNoLimit) {
+			t.Errorf("a limit that was removed: %v", err)
+		}
+	})
+}
+
+func TestKeysAreListedResetAndExplained(t *testing.T) {
+	l := newLimiter(t, perMinute("api", 10))
+	for i := range 1000 {
+		if _, err := l.Allow(t.Context(), Ask{"api", fmt.Sprint("client ", i), int64(i%10 + 1)}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	seen := map[string]int64{}
+	for from := ""; ; {
+		uses, next, err := l.Keys("api", from, 100)
+		if err != nil || len(uses) > 100 {
+			t.Fatal(len(uses), err)
+		}
+		for _, u := range uses {
+			if seen[u.Key] != 0 {
+				t.Errorf("%q is told twice", u.Key)
+			}
+			seen[u.Key] = u.Used
+		}
+		if from = next; from == "" {
+			break
+		}
+	}
+	if len(seen) != 1000 || seen["client 13"] != 4 {
+		t.Errorf("%d keys are told; client 13 used %d, want 4", len(seen), seen["client 13"])
+	}
+	if err := l.Reset("api", "client 9"); err != nil {
+		t.Fatal(err)
+	}
+	if v, _ := l.Explain("api", "client 9"); v.Remaining != 10 || !v.Allowed {
+		t.Errorf("after a reset: %+v", v)
+	}
+	if v, _ := l.Explain("api", "client 19"); v.Remaining != 0 || v.Retry <= 59*time.Second {
+		t.Errorf("who has used all: %+v", v)
+	}
+	for _, from := range []string{"x", "1", "-1.0", "256.0", "0.-1", "0.99999999999999999999"} {
+		if _, _, err := l.Keys("api", from, 10); !errors.Is(err, ErrKey) {
+			t.Errorf("from %q: %v", from, err)
+		}
+	}
+}
+
+func TestBadAsks(t *testing.T) {
+	l := newLimiter(t, perMinute("api", 10))
+	for _, of := range []struct {
+		ask  Ask
+		want error
+	}{
+		{Ask{"none", "k", 1}, ErrNoLimit}, {Ask{"api", strings.Repeat("k", MaxKey+1), 1}, ErrKey},
+		{Ask{"api", "k", 1 << 60}, ErrCost}, {Ask{"api", "k", -1 << 63}, ErrCost},
+	} {
+		if _, err := l.Allow(t.Context(), of.ask); !errors.Is(err, of.want) {
+			t.Errorf("%.40v: %v, want %v", of.ask, err, of.want)
+		}
+	}
+	if err := l.Settle(context.Background(), Ask{"api", "k", 1}, 77); !errors.Is(err, ErrNoReservation) {
+		t.Error(err)
+	}
+	for _, c := range []LimitConfig{
+		{}, {Name: "a b"}, perMinute("", 1), perMinute("x", -1),
+		{Name: "x", Rule: limit.Rule{Algorithm: limit.SlidingLog, Amount: 1}},
+		{Name: "x", Rule: perMinute("", 1).Rule, MaxKeys: -1}, {Name: "x", Rule: perMinute("", 1).Rule, Unit: "apples"},
+		{Name: "x", Rule: perMinute("", 1).Rule, Overrides: map[string]int64{"k": -1}},
+	} {
+		if _, err := NewLimiter(LimiterConfig{Limits: []LimitConfig{c}}); err == nil {
+			t.Errorf("%+v is taken", c)
+		}
+	}
+	if _, err := NewLimiter(LimiterConfig{Limits: []LimitConfig{perMinute("a", 1), perMinute("a", 2)}}); err == nil {
+		t.Error("two limits of one name")
+	}
+}
+
+func BenchmarkAllow(b *testing.B) {
+	l := newLimiter(b, LimitConfig{Name: "api", Rule: limit.Rule{Algorithm: limit.TokenBucket, Amount: 100,
+		Window: time.Second}})
+	var keys [1 << 16]string
+	for i := range keys {
+		keys[i] = fmt.Sprint("client ", i)
+	}
+	b.ReportAllocs()
+	b.RunParallel(func(pb *testing.PB) {
+		for i := 0; pb.Next(); i++ {
+			if _, err := l.Allow(b.Context(), Ask{"api", keys[i&(1<<16-1)], 1}); err != nil {
+				b.Fatal(err)
+			}
+		}
+	})
+}
