@@ -26,7 +26,8 @@ func newLimiter(t testing.TB, limits ...LimitConfig) *Limiter {
 }
 
 func perMinute(name string, n int64) LimitConfig {
-	return LimitConfig{Name: name, Rule: limit.Rule{Algorithm: limit.SlidingLog, Amount: n, Window: time.Minute}}
+	return LimitConfig{Name: name,
+		Rule: limit.Rule{Algorithm: limit.SlidingLog, Amount: n, Window: time.Minute}}
 }
 
 // Many call at once, with many keys: each key has exactly what it may have.
@@ -67,8 +68,8 @@ func TestAllOrNothing(t *testing.T) {
 	for who := range 4 {
 		all.Go(func() {
 			for range 100 {
-				vs, err := l.AllowAll(t.Context(), []Ask{{"organisation", "acme", 1}, {"key", fmt.Sprint(who), 1},
-					{"route", "/v1", 1}}, true)
+				vs, err := l.AllowAll(t.Context(), []Ask{
+					{"organisation", "acme", 1}, {"key", fmt.Sprint(who), 1}, {"route", "/v1", 1}}, true)
 				if err != nil {
 					t.Error(err)
 				}
@@ -80,8 +81,8 @@ func TestAllOrNothing(t *testing.T) {
 	}
 	all.Wait()
 	n := passed.Load()
-	for _, name := range []string{"organisation", "route"} {
-		v, err := l.Peek(t.Context(), Ask{name, map[string]string{"organisation": "acme", "route": "/v1"}[name], 0})
+	for name, key := range map[string]string{"organisation": "acme", "route": "/v1"} {
+		v, err := l.Peek(t.Context(), Ask{name, key, 0})
 		if err != nil || v.Amount-v.Remaining != n {
 			t.Errorf("%s: %d used for %d calls that passed all (%v)", name, v.Amount-v.Remaining, n, err)
 		}
@@ -232,14 +233,16 @@ func TestBadAsks(t *testing.T) {
 	for _, c := range []LimitConfig{
 		{}, {Name: "a b"}, perMinute("", 1), perMinute("x", -1),
 		{Name: "x", Rule: limit.Rule{Algorithm: limit.SlidingLog, Amount: 1}},
-		{Name: "x", Rule: perMinute("", 1).Rule, MaxKeys: -1}, {Name: "x", Rule: perMinute("", 1).Rule, Unit: "apples"},
+		{Name: "x", Rule: perMinute("", 1).Rule, MaxKeys: -1},
+		{Name: "x", Rule: perMinute("", 1).Rule, Unit: "apples"},
 		{Name: "x", Rule: perMinute("", 1).Rule, Overrides: map[string]int64{"k": -1}},
 	} {
 		if _, err := NewLimiter(LimiterConfig{Limits: []LimitConfig{c}}); err == nil {
 			t.Errorf("%+v is taken", c)
 		}
 	}
-	if _, err := NewLimiter(LimiterConfig{Limits: []LimitConfig{perMinute("a", 1), perMinute("a", 2)}}); err == nil {
+	twice := LimiterConfig{Limits: []LimitConfig{perMinute("a", 1), perMinute("a", 2)}}
+	if _, err := NewLimiter(twice); err == nil {
 		t.Error("two limits of one name")
 	}
 }
