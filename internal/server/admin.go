@@ -42,6 +42,7 @@ func (c *collector) Describe(chan<- *prometheus.Desc) {}
 func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	c.s.collectTLS(ch)
 	c.process(ch)
+	c.limits(ch)
 	for _, g := range c.s.set.Load().gates {
 		st := g.room.Status()
 		send := func(kind prometheus.ValueType, name, help string, v float64) {

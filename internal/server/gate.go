@@ -197,7 +197,7 @@ func (s *Server) connect(g *gate, all *config.Config) (err error) {
 	if err != nil {
 		return err
 	}
-	g.handler = g.room.Handler(g.proxy)
+	g.handler = g.room.Handler(s.limits.before(name, g.proxy))
 	return nil
 }
 

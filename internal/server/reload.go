@@ -194,6 +194,9 @@ func (w *swap) prepare(ctx context.Context) error {
 	if err := w.s.durable.rereadKeys(); err != nil {
 		return fmt.Errorf("sealing keys: %w", err)
 	}
+	if err := w.s.limits.check(w.new.cfg); err != nil {
+		return err
+	}
 	restart, err := w.s.reloadTLS(ctx, &w.new.cfg.TLS) // last: it has no way back
 	w.got.NeedsRestart = append(w.got.NeedsRestart, restart...)
 	return err
@@ -272,6 +275,7 @@ func (w *swap) commit() {
 		g.probes = w.s.crew.start(g.proxy.Run)
 		left = append(left, was)
 	}
+	w.s.limits.reload(w.new.cfg)
 	w.s.set.Store(w.new)
 	for _, g := range w.old.gates {
 		if w.new.find(g.file.Name) == nil {

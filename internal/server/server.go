@@ -56,6 +56,7 @@ type Server struct {
 	https   *https // nil without tls; see tls.go
 	durable *durable
 	store   store.Store // the live changes
+	limits  *callLimits
 
 	set    atomic.Pointer[roomSet]
 	read   atomic.Pointer[reading]
@@ -72,6 +73,9 @@ func Open(ctx context.Context, cfg *config.Config, log *slog.Logger) (*Server, e
 	}
 	s := &Server{cfg: cfg, log: log, began: time.Now(), running: make(chan struct{})}
 	var err error
+	if s.limits, err = newLimits(cfg); err != nil {
+		return nil, err
+	}
 	if s.durable, err = openDurable(ctx, cfg, log); err != nil {
 		return nil, err
 	}
