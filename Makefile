@@ -126,6 +126,22 @@ budgets: # what quick cuts short at full length, with its budgets; each benchmar
 		$$(grep -rlE 'testing\.Short\(\)|func Benchmark|AllocsPerRun' --include='*_test.go' . | \
 		xargs -n1 dirname | sort -u | grep -vE '/(embedded|demo)$$') # at length in soak
 	$(GO) test -count=1 -v -timeout 10m -tags bench ./tests/peers -slack 1.25
+	$(MAKE) limiters SLACK=1.5
+
+# The limiters of others, which nobody who uses headgate should have to fetch.
+PEERS := github.com/sethvargo/go-limiter/memorystore@v0.7.1 github.com/ulule/limiter/v3@v3.11.2 \
+	github.com/throttled/throttled/v2/store/memstore@v2.15.0 golang.org/x/time@v0.16.0
+
+bin/peers.mod: go.mod go.sum Makefile
+	@mkdir -p bin && cp go.mod $@ && cp go.sum bin/peers.sum
+	$(GO) get -modfile=$@ $(PEERS)
+
+SLACK ?= 1
+
+.PHONY: limiters
+limiters: bin/peers.mod ## limits beside the limiters of others, in one run
+	$(GO) vet -modfile=bin/peers.mod -tags peers ./tests/limiters
+	$(GO) test -modfile=bin/peers.mod -count=1 -v -timeout 10m -tags peers ./tests/limiters -slack $(SLACK)
 
 .PHONY: crowd
 crowd: ## the real binary under 400 visitors, judged by the origin: 75 s
@@ -172,6 +188,7 @@ soak: setup ## the long rest: 5,000 visitors, 100 kills, an hour with kills, lon
 bench: ## the budgets, and all benchmarks ten times, summed up by benchstat
 	@mkdir -p bin
 	$(GO) test -count=1 -v -timeout 10m -tags bench ./tests/peers
+	$(MAKE) limiters
 	$(GO) test -count=1 -v -tags bench -run Speed ./internal/sim/baseline
 	$(GO) test -run '^$$' -bench . -benchmem -count 10 -timeout 60m ./... | tee bin/bench.txt
 	$(TOOL) benchstat bin/bench.txt

@@ -95,30 +95,42 @@ type LimiterConfig struct {
 type Limiter struct {
 	seed  maphash.Seed
 	began time.Time
+	epoch limit.Time // began
 	mu    sync.Mutex // one change of the set at a time
 	set   atomic.Pointer[map[string]*keyed]
 }
 
 // keyed is one limit with its keys, in parts that do not wait for each other.
 type keyed struct {
-	cfg   atomic.Pointer[LimitConfig]
-	parts [limitParts]part
+	parts [limitParts]part // first: at the beginning of cache lines
+	cfg   atomic.Pointer[definition]
+}
+
+// A definition is a limit with its rules, ready to decide. It never changes.
+type definition struct {
+	LimitConfig
+	rules *limit.Rules
 }
 
 // limitParts is how many parts the keys of a limit are in (docs/design.md §6).
 const limitParts = 256
 
+// part is some of the keys of a limit. What each decision writes lies together, in a cache
+// line of its own.
 type part struct {
-	mu    sync.Mutex
-	table *limit.Table // nil: no key yet
-	cfg   *LimitConfig // that table was made by
+	mu sync.Mutex
 
 	passed, refused, shadowed uint64
+
+	cfg   *definition // that table is under; nil: no key yet
+	table limit.Table
+	_     [64]byte
 }
 
 // NewLimiter makes a Limiter. Its error names all that is wrong.
 func NewLimiter(cfg LimiterConfig) (*Limiter, error) {
 	l := &Limiter{seed: maphash.MakeSeed(), began: time.Now()}
+	l.epoch = limit.Time(l.began.UnixNano())
 	l.set.Store(&map[string]*keyed{})
 	var all []error
 	for _, c := range cfg.Limits {
@@ -133,8 +145,8 @@ func NewLimiter(cfg LimiterConfig) (*Limiter, error) {
 
 var limitName = regexp.MustCompile(`^[A-Za-z0-9_/-]{1,64}$`)
 
-// check reports what is wrong with the limit, and fills in what is not said.
-func (c *LimitConfig) check() error {
+// define checks a limit, fills in what is not said, and makes it ready.
+func (c LimitConfig) define() (*definition, error) {
 	c.Unit, c.MaxKeys = cmp.Or(c.Unit, Requests), cmp.Or(c.MaxKeys, DefaultMaxKeys)
 	var all []error
 	if !limitName.MatchString(c.Name) {
@@ -146,29 +158,30 @@ func (c *LimitConfig) check() error {
 	if !slices.Contains([]Unit{Requests, CostUnits, RequestBytes, ResponseBytes}, c.Unit) {
 		all = append(all, fmt.Errorf("unknown unit %q", c.Unit))
 	}
-	_, err := limit.NewTable(c.Rule, c.Overrides, 1)
+	rules, err := limit.Compile(c.Rule, c.Overrides)
 	if all = append(all, err); errors.Join(all...) != nil {
-		return fmt.Errorf("limit %q: %w", c.Name, errors.Join(all...))
+		return nil, fmt.Errorf("limit %q: %w", c.Name, errors.Join(all...))
 	}
-	return nil
+	c.Overrides = maps.Clone(c.Overrides)
+	return &definition{c, rules}, nil
 }
 
 // Define makes a limit, or changes the one of that name: what its keys have used stays used.
 func (l *Limiter) Define(c LimitConfig) error {
-	if err := c.check(); err != nil {
+	d, err := c.define()
+	if err != nil {
 		return err
 	}
-	c.Overrides = maps.Clone(c.Overrides)
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	old := *l.set.Load()
 	if k := old[c.Name]; k != nil {
-		k.cfg.Store(&c) // each part changes when it is asked next
+		k.cfg.Store(d) // each part changes when it is asked next
 		return nil
 	}
 	next := maps.Clone(old)
 	k := &keyed{}
-	k.cfg.Store(&c)
+	k.cfg.Store(d)
 	next[c.Name] = k
 	l.set.Store(&next)
 	return nil
@@ -191,22 +204,22 @@ func (l *Limiter) Remove(name string) error {
 func (l *Limiter) Limits() (all []*LimitConfig) {
 	set := *l.set.Load()
 	for _, name := range slices.Sorted(maps.Keys(set)) {
-		all = append(all, set[name].cfg.Load())
+		all = append(all, &set[name].cfg.Load().LimitConfig)
 	}
 	return all
 }
 
 // now is the time by which a limit counts: that of the wall for windows that are aligned to
 // it, else one that no clock step moves.
-func (l *Limiter) now(c *LimitConfig) limit.Time {
+func (l *Limiter) now(c *definition) limit.Time {
 	if c.Algorithm == limit.FixedWindow && c.Align != limit.FirstHit {
 		return limit.Time(time.Now().UnixNano())
 	}
-	return limit.Time(l.began.UnixNano()) + limit.Time(time.Since(l.began))
+	return l.epoch + limit.Time(time.Since(l.began))
 }
 
 // at finds the part of a key, locked, with its table under the rule that is in force.
-func (l *Limiter) at(name, key string) (p *part, hash uint32, now limit.Time, err error) {
+func (l *Limiter) at(name, key string) (p *part, hash uint64, now limit.Time, err error) {
 	k := (*l.set.Load())[name]
 	if k == nil {
 		return nil, 0, 0, fmt.Errorf("%w: %q", ErrNoLimit, name)
@@ -220,69 +233,62 @@ func (l *Limiter) at(name, key string) (p *part, hash uint32, now limit.Time, er
 	c := k.cfg.Load()
 	now = l.now(c)
 	if p.cfg != c {
-		if err = p.define(c, now); err != nil {
-			p.mu.Unlock()
-			return nil, 0, 0, err
-		}
+		p.define(c, now)
 	}
-	return p, uint32(h), now, nil
+	return p, h, now, nil
 }
 
-// define brings a part to the rule that is in force. Holds mu.
-func (p *part) define(c *LimitConfig, now limit.Time) (err error) {
+// define brings a part to the rules that are in force. Holds mu.
+func (p *part) define(c *definition, now limit.Time) {
 	most := c.MaxKeys/limitParts + c.MaxKeys/(8*limitParts) + 8 // the hash is not even
-	if p.table == nil {
-		p.table, err = limit.NewTable(c.Rule, c.Overrides, most)
-	} else if err = p.table.SetRule(now, c.Rule, c.Overrides); err == nil {
-		p.table.SetMost(most)
-	}
-	if err == nil {
-		p.cfg = c
-	}
-	return err
+	p.cfg = c
+	p.table.SetRules(now, c.rules, most)
 }
 
-// verdict counts a decision, and lets shadow mode pass it. Holds mu.
-func (p *part) verdict(d limit.Decision, counts bool) Verdict {
-	v := Verdict{Decision: d, Limit: p.cfg}
-	if !d.Allowed && p.cfg.Shadow {
-		v.Allowed, v.Shadowed = true, true
-	}
-	if counts {
-		switch {
-		case d.Allowed:
+// count counts a verdict, and lets shadow mode pass it. Holds mu.
+func (p *part) count(v *Verdict, counts bool) {
+	v.Limit = &p.cfg.LimitConfig
+	switch {
+	case v.Allowed:
+		if counts {
 			p.passed++
-		case v.Shadowed:
-			p.shadowed++
-		default:
-			p.refused++
 		}
+		return
+	case p.cfg.Shadow:
+		v.Allowed, v.Shadowed = true, true
+		if counts {
+			p.shadowed++
+		}
+	case counts:
+		p.refused++
 	}
-	return v
 }
 
 // Allow takes a.Cost of a key, all or nothing.
-func (l *Limiter) Allow(_ context.Context, a Ask) (Verdict, error) {
+func (l *Limiter) Allow(_ context.Context, a Ask) (v Verdict, err error) {
 	p, hash, now, err := l.at(a.Limit, a.Key)
 	if err != nil {
-		return Verdict{}, err
+		return v, err
 	}
-	defer p.mu.Unlock()
-	d, err := p.table.Take(now, hash, a.Key, a.Cost)
-	if err != nil {
-		return Verdict{}, fmt.Errorf("%w: %d", ErrCost, a.Cost)
+	if v.Decision, err = p.table.Take(now, hash, a.Key, a.Cost); err != nil {
+		p.mu.Unlock()
+		return v, fmt.Errorf("%w: %d", ErrCost, a.Cost)
 	}
-	return p.verdict(d, a.Cost > 0), nil
+	p.count(&v, a.Cost > 0)
+	p.mu.Unlock()
+	return v, nil
 }
 
 // Peek tells whether a.Cost would pass, and takes nothing.
-func (l *Limiter) Peek(_ context.Context, a Ask) (Verdict, error) {
+func (l *Limiter) Peek(_ context.Context, a Ask) (v Verdict, err error) {
 	p, hash, now, err := l.at(a.Limit, a.Key)
 	if err != nil {
-		return Verdict{}, err
+		return v, err
 	}
 	defer p.mu.Unlock()
-	return p.verdict(p.table.Peek(now, hash, a.Key, max(0, a.Cost)), false), nil
+	v.Decision = p.table.Peek(now, hash, a.Key, max(0, a.Cost))
+	p.count(&v, false)
+	return v, nil
 }
 
 // Explain tells why a call of a key is refused: what its limit is, what it has used, and
@@ -292,17 +298,17 @@ func (l *Limiter) Explain(name, key string) (Verdict, error) {
 }
 
 // Reserve takes an estimate, to be settled within ttl; afterwards it counts as it is.
-func (l *Limiter) Reserve(_ context.Context, a Ask, ttl time.Duration) (Verdict, error) {
+func (l *Limiter) Reserve(_ context.Context, a Ask, ttl time.Duration) (v Verdict, err error) {
 	p, hash, now, err := l.at(a.Limit, a.Key)
 	if err != nil {
-		return Verdict{}, err
+		return v, err
 	}
 	defer p.mu.Unlock()
-	d, err := p.table.Reserve(now, hash, a.Key, a.Cost, ttl)
-	if err != nil {
-		return Verdict{}, fmt.Errorf("%w: %d for %v", ErrCost, a.Cost, ttl)
+	if v.Decision, err = p.table.Reserve(now, hash, a.Key, a.Cost, ttl); err != nil {
+		return v, fmt.Errorf("%w: %d for %v", ErrCost, a.Cost, ttl)
 	}
-	return p.verdict(d, true), nil
+	p.count(&v, true)
+	return v, nil
 }
 
 // Settle says what a reservation came to, a.Cost: what it was less is given back, what it
@@ -317,7 +323,7 @@ func (l *Limiter) Settle(_ context.Context, a Ask, id uint64) error {
 		return err
 	}
 	defer p.mu.Unlock()
-	switch err = p.table.Settle(now, hash, a.Key, id, a.Cost); {
+	switch err = p.table.Settle(now, hash, id, a.Cost); {
 	case errors.Is(err, limit.ErrSettled):
 		return ErrNoReservation
 	case err != nil:
@@ -400,7 +406,7 @@ func (l *Limiter) Reset(name, key string) error {
 		return err
 	}
 	defer p.mu.Unlock()
-	p.table.Reset(hash, key)
+	p.table.Reset(hash)
 	return nil
 }
 
@@ -424,7 +430,7 @@ func (l *Limiter) Keys(name, from string, count int) (all []KeyUse, next string,
 		}
 		p := &k.parts[i]
 		p.mu.Lock()
-		if p.table != nil {
+		if p.cfg != nil {
 			var some []KeyUse
 			some, n = p.table.Uses(l.now(p.cfg), n, count-len(all))
 			all = append(all, some...)
@@ -453,9 +459,7 @@ func (l *Limiter) Totals(name string) (t LimitTotals, err error) {
 		p := &k.parts[i]
 		p.mu.Lock()
 		t.Passed, t.Refused, t.Shadowed = t.Passed+p.passed, t.Refused+p.refused, t.Shadowed+p.shadowed
-		if p.table != nil {
-			t.Keys += p.table.Len()
-		}
+		t.Keys += p.table.Len()
 		p.mu.Unlock()
 	}
 	return t, nil

@@ -2,31 +2,40 @@ package limit
 
 import "strings"
 
-// The keys of a table: open addressing over the numbers of entries, which lie in pages
-// without a gap, so that growing copies four bytes a key.
+// The keys of a table: open addressing over hashes and numbers of entries, which lie in
+// pages without a gap. Looking a key up reads two places in memory, its slot and its entry,
+// for a key is known by its hash; growing copies eight bytes a key.
+
+// A place is one slot of the index: the low half of the hash of a key, and the number of its
+// entry + 1; 0 is empty.
+type place uint64
+
+func placeOf(hash uint64, n int) place { return place(hash)<<32 | place(n+1) }
+
+func (p place) hash() uint32 { return uint32(p >> 32) }
+func (p place) number() int  { return int(uint32(p)) - 1 }
 
 func (t *Table) entry(i int) *entry { return &t.pages[i/pageSize][i%pageSize] }
 
-// slot is where in the index a key is.
-func (t *Table) slot(hash uint32, key string) (i int, ok bool) {
+// slot is where in the index a key is, and its entry; nil and where it would be if it has
+// none.
+func (t *Table) slot(hash uint64) (i int, e *entry) {
 	mask := len(t.index) - 1
-	for i = int(hash) & mask; t.index[i] != 0; i = (i + 1) & mask {
-		if e := t.entry(int(t.index[i] - 1)); e.hash == hash && e.key == key {
-			return i, true
+	for i = int(uint32(hash)) & mask; ; i = (i + 1) & mask {
+		p := t.index[i]
+		if p == 0 {
+			return i, nil
+		}
+		if p.hash() == uint32(hash) {
+			if e = t.entry(p.number()); e.hash == hash {
+				return i, e
+			}
 		}
 	}
-	return i, false
-}
-
-func (t *Table) find(hash uint32, key string) *entry {
-	if i, ok := t.slot(hash, key); ok {
-		return t.entry(int(t.index[i] - 1))
-	}
-	return nil
 }
 
 // add makes an entry for a key that has none, nil if the table is full.
-func (t *Table) add(hash uint32, key string) *entry {
+func (t *Table) add(hash uint64, key string) *entry {
 	if t.n >= t.most {
 		return nil
 	}
@@ -36,22 +45,22 @@ func (t *Table) add(hash uint32, key string) *entry {
 	if 4*(t.n+1) > 3*len(t.index) {
 		t.rehash(2 * len(t.index))
 	}
-	i, _ := t.slot(hash, key)
+	i, _ := t.slot(hash)
 	e := t.entry(t.n)
 	*e = entry{key: strings.Clone(key), hash: hash}
+	t.index[i] = placeOf(hash, t.n)
 	t.n++
-	t.index[i] = uint32(t.n)
 	return e
 }
 
 // remove forgets the entry of an index slot. The last entry takes its place.
 func (t *Table) remove(i int) {
-	gone, last := int(t.index[i]-1), t.n-1
+	gone, last := t.index[i].number(), t.n-1
 	t.empty(i)
 	if gone != last {
 		e := t.entry(last)
-		at, _ := t.slot(e.hash, e.key)
-		t.index[at] = uint32(gone + 1)
+		at, _ := t.slot(e.hash)
+		t.index[at] = placeOf(e.hash, gone)
 		*t.entry(gone) = *e
 	}
 	*t.entry(last) = entry{}
@@ -69,7 +78,7 @@ func (t *Table) remove(i int) {
 func (t *Table) empty(i int) {
 	mask := len(t.index) - 1
 	for next := (i + 1) & mask; t.index[next] != 0; next = (next + 1) & mask {
-		home := int(t.entry(int(t.index[next]-1)).hash) & mask
+		home := int(t.index[next].hash()) & mask
 		if (next-home)&mask >= (next-i)&mask { // it may stand at i
 			t.index[i] = t.index[next]
 			i = next
@@ -79,13 +88,17 @@ func (t *Table) empty(i int) {
 }
 
 func (t *Table) rehash(size int) {
-	t.index = make([]uint32, size)
+	old := t.index
+	t.index = make([]place, size)
 	mask := size - 1
-	for n := range t.n {
-		i := int(t.entry(n).hash) & mask
+	for _, p := range old {
+		if p == 0 {
+			continue
+		}
+		i := int(p.hash()) & mask
 		for t.index[i] != 0 {
 			i = (i + 1) & mask
 		}
-		t.index[i] = uint32(n + 1)
+		t.index[i] = p
 	}
 }

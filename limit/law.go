@@ -16,7 +16,7 @@ type law interface {
 	back(e *entry, at Time, n int64)
 	// when is from when on n passes if nobody calls, Never if not at all. It follows spare.
 	when(e *entry, now Time, n int64) Time
-	// idle is from when on e is as good as new. It follows spare.
+	// idle is from when on e is as good as new.
 	idle(e *entry) Time
 }
 
@@ -30,7 +30,7 @@ const owedMost = 1 << 60
 type entry struct {
 	key     string
 	a, b, c int64
-	hash    uint32
+	hash    uint64
 	more    *more
 }
 

@@ -18,10 +18,7 @@ func at(clock string) Time {
 func perMinute(t *testing.T, n int64, r Rule) *Table {
 	t.Helper()
 	r.Amount, r.Window = n, time.Minute
-	table, err := NewTable(r, nil, 100)
-	if err != nil {
-		t.Fatal(err)
-	}
+	table := newTable(t, r, nil, 100)
 	return table
 }
 
@@ -137,12 +134,12 @@ func TestCriteoMoreSubWindowsComeCloser(t *testing.T) {
 			m := log.Peek(now, 1, "client", 0).Remaining
 			off[parts] += float64(max(n-m, m-n)) / 5000
 			if d, _ := log.Take(now, 1, "client", 1); d.Allowed { // both count the same calls
-				e := table.find(1, "client")
+				_, e := table.slot(1)
 				if e == nil {
 					e = table.add(1, "client")
 				}
-				table.law.spare(e, now)
-				table.law.book(e, now, 1)
+				table.rules.law.spare(e, now)
+				table.rules.law.book(e, now, 1)
 			}
 		}
 	}

@@ -115,10 +115,7 @@ func TestTableAgainstTheDefinition(t *testing.T) {
 	for seed := range uint64(60) {
 		random := rand.New(rand.NewPCG(seed, 1))
 		for _, r := range rules(random) {
-			table, err := NewTable(r, nil, 10)
-			if err != nil {
-				t.Fatal(err)
-			}
+			table := newTable(t, r, nil, 10)
 			spare, calls, now := oracle(r), []call{}, Time(1_700_000_000_000_000_000+random.Int64N(1e9))
 			mean := int64(r.Window) / max(1, r.Amount)
 			for range 150 {
@@ -164,10 +161,7 @@ func TestEveryWindowKeepsThePromise(t *testing.T) {
 		random := rand.New(rand.NewPCG(seed, 2))
 		long := Rule{Algorithm: SlidingLog, Amount: 9000, Window: time.Second}
 		for _, r := range append(rules(random), long) {
-			table, err := NewTable(r, nil, 10)
-			if err != nil {
-				t.Fatal(err)
-			}
+			table := newTable(t, r, nil, 10)
 			var calls []call
 			now := Time(1_700_000_000_000_000_000)
 			for range 400 {
@@ -215,10 +209,7 @@ func TestReservationsKeepThePromise(t *testing.T) {
 			if r.Algorithm == SlidingWindow || r.Algorithm == FixedWindow {
 				continue // by window they are in the next test
 			}
-			table, err := NewTable(r, nil, 10)
-			if err != nil {
-				t.Fatal(err)
-			}
+			table := newTable(t, r, nil, 10)
 			type open struct {
 				id uint64
 				i  int
@@ -235,7 +226,7 @@ func TestReservationsKeepThePromise(t *testing.T) {
 					h := held[k]
 					held = append(held[:k:k], held[k+1:]...)
 					calls[h.i].n = random.Int64N(calls[h.i].n + 1)
-					if err := table.Settle(now, 7, "k", h.id, calls[h.i].n); err != nil {
+					if err := table.Settle(now, 7, h.id, calls[h.i].n); err != nil {
 						t.Fatal(err)
 					}
 					continue
@@ -273,7 +264,7 @@ func TestReservationsKeepThePromise(t *testing.T) {
 
 // took is how much a reservation holds.
 func took(t *Table, d Decision) int64 {
-	for _, h := range t.find(7, "k").held() {
+	for _, h := range entryOf(t, "k").held() {
 		if h.id == d.ID {
 			return h.n
 		}

@@ -212,11 +212,11 @@ const Never Time = math.MaxInt64
 // A Decision is what a call is told.
 type Decision struct {
 	Allowed   bool
+	Shared    bool          // the table is full: counted together with all other unknown keys
 	Amount    int64         // the most that can pass at once: N, of buckets B
 	Remaining int64         // what may still be taken now, never below 0
 	Reset     time.Duration // until Remaining is Amount again if nobody calls
 	Retry     time.Duration // until this cost passes if nobody else calls; 0 if it does, below 0: never
 	Wait      time.Duration // Paced: go then
-	Shared    bool          // the table is full: counted together with all other unknown keys
 	ID        uint64        // of the reservation, or of the lease of Concurrency
 }

@@ -11,8 +11,15 @@ import (
 // Bounds of a table. Chosen.
 const (
 	pageSize = 64     // entries that are allocated at once
-	lookAt   = 2      // keys looked at with each decision, whether they can be forgotten
 	mostHeld = 10_000 // reservations of one key
+
+	// Whether keys can be forgotten is looked at in turn: a few with each key that is new,
+	// so that as many go as come, and now and then some more.
+	lookNew   = 4
+	lookEach  = 64 // decisions
+	lookOften = 16
+
+	kept = Time(time.Second) // a key that is as good as new: to make it again costs more
 )
 
 // The errors of a Table.
@@ -22,21 +29,14 @@ var (
 	ErrNothingTo = errors.New("calls under way are settled one by one")
 )
 
-// A Table is what the keys of one rule have used. Its caller guards it. Keys come with a
-// hash, 32 good bits of it, which must be the same for the same key.
-type Table struct {
-	rule  Rule
-	law   ruled
-	over  map[string]ruled // of keys with an amount of their own
-	most  int
-	now   Time
-	ids   uint64
-	index []uint32 // open addressing: number of the entry + 1, 0 is empty
-	pages [][]entry
-	n     int
-	hand  int   // the key that is looked at next
-	rest  entry // all keys beyond most
-	blank entry // of a key that has used nothing
+// Rules are a rule and the amounts of keys that have one of their own, made for deciding.
+// They never change: many tables share them.
+type Rules struct {
+	law  ruled
+	over map[string]ruled
+	rule Rule
+
+	calls, paced bool // Concurrency; Paced
 }
 
 // ruled is a law with the most that it lets pass at once.
@@ -45,43 +45,24 @@ type ruled struct {
 	most int64
 }
 
-func ruledBy(r Rule) ruled { return ruled{lawOf(r), r.Most()} }
-
-// NewTable makes a table of at most most keys. overrides are other amounts of keys.
-func NewTable(rule Rule, overrides map[string]int64, most int) (*Table, error) {
-	t := &Table{most: max(1, most), index: make([]uint32, 8)}
-	return t, t.SetRule(0, rule, overrides)
-}
-
-// SetRule changes the rule from now on. What a key has used stays used: if the algorithm or
-// its window is another, as if all of it had been taken now.
-func (t *Table) SetRule(now Time, rule Rule, overrides map[string]int64) error {
+// Compile makes Rules. overrides are other amounts of keys; a burst keeps its proportion.
+func Compile(rule Rule, overrides map[string]int64) (*Rules, error) {
 	all := []error{rule.Check()}
-	over := make(map[string]ruled, len(overrides))
-	for key, amount := range overrides {
-		r := rule.of(amount)
-		all = append(all, r.Check())
-		if r.Check() == nil {
-			over[key] = ruledBy(r)
-		}
+	for _, amount := range overrides {
+		all = append(all, rule.of(amount).Check())
 	}
 	if err := errors.Join(all...); err != nil {
-		return err
+		return nil, err
 	}
-	now = t.step(now)
-	old, was := t.rule, *t
-	t.rule, t.law, t.over = rule, ruledBy(rule), over
-	for i := range t.n {
-		t.renew(t.entry(i), was.lawFor(t.entry(i).key), old, now)
+	r := &Rules{
+		law: ruled{lawOf(rule), rule.Most()}, over: make(map[string]ruled, len(overrides)), rule: rule.withDefaults(),
+		calls: rule.Algorithm == Concurrency, paced: rule.Paced,
 	}
-	if t.rest.b != 0 || t.rest.more != nil {
-		t.renew(&t.rest, was.law, old, now)
+	for key, amount := range overrides {
+		r.over[key] = ruled{lawOf(rule.of(amount)), rule.of(amount).Most()}
 	}
-	return nil
+	return r, nil
 }
-
-// SetMost bounds the keys from now on. Those that are held stay.
-func (t *Table) SetMost(most int) { t.most = max(1, most) }
 
 // of is the rule with another amount; a burst keeps its proportion.
 func (r Rule) of(amount int64) Rule {
@@ -92,10 +73,55 @@ func (r Rule) of(amount int64) Rule {
 	return r
 }
 
-// renew brings what a key has used from one rule to another.
-func (t *Table) renew(e *entry, was ruled, old Rule, now Time) {
-	spare, next := was.spare(e, now), t.lawFor(e.key)
-	o, r := old.withDefaults(), t.rule.withDefaults()
+func (r *Rules) of(key string) *ruled {
+	if len(r.over) > 0 {
+		if l, ok := r.over[key]; ok {
+			return &l
+		}
+	}
+	return &r.law
+}
+
+// A Table is what the keys of one rule have used. Its caller guards it. A key comes with a
+// hash of 64 good bits that nobody can choose, such as hash/maphash gives, and is known by
+// that: two keys of one hash are counted together, which among ten million happens once in
+// 400,000 processes, and lets nobody over. The zero Table becomes one by SetRules.
+type Table struct {
+	now   Time // what each decision writes comes first, beside its caller's lock
+	asked uint // decisions since keys were looked at
+	rules *Rules
+	index []place // of a power of two
+	pages [][]entry
+	n     int
+	most  int
+	hand  int // the key that is looked at next
+	ids   uint64
+	rest  entry // all keys beyond most
+	blank entry // of a key that has used nothing
+}
+
+// SetRules changes the rules from now on, and how many keys are held at most. What a key
+// has used stays used: if the algorithm or its window is another, as if all of it had been
+// taken now. Keys that are held stay, however many they are.
+func (t *Table) SetRules(now Time, rules *Rules, most int) {
+	now, t.most = t.step(now), max(1, most)
+	if t.rules == nil {
+		t.rules, t.index = rules, make([]place, 8)
+		return
+	}
+	old := t.rules
+	t.rules = rules
+	for i := range t.n {
+		t.renew(t.entry(i), old, now)
+	}
+	t.renew(&t.rest, old, now)
+}
+
+// renew brings what a key has used from other rules to these.
+func (t *Table) renew(e *entry, old *Rules, now Time) {
+	was, next := old.of(e.key), t.rules.of(e.key)
+	spare := was.spare(e, now)
+	o, r := &old.rule, &t.rules.rule
 	if o.Algorithm == r.Algorithm && o.Window == r.Window && o.Parts == r.Parts && o.Align == r.Align &&
 		o.Zone == r.Zone && (r.Algorithm != SlidingLog || was.law.(*logLaw).grid == next.law.(*logLaw).grid) {
 		return
@@ -108,20 +134,8 @@ func (t *Table) renew(e *entry, was ruled, old Rule, now Time) {
 	next.book(e, now, used)
 }
 
-// Rule is the rule of all keys without an amount of their own.
-func (t *Table) Rule() Rule { return t.rule }
-
 // Len is how many keys are held.
 func (t *Table) Len() int { return t.n }
-
-func (t *Table) lawFor(key string) ruled {
-	if len(t.over) > 0 {
-		if l, ok := t.over[key]; ok {
-			return l
-		}
-	}
-	return t.law
-}
 
 // step takes a moment; a clock that steps back stands still.
 func (t *Table) step(now Time) Time {
@@ -131,39 +145,44 @@ func (t *Table) step(now Time) Time {
 
 // Take takes n at now, all or nothing. 0 asks only; below 0 gives back what was taken last.
 // Of Concurrency the decision names the call, which Settle ends.
-func (t *Table) Take(now Time, hash uint32, key string, n int64) (Decision, error) {
+func (t *Table) Take(now Time, hash uint64, key string, n int64) (d Decision, err error) {
 	if n > MaxAmount || n < -MaxAmount {
-		return Decision{}, ErrCost
+		return d, ErrCost
 	}
-	if n < 0 && t.rule.Algorithm == Concurrency {
-		return Decision{}, ErrNothingTo
+	if n < 0 && t.rules.calls {
+		return d, ErrNothingTo
 	}
 	ttl := time.Duration(0)
-	if t.rule.Algorithm == Concurrency && n > 0 {
-		ttl = t.rule.withDefaults().Lease
+	if t.rules.calls && n > 0 {
+		ttl = t.rules.rule.Lease
 	}
-	return t.take(t.step(now), hash, key, ask{n, ttl}), nil
+	t.take(t.step(now), hash, key, ask{n, ttl}, &d)
+	return d, nil
 }
 
 // Reserve takes n as Take does, for Settle to say within ttl what it came to. Not settled by
 // then, it counts as it is; of Concurrency it is given back.
-func (t *Table) Reserve(now Time, hash uint32, key string, n int64, ttl time.Duration) (Decision, error) {
+func (t *Table) Reserve(now Time, hash uint64, key string, n int64, ttl time.Duration) (d Decision, err error) {
 	if n > MaxAmount || n <= 0 || ttl <= 0 || ttl > MaxWindow {
-		return Decision{}, ErrCost
+		return d, ErrCost
 	}
-	return t.take(t.step(now), hash, key, ask{n, ttl}), nil
+	t.take(t.step(now), hash, key, ask{n, ttl}, &d)
+	return d, nil
 }
 
 // Peek tells whether n would pass, and changes nothing.
-func (t *Table) Peek(now Time, hash uint32, key string, n int64) Decision {
+func (t *Table) Peek(now Time, hash uint64, key string, n int64) (d Decision) {
 	now = t.step(now)
-	e, shared := t.find(hash, key), false
+	_, e := t.slot(hash)
+	shared := false
 	if e == nil {
 		if e, t.blank.key = &t.blank, key; t.n >= t.most {
 			e, shared = &t.rest, true
 		}
 	}
-	d := t.decide(e, now, n)
+	l := t.rules.of(e.key)
+	t.decide(e, l, now, n, &d)
+	d.Reset = max(0, time.Duration(l.idle(e)-now))
 	d.Shared, t.blank = shared, entry{}
 	return d
 }
@@ -174,56 +193,55 @@ type ask struct {
 	ttl time.Duration
 }
 
-func (t *Table) take(now Time, hash uint32, key string, a ask) Decision {
-	t.sweep(now)
-	e, shared := t.find(hash, key), false
+func (t *Table) take(now Time, hash uint64, key string, a ask, d *Decision) {
+	if t.asked++; t.asked >= lookEach {
+		t.asked = 0
+		t.sweep(now, lookOften)
+	}
+	_, e := t.slot(hash)
+	shared := false
 	if e == nil && a.n <= 0 {
-		return t.Peek(now, hash, key, 0)
+		*d = t.Peek(now, hash, key, 0)
+		return
 	}
 	if e == nil {
+		t.sweep(now, lookNew)
 		if e = t.add(hash, key); e == nil {
 			e, shared = &t.rest, true
 		}
 	}
 	if a.n < 0 {
-		l := t.lawFor(e.key)
+		l := t.rules.of(e.key)
 		l.spare(e, now)
 		l.back(e, lately, -a.n)
 		a.n = 0
 	}
-	d := t.decide(e, now, a.n)
-	if d.Shared = shared; !d.Allowed || a.n == 0 {
-		return d
-	}
-	if a.ttl > 0 && len(e.held()) >= mostHeld && t.rule.Algorithm != Concurrency {
+	l := t.rules.of(e.key)
+	t.decide(e, l, now, a.n, d)
+	d.Shared = shared
+	if d.Allowed && a.ttl > 0 && len(e.held()) >= mostHeld && !t.rules.calls {
 		d.Allowed, d.Retry = false, time.Duration(e.more.holds[0].end-now)
-		return d
 	}
-	l := t.lawFor(e.key)
-	if t.rule.Paced { // those before it go first
-		d.Wait = max(0, time.Duration(l.idle(e)-now))
+	if d.Allowed && a.n > 0 {
+		if t.rules.paced { // those before it go first
+			d.Wait = max(0, time.Duration(l.idle(e)-now))
+		}
+		l.book(e, now, a.n)
+		d.Remaining -= a.n
+		if a.ttl > 0 {
+			t.ids++
+			d.ID = t.ids
+			e.hold(hold{id: d.ID, at: now, end: now + Time(a.ttl), n: a.n})
+		}
 	}
-	l.book(e, now, a.n)
-	d.Remaining = max(0, d.Remaining-a.n)
 	d.Reset = max(0, time.Duration(l.idle(e)-now))
-	if a.ttl > 0 {
-		t.ids++
-		d.ID = t.ids
-		e.hold(hold{id: d.ID, at: now, end: now + Time(a.ttl), n: a.n})
-		d.Reset = max(0, time.Duration(l.idle(e)-now))
-	}
-	return d
 }
 
-// decide tells whether n passes at now.
-func (t *Table) decide(e *entry, now Time, n int64) (d Decision) {
-	l := t.lawFor(e.key)
+// decide tells whether n passes at now; when it is whole again is left to say.
+func (t *Table) decide(e *entry, l *ruled, now Time, n int64, d *Decision) {
 	t.lapse(e, l, now)
-	spare := l.spare(e, now)
-	d = Decision{
-		Allowed: n <= max(0, spare), Amount: l.most, Remaining: max(0, spare),
-		Reset: max(0, time.Duration(l.idle(e)-now)),
-	}
+	spare := max(0, l.spare(e, now))
+	d.Allowed, d.Amount, d.Remaining = n <= spare, l.most, spare
 	if !d.Allowed {
 		if at := l.when(e, now, n); at == Never {
 			d.Retry = -1
@@ -231,7 +249,6 @@ func (t *Table) decide(e *entry, now Time, n int64) (d Decision) {
 			d.Retry = max(1, time.Duration(at-now))
 		}
 	}
-	return d
 }
 
 // hold keeps a hold, in the order of ends.
@@ -247,10 +264,10 @@ func (e *entry) hold(h hold) {
 }
 
 // lapse ends the holds whose time is over.
-func (t *Table) lapse(e *entry, l ruled, now Time) {
+func (t *Table) lapse(e *entry, l *ruled, now Time) {
 	held, n := e.held(), 0
 	for n < len(held) && held[n].end <= now {
-		if t.rule.Algorithm == Concurrency {
+		if t.rules.calls {
 			l.back(e, held[n].at, held[n].n)
 		}
 		n++
@@ -262,17 +279,17 @@ func (t *Table) lapse(e *entry, l ruled, now Time) {
 
 // Settle says what a reservation came to: what it was more is owed, what it was less is
 // given back. Of Concurrency it ends the call, whatever n is.
-func (t *Table) Settle(now Time, hash uint32, key string, id uint64, n int64) error {
+func (t *Table) Settle(now Time, hash, id uint64, n int64) error {
 	if n < 0 || n > MaxAmount {
 		return ErrCost
 	}
 	now = t.step(now)
-	e := t.find(hash, key)
+	_, e := t.slot(hash)
 	for _, e := range []*entry{e, &t.rest} {
 		if e == nil {
 			continue
 		}
-		l := t.lawFor(e.key)
+		l := t.rules.of(e.key)
 		t.lapse(e, l, now)
 		l.spare(e, now)
 		i := slices.IndexFunc(e.held(), func(h hold) bool { return h.id == id })
@@ -281,7 +298,7 @@ func (t *Table) Settle(now Time, hash uint32, key string, id uint64, n int64) er
 		}
 		h := e.more.holds[i]
 		switch {
-		case t.rule.Algorithm == Concurrency:
+		case t.rules.calls:
 			l.back(e, h.at, h.n)
 		case n < h.n:
 			l.back(e, h.at, h.n-n)
@@ -295,8 +312,8 @@ func (t *Table) Settle(now Time, hash uint32, key string, id uint64, n int64) er
 }
 
 // Reset forgets what a key has used. Calls under way are forgotten too.
-func (t *Table) Reset(hash uint32, key string) {
-	if i, ok := t.slot(hash, key); ok {
+func (t *Table) Reset(hash uint64) {
+	if i, e := t.slot(hash); e != nil {
 		t.remove(i)
 	}
 }
@@ -319,30 +336,32 @@ func (t *Table) Uses(now Time, from, count int) (all []Use, next int) {
 			return all, i
 		}
 		e := t.entry(i)
-		d := t.decide(e, now, 0)
-		if l := t.lawFor(e.key); d.Reset > 0 {
-			used := l.most - l.spare(e, now)
-			all = append(all, Use{strings.Clone(e.key), used, d.Amount, d.Remaining, d.Reset})
+		l := t.rules.of(e.key)
+		t.lapse(e, l, now)
+		used := l.most - l.spare(e, now)
+		if whole := l.idle(e); whole > now {
+			all = append(all, Use{strings.Clone(e.key), used, l.most, max(0, l.most-used), time.Duration(whole - now)})
 		}
 	}
 	return all, 0
 }
 
-// sweep looks at a few keys, and forgets those that are as good as new.
-func (t *Table) sweep(now Time) {
-	for range min(lookAt, t.n) {
+// sweep looks at some keys, and forgets those that are as good as new.
+func (t *Table) sweep(now Time, n int) {
+	for range min(n, t.n) {
 		if t.hand >= t.n {
 			t.hand = 0
 		}
 		e := t.entry(t.hand)
-		l := t.lawFor(e.key)
-		t.lapse(e, l, now)
-		l.spare(e, now)
-		if len(e.held()) > 0 || l.idle(e) > now {
+		until := t.rules.of(e.key).idle(e)
+		if held := e.held(); len(held) > 0 {
+			until = max(until, held[len(held)-1].end)
+		}
+		if until > now-kept {
 			t.hand++
 			continue
 		}
-		i, _ := t.slot(e.hash, e.key)
+		i, _ := t.slot(e.hash)
 		t.remove(i)
 	}
 }

@@ -13,14 +13,31 @@ import (
 
 var seed = maphash.MakeSeed()
 
-func hashOf(key string) uint32 { return uint32(maphash.String(seed, key)) }
+func hashOf(key string) uint64 { return maphash.String(seed, key) }
 
-func newTable(t testing.TB, r Rule, overrides map[string]int64, most int) *Table {
+// entryOf finds the only key of a table.
+func entryOf(table *Table, key string) *entry {
+	for _, hash := range []uint64{1, 7} {
+		if _, e := table.slot(hash); e != nil {
+			return e
+		}
+	}
+	return nil
+}
+
+func compiled(t testing.TB, r Rule, overrides map[string]int64) *Rules {
 	t.Helper()
-	table, err := NewTable(r, overrides, most)
+	rules, err := Compile(r, overrides)
 	if err != nil {
 		t.Fatal(err)
 	}
+	return rules
+}
+
+func newTable(t testing.TB, r Rule, overrides map[string]int64, most int) *Table {
+	t.Helper()
+	table := &Table{}
+	table.SetRules(0, compiled(t, r, overrides), most)
 	return table
 }
 
@@ -32,9 +49,9 @@ func TestKeysAgainstAMap(t *testing.T) {
 	for range 50_000 {
 		now += Time(random.Int64N(5e6))
 		key := fmt.Sprint(random.IntN(700))
-		hash := hashOf(key) % 97 // many collide
+		hash := hashOf(key)<<32 | hashOf(key)%97 // many want the same slot
 		if random.IntN(20) == 0 {
-			table.Reset(hash, key)
+			table.Reset(hash)
 			delete(want, key)
 			continue
 		}
@@ -86,8 +103,8 @@ func TestIdleKeysAreForgotten(t *testing.T) {
 		if table.Len() != 5000 {
 			t.Fatalf("%d keys", table.Len())
 		}
-		now += Time(20 * r.Window * 20)
-		for range 2600 {
+		now += kept + Time(20*r.Window*20)
+		for range 25_000 {
 			table.Take(now, hashOf("x"), "x", 1)
 		}
 		if table.Len() > 2 || len(table.pages) > 2 || len(table.index) > 128 {
@@ -136,10 +153,10 @@ func TestConcurrencyIsReleasedOrLapses(t *testing.T) {
 	if d, _ := table.Take(now, 1, "k", 1); d.Allowed || d.Retry != 700*time.Millisecond {
 		t.Errorf("a fourth: %+v, want to be told of the end of the first lease in 700 ms", d)
 	}
-	if err := table.Settle(now, 1, "k", ids[1], 0); err != nil {
+	if err := table.Settle(now, 1, ids[1], 0); err != nil {
 		t.Error(err)
 	}
-	if err := table.Settle(now, 1, "k", ids[1], 0); !errors.Is(err, ErrSettled) {
+	if err := table.Settle(now, 1, ids[1], 0); !errors.Is(err, ErrSettled) {
 		t.Errorf("settled twice: %v", err)
 	}
 	if d, _ := table.Take(now, 1, "k", 1); !d.Allowed || d.Remaining != 0 {
@@ -149,7 +166,7 @@ func TestConcurrencyIsReleasedOrLapses(t *testing.T) {
 	if d, _ := table.Take(now, 1, "k", 2); d.Allowed || d.Remaining != 1 {
 		t.Errorf("%+v, want one to be free", d)
 	}
-	if err := table.Settle(now, 1, "k", ids[0], 0); !errors.Is(err, ErrSettled) {
+	if err := table.Settle(now, 1, ids[0], 0); !errors.Is(err, ErrSettled) {
 		t.Errorf("a call that outlived its lease: %v", err)
 	}
 	if _, err := table.Take(now, 1, "k", -1); !errors.Is(err, ErrNothingTo) {
@@ -171,21 +188,21 @@ func TestAnEstimateIsSettled(t *testing.T) {
 		if err != nil || !a.Allowed || a.Remaining != 0 {
 			t.Fatalf("%s: %+v %v", name(r), a, err)
 		}
-		if err := table.Settle(now, 1, "k", a.ID, 1000); err != nil {
+		if err := table.Settle(now, 1, a.ID, 1000); err != nil {
 			t.Fatal(err)
 		}
 		if d := table.Peek(now, 1, "k", 0); d.Remaining != 3000 {
 			t.Errorf("%s: %d remain of what was reserved, want 3000", name(r), d.Remaining)
 		}
 		a, _ = table.Reserve(now, 1, "k", 1000, time.Minute)
-		table.Settle(now, 1, "k", a.ID, 9000)
+		table.Settle(now, 1, a.ID, 9000)
 		if d, _ := table.Take(now, 1, "k", 1); d.Allowed || d.Remaining != 0 || d.Retry <= 0 {
 			t.Errorf("%s: eight times the estimate is not owed: %+v", name(r), d)
 		}
 		if a, _ = table.Reserve(now, 1, "j", 10, time.Second); a.ID == 0 {
 			t.Fatalf("%s: %+v", name(r), a)
 		}
-		if err := table.Settle(now+1e9, 1, "j", a.ID, 0); !errors.Is(err, ErrSettled) {
+		if err := table.Settle(now+1e9, 1, a.ID, 0); !errors.Is(err, ErrSettled) {
 			t.Errorf("%s: settled too late: %v", name(r), err)
 		}
 	}
@@ -200,7 +217,7 @@ func TestWhatComesBackByItselfIsNotGivenBackTwice(t *testing.T) {
 	if got := take2(table, now, 20); got != 10 {
 		t.Fatalf("%d pass", got)
 	}
-	table.Settle(now, 1, "k", a.ID, 0)
+	table.Settle(now, 1, a.ID, 0)
 	if got := take2(table, now, 20); got != 0 {
 		t.Errorf("%d more pass at once than the burst", got)
 	}
@@ -231,9 +248,7 @@ func TestRulesChangeUnderUse(t *testing.T) {
 			if d, _ := table.Take(now, 1, "k", 7); !d.Allowed {
 				t.Fatalf("%s: %+v", name(a), d)
 			}
-			if err := table.SetRule(now, b, nil); err != nil {
-				t.Fatal(err)
-			}
+			table.SetRules(now, compiled(t, b, nil), 10)
 			d := table.Peek(now, 1, "k", 0)
 			if a.Algorithm != Concurrency && b.Algorithm != Concurrency && d.Remaining != 13 {
 				t.Errorf("from %s to %s: %d remain of 20 after 7, want 13", name(a), name(b), d.Remaining)
@@ -244,7 +259,9 @@ func TestRulesChangeUnderUse(t *testing.T) {
 	if d := table.Peek(1e18, 1, "big", 1000); !d.Allowed || d.Amount != 1000 {
 		t.Errorf("a key with an amount of its own: %+v", d)
 	}
-	if table.SetRule(0, Rule{}, nil) == nil || table.SetRule(0, all[0], map[string]int64{"x": -1}) == nil {
+	_, err := Compile(Rule{}, nil)
+	_, err2 := Compile(all[0], map[string]int64{"x": -1})
+	if err == nil || err2 == nil {
 		t.Error("a rule that makes no sense is taken")
 	}
 }
@@ -324,12 +341,12 @@ func TestGivingBackLeavesNothingBehind(t *testing.T) {
 	for range 10_000 {
 		now += 1000
 		next, _ := table.Reserve(now, 1, "k", 1, time.Hour)
-		if err := table.Settle(now, 1, "k", last.ID, 0); err != nil {
+		if err := table.Settle(now, 1, last.ID, 0); err != nil {
 			t.Fatal(err)
 		}
 		last = next
 	}
-	if m := table.find(1, "k").more; len(m.log) > 20 || len(m.holds) > 1 {
+	if m := entryOf(table, "k").more; len(m.log) > 20 || len(m.holds) > 1 {
 		t.Errorf("a log of %d and %d reservations for one call", len(m.log), len(m.holds))
 	}
 }
@@ -378,10 +395,7 @@ func FuzzTable(f *testing.F) {
 		if r.Algorithm == Concurrency {
 			r.Window = 0
 		}
-		table, err := NewTable(r, nil, 3)
-		if err != nil {
-			t.Fatal(err)
-		}
+		table := newTable(t, r, nil, 3)
 		now, ids := Time(1e18), []uint64{}
 		for i := 3; i+1 < len(ops); i += 2 {
 			op, x := ops[i], int64(ops[i+1])
@@ -393,24 +407,22 @@ func FuzzTable(f *testing.F) {
 				if r.Algorithm == Concurrency {
 					n = max(0, n)
 				}
-				d, err := table.Take(now, uint32(x%3), key, n)
+				d, err := table.Take(now, uint64(x%5), key, n)
 				if err != nil || d.Remaining < 0 || d.Remaining > d.Amount || d.Allowed && n > d.Amount {
 					t.Fatalf("%+v %v", d, err)
 				}
 			case 2:
-				d, _ := table.Reserve(now, uint32(x%3), key, 1+x, time.Duration(x+1)*1e7)
+				d, _ := table.Reserve(now, uint64(x%5), key, 1+x, time.Duration(x+1)*1e7)
 				ids = append(ids, d.ID)
 			case 3:
 				if len(ids) > 0 {
-					table.Settle(now, uint32(x%3), key, ids[int(x)%len(ids)], x)
+					table.Settle(now, uint64(x%5), ids[int(x)%len(ids)], x)
 				}
 			case 4:
-				table.Peek(now-Time(x*1e9), uint32(x%3), key, x)
+				table.Peek(now-Time(x*1e9), uint64(x%5), key, x)
 			case 5:
 				r.Amount = x
-				if err := table.SetRule(now, r, nil); err != nil {
-					t.Fatal(err)
-				}
+				table.SetRules(now, compiled(t, r, nil), 3)
 			}
 		}
 	})
