@@ -128,20 +128,12 @@ budgets: # what quick cuts short at full length, with its budgets; each benchmar
 	$(GO) test -count=1 -v -timeout 10m -tags bench ./tests/peers -slack 1.25
 	$(MAKE) limiters SLACK=1.5
 
-# The limiters of others, which nobody who uses headgate should have to fetch.
-PEERS := github.com/sethvargo/go-limiter/memorystore@v0.7.1 github.com/ulule/limiter/v3@v3.11.2 \
-	github.com/throttled/throttled/v2/store/memstore@v2.15.0 golang.org/x/time@v0.16.0
-
-bin/peers.mod: go.mod go.sum Makefile
-	@mkdir -p bin && cp go.mod $@ && cp go.sum bin/peers.sum
-	$(GO) get -modfile=$@ $(PEERS)
-
 SLACK ?= 1
 
+# A module of its own: nobody who uses headgate should have to fetch the limiters of others.
 .PHONY: limiters
-limiters: bin/peers.mod ## limits beside the limiters of others, in one run
-	$(GO) vet -modfile=bin/peers.mod -tags peers ./tests/limiters
-	$(GO) test -modfile=bin/peers.mod -count=1 -v -timeout 10m -tags peers ./tests/limiters -slack $(SLACK)
+limiters: ## limits beside the limiters of others, in one run
+	cd tests/limiters && $(GO) vet ./... && $(GO) test -count=1 -v -timeout 10m ./... -slack $(SLACK)
 
 .PHONY: crowd
 crowd: ## the real binary under 400 visitors, judged by the origin: 75 s

@@ -98,9 +98,11 @@ func appendSeconds(b []byte, key string, d time.Duration, known bool) []byte {
 }
 
 // appendString appends a JSON string that is also safe inside HTML.
-func appendString(b []byte, key, s string) []byte {
+func appendString(b []byte, key, s string) []byte { return appendQuoted(appendKey(b, key), s) }
+
+func appendQuoted(b []byte, s string) []byte {
 	const hex = "0123456789abcdef"
-	b = append(appendKey(b, key), '"')
+	b = append(b, '"')
 	for _, c := range s {
 		switch {
 		case c == '"' || c == '\\':

@@ -32,7 +32,7 @@ const (
 
 // A LimitConfig describes one limit: how often each key may do something.
 type LimitConfig struct {
-	Name string // 1 to 64 of A-Z a-z 0-9 _ and -; unique
+	Name string // 1 to 64 of A-Z a-z 0-9 _ - and /; unique
 	limit.Rule
 	Unit      Unit             // default Requests
 	Overrides map[string]int64 // another amount for a key
@@ -360,30 +360,46 @@ func (l *Limiter) AllowAll(ctx context.Context, asks []Ask, all bool) ([]Verdict
 	}
 	for i, a := range asks {
 		var err error
-		if a.Cost > 0 {
-			verdicts[i], err = l.Reserve(ctx, a, allAtOnce)
-		} else {
-			verdicts[i], err = l.Allow(ctx, a)
+		switch v := &verdicts[i]; {
+		case a.Cost < 0: // when all else is taken
+		case v.Limit.Algorithm == limit.Concurrency || a.Cost == 0:
+			*v, err = l.Allow(ctx, a)
+		default:
+			*v, err = l.Reserve(ctx, a, allAtOnce)
 		}
-		if err == nil && verdicts[i].Allowed {
-			continue
+		if err != nil || !verdicts[i].Allowed { // somebody else was faster
+			return verdicts, cmp.Or(err, l.undo(ctx, asks[:i], verdicts))
 		}
-		for k, b := range asks[:i] { // somebody else was faster
-			if b.Cost > 0 {
-				err = cmp.Or(err, l.Settle(ctx, Ask{b.Limit, b.Key, 0}, verdicts[k].ID))
-			}
-		}
-		return verdicts, err
 	}
 	for i, a := range asks {
-		if c := verdicts[i].Limit; a.Cost > 0 && c.Algorithm != limit.Concurrency {
-			if err := l.Settle(ctx, a, verdicts[i].ID); err != nil {
-				return verdicts, err
-			}
-			verdicts[i].ID = 0
+		var err error
+		switch v := &verdicts[i]; {
+		case a.Cost < 0:
+			*v, err = l.Allow(ctx, a)
+		case a.Cost > 0 && v.Limit.Algorithm != limit.Concurrency:
+			err = l.Settle(ctx, a, v.ID)
+			v.ID = 0
+		}
+		if err != nil {
+			return verdicts, err
 		}
 	}
 	return verdicts, nil
+}
+
+// undo gives back what AllowAll has taken of some.
+func (l *Limiter) undo(ctx context.Context, asks []Ask, verdicts []Verdict) (err error) {
+	for i, a := range asks {
+		if a.Cost <= 0 || verdicts[i].Shadowed {
+			continue
+		}
+		err = cmp.Or(err, l.Settle(ctx, Ask{a.Limit, a.Key, 0}, verdicts[i].ID))
+		if p, _, _, gone := l.at(a.Limit, a.Key); gone == nil {
+			p.passed--
+			p.mu.Unlock()
+		}
+	}
+	return err
 }
 
 // refuse counts what a look at all has refused.

@@ -106,6 +106,40 @@ func TestAllOrNothing(t *testing.T) {
 	}
 }
 
+// A lease among several limits lasts as long as it does alone, and what was given back of
+// the others is not counted.
+func TestAllOrNothingWithCallsUnderWay(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLimiter(t, perMinute("api", 100), LimitConfig{Name: "calls",
+			Rule: limit.Rule{Algorithm: limit.Concurrency, Amount: 2, Lease: time.Hour}})
+		asks := []Ask{{"api", "k", 1}, {"calls", "k", 1}, {"api", "given", -1}}
+		var ids []uint64
+		for range 3 {
+			vs, err := l.AllowAll(t.Context(), asks, true)
+			if err != nil {
+				t.Fatal(err)
+			}
+			ids = append(ids, vs[1].ID)
+		}
+		if ids[0] == 0 || ids[1] == 0 || ids[2] != 0 {
+			t.Fatalf("calls %v, want two", ids)
+		}
+		time.Sleep(30 * time.Minute)
+		if v, _ := l.Explain("calls", "k"); v.Allowed || v.Remaining != 0 {
+			t.Errorf("half an hour into a lease of an hour: %+v", v)
+		}
+		if err := l.Settle(t.Context(), Ask{"calls", "k", 0}, ids[0]); err != nil {
+			t.Error(err)
+		}
+		if v, _ := l.Explain("calls", "k"); !v.Allowed || v.Remaining != 1 {
+			t.Errorf("one has ended: %+v", v)
+		}
+		if n, _ := l.Totals("api"); n.Passed != 2 {
+			t.Errorf("%d passed, want 2", n.Passed)
+		}
+	})
+}
+
 // Shadow mode refuses nobody, tells who would have been refused, and builds no debt.
 func TestShadowModeRefusesNobody(t *testing.T) {
 	cfg := perMinute("api", 3)

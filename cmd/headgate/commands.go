@@ -34,6 +34,7 @@ func commands() []command {
 		{"status", "say where the rooms of a running headgate stand", statusHelp, statusCommand},
 		{"room", "change a room while people are inside", roomHelp, roomCommand},
 		{"ticket", "say where a visitor stands, and why", ticketHelp, ticketCommand},
+		{"limit", "say what the keys of a limit have used", limitHelp, limitCommand},
 		{"reload", "let a running headgate read its file again", reloadHelp, reloadCommand},
 		{"key", "make a new sealing key, without anybody losing a place", keyHelp, keyCommand},
 		{"token", "make and revoke the tokens of operators", tokenHelp, tokenCommand},

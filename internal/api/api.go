@@ -162,13 +162,14 @@ type Live struct {
 	By    string            `json:"by"` // id and name of the last token
 }
 
-// A Config is what New needs; all fields but Log are required.
+// A Config is what New needs; all fields but Limits and Log are required.
 type Config struct {
 	Process Process
 	Tokens  *Tokens
 	Audit   *Audit
 	Ready   func() bool // are visitors taken
 	Keys    Keys
+	Limits  Limits
 	Metrics http.Handler // of GET /metrics
 	Log     *slog.Logger // default: discard
 }
@@ -188,7 +189,7 @@ func New(cfg Config) *API {
 	}
 	a := &API{cfg: cfg, mux: http.NewServeMux()}
 	paths := map[string][]route{}
-	for _, e := range a.routes() {
+	for _, e := range append(a.routes(), a.limitRoutes()...) {
 		paths[e.path] = append(paths[e.path], e)
 	}
 	for path, routes := range paths {

@@ -12,14 +12,18 @@ type call struct {
 	w    http.ResponseWriter
 	r    *http.Request
 	id   string // of the request, for the log
+	path string // for logs: cut, and without a key of a limit
 	room string // the {name} of the path, "" for none
 	who  who
 	done Entry // what the audit log will say
+
+	quiet bool // asked so often that a mistake is no line of the log
 }
 
 // dispatch picks the method and answers, also where there is none.
 func (a *API) dispatch(w http.ResponseWriter, r *http.Request, routes []route) {
-	c := &call{w: w, r: r, id: strings.ToLower(rand.Text()[:12]), room: r.PathValue("name")}
+	c := &call{w: w, r: r, id: strings.ToLower(rand.Text()[:12]),
+		path: loggedPath(r.URL.Path), room: r.PathValue("name")}
 	h := w.Header()
 	h.Set("X-Request-Id", c.id)
 	h.Set("Cache-Control", "no-store")
@@ -55,11 +59,20 @@ func clip(s string) string {
 	return strings.ToValidUTF8(s[:most], "") + "…"
 }
 
+// loggedPath leaves out the key of a limit: it may be an address, or a secret.
+func loggedPath(path string) string {
+	before, _, keyed := strings.Cut(path, "/keys/")
+	if keyed && strings.HasPrefix(path, "/v1/limits/") {
+		return clip(before) + "/keys/…"
+	}
+	return clip(path)
+}
+
 func (a *API) answer(c *call, e route) {
 	writes := e.scope == scopeWrite
 	if writes {
 		c.done = Entry{At: time.Now().UTC(), Remote: c.r.RemoteAddr, Room: clip(c.room),
-			What: c.r.Method + " " + clip(c.r.URL.Path), RequestID: c.id}
+			What: c.r.Method + " " + c.path, RequestID: c.id}
 	}
 	var v any
 	p := a.admit(c, e)

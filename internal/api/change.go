@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"strconv"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -59,17 +60,26 @@ func asked(pairs map[string]string) map[string]string {
 }
 
 func readPairs(c *call) (map[string]string, error) {
+	body, err := readBody(c, maxBody, "send only the keys that change")
+	if err != nil {
+		return nil, err
+	}
+	return parsePairs(body)
+}
+
+// readBody reads a body of up to most bytes. hint says what to do about a larger one.
+func readBody(c *call, most int64, hint string) ([]byte, error) {
 	// A server that does not know deadlines is one of a test.
 	http.NewResponseController(c.w).SetReadDeadline(time.Now().Add(bodyPatience))
-	body, err := io.ReadAll(http.MaxBytesReader(c.w, c.r.Body, maxBody))
+	body, err := io.ReadAll(http.MaxBytesReader(c.w, c.r.Body, most))
 	if _, ok := errors.AsType[*http.MaxBytesError](err); ok {
 		return nil, &problem{Status: http.StatusRequestEntityTooLarge, Code: "body_too_large",
-			Detail: "the body is larger than 64 KB", Hint: "send only the keys that change"}
+			Detail: "the body is larger than " + strconv.FormatInt(most>>10, 10) + " KB", Hint: hint}
 	}
 	if err != nil {
 		return nil, badBody("the body did not arrive: " + err.Error())
 	}
-	return parsePairs(body)
+	return body, nil
 }
 
 func badBody(detail string) *problem {

@@ -36,7 +36,7 @@ func (a *API) refuse(c *call, p *problem) {
 	switch {
 	case p.Status >= 500:
 		level = slog.LevelError
-	case p.Status == http.StatusTooManyRequests: // guesses must not fill the log
+	case p.Status == http.StatusTooManyRequests, c.quiet: // guesses must not fill the log
 		level = slog.LevelDebug
 	}
 	why := p.Detail
@@ -44,7 +44,7 @@ func (a *API) refuse(c *call, p *problem) {
 		why = p.cause.Error()
 	}
 	a.cfg.Log.Log(c.r.Context(), level, "operator refused", "code", p.Code, "why", why,
-		"method", c.r.Method, "path", clip(c.r.URL.Path), "remote", c.r.RemoteAddr,
+		"method", c.r.Method, "path", c.path, "remote", c.r.RemoteAddr,
 		"by", c.who.String(), "request", c.id)
 	writeJSON(c.w, "application/problem+json", p.Status, p)
 }

@@ -17,6 +17,7 @@ func check(d *decoder, c *Config) {
 	checkTLS(d, c)
 	checkCluster(d, c)
 	checkEngine(d, c)
+	checkLimits(d, c)
 	for i := range c.Rooms {
 		k := "rooms[" + strconv.Itoa(i) + "]."
 		r := &c.Rooms[i]

@@ -24,7 +24,8 @@
 //
 // It does not resolve names, open addresses or create folders. It reads no other
 // files and no clock, but for cluster, whose join file or certificates are read,
-// and whether they are over is seen, and for engine, whose files are looked at.
+// and whether they are over is seen, for engine, whose files are looked at, and for
+// the time zones of limits, which are those of the machine.
 // It does not replace environment variables in values, and it does not watch the
 // file.
 package config
@@ -74,6 +75,9 @@ type Config struct {
 	// Engine names the operator's own NATS that keeps the records; nil is none. It is
 	// not beside Cluster.
 	Engine *Engine
+
+	// Limits are the rate limits, in the order of the file. Default none.
+	Limits []Limit
 
 	// Rooms are the waiting rooms, at least one, in the order of the file.
 	Rooms []Room
@@ -194,6 +198,10 @@ type Room struct {
 
 	// JoinLimit bounds how many join from one network.
 	JoinLimit JoinLimit
+
+	// Limits are the names of the limits that each request of the room meets. Default
+	// none.
+	Limits []string
 
 	// CookieSecure says when the cookie carries Secure. Default auto.
 	CookieSecure CookieSecure

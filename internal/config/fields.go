@@ -62,6 +62,7 @@ func configFields(c *Config) []field {
 		list("trusted_proxies", &c.TrustedProxies, cleanPrefix),
 		{name: "cluster", read: readCluster(c)},
 		{name: "engine", read: readEngine(c)},
+		{name: "limits", read: readLimits(c)},
 		{name: "rooms", read: roomList(&c.Rooms), example: "- name: shop"},
 	}
 }
@@ -109,6 +110,7 @@ func roomFields(r *Room) []field {
 		one("poll_max", span(&r.PollMax, 100*time.Millisecond, 10*time.Minute, false)),
 		{name: "exclude", read: readExclude(&r.Exclude)},
 		group("join_limit", joinLimitFields(&r.JoinLimit)),
+		{name: "limits", read: readRoomLimits(&r.Limits)},
 		one("cookie_secure", raw(&r.CookieSecure, cleanSecure)),
 	}
 }
@@ -180,6 +182,7 @@ func homeOf(name string) string {
 		{"under tls in cluster", clusterTLSFields(new(clusterKeys))},
 		{"in a data centre, under datacenters in cluster", datacenterFields(new(datacenterKeys), "")},
 		{"under engine", engineFields(new(Engine))},
+		{"in a limit, under limits", limitFields(new(Limit))},
 	}
 	for _, h := range homes {
 		if slices.Contains(names(h.fields), name) {

@@ -115,6 +115,7 @@ func brokenRules(c *Config) []string {
 	must(c.Cluster == nil || (len(c.Cluster.Store) == 1 || len(c.Cluster.Store) == 3) &&
 		c.Cluster.Datacenter != "" && (c.Cluster.Listen != "" || !c.Cluster.IsStore()) &&
 		len(c.Cluster.TLS.Key) > 0, "cluster %v", c.Cluster)
+	broken = append(broken, brokenLimits(c)...)
 	names, places := map[string]bool{}, map[string]bool{}
 	for i := range c.Rooms {
 		r := &c.Rooms[i]

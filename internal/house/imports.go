@@ -71,9 +71,10 @@ func importRules() []importRule {
 		{from: []string{"..."}, except: []string{"internal/envoy/..."},
 			deny: []string{"google.golang.org/grpc/..."},
 			why:  "nothing but the ways in of Envoy compiles gRPC"},
-		{from: []string{"..."}, except: []string{"internal/config/..."},
+		{from: []string{"..."}, except: []string{"internal/config/...", "internal/envoy/..."},
 			deny: []string{"go.yaml.in/yaml/..."},
-			why:  "only internal/config reads the configuration"},
+			why: "only internal/config reads the configuration, and internal/envoy the rules of " +
+				"the reference rate limit service"},
 		{from: []string{"..."},
 			except: []string{"internal/config/...", "internal/crowd/...", "cmd/..."},
 			deny:   []string{"flag"}, why: "only internal/config and the commands read flags"},

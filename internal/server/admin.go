@@ -27,6 +27,9 @@ func (s *Server) adminHandler() http.Handler {
 			Rotate: func() (api.Rotated, error) { return s.durable.rotateKeys(time.Now()) },
 			Forget: s.durable.forgetKey,
 		},
+		Limits: api.Limits{
+			Rules: s.limits.rules, Keys: s.limits.rules, Style: s.limits.style,
+		},
 		Metrics: promhttp.HandlerFor(reg, promhttp.HandlerOpts{}),
 	})
 }

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"errors"
 	"fmt"
 	"net/http"
 	"sync/atomic"
@@ -19,7 +20,8 @@ type callLimits struct {
 
 // metLimits are the limits that the requests of rooms meet, one snapshot.
 type metLimits struct {
-	of map[string][]headgate.RequestLimit
+	of    map[string][]headgate.RequestLimit // by room
+	known map[string]headgate.RequestLimit   // by name
 }
 
 func newLimits(cfg *config.Config) (*callLimits, error) {
@@ -51,19 +53,27 @@ func metBy(cfg *config.Config) *metLimits {
 		r := headgate.RequestLimit{
 			Name: c.Name, Cost: c.Cost, CostHeader: c.CostHeader, Unit: headgate.Unit(c.Unit),
 			Headers: headgate.HeaderStyle(c.Headers), Addr: clientAddr(cfg.TrustedProxies),
+			OnError: func(_ *http.Request, err error) bool {
+				return errors.Is(err, headgate.ErrNoLimit) // a reload has just removed it
+			},
 		}
 		for _, k := range c.Key {
 			r.Key = append(r.Key, headgate.KeyPart(k))
 		}
 		known[c.Name] = r
 	}
-	met := &metLimits{of: map[string][]headgate.RequestLimit{}}
+	met := &metLimits{of: map[string][]headgate.RequestLimit{}, known: known}
 	for i := range cfg.Rooms {
 		for _, name := range cfg.Rooms[i].Limits {
 			met.of[cfg.Rooms[i].Name] = append(met.of[cfg.Rooms[i].Name], known[name])
 		}
 	}
 	return met
+}
+
+// style is how answers tell of a limit.
+func (l *callLimits) style(limit string) headgate.HeaderStyle {
+	return l.met.Load().known[limit].Headers
 }
 
 // check reports what a reload could not put in force.

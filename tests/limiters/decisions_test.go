@@ -1,5 +1,3 @@
-//go:build peers
-
 package limiters
 
 import (

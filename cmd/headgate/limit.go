@@ -1,0 +1,177 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"time"
+)
+
+const limitHelp = `usage: headgate limit list
+       headgate limit keys LIMIT
+       headgate limit key LIMIT KEY
+       headgate limit reset LIMIT KEY
+
+Limits say how often each key, such as a client, may do something: see Limits in
+docs/operations.md.
+
+keys lists the keys that have used any of a limit. key explains one: what it has
+used, and when its next call passes. reset forgets what it has used.
+
+  headgate limit key api big-client
+
+reset needs a token with the scope write: see headgate help token.
+` + operatorHelp
+
+// A shownLimit is a limit as the API tells it.
+type shownLimit struct {
+	Name      string `json:"name"`
+	Algorithm string `json:"algorithm"`
+	Amount    int64  `json:"amount"`
+	Unit      string `json:"unit"`
+	Window    string `json:"window"`
+	Align     string `json:"align"`
+	Burst     int64  `json:"burst"`
+	Shadow    bool   `json:"shadow"`
+}
+
+// String is the limit in a line.
+func (l *shownLimit) String() string {
+	s := fmt.Sprintf("%d %s", l.Amount, l.Unit)
+	switch {
+	case l.Window != "":
+		s += " in " + l.Window
+	case l.Align != "":
+		s += " in a calendar " + l.Align
+	default:
+		s += " at once"
+	}
+	if l.Burst > 0 {
+		s += fmt.Sprintf(", bursts of %d", l.Burst)
+	}
+	if l.Shadow {
+		s += ", in shadow mode"
+	}
+	return s + " (" + l.Algorithm + ")"
+}
+
+// limitCommand shows limits and what their keys have used.
+func limitCommand(ctx context.Context, args []string, stdout, stderr io.Writer) int {
+	o, words, err := operatorFlags(flag.NewFlagSet("limit", flag.ContinueOnError), "limit", args)
+	if errors.Is(err, flag.ErrHelp) {
+		fmt.Fprint(stdout, limitHelp)
+		return exitOK
+	}
+	if err != nil {
+		return printFaults(stderr, err)
+	}
+	scope := "read"
+	asked := func(word string, n int) bool { return len(words) == n && words[0] == word }
+	switch {
+	case asked("list", 1):
+		err = o.listLimits(ctx, stdout)
+	case asked("keys", 2):
+		err = o.listLimitKeys(ctx, stdout, words[1])
+	case asked("key", 3):
+		err = o.explainLimitKey(ctx, stdout, words[1], words[2])
+	case asked("reset", 3):
+		scope = "write"
+		if err = o.do(ctx, http.MethodDelete, limitKeyPath(words[1], words[2]), nil, nil); err == nil {
+			fmt.Fprintf(stdout, "forgotten: %s has used nothing of %s\n", words[2], words[1])
+		}
+	default:
+		return usageFault(stderr, "limit: what is to be done?",
+			"write headgate limit list, limit keys LIMIT, limit key LIMIT KEY or limit reset LIMIT KEY")
+	}
+	if err != nil {
+		return o.fail(ctx, stderr, err, scope)
+	}
+	return exitOK
+}
+
+func limitKeyPath(limit, key string) string {
+	return "/v1/limits/" + url.PathEscape(limit) + "/keys/" + url.PathEscape(key)
+}
+
+func (o *operator) listLimits(ctx context.Context, w io.Writer) error {
+	var got struct {
+		Limits []shownLimit `json:"limits"`
+	}
+	if err := o.do(ctx, http.MethodGet, "/v1/limits", nil, &got); err != nil {
+		return err
+	}
+	for i := range got.Limits {
+		fmt.Fprintf(w, "%-16s  %v\n", got.Limits[i].Name, &got.Limits[i])
+	}
+	if len(got.Limits) == 0 {
+		fmt.Fprintln(w, "no limits: see Limits in docs/operations.md")
+	}
+	return nil
+}
+
+func (o *operator) listLimitKeys(ctx context.Context, w io.Writer, limit string) error {
+	for after := ""; ; {
+		var got struct {
+			Keys []struct {
+				Key   string  `json:"key"`
+				Used  int64   `json:"used"`
+				Limit int64   `json:"limit"`
+				Reset float64 `json:"reset_seconds"`
+			} `json:"keys"`
+			Next string `json:"next"`
+		}
+		path := "/v1/limits/" + url.PathEscape(limit) + "/keys?count=1000&after=" + url.QueryEscape(after)
+		if err := o.do(ctx, http.MethodGet, path, nil, &got); err != nil {
+			return err
+		}
+		for _, k := range got.Keys {
+			fmt.Fprintf(w, "%8d of %d  whole again in %v  %q\n", k.Used, k.Limit, inSeconds(k.Reset), k.Key)
+		}
+		if after = got.Next; after == "" {
+			return nil
+		}
+	}
+}
+
+func (o *operator) explainLimitKey(ctx context.Context, w io.Writer, limit, key string) error {
+	var got struct {
+		Allowed   bool       `json:"allowed"`
+		Limit     int64      `json:"limit"`
+		Remaining int64      `json:"remaining"`
+		Reset     float64    `json:"reset_seconds"`
+		Retry     *float64   `json:"retry_after_seconds"`
+		Shadowed  bool       `json:"shadowed"`
+		Shared    bool       `json:"shared"`
+		Rule      shownLimit `json:"rule"`
+	}
+	if err := o.do(ctx, http.MethodGet, limitKeyPath(limit, key), nil, &got); err != nil {
+		return err
+	}
+	fmt.Fprintf(w, "%s: %v\n%q has %d of %d left", limit, &got.Rule, key, got.Remaining, got.Limit)
+	switch {
+	case got.Shadowed:
+		fmt.Fprint(w, "; shadow mode lets the next call pass")
+	case got.Allowed:
+		fmt.Fprint(w, "; the next call passes")
+	case got.Retry == nil:
+		fmt.Fprint(w, "; no call ever passes")
+	default:
+		fmt.Fprintf(w, "; the next call passes in %v", inSeconds(*got.Retry))
+	}
+	if got.Reset > 0 {
+		fmt.Fprintf(w, "; all of it is back in %v", inSeconds(got.Reset))
+	}
+	fmt.Fprintln(w)
+	if got.Shared {
+		fmt.Fprintln(w, "there are more keys than max_keys: this one is counted together with all others beyond them")
+	}
+	return nil
+}
+
+func inSeconds(s float64) time.Duration {
+	return time.Duration(s * float64(time.Second)).Round(100 * time.Millisecond)
+}

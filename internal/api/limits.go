@@ -1,0 +1,376 @@
+package api
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"math"
+	"net/http"
+	"net/url"
+	"strconv"
+	"time"
+
+	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/limit"
+)
+
+// Limits are the limits of a process. The zero value is none.
+type Limits struct {
+	Rules headgate.LimitRules
+	Keys  LimitKeys
+	Style func(limit string) headgate.HeaderStyle // of the answers' headers; nil: the default
+}
+
+// LimitKeys shows limits and what their keys have used. Its methods may be called by many
+// goroutines at once and do not block. For a limit that is not there they return
+// headgate.ErrNoLimit.
+type LimitKeys interface {
+	// Limits are all limits, by name; not to be changed.
+	Limits() []*headgate.LimitConfig
+	// Keys are up to count keys that have used any, from a place on that the call before
+	// gave; "" is the beginning, and the end.
+	Keys(limit, from string, count int) (all []headgate.KeyUse, next string, err error)
+	// Explain tells whether a call of a key would pass, and if not, when.
+	Explain(limit, key string) (headgate.Verdict, error)
+	// Reset forgets what a key has used.
+	Reset(limit, key string) error
+}
+
+// Bounds of what is asked at once. Chosen.
+const (
+	maxAsks      = 1000
+	maxAsksBody  = 1 << 20
+	maxKeysShown = 1000
+	keysShown    = 100            // when nothing is said
+	mostTold     = 16             // limits in the headers of one answer: beyond it the body says it
+	maxReserved  = 24 * time.Hour // as the middleware's
+	reserved     = time.Minute    // when nothing is said
+)
+
+func (a *API) limitRoutes() []route {
+	const one = "/v1/limits/{limit}"
+	return []route{
+		{"POST", "/v1/limits/check", scopeRead, false, a.checkLimits},
+		{"POST", "/v1/limits/reserve", scopeRead, false, a.reserveLimit},
+		{"POST", "/v1/limits/settle", scopeRead, false, a.settleLimit},
+		{"GET", "/v1/limits", scopeRead, false, a.limits},
+		{"GET", one, scopeRead, false, a.limit},
+		{"GET", one + "/keys", scopeRead, false, a.limitKeys},
+		{"GET", one + "/keys/{key...}", scopeRead, false, a.limitKey},
+		{"DELETE", one + "/keys/{key...}", scopeWrite, false, a.resetLimitKey},
+	}
+}
+
+// A limitAnswer is a verdict. Times are rounded up to milliseconds.
+type limitAnswer struct {
+	Allowed    bool     `json:"allowed"`
+	Limit      int64    `json:"limit"` // the most that passes at once
+	Remaining  int64    `json:"remaining"`
+	Reset      float64  `json:"reset_seconds"`
+	RetryAfter *float64 `json:"retry_after_seconds"` // null: never
+	Wait       float64  `json:"wait_seconds,omitempty"`
+	ID         string   `json:"reservation,omitempty"` // digits, more than JavaScript's numbers hold
+	Shadowed   bool     `json:"shadowed,omitempty"`
+	Shared     bool     `json:"shared,omitempty"` // counted with all keys beyond max_keys
+}
+
+func answerOf(v *headgate.Verdict) limitAnswer {
+	a := limitAnswer{
+		Allowed: v.Allowed, Limit: v.Amount, Remaining: v.Remaining, Reset: seconds(v.Reset),
+		Wait: seconds(v.Wait), Shadowed: v.Shadowed, Shared: v.Shared,
+	}
+	switch {
+	case v.Allowed: // also in shadow mode
+		a.RetryAfter = new(float64)
+	case v.Retry >= 0:
+		a.RetryAfter = new(seconds(v.Retry))
+	}
+	if v.ID != 0 {
+		a.ID = strconv.FormatUint(v.ID, 10)
+	}
+	return a
+}
+
+func seconds(d time.Duration) float64 {
+	return math.Ceil(float64(d)/float64(time.Millisecond)) / 1000
+}
+
+// checkLimits is POST /v1/limits/check: {"limit": "api", "key": "bob", "cost": 1}, or an
+// array of these.
+func (a *API) checkLimits(c *call) (any, error) {
+	asks, array, err := readAsks(c, "limit", "key", "cost")
+	if err != nil {
+		return nil, err
+	}
+	all, err := flag(c, "all")
+	if err != nil {
+		return nil, err
+	}
+	rules, err := a.rules()
+	if err != nil {
+		return nil, err
+	}
+	if !array {
+		v, err := rules.Allow(c.r.Context(), asks[0].Ask)
+		return a.tellLimits(c, []headgate.Verdict{v}, false, err)
+	}
+	list := make([]headgate.Ask, len(asks))
+	for i := range asks {
+		list[i] = asks[i].Ask
+	}
+	vs, err := rules.AllowAll(c.r.Context(), list, all)
+	return a.tellLimits(c, vs, true, err)
+}
+
+// reserveLimit is POST /v1/limits/reserve: {"limit", "key", "cost", "ttl_seconds"}.
+func (a *API) reserveLimit(c *call) (any, error) {
+	asks, array, err := readAsks(c, "limit", "key", "cost", "ttl_seconds")
+	if err != nil {
+		return nil, err
+	}
+	rules, err := a.rules()
+	switch {
+	case err != nil:
+		return nil, err
+	case array:
+		return nil, badAsk("reservations are made one by one")
+	}
+	v, err := rules.Reserve(c.r.Context(), asks[0].Ask, asks[0].ttl)
+	return a.tellLimits(c, []headgate.Verdict{v}, false, err)
+}
+
+// settleLimit is POST /v1/limits/settle: {"limit", "key", "reservation", "cost"}.
+func (a *API) settleLimit(c *call) (any, error) {
+	asks, array, err := readAsks(c, "limit", "key", "cost", "reservation")
+	if err != nil {
+		return nil, err
+	}
+	rules, err := a.rules()
+	switch {
+	case err != nil:
+		return nil, err
+	case array:
+		return nil, badAsk("reservations are settled one by one")
+	case asks[0].id == 0 || !asks[0].costs:
+		return nil, badAsk("a reservation and a cost are needed")
+	}
+	if err := rules.Settle(c.r.Context(), asks[0].Ask, asks[0].id); err != nil {
+		return nil, limitProblem(err)
+	}
+	return map[string]bool{"settled": true}, nil
+}
+
+// rules are what is asked, if there are limits at all.
+func (a *API) rules() (headgate.LimitRules, error) {
+	if a.cfg.Limits.Rules == nil {
+		return nil, limitProblem(headgate.ErrNoLimit)
+	}
+	return a.cfg.Limits.Rules, nil
+}
+
+// tellLimits answers with verdicts: 429 if any was refused.
+func (a *API) tellLimits(c *call, vs []headgate.Verdict, array bool, err error) (any, error) {
+	if err != nil {
+		return nil, limitProblem(err)
+	}
+	status := http.StatusOK
+	answers := make([]limitAnswer, len(vs))
+	for i := range vs {
+		answers[i] = answerOf(&vs[i])
+		if !vs[i].Allowed {
+			status = http.StatusTooManyRequests
+		}
+	}
+	if len(vs) <= mostTold {
+		a.tellHeaders(c, vs)
+	}
+	if array {
+		writeJSON(c.w, "application/json", status, answers)
+	} else {
+		writeJSON(c.w, "application/json", status, answers[0])
+	}
+	return nil, nil
+}
+
+// tellHeaders sets the headers that a gateway may hand on, each limit's in its own style.
+func (a *API) tellHeaders(c *call, vs []headgate.Verdict) {
+	styles := map[headgate.HeaderStyle][]headgate.Verdict{}
+	for _, v := range vs {
+		style := headgate.HeadersIETF
+		if a.cfg.Limits.Style != nil && v.Limit != nil {
+			style = a.cfg.Limits.Style(v.Limit.Name)
+		}
+		styles[style] = append(styles[style], v)
+	}
+	for style, some := range styles {
+		headgate.SetLimitHeaders(c.w.Header(), style, some)
+	}
+	if len(styles) > 1 { // when all let it pass
+		c.w.Header().Del("Retry-After")
+		headgate.SetLimitHeaders(c.w.Header(), headgate.HeadersNone, vs)
+	}
+}
+
+// A limitShown is a limit as the file may have it.
+type limitShown struct {
+	Name      string           `json:"name"`
+	Algorithm string           `json:"algorithm"`
+	Amount    int64            `json:"amount"`
+	Unit      string           `json:"unit"`
+	Window    string           `json:"window,omitempty"`
+	Parts     int              `json:"parts,omitempty"`
+	Burst     int64            `json:"burst,omitempty"`
+	Align     string           `json:"align,omitempty"`
+	TimeZone  string           `json:"time_zone,omitempty"`
+	Paced     bool             `json:"paced,omitempty"`
+	Lease     string           `json:"lease,omitempty"`
+	Shadow    bool             `json:"shadow"`
+	MaxKeys   int              `json:"max_keys"`
+	Overrides map[string]int64 `json:"overrides,omitempty"`
+}
+
+func shown(l *headgate.LimitConfig) limitShown {
+	s := limitShown{
+		Name: l.Name, Algorithm: l.Algorithm.String(), Amount: l.Amount, Unit: string(l.Unit),
+		Parts: l.Parts, Burst: l.Burst, Paced: l.Paced, Shadow: l.Shadow, MaxKeys: l.MaxKeys,
+		Overrides: l.Overrides,
+	}
+	if l.Window > 0 {
+		s.Window = l.Window.String()
+	}
+	if l.Lease > 0 {
+		s.Lease = l.Lease.String()
+	}
+	if l.Algorithm == limit.FixedWindow {
+		s.Align = l.Align.String()
+	}
+	if l.Zone != nil {
+		s.TimeZone = l.Zone.String()
+	}
+	return s
+}
+
+// limits is GET /v1/limits. The overrides of each are told by GET /v1/limits/{limit}.
+func (a *API) limits(*call) (any, error) {
+	all := []limitShown{}
+	if a.cfg.Limits.Keys != nil {
+		for _, l := range a.cfg.Limits.Keys.Limits() {
+			s := shown(l)
+			s.Overrides = nil
+			all = append(all, s)
+		}
+	}
+	return map[string]any{"limits": all}, nil
+}
+
+// limit is GET /v1/limits/{limit}.
+func (a *API) limit(c *call) (any, error) {
+	if a.cfg.Limits.Keys != nil {
+		for _, l := range a.cfg.Limits.Keys.Limits() {
+			if l.Name == c.r.PathValue("limit") {
+				return shown(l), nil
+			}
+		}
+	}
+	return nil, limitProblem(headgate.ErrNoLimit)
+}
+
+// A keyShown is a key in the list of a limit's keys.
+type keyShown struct {
+	Key       string  `json:"key"`
+	Used      int64   `json:"used"`
+	Limit     int64   `json:"limit"`
+	Remaining int64   `json:"remaining"`
+	Reset     float64 `json:"reset_seconds"`
+}
+
+// limitKeys is GET /v1/limits/{limit}/keys?after=&count=.
+func (a *API) limitKeys(c *call) (any, error) {
+	count := keysShown
+	q, err := url.ParseQuery(c.r.URL.RawQuery)
+	if s := q.Get("count"); err == nil && s != "" {
+		count, err = strconv.Atoi(s)
+	}
+	if err != nil || count < 1 || count > maxKeysShown {
+		return nil, badAsk("count is a number from 1 to " + strconv.Itoa(maxKeysShown))
+	}
+	if a.cfg.Limits.Keys == nil {
+		return nil, limitProblem(headgate.ErrNoLimit)
+	}
+	uses, next, err := a.cfg.Limits.Keys.Keys(c.r.PathValue("limit"), q.Get("after"), count)
+	if err != nil {
+		return nil, limitProblem(err)
+	}
+	answer := struct {
+		Keys []keyShown `json:"keys"`
+		Next string     `json:"next,omitempty"` // send it as after; none: that was all
+	}{[]keyShown{}, next}
+	for _, u := range uses {
+		answer.Keys = append(answer.Keys, keyShown{u.Key, u.Used, u.Amount, u.Remaining, seconds(u.Reset)})
+	}
+	return answer, nil
+}
+
+// limitKey is GET /v1/limits/{limit}/keys/{key}: whether a call that costs 1 would pass.
+func (a *API) limitKey(c *call) (any, error) {
+	if a.cfg.Limits.Keys == nil {
+		return nil, limitProblem(headgate.ErrNoLimit)
+	}
+	v, err := a.cfg.Limits.Keys.Explain(c.r.PathValue("limit"), c.r.PathValue("key"))
+	if err != nil {
+		return nil, limitProblem(err)
+	}
+	return struct {
+		Key string `json:"key"`
+		limitAnswer
+		Rule limitShown `json:"rule"`
+	}{c.r.PathValue("key"), answerOf(&v), func() limitShown {
+		s := shown(v.Limit)
+		s.Overrides = nil
+		return s
+	}()}, nil
+}
+
+// resetLimitKey is DELETE /v1/limits/{limit}/keys/{key}. A key may be an address or a
+// secret: the audit log has its hash.
+func (a *API) resetLimitKey(c *call) (any, error) {
+	name, key := c.r.PathValue("limit"), c.r.PathValue("key")
+	sum := sha256.Sum256([]byte(key))
+	told := map[string]string{"limit": clip(name), "key_sha256": hex.EncodeToString(sum[:])}
+	err := headgate.ErrNoLimit
+	if a.cfg.Limits.Keys != nil {
+		err = a.cfg.Limits.Keys.Reset(name, key)
+	}
+	if err != nil {
+		c.done.Asked = told
+		return nil, limitProblem(err)
+	}
+	c.done.Before = told
+	return map[string]bool{"reset": true}, nil
+}
+
+// limitProblem explains an error of limits.
+func limitProblem(err error) error {
+	switch {
+	case errors.Is(err, headgate.ErrNoLimit):
+		return &problem{Status: http.StatusNotFound, Code: "no_such_limit", Detail: clip(err.Error()),
+			Hint: "GET /v1/limits lists them"}
+	case errors.Is(err, headgate.ErrKey):
+		return &problem{Status: http.StatusUnprocessableEntity, Code: "invalid_key",
+			Detail: clip(err.Error()),
+			Hint: "a key has up to " + strconv.Itoa(headgate.MaxKey) +
+				" bytes: send a hash of what is longer; after is what next was"}
+	case errors.Is(err, headgate.ErrCost):
+		return &problem{Status: http.StatusUnprocessableEntity, Code: "invalid_cost",
+			Detail: clip(err.Error()),
+			Hint:   "what is under way is ended by its reservation; a reservation costs 1 at least"}
+	case errors.Is(err, headgate.ErrNoReservation):
+		return &problem{Status: http.StatusNotFound, Code: "no_such_reservation", Detail: err.Error(),
+			Hint: "settle within ttl_seconds, once, with the limit and the key of the reservation"}
+	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
+		return &problem{Status: http.StatusServiceUnavailable, Code: "not_in_time", cause: err,
+			Detail: "the limits could not be asked in time", Hint: "ask again"}
+	}
+	return err
+}

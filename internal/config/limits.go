@@ -1,0 +1,427 @@
+package config
+
+import (
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"go.yaml.in/yaml/v4"
+
+	"github.com/headgate/headgate/limit"
+)
+
+// A Limit says how often each key may do something. It counts in this process alone.
+type Limit struct {
+	// Name is what rooms and the API call it: 1 to 64 of A-Z a-z 0-9 _ and -.
+	// Required and unique.
+	Name string
+
+	// Rule is the arithmetic. Its algorithm and amount are required, and its window
+	// unless the algorithm or the calendar says it. Parts, Lease and Zone are filled in;
+	// Burst 0 is the amount.
+	limit.Rule
+
+	// Unit is what the amount is counted in: requests, units, request_bytes or
+	// response_bytes. Default requests.
+	Unit string
+
+	// Key says whose use is counted together. None is one key for all.
+	Key []KeyPart
+
+	// Cost is what a call costs, at least 1. Default 1. In bytes the body says it.
+	Cost int64
+
+	// CostHeader is the request header that says what a call costs; "" is none. A call
+	// without the header costs 1.
+	CostHeader string
+
+	// Overrides are other amounts, by key.
+	Overrides map[string]int64
+
+	// Shadow counts and refuses nobody.
+	Shadow bool
+
+	// Scope says who shares the limit: worker, datacenter or global, which in one
+	// process are the same. Default worker, and in a cluster nothing else.
+	Scope string
+
+	// OnUnreachable says what is done where others cannot be asked: local, deny or
+	// allow. Default local.
+	OnUnreachable string
+
+	// MaxKeys bounds the keys held at once. Default 1,000,000.
+	MaxKeys int
+
+	// Headers is the style of the answers' headers: ietf, draft06, draft03, legacy or
+	// none. Default ietf.
+	Headers string
+}
+
+// Bounds of limits. Chosen; each override is two of the values that a file may have.
+const (
+	maxLimits    = 1000
+	maxOverrides = 10_000
+	maxKeys      = 100_000_000 // some 15 GB
+	maxKeyLength = 1024        // as headgate.MaxKey
+)
+
+const scopeWorker = "worker"
+
+func defaultLimit() Limit {
+	return Limit{Unit: "requests", Cost: 1, Scope: scopeWorker, OnUnreachable: "local",
+		MaxKeys: 1_000_000, Headers: "ietf"}
+}
+
+func limitFields(l *Limit) []field {
+	return []field{
+		required("name", "api", text(&l.Name, cleanName)),
+		required("algorithm", "sliding_log", raw(&l.Algorithm, cleanAlgorithm)),
+		required("amount", "100", whole(&l.Amount, 0, limit.MaxAmount)),
+		one("window", stretch(&l.Window)),
+		{name: "key", read: readKey(&l.Key)},
+		one("unit", word(&l.Unit, "requests", "units", "request_bytes", "response_bytes")),
+		one("parts", whole(&l.Parts, 1, limit.MaxParts)),
+		one("burst", whole(&l.Burst, 1, limit.MaxAmount)),
+		one("align", raw(&l.Align, cleanAlign)),
+		one("time_zone", raw(&l.Zone, cleanZone)),
+		one("paced", truth(&l.Paced)),
+		one("lease", stretch(&l.Lease)),
+		one("cost", whole(&l.Cost, 1, limit.MaxAmount)),
+		one("cost_header", raw(&l.CostHeader, cleanHeaderName)),
+		{name: "overrides", read: readOverrides(&l.Overrides)},
+		one("shadow", truth(&l.Shadow)),
+		one("scope", word(&l.Scope, scopeWorker, "datacenter", "global")),
+		one("on_unreachable", word(&l.OnUnreachable, "local", "deny", "allow")),
+		one("max_keys", whole(&l.MaxKeys, 1, maxKeys)),
+		one("headers", word(&l.Headers, "ietf", "draft06", "draft03", "legacy", "none")),
+	}
+}
+
+// readLimits reads the limits, and holds each against itself.
+func readLimits(c *Config) func(*decoder, string, *yaml.Node) {
+	return func(d *decoder, key string, n *yaml.Node) {
+		if n.Kind == yaml.SequenceNode && len(n.Content) > maxLimits {
+			d.fault(key, n, wrong("one limit may have a key for each client: see key and overrides",
+				"has %d limits, more than %d", len(n.Content), maxLimits))
+			return
+		}
+		named := map[string]string{}
+		for key, item := range d.items(key, n) {
+			l, before := defaultLimit(), len(d.faults)
+			d.mapping(key, item, limitFields(&l))
+			k := key + "."
+			if first, twice := named[l.Name]; twice && l.Name != "" {
+				d.clash(wrong("give each limit a name of its own",
+					"%s is already the name of %s", quote(l.Name), first), k+"name")
+			} else {
+				named[l.Name] = key
+			}
+			if item.Kind == yaml.MappingNode {
+				l.cross(d, k)
+			}
+			if len(d.faults) == before && !d.stopped {
+				l.settle(c, d, k)
+			}
+			c.Limits = append(c.Limits, l)
+		}
+	}
+}
+
+// cross holds the keys of a limit against each other.
+func (l *Limit) cross(d *decoder, k string) {
+	if d.good(k + "algorithm") {
+		l.crossAlgorithm(d, k)
+		l.crossWindow(d, k)
+		l.crossAmount(d, k)
+	}
+	least := time.Duration(max(1, l.Parts)) * limit.MinWindow
+	if d.good(k+"window", k+"parts") && l.Parts > 1 && l.Window > 0 && l.Window < least {
+		d.clash(wrong("take fewer parts, or a window of at least "+short(least),
+			"%d parts of %s are shorter than %s each", l.Parts, short(l.Window), short(limit.MinWindow)),
+			k+"parts")
+	}
+	_, cost := d.spots[k+"cost"]
+	_, header := d.spots[k+"cost_header"]
+	bytes := l.Unit == "request_bytes" || l.Unit == "response_bytes"
+	switch {
+	case bytes && (cost || header) && d.good(k+"unit"):
+		d.clash(wrong("take it out, or write unit: units",
+			"stands beside unit: %s, where the body says what a call costs", l.Unit), k+"cost_header", k+"cost")
+	case cost && header:
+		d.clash(wrong("keep one of the two", "stands beside cost"), k+"cost_header")
+	}
+	if bytes && l.Algorithm == limit.Concurrency && d.good(k+"unit", k+"algorithm") {
+		d.clash(wrong("write unit: requests", "concurrency counts calls under way, not bytes"), k+"unit")
+	}
+}
+
+// crossAlgorithm refuses what belongs to other algorithms.
+func (l *Limit) crossAlgorithm(d *decoder, k string) {
+	for _, of := range []struct {
+		key string
+		has []limit.Algorithm
+	}{
+		{"window", []limit.Algorithm{limit.SlidingLog, limit.SlidingWindow, limit.FixedWindow,
+			limit.TokenBucket, limit.LeakyBucket}},
+		{"parts", []limit.Algorithm{limit.SlidingWindow}},
+		{"burst", []limit.Algorithm{limit.TokenBucket, limit.LeakyBucket}},
+		{"align", []limit.Algorithm{limit.FixedWindow}},
+		{"time_zone", []limit.Algorithm{limit.FixedWindow}},
+		{"paced", []limit.Algorithm{limit.LeakyBucket}},
+		{"lease", []limit.Algorithm{limit.Concurrency}},
+	} {
+		var owners []string
+		foreign := l.Algorithm != 0
+		for _, a := range of.has {
+			owners = append(owners, a.String())
+			foreign = foreign && a != l.Algorithm
+		}
+		if _, written := d.spots[k+of.key]; !written || !foreign || !d.good(k+of.key) {
+			continue
+		}
+		m := wrong("take it out, or write algorithm: "+owners[0],
+			"belongs to %s, not to %s", strings.Join(owners, " and "), l.Algorithm)
+		if of.key == "window" {
+			m = wrong("take it out: calls under way are counted, however long they last",
+				"belongs to all but %s", l.Algorithm)
+		}
+		d.clash(m, k+of.key)
+	}
+}
+
+// crossWindow wants the length of the window said once.
+func (l *Limit) crossWindow(d *decoder, k string) {
+	if l.Algorithm == 0 || l.Algorithm == limit.Concurrency || !d.good(k+"align") {
+		return
+	}
+	fixed := l.Algorithm == limit.FixedWindow
+	calendar := fixed && l.Align >= limit.Minute
+	_, written := d.spots[k+"window"]
+	switch {
+	case calendar && written:
+		d.clash(wrong("take it out, or write align: epoch",
+			"stands beside align: %s, which says how long a window is", l.Align), k+"window")
+	case !calendar && !written && d.good(k+"window"):
+		hint := "add window: 60s"
+		if fixed {
+			hint += ", or align: day"
+		}
+		d.faultAt(k+"window", d.spots[strings.TrimSuffix(k, ".")], wrong(hint, "is missing"))
+	}
+	if _, zone := d.spots[k+"time_zone"]; zone && fixed && !calendar && d.good(k+"time_zone") {
+		d.clash(wrong("add align: day, or another of minute, hour, week, month and year, or take it out",
+			"belongs to windows of the calendar, not to align: %s", l.Align), k+"time_zone")
+	}
+}
+
+// crossAmount refuses amounts that an algorithm does not take.
+func (l *Limit) crossAmount(d *decoder, k string) {
+	switch {
+	case !d.good(k+"amount", k+"paced"):
+	case l.Algorithm == limit.Concurrency && l.Amount > limit.MaxConcurrent:
+		d.clash(wrong("write a whole number from 0 to "+strconv.Itoa(limit.MaxConcurrent),
+			"%d is too large for calls at once", l.Amount), k+"amount")
+	case l.Algorithm == limit.LeakyBucket && l.Paced && l.Amount == 0:
+		d.clash(wrong("raise it, or take paced out", "0 would let a paced call wait for ever"), k+"amount")
+	}
+}
+
+// settle fills in the defaults that follow from other keys, and asks the rule itself for
+// what nothing here has seen.
+func (l *Limit) settle(c *Config, d *decoder, k string) {
+	switch {
+	case l.Algorithm == limit.SlidingWindow:
+		l.Parts = max(1, l.Parts)
+	case l.Algorithm == limit.Concurrency && l.Lease == 0:
+		l.Lease = time.Minute
+	case l.Align >= limit.Minute && l.Zone == nil:
+		l.Zone = time.UTC
+	}
+	l.checkRule(d, k)
+	if most := l.Most(); l.Cost > most && l.Amount > 0 && !l.Shadow && len(l.Overrides) == 0 {
+		c.warn(d, wrong("lower cost, or raise the amount or the burst",
+			"%d is more than can ever pass at once (%d), so every call is refused", l.Cost, most), k+"cost")
+	}
+}
+
+// checkRule passes on what the rule finds wrong with itself, and with another amount.
+func (l *Limit) checkRule(d *decoder, k string) {
+	if err := l.Check(); err != nil {
+		l.tell(d, strings.TrimSuffix(k, "."), err)
+		return
+	}
+	if _, err := limit.Compile(l.Rule, l.Overrides); err == nil {
+		return
+	}
+	for _, name := range slices.Sorted(maps.Keys(l.Overrides)) { // it does not say which
+		if _, err := limit.Compile(l.Rule, map[string]int64{name: l.Overrides[name]}); err != nil {
+			l.tell(d, under(k+"overrides", name), err)
+		}
+	}
+}
+
+// tell says each line of an error of package limit.
+func (l *Limit) tell(d *decoder, key string, err error) {
+	for line := range strings.Lines(err.Error()) {
+		problem := strings.TrimPrefix(strings.TrimSpace(line), limit.ErrRule.Error()+": ")
+		d.clash(wrong("see Limits in docs/operations.md", "%s", problem), key)
+	}
+}
+
+// checkLimits holds the limits against the rest: how many machines there are, and which
+// limits rooms name.
+func checkLimits(d *decoder, c *Config) {
+	known, complete := map[string]bool{}, d.good("limits")
+	var all []string
+	for i := range c.Limits {
+		l, k := &c.Limits[i], "limits["+strconv.Itoa(i)+"]"
+		complete = complete && l.Name != ""
+		known[l.Name], all = true, append(all, l.Name)
+		if l.Scope != scopeWorker && (c.Cluster != nil || c.Engine != nil) {
+			d.clash(wrong("say scope: worker: each machine then counts for itself",
+				"%s: limits are not shared between machines yet", l.Scope), k+".scope")
+		}
+	}
+	for i := range c.Rooms {
+		r := &c.Rooms[i]
+		for j, name := range r.Limits {
+			k := "rooms[" + strconv.Itoa(i) + "].limits[" + strconv.Itoa(j) + "]"
+			if complete && !known[name] && d.good(k) {
+				d.clash(wrong(limitHint(d, name, all), "there is no limit %s", quote(name)), k)
+			}
+		}
+		r.Limits = union(nil, r.Limits)
+	}
+}
+
+// limitHint says which limit was meant. It is not asked of those that are not told.
+func limitHint(d *decoder, name string, known []string) string {
+	if len(d.faults) < maxFaults {
+		if near := Nearest(name, known); near != "" {
+			return "did you mean " + near + "?"
+		}
+	}
+	return "add it at the left margin under limits, or take it out here"
+}
+
+// readRoomLimits reads names, each in its place, for checkLimits.
+func readRoomLimits(dst *[]string) func(*decoder, string, *yaml.Node) {
+	return func(d *decoder, key string, n *yaml.Node) {
+		for key, item := range d.items(key, n) {
+			var name string
+			d.scalar(key, item, text(&name, cleanName))
+			*dst = append(*dst, name)
+		}
+	}
+}
+
+// readOverrides reads a group whose keys are those of callers, whatever they look like.
+func readOverrides(dst *map[string]int64) func(*decoder, string, *yaml.Node) {
+	return func(d *decoder, key string, n *yaml.Node) {
+		if n.Kind != yaml.MappingNode || len(n.Content) > 2*maxOverrides {
+			d.fault(key, n, wrong(`write keys and amounts, such as {"big-client": 1000}`,
+				"is %s, not a group of up to %d amounts", kind(n), maxOverrides))
+			return
+		}
+		all, lines := map[string]int64{}, map[string]int{}
+		for i := 0; i+1 < len(n.Content) && !d.stopped; i += 2 {
+			k, v := d.resolve(n.Content[i]), d.resolve(n.Content[i+1])
+			if m := overrideKey(k); m != nil {
+				d.fault(key, k, m)
+				continue
+			}
+			full := under(key, k.Value)
+			if line, twice := lines[k.Value]; twice {
+				d.fault(full, k, wrong("keep one of the two", "is already set on line %d", line))
+				continue
+			}
+			var amount int64
+			d.read(field{read: one("", whole(&amount, 0, limit.MaxAmount)).read}, full, v)
+			all[k.Value], lines[k.Value] = amount, k.Line
+		}
+		if len(all) > 0 {
+			*dst = all
+		}
+	}
+}
+
+// overrideKey tells what is wrong with a key whose amount is overridden.
+func overrideKey(k *yaml.Node) *mistake {
+	switch {
+	case k.Kind != yaml.ScalarNode || k.Tag == "!!merge":
+		return wrong("write each key out", "has a key that is not a word")
+	case k.Value == "":
+		return wrong("write a key as it is counted", "has an empty key")
+	case len(k.Value) > maxKeyLength:
+		return wrong("write a key as it is counted",
+			"has a key of %d bytes, more than %d", len(k.Value), maxKeyLength)
+	}
+	return nil
+}
+
+// word reads one of a few words.
+func word(dst *string, allowed ...string) scalar {
+	return raw(dst, func(s string) (string, *mistake) { return s, oneWord(s, allowed) })
+}
+
+func oneWord(s string, allowed []string) *mistake {
+	if slices.Contains(allowed, s) {
+		return nil
+	}
+	hint := "write one of " + strings.Join(allowed, ", ")
+	if near := Nearest(s, allowed); near != "" {
+		hint = "did you mean " + near + "?"
+	}
+	return wrong(hint, "%s is not allowed here", quote(s))
+}
+
+// stretch reads a length of time that a rule may have.
+func stretch(dst *time.Duration) scalar {
+	read := span(dst, limit.MinWindow, limit.MaxWindow, false)
+	return func(n *yaml.Node) *mistake {
+		m := read(n)
+		if m != nil && strings.HasSuffix(m.problem, "is too long") {
+			m.hint = "write a duration from " + short(limit.MinWindow) + " to " + short(limit.MaxWindow)
+		}
+		return m
+	}
+}
+
+func cleanAlgorithm(s string) (limit.Algorithm, *mistake) {
+	if a, ok := limit.ParseAlgorithm(s); ok {
+		return a, nil
+	}
+	var all []string
+	for a := limit.SlidingLog; a <= limit.Concurrency; a++ {
+		all = append(all, a.String())
+	}
+	return 0, oneWord(s, all)
+}
+
+func cleanAlign(s string) (limit.Align, *mistake) {
+	if a, ok := limit.ParseAlign(s); ok {
+		return a, nil
+	}
+	var all []string
+	for a := limit.Epoch; a <= limit.Year; a++ {
+		all = append(all, a.String())
+	}
+	return 0, oneWord(s, all)
+}
+
+// cleanZone finds a time zone among those of this machine. Its own would be another one
+// on each machine, so it is refused.
+func cleanZone(s string) (*time.Location, *mistake) {
+	const hint = "write a name of the IANA list, such as Europe/Paris or UTC"
+	if s == "" || s == "Local" {
+		return nil, wrong(hint, "%s names no time zone", quote(s))
+	}
+	zone, err := time.LoadLocation(s)
+	if err != nil {
+		return nil, wrong(hint+"; if it is one, install the machine's tzdata",
+			"%s is a time zone that this machine does not know", quote(s))
+	}
+	return zone, nil
+}

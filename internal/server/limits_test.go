@@ -1,0 +1,106 @@
+package server
+
+import (
+	"bytes"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+)
+
+// call asks as a client of an API, without a cookie, past the room: its exclude lets
+// /api through.
+func (p *process) call(client string) *http.Response {
+	p.t.Helper()
+	r, err := http.NewRequest("GET", p.visitors+"/api/x", nil)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	r.Header.Set("X-Client", client)
+	res, err := http.DefaultClient.Do(r)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	defer res.Body.Close()
+	if _, err := io.Copy(io.Discard, res.Body); err != nil {
+		p.t.Fatal(err)
+	}
+	return res
+}
+
+const withLimits = `
+limits:
+  - {name: api, algorithm: sliding_log, amount: AMOUNT, window: 1h, key: ["header:x-client"]}
+  - {name: all, algorithm: token_bucket, amount: 1000, window: 1s, headers: draft06}
+rooms:
+  - name: shop
+    origin: ORIGIN
+    total_active_users: 1
+    new_users_per_minute: 100
+    exclude: {paths: ["/api/*"]}
+    limits: [LIMITS]
+`
+
+func limitsFile(amount, limits string) string {
+	return strings.NewReplacer("AMOUNT", amount, "LIMITS", limits).Replace(withLimits)
+}
+
+// Each client has its calls, a reload changes them, and what was used stays used.
+func TestServerLimitsClients(t *testing.T) {
+	p := run(t, limitsFile("3", "api, all"))
+	for i, want := range []int{200, 200, 200, 429} {
+		res := p.call("bob")
+		if res.StatusCode != want || !strings.Contains(res.Header.Get("RateLimit"), `"api";r=`) ||
+			res.Header.Get("RateLimit-Limit") != "1000" {
+			t.Fatalf("call %d: %d %v, want %d", i, res.StatusCode, res.Header, want)
+		}
+	}
+	if res := p.call("eve"); res.StatusCode != 200 {
+		t.Errorf("another client: %d", res.StatusCode)
+	}
+	reload := func(file string) {
+		t.Helper()
+		p.write(file)
+		if _, err := p.s.Reload(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	reload(limitsFile("5", "api, all"))
+	for i, want := range []int{200, 200, 429} {
+		if res := p.call("bob"); res.StatusCode != want {
+			t.Errorf("call %d after the limit was raised from 3 to 5: %d, want %d", i, res.StatusCode, want)
+		}
+	}
+	reload(limitsFile("5", "all"))
+	if res := p.call("bob"); res.StatusCode != 200 || res.Header.Get("RateLimit") != "" {
+		t.Errorf("the room meets the limit no more: %d %v", res.StatusCode, res.Header)
+	}
+	metrics := get(t, p.operators+"/metrics", "").body
+	for _, want := range []string{`headgate_limit_passed_total{limit="api"} 6`,
+		`headgate_limit_refused_total{limit="api"} 2`, `headgate_limit_keys{limit="all"} 1`} {
+		if !strings.Contains(metrics, want) {
+			t.Errorf("metrics lack %s", want)
+		}
+	}
+	res, err := http.Post(p.operators+"/v1/limits/check", "application/json",
+		bytes.NewBufferString(`{"limit":"api","key":"bob"}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer res.Body.Close()
+	if res.StatusCode != 429 {
+		t.Errorf("asked by the API: %d, want 429: it is the same limit", res.StatusCode)
+	}
+}
+
+// Who waits in the line uses up nothing.
+func TestServerLimitsNobodyWhoWaits(t *testing.T) {
+	p := run(t, limitsFile("3", "api"))
+	get(t, p.visitors+"/", "") // takes the only slot
+	for range 10 {
+		r := get(t, p.visitors+"/", "")
+		if r.StatusCode == 429 || r.Header.Get("RateLimit") != "" {
+			t.Fatalf("a waiting visitor meets a limit: %d %v", r.StatusCode, r.Header)
+		}
+	}
+}

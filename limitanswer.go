@@ -1,0 +1,345 @@
+package headgate
+
+import (
+	"html"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/headgate/headgate/limit"
+)
+
+// HeaderStyle is how an answer tells of limits. The zero value is HeadersIETF.
+type HeaderStyle string
+
+// The styles of headers. All times are seconds from now, rounded up.
+const (
+	// HeadersIETF is RateLimit and RateLimit-Policy, one item for each limit
+	// (draft-ietf-httpapi-ratelimit-headers, 08 to 11).
+	HeadersIETF HeaderStyle = "ietf"
+	// HeadersDraft06 is RateLimit-Limit, -Remaining and -Reset of the tightest limit.
+	HeadersDraft06 HeaderStyle = "draft06"
+	// HeadersDraft03 is X-RateLimit-Limit with the policies of all limits, -Remaining and
+	// -Reset, as Envoy sends them for DRAFT_VERSION_03.
+	HeadersDraft03 HeaderStyle = "draft03"
+	// HeadersLegacy is X-RateLimit-Limit, -Remaining and -Reset of the tightest limit.
+	HeadersLegacy HeaderStyle = "legacy"
+	// HeadersNone tells nothing; a refusal still has Retry-After.
+	HeadersNone HeaderStyle = "none"
+)
+
+// SetLimitHeaders tells a client of all the limits that its request met, in place of what
+// h has of that style, and with a refusal when to come again. What is in shadow mode is not
+// told.
+func SetLimitHeaders(h http.Header, style HeaderStyle, vs []Verdict) {
+	setStyle(h, style, vs)
+	setRetryAfter(h, vs)
+}
+
+func setStyle(h http.Header, style HeaderStyle, vs []Verdict) {
+	t := tightest(vs)
+	if t == nil {
+		return
+	}
+	// The names are in canonical form: net/http would make them anew for each answer.
+	triple := func(prefix, limit string) {
+		h[prefix+"Limit"] = []string{limit}
+		h[prefix+"Remaining"] = []string{strconv.FormatInt(t.Remaining, 10)}
+		more, _ := moreAt(t)
+		h[prefix+"Reset"] = []string{strconv.FormatInt(upSeconds(more), 10)}
+	}
+	amount := func() string { return strconv.FormatInt(t.Amount, 10) }
+	switch style {
+	case HeadersNone:
+	case HeadersDraft06:
+		triple("Ratelimit-", amount())
+	case HeadersLegacy:
+		triple("X-Ratelimit-", amount())
+	case HeadersDraft03:
+		triple("X-Ratelimit-", string(appendPolicies03([]byte(amount()), vs)))
+	default:
+		policy, left := appendIETF(vs)
+		values := []string{string(policy), string(left)}
+		h["Ratelimit-Policy"], h["Ratelimit"] = values[0:1:1], values[1:2:2]
+	}
+}
+
+// told says whether a verdict is for the client's eyes.
+func told(v *Verdict) bool { return v.Limit != nil && !v.Limit.Shadow }
+
+// tightest is the verdict with the least left (draft 03 §3), of several the one that
+// refused, or takes longest to have more.
+func tightest(vs []Verdict) *Verdict {
+	var t *Verdict
+	for i := range vs {
+		v := &vs[i]
+		if !told(v) {
+			continue
+		}
+		if t == nil || v.Remaining < t.Remaining {
+			t = v
+			continue
+		}
+		if v.Remaining > t.Remaining || v.Allowed && !t.Allowed {
+			continue
+		}
+		a, _ := moreAt(v)
+		b, _ := moreAt(t)
+		if !v.Allowed && t.Allowed || a > b {
+			t = v
+		}
+	}
+	return t
+}
+
+// moreAt is when a client that was refused may have what it asked for, else when it has
+// all again. ok is false when waiting does not help.
+func moreAt(v *Verdict) (d time.Duration, ok bool) {
+	if !v.Allowed && v.Retry > 0 {
+		return v.Retry, true
+	}
+	return v.Reset, v.Allowed || v.Retry >= 0 || v.Reset > 0
+}
+
+// appendIETF makes the values of RateLimit-Policy and RateLimit.
+func appendIETF(vs []Verdict) (policy, left []byte) {
+	policy, left = make([]byte, 0, 64*len(vs)), make([]byte, 0, 64*len(vs))
+	for i := range vs {
+		v := &vs[i]
+		if !told(v) {
+			continue
+		}
+		if len(policy) > 0 {
+			policy, left = append(policy, ", "...), append(left, ", "...)
+		}
+		policy = appendSFInt(append(appendSFString(policy, v.Limit.Name), ";q="...), v.Amount)
+		switch u := v.Limit.Unit; {
+		case v.Limit.Algorithm == limit.Concurrency:
+			policy = append(policy, `;qu="concurrent-requests"`...)
+		case u == RequestBytes || u == ResponseBytes:
+			policy = append(policy, `;qu="content-bytes"`...)
+		}
+		if w := policyWindow(v); w > 0 {
+			policy = appendSFInt(append(policy, ";w="...), upSeconds(w))
+		}
+		left = appendSFInt(append(appendSFString(left, v.Limit.Name), ";r="...), v.Remaining)
+		if d, ok := moreAt(v); ok {
+			left = appendSFInt(append(left, ";t="...), upSeconds(d))
+		}
+	}
+	return policy, left
+}
+
+// appendPolicies03 appends the policies of draft 03 as Envoy does:
+// 10, 10;w=1;name="per-ip", 1000;w=3600;name="all".
+func appendPolicies03(b []byte, vs []Verdict) []byte {
+	for i := range vs {
+		v := &vs[i]
+		if !told(v) {
+			continue
+		}
+		b = appendSFInt(append(b, ", "...), v.Amount)
+		if w := policyWindow(v); w > 0 {
+			b = appendSFInt(append(b, ";w="...), upSeconds(w))
+		}
+		b = appendSFString(append(b, ";name="...), v.Limit.Name)
+	}
+	return b
+}
+
+// policyWindow is the time in which Amount comes back, 0 where that has no fixed length:
+// concurrency, months and years. A bucket gets its burst B back in B·w/N.
+func policyWindow(v *Verdict) time.Duration {
+	r := &v.Limit.Rule
+	switch {
+	case r.Algorithm == limit.Concurrency:
+		return 0
+	case r.Burst > 0 && r.Amount > 0:
+		return time.Duration(float64(r.Window) * float64(r.Burst) / float64(r.Amount))
+	case r.Algorithm != limit.FixedWindow:
+		return r.Window
+	}
+	switch r.Align {
+	case limit.Epoch, limit.FirstHit:
+		return r.Window
+	case limit.Minute:
+		return time.Minute
+	case limit.Hour:
+		return time.Hour
+	case limit.Day:
+		return 24 * time.Hour
+	case limit.Week:
+		return 7 * 24 * time.Hour
+	}
+	return 0
+}
+
+// appendSFString appends a string of RFC 9651 §3.3.3. What it cannot hold is in percent.
+func appendSFString(b []byte, s string) []byte {
+	const hex = "0123456789abcdef"
+	b = append(b, '"')
+	for i := range len(s) {
+		switch c := s[i]; {
+		case c == '"' || c == '\\':
+			b = append(b, '\\', c)
+		case c < 0x20 || c >= 0x7f:
+			b = append(b, '%', hex[c>>4], hex[c&15])
+		default:
+			b = append(b, c)
+		}
+	}
+	return append(b, '"')
+}
+
+// mostSF is the greatest integer of RFC 9651 §3.3.1.
+const mostSF = 999_999_999_999_999
+
+func appendSFInt(b []byte, n int64) []byte {
+	return strconv.AppendInt(b, min(max(0, n), mostSF), 10)
+}
+
+// upSeconds are whole seconds, rounded up: who waits that long has waited long enough.
+func upSeconds(d time.Duration) int64 {
+	n := int64(d / time.Second)
+	if d%time.Second > 0 {
+		n++
+	}
+	return n
+}
+
+// setRetryAfter says when to come again: when all that refused would let the call pass.
+// When one never would, that is never, and nothing is said.
+func setRetryAfter(h http.Header, vs []Verdict) {
+	if wait, refused, never := retryIn(vs); refused && !never {
+		h.Set("Retry-After", strconv.FormatInt(wait, 10))
+	}
+}
+
+// retryIn is how many seconds a refused call has to wait, at least 1.
+func retryIn(vs []Verdict) (wait int64, refused, never bool) {
+	wait = 1
+	for i := range vs {
+		if v := &vs[i]; !v.Allowed && v.Limit != nil {
+			refused = true
+			never = never || v.Retry < 0
+			wait = max(wait, upSeconds(v.Retry))
+		}
+	}
+	return wait, refused, never
+}
+
+// WriteRefusal answers a request that limits refused: 429 with the headers of
+// SetLimitHeaders, and a problem document (RFC 9457) of the type quota-exceeded that names
+// these limits, or a short page for who prefers HTML.
+func WriteRefusal(w http.ResponseWriter, r *http.Request, style HeaderStyle, vs []Verdict) {
+	SetLimitHeaders(w.Header(), style, vs)
+	writeRefusal(w, r, vs)
+}
+
+func writeRefusal(w http.ResponseWriter, r *http.Request, vs []Verdict) {
+	var names []string
+	for i := range vs {
+		if v := &vs[i]; !v.Allowed && v.Limit != nil {
+			names = append(names, v.Limit.Name)
+		}
+	}
+	detail := refusalDetail(names, vs)
+	h := w.Header()
+	h.Add("Vary", "Accept")
+	if !prefersHTML(r.Header.Get("Accept")) {
+		b := append([]byte(`{"type":"https://iana.org/assignments/http-problem-types#quota-exceeded"`),
+			`,"title":"Request cannot be satisfied as assigned quota has been exceeded"`...)
+		b = appendString(appendInt(b, "status", http.StatusTooManyRequests), "detail", detail)
+		b = append(appendKey(b, "violated-policies"), '[')
+		for i, name := range names {
+			if i > 0 {
+				b = append(b, ',')
+			}
+			b = appendQuoted(b, name)
+		}
+		writeShort(w, r, http.StatusTooManyRequests, problemType, append(b, "]}\n"...))
+		return
+	}
+	h.Set("Content-Security-Policy", "default-src 'none'")
+	writeShort(w, r, http.StatusTooManyRequests, htmlType, []byte("<!doctype html><html lang=en>"+
+		"<meta charset=utf-8><meta name=viewport content=\"width=device-width\">"+
+		"<title>Too many requests</title><h1>Too many requests</h1><p>"+html.EscapeString(detail)+"\n"))
+}
+
+// refusalDetail says what to do.
+func refusalDetail(names []string, vs []Verdict) string {
+	which := "limit"
+	if len(names) > 1 {
+		which = "limits"
+	}
+	which += ` "` + strings.Join(names, `", "`) + `"`
+	wait, _, never := retryIn(vs)
+	switch {
+	case len(names) == 0:
+		return "Too many requests. Try again later."
+	case never:
+		for i := range vs {
+			if v := &vs[i]; !v.Allowed && v.Limit != nil && v.Retry < 0 {
+				return `The cost of this request is more than limit "` + v.Limit.Name + `" ever allows. ` +
+					"Waiting does not help: ask for less at once."
+			}
+		}
+	}
+	return "Not enough is left of " + which + ". Try again in " + strconv.FormatInt(wait, 10) + " s."
+}
+
+// problemType is a header value as those in answer.go: assigned, never changed.
+var problemType = []string{"application/problem+json"}
+
+// writeProblem answers with a problem document (RFC 9457).
+func writeProblem(w http.ResponseWriter, r *http.Request, status int, detail string) {
+	b := appendString([]byte(`{"type":"about:blank"`), "title", http.StatusText(status))
+	b = appendString(appendInt(b, "status", int64(status)), "detail", detail)
+	writeShort(w, r, status, problemType, append(b, "}\n"...))
+}
+
+// writeShort answers in place of the site's handler, at once and never from a cache.
+func writeShort(w http.ResponseWriter, r *http.Request, status int, kind []string, body []byte) {
+	if r.ContentLength != 0 { // the server reads on to the end of a body: not for ever
+		http.NewResponseController(w).SetReadDeadline(time.Now().Add(bodyPatience))
+	}
+	h := w.Header()
+	h["Cache-Control"], h["Content-Type"] = noStore, kind
+	h["X-Content-Type-Options"] = noSniff
+	h["Content-Length"] = []string{strconv.Itoa(len(body))}
+	w.WriteHeader(status)
+	w.Write(body)
+}
+
+var noSniff = []string{"nosniff"}
+
+// prefersHTML negotiates by quality value; a problem document wins a tie, and is for who
+// asks for nothing, or anything.
+func prefersHTML(accept string) bool {
+	page, other := 0.0, 0.0
+	for range 16 { // more alternatives than any client sends
+		var part string
+		part, accept, _ = strings.Cut(accept, ",")
+		kind, params, _ := strings.Cut(part, ";")
+		q := 1.0
+		if _, after, ok := strings.Cut(params, "q="); ok {
+			after, _, _ = strings.Cut(after, ";")
+			v, err := strconv.ParseFloat(strings.TrimSpace(after), 64)
+			if err != nil || !(v >= 0 && v <= 1) {
+				v = 0
+			}
+			q = v
+		}
+		switch strings.ToLower(strings.TrimSpace(kind)) {
+		case "text/html", "application/xhtml+xml":
+			page = max(page, q)
+		case "application/json", "application/problem+json":
+			other = max(other, q)
+		}
+		if accept == "" {
+			break
+		}
+	}
+	return page > other
+}

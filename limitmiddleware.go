@@ -1,0 +1,348 @@
+package headgate
+
+import (
+	"bufio"
+	"cmp"
+	"context"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"net/netip"
+	"slices"
+	"strconv"
+	"sync/atomic"
+	"time"
+
+	"github.com/headgate/headgate/limit"
+)
+
+// A RequestLimit says how the requests to a handler meet a limit.
+type RequestLimit struct {
+	Name string
+	Key  []KeyPart // whose use counts together; none: one key for all
+
+	// Cost is that of a request, default 1. CostHeader is a header of the request that
+	// says another. Bytes say their cost themselves.
+	Cost       int64
+	CostHeader string
+
+	// Unit is what is counted, default Requests. The bytes of a request's body are its
+	// Content-Length, taken before; of a body without one, and of an answer, 1 is taken
+	// before, and the rest is owed when the handler is done. What a connection carries
+	// after it was hijacked is not counted.
+	Unit Unit
+
+	Headers HeaderStyle                      // of the answer
+	Addr    func(r *http.Request) netip.Addr // of the client; default: RemoteAddr
+
+	// OnError is told why the limit could not be asked, or settled, and says whether the
+	// request passes uncounted. Default: it does not, and is answered 503.
+	OnError func(r *http.Request, err error) bool
+}
+
+// LimitMiddleware puts limits in front of next. A request meets all of them: either all
+// take what it costs, or none does, and it is answered by WriteRefusal. A call that
+// a Paced limit tells to wait waits. What Concurrency counts is given back when next has
+// returned, or panicked.
+//
+// An allowed request that no limit counts in bytes, and that is not Concurrency's, costs one
+// call of rules.
+func LimitMiddleware(rules LimitRules, limits []RequestLimit, next http.Handler) http.Handler {
+	if len(limits) == 0 {
+		return next
+	}
+	g := &limitGate{rules: rules, limits: slices.Clone(limits), next: next}
+	for i := range g.limits {
+		l := &g.limits[i]
+		l.Cost = cmp.Or(l.Cost, 1)
+		l.CostHeader = http.CanonicalHeaderKey(l.CostHeader)
+		l.Headers = cmp.Or(l.Headers, HeadersIETF)
+		if !slices.Contains(g.styles, l.Headers) {
+			g.styles = append(g.styles, l.Headers)
+		}
+	}
+	return g
+}
+
+// limitGate is the handler of LimitMiddleware.
+type limitGate struct {
+	rules  LimitRules
+	limits []RequestLimit
+	styles []HeaderStyle // of the limits, each once
+	next   http.Handler
+}
+
+// ServeHTTP asks the limits, and hands on what they let pass.
+func (g *limitGate) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	c := &limitedCall{limitGate: g, w: w, r: r}
+	defer c.end()
+	if c.price() && c.reserve() && c.take() {
+		c.tell()
+		if c.wait() {
+			c.serve()
+		}
+	}
+}
+
+// limitedCall is one request on its way through its limits.
+type limitedCall struct {
+	*limitGate
+	w        http.ResponseWriter
+	r        *http.Request
+	met      []*RequestLimit // first those whose cost is known, then those it is estimated for
+	known    int             // how many are known
+	asks     []Ask           // in the order of met
+	verdicts []Verdict       // in the same order; without a Limit where there is none
+	read     *countedBody
+	wrote    *countedAnswer
+
+	few struct { // the memory of most calls
+		met      [2]*RequestLimit
+		asks     [2]Ask
+		verdicts [2]Verdict
+	}
+}
+
+// estimated tells whether a cost is known only when the request is done.
+func (c *limitedCall) estimated(l *RequestLimit) bool {
+	return l.Unit == ResponseBytes || l.Unit == RequestBytes && c.r.ContentLength < 0
+}
+
+// price says what the request costs, or answers it.
+func (c *limitedCall) price() bool {
+	c.met, c.asks, c.verdicts = c.few.met[:0], c.few.asks[:0], c.few.verdicts[:]
+	if n := len(c.limits); n > len(c.few.met) {
+		c.met, c.asks, c.verdicts = make([]*RequestLimit, 0, n), make([]Ask, 0, n), make([]Verdict, n)
+	}
+	c.verdicts = c.verdicts[:len(c.limits)]
+	for _, estimated := range [...]bool{false, true} {
+		for i := range c.limits {
+			l := &c.limits[i]
+			if c.estimated(l) != estimated {
+				continue
+			}
+			cost, ok := c.cost(l)
+			if !ok {
+				writeProblem(c.w, c.r, http.StatusBadRequest, "The header "+l.CostHeader+
+					" must be one whole number from 0 to "+strconv.FormatInt(limit.MaxAmount, 10)+".")
+				return false
+			}
+			c.met = append(c.met, l)
+			c.asks = append(c.asks, Ask{Limit: l.Name, Key: RequestKey(l.Key, c.r, l.Addr), Cost: cost})
+		}
+		if !estimated {
+			c.known = len(c.met)
+		}
+	}
+	return true
+}
+
+func (c *limitedCall) cost(l *RequestLimit) (n int64, ok bool) {
+	said := c.r.Header[l.CostHeader]
+	switch {
+	case c.estimated(l):
+		return 1, true
+	case l.Unit == RequestBytes:
+		return min(c.r.ContentLength, limit.MaxAmount), true
+	case l.CostHeader == "" || said == nil:
+		return l.Cost, true
+	case len(said) != 1 || said[0] == "" || said[0][0] == '+': // + is no digit
+		return 0, false
+	}
+	n, err := strconv.ParseInt(said[0], 10, 64)
+	return n, err == nil && n >= 0 && n <= limit.MaxAmount
+}
+
+// reservationLife is how long a body may take before what was reserved for it counts as it
+// is. Chosen: longer than any transfer that a server should let live.
+const reservationLife = 24 * time.Hour
+
+// reserve takes the estimates. It comes before take, because what is reserved can be given
+// back whole.
+func (c *limitedCall) reserve() bool {
+	for i := c.known; i < len(c.met); i++ {
+		v, err := c.rules.Reserve(c.r.Context(), c.asks[i], reservationLife)
+		if err != nil {
+			if !c.forgiven(c.met[i:i+1], err) {
+				return false
+			}
+			continue
+		}
+		if c.verdicts[i] = v; !v.Allowed {
+			return c.refuse()
+		}
+	}
+	return true
+}
+
+// take takes what is known, all or nothing.
+func (c *limitedCall) take() bool {
+	var err error
+	vs := c.verdicts[:c.known]
+	switch c.known {
+	case 0:
+		return true
+	case 1:
+		vs[0], err = c.rules.Allow(c.r.Context(), c.asks[0])
+	default:
+		var got []Verdict
+		got, err = c.rules.AllowAll(c.r.Context(), c.asks[:c.known], true)
+		copy(vs, got)
+	}
+	if err != nil {
+		clear(vs)
+		return c.forgiven(c.met[:c.known], err)
+	}
+	if slices.ContainsFunc(vs, func(v Verdict) bool { return !v.Allowed }) {
+		return c.refuse()
+	}
+	return true
+}
+
+// forgiven asks those whose limits could not be asked whether the request passes all the
+// same, and answers it if not.
+func (c *limitedCall) forgiven(met []*RequestLimit, err error) bool {
+	for _, l := range met {
+		if l.OnError == nil || !l.OnError(c.r, err) {
+			writeProblem(c.w, c.r, http.StatusServiceUnavailable,
+				"The limits of this request cannot be asked now. Try again later.")
+			return false
+		}
+	}
+	return true
+}
+
+// tell sets the headers, each limit's in its own style.
+func (c *limitedCall) tell() {
+	h := c.w.Header()
+	if len(c.styles) == 1 {
+		setStyle(h, c.styles[0], c.verdicts)
+		return
+	}
+	for _, style := range c.styles {
+		var vs []Verdict
+		for i, l := range c.met {
+			if l.Headers == style {
+				vs = append(vs, c.verdicts[i])
+			}
+		}
+		setStyle(h, style, vs)
+	}
+}
+
+func (c *limitedCall) refuse() bool {
+	c.tell()
+	setRetryAfter(c.w.Header(), c.verdicts)
+	writeRefusal(c.w, c.r, c.verdicts)
+	return false
+}
+
+// wait waits until all limits let the call go.
+func (c *limitedCall) wait() bool {
+	var d time.Duration
+	for i := range c.verdicts {
+		d = max(d, c.verdicts[i].Wait)
+	}
+	if d == 0 {
+		return true
+	}
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-c.r.Context().Done():
+		writeProblem(c.w, c.r, http.StatusServiceUnavailable, "The request ended before it was its turn.")
+		return false
+	}
+}
+
+// serve hands the request on, and counts its bodies if a limit is in bytes that are not
+// known yet.
+func (c *limitedCall) serve() {
+	w, r := c.w, c.r
+	for _, l := range c.met[c.known:] {
+		switch {
+		case l.Unit == ResponseBytes && c.wrote == nil:
+			c.wrote = &countedAnswer{ResponseWriter: c.w}
+			w = c.wrote
+		case l.Unit == RequestBytes && c.read == nil:
+			c.read = &countedBody{ReadCloser: c.r.Body}
+			r = c.r.WithContext(c.r.Context()) // a copy: the request is the caller's
+			r.Body = c.read
+		}
+	}
+	c.next.ServeHTTP(w, r)
+}
+
+// settleTime bounds how long a request that is over may take to be settled. Chosen.
+const settleTime = 5 * time.Second
+
+// end settles what was estimated, and ends what was under way. Deferred: a proxy panics
+// when a client is gone.
+func (c *limitedCall) end() {
+	for i, l := range c.met {
+		v := &c.verdicts[i]
+		if v.ID == 0 || !v.Allowed {
+			continue
+		}
+		a := c.asks[i]
+		a.Cost = 0
+		switch {
+		case i < c.known: // a lease
+		case l.Unit == ResponseBytes && c.wrote != nil:
+			a.Cost = min(c.wrote.n, limit.MaxAmount)
+		case l.Unit == RequestBytes && c.read != nil:
+			a.Cost = min(c.read.n.Load(), limit.MaxAmount)
+		}
+		// The request's context has ended if its client is gone.
+		ctx, stop := context.WithTimeout(context.WithoutCancel(c.r.Context()), settleTime)
+		err := c.rules.Settle(ctx, a, v.ID)
+		stop()
+		if err != nil && !errors.Is(err, ErrNoReservation) && l.OnError != nil {
+			l.OnError(c.r, err)
+		}
+	}
+}
+
+// countedBody counts what is read of a request's body. A transport may read on while the
+// handler ends.
+type countedBody struct {
+	io.ReadCloser
+	n atomic.Int64
+}
+
+func (b *countedBody) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	b.n.Add(int64(n))
+	return n, err
+}
+
+// countedAnswer counts what is written of an answer's body.
+type countedAnswer struct {
+	http.ResponseWriter
+	n int64
+}
+
+// Unwrap lets http.ResponseController flush and hijack.
+func (a *countedAnswer) Unwrap() http.ResponseWriter { return a.ResponseWriter }
+
+func (a *countedAnswer) Write(p []byte) (int, error) {
+	n, err := a.ResponseWriter.Write(p)
+	a.n += int64(n)
+	return n, err
+}
+
+// FlushError sends what there is.
+func (a *countedAnswer) FlushError() error {
+	return http.NewResponseController(a.ResponseWriter).Flush()
+}
+
+// Flush is FlushError for handlers that look for a http.Flusher.
+func (a *countedAnswer) Flush() { a.FlushError() }
+
+// Hijack hands out the connection.
+func (a *countedAnswer) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+	return http.NewResponseController(a.ResponseWriter).Hijack()
+}

@@ -1,0 +1,401 @@
+package headgate
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/iotest"
+	"testing/synctest"
+	"time"
+
+	"github.com/headgate/headgate/limit"
+)
+
+// left is what a key has left.
+func left(t *testing.T, l *Limiter, name, key string) int64 {
+	t.Helper()
+	v, err := l.Explain(name, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return v.Remaining
+}
+
+func served(h http.Handler, r *http.Request) *httptest.ResponseRecorder {
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, r)
+	return w
+}
+
+func get(pairs ...string) *http.Request {
+	r := httptest.NewRequest("GET", "/", nil)
+	for i := 0; i < len(pairs); i += 2 {
+		r.Header.Add(pairs[i], pairs[i+1])
+	}
+	return r
+}
+
+var (
+	byClient = []KeyPart{{Kind: KeyHeader, Name: "X-Client"}}
+	hello    = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "hello") })
+)
+
+func TestARequestMeetsAllItsLimitsOrNone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLimiter(t, perMinute("client", 3), perMinute("all", 4))
+		h := LimitMiddleware(l, []RequestLimit{{Name: "client", Key: byClient}, {Name: "all"}}, hello)
+		for i, want := range []struct {
+			client  string
+			code    int
+			headers string
+		}{
+			{"a", 200, `"client";r=2;t=60, "all";r=3;t=60`},
+			{"a", 200, `"client";r=1;t=60, "all";r=2;t=60`},
+			{"a", 200, `"client";r=0;t=60, "all";r=1;t=60`},
+			{"a", 429, `"client";r=0;t=60, "all";r=1;t=60`},
+			{"b", 200, `"client";r=2;t=60, "all";r=0;t=60`},
+			{"b", 429, `"client";r=2;t=60, "all";r=0;t=60`},
+		} {
+			w := served(h, get("X-Client", want.client))
+			if w.Code != want.code || w.Header().Get("RateLimit") != want.headers {
+				t.Errorf("%d: %d %v", i, w.Code, w.Header())
+			}
+			if after := w.Header().Get("Retry-After"); (after == "60") != (w.Code == 429) {
+				t.Errorf("%d: Retry-After %q", i, after)
+			}
+		}
+		if n := left(t, l, "client", "b"); n != 2 {
+			t.Errorf("b has %d left: it paid for a request that was refused", n)
+		}
+		time.Sleep(time.Minute)
+		if w := served(h, get("X-Client", "a")); w.Code != 200 || w.Body.String() != "hello" {
+			t.Errorf("a minute later: %d %s", w.Code, w.Body)
+		}
+	})
+}
+
+func TestNoLimitsAreNoMiddleware(t *testing.T) {
+	if w := served(LimitMiddleware(nil, nil, hello), get()); w.Code != 200 || len(w.Header()) > 1 {
+		t.Errorf("%d %v", w.Code, w.Header())
+	}
+}
+
+func TestEachLimitIsToldInItsOwnStyle(t *testing.T) {
+	l := newLimiter(t, perMinute("a", 3), perMinute("b", 1))
+	h := LimitMiddleware(l, []RequestLimit{
+		{Name: "a"}, {Name: "b", Headers: HeadersDraft06},
+	}, hello)
+	for _, code := range []int{200, 429} {
+		w := served(h, get())
+		if w.Code != code || !strings.HasPrefix(w.Header().Get("RateLimit"), `"a";r=2;t=`) ||
+			strings.Contains(w.Header().Get("RateLimit"), `"b"`) ||
+			w.Header().Get("RateLimit-Limit") != "1" || w.Header().Get("RateLimit-Remaining") != "0" ||
+			(w.Header().Get("Retry-After") != "") != (code == 429) {
+			t.Errorf("%d %v", w.Code, w.Header())
+		}
+	}
+}
+
+func TestCostHeader(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLimiter(t, perMinute("api", 100))
+		h := LimitMiddleware(l, []RequestLimit{
+			{Name: "api", Cost: 2, CostHeader: "x-cost", Unit: CostUnits},
+		}, hello)
+		for _, tt := range []struct {
+			costs []string
+			code  int
+			took  int64
+		}{
+			{nil, 200, 2},
+			{[]string{"40"}, 200, 40},
+			{[]string{"0"}, 200, 0},
+			{[]string{"-1"}, 400, 0},
+			{[]string{"-0"}, 200, 0},
+			{[]string{"+1"}, 400, 0},
+			{[]string{"1.5"}, 400, 0},
+			{[]string{"1e3"}, 400, 0},
+			{[]string{" 1"}, 400, 0},
+			{[]string{""}, 400, 0},
+			{[]string{"much"}, 400, 0},
+			{[]string{"1", "2"}, 400, 0},
+			{[]string{"1125899906842624"}, 429, 0},
+			{[]string{"1125899906842625"}, 400, 0},
+			{[]string{"99999999999999999999"}, 400, 0},
+			{[]string{"59"}, 429, 0},
+			{[]string{"58"}, 200, 58},
+		} {
+			before := left(t, l, "api", "")
+			r := get()
+			r.Header["X-Cost"] = tt.costs
+			w := served(h, r)
+			if took := before - left(t, l, "api", ""); w.Code != tt.code || took != tt.took {
+				t.Errorf("%q: %d took %d, want %d and %d", tt.costs, w.Code, took, tt.code, tt.took)
+			}
+			if w.Code != 200 && w.Header().Get("Content-Type") != "application/problem+json" {
+				t.Errorf("%q: %v", tt.costs, w.Header())
+			}
+			never := tt.costs != nil && len(tt.costs[0]) > 9
+			if never && w.Header().Get("Retry-After") != "" {
+				t.Errorf("%q: come again: %v", tt.costs, w.Header())
+			}
+		}
+	})
+}
+
+func TestBytesOfRequests(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := perMinute("up", 100)
+		c.Unit = RequestBytes
+		l := newLimiter(t, c, perMinute("calls", 3))
+		h := LimitMiddleware(l, []RequestLimit{{Name: "up", Unit: RequestBytes}, {Name: "calls"}},
+			http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { io.Copy(io.Discard, r.Body) }))
+		post := func(n int, chunked bool) int {
+			var body io.Reader = strings.NewReader(strings.Repeat("x", n))
+			if chunked {
+				body = iotest.OneByteReader(body)
+			}
+			return served(h, httptest.NewRequest("POST", "/", body)).Code
+		}
+		for i, tt := range []struct {
+			n       int
+			chunked bool
+			code    int
+			left    int64
+		}{
+			{60, false, 200, 40},
+			{41, false, 429, 40},
+			{30, true, 200, 10},
+			{15, true, 200, 0}, // 5 are owed
+			{1, true, 429, 0},  // the fourth call
+		} {
+			if code := post(tt.n, tt.chunked); code != tt.code || left(t, l, "up", "") != tt.left {
+				t.Errorf("%d: %d, %d left", i, code, left(t, l, "up", ""))
+			}
+		}
+		time.Sleep(time.Minute)
+		if code := post(95, false); code != 200 {
+			t.Errorf("a minute later: %d", code)
+		}
+	})
+}
+
+// A limit in bytes is asked before the others, and gets back what it lent.
+func TestARefusalGivesReservationsBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		down := perMinute("down", 100)
+		down.Unit = ResponseBytes
+		l := newLimiter(t, down, perMinute("calls", 1), perMinute("more", 1))
+		h := LimitMiddleware(l, []RequestLimit{
+			{Name: "down", Unit: ResponseBytes}, {Name: "calls"}, {Name: "more"},
+		}, hello)
+		for i, code := range []int{200, 429, 429} {
+			if w := served(h, get()); w.Code != code || left(t, l, "down", "") != 95 {
+				t.Errorf("%d: %d, %d left", i, w.Code, left(t, l, "down", ""))
+			}
+		}
+	})
+}
+
+func TestBytesOfAnswers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		down := perMinute("down", 8)
+		down.Unit = ResponseBytes
+		l := newLimiter(t, down)
+		h := LimitMiddleware(l, []RequestLimit{{Name: "down", Unit: ResponseBytes}}, hello)
+		for i, code := range []int{200, 200, 429} { // 5, then 2 more than there were
+			if w := served(h, get()); w.Code != code {
+				t.Errorf("%d: %d %s", i, w.Code, w.Body)
+			}
+		}
+		time.Sleep(time.Minute)
+		if w := served(h, get()); w.Code != 200 {
+			t.Errorf("a minute later: %d", w.Code)
+		}
+	})
+}
+
+func TestWhatIsUnderWayEndsWithTheHandler(t *testing.T) {
+	l := newLimiter(t, LimitConfig{
+		Name: "calls", Rule: limit.Rule{Algorithm: limit.Concurrency, Amount: 1},
+	}, perMinute("many", 1000))
+	for _, limits := range [][]RequestLimit{{{Name: "calls"}}, {{Name: "calls"}, {Name: "many"}}} {
+		var inner http.Handler
+		fails := false
+		h := LimitMiddleware(l, limits, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if code := served(inner, get()).Code; code != 429 {
+				t.Errorf("a second one meanwhile: %d", code)
+			}
+			if fails {
+				panic(http.ErrAbortHandler)
+			}
+		}))
+		inner = h
+		for range 3 {
+			if w := served(h, get()); w.Code != 200 {
+				t.Errorf("%d %s", w.Code, w.Body)
+			}
+			fails = true
+			func() {
+				defer func() { recover() }()
+				served(h, get())
+			}()
+			fails = false
+		}
+	}
+}
+
+func TestPacedRequestsWaitTheirTurn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLimiter(t, LimitConfig{Name: "slow", Rule: limit.Rule{
+			Algorithm: limit.LeakyBucket, Amount: 60, Window: time.Minute, Burst: 3, Paced: true,
+		}})
+		start := time.Now()
+		var mu sync.Mutex
+		var at []time.Duration
+		h := LimitMiddleware(l, []RequestLimit{{Name: "slow"}},
+			http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+				mu.Lock()
+				defer mu.Unlock()
+				at = append(at, time.Since(start))
+			}))
+		var wg sync.WaitGroup
+		for range 3 {
+			wg.Go(func() { served(h, get()) })
+			synctest.Wait()
+		}
+		if w := served(h, get()); w.Code != 429 {
+			t.Errorf("a fourth: %d", w.Code)
+		}
+		wg.Wait()
+		if fmt.Sprint(at) != "[0s 1s 2s]" {
+			t.Errorf("they went at %v", at)
+		}
+		ctx, stop := context.WithTimeout(t.Context(), 100*time.Millisecond)
+		defer stop()
+		if w := served(h, get().WithContext(ctx)); w.Code != 503 || len(at) != 3 {
+			t.Errorf("whose context ended: %d, %d went", w.Code, len(at))
+		}
+		if took := time.Since(start); took != 2100*time.Millisecond {
+			t.Errorf("it was waited for until %v", took)
+		}
+	})
+}
+
+func TestWhenLimitsCannotBeAsked(t *testing.T) {
+	l := newLimiter(t, perMinute("api", 1))
+	var told error
+	pass := func(_ *http.Request, err error) bool { told = err; return true }
+	for name, tt := range map[string]struct {
+		limits []RequestLimit
+		code   int
+	}{
+		"refuses":         {[]RequestLimit{{Name: "none"}}, 503},
+		"passes":          {[]RequestLimit{{Name: "none", OnError: pass}}, 200},
+		"all must pass":   {[]RequestLimit{{Name: "none", OnError: pass}, {Name: "api"}}, 503},
+		"all pass":        {[]RequestLimit{{Name: "none", OnError: pass}, {Name: "api", OnError: pass}}, 200},
+		"bytes":           {[]RequestLimit{{Name: "none", Unit: ResponseBytes}}, 503},
+		"bytes that pass": {[]RequestLimit{{Name: "none", Unit: ResponseBytes, OnError: pass}}, 200},
+	} {
+		w := served(LimitMiddleware(l, tt.limits, hello), get())
+		if w.Code != tt.code || w.Header().Get("RateLimit") != "" {
+			t.Errorf("%s: %d %v", name, w.Code, w.Header())
+		}
+	}
+	if !errors.Is(told, ErrNoLimit) {
+		t.Errorf("told %v", told)
+	}
+}
+
+// Streams and upgrades work through the middleware as without it.
+func TestFlushAndHijackThroughLimits(t *testing.T) {
+	down := perMinute("down", 1000)
+	down.Unit = ResponseBytes
+	l := newLimiter(t, down)
+	srv := httptest.NewServer(LimitMiddleware(l, []RequestLimit{{Name: "down", Unit: ResponseBytes}},
+		http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if r.URL.Path == "/flush" {
+				io.WriteString(w, "one\n")
+				w.(http.Flusher).Flush()
+				if err := http.NewResponseController(w).Flush(); err != nil {
+					t.Error(err)
+				}
+				<-r.Context().Done()
+				return
+			}
+			rc := http.NewResponseController(w)
+			if err := rc.SetWriteDeadline(time.Now().Add(time.Minute)); err != nil {
+				t.Error(err)
+			}
+			conn, buf, err := rc.Hijack()
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			defer conn.Close()
+			buf.WriteString("HTTP/1.1 101 Switching Protocols\r\n\r\nraw\n")
+			buf.Flush()
+		})))
+	defer srv.Close()
+	res, err := http.Get(srv.URL + "/flush")
+	if err != nil {
+		t.Fatal(err)
+	}
+	line, err := bufio.NewReader(res.Body).ReadString('\n')
+	if err != nil || line != "one\n" || res.Header.Get("RateLimit") == "" {
+		t.Errorf("%q %v %v", line, err, res.Header)
+	}
+	res.Body.Close()
+	conn, err := net.Dial("tcp", srv.Listener.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	io.WriteString(conn, "GET /hijack HTTP/1.1\r\nHost: a\r\n\r\n")
+	if raw, err := io.ReadAll(conn); err != nil || !strings.HasSuffix(string(raw), "raw\n") {
+		t.Errorf("%q %v", raw, err)
+	}
+}
+
+func TestManyAtOnceAreNeverOver(t *testing.T) {
+	l := newLimiter(t, perMinute("api", 100), perMinute("all", 1000))
+	var passed atomic.Int64
+	h := LimitMiddleware(l, []RequestLimit{{Name: "api", Key: byClient}, {Name: "all"}},
+		http.HandlerFunc(func(http.ResponseWriter, *http.Request) { passed.Add(1) }))
+	var wg sync.WaitGroup
+	for range 8 {
+		wg.Go(func() {
+			for range 100 {
+				served(h, get("X-Client", "a"))
+			}
+		})
+	}
+	wg.Wait()
+	if n := passed.Load(); n > 100 || n < 90 || int64(1000)-left(t, l, "all", "") != n {
+		t.Errorf("%d passed, %d are left of all", n, left(t, l, "all", ""))
+	}
+}
+
+func BenchmarkLimitMiddleware(b *testing.B) {
+	l := newLimiter(b, perMinute("api", limit.MaxAmount))
+	for name, style := range map[string]HeaderStyle{"ietf": HeadersIETF, "none": HeadersNone} {
+		b.Run(name, func(b *testing.B) {
+			h := LimitMiddleware(l, []RequestLimit{{Name: "api", Key: byClient, Headers: style}},
+				http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+			r, w := get("X-Client", "a"), httptest.NewRecorder()
+			b.ReportAllocs()
+			for b.Loop() {
+				h.ServeHTTP(w, r)
+			}
+		})
+	}
+}
