@@ -1,0 +1,162 @@
+package envoy
+
+import (
+	"context"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/headgate/headgate"
+)
+
+// decide asks the limiter. What gives back, only asks or is counted whatever is decided comes
+// first; then the limits that refuse alone take, all or none; then those with quota_mode, each
+// for itself. Nothing more is taken once the call is refused: then the rest only asks.
+func (c *call) decide(ctx context.Context, limiter headgate.LimitRules) error {
+	free := func(l *line) bool { return l.cost <= 0 || l.rule.overdraft }
+	hard := func(l *line) bool { return l.cost > 0 && !l.rule.overdraft && !l.rule.quota }
+	soft := func(l *line) bool { return l.cost > 0 && !l.rule.overdraft && l.rule.quota }
+	if err := c.take(ctx, limiter, group{of: free}); err != nil {
+		return err
+	}
+	if err := c.owe(ctx, limiter); err != nil {
+		return err
+	}
+	if err := c.take(ctx, limiter, group{of: hard, all: true, look: c.judge()}); err != nil {
+		return err
+	}
+	if err := c.take(ctx, limiter, group{of: soft, look: c.judge()}); err != nil {
+		return err
+	}
+	if over := c.over; !c.judge() || over {
+		return nil
+	}
+	return c.giveBack(ctx, limiter)
+}
+
+// A group is some of the descriptors that are limited.
+type group struct {
+	of   func(*line) bool
+	all  bool // take from all or none
+	look bool // take from none
+}
+
+// take asks the limiter for a group, in one go.
+func (c *call) take(ctx context.Context, limiter headgate.LimitRules, g group) error {
+	var asks []headgate.Ask
+	for i := range c.lines {
+		if l := &c.lines[i]; l.limited() && g.of(l) {
+			if l.ask.Cost = l.cost; g.look {
+				l.ask.Cost = 0
+			}
+			if asks == nil {
+				asks = make([]headgate.Ask, 0, len(c.lines)-i)
+			}
+			asks = append(asks, l.ask)
+		}
+	}
+	if asks == nil {
+		return nil
+	}
+	verdicts, err := limiter.AllowAll(ctx, asks, g.all)
+	if err != nil {
+		return err
+	}
+	if len(verdicts) != len(asks) {
+		return status.Errorf(codes.Internal, "%d verdicts on %d descriptors", len(verdicts), len(asks))
+	}
+	next := 0
+	for i := range c.lines {
+		if l := &c.lines[i]; l.limited() && g.of(l) {
+			l.verdict = verdicts[next]
+			l.over = l.refused()
+			next++
+		}
+	}
+	return nil
+}
+
+// owe counts what did not fit of the limits with an overdraft: it takes what is left, and then
+// says that it was more. Where nothing is left there is nothing to hold it against.
+func (c *call) owe(ctx context.Context, limiter headgate.LimitRules) error {
+	const hold, tries = time.Minute, 10 // chosen; others may take what is left meanwhile
+	for i := range c.lines {
+		l := &c.lines[i]
+		if !l.limited() || !l.rule.overdraft || !l.over || l.cost <= 0 {
+			continue
+		}
+		for n := 0; n < tries && l.verdict.Remaining > 0; n++ {
+			a := l.ask
+			a.Cost = l.verdict.Remaining
+			v, err := limiter.Reserve(ctx, a, hold)
+			if err != nil {
+				return err
+			}
+			if l.verdict.Remaining = v.Remaining; !v.Allowed {
+				continue
+			}
+			if err := limiter.Settle(ctx, l.ask, v.ID); err != nil {
+				return err
+			}
+			a.Cost = 0
+			if v, err = limiter.Allow(ctx, a); err != nil {
+				return err
+			}
+			l.verdict.Remaining, l.verdict.Reset = v.Remaining, v.Reset
+			break
+		}
+	}
+	return nil
+}
+
+// refused tells whether a line is over its limit. Who only asks is when nothing is left, or
+// less than the descriptor wants: the limiter never counts more than the limit has.
+func (l *line) refused() bool {
+	v := &l.verdict
+	switch {
+	case v.Limit != nil && v.Limit.Shadow:
+		return false
+	case l.ask.Cost == 0:
+		return v.Remaining < max(1, l.cost)
+	}
+	return !v.Allowed
+}
+
+// judge says whether the call is refused by what is known so far.
+func (c *call) judge() bool {
+	quotas, spent := 0, 0
+	c.over = false
+	for i := range c.lines {
+		l := &c.lines[i]
+		switch {
+		case !l.limited() || l.cost < 0:
+		case !l.rule.quota:
+			c.over = c.over || l.over
+		default:
+			quotas++
+			if l.over {
+				spent++
+			}
+		}
+	}
+	c.over = c.over || quotas > 0 && spent == quotas
+	return c.over
+}
+
+// giveBack returns what a call has taken that all its quotas refuse.
+func (c *call) giveBack(ctx context.Context, limiter headgate.LimitRules) error {
+	var asks []headgate.Ask
+	for i := range c.lines {
+		l := &c.lines[i]
+		if l.limited() && l.ask.Cost > 0 && l.verdict.Allowed && !l.verdict.Shadowed && !l.rule.overdraft {
+			asks = append(asks, headgate.Ask{Limit: l.ask.Limit, Key: l.ask.Key, Cost: -l.ask.Cost})
+			l.verdict.Remaining += l.ask.Cost
+		}
+	}
+	if asks == nil {
+		return nil
+	}
+	_, err := limiter.AllowAll(ctx, asks, false)
+	return err
+}

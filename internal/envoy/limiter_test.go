@@ -1,0 +1,112 @@
+package envoy
+
+import (
+	"context"
+	"net"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/test/bufconn"
+
+	"github.com/headgate/headgate"
+)
+
+// A limiter is a headgate.Limiter that can fail and be slow.
+type limiter struct {
+	*headgate.Limiter
+	err   atomic.Pointer[error] // of all calls
+	calls atomic.Int64
+	hold  atomic.Pointer[chan struct{}] // calls wait for its end
+}
+
+func (l *limiter) fail(err error) { l.err.Store(&err) }
+
+func (l *limiter) AllowAll(ctx context.Context, asks []headgate.Ask,
+	all bool) ([]headgate.Verdict, error) {
+	if hold := l.hold.Load(); hold != nil {
+		select {
+		case <-*hold:
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+	l.calls.Add(1)
+	if err := l.err.Load(); err != nil {
+		return nil, *err
+	}
+	return l.Limiter.AllowAll(ctx, asks, all)
+}
+
+func (l *limiter) Define(c headgate.LimitConfig) error {
+	if err := l.err.Load(); err != nil {
+		return *err
+	}
+	return l.Limiter.Define(c)
+}
+
+// A rig is a service behind a real server, and a client of it.
+type rig struct {
+	testing.TB
+	*limiter
+	service *Service
+	client  pb.RateLimitServiceClient
+	conn    *grpc.ClientConn
+	stop    context.CancelFunc
+	ended   chan error
+}
+
+// inBubble runs a test in a bubble that has slept into the 37th second of a minute, an hour
+// and a day, with a server in memory.
+func inBubble(t *testing.T, test func(t *testing.T, g *rig)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		time.Sleep(37 * time.Second)
+		lis := bufconn.Listen(1 << 20)
+		test(t, newRig(t, lis, grpc.WithContextDialer(
+			func(ctx context.Context, _ string) (net.Conn, error) { return lis.DialContext(ctx) })))
+	})
+}
+
+// onLoopback is a rig on a real port.
+func onLoopback(t *testing.T) *rig {
+	t.Helper()
+	lis, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return newRig(t, lis)
+}
+
+func newRig(t testing.TB, lis net.Listener, options ...grpc.DialOption) *rig {
+	t.Helper()
+	r := parse(t, rules)
+	inner, err := headgate.NewLimiter(headgate.LimiterConfig{Limits: r.Limits()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := &limiter{Limiter: inner}
+	conn, err := grpc.NewClient("passthrough:///"+lis.Addr().String(),
+		append(options, grpc.WithTransportCredentials(insecure.NewCredentials()))...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	g := &rig{TB: t, limiter: l, client: pb.NewRateLimitServiceClient(conn), conn: conn, stop: stop,
+		service: New(Config{Rules: r, Limiter: l, Definer: l, Headers: StandardHeaders()}),
+		ended:   make(chan error, 1)}
+	go func() { g.ended <- g.service.Serve(ctx, lis) }()
+	t.Cleanup(func() {
+		conn.Close()
+		stop()
+		if err := <-g.ended; err != nil {
+			t.Errorf("served until %v", err)
+		}
+		g.ended <- nil
+	})
+	return g
+}

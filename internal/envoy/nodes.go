@@ -1,0 +1,276 @@
+package envoy
+
+import (
+	"bytes"
+	"cmp"
+	"errors"
+	"fmt"
+	"io"
+	"iter"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+
+	"go.yaml.in/yaml/v4"
+	"go.yaml.in/yaml/v4/plugin/loaderlimits"
+
+	"github.com/headgate/headgate/internal/config"
+)
+
+const (
+	maxFile   = 4 << 20         // bytes. Chosen: some 30,000 descriptors
+	maxValues = 500_000         // chosen: an alias may name a list that names aliases
+	maxFaults = 50              // told. Chosen, as in internal/config
+	mostKept  = 1000            // of which those are told that come first. Chosen
+	maxDepth  = 3*maxLevels + 8 // levels of YAML: a list, a group and an indent for each
+)
+
+// A parser walks the nodes of a file and collects all mistakes.
+type parser struct {
+	file    string
+	rules   *Rules
+	faults  []*config.Fault
+	values  int  // nodes walked, those behind an alias each time
+	merging int  // how many << the parser is in
+	more    int  // faults that are not kept
+	stopped bool // maxValues is reached: what comes now is no fault of the file
+}
+
+func (p *parser) fault(key string, n *yaml.Node, hint, format string, args ...any) {
+	if p.stopped {
+		return
+	}
+	if len(p.faults) == mostKept {
+		p.more++
+		return
+	}
+	f := &config.Fault{File: p.file, Key: key, Hint: hint, Problem: fmt.Sprintf(format, args...)}
+	if n != nil {
+		f.Line, f.Column = n.Line, n.Column
+	}
+	p.faults = append(p.faults, f)
+}
+
+// err joins the faults in the order of the file.
+func (p *parser) err() error {
+	slices.SortStableFunc(p.faults, func(a, b *config.Fault) int {
+		return cmp.Or(cmp.Compare(a.Line, b.Line), cmp.Compare(a.Column, b.Column))
+	})
+	var errs []error
+	for i, f := range p.faults {
+		if i == maxFaults {
+			errs = append(errs, fmt.Errorf("%s: and %d more faults", p.file, len(p.faults)-i+p.more))
+			break
+		}
+		errs = append(errs, f)
+	}
+	return errors.Join(errs...)
+}
+
+// load parses the text as far as its root. It returns nil after a fault.
+func (p *parser) load(text []byte) *yaml.Node {
+	if len(text) > maxFile {
+		p.fault("", nil, "make several files of it, one for each domain", "is larger than 4 MB")
+		return nil
+	}
+	loader, err := yaml.NewLoader(bytes.NewReader(text), yaml.WithUniqueKeys(false),
+		yaml.WithPlugin(loaderlimits.New(loaderlimits.DepthValue(maxDepth))))
+	var doc, second yaml.Node
+	if err == nil {
+		err = loader.Load(&doc)
+	}
+	if err == nil {
+		if err = loader.Load(&second); err == nil {
+			p.fault("", &second, "make a file of each", "has more than one document")
+			return nil
+		}
+	}
+	if !errors.Is(err, io.EOF) {
+		at := &yaml.Node{}
+		problem := err.Error()
+		if e, ok := errors.AsType[*yaml.LoadError](err); ok {
+			at.Line, at.Column, problem = e.Mark.Line, e.Mark.Column, e.Message
+		}
+		p.fault("", at, "check colons, quotes and indentation here and above",
+			"is not valid YAML: %s", problem)
+		return nil
+	}
+	if len(doc.Content) == 0 || null(doc.Content[0]) {
+		p.fault("", nil, "begin with domain: and a name", "is empty")
+		return nil
+	}
+	return p.follow(doc.Content[0])
+}
+
+// follow takes an alias for what it stands for, and counts. Behind too many values there is
+// nothing: each level of a list that holds itself would have more.
+func (p *parser) follow(n *yaml.Node) *yaml.Node {
+	if p.values++; p.values == maxValues {
+		p.faults = p.faults[:min(len(p.faults), mostKept-1)]
+		p.fault("", nil, "write out what aliases repeat", "has more than %d values", maxValues)
+		p.stopped = true
+	}
+	if n.Kind == yaml.AliasNode {
+		n = n.Alias
+	}
+	if n == nil || p.stopped {
+		return &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!null"}
+	}
+	return n
+}
+
+// mapping reads a group of keys; those that are not known are faults. It returns nil when n
+// is something else.
+func (p *parser) mapping(key string, n *yaml.Node, known string) map[string]*yaml.Node {
+	if n.Kind != yaml.MappingNode {
+		p.fault(key, n, "write keys and values; the keys here are "+known, "is not a group of keys")
+		return nil
+	}
+	found := map[string]*yaml.Node{}
+	var merged []*yaml.Node
+	for i := 0; i+1 < len(n.Content) && !p.stopped; i += 2 {
+		k, v := p.follow(n.Content[i]), p.follow(n.Content[i+1])
+		full := strings.TrimPrefix(key+"."+shown(k.Value), ".")
+		switch {
+		case k.Tag == "!!merge":
+			merged = append(merged, v)
+		case k.Kind != yaml.ScalarNode:
+			p.fault(key, k, "write each key out", "has a key that is not a word")
+		case !slices.Contains(strings.Fields(known), k.Value):
+			p.fault(full, k, suggest(k.Value, known), "there is no such key")
+		case found[k.Value] != nil:
+			p.fault(full, k, "keep one of the two", "is already set on line %d", found[k.Value].Line)
+		default:
+			found[k.Value] = v
+		}
+	}
+	for _, m := range merged {
+		p.merge(key, m, known, found)
+	}
+	return found
+}
+
+// merge adds the keys of a group, or of a list of groups, that are not set (YAML's <<).
+func (p *parser) merge(key string, n *yaml.Node, known string, into map[string]*yaml.Node) {
+	const most = 8 // chosen: a group that merges itself would have more
+	if p.merging++; p.merging > most {
+		p.fault(key, n, "write the keys out", "has << in << more than %d times", most)
+	}
+	defer func() { p.merging-- }()
+	groups := []*yaml.Node{n}
+	if n.Kind == yaml.SequenceNode {
+		groups = n.Content
+	}
+	for _, g := range groups {
+		g = p.follow(g)
+		if p.stopped || p.merging > most {
+			return
+		}
+		for k, v := range p.mapping(key, g, known) {
+			if into[k] == nil {
+				into[k] = v
+			}
+		}
+	}
+}
+
+// suggest says what an unknown key may have been meant for, and where a known one belongs.
+func suggest(word, known string) string {
+	homes := []struct{ keys, place string }{
+		{fileKeys, "at the top of the file"},
+		{descriptorKeys, "to the descriptor, beside its key"},
+		{limitKeys, "below rate_limit"},
+	}
+	for _, h := range homes {
+		if slices.Contains(strings.Fields(h.keys), word) {
+			return word + " belongs " + h.place
+		}
+	}
+	return near(word, known) + "the keys here are " + known
+}
+
+// near is a question after the word that was most likely meant, or "".
+func near(word, known string) string {
+	if meant := config.Nearest(word, strings.Fields(known)); meant != "" {
+		return "did you mean " + meant + "? "
+	}
+	return ""
+}
+
+// items walks a list, each item with its key, such as descriptors[0]. Nothing is an empty
+// list, as in the reference.
+func (p *parser) items(key string, n *yaml.Node) iter.Seq2[string, *yaml.Node] {
+	return func(yield func(string, *yaml.Node) bool) {
+		if n == nil || null(n) {
+			return
+		}
+		if n.Kind != yaml.SequenceNode {
+			p.fault(key, n, "begin each entry with a dash on a line of its own", "is not a list")
+			return
+		}
+		for i, item := range n.Content {
+			item = p.follow(item)
+			if p.stopped || !yield(key+"["+strconv.Itoa(i)+"]", item) {
+				return
+			}
+		}
+	}
+}
+
+// text reads a value as it is written; nothing is "".
+func (p *parser) text(key string, n *yaml.Node) string {
+	if n == nil || null(n) {
+		return ""
+	}
+	if n.Kind != yaml.ScalarNode {
+		p.fault(key, n, "give it one value", "is not a single value")
+		return ""
+	}
+	return n.Value
+}
+
+// truth reads what YAML 1.1, which the reference reads, takes for a truth value.
+func (p *parser) truth(key string, n *yaml.Node) bool {
+	word := strings.ToLower(p.text(key, n))
+	if slices.Contains(strings.Fields("true yes on y"), word) {
+		return true
+	}
+	if word != "" && !slices.Contains(strings.Fields("false no off n"), word) {
+		p.fault(key, n, "write true or false", "%s is not a truth value", quote(word))
+	}
+	return false
+}
+
+// whole reads an unsigned number of 32 bits, as the reference's type is.
+func (p *parser) whole(key string, n *yaml.Node) uint32 {
+	word := p.text(key, n)
+	if word == "" {
+		return 0
+	}
+	v, err := strconv.ParseUint(strings.ReplaceAll(word, "_", ""), 0, 32)
+	if err != nil || n.Tag == "!!str" {
+		p.fault(key, n, fmt.Sprintf("write a whole number from 0 to %d, without quotes",
+			uint32(math.MaxUint32)), "%s is not such a number", quote(word))
+	}
+	return uint32(v)
+}
+
+// shown is a key as a message can show it.
+func shown(key string) string {
+	if q := quote(key); q != `"`+key+`"` || strings.ContainsAny(key, ". ") {
+		return q
+	}
+	return key
+}
+
+func null(n *yaml.Node) bool { return n.Kind == yaml.ScalarNode && n.Tag == "!!null" }
+
+// quote shows a value in a message, cut when it is long.
+func quote(s string) string {
+	const most = 60 // chosen, as in internal/config
+	if len(s) > most {
+		return strconv.Quote(strings.ToValidUTF8(s[:most], "")) + "…"
+	}
+	return strconv.Quote(s)
+}

@@ -1,0 +1,255 @@
+package envoy
+
+import (
+	"context"
+	"errors"
+	"math"
+	"sync/atomic"
+
+	common "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
+	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/limit"
+)
+
+// Bounds of a call. Chosen: Envoy sends a descriptor for each action list of a route, a few.
+const (
+	maxDescriptors = 1000
+	maxEntries     = 100
+)
+
+// A Config is all that a Service needs.
+type Config struct {
+	Rules   *Rules              // what descriptors mean; nil means none
+	Limiter headgate.LimitRules // has the limits of Rules
+	Definer Definer             // nil refuses calls that bring their own limit
+	Headers Headers             // what Envoy is told to add to its answers; default nothing
+}
+
+// A Service answers Envoy.
+type Service struct {
+	pb.UnimplementedRateLimitServiceServer
+	limiter   headgate.LimitRules
+	overrides overrides
+	headers   Headers
+	rules     atomic.Pointer[Rules]
+}
+
+// New makes a service; it starts nothing.
+func New(c Config) *Service {
+	s := &Service{limiter: c.Limiter, headers: c.Headers}
+	s.overrides.definer = c.Definer
+	s.SetRules(c.Rules)
+	return s
+}
+
+// SetRules takes other rules for the calls from now on. The limiter must have their limits.
+func (s *Service) SetRules(r *Rules) {
+	if r == nil {
+		r = &Rules{}
+	}
+	s.rules.Store(r)
+}
+
+// Register adds the service to a gRPC server.
+func (s *Service) Register(to *grpc.Server) { pb.RegisterRateLimitServiceServer(to, s) }
+
+// ShouldRateLimit says whether a request may pass, with a status for each of its descriptors in
+// their order. The code is OVER_LIMIT when a status is, or, of limits with quota_mode, when all
+// theirs are; then nothing is taken. A failure of the limiter is the gRPC code Unavailable:
+// Envoy lets a request pass after Unknown, whatever its failure_mode_deny says.
+func (s *Service) ShouldRateLimit(ctx context.Context,
+	req *pb.RateLimitRequest) (*pb.RateLimitResponse, error) {
+	c, err := s.read(req)
+	if err == nil {
+		err = c.decide(ctx, s.limiter)
+	}
+	if errors.Is(err, headgate.ErrNoLimit) {
+		s.forget(ctx, c)
+	}
+	if err != nil {
+		return nil, failure(err)
+	}
+	return c.answer(s.headers), nil
+}
+
+// forget has the limits that a call has brought defined again, if the limiter has lost them.
+func (s *Service) forget(ctx context.Context, c *call) {
+	for i := range c.lines {
+		if l := &c.lines[i]; l.limited() && l.rule.brought != nil {
+			_, err := s.limiter.Allow(ctx, headgate.Ask{Limit: l.ask.Limit, Key: l.ask.Key})
+			if errors.Is(err, headgate.ErrNoLimit) {
+				s.overrides.drop(*l.rule.brought)
+			}
+		}
+	}
+}
+
+// failure is the gRPC status of an error.
+func failure(err error) error {
+	if _, ok := status.FromError(err); ok {
+		return err
+	}
+	code := codes.Unavailable
+	switch {
+	case errors.Is(err, headgate.ErrKey), errors.Is(err, headgate.ErrCost):
+		code = codes.InvalidArgument
+	case errors.Is(err, context.Canceled):
+		code = codes.Canceled
+	case errors.Is(err, context.DeadlineExceeded):
+		code = codes.DeadlineExceeded
+	}
+	return status.Error(code, err.Error())
+}
+
+// A call is a request on its way to an answer.
+type call struct {
+	lines []line
+	over  bool
+}
+
+// A line is one descriptor.
+type line struct {
+	rule    *rule // nil: free
+	cost    int64 // 0 asks only, below 0 gives back
+	ask     headgate.Ask
+	verdict headgate.Verdict
+	over    bool
+}
+
+// limited tells whether the limiter has a word in it.
+func (l *line) limited() bool { return l.rule != nil && !l.rule.unlimited }
+
+// read checks a request and finds out which limits it means.
+func (s *Service) read(req *pb.RateLimitRequest) (*call, error) {
+	all := req.GetDescriptors()
+	switch {
+	case req.GetDomain() == "": // these two as in src/service/ratelimit.go
+		return nil, invalid("rate limit domain must not be empty")
+	case len(all) == 0:
+		return nil, invalid("rate limit descriptor list must not be empty")
+	case len(all) > maxDescriptors:
+		return nil, invalid("%d descriptors, want %d at most", len(all), maxDescriptors)
+	}
+	c := &call{lines: make([]line, len(all))}
+	known := s.rules.Load().domains[req.GetDomain()]
+	var space [256]byte
+	key := space[:0]
+	for i, desc := range all {
+		l := &c.lines[i]
+		var err error
+		if l.cost, err = cost(i, desc, req.GetHitsAddend()); err != nil {
+			return nil, err
+		}
+		if known == nil {
+			continue
+		}
+		key = key[:0]
+		if over := desc.GetLimit(); over != nil {
+			for _, e := range desc.GetEntries() {
+				key = appendEntry(key, e.GetKey(), e.GetValue())
+			}
+			l.rule, err = s.overrides.rule(req.GetDomain(), i, over)
+		} else {
+			l.rule, key = known.find(desc.GetEntries(), key)
+		}
+		if err != nil {
+			return nil, err
+		}
+		if l.limited() {
+			l.ask = headgate.Ask{Limit: l.rule.limit, Key: shorten(key)}
+		}
+	}
+	c.replace()
+	return c, nil
+}
+
+// cost checks a descriptor and says what it costs: its own hits_addend, which may be 0, or
+// that of the request, of which 0 is 1 (GetHitsAddends in src/utils/utilities.go).
+func cost(i int, d *common.RateLimitDescriptor, hits uint32) (int64, error) {
+	entries := d.GetEntries()
+	if len(entries) == 0 || len(entries) > maxEntries {
+		return 0, invalid("descriptor %d has %d entries, want 1 to %d", i, len(entries), maxEntries)
+	}
+	for j, e := range entries {
+		if e.GetKey() == "" {
+			return 0, invalid("descriptor %d: entry %d has an empty key", i, j)
+		}
+	}
+	n := max(1, uint64(hits))
+	if own := d.GetHitsAddend(); own != nil {
+		n = own.GetValue()
+	}
+	if n > limit.MaxAmount {
+		return 0, invalid("descriptor %d has hits_addend %d, want %d at most",
+			i, n, int64(limit.MaxAmount))
+	}
+	if d.GetIsNegativeHits() {
+		return -int64(n), nil
+	}
+	return int64(n), nil
+}
+
+// replace frees the descriptors whose limit another one replaces.
+func (c *call) replace() {
+	var gone map[string]bool
+	for i := range c.lines {
+		if r := c.lines[i].rule; r != nil && len(r.replaces) > 0 {
+			if gone == nil {
+				gone = map[string]bool{}
+			}
+			for _, name := range r.replaces {
+				gone[name] = true
+			}
+		}
+	}
+	for i := range c.lines {
+		if l := &c.lines[i]; gone != nil && l.limited() && gone[l.rule.name] {
+			l.rule = nil
+		}
+	}
+}
+
+// answer says it in Envoy's words.
+func (c *call) answer(h Headers) *pb.RateLimitResponse {
+	statuses := make([]pb.RateLimitResponse_DescriptorStatus, len(c.lines))
+	r := &pb.RateLimitResponse{
+		OverallCode: pb.RateLimitResponse_OK,
+		Statuses:    make([]*pb.RateLimitResponse_DescriptorStatus, len(c.lines)),
+	}
+	if c.over {
+		r.OverallCode = pb.RateLimitResponse_OVER_LIMIT
+	}
+	for i := range c.lines {
+		c.lines[i].fill(&statuses[i])
+		r.Statuses[i] = &statuses[i]
+	}
+	r.ResponseHeadersToAdd = h.of(c)
+	return r
+}
+
+// fill writes the status of a line.
+func (l *line) fill(s *pb.RateLimitResponse_DescriptorStatus) {
+	s.Code = pb.RateLimitResponse_OK
+	switch {
+	case l.rule == nil:
+		return
+	case l.rule.unlimited:
+		s.LimitRemaining = math.MaxUint32
+		return
+	case l.over:
+		s.Code = pb.RateLimitResponse_OVER_LIMIT
+	}
+	s.CurrentLimit = l.rule.shown
+	s.LimitRemaining = uint32(min(max(0, l.verdict.Remaining), math.MaxUint32))
+	s.DurationUntilReset = durationpb.New(l.verdict.Reset)
+}
+
+func invalid(format string, args ...any) error {
+	return status.Errorf(codes.InvalidArgument, format, args...)
+}

@@ -1,0 +1,215 @@
+package envoy
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"unicode/utf8"
+
+	common "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
+	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+
+	"github.com/headgate/headgate"
+)
+
+// Rules say which limit a descriptor means. They do not change once they are made.
+type Rules struct {
+	domains map[string]*domain
+	limits  []headgate.LimitConfig
+}
+
+// A domain is one file.
+type domain struct {
+	file string
+	top  node
+}
+
+// A node is one level of descriptors, and what a descriptor that ends here means.
+type node struct {
+	next  map[string]*node // by key_value, or by key for all other values
+	wild  []wildcard       // those of next with a *, in the order of the file
+	rule  *rule            // nil: none, what ends here is free
+	share string           // key_value with its *, when all its values share one count
+}
+
+// A wildcard is a key_value, cut at each *.
+type wildcard struct {
+	parts []string
+	node  *node
+}
+
+// A rule is what one descriptor with a rate_limit says.
+type rule struct {
+	limit     string // its name in the limiter; "" when unlimited
+	shown     *pb.RateLimitResponse_RateLimit
+	name      string // what others replace it by; may be ""
+	replaces  []string
+	unlimited bool
+	quota     bool // refuses only together with all others that are quotas
+	overdraft bool // counts what it refuses
+
+	brought *override // by a call; nil: by a file
+}
+
+// Limits are the limits that the limiter must have before a [Service] asks for them. Their
+// names begin with the domain and the descriptor, and stay the same as long as these do.
+func (r *Rules) Limits() []headgate.LimitConfig { return slices.Clone(r.limits) }
+
+// Domains are the names of all domains, sorted.
+func (r *Rules) Domains() []string {
+	names := make([]string, 0, len(r.domains))
+	for name := range r.domains {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	return names
+}
+
+// Join makes one of the rules of several files. A domain that two of them have is an error.
+func Join(files ...*Rules) (*Rules, error) {
+	all := &Rules{domains: map[string]*domain{}}
+	var errs []error
+	for _, f := range files {
+		for _, name := range f.Domains() {
+			if first, ok := all.domains[name]; ok {
+				errs = append(errs, fmt.Errorf("%s: domain %q is that of %s already",
+					f.domains[name].file, name, first.file))
+				continue
+			}
+			all.domains[name] = f.domains[name]
+		}
+		all.limits = append(all.limits, f.limits...)
+	}
+	if err := errors.Join(errs...); err != nil {
+		return nil, err
+	}
+	return all, nil
+}
+
+// find follows the entries down, as GetLimit of the reference does: key_value first, then the
+// first wildcard that fits, then the key alone, and never back up. The entries must be as
+// many as the levels of the rule. It appends the key whose use is counted to key.
+func (d *domain) find(entries []*common.RateLimitDescriptor_Entry, key []byte) (*rule, []byte) {
+	at := &d.top
+	var space [128]byte
+	word := space[:0]
+	for i, e := range entries {
+		word = append(append(append(word[:0], e.GetKey()...), '_'), e.GetValue()...)
+		value := e.GetValue()
+		next := at.next[string(word)]
+		if next == nil && len(at.wild) > 0 {
+			if next = at.match(string(word)); next != nil && next.share != "" {
+				value = strings.TrimPrefix(next.share, e.GetKey()+"_")
+			}
+		}
+		if next == nil {
+			next = at.next[e.GetKey()]
+		}
+		if next == nil {
+			return nil, key
+		}
+		key = appendEntry(key, e.GetKey(), value)
+		if i == len(entries)-1 {
+			return next.rule, key
+		}
+		at = next
+	}
+	return nil, key
+}
+
+func (n *node) match(word string) *node {
+	for _, w := range n.wild {
+		if w.fits(word) {
+			return w.node
+		}
+	}
+	return nil
+}
+
+// fits tells whether word begins with the first part, ends with the last, and has the others
+// between them in their order.
+func (w wildcard) fits(word string) bool {
+	first, last := w.parts[0], w.parts[len(w.parts)-1]
+	if len(word) < len(first)+len(last) ||
+		!strings.HasPrefix(word, first) || !strings.HasSuffix(word, last) {
+		return false
+	}
+	word = word[len(first) : len(word)-len(last)]
+	for _, part := range w.parts[1 : len(w.parts)-1] {
+		_, after, found := strings.Cut(word, part)
+		if !found {
+			return false
+		}
+		word = after
+	}
+	return true
+}
+
+// appendEntry appends key=value, and | before it when it is not the first. A backslash goes
+// before \ and |, and before = in a key, so that no two lists of entries make the same key.
+func appendEntry(b []byte, key, value string) []byte {
+	if len(b) > 0 {
+		b = append(b, '|')
+	}
+	b = appendEscaped(b, key, `\|=`)
+	b = append(b, '=')
+	return appendEscaped(b, value, `\|`)
+}
+
+func appendEscaped(b []byte, s, signs string) []byte {
+	for {
+		i := strings.IndexAny(s, signs)
+		if i < 0 {
+			return append(b, s...)
+		}
+		b = append(append(b, s[:i]...), '\\', s[i])
+		s = s[i+1:]
+	}
+}
+
+// shorten makes a key of what appendEntry has made. What is too long for the limiter ends with
+// its hash, after a | that no entry follows: no short key looks like it.
+func shorten(key []byte) string {
+	if len(key) <= headgate.MaxKey {
+		return string(key)
+	}
+	sum := sha256.Sum256(key)
+	end := headgate.MaxKey - len("|#") - hex.EncodedLen(len(sum))
+	for end > 0 && !utf8.RuneStart(key[end]) {
+		end--
+	}
+	head := strings.TrimRight(string(key[:end]), `\`)
+	return head + "|#" + hex.EncodeToString(sum[:])
+}
+
+// limitName makes the name of a limit of what leads to it: domain/key_value/…, which no
+// limit of headgate's own configuration can have, for its names have no /. A path that the
+// names of limits do not allow ends with // and 48 bits of a hash.
+func limitName(path ...string) string {
+	const most, bits = 64, 48 // limiter.go; chosen: two of 10,000 are equal once in 5 million
+	fits := true
+	plain := make([]string, len(path))
+	for i, p := range path {
+		plain[i] = strings.Map(func(r rune) rune {
+			if r == '-' || r == '_' || '0' <= r && r <= '9' ||
+				'a' <= r && r <= 'z' || 'A' <= r && r <= 'Z' {
+				return r
+			}
+			return '_'
+		}, p)
+		fits = fits && p != "" && plain[i] == p
+	}
+	name := strings.Join(plain, "/")
+	if fits && len(name) <= most {
+		return name
+	}
+	h := sha256.New()
+	for _, p := range path {
+		fmt.Fprintf(h, "%d:%s", len(p), p)
+	}
+	hash := "//" + hex.EncodeToString(h.Sum(nil)[:bits/8])
+	return strings.TrimRight(name[:min(len(name), most-len(hash))], "/") + hash
+}
