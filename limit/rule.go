@@ -159,6 +159,7 @@ func (r Rule) Check() error {
 		"%d parts of %v are shorter than %v", r.Parts, r.Window, MinWindow)
 	bad(r.Parts != 0 && r.Algorithm != SlidingWindow, "parts belong to sliding_window")
 	bad(r.Burst < 0 || r.Burst > MaxAmount, "burst %d, want 0 to %d", r.Burst, int64(MaxAmount))
+	bad(r.Burst > 0 && r.Amount == 0, "a burst beside an amount of 0, which refuses everything")
 	bad(r.Burst != 0 && !r.leaks(), "burst belongs to token_bucket and leaky_bucket")
 	bad(r.Align > Year, "unknown alignment %d", r.Align)
 	bad(r.Align != Epoch && r.Algorithm != FixedWindow, "alignment belongs to fixed_window")

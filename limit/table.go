@@ -3,6 +3,7 @@ package limit
 import (
 	"cmp"
 	"errors"
+	"math/bits"
 	"slices"
 	"strings"
 	"time"
@@ -55,8 +56,8 @@ func Compile(rule Rule, overrides map[string]int64) (*Rules, error) {
 		return nil, err
 	}
 	r := &Rules{
-		law: ruled{lawOf(rule), rule.Most()}, over: make(map[string]ruled, len(overrides)), rule: rule.withDefaults(),
-		calls: rule.Algorithm == Concurrency, paced: rule.Paced,
+		law: ruled{lawOf(rule), rule.Most()}, over: make(map[string]ruled, len(overrides)),
+		rule: rule.withDefaults(), calls: rule.Algorithm == Concurrency, paced: rule.Paced,
 	}
 	for key, amount := range overrides {
 		r.over[key] = ruled{lawOf(rule.of(amount)), rule.of(amount).Most()}
@@ -67,7 +68,16 @@ func Compile(rule Rule, overrides map[string]int64) (*Rules, error) {
 // of is the rule with another amount; a burst keeps its proportion.
 func (r Rule) of(amount int64) Rule {
 	if r.Burst > 0 && r.Amount > 0 {
-		r.Burst = max(1, int64(float64(r.Burst)/float64(r.Amount)*float64(amount)))
+		hi, lo := bits.Mul64(uint64(r.Burst), uint64(max(0, amount)))
+		switch {
+		case amount <= 0:
+			r.Burst = 0
+		case hi >= uint64(r.Amount):
+			r.Burst = MaxAmount + 1 // Check says so
+		default:
+			burst, _ := bits.Div64(hi, lo, uint64(r.Amount))
+			r.Burst = int64(max(1, min(burst, MaxAmount+1)))
+		}
 	}
 	r.Amount = amount
 	return r
@@ -122,8 +132,12 @@ func (t *Table) renew(e *entry, old *Rules, now Time) {
 	was, next := old.of(e.key), t.rules.of(e.key)
 	spare := was.spare(e, now)
 	o, r := &old.rule, &t.rules.rule
-	if o.Algorithm == r.Algorithm && o.Window == r.Window && o.Parts == r.Parts && o.Align == r.Align &&
-		o.Zone == r.Zone && (r.Algorithm != SlidingLog || was.law.(*logLaw).grid == next.law.(*logLaw).grid) {
+	same := o.Algorithm == r.Algorithm && o.Window == r.Window && o.Parts == r.Parts &&
+		o.Align == r.Align && o.Zone.String() == r.Zone.String()
+	if same && r.Algorithm == SlidingLog {
+		same = was.law.(*logLaw).grid == next.law.(*logLaw).grid
+	}
+	if same {
 		return
 	}
 	used := max(0, was.most-spare)
@@ -162,7 +176,9 @@ func (t *Table) Take(now Time, hash uint64, key string, n int64) (d Decision, er
 
 // Reserve takes n as Take does, for Settle to say within ttl what it came to. Not settled by
 // then, it counts as it is; of Concurrency it is given back.
-func (t *Table) Reserve(now Time, hash uint64, key string, n int64, ttl time.Duration) (d Decision, err error) {
+func (t *Table) Reserve(
+	now Time, hash uint64, key string, n int64, ttl time.Duration,
+) (d Decision, err error) {
 	if n > MaxAmount || n <= 0 || ttl <= 0 || ttl > MaxWindow {
 		return d, ErrCost
 	}
@@ -340,7 +356,8 @@ func (t *Table) Uses(now Time, from, count int) (all []Use, next int) {
 		t.lapse(e, l, now)
 		used := l.most - l.spare(e, now)
 		if whole := l.idle(e); whole > now {
-			all = append(all, Use{strings.Clone(e.key), used, l.most, max(0, l.most-used), time.Duration(whole - now)})
+			all = append(all, Use{
+				strings.Clone(e.key), used, l.most, max(0, l.most-used), time.Duration(whole - now)})
 		}
 	}
 	return all, 0

@@ -199,10 +199,10 @@ func TestAnEstimateIsSettled(t *testing.T) {
 		if d, _ := table.Take(now, 1, "k", 1); d.Allowed || d.Remaining != 0 || d.Retry <= 0 {
 			t.Errorf("%s: eight times the estimate is not owed: %+v", name(r), d)
 		}
-		if a, _ = table.Reserve(now, 1, "j", 10, time.Second); a.ID == 0 {
+		if a, _ = table.Reserve(now, 2, "j", 10, time.Second); a.ID == 0 {
 			t.Fatalf("%s: %+v", name(r), a)
 		}
-		if err := table.Settle(now+1e9, 1, a.ID, 0); !errors.Is(err, ErrSettled) {
+		if err := table.Settle(now+1e9, 2, a.ID, 0); !errors.Is(err, ErrSettled) {
 			t.Errorf("%s: settled too late: %v", name(r), err)
 		}
 	}
@@ -258,6 +258,17 @@ func TestRulesChangeUnderUse(t *testing.T) {
 	table := newTable(t, all[0], map[string]int64{"big": 1000}, 10)
 	if d := table.Peek(1e18, 1, "big", 1000); !d.Allowed || d.Amount != 1000 {
 		t.Errorf("a key with an amount of its own: %+v", d)
+	}
+	burst := Rule{Algorithm: TokenBucket, Amount: 10, Window: time.Second, Burst: 25}
+	table = newTable(t, burst, map[string]int64{"none": 0, "half": 5}, 10)
+	if d := table.Peek(1e18, 1, "half", 1); d.Amount != 12 {
+		t.Errorf("a burst of 25 for 10 is %d for 5, want 12", d.Amount)
+	}
+	if d := table.Peek(1e18, 2, "none", 1); d.Allowed {
+		t.Errorf("an amount of 0 lets pass: %+v", d)
+	}
+	if burst.Burst = MaxAmount; burst.of(MaxAmount).Check() == nil {
+		t.Error("a burst that is too great with another amount is taken")
 	}
 	_, err := Compile(Rule{}, nil)
 	_, err2 := Compile(all[0], map[string]int64{"x": -1})

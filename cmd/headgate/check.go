@@ -7,16 +7,20 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"strings"
 	"time"
 
 	"github.com/headgate/headgate/internal/config"
+	"github.com/headgate/headgate/internal/server"
+	"github.com/headgate/headgate/limit"
 )
 
 const checkHelp = `usage: headgate check --config FILE [--format text|json]
 
 Reads a configuration as headgate run would, and says all that is wrong with
 it: file, line, column, key, and what to do. Nothing is started or changed. The
-certificate files of tls, and the files of cluster and engine, are read as well.
+certificate files of tls, and the files of cluster, engine and envoy, are read
+as well.
 
   headgate check --config headgate.yaml
 
@@ -80,6 +84,9 @@ func checkCommand(_ context.Context, args []string, stdout, stderr io.Writer) in
 	if err == nil {
 		secure, err = checkTLS(cfg)
 	}
+	if err == nil && cfg.Envoy != nil {
+		err = server.CheckRules(cfg.Envoy.Rules)
+	}
 	if *format == "json" {
 		return checkJSON(stdout, stderr, judge(*file, cfg, secure, err))
 	}
@@ -136,6 +143,16 @@ func printRooms(w io.Writer, file string, cfg *config.Config, secure *tlsSummary
 	secure.print(w)
 	clusterOf(cfg).print(w)
 	engineOf(cfg).print(w)
+	for i := range cfg.Limits {
+		l := &cfg.Limits[i]
+		fmt.Fprintf(w, "limit %s: %v\n", l.Name, &shownLimit{
+			Algorithm: l.Algorithm.String(), Amount: l.Amount, Unit: l.Unit, Window: windowOf(&l.Rule),
+			Align: l.Align.String(), Burst: l.Burst, Shadow: l.Shadow,
+		})
+	}
+	if cfg.Envoy != nil {
+		fmt.Fprintf(w, "envoy: %s, rules %s\n", cfg.Envoy.Listen, strings.Join(cfg.Envoy.Rules, ", "))
+	}
 	for i := range cfg.Rooms {
 		r := &cfg.Rooms[i]
 		host := r.Host
@@ -147,6 +164,13 @@ func printRooms(w io.Writer, file string, cfg *config.Config, secure *tlsSummary
 			r.SessionDuration, standing(r))
 	}
 	fmt.Fprintf(w, "%s is good\n", file)
+}
+
+func windowOf(r *limit.Rule) string {
+	if r.Window == 0 {
+		return ""
+	}
+	return r.Window.String()
 }
 
 // standing names what keeps a room from its usual work.

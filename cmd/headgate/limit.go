@@ -9,6 +9,8 @@ import (
 	"net/http"
 	"net/url"
 	"time"
+
+	"github.com/headgate/headgate/limit"
 )
 
 const limitHelp = `usage: headgate limit list
@@ -45,7 +47,7 @@ func (l *shownLimit) String() string {
 	switch {
 	case l.Window != "":
 		s += " in " + l.Window
-	case l.Align != "":
+	case l.Align != "" && l.Algorithm == limit.FixedWindow.String():
 		s += " in a calendar " + l.Align
 	default:
 		s += " at once"

@@ -44,6 +44,9 @@ func serve(ctx context.Context, cfg *config.Config, stdout, stderr io.Writer) in
 		fmt.Fprintf(stdout, "          https://%s\n", a)
 	}
 	fmt.Fprintf(stdout, "operators http://%s/v1/rooms\n", s.AdminAddr())
+	if a := s.EnvoyAddr(); a != nil {
+		fmt.Fprintf(stdout, "envoy     %s by gRPC\n", a)
+	}
 	for i := range cfg.Rooms {
 		r := &cfg.Rooms[i]
 		fmt.Fprintf(stdout, "room      %s%s -> %s  %d at once, %d new a minute, sessions of %v\n",

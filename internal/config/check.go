@@ -69,6 +69,18 @@ func (c *Config) warn(d *decoder, m *mistake, keys ...string) {
 }
 
 func checkListens(d *decoder, c *Config) {
+	if e := c.Envoy; e != nil && d.good("envoy.listen") {
+		for key, addr := range map[string]string{"listen": c.Listen, "admin_listen": c.AdminListen} {
+			if d.good(key) && collide(addr, e.Listen) {
+				d.clash(wrong("give it another port", "%s %s and envoy.listen %s are the same place", key,
+					addr, e.Listen), "envoy.listen", key)
+			}
+		}
+		if c.Cluster != nil || c.Engine != nil {
+			c.warn(d, wrong("ask one machine only, or divide the limits",
+				"each machine counts for itself: limits are not shared between machines yet"), "envoy")
+		}
+	}
 	if d.good("listen", "admin_listen") && collide(c.Listen, c.AdminListen) {
 		d.clash(wrong("give it another port", "listen %s and admin_listen %s are the same place",
 			c.Listen, c.AdminListen), "admin_listen", "listen")

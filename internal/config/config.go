@@ -79,7 +79,11 @@ type Config struct {
 	// Limits are the rate limits, in the order of the file. Default none.
 	Limits []Limit
 
-	// Rooms are the waiting rooms, at least one, in the order of the file.
+	// Envoy says where Envoy's rate limit service is answered; nil is nowhere.
+	Envoy *Envoy
+
+	// Rooms are the waiting rooms, in the order of the file: at least one, unless there are
+	// Limits or Envoy asks.
 	Rooms []Room
 
 	// Warnings lists what is allowed but odd. It is empty in a good file.

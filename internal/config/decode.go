@@ -212,7 +212,7 @@ func (d *decoder) read(f field, key string, v *yaml.Node) {
 }
 
 func (d *decoder) missing(f field, key string, n *yaml.Node) {
-	if f.example == "" {
+	if f.example == "" || f.without != nil && f.without() {
 		return
 	}
 	full := under(key, f.name)

@@ -14,6 +14,8 @@ type field struct {
 
 	// example is a good value of a required key, for the hint; "" is optional.
 	example string
+
+	without func() bool // a required key that may be missing all the same; nil: it may not
 }
 
 // one makes the field of a single value.
@@ -63,7 +65,9 @@ func configFields(c *Config) []field {
 		{name: "cluster", read: readCluster(c)},
 		{name: "engine", read: readEngine(c)},
 		{name: "limits", read: readLimits(c)},
-		{name: "rooms", read: roomList(&c.Rooms), example: "- name: shop"},
+		{name: "envoy", read: readEnvoy(c)},
+		{name: "rooms", read: roomList(&c.Rooms), example: "- name: shop",
+			without: func() bool { return len(c.Limits) > 0 || c.Envoy != nil }},
 	}
 }
 

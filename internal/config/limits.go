@@ -219,7 +219,10 @@ func (l *Limit) crossWindow(d *decoder, k string) {
 // crossAmount refuses amounts that an algorithm does not take.
 func (l *Limit) crossAmount(d *decoder, k string) {
 	switch {
-	case !d.good(k+"amount", k+"paced"):
+	case !d.good(k+"amount", k+"paced", k+"burst"):
+	case l.Amount == 0 && l.Burst > 0:
+		d.clash(wrong("take it out, or raise the amount", "stands beside amount: 0, which refuses everything"),
+			k+"burst")
 	case l.Algorithm == limit.Concurrency && l.Amount > limit.MaxConcurrent:
 		d.clash(wrong("write a whole number from 0 to "+strconv.Itoa(limit.MaxConcurrent),
 			"%d is too large for calls at once", l.Amount), k+"amount")

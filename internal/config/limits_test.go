@@ -2,6 +2,7 @@ package config
 
 import (
 	"fmt"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -98,7 +99,12 @@ func TestOneMistakeInALimitIsToldOnce(t *testing.T) {
 		limited("algorithm: fixed_window, amount: 1, align: dya"),
 		limited("algorithm: fixed_window, amount: 1, align: day, time_zone: Europe/Pariss"),
 		limited("algorithm: fixed_window, amount: 1, aling: day, time_zone: UTC"),
+		limited("algorithm: fixed_window, amount: 1, window: 1m, time_zone: Europe/Pariss"),
 		limited("algorithm: concurrency, amount: 1, unit: bits, cost: 2"),
+		limited("algorithm: concurrency, amount: 1, burst: many"),
+		limited("algorithm: leaky_bucket, amount: many, window: 1m, paced: true"),
+		limited("algorithm: concurrency, algorithm: token_bucket, amount: 1, burst: 2"),
+		limited("algorithm: concurrency, amount: 1, unit: request_bytes, unit: units, cost: 2"),
 	} {
 		if _, err := Parse("f", []byte(file)); len(Faults(err)) != 1 {
 			t.Errorf("got %d faults, want 1, of\n%s%v", len(Faults(err)), file, err)
@@ -249,6 +255,20 @@ func TestARoomWithoutLimitsIsAsBefore(t *testing.T) {
 	none, err := running(t, "    limits: []\n").Fingerprint()
 	if err != nil || none != plain {
 		t.Errorf("limits: [] says nothing new, and changed the fingerprint: %v", err)
+	}
+}
+
+// A reload compares: what says nothing must not look like a change.
+func TestWhatSaysNothingAboutALimitIsNothing(t *testing.T) {
+	const rule = "algorithm: fixed_window, amount: 1, window: 1m"
+	plain, err := Parse("f", []byte(limited(rule)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	said, err := Parse("f", []byte(limited(rule+", align: epoch, unit: requests, key: [], overrides: {}, cost: 1, "+
+		"shadow: false, scope: worker, on_unreachable: local, max_keys: 1000000, headers: ietf")))
+	if err != nil || !reflect.DeepEqual(plain.Limits, said.Limits) {
+		t.Errorf("got %+v, %v, want %+v", said.Limits, err, plain.Limits)
 	}
 }
 

@@ -44,7 +44,7 @@ func importRules() []importRule {
 		{from: state, deny: append([]string{"."}, edges()...), tests: true,
 			why: "imports run one way: edges, faces, state, arithmetic"},
 		{from: []string{"internal/sim/..."}, except: []string{"internal/sim/report/..."},
-			allow: []string{"slot", "internal/counter", "internal/sim/..."},
+			allow: []string{"slot", "limit", "internal/counter", "internal/sim/..."},
 			why:   "a simulation runs the arithmetic and the counter, and nothing that waits"},
 		{from: []string{"internal/sim/report/..."}, allow: []string{"internal/sim/..."},
 			why: "a report shows what simulations came to"},

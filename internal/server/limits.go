@@ -93,7 +93,7 @@ func (l *callLimits) reload(cfg *config.Config) {
 	}
 	l.met.Store(metBy(cfg)) // before what is gone is removed: requests would ask for it
 	for _, c := range l.rules.Limits() {
-		if !kept[c.Name] {
+		if !kept[c.Name] && !envoys(c.Name) {
 			l.rules.Remove(c.Name)
 		}
 	}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/headgate/headgate/internal/api"
 	"github.com/headgate/headgate/internal/config"
+	"github.com/headgate/headgate/internal/envoy"
 )
 
 // reloadWait bounds a reload, however many rooms it changes.
@@ -90,6 +91,7 @@ type swap struct {
 	got      api.Reloaded
 
 	added, changed []*gate // of new
+	rules          *envoy.Rules
 	undo           []func() error
 }
 
@@ -152,6 +154,10 @@ func needsRestart(start, now *config.Config) []string {
 	if !reflect.DeepEqual(start.Cluster, now.Cluster) {
 		keys = append(keys, "cluster")
 	}
+	if a, b := start.Envoy, now.Envoy; (a == nil) != (b == nil) ||
+		b != nil && (a.Listen != b.Listen || a.Headers != b.Headers) {
+		keys = append(keys, "envoy")
+	}
 	if !reflect.DeepEqual(start.Engine, now.Engine) {
 		keys = append(keys, "engine")
 	}
@@ -196,6 +202,12 @@ func (w *swap) prepare(ctx context.Context) error {
 	}
 	if err := w.s.limits.check(w.new.cfg); err != nil {
 		return err
+	}
+	if c := w.new.cfg.Envoy; c != nil {
+		var err error
+		if w.rules, err = readRules(c.Rules); err != nil {
+			return err
+		}
 	}
 	restart, err := w.s.reloadTLS(ctx, &w.new.cfg.TLS) // last: it has no way back
 	w.got.NeedsRestart = append(w.got.NeedsRestart, restart...)
@@ -276,6 +288,9 @@ func (w *swap) commit() {
 		left = append(left, was)
 	}
 	w.s.limits.reload(w.new.cfg)
+	if err := w.s.envoy.reload(w.s.limits, w.rules); err != nil {
+		w.s.log.Error("rules for Envoy not reloaded", "error", err)
+	}
 	w.s.set.Store(w.new)
 	for _, g := range w.old.gates {
 		if w.new.find(g.file.Name) == nil {

@@ -57,6 +57,7 @@ type Server struct {
 	durable *durable
 	store   store.Store // the live changes
 	limits  *callLimits
+	envoy   *envoyGate // nil without envoy; see envoy.go
 
 	set    atomic.Pointer[roomSet]
 	read   atomic.Pointer[reading]
@@ -105,17 +106,20 @@ func (s *Server) open(ctx context.Context, cfg *config.Config) error {
 		s.public.Close()
 		return err
 	}
-	if err = s.openTLS(ctx, cfg); err != nil {
+	if err = s.openEnvoy(cfg); err == nil {
+		err = s.openTLS(ctx, cfg)
+	}
+	if err != nil {
 		s.public.Close()
 		s.admin.Close()
-		return err
+		s.envoy.close()
 	}
-	return nil
+	return err
 }
 
 // An AddressError says which address could not be bound, and what to do.
 type AddressError struct {
-	Key  string // listen, admin_listen or tls.listen
+	Key  string // listen, admin_listen, envoy.listen or tls.listen
 	Addr string
 	Err  error
 }
@@ -170,6 +174,7 @@ func (s *Server) Run(ctx context.Context) error {
 	s.startTLS(work, secure, &wg, fail)
 	wg.Go(func() { fail(serveOn(public, s.public)) })
 	wg.Go(func() { fail(serveOn(admin, s.admin)) })
+	wg.Go(func() { fail(s.envoy.serve(work)) })
 	wg.Go(func() { s.knowTime(work); s.ready.Store(true) })
 
 	select {

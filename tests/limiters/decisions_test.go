@@ -40,7 +40,8 @@ func decisions(tb testing.TB) map[string]func(key string) {
 	tb.Cleanup(func() { store.Close(context.Background()) })
 	return map[string]func(key string){
 		"headgate": func(key string) {
-			if _, err := ours.Allow(context.Background(), headgate.Ask{Limit: "api", Key: key, Cost: 1}); err != nil {
+			_, err := ours.Allow(context.Background(), headgate.Ask{Limit: "api", Key: key, Cost: 1})
+			if err != nil {
 				tb.Error(err)
 			}
 		},
@@ -64,7 +65,8 @@ func throttle(tb testing.TB) func(string) {
 	if err != nil {
 		tb.Fatal(err)
 	}
-	l, err := throttled.NewGCRARateLimiterCtx(s, throttled.RateQuota{MaxRate: throttled.PerSec(100), MaxBurst: 99})
+	quota := throttled.RateQuota{MaxRate: throttled.PerSec(100), MaxBurst: 99}
+	l, err := throttled.NewGCRARateLimiterCtx(s, quota)
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -125,7 +127,8 @@ func TestDecisions(t *testing.T) {
 		t.Logf("%-14s %6.0f ns a decision", side, took[side][rounds/2])
 	}
 	ours := took["headgate"][rounds/2]
-	for side, most := range map[string]float64{"go-limiter": 1, "throttled": 1, "ulule/limiter": 1, "x/time/rate": 1} {
+	const most = 1.0
+	for _, side := range []string{"go-limiter", "throttled", "ulule/limiter", "x/time/rate"} {
 		if ratio := ours / took[side][rounds/2]; ratio > most**slack {
 			t.Errorf("a decision costs %.2f × that of %s, budget %.2f", ratio, side, most**slack)
 		} else {

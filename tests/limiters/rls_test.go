@@ -43,9 +43,6 @@ type side struct {
 // TestRLS compares Envoy's rate limit service of both sides: what they can do, and at half
 // of what the reference can do the slowest hundredth and the CPU of a request.
 func TestRLS(t *testing.T) {
-	if testing.Short() {
-		t.Skip("two services are built and started")
-	}
 	sides := []*side{startReference(t), startHeadgate(t)}
 	for _, s := range sides {
 		s.connect(t)
@@ -141,7 +138,8 @@ func startReference(t *testing.T) *side {
 	if err := os.MkdirAll(filepath.Join(root, "api", "config"), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(filepath.Join(root, "api", "config", "api.yaml"), []byte(rlsRules), 0o600); err != nil {
+	file := filepath.Join(root, "api", "config", "api.yaml")
+	if err := os.WriteFile(file, []byte(rlsRules), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	pids := []int{process(t, nil, "redis-server", "--port", redis, "--save", "", "--appendonly", "no")}

@@ -1,0 +1,138 @@
+package server
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"os"
+	"strings"
+
+	"github.com/headgate/headgate/internal/config"
+	"github.com/headgate/headgate/internal/envoy"
+)
+
+// envoyGate answers Envoy's rate limit service; nil is none.
+type envoyGate struct {
+	listener net.Listener
+	service  *envoy.Service
+	rules    *envoy.Rules // in force; guarded by change
+}
+
+// maxRuleFile bounds a file of rules. It is that of package envoy.
+const maxRuleFile = 4 << 20
+
+// CheckRules reports what is wrong with files of rules for Envoy.
+func CheckRules(files []string) error {
+	_, err := readRules(files)
+	return err
+}
+
+// readRules reads the files of rules.
+func readRules(files []string) (*envoy.Rules, error) {
+	var all []*envoy.Rules
+	for _, name := range files {
+		st, err := os.Stat(name)
+		if err == nil && st.Size() > maxRuleFile {
+			err = fmt.Errorf("%s: %d bytes, more than %d", name, st.Size(), maxRuleFile)
+		}
+		var text []byte
+		if err == nil {
+			text, err = os.ReadFile(name)
+		}
+		if err != nil {
+			return nil, &config.Fault{File: name, Key: "envoy.rules",
+				Problem: "cannot be read: " + err.Error(), Hint: "name files as envoyproxy/ratelimit has them"}
+		}
+		r, err := envoy.ParseRules(name, text)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, r)
+	}
+	return envoy.Join(all...)
+}
+
+// openEnvoy reads the rules and binds the address.
+func (s *Server) openEnvoy(cfg *config.Config) (err error) {
+	c := cfg.Envoy
+	if c == nil {
+		return nil
+	}
+	g := &envoyGate{}
+	if g.rules, err = readRules(c.Rules); err != nil {
+		return err
+	}
+	if err = s.limits.define(g.rules); err != nil {
+		return err
+	}
+	ec := envoy.Config{Rules: g.rules, Limiter: s.limits.rules, Definer: s.limits.rules}
+	if c.Headers {
+		ec.Headers = envoy.StandardHeaders()
+	}
+	g.service = envoy.New(ec)
+	if g.listener, err = listen(c.Listen, "envoy.listen"); err != nil {
+		return err
+	}
+	s.envoy = g
+	return nil
+}
+
+// close gives the address back, if Run has not served it.
+func (g *envoyGate) close() {
+	if g != nil {
+		g.listener.Close()
+	}
+}
+
+// EnvoyAddr is where Envoy is answered, nil if nowhere.
+func (s *Server) EnvoyAddr() net.Addr {
+	if s.envoy == nil {
+		return nil
+	}
+	return s.envoy.listener.Addr()
+}
+
+// serve answers Envoy until ctx ends.
+func (g *envoyGate) serve(ctx context.Context) error {
+	if g == nil {
+		return nil
+	}
+	return g.service.Serve(ctx, g.listener)
+}
+
+// reload puts rules into force that were read, and forgets the limits that only the former
+// ones had. Limits of calls that bring their own stay.
+func (g *envoyGate) reload(l *callLimits, next *envoy.Rules) error {
+	if g == nil || next == nil {
+		return nil
+	}
+	if err := l.define(next); err != nil {
+		return err
+	}
+	g.service.SetRules(next)
+	kept := map[string]bool{}
+	for _, c := range next.Limits() {
+		kept[c.Name] = true
+	}
+	for _, c := range g.rules.Limits() {
+		if !kept[c.Name] {
+			l.rules.Remove(c.Name)
+		}
+	}
+	g.rules = next
+	return nil
+}
+
+// define makes the limits of rules, all or none.
+func (l *callLimits) define(r *envoy.Rules) error {
+	for _, c := range r.Limits() {
+		if err := l.rules.Define(c); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// envoys tells whether a limit is one of the rules for Envoy: their names have a slash, and
+// no name in the configuration has.
+func envoys(limit string) bool { return strings.Contains(limit, "/") }

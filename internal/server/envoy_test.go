@@ -1,0 +1,89 @@
+package server
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	common "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
+	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+
+	"github.com/headgate/headgate/internal/config"
+)
+
+// rules writes the file of rules: so many an hour for each client.
+func (p *process) rules(text string) {
+	p.t.Helper()
+	if err := os.WriteFile(filepath.Join(p.dir, "api.yaml"), []byte(text), 0o600); err != nil {
+		p.t.Fatal(err)
+	}
+}
+
+const envoyRules = `domain: api
+descriptors:
+  - key: client
+    rate_limit: {unit: hour, requests_per_unit: AMOUNT}
+`
+
+// Envoy is answered without a room, a reload takes new rules, and what was used stays used.
+func TestServerAnswersEnvoy(t *testing.T) {
+	p := &process{t: t, dir: t.TempDir()}
+	p.file = filepath.Join(p.dir, "headgate.yaml")
+	p.rules(strings.ReplaceAll(envoyRules, "AMOUNT", "3"))
+	p.write("envoy: {listen: 127.0.0.1:0, rules: [api.yaml], headers: true}\n")
+	p.start()
+	t.Cleanup(func() { p.stop() })
+	conn, err := grpc.NewClient(p.s.envoy.listener.Addr().String(),
+		grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	ask := func() *pb.RateLimitResponse {
+		t.Helper()
+		res, err := pb.NewRateLimitServiceClient(conn).ShouldRateLimit(t.Context(), &pb.RateLimitRequest{
+			Domain: "api", Descriptors: []*common.RateLimitDescriptor{{
+				Entries: []*common.RateLimitDescriptor_Entry{{Key: "client", Value: "bob"}}}},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return res
+	}
+	for i := range 4 {
+		want := pb.RateLimitResponse_OK
+		if i == 3 {
+			want = pb.RateLimitResponse_OVER_LIMIT
+		}
+		if res := ask(); res.OverallCode != want || len(res.ResponseHeadersToAdd) < 3 {
+			t.Errorf("call %d: %v", i, res)
+		}
+	}
+	p.rules(strings.ReplaceAll(envoyRules, "AMOUNT", "5"))
+	if _, err := p.s.Reload(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if res := ask(); res.OverallCode != pb.RateLimitResponse_OK || res.Statuses[0].LimitRemaining != 1 {
+		t.Errorf("after the limit was raised from 3 to 5: %v", res)
+	}
+	p.rules("domain: api\ndescriptors: [{key: client, rate_limit: {unit: fortnight, requests_per_unit: 1}}]\n")
+	if _, err := p.s.Reload(t.Context()); len(config.Faults(err)) == 0 {
+		t.Errorf("rules that make no sense: %v", err)
+	}
+	if res := ask(); res.Statuses[0].CurrentLimit.GetRequestsPerUnit() != 5 {
+		t.Errorf("after a reload that failed: %v", res)
+	}
+	p.rules("domain: other\ndescriptors: [{key: client, rate_limit: {unit: hour, requests_per_unit: 1}}]\n")
+	if _, err := p.s.Reload(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if res := ask(); res.Statuses[0].CurrentLimit != nil {
+		t.Errorf("a domain that is gone: %v", res)
+	}
+	if all := p.s.limits.rules.Limits(); len(all) != 1 {
+		t.Errorf("%d limits are left, want that of the new rules alone", len(all))
+	}
+}
