@@ -126,14 +126,17 @@ budgets: # what quick cuts short at full length, with its budgets; each benchmar
 		$$(grep -rlE 'testing\.Short\(\)|func Benchmark|AllocsPerRun' --include='*_test.go' . | \
 		xargs -n1 dirname | sort -u | grep -vE '/(embedded|demo)$$') # at length in soak
 	$(GO) test -count=1 -v -timeout 10m -tags bench ./tests/peers -slack 1.25
-	$(MAKE) limiters SLACK=1.5
+	$(MAKE) limiters SLACK=1.5 LIMITERS=TestDecisions
 
-SLACK ?= 1
+SLACK    ?= 1
+LIMITERS ?= .
 
 # A module of its own: nobody who uses headgate should have to fetch the limiters of others.
+# Envoy's reference service is fetched and built, and has a Redis of Debian behind it.
 .PHONY: limiters
-limiters: ## limits beside the limiters of others, in one run
-	cd tests/limiters && $(GO) vet ./... && $(GO) test -count=1 -v -timeout 10m ./... -slack $(SLACK)
+limiters: setup-redis ## limits beside the limiters of others, in one run: 2 min
+	cd tests/limiters && $(GO) vet ./... && \
+		$(GO) test -count=1 -v -timeout 10m -run '$(LIMITERS)' ./... -slack $(SLACK)
 
 .PHONY: crowd
 crowd: ## the real binary under 400 visitors, judged by the origin: 75 s
@@ -212,6 +215,11 @@ setup-go:
 	command -v gcc >/dev/null || apt gcc libc6-dev; \
 	command -v strace >/dev/null || apt strace; \
 	command -v unshare >/dev/null || apt util-linux
+
+.PHONY: setup-redis
+setup-redis:
+	@$(apt); \
+	command -v redis-server >/dev/null || apt redis-server
 
 .PHONY: setup-browser
 setup-browser:

@@ -15,7 +15,7 @@ func placeOf(hash uint64, n int) place { return place(hash)<<32 | place(n+1) }
 func (p place) hash() uint32 { return uint32(p >> 32) }
 func (p place) number() int  { return int(uint32(p)) - 1 }
 
-func (t *Table) entry(i int) *entry { return &t.pages[i/pageSize][i%pageSize] }
+func (t *Table) entry(i int) *entry { return &t.pages[uint(i)/pageSize][uint(i)%pageSize] }
 
 // slot is where in the index a key is, and its entry; nil and where it would be if it has
 // none.
@@ -40,7 +40,7 @@ func (t *Table) add(hash uint64, key string) *entry {
 		return nil
 	}
 	if t.n == len(t.pages)*pageSize {
-		t.pages = append(t.pages, make([]entry, pageSize))
+		t.pages = append(t.pages, new([pageSize]entry))
 	}
 	if 4*(t.n+1) > 3*len(t.index) {
 		t.rehash(2 * len(t.index))

@@ -101,7 +101,7 @@ type Table struct {
 	asked uint // decisions since keys were looked at
 	rules *Rules
 	index []place // of a power of two
-	pages [][]entry
+	pages []*[pageSize]entry
 	n     int
 	most  int
 	hand  int // the key that is looked at next
