@@ -76,12 +76,12 @@ lint: # vet and staticcheck, with the tags of the long tests too
 house: ## the house rules alone
 	$(GO) test -count=1 ./internal/house
 
-# Package slot has no goroutine, and the race detector slows its walks tenfold.
+# Packages slot and limit have no goroutine, and the race detector slows them tenfold.
 .PHONY: quick
 quick: # all quick tests, with the race detector where it can find something
-	$(GO) test -shuffle=on -short ./slot ./internal/house
+	$(GO) test -shuffle=on -short ./slot ./limit ./internal/house
 	$(GO) test -race -shuffle=on -short -timeout 5m \
-		$$($(GO) list ./... | grep -vE '/(slot|internal/house)$$')
+		$$($(GO) list ./... | grep -vE '/(slot|limit|internal/house)$$')
 
 .PHONY: all
 all: setup ## every test, within 20 min; installs what it needs
@@ -126,7 +126,7 @@ budgets: # what quick cuts short at full length, with its budgets; each benchmar
 		$$(grep -rlE 'testing\.Short\(\)|func Benchmark|AllocsPerRun' --include='*_test.go' . | \
 		xargs -n1 dirname | sort -u | grep -vE '/(embedded|demo)$$') # at length in soak
 	$(GO) test -count=1 -v -timeout 10m -tags bench ./tests/peers -slack 1.25
-	$(MAKE) limiters SLACK=1.5 LIMITERS=TestDecisions
+	$(MAKE) limiters SLACK=1.5 LIMITERS='Decisions|Overload|ManyKeys' # RLS: in bench
 
 SLACK    ?= 1
 LIMITERS ?= .
@@ -169,7 +169,7 @@ hunt: build ## look for a world in which a promise breaks: HUNT cases (default 3
 	bin/headgate simulate --hunt $(HUNT) $(ARGS)
 
 .PHONY: soak
-soak: setup ## the long rest: 5,000 visitors, 100 kills, an hour with kills, long walks and fuzzing
+soak: setup ## the long rest: 5,000 visitors, 100 kills, an hour with kills, 10 million keys, long walks
 	$(MAKE) all
 	$(GO) test -count=1 ./embedded ./internal/demo
 	$(MAKE) cluster
@@ -177,6 +177,8 @@ soak: setup ## the long rest: 5,000 visitors, 100 kills, an hour with kills, lon
 	$(GO) test -count=1 -v -timeout 3h -tags soak ./tests/kills
 	$(MAKE) walk WALK_STEPS=$(SOAK_WALK_STEPS)
 	$(MAKE) hunt HUNT=15000 ARGS='--hunt-seed 1000000'
+	cd tests/limiters && $(GO) test -count=1 -v -timeout 30m -run 'Overload|ManyKeys' . \
+		-keys 10000000 -overload 1m
 	$(MAKE) fuzz FUZZTIME=1m
 
 .PHONY: bench

@@ -104,3 +104,17 @@ func TestServerLimitsNobodyWhoWaits(t *testing.T) {
 		}
 	}
 }
+
+// A room that is suspended lets everybody pass, and its limits hold all the same.
+func TestServerLimitsWithoutALine(t *testing.T) {
+	p := run(t, strings.Replace(limitsFile("3", "api"), "limits: [", "suspended: true\n    limits: [", 1))
+	passed := 0
+	for range 10 {
+		if get(t, p.visitors+"/", "").StatusCode == 200 {
+			passed++
+		}
+	}
+	if passed != 3 {
+		t.Errorf("%d calls without a client's header passed, want 3", passed)
+	}
+}
