@@ -8,6 +8,7 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"strings"
 	"time"
 
 	"github.com/headgate/headgate/limit"
@@ -16,6 +17,7 @@ import (
 const limitHelp = `usage: headgate limit list
        headgate limit keys LIMIT
        headgate limit key LIMIT KEY
+       headgate limit set LIMIT KEY=VALUE...
        headgate limit reset LIMIT KEY
 
 Limits say how often each key, such as a client, may do something: see Limits in
@@ -24,9 +26,12 @@ docs/operations.md.
 keys lists the keys that have used any of a limit. key explains one: what it has
 used, and when its next call passes. reset forgets what it has used.
 
+set changes amount, burst, window, lease or shadow until the next reload or
+restart. What was used stays used.
+
   headgate limit key api big-client
 
-reset needs a token with the scope write: see headgate help token.
+set and reset need a token with the scope write: see headgate help token.
 ` + operatorHelp
 
 // A shownLimit is a limit as the API tells it.
@@ -80,6 +85,9 @@ func limitCommand(ctx context.Context, args []string, stdout, stderr io.Writer) 
 		err = o.listLimitKeys(ctx, stdout, words[1])
 	case asked("key", 3):
 		err = o.explainLimitKey(ctx, stdout, words[1], words[2])
+	case len(words) > 2 && words[0] == "set":
+		scope = "write"
+		err = o.setLimit(ctx, stdout, words[1], words[2:])
 	case asked("reset", 3):
 		scope = "write"
 		if err = o.do(ctx, http.MethodDelete, limitKeyPath(words[1], words[2]), nil, nil); err == nil {
@@ -87,12 +95,31 @@ func limitCommand(ctx context.Context, args []string, stdout, stderr io.Writer) 
 		}
 	default:
 		return usageFault(stderr, "limit: what is to be done?",
-			"write headgate limit list, limit keys LIMIT, limit key LIMIT KEY or limit reset LIMIT KEY")
+			"write headgate limit list, limit keys LIMIT, limit key LIMIT KEY, limit set LIMIT KEY=VALUE "+
+				"or limit reset LIMIT KEY")
 	}
 	if err != nil {
 		return o.fail(ctx, stderr, err, scope)
 	}
 	return exitOK
+}
+
+// setLimit changes a limit.
+func (o *operator) setLimit(ctx context.Context, w io.Writer, limit string, changes []string) error {
+	pairs := map[string]string{}
+	for _, c := range changes {
+		key, value, ok := strings.Cut(c, "=")
+		if _, twice := pairs[key]; !ok || twice {
+			return &refusal{Detail: c + " is no change", Told: "write each key once, as amount=200"}
+		}
+		pairs[key] = value
+	}
+	var got shownLimit
+	if err := o.do(ctx, http.MethodPatch, "/v1/limits/"+url.PathEscape(limit), pairs, &got); err != nil {
+		return err
+	}
+	fmt.Fprintf(w, "%s: %v, until the next reload or restart\n", got.Name, &got)
+	return nil
 }
 
 func limitKeyPath(limit, key string) string {

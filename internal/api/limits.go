@@ -33,6 +33,8 @@ type LimitKeys interface {
 	Keys(limit, from string, count int) (all []headgate.KeyUse, next string, err error)
 	// Explain tells whether a call of a key would pass, and if not, when.
 	Explain(limit, key string) (headgate.Verdict, error)
+	// Define changes a limit, or says what is wrong with it.
+	Define(headgate.LimitConfig) error
 	// Reset forgets what a key has used.
 	Reset(limit, key string) error
 }
@@ -56,6 +58,7 @@ func (a *API) limitRoutes() []route {
 		{"POST", "/v1/limits/settle", scopeRead, false, a.settleLimit},
 		{"GET", "/v1/limits", scopeRead, false, a.limits},
 		{"GET", one, scopeRead, false, a.limit},
+		{"PATCH", one, scopeWrite, false, a.changeLimit},
 		{"GET", one + "/keys", scopeRead, false, a.limitKeys},
 		{"GET", one + "/keys/{key...}", scopeRead, false, a.limitKey},
 		{"DELETE", one + "/keys/{key...}", scopeWrite, false, a.resetLimitKey},
@@ -266,14 +269,11 @@ func (a *API) limits(*call) (any, error) {
 
 // limit is GET /v1/limits/{limit}.
 func (a *API) limit(c *call) (any, error) {
-	if a.cfg.Limits.Keys != nil {
-		for _, l := range a.cfg.Limits.Keys.Limits() {
-			if l.Name == c.r.PathValue("limit") {
-				return shown(l), nil
-			}
-		}
+	l, err := a.limitNamed(c.r.PathValue("limit"))
+	if err != nil {
+		return nil, err
 	}
-	return nil, limitProblem(headgate.ErrNoLimit)
+	return shown(l), nil
 }
 
 // A keyShown is a key in the list of a limit's keys.

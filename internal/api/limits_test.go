@@ -366,3 +366,27 @@ func TestNoLimits(t *testing.T) {
 		}
 	}
 }
+
+// A limit is changed while it is used, by whoever may write, and what makes no sense
+// changes nothing.
+func TestChangeALimit(t *testing.T) {
+	s := limited(t, perDay("api", 3))
+	s.steps([][4]string{
+		{"POST /v1/limits/check", `{"limit":"api","key":"bob","cost":3}`, "OK", `"remaining":0`},
+		{"PATCH /v1/limits/api", `{"amount":5,"window":"48h","shadow":true}`, "OK", `"amount":5`},
+		{"GET /v1/limits/api", "", "OK", `"window":"48h0m0s"`},
+		{"PATCH /v1/limits/api", `{"shadow":false}`, "OK", `"shadow":false`},
+		{"PATCH /v1/limits/api", `{"amount":-1}`, "Unprocessable Entity", "invalid_change"},
+		{"PATCH /v1/limits/api", `{"amount":9,"window":"0s"}`, "Unprocessable Entity", "window cannot be"},
+		{"PATCH /v1/limits/api", `{"amount":9,"burst":2}`, "Unprocessable Entity", "burst belongs to"},
+		{"PATCH /v1/limits/api", `{"amount":9,"name":"x"}`, "Unprocessable Entity", "name cannot be changed"},
+		{"PATCH /v1/limits/none", `{"amount":9}`, "Not Found", "no_such_limit"},
+		{"GET /v1/limits/api", "", "OK", `"amount":5`},
+	})
+	if got := s.do("PATCH", "/v1/limits/api", `{"amount":9}`, s.read); got.StatusCode != http.StatusForbidden {
+		t.Errorf("with a token that reads: %d", got.StatusCode)
+	}
+	if got := s.do("PATCH", "/v1/limits/api", `{"amount":9}`, s.tea); got.StatusCode != http.StatusForbidden {
+		t.Errorf("with a token of a room: %d", got.StatusCode)
+	}
+}
