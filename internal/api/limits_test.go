@@ -383,10 +383,10 @@ func TestChangeALimit(t *testing.T) {
 		{"PATCH /v1/limits/none", `{"amount":9}`, "Not Found", "no_such_limit"},
 		{"GET /v1/limits/api", "", "OK", `"amount":5`},
 	})
-	if got := s.do("PATCH", "/v1/limits/api", `{"amount":9}`, s.read); got.StatusCode != http.StatusForbidden {
-		t.Errorf("with a token that reads: %d", got.StatusCode)
-	}
-	if got := s.do("PATCH", "/v1/limits/api", `{"amount":9}`, s.tea); got.StatusCode != http.StatusForbidden {
-		t.Errorf("with a token of a room: %d", got.StatusCode)
+	for _, token := range []string{s.read, s.tea} {
+		got := s.do("PATCH", "/v1/limits/api", `{"amount":9}`, token)
+		if got.StatusCode != http.StatusForbidden {
+			t.Errorf("with a token that may not: %d", got.StatusCode)
+		}
 	}
 }

@@ -45,12 +45,14 @@ func decisions(tb testing.TB) map[string]func(key string) {
 
 func ours(tb testing.TB, rule limit.Rule) func(string) {
 	rule.Amount, rule.Window = 100, time.Second
-	l, err := headgate.NewLimiter(headgate.LimiterConfig{Limits: []headgate.LimitConfig{{Name: "api", Rule: rule}}})
+	l, err := headgate.NewLimiter(headgate.LimiterConfig{
+		Limits: []headgate.LimitConfig{{Name: "api", Rule: rule}}})
 	if err != nil {
 		tb.Fatal(err)
 	}
 	return func(key string) {
-		if _, err := l.Allow(context.Background(), headgate.Ask{Limit: "api", Key: key, Cost: 1}); err != nil {
+		_, err := l.Allow(context.Background(), headgate.Ask{Limit: "api", Key: key, Cost: 1})
+		if err != nil {
 			tb.Error(err)
 		}
 	}
