@@ -1,6 +1,9 @@
 package limit
 
-import "strings"
+import (
+	"slices"
+	"strings"
+)
 
 // The keys of a table: open addressing over hashes and numbers of entries, which lie in
 // pages without a gap. Looking a key up reads two places in memory, its slot and its entry,
@@ -34,9 +37,32 @@ func (t *Table) slot(hash uint64) (i int, e *entry) {
 	}
 }
 
+// full reports whether a key that has no entry gets none. Those with an amount of their own
+// always do.
+func (t *Table) full(key string) bool {
+	if t.n < t.most {
+		return false
+	}
+	_, own := t.rules.over[key]
+	return !own
+}
+
+// begin is what a new key has used: nothing, or what all keys have that had no entry before,
+// for it may be one of them. Calls under way are not inherited: nobody could end them.
+func (t *Table) begin(e *entry, key string, now Time) {
+	e.key = key
+	if rest := &t.rest; !t.rules.calls && (rest.b != 0 || rest.c != 0 || rest.more != nil) &&
+		t.rules.law.idle(rest) > now {
+		e.a, e.b, e.c = rest.a, rest.b, rest.c
+		if m := rest.more; m != nil {
+			e.more = &more{cells: slices.Clone(m.cells), log: slices.Clone(m.log), head: m.head}
+		}
+	}
+}
+
 // add makes an entry for a key that has none, nil if the table is full.
-func (t *Table) add(hash uint64, key string) *entry {
-	if t.n >= t.most {
+func (t *Table) add(hash uint64, key string, now Time) *entry {
+	if t.full(key) {
 		return nil
 	}
 	if t.n == len(t.pages)*pageSize {
@@ -47,7 +73,8 @@ func (t *Table) add(hash uint64, key string) *entry {
 	}
 	i, _ := t.slot(hash)
 	e := t.entry(t.n)
-	*e = entry{key: strings.Clone(key), hash: hash}
+	*e = entry{hash: hash}
+	t.begin(e, strings.Clone(key), now)
 	t.index[i] = placeOf(hash, t.n)
 	t.n++
 	return e

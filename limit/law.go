@@ -11,17 +11,14 @@ type law interface {
 	spare(e *entry, now Time) int64
 	// book takes n at now, more than is spare if need be.
 	book(e *entry, now Time, n int64)
-	// back gives back n of what was taken at a moment, of the newest if at is lately. It
-	// gives back nothing that has come back by itself.
-	back(e *entry, at Time, n int64)
+	// back gives back n of what a hold has taken, of the newest if there is none. It follows
+	// spare, and gives back nothing that has come back by itself.
+	back(e *entry, of *hold, n int64)
 	// when is from when on n passes if nobody calls, Never if not at all. It follows spare.
 	when(e *entry, now Time, n int64) Time
 	// idle is from when on e is as good as new.
 	idle(e *entry) Time
 }
-
-// lately is no moment: what was taken last.
-const lately Time = -1
 
 // owedMost bounds what a key may owe. Chosen: sums of it do not overflow.
 const owedMost = 1 << 60
@@ -39,8 +36,7 @@ type more struct {
 	cells []int64 // SlidingWindow of several parts: a ring by number of the sub-window
 	log   []used  // SlidingLog: from head on, the oldest first
 	head  int
-	holds []hold // reservations, or calls under way, by their ends
-	low   int64  // buckets: least level since the oldest reservation was made
+	holds []hold // reservations, and calls under way, by their ends
 }
 
 type used struct {
@@ -52,6 +48,8 @@ type hold struct {
 	id      uint64
 	at, end Time
 	n       int64
+	low     int64 // buckets: the least level since
+	call    bool  // of Concurrency
 }
 
 func (e *entry) extra() *more {
@@ -113,8 +111,9 @@ func (l *bucketLaw) spare(e *entry, now Time) int64 {
 			e.b, e.c = e.b-int64(fell), int64(rest)
 		}
 	}
-	if len(e.held()) > 0 {
-		e.more.low = min(e.more.low, l.floor(e))
+	for i := range e.held() {
+		h := &e.more.holds[i]
+		h.low = min(h.low, l.floor(e))
 	}
 	return l.burst - e.b
 }
@@ -132,10 +131,17 @@ func (l *bucketLaw) book(e *entry, _ Time, n int64) { e.b = min(e.b+n, owedMost)
 // back of a reservation gives back what of it has not come back by itself: at most the least
 // level since. Had it never been taken, the level would have stayed at 0 where it fell below
 // what was taken.
-func (l *bucketLaw) back(e *entry, at Time, n int64) {
-	if at != lately && e.more != nil {
-		n = min(n, e.more.low)
-		e.more.low -= n
+func (l *bucketLaw) back(e *entry, of *hold, n int64) {
+	if of != nil {
+		n = min(n, of.low)
+		at, left := of.at, of.low-n
+		for i := range e.more.holds {
+			if h := &e.more.holds[i]; h.at >= at {
+				h.low -= min(n, h.low)
+			} else {
+				h.low = min(h.low, left)
+			}
+		}
 	}
 	if e.b -= min(n, e.b); e.b == 0 {
 		e.c = 0
@@ -143,14 +149,13 @@ func (l *bucketLaw) back(e *entry, at Time, n int64) {
 }
 
 func (l *bucketLaw) when(e *entry, now Time, n int64) Time {
-	fall := e.b + n - l.burst
-	if fall <= 0 {
+	switch {
+	case n > l.burst:
+		return Never
+	case e.b+n <= l.burst:
 		return now
 	}
-	if n > l.burst {
-		return Never
-	}
-	return l.fallen(e, now, fall)
+	return l.fallen(e, now, e.b+n-l.burst)
 }
 
 // fallen is when the level will have fallen by n.
@@ -208,11 +213,11 @@ func (l *fixedLaw) around(now Time) (from, to Time) {
 	switch l.align {
 	case Minute: // zones are whole minutes, and hours of some are not whole
 		a = t.Add(-time.Duration(t.Second())*time.Second - time.Duration(t.Nanosecond()))
-		b = a.Add(time.Minute)
+		a, b = within(t, a, a.Add(time.Minute))
 	case Hour:
 		a = t.Add(-time.Duration(t.Minute())*time.Minute - time.Duration(t.Second())*time.Second -
 			time.Duration(t.Nanosecond()))
-		b = a.Add(time.Hour)
+		a, b = within(t, a, a.Add(time.Hour))
 	case Day:
 		a, b = l.date(y, m, d), l.date(y, m, d+1)
 	case Week:
@@ -226,19 +231,40 @@ func (l *fixedLaw) around(now Time) (from, to Time) {
 	return Time(a.UnixNano()), Time(b.UnixNano())
 }
 
+// within cuts a window where the clocks of the zone change.
+func within(t, a, b time.Time) (from, to time.Time) {
+	begin, end := t.ZoneBounds()
+	if !begin.IsZero() && a.Before(begin) {
+		a = begin
+	}
+	if !end.IsZero() && b.After(end) {
+		b = end
+	}
+	return a, b
+}
+
+// date is when a day begins. Where clocks change at midnight there may be none: then it
+// begins with the change, and time.Date gives an hour of the day before.
 func (l *fixedLaw) date(y int, m time.Month, d int) time.Time {
-	return time.Date(y, m, d, 0, 0, 0, 0, l.zone)
+	t := time.Date(y, m, d, 0, 0, 0, 0, l.zone)
+	if t.Hour() >= 12 {
+		_, t = t.ZoneBounds()
+	}
+	return t
 }
 
 func (l *fixedLaw) book(e *entry, now Time, n int64) {
+	if n == 0 {
+		return
+	}
 	if l.align == FirstHit && int64(now) >= e.a {
 		e.a, e.c = int64(now+l.window), int64(now)
 	}
 	e.b = min(e.b+n, owedMost)
 }
 
-func (l *fixedLaw) back(e *entry, at Time, n int64) {
-	if at == lately || int64(at) >= e.c {
+func (l *fixedLaw) back(e *entry, of *hold, n int64) {
+	if of == nil || int64(of.at) >= e.c {
 		e.b -= min(n, e.b)
 	}
 }
@@ -267,7 +293,7 @@ func (l *concurrencyLaw) spare(e *entry, _ Time) int64 { return l.amount - e.b }
 
 func (l *concurrencyLaw) book(e *entry, _ Time, n int64) { e.b += n }
 
-func (l *concurrencyLaw) back(e *entry, _ Time, n int64) { e.b -= min(n, e.b) }
+func (l *concurrencyLaw) back(e *entry, _ *hold, n int64) { e.b -= min(n, e.b) }
 
 func (l *concurrencyLaw) when(e *entry, now Time, n int64) Time {
 	if n > l.amount {

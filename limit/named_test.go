@@ -136,7 +136,7 @@ func TestCriteoMoreSubWindowsComeCloser(t *testing.T) {
 			if d, _ := log.Take(now, 1, "client", 1); d.Allowed { // both count the same calls
 				_, e := table.slot(1)
 				if e == nil {
-					e = table.add(1, "client")
+					e = table.add(1, "client", now)
 				}
 				table.rules.law.spare(e, now)
 				table.rules.law.book(e, now, 1)

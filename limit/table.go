@@ -14,6 +14,8 @@ const (
 	pageSize = 64     // entries that are allocated at once
 	mostHeld = 10_000 // reservations of one key
 
+	heldAgain = time.Second // then one of them may have been settled
+
 	// Whether keys can be forgotten is looked at in turn: a few with each key that is new,
 	// so that as many go as come, and now and then some more.
 	lookNew   = 4
@@ -110,17 +112,26 @@ type Table struct {
 	blank entry // of a key that has used nothing
 }
 
+// StartIDs lets the numbers of reservations begin behind from: one of another table, or of
+// a process before, must settle nothing here.
+func (t *Table) StartIDs(from uint64) { t.ids = from }
+
 // SetRules changes the rules from now on, and how many keys are held at most. What a key
 // has used stays used: if the algorithm or its window is another, as if all of it had been
-// taken now. Keys that are held stay, however many they are.
+// taken now, but never more than may pass at once. Keys that are held stay, however many
+// they are.
 func (t *Table) SetRules(now Time, rules *Rules, most int) {
-	now, t.most = t.step(now), max(1, most)
+	t.most = max(1, most)
 	if t.rules == nil {
 		t.rules, t.index = rules, make([]place, 8)
+		t.step(now)
 		return
 	}
 	old := t.rules
-	t.rules = rules
+	if t.rules = rules; old.rule.Algorithm != rules.rule.Algorithm {
+		t.now = min(now, latest) // it may go by another clock
+	}
+	now = t.step(now)
 	for i := range t.n {
 		t.renew(t.entry(i), old, now)
 	}
@@ -130,31 +141,63 @@ func (t *Table) SetRules(now Time, rules *Rules, most int) {
 // renew brings what a key has used from other rules to these.
 func (t *Table) renew(e *entry, old *Rules, now Time) {
 	was, next := old.of(e.key), t.rules.of(e.key)
-	spare := was.spare(e, now)
+	lapse(e, old, now)
+	used := min(max(0, was.most-was.spare(e, now)), next.most)
 	o, r := &old.rule, &t.rules.rule
-	same := o.Algorithm == r.Algorithm && o.Window == r.Window && o.Parts == r.Parts &&
-		o.Align == r.Align && o.Zone.String() == r.Zone.String()
-	if same && r.Algorithm == SlidingLog {
-		same = was.law.(*logLaw).grid == next.law.(*logLaw).grid
-	}
-	if same {
+	switch {
+	case o.Algorithm != r.Algorithm || o.Window != r.Window || o.Parts != r.Parts ||
+		o.Align != r.Align || o.Zone.String() != r.Zone.String():
+	case r.leaks():
+		e.b = min(e.b, next.most)
+		return
+	case r.Algorithm == SlidingLog:
+		next.law.(*logLaw).retick(e, was.law.(*logLaw))
+		return
+	default:
 		return
 	}
-	used := max(0, was.most-spare)
-	if e.a, e.b, e.c = 0, 0, 0; e.more != nil {
-		e.more = &more{holds: e.more.holds, low: e.more.low}
+	holds := e.held()
+	if e.a, e.b, e.c, e.more = 0, 0, 0, nil; t.rules.calls { // only calls are under way
+		holds = slices.DeleteFunc(holds, func(h hold) bool { return !h.call })
+	}
+	if len(holds) > 0 {
+		e.extra().holds = holds
+	}
+	if t.rules.calls {
+		for _, h := range holds {
+			e.b += h.n
+		}
+		return
 	}
 	next.spare(e, now)
 	next.book(e, now, used)
+	for i := range e.held() { // what they took is taken now
+		e.more.holds[i].at, e.more.holds[i].low = now, used
+	}
 }
 
 // Len is how many keys are held.
 func (t *Table) Len() int { return t.n }
 
+// latest is the last moment that is told from others: the ends of windows lie beyond.
+const latest = Never / 2
+
 // step takes a moment; a clock that steps back stands still.
 func (t *Table) step(now Time) Time {
-	t.now = max(t.now, now)
+	t.now = max(t.now, min(now, latest))
 	return t.now
+}
+
+// late adds how long the clock will stand still to what a decision says of the future.
+func (t *Table) late(d *Decision, now Time) {
+	if lag := time.Duration(t.now - now); lag > 0 {
+		if d.Reset > 0 {
+			d.Reset += lag
+		}
+		if d.Retry > 0 {
+			d.Retry += lag
+		}
+	}
 }
 
 // Take takes n at now, all or nothing. 0 asks only; below 0 gives back what was taken last.
@@ -171,6 +214,7 @@ func (t *Table) Take(now Time, hash uint64, key string, n int64) (d Decision, er
 		ttl = t.rules.rule.Lease
 	}
 	t.take(t.step(now), hash, key, ask{n, ttl}, &d)
+	t.late(&d, now)
 	return d, nil
 }
 
@@ -183,23 +227,27 @@ func (t *Table) Reserve(
 		return d, ErrCost
 	}
 	t.take(t.step(now), hash, key, ask{n, ttl}, &d)
+	t.late(&d, now)
 	return d, nil
 }
 
 // Peek tells whether n would pass, and changes nothing.
 func (t *Table) Peek(now Time, hash uint64, key string, n int64) (d Decision) {
-	now = t.step(now)
+	at := t.step(now)
 	_, e := t.slot(hash)
 	shared := false
 	if e == nil {
-		if e, t.blank.key = &t.blank, key; t.n >= t.most {
+		if e = &t.blank; t.full(key) {
 			e, shared = &t.rest, true
+		} else {
+			t.begin(e, key, at)
 		}
 	}
 	l := t.rules.of(e.key)
-	t.decide(e, l, now, n, &d)
-	d.Reset = max(0, time.Duration(l.idle(e)-now))
+	t.decide(e, l, at, n, &d)
+	d.Reset = max(0, time.Duration(l.idle(e)-at))
 	d.Shared, t.blank = shared, entry{}
+	t.late(&d, now)
 	return d
 }
 
@@ -216,27 +264,25 @@ func (t *Table) take(now Time, hash uint64, key string, a ask, d *Decision) {
 	}
 	_, e := t.slot(hash)
 	shared := false
-	if e == nil && a.n <= 0 {
+	if e == nil && (a.n == 0 || a.n < 0 && !t.full(key)) {
 		*d = t.Peek(now, hash, key, 0)
 		return
 	}
 	if e == nil {
 		t.sweep(now, lookNew)
-		if e = t.add(hash, key); e == nil {
+		if e = t.add(hash, key, now); e == nil {
 			e, shared = &t.rest, true
 		}
 	}
+	l := t.rules.of(e.key)
 	if a.n < 0 {
-		l := t.rules.of(e.key)
-		l.spare(e, now)
-		l.back(e, lately, -a.n)
+		t.giveBack(e, l, now, -a.n)
 		a.n = 0
 	}
-	l := t.rules.of(e.key)
 	t.decide(e, l, now, a.n, d)
 	d.Shared = shared
 	if d.Allowed && a.ttl > 0 && len(e.held()) >= mostHeld && !t.rules.calls {
-		d.Allowed, d.Retry = false, time.Duration(e.more.holds[0].end-now)
+		d.Allowed, d.Retry = false, heldAgain
 	}
 	if d.Allowed && a.n > 0 {
 		if t.rules.paced { // those before it go first
@@ -247,7 +293,8 @@ func (t *Table) take(now Time, hash uint64, key string, a ask, d *Decision) {
 		if a.ttl > 0 {
 			t.ids++
 			d.ID = t.ids
-			e.hold(hold{id: d.ID, at: now, end: now + Time(a.ttl), n: a.n})
+			e.hold(hold{
+				id: d.ID, at: now, end: now + Time(a.ttl), n: a.n, low: owedMost, call: t.rules.calls})
 		}
 	}
 	d.Reset = max(0, time.Duration(l.idle(e)-now))
@@ -255,7 +302,7 @@ func (t *Table) take(now Time, hash uint64, key string, a ask, d *Decision) {
 
 // decide tells whether n passes at now; when it is whole again is left to say.
 func (t *Table) decide(e *entry, l *ruled, now Time, n int64, d *Decision) {
-	t.lapse(e, l, now)
+	lapse(e, t.rules, now)
 	spare := max(0, l.spare(e, now))
 	d.Allowed, d.Amount, d.Remaining = n <= spare, l.most, spare
 	if !d.Allowed {
@@ -267,12 +314,21 @@ func (t *Table) decide(e *entry, l *ruled, now Time, n int64, d *Decision) {
 	}
 }
 
+// giveBack gives back n of what was taken last. What is reserved is for Settle to give back.
+func (t *Table) giveBack(e *entry, l *ruled, now Time, n int64) {
+	lapse(e, t.rules, now)
+	used := l.most - l.spare(e, now)
+	for _, h := range e.held() {
+		used -= h.n
+	}
+	if n = min(n, used); n > 0 && !t.rules.paced { // others wait behind a place in the pace
+		l.back(e, nil, n)
+	}
+}
+
 // hold keeps a hold, in the order of ends.
 func (e *entry) hold(h hold) {
 	m := e.extra()
-	if len(m.holds) == 0 {
-		m.low = owedMost
-	}
 	i, _ := slices.BinarySearchFunc(m.holds, h.end+1, func(x hold, end Time) int {
 		return cmp.Compare(x.end, end)
 	})
@@ -280,11 +336,11 @@ func (e *entry) hold(h hold) {
 }
 
 // lapse ends the holds whose time is over.
-func (t *Table) lapse(e *entry, l *ruled, now Time) {
+func lapse(e *entry, rules *Rules, now Time) {
 	held, n := e.held(), 0
 	for n < len(held) && held[n].end <= now {
-		if t.rules.calls {
-			l.back(e, held[n].at, held[n].n)
+		if rules.calls {
+			e.b -= min(held[n].n, e.b)
 		}
 		n++
 	}
@@ -306,19 +362,19 @@ func (t *Table) Settle(now Time, hash, id uint64, n int64) error {
 			continue
 		}
 		l := t.rules.of(e.key)
-		t.lapse(e, l, now)
+		lapse(e, t.rules, now)
 		l.spare(e, now)
 		i := slices.IndexFunc(e.held(), func(h hold) bool { return h.id == id })
 		if i < 0 {
 			continue
 		}
-		h := e.more.holds[i]
-		switch {
+		switch h := &e.more.holds[i]; {
 		case t.rules.calls:
-			l.back(e, h.at, h.n)
+			l.back(e, h, h.n)
+		case h.call || t.rules.paced && n < h.n: // of rules before; its place was given
 		case n < h.n:
-			l.back(e, h.at, h.n-n)
-		default:
+			l.back(e, h, h.n-n)
+		case n > h.n:
 			l.book(e, now, n-h.n)
 		}
 		e.more.holds = slices.Delete(e.more.holds, i, i+1)
@@ -353,7 +409,7 @@ func (t *Table) Uses(now Time, from, count int) (all []Use, next int) {
 		}
 		e := t.entry(i)
 		l := t.rules.of(e.key)
-		t.lapse(e, l, now)
+		lapse(e, t.rules, now)
 		used := l.most - l.spare(e, now)
 		if whole := l.idle(e); whole > now {
 			all = append(all, Use{

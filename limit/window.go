@@ -76,10 +76,10 @@ func (l *slidingLaw) add(e *entry, i, n int64) {
 	}
 }
 
-func (l *slidingLaw) back(e *entry, at Time, n int64) {
+func (l *slidingLaw) back(e *entry, of *hold, n int64) {
 	from, to := e.a-l.parts, e.a
-	if at != lately {
-		from, to = max(from, int64(at/l.sub)), int64(at/l.sub)
+	if of != nil {
+		from, to = max(from, int64(of.at/l.sub)), int64(of.at/l.sub)
 	}
 	for i := to; i >= max(0, from) && n > 0; i-- {
 		k := min(n, *l.cell(e, i))
@@ -169,13 +169,21 @@ func (l *logLaw) book(e *entry, now Time, n int64) {
 	e.b += n
 }
 
-func (l *logLaw) back(e *entry, at Time, n int64) {
+func (l *logLaw) back(e *entry, of *hold, n int64) {
 	m := e.extra()
 	for i := len(m.log) - 1; i >= m.head && n > 0; i-- {
-		if at != lately && m.log[i].at != l.tick(at) {
+		free := m.log[i].n
+		switch {
+		case of == nil: // what is reserved is others'
+			for _, h := range m.holds {
+				if l.tick(h.at) == m.log[i].at {
+					free = max(0, free-h.n)
+				}
+			}
+		case m.log[i].at != l.tick(of.at):
 			continue
 		}
-		k := min(n, m.log[i].n)
+		k := min(n, free)
 		if m.log[i].n -= k; k > 0 && m.log[i].n == 0 {
 			e.c++
 		}
@@ -201,8 +209,40 @@ func (l *logLaw) when(e *entry, now Time, n int64) Time {
 }
 
 func (l *logLaw) idle(e *entry) Time {
-	if m := e.more; m != nil && len(m.log) > m.head {
-		return m.log[len(m.log)-1].at + l.window
+	times := e.times()
+	for i := len(times) - 1; i >= 0; i-- {
+		if times[i].n > 0 {
+			return times[i].at + l.window
+		}
 	}
 	return 0
+}
+
+// times are the calls of a log.
+func (e *entry) times() []used {
+	if e.more == nil {
+		return nil
+	}
+	return e.more.log[e.more.head:]
+}
+
+// retick brings a log that was kept by another grid to this one.
+func (l *logLaw) retick(e *entry, was *logLaw) {
+	if was.grid == l.grid || e.more == nil {
+		return
+	}
+	var log []used
+	for _, u := range e.times() {
+		switch at := l.tick(u.at); {
+		case u.n == 0:
+		case len(log) > 0 && log[len(log)-1].at >= at:
+			log[len(log)-1].n += u.n
+		default:
+			log = append(log, used{at, u.n})
+		}
+	}
+	e.more.log, e.more.head, e.c = log, 0, 0
+	for i := range e.more.holds {
+		e.more.holds[i].at = was.tick(e.more.holds[i].at)
+	}
 }

@@ -1,0 +1,80 @@
+package limit
+
+import (
+	"math/rand/v2"
+	"testing"
+	"time"
+)
+
+// Random walks over all rules and calls: nothing panics, and Concurrency is never over while
+// its rules stay.
+func TestWalk(t *testing.T) {
+	for seed := range uint64(800) {
+		random := rand.New(rand.NewPCG(seed, 77))
+		lease := time.Duration(1 + random.Int64N(5e9))
+		all := append(rules(random),
+			Rule{Algorithm: Concurrency, Amount: 1 + random.Int64N(5), Lease: lease},
+			Rule{Algorithm: SlidingLog, Amount: 5000, Window: time.Second},
+			Rule{Algorithm: FixedWindow, Amount: 5, Align: Align(2 + random.IntN(6))},
+			Rule{Algorithm: LeakyBucket, Amount: 5, Window: time.Second, Paced: true},
+			Rule{Algorithm: SlidingWindow, Amount: MaxAmount, Window: MaxWindow, Parts: 3600},
+			Rule{Algorithm: TokenBucket, Amount: MaxAmount, Window: MaxWindow, Burst: 1},
+			Rule{Algorithm: TokenBucket, Amount: 1, Window: MaxWindow, Burst: MaxAmount})
+		table := newTable(t, all[random.IntN(len(all))], nil, 1+random.IntN(3))
+		now := Time(random.Int64N(2)) * 1_700_000_000_000_000_000
+		var ids []uint64
+		for range 200 {
+			now += Time(random.Int64N(1 << uint(1+random.IntN(52))))
+			k := uint64(random.IntN(5))
+			key := string('a' + rune(k))
+			n := random.Int64N(6)
+			if random.IntN(10) == 0 {
+				n = random.Int64N(MaxAmount + 1)
+			}
+			switch random.IntN(9) {
+			case 0, 1:
+				table.Take(now, k, key, n)
+			case 2:
+				table.Take(now, k, key, -n)
+			case 3, 4:
+				d, _ := table.Reserve(now, k, key, 1+n/2, time.Duration(1+random.Int64N(1e12)))
+				if d.ID > 0 {
+					ids = append(ids, d.ID)
+				}
+			case 5:
+				if len(ids) > 0 {
+					table.Settle(now, k, ids[random.IntN(len(ids))], n)
+				}
+			case 6:
+				table.Peek(now, k, key, n)
+			case 7:
+				if random.IntN(5) == 0 {
+					table.SetRules(now, compiled(t, all[random.IntN(len(all))], nil), 1+random.IntN(3))
+				}
+				table.Uses(now, 0, 2)
+			case 8:
+				if random.IntN(5) == 0 {
+					table.Reset(k)
+				}
+			}
+			for i := range table.n {
+				e := table.entry(i)
+				if e.b < 0 || e.b > owedMost+MaxAmount {
+					t.Fatalf("seed %d: %+v under %v", seed, e, table.rules.rule)
+				}
+				if table.rules.rule.Algorithm == SlidingLog {
+					sum, zero := int64(0), int64(0)
+					for _, u := range e.extra().log[e.more.head:] {
+						if sum += u.n; u.n == 0 {
+							zero++
+						}
+					}
+					if sum != e.b || zero != e.c {
+						t.Fatalf("seed %d: log %v: sum %d zero %d, entry %d %d", seed, e.more.log, sum, zero,
+							e.b, e.c)
+					}
+				}
+			}
+		}
+	}
+}
