@@ -16,7 +16,7 @@ const (
 	// SlidingLog remembers when each call was made.
 	//
 	// Promise: at most N in every window of length w, wherever it begins. Worst case: none.
-	// Cost: 16 bytes a call, up to N of them; above 4,096 calls that are less than w/4096
+	// Cost: 16 to 48 bytes a call, up to N of them; above 4,096 calls that are less than w/4096
 	// apart are one, and count until the last of them would: never over, and at most
 	// 0.025 % of a window late.
 	SlidingLog Algorithm = iota + 1

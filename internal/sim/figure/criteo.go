@@ -3,6 +3,8 @@ package figure
 import (
 	"math"
 	"time"
+
+	"github.com/headgate/headgate/limit"
 )
 
 const criteo = "Criteo, “Distributed rate limiting” (limit: 100 calls a minute)"
@@ -52,7 +54,7 @@ func limits(seed uint64) []Figure {
 		})
 		ways = append(ways, p.way)
 	}
-	return append(figures, costs(times, ways), bias(), tokens())
+	return append(figures, costs(times, ways), judged(times), bias(), tokens())
 }
 
 // trace draws what a way answers, every second of the drawn part. Nothing is refused.
@@ -97,45 +99,22 @@ func answers(e estimator, times []time.Duration) []float64 {
 	return list
 }
 
-// limit plays the stream against a limiter: how many calls go through, and the most
-// of these in any minute.
-func limit(l limiter, times []time.Duration) (through int, most float64) {
-	truth := &calls{}
-	for _, at := range times {
-		if l.take(at) {
-			through++
-			truth.add(at)
-			most = max(most, truth.rate(at))
-		}
-	}
-	return through, most
-}
-
 // costs is the table of the ways, and their error over the counters they read.
 func costs(times []time.Duration, ways []way) Figure {
 	f := Figure{
 		ID: "criteo-errors", Title: "Error and cost", Source: criteo,
 		XLabel: "counters read for a call", YLabel: "error in calls (limit 100)",
 		Note: "More counters bring less and less. The plain window is the first point, this and the " +
-			"last minute the second. A full token bucket and a minute's refill may pass within one " +
-			"minute; the others are held to the calls of the last minute.",
+			"last minute the second. Nothing is refused here.",
 		Table: &Table{Columns: []string{"algorithm", "mean error", "worst error",
-			"let through", "most in a minute", "numbers read a call", "written a call", "bytes"}},
+			"numbers read a call", "written a call", "bytes"}},
 	}
 	n, truth := float64(len(times)), answers(&calls{}, times)
 	for _, w := range ways {
 		e := w.make()
-		v := judge(e, times, truth)
-		through, most := limit(gate{w.make()}, times)
-		c := e.spent()
-		f.Table.add(w.name, v.mean, v.worst(), through, int(most),
-			float64(c.read)/n, float64(c.written)/n, c.bytes)
+		v, c := judge(e, times, truth), e.spent()
+		f.Table.add(w.name, v.mean, v.worst(), float64(c.read)/n, float64(c.written)/n, c.bytes)
 	}
-	b := &bucket{burst: perMinute}
-	through, most := limit(b, times)
-	c := b.spent()
-	f.Table.add("token bucket, burst 100", "–", "–", through, int(most),
-		float64(c.read)/n, float64(c.written)/n, c.bytes)
 
 	mean, worst := Series{Name: "mean error"}, Series{Name: "worst error", Dashed: true}
 	point := func(e *windows) {
@@ -191,7 +170,7 @@ func bias() Figure {
 }
 
 func tokens() Figure {
-	b := &bucket{burst: perMinute}
+	b := keyOf(limit.Rule{Algorithm: limit.TokenBucket, Amount: perMinute, Window: minute})
 	rush := func(n int, at time.Duration) {
 		for range n {
 			b.take(at)
@@ -207,11 +186,11 @@ func tokens() Figure {
 		case x >= 150: // 120 a minute, more than it fills by
 			rush(2, at)
 		}
-		return b.tokens(at)
+		return float64(b.Peek(limit.Time(at), 0, "", 0).Remaining)
 	})
 	return Figure{
 		ID: "criteo-tokens", Title: "Token bucket", Source: criteo, Step: true,
-		XLabel: "seconds", YLabel: "tokens",
+		XLabel: "seconds", YLabel: "whole tokens",
 		Note: "100 calls at 10 s empty it. Half a minute idle adds 50 tokens, which 50 calls take; " +
 			"110 s idle fill it, and no more than that. From 150 s on two calls a second come.",
 		Series: []Series{s},

@@ -16,8 +16,8 @@ func ids() ([]string, map[string]bool) {
 	}{
 		{"cloudflare-slots", false}, {"cloudflare-curves", false}, {"cloudflare-latency", true},
 		{"criteo-fixed", true}, {"criteo-two-counters", true}, {"criteo-5s", true},
-		{"criteo-1s", true}, {"criteo-errors", true}, {"criteo-bias", false},
-		{"criteo-tokens", false}, {"azure-retry", false}, {"azure-smoothing", false},
+		{"criteo-1s", true}, {"criteo-errors", true}, {"criteo-limits", true},
+		{"criteo-bias", false}, {"criteo-tokens", false}, {"azure-retry", false}, {"azure-smoothing", false},
 		{"azure-leases", true}, {"azure-partitions", true},
 	}
 	var order []string

@@ -23,7 +23,7 @@ type estimator interface {
 	spent() spent
 }
 
-// spent is what an estimator or a bucket has done with its store so far.
+// spent is what an estimator has done with its store so far.
 type spent struct {
 	read, written int // numbers
 	bytes         int // remembered at most at once
@@ -109,57 +109,6 @@ func (w *windows) rate(at time.Duration) float64 {
 func (w *windows) spent() spent {
 	return spent{w.cost.read, w.cost.written, word * len(w.counts)}
 }
-
-// A limiter lets calls through or not. Only what goes through is counted.
-type limiter interface {
-	take(at time.Duration) bool
-	spent() spent
-}
-
-// A gate lets a call through while its estimator is under the limit.
-type gate struct{ estimator }
-
-func (g gate) take(at time.Duration) bool {
-	if g.rate(at)+1 > perMinute {
-		return false
-	}
-	g.add(at)
-	return true
-}
-
-// A bucket is the token bucket: it fills by perMinute tokens a minute up to burst,
-// and each call takes one. It is kept as a level and the time of the level, which
-// must change together: that is the transaction. It begins full.
-type bucket struct {
-	burst int64
-	level time.Duration // missing tokens × 1 min, so that a nanosecond adds a whole number
-	at    time.Duration
-	cost  spent
-}
-
-func (b *bucket) refill(at time.Duration) {
-	b.level = max(0, b.level-perMinute*(at-b.at))
-	b.at = at
-	b.cost.read += 2
-}
-
-// tokens are those in it.
-func (b *bucket) tokens(at time.Duration) float64 {
-	b.refill(at)
-	return float64(b.burst) - float64(b.level)/float64(minute)
-}
-
-func (b *bucket) take(at time.Duration) bool {
-	b.refill(at)
-	if b.level+minute > time.Duration(b.burst)*minute {
-		return false
-	}
-	b.level += minute
-	b.cost.written += 2
-	return true
-}
-
-func (b *bucket) spent() spent { return spent{b.cost.read, b.cost.written, 2 * word} }
 
 // The stream of calls. Chosen: rates around the limit, so that the truth crosses it
 // often, and changes faster than a minute, so that the windows have something to

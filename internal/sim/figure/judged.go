@@ -1,0 +1,143 @@
+package figure
+
+import (
+	"math"
+	"time"
+
+	"github.com/headgate/headgate/limit"
+)
+
+// A candidate is a rule of package limit in the table of algorithms.
+type candidate struct {
+	name string
+	rule limit.Rule
+	// touched are the numbers of 64 bits of a key that a call reads or writes when it passes,
+	// counted in the source of package limit; when a sub-window or a call leaves, two more.
+	touched int
+	drawn   bool // in the picture, which would be full with all
+	told    bool // what remains is an estimate of the last minute's calls
+}
+
+// candidates are the algorithms of package limit, each with 100 a minute.
+func candidates() []candidate {
+	window := func(parts int) limit.Rule { return limit.Rule{Algorithm: limit.SlidingWindow, Parts: parts} }
+	fixed := func(a limit.Align) limit.Rule { return limit.Rule{Algorithm: limit.FixedWindow, Align: a} }
+	tokens, leaky := limit.Rule{Algorithm: limit.TokenBucket}, limit.Rule{Algorithm: limit.LeakyBucket}
+	paced := leaky
+	paced.Paced = true
+	all := []candidate{
+		{"sliding_log", limit.Rule{Algorithm: limit.SlidingLog}, 6, true, true},
+		{"sliding_window, parts 1", window(1), 3, true, true},
+		{"sliding_window, parts 12", window(12), 4, false, true},
+		{"sliding_window, parts 60", window(60), 4, false, true},
+		{"fixed_window, epoch", fixed(limit.Epoch), 2, true, true},
+		{"fixed_window, first_hit", fixed(limit.FirstHit), 2, false, true},
+		{"token_bucket", tokens, 3, true, false},
+		{"leaky_bucket", leaky, 3, false, false},
+		{"leaky_bucket, paced", paced, 3, false, false},
+	}
+	for i := range all {
+		all[i].rule.Amount, all[i].rule.Window = perMinute, minute
+	}
+	return all
+}
+
+// A key is a table of package limit with one key in it.
+type key struct{ limit.Table }
+
+// keyOf makes a key under a rule, which must be possible.
+func keyOf(rule limit.Rule) *key {
+	rules, err := limit.Compile(rule, nil)
+	if err != nil {
+		panic(err)
+	}
+	k := &key{}
+	k.SetRules(0, rules, 1)
+	return k
+}
+
+// take asks for one call.
+func (k *key) take(at time.Duration) limit.Decision {
+	d, _ := k.Take(limit.Time(at), 0, "", 1) // its error is about costs
+	return d
+}
+
+// An outcome is how a candidate did on a stream of calls. A perfect log judges each call by
+// the calls that the candidate has let pass before.
+type outcome struct {
+	through int // calls that passed
+	most    int // of these in any minute; of paced ones when they go
+	early   int // refused, though fewer than 100 had passed in the last minute
+	over    int // passed, though 100 had
+	// mean and worst are the errors of what is said to remain.
+	mean, worst float64
+	passes      []time.Duration // when they go
+}
+
+// play plays the stream against a candidate.
+func (c *candidate) play(times []time.Duration) (o outcome) {
+	k, truth := keyOf(c.rule), &calls{}
+	for _, at := range times {
+		d := k.take(at)
+		goes := at + d.Wait
+		last := int(truth.rate(goes)) // of the last minute
+		switch {
+		case d.Allowed:
+			if last >= perMinute {
+				o.over++
+			}
+			last++
+			truth.add(goes)
+			o.passes = append(o.passes, goes)
+			o.most = max(o.most, last)
+		case last < perMinute:
+			o.early++
+		}
+		off := math.Abs(float64(d.Remaining) - float64(max(0, perMinute-last)))
+		o.mean, o.worst = o.mean+off/float64(len(times)), max(o.worst, off)
+	}
+	o.through = len(o.passes)
+	return o
+}
+
+// trace draws how many had passed in the last minute.
+func (o *outcome) trace(name string) Series {
+	seen, rest := &calls{}, o.passes
+	return line(name, drawn.Seconds(), 1, func(x float64) float64 {
+		at := time.Duration(x) * time.Second
+		for len(rest) > 0 && rest[0] <= at {
+			seen.add(rest[0])
+			rest = rest[1:]
+		}
+		return seen.rate(at)
+	})
+}
+
+// judged is the table of the algorithms of package limit.
+func judged(times []time.Duration) Figure {
+	f := Figure{
+		ID: "criteo-limits", Title: "What headgate's algorithms let through", Step: true,
+		Source: criteo + "; decided by package limit",
+		XLabel: "seconds", YLabel: "calls let through in the last minute",
+		Note: "The log is never over the limit and refuses nobody early. Two counters come near. A fixed " +
+			"window lets twice as much pass around the full minute, a bucket what it had saved up.",
+		Table: &Table{Columns: []string{"algorithm", "let through", "most in a minute", "refused early",
+			"let through over", "mean error", "worst error", "numbers touched"}},
+	}
+	f.Series = []Series{flat("limit", drawn.Seconds(), perMinute)}
+	for _, c := range candidates() {
+		o := c.play(times)
+		row := []any{c.name, o.through, o.most, o.early, o.over, o.mean, o.worst, c.touched}
+		if !c.told {
+			row[5], row[6] = "–", "–"
+		}
+		if c.rule.Paced { // who waits for its turn is not compared with who goes at once
+			row[3], row[4] = "–", "–"
+		}
+		f.Table.add(row...)
+		if c.drawn {
+			f.Series = append(f.Series, o.trace(c.name))
+		}
+	}
+	return f
+}
