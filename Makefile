@@ -124,7 +124,7 @@ fuzz: ## each fuzz target for FUZZTIME (default 1s)
 budgets: # what quick cuts short at full length, with its budgets; each benchmark a little
 	$(GO) test -count=1 -timeout 10m -skip Walk -bench . -benchtime 20x ./cmd/headgate \
 		$$(grep -rlE 'testing\.Short\(\)|func Benchmark|AllocsPerRun' --include='*_test.go' . | \
-		xargs -n1 dirname | sort -u | grep -vE '/(embedded|demo)$$') # at length in soak
+		xargs -n1 dirname | sort -u | grep -vE '/(embedded|demo|limiters)$$') # at length in soak
 	$(GO) test -count=1 -v -timeout 10m -tags bench ./tests/peers -slack 1.25
 	$(MAKE) limiters SLACK=1.5 LIMITERS='Decisions|Overload|ManyKeys' # RLS: in bench
 
