@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"hash/maphash"
 	"maps"
+	"math"
+	"math/rand/v2"
 	"regexp"
 	"slices"
 	"strconv"
@@ -37,10 +39,14 @@ type LimitConfig struct {
 	Unit      Unit             // default Requests
 	Overrides map[string]int64 // another amount for a key
 	Shadow    bool             // counts, refuses nobody, and what it would have refused is no debt
-	MaxKeys   int              // keys held at once, default DefaultMaxKeys; see package limit
+
+	// MaxKeys is about how many keys are held at once, default DefaultMaxKeys; those beyond
+	// share what one may have. A million keys of 32 bytes take some 120 MB, of 1,024 bytes
+	// 1.1 GB: whoever chooses the keys chooses their length.
+	MaxKeys int
 }
 
-// DefaultMaxKeys bounds the keys of a limit. Chosen: some 150 MB of long keys.
+// DefaultMaxKeys bounds the keys of a limit. Chosen: some 120 MB of keys of 32 bytes.
 const DefaultMaxKeys = 1_000_000
 
 // MaxKey is the greatest length of a key in bytes. Chosen.
@@ -166,7 +172,8 @@ func (c LimitConfig) define() (*definition, error) {
 	return &definition{c, rules}, nil
 }
 
-// Define makes a limit, or changes the one of that name: what its keys have used stays used.
+// Define makes a limit, or changes the one of that name: what its keys have used stays used,
+// unless the unit is another.
 func (l *Limiter) Define(c LimitConfig) error {
 	d, err := c.define()
 	if err != nil {
@@ -174,17 +181,45 @@ func (l *Limiter) Define(c LimitConfig) error {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	l.putLocked(d)
+	return nil
+}
+
+// Update changes a limit that is there, and no other change comes in between: change is
+// handed what is in force, and must not call the Limiter. Its error is returned as it is.
+func (l *Limiter) Update(name string, change func(*LimitConfig) error) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	k := (*l.set.Load())[name]
+	if k == nil {
+		return fmt.Errorf("%w: %q", ErrNoLimit, name)
+	}
+	c := k.cfg.Load().LimitConfig
+	c.Overrides = maps.Clone(c.Overrides)
+	if err := change(&c); err != nil {
+		return err
+	}
+	c.Name = name
+	d, err := c.define()
+	if err != nil {
+		return err
+	}
+	l.putLocked(d)
+	return nil
+}
+
+// putLocked puts a definition into force. What was used in another unit says nothing.
+func (l *Limiter) putLocked(d *definition) {
 	old := *l.set.Load()
-	if k := old[c.Name]; k != nil {
+	if k := old[d.Name]; k != nil && k.cfg.Load().Unit == d.Unit {
 		k.cfg.Store(d) // each part changes when it is asked next
-		return nil
+		return
 	}
 	next := maps.Clone(old)
 	k := &keyed{}
 	k.cfg.Store(d)
-	next[c.Name] = k
+	next[d.Name] = k
 	l.set.Store(&next)
-	return nil
 }
 
 // Remove forgets a limit and its keys.
@@ -240,14 +275,24 @@ func (l *Limiter) at(name, key string) (p *part, hash uint64, now limit.Time, er
 
 // define brings a part to the rules that are in force. Holds mu.
 func (p *part) define(c *definition, now limit.Time) {
-	most := c.MaxKeys/limitParts + c.MaxKeys/(8*limitParts) + 8 // the hash is not even
+	// Keys fall into parts as by a Poisson law: six of its standard deviations more than
+	// the mean, and one, are not reached before the whole is about full.
+	mean := float64(c.MaxKeys) / limitParts
+	if p.cfg == nil {
+		// Random: whoever ends a call of before a restart, or of before the limit was
+		// removed and made again, must not end one of now.
+		p.table.StartIDs(rand.Uint64() >> 1)
+	}
 	p.cfg = c
-	p.table.SetRules(now, c.rules, most)
+	p.table.SetRules(now, c.rules, int(math.Ceil(mean+6*math.Sqrt(mean)+1)))
 }
 
 // count counts a verdict, and lets shadow mode pass it. Holds mu.
 func (p *part) count(v *Verdict, counts bool) {
 	v.Limit = &p.cfg.LimitConfig
+	if p.cfg.Shadow {
+		v.Wait = 0
+	}
 	switch {
 	case v.Allowed:
 		if counts {
@@ -280,13 +325,22 @@ func (l *Limiter) Allow(_ context.Context, a Ask) (v Verdict, err error) {
 }
 
 // Peek tells whether a.Cost would pass, and takes nothing.
-func (l *Limiter) Peek(_ context.Context, a Ask) (v Verdict, err error) {
+func (l *Limiter) Peek(_ context.Context, a Ask) (Verdict, error) {
+	return l.look(a, a.Cost)
+}
+
+// look tells whether cost would pass in place of that of a, which must be possible.
+func (l *Limiter) look(a Ask, cost int64) (v Verdict, err error) {
 	p, hash, now, err := l.at(a.Limit, a.Key)
 	if err != nil {
 		return v, err
 	}
 	defer p.mu.Unlock()
-	v.Decision = p.table.Peek(now, hash, a.Key, max(0, a.Cost))
+	if a.Cost > limit.MaxAmount || a.Cost < -limit.MaxAmount ||
+		a.Cost < 0 && p.cfg.Algorithm == limit.Concurrency {
+		return v, fmt.Errorf("%w: %d", ErrCost, a.Cost)
+	}
+	v.Decision = p.table.Peek(now, hash, a.Key, max(0, cost))
 	p.count(&v, false)
 	return v, nil
 }
@@ -340,21 +394,16 @@ const allAtOnce = time.Minute
 // of them first, so that who is refused by one holds up nobody at the others.
 func (l *Limiter) AllowAll(ctx context.Context, asks []Ask, all bool) ([]Verdict, error) {
 	verdicts := make([]Verdict, len(asks))
-	step := func(f func(context.Context, Ask) (Verdict, error)) (pass bool, err error) {
-		pass = true
-		for i, a := range asks {
-			if verdicts[i], err = f(ctx, a); err != nil {
-				return false, err
-			}
-			pass = pass && verdicts[i].Allowed
-		}
-		return pass, nil
-	}
 	if !all || len(asks) == 1 {
-		_, err := step(l.Allow)
-		return verdicts, err
+		for i, a := range asks {
+			var err error
+			if verdicts[i], err = l.Allow(ctx, a); err != nil {
+				return verdicts, err
+			}
+		}
+		return verdicts, nil
 	}
-	if pass, err := step(l.Peek); err != nil || !pass {
+	if pass, err := l.lookAll(asks, verdicts); err != nil || !pass {
 		l.refuse(asks, verdicts)
 		return verdicts, err
 	}
@@ -368,38 +417,68 @@ func (l *Limiter) AllowAll(ctx context.Context, asks []Ask, all bool) ([]Verdict
 			*v, err = l.Reserve(ctx, a, allAtOnce)
 		}
 		if err != nil || !verdicts[i].Allowed { // somebody else was faster
-			return verdicts, cmp.Or(err, l.undo(ctx, asks[:i], verdicts))
+			l.undo(asks[:i], verdicts)
+			return verdicts, err
 		}
 	}
 	for i, a := range asks {
-		var err error
-		switch v := &verdicts[i]; {
-		case a.Cost < 0:
-			*v, err = l.Allow(ctx, a)
-		case a.Cost > 0 && v.Limit.Algorithm != limit.Concurrency:
-			err = l.Settle(ctx, a, v.ID)
-			v.ID = 0
+		if a.Cost < 0 {
+			var err error
+			if verdicts[i], err = l.Allow(ctx, a); err != nil { // the limit has just changed
+				l.undo(asks, verdicts)
+				return verdicts, err
+			}
 		}
-		if err != nil {
-			return verdicts, err
+	}
+	for i, a := range asks {
+		if v := &verdicts[i]; a.Cost > 0 && v.Limit.Algorithm != limit.Concurrency {
+			l.Settle(ctx, a, v.ID) // to what is taken: no matter if the limit has just gone
+			v.ID = 0
 		}
 	}
 	return verdicts, nil
 }
 
-// undo gives back what AllowAll has taken of some.
-func (l *Limiter) undo(ctx context.Context, asks []Ask, verdicts []Verdict) (err error) {
+// lookAll tells whether all of asks would pass, and takes nothing. Those of one limit and
+// key are looked at as one: together they may never pass.
+func (l *Limiter) lookAll(asks []Ask, verdicts []Verdict) (pass bool, err error) {
+	const tooMuch = limit.MaxAmount + 1
+	sums := map[Ask]int64{}
+	for _, a := range asks {
+		of := Ask{Limit: a.Limit, Key: a.Key}
+		sums[of] = min(sums[of]+min(max(0, a.Cost), tooMuch), tooMuch)
+	}
+	pass = true
 	for i, a := range asks {
-		if a.Cost <= 0 || verdicts[i].Shadowed {
+		cost := int64(0)
+		if a.Cost > 0 {
+			cost = sums[Ask{Limit: a.Limit, Key: a.Key}]
+		}
+		if verdicts[i], err = l.look(a, cost); err != nil {
+			return false, err
+		}
+		pass = pass && verdicts[i].Allowed
+	}
+	return pass, nil
+}
+
+// undo gives back what AllowAll has taken of some.
+func (l *Limiter) undo(asks []Ask, verdicts []Verdict) {
+	for i, a := range asks {
+		v := &verdicts[i]
+		if v.ID == 0 {
 			continue
 		}
-		err = cmp.Or(err, l.Settle(ctx, Ask{a.Limit, a.Key, 0}, verdicts[i].ID))
-		if p, _, _, gone := l.at(a.Limit, a.Key); gone == nil {
-			p.passed--
+		if p, hash, now, err := l.at(a.Limit, a.Key); err == nil {
+			if p.table.Settle(now, hash, v.ID, 0) == nil {
+				p.passed--
+				d := p.table.Peek(now, hash, a.Key, 0)
+				v.Remaining, v.Reset = d.Remaining, d.Reset
+			}
 			p.mu.Unlock()
 		}
+		v.ID, v.Wait = 0, 0
 	}
-	return err
 }
 
 // refuse counts what a look at all has refused.
@@ -428,8 +507,11 @@ func (l *Limiter) Reset(name, key string) error {
 
 // Keys are up to count keys that have used any of a limit, from a place on that the call
 // before gave; "" is the beginning, and the end. Keys that come and go meanwhile may be
-// missed or told twice.
+// missed or told twice. A count below 1 is an error.
 func (l *Limiter) Keys(name, from string, count int) (all []KeyUse, next string, err error) {
+	if count < 1 {
+		return nil, "", fmt.Errorf("%w: %d keys at once, want 1 at least", ErrKey, count)
+	}
 	k := (*l.set.Load())[name]
 	if k == nil {
 		return nil, "", fmt.Errorf("%w: %q", ErrNoLimit, name)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -241,6 +242,11 @@ func TestKeysAreListedResetAndExplained(t *testing.T) {
 	if v, _ := l.Explain("api", "client 19"); v.Remaining != 0 || v.Retry <= 59*time.Second {
 		t.Errorf("who has used all: %+v", v)
 	}
+	for _, count := range []int{0, -1} {
+		if _, _, err := l.Keys("api", "", count); !errors.Is(err, ErrKey) {
+			t.Errorf("%d keys at once: %v", count, err)
+		}
+	}
 	for _, from := range []string{"x", "1", "-1.0", "256.0", "0.-1", "0.99999999999999999999"} {
 		if _, _, err := l.Keys("api", from, 10); !errors.Is(err, ErrKey) {
 			t.Errorf("from %q: %v", from, err)
@@ -249,16 +255,19 @@ func TestKeysAreListedResetAndExplained(t *testing.T) {
 }
 
 func TestBadAsks(t *testing.T) {
-	l := newLimiter(t, perMinute("api", 10))
+	l := newLimiter(t, perMinute("api", 10), callsAtOnce("calls", 5))
 	for _, of := range []struct {
 		ask  Ask
 		want error
 	}{
 		{Ask{"none", "k", 1}, ErrNoLimit}, {Ask{"api", strings.Repeat("k", MaxKey+1), 1}, ErrKey},
 		{Ask{"api", "k", 1 << 60}, ErrCost}, {Ask{"api", "k", -1 << 63}, ErrCost},
+		{Ask{"calls", "k", -1}, ErrCost},
 	} {
-		if _, err := l.Allow(t.Context(), of.ask); !errors.Is(err, of.want) {
-			t.Errorf("%.40v: %v, want %v", of.ask, err, of.want)
+		for _, f := range []func(context.Context, Ask) (Verdict, error){l.Allow, l.Peek} {
+			if _, err := f(t.Context(), of.ask); !errors.Is(err, of.want) {
+				t.Errorf("%.40v: %v, want %v", of.ask, err, of.want)
+			}
 		}
 	}
 	if err := l.Settle(context.Background(), Ask{"api", "k", 1}, 77); !errors.Is(err, ErrNoReservation) {
@@ -278,6 +287,173 @@ func TestBadAsks(t *testing.T) {
 	twice := LimiterConfig{Limits: []LimitConfig{perMinute("a", 1), perMinute("a", 2)}}
 	if _, err := NewLimiter(twice); err == nil {
 		t.Error("two limits of one name")
+	}
+}
+
+func callsAtOnce(name string, n int64) LimitConfig {
+	return LimitConfig{Name: name,
+		Rule: limit.Rule{Algorithm: limit.Concurrency, Amount: n, Lease: time.Hour}}
+}
+
+// The end of a call of before a limit was removed and made again, or of before a restart, is
+// not that of a call of now.
+func TestAnEndOfBeforeEndsNoCallOfNow(t *testing.T) {
+	l, ask := newLimiter(t, callsAtOnce("a", 1)), Ask{"a", "k", 1}
+	old, err := l.Allow(t.Context(), ask)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.Remove("a")
+	l.Define(callsAtOnce("a", 1))
+	for _, l := range []*Limiter{l, newLimiter(t, callsAtOnce("a", 1))} {
+		if v, err := l.Allow(t.Context(), ask); err != nil || !v.Allowed {
+			t.Fatalf("%+v %v", v, err)
+		}
+		if err := l.Settle(t.Context(), ask, old.ID); !errors.Is(err, ErrNoReservation) {
+			t.Errorf("settled: %v", err)
+		}
+		if v, _ := l.Explain("a", "k"); v.Allowed {
+			t.Error("two are under way, of 1 at once")
+		}
+	}
+}
+
+// What cannot be is found out before anything is taken.
+func TestAllOrNothingTakesNothingBeforeAnError(t *testing.T) {
+	for _, bad := range []Ask{{"calls", "k", -1}, {"b", "k", -limit.MaxAmount - 1}, {"b", "k", 1 << 62},
+		{"none", "k", 1}} {
+		l := newLimiter(t, perMinute("a", 5), perMinute("b", 5), callsAtOnce("calls", 5))
+		_, err := l.AllowAll(t.Context(), []Ask{{"a", "k", 5}, bad}, true)
+		if v, _ := l.Peek(t.Context(), Ask{"a", "k", 5}); !v.Allowed ||
+			!errors.Is(err, ErrCost) && bad.Limit != "none" {
+			t.Errorf("%+v: %v, and %d remain of 5", bad, err, v.Remaining)
+		}
+	}
+}
+
+// One limit and key twice: what each could take is not what both could.
+func TestTheSameTwiceIsLookedAtAsOne(t *testing.T) {
+	l := newLimiter(t, perMinute("a", 2))
+	twice := func(a, b int64) []Verdict {
+		vs, err := l.AllowAll(t.Context(), []Ask{{"a", "k", a}, {"a", "k", b}}, true)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return vs
+	}
+	for i, v := range twice(2, 1) {
+		if v.Allowed || v.Retry >= 0 {
+			t.Errorf("%d: 3 of 2 are to pass in %v", i, v.Retry)
+		}
+	}
+	if vs := twice(limit.MaxAmount, limit.MaxAmount); vs[0].Retry >= 0 {
+		t.Errorf("%+v", vs)
+	}
+	for i, v := range twice(1, 1) {
+		if !v.Allowed {
+			t.Errorf("%d: %+v", i, v)
+		}
+	}
+	for i, v := range twice(1, 1) {
+		if v.Allowed || v.Retry <= 59*time.Second {
+			t.Errorf("%d: used up, and to pass in %v", i, v.Retry)
+		}
+	}
+}
+
+// What is undone is not named any more, is told as it is, and is not counted; what cannot be
+// given back is left alone.
+func TestUndoneCallsAreNotNamed(t *testing.T) {
+	l := newLimiter(t, callsAtOnce("c", 5), perMinute("a", 5))
+	asks := []Ask{{"c", "k", 1}, {"a", "k", 2}}
+	for _, removed := range []bool{false, true} {
+		c, _ := l.Allow(t.Context(), asks[0])
+		a, _ := l.Reserve(t.Context(), asks[1], allAtOnce)
+		if vs := []Verdict{c, a}; removed {
+			l.Remove("a")
+			l.Define(perMinute("a", 5))
+			l.undo(asks, vs)
+		} else if l.undo(asks, vs); vs[0].ID+vs[1].ID != 0 || vs[0].Remaining != 5 || vs[1].Remaining != 5 {
+			t.Errorf("nothing was taken: %+v", vs)
+		}
+		for _, name := range []string{"a", "c"} {
+			if n, err := l.Totals(name); err != nil || n.Passed != 0 {
+				t.Errorf("%s: %d passed %v", name, n.Passed, err)
+			}
+		}
+	}
+}
+
+// 5 MB used are not 5,000,000 requests.
+func TestAnotherUnitForgetsWhatWasUsed(t *testing.T) {
+	c := LimitConfig{Name: "a", Unit: ResponseBytes,
+		Rule: limit.Rule{Algorithm: limit.TokenBucket, Amount: 10_000_000, Window: time.Minute}}
+	l := newLimiter(t, c)
+	l.Allow(t.Context(), Ask{"a", "k", 5_000_000})
+	c.Unit, c.Amount = Requests, 100
+	if err := l.Define(c); err != nil {
+		t.Fatal(err)
+	}
+	if v, err := l.Explain("a", "k"); err != nil || v.Remaining != 100 {
+		t.Errorf("%+v %v", v, err)
+	}
+}
+
+// Keys beyond MaxKeys share what one may have, and none do before.
+func TestKeysDoNotShareBeforeMaxKeys(t *testing.T) {
+	for _, most := range []int{10, 1000, 10_000, 100_000} {
+		c := perMinute("a", 1)
+		c.MaxKeys = most
+		l, refused := newLimiter(t, c), 0
+		for i := range most {
+			if v, _ := l.Allow(t.Context(), Ask{"a", fmt.Sprint(i), 1}); !v.Allowed {
+				refused++
+			}
+		}
+		if refused > 0 {
+			t.Errorf("%d of %d keys had their first call refused, with room for all", refused, most)
+		}
+	}
+}
+
+// Changes of one limit at the same time are all made, and none makes a limit that is gone.
+func TestUpdatesLoseNoChange(t *testing.T) {
+	l := newLimiter(t, perMinute("a", 1))
+	var all sync.WaitGroup
+	for range 8 {
+		all.Go(func() {
+			for range 100 {
+				err := l.Update("a", func(c *LimitConfig) error {
+					runtime.Gosched() // whoever may come in between does
+					c.Amount++
+					return nil
+				})
+				if err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	all.Wait()
+	refusal := errors.New("no")
+	for want, change := range map[error]func(c *LimitConfig) error{
+		refusal: func(c *LimitConfig) error { c.Amount = 0; return refusal },
+		nil:     func(c *LimitConfig) error { c.Name = "b"; return nil }, // the name stays
+	} {
+		if err := l.Update("a", change); !errors.Is(err, want) {
+			t.Errorf("%v, want %v", err, want)
+		}
+	}
+	if err := l.Update("a", func(c *LimitConfig) error { c.Amount = -1; return nil }); err == nil {
+		t.Error("an impossible change is made")
+	}
+	if cs := l.Limits(); len(cs) != 1 || cs[0].Amount != 801 {
+		t.Errorf("%+v", cs)
+	}
+	l.Remove("a")
+	err := l.Update("a", func(*LimitConfig) error { t.Error("called"); return nil })
+	if !errors.Is(err, ErrNoLimit) || len(l.Limits()) != 0 {
+		t.Errorf("%v, %d limits", err, len(l.Limits()))
 	}
 }
 

@@ -33,6 +33,9 @@ const (
 // has it twice, so that none can be taken for it.
 const missingKey = "~"
 
+// severalKey is what a part is that a request has in different values. No value can be so.
+const severalKey = "~several"
+
 // hashedKey begins a key that was too long. No value of a request can begin so.
 const hashedKey = "~sha256:"
 
@@ -41,7 +44,8 @@ const hashedKey = "~sha256:"
 // A single part is the value as it is; several are joined by |, with | and % written %7c and
 // %25 in them, so that no value can be taken for two. A part that is missing is ~, and ~ in
 // front of a value is doubled. What is longer than MaxKey becomes ~sha256: and its hash.
-// A header that came several times is one value, joined by a comma (RFC 9110 §5.3).
+// A header or a cookie that came several times with different values is ~several, whatever
+// they are: origins take the first, or the last, and who adds others would be somebody else.
 //
 // addr gives the client's address; nil is that of the connection.
 func RequestKey(parts []KeyPart, r *http.Request, addr func(*http.Request) netip.Addr) string {
@@ -94,11 +98,7 @@ func partOf(p *KeyPart, r *http.Request, addr func(*http.Request) netip.Addr) st
 	case KeyHeader:
 		return headerKey(r, p.Name)
 	case KeyCookie:
-		c, err := r.Cookie(p.Name)
-		if err != nil {
-			return missingKey
-		}
-		return marked(c.Value)
+		return cookieKey(r.CookiesNamed(p.Name))
 	case KeyPath:
 		return marked(cleanPath(r.URL.Path))
 	case KeyMethod:
@@ -151,10 +151,26 @@ func headerKey(r *http.Request, name string) string {
 		return hostKey(r)
 	case len(vs) == 0:
 		return missingKey
-	case len(vs) == 1:
-		return marked(vs[0])
 	}
-	return marked(strings.Join(vs, ", "))
+	for _, v := range vs[1:] {
+		if v != vs[0] {
+			return severalKey
+		}
+	}
+	return marked(vs[0])
+}
+
+// cookieKey is the value of cookies of one name.
+func cookieKey(cs []*http.Cookie) string {
+	if len(cs) == 0 {
+		return missingKey
+	}
+	for _, c := range cs[1:] {
+		if c.Value != cs[0].Value {
+			return severalKey
+		}
+	}
+	return marked(cs[0].Value)
 }
 
 func hostKey(r *http.Request) string {

@@ -27,10 +27,10 @@ type RequestLimit struct {
 	Cost       int64
 	CostHeader string
 
-	// Unit is what is counted, default Requests. The bytes of a request's body are its
-	// Content-Length, taken before; of a body without one, and of an answer, 1 is taken
-	// before, and the rest is owed when the handler is done. What a connection carries
-	// after it was hijacked is not counted.
+	// Unit is what is counted, default Requests. Of a request's body its Content-Length is
+	// taken before, of a body without one, and of an answer, 1; what was not read is given
+	// back when the handler is done, and what was more is owed. What is written in answer
+	// to HEAD, or after a connection was hijacked, is not counted.
 	Unit Unit
 
 	Headers HeaderStyle                      // of the answer
@@ -106,7 +106,7 @@ type limitedCall struct {
 
 // estimated tells whether a cost is known only when the request is done.
 func (c *limitedCall) estimated(l *RequestLimit) bool {
-	return l.Unit == ResponseBytes || l.Unit == RequestBytes && c.r.ContentLength < 0
+	return l.Unit == ResponseBytes || l.Unit == RequestBytes && c.r.ContentLength != 0
 }
 
 // price says what the request costs, or answers it.
@@ -141,10 +141,10 @@ func (c *limitedCall) price() bool {
 func (c *limitedCall) cost(l *RequestLimit) (n int64, ok bool) {
 	said := c.r.Header[l.CostHeader]
 	switch {
+	case l.Unit == RequestBytes && c.r.ContentLength >= 0:
+		return min(c.r.ContentLength, limit.MaxAmount), true
 	case c.estimated(l):
 		return 1, true
-	case l.Unit == RequestBytes:
-		return min(c.r.ContentLength, limit.MaxAmount), true
 	case l.CostHeader == "" || said == nil:
 		return l.Cost, true
 	case len(said) != 1 || said[0] == "" || said[0][0] == '+': // + is no digit
@@ -176,26 +176,59 @@ func (c *limitedCall) reserve() bool {
 	return true
 }
 
-// take takes what is known, all or nothing.
+// take takes what is known, all or nothing. A limit that was just removed leaves the others
+// to be asked.
 func (c *limitedCall) take() bool {
-	var err error
-	vs := c.verdicts[:c.known]
-	switch c.known {
-	case 0:
-		return true
-	case 1:
-		vs[0], err = c.rules.Allow(c.r.Context(), c.asks[0])
-	default:
-		var got []Verdict
-		got, err = c.rules.AllowAll(c.r.Context(), c.asks[:c.known], true)
-		copy(vs, got)
+	err := c.askKnown()
+	for range c.known {
+		if c.known < 2 || !errors.Is(err, ErrNoLimit) {
+			break
+		}
+		if !c.leaveGone() {
+			return false
+		}
+		err = c.askKnown()
 	}
+	vs := c.verdicts[:c.known]
 	if err != nil {
 		clear(vs)
 		return c.forgiven(c.met[:c.known], err)
 	}
 	if slices.ContainsFunc(vs, func(v Verdict) bool { return !v.Allowed }) {
 		return c.refuse()
+	}
+	return true
+}
+
+func (c *limitedCall) askKnown() (err error) {
+	switch c.known {
+	case 0:
+	case 1:
+		c.verdicts[0], err = c.rules.Allow(c.r.Context(), c.asks[0])
+	default:
+		var got []Verdict
+		got, err = c.rules.AllowAll(c.r.Context(), c.asks[:c.known], true)
+		copy(c.verdicts[:c.known], got)
+	}
+	return err
+}
+
+// leaveGone leaves out the limits that are not there any more, or answers the request.
+func (c *limitedCall) leaveGone() bool {
+	for i := c.known - 1; i >= 0; i-- {
+		a := c.asks[i]
+		a.Cost = 0
+		_, err := c.rules.Allow(c.r.Context(), a)
+		switch {
+		case !errors.Is(err, ErrNoLimit):
+			continue
+		case !c.forgiven(c.met[i:i+1], err):
+			clear(c.verdicts[:c.known])
+			return false
+		}
+		c.met, c.asks = slices.Delete(c.met, i, i+1), slices.Delete(c.asks, i, i+1)
+		c.verdicts = slices.Delete(c.verdicts, i, i+1)
+		c.known--
 	}
 	return true
 }
@@ -261,19 +294,21 @@ func (c *limitedCall) wait() bool {
 // serve hands the request on, and counts its bodies if a limit is in bytes that are not
 // known yet.
 func (c *limitedCall) serve() {
-	w, r := c.w, c.r
+	w := c.w
 	for _, l := range c.met[c.known:] {
 		switch {
 		case l.Unit == ResponseBytes && c.wrote == nil:
 			c.wrote = &countedAnswer{ResponseWriter: c.w}
 			w = c.wrote
 		case l.Unit == RequestBytes && c.read == nil:
-			c.read = &countedBody{ReadCloser: c.r.Body}
-			r = c.r.WithContext(c.r.Context()) // a copy: the request is the caller's
-			r.Body = c.read
+			// No copy of the request: net/http removes the files of a form of its own.
+			body := c.r.Body
+			c.read = &countedBody{ReadCloser: body}
+			c.r.Body = c.read
+			defer func() { c.r.Body = body }()
 		}
 	}
-	c.next.ServeHTTP(w, r)
+	c.next.ServeHTTP(w, c.r)
 }
 
 // settleTime bounds how long a request that is over may take to be settled. Chosen.
@@ -291,6 +326,7 @@ func (c *limitedCall) end() {
 		a.Cost = 0
 		switch {
 		case i < c.known: // a lease
+		case l.Unit == ResponseBytes && c.r.Method == http.MethodHead:
 		case l.Unit == ResponseBytes && c.wrote != nil:
 			a.Cost = min(c.wrote.n, limit.MaxAmount)
 		case l.Unit == RequestBytes && c.read != nil:

@@ -2,13 +2,16 @@ package headgate
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"io"
+	"mime/multipart"
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -291,8 +294,15 @@ func TestPacedRequestsWaitTheirTurn(t *testing.T) {
 	})
 }
 
+// broken is a Limiter that cannot take from several limits at once.
+type broken struct{ *Limiter }
+
+func (broken) AllowAll(context.Context, []Ask, bool) ([]Verdict, error) {
+	return nil, context.DeadlineExceeded
+}
+
 func TestWhenLimitsCannotBeAsked(t *testing.T) {
-	l := newLimiter(t, perMinute("api", 1))
+	l := broken{newLimiter(t, perMinute("api", 1))}
 	var told error
 	pass := func(_ *http.Request, err error) bool { told = err; return true }
 	for name, tt := range map[string]struct {
@@ -301,8 +311,8 @@ func TestWhenLimitsCannotBeAsked(t *testing.T) {
 	}{
 		"refuses":         {[]RequestLimit{{Name: "none"}}, 503},
 		"passes":          {[]RequestLimit{{Name: "none", OnError: pass}}, 200},
-		"all must pass":   {[]RequestLimit{{Name: "none", OnError: pass}, {Name: "api"}}, 503},
-		"all pass":        {[]RequestLimit{{Name: "none", OnError: pass}, {Name: "api", OnError: pass}}, 200},
+		"all must pass":   {[]RequestLimit{{Name: "api", OnError: pass}, {Name: "api"}}, 503},
+		"all pass":        {[]RequestLimit{{Name: "api", OnError: pass}, {Name: "api", OnError: pass}}, 200},
 		"bytes":           {[]RequestLimit{{Name: "none", Unit: ResponseBytes}}, 503},
 		"bytes that pass": {[]RequestLimit{{Name: "none", Unit: ResponseBytes, OnError: pass}}, 200},
 	} {
@@ -311,8 +321,136 @@ func TestWhenLimitsCannotBeAsked(t *testing.T) {
 			t.Errorf("%s: %d %v", name, w.Code, w.Header())
 		}
 	}
-	if !errors.Is(told, ErrNoLimit) {
-		t.Errorf("told %v", told)
+	if told == nil {
+		t.Error("nobody was told why")
+	}
+}
+
+// A limit that a reload has just removed leaves the others in force, and takes nothing twice.
+func TestARemovedLimitLeavesTheOthersInForce(t *testing.T) {
+	pass := func(_ *http.Request, err error) bool { return errors.Is(err, ErrNoLimit) }
+	gone, shut := RequestLimit{Name: "gone", OnError: pass}, RequestLimit{Name: "gone"}
+	for name, tt := range map[string]struct {
+		limits []RequestLimit
+		want   string
+	}{
+		"first": {[]RequestLimit{gone, {Name: "a"}}, "[200 200 429]"},
+		"last":  {[]RequestLimit{{Name: "a"}, gone}, "[200 200 429]"},
+		"two":   {[]RequestLimit{gone, {Name: "a"}, {Name: "b"}, gone}, "[200 200 429]"},
+		"with bytes": {[]RequestLimit{gone, {Name: "down", Unit: ResponseBytes}, {Name: "a"}},
+			"[200 200 429]"},
+		"not let": {[]RequestLimit{shut, {Name: "a", OnError: pass}}, "[503 503 503]"},
+		"all":     {[]RequestLimit{gone, gone}, "[200 200 200]"},
+	} {
+		down := perMinute("down", 100)
+		down.Unit = ResponseBytes
+		l, codes := newLimiter(t, perMinute("a", 2), perMinute("b", 2), down), []int{}
+		for range 3 {
+			codes = append(codes, served(LimitMiddleware(l, tt.limits, hello), get()).Code)
+		}
+		if fmt.Sprint(codes) != tt.want {
+			t.Errorf("%s: %v, want %s", name, codes, tt.want)
+		}
+		if n := left(t, l, "down", ""); name == "with bytes" && n != 90 {
+			t.Errorf("%d bytes are left of 100 after two answers of 5", n)
+		}
+	}
+}
+
+func TestShadowModeMakesNobodyWait(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLimiter(t, LimitConfig{Name: "a", Shadow: true,
+			Rule: limit.Rule{Algorithm: limit.LeakyBucket, Amount: 60, Window: time.Hour, Paced: true}})
+		h := LimitMiddleware(l, []RequestLimit{{Name: "a"}}, hello)
+		began := time.Now()
+		for range 100 {
+			served(h, get())
+		}
+		if d := time.Since(began); d > 0 {
+			t.Errorf("a hundred requests waited %v for a limit in shadow mode", d)
+		}
+	})
+}
+
+// What a handler writes where no body may be is sent to nobody.
+func TestAnswersWithoutABodyCostNothing(t *testing.T) {
+	l := newLimiter(t, LimitConfig{Name: "a", Unit: ResponseBytes,
+		Rule: limit.Rule{Algorithm: limit.SlidingLog, Amount: 1000, Window: time.Hour}})
+	for _, tt := range []struct {
+		method string
+		status int
+	}{{"HEAD", 200}, {"GET", 204}, {"GET", 304}} {
+		s := httptest.NewServer(LimitMiddleware(l, []RequestLimit{{Name: "a", Unit: ResponseBytes}},
+			http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+				w.WriteHeader(tt.status)
+				w.Write(make([]byte, 5000))
+			})))
+		r, err := http.NewRequestWithContext(t.Context(), tt.method, s.URL, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		res, err := http.DefaultClient.Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		res.Body.Close()
+		s.Close() // the handler has returned
+		if n := left(t, l, "a", ""); n != 1000 {
+			t.Errorf("%s %d: %d remain of 1000", tt.method, tt.status, n)
+		}
+	}
+}
+
+// net/http removes the files of a form when its own request is done.
+func TestFilesOfFormsAreRemoved(t *testing.T) {
+	dir := t.TempDir()
+	t.Setenv("TMPDIR", dir)
+	l := newLimiter(t, LimitConfig{Name: "a", Unit: RequestBytes,
+		Rule: limit.Rule{Algorithm: limit.SlidingLog, Amount: 1 << 30, Window: time.Hour}})
+	s := httptest.NewServer(LimitMiddleware(l, []RequestLimit{{Name: "a", Unit: RequestBytes}},
+		http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+			if err := r.ParseMultipartForm(0); err != nil {
+				t.Error(err)
+			}
+			if made, err := os.ReadDir(dir); err != nil || len(made) != 1 {
+				t.Errorf("%d files of the form %v", len(made), err)
+			}
+		})))
+	var b bytes.Buffer
+	form := multipart.NewWriter(&b)
+	f, err := form.CreateFormFile("f", "f")
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.Write(make([]byte, 100_000))
+	form.Close()
+	res, err := http.Post(s.URL, form.FormDataContentType(), &b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	res.Body.Close()
+	s.Close()
+	if stay, err := os.ReadDir(dir); err != nil || len(stay) > 0 {
+		t.Errorf("%d files stay %v", len(stay), err)
+	}
+}
+
+// A length is taken before, and what did not come of it is given back.
+func TestALengthThatIsOnlySaidIsGivenBack(t *testing.T) {
+	l := newLimiter(t, LimitConfig{Name: "a", Unit: RequestBytes,
+		Rule: limit.Rule{Algorithm: limit.SlidingLog, Amount: 1000, Window: time.Hour}})
+	h := LimitMiddleware(l, []RequestLimit{{Name: "a", Unit: RequestBytes}},
+		http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+			if n := left(t, l, "a", ""); n != 0 {
+				t.Errorf("%d remain meanwhile", n)
+			}
+			io.Copy(io.Discard, r.Body)
+		}))
+	r := httptest.NewRequest("POST", "/", strings.NewReader("x"))
+	r.ContentLength = 1000
+	body := r.Body
+	if served(h, r); left(t, l, "a", "") != 999 || r.Body != body {
+		t.Errorf("one byte came, and %d remain of 1000", left(t, l, "a", ""))
 	}
 }
 

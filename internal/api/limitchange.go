@@ -1,6 +1,7 @@
 package api
 
 import (
+	"errors"
 	"maps"
 	"net/http"
 	"slices"
@@ -20,25 +21,35 @@ func (a *API) changeLimit(c *call) (any, error) {
 		return nil, err
 	}
 	name := c.r.PathValue("limit")
-	now, err := a.limitNamed(name)
-	if err != nil {
-		return nil, err
+	if a.cfg.Limits.Keys == nil {
+		return nil, limitProblem(headgate.ErrNoLimit)
 	}
-	next := *now
+	var next headgate.LimitConfig
 	before, after := map[string]string{"limit": name}, map[string]string{"limit": name}
-	for _, key := range slices.Sorted(maps.Keys(pairs)) {
-		set, ok := limitKeysOf(&next)[key]
-		if !ok {
-			return nil, badChange(key + " cannot be changed here: there are " +
-				strings.Join(slices.Sorted(maps.Keys(limitKeysOf(&next))), ", "))
+	err = a.cfg.Limits.Keys.Update(name, func(l *headgate.LimitConfig) error {
+		keys := limitKeysOf(l)
+		for _, key := range slices.Sorted(maps.Keys(pairs)) {
+			set, ok := keys[key]
+			if !ok {
+				return badChange(key + " cannot be changed here: there are " +
+					strings.Join(slices.Sorted(maps.Keys(keys)), ", "))
+			}
+			before[key] = set.text()
+			if !set.take(pairs[key]) {
+				return badChange(key + " cannot be " + strconv.Quote(clip(pairs[key])))
+			}
+			after[key] = set.text()
 		}
-		before[key] = set.text()
-		if !set.take(pairs[key]) {
-			return nil, badChange(key + " cannot be " + strconv.Quote(clip(pairs[key])))
-		}
-		after[key] = set.text()
-	}
-	if err := a.cfg.Limits.Keys.Define(next); err != nil {
+		next = *l
+		return nil
+	})
+	p, said := errors.AsType[*problem](err)
+	switch {
+	case said:
+		return nil, p
+	case errors.Is(err, headgate.ErrNoLimit):
+		return nil, limitProblem(err)
+	case err != nil:
 		c.done.Asked = asked(pairs)
 		return nil, badChange(clip(err.Error()))
 	}

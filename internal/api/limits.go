@@ -33,8 +33,9 @@ type LimitKeys interface {
 	Keys(limit, from string, count int) (all []headgate.KeyUse, next string, err error)
 	// Explain tells whether a call of a key would pass, and if not, when.
 	Explain(limit, key string) (headgate.Verdict, error)
-	// Define changes a limit, or says what is wrong with it.
-	Define(headgate.LimitConfig) error
+	// Update changes a limit by change, without another change in between, or says what is
+	// wrong with it. An error of change is returned as it is.
+	Update(limit string, change func(*headgate.LimitConfig) error) error
 	// Reset forgets what a key has used.
 	Reset(limit, key string) error
 }

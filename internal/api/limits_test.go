@@ -390,3 +390,49 @@ func TestChangeALimit(t *testing.T) {
 		}
 	}
 }
+
+// meanwhile is a Limiter that something happens to just before each change.
+type meanwhile struct {
+	*headgate.Limiter
+	then func(*headgate.Limiter)
+}
+
+func (m *meanwhile) Update(name string, change func(*headgate.LimitConfig) error) error {
+	m.then(m.Limiter)
+	return m.Limiter.Update(name, change)
+}
+
+// A change adds to what is in force when it is made: to a change of another at the same time,
+// and to nothing if a reload has just removed the limit.
+func TestAChangeOfALimitUndoesNoOther(t *testing.T) {
+	change := func(then func(*headgate.Limiter)) (*headgate.Limiter, *reply) {
+		l, err := headgate.NewLimiter(headgate.LimiterConfig{
+			Limits: []headgate.LimitConfig{perDay("api", 5)}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		s := &site{t: t, dir: t.TempDir(), log: &syncBuffer{}}
+		log := slog.New(slog.NewTextHandler(s.log, nil))
+		srv := httptest.NewServer(api.New(api.Config{Tokens: api.NewTokens(s.dir, log),
+			Audit: api.NewAudit(s.dir), Log: log, Limits: api.Limits{Rules: l, Keys: &meanwhile{l, then}}}))
+		t.Cleanup(srv.Close)
+		s.admin = srv.URL
+		return l, s.do("PATCH", "/v1/limits/api", `{"amount":9}`, s.token("write"))
+	}
+	l, got := change(func(l *headgate.Limiter) { l.Remove("api") })
+	if got.StatusCode != http.StatusNotFound || len(l.Limits()) > 0 {
+		t.Errorf("%d %s, and %d limits after the only one was removed", got.StatusCode, got.body,
+			len(l.Limits()))
+	}
+	l, got = change(func(l *headgate.Limiter) {
+		c := *l.Limits()[0]
+		c.Shadow = true
+		if err := l.Define(c); err != nil {
+			t.Error(err)
+		}
+	})
+	if c := l.Limits()[0]; got.StatusCode != http.StatusOK || !c.Shadow || c.Amount != 9 {
+		t.Errorf("%d %s: amount %d, shadow %v; want both changes", got.StatusCode, got.body, c.Amount,
+			c.Shadow)
+	}
+}
