@@ -333,12 +333,15 @@ func (c *desk) call(clk time.Duration) {
 	c.tellWaiting(clk)
 }
 
-// callAt is when the next call is due. While Anywhere lends to those who are first, it has
-// spaced them already: once more, whole bursts of them would be called after others who came
-// later, and never catch up.
+// burst is how far calls may be ahead of their pace while Anywhere lends to those who are
+// first. Chosen: it catches up half a second, and a Sync brings a quarter.
+const burst = time.Second
+
+// callAt is when the next call is due. What Anywhere lends is spaced already: once more,
+// whole bursts would be called after others who came later, and never catch up.
 func (c *desk) callAt(clk time.Duration) time.Duration {
 	if c.pool.Asked(clk) {
-		return 0
+		return max(0, c.pace.at-burst)
 	}
 	return c.pace.at
 }

@@ -10,13 +10,13 @@ import (
 )
 
 // What Anywhere lends to those who are first was spaced there. Spaced here once more, eight
-// of them would be called within eight seconds, after others who came later.
+// of them would be called within 0.8 s, after others who came later.
 func TestWhatIsLentToThoseWhoWaitIsSpacedOnce(t *testing.T) {
 	for _, asked := range []bool{true, false} { // whether Anywhere keeps the order
 		synctest.Test(t, func(t *testing.T) {
 			disk := &store.Memory{}
 			cfg := brokenConfig("shop", disk, brokenSites("lhr", disk, "sjc"), time.Now(), time.Minute)
-			cfg.Active.N, cfg.New.N, cfg.Spread = 100, 60, true
+			cfg.Active.N, cfg.New.N, cfg.Spread = 100, 600, true
 			c, err := Open(t.Context(), cfg, nil)
 			if err != nil {
 				t.Fatal(err)
@@ -73,9 +73,9 @@ func TestWhatIsLentToThoseWhoWaitIsSpacedOnce(t *testing.T) {
 					told++
 				}
 			}
-			if want := map[bool]int{true: 8, false: 1}[asked]; told != want {
-				t.Errorf("asked for what is unused: %v: %d of 8 who have a slot are told so at once, want %d",
-					asked, told, want)
+			if asked && told != 8 || !asked && told > 2 {
+				t.Errorf("asked for what is unused: %v: %d of 8 who have a slot are told so at once, "+
+					"want all when asked, else one or two", asked, told)
 			}
 		})
 	}

@@ -33,7 +33,8 @@ func TestServerAnswersEnvoy(t *testing.T) {
 	p := &process{t: t, dir: t.TempDir()}
 	p.file = filepath.Join(p.dir, "headgate.yaml")
 	p.rules(strings.ReplaceAll(envoyRules, "AMOUNT", "3"))
-	p.write("envoy: {listen: 127.0.0.1:0, rules: [api.yaml], headers: true}\n")
+	p.write("listen: 127.0.0.1:0\nadmin_listen: 127.0.0.1:0\ndata: " + p.dir + "/data\n" +
+		"envoy: {listen: 127.0.0.1:0, rules: [api.yaml], headers: true}\n")
 	p.start()
 	t.Cleanup(func() { p.stop() })
 	conn, err := grpc.NewClient(p.s.envoy.listener.Addr().String(),
