@@ -27,7 +27,9 @@ func TestHunt(t *testing.T) {
 
 // found are the smallest cases of what hunts have found, each mended since.
 var found = map[string]string{ // what was wrong
-	"seed=20261840,sites=2,workers=1,active=2,new=3,session=3657,window=64710,visitors=39,length=1180,drift=1": "a data centre without a pace of its own",
+	"a data centre without a pace of its own left a slot free": "" +
+		"seed=20261840,sites=2,workers=1,active=2,new=3,session=3657,window=64710,visitors=39," +
+		"length=1180,drift=1",
 	"a counter whose next are all absent held up the others for ever": "" +
 		"seed=13,sites=2,workers=1,active=1,new=6,session=3000,window=40000,visitors=15,length=2044,repeat=16",
 	"a claim answered again after its stay had ended let its visitor in": "" +
