@@ -2,7 +2,7 @@
 // the next may go.
 //
 // A [Rule] says how one key is limited, a [Table] holds what each key has used. Take asks
-// for some, Look asks only, Reserve takes an estimate and Settle says what it was.
+// for some, Peek asks only, Reserve takes an estimate and Settle says what it was.
 //
 // # The promise
 //
@@ -16,7 +16,8 @@
 // A Table is one value that its caller guards. A decision allocates nothing for a key that
 // is known. Keys are created on first use and forgotten when they are as good as new, a few
 // looked at with each decision, so that no pause grows with the number of keys. Memory is
-// bounded by a number of keys: those beyond it share what one key may have.
+// bounded by a number of keys: those beyond it share what one key may have. A key is known
+// by its hash.
 //
 // # What it does not do
 //

@@ -129,40 +129,42 @@ func (a *API) checkLimits(c *call) (any, error) {
 
 // reserveLimit is POST /v1/limits/reserve: {"limit", "key", "cost", "ttl_seconds"}.
 func (a *API) reserveLimit(c *call) (any, error) {
-	asks, array, err := readAsks(c, "limit", "key", "cost", "ttl_seconds")
+	ask, rules, err := a.oneAsk(c, "limit", "key", "cost", "ttl_seconds")
 	if err != nil {
 		return nil, err
 	}
-	rules, err := a.rules()
-	switch {
-	case err != nil:
-		return nil, err
-	case array:
-		return nil, badAsk("reservations are made one by one")
-	}
-	v, err := rules.Reserve(c.r.Context(), asks[0].Ask, asks[0].ttl)
+	v, err := rules.Reserve(c.r.Context(), ask.Ask, ask.ttl)
 	return a.tellLimits(c, []headgate.Verdict{v}, false, err)
 }
 
 // settleLimit is POST /v1/limits/settle: {"limit", "key", "reservation", "cost"}.
 func (a *API) settleLimit(c *call) (any, error) {
-	asks, array, err := readAsks(c, "limit", "key", "cost", "reservation")
+	ask, rules, err := a.oneAsk(c, "limit", "key", "cost", "reservation")
 	if err != nil {
 		return nil, err
 	}
-	rules, err := a.rules()
-	switch {
-	case err != nil:
-		return nil, err
-	case array:
-		return nil, badAsk("reservations are settled one by one")
-	case asks[0].id == 0 || !asks[0].costs:
+	if ask.id == 0 || !ask.costs {
 		return nil, badAsk("a reservation and a cost are needed")
 	}
-	if err := rules.Settle(c.r.Context(), asks[0].Ask, asks[0].id); err != nil {
+	if err := rules.Settle(c.r.Context(), ask.Ask, ask.id); err != nil {
 		return nil, limitProblem(err)
 	}
 	return map[string]bool{"settled": true}, nil
+}
+
+// oneAsk reads what is asked about a reservation.
+func (a *API) oneAsk(c *call, fields ...string) (ask limitAsk, rules headgate.LimitRules, err error) {
+	asks, array, err := readAsks(c, fields...)
+	if err == nil {
+		rules, err = a.rules()
+	}
+	switch {
+	case err != nil:
+		return ask, nil, err
+	case array:
+		return ask, nil, badAsk("reservations are made and settled one by one")
+	}
+	return asks[0], rules, nil
 }
 
 // rules are what is asked, if there are limits at all.
