@@ -12,14 +12,14 @@ SESSION_DURATION     ?= 5m
 LISTEN               ?= :8080
 ARGS                 ?=
 
-# How long each fuzz target runs.
-FUZZTIME ?= 1s
+# How long each fuzz target runs, on one core.
+FUZZTIME ?= 2s
 # Steps of each random walk of package slot.
 WALK_STEPS ?= 2000000
 SOAK_WALK_STEPS ?= 20000000
 # Which scenarios of a cluster, and which of them once more with NATS servers beside.
 CLUSTER ?= .
-BESIDE ?= Freeze|Rolling|Skew|LostAnswers|Limits|WorkersComeAndGo|Latency|Cost
+BESIDE ?= TestFreeze|TestRolling|Skew|LostAnswers|Limits$$|LimitsQuiet|LimitsKillHost|LimitsKillLeader|WorkersComeAndGo|Latency|Cost
 # With TABLE=1 what was reached is written into docs/faults.md.
 KEEP = $(if $(TABLE),-table $(CURDIR)/docs/faults.md)
 # Cases of a hunt of the simulator.
@@ -69,7 +69,7 @@ format: # gofmt and go fix have nothing to say
 .PHONY: lint
 lint: # vet and staticcheck, with the tags of the long tests too
 	$(GO) vet ./...
-	$(GO) vet -tags '$(TAGS)' ./tests/...
+	$(GO) vet -tags '$(TAGS)' ./tests/... ./examples/... ./internal/quota ./internal/server
 	$(TOOL) staticcheck -tags '$(TAGS)' ./...
 
 .PHONY: house
@@ -89,10 +89,8 @@ all: setup ## every test, within 20 min; installs what it needs
 	$(MAKE) walk
 	$(MAKE) fuzz
 	$(MAKE) budgets
-	$(MAKE) crowd
-	$(MAKE) kills
-	$(MAKE) cluster CLUSTER=TestThree BESIDE=
-	$(MAKE) acme
+	$(MAKE) cloudflare
+	$(MAKE) -j5 -Otarget crowd kills three # they wait more than they work
 	$(MAKE) browser
 	@echo
 	@echo 'make all: everything passed'
@@ -101,30 +99,39 @@ all: setup ## every test, within 20 min; installs what it needs
 walk: # the random walk of the lending protocol, at some length
 	$(GO) test -count=1 -timeout 15m -run Walk ./slot -walk-steps $(WALK_STEPS)
 
-# Go before 1.27 may report the end of the fuzz time as a failure, without an input
-# (go.dev/issue/75804): then once more.
+# Two packages at a time with a worker each: starting takes as long as fuzzing.
 .PHONY: fuzz
-fuzz: ## each fuzz target for FUZZTIME (default 1s)
-	@found=0; log=$$(mktemp); trap 'rm -f "$$log"' EXIT; \
-	for dir in $$($(GO) list -f '{{if or .TestGoFiles .XTestGoFiles}}{{.Dir}}{{end}}' ./...); do \
-		for target in $$(sed -nE 's/^func (Fuzz[A-Za-z0-9_]*)\(.*/\1/p' "$$dir"/*_test.go); do \
-			found=$$((found + 1)); \
-			echo "fuzz $${dir#"$$PWD"/} $$target"; \
-			fuzz() { $(GO) test -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) "$$dir"; }; \
-			if fuzz 2>&1 | tee "$$log"; then continue; fi; \
-			grep -q '^    context deadline exceeded$$' "$$log" || exit 1; \
-			if grep -qE 'Failing input|panic' "$$log"; then exit 1; fi; \
-			fuzz; \
-		done; \
-	done; \
-	if [ $$found = 0 ]; then echo 'no fuzz target found'; exit 1; fi
+fuzz: ## each fuzz target for FUZZTIME (default 2s)
+	@all=$$(grep -rl '^func Fuzz' --include='*_test.go' . | xargs -n1 dirname | sort -u); \
+	echo "$$all" | xargs -P2 -I{} $(MAKE) --no-print-directory fuzz-package PACKAGE={}
+
+# Go before 1.27 may report the end of the fuzz time as a failure, without an input
+# (go.dev/issue/75804): then once more. A package is built once for all its targets.
+.PHONY: fuzz-package
+fuzz-package:
+	@tmp=$$(mktemp -d); trap 'rm -rf "$$tmp"' EXIT; cd $(PACKAGE); \
+	$(GO) test -c -fuzz Fuzz -o "$$tmp/fuzz.test" .; \
+	cache="$$($(GO) env GOCACHE)/fuzz/$$($(GO) list)"; \
+	for target in $$(sed -nE 's/^func (Fuzz[A-Za-z0-9_]*)\(.*/\1/p' *_test.go); do \
+		fuzz() { "$$tmp/fuzz.test" -test.run '^$$' -test.fuzz "^$$target\$$" -test.parallel 1 \
+			-test.fuzztime $(FUZZTIME) -test.fuzzcachedir "$$cache" > "$$tmp/log" 2>&1; }; \
+		if ! fuzz && { ! grep -q '^    context deadline exceeded$$' "$$tmp/log" || \
+			grep -qE 'Failing input|panic' "$$tmp/log" || ! fuzz; }; then \
+			echo "fuzz $(PACKAGE) $$target:"; cat "$$tmp/log"; exit 1; \
+		fi; \
+		echo "fuzz $(PACKAGE) $$target: $$(grep -o 'execs: [0-9]*' "$$tmp/log" | tail -1)"; \
+	done
 
 # Without the race detector, which allocates on its own account.
 .PHONY: budgets
 budgets: # what quick cuts short at full length, with its budgets; each benchmark a little
-	$(GO) test -count=1 -timeout 10m -skip Walk -bench . -benchtime 20x ./cmd/headgate \
-		$$(grep -rlE 'testing\.Short\(\)|func Benchmark|AllocsPerRun' --include='*_test.go' . | \
-		xargs -n1 dirname | sort -u | grep -vE '/(embedded|demo|limiters)$$') # at length in soak
+	@long=$$(grep -rlE 'testing\.Short\(\)|AllocsPerRun' --include='*_test.go' . | \
+		grep -vE '/(embedded|demo|limiters)/'); \
+	tests=$$(sed -nE 's/^func (Test[A-Za-z0-9_]*)\(.*/\1/p' $$long | paste -sd'|'); \
+	dirs=$$({ echo "$$long"; grep -rl 'func Benchmark' --include='*_test.go' . | \
+		grep -vE '/(embedded|demo|limiters)/'; } | xargs -n1 dirname | sort -u); \
+	$(GO) test -count=1 -timeout 10m -run "^($$tests)$$" -skip Walk -bench . -benchtime 20x $$dirs
+	$(GO) test -count=1 ./cmd/headgate
 	$(GO) test -count=1 -v -timeout 10m -tags bench ./tests/peers -slack 1.25
 	$(MAKE) limiters SLACK=1.5 LIMITERS=Decisions # the others are in bench
 
@@ -138,19 +145,38 @@ limiters: setup-redis ## limits beside the limiters of others, in one run: 2 min
 	cd tests/limiters && $(GO) vet ./... && \
 		$(GO) test -count=1 -v -timeout 10m -run '$(LIMITERS)' ./... -slack $(SLACK)
 
+# A module of its own, as limiters is.
+.PHONY: cloudflare
+cloudflare: ## the unmodified client of Cloudflare's API against the real binary: 20 s
+	cd tests/cloudflare && $(GO) vet ./... && $(GO) test -count=1 -timeout 5m ./...
+
 .PHONY: crowd
 crowd: ## the real binary under 400 visitors, judged by the origin: 75 s
 	$(GO) test -count=1 -v -timeout 5m -tags crowd ./tests/crowd
 
-.PHONY: kills
-kills: ## ten kills under 320 visitors, a freeze, fsync before the answer, bad days: 4 min
-	$(GO) test -count=1 -v -timeout 10m -tags kills ./tests/kills ./tests/baddays
+.PHONY: kills kills-processes kills-limits kills-homes
+kills: kills-processes kills-limits kills-homes ## ten kills under 320 visitors, a freeze, fsync before the answer, bad days: 4 min
+
+kills-processes:
+	$(GO) test -count=1 -v -timeout 10m -tags kills ./tests/kills ./tests/baddays ./tests/queues
+
+kills-limits:
+	$(GO) test -count=1 -v -timeout 5m -tags kills -run 'Kill|Restart|Joins|Nobody|Held|Forgotten|Long|Cut' \
+		./internal/quota
+
+kills-homes:
+	$(GO) test -count=1 -v -timeout 5m -tags kills -run OfAll ./internal/server
 
 .PHONY: cluster
-cluster: ## real nodes, killed, frozen, cut off and replaced under visitors: 60 min
-	$(GO) test -count=1 -v -timeout 90m -tags cluster -run '$(CLUSTER)' ./tests/cluster $(KEEP)
+cluster: ## real nodes, killed, frozen, cut off and replaced under visitors and jobs: 75 min
+	$(GO) test -count=1 -v -timeout 110m -tags cluster -run '$(CLUSTER)' ./tests/cluster $(KEEP)
+	$(GO) test -count=1 -v -timeout 5m -tags cluster -run '$(CLUSTER)' ./examples/...
 	[ -z '$(BESIDE)' ] || \
 	$(GO) test -count=1 -v -timeout 60m -tags cluster -run '$(BESIDE)' ./tests/cluster -own-nats $(KEEP)
+
+.PHONY: three
+three: # what of cluster belongs to each change
+	$(MAKE) cluster CLUSTER=TestThree BESIDE=
 
 .PHONY: acme
 acme: ## certificates from a real test issuer: 75 s
@@ -158,7 +184,7 @@ acme: ## certificates from a real test issuer: 75 s
 
 .PHONY: browser
 browser: build setup-browser ## the waiting page in a real Chromium
-	cd tests/browser && node --test
+	cd tests/browser && node --test --test-concurrency=3
 
 .PHONY: sim
 sim: build ## ten strategies before a world-wide spike, and a page with plots: bin/report.html
@@ -169,23 +195,26 @@ hunt: build ## look for a world in which a promise breaks: HUNT cases (default 3
 	bin/headgate simulate --hunt $(HUNT) $(ARGS)
 
 .PHONY: soak
-soak: setup ## the long rest: 5,000 visitors, 100 kills, an hour with kills, 10 million keys, long walks
+soak: setup ## the long rest: 10,000 visitors, 100 kills, an hour with kills, 10 million keys, long walks
 	$(MAKE) all
+	$(MAKE) acme
 	$(GO) test -count=1 ./embedded ./internal/demo
 	$(MAKE) cluster
+	$(GO) test -count=1 -v -timeout 40m -tags cluster -run TestQueuesKillAny ./tests/cluster -jobs 1000000
 	$(GO) test -count=1 -v -timeout 30m -tags soak ./tests/crowd
 	$(GO) test -count=1 -v -timeout 3h -tags soak ./tests/kills
 	$(MAKE) walk WALK_STEPS=$(SOAK_WALK_STEPS)
 	$(MAKE) hunt HUNT=15000 ARGS='--hunt-seed 1000000'
 	cd tests/limiters && $(GO) test -count=1 -v -timeout 30m -run 'Overload|ManyKeys' . \
 		-keys 10000000 -overload 1m
-	$(MAKE) fuzz FUZZTIME=1m
+	$(MAKE) fuzz FUZZTIME=2m
 
 .PHONY: bench
 bench: ## the budgets, and all benchmarks ten times, summed up by benchstat
 	@mkdir -p bin
 	$(GO) test -count=1 -v -timeout 10m -tags bench ./tests/peers
 	$(MAKE) limiters
+	$(GO) test -count=1 -v -timeout 20m -tags bench ./tests/queues
 	$(GO) test -count=1 -v -tags bench -run Speed ./internal/sim/baseline
 	$(GO) test -run '^$$' -bench . -benchmem -count 10 -timeout 60m ./... | tee bin/bench.txt
 	$(TOOL) benchstat bin/bench.txt

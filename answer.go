@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"math/rand/v2"
 	"net/http"
 	"slices"
 	"strconv"
@@ -13,6 +14,8 @@ import (
 
 	"github.com/headgate/headgate/internal/counter"
 	"github.com/headgate/headgate/internal/ticket"
+	"github.com/headgate/headgate/internal/wire"
+	"github.com/headgate/headgate/slot"
 )
 
 // Headers of the wire contract.
@@ -32,67 +35,28 @@ const (
 // itself is held by the room.
 const ticketLife = 24 * time.Hour
 
+// openingPoll spreads the polls of those who wait for an opening: 5,000 a second. Chosen.
+const openingPoll = 200 * time.Microsecond
+
 // bodyPatience is how long the body of a request that is made to wait may take
 // to arrive; it is thrown away. Chosen.
 const bodyPatience = 5 * time.Second
 
 // Navigates reports whether the request opens a page: only such a request may be
 // answered with one.
-func Navigates(r *http.Request) bool {
-	if m := r.Header.Get("Sec-Fetch-Mode"); m != "" {
-		return m == "navigate"
-	}
-	get := r.Method == http.MethodGet || r.Method == http.MethodHead
-	return get && strings.Contains(r.Header.Get("Accept"), "text/html")
-}
+func Navigates(r *http.Request) bool { return wire.Navigates(r) }
 
-// phone guesses whether the visitor's device falls asleep.
-func phone(r *http.Request) bool {
-	if r.Header.Get("Sec-CH-UA-Mobile") == "?1" {
-		return true
+// newCookie makes the room's cookie. age is in seconds; below 0 deletes it. Browsers drop one
+// that says None, or is called __Host-, and is not Secure.
+func (f *face) newCookie(r *http.Request, value string, age int) *http.Cookie {
+	c := &http.Cookie{
+		Name: f.cookieName(r), Value: value, Path: f.cfg.Path, MaxAge: age,
+		HttpOnly: true, Secure: f.cfg.Secure(r), SameSite: f.cfg.SameSite,
 	}
-	ua := r.UserAgent()
-	return strings.Contains(ua, "Mobile") || strings.Contains(ua, "Android")
-}
-
-// prefersJSON negotiates by quality value; HTML wins a tie, nothing at all is
-// no preference.
-func prefersJSON(accept string) bool {
-	if accept == "application/json" {
-		return true
+	if c.SameSite == 0 || c.SameSite == http.SameSiteNoneMode && !c.Secure {
+		c.SameSite = http.SameSiteLaxMode
 	}
-	json, html := -1.0, -1.0
-	for range 16 { // more alternatives than any client sends
-		var part string
-		part, accept, _ = strings.Cut(accept, ",")
-		kind, params, _ := strings.Cut(part, ";")
-		q := 1.0
-		if _, after, ok := strings.Cut(params, "q="); ok {
-			v, err := strconv.ParseFloat(strings.TrimSpace(after), 64)
-			if err != nil || v < 0 || v > 1 {
-				v = 0
-			}
-			q = v
-		}
-		switch kind = strings.TrimSpace(kind); {
-		case strings.EqualFold(kind, "application/json"):
-			json = max(json, q)
-		case strings.EqualFold(kind, "text/html"):
-			html = max(html, q)
-		}
-		if accept == "" {
-			break
-		}
-	}
-	return json > 0 && json > html
-}
-
-// newCookie makes the room's cookie. age is in seconds; below 0 deletes it.
-func (f *face) newCookie(name, value string, age int) *http.Cookie {
-	return &http.Cookie{
-		Name: name, Value: value, Path: f.cfg.Path, MaxAge: age,
-		HttpOnly: true, SameSite: http.SameSiteLaxMode,
-	}
+	return c
 }
 
 // setCookie seals the request's token into the visitor's cookie.
@@ -102,23 +66,22 @@ func (r *Room) setCookie(q *visitRequest) {
 		age = max(ticketLife, 2*q.f.cfg.SessionDuration) // its end is inside, in counter time
 	}
 	var buf [ticket.MaxLen]byte
-	name := q.f.cookieName(q.r)
 	sealed := string(r.keys.Load().Seal(buf[:0], q.f.cfg.Name, &q.tok))
-	c := q.f.newCookie(name, sealed, int(age.Seconds()))
-	c.Secure = q.f.cfg.Secure(q.r)
+	c := q.f.newCookie(q.r, sealed, int(age.Seconds()))
 	h := q.w.Header()
 	h["Set-Cookie"] = append(slices.DeleteFunc(h["Set-Cookie"], func(old string) bool {
-		return strings.HasPrefix(old, name+"=")
+		return strings.HasPrefix(old, c.Name+"=")
 	}), c.String())
 }
 
 // wait answers a request that is made to wait.
 func (r *Room) wait(q *visitRequest, p *counter.Place, s State) {
+	if s == StateWaiting && r.anyway(q) {
+		return
+	}
 	v := r.view(q, p, s)
 	r.show(q, v)
-	if q.r.ContentLength != 0 { // the server reads on to the end of a body: not for ever
-		http.NewResponseController(q.w).SetReadDeadline(time.Now().Add(bodyPatience))
-	}
+	r.patient(q)
 	h := q.w.Header()
 	h["Cache-Control"] = noStore
 	h["Vary"] = vary
@@ -130,23 +93,17 @@ func (r *Room) wait(q *visitRequest, p *counter.Place, s State) {
 	switch {
 	case q.peek:
 		r.waitJSON(q, v, http.StatusOK)
-	case Navigates(q.r) && !prefersJSON(q.r.Header.Get("Accept")):
-		for name, value := range q.f.cfg.Page.Header() {
-			h.Set(name, value)
-		}
+	case Navigates(q.r) && !wire.PrefersJSON(q.r.Header.Get("Accept")):
+		buf := r.page(q, v)
 		h["Content-Type"] = htmlType
-		if q.f.cfg.RefreshHeader {
+		if q.f.cfg.RefreshHeader && v.refreshes() {
 			h.Set("Refresh", secs)
-		}
-		buf := r.buffer()
-		if err := q.f.cfg.Page.Render(buf, v); err != nil {
-			q.f.cfg.Log.Error("waiting page not rendered", "room", q.f.cfg.Name, "error", err)
 		}
 		h["Content-Length"] = []string{strconv.Itoa(buf.Len())}
 		q.w.WriteHeader(code)
 		q.w.Write(buf.Bytes())
 		r.bufs.Put(buf)
-	case prefersJSON(q.r.Header.Get("Accept")):
+	case wire.PrefersJSON(q.r.Header.Get("Accept")):
 		r.waitJSON(q, v, code)
 	default: // a script, an image, a form: it must not take the answer for its own
 		if code == http.StatusOK || code == http.StatusAccepted {
@@ -157,6 +114,25 @@ func (r *Room) wait(q *visitRequest, p *counter.Place, s State) {
 		io.WriteString(q.w, "This site is full at the moment. Try again in "+secs+" s.\n")
 	}
 	r.counts.waited.Add(1)
+}
+
+// page renders the page of v and sets its headers.
+func (r *Room) page(q *visitRequest, v *View) *bytes.Buffer {
+	for name, value := range q.f.cfg.Page.Header(v) {
+		q.w.Header().Set(name, value)
+	}
+	buf := r.buffer()
+	if err := q.f.cfg.Page.Render(buf, v); err != nil {
+		q.f.cfg.Log.Error("waiting page not rendered", "room", q.f.cfg.Name, "error", err)
+	}
+	return buf
+}
+
+// patient bounds how long the server reads on to the end of a body that nobody wants.
+func (r *Room) patient(q *visitRequest) {
+	if q.r.ContentLength != 0 {
+		http.NewResponseController(q.w).SetReadDeadline(time.Now().Add(bodyPatience))
+	}
 }
 
 // show sees to it that no visitor ever reads a higher position than before: the
@@ -176,7 +152,7 @@ func (r *Room) show(q *visitRequest, v *View) {
 // Shared header values: assigned, never changed.
 var (
 	noStore  = []string{"no-store"}
-	vary     = []string{"Cookie, Accept, Sec-Fetch-Mode"}
+	vary     = []string{"Cookie, Accept, Accept-Encoding, Accept-Language, Sec-Fetch-Mode"}
 	noIndex  = []string{"noindex"}
 	htmlType = []string{"text/html; charset=utf-8"}
 	textType = []string{"text/plain; charset=utf-8"}
@@ -207,21 +183,44 @@ func (r *Room) buffer() *bytes.Buffer {
 func (r *Room) view(q *visitRequest, p *counter.Place, s State) *View {
 	l := r.live.Load()
 	v := &View{
-		Room: q.f.cfg.Title, State: s, Method: "fifo",
+		Room: q.f.cfg.Title, State: s, Method: string(q.f.cfg.Method),
 		Position: p.Position, Ahead: p.Ahead, Waiting: p.Waiting, Served: p.Served,
-		PollAfter: p.PollAfter, ServedURL: q.f.served, RoomPath: q.f.cfg.Path,
-		Message: l.message, UpdatedAt: q.f.cfg.Wall(), QueueAll: l.queueAll,
-		Full: s == StateFull,
+		PollAfter: p.PollAfter, ServedURL: q.f.served, LeaveURL: q.f.leave, MoveURL: q.f.move,
+		RoomPath: q.f.cfg.Path, Message: l.message, UpdatedAt: q.f.cfg.Wall(), QueueAll: l.queueAll,
+		Full:           s == StateFull,
+		AcceptLanguage: q.r.Header.Get("Accept-Language"),
+		AcceptEncoding: q.r.Header.Get("Accept-Encoding"),
 	}
 	if p.ETA.Known && !l.holds() {
 		v.ETAKnown, v.ETA, v.ETALow, v.ETAHigh = true, p.ETA.Expect, p.ETA.Low, p.ETA.High
 	}
+	v.Event = r.event(&q.f.cfg)
 	if s == StateOpensSoon {
-		v.OpensAt = q.f.cfg.OpensAt
+		if v.OpensAt = q.f.cfg.OpensAt; !l.early {
+			v.OpensAt = v.Event.StartsAt
+		}
+		if left := v.OpensAt.Sub(v.UpdatedAt); left < v.PollAfter { // all know soon that it has opened
+			v.PollAfter = max(0, left) + rand.N(time.Second+time.Duration(v.Waiting)*openingPoll)
+		}
 	}
 	if q.has && q.tok.Kind == ticket.Ticket && q.tok.ID > 0 {
 		v.Number, v.JoinedAt = q.tok.ID, int64(q.tok.Joined)
-		v.Ticket = shortID(q.tok.Life, q.tok.ID)
+		v.Ticket = ticket.ShortID(q.tok.Life, q.tok.ID)
+		v.MoveLink, v.MoveWithin = q.link, moveWithin
+		if q.link != "" && s != StateMoveHere && s != StateMoveAgain {
+			origin := wire.Origin(q.r, q.f.cfg.Secure(q.r))
+			v.MoveLink = origin + q.f.move + "?" + moveField + "=" + q.link
+		}
+	}
+	if slot.LaneOf(v.Number) > 0 { // it takes no part in the draw of an event
+		v.Event.Shuffle, v.Event.Draw = false, ""
+	}
+	drawn := q.f.cfg.unordered(v.Number)
+	if drawn {
+		v.Position, v.Ahead, v.JoinedAt = 0, 0, 0
+	}
+	if drawn || v.Event.Shuffle || len(q.f.cfg.Lanes) > 0 { // numbers say nothing of places
+		v.ServedURL = ""
 	}
 	if v.PollAfter <= 0 {
 		v.PollAfter = q.f.cfg.PollMin
@@ -232,14 +231,22 @@ func (r *Room) view(q *visitRequest, p *counter.Place, s State) *View {
 // plainPage is the page of a library user who brings none.
 type plainPage struct{}
 
-func (plainPage) Header() map[string]string {
+func (plainPage) Header(*View) map[string]string {
 	return map[string]string{"Content-Security-Policy": "default-src 'none'"}
 }
 
 func (plainPage) Render(w io.Writer, v *View) error {
-	_, err := fmt.Fprintf(w, "<!doctype html><html lang=en><meta charset=utf-8>"+
-		"<meta http-equiv=refresh content=%d><title>Please wait</title>"+
-		"<p>You are in line. People ahead of you: %d.</p></html>",
-		int(v.PollAfter/time.Second)+1, v.Ahead)
+	again, says := fmt.Sprintf("<meta http-equiv=refresh content=%d>", int(v.PollAfter/time.Second)+1),
+		fmt.Sprintf("You are in line. People ahead of you: %d.", v.Ahead)
+	switch {
+	case v.State == StateDenied:
+		again, says = "", denied
+	case !v.refreshes():
+		again, says = "", "Nobody is let in at the moment."
+	case v.Position == 0:
+		says = "You are in line."
+	}
+	_, err := io.WriteString(w, "<!doctype html><html lang=en><meta charset=utf-8>"+again+
+		"<title>"+says+"</title><p>"+says+"</p></html>")
 	return err
 }

@@ -84,10 +84,3 @@ func BenchmarkPoll(b *testing.B) {
 		h.ServeHTTP(w, req)
 	}
 }
-
-func BenchmarkBootTime(b *testing.B) {
-	clock := newBootClock()
-	for b.Loop() {
-		clock.read()
-	}
-}

@@ -12,7 +12,9 @@ import (
 
 	"github.com/nats-io/nats.go"
 
+	"github.com/headgate/headgate/internal/boot"
 	"github.com/headgate/headgate/internal/counter"
+	"github.com/headgate/headgate/internal/quota"
 	"github.com/headgate/headgate/internal/store"
 	"github.com/headgate/headgate/internal/ticket"
 )
@@ -36,6 +38,9 @@ type EngineConfig struct {
 	Node string
 	// Hosts says that this process may host rooms, and not only let visitors in.
 	Hosts bool
+	// OnlyHost says that no other process may host, and none of this name lives while this one
+	// does, as with the lock of the only folder that has the records.
+	OnlyHost bool
 	// Version of the program, for the others to see.
 	Version string
 	// Datacenters says which other data centres' rooms are one with those of this engine.
@@ -72,13 +77,16 @@ type SealingKeys struct {
 // An Engine keeps the records of rooms, and their sealing keys. It may be shared
 // by many rooms and used by many goroutines at once.
 type Engine struct {
-	store   store.Store
-	nats    *store.NATS
-	alone   bool
-	bus     *store.Bus
-	members *counter.Members // nil: alone
-	sites   *counter.Sites   // nil: one data centre
-	keys    atomic.Pointer[ticket.Ring]
+	store       store.Store
+	nats        *store.NATS
+	alone       bool
+	bus         *store.Bus
+	members     *counter.Members // nil: alone
+	sites       *counter.Sites   // nil: one data centre
+	limits      *quota.Node      // of this data centre; nil: alone
+	worldLimits *quota.Node      // of all data centres; nil: there is one
+	limiter     atomic.Pointer[Limiter]
+	keys        atomic.Pointer[ticket.Ring]
 
 	mu    sync.Mutex
 	rooms map[string]bool // open now
@@ -130,8 +138,15 @@ func OpenEngine(ctx context.Context, cfg EngineConfig) (*Engine, error) {
 		e.bus = store.NewBus(cfg.NATS)
 		e.members = counter.NewMembers(e.bus, counter.Member{
 			Name: cfg.Node, Life: rand.Uint64(), Hosts: cfg.Hosts, Version: cfg.Version, Began: time.Now(),
-		}, newBootClock().read, cfg.Log)
+		}, boot.New().Read, cfg.Log)
 		e.joinSites(&cfg)
+		near := quota.Config{Prefix: "limits.", Store: e.store, Bus: e.bus, Members: e.members,
+			Boot: boot.New().Read, Log: cfg.Log, Rules: e.limitRules, Only: cfg.OnlyHost}
+		e.limits, e.worldLimits = quota.NewNode(near), nil
+		if far := near; e.sites != nil {
+			far.Prefix, far.Sites = "global.", e.sites
+			e.worldLimits = quota.NewNode(far)
+		}
 	}
 	return e, nil
 }
@@ -161,17 +176,62 @@ func (e *Engine) Run(ctx context.Context) error {
 		<-ctx.Done()
 		return nil
 	}
-	if e.sites == nil {
-		return e.members.Run(ctx)
-	}
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
-	errs := make([]error, 2)
+	errs := make([]error, 4)
 	var wg sync.WaitGroup
 	wg.Go(func() { errs[0] = e.members.Run(ctx); stop() })
-	wg.Go(func() { errs[1] = e.sites.Run(ctx); stop() })
+	wg.Go(func() { errs[1] = e.limits.Run(ctx); stop() })
+	if e.sites != nil {
+		wg.Go(func() { errs[2] = e.sites.Run(ctx); stop() })
+		wg.Go(func() { errs[3] = e.worldLimits.Run(ctx); stop() })
+	}
 	wg.Wait()
 	return errors.Join(errs...)
+}
+
+// lane is where the keys of a limit are asked for, nil if they are counted here.
+func (e *Engine) lane(d *definition) *quota.Lane {
+	if e == nil || e.limits == nil || d.Scope == ScopeWorker {
+		return nil
+	}
+	if d.Scope == ScopeGlobal && e.worldLimits != nil {
+		return e.worldLimits.Lane(d.Name)
+	}
+	return e.limits.Lane(d.Name)
+}
+
+// limitRules are those of a limit as they are in force here, nil if it is not shared.
+func (e *Engine) limitRules(name string) *quota.Definition {
+	l := e.limiter.Load()
+	if l == nil {
+		return nil
+	}
+	k := (*l.set.Load())[name]
+	if k == nil {
+		k = l.brought(name)
+	}
+	if k == nil || k.cfg.Load().Scope == ScopeWorker {
+		return nil
+	}
+	return &k.cfg.Load().quota
+}
+
+// LimitHostsAnswer asks whether those who count the limits that are shared answer, all of them.
+func (e *Engine) LimitHostsAnswer(ctx context.Context) bool {
+	return e.limits == nil || e.limits.Answered(ctx) && (e.worldLimits == nil || e.worldLimits.Answered(ctx))
+}
+
+// LimitShards is of how many shards of the keys of limits this process is the host, and for
+// how many it stands by: of the data centre's limits and of those of all.
+func (e *Engine) LimitShards() (hosted, standby int) {
+	for _, n := range []*quota.Node{e.limits, e.worldLimits} {
+		if n != nil {
+			a, b := n.Hosted()
+			hosted, standby = hosted+a, standby+b
+		}
+	}
+	return hosted, standby
 }
 
 // Leave tells the others that this process is about to end: it hands over the rooms

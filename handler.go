@@ -9,11 +9,13 @@ import (
 	"math/rand/v2"
 	"net"
 	"net/http"
-	"strings"
 	"time"
 
 	"github.com/headgate/headgate/internal/counter"
+	"github.com/headgate/headgate/internal/exclude"
 	"github.com/headgate/headgate/internal/ticket"
+	"github.com/headgate/headgate/internal/visits"
+	"github.com/headgate/headgate/internal/wire"
 	"github.com/headgate/headgate/slot"
 )
 
@@ -40,10 +42,12 @@ type visitRequest struct {
 	peek  bool          // the page's own poll: never admitted, never proxied
 	came  time.Duration // own clock
 	tok   ticket.Token
-	has   bool // tok was sealed by this room
-	sent  bool // some cookie of this name came
-	probe bool // let in for probation
-	twice bool // claimed again
+	has   bool   // tok was sealed by this room
+	sent  bool   // some cookie of this name came
+	probe bool   // let in for probation
+	twice bool   // claimed again
+	lane  uint64 // id of the one in which to wait; 0 is none
+	link  string // that moves the place
 
 	worker *worker   // of the data centre where the visitor's stay or place is, or will be
 	desk   placeDesk // of the same
@@ -59,14 +63,21 @@ func (r *Room) Handler(next http.Handler) http.Handler {
 func (r *Room) serve(w http.ResponseWriter, req *http.Request, next http.Handler) {
 	f := r.face.Load()
 	if req.URL.Path == f.served {
-		r.serveServed(w, req)
+		wire.ServeShared(w, req, func() []byte { return r.doc.Get(r.boot(), r.served) })
 		return
 	}
 	q := &visitRequest{f: f, w: w, r: req, next: next, peek: req.Header.Get(PollHeader) != "", came: r.boot()}
 	l := r.live.Load()
-	if l.suspended || f.exclude.match(req, f.cfg.ClientAddr) {
+	path := exclude.Clean(req.URL.Path)
+	if !l.suspended && r.ruled(q, path) {
+		return
+	}
+	if l.suspended || f.exclude.Match(req, path, f.cfg.ClientAddr) {
 		r.counts.excluded.Add(1)
 		r.pass(q)
+		return
+	}
+	if l.damaged && r.anyway(q) {
 		return
 	}
 	if l.damaged { // the visitor keeps whatever it holds and asks again
@@ -76,10 +87,18 @@ func (r *Room) serve(w http.ResponseWriter, req *http.Request, next http.Handler
 	r.open(q)
 	r.locate(q)
 	switch {
+	case req.URL.Path == f.leave:
+		r.serveLeave(q)
+	case req.URL.Path == f.move:
+		r.serveMove(q)
 	case q.has && q.tok.Kind == ticket.Pass:
 		r.servePass(q)
 	case q.has && q.tok.ID > 0: // 0: see remember
 		r.serveTicket(q)
+	case q.has && q.tok.Kind == ticket.Left && q.peek: // another tab: it joins no line
+		r.serveLeft(q)
+	case q.has && q.tok.Kind == ticket.Moved && q.peek:
+		r.serveMoved(q)
 	default:
 		r.serveNewcomer(q)
 	}
@@ -101,7 +120,7 @@ func (r *Room) openNamed(q *visitRequest, name string) {
 	for _, line := range q.r.Header["Cookie"] {
 		for line != "" {
 			var value string
-			if value, line = cookieValue(line, name); line == "" && value == "" {
+			if value, line = wire.Cookie(line, name); line == "" && value == "" {
 				break
 			}
 			q.sent = true
@@ -111,24 +130,6 @@ func (r *Room) openNamed(q *visitRequest, name string) {
 			}
 			r.counts.forged.Add(1)
 		}
-	}
-}
-
-// cookieValue finds the next cookie of a name in a Cookie line and returns its
-// value and what follows it; both are empty if there is none.
-func cookieValue(line, name string) (value, rest string) {
-	for {
-		i := strings.Index(line, name)
-		if i < 0 {
-			return "", ""
-		}
-		starts := i == 0 || line[i-1] == ' ' || line[i-1] == ';'
-		line = line[i+len(name):]
-		if !starts || len(line) == 0 || line[0] != '=' {
-			continue
-		}
-		value, rest, _ = strings.Cut(line[1:], ";")
-		return value, rest
 	}
 }
 
@@ -179,27 +180,28 @@ func (r *Room) servePass(q *visitRequest) {
 		r.serveNewcomer(q)
 		return
 	}
-	last, seen, in := q.worker.visits.enter(stay{id: id, end: end, hard: hard})
+	last, seen, in := q.worker.visits.Enter(visits.Stay{ID: id, End: end, Hard: hard})
 	if !in && !q.f.cfg.FixedSession {
-		got, err := q.worker.ask(q.r.Context(), id, last, hard)
+		got, err := q.worker.ask(q.r.Context(), id, last, q.f.cfg.SessionDuration, hard)
 		if err != nil { // nobody knows
 			r.outOfReach(q)
 			return
 		}
 		if got > hi {
-			q.worker.visits.learn(id, got)
-			last, seen, in = q.worker.visits.enter(stay{id: id, end: got, hard: hard})
+			q.worker.visits.Learn(id, got)
+			last, seen, in = q.worker.visits.Enter(visits.Stay{ID: id, End: got, Hard: hard})
 		}
 	}
 	switch {
 	case !in:
 		r.serveNewcomer(q)
 	case q.peek:
-		q.worker.visits.leave(id)
+		q.worker.visits.Leave(id)
 		r.wait(q, &counter.Place{}, StateCalled)
 	default:
 		if !q.worker.behind(&q.tok) { // a pass must not mix two scales
-			r.renewCookie(q, last, seen)
+			end := r.grace(q, id, last)
+			r.renewCookie(q, end, seen, end > last)
 		}
 		r.inside(q, id, hard, 0)
 	}
@@ -207,13 +209,13 @@ func (r *Room) servePass(q *visitRequest) {
 
 // renewCookie gives the visitor a pass that says more. A cookie with each answer
 // would spoil caches: a new one when it says a tenth of a session more.
-func (r *Room) renewCookie(q *visitRequest, last, seen slot.Tau) {
+func (r *Room) renewCookie(q *visitRequest, last, seen slot.Tau, grace bool) {
 	said := max(q.tok.End, q.tok.Pending)
 	next := q.tok
-	next.End = int64(last)
+	q.f.cfg.endAt(&next, last)
 	q.worker.asked(&next, seen)
 	says := time.Duration(max(next.End, next.Pending) - said)
-	if says > min(q.f.cfg.SessionDuration/10, 30*time.Second) {
+	if grace || says > min(q.f.cfg.SessionDuration/10, 30*time.Second) {
 		q.tok = next
 		r.setCookie(q)
 	}
@@ -230,7 +232,7 @@ func (r *Room) serveTicket(q *visitRequest) {
 		r.outOfReach(q)
 		return
 	}
-	p, err := q.desk.Poll(q.r.Context(), q.tok.Life, q.tok.ID)
+	p, err := q.desk.Poll(q.r.Context(), q.tok.Life, q.tok.ID, q.tok.Key)
 	if err != nil {
 		p.PollAfter = max(p.PollAfter, unreachableRetry)
 		r.wait(q, &p, StateWaiting)
@@ -251,7 +253,9 @@ func (r *Room) standing(q *visitRequest, p *counter.Place) {
 	case slot.TicketWaiting, slot.TicketLate:
 		r.wait(q, p, r.whyWaiting())
 	default:
-		if !r.stillRoams(q) {
+		if p.Moved {
+			r.serveMoved(q)
+		} else if !r.stillRoams(q) {
 			r.serveNewcomer(q)
 		}
 	}
@@ -259,9 +263,9 @@ func (r *Room) standing(q *visitRequest, p *counter.Place) {
 
 func (r *Room) whyWaiting() State {
 	switch l := r.live.Load(); {
-	case l.closed:
+	case l.closed, l.reject && !l.queueAll && !l.prequeue: // then all wait
 		return StateClosed
-	case l.early:
+	case l.early, l.prequeue:
 		return StateOpensSoon
 	case l.down:
 		return StateDown
@@ -273,7 +277,7 @@ func (r *Room) whyWaiting() State {
 
 // claim turns a called ticket into a stay and lets the visitor in.
 func (r *Room) claim(q *visitRequest, p *counter.Place) {
-	c, err := q.desk.Claim(q.r.Context(), p.Life, p.Number, q.f.cfg.HardEnd)
+	c, err := q.desk.Claim(q.r.Context(), p.Life, p.Number, q.tok.Key, q.f.cfg.claims())
 	if err != nil || c.End == 0 {
 		r.notClaimed(q, p, err)
 		return
@@ -286,6 +290,7 @@ func (r *Room) claim(q *visitRequest, p *counter.Place) {
 		return
 	}
 	r.counts.admitted.Add(1)
+	r.counts.waits.Add(q.f.cfg.Wall().Sub(time.Unix(q.tok.Arrived, 0)))
 	q.tok.ID = p.Number
 	r.letIn(q, slot.Stay{End: c.End, Win: c.Win}, life)
 }
@@ -294,9 +299,12 @@ func (r *Room) claim(q *visitRequest, p *counter.Place) {
 // by meanwhile is not a place lost; a ticket that is used up is.
 func (r *Room) notClaimed(q *visitRequest, p *counter.Place, err error) {
 	if p.Number < counter.RoamerBit && (err == nil || errors.Is(err, counter.ErrNotCalled)) {
-		now, perr := q.desk.Poll(q.r.Context(), p.Life, p.Number)
+		now, perr := q.desk.Poll(q.r.Context(), p.Life, p.Number, q.tok.Key)
 		switch {
 		case perr != nil:
+		case now.Moved:
+			r.serveMoved(q)
+			return
 		case now.Status == slot.TicketUsed && !q.twice: // another host took the claim meanwhile
 			q.twice = true
 			r.claim(q, &now)
@@ -328,13 +336,14 @@ func (r *Room) letIn(q *visitRequest, o slot.Stay, life uint64) {
 		Kind: ticket.Pass, Life: life, ID: q.tok.ID, End: int64(o.End), Hard: int64(hard),
 		Arrived: arrived, Checked: now, Accepted: now, Epoch: q.worker.epoch(), Home: r.homeOf(q),
 	}
-	y := stay{id: slot.StayID(q.tok.ID), end: o.End, hard: hard, probe: q.probe}
-	if _, _, in := q.worker.visits.enter(y); !in {
+	y := visits.Stay{ID: slot.StayID(q.tok.ID), End: o.End, Hard: hard, Probe: q.probe, New: true}
+	if _, _, in := q.worker.visits.Enter(y); !in {
 		r.wait(q, &counter.Place{PollAfter: time.Second}, StateWaiting) // it took a whole session
 		return
 	}
+	q.f.cfg.endAt(&q.tok, r.grace(q, y.ID, o.End))
 	r.setCookie(q)
-	r.inside(q, y.id, hard, o.Win)
+	r.inside(q, y.ID, hard, o.Win)
 }
 
 // serveNewcomer gives a visitor without a pass or a place a slot if one is free
@@ -355,6 +364,7 @@ func (r *Room) serveNewcomer(q *visitRequest) {
 		}
 		if o, ok := r.worker.admit(ctx, id, last, q.f.cfg.HardEnd); ok {
 			r.counts.admitted.Add(1)
+			r.returns(q)
 			_, _, life, _ := r.worker.now()
 			q.tok.ID = uint64(id)
 			r.letIn(q, o, life)
@@ -367,6 +377,9 @@ func (r *Room) serveNewcomer(q *visitRequest) {
 			return
 		}
 		r.shadowPass(q)
+		return
+	}
+	if why == StateWaiting && r.anyway(q) {
 		return
 	}
 	r.join(q, why)
@@ -387,17 +400,17 @@ func (r *Room) join(q *visitRequest, why State) {
 		r.wait(q, &counter.Place{PollAfter: max(q.f.cfg.PollMax, closedRetry)}, why)
 		return
 	}
-	if !q.f.joins.allow(q.f.cfg.ClientAddr(q.r), r.boot()) {
+	if !q.f.joins.Allow(q.f.cfg.ClientAddr(q.r), r.boot()) {
 		r.counts.limited.Add(1)
 		r.remember(q)
-		r.wait(q, &counter.Place{PollAfter: q.f.joins.cfg.Window / 2}, StateLimited)
+		r.wait(q, &counter.Place{PollAfter: q.f.joins.Limit.Window / 2}, StateLimited)
 		return
 	}
 	hold := q.f.cfg.Hold
-	if phone(q.r) {
+	if wire.Phone(q.r) {
 		hold = q.f.cfg.HoldPhone
 	}
-	p, err := r.counter.Join(q.r.Context(), hold, r.boot()-q.came)
+	p, err := r.counter.Join(q.r.Context(), q.lane, hold, r.boot()-q.came)
 	switch {
 	case errors.Is(err, counter.ErrFull):
 		r.counts.full.Add(1)
@@ -412,10 +425,14 @@ func (r *Room) join(q *visitRequest, why State) {
 		return
 	}
 	r.counts.joined.Add(1)
+	r.returns(q)
 	now := q.f.cfg.Wall().Unix()
 	q.tok = ticket.Token{
 		Kind: ticket.Ticket, Life: p.Life, ID: p.Number, Arrived: now, Checked: now,
 		Joined: uint32(min(p.Position, math.MaxUint32)), Home: r.own(), Seen: int64(p.Came),
+	}
+	if q.f.cfg.unordered(p.Number) {
+		q.tok.Joined = 0
 	}
 	q.tok.Shown = q.tok.Joined
 	q.has = true
@@ -445,7 +462,9 @@ func (r *Room) remember(q *visitRequest) {
 
 // inside lets a request of a stay through and holds the stay while it runs.
 func (r *Room) inside(q *visitRequest, id slot.StayID, hard, win slot.Tau) {
-	a := &answer{ResponseWriter: q.w, room: r, worker: q.worker, f: q.f, id: id, win: win, req: q.r}
+	a := &answer{
+		ResponseWriter: q.w, room: r, worker: q.worker, f: q.f, id: id, win: win, req: q.r, visit: q,
+	}
 	defer r.finish(a)
 	req := q.r
 	if hard > 0 { // a hard end closes what is in flight
@@ -460,7 +479,7 @@ func (r *Room) inside(q *visitRequest, id slot.StayID, hard, win slot.Tau) {
 // finish notes the last byte. Deferred: a proxy panics when a client is gone.
 func (r *Room) finish(a *answer) {
 	a.begin() // the origin may have seen a visitor who did not wait for its answer
-	from, left := a.worker.visits.leave(a.id)
+	from, left := a.worker.visits.Leave(a.id)
 	if left {
 		lo, _, _, _ := a.worker.now()
 		a.worker.note(slot.Item{Op: slot.Leave, ID: a.id, From: from, At: lo})
@@ -483,6 +502,7 @@ type answer struct {
 	worker *worker // of the stay
 	f      *face
 	req    *http.Request
+	visit  *visitRequest
 	id     slot.StayID
 	win    slot.Tau // end of the window entry of a new stay
 	done   bool
@@ -529,7 +549,8 @@ func (a *answer) begin() {
 
 func (a *answer) obey() {
 	h := a.Header()
-	revoke := commands(h, CommandHeader) || commands(h, CloudflareCommandHeader)
+	revoke := wire.TakesRevoke(h, CommandHeader)
+	revoke = wire.TakesRevoke(h, CloudflareCommandHeader) || revoke
 	if a.room == nil {
 		return
 	}
@@ -540,22 +561,7 @@ func (a *answer) obey() {
 	}
 	if revoke {
 		a.room.counts.revoked.Add(1)
-		a.worker.visits.revoke(a.id)
-		c := a.f.newCookie(a.f.cookieName(a.req), "", -1)
-		c.Secure = a.f.cfg.Secure(a.req) // a __Host- cookie without it is not even deleted
-		http.SetCookie(a, c)
+		a.worker.visits.Revoke(a.id)
+		http.SetCookie(a, a.f.newCookie(a.req, "", -1))
 	}
-}
-
-// commands removes a command header and reports whether it said revoke.
-func commands(h http.Header, name string) (revoke bool) {
-	vs, ok := h[name]
-	if !ok {
-		return false
-	}
-	for _, v := range vs {
-		revoke = revoke || strings.EqualFold(strings.TrimSpace(v), "revoke")
-	}
-	delete(h, name)
-	return revoke
 }

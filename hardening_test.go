@@ -168,6 +168,10 @@ func randomCrowd(t *testing.T, seed uint64) {
 		Name: "shop", TotalActiveUsers: int64(3 + r.IntN(8)), NewUsersPerMinute: int64(5 + r.IntN(20)),
 		SessionDuration: time.Duration(10+r.IntN(20)) * time.Second,
 	}
+	if seed%2 == 1 {
+		cfg.Grace = Grace{Paths: []string{"/pay/"}, For: 40 * time.Second}
+		cfg.FixedSession = seed%4 == 3
+	}
 	start := time.Now()
 	cfg.Boot = func() time.Duration { return time.Since(start) + time.Hour }
 	room, err := OpenRoom(t.Context(), cfg)
@@ -177,22 +181,31 @@ func randomCrowd(t *testing.T, seed uint64) {
 	done := make(chan struct{})
 	go func() { room.Run(t.Context()); close(done) }()
 	t.Cleanup(func() { <-done })
-	inside, last, news := map[string]time.Time{}, map[string]time.Time{}, []time.Time{}
+	until, last, news := map[string]time.Time{}, map[string]time.Time{}, []time.Time{}
 	h := room.Handler(http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) {
 		id := q.Header.Get("X-Visitor")
 		now := time.Now()
-		if last, ok := last[id]; !ok || now.Sub(last) > cfg.SessionDuration+5*time.Second {
+		if last, ok := last[id]; !ok || now.Sub(last) > cfg.longest()+5*time.Second {
 			news = append(news, now) // surely another stay: the first has ended and is settled
 		}
 		last[id] = now
-		for v, seen := range inside { // surely inside: a session, less what clocks may differ
-			if now.Sub(seen) > cfg.SessionDuration-cfg.SessionDuration/200 {
-				delete(inside, v)
+		for v, end := range until { // surely inside: a session, less what clocks may differ
+			if now.After(end) {
+				delete(until, v)
 			}
 		}
-		inside[id] = now
-		if int64(len(inside)) > cfg.TotalActiveUsers {
-			t.Errorf("seed %d: %d inside of %d", seed, len(inside), cfg.TotalActiveUsers)
+		s, ok := StayOf(w)
+		if !ok {
+			t.Error("inside, and no stay")
+		}
+		if !cfg.FixedSession {
+			s.Left = max(s.Left, cfg.SessionDuration)
+		}
+		if end := now.Add(s.Left - s.Left/200); end.After(until[id]) {
+			until[id] = end
+		}
+		if int64(len(until)) > cfg.TotalActiveUsers {
+			t.Errorf("seed %d: %d inside of %d", seed, len(until), cfg.TotalActiveUsers)
 		}
 		n := int64(0)
 		for _, at := range news {
@@ -205,7 +218,7 @@ func randomCrowd(t *testing.T, seed uint64) {
 		}
 		if r.IntN(10) == 0 {
 			w.Header().Set(CloudflareCommandHeader, "revoke")
-			delete(inside, id)
+			delete(until, id)
 		}
 		fmt.Fprint(w, "origin")
 	}))
@@ -222,7 +235,7 @@ func randomCrowd(t *testing.T, seed uint64) {
 			switch v := crowd[i]; {
 			case r.IntN(40) == 0:
 				crowd = append(crowd[:i], crowd[i+1:]...) // gone without a word
-			case v.in() && v.cookie == "": // revoked: a new visitor next time
+			case v.at([]string{"/", "/", "/pay/"}[r.IntN(3)]) && v.cookie == "": // revoked: a new one
 				v.extra = http.Header{"X-Visitor": {fmt.Sprint("r", step)}}
 			}
 		}

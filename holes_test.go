@@ -93,28 +93,6 @@ func TestANewcomersQuestionFreesNobodyWhoWasJustSeen(t *testing.T) {
 	})
 }
 
-func TestAllWhoAreInFlightAreRenewedHoweverMany(t *testing.T) {
-	var v visits
-	v.init(func() (lo, hi slot.Tau) { return 1, 1 })
-	rules := &stayRules{session: time.Minute}
-	const n = 30_000
-	for i := range n {
-		v.enter(stay{id: slot.StayID(i + 1), end: slot.Tau(time.Minute)})
-	}
-	seen := map[slot.StayID]bool{}
-	for round := range 3 {
-		k := 0
-		v.report(slot.Tau(time.Duration(round+1)*time.Second), rules, func(it slot.Item) bool {
-			seen[it.ID] = true
-			k++
-			return k < maxItems
-		})
-	}
-	if len(seen) < n {
-		t.Errorf("%d of %d were never renewed", n-len(seen), n)
-	}
-}
-
 func TestASlotThatIsDueIsGivenAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := openGate(t, RoomConfig{
@@ -197,7 +175,7 @@ func TestACallThatGoesByIsNoPlaceLost(t *testing.T) {
 		if !b.until(time.Minute) {
 			t.Fatal("not called")
 		}
-		p, err := g.room.counter.Poll(t.Context(), before.Life, before.ID)
+		p, err := g.room.counter.Poll(t.Context(), before.Life, before.ID, 0)
 		if err != nil || p.Status != slot.TicketCalled {
 			t.Fatal(p, err)
 		}

@@ -1,12 +1,15 @@
 package headgate
 
 import (
+	"fmt"
 	"html"
+	"math"
 	"net/http"
 	"strconv"
 	"strings"
 	"time"
 
+	"github.com/headgate/headgate/internal/wire"
 	"github.com/headgate/headgate/limit"
 )
 
@@ -113,7 +116,7 @@ func appendIETF(vs []Verdict) (policy, left []byte) {
 		if len(policy) > 0 {
 			policy, left = append(policy, ", "...), append(left, ", "...)
 		}
-		policy = appendSFInt(append(appendSFString(policy, v.Limit.Name), ";q="...), v.Amount)
+		policy = wire.AppendInt(append(wire.AppendString(policy, v.Limit.Name), ";q="...), v.Amount)
 		switch u := v.Limit.Unit; {
 		case v.Limit.Algorithm == limit.Concurrency:
 			policy = append(policy, `;qu="concurrent-requests"`...)
@@ -121,11 +124,11 @@ func appendIETF(vs []Verdict) (policy, left []byte) {
 			policy = append(policy, `;qu="content-bytes"`...)
 		}
 		if w := policyWindow(v); w > 0 {
-			policy = appendSFInt(append(policy, ";w="...), upSeconds(w))
+			policy = wire.AppendInt(append(policy, ";w="...), upSeconds(w))
 		}
-		left = appendSFInt(append(appendSFString(left, v.Limit.Name), ";r="...), v.Remaining)
+		left = wire.AppendInt(append(wire.AppendString(left, v.Limit.Name), ";r="...), v.Remaining)
 		if d, ok := moreAt(v); ok {
-			left = appendSFInt(append(left, ";t="...), upSeconds(d))
+			left = wire.AppendInt(append(left, ";t="...), upSeconds(d))
 		}
 	}
 	return policy, left
@@ -139,11 +142,11 @@ func appendPolicies03(b []byte, vs []Verdict) []byte {
 		if !told(v) {
 			continue
 		}
-		b = appendSFInt(append(b, ", "...), v.Amount)
+		b = wire.AppendInt(append(b, ", "...), v.Amount)
 		if w := policyWindow(v); w > 0 {
-			b = appendSFInt(append(b, ";w="...), upSeconds(w))
+			b = wire.AppendInt(append(b, ";w="...), upSeconds(w))
 		}
-		b = appendSFString(append(b, ";name="...), v.Limit.Name)
+		b = wire.AppendString(append(b, ";name="...), v.Limit.Name)
 	}
 	return b
 }
@@ -173,30 +176,6 @@ func policyWindow(v *Verdict) time.Duration {
 		return 7 * 24 * time.Hour
 	}
 	return 0
-}
-
-// appendSFString appends a string of RFC 9651 §3.3.3. What it cannot hold is in percent.
-func appendSFString(b []byte, s string) []byte {
-	const hex = "0123456789abcdef"
-	b = append(b, '"')
-	for i := range len(s) {
-		switch c := s[i]; {
-		case c == '"' || c == '\\':
-			b = append(b, '\\', c)
-		case c < 0x20 || c >= 0x7f:
-			b = append(b, '%', hex[c>>4], hex[c&15])
-		default:
-			b = append(b, c)
-		}
-	}
-	return append(b, '"')
-}
-
-// mostSF is the greatest integer of RFC 9651 §3.3.1.
-const mostSF = 999_999_999_999_999
-
-func appendSFInt(b []byte, n int64) []byte {
-	return strconv.AppendInt(b, min(max(0, n), mostSF), 10)
 }
 
 // upSeconds are whole seconds, rounded up: who waits that long has waited long enough.
@@ -231,7 +210,7 @@ func retryIn(vs []Verdict) (wait int64, refused, never bool) {
 
 // WriteRefusal answers a request that limits refused: 429 with the headers of
 // SetLimitHeaders, and a problem document (RFC 9457) of the type quota-exceeded that names
-// these limits, or a short page for who prefers HTML.
+// these limits, or a short page for who prefers HTML. A gRPC call is answered by RefusalStatus.
 func WriteRefusal(w http.ResponseWriter, r *http.Request, style HeaderStyle, vs []Verdict) {
 	SetLimitHeaders(w.Header(), style, vs)
 	writeRefusal(w, r, vs)
@@ -246,17 +225,22 @@ func writeRefusal(w http.ResponseWriter, r *http.Request, vs []Verdict) {
 	}
 	detail := refusalDetail(names, vs)
 	h := w.Header()
+	if wire.IsGRPC(r) {
+		wire.WriteGRPC(w, detail, RefusalStatus(vs))
+		return
+	}
 	h.Add("Vary", "Accept")
-	if !prefersHTML(r.Header.Get("Accept")) {
+	if !wire.PrefersHTML(r.Header.Get("Accept")) {
 		b := append([]byte(`{"type":"https://iana.org/assignments/http-problem-types#quota-exceeded"`),
 			`,"title":"Request cannot be satisfied as assigned quota has been exceeded"`...)
-		b = appendString(appendInt(b, "status", http.StatusTooManyRequests), "detail", detail)
-		b = append(appendKey(b, "violated-policies"), '[')
+		b = wire.AppendJSONInt(b, "status", http.StatusTooManyRequests)
+		b = wire.AppendJSONString(b, "detail", detail)
+		b = append(wire.AppendJSONKey(b, "violated-policies"), '[')
 		for i, name := range names {
 			if i > 0 {
 				b = append(b, ',')
 			}
-			b = appendQuoted(b, name)
+			b = wire.AppendJSONText(b, name)
 		}
 		writeShort(w, r, http.StatusTooManyRequests, problemType, append(b, "]}\n"...))
 		return
@@ -265,6 +249,28 @@ func writeRefusal(w http.ResponseWriter, r *http.Request, vs []Verdict) {
 	writeShort(w, r, http.StatusTooManyRequests, htmlType, []byte("<!doctype html><html lang=en>"+
 		"<meta charset=utf-8><meta name=viewport content=\"width=device-width\">"+
 		"<title>Too many requests</title><h1>Too many requests</h1><p>"+html.EscapeString(detail)+"\n"))
+}
+
+// RefusalStatus is how a gRPC service refuses a call for what its limits say: an encoded
+// google.rpc.Status of RESOURCE_EXHAUSTED with QuotaFailure and, if waiting helps, RetryInfo.
+// proto.Unmarshal reads it into a status.Status, of which status.ErrorProto makes the error.
+func RefusalStatus(vs []Verdict) []byte {
+	var names []string
+	var all []wire.Violation
+	var retry time.Duration
+	for i := range vs {
+		v := &vs[i]
+		if v.Allowed || v.Limit == nil {
+			continue
+		}
+		names = append(names, v.Limit.Name)
+		all = append(all, wire.Violation{Subject: "limit:" + v.Limit.Name, Description: fmt.Sprintf(
+			"%d of %d %s left", v.Remaining, v.Amount, v.Limit.Unit)})
+		if retry = max(retry, v.Retry); v.Retry < 0 {
+			retry = math.MaxInt64
+		}
+	}
+	return wire.Exhausted(refusalDetail(names, vs), all, retry)
 }
 
 // refusalDetail says what to do.
@@ -281,8 +287,7 @@ func refusalDetail(names []string, vs []Verdict) string {
 	case never:
 		for i := range vs {
 			if v := &vs[i]; !v.Allowed && v.Limit != nil && v.Retry < 0 {
-				return `The cost of this request is more than limit "` + v.Limit.Name + `" ever allows. ` +
-					"Waiting does not help: ask for less at once."
+				return wire.Never(v.Limit.Name, v.Amount)
 			}
 		}
 	}
@@ -294,8 +299,8 @@ var problemType = []string{"application/problem+json"}
 
 // writeProblem answers with a problem document (RFC 9457).
 func writeProblem(w http.ResponseWriter, r *http.Request, status int, detail string) {
-	b := appendString([]byte(`{"type":"about:blank"`), "title", http.StatusText(status))
-	b = appendString(appendInt(b, "status", int64(status)), "detail", detail)
+	b := wire.AppendJSONString([]byte(`{"type":"about:blank"`), "title", http.StatusText(status))
+	b = wire.AppendJSONString(wire.AppendJSONInt(b, "status", int64(status)), "detail", detail)
 	writeShort(w, r, status, problemType, append(b, "}\n"...))
 }
 
@@ -313,33 +318,3 @@ func writeShort(w http.ResponseWriter, r *http.Request, status int, kind []strin
 }
 
 var noSniff = []string{"nosniff"}
-
-// prefersHTML negotiates by quality value; a problem document wins a tie, and is for who
-// asks for nothing, or anything.
-func prefersHTML(accept string) bool {
-	page, other := 0.0, 0.0
-	for range 16 { // more alternatives than any client sends
-		var part string
-		part, accept, _ = strings.Cut(accept, ",")
-		kind, params, _ := strings.Cut(part, ";")
-		q := 1.0
-		if _, after, ok := strings.Cut(params, "q="); ok {
-			after, _, _ = strings.Cut(after, ";")
-			v, err := strconv.ParseFloat(strings.TrimSpace(after), 64)
-			if err != nil || !(v >= 0 && v <= 1) {
-				v = 0
-			}
-			q = v
-		}
-		switch strings.ToLower(strings.TrimSpace(kind)) {
-		case "text/html", "application/xhtml+xml":
-			page = max(page, q)
-		case "application/json", "application/problem+json":
-			other = max(other, q)
-		}
-		if accept == "" {
-			break
-		}
-	}
-	return page > other
-}

@@ -134,6 +134,7 @@ func TestWriteRefusal(t *testing.T) {
 	refused := refusedFor(verdictOf("api", 100, 3, 50*time.Second), 17*time.Second)
 	other := verdictOf("day", 1000, 900, time.Hour)
 	never := refusedFor(verdictOf("<big>", 100, 3, 50*time.Second), -1)
+	shut := refusedFor(verdictOf("shut", 0, 0, 0), -1)
 	const page = "text/html; charset=utf-8"
 	tests := []struct {
 		accept   string
@@ -149,6 +150,8 @@ func TestWriteRefusal(t *testing.T) {
 			`Not enough is left of limits "api", "day". Try again in 60 s.`, "60", []string{"api", "day"}},
 		{"application/json", []Verdict{refused, never}, "application/problem+json",
 			`The cost of this request is more than limit "<big>" ever allows.`, "", []string{"api", "<big>"}},
+		{"", []Verdict{shut}, "application/problem+json", `Limit "shut" lets nothing through.`, "",
+			[]string{"shut"}},
 		{"text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8", []Verdict{refused},
 			page, `<p>Not enough is left of limit &#34;api&#34;. Try again in 17 s.`, "17", nil},
 		{"text/html", []Verdict{never}, page, `limit &#34;&lt;big&gt;&#34; ever`, "", nil},

@@ -5,10 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"hash/maphash"
 	"maps"
-	"math"
-	"math/rand/v2"
 	"regexp"
 	"slices"
 	"strconv"
@@ -17,6 +14,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/headgate/headgate/internal/callkey"
+	"github.com/headgate/headgate/internal/quota"
 	"github.com/headgate/headgate/limit"
 )
 
@@ -40,17 +39,44 @@ type LimitConfig struct {
 	Overrides map[string]int64 // another amount for a key
 	Shadow    bool             // counts, refuses nobody, and what it would have refused is no debt
 
+	// Reserved are parts of the amount of the key "", each of a key of its own
+	// (limit.ReservedKey): that key has what is left.
+	Reserved map[string]int64
+
+	Scope         Scope       // who shares it, default ScopeGlobal
+	OnUnreachable Unreachable // what is done without the host of a key: default local
+
 	// MaxKeys is about how many keys are held at once, default DefaultMaxKeys; those beyond
 	// share what one may have. A million keys of 32 bytes take some 120 MB, of 1,024 bytes
 	// 1.1 GB: whoever chooses the keys chooses their length.
 	MaxKeys int
 }
 
+// Scope says which processes share a limit.
+type Scope string
+
+// The scopes. Without an engine that is shared each is this process.
+const (
+	ScopeWorker     Scope = "worker"
+	ScopeDatacenter Scope = "datacenter"
+	ScopeGlobal     Scope = "global" // all data centres
+)
+
+// Unreachable says what is done while the process that counts a key is out of reach.
+type Unreachable string
+
+// The policies. Local lets each process pass its part of the amount.
+const (
+	UnreachableLocal Unreachable = "local"
+	UnreachableDeny  Unreachable = "deny"
+	UnreachableAllow Unreachable = "allow"
+)
+
 // DefaultMaxKeys bounds the keys of a limit. Chosen: some 120 MB of keys of 32 bytes.
 const DefaultMaxKeys = 1_000_000
 
 // MaxKey is the greatest length of a key in bytes. Chosen.
-const MaxKey = 1024
+const MaxKey = callkey.Max
 
 // An Ask is one limit, whose key, and how much.
 type Ask struct {
@@ -71,6 +97,7 @@ var (
 	ErrNoLimit       = errors.New("there is no such limit")
 	ErrKey           = errors.New("impossible key")
 	ErrCost          = errors.New("impossible cost")
+	ErrUnreachable   = errors.New("the process that counts the key does not answer")
 	ErrNoReservation = errors.New("no such reservation: it was settled, or its time is over")
 )
 
@@ -94,49 +121,39 @@ type KeyUse = limit.Use
 // A LimiterConfig is what a Limiter begins with.
 type LimiterConfig struct {
 	Limits []LimitConfig
+	// Engine shares the limits whose scope is wider than this process with the others on it.
+	// Nil, or alone: every scope is this process.
+	Engine *Engine
+	// Bring makes a limit that is asked for and is not there, of a name that says all of it:
+	// of several processes that share it, one may be asked that never met it. Nil: there is
+	// none. It may be called by many goroutines at once.
+	Bring func(name string) (LimitConfig, bool)
 }
 
 // A Limiter answers whether calls may pass. All methods may be called by many goroutines at
-// once. It holds everything in this process and is gone with it.
+// once. What it counts here is gone with the process.
 type Limiter struct {
-	seed  maphash.Seed
-	began time.Time
-	epoch limit.Time // began
-	mu    sync.Mutex // one change of the set at a time
-	set   atomic.Pointer[map[string]*keyed]
+	engine *Engine
+	bring  func(name string) (LimitConfig, bool)
+	mu     sync.Mutex // one change of the set at a time
+	set    atomic.Pointer[map[string]*keyed]
 }
 
-// keyed is one limit with its keys, in parts that do not wait for each other.
+// keyed is one limit with its keys.
 type keyed struct {
-	parts [limitParts]part // first: at the beginning of cache lines
-	cfg   atomic.Pointer[definition]
+	quota.Keys
+	cfg atomic.Pointer[definition]
 }
 
 // A definition is a limit with its rules, ready to decide. It never changes.
 type definition struct {
 	LimitConfig
-	rules *limit.Rules
-}
-
-// limitParts is how many parts the keys of a limit are in (docs/design.md §6).
-const limitParts = 256
-
-// part is some of the keys of a limit. What each decision writes lies together, in a cache
-// line of its own.
-type part struct {
-	mu sync.Mutex
-
-	passed, refused, shadowed uint64
-
-	cfg   *definition // that table is under; nil: no key yet
-	table limit.Table
-	_     [64]byte
+	quota quota.Definition
 }
 
 // NewLimiter makes a Limiter. Its error names all that is wrong.
 func NewLimiter(cfg LimiterConfig) (*Limiter, error) {
-	l := &Limiter{seed: maphash.MakeSeed(), began: time.Now()}
-	l.epoch = limit.Time(l.began.UnixNano())
+	l := &Limiter{engine: cfg.Engine, bring: cfg.Bring}
 	l.set.Store(&map[string]*keyed{})
 	var all []error
 	for _, c := range cfg.Limits {
@@ -146,6 +163,9 @@ func NewLimiter(cfg LimiterConfig) (*Limiter, error) {
 		}
 		all = append(all, l.Define(c))
 	}
+	if cfg.Engine != nil {
+		cfg.Engine.limiter.Store(l)
+	}
 	return l, errors.Join(all...)
 }
 
@@ -154,6 +174,7 @@ var limitName = regexp.MustCompile(`^[A-Za-z0-9_/-]{1,64}$`)
 // define checks a limit, fills in what is not said, and makes it ready.
 func (c LimitConfig) define() (*definition, error) {
 	c.Unit, c.MaxKeys = cmp.Or(c.Unit, Requests), cmp.Or(c.MaxKeys, DefaultMaxKeys)
+	c.Scope, c.OnUnreachable = cmp.Or(c.Scope, ScopeGlobal), cmp.Or(c.OnUnreachable, UnreachableLocal)
 	var all []error
 	if !limitName.MatchString(c.Name) {
 		all = append(all, errors.New("a name is 1 to 64 of A-Z a-z 0-9 _ - and /"))
@@ -164,12 +185,28 @@ func (c LimitConfig) define() (*definition, error) {
 	if !slices.Contains([]Unit{Requests, CostUnits, RequestBytes, ResponseBytes}, c.Unit) {
 		all = append(all, fmt.Errorf("unknown unit %q", c.Unit))
 	}
-	rules, err := limit.Compile(c.Rule, c.Overrides)
-	if all = append(all, err); errors.Join(all...) != nil {
+	if !slices.Contains([]Scope{ScopeWorker, ScopeDatacenter, ScopeGlobal}, c.Scope) {
+		all = append(all, fmt.Errorf("unknown scope %q", c.Scope))
+	}
+	policies := []Unreachable{UnreachableLocal, UnreachableDeny, UnreachableAllow}
+	policy := slices.Index(policies, c.OnUnreachable)
+	if policy < 0 {
+		all = append(all, fmt.Errorf("unknown policy %q", c.OnUnreachable))
+	}
+	own, err := limit.Amounts(c.Amount, c.Overrides, c.Reserved)
+	rules, err2 := limit.Compile(c.Rule, own)
+	if all = append(all, err, err2); errors.Join(all...) != nil {
 		return nil, fmt.Errorf("limit %q: %w", c.Name, errors.Join(all...))
 	}
-	c.Overrides = maps.Clone(c.Overrides)
-	return &definition{c, rules}, nil
+	c.Overrides, c.Reserved = maps.Clone(c.Overrides), maps.Clone(c.Reserved)
+	calls := c.Algorithm == limit.Concurrency
+	return &definition{c, quota.Definition{
+		Name: c.Name, Unit: string(c.Unit), Rules: rules, MaxKeys: c.MaxKeys, Shadow: c.Shadow,
+		Policy: quota.Policy(policy),
+		Wall:   c.Algorithm == limit.FixedWindow && c.Align != limit.FirstHit,
+		Calls:  calls, Lends: !calls && !c.Paced,
+		Divide: func(among int) (*limit.Rules, error) { return limit.Divide(c.Rule, own, among) },
+	}}, nil
 }
 
 // Define makes a limit, or changes the one of that name: what its keys have used stays used,
@@ -211,12 +248,13 @@ func (l *Limiter) Update(name string, change func(*LimitConfig) error) error {
 // putLocked puts a definition into force. What was used in another unit says nothing.
 func (l *Limiter) putLocked(d *definition) {
 	old := *l.set.Load()
-	if k := old[d.Name]; k != nil && k.cfg.Load().Unit == d.Unit {
+	if k := old[d.Name]; k != nil && k.cfg.Load().Unit == d.Unit && k.cfg.Load().Scope == d.Scope {
 		k.cfg.Store(d) // each part changes when it is asked next
 		return
 	}
 	next := maps.Clone(old)
 	k := &keyed{}
+	k.Init(l.engine.lane(d))
 	k.cfg.Store(d)
 	next[d.Name] = k
 	l.set.Store(&next)
@@ -244,105 +282,119 @@ func (l *Limiter) Limits() (all []*LimitConfig) {
 	return all
 }
 
-// now is the time by which a limit counts: that of the wall for windows that are aligned to
-// it, else one that no clock step moves.
-func (l *Limiter) now(c *definition) limit.Time {
-	if c.Algorithm == limit.FixedWindow && c.Align != limit.FirstHit {
-		return limit.Time(time.Now().UnixNano())
-	}
-	return l.epoch + limit.Time(time.Since(l.began))
-}
-
-// at finds the part of a key, locked, with its table under the rule that is in force.
-func (l *Limiter) at(name, key string) (p *part, hash uint64, now limit.Time, err error) {
+// at finds a limit, as it is in force now.
+func (l *Limiter) at(name, key string) (*keyed, *definition, error) {
 	k := (*l.set.Load())[name]
 	if k == nil {
-		return nil, 0, 0, fmt.Errorf("%w: %q", ErrNoLimit, name)
+		if k = l.brought(name); k == nil {
+			return nil, nil, fmt.Errorf("%w: %q", ErrNoLimit, name)
+		}
 	}
 	if len(key) > MaxKey {
-		return nil, 0, 0, fmt.Errorf("%w: %d bytes, want %d at most", ErrKey, len(key), MaxKey)
+		return nil, nil, fmt.Errorf("%w: %d bytes, want %d at most", ErrKey, len(key), MaxKey)
 	}
-	h := maphash.String(l.seed, key)
-	p = &k.parts[h>>56]
-	p.mu.Lock()
-	c := k.cfg.Load()
-	now = l.now(c)
-	if p.cfg != c {
-		p.define(c, now)
-	}
-	return p, h, now, nil
+	return k, k.cfg.Load(), nil
 }
 
-// define brings a part to the rules that are in force. Holds mu.
-func (p *part) define(c *definition, now limit.Time) {
-	// Keys fall into parts as by a Poisson law: six of its standard deviations more than
-	// the mean, and one, are not reached before the whole is about full.
-	mean := float64(c.MaxKeys) / limitParts
-	if p.cfg == nil {
-		// Random: whoever ends a call of before a restart, or of before the limit was
-		// removed and made again, must not end one of now.
-		p.table.StartIDs(rand.Uint64() >> 1)
+// mostBrought bounds the limits that are there when one more is brought. Chosen.
+const mostBrought = 10_000
+
+// brought is a limit that is there only because it was asked for, nil if it cannot be.
+func (l *Limiter) brought(name string) *keyed {
+	if l.bring == nil || len(*l.set.Load()) >= mostBrought {
+		return nil
 	}
-	p.cfg = c
-	p.table.SetRules(now, c.rules, int(math.Ceil(mean+6*math.Sqrt(mean)+1)))
+	if c, ok := l.bring(name); !ok || c.Name != name || l.Define(c) != nil {
+		return nil
+	}
+	return (*l.set.Load())[name]
 }
 
-// count counts a verdict, and lets shadow mode pass it. Holds mu.
-func (p *part) count(v *Verdict, counts bool) {
-	v.Limit = &p.cfg.LimitConfig
-	if p.cfg.Shadow {
-		v.Wait = 0
-	}
+// verdict is what was told of a limit.
+func (d *definition) verdict(v quota.Told) Verdict {
+	return Verdict{Decision: v.Decision, Limit: &d.LimitConfig, Shadowed: v.Shadowed}
+}
+
+// askErr is an error of what was asked.
+func askErr(a Ask, err error) error {
 	switch {
-	case v.Allowed:
-		if counts {
-			p.passed++
-		}
-		return
-	case p.cfg.Shadow:
-		v.Allowed, v.Shadowed = true, true
-		if counts {
-			p.shadowed++
-		}
-	case counts:
-		p.refused++
+	case err == nil:
+		return nil
+	case errors.Is(err, limit.ErrSettled), errors.Is(err, quota.ErrNoHold):
+		return ErrNoReservation
+	case errors.Is(err, quota.ErrUnreachable):
+		return ErrUnreachable
+	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
+		return err
 	}
+	return fmt.Errorf("%w: %d", ErrCost, a.Cost)
 }
 
 // Allow takes a.Cost of a key, all or nothing.
-func (l *Limiter) Allow(_ context.Context, a Ask) (v Verdict, err error) {
-	p, hash, now, err := l.at(a.Limit, a.Key)
+func (l *Limiter) Allow(ctx context.Context, a Ask) (v Verdict, err error) {
+	k, d, err := l.at(a.Limit, a.Key)
 	if err != nil {
 		return v, err
 	}
-	if v.Decision, err = p.table.Take(now, hash, a.Key, a.Cost); err != nil {
-		p.mu.Unlock()
-		return v, fmt.Errorf("%w: %d", ErrCost, a.Cost)
+	v.Limit = &d.LimitConfig
+	if v.Shadowed, err = k.Take(ctx, &d.quota, a.Key, a.Cost, &v.Decision); err != nil {
+		return v, askErr(a, err)
 	}
-	p.count(&v, a.Cost > 0)
-	p.mu.Unlock()
 	return v, nil
+}
+
+// Held is what was taken by Hold: it counts against the limit until Use says that it was used,
+// and then as used at that moment, or until Return gives it back.
+type Held = quota.Held
+
+// Turn says who waits in this process for some of a key. Processes take turns.
+type Turn = quota.Turn
+
+// Hold takes a.Cost of a key, all or nothing, for what a service may count at any moment
+// before it has answered.
+func (l *Limiter) Hold(ctx context.Context, a Ask, t Turn) (h Held, v Verdict, err error) {
+	k, d, err := l.at(a.Limit, a.Key)
+	if err != nil {
+		return h, v, err
+	}
+	h, told, err := k.Hold(ctx, &d.quota, a.Key, a.Cost, t)
+	return h, d.verdict(told), askErr(a, err)
+}
+
+// Limit is a limit as it is in force, not to be changed.
+func (l *Limiter) Limit(name string) (*LimitConfig, error) {
+	_, d, err := l.at(name, "")
+	if err != nil {
+		return nil, err
+	}
+	return &d.LimitConfig, nil
 }
 
 // Peek tells whether a.Cost would pass, and takes nothing.
-func (l *Limiter) Peek(_ context.Context, a Ask) (Verdict, error) {
-	return l.look(a, a.Cost)
+func (l *Limiter) Peek(ctx context.Context, a Ask) (Verdict, error) {
+	return l.look(ctx, a, a.Cost)
 }
 
 // look tells whether cost would pass in place of that of a, which must be possible.
-func (l *Limiter) look(a Ask, cost int64) (v Verdict, err error) {
-	p, hash, now, err := l.at(a.Limit, a.Key)
+func (l *Limiter) look(ctx context.Context, a Ask, cost int64) (Verdict, error) {
+	k, d, err := l.possible(a)
 	if err != nil {
-		return v, err
+		return Verdict{}, err
 	}
-	defer p.mu.Unlock()
-	if a.Cost > limit.MaxAmount || a.Cost < -limit.MaxAmount ||
-		a.Cost < 0 && p.cfg.Algorithm == limit.Concurrency {
-		return v, fmt.Errorf("%w: %d", ErrCost, a.Cost)
+	v, err := k.Peek(ctx, &d.quota, a.Key, max(0, cost))
+	if err != nil {
+		return Verdict{Limit: &d.LimitConfig}, askErr(a, err)
 	}
-	v.Decision = p.table.Peek(now, hash, a.Key, max(0, cost))
-	p.count(&v, false)
-	return v, nil
+	return d.verdict(v), nil
+}
+
+// possible finds a limit that may be asked for so much.
+func (l *Limiter) possible(a Ask) (*keyed, *definition, error) {
+	k, d, err := l.at(a.Limit, a.Key)
+	if err == nil && (a.Cost > limit.MaxAmount || a.Cost < -limit.MaxAmount || a.Cost < 0 && d.quota.Calls) {
+		err = fmt.Errorf("%w: %d", ErrCost, a.Cost)
+	}
+	return k, d, err
 }
 
 // Explain tells why a call of a key is refused: what its limit is, what it has used, and
@@ -352,38 +404,32 @@ func (l *Limiter) Explain(name, key string) (Verdict, error) {
 }
 
 // Reserve takes an estimate, to be settled within ttl; afterwards it counts as it is.
-func (l *Limiter) Reserve(_ context.Context, a Ask, ttl time.Duration) (v Verdict, err error) {
-	p, hash, now, err := l.at(a.Limit, a.Key)
+func (l *Limiter) Reserve(ctx context.Context, a Ask, ttl time.Duration) (Verdict, error) {
+	k, d, err := l.at(a.Limit, a.Key)
 	if err != nil {
-		return v, err
+		return Verdict{}, err
 	}
-	defer p.mu.Unlock()
-	if v.Decision, err = p.table.Reserve(now, hash, a.Key, a.Cost, ttl); err != nil {
-		return v, fmt.Errorf("%w: %d for %v", ErrCost, a.Cost, ttl)
+	v, err := k.Reserve(ctx, &d.quota, a.Key, a.Cost, ttl)
+	if errors.Is(err, limit.ErrCost) || errors.Is(err, quota.ErrCost) {
+		return Verdict{}, fmt.Errorf("%w: %d for %v", ErrCost, a.Cost, ttl)
+	} else if err != nil {
+		return Verdict{}, askErr(a, err)
 	}
-	p.count(&v, true)
-	return v, nil
+	return d.verdict(v), nil
 }
 
 // Settle says what a reservation came to, a.Cost: what it was less is given back, what it
 // was more is owed. Of a call under way it is the end. An id of 0, of one that only shadow
 // mode let pass, is nothing to settle.
-func (l *Limiter) Settle(_ context.Context, a Ask, id uint64) error {
+func (l *Limiter) Settle(ctx context.Context, a Ask, id uint64) error {
 	if id == 0 {
 		return nil
 	}
-	p, hash, now, err := l.at(a.Limit, a.Key)
+	k, d, err := l.at(a.Limit, a.Key)
 	if err != nil {
 		return err
 	}
-	defer p.mu.Unlock()
-	switch err = p.table.Settle(now, hash, id, a.Cost); {
-	case errors.Is(err, limit.ErrSettled):
-		return ErrNoReservation
-	case err != nil:
-		return fmt.Errorf("%w: %d", ErrCost, a.Cost)
-	}
-	return nil
+	return askErr(a, k.Settle(ctx, &d.quota, a.Key, id, a.Cost))
 }
 
 // allAtOnce is how long what AllowAll has taken may wait for the rest. Chosen.
@@ -395,6 +441,11 @@ const allAtOnce = time.Minute
 func (l *Limiter) AllowAll(ctx context.Context, asks []Ask, all bool) ([]Verdict, error) {
 	verdicts := make([]Verdict, len(asks))
 	if !all || len(asks) == 1 {
+		for _, a := range asks { // who asks for the impossible is told so before anything is taken
+			if _, _, err := l.possible(a); err != nil {
+				return verdicts, err
+			}
+		}
 		for i, a := range asks {
 			var err error
 			if verdicts[i], err = l.Allow(ctx, a); err != nil {
@@ -403,7 +454,7 @@ func (l *Limiter) AllowAll(ctx context.Context, asks []Ask, all bool) ([]Verdict
 		}
 		return verdicts, nil
 	}
-	if pass, err := l.lookAll(asks, verdicts); err != nil || !pass {
+	if pass, err := l.lookAll(ctx, asks, verdicts); err != nil || !pass {
 		l.refuse(asks, verdicts)
 		return verdicts, err
 	}
@@ -417,7 +468,7 @@ func (l *Limiter) AllowAll(ctx context.Context, asks []Ask, all bool) ([]Verdict
 			*v, err = l.Reserve(ctx, a, allAtOnce)
 		}
 		if err != nil || !verdicts[i].Allowed { // somebody else was faster
-			l.undo(asks[:i], verdicts)
+			l.undo(ctx, asks[:i], verdicts)
 			return verdicts, err
 		}
 	}
@@ -425,7 +476,7 @@ func (l *Limiter) AllowAll(ctx context.Context, asks []Ask, all bool) ([]Verdict
 		if a.Cost < 0 {
 			var err error
 			if verdicts[i], err = l.Allow(ctx, a); err != nil { // the limit has just changed
-				l.undo(asks, verdicts)
+				l.undo(ctx, asks, verdicts)
 				return verdicts, err
 			}
 		}
@@ -441,7 +492,7 @@ func (l *Limiter) AllowAll(ctx context.Context, asks []Ask, all bool) ([]Verdict
 
 // lookAll tells whether all of asks would pass, and takes nothing. Those of one limit and
 // key are looked at as one: together they may never pass.
-func (l *Limiter) lookAll(asks []Ask, verdicts []Verdict) (pass bool, err error) {
+func (l *Limiter) lookAll(ctx context.Context, asks []Ask, verdicts []Verdict) (pass bool, err error) {
 	const tooMuch = limit.MaxAmount + 1
 	sums := map[Ask]int64{}
 	for _, a := range asks {
@@ -454,7 +505,7 @@ func (l *Limiter) lookAll(asks []Ask, verdicts []Verdict) (pass bool, err error)
 		if a.Cost > 0 {
 			cost = sums[Ask{Limit: a.Limit, Key: a.Key}]
 		}
-		if verdicts[i], err = l.look(a, cost); err != nil {
+		if verdicts[i], err = l.look(ctx, a, cost); err != nil {
 			return false, err
 		}
 		pass = pass && verdicts[i].Allowed
@@ -463,19 +514,16 @@ func (l *Limiter) lookAll(asks []Ask, verdicts []Verdict) (pass bool, err error)
 }
 
 // undo gives back what AllowAll has taken of some.
-func (l *Limiter) undo(asks []Ask, verdicts []Verdict) {
+func (l *Limiter) undo(ctx context.Context, asks []Ask, verdicts []Verdict) {
 	for i, a := range asks {
 		v := &verdicts[i]
 		if v.ID == 0 {
 			continue
 		}
-		if p, hash, now, err := l.at(a.Limit, a.Key); err == nil {
-			if p.table.Settle(now, hash, v.ID, 0) == nil {
-				p.passed--
-				d := p.table.Peek(now, hash, a.Key, 0)
-				v.Remaining, v.Reset = d.Remaining, d.Reset
+		if k, d, err := l.at(a.Limit, a.Key); err == nil {
+			if now, err := k.Undo(ctx, &d.quota, a.Key, v.ID); err == nil {
+				v.Remaining, v.Reset = now.Remaining, now.Reset
 			}
-			p.mu.Unlock()
 		}
 		v.ID, v.Wait = 0, 0
 	}
@@ -487,22 +535,19 @@ func (l *Limiter) refuse(asks []Ask, verdicts []Verdict) {
 		if v.Limit == nil || v.Allowed {
 			continue
 		}
-		if p, _, _, err := l.at(asks[i].Limit, asks[i].Key); err == nil {
-			p.refused++
-			p.mu.Unlock()
+		if k, _, err := l.at(asks[i].Limit, asks[i].Key); err == nil {
+			k.Refused(asks[i].Key)
 		}
 	}
 }
 
 // Reset forgets what a key has used, and its calls under way.
 func (l *Limiter) Reset(name, key string) error {
-	p, hash, _, err := l.at(name, key)
+	k, d, err := l.at(name, key)
 	if err != nil {
 		return err
 	}
-	defer p.mu.Unlock()
-	p.table.Reset(hash)
-	return nil
+	return askErr(Ask{Limit: name, Key: key}, k.Reset(context.Background(), &d.quota, key))
 }
 
 // Keys are up to count keys that have used any of a limit, from a place on that the call
@@ -512,53 +557,31 @@ func (l *Limiter) Keys(name, from string, count int) (all []KeyUse, next string,
 	if count < 1 {
 		return nil, "", fmt.Errorf("%w: %d keys at once, want 1 at least", ErrKey, count)
 	}
-	k := (*l.set.Load())[name]
-	if k == nil {
-		return nil, "", fmt.Errorf("%w: %q", ErrNoLimit, name)
+	k, d, err := l.at(name, "")
+	if err != nil {
+		return nil, "", err
 	}
 	first, rest, _ := strings.Cut(cmp.Or(from, "0.0"), ".")
-	i, err := strconv.Atoi(first)
+	part, err := strconv.Atoi(first)
 	n, err2 := strconv.Atoi(rest)
-	if err = cmp.Or(err, err2); err != nil || i < 0 || i >= limitParts || n < 0 {
+	if err = cmp.Or(err, err2); err != nil || part < 0 || part >= quota.Shards || n < 0 {
 		return nil, "", fmt.Errorf("%w: no place among the keys: %q", ErrKey, from)
 	}
-	for ; i < limitParts; i, n = i+1, 0 {
-		if len(all) == count {
-			return all, fmt.Sprintf("%d.0", i), nil
-		}
-		p := &k.parts[i]
-		p.mu.Lock()
-		if p.cfg != nil {
-			var some []KeyUse
-			some, n = p.table.Uses(l.now(p.cfg), n, count-len(all))
-			all = append(all, some...)
-		}
-		p.mu.Unlock()
-		if n > 0 {
-			return all, fmt.Sprintf("%d.%d", i, n), nil
-		}
+	all, part, n, err = k.Uses(context.Background(), &d.quota, part, n, count)
+	if err != nil || part == quota.Shards {
+		return all, "", askErr(Ask{}, err)
 	}
-	return all, "", nil
+	return all, fmt.Sprintf("%d.%d", part, n), nil
 }
 
 // LimitTotals count what a limit has decided since the process began.
-type LimitTotals struct {
-	Passed, Refused, Shadowed uint64
-	Keys                      int
-}
+type LimitTotals = quota.Totals
 
 // Totals tells what a limit has decided.
 func (l *Limiter) Totals(name string) (t LimitTotals, err error) {
-	k := (*l.set.Load())[name]
-	if k == nil {
-		return t, fmt.Errorf("%w: %q", ErrNoLimit, name)
+	k, _, err := l.at(name, "")
+	if err != nil {
+		return t, err
 	}
-	for i := range k.parts {
-		p := &k.parts[i]
-		p.mu.Lock()
-		t.Passed, t.Refused, t.Shadowed = t.Passed+p.passed, t.Refused+p.refused, t.Shadowed+p.shadowed
-		t.Keys += p.table.Len()
-		p.mu.Unlock()
-	}
-	return t, nil
+	return k.Totals(), nil
 }

@@ -319,14 +319,16 @@ func TestAnEndOfBeforeEndsNoCallOfNow(t *testing.T) {
 }
 
 // What cannot be is found out before anything is taken.
-func TestAllOrNothingTakesNothingBeforeAnError(t *testing.T) {
+func TestNothingIsTakenBeforeAnError(t *testing.T) {
 	for _, bad := range []Ask{{"calls", "k", -1}, {"b", "k", -limit.MaxAmount - 1}, {"b", "k", 1 << 62},
 		{"none", "k", 1}} {
-		l := newLimiter(t, perMinute("a", 5), perMinute("b", 5), callsAtOnce("calls", 5))
-		_, err := l.AllowAll(t.Context(), []Ask{{"a", "k", 5}, bad}, true)
-		if v, _ := l.Peek(t.Context(), Ask{"a", "k", 5}); !v.Allowed ||
-			!errors.Is(err, ErrCost) && bad.Limit != "none" {
-			t.Errorf("%+v: %v, and %d remain of 5", bad, err, v.Remaining)
+		for _, all := range []bool{true, false} {
+			l := newLimiter(t, perMinute("a", 5), perMinute("b", 5), callsAtOnce("calls", 5))
+			_, err := l.AllowAll(t.Context(), []Ask{{"a", "k", 5}, bad}, all)
+			if v, _ := l.Peek(t.Context(), Ask{"a", "k", 5}); !v.Allowed ||
+				!errors.Is(err, ErrCost) && bad.Limit != "none" {
+				t.Errorf("%+v, all %v: %v, and %d remain of 5", bad, all, err, v.Remaining)
+			}
 		}
 	}
 }
@@ -369,11 +371,13 @@ func TestUndoneCallsAreNotNamed(t *testing.T) {
 	for _, removed := range []bool{false, true} {
 		c, _ := l.Allow(t.Context(), asks[0])
 		a, _ := l.Reserve(t.Context(), asks[1], allAtOnce)
-		if vs := []Verdict{c, a}; removed {
+		vs := []Verdict{c, a}
+		if removed {
 			l.Remove("a")
 			l.Define(perMinute("a", 5))
-			l.undo(asks, vs)
-		} else if l.undo(asks, vs); vs[0].ID+vs[1].ID != 0 || vs[0].Remaining != 5 || vs[1].Remaining != 5 {
+		}
+		l.undo(t.Context(), asks, vs)
+		if !removed && (vs[0].ID+vs[1].ID != 0 || vs[0].Remaining != 5 || vs[1].Remaining != 5) {
 			t.Errorf("nothing was taken: %+v", vs)
 		}
 		for _, name := range []string{"a", "c"} {

@@ -57,7 +57,7 @@ func TestRoomModes(t *testing.T) {
 	})
 	bubble(t, "opens_at counts down and then lets in by order", func(t *testing.T) {
 		c := one
-		c.OpensAt = time.Now().Add(time.Hour)
+		c.OpensAt = time.Now().Add(5 * time.Minute)
 		g := openGate(t, c)
 		a, b := g.visitor(), g.visitor()
 		if a.in() || b.in() {
@@ -67,7 +67,7 @@ func TestRoomModes(t *testing.T) {
 			t.Fatalf("%+v", p)
 		}
 		// A visitor who keeps the page open keeps the place.
-		if !a.until(2*time.Hour) || !a.in() || b.in() {
+		if !a.until(10*time.Minute) || !a.in() || b.in() {
 			t.Fatal("the first in line is not the first inside")
 		}
 	})

@@ -15,8 +15,10 @@ import (
 
 // placeDesk is a counter as a visitor with a ticket or a pass needs it.
 type placeDesk interface {
-	Poll(ctx context.Context, life, number uint64) (counter.Place, error)
-	Claim(ctx context.Context, life, number uint64, hard time.Duration) (slot.ClaimReply, error)
+	Poll(ctx context.Context, life, number, key uint64) (counter.Place, error)
+	Claim(ctx context.Context, life, number, key uint64, hard time.Duration) (slot.ClaimReply, error)
+	Leave(ctx context.Context, life, number, key uint64) error
+	Move(ctx context.Context, m counter.Move) error
 	Suspect(ctx context.Context)
 }
 
@@ -127,7 +129,7 @@ func (r *Room) outOfReach(q *visitRequest) {
 		r.wait(q, &counter.Place{PollAfter: unreachableRetry}, StateWaiting)
 	case q.tok.Kind == ticket.Pass:
 		r.roam(q, 0)
-	case same && q.tok.ID < t.Served, // it was called, and has most likely been used
+	case same && t.Called(q.tok.ID), // it was called, and has most likely been used
 		q.tok.Seen == 0: // nobody knows when it came
 		r.serveNewcomer(q)
 	default:
@@ -136,9 +138,10 @@ func (r *Room) outOfReach(q *visitRequest) {
 }
 
 // roam lets a visitor of a data centre that is out of reach wait here. came is when it
-// came, in the time of all data centres; 0 if it was inside.
+// came, in the time of all data centres; 0 if it was inside. One place or stay there is one
+// here, wherever in the data centre the visitor asks.
 func (r *Room) roam(q *visitRequest, came slot.Tau) {
-	p, err := r.counter.Roam(q.r.Context(), roamerID(&q.tok), came)
+	p, err := r.counter.Roam(q.r.Context(), q.tok.Mix()|counter.RoamerBit, came)
 	if err != nil {
 		p.PollAfter = max(p.PollAfter, unreachableRetry)
 		r.wait(q, &p, StateWaiting)
@@ -157,20 +160,11 @@ func (r *Room) stillRoams(q *visitRequest) bool {
 	if !r.isAbroad(q) || q.tok.Kind != ticket.Ticket {
 		return false
 	}
-	p, err := r.counter.Roam(q.r.Context(), roamerID(&q.tok), onlyKnown)
+	p, err := r.counter.Roam(q.r.Context(), q.tok.Mix()|counter.RoamerBit, onlyKnown)
 	if err != nil || p.Status != slot.TicketWaiting && p.Status != slot.TicketCalled {
 		return false
 	}
 	q.worker, q.desk = r.worker, r.counter
 	r.standing(q, &p)
 	return true
-}
-
-// roamerID is the number of the stay that a visitor gets here, wherever in the data centre
-// it asks: one place or stay there is one here (the mix is that of MurmurHash3).
-func roamerID(t *ticket.Token) uint64 {
-	x := t.Life ^ t.ID*0x9E3779B97F4A7C15
-	x = (x ^ x>>33) * 0xff51afd7ed558ccd
-	x = (x ^ x>>33) * 0xc4ceb9fe1a85ec53
-	return x ^ x>>33 | counter.RoamerBit
 }

@@ -13,8 +13,11 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/headgate/headgate/internal/boot"
 	"github.com/headgate/headgate/internal/counter"
+	"github.com/headgate/headgate/internal/exclude"
 	"github.com/headgate/headgate/internal/ticket"
+	"github.com/headgate/headgate/internal/wire"
 	"github.com/headgate/headgate/slot"
 )
 
@@ -32,6 +35,7 @@ type RoomConfig struct {
 	FixedSession      bool          // the session ends SessionDuration after it began
 	HardEnd           time.Duration // nobody stays longer, 0 is no end
 
+	Method    Method    // default MethodFIFO
 	QueueAll  bool      // nobody new is let in
 	Closed    bool      // nobody new gets a place; Message says why
 	Suspended bool      // the room is off: all pass
@@ -50,12 +54,19 @@ type RoomConfig struct {
 	PollMin    time.Duration // 1 s
 	PollMax    time.Duration // 30 s
 
+	Grace Grace    // on which paths nobody's time runs out
+	Event Event    // that is on; of its fields Draw is not read
+	Draw  DrawPlan // what there is to draw from
+
+	Rules     Rules  // asked before all else; nil: none
+	Lanes     []Lane // that rules may send newcomers to
 	Exclude   Exclude
 	JoinLimit JoinLimit
 
 	Page       Page                             // default: plain text
 	ClientAddr func(r *http.Request) netip.Addr // default: RemoteAddr
 	Secure     func(r *http.Request) bool       // is the cookie Secure; default: r.TLS != nil
+	SameSite   http.SameSite                    // of the cookie; default Lax, and of None without Secure
 	Log        *slog.Logger                     // default: discard
 	Wall       func() time.Time                 // for what is shown; default time.Now
 	Boot       func() time.Duration             // decides; default CLOCK_BOOTTIME
@@ -90,8 +101,14 @@ func (c RoomConfig) withDefaults() (RoomConfig, error) {
 	if len(c.Path) > 1 { // /shop/ is also /shop, and a cookie for /shop/ would not come back there
 		c.Path = strings.TrimSuffix(c.Path, "/")
 	}
+	if c.Method == "" {
+		c.Method = MethodFIFO
+	}
 	if c.Title == "" {
 		c.Title = c.Name
+	}
+	if len(c.Grace.Paths) == 0 {
+		c.Grace.For = 0
 	}
 	c.wire()
 	var errs []error
@@ -102,6 +119,12 @@ func (c RoomConfig) withDefaults() (RoomConfig, error) {
 	}
 	if c.Name == "" || len(c.Name) > 64 {
 		errs = append(errs, fmt.Errorf("%w: a name of 1 to 64 characters is needed", ErrConfig))
+	}
+	if err := c.Method.check(); err != nil {
+		errs = append(errs, err)
+	}
+	if err := slot.CheckLanes(c.Lanes); err != nil {
+		errs = append(errs, fmt.Errorf("%w: %w", ErrConfig, err))
 	}
 	if c.HardEnd != 0 && c.HardEnd < c.SessionDuration {
 		errs = append(errs, fmt.Errorf("%w: hard end %v is before the session duration %v",
@@ -116,7 +139,7 @@ func (c *RoomConfig) wire() {
 		c.Page = plainPage{}
 	}
 	if c.ClientAddr == nil {
-		c.ClientAddr = remoteAddr
+		c.ClientAddr = wire.RemoteAddr
 	}
 	if c.Secure == nil {
 		c.Secure = func(r *http.Request) bool { return r.TLS != nil }
@@ -128,31 +151,34 @@ func (c *RoomConfig) wire() {
 		c.Wall = time.Now
 	}
 	if c.Boot == nil {
-		c.Boot = newBootClock().read
+		c.Boot = boot.New().Read
 	}
 }
 
 // limits are the room's two limits: users at once, and new users per minute.
 func (c *RoomConfig) limits() [2]slot.Limit {
+	active, fresh := c.TotalActiveUsers, c.NewUsersPerMinute
+	if c.Method == MethodPassthrough && active > 0 && fresh > 0 {
+		active, fresh = unlimited, unlimited
+	}
 	return [2]slot.Limit{
-		{Kind: slot.AtOnce, N: c.TotalActiveUsers, Per: c.SessionDuration},
-		{Kind: slot.PerWindow, N: c.NewUsersPerMinute, Per: time.Minute},
+		{Kind: slot.AtOnce, N: active, Per: c.longest()},
+		{Kind: slot.PerWindow, N: fresh, Per: time.Minute},
 	}
 }
 
 // desk is a room's counter: in this process, or wherever its host is.
 type desk interface {
 	lender
-	Join(ctx context.Context, hold, waited time.Duration) (counter.Place, error)
-	Poll(ctx context.Context, life, number uint64) (counter.Place, error)
-	Claim(ctx context.Context, life, number uint64, hard time.Duration) (slot.ClaimReply, error)
-	Suspect(ctx context.Context)
+	Join(ctx context.Context, lane uint64, hold, waited time.Duration) (counter.Place, error)
+	placeDesk
 	Trace(ctx context.Context, find func(life uint64) (uint64, bool)) (counter.Trace, error)
 	State(of slot.LoanID, opened int64) counter.State
 	Roam(ctx context.Context, id uint64, came slot.Tau) (counter.Place, error)
 	SiteTime(ctx context.Context, site string) (counter.SiteTime, error)
 	Reach(site string) (late, silent bool)
 	Hold(yes bool)
+	Follow(ctx context.Context, p counter.Plan) error
 	Reconfigure(ctx context.Context, s counter.Settings) error
 	Damaged() error
 	Run(ctx context.Context) error
@@ -168,7 +194,8 @@ type Room struct {
 	worker  *worker
 	abroad  map[string]*abroad // the same room in other data centres
 	face    atomic.Pointer[face]
-	doc     atomic.Pointer[servedDoc]
+	doc     wire.Second[[]byte]
+	draw    wire.Second[string]
 	live    atomic.Pointer[live]
 	liveMu  sync.Mutex // one change at a time
 	counts  counts
@@ -179,11 +206,14 @@ type Room struct {
 // the one it began with.
 type face struct {
 	cfg        RoomConfig
-	exclude    excluder
-	joins      *joinLimiter
+	exclude    exclude.Set
+	grace      exclude.Set
+	joins      *exclude.Joins
 	cookie     string
 	hostCookie string // the same for https when the room is the whole host; or ""
 	served     string // path of the shared document
+	leave      string // path on which a place is given up
+	move       string // path on which it moves to another device
 }
 
 func newFace(cfg RoomConfig, old *face) *face {
@@ -194,10 +224,12 @@ func newFace(cfg RoomConfig, old *face) *face {
 	if cfg.Path == "/" {
 		f.hostCookie = "__Host-" + f.cookie
 	}
-	f.served = strings.TrimSuffix(cfg.Path, "/") + "/.headgate/served"
-	f.exclude = newExcluder(cfg.Exclude)
-	f.joins = newJoinLimiter(cfg.JoinLimit)
-	if old != nil && old.joins.cfg == f.joins.cfg { // what it has counted still counts
+	base := strings.TrimSuffix(cfg.Path, "/")
+	f.served, f.leave, f.move = base+"/.headgate/served", base+"/.headgate/leave", base+"/.headgate/move"
+	f.exclude = exclude.New(exclude.Requests(cfg.Exclude))
+	f.grace = exclude.New(exclude.Requests{NoDefaults: true, Paths: cfg.Grace.Paths})
+	f.joins = exclude.NewJoins(exclude.JoinLimit(cfg.JoinLimit))
+	if old != nil && old.joins.Limit == f.joins.Limit { // what it has counted still counts
 		f.joins = old.joins
 	}
 	return f
@@ -215,17 +247,21 @@ func (f *face) cookieName(r *http.Request) string {
 
 // live is what can change while the room runs, as one snapshot.
 type live struct {
-	queueAll, suspended, closed, down, early bool
-	damaged                                  bool // the record cannot be read: nobody knows anything
-	message                                  string
+	queueAll, suspended, closed, reject, down, early, prequeue bool
+
+	damaged bool // the record cannot be read: nobody knows anything
+	message string
 }
 
-func (l *live) holds() bool { return l.queueAll || l.down || l.early || l.closed }
+func (l *live) holds() bool {
+	return l.queueAll || l.down || l.early || l.closed || l.reject || l.prequeue
+}
 
 // set takes what the configuration says over.
 func (l *live) set(cfg *RoomConfig) {
 	l.queueAll, l.suspended, l.closed = cfg.QueueAll, cfg.Suspended, cfg.Closed
 	l.early = !cfg.OpensAt.IsZero() && cfg.Wall().Before(cfg.OpensAt)
+	l.reject, l.prequeue = cfg.Method == MethodReject, cfg.Event.Active && cfg.Event.Prequeue
 	l.message = cfg.Message
 }
 
@@ -261,7 +297,7 @@ func OpenRoom(ctx context.Context, cfg RoomConfig) (*Room, error) {
 	r.worker = newWorker(cfg, host, slot.LoanID(rand.Uint64()|1))
 	ccfg := counter.Config{
 		Room: cfg.Name, Host: host, Store: cfg.Engine.store, Params: cfg.params,
-		Settings: cfg.settings(), Boot: cfg.Boot, Log: cfg.Log, Sites: sites,
+		Settings: cfg.settings(), Plan: cfg.Draw.plan(), Boot: cfg.Boot, Log: cfg.Log, Sites: sites,
 	}
 	if sites != nil {
 		r.above = counter.NewAnywhere(ccfg, cfg.Engine.bus, cfg.Engine.members)
@@ -290,11 +326,13 @@ const siteRecallWait = recallWait * 3 / 4
 func (c *RoomConfig) settings() counter.Settings {
 	lim := c.limits()
 	return counter.Settings{
-		Active: lim[0], New: lim[1], Spread: !c.NoSpread,
+		Active: lim[0], New: lim[1], Spread: !c.NoSpread && c.Method != MethodPassthrough,
+		Draws: c.Method == MethodRandom, All: c.Method == MethodPassthrough,
 		Line: counter.LineConfig{
 			MaxWaiting: c.MaxWaiting, PollMin: c.PollMin, PollMax: c.PollMax,
 			CallHold: c.CallHold, Hold: max(c.Hold, c.HoldPhone),
 		},
+		Lanes: c.Lanes,
 	}
 }
 
@@ -305,7 +343,7 @@ const reconfigureWait = 5 * time.Second
 // inside and wait, as one snapshot. A higher limit counts at once; a lower one is
 // in force once enough have left, and nobody is sent away. Fields that only a
 // program can set (Page, Engine, Boot, …) stay as they were when they are nil.
-// On an error nothing has changed.
+// On an error nothing has changed, but that a prequeue holds everybody who is new.
 func (r *Room) Reconfigure(ctx context.Context, cfg RoomConfig) error {
 	r.liveMu.Lock()
 	defer r.liveMu.Unlock()
@@ -320,9 +358,19 @@ func (r *Room) Reconfigure(ctx context.Context, cfg RoomConfig) error {
 	}
 	ctx, stop := context.WithTimeout(ctx, reconfigureWait)
 	defer stop()
+	if cfg.Event.Active && cfg.Event.Prequeue { // whatever the store says
+		l := *r.live.Load()
+		l.prequeue = true
+		r.apply(&l)
+	}
+	if cfg.Draw.Event != "" || old.cfg.Draw.Event != "" {
+		if err := r.counter.Follow(ctx, cfg.Draw.plan()); err != nil {
+			return fmt.Errorf("room %q: the draw is not written: %w", cfg.Name, err)
+		}
+	}
 	var backs []func()
 	for _, w := range r.workers() {
-		backs = append(backs, w.changing(cfg.SessionDuration))
+		backs = append(backs, w.changing(&cfg))
 	}
 	if err := r.reconfigure(ctx, cfg.settings(), old.cfg.settings()); err != nil {
 		for _, back := range backs {
@@ -334,7 +382,8 @@ func (r *Room) Reconfigure(ctx context.Context, cfg RoomConfig) error {
 		w.reconfigure(&cfg)
 	}
 	r.face.Store(newFace(cfg, old))
-	r.doc.Store(nil)
+	r.doc.Forget()
+	r.draw.Forget()
 	l := *r.live.Load()
 	l.set(&cfg)
 	r.apply(&l)
@@ -386,6 +435,13 @@ func (r *Room) Run(ctx context.Context) error {
 	if r.counter.Damaged() != nil { // it serves nobody; the other rooms go on
 		<-ctx.Done()
 		return nil
+	}
+	if bus := cfg.Engine.bus; bus != nil {
+		deaf, err := bus.Serve(r.stayName(), r.answerStay)
+		if err != nil {
+			return err
+		}
+		defer deaf()
 	}
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
@@ -476,7 +532,7 @@ func (r *Room) Matches(host, path string) (specific int, ok bool) {
 		return 0, false
 	}
 	base := strings.TrimSuffix(cfg.Path, "/")
-	path = cleanPath(path)
+	path = exclude.Clean(path)
 	if !strings.HasPrefix(path, base) || len(path) > len(base) && path[len(base)] != '/' {
 		return 0, false
 	}

@@ -70,6 +70,10 @@ func (v *visitor) do(method, path string) *httptest.ResponseRecorder {
 	r := httptest.NewRequestWithContext(v.g.t.Context(), method, path, nil)
 	r.Header.Set("Accept", v.accept)
 	maps.Copy(r.Header, v.extra)
+	return v.send(r)
+}
+
+func (v *visitor) send(r *http.Request) *httptest.ResponseRecorder {
 	if v.cookie != "" {
 		r.Header.Set("Cookie", v.cookie)
 	}
@@ -108,11 +112,19 @@ func (v *visitor) poll() (m struct {
 	v.accept = "application/json"
 	w := v.do("GET", "/")
 	v.extra, v.accept = old, "text/html"
-	all := struct{ Headgate any }{&m}
-	if err := json.Unmarshal(w.Body.Bytes(), &all); err != nil || w.Code != 200 {
-		v.g.t.Fatalf("poll: %d %v: %s", w.Code, err, w.Body)
+	if decodeHeadgate(v.g.t, w, &m); w.Code != 200 {
+		v.g.t.Fatalf("poll: %d", w.Code)
 	}
 	return m
+}
+
+// decodeHeadgate reads what is ours of a JSON answer.
+func decodeHeadgate(t *testing.T, w *httptest.ResponseRecorder, to any) {
+	t.Helper()
+	all := struct{ Headgate any }{to}
+	if err := json.Unmarshal(w.Body.Bytes(), &all); err != nil {
+		t.Fatalf("%d %v: %s", w.Code, err, w.Body)
+	}
 }
 
 // until polls as it is told until it is called, or for at most d.

@@ -3,36 +3,51 @@ package headgate
 import (
 	"sync/atomic"
 	"time"
+
+	"github.com/headgate/headgate/internal/counter"
+	"github.com/headgate/headgate/internal/tally"
+	"github.com/headgate/headgate/internal/ticket"
+	"github.com/headgate/headgate/slot"
 )
 
 // counts are the room's totals since the start.
 type counts struct {
 	admitted, joined, waited, revoked, excluded atomic.Int64
-	forged, full, limited, shadowed             atomic.Int64
+	forged, full, limited, shadowed, left       atomic.Int64
+	placesBack, passesBack                      atomic.Int64
+	ruled                                       [ruleActions]atomic.Int64
+	waits                                       tally.Histogram // of who was let in from the line
 }
 
 // Status is where a room stands, for operators.
 type Status struct {
-	Name               string  `json:"name"`
-	Host               string  `json:"host"`
-	Path               string  `json:"path"`
-	Status             string  `json:"status"` // not_queueing, queueing, suspended or damaged
-	ActiveUsers        int64   `json:"active_users"`
-	WaitingUsers       int64   `json:"waiting_users"`
-	Called             int64   `json:"called"`
-	NewUsersLastMinute int64   `json:"new_users_last_minute"`
-	TotalActiveUsers   int64   `json:"total_active_users"`
-	NewUsersPerMinute  int64   `json:"new_users_per_minute"`
-	SessionDuration    string  `json:"session_duration"`
-	QueueAll           bool    `json:"queue_all"`
-	Closed             bool    `json:"closed"`
-	Message            string  `json:"message"`
-	Shadow             bool    `json:"shadow"`
-	OriginUp           bool    `json:"origin_up"`
-	CallsPerSecond     float64 `json:"calls_per_second"`
-	MaxWaitSeconds     float64 `json:"max_estimated_wait_seconds"` // -1 unknown
-	Record             Record  `json:"record"`
-	Totals             Totals  `json:"totals"`
+	Name               string `json:"name"`
+	Host               string `json:"host"`
+	Path               string `json:"path"`
+	Status             string `json:"status"` // also queueing, event_prequeueing, suspended, damaged
+	ActiveUsers        int64  `json:"active_users"`
+	WaitingUsers       int64  `json:"waiting_users"`
+	Called             int64  `json:"called"`
+	NewUsersLastMinute int64  `json:"new_users_last_minute"`
+	TotalActiveUsers   int64  `json:"total_active_users"`
+	NewUsersPerMinute  int64  `json:"new_users_per_minute"`
+	SessionDuration    string `json:"session_duration"`
+	Method             string `json:"method"`
+	QueueAll           bool   `json:"queue_all"`
+	Closed             bool   `json:"closed"`
+	Message            string `json:"message"`
+	// Event is the one that is on, Draw what is to be, or was, drawn for one: nil for none.
+	Event          *StatusEvent       `json:"event,omitempty"`
+	Draw           *counter.DrawState `json:"draw,omitempty"`
+	Hosted         bool               `json:"hosted"` // this process counts the room
+	Shadow         bool               `json:"shadow"`
+	OriginUp       bool               `json:"origin_up"`
+	CallsPerSecond float64            `json:"calls_per_second"`
+	MaxWaitSeconds float64            `json:"max_estimated_wait_seconds"` // -1 unknown
+	Record         Record             `json:"record"`
+	Totals         Totals             `json:"totals"`
+	// Lanes are those beside the ordinary line.
+	Lanes []counter.LaneState `json:"lanes,omitempty"`
 	// Datacenters is nil where there is one.
 	Datacenters *StatusDatacenters `json:"datacenters,omitempty"`
 }
@@ -59,7 +74,15 @@ type Totals struct {
 	Forged           int64   `json:"forged_cookies"`
 	Full             int64   `json:"refused_full"`
 	Limited          int64   `json:"refused_join_limit"`
+	Left             int64   `json:"given_up"` // places
+	Expired          int64   `json:"places_expired"`
+	PlacesBack       int64   `json:"places_back"` // whose visitors came again when they were gone
+	PassesBack       int64   `json:"passes_back"` // the same, within a session of their end
 	Shadowed         int64   `json:"shadow_held"`
+	Bypassed         int64   `json:"rule_bypass"`
+	Crawlers         int64   `json:"rule_crawler"`
+	Denied           int64   `json:"rule_deny"`
+	Laned            int64   `json:"rule_lane"`
 	Writes           int64   `json:"record_writes"`
 	WriteSeconds     float64 `json:"record_write_seconds"`
 	CallEmptySeconds float64 `json:"call_empty_seconds"`
@@ -77,16 +100,19 @@ func (r *Room) Status() Status {
 		Called: s.Called, NewUsersLastMinute: s.New,
 		TotalActiveUsers: cfg.TotalActiveUsers, NewUsersPerMinute: cfg.NewUsersPerMinute,
 		SessionDuration: cfg.SessionDuration.String(), QueueAll: l.queueAll,
-		Closed: l.closed, Message: l.message,
+		Closed: l.closed, Message: l.message, Method: string(cfg.Method),
 		Record: Record{
 			Age: roundSeconds(s.Age), Refused: roundSeconds(s.Refused), Quiet: roundSeconds(s.Quiet),
 			Latency: s.Latency.Seconds(),
 		},
-		Shadow: cfg.Shadow, OriginUp: !l.down, CallsPerSecond: s.Rate, MaxWaitSeconds: -1,
-		Datacenters: datacenters(s.Sites),
+		Hosted: s.Here, Shadow: cfg.Shadow, OriginUp: !l.down, CallsPerSecond: s.Rate, MaxWaitSeconds: -1,
+		Datacenters: datacenters(s.Sites), Event: cfg.statusEvent(), Draw: s.Draw, Lanes: s.Lanes,
 	}
 	if s.Waiting > 0 || l.holds() {
 		st.Status = "queueing"
+	}
+	if l.prequeue {
+		st.Status = "event_prequeueing"
 	}
 	if l.suspended {
 		st.Status = "suspended"
@@ -102,11 +128,38 @@ func (r *Room) Status() Status {
 		Admitted: c.admitted.Load(), Joined: c.joined.Load(), WaitingAnswers: c.waited.Load(),
 		Called: t.Called, Claimed: t.Claimed, CallsLapsed: t.Lapsed, Revoked: c.revoked.Load(),
 		Excluded: c.excluded.Load(), Forged: c.forged.Load(), Full: c.full.Load(),
-		Limited: c.limited.Load(), Shadowed: c.shadowed.Load(), Writes: t.Writes,
+		Limited: c.limited.Load(), Left: c.left.Load(), Shadowed: c.shadowed.Load(), Writes: t.Writes,
+		Bypassed: c.ruled[RuleBypass].Load(), Crawlers: c.ruled[RuleCrawler].Load(),
+		Denied: c.ruled[RuleDeny].Load(), Laned: c.ruled[RuleLane].Load(),
+		PlacesBack: c.placesBack.Load(), PassesBack: c.passesBack.Load(), Expired: t.Expired,
 		WriteSeconds:     t.WriteTime.Seconds(),
 		CallEmptySeconds: t.CallEmpty.Round(time.Microsecond).Seconds(),
 		Asked:            r.worker.short.Load(),
 		AskedSeconds:     time.Duration(r.worker.shortTook.Load()).Seconds(),
 	}
 	return st
+}
+
+// Times are how long things took in this process. Each counts on since its start.
+type Times struct {
+	Waited *tally.Histogram // from joining the line to being let in, of those who were
+	Inside *tally.Histogram // of stays that began here and are over: first request to last byte
+	Silent *tally.Histogram // of the same: the longest silence between two requests
+}
+
+// Times are those of the room.
+func (r *Room) Times() Times {
+	return Times{Waited: &r.counts.waits, Inside: &r.worker.visits.Inside, Silent: &r.worker.visits.Silent}
+}
+
+// returns counts a visitor who has a place or a pass that is over, and is given another one.
+func (r *Room) returns(q *visitRequest) {
+	switch _, hi, life, _ := q.worker.now(); {
+	case !q.has || q.tok.ID == 0:
+	case q.tok.Kind == ticket.Ticket:
+		r.counts.placesBack.Add(1)
+	case q.tok.Kind == ticket.Pass && life == q.tok.Life &&
+		hi.Sub(slot.Tau(q.tok.End)) < q.f.cfg.SessionDuration:
+		r.counts.passesBack.Add(1)
+	}
 }

@@ -394,14 +394,14 @@ func TestACleanStopDuringASyncLeavesNoSlotLent(t *testing.T) {
 func TestASessionThatWasLongOnceIsForgotten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g, p := openPlugged(t, RoomConfig{
-			TotalActiveUsers: 500, NewUsersPerMinute: 60000, SessionDuration: 24 * time.Hour,
+			TotalActiveUsers: 500, NewUsersPerMinute: 60000, SessionDuration: 3 * time.Hour,
 		})
 		cfg := g.room.Config()
 		cfg.SessionDuration = time.Minute
 		if err := g.room.Reconfigure(t.Context(), cfg); err != nil {
 			t.Fatal(err)
 		}
-		time.Sleep(48 * time.Hour) // nobody can be inside from before
+		time.Sleep(6 * time.Hour) // nobody can be inside from before
 		for range 60 {
 			g.visitor().in()
 			time.Sleep(50 * time.Millisecond)

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/headgate/headgate/internal/ticket"
 	"github.com/headgate/headgate/slot"
 )
 
@@ -31,7 +32,7 @@ type Where struct {
 // stands and why.
 func (r *Room) Where(ctx context.Context, id string) (Where, error) {
 	id = strings.ToLower(strings.TrimSpace(id))
-	x, err := r.counter.Trace(ctx, func(life uint64) (uint64, bool) { return numberOf(life, id) })
+	x, err := r.counter.Trace(ctx, func(life uint64) (uint64, bool) { return ticket.Number(life, id) })
 	if err != nil {
 		return Where{}, fmt.Errorf("ticket %q: %w", id, ErrNoTicket)
 	}
@@ -46,9 +47,14 @@ func (r *Room) Where(ctx context.Context, id string) (Where, error) {
 		w.Expected = roundSeconds(x.ETA.Expect)
 	}
 	silent := "its visitor asked " + x.Silent.Round(time.Second).String() + " ago"
+	before := fmt.Sprintf("%d people are before it; ", w.Ahead)
+	if r.Config().Method == MethodRandom && (x.Status == slot.TicketWaiting || x.Status == slot.TicketLate) {
+		x.Status, w.Position, w.Ahead = slot.TicketWaiting, 0, 0
+		before = "who is next is drawn among all who are there; "
+	}
 	switch x.Status {
 	case slot.TicketWaiting:
-		w.Status, w.Why = "waiting", fmt.Sprintf("%d people are before it; %s", w.Ahead, silent)
+		w.Status, w.Why = "waiting", before+silent
 		if why := r.whyNobody(); why != "" {
 			w.Why += "; nobody is called: " + why
 		}
@@ -76,6 +82,8 @@ func (r *Room) whyNobody() string {
 	switch l := r.live.Load(); {
 	case l.closed:
 		return "the room is closed"
+	case l.prequeue:
+		return "the event starts at " + r.Config().Event.StartsAt.Format(time.RFC3339)
 	case l.early:
 		return "the room opens at " + r.Config().OpensAt.Format(time.RFC3339)
 	case l.down:
@@ -84,56 +92,4 @@ func (r *Room) whyNobody() string {
 		return "queue_all is on"
 	}
 	return ""
-}
-
-// The short id of a ticket is its number, 40 bits of it, through a Feistel
-// network keyed with the life of the record: eight letters that give nothing
-// away, and that an operator's command can turn back. It is no secret and proves
-// nothing: what lets in is the sealed cookie.
-const (
-	idLetters = "23456789abcdefghjkmnpqrstuvwxyz0"
-	idRounds  = 6
-	idHalf    = 20
-	idMask    = 1<<idHalf - 1
-)
-
-// shortID names a ticket to an operator.
-func shortID(life, number uint64) string {
-	l, r := number>>idHalf&idMask, number&idMask
-	for i := range uint64(idRounds) {
-		l, r = r, l^idRound(life, i, r)
-	}
-	x := l<<idHalf | r
-	var b [8]byte
-	for i := range b {
-		b[i] = idLetters[x>>(35-5*i)&31]
-	}
-	return string(b[:])
-}
-
-// numberOf is the number that a short id names; ok is false if it names none.
-func numberOf(life uint64, id string) (number uint64, ok bool) {
-	if len(id) != 8 {
-		return 0, false
-	}
-	var x uint64
-	for i := range id {
-		v := strings.IndexByte(idLetters, id[i])
-		if v < 0 {
-			return 0, false
-		}
-		x = x<<5 | uint64(v)
-	}
-	l, r := x>>idHalf, x&idMask
-	for i := range uint64(idRounds) {
-		l, r = r^idRound(life, idRounds-1-i, l), l
-	}
-	return l<<idHalf | r, true
-}
-
-func idRound(life, round, half uint64) uint64 {
-	x := (life + round<<32 + half) * 0x9E3779B97F4A7C15
-	x ^= x >> 29
-	x *= 0xBF58476D1CE4E5B9
-	return x >> (64 - idHalf)
 }

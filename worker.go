@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/headgate/headgate/internal/ticket"
+	"github.com/headgate/headgate/internal/visits"
 	"github.com/headgate/headgate/slot"
 )
 
@@ -26,7 +27,6 @@ const (
 	askWait     = time.Second      // a pass whose end has passed waits for its answer
 	recallWait  = 2 * time.Second  // a newcomer waits this long for a slot at most
 	maxItems    = 20_000           // reported in one Sync; the rest goes with the next
-	holdFixed   = 3 * time.Second  // in flight past a fixed end: held this far ahead
 	maxQuestion = 10_000           // newcomers and passes that wait for an answer
 )
 
@@ -35,14 +35,14 @@ const (
 // goroutine; the rest may be called by many.
 type worker struct {
 	boot   func() time.Duration
-	rules  atomic.Pointer[stayRules]
+	rules  atomic.Pointer[visits.Rules]
 	par    slot.Params
 	lender lender
 	away   bool // of visitors of another data centre: it asks there only when one comes
 	wake   chan struct{}
 	held   atomic.Bool // nobody new: queue_all, origin down, not open yet
 	sight  atomic.Pointer[sight]
-	visits visits
+	visits *visits.Set
 
 	mu       sync.Mutex
 	share    *slot.Share
@@ -51,6 +51,7 @@ type worker struct {
 	flying   []*question
 	urgent   bool
 	giveBack bool
+	all      bool    // who waits holds nobody up
 	arrivals float64 // since the last flush
 	wants    float64 // a second, smoothed
 	lastOpen time.Duration
@@ -84,18 +85,13 @@ type question struct {
 	done chan slot.Tau
 }
 
-// stayRules are how long a stay lasts, as one snapshot.
-type stayRules struct {
-	session  time.Duration
-	fixed    bool
-	changing bool // another session is about to be in force
-}
-
 // changing stops passes from noting ends that other rules would not give.
-func (w *worker) changing(session time.Duration) (back func()) {
+func (w *worker) changing(cfg *RoomConfig) (back func()) {
 	old := w.rules.Load()
-	if old.session != session {
-		w.rules.Store(&stayRules{session: old.session, fixed: old.fixed, changing: true})
+	if next := cfg.rules(&w.par); old.Session != next.Session || old.Longest != next.Longest {
+		now := *old
+		now.Changing = true
+		w.rules.Store(&now)
 	}
 	return func() { w.rules.Store(old) }
 }
@@ -106,19 +102,21 @@ func (w *worker) reconfigure(cfg *RoomConfig) {
 	lim := cfg.limits()
 	w.mu.Lock()
 	w.share.SetLimits(lim[0], lim[1])
+	w.all = cfg.Method == MethodPassthrough
 	w.mu.Unlock()
-	w.rules.Store(&stayRules{session: cfg.SessionDuration, fixed: cfg.FixedSession})
+	w.rules.Store(cfg.rules(&w.par))
 }
 
 func newWorker(cfg RoomConfig, name string, loan slot.LoanID) *worker {
 	lim := cfg.limits()
 	w := &worker{
+		all:  cfg.Method == MethodPassthrough,
 		boot: cfg.Boot, par: cfg.params.WithDefaults(), wake: make(chan struct{}, 1),
 		share: slot.NewShare(cfg.params, name, loan, lim[0], lim[1]),
 	}
-	w.rules.Store(&stayRules{session: cfg.SessionDuration, fixed: cfg.FixedSession})
-	w.visits.init(func() (lo, hi slot.Tau) { lo, hi, _, _ = w.now(); return lo, hi })
-	w.visits.session = func() time.Duration { r := w.rules.Load(); return r.session + r.session/100 }
+	w.rules.Store(cfg.rules(&w.par))
+	w.visits = visits.New(func() (lo, hi slot.Tau) { lo, hi, _, _ = w.now(); return lo, hi },
+		func() time.Duration { s := w.rules.Load().Longest; return s + s/100 })
 	return w
 }
 
@@ -238,9 +236,9 @@ func (w *worker) build(clk time.Duration, flush bool) *slot.Sync {
 	if ahead := int64(w.wants*wantFor + 0.5); need > 0 || w.share.Held() < ahead/2 {
 		want = max(0, ahead-w.share.Held())
 	}
-	heard := w.away && flush && w.visits.any() // or what ends there waits for what may be said here
+	heard := w.away && flush && w.visits.Any() // or what ends there waits for what may be said here
 	say := heard || need > 0 || want > 0 && due || w.share.Noted() > 0 || w.urgent ||
-		clk-w.lastSync > w.par.Term/3 && (w.share.Held() > 0 || w.visits.any())
+		clk-w.lastSync > w.par.Term/3 && (w.share.Held() > 0 || w.visits.Any())
 	w.urgent = cut // not all was reported: go on at once
 	if !say {
 		return nil
@@ -259,9 +257,9 @@ func (w *worker) report(clk time.Duration) (all bool) {
 	}
 	if clk-w.lastGone > sweepEvery {
 		w.lastGone = clk
-		w.visits.sweep(lo)
+		w.visits.Sweep(lo)
 	}
-	all = w.visits.report(lo, w.rules.Load(), func(it slot.Item) bool {
+	all = w.visits.Report(lo, w.rules.Load(), func(it slot.Item) bool {
 		w.share.Note(it)
 		return w.share.Noted() < maxItems
 	})
@@ -285,7 +283,7 @@ func (w *worker) hear(clk time.Duration, x *slot.Sync, a *slot.Answer) (again bo
 		est: w.share.Estimate(), life: a.Name.Life, sure: a.Sure, until: w.share.Until(), latest: a.Latest,
 		heard: clk,
 	})
-	w.visits.confirmed(a, w.rules.Load().fixed)
+	w.visits.Confirmed(a, w.rules.Load().Fixed)
 	w.settleAsks(a)
 	served := 0
 	for _, q := range w.queue {
@@ -345,6 +343,9 @@ func (w *worker) admit(
 	if w.held.Load() {
 		return o, false
 	}
+	if last == 0 {
+		last = w.rules.Load().Session
+	}
 	clk := w.boot()
 	w.mu.Lock()
 	w.arrivals++
@@ -359,7 +360,7 @@ func (w *worker) admit(
 			return o, true
 		}
 	}
-	if w.share.Waiting() && clk < w.share.Until() || len(w.queue) >= maxQuestion {
+	if w.share.Waiting() && clk < w.share.Until() && !w.all || len(w.queue) >= maxQuestion {
 		w.mu.Unlock()
 		return o, false
 	}
@@ -399,9 +400,11 @@ func (w *worker) giveUp(q *wish) (o slot.Stay, ok bool) {
 
 var errUnreachable = errors.New("the counter does not answer")
 
-// ask finds out whether a pass whose end has passed may go on; it blocks
-// askWait at most. The end is 0 if the stay is over.
-func (w *worker) ask(ctx context.Context, id slot.StayID, from, hard slot.Tau) (slot.Tau, error) {
+// ask finds out whether a stay may go on for last from now; it blocks askWait at most. The end
+// is 0 if the stay is over.
+func (w *worker) ask(
+	ctx context.Context, id slot.StayID, from slot.Tau, last time.Duration, hard slot.Tau,
+) (slot.Tau, error) {
 	w.mu.Lock()
 	lo, ok := w.share.Lo(w.boot())
 	if !ok || len(w.asks) >= maxQuestion {
@@ -409,7 +412,7 @@ func (w *worker) ask(ctx context.Context, id slot.StayID, from, hard slot.Tau) (
 		return 0, errUnreachable
 	}
 	q := &question{
-		item: slot.Item{Op: slot.Ask, ID: id, From: from, At: lo, Hard: hard},
+		item: slot.Item{Op: slot.Ask, ID: id, From: from, At: lo, Hard: w.rules.Load().Hard(lo, last, hard)},
 		done: make(chan slot.Tau, 1),
 	}
 	w.asks = append(w.asks, q)
@@ -507,11 +510,11 @@ func (w *worker) asked(t *ticket.Token, seen slot.Tau) {
 	if s != nil {
 		t.Epoch = s.est.Epoch
 	}
-	if rules.fixed || rules.changing || s == nil || w.away || w.boot() >= s.until {
+	if rules.Fixed || rules.Changing || s == nil || w.away || w.boot() >= s.until {
 		return
 	}
-	l := slot.Limit{Kind: slot.AtOnce, Per: rules.session}
-	end := w.par.CeilEnd(l, seen.Add(rules.session))
+	l := slot.Limit{Kind: slot.AtOnce, Per: rules.Longest}
+	end := w.par.CeilEnd(l, seen.Add(rules.Session))
 	if t.Hard > 0 {
 		end = min(end, w.par.FloorEnd(l, slot.Tau(t.Hard)))
 	}

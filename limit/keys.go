@@ -1,37 +1,55 @@
 package limit
 
 import (
+	"iter"
+	"math"
 	"slices"
 	"strings"
 )
 
-// The keys of a table: open addressing over hashes and numbers of entries, which lie in
-// pages without a gap. Looking a key up reads two places in memory, its slot and its entry,
-// for a key is known by its hash; growing copies eight bytes a key.
+// The keys of a table: open addressing, with the entries themselves in the table. Looking a
+// key up reads one place in memory, for a key is known by its hash and its entry lies where
+// the hash says, or just behind. Between 60 and 75 % of the places are taken while keys come,
+// so that a key is in the second place looked at on average.
 
-// A place is one slot of the index: the low half of the hash of a key, and the number of its
-// entry + 1; 0 is empty.
-type place uint64
+// home is where the entry of a hash would be if it were alone. Its low half decides: the
+// caller may have chosen the table by the high one. Entries lie in the order of that half,
+// about, whatever size the table has: a table of another size is written from end to end.
+func (t *Table) home(hash uint64) int {
+	return int(uint64(uint32(hash)) * uint64(len(t.entries)) >> 32)
+}
 
-func placeOf(hash uint64, n int) place { return place(hash)<<32 | place(n+1) }
+// known is the hash that a key is known by: not 0, which says that a place is empty.
+func known(hash uint64) uint64 {
+	if hash == 0 {
+		return math.MaxUint64
+	}
+	return hash
+}
 
-func (p place) hash() uint32 { return uint32(p >> 32) }
-func (p place) number() int  { return int(uint32(p)) - 1 }
-
-func (t *Table) entry(i int) *entry { return &t.pages[uint(i)/pageSize][uint(i)%pageSize] }
-
-// slot is where in the index a key is, and its entry; nil and where it would be if it has
-// none.
+// slot is where a key is, and its entry; nil and where it would be if it has none.
 func (t *Table) slot(hash uint64) (i int, e *entry) {
-	mask := len(t.index) - 1
-	for i = int(uint32(hash)) & mask; ; i = (i + 1) & mask {
-		p := t.index[i]
-		if p == 0 {
+	hash, entries := known(hash), t.entries
+	for i = t.home(hash); i < len(entries); {
+		switch e = &entries[i]; e.hash {
+		case hash:
+			return i, e
+		case 0:
 			return i, nil
 		}
-		if p.hash() == uint32(hash) {
-			if e = t.entry(p.number()); e.hash == hash {
-				return i, e
+		if i++; i == len(entries) {
+			i = 0
+		}
+	}
+	return 0, nil
+}
+
+// Places are where keys are, for AppendKey and ClaimedAt, as long as none comes or goes.
+func (t *Table) Places() iter.Seq[int] {
+	return func(yield func(int) bool) {
+		for i := range t.entries {
+			if t.entries[i].hash != 0 && !yield(i) {
+				return
 			}
 		}
 	}
@@ -51,6 +69,7 @@ func (t *Table) full(key string) bool {
 // for it may be one of them. Calls under way are not inherited: nobody could end them.
 func (t *Table) begin(e *entry, key string, now Time) {
 	e.key = key
+	t.presume(e, now)
 	if rest := &t.rest; !t.rules.calls && (rest.b != 0 || rest.c != 0 || rest.more != nil) &&
 		t.rules.law.idle(rest) > now {
 		e.a, e.b, e.c = rest.a, rest.b, rest.c
@@ -65,67 +84,55 @@ func (t *Table) add(hash uint64, key string, now Time) *entry {
 	if t.full(key) {
 		return nil
 	}
-	if t.n == len(t.pages)*pageSize {
-		t.pages = append(t.pages, new([pageSize]entry))
-	}
-	if 4*(t.n+1) > 3*len(t.index) {
-		t.rehash(2 * len(t.index))
+	if 4*(t.n+1) > 3*len(t.entries) {
+		t.resize(len(t.entries) + len(t.entries)/4)
 	}
 	i, _ := t.slot(hash)
-	e := t.entry(t.n)
-	*e = entry{hash: hash}
+	e := &t.entries[i]
+	e.hash = known(hash)
 	t.begin(e, strings.Clone(key), now)
-	t.index[i] = placeOf(hash, t.n)
 	t.n++
 	return e
 }
 
-// remove forgets the entry of an index slot. The last entry takes its place.
+// remove forgets the entry of a place, and moves up those that it stood in the way of.
 func (t *Table) remove(i int) {
-	gone, last := t.index[i].number(), t.n-1
-	t.empty(i)
-	if gone != last {
-		e := t.entry(last)
-		at, _ := t.slot(e.hash)
-		t.index[at] = placeOf(e.hash, gone)
-		*t.entry(gone) = *e
-	}
-	*t.entry(last) = entry{}
-	t.n--
-	if pages := t.n/pageSize + 2; pages < len(t.pages) { // one is kept: keys come and go
-		t.pages[len(t.pages)-1] = nil
-		t.pages = t.pages[:len(t.pages)-1]
-	}
-	if len(t.index) > 64 && 8*t.n < len(t.index) {
-		t.rehash(len(t.index) / 2)
-	}
-}
-
-// empty empties an index slot, and moves up those that it stood in the way of.
-func (t *Table) empty(i int) {
-	mask := len(t.index) - 1
-	for next := (i + 1) & mask; t.index[next] != 0; next = (next + 1) & mask {
-		home := int(t.index[next].hash()) & mask
-		if (next-home)&mask >= (next-i)&mask { // it may stand at i
-			t.index[i] = t.index[next]
+	size := len(t.entries)
+	for next := i; ; {
+		if next++; next == size {
+			next = 0
+		}
+		e := &t.entries[next]
+		if e.hash == 0 {
+			break
+		}
+		if t.behind(t.home(e.hash), next) >= t.behind(i, next) { // it may stand at i
+			t.entries[i] = *e
 			i = next
 		}
 	}
-	t.index[i] = 0
+	t.entries[i] = entry{}
+	if t.n--; size > 2*fewest && 4*t.n < size {
+		t.resize(size / 2)
+	}
 }
 
-func (t *Table) rehash(size int) {
-	old := t.index
-	t.index = make([]place, size)
-	mask := size - 1
-	for _, p := range old {
-		if p == 0 {
-			continue
-		}
-		i := int(p.hash()) & mask
-		for t.index[i] != 0 {
-			i = (i + 1) & mask
-		}
-		t.index[i] = p
+// behind is how many places one is behind another.
+func (t *Table) behind(from, to int) int {
+	if to < from {
+		to += len(t.entries)
 	}
+	return to - from
+}
+
+func (t *Table) resize(size int) {
+	old := t.entries
+	t.entries = make([]entry, size)
+	for i := range old {
+		if old[i].hash != 0 {
+			to, _ := t.slot(old[i].hash)
+			t.entries[to] = old[i]
+		}
+	}
+	t.hand = int(uint64(t.hand) * uint64(size) / uint64(len(old)))
 }

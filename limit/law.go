@@ -23,12 +23,13 @@ type law interface {
 // owedMost bounds what a key may owe. Chosen: sums of it do not overflow.
 const owedMost = 1 << 60
 
-// An entry is what a key has used. What a, b and c are is the law's.
+// An entry is what a key has used. What a, b and c are is the law's. What a decision reads
+// lies together.
 type entry struct {
-	key     string
+	hash    uint64 // 0: none
 	a, b, c int64
-	hash    uint64
 	more    *more
+	key     string
 }
 
 // more is what few keys need.
@@ -37,6 +38,11 @@ type more struct {
 	log   []used  // SlidingLog: from head on, the oldest first
 	head  int
 	holds []hold // reservations, and calls under way, by their ends
+	loans []loan // who was lent some
+	lent  int64  // the sum of what they hold
+	turns []turn // of those who wait for some
+	next  Time   // of what is spread among them, each step apart
+	step  Time
 }
 
 type used struct {

@@ -3,6 +3,7 @@ package limit
 import (
 	"cmp"
 	"errors"
+	"math"
 	"math/bits"
 	"slices"
 	"strings"
@@ -11,7 +12,7 @@ import (
 
 // Bounds of a table. Chosen.
 const (
-	pageSize = 64     // entries that are allocated at once
+	fewest   = 8      // places of a table
 	mostHeld = 10_000 // reservations of one key
 
 	heldAgain = time.Second // then one of them may have been settled
@@ -19,8 +20,8 @@ const (
 	// Whether keys can be forgotten is looked at in turn: a few with each key that is new,
 	// so that as many go as come, and now and then some more.
 	lookNew   = 4
-	lookEach  = 64 // decisions
-	lookOften = 16
+	lookEach  = 4 // decisions
+	lookOften = 1
 
 	kept = Time(time.Second) // a key that is as good as new: to make it again costs more
 )
@@ -36,7 +37,7 @@ var (
 // They never change: many tables share them.
 type Rules struct {
 	law  ruled
-	over map[string]ruled
+	over map[string]*ruled
 	rule Rule
 
 	calls, paced bool // Concurrency; Paced
@@ -46,7 +47,10 @@ type Rules struct {
 type ruled struct {
 	law
 	most int64
+	step Time // of units that are spread over the window; 0: they are not
 }
+
+func ruledBy(r Rule) ruled { return ruled{lawOf(r), r.Most(), r.step()} }
 
 // Compile makes Rules. overrides are other amounts of keys; a burst keeps its proportion.
 func Compile(rule Rule, overrides map[string]int64) (*Rules, error) {
@@ -58,13 +62,27 @@ func Compile(rule Rule, overrides map[string]int64) (*Rules, error) {
 		return nil, err
 	}
 	r := &Rules{
-		law: ruled{lawOf(rule), rule.Most()}, over: make(map[string]ruled, len(overrides)),
+		law: ruledBy(rule), over: make(map[string]*ruled, len(overrides)),
 		rule: rule.withDefaults(), calls: rule.Algorithm == Concurrency, paced: rule.Paced,
 	}
 	for key, amount := range overrides {
-		r.over[key] = ruled{lawOf(rule.of(amount)), rule.of(amount).Most()}
+		own := ruledBy(rule.of(amount))
+		r.over[key] = &own
 	}
 	return r, nil
+}
+
+// Divide makes Rules of the part that one of so many may have of a rule: 1 at least, unless
+// it lets nobody pass.
+func Divide(rule Rule, overrides map[string]int64, among int) (*Rules, error) {
+	part := func(amount int64) int64 {
+		return max(min(1, amount), amount/int64(max(1, among)))
+	}
+	own := make(map[string]int64, len(overrides))
+	for key, amount := range overrides {
+		own[key] = part(amount)
+	}
+	return Compile(rule.of(part(rule.Amount)), own)
 }
 
 // of is the rule with another amount; a burst keeps its proportion.
@@ -85,11 +103,17 @@ func (r Rule) of(amount int64) Rule {
 	return r
 }
 
-func (r *Rules) of(key string) *ruled {
+// of is the law of an entry.
+func (r *Rules) of(e *entry) *ruled {
 	if len(r.over) > 0 {
-		if l, ok := r.over[key]; ok {
-			return &l
-		}
+		return r.ofKey(e.key)
+	}
+	return &r.law
+}
+
+func (r *Rules) ofKey(key string) *ruled {
+	if l := r.over[key]; l != nil {
+		return l
 	}
 	return &r.law
 }
@@ -99,17 +123,21 @@ func (r *Rules) of(key string) *ruled {
 // that: two keys of one hash are counted together, which among ten million happens once in
 // 400,000 processes, and lets nobody over. The zero Table becomes one by SetRules.
 type Table struct {
-	now   Time // what each decision writes comes first, beside its caller's lock
-	asked uint // decisions since keys were looked at
-	rules *Rules
-	index []place // of a power of two
-	pages []*[pageSize]entry
-	n     int
-	most  int
-	hand  int // the key that is looked at next
+	now     Time // what each decision writes comes first, beside its caller's lock
+	asked   uint // decisions since keys were looked at
+	rules   *Rules
+	entries []entry // see keys.go
+	n       int     // of them are keys
+	most    int
+	hand    int // the place that is looked at next
+
 	ids   uint64
 	rest  entry // all keys beyond most
 	blank entry // of a key that has used nothing
+
+	lending map[uint64]struct{} // hashes of keys of which somebody holds some
+	lostAt  Time                // when what was lost counts as used
+	lost    bool
 }
 
 // StartIDs lets the numbers of reservations begin behind from: one of another table, or of
@@ -123,7 +151,7 @@ func (t *Table) StartIDs(from uint64) { t.ids = from }
 func (t *Table) SetRules(now Time, rules *Rules, most int) {
 	t.most = max(1, most)
 	if t.rules == nil {
-		t.rules, t.index = rules, make([]place, 8)
+		t.rules, t.entries = rules, make([]entry, fewest)
 		t.step(now)
 		return
 	}
@@ -132,15 +160,15 @@ func (t *Table) SetRules(now Time, rules *Rules, most int) {
 		t.now = min(now, latest) // it may go by another clock
 	}
 	now = t.step(now)
-	for i := range t.n {
-		t.renew(t.entry(i), old, now)
+	for i := range t.Places() {
+		t.renew(&t.entries[i], old, now)
 	}
 	t.renew(&t.rest, old, now)
 }
 
 // renew brings what a key has used from other rules to these.
 func (t *Table) renew(e *entry, old *Rules, now Time) {
-	was, next := old.of(e.key), t.rules.of(e.key)
+	was, next := old.of(e), t.rules.of(e)
 	lapse(e, old, now)
 	used := min(max(0, was.most-was.spare(e, now)), next.most)
 	o, r := &old.rule, &t.rules.rule
@@ -157,9 +185,10 @@ func (t *Table) renew(e *entry, old *Rules, now Time) {
 		return
 	}
 	holds := e.held()
-	if e.a, e.b, e.c, e.more = 0, 0, 0, nil; t.rules.calls { // only calls are under way
+	if t.rules.calls { // only calls are under way
 		holds = slices.DeleteFunc(holds, func(h hold) bool { return !h.call })
 	}
+	e.blank()
 	if len(holds) > 0 {
 		e.extra().holds = holds
 	}
@@ -203,19 +232,27 @@ func (t *Table) late(d *Decision, now Time) {
 // Take takes n at now, all or nothing. 0 asks only; below 0 gives back what was taken last.
 // Of Concurrency the decision names the call, which Settle ends.
 func (t *Table) Take(now Time, hash uint64, key string, n int64) (d Decision, err error) {
+	err = t.Decide(now, hash, key, n, &d)
+	return d, err
+}
+
+// Decide is Take into a Decision that is blank: copying it is a tenth of what it costs.
+func (t *Table) Decide(now Time, hash uint64, key string, n int64, d *Decision) error {
 	if n > MaxAmount || n < -MaxAmount {
-		return d, ErrCost
-	}
-	if n < 0 && t.rules.calls {
-		return d, ErrNothingTo
+		return ErrCost
 	}
 	ttl := time.Duration(0)
-	if t.rules.calls && n > 0 {
-		ttl = t.rules.rule.Lease
+	if t.rules.calls {
+		if n < 0 {
+			return ErrNothingTo
+		}
+		if n > 0 {
+			ttl = t.rules.rule.Lease
+		}
 	}
-	t.take(t.step(now), hash, key, ask{n, ttl}, &d)
-	t.late(&d, now)
-	return d, nil
+	t.take(t.step(now), hash, key, ask{n, ttl}, d)
+	t.late(d, now)
+	return nil
 }
 
 // Reserve takes n as Take does, for Settle to say within ttl what it came to. Not settled by
@@ -243,7 +280,7 @@ func (t *Table) Peek(now Time, hash uint64, key string, n int64) (d Decision) {
 			t.begin(e, key, at)
 		}
 	}
-	l := t.rules.of(e.key)
+	l := t.rules.of(e)
 	t.decide(e, l, at, n, &d)
 	d.Reset = max(0, time.Duration(l.idle(e)-at))
 	d.Shared, t.blank = shared, entry{}
@@ -274,7 +311,7 @@ func (t *Table) take(now Time, hash uint64, key string, a ask, d *Decision) {
 			e, shared = &t.rest, true
 		}
 	}
-	l := t.rules.of(e.key)
+	l := t.rules.of(e)
 	if a.n < 0 {
 		t.giveBack(e, l, now, -a.n)
 		a.n = 0
@@ -302,16 +339,27 @@ func (t *Table) take(now Time, hash uint64, key string, a ask, d *Decision) {
 
 // decide tells whether n passes at now; when it is whole again is left to say.
 func (t *Table) decide(e *entry, l *ruled, now Time, n int64, d *Decision) {
-	lapse(e, t.rules, now)
-	spare := max(0, l.spare(e, now))
+	lent := int64(0)
+	if e.more != nil { // few keys have any of it
+		lapse(e, t.rules, now)
+		lent = e.more.lent
+	}
+	spare := max(0, l.spare(e, now)-lent)
 	d.Allowed, d.Amount, d.Remaining = n <= spare, l.most, spare
 	if !d.Allowed {
-		if at := l.when(e, now, n); at == Never {
-			d.Retry = -1
-		} else {
-			d.Retry = max(1, time.Duration(at-now))
-		}
+		d.Retry = retry(e, l, now, n)
 	}
+}
+
+// retry is in how long n passes that does not at now, below 0 if never. It follows spare.
+func retry(e *entry, l *ruled, now Time, n int64) time.Duration {
+	switch at := l.when(e, now, n+e.lent()); {
+	case at != Never:
+		return max(1, time.Duration(at-now))
+	case n <= l.most: // what is lent comes back, or is said to be used
+		return lendAgain
+	}
+	return -1
 }
 
 // giveBack gives back n of what was taken last. What is reserved is for Settle to give back.
@@ -361,7 +409,7 @@ func (t *Table) Settle(now Time, hash, id uint64, n int64) error {
 		if e == nil {
 			continue
 		}
-		l := t.rules.of(e.key)
+		l := t.rules.of(e)
 		lapse(e, t.rules, now)
 		l.spare(e, now)
 		i := slices.IndexFunc(e.held(), func(h hold) bool { return h.id == id })
@@ -383,9 +431,26 @@ func (t *Table) Settle(now Time, hash, id uint64, n int64) error {
 	return ErrSettled
 }
 
-// Reset forgets what a key has used. Calls under way are forgotten too.
+// blank makes an entry as good as new, but for what others hold of it.
+func (e *entry) blank() {
+	var loans []loan
+	lent := e.lent()
+	if e.more != nil {
+		loans = e.more.loans
+	}
+	if e.a, e.b, e.c, e.more = 0, 0, 0, nil; len(loans) > 0 {
+		e.more = &more{loans: loans, lent: lent}
+	}
+}
+
+// Reset forgets what a key has used. Calls under way are forgotten too; what is lent of it
+// is not.
 func (t *Table) Reset(hash uint64) {
-	if i, e := t.slot(hash); e != nil {
+	switch i, e := t.slot(hash); {
+	case e == nil:
+	case e.more != nil && len(e.more.loans) > 0: // what is held may still be used
+		e.blank()
+	default:
 		t.remove(i)
 	}
 }
@@ -403,15 +468,22 @@ type Use struct {
 // where to go on, 0 at the end. Keys that come and go meanwhile may be missed or told twice.
 func (t *Table) Uses(now Time, from, count int) (all []Use, next int) {
 	now = t.step(now)
-	for i := from; i < t.n; i++ {
-		if len(all) == count {
-			return all, i
+	size := uint64(len(t.entries)) // places are told as parts of 2^32, whatever size comes between
+	if from < 0 || from > math.MaxUint32 {
+		return nil, 0
+	}
+	for i := uint64(from) * size >> 32; i < size; i++ {
+		e := &t.entries[i]
+		if e.hash == 0 {
+			continue
 		}
-		e := t.entry(i)
-		l := t.rules.of(e.key)
+		if len(all) == count {
+			return all, int((i<<32 + size - 1) / size)
+		}
+		l := t.rules.of(e)
 		lapse(e, t.rules, now)
-		used := l.most - l.spare(e, now)
-		if whole := l.idle(e); whole > now {
+		used := l.most - l.spare(e, now) + e.lent()
+		if whole := max(l.idle(e), now+Time(min(1, used))); whole > now {
 			all = append(all, Use{
 				strings.Clone(e.key), used, l.most, max(0, l.most-used), time.Duration(whole - now)})
 		}
@@ -419,22 +491,39 @@ func (t *Table) Uses(now Time, from, count int) (all []Use, next int) {
 	return all, 0
 }
 
-// sweep looks at some keys, and forgets those that are as good as new.
+// sweep looks at about n keys, and forgets those that are as good as new.
 func (t *Table) sweep(now Time, n int) {
-	for range min(n, t.n) {
-		if t.hand >= t.n {
+	for range min(2*n, len(t.entries)) { // half of the places are empty, or fewer
+		if t.hand >= len(t.entries) {
 			t.hand = 0
 		}
-		e := t.entry(t.hand)
-		until := t.rules.of(e.key).idle(e)
-		if held := e.held(); len(held) > 0 {
-			until = max(until, held[len(held)-1].end)
-		}
-		if until > now-kept {
+		e := &t.entries[t.hand]
+		if e.hash == 0 || t.busy(e) > now-kept {
 			t.hand++
 			continue
 		}
-		i, _ := t.slot(e.hash)
-		t.remove(i)
+		t.remove(t.hand)
 	}
 }
+
+// busy is until when a key cannot be forgotten.
+func (t *Table) busy(e *entry) Time {
+	until := t.rules.of(e).idle(e)
+	if e.more == nil {
+		return until
+	}
+	if len(e.more.loans) > 0 {
+		return Never
+	}
+	if held := e.more.holds; len(held) > 0 {
+		until = max(until, held[len(held)-1].end)
+	}
+	return until
+}
+
+// Lease is how long a call of Concurrency may last.
+func (t *Table) Lease() time.Duration { return t.rules.rule.Lease }
+
+// Most is the greatest cost that can ever pass at once, of keys without an amount of their
+// own.
+func (r *Rules) Most() int64 { return r.law.most }

@@ -57,8 +57,8 @@ func TestWalk(t *testing.T) {
 					table.Reset(k)
 				}
 			}
-			for i := range table.n {
-				e := table.entry(i)
+			for i := range table.Places() {
+				e := &table.entries[i]
 				if e.b < 0 || e.b > owedMost+MaxAmount {
 					t.Fatalf("seed %d: %+v under %v", seed, e, table.rules.rule)
 				}

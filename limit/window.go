@@ -115,6 +115,9 @@ func (l *slidingLaw) when(e *entry, now Time, n int64) Time {
 }
 
 func (l *slidingLaw) idle(e *entry) Time {
+	if l.parts > 1 && (e.more == nil || e.more.cells == nil) { // nothing was counted yet
+		return 0
+	}
 	for i := e.a; i >= e.a-l.parts; i-- {
 		if *l.cell(e, i) > 0 {
 			return Time(i+l.parts+1) * l.sub

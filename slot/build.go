@@ -155,7 +155,8 @@ func (p *Pool) build(clk time.Duration, syncs []*Sync, held []pending) {
 	if p.line != nil {
 		r.Next, r.Issued, r.Frontier = p.line.Next, p.line.Issued, p.line.Frontier
 		r.Skipped, r.Unsure = p.line.Skipped, p.line.Unsure
-		r.Heads = p.line.Heads
+		r.Heads, r.Draws, r.Lanes = p.line.Heads, p.line.Draws, p.line.Lanes
+		r.Moved = p.line.Moved
 		p.line = nil
 	}
 	if p.resign {

@@ -17,6 +17,8 @@ const (
 	maxEnds    = 1 << 16
 	maxLoans   = 1 << 16
 	maxRuns    = 1 << 16
+	fewRuns    = 1 << 10 // what a program of before can read too
+	maxSkipped = 1 << 20 // bytes
 	maxClaimed = 1 << 20
 	maxText    = 256
 )
@@ -27,7 +29,19 @@ func (r *Record) AppendBinary(b []byte) ([]byte, error) {
 	e := encoder{b}
 	v := uint64(2) // what a program of before can read too
 	if r.MovedTo != "" || r.WasRoot || r.Before != 0 {
-		v = Version
+		v = 3
+	}
+	ordered, more := inOrder(r.Skipped, r.Frontier), len(r.Draws)+len(r.Lanes)+len(r.Moved) > 0
+	if more && !ordered || !lanesInOrder(r.Lanes) {
+		return b, fmt.Errorf("%w: skipped tickets are out of order", ErrRecord)
+	} else if more || len(r.Skipped) > fewRuns && ordered {
+		v = 4
+	}
+	if len(r.Lanes) > 0 {
+		v = 5
+	}
+	if len(r.Moved) > 0 {
+		v = 6
 	}
 	e.uint(v, r.Name.Life, r.Name.Epoch, r.Name.Writes)
 	e.text(r.Host)
@@ -61,7 +75,11 @@ func (r *Record) AppendBinary(b []byte) ([]byte, error) {
 		}
 	}
 	e.bytes(r.Heads)
-	e.runs(r.Skipped)
+	if v > 3 {
+		e.bytes(AppendRuns(nil, r.Frontier, r.Skipped))
+	} else {
+		e.runs(r.Skipped)
+	}
 	e.runs(r.Unsure)
 	e.uint(uint64(len(r.Claimed)))
 	for _, c := range r.Claimed {
@@ -73,6 +91,15 @@ func (r *Record) AppendBinary(b []byte) ([]byte, error) {
 	if v > 2 {
 		e.text(r.MovedTo)
 		e.uint(bit(r.WasRoot), r.Before)
+	}
+	if v > 3 {
+		e.draws(r.Draws)
+	}
+	if v > 4 {
+		e.lanes(r.Lanes)
+	}
+	if v > 5 {
+		e.moved(r.Moved)
 	}
 	return e.b, nil
 }
@@ -114,7 +141,15 @@ func (r *Record) UnmarshalBinary(b []byte) error {
 		x.Loans = append(x.Loans, l)
 	}
 	x.Heads = d.bytes(headPlaces)
-	x.Skipped, x.Unsure = d.runs(), d.runs()
+	if v > 3 {
+		var err error
+		if x.Skipped, err = ParseRuns(d.bytes(maxSkipped), x.Frontier); err != nil {
+			d.fail()
+		}
+	} else {
+		x.Skipped = d.runs()
+	}
+	x.Unsure = d.runs()
 	for range d.len(maxClaimed) {
 		x.Claimed = append(x.Claimed, Claimed{StayID(d.uint()), Tau(d.int()), Tau(d.int())})
 	}
@@ -125,6 +160,15 @@ func (r *Record) UnmarshalBinary(b []byte) error {
 	x.Sure = d.spans()
 	if v > 2 {
 		x.MovedTo, x.WasRoot, x.Before = d.text(), d.uint() == 1, d.uint()
+	}
+	if v > 3 {
+		x.Draws = d.draws()
+	}
+	if v > 4 {
+		x.Lanes = d.lanes()
+	}
+	if v > 5 {
+		x.Moved = d.moved()
 	}
 	if d.err != nil || len(d.b) > 0 || n == 0 {
 		return fmt.Errorf("%w: damaged", ErrRecord)
@@ -178,6 +222,17 @@ func bit(yes bool) uint64 {
 		return 1
 	}
 	return 0
+}
+
+func (e *encoder) draws(draws []Draw) {
+	e.uint(uint64(len(draws)))
+	for i := range draws {
+		d := &draws[i]
+		e.text(d.Event)
+		e.int(d.Start)
+		e.b = append(e.b, d.Seed[:]...)
+		e.uint(d.From, d.To)
+	}
 }
 
 // decoder reads until the first fault; after it everything reads as zero.
@@ -289,4 +344,22 @@ func (d *decoder) limit() (s LimitState) {
 		s.Ends.Add(last, n)
 	}
 	return s
+}
+
+func (d *decoder) draws() (draws []Draw) {
+	for range d.len(2 * mostDraws) {
+		x := Draw{Event: d.text(), Start: d.int()}
+		if len(d.b) < len(x.Seed) {
+			d.fail()
+			return nil
+		}
+		d.b = d.b[copy(x.Seed[:], d.b):]
+		x.From, x.To = d.uint(), d.uint()
+		if x.To != 0 && (x.From == 0 || x.To <= x.From || x.To-x.From > lineMost) {
+			d.fail()
+			return nil
+		}
+		draws = append(draws, x)
+	}
+	return draws
 }

@@ -1,6 +1,7 @@
 package slot
 
 import (
+	"math/rand/v2"
 	"os"
 	"reflect"
 	"testing"
@@ -55,8 +56,70 @@ func TestRecordOfFormat1IsRead(t *testing.T) {
 	}
 }
 
+// A line of two million of whom every other one was drawn: what a run each would take is more
+// than a message of NATS carries, and then nothing could be written.
+func TestRecordOfALargeDrawIsSmall(t *testing.T) {
+	want := codecSample()
+	want.Frontier, want.Next, want.Skipped = 1<<40+2_000_000, 1<<40+2_000_000, nil
+	random := rand.New(rand.NewPCG(4, 4))
+	for n := want.Frontier - 1; n >= 1<<40; n-- {
+		if random.IntN(2) == 0 {
+			want.Skipped = appendMerged(want.Skipped, []Run{{n, 1}})
+		}
+	}
+	b, err := want.AppendBinary(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got Record
+	if err := got.UnmarshalBinary(b); err != nil || !reflect.DeepEqual(&got, want) {
+		t.Fatalf("%d runs are read back as %d, %v", len(want.Skipped), len(got.Skipped), err)
+	}
+	if len(b) > 300<<10 {
+		t.Errorf("%d bytes for %d runs, want 300 KB at most", len(b), len(want.Skipped))
+	}
+}
+
+// TestARecordWithDraws survives; one without is what the program of before can read.
+func TestARecordWithDraws(t *testing.T) {
+	want := codecSample()
+	want.Draws = []Draw{{Event: "old", Start: 5, Seed: seedOf("a"), From: 10, To: 300},
+		{Event: "new", Seed: seedOf("b"), From: 300}, {Event: "next", Seed: seedOf("c")}}
+	b, err := want.AppendBinary(nil)
+	var got Record
+	if err != nil || b[0] != 4 || got.UnmarshalBinary(b) != nil || !reflect.DeepEqual(&got, want) {
+		t.Fatalf("got  %+v\nwant %+v, %v", got, *want, err)
+	}
+	if b, _ = codecSample().AppendBinary(nil); b[0] >= 4 {
+		t.Errorf("without draws it is of format %d", b[0])
+	}
+}
+
+// TestARecordWithMovedPlaces survives; one without is what the program of before can read.
+func TestARecordWithMovedPlaces(t *testing.T) {
+	want := codecSample()
+	want.Moved = []Moved{{Number: 12, Key: 1, Held: 90}, {Number: 300, Key: 1 << 63, Held: 50}}
+	b, err := want.AppendBinary(nil)
+	var got Record
+	if err != nil || b[0] != Version || got.UnmarshalBinary(b) != nil || !reflect.DeepEqual(&got, want) {
+		t.Fatalf("got  %+v\nwant %+v, %v", got, *want, err)
+	}
+	for _, bad := range [][]Moved{{{Number: 12}}, {{Number: 12, Key: 1}, {Number: 12, Key: 2}}} {
+		want.Moved = bad
+		if b, _ = want.AppendBinary(nil); got.UnmarshalBinary(b) == nil {
+			t.Errorf("%v is read", bad)
+		}
+	}
+	if b, _ = codecSample().AppendBinary(nil); b[0] >= Version {
+		t.Errorf("without them it is of format %d", b[0])
+	}
+}
+
 func TestDamagedRecordIsRefused(t *testing.T) {
-	b, _ := codecSample().AppendBinary(nil)
+	whole := codecSample()
+	whole.Draws = []Draw{{Event: "old", Start: 5, From: 10, To: 300}}
+	whole.Moved = []Moved{{Number: 301, Key: 1 << 60, Held: 7}}
+	b, _ := whole.AppendBinary(nil)
 	var r Record
 	for n := range b {
 		if r.UnmarshalBinary(b[:n]) == nil {
@@ -70,6 +133,15 @@ func TestDamagedRecordIsRefused(t *testing.T) {
 
 func FuzzRecord(f *testing.F) {
 	b, _ := codecSample().AppendBinary(nil)
+	f.Add(b)
+	laned := codecSample()
+	laned.Lanes = []LanePart{{Lane: Lane{"a", 30}, Next: firstOf(1) + 9, Issued: firstOf(1) + 8,
+		Frontier: firstOf(1) + 7, Skipped: []Run{{firstOf(1) + 2, 3}}, Heads: []byte{1}}}
+	b, _ = laned.AppendBinary(nil)
+	f.Add(b)
+	moved := codecSample()
+	moved.Moved = []Moved{{Number: 12, Key: 1, Held: 90}, {Number: 300, Key: 1 << 63, Held: 50}}
+	b, _ = moved.AppendBinary(nil)
 	f.Add(b)
 	f.Add([]byte{})
 	f.Fuzz(func(t *testing.T, b []byte) {

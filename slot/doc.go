@@ -3,7 +3,7 @@
 // A slot is the right for one thing to be inside until a time. A Limit says
 // how many there are. A Pool is the lender's side of one counter, a Share the
 // borrower's; Anywhere lends to counters exactly as a counter lends to
-// workers. A Line is the waiting line of a room.
+// workers. A Line is the waiting line of a room, Lines are it and its lanes.
 //
 // # The promise
 //

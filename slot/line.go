@@ -63,9 +63,12 @@ type Line struct {
 	frontier uint64
 	next     uint64
 	sweep    uint64 // Expire goes on here
+	expired  int    // places whose hold was over
 
 	origin Tau // tick 0; set by the first Join
 	begun  bool
+
+	draws []*Order // places of their numbers lie by rank
 
 	restored Restored // of a line grown back: when, and how long the unheard block
 	loose    bool     // more tickets may exist than the record says
@@ -111,6 +114,7 @@ const mostWaited = uint32(3 * time.Second / lineTick)
 
 // Came notes that a ticket that has just joined had come before, three seconds at most.
 func (l *Line) Came(number uint64, at Tau) {
+	number = l.rank(number)
 	if c, i := l.find(number); c != nil {
 		born := min(max(int64(l.tick(at))-int64(c.born[i>>6]), 0), int64(c.places[i].born))
 		c.places[i].born = uint16(born)
@@ -121,18 +125,22 @@ func (l *Line) Came(number uint64, at Tau) {
 // and says where it stands. A late ticket that speaks is called first from now
 // on. One whose hold is over loses its place here, if Expire has not seen it.
 func (l *Line) Seen(number uint64, now Tau, interval time.Duration) TicketStatus {
+	number = l.rank(number)
 	c, i := l.find(number)
 	if c == nil {
-		return l.Status(number)
+		return l.status(number)
 	}
 	tick := l.tick(now)
 	p := &c.places[i]
 	called := c.has(calledSet, i)
 	if !called && p.over(tick) {
-		l.drop(number)
-		return l.Status(number)
+		l.expire(number)
+		return l.status(number)
 	}
 	p.seen, p.window = uint32(tick), presence(interval)
+	if !called && c.has(outSet, i) {
+		l.unmark(outSet, number)
+	}
 	if c.has(unsureSet, i) {
 		l.unmark(unsureSet, number)
 		if l.loose {
@@ -155,7 +163,7 @@ func (l *Line) Seen(number uint64, now Tau, interval time.Duration) TicketStatus
 // Given is about the interval that a ticket was told at its last poll: how long
 // its next one may take.
 func (l *Line) Given(number uint64) time.Duration {
-	c, i := l.find(number)
+	c, i := l.find(l.rank(number))
 	if c == nil {
 		return 0
 	}
@@ -165,7 +173,9 @@ func (l *Line) Given(number uint64) time.Duration {
 // Status says where a ticket stands and changes nothing. It does not know the
 // time: a ticket whose hold is over keeps its status until Seen, Call, Lapse or
 // Expire comes across it.
-func (l *Line) Status(number uint64) TicketStatus {
+func (l *Line) Status(number uint64) TicketStatus { return l.status(l.rank(number)) }
+
+func (l *Line) status(number uint64) TicketStatus {
 	c, i := l.find(number)
 	switch {
 	case number >= l.next:
@@ -191,6 +201,7 @@ func (l *Line) Status(number uint64) TicketStatus {
 // Extend, or in a line that was restored Loose, it counts tickets that it did not
 // know of, once they speak.)
 func (l *Line) Position(number uint64) (position int64, ok bool) {
+	number = l.rank(number)
 	c, i := l.find(number)
 	if c == nil {
 		return 0, false
@@ -229,7 +240,7 @@ func (l *Line) Late() int { return l.late }
 // Silence is how long ago a ticket that holds a place polled last, and for how
 // long it keeps the place if it stays silent.
 func (l *Line) Silence(number uint64, now Tau) (silent, kept time.Duration, ok bool) {
-	c, i := l.find(number)
+	c, i := l.find(l.rank(number))
 	if c == nil {
 		return 0, 0, false
 	}
@@ -258,10 +269,29 @@ func (l *Line) Extend(next uint64, now Tau, hold time.Duration) {
 // Called counts those called that have neither claimed nor lapsed.
 func (l *Line) Called() int { return l.counts[calledSet] }
 
+// Served is a number below which every ticket was called, skipped or dropped: of a draw, none
+// before all of it were.
+func (l *Line) Served() uint64 {
+	for _, d := range l.draws {
+		if l.frontier > d.From && l.frontier < d.To {
+			return d.From
+		}
+	}
+	return l.frontier
+}
+
 // Frontier is the number below which every ticket was called, skipped or
-// dropped: what the shared document tells as "served". A ticket below it that
+// dropped, where a ticket of a draw counts by its rank. A ticket below it that
 // is neither called nor late is used up.
 func (l *Line) Frontier() uint64 { return l.frontier }
+
+// First is the lowest number that holds a place, End if none does.
+func (l *Line) First() uint64 {
+	if n, p := l.from(liveSet, 0); p != nil {
+		return n
+	}
+	return l.next
+}
 
 // End is the number that the next Join gives out.
 func (l *Line) End() uint64 { return l.next }
@@ -340,15 +370,24 @@ func (l *Line) unmark(set int, number uint64) {
 	}
 }
 
+// Expired is how many places ended because their hold was over, since the line was made here.
+func (l *Line) Expired() int { return l.expired }
+
+func (l *Line) expire(number uint64) {
+	l.expired++
+	l.drop(number)
+}
+
 // drop ends a place for good.
 func (l *Line) drop(number uint64) {
 	k := l.index(number)
 	c := l.chunks[k]
-	if l.Status(number) == TicketLate && !c.has(unsureSet, number&lineMask) {
+	if l.status(number) == TicketLate && !c.has(unsureSet, number&lineMask) {
 		l.late--
 	}
 	l.unmark(unsureSet, number)
 	l.unmark(hiddenSet, number)
+	l.unmark(outSet, number)
 	l.unmark(backSet, number)
 	l.unmark(calledSet, number)
 	l.unmark(liveSet, number)

@@ -20,9 +20,9 @@ func (l *Line) Call(now Tau) (number uint64, ok bool) {
 			l.unmark(backSet, n)
 			l.mark(calledSet, n)
 			l.late--
-			return n, true
+			return l.number(n), true
 		case p.over(tick):
-			l.drop(n)
+			l.expire(n)
 		default:
 			l.unmark(backSet, n)
 		}
@@ -34,12 +34,12 @@ func (l *Line) Call(now Tau) (number uint64, ok bool) {
 		}
 		present, over := p.present(tick), p.over(tick)
 		if over {
-			l.drop(n)
+			l.expire(n)
 		}
 		l.frontier = n + 1
 		if present {
 			l.mark(calledSet, n)
-			return n, true
+			return l.number(n), true
 		}
 		if c, i := l.find(n); c != nil && !c.has(unsureSet, i) {
 			l.late++
@@ -53,7 +53,8 @@ func (l *Line) Call(now Tau) (number uint64, ok bool) {
 // never admits again. False, and nothing changes, if it was not called: whoever
 // admits must ask here first.
 func (l *Line) Use(number uint64) bool {
-	if l.Status(number) != TicketCalled {
+	number = l.rank(number)
+	if l.status(number) != TicketCalled {
 		return false
 	}
 	l.drop(number)
@@ -64,13 +65,15 @@ func (l *Line) Use(number uint64) bool {
 // on: it keeps its place until its hold is over and is called first when it
 // speaks again. False, and nothing changes, if it was not called.
 func (l *Line) Lapse(number uint64, now Tau) bool {
-	if l.Status(number) != TicketCalled {
+	number = l.rank(number)
+	if l.status(number) != TicketCalled {
 		return false
 	}
 	l.unmark(calledSet, number)
+	l.mark(outSet, number) // no draw picks it before it has spoken
 	l.late++
 	if c, i := l.find(number); c.places[i].over(l.tick(now)) {
-		l.drop(number)
+		l.expire(number)
 	}
 	return true
 }
@@ -78,7 +81,8 @@ func (l *Line) Lapse(number uint64, now Tau) bool {
 // Leave gives up a place and tells what it was: after TicketCalled a reserved
 // slot is free again.
 func (l *Line) Leave(number uint64) TicketStatus {
-	was := l.Status(number)
+	number = l.rank(number)
+	was := l.status(number)
 	switch was {
 	case TicketWaiting, TicketLate, TicketCalled:
 		l.drop(number)
@@ -104,8 +108,8 @@ func (l *Line) Expire(now Tau, budget int) (dropped int) {
 		budget--
 		at = n + 1
 		l.sweep = at
-		if p.over(tick) && l.Status(n) != TicketCalled {
-			l.drop(n)
+		if p.over(tick) && l.status(n) != TicketCalled {
+			l.expire(n)
 			dropped++
 		}
 	}
@@ -118,7 +122,7 @@ func (l *Line) Expire(now Tau, budget int) (dropped int) {
 func (l *Line) Next(now Tau, k int) iter.Seq[uint64] {
 	return func(yield func(uint64) bool) {
 		for n, blocked := range l.upcoming(now) {
-			if k--; blocked || k < 0 || !yield(n) {
+			if k--; blocked || k < 0 || !yield(l.number(n)) {
 				return
 			}
 		}

@@ -6,7 +6,7 @@ import (
 )
 
 // A lineChunk holds the places of 1,024 neighbouring ticket numbers: 8 bytes
-// each, and five bits for what can be looked for. 1,024 because 16 words of a
+// each, and six bits for what can be looked for. 1,024 because 16 words of a
 // bitmap are two cache lines, so that counting within a chunk costs little, and
 // because few absent tickets that outlive their neighbours then pin 9 KB each
 // and not 40.
@@ -30,6 +30,7 @@ const (
 	backSet          // late and has spoken since: to be called first
 	unsureSet        // reserved before a restart, perhaps never issued, not heard yet
 	hiddenSet        // not counted in the positions of those behind
+	outSet           // not to be drawn: called, or silent when it was drawn and not heard since
 	calledSet        // called, not yet claimed
 	searched  = calledSet
 	lineSets  = calledSet + 1

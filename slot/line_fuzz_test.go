@@ -33,7 +33,7 @@ func TestLineWalk(t *testing.T) {
 		}
 		if i%2 == 0 { // some scripts in which time hardly passes
 			for j := 0; j < len(script); j += 3 {
-				if script[j]%16 == opFreeze {
+				if script[j]%lineOps == opFreeze {
 					script[j+1] = 0
 				}
 			}
@@ -59,6 +59,8 @@ const (
 	opClaimAll
 	opExtend
 	opHide
+	opDraw
+	lineOps
 )
 
 type lineScript struct {
@@ -80,7 +82,7 @@ func runLineScript(t *testing.T, script []byte) {
 	s.line.Join(0, time.Second, time.Minute)
 	s.oracle.join(0, time.Second, time.Minute)
 	for ; len(script) >= 3; script = script[3:] {
-		s.step(script[0]%16, script[1], script[2])
+		s.step(script[0]%lineOps, script[1], script[2])
 		s.compareSums()
 		if script[2]%8 == 0 {
 			s.compareAll()
@@ -125,6 +127,10 @@ func (s *lineScript) step(op, a, b byte) {
 	case opCallMany:
 		for range a {
 			s.call()
+		}
+	case opDraw:
+		for i := range int(a)%9 + 1 {
+			s.draw(int(b) + i)
 		}
 	case opUse:
 		s.use(s.number(a|128, b))
@@ -207,6 +213,40 @@ func (s *lineScript) call() {
 		overtaken := t.state == waiting && m < n || t.state == back && (m < n || n >= frontier)
 		if m != n && onTime && overtaken {
 			s.t.Fatalf("%d polled on time and was overtaken by %d", m, n)
+		}
+	}
+}
+
+// draw lets the line choose, and the oracle judge the choice.
+func (s *lineScript) draw(seed int) {
+	s.t.Helper()
+	o := s.oracle
+	there := 0
+	for _, t := range o.tickets {
+		if t.state != dead && t.state != called && !t.lapsed && t.present(s.now) {
+			there++
+		}
+	}
+	n, ok := s.line.Draw(s.now, func(n int) int { return (seed*7919 + 13*n/3) % n })
+	same(s, "draw ok", ok, there > 0)
+	for i := range o.tickets { // a draw comes across some whose hold is over
+		t, status := &o.tickets[i], s.line.Status(o.first+uint64(i))
+		if t.state != called && t.over(s.now) && (status == TicketUsed || status == TicketGone) {
+			t.state = dead
+		}
+	}
+	if !ok {
+		return
+	}
+	t := o.get(n)
+	if s.used[n] || t == nil || t.state == dead || t.state == called || t.lapsed ||
+		!t.present(s.now) {
+		s.t.Fatalf("%d was drawn: %+v, used %v", n, t, s.used[n])
+	}
+	t.state = called
+	for ; o.frontier <= n; o.frontier++ {
+		if t := o.get(o.frontier); t.state == waiting {
+			t.state = late
 		}
 	}
 }

@@ -25,6 +25,7 @@ type oracleTicket struct {
 	unheard bool
 	unsure  bool // reserved before a restart, perhaps never issued
 	hidden  bool // nobody behind counts it
+	lapsed  bool // its call, and it has not spoken since
 	seen    Tau
 	told    time.Duration // the interval, exactly
 	hold    time.Duration
@@ -108,6 +109,7 @@ func (o *oracleLine) seen(n uint64, now Tau, told time.Duration) TicketStatus {
 		t.hidden = false
 	}
 	t.seen, t.told, t.unheard, t.unsure = now, told, false, false
+	t.lapsed = t.lapsed && t.state == called
 	if t.state == late {
 		t.state = back
 	}
@@ -192,7 +194,7 @@ func (o *oracleLine) lapse(n uint64, now Tau) bool {
 	if t == nil || t.state != called {
 		return false
 	}
-	if t.state = late; t.over(now) {
+	if t.state, t.lapsed = late, true; t.over(now) {
 		t.state = dead
 	}
 	return true

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"iter"
 	"math/bits"
+	"slices"
 	"time"
 )
 
@@ -42,7 +43,7 @@ func HeadGrace(heads []byte, distance uint64) (grace time.Duration, ok bool) {
 }
 
 // SkippedBytes is how much of a record the skipped tickets may take (protocol
-// §3, §8). It holds from 10,000 to 30,000 runs.
+// §3, §8). It holds 10,000 runs at least, and each number of half a million.
 const SkippedBytes = 64 << 10
 
 // lineReach bounds how far a restored line goes back, and lineMost how many
@@ -130,51 +131,178 @@ func (l *Line) below(set int, number uint64) iter.Seq2[uint64, uint64] {
 // Forgetting in the record alone is safe. The host still knows those tickets
 // and admits each once; to its successor they are used up.
 func (l *Line) AppendSkipped(runs []Run, limit int) []Run {
-	var pair [2 * binary.MaxVarintLen64]byte
-	top := l.frontier
-	for run := range l.Skipped() {
-		if limit -= len(appendRun(pair[:0], top, run)); limit < 0 {
+	var w runsWriter
+	w.begin(l.frontier)
+	for c, part := range byChunk(l.Skipped()) {
+		w.b = w.b[:0]
+		if w.chunk(c, part); len(w.b) > limit {
 			break
 		}
-		runs = append(runs, run)
-		top = run.First
+		limit -= len(w.b)
+		runs = appendMerged(runs, part)
 	}
 	return runs
 }
 
-// AppendRuns appends runs as Skipped gives them, one pair of varints each: how
-// far the run's end lies below the start of the run before (at first: below the
-// frontier), and how long it is.
+// AppendRuns appends runs as Skipped gives them, all below the frontier: by neighbourhoods of
+// 1,024 numbers from the top down, each as its runs or, where that is shorter, as its bits. So
+// a line of which half was drawn takes an eighth of a byte for each number.
 func AppendRuns(b []byte, frontier uint64, runs []Run) []byte {
-	for _, run := range runs {
-		b = appendRun(b, frontier, run)
-		frontier = run.First
+	w := runsWriter{b: b}
+	w.begin(frontier)
+	for c, part := range byChunk(slices.Values(runs)) {
+		w.chunk(c, part)
 	}
-	return b
+	return w.b
 }
 
-func appendRun(b []byte, top uint64, run Run) []byte {
-	b = binary.AppendUvarint(b, top-run.First-run.N)
-	return binary.AppendUvarint(b, run.N)
+// byChunk cuts runs where neighbourhoods end, and gives those of each from the top down.
+func byChunk(runs iter.Seq[Run]) iter.Seq2[uint64, []Run] {
+	return func(yield func(uint64, []Run) bool) {
+		var part []Run
+		at := uint64(0)
+		for run := range runs {
+			for run.N > 0 {
+				c := (run.First + run.N - 1) >> lineShift
+				if c != at && len(part) > 0 {
+					if !yield(at, part) {
+						return
+					}
+					part = part[:0]
+				}
+				first := max(run.First, c<<lineShift)
+				at, part = c, append(part, Run{first, run.First + run.N - first})
+				run.N = first - run.First
+			}
+		}
+		if len(part) > 0 {
+			yield(at, part)
+		}
+	}
+}
+
+// appendMerged appends runs that lie below all of before; one that ends where the last begins
+// lengthens it.
+func appendMerged(runs, more []Run) []Run {
+	for _, run := range more {
+		if n := len(runs); n > 0 && run.First+run.N == runs[n-1].First {
+			runs[n-1] = Run{run.First, run.N + runs[n-1].N}
+			continue
+		}
+		runs = append(runs, run)
+	}
+	return runs
+}
+
+// A runsWriter writes neighbourhoods from the top down.
+type runsWriter struct {
+	b     []byte
+	last  uint64 // the neighbourhood before
+	pairs []byte
+}
+
+func (w *runsWriter) begin(frontier uint64) { w.last = frontier >> lineShift }
+
+// chunk writes how many neighbourhoods lie between, how many runs there are, and of each how
+// far its end lies below the beginning of the one before and how long it is; or 0 and the bits.
+func (w *runsWriter) chunk(c uint64, part []Run) {
+	w.b = binary.AppendUvarint(w.b, w.last-c)
+	w.last, w.pairs = c, w.pairs[:0]
+	top := (c + 1) << lineShift
+	for _, run := range part {
+		w.pairs = binary.AppendUvarint(w.pairs, top-run.First-run.N)
+		w.pairs = binary.AppendUvarint(w.pairs, run.N)
+		top = run.First
+	}
+	if len(w.pairs) < lineWords*8 {
+		w.b = append(binary.AppendUvarint(w.b, uint64(len(part))), w.pairs...)
+		return
+	}
+	var words [lineWords]uint64
+	for _, run := range part {
+		for n := run.First; n < run.First+run.N; n++ {
+			words[n&lineMask>>6] |= 1 << (n & 63)
+		}
+	}
+	w.b = append(w.b, 0)
+	for _, word := range words {
+		w.b = binary.LittleEndian.AppendUint64(w.b, word)
+	}
 }
 
 // ParseRuns reads what AppendRuns wrote beside that frontier.
-func ParseRuns(b []byte, frontier uint64) ([]Run, error) {
-	var runs []Run
-	for top := frontier; len(b) > 0; {
-		gap, n := binary.Uvarint(b)
-		if n <= 0 {
+func ParseRuns(b []byte, frontier uint64) (runs []Run, err error) {
+	d := decoder{b: b}
+	top := frontier // all that follows lies below
+	for c := frontier >> lineShift; len(d.b) > 0; {
+		gap, n := d.uint(), d.uint()
+		if gap > c || n > lineWords*32 {
 			return nil, errRuns
 		}
-		count, m := binary.Uvarint(b[n:])
-		if m <= 0 || gap > top || count == 0 || count > top-gap {
+		c -= gap
+		var part []Run
+		if n == 0 {
+			part = d.bits(c)
+		} else {
+			part = d.pairs(c, n)
+		}
+		for _, run := range part {
+			if run.First+run.N > top {
+				return nil, errRuns
+			}
+			top = run.First
+		}
+		if d.err != nil || len(part) == 0 {
 			return nil, errRuns
 		}
-		b = b[n+m:]
-		top -= gap + count
-		runs = append(runs, Run{top, count})
+		runs = appendMerged(runs, part)
 	}
 	return runs, nil
+}
+
+// pairs reads the runs of a neighbourhood.
+func (d *decoder) pairs(c, n uint64) (part []Run) {
+	left := uint64(1) << lineShift
+	for range n {
+		gap, count := d.uint(), d.uint()
+		if gap > left || count == 0 || count > left-gap {
+			d.fail()
+			return nil
+		}
+		left -= gap + count
+		part = append(part, Run{c<<lineShift + left, count})
+	}
+	return part
+}
+
+// bits reads the bits of a neighbourhood.
+func (d *decoder) bits(c uint64) (part []Run) {
+	if len(d.b) < lineWords*8 {
+		d.fail()
+		return nil
+	}
+	for w := lineWords - 1; w >= 0; w-- {
+		at, word := c<<lineShift+uint64(w)<<6, binary.LittleEndian.Uint64(d.b[w*8:])
+		for word != 0 {
+			top := bits.Len64(word)
+			n := bits.LeadingZeros64(^(word << (64 - top)))
+			word &= 1<<(top-n) - 1
+			part = appendMerged(part, []Run{{at + uint64(top-n), uint64(n)}})
+		}
+	}
+	d.b = d.b[lineWords*8:]
+	return part
+}
+
+// inOrder reports whether runs are as Skipped gives them.
+func inOrder(runs []Run, frontier uint64) bool {
+	for _, run := range runs {
+		if run.N == 0 || run.N > frontier || run.First > frontier-run.N {
+			return false
+		}
+		frontier = run.First
+	}
+	return true
 }
 
 var errRuns = errors.New("slot: skipped tickets cannot be read: " +
@@ -189,6 +317,7 @@ type Restored struct {
 	Issued   uint64 // first number that was surely not issued when the record was built; 0: Next
 	Skipped  []Run  // newest first, as Skipped gives them
 	Unsure   []Run  // numbers unsure already then, as AppendUnsure gives them
+	Draws    []Draw // that the places lie by, the oldest first
 	Loose    bool   // far more may be reserved than was ever issued: count nobody unheard
 
 	// Hold is how long a ticket keeps its place after At, and after its last
@@ -235,7 +364,10 @@ func RestoreLine(r Restored) (*Line, error) {
 		base: oldest >> lineShift, frontier: r.Frontier, next: r.Next,
 		origin: origin, begun: true, restored: r,
 	}
-	l.restored.Skipped = nil
+	for _, d := range r.Draws {
+		l.draws = append(l.draws, d.Order())
+	}
+	l.restored.Skipped, l.restored.Draws = nil, nil
 	l.make(r.Next)
 	p := linePlace{seen: uint32(l.tick(r.At)), hold: newLineSpan(r.Hold)}
 	for _, run := range r.Skipped {

@@ -435,15 +435,17 @@ func (p *Pool) FreeOf(i int) int64 { return p.rec.freeOf(i) }
 
 // UsedAt is how many slots of limit i are in use at own clock clk: stays that
 // have not ended, what one borrower has opened and not yet reported, and what is
-// lent to the others, who may have used it. Ends are freed only with a write;
-// this does not wait for one.
+// lent to the others, who may have used it. Ends are freed only with a write; this
+// does not wait for one. It counts as Call does, with the write in flight: with the
+// calls it is never more than the limit.
 func (p *Pool) UsedAt(i int, clk time.Duration, of LoanID, opened int64) int64 {
-	n := p.rec.Limits[i].Ends.After(p.Tau(clk))
-	for k := range p.rec.Loans {
-		switch l := &p.rec.Loans[k]; {
+	r := p.newest()
+	n := r.Limits[i].Ends.After(p.Tau(clk))
+	for k := range r.Loans {
+		switch l := &r.Loans[k]; {
 		case l.ID == of:
 			n += max(0, opened-l.Opened)
-		case l.Over == 0 || p.rec.Time < l.Back[i]:
+		case l.Over == 0 || r.Time < l.Back[i]:
 			n += l.Lent(i)
 		}
 	}
@@ -536,6 +538,9 @@ type LinePart struct {
 	Next, Issued, Frontier uint64
 	Skipped, Unsure        []Run
 	Heads                  []byte
+	Draws                  []Draw
+	Lanes                  []LanePart
+	Moved                  []Moved // never changed in place
 }
 
 // PutLine hands the line's part of the record to the next write.

@@ -328,3 +328,21 @@ func TestAClaimWaitsForASlotThatIsNotFreeAfterAll(t *testing.T) {
 		t.Errorf("%+v, %d called: the claim is forgotten", claims, p.Called())
 	}
 }
+
+// A slot whose leave is in a write on its way may be reserved for a call: it is not counted
+// for the stay and for the call, or a room at its limit would seem to be over it.
+func TestASlotOfALeaveOnItsWayIsCountedOnce(t *testing.T) {
+	p := serving(Params{}, NewRecord(1, nil, Limit{AtOnce, 1, time.Minute}), 0)
+	p.Call(0)
+	p.Claim(7, 0, false)
+	p.Begin(0, false)
+	_, claims := p.Confirm(0)
+	used := func() int64 { return p.UsedAt(0, 1, 0, 0) + p.Called() }
+	if len(claims) != 1 || used() != 1 || p.Call(1) {
+		t.Fatalf("%+v, %d used of one slot", claims, used())
+	}
+	p.Put(&Sync{Loan: 1, Seq: Seq{0, 1}, Items: []Item{{Op: Leave, ID: 7, From: claims[0].End}}})
+	if p.Begin(1, false); !p.Call(1) || used() != 1 {
+		t.Fatalf("%d used of one slot, the write with the leave is on its way", used())
+	}
+}

@@ -6,7 +6,7 @@ import (
 )
 
 // Version is the format of the records this code writes. It reads all up to it.
-const Version = 3
+const Version = 6
 
 // A Record is all that a counter must not forget, a few KB however many people
 // are inside. A confirmed Record is never changed but for Seq of a heartbeat.
@@ -24,9 +24,12 @@ type Record struct {
 	Issued   uint64 // first ticket number not issued when the write was built
 	Frontier uint64 // all tickets below were called
 	Waiting  bool
-	Heads    []byte    // how long each of the first from the frontier may be silent: see HeadGrace
-	Skipped  []Run     // late tickets below the frontier
-	Unsure   []Run     // numbers reserved before a restart and not heard since
+	Heads    []byte // how long each of the first from the frontier may be silent: see HeadGrace
+	Skipped  []Run  // late tickets below the frontier
+	Unsure   []Run  // numbers reserved before a restart and not heard since
+	Draws    []Draw // to come, and those whose tickets may wait, the oldest first
+	Lanes    []LanePart
+	Moved    []Moved   // places that are on another device now, by number; never changed in place
 	Claimed  []Claimed // claims of the last claimKept
 	Unnamed  Tau       // no stay whose name the host has not heard ends later
 	Sure     []Span    // when every renewal that was seen is in this record, oldest first
@@ -178,7 +181,8 @@ func (r *Record) Clone() *Record {
 	c.Loans = slices.Clone(r.Loans)
 	c.Skipped = slices.Clone(r.Skipped)
 	c.Unsure = slices.Clone(r.Unsure)
-	c.Heads = slices.Clone(r.Heads)
+	c.Heads, c.Draws = slices.Clone(r.Heads), slices.Clone(r.Draws)
+	c.Lanes = cloneLanes(r.Lanes)
 	c.Claimed = slices.Clone(r.Claimed)
 	c.Sure = slices.Clone(r.Sure)
 	return &c

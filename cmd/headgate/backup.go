@@ -18,7 +18,8 @@ const backupHelp = `usage: headgate backup [--data DIR | --config FILE] [--force
 Writes a backup of the data folder: the record of each room, the sealing keys
 and the hashes of tokens. It may run at any time, while headgate runs too, and
 changes nothing. FILE can be read by its owner alone; - is standard output.
-Keep it like a password: who has the sealing keys can let himself in.
+Keep it like a password: who has the sealing keys can let himself in. Jobs of
+queues are not in it: headgate queue save writes those.
 
   headgate backup --data /var/lib/headgate backup.tar.gz
 
@@ -87,6 +88,9 @@ func tellBackup(stderr io.Writer, file string, b *doctor.Backup) int {
 	}
 	fmt.Fprintf(stderr, "%s: %s, %s, %s\n", file, rooms, plural(b.Keys, "sealing key"), tokens)
 	fmt.Fprintln(stderr, "It contains sealing keys: keep it like a password.")
+	for _, q := range b.Queues {
+		fmt.Fprintf(stderr, "The jobs of queue %s are not in it: headgate queue save %s FILE\n", q, q)
+	}
 	for _, w := range b.Warnings {
 		fmt.Fprintf(stderr, "headgate: warning: %s\n", w)
 	}

@@ -19,8 +19,8 @@ const checkHelp = `usage: headgate check --config FILE [--format text|json]
 
 Reads a configuration as headgate run would, and says all that is wrong with
 it: file, line, column, key, and what to do. Nothing is started or changed. The
-certificate files of tls, and the files of cluster, engine and envoy, are read
-as well.
+certificate files of tls, and the files of cluster, engine, envoy and of the
+rooms' pages, are read as well.
 
   headgate check --config headgate.yaml
 
@@ -86,6 +86,9 @@ func checkCommand(_ context.Context, args []string, stdout, stderr io.Writer) in
 	}
 	if err == nil && cfg.Envoy != nil {
 		err = server.CheckRules(cfg.Envoy.Rules)
+	}
+	if err == nil {
+		err = server.CheckPages(cfg)
 	}
 	if *format == "json" {
 		return checkJSON(stdout, stderr, judge(*file, cfg, secure, err))

@@ -9,6 +9,7 @@ import (
 
 	"github.com/headgate/headgate/internal/config"
 	"github.com/headgate/headgate/internal/crowd"
+	"github.com/headgate/headgate/internal/near"
 )
 
 // Exit codes. They are documented in help and do not change.
@@ -35,6 +36,8 @@ func commands() []command {
 		{"room", "change a room while people are inside", roomHelp, roomCommand},
 		{"ticket", "say where a visitor stands, and why", ticketHelp, ticketCommand},
 		{"limit", "say what the keys of a limit have used", limitHelp, limitCommand},
+		{"queue", "put jobs, and say how they fare", queueHelp, queueCommand},
+		{"analytics", "say what a room, a limit or a queue did", analyticsHelp, analyticsCommand},
 		{"reload", "let a running headgate read its file again", reloadHelp, reloadCommand},
 		{"key", "make a new sealing key, without anybody losing a place", keyHelp, keyCommand},
 		{"token", "make and revoke the tokens of operators", tokenHelp, tokenCommand},
@@ -86,7 +89,7 @@ func unknownCommand(stderr io.Writer, name string, all []command) int {
 		names = append(names, c.name)
 	}
 	hint := "the commands are " + strings.Join(names, ", ")
-	switch near := config.Nearest(name, names); {
+	switch near := near.Word(name, names); {
 	case near != "":
 		hint = "did you mean " + near + "?"
 	case strings.HasPrefix(name, "-"):

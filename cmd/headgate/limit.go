@@ -19,19 +19,32 @@ const limitHelp = `usage: headgate limit list
        headgate limit key LIMIT KEY
        headgate limit set LIMIT KEY=VALUE...
        headgate limit reset LIMIT KEY
+       headgate limit create NAME KEY=VALUE...
+       headgate limit remove NAME
 
 Limits say how often each key, such as a client, may do something: see Limits in
 docs/operations.md.
 
-keys lists the keys that have used any of a limit. key explains one: what it has
-used, and when its next call passes. reset forgets what it has used.
+list says where each comes from: the file, the rules for Envoy, or made while
+headgate runs. keys lists the keys that have used any of a limit. key explains
+one: what it has used, and when its next call passes. reset forgets what it has
+used.
 
-set changes amount, burst, window, lease or shadow until the next reload or
-restart. What was used stays used.
+set changes amount, burst, window, lease, shadow, or the amount of one key, at
+all nodes of the data centre, until the file says something else of the limit.
+What was used stays used.
+
+create makes a limit for those who ask by the API, with the keys that it would
+have in the file, or replaces one that was made. It is kept, and holds wherever
+its scope says. remove removes such a limit. What rooms and queues meet belongs
+into the file.
 
   headgate limit key api big-client
+  headgate limit set api amount=200 overrides.big-client=1000
+  headgate limit create partner algorithm=sliding_log amount=100 window=60s
 
-set and reset need a token with the scope write: see headgate help token.
+set, reset, create and remove need a token with the scope write: see headgate
+help token.
 ` + operatorHelp
 
 // A shownLimit is a limit as the API tells it.
@@ -44,6 +57,7 @@ type shownLimit struct {
 	Align     string `json:"align"`
 	Burst     int64  `json:"burst"`
 	Shadow    bool   `json:"shadow"`
+	Source    string `json:"source"`
 }
 
 // String is the limit in a line.
@@ -93,10 +107,16 @@ func limitCommand(ctx context.Context, args []string, stdout, stderr io.Writer) 
 		if err = o.do(ctx, http.MethodDelete, limitKeyPath(words[1], words[2]), nil, nil); err == nil {
 			fmt.Fprintf(stdout, "forgotten: %s has used nothing of %s\n", words[2], words[1])
 		}
+	case len(words) > 2 && words[0] == "create":
+		scope = "write"
+		err = o.createLimit(ctx, stdout, words[1], words[2:])
+	case asked("remove", 2):
+		scope = "write"
+		err = o.removeLimit(ctx, stdout, words[1])
 	default:
 		return usageFault(stderr, "limit: what is to be done?",
-			"write headgate limit list, limit keys LIMIT, limit key LIMIT KEY, limit set LIMIT KEY=VALUE "+
-				"or limit reset LIMIT KEY")
+			"write headgate limit list, limit keys LIMIT, limit key LIMIT KEY, limit set LIMIT KEY=VALUE, "+
+				"limit reset LIMIT KEY, limit create NAME KEY=VALUE or limit remove NAME")
 	}
 	if err != nil {
 		return o.fail(ctx, stderr, err, scope)
@@ -106,20 +126,34 @@ func limitCommand(ctx context.Context, args []string, stdout, stderr io.Writer) 
 
 // setLimit changes a limit.
 func (o *operator) setLimit(ctx context.Context, w io.Writer, limit string, changes []string) error {
-	pairs := map[string]string{}
-	for _, c := range changes {
-		key, value, ok := strings.Cut(c, "=")
-		if _, twice := pairs[key]; !ok || twice {
-			return &refusal{Detail: c + " is no change", Told: "write each key once, as amount=200"}
-		}
-		pairs[key] = value
+	pairs, err := limitPairs(changes)
+	if err != nil {
+		return err
 	}
 	var got shownLimit
 	if err := o.do(ctx, http.MethodPatch, "/v1/limits/"+url.PathEscape(limit), pairs, &got); err != nil {
 		return err
 	}
-	fmt.Fprintf(w, "%s: %v, until the next reload or restart\n", got.Name, &got)
+	fmt.Fprintf(w, "%s: %v", got.Name, &got)
+	if got.Source == "file" {
+		fmt.Fprint(w, ", until the file says something else of it")
+	}
+	fmt.Fprintln(w)
 	return nil
+}
+
+// limitPairs reads words such as amount=200.
+func limitPairs(words []string) (map[string]string, error) {
+	pairs := map[string]string{}
+	for _, c := range words {
+		at := max(0, strings.LastIndex(c, "=")) // keys of callers may have one, values have none
+		key, value, ok := c[:at], strings.TrimPrefix(c[at:], "="), at > 0
+		if _, twice := pairs[key]; !ok || twice {
+			return nil, &refusal{Detail: c + " is no change", Told: "write each key once, as amount=200"}
+		}
+		pairs[key] = value
+	}
+	return pairs, nil
 }
 
 func limitKeyPath(limit, key string) string {
@@ -134,7 +168,7 @@ func (o *operator) listLimits(ctx context.Context, w io.Writer) error {
 		return err
 	}
 	for i := range got.Limits {
-		fmt.Fprintf(w, "%-16s  %v\n", got.Limits[i].Name, &got.Limits[i])
+		fmt.Fprintf(w, "%-16s  %-5s  %v\n", got.Limits[i].Name, got.Limits[i].Source, &got.Limits[i])
 	}
 	if len(got.Limits) == 0 {
 		fmt.Fprintln(w, "no limits: see Limits in docs/operations.md")
@@ -186,6 +220,8 @@ func (o *operator) explainLimitKey(ctx context.Context, w io.Writer, limit, key 
 		fmt.Fprint(w, "; shadow mode lets the next call pass")
 	case got.Allowed:
 		fmt.Fprint(w, "; the next call passes")
+	case got.Retry == nil && got.Limit == 0:
+		fmt.Fprint(w, "; it lets nothing through")
 	case got.Retry == nil:
 		fmt.Fprint(w, "; no call ever passes")
 	default:

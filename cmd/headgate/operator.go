@@ -172,27 +172,45 @@ func (u *unreachable) Hint() string {
 
 // do sends a request and reads the answer into out, which may be nil.
 func (o *operator) do(ctx context.Context, method, path string, in, out any) error {
-	var body io.Reader
+	var body []byte
 	if in != nil {
-		b, err := json.Marshal(in)
-		if err != nil {
+		var err error
+		if body, err = json.Marshal(in); err != nil {
 			return err
 		}
-		body = bytes.NewReader(b)
 	}
-	r, err := http.NewRequestWithContext(ctx, method, o.admin+path, body)
+	r, err := http.NewRequestWithContext(ctx, method, o.admin+path, bytes.NewReader(body))
 	if err != nil {
 		return err
 	}
 	r.Header.Set("Content-Type", "application/json")
+	return o.send(r, out)
+}
+
+// send sends a request as the operator, and reads the answer into out, which may be nil.
+func (o *operator) send(r *http.Request, out any) error {
+	res, err := o.begin(r)
+	if err != nil {
+		return err
+	}
+	return o.read(res, out)
+}
+
+// begin sends a request as the operator.
+func (o *operator) begin(r *http.Request) (*http.Response, error) {
 	r.Header.Set("User-Agent", "headgate")
 	if o.token != "" {
 		r.Header.Set("Authorization", "Bearer "+o.token)
 	}
 	res, err := o.client.Do(r)
 	if err != nil {
-		return &unreachable{admin: o.admin, err: err}
+		return nil, &unreachable{admin: o.admin, err: err}
 	}
+	return res, nil
+}
+
+// read reads an answer into out.
+func (o *operator) read(res *http.Response, out any) error {
 	defer res.Body.Close()
 	b, err := io.ReadAll(io.LimitReader(res.Body, maxAnswer))
 	if err != nil {
@@ -200,7 +218,7 @@ func (o *operator) do(ctx context.Context, method, path string, in, out any) err
 	}
 	kind, _, _ := strings.Cut(res.Header.Get("Content-Type"), ";")
 	switch {
-	case res.StatusCode == http.StatusOK && kind == "application/json":
+	case res.StatusCode/100 == 2 && kind == "application/json":
 		if out == nil {
 			return nil
 		}

@@ -55,7 +55,14 @@ func reloaded(got *api.Reloaded) string {
 		{"rooms added", got.Rooms.Added},
 		{"rooms removed", got.Rooms.Removed},
 		{"rooms changed", got.Rooms.Changed},
+		{"limits added", got.Limits.Added},
+		{"limits removed", got.Limits.Removed},
+		{"limits changed", got.Limits.Changed},
+		{"queues added", got.Queues.Added},
+		{"queues removed", got.Queues.Removed},
+		{"queues changed", got.Queues.Changed},
 		{"live changes dropped", got.Dropped},
+		{"limits of this name that were made are not in force", got.Covered},
 		{"only a restart changes", got.NeedsRestart},
 	} {
 		if len(part.names) > 0 {

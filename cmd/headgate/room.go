@@ -12,6 +12,7 @@ import (
 
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/internal/config"
+	"github.com/headgate/headgate/internal/near"
 )
 
 const roomHelp = `usage: headgate room set NAME KEY=VALUE...
@@ -19,6 +20,8 @@ const roomHelp = `usage: headgate room set NAME KEY=VALUE...
        headgate room close NAME [--message TEXT]
        headgate room open NAME
        headgate room message NAME TEXT
+       headgate room history NAME
+       headgate room undo NAME [VERSION]
 
 Changes a room while people are inside and wait. Nobody is sent away: a lower
 limit is in force once enough have left, places and passes stand. A change holds
@@ -29,11 +32,13 @@ through a restart, until the file is changed or reloaded.
 
   set        keys as in the file: total_active_users, new_users_per_minute,
              session_duration, hard_end, max_waiting, hold, hold_phone,
-             message, queue_all, closed, suspended, shadow; all or none
+             message, method, queue_all, closed, suspended, shadow; all or none
   queue-all  hold the line: newcomers wait, nobody is called
   close      shut the room: no newcomer gets a place, nobody is called
   open       undo close; the message stays
   message    what those who wait read; "" for nothing
+  history    changes of a room made by the API, the newest first
+  undo       take a change of it back, the newest without VERSION: a change too
 
   --message TEXT     with close: why, for those who come or wait
 
@@ -58,6 +63,9 @@ func roomCommand(ctx context.Context, args []string, stdout, stderr io.Writer) i
 			said = message
 		}
 	})
+	if len(words) > 0 && (words[0] == "history" || words[0] == "undo") && said == nil {
+		return roomHistory(ctx, o, words, stdout, stderr)
+	}
 	name, pairs, fault := roomChange(words, said)
 	if fault != nil {
 		return printFaults(stderr, fault)
@@ -76,7 +84,7 @@ func roomCommand(ctx context.Context, args []string, stdout, stderr io.Writer) i
 
 // roomChange turns words into the keys that change.
 func roomChange(words []string, said *string) (name string, pairs map[string]string, err error) {
-	verbs := strings.Fields("set queue-all close open message")
+	verbs := strings.Fields("set queue-all close open message history undo")
 	wrong := func(problem, hint string) (string, map[string]string, error) {
 		return "", nil, &config.Fault{Problem: problem, Hint: hint}
 	}
@@ -86,11 +94,11 @@ func roomChange(words []string, said *string) (name string, pairs map[string]str
 	verb, words := words[0], words[1:]
 	usage := map[string]string{
 		"set": "NAME KEY=VALUE...", "queue-all": "NAME on|off", "close": "NAME [--message TEXT]",
-		"open": "NAME", "message": "NAME TEXT",
+		"open": "NAME", "message": "NAME TEXT", "history": "NAME", "undo": "NAME [VERSION]",
 	}
 	if usage[verb] == "" {
 		hint := "write one of " + strings.Join(verbs, ", ")
-		if near := config.Nearest(verb, verbs); near != "" {
+		if near := near.Word(verb, verbs); near != "" {
 			hint = "did you mean headgate room " + near + "?"
 		}
 		return wrong(fmt.Sprintf("room: there is no %q", verb), hint)

@@ -50,7 +50,10 @@ func statusCommand(ctx context.Context, args []string, stdout, stderr io.Writer)
 	case *watch && *asJSON:
 		return usageFault(stderr, "--json: cannot stand beside --watch", "leave one of them out")
 	case *watch:
-		return o.watch(ctx, stdout)
+		return watch1s(ctx, stdout, func(ctx context.Context) (string, error) {
+			rooms, err := o.rooms(ctx)
+			return table(rooms), err
+		})
 	case *asJSON:
 		var raw json.RawMessage
 		if err := o.do(ctx, http.MethodGet, "/v1/rooms", nil, &raw); err != nil {
@@ -79,10 +82,12 @@ func (o *operator) rooms(ctx context.Context) ([]headgate.Status, error) {
 	return all.Rooms, err
 }
 
-// watch redraws the table each second until ctx ends. On a terminal it takes a
+// watch1s redraws what show returns each second until ctx ends. On a terminal it takes a
 // screen of its own and writes over what was there, so that nothing flickers,
 // and leaves the last table behind. A headgate that restarts is waited for.
-func (o *operator) watch(ctx context.Context, stdout io.Writer) int {
+func watch1s(
+	ctx context.Context, stdout io.Writer, show func(context.Context) (string, error),
+) int {
 	const (
 		enter, leave       = "\x1b[?1049h\x1b[?25l", "\x1b[?25h\x1b[?1049l"
 		home, clear, below = "\x1b[H", "\x1b[K\n", "\x1b[J"
@@ -95,13 +100,13 @@ func (o *operator) watch(ctx context.Context, stdout io.Writer) int {
 	defer tick.Stop()
 	last := ""
 	for {
-		rooms, err := o.rooms(ctx)
+		text, err := show(ctx)
 		switch {
 		case ctx.Err() != nil: // keep the last whole table
 		case err != nil:
 			last = fmt.Sprintf("%s  %v\n", time.Now().Format(time.TimeOnly), err)
 		default:
-			last = time.Now().Format(time.TimeOnly) + "\n" + table(rooms)
+			last = time.Now().Format(time.TimeOnly) + "\n" + text
 		}
 		switch {
 		case ctx.Err() != nil && tty:
@@ -168,7 +173,21 @@ func table(rooms []headgate.Status) string {
 			of(s.NewUsersLastMinute, s.NewUsersPerMinute), origin)
 	}
 	for i := range rooms {
-		b.WriteString(troubles(&rooms[i]))
+		b.WriteString(lanes(&rooms[i]) + troubles(&rooms[i]))
+	}
+	return b.String()
+}
+
+// lanes are those of a room, a line each.
+func lanes(s *headgate.Status) string {
+	var b strings.Builder
+	for _, x := range s.Lanes {
+		gone := ""
+		if x.Gone {
+			gone = ", taken away: until it is empty"
+		}
+		fmt.Fprintf(&b, "%s: lane %s: %s waiting, %d of 100 calls%s\n",
+			cut(s.Name, 18), x.Name, count(x.Waiting), x.Share, gone)
 	}
 	return b.String()
 }
@@ -196,6 +215,10 @@ func stateWord(s *headgate.Status) string {
 		return "closed"
 	case s.QueueAll:
 		return "queue all"
+	case s.Status == "event_prequeueing":
+		return "prequeue"
+	case s.Method == "reject", s.Method == "passthrough":
+		return s.Method
 	case s.Status == "not_queueing":
 		return "open"
 	}

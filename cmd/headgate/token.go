@@ -27,8 +27,11 @@ The command needs the data folder, not the process: run it as headgate's user.
 
   headgate token create --scope write:shop --expires 90d --name deploy
 
-  --scope SCOPE   read, or write, which includes it; of one room read:NAME or
-                  write:NAME; several after commas
+  --scope SCOPE   read; put, to put jobs into queues; pass, to complete and
+                  abandon visits; or write, which includes all; of the room
+                  and the queue of one name read:NAME, put:NAME, pass:NAME or
+                  write:NAME; of the rooms of one zone read:zone/NAME or
+                  write:zone/NAME; several after commas
   --name TEXT     what it is for, shown in lists and in the audit log
   --expires D     such as 12h or 90d; default never
   --data DIR      the data folder; default ./headgate-data

@@ -38,7 +38,7 @@ func (a *API) admit(c *call, e route) *problem {
 		return p
 	case c.who.may(e.scope, c.room), e.some && c.who.token.mayAny(e.scope):
 		return nil
-	case e.scope == scopeWrite && !a.refusals.take(c.who.token.ID, time.Now()):
+	case e.scope != scopeRead && !a.refusals.take(c.who.token.ID, time.Now()):
 		return &problem{Status: http.StatusTooManyRequests, Code: "too_many_refusals",
 			Detail: "too many changes that this token may not make", Hint: a.tokenHint(c, e)}
 	}
@@ -50,6 +50,13 @@ func (a *API) admit(c *call, e route) *problem {
 // identify fills in who asks.
 func (a *API) identify(c *call, e route) *problem {
 	near := local(c.r)
+	if id, ok := c.r.Context().Value(holderKey{}).(string); ok {
+		if c.who.token, ok = a.Holds(id); !ok {
+			return &problem{Status: http.StatusUnauthorized, Code: "token_unknown",
+				Detail: "the token that has signed in was revoked, or has expired", Hint: "sign in again"}
+		}
+		return nil
+	}
 	sent := c.r.Header["Authorization"]
 	if len(sent) == 0 && near && e.scope == scopeRead {
 		c.who.local = true

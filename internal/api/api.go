@@ -30,9 +30,13 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
+	"net/url"
+	"slices"
 	"time"
 
 	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/internal/pages"
+	"github.com/headgate/headgate/queue"
 )
 
 // A Process is what the API speaks for. Its methods may be called by many
@@ -57,6 +61,8 @@ type Process interface {
 	Off(ctx context.Context, datacenters []string) (Moved, error)
 	// Cluster tells who is one with this process, or ErrAlone.
 	Cluster(ctx context.Context) (Cluster, error)
+	// EndVisit ends a visit of a room, if it is not over. It returns ErrNoRoom or ErrNoPass.
+	EndVisit(ctx context.Context, room string, v Visit) (ended bool, err error)
 	// About tells of the process itself.
 	About() About
 }
@@ -119,13 +125,19 @@ type Changed struct {
 
 // Reloaded is what a reload did.
 type Reloaded struct {
-	Rooms struct {
-		Added   []string `json:"added"`
-		Removed []string `json:"removed"`
-		Changed []string `json:"changed"`
-	} `json:"rooms"`
+	Rooms        Named    `json:"rooms"`
+	Limits       Named    `json:"limits"` // also those of the rules for Envoy
+	Queues       Named    `json:"queues"`
 	Dropped      []string `json:"dropped_live_changes"` // rooms that had any
+	Covered      []string `json:"covered_limits"`       // made, and not in force: the file has others
 	NeedsRestart []string `json:"needs_restart"`        // keys that were left as they are
+}
+
+// Named are the names of what is new, gone and different.
+type Named struct {
+	Added   []string `json:"added"`
+	Removed []string `json:"removed"`
+	Changed []string `json:"changed"`
 }
 
 // About is the process in the answer of GET /v1/status.
@@ -162,15 +174,24 @@ type Live struct {
 	By    string            `json:"by"` // id and name of the last token
 }
 
-// A Config is what New needs; all fields but Limits and Log are required.
+// A Config is what New needs; all fields but Limits, Queues and Log are required.
 type Config struct {
 	Process Process
 	Tokens  *Tokens
 	Audit   *Audit
-	Ready   func() bool // are visitors taken
+	Unready func() string // why no visitors are taken; "": they are
 	Keys    Keys
 	Limits  Limits
+	Queues  func() []*queue.Queue // as of now
+	Rooms   Rooms
+	History Analytics
+	Pages   *pages.Book  // of previews
 	Metrics http.Handler // of GET /metrics
+	JWKS    http.Handler // of GET /.headgate/jwks.json
+
+	// Preview renders the waiting page of a room for the parameters of a query. It returns
+	// ErrNoRoom, or what is wrong with a parameter.
+	Preview func(room string, q url.Values) (*pages.Preview, error)
 	Log     *slog.Logger // default: discard
 }
 
@@ -178,8 +199,10 @@ type Config struct {
 type API struct {
 	cfg      Config
 	mux      *http.ServeMux
-	attempts bucket  // without a valid token
-	refusals buckets // of changes, by token
+	attempts bucket        // without a valid token
+	refusals buckets       // of changes, by token
+	bulks    chan struct{} // requests with many jobs in memory
+	previews previews
 }
 
 // New builds the API. It starts and opens nothing.
@@ -187,9 +210,12 @@ func New(cfg Config) *API {
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
-	a := &API{cfg: cfg, mux: http.NewServeMux()}
+	if cfg.Queues == nil {
+		cfg.Queues = func() []*queue.Queue { return nil }
+	}
+	a := &API{cfg: cfg, mux: http.NewServeMux(), bulks: make(chan struct{}, maxBulks)}
 	paths := map[string][]route{}
-	for _, e := range append(a.routes(), a.limitRoutes()...) {
+	for _, e := range a.allRoutes() {
 		paths[e.path] = append(paths[e.path], e)
 	}
 	for path, routes := range paths {
@@ -199,6 +225,12 @@ func New(cfg Config) *API {
 	}
 	a.mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) { a.dispatch(w, r, nil) })
 	return a
+}
+
+// allRoutes are all there are: openapi.json describes each.
+func (a *API) allRoutes() []route {
+	return slices.Concat(a.routes(), a.limitRoutes(), a.queueRoutes(), a.passRoutes(), a.managedRoutes(),
+		a.historyRoutes(), a.analyticsRoutes())
 }
 
 // ServeHTTP answers one request.
@@ -225,6 +257,7 @@ func (a *API) routes() []route {
 		{"GET", "/v1/rooms", scopeRead, true, a.rooms},
 		{"GET", one, scopeRead, false, a.room},
 		{"PATCH", one, scopeWrite, false, a.change},
+		{"GET", one + "/preview", scopeRead, false, a.preview},
 		{"GET", one + "/tickets/{id}", scopeRead, false, a.ticket},
 		{"GET", "/v1/tickets/{id}", scopeRead, true, a.tickets},
 		{"POST", "/v1/reload", scopeWrite, false, a.reload},
@@ -240,8 +273,8 @@ func (a *API) livez(c *call) (any, error) {
 }
 
 func (a *API) readyz(c *call) (any, error) {
-	if !a.cfg.Ready() {
-		http.Error(c.w, "not ready: starting or draining", http.StatusServiceUnavailable)
+	if why := a.cfg.Unready(); why != "" {
+		http.Error(c.w, "not ready: "+why, http.StatusServiceUnavailable)
 		return nil, nil
 	}
 	return a.livez(c)
@@ -273,6 +306,13 @@ func (a *API) room(c *call) (any, error) {
 		}
 	}
 	return nil, ErrNoRoom
+}
+
+// preview is the waiting page as a visitor would get it.
+func (a *API) preview(c *call) (any, error) {
+	return nil, a.render(c, func() (*pages.Preview, error) {
+		return a.cfg.Preview(c.room, c.r.URL.Query())
+	})
 }
 
 func (a *API) ticket(c *call) (any, error) {

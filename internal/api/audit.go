@@ -1,12 +1,14 @@
 package api
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"time"
 )
@@ -178,6 +180,33 @@ func (a *Audit) append(line []byte) error {
 		return err
 	}
 	return a.f.Sync()
+}
+
+// Newest reads the newest lines, the newest first. A line that was cut is left out.
+func (a *Audit) Newest(most int) ([]Entry, error) {
+	all := []Entry{}
+	for n := 0; n <= auditKept && len(all) < most; n++ {
+		path := a.path()
+		if n > 0 {
+			path = fmt.Sprintf("%s.%d", path, n)
+		}
+		b, err := os.ReadFile(path)
+		if errors.Is(err, fs.ErrNotExist) {
+			break
+		}
+		if err != nil {
+			return nil, &FileError{Path: path, Text: "cannot be read", Err: err,
+				Do: "let the user of headgate read the data folder"}
+		}
+		lines := bytes.Split(b, []byte("\n"))
+		for _, line := range slices.Backward(lines) {
+			var e Entry
+			if len(all) < most && json.Unmarshal(line, &e) == nil {
+				all = append(all, e)
+			}
+		}
+	}
+	return all, nil
 }
 
 // rotate sets the file aside as audit.log.1, the older ones one further.

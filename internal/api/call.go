@@ -1,6 +1,7 @@
 package api
 
 import (
+	"cmp"
 	"crypto/rand"
 	"net/http"
 	"strings"
@@ -17,13 +18,17 @@ type call struct {
 	who  who
 	done Entry // what the audit log will say
 
-	quiet bool // asked so often that a mistake is no line of the log
+	status int // of the answer; 0: 200
+
+	quiet   bool // asked so often that a mistake is no line of the log
+	wrapped bool // answered as Cloudflare's API does
 }
 
 // dispatch picks the method and answers, also where there is none.
 func (a *API) dispatch(w http.ResponseWriter, r *http.Request, routes []route) {
 	c := &call{w: w, r: r, id: strings.ToLower(rand.Text()[:12]),
-		path: loggedPath(r.URL.Path), room: r.PathValue("name")}
+		path: loggedPath(r.URL.Path), room: r.PathValue("name"),
+		wrapped: strings.HasPrefix(r.URL.Path, "/client/v4/")}
 	h := w.Header()
 	h.Set("X-Request-Id", c.id)
 	h.Set("Cache-Control", "no-store")
@@ -93,7 +98,7 @@ func (a *API) answer(c *call, e route) {
 	case p != nil:
 		a.refuse(c, p)
 	case v != nil:
-		writeJSON(c.w, "application/json", http.StatusOK, v)
+		writeJSON(c.w, "application/json", cmp.Or(c.status, http.StatusOK), v)
 	}
 }
 

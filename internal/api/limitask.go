@@ -30,13 +30,16 @@ func badAsk(detail string) *problem {
 		Hint: `send such as {"limit": "api", "key": "bob", "cost": 1}`}
 }
 
-// flag reads a parameter of the query that is true or false.
+// flag reads the only parameter of a query, which is true or false.
 func flag(c *call, name string) (bool, error) {
 	q, err := url.ParseQuery(c.r.URL.RawQuery)
-	if s := q.Get(name); err != nil || s != "" && s != "true" && s != "false" {
-		return false, badAsk(name + " is true or false")
+	s := q.Get(name)
+	if q.Del(name); err != nil || len(q) > 0 || s != "" && s != "true" && s != "false" {
+		p := badAsk("the query is more than " + name + "=true or " + name + "=false")
+		p.Hint = "send ?" + name + "=true, or no query"
+		return false, p
 	}
-	return q.Get(name) == "true", nil
+	return s == "true", nil
 }
 
 // readAsks reads a body of objects with these fields.

@@ -1,6 +1,9 @@
 package api
 
 import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"maps"
 	"net/http"
@@ -13,48 +16,159 @@ import (
 	"github.com/headgate/headgate/limit"
 )
 
-// changeLimit is PATCH /v1/limits/{limit}: {"amount": 200, "shadow": true}. It holds until
-// the next reload or restart. What keys have used stays used.
+// changeLimit is PATCH /v1/limits/{limit}: {"amount": 200, "overrides.bob": 1000}. It holds until the
+// file says something else of the limit. What keys have used stays used.
 func (a *API) changeLimit(c *call) (any, error) {
 	pairs, err := readPairs(c)
 	if err != nil {
 		return nil, err
 	}
 	name := c.r.PathValue("limit")
-	if a.cfg.Limits.Keys == nil {
-		return nil, limitProblem(headgate.ErrNoLimit)
+	l, err := a.limitNamed(name)
+	if err != nil {
+		return nil, err
 	}
-	var next headgate.LimitConfig
-	before, after := map[string]string{"limit": name}, map[string]string{"limit": name}
-	err = a.cfg.Limits.Keys.Update(name, func(l *headgate.LimitConfig) error {
-		keys := limitKeysOf(l)
-		for _, key := range slices.Sorted(maps.Keys(pairs)) {
-			set, ok := keys[key]
-			if !ok {
-				return badChange(key + " cannot be changed here: there are " +
-					strings.Join(slices.Sorted(maps.Keys(keys)), ", "))
-			}
-			before[key] = set.text()
-			if !set.take(pairs[key]) {
-				return badChange(key + " cannot be " + strconv.Quote(clip(pairs[key])))
-			}
-			after[key] = set.text()
-		}
-		next = *l
-		return nil
-	})
-	p, said := errors.AsType[*problem](err)
-	switch {
-	case said:
-		return nil, p
-	case errors.Is(err, headgate.ErrNoLimit):
-		return nil, limitProblem(err)
-	case err != nil:
-		c.done.Asked = asked(pairs)
+	next := *l
+	before, after, err := setLimit(&next, pairs)
+	if err != nil {
+		return nil, err
+	}
+	_, err = headgate.NewLimiter(headgate.LimiterConfig{Limits: []headgate.LimitConfig{next}})
+	if err != nil {
+		c.done.Asked = askedOf(pairs)
 		return nil, badChange(clip(err.Error()))
 	}
+	change := a.cfg.Limits.Change
+	if change == nil {
+		change = a.changeHere
+	}
+	if err := change(c.r.Context(), name, pairs); err != nil {
+		c.done.Asked = askedOf(pairs)
+		return nil, notChanged(err)
+	}
+	before["limit"], after["limit"] = name, name
 	c.done.Before, c.done.After = before, after
-	return shown(&next), nil
+	if l, err = a.limitNamed(name); err != nil {
+		return nil, err
+	}
+	return a.shown(l), nil
+}
+
+// askedOf is what was asked, as the audit log has it.
+func askedOf(pairs map[string]string) map[string]string {
+	told := map[string]string{}
+	for part, value := range pairs {
+		told[toldOf(part)] = value
+	}
+	return asked(told)
+}
+
+func (a *API) changeHere(_ context.Context, name string, pairs map[string]string) error {
+	return a.cfg.Limits.Keys.Update(name, func(l *headgate.LimitConfig) error { return SetLimit(l, pairs) })
+}
+
+// A NotKept is a change of a limit that is not in force, for it could not be kept.
+type NotKept struct {
+	Why, Do string
+	Err     error
+}
+
+func (e *NotKept) Error() string { return e.Why + ": " + e.Err.Error() }
+
+// Unwrap gives the reason.
+func (e *NotKept) Unwrap() error { return e.Err }
+
+func notChanged(err error) error {
+	e, ok := errors.AsType[*NotKept](err)
+	p, said := errors.AsType[*problem](err)
+	switch {
+	case ok:
+		return &problem{Status: http.StatusServiceUnavailable, Code: "not_kept", cause: err,
+			Detail: e.Why, Hint: e.Do}
+	case said:
+		return p
+	case refusedAsItIs(err):
+		return err
+	case errors.Is(err, headgate.ErrNoLimit):
+		return limitProblem(err)
+	}
+	return badChange(clip(err.Error())) // another change has come in between
+}
+
+// SetLimit changes a limit as PATCH /v1/limits/{limit} does.
+func SetLimit(l *headgate.LimitConfig, pairs map[string]string) error {
+	_, _, err := setLimit(l, pairs)
+	return err
+}
+
+// setLimit changes a limit, and tells what was and what is.
+func setLimit(l *headgate.LimitConfig, pairs map[string]string) (before, after map[string]string, err error) {
+	before, after = map[string]string{}, map[string]string{}
+	l.Overrides = maps.Clone(l.Overrides) // others have the same map
+	keys := limitKeysOf(l)
+	for _, key := range slices.Sorted(maps.Keys(pairs)) {
+		set, ok := keys[key]
+		if whose, of := strings.CutPrefix(key, ofKey); of {
+			set, ok = overrideOf(l, whose), whose != "" && len(whose) <= headgate.MaxKey
+		}
+		if !ok {
+			return nil, nil, badChange(clip(key) + " cannot be changed here: there are " +
+				strings.Join(slices.Sorted(maps.Keys(keys)), ", ") + ", and " + ofKey + " with a key")
+		}
+		told := toldOf(key)
+		before[told] = set.text()
+		if !set.take(pairs[key]) {
+			return nil, nil, badChange(clip(key) + " cannot be " + strconv.Quote(clip(pairs[key])))
+		}
+		after[told] = set.text()
+	}
+	return before, after, nil
+}
+
+// ofKey begins what changes the amount of one key, such as overrides.big-client, and noOverride
+// is that of a key that has none. mostOverrides bounds them, as in the file.
+const (
+	ofKey         = "overrides."
+	noOverride    = "none"
+	mostOverrides = 10_000
+)
+
+// overrideOf is the amount of one key.
+func overrideOf(l *headgate.LimitConfig, key string) limitKey {
+	return limitKey{
+		func() string {
+			if n, ok := l.Overrides[key]; ok {
+				return strconv.FormatInt(n, 10)
+			}
+			return noOverride
+		},
+		func(s string) bool {
+			n, err := strconv.ParseInt(s, 10, 64)
+			_, known := l.Overrides[key]
+			switch {
+			case s == noOverride:
+				delete(l.Overrides, key)
+				return true
+			case err != nil || n < 0 || n > limit.MaxAmount || !known && len(l.Overrides) >= mostOverrides:
+				return false
+			case l.Overrides == nil:
+				l.Overrides = map[string]int64{}
+			}
+			l.Overrides[key] = n
+			return true
+		},
+	}
+}
+
+// toldOf is what the audit log calls a part of a change. A key may be an address or a secret: it
+// has its hash.
+func toldOf(part string) string {
+	key, ok := strings.CutPrefix(part, ofKey)
+	if !ok {
+		return part
+	}
+	sum := sha256.Sum256([]byte(key))
+	return ofKey + "sha256:" + hex.EncodeToString(sum[:])
 }
 
 func (a *API) limitNamed(name string) (*headgate.LimitConfig, error) {
@@ -97,9 +211,13 @@ func limitKeysOf(l *headgate.LimitConfig) map[string]limitKey {
 			return err == nil && v > 0
 		}}
 	}
+	window := span(&l.Window)
+	if l.Align >= limit.Minute { // which says how long a window is
+		window.take = func(string) bool { return false }
+	}
 	return map[string]limitKey{
 		"amount": count(&l.Amount), "burst": count(&l.Burst),
-		"window": span(&l.Window), "lease": span(&l.Lease),
+		"window": window, "lease": span(&l.Lease),
 		"shadow": {
 			func() string { return strconv.FormatBool(l.Shadow) },
 			func(s string) bool {

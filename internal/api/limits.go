@@ -20,6 +20,17 @@ type Limits struct {
 	Rules headgate.LimitRules
 	Keys  LimitKeys
 	Style func(limit string) headgate.HeaderStyle // of the answers' headers; nil: the default
+	// Change puts a change into force for all processes that share the limit, once it is kept.
+	// It may block. Its error may be a NotKept. Nil: only this process has it.
+	Change func(ctx context.Context, limit string, pairs map[string]string) error
+	// Make makes a limit that is kept, of a JSON object with the keys that it would have in the
+	// file, or replaces one that was made. Remove removes such a one, and reports whether the file
+	// has one of that name, which stays. They may block. Their errors may be faults of package
+	// config, a Refused or a NotKept. Nil: no limit can be made.
+	Make   func(ctx context.Context, limit string, rule []byte) (isNew bool, err error)
+	Remove func(ctx context.Context, limit string) (stays bool, err error)
+	// Source tells where a limit comes from: FromFile, FromAPI or FromEnvoy. Nil: it is not told.
+	Source func(limit string) string
 }
 
 // LimitKeys shows limits and what their keys have used. Its methods may be called by many
@@ -59,7 +70,9 @@ func (a *API) limitRoutes() []route {
 		{"POST", "/v1/limits/settle", scopeRead, false, a.settleLimit},
 		{"GET", "/v1/limits", scopeRead, false, a.limits},
 		{"GET", one, scopeRead, false, a.limit},
+		{"PUT", one, scopeWrite, false, a.putLimit},
 		{"PATCH", one, scopeWrite, false, a.changeLimit},
+		{"DELETE", one, scopeWrite, false, a.removeLimit},
 		{"GET", one + "/keys", scopeRead, false, a.limitKeys},
 		{"GET", one + "/keys/{key...}", scopeRead, false, a.limitKey},
 		{"DELETE", one + "/keys/{key...}", scopeWrite, false, a.resetLimitKey},
@@ -232,17 +245,29 @@ type limitShown struct {
 	Paced     bool             `json:"paced,omitempty"`
 	Lease     string           `json:"lease,omitempty"`
 	Shadow    bool             `json:"shadow"`
+	Scope     string           `json:"scope"`
+	Without   string           `json:"on_unreachable"`
 	MaxKeys   int              `json:"max_keys"`
 	Overrides map[string]int64 `json:"overrides,omitempty"`
+	Source    string           `json:"source,omitempty"`
+}
+
+// shown is a limit, and where it comes from.
+func (a *API) shown(l *headgate.LimitConfig) limitShown {
+	s := shown(l)
+	if a.cfg.Limits.Source != nil {
+		s.Source = a.cfg.Limits.Source(l.Name)
+	}
+	return s
 }
 
 func shown(l *headgate.LimitConfig) limitShown {
 	s := limitShown{
 		Name: l.Name, Algorithm: l.Algorithm.String(), Amount: l.Amount, Unit: string(l.Unit),
 		Parts: l.Parts, Burst: l.Burst, Paced: l.Paced, Shadow: l.Shadow, MaxKeys: l.MaxKeys,
-		Overrides: l.Overrides,
+		Overrides: l.Overrides, Scope: string(l.Scope), Without: string(l.OnUnreachable),
 	}
-	if l.Window > 0 {
+	if l.Window > 0 && l.Align < limit.Minute {
 		s.Window = l.Window.String()
 	}
 	if l.Lease > 0 {
@@ -262,7 +287,7 @@ func (a *API) limits(*call) (any, error) {
 	all := []limitShown{}
 	if a.cfg.Limits.Keys != nil {
 		for _, l := range a.cfg.Limits.Keys.Limits() {
-			s := shown(l)
+			s := a.shown(l)
 			s.Overrides = nil
 			all = append(all, s)
 		}
@@ -276,7 +301,7 @@ func (a *API) limit(c *call) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	return shown(l), nil
+	return a.shown(l), nil
 }
 
 // A keyShown is a key in the list of a limit's keys.
@@ -296,7 +321,9 @@ func (a *API) limitKeys(c *call) (any, error) {
 		count, err = strconv.Atoi(s)
 	}
 	if err != nil || count < 1 || count > maxKeysShown {
-		return nil, badAsk("count is a number from 1 to " + strconv.Itoa(maxKeysShown))
+		p := badAsk("count is a number from 1 to " + strconv.Itoa(maxKeysShown))
+		p.Hint = "send such as ?count=100&after=3.7"
+		return nil, p
 	}
 	if a.cfg.Limits.Keys == nil {
 		return nil, limitProblem(headgate.ErrNoLimit)
@@ -329,7 +356,7 @@ func (a *API) limitKey(c *call) (any, error) {
 		limitAnswer
 		Rule limitShown `json:"rule"`
 	}{c.r.PathValue("key"), answerOf(&v), func() limitShown {
-		s := shown(v.Limit)
+		s := a.shown(v.Limit)
 		s.Overrides = nil
 		return s
 	}()}, nil
@@ -371,6 +398,10 @@ func limitProblem(err error) error {
 	case errors.Is(err, headgate.ErrNoReservation):
 		return &problem{Status: http.StatusNotFound, Code: "no_such_reservation", Detail: err.Error(),
 			Hint: "settle within ttl_seconds, once, with the limit and the key of the reservation"}
+	case errors.Is(err, headgate.ErrUnreachable):
+		return &problem{Status: http.StatusServiceUnavailable, Code: "host_unreachable", cause: err,
+			Detail: "the node that counts this key does not answer",
+			Hint:   "ask again in some seconds; headgate cluster status tells who is there"}
 	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
 		return &problem{Status: http.StatusServiceUnavailable, Code: "not_in_time", cause: err,
 			Detail: "the limits could not be asked in time", Hint: "ask again"}

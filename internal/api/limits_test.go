@@ -1,11 +1,16 @@
 package api_test
 
 import (
+	"bytes"
+	"context"
 	"encoding/json"
+	"errors"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -60,6 +65,9 @@ func (s *site) steps(steps [][4]string) {
 	}
 }
 
+// alike is what limits of tests say of who shares them.
+const alike = `"scope":"global","on_unreachable":"local",`
+
 const (
 	ok       = "OK"
 	tooMany  = "Too Many Requests"
@@ -98,8 +106,10 @@ func TestCheckLimits(t *testing.T) {
 		{check, `{"limit":"day","key":"c","cost":0}`, ok, `"remaining":4`},
 		{check + "?all=true", `[{"limit":"day","key":"c","cost":2},{"limit":"api","key":"d"}]`, ok,
 			`[{"allowed":true,"limit":5,"remaining":2,`},
-		{check + "?all=yes", `[{"limit":"day"}]`, unclear, "all is true or false"},
-		{check + "?all=%zz", `[{"limit":"day"}]`, unclear, "all is true or false"},
+		{check + "?all=yes", `[{"limit":"day"}]`, unclear, "all=true"},
+		{check + "?al=true", `[{"limit":"day"}]`, unclear, "all=true"},
+		{check + "?all=true&all2=x", `[{"limit":"day"}]`, unclear, "all=true"},
+		{check + "?all=%zz", `[{"limit":"day"}]`, unclear, "all=true"},
 		{check, `[{"limit":"api","key":"e"},{"limit":"none"}]`, notFound, "no_such_limit"},
 		{check, `{"limit":"calls","key":"e","cost":-1}`, unclear, "invalid_cost"},
 		{check, `{"limit":"api","key":"` + strings.Repeat("x", 1025) + `"}`, unclear, "invalid_key"},
@@ -193,9 +203,10 @@ func TestShowLimits(t *testing.T) {
 		{"POST /v1/limits/check", `{"limit":"api","key":"//.."}`, ok, ""},
 		{"POST /v1/limits/check", `{"limit":"api","cost":3}`, ok, ""},
 		{"GET /v1/limits", "", ok, `{"limits":[{"name":"api","algorithm":"fixed_window","amount":3,` +
-			`"unit":"requests","window":"24h0m0s","align":"first_hit","shadow":false,"max_keys":1000000},`},
+			`"unit":"requests","window":"24h0m0s","align":"first_hit","shadow":false,` +
+			alike + `"max_keys":1000000},`},
 		{"GET /v1/limits", "", ok, `"burst":100`},
-		{"GET /v1/limits/day", "", ok, `"align":"day","time_zone":"UTC","shadow":false,` +
+		{"GET /v1/limits/day", "", ok, `"align":"day","time_zone":"UTC","shadow":false,` + alike +
 			`"max_keys":1000000,"overrides":{"big":1000}}`},
 		{"GET /v1/limits/bucket%2Fa", "", ok, `"algorithm":"token_bucket"`},
 		{"GET /v1/limits/none", "", notFound, "no_such_limit"},
@@ -370,7 +381,9 @@ func TestNoLimits(t *testing.T) {
 // A limit is changed while it is used, by whoever may write, and what makes no sense
 // changes nothing.
 func TestChangeALimit(t *testing.T) {
-	s := limited(t, perDay("api", 3))
+	month := headgate.LimitConfig{Name: "month",
+		Rule: limit.Rule{Algorithm: limit.FixedWindow, Amount: 3, Align: limit.Month}}
+	s := limited(t, perDay("api", 3), month)
 	s.steps([][4]string{
 		{"POST /v1/limits/check", `{"limit":"api","key":"bob","cost":3}`, "OK", `"remaining":0`},
 		{"PATCH /v1/limits/api", `{"amount":5,"window":"48h","shadow":true}`, "OK", `"amount":5`},
@@ -382,7 +395,22 @@ func TestChangeALimit(t *testing.T) {
 		{"PATCH /v1/limits/api", `{"amount":9,"name":"x"}`, "Unprocessable Entity", "name cannot be changed"},
 		{"PATCH /v1/limits/none", `{"amount":9}`, "Not Found", "no_such_limit"},
 		{"GET /v1/limits/api", "", "OK", `"amount":5`},
+		{"PATCH /v1/limits/api", `{"overrides.bob":7,"overrides.a b=|":0}`, "OK", `"bob":7`},
+		{"GET /v1/limits/api/keys/bob", "", "OK", `"limit":7,"remaining":4`},
+		{"POST /v1/limits/check", `{"limit":"api","key":"a b=|"}`, "Too Many Requests", `"limit":0`},
+		{"PATCH /v1/limits/api", `{"overrides.eve":-1}`, "Unprocessable Entity", "overrides.eve cannot be"},
+		{"PATCH /v1/limits/api", `{"overrides.":1}`, "Unprocessable Entity", "overrides. cannot be"},
+		{"PATCH /v1/limits/api", `{"overrides.` + strings.Repeat("x", 1025) + `":1}`,
+			"Unprocessable Entity", "cannot be changed"},
+		{"PATCH /v1/limits/api", `{"overrides.bob":"none"}`, "OK", `"overrides":{"a b=|":0}`},
+		{"GET /v1/limits/api/keys/bob", "", "OK", `"limit":5,"remaining":2`},
+		{"PATCH /v1/limits/month", `{"window":"5s"}`, "Unprocessable Entity", "window cannot be"},
 	})
+	log, err := os.ReadFile(filepath.Join(s.dir, "audit.log"))
+	if err != nil || bytes.Contains(log, []byte("bob")) || bytes.Contains(log, []byte("eve")) ||
+		!bytes.Contains(log, []byte(`"overrides.sha256:81b637d8fcd2c6da`)) { // of bob
+		t.Errorf("a key is in the audit log, or nothing of it: %v %s", err, log)
+	}
 	for _, token := range []string{s.read, s.tea} {
 		got := s.do("PATCH", "/v1/limits/api", `{"amount":9}`, token)
 		if got.StatusCode != http.StatusForbidden {
@@ -434,5 +462,27 @@ func TestAChangeOfALimitUndoesNoOther(t *testing.T) {
 	if c := l.Limits()[0]; got.StatusCode != http.StatusOK || !c.Shadow || c.Amount != 9 {
 		t.Errorf("%d %s: amount %d, shadow %v; want both changes", got.StatusCode, got.body, c.Amount,
 			c.Shadow)
+	}
+}
+
+// A change that nobody keeps is not in force, and says what to do.
+func TestAChangeOfALimitThatIsNotKept(t *testing.T) {
+	l, err := headgate.NewLimiter(headgate.LimiterConfig{Limits: []headgate.LimitConfig{perDay("api", 5)}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &site{t: t, dir: t.TempDir(), log: &syncBuffer{}}
+	log := slog.New(slog.NewTextHandler(s.log, nil))
+	srv := httptest.NewServer(api.New(api.Config{Tokens: api.NewTokens(s.dir, log),
+		Audit: api.NewAudit(s.dir), Log: log, Limits: api.Limits{Rules: l, Keys: l,
+			Change: func(context.Context, string, map[string]string) error {
+				return &api.NotKept{Why: "nobody is there", Do: "say it again", Err: errors.New("silence")}
+			}}}))
+	t.Cleanup(srv.Close)
+	s.admin = srv.URL
+	got := s.do("PATCH", "/v1/limits/api", `{"amount":9}`, s.token("write"))
+	if got.StatusCode != http.StatusServiceUnavailable || !strings.Contains(got.body, "not_kept") ||
+		!strings.Contains(got.body, "say it again") || l.Limits()[0].Amount != 5 {
+		t.Errorf("%d %s, and the amount is %d", got.StatusCode, got.body, l.Limits()[0].Amount)
 	}
 }

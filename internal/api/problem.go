@@ -8,6 +8,7 @@ import (
 
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/internal/config"
+	"github.com/headgate/headgate/internal/manage"
 )
 
 // A problem is an answer that says what is wrong and what to do (RFC 9457).
@@ -20,6 +21,8 @@ type problem struct {
 	Hint      string          `json:"hint"`
 	RequestID string          `json:"request_id"`
 	Faults    []*config.Fault `json:"faults,omitempty"` // each mistake with its own hint
+	Lines     []lineFault     `json:"lines,omitempty"`  // broken ones of many jobs
+	Errors    manage.Faults   `json:"errors,omitempty"` // with the places of a body
 
 	cause error // for the log only: it may name paths
 }
@@ -46,6 +49,10 @@ func (a *API) refuse(c *call, p *problem) {
 	a.cfg.Log.Log(c.r.Context(), level, "operator refused", "code", p.Code, "why", why,
 		"method", c.r.Method, "path", c.path, "remote", c.r.RemoteAddr,
 		"by", c.who.String(), "request", c.id)
+	if c.wrapped {
+		refuseWrapped(c, p)
+		return
+	}
 	writeJSON(c.w, "application/problem+json", p.Status, p)
 }
 
@@ -64,6 +71,12 @@ func problemOf(err error) *problem {
 	if e, ok := errors.AsType[*Refused](err); ok {
 		return &problem{Status: http.StatusConflict, Code: "refused", cause: e.Err, Detail: e.Why, Hint: e.Do}
 	}
+	if p := queueProblem(err); p != nil {
+		return p
+	}
+	if p := managedProblem(err); p != nil {
+		return p
+	}
 	if faults := config.Faults(err); faults != nil {
 		return faulty(faults)
 	}
@@ -81,6 +94,9 @@ func problemOf(err error) *problem {
 	case errors.Is(err, ErrKeySeals):
 		return &problem{Status: http.StatusConflict, Code: "key_seals", Detail: err.Error(),
 			Hint: "headgate key rotate makes another; in a cluster it takes over after 30 s"}
+	case errors.Is(err, ErrNoAnalytics):
+		return &problem{Status: http.StatusNotFound, Code: "analytics_off", Detail: err.Error(),
+			Hint: "write analytics: {enabled: true} into the configuration, and start again"}
 	case errors.Is(err, ErrAlone):
 		return &problem{Status: http.StatusNotFound, Code: "no_cluster", Detail: err.Error(),
 			Hint: "headgate cluster init makes what a cluster needs"}

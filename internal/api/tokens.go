@@ -20,11 +20,13 @@ import (
 	"time"
 )
 
-// The scopes of a token. Each may end in :ROOM and then holds for that room
-// alone; write includes read.
+// The scopes of a token. Each may end in :NAME and then holds for the room and the queue
+// of that name alone, or in :zone/NAME for the rooms of a zone; write includes all.
 const (
 	scopeRead  = "read"
 	scopeWrite = "write"
+	scopePut   = "put"  // jobs into queues: no change, and no line of the audit log
+	scopePass  = "pass" // completes and abandons visits, as put is
 )
 
 const (
@@ -54,7 +56,7 @@ func (t *Token) Expired(now time.Time) bool {
 func (t *Token) May(scope, room string) bool {
 	return slices.ContainsFunc(t.Scopes, func(s string) bool {
 		verb, only, narrow := strings.Cut(s, ":")
-		return (verb == scope || verb == scopeWrite && scope == scopeRead) &&
+		return (verb == scope || verb == scopeWrite) &&
 			(!narrow || room != "" && only == room)
 	})
 }
@@ -67,20 +69,29 @@ func (t *Token) mayAny(scope string) bool {
 	})
 }
 
-// ParseScopes reads read, write:shop and several of them after commas.
+// ParseScopes reads read, write:shop, put:orders, pass:shop and several of them after commas.
 func ParseScopes(s string) ([]string, error) {
 	var all []string
 	for part := range strings.SplitSeq(s, ",") {
 		part = strings.TrimSpace(part)
 		verb, room, narrow := strings.Cut(part, ":")
-		if verb != scopeRead && verb != scopeWrite || narrow && !plainWord(room) {
-			return nil, errors.New("the scopes are read, write, read:ROOM and write:ROOM")
+		known := slices.Contains([]string{scopeRead, scopeWrite, scopePut, scopePass}, verb)
+		if !known || narrow && !plainWord(room) && !plainZone(room) {
+			return nil, errors.New("the scopes are read, write, put and pass, of one room or queue " +
+				"read:NAME, write:NAME, put:NAME and pass:NAME, and of one zone read:zone/NAME and write:zone/NAME")
 		}
 		if !slices.Contains(all, part) {
 			all = append(all, part)
 		}
 	}
 	return all, nil
+}
+
+// plainZone tells whether a word names a zone: zone/example.com.
+func plainZone(s string) bool {
+	name, ok := strings.CutPrefix(s, zoneScope)
+	return ok && len(name) <= 253 && strings.Trim(name, "abcdefghijklmnopqrstuvwxyz0123456789-_.") == "" &&
+		name != ""
 }
 
 // wellFormed tells whether a text could be a token, before it is hashed.

@@ -23,13 +23,13 @@ type Files struct {
 
 	mu               sync.Mutex // one look at a time; guards what follows
 	certificate, key string
-	seen             stamps // of the pair that is served
+	seen             Stamps // of the pair that is served
 	told             string // the error that was logged, not to say it each time
 	warned           time.Time
 }
 
-// stamps tell whether one of two files has changed; nil is one that is not there.
-type stamps [2]os.FileInfo
+// Stamps tell whether one of some files has changed; nil is one that is not there.
+type Stamps []os.FileInfo
 
 // OpenFiles reads the pair. Without a good one there is nothing to serve, so
 // that is an error, an [*Error].
@@ -43,7 +43,7 @@ func OpenFiles(certificate, key string, log *slog.Logger) (*Files, error) {
 func (f *Files) Use(certificate, key string) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	seen := stampsOf(certificate, key)
+	seen := StampsOf(certificate, key)
 	p, err := ReadPair(certificate, key, time.Now())
 	if err != nil {
 		return err
@@ -53,7 +53,7 @@ func (f *Files) Use(certificate, key string) error {
 	return nil
 }
 
-func (f *Files) takeLocked(p *Pair, seen stamps) {
+func (f *Files) takeLocked(p *Pair, seen Stamps) {
 	f.current.Store(p)
 	f.good.Store(true)
 	f.seen, f.told, f.warned = seen, "", time.Now()
@@ -81,9 +81,9 @@ func (f *Files) Run(ctx context.Context) error {
 func (f *Files) look() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	seen := stampsOf(f.certificate, f.key)
+	seen := StampsOf(f.certificate, f.key)
 	again := time.Since(f.warned) >= warnEvery
-	if seen.same(f.seen) && f.good.Load() && !again {
+	if seen.Same(f.seen) && f.good.Load() && !again {
 		return
 	}
 	p, err := ReadPair(f.certificate, f.key, time.Now())
@@ -96,7 +96,7 @@ func (f *Files) look() {
 		}
 		return
 	}
-	if !seen.same(f.seen) {
+	if !seen.Same(f.seen) {
 		f.log.Info("certificate taken up", "names", p.Names, "expires", p.NotAfter)
 	}
 	f.takeLocked(p, seen)
@@ -122,7 +122,9 @@ func (f *Files) States() ([]State, bool) {
 	return []State{{Name: nameOf(leaf), NotAfter: leaf.NotAfter}}, f.good.Load()
 }
 
-func stampsOf(names ...string) (s stamps) {
+// StampsOf looks at files.
+func StampsOf(names ...string) Stamps {
+	s := make(Stamps, len(names))
 	for i, name := range names {
 		if info, err := os.Stat(name); err == nil {
 			s[i] = info
@@ -131,8 +133,11 @@ func stampsOf(names ...string) (s stamps) {
 	return s
 }
 
-// same compares what the disk says of the files, not their contents.
-func (s stamps) same(old stamps) bool {
+// Same compares what the disk says of the files, not their contents.
+func (s Stamps) Same(old Stamps) bool {
+	if len(s) != len(old) {
+		return false
+	}
 	for i := range s {
 		switch a, b := s[i], old[i]; {
 		case a == nil || b == nil:

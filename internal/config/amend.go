@@ -54,7 +54,7 @@ func Amend(r *Room, pairs map[string]string) (*Room, error) {
 // amendable are the keys of a room that can be changed while it runs.
 func amendable() []string {
 	return strings.Fields(`total_active_users new_users_per_minute session_duration hard_end
-		queue_all closed suspended shadow message max_waiting hold hold_phone`)
+		method queue_all closed suspended shadow message max_waiting hold hold_phone`)
 }
 
 // amends tells what is wrong with a key as such, before its value is read.
@@ -97,6 +97,8 @@ func (r *Room) Text(key string) string {
 		return span(r.Hold)
 	case "hold_phone":
 		return span(r.HoldPhone)
+	case "method":
+		return r.Method
 	case "queue_all":
 		return strconv.FormatBool(r.QueueAll)
 	case "closed":

@@ -23,7 +23,7 @@ func running(t *testing.T, more string) *Room {
 func TestAmendChangesWhatItIsGivenAndNothingElse(t *testing.T) {
 	values := map[string]string{
 		"total_active_users": "300", "new_users_per_minute": "60", "session_duration": "2m30s",
-		"hard_end": "1h", "queue_all": "true", "closed": "true", "suspended": "true",
+		"hard_end": "1h", "method": "random", "queue_all": "true", "closed": "true", "suspended": "true",
 		"shadow": "true", "message": "Sold out.\nSorry!", "max_waiting": "5", "hold": "1d",
 		"hold_phone": "2d",
 	}

@@ -18,6 +18,8 @@ func check(d *decoder, c *Config) {
 	checkCluster(d, c)
 	checkEngine(d, c)
 	checkLimits(d, c)
+	checkQueues(d, c)
+	checkRules(d, c)
 	for i := range c.Rooms {
 		k := "rooms[" + strconv.Itoa(i) + "]."
 		r := &c.Rooms[i]
@@ -25,6 +27,7 @@ func check(d *decoder, c *Config) {
 		checkTwins(d, c.Rooms[:i], r, k)
 		checkLoop(d, c, r, k)
 		checkSpans(d, r, k)
+		checkEvents(d, r, k)
 		c.warnRoom(d, r, k)
 	}
 	c.warnOpenings(d)
@@ -75,10 +78,6 @@ func checkListens(d *decoder, c *Config) {
 				d.clash(wrong("give it another port", "%s %s and envoy.listen %s are the same place", key,
 					addr, e.Listen), "envoy.listen", key)
 			}
-		}
-		if c.Cluster != nil || c.Engine != nil {
-			c.warn(d, wrong("ask one machine only, or divide the limits",
-				"each machine counts for itself: limits are not shared between machines yet"), "envoy")
 		}
 	}
 	if d.good("listen", "admin_listen") && collide(c.Listen, c.AdminListen) {
@@ -202,6 +201,11 @@ func (c *Config) warnRoom(d *decoder, r *Room, k string) {
 	if r.HardEnd == r.SessionDuration && r.SessionRenewal {
 		c.warn(d, wrong("write session_renewal: false, or raise hard_end",
 			"is as long as session_duration, so that renewal has no effect"), k+"hard_end")
+	}
+	if r.Checkout.Warn >= r.SessionDuration {
+		c.warn(d, wrong("make it shorter: a tenth to a half of a session is usual",
+			"%s is not shorter than session_duration (%s): pages warn all the time",
+			short(r.Checkout.Warn), short(r.SessionDuration)), k+"checkout.warn")
 	}
 	if r.Suspended && r.QueueAll {
 		c.warn(d, wrong("keep one of the two",

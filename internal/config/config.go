@@ -39,6 +39,8 @@ import (
 	"net/url"
 	"os"
 	"time"
+
+	"github.com/headgate/headgate/internal/rules"
 )
 
 // A Config is all that headgate run needs to know.
@@ -79,17 +81,34 @@ type Config struct {
 	// Limits are the rate limits, in the order of the file. Default none.
 	Limits []Limit
 
+	// Queues keep jobs for targets, in the order of the file. Default none.
+	Queues []Queue
+
 	// Envoy says where Envoy's rate limit service is answered; nil is nowhere.
 	Envoy *Envoy
 
+	// Lists are what the expressions of rules ask by in $name. Default none.
+	Lists []List
+
+	// Crawlers are verified beside those that are known. Default none.
+	Crawlers []Crawler
+
+	// Analytics says what is kept of what was counted.
+	Analytics Analytics
+
+	// Zones are domains whose rooms are made by the management API, in the order of the file.
+	// Default none: then all rooms are of one zone.
+	Zones []Zone
+
 	// Rooms are the waiting rooms, in the order of the file: at least one, unless there are
-	// Limits or Envoy asks.
+	// Limits, Queues or Zones, or Envoy asks.
 	Rooms []Room
 
 	// Warnings lists what is allowed but odd. It is empty in a good file.
 	Warnings []Fault
 
-	over []flagValue // flags that stand above the file, for Again
+	over  []flagValue // flags that stand above the file, for Again
+	lists map[string]*rules.List
 }
 
 // CookieSecure says when the room's cookie carries the Secure attribute.
@@ -145,6 +164,9 @@ type Room struct {
 	// none; else at least SessionDuration.
 	HardEnd time.Duration
 
+	// Method says who is let in next: fifo, random, passthrough or reject. Default fifo.
+	Method string
+
 	// QueueAll holds the line: newcomers wait and nobody is called.
 	QueueAll bool
 
@@ -197,6 +219,15 @@ type Room struct {
 	// 100 milliseconds to 10 minutes, defaults 1 and 30 seconds.
 	PollMin, PollMax time.Duration
 
+	// Rules are asked about each request before all else, in this order. Default none.
+	Rules []Rule
+
+	// CrawlerBypass lets verified search engines pass uncounted. Default false.
+	CrawlerBypass bool
+
+	// Events change the room for a time. Default none.
+	Events []Event
+
 	// Exclude says which requests pass without being counted.
 	Exclude Exclude
 
@@ -209,6 +240,20 @@ type Room struct {
 
 	// CookieSecure says when the cookie carries Secure. Default auto.
 	CookieSecure CookieSecure
+
+	// CookieSameSite is SameSite of the cookie: lax, strict or none. A cookie that is not Secure
+	// cannot be none: it is lax. Default lax.
+	CookieSameSite string
+
+	// DefaultTemplateLanguage is the language of those who ask for none that there is: one of
+	// pages.Languages. Default en-US.
+	DefaultTemplateLanguage string
+
+	// Page is the room's own page. Default none.
+	Page Page
+
+	// Checkout is what the room does for those who pay. Default nothing.
+	Checkout Checkout
 }
 
 // Exclude lists requests that pass uncounted: one match is enough. The
@@ -316,12 +361,14 @@ func defaultConfig() Config {
 		Listen:      ":8080",
 		AdminListen: "127.0.0.1:8081",
 		Data:        "./headgate-data",
+		Analytics:   defaultAnalytics(),
 	}
 }
 
 func defaultRoom() Room {
 	return Room{
 		Path:               "/",
+		Method:             "fifo",
 		SessionDuration:    5 * time.Minute,
 		SessionRenewal:     true,
 		QueueingStatusCode: 503,
@@ -334,6 +381,9 @@ func defaultRoom() Room {
 		Exclude:            defaultExclude(),
 		JoinLimit:          JoinLimit{Window: time.Minute, PrefixV4: 24, PrefixV6: 56},
 		CookieSecure:       CookieSecureAuto,
+		CookieSameSite:     "lax",
+
+		DefaultTemplateLanguage: "en-US",
 	}
 }
 

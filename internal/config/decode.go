@@ -13,6 +13,8 @@ import (
 
 	"go.yaml.in/yaml/v4"
 	"go.yaml.in/yaml/v4/plugin/loaderlimits"
+
+	"github.com/headgate/headgate/internal/near"
 )
 
 const (
@@ -29,7 +31,7 @@ type decoder struct {
 	file   string
 	faults []*Fault
 	flags  bool // all keys are flags: there is no file
-	amends bool // keys are those of a room that runs, and go by their own names
+	amends bool // keys are those of a room or a limit that runs, and go by their own names
 
 	spots   map[string]spot // where the value of each key stands
 	bad     map[string]bool // keys whose values are not to be relied on
@@ -220,7 +222,7 @@ func (d *decoder) missing(f field, key string, n *yaml.Node) {
 	switch {
 	case d.flags:
 		hint = "add " + flagName(full) + " " + f.example
-	case key == "":
+	case key == "" && !d.amends:
 		hint = "add " + f.name + ":, and below it a room that begins with " + f.example
 	}
 	d.fault(full, n, wrong(hint, "is missing"))
@@ -231,7 +233,7 @@ func suggest(word string, fields []field) (meant, hint string) {
 	if word == "disable_session_renewal" { // Cloudflare's key for the opposite
 		return "session_renewal", "write session_renewal: false"
 	}
-	near, home := Nearest(word, names(fields)), homeOf(word)
+	near, home := near.Word(word, names(fields)), homeOf(word)
 	switch {
 	case near != "" && home != "":
 		return near, "did you mean " + near + "? " + word + " belongs " + home
@@ -295,16 +297,21 @@ func (d *decoder) finish(c *Config) (*Config, error) {
 	if !d.stopped {
 		check(d, c)
 	}
-	if len(d.faults) == 0 {
-		return c, nil
+	if err := d.err(); err != nil {
+		return nil, err
 	}
+	return c, nil
+}
+
+// err joins the faults in their order, as many as anybody mends in one go; nil for none.
+func (d *decoder) err() error {
 	slices.SortStableFunc(d.faults, byPlace)
 	if more := len(d.faults) - maxFaults; more > 0 {
 		d.faults = append(d.faults[:maxFaults], &Fault{File: d.file, Line: d.faults[maxFaults].Line,
 			Column:  d.faults[maxFaults].Column,
 			Problem: fmt.Sprintf("and %d more faults from here on", more), Hint: "mend these first"})
 	}
-	return nil, joinFaults(d.faults)
+	return joinFaults(d.faults)
 }
 
 // note keeps where the value of a key stands.

@@ -65,9 +65,16 @@ func configFields(c *Config) []field {
 		{name: "cluster", read: readCluster(c)},
 		{name: "engine", read: readEngine(c)},
 		{name: "limits", read: readLimits(c)},
+		{name: "queues", read: readQueues(c)},
 		{name: "envoy", read: readEnvoy(c)},
+		{name: "lists", read: readLists(c)},
+		{name: "crawlers", read: readCrawlers(c)},
+		group("analytics", analyticsFields(&c.Analytics)),
+		{name: "zones", read: readZones(c)},
 		{name: "rooms", read: roomList(&c.Rooms), example: "- name: shop",
-			without: func() bool { return len(c.Limits) > 0 || c.Envoy != nil }},
+			without: func() bool {
+				return len(c.Limits) > 0 || len(c.Queues) > 0 || len(c.Zones) > 0 || c.Envoy != nil
+			}},
 	}
 }
 
@@ -97,6 +104,7 @@ func roomFields(r *Room) []field {
 		one("session_duration", span(&r.SessionDuration, time.Second, 30*day, false)),
 		one("session_renewal", truth(&r.SessionRenewal)),
 		one("hard_end", span(&r.HardEnd, time.Second, 30*day, true)),
+		one("method", word(&r.Method, "fifo", "random", "passthrough", "reject")),
 		one("queue_all", truth(&r.QueueAll)),
 		one("closed", truth(&r.Closed)),
 		one("suspended", truth(&r.Suspended)),
@@ -112,10 +120,17 @@ func roomFields(r *Room) []field {
 		one("call_hold", span(&r.CallHold, time.Second, time.Hour, true)),
 		one("poll_min", span(&r.PollMin, 100*time.Millisecond, 10*time.Minute, false)),
 		one("poll_max", span(&r.PollMax, 100*time.Millisecond, 10*time.Minute, false)),
+		{name: "rules", read: readRules(&r.Rules)},
+		{name: "events", read: readEvents(&r.Events)},
+		one("search_engine_crawler_bypass", truth(&r.CrawlerBypass)),
 		{name: "exclude", read: readExclude(&r.Exclude)},
 		group("join_limit", joinLimitFields(&r.JoinLimit)),
 		{name: "limits", read: readRoomLimits(&r.Limits)},
 		one("cookie_secure", raw(&r.CookieSecure, cleanSecure)),
+		one("cookie_samesite", word(&r.CookieSameSite, "lax", "strict", "none")),
+		one("default_template_language", raw(&r.DefaultTemplateLanguage, cleanLanguage)),
+		{name: "page", read: readPage(&r.Page)},
+		{name: "checkout", read: readCheckout(&r.Checkout)},
 	}
 }
 
@@ -178,8 +193,13 @@ func homeOf(name string) string {
 	}{
 		{"at the left margin", configFields(new(Config))},
 		{"in a room, under rooms", roomFields(new(Room))},
+		{"in a zone, under zones", zoneFields(new(Zone))},
 		{"under exclude in a room", excludeFields(new(Exclude), new(bool))},
 		{"under join_limit in a room", joinLimitFields(new(JoinLimit))},
+		{"under page in a room", pageFields(new(Page))},
+		{"in a rule, under rules in a room", ruleFields(new(Rule))},
+		{"under checkout in a room", checkoutFields(new(Checkout))},
+		{"in an event, under events in a room", eventFields(new(Event), new(bool))},
 		{"under tls", tlsFields(new(TLS))},
 		{"under acme in tls", acmeFields(new(ACME))},
 		{"under cluster", clusterFields(new(clusterKeys))},
@@ -187,6 +207,8 @@ func homeOf(name string) string {
 		{"in a data centre, under datacenters in cluster", datacenterFields(new(datacenterKeys), "")},
 		{"under engine", engineFields(new(Engine))},
 		{"in a limit, under limits", limitFields(new(Limit))},
+		{"in a queue, under queues", queueFields(new(Queue))},
+		{"under target in a queue", targetFields(new(QueueTarget))},
 	}
 	for _, h := range homes {
 		if slices.Contains(names(h.fields), name) {

@@ -9,6 +9,8 @@ import (
 	"strings"
 
 	"go.yaml.in/yaml/v4"
+
+	"github.com/headgate/headgate/internal/near"
 )
 
 // mainRoom names the room of headgate run without a file.
@@ -179,7 +181,7 @@ func flagFault(err error, known []string) *Fault {
 	s := err.Error()
 	if name, ok := strings.CutPrefix(s, "flag provided but not defined: -"); ok {
 		f := &Fault{Key: "--" + name, Problem: "there is no such flag"}
-		if near := Nearest(name, known); near != "" {
+		if near := near.Word(name, known); near != "" {
 			f.Hint = "did you mean --" + near + "?"
 		} else {
 			f.Hint = "the flags are --" + strings.Join(known, ", --")

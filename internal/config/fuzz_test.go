@@ -105,7 +105,7 @@ func brokenRules(c *Config) []string {
 		must(err == nil && portErr == nil, "listen %q", l)
 	}
 	must(c.Data != "", "no data")
-	must(len(c.Rooms) > 0 || len(c.Limits) > 0 || c.Envoy != nil, "no rooms")
+	must(len(c.Rooms) > 0 || len(c.Limits) > 0 || len(c.Queues) > 0 || c.Envoy != nil, "no rooms")
 	mustPrefixes := func(ps []netip.Prefix) {
 		for _, p := range ps {
 			must(p.IsValid() && p == p.Masked() && !p.Addr().Is4In6(), "prefix %v", p)

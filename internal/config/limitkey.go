@@ -8,6 +8,8 @@ import (
 	"strings"
 
 	"go.yaml.in/yaml/v4"
+
+	"github.com/headgate/headgate/internal/near"
 )
 
 // A KeyPart is one thing of a request by which callers are told apart.
@@ -87,7 +89,7 @@ func cleanKeyPart(s string) (KeyPart, *mistake) {
 	switch {
 	case !slices.Contains(kinds, what):
 		hint := "write client_address, header:NAME, cookie:NAME, path, method or host"
-		if near := Nearest(what, kinds); near != "" {
+		if near := near.Word(what, kinds); near != "" {
 			hint = "did you mean " + clip(near+rest) + "?"
 		}
 		return KeyPart{}, wrong(hint, "%s is no part of a key", quote(s))

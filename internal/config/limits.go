@@ -9,10 +9,11 @@ import (
 
 	"go.yaml.in/yaml/v4"
 
+	"github.com/headgate/headgate/internal/near"
 	"github.com/headgate/headgate/limit"
 )
 
-// A Limit says how often each key may do something. It counts in this process alone.
+// A Limit says how often each key may do something.
 type Limit struct {
 	// Name is what rooms and the API call it: 1 to 64 of A-Z a-z 0-9 _ and -.
 	// Required and unique.
@@ -43,8 +44,8 @@ type Limit struct {
 	// Shadow counts and refuses nobody.
 	Shadow bool
 
-	// Scope says who shares the limit: worker, datacenter or global, which in one
-	// process are the same. Default worker, and in a cluster nothing else.
+	// Scope says which processes share the limit: worker, which is each for itself,
+	// datacenter, or global, which is all. Default global.
 	Scope string
 
 	// OnUnreachable says what is done where others cannot be asked: local, deny or
@@ -67,10 +68,8 @@ const (
 	maxKeyLength = 1024        // as headgate.MaxKey
 )
 
-const scopeWorker = "worker"
-
 func defaultLimit() Limit {
-	return Limit{Unit: "requests", Cost: 1, Scope: scopeWorker, OnUnreachable: "local",
+	return Limit{Unit: "requests", Cost: 1, Scope: "global", OnUnreachable: "local",
 		MaxKeys: 1_000_000, Headers: "ietf"}
 }
 
@@ -92,7 +91,7 @@ func limitFields(l *Limit) []field {
 		one("cost_header", raw(&l.CostHeader, cleanHeaderName)),
 		{name: "overrides", read: readOverrides(&l.Overrides)},
 		one("shadow", truth(&l.Shadow)),
-		one("scope", word(&l.Scope, scopeWorker, "datacenter", "global")),
+		one("scope", word(&l.Scope, "worker", "datacenter", "global")),
 		one("on_unreachable", word(&l.OnUnreachable, "local", "deny", "allow")),
 		one("max_keys", whole(&l.MaxKeys, 1, maxKeys)),
 		one("headers", word(&l.Headers, "ietf", "draft06", "draft03", "legacy", "none")),
@@ -273,19 +272,14 @@ func (l *Limit) tell(d *decoder, key string, err error) {
 	}
 }
 
-// checkLimits holds the limits against the rest: how many machines there are, and which
-// limits rooms name.
+// checkLimits holds the limits against the rest: which limits rooms name.
 func checkLimits(d *decoder, c *Config) {
 	known, complete := map[string]bool{}, d.good("limits")
 	var all []string
 	for i := range c.Limits {
-		l, k := &c.Limits[i], "limits["+strconv.Itoa(i)+"]"
+		l := &c.Limits[i]
 		complete = complete && l.Name != ""
 		known[l.Name], all = true, append(all, l.Name)
-		if l.Scope != scopeWorker && (c.Cluster != nil || c.Engine != nil) {
-			d.clash(wrong("say scope: worker: each machine then counts for itself",
-				"%s: limits are not shared between machines yet", l.Scope), k+".scope")
-		}
 	}
 	for i := range c.Rooms {
 		r := &c.Rooms[i]
@@ -302,7 +296,7 @@ func checkLimits(d *decoder, c *Config) {
 // limitHint says which limit was meant. It is not asked of those that are not told.
 func limitHint(d *decoder, name string, known []string) string {
 	if len(d.faults) < maxFaults {
-		if near := Nearest(name, known); near != "" {
+		if near := near.Word(name, known); near != "" {
 			return "did you mean " + near + "?"
 		}
 	}
@@ -374,7 +368,7 @@ func oneWord(s string, allowed []string) *mistake {
 		return nil
 	}
 	hint := "write one of " + strings.Join(allowed, ", ")
-	if near := Nearest(s, allowed); near != "" {
+	if near := near.Word(s, allowed); near != "" {
 		hint = "did you mean " + near + "?"
 	}
 	return wrong(hint, "%s is not allowed here", quote(s))

@@ -140,20 +140,18 @@ func TestTimeZonesAreThoseOfTheMachine(t *testing.T) {
 	}
 }
 
-func TestLimitsAreNotSharedBetweenMachines(t *testing.T) {
+func TestLimitsAreSharedUnlessTheyAreAWorkers(t *testing.T) {
 	dir := clusterDir(t, time.Now())
-	for _, beside := range []string{"cluster: {join: n1.join, listen: \":7422\"}\n", "engine: {url: \"nats://127.0.0.1\"}\n"} {
-		for scope, good := range map[string]bool{"worker": true, "datacenter": false, "global": false} {
-			_, err := inDir(t, dir, beside+
-				"limits:\n  - {name: api, algorithm: concurrency, amount: 1, scope: "+scope+"}\n")
-			faults := Faults(err)
-			if good != (err == nil) {
-				t.Errorf("%s beside %s: %v", scope, beside, err)
-			}
-			if !good && (len(faults) != 1 || faults[0].Key != "limits[0].scope" || faults[0].Line != 3 ||
-				!strings.Contains(faults[0].Problem, "not shared between machines yet") ||
-				!strings.Contains(faults[0].Hint, "scope: worker")) {
-				t.Errorf("%s: got %v", scope, err)
+	for _, beside := range []string{
+		"cluster: {join: n1.join, listen: \":7422\"}\n", "engine: {url: \"nats://127.0.0.1\"}\n",
+	} {
+		for said, want := range map[string]string{
+			"": "global", ", scope: worker": "worker", ", scope: datacenter": "datacenter",
+		} {
+			c, err := inDir(t, dir, beside+
+				"limits:\n  - {name: api, algorithm: concurrency, amount: 1"+said+"}\n")
+			if err != nil || c.Limits[0].Scope != want {
+				t.Errorf("%q beside %s: %v, want %s", said, beside, err, want)
 			}
 		}
 	}
@@ -266,7 +264,7 @@ func TestWhatSaysNothingAboutALimitIsNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	said, err := Parse("f", []byte(limited(rule+", align: epoch, unit: requests, key: [], overrides: {}, cost: 1, "+
-		"shadow: false, scope: worker, on_unreachable: local, max_keys: 1000000, headers: ietf")))
+		"shadow: false, scope: global, on_unreachable: local, max_keys: 1000000, headers: ietf")))
 	if err != nil || !reflect.DeepEqual(plain.Limits, said.Limits) {
 		t.Errorf("got %+v, %v, want %+v", said.Limits, err, plain.Limits)
 	}
@@ -296,7 +294,6 @@ func brokenLimits(c *Config) []string {
 		must((l.Lease > 0) == (l.Algorithm == limit.Concurrency), "lease %v", l.Lease)
 		must(in(l.Unit, "requests units request_bytes response_bytes"), "unit %q", l.Unit)
 		must(in(l.Scope, "worker datacenter global"), "scope %q", l.Scope)
-		must(l.Scope == "worker" || c.Cluster == nil && c.Engine == nil, "scope %q is shared", l.Scope)
 		must(in(l.OnUnreachable, "local deny allow"), "on_unreachable %q", l.OnUnreachable)
 		must(in(l.Headers, "ietf draft06 draft03 legacy none"), "headers %q", l.Headers)
 		must(l.Cost >= 1 && l.Cost <= limit.MaxAmount && (l.Cost == 1 || l.CostHeader == ""),

@@ -52,7 +52,7 @@ func (c *Counter) firstRecord(ctx context.Context) (*slot.Record, error) {
 		return nil, err
 	}
 	alone := of != nil && (of.Up == nil || of.WasRoot) // until now: nobody can have moved it
-	if err := c.cfg.Sites.confirmHome(ctx, !alone); err != nil {
+	if err := c.cfg.Sites.ConfirmHome(ctx, !alone); err != nil {
 		return nil, err
 	}
 	if of != nil && (alone || of.Up.Granted > 0) {
@@ -90,7 +90,7 @@ func (c *Counter) fitRecord(ctx context.Context, r *slot.Record) error {
 	case r.MovedTo != "":
 		return fmt.Errorf("%w: to %s", ErrMoved, r.MovedTo)
 	case c.isAnywhere():
-		return c.cfg.Sites.confirmHome(ctx, false)
+		return c.cfg.Sites.ConfirmHome(ctx, false)
 	case below && r.Up == nil:
 		r.GoBelow(slot.LoanID(rand.Uint64()|1), c.cfg.Sites.Home() == c.cfg.Sites.Own())
 		c.cfg.Log.Info("room is one with other data centres from now on", "room", c.cfg.Room)

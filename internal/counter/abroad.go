@@ -36,7 +36,7 @@ func (s *Sites) passOn(site, name string) func(context.Context, []byte) []byte {
 	return func(ctx context.Context, msg []byte) []byte {
 		ctx, stop := context.WithTimeout(ctx, aboveTry)
 		defer stop()
-		b, err := s.ask(ctx, site, name, msg)
+		b, err := s.Ask(ctx, site, name, msg)
 		if err != nil {
 			return nil
 		}
@@ -51,7 +51,7 @@ func (a *Abroad) carry(ctx context.Context, kind string, msg []byte) ([]byte, er
 	if a.cfg.Sites.cfg.Links[a.site] == nil {
 		return a.bus.Ask(ctx, via(a.site, kind, a.cfg.Room), msg)
 	}
-	return a.cfg.Sites.ask(ctx, a.site, kind+"."+a.cfg.Room, msg)
+	return a.cfg.Sites.Ask(ctx, a.site, kind+"."+a.cfg.Room, msg)
 }
 
 // ask asks until the host answers, for writeWait at most.
@@ -75,17 +75,29 @@ func (a *Abroad) ask(ctx context.Context, q request) (r reply, err error) {
 }
 
 // Poll notes that the visitor of a ticket is there and tells where it stands.
-func (a *Abroad) Poll(ctx context.Context, life, number uint64) (Place, error) {
-	r, err := a.ask(ctx, request{op: opPoll, life: life, number: number})
+func (a *Abroad) Poll(ctx context.Context, life, number, key uint64) (Place, error) {
+	r, err := a.ask(ctx, request{op: opPoll, life: life, number: number, key: key})
 	return r.place, err
 }
 
 // Claim turns a called ticket into a stay; see Counter.Claim.
 func (a *Abroad) Claim(
-	ctx context.Context, life, number uint64, hard time.Duration,
+	ctx context.Context, life, number, key uint64, hard time.Duration,
 ) (slot.ClaimReply, error) {
-	r, err := a.ask(ctx, request{op: opClaim, life: life, number: number, hard: hard})
+	r, err := a.ask(ctx, request{op: opClaim, life: life, number: number, key: key, hard: hard})
 	return r.claim, err
+}
+
+// Leave gives up a place.
+func (a *Abroad) Leave(ctx context.Context, life, number, key uint64) error {
+	_, err := a.ask(ctx, request{op: opLeave, life: life, number: number, key: key})
+	return err
+}
+
+// Move moves a place to another device; see Counter.Move.
+func (a *Abroad) Move(ctx context.Context, m Move) error {
+	_, err := a.ask(ctx, m.request())
+	return err
 }
 
 // Suspect tells the host of a pass that says more than any could.
@@ -119,6 +131,7 @@ type SiteTime struct {
 	Life   uint64
 	Hi     slot.Tau // it is not later there
 	Served uint64   // all tickets below were called when it was last heard
+	Lanes  []uint64 // the same of each lane, by its line
 	Known  bool
 }
 
@@ -130,7 +143,7 @@ func (c *Counter) siteTime(site string) SiteTime {
 	}
 	for i := range s.All {
 		if x := &s.All[i]; x.Site == site {
-			return SiteTime{Life: x.Life, Hi: x.Hi, Served: x.Served, Known: x.Hi > 0}
+			return SiteTime{Life: x.Life, Hi: x.Hi, Served: x.Served, Lanes: x.Lanes, Known: x.Hi > 0}
 		}
 	}
 	return SiteTime{}

@@ -208,7 +208,7 @@ func TestBrokenPlacesAfterALongCut(t *testing.T) {
 		poll := func(p *Place) slot.TicketStatus {
 			ctx, stop := context.WithTimeout(t.Context(), time.Millisecond)
 			defer stop()
-			got, _ := c.Poll(ctx, p.Life, p.Number)
+			got, _ := c.Poll(ctx, p.Life, p.Number, 0)
 			return got.Status
 		}
 		for cut := range 2 {

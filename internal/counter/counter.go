@@ -61,6 +61,7 @@ const (
 	hideAfter   = 5 * time.Second        // numbers unheard after a takeover count in no position any more
 	lineSweep   = 4096                   // holds looked at in one pass
 	skipBytes   = 64 << 10               // record: late tickets below the frontier
+	drawnBytes  = 480 << 10              // the same where tickets are drawn: half of what NATS carries
 	storeWait   = 2 * time.Second        // a write that takes longer is looked up
 	storeRetry  = 250 * time.Millisecond
 	issuedSoon  = 250 * time.Millisecond // a number that was issued is in a record so soon
@@ -75,6 +76,7 @@ type Config struct {
 	Store  store.Store
 	Params slot.Params
 	Settings
+	Plan  Plan   // of the draw of an event
 	After uint64 // 1 + revision of the limits that Settings are of; 0: newer than any
 	Sites *Sites // the data centres whose rooms are one with this; nil: none
 
@@ -90,7 +92,10 @@ type Settings struct {
 	Active slot.Limit // stays at once
 	New    slot.Limit // new users per window
 	Spread bool       // space calls evenly while anyone waits
+	Draws  bool       // who is next is drawn at random
+	All    bool       // all are let in: who waits holds nobody up
 	Line   LineConfig
+	Lanes  []slot.Lane // beside the ordinary line, at most slot.MostLanes
 }
 
 // LineConfig describes the waiting line.
@@ -127,6 +132,7 @@ type Counter struct {
 // Totals count since the start.
 type Totals struct {
 	Joined, Called, Claimed, Lapsed, Writes int64
+	Expired                                 int64         // places whose hold was over
 	WriteTime                               time.Duration // all writes together
 	CallEmpty                               time.Duration // called slots stood empty this long in all
 }
@@ -518,6 +524,7 @@ func (c *Counter) Reconfigure(ctx context.Context, s Settings) error {
 	}
 	c.cfg.Settings = s
 	c.spread()
+	c.setLanes()
 	c.fore.update(&c.desk, c.cfg.Boot())
 	c.kick()
 	return nil

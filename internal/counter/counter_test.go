@@ -41,7 +41,7 @@ func host(t *testing.T, name string, s store.Store, active int64) *Counter {
 
 func join(t *testing.T, c *Counter) Place {
 	t.Helper()
-	p, err := c.Join(t.Context(), 5*time.Minute, 0)
+	p, err := c.Join(t.Context(), 0, 5*time.Minute, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -57,20 +57,20 @@ func TestCounterCallsInOrderAndClaimsOnce(t *testing.T) {
 		}
 		time.Sleep(time.Second)
 		for i, n := range numbers {
-			p, err := c.Poll(t.Context(), lifeOf(c), n)
+			p, err := c.Poll(t.Context(), lifeOf(c), n, 0)
 			if err != nil || (p.Status == slot.TicketCalled) != (i < 2) {
 				t.Fatalf("ticket %d: %+v %v, want the first two called", n, p, err)
 			}
 		}
-		first, err := c.Claim(t.Context(), lifeOf(c), numbers[0], 0)
+		first, err := c.Claim(t.Context(), lifeOf(c), numbers[0], 0, 0)
 		if err != nil || first.End == 0 {
 			t.Fatal(first, err)
 		}
-		again, err := c.Claim(t.Context(), lifeOf(c), numbers[0], 0)
+		again, err := c.Claim(t.Context(), lifeOf(c), numbers[0], 0, 0)
 		if err != nil || again.End != first.End {
 			t.Errorf("a repeated claim gives %+v %v, want the same stay", again, err)
 		}
-		if _, err := c.Claim(t.Context(), lifeOf(c), numbers[3], 0); !errors.Is(err, ErrNotCalled) {
+		if _, err := c.Claim(t.Context(), lifeOf(c), numbers[3], 0, 0); !errors.Is(err, ErrNotCalled) {
 			t.Errorf("a ticket that is not called: %v", err)
 		}
 		if s := c.State(0, 0); s.Active != 1 || s.Called != 1 || s.Waiting != 3 {
@@ -85,7 +85,7 @@ func TestSecondHostFencesTheFirst(t *testing.T) {
 		old := host(t, "old", &s, 1)
 		n := join(t, old)
 		waiting := join(t, old)
-		if _, err := old.Claim(t.Context(), lifeOf(old), n.Number, 0); err != nil {
+		if _, err := old.Claim(t.Context(), lifeOf(old), n.Number, 0, 0); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(2 * time.Second)
@@ -97,15 +97,15 @@ func TestSecondHostFencesTheFirst(t *testing.T) {
 		if a, err := old.Sync(ctx, x); !errors.Is(err, ErrFenced) {
 			t.Errorf("the fenced host answers %+v %v", a, err)
 		}
-		if _, err := old.Join(ctx, time.Minute, 0); !errors.Is(err, ErrFenced) {
+		if _, err := old.Join(ctx, 0, time.Minute, 0); !errors.Is(err, ErrFenced) {
 			t.Errorf("the fenced host issues a ticket: %v", err)
 		}
 		// The place is kept, the used ticket stays used, the slot stays taken.
-		p, err := next.Poll(ctx, lifeOf(next), waiting.Number)
+		p, err := next.Poll(ctx, lifeOf(next), waiting.Number, 0)
 		if err != nil || p.Status != slot.TicketWaiting && p.Status != slot.TicketLate {
 			t.Errorf("the waiting ticket: %+v %v", p, err)
 		}
-		if p, err := next.Poll(ctx, lifeOf(next), n.Number); err != nil || p.Status != slot.TicketUsed {
+		if p, err := next.Poll(ctx, lifeOf(next), n.Number, 0); err != nil || p.Status != slot.TicketUsed {
 			t.Errorf("the used ticket: %+v %v", p, err)
 		}
 		if got := next.State(0, 0); got.Active != 1 {
@@ -134,7 +134,7 @@ func TestAfterATakeoverTheOldTicketIsCalledFirst(t *testing.T) {
 		called := uint64(0)
 		for end := time.Now().Add(time.Minute); called == 0 && time.Now().Before(end); {
 			for _, n := range []uint64{late.Number, early.Number} {
-				p, err := next.Poll(t.Context(), lifeOf(next), n)
+				p, err := next.Poll(t.Context(), lifeOf(next), n, 0)
 				if err == nil && p.Status == slot.TicketCalled {
 					called = n
 				}
@@ -174,8 +174,8 @@ func TestCounterFindsOutWhatBecameOfAWrite(t *testing.T) {
 		for range 20 {
 			p := join(t, c)
 			time.Sleep(time.Second)
-			if p, _ = c.Poll(t.Context(), lifeOf(c), p.Number); p.Status == slot.TicketCalled {
-				if _, err := c.Claim(t.Context(), lifeOf(c), p.Number, 0); err != nil {
+			if p, _ = c.Poll(t.Context(), lifeOf(c), p.Number, 0); p.Status == slot.TicketCalled {
+				if _, err := c.Claim(t.Context(), lifeOf(c), p.Number, 0, 0); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -199,20 +199,22 @@ func TestADamagedRecordServesNobodyAndIsLeftAsItIs(t *testing.T) {
 		if !errors.Is(c.Damaged(), slot.ErrRecord) {
 			t.Fatalf("damaged: %v", c.Damaged())
 		}
-		if _, err := c.Join(t.Context(), time.Minute, 0); !errors.Is(err, ErrFenced) {
+		if _, err := c.Join(t.Context(), 0, time.Minute, 0); !errors.Is(err, ErrFenced) {
 			t.Errorf("join: %v", err)
 		}
-		if _, err := c.Poll(t.Context(), lifeOf(c), 1); !errors.Is(err, ErrFenced) {
+		if _, err := c.Poll(t.Context(), lifeOf(c), 1, 0); !errors.Is(err, ErrFenced) {
 			t.Errorf("poll: %v", err)
 		}
-		if _, err := c.Claim(t.Context(), lifeOf(c), 1, 0); !errors.Is(err, ErrFenced) {
+		if _, err := c.Claim(t.Context(), lifeOf(c), 1, 0, 0); !errors.Is(err, ErrFenced) {
 			t.Errorf("claim: %v", err)
 		}
 		if err := c.Reconfigure(t.Context(), c.cfg.Settings); !errors.Is(err, ErrFenced) {
 			t.Errorf("reconfigure: %v", err)
 		}
 		c.Hold(true)
-		c.Leave(1)
+		if err := c.Leave(t.Context(), lifeOf(c), 1, 0); !errors.Is(err, ErrFenced) {
+			t.Errorf("leave: %v", err)
+		}
 		time.Sleep(time.Minute)
 		if b, rev, _ := s.Load(t.Context(), "counter.shop"); string(b) != "garbage" || rev != 1 {
 			t.Errorf("%q at %d", b, rev)
@@ -257,7 +259,7 @@ func TestNobodyWaitsForAHostThatEndedOrDoesNotWrite(t *testing.T) {
 		}
 		time.Sleep(5 * time.Second) // no Run: as with a store that does not answer
 		at := time.Now()
-		if _, err := c.Join(t.Context(), time.Minute, 0); !errors.Is(err, ErrSlow) {
+		if _, err := c.Join(t.Context(), 0, time.Minute, 0); !errors.Is(err, ErrSlow) {
 			t.Errorf("no write: %v", err)
 		}
 		if d := time.Since(at); d > 3*time.Second {
@@ -268,7 +270,7 @@ func TestNobodyWaitsForAHostThatEndedOrDoesNotWrite(t *testing.T) {
 		time.Sleep(time.Second)
 		stop()
 		<-done
-		if _, err := c.Join(t.Context(), time.Minute, 0); !errors.Is(err, ErrFenced) {
+		if _, err := c.Join(t.Context(), 0, time.Minute, 0); !errors.Is(err, ErrFenced) {
 			t.Errorf("after Run: %v", err)
 		}
 	})
@@ -351,7 +353,7 @@ func lostAnswers(t *testing.T) {
 	time.Sleep(50 * time.Millisecond)
 	s.on.Store(true)
 	c.kick()
-	c.Join(ctx, time.Minute, 0)
+	c.Join(ctx, 0, time.Minute, 0)
 	time.Sleep(time.Second)
 	n, refused := s.n.Load(), c.State(0, 0).Refused
 	s.on.Store(false)
@@ -380,7 +382,7 @@ func TestNobodyThereCostsNothing(t *testing.T) {
 		if next < lookAgain || called != 0 {
 			t.Errorf("looks again in %v while nobody is there, %d called", next, called)
 		}
-		p, err := c.Poll(t.Context(), lifeOf(c), last.Number)
+		p, err := c.Poll(t.Context(), lifeOf(c), last.Number, 0)
 		if err != nil || p.Status != slot.TicketCalled {
 			t.Errorf("%+v %v: a slot is free and nobody else is there", p, err)
 		}
@@ -420,14 +422,14 @@ func TestEachAnswerToAClaimNamesItsWindow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := host(t, "a", &store.Memory{}, 1)
 		time.Sleep(time.Second)
-		p, err := c.Join(t.Context(), time.Minute, 0)
+		p, err := c.Join(t.Context(), 0, time.Minute, 0)
 		if err != nil || p.Status != slot.TicketCalled {
 			t.Fatalf("%+v %v: not called", p, err)
 		}
 		var got [2]slot.ClaimReply
 		var both sync.WaitGroup
 		for i := range got {
-			both.Go(func() { got[i], _ = c.Claim(t.Context(), lifeOf(c), p.Number, 0) })
+			both.Go(func() { got[i], _ = c.Claim(t.Context(), lifeOf(c), p.Number, 0, 0) })
 		}
 		both.Wait()
 		if got[0].Win == 0 || got[0] != got[1] {

@@ -2,6 +2,7 @@ package counter
 
 import (
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	"github.com/headgate/headgate/slot"
@@ -14,13 +15,13 @@ type desk struct {
 	cfg         Config
 	again       func() // something is to be written or looked at: never blocks
 	pool        *slot.Pool
-	line        *slot.Line
+	line        *slot.Lines
 	limitRev    uint64
 	called      calls
 	pace        pace
-	nobody      bool // the last call found nobody who is there: the next poll calls
-	held        bool // nobody is called or admitted: queue_all, origin down, not open
-	joins       rate // for the size of a block
+	nobody      bool                     // the last call found nobody who is there: the next poll calls
+	held        bool                     // nobody is called or admitted: queue_all, origin down, not open
+	joins       [1 + slot.MostLanes]rate // by line, for the size of a block
 	polls       rate
 	left        rate          // calls by second, for the expected time
 	linedUp     time.Duration // since then somebody has been waiting
@@ -30,14 +31,22 @@ type desk struct {
 	settle      slot.Tau      // the borrowers were asked to report past this end,
 	settleAt    time.Duration // at this time, so often for one end
 	settleTries int
-	heads       []byte        // how long the first may be silent, by the record that was read
-	hideAt      time.Duration // whoever was unheard at the takeover has had its time; 0 done
+	heads       [1 + slot.MostLanes][]byte // how long the first of each line may be silent, by the record
+	hideAt      time.Duration              // whoever was unheard at the takeover has had its time; 0 done
 	lastGone    time.Duration
 	awakeAt     time.Duration // when this process was surely running
 	stood       bool          // it stood still, and another hosts the room
 	stats       Totals
 	fore        forecast
 	up          upward
+
+	laned    [1 + slot.MostLanes]laneCounts
+	laneless int          // lanes of the settings that have no line yet
+	moved    []slot.Moved // places on another device now, as the next write has them
+	movedAt  time.Duration
+
+	draws []slot.Draw // as the next write has them
+	plan  Plan
 
 	roamers   roamers
 	elsewhere int64 // who waits in other data centres, as was last heard
@@ -54,21 +63,23 @@ func (c *desk) begin(rec *slot.Record, first bool, clk time.Duration) error {
 	if !first && rec.Host != "" && !c.cfg.Params.Alone { // it may still issue numbers of its block
 		c.issueAt = clk + c.cfg.Params.WithDefaults().Rho.Up(fresh)
 	}
+	c.plan = c.cfg.Plan
 	c.limitsOf(rec, first)
-	c.heads = rec.Heads
+	c.heads = headsOf(rec)
 	if rec.Quiet {
 		c.cfg.Log.Error("record may be older than what was told: nobody new is let in for a while",
 			"room", c.cfg.Room, "for", c.pool.Quarantine(clk).Round(time.Second))
 	}
-	line, err := slot.RestoreLine(slot.Restored{
+	line, err := slot.RestoreLines(slot.Restored{
 		At: c.pool.Tau(clk), Frontier: rec.Frontier, Next: rec.Next, Issued: rec.Issued,
-		Skipped: rec.Skipped, Unsure: rec.Unsure, Loose: rec.Quiet, Hold: c.cfg.Line.Hold,
-		Grace: c.grace, UnsureGrace: headPoll,
-	})
+		Skipped: rec.Skipped, Unsure: rec.Unsure, Draws: drawn(rec.Draws), Loose: rec.Quiet,
+		Hold: c.cfg.Line.Hold, UnsureGrace: headPoll,
+	}, rec.Lanes, c.graceOf)
 	if err != nil {
 		return err
 	}
-	c.line = line
+	c.line, c.draws, c.moved = line, slices.Clone(rec.Draws), rec.Moved
+	c.setLanes()
 	c.spread()
 	c.hideAt, c.linedUp = clk+hideAfter, clk
 	c.tellWaiting(clk)
@@ -100,19 +111,27 @@ func (c *desk) spread() {
 	}
 }
 
-// join puts a newcomer at the end of the line, who has waited for a while before a door.
-func (c *desk) join(clk, hold, waited time.Duration) Place {
+// join puts a newcomer at the end of a line, who has waited for a while before a door.
+func (c *desk) join(clk time.Duration, lane int, hold, waited time.Duration) Place {
 	c.awake(clk)
-	c.joins.add(clk, 1)
+	c.joins[lane].add(clk, 1)
+	c.laned[lane].joined++
 	c.came(1, clk)
 	c.stats.Joined++
-	behind := int64(c.line.Len())
-	if behind <= int64(c.line.Called()+c.line.Late()) { // the line had moved past all others
+	behind, passed := int64(c.line.Len()), c.line.Called()
+	if !c.cfg.Draws {
+		passed += c.line.Late()
+	}
+	if behind <= int64(passed) { // the line had moved past all others
 		c.linedUp = clk
 	}
-	eta := c.fore.eta(behind+1, clk)
+	interval := c.drawInterval()
+	if !c.cfg.Draws {
+		own := int64(c.line.Line(lane).Len()) + 1
+		interval = c.interval(c.fore.eta(own+c.line.Beside(lane, own), clk).Expect, clk)
+	}
 	now := c.pool.Tau(clk)
-	number := c.line.Join(now, c.interval(eta.Expect, clk), hold)
+	number := c.line.Join(lane, now, interval, hold)
 	c.line.Came(number, now.Add(-max(0, waited)))
 	c.tellWaiting(clk)
 	c.call(clk)
@@ -135,6 +154,7 @@ func (c *desk) build(clk time.Duration, asked bool) ([]slot.Reply, *slot.Record)
 		c.line.Hide()
 	}
 	c.lapse(clk)
+	c.follow(clk)
 	c.putLine(clk)
 	return c.pool.Begin(clk, c.mustWrite(clk, asked))
 }
@@ -202,9 +222,9 @@ func (c *desk) place(number uint64, clk time.Duration) Place {
 	c.polls.add(clk, 1)
 	p := Place{
 		Number: number, Life: c.lineLife(), Now: c.nowLife(),
-		Waiting: int64(c.line.Len()), Served: c.line.Frontier(), Held: c.held,
+		Waiting: int64(c.line.Len()), Served: c.served(slot.LaneOf(number)), Held: c.held,
 	}
-	if number >= c.line.End() {
+	if number >= c.line.End(number) {
 		c.rolledBack(number, clk)
 	}
 	pos, ok := c.line.Position(number)
@@ -213,8 +233,12 @@ func (c *desk) place(number uint64, clk time.Duration) Place {
 		return p
 	}
 	p.Position, p.Ahead = pos, pos-1
-	p.ETA = c.fore.eta(pos, clk)
-	p.PollAfter = c.pollAfter(p.ETA, pos, clk)
+	if c.cfg.Draws {
+		p.ETA, p.PollAfter = c.drawETA(number, clk), c.spreadPoll(c.drawInterval())
+	} else {
+		p.ETA = c.fore.eta(pos, clk)
+		p.PollAfter = c.pollAfter(p.ETA, pos, clk)
+	}
 	p.Status = c.line.Seen(number, c.pool.Tau(clk), p.PollAfter)
 	// A late one is back and next in the order. Any other may be the first who is
 	// there while slots are free.
@@ -232,7 +256,7 @@ func (c *desk) place(number uint64, clk time.Duration) Place {
 // the record is older than what was told. Its visitor keeps the place, and nobody
 // new is let in until whoever may be inside unknown to us has spoken or left.
 func (c *desk) rolledBack(number uint64, clk time.Duration) {
-	if number-c.line.End() > mostExtend {
+	if end := c.line.End(number); end == 0 || number-end > mostExtend {
 		return
 	}
 	c.quarantine(clk)
@@ -291,9 +315,14 @@ func (c *desk) pollAfter(eta ETA, pos int64, clk time.Duration) time.Duration {
 	if !eta.Known {
 		d = c.cfg.Line.PollMin
 		if c.line.Len() > 100 { // nothing is known: do not let a crowd ask each second
-			d = max(d, 5*time.Second)
+			d = max(d, 5*time.Second, c.drawInterval())
 		}
 	}
+	return c.spreadPoll(d)
+}
+
+// spreadPoll keeps the polls of many apart.
+func (c *desk) spreadPoll(d time.Duration) time.Duration {
 	jitter := time.Duration(float64(d) * 0.2 * (2*c.random() - 1))
 	if d <= c.cfg.Line.PollMin || d == c.cfg.Line.PollMax {
 		jitter = -time.Duration(float64(d) * 0.2 * c.random()) // near the head: rather early
@@ -315,9 +344,7 @@ func (c *desk) call(clk time.Duration) {
 		if c.callRoamer(clk) {
 			continue
 		}
-		before := c.line.Late()
-		number, ok := c.line.Call(c.pool.Tau(clk))
-		c.skips.add(clk, float64(max(0, c.line.Late()-before)))
+		number, ok := c.upNext(clk)
 		if c.nobody = !ok; !ok {
 			break
 		}
@@ -326,11 +353,23 @@ func (c *desk) call(clk time.Duration) {
 			break
 		}
 		c.stats.Called++
+		c.laned[slot.LaneOf(number)].called++
 		c.left.add(clk, 1)
 		c.pace.called(clk)
 		c.called.add(number, clk, clk+c.callHold(number))
 	}
 	c.tellWaiting(clk)
+}
+
+// upNext takes the next out of the line, in order or by draw.
+func (c *desk) upNext(clk time.Duration) (number uint64, ok bool) {
+	if c.cfg.Draws {
+		return c.line.Draw(c.pool.Tau(clk), func(n int) int { return min(n-1, int(c.random()*float64(n))) })
+	}
+	before := c.line.Late()
+	number, ok = c.line.Call(c.pool.Tau(clk))
+	c.skips.add(clk, float64(max(0, c.line.Late()-before)))
+	return number, ok
 }
 
 // burst is how far calls may be ahead of their pace while Anywhere lends to those who are
@@ -378,6 +417,7 @@ func (c *desk) lapse(clk time.Duration) {
 	if clk-c.lastGone >= 100*time.Millisecond {
 		c.lastGone = clk
 		c.lapseRoamers(clk)
+		c.sweepMoved(clk)
 		if c.line.Expire(c.pool.Tau(clk), lineSweep) > 0 {
 			c.tellWaiting(clk)
 		}
@@ -387,7 +427,8 @@ func (c *desk) lapse(clk time.Duration) {
 // tellWaiting tells the pool whether anybody waits, or must. Just after a takeover
 // some may wait who have not spoken yet.
 func (c *desk) tellWaiting(clk time.Duration) {
-	c.pool.Waiting(c.held || c.waiting() > 0 || c.line.Unsure() > 0 && clk < c.tookAt+headPoll)
+	waits := c.waiting() > 0 || c.line.Unsure() > 0 && clk < c.tookAt+headPoll
+	c.pool.Waiting(c.held || waits && !c.cfg.All)
 }
 
 // setLimits hands limits to the next write and returns their revision.

@@ -1,6 +1,7 @@
 package counter
 
 import (
+	"slices"
 	"time"
 
 	"github.com/headgate/headgate/slot"
@@ -9,32 +10,40 @@ import (
 // When a desk writes, and what of the line.
 
 // putLine hands the line's part of the record to the next write. Numbers are
-// reserved ahead: a second of joins, at least blockLeast.
+// reserved ahead.
 func (c *desk) putLine(clk time.Duration) {
-	five := time.Duration(c.cfg.New.N) * 5 * time.Second / c.cfg.New.Per
-	block := max(min(max(blockLeast, uint64(five)), blockMost), uint64(2*c.joins.perSecond(clk)))
-	next := c.pool.Record().Next
-	if c.line.End()+block/2 >= next {
-		next = c.line.End() + block
+	if len(c.cfg.Lanes) > 0 || len(c.pool.Record().Lanes) > 0 { // one may be empty now
+		c.setLanes()
 	}
-	r := c.pool.Record()
-	if next == r.Next && c.line.End() == r.Issued && c.line.Frontier() == r.Frontier &&
-		c.line.Late() == 0 && len(r.Skipped) == 0 && c.line.Unsure() == 0 && len(r.Unsure) == 0 &&
-		c.line.Len() == 0 && len(r.Heads) == 0 {
+	next, r, line := c.reserve(0, clk), c.pool.Record(), c.line.Ordinary()
+	if next == r.Next && line.End() == r.Issued && line.Frontier() == r.Frontier &&
+		line.Late() == 0 && len(r.Skipped) == 0 && line.Unsure() == 0 && len(r.Unsure) == 0 &&
+		line.Len() == 0 && len(r.Heads) == 0 && !c.drawing() && c.line.Line(1) == nil &&
+		len(r.Moved) == 0 && len(c.moved) == 0 {
 		return
 	}
 	part := c.linePart(clk)
 	part.Next = next
+	for i := range part.Lanes {
+		if part.Lanes[i].Name != "" {
+			part.Lanes[i].Next = c.reserve(i+1, clk)
+		}
+	}
 	c.pool.PutLine(part)
 }
 
-// linePart is what a record keeps of the line, but for Next.
+// linePart is what a record keeps of the line, with no number reserved.
 func (c *desk) linePart(clk time.Duration) slot.LinePart {
+	line, now := c.line.Ordinary(), c.pool.Tau(clk)
+	own, lane := c.skipped()
 	return slot.LinePart{
-		Heads:  c.line.AppendHeads(nil, c.pool.Tau(clk)),
-		Issued: c.line.End(), Frontier: c.line.Frontier(),
-		Skipped: c.line.AppendSkipped(nil, skipBytes),
-		Unsure:  c.line.AppendUnsure(nil, unsureRuns),
+		Heads: line.AppendHeads(nil, now),
+		Next:  line.End(), Issued: line.End(), Frontier: line.Frontier(),
+		Skipped: line.AppendSkipped(nil, own),
+		Unsure:  line.AppendUnsure(nil, unsureRuns),
+		Draws:   slices.Clone(c.draws),
+		Lanes:   c.line.LaneParts(now, lane, unsureRuns),
+		Moved:   c.moved,
 	}
 }
 
@@ -44,11 +53,13 @@ func (c *desk) mustWrite(clk time.Duration, asked bool) bool {
 	switch {
 	case (c.pool.Held() || c.pool.Asked(clk)) && c.endsDue(clk), c.pool.UpOwes(clk):
 		return true
-	case asked, r.Next < c.line.End()+1, r.Quiet != (c.pool.Quiet(clk) > 0):
+	case c.drawing():
+		return true
+	case asked, c.short(), r.Quiet != (c.pool.Quiet(clk) > 0):
 		return true
 	case c.waiting() > 0 && !c.pool.Fresh(clk, fresh/2):
 		return true
-	case c.line.End() > r.Issued && !c.pool.Fresh(clk, issuedSoon):
+	case c.unwritten() && !c.pool.Fresh(clk, issuedSoon):
 		return true
 	case len(r.Loans) > 0 && !c.pool.Fresh(clk, min(idleEnds, c.pool.Params().Term/3)):
 		return true
@@ -85,7 +96,7 @@ func (c *desk) settleDue(clk time.Duration) bool {
 
 // mayCall reports whether there is somebody to call.
 func (c *desk) mayCall(clk time.Duration) bool {
-	return !c.held && clk >= c.tookAt+headPoll && c.pool.Quiet(clk) == 0 &&
+	return !c.held && !c.drawing() && clk >= c.tookAt+headPoll && c.pool.Quiet(clk) == 0 &&
 		(c.line.Len() > c.line.Called() || len(c.roamers.there(clk, 1)) > 0)
 }
 
@@ -110,7 +121,7 @@ func (c *desk) nextDue(clk time.Duration) time.Duration {
 	if len(c.roamers.line) > 0 {
 		next = min(next, lookAgain)
 	}
-	if c.line.End() > c.pool.Record().Issued {
+	if c.unwritten() {
 		next = min(next, max(time.Millisecond, issuedSoon-c.pool.Age(clk)))
 	}
 	next = min(next, max(time.Millisecond, c.called.next()-clk))

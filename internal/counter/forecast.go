@@ -170,6 +170,7 @@ type State struct {
 	New     int64 // slots of the window in use
 	Served  uint64
 	Held    bool
+	Here    bool    // this process hosts the room: its totals count for it
 	Rate    float64 // calls a second
 	Totals  Totals
 	Life    uint64
@@ -180,6 +181,8 @@ type State struct {
 	Latency time.Duration // of a write, smoothed
 	Sites   *SitesState   // nil with one data centre
 	Lends   *Lends        // of Anywhere alone
+	Draw    *DrawState    // nil: no draw is planned
+	Lanes   []LaneState   // nil: it has none
 }
 
 // State reports where the room stands. of is the loan of the worker that asks and
@@ -196,13 +199,16 @@ func (c *Counter) State(of slot.LoanID, opened int64) State {
 	if c.broken > 0 {
 		refused = max(1, clk-c.broken)
 	}
+	stats := c.stats
+	stats.Expired = int64(c.line.Expired())
 	return State{
 		Active: c.pool.UsedAt(0, clk, of, opened), Waiting: n, Called: c.pool.Called(),
 		New:    c.pool.UsedAt(1, clk, of, opened),
-		Served: c.line.Frontier(), Held: c.held, Rate: rate, Totals: c.stats,
+		Served: c.served(0), Held: c.held, Here: true, Rate: rate, Totals: stats,
 		Life: r.Name.Life, Head: c.fore.eta(max(1, n), clk),
 		Age: c.pool.Age(clk), Refused: refused, Quiet: c.pool.Quiet(clk), Latency: c.latency,
-		Sites: sites, Lends: c.lends(),
+		Sites: sites, Lends: c.lends(), Draw: c.drawState(),
+		Lanes: c.laneStates(),
 	}
 }
 

@@ -40,7 +40,7 @@ func TestAQuietTimeBeforeTheLineIsNoRate(t *testing.T) {
 		}
 		c.Hold(false)
 		time.Sleep(1500 * time.Millisecond) // there was a write since
-		last, err = c.Poll(t.Context(), lifeOf(c), last.Number)
+		last, err = c.Poll(t.Context(), lifeOf(c), last.Number, 0)
 		if err != nil || last.PollAfter > 8*time.Second {
 			t.Errorf("place %d is told to come after %v, %v: six leave every 3 s", last.Position,
 				last.PollAfter, err)

@@ -77,18 +77,20 @@ func frozenKeepsTheOrder(t *testing.T, writing bool) {
 		for range 20 { // all poll on time, and a rate is known
 			time.Sleep(time.Second)
 			waiting = slices.DeleteFunc(waiting, func(x uint64) bool {
-				p, err := c.Poll(t.Context(), lifeOf(c), x)
+				p, err := c.Poll(t.Context(), lifeOf(c), x, 0)
 				if err != nil || p.Status != slot.TicketCalled {
 					return false
 				}
-				_, err = c.Claim(t.Context(), lifeOf(c), x, 0)
+				_, err = c.Claim(t.Context(), lifeOf(c), x, 0, 0)
 				return err == nil
 			})
 		}
 		first := waiting[0]
 		if writing {
 			disk.sleep = func() { // a slot comes free a moment before
-				c.Leave(first)
+				if err := c.Leave(t.Context(), lifeOf(c), first, 0); err != nil {
+					t.Error(err)
+				}
 				freeze()
 			}
 			disk.armed.Store(true)
@@ -100,7 +102,7 @@ func frozenKeepsTheOrder(t *testing.T, writing bool) {
 		}
 		time.Sleep(100 * time.Millisecond)
 		for _, x := range slices.Backward(waiting[2:]) { // the last of the line asks first
-			p, err := c.Poll(t.Context(), lifeOf(c), x)
+			p, err := c.Poll(t.Context(), lifeOf(c), x, 0)
 			if err == nil && p.Status == slot.TicketCalled {
 				t.Errorf("ticket %d is called, %d is waiting", x, waiting[1])
 			}
@@ -145,7 +147,7 @@ func TestAnOutageOfTheStoreMakesNobodyLate(t *testing.T) {
 		for _, x := range slices.Backward(n) {
 			asking.Go(func() {
 				for failed := true; failed; { // each waits in vain, then as told
-					p, err := c.Poll(t.Context(), lifeOf(c), x)
+					p, err := c.Poll(t.Context(), lifeOf(c), x, 0)
 					failed = err != nil || time.Now().UnixNano() < disk.until.Load()
 					if failed {
 						time.Sleep(max(p.PollAfter, time.Second))

@@ -27,11 +27,14 @@ type Place struct {
 	Called    bool // a slot is reserved for it, though this second has had its share
 
 	Came slot.Tau // of a join: when, in Anywhere's time; 0 with one data centre
+
+	Moved bool // to another device: whoever asks has it no more
 }
 
-// Join puts a visitor at the end of the line. hold is how long it keeps its
-// place after its last poll; waited is for how long it has stood before a door already.
-func (c *Counter) Join(ctx context.Context, hold, waited time.Duration) (Place, error) {
+// Join puts a visitor at the end of the line, or of that of a lane by its id: one that is not
+// known here is the ordinary line. hold is how long it keeps its place after its last poll;
+// waited is for how long it has stood before a door already.
+func (c *Counter) Join(ctx context.Context, lane uint64, hold, waited time.Duration) (Place, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	first := c.cfg.Boot()
@@ -43,8 +46,9 @@ func (c *Counter) Join(ctx context.Context, hold, waited time.Duration) (Place, 
 		if int64(c.line.Len()) >= c.cfg.Line.MaxWaiting {
 			return Place{Waiting: int64(c.line.Len())}, ErrFull
 		}
-		clk := c.cfg.Boot()
-		if clk >= c.issueAt && c.pool.Fresh(clk, fresh) && c.line.End() < c.pool.Record().Next {
+		clk, in := c.cfg.Boot(), c.line.Lane(lane)
+		if clk >= c.issueAt && c.pool.Fresh(clk, fresh) && c.line.Line(in).End() < c.next(in) &&
+			!c.drawing() {
 			break
 		}
 		if clk < c.issueAt {
@@ -59,7 +63,7 @@ func (c *Counter) Join(ctx context.Context, hold, waited time.Duration) (Place, 
 		}
 	}
 	clk := c.cfg.Boot()
-	return c.join(clk, hold, waited+clk-first), nil
+	return c.join(clk, c.line.Lane(lane), hold, waited+clk-first), nil
 }
 
 // waitIssue waits, without the lock, until this host may issue numbers: the host before
@@ -113,8 +117,9 @@ func (c *Counter) awaitWrite(ctx context.Context) error {
 }
 
 // Poll notes that the visitor of a ticket is there and tells where it stands.
-// It never claims. A ticket of another life than this record's is unknown.
-func (c *Counter) Poll(ctx context.Context, life, number uint64) (Place, error) {
+// It never claims. A ticket of another life than this record's is unknown. key is that
+// of the device, 0 of the one that joined.
+func (c *Counter) Poll(ctx context.Context, life, number, key uint64) (Place, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	began := c.cfg.Boot()
@@ -125,13 +130,21 @@ func (c *Counter) Poll(ctx context.Context, life, number uint64) (Place, error) 
 		if !c.ofLine(life) {
 			return Place{Life: c.lineLife()}, nil
 		}
-		clk := c.cfg.Boot()
-		if c.pool.Fresh(clk, fresh) {
-			return c.place(number, clk), nil
+		clk, theirs := c.cfg.Boot(), c.theirs(number, key)
+		if c.pool.Fresh(clk, fresh) && !c.drawing() {
+			if theirs {
+				return c.place(number, clk), nil
+			} else if !c.moving(number) {
+				return Place{Number: number, Life: life, Status: slot.TicketGone, Moved: true}, nil
+			}
 		}
-		c.spoke(number, clk)
+		if theirs {
+			c.spoke(number, clk)
+		}
 		if err := c.waitWrite(ctx, began); err != nil {
-			c.spoke(number, c.cfg.Boot())
+			if theirs {
+				c.spoke(number, c.cfg.Boot())
+			}
 			return Place{PollAfter: c.away(number)}, err
 		}
 	}
@@ -204,7 +217,7 @@ func (c *Counter) Trace(
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	number, ok := find(c.pool.Record().Name.Life)
-	if !ok || number == 0 || number >= c.line.End() {
+	if !ok || number == 0 || number >= c.line.End(number) {
 		return t, ErrNoTicket
 	}
 	clk := c.cfg.Boot()
@@ -212,7 +225,9 @@ func (c *Counter) Trace(
 	t.Status = c.line.Status(number)
 	t.Silent, t.Kept, t.Place = c.line.Silence(number, now)
 	if t.Position, ok = c.line.Position(number); ok {
-		t.ETA = c.fore.eta(t.Position, clk)
+		if t.ETA = c.fore.eta(t.Position, clk); c.cfg.Draws {
+			t.ETA = c.drawETA(number, clk)
+		}
 	}
 	t.Left = max(0, c.pool.EndOf(slot.StayID(number)).Sub(now))
 	return t, nil
@@ -222,14 +237,14 @@ func (c *Counter) Trace(
 // hard is the longest the stay may last, 0 without end. A ticket that was
 // claimed a moment ago gets the same stay again.
 func (c *Counter) Claim(
-	ctx context.Context, life, number uint64, hard time.Duration,
+	ctx context.Context, life, number, key uint64, hard time.Duration,
 ) (slot.ClaimReply, error) {
 	c.mu.Lock()
 	if c.gone() {
 		c.mu.Unlock()
 		return slot.ClaimReply{}, ErrFenced
 	}
-	if !c.ofLine(life) {
+	if !c.ofLine(life) || !c.theirs(number, key) {
 		c.mu.Unlock()
 		return slot.ClaimReply{}, ErrNotCalled
 	}
@@ -261,12 +276,18 @@ func (c *Counter) Claim(
 	}
 }
 
-// Leave gives up a place.
-func (c *Counter) Leave(number uint64) {
+// Leave gives up a place, if it is one of this line.
+func (c *Counter) Leave(_ context.Context, life, number, key uint64) error {
 	c.mu.Lock()
-	c.leave(number, c.cfg.Boot())
-	c.mu.Unlock()
-	c.kick()
+	defer c.mu.Unlock()
+	if c.gone() {
+		return ErrFenced
+	}
+	if c.ofLine(life) && c.theirs(number, key) {
+		c.leave(number, c.cfg.Boot())
+		c.kick()
+	}
+	return nil
 }
 
 // calls are the called tickets: a heap by when they lapse, and the last few in
@@ -328,11 +349,19 @@ func (c *calls) ahead(x call, clk time.Duration) (n int) {
 		if clk-y.at > aheadWithin {
 			break
 		}
-		if live, ok := c.at[y.number]; ok && !live.told && y.number < x.number {
+		if live, ok := c.at[y.number]; ok && !live.told && y.before(x) {
 			n++
 		}
 	}
 	return n
+}
+
+// before reports whether a call comes first: of a line the lower ticket, of two the earlier.
+func (c call) before(x call) bool {
+	if slot.LaneOf(c.number) != slot.LaneOf(x.number) {
+		return c.at < x.at
+	}
+	return c.number < x.number
 }
 
 // take removes a call and returns when it was made.

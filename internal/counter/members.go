@@ -144,6 +144,12 @@ func (m *Members) hear(msg []byte) {
 		x.first = was.first
 	}
 	m.others[x.Name] = x
+	if (was == nil || was.Life != x.Life) && !x.Leaving { // it has not heard of us either
+		select {
+		case m.poke <- struct{}{}:
+		default:
+		}
+	}
 	if was == nil || was.Leaving != x.Leaving || !slices.Equal(was.Rooms, x.Rooms) {
 		m.wakeLocked()
 	}
@@ -216,8 +222,23 @@ func (m *Members) All() []Member {
 // Alive reports whether a member was heard of lately.
 func (m *Members) Alive(x *Member) bool { return m.Silent(x) < silentFor }
 
+// Stays reports whether a member was heard of for so long without a silence, or was there as
+// this process came.
+func (m *Members) Stays(x *Member, d time.Duration) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.boot()-x.first >= d || x.first-m.began < settledFor
+}
+
 // Silent is how long nothing was heard of a member.
 func (m *Members) Silent(x *Member) time.Duration { return m.boot() - x.heard }
+
+// Settled reports whether this process has listened for long enough to know who is there.
+func (m *Members) Settled() bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.boot()-m.began >= silentFor && !m.self.Leaving
+}
 
 // claim notes that this process hosts a room, or does no more, and says so at once.
 func (m *Members) claim(room string, hosts bool) {

@@ -79,7 +79,7 @@ func (s *Sites) serveMoves() (stop func(), err error) {
 func (s *Sites) Reaches(ctx context.Context, site string) error {
 	ctx, stop := context.WithTimeout(ctx, aboveTry)
 	defer stop()
-	_, err := s.ask(ctx, site, "where", nil)
+	_, err := s.Ask(ctx, site, "where", nil)
 	return err
 }
 
@@ -91,7 +91,7 @@ func (s *Sites) both(
 	if err != nil {
 		return func() {}, err
 	}
-	two, err := s.serve(name, f)
+	two, err := s.Serve(name, f)
 	return func() { one(); two() }, err
 }
 
@@ -167,9 +167,9 @@ func (s *Sites) Move(ctx context.Context, room, to string) error {
 	ctx, stop := context.WithTimeout(ctx, 2*moveWait)
 	defer stop()
 	home := s.Home()
-	b, err := s.ask(ctx, home, "move."+anywhere(room), []byte(to))
+	b, err := s.Ask(ctx, home, "move."+anywhere(room), []byte(to))
 	if err != nil || len(b) == 0 { // it may have left before, and nobody told
-		if b, err = s.ask(ctx, home, "left", []byte(room)); err != nil {
+		if b, err = s.Ask(ctx, home, "left", []byte(room)); err != nil {
 			return fmt.Errorf("its home %s does not answer: if that data centre is off, "+
 				"and will not come back as it was, say --home-is-off: %w", home, err)
 		}
@@ -186,7 +186,7 @@ func (s *Sites) send(ctx context.Context, to string, x taking) error {
 	if err != nil {
 		return err
 	}
-	b, err := s.ask(ctx, to, "take", msg)
+	b, err := s.Ask(ctx, to, "take", msg)
 	if err != nil {
 		return fmt.Errorf("%s does not take it: say the same again: %w", to, err)
 	}
@@ -205,7 +205,7 @@ func (s *Sites) AnywhereIs(ctx context.Context, to string) error {
 	s.learnHome(h)
 	b, err := json.Marshal(h)
 	if err == nil {
-		err = s.tell("home", b)
+		err = s.Tell("home", b)
 	}
 	if err != nil { // the pictures carry it too
 		s.cfg.Log.Warn("home of Anywhere not told to all", "error", err)
@@ -290,7 +290,7 @@ func (c *Counter) answerOff(ctx context.Context, msg []byte) []byte {
 func (s *Sites) Off(ctx context.Context, room string, sites []string) (missing []string, err error) {
 	ctx, stop := context.WithTimeout(ctx, moveWait)
 	defer stop()
-	b, err := s.ask(ctx, s.Home(), "off."+anywhere(room), []byte(strings.Join(sites, ",")))
+	b, err := s.Ask(ctx, s.Home(), "off."+anywhere(room), []byte(strings.Join(sites, ",")))
 	if err != nil {
 		return nil, fmt.Errorf("its home %s does not answer: %w", s.Home(), err)
 	}

@@ -59,12 +59,12 @@ func (d *Desk) Look(clk time.Duration) (recall bool, next time.Duration) { retur
 // Ready reports whether numbers may be issued and positions be told; else a write
 // must come first.
 func (d *Desk) Ready(clk time.Duration, join bool) bool {
-	return d.pool.Fresh(clk, fresh) && (!join || d.line.End() < d.pool.Record().Next)
+	return d.pool.Fresh(clk, fresh) && (!join || d.line.Ordinary().End() < d.pool.Record().Next)
 }
 
-// Join puts a newcomer at the end of the line, who has waited for a while before a door.
+// Join puts a newcomer at the end of the ordinary line, who has waited for a while before a door.
 // Ready must be true.
-func (d *Desk) Join(clk, hold, waited time.Duration) Place { return d.join(clk, hold, waited) }
+func (d *Desk) Join(clk, hold, waited time.Duration) Place { return d.join(clk, 0, hold, waited) }
 
 // Poll notes that the visitor of a ticket is there. Ready must be true.
 func (d *Desk) Poll(clk time.Duration, number uint64) Place { return d.place(number, clk) }

@@ -49,7 +49,7 @@ func TestWhoSpeaksInAnOutageAfterATakeoverIsPresent(t *testing.T) {
 				}
 				for range 3 { // all have been heard, and told when to ask again
 					for _, x := range n {
-						c.Poll(t.Context(), lifeOf(c), x)
+						c.Poll(t.Context(), lifeOf(c), x, 0)
 					}
 					time.Sleep(time.Second)
 				}
@@ -74,7 +74,7 @@ func TestWhoSpeaksInAnOutageAfterATakeoverIsPresent(t *testing.T) {
 				for _, x := range slices.Backward(n) {
 					asking.Go(func() {
 						for i, failed := 0, true; failed && i < 60; i++ {
-							p, err := c.Poll(t.Context(), lifeOf(c), x)
+							p, err := c.Poll(t.Context(), lifeOf(c), x, 0)
 							failed = err != nil || time.Now().UnixNano() < disk.until.Load()
 							if failed {
 								time.Sleep(max(p.PollAfter, time.Second))
@@ -126,7 +126,7 @@ func TestAClaimConfirmedToNobodyIsKept(t *testing.T) {
 				defer end()
 				wg.Go(func() { // others ask, so that the host is seen to run
 					for ctx.Err() == nil {
-						c.Poll(ctx, lifeOf(c)+1, 1)
+						c.Poll(ctx, lifeOf(c)+1, 1, 0)
 						time.Sleep(500 * time.Millisecond)
 					}
 				})
@@ -138,16 +138,16 @@ func TestAClaimConfirmedToNobodyIsKept(t *testing.T) {
 				}
 				disk.until.Store(time.Now().Add(x.outage).UnixNano())
 				life := lifeOf(c)
-				if r, err := c.Claim(t.Context(), life, p.Number, 0); err == nil {
+				if r, err := c.Claim(t.Context(), life, p.Number, 0, 0); err == nil {
 					t.Fatalf("claimed %+v", r)
 				}
 				for range 100 {
 					time.Sleep(1100 * time.Millisecond)
-					p, err := c.Poll(t.Context(), life, p.Number)
+					p, err := c.Poll(t.Context(), life, p.Number, 0)
 					if err != nil {
 						continue
 					}
-					r, err := c.Claim(t.Context(), life, p.Number, 0)
+					r, err := c.Claim(t.Context(), life, p.Number, 0, 0)
 					t.Logf("%v after it writes again: %v, claim %+v %v", time.Since(time.Unix(0, disk.until.Load())), p.Status, r, err)
 					if err != nil || r.End == 0 {
 						t.Errorf("the place is lost (%v): the visitor was told of no stay, in use %d", err, c.State(0, 0).Active)
@@ -185,11 +185,11 @@ func TestAnOutageIsNotTakenForAFreeze(t *testing.T) {
 		a, b := join(t, c), join(t, c)
 		life := lifeOf(c)
 		disk.until.Store(time.Now().Add(9 * time.Second).UnixNano())
-		_, err = c.Claim(ctx, life, a.Number, 0)
+		_, err = c.Claim(ctx, life, a.Number, 0, 0)
 		t.Logf("%v: the claim: %v", time.Since(start), err)
 		time.Sleep(1050 * time.Millisecond)
 		for range 10 {
-			p, err := c.Poll(ctx, life, b.Number)
+			p, err := c.Poll(ctx, life, b.Number, 0)
 			t.Logf("%v: %v, ask again in %v", time.Since(start), err, p.PollAfter)
 			if err == ErrFenced {
 				t.Fatal("the host has let go of the room, and nobody has taken it over")

@@ -56,7 +56,7 @@ func TestWhatIsLentToThoseWhoWaitIsSpacedOnce(t *testing.T) {
 				write()
 			}
 			for i := range places {
-				if _, err := c.Poll(t.Context(), places[i].Life, places[i].Number); err != nil {
+				if _, err := c.Poll(t.Context(), places[i].Life, places[i].Number, 0); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -65,7 +65,7 @@ func TestWhatIsLentToThoseWhoWaitIsSpacedOnce(t *testing.T) {
 			write()
 			told := 0
 			for i := range places {
-				p, err := c.Poll(t.Context(), places[i].Life, places[i].Number)
+				p, err := c.Poll(t.Context(), places[i].Life, places[i].Number, 0)
 				if err != nil {
 					t.Fatal(err)
 				}

@@ -38,16 +38,17 @@ type Picture struct {
 	Active  int64          `json:"active"` // stays that were reported
 	Waiting int64          `json:"waiting"`
 	Called  int64          `json:"called"`
-	Served  uint64         `json:"served"`  // all tickets below were called
-	New     int64          `json:"new"`     // slots of the window in use
-	Held    int64          `json:"held"`    // slots of the first limit that Anywhere has lent to it
-	Unused  int64          `json:"unused"`  // of them in nobody's use
-	Workers int            `json:"workers"` // that borrow there
-	Rate    float64        `json:"rate"`    // calls a second
-	Minutes []int64        `json:"minutes"` // new users by minute, the newest first
-	Oldest  time.Duration  `json:"oldest"`  // for how long the first has waited
-	Unsure  time.Duration  `json:"unsure"`  // how well it knows when its visitors came, in Anywhere's time
-	Seen    slot.WriteName `json:"seen"`    // the newest write of Anywhere it has heard of
+	Served  uint64         `json:"served"`          // all tickets below were called
+	Lanes   []uint64       `json:"lanes,omitempty"` // the same of each lane, by its line
+	New     int64          `json:"new"`             // slots of the window in use
+	Held    int64          `json:"held"`            // slots of the first limit that Anywhere has lent to it
+	Unused  int64          `json:"unused"`          // of them in nobody's use
+	Workers int            `json:"workers"`         // that borrow there
+	Rate    float64        `json:"rate"`            // calls a second
+	Minutes []int64        `json:"minutes"`         // new users by minute, the newest first
+	Oldest  time.Duration  `json:"oldest"`          // for how long the first has waited
+	Unsure  time.Duration  `json:"unsure"`          // of when its visitors came, in Anywhere's time
+	Seen    slot.WriteName `json:"seen"`            // the newest write of Anywhere it has heard of
 	Lends   *Lends         `json:"lends,omitempty"`
 }
 
@@ -108,7 +109,7 @@ func (c *Counter) picture() Picture {
 		Site: c.cfg.Sites.Own(), Home: c.cfg.Sites.HomeNow(), Life: r.Name.Life, Epoch: r.Name.Epoch,
 		Time: now, Active: r.Limits[0].Ends.After(now), New: r.Limits[1].Ends.After(now),
 		Waiting: c.waiting(), Called: c.pool.Called(), Minutes: c.up.traffic.minutes(clk),
-		Served: c.line.Frontier(),
+		Served: c.served(0), Lanes: c.laneServed(),
 	}
 	if r.Up != nil {
 		p.Held = r.Up.Granted - r.Up.Returned[0]
@@ -172,7 +173,7 @@ func (c *Counter) showOnce(ctx context.Context, site string) {
 		return
 	}
 	sent := c.cfg.Boot()
-	b, err := c.cfg.Sites.ask(ctx, site, "picture."+c.cfg.Room, msg)
+	b, err := c.cfg.Sites.Ask(ctx, site, "picture."+c.cfg.Room, msg)
 	var a greeting
 	if err != nil || len(b) > pictureMost || json.Unmarshal(b, &a) != nil || a.Picture.Site != site {
 		return

@@ -149,14 +149,14 @@ func (s *Seat) ask(ctx context.Context, q request) (reply, error) {
 }
 
 // Join puts a visitor at the end of the line; see Counter.Join.
-func (s *Seat) Join(ctx context.Context, hold, waited time.Duration) (Place, error) {
-	r, err := s.ask(ctx, request{op: opJoin, hold: hold, hard: waited})
+func (s *Seat) Join(ctx context.Context, lane uint64, hold, waited time.Duration) (Place, error) {
+	r, err := s.ask(ctx, request{op: opJoin, number: lane, hold: hold, hard: waited})
 	return r.place, err
 }
 
 // Poll notes that the visitor of a ticket is there and tells where it stands.
-func (s *Seat) Poll(ctx context.Context, life, number uint64) (Place, error) {
-	r, err := s.ask(ctx, request{op: opPoll, life: life, number: number})
+func (s *Seat) Poll(ctx context.Context, life, number, key uint64) (Place, error) {
+	r, err := s.ask(ctx, request{op: opPoll, life: life, number: number, key: key})
 	return r.place, err
 }
 
@@ -168,10 +168,22 @@ func (s *Seat) Roam(ctx context.Context, id uint64, came slot.Tau) (Place, error
 
 // Claim turns a called ticket into a stay; see Counter.Claim.
 func (s *Seat) Claim(
-	ctx context.Context, life, number uint64, hard time.Duration,
+	ctx context.Context, life, number, key uint64, hard time.Duration,
 ) (slot.ClaimReply, error) {
-	r, err := s.ask(ctx, request{op: opClaim, life: life, number: number, hard: hard})
+	r, err := s.ask(ctx, request{op: opClaim, life: life, number: number, key: key, hard: hard})
 	return r.claim, err
+}
+
+// Leave gives up a place.
+func (s *Seat) Leave(ctx context.Context, life, number, key uint64) error {
+	_, err := s.ask(ctx, request{op: opLeave, life: life, number: number, key: key})
+	return err
+}
+
+// Move moves a place to another device; see Counter.Move.
+func (s *Seat) Move(ctx context.Context, m Move) error {
+	_, err := s.ask(ctx, m.request())
+	return err
 }
 
 // Suspect tells the host of a pass that says more than any could.
@@ -260,7 +272,7 @@ func (s *Seat) answer(c *Counter) (stop func(), err error) {
 		one, err := s.bus.Serve(s.name(kind), f)
 		if err == nil {
 			stops = append(stops, one)
-			one, err = s.cfg.Sites.serve(s.name(kind), f)
+			one, err = s.cfg.Sites.Serve(s.name(kind), f)
 		}
 		if err != nil {
 			stop()
@@ -323,17 +335,19 @@ func (c *Counter) do(ctx context.Context, q *request) (r reply) {
 			ctx, stop = context.WithTimeout(ctx, q.left)
 			defer stop()
 		}
-		r.place, err = c.Join(ctx, q.hold, q.hard)
+		r.place, err = c.Join(ctx, q.number, q.hold, q.hard)
 	case opPoll:
-		r.place, err = c.Poll(ctx, q.life, q.number)
+		r.place, err = c.Poll(ctx, q.life, q.number, q.key)
 	case opClaim:
-		r.claim, err = c.Claim(ctx, q.life, q.number, q.hard)
+		r.claim, err = c.Claim(ctx, q.life, q.number, q.key, q.hard)
 	case opLeave:
-		c.Leave(q.number)
+		err = c.Leave(ctx, q.life, q.number, q.key)
 	case opTrace:
 		r.trace, err = c.Trace(ctx, func(life uint64) (uint64, bool) { return q.number, life == q.life })
 	case opSuspect:
 		c.Suspect(ctx)
+	case opMove:
+		err = c.Move(ctx, Move{Life: q.life, Number: q.number, From: q.key, To: uint64(q.hold)})
 	case opRoam:
 		r.place, err = c.Roam(ctx, q.number, slot.Tau(q.hold))
 	}

@@ -77,7 +77,7 @@ func (c *desk) roam(id uint64, came slot.Tau, clk time.Duration) Place {
 	c.awake(clk)
 	c.polls.add(clk, 1)
 	p := Place{
-		Number: id, Life: c.lineLife(), Now: c.nowLife(), Waiting: c.waiting(), Served: c.line.Frontier(),
+		Number: id, Life: c.lineLife(), Now: c.nowLife(), Waiting: c.waiting(), Served: c.served(0),
 		Held: c.held,
 	}
 	if _, again := c.pool.ClaimedBefore(slot.StayID(id)); again {
@@ -136,16 +136,16 @@ func (c *desk) cameAt(clk time.Duration) slot.Tau {
 
 func (c *desk) roamerPosition(x *roamer, clk time.Duration) int64 {
 	n := int64(slices.Index(c.roamers.line, x)) + 1
-	ahead := c.line.Arrivals(c.pool.Tau(clk), upQueue)
+	ahead := c.line.Ordinary().Arrivals(c.pool.Tau(clk), upQueue)
 	for _, at := range ahead {
 		if at <= x.arrival {
 			n++
 		}
 	}
 	if len(ahead) == upQueue && ahead[upQueue-1] <= x.arrival { // how many more nobody knows
-		n += int64(c.line.Len()) - upQueue
+		n += int64(c.line.Ordinary().Len()) - upQueue
 	}
-	return n
+	return n + c.line.Beside(0, n)
 }
 
 // waiting is how many wait, called or not.
@@ -171,15 +171,15 @@ func (c *desk) callRoamer(clk time.Duration) bool {
 	if len(first) == 0 {
 		return false
 	}
-	x := first[0]
-	if next := c.line.Arrivals(c.pool.Tau(clk), 1); len(next) > 0 && next[0] < x.arrival {
+	x, now := first[0], c.pool.Tau(clk)
+	next := c.line.Ordinary().Arrivals(now, 1)
+	if len(next) > 0 && next[0] < x.arrival || c.line.Turn(now) > 0 || !c.pool.Call(clk) {
 		return false
 	}
-	if !c.pool.Call(clk) {
-		return false
-	}
+	c.line.Pass()
 	x.called, x.until = true, clk+max(5*time.Second, 2*x.given)
 	c.stats.Called++
+	c.laned[0].called++
 	c.left.add(clk, 1)
 	c.pace.called(clk)
 	return true

@@ -45,6 +45,7 @@ type Seat struct {
 	set  Settings
 	rev  uint64 // of the record's limits when set was learnt
 	held bool
+	plan Plan
 }
 
 // toldState is what the host has said of the room, and when that was heard.
@@ -57,7 +58,8 @@ type toldState struct {
 // recall is called, with no lock held, when this process should Sync now; it must not
 // block.
 func NewSeat(cfg Config, bus *store.Bus, m *Members, recall func()) *Seat {
-	s := &Seat{cfg: cfg, bus: bus, members: m, recall: recall, set: cfg.Settings}
+	s := &Seat{cfg: cfg, bus: bus, members: m, recall: recall, set: cfg.Settings,
+		plan: cfg.Plan}
 	s.out.init()
 	return s
 }
@@ -77,7 +79,7 @@ func (s *Seat) Run(ctx context.Context) error {
 		defer stop()
 	}
 	if s.cfg.Sites != nil && !s.isAnywhere() {
-		stop, err := s.cfg.Sites.hear("recall."+anywhere(s.cfg.Room), func([]byte) {
+		stop, err := s.cfg.Sites.Hear("recall."+anywhere(s.cfg.Room), func([]byte) {
 			if c := s.host.Load(); c != nil {
 				c.recalledUp()
 			}
@@ -211,7 +213,7 @@ func (s *Seat) take(ctx context.Context) (*Counter, error) {
 	defer stop()
 	s.mu.Lock()
 	cfg := s.cfg
-	cfg.Settings, cfg.After = s.set, s.rev+1
+	cfg.Settings, cfg.After, cfg.Plan = s.set, s.rev+1, s.plan
 	s.mu.Unlock()
 	cfg.Host = fmt.Sprintf("%s-%08x", s.cfg.Host, rand.Uint32())
 	c, err := Open(ctx, cfg, s.recallAll)
@@ -254,13 +256,14 @@ func (s *Seat) seat(c *Counter) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.host.Store(c)
-	c.Hold(s.held) // it may have been told while the room was taken over
+	c.setPlan(s.plan) // both may have been told while the room was taken over
+	c.Hold(s.held)
 }
 
 // recallAll asks all workers of the room to Sync now.
 func (s *Seat) recallAll() {
 	if s.isAnywhere() {
-		if err := s.cfg.Sites.tell(s.name("recall"), nil); err != nil {
+		if err := s.cfg.Sites.Tell(s.name("recall"), nil); err != nil {
 			s.cfg.Log.Debug("recall not told", "room", s.cfg.Room, "error", err)
 		}
 		return
@@ -301,6 +304,7 @@ func (s *Seat) State(of slot.LoanID, opened int64) State {
 		return State{}
 	}
 	x := t.state
+	x.Here = false
 	x.Age += s.cfg.Boot() - t.at
 	x.Sites = x.Sites.aged(s.cfg.Boot() - t.at)
 	return x
@@ -382,7 +386,7 @@ func (s *Seat) reconfigured(ctx context.Context, set *Settings) error {
 // askSettings asks the host which limits are in force.
 func (s *Seat) askSettings(ctx context.Context) ([]byte, error) {
 	if s.isAnywhere() {
-		return s.cfg.Sites.ask(ctx, s.cfg.Sites.Home(), s.name("settings"), nil)
+		return s.cfg.Sites.Ask(ctx, s.cfg.Sites.Home(), s.name("settings"), nil)
 	}
 	return s.bus.Ask(ctx, s.name("settings"), nil)
 }

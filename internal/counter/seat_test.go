@@ -122,7 +122,7 @@ func (c *cluster) join(n *node) (p Place) {
 	c.t.Helper()
 	c.await("join at "+n.name, 8*time.Second, func() bool {
 		var err error
-		p, err = n.seat.Join(c.t.Context(), time.Minute, 0)
+		p, err = n.seat.Join(c.t.Context(), 0, time.Minute, 0)
 		return err == nil
 	})
 	return p
@@ -155,7 +155,7 @@ func TestThreeSeatsAreOneRoom(t *testing.T) {
 		t.Errorf("a clean stop handed over in %v", gap)
 	}
 	for i, p := range places {
-		got, err := rest[i%2].seat.Poll(t.Context(), p.Life, p.Number)
+		got, err := rest[i%2].seat.Poll(t.Context(), p.Life, p.Number, 0)
 		if err != nil || got.Position > p.Position {
 			t.Fatalf("place %d of %d is now %d, %v", i, p.Position, got.Position, err)
 		}
@@ -163,7 +163,7 @@ func TestThreeSeatsAreOneRoom(t *testing.T) {
 	if p := c.join(rest[0]); p.Number <= places[29].Number {
 		t.Errorf("after the handover number %d is issued, %d was before", p.Number, places[29].Number)
 	}
-	if _, err := rest[0].seat.Poll(t.Context(), places[0].Life+1, 1); err != nil {
+	if _, err := rest[0].seat.Poll(t.Context(), places[0].Life+1, 1, 0); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -214,7 +214,7 @@ func TestAHostThatIsReplacedSaysNothing(t *testing.T) {
 		now := n1.seat.host.Load()
 		return now != nil && now != old
 	})
-	got, err := n1.seat.Poll(t.Context(), p.Life, p.Number)
+	got, err := n1.seat.Poll(t.Context(), p.Life, p.Number, 0)
 	if err != nil || got.Status == slot.TicketUnknown {
 		t.Errorf("the place is %v, %v", got.Status, err)
 	}
@@ -247,5 +247,67 @@ func TestRendezvousMovesFewRooms(t *testing.T) {
 		if k < 850 || k > 1150 {
 			t.Errorf("%s hosts %d of 4000", n, k)
 		}
+	}
+}
+
+// TestTheNextHostDrawsTheSame: the prequeue began at one node, which stops; another draws, by the
+// seed that was announced, whom the first had counted in.
+func TestTheNextHostDrawsTheSame(t *testing.T) {
+	c := newCluster(t)
+	all := []*node{c.start("n1"), c.start("n2"), c.start("n3")}
+	c.await("a host", 10*time.Second, func() bool { return len(c.hosts(all...)) == 1 })
+	follow := func(phase Phase, nodes ...*node) {
+		t.Helper()
+		for _, n := range nodes {
+			n.seat.Hold(true)
+			if err := n.seat.Follow(t.Context(), Plan{Event: "sale", Start: 5, Phase: phase}); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	draw := func(n *node) *DrawState { return n.seat.State(0, 0).Draw }
+	follow(Prequeuing, all...)
+	c.await("the hash everywhere", 5*time.Second, func() bool {
+		return !slices.ContainsFunc(all, func(n *node) bool { return draw(n) == nil })
+	})
+	hash := draw(all[0]).Hash
+	var places []Place
+	for i := range 20 {
+		places = append(places, c.join(all[i%3]))
+	}
+	old := all[slices.IndexFunc(all, func(n *node) bool { return n.seat.host.Load() != nil })]
+	rest := slices.DeleteFunc(slices.Clone(all), func(n *node) bool { return n == old })
+	old.stop()
+	c.await("the next host", 10*time.Second, func() bool { return len(c.hosts(rest...)) == 1 })
+	follow(Started, rest...)
+	c.await("the draw everywhere", 5*time.Second, func() bool {
+		return !slices.ContainsFunc(rest, func(n *node) bool { return draw(n) == nil || !draw(n).Finished })
+	})
+	k, err := newChecker(hash, draw(rest[0]).Text())
+	if err != nil || *draw(rest[1]) != *draw(rest[0]) {
+		t.Fatalf("%v; %+v and %+v", err, draw(rest[0]), draw(rest[1]))
+	}
+	slices.SortFunc(places, func(a, b Place) int { return int(k.rank(a.Number)) - int(k.rank(b.Number)) })
+	last := int64(0)
+	for i, p := range places {
+		got, err := rest[i%2].seat.Poll(t.Context(), p.Life, p.Number, 0)
+		if err != nil || got.Position <= last {
+			t.Fatalf("the %d. of the draw is at %d, the one before at %d: %v", i+1, got.Position, last, err)
+		}
+		last = got.Position
+	}
+}
+
+// Who has just come knows at once who is there: the others do not wait for their next beat.
+func TestANewcomerKnowsTheOthersAtOnce(t *testing.T) {
+	c := newCluster(t)
+	all := []*node{c.start("a")}
+	for _, name := range []string{"b", "c", "d", "e", "f"} {
+		all = append(all, c.start(name))
+		n := all[len(all)-1]
+		took := c.await(name+" knows all", beatEvery*4/5, func() bool {
+			return len(n.members.All()) == len(all)
+		})
+		t.Logf("%s knows all after %v", name, took)
 	}
 }

@@ -89,7 +89,7 @@ func (s *Sites) HomeNow() Home {
 
 // Run follows where Anywhere lives until ctx ends.
 func (s *Sites) Run(ctx context.Context) error {
-	stop, err := s.hear("home", func(msg []byte) { s.hearHome(ctx, msg) })
+	stop, err := s.Hear("home", func(msg []byte) { s.hearHome(ctx, msg) })
 	if err != nil {
 		return err
 	}
@@ -107,6 +107,11 @@ func (s *Sites) Run(ctx context.Context) error {
 		if h, err := s.readHome(ctx); err == nil {
 			s.learnHome(h)
 		}
+		if s.Linked() && s.Home() == s.cfg.Own { // asked until somebody has answered
+			if err := s.ConfirmHome(ctx, false); err != nil {
+				s.cfg.Log.Debug("home not confirmed by another data centre", "error", err)
+			}
+		}
 		select {
 		case <-ctx.Done():
 			return nil
@@ -122,11 +127,11 @@ func (s *Sites) at(site, name string) string { return site + "." + name }
 // homeWait bounds a round of asking all others where Anywhere lives. Chosen.
 const homeWait = 3 * time.Second
 
-// confirmHome asks the other data centres where Anywhere lives, before this one hosts it
+// ConfirmHome asks the other data centres where Anywhere lives, before this one hosts it
 // for the first time in the life of this process: it may have moved meanwhile. first says
 // that there is no record here, and never was one for all that is known: then somebody must
 // answer. A home that is cut off from all hosts what it has.
-func (s *Sites) confirmHome(ctx context.Context, first bool) error {
+func (s *Sites) ConfirmHome(ctx context.Context, first bool) error {
 	s.mu.Lock()
 	sure := s.sure
 	s.mu.Unlock()
@@ -170,7 +175,7 @@ var errHomes = errors.New("another data centre is configured with another home")
 
 // askHome asks one data centre where Anywhere lives, and learns it.
 func (s *Sites) askHome(ctx context.Context, site string) error {
-	b, err := s.ask(ctx, site, "where", nil)
+	b, err := s.Ask(ctx, site, "where", nil)
 	if err != nil {
 		return err
 	}
@@ -281,8 +286,8 @@ func (s *Sites) watch(ch chan struct{}) (stop func()) {
 	}
 }
 
-// ask asks a data centre, this one included.
-func (s *Sites) ask(ctx context.Context, site, name string, msg []byte) ([]byte, error) {
+// Ask asks a data centre, this one included.
+func (s *Sites) Ask(ctx context.Context, site, name string, msg []byte) ([]byte, error) {
 	if site == s.cfg.Own {
 		return s.cfg.Bus.Ask(ctx, name, msg)
 	}
@@ -300,7 +305,7 @@ func (s *Sites) askAnywhere(ctx context.Context, room string, x *slot.Sync) (a s
 	defer stop()
 	b, err := x.AppendBinary(nil)
 	if err == nil {
-		b, err = s.ask(ctx, s.Home(), "sync."+anywhere(room), b)
+		b, err = s.Ask(ctx, s.Home(), "sync."+anywhere(room), b)
 	}
 	if err == nil {
 		err = a.UnmarshalBinary(b)
@@ -308,9 +313,13 @@ func (s *Sites) askAnywhere(ctx context.Context, room string, x *slot.Sync) (a s
 	return a, err
 }
 
-// tell tells all data centres, this one included.
-func (s *Sites) tell(name string, msg []byte) error {
-	err := s.cfg.Bus.Tell(name, msg)
+// Tell tells all data centres, this one included.
+func (s *Sites) Tell(name string, msg []byte) error {
+	return errors.Join(s.cfg.Bus.Tell(name, msg), s.TellFar(name, msg))
+}
+
+// TellFar tells all other data centres.
+func (s *Sites) TellFar(name string, msg []byte) (err error) {
 	for _, site := range slices.Sorted(maps.Keys(s.cfg.Links)) {
 		s.said[site].Add(1)
 		err = errors.Join(err, s.cfg.Links[site].Tell(s.at(site, name), msg))
@@ -318,8 +327,11 @@ func (s *Sites) tell(name string, msg []byte) error {
 	return err
 }
 
-// hear calls f with what any data centre tells under a name, until stop.
-func (s *Sites) hear(name string, f func([]byte)) (stop func(), err error) {
+// Linked reports whether this process has links of its own to the other data centres.
+func (s *Sites) Linked() bool { return len(s.cfg.Links) > 0 }
+
+// Hear calls f with what any data centre tells under a name, until stop.
+func (s *Sites) Hear(name string, f func([]byte)) (stop func(), err error) {
 	var stops []func()
 	stop = func() {
 		for _, f := range stops {
@@ -331,8 +343,26 @@ func (s *Sites) hear(name string, f func([]byte)) (stop func(), err error) {
 		return stop, err
 	}
 	stops = append(stops, one)
+	far, err := s.HearFar(name, f)
+	if err != nil {
+		stop()
+		return nil, err
+	}
+	stops = append(stops, far)
+	return stop, nil
+}
+
+// HearFar calls f with what another data centre tells under a name, until stop.
+func (s *Sites) HearFar(name string, f func([]byte)) (stop func(), err error) {
+	var stops []func()
+	stop = func() {
+		for _, f := range stops {
+			f()
+		}
+	}
 	for _, link := range s.cfg.Links {
-		if one, err = link.Hear(s.at(s.cfg.Own, name), f); err != nil {
+		one, err := link.Hear(s.at(s.cfg.Own, name), f)
+		if err != nil {
 			stop()
 			return nil, err
 		}
@@ -341,9 +371,9 @@ func (s *Sites) hear(name string, f func([]byte)) (stop func(), err error) {
 	return stop, nil
 }
 
-// serve answers what the other data centres ask of this one under a name, until stop.
+// Serve answers what the other data centres ask of this one under a name, until stop.
 // Without other data centres there is nothing to answer.
-func (s *Sites) serve(
+func (s *Sites) Serve(
 	name string, answer func(ctx context.Context, msg []byte) []byte,
 ) (stop func(), err error) {
 	var stops []func()

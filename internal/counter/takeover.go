@@ -17,7 +17,7 @@ func (c *Counter) refuse(err error) {
 		"room", c.cfg.Room, "error", err, "hint", "headgate doctor says what to do")
 	c.damaged, c.fenced = err, true
 	c.pool = slot.NewPool(c.cfg.Params, c.cfg.Host, slot.NewRecord(0, nil, c.cfg.Active, c.cfg.New))
-	c.line = slot.NewLine(1)
+	c.line = slot.NewLines()
 	c.pace = newPace(c.cfg.Settings)
 }
 
@@ -56,7 +56,6 @@ func (c *Counter) farewell(ctx context.Context) {
 	clk := c.cfg.Boot()
 	c.lapse(clk)
 	part := c.linePart(clk)
-	part.Next = part.Issued
 	c.pool.PutLine(part)
 	c.pool.Resign()
 	now, wr := c.pool.Begin(clk, true)
@@ -78,8 +77,8 @@ func (c *Counter) farewell(ctx context.Context) {
 // after a takeover if it does not speak: as long as it might have been silent had
 // nothing happened. Beyond those of whom that is known, two polls of the longest
 // interval, with their jitter and some slack.
-func (c *desk) grace(distance uint64) time.Duration {
-	if d, ok := slot.HeadGrace(c.heads, distance); ok {
+func (c *desk) grace(lane int, distance uint64) time.Duration {
+	if d, ok := slot.HeadGrace(c.heads[lane], distance); ok {
 		return d
 	}
 	return 3 * c.cfg.Line.PollMax
@@ -103,7 +102,12 @@ func (c *desk) awake(clk time.Duration) {
 
 // unhear gives everybody time to speak again before anybody is called.
 func (c *desk) unhear(clk time.Duration) {
-	c.tookAt, c.heads = clk, c.line.AppendHeads(nil, c.pool.Tau(clk))
-	c.line.Unhear(c.pool.Tau(clk), c.grace)
+	c.tookAt = clk
+	for lane := range c.heads {
+		if x := c.line.Line(lane); x != nil {
+			c.heads[lane] = x.AppendHeads(nil, c.pool.Tau(clk))
+		}
+	}
+	c.line.Unhear(c.pool.Tau(clk), c.graceOf)
 	c.hideAt = clk + hideAfter
 }

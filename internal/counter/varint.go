@@ -75,6 +75,18 @@ func (d *reader) int() int64 {
 	return v
 }
 
+// text reads the name of a lane.
+func (d *reader) text() string {
+	n := d.uint()
+	if n > slot.MostName || n > uint64(len(d.b)) {
+		d.took(0)
+		return ""
+	}
+	s := string(d.b[:n])
+	d.b = d.b[n:]
+	return s
+}
+
 // count reads how many requests or replies follow, each of at least one byte.
 func (d *reader) count() int {
 	n := d.uint()

@@ -27,16 +27,18 @@ const (
 	opTrace
 	opSuspect
 	opRoam
+	opMove
 )
 
 // A request is one question of a worker about one visitor.
 type request struct {
 	op     op
-	number uint64        // of the ticket, for all but join and suspect
+	number uint64        // of the ticket, for all but suspect; join: the id of the lane, 0 none
 	life   uint64        // of the ticket; 0 is any
-	hold   time.Duration // join: how long the place is kept; roam: when the visitor came
+	hold   time.Duration // join: how long the place is kept; roam: when the visitor came; move: the next key
 	left   time.Duration // join: how long who asks still waits for the answer
 	hard   time.Duration // claim: the longest the stay may last; 0 is without end. join: waited
+	key    uint64        // of the ticket's device, all but join: it travels in the place of left
 }
 
 // A reply answers a request. Only what its op needs is sent.
@@ -85,10 +87,13 @@ func appendRequests(b []byte, rs []request) []byte {
 	b = appendUints(b, wireFormat, uint64(len(rs)))
 	life := uint64(0) // the last that was named
 	for i := range rs {
-		r := &rs[i]
+		r, left := &rs[i], int64(rs[i].left)
+		if r.op != opJoin {
+			left = int64(r.key)
+		}
 		b = appendUints(b, uint64(r.op)<<requestBits|
 			flag(r.number != 0, hasNumber)|flag(r.life != 0, hasLife)|
-			flag(r.hold != 0, hasHold)|flag(r.left != 0, hasLeft)|flag(r.hard != 0, hasHard))
+			flag(r.hold != 0, hasHold)|flag(left != 0, hasLeft)|flag(r.hard != 0, hasHard))
 		if r.number != 0 {
 			b = appendUints(b, r.number)
 		}
@@ -99,8 +104,8 @@ func appendRequests(b []byte, rs []request) []byte {
 		if r.hold != 0 {
 			b = appendInts(b, int64(r.hold))
 		}
-		if r.left != 0 {
-			b = appendInts(b, int64(r.left))
+		if left != 0 {
+			b = appendInts(b, left)
 		}
 		if r.hard != 0 {
 			b = appendInts(b, int64(r.hard))
@@ -123,7 +128,7 @@ func parseRequests(b []byte) ([]request, error) {
 	for i := range rs {
 		r, head := &rs[i], d.uint()
 		r.op = op(min(head>>requestBits, 255))
-		if r.op < opJoin || r.op > opRoam {
+		if r.op < opJoin || r.op > opMove {
 			return nil, errDamaged()
 		}
 		if head&hasNumber != 0 {
@@ -137,7 +142,9 @@ func parseRequests(b []byte) ([]request, error) {
 			r.hold = time.Duration(d.int())
 		}
 		if head&hasLeft != 0 {
-			r.left = time.Duration(d.int())
+			if r.left = time.Duration(d.int()); r.op != opJoin {
+				r.key, r.left = uint64(r.left), 0
+			}
 		}
 		if head&hasHard != 0 {
 			r.hard = time.Duration(d.int())
@@ -198,7 +205,7 @@ func parseReplies(b []byte) ([]reply, error) {
 			}
 		case opTrace:
 			r.trace = d.trace()
-		case opLeave, opSuspect:
+		case opLeave, opSuspect, opMove:
 		default:
 			return nil, errDamaged()
 		}
@@ -216,13 +223,14 @@ const (
 	bitExact
 	bitCame // of a place: when follows
 	bitNow  // of a place: a life follows
+	bitMoved
 )
 
 // appendPlace appends a place; what places have in common, by the way from the last.
 func appendPlace(b []byte, p, last *Place) []byte {
 	b = appendUints(b, uint64(p.Status),
 		flag(p.Held, bitHeld)|flag(p.Called, bitCalled)|flag(p.ETA != ETA{}, bitETA)|
-			flag(p.Came != 0, bitCame)|flag(p.Now != 0, bitNow))
+			flag(p.Came != 0, bitCame)|flag(p.Now != 0, bitNow)|flag(p.Moved, bitMoved))
 	b = appendInts(b, int64(p.Number-last.Number), int64(p.Life-last.Life),
 		p.Position, p.Ahead, p.Waiting-last.Waiting, int64(p.Served-last.Served),
 		int64(p.PollAfter))
@@ -238,7 +246,7 @@ func appendPlace(b []byte, p, last *Place) []byte {
 func (d *reader) place(p, last *Place) {
 	p.Status = d.status()
 	bits := d.uint()
-	p.Held, p.Called = bits&bitHeld != 0, bits&bitCalled != 0
+	p.Held, p.Called, p.Moved = bits&bitHeld != 0, bits&bitCalled != 0, bits&bitMoved != 0
 	p.Number, p.Life = last.Number+uint64(d.int()), last.Life+uint64(d.int())
 	p.Position, p.Ahead, p.Waiting = d.int(), d.int(), last.Waiting+d.int()
 	p.Served, p.PollAfter = last.Served+uint64(d.int()), time.Duration(d.int())
@@ -296,7 +304,12 @@ func (d *reader) eta(bits uint64) ETA {
 
 // appendSettings appends the settings of a room.
 func appendSettings(b []byte, s *Settings) []byte {
-	b = appendUints(b, wireFormat, uint64(s.Active.Kind), uint64(s.New.Kind), flag(s.Spread, 1))
+	b = appendUints(b, wireFormat, uint64(s.Active.Kind), uint64(s.New.Kind),
+		flag(s.Spread, 1)|flag(s.Draws, 2)|flag(s.All, 4)|uint64(len(s.Lanes))*8)
+	for _, x := range s.Lanes {
+		b = appendUints(b, uint64(x.Share), uint64(len(x.Name)))
+		b = append(b, x.Name...)
+	}
 	l := &s.Line
 	return appendInts(b, s.Active.N, int64(s.Active.Per), s.New.N, int64(s.New.Per), l.MaxWaiting,
 		int64(l.PollMin), int64(l.PollMax), int64(l.CallHold), int64(l.Hold))
@@ -310,7 +323,11 @@ func parseSettings(b []byte) (s Settings, err error) {
 	}
 	active, fresh := d.uint(), d.uint()
 	s.Active.Kind, s.New.Kind = slot.Kind(min(active, 255)), slot.Kind(min(fresh, 255))
-	s.Spread = d.uint() == 1
+	flags := d.uint()
+	s.Spread, s.Draws, s.All = flags&1 != 0, flags&2 != 0, flags&4 != 0
+	for range min(flags/8, slot.MostLanes+1) {
+		s.Lanes = append(s.Lanes, slot.Lane{Share: int(min(d.uint(), 100)), Name: d.text()})
+	}
 	s.Active.N, s.Active.Per = d.int(), time.Duration(d.int())
 	s.New.N, s.New.Per = d.int(), time.Duration(d.int())
 	s.Line = LineConfig{
@@ -320,7 +337,7 @@ func parseSettings(b []byte) (s Settings, err error) {
 	if err := d.end(); err != nil {
 		return Settings{}, err
 	}
-	if err := errors.Join(s.Active.Check(), s.New.Check()); err != nil {
+	if err := errors.Join(s.Active.Check(), s.New.Check(), slot.CheckLanes(s.Lanes)); err != nil {
 		return Settings{}, fmt.Errorf("%w: %w", slot.ErrMessage, err)
 	}
 	return s, nil

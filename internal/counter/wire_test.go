@@ -55,6 +55,7 @@ func scatter(rng *rand.Rand, v reflect.Value) {
 		v.SetUint(1 + wide%3)
 	case reflect.Uint64:
 		v.SetUint(wide)
+	case reflect.Slice: // whoever sends one says of what
 	default:
 		v.SetInt(int64(wide))
 	}
@@ -62,8 +63,12 @@ func scatter(rng *rand.Rand, v reflect.Value) {
 
 func randomRequests(rng *rand.Rand) (rs []request) {
 	for range rng.IntN(6) {
-		r := request{op: opJoin + op(rng.IntN(int(opRoam)))}
-		for _, p := range []any{&r.number, &r.life, &r.hold, &r.hard} {
+		r := request{op: opJoin + op(rng.IntN(int(opMove)))}
+		fields := []any{&r.number, &r.life, &r.hold, &r.hard, &r.key}
+		if r.op == opJoin {
+			fields[4] = &r.left
+		}
+		for _, p := range fields {
 			scatter(rng, reflect.ValueOf(p))
 		}
 		rs = append(rs, r)
@@ -73,7 +78,7 @@ func randomRequests(rng *rand.Rand) (rs []request) {
 
 func randomReplies(rng *rand.Rand) (rs []reply) {
 	for range rng.IntN(6) {
-		r := reply{op: opJoin + op(rng.IntN(int(opRoam))), fault: fault(rng.IntN(len(faults())))}
+		r := reply{op: opJoin + op(rng.IntN(int(opMove))), fault: fault(rng.IntN(len(faults())))}
 		switch r.op {
 		case opJoin, opPoll, opRoam:
 			scatter(rng, reflect.ValueOf(&r.place))
@@ -91,6 +96,9 @@ func randomSettings(rng *rand.Rand) (s Settings) {
 	scatter(rng, reflect.ValueOf(&s))
 	for _, l := range []*slot.Limit{&s.Active, &s.New} {
 		l.N, l.Per = rng.Int64N(1<<40), 1+time.Duration(rng.Int64N(int64(time.Hour)))
+	}
+	for i := range rng.IntN(slot.MostLanes + 1) {
+		s.Lanes = append(s.Lanes, slot.Lane{Name: strings.Repeat("x", i+1), Share: 1 + rng.IntN(33)})
 	}
 	return s
 }
@@ -134,10 +142,10 @@ func TestWireRefusesDamage(t *testing.T) {
 	}
 	limit := slot.Limit{Kind: slot.AtOnce, N: 1, Per: 1}
 	for _, bad := range []any{
-		[]request{{op: opRoam + 1}}, []request{{}},
+		[]request{{op: opMove + 1}}, []request{{}},
 		slices.Repeat([]request{{op: opLeave}}, mostRequests+1),
 		slices.Repeat([]reply{{op: opLeave}}, mostRequests+1),
-		[]reply{{op: opRoam + 1}}, []reply{{}},
+		[]reply{{op: opMove + 1}}, []reply{{}},
 		[]reply{{op: opLeave, fault: fault(len(faults()))}},
 		[]reply{{op: opPoll, place: Place{Status: slot.TicketGone + 1}}},
 		Settings{Active: limit}, Settings{New: limit}, // no limit is of kind 0
@@ -169,7 +177,7 @@ func TestWireRefusesAnotherFormat(t *testing.T) {
 // Whoever changes the bytes changes wireFormat.
 func TestWireOfFormat1HasTheseBytes(t *testing.T) {
 	eta := ETA{Known: true, Exact: true, Expect: 1, Low: 2, High: 3}
-	place := Place{slot.TicketCalled, 4, 5, 0, 6, 7, 8, 9, 10, eta, true, true, 0}
+	place := Place{slot.TicketCalled, 4, 5, 0, 6, 7, 8, 9, 10, eta, true, true, 0, false}
 	next := place
 	next.Number, next.Position, next.ETA, next.Held = 6, 7, ETA{}, false
 	for i, tt := range []struct {
@@ -177,8 +185,10 @@ func TestWireOfFormat1HasTheseBytes(t *testing.T) {
 		want string
 	}{
 		{[]request{
-			{opJoin, 0, 0, 1, 6, 0}, {opPoll, 2, 3, 0, 0, 0}, {opClaim, 4, 3, 0, 0, 5}, {op: opSuspect},
-		}, "01042c020c4302067304000ac001"},
+			{opJoin, 0, 0, 1, 6, 0, 0}, {opPoll, 2, 3, 0, 0, 0, 0}, {opClaim, 4, 3, 0, 0, 5, 0},
+			{op: opSuspect},
+			{opMove, 4, 3, 2, 0, 0, 1},
+		}, "01052c020c4302067304000ac0018f0204000402"},
 		{[]reply{
 			{op: opPoll, place: place}, {op: opJoin, place: next},
 			{op: opLeave, fault: faultOf(ErrFull)},
@@ -186,13 +196,19 @@ func TestWireOfFormat1HasTheseBytes(t *testing.T) {
 			{op: opTrace, trace: Trace{slot.TicketLate, true, 1, 2, 3, 4, eta}},
 		}, "0105100307080a0c0e1012143002040608030204000e0e00001422180104040628020c0204060830020406"},
 		{Settings{
-			slot.Limit{Kind: slot.AtOnce, N: 1, Per: 2}, slot.Limit{Kind: slot.Bucket, N: 3, Per: 4},
-			true, LineConfig{5, 6, 7, 8, 9},
+			Active: slot.Limit{Kind: slot.AtOnce, N: 1, Per: 2},
+			New:    slot.Limit{Kind: slot.Bucket, N: 3, Per: 4},
+			Spread: true, Line: LineConfig{5, 6, 7, 8, 9},
 		}, "01010301020406080a0c0e1012"},
 	} {
 		if got := fmt.Sprintf("%x", wires()[i].write(tt.v)); wireFormat == 1 && got != tt.want {
 			t.Errorf("%T: got  %s\nwant %s", tt.v, got, tt.want)
 		}
+	}
+	lanes := Settings{Active: slot.Limit{Kind: 1, N: 1, Per: 2}}
+	lanes.Lanes = []slot.Lane{{Name: "vip", Share: 5}}
+	if got := fmt.Sprintf("%x", appendSettings(nil, &lanes)); got != "010100080503766970020400000000000000" {
+		t.Errorf("got %s", got)
 	}
 }
 

@@ -40,6 +40,8 @@ func recordOf(n uint64) []byte {
 	r := slot.NewRecord(7, nil, slot.Limit{Kind: slot.AtOnce, N: 2, Per: time.Minute},
 		slot.Limit{Kind: slot.PerWindow, N: 100, Per: time.Minute})
 	r.Time, r.Next, r.Issued, r.Frontier = slot.Tau(time.Hour), 50, 47, 40
+	r.Lanes = []slot.LanePart{{Lane: slot.Lane{Name: "vip", Share: 9}, Next: 1<<38 + 9, Issued: 1<<38 + 8,
+		Frontier: 1<<38 + 5}}
 	r.Limits[0].Ends.Add(r.Time.Add(30*time.Second), 1)
 	r.Limits[0].Ends.Add(r.Time.Add(50*time.Second), 1)
 	r.Name.Writes = n
@@ -198,6 +200,9 @@ func TestARestoredRecordLetsNobodyNewInAndGivesNoNumberTwice(t *testing.T) {
 	if !is.Quiet || is.Next != was.Next+mostSkipped || is.Issued != was.Issued ||
 		is.Frontier != was.Frontier || is.Name.Life != was.Name.Life || is.Name.Epoch <= was.Name.Epoch+1000 {
 		t.Errorf("%+v", is)
+	}
+	if x := is.Lanes[0]; x.Next != was.Lanes[0].Next+mostSkipped || x.Issued != was.Lanes[0].Issued {
+		t.Errorf("of a lane %+v", x)
 	}
 	r := got.Rooms[0]
 	if r.Name != "shop" || r.Inside != 0 || r.Quiet < 75*time.Second || r.Quiet > 77*time.Second {

@@ -45,8 +45,9 @@ type Backup struct {
 	Keys     int      // sealing keys
 	Tokens   bool
 	Running  bool
-	Bytes    int    // of all members
-	Damaged  []Loss // what is not in it, and should be
+	Queues   []string // whose jobs are not in it
+	Bytes    int      // of all members
+	Damaged  []Loss   // what is not in it, and should be
 	Warnings []string
 
 	manifest manifest
@@ -85,6 +86,11 @@ func Take(dir, version string) (*Backup, error) {
 	}
 	if err := b.records(dir); err != nil {
 		return nil, err
+	}
+	for _, log := range store.Logs(filepath.Join(dir, "engine")) {
+		if name, ok := strings.CutSuffix(log, "_jobs"); ok {
+			b.Queues = append(b.Queues, name)
+		}
 	}
 	// The keys come last: what is in the records was sealed by one of them.
 	if err := b.keys(dir); err != nil {

@@ -3,6 +3,7 @@ package doctor
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"maps"
 	"os"
 	"path/filepath"
@@ -14,6 +15,7 @@ import (
 	"github.com/headgate/headgate/embedded"
 	"github.com/headgate/headgate/internal/folder"
 	"github.com/headgate/headgate/internal/store"
+	"github.com/headgate/headgate/slot"
 )
 
 // used is a data folder as a headgate leaves it that was stopped: one room, some
@@ -147,7 +149,7 @@ func TestExamine(t *testing.T) {
 		{"a record too new", func(t *testing.T, dir string) {
 			os.RemoveAll(dir + "/records")
 			store.WriteCopies(dir+"/records", []store.Copy{{Key: "counter.shop", Value: []byte{9, 1}}})
-		}, "records", Fault, "format 9, this program reads 3"},
+		}, "records", Fault, fmt.Sprintf("format 9, this program reads %d", slot.Version)},
 		{"put aside", func(t *testing.T, dir string) { os.Mkdir(dir+"/engine.damaged-1", 0o700) },
 			"left aside", Warning, "rm -r"},
 		{"a certificate", func(t *testing.T, dir string) {

@@ -269,6 +269,9 @@ func late(rec *slot.Record, d time.Duration, skip uint64) {
 		rec.Issued = rec.Next
 	}
 	rec.Next += skip
+	for i := range rec.Lanes {
+		rec.Lanes[i].Next += skip
+	}
 	rec.Name.Epoch += skipEpochs
 	// The old process's clock may have gone faster than this one's.
 	rec.Time = rec.Time.Add(slot.DefaultRho.Stretch(d))

@@ -2,8 +2,7 @@
 //
 // A [Service] is asked whether a request may pass, as a list of descriptors. [Rules] say which
 // limit a descriptor means and whose use it counts; they are read from the YAML of
-// envoyproxy/ratelimit, the reference service, by [ParseRules]. [Refusal] is for services
-// that limit their own gRPC calls.
+// envoyproxy/ratelimit, the reference service, by [ParseRules].
 //
 // # The promise
 //

@@ -1,20 +1,11 @@
 package envoy
 
 import (
-	"cmp"
-	"fmt"
 	"math"
 	"strconv"
 	"time"
 
 	core "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
-	"google.golang.org/genproto/googleapis/rpc/errdetails"
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
-	"google.golang.org/protobuf/protoadapt"
-	"google.golang.org/protobuf/types/known/durationpb"
-
-	"github.com/headgate/headgate"
 )
 
 // Headers are the names of the headers that Envoy adds to what it answers; "" leaves one out.
@@ -107,56 +98,3 @@ func (l *line) wait() time.Duration {
 
 // wholeSeconds rounds up, so that who waits that long does not come too early.
 func wholeSeconds(d time.Duration) int64 { return int64((max(0, d) + time.Second - 1) / time.Second) }
-
-// Refusal is the error with which a gRPC service refuses a call for what its limits say: the
-// code RESOURCE_EXHAUSTED with google.rpc.QuotaFailure, a violation for each limit that refuses,
-// and google.rpc.RetryInfo, unless the call could never pass. It returns nil when none refuses.
-func Refusal(vs []headgate.Verdict) error {
-	failure := &errdetails.QuotaFailure{}
-	var wait time.Duration
-	for _, v := range vs {
-		if v.Allowed {
-			continue
-		}
-		name := "limit"
-		if v.Limit != nil {
-			name = v.Limit.Name
-		}
-		failure.Violations = append(failure.Violations, &errdetails.QuotaFailure_Violation{
-			Subject:     "limit:" + name,
-			Description: describe(v),
-		})
-		if v.Retry < 0 || wait < 0 {
-			wait = -1
-		} else {
-			wait = max(wait, v.Retry)
-		}
-	}
-	if len(failure.Violations) == 0 {
-		return nil
-	}
-	text := "limit exceeded: " + failure.Violations[0].Description
-	details := []protoadapt.MessageV1{failure}
-	if wait >= 0 {
-		details = append(details, &errdetails.RetryInfo{RetryDelay: durationpb.New(wait)})
-	}
-	s := status.New(codes.ResourceExhausted, text)
-	if full, err := s.WithDetails(details...); err == nil {
-		s = full
-	}
-	return s.Err()
-}
-
-// describe says in words what a limit is and what is left of it.
-func describe(v headgate.Verdict) string {
-	if v.Limit == nil {
-		return fmt.Sprintf("%d of %d left", v.Remaining, v.Amount)
-	}
-	unit := cmp.Or(v.Limit.Unit, headgate.Requests)
-	if v.Limit.Window == 0 {
-		return fmt.Sprintf("%s: %d %s by %v, %d left", v.Limit.Name, v.Limit.Amount, unit,
-			v.Limit.Algorithm, v.Remaining)
-	}
-	return fmt.Sprintf("%s: %d %s in %v by %v, %d left", v.Limit.Name, v.Limit.Amount, unit,
-		v.Limit.Window, v.Limit.Algorithm, v.Remaining)
-}

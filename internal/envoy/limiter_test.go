@@ -42,13 +42,6 @@ func (l *limiter) AllowAll(ctx context.Context, asks []headgate.Ask,
 	return l.Limiter.AllowAll(ctx, asks, all)
 }
 
-func (l *limiter) Define(c headgate.LimitConfig) error {
-	if err := l.err.Load(); err != nil {
-		return *err
-	}
-	return l.Limiter.Define(c)
-}
-
 // A rig is a service behind a real server, and a client of it.
 type rig struct {
 	testing.TB
@@ -60,14 +53,21 @@ type rig struct {
 	ended   chan error
 }
 
-// inBubble runs a test in a bubble that has slept into the 37th second of a minute, an hour
-// and a day, with a server in memory.
+// inBubble runs a test with a limiter that never waits, and with one that may.
 func inBubble(t *testing.T, test func(t *testing.T, g *rig)) {
+	t.Helper()
+	t.Run("in place", func(t *testing.T) { bubble(t, false, test) })
+	t.Run("waits", func(t *testing.T) { bubble(t, true, test) })
+}
+
+// bubble runs a test in a bubble that has slept into the 37th second of a minute, an hour and a
+// day, with a server in memory.
+func bubble(t *testing.T, waits bool, test func(t *testing.T, g *rig)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		time.Sleep(37 * time.Second)
 		lis := bufconn.Listen(1 << 20)
-		test(t, newRig(t, lis, grpc.WithContextDialer(
+		test(t, newRig(t, lis, waits, grpc.WithContextDialer(
 			func(ctx context.Context, _ string) (net.Conn, error) { return lis.DialContext(ctx) })))
 	})
 }
@@ -79,13 +79,13 @@ func onLoopback(t *testing.T) *rig {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return newRig(t, lis)
+	return newRig(t, lis, true)
 }
 
-func newRig(t testing.TB, lis net.Listener, options ...grpc.DialOption) *rig {
+func newRig(t testing.TB, lis net.Listener, waits bool, options ...grpc.DialOption) *rig {
 	t.Helper()
 	r := parse(t, rules)
-	inner, err := headgate.NewLimiter(headgate.LimiterConfig{Limits: r.Limits()})
+	inner, err := headgate.NewLimiter(headgate.LimiterConfig{Limits: r.Limits(), Bring: Brought})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -97,7 +97,7 @@ func newRig(t testing.TB, lis net.Listener, options ...grpc.DialOption) *rig {
 	}
 	ctx, stop := context.WithCancel(context.Background())
 	g := &rig{TB: t, limiter: l, client: pb.NewRateLimitServiceClient(conn), conn: conn, stop: stop,
-		service: New(Config{Rules: r, Limiter: l, Definer: l, Headers: StandardHeaders()}),
+		service: New(Config{Rules: r, Limiter: l, Headers: StandardHeaders(), Waits: waits}),
 		ended:   make(chan error, 1)}
 	go func() { g.ended <- g.service.Serve(ctx, lis) }()
 	t.Cleanup(func() {

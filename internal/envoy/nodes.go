@@ -16,6 +16,7 @@ import (
 	"go.yaml.in/yaml/v4/plugin/loaderlimits"
 
 	"github.com/headgate/headgate/internal/config"
+	"github.com/headgate/headgate/internal/near"
 )
 
 const (
@@ -187,12 +188,12 @@ func suggest(word, known string) string {
 			return word + " belongs " + h.place
 		}
 	}
-	return near(word, known) + "the keys here are " + known
+	return didYouMean(word, known) + "the keys here are " + known
 }
 
-// near is a question after the word that was most likely meant, or "".
-func near(word, known string) string {
-	if meant := config.Nearest(word, strings.Fields(known)); meant != "" {
+// didYouMean is a question after the word that was most likely meant, or "".
+func didYouMean(word, known string) string {
+	if meant := near.Word(word, strings.Fields(known)); meant != "" {
 		return "did you mean " + meant + "? "
 	}
 	return ""

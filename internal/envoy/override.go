@@ -1,6 +1,7 @@
 package envoy
 
 import (
+	"fmt"
 	"strconv"
 	"strings"
 	"sync"
@@ -8,54 +9,36 @@ import (
 
 	common "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/limit"
 )
 
-// A Definer adds limits to a limiter that runs. Define may be called by many goroutines at
-// once; to define a limit again as it is does nothing.
-type Definer interface {
-	Define(headgate.LimitConfig) error
-}
-
 // maxOverrides bounds the limits that calls bring. Chosen: Envoy's configuration has one for
 // each kind of customer; only a value made of a request could make more.
 const maxOverrides = 1000
 
-// overridden is what follows the domain in the names of their limits.
-const overridden = "override"
+// brought begins their names. No domain is empty, so that no limit of a file has such a name.
+const brought = "/override/"
 
 // overrides are the limits that calls have brought.
 type overrides struct {
-	definer Definer
-	mu      sync.Mutex
-	known   map[override]*defined
+	mu    sync.Mutex
+	known map[override]*rule
 }
 
 // An override is what a descriptor says of its limit.
 type override struct {
-	domain     string
 	amount     uint32
 	unit       pb.RateLimitResponse_RateLimit_Unit
 	multiplier uint32
 }
 
-// defined is the rule of an override, once it is made.
-type defined struct {
-	once sync.Once
-	rule *rule
-	err  error
-}
-
 // rule is the rule of descriptor i, which brings its own limit: n requests in each window
-// from 1970 on, as if a rule said so. The first call of each kind defines the limit.
-func (o *overrides) rule(name string, i int,
-	l *common.RateLimitDescriptor_RateLimitOverride) (*rule, error) {
-	want := override{domain: name, amount: l.GetRequestsPerUnit(), multiplier: 1,
+// from 1970 on, as if a rule said so.
+func (o *overrides) rule(i int, l *common.RateLimitDescriptor_RateLimitOverride) (*rule, error) {
+	want := override{amount: l.GetRequestsPerUnit(), multiplier: 1,
 		unit: pb.RateLimitResponse_RateLimit_Unit(l.GetUnit())}
 	if m := l.GetUnitMultiplier(); m != nil {
 		want.multiplier = m.GetValue()
@@ -67,56 +50,50 @@ func (o *overrides) rule(name string, i int,
 	case want.multiplier == 0 || want.multiplier > uint32(limit.MaxWindow/unit):
 		return nil, invalid("descriptor %d: its limit has unit_multiplier %d, want 1 to %d", i,
 			want.multiplier, limit.MaxWindow/unit)
-	case o.definer == nil:
-		return nil, invalid("descriptor %d: a call cannot bring its own limit here", i)
 	}
-	d := o.entry(want)
-	if d == nil {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	r := o.known[want]
+	switch {
+	case r != nil:
+		return r, nil
+	case len(o.known) == maxOverrides:
 		return nil, invalid("descriptor %d: more than %d limits were brought by calls", i, maxOverrides)
+	case o.known == nil:
+		o.known = map[override]*rule{}
 	}
-	d.once.Do(func() { d.define(o.definer, want, unit) })
-	if d.err != nil {
-		o.drop(want)
-	}
-	return d.rule, d.err
-}
-
-func (o *overrides) entry(want override) *defined {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	d := o.known[want]
-	if d == nil && len(o.known) < maxOverrides {
-		if o.known == nil {
-			o.known = map[override]*defined{}
-		}
-		d = &defined{}
-		o.known[want] = d
-	}
-	return d
-}
-
-// drop has a limit defined again when it is asked for next.
-func (o *overrides) drop(one override) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	delete(o.known, one)
-}
-
-func (d *defined) define(by Definer, want override, unit time.Duration) {
-	path := []string{want.domain, overridden, strings.ToLower(want.unit.String()),
-		strconv.Itoa(int(want.amount))}
 	shown := &pb.RateLimitResponse_RateLimit{RequestsPerUnit: want.amount, Unit: want.unit}
 	if want.multiplier != 1 {
-		path = append(path, strconv.Itoa(int(want.multiplier)))
 		shown.UnitMultiplier = wrapperspb.UInt32(want.multiplier)
 	}
-	d.rule = &rule{limit: limitName(path...), shown: shown, brought: &want}
-	err := by.Define(headgate.LimitConfig{Name: d.rule.limit, Rule: limit.Rule{
-		Algorithm: limit.FixedWindow,
-		Amount:    int64(want.amount),
-		Window:    unit * time.Duration(want.multiplier),
-	}})
-	if err != nil {
-		d.err = status.Errorf(codes.Unavailable, "define limit %s: %v", d.rule.limit, err)
+	r = &rule{limit: want.name(), shown: shown}
+	o.known[want] = r
+	return r, nil
+}
+
+// name says all of an override: see Brought.
+func (o override) name() string {
+	return fmt.Sprintf("%s%s/%d/%d", brought, strings.ToLower(o.unit.String()), o.amount, o.multiplier)
+}
+
+// Brought makes the limit of a name that is one of those that calls bring. A call meets one
+// process, and another may count its key, which has never heard of the limit: the name says
+// all of it.
+func Brought(name string) (c headgate.LimitConfig, ok bool) {
+	rest, ok := strings.CutPrefix(name, brought)
+	words := strings.Split(rest, "/")
+	if !ok || len(words) != 3 {
+		return c, false
 	}
+	amount, err := strconv.ParseUint(words[1], 10, 32)
+	times, err2 := strconv.ParseUint(words[2], 10, 32)
+	o := override{uint32(amount), pb.RateLimitResponse_RateLimit_Unit(
+		pb.RateLimitResponse_RateLimit_Unit_value[strings.ToUpper(words[0])]), uint32(times)}
+	unit, known := windowOf(o.unit)
+	if err != nil || err2 != nil || !known || times == 0 || times > uint64(limit.MaxWindow/unit) ||
+		o.name() != name { // one limit has one name
+		return c, false
+	}
+	return headgate.LimitConfig{Name: name, Rule: limit.Rule{Algorithm: limit.FixedWindow,
+		Amount: int64(amount), Window: unit * time.Duration(times)}}, true
 }

@@ -141,14 +141,10 @@ func (p *parser) rateLimit(at spot, block *yaml.Node, shadow bool) *rule {
 		if word == "" {
 			where, problem = block, "is missing or empty"
 		}
-		p.fault(at.key+".unit", where, near(word, units)+"the units are "+units, "%s", problem)
+		p.fault(at.key+".unit", where, didYouMean(word, units)+"the units are "+units, "%s", problem)
 		return r
 	}
-	path := at.path
-	if path[1] == overridden {
-		path = append(slices.Clone(path), "") // whose name is no override's
-	}
-	r.limit = limitName(path...)
+	r.limit = limitName(at.path...)
 	r.shown = &pb.RateLimitResponse_RateLimit{RequestsPerUnit: amount, Unit: unit, Name: r.name}
 	p.rules.limits = append(p.rules.limits, headgate.LimitConfig{
 		Name:   r.limit,
@@ -183,7 +179,7 @@ func (p *parser) algorithm(key string, n *yaml.Node) limit.Algorithm {
 	}
 	a, ok := limit.ParseAlgorithm(word)
 	if !ok || a == limit.Concurrency {
-		p.fault(key, n, near(word, known)+"the algorithms here are "+known,
+		p.fault(key, n, didYouMean(word, known)+"the algorithms here are "+known,
 			"%s is not possible", quote(word))
 		return limit.FixedWindow
 	}

@@ -8,7 +8,6 @@ import (
 
 	common "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
-	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/durationpb"
@@ -26,24 +25,23 @@ const (
 // A Config is all that a Service needs.
 type Config struct {
 	Rules   *Rules              // what descriptors mean; nil means none
-	Limiter headgate.LimitRules // has the limits of Rules
-	Definer Definer             // nil refuses calls that bring their own limit
+	Limiter headgate.LimitRules // has the limits of Rules, and brings those of Brought
 	Headers Headers             // what Envoy is told to add to its answers; default nothing
+	Waits   bool                // Limiter may wait for others, such as the host of a key
 }
 
 // A Service answers Envoy.
 type Service struct {
-	pb.UnimplementedRateLimitServiceServer
 	limiter   headgate.LimitRules
 	overrides overrides
 	headers   Headers
+	waits     bool
 	rules     atomic.Pointer[Rules]
 }
 
 // New makes a service; it starts nothing.
 func New(c Config) *Service {
-	s := &Service{limiter: c.Limiter, headers: c.Headers}
-	s.overrides.definer = c.Definer
+	s := &Service{limiter: c.Limiter, headers: c.Headers, waits: c.Waits}
 	s.SetRules(c.Rules)
 	return s
 }
@@ -56,9 +54,6 @@ func (s *Service) SetRules(r *Rules) {
 	s.rules.Store(r)
 }
 
-// Register adds the service to a gRPC server.
-func (s *Service) Register(to *grpc.Server) { pb.RegisterRateLimitServiceServer(to, s) }
-
 // ShouldRateLimit says whether a request may pass, with a status for each of its descriptors in
 // their order. The code is OVER_LIMIT when a status is, or, of limits with quota_mode, when all
 // theirs are; then nothing is taken. A failure of the limiter is the gRPC code Unavailable:
@@ -69,25 +64,10 @@ func (s *Service) ShouldRateLimit(ctx context.Context,
 	if err == nil {
 		err = c.decide(ctx, s.limiter)
 	}
-	if errors.Is(err, headgate.ErrNoLimit) {
-		s.forget(ctx, c)
-	}
 	if err != nil {
 		return nil, failure(err)
 	}
 	return c.answer(s.headers), nil
-}
-
-// forget has the limits that a call has brought defined again, if the limiter has lost them.
-func (s *Service) forget(ctx context.Context, c *call) {
-	for i := range c.lines {
-		if l := &c.lines[i]; l.limited() && l.rule.brought != nil {
-			_, err := s.limiter.Allow(ctx, headgate.Ask{Limit: l.ask.Limit, Key: l.ask.Key})
-			if errors.Is(err, headgate.ErrNoLimit) {
-				s.overrides.drop(*l.rule.brought)
-			}
-		}
-	}
 }
 
 // failure is the gRPC status of an error.
@@ -151,10 +131,11 @@ func (s *Service) read(req *pb.RateLimitRequest) (*call, error) {
 		}
 		key = key[:0]
 		if over := desc.GetLimit(); over != nil {
+			key = appendEntry(key, "", req.GetDomain()) // no entry has an empty key
 			for _, e := range desc.GetEntries() {
 				key = appendEntry(key, e.GetKey(), e.GetValue())
 			}
-			l.rule, err = s.overrides.rule(req.GetDomain(), i, over)
+			l.rule, err = s.overrides.rule(i, over)
 		} else {
 			l.rule, key = known.find(desc.GetEntries(), key)
 		}

@@ -264,21 +264,11 @@ func TestOverrides(t *testing.T) {
 		g.wants("InvalidArgument: descriptor 1: its limit has unit_multiplier 2, want 1 to 1",
 			g.ask(0, of("a", "1"), of("a", "1").limit(1, typev3.RateLimitUnit_YEAR, 2)))
 
-		// A limiter that has forgotten the limit is told again.
-		if err := g.Remove("d/override/minute/3"); err != nil {
+		// A limiter that has forgotten the limit makes it again.
+		if err := g.Remove("/override/minute/3/1"); err != nil {
 			t.Error(err)
 		}
-		if got := g.ask(0, of("a", "1").limit(3, minute, 1)); !strings.HasPrefix(got, "Unavailable:") {
-			t.Errorf("with a limit gone: %s", got)
-		}
 		g.wants("OK: OK 2/3m 23s", g.ask(0, of("a", "1").limit(3, minute, 1)))
-
-		// One that could not be defined is defined later.
-		g.fail(errors.New("not now"))
-		g.wants("Unavailable: define limit d/override/minute/4: not now",
-			g.ask(0, of("a", "1").limit(4, minute, 1)))
-		g.err.Store(nil)
-		g.wants("OK: OK 3/4m 23s", g.ask(0, of("a", "1").limit(4, minute, 1)))
 
 		for n := range uint32(maxOverrides) - 1 {
 			g.ask(0, of("a", "1").limit(n+4, minute, 1))
@@ -286,10 +276,26 @@ func TestOverrides(t *testing.T) {
 		g.wants("InvalidArgument: descriptor 0: more than 1000 limits were brought by calls",
 			g.ask(0, of("a", "1").limit(9999, minute, 1)))
 		g.wants("OK: OK 1/3m 23s", g.ask(0, of("a", "1").limit(3, minute, 1)))
-		s := New(Config{Rules: g.service.rules.Load(), Limiter: g.limiter})
-		_, err := s.ShouldRateLimit(t.Context(), request("d", 0, of("a", "1").limit(3, minute, 1)))
-		g.wants("descriptor 0: a call cannot bring its own limit here", status.Convert(err).Message())
 	})
+}
+
+// Another process is asked about a limit of which it knows the name only.
+func TestAnOverrideIsKnownByItsName(t *testing.T) {
+	const week = pb.RateLimitResponse_RateLimit_WEEK
+	for _, o := range []override{{5, week, 1}, {0, week, 52}, {math.MaxUint32, week, 3}} {
+		c, ok := Brought(o.name())
+		if !ok || c.Name != o.name() || c.Amount != int64(o.amount) ||
+			c.Window != time.Duration(o.multiplier)*7*24*time.Hour {
+			t.Errorf("%s: %v %+v", o.name(), ok, c)
+		}
+	}
+	for _, name := range []string{"", "api", "d/override/week/5/1", "/override/week/5", "/override/week/5/0",
+		"/override/week/5/53", "/override/week/05/1", "/override/WEEK/5/1", "/override/unknown/5/1",
+		"/override/week/5/1/", "/override/week/-5/1", "/override/week/4294967296/1"} {
+		if c, ok := Brought(name); ok {
+			t.Errorf("%q: %+v", name, c)
+		}
+	}
 }
 
 func TestOverridesAtOnce(t *testing.T) {
@@ -438,9 +444,32 @@ func TestOneRoundTrip(t *testing.T) {
 	}
 }
 
+// TestHealth answers as the reference does, but for Watch: clients take it for healthy that
+// nobody answers it.
+func TestHealth(t *testing.T) {
+	inBubble(t, func(t *testing.T, g *rig) {
+		client := healthpb.NewHealthClient(g.conn)
+		for name, want := range map[string]codes.Code{"": codes.OK, healthName: codes.OK,
+			"other": codes.NotFound} {
+			a, err := client.Check(t.Context(), &healthpb.HealthCheckRequest{Service: name})
+			serves := a.GetStatus() == healthpb.HealthCheckResponse_SERVING
+			if status.Code(err) != want || serves != (err == nil) {
+				t.Errorf("%q: %v, %v", name, a, err)
+			}
+		}
+		stream, err := client.Watch(t.Context(), &healthpb.HealthCheckRequest{Service: healthName})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err = stream.Recv(); status.Code(err) != codes.Unimplemented {
+			t.Errorf("Watch: %v", err)
+		}
+	})
+}
+
 // TestStop wants a call under way to be answered, and none after it to be taken.
 func TestStop(t *testing.T) {
-	inBubble(t, func(t *testing.T, g *rig) {
+	bubble(t, true, func(t *testing.T, g *rig) {
 		check, err := healthpb.NewHealthClient(g.conn).Check(t.Context(),
 			&healthpb.HealthCheckRequest{Service: healthName})
 		if err != nil || check.GetStatus() != healthpb.HealthCheckResponse_SERVING {
@@ -463,13 +492,13 @@ func TestStop(t *testing.T) {
 
 // TestStopIsBounded wants a call that is never answered to be given up after 5 s.
 func TestStopIsBounded(t *testing.T) {
-	inBubble(t, func(t *testing.T, g *rig) {
+	bubble(t, true, func(t *testing.T, g *rig) {
 		answer, began := g.askHeld(), time.Now()
 		g.stop()
 		if got := <-answer; !strings.HasPrefix(got, "Unavailable:") {
 			t.Errorf("answered %s", got)
 		}
-		if err := <-g.ended; err != nil || time.Since(began) != drain {
+		if err := <-g.ended; err != nil || time.Since(began) != 5*time.Second {
 			t.Errorf("ended after %v with %v", time.Since(began), err)
 		}
 		g.ended <- nil
@@ -517,11 +546,11 @@ func FuzzRequest(f *testing.F) {
 		f.Add(b)
 	}
 	r := parse(f, rules)
-	l, err := headgate.NewLimiter(headgate.LimiterConfig{Limits: r.Limits()})
+	l, err := headgate.NewLimiter(headgate.LimiterConfig{Limits: r.Limits(), Bring: Brought})
 	if err != nil {
 		f.Fatal(err)
 	}
-	s := New(Config{Rules: r, Limiter: l, Definer: l, Headers: StandardHeaders()})
+	s := New(Config{Rules: r, Limiter: l, Headers: StandardHeaders()})
 	f.Fuzz(func(t *testing.T, b []byte) {
 		req := &pb.RateLimitRequest{}
 		if proto.Unmarshal(b, req) != nil {

@@ -50,8 +50,6 @@ type rule struct {
 	unlimited bool
 	quota     bool // refuses only together with all others that are quotas
 	overdraft bool // counts what it refuses
-
-	brought *override // by a call; nil: by a file
 }
 
 // Limits are the limits that the limiter must have before a [Service] asks for them. Their

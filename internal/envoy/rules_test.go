@@ -313,11 +313,6 @@ func TestLimitNames(t *testing.T) {
 	if !seen["a/b_c"] || !seen["a_b/c"] || !seen["a/b/c"] || !seen[x[1:]] {
 		t.Errorf("a plain path is not the name: %v", seen)
 	}
-	r := parse(t, "domain: d\ndescriptors: [{key: override, descriptors: [{key: day, descriptors: "+
-		"[{key: '5', rate_limit: {unit: day}}]}]}]\n")
-	if name := r.Limits()[0].Name; name == "d/override/day/5" {
-		t.Errorf("a rule has an override's name %q", name)
-	}
 }
 
 func FuzzRules(f *testing.F) {

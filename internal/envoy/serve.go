@@ -4,61 +4,59 @@ import (
 	"context"
 	"fmt"
 	"net"
-	"time"
 
-	"google.golang.org/grpc"
-	"google.golang.org/grpc/health"
+	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"google.golang.org/grpc/codes"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
-	"google.golang.org/grpc/keepalive"
-)
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
 
-// Bounds of a server. All chosen.
-const (
-	maxMessage = 1 << 20 // bytes; a call has some hundred
-	maxHeaders = 16 << 10
-	maxStreams = 1000 // calls under way on one connection; Envoy has one for each of its threads
-	handshake  = 10 * time.Second
-	minPing    = 10 * time.Second // a client that pings more often is cut off
-	pingIdle   = 2 * time.Minute  // then we ask whether the client is there
-	pingAnswer = 20 * time.Second // and for so long it may think about it
-	drain      = 5 * time.Second  // Envoy waits 20 ms for an answer by default
+	"github.com/headgate/headgate/internal/unary"
 )
 
 // healthName is the name by which the reference shows its health (src/server/server_impl.go).
 const healthName = "ratelimit"
 
 // Serve answers on lis, and closes it, until ctx ends. Then it takes no new calls, waits 5 s at
-// most for those under way and returns nil. It also answers grpc.health.v1.Health.
+// most for those under way and returns nil. It also answers Check of grpc.health.v1.Health.
 func (s *Service) Serve(ctx context.Context, lis net.Listener) error {
-	srv := grpc.NewServer(
-		grpc.MaxRecvMsgSize(maxMessage), grpc.MaxSendMsgSize(maxMessage),
-		grpc.MaxHeaderListSize(maxHeaders), grpc.MaxConcurrentStreams(maxStreams),
-		grpc.ConnectionTimeout(handshake), grpc.WaitForHandlers(true),
-		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{
-			MinTime: minPing, PermitWithoutStream: true}),
-		grpc.KeepaliveParams(keepalive.ServerParameters{Time: pingIdle, Timeout: pingAnswer}),
-	)
-	s.Register(srv)
-	state := health.NewServer()
-	state.SetServingStatus(healthName, healthpb.HealthCheckResponse_SERVING)
-	healthpb.RegisterHealthServer(srv, state)
-
-	stopped := make(chan struct{})
-	cancel := context.AfterFunc(ctx, func() {
-		defer close(stopped)
-		state.Shutdown()
-		late := time.AfterFunc(drain, srv.Stop)
-		defer late.Stop()
-		srv.GracefulStop()
-	})
-	err := srv.Serve(lis)
-	if !cancel() {
-		<-stopped
-		return nil
-	}
-	srv.Stop()
+	err := unary.Serve(ctx, lis, unary.Config{Waits: s.waits, Methods: map[string]unary.Method{
+		pb.RateLimitService_ShouldRateLimit_FullMethodName: method(s.ShouldRateLimit),
+		healthpb.Health_Check_FullMethodName: method(func(_ context.Context,
+			q *healthpb.HealthCheckRequest) (*healthpb.HealthCheckResponse, error) {
+			if name := q.GetService(); name != "" && name != healthName {
+				return nil, status.Errorf(codes.NotFound, "there is no service %q", name)
+			}
+			a := &healthpb.HealthCheckResponse{Status: healthpb.HealthCheckResponse_SERVING}
+			if ctx.Err() != nil {
+				a.Status = healthpb.HealthCheckResponse_NOT_SERVING
+			}
+			return a, nil
+		}),
+	}})
 	if err != nil {
 		return fmt.Errorf("serve Envoy on %v: %w", lis.Addr(), err)
 	}
 	return nil
+}
+
+// A message is what protobuf makes of Q.
+type message[Q any] interface {
+	*Q
+	proto.Message
+}
+
+// method takes messages out of bytes, and brings them back.
+func method[Q any, M message[Q], A proto.Message](answer func(context.Context, M) (A, error)) unary.Method {
+	return func(ctx context.Context, req, to []byte) ([]byte, error) {
+		q := M(new(Q))
+		if err := proto.Unmarshal(req, q); err != nil {
+			return nil, status.Errorf(codes.Internal, "the message cannot be read: %v", err)
+		}
+		a, err := answer(ctx, q)
+		if err != nil {
+			return nil, err
+		}
+		return proto.MarshalOptions{}.MarshalAppend(to, a)
+	}
 }

@@ -38,6 +38,7 @@ func rules() []rule {
 		{"changelog", Changelog},
 		{"targets", Targets},
 		{"decisions", Decisions},
+		{"complaints", Complaints},
 		{"metrics", Metrics},
 		{"flags", Flags},
 		{"keys", Keys},

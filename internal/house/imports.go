@@ -21,16 +21,18 @@ type importRule struct {
 
 // edges are the packages that face the outside (docs/design.md §9).
 func edges() []string {
-	return strings.Fields(`cmd/... internal/api/... internal/certs/... internal/config/... internal/doctor/...
-		internal/envoy/... internal/join/... internal/pages/... internal/proxy/... internal/rules/...
-		internal/server/... internal/web/... internal/crowd/... internal/demo/... internal/sim/report/...`)
+	return strings.Fields(`cmd/... internal/analytics/... internal/api/... internal/certs/...
+		internal/checkout/... internal/config/... internal/dashboard/... internal/deliver/...
+		internal/doctor/... internal/envoy/... internal/join/... internal/manage/... internal/pages/...
+		internal/proxy/... internal/rules/... internal/server/... internal/unary/... internal/web/...
+		internal/crowd/... internal/demo/... internal/sim/report/...`)
 }
 
 func importRules() []importRule {
 	arithmetic := []string{"slot/...", "limit/...", "internal/ticket/..."}
-	state := []string{"internal/counter/...", "internal/store/..."}
+	state := []string{"internal/counter/...", "internal/store/...", "internal/quota/..."}
 	tests := []string{"headgatetest/...", "internal/house/...", "tests/...", "testing/...",
-		"github.com/google/go-cmp/...", "github.com/rogpeppe/go-internal/..."}
+		"github.com/google/go-cmp/...", "github.com/rogpeppe/go-internal/...", "github.com/golang-jwt/..."}
 	nats := "github.com/nats-io/nats.go/..."
 	return []importRule{
 		{from: arithmetic, allow: []string{},
@@ -50,14 +52,26 @@ func importRules() []importRule {
 			why: "a report shows what simulations came to"},
 		{from: []string{"internal/sim/..."}, except: []string{"internal/sim/report/..."},
 			deny: []string{"internal/sim/report/..."}, why: "imports run one way"},
-		{from: []string{"..."}, except: []string{"cmd/...", "internal/sim/..."},
-			deny: []string{"internal/sim/..."}, why: "only the commands simulate"},
+		{from: []string{"..."}, except: []string{"cmd/...", "internal/sim/...", "internal/dashboard"},
+			deny: []string{"internal/sim/..."}, why: "only the commands simulate, and the dashboard the last hour"},
 		{from: []string{"internal/join/..."}, allow: []string{},
 			why: "who may join is read to judge us: the standard library alone"},
-		{from: []string{"."}, allow: []string{"slot", "limit", "internal/ticket", "internal/counter",
-			"internal/store", nats, "golang.org/x/sys/..."},
+		{from: []string{"internal/visits/...", "internal/exclude/...", "internal/callkey/...",
+			"internal/boot/...", "internal/tally/..."},
+			allow: []string{"slot", "internal/exclude", "internal/tally", "golang.org/x/sys/..."},
+			why:   "parts of the room's own face: what they import, a library's user pays for"},
+		{from: []string{"internal/analytics/..."}, allow: []string{"internal/tally"},
+			why: "it keeps what others count, and knows none of them"},
+		{from: []string{"internal/wire/..."}, allow: []string{},
+			why: "a library's user does not pay for gRPC: the standard library alone"},
+		{from: []string{"."}, allow: []string{"slot", "limit", "internal/boot", "internal/callkey",
+			"internal/counter", "internal/exclude", "internal/quota", "internal/store", "internal/tally",
+			"internal/ticket", "internal/visits",
+			"internal/wire", nats, "golang.org/x/sys/..."},
 			why: "the root declares Rules and Page and cmd wires who implements them: a library's " +
 				"user pays for std, x/sys and nats.go only"},
+		{from: []string{"examples/..."}, deny: []string{"internal/..."}, tests: true,
+			why: "an example shows what users can do"},
 		{from: []string{"..."}, except: []string{"cmd/...", "tests/..."}, deny: []string{"cmd/..."},
 			why: "cmd is where the parts are wired; nothing is wired to cmd"},
 		{from: []string{"..."}, except: []string{"headgatetest/...", "internal/house/..."},
@@ -65,10 +79,15 @@ func importRules() []importRule {
 		{from: []string{"..."}, except: []string{"embedded/...", "headgatetest/..."},
 			deny: []string{"github.com/nats-io/nats-server/..."}, tests: true,
 			why: "nats-server weighs 10 MB: who brings an own NATS does not carry it"},
-		{from: []string{"..."}, except: []string{".", "internal/store/...", "internal/counter/...",
+		{from: []string{"..."}, except: []string{".", "queue", "internal/store/...", "internal/counter/...",
 			"embedded/...", "headgatetest/..."}, deny: []string{nats},
-			why: "only the store knows subjects, buckets and streams"},
-		{from: []string{"..."}, except: []string{"internal/envoy/..."},
+			why: "only the store knows subjects, buckets and streams; the root and queue are handed a " +
+				"connection, and pass it on"},
+		{from: []string{"queue/..."}, allow: []string{".", "limit", "slot", "internal/store", nats,
+			"golang.org/x/sys/..."},
+			why: "a face of its own beside the root: its user pays for std, x/sys and nats.go only"},
+		{from: []string{"."}, deny: []string{"queue/..."}, why: "queue builds upon the root"},
+		{from: []string{"..."}, except: []string{"internal/envoy/...", "internal/unary/..."},
 			deny: []string{"google.golang.org/grpc/..."},
 			why:  "nothing but the ways in of Envoy compiles gRPC"},
 		{from: []string{"..."}, except: []string{"internal/config/...", "internal/envoy/..."},
@@ -76,7 +95,7 @@ func importRules() []importRule {
 			why: "only internal/config reads the configuration, and internal/envoy the rules of " +
 				"the reference rate limit service"},
 		{from: []string{"..."},
-			except: []string{"internal/config/...", "internal/crowd/...", "cmd/..."},
+			except: []string{"internal/config/...", "internal/crowd/...", "cmd/...", "examples/..."},
 			deny:   []string{"flag"}, why: "only internal/config and the commands read flags"},
 	}
 }
@@ -121,7 +140,7 @@ func inside(target string) string {
 // own are the first elements of our own packages, which look like those of the
 // standard library once the module is stripped.
 func own() []string {
-	return strings.Fields(". slot limit embedded headgatetest cmd internal tests examples deploy")
+	return strings.Fields(". slot limit queue embedded headgatetest cmd internal tests examples deploy")
 }
 
 // standard reports whether a path is of the standard library: its first

@@ -76,8 +76,8 @@ func Flags(t *Tree) []Fault {
 		}
 	}
 	t.code(func(f *File) {
-		if !importsFlag(f) {
-			return
+		if !importsFlag(f) || match([]string{"examples/..."}, f.Dir) {
+			return // an example's own flags are told by its own page
 		}
 		ast.Inspect(f.AST, func(n ast.Node) bool {
 			if name := flagName(n); name != "" {

@@ -205,6 +205,14 @@ func pageCases() []bad {
 	sections := "\n## Status\n\n## Context\n\n## Decision\n\n## Consequences\n\n" +
 		"## What we gave up\n\n## How we would notice it was wrong\n"
 	return []bad{
+		{"no such test", "complaints", map[string]string{complaintsPage: "| complaint | tests |\n" +
+			"|---|---|\n| slow | `it is fast` |\n"}, "there is no test it is fast"},
+		{"no test", "complaints", map[string]string{complaintsPage: "| slow | soon |\n"}, "names no test"},
+		{"no row", "complaints", map[string]string{complaintsPage: "| slow | `TestFast` |\n",
+			"complaints_test.go": ok + "func TestFast(t T) {\n\tbubble(t, \"lost\", nil)\n}\n"},
+			"names lost"},
+		{"all well", "complaints", map[string]string{complaintsPage: "| slow | `TestFast`, `lost` |\n",
+			"complaints_test.go": ok + "func TestFast(t T) {\n\tbubble(t, \"lost\", nil)\n}\n"}, ""},
 		{"no file", "links", one("README.md", "see [it](docs/gone.md)"), "no file docs/gone.md"},
 		{"no heading", "links", one("README.md", "# A b\n[it](#a-c)"), "no heading #a-c"},
 		{"heading", "links", one("README.md", "# A `b`, c\n[it](#a-b-c) [out](https://example.com)"), ""},

@@ -1,7 +1,6 @@
 package pages
 
 import (
-	"strconv"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -77,22 +76,6 @@ func appendJSON(dst []byte, s string) []byte {
 func isPlain(c byte) bool {
 	return c >= ' ' && c < 0x7f &&
 		c != '&' && c != '<' && c != '>' && c != '"' && c != '\'' && c != '\\'
-}
-
-// appendNumber appends n with its digits in groups of three.
-func appendNumber(dst []byte, n int64, group string) []byte {
-	var digits [20]byte
-	text := strconv.AppendInt(digits[:0], n, 10)
-	if n < 0 {
-		dst, text = append(dst, '-'), text[1:]
-	}
-	for i, d := range text {
-		if i > 0 && (len(text)-i)%3 == 0 {
-			dst = append(dst, group...)
-		}
-		dst = append(dst, d)
-	}
-	return dst
 }
 
 // appendFilled appends text with {key} replaced by what with appends. The text is the

@@ -33,40 +33,37 @@ func viewFields(w *words) map[string]value[headgate.View] {
 		"bar":      appendBar,
 		"eta":      w.eta,
 		"position": func(dst []byte, v *view) []byte { return w.number(dst, v.Position) },
-		"updated": func(dst []byte, v *view) []byte {
-			return v.UpdatedAt.UTC().AppendFormat(dst, w.text["clock"])
-		},
-		"slower":  func(dst []byte, v *view) []byte { return appendHTML(dst, v.Slower) },
-		"message": func(dst []byte, v *view) []byte { return appendHTML(dst, v.Message) },
-		"lead":    w.lead,
-		"reloads": w.reloads,
-		"ticket":  func(dst []byte, v *view) []byte { return appendHTML(dst, v.Ticket) },
-		"method":  func(dst []byte, v *view) []byte { return appendHTML(dst, w.text[v.Method]) },
-		"view":    appendView,
+		"updated":  func(dst []byte, v *view) []byte { return w.clock(dst, v.UpdatedAt) },
+		"slower":   func(dst []byte, v *view) []byte { return appendHTML(dst, v.Slower) },
+		"message":  func(dst []byte, v *view) []byte { return appendHTML(dst, v.Message) },
+		"lead":     w.lead,
+		"reloads":  w.reloads,
+		"path":     func(dst []byte, v *view) []byte { return appendHTML(dst, v.RoomPath) },
+		"move":     func(dst []byte, v *view) []byte { return appendHTML(dst, v.MoveURL) },
+		"leave":    func(dst []byte, v *view) []byte { return appendHTML(dst, v.LeaveURL) },
+		"ticket":   func(dst []byte, v *view) []byte { return appendHTML(dst, v.Ticket) },
+		"method":   func(dst []byte, v *view) []byte { return appendHTML(dst, w.Method[v.Method]) },
+		"how":      func(dst []byte, v *view) []byte { return appendHTML(dst, w.How[howKey(v)]) },
+		"draw":     w.draw,
+		"view":     appendView,
 	}
 }
 
 // failureFields are the values of error.html.
-func failureFields(w *words) map[string]value[failure] {
-	return map[string]value[failure]{
-		"title": func(dst []byte, f *failure) []byte { return appendHTML(dst, f.title) },
-		"flock": func(dst []byte, _ *failure) []byte {
+func failureFields(w *words) map[string]value[Failure] {
+	return map[string]value[Failure]{
+		"title": func(dst []byte, f *Failure) []byte { return appendHTML(dst, f.Title) },
+		"flock": func(dst []byte, _ *Failure) []byte {
 			return strconv.AppendInt(dst, farthest+spacing*inSight, 10)
 		},
-		"code": func(dst []byte, f *failure) []byte { return strconv.AppendInt(dst, int64(f.code), 10) },
-		"head": func(dst []byte, f *failure) []byte {
-			if f.code == http.StatusGatewayTimeout {
+		"code": func(dst []byte, f *Failure) []byte { return strconv.AppendInt(dst, int64(f.Code), 10) },
+		"head": func(dst []byte, f *Failure) []byte {
+			if f.Code == http.StatusGatewayTimeout {
 				return appendHTML(dst, w.text["error_504"])
 			}
 			return appendHTML(dst, w.text["error_502"])
 		},
-		"request": func(dst []byte, f *failure) []byte {
-			if f.requestID == "" {
-				return dst
-			}
-			dst = append(appendHTML(append(dst, "<span>"...), w.text["error_request"]), " <b>"...)
-			return append(appendHTML(dst, f.requestID), "</b></span>"...)
-		},
+		"request": func(dst []byte, f *Failure) []byte { return appendHTML(dst, f.RequestID) },
 	}
 }
 
@@ -88,8 +85,26 @@ func showsAhead(v *view) bool {
 // showsLine says whether the large number is the length of the line.
 func showsLine(v *view) bool { return v.State == headgate.StateFull && v.Waiting > 0 }
 
-func (w *words) number(dst []byte, n int64) []byte {
-	return appendNumber(dst, n, w.group)
+// howKey names the text that says how the order comes about; how in page.js does the same.
+func howKey(v *view) string {
+	switch e := &v.Event; {
+	case e.Prequeue && e.Shuffle:
+		return "shuffle"
+	case e.Prequeue:
+		return "prequeue"
+	case e.Active && e.Shuffle:
+		return "shuffled"
+	}
+	return v.Method
+}
+
+// draw shows what anybody can check the draw by.
+func (w *words) draw(dst []byte, v *view) []byte {
+	if v.Event.Draw == "" {
+		return dst
+	}
+	dst = append(appendHTML(dst, w.text["draw"]), " <b dir=\"ltr\">"...)
+	return append(appendHTML(dst, v.Event.Draw), "</b>"...)
 }
 
 func (w *words) head(v *view) string {
@@ -103,17 +118,10 @@ func (w *words) head(v *view) string {
 }
 
 func (w *words) title(dst []byte, v *view) []byte {
-	switch {
-	case showsAhead(v):
-		dst = appendFilled(dst, w.Title["ahead"], func(dst []byte, _ byte) []byte {
-			return w.number(dst, v.Ahead)
-		})
-	case v.State == headgate.StateCalled:
-		dst = appendHTML(dst, w.Title["called"])
-	default:
-		dst = appendHTML(dst, w.head(v))
+	if showsAhead(v) {
+		dst = append(w.number(dst, v.Ahead), " · "...)
 	}
-	return appendHTML(append(dst, " · "...), v.Room)
+	return appendHTML(append(appendHTML(dst, w.head(v)), " · "...), v.Room)
 }
 
 func (w *words) big(dst []byte, v *view) []byte {
@@ -131,9 +139,9 @@ func (w *words) big(dst []byte, v *view) []byte {
 func (w *words) what(dst []byte, v *view) []byte {
 	switch {
 	case showsAhead(v):
-		return appendHTML(dst, w.plural(&w.Ahead, v.Ahead))
+		return appendHTML(dst, w.plural(w.Ahead, v.Ahead, false))
 	case showsLine(v):
-		return appendHTML(dst, w.plural(&w.InLine, v.Waiting))
+		return appendHTML(dst, w.plural(w.InLine, v.Waiting, false))
 	case v.State == headgate.StateOpensSoon:
 		return appendHTML(dst, w.Opens)
 	}
@@ -146,13 +154,13 @@ func (w *words) lead(dst []byte, v *view) []byte {
 		text = w.Lead["waiting"]
 	}
 	return appendFilled(dst, text, func(dst []byte, _ byte) []byte {
-		return v.OpensAt.UTC().AppendFormat(dst, w.text["date"])
+		return w.date(dst, v.OpensAt)
 	})
 }
 
 func (w *words) reloads(dst []byte, v *view) []byte {
 	return appendFilled(dst, w.text["reloads"], func(dst []byte, _ byte) []byte {
-		return appendRefresh(dst, v)
+		return w.number(dst, refreshSeconds(v))
 	})
 }
 
@@ -175,21 +183,21 @@ func (w *words) eta(dst []byte, v *view) []byte {
 		step = 300
 	}
 	a, b := low/step*step, ceilDiv(high, step)*step
-	form := &unit.Range
+	form := unit.Range
 	switch {
 	case a == b:
-		form = &unit.Near
+		form = unit.Near
 	case a <= 0:
-		form = &unit.Most
+		form = unit.Most
 	}
-	return appendFilled(dst, w.plural(form, b/per+b%per), func(dst []byte, key byte) []byte {
+	return appendFilled(dst, w.plural(form, b/per, b%per != 0), func(dst []byte, key byte) []byte {
 		n := b
 		if key == 'a' {
 			n = a
 		}
 		dst = w.number(dst, n/per)
 		if n%per != 0 {
-			dst = append(append(dst, w.decimal...), '5')
+			dst = w.half(dst)
 		}
 		return dst
 	})
@@ -207,11 +215,16 @@ func appendCountdown(dst []byte, left time.Duration) []byte {
 }
 
 func appendRefresh(dst []byte, v *view) []byte {
+	return strconv.AppendInt(dst, refreshSeconds(v), 10)
+}
+
+// refreshSeconds is when a page without JavaScript asks again.
+func refreshSeconds(v *view) int64 {
 	after := v.PollAfter
 	if after <= 0 {
 		after = noRefresh
 	}
-	return strconv.AppendInt(dst, wholeSeconds(after), 10)
+	return wholeSeconds(after)
 }
 
 func appendPlace(dst []byte, v *view) []byte {
@@ -260,6 +273,8 @@ func appendView(dst []byte, v *view) []byte {
 	}
 	dst = appendJSON(append(dst, `,"slower":`...), v.Slower)
 	dst = strconv.AppendFloat(append(dst, `,"poll_after_seconds":`...), pollSeconds(v), 'f', 3, 64)
+	dst = appendJSON(append(dst, `,"method":`...), v.Method)
+	dst = appendJSON(append(dst, `,"how":`...), howKey(v))
 	dst = appendJSON(append(dst, `,"ticket":`...), v.Ticket)
 	dst = strconv.AppendUint(append(dst, `,"number":`...), v.Number, 10)
 	dst = appendJSON(append(dst, `,"served_url":`...), v.ServedURL)

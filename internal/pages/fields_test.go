@@ -7,11 +7,21 @@ import (
 	"github.com/headgate/headgate"
 )
 
-func TestETAInWords(t *testing.T) {
-	w, err := loadWords("en")
+func wordsOf(t testing.TB, tag string) *words {
+	t.Helper()
+	locales, err := loadLocales()
 	if err != nil {
 		t.Fatal(err)
 	}
+	w, err := loadWords(tag, locales)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return w
+}
+
+func TestETAInWords(t *testing.T) {
+	w := wordsOf(t, "en-US")
 	for _, c := range []struct {
 		low, high time.Duration
 		want      string
@@ -47,17 +57,6 @@ func TestCountdown(t *testing.T) {
 	} {
 		if got := string(appendCountdown(nil, left)); got != want {
 			t.Errorf("%v left: %q, want %q", left, got, want)
-		}
-	}
-}
-
-func TestNumbers(t *testing.T) {
-	for n, want := range map[int64]string{
-		0: "0", 12: "12", 999: "999", 1000: "1,000", 1234567: "1,234,567", -1000: "-1,000",
-		-1 << 63: "-9,223,372,036,854,775,808",
-	} {
-		if got := string(appendNumber(nil, n, ",")); got != want {
-			t.Errorf("%d: %q, want %q", n, got, want)
 		}
 	}
 }

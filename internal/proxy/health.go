@@ -127,12 +127,35 @@ func (h *health) watchDial(dial dialFunc) dialFunc {
 // watched notes answers and their absence. A 5xx is an answer. A connection that
 // breaks says nothing yet: the next dial will.
 type watched struct {
-	next   http.RoundTripper
-	health *health
+	next     http.RoundTripper
+	health   *health
+	answered func(status int, took time.Duration) // nil: nobody
 }
 
 // RoundTrip sends r by the transport.
 func (w *watched) RoundTrip(r *http.Request) (*http.Response, error) {
+	if w.answered == nil {
+		return w.send(r)
+	}
+	began := time.Now()
+	res, err := w.send(r)
+	status := 0
+	switch {
+	case err == nil:
+		status = res.StatusCode
+	case clientLeft(r.Context(), err):
+		status = StatusClientGone
+	}
+	w.answered(status, time.Since(began))
+	return res, err
+}
+
+// clientLeft tells whether a request failed because its client has gone.
+func clientLeft(ctx context.Context, err error) bool {
+	return judge(ctx, err) == nil
+}
+
+func (w *watched) send(r *http.Request) (*http.Response, error) {
 	since := w.health.answers.Load()
 	res, err := w.next.RoundTrip(r)
 	switch {

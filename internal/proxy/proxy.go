@@ -87,6 +87,11 @@ type Config struct {
 	// with a line of plain text.
 	OnError func(w http.ResponseWriter, r *http.Request, err error)
 
+	// OnAnswer is told how long each request has waited for the head of the origin's answer, and
+	// its status: 0 if none came, StatusClientGone if the client did not wait for it. It must not
+	// block. Nil: nobody, and nothing is measured.
+	OnAnswer func(status int, took time.Duration)
+
 	// OnHealth is told by Run when the origin goes down and when it is back: one
 	// call at a time, in order. A change that is undone before it was told is
 	// left out.
@@ -140,7 +145,7 @@ func New(cfg Config) (*Proxy, error) {
 	p.health.probe = prober(&origin, dial, p.transport)
 	p.reverse = &httputil.ReverseProxy{
 		Rewrite:        p.rewrite,
-		Transport:      &watched{next: p.transport, health: p.health},
+		Transport:      &watched{next: p.transport, health: p.health, answered: cfg.OnAnswer},
 		FlushInterval:  cfg.FlushInterval,
 		ErrorLog:       log.New(io.Discard, "", 0),
 		BufferPool:     newBuffers(),

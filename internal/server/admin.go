@@ -1,7 +1,6 @@
 package server
 
 import (
-	"net/http"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -13,13 +12,13 @@ import (
 	"github.com/headgate/headgate/internal/api"
 )
 
-// adminHandler answers operators and probes, on an address of its own.
-func (s *Server) adminHandler() http.Handler {
+// adminAPI answers operators and probes, on an address of its own.
+func (s *Server) adminAPI() *api.API {
 	reg := prometheus.NewRegistry()
 	reg.MustRegister(&collector{s}, collectors.NewGoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return api.New(api.Config{
-		Process: s, Log: s.log, Ready: s.takes,
+		Process: s, Log: s.log, Unready: s.unready,
 		Tokens: api.NewTokens(s.dataFolder(), s.log),
 		Audit:  api.NewAudit(s.dataFolder()),
 		Keys: api.Keys{
@@ -28,9 +27,16 @@ func (s *Server) adminHandler() http.Handler {
 			Forget: s.durable.forgetKey,
 		},
 		Limits: api.Limits{
-			Rules: s.limits.rules, Keys: s.limits.rules, Style: s.limits.style,
+			Rules: s.limits.rules, Keys: s.limits.rules, Style: s.limits.style, Source: s.limits.source,
+			Change: s.changeLimit, Make: s.makeLimit, Remove: s.removeLimit,
 		},
+		Queues:  s.jobs.all,
+		Rooms:   s,
+		History: history{s},
+		Pages:   s.book,
+		Preview: s.preview,
 		Metrics: promhttp.HandlerFor(reg, promhttp.HandlerOpts{}),
+		JWKS:    s.durable.signing,
 	})
 }
 
@@ -46,6 +52,7 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	c.s.collectTLS(ch)
 	c.process(ch)
 	c.limits(ch)
+	c.queues(ch)
 	for _, g := range c.s.set.Load().gates {
 		st := g.room.Status()
 		send := func(kind prometheus.ValueType, name, help string, v float64) {
@@ -84,6 +91,10 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 		send(counter, "headgate_waiting_answers_total", "Answers to visitors who wait.",
 			float64(t.WaitingAnswers))
 		send(counter, "headgate_revoked_total", "Stays ended by the origin.", float64(t.Revoked))
+		send(counter, "headgate_completed_total", "Visits that a backend has completed here.",
+			float64(g.ended.completed.Load()))
+		send(counter, "headgate_abandoned_total", "Visits that a backend has abandoned here.",
+			float64(g.ended.abandoned.Load()))
 		send(counter, "headgate_excluded_total", "Requests that pass uncounted.",
 			float64(t.Excluded))
 		send(counter, "headgate_forged_cookies_total", "Cookies this room did not seal.",
@@ -92,8 +103,12 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 			float64(t.Full))
 		send(counter, "headgate_refused_join_limit_total",
 			"Joins refused because of their address.", float64(t.Limited))
+		send(counter, "headgate_given_up_total", "Places that visitors have given up.",
+			float64(t.Left))
 		send(counter, "headgate_shadow_held_total", "Visitors shadow mode would have held.",
 			float64(t.Shadowed))
+		c.rules(ch, &st)
+		c.lanes(ch, &st)
 		c.record(ch, &st)
 		c.datacenters(ch, &st)
 	}

@@ -49,6 +49,7 @@ func (k *durable) openCluster(ctx context.Context, c *config.Cluster) error {
 		node = fmt.Sprintf("w-%08x", rand.Uint32())
 	}
 	k.node.Node, k.node.Hosts, k.node.Replicas = node, c.IsStore(), len(c.Store)
+	k.node.OnlyHost = c.IsStore() && len(c.Store) == 1
 	k.about = api.Cluster{Datacenter: c.Datacenter, Store: c.Store}
 	t, err := c.TLSConfig()
 	if err != nil {
@@ -157,7 +158,11 @@ func (k *durable) tryRecords(ctx context.Context) (err error) {
 	if err = k.bus.Try(ctx, k.node.Node); err != nil {
 		return err
 	}
-	k.node.Keys = ringOf(keys, k.keysOfOthers())
+	others := k.keysOfOthers()
+	if err = k.signWith(keys, others); err != nil {
+		return err
+	}
+	k.node.Keys = ringOf(keys, others)
 	k.rooms, err = headgate.OpenEngine(ctx, k.node)
 	return err
 }
@@ -206,6 +211,22 @@ func (s *Server) follow(ctx context.Context) error {
 		return err
 	}
 	defer stop()
+	limits := make(chan struct{}, 1)
+	deaf, err := s.durable.bus.Hear(limitName, func([]byte) {
+		select {
+		case limits <- struct{}{}:
+		default:
+		}
+	})
+	if err != nil {
+		return err
+	}
+	defer deaf()
+	silent, err := s.durable.bus.Serve(knowName+s.durable.node.Node, s.knowLimits)
+	if err != nil {
+		return err
+	}
+	defer silent()
 	tick := time.NewTicker(followEvery)
 	defer tick.Stop()
 	for {
@@ -215,7 +236,10 @@ func (s *Server) follow(ctx context.Context) error {
 			return nil
 		case room := <-heard:
 			rooms = append(rooms, room)
+		case <-limits:
+			s.followLimits(ctx)
 		case <-tick.C:
+			s.followLimits(ctx)
 			for _, g := range s.set.Load().gates {
 				rooms = append(rooms, g.file.Name)
 			}
@@ -236,7 +260,7 @@ func (s *Server) takeLive(ctx context.Context, room string) error {
 	defer stop()
 	set := s.set.Load()
 	g := set.find(room)
-	if g == nil || g.damaged() {
+	if g == nil || g.made != nil || g.damaged() {
 		return nil
 	}
 	now, live, err := s.recall(ctx, &g.file)
@@ -245,7 +269,11 @@ func (s *Server) takeLive(ctx context.Context, room string) error {
 	}
 	next := *g
 	next.now, next.live = *now, live
-	if err := g.room.Reconfigure(ctx, roomConfig(set.cfg, now)); err != nil {
+	rc, err := s.roomConfig(set.cfg, now)
+	if err == nil {
+		err = g.room.Reconfigure(ctx, rc)
+	}
+	if err != nil {
 		return err
 	}
 	s.set.Store(set.with(&next))

@@ -12,6 +12,7 @@ import (
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/embedded"
 	"github.com/headgate/headgate/internal/api"
+	"github.com/headgate/headgate/internal/checkout"
 	"github.com/headgate/headgate/internal/config"
 	"github.com/headgate/headgate/internal/folder"
 	"github.com/headgate/headgate/internal/store"
@@ -41,10 +42,12 @@ type durable struct {
 
 	ring   sync.Mutex // held from reading or making keys until they are in force
 	others []siteKeys // as read last, guarded by ring; nil: one data centre
+
+	signing *checkout.Keys // derived from the sealing keys
 }
 
 func openDurable(ctx context.Context, cfg *config.Config, log *slog.Logger) (*durable, error) {
-	k := &durable{log: log}
+	k := &durable{log: log, signing: checkout.NewKeys(time.Now)}
 	var err error
 	if k.folder, err = folder.Open(cfg.Data); err != nil {
 		return nil, err
@@ -99,6 +102,9 @@ func (k *durable) open(ctx context.Context) (err error) {
 }
 
 func (k *durable) openRecords(ctx context.Context, keys []folder.SealingKey) (err error) {
+	if err = k.signWith(keys, nil); err != nil {
+		return err
+	}
 	k.rooms, err = headgate.OpenEngine(ctx, headgate.EngineConfig{
 		NATS: k.engine.Conn(), Copies: k.folder.Records(), Keys: ringOf(keys, nil),
 		Heal: k.engine.Heal, Log: k.log,
@@ -215,7 +221,8 @@ func (k *durable) useKeys(
 	if err != nil {
 		return nil, err
 	}
-	return keys, k.rooms.SetKeys(ringOf(keys, k.keysOfOthers()))
+	others := k.keysOfOthers()
+	return keys, errors.Join(k.rooms.SetKeys(ringOf(keys, others)), k.signWith(keys, others))
 }
 
 // run heals the engine, rotates the keys, and is heard by the other nodes, until ctx
@@ -241,7 +248,7 @@ func (k *durable) run(ctx context.Context) error {
 			}
 		case now := <-tick.C:
 			if err := k.rotateOld(now); err != nil && ctx.Err() == nil {
-				k.log.Error("sealing keys not looked at", "error", err)
+				k.log.Warn("sealing keys not looked at yet", "error", err)
 			}
 		}
 	}

@@ -3,6 +3,7 @@ package server
 import (
 	"context"
 	"fmt"
+	"maps"
 	"net"
 	"os"
 	"strings"
@@ -65,7 +66,7 @@ func (s *Server) openEnvoy(cfg *config.Config) (err error) {
 	if err = s.limits.define(g.rules); err != nil {
 		return err
 	}
-	ec := envoy.Config{Rules: g.rules, Limiter: s.limits.rules, Definer: s.limits.rules}
+	ec := envoy.Config{Rules: g.rules, Limiter: s.limits.rules, Waits: s.durable.bus != nil}
 	if c.Headers {
 		ec.Headers = envoy.StandardHeaders()
 	}
@@ -117,20 +118,36 @@ func (g *envoyGate) reload(l *callLimits, next *envoy.Rules) error {
 	for _, c := range g.rules.Limits() {
 		if !kept[c.Name] {
 			l.rules.Remove(c.Name)
+			l.forgetSaid(c.Name)
 		}
 	}
 	g.rules = next
 	return nil
 }
 
-// define makes the limits of rules, all or none.
+// define makes the limits of rules, all or none. Those of which the rules say the same as
+// before stay as they are.
 func (l *callLimits) define(r *envoy.Rules) error {
+	said := maps.Clone(*l.said.Load())
 	for _, c := range r.Limits() {
+		x := sayLimit(c)
+		if said[c.Name].of == x.of {
+			continue
+		}
 		if err := l.rules.Define(c); err != nil {
 			return err
 		}
+		said[c.Name] = x
 	}
+	l.said.Store(&said)
 	return nil
+}
+
+// forgetSaid notes that no file says anything of a limit any more.
+func (l *callLimits) forgetSaid(name string) {
+	said := maps.Clone(*l.said.Load())
+	delete(said, name)
+	l.said.Store(&said)
 }
 
 // envoys tells whether a limit is one of the rules for Envoy: their names have a slash, and

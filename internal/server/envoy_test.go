@@ -1,6 +1,7 @@
 package server
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -11,6 +12,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 
+	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/internal/config"
 )
 
@@ -78,13 +80,45 @@ func TestServerAnswersEnvoy(t *testing.T) {
 		t.Errorf("after a reload that failed: %v", res)
 	}
 	p.rules("domain: other\ndescriptors: [{key: client, rate_limit: {unit: hour, requests_per_unit: 1}}]\n")
-	if _, err := p.s.Reload(t.Context()); err != nil {
+	got, err := p.s.Reload(t.Context())
+	if err != nil {
 		t.Fatal(err)
+	}
+	if fmt.Sprint(got.Limits) != "{[other/client] [api/client] []}" {
+		t.Errorf("told of another domain: %+v", got.Limits)
 	}
 	if res := ask(); res.Statuses[0].CurrentLimit != nil {
 		t.Errorf("a domain that is gone: %v", res)
 	}
 	if all := p.s.limits.rules.Limits(); len(all) != 1 {
 		t.Errorf("%d limits are left, want that of the new rules alone", len(all))
+	}
+}
+
+// A limit that a call brings is met by one process, and its keys may be another's.
+func TestALimitOfACallIsShared(t *testing.T) {
+	t.Parallel()
+	all := centres(t, twoSites, "sjc", "lhr")
+	const name = "/override/hour/10/1"
+	ask := func(dc, key string) bool {
+		t.Helper()
+		v, err := all[dc].s.limits.rules.Allow(t.Context(), headgate.Ask{Limit: name, Key: key, Cost: 1})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return v.Allowed
+	}
+	for _, key := range []string{"bob", "eve", "mallory"} { // its host may be the one that is asked
+		for i := range 10 {
+			if !ask("lhr", key) {
+				t.Errorf("%s: call %d of 10 is refused", key, i+1)
+			}
+		}
+		if ask("sjc", key) {
+			t.Errorf("%s: an eleventh call passes in the other data centre", key)
+		}
+	}
+	if n, err := all["lhr"].s.limits.rules.Totals(name); err != nil || n.Unreachable > 0 {
+		t.Errorf("%d calls were decided without the host of their key: %v", n.Unreachable, err)
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/internal/api"
@@ -51,11 +52,14 @@ type gate struct {
 	file config.Room // as the file has it
 	now  config.Room // with the live changes
 	live *api.Live   // nil: none
+	made *madeRoom   // nil: the room is of the file
 
 	room    *headgate.Room
-	page    *pages.Page
+	look    *look
 	proxy   *proxy.Proxy
 	handler http.Handler
+	ended   *endings
+	origin  *originCounts
 
 	runs, probes *task // the room's Run and the proxy's
 }
@@ -96,17 +100,32 @@ func (t *task) end() {
 	<-t.done
 }
 
-// openRooms opens the rooms of the configuration, with their live changes.
+// openRooms opens the rooms of the configuration, with their live changes, and those that were
+// made while headgate ran. Of those one that cannot be opened is tried again.
 func (s *Server) openRooms(ctx context.Context) error {
 	set := &roomSet{cfg: s.cfg}
-	for i := range s.cfg.Rooms {
-		c := &s.cfg.Rooms[i]
-		now, live, err := s.recall(ctx, c)
-		if err != nil {
-			return fmt.Errorf("open room %q: %w", c.Name, err)
+	s.set.Store(set) // of none yet: what reads the store needs the configuration
+	s.read.Store(&reading{at: s.began, good: s.began})
+	wants, err := s.wantsOf(ctx, s.cfg, set)
+	if err != nil {
+		return err
+	}
+	for i := range wants {
+		x := &wants[i]
+		c, now := &x.room, &x.room
+		var live *api.Live
+		if x.made == nil {
+			if now, live, err = s.recall(ctx, c); err != nil {
+				return fmt.Errorf("open room %q: %w", c.Name, err)
+			}
 		}
-		g, err := s.openGate(ctx, s.cfg, c, now)
-		if err != nil {
+		g, err := s.openGate(ctx, s.cfg, now, x)
+		switch {
+		case err != nil && x.made != nil && ctx.Err() == nil:
+			s.made.fail(x.made.id, err)
+			s.log.Error("room not open, and tried again", "room", c.Name, "error", err)
+			continue
+		case err != nil:
 			return fmt.Errorf("open room %q: %w", c.Name, err)
 		}
 		if g.live = live; live != nil { // the file alone would mislead its reader
@@ -115,8 +134,6 @@ func (s *Server) openRooms(ctx context.Context) error {
 		}
 		set.gates = append(set.gates, g)
 	}
-	s.set.Store(set)
-	s.read.Store(&reading{at: s.began, good: s.began})
 	return nil
 }
 
@@ -133,6 +150,9 @@ func (s *Server) begin(c *crew) {
 		set.gates = append(set.gates, &next)
 	}
 	s.set.Store(set)
+	for _, q := range *s.jobs.set.Load() {
+		s.runQueue(q)
+	}
 	close(s.running)
 }
 
@@ -148,18 +168,17 @@ func (g *gate) run(c *crew) {
 	g.probes = c.start(g.proxy.Run)
 }
 
-// openGate opens a room of the configuration all; file is what stands there, now
-// what is in force.
+// openGate opens a room that is wanted; now is what is in force.
 func (s *Server) openGate(
-	ctx context.Context, all *config.Config, file, now *config.Room,
+	ctx context.Context, all *config.Config, now *config.Room, x *want,
 ) (*gate, error) {
-	page, err := pages.New(pages.Config{ErrorRetry: errorRetry})
+	g := &gate{file: x.room, now: *now, look: x.look, made: x.made, ended: &endings{},
+		origin: &originCounts{}}
+	rc, err := s.roomConfig(all, now)
 	if err != nil {
 		return nil, err
 	}
-	g := &gate{file: *file, now: *now, page: page}
-	rc := roomConfig(all, now)
-	rc.Page, rc.Log, rc.Engine = page, s.log, s.durable.rooms
+	rc.Page, rc.Log, rc.Engine = x.look.page, s.log, s.durable.rooms
 	if g.room, err = headgate.OpenRoom(ctx, rc); err != nil {
 		return nil, err
 	}
@@ -182,37 +201,34 @@ func (s *Server) shut(g *gate) {
 
 // connect gives a gate a new way to its origin.
 func (s *Server) connect(g *gate, all *config.Config) (err error) {
-	room, page, name := g.room, g.page, g.file.Name
+	room, name := g.room, g.file.Name
 	g.proxy, err = proxy.New(proxy.Config{
 		Origin: g.file.Origin, Trusted: all.TrustedProxies, StripCookiePrefix: "__cfwaitingroom",
-		KeepCommands: true, Log: s.log,
+		KeepCommands: g.made.obeys(), Log: s.log, OnAnswer: g.origin.add,
 		OnHealth: func(up bool) {
 			s.log.Warn("origin changed", "room", name, "up", up)
 			room.OriginUp(up)
 		},
 		OnError: func(w http.ResponseWriter, r *http.Request, err error) {
-			s.originError(page, name, w, r, err)
+			s.originError(name, w, r, err)
 		},
 	})
 	if err != nil {
 		return err
 	}
-	g.handler = g.room.Handler(s.limits.before(name, g.proxy))
+	s.assemble(g)
 	return nil
 }
 
-// title is what visitors read of a room, as it is now.
-func (s *Server) title(room string) string {
-	if g := s.set.Load().find(room); g != nil {
-		return g.now.Title
-	}
-	return room
+// assemble puts together what a request of the room goes through.
+func (s *Server) assemble(g *gate) {
+	desk := s.checkoutDesk(g)
+	inside := desk.Inside(s.limits.before(g.file.Name, g.proxy))
+	g.handler = g.look.before(desk.Before(g.room.Handler(inside)))
 }
 
 // originError answers a visitor whose request the origin did not.
-func (s *Server) originError(
-	page *pages.Page, room string, w http.ResponseWriter, r *http.Request, err error,
-) {
+func (s *Server) originError(room string, w http.ResponseWriter, r *http.Request, err error) {
 	code := http.StatusBadGateway
 	if e, ok := errors.AsType[*proxy.Error](err); ok {
 		code = e.Status
@@ -223,28 +239,38 @@ func (s *Server) originError(
 	h.Set("Cache-Control", "no-store")
 	h.Set("X-Request-Id", id)
 	h.Set("Retry-After", strconv.Itoa(int(errorRetry.Seconds())))
-	if !headgate.Navigates(r) { // a script or a form must not take a page for its answer
+	g := s.set.Load().find(room)
+	if g == nil || !headgate.Navigates(r) { // a script or a form must not take a page for its answer
 		http.Error(w, "the site does not answer; request "+id, code)
 		return
 	}
+	f := &pages.Failure{Title: g.now.Title, Code: code, RequestID: id,
+		AcceptLanguage: r.Header.Get("Accept-Language"), AcceptEncoding: r.Header.Get("Accept-Encoding")}
 	var body bytes.Buffer
-	if err := page.RenderError(&body, s.title(room), code, id); err != nil {
+	if err := g.look.page.RenderFailure(&body, f); err != nil {
 		http.Error(w, http.StatusText(code), code)
 		return
 	}
-	for k, v := range page.Header() {
+	for k, v := range g.look.page.FailureHeader(f) {
 		h.Set(k, v)
 	}
-	h.Set("Content-Type", "text/html; charset=utf-8")
+	h.Set("Vary", "Accept-Encoding, Accept-Language")
 	w.WriteHeader(code)
 	w.Write(body.Bytes())
 }
 
-func roomConfig(all *config.Config, c *config.Room) headgate.RoomConfig {
+// roomConfig is what the configuration says of a room, as the room reads it.
+func (s *Server) roomConfig(all *config.Config, c *config.Room) (headgate.RoomConfig, error) {
+	asked, lanes, err := s.rulesOf(all, c)
+	at := time.Now()
+	now, moment := c.At(at)
+	c = &now
 	return headgate.RoomConfig{
+		Rules: asked, Lanes: lanes, Event: eventOf(&moment), Draw: drawOf(&moment, at),
 		Name: c.Name, Title: c.Title, Host: c.Host, Path: c.Path,
 		TotalActiveUsers: c.TotalActiveUsers, NewUsersPerMinute: c.NewUsersPerMinute,
 		SessionDuration: c.SessionDuration, FixedSession: !c.SessionRenewal, HardEnd: c.HardEnd,
+		Method:   headgate.Method(c.Method),
 		QueueAll: c.QueueAll, Suspended: c.Suspended, Shadow: c.Shadow, OpensAt: c.OpensAt,
 		Closed:  c.Closed,
 		Message: c.Message, StatusCode: c.QueueingStatusCode, RefreshHeader: c.RefreshHeader,
@@ -255,11 +281,23 @@ func roomConfig(all *config.Config, c *config.Room) headgate.RoomConfig {
 			Paths:      c.Exclude.Paths, Methods: c.Exclude.Methods,
 			CIDRs: c.Exclude.CIDRs, Headers: c.Exclude.Headers,
 		},
+		Grace: headgate.Grace{Paths: c.Checkout.GracePaths, For: c.Checkout.Grace},
 		JoinLimit: headgate.JoinLimit{
 			Amount: int(c.JoinLimit.Amount), Window: c.JoinLimit.Window,
 			PrefixV4: c.JoinLimit.PrefixV4, PrefixV6: c.JoinLimit.PrefixV6,
 		},
 		ClientAddr: clientAddr(all.TrustedProxies),
 		Secure:     secure(all.TrustedProxies, c.CookieSecure),
+		SameSite:   sameSite(c.CookieSameSite),
+	}, err
+}
+
+func sameSite(s string) http.SameSite {
+	switch s {
+	case "strict":
+		return http.SameSiteStrictMode
+	case "none":
+		return http.SameSiteNoneMode
 	}
+	return http.SameSiteLaxMode
 }

@@ -1,21 +1,39 @@
 package server
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
+	"reflect"
+	"slices"
 	"sync/atomic"
 
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/internal/api"
 	"github.com/headgate/headgate/internal/config"
+	"github.com/headgate/headgate/internal/envoy"
 )
 
 // callLimits are the rate limits of the process, and what the requests of each room meet.
 type callLimits struct {
 	rules *headgate.Limiter
 	met   atomic.Pointer[metLimits]
+	said  atomic.Pointer[map[string]saidLimit]
+	taken takenLimits // guarded by change
+
+	made      atomic.Pointer[map[string]inForce] // beside what files say
+	takenMade takenLimits                        // guarded by change
+	covered   []string                           // made, but what files say is in force; by change
+}
+
+// A saidLimit is what the file says of a limit, and a hash of that.
+type saidLimit struct {
+	headgate.LimitConfig
+	of string
 }
 
 // metLimits are the limits that the requests of rooms meet, one snapshot.
@@ -24,25 +42,49 @@ type metLimits struct {
 	known map[string]headgate.RequestLimit   // by name
 }
 
-func newLimits(cfg *config.Config) (*callLimits, error) {
-	rules, err := headgate.NewLimiter(headgate.LimiterConfig{Limits: limitConfigs(cfg)})
+func newLimits(cfg *config.Config, engine *headgate.Engine) (*callLimits, error) {
+	rules, err := headgate.NewLimiter(headgate.LimiterConfig{Limits: limitConfigs(cfg), Engine: engine,
+		Bring: envoy.Brought})
 	if err != nil {
 		return nil, err
 	}
 	l := &callLimits{rules: rules}
+	l.made.Store(&map[string]inForce{})
+	said := map[string]saidLimit{}
+	for _, c := range limitConfigs(cfg) {
+		said[c.Name] = sayLimit(c)
+	}
+	l.said.Store(&said)
 	l.met.Store(metBy(cfg))
 	return l, nil
 }
 
 func limitConfigs(cfg *config.Config) (all []headgate.LimitConfig) {
+	reserved := map[string]map[string]int64{}
+	for i := range cfg.Queues {
+		for _, name := range cfg.Queues[i].Limits {
+			if n := cfg.Queues[i].Reserved; n > 0 {
+				if reserved[name] == nil {
+					reserved[name] = map[string]int64{}
+				}
+				reserved[name][cfg.Queues[i].Name] = n
+			}
+		}
+	}
 	for i := range cfg.Limits {
-		c := &cfg.Limits[i]
-		all = append(all, headgate.LimitConfig{
-			Name: c.Name, Rule: c.Rule, Unit: headgate.Unit(c.Unit), Overrides: c.Overrides,
-			Shadow: c.Shadow, MaxKeys: c.MaxKeys,
-		})
+		c := limitConfig(&cfg.Limits[i])
+		c.Reserved = reserved[c.Name]
+		all = append(all, c)
 	}
 	return all
+}
+
+func limitConfig(c *config.Limit) headgate.LimitConfig {
+	return headgate.LimitConfig{
+		Name: c.Name, Rule: c.Rule, Unit: headgate.Unit(c.Unit), Overrides: c.Overrides, Shadow: c.Shadow,
+		MaxKeys: c.MaxKeys, Scope: headgate.Scope(c.Scope),
+		OnUnreachable: headgate.Unreachable(c.OnUnreachable),
+	}
 }
 
 // metBy says which limits the requests of each room meet.
@@ -73,30 +115,90 @@ func metBy(cfg *config.Config) *metLimits {
 
 // style is how answers tell of a limit.
 func (l *callLimits) style(limit string) headgate.HeaderStyle {
-	return l.met.Load().known[limit].Headers
+	if r, ok := l.met.Load().known[limit]; ok {
+		return r.Headers
+	}
+	return (*l.made.Load())[limit].style
 }
 
-// check reports what a reload could not put in force.
-func (l *callLimits) check(cfg *config.Config) error {
+// source is where a limit comes from.
+func (l *callLimits) source(limit string) string {
+	if envoys(limit) {
+		return api.FromEnvoy
+	}
+	if (*l.said.Load())[limit].of != "" {
+		return api.FromFile
+	}
+	return api.FromAPI
+}
+
+// checkLimits reports which limits could not be put into force.
+func checkLimits(cfg *config.Config) error {
 	_, err := headgate.NewLimiter(headgate.LimiterConfig{Limits: limitConfigs(cfg)})
 	return err
 }
 
-// reload puts limits that were checked into force: what their keys have used stays used.
+// reload puts limits that were checked into force: what their keys have used stays used. What
+// was changed of a limit of which the file says the same as before stays as it is.
 func (l *callLimits) reload(cfg *config.Config) {
-	kept := map[string]bool{}
+	was, kept := *l.said.Load(), map[string]saidLimit{}
+	for name, x := range was {
+		if envoys(name) {
+			kept[name] = x
+		}
+	}
 	for _, c := range limitConfigs(cfg) {
-		kept[c.Name] = true
+		if kept[c.Name] = sayLimit(c); kept[c.Name].of == was[c.Name].of {
+			continue
+		}
 		if err := l.rules.Define(c); err != nil {
 			panic(fmt.Sprintf("limit %q was checked: %v", c.Name, err))
 		}
 	}
+	l.said.Store(&kept)
 	l.met.Store(metBy(cfg)) // before what is gone is removed: requests would ask for it
+	made := *l.made.Load()
 	for _, c := range l.rules.Limits() {
-		if !kept[c.Name] && !envoys(c.Name) {
+		if _, stays := made[c.Name]; !stays && kept[c.Name].of == "" && !envoys(c.Name) {
 			l.rules.Remove(c.Name)
 		}
 	}
+}
+
+// limitChanges tells what a reload is about to do to limits.
+func limitChanges(w *swap) api.Named {
+	said := func(cfg *config.Config, rules *envoy.Rules) map[string]any {
+		all := map[string]any{}
+		for i := range cfg.Limits {
+			all[cfg.Limits[i].Name] = cfg.Limits[i]
+		}
+		if rules != nil {
+			for _, c := range rules.Limits() {
+				all[c.Name] = c
+			}
+		}
+		return all
+	}
+	var was *envoy.Rules
+	if w.s.envoy != nil {
+		was = w.s.envoy.rules
+	}
+	old, next := said(w.old.cfg, was), said(w.new.cfg, cmp.Or(w.rules, was))
+	n := api.Named{Added: []string{}, Removed: []string{}, Changed: []string{}}
+	for _, name := range slices.Sorted(maps.Keys(next)) {
+		switch before, known := old[name]; {
+		case !known:
+			n.Added = append(n.Added, name)
+		case !reflect.DeepEqual(before, next[name]):
+			n.Changed = append(n.Changed, name)
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(old)) {
+		if _, kept := next[name]; !kept {
+			n.Removed = append(n.Removed, name)
+		}
+	}
+	return n
 }
 
 // before puts the limits of a room in front of its origin: who waits in the line uses up
@@ -128,8 +230,13 @@ func (h *limited) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	b.ServeHTTP(w, r)
 }
 
-// limits tells what each limit has decided.
+// limits tells what each limit has decided, and what is counted here for others.
 func (c *collector) limits(ch chan<- prometheus.Metric) {
+	hosted, standby := c.s.durable.rooms.LimitShards()
+	shards := prometheus.NewDesc("headgate_limit_shards",
+		"Shards of the keys of shared limits that this node hosts, or stands by for.", []string{"role"}, nil)
+	ch <- prometheus.MustNewConstMetric(shards, prometheus.GaugeValue, float64(hosted), "host")
+	ch <- prometheus.MustNewConstMetric(shards, prometheus.GaugeValue, float64(standby), "standby")
 	for _, cfg := range c.s.limits.rules.Limits() {
 		t, err := c.s.limits.rules.Totals(cfg.Name)
 		if err != nil { // removed since
@@ -145,6 +252,9 @@ func (c *collector) limits(ch chan<- prometheus.Metric) {
 			float64(t.Refused))
 		send(prometheus.CounterValue, "headgate_limit_shadowed_total",
 			"Calls that a limit in shadow mode would have refused.", float64(t.Shadowed))
-		send(prometheus.GaugeValue, "headgate_limit_keys", "Keys that a limit holds.", float64(t.Keys))
+		send(prometheus.CounterValue, "headgate_limit_unreachable_total",
+			"Calls decided while the host of their key was out of reach.", float64(t.Unreachable))
+		send(prometheus.GaugeValue, "headgate_limit_keys", "Keys that a limit holds in this process.",
+			float64(t.Keys))
 	}
 }

@@ -2,10 +2,17 @@ package server
 
 import (
 	"bytes"
+	"fmt"
 	"io"
 	"net/http"
+	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
+	"time"
+
+	"github.com/headgate/headgate/internal/api"
+	"github.com/headgate/headgate/internal/join"
 )
 
 // call asks as a client of an API, without a cookie, past the room: its exclude lets
@@ -58,20 +65,27 @@ func TestServerLimitsClients(t *testing.T) {
 	if res := p.call("eve"); res.StatusCode != 200 {
 		t.Errorf("another client: %d", res.StatusCode)
 	}
-	reload := func(file string) {
+	reload := func(file string) api.Named {
 		t.Helper()
 		p.write(file)
-		if _, err := p.s.Reload(t.Context()); err != nil {
+		got, err := p.s.Reload(t.Context())
+		if err != nil {
 			t.Fatal(err)
 		}
+		return got.Limits
 	}
-	reload(limitsFile("5", "api, all"))
+	if got := reload(limitsFile("5", "api, all")); !slices.Equal(got.Changed, []string{"api"}) ||
+		len(got.Added)+len(got.Removed) > 0 {
+		t.Errorf("one limit was changed: %+v", got)
+	}
 	for i, want := range []int{200, 200, 429} {
 		if res := p.call("bob"); res.StatusCode != want {
 			t.Errorf("call %d after the limit was raised from 3 to 5: %d, want %d", i, res.StatusCode, want)
 		}
 	}
-	reload(limitsFile("5", "all"))
+	if got := reload(limitsFile("5", "all")); len(got.Added)+len(got.Removed)+len(got.Changed) > 0 {
+		t.Errorf("no limit is different: %+v", got)
+	}
 	if res := p.call("bob"); res.StatusCode != 200 || res.Header.Get("RateLimit") != "" {
 		t.Errorf("the room meets the limit no more: %d %v", res.StatusCode, res.Header)
 	}
@@ -117,4 +131,65 @@ func TestServerLimitsWithoutALine(t *testing.T) {
 	if passed != 3 {
 		t.Errorf("%d calls without a client's header passed, want 3", passed)
 	}
+}
+
+// A cluster of one node: after a restart its clients have what they had, at once.
+func TestServerLimitsOfOneNodeSurviveARestart(t *testing.T) {
+	t.Parallel()
+	p := &process{t: t, dir: t.TempDir(), origin: named(t, "origin")}
+	plan := join.Plan{Datacenter: "sjc", Store: []string{"n1"},
+		Peers: map[string]string{"n1": fmt.Sprintf("127.0.0.1:%d", freePorts(t, 3))}}
+	if _, err := join.Init(p.dir, plan, time.Now()); err != nil {
+		t.Fatal(err)
+	}
+	p.file, p.head = filepath.Join(p.dir, "headgate.yaml"), "drain_delay: 0s\ncluster: {join: n1.join}\n"
+	p.write(strings.Replace(limitsFile("3", "api"), "window: 1h", "window: 60s", 1))
+	p.start()
+	t.Cleanup(func() { p.stop() })
+	call := func(client string, want int) {
+		t.Helper()
+		if res := p.call(client); res.StatusCode != want {
+			t.Errorf("%s: %d, want %d", client, res.StatusCode, want)
+		}
+	}
+	for range 3 {
+		call("bob", 200)
+	}
+	call("eve", 200)
+	p.stop()
+	p.start()
+	call("bob", 429)
+	for _, want := range []int{200, 200, 429} {
+		call("eve", want)
+	}
+	metrics := get(t, p.operators+"/metrics", "").body
+	if !strings.Contains(metrics, `headgate_limit_unreachable_total{limit="api"} 0`) {
+		t.Error("it was ready before it knew what keys had used")
+	}
+}
+
+// A key may be any bytes. Those that are not UTF-8 text are shown as U+FFFD, and are a key of
+// their own.
+func TestKeysThatAreNoText(t *testing.T) {
+	p := run(t, limitsFile("3", "api"))
+	p.call("a\xff")
+	p.call("a\xff")
+	p.call("a\xfe")
+	list := get(t, p.operators+"/v1/limits/api/keys", "").body
+	if strings.Count(list, `{"key":"a\ufffd","used":`) != 2 || !strings.Contains(list, `"used":2`) {
+		t.Errorf("the list is %s", list)
+	}
+	for key, left := range map[string]int{"a%FF": 1, "a%FE": 2, "a%FD": 3, "a%EF%BF%BD": 3} {
+		got := get(t, p.operators+"/v1/limits/api/keys/"+key, "")
+		if got.StatusCode != 200 || !strings.Contains(got.body, fmt.Sprintf(`"remaining":%d`, left)) {
+			t.Errorf("%s: %d %s, want %d left", key, got.StatusCode, got.body, left)
+		}
+	}
+	if res := p.call("a\xff"); res.StatusCode != 200 {
+		t.Errorf("%d", res.StatusCode)
+	}
+	if res := p.call("a\xff"); res.StatusCode != 429 {
+		t.Errorf("%d", res.StatusCode)
+	}
+	p.said("POST", "/v1/limits/check", "{\"limit\":\"api\",\"key\":\"a\xff\"}", 400, "not valid JSON")
 }

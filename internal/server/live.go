@@ -75,6 +75,9 @@ func (s *Server) Change(
 	case g.damaged():
 		return api.Changed{}, api.ErrDamaged
 	}
+	if g.made != nil {
+		return s.changeMadeRoom(ctx, g, pairs, by)
+	}
 	// Who asked may go away; half a change must not stay.
 	ctx, stop := context.WithTimeout(context.WithoutCancel(ctx), changeWait)
 	defer stop()
@@ -92,7 +95,11 @@ func (s *Server) Change(
 		return api.Changed{}, err
 	}
 	s.tellMade(room)
-	if err := g.room.Reconfigure(ctx, roomConfig(set.cfg, now)); err != nil {
+	rc, err := s.roomConfig(set.cfg, now)
+	if err == nil {
+		err = g.room.Reconfigure(ctx, rc)
+	}
+	if err != nil {
 		defer s.tellMade(room)
 		if uerr := undo(); uerr != nil {
 			return api.Changed{}, &api.Leftover{Err: errors.Join(err, uerr),

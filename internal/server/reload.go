@@ -64,7 +64,8 @@ func (s *Server) ReloadOn(ctx context.Context, signals <-chan os.Signal) {
 		got, err := s.Reload(ctx)
 		if err == nil {
 			s.log.Info("configuration reloaded", "added", got.Rooms.Added,
-				"removed", got.Rooms.Removed, "changed", got.Rooms.Changed,
+				"removed", got.Rooms.Removed, "changed", got.Rooms.Changed, "limits", got.Limits,
+				"queues", got.Queues,
 				"dropped_live_changes", got.Dropped, "needs_restart", got.NeedsRestart)
 			continue
 		}
@@ -88,10 +89,14 @@ type swap struct {
 	s        *Server
 	old, new *roomSet
 	trust    bool // trusted_proxies have changed
+	lists    bool // lists have changed
+	made     bool // nothing but rooms of the store may be new
 	got      api.Reloaded
 
+	wants          []want
 	added, changed []*gate // of new
 	rules          *envoy.Rules
+	jobs           []*openQueue
 	undo           []func() error
 }
 
@@ -104,20 +109,39 @@ func (s *Server) reload(ctx context.Context) (api.Reloaded, error) {
 	for i := range cfg.Warnings {
 		s.log.Warn("configuration", "warning", cfg.Warnings[i].Error(), "hint", cfg.Warnings[i].Hint)
 	}
-	w := &swap{
-		s: s, old: old, new: &roomSet{cfg: cfg},
-		trust: !slices.Equal(old.cfg.TrustedProxies, cfg.TrustedProxies),
+	w := s.newSwap(cfg)
+	w.got.NeedsRestart = needsRestart(s.cfg, cfg)
+	if w.wants, err = s.wantsOf(ctx, cfg, old); err != nil {
+		return api.Reloaded{}, err
 	}
-	w.got.Rooms.Added, w.got.Rooms.Removed, w.got.Rooms.Changed = []string{}, []string{}, []string{}
-	w.got.Dropped, w.got.NeedsRestart = []string{}, needsRestart(s.cfg, cfg)
 	if err := w.prepare(ctx); err != nil {
+		s.made.again = true // rooms of the store were looked at, and are not in force either
 		return api.Reloaded{}, w.takeBack(err)
 	}
+	w.got.Limits = limitChanges(w)
 	w.commit()
+	if err := s.takeLimits(ctx); err != nil {
+		s.log.Warn("live changes of limits not looked at: what the file takes back may come again with the "+
+			"next start", "error", err)
+	}
+	w.got.Covered = append(w.got.Covered, s.limits.covered...)
 	for _, room := range w.got.Dropped {
 		s.tellMade(room)
 	}
 	return w.got, nil
+}
+
+func (s *Server) newSwap(cfg *config.Config) *swap {
+	old := s.set.Load()
+	w := &swap{
+		s: s, old: old, new: &roomSet{cfg: cfg},
+		trust: !slices.Equal(old.cfg.TrustedProxies, cfg.TrustedProxies),
+		lists: !sameLists(old.cfg, cfg),
+	}
+	none := api.Named{Added: []string{}, Removed: []string{}, Changed: []string{}}
+	w.got.Rooms, w.got.Queues = none, none
+	w.got.Dropped, w.got.Covered = []string{}, []string{}
+	return w
 }
 
 // takeBack undoes what was done before the reload failed with err.
@@ -154,6 +178,12 @@ func needsRestart(start, now *config.Config) []string {
 	if !reflect.DeepEqual(start.Cluster, now.Cluster) {
 		keys = append(keys, "cluster")
 	}
+	if start.Analytics != now.Analytics {
+		keys = append(keys, "analytics")
+	}
+	if !reflect.DeepEqual(start.Crawlers, now.Crawlers) {
+		keys = append(keys, "crawlers")
+	}
 	if a, b := start.Envoy, now.Envoy; (a == nil) != (b == nil) ||
 		b != nil && (a.Listen != b.Listen || a.Headers != b.Headers) {
 		keys = append(keys, "envoy")
@@ -164,13 +194,41 @@ func needsRestart(start, now *config.Config) []string {
 	return keys
 }
 
-// prepare does all that can fail: it opens what is new, then hands its new
-// configuration to each room that has one, and forgets the live changes.
+// prepare does all that can fail.
 func (w *swap) prepare(ctx context.Context) error {
-	for i := range w.new.cfg.Rooms {
-		g, err := w.gate(ctx, &w.new.cfg.Rooms[i])
+	if err := w.prepareRooms(ctx); err != nil {
+		return err
+	}
+	if err := w.s.durable.rereadKeys(); err != nil {
+		return fmt.Errorf("sealing keys: %w", err)
+	}
+	if err := checkLimits(w.new.cfg); err != nil {
+		return err
+	}
+	if c := w.new.cfg.Envoy; c != nil {
+		var err error
+		if w.rules, err = readRules(c.Rules); err != nil {
+			return err
+		}
+	}
+	if err := w.queues(ctx); err != nil {
+		return err
+	}
+	if err := w.reconfigureQueues(ctx); err != nil {
+		return err
+	}
+	restart, err := w.s.reloadTLS(ctx, &w.new.cfg.TLS) // last: it has no way back
+	w.got.NeedsRestart = append(w.got.NeedsRestart, restart...)
+	return err
+}
+
+// prepareRooms opens what is new, then hands its new configuration to each room that has one, and
+// forgets the live changes.
+func (w *swap) prepareRooms(ctx context.Context) error {
+	for i := range w.wants {
+		g, err := w.gate(ctx, &w.wants[i])
 		if err != nil {
-			return fmt.Errorf("room %q: %w", w.new.cfg.Rooms[i].Name, err)
+			return fmt.Errorf("room %q: %w", w.wants[i].room.Name, err)
 		}
 		w.new.gates = append(w.new.gates, g)
 	}
@@ -197,26 +255,13 @@ func (w *swap) prepare(ctx context.Context) error {
 		}
 		w.undo = append(w.undo, undo)
 	}
-	if err := w.s.durable.rereadKeys(); err != nil {
-		return fmt.Errorf("sealing keys: %w", err)
-	}
-	if err := w.s.limits.check(w.new.cfg); err != nil {
-		return err
-	}
-	if c := w.new.cfg.Envoy; c != nil {
-		var err error
-		if w.rules, err = readRules(c.Rules); err != nil {
-			return err
-		}
-	}
-	restart, err := w.s.reloadTLS(ctx, &w.new.cfg.TLS) // last: it has no way back
-	w.got.NeedsRestart = append(w.got.NeedsRestart, restart...)
-	return err
+	return nil
 }
 
 // gate makes the new gate of a room: the old one where nothing has changed or can, one
 // around the same room where something has, or a room of its own.
-func (w *swap) gate(ctx context.Context, c *config.Room) (*gate, error) {
+func (w *swap) gate(ctx context.Context, x *want) (*gate, error) {
+	c, look := &x.room, x.look
 	was := w.old.find(c.Name)
 	if was == nil {
 		// Live changes of a room of this name from before are of another file. Those of a
@@ -226,7 +271,7 @@ func (w *swap) gate(ctx context.Context, c *config.Room) (*gate, error) {
 				return nil, err
 			}
 		}
-		g, err := w.s.openGate(ctx, w.new.cfg, c, c)
+		g, err := w.s.openGate(ctx, w.new.cfg, c, x)
 		if err != nil {
 			return nil, err
 		}
@@ -235,8 +280,8 @@ func (w *swap) gate(ctx context.Context, c *config.Room) (*gate, error) {
 		w.got.Rooms.Added = append(w.got.Rooms.Added, c.Name)
 		return g, nil
 	}
-	same := reflect.DeepEqual(&was.now, c)
-	if same && was.live == nil && !w.trust {
+	same := reflect.DeepEqual(&was.now, c) && look.same(was.look) && was.made.same(x.made)
+	if same && was.live == nil && !w.trust && !w.lists || w.made && x.made == nil && was.made == nil {
 		return was, nil
 	}
 	if was.damaged() { // the other rooms must not wait for it
@@ -245,34 +290,55 @@ func (w *swap) gate(ctx context.Context, c *config.Room) (*gate, error) {
 		return was, nil
 	}
 	g := *was
-	g.file, g.now, g.live = *c, *c, nil
+	g.file, g.now, g.live, g.look, g.made = *c, *c, nil, look, x.made
 	if !same {
 		w.got.Rooms.Changed = append(w.got.Rooms.Changed, c.Name)
 	}
-	if w.trust || was.file.Origin.String() != c.Origin.String() {
+	if w.trust || was.file.Origin.String() != c.Origin.String() || was.made.obeys() != x.made.obeys() {
 		if err := w.s.connect(&g, w.new.cfg); err != nil {
 			return nil, err
 		}
 	}
+	w.s.assemble(&g)
 	w.changed = append(w.changed, &g)
 	return &g, nil
 }
 
 func (w *swap) reconfigure(ctx context.Context, g *gate) error {
-	if err := g.room.Reconfigure(ctx, roomConfig(w.new.cfg, &g.now)); err != nil {
+	rc, err := w.s.roomConfig(w.new.cfg, &g.now)
+	if err != nil {
+		return fmt.Errorf("room %q: %w", g.file.Name, err)
+	}
+	rc.Page = g.look.page
+	if err := g.room.Reconfigure(ctx, rc); err != nil {
 		return fmt.Errorf("room %q: %w", g.file.Name, err)
 	}
 	was := w.old.find(g.file.Name)
 	w.undo = append(w.undo, func() error {
 		ctx, stop := afterwards(ctx)
 		defer stop()
-		return g.room.Reconfigure(ctx, roomConfig(w.old.cfg, &was.now))
+		rc, err := w.s.roomConfig(w.old.cfg, &was.now)
+		if err != nil {
+			return err
+		}
+		rc.Page = was.look.page
+		return g.room.Reconfigure(ctx, rc)
 	})
 	return nil
 }
 
-// commit puts the new set before visitors. Nothing in it can fail.
+// commit puts all that is new into force. Nothing in it can fail.
 func (w *swap) commit() {
+	w.s.limits.reload(w.new.cfg)
+	if err := w.s.envoy.reload(w.s.limits, w.rules); err != nil {
+		w.s.log.Error("rules for Envoy not reloaded", "error", err)
+	}
+	w.commitQueues()
+	w.commitRooms()
+}
+
+// commitRooms puts the new set before visitors.
+func (w *swap) commitRooms() {
 	for _, g := range w.added {
 		g.run(w.s.crew)
 	}
@@ -286,10 +352,6 @@ func (w *swap) commit() {
 		g.room.OriginUp(true) // as far as the new way knows
 		g.probes = w.s.crew.start(g.proxy.Run)
 		left = append(left, was)
-	}
-	w.s.limits.reload(w.new.cfg)
-	if err := w.s.envoy.reload(w.s.limits, w.rules); err != nil {
-		w.s.log.Error("rules for Envoy not reloaded", "error", err)
 	}
 	w.s.set.Store(w.new)
 	for _, g := range w.old.gates {

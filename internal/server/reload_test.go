@@ -12,6 +12,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 	"sync"
@@ -210,7 +211,7 @@ func TestReloadOfABrokenFileChangesNothing(t *testing.T) {
 		if len(config.Faults(err)) == 0 || !strings.Contains(err.Error(), "headgate.yaml") {
 			t.Errorf("%q: got %v, want faults of the file", broken, err)
 		}
-		if after := p.status("shop"); after != before || p.s.set.Load() != set {
+		if after := p.status("shop"); !reflect.DeepEqual(after, before) || p.s.set.Load() != set {
 			t.Errorf("%q changed %+v to %+v", broken, before, after)
 		}
 	}

@@ -30,7 +30,11 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/headgate/headgate/internal/analytics"
 	"github.com/headgate/headgate/internal/config"
+	"github.com/headgate/headgate/internal/dashboard"
+	"github.com/headgate/headgate/internal/pages"
+	"github.com/headgate/headgate/internal/rules"
 	"github.com/headgate/headgate/internal/store"
 )
 
@@ -51,13 +55,22 @@ type Server struct {
 	began   time.Time
 	ready   atomic.Bool
 	ending  atomic.Bool
+	awaits  atomic.Pointer[string] // what it is not ready for want of
 	public  net.Listener
 	admin   net.Listener
 	https   *https // nil without tls; see tls.go
 	durable *durable
-	store   store.Store // the live changes
-	limits  *callLimits
-	envoy   *envoyGate // nil without envoy; see envoy.go
+	book    *pages.Book // the default pages
+	board   *dashboard.Dashboard
+
+	crawlers *rules.Crawlers
+	store    store.Store // the live changes
+	limits   *callLimits
+	jobs     *jobQueues
+	envoy    *envoyGate // nil without envoy; see envoy.go
+	made     madeRooms  // rooms that are not of the file; see roommade.go
+
+	analytics *analytics.Keeper // nil: nothing is kept
 
 	set    atomic.Pointer[roomSet]
 	read   atomic.Pointer[reading]
@@ -74,13 +87,19 @@ func Open(ctx context.Context, cfg *config.Config, log *slog.Logger) (*Server, e
 	}
 	s := &Server{cfg: cfg, log: log, began: time.Now(), running: make(chan struct{})}
 	var err error
-	if s.limits, err = newLimits(cfg); err != nil {
+	if err = checkLimits(cfg); err != nil {
+		return nil, err
+	}
+	if s.book, err = pages.NewBook(errorRetry); err != nil {
+		return nil, err
+	}
+	if s.crawlers, err = cfg.NewCrawlers(); err != nil {
 		return nil, err
 	}
 	if s.durable, err = openDurable(ctx, cfg, log); err != nil {
 		return nil, err
 	}
-	s.store = s.durable.store
+	s.store, s.analytics = s.durable.store, s.newAnalytics()
 	if err := s.open(ctx, cfg); err != nil {
 		s.durable.close()
 		return nil, err
@@ -89,10 +108,16 @@ func Open(ctx context.Context, cfg *config.Config, log *slog.Logger) (*Server, e
 }
 
 // open builds the rooms and binds the addresses.
-func (s *Server) open(ctx context.Context, cfg *config.Config) error {
+func (s *Server) open(ctx context.Context, cfg *config.Config) (err error) {
+	if s.limits, err = newLimits(cfg, s.durable.rooms); err != nil {
+		return err
+	}
 	opening, stop := context.WithTimeout(ctx, openWait)
 	defer stop()
-	err := s.openRooms(opening)
+	err = s.openRooms(opening)
+	if err == nil {
+		err = s.openQueues(opening)
+	}
 	if err != nil && ctx.Err() == nil && opening.Err() != nil {
 		return s.durable.folder.Fault("the records cannot be written", err)
 	}
@@ -107,7 +132,13 @@ func (s *Server) open(ctx context.Context, cfg *config.Config) error {
 		return err
 	}
 	if err = s.openEnvoy(cfg); err == nil {
+		err = s.takeLimits(opening)
+	}
+	if err == nil {
 		err = s.openTLS(ctx, cfg)
+	}
+	if err == nil {
+		s.board, err = s.openDashboard()
 	}
 	if err != nil {
 		s.public.Close()
@@ -164,13 +195,20 @@ func (s *Server) Run(ctx context.Context) error {
 	}
 	s.begin(&crew{ctx: work, wg: &wg, fail: fail})
 	rooms := http.HandlerFunc(s.route)
-	public, admin := s.httpServer(s.plainHTTP(rooms)), s.httpServer(s.adminHandler())
+	public, admin := s.httpServer(s.plainHTTP(rooms)), s.httpServer(s.board.Handler())
 	secure := s.secureServer(rooms) // nil without tls
 	engine, stopEngine := context.WithCancel(context.WithoutCancel(work))
 	var state sync.WaitGroup
 	state.Go(func() { fail(s.durable.run(engine)) })
 	wg.Go(func() { fail(s.follow(work)) })
 	wg.Go(func() { fail(s.share(work)) })
+	wg.Go(func() { fail(s.followRooms(work)) })
+	wg.Go(func() { fail(s.keepAnalytics(work)) })
+	wg.Go(func() { s.trim(work) })
+	wg.Go(func() { s.followEvents(work) })
+	wg.Go(func() { _ = s.crawlers.Run(work) }) // ends with work alone
+	wg.Go(func() { s.watchTargets(work) })
+	wg.Go(func() { fail(s.board.Run(work)) })
 	s.startTLS(work, secure, &wg, fail)
 	wg.Go(func() { fail(serveOn(public, s.public)) })
 	wg.Go(func() { fail(serveOn(admin, s.admin)) })
@@ -193,6 +231,9 @@ func (s *Server) Run(ctx context.Context) error {
 	stop(nil)
 	closeAdmin(admin)
 	wg.Wait() // the rooms have written their last
+	if s.analytics != nil {
+		s.analytics.Close()
+	}
 	stopEngine()
 	state.Wait()
 	s.durable.close()
@@ -203,8 +244,8 @@ func (s *Server) Run(ctx context.Context) error {
 // serves what it can. Chosen: three elections of the store.
 const timeWait = 30 * time.Second
 
-// knowTime waits, in a cluster, until each room knows the time of its counter: before,
-// it could not tell whether a visitor's pass is over.
+// knowTime waits, in a cluster, until each room knows the time of its counter, for before it
+// could not tell whether a visitor's pass is over; and until those who count limits answer.
 func (s *Server) knowTime(ctx context.Context) {
 	if s.durable.bus == nil {
 		return
@@ -213,19 +254,38 @@ func (s *Server) knowTime(ctx context.Context) {
 	defer stop()
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
-	for _, g := range s.set.Load().gates {
-		for !g.room.KnowsTime() && !g.damaged() {
+	await := func(what string, known func() bool) {
+		s.awaits.Store(&what)
+		for !known() && ctx.Err() == nil {
 			select {
 			case <-ctx.Done():
-				return
 			case <-tick.C:
 			}
 		}
 	}
+	for _, g := range s.set.Load().gates {
+		await("no node counts room "+g.file.Name+" yet",
+			func() bool { return g.room.KnowsTime() || g.damaged() })
+	}
+	if len(s.limits.rules.Limits()) > 0 {
+		await("nodes that count keys of limits do not answer yet",
+			func() bool { return s.durable.rooms.LimitHostsAnswer(ctx) })
+	}
 }
 
-// takes reports whether visitors are taken: not while starting or draining.
-func (s *Server) takes() bool { return s.ready.Load() && !s.ending.Load() }
+// unready says why no visitors are taken, "" while they are.
+func (s *Server) unready() string {
+	what := s.awaits.Load()
+	switch {
+	case s.ending.Load():
+		return "draining"
+	case s.ready.Load():
+		return ""
+	case what != nil:
+		return "starting: " + *what
+	}
+	return "starting"
+}
 
 // delay waits until balancers have seen that the process takes no more visitors.
 func (s *Server) delay(work context.Context) {

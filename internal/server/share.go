@@ -45,6 +45,10 @@ type share struct {
 	Site string       `json:"site"` // who says it
 	Keys []keyRecord  `json:"keys"` // its own, never those of a third
 	Live []sharedLive `json:"live"`
+	// Limits are changes of limits that all data centres share: the home alone has any.
+	Limits []sharedLimit `json:"limits,omitempty"`
+	// Made are the limits of all data centres that were made: the home alone has any.
+	Made *madeSet `json:"made,omitempty"`
 }
 
 // A sharedLive is the live changes of a room, whoever has made them, or that it has none
@@ -109,6 +113,11 @@ func (s *Server) share(ctx context.Context) error {
 		return err
 	}
 	defer stop()
+	unserve, err := s.serveLimits()
+	if err != nil {
+		return err
+	}
+	defer unserve()
 	var wg sync.WaitGroup
 	for _, l := range links {
 		wg.Go(func() { l.run(ctx) })
@@ -126,6 +135,11 @@ func (l *link) open() (stop func(), err error) {
 	if err != nil {
 		return nil, err
 	}
+	deny, err := l.bus.Serve(own+changeName, l.s.answerLimit)
+	if err != nil {
+		silent()
+		return nil, err
+	}
 	deaf, err := l.bus.Hear(own+pullName, func([]byte) {
 		select {
 		case l.told <- struct{}{}:
@@ -133,10 +147,11 @@ func (l *link) open() (stop func(), err error) {
 		}
 	})
 	if err != nil {
+		deny()
 		silent()
 		return nil, err
 	}
-	return func() { deaf(); silent() }, nil
+	return func() { deaf(); deny(); silent() }, nil
 }
 
 // tell lets the other end ask now.
@@ -197,6 +212,10 @@ func (l *link) pull(ctx context.Context) bool {
 	err = l.s.durable.takeKeys(ctx, l.name, x.Keys)
 	for i := range x.Live {
 		err = errors.Join(err, l.s.adopt(ctx, &x.Live[i]))
+	}
+	err = errors.Join(err, l.s.takeShared(ctx, l.name, x.Limits))
+	if x.Made != nil {
+		err = errors.Join(err, l.s.adoptMade(ctx, l.name, *x.Made))
 	}
 	if err != nil && l.grumble.due("not kept") {
 		l.s.log.Warn("keys and changes of another data centre not kept yet", "datacenter", l.name,
@@ -276,6 +295,12 @@ func (s *Server) ownShare(ctx context.Context) ([]byte, error) {
 	if x.Live, err = s.ownLive(ctx); err != nil {
 		return nil, err
 	}
+	if x.Limits, err = s.ownLimits(ctx); err != nil {
+		return nil, err
+	}
+	if x.Made, err = s.madeForAll(ctx); err != nil {
+		return nil, err
+	}
 	return json.Marshal(x)
 }
 
@@ -331,6 +356,14 @@ func parseShare(b []byte, from string) (*share, error) {
 			return nil, errors.New("a live change in it is damaged")
 		}
 		seen[y.Room] = true
+	}
+	for i := range x.Limits {
+		if y := &x.Limits[i]; y.Version == 0 || y.Version > mostVersion {
+			return nil, errors.New("a change of a limit in it is damaged")
+		}
+	}
+	if x.Made != nil && (x.Made.Version == 0 || x.Made.Version > mostVersion) {
+		return nil, errors.New("what it says of limits that were made is damaged")
 	}
 	return &x, nil
 }

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"path/filepath"
+	"strings"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
@@ -46,4 +48,14 @@ func Look(ctx context.Context, conn *nats.Conn) (Kept, error) {
 		}
 	}
 	return c, nil
+}
+
+// Logs names the logs that an engine keeps in a folder, whether it runs or not.
+func Logs(engine string) (names []string) {
+	// The pattern is a good one, so there is no error.
+	all, _ := filepath.Glob(filepath.Join(engine, "jetstream", "*", "streams", logStream+"*"))
+	for _, path := range all {
+		names = append(names, strings.TrimPrefix(filepath.Base(path), logStream))
+	}
+	return names
 }

@@ -210,7 +210,7 @@ func (n *NATS) CompareAndSwap(
 func (n *NATS) writeError(ctx context.Context, err error) error {
 	e, ok := errors.AsType[*jetstream.APIError](err)
 	switch {
-	case ok && e.ErrorCode == jetstream.JSErrCodeStreamWrongLastSequence:
+	case ok && lostRace(e.ErrorCode):
 		return ErrConflict
 	case unheard(err):
 		if !n.revive(ctx) { // else the caller loads, and writes again
@@ -220,6 +220,13 @@ func (n *NATS) writeError(ctx context.Context, err error) error {
 		n.cfg.Heal(err)
 	}
 	return fmt.Errorf("write: %w", err)
+}
+
+// lostRace tells whether an answer refuses a revision that is not the newest. A replicated stream
+// has another code for it, also while a write of that key is still in flight.
+func lostRace(code jetstream.ErrorCode) bool {
+	return code == jetstream.JSErrCodeStreamWrongLastSequence ||
+		code == jetstream.JSErrCodeStreamWrongLastSequenceConstant
 }
 
 // overslept reports that the deadline passed while the process stood still: the

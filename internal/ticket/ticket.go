@@ -44,6 +44,8 @@ type Kind uint8
 const (
 	Ticket Kind = 1 // a place in the line
 	Pass   Kind = 2 // admitted until End
+	Left   Kind = 3 // a place was given up
+	Moved  Kind = 4 // a place is on another device now, and the visitor was told
 )
 
 // A Token is what a visitor carries. Ends are counter time in nanoseconds, the
@@ -57,6 +59,7 @@ type Token struct {
 	Epoch    uint64 // Pass: of the counter time of Seen
 	Seen     int64  // Pass: when its visitor was seen last, 0 unknown
 	Pending  int64  // Pass: the end that was asked for then; good if Seen is surely recorded
+	Key      uint64 // Ticket: of the device that the place has moved to; 0: it has not
 	Arrived  int64  // wall, Cloudflare's bucketId is its minute
 	Checked  int64  // wall, Cloudflare's lastCheckInTime
 	Accepted int64  // wall, Cloudflare's acceptedAt; 0 while waiting
@@ -184,12 +187,15 @@ var strict = base64.RawURLEncoding.Strict()
 func bind(dst, head []byte, room string) []byte { return append(append(dst, head...), room...) }
 
 func (t *Token) encode(b []byte) []byte {
-	home := t.Home[:min(len(t.Home), maxHome)]
+	home, last := t.Home[:min(len(t.Home), maxHome)], uint64(t.Pending)
+	if t.Kind == Ticket {
+		last = t.Key
+	}
 	b = append(b, byte(t.Kind), byte(len(home)))
 	for _, v := range [...]uint64{
 		t.Life, t.ID, uint64(t.End), uint64(t.Hard),
 		uint64(t.Arrived), uint64(t.Checked), uint64(t.Accepted),
-		t.Epoch, uint64(t.Seen), uint64(t.Pending),
+		t.Epoch, uint64(t.Seen), last,
 	} {
 		b = binary.LittleEndian.AppendUint64(b, v)
 	}
@@ -203,7 +209,7 @@ func (t *Token) decode(b []byte) error {
 		return ErrToken
 	}
 	kind := Kind(b[0])
-	if kind != Ticket && kind != Pass {
+	if kind < Ticket || kind > Moved {
 		return ErrToken
 	}
 	at := func(i int) uint64 { return binary.LittleEndian.Uint64(b[2+8*i:]) }
@@ -214,9 +220,12 @@ func (t *Token) decode(b []byte) error {
 	*t = Token{
 		Kind: kind, Life: at(0), ID: at(1), End: int64(at(2)), Hard: int64(at(3)),
 		Arrived: int64(at(4)), Checked: int64(at(5)), Accepted: int64(at(6)),
-		Epoch: at(7), Seen: int64(at(8)), Pending: int64(at(9)),
+		Epoch: at(7), Seen: int64(at(8)),
 		Joined: binary.LittleEndian.Uint32(b[2+80:]), Shown: binary.LittleEndian.Uint32(b[2+84:]),
 		Home: home,
+	}
+	if t.Pending = int64(at(9)); kind == Ticket {
+		t.Key, t.Pending = at(9), 0
 	}
 	return nil
 }

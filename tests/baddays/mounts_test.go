@@ -97,7 +97,7 @@ func TestFullDisk(t *testing.T) {
 	})
 	s.rest(10*time.Second, func() { c.kept(); s.held("/") })
 	if n := len(s.errors()); n == 0 || n > 6 { // the engine's and each room's, and what the engine says
-		t.Errorf("%d errors in the log within ten seconds, want one of each kind", n)
+		t.Errorf("%d errors in the log within ten seconds, want one of each kind:\n%s", n, strings.Join(s.errors(), ""))
 	}
 	s.doctor(1, "the disk is full", "room shop: its record has not been written")
 

@@ -2,7 +2,7 @@
 // and visitors. Nothing here stands in for headgate; a test that errs on purpose (a server
 // that sends a larger number, a lost connection) says so where it does it.
 import assert from 'node:assert/strict';
-import {execFileSync, spawn} from 'node:child_process';
+import {execFile, execFileSync, spawn} from 'node:child_process';
 import {existsSync, mkdtempSync, rmSync, writeFileSync} from 'node:fs';
 import http from 'node:http';
 import net from 'node:net';
@@ -77,15 +77,20 @@ async function freePort() {
 }
 
 // startOrigin serves one page for every address, which says what was asked for. /leave ends
-// the visitor's stay.
+// the visitor's stay; /warn is a page with the script that warns, and a strict policy.
 async function startOrigin() {
   const escape = (s) => s.replace(/[&<>"]/g, (c) => `&#${c.charCodeAt(0)};`);
   const server = http.createServer((request, response) => {
     response.setHeader('Content-Type', 'text/html; charset=utf-8');
     response.setHeader('Cache-Control', 'no-store');
     if (request.url.startsWith('/leave')) response.setHeader('Headgate-Command', 'revoke');
-    response.end(`<!doctype html><html lang="en"><title>Inside</title><h1>Inside</h1>` +
-      `<p id="asked">${request.method} ${escape(request.url)}</p></html>`);
+    const warns = request.url.startsWith('/warn');
+    if (warns) {
+      response.setHeader('Content-Security-Policy', "default-src 'none'; script-src 'self'; connect-src 'self'");
+    }
+    const script = warns ? '<script src="/.headgate/warn.js" defer></script>' : '';
+    response.end(`<!doctype html><html lang="en"><title>Inside</title>${script}<main><h1>Inside</h1>` +
+      `<p id="asked">${request.method} ${escape(request.url)}</p></main></html>`);
   });
   server.listen(0, '127.0.0.1');
   await new Promise((done) => server.once('listening', done));
@@ -100,9 +105,10 @@ async function startOrigin() {
 
 // startRoom starts an origin and headgate in front of it for one test: two may be inside, a
 // newcomer each second, and a stay ends 10 s after the last request. room overrides keys of
-// the room's configuration.
-export async function startRoom(t, room = {}) {
+// the room's configuration; more adds to the file, and may be a function of the origin.
+export async function startRoom(t, room = {}, more = {}) {
   const origin = await startOrigin();
+  const {rooms = [], ...others} = typeof more === 'function' ? more(origin.url) : more;
   const folder = mkdtempSync(path.join(os.tmpdir(), 'headgate-room-'));
   const [port, adminPort] = [await freePort(), await freePort()];
   const config = path.join(folder, 'headgate.yaml');
@@ -114,7 +120,8 @@ export async function startRoom(t, room = {}) {
     rooms: [{
       name: 'main', title: 'Test room', origin: origin.url,
       total_active_users: 2, new_users_per_minute: 60, session_duration: '10s', ...room,
-    }],
+    }, ...rooms],
+    ...others,
   }));
   const stdio = ['ignore', 'pipe', 'pipe'];
   const headgate = spawn(binary(), ['run', '--config', config], {stdio});
@@ -134,7 +141,11 @@ export async function startRoom(t, room = {}) {
     assert.equal(headgate.exitCode, null, `headgate ended:\n${log}`);
     return (await fetch(`${admin}/readyz`).catch(() => ({}))).ok;
   });
-  return {url, admin, stopOrigin: origin.stop};
+  const command = (...args) => new Promise((done, fail) => execFile(binary(), args,
+    (error, out) => error ? fail(error) : done(out)));
+  const token = async (scope) =>
+    (await command('token', 'create', '--scope', scope, '--name', 'ops', '--data', path.join(folder, 'data'))).trim();
+  return {url, admin, stopOrigin: origin.stop, command, token};
 }
 
 // until waits for something to become true, and says what did not.

@@ -38,7 +38,7 @@ test('waits, moves up, and goes in where it wanted to go', async (t) => {
   assert.equal(await number(second.page, 'big'), 1);
   assert.equal(await number(third.page, 'big'), 2);
   assert.equal(await number(third.page, 'position'), 3);
-  assert.equal(await second.page.title(), '1 ahead · Test room');
+  assert.equal(await second.page.title(), '1 · You are in line · Test room');
   assert.ok((await third.page.locator('#ticket').textContent()).length >= 4, 'a short ticket');
   await until('the live region spoke', async () =>
     /You are in line/.test(await third.page.getByRole('status').textContent()));
@@ -189,7 +189,7 @@ test('a turn that comes to nothing is no loop', async (t) => {
   await until('it tried to go in', () => loads >= 1);
   await page.waitForTimeout(12_000);
   assert.ok(loads <= 5, `${loads} loads in 12 s`);
-  assert.match(await page.title(), /Your turn|You are next/);
+  assert.match(await page.title(), /It is your turn|You are next/);
 });
 
 test('an origin that stops answering shows the error page, which asks again', async (t) => {

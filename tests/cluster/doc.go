@@ -31,11 +31,19 @@
 // for each pair. The order of who came within 1.1 s is not judged, nor, while data
 // centres are cut off from each other, that between them.
 //
+// # Queues
+//
+// TestQueues… put jobs at three nodes and a worker and deliver them to a target, the judge:
+// each job that was answered arrives, again only as often as was in flight or in an unwritten
+// group of outcomes when a node was lost, never more than the limit in any second, and after
+// how long a pause.
+//
 // # Running it
 //
 //	go test -tags cluster ./tests/cluster                 all scenarios
 //	go test -tags cluster -run 'Alone|Red' ./tests/cluster one node, no cluster
 //	go test -tags cluster -run Sites ./tests/cluster      several data centres
+//	go test -tags cluster -run Queues ./tests/cluster -jobs 1000000
 //
 // Without the tag only the judge is tested: that it finds each fault.
 package cluster

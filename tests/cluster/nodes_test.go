@@ -72,6 +72,7 @@ func (st *stage) node(name string) *node {
 			command(st.t, "cluster", "node", name, "--dir", st.joins)
 		}
 	}
+	text += st.plan.limits + strings.ReplaceAll(st.plan.queues, "NODE", name)
 	text += fmt.Sprintf("rooms:\n%s  - name: %s\n    origin: %s\n    total_active_users: %d\n"+
 		"    new_users_per_minute: %d\n    session_duration: %s\n",
 		strings.ReplaceAll(st.plan.rooms, "ORIGIN", st.origin.URL), room, st.origin.URL,

@@ -44,15 +44,20 @@ func usualLimits() limits {
 		at: map[string]int{"n1": 10, "n2": 10, "n3": 10}}
 }
 
-// TestThree: three nodes are one room.
+// TestThree: three nodes are one room. With every change it is run on machines that do
+// other work too: then what needs a steady one has up to three tries.
 func TestThree(t *testing.T) {
 	p := usual()
 	p.session, p.visitors, p.length = 3*time.Second, 1200, 61*time.Second
 	p.arrive = 40 * time.Second
-	st := newStage(t, p)
 	l := usualLimits()
 	l.letIn, l.waited, l.onTime = 550, 900, 80
-	st.finish(l)
+	const tries = 3
+	for try, again := 1, true; again; try++ {
+		p.again = try < tries
+		again = false
+		t.Run(fmt.Sprint(try), func(t *testing.T) { again = newStage(t, p).finish(l) })
+	}
 }
 
 // TestKillHost: the room's host is killed, twice.

@@ -7,6 +7,7 @@ import (
 	"maps"
 	"net/http"
 	"slices"
+	"strings"
 	"sync"
 	"syscall"
 	"testing"
@@ -27,6 +28,9 @@ type plan struct {
 	factor           int            // what nodes are told is so many times that; 0 means 1
 	session          time.Duration
 	rooms            string // more of them, as they are configured
+	limits           string // shared limits, as they are configured
+	again            bool   // another run may follow, see excused
+	queues           string // as they are configured; NODE is the name of the node
 
 	visitors     int
 	arrive       time.Duration // they come within this time
@@ -274,9 +278,23 @@ func (st *stage) again(name string) {
 	st.t.Logf("%s is ready %v after its start", name, time.Since(from).Round(time.Millisecond))
 }
 
+// Chosen: a machine that stood still for longer may be what took the time.
+const steady = 100 * time.Millisecond
+
+// timed are the figures that a machine which stands still worsens by itself. The others
+// are promises that hold on any machine.
+var timed = []string{"nobody let in though slots were free", "visitors let in", "visitors who waited",
+	"in line and on time", "let in by ", "visitors inside sent back", "overtaken by more than 3 s"}
+
+// excused says that a figure of this run proves nothing, and that another run is to come.
+func (st *stage) excused(f *judge.Figure) bool {
+	return st.plan.again && st.stalled > steady &&
+		slices.ContainsFunc(timed, func(name string) bool { return strings.HasPrefix(f.Name, name) })
+}
+
 // finish waits for the end of the run and holds what was seen against the limits,
-// and against more if there is more.
-func (st *stage) finish(l limits, more ...func(*run) judge.Figure) {
+// and against more if there is more. again asks for another run.
+func (st *stage) finish(l limits, more ...func(*run) judge.Figure) (again bool) {
 	st.t.Helper()
 	r := st.ended()
 	figures, about := r.verdict(l)
@@ -288,13 +306,21 @@ func (st *stage) finish(l limits, more ...func(*run) judge.Figure) {
 	st.t.Logf("%d visitors, %d requests at the origin, the crowd's own account of errors: %v\n%s",
 		len(r.visits), len(r.origin), st.errors, judge.Table(figures))
 	for _, f := range figures {
-		if !f.OK() {
+		switch {
+		case f.OK():
+		case st.excused(&f):
+			again = true
+			st.t.Logf("this machine stood still for %v, so once more: %s", st.stalled, f.Name)
+		default:
 			st.t.Errorf("%s: %.4g, limit %.4g %s", f.Name, f.Reach, f.Limit, f.Note)
 		}
 	}
+	if again {
+		return !st.t.Failed()
+	}
 	if !st.t.Failed() {
 		st.keep(figures)
-		return
+		return false
 	}
 	for _, v := range about[:min(6, len(about))] {
 		st.t.Log(v)
@@ -302,6 +328,7 @@ func (st *stage) finish(l limits, more ...func(*run) judge.Figure) {
 	for _, text := range st.said {
 		st.t.Log(text)
 	}
+	return false
 }
 
 // ended ends the run at its time and gives what was seen.

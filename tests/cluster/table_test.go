@@ -8,6 +8,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"testing"
 
 	judge "github.com/headgate/headgate/tests/crowd"
 )
@@ -17,41 +18,58 @@ var table = flag.String("table", "", "write what was reached into this file: doc
 // deeds say what is done in a run, for readers of the table.
 func deeds() map[string]string {
 	return map[string]string{
-		"TestAlone":             "one node, no fault: what the others are held against",
-		"TestAloneLimits":       "one node: limits are raised and lowered",
-		"TestAloneLostAnswers":  "one node: every twentieth answer is lost after its request was done",
-		"TestThree":             "three nodes, no fault",
-		"TestKillHost":          "`kill -9` of the room's host, twice",
-		"TestKillStoreLeader":   "`kill -9` of the leader of the store, twice",
-		"TestFreeze":            "SIGSTOP of the host for 10 s, then SIGCONT",
-		"TestRollingRestart":    "each node stopped in order and started again",
-		"TestRollingUpgrade":    "each node replaced, from the headgate of the commit before",
-		"TestClocksApart":       "wall clocks 2 s apart, and `kill -9` of the host",
-		"TestRotateKeys":        "the sealing key replaced at one node, then at another",
-		"TestSkew":              "80 % of the visitors at one node, then at another",
-		"TestCutLinks":          "the host cut off from all others for 10 s: connections closed, later silent",
-		"TestLostAnswers":       "every twentieth answer lost after its request was done; the visitor asks again",
-		"TestLimits":            "limits raised, lowered and raised, each at another node",
-		"TestWorkersComeAndGo":  "two workers join, take visitors and are killed",
-		"TestSites":             "three data centres, 40 ms apart, no fault",
-		"TestSitesQuiet":        "80 % of the visitors in one of three data centres, then in another",
-		"TestSitesShift":        "the same with stays of seconds, just below the limit",
-		"TestSitesOrder":        "visitors spread over three data centres, each request by a connection of its own",
-		"TestSitesHotSpot":      "80 % of the visitors in one data centre, each 10 s another",
-		"TestSitesWorldSpike":   "little use, then 1,500 within a second everywhere",
-		"TestSitesCutOff":       "a data centre cut off from both others for 60 s: connections closed",
-		"TestSitesCutOffSilent": "the home of Anywhere cut off from both others for 60 s: silent",
-		"TestSitesPairCut":      "a data centre and the home of Anywhere cut off from each other for 40 s, silent",
-		"TestSitesHomeLost":     "`kill -9` of the home of Anywhere, started again after 30 s",
-		"TestSitesLost":         "`kill -9` of another data centre, started again after 30 s",
-		"TestSitesFreeze":       "SIGSTOP of the home of Anywhere for 12 s, then SIGCONT",
-		"TestSitesRoam":         "each fifth request goes to any data centre, with the ticket or pass of another",
-		"TestSitesRoamLost":     "`kill -9` of a data centre for good; its visitors go to the others",
-		"TestSitesMove":         "Anywhere moved to another data centre, and back",
-		"TestSitesMoveLost":     "`kill -9` of the home of Anywhere for good; moved on the operator's word",
-		"TestOwnNATS":           "three nodes, records in three NATS servers of the operator's own",
-		"TestOwnNATSKillHost":   "the same, and `kill -9` of the host, twice",
-		"TestOwnNATSKillLeader": "the same, and `kill -9` of the leading NATS server, twice",
+		"TestAlone":                "one node, no fault: what the others are held against",
+		"TestAloneLimits":          "one node: limits are raised and lowered",
+		"TestAloneLostAnswers":     "one node: every twentieth answer is lost after its request was done",
+		"TestThree":                "three nodes, no fault",
+		"TestKillHost":             "`kill -9` of the room's host, twice",
+		"TestKillStoreLeader":      "`kill -9` of the leader of the store, twice",
+		"TestFreeze":               "SIGSTOP of the host for 10 s, then SIGCONT",
+		"TestRollingRestart":       "each node stopped in order and started again",
+		"TestRollingUpgrade":       "each node replaced, from the headgate of the commit before",
+		"TestClocksApart":          "wall clocks 2 s apart, and `kill -9` of the host",
+		"TestRotateKeys":           "the sealing key replaced at one node, then at another",
+		"TestSkew":                 "80 % of the visitors at one node, then at another",
+		"TestCutLinks":             "the host cut off from all others for 10 s: connections closed, later silent",
+		"TestLostAnswers":          "every twentieth answer lost after its request was done; the visitor asks again",
+		"TestLimits":               "limits raised, lowered and raised, each at another node",
+		"TestWorkersComeAndGo":     "two workers join, take visitors and are killed",
+		"TestSites":                "three data centres, 40 ms apart, no fault",
+		"TestSitesQuiet":           "80 % of the visitors in one of three data centres, then in another",
+		"TestSitesShift":           "the same with stays of seconds, just below the limit",
+		"TestSitesOrder":           "visitors spread over three data centres, each request by a connection of its own",
+		"TestSitesHotSpot":         "80 % of the visitors in one data centre, each 10 s another",
+		"TestSitesWorldSpike":      "little use, then 1,500 within a second everywhere",
+		"TestSitesCutOff":          "a data centre cut off from both others for 60 s: connections closed",
+		"TestSitesCutOffSilent":    "the home of Anywhere cut off from both others for 60 s: silent",
+		"TestSitesPairCut":         "a data centre and the home of Anywhere cut off from each other for 40 s, silent",
+		"TestSitesHomeLost":        "`kill -9` of the home of Anywhere, started again after 30 s",
+		"TestSitesLost":            "`kill -9` of another data centre, started again after 30 s",
+		"TestSitesFreeze":          "SIGSTOP of the home of Anywhere for 12 s, then SIGCONT",
+		"TestSitesRoam":            "each fifth request goes to any data centre, with the ticket or pass of another",
+		"TestSitesRoamLost":        "`kill -9` of a data centre for good; its visitors go to the others",
+		"TestSitesMove":            "Anywhere moved to another data centre, and back",
+		"TestSitesMoveLost":        "`kill -9` of the home of Anywhere for good; moved on the operator's word",
+		"TestLimitsQuiet":          "three nodes and a worker, no fault",
+		"TestLimitsKillHost":       "`kill -9` of a node that hosts a third of the keys, started again after 5 s",
+		"TestLimitsKillLeader":     "the same of the leader of the store",
+		"TestLimitsKillBoth":       "`kill -9` of two of three at once; one is started again",
+		"TestLimitsFreeze":         "SIGSTOP of a node that hosts a third of the keys for 8 s, then SIGCONT",
+		"TestLimitsRollingRestart": "each node stopped in order and started again",
+		"TestLimitsCut":            "a node cut off from all others for 10 s",
+		"TestLimitsPatch":          "an amount lowered at one node and raised at another",
+		"TestQueuesQuiet":          "three nodes and a worker, no fault",
+		"TestQueuesKillAny":        "`kill -9` of any node at any moment, back within 6 s, and the next within 13 s",
+		"TestQueuesKillHost":       "`kill -9` of the node that delivers, started again after 5 s, and of the next",
+		"TestQueuesKillLeader":     "the same of the leader of the store",
+		"TestQueuesKillEach":       "the same of the store nodes in turn",
+		"TestQueuesKillTaker":      "the same of a worker that only takes jobs in",
+		"TestQueuesFreeze":         "SIGSTOP of the node that delivers for 15 s, then SIGCONT",
+		"TestQueuesCut":            "the node that delivers cut off for 10 s: connections closed, later silent",
+		"TestQueuesRollingRestart": "each node stopped in order and started again",
+		"TestOwnNATS":              "three nodes, records in three NATS servers of the operator's own",
+		"TestOwnNATSKillHost":      "the same, and `kill -9` of the host, twice",
+		"TestOwnNATSKillLeader":    "the same, and `kill -9` of the leading NATS server, twice",
 	}
 }
 
@@ -67,11 +85,11 @@ func columns() []string {
 // keep writes a run's row into the table.
 func (st *stage) keep(figures []judge.Figure) {
 	st.t.Helper()
-	name := st.t.Name()
+	name, _, _ := strings.Cut(st.t.Name(), "/")
+	what := deeds()[name]
 	if *beside {
 		name += " -own-nats"
 	}
-	what := deeds()[st.t.Name()]
 	if *table == "" || what == "" {
 		return
 	}
@@ -95,19 +113,30 @@ func (st *stage) keep(figures []judge.Figure) {
 			row += fmt.Sprintf(" %.0f |", reach)
 		}
 	}
+	keepRow(st.t, "", name, row)
+}
+
+// keepRow writes a row into the first table after a heading, sorted among the others.
+func keepRow(t *testing.T, heading, name, row string) {
+	t.Helper()
 	b, err := os.ReadFile(*table)
 	if err != nil {
-		st.t.Fatal(err)
+		t.Fatal(err)
 	}
-	text, rows, _ := strings.Cut(string(b), "|---|\n")
+	before, section, _ := strings.Cut(string(b), heading)
+	text, rows, _ := strings.Cut(section, "|---|\n")
+	rows, after, more := strings.Cut(rows, "\n\n")
 	lines := strings.Split(strings.TrimSpace(rows), "\n")
 	lines = slices.DeleteFunc(lines, func(s string) bool {
 		return s == "" || strings.HasPrefix(s, "| `"+name+"` |")
 	})
 	lines = append(lines, row)
 	slices.Sort(lines)
-	b = []byte(text + "|---|\n" + strings.Join(lines, "\n") + "\n")
-	if err := os.WriteFile(*table, b, 0o644); err != nil {
-		st.t.Fatal(err)
+	text = before + heading + text + "|---|\n" + strings.Join(lines, "\n") + "\n"
+	if more {
+		text += "\n" + after
+	}
+	if err := os.WriteFile(*table, []byte(text), 0o644); err != nil {
+		t.Fatal(err)
 	}
 }

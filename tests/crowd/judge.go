@@ -7,7 +7,7 @@
 // start processes take minutes and stand behind build tags:
 //
 //	go test -tags crowd ./tests/crowd        about 75 s, 400 visitors
-//	go test -tags soak ./tests/crowd         three minutes more, 5,000 visitors
+//	go test -tags soak ./tests/crowd         three minutes more, 10,000 visitors
 //
 // Without a tag only the judge itself is tested: that it can find each fault.
 // Functions of this package are safe for one goroutine, Origin and Watch for many.
@@ -27,6 +27,7 @@ type Span struct{ From, To time.Time }
 type Request struct {
 	Visitor string
 	Span
+	Leaves bool // it was answered with a command to revoke
 }
 
 // MaxAtOnce is the greatest number of different visitors with a request in

@@ -254,6 +254,8 @@ func goodRun() *Run {
 					AnswerAt: secs(in + 2.1)},
 			}})
 	}
+	r.Analytics = map[string]float64{"admitted": 10, "requests": 20, "sessionsRevoked": 0,
+		"joined": 10, "polls": 20}
 	for i := range 1000 {
 		r.Room.Samples = append(r.Room.Samples, Sample{At: at(float64(i) / 10), Active: 3,
 			New: 4, Waiting: min(i, 6), TotalLimit: 4, NewLimit: 4})
@@ -319,6 +321,10 @@ func TestVerdictFindsFaults(t *testing.T) {
 		}},
 		{"looks", func(r *Run) { r.Room.Failed = 1 }},
 		{"let in", func(r *Run) { r.Crowd.Visitors = r.Crowd.Visitors[:3] }},
+		{"kept of visitors", func(r *Run) { r.Analytics["admitted"]++ }},
+		{"kept of requests", func(r *Run) { r.Strangers++ }},
+		{"kept of stays", func(r *Run) { r.Origin[3].Leaves = true }},
+		{"kept of places", func(r *Run) { delete(r.Analytics, "joined") }},
 		{"errors", func(r *Run) { r.Crowd.Visitors[3].Errors = map[string]int{"timeout": 1} }},
 	}
 	for _, tt := range tests {

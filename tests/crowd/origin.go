@@ -81,7 +81,8 @@ func (o *Origin) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if conn != nil {
 		from = conn.firstByte(from)
 	}
-	if strings.HasSuffix(r.URL.Path, LeavePath) {
+	leaves := strings.HasSuffix(r.URL.Path, LeavePath)
+	if leaves {
 		w.Header().Set("Headgate-Command", "revoke")
 	}
 	w.Header().Set("Cache-Control", "no-store")
@@ -96,7 +97,7 @@ func (o *Origin) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		o.nobody++
 		return
 	}
-	o.requests = append(o.requests, Request{Visitor: id, Span: Span{from, time.Now()}})
+	o.requests = append(o.requests, Request{id, Span{from, time.Now()}, leaves})
 }
 
 type connKey struct{}

@@ -60,7 +60,10 @@ func (re *rehearsal) run(t *testing.T) {
 	if run.Metrics, err = get(ctx, "http://"+admin+"/metrics"); err != nil {
 		t.Error(err)
 	}
-	run.Origin = origin.Requests()
+	if run.Analytics, err = keptOf(ctx, "http://"+admin); err != nil {
+		t.Error(err)
+	}
+	run.Origin, run.Strangers = origin.Requests(), origin.Strangers()
 
 	figures := run.Verdict()
 	var summary strings.Builder

@@ -2,6 +2,7 @@ package crowd
 
 import (
 	"fmt"
+	"math"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -49,7 +50,10 @@ type Run struct {
 	Origin  []Request
 	Room    *Watch
 	Metrics string // the text of /metrics at the end
-	Crowd   *crowd.Result
+	// Analytics are the totals that headgate has kept of the room, at the end.
+	Analytics map[string]float64
+	Strangers int // requests that the origin had of nobody in the crowd
+	Crowd     *crowd.Result
 }
 
 // Verdict holds the run against its limits.
@@ -57,7 +61,7 @@ func (r *Run) Verdict() []Figure {
 	l := &r.Limits
 	in, busy := Arrivals(r.Origin), r.Room.Busy()
 	s := r.Crowd.Summary()
-	return []Figure{
+	return append(r.kept(), []Figure{
 		most("inside at once, by the origin", MaxInside(r.Origin), l.Total),
 		most("requests of different visitors in flight", MaxAtOnce(r.Origin), l.Total),
 		most("active and called, by the admin address", r.Room.MostActive(), l.Total),
@@ -79,6 +83,44 @@ func (r *Run) Verdict() []Figure {
 		most("looks at the admin address unanswered", r.Room.Failed, 0),
 		least("let in", s.Admitted, l.Total),
 		most("errors", sum(s.Errors), 0).note("%s", kinds(s.Errors)),
+	}...)
+}
+
+// kept holds what headgate has kept of the run against what the origin and the crowd have counted
+// themselves: not one may be more or less.
+func (r *Run) kept() []Figure {
+	leaves, polls, joined := 0, 0, map[uint64]bool{}
+	for _, x := range r.Origin {
+		if x.Leaves {
+			leaves++
+		}
+	}
+	for i := range r.Crowd.Visitors {
+		for _, p := range r.Crowd.Visitors[i].Polls {
+			if p.State != "" && p.Ask != crowd.AskServed {
+				polls++
+			}
+			if p.Number > 0 {
+				joined[p.Number] = true
+			}
+		}
+	}
+	same := func(name, metric string, want int) Figure {
+		got, ok := r.Analytics[metric]
+		f := Figure{Name: "kept of " + name + ", off by", Reach: math.Abs(got - float64(want))}
+		if !ok {
+			f.Reach = math.Inf(1)
+		}
+		return f.note("%.0f kept, %d counted", got, want)
+	}
+	atEnd := same("polls", "polls", polls)
+	atEnd.Show = true // those under way when the crowd was stopped are not in its log
+	return []Figure{
+		same("visitors let in", "admitted", len(Arrivals(r.Origin))),
+		same("requests", "requests", len(r.Origin)+r.Strangers),
+		same("stays revoked", "sessionsRevoked", leaves),
+		same("places given", "joined", len(joined)),
+		atEnd,
 	}
 }
 

@@ -174,3 +174,22 @@ func Metric(text, name string) (float64, bool) {
 	}
 	return sum, found
 }
+
+// keptOf are the totals of the one room that headgate has kept for the last hour.
+func keptOf(ctx context.Context, admin string) (map[string]float64, error) {
+	text, err := get(ctx, admin+"/v1/analytics?room=main&from=-1h&step=1m")
+	if err != nil {
+		return nil, err
+	}
+	var body struct{ Total map[string]any }
+	if err := json.Unmarshal([]byte(text), &body); err != nil {
+		return nil, fmt.Errorf("read analytics: %w", err)
+	}
+	all := map[string]float64{}
+	for name, v := range body.Total {
+		if n, ok := v.(float64); ok {
+			all[name] = n
+		}
+	}
+	return all, nil
+}

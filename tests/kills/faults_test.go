@@ -137,6 +137,15 @@ func TestVerdictFindsFaults(t *testing.T) {
 		}},
 		{"used tickets", "a used ticket lets in", func(r *run) { r.replays[0].admitted = true }},
 		{"used tickets", "a used ticket waits", func(r *run) { r.replays[0].got = 1 }},
+		{"", "it waits while the record stands still", func(r *run) {
+			r.replays[0].got, r.replays[0].at, r.gauges[30].age = 1, secs(29.5), 2
+		}},
+		{"used tickets", "it is let in while the record stands still", func(r *run) {
+			r.replays[0].admitted, r.replays[0].at, r.gauges[30].age = true, secs(29.5), 2
+		}},
+		{"used tickets", "it waits, and the record was written", func(r *run) {
+			r.replays[0].got, r.replays[0].at, r.gauges[30].age = 1, secs(29.5), 0.6
+		}},
 		{"the same of revoked", "a revoked stay is entered again", func(r *run) {
 			r.replays[1].admitted = true
 		}},

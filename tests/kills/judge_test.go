@@ -238,10 +238,10 @@ func missed(visits []*visit) (f finding) {
 }
 
 // doubled counts used tickets that did something again, long after their claim.
-func doubled(replays []replay) (f finding) {
-	for _, r := range replays {
-		if r.age > claimMemory {
-			f.judge(r)
+func (r *run) doubled() (f finding) {
+	for _, x := range r.replays {
+		if x.age > claimMemory {
+			f.judge(x, r.stood(x))
 		}
 	}
 	return f
@@ -254,19 +254,36 @@ const leaveWritten = time.Second
 // revived does the same for tickets whose claim is still remembered, but whose
 // stay was ended by the origin. One that ended just before a kill may not have
 // been written yet: then it still holds its slot.
-func revived(replays []replay, kills []kill) (f finding) {
-	for _, r := range replays {
-		unwritten := slices.ContainsFunc(kills, func(k kill) bool {
-			return k.at > r.revoked && k.at-r.revoked < leaveWritten
+func (r *run) revived() (f finding) {
+	for _, x := range r.replays {
+		unwritten := slices.ContainsFunc(r.kills, func(k kill) bool {
+			return k.at > x.revoked && k.at-x.revoked < leaveWritten
 		})
-		if r.age <= claimMemory && r.revoked != never && !unwritten {
-			f.judge(r)
+		if x.age <= claimMemory && x.revoked != never && !unwritten {
+			f.judge(x, r.stood(x))
 		}
 	}
 	return f
 }
 
-func (f *finding) judge(r replay) {
+// stood reports whether the record stood still when a ticket came again: it was asked in vain
+// for a second, or a look soon after tells that no write of the second before is confirmed.
+func (r *run) stood(x replay) bool {
+	if x.took >= leaveWritten {
+		return true
+	}
+	i := slices.IndexFunc(r.gauges, func(g gauge) bool { return g.at >= x.at })
+	if i < 0 {
+		return false
+	}
+	g := &r.gauges[i]
+	written := g.at - time.Duration(g.age*float64(time.Second))
+	return written <= x.at-leaveWritten
+}
+
+// judge finds a used ticket that was good once more. A room whose record stands still shows
+// the waiting page whatever ticket comes: that says nothing of the ticket.
+func (f *finding) judge(r replay, stood bool) {
 	if !r.answered {
 		return
 	}
@@ -274,7 +291,7 @@ func (f *finding) judge(r replay) {
 	switch {
 	case r.admitted:
 		f.add("%s was let in by ticket %d, %v after its claim", r.name, r.number, r.age)
-	case r.got == r.number:
+	case r.got == r.number && !stood:
 		f.add("%s waits with the used ticket %d, %v after its claim", r.name, r.number, r.age)
 	}
 }

@@ -77,7 +77,7 @@ func (c *client) replay(ctx context.Context, u usedTicket) bool {
 	}
 	got, err := c.st.send(ctx, askEnter, r.name, u.cookie)
 	a.answered, a.life[1] = c.st.clock(), int(c.st.life.Load())
-	r.age = a.answered - u.claimed
+	r.age, r.at, r.took = a.answered-u.claimed, a.answered, a.answered-a.sent
 	if err == nil {
 		r.answered, r.admitted, r.got = true, got.state == "", got.number
 	}

@@ -1,0 +1,215 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/headgate/headgate/internal/analytics"
+)
+
+const analyticsHelp = `usage: headgate analytics NAME [--limit|--queue] [--from TIME] [--to TIME]
+           [--step STEP] [--csv]
+       headgate analytics --advice [NAME] [--from TIME] [--to TIME]
+
+Says what a room did, or a limit or a queue: how many were inside, waited, came
+in and left the line, how long they waited, and how the origin fared. All
+figures are in docs/analytics.md.
+
+  headgate analytics shop
+  headgate analytics shop --from -7d --step 1h --csv > shop.csv
+  headgate analytics --advice
+
+  --limit            NAME is a limit
+  --queue            NAME is a queue
+  --from TIME        2026-03-01T12:00:00Z, or -24h, the default, for a day ago
+  --to TIME          the same; default now
+  --step STEP        auto, 1m, 5m, 15m, 30m, 1h, 2h, 3h, 6h, 12h, 1d or 7d
+  --csv              all figures, for a spreadsheet
+  --advice           what could be set better, of this room or of all
+` + operatorHelp
+
+// analyticsFlags are the flags of headgate analytics.
+type analyticsFlags struct {
+	limit, queue, csv, advice bool
+	from, to, step            string
+}
+
+// analyticsCommand says what became of a room, a limit or a queue.
+func analyticsCommand(ctx context.Context, args []string, stdout, stderr io.Writer) int {
+	var f analyticsFlags
+	flags := flag.NewFlagSet("analytics", flag.ContinueOnError)
+	flags.BoolVar(&f.limit, "limit", false, "")
+	flags.BoolVar(&f.queue, "queue", false, "")
+	flags.BoolVar(&f.csv, "csv", false, "")
+	flags.BoolVar(&f.advice, "advice", false, "")
+	flags.StringVar(&f.from, "from", "", "")
+	flags.StringVar(&f.to, "to", "", "")
+	flags.StringVar(&f.step, "step", "", "")
+	o, words, err := operatorFlags(flags, "analytics", args)
+	switch {
+	case errors.Is(err, flag.ErrHelp):
+		fmt.Fprint(stdout, analyticsHelp)
+		return exitOK
+	case err != nil:
+		return printFaults(stderr, err)
+	case len(words) > 1 || len(words) == 0 && !f.advice:
+		return usageFault(stderr, "analytics: of what?", "write headgate analytics NAME, or headgate analytics --advice")
+	case f.limit && f.queue, f.advice && (f.csv || f.limit || f.queue || f.step != ""):
+		return usageFault(stderr, "analytics: these flags cannot stand together", "see headgate help analytics")
+	}
+	q := url.Values{}
+	for name, v := range map[string]string{"from": f.from, "to": f.to, "step": f.step} {
+		if v != "" {
+			q.Set(name, v)
+		}
+	}
+	switch {
+	case f.advice:
+		err = o.advice(ctx, stdout, words, q)
+	case f.csv:
+		q.Set(f.kind().String(), words[0])
+		q.Set("format", "csv")
+		err = o.analyticsCSV(ctx, stdout, q)
+	default:
+		q.Set(f.kind().String(), words[0])
+		err = o.analyticsTable(ctx, stdout, f.kind(), q)
+	}
+	if err != nil {
+		return o.fail(ctx, stderr, err, "read")
+	}
+	return exitOK
+}
+
+func (f *analyticsFlags) kind() analytics.Kind {
+	switch {
+	case f.limit:
+		return analytics.Limit
+	case f.queue:
+		return analytics.Queue
+	}
+	return analytics.Room
+}
+
+// analyticsCSV copies an export as it comes.
+func (o *operator) analyticsCSV(ctx context.Context, w io.Writer, q url.Values) error {
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, o.admin+"/v1/analytics?"+q.Encode(), nil)
+	if err != nil {
+		return err
+	}
+	res, err := o.begin(r)
+	if err != nil {
+		return err
+	}
+	if res.StatusCode != http.StatusOK || !strings.HasPrefix(res.Header.Get("Content-Type"), "text/csv") {
+		return o.read(res, nil)
+	}
+	defer res.Body.Close()
+	if _, err := io.Copy(w, res.Body); err != nil {
+		return &unreachable{admin: o.admin, err: err}
+	}
+	return nil
+}
+
+// shownFigures are the columns of the table: head, metric, and how it is shown.
+func shownFigures(k analytics.Kind) [][3]string {
+	switch k {
+	case analytics.Limit:
+		return [][3]string{{"allowed", "allowed", ""}, {"refused", "refused", ""},
+			{"shadowed", "shadowed", ""}}
+	case analytics.Queue:
+		return [][3]string{{"jobs", "depthMax", ""}, {"delivered", "delivered", ""},
+			{"retried", "retried", ""},
+			{"died", "died", ""}, {"dead", "dead", ""}}
+	}
+	return [][3]string{{"inside", "totalActiveUsersMax", ""}, {"waiting", "totalQueuedUsersMax", ""},
+		{"came in", "admitted", ""}, {"left", "abandoned", ""}, {"wait p90", "totalTimeWaitedP90", "s"},
+		{"requests", "requests", ""}, {"page p95", "originLatencyP95", "s"}, {"failed", "origin5xx", ""}}
+}
+
+// analyticsTable shows the figures that matter most in 80 columns.
+func (o *operator) analyticsTable(ctx context.Context, w io.Writer, k analytics.Kind, q url.Values) error {
+	if q.Get("from") == "" && q.Get("to") == "" && q.Get("step") == "" {
+		q.Set("step", "30m")
+	}
+	figures := shownFigures(k)
+	var names []string
+	for _, f := range figures {
+		names = append(names, f[1])
+	}
+	q.Set("metrics", strings.Join(names, ","))
+	var got struct {
+		Missing []string         `json:"missing_nodes"`
+		Points  []map[string]any `json:"points"`
+		Total   map[string]any   `json:"total"`
+	}
+	if err := o.do(ctx, http.MethodGet, "/v1/analytics?"+q.Encode(), nil, &got); err != nil {
+		return err
+	}
+	if len(got.Points) == 0 {
+		fmt.Fprintln(w, "nothing is known of that time")
+		return nil
+	}
+	row := func(at string, cells func(f [3]string) string) {
+		var b strings.Builder
+		fmt.Fprintf(&b, "%-12s", at)
+		for _, f := range figures {
+			fmt.Fprintf(&b, " %8s", cells(f))
+		}
+		fmt.Fprintln(w, b.String())
+	}
+	row("from", func(f [3]string) string { return f[0] })
+	for _, p := range append(got.Points, got.Total) {
+		at, err := time.Parse(time.RFC3339, fmt.Sprint(p["at"]))
+		head := at.Local().Format("Jan _2 15:04")
+		if err != nil {
+			head = "all"
+		}
+		row(head, func(f [3]string) string {
+			v, ok := p[f[1]].(float64)
+			switch {
+			case !ok:
+				return "-"
+			case f[2] == "s" && v < 10:
+				return strconv.FormatFloat(v, 'f', 2, 64) + " s"
+			case f[2] == "s":
+				return about(v)
+			}
+			return count(int64(v))
+		})
+	}
+	if len(got.Missing) > 0 {
+		fmt.Fprintf(w, "did not answer, and is missing: %s\n", strings.Join(got.Missing, ", "))
+	}
+	return nil
+}
+
+// advice prints what could be set better.
+func (o *operator) advice(ctx context.Context, w io.Writer, room []string, q url.Values) error {
+	if len(room) == 1 {
+		q.Set("room", room[0])
+	}
+	var got struct {
+		Rooms  []string           `json:"rooms"`
+		Advice []analytics.Advice `json:"advice"`
+	}
+	if err := o.do(ctx, http.MethodGet, "/v1/analytics/advice?"+q.Encode(), nil, &got); err != nil {
+		return err
+	}
+	for i := range got.Advice {
+		x := &got.Advice[i]
+		fmt.Fprintf(w, "%s: %s: %s\n  %s\n", x.Room, x.Code, x.Says, x.Do)
+	}
+	if len(got.Advice) == 0 {
+		fmt.Fprintf(w, "nothing to say about %s\n", cmp.Or(strings.Join(got.Rooms, ", "), "no room"))
+	}
+	return nil
+}

@@ -1,0 +1,207 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/headgate/headgate/queue"
+)
+
+const queueHelp = `usage: headgate queue status [QUEUE] [--watch]
+       headgate queue put QUEUE FILE [--keep] [--from LINE]
+       headgate queue save QUEUE FILE [--dead]
+       headgate queue pause|resume QUEUE
+       headgate queue rate QUEUE JOBS_A_SECOND
+       headgate queue dead QUEUE
+       headgate queue redrive QUEUE [ID...]
+       headgate queue purge QUEUE [--dead]
+
+Queues keep jobs and deliver them at the pace that their target can take: see
+docs/queues.md.
+
+put puts the lines of a file, each a job such as
+{"key": "order-17", "tenant": "acme", "body": {"order": 17}}
+- is what comes in. If a line is broken nothing is put, and the broken lines are
+told.
+
+save writes the jobs that are not done with into a new file, as put reads them;
+with --dead those that are dead. - is standard output.
+
+pause lets no more jobs go out, resume lets them go again. rate holds a queue to
+so many jobs a second beside its limits; 0 is no such bound. dead lists the jobs
+that nobody tries any more, redrive lets them go again. purge forgets all that
+waits, or with --dead all that is dead.
+
+  headgate queue put orders orders.ndjson
+  headgate queue status --watch
+
+  --watch            again each second, until an interrupt
+  --keep             put the good lines when others are broken
+  --from LINE        begin with this line, 1 is the first
+  --dead             purge or save the dead jobs, and not those that wait
+
+put needs a token with the scope put, all but status and dead one with the scope
+write: see headgate help token.
+` + operatorHelp
+
+// queueFlags are the flags of headgate queue.
+type queueFlags struct {
+	watch, keep, dead bool
+	from              int
+}
+
+// queueCommand puts jobs into queues and says how they fare.
+func queueCommand(ctx context.Context, args []string, stdout, stderr io.Writer) int {
+	var f queueFlags
+	flags := flag.NewFlagSet("queue", flag.ContinueOnError)
+	flags.BoolVar(&f.watch, "watch", false, "")
+	flags.BoolVar(&f.keep, "keep", false, "")
+	flags.BoolVar(&f.dead, "dead", false, "")
+	flags.IntVar(&f.from, "from", 1, "")
+	o, words, err := operatorFlags(flags, "queue", args)
+	if errors.Is(err, flag.ErrHelp) {
+		fmt.Fprint(stdout, queueHelp)
+		return exitOK
+	}
+	if err != nil {
+		return printFaults(stderr, err)
+	}
+	verb, scope := "", "write"
+	if len(words) > 0 {
+		verb, words = words[0], words[1:]
+	}
+	switch n := len(words); {
+	case verb == "status" && n < 2 && f.watch:
+		return watch1s(ctx, stdout, func(ctx context.Context) (string, error) {
+			all, err := o.queues(ctx, words)
+			return queueTable(all), err
+		})
+	case verb == "status" && n < 2:
+		var all []queue.Status
+		scope = "read"
+		if all, err = o.queues(ctx, words); err == nil {
+			fmt.Fprint(stdout, queueTable(all))
+		}
+	case verb == "put" && n == 2 && f.from > 0:
+		scope = "put"
+		p := &putFile{queue: words[0], file: words[1], queueFlags: f, stdout: stdout, stderr: stderr}
+		err = o.putFile(ctx, p)
+	case verb == "save" && n == 2:
+		err = o.saveFile(ctx, words[0], words[1], f.dead, stdout)
+	case (verb == "pause" || verb == "resume") && n == 1:
+		var s queue.Status
+		if err = o.do(ctx, http.MethodPost, queuePath(words[0])+"/"+verb, nil, &s); err == nil {
+			fmt.Fprint(stdout, queueTable([]queue.Status{s}))
+		}
+	case verb == "rate" && n == 2:
+		var s queue.Status
+		pairs := map[string]string{"rate": words[1]}
+		if err = o.do(ctx, http.MethodPatch, queuePath(words[0]), pairs, &s); err == nil {
+			fmt.Fprint(stdout, queueTable([]queue.Status{s}))
+		}
+	case verb == "dead" && n == 1:
+		scope = "read"
+		err = o.listDead(ctx, stdout, words[0])
+	case verb == "redrive" && n >= 1:
+		q := url.Values{"id": words[1:]}
+		err = o.counted(ctx, stdout, http.MethodPost, queuePath(words[0])+"/redrive?"+q.Encode())
+	case verb == "purge" && n == 1:
+		what := "/jobs"
+		if f.dead {
+			what = "/dead"
+		}
+		err = o.counted(ctx, stdout, http.MethodDelete, queuePath(words[0])+what)
+	default:
+		return usageFault(stderr, "queue: what is to be done?",
+			"write headgate queue status, queue put QUEUE FILE, queue pause QUEUE, or see headgate help queue")
+	}
+	if err != nil {
+		return o.fail(ctx, stderr, err, scope)
+	}
+	return exitOK
+}
+
+func queuePath(name string) string { return "/v1/queues/" + url.PathEscape(name) }
+
+// queues are where all queues stand, or the one that is named.
+func (o *operator) queues(ctx context.Context, name []string) ([]queue.Status, error) {
+	if len(name) == 1 {
+		var s queue.Status
+		err := o.do(ctx, http.MethodGet, queuePath(name[0]), nil, &s)
+		return []queue.Status{s}, err
+	}
+	var all struct {
+		Queues []queue.Status `json:"queues"`
+	}
+	err := o.do(ctx, http.MethodGet, "/v1/queues", nil, &all)
+	return all.Queues, err
+}
+
+// counted does something to some jobs, and says to how many.
+func (o *operator) counted(ctx context.Context, w io.Writer, method, path string) error {
+	var got map[string]int
+	if err := o.do(ctx, method, path, nil, &got); err != nil {
+		return err
+	}
+	for what, n := range got {
+		fmt.Fprintf(w, "%s: %d jobs\n", what, n)
+	}
+	return nil
+}
+
+func (o *operator) listDead(ctx context.Context, w io.Writer, name string) error {
+	for after := ""; ; {
+		var got struct {
+			Jobs []queue.DeadJob `json:"jobs"`
+			Next string          `json:"next"`
+		}
+		path := queuePath(name) + "/dead?count=1000&after=" + url.QueryEscape(after)
+		if err := o.do(ctx, http.MethodGet, path, nil, &got); err != nil {
+			return err
+		}
+		for i := range got.Jobs {
+			j := &got.Jobs[i]
+			fmt.Fprintf(w, "%-14s  %s  %3d attempts  %q  %s\n", j.ID,
+				j.DiedAt.Format(time.RFC3339), j.Attempts, j.Key, j.Why)
+		}
+		if after = got.Next; after == "" {
+			return nil
+		}
+	}
+}
+
+// queueTable shows queues in 80 columns, and why one stands still.
+func queueTable(all []queue.Status) string {
+	var b strings.Builder
+	row := func(v ...any) { fmt.Fprintf(&b, "%-16s %-7s %8s %7s %6s %8s %9s %8s\n", v...) }
+	row("queue", "state", "jobs", "flying", "dead", "a second", "oldest", "empty in")
+	for i := range all {
+		s := &all[i]
+		state, empty, oldest := "runs", "-", "-"
+		if s.Paused {
+			state = "paused"
+		}
+		if s.Depth > 0 {
+			empty, oldest = about(s.EmptyIn), about(s.OldestAge)
+		}
+		row(cut(s.Name, 16), state, count(int64(s.Depth)), count(int64(s.InFlight)), count(int64(s.Dead)),
+			strconv.FormatFloat(s.PerSecond, 'f', 1, 64), oldest, empty)
+	}
+	for i := range all {
+		if s := &all[i]; s.Why != "" {
+			fmt.Fprintf(&b, "%s: %s\n", cut(s.Name, 16), s.Why)
+		}
+	}
+	if len(all) == 0 {
+		b.WriteString("no queues: see docs/queues.md\n")
+	}
+	return b.String()
+}

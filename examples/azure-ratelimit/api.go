@@ -1,0 +1,68 @@
+package main
+
+import (
+	"bufio"
+	"encoding/json"
+	"errors"
+	"net"
+	"net/http"
+	"time"
+
+	"github.com/headgate/headgate/queue"
+)
+
+// An api takes the records of users and puts them into the queue of their type. It answers
+// when they are on the disk.
+type api struct {
+	url    string
+	queues map[string]*queue.Queue
+	server *http.Server
+	done   chan error
+}
+
+func openAPI(queues map[string]*queue.Queue) (*api, error) {
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return nil, err
+	}
+	a := &api{url: "http://" + ln.Addr().String(), queues: queues, done: make(chan error, 1)}
+	a.server = &http.Server{Handler: a, ReadHeaderTimeout: 10 * time.Second}
+	go func() { a.done <- a.server.Serve(ln) }()
+	return a, nil
+}
+
+func (a *api) close() error {
+	err := a.server.Close()
+	if served := <-a.done; !errors.Is(served, http.ErrServerClosed) {
+		err = errors.Join(err, served)
+	}
+	return err
+}
+
+// maxRecords bounds what a user hands in at once. Chosen.
+const maxRecords = 20_000
+
+// ServeHTTP takes the records of one type, one a line, at /A or /B.
+func (a *api) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	q := a.queues[r.URL.Path[1:]]
+	if q == nil || r.Method != http.MethodPost {
+		http.Error(w, "post records to /A or /B", http.StatusNotFound)
+		return
+	}
+	var jobs []queue.Job
+	for lines := bufio.NewScanner(r.Body); lines.Scan(); {
+		var one record
+		if err := json.Unmarshal(lines.Bytes(), &one); err != nil || len(jobs) == maxRecords {
+			http.Error(w, "no record, or too many", http.StatusBadRequest)
+			return
+		}
+		// The key is known for an hour: who is not sure whether his records have arrived may
+		// hand them in again.
+		jobs = append(jobs, queue.Job{Key: one.ID, Body: append([]byte(nil), lines.Bytes()...)})
+	}
+	if _, err := q.Put(r.Context(), jobs); err != nil {
+		http.Error(w, err.Error(), http.StatusServiceUnavailable)
+		return
+	}
+	w.WriteHeader(http.StatusAccepted)
+}

@@ -1,0 +1,149 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/limit"
+	"github.com/headgate/headgate/queue"
+)
+
+// databaseLimit is the capacity that is leased, and the limit that a processor keeps to: as
+// much as its leases come to.
+const databaseLimit = "database"
+
+// A processor takes the records of one type out of their queue and inserts them into the
+// database, at the rate that its leases allow.
+type processor struct {
+	name   string
+	s      *story
+	queue  *queue.Queue
+	share  *queue.Share
+	rate   *headgate.Limiter
+	client *http.Client
+	url    string          // of the database
+	after  <-chan struct{} // it begins to ask for leases then
+	began  chan struct{}   // closed when it has asked
+	picks  []int           // among the partitions that it does not have, first these, then any
+	asked  []asked         // the first of them
+}
+
+// asked is a partition that was asked for.
+type asked struct {
+	partition int
+	given     bool
+}
+
+// open makes the processor ready. It starts nothing.
+func (p *processor) open(ctx context.Context, conn queue.Config) (err error) {
+	p.client = &http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{MaxIdleConnsPerHost: 64}}
+	p.rate, err = headgate.NewLimiter(headgate.LimiterConfig{Limits: []headgate.LimitConfig{{
+		Name: databaseLimit, Rule: limit.Rule{Algorithm: limit.SlidingLog, Window: p.s.second}}}})
+	if err != nil {
+		return err
+	}
+	leases, err := queue.OpenLeases(ctx, queue.LeasesConfig{
+		Name: databaseLimit, NATS: conn.NATS, Partitioning: p.s.partitioning()})
+	if err != nil {
+		return err
+	}
+	p.share, err = queue.NewShare(queue.ShareConfig{
+		Leases: leases, Need: p.need, Rate: p.keepTo, Pick: p.pick, Asked: p.note})
+	if err != nil {
+		return err
+	}
+	conn.Name, conn.Handler = p.name, p
+	conn.Capacity, conn.Uses = queue.NewCapacity(p.rate), []queue.Use{{Limit: databaseLimit}}
+	p.queue, err = queue.Open(ctx, conn)
+	return err
+}
+
+// run delivers the queue and leases what it needs, until ctx ends.
+func (p *processor) run(ctx context.Context) error {
+	var wg sync.WaitGroup
+	var err error
+	wg.Go(func() { err = p.queue.Run(ctx) })
+	defer p.client.CloseIdleConnections()
+	select {
+	case <-p.after:
+		p.share.Run(ctx)
+	case <-ctx.Done():
+	}
+	wg.Wait()
+	return err
+}
+
+// need is what the queue could use in the next second.
+func (p *processor) need(ctx context.Context) int64 {
+	status, err := p.queue.Status(ctx)
+	if err != nil {
+		return 0 // nobody delivers it now
+	}
+	return int64(status.Depth)
+}
+
+// keepTo holds the processor to what its leases come to.
+func (p *processor) keepTo(rate int64) {
+	_ = p.rate.Update(databaseLimit, func(c *headgate.LimitConfig) error {
+		c.Amount = rate
+		return nil
+	})
+}
+
+// pick picks one of n: the partitions of the page first.
+func (p *processor) pick(n int) int {
+	if len(p.picks) == 0 {
+		return rand.IntN(n)
+	}
+	i := p.picks[0]
+	p.picks = p.picks[1:]
+	return min(i, n-1)
+}
+
+func (p *processor) note(partition int, given bool) {
+	if len(p.asked) == 0 {
+		close(p.began)
+	}
+	if len(p.asked) < 3 {
+		p.asked = append(p.asked, asked{partition, given})
+	}
+}
+
+// Deliver validates a record, enriches it and inserts it.
+func (p *processor) Deliver(ctx context.Context, j *queue.Job) queue.Outcome {
+	var r record
+	if err := json.Unmarshal(j.Body, &r); err != nil || r.ID == "" || r.Type != p.name || r.Count < 1 {
+		return queue.Outcome{Err: fmt.Errorf("no record of type %s", p.name)} // dead: nothing will mend it
+	}
+	r.Price = price(r)
+	body, err := json.Marshal(r)
+	if err != nil {
+		return queue.Outcome{Err: err}
+	}
+	q, err := http.NewRequestWithContext(ctx, http.MethodPost, p.url, bytes.NewReader(body))
+	if err != nil {
+		return queue.Outcome{Err: err}
+	}
+	answer, err := p.client.Do(q)
+	if err != nil {
+		return queue.Outcome{Err: errors.New("the database does not answer"), Again: true}
+	}
+	defer answer.Body.Close()
+	_, _ = io.Copy(io.Discard, answer.Body)
+	switch answer.StatusCode {
+	case http.StatusCreated:
+		return queue.Outcome{}
+	case http.StatusTooManyRequests: // it may still happen, and is no reason to give up (E6)
+		return queue.Outcome{Err: errors.New("refused"), Again: true, Busy: true, After: p.s.second}
+	}
+	return queue.Outcome{Err: fmt.Errorf("the database answered %d", answer.StatusCode)}
+}

@@ -1,0 +1,176 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"sync"
+	"syscall"
+	"time"
+)
+
+// A node is one headgate process. It may be killed and started again.
+type node struct {
+	name   string // city/node
+	binary string
+	folder string
+	listen string // where clients call
+	admin  string
+
+	cmd    *exec.Cmd // nil: it does not run
+	output *tail
+}
+
+// settle writes the configuration of the node, with the part of the cluster.
+func (n *node) settle(origin string, window time.Duration, cluster map[string]any) error {
+	if err := os.MkdirAll(n.folder, 0o700); err != nil {
+		return err
+	}
+	text, err := json.MarshalIndent(map[string]any{ // JSON is YAML
+		"listen": n.listen, "admin_listen": n.admin, "data": filepath.Join(n.folder, "data"),
+		"cluster": cluster,
+		"limits": []any{map[string]any{
+			"name": "api", "algorithm": "sliding_log", "amount": amount, "window": window.String(),
+			"key": []string{"header:x-client"},
+			// Whoever cannot ask lets nobody pass: 100 is more dear to us than the calls.
+			"on_unreachable": "deny",
+		}},
+		"rooms": []any{map[string]any{
+			"name": "api", "origin": origin, "limits": []string{"api"},
+			// Nobody waits in a line for an API: the room is off, and the limit stays.
+			"suspended": true, "total_active_users": 1, "new_users_per_minute": 1,
+		}},
+	}, "", "  ")
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(n.config(), text, 0o600)
+}
+
+func (n *node) config() string { return filepath.Join(n.folder, "headgate.yaml") }
+
+// start starts the process and does not wait for it. It dies with us.
+func (n *node) start() error {
+	n.output = &tail{}
+	n.cmd = exec.Command(n.binary, "run", "--config", n.config())
+	n.cmd.Dir, n.cmd.Stdout, n.cmd.Stderr = n.folder, n.output, n.output
+	n.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
+	if err := n.cmd.Start(); err != nil {
+		n.cmd = nil
+		return fmt.Errorf("start %s: %w", n.name, err)
+	}
+	return nil
+}
+
+// kill ends the process as a power failure would. One that had ended by itself is an error.
+func (n *node) kill() error {
+	if n.cmd == nil {
+		return nil
+	}
+	err := n.cmd.Process.Kill()
+	ended := n.cmd.Wait()
+	if how, ok := n.cmd.ProcessState.Sys().(syscall.WaitStatus); !ok || how.Signal() != syscall.SIGKILL {
+		err = fmt.Errorf("%s had ended by itself: %w\n%s", n.name, errors.Join(ended, err), n.output)
+	}
+	n.cmd = nil
+	return err
+}
+
+// await waits until the node takes calls.
+func (n *node) await(ctx context.Context) error {
+	for {
+		if n.ready(ctx) {
+			return nil
+		}
+		if !rest(ctx, askEach) {
+			return fmt.Errorf("%s is not ready: %w\n%s", n.name, ctx.Err(), n.output)
+		}
+	}
+}
+
+// askEach is how often a node that starts is asked. Chosen.
+const askEach = 50 * time.Millisecond
+
+func (n *node) ready(ctx context.Context) bool {
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+n.admin+"/readyz", nil)
+	if err != nil {
+		return false
+	}
+	resp, err := http.DefaultClient.Do(r)
+	if err != nil {
+		return false
+	}
+	resp.Body.Close()
+	return resp.StatusCode == http.StatusOK
+}
+
+// rest waits, and reports whether ctx still goes on.
+func rest(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-timer.C:
+		return true
+	}
+}
+
+// free finds the first of several loopback ports in a row that nobody listens at. They lie
+// below those that systems give to outgoing connections.
+func free(taken map[int]bool, row int) (first int, err error) {
+	for first = 12000; first < 30000; first += row {
+		good := true
+		for port := first; port < first+row && good; port++ {
+			var ln net.Listener
+			if good = !taken[port]; !good {
+				break
+			}
+			if ln, err = net.Listen("tcp", loopback(port)); err == nil {
+				err = ln.Close()
+			}
+			good = err == nil
+		}
+		if !good {
+			continue
+		}
+		for port := first; port < first+row; port++ {
+			taken[port] = true
+		}
+		return first, nil
+	}
+	return 0, fmt.Errorf("find a free port: %w", err)
+}
+
+func loopback(port int) string { return fmt.Sprintf("127.0.0.1:%d", port) }
+
+// A tail keeps the end of what a process prints.
+type tail struct {
+	mu   sync.Mutex
+	text []byte
+}
+
+// Write keeps the last few lines.
+func (t *tail) Write(b []byte) (int, error) {
+	const most = 4 << 10
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.text = append(t.text, b...)
+	if n := len(t.text); n > most {
+		t.text = append(t.text[:0], t.text[n-most:]...)
+	}
+	return len(b), nil
+}
+
+func (t *tail) String() string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return string(bytes.TrimSpace(t.text))
+}

@@ -1,0 +1,227 @@
+package analytics
+
+import (
+	"fmt"
+	"time"
+)
+
+// Facts are what a room is set to.
+type Facts struct {
+	Room        string
+	Active, New int64
+	Session     time.Duration
+	Renewed     bool // each request begins the session anew
+	Hold        time.Duration
+}
+
+// An Advice is what could be set better, and why.
+type Advice struct {
+	Room    string             `json:"room"`
+	Code    string             `json:"code"`
+	Says    string             `json:"says"`
+	Do      string             `json:"do"`
+	Figures map[string]float64 `json:"figures"`
+}
+
+// The figures of the rules, told in docs/analytics.md. Those of sessions are Cloudflare's advice;
+// the others are chosen: what an operator would look into, and enough cases to be no accident.
+const (
+	enough       = 100             // visits, joins or minutes that a rule needs
+	sessionPart  = 0.7             // of session_duration
+	backPart     = 0.05            // of visits whose visitors came again just after the end
+	holdPart     = 0.02            // of places whose visitors came again when they were gone
+	expiredPart  = 0.02            // of places that expired, for hold to matter
+	abandonPart  = 0.3             // of places
+	freePart     = 0.5             // of total_active_users, of which more was never used
+	slowPage     = 2 * time.Second // for 95 of 100
+	slowerAt     = 0.8             // of total_active_users: there the origin is busy
+	slowerTimes  = 2.0             // than when it is not
+	failedPart   = 0.01            // of requests
+	slowerLeast  = 200 * time.Millisecond
+	slowerEnough = 1000 // requests
+)
+
+// Advise looks at a room by what it did, in steps of step seconds.
+func Advise(f *Facts, rows []Row) (all []Advice) {
+	if len(rows) == 0 {
+		return nil
+	}
+	from, to := rows[0].At, rows[len(rows)-1].At+1
+	sum := Merge(Room, from, to, to-from, rows)[0]
+	a := &adviser{f: f, sum: &sum, rows: rows}
+	for _, rule := range []func() *Advice{a.session, a.tooShort, a.hold, a.abandon, a.limit, a.slow,
+		a.slower, a.failed} {
+		if x := rule(); x != nil {
+			x.Room = f.Room
+			all = append(all, *x)
+		}
+	}
+	return all
+}
+
+type adviser struct {
+	f    *Facts
+	sum  *Row
+	rows []Row
+}
+
+func (a *adviser) seconds(i int, q float64) float64 {
+	d, _ := a.sum.quantile(i, q)
+	return d.Seconds()
+}
+
+// session: what a session must outlast is the visit if it is fixed, else the longest silence in it.
+func (a *adviser) session() *Advice {
+	i, what := RoomSilent, "the longest silence of a visit"
+	if !a.f.Renewed {
+		i, what = RoomInside, "a visit"
+	}
+	if a.sum.count(i) < enough {
+		return nil
+	}
+	session := a.f.Session.Seconds()
+	p50, p95 := a.seconds(i, 0.5), a.seconds(i, 0.95)
+	figures := map[string]float64{"p50_seconds": p50, "p95_seconds": p95, "session_seconds": session}
+	switch {
+	case p50 >= sessionPart*session:
+		return &Advice{Code: "session_short", Figures: figures,
+			Says: fmt.Sprintf("half of the visits need %s or more: %s is close to session_duration, %s",
+				told(p50), what, a.f.Session),
+			Do: "set session_duration to " + told(p95*1.5) + ", and total_active_users as the origin takes it"}
+	case p95 < sessionPart*session && a.f.Session > time.Minute:
+		return &Advice{Code: "session_long", Figures: figures,
+			Says: fmt.Sprintf("of 100 visits 95 need less than %s, and session_duration is %s: slots are held "+
+				"for visitors who have gone", told(p95), a.f.Session),
+			Do: "set session_duration to " + told(max(60, p95*1.5)) + ": who waits comes in sooner"}
+	}
+	return nil
+}
+
+// tooShort: visitors come again just after their session ended.
+func (a *adviser) tooShort() *Advice {
+	back, ended := a.sum.Values[RoomPassesBack], a.sum.Values[RoomAdmitted]
+	if back < enough/10 || float64(back) < backPart*float64(ended) {
+		return nil
+	}
+	return &Advice{Code: "session_returns",
+		Figures: map[string]float64{"returned": float64(back), "admitted": float64(ended)},
+		Says:    fmt.Sprintf("%d of %d visitors came again within a session of the end of theirs", back, ended),
+		Do:      "make session_duration longer, or let sessions renew with session_renewal: true"}
+}
+
+func (a *adviser) hold() *Advice {
+	back, joined, expired := a.sum.Values[RoomPlacesBack], a.sum.Values[RoomJoined], a.sum.Values[RoomExpired]
+	if joined < enough || float64(back) < holdPart*float64(joined) ||
+		float64(expired) < expiredPart*float64(joined) {
+		return nil
+	}
+	return &Advice{Code: "hold_short",
+		Figures: map[string]float64{"returned": float64(back), "expired": float64(expired),
+			"joined": float64(joined), "hold_seconds": a.f.Hold.Seconds()},
+		Says: fmt.Sprintf("%d visitors came again and their place was gone: hold, %s, was over", back, a.f.Hold),
+		Do:   "set hold to " + told(2*a.f.Hold.Seconds()) + ", and hold_phone longer still"}
+}
+
+func (a *adviser) abandon() *Advice {
+	left, joined := a.sum.Values[RoomLeft]+a.sum.Values[RoomExpired], a.sum.Values[RoomJoined]
+	if joined < enough || float64(left) < abandonPart*float64(joined) {
+		return nil
+	}
+	p90 := a.seconds(RoomWaited, 0.9)
+	return &Advice{Code: "many_abandon",
+		Figures: map[string]float64{"abandoned": float64(left), "joined": float64(joined),
+			"wait_p90_seconds": p90},
+		Says: fmt.Sprintf("%d of %d who joined the line left it; who came in waited up to %s", left, joined,
+			told(p90)),
+		Do: "tell those who wait why with message; if the origin takes more, raise the limits"}
+}
+
+// limit: people wait for new_users_per_minute while users at once are never many, or no limit matters.
+func (a *adviser) limit() *Advice {
+	most, limit := a.sum.Values[RoomActiveMax], a.f.Active
+	if a.sum.Values[RoomSeen] < enough*60 || float64(most) >= freePart*float64(limit) || most == 0 {
+		return nil
+	}
+	x := &Advice{Code: "limit_never_reached",
+		Figures: map[string]float64{"most_active": float64(most), "total_active_users": float64(limit),
+			"most_waiting": float64(a.sum.Values[RoomWaitingMax])},
+		Says: fmt.Sprintf("never more than %d of %d users were inside at once", most, limit),
+		Do:   "nothing has to be done; total_active_users only matters beyond what comes"}
+	if a.sum.Values[RoomWaitingMax] > 0 {
+		x.Says += ", and yet people waited: for new_users_per_minute"
+		x.Do = fmt.Sprintf("raise new_users_per_minute, %d, if the origin takes it, or lower session_duration",
+			a.f.New)
+	}
+	return x
+}
+
+func (a *adviser) slow() *Advice {
+	if a.sum.count(RoomOrigin) < slowerEnough || a.seconds(RoomOrigin, 0.95) < slowPage.Seconds() {
+		return nil
+	}
+	p50, p95 := a.seconds(RoomOrigin, 0.5), a.seconds(RoomOrigin, 0.95)
+	return &Advice{Code: "origin_slow",
+		Figures: map[string]float64{"p50_seconds": p50, "p95_seconds": p95},
+		Says:    fmt.Sprintf("of 100 answers of the origin 5 take %s or more", told(p95)),
+		Do:      "find out what is slow; until then lower total_active_users and see whether it helps"}
+}
+
+// slower: the origin is slow when the room is full, and fast when it is not.
+func (a *adviser) slower() *Advice {
+	var full, free []Row
+	for _, r := range a.rows {
+		if r.Values[RoomSeen] > 0 {
+			use := float64(r.Values[RoomActive]) / float64(r.Values[RoomSeen])
+			if use >= slowerAt*float64(a.f.Active) {
+				full = append(full, r)
+			} else {
+				free = append(free, r)
+			}
+		}
+	}
+	if len(full) == 0 || len(free) == 0 {
+		return nil
+	}
+	from, to := a.rows[0].At, a.rows[len(a.rows)-1].At+1
+	busy, idle := Merge(Room, from, to, to-from, full)[0], Merge(Room, from, to, to-from, free)[0]
+	if busy.count(RoomOrigin) < slowerEnough || idle.count(RoomOrigin) < slowerEnough {
+		return nil
+	}
+	b, _ := busy.quantile(RoomOrigin, 0.9)
+	i, _ := idle.quantile(RoomOrigin, 0.9)
+	if b < slowerLeast || float64(b) < slowerTimes*float64(i) {
+		return nil
+	}
+	return &Advice{Code: "limit_too_high",
+		Figures: map[string]float64{"p90_full_seconds": b.Seconds(), "p90_else_seconds": i.Seconds()},
+		Says: fmt.Sprintf("when the room is full, 10 of 100 answers of the origin take %s or more, else %s",
+			told(b.Seconds()), told(i.Seconds())),
+		Do: fmt.Sprintf("lower total_active_users, %d: the origin does not take so many", a.f.Active)}
+}
+
+func (a *adviser) failed() *Advice {
+	v := a.sum.Values
+	failed := float64(v[RoomOrigin5xx] + v[RoomOriginNone])
+	all := failed + float64(v[RoomOrigin2xx]+v[RoomOrigin3xx]+v[RoomOrigin4xx])
+	if all < slowerEnough || failed < failedPart*all {
+		return nil
+	}
+	return &Advice{Code: "origin_fails",
+		Figures: map[string]float64{"failed": failed, "requests": all},
+		Says:    fmt.Sprintf("%.1f of 100 requests failed at the origin", 100*failed/all),
+		Do:      "see the origin's log; if it fails when it is full, lower total_active_users"}
+}
+
+// told is a time that is no more exact than it needs to be.
+func told(seconds float64) string {
+	d := time.Duration(seconds * float64(time.Second))
+	switch {
+	case d < time.Second:
+		return d.Round(time.Millisecond).String()
+	case d < 2*time.Minute:
+		return d.Round(time.Second).String()
+	case d < 3*time.Hour:
+		return fmt.Sprintf("%dm", int(d.Round(time.Minute).Minutes()))
+	}
+	return fmt.Sprintf("%dh", int(d.Round(time.Hour).Hours()))
+}

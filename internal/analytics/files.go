@@ -1,0 +1,347 @@
+package analytics
+
+import (
+	"cmp"
+	"errors"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+)
+
+// The ends of the files' names: a day's minutes as they come, its minutes and its hours as columns,
+// and what was damaged.
+const (
+	logEnd    = ".log"
+	minuteEnd = ".minutes"
+	hourEnd   = ".hours"
+	brokenEnd = ".damaged"
+	newEnd    = ".new"
+
+	daySeconds  = 86400
+	hourSeconds = 3600
+	mostBroken  = 10 // that are kept
+)
+
+func dayOf(unix int64) int64 { return unix / daySeconds }
+
+func (k *Keeper) path(day int64, end string) string {
+	return filepath.Join(k.cfg.Dir, time.Unix(day*daySeconds, 0).UTC().Format(time.DateOnly)+end)
+}
+
+// days are those of which there is a file with an end, in order.
+func (k *Keeper) days(end string) (all []int64) {
+	entries, _ := os.ReadDir(k.cfg.Dir) // none: the folder is not there
+	for _, e := range entries {
+		name, ok := strings.CutSuffix(e.Name(), end)
+		if at, err := time.Parse(time.DateOnly, name); ok && err == nil {
+			all = append(all, dayOf(at.Unix()))
+		}
+	}
+	slices.Sort(all)
+	return all
+}
+
+// openLog opens the log of a day, and sets a damaged one aside. The lock is held.
+func (k *Keeper) openLog(day int64) bool {
+	path := k.path(day, logEnd)
+	l, cut, err := openLog(path)
+	if _, damaged := errors.AsType[*fileError](err); damaged {
+		k.setAside(path, err)
+		k.saveGood(path)
+		l, cut, err = openLog(path)
+	}
+	if err == nil && k.holds(day, l.id) { // a kill came before it was removed
+		err = errors.Join(l.close(), os.Remove(path))
+		if err == nil {
+			l, cut, err = openLog(path)
+		}
+	}
+	if err != nil {
+		k.complain("analytics are not kept: their file cannot be opened", err)
+		return false
+	}
+	if cut > 0 {
+		k.cfg.Log.Info("the torn end of the analytics was cut off: a minute at most", "file", path,
+			"bytes", cut)
+	}
+	k.log, k.day = l, day
+	return true
+}
+
+// holds tells whether the columns of a day have a log in them.
+func (k *Keeper) holds(day int64, id [idSize]byte) bool {
+	d, err := openDay(k.path(day, minuteEnd))
+	if err != nil {
+		return false
+	}
+	defer d.close()
+	return slices.Contains(d.ids, id)
+}
+
+// saveGood makes a log anew with what stands before its damage.
+func (k *Keeper) saveGood(path string) {
+	b, err := os.ReadFile(path + brokenEnd)
+	if err != nil {
+		return
+	}
+	x := &logReader{b: b, file: path}
+	good := int64(0)
+	for x.next() && x.err == nil {
+		for _, _, ok := x.row(); ok; _, _, ok = x.row() {
+		}
+		if x.err == nil {
+			good = x.good
+		}
+	}
+	if good == 0 {
+		return
+	}
+	if err := os.WriteFile(path, b[:good], 0o600); err != nil {
+		k.complain("analytics before the damage are not kept", err)
+	}
+}
+
+// setAside takes a damaged file out of the way. One of a newer headgate stays.
+func (k *Keeper) setAside(path string, why error) {
+	err := os.Rename(path, path+brokenEnd)
+	k.cfg.Log.Error("a file of analytics is damaged and set aside", "file", path+brokenEnd, "why", why,
+		"error", err, "hint", "what it held is missing in charts; delete it, or bring it back from a backup")
+}
+
+// tidy makes columns of the logs of other days than day, and deletes what is too old or too much.
+// The lock is held.
+func (k *Keeper) tidy(day int64) {
+	for _, d := range k.days(logEnd) {
+		if d == day || k.log != nil && d == k.day {
+			continue
+		}
+		if err := k.finish(d); err != nil {
+			k.complain("a day of analytics stays as it came: its columns cannot be made", err)
+		}
+	}
+	k.forget(k.days(minuteEnd), k.cfg.Days, minuteEnd)
+	k.forget(k.days(hourEnd), k.cfg.Hours, hourEnd)
+	k.shrink()
+}
+
+// forget deletes all but the newest n days. By number and not by age: a clock that is wrong for a
+// moment deletes nothing.
+func (k *Keeper) forget(all []int64, n int, end string) {
+	for _, d := range all[:max(0, len(all)-n)] {
+		os.Remove(k.path(d, end)) // what stays is deleted the next time
+	}
+}
+
+// rank is in which order files are deleted, -1 for those of others.
+func rank(name string) int {
+	return slices.Index([]string{newEnd, brokenEnd, minuteEnd, hourEnd, logEnd}, filepath.Ext(name))
+}
+
+// files are all there are, those that go first when there is too much at the front.
+func (k *Keeper) files() (all []fs.FileInfo, bytes int64) {
+	entries, _ := os.ReadDir(k.cfg.Dir)
+	for _, e := range entries {
+		if info, err := e.Info(); err == nil && info.Mode().IsRegular() && rank(e.Name()) >= 0 {
+			all, bytes = append(all, info), bytes+info.Size()
+		}
+	}
+	slices.SortFunc(all, func(a, b fs.FileInfo) int {
+		return cmp.Or(cmp.Compare(rank(a.Name()), rank(b.Name())), cmp.Compare(a.Name(), b.Name()))
+	})
+	return all, bytes
+}
+
+// shrink deletes until there is room for a day like the largest log.
+func (k *Keeper) shrink() {
+	all, bytes := k.files()
+	broken := 0
+	for _, f := range slices.Backward(all) {
+		if strings.HasSuffix(f.Name(), brokenEnd) {
+			if broken++; broken > mostBroken && os.Remove(filepath.Join(k.cfg.Dir, f.Name())) == nil {
+				bytes -= f.Size()
+			}
+		}
+	}
+	for _, f := range all {
+		if bytes <= k.cfg.MaxBytes*9/10 || strings.HasSuffix(f.Name(), logEnd) {
+			return
+		}
+		if err := os.Remove(filepath.Join(k.cfg.Dir, f.Name())); err == nil {
+			bytes -= f.Size()
+			k.cfg.Log.Warn("old analytics deleted: all together they take too much", "file", f.Name(),
+				"max_bytes", k.cfg.MaxBytes, "hint", "set analytics.max_bytes higher, or analytics.keep lower")
+		}
+	}
+}
+
+// full tells whether nothing more may be written, after what is old was deleted.
+func (k *Keeper) full() bool {
+	if _, bytes := k.files(); bytes < k.cfg.MaxBytes {
+		return false
+	}
+	k.shrink()
+	_, bytes := k.files()
+	return bytes >= k.cfg.MaxBytes
+}
+
+// A finished day is what becomes of a log.
+type finished struct {
+	k    *Keeper
+	day  int64
+	log  []byte
+	id   [idSize]byte
+	at   map[Series][]place // its rows in the log
+	days []*dayReader       // columns that were there before
+}
+
+// A place is where a row stands in a log.
+type place struct {
+	minute   int64
+	from, to int
+}
+
+// finish makes columns of a log, together with those that its day has, and removes the log. What is
+// in the columns says which logs it came from: a kill in between adds nothing twice.
+func (k *Keeper) finish(day int64) error {
+	path := k.path(day, logEnd)
+	b, err := os.ReadFile(path)
+	if err != nil {
+		return err
+	}
+	x := &finished{k: k, day: day, log: b, at: map[Series][]place{}}
+	if err := x.scan(path); err != nil {
+		return err
+	}
+	old, err := k.open(k.path(day, minuteEnd))
+	if err != nil {
+		return err
+	}
+	if old != nil {
+		defer old.close()
+		x.days = append(x.days, old)
+		if slices.Contains(old.ids, x.id) { // a kill came before the log was removed
+			x.at = map[Series][]place{}
+		}
+	} else if hours, err := k.open(k.path(day, hourEnd)); err != nil {
+		return err
+	} else if hours != nil { // of a day whose minutes were deleted already
+		defer hours.close()
+		x.days = append(x.days, hours)
+	}
+	if len(x.at) > 0 || len(x.days) > 0 {
+		if err := x.write(); err != nil {
+			return err
+		}
+	}
+	return os.Remove(path)
+}
+
+// scan finds the rows of a log; one that is damaged is set aside, and what is good of it goes on.
+func (x *finished) scan(path string) error {
+	r := &logReader{b: x.log, file: path}
+	for r.next() {
+		for {
+			n, body, ok := r.row()
+			if !ok {
+				break
+			}
+			to := int(r.good) - len(r.rest.b)
+			x.at[r.names[n]] = append(x.at[r.names[n]], place{r.minute, to - len(body), to})
+		}
+	}
+	x.id = r.id
+	if errors.Is(r.err, errNewer) {
+		return r.err
+	}
+	if r.err != nil {
+		x.k.setAside(path, r.err)
+		return os.WriteFile(path, x.log[:headSize], 0o600) // so that there is one to remove
+	}
+	return nil
+}
+
+// open opens columns; nil if there are none, or they are damaged and set aside.
+func (k *Keeper) open(path string) (*dayReader, error) {
+	d, err := openDay(path)
+	if _, damaged := errors.AsType[*fileError](err); damaged {
+		k.setAside(path, err)
+		return nil, nil
+	}
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	return d, err
+}
+
+// write makes the files of the day.
+func (x *finished) write() error {
+	from, to := x.day*daySeconds, (x.day+1)*daySeconds
+	names := map[Series]bool{}
+	ids := [][idSize]byte{}
+	for _, d := range x.days {
+		for i := range d.all {
+			names[d.all[i].Series] = true
+		}
+		if d.step == 60 {
+			ids = d.ids
+		}
+	}
+	for s := range x.at {
+		names[s] = true
+	}
+	minutes, hours := newDayWriter(), newDayWriter()
+	fine, coarse := newGrid(Room, from, to, 60), newGrid(Room, from, to, hourSeconds)
+	order := slices.SortedFunc(maps.Keys(names), func(a, b Series) int {
+		return cmp.Or(cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Name, b.Name))
+	})
+	for _, s := range order {
+		if columns, _ := s.Kind.columns(); columns == nil {
+			continue
+		}
+		fine.reset(s.Kind)
+		coarse.reset(s.Kind)
+		for _, d := range x.days {
+			if err := errors.Join(d.add(fine, s), d.add(coarse, s)); err != nil {
+				x.k.setAside(d.file, err) // what can be read of it goes on
+			}
+		}
+		for _, p := range x.at[s] {
+			for _, g := range []*grid{fine, coarse} {
+				r := &reader{b: x.log[p.from:p.to]}
+				r.body(g, p.minute*60)
+			}
+		}
+		fine.gather()
+		if err := errors.Join(minutes.series(s.Name, fine), hours.series(s.Name, coarse)); err != nil {
+			return err
+		}
+	}
+	if !slices.Contains(ids, x.id) {
+		ids = append(slices.Clone(ids), x.id)
+	}
+	err := x.k.replace(x.k.path(x.day, minuteEnd), minutes.end(from, 60, ids))
+	if err == nil {
+		err = x.k.replace(x.k.path(x.day, hourEnd), hours.end(from, hourSeconds, ids))
+	}
+	return err
+}
+
+// replace makes a file that is there as a whole or not at all.
+func (k *Keeper) replace(path string, b []byte) error {
+	f, err := os.OpenFile(path+newEnd, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(b)
+	if err == nil && !k.lazy {
+		err = f.Sync()
+	}
+	if err = errors.Join(err, f.Close()); err != nil {
+		return err
+	}
+	return os.Rename(path+newEnd, path)
+}

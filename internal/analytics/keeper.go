@@ -1,0 +1,263 @@
+package analytics
+
+import (
+	"context"
+	"log/slog"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/headgate/headgate/internal/tally"
+)
+
+// A Config says where a Keeper keeps what, and for how long.
+type Config struct {
+	Dir      string
+	Days     int   // of minutes: the newest days of which there are any
+	Hours    int   // days of hours
+	MaxBytes int64 // of all files
+	// Read gives where each series stands. It may block for some milliseconds.
+	Read func(give func(*Reading))
+	Log  *slog.Logger
+	Wall func() time.Time // nil: time.Now
+}
+
+// Parameters. Chosen: a look costs some microseconds for each room, and who stood still for
+// longer than late has seen nothing of the time between.
+const (
+	lookEvery  = 5 * time.Second
+	late       = 3 * lookEvery
+	mostSeries = 5000
+	complain   = 10 * time.Minute // between complaints that a minute cannot be written
+)
+
+// A Keeper keeps analytics. Run must be running.
+type Keeper struct {
+	cfg  Config
+	lazy bool // tests that make months sync nothing
+
+	look sync.Mutex // one look at a time
+
+	mu     sync.RWMutex // guards the rest, and the files
+	series map[Series]*follower
+	minute int64 // that is going on, since the epoch; 0 before the first look
+	looked time.Time
+	log    *minuteLog
+	day    int64 // of log, since the epoch
+	told   time.Time
+	loaded bool
+	closed bool
+}
+
+// A follower is what is known of a series since the last minute was written.
+type follower struct {
+	before  []int64
+	counted [][tally.Buckets]int64
+	now     cell
+}
+
+// New makes a keeper. It opens nothing.
+func New(cfg Config) *Keeper {
+	if cfg.Log == nil {
+		cfg.Log = slog.New(slog.DiscardHandler)
+	}
+	if cfg.Wall == nil {
+		cfg.Wall = time.Now
+	}
+	return &Keeper{cfg: cfg, series: map[Series]*follower{}}
+}
+
+// Run looks at what is counted until ctx ends. Close must follow.
+func (k *Keeper) Run(ctx context.Context) {
+	k.load()
+	k.Look()
+	for {
+		now := k.cfg.Wall()
+		timer := time.NewTimer(now.Truncate(lookEvery).Add(lookEvery).Sub(now))
+		select {
+		case <-ctx.Done():
+			timer.Stop()
+			return
+		case <-timer.C:
+			k.Look()
+		}
+	}
+}
+
+// load makes the folder and mends what a kill has left.
+func (k *Keeper) load() {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if err := os.MkdirAll(k.cfg.Dir, 0o700); err != nil {
+		k.complain("analytics are not kept: their folder cannot be made", err)
+	}
+	k.loaded = true
+	k.tidy(dayOf(k.cfg.Wall().Unix()))
+}
+
+// Close looks a last time, and writes what is known of the minute that is going on.
+func (k *Keeper) Close() {
+	k.Look()
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.closed = true
+	k.flush()
+	k.closeLog()
+}
+
+// Look takes in what was counted since the last look. When a minute is over it is written.
+func (k *Keeper) Look() {
+	k.look.Lock()
+	defer k.look.Unlock()
+	var all []*Reading
+	k.cfg.Read(func(r *Reading) { all = append(all, r) })
+	wall, now := k.cfg.Wall(), time.Now()
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.closed {
+		return
+	}
+	var gone time.Duration
+	if k.minute > 0 {
+		if gone = now.Sub(k.looked); gone > late { // nobody looked
+			gone = 0
+		}
+	} else {
+		k.minute = wall.Unix() / 60
+	}
+	k.looked = now
+	for _, r := range all {
+		if f := k.follow(r); f != nil {
+			f.take(r, gone.Milliseconds())
+		}
+	}
+	if m := wall.Unix() / 60; m != k.minute {
+		k.flush()
+		k.minute = m
+	}
+}
+
+func (k *Keeper) follow(r *Reading) *follower {
+	f := k.series[r.Series]
+	if f == nil && len(k.series) < mostSeries {
+		columns, tallies := r.Kind.columns()
+		f = &follower{before: make([]int64, len(columns)), counted: make([][tally.Buckets]int64, tallies)}
+		k.series[r.Series] = f
+	}
+	return f
+}
+
+// take adds what is new since the last look, ms milliseconds ago.
+func (f *follower) take(r *Reading, ms int64) {
+	columns, _ := r.Kind.columns()
+	f.now.known = true
+	for i, v := range r.Values {
+		switch columns[i] {
+		case level:
+			f.now.values[i] += v * ms
+		case highest:
+			f.now.values[i] = max(f.now.values[i], v)
+		default:
+			f.now.values[i] += since(v, f.before[i])
+			f.before[i] = v
+		}
+	}
+	for i, h := range r.Tallies {
+		all := h.Read()
+		t := f.now.tally(i)
+		for b, n := range all {
+			t[b] += since(n, f.counted[i][b])
+		}
+		f.counted[i] = all
+	}
+}
+
+// since is how much a counter has grown; one that fell has begun anew.
+func since(now, before int64) int64 {
+	if now < before {
+		return now
+	}
+	return now - before
+}
+
+// row is what is known of the minute that is going on.
+func (f *follower) row(kind Kind, minute int64) Row {
+	columns, tallies := kind.columns()
+	r := Row{At: minute * 60, Values: make([]int64, len(columns)), Tallies: make([][]Bucket, tallies)}
+	for i := range columns {
+		r.Values[i] = f.now.values[i]
+		if columns[i] == level {
+			r.Values[i] = (r.Values[i] + 500) / 1000
+		}
+	}
+	for i := range r.Tallies {
+		r.Tallies[i] = sparse(f.now.tallies[i])
+	}
+	return r
+}
+
+// empty tells whether nothing at all is known, but what is as it stands.
+func (r *Row) empty() bool {
+	for _, v := range r.Values {
+		if v != 0 {
+			return false
+		}
+	}
+	return true
+}
+
+// flush writes the minute. The lock is held.
+func (k *Keeper) flush() {
+	var rows []seriesRow
+	for s, f := range k.series {
+		if !f.now.known {
+			continue
+		}
+		if r := f.row(s.Kind, k.minute); !r.empty() {
+			rows = append(rows, seriesRow{s, r})
+		}
+		f.now.known, f.now.values = false, [mostColumns]int64{}
+		for _, t := range f.now.tallies {
+			if t != nil {
+				*t = [tally.Buckets]int64{}
+			}
+		}
+	}
+	if day := dayOf(k.minute * 60); day != k.day || k.log == nil {
+		k.closeLog()
+		k.tidy(day)
+		if !k.openLog(day) {
+			return
+		}
+	}
+	if len(rows) == 0 {
+		return
+	}
+	if k.full() {
+		k.complain("a minute of analytics is not kept: they take what they may", nil)
+		return
+	}
+	if err := k.log.append(k.minute, rows); err != nil {
+		k.complain("a minute of analytics is not kept: it cannot be written", err)
+	}
+}
+
+func (k *Keeper) closeLog() {
+	if k.log == nil {
+		return
+	}
+	if err := k.log.close(); err != nil {
+		k.complain("the end of the analytics is not synced", err)
+	}
+	k.log = nil
+}
+
+// complain says what is wrong, not too often.
+func (k *Keeper) complain(what string, err error) {
+	if !k.told.IsZero() && time.Since(k.told) < complain {
+		return
+	}
+	k.told = time.Now()
+	k.cfg.Log.Warn(what, "folder", k.cfg.Dir, "error", err,
+		"hint", "rooms and limits go on without; see that the disk has room and can be written")
+}

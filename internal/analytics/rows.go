@@ -1,0 +1,127 @@
+package analytics
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"slices"
+)
+
+// A Question asks what became of a series from a time to another, in steps: Unix seconds, From and
+// To multiples of Step, which is one of a minute at least.
+type Question struct {
+	Series
+	From, To, Step int64
+}
+
+// Rows answers a question with what this node knows, also of the minute that is going on. It blocks
+// while files are read.
+func (k *Keeper) Rows(q *Question) ([]Row, error) {
+	k.Look()
+	g := newGrid(q.Kind, q.From, q.To, q.Step)
+	k.mu.RLock()
+	broken, err := k.fill(g, q)
+	k.mu.RUnlock()
+	for path, why := range broken {
+		k.mu.Lock()
+		k.setAside(path, why)
+		k.mu.Unlock()
+	}
+	return g.rows(), err
+}
+
+// fill reads what there is, and tells which files are damaged. The lock is held for reading.
+func (k *Keeper) fill(g *grid, q *Question) (broken map[string]error, err error) {
+	broken = map[string]error{}
+	minutes, hours, logs := asSet(k.days(minuteEnd)), asSet(k.days(hourEnd)), asSet(k.days(logEnd))
+	for day := dayOf(q.From); day*daySeconds < q.To; day++ {
+		end := minuteEnd
+		// Hours are enough if each is in one step; they are all there is of what is old.
+		if hours[day] && (!minutes[day] || q.Step%hourSeconds == 0 && q.From%hourSeconds == 0) {
+			end = hourEnd
+		}
+		if hours[day] || minutes[day] {
+			path := k.path(day, end)
+			if e := addDay(g, path, q.Series); e != nil {
+				if _, damaged := errors.AsType[*fileError](e); damaged {
+					broken[path] = e
+				} else if !errors.Is(e, fs.ErrNotExist) {
+					err = errors.Join(err, e)
+				}
+			}
+		}
+		if logs[day] {
+			err = errors.Join(err, addLog(g, k.path(day, logEnd), q.Series))
+		}
+	}
+	if f := k.series[q.Series]; f != nil && f.now.known {
+		if r := f.row(q.Kind, k.minute); !r.empty() {
+			g.add(&r)
+		}
+	}
+	return broken, err
+}
+
+func asSet(days []int64) map[int64]bool {
+	all := map[int64]bool{}
+	for _, d := range days {
+		all[d] = true
+	}
+	return all
+}
+
+func addDay(g *grid, path string, s Series) error {
+	d, err := openDay(path)
+	if err != nil {
+		return err
+	}
+	defer d.close()
+	return d.add(g, s)
+}
+
+// addLog adds the rows of a log. What is damaged in it is found, and said, when it is opened.
+func addLog(g *grid, path string, s Series) error {
+	b, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	x := &logReader{b: b, file: path}
+	own := -1
+	for x.next() {
+		for {
+			n, body, ok := x.row()
+			if !ok {
+				break
+			}
+			if own < 0 && x.names[n] == s {
+				own = n
+			}
+			if n == own {
+				r := &reader{b: body}
+				r.body(g, x.minute*60)
+			}
+		}
+	}
+	return nil
+}
+
+// Steps are those that a question may have. Each divides a day, or is days.
+func Steps() []int64 {
+	return []int64{60, 300, 900, 1800, 3600, 7200, 10800, 21600, 43200, 86400, 7 * 86400}
+}
+
+// mostSteps bounds what is held in memory for an answer. Chosen.
+const mostSteps = 2000
+
+// Check tells what is wrong with a question of another node.
+func (q *Question) Check() error {
+	columns, _ := q.Kind.columns()
+	if columns == nil || len(q.Name) > mostName || !slices.Contains(Steps(), q.Step) || q.From < 0 ||
+		q.To > 1<<40 || q.From%q.Step != 0 || (q.To-q.From)/q.Step > mostSteps {
+		return errors.New("a question about analytics makes no sense")
+	}
+	return nil
+}

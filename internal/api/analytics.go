@@ -1,0 +1,501 @@
+package api
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/headgate/headgate/internal/analytics"
+	"github.com/headgate/headgate/internal/manage"
+	"github.com/headgate/headgate/internal/wire"
+)
+
+// Analytics is what a process knows of the past. Its methods may be called by many goroutines at once.
+type Analytics interface {
+	// Rows adds up what the nodes of this data centre know; missing are those that did not answer.
+	// It blocks for some seconds at most. It returns ErrNoAnalytics.
+	Rows(ctx context.Context, q *analytics.Question) (rows []analytics.Row, missing []string, err error)
+	// Facts are what a room is set to; false if there is none of that name.
+	Facts(room string) (analytics.Facts, bool)
+}
+
+// ErrNoAnalytics: nothing is kept.
+var ErrNoAnalytics = errors.New("analytics are not kept here")
+
+// Bounds of what is asked at once. Chosen: a year of days, or a month of minutes, is an answer.
+const (
+	autoPoints   = 500
+	mostPoints   = 1500
+	mostExported = 50_000
+	chunkPoints  = 1000 // of a message between nodes
+	mostRange    = 4000 * 24 * time.Hour
+	usualRange   = 24 * time.Hour
+	adviceStep   = 300
+)
+
+func (a *API) analyticsRoutes() []route {
+	return []route{
+		{"GET", "/v1/analytics", scopeRead, true, a.analytics},
+		{"GET", "/v1/analytics/advice", scopeRead, true, a.advice},
+	}
+}
+
+// A pastQuery is a question of an operator.
+type pastQuery struct {
+	analytics.Question
+	metrics []analytics.Metric
+	format  string // json, csv or ndjson
+}
+
+func badParameter(name, problem, hint string) error {
+	return manage.Faults{{Pointer: "/" + name, Code: manage.CodeValue, Problem: problem, Hint: hint}}
+}
+
+// analytics is GET /v1/analytics: one room, limit or queue over time.
+func (a *API) analytics(c *call) (any, error) {
+	q, err := pastQueryOf(c.r, time.Now())
+	if err != nil {
+		return nil, err
+	}
+	if err := a.mayKnow(c, q.Series); err != nil {
+		return nil, err
+	}
+	if q.format != "json" {
+		return nil, a.export(c, q)
+	}
+	rows, missing, err := a.rows(c.r.Context(), q, nil)
+	if err != nil {
+		return nil, err
+	}
+	if len(rows) == 0 && !a.known(q.Series) {
+		return nil, nothingKnown(q.Series)
+	}
+	c.w.Header().Set("Content-Type", "application/json")
+	c.w.Write(q.appendJSON(nil, rows, missing)) // an error is the client's: it has gone
+	return nil, nil
+}
+
+func nothingKnown(s analytics.Series) error {
+	return &problem{Status: http.StatusNotFound, Code: "nothing_known",
+		Detail: "there is no " + s.Kind.String() + " of that name, and nothing is known of one in that time",
+		Hint:   "GET /v1/rooms, /v1/limits and /v1/queues list them; of what was removed, ask for the time before"}
+}
+
+// known tells whether a series is there now.
+func (a *API) known(s analytics.Series) bool {
+	switch s.Kind {
+	case analytics.Room:
+		_, ok := a.cfg.History.Facts(s.Name)
+		return ok
+	case analytics.Limit:
+		return slices.ContainsFunc(a.limitNames(), func(name string) bool { return name == s.Name })
+	}
+	for _, q := range a.cfg.Queues() {
+		if q.Name() == s.Name {
+			return true
+		}
+	}
+	return false
+}
+
+func (a *API) limitNames() (all []string) {
+	if a.cfg.Limits.Keys == nil {
+		return nil
+	}
+	for _, l := range a.cfg.Limits.Keys.Limits() {
+		all = append(all, l.Name)
+	}
+	return all
+}
+
+// mayKnow refuses who may not read of a series: rooms as their zone allows, queues by name, limits
+// with all others.
+func (a *API) mayKnow(c *call, s analytics.Series) error {
+	room := s.Name
+	if s.Kind == analytics.Limit {
+		room = ""
+	}
+	if c.who.may(scopeRead, room) || s.Kind == analytics.Room && a.mayByZone(c, room) {
+		return nil
+	}
+	return a.refused(c, strings.TrimSuffix(scopeRead+":"+room, ":"))
+}
+
+// mayByZone tells whether a token of a zone may read of a room.
+func (a *API) mayByZone(c *call, room string) bool {
+	b, err := a.cfg.Rooms.Book(c.r.Context())
+	if err != nil {
+		return false
+	}
+	for _, r := range b.Rooms("") {
+		if r.Name == room {
+			return c.who.mayZone(scopeRead, r.Own.Zone, room)
+		}
+	}
+	return false
+}
+
+// rows asks all nodes, a part of the time after the other. Each part goes to f, or all are returned.
+func (a *API) rows(
+	ctx context.Context, q *pastQuery, f func([]analytics.Row, []string) error,
+) (all []analytics.Row, missing []string, err error) {
+	for from := q.From; from < q.To; from += chunkPoints * q.Step {
+		part := q.Question
+		part.From, part.To = from, min(q.To, from+chunkPoints*q.Step)
+		rows, silent, err := a.cfg.History.Rows(ctx, &part)
+		if err != nil {
+			return nil, nil, err
+		}
+		for _, n := range silent {
+			if !slices.Contains(missing, n) {
+				missing = append(missing, n)
+			}
+		}
+		if f == nil {
+			all = append(all, rows...)
+		} else if err := f(rows, missing); err != nil {
+			return nil, nil, err
+		}
+	}
+	return all, missing, nil
+}
+
+// export writes a line for each step, as they are read.
+func (a *API) export(c *call, q *pastQuery) error {
+	if !a.known(q.Series) {
+		if rows, _, err := a.rows(c.r.Context(), q, nil); err != nil || len(rows) == 0 {
+			return cmp.Or(err, nothingKnown(q.Series))
+		}
+	}
+	begun, b := false, []byte(nil)
+	begin := func(missing []string) {
+		begun = true
+		h := c.w.Header()
+		h.Set("Content-Type", map[string]string{"csv": "text/csv; charset=utf-8",
+			"ndjson": "application/x-ndjson"}[q.format])
+		file := q.Kind.String() + "-" + plainName(q.Name) + "." + q.format
+		h.Set("Content-Disposition", `attachment; filename="`+file+`"`)
+		if len(missing) > 0 {
+			h.Set("Headgate-Missing-Nodes", strings.Join(missing, ", "))
+		}
+		if q.format == "csv" {
+			b = append(b, "at"...)
+			for i := range q.metrics {
+				b = append(append(b, ','), q.metrics[i].Name...)
+			}
+			b = append(b, '\n')
+		}
+	}
+	_, _, err := a.rows(c.r.Context(), q, func(rows []analytics.Row, missing []string) error {
+		if !begun {
+			begin(missing)
+		}
+		for i := range rows {
+			b = q.appendLine(b, &rows[i])
+		}
+		_, err := c.w.Write(b)
+		b = b[:0]
+		return err
+	})
+	if err != nil && begun {
+		panic(http.ErrAbortHandler) // half an export must not look like a whole one
+	}
+	return err
+}
+
+// plainName is a name as a file may have it.
+func plainName(s string) string {
+	return strings.Map(func(r rune) rune {
+		plain := r == '-' || r >= '0' && r <= '9' || r >= 'A' && r <= 'Z' || r >= 'a' && r <= 'z'
+		if plain {
+			return r
+		}
+		return '_'
+	}, s)
+}
+
+func (q *pastQuery) appendLine(b []byte, r *analytics.Row) []byte {
+	if q.format == "ndjson" {
+		return append(q.appendPoint(b, r), '\n')
+	}
+	b = time.Unix(r.At, 0).UTC().AppendFormat(b, time.RFC3339)
+	for i := range q.metrics {
+		b = append(b, ',')
+		if v, ok := q.metrics[i].Value(r, q.Step); ok {
+			b = strconv.AppendFloat(b, v, 'f', -1, 64)
+		}
+	}
+	return append(b, '\n')
+}
+
+// appendPoint writes {"at": …, "admitted": …}; what there is none of is null.
+func (q *pastQuery) appendPoint(b []byte, r *analytics.Row) []byte {
+	b = append(b, `{"at":"`...)
+	b = time.Unix(r.At, 0).UTC().AppendFormat(b, time.RFC3339)
+	b = append(b, '"')
+	return q.appendMetrics(b, r, q.Step)
+}
+
+// appendMetrics ends an object with the metrics of a row.
+func (q *pastQuery) appendMetrics(b []byte, r *analytics.Row, step int64) []byte {
+	for i := range q.metrics {
+		b = append(append(append(b, `,"`...), q.metrics[i].Name...), `":`...)
+		if v, ok := q.metrics[i].Value(r, step); ok {
+			b = strconv.AppendFloat(b, v, 'f', -1, 64)
+		} else {
+			b = append(b, "null"...)
+		}
+	}
+	return append(b, '}')
+}
+
+// appendJSON writes the whole answer.
+func (q *pastQuery) appendJSON(b []byte, rows []analytics.Row, missing []string) []byte {
+	day := func(at int64) string { return `"` + time.Unix(at, 0).UTC().Format(time.RFC3339) + `"` }
+	text := func(s string) []byte { return wire.AppendJSONText(nil, s) }
+	b = append(b, `{"`+q.Kind.String()+`":`...)
+	b = append(b, text(q.Name)...)
+	b = append(b, `,"from":`+day(q.From)+`,"to":`+day(q.To)+`,"step_seconds":`...)
+	b = strconv.AppendInt(b, q.Step, 10)
+	b = append(b, `,"missing_nodes":[`...)
+	for i, n := range missing {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = append(b, text(n)...)
+	}
+	b = append(b, `],"points":[`...)
+	for i := range rows {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = q.appendPoint(b, &rows[i])
+	}
+	b = append(b, `],"total":`...)
+	whole := analytics.Merge(q.Kind, q.From, q.To, q.To-q.From, rows)
+	if len(whole) == 0 {
+		return append(b, "null}\n"...)
+	}
+	b = append(b, `{"from":`+day(q.From)...)
+	b = q.appendMetrics(b, &whole[0], q.To-q.From)
+	return append(b, "}\n"...)
+}
+
+// pastQueryOf reads the query.
+func pastQueryOf(r *http.Request, now time.Time) (*pastQuery, error) {
+	values, err := queryOf(r, "room", "limit", "queue", "from", "to", "step", "metrics", "format")
+	if err != nil {
+		return nil, err
+	}
+	q := &pastQuery{}
+	for _, k := range []analytics.Kind{analytics.Room, analytics.Limit, analytics.Queue} {
+		name := values.Get(k.String())
+		switch {
+		case !values.Has(k.String()):
+		case q.Kind != 0:
+			return nil, badParameter(k.String(), "stands beside another one",
+				"ask for one room, limit or queue")
+		case name == "" || len(name) > 256:
+			return nil, badParameter(k.String(), "is no name", "write "+k.String()+"=NAME")
+		default:
+			q.Kind, q.Name = k, name
+		}
+	}
+	if q.Kind == 0 {
+		return nil, badParameter("room", "nothing is asked for", "write room=NAME, limit=NAME or queue=NAME")
+	}
+	if q.format, err = formatOf(values, r.Header.Get("Accept")); err != nil {
+		return nil, err
+	}
+	var wrong string
+	var ok bool
+	if q.metrics, wrong, ok = analytics.Find(q.Kind, values.Get("metrics")); !ok || len(q.metrics) > 100 {
+		return nil, badParameter("metrics", "a "+q.Kind.String()+" has no "+strconv.Quote(clip(wrong)),
+			"docs/analytics.md lists them; leave it out for all")
+	}
+	return q, q.timesOf(values, now)
+}
+
+// queryOf reads a query with these parameters at most, each once.
+func queryOf(r *http.Request, names ...string) (url.Values, error) {
+	values, err := url.ParseQuery(r.URL.RawQuery)
+	if err != nil {
+		return nil, badParameter("", "the query is not valid", "write room=NAME&from=-24h")
+	}
+	for name, all := range values {
+		if !slices.Contains(names, name) {
+			return nil, badParameter(clip(name), "there is no such parameter",
+				"there are "+strings.Join(names, ", "))
+		}
+		if len(all) > 1 {
+			return nil, badParameter(name, "stands there twice", "write it once")
+		}
+	}
+	return values, nil
+}
+
+func formatOf(values url.Values, accept string) (string, error) {
+	switch f := values.Get("format"); f {
+	case "json", "csv", "ndjson":
+		return f, nil
+	case "":
+	default:
+		return "", badParameter("format", "is not known", "write json, csv or ndjson")
+	}
+	kind, _, _ := strings.Cut(accept, ";")
+	switch strings.TrimSpace(kind) {
+	case "text/csv":
+		return "csv", nil
+	case "application/x-ndjson", "application/ndjson", "application/jsonl":
+		return "ndjson", nil
+	}
+	return "json", nil
+}
+
+// timesOf reads from, to and step, and puts the times on the grid of steps.
+func (q *pastQuery) timesOf(values url.Values, now time.Time) error {
+	from, to, err := rangeOf(values, now)
+	if err != nil {
+		return err
+	}
+	steps, most := analytics.Steps(), int64(mostPoints)
+	if q.format != "json" {
+		most = mostExported
+	}
+	points := func(step int64) int64 { return (to+step-1)/step - from/step }
+	switch s := values.Get("step"); {
+	case s == "" || s == "auto":
+		i := slices.IndexFunc(steps, func(step int64) bool { return points(step) <= autoPoints })
+		if i < 0 {
+			i = len(steps) - 1
+		}
+		q.Step = steps[i]
+	default:
+		d, err := durationOf(s)
+		if err != nil || !slices.Contains(steps, int64(d/time.Second)) || d%time.Second != 0 {
+			return badParameter("step", "is not one of the steps",
+				"write auto, 1m, 5m, 15m, 30m, 1h, 2h, 3h, 6h, 12h, 1d or 7d")
+		}
+		q.Step = int64(d / time.Second)
+	}
+	q.From, q.To = from/q.Step*q.Step, (to+q.Step-1)/q.Step*q.Step
+	if n := (q.To - q.From) / q.Step; n > most {
+		return badParameter("step", "gives "+strconv.FormatInt(n, 10)+" points, and "+
+			strconv.FormatInt(most, 10)+" are the most",
+			"take a longer step, a shorter time, or format=csv for up to "+strconv.Itoa(mostExported))
+	}
+	return nil
+}
+
+// rangeOf reads from and to, Unix seconds.
+func rangeOf(values url.Values, now time.Time) (from, to int64, err error) {
+	times := [2]time.Time{now.Add(-usualRange), now}
+	if s := values.Get("to"); s != "" {
+		if times[1], err = momentOf(s, now); err != nil {
+			return 0, 0, badParameter("to", "is no time", timeHint)
+		}
+		times[0] = times[1].Add(-usualRange)
+	}
+	if s := values.Get("from"); s != "" {
+		if times[0], err = momentOf(s, now); err != nil {
+			return 0, 0, badParameter("from", "is no time", timeHint)
+		}
+	}
+	switch {
+	case times[0].Unix() < 0:
+		return 0, 0, badParameter("from", "is before 1970", timeHint)
+	case !times[0].Before(times[1]):
+		return 0, 0, badParameter("from", "is not before to", "swap them")
+	case times[1].Sub(times[0]) > mostRange:
+		return 0, 0, badParameter("from", "is too long before to", "ask for ten years at most")
+	}
+	return times[0].Unix(), times[1].Unix(), nil
+}
+
+const timeHint = "write 2026-03-01T12:00:00Z, seconds since 1970, or -24h for a day ago"
+
+func momentOf(s string, now time.Time) (time.Time, error) {
+	if ago, ok := strings.CutPrefix(s, "-"); ok {
+		d, err := durationOf(ago)
+		return now.Add(-d), err
+	}
+	if n, err := strconv.ParseInt(s, 10, 64); err == nil && n >= 0 && n < 1<<38 {
+		return time.Unix(n, 0), nil
+	}
+	return time.Parse(time.RFC3339, s)
+}
+
+// durationOf reads 5m, 24h or 7d, above 0.
+func durationOf(s string) (time.Duration, error) {
+	if days, ok := strings.CutSuffix(s, "d"); ok {
+		n, err := strconv.ParseUint(days, 10, 12)
+		if err != nil {
+			return 0, err
+		}
+		return time.Duration(n) * 24 * time.Hour, nil
+	}
+	d, err := time.ParseDuration(s)
+	if err == nil && d <= 0 {
+		err = errors.New("not above 0")
+	}
+	return d, err
+}
+
+// advice is GET /v1/analytics/advice: what could be set better in the rooms that may be read.
+func (a *API) advice(c *call) (any, error) {
+	values, err := queryOf(c.r, "room", "from", "to")
+	if err != nil {
+		return nil, err
+	}
+	from, to, err := rangeOf(values, time.Now())
+	if err != nil {
+		return nil, err
+	}
+	step := int64(adviceStep)
+	for (to-from)/step > chunkPoints {
+		step *= 2
+	}
+	if i := slices.IndexFunc(analytics.Steps(), func(s int64) bool { return s >= step }); i >= 0 {
+		step = analytics.Steps()[i]
+	} else {
+		step = analytics.Steps()[len(analytics.Steps())-1]
+	}
+	q := &pastQuery{}
+	q.From, q.To, q.Step = from/step*step, (to+step-1)/step*step, step
+	var rooms []string
+	if values.Has("room") {
+		rooms = []string{values.Get("room")}
+		if err := a.mayKnow(c, analytics.Series{Kind: analytics.Room, Name: rooms[0]}); err != nil {
+			return nil, err
+		}
+	} else {
+		for _, s := range a.cfg.Process.Rooms() {
+			if c.who.may(scopeRead, s.Name) || !c.who.local && a.mayByZone(c, s.Name) {
+				rooms = append(rooms, s.Name)
+			}
+		}
+	}
+	all, silent := []analytics.Advice{}, []string{}
+	for _, room := range rooms {
+		f, ok := a.cfg.History.Facts(room)
+		if !ok {
+			return nil, ErrNoRoom
+		}
+		q.Series = analytics.Series{Kind: analytics.Room, Name: room}
+		rows, missing, err := a.rows(c.r.Context(), q, nil)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, analytics.Advise(&f, rows)...)
+		silent = append(silent, missing...)
+	}
+	slices.Sort(silent)
+	return map[string]any{"from": time.Unix(q.From, 0).UTC(), "to": time.Unix(q.To, 0).UTC(), "rooms": rooms,
+		"advice": all, "missing_nodes": slices.Compact(silent)}, nil
+}

@@ -1,0 +1,56 @@
+package api
+
+import (
+	"context"
+	"net/http"
+	"time"
+)
+
+// holderKey is where the context of a request has the id of the token that its sender holds.
+type holderKey struct{}
+
+// SignIn is the token of a text, if it is good now and may read anything at all.
+func (a *API) SignIn(secret string) (t Token, ok bool) {
+	if !wellFormed(secret) {
+		return Token{}, false
+	}
+	t, ok = a.cfg.Tokens.find(secret)
+	return t, ok && !t.Expired(time.Now()) && t.mayAny(scopeRead)
+}
+
+// Holds tells whether a token that has signed in is still good, and what is kept of it.
+func (a *API) Holds(id string) (Token, bool) {
+	for _, t := range a.cfg.Tokens.current() {
+		if t.ID == id {
+			return t, !t.Expired(time.Now())
+		}
+	}
+	return Token{}, false
+}
+
+// ServeFor answers a request for the holder of a token, which the request does not carry: it has
+// signed in with it. An id of "" is nobody's: the request is answered as it is.
+func (a *API) ServeFor(id string, w http.ResponseWriter, r *http.Request) {
+	r.Header.Del("Authorization")
+	if id != "" {
+		r = r.WithContext(context.WithValue(r.Context(), holderKey{}, id))
+	}
+	a.ServeHTTP(w, r)
+}
+
+// Reads tells which rooms the holder of a token may read, or who sends a request without one. It
+// is nil for none.
+func (a *API) Reads(id string, r *http.Request) func(room string) bool {
+	w := who{local: id == "" && local(r)}
+	if id != "" {
+		t, ok := a.Holds(id)
+		if !ok {
+			return nil
+		}
+		w.token = t
+	}
+	if !w.local && !w.token.mayAny(scopeRead) {
+		return nil
+	}
+	return func(room string) bool { return w.may(scopeRead, room) }
+}

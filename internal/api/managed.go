@@ -1,0 +1,452 @@
+package api
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/internal/manage"
+)
+
+// Rooms keeps the rooms that operators make. Its methods may be called by many goroutines at once.
+type Rooms interface {
+	// Book reads all rooms, as the store has them.
+	Book(ctx context.Context) (*manage.Book, error)
+	// Edit makes one change: edit may be called again, upon what others have changed since. It
+	// returns what edit does, ErrBusy or a NotKept.
+	Edit(ctx context.Context, edit func(*manage.Book) (*manage.Result, error)) (*manage.Result, error)
+	// InForce tells whether a room is open in this process as it is kept, or why not.
+	InForce(r *manage.Room) (yes bool, problem string)
+}
+
+// maxManaged is the size of a body with a page in it, each byte of which may be escaped. Chosen.
+const maxManaged = 4 << 20
+
+// zoneScope begins the scope of a token that is of one zone alone.
+const zoneScope = "zone/"
+
+// managedRoutes are those of Cloudflare's API.
+func (a *API) managedRoutes() []route {
+	const (
+		v4    = "/client/v4"
+		zone  = v4 + "/zones/{zone}"
+		rooms = zone + "/waiting_rooms"
+		one   = rooms + "/{room}"
+		event = one + "/events/{event}"
+		rule  = one + "/rules/{rule}"
+	)
+	r, w := scopeRead, scopeWrite
+	return []route{
+		{"GET", v4 + "/zones", r, true, a.listZones},
+		{"GET", zone, r, true, a.oneZone},
+		{"GET", v4 + "/accounts/{account}/waiting_rooms", r, true, a.listAll},
+		{"GET", rooms, r, true, a.listRooms},
+		{"POST", rooms, w, true, a.write(manage.Rooms, manage.Create)},
+		{"POST", rooms + "/preview", w, true, a.makePreview},
+		{"GET", rooms + "/settings", r, true, a.see(manage.ZoneSet)},
+		{"PUT", rooms + "/settings", w, true, a.write(manage.ZoneSet, manage.Replace)},
+		{"PATCH", rooms + "/settings", w, true, a.write(manage.ZoneSet, manage.Edit)},
+		{"GET", one, r, true, a.see(manage.Rooms)},
+		{"PUT", one, w, true, a.write(manage.Rooms, manage.Replace)},
+		{"PATCH", one, w, true, a.write(manage.Rooms, manage.Edit)},
+		{"DELETE", one, w, true, a.write(manage.Rooms, manage.Delete)},
+		{"GET", one + "/status", r, true, a.roomStatus},
+		{"GET", one + "/events", r, true, a.see(manage.Events)},
+		{"POST", one + "/events", w, true, a.write(manage.Events, manage.Create)},
+		{"GET", event, r, true, a.see(manage.Events)},
+		{"PUT", event, w, true, a.write(manage.Events, manage.Replace)},
+		{"PATCH", event, w, true, a.write(manage.Events, manage.Edit)},
+		{"DELETE", event, w, true, a.write(manage.Events, manage.Delete)},
+		{"GET", event + "/details", r, true, a.see(manage.LookDetails)},
+		{"GET", one + "/rules", r, true, a.see(manage.RuleList)},
+		{"POST", one + "/rules", w, true, a.write(manage.RuleList, manage.Create)},
+		{"PUT", one + "/rules", w, true, a.write(manage.RuleList, manage.Replace)},
+		{"PATCH", rule, w, true, a.write(manage.OneRule, manage.Edit)},
+		{"DELETE", rule, w, true, a.write(manage.OneRule, manage.Delete)},
+	}
+}
+
+// mayZone tells whether who asks may do so in a zone, or in one room of it.
+func (w who) mayZone(scope, zone, room string) bool {
+	return w.may(scope, "") || w.token.May(scope, zoneScope+zone) ||
+		scope == scopeRead && room != "" && w.may(scope, room)
+}
+
+// zone finds the zone of the path, and refuses who may not.
+func (a *API) zone(c *call, b *manage.Book, scope string) (manage.Zone, error) {
+	z, err := b.Zone(c.r.PathValue("zone"))
+	if err != nil {
+		return z, err
+	}
+	room := b.Name(z.Name, c.r.PathValue("room"))
+	if c.done.Room = room; !c.who.mayZone(scope, z.Name, room) {
+		return z, a.refused(c, scope+":"+zoneScope+z.Name)
+	}
+	return z, nil
+}
+
+// refused is the problem of a token that may do something, but not this.
+func (a *API) refused(c *call, needs string) *problem {
+	hint := "make one on the machine of headgate: headgate token create --scope " + needs
+	if !a.refusals.take(c.who.token.ID, time.Now()) {
+		return &problem{Status: http.StatusTooManyRequests, Code: "too_many_refusals",
+			Detail: "too many requests that this token may not make", Hint: hint}
+	}
+	return &problem{Status: http.StatusForbidden, Code: "scope_missing",
+		Detail: "this token may not: it has the scope " + strings.Join(c.who.token.Scopes, ", "), Hint: hint}
+}
+
+// see answers with one object, or a list of those of a room.
+func (a *API) see(what string) func(*call) (any, error) {
+	return func(c *call) (any, error) {
+		b, err := a.cfg.Rooms.Book(c.r.Context())
+		if err != nil {
+			return nil, err
+		}
+		z, err := a.zone(c, b, scopeRead)
+		if err != nil {
+			return nil, err
+		}
+		res, err := b.See(&manage.Look{What: what, Zone: z.Name, Room: c.r.PathValue("room"),
+			Target: c.r.PathValue("event")})
+		if err != nil {
+			return nil, err
+		}
+		if events, ok := res.Value.([]*manage.Event); ok {
+			return paged(c, events)
+		}
+		return a.envelope(c, res), nil
+	}
+}
+
+// write makes a change.
+func (a *API) write(what, verb string) func(*call) (any, error) {
+	return func(c *call) (any, error) {
+		b, err := a.cfg.Rooms.Book(c.r.Context())
+		if err != nil {
+			return nil, err
+		}
+		z, err := a.zone(c, b, scopeWrite)
+		if err != nil {
+			return nil, err
+		}
+		op := &manage.Op{What: what, Verb: verb, Zone: z.Name, Room: c.r.PathValue("room"),
+			Target: cmp.Or(c.r.PathValue("event"), c.r.PathValue("rule")), By: c.who.String(),
+			At: time.Now(), Fixed: !c.who.may(scopeWrite, "")}
+		if op.Match, err = ifMatch(c.r); err != nil {
+			return nil, err
+		}
+		if verb != manage.Delete {
+			if op.Body, err = readBody(c, maxManaged, "a page has 1,000,000 bytes at most"); err != nil {
+				return nil, err
+			}
+		}
+		res, err := a.cfg.Rooms.Edit(c.r.Context(), func(b *manage.Book) (*manage.Result, error) {
+			return b.Do(op)
+		})
+		if err != nil {
+			return nil, err
+		}
+		a.note(c, res.Change)
+		return a.envelope(c, res), nil
+	}
+}
+
+// ifMatch is the version that an object must have, 0 for any.
+func ifMatch(r *http.Request) (int64, error) {
+	s := strings.TrimSpace(r.Header.Get("If-Match"))
+	if s == "" || s == "*" {
+		return 0, nil
+	}
+	n, err := strconv.ParseInt(strings.Trim(strings.TrimPrefix(s, "W/"), `"`), 10, 64)
+	if err != nil || n < 1 {
+		return 0, manage.ErrVersion
+	}
+	return n, nil
+}
+
+// note puts a change into the audit log: the members that differ.
+func (a *API) note(c *call, x *manage.Change) {
+	if x == nil {
+		return
+	}
+	c.done.Room = x.Room
+	c.done.Before, c.done.After = x.Differences()
+	c.done.After["version"] = strconv.FormatInt(x.Version, 10)
+}
+
+// An envelope is what Cloudflare's API wraps its answers in.
+type envelope struct {
+	Success  bool        `json:"success"`
+	Errors   []told      `json:"errors"`
+	Messages []told      `json:"messages"`
+	Result   any         `json:"result"`
+	Info     *resultInfo `json:"result_info,omitempty"`
+}
+
+// A told is an error or a message of an envelope.
+type told struct {
+	Code    int       `json:"code"`
+	Message string    `json:"message"`
+	Source  *source   `json:"source,omitempty"`
+	Own     *toldOurs `json:"headgate,omitempty"`
+}
+
+type source struct {
+	Pointer string `json:"pointer"`
+}
+
+// toldOurs is what headgate says beside.
+type toldOurs struct {
+	Code      string `json:"code"`
+	Hint      string `json:"hint"`
+	RequestID string `json:"request_id,omitempty"`
+}
+
+type resultInfo struct {
+	Page       int `json:"page"`
+	PerPage    int `json:"per_page"`
+	Count      int `json:"count"`
+	TotalCount int `json:"total_count"`
+	TotalPages int `json:"total_pages"`
+}
+
+// Numbers of errors. Cloudflare's own are not documented, but for the first; the others are ours:
+// 11000 and the status. headgate.code says it in words.
+const (
+	numberAuth = 10000
+	numberBase = 11000
+)
+
+func (a *API) envelope(c *call, res *manage.Result) *envelope {
+	e := &envelope{Success: true, Errors: []told{}, Messages: []told{}, Result: res.Value}
+	if res.Version > 0 {
+		c.w.Header().Set("ETag", `"`+strconv.FormatInt(res.Version, 10)+`"`)
+	}
+	if r, ok := res.Value.(*manage.Room); ok {
+		a.fill(r)
+		if !r.Own.InForce && c.r.Method != http.MethodGet {
+			e.Messages = append(e.Messages, told{Code: numberBase,
+				Message: "kept, and not in force here: " + r.Own.Problem,
+				Own:     &toldOurs{Code: "not_in_force", Hint: "read the room again in some seconds"}})
+		}
+	}
+	return e
+}
+
+// fill says of a room how it is in this process.
+func (a *API) fill(r *manage.Room) { r.Own.InForce, r.Own.Problem = a.cfg.Rooms.InForce(r) }
+
+// paged answers with one page of a list. A page behind the last is empty: that ends a client's loop.
+func paged[T any](c *call, all []T) (any, error) {
+	info := &resultInfo{Page: 1, PerPage: 25, TotalCount: len(all)}
+	query, err := url.ParseQuery(c.r.URL.RawQuery)
+	if err != nil {
+		return nil, badQuery("", "the query is not valid")
+	}
+	for _, p := range []struct {
+		name        string
+		to          *int
+		most, times int
+	}{{"page", &info.Page, 1 << 30, 1}, {"per_page", &info.PerPage, 1000, 5}} {
+		s := query.Get(p.name)
+		if s == "" {
+			continue
+		}
+		n, err := strconv.Atoi(s)
+		if err != nil || n < 1 || n > p.most || n%p.times != 0 {
+			return nil, badQuery(p.name, "is not a page number, or not a multiple of 5 up to 1000")
+		}
+		*p.to = n
+	}
+	info.TotalPages = (len(all) + info.PerPage - 1) / info.PerPage
+	from := min(len(all), (info.Page-1)*info.PerPage)
+	page := slices.Clone(all[from:min(len(all), from+info.PerPage)])
+	if page == nil {
+		page = []T{}
+	}
+	info.Count = len(page)
+	return &envelope{Success: true, Errors: []told{}, Messages: []told{}, Result: page, Info: info}, nil
+}
+
+func badQuery(name, problem string) error {
+	return manage.Faults{{Pointer: "/" + name, Code: manage.CodeValue, Problem: problem,
+		Hint: "write page=2&per_page=50"}}
+}
+
+// listRooms lists the rooms of a zone.
+func (a *API) listRooms(c *call) (any, error) {
+	b, err := a.cfg.Rooms.Book(c.r.Context())
+	if err != nil {
+		return nil, err
+	}
+	z, err := b.Zone(c.r.PathValue("zone"))
+	if err != nil {
+		return nil, err
+	}
+	return a.listOf(c, b.Rooms(z.Name))
+}
+
+// listAll lists the rooms of all zones: there is one account, whatever it is called.
+func (a *API) listAll(c *call) (any, error) {
+	b, err := a.cfg.Rooms.Book(c.r.Context())
+	if err != nil {
+		return nil, err
+	}
+	return a.listOf(c, b.Rooms(""))
+}
+
+func (a *API) listOf(c *call, all []*manage.Room) (any, error) {
+	all = slices.DeleteFunc(all, func(r *manage.Room) bool {
+		return !c.who.mayZone(scopeRead, r.Own.Zone, r.Name)
+	})
+	for _, r := range all {
+		a.fill(r)
+	}
+	return paged(c, all)
+}
+
+// A shownZone is a zone as Cloudflare's API shows it, as far as clients look.
+type shownZone struct {
+	manage.Zone
+	Status  string            `json:"status"`
+	Account map[string]string `json:"account"`
+}
+
+func showZone(z manage.Zone) shownZone {
+	return shownZone{z, "active", map[string]string{"id": manage.AccountID(), "name": "headgate"}}
+}
+
+// listZones lists the zones that may be read, or the one that name says.
+func (a *API) listZones(c *call) (any, error) {
+	b, err := a.cfg.Rooms.Book(c.r.Context())
+	if err != nil {
+		return nil, err
+	}
+	name := c.r.URL.Query().Get("name")
+	var all []shownZone
+	for _, z := range b.Zones() {
+		if (name == "" || z.Name == name) && c.who.mayZone(scopeRead, z.Name, "") {
+			all = append(all, showZone(z))
+		}
+	}
+	return paged(c, all)
+}
+
+func (a *API) oneZone(c *call) (any, error) {
+	b, err := a.cfg.Rooms.Book(c.r.Context())
+	if err != nil {
+		return nil, err
+	}
+	z, err := a.zone(c, b, scopeRead)
+	if err != nil {
+		return nil, err
+	}
+	return a.envelope(c, &manage.Result{Value: showZone(z)}), nil
+}
+
+// A shownStatus is how a room fares, as Cloudflare's API says it.
+type shownStatus struct {
+	Status  string          `json:"status"`
+	EventID string          `json:"event_id"`
+	Queued  int64           `json:"estimated_queued_users"`
+	Active  int64           `json:"estimated_total_active_users"`
+	Minutes int64           `json:"max_estimated_time_minutes"`
+	Own     headgate.Status `json:"headgate"`
+}
+
+func (a *API) roomStatus(c *call) (any, error) {
+	b, err := a.cfg.Rooms.Book(c.r.Context())
+	if err != nil {
+		return nil, err
+	}
+	z, err := a.zone(c, b, scopeRead)
+	if err != nil {
+		return nil, err
+	}
+	res, err := b.See(&manage.Look{What: manage.Rooms, Zone: z.Name, Room: c.r.PathValue("room")})
+	if err != nil {
+		return nil, err
+	}
+	r := res.Value.(*manage.Room)
+	for _, s := range a.cfg.Process.Rooms() {
+		if s.Name != r.Name {
+			continue
+		}
+		x := shownStatus{Status: s.Status, Queued: s.WaitingUsers, Active: s.ActiveUsers, Own: s}
+		if s.MaxWaitSeconds > 0 {
+			x.Minutes = int64(s.MaxWaitSeconds+59) / 60
+		}
+		if x.Status == "damaged" { // it lets nobody in
+			x.Status = "queueing"
+		}
+		res.Value = &x
+		return a.envelope(c, res), nil
+	}
+	_, why := a.cfg.Rooms.InForce(r)
+	return nil, &problem{Status: http.StatusBadRequest, Code: "not_in_force",
+		Detail: "the room is not open here: " + why, Hint: "read the room: headgate.problem says why"}
+}
+
+// refuseWrapped answers with a problem as Cloudflare's API does. Its clients ask again and again
+// after 409, so there is none.
+func refuseWrapped(c *call, p *problem) {
+	status := p.Status
+	if status == http.StatusConflict || status == http.StatusUnprocessableEntity {
+		status = http.StatusBadRequest
+	}
+	number := numberBase + status
+	if status == http.StatusUnauthorized || status == http.StatusForbidden {
+		number = numberAuth
+	}
+	e := envelope{Errors: []told{}, Messages: []told{}}
+	for _, f := range p.Errors {
+		e.Errors = append(e.Errors, told{Code: number, Message: f.Error() + ": " + f.Hint,
+			Source: &source{f.Pointer}, Own: &toldOurs{Code: f.Code, Hint: f.Hint, RequestID: c.id}})
+	}
+	if len(p.Errors) == 0 {
+		e.Errors = []told{{Code: number, Message: p.Detail, Own: &toldOurs{p.Code, p.Hint, c.id}}}
+	}
+	writeJSON(c.w, "application/json", status, e)
+}
+
+// managedProblem explains an error of package manage, nil for one of something else.
+func managedProblem(err error) *problem {
+	missing := func(hint string) *problem {
+		return &problem{Status: http.StatusNotFound, Code: "not_found", Detail: err.Error(), Hint: hint}
+	}
+	if f, ok := errors.AsType[manage.Faults](err); ok {
+		return &problem{Status: http.StatusBadRequest, Code: "invalid", Detail: f.Error(), Hint: f[0].Hint,
+			Errors: f}
+	}
+	if e, ok := errors.AsType[*NotKept](err); ok {
+		return &problem{Status: http.StatusServiceUnavailable, Code: "not_kept", cause: err,
+			Detail: e.Why, Hint: e.Do}
+	}
+	switch {
+	case errors.Is(err, manage.ErrNoZone):
+		return missing("GET /v1/zones lists them; they stand under zones in the configuration")
+	case errors.Is(err, manage.ErrNoRoom), errors.Is(err, manage.ErrNoEvent),
+		errors.Is(err, manage.ErrNoRule):
+		return missing("list them: it may have been deleted, or be of another zone")
+	case errors.Is(err, manage.ErrNoChange):
+		return missing("GET /v1/history lists them; old ones are forgotten")
+	case errors.Is(err, manage.ErrVersion):
+		return &problem{Status: http.StatusPreconditionFailed, Code: "changed", Detail: err.Error(),
+			Hint: "read it again, and send its ETag as If-Match"}
+	case errors.Is(err, manage.ErrSince):
+		return &problem{Status: http.StatusConflict, Code: "changed", Detail: err.Error(),
+			Hint: "GET /v1/history shows what came after"}
+	case errors.Is(err, manage.ErrNewer):
+		return &problem{Status: http.StatusServiceUnavailable, Code: "newer_record", Detail: err.Error(),
+			Hint: "upgrade this node"}
+	}
+	return nil
+}

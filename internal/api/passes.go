@@ -1,0 +1,68 @@
+package api
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"io"
+	"net/http"
+)
+
+// A Visit names the visit of somebody inside, as the backend behind the room knows it.
+type Visit struct {
+	Token string // the signed pass, or else
+	Pass  string // its jti
+
+	Abandoned bool // not completed
+}
+
+// ErrNoPass: a text is no signed pass of the room, and no jti of one.
+var ErrNoPass = errors.New("this is no pass of the room")
+
+func (a *API) passRoutes() []route {
+	const one = "/v1/rooms/{name}/passes/"
+	end := func(abandoned bool) func(*call) (any, error) {
+		return func(c *call) (any, error) { return a.endVisit(c, abandoned) }
+	}
+	return []route{
+		{"POST", one + "complete", scopePass, false, end(false)},
+		{"POST", one + "abandon", scopePass, false, end(true)},
+		{"GET", "/.headgate/jwks.json", "", false, a.jwks},
+	}
+}
+
+// jwks is GET /.headgate/jwks.json: the public keys, for backends that the rooms do not reach.
+func (a *API) jwks(c *call) (any, error) {
+	a.cfg.JWKS.ServeHTTP(c.w, c.r)
+	return nil, nil
+}
+
+const maxPass = 16 << 10 // of a body; a signed pass is below 1 KB. Chosen
+
+// endVisit is POST /v1/rooms/{name}/passes/complete and abandon.
+func (a *API) endVisit(c *call, abandoned bool) (any, error) {
+	const hint = `send {"token": "…"} with the header Headgate-Pass, or {"pass": "…"} with its jti`
+	body, err := readBody(c, maxPass, hint)
+	if err != nil {
+		return nil, err
+	}
+	d := json.NewDecoder(bytes.NewReader(body))
+	d.DisallowUnknownFields()
+	var said struct{ Token, Pass string }
+	bad := d.Decode(&said) != nil
+	if _, err := d.Token(); bad || !errors.Is(err, io.EOF) || (said.Token == "") == (said.Pass == "") {
+		return nil, &problem{Status: http.StatusBadRequest, Code: "invalid_body",
+			Detail: "the body does not name one pass", Hint: hint}
+	}
+	ended, err := a.cfg.Process.EndVisit(c.r.Context(), c.room,
+		Visit{Token: said.Token, Pass: said.Pass, Abandoned: abandoned})
+	if errors.Is(err, ErrNoPass) {
+		return nil, &problem{Status: http.StatusUnprocessableEntity, Code: "no_such_pass",
+			Detail: err.Error(),
+			Hint:   "send what the header Headgate-Pass of this room's own requests had, unchanged"}
+	}
+	if err != nil {
+		return nil, err
+	}
+	return map[string]bool{"ended": ended}, nil
+}

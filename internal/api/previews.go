@@ -1,0 +1,122 @@
+package api
+
+import (
+	"cmp"
+	"crypto/rand"
+	"errors"
+	"net/http"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/headgate/headgate/internal/manage"
+	"github.com/headgate/headgate/internal/pages"
+)
+
+// Bounds of the previews of pages that are in no room. Chosen.
+const (
+	previewFor   = time.Hour
+	mostPreviews = 32
+)
+
+// previews are pages to look at. Their addresses cannot be guessed, and need no token.
+type previews struct {
+	mu  sync.Mutex
+	all []preview // the oldest first
+}
+
+type preview struct {
+	id   string
+	page *pages.Page
+	made time.Time
+}
+
+// add keeps a page for an hour; the oldest makes room.
+func (p *previews) add(page *pages.Page) string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if len(p.all) >= mostPreviews {
+		p.all = p.all[1:]
+	}
+	id := strings.ToLower(rand.Text())
+	p.all = append(p.all, preview{id, page, time.Now()})
+	return id
+}
+
+func (p *previews) find(id string) *pages.Page {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for len(p.all) > 0 && time.Since(p.all[0].made) > previewFor {
+		p.all = p.all[1:]
+	}
+	for _, x := range p.all {
+		if x.id == id {
+			return x.page
+		}
+	}
+	return nil
+}
+
+// makePreview is POST …/waiting_rooms/preview.
+func (a *API) makePreview(c *call) (any, error) {
+	b, err := a.cfg.Rooms.Book(c.r.Context())
+	if err != nil {
+		return nil, err
+	}
+	if _, err := a.zone(c, b, scopeWrite); err != nil {
+		return nil, err
+	}
+	body, err := readBody(c, maxManaged, "a page has 1,000,000 bytes at most")
+	if err != nil {
+		return nil, err
+	}
+	html, err := manage.ReadPreview(body)
+	if err != nil {
+		return nil, err
+	}
+	custom, err := pages.ParseCustom([]byte(html))
+	if err != nil {
+		return nil, err
+	}
+	page, err := pages.New(pages.Config{Book: a.cfg.Pages, Custom: custom})
+	if err != nil {
+		return nil, err
+	}
+	scheme := "http"
+	if c.r.TLS != nil || strings.EqualFold(c.r.Header.Get("X-Forwarded-Proto"), "https") {
+		scheme = "https"
+	}
+	url := scheme + "://" + cmp.Or(c.r.Host, "127.0.0.1") + "/preview/" + a.previews.add(page)
+	return a.envelope(c, &manage.Result{Value: map[string]string{"preview_url": url}}), nil
+}
+
+// showPreview is GET /preview/{id}.
+func (a *API) showPreview(c *call) (any, error) {
+	page := a.previews.find(c.r.PathValue("id"))
+	if page == nil {
+		return nil, &problem{Status: http.StatusNotFound, Code: "no_such_preview",
+			Detail: "there is no such preview, or it is over",
+			Hint:   "previews last an hour, on the node that made them"}
+	}
+	return nil, a.render(c, func() (*pages.Preview, error) {
+		return page.Preview("Preview", c.r.URL.Query())
+	})
+}
+
+// render answers with a page as a visitor would get it.
+func (a *API) render(c *call, make func() (*pages.Preview, error)) error {
+	p, err := make()
+	switch {
+	case errors.Is(err, ErrNoRoom):
+		return err
+	case err != nil:
+		return &problem{Status: http.StatusBadRequest, Code: "bad_parameter",
+			Detail: err.Error(), Hint: "docs/pages.md lists the parameters"}
+	}
+	h := c.w.Header()
+	for name, value := range p.Header {
+		h.Set(name, value)
+	}
+	_, err = c.w.Write(p.Body)
+	return err
+}

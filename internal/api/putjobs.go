@@ -1,0 +1,240 @@
+package api
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"mime"
+	"net/http"
+	"net/url"
+	"strconv"
+	"time"
+
+	"github.com/headgate/headgate/queue"
+)
+
+// Bounds of putting. Chosen: so many requests that must be held in memory as a whole, of
+// such a size; a batch is what goes to the disk at once; and who sends many broken lines
+// learns of the first ones.
+const (
+	maxBulks     = 8
+	maxBulk      = 16 << 20
+	maxBulkJobs  = 100_000
+	batchJobs    = 4000
+	batchBytes   = 1 << 20
+	mostFaults   = 100
+	mostReceipts = 1000
+	linePatience = 30 * time.Second // for the next batch of a stream
+)
+
+// A putAnswer is what came of jobs that were put.
+type putAnswer struct {
+	Put        int         `json:"put"`        // on the disk now
+	Duplicates int         `json:"duplicates"` // were there before, by their keys
+	Broken     int         `json:"broken"`     // lines that are no job
+	Faults     []lineFault `json:"faults"`     // of the first broken lines
+	IDs        []string    `json:"ids,omitempty"`
+}
+
+// A lineFault says what is wrong with a line; the first is 1.
+type lineFault struct {
+	Line   int    `json:"line"`
+	Detail string `json:"detail"`
+}
+
+// putJobs is POST /v1/queues/{name}/jobs: one job as a JSON object, or many as NDJSON.
+func (a *API) putJobs(c *call) (any, error) {
+	c.quiet = true
+	q, err := a.find(c)
+	if err != nil {
+		return nil, err
+	}
+	kind, _, err := mime.ParseMediaType(c.r.Header.Get("Content-Type"))
+	switch {
+	case err == nil && (kind == "application/x-ndjson" || kind == "application/ndjson" ||
+		kind == "application/jsonl"):
+		return a.putLines(c, q)
+	case err != nil || kind != "application/json":
+		return nil, badJob(http.StatusUnsupportedMediaType, "unknown_format",
+			"a job is application/json, and many are application/x-ndjson, one on a line")
+	}
+	body, err := readBody(c, queue.MaxLine, "store it elsewhere, and put where")
+	if err != nil {
+		return nil, err
+	}
+	j, err := queue.ParseJob(body)
+	if err != nil {
+		return nil, err
+	}
+	receipts, err := q.Put(c.r.Context(), []queue.Job{j})
+	if err != nil {
+		return nil, err
+	}
+	return map[string]any{"id": receipts[0].ID, "duplicate": receipts[0].Duplicate}, nil
+}
+
+// putLines puts a job for each line.
+func (a *API) putLines(c *call, q *queue.Queue) (any, error) {
+	query, err := url.ParseQuery(c.r.URL.RawQuery)
+	broken := query.Get("broken")
+	first, err2 := strconv.Atoi(query.Get("line"))
+	if query.Get("line") == "" {
+		first, err2 = 1, nil
+	}
+	if err != nil || err2 != nil || first < 1 || broken != "" && broken != "refuse" && broken != "keep" {
+		return nil, badJob(http.StatusBadRequest, "invalid_query",
+			"broken is refuse (all lines when one is broken) or keep (the good ones); "+
+				"line is the number of the first line")
+	}
+	p := &putter{c: c, q: q, all: broken != "keep", line: first, answer: putAnswer{Faults: []lineFault{}}}
+	if p.all { // nothing is put before all is read
+		select {
+		case a.bulks <- struct{}{}:
+			defer func() { <-a.bulks }()
+		default:
+			return nil, &problem{Status: http.StatusServiceUnavailable, Code: "busy",
+				Detail: "too many requests with many jobs at once", Hint: "send it again in a second, or with ?broken=keep"}
+		}
+	}
+	if err := p.read(); err != nil {
+		return nil, p.explain(err)
+	}
+	return p.answer, nil
+}
+
+// A putter puts the lines of one request.
+type putter struct {
+	c      *call
+	q      *queue.Queue
+	all    bool // all or none
+	line   int
+	jobs   []queue.Job
+	bytes  int
+	total  int
+	answer putAnswer
+}
+
+// read reads the lines, and puts them: in batches as they come, or all at the end.
+func (p *putter) read() error {
+	patience := http.NewResponseController(p.c.w)
+	patience.SetReadDeadline(time.Now().Add(linePatience)) // a server that knows none is one of a test
+	r := bufio.NewReaderSize(p.c.r.Body, 64<<10)
+	for ; ; p.line++ {
+		line, err := readLine(r, queue.MaxLine)
+		if errors.Is(err, io.EOF) && len(line) == 0 {
+			break
+		}
+		if err != nil && !errors.Is(err, io.EOF) && !errors.Is(err, errLongLine) {
+			return badBody("the body did not arrive: " + err.Error())
+		}
+		p.total += len(line) + 1
+		if p.all && (p.total > maxBulk || len(p.jobs) > maxBulkJobs) {
+			return &problem{Status: http.StatusRequestEntityTooLarge, Code: "body_too_large",
+				Detail: fmt.Sprintf("more than %d MB or %d jobs of which all or none are to be put",
+					maxBulk>>20, maxBulkJobs),
+				Hint: "send it in parts, or with ?broken=keep"}
+		}
+		last := errors.Is(err, io.EOF)
+		p.add(line, err)
+		if !p.all && (len(p.jobs) >= batchJobs || p.bytes >= batchBytes) {
+			if err := p.flush(); err != nil {
+				return err
+			}
+			patience.SetReadDeadline(time.Now().Add(linePatience))
+		}
+		if last {
+			break
+		}
+	}
+	if p.all && p.answer.Broken > 0 {
+		return queue.ErrJob
+	}
+	return p.flush()
+}
+
+// add takes a line; an empty one is none.
+func (p *putter) add(line []byte, err error) {
+	if len(bytes.TrimSpace(line)) == 0 && !errors.Is(err, errLongLine) {
+		return
+	}
+	var j queue.Job
+	if errors.Is(err, errLongLine) {
+		err = fmt.Errorf("longer than %d bytes: store it elsewhere, and put where", queue.MaxLine)
+	} else {
+		j, err = queue.ParseJob(line)
+	}
+	if err != nil {
+		if p.answer.Broken++; len(p.answer.Faults) < mostFaults {
+			p.answer.Faults = append(p.answer.Faults, lineFault{p.line, err.Error()})
+		}
+		return
+	}
+	p.jobs = append(p.jobs, j)
+	p.bytes += len(line)
+}
+
+// flush puts what was read.
+func (p *putter) flush() error {
+	receipts, err := p.q.Put(p.c.r.Context(), p.jobs)
+	for _, r := range receipts {
+		switch {
+		case r.ID == "":
+			continue
+		case r.Duplicate:
+			p.answer.Duplicates++
+		default:
+			p.answer.Put++
+		}
+		if p.answer.IDs != nil || p.answer.Put+p.answer.Duplicates == 1 {
+			p.answer.IDs = append(p.answer.IDs, r.ID)
+		}
+	}
+	if len(p.answer.IDs) > mostReceipts {
+		p.answer.IDs = nil
+	}
+	p.jobs, p.bytes = p.jobs[:0], 0
+	return err
+}
+
+// explain says what became of a request that was not put as a whole.
+func (p *putter) explain(err error) error {
+	x := problemOf(err)
+	x.Lines = p.answer.Faults
+	if p.all && p.answer.Broken > 0 {
+		x.Status, x.Code = http.StatusUnprocessableEntity, "broken_lines"
+		x.Detail = fmt.Sprintf("%d lines are no job, so nothing was put; the first is line %d: %s",
+			p.answer.Broken, x.Lines[0].Line, x.Lines[0].Detail)
+		x.Hint = "mend them, or put the good ones with ?broken=keep"
+		return x
+	}
+	if n := p.answer.Put + p.answer.Duplicates; n > 0 {
+		x.Detail += fmt.Sprintf(" (the first %d jobs are on the disk, up to line %d at most)", n, p.line)
+	}
+	return x
+}
+
+var errLongLine = errors.New("the line is too long")
+
+// readLine reads up to the next newline, which is left out. Of a line that is too long it
+// reads all and returns errLongLine.
+func readLine(r *bufio.Reader, most int) (line []byte, err error) {
+	for {
+		part, err := r.ReadSlice('\n')
+		if len(line) <= most {
+			line = append(line, part...)
+		}
+		if errors.Is(err, bufio.ErrBufferFull) {
+			continue
+		}
+		line = bytes.TrimSuffix(line, []byte("\n"))
+		if len(line) > most {
+			if err != nil && !errors.Is(err, io.EOF) {
+				return nil, err
+			}
+			return nil, errLongLine
+		}
+		return line, err
+	}
+}

@@ -1,0 +1,235 @@
+package api
+
+import (
+	"bufio"
+	"errors"
+	"net/http"
+	"net/url"
+	"strconv"
+
+	"github.com/headgate/headgate/queue"
+)
+
+// errNoQueue: there is no queue of that name.
+var errNoQueue = errors.New("there is no such queue")
+
+func (a *API) queueRoutes() []route {
+	const one = "/v1/queues/{name}"
+	return []route{
+		{"GET", "/v1/queues", scopeRead, true, a.queues},
+		{"GET", one, scopeRead, false, a.queue},
+		{"PATCH", one, scopeWrite, false, a.changeQueue},
+		{"POST", one + "/jobs", scopePut, false, a.putJobs},
+		{"GET", one + "/jobs", scopeWrite, false, a.saveJobs}, // what is in them may be secret
+		{"DELETE", one + "/jobs", scopeWrite, false, a.purgeQueue},
+		{"POST", one + "/pause", scopeWrite, false, a.pauseQueue},
+		{"POST", one + "/resume", scopeWrite, false, a.resumeQueue},
+		{"GET", one + "/dead", scopeRead, false, a.deadJobs},
+		{"DELETE", one + "/dead", scopeWrite, false, a.purgeDead},
+		{"POST", one + "/redrive", scopeWrite, false, a.redrive},
+	}
+}
+
+// find is the queue of the path.
+func (a *API) find(c *call) (*queue.Queue, error) {
+	for _, q := range a.cfg.Queues() {
+		if q.Name() == c.room {
+			return q, nil
+		}
+	}
+	return nil, errNoQueue
+}
+
+func (a *API) queues(c *call) (any, error) {
+	all := []queue.Status{}
+	for _, q := range a.cfg.Queues() {
+		if !c.who.may(scopeRead, q.Name()) {
+			continue
+		}
+		s, err := q.Status(c.r.Context())
+		if err != nil {
+			s.Why = err.Error()
+		}
+		all = append(all, s)
+	}
+	return map[string]any{"queues": all}, nil
+}
+
+func (a *API) queue(c *call) (any, error) {
+	q, err := a.find(c)
+	if err != nil {
+		return nil, err
+	}
+	return q.Status(c.r.Context())
+}
+
+// changeQueue is PATCH /v1/queues/{name}: {"rate": 50}.
+func (a *API) changeQueue(c *call) (any, error) {
+	q, err := a.find(c)
+	if err != nil {
+		return nil, err
+	}
+	pairs, err := readPairs(c)
+	if err != nil {
+		return nil, err
+	}
+	rate, err := strconv.ParseFloat(pairs["rate"], 64)
+	if err != nil || len(pairs) != 1 || !(rate >= 0 && rate <= queue.MaxRate) {
+		c.done.Asked = asked(pairs)
+		return nil, &problem{Status: http.StatusUnprocessableEntity, Code: "invalid_change",
+			Detail: "a queue has a rate to change, jobs a second, 0 for none, and nothing else",
+			Hint:   `send {"rate": 50}; its limits are changed by PATCH /v1/limits/{limit}`}
+	}
+	if err := q.SetRate(c.r.Context(), rate); err != nil {
+		return nil, err
+	}
+	c.done.After = pairs
+	return q.Status(c.r.Context())
+}
+
+func (a *API) pauseQueue(c *call) (any, error) {
+	q, err := a.find(c)
+	if err == nil {
+		err = q.Pause(c.r.Context())
+	}
+	if err != nil {
+		return nil, err
+	}
+	return q.Status(c.r.Context())
+}
+
+func (a *API) resumeQueue(c *call) (any, error) {
+	q, err := a.find(c)
+	if err == nil {
+		err = q.Resume(c.r.Context())
+	}
+	if err != nil {
+		return nil, err
+	}
+	return q.Status(c.r.Context())
+}
+
+// count answers with how many jobs something was done to.
+func (c *call) count(what string, n int, err error) (any, error) {
+	if err != nil {
+		return nil, err
+	}
+	c.done.After = map[string]string{what: strconv.Itoa(n)}
+	return map[string]int{what: n}, nil
+}
+
+func (a *API) purgeQueue(c *call) (any, error) {
+	q, err := a.find(c)
+	if err != nil {
+		return nil, err
+	}
+	n, err := q.Purge(c.r.Context())
+	return c.count("purged", n, err)
+}
+
+func (a *API) purgeDead(c *call) (any, error) {
+	q, err := a.find(c)
+	if err != nil {
+		return nil, err
+	}
+	n, err := q.PurgeDead(c.r.Context())
+	return c.count("purged", n, err)
+}
+
+// redrive is POST /v1/queues/{name}/redrive?id=…&id=…; without an id all.
+func (a *API) redrive(c *call) (any, error) {
+	q, err := a.find(c)
+	if err != nil {
+		return nil, err
+	}
+	query, err := url.ParseQuery(c.r.URL.RawQuery)
+	if err != nil || len(query["id"]) > maxKeysShown {
+		return nil, badJob(http.StatusBadRequest, "invalid_query", "the query is not valid, or names too many ids")
+	}
+	n, err := q.Redrive(c.r.Context(), query["id"]...)
+	return c.count("redriven", n, err)
+}
+
+func (a *API) deadJobs(c *call) (any, error) {
+	q, err := a.find(c)
+	if err != nil {
+		return nil, err
+	}
+	query, err := url.ParseQuery(c.r.URL.RawQuery)
+	count := keysShown
+	if s := query.Get("count"); err == nil && s != "" {
+		count, err = strconv.Atoi(s)
+	}
+	if err != nil || count < 1 || count > maxKeysShown {
+		return nil, badJob(http.StatusBadRequest, "invalid_query",
+			"count is a whole number from 1 to "+strconv.Itoa(maxKeysShown))
+	}
+	jobs, err := q.Dead(c.r.Context(), query.Get("after"), count)
+	if err != nil {
+		return nil, err
+	}
+	next := ""
+	if len(jobs) == count {
+		next = jobs[count-1].ID
+	}
+	return map[string]any{"jobs": jobs, "next": next}, nil
+}
+
+// saveJobs is GET /v1/queues/{name}/jobs?dead=true: the jobs as NDJSON, as they can be put. An
+// answer that is not whole ends without its last chunk.
+func (a *API) saveJobs(c *call) (any, error) {
+	q, err := a.find(c)
+	if err != nil {
+		return nil, err
+	}
+	query, err := url.ParseQuery(c.r.URL.RawQuery)
+	dead := query.Get("dead")
+	if err != nil || dead != "" && dead != "true" && dead != "false" {
+		return nil, badJob(http.StatusBadRequest, "invalid_query", "dead is true or false")
+	}
+	w := bufio.NewWriterSize(c.w, 64<<10)
+	begun := false
+	err = q.Save(c.r.Context(), dead == "true", func(line []byte) error {
+		if !begun {
+			c.w.Header().Set("Content-Type", "application/x-ndjson")
+			begun = true
+		}
+		_, err := w.Write(line)
+		return err
+	})
+	if err == nil {
+		err = w.Flush()
+	}
+	if err != nil && begun {
+		a.cfg.Log.Warn("jobs not saved to the end", "queue", q.Name(), "error", err, "request", c.id)
+		panic(http.ErrAbortHandler)
+	}
+	return nil, err
+}
+
+func badJob(status int, code, detail string) *problem {
+	return &problem{Status: status, Code: code, Detail: detail, Hint: "see docs/queues.md"}
+}
+
+// queueProblem explains an error of a queue, nil for one of something else.
+func queueProblem(err error) *problem {
+	switch {
+	case errors.Is(err, errNoQueue):
+		return &problem{Status: http.StatusNotFound, Code: "no_such_queue", Detail: err.Error(),
+			Hint: "GET /v1/queues lists them; they stand under queues in the configuration"}
+	case errors.Is(err, queue.ErrFull):
+		return &problem{Status: http.StatusInsufficientStorage, Code: "queue_full", Detail: err.Error(),
+			Hint: "put again when jobs are delivered, or raise max_waiting or max_bytes of the queue"}
+	case errors.Is(err, queue.ErrJob):
+		return badJob(http.StatusUnprocessableEntity, "invalid_job", err.Error())
+	case errors.Is(err, queue.ErrWrite):
+		return &problem{Status: http.StatusServiceUnavailable, Code: "not_written", cause: err,
+			Detail: "the jobs could not be written to the disk: they may or may not be there",
+			Hint:   "put them again with the same keys: what is there is not kept twice"}
+	case errors.Is(err, queue.ErrNoHost):
+		return &problem{Status: http.StatusServiceUnavailable, Code: "no_host", cause: err,
+			Detail: "no node hosts the queue just now: jobs can be put, and wait",
+			Hint:   "ask again in some seconds"}
+	}
+	return nil
+}

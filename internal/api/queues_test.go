@@ -1,0 +1,194 @@
+package api_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/headgate/headgate/embedded"
+	"github.com/headgate/headgate/internal/api"
+	"github.com/headgate/headgate/queue"
+)
+
+// refuses is a target that wants nothing.
+type refuses struct{}
+
+func (refuses) Deliver(context.Context, *queue.Job) queue.Outcome {
+	return queue.Outcome{Err: errors.New("not wanted")}
+}
+
+// queued is an API in front of a real queue named orders, paused.
+func queued(t *testing.T) (*site, *queue.Queue) {
+	t.Helper()
+	s := &site{t: t, dir: t.TempDir(), log: &syncBuffer{}}
+	engine, err := embedded.Open(t.Context(), embedded.Config{Dir: filepath.Join(s.dir, "engine")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	q, err := queue.Open(t.Context(), queue.Config{Name: "orders", NATS: engine.Conn(), Handler: refuses{}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	var wg sync.WaitGroup
+	wg.Go(func() { q.Run(ctx) })
+	log := slog.New(slog.NewTextHandler(s.log, &slog.HandlerOptions{Level: slog.LevelDebug}))
+	a := api.New(api.Config{Tokens: api.NewTokens(s.dir, log), Audit: api.NewAudit(s.dir), Log: log,
+		Queues: func() []*queue.Queue { return []*queue.Queue{q} }})
+	srv := httptest.NewServer(a)
+	t.Cleanup(func() { srv.Close(); stop(); wg.Wait(); engine.Close() })
+	s.admin = srv.URL
+	s.read, s.write, s.tea = s.token("read"), s.token("write"), s.token("put:orders")
+	tick := time.NewTicker(time.Millisecond)
+	defer tick.Stop()
+	for !q.Hosted() {
+		<-tick.C
+	}
+	if err := q.Pause(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	return s, q
+}
+
+// put sends jobs, and returns the status and the answer.
+func (s *site) put(query, kind, token, body string) (int, string) {
+	s.t.Helper()
+	r, err := http.NewRequest("POST", s.admin+"/v1/queues/orders/jobs"+query, strings.NewReader(body))
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	r.Header.Set("Content-Type", kind)
+	if token != "" {
+		r.Header.Set("Authorization", "Bearer "+token)
+	}
+	res, err := http.DefaultClient.Do(r)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	defer res.Body.Close()
+	b, err := io.ReadAll(res.Body)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return res.StatusCode, string(b)
+}
+
+func TestPutJobs(t *testing.T) {
+	s, q := queued(t)
+	const one, many = "application/json", "application/x-ndjson"
+	long := strings.Repeat("x", queue.MaxLine+10)
+	for i, st := range []struct {
+		query, kind, token, body string
+		status                   int
+		want                     string
+	}{
+		{"", one, s.tea, `{"key":"a","body":{"n":1}}`, 200, `{"duplicate":false,"id":"`},
+		{"", one, "", `{}`, 401, "token_missing"},
+		{"", one, s.read, `{}`, 403, "scope_missing"},
+		{"", one, s.write, `{"key":"b"}`, 200, `"id"`},
+		{"", "text/plain", s.tea, `{}`, 415, "unknown_format"},
+		{"", "", s.tea, `{}`, 415, "unknown_format"},
+		{"", one, s.tea, `{"ky":"b"}`, 422, `unknown field \"ky\"`},
+		{"", one, s.tea, `{"text":"` + long + `"}`, 413, "body_too_large"},
+		{"", one, s.tea, `{"text":"` + strings.Repeat("x", queue.MaxBody+1) + `"}`, 422, "it elsewhere"},
+
+		{"", many, s.tea, "{\"text\":\"1\"}\n\n{\"text\":\"2\"}\r\n", 200, `{"put":2,"duplicates":0,"broken":0,"faults":[],"ids":["`},
+		{"", many, s.tea, "{\"text\":\"1\"}\n{x\n{\"text\":\"2\"}\n[]", 422, `"lines":[{"line":2,"detail":"`},
+		{"?line=100", many, s.tea, "\n{x", 422, `"line":101`},
+		{"?broken=keep", many, s.tea, "{\"text\":\"1\"}\n{x\n{\"text\":\"2\"}\n[]", 200, `{"put":2,"duplicates":0,"broken":2,"faults":[{"line":2,`},
+		{"?broken=keep", many, s.tea, "{\"text\":\"1\"}\n" + long + "\n{\"text\":\"2\"}", 200, `"faults":[{"line":2,"detail":"longer than`},
+		{"", many, s.tea, long + "\n{\"text\":\"2\"}", 422, `longer than`},
+		{"?broken=perhaps", many, s.tea, "", 400, "invalid_query"},
+		{"?line=0", many, s.tea, "", 400, "invalid_query"},
+		{"", many, s.tea, "", 200, `{"put":0,"duplicates":0,"broken":0,"faults":[]}`},
+		{"", many, s.tea, strings.Repeat("{}\n", 17<<20/3), 413, "in parts"},
+	} {
+		status, body := s.put(st.query, st.kind, st.token, st.body)
+		if status != st.status || !strings.Contains(body, st.want) {
+			t.Errorf("%d: %d %.300s, want %d %s", i, status, body, st.status, st.want)
+		}
+	}
+	wait := time.NewTicker(time.Millisecond)
+	defer wait.Stop()
+	for n := 0; n != 8; <-wait.C { // nothing of what was refused
+		st, err := q.Status(t.Context())
+		if n = st.Depth; err != nil || n > 8 {
+			t.Fatalf("%d jobs are there, want 8, %v", n, err)
+		}
+	}
+}
+
+func TestALongStreamIsPutAsItComes(t *testing.T) {
+	s, q := queued(t)
+	var b strings.Builder
+	for i := range 20_000 {
+		fmt.Fprintf(&b, "{\"key\":\"k%d\",\"text\":\"x\"}\n", i)
+		if i%5000 == 4999 {
+			b.WriteString("{broken\n")
+		}
+	}
+	status, body := s.put("?broken=keep", "application/x-ndjson", s.tea, b.String())
+	if status != 200 || !strings.Contains(body, `"put":20000,"duplicates":0,"broken":4,"faults":[{"line":5001,`) ||
+		strings.Contains(body, `"ids"`) {
+		t.Errorf("%d %.300s", status, body)
+	}
+	tick := time.NewTicker(time.Millisecond)
+	defer tick.Stop()
+	for st, _ := q.Status(t.Context()); st.Depth < 20_000; st, _ = q.Status(t.Context()) {
+		<-tick.C
+	}
+	status, body = s.put("?broken=keep", "application/x-ndjson", s.tea, b.String())
+	if status != 200 || !strings.Contains(body, `"put":0,"duplicates":20000,"broken":4`) {
+		t.Errorf("again: %d %.300s", status, body)
+	}
+}
+
+func TestQueueOperations(t *testing.T) {
+	s, q := queued(t)
+	const at = " /v1/queues/orders"
+	s.steps([][4]string{
+		{"GET /v1/queues", "", ok, `{"queues":[{"name":"orders",`},
+		{"GET" + at, "", ok, `"paused":true`},
+		{"GET /v1/queues/none", "", notFound, "no_such_queue"},
+		{"POST /v1/queues/none/jobs", "{}", notFound, "no_such_queue"},
+		{"POST /v1/queues/none/pause", "", notFound, "no_such_queue"},
+		{"PATCH" + at, `{"rate": 50}`, ok, `"rate":50`},
+		{"PATCH" + at, `{"rate": -1}`, unclear, "invalid_change"},
+		{"PATCH" + at, `{"rate": "NaN"}`, unclear, "invalid_change"},
+		{"PATCH" + at, `{"limit": 1}`, unclear, "invalid_change"},
+		{"PATCH" + at, `{"rate": 1, "x": 1}`, unclear, "invalid_change"},
+		{"PATCH" + at, `{"rate": 0}`, ok, `"rate":0`},
+	})
+	const two = "{\"key\":\"1\"}\n{\"key\":\"2\"}\n"
+	if status, _ := s.put("", "application/x-ndjson", s.write, two); status != 200 {
+		t.Fatal(status)
+	}
+	s.steps([][4]string{{"POST" + at + "/resume", "", ok, `"paused":false`}})
+	tick := time.NewTicker(time.Millisecond)
+	defer tick.Stop()
+	for st, _ := q.Status(t.Context()); st.Dead < 2; st, _ = q.Status(t.Context()) {
+		<-tick.C
+	}
+	s.steps([][4]string{
+		{"GET" + at + "/dead", "", ok, `"why":"not wanted"}],"next":""}`},
+		{"GET" + at + "/dead?count=1", "", ok, `"key":"1"`},
+		{"GET" + at + "/dead?count=0", "", bad, "invalid_query"},
+		{"POST" + at + "/pause", "", ok, `"paused":true`},
+		{"POST" + at + "/redrive?id=x", "", ok, `{"redriven":0}`},
+		{"POST" + at + "/redrive", "", ok, `{"redriven":2}`},
+		{"DELETE" + at + "/jobs", "", ok, `{"purged":2}`},
+		{"DELETE" + at + "/dead", "", ok, `{"purged":0}`},
+	})
+	if got := s.do("POST", "/v1/queues/orders/pause", "", s.tea); got.StatusCode != http.StatusForbidden {
+		t.Errorf("who may put pauses: %d", got.StatusCode)
+	}
+}

@@ -1,0 +1,25 @@
+package boot
+
+import "testing"
+
+func TestAClockNeverGoesBackNorAhead(t *testing.T) {
+	c := New()
+	last := c.Read()
+	for range 100_000 {
+		now := c.Read()
+		if now < last {
+			t.Fatalf("%v after %v", now, last)
+		}
+		last = now
+	}
+	if kernel := kernelBoot(); last > kernel {
+		t.Errorf("%v, and CLOCK_BOOTTIME is %v", last, kernel)
+	}
+}
+
+func BenchmarkRead(b *testing.B) {
+	clock := New()
+	for b.Loop() {
+		clock.Read()
+	}
+}

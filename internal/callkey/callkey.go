@@ -1,0 +1,181 @@
+// Package callkey makes of a request the key by which a limit counts it.
+package callkey
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"net"
+	"net/http"
+	"net/netip"
+	"strings"
+
+	"github.com/headgate/headgate/internal/exclude"
+)
+
+// Max is the greatest length of a key in bytes. Chosen.
+const Max = 1024
+
+// A Part is one thing of a request by which those who share a limit are told apart.
+type Part struct {
+	Kind string // one of the kinds below
+	Name string // of the header or the cookie
+
+	// Prefix4 and Prefix6 are how many bits of an address count, default 32 and 64: a
+	// subscriber has at least a /64 (RFC 7421 §1).
+	Prefix4, Prefix6 int
+}
+
+// The kinds of parts.
+const (
+	ClientAddress = "client_address"
+	Header        = "header"
+	Cookie        = "cookie"
+	Path          = "path" // without //, /./ and /../
+	Method        = "method"
+	Host          = "host" // lower case, without the port
+)
+
+// missingKey is what a part is that a request does not have. A value that begins with it
+// has it twice, so that none can be taken for it.
+const missingKey = "~"
+
+// severalKey is what a part is that a request has in different values. No value can be so.
+const severalKey = "~several"
+
+// hashedKey begins a key that was too long. No value of a request can begin so.
+const hashedKey = "~sha256:"
+
+// Of is headgate.RequestKey.
+func Of(parts []Part, r *http.Request, addr func(*http.Request) netip.Addr) string {
+	switch len(parts) {
+	case 0:
+		return ""
+	case 1:
+		return bounded(partOf(&parts[0], r, addr))
+	}
+	var b strings.Builder
+	for i := range parts {
+		if i > 0 {
+			b.WriteByte('|')
+		}
+		v := partOf(&parts[i], r, addr)
+		if !strings.ContainsAny(v, "|%") {
+			b.WriteString(v)
+			continue
+		}
+		for j := range len(v) {
+			switch v[j] {
+			case '|':
+				b.WriteString("%7c")
+			case '%':
+				b.WriteString("%25")
+			default:
+				b.WriteByte(v[j])
+			}
+		}
+	}
+	return bounded(b.String())
+}
+
+func bounded(key string) string {
+	if len(key) <= Max {
+		return key
+	}
+	sum := sha256.Sum256([]byte(key))
+	return hashedKey + hex.EncodeToString(sum[:])
+}
+
+// partOf is the value of a part, or missingKey.
+func partOf(p *Part, r *http.Request, addr func(*http.Request) netip.Addr) string {
+	switch p.Kind {
+	case ClientAddress:
+		return addressKey(p, addr(r))
+	case Header:
+		return headerKey(r, p.Name)
+	case Cookie:
+		return cookieKey(r.CookiesNamed(p.Name))
+	case Path:
+		return marked(exclude.Clean(r.URL.Path))
+	case Method:
+		return marked(r.Method)
+	case Host:
+		return hostKey(r)
+	}
+	return missingKey
+}
+
+// marked doubles a mark in front of a value.
+func marked(v string) string {
+	if strings.HasPrefix(v, missingKey) {
+		return missingKey + v
+	}
+	return v
+}
+
+func addressKey(p *Part, a netip.Addr) string {
+	a = a.Unmap().WithZone("")
+	bits, most := p.Prefix4, 32
+	if a.Is6() {
+		if bits, most = p.Prefix6, 128; bits == 0 {
+			bits = 64
+		}
+	}
+	if bits == 0 || bits > most {
+		bits = most
+	}
+	prefix, err := a.Prefix(bits)
+	switch {
+	case err != nil || !a.IsValid():
+		return missingKey
+	case bits == most:
+		return a.String()
+	}
+	return prefix.String()
+}
+
+// headerKey is the value of a header. A request keeps Host apart from its headers.
+func headerKey(r *http.Request, name string) string {
+	vs, ok := r.Header[name]
+	if !ok {
+		// Most are written in canonical form, which needs no memory.
+		name = http.CanonicalHeaderKey(name)
+		vs = r.Header[name]
+	}
+	switch {
+	case name == "Host":
+		return hostKey(r)
+	case len(vs) == 0:
+		return missingKey
+	}
+	for _, v := range vs[1:] {
+		if v != vs[0] {
+			return severalKey
+		}
+	}
+	return marked(vs[0])
+}
+
+// cookieKey is the value of cookies of one name.
+func cookieKey(cs []*http.Cookie) string {
+	if len(cs) == 0 {
+		return missingKey
+	}
+	for _, c := range cs[1:] {
+		if c.Value != cs[0].Value {
+			return severalKey
+		}
+	}
+	return marked(cs[0].Value)
+}
+
+func hostKey(r *http.Request) string {
+	host := r.Host
+	if h, _, err := net.SplitHostPort(host); err == nil {
+		host = h
+	}
+	host = strings.TrimSuffix(strings.TrimSuffix(strings.TrimPrefix(host, "["), "]"), ".")
+	if host == "" {
+		return missingKey
+	}
+	return marked(strings.ToLower(host))
+}

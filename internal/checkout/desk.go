@@ -1,0 +1,221 @@
+package checkout
+
+import (
+	_ "embed"
+	"encoding/json"
+	"log/slog"
+	"math"
+	"net/http"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/internal/pages"
+)
+
+// Headers of a room with a checkout.
+const (
+	PassHeader = "Headgate-Pass"    // of a request to the origin: the signed pass
+	EndsHeader = "Headgate-Ends-In" // of a page: seconds until the visit ends
+)
+
+//go:embed warn.js
+var warnJS string
+
+// A Config says what a room's visitors and its origin are told.
+type Config struct {
+	Room   string
+	Path   string        // of the room
+	Pass   bool          // requests to the origin carry a signed pass
+	Warn   time.Duration // so long before its end a visit's page warns; 0: never
+	Renews bool          // each request of a visit puts its end off
+	Step   time.Duration // a new pass says so much more than the last
+
+	Keys *Keys
+	Look func(*http.Request) (headgate.Stay, bool)
+	Text func(acceptLanguage string) pages.Warning
+	Log  *slog.Logger
+}
+
+// A Desk stands before and behind a room's handler.
+type Desk struct {
+	cfg  Config
+	base string
+
+	mu        sync.Mutex
+	now, past map[string]signed // by stay: as one is full, it becomes the past
+}
+
+// mostSigned bounds the passes that are kept, twice. Chosen: 8 MB of some 800 bytes each; of
+// a room with more people inside some passes are signed more often.
+const mostSigned = 5_000
+
+// signed is the newest pass of a stay.
+type signed struct {
+	token   string
+	expires time.Time
+}
+
+// New makes the desk of a room. It starts nothing.
+func New(c Config) *Desk {
+	return &Desk{cfg: c, base: strings.TrimSuffix(c.Path, "/") + "/.headgate/", now: map[string]signed{}}
+}
+
+// Before answers what is asked about visits and is no visit itself; all else goes to next.
+func (d *Desk) Before(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		name, ok := strings.CutPrefix(r.URL.Path, d.base)
+		switch {
+		case !ok:
+			next.ServeHTTP(w, r)
+		case name == "jwks.json" && d.cfg.Pass:
+			d.cfg.Keys.ServeHTTP(w, r)
+		case name == "pass" && d.cfg.Pass:
+			d.servePass(w, r)
+		case name == "session" && d.cfg.Warn > 0 && r.Method != http.MethodPost:
+			if s, ok := d.cfg.Look(r); reads(w, r) {
+				d.session(w, r, &s, ok)
+			}
+		case name == "warn.js" && d.cfg.Warn > 0:
+			d.serveScript(w, r)
+		default:
+			next.ServeHTTP(w, r)
+		}
+	})
+}
+
+// Inside tells the origin, and the visitor's page, about the visit of a request that the room
+// has let through. A pass that a client brings itself goes no further.
+func (d *Desk) Inside(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		delete(r.Header, PassHeader)
+		delete(r.Header, "Headgate_pass") // which CGI and WSGI cannot tell from it
+		s, ok := headgate.StayOf(w)
+		if d.cfg.Warn > 0 && r.URL.Path == d.base+"session" { // a POST is a request of the visit
+			d.session(w, r, &s, ok)
+			return
+		}
+		if ok && d.cfg.Pass {
+			if token, _, err := d.pass(&s); err == nil {
+				r.Header[PassHeader] = []string{token}
+			} else {
+				d.cfg.Log.Error("pass not signed", "room", d.cfg.Room, "error", err)
+			}
+		}
+		if ok && d.cfg.Warn > 0 && headgate.Navigates(r) {
+			w.Header()[EndsHeader] = []string{strconv.FormatInt(wholeSeconds(s.Left), 10)}
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+// pass is a signed pass of a stay: the last one unless it can say Step more.
+func (d *Desk) pass(s *headgate.Stay) (token string, expires time.Time, err error) {
+	end := d.cfg.Keys.now().Add(s.Left)
+	if old, ok := d.last(s.ID); ok && end.Sub(old.expires) <= d.cfg.Step {
+		return old.token, old.expires, nil
+	}
+	token, expires, err = d.cfg.Keys.Sign(d.cfg.Room, s)
+	if err == nil {
+		d.keep(s.ID, signed{token, expires})
+	}
+	return token, expires, err
+}
+
+func (d *Desk) last(id string) (old signed, ok bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if old, ok = d.now[id]; !ok {
+		old, ok = d.past[id]
+	}
+	return old, ok
+}
+
+func (d *Desk) keep(id string, x signed) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if len(d.now) >= mostSigned {
+		d.past, d.now = d.now, map[string]signed{}
+	}
+	d.now[id] = x
+}
+
+// servePass gives a page's own script the pass that its origin gets.
+func (d *Desk) servePass(w http.ResponseWriter, r *http.Request) {
+	if !reads(w, r) {
+		return
+	}
+	s, ok := d.cfg.Look(r)
+	if !ok {
+		answer(w, http.StatusNotFound, map[string]any{"inside": false})
+		return
+	}
+	token, expires, err := d.pass(&s)
+	if err != nil {
+		d.cfg.Log.Error("pass not signed", "room", d.cfg.Room, "error", err)
+		answer(w, http.StatusInternalServerError, map[string]any{"inside": true})
+		return
+	}
+	answer(w, http.StatusOK, map[string]any{"inside": true, "pass": token,
+		"expires_at": expires.UTC().Format(time.RFC3339)})
+}
+
+// A session is what the page of a visit is told about it.
+type session struct {
+	Inside  bool          `json:"inside"`
+	EndsIn  int64         `json:"ends_in_seconds"`
+	HardEnd *int64        `json:"hard_end_in_seconds"` // null: none
+	Renews  bool          `json:"renews"`              // a POST here puts the end off
+	Warn    bool          `json:"warn"`
+	WarnAt  int64         `json:"warn_seconds"`
+	Text    pages.Warning `json:"text"`
+}
+
+func (d *Desk) session(w http.ResponseWriter, r *http.Request, s *headgate.Stay, ok bool) {
+	x := session{Inside: ok, EndsIn: wholeSeconds(s.Left), WarnAt: wholeSeconds(d.cfg.Warn)}
+	x.Warn = ok && s.Left <= d.cfg.Warn
+	x.Renews = ok && d.cfg.Renews && (s.HardLeft == 0 || s.HardLeft-s.Left > time.Second)
+	if s.HardLeft > 0 {
+		n := wholeSeconds(s.HardLeft)
+		x.HardEnd = &n
+	}
+	x.Text = d.cfg.Text(r.Header.Get("Accept-Language"))
+	answer(w, http.StatusOK, &x)
+}
+
+func (d *Desk) serveScript(w http.ResponseWriter, r *http.Request) {
+	if !reads(w, r) {
+		return
+	}
+	h := w.Header()
+	h.Set("Content-Type", "text/javascript; charset=utf-8")
+	h.Set("Cache-Control", "public, max-age=300")
+	h.Set("X-Content-Type-Options", "nosniff")
+	h.Set("Content-Length", strconv.Itoa(len(warnJS)))
+	if r.Method == http.MethodGet {
+		w.Write([]byte(warnJS))
+	}
+}
+
+// reads refuses all but GET and HEAD.
+func reads(w http.ResponseWriter, r *http.Request) bool {
+	if r.Method == http.MethodGet || r.Method == http.MethodHead {
+		return true
+	}
+	w.Header().Set("Allow", "GET, HEAD")
+	http.Error(w, "use GET", http.StatusMethodNotAllowed)
+	return false
+}
+
+func answer(w http.ResponseWriter, code int, v any) {
+	h := w.Header()
+	h.Set("Content-Type", "application/json")
+	h.Set("Cache-Control", "no-store")
+	h.Set("X-Content-Type-Options", "nosniff")
+	w.WriteHeader(code)
+	json.NewEncoder(w).Encode(v) // an error is the client's: it has gone
+}
+
+func wholeSeconds(d time.Duration) int64 { return int64(math.Floor(max(0, d.Seconds()))) }

@@ -1,0 +1,68 @@
+package checkout
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/go-jose/go-jose/v4"
+	"github.com/go-jose/go-jose/v4/jwt"
+
+	"github.com/headgate/headgate"
+)
+
+// What a signed pass says of itself.
+const (
+	tokenType = "headgate-pass+jwt" // no other token of the same keys can be taken for one (RFC 8725, 3.11)
+	issuer    = "headgate"
+)
+
+// claims are those of a signed pass.
+type claims struct {
+	Issuer   string           `json:"iss"`
+	Audience string           `json:"aud"` // the room
+	Subject  string           `json:"sub"` // the stay
+	Issued   *jwt.NumericDate `json:"iat"`
+	Expires  *jwt.NumericDate `json:"exp"` // the stay lasts so long at least
+	Entered  *jwt.NumericDate `json:"entered"`
+	ID       string           `json:"jti"` // what Complete takes
+}
+
+// ErrPass: a token is not a signed pass of the room.
+var ErrPass = errors.New("not a signed pass of this room")
+
+// Sign makes the signed pass of a stay in a room. It is good for as long as the counter has
+// confirmed the stay, less what is lost to whole seconds.
+func (k *Keys) Sign(room string, s *headgate.Stay) (token string, expires time.Time, err error) {
+	expires = k.now().Add(s.Left).Truncate(time.Second)
+	token, err = k.sign(&claims{Issuer: issuer, Audience: room, Subject: s.ID, ID: s.Pass(),
+		Entered: jwt.NewNumericDate(s.Entered)}, expires)
+	return token, expires, err
+}
+
+func (k *Keys) sign(c *claims, expires time.Time) (string, error) {
+	c.Issued, c.Expires = jwt.NewNumericDate(k.now()), jwt.NewNumericDate(expires)
+	token, err := jwt.Signed(k.signer().signer).Claims(c).Serialize()
+	if err != nil {
+		return "", fmt.Errorf("sign a pass: %w", err)
+	}
+	return token, nil
+}
+
+// Open checks the signature of a signed pass of a room, and returns its jti. It does not look
+// at the time: a stay may be completed after its pass is over.
+func (k *Keys) Open(room, token string) (pass string, err error) {
+	t, err := jwt.ParseSigned(token, []jose.SignatureAlgorithm{jose.ES256})
+	if err != nil || len(t.Headers) != 1 || t.Headers[0].ExtraHeaders[jose.HeaderType] != tokenType {
+		return "", ErrPass
+	}
+	key := k.set.Load().byID[t.Headers[0].KeyID]
+	if key == nil {
+		return "", ErrPass
+	}
+	var c claims
+	if t.Claims(key.public, &c) != nil || c.Issuer != issuer || c.Audience != room {
+		return "", ErrPass
+	}
+	return c.ID, nil
+}

@@ -1,0 +1,275 @@
+package config
+
+import (
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	"go.yaml.in/yaml/v4"
+
+	"github.com/headgate/headgate/limit"
+)
+
+// A Queue keeps jobs and delivers them to a target at the pace of limits.
+type Queue struct {
+	// Name identifies the queue in the API, metrics and the data folder: 1 to 64 of A-Z
+	// a-z 0-9 _ and -. Required and unique.
+	Name string
+
+	// Target says where the jobs go. Its URL is required.
+	Target QueueTarget
+
+	// Limits are the names of the limits that each job takes from, all of them or none.
+	// Default none.
+	Limits []string
+
+	// TenantLimits are the same, but each tenant has a part of its own. Default none.
+	TenantLimits []string
+
+	// Weight is that of this queue among those that share a limit. 1 to 1,000, default 1.
+	Weight int
+
+	// Reserved is how much of each of its Limits, in its unit and window, only this queue takes.
+	// 0, the default, is nothing.
+	Reserved int64
+
+	// Tenants are weights of tenants, 1 to 1,000. Default 1 each.
+	Tenants map[string]int64
+
+	// Spread sends evenly over the window of a limit, and not all at its beginning.
+	// Default true.
+	Spread bool
+
+	// Rate is how many jobs a second go at most, beside the limits. 0, the default, is no
+	// bound.
+	Rate int64
+
+	// Concurrency is how many deliveries are under way at most. Default 64.
+	Concurrency int
+
+	// MaxAttempts is how often a job is tried before it is dead. Default 20.
+	MaxAttempts int
+
+	// MinBackoff and MaxBackoff bound the wait before the next attempt. Defaults 1 second
+	// and 5 minutes.
+	MinBackoff, MaxBackoff time.Duration
+
+	// MaxAge is how old a job may become that says nothing of it. 0, the default, is
+	// however old.
+	MaxAge time.Duration
+
+	// KeyWindow is how long the idempotency key of a job is known. 0 is not at all, default
+	// 1 hour.
+	KeyWindow time.Duration
+
+	// MaxWaiting is how many jobs there may be. Default 5,000,000.
+	MaxWaiting int64
+
+	// MaxBytes is how much of the disk they may take. Default 16 GB.
+	MaxBytes int64
+}
+
+// A QueueTarget is what jobs are delivered to by HTTP.
+type QueueTarget struct {
+	URL         string   // http or https
+	Method      string   // default POST
+	Headers     []string // "Name: value"
+	SecretFiles []string // each holds a secret that signs
+	Timeout     time.Duration
+	CA          string // PEM files
+	Certificate string
+	Key         string
+	Shared      bool // strangers use it too
+}
+
+// Bounds of queues. Chosen: each queue is two streams of the engine.
+const (
+	maxQueues = 100
+	maxWeight = 1000
+)
+
+func defaultQueue() Queue {
+	return Queue{
+		Target: QueueTarget{Method: "POST", Timeout: 30 * time.Second}, Weight: 1, Spread: true,
+		Concurrency: 64, MaxAttempts: 20, MinBackoff: time.Second, MaxBackoff: 5 * time.Minute,
+		KeyWindow: time.Hour, MaxWaiting: 5_000_000, MaxBytes: 16 << 30,
+	}
+}
+
+func queueFields(q *Queue) []field {
+	const year = 366 * day
+	return []field{
+		required("name", "orders", text(&q.Name, cleanName)),
+		{name: "target", example: "{url: http://127.0.0.1:9000/orders}", read: group("target",
+			targetFields(&q.Target)).read},
+		{name: "limits", read: readRoomLimits(&q.Limits)},
+		{name: "tenant_limits", read: readRoomLimits(&q.TenantLimits)},
+		one("weight", whole(&q.Weight, 1, maxWeight)),
+		one("reserved", whole(&q.Reserved, 0, limit.MaxAmount)),
+		{name: "tenants", read: readOverrides(&q.Tenants)},
+		one("spread", truth(&q.Spread)),
+		one("rate", whole(&q.Rate, 0, 1_000_000)),
+		one("concurrency", whole(&q.Concurrency, 1, 10_000)),
+		one("max_attempts", whole(&q.MaxAttempts, 1, 10_000)),
+		one("min_backoff", span(&q.MinBackoff, time.Millisecond, year, false)),
+		one("max_backoff", span(&q.MaxBackoff, time.Millisecond, year, false)),
+		one("max_age", span(&q.MaxAge, time.Second, year, true)),
+		one("key_window", span(&q.KeyWindow, time.Second, 7*day, true)),
+		one("max_waiting", whole(&q.MaxWaiting, 1, 50_000_000)),
+		one("max_bytes", whole(&q.MaxBytes, 1<<20, 1<<40)),
+	}
+}
+
+func targetFields(t *QueueTarget) []field {
+	return []field{
+		required("url", "http://127.0.0.1:9000/orders", raw(&t.URL, cleanTarget)),
+		one("method", word(&t.Method, "POST", "PUT", "PATCH", "GET", "DELETE")),
+		list("headers", &t.Headers, cleanTargetHeader),
+		list("secret_files", &t.SecretFiles, cleanFile),
+		one("timeout", span(&t.Timeout, 10*time.Millisecond, time.Hour, false)),
+		one("ca", raw(&t.CA, cleanFile)),
+		one("certificate", raw(&t.Certificate, cleanFile)),
+		one("key", raw(&t.Key, cleanFile)),
+		one("shared", truth(&t.Shared)),
+	}
+}
+
+func readQueues(c *Config) func(*decoder, string, *yaml.Node) {
+	return func(d *decoder, key string, n *yaml.Node) {
+		if n.Kind == yaml.SequenceNode && len(n.Content) > maxQueues {
+			d.fault(key, n, wrong("one queue may have a tenant for each client: see tenants",
+				"has %d queues, more than %d", len(n.Content), maxQueues))
+			return
+		}
+		for key, item := range d.items(key, n) {
+			q := defaultQueue()
+			d.mapping(key, item, queueFields(&q))
+			c.Queues = append(c.Queues, q)
+		}
+	}
+}
+
+// checkQueues holds the queues against each other and the limits.
+func checkQueues(d *decoder, c *Config) {
+	known, shared := map[string]*Limit{}, d.good("limits")
+	var all []string
+	for i := range c.Limits {
+		known[c.Limits[i].Name] = &c.Limits[i]
+		all = append(all, c.Limits[i].Name)
+	}
+	named, reserved := map[string]int{}, map[string]int64{}
+	for i := range c.Queues {
+		q, k := &c.Queues[i], "queues["+strconv.Itoa(i)+"]."
+		if j, twice := named[q.Name]; twice && q.Name != "" {
+			d.clash(wrong("give each queue a name of its own",
+				"%s is already the name of queues[%d]", quote(q.Name), j), k+"name")
+		}
+		named[q.Name] = i
+		for key, names := range map[string][]string{"limits": q.Limits, "tenant_limits": q.TenantLimits} {
+			for j, name := range names {
+				k := k + key + "[" + strconv.Itoa(j) + "]"
+				if shared && known[name] == nil && d.good(k) {
+					d.clash(wrong(limitHint(d, name, all), "there is no limit %s", quote(name)), k)
+				}
+			}
+		}
+		q.Limits, q.TenantLimits = union(nil, q.Limits), union(nil, q.TenantLimits)
+		q.checkReserved(d, k+"reserved", known, reserved)
+		if q.MinBackoff > q.MaxBackoff && d.good(k+"min_backoff", k+"max_backoff") {
+			d.clash(wrong("raise max_backoff, or lower min_backoff", "%s is longer than %s",
+				short(q.MinBackoff), short(q.MaxBackoff)), k+"max_backoff", k+"min_backoff")
+		}
+		for name, weight := range q.Tenants {
+			if key := under(k+"tenants", name); (weight < 1 || weight > maxWeight) && d.good(key) {
+				d.clash(wrong("write a whole number from 1 to "+strconv.Itoa(maxWeight),
+					"%d is no weight", weight), key)
+			}
+		}
+		q.Target.cross(d, k+"target.")
+		if q.Target.Shared && shared && q.paced(known) == nil {
+			d.clash(wrong("name a limit with a window in requests under limits",
+				"stands beside no rate: how much the target takes in all is not known"), k+"target.shared")
+		}
+	}
+}
+
+// checkReserved adds up what is reserved of each limit.
+func (q *Queue) checkReserved(d *decoder, k string, known map[string]*Limit, sum map[string]int64) {
+	if q.Reserved == 0 || !d.good(k) {
+		return
+	}
+	if len(q.Limits) == 0 {
+		d.clash(wrong("name limits, or take it out", "is a part of limits, and none is named"), k)
+	}
+	for _, name := range q.Limits {
+		l := known[name]
+		if l == nil {
+			continue
+		}
+		amount, own := l.Overrides[""]
+		if !own {
+			amount = l.Amount
+		}
+		if sum[name] += q.Reserved; sum[name] >= amount {
+			d.clash(wrong("leave something for the others", "with those before %d of %d of limit %s are reserved",
+				sum[name], amount, quote(name)), k)
+		}
+	}
+}
+
+// paced is the first limit of a queue that is a rate of jobs, nil if there is none.
+func (q *Queue) paced(known map[string]*Limit) *Limit {
+	for _, name := range q.Limits {
+		if l := known[name]; l != nil && l.Window > 0 && l.Unit == "requests" && l.Amount > 0 &&
+			l.Algorithm != limit.Concurrency {
+			return l
+		}
+	}
+	return nil
+}
+
+// Pace is the rate of jobs that a queue's limits allow, nil if none of them says.
+func (c *Config) Pace(q *Queue) *Limit {
+	known := map[string]*Limit{}
+	for i := range c.Limits {
+		known[c.Limits[i].Name] = &c.Limits[i]
+	}
+	return q.paced(known)
+}
+
+// cross holds the keys of a target against each other.
+func (t *QueueTarget) cross(d *decoder, k string) {
+	if (t.Certificate == "") != (t.Key == "") && d.good(k+"certificate", k+"key") {
+		d.clash(wrong("name both files", "certificate and key go together"), k+"certificate", k+"key")
+	}
+	if strings.HasPrefix(t.URL, "http:") && t.CA+t.Certificate != "" && d.good(k+"url") {
+		d.clash(wrong("write https://, or take it out", "belongs to a target of https"), k+"ca", k+"certificate")
+	}
+}
+
+func cleanTarget(s string) (string, *mistake) {
+	const hint = "write scheme, host, port and path, such as http://127.0.0.1:9000/orders"
+	u, err := url.Parse(s)
+	switch {
+	case err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "":
+		return "", wrong(hint, "is not the URL of a web server")
+	case u.User != nil:
+		return "", wrong(`take them out, and write headers: ["Authorization: …"]`, "has a user name or password")
+	case u.Fragment != "" || strings.HasSuffix(s, "#"):
+		return "", wrong("leave out what follows #", "has a fragment, which is never sent")
+	}
+	return s, nil
+}
+
+func cleanTargetHeader(s string) (string, *mistake) {
+	name, _, ok := strings.Cut(s, ":")
+	if !ok || strings.EqualFold(strings.TrimSpace(name), "host") {
+		return "", wrong(`write "Name: value", such as "X-Source: headgate"`, "is not a header to send")
+	}
+	clean, m := cleanHeader(s)
+	if m != nil {
+		return "", wrong(`write "Name: value", such as "X-Source: headgate"`, "is not a header to send")
+	}
+	return clean, nil
+}

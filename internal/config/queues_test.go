@@ -1,0 +1,88 @@
+package config
+
+import (
+	"strings"
+	"testing"
+	"time"
+)
+
+// queued is a file with a limit and one queue.
+func queued(keys string) string {
+	return "limits:\n  - {name: db, algorithm: sliding_log, amount: 100, window: 1s}\n" +
+		"queues:\n  - {name: orders, " + keys + "}\n"
+}
+
+const target = "target: {url: 'http://127.0.0.1:9000/x'}"
+
+func TestAQueueNeedsATargetAlone(t *testing.T) {
+	c, err := Parse("f", []byte(queued(target)))
+	if err != nil || len(c.Queues) != 1 {
+		t.Fatal(err)
+	}
+	q := c.Queues[0]
+	if q.Name != "orders" || q.Target.Method != "POST" || q.Concurrency != 64 || !q.Spread ||
+		q.KeyWindow != time.Hour || q.MaxAttempts != 20 || q.Target.Timeout != 30*time.Second {
+		t.Errorf("got %+v", q)
+	}
+}
+
+func TestQueueMistakes(t *testing.T) {
+	tests := []struct{ keys, want string }{
+		{"weight: 1", "queues[0].target: is missing"},
+		{"target: {method: PUT}", "queues[0].target.url: is missing"},
+		{"target: {url: 'ftp://x'}", "queues[0].target.url: is not the URL of a web server"},
+		{"target: {url: 'http://u:secret@x/'}", "has a user name or password"},
+		{"target: {url: 'http://x/#a'}", "has a fragment"},
+		{"target: {url: 'http://x/', method: HEAD}", "HEAD"},
+		{"target: {url: 'http://x/', headers: [X]}", "is not a header to send"},
+		{"target: {url: 'http://x/', headers: ['Host: a']}", "is not a header to send"},
+		{"target: {url: 'http://x/', ca: a.pem}", "belongs to a target of https"},
+		{"target: {url: 'https://x/', certificate: a.pem}", "certificate and key go together"},
+		{"target: {url: 'https://x/', shared: true}", "stands beside no rate"},
+		{target + ", limits: [bd]", "there is no limit"},
+		{target + ", tenant_limits: [bd]", "there is no limit"},
+		{target + ", weight: 0", "weight"},
+		{target + ", tenants: {a: 0}", "0 is no weight"},
+		{target + ", tenants: {a: 1001}", "1001 is no weight"},
+		{target + ", concurrency: 10001", "concurrency"},
+		{target + ", max_attempts: 0", "max_attempts"},
+		{target + ", min_backoff: 10m", "10m is longer than 5m"},
+		{target + ", key_window: 8d", "key_window"},
+		{target + ", max_bytes: 5", "max_bytes"},
+		{target + ", limit: [db]", "limit"},
+		{target + ", reserved: 5", "none is named"},
+		{target + ", limits: [db], reserved: 100", "100 of 100"},
+	}
+	for _, tt := range tests {
+		_, err := Parse("f", []byte(queued(tt.keys)))
+		if err == nil || !strings.Contains(err.Error(), tt.want) {
+			t.Errorf("%s: got %v, want %q", tt.keys, err, tt.want)
+		}
+		if err != nil && strings.Contains(err.Error(), "secret") {
+			t.Errorf("%s: the error has the password: %v", tt.keys, err)
+		}
+		for _, f := range Faults(err) {
+			if f.Hint == "" || f.Line == 0 {
+				t.Errorf("%s: no hint or no line: %+v", tt.keys, f)
+			}
+		}
+	}
+	twice := queued(target) + "  - {name: orders, " + target + "}\n"
+	if _, err := Parse("f", []byte(twice)); err == nil || !strings.Contains(err.Error(), "already the name") {
+		t.Errorf("two of a name: %v", err)
+	}
+}
+
+func TestPaceIsTheFirstRateOfJobs(t *testing.T) {
+	c, err := Parse("f", []byte(queued(target+", limits: [db]")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if l := c.Pace(&c.Queues[0]); l == nil || l.Amount != 100 {
+		t.Errorf("got %+v", l)
+	}
+	c.Limits[0].Unit = "units"
+	if l := c.Pace(&c.Queues[0]); l != nil {
+		t.Errorf("of units: got %+v", l)
+	}
+}

@@ -1,0 +1,226 @@
+package config
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"go.yaml.in/yaml/v4"
+
+	"github.com/headgate/headgate/internal/rules"
+)
+
+// A Rule says what becomes of the requests of a room that its expression matches.
+type Rule struct {
+	// Action is bypass, deny or lane. Required.
+	Action string
+
+	// Expression is in the language of docs/rules.md. Required.
+	Expression string
+
+	// Description is for those who read the file: at most 500 bytes.
+	Description string
+
+	// Lane is where who must wait waits, with the action lane: at most 32 of A-Z, a-z, 0-9, _ and
+	// -. Three lanes at most.
+	Lane string
+
+	// Share is how many of a hundred calls go to the lane at most while others wait: 1 to 99, and
+	// 99 for all lanes together. With the action lane.
+	Share int
+
+	// Enabled asks the rule. Default true.
+	Enabled bool
+}
+
+// A List is a list of addresses or of texts that expressions ask by in $name.
+type List struct {
+	Name      string
+	Addresses []string // addresses, networks and ranges
+	Texts     []string
+}
+
+// A Crawler is one that can prove by the names of its addresses who it is.
+type Crawler struct {
+	Name    string
+	Agents  []string // parts of its User-Agent, one is enough
+	Domains []string // its addresses have names in one of these
+}
+
+// Rule is the rule as package rules reads it.
+func (r *Rule) Rule() (rules.Rule, error) {
+	a, err := rules.ParseAction(r.Action)
+	return rules.Rule{Action: a, Expression: r.Expression, Description: r.Description,
+		Lane: r.Lane, Share: r.Share, Disabled: !r.Enabled}, err
+}
+
+// RuleLists are the lists that expressions may ask, compiled. They are shared and never change.
+func (c *Config) RuleLists() map[string]*rules.List { return c.lists }
+
+// NewCrawlers verifies the crawlers that are known and those of the file.
+func (c *Config) NewCrawlers() (*rules.Crawlers, error) {
+	all := rules.KnownCrawlers()
+	for _, x := range c.Crawlers {
+		all = append(all, rules.Crawler{Name: x.Name, Agents: x.Agents, Domains: x.Domains})
+	}
+	return rules.NewCrawlers(all, nil)
+}
+
+func readRules(dst *[]Rule) func(*decoder, string, *yaml.Node) {
+	return func(d *decoder, key string, n *yaml.Node) {
+		for key, item := range d.items(key, n) {
+			r := Rule{Enabled: true}
+			d.mapping(key, item, ruleFields(&r))
+			*dst = append(*dst, r)
+		}
+	}
+}
+
+func ruleFields(r *Rule) []field {
+	return []field{
+		required("action", "bypass", word(&r.Action, "bypass", "deny", "lane")),
+		required("expression", `starts_with(http.request.uri.path, "/webhooks/")`,
+			text(&r.Expression, anyText)),
+		one("description", text(&r.Description, anyText)),
+		one("lane", text(&r.Lane, anyText)),
+		one("share", whole(&r.Share, 1, 99)),
+		one("enabled", truth(&r.Enabled)),
+	}
+}
+
+func anyText(s string) (string, *mistake) { return s, nil }
+
+func readLists(c *Config) func(*decoder, string, *yaml.Node) {
+	return func(d *decoder, key string, n *yaml.Node) {
+		for key, item := range d.items(key, n) {
+			var l List
+			d.mapping(key, item, listFields(&l))
+			if item.Kind == yaml.MappingNode && (l.Addresses == nil) == (l.Texts == nil) &&
+				d.good(key+".addresses", key+".texts") {
+				d.fault(key, item, wrong("write addresses: for addresses and networks, or texts: for texts",
+					"needs addresses or texts, and not both"))
+			}
+			c.Lists = append(c.Lists, l)
+		}
+	}
+}
+
+func listFields(l *List) []field {
+	return []field{
+		required("name", "office", raw(&l.Name, cleanListName)),
+		list("addresses", &l.Addresses, anyText),
+		list("texts", &l.Texts, anyText),
+	}
+}
+
+func cleanListName(s string) (string, *mistake) {
+	if rules.CheckListName(s) != nil {
+		return "", wrong("take 1 to 50 of a-z, 0-9 and _", "%s is no name of a list", quote(s))
+	}
+	return s, nil
+}
+
+func readCrawlers(c *Config) func(*decoder, string, *yaml.Node) {
+	return func(d *decoder, key string, n *yaml.Node) {
+		for key, item := range d.items(key, n) {
+			var x Crawler
+			d.mapping(key, item, crawlerFields(&x))
+			c.Crawlers = append(c.Crawlers, x)
+		}
+	}
+}
+
+func crawlerFields(x *Crawler) []field {
+	return []field{
+		required("name", "mybot", text(&x.Name, cleanName)),
+		{name: "agents", read: list("", &x.Agents, anyText).read, example: "[MyBot]"},
+		{name: "domains", read: list("", &x.Domains, anyText).read, example: "[bot.example.com]"},
+	}
+}
+
+// checkRules compiles all lists, crawlers and rules, so that what is wrong is told now.
+func checkRules(d *decoder, c *Config) {
+	c.lists = map[string]*rules.List{}
+	for i := range c.Lists {
+		l, k := &c.Lists[i], fmt.Sprintf("lists[%d]", i)
+		if !d.good(k, k+".name", k+".addresses", k+".texts") || l.Name == "" {
+			continue
+		}
+		if c.lists[l.Name] != nil {
+			d.clash(wrong("give each list a name of its own", "%s is the name of another list",
+				quote(l.Name)), k+".name")
+			continue
+		}
+		compiled, err := l.compile()
+		if err != nil {
+			d.clash(wrong("write 192.0.2.1, 192.0.2.0/24 or 192.0.2.3..192.0.2.7", "%s", firstLine(err)),
+				k+".addresses", k+".texts")
+		}
+		c.lists[l.Name] = compiled
+	}
+	env := rules.Env{Lists: c.lists}
+	var err error
+	if env.Crawlers, err = c.NewCrawlers(); err != nil {
+		if d.good("crawlers") {
+			d.clash(wrong("docs/rules.md says how crawlers are verified", "%s", firstLine(err)), "crawlers")
+		}
+		env.Crawlers, _ = rules.NewCrawlers(nil, nil)
+	}
+	for i := range c.Rooms {
+		checkRoomRules(d, &c.Rooms[i], fmt.Sprintf("rooms[%d].rules", i), env)
+	}
+}
+
+func (l *List) compile() (*rules.List, error) {
+	if l.Texts != nil {
+		return rules.NewTextList(l.Texts)
+	}
+	return rules.NewAddressList(l.Addresses)
+}
+
+// checkRoomRules compiles each rule by itself, and all together.
+func checkRoomRules(d *decoder, r *Room, key string, env rules.Env) {
+	all, bad := make([]rules.Rule, 0, len(r.Rules)), false
+	for i := range r.Rules {
+		k := fmt.Sprintf("%s[%d]", key, i)
+		x, err := r.Rules[i].Rule()
+		if err != nil || !d.good(k, k+".action", k+".expression") {
+			bad = true
+			continue
+		}
+		if _, err := rules.New([]rules.Rule{x}, env); err != nil {
+			bad = true
+			d.clash(ruleMistake(err), k+".expression", k+".lane", k+".share", k)
+		}
+		all = append(all, x)
+	}
+	if bad {
+		return
+	}
+	if _, err := rules.New(all, env); err != nil {
+		d.clash(wrong("docs/rules.md has the bounds", "%s", firstLine(err)), key)
+	}
+}
+
+// ruleMistake says what is wrong with a rule: in an expression, with the place in it.
+func ruleMistake(err error) *mistake {
+	e, ok := errors.AsType[*rules.Error](err)
+	if !ok {
+		return wrong("docs/rules.md says how rules are written", "%s",
+			strings.TrimPrefix(firstLine(err), "rule 1: "))
+	}
+	hint := e.Hint
+	if hint == "" {
+		hint = "docs/rules.md has the language"
+	}
+	at := fmt.Sprintf("at character %d", e.Column)
+	if e.Line > 1 {
+		at = fmt.Sprintf("at line %d, character %d", e.Line, e.Column)
+	}
+	return wrong(hint, "%s: %s", at, e.Problem)
+}
+
+func firstLine(err error) string {
+	line, _, _ := strings.Cut(err.Error(), "\n")
+	return line
+}

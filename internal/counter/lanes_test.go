@@ -1,0 +1,278 @@
+package counter
+
+import (
+	"log/slog"
+	"maps"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/headgate/headgate/internal/store"
+	"github.com/headgate/headgate/slot"
+)
+
+var members = slot.Lane{Name: "members", Share: 25}
+
+// laned opens a host of a room with lanes and runs it.
+func laned(t *testing.T, name string, s store.Store, change func(*Config), lanes ...slot.Lane) *Counter {
+	t.Helper()
+	start := time.Now()
+	cfg := Config{
+		Room: "shop", Host: name, Store: s, Settings: Settings{
+			Active: slot.Limit{Kind: slot.AtOnce, N: 10000, Per: time.Minute},
+			New:    slot.Limit{Kind: slot.PerWindow, N: 600, Per: time.Minute},
+			Spread: true, Lanes: lanes,
+			Line: LineConfig{
+				MaxWaiting: 5000, PollMin: time.Second, PollMax: 30 * time.Second, Hold: 15 * time.Minute,
+			},
+		},
+		Boot: func() time.Duration { return time.Since(start) + time.Hour },
+		Log:  slog.New(slog.DiscardHandler),
+	}
+	if change != nil {
+		change(&cfg)
+	}
+	c, err := Open(t.Context(), cfg, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan struct{})
+	go func() { c.Run(t.Context()); close(done) }()
+	t.Cleanup(func() { <-done })
+	return c
+}
+
+// joins puts so many people into a lane, 0 into the ordinary line.
+func joins(t *testing.T, c *Counter, lane uint64, n int) (tickets []uint64) {
+	t.Helper()
+	for range n {
+		p, err := c.Join(t.Context(), lane, 5*time.Minute, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		tickets = append(tickets, p.Number)
+	}
+	return tickets
+}
+
+// crowd are people who ask when they are told to and come in when they are called.
+type crowd struct {
+	t     *testing.T
+	life  uint64
+	due   map[uint64]time.Time
+	shown map[uint64]int64
+	in    []uint64
+}
+
+func newCrowd(t *testing.T, life uint64, tickets ...uint64) *crowd {
+	x := &crowd{t: t, life: life, due: map[uint64]time.Time{}, shown: map[uint64]int64{}}
+	for _, n := range tickets {
+		x.due[n] = time.Now()
+	}
+	return x
+}
+
+// wait lets some time pass.
+func (x *crowd) wait(c *Counter, d time.Duration) {
+	x.t.Helper()
+	for end := time.Now().Add(d); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
+		for _, n := range slices.Sorted(maps.Keys(x.due)) {
+			if time.Now().Before(x.due[n]) {
+				continue
+			}
+			p, err := c.Poll(x.t.Context(), x.life, n, 0)
+			if err != nil {
+				x.t.Fatal(err)
+			}
+			x.due[n] = time.Now().Add(p.PollAfter)
+			switch p.Status {
+			case slot.TicketCalled:
+				if r, err := c.Claim(x.t.Context(), x.life, n, 0, 0); err != nil || r.End == 0 {
+					x.t.Fatalf("called ticket %d is not let in: %+v, %v", n, r, err)
+				}
+				delete(x.due, n)
+				x.in = append(x.in, n)
+			case slot.TicketWaiting, slot.TicketLate:
+			default:
+				x.t.Fatalf("ticket %d of line %d has lost its place: %v", n, slot.LaneOf(n), p.Status)
+			}
+			if was := x.shown[n]; was > 0 && p.Position > was {
+				x.t.Errorf("ticket %d of line %d was at %d and is at %d", n, slot.LaneOf(n), was, p.Position)
+			}
+			x.shown[n] = p.Position
+		}
+	}
+}
+
+// TestALaneGetsItsShareOfTheCalls, who waits is told so, and records survive hosts that die.
+func TestALaneGetsItsShareOfTheCalls(t *testing.T) {
+	for name, change := range map[string]func(*Config){
+		"fifo": nil, "random": func(c *Config) { c.Draws = true },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := &store.Memory{}
+				c := laned(t, "a", s, change, members)
+				c.Hold(true)
+				tickets := joins(t, c, 0, 300)
+				tickets = append(tickets, joins(t, c, members.ID(), 100)...)
+				life := lifeOf(c)
+				p, err := c.Poll(t.Context(), life, tickets[320], 0)
+				if err != nil || slot.LaneOf(p.Number) != 1 || p.Position != 21+63 || p.Waiting != 400 {
+					t.Errorf("the 21st of the lane is told %+v, %v", p, err)
+				}
+				x := newCrowd(t, life, tickets...)
+				c.Hold(false)
+				x.shown = map[uint64]int64{}
+				x.wait(c, 12*time.Second)
+				shares(t, x, 60, 25)
+				c = laned(t, "b", s, change, members) // the other is fenced
+				x.shown = map[uint64]int64{}
+				before := len(x.in)
+				x.wait(c, 15*time.Second)
+				if got := len(x.in) - before; got < 60 {
+					t.Fatalf("%d were let in after the takeover", got)
+				}
+				x.in = x.in[before:]
+				shares(t, x, 60, 25)
+				for _, n := range joins(t, c, members.ID(), 3) {
+					if slices.Contains(tickets, n) || slot.LaneOf(n) != 1 {
+						t.Errorf("number %d is issued again, or of another line", n)
+					}
+				}
+				st := c.State(0, 0)
+				if len(st.Lanes) != 1 || st.Lanes[0].Name != "members" || st.Lanes[0].Joined != 3 ||
+					st.Lanes[0].Calls == 0 || st.Lanes[0].Waiting == 0 || st.Lanes[0].Gone {
+					t.Errorf("operators are told %+v", st.Lanes)
+				}
+			})
+		})
+	}
+}
+
+// shares checks how many of the first who came in were of the lane: calls are in order, but who
+// is called comes when it asks.
+func shares(t *testing.T, x *crowd, first, share int) {
+	t.Helper()
+	if len(x.in) < first {
+		t.Fatalf("%d have come in, want %d", len(x.in), first)
+	}
+	got := 0
+	for _, n := range x.in[:first] {
+		if slot.LaneOf(n) == 1 {
+			got++
+		}
+	}
+	if want := first * share / 100; got < want-3 || got > want+3 {
+		t.Errorf("of the first %d who came in %d are of the lane, want %d", first, got, want)
+	}
+}
+
+// TestALaneThatNoRuleLeadsIntoIsServed, also by a host that never knew of it; who is sent into a
+// lane that the host does not know joins the ordinary line.
+func TestALaneThatNoRuleLeadsIntoIsServed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &store.Memory{}
+		c := laned(t, "a", s, nil, members)
+		c.Hold(true)
+		tickets := joins(t, c, 0, 100)
+		tickets = append(tickets, joins(t, c, members.ID(), 40)...)
+		x := newCrowd(t, lifeOf(c), tickets...)
+		x.wait(c, 2*time.Second)
+		c = laned(t, "b", s, nil)
+		if got := joins(t, c, members.ID(), 1); slot.LaneOf(got[0]) != 0 {
+			t.Errorf("ticket %d is of a lane that nobody leads into", got[0])
+		}
+		x.shown = map[uint64]int64{}
+		x.wait(c, 10*time.Second)
+		shares(t, x, 40, 25)
+		if st := c.State(0, 0).Lanes; len(st) != 1 || !st[0].Gone || st[0].Name != "members" {
+			t.Errorf("operators are told %+v", st)
+		}
+		x.wait(c, 15*time.Second)
+		if len(x.in) != len(tickets) {
+			t.Errorf("%d of %d have come in", len(x.in), len(tickets))
+		}
+		time.Sleep(2 * time.Second)
+		if st := c.State(0, 0).Lanes; len(st) != 0 {
+			t.Errorf("the empty lane is there still: %+v", st)
+		}
+		set := c.cfg.Settings
+		set.Lanes = []slot.Lane{{Name: "vip", Share: 9}}
+		if err := c.Reconfigure(t.Context(), set); err != nil {
+			t.Fatal(err)
+		}
+		c.Hold(true)
+		got := joins(t, c, set.Lanes[0].ID(), 1)[0]
+		if slot.LaneOf(got) == 0 || slices.Contains(tickets, got) {
+			t.Errorf("the new lane goes on with ticket %d", got)
+		}
+	})
+}
+
+// TestATicketOfALaneTheRecordDoesNotKnow, as after a restore from an old backup, keeps its place.
+func TestATicketOfALaneTheRecordDoesNotKnow(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &store.Memory{}
+		c := laned(t, "a", s, nil)
+		time.Sleep(time.Second)
+		p, err := c.Poll(t.Context(), lifeOf(c), 2<<38+17, 0)
+		if err != nil || p.Status != slot.TicketWaiting || p.Position == 0 {
+			t.Errorf("it is told %+v, %v", p, err)
+		}
+		p, err = c.Poll(t.Context(), lifeOf(c), 9<<38+17, 0)
+		if err != nil || p.Status != slot.TicketUnknown {
+			t.Errorf("a ticket that no line can have is told %+v, %v", p, err)
+		}
+		c = laned(t, "b", s, nil)
+		time.Sleep(3 * time.Second)
+		if p, err = c.Poll(t.Context(), lifeOf(c), 2<<38+17, 0); err != nil || p.Position == 0 {
+			t.Errorf("by the next host it is told %+v, %v", p, err)
+		}
+	})
+}
+
+// TestWhatADataCentreHasCalled is told by line.
+func TestWhatADataCentreHasCalled(t *testing.T) {
+	x := SiteTime{Served: 10, Lanes: []uint64{1<<38 + 5}}
+	for number, want := range map[uint64]bool{
+		9: true, 10: false, 1<<38 + 4: true, 1<<38 + 5: false, 2<<38 + 1: false,
+	} {
+		if x.Called(number) != want {
+			t.Errorf("ticket %d: %v", number, !want)
+		}
+	}
+}
+
+// TestANumberOfALaneIsToldWhenTheRecordKnowsTheLane: else the next host would have its people in a
+// lane without a name, or of another.
+func TestANumberOfALaneIsToldWhenTheRecordKnowsTheLane(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &refusing{}
+		c := laned(t, "a", s, nil)
+		c.Hold(true)
+		joins(t, c, 0, 1)
+		for _, lane := range []slot.Lane{members, {Name: "vip", Share: 5}} {
+			time.Sleep(10 * time.Second)
+			s.down.Store(true)
+			set := c.cfg.Settings
+			set.Lanes = []slot.Lane{lane}
+			if err := c.Reconfigure(t.Context(), set); err != nil {
+				t.Fatal(err)
+			}
+			if p, err := c.Join(t.Context(), lane.ID(), time.Minute, 0); err == nil {
+				t.Errorf("%s: ticket %d is told, and nothing is written", lane.Name, p.Number)
+			}
+			s.down.Store(false)
+			time.Sleep(time.Second)
+			n := joins(t, c, lane.ID(), 1)[0]
+			if slot.LaneOf(n) != 1 {
+				t.Errorf("%s: ticket %d", lane.Name, n)
+			}
+			if err := c.Leave(t.Context(), lifeOf(c), n, 0); err != nil { // it is free for the next lane
+				t.Fatal(err)
+			}
+		}
+	})
+}

@@ -1,0 +1,168 @@
+package counter
+
+import (
+	"errors"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/headgate/headgate/internal/store"
+	"github.com/headgate/headgate/slot"
+)
+
+func TestAMoveIsInTheRecordBeforeAnybodyIsTold(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &refusing{}
+		c := host(t, "a", s, 1)
+		p := join(t, c)
+		p = join(t, c)
+		m := Move{Life: p.Life, Number: p.Number, To: 7}
+		s.down.Store(true)
+		if err := c.Move(t.Context(), m); !errors.Is(err, ErrSlow) {
+			t.Fatalf("moved without a write: %v", err)
+		}
+		if got, err := c.Poll(t.Context(), p.Life, p.Number, 0); err == nil && got.Moved {
+			t.Error("the old device is told what is in no record")
+		}
+		if err := c.Leave(t.Context(), p.Life, p.Number, 0); err != nil {
+			t.Fatal(err)
+		}
+		s.down.Store(false)
+		time.Sleep(time.Second)
+		if err := c.Move(t.Context(), m); err != nil {
+			t.Fatal(err)
+		}
+		if got, err := c.Poll(t.Context(), p.Life, p.Number, 0); err != nil || !got.Moved {
+			t.Errorf("the old device: %+v %v", got, err)
+		}
+		if got, err := c.Poll(t.Context(), p.Life, p.Number, 7); err != nil || got.Position != 2 {
+			t.Errorf("the new device: %+v %v", got, err)
+		}
+		if _, err := c.Claim(t.Context(), p.Life, p.Number, 0, 0); !errors.Is(err, ErrNotCalled) {
+			t.Errorf("the old device claims: %v", err)
+		}
+		next := host(t, "b", s, 1) // takes over
+		if got, err := next.Poll(t.Context(), p.Life, p.Number, 0); err != nil || !got.Moved {
+			t.Errorf("the old device, at the next host: %+v %v", got, err)
+		}
+		got, err := next.Poll(t.Context(), p.Life, p.Number, 7)
+		if err != nil || got.Moved || got.Position == 0 {
+			t.Errorf("the new device, at the next host: %+v %v", got, err)
+		}
+		m.From, m.To = 7, 8
+		if err := c.Move(t.Context(), m); !errors.Is(err, ErrFenced) {
+			t.Errorf("the host of before moves a place: %v", err)
+		}
+	})
+}
+
+func TestOfManyMovesOneCounts(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := host(t, "a", &flaky{}, 1)
+		join(t, c)
+		p := join(t, c)
+		var won atomic.Int64
+		var wg sync.WaitGroup
+		for i := range uint64(50) {
+			wg.Go(func() {
+				if c.Move(t.Context(), Move{Life: p.Life, Number: p.Number, To: i + 1}) == nil {
+					won.Add(1)
+				}
+			})
+		}
+		wg.Wait()
+		if won.Load() != 1 {
+			t.Errorf("%d have the place", won.Load())
+		}
+	})
+}
+
+// Two devices know a ticket that is called, and then used.
+func TestOnlyTheNewDeviceClaims(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := host(t, "a", &store.Memory{}, 1)
+		p := join(t, c)
+		time.Sleep(time.Second)
+		if err := c.Move(t.Context(), Move{Life: p.Life, Number: p.Number, To: 7}); err != nil {
+			t.Fatal(err)
+		}
+		claim := func(key uint64) error {
+			_, err := c.Claim(t.Context(), p.Life, p.Number, key, 0)
+			return err
+		}
+		got, err := c.Poll(t.Context(), p.Life, p.Number, 7)
+		if got.Status != slot.TicketCalled || err != nil {
+			t.Fatalf("%+v %v", got, err)
+		}
+		for _, want := range []error{ErrNotCalled, nil, ErrNotCalled} {
+			key := uint64(0)
+			if want == nil {
+				key = 7
+			}
+			if err := claim(key); !errors.Is(err, want) {
+				t.Errorf("a claim with the key %d: %v, want %v", key, err, want)
+			}
+		}
+		m := Move{Life: p.Life, Number: p.Number, From: 7, To: 8}
+		if err := c.Move(t.Context(), m); !errors.Is(err, ErrNoTicket) {
+			t.Errorf("a used ticket moves: %v", err)
+		}
+	})
+}
+
+func TestMovedPlacesAreBoundedAndForgotten(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &store.Memory{}
+		c := host(t, "a", s, 1)
+		join(t, c)
+		p := join(t, c)
+		c.mu.Lock()
+		now := c.pool.Tau(c.cfg.Boot())
+		for i := range uint64(slot.MostMoved) { // over long ago, by their numbers
+			c.moved = append(c.moved, slot.Moved{Number: 1<<30 + i, Key: 1, Held: now})
+		}
+		c.mu.Unlock()
+		m := Move{Life: p.Life, Number: p.Number, To: 7}
+		if err := c.Move(t.Context(), m); !errors.Is(err, ErrFull) {
+			t.Fatalf("one more than fit: %v", err)
+		}
+		told := func(key uint64) Place {
+			got, err := c.Poll(t.Context(), p.Life, p.Number, key)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return got
+		}
+		for range 14 * 5 { // longer than movedKept, and the place is held
+			time.Sleep(time.Minute)
+			told(0)
+		}
+		if err := c.Move(t.Context(), m); err != nil {
+			t.Fatalf("none is over for an hour: %v", err)
+		}
+		for range 14 * 5 {
+			time.Sleep(time.Minute)
+			told(7)
+		}
+		if !told(0).Moved {
+			t.Error("forgotten while its place stands")
+		}
+		if err := c.Leave(t.Context(), p.Life, p.Number, 7); err != nil {
+			t.Fatal(err)
+		}
+		if time.Sleep(movedKept / 2); !told(0).Moved {
+			t.Error("a device that slept is not told")
+		}
+		time.Sleep(movedKept)
+		if told(0).Moved {
+			t.Error("never forgotten")
+		}
+		join(t, c)
+		time.Sleep(time.Minute)
+		if b, _, err := s.Load(t.Context(), c.key()); err != nil || b[0] >= 5 {
+			t.Errorf("a program of before cannot read it any more: format %d, %v", b[0], err)
+		}
+	})
+}

@@ -1,0 +1,255 @@
+package counter
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"math/bits"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/headgate/headgate/internal/store"
+	"github.com/headgate/headgate/slot"
+)
+
+// checker checks a draw by what docs/events.md says and the page shows, and by nothing of this
+// program: the hash from before, and "seed/first/end" from after the start.
+type checker struct {
+	seed       []byte
+	first, end uint64
+	width      uint
+}
+
+func newChecker(hash, shown string) (*checker, error) {
+	parts := strings.Split(shown, "/")
+	if len(parts) != 3 {
+		return nil, errors.New("not seed/first/end: " + shown)
+	}
+	c := &checker{}
+	var err error
+	if c.seed, err = hex.DecodeString(parts[0]); err != nil {
+		return nil, err
+	}
+	if sum := sha256.Sum256(c.seed); hex.EncodeToString(sum[:]) != hash {
+		return nil, errors.New("the seed is not the one whose hash was shown")
+	}
+	if _, err := fmt.Sscan(parts[1]+" "+parts[2], &c.first, &c.end); err != nil {
+		return nil, err
+	}
+	c.width = uint(max(8, bits.Len64(c.end-c.first-1)))
+	c.width += c.width % 2
+	return c, nil
+}
+
+// rank is the ticket whose place a ticket has.
+func (c *checker) rank(ticket uint64) uint64 {
+	x := ticket - c.first
+	for {
+		mask := uint64(1)<<(c.width/2) - 1
+		left, right := x>>(c.width/2), x&mask
+		for i := range 10 {
+			block := append([]byte{}, c.seed...)
+			block = append(block, byte(i))
+			block = binary.BigEndian.AppendUint64(block, right)
+			sum := sha256.Sum256(block)
+			left, right = right, left^binary.BigEndian.Uint64(sum[:8])&mask
+		}
+		if x = left<<(c.width/2) | right; x < c.end-c.first {
+			return c.first + x
+		}
+	}
+}
+
+// TestADrawOf100000IsChecked: with the page's words and the documentation alone, everybody's
+// place in a draw of 100,000 is found, and each place is somebody's.
+func TestADrawOf100000IsChecked(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &store.Memory{}
+		c := host(t, "a", s, 1)
+		c.mu.Lock()
+		c.cfg.Line.MaxWaiting = 200_000
+		c.mu.Unlock()
+		c.Hold(true)
+		follow := func(p Phase) string {
+			t.Helper()
+			if err := c.Follow(t.Context(), Plan{Event: "sale", Start: 1000, Phase: p}); err != nil {
+				t.Fatal(err)
+			}
+			return c.State(0, 0).Draw.Text()
+		}
+		for range 10 {
+			join(t, c)
+		}
+		hash := follow(Announced)
+		if again := follow(Prequeuing); len(hash) != 64 || again != hash {
+			t.Fatalf("the hash changes: %q, %q", hash, again)
+		}
+		var tickets []uint64
+		for range 100_000 {
+			tickets = append(tickets, join(t, c).Number)
+		}
+		shown := follow(Started)
+		late := join(t, c)
+		k, err := newChecker(hash, shown)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if k.first != tickets[0] || k.end != tickets[len(tickets)-1]+1 || late.Number < k.end {
+			t.Fatalf("drawn from %d to %d, tickets %d to %d, late %d", k.first, k.end, tickets[0],
+				tickets[len(tickets)-1], late.Number)
+		}
+		taken := make([]bool, len(tickets)+1)
+		for _, n := range tickets {
+			p, err := c.Poll(t.Context(), lifeOf(c), n, 0)
+			want := 10 + int64(k.rank(n)-k.first) + 1
+			if err != nil || p.Position != want || taken[want-10] {
+				t.Fatalf("ticket %d is at %d, by the check at %d, taken %v: %v", n, p.Position, want,
+					taken[want-10], err)
+			}
+			taken[want-10] = true
+		}
+		if p, err := c.Poll(t.Context(), lifeOf(c), late.Number, 0); err != nil || p.Position != 100_011 {
+			t.Errorf("who came late is at %d, %v", p.Position, err)
+		}
+	})
+}
+
+// TestADrawIsToldWhenItIsWritten: while the store refuses, nobody hears of a place by rank, of a
+// number behind the draw or of the seed.
+func TestADrawIsToldWhenItIsWritten(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &refusing{}
+		plan := Plan{Event: "sale", Start: 1000, Phase: Prequeuing}
+		c := host(t, "a", s, 1)
+		c.Hold(true)
+		if err := c.Follow(t.Context(), plan); err != nil {
+			t.Fatal(err)
+		}
+		var tickets []uint64
+		for range 20 {
+			tickets = append(tickets, join(t, c).Number)
+		}
+		time.Sleep(time.Second)
+		if _, err := c.Poll(t.Context(), lifeOf(c), tickets[0], 0); err != nil {
+			t.Fatal(err)
+		}
+		s.down.Store(true)
+		plan.Phase = Started
+		ctx, stop := context.WithTimeout(t.Context(), 100*time.Millisecond)
+		defer stop()
+		if err := c.Follow(ctx, plan); err == nil {
+			t.Fatal("followed, and nothing is written")
+		}
+		for _, n := range tickets {
+			if p, err := c.Poll(t.Context(), lifeOf(c), n, 0); err == nil {
+				t.Fatalf("ticket %d is told %+v", n, p)
+			}
+		}
+		if _, err := c.Join(t.Context(), 0, time.Minute, 0); err == nil {
+			t.Error("a number is told")
+		}
+		if d := c.State(0, 0).Draw; d.Finished || d.Seed != "" {
+			t.Errorf("the seed is told: %+v", d)
+		}
+		s.down.Store(false)
+		time.Sleep(time.Second)
+		if err := c.Follow(t.Context(), plan); err != nil || !c.State(0, 0).Draw.Finished {
+			t.Errorf("not drawn once the store writes: %v", err)
+		}
+	})
+}
+
+// TestADrawOutlivesItsHosts: a host that dies before the start or after it changes neither the
+// seed nor anybody's place; a ticket that asks again is not drawn again.
+func TestADrawOutlivesItsHosts(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &store.Memory{}
+		plan := Plan{Event: "sale", Start: 1000, Phase: Prequeuing}
+		c := host(t, "a", s, 1)
+		c.Hold(true)
+		if err := c.Follow(t.Context(), plan); err != nil {
+			t.Fatal(err)
+		}
+		hash := c.State(0, 0).Draw.Hash
+		var tickets []uint64
+		for range 40 {
+			tickets = append(tickets, join(t, c).Number)
+		}
+		time.Sleep(time.Second)
+		life := lifeOf(c)
+		places := func(c *Counter) (all []int64) {
+			t.Helper()
+			time.Sleep(4 * time.Second)
+			for range 2 {
+				all = nil
+				for _, n := range tickets {
+					p, err := c.Poll(t.Context(), life, n, 0)
+					if err != nil {
+						t.Fatal(err)
+					}
+					all = append(all, p.Position)
+				}
+				time.Sleep(6 * time.Second) // numbers that nobody has do not count any more
+			}
+			return all
+		}
+		c = host(t, "b", s, 1)
+		c.Hold(true)
+		plan.Phase = Started
+		if err := c.Follow(t.Context(), plan); err != nil {
+			t.Fatal(err)
+		}
+		got := c.State(0, 0).Draw
+		if got.Hash != hash || !got.Finished {
+			t.Fatalf("%+v, want the hash %s", got, hash)
+		}
+		k, err := newChecker(hash, got.Text())
+		if err != nil {
+			t.Fatal(err)
+		}
+		before := places(c)
+		for i, n := range tickets {
+			ahead := int64(1)
+			for _, m := range tickets {
+				if k.rank(m) < k.rank(n) {
+					ahead++
+				}
+			}
+			if before[i] != ahead {
+				t.Fatalf("ticket %d is at %d, by the check at %d", n, before[i], ahead)
+			}
+		}
+		time.Sleep(time.Second)
+		c = host(t, "c", s, 1)
+		c.Hold(true)
+		if err := c.Follow(t.Context(), plan); err != nil {
+			t.Fatal(err)
+		}
+		after := places(c)
+		if fmt.Sprint(after) != fmt.Sprint(before) || c.State(0, 0).Draw.Text() != got.Text() {
+			t.Fatalf("after a kill %v, before %v", after, before)
+		}
+		c.Hold(false)
+		first := slot.TicketUnknown
+		for range 30 {
+			for i, n := range tickets {
+				p, err := c.Poll(t.Context(), life, n, 0)
+				if err == nil && p.Status == slot.TicketCalled && first != p.Status {
+					first = p.Status
+					if before[i] != 1 {
+						t.Errorf("called first: ticket %d, who is at %d", n, before[i])
+					}
+				}
+			}
+			time.Sleep(300 * time.Millisecond)
+		}
+		if first != slot.TicketCalled {
+			t.Error("nobody is called")
+		}
+	})
+}

@@ -1,0 +1,188 @@
+package dashboard
+
+import (
+	"context"
+	"encoding/json"
+	"log/slog"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/headgate/headgate/internal/api"
+)
+
+// Prefix is where the dashboard lives.
+const Prefix = "/dashboard/"
+
+// policy is the page's Content-Security-Policy: its own files and nothing else.
+const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; " +
+	"connect-src 'self'; frame-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+
+// A Config is what New needs.
+type Config struct {
+	API   *api.API
+	Rooms func() []Room // as of now; it must not block
+	Log   *slog.Logger
+}
+
+// A Dashboard is the page and what it needs. Its Run must be running for anything to move.
+type Dashboard struct {
+	cfg      Config
+	mux      *http.ServeMux
+	sessions sessions
+	attempts attempts
+	streams  streams
+	runs     chan struct{} // simulations under way
+
+	mu    sync.Mutex
+	rings map[string]*ring
+	now   *moment       // newest
+	moved chan struct{} // closed when now is another one, or Run has ended
+	ended bool
+}
+
+// A moment is where all rooms stand at a time. It never changes.
+type moment struct {
+	at   time.Time
+	rows []row
+}
+
+// A row is one room of a moment, as the page gets it.
+type row struct {
+	name string
+	json []byte
+}
+
+// New makes the dashboard. It starts nothing.
+func New(cfg Config) (*Dashboard, error) {
+	d := &Dashboard{cfg: cfg, rings: map[string]*ring{}, moved: make(chan struct{}), now: &moment{},
+		runs: make(chan struct{}, 1)}
+	d.sessions.all = map[string]*session{}
+	if err := d.attempts.open(); err != nil {
+		return nil, err
+	}
+	files, err := readFiles()
+	if err != nil {
+		return nil, err
+	}
+	d.mux = http.NewServeMux()
+	d.mux.Handle(Prefix, files)
+	d.mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, r *http.Request) {
+		http.Redirect(w, r, Prefix, http.StatusFound)
+	})
+	d.mux.HandleFunc("GET "+Prefix+"session", d.tellSession)
+	d.mux.HandleFunc("POST "+Prefix+"session", d.signIn)
+	d.mux.HandleFunc("DELETE "+Prefix+"session", d.signOut)
+	d.mux.HandleFunc("GET "+Prefix+"live", d.live)
+	d.mux.HandleFunc("GET "+Prefix+"history", d.history)
+	d.mux.HandleFunc("POST "+Prefix+"whatif", d.whatIf)
+	d.mux.Handle(Prefix+"api/", http.StripPrefix(Prefix+"api", http.HandlerFunc(d.toAPI)))
+	d.mux.Handle("/", cfg.API)
+	return d, nil
+}
+
+// ServeHTTP answers one request: the dashboard's own, and all others by the API.
+func (d *Dashboard) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	d.mux.ServeHTTP(w, r)
+}
+
+// Handler answers all requests of admin_listen. What another site's page sends does not reach
+// what changes anything by a session.
+func (d *Dashboard) Handler() http.Handler {
+	guarded := http.NewCrossOriginProtection().Handler(d)
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if _, pattern := d.mux.Handler(r); pattern == "/" { // needs a token in the request
+			d.cfg.API.ServeHTTP(w, r)
+			return
+		}
+		w.Header().Set("Cache-Control", "no-store")
+		w.Header().Set("X-Content-Type-Options", "nosniff")
+		guarded.ServeHTTP(w, r)
+	})
+}
+
+// toAPI hands a request of the page to the API, for the token of its session.
+func (d *Dashboard) toAPI(w http.ResponseWriter, r *http.Request) {
+	d.cfg.API.ServeFor(d.holder(r), w, r)
+}
+
+// Run reads the rooms each second until ctx ends; then all streams end.
+func (d *Dashboard) Run(ctx context.Context) error {
+	defer d.end()
+	tick := time.NewTicker(time.Second)
+	defer tick.Stop()
+	for {
+		d.read(time.Now())
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+		}
+	}
+}
+
+// read notes where all rooms stand, and wakes the streams.
+func (d *Dashboard) read(now time.Time) {
+	rooms := d.cfg.Rooms()
+	m := &moment{at: now}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	rings := map[string]*ring{}
+	for i := range rooms {
+		r := &rooms[i]
+		x := d.rings[r.Name]
+		if x == nil {
+			x = &ring{}
+		}
+		x.add(now, r)
+		rings[r.Name] = x
+		b, err := json.Marshal(rowOf(r, &x.points[(x.next+fine-1)%fine]))
+		if err != nil {
+			d.cfg.Log.Error("room cannot be shown", "room", r.Name, "error", err)
+			continue
+		}
+		m.rows = append(m.rows, row{r.Name, b})
+	}
+	d.rings, d.now = rings, m
+	close(d.moved)
+	d.moved = make(chan struct{})
+}
+
+func (d *Dashboard) end() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.ended = true
+	close(d.moved)
+	d.moved = make(chan struct{})
+}
+
+// newest is the newest moment, and what is closed when there is another; nil when there will be none.
+func (d *Dashboard) newest() (m *moment, moved <-chan struct{}) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.ended {
+		return nil, nil
+	}
+	return d.now, d.moved
+}
+
+func writeJSON(w http.ResponseWriter, status int, v any) {
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(status)
+	json.NewEncoder(w).Encode(v) // an error is the client's: it has gone
+}
+
+// A refusal is an answer that says what is wrong, in the form of the API's problems.
+type refusal struct {
+	Status int    `json:"status"`
+	Code   string `json:"code"`
+	Detail string `json:"detail"`
+	Hint   string `json:"hint"`
+	Field  string `json:"field,omitempty"` // of a form
+}
+
+func refuse(w http.ResponseWriter, p refusal) {
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(p.Status)
+	json.NewEncoder(w).Encode(p)
+}

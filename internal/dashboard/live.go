@@ -1,0 +1,215 @@
+package dashboard
+
+import (
+	"context"
+	"net/http"
+	"strconv"
+	"sync"
+	"time"
+)
+
+// Bounds of streams. Chosen: the pages of a team, and of one operator on several screens.
+const (
+	mostStreams = 64
+	mostOfOne   = 8                // of one session; all that have none are one
+	slowest     = 10 * time.Second // that a page may take for what a second brings
+)
+
+// streams counts those that are open.
+type streams struct {
+	mu  sync.Mutex
+	all int
+	of  map[string]int
+}
+
+// open counts one more, unless there are too many.
+func (s *streams) open(session string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.all >= mostStreams || s.of[session] >= mostOfOne {
+		return false
+	}
+	if s.of == nil {
+		s.of = map[string]int{}
+	}
+	s.all++
+	s.of[session]++
+	return true
+}
+
+func (s *streams) close(session string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.all--
+	if s.of[session]--; s.of[session] <= 0 {
+		delete(s.of, session)
+	}
+}
+
+// reader tells which rooms who asks may read, nil for none, and by which session.
+func (d *Dashboard) reader(r *http.Request) (session string, may func(room string) bool) {
+	secret := secretOf(r)
+	s, ok := d.sessions.find(secret, time.Now())
+	if ok {
+		session = hashed(secret)
+	}
+	return session, d.cfg.API.Reads(s.token, r)
+}
+
+func refuseReader(w http.ResponseWriter) {
+	refuse(w, refusal{Status: http.StatusUnauthorized, Code: "signed_out",
+		Detail: "nobody is signed in here", Hint: "sign in with a token"})
+}
+
+// live is GET live: all rooms that may be read, each second, as server-sent events. An open stream
+// is a page that somebody looks at: its session is used.
+func (d *Dashboard) live(w http.ResponseWriter, r *http.Request) {
+	session, may := d.reader(r)
+	if may == nil {
+		refuseReader(w)
+		return
+	}
+	if !d.streams.open(session) {
+		w.Header().Set("Retry-After", "5")
+		refuse(w, refusal{Status: http.StatusTooManyRequests, Code: "too_many_streams",
+			Detail: "too many pages are open", Hint: "close some of them"})
+		return
+	}
+	defer d.streams.close(session)
+	w.Header().Set("Content-Type", "text/event-stream")
+	w.Header().Set("X-Accel-Buffering", "no") // nginx would hold it back
+	var b []byte
+	for {
+		m, moved := d.newest()
+		if m == nil {
+			return
+		}
+		now, may := d.reader(r)
+		if may == nil || now != session {
+			send(w, []byte("event: end\ndata: {}\n\n")) // the page says so, and asks for a token
+			return
+		}
+		if b = m.event(b[:0], may); !send(w, b) {
+			return
+		}
+		if !wait(r.Context(), moved) {
+			return
+		}
+	}
+}
+
+func wait(ctx context.Context, moved <-chan struct{}) bool {
+	select {
+	case <-moved:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// send writes to a page, and gives up on one that does not read.
+func send(w http.ResponseWriter, b []byte) bool {
+	c := http.NewResponseController(w)
+	c.SetWriteDeadline(time.Now().Add(slowest)) // a server that does not know deadlines is one of a test
+	if _, err := w.Write(b); err != nil {
+		return false
+	}
+	return c.Flush() == nil
+}
+
+// event appends the rooms that may be read.
+func (m *moment) event(b []byte, may func(string) bool) []byte {
+	b = append(b, `data: {"at":`...)
+	b = strconv.AppendInt(b, m.at.Unix(), 10)
+	b = append(b, `,"rooms":[`...)
+	first := true
+	for _, r := range m.rows {
+		if !may(r.name) {
+			continue
+		}
+		if !first {
+			b = append(b, ',')
+		}
+		first = false
+		b = append(b, r.json...)
+	}
+	return append(b, "]}\n\n"...)
+}
+
+// A shown is a room as a moment has it.
+type shown struct {
+	Name      string  `json:"name"`
+	Host      string  `json:"host"`
+	Path      string  `json:"path"`
+	Status    string  `json:"status"`
+	Active    int64   `json:"active"`
+	Limit     int64   `json:"limit"`
+	Waiting   int64   `json:"waiting"`
+	Minute    int64   `json:"minute"`
+	PerMinute int64   `json:"per_minute"`
+	Wait      float64 `json:"wait"` // of who joins now, in seconds; -1 unknown
+	Session   string  `json:"session"`
+	Method    string  `json:"method"`
+	QueueAll  bool    `json:"queue_all"`
+	Closed    bool    `json:"closed"`
+	Shadow    bool    `json:"shadow"`
+	Message   string  `json:"message"`
+	Event     string  `json:"event"`
+	OriginUp  bool    `json:"origin_up"`
+	Answers   int64   `json:"answers"`
+	Errors    int64   `json:"errors"`
+	Took      float64 `json:"took"`    // seconds
+	Age       float64 `json:"age"`     // of the record, seconds
+	Refused   float64 `json:"refused"` // the store refuses writes for so long
+	Damaged   string  `json:"damaged"`
+}
+
+func rowOf(r *Room, p *point) shown {
+	s := shown{
+		Name: r.Name, Host: r.Host, Path: r.Path, Status: r.Status.Status, Active: r.ActiveUsers,
+		Limit: r.TotalActiveUsers, Waiting: r.WaitingUsers, Minute: r.NewUsersLastMinute,
+		PerMinute: r.NewUsersPerMinute, Wait: r.MaxWaitSeconds, Session: r.SessionDuration,
+		Method: r.Method, QueueAll: r.QueueAll, Closed: r.Closed, Shadow: r.Shadow, Message: r.Message,
+		OriginUp: r.OriginUp, Answers: p.answers, Errors: p.errors, Took: p.took, Age: r.Record.Age,
+		Refused: r.Record.Refused, Damaged: r.Record.Damaged,
+	}
+	if r.Status.Event != nil {
+		s.Event = r.Status.Event.Name
+	}
+	return s
+}
+
+// history is GET history?room=NAME: the last ten minutes by the second, in columns.
+func (d *Dashboard) history(w http.ResponseWriter, r *http.Request) {
+	_, may := d.reader(r)
+	name := r.URL.Query().Get("room")
+	if may == nil {
+		refuseReader(w)
+		return
+	}
+	d.mu.Lock()
+	x := d.rings[name]
+	var points []point
+	if x != nil && may(name) {
+		points = x.seconds()
+	}
+	d.mu.Unlock()
+	if points == nil {
+		refuse(w, refusal{Status: http.StatusNotFound, Code: "no_such_room",
+			Detail: "there is no such room, or this token may not read it", Hint: "choose one of the list"})
+		return
+	}
+	type column = []float64
+	all := map[string]column{}
+	for i := range points {
+		p := &points[i]
+		for name, v := range map[string]float64{
+			"at": float64(p.at), "active": float64(p.active), "waiting": float64(p.waiting),
+			"minute": float64(p.minute), "limit": float64(p.limit), "per_minute": float64(p.perMinute),
+			"answers": float64(p.answers), "errors": float64(p.errors), "took": p.took,
+		} {
+			all[name] = append(all[name], v)
+		}
+	}
+	writeJSON(w, http.StatusOK, all)
+}

@@ -1,0 +1,136 @@
+// The frame: who is signed in, which part is shown, and whether it is live.
+import {h, hear, put, field, below, explain, clearWrong} from './dom.js';
+import {ask, live, session} from './net.js';
+import {create, rooms} from './rooms.js';
+import {room} from './room.js';
+import {audit, cluster, limit, limits, queues} from './more.js';
+
+const main = document.getElementById('main');
+let view, shown = '';
+
+// parts are the views by the first words of the address.
+function find(words) {
+  const [first, ...rest] = words;
+  switch (first) {
+    case '': case undefined: return rooms();
+    case 'new': return create();
+    case 'rooms': return room(rest[0], rest[1] ?? '');
+    case 'limits': return rest[0] ? limit(rest[0]) : limits();
+    case 'queues': return queues();
+    case 'cluster': return cluster();
+    case 'audit': return audit();
+    case 'signin': return signIn();
+  }
+  return {title: 'Nothing here', node: h('p.note', {}, 'There is nothing at this address. ', h('a', {href: '#/'}, 'To the rooms'))};
+}
+
+function show(force) {
+  const hash = location.hash.startsWith('#/') ? location.hash.slice(2) : '';
+  if (location.hash === '#main') return;
+  const wanted = session.now.reads || hash === 'signin' ? hash : 'signin';
+  if (wanted === shown && view && !force) return;
+  const moved = shown !== wanted;
+  view?.close?.();
+  shown = wanted;
+  view = find(wanted.split('/').map(decodeURIComponent));
+  document.title = `${view.title} – headgate`;
+  main.replaceChildren(view.node);
+  for (const a of document.querySelectorAll('.top nav a')) {
+    const part = a.getAttribute('href').slice(2);
+    const here = part === wanted.split('/')[0] || part === '' && ['', 'rooms', 'new'].includes(wanted.split('/')[0]);
+    if (here) a.setAttribute('aria-current', 'page');
+    else a.removeAttribute('aria-current');
+  }
+  if (moved && force !== 'first') {
+    main.focus({preventScroll: true});
+    scrollTo(0, 0);
+  }
+  tell();
+}
+
+// tell hands the newest second to the view, and says whether there is one.
+const states = new Map();
+let lost;
+function tell() {
+  const pulse = document.getElementById('pulse');
+  const text = !session.now.reads ? 'signed out' : {live: 'live', lost: 'reconnecting', connecting: 'connecting'}[live.state];
+  put(pulse, text);
+  pulse.className = `pulse ${text}`;
+  if (live.state === 'lost' && !lost) lost = setTimeout(() => hear('The connection to headgate is lost'), 5000);
+  if (live.state === 'live' && lost) {
+    clearTimeout(lost);
+    lost = null;
+    hear('Connected');
+  }
+  if (live.state !== 'live') return;
+  const changed = [];
+  for (const r of live.rooms.values()) {
+    const was = states.get(r.name), now = r.origin_up ? r.status : 'origin down';
+    if (was && was !== now) changed.push(`${r.name}: ${now.replaceAll('_', ' ')}`);
+    states.set(r.name, now);
+  }
+  if (changed.length) hear(changed.slice(0, 3).join(', '));
+  view?.live?.(live.rooms);
+}
+
+function tellWho() {
+  const who = document.getElementById('who');
+  const {signed_in, reads, name, id} = session.now;
+  if (signed_in) {
+    const verb = session.now.scopes.some((s) => s.startsWith('write')) ? '' : ' (reads)';
+    who.replaceChildren(h('span.name', {}, (name || id) + verb),
+      h('button.quiet', {type: 'button', onclick: signOut}, 'Sign out'));
+  } else {
+    who.replaceChildren(h('a', {href: '#/signin'}, reads ? 'Sign in to change' : 'Sign in'));
+  }
+}
+
+async function signOut() {
+  await ask('DELETE', 'session').catch(() => {});
+  await session.check();
+  location.hash = session.now.reads ? '#/' : '#/signin';
+}
+
+function signIn() {
+  const back = shown === 'signin' && location.hash.startsWith('#/') && !location.hash.startsWith('#/signin') ? location.hash : '#/';
+  const form = h('form.card.narrow', {novalidate: true, onsubmit: async (event) => {
+    event.preventDefault();
+    clearWrong(form);
+    try {
+      await ask('POST', 'session', {token: form.elements.token.value});
+      form.elements.token.value = '';
+      await session.check();
+      live.start();
+      if (location.hash === back) show(true);
+      else location.hash = back;
+    } catch (problem) {
+      explain(form, problem);
+    }
+  }}, h('h1', {}, 'Sign in'),
+  h('p', {}, session.now.reads ? 'From this machine everybody may read. A change needs a token.' : 'From here reading needs a token too.'),
+  field('token', 'Token', {type: 'password', autocomplete: 'current-password', required: true, spellcheck: 'false'},
+    'It begins with hg_. Make one on the machine of headgate:'),
+  h('pre', {tabindex: 0, 'aria-label': 'Command'}, 'headgate token create --scope write'), below(), h('button.main', {}, 'Sign in'));
+  return {title: 'Sign in', node: form};
+}
+
+let before = '';
+session.told = () => {
+  tellWho();
+  const now = JSON.stringify([session.now.signed_in, session.now.reads, session.now.id]);
+  if (now !== before) {
+    before = now;
+    live.start();
+    if (view && shown !== 'signin') show(true);
+    else if (view && session.now.reads && !location.hash.startsWith('#/signin')) show(true);
+  }
+  tell();
+};
+live.listeners.add(tell);
+addEventListener('hashchange', () => show());
+document.querySelector('.skip').addEventListener('click', (event) => {
+  event.preventDefault();
+  main.focus();
+});
+await session.check();
+show('first');

@@ -1,0 +1,106 @@
+// Changes of a room: what will happen, in figures; doing it; taking it back.
+import {count, duration, explain, plural, say, seconds, span, sure} from './dom.js';
+import {live, read, write} from './net.js';
+
+const path = (name) => `/v1/rooms/${encodeURIComponent(name)}`;
+
+// values are the keys of a room that can be taken back, as it is now.
+function values(status) {
+  const {total_active_users, new_users_per_minute, session_duration, queue_all, closed, message, shadow, method} = status;
+  return {total_active_users, new_users_per_minute, session_duration, queue_all, closed, message, shadow, method,
+    suspended: status.status === 'suspended'};
+}
+
+// drain says how long a line of n takes at a pace.
+const drain = (n, perMinute) => span(60 * n / perMinute);
+
+// effects say what a change will do to a room as it is now.
+export function effects(room, pairs) {
+  const lines = [];
+  const {active, waiting, limit, per_minute: pace} = room;
+  const perMinute = Number(pairs.new_users_per_minute ?? pace);
+  const most = Number(pairs.total_active_users ?? limit);
+  if ('total_active_users' in pairs) {
+    lines.push(`Users at once: ${count(limit)} → ${pairs.total_active_users}.`);
+    if (most < active) {
+      lines.push(`${plural(active, 'visitor is', 'visitors are')} inside and stay. Nobody new comes in until ${count(active - most)} of them have left.`);
+    } else if (waiting) {
+      const free = Math.min(waiting, most - active);
+      lines.push(`${plural(free, 'slot is', 'slots are')} then free for the ${count(waiting)} who wait: at ${count(perMinute)} a minute filled in ${drain(free, perMinute)}.`);
+    } else {
+      lines.push(`${plural(active, 'visitor is', 'visitors are')} inside, nobody waits: nobody notices.`);
+    }
+  }
+  if ('new_users_per_minute' in pairs) {
+    lines.push(`New users a minute: ${count(pace)} → ${pairs.new_users_per_minute}.`);
+    if (waiting) {
+      lines.push(`The ${count(waiting)} who wait need at least ${drain(waiting, perMinute)} to come in, instead of ${drain(waiting, pace)}.`);
+    }
+  }
+  if ('session_duration' in pairs) {
+    lines.push(`A visit ends ${pairs.session_duration} after its last request, instead of ${duration(seconds(room.session))}. It holds for visits from their next request on.`);
+  }
+  if (pairs.queue_all === true) {
+    lines.push(`Nobody new is let in. ${plural(active, 'visitor', 'visitors')} inside stay, ${count(waiting)} who wait keep their places, and whoever comes joins the line.`);
+  }
+  if (pairs.queue_all === false) lines.push(`The line moves again: ${count(waiting)} wait, up to ${count(pace)} a minute come in, while fewer than ${count(limit)} are inside.`);
+  if (pairs.closed === true) lines.push(`The room is shut: nobody new gets a place or is called. ${count(waiting)} who wait read your message; ${count(active)} inside stay until they leave.`);
+  if (pairs.closed === false) lines.push(`The room opens: ${count(waiting)} wait, up to ${count(pace)} a minute come in.`);
+  if (pairs.suspended === true) lines.push(`The room is off: ${count(waiting)} who wait and everybody who comes pass at once, without any limit. Only do this when the origin bears it.`);
+  if (pairs.suspended === false) lines.push(`The room is on again: at most ${count(limit)} at once and ${count(pace)} new a minute.`);
+  if ('message' in pairs) {
+    lines.push(pairs.message ? `${plural(waiting, 'visitor', 'visitors')} who wait read within seconds: “${pairs.message}”` : `The message is taken away for ${plural(waiting, 'visitor', 'visitors')} who wait.`);
+  }
+  return lines;
+}
+
+// change asks, does, and offers the inverse. done is called when it is in force.
+export async function change(name, title, pairs, done, form) {
+  const room = live.rooms.get(name);
+  const danger = pairs.closed || pairs.queue_all || pairs.suspended;
+  const ok = await sure(title, [...effects(room, pairs),
+    'It is in force at once, in the audit log, and can be taken back with one click.'], title, danger);
+  if (!ok) return;
+  try {
+    const before = values(await read(path(name)));
+    await write('PATCH', path(name), pairs);
+    const back = Object.fromEntries(Object.keys(pairs).map((k) => [k, before[k]]));
+    done?.();
+    say(`Done: ${title}.`, 'Undo', () => putBack(name, back, done));
+  } catch (problem) {
+    if (form) explain(form, problem);
+    else say(`Not done: ${problem.message}. ${problem.hint}`);
+  }
+}
+
+// putBack sets keys to what they were.
+export async function putBack(name, pairs, done) {
+  try {
+    await write('PATCH', path(name), pairs);
+    say('Taken back.');
+  } catch (problem) {
+    say(`Not taken back: ${problem.message}. ${problem.hint}`);
+  }
+  done?.();
+}
+
+// undo takes a change of the API back by its version.
+export async function undo(version, done) {
+  try {
+    await write('POST', `/v1/history/${version}/undo`);
+    say('Taken back.');
+  } catch (problem) {
+    say(`Not taken back: ${problem.message}. ${problem.hint}`);
+  }
+  done?.();
+}
+
+// inverse is what takes a line of the audit log back, or null.
+export function inverse(entry) {
+  if (entry.result !== 'ok') return null;
+  const room = entry.what.match(/^PATCH \/v1\/rooms\/([^/]+)$/);
+  if (room && entry.before) return (done) => putBack(decodeURIComponent(room[1]), entry.before, done);
+  const version = entry.after?.version;
+  if (version && /\/client\/v4\//.test(entry.what)) return (done) => undo(version, done);
+  return null;
+}

@@ -1,0 +1,105 @@
+// Charts of the last ten minutes, by hand: an SVG for the eye, a table for the ear.
+import {h, put, brief, clock, moment} from './dom.js';
+
+const wide = 600, high = 120;
+const svg = (name, props) => {
+  const e = document.createElementNS('http://www.w3.org/2000/svg', name);
+  for (const [k, v] of Object.entries(props)) e.setAttribute(k, v);
+  return e;
+};
+
+// nice is a round number that is not smaller.
+function nice(n) {
+  if (n <= 0) return 1;
+  const size = 10 ** Math.floor(Math.log10(n));
+  return [1, 2, 2.5, 5, 10].map((x) => x * size).find((x) => x >= n * 0.9999);
+}
+
+// path draws values over times; a hole where seconds are missing.
+function path(xs, ys, x, y, close, gap) {
+  let d = '', from = null, last = null;
+  const end = () => {
+    if (close && from !== null) d += `L${x(last).toFixed(1)} ${high}L${x(from).toFixed(1)} ${high}Z`;
+  };
+  for (let i = 0; i < xs.length; i++) {
+    if (ys[i] === null || ys[i] === undefined) continue;
+    const broken = last === null || xs[i] - last > gap;
+    if (broken) { end(); from = xs[i]; }
+    d += `${broken ? 'M' : 'L'}${x(xs[i]).toFixed(1)} ${y(ys[i]).toFixed(1)}`;
+    last = xs[i];
+  }
+  end();
+  return d;
+}
+
+// chart shows series of one unit. Each is {key, label, kind}: area, line, limit or bars.
+export function chart(title, series, format = brief, about = 'the last 10 minutes', gap = 4) {
+  const picture = svg('svg', {viewBox: `0 0 ${wide} ${high}`, preserveAspectRatio: 'none', role: 'img'});
+  for (const y of [0, 0.5, 1]) {
+    picture.append(svg('line', {class: 'grid', x1: 0, x2: wide, y1: high * y, y2: high * y}));
+  }
+  const paths = series.map((s) => {
+    const p = svg('path', {class: `s ${s.kind} ${s.tone ?? ''}`});
+    picture.append(p);
+    return p;
+  });
+  const top = h('span.top-label', {}), middle = h('span.middle-label', {}), low = h('span.low-label', {}, '0');
+  const from = h('span', {}), to = h('span', {}, 'now');
+  const body = h('tbody', {});
+  const details = h('details', {}, h('summary', {}, 'As a table'),
+    h('table', {}, h('caption.hidden', {}, title),
+      h('thead', {}, h('tr', {}, ['Time', ...series.map((s) => s.label)].map((t) => h('th', {scope: 'col'}, t)))), body));
+  const values = series.map(() => h('b', {}));
+  const node = h('figure.chart', {},
+    h('figcaption', {}, h('span.name', {}, title), series.map((s, i) =>
+      h('span.key', {}, h(`i.${s.kind}${s.tone ? `.${s.tone}` : ''}`, {'aria-hidden': 'true'}), `${s.label} `, values[i]))),
+    h('div.plot', {}, picture, top, middle, low), h('div.times', {'aria-hidden': 'true'}, from, to), details);
+  let newest, told = 0;
+  const when = (t, length) => (length > 86400 ? moment : clock)(t * 1000);
+  const rows = () => {
+    const {at} = newest;
+    const step = Math.max(1, Math.round(at.length / 12));
+    const lines = [];
+    for (let i = at.length - 1; i >= 0; i -= step) {
+      lines.push(h('tr', {}, h('th', {scope: 'row'}, when(at[i], at.at(-1) - at[0])),
+        series.map((s) => h('td', {}, format(newest[s.key][i] ?? 0)))));
+    }
+    body.replaceChildren(...lines);
+  };
+  details.addEventListener('toggle', () => details.open && newest && rows());
+  return {
+    node,
+    draw(data, start, end) {
+      newest = data;
+      const {at} = data;
+      if (!at?.length) return;
+      const first = start ?? at.at(-1) - 600, last = end ?? at.at(-1);
+      const all = series.flatMap((s) => data[s.key]).filter((v) => v !== null && Number.isFinite(v));
+      const most = nice(all.reduce((a, b) => Math.max(a, b), 0));
+      const x = (t) => (t - first) / (last - first) * wide;
+      const y = (v) => high - Math.min(1, v / most) * (high - 4);
+      series.forEach((s, i) => {
+        const ys = data[s.key];
+        if (s.kind === 'bars') {
+          paths[i].setAttribute('d', at.map((t, k) => ys[k] ? `M${x(t).toFixed(1)} ${high}V${y(ys[k]).toFixed(1)}` : '').join(''));
+        } else {
+          paths[i].setAttribute('d', path(at, ys, x, y, s.kind === 'area', gap));
+        }
+        const now = ys.findLast((v) => v !== null);
+        put(values[i], now === undefined ? '—' : format(now));
+      });
+      put(top, format(most));
+      put(middle, format(most / 2));
+      put(from, start === undefined ? '10 min ago' : when(first, last - first));
+      put(to, start === undefined ? 'now' : when(last, last - first));
+      if (Date.now() - told < 10000) return;
+      told = Date.now();
+      picture.setAttribute('aria-label', `${title}, ${about}: ${series.map((s) => {
+        const ys = data[s.key].filter((v) => v !== null);
+        const [min, max] = ys.reduce(([a, b], v) => [Math.min(a, v), Math.max(b, v)], [Infinity, 0]);
+        return `${s.label} ${format(ys.at(-1) ?? 0)} at the end, between ${format(min)} and ${format(max)}`;
+      }).join('; ')}`);
+      if (details.open && !details.contains(document.activeElement)) rows();
+    },
+  };
+}

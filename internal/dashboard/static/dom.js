@@ -1,0 +1,163 @@
+// Elements, words and figures.
+
+// h makes an element: h('p.note', {id: 'x'}, 'text', child).
+export function h(tag, props, ...kids) {
+  const [name, ...classes] = tag.split('.');
+  const e = document.createElement(name);
+  if (classes.length) e.className = classes.join(' ');
+  for (const [key, value] of Object.entries(props ?? {})) {
+    if (value === undefined || value === null || value === false) continue;
+    if (key.startsWith('on')) e.addEventListener(key.slice(2), value);
+    else if (key === 'value' || key === 'checked') e[key] = value;
+    else e.setAttribute(key, value === true ? '' : value);
+  }
+  e.append(...kids.flat(9).filter((k) => k !== undefined && k !== null && k !== false));
+  return e;
+}
+
+// put writes a text where it differs: what does not change does not move.
+export function put(e, text) {
+  if (e.textContent !== String(text)) e.textContent = text;
+}
+
+const whole = new Intl.NumberFormat('en-US', {maximumFractionDigits: 0});
+const short = new Intl.NumberFormat('en-US', {notation: 'compact', maximumFractionDigits: 1});
+
+export const count = (n) => whole.format(n);
+export const brief = (n) => n < 10000 ? whole.format(n) : short.format(n);
+export const plural = (n, one, many = `${one}s`) => `${count(n)} ${n === 1 ? one : many}`;
+
+// span says a time in seconds, shortly.
+export function span(s) {
+  if (s < 0) return '—';
+  if (s === 0) return '0 s';
+  if (s < 1) return `${Math.max(1, Math.round(s * 1000))} ms`;
+  if (s < 90) return `${Math.round(s)} s`;
+  if (s < 5400) return `${Math.round(s / 60)} min`;
+  if (s < 172800) return `${Math.round(s / 360) / 10} h`;
+  return `${Math.round(s / 8640) / 10} days`;
+}
+
+// seconds reads 90s, 5m, 1h30m or 5m0s; NaN for what is none.
+export function seconds(text) {
+  const units = {h: 3600, m: 60, s: 1};
+  const parts = [...String(text).trim().matchAll(/(\d+(?:\.\d+)?)([hms])/g)];
+  if (!parts.length || parts.map((p) => p[0]).join('') !== String(text).trim()) return NaN;
+  return parts.reduce((sum, p) => sum + p[1] * units[p[2]], 0);
+}
+
+// duration writes seconds as 5m or 1h30m.
+export function duration(s) {
+  const text = [[3600, 'h'], [60, 'm'], [1, 's']].map(([size, unit]) => {
+    const n = Math.floor(s / size);
+    s -= n * size;
+    return n ? n + unit : '';
+  }).join('');
+  return text || '0s';
+}
+
+export const clock = (t) => new Date(t).toLocaleTimeString('en-GB');
+export const moment = (t) => new Date(t).toLocaleString('en-GB', {dateStyle: 'medium', timeStyle: 'short'});
+
+// say tells what was done, with one thing to do about it.
+export function say(text, action, run) {
+  const line = h('p', {}, text);
+  if (action) {
+    const button = h('button', {type: 'button', onclick: () => { line.remove(); run(); }}, action);
+    line.append(' ', button);
+  }
+  const close = h('button.quiet', {type: 'button', 'aria-label': 'Close', onclick: () => line.remove()}, '×');
+  line.append(close);
+  const said = document.getElementById('said');
+  said.replaceChildren(line);
+  setTimeout(() => line.remove(), action ? 30000 : 8000);
+}
+
+// hear tells a screen reader alone, at most every 5 s: the newest wins.
+let pending, last = 0;
+export function hear(text) {
+  clearTimeout(pending);
+  pending = setTimeout(() => {
+    last = Date.now();
+    document.getElementById('heard').textContent = text;
+  }, Math.max(0, last + 5000 - Date.now()));
+}
+
+// sure asks before something is done, and says what will happen.
+export function sure(title, lines, verb, danger) {
+  return new Promise((done) => {
+    const dialog = h('dialog', {'aria-labelledby': 'sure'},
+      h('form', {method: 'dialog'},
+        h('h2', {id: 'sure'}, title), lines.map((l) => h('p', {}, l)),
+        h('div.row', {}, h(`button.main${danger ? '.danger' : ''}`, {value: 'yes'}, verb),
+          h('button', {value: 'no', autofocus: true}, 'Cancel'))));
+    dialog.addEventListener('close', () => {
+      dialog.remove();
+      done(dialog.returnValue === 'yes');
+    });
+    document.body.append(dialog);
+    dialog.showModal();
+  });
+}
+
+let fields = 0;
+
+// field is an input with its label, a hint, and a place for what is wrong with it.
+export function field(name, label, props = {}, hint = '') {
+  const id = `f${++fields}`;
+  const {kind = 'input', options, ...rest} = props;
+  const input = h(kind, {id, name, 'aria-describedby': `${id}h ${id}e`, autocomplete: 'off', ...rest},
+    options?.map(([value, text]) => h('option', {value}, text)));
+  if (kind === 'select' && rest.value !== undefined) input.value = rest.value;
+  return h('div.field', {}, h('label', {for: id}, label), input,
+    h('p.hint', {id: `${id}h`}, hint), h('p.wrong', {id: `${id}e`}));
+}
+
+// wrongAt shows what is wrong at a field; false where there is no such one.
+export function wrongAt(form, name, text) {
+  const input = form.elements[name];
+  if (!input) return false;
+  input.setAttribute('aria-invalid', 'true');
+  input.closest('details')?.setAttribute('open', '');
+  const place = document.getElementById(input.getAttribute('aria-describedby').split(' ')[1]);
+  place.textContent = text;
+  return true;
+}
+
+export function clearWrong(form) {
+  for (const e of form.querySelectorAll('.wrong')) e.textContent = '';
+  for (const e of form.querySelectorAll('[aria-invalid]')) e.removeAttribute('aria-invalid');
+}
+
+// explain shows a problem at the fields of a form that it is about, the rest below.
+export function explain(form, problem, names = {}) {
+  const left = [];
+  for (const f of problem.faults ?? []) {
+    const name = names[f.key] ?? f.key.split('/').pop();
+    if (!wrongAt(form, name, `${f.problem}. ${f.hint}`)) left.push(`${f.key}: ${f.problem}. ${f.hint}`);
+  }
+  if (!problem.faults?.length) left.push(`${problem.message}${problem.hint ? `. ${problem.hint}` : ''}`);
+  form.querySelector('.wrong.whole').textContent = left.join('\n');
+  (form.querySelector('[aria-invalid]') ?? form.querySelector('button')).focus();
+}
+
+export const below = () => h('p.wrong.whole', {role: 'alert'});
+
+// table makes a table that scrolls by itself where it is too wide.
+export function table(caption, heads, rows) {
+  return h('div.scroll', {tabindex: 0, role: 'group', 'aria-label': caption},
+    h('table', {}, h('caption.hidden', {}, caption),
+      h('thead', {}, h('tr', {}, heads.map((t) => h('th', {scope: 'col'}, t)))),
+      h('tbody', {}, rows)));
+}
+
+export function cells(...all) {
+  return h('tr', {}, all.map((c, i) => i ? h('td', {}, c) : h('th', {scope: 'row'}, c)));
+}
+
+// bar is a share of something, for the eye; the figures stand beside.
+export function bar(part, all) {
+  const fill = h('i', {});
+  fill.style.width = `${all > 0 ? Math.min(100, 100 * part / all) : 0}%`;
+  return h(`span.bar${part >= all * 0.9 ? '.high' : ''}`, {'aria-hidden': 'true'}, fill);
+}

@@ -1,0 +1,178 @@
+// Limits, queues, the cluster and the audit log.
+import {h, bar, below, brief, cells, clearWrong, count, explain, field, moment, plural, say, span, sure, table} from './dom.js';
+import {maybe, read, session, write} from './net.js';
+import {auditTable} from './room.js';
+
+// again keeps a view fresh: it reads at once and then every so often, while the page is looked at.
+function again(title, node, load, every = 3000) {
+  let timer, over = false;
+  const step = async () => {
+    clearTimeout(timer);
+    if (!document.hidden) {
+      try {
+        await load();
+      } catch (problem) {
+        if (!node.querySelector('.failed')) {
+          node.append(h('p.note.failed', {}, `${problem.message}. ${problem.hint}`));
+        }
+      }
+    }
+    if (!over) timer = setTimeout(step, every);
+  };
+  step();
+  return {title, node, close: () => { over = true; clearTimeout(timer); }};
+}
+
+// keepFocus replaces what is in a place, and puts the focus back to the control of the same name.
+function keepFocus(place, ...nodes) {
+  const at = place.contains(document.activeElement) && document.activeElement.getAttribute('aria-label');
+  place.replaceChildren(...nodes);
+  if (at) [...place.querySelectorAll('[aria-label]')].find((e) => e.getAttribute('aria-label') === at)?.focus();
+}
+
+// metric reads one family of Prometheus' text: value by the label that is asked for.
+function metric(text, name, label) {
+  const all = new Map();
+  for (const line of text.split('\n')) {
+    if (!line.startsWith(`${name}{`)) continue;
+    const key = line.match(new RegExp(`[{,]${label}="([^"]*)"`))?.[1];
+    all.set(key, (all.get(key) ?? 0) + Number(line.slice(line.lastIndexOf(' '))));
+  }
+  return all;
+}
+
+const rule = (l) => l.algorithm === 'concurrency' ? `${count(l.amount)} at once` : `${count(l.amount)} ${l.unit} in ${l.window ?? l.align ?? '—'}`;
+
+export function limits() {
+  const place = h('div', {});
+  const node = h('div', {}, h('h1', {}, 'Limits'), place);
+  let before, at;
+  return again('Limits', node, async () => {
+    const [{limits: all}, text] = await Promise.all([read('/v1/limits'), maybe('/metrics')]);
+    const metrics = text ?? '', now = Date.now();
+    const refused = metric(metrics, 'headgate_limit_refused_total', 'limit');
+    const passed = metric(metrics, 'headgate_limit_passed_total', 'limit');
+    const keys = metric(metrics, 'headgate_limit_keys', 'limit');
+    const rate = (name) => before && now > at ? (refused.get(name) - before.get(name)) * 1000 / (now - at) : 0;
+    keepFocus(place, all.length ? table('Limits', ['Limit', 'Rule', 'Algorithm', 'Passed', 'Refused', 'Refused a second', 'Keys'], all.map((l) =>
+      cells(h('a', {href: `#/limits/${encodeURIComponent(l.name)}`}, l.name), rule(l), `${l.algorithm.replaceAll('_', ' ')}${l.shadow ? ', shadow' : ''}`,
+        brief(passed.get(l.name) ?? 0), brief(refused.get(l.name) ?? 0), (rate(l.name) || 0).toFixed(1),
+        [`${brief(keys.get(l.name) ?? 0)} of ${brief(l.max_keys)}`, bar(keys.get(l.name) ?? 0, l.max_keys)]))) :
+      h('p.note', {}, 'There is no limit. They stand under limits in the file, or are made by headgate limit create.'));
+    before = refused;
+    at = now;
+  });
+}
+
+export function limit(name) {
+  const place = h('div', {}), about = h('p.dim', {});
+  const form = h('form.card', {novalidate: true}, h('h2', {}, 'Change it'), field('amount', 'Amount', {inputmode: 'numeric'}), below(), h('button', {}, 'Change the amount'));
+  const node = h('div', {}, h('p.crumb', {}, h('a', {href: '#/limits'}, 'Limits'), ' / '), h('h1', {}, name), about,
+    h('h2', {}, 'Keys that have used most'), place, session.may('write') ? form : '');
+  const at = `/v1/limits/${encodeURIComponent(name)}`;
+  let now;
+  form.addEventListener('submit', async (event) => {
+    event.preventDefault();
+    clearWrong(form);
+    const amount = form.elements.amount.value.trim(), was = String(now.amount);
+    if (!await sure('Change the amount?', [`${was} → ${amount}. It is in force at once, in the audit log, and can be taken back with one click.`], 'Change it')) return;
+    const set = async (value, text, back) => {
+      await write('PATCH', at, {amount: value});
+      form.elements.amount.value = value;
+      if (back) say(text, 'Undo', () => set(was, 'Taken back.').catch((p) => say(p.message)));
+      else say(text);
+    };
+    await set(amount, 'Done: the amount is changed.', true).catch((problem) => explain(form, problem.faults.length ? problem : Object.assign(problem, {faults: [{key: 'amount', problem: problem.message, hint: problem.hint}]})));
+  });
+  return again(name, node, async () => {
+    const [l, {keys, next}] = await Promise.all([read(at), read(`${at}/keys?count=1000`)]);
+    if (!now) form.elements.amount.value = l.amount;
+    now = l;
+    about.textContent = `${rule(l)} · ${l.algorithm.replaceAll('_', ' ')} · ${l.source ? `of the ${l.source}` : ''}`;
+    const top = keys.sort((a, b) => b.used / b.limit - a.used / a.limit || b.used - a.used).slice(0, 50);
+    keepFocus(place, top.length ? table('Keys that have used most', ['Key', 'Used', 'Left', 'Whole again in', 'State'], top.map((k) =>
+      cells(k.key, [`${count(k.used)} of ${count(k.limit)}`, bar(k.used, k.limit)], count(k.remaining), span(k.reset_seconds),
+        k.remaining <= 0 ? 'at the limit' : k.used >= k.limit * 0.9 ? 'near' : ''))) : h('p.note', {}, 'No key has used any.'),
+    next ? h('p.dim', {}, 'The first 1,000 keys were looked at; there are more.') : '');
+  });
+}
+
+export function queues() {
+  const place = h('div', {});
+  const node = h('div', {}, h('h1', {}, 'Queues'), place);
+  async function act(q, verb) {
+    const lines = verb === 'pause' ? [`${plural(q.depth, 'job')} wait and stay. ${count(q.in_flight)} under way end. Jobs can still be put.`] :
+      [`${plural(q.depth, 'job')} go out again${q.rate ? `, at most ${q.rate} a second` : ''}.`];
+    const title = `${verb === 'pause' ? 'Pause' : 'Resume'} ${q.name}`;
+    if (!await sure(`${title}?`, lines, title, verb === 'pause')) return;
+    const path = (v) => `/v1/queues/${encodeURIComponent(q.name)}/${v}`;
+    try {
+      await write('POST', path(verb));
+      say(`Done: ${title}.`, 'Undo', () => write('POST', path(verb === 'pause' ? 'resume' : 'pause')).then(load));
+    } catch (problem) {
+      say(`Not done: ${problem.message}. ${problem.hint}`);
+    }
+    load();
+  }
+  async function load() {
+    const {queues: all} = await read('/v1/queues');
+    keepFocus(place, all.length ? table('Queues', ['Queue', 'State', 'Jobs', 'Under way', 'A second', 'Empty in', 'Oldest', 'Dead', 'Steer'], all.map((q) =>
+      cells(q.name, h(`span.badge.${q.paused || q.why ? 'warn' : 'good'}`, {title: q.why}, q.paused ? 'paused' : q.why ? 'stands' : 'goes'),
+        [brief(q.depth), q.later ? h('span.dim', {}, `, ${brief(q.later)} later`) : ''], count(q.in_flight), [q.per_second.toFixed(1), q.rate ? h('span.dim', {}, ` of ${q.rate}`) : ''],
+        q.depth ? (q.empty_in_seconds < 0 ? 'never' : span(q.empty_in_seconds)) : '—', q.oldest_seconds ? span(q.oldest_seconds) : '—', brief(q.dead),
+        session.may('write', q.name) ? h('button', {type: 'button', 'aria-label': `${q.paused ? 'Resume' : 'Pause'} ${q.name}`, onclick: () => act(q, q.paused ? 'resume' : 'pause')}, q.paused ? 'Resume' : 'Pause') : ''))) :
+      h('p.note', {}, 'There is no queue. They stand under queues in the file.'));
+  }
+  return again('Queues', node, load);
+}
+
+export function cluster() {
+  const place = h('div', {});
+  const node = h('div', {}, h('h1', {}, 'Cluster'), place);
+  let alone = false; // it stays so until a restart
+  const members = () => alone ? null : read('/v1/cluster').catch((problem) => {
+    alone = problem.code === 'no_cluster';
+    return null;
+  });
+  return again('Cluster', node, async () => {
+    const [about, all, {rooms}] = await Promise.all([maybe('/v1/status'), members(), read('/v1/rooms')]);
+    const parts = [];
+    if (all) {
+      parts.push(h('p', {}, `Data centre ${all.datacenter}. Writes are ordered by `, h('b', {}, all.leader || 'nobody now'), all.engine ? ` (own NATS: ${all.engine})` : '', '.'),
+        all.problem ? h('p.note', {}, all.problem) : '',
+        table('Nodes', ['Node', 'State', 'Role', 'Hosts', 'Clock', 'Version', 'Since'], all.nodes.map((n) =>
+          cells(n.name, h(`span.badge.${n.alive ? 'good' : 'bad'}`, {}, n.alive ? 'alive' : `silent ${span(n.silent_seconds)}`), n.store ? 'store' : 'worker',
+            (n.rooms ?? []).join(', ') || '—', `${n.clock_seconds >= 0 ? '+' : '−'}${span(Math.abs(n.clock_seconds))}`, n.version || '—', moment(n.began)))));
+    } else {
+      parts.push(h('p', {}, 'This headgate is alone: one process is its own counter and its own worker.'));
+    }
+    for (const r of rooms.filter((x) => x.datacenters)) {
+      const d = r.datacenters;
+      parts.push(h('h2', {}, r.name), h('p', {}, `Home of the slots that nobody holds: ${d.home}. There ${count(d.anywhere.free)} of ${count(d.anywhere.limit)} are free, ${count(d.anywhere.presumed)} presumed lent. Order known to ${span(d.uncertainty_seconds)}.`),
+        table(`Data centres of ${r.name}`, ['Data centre', 'Holds', 'Unused', 'Inside', 'Waiting', 'New in a minute', 'Workers', 'Round trip', 'Age'], d.sites.map((s) =>
+          cells(s.name, [count(s.held), bar(s.held, r.total_active_users)], count(s.unused), count(s.active), count(s.waiting), count(s.new_last_minute), count(s.workers),
+            s.round_trip_seconds ? span(s.round_trip_seconds) : '—', s.age_seconds < 0 ? 'never heard' : span(s.age_seconds)))));
+    }
+    parts.push(h('h2', {}, 'Counters'), table('Counters', ['Room', 'Hosted by', 'Age of its record', 'A write takes', 'Writes', 'State'], rooms.map((r) =>
+      cells(r.name, all ? all.nodes.find((n) => (n.rooms ?? []).includes(r.name))?.name ?? 'nobody now' : 'here', span(r.record.age_seconds), span(r.record.write_seconds), brief(r.totals.record_writes),
+        r.record.damaged || (r.record.refused_seconds ? `refused for ${span(r.record.refused_seconds)}` : r.record.quiet_seconds ? `quiet for ${span(r.record.quiet_seconds)}` : 'good')))));
+    if (about) {
+      const {last_reload: reload} = about;
+      parts.push(h('h2', {}, 'This process'), h('dl', {}, [['Version', about.version], ['Since', `${moment(about.started_at)} (${span(about.uptime_seconds)})`],
+        ['Configuration', about.config_file || 'flags'], ['Data', about.data], ['Last reload', `${moment(reload.at)}: ${reload.successful ? 'good' : reload.error}`]]
+        .map(([k, v]) => h('div', {}, h('dt', {}, k), h('dd', {}, v)))));
+    }
+    keepFocus(place, ...parts);
+  }, 2000);
+}
+
+export function audit() {
+  const place = h('div', {});
+  const node = h('div', {}, h('h1', {}, 'Audit log'), h('p.dim', {}, 'Each change, also a refused one, on the node that answers; the newest first.'), place);
+  const load = async () => {
+    const {entries} = await read('/v1/audit?count=200');
+    keepFocus(place, entries.length ? auditTable(entries, load) : h('p.note', {}, 'Nothing has been changed yet.'));
+  };
+  return again('Audit log', node, load, 5000);
+}
+

@@ -1,0 +1,116 @@
+// The API, the session, and the stream of all rooms.
+
+const api = 'api';
+
+// A Problem is an answer that says what is wrong: message, hint, and faults with their keys.
+export class Problem extends Error {
+  constructor(status, body) {
+    const p = body ?? {};
+    const first = p.errors?.[0];
+    super(p.detail ?? first?.message ?? `the answer was ${status}`);
+    this.status = status;
+    this.code = p.code ?? first?.headgate?.code ?? '';
+    this.hint = p.hint ?? '';
+    this.faults = p.faults ?? [];
+    if (p.field) this.faults = [{key: p.field, problem: p.detail, hint: p.hint}];
+    for (const e of p.errors ?? []) { // of Cloudflare's form, or ours
+      const key = e.source?.pointer ?? e.pointer;
+      const text = (e.detail ?? e.message ?? '').replace(`${key}: `, '');
+      const hint = e.hint ?? e.headgate?.hint ?? '';
+      if (key) this.faults.push({key, problem: text.replace(`: ${hint}`, ''), hint});
+    }
+  }
+}
+
+export async function ask(method, path, body, signal) {
+  const options = {method, signal, headers: {}};
+  if (body !== undefined) {
+    options.body = JSON.stringify(body);
+    options.headers['Content-Type'] = 'application/json';
+  }
+  let answer;
+  try {
+    answer = await fetch(path, options);
+  } catch (error) {
+    if (error.name === 'AbortError') throw error;
+    throw new Problem(0, {detail: 'headgate does not answer', hint: 'Is it running? The page tries again by itself.'});
+  }
+  const text = await answer.text();
+  const kind = answer.headers.get('Content-Type') ?? '';
+  const value = text && kind.includes('json') ? JSON.parse(text) : text;
+  if (!answer.ok) {
+    if (answer.status === 401 && path !== 'session') session.check();
+    throw new Problem(answer.status, typeof value === 'object' ? value : undefined);
+  }
+  return value;
+}
+
+export const read = (path, signal) => ask('GET', api + path, undefined, signal);
+export const write = (method, path, body) => ask(method, api + path, body);
+
+// maybe reads what a token may not be allowed to see.
+export const maybe = (path) => read(path).catch(() => null);
+
+// session is who looks at the page.
+export const session = {
+  now: {signed_in: false, reads: false},
+  told: () => {},
+  async check() {
+    try {
+      this.now = await ask('GET', 'session');
+      this.told();
+    } catch {} // the stream says that headgate does not answer
+    return this.now;
+  },
+  may(verb, room) {
+    return (this.now.scopes ?? []).some((s) => {
+      const [scope, only] = s.split(':');
+      return (scope === 'write' || scope === verb) && (!only || only === room || only.startsWith('zone/'));
+    });
+  },
+};
+
+// live is the stream: rooms by name, and what wants to know of each second.
+export const live = {
+  rooms: new Map(),
+  at: 0,
+  state: 'connecting',
+  listeners: new Set(),
+  source: null,
+  wait: 1000,
+  set(state) {
+    this.state = state;
+    for (const l of this.listeners) l();
+  },
+  start() {
+    this.stop();
+    if (document.hidden || !session.now.reads) return;
+    const source = this.source = new EventSource('live');
+    source.onmessage = (event) => {
+      const {at, rooms} = JSON.parse(event.data);
+      this.at = at;
+      this.wait = 1000;
+      this.rooms = new Map(rooms.map((r) => [r.name, r]));
+      if (this.state === 'lost') session.check(); // sessions end with the process
+      this.set('live');
+    };
+    source.addEventListener('end', () => {
+      this.stop();
+      session.check();
+    });
+    source.onerror = () => {
+      this.set('lost');
+      if (source.readyState !== EventSource.CLOSED) return; // it comes back by itself
+      this.stop();
+      this.wait = Math.min(15000, this.wait * 2);
+      this.timer = setTimeout(() => session.check().then(() => this.start()), this.wait);
+    };
+  },
+  stop() {
+    clearTimeout(this.timer);
+    this.source?.close();
+    this.source = null;
+  },
+};
+
+document.addEventListener('visibilitychange', () => document.hidden ? live.stop() : live.start());

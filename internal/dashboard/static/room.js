@@ -1,0 +1,187 @@
+// One room: live, and what can be changed of it.
+import {h, put, below, brief, cells, clearWrong, count, duration, field, moment, seconds, span, table} from './dom.js';
+import {ask, live, maybe, session} from './net.js';
+import {chart} from './charts.js';
+import {change, inverse} from './change.js';
+import {badge, setBadge} from './rooms.js';
+import {events, page, past, whatIf} from './parts.js';
+
+const ms = (s) => span(s);
+
+export function room(name, part) {
+  const state = badge(), where = h('p.dim', {});
+  const base = `#/rooms/${encodeURIComponent(name)}`;
+  const tabs = [['', 'Live'], ['events', 'Events'], ['page', 'Waiting page'], ['past', 'Past'], ['whatif', 'What if']];
+  const inner = {events, page, past, whatif: whatIf}[part]?.(name) ?? liveRoom(name);
+  const gone = h('p.note', {hidden: true}, 'This room is not here, or your token may not read it. ', h('a', {href: '#/'}, 'All rooms'));
+  const node = h('div', {}, h('p.crumb', {}, h('a', {href: '#/'}, 'Rooms'), ' / '),
+    h('div.head', {}, h('h1', {}, name), state, where),
+    h('nav.tabs', {'aria-label': 'About this room'}, tabs.map(([to, text]) =>
+      h('a', {href: to ? `${base}/${to}` : base, 'aria-current': to === part ? 'page' : null}, text))), gone, inner.node);
+  return {
+    title: name, node,
+    close: () => inner.close?.(),
+    live(rooms) {
+      const r = rooms.get(name);
+      gone.hidden = Boolean(r);
+      inner.node.hidden = !r || inner.loading;
+      if (!r) return;
+      setBadge(state, r);
+      put(where, `${r.host || 'every host'}${r.path === '/' ? '' : r.path} · ${r.method} · session ${duration(seconds(r.session))}${r.event ? ` · event ${r.event}` : ''}${r.shadow ? ' · shadow: nobody is held' : ''}`);
+      inner.live?.(r);
+    },
+  };
+}
+
+function liveRoom(name) {
+  const tiles = ['Inside', 'Waiting', 'Longest wait', 'New in the last minute', 'Origin'].map((label) => {
+    const value = h('b', {}, '–'), rest = h('span.dim', {});
+    return {value, rest, tile: h('div.tile', {}, h('div', {}, value, rest), h('span', {}, label))};
+  });
+  const charts = [
+    chart('Inside', [{key: 'active', label: 'users', kind: 'area'}, {key: 'limit', label: 'limit', kind: 'limit'}]),
+    chart('Waiting', [{key: 'waiting', label: 'in the line', kind: 'area', tone: 'warm'}]),
+    chart('New users in a minute', [{key: 'minute', label: 'let in', kind: 'area'}, {key: 'per_minute', label: 'limit', kind: 'limit'}]),
+    chart('Origin latency', [{key: 'took', label: 'mean', kind: 'line'}], ms),
+    chart('Answers of the origin a second', [{key: 'answers', label: 'answers', kind: 'area', tone: 'calm'}, {key: 'errors', label: 'errors', kind: 'bars', tone: 'bad'}]),
+  ];
+  const changed = h('div', {}), lines = h('div', {});
+  const steer = steering(name, refresh);
+  const node = h('div', {}, h('div.tiles', {}, tiles.map((t) => t.tile)), changed,
+    h('div.split', {}, h('section.charts', {'aria-label': 'Charts'}, charts.map((c) => c.node)), steer.node), lines);
+  const keys = ['at', 'active', 'waiting', 'minute', 'limit', 'per_minute', 'answers', 'errors', 'took'];
+  let past = Object.fromEntries(keys.map((k) => [k, []])), asked = '';
+  const add = (r) => {
+    if (past.at.at(-1) >= live.at) return;
+    if (live.at - past.at.at(-1) > 3) asked = ''; // the page was hidden, or cut off
+    past.at.push(live.at);
+    for (const k of keys.slice(1)) past[k].push(k === 'took' && !r.answers ? null : r[k]);
+    if (past.at.length > 700) for (const k of keys) past[k].splice(0, 100);
+  };
+  async function load() {
+    if (asked) return;
+    asked = 'yes';
+    try {
+      const got = await ask('GET', `history?room=${encodeURIComponent(name)}`);
+      got.took = got.took.map((t, i) => got.answers[i] ? t : null);
+      past = got;
+    } catch {
+      asked = ''; // with the next second again
+    }
+  }
+  async function refresh() {
+    const [about, log, history] = await Promise.all([maybe('/v1/status'), maybe('/v1/audit?count=400'),
+      maybe(`/v1/history?room=${encodeURIComponent(name)}&count=1`)]);
+    const of = about?.rooms.find((r) => r.name === name)?.live_changes;
+    const made = history?.changes?.length;
+    changed.replaceChildren(of ? h('p.note', {}, h('b', {}, 'Changed until the next reload: '),
+      Object.entries(of.keys).map(([k, v]) => `${k} = ${v || '(none)'}`).join(', '), ` (by ${of.by}, ${moment(of.at)}). The file says otherwise: write it there to keep it.`) :
+      made ? h('p.dim', {}, 'Made and kept by the management API: changes hold.') : '');
+    const own = log?.entries.filter((e) => e.room === name).slice(0, 12);
+    lines.replaceChildren(own?.length ? h('section', {}, h('h2', {}, 'Changes of this room'), auditTable(own, refresh)) : '');
+  }
+  const view = {
+    node,
+    loading: true, // so that nothing moves when it is there
+    live(r) {
+      load();
+      add(r);
+      const [inside, waiting, wait, fresh, origin] = tiles;
+      put(inside.value, count(r.active));
+      put(inside.rest, ` of ${brief(r.limit)}`);
+      put(waiting.value, count(r.waiting));
+      put(wait.value, r.waiting ? span(r.wait) : '—');
+      put(fresh.value, count(r.minute));
+      put(fresh.rest, ` of ${brief(r.per_minute)}`);
+      put(origin.value, !r.origin_up ? 'down' : r.answers ? span(r.took) : 'up');
+      put(origin.rest, r.errors ? ` ${r.errors} bad` : '');
+      for (const c of charts) c.draw(past);
+      steer.live(r);
+    },
+  };
+  refresh().finally(() => {
+    view.loading = false;
+    node.hidden = !live.rooms.has(name);
+  });
+  return view;
+}
+
+// auditTable shows lines of the audit log, each with its inverse.
+export function auditTable(entries, done) {
+  const text = (pairs) => Object.entries(pairs ?? {}).filter(([k]) => !['version', 'limit'].includes(k)).map(([k, v]) => `${k} ${v === '' ? '(none)' : v}`).join(', ');
+  return table('Audit log', ['When', 'Who', 'What', 'Change', 'Result', 'Back'], entries.map((e) => {
+    const back = session.may('write', e.room) && inverse(e);
+    return cells(moment(e.at), e.name || e.who || '—', e.what, [text(e.before) || '', e.before || e.after ? ' → ' : '', text(e.after) || text(e.asked)],
+      e.result === 'ok' ? 'done' : e.result.replaceAll('_', ' '),
+      back ? h('button', {type: 'button', 'aria-label': `Undo ${e.what} of ${moment(e.at)}`, onclick: () => back(done)}, 'Undo') : '');
+  }));
+}
+
+// steering is where an operator changes the room.
+function steering(name, done) {
+  const may = session.may('write', name);
+  const off = may ? {} : {disabled: true};
+  const form = h('form', {novalidate: true}, h('h3', {}, 'Limits'),
+    field('total_active_users', 'Users at once', {inputmode: 'numeric', ...off}),
+    field('new_users_per_minute', 'New users a minute', {inputmode: 'numeric', ...off}),
+    field('session_duration', 'Session duration', off), below(), h('button', {...off}, 'Change limits'));
+  const words = h('form', {novalidate: true}, h('h3', {}, 'Message to those who wait'),
+    field('message', 'Message', {kind: 'textarea', rows: 2, maxlength: 500, ...off}, 'Plain text; empty takes it away'),
+    below(), h('button', {...off}, 'Tell them'));
+  const buttons = {
+    queue_all: ['Queue everybody', 'Let people in again'], closed: ['Close the room', 'Open the room'],
+    suspended: ['Suspend the room', 'Put the room on again'],
+  };
+  const switches = Object.keys(buttons).map((key) => h('button', {type: 'button', name: key, ...off,
+    onclick: () => change(name, switches[key].textContent, {[key]: !on[key]}, done)}));
+  switches.forEach((b) => switches[b.name] = b);
+  const on = {};
+  let now, touched = new Set();
+  const shownAs = (r) => ({total_active_users: String(r.limit), new_users_per_minute: String(r.per_minute),
+    session_duration: duration(seconds(r.session))});
+  for (const f of [form, words]) f.addEventListener('input', (event) => touched.add(event.target.name));
+  const after = () => {
+    touched = new Set();
+    clearWrong(form);
+    clearWrong(words);
+    done();
+  };
+  form.addEventListener('submit', (event) => {
+    event.preventDefault();
+    clearWrong(form);
+    const is = shownAs(now), pairs = {};
+    for (const key of Object.keys(is)) {
+      const value = form.elements[key].value.trim();
+      if (value !== is[key]) pairs[key] = value;
+    }
+    if (!Object.keys(pairs).length) {
+      form.querySelector('.wrong.whole').textContent = 'Nothing differs from what is in force.';
+      return;
+    }
+    change(name, 'Change limits', pairs, after, form);
+  });
+  words.addEventListener('submit', (event) => {
+    event.preventDefault();
+    clearWrong(words);
+    const message = words.elements.message.value.trim();
+    change(name, message ? 'Tell them' : 'Take the message away', {message}, after, words);
+  });
+  const node = h('section.steer.card', {'aria-label': 'Change this room'}, h('h2', {}, 'Change it'),
+    may ? '' : h('p.note', {}, 'You read. ', h('a', {href: '#/signin'}, 'Sign in'), ' with a token that may write.'),
+    form, h('div.stack', {}, h('h3', {}, 'Switches'), switches), words);
+  return {
+    node,
+    live(r) {
+      now = r;
+      for (const [key, value] of Object.entries({...shownAs(r), message: r.message})) {
+        const input = (form.elements[key] ?? words.elements[key]);
+        if (!touched.has(key) && input.value !== value) input.value = value;
+      }
+      Object.assign(on, {queue_all: r.queue_all, closed: r.closed, suspended: r.status === 'suspended'});
+      for (const key of Object.keys(buttons)) {
+        put(switches[key], buttons[key][on[key] ? 1 : 0]);
+        switches[key].classList.toggle('danger', !on[key]);
+      }
+    },
+  };
+}

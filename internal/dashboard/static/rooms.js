@@ -1,0 +1,152 @@
+// All rooms at a glance, and how one is made.
+import {h, put, below, brief, clearWrong, count, explain, field, say, seconds, span, sure, table, wrongAt} from './dom.js';
+import {live, read, session, write} from './net.js';
+import {undo} from './change.js';
+
+// state is the word for a room, its tone, and how far up it belongs: trouble first.
+export function state(r) {
+  if (r.damaged) return ['damaged', 'bad', 0];
+  if (!r.origin_up) return ['origin down', 'bad', 1];
+  if (r.refused > 5) return ['disk refuses', 'bad', 2];
+  if (r.closed) return ['closed', 'warn', 3];
+  if (r.queue_all) return ['all queue', 'warn', 4];
+  if (r.status === 'event_prequeueing') return ['prequeue', 'event', 5];
+  if (r.status === 'queueing') return ['queueing', 'warn', 6];
+  if (r.status === 'suspended') return ['suspended', 'off', 9];
+  if (r.active >= r.limit * 0.9) return ['nearly full', 'event', 7];
+  if (r.event) return ['event', 'event', 8];
+  return ['not queueing', 'good', 10];
+}
+
+export const badge = () => h('span.badge', {});
+export function setBadge(e, r) {
+  const [word, tone] = state(r);
+  put(e, word);
+  e.className = `badge ${tone}`;
+}
+
+// line is a row of the table; what does not change is not touched.
+function line(name) {
+  const e = {badge: badge(), active: h('b', {}), limit: h('span.dim', {}), waiting: h('b', {}), wait: h('span', {}),
+    minute: h('b', {}), pace: h('span.dim', {}), origin: h('span', {}), where: h('span.dim', {}), fill: h('i', {})};
+  const meter = h('span.bar', {'aria-hidden': 'true'}, e.fill);
+  const row = h('tr', {}, h('th', {scope: 'row'}, h('a', {href: `#/rooms/${encodeURIComponent(name)}`}, name), e.where),
+    h('td', {}, e.badge), h('td.n', {'data-label': 'Inside'}, e.active, e.limit, meter),
+    h('td.n', {'data-label': 'Waiting'}, e.waiting), h('td.n', {'data-label': 'Wait'}, e.wait),
+    h('td.n', {'data-label': 'New a minute'}, e.minute, e.pace), h('td.n', {'data-label': 'Origin'}, e.origin));
+  return {
+    row,
+    show(r) {
+      setBadge(e.badge, r);
+      put(e.where, (r.host || 'every host') + (r.path === '/' ? '' : r.path));
+      put(e.active, brief(r.active));
+      put(e.limit, ` of ${brief(r.limit)}`);
+      e.fill.style.width = `${Math.min(100, 100 * r.active / r.limit)}%`;
+      meter.className = `bar${r.active >= r.limit * 0.9 ? ' high' : ''}`;
+      put(e.waiting, brief(r.waiting));
+      put(e.wait, r.waiting ? span(r.wait) : '—');
+      put(e.minute, brief(r.minute));
+      put(e.pace, ` of ${brief(r.per_minute)}`);
+      put(e.origin, !r.origin_up ? 'down' : r.answers ? `${span(r.took)}${r.errors ? `, ${r.errors} bad` : ''}` : '—');
+    },
+  };
+}
+
+export function rooms() {
+  const lines = new Map();
+  const sums = ['Inside', 'Waiting', 'New in the last minute', 'Need attention'].map((label) => {
+    const value = h('b', {}, '–');
+    return {value, tile: h('div.tile', {}, value, h('span', {}, label))};
+  });
+  const search = h('input', {type: 'search', id: 'find', placeholder: 'Find a room', 'aria-label': 'Find a room'});
+  const body = h('tbody', {});
+  const none = h('p.note', {hidden: true}, 'There is no room yet. ', h('a', {href: '#/new'}, 'Make one'), ' with five fields.');
+  const list = table('All rooms', ['Room', 'State', 'Inside', 'Waiting', 'Longest wait', 'New a minute', 'Origin'], []);
+  list.querySelector('tbody').replaceWith(body);
+  list.classList.add('rooms');
+  const node = h('div', {}, h('div.head', {}, h('h1', {}, 'Rooms'), search, h('a.button.main', {href: '#/new'}, 'New room')),
+    h('div.tiles', {}, sums.map((s) => s.tile)), list, none);
+  let order = '';
+  function update(all) {
+    const words = search.value.trim().toLowerCase();
+    const chosen = [...all.values()].filter((r) => !words || `${r.name} ${r.host}${r.path}`.toLowerCase().includes(words));
+    chosen.sort((a, b) => state(a)[2] - state(b)[2] || a.name.localeCompare(b.name, 'en', {numeric: true}));
+    for (const name of lines.keys()) if (!all.has(name)) lines.delete(name);
+    for (const r of chosen) {
+      if (!lines.has(r.name)) lines.set(r.name, line(r.name));
+      lines.get(r.name).show(r);
+    }
+    const wanted = chosen.map((r) => r.name).join('\n');
+    if (wanted !== order) {
+      order = wanted;
+      const focus = document.activeElement;
+      body.replaceChildren(...chosen.map((r) => lines.get(r.name).row));
+      if (body.contains(focus)) focus.focus();
+    }
+    const rows = [...all.values()];
+    const sum = (f) => rows.reduce((n, r) => n + f(r), 0);
+    [sum((r) => r.active), sum((r) => r.waiting), sum((r) => r.minute), sum((r) => state(r)[2] < 5 ? 1 : 0)]
+      .forEach((n, i) => put(sums[i].value, brief(n)));
+    none.hidden = rows.length > 0;
+    list.hidden = rows.length === 0;
+    search.hidden = rows.length < 8;
+  }
+  search.addEventListener('input', () => update(live.rooms));
+  return {title: 'Rooms', node, live: update};
+}
+
+// nameOf makes a room's name of its host and path.
+const nameOf = (host, path) => (host + path).toLowerCase().replace(/[^a-z0-9]+/g, '-').replace(/^-+|-+$/g, '').slice(0, 60) || 'room';
+
+export function create() {
+  const form = h('form.card', {novalidate: true, onsubmit: submit}, h('h1', {}, 'New room'),
+    h('p', {}, 'Five fields. It is in force when you confirm, and can be taken back.'),
+    field('host', 'Host', {placeholder: 'shop.example.com', required: true}, 'As visitors write it, without https://'),
+    field('path', 'Path', {value: '/', required: true}, 'This path and all below it'),
+    h('div.pair', {}, field('total_active_users', 'Users at once', {inputmode: 'numeric', required: true}, 'What the site bears, less a quarter'),
+      field('new_users_per_minute', 'New users a minute', {inputmode: 'numeric', required: true}, 'At most so many in any 60 s')),
+    field('session_duration', 'Session duration', {value: '5m', required: true}, 'Who asks for nothing for so long has left: 5m, 90s, 1h'),
+    h('details', {}, h('summary', {}, 'Another origin than that of the zone'),
+      field('origin', 'Origin', {placeholder: 'http://127.0.0.1:3000'}, 'What stands behind the room; empty: that of its zone')),
+    below(), h('div.row', {}, h('button.main', {}, 'Make the room'), h('a.button', {href: '#/'}, 'Cancel')));
+  if (!session.may('write')) {
+    form.prepend(h('p.note', {}, 'To make a room, ', h('a', {href: '#/signin'}, 'sign in'), ' with a token that may write.'));
+  }
+  async function submit(event) {
+    event.preventDefault();
+    clearWrong(form);
+    const value = (name) => form.elements[name].value.trim();
+    const number = (name) => /^\d+$/.test(value(name)) ? Number(value(name)) : value(name) || undefined;
+    const time = seconds(value('session_duration'));
+    const body = {
+      name: nameOf(value('host'), value('path')), host: value('host') || undefined, path: value('path') || '/',
+      total_active_users: number('total_active_users'), new_users_per_minute: number('new_users_per_minute'),
+      headgate: {session_seconds: Number.isNaN(time) ? value('session_duration') : time},
+    };
+    if (value('origin')) body.headgate.origin = value('origin');
+    const bad = [['host', 'is missing. Write such as shop.example.com'], ['total_active_users', 'is missing. Write such as 200'],
+      ['new_users_per_minute', 'is missing. Write such as 200']].filter(([name]) => !value(name));
+    if (Number.isNaN(time)) bad.push(['session_duration', 'is no time. Write such as 5m, 90s or 1h']);
+    for (const [name, text] of bad) wrongAt(form, name, text);
+    if (bad.length) return form.querySelector('[aria-invalid]').focus();
+    const {total_active_users: most, new_users_per_minute: pace} = body;
+    const ok = await sure('Make this room?', [
+      `${body.host}${body.path}: at most ${count(most) === 'NaN' ? most : count(most)} at once, at most ${count(pace) === 'NaN' ? pace : count(pace)} new in any minute.`,
+      Number.isInteger(most) && Number.isInteger(pace) && pace > 0 ? `An empty site is full after ${span(60 * most / pace)} of rush; after that one comes in for each who leaves.` : 'headgate checks the values.',
+      `Who asks for nothing for ${value('session_duration')} has left. Whoever does not fit waits in line, in order.`], 'Make it');
+    if (!ok) return;
+    try {
+      const {zones} = await read('/v1/zones');
+      const zone = zones.filter((z) => body.host === z.name || body.host.endsWith(`.${z.name}`))
+        .sort((a, b) => b.name.length - a.name.length)[0] ?? {id: 'default'};
+      const {result} = await write('POST', `/client/v4/zones/${encodeURIComponent(zone.id)}/waiting_rooms`, body);
+      location.hash = `#/rooms/${encodeURIComponent(result.name)}`;
+      say(`Done: ${result.name} is there.${result.headgate.in_force ? '' : ` Not in force: ${result.headgate.problem}`}`, 'Undo',
+        () => undo(result.headgate.version, () => location.hash = '#/'));
+    } catch (problem) {
+      explain(form, problem, {'/headgate/session_seconds': 'session_duration', '/session_duration': 'session_duration', '/name': 'host'});
+    }
+  }
+  return {title: 'New room', node: form};
+}
+

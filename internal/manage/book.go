@@ -1,0 +1,236 @@
+package manage
+
+import (
+	"cmp"
+	"crypto/rand"
+	"encoding/hex"
+	"encoding/json"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/headgate/headgate/internal/config"
+)
+
+// A Book is all rooms as one snapshot: those of a record, and those of the file. One goroutine
+// at a time may use it.
+type Book struct {
+	cfg   *config.Config
+	zones []Zone
+	state *state
+	pages map[string]string // by key
+	read  time.Time         // when the file was read
+	now   time.Time
+	by    string
+
+	fresh map[string]string // pages of this change
+	dirty bool
+}
+
+// Open reads a record; pages are those it refers to, by key. read is when the file was read.
+func Open(cfg *config.Config, record []byte, pages map[string]string, read time.Time) (*Book, error) {
+	st, err := readState(record)
+	if err != nil {
+		return nil, err
+	}
+	return &Book{cfg: cfg, zones: Zones(cfg), state: st, pages: pages, read: read.UTC(),
+		fresh: map[string]string{}}, nil
+}
+
+// Zone finds a zone by its id or its name.
+func (b *Book) Zone(id string) (Zone, error) {
+	for _, z := range b.zones {
+		if z.ID == id || z.Name == id {
+			return z, nil
+		}
+	}
+	return Zone{}, ErrNoZone
+}
+
+// Zones are all there are.
+func (b *Book) Zones() []Zone { return b.zones }
+
+// Rooms are those of a zone, or with "" of all, those of the file first.
+func (b *Book) Rooms(zone string) []*Room {
+	all := []*Room{}
+	for i := range b.cfg.Rooms {
+		if c := &b.cfg.Rooms[i]; zone == "" || zoneOf(b.zones, c.Host).Name == zone {
+			all = append(all, b.shown(fromFile(c, b), nil))
+		}
+	}
+	for _, k := range b.state.Rooms {
+		if zone == "" || zoneOf(b.zones, k.Host).Name == zone {
+			all = append(all, b.shown(&k.Room, k.Events))
+		}
+	}
+	return all
+}
+
+// shown is a room as it is read back.
+func (b *Book) shown(r *Room, events []*Event) *Room {
+	x := *r
+	x.CustomPageHTML = b.page(r.CustomPageHTML)
+	x.Own.Zone = zoneOf(b.zones, r.Host).Name
+	x.Own.PollMinSeconds = cmp.Or(x.Own.PollMinSeconds, 1) // of rooms that were made before
+	x.Own.PollMaxSeconds = cmp.Or(x.Own.PollMaxSeconds, 30)
+	var next *Event
+	for _, e := range events {
+		if !e.Suspended && timeOf(e.StartTime).After(b.clock()) &&
+			(next == nil || timeOf(e.StartTime).Before(timeOf(next.StartTime))) {
+			next = e
+		}
+	}
+	if next != nil {
+		x.NextEventStart, x.NextEventPrequeue = &next.StartTime, next.PrequeueStartTime
+	}
+	return &x
+}
+
+func (b *Book) clock() time.Time {
+	if b.now.IsZero() {
+		return time.Now()
+	}
+	return b.now
+}
+
+func (b *Book) page(key string) string { return cmp.Or(b.fresh[key], b.pages[key]) }
+
+// shownEvent is an event as it is read back.
+func (b *Book) shownEvent(e *Event) *Event {
+	x := *e
+	if e.CustomPageHTML != nil {
+		html := b.page(*e.CustomPageHTML)
+		x.CustomPageHTML = &html
+	}
+	return &x
+}
+
+// keep keeps a page, and gives its key. A page that is there already has its key.
+func (b *Book) keep(html string) string {
+	if html == "" {
+		return ""
+	}
+	for _, known := range []map[string]string{b.fresh, b.pages} {
+		for _, key := range slices.Sorted(maps.Keys(known)) {
+			if known[key] == html {
+				return key
+			}
+		}
+	}
+	key := newID()
+	b.fresh[key], b.state.Pages[key] = html, len(html)
+	return key
+}
+
+// find finds a room of a zone by its id.
+func (b *Book) find(zone, id string) (*Kept, error) {
+	for _, k := range b.state.Rooms {
+		if k.ID == id && zoneOf(b.zones, k.Host).Name == zone {
+			return k, nil
+		}
+	}
+	for i := range b.cfg.Rooms {
+		c := &b.cfg.Rooms[i]
+		if derivedID("room", c.Name) == id && zoneOf(b.zones, c.Host).Name == zone {
+			return &Kept{Room: *fromFile(c, b), Events: []*Event{}, Rules: []*Rule{}}, nil
+		}
+	}
+	return nil, ErrNoRoom
+}
+
+// own finds a room that can be written.
+func (b *Book) own(op *Op) (*Kept, error) {
+	k, err := b.find(op.Zone, op.Room)
+	switch {
+	case err != nil:
+		return nil, err
+	case k.Own.Source == "file":
+		return nil, one("", CodeReadOnly, "change the file and reload, or use headgate room set "+k.Name,
+			"the room stands in the configuration file, and cannot be changed here")
+	}
+	return k, b.match(op, k)
+}
+
+// match holds If-Match against what is there.
+func (b *Book) match(op *Op, k *Kept) error {
+	if op.Match != 0 && op.Match != k.Own.Version {
+		return ErrVersion
+	}
+	return nil
+}
+
+func newID() string {
+	raw := make([]byte, 16)
+	rand.Read(raw) // never fails
+	return hex.EncodeToString(raw)
+}
+
+// Record is the record to write, nil if nothing has changed, and the pages that must be written
+// before it.
+func (b *Book) Record() (record []byte, fresh map[string]string, err error) {
+	if !b.dirty {
+		return nil, nil, nil
+	}
+	record, err = b.state.write()
+	maps.DeleteFunc(b.fresh, func(key, _ string) bool {
+		_, kept := b.state.Pages[key]
+		return !kept
+	})
+	return record, b.fresh, err
+}
+
+// changed notes a change, unless before and after are the same but for the time.
+func (b *Book) changed(c *Change, before, after any) error {
+	var err error
+	if c.Before, err = marshal(before); err == nil {
+		c.After, err = marshal(after)
+	}
+	if err != nil || string(c.Before) == string(c.After) {
+		return err
+	}
+	b.state.Version++
+	c.Version, c.At, c.By = b.state.Version, b.now, b.by
+	b.state.History = append(b.state.History, c)
+	b.dirty = true
+	return nil
+}
+
+// marshal is nil for what is not there.
+func marshal(v any) (json.RawMessage, error) {
+	if v == nil {
+		return json.RawMessage("null"), nil
+	}
+	return json.Marshal(v)
+}
+
+// unique refuses a name, and a host and path, that another room has. The id "" is that of rooms of
+// the file, and of a room that has none yet.
+func (b *Book) unique(r *Room) error {
+	var all Faults
+	name := func(id, other string) {
+		if (id == "" || id != r.ID) && strings.EqualFold(other, r.Name) {
+			all = append(all, &Fault{"/name", CodeTaken, "is already the name of a room",
+				"choose another one"})
+		}
+	}
+	place := func(id, host, path string) {
+		if (id == "" || id != r.ID) && host == r.Host && path == r.Path {
+			all = append(all, &Fault{"/path", CodeTaken, "host and path are already those of a room",
+				"choose another path or host"})
+		}
+	}
+	for _, k := range b.state.Rooms {
+		name(k.ID, k.Name)
+		place(k.ID, k.Host, k.Path)
+	}
+	for i := range b.cfg.Rooms {
+		c := &b.cfg.Rooms[i]
+		name("", c.Name)
+		place("", c.Host, c.Path)
+	}
+	if all != nil {
+		return all
+	}
+	return nil
+}

@@ -1,0 +1,235 @@
+package manage
+
+import (
+	"time"
+
+	"github.com/headgate/headgate/internal/config"
+)
+
+// An Event overrides its room from its start, or the start of its prequeue, to its end. What is
+// null is as the room has it.
+type Event struct {
+	ID                    string    `json:"id"`
+	CreatedOn             time.Time `json:"created_on"`
+	ModifiedOn            time.Time `json:"modified_on"`
+	Name                  string    `json:"name"`
+	Description           string    `json:"description"`
+	StartTime             string    `json:"event_start_time"`
+	EndTime               string    `json:"event_end_time"`
+	PrequeueStartTime     *string   `json:"prequeue_start_time"`
+	ShuffleAtEventStart   bool      `json:"shuffle_at_event_start"`
+	Suspended             bool      `json:"suspended"`
+	CustomPageHTML        *string   `json:"custom_page_html"` // as kept: the key of its page
+	DisableSessionRenewal *bool     `json:"disable_session_renewal"`
+	NewUsersPerMinute     *int64    `json:"new_users_per_minute"`
+	TotalActiveUsers      *int64    `json:"total_active_users"`
+	QueueingMethod        *string   `json:"queueing_method"`
+	SessionDuration       *int64    `json:"session_duration"`
+	TurnstileMode         *string   `json:"turnstile_mode"`
+	TurnstileAction       *string   `json:"turnstile_action"`
+	Own                   EventOwn  `json:"headgate"`
+}
+
+// EventOwn is what headgate's events have beside Cloudflare's.
+type EventOwn struct {
+	EverySeconds int64  `json:"every_seconds"` // it repeats so long after; 0 is once
+	Message      string `json:"message"`       // "" is that of the room
+}
+
+// mostRepeat is ten years, as in the file.
+const mostRepeat = 3660 * 86400
+
+type eventDraft struct {
+	*Event
+	page *string
+}
+
+func (d *eventDraft) fields() []field {
+	e := d.Event
+	return []field{
+		ignored("id"), ignored("created_on"), ignored("modified_on"),
+		text("name", &e.Name, "", 64).required(),
+		text("description", &e.Description, "", mostText),
+		moment("event_start_time", &e.StartTime).required(),
+		moment("event_end_time", &e.EndTime).required(),
+		maybe(&e.PrequeueStartTime, func(s *string) field { return moment("prequeue_start_time", s) }),
+		truth("shuffle_at_event_start", &e.ShuffleAtEventStart, false),
+		truth("suspended", &e.Suspended, false),
+		maybe(&d.page, func(s *string) field { return text("custom_page_html", s, "", MaxPage) }),
+		maybe(&e.DisableSessionRenewal, func(b *bool) field {
+			return truth("disable_session_renewal", b, false)
+		}),
+		maybe(&e.NewUsersPerMinute, func(n *int64) field {
+			return whole("new_users_per_minute", n, 0, 1, mostUsers)
+		}),
+		maybe(&e.TotalActiveUsers, func(n *int64) field {
+			return whole("total_active_users", n, 0, 1, mostUsers)
+		}),
+		maybe(&e.QueueingMethod, func(s *string) field {
+			return word("queueing_method", s, "", methods()...)
+		}),
+		maybe(&e.SessionDuration, func(n *int64) field {
+			return whole("session_duration", n, 0, 1, mostMinutes)
+		}),
+		maybe(&e.TurnstileMode, func(s *string) field {
+			return word("turnstile_mode", s, "", turnstiles()...)
+		}),
+		maybe(&e.TurnstileAction, func(s *string) field {
+			return word("turnstile_action", s, "", "log", "infinite_queue")
+		}),
+		group("headgate", []field{
+			whole("every_seconds", &e.Own.EverySeconds, 0, 0, mostRepeat),
+			text("message", &e.Own.Message, "", 2000),
+		}, true),
+	}
+}
+
+func (d *eventDraft) read(body []byte, all bool) error {
+	v, err := parse(body)
+	if err != nil {
+		return err
+	}
+	r := &reader{whole: all}
+	r.object("", v, d.fields())
+	if len(r.faults) == 0 {
+		d.check(r)
+	}
+	return r.err()
+}
+
+func (d *eventDraft) check(r *reader) {
+	checkName(r, "/name", d.Name)
+	start, end := timeOf(d.StartTime), timeOf(d.EndTime)
+	if end.Before(start.Add(time.Minute)) {
+		r.wrong("/event_end_time", CodeConflict, "let the event last a minute at least",
+			"is not a minute after event_start_time")
+	}
+	if p := d.PrequeueStartTime; p != nil && timeOf(*p).After(start.Add(-5*time.Minute)) {
+		r.wrong("/prequeue_start_time", CodeConflict, "begin it 5 minutes before the start at least",
+			"is not 5 minutes before event_start_time")
+	}
+	if d.ShuffleAtEventStart && d.PrequeueStartTime == nil {
+		r.wrong("/shuffle_at_event_start", CodeConflict, "add prequeue_start_time",
+			"there is nobody to shuffle without a prequeue")
+	}
+	if (d.NewUsersPerMinute == nil) != (d.TotalActiveUsers == nil) {
+		at := "/new_users_per_minute"
+		if d.TotalActiveUsers == nil {
+			at = "/total_active_users"
+		}
+		r.wrong(at, CodeRequired, "set both, or neither",
+			"new_users_per_minute and total_active_users go together")
+	}
+	if d.page != nil {
+		checkPage(r, "/custom_page_html", *d.page)
+	}
+	if n := d.Own.EverySeconds; n > 0 {
+		begin := start
+		if d.PrequeueStartTime != nil {
+			begin = timeOf(*d.PrequeueStartTime)
+		}
+		if time.Duration(n)*time.Second < max(time.Minute, end.Sub(begin)) {
+			r.wrong("/headgate/every_seconds", CodeConflict, "repeat it later",
+				"it would begin again before it ends")
+		}
+	}
+	for _, g := range eventGaps() {
+		if g.has(d) {
+			r.wrong(g.pointer, CodeNotSupported, g.hint, "is not supported yet: it would have no effect")
+		}
+	}
+}
+
+// fit holds the events of a room against it.
+func fit(r *Room, events []*Event) error {
+	for _, e := range events {
+		if n := r.Own.HardEndSeconds; n > 0 && e.SessionDuration != nil && *e.SessionDuration*60 > n {
+			return one("/session_duration", CodeConflict, "shorten it, or raise headgate.hard_end_seconds",
+				"the session of the event "+quote(e.Name)+" is longer than the hard end of the room")
+		}
+	}
+	return nil
+}
+
+// forFileEvents are events as the file would have them.
+func forFileEvents(all []*Event) []config.Event {
+	var list []config.Event
+	for _, e := range all {
+		x := config.Event{Name: e.Name, Start: timeOf(e.StartTime), End: timeOf(e.EndTime),
+			Every: time.Duration(e.Own.EverySeconds) * time.Second, Shuffle: e.ShuffleAtEventStart,
+			Suspended: e.Suspended, Message: e.Own.Message, Method: either(e.QueueingMethod, ""),
+			TotalActiveUsers:  either(e.TotalActiveUsers, 0),
+			NewUsersPerMinute: either(e.NewUsersPerMinute, 0),
+			SessionDuration:   time.Duration(either(e.SessionDuration, 0)) * time.Minute}
+		if e.PrequeueStartTime != nil {
+			x.PrequeueStart = timeOf(*e.PrequeueStartTime)
+		}
+		if e.DisableSessionRenewal != nil {
+			renews := !*e.DisableSessionRenewal
+			x.SessionRenewal = &renews
+		}
+		list = append(list, x)
+	}
+	return list
+}
+
+// timeOf is a moment that was checked.
+func timeOf(s string) time.Time {
+	t, _ := time.Parse(time.RFC3339, s)
+	return t
+}
+
+func checkName(r *reader, at, name string) {
+	const hint = "use 1 to 64 of the letters A-Z and a-z, digits, _ and -"
+	if name == "" {
+		r.wrong(at, CodeValue, hint, "is empty")
+	}
+	for _, c := range name {
+		if !(c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || c == '_' || c == '-') {
+			r.wrong(at, CodeValue, hint, "%s contains %q", quote(name), c)
+			return
+		}
+	}
+}
+
+// Details are an event as if it was on: what it inherits is filled in. It has nothing of
+// Turnstile, as Cloudflare's has not.
+type Details struct {
+	ID                    string    `json:"id"`
+	CreatedOn             time.Time `json:"created_on"`
+	ModifiedOn            time.Time `json:"modified_on"`
+	Name                  string    `json:"name"`
+	Description           string    `json:"description"`
+	StartTime             string    `json:"event_start_time"`
+	EndTime               string    `json:"event_end_time"`
+	PrequeueStartTime     *string   `json:"prequeue_start_time"`
+	ShuffleAtEventStart   bool      `json:"shuffle_at_event_start"`
+	Suspended             bool      `json:"suspended"`
+	CustomPageHTML        string    `json:"custom_page_html"`
+	DisableSessionRenewal bool      `json:"disable_session_renewal"`
+	NewUsersPerMinute     int64     `json:"new_users_per_minute"`
+	TotalActiveUsers      int64     `json:"total_active_users"`
+	QueueingMethod        string    `json:"queueing_method"`
+	SessionDuration       int64     `json:"session_duration"`
+}
+
+func (e *Event) details(r *Room) *Details {
+	return &Details{
+		ID: e.ID, CreatedOn: e.CreatedOn, ModifiedOn: e.ModifiedOn, Name: e.Name,
+		Description: e.Description, StartTime: e.StartTime, EndTime: e.EndTime,
+		PrequeueStartTime: e.PrequeueStartTime, ShuffleAtEventStart: e.ShuffleAtEventStart,
+		Suspended: e.Suspended, CustomPageHTML: either(e.CustomPageHTML, r.CustomPageHTML),
+		DisableSessionRenewal: either(e.DisableSessionRenewal, r.DisableSessionRenewal),
+		NewUsersPerMinute:     either(e.NewUsersPerMinute, r.NewUsersPerMinute),
+		TotalActiveUsers:      either(e.TotalActiveUsers, r.TotalActiveUsers),
+		QueueingMethod:        either(e.QueueingMethod, r.QueueingMethod),
+		SessionDuration:       either(e.SessionDuration, r.SessionDuration),
+	}
+}
+
+func either[T any](own *T, inherited T) T {
+	if own != nil {
+		return *own
+	}
+	return inherited
+}

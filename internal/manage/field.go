@@ -1,0 +1,238 @@
+package manage
+
+import (
+	"encoding/json"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/headgate/headgate/internal/near"
+)
+
+// A field ties a member of an object to where its value goes.
+type field struct {
+	name string
+	need bool
+	std  func()                              // gives it its default; nil: it has none to give
+	read func(r *reader, at string, v any)   // v is not null; nil: the member is read-only, and ignored
+	none func(r *reader, at string, is bool) // of a group: what becomes of it when it is not there
+}
+
+// object reads an object by its fields.
+func (r *reader) object(at string, v any, fields []field) {
+	o, ok := v.(*object)
+	if !ok {
+		r.wrong(at, CodeType, "send an object, such as {\"name\": \"shop\"}", "is %s, not an object", kind(v))
+		return
+	}
+	var names []string
+	for _, f := range fields {
+		names = append(names, f.name)
+		_, there := o.members[f.name]
+		switch {
+		case f.none != nil:
+			f.none(r, below(at, f.name), there)
+		case r.whole && f.std != nil:
+			f.std()
+		}
+		if r.whole && f.need && !there {
+			r.wrong(below(at, f.name), CodeRequired, "add it", "is missing")
+		}
+	}
+	for _, name := range o.names {
+		i := slices.Index(names, name)
+		if i < 0 {
+			hint := "docs/management.md lists the members"
+			if n := near.Word(name, names); n != "" {
+				hint = "did you mean " + n + "?"
+			}
+			r.wrong(below(at, name), CodeUnknown, hint, "there is no such member")
+			continue
+		}
+		f, v := fields[i], o.members[name]
+		switch {
+		case f.read == nil:
+		case v == nil && f.need:
+			r.wrong(below(at, name), CodeRequired, "give it a value", "is null")
+		case v == nil:
+			f.std()
+		default:
+			f.read(r, below(at, name), v)
+		}
+	}
+}
+
+func (f field) required() field {
+	f.need = true
+	return f
+}
+
+// ignored is a member that is shown and cannot be written.
+func ignored(name string) field { return field{name: name} }
+
+// text is a member of at most so many bytes.
+func text(name string, dst *string, std string, most int) field {
+	return field{name: name, std: func() { *dst = std }, read: func(r *reader, at string, v any) {
+		s, ok := v.(string)
+		switch {
+		case !ok:
+			r.wrong(at, CodeType, "put it in quotes", "is %s, not text", kind(v))
+		case len(s) > most:
+			r.wrong(at, CodeRange, "shorten it", "has %d bytes, and %d are the most", len(s), most)
+		case strings.ContainsRune(s, 0):
+			r.wrong(at, CodeValue, "take it out", "contains a zero byte")
+		default:
+			*dst = s
+		}
+	}}
+}
+
+// whole is a member that is a whole number.
+func whole(name string, dst *int64, std, least, most int64) field {
+	return field{name: name, std: func() { *dst = std }, read: func(r *reader, at string, v any) {
+		hint := "write a whole number from " + strconv.FormatInt(least, 10) + " to " +
+			strconv.FormatInt(most, 10)
+		n, ok := v.(json.Number)
+		if !ok {
+			r.wrong(at, CodeType, hint, "is %s, not a number", kind(v))
+			return
+		}
+		f, err := n.Float64()
+		switch {
+		case err != nil || f < float64(least) || f > float64(most):
+			r.wrong(at, CodeRange, hint, "%s is out of range", clip(n.String()))
+		case f != math.Trunc(f):
+			r.wrong(at, CodeType, hint, "%s is not a whole number", clip(n.String()))
+		default:
+			*dst = int64(f)
+		}
+	}}
+}
+
+func truth(name string, dst *bool, std bool) field {
+	return field{name: name, std: func() { *dst = std }, read: func(r *reader, at string, v any) {
+		b, ok := v.(bool)
+		if !ok {
+			r.wrong(at, CodeType, "write true or false, without quotes", "is %s", kind(v))
+			return
+		}
+		*dst = b
+	}}
+}
+
+// word is one of some words. Cloudflare's own examples spell some in capitals: any case will do.
+func word(name string, dst *string, std string, words ...string) field {
+	return field{name: name, std: func() { *dst = std }, read: func(r *reader, at string, v any) {
+		s, ok := v.(string)
+		hint := "write one of " + strings.Join(words, ", ")
+		if !ok {
+			r.wrong(at, CodeType, hint, "is %s, not text", kind(v))
+			return
+		}
+		for _, w := range words {
+			if strings.EqualFold(w, s) {
+				*dst = w
+				return
+			}
+		}
+		r.wrong(at, CodeValue, hint, "%s is not allowed here", quote(s))
+	}}
+}
+
+// number is one of some numbers.
+func number(name string, dst *int64, std int64, allowed ...int64) field {
+	return field{name: name, std: func() { *dst = std }, read: func(r *reader, at string, v any) {
+		var words []string
+		for _, a := range allowed {
+			words = append(words, strconv.FormatInt(a, 10))
+		}
+		hint := "write one of " + strings.Join(words, ", ")
+		n, ok := v.(json.Number)
+		if !ok {
+			r.wrong(at, CodeType, hint, "is %s, not a number", kind(v))
+			return
+		}
+		i, err := n.Int64()
+		if err != nil || !slices.Contains(allowed, i) {
+			r.wrong(at, CodeValue, hint, "%s is not allowed here", clip(n.String()))
+			return
+		}
+		*dst = i
+	}}
+}
+
+// moment is a time with its zone.
+func moment(name string, dst *string) field {
+	const hint = "write date, time and zone, such as 2026-12-01T10:00:00Z"
+	return field{name: name, std: func() { *dst = "" }, read: func(r *reader, at string, v any) {
+		s, ok := v.(string)
+		if !ok {
+			r.wrong(at, CodeType, hint, "is %s, not text", kind(v))
+			return
+		}
+		t, err := time.Parse(time.RFC3339, s)
+		switch {
+		case err != nil:
+			r.wrong(at, CodeValue, hint, "%s is not an ISO 8601 time", quote(s))
+		case t.Year() < 2000 || t.Year() > 2199:
+			r.wrong(at, CodeRange, "check the year", "the year of %s cannot be meant", quote(s))
+		default:
+			*dst = s
+		}
+	}}
+}
+
+// maybe is a member that may be null, which is its default.
+func maybe[T any](dst **T, f func(*T) field) field {
+	var v T
+	inner := f(&v)
+	return field{name: inner.name, std: func() { *dst = nil }, read: func(r *reader, at string, x any) {
+		before := len(r.faults)
+		inner.read(r, at, x)
+		if len(r.faults) == before {
+			set := v
+			*dst = &set
+		}
+	}}
+}
+
+// words is a list of words, each once.
+func words(name string, dst *[]string, allowed ...string) field {
+	return field{name: name, std: func() { *dst = []string{} }, read: func(r *reader, at string, v any) {
+		list, ok := v.([]any)
+		if !ok {
+			r.wrong(at, CodeType, "send a list", "is %s, not a list", kind(v))
+			return
+		}
+		all := []string{}
+		for i, x := range list {
+			var w string
+			word(name, &w, "", allowed...).read(r, item(at, i), x)
+			if w != "" && !slices.Contains(all, w) {
+				all = append(all, w)
+			}
+		}
+		*dst = all
+	}}
+}
+
+// group is an object in an object. When a whole body leaves it out, its members get their
+// defaults, unless keep says that they stay.
+func group(name string, fields []field, keep bool) field {
+	std := func() {
+		for _, f := range fields {
+			if f.std != nil {
+				f.std()
+			}
+		}
+	}
+	return field{name: name, std: std,
+		none: func(r *reader, _ string, is bool) {
+			if r.whole && !is && !keep {
+				std()
+			}
+		},
+		read: func(r *reader, at string, v any) { r.object(at, v, fields) }}
+}

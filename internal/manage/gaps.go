@@ -1,0 +1,35 @@
+package manage
+
+// A gap is what Cloudflare's API can ask for and headgate's rooms do not do. It is refused, for
+// nothing may be taken and have no effect. The tables below are all there are: who builds one of
+// these features takes its line out, and wires it in wire.go.
+type gap[T any] struct {
+	pointer string
+	has     func(T) bool
+	hint    string
+}
+
+func roomGaps() []gap[*Room] {
+	return []gap[*Room]{
+		{"/additional_routes", func(r *Room) bool { return len(r.AdditionalRoutes) > 0 },
+			"make a room for each host and path"},
+		{"/cookie_suffix", func(r *Room) bool { return r.CookieSuffix != "" },
+			"leave it out: each room has a cookie of its own name"},
+		{"/turnstile_mode", func(r *Room) bool {
+			return r.TurnstileMode != "off" && r.TurnstileMode != "invisible"
+		}, "write off, or invisible, which only logs at Cloudflare and does nothing here"},
+		{"/turnstile_action", func(r *Room) bool { return r.TurnstileAction != "log" }, "write log"},
+	}
+}
+
+func eventGaps() []gap[*eventDraft] {
+	return []gap[*eventDraft]{
+		{"/turnstile_mode", func(e *eventDraft) bool {
+			m := either(e.TurnstileMode, "off")
+			return m != "off" && m != "invisible"
+		}, "write off or invisible"},
+		{"/turnstile_action", func(e *eventDraft) bool {
+			return either(e.TurnstileAction, "log") != "log"
+		}, "write log"},
+	}
+}

@@ -1,0 +1,281 @@
+package manage
+
+import (
+	"encoding/json"
+	"errors"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+)
+
+// History is what was changed, the newest first: of a zone ("" all), of a room by its name ("" all),
+// before a version (0: from the newest on), at most so many.
+func (b *Book) History(zone, room string, before int64, most int) []*Change {
+	all := []*Change{}
+	for _, c := range slices.Backward(b.state.History) {
+		if len(all) == most {
+			break
+		}
+		if (zone == "" || c.Zone == zone) && (room == "" || c.Room == room) &&
+			(before == 0 || c.Version < before) {
+			all = append(all, c)
+		}
+	}
+	return all
+}
+
+// Change finds one.
+func (b *Book) Change(version int64) (*Change, error) {
+	for _, c := range b.state.History {
+		if c.Version == version {
+			return c, nil
+		}
+	}
+	return nil, ErrNoChange
+}
+
+// Differences are the members of the object that the change has changed, before and after, those of
+// objects in it by their path. What each change changes, when and by whom, is not among them.
+func (c *Change) Differences() (before, after map[string]string) {
+	const most = 500 // bytes of a value. Chosen
+	var was, is map[string]json.RawMessage
+	before, after = map[string]string{}, map[string]string{}
+	if json.Unmarshal(c.Before, &was) != nil || json.Unmarshal(c.After, &is) != nil { // lists
+		was = map[string]json.RawMessage{c.What: c.Before}
+		is = map[string]json.RawMessage{c.What: c.After}
+	}
+	cut := func(v json.RawMessage) string {
+		if len(v) > most {
+			return strings.ToValidUTF8(string(v[:most]), "") + "…"
+		}
+		return string(v)
+	}
+	if was == nil || is == nil { // the history has the whole object
+		brief(was)
+		brief(is)
+	}
+	was, is = flat(was), flat(is)
+	for name, v := range was {
+		if string(v) != string(is[name]) {
+			before[name] = cut(v)
+		}
+	}
+	for name, v := range is {
+		if string(v) != string(was[name]) {
+			after[name] = cut(v)
+		}
+	}
+	return before, after
+}
+
+// flat has the members of objects in an object by their path.
+func flat(o map[string]json.RawMessage) map[string]json.RawMessage {
+	all := map[string]json.RawMessage{}
+	for name, v := range o {
+		var inner map[string]json.RawMessage
+		if json.Unmarshal(v, &inner) != nil || inner == nil {
+			all[name] = v
+		}
+		for member, x := range flat(inner) {
+			all[name+"."+member] = x
+		}
+	}
+	for _, name := range []string{"modified_on", "headgate.version", "headgate.changed_by"} {
+		delete(all, name)
+	}
+	return all
+}
+
+// brief leaves of an object what names it.
+func brief(o map[string]json.RawMessage) {
+	maps.DeleteFunc(o, func(name string, _ json.RawMessage) bool {
+		return !slices.Contains([]string{"id", "name", "host", "path"}, name)
+	})
+}
+
+// Undo takes a change back, if what it has made is still there as it has made it. That is a
+// change too.
+func (b *Book) Undo(version int64, by string, at time.Time) (*Result, error) {
+	b.now, b.by = at.UTC().Truncate(time.Microsecond), by
+	was, err := b.Change(version)
+	if err != nil {
+		return nil, err
+	}
+	c := &Change{What: was.What, Verb: undone(was.Verb), Zone: was.Zone, Room: was.Room,
+		RoomID: was.RoomID, Target: was.Target, Undoes: version}
+	if was.What == ZoneSet {
+		var then, now, next Settings
+		now = b.settings(was.Zone)
+		if err := both(was, &then, &next); err != nil {
+			return nil, err
+		}
+		if then != now {
+			return nil, ErrSince
+		}
+		b.state.Settings[was.Zone] = &next
+		return &Result{Value: &next, Change: c}, b.changed(c, &now, &next)
+	}
+	if was.What == Rooms {
+		return b.undoRoom(was, c)
+	}
+	i := slices.IndexFunc(b.state.Rooms, func(k *Kept) bool { return k.ID == was.RoomID })
+	if i < 0 {
+		return nil, ErrSince
+	}
+	k := b.state.Rooms[i]
+	if was.What == RuleList {
+		var then, next []*Rule
+		if err := both(was, &then, &next); err != nil {
+			return nil, err
+		}
+		if !alike(then, k.Rules) {
+			return nil, ErrSince
+		}
+		err := b.changed(c, k.Rules, next)
+		k.Rules = next
+		b.touch(k)
+		return &Result{Value: next, Version: k.Own.Version, Change: c}, err
+	}
+	return b.undoEvent(was, c, k)
+}
+
+// undone is the verb that takes another back.
+func undone(verb string) string {
+	switch verb {
+	case Create:
+		return Delete
+	case Delete:
+		return Create
+	}
+	return verb
+}
+
+// both reads what a change has made, and what was before.
+func both(c *Change, after, before any) error {
+	if err := json.Unmarshal(c.After, after); err != nil {
+		return err
+	}
+	return json.Unmarshal(c.Before, before)
+}
+
+// alike tells whether two objects are the same but for when and by whom.
+func alike(a, b any) bool {
+	x, err := json.Marshal(a)
+	y, err2 := json.Marshal(b)
+	return err == nil && err2 == nil && string(x) == string(y)
+}
+
+// bare is a room without when and by whom.
+func bare(r Room) Room {
+	r.ModifiedOn, r.Own.Version, r.Own.ChangedBy = time.Time{}, 0, ""
+	return r
+}
+
+func (b *Book) undoRoom(was, c *Change) (*Result, error) {
+	i := slices.IndexFunc(b.state.Rooms, func(k *Kept) bool { return k.ID == was.RoomID })
+	if was.Verb == Delete {
+		var next Kept
+		if err := json.Unmarshal(was.Before, &next); err != nil {
+			return nil, err
+		}
+		if i >= 0 {
+			return nil, ErrSince
+		}
+		if err := b.fits(&next.Room); err != nil {
+			return nil, err
+		}
+		b.state.Rooms = append(b.state.Rooms, &next)
+		err := b.changed(c, nil, &next)
+		b.touch(&next)
+		res := b.shownResult(&next)
+		res.Change = c
+		return res, err
+	}
+	if i < 0 {
+		return nil, ErrSince
+	}
+	k := b.state.Rooms[i]
+	if was.Verb == Create {
+		var then Kept
+		if err := json.Unmarshal(was.After, &then); err != nil {
+			return nil, err
+		}
+		if !alike(bare(then.Room), bare(k.Room)) || len(k.Events) > 0 || len(k.Rules) > 0 {
+			return nil, ErrSince
+		}
+		b.state.Rooms = slices.Delete(b.state.Rooms, i, i+1)
+		return &Result{Value: &Deleted{k.ID}, Version: k.Own.Version, Change: c}, b.changed(c, k, nil)
+	}
+	var then, next Room
+	if err := both(was, &then, &next); err != nil {
+		return nil, err
+	}
+	if !alike(bare(then), bare(k.Room)) {
+		return nil, ErrSince
+	}
+	if err := errors.Join(b.fits(&next), fit(&next, k.Events)); err != nil {
+		return nil, err
+	}
+	err := b.changed(c, &k.Room, &next)
+	next.ModifiedOn = b.now
+	k.Room = next
+	b.touch(k)
+	res := b.shownResult(k)
+	res.Change = c
+	return res, err
+}
+
+// fits holds a room of before against the rooms and the file of now.
+func (b *Book) fits(r *Room) error {
+	if _, err := b.room(r, b.originOf(r)); err != nil {
+		return err
+	}
+	return b.unique(r)
+}
+
+func (b *Book) undoEvent(was, c *Change, k *Kept) (*Result, error) {
+	i := slices.IndexFunc(k.Events, func(e *Event) bool { return e.ID == was.Target })
+	var then, next *Event
+	if err := both(was, &then, &next); err != nil {
+		return nil, err
+	}
+	var now *Event
+	if i >= 0 {
+		x := *k.Events[i]
+		if then != nil {
+			x.ModifiedOn = then.ModifiedOn
+		}
+		now = &x
+	}
+	taken := next != nil && slices.ContainsFunc(k.Events, func(e *Event) bool {
+		return e.ID != next.ID && e.Name == next.Name
+	})
+	if !alike(then, now) || taken {
+		return nil, ErrSince
+	}
+	events := slices.Clone(k.Events)
+	var value any = next
+	switch {
+	case next == nil:
+		value = &Deleted{was.Target}
+		events = slices.Delete(events, i, i+1)
+	case now == nil:
+		events = append(events, next)
+	default:
+		next.ModifiedOn = b.now
+		events[i] = next
+	}
+	err := b.changed(c, orNull(now), orNull(next))
+	k.Events = events
+	b.touch(k)
+	return &Result{Value: value, Version: k.Own.Version, Change: c}, err
+}
+
+// orNull is nil for an event that is not there: a nil pointer in an interface is none.
+func orNull(e *Event) any {
+	if e == nil {
+		return nil
+	}
+	return e
+}

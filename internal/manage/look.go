@@ -1,0 +1,58 @@
+package manage
+
+import (
+	"slices"
+)
+
+// A Look is what the API reads.
+type Look struct {
+	What   string // Rooms, Events, RuleList, ZoneSet or "details"
+	Zone   string // name
+	Room   string // id
+	Target string // id of the event, "" for all
+}
+
+// Details is the What of an event as if it was on.
+const LookDetails = "details"
+
+// See reads one object or a list of them.
+func (b *Book) See(l *Look) (*Result, error) {
+	if l.What == ZoneSet {
+		s := b.settings(l.Zone)
+		return &Result{Value: &s}, nil
+	}
+	k, err := b.find(l.Zone, l.Room)
+	if err != nil {
+		return nil, err
+	}
+	res := b.shownResult(k)
+	switch {
+	case l.What == RuleList:
+		res.Value = k.Rules
+	case l.What == Events && l.Target == "":
+		all := []*Event{}
+		for _, e := range k.Events {
+			all = append(all, b.shownEvent(e))
+		}
+		res.Value = all
+	case l.What == Events, l.What == LookDetails:
+		at := slices.IndexFunc(k.Events, func(e *Event) bool { return e.ID == l.Target })
+		if at < 0 {
+			return nil, ErrNoEvent
+		}
+		e := b.shownEvent(k.Events[at])
+		res.Value = e
+		if l.What == LookDetails {
+			res.Value = e.details(b.shown(&k.Room, nil))
+		}
+	}
+	return res, nil
+}
+
+// Name is the name of a room that is there, "" for none.
+func (b *Book) Name(zone, id string) string {
+	if k, err := b.find(zone, id); err == nil {
+		return k.Name
+	}
+	return ""
+}

@@ -1,0 +1,290 @@
+package manage
+
+import (
+	"errors"
+	"slices"
+	"strconv"
+	"time"
+)
+
+// What an operation is about, and what it does.
+const (
+	Rooms    = "room"
+	Events   = "event"
+	RuleList = "rules" // all of them
+	OneRule  = "rule"
+	ZoneSet  = "settings"
+
+	Create  = "create"
+	Replace = "replace"
+	Edit    = "edit"
+	Delete  = "delete"
+)
+
+// An Op is one change that was asked for.
+type Op struct {
+	What, Verb string
+	Zone       string // name
+	Room       string // id
+	Target     string // id of the event or the rule
+	Body       []byte
+	Match      int64 // the version that the room must have, 0: any
+	By         string
+	At         time.Time
+	// Fixed says that who asks may not say what stands behind a room.
+	Fixed bool
+}
+
+// A Result is what an operation has led to.
+type Result struct {
+	Value   any   // what the API answers
+	Version int64 // of the room, or the settings
+	Change  *Change
+}
+
+// Deleted is what is left of an object.
+type Deleted struct {
+	ID string `json:"id"`
+}
+
+// Do makes a change. On an error the Book is not to be used any more.
+func (b *Book) Do(op *Op) (*Result, error) {
+	b.now, b.by = op.At.UTC().Truncate(time.Microsecond), op.By
+	c := &Change{What: op.What, Zone: op.Zone, Verb: "change"}
+	before := b.state.Version
+	var res *Result
+	var err error
+	switch op.What {
+	case Rooms:
+		res, err = b.doRoom(op, c)
+	case Events:
+		res, err = b.doEvent(op, c)
+	case RuleList, OneRule:
+		c.What = RuleList
+		res, err = b.doRules(op, c)
+	default:
+		res, err = b.doSettings(op, c)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if b.state.Version != before {
+		res.Change = c
+	}
+	return res, nil
+}
+
+func (b *Book) doRoom(op *Op, c *Change) (*Result, error) {
+	if op.Verb == Create {
+		return b.createRoom(op, c)
+	}
+	k, err := b.own(op)
+	if err != nil {
+		return nil, err
+	}
+	c.Room, c.RoomID = k.Name, k.ID
+	if op.Verb == Delete {
+		c.Verb = Delete
+		b.state.Rooms = slices.DeleteFunc(b.state.Rooms, func(x *Kept) bool { return x == k })
+		return &Result{Value: &Deleted{k.ID}, Version: k.Own.Version}, b.changed(c, k, nil)
+	}
+	next := k.Room
+	d := &draft{Room: &next, page: b.page(k.CustomPageHTML)}
+	if err := b.readRoom(op, d, &k.Room); err != nil {
+		return nil, err
+	}
+	if err := fit(&next, k.Events); err != nil {
+		return nil, err
+	}
+	was := k.Room
+	if err := b.changed(c, &was, &next); err != nil {
+		return nil, err
+	}
+	if b.dirty {
+		next.ModifiedOn, next.Own.Version, next.Own.ChangedBy = b.now, b.state.Version, b.by
+		k.Room = next
+	}
+	return b.shownResult(k), nil
+}
+
+func (b *Book) shownResult(k *Kept) *Result {
+	return &Result{Value: b.shown(&k.Room, k.Events), Version: k.Own.Version}
+}
+
+func (b *Book) createRoom(op *Op, c *Change) (*Result, error) {
+	d := newDraft()
+	if err := b.readRoom(op, d, nil); err != nil {
+		return nil, err
+	}
+	d.ID, d.CreatedOn, d.ModifiedOn = newID(), b.now, b.now
+	d.Own.Source, d.Own.Version, d.Own.ChangedBy = "store", b.state.Version+1, b.by
+	k := &Kept{Room: *d.Room, Events: []*Event{}, Rules: []*Rule{}}
+	b.state.Rooms = append(b.state.Rooms, k)
+	c.Verb, c.Room, c.RoomID = Create, k.Name, k.ID
+	return b.shownResult(k), b.changed(c, nil, k)
+}
+
+// readRoom reads a body into a room and holds it against all others. was is nil for a new one.
+func (b *Book) readRoom(op *Op, d *draft, was *Room) error {
+	var all Faults
+	add := func(err error) bool {
+		more, ok := errors.AsType[Faults](err)
+		for _, f := range more { // what cannot be read is told once
+			if !slices.ContainsFunc(all, func(x *Fault) bool { return x.Pointer == f.Pointer }) {
+				all = append(all, f)
+			}
+		}
+		return err == nil || ok
+	}
+	if err := d.read(op.Body, op.Verb != Edit); !add(err) {
+		return err
+	}
+	if slices.ContainsFunc(all, func(f *Fault) bool { return f.Pointer == "" || f.Code == CodeJSON }) {
+		return all
+	}
+	origin := b.originOf(d.Room)
+	if op.Fixed && (was == nil && d.Own.Origin != "" || was != nil && d.Own.Origin != was.Own.Origin) {
+		add(one("/headgate/origin", CodeValue, "leave it out, or use a token that is not of one zone",
+			"this token may not say what stands behind a room"))
+	} else if origin == "" {
+		add(one("/headgate/origin", CodeRequired, "add it, such as http://127.0.0.1:3000, or an origin to "+
+			"the zone in the configuration file", "nothing stands behind this host and path"))
+		origin = "http://127.0.0.1:1" // to see what else is wrong
+	}
+	c, err := b.room(d.Room, origin)
+	if !add(err) {
+		return err
+	}
+	if all != nil {
+		return all
+	}
+	d.Host, d.Path = c.Host, c.Path
+	if z := zoneOf(b.zones, d.Host); z.Name != op.Zone {
+		return one("/host", CodeValue, "write to zone "+z.ID+" ("+z.Name+"), or choose another host",
+			quote(d.Host)+" is not in the zone "+op.Zone)
+	}
+	if err := b.unique(d.Room); err != nil {
+		return err
+	}
+	d.CustomPageHTML = b.keep(d.page)
+	return nil
+}
+
+func (b *Book) doEvent(op *Op, c *Change) (*Result, error) {
+	k, err := b.own(op)
+	if err != nil {
+		return nil, err
+	}
+	c.Room, c.RoomID = k.Name, k.ID
+	at := slices.IndexFunc(k.Events, func(e *Event) bool { return e.ID == op.Target })
+	if at < 0 && op.Verb != Create {
+		return nil, ErrNoEvent
+	}
+	if op.Verb == Delete {
+		was := k.Events[at]
+		c.Verb, c.Target = Delete, was.ID
+		k.Events = slices.Delete(slices.Clone(k.Events), at, at+1)
+		err := b.changed(c, was, nil)
+		b.touch(k)
+		return &Result{Value: &Deleted{was.ID}, Version: k.Own.Version}, err
+	}
+	var was any
+	d := &eventDraft{Event: &Event{}}
+	if op.Verb == Create {
+		c.Verb = Create
+		if len(k.Events) >= mostEvents {
+			return nil, one("", CodeTooMany, "delete events that are over",
+				"the room has "+strconv.Itoa(mostEvents)+" events already")
+		}
+		d.ID, d.CreatedOn, d.ModifiedOn = newID(), b.now, b.now
+	} else {
+		e := k.Events[at]
+		was = e
+		*d.Event = *e
+		d.page = b.shownEvent(e).CustomPageHTML
+	}
+	if err := d.read(op.Body, op.Verb != Edit); err != nil {
+		return nil, err
+	}
+	if err := fit(&k.Room, []*Event{d.Event}); err != nil {
+		return nil, err
+	}
+	if slices.ContainsFunc(k.Events, func(e *Event) bool { return e.Name == d.Name && e.ID != d.ID }) {
+		return nil, one("/name", CodeTaken, "choose another one",
+			"is already the name of an event of this room")
+	}
+	d.CustomPageHTML = nil
+	if d.page != nil {
+		key := b.keep(*d.page)
+		d.CustomPageHTML = &key
+	}
+	c.Target = d.ID
+	if err := b.changed(c, was, d.Event); err != nil {
+		return nil, err
+	}
+	if b.dirty && op.Verb == Create {
+		k.Events = append(slices.Clone(k.Events), d.Event)
+	} else if b.dirty {
+		d.ModifiedOn = b.now
+		k.Events = slices.Clone(k.Events)
+		k.Events[at] = d.Event
+	}
+	b.touch(k)
+	return &Result{Value: b.shownEvent(d.Event), Version: k.Own.Version}, nil
+}
+
+// touch gives a room the version of what has changed in it.
+func (b *Book) touch(k *Kept) {
+	if b.dirty {
+		k.Own.Version, k.Own.ChangedBy = b.state.Version, b.by
+	}
+}
+
+func (b *Book) doRules(op *Op, c *Change) (*Result, error) {
+	k, err := b.own(op)
+	if err != nil {
+		return nil, err
+	}
+	c.Room, c.RoomID = k.Name, k.ID
+	at := slices.IndexFunc(k.Rules, func(r *Rule) bool { return r.ID == op.Target })
+	if at < 0 && op.What == OneRule {
+		return nil, ErrNoRule
+	}
+	var next []*Rule
+	switch op.Verb {
+	case Create:
+		next, err = b.addRule(op.Body, k.Rules)
+	case Replace:
+		next, err = b.replaceRules(op.Body, k.Rules)
+	case Edit:
+		next, err = b.editRule(op.Body, k.Rules, at)
+	default:
+		next = slices.Delete(slices.Clone(k.Rules), at, at+1)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if err := b.changed(c, k.Rules, next); err != nil {
+		return nil, err
+	}
+	k.Rules = next
+	b.touch(k)
+	return &Result{Value: next, Version: k.Own.Version}, nil
+}
+
+func (b *Book) doSettings(op *Op, c *Change) (*Result, error) {
+	was := b.settings(op.Zone)
+	next := was
+	if err := next.read(op.Body, op.Verb != Edit); err != nil {
+		return nil, err
+	}
+	b.state.Settings[op.Zone] = &next
+	return &Result{Value: &next}, b.changed(c, &was, &next)
+}
+
+func (b *Book) settings(zone string) Settings {
+	if s := b.state.Settings[zone]; s != nil {
+		return *s
+	}
+	return Settings{}
+}

@@ -1,0 +1,319 @@
+package manage
+
+import (
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/headgate/headgate/internal/pages"
+)
+
+// Bounds. Cloudflare's are warnings' worth here: its 200 users and 30 minutes are its plans'.
+const (
+	mostUsers   = 1<<31 - 1
+	mostMinutes = 30 * 24 * 60 // of a session
+	mostSeconds = mostMinutes * 60
+	mostText    = 1000 // bytes of a description
+	// MaxPage is the size of a page of a room's own: what one record can hold, nearly
+	// Cloudflare's 1,048,576.
+	MaxPage = 1_000_000
+	// mostEvents and mostRules are those of one room. Chosen, and of package rules.
+	mostEvents = 100
+	mostRules  = 200
+)
+
+// A Room is a waiting room as Cloudflare's API has it, and ours beside it.
+type Room struct {
+	ID                      string           `json:"id"`
+	CreatedOn               time.Time        `json:"created_on"`
+	ModifiedOn              time.Time        `json:"modified_on"`
+	Name                    string           `json:"name"`
+	Description             string           `json:"description"`
+	Host                    string           `json:"host"`
+	Path                    string           `json:"path"`
+	AdditionalRoutes        []Route          `json:"additional_routes"`
+	TotalActiveUsers        int64            `json:"total_active_users"`
+	NewUsersPerMinute       int64            `json:"new_users_per_minute"`
+	SessionDuration         int64            `json:"session_duration"` // minutes, rounded up
+	DisableSessionRenewal   bool             `json:"disable_session_renewal"`
+	QueueingMethod          string           `json:"queueing_method"`
+	QueueAll                bool             `json:"queue_all"`
+	QueueingStatusCode      int64            `json:"queueing_status_code"`
+	JSONResponseEnabled     bool             `json:"json_response_enabled"`
+	CustomPageHTML          string           `json:"custom_page_html"` // as kept: the key of its page
+	DefaultTemplateLanguage string           `json:"default_template_language"`
+	CookieAttributes        CookieAttributes `json:"cookie_attributes"`
+	CookieSuffix            string           `json:"cookie_suffix"`
+	EnabledOriginCommands   []string         `json:"enabled_origin_commands"`
+	Suspended               bool             `json:"suspended"`
+	TurnstileMode           string           `json:"turnstile_mode"`
+	TurnstileAction         string           `json:"turnstile_action"`
+	NextEventPrequeue       *string          `json:"next_event_prequeue_start_time"` // only as shown
+	NextEventStart          *string          `json:"next_event_start_time"`          // only as shown
+	Own                     Own              `json:"headgate"`
+}
+
+// A Route is one more host and path of a room.
+type Route struct {
+	Host string `json:"host"`
+	Path string `json:"path"`
+}
+
+// CookieAttributes are those of the visitor's cookie.
+type CookieAttributes struct {
+	SameSite string `json:"samesite"`
+	Secure   string `json:"secure"`
+}
+
+// Own is what headgate's rooms have beside Cloudflare's.
+type Own struct {
+	Source    string `json:"source"` // store or file
+	Zone      string `json:"zone"`   // its name; only as shown
+	Version   int64  `json:"version"`
+	ChangedBy string `json:"changed_by"`
+	// InForce and Problem are about the process that answers; only as shown.
+	InForce bool   `json:"in_force"`
+	Problem string `json:"problem"`
+
+	Origin           string    `json:"origin"` // "" is that of the zone
+	Title            string    `json:"title"`  // "" is the name
+	SessionSeconds   int64     `json:"session_seconds"`
+	StatusCode       int64     `json:"status_code"`
+	HardEndSeconds   int64     `json:"hard_end_seconds"`
+	Closed           bool      `json:"closed"`
+	Shadow           bool      `json:"shadow"`
+	Message          string    `json:"message"`
+	OpensAt          *string   `json:"opens_at"`
+	Spread           bool      `json:"spread"`
+	RefreshHeader    bool      `json:"refresh_header"`
+	MaxWaiting       int64     `json:"max_waiting"`
+	HoldSeconds      int64     `json:"hold_seconds"`
+	HoldPhoneSeconds int64     `json:"hold_phone_seconds"`
+	CallHoldSeconds  int64     `json:"call_hold_seconds"`
+	PollMinSeconds   int64     `json:"poll_min_seconds"`
+	PollMaxSeconds   int64     `json:"poll_max_seconds"`
+	JoinLimit        JoinLimit `json:"join_limit"`
+}
+
+// JoinLimit bounds how many join from one network.
+type JoinLimit struct {
+	Amount        int64 `json:"amount"`
+	WindowSeconds int64 `json:"window_seconds"`
+	PrefixV4      int64 `json:"prefix_v4"`
+	PrefixV6      int64 `json:"prefix_v6"`
+}
+
+// A draft is a room as a body leaves it, with what only the body knows.
+type draft struct {
+	*Room
+	page string // the page itself, where the room has its key
+}
+
+func (d *draft) fields() []field {
+	r := d.Room
+	return []field{
+		ignored("id"), ignored("created_on"), ignored("modified_on"),
+		ignored("next_event_prequeue_start_time"), ignored("next_event_start_time"),
+		text("name", &r.Name, "", 64).required(),
+		text("description", &r.Description, "", mostText),
+		text("host", &r.Host, "", 253).required(),
+		text("path", &r.Path, "/", 1024),
+		routes("additional_routes", &r.AdditionalRoutes),
+		whole("total_active_users", &r.TotalActiveUsers, 0, 1, mostUsers).required(),
+		whole("new_users_per_minute", &r.NewUsersPerMinute, 0, 1, mostUsers).required(),
+		whole("session_duration", &r.SessionDuration, 5, 1, mostMinutes),
+		truth("disable_session_renewal", &r.DisableSessionRenewal, false),
+		word("queueing_method", &r.QueueingMethod, "fifo", methods()...),
+		truth("queue_all", &r.QueueAll, false),
+		number("queueing_status_code", &r.QueueingStatusCode, 200, 200, 202, 429),
+		truth("json_response_enabled", &r.JSONResponseEnabled, false),
+		text("custom_page_html", &d.page, "", MaxPage),
+		word("default_template_language", &r.DefaultTemplateLanguage, "en-US", pages.Languages()...),
+		group("cookie_attributes", []field{
+			word("samesite", &r.CookieAttributes.SameSite, "auto", "auto", "lax", "none", "strict"),
+			word("secure", &r.CookieAttributes.Secure, "auto", "auto", "always", "never"),
+		}, false),
+		text("cookie_suffix", &r.CookieSuffix, "", 64),
+		words("enabled_origin_commands", &r.EnabledOriginCommands, "revoke"),
+		truth("suspended", &r.Suspended, false),
+		word("turnstile_mode", &r.TurnstileMode, "invisible", turnstiles()...),
+		word("turnstile_action", &r.TurnstileAction, "log", "log", "infinite_queue"),
+		// Who replaces a room knows nothing of ours: then ours stays as it is.
+		group("headgate", r.Own.fields(), true),
+	}
+}
+
+func (o *Own) fields() []field {
+	j := &o.JoinLimit
+	return []field{
+		ignored("source"), ignored("zone"), ignored("version"), ignored("changed_by"),
+		ignored("in_force"), ignored("problem"),
+		text("origin", &o.Origin, "", 2000),
+		text("title", &o.Title, "", 400),
+		whole("session_seconds", &o.SessionSeconds, 0, 1, mostSeconds),
+		number("status_code", &o.StatusCode, 0, 200, 202, 429, 503),
+		whole("hard_end_seconds", &o.HardEndSeconds, 0, 0, mostSeconds),
+		truth("closed", &o.Closed, false),
+		truth("shadow", &o.Shadow, false),
+		text("message", &o.Message, "", 2000),
+		maybe(&o.OpensAt, func(s *string) field { return moment("opens_at", s) }),
+		truth("spread", &o.Spread, true),
+		truth("refresh_header", &o.RefreshHeader, false),
+		whole("max_waiting", &o.MaxWaiting, 2_000_000, 1, mostUsers),
+		whole("hold_seconds", &o.HoldSeconds, 300, 1, mostSeconds),
+		whole("hold_phone_seconds", &o.HoldPhoneSeconds, 900, 1, mostSeconds),
+		whole("call_hold_seconds", &o.CallHoldSeconds, 0, 0, 3600),
+		whole("poll_min_seconds", &o.PollMinSeconds, 1, 1, 600),
+		whole("poll_max_seconds", &o.PollMaxSeconds, 30, 1, 600),
+		group("join_limit", []field{
+			whole("amount", &j.Amount, 0, 0, mostUsers),
+			whole("window_seconds", &j.WindowSeconds, 60, 1, 86400),
+			whole("prefix_v4", &j.PrefixV4, 24, 1, 32),
+			whole("prefix_v6", &j.PrefixV6, 56, 1, 128),
+		}, false),
+	}
+}
+
+func methods() []string { return strings.Fields("fifo random passthrough reject") }
+
+func turnstiles() []string {
+	return strings.Fields("off invisible visible_non_interactive visible_managed")
+}
+
+func routes(name string, dst *[]Route) field {
+	return field{name: name, std: func() { *dst = []Route{} }, read: func(r *reader, at string, v any) {
+		list, ok := v.([]any)
+		if !ok {
+			r.wrong(at, CodeType, "send a list", "is %s, not a list", kind(v))
+			return
+		}
+		all := []Route{}
+		whole := r.whole
+		for i, x := range list {
+			var one Route
+			r.whole = true
+			r.object(item(at, i), x, []field{
+				text("host", &one.Host, "", 253).required(), text("path", &one.Path, "/", 1024),
+			})
+			all = append(all, one)
+		}
+		r.whole = whole
+		*dst = all
+	}}
+}
+
+// newDraft is a room as nothing was written yet.
+func newDraft() *draft {
+	d := &draft{Room: &Room{}}
+	group("", d.fields(), false).std()
+	return d
+}
+
+// read reads a body into the draft. session_duration and headgate.session_seconds are two names
+// of one thing, and so are queueing_status_code and headgate.status_code: what is written holds
+// for both, and the finer of two that agree.
+func (d *draft) read(body []byte, all bool) error {
+	v, err := parse(body)
+	if err != nil {
+		return err
+	}
+	r := &reader{whole: all}
+	was := *d.Room
+	r.object("", v, d.fields())
+	o, _ := v.(*object)
+	theirs, ours := named(o, "session_duration"), named(o, "headgate", "session_seconds")
+	switch {
+	case ours && d.Own.SessionSeconds > 0:
+		minutes := (d.Own.SessionSeconds + 59) / 60
+		if theirs && minutes != d.SessionDuration {
+			r.wrong("/headgate/session_seconds", CodeConflict, "leave one of the two out",
+				"is %d minutes, and session_duration says %d", minutes, d.SessionDuration)
+		}
+		d.SessionDuration = minutes
+	case theirs || all || d.Own.SessionSeconds == 0:
+		d.Own.SessionSeconds = d.SessionDuration * 60
+	}
+	theirs, ours = named(o, "queueing_status_code"), named(o, "headgate", "status_code")
+	switch {
+	case ours && d.Own.StatusCode > 0:
+		shown := shownStatus(d.Own.StatusCode)
+		if theirs && shown != d.QueueingStatusCode {
+			r.wrong("/headgate/status_code", CodeConflict, "leave one of the two out",
+				"is shown as %d, and queueing_status_code says %d", shown, d.QueueingStatusCode)
+		}
+		d.QueueingStatusCode = shown
+	case theirs || all || d.Own.StatusCode == 0:
+		d.Own.StatusCode = d.QueueingStatusCode
+	}
+	if d.ID != "" && was.Name != "" && d.Name != was.Name {
+		r.wrong("/name", CodeConflict, "make a room of that name, and delete this one when it is empty",
+			"a room keeps its name: those who wait in it hold tickets of %s", quote(was.Name))
+	}
+	d.check(r)
+	return r.err()
+}
+
+// shownStatus is a status as Cloudflare's API can say it.
+func shownStatus(code int64) int64 {
+	if code == 503 {
+		return 200
+	}
+	return code
+}
+
+// named tells whether a body has a member, and a value for it.
+func named(o *object, path ...string) bool {
+	for i, name := range path {
+		if o == nil {
+			return false
+		}
+		v := o.members[name]
+		if i == len(path)-1 {
+			return v != nil
+		}
+		o, _ = v.(*object)
+	}
+	return false
+}
+
+// check finds what package config does not: pages, and what has no effect.
+func (d *draft) check(r *reader) {
+	if d.CookieAttributes.SameSite == "none" && d.CookieAttributes.Secure == "never" {
+		r.wrong("/cookie_attributes/secure", CodeConflict, "write auto or always",
+			"browsers drop a cookie of samesite none that is not secure")
+	}
+	if len(d.AdditionalRoutes) > 0 && d.CookieSuffix == "" {
+		r.wrong("/cookie_suffix", CodeRequired, "add a suffix", "is needed with additional_routes")
+	}
+	checkPage(r, "/custom_page_html", d.page)
+	for _, g := range roomGaps() {
+		if g.has(d.Room) {
+			r.wrong(g.pointer, CodeNotSupported, g.hint, "is not supported yet: it would have no effect")
+		}
+	}
+}
+
+// ReadPreview reads the body of a preview: a page that is in no room.
+func ReadPreview(body []byte) (string, error) {
+	v, err := parse(body)
+	if err != nil {
+		return "", err
+	}
+	r, html := &reader{whole: true}, ""
+	r.object("", v, []field{text("custom_html", &html, "", MaxPage).required()})
+	checkPage(r, "/custom_html", html)
+	return html, r.err()
+}
+
+func checkPage(r *reader, at, html string) {
+	if html == "" {
+		return
+	}
+	_, err := pages.ParseCustom([]byte(html))
+	for _, m := range pages.Mistakes(err) {
+		r.wrong(at, CodeValue, m.Hint, "%s", m.Error())
+	}
+}
+
+// revokes tells whether the origin may end the stay of a visitor.
+func (r *Room) revokes() bool { return slices.Contains(r.EnabledOriginCommands, "revoke") }

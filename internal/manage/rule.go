@@ -1,0 +1,297 @@
+package manage
+
+import (
+	"errors"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/headgate/headgate/internal/config"
+	"github.com/headgate/headgate/internal/rules"
+	"github.com/headgate/headgate/slot"
+)
+
+// A Rule says what becomes of the requests that its expression matches.
+type Rule struct {
+	ID          string    `json:"id"`
+	Action      string    `json:"action"`
+	Expression  string    `json:"expression"`
+	Description string    `json:"description"`
+	Enabled     bool      `json:"enabled"`
+	LastUpdated time.Time `json:"last_updated"`
+	Version     string    `json:"version"`
+	Own         RuleOwn   `json:"headgate"`
+}
+
+// RuleOwn is what headgate's rules have beside Cloudflare's.
+type RuleOwn struct {
+	Lane  string `json:"lane"`  // where who must wait waits
+	Share int64  `json:"share"` // of a lane: of 100 calls, while others wait
+}
+
+// The actions of rules. The first is Cloudflare's.
+const (
+	actionBypass = "bypass_waiting_room"
+	actionDeny   = "deny"
+	actionLane   = "lane"
+)
+
+type ruleDraft struct {
+	*Rule
+	env      rules.Env
+	position *position
+}
+
+// A position is where a rule is put. One of three says so.
+type position struct {
+	index         *int64
+	before, after *string
+}
+
+func (d *ruleDraft) fields(placed bool) []field {
+	r := d.Rule
+	all := []field{
+		text("id", new(string), "", 64), ignored("last_updated"), ignored("version"),
+		word("action", &r.Action, "", actionBypass, actionDeny, actionLane).required(),
+		text("expression", &r.Expression, "", 16384).required(),
+		text("description", &r.Description, "", 500),
+		truth("enabled", &r.Enabled, true),
+		group("headgate", []field{
+			text("lane", &r.Own.Lane, "", slot.MostName), whole("share", &r.Own.Share, 0, 0, 99),
+		}, false),
+	}
+	if placed {
+		var p position
+		all = append(all, field{name: "position", std: func() {}, read: func(r *reader, at string, v any) {
+			r.object(at, v, []field{
+				maybe(&p.index, func(n *int64) field { return whole("index", n, 0, 1, mostRules) }),
+				maybe(&p.before, func(s *string) field { return text("before", s, "", 64) }),
+				maybe(&p.after, func(s *string) field { return text("after", s, "", 64) }),
+			})
+			if o, ok := v.(*object); ok && len(o.names) != 1 {
+				r.wrong(at, CodeConflict, `send one of {"index": 1}, {"before": "ID"} and {"after": "ID"}`,
+					"has %d members", len(o.names))
+			}
+			d.position = &p
+		}})
+	}
+	return all
+}
+
+// env is what expressions may refer to.
+func (b *Book) env() (rules.Env, error) {
+	crawlers, err := b.cfg.NewCrawlers()
+	return rules.Env{Lists: b.cfg.RuleLists(), Crawlers: crawlers}, err
+}
+
+// forFile are rules as the file would have them.
+func forFile(all []*Rule) []config.Rule {
+	var list []config.Rule
+	for _, r := range all {
+		if r.Action == actionLane && r.Own.Lane == "" { // it is off, from before lanes had names
+			continue
+		}
+		list = append(list, config.Rule{Action: strings.TrimSuffix(r.Action, "_waiting_room"),
+			Expression: r.Expression, Description: r.Description, Enabled: r.Enabled,
+			Lane: r.Own.Lane, Share: int(r.Own.Share)})
+	}
+	return list
+}
+
+// read reads a rule that stands at a place of a body.
+func (d *ruleDraft) read(r *reader, at string, v any, placed bool) {
+	before := len(r.faults)
+	r.object(at, v, d.fields(placed))
+	if len(r.faults) == before {
+		d.check(r, at)
+	}
+}
+
+func (d *ruleDraft) check(r *reader, at string) {
+	var wrong *rules.Error
+	_, err := rules.Compile(d.Expression, d.env)
+	switch {
+	case errors.As(err, &wrong):
+		r.wrong(at+"/expression", CodeValue, wrong.Hint, "line %d, column %d: %s", wrong.Line, wrong.Column,
+			wrong.Problem)
+	case err != nil:
+		r.wrong(at+"/expression", CodeValue, "docs/rules.md has the language", "%s", err.Error())
+	}
+	switch {
+	case d.Action != actionLane && d.Own != RuleOwn{}:
+		r.wrong(at+"/headgate", CodeConflict, "leave it out", "only a lane has a name and a share")
+	case d.Action == actionLane && d.Own.Share == 0:
+		r.wrong(at+"/headgate/share", CodeRequired, "write 1 to 99, of 100 calls", "a lane needs a share")
+	case d.Action == actionLane && d.Own.Lane == "":
+		r.wrong(at+"/headgate/lane", CodeRequired, "give it a name", "a lane needs a name")
+	case d.Action == actionLane && !rules.LaneName(d.Own.Lane):
+		r.wrong(at+"/headgate/lane", CodeValue, "take A-Z, a-z, 0-9, _ and -", "%s is no name of a lane",
+			quote(d.Own.Lane))
+	}
+}
+
+func (r *Rule) same(x *Rule) bool {
+	return r.Action == x.Action && r.Expression == x.Expression && r.Description == x.Description &&
+		r.Enabled == x.Enabled && r.Own == x.Own
+}
+
+// replaceRules reads a whole list. A rule that names one of before, or is the same as one,
+// keeps its id.
+func (b *Book) replaceRules(body []byte, was []*Rule) ([]*Rule, error) {
+	v, err := parse(body)
+	if err != nil {
+		return nil, err
+	}
+	env, err := b.env()
+	if err != nil {
+		return nil, err
+	}
+	list, ok := v.([]any)
+	if !ok {
+		return nil, one("", CodeType, "send a list of rules: [{\"action\": …}]",
+			"is "+kind(v)+", not a list")
+	}
+	if len(list) > mostRules {
+		return nil, tooManyRules()
+	}
+	r := &reader{whole: true}
+	left := slices.Clone(was)
+	all := []*Rule{}
+	for i, x := range list {
+		d := &ruleDraft{Rule: &Rule{}, env: env}
+		d.read(r, item("", i), x, false)
+		all = append(all, d.Rule)
+		o, _ := x.(*object)
+		id := ""
+		if o != nil {
+			id, _ = o.members["id"].(string)
+		}
+		at := slices.IndexFunc(left, func(y *Rule) bool { return y.ID == id || id == "" && y.same(d.Rule) })
+		if at < 0 {
+			d.ID, d.Version, d.LastUpdated = newID(), "1", b.now
+			continue
+		}
+		d.take(left[at], b.now)
+		left = slices.Delete(left, at, at+1)
+	}
+	checkShares(r, all)
+	return all, r.err()
+}
+
+// take goes on as the rule that was there.
+func (r *Rule) take(was *Rule, now time.Time) {
+	r.ID, r.Version, r.LastUpdated = was.ID, was.Version, was.LastUpdated
+	if !r.same(was) {
+		n, _ := strconv.Atoi(was.Version)
+		r.Version, r.LastUpdated = strconv.Itoa(n+1), now
+	}
+}
+
+func tooManyRules() error {
+	return one("", CodeTooMany, "join some with or", "there would be more than "+
+		strconv.Itoa(mostRules)+" rules")
+}
+
+func checkShares(r *reader, all []*Rule) {
+	var lanes []slot.Lane
+	for _, x := range all {
+		if !x.Enabled || x.Action != actionLane {
+			continue
+		}
+		is := slot.Lane{Name: x.Own.Lane, Share: int(x.Own.Share)}
+		i := slices.IndexFunc(lanes, func(y slot.Lane) bool { return y.Name == is.Name })
+		if i < 0 {
+			lanes = append(lanes, is)
+		} else if lanes[i] != is {
+			r.wrong("", CodeConflict, "write the same share in all of them, in one change of the list",
+				"the rules of lane %s have shares of %d and %d", quote(is.Name), lanes[i].Share, is.Share)
+		}
+	}
+	sum := 0
+	for _, x := range lanes {
+		sum += x.Share
+	}
+	switch {
+	case len(lanes) > slot.MostLanes:
+		r.wrong("", CodeTooMany, "lead several rules into one", "there would be %d lanes; %d are the most",
+			len(lanes), slot.MostLanes)
+	case sum > 99:
+		r.wrong("", CodeConflict, "leave the ordinary line 1 of 100 calls",
+			"the lanes have shares of %d together", sum)
+	}
+}
+
+func (b *Book) addRule(body []byte, was []*Rule) ([]*Rule, error) {
+	v, err := parse(body)
+	if err != nil {
+		return nil, err
+	}
+	env, err := b.env()
+	if err != nil {
+		return nil, err
+	}
+	if len(was) >= mostRules {
+		return nil, tooManyRules()
+	}
+	r := &reader{whole: true}
+	d := &ruleDraft{Rule: &Rule{}, env: env}
+	d.read(r, "", v, false)
+	d.ID, d.Version, d.LastUpdated = newID(), "1", b.now
+	all := append(slices.Clone(was), d.Rule)
+	checkShares(r, all)
+	return all, r.err()
+}
+
+func (b *Book) editRule(body []byte, was []*Rule, at int) ([]*Rule, error) {
+	v, err := parse(body)
+	if err != nil {
+		return nil, err
+	}
+	env, err := b.env()
+	if err != nil {
+		return nil, err
+	}
+	r := &reader{}
+	next := *was[at]
+	d := &ruleDraft{Rule: &next, env: env}
+	d.read(r, "", v, true)
+	d.take(was[at], b.now)
+	all := slices.Clone(was)
+	all[at] = &next
+	if d.position != nil {
+		all = d.position.move(r, all, at)
+	}
+	checkShares(r, all)
+	return all, r.err()
+}
+
+// move puts the rule at another place. An empty id stands for the first or the last place.
+func (p *position) move(r *reader, all []*Rule, at int) []*Rule {
+	rule := all[at]
+	others := slices.Delete(slices.Clone(all), at, at+1)
+	to := 0
+	find := func(name, id string) int {
+		i := slices.IndexFunc(others, func(x *Rule) bool { return strings.EqualFold(x.ID, id) })
+		if i < 0 {
+			r.wrong("/position/"+name, CodeValue, "name another rule of this room",
+				"there is no other rule %s", quote(id))
+		}
+		return max(i, 0)
+	}
+	switch {
+	case p.index != nil:
+		if to = int(*p.index) - 1; to > len(others) {
+			r.wrong("/position/index", CodeRange, "count the rules from 1",
+				"is more than the %d rules there are", len(all))
+			to = 0
+		}
+	case p.before != nil && *p.before != "":
+		to = find("before", *p.before)
+	case p.after != nil && *p.after != "":
+		to = find("after", *p.after) + 1
+	case p.after != nil:
+		to = len(others)
+	}
+	return slices.Insert(others, min(to, len(others)), rule)
+}

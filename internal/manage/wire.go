@@ -1,0 +1,218 @@
+package manage
+
+import (
+	"math"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/headgate/headgate/internal/config"
+)
+
+// values are a room as package config reads it. Here, and in gaps.go, is where a feature is wired
+// in that config and the root package have got: its key beside those below.
+func (r *Room) values(origin string) map[string]string {
+	o := &r.Own
+	span := func(n int64) string {
+		if n == 0 {
+			return "0"
+		}
+		return strconv.FormatInt(n, 10) + "s"
+	}
+	v := map[string]string{
+		"name": r.Name, "host": r.Host, "path": r.Path, "origin": origin,
+		"total_active_users":   strconv.FormatInt(r.TotalActiveUsers, 10),
+		"new_users_per_minute": strconv.FormatInt(r.NewUsersPerMinute, 10),
+		"session_duration":     span(o.SessionSeconds),
+		"session_renewal":      strconv.FormatBool(!r.DisableSessionRenewal),
+		"hard_end":             span(o.HardEndSeconds),
+		"method":               r.QueueingMethod,
+		"queue_all":            strconv.FormatBool(r.QueueAll),
+		"closed":               strconv.FormatBool(o.Closed),
+		"suspended":            strconv.FormatBool(r.Suspended),
+		"shadow":               strconv.FormatBool(o.Shadow),
+		"message":              o.Message,
+		"queueing_status_code": strconv.FormatInt(o.StatusCode, 10),
+		"refresh_header":       strconv.FormatBool(o.RefreshHeader),
+		"spread":               strconv.FormatBool(o.Spread),
+		"max_waiting":          strconv.FormatInt(o.MaxWaiting, 10),
+		"hold":                 span(o.HoldSeconds),
+		"hold_phone":           span(o.HoldPhoneSeconds),
+		"call_hold":            span(o.CallHoldSeconds),
+		"join_limit.amount":    strconv.FormatInt(o.JoinLimit.Amount, 10),
+		"join_limit.window":    span(o.JoinLimit.WindowSeconds),
+		"join_limit.prefix_v4": strconv.FormatInt(o.JoinLimit.PrefixV4, 10),
+		"join_limit.prefix_v6": strconv.FormatInt(o.JoinLimit.PrefixV6, 10),
+
+		"cookie_secure":             r.CookieAttributes.Secure,
+		"default_template_language": r.DefaultTemplateLanguage,
+	}
+	if s := r.CookieAttributes.SameSite; s != "auto" {
+		v["cookie_samesite"] = s
+	}
+	if o.PollMinSeconds > 0 { // rooms that were made before could not say it
+		v["poll_min"], v["poll_max"] = span(o.PollMinSeconds), span(o.PollMaxSeconds)
+	}
+	if o.Title != "" {
+		v["title"] = o.Title
+	}
+	if o.OpensAt != nil {
+		v["opens_at"] = *o.OpensAt
+	}
+	return v
+}
+
+// pointerOf is where in a body the key of package config stands.
+func pointerOf(key string) string {
+	switch key {
+	case "method":
+		return "/queueing_method"
+	case "session_duration":
+		return "/headgate/session_seconds"
+	case "session_renewal":
+		return "/disable_session_renewal"
+	case "queueing_status_code":
+		return "/headgate/status_code"
+	case "cookie_secure":
+		return "/cookie_attributes/secure"
+	case "cookie_samesite":
+		return "/cookie_attributes/samesite"
+	case "poll_min", "poll_max", "hard_end", "hold", "hold_phone", "call_hold":
+		return "/headgate/" + key + "_seconds"
+	case "join_limit.window":
+		return "/headgate/join_limit/window_seconds"
+	case "closed", "shadow", "message", "refresh_header", "spread", "max_waiting", "title", "opens_at",
+		"origin":
+		return "/headgate/" + key
+	}
+	if member, ok := strings.CutPrefix(key, "join_limit."); ok {
+		return "/headgate/join_limit/" + member
+	}
+	return "/" + key
+}
+
+// room is a room as package config checks it. origin is what stands behind it.
+func (b *Book) room(r *Room, origin string) (*config.Room, error) {
+	c, err := b.cfg.Make(r.values(origin))
+	if err == nil {
+		return c, nil
+	}
+	var all Faults
+	for _, f := range config.Faults(err) {
+		all = append(all, &Fault{pointerOf(f.Key), CodeValue, f.Problem, f.Hint})
+	}
+	return nil, all
+}
+
+// originOf is what stands behind a room: what it says, what its zone says, or what stood behind
+// its place before, in the file.
+func (b *Book) originOf(r *Room) string {
+	if r.Own.Origin != "" {
+		return r.Own.Origin
+	}
+	zone := zoneOf(b.zones, r.Host)
+	for i := range b.cfg.Zones {
+		if z := &b.cfg.Zones[i]; z.Name == zone.Name && z.Origin != nil {
+			return z.Origin.String()
+		}
+	}
+	var best *url.URL
+	most := -1
+	for i := range b.cfg.Rooms {
+		f := &b.cfg.Rooms[i]
+		base := strings.TrimSuffix(f.Path, "/")
+		below := r.Path == base || strings.HasPrefix(r.Path, base+"/")
+		n := 2 * len(base)
+		if f.Host != "" {
+			n++
+		}
+		if (f.Host == "" || f.Host == r.Host) && below && n > most {
+			best, most = f.Origin, n
+		}
+	}
+	if best == nil {
+		return ""
+	}
+	return best.String()
+}
+
+// fromFile is a room of the file as the API shows it.
+func fromFile(c *config.Room, b *Book) *Room {
+	seconds := int64(c.SessionDuration.Seconds())
+	r := newDraft().Room
+	r.ID, r.Name, r.Host, r.Path = derivedID("room", c.Name), c.Name, c.Host, c.Path
+	r.CreatedOn, r.ModifiedOn = b.read, b.read
+	r.TotalActiveUsers, r.NewUsersPerMinute = c.TotalActiveUsers, c.NewUsersPerMinute
+	r.SessionDuration, r.DisableSessionRenewal = (seconds+59)/60, !c.SessionRenewal
+	r.QueueAll, r.Suspended, r.QueueingMethod = c.QueueAll, c.Suspended, c.Method
+	r.QueueingStatusCode = shownStatus(int64(c.QueueingStatusCode))
+	r.JSONResponseEnabled, r.EnabledOriginCommands = true, []string{"revoke"}
+	r.DefaultTemplateLanguage = c.DefaultTemplateLanguage
+	r.CookieAttributes = CookieAttributes{SameSite: c.CookieSameSite, Secure: string(c.CookieSecure)}
+	r.Own = Own{
+		Source: "file", Origin: c.Origin.String(), Title: c.Title, SessionSeconds: seconds,
+		StatusCode: int64(c.QueueingStatusCode), HardEndSeconds: int64(c.HardEnd.Seconds()),
+		Closed: c.Closed, Shadow: c.Shadow, Message: c.Message, Spread: c.Spread,
+		RefreshHeader: c.RefreshHeader, MaxWaiting: c.MaxWaiting,
+		HoldSeconds: int64(c.Hold.Seconds()), HoldPhoneSeconds: int64(c.HoldPhone.Seconds()),
+		CallHoldSeconds: int64(c.CallHold.Seconds()),
+		PollMinSeconds:  int64(math.Ceil(c.PollMin.Seconds())),
+		PollMaxSeconds:  int64(math.Ceil(c.PollMax.Seconds())),
+		JoinLimit: JoinLimit{c.JoinLimit.Amount, int64(c.JoinLimit.Window.Seconds()),
+			int64(c.JoinLimit.PrefixV4), int64(c.JoinLimit.PrefixV6)},
+	}
+	if !c.OpensAt.IsZero() {
+		at := c.OpensAt.Format(timeShown)
+		r.Own.OpensAt = &at
+	}
+	return r
+}
+
+// A Wanted is a room that shall be open.
+type Wanted struct {
+	ID   string
+	Room config.Room
+	Page string // its own page, "" for the default one
+	// EventPages are those of events that have their own, by name; "" is the default one.
+	EventPages map[string]string
+	Revokes    bool   // the origin may end stays
+	Problem    string // why it cannot be: then it is not open
+}
+
+// Wanted are the rooms of the store as they shall be open beside those of the file.
+func (b *Book) Wanted() []Wanted {
+	var all []Wanted
+	for _, k := range b.state.Rooms {
+		w := Wanted{ID: k.ID, Page: b.pages[k.CustomPageHTML], Revokes: k.revokes()}
+		c, err := b.room(&k.Room, b.originOf(&k.Room))
+		if err == nil {
+			c.Rules = forFile(k.Rules)
+			c.CrawlerBypass = b.settings(zoneOf(b.zones, k.Host).Name).CrawlerBypass
+			c.Events = forFileEvents(k.Events)
+			w.EventPages = map[string]string{}
+			for _, e := range k.Events {
+				if e.CustomPageHTML != nil {
+					w.EventPages[e.Name] = b.pages[*e.CustomPageHTML]
+				}
+			}
+		}
+		switch {
+		case err != nil:
+			w.Problem = err.Error()
+			w.Room.Name = k.Name
+		case slices.ContainsFunc(b.cfg.Rooms, func(f config.Room) bool { return f.Name == k.Name }):
+			w.Problem = "the configuration file has a room of this name: rename one of them"
+			w.Room = *c
+		case slices.ContainsFunc(b.cfg.Rooms, func(f config.Room) bool {
+			return f.Host == c.Host && f.Path == c.Path
+		}):
+			w.Problem = "the configuration file has a room of this host and path: change one of them"
+			w.Room = *c
+		default:
+			w.Room = *c
+		}
+		all = append(all, w)
+	}
+	return all
+}

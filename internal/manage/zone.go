@@ -1,0 +1,68 @@
+package manage
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"strings"
+
+	"github.com/headgate/headgate/internal/config"
+)
+
+// A Zone is the part of the rooms that one base of addresses shows: those of a domain. What is in
+// no zone of the file is in the one named DefaultZone.
+type Zone struct {
+	ID   string `json:"id"`
+	Name string `json:"name"`
+}
+
+// DefaultZone is the name of the zone of all hosts that no other zone has.
+const DefaultZone = "default"
+
+// Settings are those of a zone.
+type Settings struct {
+	CrawlerBypass bool `json:"search_engine_crawler_bypass"`
+}
+
+func (s *Settings) read(body []byte, all bool) error {
+	v, err := parse(body)
+	if err != nil {
+		return err
+	}
+	r := &reader{whole: all}
+	r.object("", v, []field{truth("search_engine_crawler_bypass", &s.CrawlerBypass, false)})
+	return r.err()
+}
+
+// derivedID is an id that follows from a name, the same in each process.
+func derivedID(kind, name string) string {
+	sum := sha256.Sum256([]byte("headgate " + kind + " " + name))
+	return hex.EncodeToString(sum[:16])
+}
+
+// Zones are those of a configuration, the default one last.
+func Zones(cfg *config.Config) []Zone {
+	var all []Zone
+	for i := range cfg.Zones {
+		z := Zone{ID: cfg.Zones[i].ID, Name: cfg.Zones[i].Name}
+		if z.ID == "" {
+			z.ID = derivedID("zone", z.Name)
+		}
+		all = append(all, z)
+	}
+	return append(all, Zone{ID: derivedID("zone", DefaultZone), Name: DefaultZone})
+}
+
+// AccountID is the id of the one account there is.
+func AccountID() string { return derivedID("account", DefaultZone) }
+
+// zoneOf is the zone of a host: the longest domain that has it.
+func zoneOf(zones []Zone, host string) Zone {
+	best := zones[len(zones)-1]
+	most := 0
+	for _, z := range zones[:len(zones)-1] {
+		if (host == z.Name || strings.HasSuffix(host, "."+z.Name)) && len(z.Name) > most {
+			best, most = z, len(z.Name)
+		}
+	}
+	return best
+}

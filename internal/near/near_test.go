@@ -1,0 +1,53 @@
+package near
+
+import (
+	"strings"
+	"testing"
+)
+
+func TestWord(t *testing.T) {
+	keys := strings.Fields(`name host path total_active_users new_users_per_minute session_duration
+		session_renewal hold hold_phone poll_min poll_max`)
+	for word, want := range map[string]string{
+		"total_activ_users":         "total_active_users",
+		"Total-Active-Users":        "total_active_users",
+		"totalactiveusers":          "total_active_users",
+		"newUsersPerMinute":         "new_users_per_minute",
+		"sesion_duration":           "session_duration",
+		"renewal":                   "session_renewal",
+		"hodl":                      "hold",
+		"pathh":                     "path",
+		"":                          "",
+		"x":                         "",
+		"users":                     "", // in two keys
+		"quite_another_thing":       "",
+		strings.Repeat("name", 100): "",
+	} {
+		if got := Word(word, keys); got != want {
+			t.Errorf("Word(%.20q): got %q, want %q", word, got, want)
+		}
+	}
+	for word, want := range map[string]string{"rn": "run", "chekc": "check", "serve": ""} {
+		if got := Word(word, []string{"run", "check", "version"}); got != want {
+			t.Errorf("Word(%q): got %q, want %q", word, got, want)
+		}
+	}
+}
+
+func TestDistance(t *testing.T) {
+	tests := []struct {
+		a, b string
+		want int
+	}{
+		{"", "", 0}, {"a", "", 1}, {"", "ab", 2}, {"abc", "abc", 0}, {"abc", "acb", 1},
+		{"rate", "raet", 1}, {"kitten", "sitting", 3}, {"ca", "abc", 3}, {"hold", "bold", 1},
+	}
+	for _, tt := range tests {
+		if got := distance(tt.a, tt.b); got != tt.want {
+			t.Errorf("distance(%q, %q): got %d, want %d", tt.a, tt.b, got, tt.want)
+		}
+		if got := distance(tt.b, tt.a); got != tt.want {
+			t.Errorf("distance(%q, %q): got %d, want %d", tt.b, tt.a, got, tt.want)
+		}
+	}
+}

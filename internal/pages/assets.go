@@ -1,0 +1,146 @@
+package pages
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"maps"
+	"net/http"
+	"os"
+	"path"
+	"slices"
+	"strings"
+	"time"
+)
+
+// Bounds of the files of a page, which are held in memory. Chosen: ten times what a page needs.
+const (
+	maxFiles = 200
+	maxAsset = 16 << 20 // bytes of all files
+)
+
+// assetTypes are the files that a page can have. No HTML: it would be a page of the site that
+// nobody waits before.
+var assetTypes = map[string]string{
+	".avif": "image/avif", ".gif": "image/gif", ".ico": "image/x-icon", ".jpeg": "image/jpeg",
+	".jpg": "image/jpeg", ".png": "image/png", ".svg": "image/svg+xml", ".webp": "image/webp",
+	".css": "text/css; charset=utf-8", ".js": "text/javascript; charset=utf-8",
+	".mjs": "text/javascript; charset=utf-8", ".json": "application/json",
+	".txt": "text/plain; charset=utf-8", ".woff": "font/woff", ".woff2": "font/woff2",
+	".otf": "font/otf", ".ttf": "font/ttf", ".mp3": "audio/mpeg", ".mp4": "video/mp4",
+	".webm": "video/webm",
+}
+
+// Assets are the files of a room's own page, as they were when they were read: headgate has
+// them while the origin is down, and no request reaches the disk.
+type Assets struct{ files map[string]*asset }
+
+type asset struct {
+	body []byte
+	kind string
+	etag string
+}
+
+// ReadAssets reads the files of a folder and of those below it. Names that begin with a dot
+// are left out; a link that leads out of the folder is an error.
+func ReadAssets(folder string) (*Assets, error) {
+	root, err := os.OpenRoot(folder)
+	if err != nil {
+		return nil, fmt.Errorf("folder of the page: %w", err)
+	}
+	defer root.Close()
+	a := &Assets{files: map[string]*asset{}}
+	left := maxAsset
+	err = fs.WalkDir(root.FS(), ".", func(name string, d fs.DirEntry, err error) error {
+		hidden := name != "." && strings.HasPrefix(d.Name(), ".")
+		switch {
+		case err != nil:
+			return err
+		case hidden && d.IsDir():
+			return fs.SkipDir
+		case hidden || d.IsDir():
+			return nil
+		}
+		kind := assetTypes[strings.ToLower(path.Ext(name))]
+		if kind == "" {
+			return fmt.Errorf("%s: a page has no files of this kind: it has %s", name,
+				strings.Join(slices.Sorted(maps.Keys(assetTypes)), " "))
+		}
+		body, err := readAtMost(root, name, left)
+		if err != nil {
+			return err
+		}
+		if left -= len(body); left < 0 || len(a.files) >= maxFiles {
+			return fmt.Errorf("there are more than %d files, or more than %d MB", maxFiles, maxAsset>>20)
+		}
+		sum := sha256.Sum256(body)
+		a.files[name] = &asset{body, kind, `"` + hex.EncodeToString(sum[:12]) + `"`}
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("files of the page in %s: %w", folder, err)
+	}
+	return a, nil
+}
+
+// readAtMost reads a plain file, and one byte more than may be.
+func readAtMost(root *os.Root, name string, most int) ([]byte, error) {
+	info, err := root.Stat(name)
+	if err == nil && !info.Mode().IsRegular() { // a pipe would never end
+		err = errors.New("it is not a plain file")
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", name, err)
+	}
+	f, err := root.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	return io.ReadAll(io.LimitReader(f, int64(most)+1))
+}
+
+// Same tells whether two sets of files are the same; nil is none.
+func (a *Assets) Same(x *Assets) bool {
+	if a == nil || x == nil {
+		return a == x
+	}
+	return maps.EqualFunc(a.files, x.files, func(a, x *asset) bool { return a.etag == x.etag })
+}
+
+// Before answers GET and HEAD below prefix, which has no slash at its end, with the files;
+// all else goes to next.
+func (a *Assets) Before(prefix string, next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		name, ok := strings.CutPrefix(r.URL.Path, prefix+"/")
+		if !ok {
+			next.ServeHTTP(w, r)
+			return
+		}
+		a.serve(w, r, name)
+	})
+}
+
+func (a *Assets) serve(w http.ResponseWriter, r *http.Request, name string) {
+	f := a.files[name]
+	switch {
+	case f == nil:
+		http.Error(w, "the page has no such file", http.StatusNotFound)
+		return
+	case r.Method != http.MethodGet && r.Method != http.MethodHead:
+		w.Header().Set("Allow", "GET, HEAD")
+		http.Error(w, "use GET", http.StatusMethodNotAllowed)
+		return
+	}
+	h := w.Header()
+	h.Set("Content-Type", f.kind)
+	h.Set("Cache-Control", "public, max-age=300") // so long an old picture may stand. Chosen
+	h.Set("ETag", f.etag)
+	h.Set("X-Content-Type-Options", "nosniff")
+	h.Set("Content-Security-Policy", "default-src 'none'; style-src 'unsafe-inline'; sandbox")
+	http.ServeContent(w, r, "", time.Time{}, bytes.NewReader(f.body))
+}

@@ -1,0 +1,190 @@
+package pages
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/text/language"
+
+	"github.com/headgate/headgate"
+)
+
+// A Book holds the default pages of all languages, those of one put together when the first
+// visitor wants them, which takes some milliseconds: 30 KB each, compressed too. It may be used
+// by many goroutines at once.
+type Book struct {
+	tags    []string
+	sets    []func() (*pageSet, error)
+	chooser *chooser
+}
+
+// A pageSet is the default pages of one language.
+type pageSet struct {
+	words   *words
+	waiting both[headgate.View]
+	short   both[headgate.View]
+	failed  both[Failure]
+	header  [2]map[string]string // plain, gzip
+}
+
+// both is a template as it is, and packed.
+type both[T any] struct {
+	plain  template[T]
+	packed packed[T]
+}
+
+func (b *both[T]) append(dst []byte, x *T, gzip bool) []byte {
+	if gzip {
+		return b.packed.append(dst, x)
+	}
+	return b.plain.append(dst, x)
+}
+
+func newBoth[T any](
+	source string, fixed map[string]string, values map[string]value[T],
+) (b both[T], err error) {
+	if b.plain, err = parse(source, fixed, values); err == nil {
+		b.packed, err = pack(b.plain)
+	}
+	return b, err
+}
+
+// defaultRetry is long enough for an origin to restart, and short enough to wait for. Chosen.
+const defaultRetry = 10 * time.Second
+
+// NewBook makes a book. The error page asks again after errorRetry, or after 10 s when that is 0.
+func NewBook(errorRetry time.Duration) (*Book, error) {
+	if errorRetry <= 0 {
+		errorRetry = defaultRetry
+	}
+	locales, err := loadLocales()
+	if err != nil {
+		return nil, err
+	}
+	b, shared := &Book{tags: Languages()}, sync.OnceValue(newShared)
+	for _, tag := range b.tags {
+		b.sets = append(b.sets, sync.OnceValues(func() (*pageSet, error) {
+			w, err := loadWords(tag, locales)
+			if err != nil {
+				return nil, err
+			}
+			return newSet(w, shared(), wholeSeconds(errorRetry))
+		}))
+	}
+	b.chooser, err = newChooser(b.tags)
+	return b, err
+}
+
+// shared is what the pages of all languages have.
+type shared struct{ style, script, again, short, policy string }
+
+func newShared() *shared {
+	s := &shared{style: squeezeCSS(pageCSS), script: squeezeJS(pageJS), again: squeezeJS(errorJS),
+		short: squeezeJS(shortJS)}
+	s.policy = policyOf(s.style, s.script, s.again, s.short)
+	return s
+}
+
+// newSet puts the pages of one language together.
+func newSet(w *words, s *shared, retry int64) (*pageSet, error) {
+	set := &pageSet{words: w, header: headers(w.tag, s.policy)}
+	fixed := map[string]string{
+		"lang": w.tag, "dir": w.Dir, "css": s.style, "scene": sceneSVG, "words": w.live, "js": s.script,
+	}
+	for key, text := range w.text {
+		fixed["t:"+key] = string(appendHTML(nil, text))
+	}
+	var err error
+	if set.waiting, err = newBoth(pageHTML, fixed, viewFields(w)); err != nil {
+		return nil, fmt.Errorf("page.html in %s: %w", w.tag, err)
+	}
+	fixed["js"] = s.short
+	if set.short, err = newBoth(shortHTML, fixed, shortFields(w)); err != nil {
+		return nil, fmt.Errorf("short.html in %s: %w", w.tag, err)
+	}
+	fixed["js"], fixed["again"] = s.again, fmt.Sprint(retry)
+	fixed["lead"] = string(appendHTML(nil, w.fill("error_lead", string(w.number(nil, retry)))))
+	if set.failed, err = newBoth(errorHTML, fixed, failureFields(w)); err != nil {
+		return nil, fmt.Errorf("error.html in %s: %w", w.tag, err)
+	}
+	return set, nil
+}
+
+// find is the language of a tag, or an error that lists those there are.
+func (b *Book) find(tag string) (*pageSet, error) {
+	for i := range b.tags {
+		if strings.EqualFold(b.tags[i], tag) {
+			return b.sets[i]()
+		}
+	}
+	return nil, fmt.Errorf("no waiting page in language %q: use one of %s", tag,
+		strings.Join(Languages(), ", "))
+}
+
+const (
+	longestAccept = 200   // of an Accept-Language header; what is after it is not read. Chosen
+	mostKnown     = 1_000 // headers that are remembered, then they are forgotten. Chosen
+)
+
+// A chooser finds the language for an Accept-Language header, and remembers what it found:
+// matching costs some microseconds, and browsers send few different headers.
+type chooser struct {
+	matcher language.Matcher
+
+	mu    sync.RWMutex
+	known map[string]int
+}
+
+func newChooser(tags []string) (*chooser, error) {
+	var all []language.Tag
+	var errs []error
+	for _, s := range tags {
+		tag, err := language.Parse(s)
+		errs, all = append(errs, err), append(all, tag)
+	}
+	return &chooser{matcher: language.NewMatcher(all), known: map[string]int{}}, errors.Join(errs...)
+}
+
+// choose gives the index of the language for a header, -1 when the header asks for none of
+// those there are.
+func (c *chooser) choose(accept string) int {
+	if accept == "" {
+		return -1
+	}
+	c.mu.RLock()
+	i, ok := c.known[accept]
+	c.mu.RUnlock()
+	if ok {
+		return i
+	}
+	i = c.match(accept)
+	if len(accept) > longestAccept { // not worth its memory
+		return i
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if len(c.known) >= mostKnown {
+		clear(c.known)
+	}
+	c.known[strings.Clone(accept)] = i
+	return i
+}
+
+func (c *chooser) match(accept string) int {
+	if len(accept) > longestAccept {
+		accept = accept[:longestAccept]
+		accept = accept[:max(0, strings.LastIndexByte(accept, ','))]
+	}
+	tags, _, err := language.ParseAcceptLanguage(accept)
+	if err != nil {
+		return -1
+	}
+	_, i, sure := c.matcher.Match(tags...)
+	if sure == language.No {
+		return -1
+	}
+	return i
+}

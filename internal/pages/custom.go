@@ -1,0 +1,305 @@
+package pages
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/headgate/headgate"
+)
+
+// Bounds of a page of the room's own. The first is Cloudflare's; the others are chosen: ten
+// times what a page needs, and what a machine can write to everyone who waits.
+const (
+	MaxCustom  = 1 << 20 // bytes of a template
+	maxTags    = 2_000
+	maxDepth   = 16
+	maxOutput  = 2 << 20 // bytes of a page
+	maxMistake = 20      // nobody mends more in one go
+)
+
+// CustomPolicy is the Content-Security-Policy of a page of the room's own, unless the room
+// says another. Its inline styles and scripts run: their text changes with the values in it,
+// so hashes cannot name them, and no visitor has a say in a value. Scripts of other hosts do
+// not, nor can the page be framed or send a form.
+const CustomPolicy = "default-src 'self' data:; style-src 'self' 'unsafe-inline'; " +
+	"script-src 'self' 'unsafe-inline'; img-src 'self' data: https:; font-src 'self' data: https:; " +
+	"media-src 'self' data: https:; object-src 'none'; base-uri 'none'; form-action 'self'; " +
+	"frame-ancestors 'none'"
+
+// A Mistake says what is wrong with a template, and where.
+type Mistake struct {
+	Line    int // from 1 on, 0 for the whole
+	Problem string
+	Hint    string
+}
+
+func (m *Mistake) Error() string {
+	if m.Line == 0 {
+		return m.Problem
+	}
+	return "line " + strconv.Itoa(m.Line) + ": " + m.Problem
+}
+
+// Custom is a checked template.
+type Custom struct {
+	source string
+	pieces []piece
+}
+
+// ParseCustom checks a page of the room's own. The error joins one *Mistake for each mistake;
+// Mistakes takes it apart.
+func ParseCustom(html []byte) (*Custom, error) {
+	if len(html) > MaxCustom {
+		return nil, &Mistake{Problem: fmt.Sprintf("the page has %d bytes, more than %d",
+			len(html), MaxCustom), Hint: "serve images, fonts and scripts as files of the page"}
+	}
+	source := string(html)
+	if err := check(source); err != nil {
+		return nil, err
+	}
+	c := &Custom{source, compile(source)}
+	if err := c.tryLongest(); err != nil {
+		return nil, &Mistake{Problem: err.Error(), Hint: "use long values, such as message, less often"}
+	}
+	return c, nil
+}
+
+// tryLongest renders the page with texts as long as a configuration can have them.
+func (c *Custom) tryLongest() error {
+	long := strings.Repeat("<", 500)
+	values := map[string]any{}
+	for _, v := range variables {
+		values[v.name] = "A duration of some years, said in words of a long language"
+		if v.own {
+			values[v.name] = long
+		}
+	}
+	out := bounded{left: maxOutput}
+	return write(&out, c.pieces, values)
+}
+
+// Mistakes takes the error of ParseCustom apart.
+func Mistakes(err error) []*Mistake {
+	if m, ok := err.(*Mistake); ok {
+		return []*Mistake{m}
+	}
+	var all []*Mistake
+	if many, ok := err.(interface{ Unwrap() []error }); ok {
+		for _, err := range many.Unwrap() {
+			all = append(all, Mistakes(err)...)
+		}
+	}
+	return all
+}
+
+// Same tells whether two templates are the same; nil is the default page.
+func (c *Custom) Same(x *Custom) bool {
+	return c == x || c != nil && x != nil && c.source == x.source
+}
+
+// A tag is one {{tag}} of a template.
+type tag struct {
+	kind byte // 0 for a variable, else # ^ / { & and what is not allowed
+	name string
+	line int
+}
+
+// check finds tags that are wrong, with their lines: names that stand for nothing, sections that
+// do not end, files, and other delimiters.
+func check(source string) error {
+	var errs []error
+	wrong := func(line int, hint, problem string, args ...any) {
+		errs = append(errs, &Mistake{line, fmt.Sprintf(problem, args...), hint})
+	}
+	var open []tag
+	tags, line := 0, 1
+	for len(errs) < maxMistake {
+		before, rest, found := strings.Cut(source, "{{")
+		line += strings.Count(before, "\n")
+		if !found {
+			break
+		}
+		end := "}}"
+		if strings.HasPrefix(rest, "{") {
+			end = "}}}"
+		}
+		text, after, closed := strings.Cut(rest, end)
+		if !closed {
+			wrong(line, "write "+end+" behind it", "the tag {{%.20s is not closed", firstLine(rest))
+			break
+		}
+		at := line
+		line, source = line+strings.Count(text, "\n"), after
+		t := newTag(text, at)
+		if tags++; tags > maxTags {
+			wrong(at, "leave some out", "there are more than %d tags", maxTags)
+			break
+		}
+		switch t.kind {
+		case '!':
+		case '#', '^':
+			if open = append(open, t); len(open) > maxDepth {
+				wrong(at, "end some sections first", "sections stand more than %d deep", maxDepth)
+			}
+			checkName(t, wrong)
+		case '/':
+			open = closeSection(open, t, wrong)
+		case '>', '<', '$':
+			wrong(at, "write the text out", "files and blocks cannot be named in a page")
+		case '=':
+			wrong(at, "keep {{ and }}", "other delimiters are not possible")
+		default:
+			checkName(t, wrong)
+		}
+	}
+	for _, t := range open {
+		wrong(t.line, "end it with {{/"+t.name+"}}", "section %s never ends", quoted(t.name))
+	}
+	return errors.Join(errs...)
+}
+
+// closeSection takes the section off that t ends, and those in it that should have ended
+// before.
+func closeSection(open []tag, t tag, wrong wronger) []tag {
+	for i, o := range slices.Backward(open) {
+		if o.name != t.name {
+			continue
+		}
+		if last := len(open) - 1; i < last {
+			wrong(t.line, "sections end in the order in which they began", "section %s ends, but %s "+
+				"of line %d is still open", quoted(t.name), quoted(open[last].name), open[last].line)
+		}
+		return open[:i]
+	}
+	wrong(t.line, "take it out, or begin it with {{#"+t.name+"}}", "section %s ends and never began",
+		quoted(t.name))
+	return open
+}
+
+// A wronger notes a mistake.
+type wronger func(line int, hint, problem string, args ...any)
+
+func newTag(text string, line int) tag {
+	text = strings.TrimSpace(text)
+	t := tag{name: text, line: line}
+	if text != "" && strings.IndexByte("!#^/><$={&", text[0]) >= 0 {
+		t.kind, t.name = text[0], strings.TrimSpace(text[1:])
+	}
+	return t
+}
+
+func checkName(t tag, wrong wronger) {
+	for _, v := range variables {
+		switch {
+		case v.name == t.name && v.own && (t.kind == '{' || t.kind == '&'):
+			wrong(t.line, "write {{"+t.name+"}}", "%s is text and cannot be unescaped", quoted(t.name))
+			return
+		case v.name == t.name:
+			return
+		case strings.EqualFold(v.name, t.name):
+			wrong(t.line, "did you mean "+v.name+"?", "there is no variable %s", quoted(t.name))
+			return
+		}
+	}
+	wrong(t.line, "docs/pages.md lists the variables", "there is no variable %s", quoted(t.name))
+}
+
+// quoted shows a name of a template in a message.
+func quoted(name string) string { return strconv.Quote(fmt.Sprintf("%.40s", firstLine(name))) }
+
+func firstLine(s string) string {
+	s, _, _ = strings.Cut(s, "\n")
+	return s
+}
+
+// escape makes a value safe as text, in a quoted attribute, and in a string of a script:
+// there, what it escapes stays as it is, and neither ends the string nor the script.
+func escape(s string) string {
+	return scriptEscaper.Replace(string(appendHTML(nil, s)))
+}
+
+var scriptEscaper = strings.NewReplacer(`\`, "&#92;", "`", "&#96;", "\n", "&#10;",
+	"\u2028", "&#8232;", "\u2029", "&#8233;")
+
+// A customSet is a room's own page in all its languages.
+type customSet struct {
+	pages   []customPage // the first in the room's language
+	chooser *chooser
+	assets  string
+}
+
+type customPage struct {
+	*Custom
+	words  *words
+	header map[string]string
+}
+
+func newCustomSet(c *Config, book *Book, own *pageSet) (*customSet, error) {
+	if c.Custom == nil {
+		return nil, nil
+	}
+	policy := c.Policy
+	if policy == "" {
+		policy = CustomPolicy
+	}
+	s := &customSet{assets: c.Assets}
+	add := func(set *pageSet, t *Custom) {
+		s.pages = append(s.pages, customPage{t, set.words, headers(set.words.tag, policy)[0]})
+	}
+	add(own, c.Custom)
+	tags := []string{own.words.tag}
+	for _, tag := range slices.Sorted(maps.Keys(c.Translations)) {
+		set, err := book.find(tag)
+		if err != nil {
+			return nil, err
+		}
+		add(set, c.Translations[tag])
+		tags = append(tags, set.words.tag)
+	}
+	var err error
+	s.chooser, err = newChooser(tags)
+	return s, err
+}
+
+func (s *customSet) choose(v *headgate.View) *customPage {
+	return &s.pages[max(0, s.chooser.choose(v.AcceptLanguage))]
+}
+
+// header gives the headers, with Refresh as Cloudflare has it: a page of the room's own
+// brings no script of ours. Who is refused for good is not asked to come again.
+func (s *customSet) header(v *headgate.View) map[string]string {
+	h := maps.Clone(s.choose(v).header)
+	if refreshes(v) {
+		h["Refresh"] = strconv.FormatInt(refreshSeconds(v), 10)
+	}
+	return h
+}
+
+func (s *customSet) append(dst []byte, v *headgate.View) ([]byte, error) {
+	p := s.choose(v)
+	out := bounded{dst: dst, left: maxOutput}
+	if err := write(&out, p.pieces, p.words.values(v, s.assets)); err != nil {
+		return dst, fmt.Errorf("the room's own page: %w", err)
+	}
+	return out.dst, nil
+}
+
+// bounded appends, up to a size.
+type bounded struct {
+	dst  []byte
+	left int
+}
+
+var errTooLarge = fmt.Errorf("it has more than %d bytes with its values", maxOutput)
+
+func (b *bounded) Write(p []byte) (int, error) {
+	if len(p) > b.left {
+		return 0, errTooLarge
+	}
+	b.dst, b.left = append(b.dst, p...), b.left-len(p)
+	return len(p), nil
+}

@@ -1,0 +1,165 @@
+package pages
+
+import (
+	"bytes"
+	"cmp"
+	"fmt"
+	"maps"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/headgate/headgate"
+)
+
+// welcome stands for the origin in a preview of a room that lets everyone in.
+const welcome = "<!doctype html>\n<html lang=\"en\"><title>Welcome</title><h1>Welcome</h1>\n"
+
+// A Preview is a page as a visitor would get it.
+type Preview struct {
+	Header map[string]string
+	Body   []byte
+}
+
+// Preview renders the page with made-up values. The parameters are those of Cloudflare's
+// preview: force_queue, queue_is_full, queueing_method, event, shuffle_at_event_start and
+// waitTime; and ours: event_name, state, language, title, message and position. title is the room's.
+func (p *Page) Preview(title string, q url.Values) (*Preview, error) {
+	v := headgate.View{
+		Room: title, State: headgate.StateWaiting, Method: "fifo", Position: 1205, Waiting: 3410,
+		JoinedAt: 2310, PollAfter: noRefresh, Ticket: "K7Q2-9F", UpdatedAt: time.Now(), RoomPath: "/",
+	}
+	r := reader{q: q}
+	force := r.truth("force_queue")
+	v.Full = r.truth("queue_is_full")
+	v.Method = r.word("queueing_method", "fifo", "random", "passthrough", "reject")
+	event := r.word("event", "none", "prequeueing", "started")
+	v.Event.Shuffle, v.Event.Name = r.truth("shuffle_at_event_start"), r.text("event_name", "")
+	wait := r.number("waitTime", 10)
+	v.Position = r.number("position", v.Position)
+	state := r.word("state", "", string(headgate.StateWaiting), string(headgate.StateFull),
+		string(headgate.StateQueueAll), string(headgate.StateClosed), string(headgate.StateOpensSoon),
+		string(headgate.StateDown), string(headgate.StateNoCookie), string(headgate.StateCalled),
+		string(headgate.StateLimited), string(headgate.StateLeft), string(headgate.StateMoved))
+	v.AcceptLanguage = r.text("language", "")
+	v.Room, v.Message = r.text("title", v.Room), r.text("message", "")
+	if err := r.end(); err != nil {
+		return nil, err
+	}
+	if v.Event.Shuffle && event == "none" {
+		return nil, fmt.Errorf("shuffle_at_event_start is for an event: add event=prequeueing")
+	}
+	v.Ahead, v.JoinedAt = v.Position-1, max(v.JoinedAt, v.Position)
+	v.ETA = time.Duration(wait) * time.Minute
+	v.ETALow, v.ETAHigh = v.ETA*3/4, v.ETA*5/4
+	if event != "none" {
+		v.Event.Active, v.Event.Prequeue = true, event == "prequeueing"
+		v.Event.StartsAt, v.Event.EndsAt = v.UpdatedAt.Add(10*time.Minute), v.UpdatedAt.Add(time.Hour)
+	}
+	if v.Method == "passthrough" && !force && !v.Event.Prequeue {
+		return &Preview{map[string]string{"Content-Type": "text/html; charset=utf-8"},
+			[]byte(welcome)}, nil
+	}
+	v.QueueAll = force
+	v.State = previewState(&v, headgate.State(state))
+	v.ETAKnown = v.State == headgate.StateWaiting && !v.Full
+	var b bytes.Buffer
+	if err := p.Render(&b, &v); err != nil {
+		return nil, err
+	}
+	return &Preview{p.previewHeader(&v), b.Bytes()}, nil
+}
+
+// previewHeader takes the page's rights at the address where an operator looks at it. The
+// default page's script has nobody to ask there and does not run; it is whole without.
+func (p *Page) previewHeader(v *view) map[string]string {
+	h := maps.Clone(p.Header(v))
+	delete(h, "Refresh")
+	box := "sandbox"
+	if p.ownOf(v) != nil {
+		box = "sandbox allow-scripts"
+	}
+	// The dashboard shows it in a frame; in its box a frame is nobody's.
+	h["Content-Security-Policy"] = strings.Replace(h["Content-Security-Policy"],
+		"frame-ancestors 'none'", "frame-ancestors 'self'", 1) + "; " + box
+	return h
+}
+
+// previewState is the state that a room of such values would be in.
+func previewState(v *headgate.View, asked headgate.State) headgate.State {
+	var s headgate.State
+	switch {
+	case v.Event.Prequeue:
+		s = headgate.StateOpensSoon
+	case v.QueueAll:
+		s = headgate.StateQueueAll
+	case v.Method == "reject":
+		s = headgate.StateClosed
+	case v.Full:
+		s = headgate.StateFull
+	}
+	s = cmp.Or(asked, s, headgate.StateWaiting)
+	switch s {
+	case headgate.StateFull, headgate.StateClosed, headgate.StateNoCookie, headgate.StateLimited,
+		headgate.StateLeft, headgate.StateMoved:
+		v.Position, v.Ahead, v.JoinedAt, v.Ticket = 0, 0, 0, ""
+	case headgate.StateOpensSoon:
+		v.OpensAt = v.UpdatedAt.Add(10 * time.Minute)
+	}
+	return s
+}
+
+// A reader reads query parameters, each once, and keeps the first mistake.
+type reader struct {
+	q    url.Values
+	read []string
+	err  error
+}
+
+func (r *reader) text(name, otherwise string) string {
+	r.read = append(r.read, name)
+	return cmp.Or(r.q.Get(name), otherwise)
+}
+
+func (r *reader) fail(name, want string) {
+	if r.err == nil {
+		r.err = fmt.Errorf("%s is %.40q: write %s", name, r.q.Get(name), want)
+	}
+}
+
+func (r *reader) truth(name string) bool {
+	b, err := strconv.ParseBool(r.text(name, "false"))
+	if err != nil {
+		r.fail(name, "true or false")
+	}
+	return b
+}
+
+// word reads one of some words; the first is the default.
+func (r *reader) word(name string, words ...string) string {
+	w := r.text(name, words[0])
+	if !slices.Contains(words, w) {
+		r.fail(name, fmt.Sprintf("one of %q", words))
+	}
+	return w
+}
+
+func (r *reader) number(name string, otherwise int64) int64 {
+	n, err := strconv.ParseInt(r.text(name, strconv.FormatInt(otherwise, 10)), 10, 32)
+	if err != nil || n < 1 {
+		r.fail(name, "a whole number from 1 on")
+	}
+	return n
+}
+
+// end tells of the first mistake, and of parameters that nothing has read.
+func (r *reader) end() error {
+	for name := range r.q {
+		if r.err == nil && !slices.Contains(r.read, name) {
+			return fmt.Errorf("there is no parameter %.40q: there are %q", name, r.read)
+		}
+	}
+	return r.err
+}

@@ -1,0 +1,56 @@
+//go:build kills
+
+package quota
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/headgate/headgate/limit"
+)
+
+// Host and standby are lost, and with them all that was in memory: what keys of long windows
+// had used was written ahead, so nobody gets it twice, and who had used little goes on.
+func TestLongWindowsSurviveTheLossOfAll(t *testing.T) {
+	t.Parallel()
+	g := newGroup(t)
+	g.define("day", limit.Rule{Algorithm: limit.SlidingLog, Amount: 160, Window: 24 * time.Hour})
+	g.define("calendar", limit.Rule{Algorithm: limit.FixedWindow, Amount: 160, Align: limit.Year})
+	a, b := g.start("a", true), g.start("b", true)
+	g.spread(a, b)
+	passed := map[string]int64{}
+	call := func(m *member, limitName, key string, n int) {
+		for range n {
+			d, err := m.Lane(limitName).Take(t.Context(), key, 1)
+			if err != nil {
+				t.Fatalf("%s %s: %v", limitName, key, err)
+			}
+			if d.Allowed {
+				passed[limitName+key]++
+			}
+		}
+	}
+	for i := range 20 {
+		key := fmt.Sprint("client-", i)
+		call(a, "day", key, 20*i/2)
+		call(b, "calendar", key, 20*i/2)
+	}
+	a.kill()
+	b.kill()
+	c := g.start("c", true)
+	g.spread(c)
+	for i := range 20 {
+		key := fmt.Sprint("client-", i)
+		for _, l := range []string{"day", "calendar"} {
+			before := passed[l+key]
+			call(c, l, key, 200)
+			switch all, more := passed[l+key], passed[l+key]-before; {
+			case all > 160:
+				t.Errorf("%s %s: %d passed, want 160 at most", l, key, all)
+			case more < 160-2*before-11: // a block, and what the dead held ahead: as much at most
+				t.Errorf("%s %s: %d had passed, and %d more, of 160", l, key, before, more)
+			}
+		}
+	}
+}

@@ -1,0 +1,362 @@
+package quota
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/headgate/headgate/internal/store"
+	"github.com/headgate/headgate/limit"
+)
+
+// lateEach is how often it is looked for errands that are due. Chosen.
+const lateEach = 5 * time.Millisecond
+
+// Run carries questions to the hosts until ctx ends.
+func (d *Desk) Run(ctx context.Context) {
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	for range carriers {
+		wg.Go(func() { d.carryAll(ctx) })
+	}
+	tick, reports := time.NewTicker(lateEach), time.Duration(0)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		now := d.boot()
+		d.due(now)
+		if now-reports >= reportEach {
+			reports = now
+			d.report(now)
+		}
+	}
+}
+
+// due puts late errands on their way.
+func (d *Desk) due(now time.Duration) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	rest := d.late[:0]
+	for _, x := range d.late {
+		if x.due > now {
+			rest = append(rest, x)
+			continue
+		}
+		d.queue = append(d.queue, x.errand)
+	}
+	clear(d.late[len(rest):])
+	if d.late = rest; len(d.queue) > 0 {
+		select {
+		case d.wake <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// report has said what was used, keeps what is held alive, and gives back what is idle.
+func (d *Desk) report(now time.Duration) {
+	d.mu.Lock()
+	open := d.open
+	d.open = nil
+	d.mu.Unlock()
+	kept := open[:0]
+	for _, s := range open {
+		s.part.mu.Lock()
+		left, idle := s.left(), now-s.lastUse
+		switch {
+		case s.given == 0 && len(s.calls) == 0 && now < s.refusedUntil:
+			kept = append(kept, s) // its refusal answers others
+		case s.given == 0 && len(s.calls) == 0:
+			s.listed = false
+			s.forget()
+		case s.used > s.saidUsed, s.held == 0 && (left == 0 && idle > rateOver || idle > idleFor),
+			left > 0 && idle > idleFor, s.until-now < limit.MayUse/2:
+			s.send()
+			kept = append(kept, s)
+		default:
+			kept = append(kept, s)
+		}
+		s.part.mu.Unlock()
+	}
+	clear(open[len(kept):])
+	d.mu.Lock()
+	d.open = append(kept, d.open...)
+	d.mu.Unlock()
+}
+
+// giveBack gives all that is held back, and waits until the hosts have heard of it and of all
+// that was used; not for long, as one may be gone.
+func (d *Desk) giveBack() {
+	deadline := d.boot() + recallWait
+	tick := time.NewTicker(lateEach)
+	defer tick.Stop()
+	for d.boot() < deadline {
+		if d.settleAll(deadline) == 0 {
+			return
+		}
+		<-tick.C
+	}
+}
+
+// settleAll sees that nothing is held until then, and counts the keys of which a host does not
+// know all yet.
+func (d *Desk) settleAll(until time.Duration) (open int) {
+	d.mu.Lock()
+	lanes := slices.Collect(maps.Values(d.known))
+	d.mu.Unlock()
+	for _, w := range lanes {
+		l := w.Value()
+		if l == nil {
+			continue
+		}
+		for i := range l.parts {
+			p := &l.parts[i]
+			p.mu.Lock()
+			for _, s := range p.shares {
+				left := s.left() // what is held may be on its way
+				if left > 0 || s.used > s.saidUsed {
+					s.back, s.recalledTill = s.back+max(0, left), until
+					s.send()
+				}
+				if s.sending || s.queued {
+					open++
+				}
+			}
+			p.mu.Unlock()
+		}
+	}
+	return open
+}
+
+// carryAll carries messages, one at a time.
+func (d *Desk) carryAll(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-d.wake:
+		}
+		for {
+			host, es := d.take()
+			if len(es) == 0 {
+				break
+			}
+			d.carry(ctx, host, es)
+		}
+	}
+}
+
+// take gives errands that are for one host.
+func (d *Desk) take() (host string, got []errand) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	rest, slow := d.queue[:0], false
+	for i, e := range d.queue {
+		h := d.way.Host(e.shardOf())
+		if i == 0 {
+			host, slow = h, e.slow()
+		}
+		if h == host && e.slow() == slow && len(got) < mostAsks {
+			got = append(got, e)
+		} else {
+			rest = append(rest, e)
+		}
+	}
+	clear(d.queue[len(rest):])
+	if d.queue = rest; len(rest) > 0 {
+		select {
+		case d.wake <- struct{}{}:
+		default:
+		}
+	}
+	return host, got
+}
+
+// carry asks one host, and tells.
+func (d *Desk) carry(ctx context.Context, host string, es []errand) {
+	sent := d.boot()
+	qs, asked := make([]*request, 0, len(es)), es[:0]
+	for _, e := range es {
+		if q := e.ask(sent); q != nil {
+			q.Who = d.who
+			qs, asked = append(qs, q), append(asked, e)
+		}
+	}
+	if len(qs) == 0 {
+		return
+	}
+	var replies []reply
+	if host != "" {
+		try, stop := context.WithTimeout(ctx, askTry)
+		b, err := d.way.Ask(try, "at."+host, appendRequests(nil, d.who, qs))
+		stop()
+		if err == nil {
+			replies, err = parseReplies(b)
+		}
+		if err != nil || len(replies) != len(asked) {
+			replies = nil
+		}
+		if errors.Is(err, store.ErrNobody) { // nobody has heard it: it may be asked again
+			host = ""
+		}
+	}
+	if host == "" {
+		replies = make([]reply, len(asked))
+		for i := range replies {
+			replies[i].status = moved
+		}
+	}
+	now := d.boot()
+	lost := map[byte]bool{}
+	for i, e := range asked {
+		var r *reply
+		if replies != nil {
+			r = &replies[i]
+		}
+		if (r == nil || r.status == moved) && !lost[e.shardOf()] {
+			lost[e.shardOf()] = true
+			d.way.Lost(e.shardOf())
+		}
+		e.told(r, sent, now)
+	}
+}
+
+// An op is a question that is not about a loan.
+type op struct {
+	desk  *Desk
+	lane  *Lane
+	q     request
+	began time.Duration
+	done  chan reply // has room for one
+	mu    sync.Mutex
+	over  bool          // nobody waits any more
+	again bool          // it may have been done
+	until time.Duration // then it is given up; 0: when nobody waits
+}
+
+func (o *op) shardOf() byte { return o.q.shard }
+func (o *op) slow() bool    { return o.lane.slow.Load() }
+
+// ask implements errand.
+func (o *op) ask(now time.Duration) *request {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.over || o.until > 0 && now > o.until {
+		return nil
+	}
+	q := o.q
+	return &q
+}
+
+// told implements errand. What was not answered may have been done, and is asked again: taken
+// twice is too much for one, until its time is over, and never too little for all.
+func (o *op) told(r *reply, _, now time.Duration) {
+	switch {
+	case r == nil && o.q.n < 0: // given back twice would be over
+		o.done <- reply{status: lastStatus}
+	case r == nil && o.q.kind == kindSettle:
+		o.again = true
+		o.desk.putLate(o, now+movedEach)
+	case r == nil && o.q.kind == kindBook:
+		o.desk.putLate(o, now+failEach)
+	case r != nil && r.status == noHold && o.again: // it was settled, and not heard of
+		o.done <- reply{}
+	case r == nil, r.status == moved, r.status == unknown:
+		o.desk.putLate(o, now+movedEach)
+	case r.status == again && now-o.began < recallWait:
+		o.desk.putLate(o, now+recallEach)
+	default:
+		o.desk.down[o.q.shard].Store(0)
+		o.done <- *r
+	}
+}
+
+// ask asks one question that is not about a loan.
+func (l *Lane) ask(ctx context.Context, q request) (limit.Decision, error) {
+	d := l.desk
+	q.limit, q.shard = l.name, shardOf(l.name, q.key)
+	now := d.boot()
+	wait, ok := d.patience(q.shard, now)
+	if q.kind == kindSettle { // nobody else can say it
+		wait, ok = patience, true
+	}
+	if !ok {
+		return limit.Decision{}, ErrUnreachable
+	}
+	o := &op{desk: d, lane: l, q: q, began: now, done: make(chan reply, 1)}
+	d.put(o)
+	timer := time.NewTimer(wait)
+	defer timer.Stop()
+	select {
+	case r := <-o.done:
+		switch r.status {
+		case impossible:
+			return r.Decision, ErrCost
+		case noHold:
+			return r.Decision, ErrNoHold
+		case lastStatus:
+			return r.Decision, ErrUnreachable
+		}
+		return r.Decision, nil
+	case <-ctx.Done():
+	case <-timer.C:
+		d.down[q.shard].Store(int64(d.boot() + probe))
+	}
+	o.mu.Lock()
+	o.over = true
+	o.mu.Unlock()
+	if ctx.Err() != nil {
+		return limit.Decision{}, ctx.Err()
+	}
+	return limit.Decision{}, ErrUnreachable
+}
+
+// sayFor is how long the host of a key is told of what has been. Chosen: by then a window of
+// those that are kept by answers is over.
+const sayFor = 2 * time.Minute
+
+// say tells the host of a key something that must not get lost, and waits for nothing.
+func (l *Lane) say(q request) {
+	q.limit, q.shard = l.name, shardOf(l.name, q.key)
+	now := l.desk.boot()
+	l.desk.put(&op{desk: l.desk, lane: l, q: q, began: now, done: make(chan reply, 1), until: now + sayFor})
+}
+
+// Peek tells whether n would pass, and takes nothing.
+func (l *Lane) Peek(ctx context.Context, key string, n int64) (limit.Decision, error) {
+	v, err := l.ask(ctx, request{kind: kindPeek, key: key, n: max(0, n)})
+	if held := l.holds(key); err == nil && held > 0 {
+		if v.Remaining += held; n <= v.Remaining {
+			v.Allowed, v.Retry = true, 0
+		}
+	}
+	return v, err
+}
+
+// Direct takes n at the host at once: of what is not lent. Below 0 gives back.
+func (l *Lane) Direct(ctx context.Context, key string, n int64) (limit.Decision, error) {
+	return l.ask(ctx, request{kind: kindTake, key: key, n: n})
+}
+
+// Reserve takes n, to be settled within ttl.
+func (l *Lane) Reserve(ctx context.Context, key string, n int64, ttl time.Duration) (limit.Decision, error) {
+	return l.ask(ctx, request{kind: kindReserve, key: key, n: n, ttl: ttl})
+}
+
+// Settle says what a reservation came to, or ends a call.
+func (l *Lane) Settle(ctx context.Context, key string, id uint64, n int64) (limit.Decision, error) {
+	return l.ask(ctx, request{kind: kindSettle, key: key, id: id, n: n})
+}
+
+// Reset forgets what a key has used.
+func (l *Lane) Reset(ctx context.Context, key string) error {
+	_, err := l.ask(ctx, request{kind: kindReset, key: key})
+	return err
+}

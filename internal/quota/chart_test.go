@@ -1,0 +1,636 @@
+package quota
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"log/slog"
+	"math/rand/v2"
+	"net"
+	"os"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/headgate/headgate/embedded"
+	"github.com/headgate/headgate/internal/counter"
+	"github.com/headgate/headgate/internal/store"
+	"github.com/headgate/headgate/limit"
+)
+
+// gate holds the messages of one connection, both ways, while it is shut.
+type gate struct {
+	engine *embedded.Server
+	mu     sync.Mutex
+	open   chan struct{} // nil: open
+}
+
+func (g *gate) InProcessConn() (net.Conn, error) {
+	c, err := g.engine.InProcessConn()
+	return &gated{c, g}, err
+}
+
+func (g *gate) shut() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.open == nil {
+		g.open = make(chan struct{})
+	}
+}
+
+func (g *gate) flow() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.open != nil {
+		close(g.open)
+		g.open = nil
+	}
+}
+
+func (g *gate) pass() {
+	g.mu.Lock()
+	open := g.open
+	g.mu.Unlock()
+	if open != nil {
+		<-open
+	}
+}
+
+type gated struct {
+	net.Conn
+	gate *gate
+}
+
+func (c *gated) Read(b []byte) (int, error) {
+	n, err := c.Conn.Read(b)
+	c.gate.pass()
+	return n, err
+}
+
+func (c *gated) Write(b []byte) (int, error) {
+	c.gate.pass()
+	return c.Conn.Write(b)
+}
+
+var errCut = errors.New("cut off from the store")
+
+// cutStore is a store that can be out of reach, and loses answers or has writings done late.
+type cutStore struct {
+	store.Store
+	cut  atomic.Bool
+	last atomic.Pointer[func()] // what is to be written late
+	late atomic.Bool            // the next writing is
+	lost atomic.Int32           // so many writings of blocks are never answered
+}
+
+func (s *cutStore) Load(ctx context.Context, key string) ([]byte, uint64, error) {
+	if s.cut.Load() {
+		return nil, 0, errCut
+	}
+	return s.Store.Load(ctx, key)
+}
+
+func (s *cutStore) CompareAndSwap(ctx context.Context, key string, rev uint64, b []byte) (uint64, error) {
+	if s.cut.Load() {
+		return 0, errCut
+	}
+	if strings.Contains(key, "block.") && s.lost.Add(-1) >= 0 {
+		<-ctx.Done()
+		return 0, ctx.Err()
+	}
+	if s.late.CompareAndSwap(true, false) {
+		b = bytes.Clone(b)
+		do := func() { _, _ = s.Store.CompareAndSwap(context.Background(), key, rev, b) }
+		s.last.Store(&do)
+		return 0, context.DeadlineExceeded
+	}
+	return s.Store.CompareAndSwap(ctx, key, rev, b)
+}
+
+// rig is a member whose ties can be cut one by one.
+type rig struct {
+	*member
+	all, beats *gate // of its messages; of its heartbeats alone
+	store      *cutStore
+	ahead      atomic.Int64 // of its clock
+	ctx        context.Context
+	quit       context.CancelFunc // its callers stop
+}
+
+type launch struct {
+	worker bool
+	lease  time.Duration
+	only   bool
+}
+
+func (g *group) launch(name string, o launch) *rig {
+	g.t.Helper()
+	r := &rig{all: &gate{engine: g.engine}, beats: &gate{engine: g.engine}}
+	conn, err := nats.Connect("", nats.InProcessServer(r.all))
+	if err != nil {
+		g.t.Fatal(err)
+	}
+	beats, err := nats.Connect("", nats.InProcessServer(r.beats))
+	if err != nil {
+		g.t.Fatal(err)
+	}
+	s, err := store.OpenNATS(g.t.Context(), store.NATSConfig{Conn: conn})
+	if err != nil {
+		g.t.Fatal(err)
+	}
+	r.store = &cutStore{Store: s}
+	log := slog.New(slog.DiscardHandler)
+	if os.Getenv("LOUD") != "" {
+		log = slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelDebug}))
+		log = log.With("at", name)
+	}
+	boot := func() time.Duration {
+		return time.Since(g.began) + time.Hour + time.Duration(r.ahead.Load())
+	}
+	self := counter.Member{Name: name, Life: rand.Uint64(), Hosts: !o.worker}
+	members := counter.NewMembers(store.NewBus(beats), self, boot, log)
+	r.member = &member{name: name, conn: conn}
+	r.Node = NewNode(Config{Prefix: "limits.", Store: r.store, Bus: store.NewBus(conn), Members: members,
+		Boot: boot, Log: log, Rules: g.rules, Lease: o.lease, Only: o.only})
+	ctx, cancel := context.WithCancel(context.Background())
+	r.ctx, r.quit = context.WithCancel(ctx)
+	var wg sync.WaitGroup
+	wg.Go(func() { _ = members.Run(ctx) })
+	wg.Go(func() {
+		if err := r.Run(ctx); err != nil && !conn.IsClosed() {
+			g.t.Error(err)
+		}
+	})
+	var once sync.Once
+	end := func() { r.quit(); cancel(); wg.Wait(); conn.Close(); beats.Close() }
+	r.stop = func() { once.Do(func() { r.all.flow(); r.beats.flow(); end() }) }
+	r.kill = func() { once.Do(func() { r.quit(); conn.Close(); beats.Close(); cancel() }) }
+	g.t.Cleanup(func() { r.stop(); wg.Wait() })
+	return r
+}
+
+// spreadOf waits until all shards are hosted, and stood by for, as the chart says: a process may
+// have a copy still of which no host knows any more.
+func (g *group) spreadOf(rs ...*rig) {
+	g.t.Helper()
+	there := map[string]bool{}
+	for _, r := range rs {
+		there[r.host.self] = true
+	}
+	g.await("the chart has a host and a standby of each shard", func() bool {
+		for _, x := range g.chart(rs[0]).Shards {
+			if !there[x.Host] || len(rs) > 1 && !there[x.Standby] {
+				return false
+			}
+		}
+		return true
+	})
+	g.await("all shards are hosted", func() bool {
+		hosted := 0
+		for _, r := range rs {
+			n, _ := r.Hosted()
+			hosted += n
+		}
+		return hosted == Shards && rs[0].Ready()
+	})
+}
+
+// chart is how things are.
+func (g *group) chart(r *rig) *Chart {
+	g.t.Helper()
+	c, err := load(g.t.Context(), r.store.Store, "limits.chart")
+	if err != nil {
+		g.t.Fatal(err)
+	}
+	return c
+}
+
+// whoHas are the host and the standby of a key, and the others.
+func (g *group) whoHas(name, key string, rs ...*rig) (host, standby *rig, rest []*rig) {
+	g.t.Helper()
+	x := g.chart(rs[0]).Shards[shardOf(name, key)]
+	for _, r := range rs {
+		switch r.name {
+		case nameOf(x.Host):
+			host = r
+		case nameOf(x.Standby):
+			standby = r
+		default:
+			rest = append(rest, r)
+		}
+	}
+	return host, standby, rest
+}
+
+// bench are hosts on a store of their own, driven by hand.
+type bench struct {
+	t     *testing.T
+	store *store.Memory
+	bus   *store.Bus
+	clock atomic.Int64
+	rules *Definition
+}
+
+func newBench(t *testing.T, r limit.Rule) *bench {
+	e, err := embedded.Open(t.Context(), embedded.Config{Dir: t.TempDir()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(e.Close)
+	conn, err := nats.Connect("", nats.InProcessServer(e))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(conn.Close)
+	rules, err := limit.Compile(r, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := &bench{t: t, store: &store.Memory{}, bus: store.NewBus(conn)}
+	b.rules = &Definition{Name: "api", Rules: rules, MaxKeys: 1000, Lends: true}
+	b.clock.Store(int64(time.Hour))
+	return b
+}
+
+func (b *bench) boot() time.Duration { return time.Duration(b.clock.Load()) }
+
+func (b *bench) host(name string) (*Host, *cutStore) {
+	log := slog.New(slog.DiscardHandler)
+	s := &cutStore{Store: b.store}
+	self := counter.Member{Name: name, Life: rand.Uint64(), Hosts: true}
+	members := counter.NewMembers(b.bus, self, b.boot, log)
+	h := NewHost(HostConfig{Prefix: "l.", Store: s, Bus: b.bus, Members: members, Boot: b.boot, Log: log,
+		Rules: func(string) *Definition { return b.rules }, Recall: func(uint64, []byte) {}})
+	return h, s
+}
+
+// own makes a host the one of all shards, with a lease.
+func (b *bench) own(h *Host, standby string) {
+	b.t.Helper()
+	h.ledger.lease.Store(int64(b.boot() + leaseTerm))
+	b.write(func(x *Spot) { *x = Spot{Host: h.self, Standby: standby} })
+	for i := range Shards {
+		h.ledger.host(i, basis{known: true})
+	}
+}
+
+func (b *bench) write(f func(x *Spot)) {
+	b.t.Helper()
+	c := b.read()
+	for i := range c.Shards {
+		f(&c.Shards[i])
+	}
+	if err := c.save(b.t.Context(), b.store, "l.chart"); err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+func (b *bench) read() *Chart {
+	b.t.Helper()
+	c, err := load(b.t.Context(), b.store, "l.chart")
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	return c
+}
+
+// lend has a host lend one borrower need of a key, and tells how much of the loan it was given.
+func (b *bench) lend(h *Host, who uint64, need int64) int64 {
+	q := &request{kind: kindBorrow, shard: shardOf("api", "k"), limit: "api", key: "k"}
+	q.Who, q.Loan, q.Need, q.Least = who, 1, need, 1
+	r := h.ledger.decide(b.t.Context(), []*request{q})
+	if r == nil || r[0].status != decided {
+		return -1
+	}
+	return r[0].given
+}
+
+// copied gives a second host a copy of all shards of a first.
+func (b *bench) copied(from, to *Host) *link {
+	b.t.Helper()
+	k := newLink(to.self, rand.Uint64(), func(ctx context.Context, msg []byte) ([]byte, error) {
+		return to.ledger.repeat(ctx, msg), nil
+	})
+	ctx, stop := context.WithCancel(b.t.Context())
+	var wg sync.WaitGroup
+	wg.Go(func() { _ = k.run(ctx) })
+	b.t.Cleanup(func() { stop(); wg.Wait() })
+	var n uint64
+	for i := range Shards {
+		n = from.ledger.copyTo(i, k)
+	}
+	if !k.wait(ctx, n) {
+		b.t.Fatal("not copied")
+	}
+	return k
+}
+
+var byMinute = limit.Rule{Algorithm: limit.SlidingLog, Amount: 10, Window: time.Minute}
+
+// Who takes shards over while another changes the chart tries again, and keeps what it knows.
+func TestStandbyThatLosesARaceKeepsItsCopy(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, byMinute)
+	h, _ := b.host("a")
+	s, _ := b.host("b")
+	b.own(h, s.self)
+	b.copied(h, s)
+	if got := b.lend(h, 7, 6); got != 6 {
+		t.Fatalf("lent %d, want 6", got)
+	}
+	// The host is dead. The standby has read the chart, then somebody else writes.
+	s.ledger.lease.Store(int64(b.boot() + leaseTerm))
+	s.chart, s.read = b.read(), b.boot()
+	b.write(func(*Spot) {})
+	b.clock.Add(int64(2 * time.Second))
+	s.cfg.Members.Self() // it is settled by its clock
+	s.keep(t.Context(), false)
+	if s.chart != nil {
+		t.Fatal("the writing of an old chart was none")
+	}
+	s.keep(t.Context(), true)
+	i := int(shardOf("api", "k"))
+	if got := s.ledger.roleOf(i); got != hosts {
+		t.Fatalf("its part in the shard is %d, want that of the host", got)
+	}
+	if got := b.lend(s, 8, 10); got != 4 {
+		t.Errorf("the heir lends %d, want the 4 that are left", got)
+	}
+}
+
+// A process that was fenced once, and lives again, is fenced anew when it falls silent again.
+func TestFenceIsForOneDeath(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, byMinute)
+	h, _ := b.host("a")
+	f, _ := b.host("b")
+	renew := func(rev uint64) uint64 {
+		v, _ := json.Marshal(nodeRecord{h.self})
+		h.renewOnce(t.Context(), "l.node.a", v, &rev)
+		return rev
+	}
+	rev := renew(0)
+	if f.fenced(t.Context(), h.self) {
+		t.Fatal("fenced at once: its lease is not over")
+	}
+	b.clock.Add(int64(leaseTerm + time.Second))
+	if !f.fenced(t.Context(), h.self) {
+		t.Fatal("not fenced after its lease")
+	}
+	if rev = renew(rev); !h.deposed.Load() {
+		t.Fatal("it does not see that another wrote its record")
+	}
+	h.keep(t.Context(), true)
+	renew(rev)
+	if h.deposed.Load() || h.ledger.lease.Load() < int64(b.boot()) {
+		t.Fatal("it has no lease again")
+	}
+	if f.fenced(t.Context(), h.self) {
+		t.Error("taken for dead although it has just renewed its lease")
+	}
+}
+
+// Who was fenced while it took shards over does not host them when it has its lease again.
+func TestDeposedHostsNothingThatItTookMeanwhile(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, byMinute)
+	h, _ := b.host("a")
+	b.own(h, "")
+	v, _ := json.Marshal(nodeRecord{h.self})
+	if _, err := b.store.CompareAndSwap(t.Context(), "l.node.a", 0, []byte(`{}`)); err != nil {
+		t.Fatal(err)
+	}
+	rev := uint64(0)
+	h.renewOnce(t.Context(), "l.node.a", v, &rev)
+	h.ledger.host(3, basis{}) // the writing that was under way
+	h.renewOnce(t.Context(), "l.node.a", v, &rev)
+	if h.ledger.lease.Load() > int64(b.boot()) {
+		t.Fatal("it has a lease before it gave up")
+	}
+	h.keep(t.Context(), true)
+	h.renewOnce(t.Context(), "l.node.a", v, &rev)
+	if h.ledger.lease.Load() < int64(b.boot()) {
+		t.Fatal("it has no lease after it gave up")
+	}
+	for i := range Shards {
+		if x := b.read().Shards[i]; x.Host != "" || !x.Lost {
+			t.Fatalf("shard %d: the chart has %+v", i, x)
+		}
+		if h.ledger.roleOf(i) != away {
+			t.Fatalf("shard %d is hosted still", i)
+		}
+	}
+}
+
+// A writing of the chart whose outcome is not known may come later: what it says must not be
+// contradicted meanwhile.
+func TestWritingThatComesLate(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, byMinute)
+	h, s := b.host("a")
+	b.own(h, "")
+	b.clock.Add(int64(2 * time.Second))
+	h.chart, h.read = b.read(), b.boot()
+	next := *h.chart
+	next.Shards[5].Standby = "z~1"
+	s.late.Store(true)
+	if h.write(t.Context(), &next) == nil {
+		t.Fatal("the writing was confirmed")
+	}
+	h.keep(t.Context(), false)
+	(*s.last.Load())() // now it comes
+	if x := b.read().Shards[5]; x.Standby != "" || h.chart == nil || h.chart.Shards[5] != x {
+		t.Errorf("the chart has %+v, the host relies on another", x)
+	}
+}
+
+// What a host lent before it gave up may be used for a term: who comes after it counts keys
+// as fully used from then on.
+func TestNothingKnownCountsFromTheLastUse(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, limit.Rule{Algorithm: limit.SlidingLog, Amount: 10, Window: 10 * time.Second})
+	h, _ := b.host("a")
+	f, _ := b.host("b")
+	b.own(h, "")
+	if got := b.lend(h, 7, 10); got != 10 {
+		t.Fatalf("lent %d, want 10", got)
+	}
+	for i := range Shards {
+		h.ledger.leave(i)
+	}
+	f.ledger.lease.Store(int64(b.boot() + time.Hour))
+	i := int(shardOf("api", "k"))
+	f.ledger.host(i, basis{})
+	for past := time.Duration(0); past < 10*time.Second+limit.MayUse; past += 100 * time.Millisecond {
+		if got := b.lend(f, 8, 1); got > 0 {
+			t.Fatalf("lent %s after, when the last use by the one before may be %s ago",
+				past, past-limit.MayUse)
+		}
+		b.clock.Add(int64(100 * time.Millisecond))
+	}
+	b.clock.Add(int64(time.Second))
+	if got := b.lend(f, 8, 1); got != 1 {
+		t.Errorf("lent %d, want 1: all is free again", got)
+	}
+}
+
+// A standby does not hold what the dead held for ever.
+func TestStandbyForgetsTheDead(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, limit.Rule{Algorithm: limit.SlidingLog, Amount: 10, Window: 10 * time.Second})
+	h, _ := b.host("a")
+	s, _ := b.host("b")
+	b.own(h, s.self)
+	k := b.copied(h, s)
+	if got := b.lend(h, 7, 10); got != 10 {
+		t.Fatalf("lent %d, want 10", got)
+	}
+	for range 30 {
+		b.clock.Add(int64(time.Second))
+		h.ledger.lease.Store(int64(b.boot() + leaseTerm))
+		h.ledger.expire()
+		if !k.wait(t.Context(), h.ledger.pause(0, k)) {
+			t.Fatal("not repeated")
+		}
+	}
+	i := int(shardOf("api", "k"))
+	if !s.ledger.take(i) {
+		t.Fatal("it has no copy")
+	}
+	s.ledger.host(i, basis{known: true})
+	s.ledger.lease.Store(int64(b.boot() + leaseTerm))
+	if got := b.lend(s, 8, 10); got != 10 {
+		t.Errorf("lent %d, want all 10: they were used 20 s ago", got)
+	}
+}
+
+// While the store is out of reach no shard waits to be handed over: who hosts it decides on.
+func TestNothingIsHandedOverWithoutTheStore(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, byMinute)
+	h, cut := b.host("a")
+	s, _ := b.host("b")
+	b.own(h, s.self)
+	k := b.copied(h, s)
+	h.links[s.self] = &follower{link: k, stop: func() {}}
+	h.chart, h.read = b.read(), b.boot()
+	i := int(shardOf("api", "k"))
+	h.going[i] = &leaving{k, h.ledger.pause(i, k)}
+	if got := b.lend(h, 7, 1); got != -1 {
+		t.Fatalf("a shard that is handed over lends %d", got)
+	}
+	cut.cut.Store(true)
+	h.keep(t.Context(), true)
+	if got := b.lend(h, 7, 1); got != 1 {
+		t.Errorf("lent %d, want 1", got)
+	}
+}
+
+// live lets the clock run, twice as fast as any other: heartbeats are a second apart.
+func (b *bench) live() {
+	ctx, stop := context.WithCancel(context.Background())
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		tick := time.NewTicker(5 * time.Millisecond)
+		defer tick.Stop()
+		for last := time.Now(); ctx.Err() == nil; <-tick.C {
+			now := time.Now()
+			b.clock.Add(int64(2 * now.Sub(last)))
+			last = now
+		}
+	})
+	b.t.Cleanup(func() { stop(); wg.Wait() })
+}
+
+// joins lets a host hear of the others, and they of it.
+func (b *bench) joins(h *Host) {
+	ctx, stop := context.WithCancel(context.Background())
+	var wg sync.WaitGroup
+	wg.Go(func() { _ = h.cfg.Members.Run(ctx) })
+	b.t.Cleanup(func() { stop(); wg.Wait() })
+}
+
+// await waits until something holds.
+func (b *bench) await(what string, holds func() bool) {
+	b.t.Helper()
+	deadline := time.After(20 * time.Second)
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for !holds() {
+		select {
+		case <-deadline:
+			b.t.Fatalf("waited in vain: %s", what)
+		case <-tick.C:
+		}
+	}
+}
+
+// keeps is one look at the shards, with a lease.
+func (b *bench) keeps(ctx context.Context, h *Host) {
+	h.ledger.lease.Store(int64(b.boot() + leaseTerm))
+	h.keep(ctx, true)
+}
+
+// A standby that refuses is asked again after a while, which grows, and not at once.
+func TestRefusedStandbyIsLeftInPeace(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, byMinute)
+	h, _ := b.host("a")
+	s, _ := b.host("b")
+	b.own(h, "")
+	var asked atomic.Int64
+	stop, err := b.bus.Serve("l.copy.b", func(context.Context, []byte) []byte {
+		asked.Add(1)
+		return []byte{0}
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stop()
+	b.live()
+	b.joins(h)
+	b.joins(s)
+	ctx, end := context.WithCancel(t.Context())
+	defer func() { end(); h.wg.Wait() }()
+	b.await("it is asked", func() bool { b.keeps(ctx, h); return asked.Load() > 0 })
+	began := b.boot()
+	b.await("a second has passed", func() bool { b.keeps(ctx, h); return b.boot() > began+time.Second })
+	if n := asked.Load(); n < 2 || n > 6 { // after 0, 50, 150, 350, 750 ms
+		t.Errorf("asked %d times within a second", n)
+	}
+}
+
+// Shards are not handed to a node that has just come: the store may be about to elect a leader.
+func TestWhoHasJustComeIsHandedNothing(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, byMinute)
+	h, _ := b.host("a")
+	s, _ := b.host("b")
+	b.own(h, s.self)
+	h.links[s.self] = &follower{link: b.copied(h, s), stop: func() {}}
+	b.live()
+	b.joins(h)
+	b.await("a knows who is there", func() bool { return b.boot() > 3*time.Second+time.Hour })
+	b.joins(s)
+	came := time.Duration(0)
+	b.await("what b is to host is handed over", func() bool {
+		b.keeps(t.Context(), h)
+		if may, _ := h.present(); came == 0 && len(may) == 2 {
+			came = b.boot()
+		}
+		for i := range h.going {
+			if h.going[i] != nil {
+				return true
+			}
+		}
+		return false
+	})
+	if past := b.boot() - came; came == 0 || past < staysFor-time.Second {
+		t.Errorf("it begins %v after b came, want %v", past, staysFor)
+	}
+}

@@ -1,0 +1,153 @@
+//go:build kills
+
+package quota
+
+import (
+	"fmt"
+	"regexp"
+	"runtime"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/headgate/headgate/limit"
+)
+
+// hoard has a process call a key so often that it is lent ahead, and returns how much it holds.
+func (g *group) hoard(r *rig, name, key string) int64 {
+	g.t.Helper()
+	lane := r.Lane(name)
+	for began := time.Now(); time.Since(began) < 5*time.Second; {
+		if d, err := lane.Take(g.t.Context(), key, 1); err != nil || !d.Allowed {
+			g.t.Fatalf("%+v, %v", d, err)
+		}
+		if n := lane.holds(key); n >= 40 {
+			return n
+		}
+		wait(time.Millisecond)
+	}
+	g.t.Fatal("it is lent nothing ahead")
+	return 0
+}
+
+// What one process holds ahead another gets within 100 ms, if the one can be asked for it.
+func TestRecallOfWhatIsHeldAhead(t *testing.T) {
+	t.Parallel()
+	g := newGroup(t)
+	g.define("api", limit.Rule{Algorithm: limit.SlidingLog, Amount: 400, Window: time.Hour})
+	a := g.launch("a", launch{})
+	v, w := g.launch("v", launch{worker: true}), g.launch("w", launch{worker: true})
+	g.spreadOf(a)
+	g.await("the workers know", func() bool { return v.Ready() && w.Ready() })
+	all := func(r *rig, key string, left int64) (took time.Duration, d limit.Decision) {
+		t.Helper()
+		began := time.Now()
+		d, err := r.Lane("api").Take(t.Context(), key, left)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return time.Since(began), d
+	}
+	for i := range 5 {
+		key := fmt.Sprint("client-", i)
+		g.hoard(v, "api", key)
+		p, err := w.Lane("api").Peek(t.Context(), key, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		held := v.Lane("api").holds(key)
+		took, d := all(w, key, p.Remaining+held)
+		if most := g.within(100 * time.Millisecond); !d.Allowed || took > most {
+			t.Errorf("of %d held elsewhere: %+v after %s, want all within %s", held, d, took, most)
+		}
+		t.Log("recalled", held, "in", took)
+	}
+	held := g.hoard(v, "api", "deaf")
+	v.all.shut() // it hears nothing
+	p, err := w.Lane("api").Peek(t.Context(), "deaf", 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	took, d := all(w, "deaf", p.Remaining+held)
+	if d.Allowed || took < recallWait/2 || took > g.within(recallWait+300*time.Millisecond) {
+		t.Errorf("of what a deaf one holds: %+v after %s, want a refusal after %s", d, took, recallWait)
+	}
+	v.all.flow()
+}
+
+// Keys that are called once leave nothing at the desk, and nothing lent at the host; what is
+// stopped leaves no goroutine.
+func TestKeysCalledOnceAreForgotten(t *testing.T) {
+	const keys = 100_000 // of the task
+	g := newGroup(t)
+	g.define("api", limit.Rule{Algorithm: limit.SlidingLog, Amount: 10, Window: 30 * time.Second})
+	a, w := g.launch("a", launch{}), g.launch("w", launch{worker: true})
+	g.spreadOf(a)
+	g.await("the worker knows", w.Ready)
+	began := time.Now()
+	var wg sync.WaitGroup
+	for from := range 64 {
+		wg.Go(func() {
+			for i := from; i < keys; i += 64 {
+				d, err := w.Lane("api").Take(t.Context(), fmt.Sprint("key-", i), 1)
+				if err != nil || !d.Allowed {
+					t.Errorf("key-%d: %+v, %v", i, d, err)
+					return
+				}
+			}
+		})
+	}
+	wg.Wait()
+	t.Log(keys, "keys in", time.Since(began))
+	done := time.Now()
+	lent := func() (n int64) {
+		l := a.host.ledger
+		for i := range keys {
+			key := fmt.Sprint("key-", i)
+			s := &l.shards[shardOf("api", key)]
+			s.mu.Lock()
+			n += s.tables["api"].Lent(l.hash(key))
+			s.mu.Unlock()
+		}
+		return n
+	}
+	g.await("nothing is held", func() bool { return w.held.Load() == 0 })
+	if took := time.Since(done); took > 2*time.Second {
+		t.Errorf("held for %s, want at most 2 s", took)
+	}
+	if n := lent(); n != 0 {
+		t.Errorf("%d are lent still", n)
+	}
+	w.mu.Lock()
+	if n := len(w.queue) + len(w.late) + len(w.open); n > 0 || cap(w.open) > 4*keys {
+		t.Errorf("%d errands are left", n)
+	}
+	w.mu.Unlock()
+	w.stop()
+	a.stop()
+	g.await("no goroutine of theirs is left", func() bool {
+		b := make([]byte, 1<<20)
+		b = b[:runtime.Stack(b, true)]
+		return !regexp.MustCompile(`quota\.\(\*(Desk|Host|Node|near|link|ledger)\)`).Match(b)
+	})
+}
+
+// Who stops gives back what is lent, and not what is held: it may be on its way.
+func TestWhatIsHeldIsNotGivenBackAtTheEnd(t *testing.T) {
+	t.Parallel()
+	g := newGroup(t)
+	g.define("api", limit.Rule{Algorithm: limit.SlidingLog, Amount: 10, Window: time.Hour})
+	a, w := g.launch("a", launch{}), g.launch("w", launch{worker: true})
+	g.spreadOf(a)
+	g.await("the worker knows", w.Ready)
+	var keys Keys
+	keys.Init(w.Lane("api"))
+	_, v, err := keys.Hold(t.Context(), g.rules("api"), "k", 4, Turn{Weight: 1})
+	if err != nil || !v.Allowed {
+		t.Fatalf("%+v %v", v, err)
+	}
+	w.giveBack()
+	if d, err := a.Lane("api").Peek(t.Context(), "k", 1); err != nil || d.Remaining != 6 {
+		t.Errorf("%+v %v, want 6: 4 are held", d, err)
+	}
+}

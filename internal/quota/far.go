@@ -1,0 +1,169 @@
+package quota
+
+import (
+	"context"
+	"encoding/json"
+	"sync/atomic"
+	"time"
+
+	"github.com/headgate/headgate/internal/counter"
+	"github.com/headgate/headgate/internal/store"
+)
+
+// far is the way to hosts that are in the home of all data centres, wherever that is.
+type far struct {
+	near  *near // while the home is here
+	sites *counter.Sites
+	chart atomic.Pointer[Chart]
+	home  atomic.Pointer[string] // whose chart that is
+	poke  chan struct{}
+}
+
+// farEvery is how often the chart of another data centre is read when nothing is wrong.
+// Chosen: it is 10 KB.
+const farEvery = 10 * time.Second
+
+func (w *far) here() bool { return w.sites.Home() == w.sites.Own() }
+
+// known is the chart that is in force, nil for none.
+func (w *far) known() *Chart {
+	if w.here() {
+		return w.near.chart.Load()
+	}
+	if home := w.home.Load(); home == nil || *home != w.sites.Home() {
+		return nil
+	}
+	return w.chart.Load()
+}
+
+// Host implements Way.
+func (w *far) Host(shard byte) string { return w.known().host(shard) }
+
+// Lost implements Way.
+func (w *far) Lost(shard byte) {
+	w.near.Lost(shard)
+	select {
+	case w.poke <- struct{}{}:
+	default:
+	}
+}
+
+// Among implements Way: those of this data centre, as many in each.
+func (w *far) Among() int { return w.near.Among() * (1 + len(w.sites.Names())) }
+
+// passed is a message that another process is to pass on to the home.
+type passed struct {
+	Name string `json:"name"`
+	Msg  []byte `json:"msg"`
+}
+
+// Ask implements Way.
+func (w *far) Ask(ctx context.Context, name string, msg []byte) ([]byte, error) {
+	name = w.near.cfg.Prefix + name
+	if w.here() {
+		return w.near.cfg.Bus.Ask(ctx, name, msg)
+	}
+	if w.sites.Linked() {
+		return w.sites.Ask(ctx, w.sites.Home(), name, msg)
+	}
+	by, ok := w.near.other() // it has a link: this process, which has none, hosts nothing
+	if !ok {
+		return nil, store.ErrNobody
+	}
+	b, err := json.Marshal(passed{name, msg})
+	if err != nil {
+		return nil, err
+	}
+	return w.near.cfg.Bus.Ask(ctx, w.near.cfg.Prefix+"pass."+by, b)
+}
+
+// run keeps the chart up to date.
+func (w *far) run(ctx context.Context) {
+	tick := time.NewTicker(farEvery)
+	defer tick.Stop()
+	for {
+		if home := w.sites.Home(); home != w.sites.Own() {
+			try, stop := context.WithTimeout(ctx, chartWait)
+			b, err := w.Ask(try, "chart", nil)
+			stop()
+			c := &Chart{}
+			if err == nil && json.Unmarshal(b, c) == nil {
+				w.chart.Store(c)
+				w.home.Store(&home)
+			}
+		}
+		select { // not more often than that, whatever goes wrong
+		case <-ctx.Done():
+			return
+		case <-time.After(failEach):
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-w.poke:
+		case <-tick.C:
+		}
+	}
+}
+
+// serveFar answers what other data centres ask, and passes on what this one asks of them.
+func (n *Node) serveFar() (stop func(), err error) {
+	var stops []func()
+	stop = func() {
+		for _, f := range stops {
+			f()
+		}
+	}
+	s := n.cfg.Sites
+	if s == nil || n.host == nil {
+		return stop, nil
+	}
+	name := nameOf(n.host.self)
+	for what, answer := range map[string]func(context.Context, []byte) []byte{
+		"at." + name:   n.host.ledger.answer,
+		"uses." + name: n.host.tellUses,
+		"chart":        n.tellChart,
+	} {
+		one, err := s.Serve(n.cfg.Prefix+what, answer)
+		if err != nil {
+			stop()
+			return nil, err
+		}
+		stops = append(stops, one)
+	}
+	one, err := n.cfg.Bus.Serve(n.cfg.Prefix+"pass."+name, func(ctx context.Context, msg []byte) []byte {
+		var p passed
+		if json.Unmarshal(msg, &p) != nil {
+			return nil
+		}
+		ctx, stop := context.WithTimeout(ctx, chartWait)
+		defer stop()
+		b, err := s.Ask(ctx, s.Home(), p.Name, p.Msg)
+		if err != nil {
+			return nil
+		}
+		return b
+	})
+	if err != nil {
+		stop()
+		return nil, err
+	}
+	stops = append(stops, one)
+	// Recalls of the home reach the processes without a link through those that have one.
+	recall := n.cfg.Prefix + "recall"
+	one, err = s.HearFar(recall, func(msg []byte) { _ = n.cfg.Bus.Tell(recall, msg) })
+	if err != nil {
+		stop()
+		return nil, err
+	}
+	stops = append(stops, one)
+	return stop, nil
+}
+
+// tellChart tells another data centre who hosts what, if this is the home.
+func (n *Node) tellChart(ctx context.Context, msg []byte) []byte {
+	if n.cfg.Sites.Home() != n.cfg.Sites.Own() {
+		return nil
+	}
+	return n.near.tell(ctx, msg)
+}

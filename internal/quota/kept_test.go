@@ -1,0 +1,137 @@
+package quota
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/headgate/headgate/internal/store"
+	"github.com/headgate/headgate/limit"
+)
+
+// left is what a key has left, as soon as somebody tells.
+func (g *group) left(r *rig, name, key string) (n int64) {
+	g.t.Helper()
+	g.await("it is told what "+name+" has left", func() bool {
+		d, err := r.Lane(name).Peek(g.t.Context(), key, 1)
+		n = d.Remaining
+		return err == nil
+	})
+	return n
+}
+
+// A host that is alone stops and is started again: what its keys have used is known, to the
+// last unit, and nobody waits for a lease. It is read once.
+func TestRestartOfALoneHostForgetsNothing(t *testing.T) {
+	t.Parallel()
+	g := newGroup(t)
+	g.define("api", limit.Rule{Algorithm: limit.SlidingLog, Amount: 10, Window: time.Minute})
+	g.define("day", limit.Rule{Algorithm: limit.FixedWindow, Amount: 100, Window: 24 * time.Hour,
+		Align: limit.FirstHit})
+	g.define("hot", limit.Rule{Algorithm: limit.SlidingLog, Amount: 1000, Window: time.Minute})
+	g.define("calls", limit.Rule{Algorithm: limit.Concurrency, Amount: 3, Lease: time.Minute})
+	r := g.launch("a", launch{only: true})
+	g.spreadOf(r)
+	const keys = 800 // more than one record holds
+	for i := range keys {
+		d, err := r.Lane("api").Take(t.Context(), fmt.Sprintf("client-%0900d", i), int64(i%11))
+		if err != nil || !d.Allowed && i%11 > 0 {
+			t.Fatalf("%d: %+v %v", i, d, err)
+		}
+	}
+	if _, err := r.Lane("day").Take(t.Context(), "k", 7); err != nil {
+		t.Fatal(err)
+	}
+	for range 200 { // some is held ahead when it stops
+		if _, err := r.Lane("hot").Take(t.Context(), "k", 1); err != nil {
+			t.Fatal(err)
+		}
+	}
+	under, err := r.Lane("calls").Direct(t.Context(), "k", 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for life := range 2 {
+		r.stop()
+		began := time.Now()
+		r = g.launch("a", launch{only: true})
+		g.spreadOf(r)
+		t.Logf("it hosts again after %v", time.Since(began))
+		for i := range keys {
+			want := int64(10 - i%11)
+			if n := g.left(r, "api", fmt.Sprintf("client-%0900d", i)); n != want {
+				t.Fatalf("life %d: key %d has %d left, want %d", life, i, n, want)
+			}
+		}
+		for name, want := range map[string]int64{"day": 93, "hot": 800, "calls": 2} {
+			if n := g.left(r, name, "k"); n != want {
+				t.Errorf("life %d: %s has %d left, want %d", life, name, n, want)
+			}
+		}
+	}
+	if _, err := r.Lane("calls").Settle(t.Context(), "k", under.ID, 0); err != nil {
+		t.Errorf("a call that was under way ends: %v", err)
+	}
+	g.await("what was read is gone", func() bool {
+		b, _, err := r.store.Load(t.Context(), "limits.kept.a.1")
+		return err == nil && len(b) == 0
+	})
+}
+
+// A host that is alone is killed: its next life hosts at once, for the old one is dead; and
+// counts as used what it does not know, also when an older life has kept a copy.
+func TestKilledLoneHostIsBackAtOnce(t *testing.T) {
+	t.Parallel()
+	g := newGroup(t)
+	g.define("api", limit.Rule{Algorithm: limit.SlidingLog, Amount: 10, Window: 3 * time.Second})
+	r := g.launch("a", launch{only: true})
+	g.spreadOf(r)
+	r.stop()
+	r = g.launch("a", launch{only: true})
+	g.spreadOf(r)
+	if d, err := r.Lane("api").Take(t.Context(), "k", 4); err != nil || !d.Allowed {
+		t.Fatalf("%+v %v", d, err)
+	}
+	r.kill()
+	began := time.Now()
+	r = g.launch("a", launch{only: true})
+	g.spreadOf(r)
+	if took := time.Since(began); took > leaseTerm/2 {
+		t.Errorf("it hosts after %v, as if the old life could still", took)
+	}
+	if n := g.left(r, "api", "k"); n != 0 {
+		t.Errorf("%d left of what nobody knows", n)
+	}
+	g.await("a window later all is free", func() bool {
+		return g.left(r, "api", "k") == 10
+	})
+}
+
+// What was kept and cannot be read as a whole is lost, as if it had not been kept.
+func TestADamagedCopyThatWasKeptIsNone(t *testing.T) {
+	t.Parallel()
+	g := newGroup(t)
+	g.define("api", limit.Rule{Algorithm: limit.SlidingLog, Amount: 10, Window: time.Minute})
+	r := g.launch("a", launch{only: true})
+	g.spreadOf(r)
+	if d, err := r.Lane("api").Take(t.Context(), "k", 4); err != nil || !d.Allowed {
+		t.Fatalf("%+v %v", d, err)
+	}
+	r.stop()
+	s, err := store.OpenNATS(t.Context(), store.NATSConfig{Conn: g.connect()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, rev, err := s.Load(t.Context(), "limits.kept.a.1")
+	if err == nil {
+		_, err = s.CompareAndSwap(t.Context(), "limits.kept.a.1", rev, b[:20])
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	r = g.launch("a", launch{only: true})
+	g.spreadOf(r)
+	if n := g.left(r, "api", "k"); n != 0 {
+		t.Errorf("%d left of what nobody knows", n)
+	}
+}

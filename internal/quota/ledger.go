@@ -1,0 +1,460 @@
+package quota
+
+import (
+	"context"
+	"errors"
+	"hash/maphash"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/headgate/headgate/limit"
+)
+
+// Shards is in how many shards the keys of a limit are (docs/design.md §6).
+const Shards = 256
+
+// mostTables bounds the limits of a shard. Chosen.
+const mostTables = 10_000
+
+// A Definition is a limit as it is in force: a later one of its name is another value.
+type Definition struct {
+	Name    string
+	Unit    string // of what is counted: what was used in another says nothing
+	Rules   *limit.Rules
+	MaxKeys int  // of all shards together
+	Wall    bool // its windows begin when the clock on the wall says so
+	Lends   bool // what it counts can be lent: not calls under way, nor what is paced
+	Calls   bool // it counts calls under way
+	Shadow  bool // it refuses nobody
+	Policy  Policy
+	// Divide gives the rules of the part that one of so many processes may have.
+	Divide func(among int) (*limit.Rules, error)
+}
+
+// role is what this process has to do with a shard.
+type role uint8
+
+const (
+	away    role = iota
+	copying      // a copy is on its way here
+	stands       // it repeats what the host does, and answers nobody
+	takes        // it is about to host what it has a copy of: it repeats nothing any more
+	hosts
+	paused // it hosts it, and is about to hand it over
+)
+
+// A shard is some of the keys of all limits.
+type shard struct {
+	mu        sync.Mutex
+	role      role
+	epoch     uint64 // counts when this process began to host it
+	tables    map[string]*table
+	ahead     time.Duration // the shard's time less the own clock
+	lost      bool          // what keys have used before lostAt is not known
+	lostAt    limit.Time    // a term after it was lost: so long it may be used which is lent
+	lostWall  limit.Time
+	unwritten bool            // and no blocks say what keys of long windows had used
+	missed    map[string]bool // limits of which something was not repeated here
+	out       []*link         // who repeats what is done, before it is told
+	blocks    blocks
+
+	from   uint64 // copying, stands: the stream it comes by
+	heard  limit.Time
+	heardA time.Duration // own clock, when that was heard
+}
+
+type table struct {
+	limit.Table
+	def *Definition
+}
+
+// ledger is what one process knows of all shards, hosted or stood by for.
+type ledger struct {
+	seed   maphash.Seed
+	boot   func() time.Duration // own clock, counting suspend
+	rules  func(name string) *Definition
+	recall func(who uint64, ps []place)
+	lease  atomic.Int64 // own clock until which this process may be a host
+	shards [Shards]shard
+
+	mu      sync.Mutex
+	streams map[uint64]*stream // from other hosts
+
+	dirty chan struct{} // a block is to be written
+}
+
+func newLedger(
+	boot func() time.Duration, rules func(string) *Definition, recall func(uint64, []place),
+) *ledger {
+	return &ledger{seed: maphash.MakeSeed(), boot: boot, rules: rules, recall: recall,
+		streams: map[uint64]*stream{}, dirty: make(chan struct{}, 1)}
+}
+
+func (l *ledger) hash(key string) uint64 { return maphash.String(l.seed, key) }
+
+// now is the shard's own time. Holds mu.
+func (s *shard) now(boot time.Duration) limit.Time { return limit.Time(boot + s.ahead) }
+
+// decides reports whether what was decided here stands: nobody else hosts the shard. Holds mu.
+func (s *shard) decides() bool { return s.role == hosts || s.role == paused }
+
+// table is that of a limit under the rules in force. Holds mu.
+func (s *shard) table(d *Definition, now limit.Time) *table {
+	t := s.tables[d.Name]
+	if t != nil && t.def == d {
+		return t
+	}
+	if t != nil && t.def.Unit != d.Unit {
+		t = nil
+	}
+	if t == nil {
+		if t = (&table{}); s.tables == nil {
+			s.tables = map[string]*table{}
+		}
+		s.tables[d.Name] = t
+		t.StartIDs(rand.Uint64() >> 1)
+	}
+	fresh := t.def == nil
+	t.def = d
+	t.SetRules(now, d.Rules, partOf(d.MaxKeys))
+	if fresh && s.missed[d.Name] { // what was lent of it may be used for a term yet
+		t.Presume(s.tableTime(d, now) + limit.Kept)
+	} else if fresh && s.lost && (!d.Rules.Long() || s.unwritten) { // of the others there are blocks
+		t.Presume(s.lostTime(d))
+	}
+	return t
+}
+
+// tableTime is the time that a limit counts by. Holds mu.
+func (s *shard) tableTime(d *Definition, now limit.Time) limit.Time {
+	if d.Wall {
+		return limit.Time(time.Now().UnixNano())
+	}
+	return now
+}
+
+// lostTime is when all that is not known counts as used, by the time of a limit. Holds mu.
+func (s *shard) lostTime(d *Definition) limit.Time {
+	if d.Wall {
+		return s.lostWall
+	}
+	return s.lostAt
+}
+
+// waiting is what must be repeated elsewhere before a message is answered.
+type waiting struct {
+	links []*link
+	upTo  []uint64
+	also  map[uint64][]place // what to ask back, of whom
+	wrote []blockAt
+}
+
+func (w *waiting) add(k *link, n uint64) {
+	for i := range w.links {
+		if w.links[i] == k {
+			w.upTo[i] = n
+			return
+		}
+	}
+	w.links, w.upTo = append(w.links, k), append(w.upTo, n)
+}
+
+// answer decides what a message asks. It answers nothing when this process may host nothing.
+func (l *ledger) answer(ctx context.Context, msg []byte) []byte {
+	_, rs, err := parseRequests(msg)
+	if err != nil {
+		return nil
+	}
+	ptrs := make([]*request, len(rs))
+	for i := range rs {
+		ptrs[i] = &rs[i]
+	}
+	replies := l.decide(ctx, ptrs)
+	if replies == nil {
+		return nil
+	}
+	return appendReplies(nil, replies)
+}
+
+// decide decides requests, nil if this process may host nothing now.
+func (l *ledger) decide(ctx context.Context, rs []*request) []reply {
+	replies, epochs := make([]reply, len(rs)), make([]uint64, len(rs))
+	var w waiting
+	for i, q := range rs {
+		replies[i], epochs[i] = l.do(q, &w)
+	}
+	for who, ps := range w.also {
+		l.recall(who, ps)
+	}
+	repeated := true
+	for i, k := range w.links {
+		if !k.wait(ctx, w.upTo[i]) {
+			return nil
+		}
+		repeated = repeated && k.reached(w.upTo[i])
+	}
+	for _, x := range w.wrote {
+		if !x.s.awaitBlock(ctx, x.seq) {
+			return nil
+		}
+	}
+	if int64(l.boot()) >= l.lease.Load() {
+		return nil
+	}
+	if !repeated || len(w.wrote) > 0 {
+		for i, q := range rs { // another may host it since, without having seen what was done
+			s := &l.shards[q.shard]
+			s.mu.Lock()
+			if !s.decides() || s.epoch != epochs[i] {
+				replies[i] = reply{status: moved}
+			}
+			s.mu.Unlock()
+		}
+	}
+	return replies
+}
+
+// do decides one request.
+func (l *ledger) do(q *request, w *waiting) (r reply, epoch uint64) {
+	s := &l.shards[q.shard]
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.role != hosts {
+		return reply{status: moved}, 0
+	}
+	def := l.rules(q.limit)
+	if def == nil || s.tables[q.limit] == nil && len(s.tables) >= mostTables {
+		return reply{status: unknown}, s.epoch
+	}
+	clk := l.boot()
+	at := s.now(clk)
+	t := s.table(def, s.tableTime(def, at))
+	now, hash := s.tableTime(def, at), l.hash(q.key)
+	var deed limit.Deed
+	but := uint64(0) // who asks may hold some itself
+	if q.kind == kindBorrow {
+		deed, but = t.borrow(q, limitTimes{now, limit.Time(clk)}, hash, &r), q.Who
+	} else {
+		deed = t.other(q, now, hash, &r)
+		if q.kind == kindBook && deed.Kind != 0 {
+			t.Repeat(now, limit.Time(clk), hash, q.key, &deed)
+		}
+	}
+	if r.status == again {
+		if w.also == nil {
+			w.also = map[uint64][]place{}
+		}
+		for _, who := range t.Holders(hash, but) {
+			w.also[who] = append(w.also[who], place{q.limit, q.key})
+		}
+	}
+	if (deed.Kind == limit.Lends || deed.Kind == limit.Takes) && def.Rules.Long() {
+		seq, ok := s.blockFor(t, hash, q.key)
+		if !ok {
+			return reply{status: unknown}, s.epoch
+		} else if seq > 0 {
+			w.wrote = append(w.wrote, blockAt{s, seq})
+			select {
+			case l.dirty <- struct{}{}:
+			default:
+			}
+		}
+	}
+	if deed.Kind != 0 {
+		for _, k := range s.out {
+			w.add(k, k.put(appendDeed(nil, q, deedTimes{at, now}, &deed)))
+		}
+	}
+	return r, s.epoch
+}
+
+// limitTimes are the time of a table, and the own clock.
+type limitTimes struct{ now, clk limit.Time }
+
+// borrow takes a report in, and says what was done.
+func (t *table) borrow(q *request, at limitTimes, hash uint64, r *reply) (d limit.Deed) {
+	got := t.Borrow(at.now, at.clk, hash, q.key, &q.Report)
+	r.Decision, r.given = got.Decision, got.Given
+	if q.Need > 0 && !got.Allowed && got.Others > 0 && got.Retry >= 0 {
+		r.status = again
+	}
+	if got.Booked == 0 && got.Given == 0 && got.Closed {
+		return d // nothing but looked at
+	}
+	return limit.Deed{Kind: limit.Lends, N: got.Booked, At: got.At, Who: q.Who, Loan: q.Loan,
+		Given: got.Given, Used: got.Used, Back: got.Back, Want: q.Want, Close: got.Closed}
+}
+
+// other decides what is not lent.
+func (t *table) other(q *request, now limit.Time, hash uint64, r *reply) (d limit.Deed) {
+	var err error
+	switch q.kind {
+	case kindPeek:
+		r.Decision = t.Peek(now, hash, q.key, q.n)
+	case kindTake:
+		r.Decision, err = t.Take(now, hash, q.key, q.n)
+		switch {
+		case q.n > 0 && r.Allowed:
+			d = limit.Deed{Kind: limit.Takes, N: q.n, ID: r.ID}
+			if r.ID != 0 {
+				d.TTL = t.Lease()
+			}
+		case q.n < 0:
+			d = limit.Deed{Kind: limit.Gives, N: -q.n}
+		}
+	case kindReserve:
+		if r.Decision, err = t.Reserve(now, hash, q.key, q.n, q.ttl); r.Allowed {
+			d = limit.Deed{Kind: limit.Takes, N: q.n, TTL: q.ttl, ID: r.ID}
+		}
+	case kindSettle:
+		if err = t.Settle(now, hash, q.id, q.n); err == nil {
+			d = limit.Deed{Kind: limit.Settles, N: q.n, ID: q.id}
+			r.Decision = t.Peek(now, hash, q.key, 0)
+		}
+	case kindBook:
+		if q.n <= 0 || q.n > limit.MaxAmount {
+			err = limit.ErrCost
+		} else if !t.def.Calls {
+			d = limit.Deed{Kind: limit.Takes, N: q.n}
+		}
+		r.Allowed = true
+	case kindReset:
+		t.Reset(hash)
+		d = limit.Deed{Kind: limit.Resets}
+	}
+	switch {
+	case errors.Is(err, limit.ErrSettled):
+		r.status = noHold
+	case err != nil:
+		r.status = impossible
+	case !r.Allowed && r.Retry >= 0 && (q.kind == kindTake || q.kind == kindReserve) && t.Lent(hash) > 0:
+		r.status = again
+	}
+	if err != nil {
+		return limit.Deed{}
+	}
+	return d
+}
+
+// expire books what the dead hold, of the shards that are hosted here. A standby is told, or it
+// would lend to them what has been lent to others since.
+func (l *ledger) expire() {
+	for i := range l.shards {
+		s := &l.shards[i]
+		s.mu.Lock()
+		if s.role == hosts {
+			clk := l.boot()
+			at := s.now(clk)
+			for name, t := range s.tables {
+				now := s.tableTime(t.def, at)
+				t.Expire(now, limit.Time(clk), func(key string, d *limit.Deed) {
+					q := &request{shard: byte(i), limit: name, key: key}
+					for _, k := range s.out {
+						k.put(appendDeed(nil, q, deedTimes{at, now}, d))
+					}
+				})
+			}
+		}
+		s.mu.Unlock()
+	}
+}
+
+// forget drops the tables of limits that are gone.
+func (l *ledger) forget() {
+	for i := range l.shards {
+		s := &l.shards[i]
+		s.mu.Lock()
+		for name := range s.tables {
+			if l.rules(name) == nil {
+				delete(s.tables, name)
+			}
+		}
+		s.mu.Unlock()
+	}
+}
+
+// uses are keys of a limit in a shard that is hosted here, from a place on.
+func (l *ledger) uses(name string, i byte, from, count int) (all []limit.Use, next int, ok bool) {
+	def := l.rules(name)
+	s := &l.shards[i]
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.role != hosts || def == nil || from < 0 {
+		return nil, 0, false
+	}
+	if t := s.tables[name]; t != nil {
+		all, next = t.Uses(s.tableTime(def, s.now(l.boot())), from, count)
+	}
+	return all, next, true
+}
+
+// cut ends that a link repeats a shard.
+func (l *ledger) cut(i int, k *link) {
+	s := &l.shards[i]
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if slices.Contains(s.out, k) {
+		s.out = without(s.out, k)
+		k.put([]byte{recordGone, byte(i)})
+	}
+}
+
+// only cuts all links of a shard but two.
+func (l *ledger) only(i int, one, other *link) {
+	s := &l.shards[i]
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, k := range s.out {
+		if k != one && k != other {
+			s.out = without(s.out, k)
+			k.put([]byte{recordGone, byte(i)})
+		}
+	}
+}
+
+func without(all []*link, k *link) (rest []*link) {
+	for _, x := range all {
+		if x != k {
+			rest = append(rest, x)
+		}
+	}
+	return rest
+}
+
+// repeats reports whether a link repeats a shard, or is being brought to.
+func (l *ledger) repeats(i int, k *link) bool {
+	s := &l.shards[i]
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Contains(s.out, k)
+}
+
+// pause ends that anything is decided of a shard, and returns where on its link, if there is
+// one, all that was decided ends.
+func (l *ledger) pause(i int, k *link) (upTo uint64) {
+	s := &l.shards[i]
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.role == hosts {
+		s.role = paused
+	}
+	if k == nil {
+		return 0
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.put0
+}
+
+// resume goes on with a shard that was not handed over.
+func (l *ledger) resume(i int) {
+	s := &l.shards[i]
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.role == paused {
+		s.role = hosts
+	}
+}

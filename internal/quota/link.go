@@ -1,0 +1,495 @@
+package quota
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/headgate/headgate/limit"
+)
+
+// Parameters of a link. Chosen: a standby that is slower than that is none.
+const (
+	linkTry      = 300 * time.Millisecond
+	linkPatience = 900 * time.Millisecond
+	linkAgain    = 20 * time.Millisecond
+	linkIdle     = 500 * time.Millisecond // it is asked whether it is there
+	linkBytes    = 512 << 10              // in one message
+)
+
+// A link is how one process repeats what another does: in order, nothing twice.
+type link struct {
+	to     string // its name and life
+	stream uint64
+	ask    func(ctx context.Context, msg []byte) ([]byte, error)
+	wake   chan struct{}
+
+	mu     sync.Mutex
+	queue  [][]byte
+	put0   uint64 // how many were put
+	acked  uint64
+	over   bool          // it repeats no more
+	freed  bool          // and nobody needs to wait for it
+	change chan struct{} // closed and made anew when one of these changes
+}
+
+func newLink(to string, stream uint64, ask func(context.Context, []byte) ([]byte, error)) *link {
+	return &link{to: to, stream: stream, ask: ask, wake: make(chan struct{}, 1), change: make(chan struct{})}
+}
+
+// put adds a record and returns its number. It never blocks.
+func (k *link) put(record []byte) uint64 {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if !k.over {
+		k.queue = append(k.queue, record)
+	}
+	k.put0++
+	select {
+	case k.wake <- struct{}{}:
+	default:
+	}
+	return k.put0
+}
+
+func (k *link) news() {
+	close(k.change)
+	k.change = make(chan struct{})
+}
+
+// wait blocks until all up to n is repeated or need not be.
+func (k *link) wait(ctx context.Context, n uint64) bool {
+	for {
+		k.mu.Lock()
+		ok, change := k.acked >= n || k.freed, k.change
+		k.mu.Unlock()
+		if ok {
+			return true
+		}
+		select {
+		case <-ctx.Done():
+			return false
+		case <-change:
+		}
+	}
+}
+
+// reached reports whether all up to n is repeated.
+func (k *link) reached(n uint64) bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.acked >= n
+}
+
+// free lets all go who wait.
+func (k *link) free() {
+	k.mu.Lock()
+	k.over, k.freed, k.queue = true, true, nil
+	k.news()
+	k.mu.Unlock()
+}
+
+var errRefused = errors.New("the standby repeats nothing")
+
+// run sends until the standby is silent or refuses, or ctx ends.
+func (k *link) run(ctx context.Context) error {
+	seq := uint64(0)
+	tick := time.NewTicker(linkIdle)
+	defer tick.Stop()
+	for {
+		batch := k.take()
+		if len(batch) == 0 {
+			select {
+			case <-ctx.Done():
+				return ctx.Err()
+			case <-k.wake:
+				continue
+			case <-tick.C:
+			}
+		}
+		seq++
+		msg := binary.LittleEndian.AppendUint64([]byte{wireFormat}, k.stream)
+		msg = binary.LittleEndian.AppendUint64(msg, seq)
+		for _, r := range batch {
+			msg = append(msg, r...)
+		}
+		if err := k.send(ctx, msg); err != nil {
+			k.mu.Lock()
+			k.over, k.queue = true, nil
+			k.mu.Unlock()
+			return err
+		}
+		k.mu.Lock()
+		k.acked += uint64(len(batch))
+		k.news()
+		k.mu.Unlock()
+	}
+}
+
+func (k *link) take() (batch [][]byte) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	n, size := 0, 0
+	for n < len(k.queue) && (n == 0 || size+len(k.queue[n]) <= linkBytes) {
+		size += len(k.queue[n])
+		n++
+	}
+	batch, k.queue = k.queue[:n], k.queue[n:]
+	return batch
+}
+
+// send says one message until it is repeated.
+func (k *link) send(ctx context.Context, msg []byte) error {
+	began := time.Now()
+	for {
+		try, stop := context.WithTimeout(ctx, linkTry)
+		b, err := k.ask(try, msg)
+		stop()
+		switch {
+		case ctx.Err() != nil:
+			return ctx.Err()
+		case err == nil && len(b) == 1 && b[0] == 1:
+			return nil
+		case err == nil:
+			return errRefused
+		case time.Since(began) > linkPatience:
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(linkAgain):
+		}
+	}
+}
+
+// The records of a stream.
+const (
+	recordBegin byte = iota + 1
+	recordHead
+	recordKey
+	recordEnd
+	recordDeed
+	recordGone // no deed of the shard comes any more: another stands by for it
+)
+
+// deedTimes are the shard's time and the table's.
+type deedTimes struct{ at, now limit.Time }
+
+func appendDeed(b []byte, q *request, at deedTimes, d *limit.Deed) []byte {
+	b = appendText(appendText(append(b, recordDeed, q.shard), q.limit), q.key)
+	end := int64(0)
+	if d.Close {
+		end = 1
+	}
+	return appendInts(b, int64(at.at), int64(at.now), int64(d.Kind), d.N, int64(d.At), int64(d.TTL),
+		int64(d.ID), int64(d.Who), int64(d.Loan), d.Given, d.Used, d.Back, d.Want, end)
+}
+
+// copyTo puts the whole of a shard on a link, and from then on all that is done with it.
+func (l *ledger) copyTo(i int, k *link) (upTo uint64) {
+	s := &l.shards[i]
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	lost, unwritten := int64(-1), int64(0)
+	if s.lost {
+		lost = int64(s.lostAt)
+	}
+	if s.unwritten {
+		unwritten = 1
+	}
+	k.put(appendInts([]byte{recordBegin, byte(i)}, int64(s.now(l.boot())), lost, unwritten))
+	var b []byte
+	for name, t := range s.tables {
+		b = t.AppendHead(b[:0])
+		k.put(appendText(appendText([]byte{recordHead, byte(i)}, name), string(b)))
+		for n := range t.Places() {
+			b = t.AppendKey(b[:0], n)
+			k.put(appendText(appendText([]byte{recordKey, byte(i)}, name), string(b)))
+		}
+	}
+	s.out = append(s.out, k)
+	return k.put([]byte{recordEnd, byte(i)})
+}
+
+// unlink takes a link from all shards.
+func (l *ledger) unlink(k *link) {
+	for i := range l.shards {
+		s := &l.shards[i]
+		s.mu.Lock()
+		s.out = without(s.out, k)
+		s.mu.Unlock()
+	}
+}
+
+// A stream is what comes from one link of a host.
+type stream struct {
+	mu   sync.Mutex
+	seq  uint64
+	used time.Duration // own clock
+	dead bool          // a record could not be repeated
+}
+
+// streamSilent: so long after the last message of a stream its host sends no more on it, and has
+// read that it does not. Chosen: a host gives a link up after linkPatience.
+const streamSilent = 5 * time.Second
+
+// mostStreams bounds the streams of a process; the one that was silent for longest goes.
+const mostStreams = 64
+
+// mostRecord bounds one record. Chosen: a key with a log of 4,096 calls takes 40 KB.
+const mostRecord = 512 << 10
+
+// repeat does what a host did. It answers 1 when that is done.
+func (l *ledger) repeat(_ context.Context, msg []byte) []byte {
+	d, err := newReader(msg)
+	if err != nil {
+		return nil
+	}
+	id, seq := d.uint64(), d.uint64()
+	if d.bad {
+		return nil
+	}
+	x := l.streamOf(id, seq)
+	if x == nil {
+		return []byte{0}
+	}
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	switch {
+	case x.dead:
+		return []byte{0}
+	case seq <= x.seq: // said again: the answer was lost
+		return []byte{1}
+	case seq != x.seq+1:
+		x.dead = true
+		return []byte{0}
+	}
+	x.seq = seq
+	for len(d.b) > 0 && !d.bad {
+		if !l.record(id, &d) {
+			d.fail()
+		}
+	}
+	if d.bad {
+		x.dead = true
+		return []byte{0}
+	}
+	return []byte{1}
+}
+
+// streamOf finds a stream; only its first message begins one.
+func (l *ledger) streamOf(id, seq uint64) *stream {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	x := l.streams[id]
+	if x == nil {
+		if seq != 1 {
+			return nil
+		}
+		if len(l.streams) >= mostStreams {
+			oldest, at := uint64(0), time.Duration(1<<63-1)
+			for id, y := range l.streams {
+				if y.used < at {
+					oldest, at = id, y.used
+				}
+			}
+			delete(l.streams, oldest)
+		}
+		x = &stream{}
+		l.streams[id] = x
+	}
+	x.used = l.boot()
+	return x
+}
+
+// record does one record of a stream, and reports whether it could.
+func (l *ledger) record(id uint64, d *reader) bool {
+	what, i := d.byte(), d.byte()
+	if d.bad {
+		return false
+	}
+	s := &l.shards[i]
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if what == recordBegin {
+		at, lost, unwritten := limit.Time(d.int()), d.int(), d.int()
+		if d.bad || s.role == hosts || s.role == paused || s.role == takes {
+			return false
+		}
+		s.role, s.from, s.tables = copying, id, nil
+		s.heard, s.heardA = at, l.boot()
+		s.lost, s.unwritten, s.lostAt, s.missed = lost >= 0, unwritten != 0, limit.Time(max(0, lost)), nil
+		s.lostWall = limit.Time(time.Now().UnixNano()) - (at - s.lostAt)
+		return true
+	}
+	if s.role != copying && s.role != stands || s.from != id {
+		return false
+	}
+	switch what {
+	case recordEnd:
+		s.role = stands
+		return true
+	case recordGone:
+		s.role, s.tables = away, nil
+		return true
+	case recordHead, recordKey:
+		name := d.text(mostName)
+		def, b := l.rules(name), d.bytes(mostRecord)
+		if def == nil {
+			s.miss(name)
+		}
+		if def == nil || d.bad || s.missed[name] { // a limit that is new there, gone here, or another here
+			return !d.bad
+		}
+		clk := l.boot()
+		t := s.table(def, s.tableTime(def, s.heard))
+		if what == recordHead {
+			err := t.PutHead(b)
+			if errors.Is(err, limit.ErrRules) {
+				s.miss(name)
+				delete(s.tables, name)
+				return true
+			}
+			return err == nil
+		}
+		return t.PutKey(b, limit.Time(clk), l.hash) == nil
+	case recordDeed:
+		return l.repeatDeed(s, d)
+	}
+	return false
+}
+
+// repeatDeed repeats one deed. Holds mu.
+func (l *ledger) repeatDeed(s *shard, d *reader) bool {
+	name, key := d.text(mostName), d.text(mostKey)
+	at, now := limit.Time(d.int()), limit.Time(d.int())
+	deed := limit.Deed{
+		Kind: limit.DeedKind(d.int()), N: d.int(), At: limit.Time(d.int()), TTL: time.Duration(d.int()),
+		ID: uint64(d.int()), Who: uint64(d.int()), Loan: uint64(d.int()), Given: d.int(), Used: d.int(),
+		Back: d.int(), Want: d.int(), Close: d.int() == 1,
+	}
+	if d.bad {
+		return false
+	}
+	clk := l.boot()
+	s.heard, s.heardA = max(s.heard, at), clk
+	if def := l.rules(name); def != nil {
+		s.table(def, now).Repeat(now, limit.Time(clk), l.hash(key), key, &deed)
+	} else {
+		s.miss(name)
+	}
+	return true
+}
+
+// miss notes that something of a limit is not repeated here: it is known there, or still
+// known there. Holds mu.
+func (s *shard) miss(name string) {
+	if s.missed == nil {
+		s.missed = map[string]bool{}
+	}
+	if len(s.missed) < mostTables {
+		s.missed[name] = true
+	}
+}
+
+// take begins to take a shard over of which this process has a copy: from then on it
+// repeats nothing, and whoever hosts it tells nobody anything.
+func (l *ledger) take(i int) bool {
+	s := &l.shards[i]
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.role != stands {
+		return false
+	}
+	s.role = takes
+	return true
+}
+
+// drop forgets a copy whose host has fallen silent: nobody relies on it.
+func (l *ledger) drop(i int) {
+	s := &l.shards[i]
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.role != copying && s.role != stands {
+		return
+	}
+	l.mu.Lock()
+	x := l.streams[s.from]
+	silent := x == nil || l.boot()-x.used > streamSilent
+	l.mu.Unlock()
+	if silent {
+		s.role, s.tables = away, nil
+	}
+}
+
+// untake ends that this process is about to take a shard over: it stands by again. What it
+// has refused meanwhile was told to nobody, and its stream goes no further.
+func (l *ledger) untake(i int) {
+	s := &l.shards[i]
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.role == takes {
+		s.role = stands
+	}
+}
+
+// basis is what the host of a shard that has no copy begins with.
+type basis struct {
+	known   bool   // nothing was forgotten
+	moved   bool   // it was counted in another data centre
+	written []byte // blocks
+}
+
+// host makes this process the host of a shard: of its copy, or of what there is instead.
+func (l *ledger) host(i int, by basis) {
+	s := &l.shards[i]
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	clk := l.boot()
+	s.epoch++
+	s.out, s.blocks = nil, blocks{}
+	if s.role == takes {
+		s.ahead = time.Duration(s.heardNow(clk)) - clk
+		for _, t := range s.tables {
+			t.Heard(limit.Time(clk))
+		}
+	} else {
+		s.tables, s.lost, s.unwritten = nil, !by.known, by.moved
+		s.ahead = time.Duration(time.Now().UnixNano()) - clk
+		s.lostAt = s.now(clk) + limit.Kept
+		s.lostWall = limit.Time(time.Now().UnixNano()) + limit.Kept
+		if s.lost && !by.moved && l.putBlocks(s, by.written) != nil {
+			s.unwritten = true
+		}
+	}
+	s.role = hosts
+}
+
+// heardNow is the host's time now, or somewhat before: its message came after it was stamped.
+// Holds mu.
+func (s *shard) heardNow(clk time.Duration) limit.Time {
+	past := clk - s.heardA
+	return s.heard + limit.Time(past-past/lendDrift)
+}
+
+// lendDrift is how far a clock may be off, one in so many (docs/protocol.md §12).
+const lendDrift = 1000
+
+// leave makes this process no host of a shard, nor its standby.
+func (l *ledger) leave(i int) {
+	s := &l.shards[i]
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.role, s.tables, s.out = away, nil, nil
+}
+
+// roleOf is what this process has to do with a shard.
+func (l *ledger) roleOf(i int) role {
+	s := &l.shards[i]
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.role
+}

@@ -1,0 +1,282 @@
+package quota
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"log/slog"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/headgate/headgate/internal/counter"
+	"github.com/headgate/headgate/internal/store"
+)
+
+// Config describes what one process has to do with the limits that many share.
+type Config struct {
+	Prefix  string // of records and messages: of one group of processes
+	Store   store.Store
+	Bus     *store.Bus
+	Members *counter.Members
+	Boot    func() time.Duration // own clock, counting suspend
+	Log     *slog.Logger
+	Rules   func(name string) *Definition
+	// Sites are data centres that share these limits: they are hosted in the home. Nil: one.
+	Sites *counter.Sites
+	Lease time.Duration // see HostConfig; 0: its own
+	Only  bool          // see HostConfig
+}
+
+// A Node is what one process has to do with the limits that many share: it asks, and may
+// host. Run must be called.
+type Node struct {
+	*Desk
+	cfg  Config
+	near *near
+	far  *far  // nil: one data centre
+	host *Host // nil: this process hosts nothing
+}
+
+// NewNode makes a node.
+func NewNode(cfg Config) *Node {
+	self := cfg.Members.Self()
+	n := &Node{cfg: cfg, near: newNear(&cfg)}
+	n.Desk = NewDesk(self.Life, n.near, cfg.Boot)
+	if cfg.Sites != nil {
+		n.far = &far{near: n.near, sites: cfg.Sites, poke: make(chan struct{}, 1)}
+		n.Desk.way = n.far
+	}
+	if self.Hosts {
+		n.host = NewHost(HostConfig{
+			Prefix: cfg.Prefix, Store: cfg.Store, Bus: cfg.Bus, Members: cfg.Members, Boot: cfg.Boot,
+			Log: cfg.Log, Rules: cfg.Rules, Recall: n.recall, Sites: cfg.Sites, Lease: cfg.Lease,
+			Only: cfg.Only,
+		})
+	}
+	return n
+}
+
+// recall asks one who holds some of a key to give it back, wherever that is.
+func (n *Node) recall(who uint64, msg []byte) {
+	msg = append(binary.LittleEndian.AppendUint64(nil, who), msg...)
+	err := n.cfg.Bus.Tell(n.cfg.Prefix+"recall", msg)
+	if n.cfg.Sites != nil {
+		err = errors.Join(err, n.cfg.Sites.TellFar(n.cfg.Prefix+"recall", msg))
+	}
+	if err != nil {
+		n.cfg.Log.Debug("recall not told", "error", err)
+	}
+}
+
+// Run asks and hosts until ctx ends.
+func (n *Node) Run(ctx context.Context) error {
+	stop, err := n.cfg.Bus.Hear(n.cfg.Prefix+"recall", n.Recalled)
+	if err != nil {
+		return err
+	}
+	defer stop()
+	unserve, err := n.serveUses()
+	if err != nil {
+		return err
+	}
+	defer unserve()
+	if n.host != nil {
+		silent, err := n.cfg.Bus.Serve(n.cfg.Prefix+"chart."+nameOf(n.host.self), n.near.tell)
+		if err != nil {
+			return err
+		}
+		defer silent()
+	}
+	cut, err := n.serveFar()
+	if err != nil {
+		return err
+	}
+	defer cut()
+	asking, end := context.WithCancel(context.WithoutCancel(ctx))
+	hosting, leave := context.WithCancel(asking)
+	var wg sync.WaitGroup
+	wg.Go(func() { // what is held goes back before its host hands over
+		defer leave()
+		select {
+		case <-ctx.Done():
+			n.Desk.giveBack()
+		case <-asking.Done():
+		}
+	})
+	wg.Go(func() { n.near.run(asking) })
+	if n.far != nil {
+		wg.Go(func() { n.far.run(asking) })
+	}
+	wg.Go(func() { n.Desk.Run(asking) })
+	if n.host == nil {
+		<-hosting.Done()
+	} else {
+		err = n.host.Run(hosting)
+	}
+	end()
+	wg.Wait()
+	return err
+}
+
+// near is the way to hosts in the same data centre.
+type near struct {
+	cfg   *Config
+	chart atomic.Pointer[Chart]
+	poke  chan struct{}
+}
+
+func newNear(cfg *Config) *near { return &near{cfg: cfg, poke: make(chan struct{}, 1)} }
+
+// Host implements Way.
+func (w *near) Host(shard byte) string {
+	return w.chart.Load().host(shard)
+}
+
+// Lost implements Way.
+func (w *near) Lost(byte) {
+	select {
+	case w.poke <- struct{}{}:
+	default:
+	}
+}
+
+// Ask implements Way.
+func (w *near) Ask(ctx context.Context, name string, msg []byte) ([]byte, error) {
+	return w.cfg.Bus.Ask(ctx, w.cfg.Prefix+name, msg)
+}
+
+// Among implements Way.
+func (w *near) Among() int { return len(w.cfg.Members.All()) }
+
+// run keeps the chart up to date.
+func (w *near) run(ctx context.Context) {
+	stop, err := w.cfg.Bus.Hear(w.cfg.Prefix+"chart", func(msg []byte) { w.learn(msg); w.Lost(0) })
+	if err == nil {
+		defer stop()
+	}
+	tick := time.NewTicker(chartEvery)
+	defer tick.Stop()
+	for failed := false; ; {
+		if failed { // who was cut off is back before the store has a leader
+			w.askChart(ctx)
+		}
+		c, err := load(ctx, w.cfg.Store, w.cfg.Prefix+"chart")
+		switch failed = err != nil; {
+		case failed:
+			w.cfg.Log.Debug("chart of the limits not read", "error", err)
+		case c.rev > 0:
+			w.chart.Store(c)
+		}
+		select { // not more often than that, whatever goes wrong
+		case <-ctx.Done():
+			return
+		case <-time.After(movedEach):
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-w.poke:
+		case <-tick.C:
+		}
+	}
+}
+
+// tell is the chart that this process knows, nil for none.
+func (w *near) tell(context.Context, []byte) []byte {
+	return w.chart.Load().told()
+}
+
+// askChart takes the chart of another process, if it is newer.
+func (w *near) askChart(ctx context.Context) {
+	name, ok := w.other()
+	if !ok {
+		return
+	}
+	ctx, stop := context.WithTimeout(ctx, probe)
+	defer stop()
+	if b, err := w.cfg.Bus.Ask(ctx, w.cfg.Prefix+"chart."+name, nil); err == nil {
+		w.learn(b)
+	}
+}
+
+// learn takes a chart that another process has told, if it is newer: the store may have no
+// leader to read it from.
+func (w *near) learn(msg []byte) {
+	c := heardChart(msg)
+	for c != nil {
+		now := w.chart.Load()
+		if now != nil && c.rev <= now.rev || w.chart.CompareAndSwap(now, c) {
+			return
+		}
+	}
+}
+
+// other is a process of this data centre that may host, another than this.
+func (w *near) other() (name string, ok bool) {
+	n, self := 0, w.cfg.Members.Self().Name
+	for _, m := range w.cfg.Members.All() {
+		if m.Name != self && m.Hosts && !m.Leaving && w.cfg.Members.Alive(&m) {
+			if n++; rand.IntN(n) == 0 { // each as likely
+				name = m.Name
+			}
+		}
+	}
+	return name, n > 0
+}
+
+// Ready reports whether it is known who hosts all keys.
+func (n *Node) Ready() bool {
+	for i := range Shards {
+		if n.Desk.way.Host(byte(i)) == "" {
+			return false
+		}
+	}
+	return true
+}
+
+// Answered asks the hosts of all keys, and reports whether each answers that it is one: the chart
+// may name those of before, when all have been started anew.
+func (n *Node) Answered(ctx context.Context) bool {
+	of := map[string][]*request{}
+	for i := range Shards {
+		host := n.Desk.way.Host(byte(i))
+		if host == "" {
+			return false
+		}
+		of[host] = append(of[host], &request{kind: kindPeek, shard: byte(i)}) // of no limit
+	}
+	for host, qs := range of {
+		try, stop := context.WithTimeout(ctx, askTry)
+		b, err := n.Desk.way.Ask(try, "at."+host, appendRequests(nil, n.Desk.who, qs))
+		stop()
+		var rs []reply
+		if err == nil {
+			rs, err = parseReplies(b)
+		}
+		away := slices.ContainsFunc(rs, func(r reply) bool { return r.status == moved })
+		if err != nil || len(rs) != len(qs) || away {
+			n.Desk.way.Lost(qs[0].shard)
+			return false
+		}
+	}
+	return true
+}
+
+// Hosted is how many shards this process hosts, and how many it stands by for.
+func (n *Node) Hosted() (hosted, standby int) {
+	if n.host == nil {
+		return 0, 0
+	}
+	for i := range Shards {
+		switch n.host.ledger.roleOf(i) {
+		case hosts, paused:
+			hosted++
+		case stands:
+			standby++
+		}
+	}
+	return hosted, standby
+}

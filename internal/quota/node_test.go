@@ -1,0 +1,292 @@
+package quota
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"os"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/headgate/headgate/embedded"
+	"github.com/headgate/headgate/internal/counter"
+	"github.com/headgate/headgate/internal/store"
+	"github.com/headgate/headgate/limit"
+)
+
+// group are processes that share a real engine, in this one.
+type group struct {
+	t      *testing.T
+	engine *embedded.Server
+	began  time.Time
+	mu     sync.Mutex
+	limits map[string]*Definition
+	still  stillness
+}
+
+// stillness is how long this machine has stood still at most.
+type stillness struct{ longest atomic.Int64 }
+
+func (s *stillness) watch(ctx context.Context) {
+	const every = 10 * time.Millisecond
+	tick := time.NewTicker(every)
+	defer tick.Stop()
+	for last := time.Now(); ; {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		now := time.Now()
+		s.longest.Store(max(s.longest.Load(), int64(now.Sub(last)-every)))
+		last = now
+	}
+}
+
+// stalls is by how many times as long as this machine has stood still something may be late: a
+// heartbeat, an answer and a write come one after the other. As in tests/cluster.
+const stalls = 3
+
+// within is so long, and what this machine stood still.
+func (g *group) within(d time.Duration) time.Duration {
+	return d + stalls*time.Duration(g.still.longest.Load())
+}
+
+type member struct {
+	*Node
+	name string
+	conn *nats.Conn
+	stop func() // cleanly
+	kill func() // its messages end at once
+}
+
+func newGroup(t *testing.T) *group {
+	e, err := embedded.Open(t.Context(), embedded.Config{Dir: t.TempDir()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(e.Close)
+	g := &group{t: t, engine: e, began: time.Now(), limits: map[string]*Definition{}}
+	ctx, stop := context.WithCancel(context.Background())
+	var wg sync.WaitGroup
+	wg.Go(func() { g.still.watch(ctx) })
+	t.Cleanup(func() { stop(); wg.Wait() })
+	return g
+}
+
+// connect is one more connection to the engine.
+func (g *group) connect() *nats.Conn {
+	g.t.Helper()
+	conn, err := nats.Connect("", nats.InProcessServer(g.engine))
+	if err != nil {
+		g.t.Fatal(err)
+	}
+	g.t.Cleanup(conn.Close)
+	return conn
+}
+
+// unheard reports whether calls were answered by nobody for another reason than that this
+// machine stood still while they waited.
+func (g *group) unheard(errs int64) bool { return errs > 0 && g.within(0) < patience }
+
+func (g *group) define(name string, r limit.Rule) {
+	g.t.Helper()
+	rules, err := limit.Compile(r, nil)
+	if err != nil {
+		g.t.Fatal(err)
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.limits[name] = &Definition{Name: name, Rules: rules, MaxKeys: 100_000,
+		Lends: r.Algorithm != limit.Concurrency && !r.Paced}
+}
+
+func (g *group) rules(name string) *Definition {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.limits[name]
+}
+
+func (g *group) start(name string, hosts bool) *member {
+	g.t.Helper()
+	conn, err := nats.Connect("", nats.InProcessServer(g.engine))
+	if err != nil {
+		g.t.Fatal(err)
+	}
+	s, err := store.OpenNATS(g.t.Context(), store.NATSConfig{Conn: conn})
+	if err != nil {
+		g.t.Fatal(err)
+	}
+	log := slog.New(slog.DiscardHandler)
+	if os.Getenv("LOUD") != "" {
+		log = slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelDebug}))
+		log = log.With("at", name)
+	}
+	bus := store.NewBus(conn)
+	boot := func() time.Duration { return time.Since(g.began) + time.Hour }
+	self := counter.Member{Name: name, Life: rand.Uint64(), Hosts: hosts}
+	members := counter.NewMembers(bus, self, boot, log)
+	m := &member{name: name, conn: conn}
+	m.Node = NewNode(Config{Prefix: "limits.", Store: s, Bus: bus, Members: members, Boot: boot, Log: log,
+		Rules: g.rules})
+	ctx, cancel := context.WithCancel(context.Background())
+	var wg sync.WaitGroup
+	wg.Go(func() { _ = members.Run(ctx) })
+	wg.Go(func() {
+		if err := m.Run(ctx); err != nil && !conn.IsClosed() {
+			g.t.Error(err)
+		}
+	})
+	var once sync.Once
+	m.stop = func() { once.Do(func() { cancel(); wg.Wait(); conn.Close() }) }
+	m.kill = func() { once.Do(func() { conn.Close(); cancel(); wg.Wait() }) }
+	g.t.Cleanup(m.stop)
+	return m
+}
+
+// await waits until something holds.
+func (g *group) await(what string, holds func() bool) {
+	g.t.Helper()
+	deadline := time.After(3 * time.Minute) // what comes at all comes: how late is judged elsewhere
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for !holds() {
+		select {
+		case <-deadline:
+			g.t.Fatalf("waited in vain: %s", what)
+		case <-tick.C:
+		}
+	}
+}
+
+// spread waits until all shards are hosted, and stood by for, by those there are.
+func (g *group) spread(ms ...*member) {
+	g.t.Helper()
+	g.await("all shards hosted and stood by for", func() bool {
+		hosted, standby := 0, 0
+		for _, m := range ms {
+			a, b := m.Hosted()
+			hosted, standby = hosted+a, standby+b
+		}
+		return hosted == Shards && (standby == Shards || len(ms) == 1) && ms[0].Ready()
+	})
+}
+
+// burst has calls made at all members at once, and counts those that pass.
+func (g *group) burst(limitName, key string, calls int, ms ...*member) (passed int64, errs int64) {
+	var n, bad atomic.Int64
+	var wg sync.WaitGroup
+	for _, m := range ms {
+		lane := m.Lane(limitName)
+		for range 4 {
+			wg.Go(func() {
+				for range calls {
+					d, err := lane.Take(g.t.Context(), key, 1)
+					switch {
+					case err != nil:
+						bad.Add(1)
+					case d.Allowed:
+						n.Add(1)
+					}
+				}
+			})
+		}
+	}
+	wg.Wait()
+	return n.Load(), bad.Load()
+}
+
+// Three processes and a worker let a key have exactly what it may, wherever it is called.
+func TestExactlyAsManyEverywhere(t *testing.T) {
+	g := newGroup(t)
+	g.define("api", limit.Rule{Algorithm: limit.SlidingLog, Amount: 100, Window: time.Hour})
+	a, b, c, w := g.start("a", true), g.start("b", true), g.start("c", true), g.start("w", false)
+	g.spread(a, b, c)
+	g.await("the worker knows", w.Ready)
+	for i := range 20 {
+		key := fmt.Sprint("client-", i)
+		began := time.Now()
+		got, errs := g.burst("api", key, 40, a, b, c, w)
+		if got != 100 && errs == 0 || got > 100 || g.unheard(errs) {
+			t.Errorf("%s: %d calls passed, want 100; %d errors", key, got, errs)
+		}
+		if i == 0 {
+			t.Log("640 calls in", time.Since(began))
+		}
+	}
+	var keys Keys // all of them are listed, whoever hosts them, page by page
+	keys.Init(w.Lane("api"))
+	seen, shard, from, pages := map[string]int64{}, 0, 0, 0
+	for shard < Shards {
+		var all []limit.Use
+		var err error
+		if all, shard, from, err = keys.Uses(t.Context(), g.rules("api"), shard, from, 3); err != nil {
+			t.Fatal(err)
+		}
+		for _, u := range all {
+			if _, twice := seen[u.Key]; twice {
+				t.Errorf("%s is listed twice", u.Key)
+			}
+			seen[u.Key] = u.Used
+		}
+		if pages++; len(all) > 3 || pages > 100 {
+			t.Fatalf("page %d has %d keys", pages, len(all))
+		}
+	}
+	for i := range 20 {
+		if used := seen[fmt.Sprint("client-", i)]; used != 100 {
+			t.Errorf("client-%d has used %d, want 100", i, used)
+		}
+	}
+}
+
+// Who was cut off learns who hosts what from another process while the store does not answer.
+func TestTheChartIsToldWithoutTheStore(t *testing.T) {
+	t.Parallel()
+	g := newGroup(t)
+	a, b := g.launch("a", launch{}), g.launch("b", launch{})
+	g.spreadOf(a, b)
+	a.store.cut.Store(true)
+	a.near.Lost(0)
+	g.await("the chart is another", func() bool {
+		c := g.chart(b)
+		c.Shards[7] = Spot{Host: "z~1"}
+		return c.save(t.Context(), b.store.Store, "limits.chart") == nil
+	})
+	b.near.Lost(0)
+	g.await("a knows it", func() bool { a.near.Lost(0); return a.near.Host(7) == "z" })
+}
+
+// Who begins when all were killed knows from the chart who hosted all keys, and that those do
+// not answer.
+func TestWhoHostsAnswers(t *testing.T) {
+	t.Parallel()
+	g := newGroup(t)
+	g.define("api", limit.Rule{Algorithm: limit.TokenBucket, Amount: 100, Window: time.Second})
+	a, b := g.start("a", true), g.start("b", true)
+	g.spread(a, b)
+	all := func() bool { return a.Answered(t.Context()) && b.Answered(t.Context()) }
+	g.await("they answer each other", all)
+	a.kill()
+	b.kill()
+	a, b = g.start("a", true), g.start("b", true)
+	g.await("the chart names hosts", a.Ready)
+	if hosted, _ := a.Hosted(); hosted == 0 && a.Answered(t.Context()) {
+		t.Error("those who are dead answer")
+	}
+	g.await("all answer", func() bool { return a.Answered(t.Context()) })
+	if n, _ := a.Hosted(); n == 0 {
+		t.Error("it hosts nothing, of two")
+	}
+	for i := range 500 {
+		_, err := a.Lane("api").Peek(t.Context(), fmt.Sprint("client-", i), 1)
+		if err != nil && g.unheard(1) {
+			t.Fatalf("client-%d: %v", i, err)
+		}
+	}
+}

@@ -1,0 +1,249 @@
+package rules
+
+import (
+	"net/http"
+	"net/netip"
+	"strings"
+)
+
+// A Request is what a rule is asked about.
+type Request struct {
+	*http.Request
+	// Path is the path as the room reads it: decoded once, without //, /./ and /../, so that
+	// no spelling of a path walks around a rule or into one.
+	Path string
+	// From is the address of the visitor, behind the proxies that are trusted.
+	From netip.Addr
+	// Secure says that the visitor came by https.
+	Secure bool
+}
+
+// An input is a Request while rules are asked about it.
+type input struct {
+	Request
+	element string // of the array that is gone through
+	path    string // encoded, once somebody has asked
+	uri     string // likewise
+}
+
+// field is the text of a field. What a request does not have is empty.
+func (in *input) field(f field) string {
+	switch f {
+	case fieldHost:
+		return hostname(in.Host)
+	case fieldMethod:
+		return in.Method
+	case fieldVersion:
+		if in.ProtoMajor > 1 {
+			return strings.TrimSuffix(in.Proto, ".0") // HTTP/2
+		}
+		return in.Proto
+	case fieldURI:
+		return in.fullPath()
+	case fieldPath:
+		return in.encoded()
+	case fieldExtension:
+		return extension(in.encoded())
+	case fieldQuery:
+		return in.URL.RawQuery
+	case fieldFullURI:
+		scheme := "http://"
+		if in.Secure {
+			scheme = "https://"
+		}
+		return scheme + hostname(in.Host) + in.fullPath()
+	case fieldRawURI:
+		return withQuery(in.URL.EscapedPath(), in.URL.RawQuery)
+	case fieldRawPath:
+		return in.URL.EscapedPath()
+	case fieldUserAgent:
+		return lines(in.Header["User-Agent"], ", ")
+	case fieldReferer:
+		return lines(in.Header["Referer"], ", ")
+	case fieldCookie:
+		return lines(in.Header["Cookie"], "; ")
+	default: // fieldForwardedFor
+		return lines(in.Header["X-Forwarded-For"], ", ")
+	}
+}
+
+func (in *input) bool(n *node) bool {
+	if n.field == fieldTLS {
+		return in.Secure
+	}
+	return n.crawlers.Verified(in.address(), in.field(fieldUserAgent))
+}
+
+// lines are the lines of a header as one.
+func lines(all []string, by string) string {
+	if len(all) == 1 {
+		return all[0]
+	}
+	return strings.Join(all, by)
+}
+
+// hostname is a host in lower case, without its port and a dot at its end.
+func hostname(host string) string {
+	if i := strings.LastIndexByte(host, ':'); i > strings.LastIndexByte(host, ']') {
+		host = host[:i]
+	}
+	return lower(strings.TrimSuffix(host, "."))
+}
+
+func withQuery(path, query string) string {
+	if query == "" {
+		return path
+	}
+	return path + "?" + query
+}
+
+func (in *input) fullPath() string {
+	if in.uri == "" {
+		in.uri = withQuery(in.encoded(), in.URL.RawQuery)
+	}
+	return in.uri
+}
+
+// encoded is the path with % where RFC 3986 wants it and nowhere else: one path has one spelling.
+func (in *input) encoded() string {
+	if in.path == "" {
+		in.path = encode(in.Path)
+	}
+	return in.path
+}
+
+func encode(path string) string {
+	const hex = "0123456789ABCDEF"
+	bare := 0
+	for bare < len(path) && inPath(path[bare]) {
+		bare++
+	}
+	if bare == len(path) {
+		return path
+	}
+	b := append(make([]byte, 0, len(path)+16), path[:bare]...)
+	for _, c := range []byte(path[bare:]) {
+		if inPath(c) {
+			b = append(b, c)
+		} else {
+			b = append(b, '%', hex[c>>4], hex[c&15])
+		}
+	}
+	return string(b)
+}
+
+// inPath is pchar of RFC 3986, and the slash.
+func inPath(c byte) bool {
+	return c >= 'a' && c <= 'z' || c == '/' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' ||
+		strings.IndexByte("-._~!$&'()*+,;=:@", c) >= 0
+}
+
+// extension is what follows the last dot of a path's last part, in lower case; a dot at its
+// beginning begins none.
+func extension(path string) string {
+	path = path[strings.LastIndexByte(path, '/')+1:]
+	i := strings.LastIndexByte(path, '.')
+	if i <= 0 {
+		return ""
+	}
+	return lower(path[i+1:])
+}
+
+// A search goes through an array.
+type search struct {
+	body *node // until it is want; nil:
+	want bool
+	stop int // until the element with this number
+}
+
+// scan goes through the array that src stands for and leaves the last element it looked at.
+// found says that the search came to its end before the array did; count is how many elements
+// it saw. There is no array of the elements: a header may have thousands.
+func (in *input) scan(src *node, s search) (found bool, count int) {
+	switch src.field {
+	case fieldHeaders, fieldHeaderNames, fieldHeaderValues:
+		return in.scanHeaders(src, s)
+	case fieldCookies:
+		for _, line := range in.Header["Cookie"] {
+			if in.scanPairs(line, ';', src, s, &count) {
+				return true, count
+			}
+		}
+		return false, count
+	default:
+		return in.scanPairs(in.URL.RawQuery, '&', src, s, &count), count
+	}
+}
+
+// at looks at one element.
+func (in *input) at(element string, s search, count *int) bool {
+	in.element = element
+	*count++
+	if s.body == nil {
+		return *count-1 == s.stop
+	}
+	return in.truth(s.body) == s.want
+}
+
+// scanHeaders goes through the lines of a header, or of all. Go keeps Host apart.
+func (in *input) scanHeaders(src *node, s search) (found bool, count int) {
+	if src.field == fieldHeaders {
+		if src.text == "host" {
+			return in.Host != "" && in.at(in.Host, s, &count), count
+		}
+		for _, value := range in.Header[src.header] {
+			if in.at(value, s, &count) {
+				return true, count
+			}
+		}
+		return false, count
+	}
+	names := src.field == fieldHeaderNames
+	if in.Host != "" && in.at(either(names, "host", in.Host), s, &count) {
+		return true, count
+	}
+	for name, values := range in.Header {
+		for _, value := range values {
+			if names {
+				value = lower(name)
+			}
+			if in.at(value, s, &count) {
+				return true, count
+			}
+		}
+	}
+	return false, count
+}
+
+func either(first bool, a, b string) string {
+	if first {
+		return a
+	}
+	return b
+}
+
+// scanPairs goes through name=value pairs: the names, the values, or the values of one name.
+func (in *input) scanPairs(line string, sep byte, src *node, s search, count *int) bool {
+	for line != "" {
+		var pair string
+		if i := strings.IndexByte(line, sep); i >= 0 {
+			pair, line = line[:i], line[i+1:]
+		} else {
+			pair, line = line, ""
+		}
+		if pair = strings.Trim(pair, " "); pair == "" {
+			continue
+		}
+		name, value, _ := strings.Cut(pair, "=")
+		switch {
+		case src.field == fieldArgNames:
+			value = name
+		case src.field != fieldArgValues && name != src.text:
+			continue
+		}
+		if in.at(value, s, count) {
+			return true
+		}
+	}
+	return false
+}

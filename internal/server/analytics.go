@@ -1,0 +1,236 @@
+package server
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/headgate/headgate/internal/analytics"
+	"github.com/headgate/headgate/internal/api"
+	"github.com/headgate/headgate/internal/proxy"
+	"github.com/headgate/headgate/internal/tally"
+)
+
+// originCounts are what became of the requests that went to a room's origin.
+type originCounts struct {
+	c2xx, c3xx, c4xx, c5xx, none, gone atomic.Int64
+	took                               tally.Histogram // until the head of the answer
+	nanos                              atomic.Int64    // the same in all
+}
+
+// answers are those that came.
+func (o *originCounts) answers() int64 {
+	return o.c2xx.Load() + o.c3xx.Load() + o.c4xx.Load() + o.c5xx.Load()
+}
+
+// add counts one; proxy.Config.OnAnswer says what status is.
+func (o *originCounts) add(status int, took time.Duration) {
+	switch {
+	case status == 0:
+		o.none.Add(1)
+		return
+	case status == proxy.StatusClientGone:
+		o.gone.Add(1)
+		return
+	case status < 300:
+		o.c2xx.Add(1)
+	case status < 400:
+		o.c3xx.Add(1)
+	case status < 500:
+		o.c4xx.Add(1)
+	default:
+		o.c5xx.Add(1)
+	}
+	o.took.Add(took)
+	o.nanos.Add(int64(took))
+}
+
+// Parameters of the analytics. Chosen.
+const (
+	analyticsName = "analytics."    // a node answers to this and its own name
+	analyticsWait = 3 * time.Second // for the other nodes
+	mostAnalytics = 900 << 10       // of an answer: NATS carries a megabyte
+)
+
+// newAnalytics is what keeps the analytics, nil if nothing is to be kept.
+func (s *Server) newAnalytics() *analytics.Keeper {
+	c := &s.cfg.Analytics
+	if !c.Enabled {
+		return nil
+	}
+	const day = 24 * time.Hour
+	return analytics.New(analytics.Config{
+		Dir: s.durable.folder.Path("analytics"), Days: int(c.Keep / day), Hours: int(c.KeepHours / day),
+		MaxBytes: c.MaxBytes, Read: s.readCounts, Log: s.log,
+	})
+}
+
+// readCounts tells where all that is followed stands, in this process.
+func (s *Server) readCounts(give func(*analytics.Reading)) {
+	for _, g := range s.set.Load().gates {
+		give(g.reading())
+	}
+	for _, c := range s.limits.rules.Limits() {
+		t, err := s.limits.rules.Totals(c.Name)
+		if err != nil { // removed since
+			continue
+		}
+		give(&analytics.Reading{Series: analytics.Series{Kind: analytics.Limit, Name: c.Name},
+			Values: []int64{int64(t.Passed), int64(t.Refused), int64(t.Shadowed), int64(t.Unreachable)}})
+	}
+	ctx, stop := context.WithTimeout(context.Background(), collectWait)
+	defer stop()
+	for _, q := range s.jobs.all() {
+		if !q.Hosted() {
+			continue
+		}
+		st, err := q.Status(ctx)
+		if err != nil { // handed over since
+			continue
+		}
+		t, depth := &st.Totals, int64(st.Depth)
+		give(&analytics.Reading{Series: analytics.Series{Kind: analytics.Queue, Name: st.Name},
+			Values: []int64{1, depth, depth, t.Put, t.Delivered, t.Retried, t.Busy, t.Dead, int64(st.Dead)}})
+	}
+}
+
+// reading is where a room stands. What its counter knows counts where that is hosted, and once.
+func (g *gate) reading() *analytics.Reading {
+	st, times, o := g.room.Status(), g.room.Times(), g.origin
+	t := &st.Totals
+	r := &analytics.Reading{Series: analytics.Series{Kind: analytics.Room, Name: g.file.Name},
+		Values: []int64{analytics.RoomOriginGone: o.gone.Load(),
+			analytics.RoomAdmitted: t.Admitted, analytics.RoomJoined: t.Joined, analytics.RoomLeft: t.Left,
+			analytics.RoomRevoked: t.Revoked, analytics.RoomPolls: t.WaitingAnswers,
+			analytics.RoomPassesBack: t.PassesBack, analytics.RoomPlacesBack: t.PlacesBack,
+			analytics.RoomOrigin2xx: o.c2xx.Load(), analytics.RoomOrigin3xx: o.c3xx.Load(),
+			analytics.RoomOrigin4xx: o.c4xx.Load(), analytics.RoomOrigin5xx: o.c5xx.Load(),
+			analytics.RoomOriginNone: o.none.Load(),
+		},
+		Tallies: []*tally.Histogram{analytics.RoomWaited: times.Waited, analytics.RoomInside: times.Inside,
+			analytics.RoomSilent: times.Silent, analytics.RoomOrigin: &o.took},
+	}
+	if v := r.Values; st.Hosted && st.Record.Damaged == "" {
+		v[analytics.RoomSeen] = 1
+		v[analytics.RoomActive], v[analytics.RoomActiveMax] = st.ActiveUsers, st.ActiveUsers
+		v[analytics.RoomWaiting], v[analytics.RoomWaitingMax] = st.WaitingUsers, st.WaitingUsers
+		v[analytics.RoomActiveLimit], v[analytics.RoomNewLimit] = st.TotalActiveUsers, st.NewUsersPerMinute
+		v[analytics.RoomExpired] = t.Expired
+	}
+	return r
+}
+
+// keepAnalytics looks at what is counted, and answers other nodes, until ctx ends.
+func (s *Server) keepAnalytics(ctx context.Context) error {
+	if s.analytics == nil {
+		return nil
+	}
+	if k := s.durable; k.bus != nil {
+		silent, err := k.bus.Serve(analyticsName+k.node.Node, s.answerAnalytics)
+		if err != nil {
+			return err
+		}
+		defer silent()
+	}
+	s.analytics.Run(ctx)
+	return nil
+}
+
+// answerAnalytics tells another node what this one knows; nothing if that cannot be read.
+func (s *Server) answerAnalytics(_ context.Context, msg []byte) []byte {
+	var q analytics.Question
+	if json.Unmarshal(msg, &q) != nil || q.Check() != nil {
+		return nil
+	}
+	rows, err := s.analytics.Rows(&q)
+	b := analytics.AppendRows([]byte{0}, rows)
+	if err == nil && len(b) > mostAnalytics {
+		err = errors.New("the answer is too long for a message")
+	}
+	if err != nil {
+		s.log.Warn("analytics not told to another node", "error", err)
+		return nil
+	}
+	return b
+}
+
+// A history answers what the API is asked of analytics.
+type history struct{ s *Server }
+
+// Rows implements api.Analytics.
+func (h history) Rows(
+	ctx context.Context, q *analytics.Question,
+) (rows []analytics.Row, missing []string, err error) {
+	if h.s.analytics == nil {
+		return nil, nil, api.ErrNoAnalytics
+	}
+	own, err := h.s.analytics.Rows(q)
+	if err != nil {
+		return nil, nil, err
+	}
+	k := h.s.durable
+	if k.bus == nil {
+		return own, nil, nil
+	}
+	msg, err := json.Marshal(q)
+	if err != nil {
+		return nil, nil, err
+	}
+	ctx, stop := context.WithTimeout(ctx, analyticsWait)
+	defer stop()
+	var mu sync.Mutex
+	var wg sync.WaitGroup
+	parts := [][]analytics.Row{own}
+	for _, n := range k.rooms.Nodes() {
+		if n.Name == k.node.Node {
+			continue
+		}
+		if !n.Alive {
+			mu.Lock()
+			missing = append(missing, n.Name)
+			mu.Unlock()
+			continue
+		}
+		wg.Go(func() {
+			rows, err := askAnalytics(ctx, k, n.Name, msg, q)
+			mu.Lock()
+			defer mu.Unlock()
+			if err != nil {
+				missing = append(missing, n.Name)
+				return
+			}
+			parts = append(parts, rows)
+		})
+	}
+	wg.Wait()
+	slices.Sort(missing)
+	return analytics.Merge(q.Kind, q.From, q.To, q.Step, parts...), missing, nil
+}
+
+func askAnalytics(
+	ctx context.Context, k *durable, node string, msg []byte, q *analytics.Question,
+) ([]analytics.Row, error) {
+	b, err := k.bus.Ask(ctx, analyticsName+node, msg)
+	if err != nil {
+		return nil, err
+	}
+	if len(b) == 0 || b[0] != 0 {
+		return nil, errors.New("it speaks another language")
+	}
+	return analytics.ParseRows(q.Kind, q.From, q.To, q.Step, b[1:])
+}
+
+// Facts implements api.Analytics.
+func (h history) Facts(room string) (f analytics.Facts, ok bool) {
+	g := h.s.set.Load().find(room)
+	if g == nil {
+		return f, false
+	}
+	c := &g.now
+	return analytics.Facts{Room: room, Active: c.TotalActiveUsers, New: c.NewUsersPerMinute,
+		Session: c.SessionDuration, Renewed: c.SessionRenewal, Hold: c.Hold}, true
+}

@@ -1,0 +1,95 @@
+package server
+
+import (
+	"context"
+	"time"
+
+	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/internal/events"
+)
+
+// Parameters of who follows events. Chosen: nobody sees a quarter of a second of a start, and a
+// store that is down must not keep operators from changing rooms.
+const (
+	eventEvery = 250 * time.Millisecond
+	eventWait  = 3 * time.Second // for the record of one room
+	eventAgain = 2 * time.Second // after one that failed
+)
+
+// eventOf is the event that is on, as a room reads it.
+func eventOf(m *events.Moment) headgate.Event {
+	if m.On == nil {
+		return headgate.Event{}
+	}
+	return headgate.Event{Name: m.On.Name, Active: true, Prequeue: m.Prequeue,
+		Shuffle: m.On.Shuffle, StartsAt: m.On.Start, EndsAt: m.On.End}
+}
+
+// drawOf is what there is to draw from.
+func drawOf(m *events.Moment, now time.Time) headgate.DrawPlan {
+	if m.Draw == nil {
+		return headgate.DrawPlan{}
+	}
+	return headgate.DrawPlan{Event: m.Draw.Key, StartsAt: m.Draw.Start,
+		Begun: !m.Draw.Announced(now), Started: m.Draw.Started(now)}
+}
+
+// followEvents keeps the rooms as their events have them, by the wall clock, until ctx ends. It
+// looks at it again and again, so that a clock that is stepped is seen.
+func (s *Server) followEvents(ctx context.Context) {
+	tick := time.NewTicker(eventEvery)
+	defer tick.Stop()
+	failed := map[string]time.Time{}
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		for _, g := range s.set.Load().gates {
+			name := g.file.Name
+			if len(g.now.Events) == 0 || time.Since(failed[name]) < eventAgain || g.followed() {
+				continue
+			}
+			delete(failed, name)
+			if err := s.takeEvent(ctx, name); err != nil {
+				failed[name] = time.Now()
+				s.log.Warn("event of a room not in force yet", "room", name, "error", err)
+			}
+		}
+	}
+}
+
+// followed reports whether the room is as its events have it now.
+func (g *gate) followed() bool {
+	at := time.Now()
+	_, m := g.now.At(at)
+	want, draw, has := eventOf(&m), drawOf(&m, at), g.room.Config()
+	return want.Name == has.Event.Name && want.Prequeue == has.Event.Prequeue &&
+		want.StartsAt.Equal(has.Event.StartsAt) && draw.Event == has.Draw.Event &&
+		draw.Begun == has.Draw.Begun && draw.Started == has.Draw.Started
+}
+
+// takeEvent puts what events make of a room now into force.
+func (s *Server) takeEvent(ctx context.Context, room string) error {
+	s.change.Lock()
+	defer s.change.Unlock()
+	set := s.set.Load()
+	g := set.find(room)
+	if g == nil || g.damaged() {
+		return nil
+	}
+	ctx, stop := context.WithTimeout(ctx, eventWait)
+	defer stop()
+	rc, err := s.roomConfig(set.cfg, &g.now)
+	if err != nil {
+		return err
+	}
+	if err := g.room.Reconfigure(ctx, rc); err != nil {
+		return err
+	}
+	e := &rc.Event
+	s.log.Info("events of a room", "room", room, "event", e.Name, "prequeue", e.Prequeue,
+		"next_draw", rc.Draw.Event)
+	return nil
+}

@@ -1,0 +1,415 @@
+package server
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/headgate/headgate/internal/api"
+	"github.com/headgate/headgate/internal/join"
+)
+
+// say sends a change as an operator does.
+func (p *process) say(method, path, body string) (status int, answer string) {
+	p.t.Helper()
+	secret, _, err := api.CreateToken(p.s.dataFolder(), api.Token{Scopes: []string{"write"}})
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	r, err := http.NewRequestWithContext(p.t.Context(), method, p.operators+path, strings.NewReader(body))
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	r.Header.Set("Authorization", "Bearer "+secret)
+	res, err := http.DefaultClient.Do(r)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	defer res.Body.Close()
+	b, err := io.ReadAll(res.Body)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	return res.StatusCode, string(b)
+}
+
+// said is say of what must be answered so, and hold so much.
+func (p *process) said(method, path, body string, want int, holds string) {
+	p.t.Helper()
+	if got, answer := p.say(method, path, body); got != want || !strings.Contains(answer, holds) {
+		p.t.Errorf("%s %s %.200s: %d %s, want %d %s", method, path, body, got, answer, want, holds)
+	}
+}
+
+// asks asks for one call of a key, and reports whether it passes; the status is 404 where
+// nobody knows the limit.
+func (p *process) asks(limit, key string) int {
+	p.t.Helper()
+	res, err := http.Post(p.operators+"/v1/limits/check", "application/json",
+		bytes.NewBufferString(fmt.Sprintf(`{"limit":%q,"key":%q}`, limit, key)))
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	defer res.Body.Close()
+	return res.StatusCode
+}
+
+func (p *process) restart() { p.stop(); p.start() }
+
+const made = `{"algorithm":"sliding_log","amount":AMOUNT,"window":"1h","overrides":{"eve":1},` +
+	`"headers":"legacy","scope":"SCOPE"}`
+
+func madeRule(amount int, scope string) string {
+	return strings.NewReplacer("AMOUNT", fmt.Sprint(amount), "SCOPE", scope).Replace(made)
+}
+
+func TestALimitIsMadeReplacedAndRemoved(t *testing.T) {
+	p := run(t, limitsFile("3", "api, all"))
+	const path = "/v1/limits/partner"
+	status, answer := p.say("PUT", path, madeRule(2, "global"))
+	if status != 201 || answer != get(t, p.operators+path, "").body ||
+		!strings.Contains(answer, `"amount":2,"unit":"requests","window":"1h0m0s"`) ||
+		!strings.Contains(answer, `"overrides":{"eve":1},"source":"made"`) {
+		t.Errorf("%d %s", status, answer)
+	}
+	if !strings.Contains(get(t, p.operators+"/v1/limits/api", "").body, `"source":"file"`) {
+		t.Error("it is not told that a limit is of the file")
+	}
+	for i, want := range []int{200, 200, 429} {
+		if got := p.asks("partner", "bob"); got != want {
+			t.Errorf("call %d: %d, want %d", i, got, want)
+		}
+	}
+	if style := p.s.limits.style("partner"); style != "legacy" {
+		t.Errorf("answers are in the style %q", style)
+	}
+	p.said("PUT", path, madeRule(4, "global"), 200, `"amount":4`)
+	p.said("PATCH", path, `{"amount":5,"overrides.zoe":9}`, 200, `"overrides":{"eve":1,"zoe":9}`)
+	p.said("PATCH", path, `{"burst":5}`, 422, "burst belongs to")
+	p.said("PATCH", path, `{"parts":5}`, 422, "parts cannot be changed here")
+	for i, want := range []int{200, 200, 200, 429} {
+		if got := p.asks("partner", "bob"); got != want {
+			t.Errorf("call %d after 2 of 2 were used and it is 5: %d, want %d", i, got, want)
+		}
+	}
+	p.reload()
+	if got := p.asks("partner", "bob"); got != 429 {
+		t.Errorf("after a reload, all is used: %d", got)
+	}
+	p.restart()
+	after := get(t, p.operators+path, "").body
+	if !strings.Contains(after, `"amount":5`) || !strings.Contains(after, `"zoe":9`) {
+		t.Errorf("after a reload and a restart: %s", after)
+	}
+	p.said("PUT", path, madeRule(3, "worker"), 200, `"overrides":{"eve":1},"source"`) // no more zoe
+	p.said("DELETE", path, "", 200, `{"removed":true,"in_file":false}`)
+	p.said("DELETE", path, "", 404, "no_such_limit")
+	if got := p.asks("partner", "bob"); got != 404 {
+		t.Errorf("it is removed, and answers %d", got)
+	}
+	p.restart()
+	if p.amount("partner") != -1 || p.amount("api") != 3 {
+		t.Error("what was removed came back with a restart, or took the file's along")
+	}
+}
+
+// The file wins, and what was made waits below it until it is removed.
+func TestTheFileWinsOverALimitThatWasMade(t *testing.T) {
+	p := run(t, limitsFile("3", "api, all"))
+	p.said("PUT", "/v1/limits/api", madeRule(9, "global"), 409, "stands in the configuration")
+	p.said("DELETE", "/v1/limits/api", "", 409, "change the file, and reload")
+	p.said("PUT", "/v1/limits/extra", madeRule(9, "global"), 201, "")
+	p.said("PATCH", "/v1/limits/extra", `{"amount":8}`, 200, "")
+	p.asks("extra", "bob")
+	more := strings.Replace(limitsFile("3", "api"), "{name: all,", "{name: extra,", 1)
+	p.write(more)
+	if got := p.reload(); len(got.Covered) != 1 || got.Covered[0] != "extra" {
+		t.Errorf("the reload does not tell: %+v", got)
+	}
+	if p.amount("extra") != 1000 || !strings.Contains(p.log.String(), "limits that were made are not in force") {
+		t.Errorf("the file says 1000, and it is %d", p.amount("extra"))
+	}
+	p.said("PUT", "/v1/limits/extra", madeRule(9, "global"), 409, "stands in the configuration")
+	p.restart()
+	if p.amount("extra") != 1000 {
+		t.Errorf("after a restart it is %d", p.amount("extra"))
+	}
+	p.write(limitsFile("3", "api, all"))
+	p.reload()
+	if p.amount("extra") != 8 {
+		t.Errorf("the file has it no more, and what was made is %d, want 8", p.amount("extra"))
+	}
+	p.write(more)
+	p.reload()
+	p.said("DELETE", "/v1/limits/extra", "", 200, `"in_file":true`)
+	if p.amount("extra") != 1000 {
+		t.Error("the limit of the file is gone too")
+	}
+	p.write(limitsFile("3", "api, all"))
+	p.reload()
+	if p.amount("extra") != -1 {
+		t.Errorf("what was removed came back: %d", p.amount("extra"))
+	}
+}
+
+func TestOfBadInputNoLimitIsMade(t *testing.T) {
+	p := run(t, limitsFile("3", "api, all"))
+	big := func(n int) string {
+		var keys []string
+		for i := range n {
+			keys = append(keys, fmt.Sprintf(`"%064d":%d`, i, i))
+		}
+		return strings.Replace(made, `"eve":1`, strings.Join(keys, ","), 1)
+	}
+	big50 := strings.NewReplacer("AMOUNT", "1", "SCOPE", "global").Replace(big(700))
+	for _, c := range []struct {
+		name, body string
+		want       int
+		holds      string
+	}{
+		{"x", "", 422, "the limit is empty"},
+		{"x", "{}", 422, `"key":"algorithm","problem":"is missing"`},
+		{"x", "[]", 422, "is a list, not an object"},
+		{"x", "amount: 3", 422, "is not valid JSON"},
+		{"x", `{"algorithm":"sliding_log","amount":1,"window":"1s"}{}`, 422, "is not valid JSON"},
+		{"x", `{"algorithm":"sliding_log","amuont":1,"window":"1s"}`, 422,
+			`"key":"amuont","problem":"there is no such key"`},
+		{"x", `{"algorithm":"sliding_log","amount":"1","window":"1s"}`, 422, `"column":37,"key":"amount"`},
+		{"x", `{"algorithm":"sliding_log","amount":1e99,"window":"1s"}`, 422, `"key":"amount"`},
+		{"x", `{"algorithm":"sliding_log","amount":1,"window":"999999h"}`, 422, `"key":"window"`},
+		{"x", `{"algorithm":"sliding_log","amount":1,"window":"1s","max_keys":0}`, 422, `"key":"max_keys"`},
+		{"x", `{"algorithm":"leaky_bucket","paced":true,"amount":0,"window":"1s"}`, 422, `"key":"amount"`},
+		{"x", `{"algorithm":"sliding_log","amount":1,"window":"1s","name":"y"}`, 422, `"key":"name"`},
+		{"x", strings.Repeat(" ", 70<<10), 413, "body_too_large"},
+		{"x", strings.Repeat("[", 30<<10), 422, "is not valid JSON"},
+		{"a b", madeRule(1, "global"), 422, `"key":"name"`},
+		{"a/b", madeRule(1, "global"), 409, "rules for Envoy"},
+		{"..%2f", madeRule(1, "global"), 422, `"key":"name"`},
+		{"\xff\x00", madeRule(1, "global"), 422, `"key":"name"`},
+		{strings.Repeat("n", 65), madeRule(1, "global"), 422, `"key":"name"`},
+		{strings.Repeat("n", 5000), madeRule(1, "global"), 422, `"key":"name"`},
+	} {
+		p.said("PUT", "/v1/limits/"+escaped(c.name), c.body, c.want, c.holds)
+	}
+	p.said("PUT", "/v1/limits/", madeRule(1, "global"), 404, "no_such_path")
+	if n := len(p.s.limits.rules.Limits()); n != 2 {
+		t.Errorf("%d limits, want the two of the file", n)
+	}
+	p.said("PUT", "/v1/limits/big", big50, 201, "")
+	p.said("PUT", "/v1/limits/big2", big50, 201, "")
+	p.said("PUT", "/v1/limits/big3", big50, 409, "larger than 128 KB together")
+	p.said("PATCH", "/v1/limits/big2", `{"overrides.`+strings.Repeat("k", 1000)+`":1}`, 200, "")
+	many := map[string]string{}
+	for i := range 50 {
+		many[fmt.Sprintf("overrides.%01000d", i)] = "1"
+	}
+	b, err := json.Marshal(many)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.said("PATCH", "/v1/limits/big2", string(b), 409, "larger than 128 KB together")
+	p.said("PUT", "/v1/limits/big3", strings.Replace(big50, "global", "worker", 1), 201, "") // another set
+	for _, name := range []string{"big", "big2", "big3"} {
+		p.said("DELETE", "/v1/limits/"+name, "", 200, "")
+	}
+	record := madeRecord{All: madeSet{Limits: map[string]madeLimit{}}}
+	for i := range mostMade {
+		record.All.Limits[fmt.Sprint("l", i)] = madeLimit{Rule: json.RawMessage(
+			`{"algorithm":"concurrency","amount":1}`)}
+	}
+	if err := record.All.put("l1", &madeLimit{Rule: json.RawMessage("{}")}, 1); err != nil {
+		t.Errorf("one of %d replaced: %v", mostMade, err)
+	}
+	var refused *api.Refused
+	if err := record.All.put("more", &madeLimit{Rule: json.RawMessage("{}")}, 1); !errors.As(err, &refused) {
+		t.Errorf("one more than %d: %v", mostMade, err)
+	}
+}
+
+// escaped is any text as one part of a path.
+func escaped(s string) string {
+	var b strings.Builder
+	for i := range len(s) {
+		fmt.Fprintf(&b, "%%%02X", s[i])
+	}
+	return b.String()
+}
+
+// What a newer headgate has made of a limit, or a disk, stops nothing else.
+func TestALimitThatCannotBeReadStopsNothing(t *testing.T) {
+	p := run(t, limitsFile("3", "api, all"))
+	p.said("PUT", "/v1/limits/good", madeRule(2, "global"), 201, "")
+	err := p.s.editMade(t.Context(), func(r *madeRecord) (bool, error) {
+		return true, r.Own.put("odd", &madeLimit{Rule: json.RawMessage(`{"algorithm":"of_tomorrow"}`)}, 1)
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.restart()
+	if p.amount("good") != 2 || p.amount("odd") != -1 || p.amount("api") != 3 ||
+		!strings.Contains(p.log.String(), "is not in force here as it was made") {
+		t.Errorf("good %d, odd %d, api %d", p.amount("good"), p.amount("odd"), p.amount("api"))
+	}
+	p.said("DELETE", "/v1/limits/odd", "", 200, "")
+	p.said("PUT", "/v1/limits/odd", madeRule(2, "global"), 201, "")
+}
+
+// nodes runs a cluster of real nodes of one data centre.
+func nodes(t *testing.T, file string, names ...string) (all []*process) {
+	t.Helper()
+	dir, origin := t.TempDir(), named(t, "origin")
+	plan := join.Plan{Datacenter: "sjc", Store: names, Peers: map[string]string{}}
+	for _, name := range names {
+		plan.Peers[name] = fmt.Sprintf("127.0.0.1:%d", freePorts(t, 3))
+	}
+	if _, err := join.Init(dir, plan, time.Now()); err != nil {
+		t.Fatal(err)
+	}
+	var wg sync.WaitGroup
+	for _, name := range names {
+		p := &process{t: t, dir: filepath.Join(dir, name), origin: origin}
+		p.file = filepath.Join(dir, name+".yaml")
+		p.head = "drain_delay: 0s\ncluster: {join: " + name + ".join}\n"
+		p.write(file)
+		all = append(all, p)
+		wg.Go(func() { p.begin() }) // none opens before another one is there
+	}
+	wg.Wait()
+	for _, p := range all {
+		t.Cleanup(func() { p.stop() })
+	}
+	for _, p := range all {
+		p.await()
+	}
+	return all
+}
+
+// notYet is what the log says when a limit was told before all nodes knew it.
+const notYet = "has not said yet that it knows"
+
+// Who is told that there is a limit may ask any node, at once; all nodes count together.
+func TestALimitIsMadeForAllNodes(t *testing.T) {
+	t.Parallel()
+	all := nodes(t, limitsFile("3", "api"), "n1", "n2", "n3")
+	const path = "/v1/limits/partner"
+	for round := range 5 {
+		amount := 30 + round
+		status := 200
+		if round == 0 {
+			status = 201
+		}
+		// A node that is busy for longer than an answer is waited for must not decide by itself.
+		rule := strings.Replace(madeRule(amount, "datacenter"), "{", `{"on_unreachable":"deny",`, 1)
+		all[round%3].said("PUT", path, rule, status, "")
+		for i, p := range all { // at once, but for a node that took longer than the answer waits
+			got := p.amount("partner")
+			if late := strings.Contains(all[round%3].log.String(), notYet); got != int64(amount) && !late {
+				t.Errorf("round %d: at once it is %d at n%d, want %d", round, got, i+1, amount)
+			}
+			eventually(t, "in force", p.has("partner", int64(amount)))
+		}
+	}
+	knownBeforeItIsTold(t, all[0], all[1])
+	passes := func(most int) { // exactly so many, on whichever node
+		t.Helper()
+		passed, refused := 0, 0
+		for i := 0; refused < 24 && i < 600; i++ {
+			switch got := all[i%3].asks("partner", "bob"); {
+			case got == 200:
+				passed++
+			case got != 429 && got != 503: // 503: who counts did not answer
+				t.Errorf("call %d: %d", i, got)
+			case got == 429 && passed >= most:
+				refused++
+			}
+		}
+		if passed != most || refused < 24 {
+			t.Errorf("%d calls passed, want %d; then %d were refused", passed, most, refused)
+		}
+	}
+	passes(34)
+	leader, err := all[0].s.durable.store.Leader(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, p := range all { // who orders the writes goes
+		if p.s.durable.node.Node == leader {
+			all[i], all[2] = all[2], all[i]
+		}
+	}
+	all[2].stop()
+	eventually(t, "changed", func() bool { // the store may have no leader for a moment
+		status, _ := all[0].say("PATCH", path, `{"amount":36}`)
+		return status == 200
+	})
+	all[0].said("PUT", "/v1/limits/late", madeRule(5, "global"), 201, "")
+	all[2].start()
+	if a, b := all[2].amount("partner"), all[2].amount("late"); a != 36 || b != 5 {
+		t.Errorf("what began later has %d and %d, want 36 and 5", a, b)
+	}
+	passes(2) // 34 of 36 were used
+	all[2].said("DELETE", path, "", 200, "")
+	for i, p := range all {
+		if got := p.asks("partner", "bob"); got != 404 && !strings.Contains(all[2].log.String(), notYet) {
+			t.Errorf("it is removed, and n%d answers %d", i+1, got)
+		}
+	}
+	if n := all[1].s.limits.rules.Limits(); len(n) != 3 {
+		t.Errorf("%d limits", len(n))
+	}
+}
+
+// knownBeforeItIsTold makes a limit at a while b is busy with another change.
+func knownBeforeItIsTold(t *testing.T, a, b *process) {
+	t.Helper()
+	told := make(chan struct{})
+	b.s.change.Lock()
+	go func() {
+		defer close(told)
+		a.said("PUT", "/v1/limits/partner", madeRule(34, "datacenter"), 200, "")
+		a.said("PUT", "/v1/limits/known", madeRule(5, "datacenter"), 201, "")
+	}()
+	select {
+	case <-told:
+		t.Error("it is told before the other node knows it")
+	case <-time.After(400 * time.Millisecond): // of the second that it waits
+	}
+	b.s.change.Unlock()
+	<-told
+	if got := b.amount("known"); got != 5 {
+		t.Errorf("it is told, and %d at the other node, want 5", got)
+	}
+	a.said("DELETE", "/v1/limits/known", "", 200, "")
+}
+
+// askedOfAStoreNode asks a store node as a worker does, which has no link; twice, as all store
+// nodes hear it.
+func askedOfAStoreNode(t *testing.T, p *process) {
+	t.Helper()
+	r, _, err := p.s.loadMade(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	msg, err := json.Marshal(limitAsk{Name: "asked", Made: &madeAsk{Was: r.All.Version, Next: r.All.next(),
+		Put: &madeLimit{Rule: json.RawMessage(madeRule(6, "global"))}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var first string
+	for range 2 {
+		b, err := p.s.durable.bus.Ask(t.Context(), passName, msg)
+		known := strings.Contains(string(b), `"asked":{"rule":`)
+		if err != nil || !known || first != "" && first != string(b) {
+			t.Errorf("told %s after %s, %v", b, first, err)
+		}
+		first = string(b)
+	}
+}

@@ -1,0 +1,152 @@
+package server
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"net/http"
+	"net/url"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/headgate/headgate/internal/api"
+	"github.com/headgate/headgate/internal/config"
+	"github.com/headgate/headgate/internal/manage"
+	"github.com/headgate/headgate/internal/pages"
+)
+
+// A look is how the pages of a room look: what its files said when they were read.
+type look struct {
+	page   *pages.Page
+	assets *pages.Assets // nil: none
+	prefix string        // of the assets' paths
+}
+
+// CheckPages reports what is wrong with the files of the rooms' own pages.
+func CheckPages(cfg *config.Config) error {
+	book, err := pages.NewBook(errorRetry)
+	if err != nil {
+		return err
+	}
+	_, err = readLooks(cfg, book)
+	return err
+}
+
+// readLooks reads the pages of all rooms, by name. What is wrong with them is told at once.
+func readLooks(cfg *config.Config, book *pages.Book) (map[string]*look, error) {
+	all := map[string]*look{}
+	var errs []error
+	for i := range cfg.Rooms {
+		l, err := readLook(&cfg.Rooms[i], book)
+		all[cfg.Rooms[i].Name], errs = l, append(errs, err)
+	}
+	return all, errors.Join(errs...)
+}
+
+// readLook reads the files of a room's page.
+func readLook(c *config.Room, book *pages.Book) (*look, error) {
+	l := &look{prefix: strings.TrimSuffix(c.Path, "/") + "/.headgate/assets"}
+	pc := pages.Config{Book: book, Language: c.DefaultTemplateLanguage, Assets: l.prefix,
+		Policy: c.Page.ContentSecurityPolicy}
+	var err error
+	var errs []error
+	if c.Page.HTMLFile != "" {
+		pc.Custom, err = readTemplate(c.Page.HTMLFile)
+		errs = append(errs, err)
+		pc.Translations = map[string]*pages.Custom{}
+	}
+	for _, tag := range slices.Sorted(maps.Keys(c.Page.Translations)) {
+		pc.Translations[tag], err = readTemplate(c.Page.Translations[tag])
+		errs = append(errs, err)
+	}
+	pc.Events = map[string]*pages.Custom{}
+	for i := range c.Events {
+		if e := &c.Events[i]; e.HTMLFile != "" {
+			pc.Events[e.Name], err = readTemplate(e.HTMLFile)
+			errs = append(errs, err)
+		}
+	}
+	if c.Page.Assets != "" {
+		if l.assets, err = pages.ReadAssets(c.Page.Assets); err != nil {
+			errs = append(errs, &config.Fault{File: c.Page.Assets, Key: "page.assets",
+				Problem: err.Error(), Hint: "docs/pages.md says which files a page can have"})
+		}
+	}
+	if err := errors.Join(errs...); err != nil {
+		return nil, err
+	}
+	l.page, err = pages.New(pc)
+	return l, err
+}
+
+// madeLook is how the pages of a room look that is not of the file: with a page of its own, or the
+// default one, and those of its events.
+func madeLook(w *manage.Wanted, book *pages.Book) (l *look, err error) {
+	l = &look{}
+	pc := pages.Config{Book: book, Language: w.Room.DefaultTemplateLanguage,
+		Translations: map[string]*pages.Custom{}, Events: map[string]*pages.Custom{}}
+	if pc.Custom, err = ownPageOf(w.Page); err != nil {
+		return nil, err
+	}
+	for name, html := range w.EventPages {
+		if pc.Events[name], err = ownPageOf(html); err != nil {
+			return nil, err
+		}
+	}
+	l.page, err = pages.New(pc)
+	return l, err
+}
+
+// ownPageOf is a page of the API: "" is the default one.
+func ownPageOf(html string) (*pages.Custom, error) {
+	if html == "" {
+		return nil, nil
+	}
+	return pages.ParseCustom([]byte(html))
+}
+
+// readTemplate reads one page. What is wrong with it are faults of its own file.
+func readTemplate(name string) (*pages.Custom, error) {
+	fault := func(line int, problem, hint string) error {
+		return &config.Fault{File: name, Line: line, Column: min(line, 1), Key: "page",
+			Problem: problem, Hint: hint}
+	}
+	f, err := os.Open(name)
+	if err != nil {
+		return nil, fault(0, fmt.Sprintf("cannot be read: %v", errors.Unwrap(err)),
+			"name a file that headgate may read")
+	}
+	defer f.Close()
+	b, err := io.ReadAll(io.LimitReader(f, pages.MaxCustom+1))
+	if err != nil {
+		return nil, fault(0, fmt.Sprintf("cannot be read: %v", errors.Unwrap(err)), "name a plain file")
+	}
+	t, err := pages.ParseCustom(b)
+	var errs []error
+	for _, m := range pages.Mistakes(err) {
+		errs = append(errs, fault(m.Line, m.Problem, m.Hint))
+	}
+	return t, errors.Join(errs...)
+}
+
+func (l *look) same(x *look) bool { return l.page.Same(x.page) && l.assets.Same(x.assets) }
+
+// before answers for the page's files; all else goes to next. They are no visits: who waits
+// gets them, whatever the origin does.
+func (l *look) before(next http.Handler) http.Handler {
+	if l.assets == nil {
+		return next
+	}
+	return l.assets.Before(l.prefix, next)
+}
+
+// preview renders the page of a room for an operator.
+func (s *Server) preview(room string, q url.Values) (*pages.Preview, error) {
+	g := s.set.Load().find(room)
+	if g == nil {
+		return nil, api.ErrNoRoom
+	}
+	return g.look.page.Preview(g.now.Title, q)
+}

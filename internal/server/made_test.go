@@ -1,0 +1,483 @@
+package server
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/headgate/headgate/internal/api"
+	"github.com/headgate/headgate/internal/manage"
+)
+
+// A boss is an operator with a token, who asks for rooms.
+type boss struct {
+	t           *testing.T
+	base, token string
+}
+
+func (p *process) boss(scopes ...string) *boss {
+	p.t.Helper()
+	secret, _, err := api.CreateToken(p.dir+"/data", api.Token{Scopes: scopes})
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	return &boss{p.t, p.operators, secret}
+}
+
+// An answer is one of the API, read.
+type answer struct {
+	*http.Response
+	Success bool
+	Errors  []struct {
+		Message string
+		Source  struct{ Pointer string }
+		Own     struct{ Code, Hint string } `json:"headgate"`
+	}
+	Result, Change json.RawMessage
+	text           string
+}
+
+func (a *answer) room(t *testing.T) (r struct {
+	ID, Name string
+	Users    int64 `json:"total_active_users"`
+	Own      struct {
+		Problem string
+		InForce bool `json:"in_force"`
+		Version int64
+		Message string
+	} `json:"headgate"`
+}) {
+	t.Helper()
+	if err := json.Unmarshal(a.Result, &r); err != nil {
+		t.Fatal(err, a.text)
+	}
+	return r
+}
+
+func (b *boss) ask(method, path, body string, header ...string) *answer {
+	b.t.Helper()
+	if strings.HasPrefix(path, ":") {
+		path = "/client/v4/zones/default/waiting_rooms" + path[1:]
+	}
+	r, err := http.NewRequestWithContext(b.t.Context(), method, b.base+path, strings.NewReader(body))
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	r.Header.Set("Authorization", "Bearer "+b.token)
+	for i := 0; i+1 < len(header); i += 2 {
+		r.Header.Set(header[i], header[i+1])
+	}
+	res, err := http.DefaultClient.Do(r)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	defer res.Body.Close()
+	text, err := io.ReadAll(res.Body)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	a := &answer{Response: res, text: string(text)}
+	if err := json.Unmarshal(text, a); err != nil && !strings.Contains(path, "/v1/") {
+		b.t.Fatalf("%s: %s", err, text)
+	}
+	return a
+}
+
+const teaRoom = `{"name":"tea","host":"tea.example","total_active_users":1,"new_users_per_minute":99}`
+
+const anyHost = "rooms:\n" +
+	"  - {name: main, path: /x, origin: ORIGIN, total_active_users: 5, new_users_per_minute: 5}\n"
+
+// fileRoom is one more room of the file.
+func fileRoom(name string) string {
+	return "  - {name: " + name + ", path: /" + name +
+		", origin: ORIGIN, total_active_users: 1, new_users_per_minute: 1}\n"
+}
+
+// see asks as a visitor of a host, with the cookie that came before.
+func see(t *testing.T, p *process, host, cookie string) (status int, next, body string) {
+	t.Helper()
+	r, err := http.NewRequestWithContext(t.Context(), "GET", p.visitors, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Host = host
+	r.Header.Set("Accept", "text/html")
+	if cookie != "" {
+		r.Header.Set("Cookie", cookie)
+	}
+	res, err := http.DefaultClient.Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer res.Body.Close()
+	b, err := io.ReadAll(res.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	next, _, _ = strings.Cut(res.Header.Get("Set-Cookie"), ";")
+	return res.StatusCode, next, string(b)
+}
+
+// Who is inside stays and who waits keeps the place, whatever becomes of the room.
+func TestMadeRoomChanges(t *testing.T) {
+	p := run(t, anyHost)
+	b := p.boss("write")
+	made := b.ask("POST", ":", strings.Replace(teaRoom, "{", `{"headgate":{"origin":"`+p.origin+`"},`, 1))
+	r := made.room(t)
+	if made.StatusCode != 200 || !r.Own.InForce {
+		t.Fatal(made.text)
+	}
+	status, pass, _ := see(t, p, "tea.example", "")
+	if status != 200 {
+		t.Fatal("the first visitor waits")
+	}
+	status, ticket, _ := see(t, p, "tea.example", "")
+	if status != 200 || ticket == "" { // the waiting page of the API's default, 200
+		t.Fatal(status, ticket)
+	}
+	if a := b.ask("PATCH", ":/"+r.ID, `{"queue_all":true,"queueing_status_code":202,
+		"custom_page_html":"<p>own</p>","headgate":{"poll_min_seconds":7,"poll_max_seconds":8},
+		"cookie_attributes":{"samesite":"none","secure":"always"}}`); a.StatusCode != 200 {
+		t.Fatal(a.text)
+	}
+	cookieOfMadeRoom(t, p)
+	if status, _, body := see(t, p, "tea.example", ticket); status != 202 || body != "<p>own</p>" {
+		t.Errorf("who waits sees %d %s", status, body)
+	}
+	if status, _, body := see(t, p, "tea.example", pass); status != 200 || !strings.HasPrefix(body, "first") {
+		t.Errorf("who is inside sees %d %s", status, body)
+	}
+	eventIsSeen(t, p, b, ":/"+r.ID, ticket)
+	p.write(anyHost + fileRoom("more"))
+	if a := b.ask("POST", "/v1/reload", ""); a.StatusCode != 200 || strings.Contains(a.text, "tea") {
+		t.Error("a reload of the file has done something to the room:", a.text)
+	}
+	if status, _, _ := see(t, p, "tea.example", ticket); status != 202 {
+		t.Error("after a reload", status)
+	}
+	p.stop()
+	p.start()
+	b.base = p.operators
+	if status, _, body := see(t, p, "tea.example", ticket); status != 202 || body != "<p>own</p>" {
+		t.Errorf("after a restart who waits sees %d %s", status, body)
+	}
+	if status, _, _ := see(t, p, "tea.example", pass); status != 200 {
+		t.Errorf("after a restart who is inside sees %d", status)
+	}
+	if a := b.ask("DELETE", ":/"+r.ID, ""); a.StatusCode != 200 {
+		t.Fatal(a.text)
+	}
+	if status, _, _ := see(t, p, "tea.example", pass); status != 404 {
+		t.Error("a room that was deleted answers", status)
+	}
+}
+
+// cookieOfMadeRoom: its attributes and the interval are as the API said.
+func cookieOfMadeRoom(t *testing.T, p *process) {
+	t.Helper()
+	r, err := http.NewRequestWithContext(t.Context(), "GET", p.visitors, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Host = "tea.example"
+	r.Header.Set("Accept", "text/html")
+	res, err := http.DefaultTransport.RoundTrip(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	res.Body.Close()
+	if c := res.Cookies(); len(c) != 1 || c[0].SameSite != http.SameSiteNoneMode || !c[0].Secure ||
+		!strings.HasPrefix(c[0].Name, "__Host-") {
+		t.Errorf("cookies %v", c)
+	}
+	if s := res.Header.Get("Retry-After"); s < "5" || s > "9" {
+		t.Errorf("asked to come again after %s s", s)
+	}
+}
+
+// eventIsSeen: who waits sees the page of an event while it is on, and then the room's again.
+func eventIsSeen(t *testing.T, p *process, b *boss, room, ticket string) {
+	t.Helper()
+	sees := func(want string) {
+		t.Helper()
+		eventually(t, want, func() bool {
+			_, _, body := see(t, p, "tea.example", ticket)
+			return strings.Contains(body, want)
+		})
+	}
+	now := time.Now()
+	at := func(d time.Duration) string { return now.Add(d).UTC().Format(time.RFC3339) }
+	a := b.ask("POST", room+"/events", fmt.Sprintf(`{"name":"sale","event_start_time":%q,
+		"event_end_time":%q,"custom_page_html":"<p>sale {{isEventActive}}</p>"}`, at(-time.Minute), at(time.Hour)))
+	event := a.room(t)
+	if a.StatusCode != 200 {
+		t.Fatal(a.text)
+	}
+	sees("<p>sale true</p>")
+	q := "/v1/rooms/tea/preview?event=started&event_name="
+	if a := b.ask("GET", q+"sale", ""); a.text != "<p>sale true</p>" {
+		t.Errorf("preview of the event: %s", a.text)
+	}
+	if a := b.ask("GET", q+"other", ""); a.text != "<p>own</p>" {
+		t.Errorf("preview of another one: %s", a.text)
+	}
+	if a := b.ask("PATCH", room+"/events/"+event.ID, `{"custom_page_html":""}`); a.StatusCode != 200 {
+		t.Fatal(a.text)
+	}
+	sees("You are")
+	if a := b.ask("DELETE", room+"/events/"+event.ID, ""); a.StatusCode != 200 {
+		t.Fatal(a.text)
+	}
+	sees("<p>own</p>")
+}
+
+// A room that the file takes the name or the place of is kept, and says why it is not open.
+func TestMadeRoomBesideTheFile(t *testing.T) {
+	p := run(t, anyHost)
+	b := p.boss("write")
+	own := strings.Replace(teaRoom, "{", `{"headgate":{"origin":"`+p.origin+`","message":"Hello"},`, 1)
+	r := b.ask("POST", ":", own).room(t)
+	p.write(anyHost + fileRoom("tea"))
+	if a := b.ask("POST", "/v1/reload", ""); a.StatusCode != 200 {
+		t.Fatal(a.text)
+	}
+	if got := b.ask("GET", ":/"+r.ID, "").room(t); got.Own.InForce || got.Own.Problem == "" {
+		t.Error(got)
+	}
+	p.write(anyHost)
+	if a := b.ask("POST", "/v1/reload", ""); a.StatusCode != 200 {
+		t.Fatal(a.text)
+	}
+	if got := b.ask("GET", ":/"+r.ID, "").room(t); !got.Own.InForce || got.Own.Message != "Hello" {
+		t.Error(got)
+	}
+	if status, _, _ := see(t, p, "tea.example", ""); status != 200 {
+		t.Error(status)
+	}
+}
+
+// A live change of such a room is a change like all others, and can be taken back.
+func TestMadeRoomLiveAndUndo(t *testing.T) {
+	p := run(t, anyHost)
+	b := p.boss("write")
+	if a := b.ask("PATCH", "/v1/rooms/main", `{"message":"Of the file"}`); a.StatusCode != 200 {
+		t.Fatal(a.text)
+	}
+	own := strings.Replace(teaRoom, "{", `{"headgate":{"origin":"`+p.origin+`"},`, 1)
+	r := b.ask("POST", ":", own).room(t)
+	if a := b.ask("GET", "/v1/rooms/main", ""); !strings.Contains(a.text, "Of the file") {
+		t.Error("a room of the file has lost its live change:", a.text)
+	}
+	a := b.ask("PATCH", "/v1/rooms/tea", `{"total_active_users":7,"hold":"90s","message":"Soon"}`)
+	if a.StatusCode != 200 || !strings.Contains(a.text, `"total_active_users":7`) {
+		t.Fatal(a.text)
+	}
+	got := b.ask("GET", ":/"+r.ID, "").room(t)
+	if got.Users != 7 || got.Own.Message != "Soon" || got.Own.Version != 2 {
+		t.Error(got)
+	}
+	if a = b.ask("PATCH", "/v1/rooms/tea", `{"hold":"1s"}`); a.StatusCode != 422 {
+		t.Error("shorter than polls:", a.text)
+	}
+	if a = b.ask("PATCH", ":/"+r.ID, `{"queue_all":true}`, "If-Match", `"1"`); a.StatusCode != 412 {
+		t.Error("upon another version:", a.text)
+	}
+	if a = b.ask("PATCH", ":/"+r.ID, `{"queue_all":true}`, "If-Match", `"2"`); a.StatusCode != 200 ||
+		a.Header.Get("ETag") != `"3"` {
+		t.Error(a.text, a.Header)
+	}
+	if a = b.ask("POST", "/v1/history/2/undo", ""); a.StatusCode != 409 {
+		t.Error(a.text)
+	}
+	for _, version := range []string{"3", "2"} {
+		if a = b.ask("POST", "/v1/history/"+version+"/undo", ""); a.StatusCode != 200 {
+			t.Fatal(a.text)
+		}
+	}
+	if got = b.ask("GET", ":/"+r.ID, "").room(t); got.Users != 1 || got.Own.Message != "" {
+		t.Error(got)
+	}
+	var history struct {
+		Changes []struct{ Version, Undoes int64 }
+	}
+	a = b.ask("GET", "/v1/history?room=tea&count=2", "")
+	if err := json.Unmarshal([]byte(a.text), &history); err != nil || len(history.Changes) != 2 ||
+		history.Changes[0].Undoes != 2 {
+		t.Error(err, a.text)
+	}
+	a = b.ask("GET", "/v1/audit?count=3", "")
+	if a.StatusCode != 200 || strings.Count(a.text, "undo") != 3 {
+		t.Error(a.text)
+	}
+}
+
+// A token of a zone, or of a room, may do so there alone.
+func TestMadeRoomTokens(t *testing.T) {
+	p := run(t, "zones:\n  - {name: example.com, origin: ORIGIN}\n"+anyHost)
+	zone := p.boss("write:zone/example.com")
+	const rooms = "/client/v4/zones/example.com/waiting_rooms"
+	body := strings.Replace(teaRoom, "tea.example", "tea.example.com", 1)
+	r := zone.ask("POST", rooms, body).room(t)
+	if a := zone.ask("POST", ":", teaRoom); a.StatusCode != 403 || a.Errors[0].Own.Code != "scope_missing" {
+		t.Error(a.text)
+	}
+	if a := zone.ask("GET", "/v1/status", ""); a.StatusCode != 403 {
+		t.Error("a token of a zone reads all:", a.text)
+	}
+	origin := `{"headgate":{"origin":"http://127.0.0.1:1"}}`
+	if a := zone.ask("PATCH", rooms+"/"+r.ID, origin); a.StatusCode != 400 ||
+		a.Errors[0].Source.Pointer != "/headgate/origin" {
+		t.Error(a.text)
+	}
+	room := p.boss("write:tea")
+	if a := room.ask("GET", rooms+"/"+r.ID, ""); a.StatusCode != 200 {
+		t.Error(a.text)
+	}
+	for _, method := range []string{"PUT", "PATCH", "DELETE"} {
+		if a := room.ask(method, rooms+"/"+r.ID, body); a.StatusCode != 403 {
+			t.Error("a token of a room could take the place of others:", a.text)
+		}
+	}
+	if a := p.boss("read:zone/other.org").ask("GET", rooms, ""); a.StatusCode != 200 ||
+		string(a.Result) != "[]" {
+		t.Error(a.text)
+	}
+	for path, status := range map[string]int{
+		"/client/v4/zones/nowhere/waiting_rooms": 404, rooms + "/nothing": 404, "/client/v4/nothing": 404,
+		rooms + "?page=2": 200, rooms + "?page=0": 400, rooms + "?per_page=7": 400,
+		rooms + "/" + r.ID + "/status": 200,
+	} {
+		if a := zone.ask("GET", path, ""); a.StatusCode != status || a.Success != (status == 200) {
+			t.Error(path, a.text)
+		}
+	}
+	if a := zone.ask("GET", rooms+"?page=2", ""); string(a.Result) != "[]" {
+		t.Error("the page behind the last is not empty: clients ask for ever:", a.text)
+	}
+	if a := zone.ask("PUT", rooms, "{}"); a.StatusCode != 405 || len(a.Errors) != 1 {
+		t.Error(fmt.Sprint(a.Status, a.text))
+	}
+}
+
+// The origin ends a stay only where the room allows it.
+func TestMadeRoomOriginCommands(t *testing.T) {
+	p := run(t, anyHost)
+	b := p.boss("write")
+	o := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Cf-Waiting-Room-Command", "revoke")
+	}))
+	t.Cleanup(o.Close)
+	own := strings.Replace(teaRoom, "{", `{"headgate":{"origin":"`+o.URL+`"},"description":"x",`, 1)
+	r := b.ask("POST", ":", own).room(t)
+	revoked := func() bool {
+		return strings.Contains(b.ask("GET", ":/"+r.ID+"/status", "").text, `"revoked":1`)
+	}
+	_, pass, _ := see(t, p, "tea.example", "")
+	see(t, p, "tea.example", pass)
+	if revoked() {
+		t.Error("a stay was ended that the room keeps")
+	}
+	if a := b.ask("PATCH", ":/"+r.ID, `{"enabled_origin_commands":["revoke"]}`); a.StatusCode != 200 {
+		t.Fatal(a.text)
+	}
+	see(t, p, "tea.example", pass)
+	eventually(t, "revoked", revoked)
+}
+
+// A page that nothing refers to is emptied, and who still looks for it looks for the newest record.
+func TestMadeRoomPageIsForgotten(t *testing.T) {
+	p := run(t, anyHost)
+	b := p.boss("write")
+	own := strings.Replace(teaRoom, "{",
+		`{"custom_page_html":"<p>1</p>","headgate":{"origin":"`+p.origin+`"},`, 1)
+	if a := b.ask("POST", ":", own); a.StatusCode != 200 {
+		t.Fatal(a.text)
+	}
+	record, _, err := p.s.store.Load(t.Context(), roomsKey)
+	if err != nil {
+		t.Fatal(err)
+	}
+	keys, err := manage.PagesOf(record)
+	if err != nil || len(keys) != 1 {
+		t.Fatal(keys, err)
+	}
+	page, _, err := p.s.store.Load(t.Context(), roomsPage+keys[0])
+	if err != nil || string(page) != "<p>1</p>" {
+		t.Fatalf("%s %v", page, err)
+	}
+	p.s.forgetPages(t.Context(), map[string]string{keys[0]: ""})
+	if page, _, err = p.s.store.Load(t.Context(), roomsPage+keys[0]); err != nil || len(page) != 0 {
+		t.Errorf("%s %v", page, err)
+	}
+	p.s.made.pages = nil
+	if _, gone, err := p.s.readPages(t.Context(), record); !gone || err == nil {
+		t.Error("a page that is not there is not missed", err)
+	}
+}
+
+// A rule makes a lane; without it those in it are served; undone, it is the same lane again.
+func TestMadeRoomLanes(t *testing.T) {
+	p := run(t, anyHost)
+	b := p.boss("write")
+	own := strings.Replace(teaRoom, "{", `{"headgate":{"origin":"`+p.origin+`"},"queue_all":true,`, 1)
+	r := b.ask("POST", ":", own).room(t)
+	_, first, _ := see(t, p, "tea.example", "")
+	rule := `{"action":"lane","expression":"true","headgate":{"lane":"members","share":30}}`
+	if a := b.ask("POST", ":/"+r.ID+"/rules", rule); a.StatusCode != 200 {
+		t.Fatal(a.text)
+	}
+	_, member, _ := see(t, p, "tea.example", "")
+	see(t, p, "tea.example", first)
+	expect := func(gone bool) {
+		t.Helper()
+		see(t, p, "tea.example", member)
+		var st struct {
+			Waiting int64 `json:"waiting_users"`
+			Lanes   []struct {
+				Name    string
+				Share   int
+				Gone    bool
+				Waiting int64
+			}
+		}
+		a := b.ask("GET", "/v1/rooms/tea", "")
+		if err := json.Unmarshal([]byte(a.text), &st); err != nil || st.Waiting != 2 || len(st.Lanes) != 1 ||
+			st.Lanes[0].Name != "members" || st.Lanes[0].Share != 30 || st.Lanes[0].Waiting != 1 ||
+			st.Lanes[0].Gone != gone {
+			t.Error(err, a.text)
+		}
+	}
+	expect(false)
+	metrics := get(t, p.operators+"/metrics", "").body
+	for _, want := range []string{
+		`headgate_lane_waiting{lane="members",room="tea"} 1`, `headgate_rules_total{action="lane",room="tea"} 3`,
+		`headgate_lane_calls_total{lane="members",room="tea"} 0`,
+	} {
+		if !strings.Contains(metrics, want) {
+			t.Errorf("no %s in the metrics", want)
+		}
+	}
+	for _, version := range []string{"2", "3"} {
+		if a := b.ask("POST", "/v1/history/"+version+"/undo", ""); a.StatusCode != 200 {
+			t.Fatal(a.text)
+		}
+		expect(version == "2")
+	}
+	for name, bad := range map[string]string{
+		"/headgate/lane":  `{"action":"lane","expression":"true","headgate":{"share":30}}`,
+		"/headgate/share": `{"action":"lane","expression":"true","headgate":{"lane":"x"}}`,
+		"/headgate":       `{"action":"deny","expression":"true","headgate":{"lane":"x"}}`,
+		"":                `{"action":"lane","expression":"false","headgate":{"lane":"x","share":70}}`,
+	} {
+		a := b.ask("POST", ":/"+r.ID+"/rules", bad)
+		if a.StatusCode != 400 || len(a.Errors) != 1 || a.Errors[0].Source.Pointer != name {
+			t.Errorf("%s: %d %s", bad, a.StatusCode, a.text)
+		}
+	}
+}

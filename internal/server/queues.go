@@ -1,0 +1,309 @@
+package server
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"maps"
+	"net/url"
+	"reflect"
+	"runtime/debug"
+	"sync/atomic"
+	"time"
+
+	"github.com/headgate/headgate/internal/config"
+	"github.com/headgate/headgate/internal/deliver"
+	"github.com/headgate/headgate/queue"
+)
+
+// jobQueues are the queues of the process. A reload makes another set of them.
+type jobQueues struct {
+	capacity *queue.Capacity
+	set      atomic.Pointer[[]*openQueue]
+
+	throttles map[string]*deliver.Throttle // by scheme and host of the target; guarded by change
+	leaving   map[string]*task             // removed and about to end, by name; guarded by change
+}
+
+// An openQueue is a queue of the configuration.
+type openQueue struct {
+	*queue.Queue
+	file   config.Queue
+	pace   string // the limit that is the full rate of a target which strangers use too
+	target *target
+	config queue.Config
+	runs   *task // guarded by change
+}
+
+// all are the queues as of now.
+func (j *jobQueues) all() (all []*queue.Queue) {
+	for _, q := range *j.set.Load() {
+		all = append(all, q.Queue)
+	}
+	return all
+}
+
+func (j *jobQueues) find(name string) *openQueue {
+	for _, q := range *j.set.Load() {
+		if q.file.Name == name {
+			return q
+		}
+	}
+	return nil
+}
+
+// openQueues finds or makes the queues of the configuration.
+func (s *Server) openQueues(ctx context.Context) error {
+	s.jobs = &jobQueues{capacity: queue.NewCapacity(s.limits.rules),
+		throttles: map[string]*deliver.Throttle{}, leaving: map[string]*task{}}
+	set := []*openQueue{}
+	for i := range s.cfg.Queues {
+		q, err := s.describe(s.cfg, &s.cfg.Queues[i])
+		if err == nil {
+			q.Queue, err = queue.Open(ctx, q.config)
+		}
+		if err != nil {
+			return fmt.Errorf("open queue %q: %w", s.cfg.Queues[i].Name, err)
+		}
+		set = append(set, q)
+	}
+	s.jobs.set.Store(&set)
+	s.jobs.settle(time.Now())
+	return nil
+}
+
+// describe makes ready all that a queue needs, and reads the files of its target.
+func (s *Server) describe(cfg *config.Config, c *config.Queue) (*openQueue, error) {
+	q := &openQueue{file: *c, pace: paceOf(cfg, c)}
+	var err error
+	if q.target, err = openTarget(c.Name, &c.Target, s.log); err != nil {
+		return nil, fmt.Errorf("target: %w", err)
+	}
+	slow, err := s.throttleOf(q)
+	if err != nil {
+		return nil, fmt.Errorf("target: %w", err)
+	}
+	k := s.durable
+	q.config = queue.Config{
+		Name: c.Name, Handler: q.target, Capacity: s.jobs.capacity, Throttle: slow, Weight: c.Weight,
+		Burst: !c.Spread, Rate: float64(c.Rate), Concurrency: c.Concurrency, MaxAttempts: c.MaxAttempts,
+		MinBackoff: c.MinBackoff, MaxBackoff: c.MaxBackoff, MaxAge: c.MaxAge,
+		KeyWindow:  cmp.Or(c.KeyWindow, -1), // the zero of a queue is its default
+		MaxWaiting: int(c.MaxWaiting), MaxBytes: c.MaxBytes, Weights: map[string]int{},
+		NATS: k.node.NATS, Replicas: k.node.Replicas, Node: k.node.Node, Log: s.log,
+	}
+	if k.engine != nil {
+		q.config.NATS, q.config.Heal = k.engine.Conn(), k.engine.Heal
+	}
+	for name, weight := range c.Tenants {
+		q.config.Weights[name] = int(weight)
+	}
+	for _, name := range c.Limits {
+		u := queue.Use{Limit: name}
+		if c.Reserved > 0 {
+			u.Reserved = c.Name
+		}
+		q.config.Uses = append(q.config.Uses, u)
+	}
+	for _, name := range c.TenantLimits {
+		q.config.Uses = append(q.config.Uses, queue.Use{Limit: name, PerTenant: true})
+	}
+	return q, nil
+}
+
+// paceOf names the limit that is the full rate of a target which strangers use too.
+func paceOf(cfg *config.Config, c *config.Queue) string {
+	if l := cfg.Pace(c); c.Target.Shared && l != nil {
+		return l.Name
+	}
+	return ""
+}
+
+// throttleOf finds the throttle of a queue's target: a machine is overrun as a whole, so its
+// scheme and host say which it is.
+func (s *Server) throttleOf(q *openQueue) (queue.Throttle, error) {
+	u, err := url.Parse(q.file.Target.URL)
+	if err != nil {
+		return nil, err
+	}
+	at := u.Scheme + "://" + u.Host
+	t := s.jobs.throttles[at]
+	if t == nil {
+		if t, err = deliver.NewThrottle(deliver.Pace{}); err != nil {
+			return nil, err
+		}
+		s.jobs.throttles[at] = t
+	}
+	if q.pace == "" {
+		return t, nil
+	}
+	return &throttle{Throttle: t, rules: s.limits.rules, limit: q.pace}, nil
+}
+
+// settle lets each throttle have the pace of the set, and forgets those that it does not use.
+func (j *jobQueues) settle(now time.Time) {
+	used := map[*deliver.Throttle]*throttle{}
+	for _, q := range *j.set.Load() {
+		switch t := q.config.Throttle.(type) {
+		case *throttle:
+			used[t.Throttle] = t
+		case *deliver.Throttle:
+			if _, known := used[t]; !known {
+				used[t] = nil
+			}
+		}
+	}
+	for at, t := range j.throttles {
+		switch paced, is := used[t]; {
+		case !is:
+			delete(j.throttles, at)
+		case paced != nil:
+			paced.again()
+		default:
+			_ = t.Change(now, deliver.Pace{}) // no pace is never wrong
+		}
+	}
+}
+
+// runQueue lets a queue run, once the one of its name that was removed has ended.
+func (s *Server) runQueue(q *openQueue) {
+	before := s.jobs.leaving[q.file.Name]
+	delete(s.jobs.leaving, q.file.Name)
+	q.runs = s.crew.start(func(ctx context.Context) error {
+		if before != nil {
+			<-before.done
+		}
+		if err := q.Run(ctx); err != nil {
+			return fmt.Errorf("queue %q: %w", q.Name(), err)
+		}
+		return nil
+	})
+}
+
+// queues makes the queues of the new configuration ready: those that are new are opened, of
+// those that have changed all but what is in force.
+func (w *swap) queues(ctx context.Context) error {
+	for i := range w.new.cfg.Queues {
+		c := &w.new.cfg.Queues[i]
+		was := w.s.jobs.find(c.Name)
+		if was != nil && reflect.DeepEqual(was.file, *c) && was.pace == paceOf(w.new.cfg, c) &&
+			!was.target.changed() {
+			w.jobs = append(w.jobs, was)
+			continue
+		}
+		q, err := w.s.describe(w.new.cfg, c)
+		switch {
+		case err != nil:
+		case was == nil:
+			w.got.Queues.Added = append(w.got.Queues.Added, c.Name)
+			q.Queue, err = queue.Open(ctx, q.config)
+		default:
+			w.got.Queues.Changed = append(w.got.Queues.Changed, c.Name)
+			q.Queue, q.runs = was.Queue, was.runs
+		}
+		if err != nil {
+			return fmt.Errorf("queue %q: %w", c.Name, err)
+		}
+		w.jobs = append(w.jobs, q)
+	}
+	return nil
+}
+
+// reconfigureQueues puts into force what has changed of queues.
+func (w *swap) reconfigureQueues(ctx context.Context) error {
+	for _, q := range w.jobs {
+		was := w.s.jobs.find(q.file.Name)
+		if was == nil || was == q {
+			continue
+		}
+		if err := q.Reconfigure(ctx, q.config); err != nil {
+			return err
+		}
+		w.undo = append(w.undo, func() error {
+			ctx, stop := afterwards(ctx)
+			defer stop()
+			return was.Reconfigure(ctx, was.config)
+		})
+	}
+	return nil
+}
+
+// commitQueues lets the new set of queues run. Nothing in it can fail.
+func (w *swap) commitQueues() {
+	j := w.s.jobs
+	old := *j.set.Load()
+	j.set.Store(&w.jobs)
+	for _, was := range old {
+		switch q := j.find(was.file.Name); {
+		case q == nil:
+			w.got.Queues.Removed = append(w.got.Queues.Removed, was.file.Name)
+			w.s.removeQueue(was)
+		case q != was:
+			was.target.close()
+		}
+	}
+	for _, q := range w.jobs {
+		if q.runs == nil {
+			w.s.runQueue(q)
+		}
+	}
+	j.settle(time.Now())
+}
+
+// removeQueue lets a queue end that is not in the configuration any more. Its jobs stay.
+func (s *Server) removeQueue(q *openQueue) {
+	args := []any{"queue", q.file.Name}
+	if q.Hosted() {
+		ctx, stop := context.WithTimeout(context.Background(), collectWait)
+		if st, err := q.Status(ctx); err == nil {
+			args = append(args, "jobs", st.Depth, "dead", st.Dead)
+		}
+		stop()
+	}
+	s.log.Warn("queue removed: what is in it stays on the disk, and goes on when the queue is in the "+
+		"configuration again", args...)
+	maps.DeleteFunc(s.jobs.leaving, func(_ string, t *task) bool {
+		select {
+		case <-t.done:
+			return true
+		default:
+			return false
+		}
+	})
+	s.jobs.leaving[q.file.Name] = q.runs
+	q.runs.stop()
+}
+
+// Parameters of trim. Chosen: the engine lets go of what it has written after 10 s, and fewer
+// jobs leave less behind than an idle process has anyway.
+const (
+	trimEvery = 20 * time.Second
+	trimJobs  = 50_000
+)
+
+// trim gives memory back to the system when many jobs have come or gone and it is quiet
+// again: the engine has then some 250 MB of buffers in its pools, which Go would keep for
+// minutes, since nothing is allocated any more. What is in a pool goes with the second
+// collection.
+func (s *Server) trim(ctx context.Context) {
+	tick := time.NewTicker(trimEvery)
+	defer tick.Stop()
+	var last, trimmed int64
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		moved := int64(0)
+		for _, q := range s.jobs.all() {
+			moved += q.Moved()
+		}
+		if moved == last && moved-trimmed >= trimJobs {
+			debug.FreeOSMemory()
+			debug.FreeOSMemory()
+			trimmed = moved
+		}
+		last = moved
+	}
+}

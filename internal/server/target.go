@@ -1,0 +1,134 @@
+package server
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/headgate/headgate/internal/certs"
+	"github.com/headgate/headgate/internal/config"
+	"github.com/headgate/headgate/internal/deliver"
+	"github.com/headgate/headgate/internal/join"
+	"github.com/headgate/headgate/queue"
+)
+
+// A target delivers as the configuration says, with its files as they are now.
+type target struct {
+	queue   string
+	file    config.QueueTarget
+	log     *slog.Logger
+	current atomic.Pointer[deliver.HTTP]
+
+	mu   sync.Mutex // guards what follows
+	seen certs.Stamps
+	told string // the error that was logged, not to say it each time
+}
+
+// openTarget reads the files of a target.
+func openTarget(queue string, c *config.QueueTarget, log *slog.Logger) (*target, error) {
+	t := &target{queue: queue, file: *c, log: log}
+	return t, t.readLocked() // nobody else knows of it yet
+}
+
+// Deliver implements queue.Handler.
+func (t *target) Deliver(ctx context.Context, j *queue.Job) queue.Outcome {
+	return t.current.Load().Deliver(ctx, j)
+}
+
+// close closes the connections that are idle.
+func (t *target) close() { t.current.Load().Close() }
+
+func (t *target) stamps() certs.Stamps {
+	names := slices.Clone(t.file.SecretFiles)
+	for _, name := range []string{t.file.CA, t.file.Certificate, t.file.Key} {
+		if name != "" {
+			names = append(names, name)
+		}
+	}
+	return certs.StampsOf(names...)
+}
+
+func (t *target) readLocked() error {
+	seen := t.stamps()
+	d, err := readTarget(&t.file)
+	if err != nil {
+		return err
+	}
+	next, err := deliver.Open(d)
+	if err != nil {
+		return err
+	}
+	if was := t.current.Swap(next); was != nil {
+		was.Close()
+	}
+	t.seen, t.told = seen, ""
+	return nil
+}
+
+// changed tells whether a file is another one than that which was read.
+func (t *target) changed() bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return !t.stamps().Same(t.seen)
+}
+
+// look takes up files that have changed. Files that are no good are tried again at each look:
+// the other half of a pair may still be on its way.
+func (t *target) look() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.stamps().Same(t.seen) {
+		return
+	}
+	err := t.readLocked()
+	switch {
+	case err == nil:
+		t.log.Info("files of a target taken up", "queue", t.queue)
+	case err.Error() != t.told:
+		t.told = err.Error()
+		t.log.Error("new files of a target refused, the old ones stay", "queue", t.queue, "error", err)
+	}
+}
+
+// readTarget reads the secrets of a target.
+func readTarget(c *config.QueueTarget) (t deliver.Target, err error) {
+	t = deliver.Target{URL: c.URL, Method: c.Method, Headers: map[string]string{}, Timeout: c.Timeout,
+		CA: c.CA, Certificate: c.Certificate, Key: c.Key}
+	for _, h := range c.Headers {
+		name, value, _ := strings.Cut(h, ": ")
+		t.Headers[name] = value
+	}
+	for _, file := range c.SecretFiles {
+		b, err := join.ReadSecret(file)
+		if err != nil {
+			return t, fmt.Errorf("secret_files: %w", err)
+		}
+		t.Secrets = append(t.Secrets, string(bytes.TrimSpace(b)))
+	}
+	return t, nil
+}
+
+// lookAtFiles is how often the files of targets are looked at. Chosen: as certificates.
+const lookAtFiles = 10 * time.Second
+
+// watchTargets takes up the files of targets when they change, until ctx ends.
+func (s *Server) watchTargets(ctx context.Context) {
+	tick := time.NewTicker(lookAtFiles)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		for _, q := range *s.jobs.set.Load() {
+			q.target.look()
+		}
+	}
+}

@@ -1,0 +1,266 @@
+package unary
+
+import (
+	"context"
+	"encoding/binary"
+	"math"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/net/http2"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+)
+
+const (
+	contentType = "application/grpc"
+	prefix      = 5 // bytes before a message: whether it is compressed, and its length
+)
+
+// A stream is one call.
+type stream struct {
+	id       uint32
+	is       progress
+	ended    bool // the peer sends no more
+	gone     bool // nobody wants the answer any more
+	method   Method
+	deadline time.Time // of the peer; zero: none
+	until    time.Time // then it ends, if it has to wait for the peer
+	length   int64     // by its header; -1: not said
+	size     int64     // of the data that has come
+	msg      []byte    // the call as far as it has come, or the answer
+	sent     int       // of the answer
+	sendable int64     // bytes that the peer's window allows
+	ctx      context.Context
+	cancel   context.CancelFunc
+}
+
+// progress is how far a call is.
+type progress byte
+
+const (
+	arriving progress = iota
+	underWay          // at a worker
+	answered          // waits for windows
+)
+
+// headers begins a call, or ends one with trailers.
+func (c *conn) headers(f *http2.MetaHeadersFrame) error {
+	id := f.StreamID
+	if s := c.streams[id]; s != nil {
+		switch {
+		case s.ended:
+			return spoiled(id, http2.ErrCodeStreamClosed)
+		case !f.StreamEnded(), len(f.PseudoFields()) > 0:
+			return spoiled(id, http2.ErrCodeProtocol)
+		}
+		return c.whole(s, s.msg)
+	}
+	switch {
+	case id == c.highest:
+		return broken(http2.ErrCodeStreamClosed)
+	case id%2 == 0, id < c.highest:
+		return broken(http2.ErrCodeProtocol)
+	case f.HasPriority() && f.Priority.StreamDep == id:
+		return spoiled(id, http2.ErrCodeProtocol)
+	}
+	if c.highest = id; c.leaving == settled {
+		return nil // the peer was told, and asks elsewhere
+	}
+	if c.open >= maxStreams {
+		return spoiled(id, http2.ErrCodeRefusedStream)
+	}
+	if len(c.spare) == 0 {
+		c.spare = append(c.spare, &stream{})
+	}
+	last := len(c.spare) - 1
+	s := c.spare[last]
+	c.spare = c.spare[:last]
+	*s = stream{id: id, ended: f.StreamEnded(), length: -1, msg: s.msg[:0], sendable: c.initial,
+		until: c.now.Add(patience)}
+	c.streams[id] = s
+	c.open++
+	switch err := c.understand(s, f).(type) {
+	case nil:
+	case http2.StreamError:
+		return err
+	default:
+		c.fail(s, err)
+		return nil
+	}
+	if s.ended {
+		return c.whole(s, nil)
+	}
+	c.sweepBy(s.until)
+	return nil
+}
+
+// An httpStatus is an error that HTTP has a word for.
+type httpStatus string
+
+func (s httpStatus) Error() string { return "status " + string(s) }
+
+// understand reads the headers of a call.
+func (c *conn) understand(s *stream, f *http2.MetaHeadersFrame) error {
+	var method, path, scheme, kind, encoding, timeout string
+	for _, h := range f.Fields {
+		switch h.Name {
+		case ":method":
+			method = h.Value
+		case ":path":
+			path = h.Value
+		case ":scheme":
+			scheme = h.Value
+		case "content-type":
+			kind = h.Value
+		case "grpc-encoding":
+			encoding = h.Value
+		case "grpc-timeout":
+			timeout = h.Value
+		case "content-length":
+			n, err := strconv.ParseUint(h.Value, 10, 63)
+			if s.length = int64(n); err != nil {
+				return spoiled(s.id, http2.ErrCodeProtocol)
+			}
+		case "connection", "proxy-connection", "transfer-encoding", "upgrade", "keep-alive":
+			return spoiled(s.id, http2.ErrCodeProtocol)
+		case "te":
+			if h.Value != "trailers" {
+				return spoiled(s.id, http2.ErrCodeProtocol)
+			}
+		}
+	}
+	if f.Truncated {
+		return status.Error(codes.ResourceExhausted, "the headers are larger than 16 KiB")
+	}
+	rest, ok := strings.CutPrefix(kind, contentType)
+	s.method = c.Methods[path]
+	switch {
+	case method == "", path == "", scheme == "":
+		return spoiled(s.id, http2.ErrCodeProtocol)
+	case method != "POST":
+		return httpStatus("405")
+	case !ok || rest != "" && rest[0] != '+' && rest[0] != ';':
+		return httpStatus("415")
+	case s.method == nil:
+		return status.Error(codes.Unimplemented, "there is no method "+path)
+	case encoding != "" && encoding != "identity":
+		return status.Error(codes.Unimplemented, "messages must not be compressed")
+	case timeout == "":
+		return nil
+	}
+	d, ok := parseTimeout(timeout)
+	if !ok {
+		return status.Errorf(codes.Internal, "grpc-timeout %q is no time", timeout)
+	}
+	if s.deadline = c.now.Add(d); s.deadline.Before(s.until) {
+		s.until = s.deadline
+	}
+	return nil
+}
+
+// parseTimeout reads 8 digits at most and a unit.
+func parseTimeout(s string) (time.Duration, bool) {
+	unit, ok := map[byte]time.Duration{'H': time.Hour, 'M': time.Minute, 'S': time.Second,
+		'm': time.Millisecond, 'u': time.Microsecond, 'n': time.Nanosecond}[s[len(s)-1]]
+	n, err := strconv.ParseUint(s[:len(s)-1], 10, 63)
+	if !ok || err != nil || len(s) > 9 {
+		return 0, false
+	}
+	return time.Duration(min(n, math.MaxInt64/uint64(unit))) * unit, true
+}
+
+// check says what is wrong with the message of a call.
+func check(data []byte, whole bool) error {
+	var size uint64
+	if len(data) >= prefix {
+		size = uint64(binary.BigEndian.Uint32(data[1:])) + prefix
+	}
+	switch got := uint64(len(data)); {
+	case size == 0 && !whole:
+	case size == 0, whole && got < size:
+		return status.Error(codes.Internal, "the message is cut short")
+	case data[0] != 0:
+		return status.Error(codes.Internal, "the message is compressed, and grpc-encoding is not said")
+	case size > maxMessage+prefix: // as grpc-go says it
+		return status.Errorf(codes.ResourceExhausted, "grpc: received message larger than max (%d vs. %d)",
+			size-prefix, maxMessage)
+	case got > size:
+		return status.Error(codes.Internal, "the call has more than one message")
+	}
+	return nil
+}
+
+// whole answers a call that has come, or has it answered. data is valid until it returns.
+func (c *conn) whole(s *stream, data []byte) error {
+	s.ended = true
+	c.tolerance = min(tolerated, c.tolerance+tolerateCall)
+	err := check(data, true)
+	switch {
+	case s.length >= 0 && s.length != s.size:
+		return spoiled(s.id, http2.ErrCodeProtocol)
+	case err != nil:
+		c.fail(s, err)
+	case !s.deadline.IsZero() && !c.now.Before(s.deadline):
+		c.fail(s, context.DeadlineExceeded)
+	case c.Waits:
+		if len(s.msg) == 0 {
+			s.msg = append(s.msg, data...)
+		}
+		c.launch(s)
+	default:
+		c.mu.Unlock()
+		answer, err := s.method(c.ctx, data[prefix:], append(c.answer[:0], 0, 0, 0, 0, 0))
+		if err == nil {
+			c.answer = kept(answer, keptMemory)
+		}
+		c.mu.Lock()
+		c.finish(s, answer, err)
+	}
+	return nil
+}
+
+// launch hands a call to a worker.
+func (c *conn) launch(s *stream) {
+	s.is = underWay
+	if s.deadline.IsZero() {
+		s.ctx, s.cancel = context.WithCancel(c.ctx)
+	} else {
+		s.ctx, s.cancel = context.WithDeadline(c.ctx, s.deadline)
+	}
+	select {
+	case c.work <- s:
+		c.idle--
+	default: // there are fewer than maxStreams
+		c.all.Go(func() { c.worker(s) })
+	}
+}
+
+// worker answers a call, and others that it is handed then.
+func (c *conn) worker(s *stream) {
+	var memory []byte
+	for ok := true; ok; s, ok = <-c.work {
+		answer, err := s.method(s.ctx, s.msg[prefix:], append(memory[:0], 0, 0, 0, 0, 0))
+		if err == nil {
+			memory = kept(answer, keptMemory)
+		}
+		s.cancel()
+		c.mu.Lock()
+		if s.is = arriving; s.gone { // no worker's any more
+			c.release(s)
+		} else {
+			c.finish(s, answer, err)
+		}
+		c.flush()
+		if c.leaving == settled && c.open == 0 {
+			c.arm(time.Unix(1, 0))
+		}
+		if c.idle == keptWorkers {
+			c.mu.Unlock()
+			return
+		}
+		c.idle++
+		c.mu.Unlock()
+	}
+}

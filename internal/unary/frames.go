@@ -1,0 +1,197 @@
+package unary
+
+import (
+	"math"
+	"slices"
+	"time"
+
+	"golang.org/x/net/http2"
+)
+
+// farewell is what a ping says when a connection leaves. Its answer comes behind all calls that
+// were sent before the peer had heard so.
+const farewell = "farewell"
+
+// The tolerance of frames that ask for nothing: pings, settings, resets, windows, priorities,
+// data without data. Chosen: a client of gRPC sends three at most with each call.
+const (
+	tolerated    = 1000
+	tolerateCall = 4                     // more with each call
+	tolerateEach = 30 * time.Millisecond // and one more
+	idlePing     = 300                   // a ping without an answer counts as so many: one in 9 s
+	smallData    = 128                   // bytes; less is hardly data
+)
+
+// broken is an error that ends the connection.
+func broken(code http2.ErrCode) error { return http2.ConnectionError(code) }
+
+// spoiled is an error that ends a stream.
+func spoiled(id uint32, code http2.ErrCode) error { return http2.StreamError{StreamID: id, Code: code} }
+
+// spend bounds what asks for nothing: floods of it cost us more than the peer (CVE-2019-9512,
+// 9514, 9515, 9517 and 9518, CVE-2023-44487).
+func (c *conn) spend(n int) error {
+	if c.tolerance < n {
+		c.tolerance = min(tolerated, c.tolerance+int(c.now.Sub(c.refilled)/tolerateEach))
+		c.refilled = c.now
+	}
+	if c.tolerance -= n; c.tolerance < 0 {
+		return broken(http2.ErrCodeEnhanceYourCalm)
+	}
+	return nil
+}
+
+// handle takes a frame in.
+func (c *conn) handle(frame http2.Frame) error {
+	switch f := frame.(type) {
+	case *http2.MetaHeadersFrame:
+		return c.headers(f)
+	case *http2.DataFrame:
+		return c.data(f)
+	case *http2.PingFrame:
+		return c.ping(f)
+	}
+	if err := c.spend(1); err != nil {
+		return err
+	}
+	switch f := frame.(type) {
+	case *http2.SettingsFrame:
+		return c.settings(f)
+	case *http2.WindowUpdateFrame:
+		return c.windowUpdate(f)
+	case *http2.RSTStreamFrame:
+		if f.StreamID > c.highest {
+			return broken(http2.ErrCodeProtocol)
+		}
+		c.remove(c.streams[f.StreamID])
+	case *http2.PriorityFrame:
+		if f.StreamDep == f.StreamID {
+			return spoiled(f.StreamID, http2.ErrCodeProtocol)
+		}
+	case *http2.PushPromiseFrame:
+		return broken(http2.ErrCodeProtocol)
+	}
+	return nil // what is not known is passed over, RFC 9113 §5.5
+}
+
+// reset ends a stream whose peer has broken a rule.
+func (c *conn) reset(e http2.StreamError) error {
+	if e.StreamID%2 == 1 {
+		c.highest = max(c.highest, e.StreamID)
+	}
+	c.remove(c.streams[e.StreamID])
+	c.cut(e.StreamID, e.Code)
+	return c.spend(1)
+}
+
+// settings takes the window of the peer. The others mean nothing to what we send.
+func (c *conn) settings(f *http2.SettingsFrame) error {
+	if f.IsAck() {
+		return nil
+	}
+	initial := c.initial
+	err := f.ForeachSetting(func(s http2.Setting) error {
+		if s.ID == http2.SettingInitialWindowSize {
+			initial = int64(s.Val) // the last of several: each would change all streams
+		}
+		return s.Valid()
+	})
+	if err != nil {
+		return err
+	}
+	c.framer.WriteSettingsAck()
+	more := initial - c.initial
+	c.initial = initial
+	for _, s := range c.streams {
+		if s.sendable += more; s.sendable > math.MaxInt32 {
+			return broken(http2.ErrCodeFlowControl)
+		}
+		c.send(s)
+	}
+	return nil
+}
+
+// windowUpdate lets more of the answers out.
+func (c *conn) windowUpdate(f *http2.WindowUpdateFrame) error {
+	s := c.streams[f.StreamID]
+	switch {
+	case f.StreamID > c.highest:
+		return broken(http2.ErrCodeProtocol)
+	case f.StreamID == 0:
+		if c.sendable += int64(f.Increment); c.sendable > math.MaxInt32 {
+			return broken(http2.ErrCodeFlowControl)
+		}
+		for _, s := range c.streams {
+			c.send(s)
+		}
+	case s != nil:
+		if s.sendable += int64(f.Increment); s.sendable > math.MaxInt32 {
+			return spoiled(f.StreamID, http2.ErrCodeFlowControl)
+		}
+		c.send(s)
+	}
+	return nil
+}
+
+// ping answers.
+func (c *conn) ping(f *http2.PingFrame) error {
+	if !f.IsAck() {
+		c.framer.WritePing(true, f.Data)
+	} else if string(f.Data[:]) == farewell && c.leaving == said {
+		c.leaving = settled
+		c.framer.WriteGoAway(c.highest, http2.ErrCodeNo, nil)
+	}
+	if c.answers || f.IsAck() {
+		c.answers = c.answers && f.IsAck()
+		return c.spend(1)
+	}
+	return c.spend(idlePing)
+}
+
+// data takes a piece of a call.
+func (c *conn) data(f *http2.DataFrame) error {
+	id, size, data := f.StreamID, int64(f.Length), f.Data()
+	s := c.streams[id]
+	if id > c.highest {
+		return broken(http2.ErrCodeProtocol)
+	}
+	if c.window -= size; c.window < 0 {
+		return broken(http2.ErrCodeFlowControl)
+	}
+	wanted := s != nil && s.is == arriving
+	if len(data) < smallData && !(wanted && f.StreamEnded()) {
+		if err := c.spend(1); err != nil {
+			return err
+		}
+	}
+	if !wanted {
+		c.credit(size)
+		if s == nil && (slices.Contains(c.early[:], id) || c.leaving == settled) {
+			return nil
+		}
+		return spoiled(id, http2.ErrCodeStreamClosed)
+	}
+	if padding := size - int64(len(data)); padding > 0 {
+		c.credit(padding)
+		c.framer.WriteWindowUpdate(id, uint32(padding))
+	}
+	s.size += int64(len(data))
+	if f.StreamEnded() && len(s.msg) == 0 {
+		return c.whole(s, data)
+	}
+	if s.msg = append(s.msg, data...); f.StreamEnded() {
+		return c.whole(s, s.msg)
+	}
+	if err := check(s.msg, false); err != nil {
+		c.fail(s, err)
+	}
+	return nil
+}
+
+// credit lets the peer send so much more. It is told now and then.
+func (c *conn) credit(n int64) {
+	if c.owed += n; c.owed >= maxReceive/4 {
+		c.framer.WriteWindowUpdate(0, uint32(c.owed))
+		c.window, c.owed = c.window+c.owed, 0
+	}
+}

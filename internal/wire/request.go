@@ -1,0 +1,113 @@
+package wire
+
+import (
+	"net/http"
+	"net/netip"
+	"strconv"
+	"strings"
+)
+
+// Cookie finds the next cookie of a name in a Cookie line and returns its
+// value and what follows it; both are empty if there is none.
+func Cookie(line, name string) (value, rest string) {
+	for {
+		i := strings.Index(line, name)
+		if i < 0 {
+			return "", ""
+		}
+		starts := i == 0 || line[i-1] == ' ' || line[i-1] == ';'
+		line = line[i+len(name):]
+		if !starts || len(line) == 0 || line[0] != '=' {
+			continue
+		}
+		value, rest, _ = strings.Cut(line[1:], ";")
+		return value, rest
+	}
+}
+
+// PrefersJSON negotiates by quality value; HTML wins a tie, nothing at all is
+// no preference.
+func PrefersJSON(accept string) bool {
+	if accept == "application/json" {
+		return true
+	}
+	json, html := -1.0, -1.0
+	for range 16 { // more alternatives than any client sends
+		var part string
+		part, accept, _ = strings.Cut(accept, ",")
+		kind, params, _ := strings.Cut(part, ";")
+		q := 1.0
+		if _, after, ok := strings.Cut(params, "q="); ok {
+			v, err := strconv.ParseFloat(strings.TrimSpace(after), 64)
+			if err != nil || v < 0 || v > 1 {
+				v = 0
+			}
+			q = v
+		}
+		switch kind = strings.TrimSpace(kind); {
+		case strings.EqualFold(kind, "application/json"):
+			json = max(json, q)
+		case strings.EqualFold(kind, "text/html"):
+			html = max(html, q)
+		}
+		if accept == "" {
+			break
+		}
+	}
+	return json > 0 && json > html
+}
+
+// Phone guesses whether the visitor's device falls asleep.
+func Phone(r *http.Request) bool {
+	if r.Header.Get("Sec-CH-UA-Mobile") == "?1" {
+		return true
+	}
+	ua := r.UserAgent()
+	return strings.Contains(ua, "Mobile") || strings.Contains(ua, "Android")
+}
+
+// RemoteAddr is the address the connection comes from.
+func RemoteAddr(r *http.Request) netip.Addr {
+	ap, err := netip.ParseAddrPort(r.RemoteAddr)
+	if err != nil {
+		return netip.Addr{}
+	}
+	return ap.Addr().Unmap()
+}
+
+// Origin is the scheme and host that the visitor's browser asked.
+func Origin(r *http.Request, secure bool) string {
+	if secure {
+		return "https://" + r.Host
+	}
+	return "http://" + r.Host
+}
+
+// TakesRevoke removes a command header and reports whether it said revoke.
+func TakesRevoke(h http.Header, name string) (revoke bool) {
+	for _, v := range h[name] {
+		revoke = revoke || strings.EqualFold(strings.TrimSpace(v), "revoke")
+	}
+	delete(h, name)
+	return revoke
+}
+
+// Navigates reports whether the request opens a page.
+func Navigates(r *http.Request) bool {
+	if m := r.Header.Get("Sec-Fetch-Mode"); m != "" {
+		return m == "navigate"
+	}
+	get := r.Method == http.MethodGet || r.Method == http.MethodHead
+	return get && strings.Contains(r.Header.Get("Accept"), "text/html")
+}
+
+// FormValue is a value of a small form that a page of the same site has sent; any other form is
+// answered here, and ok is false.
+func FormValue(w http.ResponseWriter, r *http.Request, name string) (value string, ok bool) {
+	if http.NewCrossOriginProtection().Check(r) != nil { // another site must not change places
+		http.Error(w, "only the page of this site may ask for that", http.StatusForbidden)
+		return "", false
+	}
+	r.Body = http.MaxBytesReader(w, r.Body, 4<<10)
+	return r.PostFormValue(name), true
+}

@@ -1,0 +1,38 @@
+package headgate
+
+import (
+	"net/http"
+
+	"github.com/headgate/headgate/internal/counter"
+	"github.com/headgate/headgate/internal/ticket"
+)
+
+// serveLeave gives up the place of who waits: a form of the waiting page posts here. It answers
+// with a page of its own, which another load does no harm to.
+func (r *Room) serveLeave(q *visitRequest) {
+	switch {
+	case q.r.Method != http.MethodPost:
+		r.serveLeft(q)
+		return
+	case http.NewCrossOriginProtection().Check(q.r) != nil: // another site must not take places away
+		http.Error(q.w, "only the page of this site gives up a place", http.StatusForbidden)
+		return
+	case q.has && q.tok.Kind == ticket.Ticket && q.tok.ID > 0:
+		err := q.desk.Leave(q.r.Context(), q.tok.Life, q.tok.ID, q.tok.Key)
+		if err != nil { // nobody knows: the place stands, and the visitor may say it again
+			r.wait(q, &counter.Place{PollAfter: unreachableRetry}, StateWaiting)
+			return
+		}
+		r.counts.left.Add(1)
+	}
+	if !q.has || q.tok.Kind != ticket.Pass {
+		q.tok = ticket.Token{Kind: ticket.Left}
+		r.setCookie(q)
+	}
+	http.Redirect(q.w, q.r, q.f.leave, http.StatusSeeOther)
+}
+
+// serveLeft tells a visitor that its place is given up.
+func (r *Room) serveLeft(q *visitRequest) {
+	r.wait(q, &counter.Place{PollAfter: q.f.cfg.PollMax}, StateLeft)
+}

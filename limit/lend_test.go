@@ -1,0 +1,256 @@
+package limit
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+)
+
+func tenAMinute() Rule { return Rule{Algorithm: SlidingLog, Amount: 10, Window: time.Minute} }
+
+// lends has a table lend to a borrower.
+func lends(t *Table, now Time, r Report) Lent { return t.Borrow(now, now, 1, "k", &r) }
+
+// What is lent ahead is max-min fair, by the definition: nobody gets more unless those that
+// have less have all they want (Bertsekas and Gallager 1992, §6.5.2).
+func TestAheadIsMaxMinFair(t *testing.T) {
+	for seed := range uint64(3000) {
+		random := rand.New(rand.NewPCG(seed, 21))
+		e := &entry{more: &more{loans: make([]loan, 1+random.IntN(6))}}
+		for i := range e.more.loans {
+			x := &e.more.loans[i]
+			*x = loan{who: uint64(i), given: random.Int64N(30), want: random.Int64N(40) * random.Int64N(2)}
+			e.more.lent += x.out()
+		}
+		x, spare := &e.more.loans[random.IntN(len(e.more.loans))], random.Int64N(60)
+		// One unit after the other, to who has least and wants more. Nobody gives back.
+		level := make([]int64, len(e.more.loans))
+		for rest := spare + e.more.lent; rest > 0; rest-- {
+			least := -1
+			for i := range level {
+				y := &e.more.loans[i]
+				if level[i] < max(y.want, y.out()) && (least < 0 || level[i] < level[least]) {
+					least = i
+				}
+			}
+			if least < 0 {
+				break
+			}
+			level[least]++
+		}
+		want := min(spare, max(0, min(x.want, slices.Max(level), level[x.who]+1)-x.out()))
+		got := e.ahead(x, spare)
+		// Units do not divide: of the last round some get one and others none.
+		if got > want || got < want-1 && got < spare {
+			t.Fatalf("seed %d: %d ahead of %d, want %d or one less: %+v", seed, got, spare, want, e.more.loans)
+		}
+	}
+}
+
+// Forgetting what was used does not forget what is lent: it may still be used.
+func TestResetKeepsWhatIsLent(t *testing.T) {
+	for _, r := range lendRules(rand.New(rand.NewPCG(2, 2))) {
+		r.Amount = 10
+		if r.Burst > 0 {
+			r.Burst = 10
+		}
+		table, now := newTable(t, r, nil, 10), lendBegan
+		table.Take(now, 1, "k", 3)
+		lends(table, now, Report{Who: 1, Loan: 1, Need: 4, Least: 4})
+		table.Reset(1)
+		for i := range 20 { // others come, and the key is looked at
+			table.Take(now, uint64(i)+9, fmt.Sprint(i), 1)
+		}
+		if l := lends(table, now, Report{Who: 2, Loan: 1, Need: 10, Least: 1}); l.Given != 6 {
+			t.Errorf("%s: %d of 10 are lent after a reset while another holds 4", name(r), l.Given)
+		}
+		if l := lends(table, now, Report{Who: 1, Loan: 1, Used: 4}); l.Booked != 4 {
+			t.Errorf("%s: %d booked after a reset, want 4", name(r), l.Booked)
+		}
+	}
+}
+
+// Rules may change while something is lent: it still counts, and is used up to the term.
+func TestRulesChangeWhileLent(t *testing.T) {
+	to := append(lendRules(rand.New(rand.NewPCG(3, 2))),
+		Rule{Algorithm: Concurrency, Amount: 5},
+		Rule{Algorithm: LeakyBucket, Amount: 5, Window: time.Second, Paced: true})
+	for _, r := range to {
+		table, now := newTable(t, tenAMinute(), nil, 10), lendBegan
+		lends(table, now, Report{Who: 1, Loan: 1, Need: 4, Least: 4})
+		table.SetRules(now, compiled(t, r, nil), 10)
+		most := r.Most()
+		if d := table.Peek(now, 1, "k", 0); d.Remaining != max(0, most-4) {
+			t.Errorf("%s: %d remain of %d while 4 are lent", name(r), d.Remaining, most)
+		}
+		lends(table, now, Report{Who: 1, Loan: 1, Used: 4})
+		table.Expire(now, now+Kept+1, nil)
+		if n := table.Lent(1); n != 0 {
+			t.Errorf("%s: %d still lent", name(r), n)
+		}
+		now += Time(max(r.Window, time.Hour)) * 3
+		if d := table.Peek(now, 1, "k", most); !d.Allowed {
+			t.Errorf("%s: %d of %d remain long after", name(r), d.Remaining, most)
+		}
+	}
+}
+
+// A message that closes a loan may be a late one: what was lent since may be used.
+func TestALateCloseTakesNothingBack(t *testing.T) {
+	table, now := newTable(t, tenAMinute(), nil, 10), lendBegan
+	lends(table, now, Report{Who: 1, Loan: 1, Need: 2, Least: 2})
+	lends(table, now, Report{Who: 1, Loan: 1, Used: 2, Need: 8, Least: 8})
+	if l := lends(table, now, Report{Who: 1, Loan: 1, Used: 2, Close: true}); l.Closed {
+		t.Error("closed while 8 are out")
+	}
+	if l := lends(table, now, Report{Who: 2, Loan: 1, Need: 1, Least: 1}); l.Allowed {
+		t.Error("11 of 10 are lent or used")
+	}
+}
+
+// A message of a loan before does nothing, and gives nobody anything.
+func TestALoanThatIsOver(t *testing.T) {
+	table, now := newTable(t, tenAMinute(), nil, 10), lendBegan
+	lends(table, now, Report{Who: 1, Loan: 2, Need: 2, Least: 2})
+	if l := lends(table, now, Report{Who: 1, Loan: 1, Used: 1, Back: 1, Need: 3, Least: 1}); l.Allowed ||
+		l.Given != 2 || table.Lent(1) != 2 {
+		t.Errorf("%+v, %d lent", l, table.Lent(1))
+	}
+}
+
+// A lender that has forgotten a loan counts on from what the borrower says: what it lends
+// after that is known to both.
+func TestALenderThatForgotGoesOn(t *testing.T) {
+	table, now := newTable(t, tenAMinute(), nil, 10), lendBegan
+	late := Report{Who: 1, Loan: 1, Used: 3, Need: 1, Least: 1}
+	lends(table, now, late)
+	l := lends(table, now, Report{Who: 1, Loan: 1, Used: 50, Back: 20, Need: 5, Least: 5})
+	if l.Given != 75 || l.Used != 50 || l.Back != 20 || table.Lent(1) != 5 {
+		t.Errorf("%+v, %d lent, want 75 given of which 5 are out", l, table.Lent(1))
+	}
+}
+
+// A clock that gains on the lender's does not make uses older than they are.
+func TestTheAgeOfAUseAllowsForDrift(t *testing.T) {
+	table, used := newTable(t, tenAMinute(), nil, 10), lendBegan
+	lends(table, used, Report{Who: 1, Loan: 1, Need: 10, Least: 10})
+	now := used + 4*Time(time.Second)
+	fast := time.Duration(now-used) * (lendDrift + 1) / (lendDrift - 1)
+	lends(table, now, Report{Who: 1, Loan: 1, Used: 10, Age: fast})
+	if d := table.Peek(used+Time(time.Minute)-1, 1, "k", 1); d.Allowed {
+		t.Error("11 of 10 in a minute")
+	}
+	if d := table.Peek(used+Time(time.Minute+10*time.Millisecond), 1, "k", 10); !d.Allowed {
+		t.Error("later than drift explains")
+	}
+}
+
+// Who is silent for a term has used all; a second table is told so, and may not lend it again.
+func TestWhoIsSilentHasUsedAll(t *testing.T) {
+	table, second, now := newTable(t, tenAMinute(), nil, 10), newTable(t, tenAMinute(), nil, 10), lendBegan
+	r := Report{Who: 1, Loan: 1, Need: 10, Least: 10}
+	l := lends(table, now, r)
+	second.Repeat(now, now, 1, "k", &Deed{Kind: Lends, At: now, Who: 1, Loan: 1, Given: l.Given})
+	table.Expire(now, now+Kept, func(string, *Deed) { t.Error("too early") })
+	told := 0
+	table.Expire(now, now+Kept+1, func(key string, d *Deed) {
+		told++
+		second.Repeat(now, now, 1, key, d)
+	})
+	for what, table := range map[string]*Table{"first": table, "second": second} {
+		if d := table.Peek(now, 1, "k", 1); told != 1 || d.Allowed || table.Lent(1) != 0 {
+			t.Errorf("%s: told %d times; %+v, %d lent", what, told, d, table.Lent(1))
+		}
+	}
+}
+
+// A full table takes at once what is asked of a key that it does not hold, with all others.
+func TestAFullTableLendsNothing(t *testing.T) {
+	table, now := newTable(t, tenAMinute(), nil, 1), lendBegan
+	table.Take(now, 7, "known", 1)
+	l := lends(table, now, Report{Who: 1, Loan: 1, Used: 5, Back: 1, Need: 4, Least: 2, Want: 9})
+	if !l.Allowed || !l.Shared || l.Given != 10 || l.Booked != 4 || table.Lent(1) != 0 {
+		t.Errorf("%+v", l)
+	}
+	if l = lends(table, now, Report{Who: 2, Loan: 1, Need: 7, Least: 1}); l.Allowed || l.Given != 0 {
+		t.Errorf("%+v", l)
+	}
+}
+
+// Amounts at the bounds neither overflow nor pass.
+func TestAmountsAtTheBounds(t *testing.T) {
+	r := Rule{Algorithm: TokenBucket, Amount: MaxAmount, Window: MaxWindow, Burst: MaxAmount}
+	table, now := newTable(t, r, nil, 10), lendBegan
+	for who := range uint64(4) {
+		lends(table, now, Report{Who: who, Loan: 1, Need: MaxAmount, Least: 1, Want: MaxAmount})
+	}
+	if n := table.Lent(1); n != MaxAmount {
+		t.Errorf("%d lent of %d", n, int64(MaxAmount))
+	}
+	for _, bad := range []Report{
+		{Who: 9, Need: MaxAmount + 1}, {Who: 9, Need: -1}, {Who: 9, Want: MaxAmount + 1}, {Who: 9, Want: -1},
+		{Who: 9, Used: -1}, {Who: 9, Back: -1}, {Who: 9, Need: 1, Least: 2}, {Who: 9, Least: -1},
+		{Who: 9, Used: owedMost + 1, Need: 1}, {Who: 9, Back: 1<<63 - 1, Used: owedMost, Need: 1},
+	} {
+		if l := lends(table, now, bad); l.Allowed || l.Booked != 0 || table.Lent(1) != MaxAmount {
+			t.Errorf("%+v: %+v", bad, l)
+		}
+	}
+	lends(table, now, Report{Who: 1, Loan: 1, Used: owedMost, Back: owedMost})
+	if _, e := table.slot(1); e.lent() < 0 || e.lent() > MaxAmount || e.b < 0 {
+		t.Errorf("%d lent, %d used", e.lent(), e.b)
+	}
+}
+
+// To lend of a key that is known allocates nothing.
+func TestLendingAllocatesNothing(t *testing.T) {
+	r := Rule{Algorithm: TokenBucket, Amount: MaxAmount, Window: time.Minute}
+	table, used := newTable(t, r, nil, 10), int64(0)
+	ask := func() {
+		lent := table.Borrow(lendBegan, lendBegan, 1, "k",
+			&Report{Who: 1, Loan: 1, Used: used, Need: 2, Least: 1, Want: 50})
+		used = lent.Given - 1
+	}
+	ask()
+	if n := testing.AllocsPerRun(1000, ask); n > 0 {
+		t.Errorf("%v allocations a call", n)
+	}
+}
+
+// What is given back is given back once, however often it is said.
+func TestWhatIsGivenBackTwice(t *testing.T) {
+	table, now := newTable(t, tenAMinute(), nil, 10), lendBegan
+	lends(table, now, Report{Who: 1, Loan: 1, Need: 8, Least: 8})
+	for range 3 {
+		lends(table, now, Report{Who: 1, Loan: 1, Back: 2})
+	}
+	if n := table.Lent(1); n != 6 {
+		t.Errorf("%d lent of 8 of which 2 came back", n)
+	}
+}
+
+// Who takes over knows borrowers from when it heard of them, by its own clock, and gives them
+// a whole term anew.
+func TestWhoTakesOverHasHeardOfAllBorrowers(t *testing.T) {
+	table, now, clk := newTable(t, tenAMinute(), nil, 10), lendBegan, Time(1e12)
+	l := lends(table, now, Report{Who: 1, Loan: 1, Need: 8, Least: 8})
+	copied, repeats := newTable(t, tenAMinute(), nil, 10), newTable(t, tenAMinute(), nil, 10)
+	if err := copied.PutKey(table.AppendKey(nil, 0), clk, func(string) uint64 { return 1 }); err != nil {
+		t.Fatal(err)
+	}
+	repeats.Repeat(now, clk, 1, "k", &Deed{Kind: Lends, At: now, Who: 1, Loan: 1, Given: l.Given})
+	for _, table := range []*Table{copied, repeats} {
+		if table.Expire(now, clk+Kept, nil); table.Lent(1) != 8 {
+			t.Errorf("%d lent, want 8: they may be used yet", table.Lent(1))
+		}
+		table.Heard(clk + Time(time.Hour))
+		if table.Expire(now, clk+Time(time.Hour)+Kept, nil); table.Lent(1) != 8 {
+			t.Errorf("%d lent, want 8: it has just taken over", table.Lent(1))
+		}
+		if table.Expire(now, clk+Time(time.Hour)+Kept+1, nil); table.Lent(1) != 0 {
+			t.Errorf("%d lent after the term", table.Lent(1))
+		}
+	}
+}

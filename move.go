@@ -1,0 +1,111 @@
+package headgate
+
+import (
+	"errors"
+	"math/rand/v2"
+	"net/http"
+	"time"
+
+	"github.com/headgate/headgate/internal/counter"
+	"github.com/headgate/headgate/internal/ticket"
+	"github.com/headgate/headgate/internal/wire"
+	"github.com/headgate/headgate/slot"
+)
+
+const (
+	moveField  = "place"          // what a link and its form say
+	moveWithin = 10 * time.Minute // a link is good. Chosen: long enough to send it to oneself
+)
+
+// serveMove moves a place to another device. Without a link it makes one for the visitor's place.
+// A link that is opened only asks, for programs open links to show what is behind them; the form
+// of that page moves the place.
+func (r *Room) serveMove(q *visitRequest) {
+	q.w.Header().Set("Referrer-Policy", "no-referrer")
+	link := q.r.URL.Query().Get(moveField)
+	if q.r.Method == http.MethodPost {
+		var same bool
+		if link, same = wire.FormValue(q.w, q.r, moveField); !same {
+			return
+		}
+	}
+	_, inside := r.stay(q)
+	switch {
+	case q.has && q.tok.Kind == ticket.Moved && link == "":
+		r.serveMoved(q)
+	case inside, link == "" && (q.tok.Kind != ticket.Ticket || q.tok.ID == 0):
+		http.Redirect(q.w, q.r, q.f.cfg.Path, http.StatusSeeOther)
+	case link == "":
+		r.serveLink(q)
+	default:
+		r.openLink(q, link)
+	}
+}
+
+// serveMoved tells a visitor that its place is on another device now. Whoever is told joins anew
+// by going to the site again, and not before.
+func (r *Room) serveMoved(q *visitRequest) {
+	if !q.peek {
+		q.tok = ticket.Token{Kind: ticket.Moved}
+		r.setCookie(q)
+		if q.r.URL.Path != q.f.move && Navigates(q.r) {
+			http.Redirect(q.w, q.r, q.f.move, http.StatusSeeOther)
+			return
+		}
+	}
+	r.wait(q, &counter.Place{PollAfter: q.f.cfg.PollMax}, StateMoved)
+}
+
+// serveLink shows a link that moves the visitor's place.
+func (r *Room) serveLink(q *visitRequest) {
+	if q.peek {
+		r.serveTicket(q)
+		return
+	}
+	p, err := q.desk.Poll(q.r.Context(), q.tok.Life, q.tok.ID, q.tok.Key)
+	switch waits := p.Status == slot.TicketWaiting || p.Status == slot.TicketLate; {
+	case p.Moved:
+		r.serveMoved(q)
+	case err == nil && waits && q.f.cfg.Method != MethodPassthrough:
+		q.link = r.keys.Load().SealMove(q.f.cfg.Name, &q.tok, q.f.cfg.Wall().Add(moveWithin), 0)
+		r.wait(q, &p, r.whyWaiting())
+	default: // it is called or over, or nobody knows
+		http.Redirect(q.w, q.r, q.f.cfg.Path, http.StatusSeeOther)
+	}
+}
+
+// openLink asks whether a place is to move here, or moves it.
+func (r *Room) openLink(q *visitRequest, link string) {
+	own, had, keys := q.tok, q.has && q.tok.Kind == ticket.Ticket && q.tok.ID > 0, r.keys.Load()
+	from, desk := ticket.Token{}, q.desk
+	to, until, err := keys.OpenMove(&from, q.f.cfg.Name, link)
+	q.tok, q.has = from, err == nil
+	r.locate(q)
+	post := q.r.Method == http.MethodPost
+	switch {
+	case !q.has, q.f.cfg.Wall().After(until), post && to == 0:
+		err = counter.ErrNoTicket
+	case !post:
+		q.link = keys.SealMove(q.f.cfg.Name, &from, until, rand.Uint64()|1)
+		r.wait(q, &counter.Place{PollAfter: moveWithin}, StateMoveHere)
+		return
+	default:
+		err = q.desk.Move(q.r.Context(),
+			counter.Move{Life: from.Life, Number: from.ID, From: from.Key, To: to})
+	}
+	switch {
+	case err == nil:
+		if had && (own.Life != from.Life || own.ID != from.ID) { // one device has one place
+			_ = desk.Leave(q.r.Context(), own.Life, own.ID, own.Key) // else it goes with its hold
+		}
+		q.tok.Key, q.tok.Checked = to, q.f.cfg.Wall().Unix()
+		r.setCookie(q)
+		http.Redirect(q.w, q.r, q.f.cfg.Path, http.StatusSeeOther)
+	case errors.Is(err, counter.ErrNoTicket):
+		q.has = false
+		r.wait(q, &counter.Place{PollAfter: moveWithin}, StateMoveOver)
+	default: // nobody knows: the same form may be sent again
+		q.link = link
+		r.wait(q, &counter.Place{PollAfter: unreachableRetry}, StateMoveAgain)
+	}
+}

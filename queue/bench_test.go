@@ -1,0 +1,95 @@
+package queue
+
+import (
+	"context"
+	"fmt"
+	"runtime"
+	"sync"
+	"testing"
+	"time"
+)
+
+// BenchmarkPut puts jobs of 250 bytes with a key, of many clients at once or of one with
+// many at a time, each on the disk before its answer.
+func BenchmarkPut(b *testing.B) {
+	for _, c := range []struct{ clients, each int }{{64, 1}, {4, 1000}} {
+		b.Run(fmt.Sprintf("clients=%d,each=%d", c.clients, c.each), func(b *testing.B) {
+			f := newBench(b, nil).hosts()
+			if err := f.q.Pause(b.Context()); err != nil {
+				b.Fatal(err)
+			}
+			body := make([]byte, 250)
+			b.ReportAllocs()
+			begin := time.Now()
+			var wg sync.WaitGroup
+			for k := range c.clients {
+				wg.Go(func() {
+					for i := k; i < b.N; i += c.clients * c.each {
+						jobs := make([]Job, min(c.each, b.N))
+						for n := range jobs {
+							jobs[n] = Job{Key: fmt.Sprintf("%d-%d-%d", k, i, n), Body: body}
+						}
+						if _, err := f.q.Put(context.Background(), jobs); err != nil {
+							b.Error(err)
+							return
+						}
+					}
+				})
+			}
+			wg.Wait()
+			b.ReportMetric(float64(f.q.totals.put.Load())/time.Since(begin).Seconds(), "jobs/s")
+		})
+	}
+}
+
+// BenchmarkDeliver delivers jobs of 250 bytes to a target that answers at once.
+func BenchmarkDeliver(b *testing.B) {
+	f := newBench(b, nil).hosts()
+	if err := f.q.Pause(b.Context()); err != nil {
+		b.Fatal(err)
+	}
+	f.load(b.N)
+	b.ReportAllocs()
+	b.ResetTimer()
+	if err := f.q.Resume(b.Context()); err != nil {
+		b.Fatal(err)
+	}
+	for range b.N {
+		<-f.target.seen
+	}
+	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "jobs/s")
+}
+
+// load puts n jobs of 250 bytes with a key.
+func (b *bench) load(n int) {
+	body := make([]byte, 250)
+	for i := 0; i < n; i += 10_000 {
+		jobs := make([]Job, min(10_000, n-i))
+		for k := range jobs {
+			jobs[k] = Job{Key: fmt.Sprintf("key-%d", i+k), Body: body}
+		}
+		b.put(jobs...)
+	}
+	until(b.t, "all known", func() bool { return b.status().Depth == n })
+}
+
+// BenchmarkWaiting tells what a job that waits costs in memory, with its key.
+func BenchmarkWaiting(b *testing.B) {
+	f := newBench(b, nil).hosts()
+	if err := f.q.Pause(b.Context()); err != nil {
+		b.Fatal(err)
+	}
+	const n = 1_000_000
+	heap := func() float64 {
+		runtime.GC()
+		var m runtime.MemStats
+		runtime.ReadMemStats(&m)
+		return float64(m.HeapAlloc)
+	}
+	before := heap()
+	f.load(n)
+	for b.Loop() {
+		runtime.Gosched()
+	}
+	b.ReportMetric((heap()-before)/1e6, "MB/million")
+}

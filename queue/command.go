@@ -1,0 +1,298 @@
+package queue
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/headgate/headgate/internal/store"
+)
+
+// A DeadJob is one that nobody tries any more.
+type DeadJob struct {
+	ID       string    `json:"id"`
+	Key      string    `json:"key"`
+	Tenant   string    `json:"tenant"`
+	Attempts int       `json:"attempts"`
+	DiedAt   time.Time `json:"died_at"`
+	Why      string    `json:"why"`
+}
+
+// The operations that only the host can do. They travel between nodes.
+const (
+	opStatus    = "status"
+	opPause     = "pause"
+	opResume    = "resume"
+	opRate      = "rate"
+	opPurge     = "purge"
+	opPurgeDead = "purge_dead"
+	opRedrive   = "redrive"
+	opDead      = "dead"
+)
+
+// A command is what the host is asked to do.
+type command struct {
+	Op    string   `json:"op"`
+	Rate  float64  `json:"rate,omitempty"`
+	IDs   []string `json:"ids,omitempty"`
+	After string   `json:"after,omitempty"`
+	Count int      `json:"count,omitempty"`
+}
+
+// A result is what the host answers.
+type result struct {
+	Status *Status   `json:"status,omitempty"`
+	Count  int       `json:"count"`
+	Dead   []DeadJob `json:"dead,omitempty"`
+	Error  string    `json:"error,omitempty"`
+}
+
+// deadShown bounds the dead jobs that are told at once: each is read from the log. Chosen.
+const deadShown = 1000
+
+// Status tells where the queue stands. It asks the node that hosts it: ErrNoHost if none
+// does now.
+func (q *Queue) Status(ctx context.Context) (Status, error) {
+	r, err := q.do(ctx, command{Op: opStatus})
+	if err != nil {
+		return Status{Name: q.cfg.Name}, err
+	}
+	return *r.Status, nil
+}
+
+// Pause lets no more jobs go out, until Resume, also after a restart. Jobs under way end.
+func (q *Queue) Pause(ctx context.Context) error {
+	_, err := q.do(ctx, command{Op: opPause})
+	return err
+}
+
+// Resume lets jobs go out again.
+func (q *Queue) Resume(ctx context.Context) error {
+	_, err := q.do(ctx, command{Op: opResume})
+	return err
+}
+
+// SetRate holds the queue to so many jobs a second beside its limits, 0 to none, also after
+// a restart, and until its configuration has another rate than now.
+func (q *Queue) SetRate(ctx context.Context, rate float64) error {
+	if !(rate >= 0 && rate <= MaxRate) {
+		return fmt.Errorf("%w: the rate is %v, want 0 to %v", ErrConfig, rate, MaxRate)
+	}
+	_, err := q.do(ctx, command{Op: opRate, Rate: rate})
+	return err
+}
+
+// Purge forgets all jobs that wait, and all keys, and tells how many jobs that were. What is
+// under way, and what is dead, stays.
+func (q *Queue) Purge(ctx context.Context) (int, error) {
+	r, err := q.do(ctx, command{Op: opPurge})
+	return r.Count, err
+}
+
+// PurgeDead forgets all dead jobs, and tells how many that were.
+func (q *Queue) PurgeDead(ctx context.Context) (int, error) {
+	r, err := q.do(ctx, command{Op: opPurgeDead})
+	return r.Count, err
+}
+
+// Redrive lets dead jobs go again as if they had never gone, and tells how many there were;
+// no IDs are all of them.
+func (q *Queue) Redrive(ctx context.Context, ids ...string) (int, error) {
+	r, err := q.do(ctx, command{Op: opRedrive, IDs: ids})
+	return r.Count, err
+}
+
+// Dead are up to count dead jobs behind the one of that ID, "" for the first, in the order
+// in which they were put.
+func (q *Queue) Dead(ctx context.Context, after string, count int) ([]DeadJob, error) {
+	r, err := q.do(ctx, command{Op: opDead, After: after, Count: count})
+	return r.Dead, err
+}
+
+// do lets the host do it, here or elsewhere.
+func (q *Queue) do(ctx context.Context, c command) (result, error) {
+	if h := q.lead.Load(); h != nil {
+		return h.do(ctx, &c)
+	}
+	if q.bus == nil {
+		return result{}, ErrNoHost
+	}
+	b, err := json.Marshal(c)
+	if err != nil {
+		return result{}, err
+	}
+	ctx, stop := context.WithTimeout(ctx, writeWait)
+	defer stop()
+	b, err = q.bus.Ask(ctx, q.hostName(), b)
+	switch {
+	case errors.Is(err, store.ErrNobody):
+		return result{}, ErrNoHost
+	case err != nil:
+		return result{}, fmt.Errorf("%w: %w", ErrNoHost, err)
+	}
+	var r result
+	if err := json.Unmarshal(b, &r); err != nil {
+		return r, fmt.Errorf("the host's answer: %w", err)
+	}
+	if r.Error != "" || c.Op == opStatus && r.Status == nil {
+		return r, errors.New(r.Error)
+	}
+	return r, nil
+}
+
+func (q *Queue) hostName() string { return "queue." + q.cfg.Name }
+
+// serve answers what other nodes ask of the host, until silence is called.
+func (h *host) serve() (silence func(), err error) {
+	if h.q.bus == nil {
+		return func() {}, nil
+	}
+	return h.q.bus.Serve(h.q.hostName(), func(ctx context.Context, msg []byte) []byte {
+		var c command
+		if json.Unmarshal(msg, &c) != nil {
+			return nil
+		}
+		r, err := h.do(ctx, &c)
+		if err != nil {
+			r.Error = err.Error()
+		}
+		b, err := json.Marshal(r)
+		if err != nil {
+			return nil
+		}
+		return b
+	})
+}
+
+func (h *host) do(ctx context.Context, c *command) (r result, err error) {
+	switch c.Op {
+	case opStatus:
+		s := h.status(ctx)
+		r.Status = &s
+	case opPause, opResume:
+		err = h.control(ctx, func() { h.paused = c.Op == opPause })
+	case opRate:
+		err = h.control(ctx, func() {
+			h.asked = askedRate{true, max(0, min(c.Rate, MaxRate)), h.q.set.Load().Rate}
+		})
+	case opPurge:
+		r.Count, err = h.purge(ctx)
+	case opPurgeDead:
+		r.Count, err = h.purgeDead(ctx)
+	case opRedrive:
+		r.Count, err = h.redrive(ctx, c.IDs)
+	case opDead:
+		r.Dead, err = h.listDead(ctx, c.After, c.Count)
+	default:
+		err = fmt.Errorf("a node of another version asks for %q", c.Op)
+	}
+	return r, err
+}
+
+// control changes how the queue goes, and keeps that.
+func (h *host) control(ctx context.Context, change func()) error {
+	h.mu.Lock()
+	change()
+	n := note{kind: noteControl, paused: h.paused, asked: h.asked}
+	h.mu.Unlock()
+	h.nudge()
+	return h.sayNow(ctx, n)
+}
+
+func (h *host) purge(ctx context.Context) (int, error) {
+	h.mu.Lock()
+	upTo := h.purged
+	if n := len(h.index.order); n > 0 {
+		upTo = max(upTo, h.index.order[n-1])
+	}
+	h.purged = upTo
+	count := h.index.purge()
+	// What is under way may still fail, and is then not among what was purged: it goes again.
+	notes := []note{{kind: notePurge, ref: refOf(upTo, 0)}}
+	for r := range h.index.flying {
+		t := h.index.tries[r]
+		notes = append(notes, note{kind: noteTry, ref: r, attempt: t.attempt, since: t.since})
+	}
+	h.mu.Unlock()
+	return count, h.sayNow(ctx, notes...)
+}
+
+func (h *host) purgeDead(ctx context.Context) (int, error) {
+	h.mu.Lock()
+	var notes []note
+	for r := range h.index.dead {
+		notes = append(notes, note{kind: noteDone, ref: r, done: []int{r.index()}})
+		h.index.finish(r)
+	}
+	h.mu.Unlock()
+	h.nudge()
+	return len(notes), h.sayNow(ctx, notes...)
+}
+
+func (h *host) redrive(ctx context.Context, ids []string) (int, error) {
+	var which []ref
+	h.mu.Lock()
+	if len(ids) == 0 {
+		which = slices.Sorted(maps.Keys(h.index.dead))
+	}
+	for _, id := range ids {
+		r, ok := parseRef(id)
+		if _, dead := h.index.dead[r]; ok && dead && !slices.Contains(which, r) {
+			which = append(which, r)
+		}
+	}
+	h.mu.Unlock()
+	d := &dispatcher{host: h}
+	now := time.Now().UnixMilli()
+	var notes []note
+	for _, r := range which {
+		f, err := d.load(ctx, r)
+		if err != nil {
+			return 0, err
+		}
+		h.mu.Lock()
+		if _, dead := h.index.dead[r]; !dead || f == nil {
+			h.mu.Unlock()
+			continue
+		}
+		delete(h.index.dead, r)
+		h.index.tries[r] = try{since: now}
+		h.index.again(r, &f.head, 0)
+		h.mu.Unlock()
+		notes = append(notes, note{kind: noteTry, ref: r, since: now})
+	}
+	h.nudge()
+	return len(notes), h.sayNow(ctx, notes...)
+}
+
+func (h *host) listDead(ctx context.Context, after string, count int) ([]DeadJob, error) {
+	from, _ := parseRef(after)
+	h.mu.Lock()
+	all := maps.Clone(h.index.dead)
+	h.mu.Unlock()
+	d := &dispatcher{host: h}
+	list := []DeadJob{}
+	for _, r := range slices.Sorted(maps.Keys(all)) {
+		if r <= from && after != "" {
+			continue
+		}
+		if len(list) >= min(count, deadShown) {
+			break
+		}
+		f, err := d.load(ctx, r)
+		if err != nil {
+			return nil, err
+		}
+		if f == nil {
+			continue
+		}
+		x := all[r]
+		list = append(list, DeadJob{ID: r.String(), Key: f.job.Key, Tenant: f.job.Tenant,
+			Attempts: x.attempt, DiedAt: time.UnixMilli(x.at).UTC(), Why: x.why})
+	}
+	return list, nil
+}

@@ -1,0 +1,509 @@
+package queue
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/headgate/headgate/internal/store"
+)
+
+// A dispatcher sends jobs out, one after the other, each when it may go.
+type dispatcher struct {
+	*host
+	flight context.Context // of the deliveries
+	noting context.Context // of what is noted of them, also of those that were cut short
+	wg     *sync.WaitGroup // of the deliveries
+
+	set    *Config // that it works by
+	places int     // for deliveries, free or taken
+	held   *flight // has capacity already, and waits for the throttle
+}
+
+// A flight is a job that may go.
+type flight struct {
+	ref   ref
+	head  head
+	job   Job
+	taken taken
+}
+
+func (d *dispatcher) run(ctx context.Context, begun bool) error {
+	d.adopt(ctx)
+	if begun { // what another host has sent may still count
+		d.warmUp(ctx, d.quiet)
+	}
+	for ctx.Err() == nil {
+		d.adopt(ctx)
+		select {
+		case <-d.free:
+		case <-d.q.changed:
+			continue
+		case <-ctx.Done():
+			return nil
+		}
+		if d.places > d.set.Concurrency {
+			d.places--
+			continue
+		}
+		f := d.next(ctx)
+		if f == nil {
+			d.free <- struct{}{}
+			continue
+		}
+		d.wg.Go(func() {
+			defer func() { d.free <- struct{}{} }()
+			d.deliver(f)
+		})
+	}
+	return nil
+}
+
+// adopt works from now on by what Reconfigure has set.
+func (d *dispatcher) adopt(ctx context.Context) {
+	set, was := d.q.set.Load(), d.set
+	if set == was {
+		return
+	}
+	if c := d.q.cfg.Capacity; c != nil && was != nil {
+		if d.held != nil { // maybe of other limits
+			d.giveBack(d.held)
+			d.held = nil
+		}
+		c.leave(d.self)
+	}
+	d.set, d.self = set, &member{weight: float64(set.Weight), smooth: !set.Burst}
+	d.mu.Lock()
+	d.index.configure(set.Weights, set.KeyWindow)
+	d.mu.Unlock()
+	if was != nil && !slices.Equal(set.Uses, was.Uses) {
+		d.land(ctx) // limits that are new here do not know of what is under way
+		d.warmUp(ctx, time.Now())
+	}
+	for ; d.places < set.Concurrency; d.places++ {
+		d.free <- struct{}{}
+	}
+}
+
+// land waits until nothing is under way.
+func (d *dispatcher) land(ctx context.Context) {
+	n := 0
+	for ; n < d.places && ctx.Err() == nil; n++ {
+		select {
+		case <-d.free:
+		case <-ctx.Done():
+		}
+	}
+	for range n {
+		d.free <- struct{}{}
+	}
+}
+
+// warmUp waits until what was sent before a moment counts nowhere any more.
+func (d *dispatcher) warmUp(ctx context.Context, from time.Time) {
+	c := d.q.cfg.Capacity
+	if c == nil {
+		return
+	}
+	for ctx.Err() == nil && slices.Equal(d.set.Uses, d.q.set.Load().Uses) {
+		wait, err := c.warmUp(ctx, d.set.Uses)
+		if err == nil {
+			d.pause(ctx, from.Add(wait), false)
+			return
+		}
+		d.mu.Lock()
+		d.waitErr = err.Error()
+		d.mu.Unlock()
+		d.pause(ctx, time.Now().Add(longWait), false)
+	}
+}
+
+// leastPause is how long the dispatcher sleeps at least when it must wait, and then nothing
+// wakes it: a pace is caught up with, and to wake for each of many jobs a second costs more than
+// to send them. Chosen: short beside each window.
+const leastPause = time.Millisecond
+
+// pause waits for a time, or for the line to change, or for ctx.
+func (d *dispatcher) pause(ctx context.Context, until time.Time, early bool) {
+	var at <-chan time.Time
+	if !until.IsZero() {
+		wait := max(leastPause, time.Until(until))
+		early = early && wait > leastPause
+		t := time.NewTimer(wait)
+		defer t.Stop()
+		at = t.C
+	}
+	wake := d.wake
+	if !early {
+		wake = nil
+	}
+	select {
+	case <-at:
+	case <-wake:
+	case <-ctx.Done():
+	}
+}
+
+// next waits for a job that may go, nil when ctx has ended or the configuration has changed.
+func (d *dispatcher) next(ctx context.Context) *flight {
+	for ctx.Err() == nil && d.set == d.q.set.Load() {
+		f, until, why := d.look(ctx)
+		d.mu.Lock()
+		d.waitErr = why
+		d.mu.Unlock()
+		if f != nil {
+			return f
+		}
+		d.pause(ctx, until, true)
+	}
+	return nil
+}
+
+// look finds a job that may go now, or says when to look again; the zero time is when the
+// line changes. why is what a person should know of the wait.
+func (d *dispatcher) look(ctx context.Context) (f *flight, until time.Time, why string) {
+	now := time.Now()
+	soon := now.Add(longWait)
+	d.mu.Lock()
+	next := d.index.ripen(now)
+	paused, rate, dead := d.paused, d.asked.inForce(d.set.Rate), len(d.index.dead)
+	more := min(d.index.left, len(d.free))
+	r, tenant, ok := d.index.peek()
+	d.mu.Unlock()
+	switch {
+	case paused:
+		return nil, time.Time{}, ""
+	case dead >= maxDead:
+		return nil, soon, fmt.Sprintf("%d jobs are dead: redrive or purge them", dead)
+	case !d.holds():
+		return nil, soon, "the engine does not answer"
+	case !ok:
+		return nil, next, ""
+	}
+	f, err := d.load(ctx, r)
+	if err != nil {
+		return nil, soon, err.Error()
+	}
+	if f == nil || d.tooOld(f, now) {
+		d.drop(tenant, r, f, "too old")
+		return nil, now, ""
+	}
+	if rate > 0 && now.Before(d.nextAt) {
+		return nil, d.nextAt, ""
+	}
+	if ok, at := d.pass(now, 0); !ok {
+		return nil, at, "the target is overrun"
+	}
+	if until, why = d.capacity(ctx, f, tenant, more); !until.IsZero() {
+		return nil, until, why
+	}
+	if now = time.Now(); now.Before(f.taken.at) { // it has its place in the pace of a limit
+		d.held = f
+		return nil, f.taken.at, ""
+	}
+	if ok, at := d.pass(now, 1); !ok { // another queue of the target was faster
+		d.held = f
+		return nil, at, "the target is overrun"
+	}
+	d.held = nil
+	if !d.goes(f, tenant) { // purged since
+		d.giveBack(f)
+		return nil, now, ""
+	}
+	if rate > 0 {
+		if behind := now.Add(-mostBehind); d.nextAt.Before(behind) {
+			d.nextAt = behind
+		}
+		d.nextAt = d.nextAt.Add(time.Duration(float64(time.Second) / rate))
+	}
+	return f, until, ""
+}
+
+// pass asks the throttle of the target, if there is one.
+func (d *dispatcher) pass(now time.Time, n int) (ok bool, at time.Time) {
+	if d.set.Throttle == nil {
+		return true, now
+	}
+	return d.set.Throttle.Pass(now, n)
+}
+
+// capacity takes what a job costs of the limits, or says when to look again, and why.
+func (d *dispatcher) capacity(
+	ctx context.Context, f *flight, t *tenant, more int,
+) (until time.Time, why string) {
+	c := d.q.cfg.Capacity
+	if c == nil {
+		return until, ""
+	}
+	if d.held != nil {
+		if d.held.ref == f.ref {
+			f.taken = d.held.taken
+			return until, ""
+		}
+		d.giveBack(d.held) // another one's turn has come meanwhile
+		d.held = nil
+	}
+	var no *denial
+	var err error
+	ld := load{tenant: f.head.tenant, cost: f.head.cost, bytes: int64(len(f.job.Body)), more: int64(more)}
+	f.taken, no, err = c.take(ctx, d.self, d.set.Uses, ld)
+	now := time.Now()
+	switch {
+	case err != nil:
+		return now.Add(longWait), err.Error()
+	case no == nil:
+		return until, ""
+	case no.never != "":
+		d.drop(t, f.ref, f, fmt.Sprintf("costs %d, more than limit %s ever lets pass", f.head.cost, no.never))
+		return now, ""
+	case no.tenant:
+		d.mu.Lock()
+		if _, again, ok := d.index.peek(); ok && again == t {
+			d.index.block(t, no.until)
+		}
+		d.mu.Unlock()
+		return now, ""
+	}
+	return no.until, ""
+}
+
+// goes takes a job out of the line, unless it is gone or another one's turn has come.
+func (d *dispatcher) goes(f *flight, t *tenant) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	r, of, ok := d.index.peek()
+	if !ok || r != f.ref || of != t {
+		return false
+	}
+	d.index.take(t, f.head.cost)
+	f.job.Attempt = d.index.tries[r].attempt + 1
+	return true
+}
+
+// giveBack returns what a job has taken and did not use.
+func (d *dispatcher) giveBack(f *flight) {
+	if c := d.q.cfg.Capacity; c != nil {
+		c.giveBack(d.self, f.taken)
+	}
+}
+
+// tooOld tells whether a job has waited for longer than it may.
+func (d *dispatcher) tooOld(f *flight, now time.Time) bool {
+	most := f.job.MaxAge
+	if most == 0 {
+		most = d.set.MaxAge
+	}
+	if most == 0 {
+		return false
+	}
+	since := f.job.Enqueued
+	d.mu.Lock()
+	if t, ok := d.index.tries[f.ref]; ok && t.since > 0 {
+		since = time.UnixMilli(t.since)
+	}
+	d.mu.Unlock()
+	if f.job.At.After(since) {
+		since = f.job.At
+	}
+	return now.Sub(since) > most
+}
+
+// drop lets a job die that never went out this time. One that is not there any more is
+// just let go.
+func (d *dispatcher) drop(t *tenant, r ref, f *flight, why string) {
+	d.mu.Lock()
+	now, of, ok := d.index.peek()
+	if !ok || now != r || of != t {
+		d.mu.Unlock()
+		return
+	}
+	d.index.take(t, 0)
+	if f == nil {
+		d.index.finish(r)
+		d.mu.Unlock()
+		return
+	}
+	attempt := d.index.tries[r].attempt
+	d.mu.Unlock()
+	d.bury(d.noting, r, attempt, why)
+}
+
+// bury notes that a job is dead.
+func (d *dispatcher) bury(ctx context.Context, r ref, attempt int, why string) {
+	if len(why) > maxReason {
+		why = why[:maxReason]
+	}
+	at := time.Now().UnixMilli()
+	d.mu.Lock()
+	delete(d.index.flying, r)
+	delete(d.index.tries, r)
+	d.index.dead[r] = deadJob{attempt, at, d.intern(why)}
+	d.mu.Unlock()
+	d.q.totals.dead.Add(1)
+	d.say(ctx, note{kind: noteDead, ref: r, attempt: attempt, at: at, text: why})
+}
+
+// intern finds a reason among those of other dead jobs, that they share its bytes.
+func (h *host) intern(why string) string {
+	if h.reasons == nil || len(h.reasons) > 1000 { // chosen: reasons are few
+		h.reasons = map[string]string{}
+	}
+	if s, ok := h.reasons[why]; ok {
+		return s
+	}
+	h.reasons[why] = why
+	return why
+}
+
+// load reads a job, nil if it is not in the log any more.
+func (d *dispatcher) load(ctx context.Context, r ref) (*flight, error) {
+	c, err := d.q.cache.chunk(ctx, d.q.jobs, r.chunk())
+	if errors.Is(err, store.ErrNotFound) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	if r.index() >= len(c.jobs) {
+		return nil, nil
+	}
+	b := c.jobs[r.index()]
+	h, _, _, _ := parseHead(b)
+	job, ok := parseJob(b)
+	if !ok {
+		return nil, nil
+	}
+	job.ID, job.Queue, job.Enqueued = r.String(), d.q.cfg.Name, c.at
+	return &flight{ref: r, head: h, job: job}, nil
+}
+
+// deliver hands a job to the target, and notes what came of it.
+func (d *dispatcher) deliver(f *flight) {
+	if !d.holds() { // since it was taken out of the line: it goes back
+		d.giveBack(f)
+		d.mu.Lock()
+		d.index.again(f.ref, &f.head, 0)
+		d.mu.Unlock()
+		return
+	}
+	set := d.q.set.Load()
+	began := time.Now()
+	o := set.Handler.Deliver(d.flight, &f.job)
+	if c := d.q.cfg.Capacity; c != nil {
+		c.answered(f.taken)
+	}
+	now := time.Now()
+	t := &d.q.totals
+	t.took(now.Sub(began))
+	throttle := set.Throttle
+	switch {
+	case o.Err == nil:
+		t.delivered.Add(1)
+		t.done(now)
+		if throttle != nil {
+			throttle.Done(now)
+		}
+		d.mu.Lock()
+		d.index.finish(f.ref)
+		d.mu.Unlock()
+		d.say(d.noting, note{kind: noteDone, ref: f.ref, done: []int{f.ref.index()}})
+	case d.flight.Err() != nil: // the process ends: nobody knows what the target did
+		d.mu.Lock()
+		delete(d.index.flying, f.ref)
+		d.mu.Unlock()
+	case o.Busy:
+		t.busy.Add(1)
+		if throttle != nil {
+			throttle.Busy(now, o.After)
+		}
+		d.retry(f, f.job.Attempt-1, max(o.After, d.backoff(1)), now) // no attempt is used up
+	case !o.Again || f.job.Attempt >= set.MaxAttempts:
+		d.bury(d.noting, f.ref, f.job.Attempt, o.Err.Error())
+	default:
+		t.retried.Add(1)
+		d.retry(f, f.job.Attempt, max(o.After, d.backoff(f.job.Attempt)), now)
+	}
+	d.nudge()
+}
+
+// retry puts a job back to go again after a while.
+func (d *dispatcher) retry(f *flight, attempt int, after time.Duration, now time.Time) {
+	at := now.Add(min(after, MaxWait)).UnixMilli()
+	d.mu.Lock()
+	t := d.index.tries[f.ref]
+	t.attempt = attempt
+	d.index.tries[f.ref] = t
+	d.index.again(f.ref, &f.head, at)
+	d.mu.Unlock()
+	d.say(d.noting, note{kind: noteTry, ref: f.ref, attempt: attempt, at: at, since: t.since})
+}
+
+// backoff is how long to wait after so many attempts: doubled each time, and half of it by
+// chance, so that what failed together does not come back together.
+func (d *dispatcher) backoff(attempt int) time.Duration {
+	c := d.q.set.Load()
+	b := c.MaxBackoff
+	if shift := attempt - 1; shift < 40 && c.MinBackoff<<shift>>shift == c.MinBackoff {
+		b = min(b, c.MinBackoff<<shift)
+	}
+	return b/2 + rand.N(b/2+1)
+}
+
+// A chunkCache holds the chunks that were read last.
+type chunkCache struct {
+	mu    sync.Mutex
+	all   map[uint64]*readChunk
+	order []uint64
+	bytes int
+}
+
+type readChunk struct {
+	jobs  [][]byte
+	at    time.Time
+	bytes int
+}
+
+// cacheBytes bounds the chunks in memory. Chosen: those of some hundred tenants and
+// priorities at once.
+const cacheBytes = 24 << 20
+
+// chunk reads a chunk, or returns it as it was read before.
+func (c *chunkCache) chunk(ctx context.Context, log *store.Log, seq uint64) (*readChunk, error) {
+	c.mu.Lock()
+	got := c.all[seq]
+	c.mu.Unlock()
+	if got != nil {
+		return got, nil
+	}
+	ctx, stop := context.WithTimeout(ctx, writeWait)
+	defer stop()
+	e, err := log.Get(ctx, seq)
+	if err != nil {
+		return nil, err
+	}
+	jobs, err := parseChunk(e.Data)
+	if err != nil {
+		return nil, fmt.Errorf("entry %d: %w", seq, err)
+	}
+	got = &readChunk{jobs, e.At, len(e.Data) + 24*len(jobs)}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.all == nil {
+		c.all = map[uint64]*readChunk{}
+	}
+	if c.all[seq] == nil {
+		c.all[seq] = got
+		c.order = append(c.order, seq)
+		c.bytes += got.bytes
+	}
+	for c.bytes > cacheBytes && len(c.order) > 1 {
+		c.bytes -= c.all[c.order[0]].bytes
+		delete(c.all, c.order[0])
+		c.order = c.order[1:]
+	}
+	return got, nil
+}

@@ -1,0 +1,76 @@
+package queue
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+)
+
+// ours are the headers that nobody else sets: those of the connection (RFC 9110 §7.6.1), of
+// the length of the body, and of the delivery.
+func ours(name string) bool {
+	switch name {
+	case "Connection", "Keep-Alive", "Te", "Trailer", "Transfer-Encoding", "Upgrade",
+		"Content-Length", "Expect", "Idempotency-Key", "X-Idempotency-Key":
+		return true
+	}
+	return strings.HasPrefix(name, "Proxy-") || strings.HasPrefix(name, "Headgate-") ||
+		strings.HasPrefix(name, "Webhook-")
+}
+
+// CheckHeaders reports what is wrong with the headers of a job; or, if they are fixed, with
+// those that an operator gives to all jobs, and that may say Host. They are headers of HTTP.
+// An error names a header and never its value.
+func CheckHeaders(headers map[string]string, fixed bool) error {
+	if len(headers) > MaxHeaders {
+		return fmt.Errorf("%d headers, want %d at most", len(headers), MaxHeaders)
+	}
+	var all []error
+	size, seen := 0, []string(nil)
+	for name, value := range headers {
+		size += len(name) + len(value)
+		canonical := http.CanonicalHeaderKey(strings.ReplaceAll(name, "_", "-"))
+		switch {
+		case !token(name):
+			all = append(all, fmt.Errorf("%.64q is no name of a header", name))
+		case ours(canonical) || canonical == "Host" && !fixed:
+			all = append(all, fmt.Errorf("header %.64q is not to be set: take it out", name))
+		case strings.Contains(name, "_") && !fixed: // many servers take it for -: Webhook_Id
+			all = append(all, fmt.Errorf("header %.64q: write - for _", name))
+		case slices.Contains(seen, canonical):
+			all = append(all, fmt.Errorf("header %.64q is there twice", name))
+		case !printable(value):
+			all = append(all, fmt.Errorf("header %.64q holds what no header may hold, such as "+
+				"the end of a line", name))
+		}
+		seen = append(seen, canonical)
+	}
+	if size > MaxHeader {
+		all = append(all, fmt.Errorf("headers of %d bytes, want %d at most", size, MaxHeader))
+	}
+	slices.SortFunc(all, func(a, b error) int { return strings.Compare(a.Error(), b.Error()) })
+	return errors.Join(all...)
+}
+
+// token tells whether s is a name of a header (RFC 9110 §5.6.2).
+func token(s string) bool {
+	for _, c := range []byte(s) {
+		if !(c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' ||
+			strings.IndexByte("!#$%&'*+-.^_`|~", c) >= 0) {
+			return false
+		}
+	}
+	return s != ""
+}
+
+// printable tells whether s can be a header's value (RFC 9110 §5.5).
+func printable(s string) bool {
+	for _, c := range []byte(s) {
+		if c < ' ' && c != '\t' || c == 0x7f {
+			return false
+		}
+	}
+	return true
+}

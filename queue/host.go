@@ -1,0 +1,484 @@
+package queue
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/headgate/headgate/internal/store"
+)
+
+// Parameters of hosting. Chosen: a host that has not written for lastGood delivers nothing
+// more, before another one begins after silent; it writes at least each beat, which a busy
+// disk may hold up for a second. When the engine answers again the host is let be for a
+// moment: it writes then.
+const (
+	hostAgain  = 500 * time.Millisecond
+	lookAtHost = 500 * time.Millisecond
+	lookFor    = time.Second
+	beat       = time.Second
+	lastGood   = 3 * time.Second
+	silent     = 4 * time.Second
+	letBe      = 1500 * time.Millisecond
+	graceEnd   = 10 * time.Second // for deliveries under way when the process ends
+	sweepEvery = time.Second
+	sweepMost  = 200  // chunks deleted one by one in a sweep
+	noteRoom   = 4096 // outcomes that wait to be written: so many may be repeated after a kill
+	noteBytes  = 256 << 10
+	restateAt  = 2048 // entries of notes; then what they say is said again in few
+)
+
+// errFenced: another node hosts the queue now.
+var errFenced = errors.New("another node hosts the queue")
+
+// A host is this process while it delivers a queue. Who hosts is decided in the log of
+// notes: each entry says behind which one it must stand, so that of two hosts only one can
+// write, and the other one notices.
+type host struct {
+	q    *Queue
+	self *member // of the dispatcher, nil before it begins
+
+	mu      sync.Mutex
+	index   *index
+	paused  bool
+	asked   askedRate
+	nextAt  time.Time // by rate
+	purged  uint64
+	reasons map[string]string // of dead jobs
+	waitErr string            // why nothing is delivered just now, "" if all is well
+
+	wake chan struct{} // the line has changed; has room for one
+	free chan struct{} // a place for each delivery that may still begin
+
+	pending  []note // guarded by notesMu
+	waiters  []chan error
+	notesMu  sync.Mutex
+	notesDue chan struct{} // has room for one
+	room     chan struct{} // outcomes that are not written
+	inRoom   int           // of them, in pending
+	last     uint64        // entry of the notes
+	entries  int           // of notes since what was said again
+	good     atomic.Int64  // when the newest write that succeeded began, by began
+	began    time.Time
+	quiet    time.Time // no host of before has sent anything since
+}
+
+// host delivers the queue as long as this process may, and returns why it no more does.
+func (q *Queue) host(ctx context.Context) error {
+	turn, quiet, err := q.awaitTurn(ctx)
+	if err != nil {
+		return err
+	}
+	set := q.set.Load()
+	h := &host{q: q, index: newIndex(set.Weights, set.KeyWindow),
+		wake: make(chan struct{}, 1), free: make(chan struct{}, MaxConcurrency),
+		notesDue: make(chan struct{}, 1), room: make(chan struct{}, noteRoom), began: bootTime(),
+		quiet: quiet}
+	old := newReplay()
+	size, err := q.notes.ReadAll(ctx, func(e store.Entry) error {
+		notes, err := parseNotes(e.Data)
+		if err != nil {
+			return fmt.Errorf("entry %d of the notes: %w", e.Seq, err)
+		}
+		for i := range notes {
+			old.note(&notes[i])
+		}
+		return nil
+	})
+	switch {
+	case err != nil:
+		return err
+	case q.cfg.Node != "" && size.Last != turn: // somebody began meanwhile
+		return errFenced
+	}
+	h.last, h.entries = size.Last, int(size.Count)
+	h.paused, h.asked, h.purged = old.paused, old.asked, old.purged
+	if err := h.write(ctx, []note{{kind: noteBegin, text: q.cfg.Node}}); err != nil {
+		return err
+	}
+	return h.run(ctx, old)
+}
+
+// awaitTurn waits until no other node hosts the queue, as of an entry of the notes. Since
+// quiet no other node has sent anything.
+func (q *Queue) awaitTurn(ctx context.Context) (turn uint64, quiet time.Time, err error) {
+	if q.cfg.Node == "" {
+		return 0, time.Now(), nil
+	}
+	ended := make(chan struct{}, 1)
+	deaf, err := q.bus.Hear(q.hostName(), func([]byte) {
+		select {
+		case ended <- struct{}{}:
+		default: // it is looked anyway
+		}
+	})
+	if err != nil {
+		return 0, quiet, err
+	}
+	defer deaf()
+	var last uint64
+	heard, answers := time.Now(), time.Time{} // the engine has answered each time since then
+	for {
+		size, err := q.lookAtNotes(ctx)
+		now := time.Now()
+		if answers.IsZero() {
+			answers = now
+		}
+		switch {
+		case err != nil:
+			answers = time.Time{}
+		case size.Count == 0:
+			return size.Last, now, nil
+		case size.Last != last:
+			last, heard = size.Last, now
+			if e, err := q.notes.Get(ctx, last); err == nil && bytes.Equal(e.Data, endNotes()) {
+				return last, now, nil
+			}
+		case now.Sub(heard) > silent && now.Sub(answers) > letBe:
+			return last, heard.Add(lastGood), nil
+		}
+		select {
+		case <-ctx.Done():
+			return 0, quiet, ctx.Err()
+		case <-ended:
+		case <-time.After(lookAtHost):
+		}
+	}
+}
+
+func (q *Queue) lookAtNotes(ctx context.Context) (store.LogSize, error) {
+	ctx, stop := context.WithTimeout(ctx, lookFor)
+	defer stop()
+	return q.notes.Size(ctx)
+}
+
+func endNotes() []byte { return encodeNotes([]note{{kind: noteEnd}}) }
+
+// run reads the jobs and delivers them, until ctx ends or something fails.
+func (h *host) run(ctx context.Context, old *replay) error {
+	end := ctx // of the process
+	ctx, stop := context.WithCancelCause(context.WithoutCancel(ctx))
+	defer stop(nil)
+	work, stopWork := context.WithCancel(ctx)
+	defer stopWork()
+	var wg, deliveries sync.WaitGroup
+	begin := func(f func(context.Context) error) {
+		wg.Go(func() {
+			if err := f(work); err != nil && work.Err() == nil {
+				stop(err)
+			}
+		})
+	}
+	begun := old.begun
+	flight, land := context.WithCancel(ctx) // of deliveries
+	defer land()
+	ready := make(chan struct{})
+	begin(func(ctx context.Context) error { return h.follow(ctx, old, ready) })
+	notesEnd := make(chan struct{})
+	var notes sync.WaitGroup
+	notes.Go(func() {
+		if err := h.writeNotes(ctx, notesEnd); err != nil {
+			stop(err)
+		}
+	})
+	select {
+	case <-ready:
+		silence, err := h.serve()
+		if err != nil {
+			stop(err)
+			break
+		}
+		defer silence()
+		h.q.lead.Store(h)
+		h.q.cfg.Log.Info("queue is delivered by this node", "queue", h.q.cfg.Name, "jobs", h.depth())
+		begin(h.sweep)
+		d := &dispatcher{host: h, flight: flight, noting: ctx, wg: &deliveries}
+		begin(func(ctx context.Context) error { return d.run(ctx, begun) })
+	case <-ctx.Done():
+	case <-end.Done():
+	}
+	select {
+	case <-end.Done():
+	case <-ctx.Done():
+	}
+	h.q.lead.CompareAndSwap(h, nil)
+	late := time.AfterFunc(graceEnd+writeWait, func() { stop(end.Err()) }) // an engine that is away
+	defer late.Stop()
+	stopWork() // nothing new goes out
+	wg.Wait()
+	ended := make(chan struct{})
+	notes.Go(func() { deliveries.Wait(); close(ended) })
+	select {
+	case <-ended:
+	case <-ctx.Done():
+	case <-time.After(graceEnd):
+	}
+	land()
+	<-ended
+	close(notesEnd)
+	notes.Wait()
+	if h.self != nil && h.q.cfg.Capacity != nil {
+		h.q.cfg.Capacity.leave(h.self)
+	}
+	return context.Cause(ctx)
+}
+
+// follow reads the jobs that are there, closes ready, and goes on with those that come.
+func (h *host) follow(ctx context.Context, old *replay, ready chan struct{}) error {
+	add := func(e store.Entry) {
+		jobs, err := parseChunk(e.Data)
+		if err != nil {
+			h.q.cfg.Log.Error("some jobs cannot be read, and are left out", "queue", h.q.cfg.Name,
+				"entry", e.Seq, "error", err)
+			return
+		}
+		if old != nil && e.Seq > old.newest { // put since: nobody has said anything of it
+			old = nil
+		}
+		h.mu.Lock()
+		twins := h.index.add(e.Seq, e.At, jobs, old)
+		h.mu.Unlock()
+		h.q.totals.found.Add(int64(len(jobs)))
+		if len(twins) > 0 { // the other one may be forgotten before the next start
+			h.queueNotes([]note{{kind: noteDone, ref: refOf(e.Seq, 0), done: twins}}, nil)
+		}
+		h.nudge()
+	}
+	size, err := h.q.jobs.ReadAll(ctx, func(e store.Entry) error { add(e); return nil })
+	if err != nil {
+		return err
+	}
+	close(ready)
+	return h.q.jobs.Follow(ctx, size.Last+1, func(e store.Entry) error { add(e); return nil })
+}
+
+func (h *host) nudge() {
+	select {
+	case h.wake <- struct{}{}:
+	default: // it is about to look
+	}
+}
+
+func (h *host) depth() int {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.index.left
+}
+
+// holds tells whether no other node can host the queue yet.
+func (h *host) holds() bool {
+	return h.q.cfg.Node == "" || h.since(lastGood)
+}
+
+// since tells whether the newest write that succeeded has begun within d.
+func (h *host) since(d time.Duration) bool {
+	return bootTime().Sub(h.began)-time.Duration(h.good.Load()) < d
+}
+
+// say notes what has become of a job, and returns before it is written; it waits while too
+// much is not.
+func (h *host) say(ctx context.Context, n note) {
+	select {
+	case h.room <- struct{}{}:
+	case <-ctx.Done():
+		return
+	}
+	h.notesMu.Lock()
+	h.inRoom++
+	h.notesMu.Unlock()
+	h.queueNotes([]note{n}, nil)
+}
+
+// sayNow notes something and returns when it is on the disk.
+func (h *host) sayNow(ctx context.Context, notes ...note) error {
+	done := make(chan error, 1)
+	h.queueNotes(notes, done)
+	select {
+	case err := <-done:
+		return err
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+func (h *host) queueNotes(notes []note, done chan error) {
+	h.notesMu.Lock()
+	h.pending = append(h.pending, notes...)
+	if done != nil {
+		h.waiters = append(h.waiters, done)
+	}
+	h.notesMu.Unlock()
+	select {
+	case h.notesDue <- struct{}{}:
+	default:
+	}
+}
+
+// writeNotes writes notes, all that have come meanwhile in one write, until end is closed
+// and all are written.
+func (h *host) writeNotes(ctx context.Context, end chan struct{}) error {
+	every := time.NewTicker(beat)
+	defer every.Stop()
+	for ending := false; ; {
+		beats := false
+		select {
+		case <-h.notesDue:
+		case <-every.C:
+			beats = h.q.cfg.Node != "" && !h.since(beat/2)
+		case <-ctx.Done():
+			return nil
+		case <-end:
+			ending = true
+		}
+		h.notesMu.Lock()
+		notes, waiters, count := h.pending, h.waiters, h.inRoom
+		h.pending, h.waiters, h.inRoom = nil, nil, 0
+		h.notesMu.Unlock()
+		if len(notes) == 0 && beats {
+			notes = []note{{kind: noteBeat}}
+		}
+		err := h.write(ctx, notes)
+		if err == nil && h.q.cfg.Node != "" && !h.since(beat) {
+			// It took long, and counts from when it began.
+			err = h.append(ctx, encodeNotes([]note{{kind: noteBeat}}))
+		}
+		for range count {
+			<-h.room
+		}
+		for _, w := range waiters {
+			w <- err
+		}
+		switch {
+		case err != nil:
+			return err
+		case ending:
+			if err := h.append(ctx, endNotes()); err != nil || h.q.bus == nil {
+				return err
+			}
+			return h.q.bus.Tell(h.q.hostName(), nil) // who waits looks at once
+		case h.entries > restateAt:
+			if err := h.restate(ctx); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+// write writes notes in as few entries as hold them.
+func (h *host) write(ctx context.Context, notes []note) error {
+	const each = 1024 // of notes; the longest is 250 bytes, but for what is done, of 4096 jobs
+	for some := range slices.Chunk(notes, each) {
+		for _, b := range splitNotes(some) {
+			if err := h.append(ctx, b); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// splitNotes encodes notes so that each part is an entry.
+func splitNotes(notes []note) [][]byte {
+	b := encodeNotes(notes)
+	if len(b) <= noteBytes || len(notes) == 1 {
+		return [][]byte{b}
+	}
+	half := len(notes) / 2
+	return append(splitNotes(notes[:half]), splitNotes(notes[half:])...)
+}
+
+// append writes an entry behind the last one, again and again until it is written or
+// somebody else has written there.
+func (h *host) append(ctx context.Context, b []byte) error {
+	for doubt := false; ; {
+		at := bootTime().Sub(h.began)
+		try, stop := context.WithTimeout(ctx, writeWait)
+		seq, err := h.q.notes.Append(try, b, h.last)
+		stop()
+		if errors.Is(err, store.ErrConflict) && doubt {
+			seq, err = h.wrote(ctx, b) // by the attempt before, whose answer was lost?
+		}
+		switch {
+		case err == nil:
+			h.last = seq
+			h.entries++
+			h.good.Store(int64(at))
+			return nil
+		case errors.Is(err, store.ErrConflict):
+			return errFenced
+		case ctx.Err() != nil:
+			return ctx.Err()
+		}
+		doubt = true
+		h.q.totals.notesFailed.Add(1)
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(hostAgain):
+		}
+	}
+}
+
+// wrote looks whether the entry behind the last one is b, else it is ErrConflict.
+func (h *host) wrote(ctx context.Context, b []byte) (uint64, error) {
+	ctx, stop := context.WithTimeout(ctx, writeWait)
+	defer stop()
+	e, err := h.q.notes.Get(ctx, h.last+1)
+	if err == nil && !bytes.Equal(e.Data, b) || errors.Is(err, store.ErrNotFound) {
+		err = store.ErrConflict
+	}
+	return e.Seq, err
+}
+
+// restate says in few entries what many say, and forgets those.
+func (h *host) restate(ctx context.Context) error {
+	before := h.last + 1
+	h.mu.Lock()
+	notes := h.index.restate(h.purged, h.index.later)
+	notes = append(notes, note{kind: noteBegin, text: h.q.cfg.Node},
+		note{kind: noteControl, paused: h.paused, asked: h.asked})
+	h.mu.Unlock()
+	h.entries = 0
+	if err := h.write(ctx, notes); err != nil {
+		return err
+	}
+	if err := h.q.notes.Cut(ctx, before); err != nil && ctx.Err() == nil {
+		h.q.cfg.Log.Warn("old notes of a queue are kept for now", "queue", h.q.cfg.Name, "error", err)
+	}
+	return nil
+}
+
+// sweep forgets jobs that are done with.
+func (h *host) sweep(ctx context.Context) error {
+	tick := time.NewTicker(sweepEvery)
+	defer tick.Stop()
+	cut := uint64(0)
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+		}
+		h.mu.Lock()
+		first, others := h.index.gone(time.Now(), sweepMost)
+		h.mu.Unlock()
+		cut = max(cut, first)
+		var err error
+		if cut > 0 {
+			if err = h.q.jobs.Cut(ctx, cut); err == nil {
+				cut = 0
+			}
+		}
+		for _, seq := range others {
+			err = errors.Join(err, h.q.jobs.Delete(ctx, seq))
+		}
+		if err != nil && ctx.Err() == nil { // the next start finds them done with
+			h.q.cfg.Log.Warn("jobs that are done with are kept for now", "queue", h.q.cfg.Name, "error", err)
+		}
+	}
+}

@@ -1,0 +1,476 @@
+package queue
+
+import (
+	"container/heap"
+	"hash/maphash"
+	"slices"
+	"time"
+)
+
+// An index knows of each job that is not done with where it is, and whose turn it is. The
+// jobs themselves stay in the log: one that waits costs a bit, and a run of them of one
+// tenant and priority 16 bytes. Its methods are called by one at a time.
+type index struct {
+	chunks  map[uint64]*chunk
+	order   []uint64 // the numbers of chunks, rising; some may be gone
+	tenants map[string]*tenant
+	weights map[string]int
+	active  tenantHeap // with something to do now
+	now     float64    // the virtual time of who went last
+	later   laterHeap
+	blocked []*tenant // not before a time
+	tries   map[ref]try
+	dead    map[ref]deadJob
+	keys    keyWindow
+	seeds   [2]maphash.Seed
+
+	left       int // jobs that are not done with, those under way and the dead included
+	flying     map[ref]bool
+	duplicates uint64
+}
+
+// A chunk is some jobs of the log.
+type chunk struct {
+	seq   uint64
+	at    int64 // nanoseconds since 1970
+	n     int32
+	left  int32
+	keyed bool
+	bits  uint64   // of the first 64 jobs: done
+	more  []uint64 // of the rest
+}
+
+func (c *chunk) done(i int) bool {
+	if i < 64 {
+		return c.bits>>i&1 == 1
+	}
+	return c.more[i/64-1]>>(i%64)&1 == 1
+}
+
+// finish notes that a job is done with, and tells whether it was not before.
+func (c *chunk) finish(i int) bool {
+	if i >= int(c.n) || c.done(i) {
+		return false
+	}
+	if i < 64 {
+		c.bits |= 1 << i
+	} else {
+		c.more[i/64-1] |= 1 << (i % 64)
+	}
+	c.left--
+	return true
+}
+
+// A try is what is known of a job that went out before.
+type try struct {
+	attempt int
+	since   int64 // milliseconds: its age counts from then
+}
+
+// A deadJob is one that nobody tries any more.
+type deadJob struct {
+	attempt int
+	at      int64
+	why     string
+}
+
+// A run is jobs that follow each other in a chunk.
+type run struct {
+	first ref
+	n     uint32
+}
+
+// A lane is the jobs of a tenant of one priority, in order.
+type lane struct {
+	runs []run
+	head int
+}
+
+func (l *lane) empty() bool { return l.head == len(l.runs) }
+
+func (l *lane) push(r ref) {
+	if n := len(l.runs); n > l.head && l.runs[n-1].first+ref(l.runs[n-1].n) == r {
+		l.runs[n-1].n++
+		return
+	}
+	l.runs = append(l.runs, run{r, 1})
+}
+
+func (l *lane) pop() ref {
+	x := &l.runs[l.head]
+	r := x.first
+	x.first++
+	if x.n--; x.n == 0 {
+		l.head++
+		switch {
+		case l.empty():
+			l.runs, l.head = l.runs[:0], 0
+		case l.head > 1024 && l.head > len(l.runs)/2: // chosen: seldom enough to cost nothing
+			l.runs, l.head = slices.Clone(l.runs[l.head:]), 0
+		}
+	}
+	return r
+}
+
+// A tenant is who jobs are for.
+type tenant struct {
+	name   string
+	weight float64
+	used   float64 // virtual: cost by weight
+	lanes  [MaxPriority + 1]lane
+	place  int // in active, -1: not there
+	until  time.Time
+}
+
+func (t *tenant) lane() *lane {
+	for p := MaxPriority; p >= 0; p-- {
+		if !t.lanes[p].empty() {
+			return &t.lanes[p]
+		}
+	}
+	return nil
+}
+
+type tenantHeap []*tenant
+
+func (h tenantHeap) Len() int           { return len(h) }
+func (h tenantHeap) Less(a, b int) bool { return h[a].used < h[b].used }
+func (h tenantHeap) Swap(a, b int) {
+	h[a], h[b] = h[b], h[a]
+	h[a].place, h[b].place = a, b
+}
+func (h *tenantHeap) Push(x any) {
+	t := x.(*tenant)
+	t.place = len(*h)
+	*h = append(*h, t)
+}
+func (h *tenantHeap) Pop() any {
+	old := *h
+	t := old[len(old)-1]
+	t.place = -1
+	old[len(old)-1] = nil
+	*h = old[:len(old)-1]
+	return t
+}
+
+// A laterJob goes at a time.
+type laterJob struct {
+	at       int64 // milliseconds
+	ref      ref
+	tenant   string
+	priority uint8
+}
+
+type laterHeap []laterJob
+
+func (h laterHeap) Len() int           { return len(h) }
+func (h laterHeap) Less(a, b int) bool { return h[a].at < h[b].at }
+func (h laterHeap) Swap(a, b int)      { h[a], h[b] = h[b], h[a] }
+func (h *laterHeap) Push(x any)        { *h = append(*h, x.(laterJob)) }
+func (h *laterHeap) Pop() any {
+	old := *h
+	x := old[len(old)-1]
+	*h = old[:len(old)-1]
+	return x
+}
+
+func newIndex(weights map[string]int, window time.Duration) *index {
+	return &index{
+		chunks: map[uint64]*chunk{}, tenants: map[string]*tenant{}, weights: weights,
+		tries: map[ref]try{}, dead: map[ref]deadJob{}, flying: map[ref]bool{},
+		keys: keyWindow{window: window}, seeds: [2]maphash.Seed{maphash.MakeSeed(), maphash.MakeSeed()},
+	}
+}
+
+// configure takes other weights of tenants, and another time for which keys are known.
+func (x *index) configure(weights map[string]int, window time.Duration) {
+	x.weights, x.keys.window = weights, window
+	for _, t := range x.tenants {
+		t.weight = float64(max(1, weights[t.name]))
+	}
+}
+
+// push puts a job into the line of its tenant.
+func (x *index) push(name string, priority uint8, r ref) {
+	t := x.tenants[name]
+	if t == nil {
+		t = &tenant{name: name, weight: float64(max(1, x.weights[name])), place: -1}
+		x.tenants[name] = t
+	}
+	t.lanes[priority].push(r)
+	if t.place < 0 && t.until.IsZero() {
+		t.used = max(t.used, x.now)
+		heap.Push(&x.active, t)
+	}
+}
+
+// wait puts a job among those that go at a time, in milliseconds.
+func (x *index) wait(j laterJob) { heap.Push(&x.later, j) }
+
+// ripen moves what has become due into the lines, and tells when the next will.
+func (x *index) ripen(now time.Time) (next time.Time) {
+	for len(x.later) > 0 && x.later[0].at <= now.UnixMilli() {
+		j := heap.Pop(&x.later).(laterJob)
+		if c := x.chunks[j.ref.chunk()]; c != nil && !c.done(j.ref.index()) {
+			x.push(j.tenant, j.priority, j.ref)
+		}
+	}
+	if len(x.later) > 0 {
+		next = time.UnixMilli(x.later[0].at)
+	}
+	x.blocked = slices.DeleteFunc(x.blocked, func(t *tenant) bool {
+		if now.Before(t.until) {
+			if next.IsZero() || t.until.Before(next) {
+				next = t.until
+			}
+			return false
+		}
+		t.until = time.Time{}
+		t.used = max(t.used, x.now)
+		heap.Push(&x.active, t) // peek lets go of one that has nothing to do
+		return true
+	})
+	return next
+}
+
+// peek is the job whose turn it is, in the line until it is taken.
+func (x *index) peek() (r ref, of *tenant, ok bool) {
+	for len(x.active) > 0 {
+		t := x.active[0]
+		l := t.lane()
+		if l == nil {
+			x.leave(t)
+			continue
+		}
+		r = l.runs[l.head].first
+		if c := x.chunks[r.chunk()]; c == nil || c.done(r.index()) { // purged
+			l.pop()
+			continue
+		}
+		return r, t, true
+	}
+	return 0, nil, false
+}
+
+// leave takes the first tenant out of those with something to do.
+func (x *index) leave(t *tenant) {
+	heap.Pop(&x.active)
+	if t.until.IsZero() {
+		delete(x.tenants, t.name) // whoever comes back begins at the present time
+	}
+}
+
+// take takes the job that peek has shown out of the line: it is under way.
+func (x *index) take(t *tenant, cost int64) {
+	r := t.lane().pop()
+	x.flying[r] = true
+	x.now = t.used
+	t.used += float64(cost) / t.weight
+	if t.lane() == nil {
+		x.leave(t)
+		return
+	}
+	heap.Fix(&x.active, t.place)
+}
+
+// block lets the tenant whose turn it is wait until a time, and the others go on.
+func (x *index) block(t *tenant, until time.Time) {
+	t.until = until
+	heap.Pop(&x.active)
+	x.blocked = append(x.blocked, t)
+}
+
+// finish notes that a job is done with.
+func (x *index) finish(r ref) bool {
+	delete(x.flying, r)
+	delete(x.tries, r)
+	delete(x.dead, r)
+	c := x.chunks[r.chunk()]
+	if c == nil || !c.finish(r.index()) {
+		return false
+	}
+	x.left--
+	return true
+}
+
+// purge is done with all that waits, and tells how many that were, and forgets all keys.
+// What is under way or dead stays.
+func (x *index) purge() (n int) {
+	for _, seq := range x.order {
+		c := x.chunks[seq]
+		for i := range int(c.n) {
+			r := refOf(seq, i)
+			if _, dead := x.dead[r]; !dead && !x.flying[r] && x.finish(r) {
+				n++
+			}
+		}
+	}
+	x.tenants, x.active, x.later, x.blocked = map[string]*tenant{}, nil, nil, nil
+	for _, seq := range x.order { // who purges puts again
+		x.chunks[seq].keyed = false
+	}
+	x.keys = keyWindow{window: x.keys.window}
+	return n
+}
+
+// hash is that of an idempotency key; the seeds are this process's own, so that nobody can
+// make two keys that are taken for one.
+func (x *index) hash(key []byte) [2]uint64 {
+	return [2]uint64{maphash.Bytes(x.seeds[0], key), maphash.Bytes(x.seeds[1], key)}
+}
+
+// seen finds the job that was put under a key.
+func (x *index) seen(key string, at time.Time) (ref, bool) {
+	return x.keys.find(x.hash([]byte(key)), at)
+}
+
+// add takes in a chunk of the log. old is what notes of before say, nil: nothing. It
+// returns which jobs have the key of another one, and are done with.
+func (x *index) add(seq uint64, at time.Time, jobs [][]byte, old *replay) (twins []int) {
+	if x.chunks[seq] != nil {
+		return nil
+	}
+	c := &chunk{seq: seq, at: at.UnixNano(), n: int32(len(jobs)), left: int32(len(jobs))}
+	if len(jobs) > 64 {
+		c.more = make([]uint64, (len(jobs)-1)/64)
+	}
+	x.chunks[seq] = c
+	x.order = append(x.order, seq)
+	x.left += len(jobs)
+	for i, b := range jobs {
+		r := refOf(seq, i)
+		h, _, _, ok := parseHead(b)
+		if !ok { // of a whole chunk: nobody wrote that
+			x.finish(r)
+			continue
+		}
+		if len(h.key) > 0 && x.keys.window > 0 && (old == nil || seq > old.purged) {
+			c.keyed = true
+			if !x.keys.add(x.hash(h.key), r, at) {
+				x.duplicates++
+				x.finish(r)
+				twins = append(twins, i)
+				continue
+			}
+		}
+		if old != nil && !old.apply(x, r, &h) {
+			continue
+		}
+		if h.at > at.UnixMilli() {
+			x.wait(laterJob{h.at, r, h.tenant, h.priority})
+		} else {
+			x.push(h.tenant, h.priority, r)
+		}
+	}
+	return twins
+}
+
+// again puts a job that was under way back: now, or at a time.
+func (x *index) again(r ref, h *head, at int64) {
+	delete(x.flying, r)
+	if at == 0 {
+		x.push(h.tenant, h.priority, r)
+		return
+	}
+	x.wait(laterJob{at, r, h.tenant, h.priority})
+}
+
+// oldest is when the oldest job that waits was put, zero if none does.
+func (x *index) oldest() time.Time {
+	for _, seq := range x.order {
+		if c := x.chunks[seq]; c != nil && c.left > 0 {
+			return time.Unix(0, c.at)
+		}
+	}
+	return time.Time{}
+}
+
+// gone lists chunks that are of no use any more: all jobs are done with and no key of
+// theirs counts. first is the oldest chunk that is, or one more than the newest.
+func (x *index) gone(now time.Time, most int) (first uint64, others []uint64) {
+	prefix := true
+	keep := x.order[:0]
+	for _, seq := range x.order {
+		c := x.chunks[seq]
+		free := c.left == 0 && (!c.keyed || now.Sub(time.Unix(0, c.at)) > x.keys.reach())
+		switch {
+		case free && prefix:
+			first = seq + 1
+			delete(x.chunks, seq)
+		case free && len(others) < most:
+			others = append(others, seq)
+			delete(x.chunks, seq)
+		default:
+			prefix = prefix && free
+			keep = append(keep, seq)
+		}
+	}
+	x.order = keep
+	return first, others
+}
+
+// A keyWindow finds keys again for a while. It holds them in buckets of a sixth of the
+// window, each of which is forgotten as a whole.
+type keyWindow struct {
+	window  time.Duration
+	buckets []keyBucket // the newest is last
+	count   int
+	cut     bool // keys were forgotten early
+}
+
+type keyBucket struct {
+	begin int64
+	refs  map[[2]uint64]ref
+}
+
+// maxKeys bounds the keys of a queue: beyond it the oldest bucket goes early. Chosen: 50
+// bytes each, so 200 MB.
+const maxKeys = 4_000_000
+
+func (w *keyWindow) step() time.Duration { return max(w.window/6, time.Millisecond) }
+
+// reach is how long a key may count.
+func (w *keyWindow) reach() time.Duration { return w.window + w.step() }
+
+func (w *keyWindow) find(key [2]uint64, at time.Time) (ref, bool) {
+	for i := range w.buckets {
+		b := &w.buckets[i]
+		if at.UnixNano()-b.begin <= int64(w.reach()) {
+			if r, ok := b.refs[key]; ok {
+				return r, true
+			}
+		}
+	}
+	return 0, false
+}
+
+// add remembers a key, unless it is known.
+func (w *keyWindow) add(key [2]uint64, r ref, at time.Time) bool {
+	begin := at.Truncate(w.step()).UnixNano()
+	w.buckets = slices.DeleteFunc(w.buckets, func(b keyBucket) bool {
+		old := at.UnixNano()-b.begin > int64(w.reach())
+		if old {
+			w.count -= len(b.refs)
+		}
+		return old
+	})
+	if _, known := w.find(key, at); known {
+		return false
+	}
+	n := len(w.buckets)
+	if n == 0 || w.buckets[n-1].begin < begin {
+		w.buckets = append(w.buckets, keyBucket{begin, map[[2]uint64]ref{}})
+		n++
+	}
+	w.buckets[n-1].refs[key] = r
+	if w.count++; w.count > maxKeys {
+		w.cut = true
+		if n > 1 {
+			w.count -= len(w.buckets[0].refs)
+			w.buckets = slices.Delete(w.buckets, 0, 1)
+		} else {
+			w.count, w.buckets[0].refs = 0, map[[2]uint64]ref{}
+		}
+	}
+	return true
+}

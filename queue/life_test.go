@@ -1,0 +1,342 @@
+package queue
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/limit"
+)
+
+func TestAJobThatFailsIsTriedAgainAndThenDead(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, func(c *Config) { c.MaxAttempts, c.MaxBackoff = 3, 20*time.Millisecond })
+	b.target.answer = func(j *Job) Outcome {
+		if j.Key == "bad" {
+			return Outcome{Err: fmt.Errorf("no %d", j.Attempt), Again: true}
+		}
+		return Outcome{}
+	}
+	r := b.put(Job{Key: "bad", Tenant: "t", Body: []byte("bad")}, Job{Key: "good", Body: []byte("good")})
+	until(t, "dead", func() bool { return b.status().Dead == 1 })
+	dead, err := b.q.Dead(t.Context(), "", 10)
+	if err != nil || len(dead) != 1 || dead[0].ID != r[0].ID || dead[0].Attempts != 3 ||
+		dead[0].Why != "no 3" || dead[0].Key != "bad" {
+		t.Fatalf("dead are %+v %v", dead, err)
+	}
+	b.end()
+	b.start()
+	b.hosts()
+	if s := b.status(); s.Dead != 1 || s.Depth != 0 {
+		t.Fatalf("after a restart %d are dead and %d wait", s.Dead, s.Depth)
+	}
+	b.target.answer = nil
+	if n, err := b.q.Redrive(t.Context(), "5-5", dead[0].ID); n != 1 || err != nil {
+		t.Fatalf("redrive: %d %v", n, err)
+	}
+	until(t, "none dead", func() bool { s := b.status(); return s.Dead == 0 && s.Depth == 0 })
+	if n := b.target.got["bad"]; n != 4 {
+		t.Errorf("it went out %d times, want 4", n)
+	}
+}
+
+func TestNoAttemptIsUsedUpByAnOverrunTarget(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, func(c *Config) { c.MaxAttempts, c.MaxBackoff = 1, 20*time.Millisecond })
+	n := 0
+	b.target.answer = func(j *Job) Outcome {
+		if n++; n < 5 {
+			return Outcome{Err: errors.New("429"), Again: true, Busy: true}
+		}
+		if j.Attempt != 1 {
+			return Outcome{Err: fmt.Errorf("attempt %d", j.Attempt)}
+		}
+		return Outcome{}
+	}
+	b.put(Job{Body: []byte("x")})
+	until(t, "done", func() bool { return b.status().Totals.Delivered == 1 })
+	if s := b.status(); s.Totals.Busy != 4 || s.Dead != 0 {
+		t.Errorf("%+v", s)
+	}
+}
+
+func TestWhatIsWrongForGoodDiesAtOnce(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, nil)
+	b.target.answer = func(*Job) Outcome { return Outcome{Err: errors.New("400")} }
+	b.put(many(3)...)
+	until(t, "dead", func() bool { return b.status().Dead == 3 })
+	if n := b.target.count(); n != 3 {
+		t.Errorf("%d deliveries of 3 jobs", n)
+	}
+	if n, err := b.q.PurgeDead(t.Context()); n != 3 || err != nil {
+		t.Errorf("purged %d %v", n, err)
+	}
+	until(t, "forgotten", func() bool { return b.status().Bytes == 0 })
+}
+
+func TestPausedRateAndPurgeOutliveARestart(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, nil).hosts()
+	for _, err := range []error{b.q.Pause(t.Context()), b.q.SetRate(t.Context(), 7)} {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	b.put(Job{Key: "old", Body: []byte("old")}, Job{Key: "older", Body: []byte("older")})
+	until(t, "known", func() bool { return b.status().Depth == 2 })
+	if n, err := b.q.Purge(t.Context()); n != 2 || err != nil {
+		t.Fatalf("purged %d %v", n, err)
+	}
+	if r := b.put(Job{Key: "old", Body: []byte("new")}); r[0].Duplicate {
+		t.Error("a purged job's key is still known")
+	}
+	until(t, "known", func() bool { return b.status().Depth == 1 })
+	for range 2 {
+		b.end()
+		b.start()
+		b.hosts()
+		if s := b.status(); !s.Paused || s.Rate != 7 || s.Depth != 1 {
+			t.Fatalf("after a restart: %+v", s)
+		}
+	}
+	if err := b.q.Resume(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	until(t, "delivered", func() bool { return b.status().Depth == 0 })
+	if len(b.target.order) != 1 || b.target.order[0] != "new" {
+		t.Errorf("%v were delivered", b.target.order)
+	}
+}
+
+func TestKeysAreKeptOnce(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, nil).hosts()
+	first := b.put(Job{Key: "a", Body: []byte("1")}, Job{Key: "a", Body: []byte("2")}, Job{Body: []byte("3")})
+	if !first[1].Duplicate || first[1].ID != first[0].ID || first[2].Duplicate {
+		t.Errorf("got %+v", first)
+	}
+	until(t, "delivered", func() bool { return b.status().Totals.Delivered == 2 })
+	if r := b.put(Job{Key: "a"}); !r[0].Duplicate || r[0].ID != first[0].ID {
+		t.Errorf("later: got %+v, want a duplicate of %v", r, first[0])
+	}
+	b.end()
+	b.start()
+	b.hosts()
+	if r := b.put(Job{Key: "a"}); !r[0].Duplicate || r[0].ID != first[0].ID {
+		t.Errorf("after a restart: got %+v", r)
+	}
+	if n := b.target.count(); n != 2 {
+		t.Errorf("%d deliveries, want 2", n)
+	}
+}
+
+func TestJobsGoAtTheirTime(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, nil).hosts()
+	at := time.Now().Add(700 * time.Millisecond)
+	b.put(Job{Body: []byte("later"), At: at}, Job{Body: []byte("now")})
+	until(t, "one", func() bool { return b.target.count() == 1 })
+	b.end()
+	b.start()
+	until(t, "both", func() bool { return b.target.count() == 2 })
+	if b.target.order[0] != "now" || b.target.at[1].Before(at.Truncate(time.Millisecond)) {
+		t.Errorf("%v, the second %v too early", b.target.order, at.Sub(b.target.at[1]))
+	}
+}
+
+func TestOldJobsDie(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, nil).hosts()
+	if err := b.q.Pause(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	b.put(Job{Body: []byte("old"), MaxAge: 50 * time.Millisecond},
+		Job{Body: []byte("good"), MaxAge: time.Hour})
+	<-time.After(100 * time.Millisecond)
+	if err := b.q.Resume(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	until(t, "one dead", func() bool { s := b.status(); return s.Dead == 1 && s.Depth == 0 })
+	if n, err := b.q.Redrive(t.Context()); n != 1 || err != nil { // counts from now on
+		t.Fatal(n, err)
+	}
+	until(t, "delivered", func() bool { return b.target.count() == 2 })
+}
+
+func TestTenantsAndPriorities(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, func(c *Config) { c.Concurrency, c.Weights = 1, map[string]int{"heavy": 3} }).hosts()
+	if err := b.q.Pause(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	var jobs []Job
+	for range 300 {
+		jobs = append(jobs, Job{Tenant: "heavy", Body: []byte("h")})
+	}
+	for range 100 {
+		jobs = append(jobs, Job{Tenant: "light", Body: []byte("l")})
+	}
+	jobs = append(jobs, Job{Tenant: "light", Priority: 9, Body: []byte("urgent")})
+	b.put(jobs...)
+	until(t, "known", func() bool { return b.status().Depth == 401 })
+	if err := b.q.Resume(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	until(t, "delivered", func() bool { return b.target.count() == 401 })
+	if at := slices.Index(b.target.order, "urgent"); at > 3 {
+		t.Errorf("the urgent job was number %d", at)
+	}
+	heavy := 0
+	for _, body := range b.target.order[:200] {
+		if body == "h" {
+			heavy++
+		}
+	}
+	if heavy < 145 || heavy > 155 {
+		t.Errorf("%d of the first 200 were of the tenant of weight 3, want 150", heavy)
+	}
+}
+
+func TestATenantsOwnLimitHoldsUpNobodyElse(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, func(c *Config) {
+		c.Capacity = limiter(t, headgate.LimitConfig{Name: "each",
+			Rule: limit.Rule{Algorithm: limit.SlidingLog, Amount: 2, Window: time.Minute}})
+		c.Uses = []Use{{Limit: "each", PerTenant: true}}
+		c.Burst = true
+	}).hosts()
+	var jobs []Job
+	for i := range 50 {
+		jobs = append(jobs, Job{Tenant: "many", Body: fmt.Appendf(nil, "many%d", i)})
+	}
+	b.put(append(jobs, Job{Tenant: "one", Body: []byte("one")})...)
+	until(t, "the other one", func() bool { return b.target.count() == 3 })
+	if b.target.got["one"] != 1 {
+		t.Errorf("got %v", b.target.order)
+	}
+}
+
+func TestAFullQueueSaysSo(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, func(c *Config) { c.MaxWaiting = 10 }).hosts()
+	if err := b.q.Pause(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	b.put(many(10)...)
+	until(t, "known", func() bool { return b.status().Depth == 10 })
+	if _, err := b.q.Put(t.Context(), many(1)); !errors.Is(err, ErrFull) {
+		t.Errorf("an eleventh: %v", err)
+	}
+}
+
+func TestALogThatIsFullSaysSo(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, func(c *Config) { c.MaxBytes = 1 << 20 }).hosts()
+	if err := b.q.Pause(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	put := 0
+	for {
+		_, err := b.q.Put(t.Context(), []Job{{Body: make([]byte, 100<<10)}})
+		if errors.Is(err, ErrFull) {
+			break
+		}
+		if err != nil || put > 20 {
+			t.Fatal(put, err)
+		}
+		put++
+	}
+	until(t, "known", func() bool { return b.status().Depth == put })
+	if err := b.q.Resume(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	until(t, "room again", func() bool { s := b.status(); return s.Depth == 0 && s.Bytes == 0 })
+	b.put(many(1)...)
+}
+
+func TestNotesAreSaidAgainInFew(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, nil).hosts()
+	b.target.answer = func(j *Job) Outcome {
+		if j.Key == "bad" {
+			return Outcome{Err: errors.New("no")}
+		}
+		return Outcome{}
+	}
+	b.put(Job{Key: "bad"}, Job{Key: "later", At: time.Now().Add(time.Hour)})
+	until(t, "one dead", func() bool { return b.status().Dead == 1 })
+	for range restateAt + 50 { // each an entry of its own
+		if err := b.q.SetRate(t.Context(), 1000); err != nil {
+			t.Fatal(err)
+		}
+	}
+	size, err := b.q.notes.Size(t.Context())
+	if err != nil || size.Count > 100 {
+		t.Errorf("%d entries of notes are kept, %v", size.Count, err)
+	}
+	b.end()
+	b.start()
+	b.hosts()
+	if s := b.status(); s.Dead != 1 || s.Depth != 1 || s.Rate != 1000 || s.Later != 1 {
+		t.Errorf("after a restart: %+v", s)
+	}
+}
+
+func TestOneNodeHostsAndAnotherTakesOver(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, func(c *Config) {
+		if c.Node == "" {
+			c.Node = "n1"
+		}
+	})
+	b.hosts()
+	other, stop := b.open("n2")
+	defer stop()
+	b.put(many(100)...)
+	if r, err := other.Put(t.Context(), []Job{{Body: []byte("from n2")}}); err != nil || r[0].ID == "" {
+		t.Fatal(r, err)
+	}
+	until(t, "all delivered", func() bool { return b.target.count() == 101 })
+	if s, err := other.Status(t.Context()); err != nil || s.Node != "n1" {
+		t.Fatalf("asked elsewhere: %+v %v", s, err)
+	}
+	if other.Hosted() {
+		t.Fatal("both host")
+	}
+	b.stop() // it leaves, and another one goes on at once
+	begin := time.Now()
+	until(t, "another host", func() bool { return other.Hosted() })
+	if d := time.Since(begin); d > silent/2 {
+		t.Errorf("a handover took %v", d)
+	}
+	if _, err := other.Put(t.Context(), []Job{{Body: []byte("last")}}); err != nil {
+		t.Fatal(err)
+	}
+	until(t, "one more", func() bool { return b.target.count() == 102 })
+	b.stop = func() {}
+}
+
+func TestAHostThatIsFencedDeliversNothing(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, func(c *Config) { c.Node = "n1" }).hosts()
+	h := b.q.lead.Load()
+	size, err := b.q.notes.Size(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	// Somebody else writes behind the last entry, as a new host does.
+	until(t, "fenced by another", func() bool {
+		size, err = b.q.notes.Size(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = b.q.notes.Append(t.Context(), encodeNotes([]note{{kind: noteBegin, text: "n2"}}), size.Last)
+		return err == nil
+	})
+	until(t, "gone", func() bool { return b.q.lead.Load() != h })
+	until(t, "it takes its turn again when the other one is silent", func() bool { return b.q.Hosted() })
+}

@@ -1,0 +1,199 @@
+package queue
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/headgate/headgate/internal/store"
+)
+
+// A Receipt says that a job is on the disk.
+type Receipt struct {
+	ID        string
+	Duplicate bool // one with this key was put before: ID is its, and this one is not kept
+}
+
+// A piece is some jobs on their way to the disk, no more than fit into one chunk.
+type piece struct {
+	jobs [][]byte
+	size int
+	done chan error // has room for one
+	seq  uint64     // of the chunk, and
+	from int        // the place in it, when done says nil
+}
+
+const writeWait = 10 * time.Second // chosen: a slow disk takes a second
+
+// Put puts jobs and returns when all of them are on the disk. The receipts are in the order
+// of jobs. If err is not nil, the jobs without an ID may or may not have been put: to put
+// them again with the same Key is safe. Errors wrap ErrJob, and then nothing was put,
+// ErrFull or ErrWrite.
+func (q *Queue) Put(ctx context.Context, jobs []Job) ([]Receipt, error) {
+	now := time.Now()
+	var all []error
+	for i := range jobs {
+		if err := jobs[i].check(now); err != nil {
+			all = append(all, fmt.Errorf("job %d: %w", i+1, err))
+		}
+	}
+	if len(all) > 0 {
+		return nil, errors.Join(all...)
+	}
+	receipts := make([]Receipt, len(jobs))
+	fresh, twins := q.known(jobs, receipts, now)
+	if err := q.hasRoom(len(fresh)); err != nil {
+		return receipts, err
+	}
+	type sent struct {
+		*piece
+		jobs []int
+	}
+	var pieces []sent
+	for _, i := range fresh {
+		b := appendJob(nil, &jobs[i])
+		n := len(pieces)
+		if n == 0 || len(pieces[n-1].jobs) >= chunkJobs || pieces[n-1].size+len(b) > chunkBytes {
+			pieces = append(pieces, sent{&piece{done: make(chan error, 1)}, nil})
+			n++
+		}
+		p := &pieces[n-1]
+		p.piece.jobs, p.jobs = append(p.piece.jobs, b), append(p.jobs, i)
+		p.size += len(b) + 4
+	}
+	for _, p := range pieces {
+		select {
+		case q.puts <- p.piece:
+		case <-ctx.Done():
+			return receipts, fmt.Errorf("%w: %w", ErrWrite, context.Cause(ctx))
+		case <-q.ended:
+			return receipts, fmt.Errorf("%w: %w", ErrWrite, ErrClosed)
+		}
+		select {
+		case err := <-p.done:
+			if err != nil {
+				return receipts, err
+			}
+		case <-ctx.Done():
+			return receipts, fmt.Errorf("%w: %w", ErrWrite, context.Cause(ctx))
+		}
+		for k, i := range p.jobs {
+			receipts[i].ID = refOf(p.seq, p.from+k).String()
+		}
+	}
+	for i, first := range twins {
+		receipts[i] = Receipt{receipts[first].ID, true}
+	}
+	return receipts, nil
+}
+
+// known finds the jobs that were put before. It returns the others, and of those that are
+// there twice which was the first.
+func (q *Queue) known(
+	jobs []Job, receipts []Receipt, now time.Time,
+) (fresh []int, twins map[int]int) {
+	h, window := q.lead.Load(), q.set.Load().KeyWindow
+	first := map[string]int{}
+	twins = map[int]int{}
+	if h != nil {
+		h.mu.Lock()
+		defer h.mu.Unlock()
+	}
+	for i := range jobs {
+		key := jobs[i].Key
+		if key == "" || window == 0 {
+			fresh = append(fresh, i)
+			continue
+		}
+		if j, twice := first[key]; twice {
+			twins[i] = j
+			continue
+		}
+		first[key] = i
+		if h != nil {
+			if r, ok := h.index.seen(key, now); ok {
+				receipts[i] = Receipt{r.String(), true}
+				continue
+			}
+		}
+		fresh = append(fresh, i)
+	}
+	return fresh, twins
+}
+
+// hasRoom tells whether so many more jobs may wait. Only the host knows how many do; the
+// others are held by the bytes that the log may have.
+func (q *Queue) hasRoom(n int) error {
+	h := q.lead.Load()
+	if h == nil {
+		return nil
+	}
+	h.mu.Lock()
+	left := h.index.left
+	h.mu.Unlock()
+	if most := q.set.Load().MaxWaiting; left+n > most {
+		return fmt.Errorf("%w: %d jobs are in it, and %d are the most", ErrFull, left, most)
+	}
+	return nil
+}
+
+// writePuts writes what is put, all that has come meanwhile in one write.
+func (q *Queue) writePuts(ctx context.Context) {
+	var next *piece
+	for {
+		p := next
+		if next = nil; p == nil {
+			select {
+			case p = <-q.puts:
+			case <-ctx.Done():
+				return
+			}
+		}
+		var c chunker
+		group := []*piece{p}
+		p.into(&c)
+		for more := true; more; {
+			select {
+			case p := <-q.puts:
+				if c.n+len(p.jobs) > chunkJobs || len(c.b)+p.size > chunkBytes {
+					next, more = p, false
+					break
+				}
+				p.into(&c)
+				group = append(group, p)
+			default:
+				more = false
+			}
+		}
+		seq, err := q.append(ctx, c.bytes())
+		for _, p := range group {
+			p.seq = seq
+			p.done <- err
+		}
+		if err == nil {
+			q.totals.put.Add(int64(c.n))
+		}
+	}
+}
+
+func (p *piece) into(c *chunker) {
+	p.from = c.n
+	for _, b := range p.jobs {
+		c.add(b)
+	}
+}
+
+func (q *Queue) append(ctx context.Context, chunk []byte) (uint64, error) {
+	// What has begun to be written is waited for, also while the process ends.
+	ctx, stop := context.WithTimeout(context.WithoutCancel(ctx), writeWait)
+	defer stop()
+	seq, err := q.jobs.Append(ctx, chunk, store.Anywhere)
+	switch {
+	case errors.Is(err, store.ErrFull):
+		return 0, fmt.Errorf("%w: what is kept of it is %d bytes already", ErrFull, q.set.Load().MaxBytes)
+	case err != nil:
+		return 0, fmt.Errorf("%w: %w", ErrWrite, err)
+	}
+	return seq, nil
+}

@@ -1,0 +1,114 @@
+package queue
+
+// A replay gathers what the notes of hosts before say, until the chunks they speak of are
+// read.
+type replay struct {
+	done   map[uint64]map[int]bool
+	tries  map[ref]note
+	dead   map[ref]note
+	purged uint64 // chunks up to this one
+	newest uint64 // chunk that is spoken of
+	paused bool
+	asked  askedRate
+	begun  bool // there was a host before
+}
+
+func newReplay() *replay {
+	return &replay{done: map[uint64]map[int]bool{}, tries: map[ref]note{}, dead: map[ref]note{}}
+}
+
+func (p *replay) note(n *note) {
+	p.newest = max(p.newest, n.ref.chunk())
+	switch n.kind {
+	case noteBegin:
+		p.begun = true
+	case noteDone:
+		set := p.done[n.ref.chunk()]
+		if set == nil {
+			set = map[int]bool{}
+			p.done[n.ref.chunk()] = set
+		}
+		for _, i := range n.done {
+			set[i] = true
+			delete(p.tries, refOf(n.ref.chunk(), i))
+			delete(p.dead, refOf(n.ref.chunk(), i))
+		}
+	case noteTry:
+		if !p.done[n.ref.chunk()][n.ref.index()] {
+			p.tries[n.ref] = *n
+			delete(p.dead, n.ref)
+		}
+	case noteDead:
+		if !p.done[n.ref.chunk()][n.ref.index()] {
+			p.dead[n.ref] = *n
+			delete(p.tries, n.ref)
+		}
+	case noteControl:
+		p.paused, p.asked = n.paused, n.asked
+	case notePurge:
+		p.purged = max(p.purged, n.ref.chunk())
+		for r := range p.tries {
+			if r.chunk() <= p.purged {
+				delete(p.tries, r)
+			}
+		}
+	}
+}
+
+// gone tells whether a job is done with, or was purged.
+func (p *replay) gone(r ref) bool {
+	if p.done[r.chunk()][r.index()] {
+		return true
+	}
+	_, dead := p.dead[r]
+	_, tried := p.tries[r]
+	return r.chunk() <= p.purged && !dead && !tried
+}
+
+// apply tells an index what has become of a job, and whether it is to go as it was put.
+func (p *replay) apply(x *index, r ref, h *head) bool {
+	if p.gone(r) {
+		x.finish(r)
+		return false
+	}
+	if n, ok := p.dead[r]; ok {
+		x.dead[r] = deadJob{n.attempt, n.at, n.text}
+		return false
+	}
+	if n, ok := p.tries[r]; ok {
+		x.tries[r] = try{n.attempt, n.since}
+		x.again(r, h, n.at)
+		return false
+	}
+	return true
+}
+
+// restate says again all that an index knows and its log does not, so that notes of before
+// are not needed.
+func (x *index) restate(purged uint64, later []laterJob) (all []note) {
+	all = append(all, note{kind: notePurge, ref: refOf(purged, 0)})
+	for _, seq := range x.order {
+		c := x.chunks[seq]
+		if c == nil || c.left == c.n {
+			continue
+		}
+		n := note{kind: noteDone, ref: refOf(seq, 0)}
+		for i := range int(c.n) {
+			if c.done(i) {
+				n.done = append(n.done, i)
+			}
+		}
+		all = append(all, n)
+	}
+	at := map[ref]int64{}
+	for _, j := range later {
+		at[j.ref] = j.at
+	}
+	for r, t := range x.tries {
+		all = append(all, note{kind: noteTry, ref: r, attempt: t.attempt, since: t.since, at: at[r]})
+	}
+	for r, d := range x.dead {
+		all = append(all, note{kind: noteDead, ref: r, attempt: d.attempt, at: d.at, text: d.why})
+	}
+	return all
+}

@@ -1,0 +1,92 @@
+package headgate
+
+import (
+	"io"
+	"net/http"
+	"net/netip"
+
+	"github.com/headgate/headgate/internal/wire"
+	"github.com/headgate/headgate/slot"
+)
+
+// Rules are asked about each request before the room is.
+type Rules interface {
+	// Match says what the first rule that matches wants. It must not block, nor keep what it
+	// is handed.
+	Match(r RuleRequest) RuleAction
+}
+
+// A RuleRequest is what rules are asked about.
+type RuleRequest struct {
+	*http.Request
+	Path string     // as the room reads it: no spelling of a path walks around a rule
+	From netip.Addr // of the visitor, behind proxies that are trusted
+}
+
+// A RuleAction is what becomes of a request.
+type RuleAction uint8
+
+// The actions of rules. In shadow mode nobody is refused, only counted.
+const (
+	RuleNone    RuleAction = iota // as any other
+	RuleBypass                    // it passes and is not counted, whatever state the room is in
+	RuleCrawler                   // a verified crawler: the same
+	RuleDeny                      // it is refused
+	RuleLane                      // who must wait waits in RoomConfig.Lanes[0]; in [1] with RuleLane + 1
+	ruleActions
+)
+
+// A Lane is a line beside the ordinary one: of any hundred calls it gets at most Share while
+// somebody who is there waits in the ordinary one. Who joined it stays there.
+type Lane = slot.Lane
+
+// ruled asks the rules, and reports whether they have decided.
+func (r *Room) ruled(q *visitRequest, path string) bool {
+	cfg := &q.f.cfg
+	if cfg.Rules == nil {
+		return false
+	}
+	act := cfg.Rules.Match(RuleRequest{q.r, path, cfg.ClientAddr(q.r)})
+	if act == RuleNone {
+		return false
+	}
+	r.counts.ruled[min(act, RuleLane)].Add(1)
+	switch {
+	case act >= RuleLane:
+		if i := int(act - RuleLane); i < len(cfg.Lanes) {
+			q.lane = cfg.Lanes[i].ID()
+		}
+		return false
+	case act != RuleDeny:
+		r.pass(q)
+	case cfg.Shadow:
+		return false
+	default:
+		r.deny(q)
+	}
+	return true
+}
+
+// The answers to who is refused, but for the page.
+const (
+	denied     = "A rule of this site refuses this request."
+	deniedJSON = `{"type":"about:blank","title":"Forbidden","status":403,"detail":"` + denied + "\"}\n"
+)
+
+// deny refuses a request: with a page to who opens one, in JSON to who prefers it (RFC 9457).
+func (r *Room) deny(q *visitRequest) {
+	r.patient(q)
+	h, kind, body := q.w.Header(), textType, denied+"\n"
+	switch accept := q.r.Header.Get("Accept"); {
+	case wire.PrefersJSON(accept) || q.peek:
+		kind, body = []string{"application/problem+json"}, deniedJSON
+	case Navigates(q.r):
+		kind, body = htmlType, r.page(q, &View{Room: q.f.cfg.Title, State: StateDenied,
+			RoomPath: q.f.cfg.Path, AcceptLanguage: q.r.Header.Get("Accept-Language"),
+			AcceptEncoding: q.r.Header.Get("Accept-Encoding")}).String()
+	}
+	h["Content-Type"], h["Cache-Control"], h["Vary"] = kind, noStore, vary
+	h["X-Robots-Tag"], h[StateHeader] = noIndex, []string{string(StateDenied)}
+	q.w.WriteHeader(http.StatusForbidden)
+	io.WriteString(q.w, body)
+}

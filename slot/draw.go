@@ -1,0 +1,216 @@
+package slot
+
+import (
+	"crypto/sha256"
+	"encoding/binary"
+	"math/bits"
+)
+
+// A Draw puts the tickets of a prequeue into an order that nobody can guess before its seed is
+// shown and that everybody can check afterwards (docs/events.md). It is a permutation of the
+// numbers from From on and below To: whatever the seed, each number has one rank and each rank
+// one number.
+type Draw struct {
+	Event    string // which draw this is
+	Start    int64  // of the event, seconds of Unix time, once the order is drawn; else 0
+	Seed     [32]byte
+	From, To uint64 // numbers; From 0: the prequeue has not begun; To 0: not drawn, or nobody was there
+}
+
+// Commitment is the SHA-256 of the seed: shown before the draw, it proves afterwards that the
+// seed was not chosen to suit the tickets.
+func (d *Draw) Commitment() [32]byte { return sha256.Sum256(d.Seed[:]) }
+
+const (
+	// drawRounds of a Feistel network. Four are enough for numbers nobody can choose (Luby and
+	// Rackoff); ten also where there are few tickets. Chosen.
+	drawRounds = 10
+	// drawBits are at least shuffled, so that few tickets are shuffled well. Chosen.
+	drawBits = 8
+)
+
+// An Order is a draw, ready to be asked: the rounds of its network in tables, 5 kB for ten
+// thousand tickets and 40 kB for a million. It never changes.
+type Order struct {
+	Draw
+	half   uint // how many bits each half of the network has
+	rounds [drawRounds][]uint32
+}
+
+// Order readies a draw. It costs a hash for each entry of its tables.
+func (d Draw) Order() *Order {
+	o := &Order{Draw: d}
+	if d.To <= d.From {
+		return o
+	}
+	o.half = uint(max(drawBits, bits.Len64(d.To-d.From-1))+1) / 2
+	var b [41]byte
+	copy(b[:], d.Seed[:])
+	for i := range o.rounds {
+		o.rounds[i], b[32] = make([]uint32, 1<<o.half), byte(i)
+		for right := range o.rounds[i] {
+			binary.BigEndian.PutUint64(b[33:], uint64(right))
+			sum := sha256.Sum256(b[:])
+			o.rounds[i][right] = uint32(binary.BigEndian.Uint64(sum[:]) & (1<<o.half - 1))
+		}
+	}
+	return o
+}
+
+// Rank is the number whose place a ticket takes. A number that is not in the draw keeps its own.
+func (o *Order) Rank(number uint64) uint64 {
+	if number < o.From || number >= o.To {
+		return number
+	}
+	x := number - o.From
+	for again := true; again; again = x >= o.To-o.From { // numbers beyond the last are walked over
+		l, r := uint32(x>>o.half), uint32(x)&(1<<o.half-1)
+		for i := range o.rounds {
+			l, r = r, l^o.rounds[i][r]
+		}
+		x = uint64(l)<<o.half | uint64(r)
+	}
+	return o.From + x
+}
+
+// Number is the ticket that has a rank.
+func (o *Order) Number(rank uint64) uint64 {
+	if rank < o.From || rank >= o.To {
+		return rank
+	}
+	x := rank - o.From
+	for again := true; again; again = x >= o.To-o.From {
+		l, r := uint32(x>>o.half), uint32(x)&(1<<o.half-1)
+		for i := len(o.rounds) - 1; i >= 0; i-- {
+			l, r = r^o.rounds[i][l], l
+		}
+		x = uint64(l)<<o.half | uint64(r)
+	}
+	return o.From + x
+}
+
+// mostDraws is how many draws a line remembers: those whose tickets may still wait, and those to
+// come. Chosen: a draw is forgotten when the last of its tickets has left the line.
+const mostDraws = 8
+
+// Shuffle gives the places from d.From on to the tickets in the order of the draw, which is that
+// of all who have joined: d.To must be End, and no ticket from d.From on may be called or have
+// been. False, and nothing changes, if that is not so. It costs a look at each place.
+//
+// Arrivals are drawn too: the ranks have come evenly between the first and now, so that lines of
+// other data centres, with draws of their own, meet this one as equals.
+func (l *Line) Shuffle(d Draw, now Tau) bool {
+	if d.To != l.next || d.From < l.frontier || d.From >= d.To || len(l.draws) >= mostDraws {
+		return false
+	}
+	old := make([]drawnPlace, d.To-d.From)
+	first := l.tick(now)
+	for n := d.From; n < d.To; n++ {
+		c, i := l.find(n)
+		if c == nil {
+			continue
+		}
+		if c.has(calledSet, i) {
+			return false
+		}
+		if first == l.tick(now) {
+			first = int64(c.born[i>>6]) + int64(c.places[i].born)
+		}
+		old[n-d.From] = drawnPlace{place: c.places[i], alive: true,
+			unsure: c.has(unsureSet, i), hidden: c.has(hiddenSet, i), out: c.has(outSet, i)}
+	}
+	for n := d.From; n < d.To; n++ {
+		if old[n-d.From].alive {
+			l.lift(n)
+		}
+	}
+	o := d.Order()
+	l.draws = append(l.draws, o)
+	last := l.tick(now)
+	for rank := d.From; rank < d.To; rank++ {
+		x := &old[o.Number(rank)-d.From]
+		if x.alive {
+			l.put(rank, x, first+(last-first)*int64(rank-d.From)/int64(d.To-d.From))
+		}
+	}
+	for k := l.index(d.From); k < len(l.chunks); k++ {
+		if c := l.chunks[k]; c != nil && c.live == 0 && l.next >= (l.base+uint64(k)+1)<<lineShift {
+			l.chunks[k] = nil
+		}
+	}
+	l.trim()
+	return true
+}
+
+// lift takes a place out that is put elsewhere.
+func (l *Line) lift(rank uint64) {
+	for _, set := range [...]int{unsureSet, hiddenSet, outSet, liveSet} {
+		l.unmark(set, rank)
+	}
+	l.chunks[l.index(rank)].live--
+}
+
+// A drawnPlace is a place on its way to its rank.
+type drawnPlace struct {
+	place                      linePlace
+	alive, unsure, hidden, out bool
+}
+
+// put makes a place at a rank that holds none, whose ticket came at a tick.
+func (l *Line) put(rank uint64, x *drawnPlace, tick int64) {
+	k, i := l.index(rank), rank&lineMask
+	if l.chunks[k] == nil {
+		l.chunks[k] = new(lineChunk)
+	}
+	c := l.chunks[k]
+	if c.sets[liveSet][i>>6] == 0 {
+		c.born[i>>6] = uint32(tick)
+	}
+	c.places[i] = x.place
+	c.places[i].born = uint16(min(max(tick-int64(c.born[i>>6]), 0), 1<<16-1))
+	c.set(liveSet, i)
+	c.live++
+	l.trees[liveSet].add(k, 1)
+	l.counts[liveSet]++
+	for set, has := range [...]bool{unsureSet: x.unsure, hiddenSet: x.hidden, outSet: x.out} {
+		if has {
+			l.mark(set, rank)
+		}
+	}
+}
+
+// rank is where the place of a number is.
+func (l *Line) rank(number uint64) uint64 {
+	for _, o := range l.draws { // their numbers are apart
+		if number >= o.From && number < o.To {
+			return o.Rank(number)
+		}
+	}
+	return number
+}
+
+// number is the ticket at a rank.
+func (l *Line) number(rank uint64) uint64 {
+	for _, o := range l.draws {
+		if rank >= o.From && rank < o.To {
+			return o.Number(rank)
+		}
+	}
+	return rank
+}
+
+// Draws are the draws that a record must have for the places of the line to be found, the oldest
+// first. One whose last ticket has left is forgotten: they are all used up.
+func (l *Line) Draws() (all []Draw) {
+	for len(l.draws) > 0 {
+		d := l.draws[0]
+		if l.frontier < d.To || l.before(liveSet, d.To) > l.before(liveSet, d.From) {
+			break
+		}
+		l.draws = l.draws[1:]
+	}
+	for _, o := range l.draws {
+		all = append(all, o.Draw)
+	}
+	return all
+}

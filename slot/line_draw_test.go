@@ -1,0 +1,127 @@
+package slot
+
+import (
+	"math/rand/v2"
+	"testing"
+	"time"
+)
+
+// TestEachDrawIsFair: of those who are present each is as likely as any other, in the first
+// draw and in a later one, whoever was silent, called before, or came late.
+func TestEachDrawIsFair(t *testing.T) {
+	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
+	rng := rand.New(rand.NewPCG(seed, 1))
+	const places, trials, draws = 40, 40_000, 5
+	got := [places + 1]int{}
+	for range trials {
+		l := NewLine(1)
+		for range places - 4 {
+			l.Join(0, time.Second, time.Hour)
+		}
+		now := Tau(10 * time.Second)
+		for n := uint64(1); n <= places-4; n++ {
+			if n%3 != 0 { // each third is silent
+				l.Seen(n, now, time.Second)
+			}
+		}
+		for range draws - 1 {
+			if n, ok := l.Draw(now, rng.IntN); !ok || !l.Use(n) {
+				t.Fatal("nobody is drawn")
+			}
+		}
+		for range 4 { // who comes now is as good as who waited
+			l.Join(now, time.Second, time.Hour)
+		}
+		n, ok := l.Draw(now, rng.IntN)
+		if !ok || n%3 == 0 && n <= places-4 {
+			t.Fatalf("%d is drawn, who is silent", n)
+		}
+		got[n]++
+	}
+	// 24 were present, of whom 4 had been called, each equally likely; then 4 came: 24 in the draw.
+	chi, want := 0.0, 0.0
+	for n := 1; n <= places; n++ {
+		switch {
+		case n > places-4:
+			want = trials / 24.0
+		case n%3 != 0:
+			want = trials / 24.0 * 20 / 24 // if it was not called before
+		default:
+			continue
+		}
+		d := float64(got[n]) - want
+		chi += d * d / want
+	}
+	if chi > 68 { // 27 degrees of freedom: one run in 50,000 by chance
+		t.Errorf("chi square %.1f: %v", chi, got)
+	}
+}
+
+// TestSwitchingKeepsTheOrderOfArrival: who was left over by draws is called in the order of
+// arrival when calls are in order again, also by a host that grew the line back.
+func TestSwitchingKeepsTheOrderOfArrival(t *testing.T) {
+	l := joined(9)
+	for _, rank := range []int{6, 1, 3} { // 7, 2, and of the rest 5
+		n, ok := l.Draw(0, func(int) int { return rank })
+		if !ok || !l.Use(n) {
+			t.Fatal("nobody is drawn")
+		}
+	}
+	for n := uint64(1); n < 10; n++ {
+		l.Seen(n, sec, time.Second)
+	}
+	back, err := RestoreLine(Restored{At: sec, Frontier: l.Frontier(), Next: l.End(),
+		Skipped: l.AppendSkipped(nil, SkippedBytes), Hold: time.Hour})
+	if err != nil {
+		t.Fatal(err)
+	}
+	wantCalled(t, l, sec, 1, 3, 4, 6, 8, 9)
+	for n := uint64(1); n < 10; n++ {
+		if was := back.Seen(n, sec, time.Second); (was == TicketUsed) != (n == 7 || n == 2 || n == 5) {
+			t.Errorf("ticket %d is %v after a takeover", n, was)
+		}
+	}
+	wantCalled(t, back, sec, 1, 3, 4, 6, 8, 9)
+}
+
+// TestALapsedDrawTakesPartAgain, once its visitor speaks.
+func TestALapsedDrawTakesPartAgain(t *testing.T) {
+	l := joined(1)
+	first := func(int) int { return 0 }
+	if n, ok := l.Draw(0, first); !ok || n != 1 {
+		t.Fatal("not drawn")
+	}
+	if !l.Lapse(1, sec) {
+		t.Fatal("not called")
+	}
+	if _, ok := l.Draw(sec, first); ok {
+		t.Error("drawn again, unheard")
+	}
+	l.Seen(1, 2*sec, time.Second)
+	if _, ok := l.Draw(2*sec, first); !ok {
+		t.Error("not drawn again")
+	}
+}
+
+// BenchmarkDraw is one draw of a million, a tenth of them silent.
+func BenchmarkDraw(b *testing.B) {
+	const n = 1_000_000
+	l := NewLine(1)
+	for i := range n {
+		interval := time.Minute
+		if i%10 == 0 {
+			interval = time.Second
+		}
+		l.Join(0, interval, time.Hour)
+	}
+	now := 5 * sec
+	for b.Loop() {
+		k, ok := l.Draw(now, rand.IntN)
+		if !ok {
+			b.Fatal("nobody left")
+		}
+		l.Lapse(k, now)
+		l.Seen(k, now, time.Minute)
+	}
+}

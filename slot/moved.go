@@ -1,0 +1,47 @@
+package slot
+
+import (
+	"cmp"
+	"slices"
+)
+
+// A Moved says that a place has moved to another device: its ticket is good with this key alone.
+// A number that no Moved names has not moved.
+type Moved struct {
+	Number, Key uint64
+	Held        Tau // when it was last known to hold its place
+}
+
+// MostMoved bounds the places of a record that have moved: 70 KB. Chosen.
+const MostMoved = 4096
+
+// FindMoved finds a number in a list in the order of numbers.
+func FindMoved(all []Moved, number uint64) (at int, ok bool) {
+	return slices.BinarySearchFunc(all, number, func(m Moved, n uint64) int {
+		return cmp.Compare(m.Number, n)
+	})
+}
+
+func (e *encoder) moved(all []Moved) {
+	e.uint(uint64(len(all)))
+	last := Moved{}
+	for _, m := range all {
+		e.uint(m.Number-last.Number, m.Key)
+		e.int(int64(m.Held - last.Held))
+		last = m
+	}
+}
+
+func (d *decoder) moved() (all []Moved) {
+	last := Moved{}
+	for range d.len(MostMoved) {
+		m := Moved{Number: last.Number + d.uint(), Key: d.uint(), Held: last.Held + Tau(d.int())}
+		if m.Number <= last.Number || m.Key == 0 {
+			d.fail()
+			return nil
+		}
+		all = append(all, m)
+		last = m
+	}
+	return all
+}

@@ -1,0 +1,136 @@
+package headgate
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/headgate/headgate/internal/ticket"
+	"github.com/headgate/headgate/slot"
+)
+
+// A Stay is the visit of somebody inside, as it stands now.
+type Stay struct {
+	ID       string        // the same for all requests of the visit, and of no other one
+	Entered  time.Time     // by the wall clock
+	Left     time.Duration // until it ends if nothing more is heard of the visitor, at least
+	HardLeft time.Duration // until it ends whatever is heard; 0 is no hard end
+
+	room *Room
+	tok  ticket.Token
+}
+
+// Pass names the visit to EndStay: sealed, a few hundred characters, and another one each time.
+func (s *Stay) Pass() string {
+	return string(s.room.keys.Load().Seal(nil, s.room.passName(), &s.tok))
+}
+
+// passName is what a pass is sealed for, so that none can be used as a cookie.
+func (r *Room) passName() string { return "pass " + r.face.Load().cfg.Name }
+
+// StayOf tells which visit the request belongs to that is answered by w: the writer that a
+// Room hands to its handler, or one that unwraps to it.
+func StayOf(w http.ResponseWriter) (s Stay, ok bool) {
+	for {
+		switch x := w.(type) {
+		case *answer:
+			return x.room.stay(x.visit)
+		case interface{ Unwrap() http.ResponseWriter }:
+			w = x.Unwrap()
+		default:
+			return s, false
+		}
+	}
+}
+
+// Look tells which visit a request belongs to, and prolongs nothing.
+func (r *Room) Look(req *http.Request) (s Stay, ok bool) {
+	q := &visitRequest{f: r.face.Load(), r: req}
+	if r.open(q); !q.has {
+		return s, false
+	}
+	r.locate(q)
+	return r.stay(q)
+}
+
+func (r *Room) stay(q *visitRequest) (s Stay, ok bool) {
+	if q == nil || q.tok.Kind != ticket.Pass || q.tok.ID == 0 {
+		return s, false
+	}
+	_, hi, life, known := q.worker.now()
+	last, gone := q.worker.visits.Look(slot.StayID(q.tok.ID))
+	end := max(q.worker.entitled(&q.tok), last)
+	hard := slot.Tau(q.tok.Hard)
+	if !known || life != q.tok.Life || gone || hi >= end || q.worker.beyond(&q.tok, end) {
+		return s, false
+	}
+	s = Stay{Entered: time.Unix(q.tok.Accepted, 0), Left: end.Sub(hi), room: r, tok: q.tok,
+		ID: strconv.FormatUint(q.tok.Life, 36) + "-" + strconv.FormatUint(q.tok.ID, 36)}
+	s.tok.End = int64(end)
+	if hard > 0 {
+		s.HardLeft = max(1, hard.Sub(hi))
+	}
+	return s, true
+}
+
+// ErrNoPass: a text is no Pass of a visit of this room.
+var ErrNoPass = errors.New("no pass of a visit of this room")
+
+// inFlightWait is how long the other nodes have to say that a visit has requests in flight there.
+// Chosen: a message takes milliseconds.
+const inFlightWait = 250 * time.Millisecond
+
+// EndStay ends the visit of a Pass as the origin's revoke does: its slot is free once nothing of
+// it is in flight any more, and its next request is a newcomer's. ended is false if it was over.
+func (r *Room) EndStay(ctx context.Context, pass string) (ended bool, err error) {
+	q := &visitRequest{f: r.face.Load(), has: true}
+	if r.keys.Load().Open(&q.tok, r.passName(), pass) != nil || q.tok.ID == 0 {
+		return false, ErrNoPass
+	}
+	if r.locate(q); !q.has { // of a data centre that is no more
+		return false, nil
+	}
+	id, end := slot.StayID(q.tok.ID), slot.Tau(q.tok.End)
+	lo, hi, life, known := q.worker.now()
+	if _, gone := q.worker.visits.Look(id); gone || known && life != q.tok.Life {
+		return false, nil
+	}
+	from, left := q.worker.visits.End(id, end)
+	if !left {
+		return true, nil // it leaves with the last byte
+	}
+	if bus := q.f.cfg.Engine.bus; bus != nil {
+		ctx, stop := context.WithTimeout(ctx, inFlightWait)
+		defer stop()
+		if _, err := bus.Ask(ctx, r.stayName(), []byte(pass)); err == nil {
+			return true, nil // it leaves there
+		}
+	}
+	if hi >= from { // known to the counter by its id, or over
+		from = 0
+	}
+	q.worker.note(slot.Item{Op: slot.Leave, ID: id, From: from, At: lo})
+	q.worker.kick()
+	return true, nil
+}
+
+// stayName is under which the nodes are asked for what is in flight.
+func (r *Room) stayName() string { return "stay." + r.face.Load().cfg.Name }
+
+// answerStay ends a visit as far as it is known here. It says so if requests of it are in flight:
+// then it leaves here, with the last of them. Else it says nothing, and who asks lets it leave.
+func (r *Room) answerStay(_ context.Context, pass []byte) []byte {
+	q := &visitRequest{f: r.face.Load(), has: true}
+	if r.keys.Load().Open(&q.tok, r.passName(), string(pass)) != nil {
+		return nil
+	}
+	if r.locate(q); !q.has {
+		return nil
+	}
+	if _, left := q.worker.visits.End(slot.StayID(q.tok.ID), slot.Tau(q.tok.End)); left {
+		return nil
+	}
+	return []byte("in flight")
+}

@@ -1,0 +1,183 @@
+package headgate
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/headgate/headgate/embedded"
+)
+
+// pass is the Pass of the visitor's stay, as a handler behind the room sees it.
+func (v *visitor) named() (pass string, s Stay) {
+	v.g.t.Helper()
+	h := v.g.h
+	v.g.h = v.g.room.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		var ok bool
+		if s, ok = StayOf(w); ok {
+			pass = s.Pass()
+		}
+		fmt.Fprintln(w, "origin")
+	}))
+	v.in()
+	v.g.h = h
+	return pass, s
+}
+
+func TestStays(t *testing.T) {
+	cfg := RoomConfig{TotalActiveUsers: 1, NewUsersPerMinute: 600, SessionDuration: time.Minute,
+		PollMin: 100 * time.Millisecond, PollMax: 200 * time.Millisecond}
+	bubble(t, "a stay says how long it lasts, and looking prolongs nothing", func(t *testing.T) {
+		cfg := cfg
+		cfg.HardEnd = 90 * time.Second
+		g := openGate(t, cfg)
+		v := g.visitor()
+		_, s := v.named() // of the very first request
+		if s.ID == "" || s.Left < 59*time.Second || s.Left > time.Minute+time.Second ||
+			s.HardLeft < 89*time.Second || s.HardLeft > 90*time.Second {
+			t.Fatalf("%+v", s)
+		}
+		look := func() (Stay, bool) {
+			r := httptest.NewRequestWithContext(t.Context(), "GET", "/", nil)
+			r.Header.Set("Cookie", v.cookie)
+			return g.room.Look(r)
+		}
+		for range 55 {
+			time.Sleep(time.Second)
+			if got, ok := look(); !ok || got.ID != s.ID {
+				t.Fatalf("%+v %v", got, ok)
+			}
+		}
+		if got, _ := look(); got.Left > 6*time.Second {
+			t.Errorf("prolonged by looking: %v", got.Left)
+		}
+		if !v.in() {
+			t.Fatal("over")
+		}
+		time.Sleep(2 * time.Second) // until it is confirmed
+		if got, _ := look(); got.Left > got.HardLeft || got.Left < 30*time.Second || got.ID != s.ID {
+			t.Errorf("%+v", got)
+		}
+		time.Sleep(time.Minute)
+		if got, ok := look(); ok {
+			t.Errorf("still inside: %+v", got)
+		}
+	})
+	bubble(t, "an ended stay frees its slot when nothing of it is in flight", func(t *testing.T) {
+		g := openGate(t, cfg)
+		v, next := g.visitor(), g.visitor()
+		pass, _ := v.named()
+		next.in()
+		if _, err := g.room.EndStay(t.Context(), v.cookie); !errors.Is(err, ErrNoPass) {
+			t.Errorf("a cookie: %v", err)
+		}
+		g.slow = 10 * time.Second
+		done := make(chan bool)
+		go func() { done <- v.in() }()
+		time.Sleep(time.Second)
+		for _, want := range []bool{true, false} {
+			if ended, err := g.room.EndStay(t.Context(), pass); ended != want || err != nil {
+				t.Errorf("%v %v, want %v", ended, err, want)
+			}
+		}
+		if next.until(8 * time.Second) {
+			t.Error("two at once: a request of the ended stay is in flight")
+		}
+		<-done
+		if !next.until(3*time.Second) || v.in() {
+			t.Error("the slot did not come back, or the stay goes on")
+		}
+	})
+	bubble(t, "a stay that is over frees nobody else's slot", func(t *testing.T) {
+		g := openGate(t, cfg)
+		pass, _ := g.visitor().named()
+		time.Sleep(70 * time.Second)
+		v := g.visitor()
+		if !v.in() {
+			t.Fatal("not over")
+		}
+		if _, err := g.room.EndStay(t.Context(), pass); err != nil {
+			t.Error(err)
+		}
+		time.Sleep(5 * time.Second)
+		if g.visitor().in() || !v.in() {
+			t.Error("the slot of another one was freed")
+		}
+	})
+}
+
+// twoNodes are a room at two nodes of one engine.
+func twoNodes(t *testing.T, cfg RoomConfig) (w *world, a, b *gate) {
+	t.Helper()
+	s, err := embedded.Open(t.Context(), embedded.Config{Dir: filepath.Join(t.TempDir(), "engine")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(s.Close)
+	w = &world{t: t, gates: map[string]*gate{}, stop: map[string]func(){}}
+	keys := drawKeys()
+	for _, node := range []string{"n1", "n2"} {
+		e, err := OpenEngine(t.Context(), EngineConfig{NATS: s.Conn(), Keys: keys, Node: node, Hosts: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		w.open(node, e, cfg)
+	}
+	for _, g := range w.gates {
+		w.until("all know the time", 15*time.Second, g.room.KnowsTime)
+	}
+	return w, w.gates["n1"], w.gates["n2"]
+}
+
+// Whichever node a backend asks: the visit may be in flight at another one, or at none.
+func TestAStayEndsAtAnyNode(t *testing.T) {
+	cfg := RoomConfig{Name: "shop", TotalActiveUsers: 1, NewUsersPerMinute: 600, SessionDuration: time.Hour,
+		PollMin: 100 * time.Millisecond, PollMax: 200 * time.Millisecond}
+	w, a, b := twoNodes(t, cfg)
+	v, next := a.visitor(), b.visitor()
+	w.until("inside", 15*time.Second, v.in)
+	pass, _ := v.named()
+	next.in()
+	began, release := make(chan struct{}), make(chan struct{})
+	h := a.h
+	a.h = a.room.Handler(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+		close(began)
+		<-release
+	}))
+	done := make(chan *httptest.ResponseRecorder)
+	go func() { done <- v.do("GET", "/pay") }()
+	<-began
+	if ended, err := b.room.EndStay(t.Context(), pass); !ended || err != nil {
+		t.Fatal(ended, err)
+	}
+	if next.until(2 * time.Second) {
+		t.Error("two at once: a request is in flight at the other node")
+	}
+	close(release)
+	<-done
+	a.h = h
+	if !next.until(5 * time.Second) {
+		t.Fatalf("the slot did not come back: %+v", b.room.Status())
+	}
+	if body := next.do("GET", "/").Body.String(); !strings.HasPrefix(body, "origin") {
+		t.Fatalf("called and not let in: %s", body)
+	}
+	if v.in() {
+		t.Error("the ended visit goes on")
+	}
+	pass, _ = next.named() // at n2; nothing is in flight
+	if ended, err := a.room.EndStay(t.Context(), pass); !ended || err != nil {
+		t.Fatal(ended, err)
+	}
+	if next.in() {
+		t.Error("the ended visit goes on at the other node")
+	}
+	if !v.until(5*time.Second) || !v.in() {
+		t.Error("the slot of an idle visit did not come back")
+	}
+}

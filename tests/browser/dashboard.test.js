@@ -1,0 +1,294 @@
+// The dashboard, driven as an operator does: by what stands on the page.
+import assert from 'node:assert/strict';
+import {after, before, test} from 'node:test';
+import AxeBuilder from '@axe-core/playwright';
+import {insecureHost, openBrowser, startRoom, until} from './room.js';
+
+const Axe = AxeBuilder.default ?? AxeBuilder;
+const rules = ['wcag2a', 'wcag2aa', 'wcag21a', 'wcag21aa', 'wcag22aa', 'best-practice'];
+const desktop = {width: 1280, height: 860}, phone = {width: 360, height: 740};
+
+let browser;
+before(async () => browser = await openBrowser());
+after(() => browser?.close());
+
+// open shows the dashboard to somebody new. Errors of scripts and what the policy blocks are
+// collected in faults; the waiting page in its frame has no scripts, and says so.
+async function open(t, room, options = {}) {
+  const context = await browser.newContext({viewport: desktop, ...options});
+  t.after(() => context.close());
+  const page = await context.newPage();
+  const faults = [];
+  context.on('weberror', (fault) => faults.push(fault.error().message));
+  page.on('console', (message) => {
+    if (/Content.Security.Policy/i.test(message.text())) faults.push(message.text());
+  });
+  const go = async (hash) => {
+    await page.goto(`${room.admin}/dashboard/#/${hash}`);
+    await page.locator('#main > *').first().waitFor();
+  };
+  await go('');
+  return {page, context, faults, go};
+}
+
+async function signIn({page}, token) {
+  await page.getByRole('link', {name: /Sign in/}).click();
+  await page.getByLabel('Token').fill(token);
+  await page.getByRole('button', {name: 'Sign in'}).click();
+  await page.getByRole('button', {name: 'Sign out'}).waitFor();
+}
+
+async function confirm(page, verb) {
+  const dialog = page.getByRole('dialog');
+  await dialog.waitFor();
+  const text = await dialog.innerText();
+  await dialog.getByRole('button', {name: verb}).click();
+  await dialog.waitFor({state: 'detached'});
+  return text;
+}
+
+// tile reads the first figure of a tile of the room.
+async function tile(page, label) {
+  const text = await page.locator('.tile', {hasText: label}).locator('b').innerText();
+  return Number(text.replaceAll(',', ''));
+}
+
+async function assertAccessible(page, what) {
+  const {violations} = await new Axe({page}).setLegacyMode(true).exclude('iframe').withTags(rules).analyze();
+  const faults = violations.map((v) => `${v.id}: ${v.nodes.map((n) => n.html).join(' ')}`);
+  assert.deepEqual(faults, [], what);
+  await assertFits(page, what);
+}
+
+async function assertFits(page, what) {
+  const {inner, whole} = await page.evaluate(() => ({inner: innerWidth, whole: document.documentElement.scrollWidth}));
+  assert.ok(whole <= inner, `${what} is ${whole} px wide, the window ${inner}`);
+}
+
+test('a rush, from five fields to an empty line, through the dashboard alone', async (t) => {
+  const room = await startRoom(t, {host: 'elsewhere.test'}, (origin) => ({zones: [{name: insecureHost, origin}]}));
+  const board = await open(t, room);
+  const {page, faults} = board;
+  await signIn(board, await room.token('write'));
+  await page.getByRole('link', {name: 'New room'}).click();
+  await page.getByLabel('Host').fill(insecureHost);
+  await page.getByLabel('Users at once').fill('4');
+  await page.getByLabel('New users a minute').fill('600');
+  await page.getByLabel('Session duration').fill('5s');
+  await page.getByRole('button', {name: 'Make the room'}).click();
+  assert.match(await confirm(page, 'Make it'), /room\.test\/: at most 4 at once, at most 600 new/);
+  await page.getByRole('heading', {name: 'room-test', level: 1}).waitFor();
+
+  const crowd = room.command('crowd', `${room.url}/`, '--host', insecureHost, '--n', '60', '--arrive', '2s');
+  await until('people wait', async () => await tile(page, 'Waiting') > 10);
+  assert.equal(await page.locator('.head .badge').innerText(), 'queueing');
+  assert.ok(await tile(page, 'Inside') <= 4);
+
+  await page.getByLabel('Message', {exact: true}).fill('Shoes are sold out, shirts are there.');
+  await page.getByRole('button', {name: 'Tell them'}).click();
+  assert.match(await confirm(page, 'Tell them'), /\d+ visitors who wait read within seconds/);
+  await page.getByText('Done: Tell them.').waitFor();
+  await page.getByRole('button', {name: 'Queue everybody'}).click();
+  assert.match(await confirm(page, 'Queue everybody'), /Nobody new is let in/);
+  await until('all queue', async () => await page.locator('.head .badge').innerText() === 'all queue');
+  await page.locator('#said').getByRole('button', {name: 'Undo'}).click(); // one click
+  await until('it queues again', async () => await page.locator('.head .badge').innerText() === 'queueing');
+
+  await page.getByLabel('Users at once').fill('100');
+  await page.getByRole('button', {name: 'Change limits'}).click();
+  assert.match(await confirm(page, 'Change limits'), /Users at once: 4 → 100\.[^]*slots? (is|are) then free for the \d+ who wait/);
+  await until('the line is empty', async () => await tile(page, 'Waiting') === 0);
+  await until('the badge says so', async () => /not queueing/.test(await page.locator('.head .badge').innerText()));
+  assert.match(await crowd, /60/);
+
+  const row = page.getByRole('row', {name: /total_active_users|headgate|new_users/}).first();
+  await row.waitFor();
+  await page.locator('#said').getByRole('button', {name: 'Undo'}).click();
+  await until('the limit is as before', async () => (await page.locator('.tile', {hasText: 'Inside'}).innerText()).includes('of 4'));
+  // What was seen is played again with other limits.
+  await page.getByRole('link', {name: 'What if'}).click();
+  await page.getByLabel('Users at once').fill('1');
+  await until('there is a stretch of time to play', async () => {
+    await page.getByRole('button', {name: 'What would have happened?'}).click();
+    return await page.getByText(/People would have waited|No longer and no shorter/).waitFor({timeout: 5000}).then(() => true, () => false);
+  }, 60_000);
+  assert.match(await page.locator('[aria-live] p').first().innerText(), /waited longer/);
+  assert.deepEqual(faults, []);
+});
+
+test('a hundred rooms fit a page, and one of them is found', async (t) => {
+  const room = await startRoom(t, {}, (origin) => ({
+    rooms: Array.from({length: 99}, (_, i) => ({name: `room-${i + 1}`, host: `r${i + 1}.${insecureHost}`, origin,
+      total_active_users: 200, new_users_per_minute: 100, session_duration: '5m'})),
+  }));
+  const {page, faults} = await open(t, room, {viewport: phone});
+  const rows = page.locator('.rooms tbody tr');
+  await until('a hundred rooms', async () => await rows.count() === 100);
+  await assertFits(page, 'a hundred rooms');
+  await page.getByLabel('Find a room').fill('room-77');
+  await until('one is found', async () => await rows.count() === 1);
+  assert.deepEqual(faults, []);
+});
+
+test('every view is accessible, fits, does not move, and what is steered goes back', async (t) => {
+  const room = await startRoom(t, {limits: ['api']}, (origin) => ({
+    zones: [{name: insecureHost, origin}],
+    limits: [{name: 'api', algorithm: 'sliding_log', amount: 100, window: '60s', key: ['header:x-client']}],
+    queues: [{name: 'orders', target: {url: `${origin}/orders`}, limits: ['api']}],
+  }));
+  await fetch(room.url, {headers: {'X-Client': 'big'}});
+  const board = await open(t, room);
+  const {page, faults, go} = board;
+  await signIn(board, await room.token('write'));
+  const views = ['', 'new', 'rooms/main', 'rooms/main/events', 'rooms/main/page', 'rooms/main/past', 'rooms/main/whatif', 'limits', 'limits/api', 'queues',
+    'cluster', 'audit', 'signin'];
+  for (const [scheme, size] of [['light', desktop], ['dark', phone]]) {
+    await page.emulateMedia({colorScheme: scheme, reducedMotion: 'reduce'});
+    await page.setViewportSize(size);
+    for (const view of views) {
+      await go(view);
+      await until(`${view} has come`, async () => await page.locator('#main h1').count() === 1);
+      await assertAccessible(page, `#/${view} ${scheme}`);
+    }
+  }
+  await page.setViewportSize(desktop);
+  // Nothing moves by itself, neither at the load nor with the seconds.
+  for (const view of ['', 'rooms/main']) {
+    await go(view);
+    await page.reload();
+    await page.evaluate(() => {
+      self.moved = 0;
+      new PerformanceObserver((list) => {
+        for (const e of list.getEntries()) self.moved += e.value;
+      }).observe({type: 'layout-shift', buffered: true});
+    });
+    await page.locator('.tile').first().waitFor();
+    await page.waitForTimeout(2500);
+    const moved = await page.evaluate(() => self.moved);
+    assert.ok(moved < 0.02, `#/${view} moves by ${moved}`);
+  }
+  await go('queues');
+  await page.getByRole('button', {name: 'Pause orders'}).click();
+  assert.match(await confirm(page, 'Pause orders'), /0 jobs wait and stay/);
+  await page.getByRole('row', {name: /^orders paused/}).waitFor();
+  await page.locator('#said').getByRole('button', {name: 'Undo'}).click();
+  await page.getByRole('row', {name: /^orders goes/}).waitFor();
+  await go('limits/api');
+  await page.getByRole('row', {name: /^big/}).waitFor();
+  await go('rooms/main/past');
+  await page.getByText(/\d+ let in, 0 gave up/).waitFor();
+  await page.getByLabel('How far back').selectOption('A week');
+  await until('a week is shown', async () => /A point is (30 min|1 h)/.test(await page.locator('#main').innerText()));
+  // A room of the file says what differs from it, and its line of the audit log takes that back.
+  await go('rooms/main');
+  await page.getByLabel('Users at once').fill('3');
+  await page.getByRole('button', {name: 'Change limits'}).click();
+  await confirm(page, 'Change limits');
+  await page.getByText('Changed until the next reload: total_active_users = 3').waitFor();
+  await page.getByRole('button', {name: /^Undo PATCH \/v1\/rooms\/main/}).first().click();
+  await page.getByText('Taken back.').waitFor();
+  await page.getByText('Changed until the next reload').waitFor({state: 'detached'});
+  // By keyboard: past the head, and out of a dialog without doing anything.
+  await go('rooms/main');
+  await page.reload();
+  await page.getByRole('button', {name: 'Close the room'}).waitFor();
+  await page.keyboard.press('Tab');
+  await page.keyboard.press('Enter');
+  assert.equal(await page.evaluate(() => document.activeElement.id), 'main');
+  await page.getByRole('button', {name: 'Close the room'}).focus();
+  await page.keyboard.press('Enter');
+  await page.getByRole('dialog').waitFor();
+  assert.equal(await page.evaluate(() => document.activeElement.textContent), 'Cancel');
+  await page.keyboard.press('Escape');
+  await page.getByRole('dialog').waitFor({state: 'detached'});
+  assert.equal(await page.evaluate(() => document.activeElement.textContent), 'Close the room');
+  assert.deepEqual(faults, []);
+});
+
+test('what is wrong stands at its field, and who only reads changes nothing', async (t) => {
+  const room = await startRoom(t, {host: 'elsewhere.test'}, (origin) => ({zones: [{name: insecureHost, origin}]}));
+  const board = await open(t, room);
+  const {page, go, faults} = board;
+  const wrong = async (label, text) => {
+    const field = page.locator('.field', {has: page.getByLabel(label, {exact: true})});
+    await until(`${label} says ${text}`, async () => text.test(await field.locator('.wrong').innerText()));
+    assert.equal(await page.getByLabel(label, {exact: true}).getAttribute('aria-invalid'), 'true');
+  };
+  await go('signin');
+  await page.getByLabel('Token').fill('hg_nonsense');
+  await page.getByRole('button', {name: 'Sign in'}).click();
+  await wrong('Token', /not known/);
+  await page.getByLabel('Token').fill(await room.token('read'));
+  await page.getByRole('button', {name: 'Sign in'}).click();
+  await page.getByRole('button', {name: 'Sign out'}).waitFor();
+  await go('rooms/main');
+  await page.getByText('You read.').waitFor();
+  assert.ok(await page.getByRole('button', {name: 'Change limits'}).isDisabled());
+  await page.getByRole('button', {name: 'Sign out'}).click();
+  await page.getByRole('link', {name: 'Sign in to change'}).waitFor();
+  assert.deepEqual(await board.context.cookies(), []);
+  await signIn(board, await room.token('write'));
+
+  await go('new');
+  await page.getByRole('button', {name: 'Make the room'}).click();
+  await wrong('Host', /missing/);
+  await wrong('Users at once', /missing/);
+  for (const [label, value] of [['Host', 'https://x/'], ['Path', 'no'], ['Users at once', '0'], ['New users a minute', 'many']]) {
+    await page.getByLabel(label, {exact: true}).fill(value);
+  }
+  await page.getByLabel('Session duration').fill('long');
+  await page.getByRole('button', {name: 'Make the room'}).click();
+  await wrong('Session duration', /no time/);
+  await page.getByLabel('Session duration').fill('5m');
+  await page.getByRole('button', {name: 'Make the room'}).click();
+  await confirm(page, 'Make it');
+  await wrong('Users at once', /./);
+  await wrong('New users a minute', /./);
+  await page.getByLabel('Host').fill(insecureHost);
+  await page.getByLabel('Path').fill('/tickets');
+  await page.getByLabel('Users at once').fill('100');
+  await page.getByLabel('New users a minute').fill('50');
+  await page.getByRole('button', {name: 'Make the room'}).click();
+  await confirm(page, 'Make it');
+  await page.getByRole('heading', {name: 'room-test-tickets', level: 1}).waitFor();
+
+  await page.getByLabel('Users at once').fill('-3');
+  await page.getByRole('button', {name: 'Change limits'}).click();
+  await confirm(page, 'Change limits');
+  await wrong('Users at once', /./);
+
+  await page.getByRole('link', {name: 'Events'}).click();
+  await page.getByRole('button', {name: 'Plan the event'}).click();
+  await wrong('Name', /missing/);
+  await page.getByLabel('Name', {exact: true}).fill('sale');
+  await page.getByLabel('Start', {exact: true}).fill('2030-05-01T10:00');
+  await page.getByLabel('End', {exact: true}).fill('2030-05-01T09:00');
+  await page.getByRole('button', {name: 'Plan the event'}).click();
+  await confirm(page, 'Plan it');
+  await wrong('End', /./);
+  await page.getByLabel('End', {exact: true}).fill('2030-05-01T12:00');
+  await page.getByRole('button', {name: 'Plan the event'}).click();
+  await confirm(page, 'Plan it');
+  await page.getByRole('row', {name: /sale/}).waitFor();
+  await page.locator('#said').getByRole('button', {name: 'Undo'}).click();
+  await page.getByText('No event is planned.').waitFor();
+
+  await page.getByRole('link', {name: 'Waiting page'}).click();
+  await page.getByLabel('Position').fill('0');
+  await page.getByLabel('Position').blur();
+  await wrong('Position', /position/);
+  const html = page.getByLabel(/^HTML/);
+  await html.fill('<h1>{{#waitTimeKnown}}</h1>');
+  await page.getByRole('button', {name: 'Preview it'}).click();
+  await until('the template is explained', async () => (await page.locator('form.card .wrong').allInnerTexts()).join('').length > 10);
+  await page.getByLabel('Position').fill('7');
+  await html.fill('<!doctype html><title>Ours</title><h1>Our own page</h1>');
+  await page.getByRole('button', {name: 'Preview it'}).click();
+  await page.frameLocator('iframe').getByRole('heading', {name: 'Our own page'}).waitFor();
+
+  await page.getByRole('link', {name: 'What if'}).click();
+  await page.getByLabel('Users at once').fill('x');
+  await page.getByRole('button', {name: 'What would have happened?'}).click();
+  await wrong('Users at once', /whole number/);
+  assert.deepEqual(faults, []);
+});

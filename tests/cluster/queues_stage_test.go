@@ -1,0 +1,287 @@
+//go:build cluster
+
+package cluster
+
+import (
+	"bytes"
+	"context"
+	"flag"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	judge "github.com/headgate/headgate/tests/crowd"
+)
+
+var jobs = flag.Int("jobs", 100_000, "how many jobs flow in a run of queues")
+
+// The queue of these runs.
+const (
+	jobsPerSecond = 2000
+	jobsAtOnce    = 64
+	jobsGroup     = 4096 // outcomes that may wait to be written (docs/queues.md)
+	jobsEach      = 200  // in a put
+)
+
+// A feed is a stage whose crowd is jobs of one queue: a producer at each node puts them, and a
+// target counts what it gets.
+type feed struct {
+	*stage
+	flow
+	target *httptest.Server
+	tokens map[string]string
+	wg     sync.WaitGroup
+
+	mu     sync.Mutex
+	got    []bool
+	count  int // of different jobs
+	refuse int // puts that were not answered, or refused
+	said   string
+}
+
+// newFeed starts three store nodes and a worker, and the producers. What nodes are told of the
+// limit is so many times what the judge is.
+func newFeed(t *testing.T, factor int) *feed {
+	t.Helper()
+	q := &feed{flow: flow{jobs: *jobs}, got: make([]bool, *jobs), tokens: map[string]string{}}
+	q.target = httptest.NewServer(q)
+	t.Cleanup(q.target.Close)
+	p := quiet(1000, 60_000, 10*time.Second)
+	p.limits = fmt.Sprintf("limits:\n  - {name: db, algorithm: sliding_log, amount: %d, window: 1s, "+
+		"on_unreachable: deny}\n", jobsPerSecond*factor)
+	p.queues = fmt.Sprintf("queues:\n  - {name: orders, target: {url: '%s/NODE'}, limits: [db], "+
+		"concurrency: %d, min_backoff: 100ms}\n", q.target.URL, jobsAtOnce)
+	q.stage = newStage(t, p)
+	q.node("w1")
+	q.again("w1")
+	for _, n := range q.nodes {
+		q.tokens[n.name] = command(t, "token", "create", "--scope", "write", "--config", n.config)
+	}
+	q.hostOf()
+	ctx, stop := context.WithCancel(t.Context())
+	t.Cleanup(func() { stop(); q.wg.Wait() })
+	for i := range q.nodes {
+		q.wg.Go(func() { q.produce(ctx, i) })
+	}
+	return q
+}
+
+// ServeHTTP is the target.
+func (q *feed) ServeHTTP(_ http.ResponseWriter, r *http.Request) {
+	a := arrival{node: strings.Trim(r.URL.Path, "/"), at: q.clock()}
+	b, err := io.ReadAll(r.Body)
+	if err == nil {
+		a.job, err = strconv.Atoi(string(b))
+	}
+	if err != nil { // its sender was killed: what has arrived counts, whatever it is
+		a.job, _ = strconv.Atoi(strings.TrimPrefix(r.Header.Get("Idempotency-Key"), "job-"))
+	}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.arrivals = append(q.arrivals, a)
+	if !q.got[a.job] {
+		q.got[a.job] = true
+		q.count++
+	}
+}
+
+// produce puts every fourth part of the jobs at a node, somewhat faster than they go out. What
+// it has no answer for it puts at the next one, again and again.
+func (q *feed) produce(ctx context.Context, own int) {
+	n := len(q.nodes)
+	pace := time.NewTicker(time.Second * jobsEach * time.Duration(n) / jobsPerSecond * 8 / 10)
+	defer pace.Stop()
+	for from := own * jobsEach; from < q.jobs; from += n * jobsEach {
+		select {
+		case <-pace.C:
+		case <-ctx.Done():
+			return
+		}
+		to := min(q.jobs, from+jobsEach)
+		for at := own; ; at = (at + 1) % n {
+			err := q.put(ctx, q.nodes[at], from, to)
+			if ctx.Err() != nil {
+				return
+			}
+			q.mu.Lock()
+			if err == nil {
+				q.receipts = append(q.receipts, receipt{q.clock(), to - from})
+				q.mu.Unlock()
+				break
+			}
+			q.refuse++
+			q.said = err.Error()
+			q.mu.Unlock()
+			if !wait(ctx, time.NewTimer(50*time.Millisecond)) {
+				return
+			}
+		}
+	}
+}
+
+func (q *feed) put(ctx context.Context, n *node, from, to int) error {
+	var b bytes.Buffer
+	for i := from; i < to; i++ {
+		fmt.Fprintf(&b, "{\"key\":\"job-%d\",\"text\":\"%d\"}\n", i, i)
+	}
+	ctx, stop := context.WithTimeout(ctx, 15*time.Second) // longer than a node waits for its engine
+	defer stop()
+	url := "http://" + n.admin + "/v1/queues/orders/jobs"
+	r, err := http.NewRequestWithContext(ctx, http.MethodPost, url, &b)
+	if err != nil {
+		return err
+	}
+	r.Header.Set("Authorization", "Bearer "+q.tokens[n.name])
+	r.Header.Set("Content-Type", "application/x-ndjson")
+	res, err := q.api.RoundTrip(r)
+	if err != nil {
+		return err
+	}
+	defer res.Body.Close()
+	text, err := io.ReadAll(res.Body)
+	if err == nil && res.StatusCode != http.StatusOK {
+		err = fmt.Errorf("%s: %s", res.Status, text)
+	}
+	return err
+}
+
+// hostOf asks until a node says which one delivers the queue.
+func (q *feed) hostOf() string {
+	q.t.Helper()
+	var last error
+	for end := time.Now().Add(2 * settled); time.Now().Before(end); q.rest(100 * time.Millisecond) {
+		for _, n := range q.nodes {
+			var s struct{ Node string }
+			if n.cmd == nil {
+				continue
+			}
+			last = q.ask(n, http.MethodGet, "/v1/queues/orders", q.tokens[n.name], "", &s)
+			if last == nil && s.Node != "" {
+				return s.Node
+			}
+		}
+	}
+	q.t.Fatalf("no node delivers the queue within %v: %v", 2*settled, last)
+	return ""
+}
+
+// arrived is how many different jobs the target has.
+func (q *feed) arrived() int {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.count
+}
+
+// each does harm, again and again, until most jobs have arrived, and at least once: each time
+// when jobs have flowed for a while.
+func (q *feed) each(harm func(i int)) {
+	q.t.Helper()
+	for i := 0; i == 0 || q.arrived() < q.jobs*7/10; i++ {
+		n, end := q.arrived()+3*jobsPerSecond, q.clock()+time.Minute
+		for q.arrived() < n && q.clock() < end {
+			q.rest(100 * time.Millisecond)
+		}
+		harm(i)
+	}
+}
+
+// strike kills a node, which is away for a while.
+func (q *feed) strike(name string) {
+	q.t.Helper()
+	q.kill("kill", name)
+	q.rest(downFor)
+	q.again(name)
+}
+
+// Wanted are what a run is held against, beside what no run may do.
+type wanted struct {
+	pause   time.Duration // the longest, and stalls
+	repeats int           // at most
+	besides []judge.Figure
+}
+
+// done waits until all jobs have arrived, and judges.
+func (q *feed) done(want wanted) {
+	q.t.Helper()
+	stuck, n := q.clock(), 0
+	for now := q.arrived(); now < q.jobs; now = q.arrived() {
+		if now > n {
+			stuck, n = q.clock(), now
+		}
+		if q.clock()-stuck > time.Minute {
+			q.t.Errorf("%d of %d have arrived, and none for a minute", now, q.jobs)
+			break
+		}
+		q.rest(100 * time.Millisecond)
+	}
+	if q.arrived() < q.jobs {
+		for _, n := range q.nodes {
+			text, err := q.answer(n, http.MethodGet, "/v1/queues/orders",
+				q.tokens[n.name], "")
+			q.t.Logf("%s says %s %v", n.name, text, err)
+		}
+	}
+	q.rest(3 * time.Second) // what comes again comes now
+	for _, n := range q.nodes {
+		n.alive()
+	}
+	q.wg.Wait()
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.flow.sort()
+	figures := append(q.figures(want), want.besides...)
+	q.t.Logf("%d jobs, %d deliveries in %v; faults: %v\n%s", q.jobs, len(q.arrivals),
+		q.arrivals[len(q.arrivals)-1].at-q.arrivals[0].at, q.faults, judge.Table(figures))
+	for _, f := range figures {
+		if !f.OK() {
+			q.t.Errorf("%s: %.4g, limit %.4g %s", f.Name, f.Reach, f.Limit, f.Note)
+		}
+	}
+	if !q.t.Failed() {
+		q.keepQueue(figures)
+	}
+}
+
+func (q *feed) figures(want wanted) []judge.Figure {
+	lost, repeats := q.missing()
+	most1, at := q.inWindow(time.Second)
+	longest := q.pauses(4)
+	var told []string
+	for _, p := range longest {
+		told = append(told, fmt.Sprintf("%v from %v", p.long().Round(time.Millisecond),
+			p.from.Round(time.Millisecond)))
+	}
+	from := map[string]int{}
+	for _, a := range q.arrivals {
+		from[a.node]++
+	}
+	return []judge.Figure{
+		most("answered and not delivered", len(lost), 0, "%v", lost[:min(4, len(lost))]),
+		most("delivered again", repeats, want.repeats, ""),
+		most("arrived in any second", most1, jobsPerSecond, "from %v", at.Round(time.Millisecond)),
+		most("longest without a delivery though jobs waited, ms", int(longest[0].long().Milliseconds()),
+			int((want.pause + stalls*q.stalled).Milliseconds()), "%s", strings.Join(told, "; ")),
+		show("puts that were tried again", float64(q.refuse), "%s", q.said),
+		show("delivered by each", float64(len(q.arrivals)), "%v", from),
+		show("this machine stood still, ms: longest", float64(q.stalled.Milliseconds()), ""),
+	}
+}
+
+// keepQueue writes a run's row into the table of queues.
+func (q *feed) keepQueue(figures []judge.Figure) {
+	q.t.Helper()
+	what := deeds()[q.t.Name()]
+	if *table == "" || what == "" || *beside {
+		return
+	}
+	row := fmt.Sprintf("| `%s` | %s | %d | %d | %.0f | %.0f | %.0f of %.0f | %.1f s |", q.t.Name(), what,
+		q.jobs, len(q.faults), figures[0].Reach, figures[1].Reach, figures[2].Reach, figures[2].Limit,
+		figures[3].Reach/1000)
+	keepRow(q.t, "## Queues\n", q.t.Name(), row)
+}

@@ -1,0 +1,165 @@
+//go:build cluster
+
+package cluster
+
+import (
+	"math/rand/v2"
+	"syscall"
+	"testing"
+	"time"
+
+	judge "github.com/headgate/headgate/tests/crowd"
+)
+
+// Times without a delivery. Chosen: a host that has died is replaced when it has been silent
+// for 4 s (docs/queues.md); a store without a leader elects one in 4 to 9 s, or twice that, and
+// a queue has two logs, each with a leader of its own.
+const (
+	pauseQuiet  = time.Second
+	pauseStop   = 3 * time.Second
+	pauseLeader = 14 * time.Second
+	pauseCut    = 28 * time.Second // an election when it is cut off, and one when it is back
+)
+
+// againAfter is how many jobs may be repeated after so many losses of the host, or of its link
+// to what keeps its outcomes.
+func againAfter(faults int) int { return faults * (jobsAtOnce + jobsGroup) }
+
+// TestQueuesQuiet: no fault, and then nothing is repeated.
+func TestQueuesQuiet(t *testing.T) {
+	newFeed(t, 1).done(wanted{pause: pauseQuiet})
+}
+
+// TestQueuesGoRed: the nodes have twice the limit that the judge was told, and one delivery is
+// hidden from it: it must see both.
+func TestQueuesGoRed(t *testing.T) {
+	*jobs = min(*jobs, 20_000)
+	q := newFeed(t, 2)
+	q.wg.Wait()
+	q.rest(3 * time.Second)
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.flow.sort()
+	q.arrivals = q.arrivals[1:]
+	figures := q.figures(wanted{pause: time.Hour})
+	t.Logf("\n%s", judge.Table(figures))
+	for _, name := range []string{"arrived in any second", "answered and not delivered"} {
+		if f := figure(t, figures, name); f.OK() {
+			t.Errorf("%s: %v is no fault, though it was made", f.Name, f.Reach)
+		}
+	}
+}
+
+// TestQueuesKillHost: the node that delivers is killed, again and again.
+func TestQueuesKillHost(t *testing.T) {
+	q := newFeed(t, 1)
+	q.each(func(int) { q.strike(q.hostOf()) })
+	q.done(wanted{pause: pauseLeader, repeats: againAfter(len(q.faults))})
+}
+
+// TestQueuesKillEach: the store nodes are killed one after the other, among them the leaders of
+// all that is kept and the host of the limit.
+func TestQueuesKillEach(t *testing.T) {
+	q := newFeed(t, 1)
+	names := storeNodes()
+	q.each(func(i int) { q.strike(names[i%len(names)]) })
+	q.done(wanted{pause: pauseLeader, repeats: againAfter(len(q.faults))})
+}
+
+// TestQueuesKillLeader: the leader of the store is killed.
+func TestQueuesKillLeader(t *testing.T) {
+	q := newFeed(t, 1)
+	q.each(func(int) {
+		_, leader := q.roles()
+		q.strike(leader)
+	})
+	q.done(wanted{pause: pauseLeader, repeats: againAfter(len(q.faults))})
+}
+
+// TestQueuesKillAny: any node is killed at any moment, and the next one soon after it is back.
+func TestQueuesKillAny(t *testing.T) {
+	q := newFeed(t, 1)
+	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
+	r := rand.New(rand.NewPCG(seed, 0))
+	end := time.Duration(q.jobs*3/4/jobsPerSecond) * time.Second
+	for q.clock() < end || len(q.faults) == 0 {
+		q.rest(time.Second + time.Duration(r.IntN(12_000))*time.Millisecond)
+		n := q.nodes[r.IntN(len(q.nodes))]
+		q.kill("kill", n.name)
+		q.rest(time.Duration(r.IntN(6_000)) * time.Millisecond)
+		q.again(n.name)
+	}
+	// Of two leaders that are killed one after the other each costs an election.
+	q.done(wanted{pause: pauseCut, repeats: againAfter(len(q.faults))})
+}
+
+// TestQueuesKillTaker: a node that only takes jobs in is killed. Nothing is repeated, and who
+// delivers does not notice.
+func TestQueuesKillTaker(t *testing.T) {
+	q := newFeed(t, 1)
+	q.each(func(int) {
+		if q.hostOf() == "w1" {
+			t.Fatal("the worker delivers, though it has come last")
+		}
+		q.strike("w1")
+	})
+	q.done(wanted{pause: pauseQuiet})
+}
+
+// TestQueuesFreeze: the node that delivers sleeps for 15 s. When it wakes up it delivers no more
+// than what was between its last look and the network.
+func TestQueuesFreeze(t *testing.T) {
+	q := newFeed(t, 1)
+	late := 0
+	q.each(func(int) {
+		name, from := q.hostOf(), q.clock()
+		q.get(name).signal(syscall.SIGSTOP)
+		q.rest(15 * time.Second)
+		woken := q.clock()
+		q.get(name).signal(syscall.SIGCONT)
+		q.rest(3 * time.Second)
+		q.fault("freeze", name, from, true)
+		q.mu.Lock()
+		defer q.mu.Unlock()
+		late = max(late, q.by(name, woken, woken+3*time.Second))
+	})
+	q.done(wanted{pause: pauseLeader, repeats: againAfter(len(q.faults)), besides: []judge.Figure{
+		most("delivered by one that woke up", late, jobsAtOnce/4, "chosen: what was about to go out"),
+	}})
+}
+
+// TestQueuesCut: the node that delivers is cut off from all others for 10 s: connections are
+// closed, then silent. It stops before another one begins.
+func TestQueuesCut(t *testing.T) {
+	q := newFeed(t, 1)
+	late := 0
+	q.each(func(i int) {
+		name, from := q.hostOf(), q.clock()
+		q.links.sever(name, []cutHow{closed, silenced}[i%2])
+		q.rest(10 * time.Second)
+		q.mu.Lock()
+		late = max(late, q.by(name, from+4*time.Second, from+10*time.Second))
+		q.mu.Unlock()
+		q.links.heal()
+		q.fault("cut", name, from, false)
+		q.rest(backWithin)
+	})
+	q.done(wanted{pause: pauseCut, repeats: againAfter(len(q.faults)), besides: []judge.Figure{
+		most("delivered by one that was cut off, after 4 s", late, 0, ""),
+	}})
+}
+
+// TestQueuesRollingRestart: each node is stopped in order and started again. Nothing is
+// repeated.
+func TestQueuesRollingRestart(t *testing.T) {
+	q := newFeed(t, 1)
+	q.each(func(i int) {
+		n := q.nodes[i%len(q.nodes)]
+		from := q.clock()
+		n.stop()
+		q.again(n.name)
+		q.fault("restart", n.name, from, false)
+	})
+	q.done(wanted{pause: pauseStop})
+}
