@@ -90,6 +90,7 @@ func (r *Room) wait(q *visitRequest, p *counter.Place, s State) {
 	secs := strconv.FormatInt(int64((v.PollAfter+time.Second-1)/time.Second), 10)
 	h["Retry-After"] = []string{secs}
 	code := q.f.cfg.StatusCode
+	r.counts.waited.Add(1) // before the answer: who has it may ask for the count
 	switch {
 	case q.peek:
 		r.waitJSON(q, v, http.StatusOK)
@@ -113,7 +114,6 @@ func (r *Room) wait(q *visitRequest, p *counter.Place, s State) {
 		q.w.WriteHeader(code)
 		io.WriteString(q.w, "This site is full at the moment. Try again in "+secs+" s.\n")
 	}
-	r.counts.waited.Add(1)
 }
 
 // page renders the page of v and sets its headers.

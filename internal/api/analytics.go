@@ -393,7 +393,8 @@ func (q *pastQuery) timesOf(values url.Values, now time.Time) error {
 	return nil
 }
 
-// rangeOf reads from and to, Unix seconds.
+// rangeOf reads from and to, Unix seconds. The second that to is in belongs to it: a minute that
+// has just begun is not left out.
 func rangeOf(values url.Values, now time.Time) (from, to int64, err error) {
 	times := [2]time.Time{now.Add(-usualRange), now}
 	if s := values.Get("to"); s != "" {
@@ -415,7 +416,7 @@ func rangeOf(values url.Values, now time.Time) (from, to int64, err error) {
 	case times[1].Sub(times[0]) > mostRange:
 		return 0, 0, badParameter("from", "is too long before to", "ask for ten years at most")
 	}
-	return times[0].Unix(), times[1].Unix(), nil
+	return times[0].Unix(), times[1].Add(time.Second - 1).Unix(), nil
 }
 
 const timeHint = "write 2026-03-01T12:00:00Z, seconds since 1970, or -24h for a day ago"

@@ -1,0 +1,23 @@
+package api
+
+import (
+	"net/url"
+	"testing"
+	"time"
+)
+
+// What is asked in the first second of a minute has that minute in it.
+func TestTheMinuteThatHasJustBegunIsInTheRange(t *testing.T) {
+	now := time.Unix(864_000, 500) // a minute begins, and five
+	for query, want := range map[string]int64{"": 864_300, "from=-1h": 864_060,
+		"step=1m&from=-1h": 864_060, "to=864000": 864_000, "to=864001": 864_300} {
+		values, err := url.ParseQuery(query)
+		if err != nil {
+			t.Fatal(err)
+		}
+		q := &pastQuery{format: "json"}
+		if err := q.timesOf(values, now); err != nil || q.To != want {
+			t.Errorf("%q: until %d, want %d, %v", query, q.To, want, err)
+		}
+	}
+}
