@@ -95,34 +95,29 @@ func (t *Table) add(hash uint64, key string, now Time) *entry {
 	return e
 }
 
-// remove forgets the entry of a place, and moves up those that it stood in the way of.
-func (t *Table) remove(i int) {
-	size := len(t.entries)
-	for next := i; ; {
-		if next++; next == size {
-			next = 0
+// remove forgets the entry of a place. Those behind it, up to the next empty place, move up as
+// far as they may; of them those are forgotten too that have not been busy since a time.
+func (t *Table) remove(i int, idle Time) {
+	t.entries[i] = entry{}
+	t.n--
+	for {
+		if i++; i == len(t.entries) {
+			i = 0
 		}
-		e := &t.entries[next]
+		e := &t.entries[i]
 		if e.hash == 0 {
 			break
 		}
-		if t.behind(t.home(e.hash), next) >= t.behind(i, next) { // it may stand at i
-			t.entries[i] = *e
-			i = next
+		if t.busy(e) <= idle {
+			*e = entry{}
+			t.n--
+		} else if to, _ := t.slot(e.hash); to != i {
+			t.entries[to], *e = *e, entry{}
 		}
 	}
-	t.entries[i] = entry{}
-	if t.n--; size > 2*fewest && 4*t.n < size {
-		t.resize(size / 2)
+	if size := len(t.entries); size > 2*fewest && 4*t.n < size {
+		t.resize(max(fewest, 2*t.n))
 	}
-}
-
-// behind is how many places one is behind another.
-func (t *Table) behind(from, to int) int {
-	if to < from {
-		to += len(t.entries)
-	}
-	return to - from
 }
 
 func (t *Table) resize(size int) {

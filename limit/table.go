@@ -451,7 +451,7 @@ func (t *Table) Reset(hash uint64) {
 	case e.more != nil && len(e.more.loans) > 0: // what is held may still be used
 		e.blank()
 	default:
-		t.remove(i)
+		t.remove(i, math.MinInt64) // no other
 	}
 }
 
@@ -491,18 +491,19 @@ func (t *Table) Uses(now Time, from, count int) (all []Use, next int) {
 	return all, 0
 }
 
-// sweep looks at about n keys, and forgets those that are as good as new.
+// sweep looks at about n keys, and forgets those that are as good as new. Where one is, all that
+// stand behind it without a gap are looked at too, for each of them may have to move: one pass
+// over them costs as much for one that goes as for all.
 func (t *Table) sweep(now Time, n int) {
 	for range min(2*n, len(t.entries)) { // half of the places are empty, or fewer
 		if t.hand >= len(t.entries) {
 			t.hand = 0
 		}
-		e := &t.entries[t.hand]
-		if e.hash == 0 || t.busy(e) > now-kept {
+		if e := &t.entries[t.hand]; e.hash == 0 || t.busy(e) > now-kept {
 			t.hand++
 			continue
 		}
-		t.remove(t.hand)
+		t.remove(t.hand, now-kept)
 	}
 }
 

@@ -82,7 +82,7 @@ func (c *crowd) run() {
 	for wait := time.Now(); c.keys() > *manyKeys/100+2*calling; {
 		going = append(going, c.sample(100*time.Millisecond)...)
 		if time.Since(wait) > time.Minute {
-			t.Fatalf("%d keys are there after a minute of calls", c.keys())
+			t.Fatalf("%d keys are there after a minute of calls; %d calls", c.keys(), c.next)
 		}
 	}
 	gone := c.sample(measure)
