@@ -41,18 +41,6 @@ type Dashboard struct {
 	ended bool
 }
 
-// A moment is where all rooms stand at a time. It never changes.
-type moment struct {
-	at   time.Time
-	rows []row
-}
-
-// A row is one room of a moment, as the page gets it.
-type row struct {
-	name string
-	json []byte
-}
-
 // New makes the dashboard. It starts nothing.
 func New(cfg Config) (*Dashboard, error) {
 	d := &Dashboard{cfg: cfg, rings: map[string]*ring{}, moved: make(chan struct{}), now: &moment{},
@@ -124,9 +112,12 @@ func (d *Dashboard) Run(ctx context.Context) error {
 // read notes where all rooms stand, and wakes the streams.
 func (d *Dashboard) read(now time.Time) {
 	rooms := d.cfg.Rooms()
-	m := &moment{at: now}
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	m := &moment{number: d.now.number + 1, at: now, before: map[string]glance{}}
+	for i := range d.now.shown {
+		m.before[d.now.shown[i].Name] = d.now.shown[i].glance
+	}
 	rings := map[string]*ring{}
 	for i := range rooms {
 		r := &rooms[i]
@@ -136,12 +127,7 @@ func (d *Dashboard) read(now time.Time) {
 		}
 		x.add(now, r)
 		rings[r.Name] = x
-		b, err := json.Marshal(rowOf(r, &x.points[(x.next+fine-1)%fine]))
-		if err != nil {
-			d.cfg.Log.Error("room cannot be shown", "room", r.Name, "error", err)
-			continue
-		}
-		m.rows = append(m.rows, row{r.Name, b})
+		m.shown = append(m.shown, showRoom(r, &x.points[(x.next+fine-1)%fine]))
 	}
 	d.rings, d.now = rings, m
 	close(d.moved)

@@ -5,10 +5,15 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
+	"math/rand/v2"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/google/go-cmp/cmp"
 
 	"github.com/headgate/headgate"
 )
@@ -270,16 +275,156 @@ func TestWhatIfIsBounded(t *testing.T) {
 	}
 }
 
-// A hundred rooms are one event of some 40 KB, cut to what may be read.
-func TestOneEventHasAllRoomsThatMayBeRead(t *testing.T) {
+// busyRooms is a hundred rooms, as boards of a busy shop are called.
+func busyRooms() []Room {
 	var rooms []Room
 	for i := range 100 {
-		r := roomAt(int64(i), 0, 0)
-		r.Name, r.Host = fmt.Sprintf("room-%d", i), "shop.example.com"
+		r := roomAt(int64(i)+900, 0, 0)
+		r.Name, r.Host = fmt.Sprintf("ticket-shop-%d", i), fmt.Sprintf("tickets-%d.shop.example.com", i)
+		r.Path, r.Status.Status, r.MaxWaitSeconds, r.Method = "/", "not_queueing", -1, "fifo"
 		rooms = append(rooms, *r)
 	}
-	d := &Dashboard{cfg: Config{Rooms: func() []Room { return rooms }}, rings: map[string]*ring{},
-		moved: make(chan struct{}), now: &moment{}}
+	return rooms
+}
+
+func boardOf(rooms func() []Room) *Dashboard {
+	return &Dashboard{cfg: Config{Rooms: rooms}, rings: map[string]*ring{}, moved: make(chan struct{}),
+		now: &moment{}}
+}
+
+func everything(string) bool { return true }
+
+// A brought is an event, as the page reads it.
+type brought struct {
+	At    int64
+	All   bool
+	Rooms []map[string]any
+	Gone  []string
+}
+
+func readEvent(t *testing.T, b []byte) (x brought) {
+	t.Helper()
+	text, ok := strings.CutPrefix(string(b), "data: ")
+	if err := json.Unmarshal([]byte(text), &x); !ok || err != nil || !strings.HasSuffix(text, "}\n\n") {
+		t.Fatalf("%q: %v", b, err)
+	}
+	return x
+}
+
+// Of a hundred rooms a page is sent what the list shows and has changed: nearly nothing at rest.
+func TestTheStreamOfAHundredRoomsIsSmall(t *testing.T) {
+	rooms := busyRooms()
+	d := boardOf(func() []Room { return rooms })
+	at := time.Unix(1_800_000_000, 0)
+	v, one := &viewer{}, &viewer{one: "ticket-shop-7"}
+	second := func() (all, single int) {
+		at = at.Add(time.Second)
+		d.read(at)
+		m, _ := d.newest()
+		return len(v.event(nil, m, everything)), len(one.event(nil, m, everything))
+	}
+	first, _ := second()
+	rest, single := second()
+	whole := 0
+	m, _ := d.newest()
+	for i := range m.shown {
+		whole += len(encode(&m.shown[i]))
+	}
+	busy, most := 0, 0
+	for n := range 60 { // everything moves in every room
+		for i := range rooms {
+			r := &rooms[i]
+			r.ActiveUsers, r.WaitingUsers = int64(9000+37*n+i), int64(100_000+n*i)
+			r.NewUsersLastMinute, r.MaxWaitSeconds = int64(400+n+i%7), float64(3000-9*n+i)
+			r.Answers, r.Took = r.Answers+90, r.Took+90*time.Duration(20+(n+i)%9)*time.Millisecond
+			r.Status.Status = "queueing"
+		}
+		got, _ := second()
+		busy, most = busy+got, max(most, got)
+	}
+	t.Logf("bytes a second: %d with all of all rooms, %d at first, %d at rest, %d in a rush (%d at most), "+
+		"%d of one room", whole, first, rest, busy/60, most, single)
+	if rest > 100 || busy/60 > 10_000 || first > 50_000 || single > 700 {
+		t.Error("more than a page needs")
+	}
+}
+
+// Whoever puts together what was sent has what a new page gets, whatever happens to the rooms.
+func TestChangesAddUpToTheWhole(t *testing.T) {
+	all := busyRooms()[:20]
+	rooms := all
+	d := boardOf(func() []Room { return rooms })
+	rng := rand.New(rand.NewPCG(10, 44))
+	hidden := map[string]bool{}
+	may := func(name string) bool { return !hidden[name] }
+	v, page := &viewer{}, map[string]map[string]any{}
+	take := func(b []byte) {
+		x := readEvent(t, b)
+		if x.All {
+			page = map[string]map[string]any{}
+		}
+		for _, r := range x.Rooms {
+			name := r["name"].(string)
+			if page[name] == nil {
+				page[name] = map[string]any{}
+			}
+			maps.Copy(page[name], r)
+		}
+		for _, name := range x.Gone {
+			if page[name] == nil {
+				t.Errorf("%s is gone, and was never there", name)
+			}
+			delete(page, name)
+		}
+	}
+	wholes := 0
+	for n := range 500 {
+		rooms = slices.Clone(all)
+		for i := range all {
+			r := &all[i]
+			switch rng.IntN(6) {
+			case 0:
+				r.ActiveUsers, r.WaitingUsers = rng.Int64N(9), rng.Int64N(3)
+			case 1:
+				r.Status.Event = []*headgate.StatusEvent{nil, {Name: "sale"}}[rng.IntN(2)]
+			case 2:
+				r.OriginUp, r.Closed, r.Record.Refused = rng.IntN(2) > 0, rng.IntN(2) > 0, rng.Float64()*10
+			}
+		}
+		if rng.IntN(3) == 0 {
+			at := rng.IntN(len(rooms))
+			rooms = slices.Delete(slices.Clone(all), at, at+1)
+		}
+		if name := all[rng.IntN(len(all))].Name; rng.IntN(5) == 0 {
+			hidden[name] = !hidden[name]
+		}
+		d.read(time.Unix(1_800_000_000+int64(n), 0))
+		if rng.IntN(10) == 0 {
+			continue // the page is slow
+		}
+		m, _ := d.newest()
+		b := v.event(nil, m, may)
+		if readEvent(t, b).All {
+			wholes++
+		}
+		take(b)
+		fresh := readEvent(t, (&viewer{}).event(nil, m, may))
+		want := map[string]map[string]any{}
+		for _, r := range fresh.Rooms {
+			want[r["name"].(string)] = r
+		}
+		if diff := cmp.Diff(want, page); diff != "" {
+			t.Fatalf("second %d: %s", n, diff)
+		}
+	}
+	if wholes < 20 || wholes > 100 {
+		t.Errorf("all was sent %d times of 450", wholes)
+	}
+}
+
+// A stream of one room has that one, whole, and nothing of others.
+func TestAStreamOfOneRoom(t *testing.T) {
+	d := boardOf(busyRooms)
 	_, moved := d.newest()
 	d.read(time.Unix(1_800_000_000, 0))
 	select {
@@ -288,21 +433,16 @@ func TestOneEventHasAllRoomsThatMayBeRead(t *testing.T) {
 		t.Fatal("nobody is woken")
 	}
 	m, _ := d.newest()
-	b := m.event(nil, func(string) bool { return true })
-	if len(b) > 50_000 {
-		t.Errorf("%d bytes a second", len(b))
+	v := &viewer{one: "ticket-shop-7"}
+	for range 2 {
+		got := readEvent(t, v.event(nil, m, everything))
+		if len(got.Rooms) != 1 || !got.All || got.Rooms[0]["name"] != "ticket-shop-7" ||
+			got.Rooms[0]["active"] != 907.0 || got.Rooms[0]["session"] != "1m0s" {
+			t.Errorf("got %+v", got)
+		}
 	}
-	one := m.event(nil, func(name string) bool { return name == "room-7" })
-	text, ok := strings.CutPrefix(string(one), "data: ")
-	var got struct {
-		At    int64
-		Rooms []shown
-	}
-	if err := json.Unmarshal([]byte(text), &got); !ok || err != nil {
-		t.Fatalf("%q: %v", one, err)
-	}
-	if len(got.Rooms) != 1 || got.Rooms[0].Name != "room-7" || got.Rooms[0].Active != 7 {
-		t.Errorf("got %+v", got)
+	if got := readEvent(t, v.event(nil, m, func(string) bool { return false })); len(got.Rooms) > 0 {
+		t.Errorf("who may not read it gets %+v", got)
 	}
 	d.end()
 	if m, _ := d.newest(); m != nil {
@@ -311,18 +451,19 @@ func TestOneEventHasAllRoomsThatMayBeRead(t *testing.T) {
 }
 
 func BenchmarkASecondOf100Rooms(b *testing.B) {
-	var rooms []Room
-	for i := range 100 {
-		r := roomAt(int64(i), 0, 0)
-		r.Name = fmt.Sprintf("room-%d", i)
-		rooms = append(rooms, *r)
-	}
-	d := &Dashboard{cfg: Config{Rooms: func() []Room { return rooms }}, rings: map[string]*ring{},
-		moved: make(chan struct{}), now: &moment{}}
+	rooms := busyRooms()
+	d := boardOf(func() []Room { return rooms })
 	now := time.Unix(1_800_000_000, 0)
+	v := &viewer{}
+	var text []byte
 	b.ReportAllocs()
-	for b.Loop() {
+	for n := 0; b.Loop(); n++ {
 		now = now.Add(time.Second)
+		for i := range rooms {
+			rooms[i].ActiveUsers = int64(n)
+		}
 		d.read(now)
+		m, _ := d.newest()
+		text = v.event(text[:0], m, everything)
 	}
 }

@@ -3,7 +3,6 @@ package dashboard
 import (
 	"context"
 	"net/http"
-	"strconv"
 	"sync"
 	"time"
 )
@@ -61,8 +60,8 @@ func refuseReader(w http.ResponseWriter) {
 		Detail: "nobody is signed in here", Hint: "sign in with a token"})
 }
 
-// live is GET live: all rooms that may be read, each second, as server-sent events. An open stream
-// is a page that somebody looks at: its session is used.
+// live is GET live: all rooms that may be read at a glance, or with ?room=NAME one of them whole, each
+// second, as server-sent events. An open stream is a page that somebody looks at: its session is used.
 func (d *Dashboard) live(w http.ResponseWriter, r *http.Request) {
 	session, may := d.reader(r)
 	if may == nil {
@@ -78,6 +77,7 @@ func (d *Dashboard) live(w http.ResponseWriter, r *http.Request) {
 	defer d.streams.close(session)
 	w.Header().Set("Content-Type", "text/event-stream")
 	w.Header().Set("X-Accel-Buffering", "no") // nginx would hold it back
+	v := viewer{one: r.URL.Query().Get("room")}
 	var b []byte
 	for {
 		m, moved := d.newest()
@@ -89,7 +89,7 @@ func (d *Dashboard) live(w http.ResponseWriter, r *http.Request) {
 			send(w, []byte("event: end\ndata: {}\n\n")) // the page says so, and asks for a token
 			return
 		}
-		if b = m.event(b[:0], may); !send(w, b) {
+		if b = v.event(b[:0], m, may); !send(w, b) {
 			return
 		}
 		if !wait(r.Context(), moved) {
@@ -115,68 +115,6 @@ func send(w http.ResponseWriter, b []byte) bool {
 		return false
 	}
 	return c.Flush() == nil
-}
-
-// event appends the rooms that may be read.
-func (m *moment) event(b []byte, may func(string) bool) []byte {
-	b = append(b, `data: {"at":`...)
-	b = strconv.AppendInt(b, m.at.Unix(), 10)
-	b = append(b, `,"rooms":[`...)
-	first := true
-	for _, r := range m.rows {
-		if !may(r.name) {
-			continue
-		}
-		if !first {
-			b = append(b, ',')
-		}
-		first = false
-		b = append(b, r.json...)
-	}
-	return append(b, "]}\n\n"...)
-}
-
-// A shown is a room as a moment has it.
-type shown struct {
-	Name      string  `json:"name"`
-	Host      string  `json:"host"`
-	Path      string  `json:"path"`
-	Status    string  `json:"status"`
-	Active    int64   `json:"active"`
-	Limit     int64   `json:"limit"`
-	Waiting   int64   `json:"waiting"`
-	Minute    int64   `json:"minute"`
-	PerMinute int64   `json:"per_minute"`
-	Wait      float64 `json:"wait"` // of who joins now, in seconds; -1 unknown
-	Session   string  `json:"session"`
-	Method    string  `json:"method"`
-	QueueAll  bool    `json:"queue_all"`
-	Closed    bool    `json:"closed"`
-	Shadow    bool    `json:"shadow"`
-	Message   string  `json:"message"`
-	Event     string  `json:"event"`
-	OriginUp  bool    `json:"origin_up"`
-	Answers   int64   `json:"answers"`
-	Errors    int64   `json:"errors"`
-	Took      float64 `json:"took"`    // seconds
-	Age       float64 `json:"age"`     // of the record, seconds
-	Refused   float64 `json:"refused"` // the store refuses writes for so long
-	Damaged   string  `json:"damaged"`
-}
-
-func rowOf(r *Room, p *point) shown {
-	s := shown{
-		Name: r.Name, Host: r.Host, Path: r.Path, Status: r.Status.Status, Active: r.ActiveUsers,
-		Limit: r.TotalActiveUsers, Waiting: r.WaitingUsers, Minute: r.NewUsersLastMinute,
-		PerMinute: r.NewUsersPerMinute, Wait: r.MaxWaitSeconds, Session: r.SessionDuration,
-		Method: r.Method, QueueAll: r.QueueAll, Closed: r.Closed, Shadow: r.Shadow, Message: r.Message,
-		OriginUp: r.OriginUp, Answers: p.answers, Errors: p.errors, Took: p.took, Age: r.Record.Age,
-		Refused: r.Record.Refused, Damaged: r.Record.Damaged,
-	}
-	if r.Status.Event != nil {
-		s.Event = r.Status.Event.Name
-	}
-	return s
 }
 
 // history is GET history?room=NAME: the last ten minutes by the second, in columns.

@@ -228,16 +228,39 @@ func TestDashboardFromElsewhereNeedsATokenToRead(t *testing.T) {
 	b.want(404, "POST", "/dashboard/whatif",
 		`{"room": "other", "total_active_users": 1, "new_users_per_minute": 1, "session_seconds": 1}`)
 	b.want(403, "PATCH", "/dashboard/api/v1/rooms/shop", raise)
-	first := b.events(1)
+	first := b.events(1, "")
 	if len(first) != 1 || strings.Contains(first[0], `"other"`) || !strings.Contains(first[0], `"shop"`) {
 		t.Errorf("the stream has %q", first)
+	}
+	if one := b.events(2, "?room=other"); len(one) != 2 || strings.Contains(one[0]+one[1], "other") {
+		t.Errorf("the stream of a room that may not be read has %q", one)
+	}
+}
+
+// The list of rooms is sent once, and then what has changed; a room's own view gets that room each second.
+func TestDashboardStreamsWhatItsPageShows(t *testing.T) {
+	b := openBoard(t)
+	all := b.events(5, "")
+	if len(all) != 5 || !strings.Contains(all[0], `"shop"`) || !strings.Contains(all[0], `"other"`) {
+		t.Fatalf("the stream has %q", all)
+	}
+	for n := 1; len(all[n]) > 40; n++ { // it may still be settling
+		if strings.Contains(all[n], `"host"`) || n == len(all)-1 {
+			t.Fatalf("what has not changed is told again and again: %q", all)
+		}
+	}
+	for _, event := range b.events(2, "?room=shop") {
+		if !strings.Contains(event, `"shop"`) || !strings.Contains(event, `"session":"`) ||
+			strings.Contains(event, `"other"`) {
+			t.Errorf("of the room shop %q", event)
+		}
 	}
 }
 
 // events reads some events of the stream; fewer when it ends.
-func (b *board) events(n int) (all []string) {
+func (b *board) events(n int, query string) (all []string) {
 	b.t.Helper()
-	res := b.open("GET", "/dashboard/live", "")
+	res := b.open("GET", "/dashboard/live"+query, "")
 	defer res.Body.Close()
 	if res.StatusCode != 200 {
 		b.t.Fatalf("the stream: %d", res.StatusCode)

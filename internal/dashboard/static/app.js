@@ -33,6 +33,7 @@ function show(force) {
   view?.close?.();
   shown = wanted;
   view = find(wanted.split('/').map(decodeURIComponent));
+  live.watch(view.room ?? '');
   document.title = `${view.title} – headgate`;
   main.replaceChildren(view.node);
   for (const a of document.querySelectorAll('.top nav a')) {
@@ -53,7 +54,7 @@ const states = new Map();
 let lost;
 function tell() {
   const pulse = document.getElementById('pulse');
-  const text = !session.now.reads ? 'signed out' : {live: 'live', lost: 'reconnecting', connecting: 'connecting'}[live.state];
+  const text = !session.now.reads ? 'signed out' : {live: 'live', turning: 'live', lost: 'reconnecting', connecting: 'connecting'}[live.state];
   put(pulse, text);
   pulse.className = `pulse ${text}`;
   if (live.state === 'lost' && !lost) lost = setTimeout(() => hear('The connection to headgate is lost'), 5000);

@@ -1,4 +1,4 @@
-// The API, the session, and the stream of all rooms.
+// The API, the session, and the stream of rooms.
 
 const api = 'api';
 
@@ -70,9 +70,11 @@ export const session = {
   },
 };
 
-// live is the stream: rooms by name, and what wants to know of each second.
+// live is the stream: rooms by name, and what wants to know of each second. Of all rooms it has what
+// the list shows and only what has changed; of the one that is watched it has everything.
 export const live = {
   rooms: new Map(),
+  room: '',
   at: 0,
   state: 'connecting',
   listeners: new Set(),
@@ -82,15 +84,24 @@ export const live = {
     this.state = state;
     for (const l of this.listeners) l();
   },
+  watch(room) {
+    if (room === this.room) return;
+    this.room = room;
+    this.rooms = new Map();
+    if (this.state === 'live') this.state = 'turning';
+    this.start();
+  },
   start() {
     this.stop();
     if (document.hidden || !session.now.reads) return;
-    const source = this.source = new EventSource('live');
+    const source = this.source = new EventSource(this.room ? `live?room=${encodeURIComponent(this.room)}` : 'live');
     source.onmessage = (event) => {
-      const {at, rooms} = JSON.parse(event.data);
+      const {at, all, rooms = [], gone = []} = JSON.parse(event.data);
       this.at = at;
       this.wait = 1000;
-      this.rooms = new Map(rooms.map((r) => [r.name, r]));
+      if (all) this.rooms = new Map();
+      for (const r of rooms) this.rooms.set(r.name, {...this.rooms.get(r.name), ...r});
+      for (const name of gone) this.rooms.delete(name);
       if (this.state === 'lost') session.check(); // sessions end with the process
       this.set('live');
     };

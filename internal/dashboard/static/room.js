@@ -19,7 +19,7 @@ export function room(name, part) {
     h('nav.tabs', {'aria-label': 'About this room'}, tabs.map(([to, text]) =>
       h('a', {href: to ? `${base}/${to}` : base, 'aria-current': to === part ? 'page' : null}, text))), gone, inner.node);
   return {
-    title: name, node,
+    title: name, room: name, node,
     close: () => inner.close?.(),
     live(rooms) {
       const r = rooms.get(name);

@@ -7,7 +7,7 @@ import {undo} from './change.js';
 export function state(r) {
   if (r.damaged) return ['damaged', 'bad', 0];
   if (!r.origin_up) return ['origin down', 'bad', 1];
-  if (r.refused > 5) return ['disk refuses', 'bad', 2];
+  if (r.refuses) return ['disk refuses', 'bad', 2];
   if (r.closed) return ['closed', 'warn', 3];
   if (r.queue_all) return ['all queue', 'warn', 4];
   if (r.status === 'event_prequeueing') return ['prequeue', 'event', 5];
@@ -47,7 +47,7 @@ function line(name) {
       put(e.wait, r.waiting ? span(r.wait) : '—');
       put(e.minute, brief(r.minute));
       put(e.pace, ` of ${brief(r.per_minute)}`);
-      put(e.origin, !r.origin_up ? 'down' : r.answers ? `${span(r.took)}${r.errors ? `, ${r.errors} bad` : ''}` : '—');
+      put(e.origin, !r.origin_up ? 'down' : r.took ? `${span(r.took)}${r.errors ? `, ${r.errors} bad` : ''}` : '—');
     },
   };
 }
