@@ -37,17 +37,17 @@ type Status struct {
 	Closed             bool   `json:"closed"`
 	Message            string `json:"message"`
 	// Event is the one that is on, Draw what is to be, or was, drawn for one: nil for none.
-	Event          *StatusEvent       `json:"event,omitempty"`
-	Draw           *counter.DrawState `json:"draw,omitempty"`
-	Hosted         bool               `json:"hosted"` // this process counts the room
-	Shadow         bool               `json:"shadow"`
-	OriginUp       bool               `json:"origin_up"`
-	CallsPerSecond float64            `json:"calls_per_second"`
-	MaxWaitSeconds float64            `json:"max_estimated_wait_seconds"` // -1 unknown
-	Record         Record             `json:"record"`
-	Totals         Totals             `json:"totals"`
-	// Lanes are those beside the ordinary line.
-	Lanes []counter.LaneState `json:"lanes,omitempty"`
+	Event          *StatusEvent        `json:"event,omitempty"`
+	Draw           *counter.DrawState  `json:"draw,omitempty"`
+	Hosted         bool                `json:"hosted"` // this process counts the room
+	Shadow         bool                `json:"shadow"`
+	OriginUp       bool                `json:"origin_up"`
+	CallsPerSecond float64             `json:"calls_per_second"`
+	MaxWaitSeconds float64             `json:"max_estimated_wait_seconds"` // -1 unknown
+	Record         Record              `json:"record"`
+	Totals         Totals              `json:"totals"`
+	Lanes          []counter.LaneState `json:"lanes,omitempty"` // beside the ordinary line
+	Lent           *counter.LentState  `json:"lent,omitempty"`  // by this data centre's counter
 	// Datacenters is nil where there is one.
 	Datacenters *StatusDatacenters `json:"datacenters,omitempty"`
 }
@@ -106,7 +106,8 @@ func (r *Room) Status() Status {
 			Latency: s.Latency.Seconds(),
 		},
 		Hosted: s.Here, Shadow: cfg.Shadow, OriginUp: !l.down, CallsPerSecond: s.Rate, MaxWaitSeconds: -1,
-		Datacenters: datacenters(s.Sites), Event: cfg.statusEvent(), Draw: s.Draw, Lanes: s.Lanes,
+		Datacenters: datacenters(s.Sites), Event: cfg.statusEvent(), Draw: s.Draw,
+		Lanes: s.Lanes, Lent: s.Lent,
 	}
 	if s.Waiting > 0 || l.holds() {
 		st.Status = "queueing"

@@ -183,6 +183,7 @@ type State struct {
 	Lends   *Lends        // of Anywhere alone
 	Draw    *DrawState    // nil: no draw is planned
 	Lanes   []LaneState   // nil: it has none
+	Lent    *LentState    // nil of Anywhere, and of a record that is damaged
 }
 
 // State reports where the room stands. of is the loan of the worker that asks and
@@ -208,7 +209,7 @@ func (c *Counter) State(of slot.LoanID, opened int64) State {
 		Life: r.Name.Life, Head: c.fore.eta(max(1, n), clk),
 		Age: c.pool.Age(clk), Refused: refused, Quiet: c.pool.Quiet(clk), Latency: c.latency,
 		Sites: sites, Lends: c.lends(), Draw: c.drawState(),
-		Lanes: c.laneStates(),
+		Lanes: c.laneStates(), Lent: c.lent(),
 	}
 }
 

@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/internal/api"
 	"github.com/headgate/headgate/internal/config"
 )
@@ -401,6 +402,15 @@ func TestDashboardRemembersAndCountsTheOrigin(t *testing.T) {
 		}
 		return answers == 1 && took > 0
 	})
+	for room, want := range map[string]int64{"shop": 0, "other": 1} { // one each, and one is inside
+		eventually(t, "whose the slot is", func() bool {
+			var st headgate.Status
+			get(t, b.visitors, "") // if nobody is inside any more
+			json.Unmarshal([]byte(b.send("GET", "/dashboard/api/v1/rooms/"+room, "").body), &st)
+			return st.Lent != nil && st.Lent.Free == want && st.Lent.Inside+st.Lent.Called == 1-want &&
+				len(st.Lent.Workers) == 1
+		})
+	}
 	for _, bad := range []string{`{"room": "shop"}`, `{"room": "shop", "total_active_users": "x"}`} {
 		if got := b.send("POST", "/dashboard/whatif", bad); got.StatusCode != 422 && got.StatusCode != 400 {
 			t.Errorf("%s: %d", bad, got.StatusCode)

@@ -145,7 +145,7 @@ func (p *process) status(room string) headgate.Status {
 	if err := json.Unmarshal([]byte(body), &st); err != nil {
 		p.t.Fatalf("%s: %v", body, err)
 	}
-	st.Record, st.Totals = headgate.Record{}, headgate.Totals{} // these move by themselves
+	st.Record, st.Totals, st.Lent = headgate.Record{}, headgate.Totals{}, nil // these move by themselves
 	return st
 }
 

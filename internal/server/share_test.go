@@ -123,6 +123,7 @@ func TestTwoDataCentresShare(t *testing.T) {
 		name string
 		does func(t *testing.T, sjc, lhr *process)
 	}{
+		{"each tells whose the slots are", slotsAreTold},
 		{"a change reaches the other", changesCross},
 		{"changes at once become one", changesCollide},
 		{"cookies of the other open", cookiesRoam},
@@ -150,6 +151,42 @@ func (p *process) shows(message, limit string) func() bool {
 }
 
 func (p *process) unchanged() bool { return p.live("shop") == nil }
+
+// slotsAreTold sends visitors to both: then each data centre says what its worker holds, and the
+// parts of what it has are what it has.
+func slotsAreTold(t *testing.T, sjc, lhr *process) {
+	for _, p := range []*process{sjc, lhr} {
+		for range 2 {
+			eventually(t, "inside", func() bool { return get(t, p.visitors, "").StatusCode == 200 })
+		}
+	}
+	last := ""
+	defer func() {
+		if t.Failed() {
+			t.Log(last)
+		}
+	}()
+	for _, p := range []*process{sjc, lhr} {
+		eventually(t, "the parts add up", func() bool {
+			var st headgate.Status
+			last = get(t, p.operators+"/v1/rooms/shop", "").body
+			if err := json.Unmarshal([]byte(last), &st); err != nil {
+				t.Fatal(err)
+			}
+			sum, held := st.Lent.Inside+st.Lent.Called+st.Lent.Free, int64(-1)
+			for _, w := range st.Lent.Workers {
+				sum += w.Held
+			}
+			for _, s := range st.Datacenters.Sites {
+				if s.Name == st.Datacenters.Own {
+					held = s.Held
+				}
+			}
+			return st.Lent.Inside >= 2 && sum == held && len(st.Lent.Workers) == 1 &&
+				st.Lent.Workers[0].Name == "n1"
+		})
+	}
+}
 
 func changesCross(t *testing.T, sjc, lhr *process) {
 	sjc.change("shop", map[string]string{"message": "from sjc"})
