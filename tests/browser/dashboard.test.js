@@ -1,73 +1,16 @@
 // The dashboard, driven as an operator does: by what stands on the page.
 import assert from 'node:assert/strict';
 import {after, before, test} from 'node:test';
-import AxeBuilder from '@axe-core/playwright';
+import {assertAccessible, assertFits, assertLooks, confirm, desktop, open, phone, signIn, tile} from './board.js';
 import {insecureHost, openBrowser, startRoom, until} from './room.js';
-
-const Axe = AxeBuilder.default ?? AxeBuilder;
-const rules = ['wcag2a', 'wcag2aa', 'wcag21a', 'wcag21aa', 'wcag22aa', 'best-practice'];
-const desktop = {width: 1280, height: 860}, phone = {width: 360, height: 740};
 
 let browser;
 before(async () => browser = await openBrowser());
 after(() => browser?.close());
 
-// open shows the dashboard to somebody new. Errors of scripts and what the policy blocks are
-// collected in faults; the waiting page in its frame has no scripts, and says so.
-async function open(t, room, options = {}) {
-  const context = await browser.newContext({viewport: desktop, ...options});
-  t.after(() => context.close());
-  const page = await context.newPage();
-  const faults = [];
-  context.on('weberror', (fault) => faults.push(fault.error().message));
-  page.on('console', (message) => {
-    if (/Content.Security.Policy/i.test(message.text())) faults.push(message.text());
-  });
-  const go = async (hash) => {
-    await page.goto(`${room.admin}/dashboard/#/${hash}`);
-    await page.locator('#main > *').first().waitFor();
-  };
-  await go('');
-  return {page, context, faults, go};
-}
-
-async function signIn({page}, token) {
-  await page.getByRole('link', {name: /Sign in/}).click();
-  await page.getByLabel('Token').fill(token);
-  await page.getByRole('button', {name: 'Sign in'}).click();
-  await page.getByRole('button', {name: 'Sign out'}).waitFor();
-}
-
-async function confirm(page, verb) {
-  const dialog = page.getByRole('dialog');
-  await dialog.waitFor();
-  const text = await dialog.innerText();
-  await dialog.getByRole('button', {name: verb}).click();
-  await dialog.waitFor({state: 'detached'});
-  return text;
-}
-
-// tile reads the first figure of a tile of the room.
-async function tile(page, label) {
-  const text = await page.locator('.tile', {hasText: label}).locator('b').innerText();
-  return Number(text.replaceAll(',', ''));
-}
-
-async function assertAccessible(page, what) {
-  const {violations} = await new Axe({page}).setLegacyMode(true).exclude('iframe').withTags(rules).analyze();
-  const faults = violations.map((v) => `${v.id}: ${v.nodes.map((n) => n.html).join(' ')}`);
-  assert.deepEqual(faults, [], what);
-  await assertFits(page, what);
-}
-
-async function assertFits(page, what) {
-  const {inner, whole} = await page.evaluate(() => ({inner: innerWidth, whole: document.documentElement.scrollWidth}));
-  assert.ok(whole <= inner, `${what} is ${whole} px wide, the window ${inner}`);
-}
-
 test('a rush, from five fields to an empty line, through the dashboard alone', async (t) => {
   const room = await startRoom(t, {host: 'elsewhere.test'}, (origin) => ({zones: [{name: insecureHost, origin}]}));
-  const board = await open(t, room);
+  const board = await open(t, browser, room);
   const {page, faults} = board;
   await signIn(board, await room.token('write'));
   await page.getByRole('link', {name: 'New room'}).click();
@@ -121,7 +64,7 @@ test('a hundred rooms fit a page, and one of them is found', async (t) => {
     rooms: Array.from({length: 99}, (_, i) => ({name: `room-${i + 1}`, host: `r${i + 1}.${insecureHost}`, origin,
       total_active_users: 200, new_users_per_minute: 100, session_duration: '5m'})),
   }));
-  const {page, faults} = await open(t, room, {viewport: phone});
+  const {page, faults} = await open(t, browser, room, {viewport: phone});
   const rows = page.locator('.rooms tbody tr');
   await until('a hundred rooms', async () => await rows.count() === 100);
   await assertFits(page, 'a hundred rooms');
@@ -137,7 +80,7 @@ test('every view is accessible, fits, does not move, and what is steered goes ba
     queues: [{name: 'orders', target: {url: `${origin}/orders`}, limits: ['api']}],
   }));
   await fetch(room.url, {headers: {'X-Client': 'big'}});
-  const board = await open(t, room);
+  const board = await open(t, browser, room);
   const {page, faults, go} = board;
   await signIn(board, await room.token('write'));
   const views = ['', 'new', 'rooms/main', 'rooms/main/events', 'rooms/main/page', 'rooms/main/past', 'rooms/main/whatif', 'limits', 'limits/api', 'queues',
@@ -207,7 +150,7 @@ test('every view is accessible, fits, does not move, and what is steered goes ba
 
 test('what is wrong stands at its field, and who only reads changes nothing', async (t) => {
   const room = await startRoom(t, {host: 'elsewhere.test'}, (origin) => ({zones: [{name: insecureHost, origin}]}));
-  const board = await open(t, room);
+  const board = await open(t, browser, room);
   const {page, go, faults} = board;
   const wrong = async (label, text) => {
     const field = page.locator('.field', {has: page.getByLabel(label, {exact: true})});

@@ -3,6 +3,7 @@
 // that sends a larger number, a lost connection) says so where it does it.
 import assert from 'node:assert/strict';
 import {execFile, execFileSync, spawn} from 'node:child_process';
+import {once} from 'node:events';
 import {existsSync, mkdtempSync, rmSync, writeFileSync} from 'node:fs';
 import http from 'node:http';
 import net from 'node:net';
@@ -68,12 +69,23 @@ function binary() {
   return built;
 }
 
-async function freePort() {
-  const server = net.createServer().listen(0, '127.0.0.1');
-  await new Promise((done) => server.once('listening', done));
-  const {port} = server.address();
-  await new Promise((done) => server.close(done));
-  return port;
+// freePort gives the first of so many free ports in a row.
+async function freePort(n = 1) {
+  for (;;) {
+    const servers = [];
+    try {
+      for (let i = 0; i < n; i++) {
+        const server = net.createServer().listen(i ? servers[0].address().port + i : 0, '127.0.0.1');
+        servers.push(server);
+        await once(server, 'listening');
+      }
+      return servers[0].address().port;
+    } catch (fault) {
+      if (fault.code !== 'EADDRINUSE' && fault.code !== 'ERR_SOCKET_BAD_PORT') throw fault;
+    } finally {
+      await Promise.all(servers.map((server) => server.listening && new Promise((done) => server.close(done))));
+    }
+  }
 }
 
 // startOrigin serves one page for every address, which says what was asked for. /leave ends
@@ -110,42 +122,73 @@ export async function startRoom(t, room = {}, more = {}) {
   const origin = await startOrigin();
   const {rooms = [], ...others} = typeof more === 'function' ? more(origin.url) : more;
   const folder = mkdtempSync(path.join(os.tmpdir(), 'headgate-room-'));
-  const [port, adminPort] = [await freePort(), await freePort()];
-  const config = path.join(folder, 'headgate.yaml');
-  // JSON is YAML.
-  writeFileSync(config, JSON.stringify({
-    listen: `127.0.0.1:${port}`,
-    admin_listen: `127.0.0.1:${adminPort}`,
-    data: path.join(folder, 'data'),
-    rooms: [{
-      name: 'main', title: 'Test room', origin: origin.url,
-      total_active_users: 2, new_users_per_minute: 60, session_duration: '10s', ...room,
-    }, ...rooms],
-    ...others,
-  }));
-  const stdio = ['ignore', 'pipe', 'pipe'];
-  const headgate = spawn(binary(), ['run', '--config', config], {stdio});
-  let log = '';
-  headgate.stdout.on('data', (data) => log += data);
-  headgate.stderr.on('data', (data) => log += data);
-  const ended = new Promise((done) => headgate.once('close', done));
+  const headgate = await startHeadgate(folder, {rooms: [roomOf(origin, room), ...rooms], ...others});
   t.after(async () => {
-    headgate.kill('SIGTERM');
-    await ended;
+    await headgate.stop();
     await origin.stop();
     rmSync(folder, {recursive: true, force: true});
   });
-  const url = `http://127.0.0.1:${port}`;
-  const admin = `http://127.0.0.1:${adminPort}`;
-  await until('headgate is ready', async () => {
-    assert.equal(headgate.exitCode, null, `headgate ended:\n${log}`);
-    return (await fetch(`${admin}/readyz`).catch(() => ({}))).ok;
+  await headgate.ready();
+  return {...headgate, stopOrigin: origin.stop};
+}
+
+const roomOf = (origin, room) => ({
+  name: 'main', title: 'Test room', origin: origin.url,
+  total_active_users: 2, new_users_per_minute: 60, session_duration: '10s', ...room,
+});
+
+// startDatacenters starts a data centre of one node for each name, on this machine: the first is
+// the home of the slots that no data centre holds. room is as for startRoom.
+export async function startDatacenters(t, names, room = {}) {
+  const origin = await startOrigin();
+  const folder = mkdtempSync(path.join(os.tmpdir(), 'headgate-cluster-'));
+  const datacenters = {};
+  for (const name of names) {
+    const port = await freePort(3); // of workers, of store nodes, of other data centres
+    await command('cluster', 'init', '--store', `n1=127.0.0.1:${port}`, '--datacenter', name, '--dir', path.join(folder, name));
+    datacenters[name] = {url: `127.0.0.1:${port + 2}`, ca: path.join(folder, name, 'ca.pem')};
+  }
+  const all = await Promise.all(names.map((name) => startHeadgate(path.join(folder, name), {
+    cluster: {join: 'n1.join', home: names[0], datacenters}, rooms: [roomOf(origin, room)],
+  })));
+  t.after(async () => {
+    await Promise.all(all.map((headgate) => headgate.stop()));
+    await origin.stop();
+    rmSync(folder, {recursive: true, force: true});
   });
-  const command = (...args) => new Promise((done, fail) => execFile(binary(), args,
-    (error, out) => error ? fail(error) : done(out)));
-  const token = async (scope) =>
-    (await command('token', 'create', '--scope', scope, '--name', 'ops', '--data', path.join(folder, 'data'))).trim();
-  return {url, admin, stopOrigin: origin.stop, command, token};
+  await Promise.all(all.map((headgate) => headgate.ready())); // none is before another one
+  return all;
+}
+
+const command = (...args) => new Promise((done, fail) => execFile(binary(), args,
+  (error, out) => error ? fail(error) : done(out)));
+
+// startHeadgate runs headgate with a configuration in a folder.
+async function startHeadgate(folder, config) {
+  const [port, adminPort] = [await freePort(), await freePort()];
+  const [file, data] = [path.join(folder, 'headgate.yaml'), path.join(folder, 'data')];
+  // JSON is YAML.
+  writeFileSync(file, JSON.stringify({
+    listen: `127.0.0.1:${port}`, admin_listen: `127.0.0.1:${adminPort}`, data, drain_delay: '0s', ...config,
+  }));
+  const process = spawn(binary(), ['run', '--config', file], {stdio: ['ignore', 'pipe', 'pipe']});
+  let log = '';
+  process.stdout.on('data', (text) => log += text);
+  process.stderr.on('data', (text) => log += text);
+  const ended = new Promise((done) => process.once('close', done));
+  const admin = `http://127.0.0.1:${adminPort}`;
+  return {
+    url: `http://127.0.0.1:${port}`, admin, command,
+    token: async (scope) => (await command('token', 'create', '--scope', scope, '--name', 'ops', '--data', data)).trim(),
+    ready: () => until('headgate is ready', async () => {
+      assert.equal(process.exitCode, null, `headgate ended:\n${log}`);
+      return (await fetch(`${admin}/readyz`).catch(() => ({}))).ok;
+    }),
+    stop: () => {
+      process.kill('SIGTERM');
+      return ended;
+    },
+  };
 }
 
 // until waits for something to become true, and says what did not.

@@ -11,7 +11,7 @@ export function h(tag, props, ...kids) {
     else if (key === 'value' || key === 'checked') e[key] = value;
     else e.setAttribute(key, value === true ? '' : value);
   }
-  e.append(...kids.flat(9).filter((k) => k !== undefined && k !== null && k !== false));
+  e.append(...kids.flat(9).filter((k) => k !== undefined && k !== null && k !== false && k !== ''));
   return e;
 }
 
@@ -83,14 +83,15 @@ export function hear(text) {
   }, Math.max(0, last + 5000 - Date.now()));
 }
 
-// sure asks before something is done, and says what will happen.
-export function sure(title, lines, verb, danger) {
+// sure asks before something is done, and says what will happen. word must be typed, if there is one.
+export function sure(title, lines, verb, danger, word = '') {
   return new Promise((done) => {
+    const yes = h(`button.main${danger ? '.danger' : ''}`, {value: 'yes', disabled: Boolean(word)}, verb);
     const dialog = h('dialog', {'aria-labelledby': 'sure'},
       h('form', {method: 'dialog'},
-        h('h2', {id: 'sure'}, title), lines.map((l) => h('p', {}, l)),
-        h('div.row', {}, h(`button.main${danger ? '.danger' : ''}`, {value: 'yes'}, verb),
-          h('button', {value: 'no', autofocus: true}, 'Cancel'))));
+        h('h2', {id: 'sure'}, title), lines.map((l) => l && h('p', {}, l)),
+        word && field('word', `Type ${word} to confirm`, {autofocus: true, spellcheck: 'false', oninput: (e) => yes.disabled = e.target.value.trim() !== word}),
+        h('div.row', {}, yes, h('button', {value: 'no', autofocus: !word}, 'Cancel'))));
     dialog.addEventListener('close', () => {
       dialog.remove();
       done(dialog.returnValue === 'yes');
@@ -153,6 +154,18 @@ export function table(caption, heads, rows) {
 
 export function cells(...all) {
   return h('tr', {}, all.map((c, i) => i ? h('td', {}, c) : h('th', {scope: 'row'}, c)));
+}
+
+// keepFocus replaces what is in a place, and puts the focus back to the control of the same key or name, or
+// to one beside where it was.
+export function keepFocus(place, ...nodes) {
+  const keyOf = (e) => e.dataset.key ?? e.getAttribute('aria-label');
+  const was = place.contains(document.activeElement) && document.activeElement;
+  place.replaceChildren(...nodes);
+  if (!was || !keyOf(was)) return;
+  const all = [...place.querySelectorAll('[data-key], [aria-label]')].filter((e) => !e.disabled);
+  const beside = was.dataset.key?.split(' ')[0];
+  (all.find((e) => keyOf(e) === keyOf(was)) ?? all.find((e) => beside && e.dataset.key?.startsWith(`${beside} `)))?.focus();
 }
 
 // bar is a share of something, for the eye; the figures stand beside.

@@ -1,5 +1,5 @@
 // Limits, queues, the cluster and the audit log.
-import {h, bar, below, brief, cells, clearWrong, count, explain, field, moment, plural, say, span, sure, table} from './dom.js';
+import {h, bar, below, brief, cells, clearWrong, count, explain, field, keepFocus, moment, plural, say, span, sure, table} from './dom.js';
 import {maybe, read, session, write} from './net.js';
 import {auditTable} from './room.js';
 
@@ -21,13 +21,6 @@ function again(title, node, load, every = 3000) {
   };
   step();
   return {title, node, close: () => { over = true; clearTimeout(timer); }};
-}
-
-// keepFocus replaces what is in a place, and puts the focus back to the control of the same name.
-function keepFocus(place, ...nodes) {
-  const at = place.contains(document.activeElement) && document.activeElement.getAttribute('aria-label');
-  place.replaceChildren(...nodes);
-  if (at) [...place.querySelectorAll('[aria-label]')].find((e) => e.getAttribute('aria-label') === at)?.focus();
 }
 
 // metric reads one family of Prometheus' text: value by the label that is asked for.
@@ -120,11 +113,14 @@ export function queues() {
       cells(q.name, h(`span.badge.${q.paused || q.why ? 'warn' : 'good'}`, {title: q.why}, q.paused ? 'paused' : q.why ? 'stands' : 'goes'),
         [brief(q.depth), q.later ? h('span.dim', {}, `, ${brief(q.later)} later`) : ''], count(q.in_flight), [q.per_second.toFixed(1), q.rate ? h('span.dim', {}, ` of ${q.rate}`) : ''],
         q.depth ? (q.empty_in_seconds < 0 ? 'never' : span(q.empty_in_seconds)) : '—', q.oldest_seconds ? span(q.oldest_seconds) : '—', brief(q.dead),
-        session.may('write', q.name) ? h('button', {type: 'button', 'aria-label': `${q.paused ? 'Resume' : 'Pause'} ${q.name}`, onclick: () => act(q, q.paused ? 'resume' : 'pause')}, q.paused ? 'Resume' : 'Pause') : ''))) :
+        session.may('write', q.name) ? h('button', {type: 'button', 'data-key': q.name, 'aria-label': `${q.paused ? 'Resume' : 'Pause'} ${q.name}`, onclick: () => act(q, q.paused ? 'resume' : 'pause')}, q.paused ? 'Resume' : 'Pause') : ''))) :
       h('p.note', {}, 'There is no queue. They stand under queues in the file.'));
   }
   return again('Queues', node, load);
 }
+
+// old is the age of what is known of a data centre; a picture comes each 1.5 s.
+const old = (s) => h(`span.badge.${s < 0 || s > 5 ? 'bad' : s > 3.5 ? 'warn' : 'good'}`, {}, s < 0 ? 'never heard' : s > 5 ? `silent ${span(s)}` : `known, ${span(s)} old`);
 
 export function cluster() {
   const place = h('div', {});
@@ -142,20 +138,38 @@ export function cluster() {
         all.problem ? h('p.note', {}, all.problem) : '',
         table('Nodes', ['Node', 'State', 'Role', 'Hosts', 'Clock', 'Version', 'Since'], all.nodes.map((n) =>
           cells(n.name, h(`span.badge.${n.alive ? 'good' : 'bad'}`, {}, n.alive ? 'alive' : `silent ${span(n.silent_seconds)}`), n.store ? 'store' : 'worker',
-            (n.rooms ?? []).join(', ') || '—', `${n.clock_seconds >= 0 ? '+' : '−'}${span(Math.abs(n.clock_seconds))}`, n.version || '—', moment(n.began)))));
+            (n.rooms ?? []).map((r) => r.replace(/^@/, 'Anywhere of ')).join(', ') || '—', `${n.clock_seconds >= 0 ? '+' : '−'}${span(Math.abs(n.clock_seconds))}`, n.version || '—', moment(n.began)))));
     } else {
       parts.push(h('p', {}, 'This headgate is alone: one process is its own counter and its own worker.'));
     }
     for (const r of rooms.filter((x) => x.datacenters)) {
-      const d = r.datacenters;
-      parts.push(h('h2', {}, r.name), h('p', {}, `Home of the slots that nobody holds: ${d.home}. There ${count(d.anywhere.free)} of ${count(d.anywhere.limit)} are free, ${count(d.anywhere.presumed)} presumed lent. Order known to ${span(d.uncertainty_seconds)}.`),
-        table(`Data centres of ${r.name}`, ['Data centre', 'Holds', 'Unused', 'Inside', 'Waiting', 'New in a minute', 'Workers', 'Round trip', 'Age'], d.sites.map((s) =>
-          cells(s.name, [count(s.held), bar(s.held, r.total_active_users)], count(s.unused), count(s.active), count(s.waiting), count(s.new_last_minute), count(s.workers),
-            s.round_trip_seconds ? span(s.round_trip_seconds) : '—', s.age_seconds < 0 ? 'never heard' : span(s.age_seconds)))));
+      const d = r.datacenters, a = d.anywhere;
+      parts.push(h('h2', {}, r.name), h('p', {}, `Anywhere, the lender of slots that no data centre holds, is in ${d.home}. `,
+        a.age_seconds < 0 ? 'Nothing has been heard of it.' : `Of ${count(a.limit)} slots ${count(a.free)} are free there${a.presumed ? `, ${count(a.presumed)} presumed lent` : ''}${a.age_seconds ? `, ${span(a.age_seconds)} ago` : ''}.`, ` The order between data centres is known to ${span(d.uncertainty_seconds)}.`),
+        table(`Data centres of ${r.name}`, ['Data centre', 'State', 'Holds', 'Unused', 'Inside', 'Waiting', 'New in a minute', 'Workers', 'Round trip'], d.sites.map((s) =>
+          cells(s.name, s.name === d.own ? h('span.badge.good', {}, 'here') : old(s.age_seconds), [count(s.held), bar(s.held, r.total_active_users)], count(s.unused), count(s.active), count(s.waiting), count(s.new_last_minute), count(s.workers),
+            s.round_trip_seconds ? span(s.round_trip_seconds) : '—'))));
     }
-    parts.push(h('h2', {}, 'Counters'), table('Counters', ['Room', 'Hosted by', 'Age of its record', 'A write takes', 'Writes', 'State'], rooms.map((r) =>
-      cells(r.name, all ? all.nodes.find((n) => (n.rooms ?? []).includes(r.name))?.name ?? 'nobody now' : 'here', span(r.record.age_seconds), span(r.record.write_seconds), brief(r.totals.record_writes),
-        r.record.damaged || (r.record.refused_seconds ? `refused for ${span(r.record.refused_seconds)}` : r.record.quiet_seconds ? `quiet for ${span(r.record.quiet_seconds)}` : 'good')))));
+    parts.push(h('h2', {}, 'Counters'), h('p.dim', {}, `A room's counter lends the slots ${rooms.some((r) => r.datacenters) ? 'that this data centre holds' : 'of its limit'} to workers; free are those that nobody has.`),
+      table('Counters', ['Room', 'Hosted by', 'Inside', 'Lent', 'Free', 'Age of its record', 'A write takes', 'Writes', 'State'], rooms.map((r) =>
+        cells(r.name, all ? all.nodes.find((n) => (n.rooms ?? []).includes(r.name))?.name ?? 'nobody now' : 'here', r.lent ? count(r.lent.inside + r.lent.called) : '—', r.lent ? count(r.lent.workers.reduce((n, w) => n + w.held, 0)) : '—', r.lent ? count(r.lent.free) : '—',
+          span(r.record.age_seconds), span(r.record.write_seconds), brief(r.totals.record_writes),
+          r.record.damaged || (r.record.refused_seconds ? `refused for ${span(r.record.refused_seconds)}` : r.record.quiet_seconds ? `quiet for ${span(r.record.quiet_seconds)}` : 'good')))));
+    const workers = new Map();
+    for (const r of rooms) {
+      for (const w of r.lent?.workers ?? []) {
+        const key = `${all ? w.name : 'this process'}${w.gone ? ' gone' : ''}`;
+        if (!workers.has(key)) workers.set(key, {name: all ? w.name : 'this process', gone: w.gone, held: 0, fresh: 0, rooms: []});
+        const x = workers.get(key);
+        x.held += w.held;
+        x.fresh += w.new;
+        if (w.held) x.rooms.push([w.held, r.name]);
+      }
+    }
+    const most = (x) => x.rooms.sort((a, b) => b[0] - a[0]).slice(0, 5).map(([n, name]) => `${name} ${count(n)}`).join(', ') + (x.rooms.length > 5 ? ` and ${x.rooms.length - 5} more` : '') || '—';
+    parts.push(h('h2', {}, 'Slots by worker'), h('p.dim', {}, 'A worker lets newcomers in on what it holds without asking: unused slots, and used ones of the last second.'),
+      table('Slots by worker', ['Worker', 'State', 'Holds', 'Of new users', 'Of which rooms'], [...workers.values()].sort((a, b) => a.name.localeCompare(b.name, 'en', {numeric: true})).map((x) =>
+        cells(x.name, h(`span.badge.${x.gone ? 'warn' : 'good'}`, {}, x.gone ? 'gone: presumed used' : 'borrows'), count(x.held), count(x.fresh), most(x)))));
     if (about) {
       const {last_reload: reload} = about;
       parts.push(h('h2', {}, 'This process'), h('dl', {}, [['Version', about.version], ['Since', `${moment(about.started_at)} (${span(about.uptime_seconds)})`],

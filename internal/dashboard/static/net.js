@@ -38,6 +38,8 @@ export async function ask(method, path, body, signal) {
   const text = await answer.text();
   const kind = answer.headers.get('Content-Type') ?? '';
   const value = text && kind.includes('json') ? JSON.parse(text) : text;
+  const tag = answer.headers.get('ETag'); // the version of what was asked for, or changed
+  if (tag && kind.includes('json')) value.version = Number(tag.replaceAll('"', ''));
   if (!answer.ok) {
     if (answer.status === 401 && path !== 'session') session.check();
     throw new Problem(answer.status, typeof value === 'object' ? value : undefined);

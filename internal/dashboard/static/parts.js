@@ -5,17 +5,17 @@ import {chart} from './charts.js';
 import {undo} from './change.js';
 
 // made finds the room of the management API by its name; source says whose it is.
-async function made(name) {
+export async function made(name) {
   const all = await read('/client/v4/accounts/all/waiting_rooms?per_page=1000');
   const found = all.result.find((r) => r.name === name);
   return found && {...found, path: `/client/v4/zones/${encodeURIComponent(found.headgate.zone)}/waiting_rooms/${found.id}`};
 }
 
-const failed = (problem) => say(`Not done: ${problem.message}. ${problem.hint}`);
-const undoable = (text, version, done) => version ? say(text, 'Undo', () => undo(version, done)) : say(text);
+export const failed = (problem) => say(`Not done: ${problem.message}. ${problem.hint}`);
+export const undoable = (text, version, done) => version ? say(text, 'Undo', () => undo(version, done)) : say(text);
 
 // versionOf is the newest change of a room.
-const versionOf = async (name) => (await maybe(`/v1/history?room=${encodeURIComponent(name)}&count=1`))?.changes?.[0]?.version;
+export const versionOf = async (name) => (await maybe(`/v1/history?room=${encodeURIComponent(name)}&count=1`))?.changes?.[0]?.version;
 
 export function events(name) {
   const list = h('div', {}), place = h('div', {});

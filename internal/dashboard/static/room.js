@@ -5,14 +5,15 @@ import {chart} from './charts.js';
 import {change, inverse} from './change.js';
 import {badge, setBadge} from './rooms.js';
 import {events, page, past, whatIf} from './parts.js';
+import {remove, rules} from './rules.js';
 
 const ms = (s) => span(s);
 
 export function room(name, part) {
   const state = badge(), where = h('p.dim', {});
   const base = `#/rooms/${encodeURIComponent(name)}`;
-  const tabs = [['', 'Live'], ['events', 'Events'], ['page', 'Waiting page'], ['past', 'Past'], ['whatif', 'What if']];
-  const inner = {events, page, past, whatif: whatIf}[part]?.(name) ?? liveRoom(name);
+  const tabs = [['', 'Live'], ['events', 'Events'], ['rules', 'Rules'], ['page', 'Waiting page'], ['past', 'Past'], ['whatif', 'What if']];
+  const inner = {events, rules, page, past, whatif: whatIf}[part]?.(name) ?? liveRoom(name);
   const gone = h('p.note', {hidden: true}, 'This room is not here, or your token may not read it. ', h('a', {href: '#/'}, 'All rooms'));
   const node = h('div', {}, h('p.crumb', {}, h('a', {href: '#/'}, 'Rooms'), ' / '),
     h('div.head', {}, h('h1', {}, name), state, where),
@@ -168,7 +169,8 @@ function steering(name, done) {
   });
   const node = h('section.steer.card', {'aria-label': 'Change this room'}, h('h2', {}, 'Change it'),
     may ? '' : h('p.note', {}, 'You read. ', h('a', {href: '#/signin'}, 'Sign in'), ' with a token that may write.'),
-    form, h('div.stack', {}, h('h3', {}, 'Switches'), switches), words);
+    form, h('div.stack', {}, h('h3', {}, 'Switches'), switches), words,
+    h('div', {}, h('button.danger', {type: 'button', onclick: () => remove(name), ...off}, 'Delete the room')));
   return {
     node,
     live(r) {
