@@ -38,6 +38,9 @@ func (b *Book) Change(version int64) (*Change, error) {
 // Differences are the members of the object that the change has changed, before and after, those of
 // objects in it by their path. What each change changes, when and by whom, is not among them.
 func (c *Change) Differences() (before, after map[string]string) {
+	if c.What == RuleList {
+		return listed(c.Before, c.After)
+	}
 	const most = 500 // bytes of a value. Chosen
 	var was, is map[string]json.RawMessage
 	before, after = map[string]string{}, map[string]string{}

@@ -1,0 +1,64 @@
+package manage
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+)
+
+// Bounds of what the audit log says of a change of rules. Chosen: a line that is read.
+const (
+	mostListed = 5   // rules
+	mostOfRule = 200 // bytes
+)
+
+// listed are the rules of a room that a change has changed, before and after, each by its place: those
+// between what is the same at the beginning and at the end of both lists.
+func listed(before, after []byte) (was, is map[string]string) {
+	a, b := ruleTexts(before), ruleTexts(after)
+	from := 0
+	for from < min(len(a), len(b)) && a[from] == b[from] {
+		from++
+	}
+	for len(a) > from && len(b) > from && a[len(a)-1] == b[len(b)-1] {
+		a, b = a[:len(a)-1], b[:len(b)-1]
+	}
+	return placed(a, from), placed(b, from)
+}
+
+func placed(all []string, from int) map[string]string {
+	m := map[string]string{}
+	for i := from; i < len(all); i++ {
+		if i-from == mostListed {
+			m["more rules"] = fmt.Sprint(len(all) - i)
+			break
+		}
+		m[fmt.Sprintf("rule %d", i+1)] = all[i]
+	}
+	return m
+}
+
+// ruleTexts are the rules of a list, a line each.
+func ruleTexts(list []byte) (all []string) {
+	var rules []Rule
+	if json.Unmarshal(list, &rules) != nil {
+		return nil
+	}
+	for _, r := range rules {
+		s := strings.TrimSuffix(r.Action, "_waiting_room")
+		if r.Action == actionLane {
+			s += fmt.Sprintf(" %s, %d of 100", r.Own.Lane, r.Own.Share)
+		}
+		if !r.Enabled {
+			s += " (off)"
+		}
+		if s += ": " + r.Expression; len(s) > mostOfRule {
+			s = strings.ToValidUTF8(s[:mostOfRule], "") + "…"
+		}
+		if r.Description != "" {
+			s += " # " + r.Description
+		}
+		all = append(all, s)
+	}
+	return all
+}
