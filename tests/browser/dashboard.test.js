@@ -1,5 +1,6 @@
 // The dashboard, driven as an operator does: by what stands on the page.
 import assert from 'node:assert/strict';
+import http from 'node:http';
 import {after, before, test} from 'node:test';
 import {assertAccessible, assertFits, assertLooks, confirm, desktop, open, phone, signIn, tile} from './board.js';
 import {insecureHost, openBrowser, startRoom, until} from './room.js';
@@ -233,5 +234,152 @@ test('what is wrong stands at its field, and who only reads changes nothing', as
   await page.getByLabel('Users at once').fill('x');
   await page.getByRole('button', {name: 'What would have happened?'}).click();
   await wrong('Users at once', /whole number/);
+  assert.deepEqual(faults, []);
+});
+
+// tabTo goes on by the tab key until something of that name has the focus, and shows it.
+async function tabTo(page, name) {
+  for (let i = 0; i < 120; i++) {
+    await page.keyboard.press('Tab');
+    const at = await page.evaluate(() => {
+      const e = document.activeElement;
+      return {name: e.getAttribute('aria-label') ?? (e.labels?.[0] ?? e).textContent, ring: getComputedStyle(e).outlineStyle};
+    });
+    if (at.name !== name) continue;
+    assert.notEqual(at.ring, 'none', `${name} does not show its focus`);
+    return;
+  }
+  assert.fail(`nobody comes to ${name} by keyboard`);
+}
+
+// agree says yes by keyboard to what is asked.
+async function agree(page) {
+  await page.getByRole('dialog').waitFor();
+  await page.keyboard.press('Shift+Tab');
+  await page.keyboard.press('Enter');
+  await page.getByRole('dialog').waitFor({state: 'detached'});
+}
+
+test('rules, lanes and the end of a room, by keyboard alone', async (t) => {
+  const room = await startRoom(t, {host: 'elsewhere.test'}, (origin) => ({zones: [{name: insecureHost, origin}]}));
+  const token = await room.token('write');
+  const api = async (method, path, body) => (await fetch(`${room.admin}/client/v4/zones/${insecureHost}/waiting_rooms${path}`,
+    {method, headers: {Authorization: `Bearer ${token}`}, body: JSON.stringify(body)})).json();
+  const {result: {id}} = await api('POST', '', {name: 'shop', host: insecureHost, total_active_users: 50, new_users_per_minute: 600});
+  const kept = async () => (await api('GET', `/${id}/rules`)).result.map((r) => `${r.action} ${r.enabled} ${r.expression} ${r.headgate.lane} ${r.headgate.share}`);
+  const visitor = async (path) => new Promise((done, fail) => http.get(room.url + path, {headers: {Host: insecureHost}},
+    (answer) => done(answer.resume().statusCode)).on('error', fail));
+  const board = await open(t, browser, room);
+  const {page, faults, go} = board;
+  await signIn(board, token);
+  await go('rooms/shop');
+  await page.getByRole('button', {name: 'Delete the room'}).waitFor();
+  await tabTo(page, 'Rules');
+  await page.keyboard.press('Enter');
+  await page.getByText('There is no rule.').waitFor();
+
+  // What is wrong is shown where it is.
+  await tabTo(page, 'Expression');
+  await page.keyboard.type('ssl or http.hots eq "x"');
+  await tabTo(page, 'Save the rule');
+  await page.keyboard.press('Enter');
+  await agree(page);
+  const wrong = page.locator('.field', {has: page.getByLabel('Expression', {exact: true})}).locator('.wrong');
+  await until('the fault is explained', async () => /^line 1, column 8: .*http\.hots/.test(await wrong.innerText()));
+  assert.equal(await wrong.locator('code').textContent(), 'ssl or http.hots eq "x"\n       ^');
+  assert.deepEqual(await page.evaluate(() => [document.activeElement.name, document.activeElement.selectionStart]), ['expression', 7]);
+  await page.keyboard.press('Control+A');
+  await page.keyboard.type('starts_with(http.request.uri.path, "/private")');
+  await page.keyboard.press('Shift+Tab');
+  await page.keyboard.type('R');
+  await tabTo(page, 'Description');
+  await page.keyboard.type('keep out');
+  await page.keyboard.press('Enter');
+  await agree(page);
+  await page.getByText('Done: Add this rule').waitFor();
+  assert.deepEqual(await kept(), ['deny true starts_with(http.request.uri.path, "/private")  0']);
+  await until('it is refused', async () => await visitor('/private/a') === 403);
+
+  // A lane, behind it; its share has bounds.
+  await go('rooms/shop/rules');
+  await page.reload();
+  await page.getByRole('button', {name: 'Edit: keep out'}).waitFor();
+  await tabTo(page, 'What becomes of it');
+  await page.keyboard.type('Lan');
+  await tabTo(page, 'Lane');
+  await page.keyboard.type('members');
+  await tabTo(page, 'Share');
+  await page.keyboard.type('100');
+  await tabTo(page, 'Expression');
+  await page.keyboard.type('http.request.cookies["member"][0] eq "1"');
+  await tabTo(page, 'Save the rule');
+  await page.keyboard.press('Enter');
+  await agree(page);
+  await until('the share is wrong', async () => await page.evaluate(() => document.activeElement.name) === 'share');
+  await page.keyboard.press('Control+A');
+  await page.keyboard.type('30');
+  await page.keyboard.press('Enter');
+  await agree(page);
+  await page.getByRole('listitem').filter({hasText: 'Lane members, 30 of 100'}).waitFor();
+
+  // Order, on and off, and back; the focus stays with the rule.
+  const lane = 'http.request.cookies["member"][0] eq "1"';
+  await page.reload();
+  await page.getByRole('button', {name: `Up: ${lane}`}).waitFor();
+  await tabTo(page, `Up: ${lane}`);
+  await page.keyboard.press('Enter');
+  await agree(page);
+  await until('the lane is first', async () => /^lane/.test((await kept())[0]));
+  await until('the focus is beside', async () => (await page.evaluate(() => document.activeElement.getAttribute('aria-label'))) === `Edit: ${lane}`);
+  await tabTo(page, 'Disable: keep out');
+  await page.keyboard.press('Enter');
+  await agree(page);
+  await until('nobody is refused', async () => await visitor('/private/a') === 200);
+  await page.getByText('Refuse, off').waitFor();
+  await tabTo(page, 'Undo');
+  await page.keyboard.press('Enter');
+  await until('it is refused again', async () => await visitor('/private/a') === 403);
+  await assertLooks(page, 'rules');
+  await page.setViewportSize(desktop);
+  await page.reload();
+  await page.getByRole('button', {name: `Delete: ${lane}`}).waitFor();
+  await tabTo(page, `Edit: ${lane}`);
+  await page.keyboard.press('Enter');
+  await page.keyboard.press('Control+A');
+  await page.keyboard.type('ssl');
+  await tabTo(page, 'Save the rule');
+  await page.keyboard.press('Enter');
+  await agree(page);
+  await page.getByRole('button', {name: 'Delete: ssl'}).waitFor();
+  assert.equal((await kept())[0], 'lane true ssl members 30');
+  await tabTo(page, 'Delete: ssl');
+  await page.keyboard.press('Enter');
+  await agree(page);
+  await page.getByRole('button', {name: 'Delete: ssl'}).waitFor({state: 'detached'});
+  await go('audit');
+  await page.getByText(/rule 1 lane members, 30 of 100: ssl/).first().waitFor();
+
+  // The room: only who types its name deletes it, and it comes back as it was.
+  await go('rooms/shop');
+  await page.getByRole('button', {name: 'Delete the room'}).focus();
+  await page.keyboard.press('Enter');
+  await page.getByRole('dialog').waitFor();
+  await assertAccessible(page, 'the question');
+  await page.keyboard.type('shopp');
+  await page.keyboard.press('Enter');
+  assert.ok(await page.getByRole('dialog').getByRole('button', {name: 'Delete the room'}).isDisabled());
+  await page.keyboard.press('Backspace');
+  await page.keyboard.press('Enter');
+  await page.getByText('Done: shop is deleted.').waitFor();
+  await page.getByRole('link', {name: 'shop'}).waitFor({state: 'detached'});
+  await until('it is not there', async () => await visitor('/') === 404);
+  await tabTo(page, 'Undo');
+  await page.keyboard.press('Enter');
+  await page.getByRole('heading', {name: 'shop', level: 1}).waitFor();
+  await until('it is back', async () => await visitor('/') === 200 && await visitor('/private/a') === 403);
+  // A room of the file is not deleted here.
+  await go('rooms/main');
+  await page.getByRole('button', {name: 'Delete the room'}).click();
+  await page.getByText(/this room is of the configuration file/).waitFor();
   assert.deepEqual(faults, []);
 });
