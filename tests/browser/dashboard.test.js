@@ -1,241 +1,13 @@
 // The dashboard, driven as an operator does: by what stands on the page.
 import assert from 'node:assert/strict';
 import http from 'node:http';
-import {after, before, test} from 'node:test';
+import {after, before, describe, test} from 'node:test';
 import {assertAccessible, assertFits, assertLooks, confirm, desktop, open, phone, signIn, tile} from './board.js';
 import {insecureHost, openBrowser, startRoom, until} from './room.js';
 
 let browser;
 before(async () => browser = await openBrowser());
 after(() => browser?.close());
-
-test('a rush, from five fields to an empty line, through the dashboard alone', async (t) => {
-  const room = await startRoom(t, {host: 'elsewhere.test'}, (origin) => ({zones: [{name: insecureHost, origin}]}));
-  const board = await open(t, browser, room);
-  const {page, faults} = board;
-  await signIn(board, await room.token('write'));
-  await page.getByRole('link', {name: 'New room'}).click();
-  await page.getByLabel('Host').fill(insecureHost);
-  await page.getByLabel('Users at once').fill('4');
-  await page.getByLabel('New users a minute').fill('600');
-  await page.getByLabel('Session duration').fill('5s');
-  await page.getByRole('button', {name: 'Make the room'}).click();
-  assert.match(await confirm(page, 'Make it'), /room\.test\/: at most 4 at once, at most 600 new/);
-  await page.getByRole('heading', {name: 'room-test', level: 1}).waitFor();
-
-  const crowd = room.command('crowd', `${room.url}/`, '--host', insecureHost, '--n', '60', '--arrive', '2s');
-  await until('people wait', async () => await tile(page, 'Waiting') > 10);
-  assert.equal(await page.locator('.head .badge').innerText(), 'queueing');
-  assert.ok(await tile(page, 'Inside') <= 4);
-
-  await page.getByLabel('Message', {exact: true}).fill('Shoes are sold out, shirts are there.');
-  await page.getByRole('button', {name: 'Tell them'}).click();
-  assert.match(await confirm(page, 'Tell them'), /\d+ visitors who wait read within seconds/);
-  await page.getByText('Done: Tell them.').waitFor();
-  await page.getByRole('button', {name: 'Queue everybody'}).click();
-  assert.match(await confirm(page, 'Queue everybody'), /Nobody new is let in/);
-  await until('all queue', async () => await page.locator('.head .badge').innerText() === 'all queue');
-  await page.locator('#said').getByRole('button', {name: 'Undo'}).click(); // one click
-  await until('it queues again', async () => await page.locator('.head .badge').innerText() === 'queueing');
-
-  await page.getByLabel('Users at once').fill('100');
-  await page.getByRole('button', {name: 'Change limits'}).click();
-  assert.match(await confirm(page, 'Change limits'), /Users at once: 4 → 100\.[^]*slots? (is|are) then free for the \d+ who wait/);
-  await until('the line is empty', async () => await tile(page, 'Waiting') === 0);
-  await until('the badge says so', async () => /not queueing/.test(await page.locator('.head .badge').innerText()));
-  assert.match(await crowd, /60/);
-
-  const row = page.getByRole('row', {name: /total_active_users|headgate|new_users/}).first();
-  await row.waitFor();
-  await page.locator('#said').getByRole('button', {name: 'Undo'}).click();
-  await until('the limit is as before', async () => (await page.locator('.tile', {hasText: 'Inside'}).innerText()).includes('of 4'));
-  // What was seen is played again with other limits.
-  await page.getByRole('link', {name: 'What if'}).click();
-  await page.getByLabel('Users at once').fill('1');
-  await until('there is a stretch of time to play', async () => {
-    await page.getByRole('button', {name: 'What would have happened?'}).click();
-    return await page.getByText(/People would have waited|No longer and no shorter/).waitFor({timeout: 5000}).then(() => true, () => false);
-  }, 60_000);
-  assert.match(await page.locator('[aria-live] p').first().innerText(), /waited longer/);
-  assert.deepEqual(faults, []);
-});
-
-test('a hundred rooms fit a page, and one of them is found', async (t) => {
-  const room = await startRoom(t, {}, (origin) => ({
-    rooms: Array.from({length: 99}, (_, i) => ({name: `room-${i + 1}`, host: `r${i + 1}.${insecureHost}`, origin,
-      total_active_users: 200, new_users_per_minute: 100, session_duration: '5m'})),
-  }));
-  const {page, faults} = await open(t, browser, room, {viewport: phone});
-  const rows = page.locator('.rooms tbody tr');
-  await until('a hundred rooms', async () => await rows.count() === 100);
-  await assertFits(page, 'a hundred rooms');
-  await page.getByLabel('Find a room').fill('room-77');
-  await until('one is found', async () => await rows.count() === 1);
-  assert.deepEqual(faults, []);
-});
-
-test('every view is accessible, fits, does not move, and what is steered goes back', async (t) => {
-  const room = await startRoom(t, {limits: ['api']}, (origin) => ({
-    zones: [{name: insecureHost, origin}],
-    limits: [{name: 'api', algorithm: 'sliding_log', amount: 100, window: '60s', key: ['header:x-client']}],
-    queues: [{name: 'orders', target: {url: `${origin}/orders`}, limits: ['api']}],
-  }));
-  await fetch(room.url, {headers: {'X-Client': 'big'}});
-  const board = await open(t, browser, room);
-  const {page, faults, go} = board;
-  await signIn(board, await room.token('write'));
-  const views = ['', 'new', 'rooms/main', 'rooms/main/events', 'rooms/main/page', 'rooms/main/past', 'rooms/main/whatif', 'limits', 'limits/api', 'queues',
-    'cluster', 'audit', 'signin'];
-  for (const [scheme, size] of [['light', desktop], ['dark', phone]]) {
-    await page.emulateMedia({colorScheme: scheme, reducedMotion: 'reduce'});
-    await page.setViewportSize(size);
-    for (const view of views) {
-      await go(view);
-      await until(`${view} has come`, async () => await page.locator('#main h1').count() === 1);
-      await assertAccessible(page, `#/${view} ${scheme}`);
-    }
-  }
-  await page.setViewportSize(desktop);
-  // Nothing moves by itself, neither at the load nor with the seconds.
-  for (const view of ['', 'rooms/main']) {
-    await go(view);
-    await page.reload();
-    await page.evaluate(() => {
-      self.moved = 0;
-      new PerformanceObserver((list) => {
-        for (const e of list.getEntries()) self.moved += e.value;
-      }).observe({type: 'layout-shift', buffered: true});
-    });
-    await page.locator('.tile').first().waitFor();
-    await page.waitForTimeout(2500);
-    const moved = await page.evaluate(() => self.moved);
-    assert.ok(moved < 0.02, `#/${view} moves by ${moved}`);
-  }
-  await go('queues');
-  await page.getByRole('button', {name: 'Pause orders'}).click();
-  assert.match(await confirm(page, 'Pause orders'), /0 jobs wait and stay/);
-  await page.getByRole('row', {name: /^orders paused/}).waitFor();
-  await page.locator('#said').getByRole('button', {name: 'Undo'}).click();
-  await page.getByRole('row', {name: /^orders goes/}).waitFor();
-  await go('limits/api');
-  await page.getByRole('row', {name: /^big/}).waitFor();
-  await go('rooms/main/past');
-  await page.getByText(/\d+ let in, 0 gave up/).waitFor();
-  await page.getByLabel('How far back').selectOption('A week');
-  await until('a week is shown', async () => /A point is (30 min|1 h)/.test(await page.locator('#main').innerText()));
-  // A room of the file says what differs from it, and its line of the audit log takes that back.
-  await go('rooms/main');
-  await page.getByLabel('Users at once').fill('3');
-  await page.getByRole('button', {name: 'Change limits'}).click();
-  await confirm(page, 'Change limits');
-  await page.getByText('Changed until the next reload: total_active_users = 3').waitFor();
-  await page.getByRole('button', {name: /^Undo PATCH \/v1\/rooms\/main/}).first().click();
-  await page.getByText('Taken back.').waitFor();
-  await page.getByText('Changed until the next reload').waitFor({state: 'detached'});
-  // By keyboard: past the head, and out of a dialog without doing anything.
-  await go('rooms/main');
-  await page.reload();
-  await page.getByRole('button', {name: 'Close the room'}).waitFor();
-  await page.keyboard.press('Tab');
-  await page.keyboard.press('Enter');
-  assert.equal(await page.evaluate(() => document.activeElement.id), 'main');
-  await page.getByRole('button', {name: 'Close the room'}).focus();
-  await page.keyboard.press('Enter');
-  await page.getByRole('dialog').waitFor();
-  assert.equal(await page.evaluate(() => document.activeElement.textContent), 'Cancel');
-  await page.keyboard.press('Escape');
-  await page.getByRole('dialog').waitFor({state: 'detached'});
-  assert.equal(await page.evaluate(() => document.activeElement.textContent), 'Close the room');
-  assert.deepEqual(faults, []);
-});
-
-test('what is wrong stands at its field, and who only reads changes nothing', async (t) => {
-  const room = await startRoom(t, {host: 'elsewhere.test'}, (origin) => ({zones: [{name: insecureHost, origin}]}));
-  const board = await open(t, browser, room);
-  const {page, go, faults} = board;
-  const wrong = async (label, text) => {
-    const field = page.locator('.field', {has: page.getByLabel(label, {exact: true})});
-    await until(`${label} says ${text}`, async () => text.test(await field.locator('.wrong').innerText()));
-    assert.equal(await page.getByLabel(label, {exact: true}).getAttribute('aria-invalid'), 'true');
-  };
-  await go('signin');
-  await page.getByLabel('Token').fill('hg_nonsense');
-  await page.getByRole('button', {name: 'Sign in'}).click();
-  await wrong('Token', /not known/);
-  await page.getByLabel('Token').fill(await room.token('read'));
-  await page.getByRole('button', {name: 'Sign in'}).click();
-  await page.getByRole('button', {name: 'Sign out'}).waitFor();
-  await go('rooms/main');
-  await page.getByText('You read.').waitFor();
-  assert.ok(await page.getByRole('button', {name: 'Change limits'}).isDisabled());
-  await page.getByRole('button', {name: 'Sign out'}).click();
-  await page.getByRole('link', {name: 'Sign in to change'}).waitFor();
-  assert.deepEqual(await board.context.cookies(), []);
-  await signIn(board, await room.token('write'));
-
-  await go('new');
-  await page.getByRole('button', {name: 'Make the room'}).click();
-  await wrong('Host', /missing/);
-  await wrong('Users at once', /missing/);
-  for (const [label, value] of [['Host', 'https://x/'], ['Path', 'no'], ['Users at once', '0'], ['New users a minute', 'many']]) {
-    await page.getByLabel(label, {exact: true}).fill(value);
-  }
-  await page.getByLabel('Session duration').fill('long');
-  await page.getByRole('button', {name: 'Make the room'}).click();
-  await wrong('Session duration', /no time/);
-  await page.getByLabel('Session duration').fill('5m');
-  await page.getByRole('button', {name: 'Make the room'}).click();
-  await confirm(page, 'Make it');
-  await wrong('Users at once', /./);
-  await wrong('New users a minute', /./);
-  await page.getByLabel('Host').fill(insecureHost);
-  await page.getByLabel('Path').fill('/tickets');
-  await page.getByLabel('Users at once').fill('100');
-  await page.getByLabel('New users a minute').fill('50');
-  await page.getByRole('button', {name: 'Make the room'}).click();
-  await confirm(page, 'Make it');
-  await page.getByRole('heading', {name: 'room-test-tickets', level: 1}).waitFor();
-
-  await page.getByLabel('Users at once').fill('-3');
-  await page.getByRole('button', {name: 'Change limits'}).click();
-  await confirm(page, 'Change limits');
-  await wrong('Users at once', /./);
-
-  await page.getByRole('link', {name: 'Events'}).click();
-  await page.getByRole('button', {name: 'Plan the event'}).click();
-  await wrong('Name', /missing/);
-  await page.getByLabel('Name', {exact: true}).fill('sale');
-  await page.getByLabel('Start', {exact: true}).fill('2030-05-01T10:00');
-  await page.getByLabel('End', {exact: true}).fill('2030-05-01T09:00');
-  await page.getByRole('button', {name: 'Plan the event'}).click();
-  await confirm(page, 'Plan it');
-  await wrong('End', /./);
-  await page.getByLabel('End', {exact: true}).fill('2030-05-01T12:00');
-  await page.getByRole('button', {name: 'Plan the event'}).click();
-  await confirm(page, 'Plan it');
-  await page.getByRole('row', {name: /sale/}).waitFor();
-  await page.locator('#said').getByRole('button', {name: 'Undo'}).click();
-  await page.getByText('No event is planned.').waitFor();
-
-  await page.getByRole('link', {name: 'Waiting page'}).click();
-  await page.getByLabel('Position').fill('0');
-  await page.getByLabel('Position').blur();
-  await wrong('Position', /position/);
-  const html = page.getByLabel(/^HTML/);
-  await html.fill('<h1>{{#waitTimeKnown}}</h1>');
-  await page.getByRole('button', {name: 'Preview it'}).click();
-  await until('the template is explained', async () => (await page.locator('form.card .wrong').allInnerTexts()).join('').length > 10);
-  await page.getByLabel('Position').fill('7');
-  await html.fill('<!doctype html><title>Ours</title><h1>Our own page</h1>');
-  await page.getByRole('button', {name: 'Preview it'}).click();
-  await page.frameLocator('iframe').getByRole('heading', {name: 'Our own page'}).waitFor();
-
-  await page.getByRole('link', {name: 'What if'}).click();
-  await page.getByLabel('Users at once').fill('x');
-  await page.getByRole('button', {name: 'What would have happened?'}).click();
-  await wrong('Users at once', /whole number/);
-  assert.deepEqual(faults, []);
-});
 
 // tabTo goes on by the tab key until something of that name has the focus, and shows it.
 async function tabTo(page, name) {
@@ -260,126 +32,366 @@ async function agree(page) {
   await page.getByRole('dialog').waitFor({state: 'detached'});
 }
 
-test('rules, lanes and the end of a room, by keyboard alone', async (t) => {
-  const room = await startRoom(t, {host: 'elsewhere.test'}, (origin) => ({zones: [{name: insecureHost, origin}]}));
-  const token = await room.token('write');
-  const api = async (method, path, body) => (await fetch(`${room.admin}/client/v4/zones/${insecureHost}/waiting_rooms${path}`,
-    {method, headers: {Authorization: `Bearer ${token}`}, body: JSON.stringify(body)})).json();
-  const {result: {id}} = await api('POST', '', {name: 'shop', host: insecureHost, total_active_users: 50, new_users_per_minute: 600});
-  const kept = async () => (await api('GET', `/${id}/rules`)).result.map((r) => `${r.action} ${r.enabled} ${r.expression} ${r.headgate.lane} ${r.headgate.share}`);
-  const visitor = async (path) => new Promise((done, fail) => http.get(room.url + path, {headers: {Host: insecureHost}},
-    (answer) => done(answer.resume().statusCode)).on('error', fail));
-  const board = await open(t, browser, room);
-  const {page, faults, go} = board;
-  await signIn(board, token);
-  await go('rooms/shop');
-  await page.getByRole('button', {name: 'Delete the room'}).waitFor();
-  await tabTo(page, 'Rules');
-  await page.keyboard.press('Enter');
-  await page.getByText('There is no rule.').waitFor();
+// seconds waits until so many have come by the stream, and are on the page.
+async function seconds(page, n) {
+  await page.evaluate((n) => new Promise((done) => {
+    const source = new EventSource('live');
+    source.onmessage = () => {
+      if (n-- > 0) return;
+      source.close();
+      requestAnimationFrame(() => requestAnimationFrame(done));
+    };
+  }), n);
+}
 
-  // What is wrong is shown where it is.
-  await tabTo(page, 'Expression');
-  await page.keyboard.type('ssl or http.hots eq "x"');
-  await tabTo(page, 'Save the rule');
-  await page.keyboard.press('Enter');
-  await agree(page);
-  const wrong = page.locator('.field', {has: page.getByLabel('Expression', {exact: true})}).locator('.wrong');
-  await until('the fault is explained', async () => /^line 1, column 8: .*http\.hots/.test(await wrong.innerText()));
-  assert.equal(await wrong.locator('code').textContent(), 'ssl or http.hots eq "x"\n       ^');
-  assert.deepEqual(await page.evaluate(() => [document.activeElement.name, document.activeElement.selectionStart]), ['expression', 7]);
-  await page.keyboard.press('Control+A');
-  await page.keyboard.type('starts_with(http.request.uri.path, "/private")');
-  await page.keyboard.press('Shift+Tab');
-  await page.keyboard.type('R');
-  await tabTo(page, 'Description');
-  await page.keyboard.type('keep out');
-  await page.keyboard.press('Enter');
-  await agree(page);
-  await page.getByText('Done: Add this rule').waitFor();
-  assert.deepEqual(await kept(), ['deny true starts_with(http.request.uri.path, "/private")  0']);
-  await until('it is refused', async () => await visitor('/private/a') === 403);
+// They wait for each other's servers more than they compute: side by side.
+describe('the dashboard', {concurrency: true}, () => {
+  test('a rush, from five fields to an empty line, through the dashboard alone', async (t) => {
+    const room = await startRoom(t, {host: 'elsewhere.test'}, (origin) => ({zones: [{name: insecureHost, origin}]}));
+    const board = await open(t, browser, room);
+    const {page, faults} = board;
+    await signIn(board, await room.token('write'));
+    await page.getByRole('link', {name: 'New room'}).click();
+    await page.getByLabel('Host').fill(insecureHost);
+    await page.getByLabel('Users at once').fill('4');
+    await page.getByLabel('New users a minute').fill('600');
+    await page.getByLabel('Session duration').fill('5s');
+    await page.getByRole('button', {name: 'Make the room'}).click();
+    assert.match(await confirm(page, 'Make it'), /room\.test\/: at most 4 at once, at most 600 new/);
+    await page.getByRole('heading', {name: 'room-test', level: 1}).waitFor();
 
-  // A lane, behind it; its share has bounds.
-  await go('rooms/shop/rules');
-  await page.reload();
-  await page.getByRole('button', {name: 'Edit: keep out'}).waitFor();
-  await tabTo(page, 'What becomes of it');
-  await page.keyboard.type('Lan');
-  await tabTo(page, 'Lane');
-  await page.keyboard.type('members');
-  await tabTo(page, 'Share');
-  await page.keyboard.type('100');
-  await tabTo(page, 'Expression');
-  await page.keyboard.type('http.request.cookies["member"][0] eq "1"');
-  await tabTo(page, 'Save the rule');
-  await page.keyboard.press('Enter');
-  await agree(page);
-  await until('the share is wrong', async () => await page.evaluate(() => document.activeElement.name) === 'share');
-  await page.keyboard.press('Control+A');
-  await page.keyboard.type('30');
-  await page.keyboard.press('Enter');
-  await agree(page);
-  await page.getByRole('listitem').filter({hasText: 'Lane members, 30 of 100'}).waitFor();
+    const crowd = room.command('crowd', `${room.url}/`, '--host', insecureHost, '--n', '60', '--arrive', '2s', '--stay', '2s..5s')
+      .catch((fault) => fault.message); // it judges the order too, by the clock of a machine that is busy here
+    await until('people wait', async () => await tile(page, 'Waiting') > 10);
+    assert.equal(await page.locator('.head .badge').innerText(), 'queueing');
+    assert.ok(await tile(page, 'Inside') <= 4);
 
-  // Order, on and off, and back; the focus stays with the rule.
-  const lane = 'http.request.cookies["member"][0] eq "1"';
-  await page.reload();
-  await page.getByRole('button', {name: `Up: ${lane}`}).waitFor();
-  await tabTo(page, `Up: ${lane}`);
-  await page.keyboard.press('Enter');
-  await agree(page);
-  await until('the lane is first', async () => /^lane/.test((await kept())[0]));
-  await until('the focus is beside', async () => (await page.evaluate(() => document.activeElement.getAttribute('aria-label'))) === `Edit: ${lane}`);
-  await tabTo(page, 'Disable: keep out');
-  await page.keyboard.press('Enter');
-  await agree(page);
-  await until('nobody is refused', async () => await visitor('/private/a') === 200);
-  await page.getByText('Refuse, off').waitFor();
-  await tabTo(page, 'Undo');
-  await page.keyboard.press('Enter');
-  await until('it is refused again', async () => await visitor('/private/a') === 403);
-  await assertLooks(page, 'rules');
-  await page.setViewportSize(desktop);
-  await page.reload();
-  await page.getByRole('button', {name: `Delete: ${lane}`}).waitFor();
-  await tabTo(page, `Edit: ${lane}`);
-  await page.keyboard.press('Enter');
-  await page.keyboard.press('Control+A');
-  await page.keyboard.type('ssl');
-  await tabTo(page, 'Save the rule');
-  await page.keyboard.press('Enter');
-  await agree(page);
-  await page.getByRole('button', {name: 'Delete: ssl'}).waitFor();
-  assert.equal((await kept())[0], 'lane true ssl members 30');
-  await tabTo(page, 'Delete: ssl');
-  await page.keyboard.press('Enter');
-  await agree(page);
-  await page.getByRole('button', {name: 'Delete: ssl'}).waitFor({state: 'detached'});
-  await go('audit');
-  await page.getByText(/rule 1 lane members, 30 of 100: ssl/).first().waitFor();
+    await page.getByLabel('Message', {exact: true}).fill('Shoes are sold out, shirts are there.');
+    await page.getByRole('button', {name: 'Tell them'}).click();
+    assert.match(await confirm(page, 'Tell them'), /\d+ visitors who wait read within seconds/);
+    await page.getByText('Done: Tell them.').waitFor();
+    await page.getByRole('button', {name: 'Queue everybody'}).click();
+    assert.match(await confirm(page, 'Queue everybody'), /Nobody new is let in/);
+    await until('all queue', async () => await page.locator('.head .badge').innerText() === 'all queue');
+    await page.locator('#said').getByRole('button', {name: 'Undo'}).click(); // one click
+    await until('it queues again', async () => await page.locator('.head .badge').innerText() === 'queueing');
 
-  // The room: only who types its name deletes it, and it comes back as it was.
-  await go('rooms/shop');
-  await page.getByRole('button', {name: 'Delete the room'}).focus();
-  await page.keyboard.press('Enter');
-  await page.getByRole('dialog').waitFor();
-  await assertAccessible(page, 'the question');
-  await page.keyboard.type('shopp');
-  await page.keyboard.press('Enter');
-  assert.ok(await page.getByRole('dialog').getByRole('button', {name: 'Delete the room'}).isDisabled());
-  await page.keyboard.press('Backspace');
-  await page.keyboard.press('Enter');
-  await page.getByText('Done: shop is deleted.').waitFor();
-  await page.getByRole('link', {name: 'shop'}).waitFor({state: 'detached'});
-  await until('it is not there', async () => await visitor('/') === 404);
-  await tabTo(page, 'Undo');
-  await page.keyboard.press('Enter');
-  await page.getByRole('heading', {name: 'shop', level: 1}).waitFor();
-  await until('it is back', async () => await visitor('/') === 200 && await visitor('/private/a') === 403);
-  // A room of the file is not deleted here.
-  await go('rooms/main');
-  await page.getByRole('button', {name: 'Delete the room'}).click();
-  await page.getByText(/this room is of the configuration file/).waitFor();
-  assert.deepEqual(faults, []);
+    await page.getByLabel('Users at once').fill('100');
+    await page.getByRole('button', {name: 'Change limits'}).click();
+    assert.match(await confirm(page, 'Change limits'), /Users at once: 4 → 100\.[^]*slots? (is|are) then free for the \d+ who wait/);
+    await until('the line is empty', async () => await tile(page, 'Waiting') === 0);
+    await until('the badge says so', async () => /not queueing/.test(await page.locator('.head .badge').innerText()));
+    assert.match(await crowd, /let in +60,[^]*errors +none/);
+
+    const row = page.getByRole('row', {name: /total_active_users|headgate|new_users/}).first();
+    await row.waitFor();
+    await page.locator('#said').getByRole('button', {name: 'Undo'}).click();
+    await until('the limit is as before', async () => (await page.locator('.tile', {hasText: 'Inside'}).innerText()).includes('of 4'));
+    // What was seen is played again with other limits.
+    await page.getByRole('link', {name: 'What if'}).click();
+    await page.getByLabel('Users at once').fill('1');
+    await until('there is a stretch of time to play', async () => {
+      await page.getByRole('button', {name: 'What would have happened?'}).click();
+      return await page.getByText(/People would have waited|No longer and no shorter/).waitFor({timeout: 5000}).then(() => true, () => false);
+    }, 60_000);
+    assert.match(await page.locator('[aria-live] p').first().innerText(), /waited longer/);
+    assert.deepEqual(faults, []);
+  });
+
+  test('a hundred rooms fit a page, and one of them is found', async (t) => {
+    const room = await startRoom(t, {}, (origin) => ({
+      rooms: Array.from({length: 99}, (_, i) => ({name: `room-${i + 1}`, host: `r${i + 1}.${insecureHost}`, origin,
+        total_active_users: 200, new_users_per_minute: 100, session_duration: '5m'})),
+    }));
+    const {page, faults} = await open(t, browser, room, {viewport: phone});
+    const rows = page.locator('.rooms tbody tr');
+    await until('a hundred rooms', async () => await rows.count() === 100);
+    await assertFits(page, 'a hundred rooms');
+    await page.getByLabel('Find a room').fill('room-77');
+    await until('one is found', async () => await rows.count() === 1);
+    assert.deepEqual(faults, []);
+  });
+
+  test('every view is accessible, fits, does not move, and what is steered goes back', async (t) => {
+    const room = await startRoom(t, {limits: ['api']}, (origin) => ({
+      zones: [{name: insecureHost, origin}],
+      limits: [{name: 'api', algorithm: 'sliding_log', amount: 100, window: '60s', key: ['header:x-client']}],
+      queues: [{name: 'orders', target: {url: `${origin}/orders`}, limits: ['api']}],
+    }));
+    await fetch(room.url, {headers: {'X-Client': 'big'}});
+    const board = await open(t, browser, room);
+    const {page, faults, go} = board;
+    await signIn(board, await room.token('write'));
+    const views = ['', 'new', 'rooms/main', 'rooms/main/events', 'rooms/main/rules', 'rooms/main/page', 'rooms/main/past', 'rooms/main/whatif', 'limits', 'limits/api', 'queues',
+      'cluster', 'audit', 'signin'];
+    for (const view of views) {
+      await go(view);
+      await until(`${view} has come`, async () => await page.locator('#main h1').count() === 1);
+      await assertLooks(page, `#/${view}`);
+    }
+    await page.setViewportSize(desktop);
+    // Nothing moves by itself, neither at the load nor with the seconds.
+    for (const view of ['', 'rooms/main']) {
+      await go(view);
+      await page.reload();
+      await page.evaluate(() => {
+        self.moved = 0;
+        new PerformanceObserver((list) => {
+          for (const e of list.getEntries()) self.moved += e.value;
+        }).observe({type: 'layout-shift', buffered: true});
+      });
+      await page.locator('.tile').first().waitFor();
+      await seconds(page, 2);
+      const moved = await page.evaluate(() => self.moved);
+      assert.ok(moved < 0.02, `#/${view} moves by ${moved}`);
+    }
+    await go('queues');
+    await page.getByRole('button', {name: 'Pause orders'}).click();
+    assert.match(await confirm(page, 'Pause orders'), /0 jobs wait and stay/);
+    await page.getByRole('row', {name: /^orders paused/}).waitFor();
+    await page.locator('#said').getByRole('button', {name: 'Undo'}).click();
+    await page.getByRole('row', {name: /^orders goes/}).waitFor();
+    await go('limits/api');
+    await page.getByRole('row', {name: /^big/}).waitFor();
+    await go('rooms/main/past');
+    await page.getByText(/\d+ let in, 0 gave up/).waitFor();
+    await page.getByLabel('How far back').selectOption('A week');
+    await until('a week is shown', async () => /A point is (30 min|1 h)/.test(await page.locator('#main').innerText()));
+    // A room of the file says what differs from it, and its line of the audit log takes that back.
+    await go('rooms/main');
+    await page.getByLabel('Users at once').fill('3');
+    await page.getByRole('button', {name: 'Change limits'}).click();
+    await confirm(page, 'Change limits');
+    await page.getByText('Changed until the next reload: total_active_users = 3').waitFor();
+    await page.getByRole('button', {name: /^Undo PATCH \/v1\/rooms\/main/}).first().click();
+    await page.getByText('Taken back.').waitFor();
+    await page.getByText('Changed until the next reload').waitFor({state: 'detached'});
+    // By keyboard: past the head, and out of a dialog without doing anything.
+    await go('rooms/main');
+    await page.reload();
+    await page.getByRole('button', {name: 'Close the room'}).waitFor();
+    await page.keyboard.press('Tab');
+    await page.keyboard.press('Enter');
+    assert.equal(await page.evaluate(() => document.activeElement.id), 'main');
+    await page.getByRole('button', {name: 'Close the room'}).focus();
+    await page.keyboard.press('Enter');
+    await page.getByRole('dialog').waitFor();
+    assert.equal(await page.evaluate(() => document.activeElement.textContent), 'Cancel');
+    await page.keyboard.press('Escape');
+    await page.getByRole('dialog').waitFor({state: 'detached'});
+    assert.equal(await page.evaluate(() => document.activeElement.textContent), 'Close the room');
+    assert.deepEqual(faults, []);
+  });
+
+  test('what is wrong stands at its field, and who only reads changes nothing', async (t) => {
+    const room = await startRoom(t, {host: 'elsewhere.test'}, (origin) => ({zones: [{name: insecureHost, origin}]}));
+    const board = await open(t, browser, room);
+    const {page, go, faults} = board;
+    const wrong = async (label, text) => {
+      const field = page.locator('.field', {has: page.getByLabel(label, {exact: true})});
+      await until(`${label} says ${text}`, async () => text.test(await field.locator('.wrong').innerText()));
+      assert.equal(await page.getByLabel(label, {exact: true}).getAttribute('aria-invalid'), 'true');
+    };
+    await go('signin');
+    await page.getByLabel('Token').fill('hg_nonsense');
+    await page.getByRole('button', {name: 'Sign in'}).click();
+    await wrong('Token', /not known/);
+    await page.getByLabel('Token').fill(await room.token('read'));
+    await page.getByRole('button', {name: 'Sign in'}).click();
+    await page.getByRole('button', {name: 'Sign out'}).waitFor();
+    await go('rooms/main');
+    await page.getByText('You read.').waitFor();
+    assert.ok(await page.getByRole('button', {name: 'Change limits'}).isDisabled());
+    await page.getByRole('button', {name: 'Sign out'}).click();
+    await page.getByRole('link', {name: 'Sign in to change'}).waitFor();
+    assert.deepEqual(await board.context.cookies(), []);
+    await signIn(board, await room.token('write'));
+
+    await go('new');
+    await page.getByRole('button', {name: 'Make the room'}).click();
+    await wrong('Host', /missing/);
+    await wrong('Users at once', /missing/);
+    for (const [label, value] of [['Host', 'https://x/'], ['Path', 'no'], ['Users at once', '0'], ['New users a minute', 'many']]) {
+      await page.getByLabel(label, {exact: true}).fill(value);
+    }
+    await page.getByLabel('Session duration').fill('long');
+    await page.getByRole('button', {name: 'Make the room'}).click();
+    await wrong('Session duration', /no time/);
+    await page.getByLabel('Session duration').fill('5m');
+    await page.getByRole('button', {name: 'Make the room'}).click();
+    await confirm(page, 'Make it');
+    await wrong('Users at once', /./);
+    await wrong('New users a minute', /./);
+    await page.getByLabel('Host').fill(insecureHost);
+    await page.getByLabel('Path').fill('/tickets');
+    await page.getByLabel('Users at once').fill('100');
+    await page.getByLabel('New users a minute').fill('50');
+    await page.getByRole('button', {name: 'Make the room'}).click();
+    await confirm(page, 'Make it');
+    await page.getByRole('heading', {name: 'room-test-tickets', level: 1}).waitFor();
+
+    await page.getByLabel('Users at once').fill('-3');
+    await page.getByRole('button', {name: 'Change limits'}).click();
+    await confirm(page, 'Change limits');
+    await wrong('Users at once', /./);
+
+    await page.getByRole('link', {name: 'Events'}).click();
+    await page.getByRole('button', {name: 'Plan the event'}).click();
+    await wrong('Name', /missing/);
+    await page.getByLabel('Name', {exact: true}).fill('sale');
+    await page.getByLabel('Start', {exact: true}).fill('2030-05-01T10:00');
+    await page.getByLabel('End', {exact: true}).fill('2030-05-01T09:00');
+    await page.getByRole('button', {name: 'Plan the event'}).click();
+    await confirm(page, 'Plan it');
+    await wrong('End', /./);
+    await page.getByLabel('End', {exact: true}).fill('2030-05-01T12:00');
+    await page.getByRole('button', {name: 'Plan the event'}).click();
+    await confirm(page, 'Plan it');
+    await page.getByRole('row', {name: /sale/}).waitFor();
+    await page.locator('#said').getByRole('button', {name: 'Undo'}).click();
+    await page.getByText('No event is planned.').waitFor();
+
+    await page.getByRole('link', {name: 'Waiting page'}).click();
+    await page.getByLabel('Position').fill('0');
+    await page.getByLabel('Position').blur();
+    await wrong('Position', /position/);
+    const html = page.getByLabel(/^HTML/);
+    await html.fill('<h1>{{#waitTimeKnown}}</h1>');
+    await page.getByRole('button', {name: 'Preview it'}).click();
+    await until('the template is explained', async () => (await page.locator('form.card .wrong').allInnerTexts()).join('').length > 10);
+    await page.getByLabel('Position').fill('7');
+    await html.fill('<!doctype html><title>Ours</title><h1>Our own page</h1>');
+    await page.getByRole('button', {name: 'Preview it'}).click();
+    await page.frameLocator('iframe').getByRole('heading', {name: 'Our own page'}).waitFor();
+
+    await page.getByRole('link', {name: 'What if'}).click();
+    await page.getByLabel('Users at once').fill('x');
+    await page.getByRole('button', {name: 'What would have happened?'}).click();
+    await wrong('Users at once', /whole number/);
+    assert.deepEqual(faults, []);
+  });
+
+  test('rules, lanes and the end of a room, by keyboard alone', async (t) => {
+    const room = await startRoom(t, {host: 'elsewhere.test'}, (origin) => ({zones: [{name: insecureHost, origin}]}));
+    const token = await room.token('write');
+    const api = async (method, path, body) => (await fetch(`${room.admin}/client/v4/zones/${insecureHost}/waiting_rooms${path}`,
+      {method, headers: {Authorization: `Bearer ${token}`}, body: JSON.stringify(body)})).json();
+    const {result: {id}} = await api('POST', '', {name: 'shop', host: insecureHost, total_active_users: 50, new_users_per_minute: 600});
+    const kept = async () => (await api('GET', `/${id}/rules`)).result.map((r) => `${r.action} ${r.enabled} ${r.expression} ${r.headgate.lane} ${r.headgate.share}`);
+    const visitor = async (path) => new Promise((done, fail) => http.get(room.url + path, {headers: {Host: insecureHost}},
+      (answer) => done(answer.resume().statusCode)).on('error', fail));
+    const board = await open(t, browser, room);
+    const {page, faults, go} = board;
+    await signIn(board, token);
+    await go('rooms/shop');
+    await page.getByRole('button', {name: 'Delete the room'}).waitFor();
+    await tabTo(page, 'Rules');
+    await page.keyboard.press('Enter');
+    await page.getByText('There is no rule.').waitFor();
+
+    // What is wrong is shown where it is.
+    await tabTo(page, 'Expression');
+    await page.keyboard.type('ssl or http.hots eq "x"');
+    await tabTo(page, 'Save the rule');
+    await page.keyboard.press('Enter');
+    await agree(page);
+    const wrong = page.locator('.field', {has: page.getByLabel('Expression', {exact: true})}).locator('.wrong');
+    await until('the fault is explained', async () => /^line 1, column 8: .*http\.hots/.test(await wrong.innerText()));
+    assert.equal(await wrong.locator('code').textContent(), 'ssl or http.hots eq "x"\n       ^');
+    assert.deepEqual(await page.evaluate(() => [document.activeElement.name, document.activeElement.selectionStart]), ['expression', 7]);
+    await page.keyboard.press('Control+A');
+    await page.keyboard.type('starts_with(http.request.uri.path, "/private")');
+    await page.keyboard.press('Shift+Tab');
+    await page.keyboard.type('R');
+    await tabTo(page, 'Description');
+    await page.keyboard.type('keep out');
+    await page.keyboard.press('Enter');
+    await agree(page);
+    await page.getByText('Done: Add this rule').waitFor();
+    assert.deepEqual(await kept(), ['deny true starts_with(http.request.uri.path, "/private")  0']);
+    await until('it is refused', async () => await visitor('/private/a') === 403);
+
+    // A lane, behind it; its share has bounds.
+    await go('rooms/shop/rules');
+    await page.reload();
+    await page.getByRole('button', {name: 'Edit: keep out'}).waitFor();
+    await tabTo(page, 'What becomes of it');
+    await page.keyboard.type('Lan');
+    await tabTo(page, 'Lane');
+    await page.keyboard.type('members');
+    await tabTo(page, 'Share');
+    await page.keyboard.type('100');
+    await tabTo(page, 'Expression');
+    await page.keyboard.type('http.request.cookies["member"][0] eq "1"');
+    await tabTo(page, 'Save the rule');
+    await page.keyboard.press('Enter');
+    await agree(page);
+    await until('the share is wrong', async () => await page.evaluate(() => document.activeElement.name) === 'share');
+    await page.keyboard.press('Control+A');
+    await page.keyboard.type('30');
+    await page.keyboard.press('Enter');
+    await agree(page);
+    await page.getByRole('listitem').filter({hasText: 'Lane members, 30 of 100'}).waitFor();
+
+    // Order, on and off, and back; the focus stays with the rule.
+    const lane = 'http.request.cookies["member"][0] eq "1"';
+    await page.reload();
+    await page.getByRole('button', {name: `Up: ${lane}`}).waitFor();
+    await tabTo(page, `Up: ${lane}`);
+    await page.keyboard.press('Enter');
+    await agree(page);
+    await until('the lane is first', async () => /^lane/.test((await kept())[0]));
+    await until('the focus is beside', async () => (await page.evaluate(() => document.activeElement.getAttribute('aria-label'))) === `Edit: ${lane}`);
+    await tabTo(page, 'Disable: keep out');
+    await page.keyboard.press('Enter');
+    await agree(page);
+    await until('nobody is refused', async () => await visitor('/private/a') === 200);
+    await page.getByText('Refuse, off').waitFor();
+    await tabTo(page, 'Undo');
+    await page.keyboard.press('Enter');
+    await until('it is refused again', async () => await visitor('/private/a') === 403);
+    await assertLooks(page, 'rules');
+    await page.setViewportSize(desktop);
+    await page.reload();
+    await page.getByRole('button', {name: `Delete: ${lane}`}).waitFor();
+    await tabTo(page, `Edit: ${lane}`);
+    await page.keyboard.press('Enter');
+    await page.keyboard.press('Control+A');
+    await page.keyboard.type('ssl');
+    await tabTo(page, 'Save the rule');
+    await page.keyboard.press('Enter');
+    await agree(page);
+    await page.getByRole('button', {name: 'Delete: ssl'}).waitFor();
+    assert.equal((await kept())[0], 'lane true ssl members 30');
+    await tabTo(page, 'Delete: ssl');
+    await page.keyboard.press('Enter');
+    await agree(page);
+    await page.getByRole('button', {name: 'Delete: ssl'}).waitFor({state: 'detached'});
+    await go('audit');
+    await page.getByText(/rule 1 lane members, 30 of 100: ssl/).first().waitFor();
+
+    // The room: only who types its name deletes it, and it comes back as it was.
+    await go('rooms/shop');
+    await page.getByRole('button', {name: 'Delete the room'}).focus();
+    await page.keyboard.press('Enter');
+    await page.getByRole('dialog').waitFor();
+    await assertAccessible(page, 'the question');
+    await page.keyboard.type('shopp');
+    await page.keyboard.press('Enter');
+    assert.ok(await page.getByRole('dialog').getByRole('button', {name: 'Delete the room'}).isDisabled());
+    await page.keyboard.press('Backspace');
+    await page.keyboard.press('Enter');
+    await page.getByText('Done: shop is deleted.').waitFor();
+    await page.getByRole('link', {name: 'shop'}).waitFor({state: 'detached'});
+    await until('it is not there', async () => await visitor('/') === 404);
+    await tabTo(page, 'Undo');
+    await page.keyboard.press('Enter');
+    await page.getByRole('heading', {name: 'shop', level: 1}).waitFor();
+    await until('it is back', async () => await visitor('/') === 200 && await visitor('/private/a') === 403);
+    // A room of the file is not deleted here.
+    await go('rooms/main');
+    await page.getByRole('button', {name: 'Delete the room'}).click();
+    await page.getByText(/this room is of the configuration file/).waitFor();
+    assert.deepEqual(faults, []);
+  });
 });

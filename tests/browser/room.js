@@ -161,7 +161,7 @@ export async function startDatacenters(t, names, room = {}) {
 }
 
 const command = (...args) => new Promise((done, fail) => execFile(binary(), args,
-  (error, out) => error ? fail(error) : done(out)));
+  (error, out, told) => error ? fail(new Error(`${error.message}\n${out}${told}`)) : done(out)));
 
 // startHeadgate runs headgate with a configuration in a folder.
 async function startHeadgate(folder, config) {
