@@ -1,5 +1,5 @@
 // Changes of a room: what will happen, in figures; doing it; taking it back.
-import {count, duration, explain, plural, say, seconds, span, sure} from './dom.js';
+import {count, duration, explain, failed, plural, say, seconds, span, sure} from './dom.js';
 import {live, read, write} from './net.js';
 
 const path = (name) => `/v1/rooms/${encodeURIComponent(name)}`;
@@ -69,7 +69,7 @@ export async function change(name, title, pairs, done, form) {
     say(`Done: ${title}.`, 'Undo', () => putBack(name, back, done));
   } catch (problem) {
     if (form) explain(form, problem);
-    else say(`Not done: ${problem.message}. ${problem.hint}`);
+    else failed(problem);
   }
 }
 
@@ -79,7 +79,7 @@ export async function putBack(name, pairs, done) {
     await write('PATCH', path(name), pairs);
     say('Taken back.');
   } catch (problem) {
-    say(`Not taken back: ${problem.message}. ${problem.hint}`);
+    failed(problem, 'taken back');
   }
   done?.();
 }
@@ -90,7 +90,7 @@ export async function undo(version, done) {
     await write('POST', `/v1/history/${version}/undo`);
     say('Taken back.');
   } catch (problem) {
-    say(`Not taken back: ${problem.message}. ${problem.hint}`);
+    failed(problem, 'taken back');
   }
   done?.();
 }

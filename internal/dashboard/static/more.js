@@ -1,5 +1,5 @@
 // Limits, queues, the cluster and the audit log.
-import {h, bar, below, brief, cells, clearWrong, count, explain, field, keepFocus, moment, plural, say, span, sure, table} from './dom.js';
+import {h, bar, below, brief, cells, clearWrong, count, explain, failed, field, keepFocus, moment, plural, say, span, sure, table} from './dom.js';
 import {maybe, read, session, write} from './net.js';
 import {auditTable} from './room.js';
 
@@ -103,7 +103,7 @@ export function queues() {
       await write('POST', path(verb));
       say(`Done: ${title}.`, 'Undo', () => write('POST', path(verb === 'pause' ? 'resume' : 'pause')).then(load));
     } catch (problem) {
-      say(`Not done: ${problem.message}. ${problem.hint}`);
+      failed(problem);
     }
     load();
   }
@@ -151,19 +151,21 @@ export function cluster() {
             s.round_trip_seconds ? span(s.round_trip_seconds) : '—'))));
     }
     parts.push(h('h2', {}, 'Counters'), h('p.dim', {}, `A room's counter lends the slots ${rooms.some((r) => r.datacenters) ? 'that this data centre holds' : 'of its limit'} to workers; free are those that nobody has.`),
-      table('Counters', ['Room', 'Hosted by', 'Inside', 'Lent', 'Free', 'Age of its record', 'A write takes', 'Writes', 'State'], rooms.map((r) =>
-        cells(r.name, all ? all.nodes.find((n) => (n.rooms ?? []).includes(r.name))?.name ?? 'nobody now' : 'here', r.lent ? count(r.lent.inside + r.lent.called) : '—', r.lent ? count(r.lent.workers.reduce((n, w) => n + w.held, 0)) : '—', r.lent ? count(r.lent.free) : '—',
-          span(r.record.age_seconds), span(r.record.write_seconds), brief(r.totals.record_writes),
-          r.record.damaged || (r.record.refused_seconds ? `refused for ${span(r.record.refused_seconds)}` : r.record.quiet_seconds ? `quiet for ${span(r.record.quiet_seconds)}` : 'good')))));
-    const workers = new Map();
+      table('Counters', ['Room', 'Hosted by', 'Inside', 'Lent', 'Free', 'Age of its record', 'A write takes', 'Writes', 'State'], rooms.map((r) => {
+        const {lent, record} = r, figure = (f) => lent ? count(f(lent)) : '—';
+        return cells(r.name, all ? all.nodes.find((n) => n.rooms?.includes(r.name))?.name ?? 'nobody now' : 'here', figure((l) => l.inside + l.called), figure((l) => l.workers.reduce((n, w) => n + w.held, 0)), figure((l) => l.free),
+          span(record.age_seconds), span(record.write_seconds), brief(r.totals.record_writes),
+          record.damaged || (record.refused_seconds ? `refused for ${span(record.refused_seconds)}` : record.quiet_seconds ? `quiet for ${span(record.quiet_seconds)}` : 'good'));
+      })));
+    const workers = new Map(); // each with what it holds, in all rooms and by room
     for (const r of rooms) {
       for (const w of r.lent?.workers ?? []) {
-        const key = `${all ? w.name : 'this process'}${w.gone ? ' gone' : ''}`;
-        if (!workers.has(key)) workers.set(key, {name: all ? w.name : 'this process', gone: w.gone, held: 0, fresh: 0, rooms: []});
-        const x = workers.get(key);
-        x.held += w.held;
-        x.fresh += w.new;
-        if (w.held) x.rooms.push([w.held, r.name]);
+        const {gone, held, new: fresh} = w, name = all ? w.name : 'this process';
+        const x = workers.get(name + gone) ?? {name, gone, held: 0, fresh: 0, rooms: []};
+        workers.set(name + gone, x);
+        x.held += held;
+        x.fresh += fresh;
+        if (held) x.rooms.push([held, r.name]);
       }
     }
     const most = (x) => x.rooms.sort((a, b) => b[0] - a[0]).slice(0, 5).map(([n, name]) => `${name} ${count(n)}`).join(', ') + (x.rooms.length > 5 ? ` and ${x.rooms.length - 5} more` : '') || '—';

@@ -1,5 +1,5 @@
 // Parts of a room: events, its page, and what would have happened.
-import {h, below, cells, clearWrong, count, duration, explain, field, moment, say, seconds, span, sure, table, wrongAt} from './dom.js';
+import {h, below, cells, clearWrong, count, duration, explain, failed, field, moment, say, seconds, span, sure, table, wrongAt} from './dom.js';
 import {ask, live, maybe, read, session, write} from './net.js';
 import {chart} from './charts.js';
 import {undo} from './change.js';
@@ -11,7 +11,6 @@ export async function made(name) {
   return found && {...found, path: `/client/v4/zones/${encodeURIComponent(found.headgate.zone)}/waiting_rooms/${found.id}`};
 }
 
-export const failed = (problem) => say(`Not done: ${problem.message}. ${problem.hint}`);
 export const undoable = (text, version, done) => version ? say(text, 'Undo', () => undo(version, done)) : say(text);
 
 // versionOf is the newest change of a room.

@@ -1,7 +1,7 @@
 // Rules and lanes of a room, and its end.
-import {h, below, clearWrong, count, explain, field, keepFocus, plural, say, sure, wrongAt} from './dom.js';
+import {h, below, clearWrong, count, explain, failed, field, keepFocus, plural, say, sure, wrongAt} from './dom.js';
 import {live, read, session, write} from './net.js';
-import {failed, made, undoable, versionOf} from './parts.js';
+import {made, undoable, versionOf} from './parts.js';
 import {undo} from './change.js';
 
 const actions = [['bypass_waiting_room', 'Let pass', 'good'], ['deny', 'Refuse', 'bad'], ['lane', 'Lane', 'event']];
