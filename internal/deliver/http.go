@@ -35,6 +35,7 @@ type HTTP struct {
 	keys      [][]byte
 	timeout   time.Duration
 	transport *http.Transport
+	carrier   http.RoundTripper // the transport, with what stands around it
 }
 
 // Close closes the connections that are idle.
@@ -52,7 +53,7 @@ func (h *HTTP) Deliver(ctx context.Context, j *queue.Job) queue.Outcome {
 	}
 	limited, cancel := context.WithTimeout(ctx, h.timeout)
 	defer cancel()
-	answer, err := h.transport.RoundTrip(r.WithContext(limited))
+	answer, err := h.carrier.RoundTrip(r.WithContext(limited))
 	switch {
 	case err != nil && ctx.Err() != nil:
 		return queue.Outcome{Err: errors.New("stopped before the target's answer"), Again: true}

@@ -28,6 +28,10 @@ type Target struct {
 	CA          string // PEM file of who may vouch for the target; "": the system's
 	Certificate string // PEM file of our own certificate, with Key
 	Key         string
+
+	// Around stands around the transport of the deliveries, whose headers it may change. Nil:
+	// nothing.
+	Around func(next http.RoundTripper) http.RoundTripper
 }
 
 // Bounds. Chosen.
@@ -113,6 +117,10 @@ func Open(t Target) (*HTTP, error) {
 		IdleConnTimeout:        idleFor,
 		MaxResponseHeaderBytes: maxAnswerHead,
 		DisableCompression:     true, // what the target answers is not read
+	}
+	h.carrier = h.transport
+	if t.Around != nil {
+		h.carrier = t.Around(h.transport)
 	}
 	return h, nil
 }

@@ -92,6 +92,10 @@ type Config struct {
 	// block. Nil: nobody, and nothing is measured.
 	OnAnswer func(status int, took time.Duration)
 
+	// Around stands around the transport of the requests to the origin, whose headers it may
+	// change: they are those of a copy. Nil: nothing.
+	Around func(next http.RoundTripper) http.RoundTripper
+
 	// OnHealth is told by Run when the origin goes down and when it is back: one
 	// call at a time, in order. A change that is undone before it was told is
 	// left out.
@@ -143,9 +147,13 @@ func New(cfg Config) (*Proxy, error) {
 	dial := p.health.watchDial(dialer(&cfg))
 	p.transport = newTransport(&cfg, dial)
 	p.health.probe = prober(&origin, dial, p.transport)
+	carrier := http.RoundTripper(p.transport)
+	if cfg.Around != nil {
+		carrier = cfg.Around(carrier)
+	}
 	p.reverse = &httputil.ReverseProxy{
 		Rewrite:        p.rewrite,
-		Transport:      &watched{next: p.transport, health: p.health, answered: cfg.OnAnswer},
+		Transport:      &watched{next: carrier, health: p.health, answered: cfg.OnAnswer},
 		FlushInterval:  cfg.FlushInterval,
 		ErrorLog:       log.New(io.Discard, "", 0),
 		BufferPool:     newBuffers(),
