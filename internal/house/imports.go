@@ -25,7 +25,7 @@ func edges() []string {
 		internal/checkout/... internal/config/... internal/dashboard/... internal/deliver/...
 		internal/doctor/... internal/envoy/... internal/join/... internal/manage/... internal/pages/...
 		internal/proxy/... internal/rules/... internal/server/... internal/unary/... internal/web/...
-		internal/crowd/... internal/demo/... internal/sim/report/...`)
+		internal/crowd/... internal/demo/... internal/sim/report/... internal/traces/...`)
 }
 
 func importRules() []importRule {
@@ -90,6 +90,8 @@ func importRules() []importRule {
 		{from: []string{"..."}, except: []string{"internal/envoy/...", "internal/unary/..."},
 			deny: []string{"google.golang.org/grpc/..."},
 			why:  "nothing but the ways in of Envoy compiles gRPC"},
+		{from: []string{"..."}, except: []string{"internal/traces/..."},
+			deny: []string{"go.opentelemetry.io/..."}, why: "what is off must be in nobody's way"},
 		{from: []string{"..."}, except: []string{"internal/config/...", "internal/envoy/..."},
 			deny: []string{"go.yaml.in/yaml/..."},
 			why: "only internal/config reads the configuration, and internal/envoy the rules of " +
