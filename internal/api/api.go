@@ -189,6 +189,10 @@ type Config struct {
 	Metrics http.Handler // of GET /metrics
 	JWKS    http.Handler // of GET /.headgate/jwks.json
 
+	// ParentIn is the traceparent of who puts jobs, if it is to be kept with them, else "". Nil:
+	// none is.
+	ParentIn func(http.Header) string
+
 	// Preview renders the waiting page of a room for the parameters of a query. It returns
 	// ErrNoRoom, or what is wrong with a parameter.
 	Preview func(room string, q url.Values) (*pages.Preview, error)

@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"net/url"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/headgate/headgate/queue"
@@ -68,6 +69,7 @@ func (a *API) putJobs(c *call) (any, error) {
 	if err != nil {
 		return nil, err
 	}
+	a.keepParent(c, &j)
 	receipts, err := q.Put(c.r.Context(), []queue.Job{j})
 	if err != nil {
 		return nil, err
@@ -88,7 +90,8 @@ func (a *API) putLines(c *call, q *queue.Queue) (any, error) {
 			"broken is refuse (all lines when one is broken) or keep (the good ones); "+
 				"line is the number of the first line")
 	}
-	p := &putter{c: c, q: q, all: broken != "keep", line: first, answer: putAnswer{Faults: []lineFault{}}}
+	p := &putter{a: a, c: c, q: q, all: broken != "keep", line: first,
+		answer: putAnswer{Faults: []lineFault{}}}
 	if p.all { // nothing is put before all is read
 		select {
 		case a.bulks <- struct{}{}:
@@ -104,8 +107,31 @@ func (a *API) putLines(c *call, q *queue.Queue) (any, error) {
 	return p.answer, nil
 }
 
+// keepParent lets a job keep the trace of who puts it, if that is recorded and there is room for it.
+func (a *API) keepParent(c *call, j *queue.Job) {
+	const header = "traceparent"
+	if a.cfg.ParentIn == nil {
+		return
+	}
+	parent := a.cfg.ParentIn(c.r.Header)
+	size := len(header) + len(parent)
+	for name, value := range j.Headers {
+		if size += len(name) + len(value); strings.EqualFold(name, header) {
+			return
+		}
+	}
+	if parent == "" || size > queue.MaxHeader || len(j.Headers) >= queue.MaxHeaders {
+		return
+	}
+	if j.Headers == nil {
+		j.Headers = map[string]string{}
+	}
+	j.Headers[header] = parent
+}
+
 // A putter puts the lines of one request.
 type putter struct {
+	a      *API
 	c      *call
 	q      *queue.Queue
 	all    bool // all or none
@@ -171,6 +197,7 @@ func (p *putter) add(line []byte, err error) {
 		}
 		return
 	}
+	p.a.keepParent(p.c, &j)
 	p.jobs = append(p.jobs, j)
 	p.bytes += len(line)
 }

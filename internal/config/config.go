@@ -27,7 +27,7 @@
 // and whether they are over is seen, for engine, whose files are looked at, and for
 // the time zones of limits, which are those of the machine.
 // It does not replace environment variables in values, and it does not watch the
-// file.
+// file. The environment says what traces leaves out, and nothing else.
 package config
 
 import (
@@ -95,6 +95,9 @@ type Config struct {
 
 	// Analytics says what is kept of what was counted.
 	Analytics Analytics
+
+	// Traces says what is recorded of requests and deliveries; nil is nothing.
+	Traces *Traces
 
 	// Zones are domains whose rooms are made by the management API, in the order of the file.
 	// Default none: then all rooms are of one zone.

@@ -70,6 +70,7 @@ func configFields(c *Config) []field {
 		{name: "lists", read: readLists(c)},
 		{name: "crawlers", read: readCrawlers(c)},
 		group("analytics", analyticsFields(&c.Analytics)),
+		{name: "traces", read: readTraces(c)},
 		{name: "zones", read: readZones(c)},
 		{name: "rooms", read: roomList(&c.Rooms), example: "- name: shop",
 			without: func() bool {
@@ -209,6 +210,7 @@ func homeOf(name string) string {
 		{"in a limit, under limits", limitFields(new(Limit))},
 		{"in a queue, under queues", queueFields(new(Queue))},
 		{"under target in a queue", targetFields(new(QueueTarget))},
+		{"under traces", traceFields(new(Traces))},
 	}
 	for _, h := range homes {
 		if slices.Contains(names(h.fields), name) {

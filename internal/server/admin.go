@@ -37,6 +37,8 @@ func (s *Server) adminAPI() *api.API {
 		Preview: s.preview,
 		Metrics: promhttp.HandlerFor(reg, promhttp.HandlerOpts{}),
 		JWKS:    s.durable.signing,
+
+		ParentIn: s.traces.ParentIn,
 	})
 }
 
@@ -53,6 +55,7 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	c.process(ch)
 	c.limits(ch)
 	c.queues(ch)
+	c.traces(ch)
 	for _, g := range c.s.set.Load().gates {
 		st := g.room.Status()
 		send := func(kind prometheus.ValueType, name, help string, v float64) {

@@ -204,7 +204,7 @@ func (s *Server) connect(g *gate, all *config.Config) (err error) {
 	room, name := g.room, g.file.Name
 	g.proxy, err = proxy.New(proxy.Config{
 		Origin: g.file.Origin, Trusted: all.TrustedProxies, StripCookiePrefix: "__cfwaitingroom",
-		KeepCommands: g.made.obeys(), Log: s.log, OnAnswer: g.origin.add,
+		KeepCommands: g.made.obeys(), Log: s.log, OnAnswer: g.origin.add, Around: s.around(),
 		OnHealth: func(up bool) {
 			s.log.Warn("origin changed", "room", name, "up", up)
 			room.OriginUp(up)
@@ -223,8 +223,8 @@ func (s *Server) connect(g *gate, all *config.Config) (err error) {
 // assemble puts together what a request of the room goes through.
 func (s *Server) assemble(g *gate) {
 	desk := s.checkoutDesk(g)
-	inside := desk.Inside(s.limits.before(g.file.Name, g.proxy))
-	g.handler = g.look.before(desk.Before(g.room.Handler(inside)))
+	inside := s.traces.Inside(passedAs, desk.Inside(s.limits.before(g.file.Name, g.proxy)))
+	g.handler = s.traces.Request(g.file.Name, g.look.before(desk.Before(g.room.Handler(inside))))
 }
 
 // originError answers a visitor whose request the origin did not.

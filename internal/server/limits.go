@@ -16,11 +16,15 @@ import (
 	"github.com/headgate/headgate/internal/api"
 	"github.com/headgate/headgate/internal/config"
 	"github.com/headgate/headgate/internal/envoy"
+	"github.com/headgate/headgate/internal/traces"
 )
 
 // callLimits are the rate limits of the process, and what the requests of each room meet.
 type callLimits struct {
 	rules *headgate.Limiter
+
+	traces *traces.Tracer // nil: nothing is recorded
+
 	met   atomic.Pointer[metLimits]
 	said  atomic.Pointer[map[string]saidLimit]
 	taken takenLimits // guarded by change
@@ -224,7 +228,7 @@ type builtLimits struct {
 func (h *limited) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	met, b := h.limits.met.Load(), h.built.Load()
 	if b == nil || b.met != met {
-		b = &builtLimits{met, headgate.LimitMiddleware(h.limits.rules, met.of[h.room], h.next)}
+		b = &builtLimits{met, headgate.LimitMiddleware(h.limits.asked(), met.of[h.room], h.next)}
 		h.built.Store(b)
 	}
 	b.ServeHTTP(w, r)

@@ -76,7 +76,7 @@ func (s *Server) openQueues(ctx context.Context) error {
 func (s *Server) describe(cfg *config.Config, c *config.Queue) (*openQueue, error) {
 	q := &openQueue{file: *c, pace: paceOf(cfg, c)}
 	var err error
-	if q.target, err = openTarget(c.Name, &c.Target, s.log); err != nil {
+	if q.target, err = openTarget(c.Name, &c.Target, s); err != nil {
 		return nil, fmt.Errorf("target: %w", err)
 	}
 	slow, err := s.throttleOf(q)
@@ -85,8 +85,9 @@ func (s *Server) describe(cfg *config.Config, c *config.Queue) (*openQueue, erro
 	}
 	k := s.durable
 	q.config = queue.Config{
-		Name: c.Name, Handler: q.target, Capacity: s.jobs.capacity, Throttle: slow, Weight: c.Weight,
-		Burst: !c.Spread, Rate: float64(c.Rate), Concurrency: c.Concurrency, MaxAttempts: c.MaxAttempts,
+		Name: c.Name, Handler: s.traces.Deliveries(q.target), Capacity: s.jobs.capacity, Throttle: slow,
+		Weight: c.Weight,
+		Burst:  !c.Spread, Rate: float64(c.Rate), Concurrency: c.Concurrency, MaxAttempts: c.MaxAttempts,
 		MinBackoff: c.MinBackoff, MaxBackoff: c.MaxBackoff, MaxAge: c.MaxAge,
 		KeyWindow:  cmp.Or(c.KeyWindow, -1), // the zero of a queue is its default
 		MaxWaiting: int(c.MaxWaiting), MaxBytes: c.MaxBytes, Weights: map[string]int{},

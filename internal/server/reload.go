@@ -181,6 +181,9 @@ func needsRestart(start, now *config.Config) []string {
 	if start.Analytics != now.Analytics {
 		keys = append(keys, "analytics")
 	}
+	if !reflect.DeepEqual(start.Traces, now.Traces) {
+		keys = append(keys, "traces")
+	}
 	if !reflect.DeepEqual(start.Crawlers, now.Crawlers) {
 		keys = append(keys, "crawlers")
 	}

@@ -36,6 +36,7 @@ import (
 	"github.com/headgate/headgate/internal/pages"
 	"github.com/headgate/headgate/internal/rules"
 	"github.com/headgate/headgate/internal/store"
+	"github.com/headgate/headgate/internal/traces"
 )
 
 // Timeouts and sizes against slow and greedy clients. Chosen: a browser needs
@@ -71,6 +72,7 @@ type Server struct {
 	made     madeRooms  // rooms that are not of the file; see roommade.go
 
 	analytics *analytics.Keeper // nil: nothing is kept
+	traces    *traces.Tracer    // nil: nothing is recorded
 
 	set    atomic.Pointer[roomSet]
 	read   atomic.Pointer[reading]
@@ -109,9 +111,13 @@ func Open(ctx context.Context, cfg *config.Config, log *slog.Logger) (*Server, e
 
 // open builds the rooms and binds the addresses.
 func (s *Server) open(ctx context.Context, cfg *config.Config) (err error) {
+	if s.traces, err = newTraces(cfg.Traces, s.durable.node.Node, s.log); err != nil {
+		return err
+	}
 	if s.limits, err = newLimits(cfg, s.durable.rooms); err != nil {
 		return err
 	}
+	s.limits.traces = s.traces
 	opening, stop := context.WithTimeout(ctx, openWait)
 	defer stop()
 	err = s.openRooms(opening)
@@ -200,6 +206,7 @@ func (s *Server) Run(ctx context.Context) error {
 	engine, stopEngine := context.WithCancel(context.WithoutCancel(work))
 	var state sync.WaitGroup
 	state.Go(func() { fail(s.durable.run(engine)) })
+	state.Go(func() { s.traces.Run(engine) }) // until the last request has ended
 	wg.Go(func() { fail(s.follow(work)) })
 	wg.Go(func() { fail(s.share(work)) })
 	wg.Go(func() { fail(s.followRooms(work)) })

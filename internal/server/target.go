@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"net/http"
 	"slices"
 	"strings"
 	"sync"
@@ -23,6 +24,7 @@ type target struct {
 	queue   string
 	file    config.QueueTarget
 	log     *slog.Logger
+	around  func(http.RoundTripper) http.RoundTripper
 	current atomic.Pointer[deliver.HTTP]
 
 	mu   sync.Mutex // guards what follows
@@ -31,8 +33,8 @@ type target struct {
 }
 
 // openTarget reads the files of a target.
-func openTarget(queue string, c *config.QueueTarget, log *slog.Logger) (*target, error) {
-	t := &target{queue: queue, file: *c, log: log}
+func openTarget(queue string, c *config.QueueTarget, s *Server) (*target, error) {
+	t := &target{queue: queue, file: *c, log: s.log, around: s.around()}
 	return t, t.readLocked() // nobody else knows of it yet
 }
 
@@ -60,6 +62,7 @@ func (t *target) readLocked() error {
 	if err != nil {
 		return err
 	}
+	d.Around = t.around
 	next, err := deliver.Open(d)
 	if err != nil {
 		return err

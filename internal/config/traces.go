@@ -1,0 +1,178 @@
+package config
+
+import (
+	"maps"
+	"net/netip"
+	"net/url"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+
+	"go.yaml.in/yaml/v4"
+)
+
+// Traces says which requests and deliveries are recorded, and where that is sent.
+type Traces struct {
+	// Endpoint is where a collector takes OTLP over HTTP: the whole URL. Default what the
+	// environment says in OTEL_EXPORTER_OTLP_TRACES_ENDPOINT or OTEL_EXPORTER_OTLP_ENDPOINT,
+	// else http://localhost:4318/v1/traces.
+	Endpoint string
+
+	// Headers are sent with each batch: "Name: value". Default those of the environment in
+	// OTEL_EXPORTER_OTLP_TRACES_HEADERS or OTEL_EXPORTER_OTLP_HEADERS.
+	Headers []string
+
+	// Sample is the part that is recorded of what has no parent that is believed: 0 to 1. Default
+	// what the environment says in OTEL_TRACES_SAMPLER_ARG, else 0.01.
+	Sample float64
+
+	// Parents are the peers whose traceparent is believed. Default none.
+	Parents []netip.Prefix
+
+	// Service is what this process is called. "" is what the environment says, else headgate.
+	Service string
+
+	// Paths lets the paths of addresses be recorded. Default true.
+	Paths bool
+}
+
+const (
+	defaultSample   = 0.01
+	defaultEndpoint = "http://localhost:4318" // OTLP exporter specification, § Configuration Options
+	tracesPath      = "/v1/traces"            // OTLP 1.x, § OTLP/HTTP Request
+	maxTraceHeaders = 32                      // chosen: a collector asks for one or two
+)
+
+// readTraces reads the group, and from the environment what it leaves out: variables alone switch
+// nothing on, for platforms give them to all that they run.
+func readTraces(c *Config) func(*decoder, string, *yaml.Node) {
+	return func(d *decoder, key string, n *yaml.Node) {
+		t := &Traces{Paths: true}
+		d.mapping(key, n, traceFields(t))
+		t.fill(d, key, n)
+		if len(t.Headers) > maxTraceHeaders {
+			d.fault(key+".headers", n, wrong("a collector asks for one or two",
+				"has %d headers, more than %d", len(t.Headers), maxTraceHeaders))
+		}
+		if os.Getenv("OTEL_SDK_DISABLED") == "true" {
+			c.Warnings = append(c.Warnings, *d.place(key, spot{line: n.Line, column: n.Column},
+				wrong("take the variable out of the environment to have traces",
+					"is off, for the environment says OTEL_SDK_DISABLED")))
+			return
+		}
+		c.Traces = t
+	}
+}
+
+func traceFields(t *Traces) []field {
+	return []field{
+		one("endpoint", raw(&t.Endpoint, cleanCollector)),
+		list("headers", &t.Headers, cleanTargetHeader),
+		one("sample", raw(&t.Sample, cleanPart)),
+		list("parents", &t.Parents, cleanPrefix),
+		one("service", text(&t.Service, cleanTitle)),
+		one("paths", truth(&t.Paths)),
+	}
+}
+
+// fill takes from the environment what was not written.
+func (t *Traces) fill(d *decoder, key string, n *yaml.Node) {
+	from := func(key string, read func(string) *mistake, names ...string) {
+		if _, written := d.spots[key]; written {
+			return
+		}
+		for _, name := range names {
+			if said := os.Getenv(name); said != "" {
+				if m := read(said); m != nil {
+					m.problem = "is said by " + name + " of the environment, which " + m.problem
+					d.fault(key, n, m)
+				}
+				return
+			}
+		}
+	}
+	t.Sample, t.Endpoint = t.ownSample(d, key), t.ownEndpoint(d, key)
+	from(key+".endpoint", func(s string) (m *mistake) {
+		if os.Getenv("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT") != "" { // that one is not completed
+			t.Endpoint, m = cleanEndpoint(s)
+			return m
+		}
+		t.Endpoint, m = cleanCollector(s)
+		return m
+	}, "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
+	from(key+".sample", func(s string) (m *mistake) {
+		t.Sample, m = cleanPart(s)
+		return m
+	}, "OTEL_TRACES_SAMPLER_ARG")
+	from(key+".headers", t.readHeaders, "OTEL_EXPORTER_OTLP_TRACES_HEADERS", "OTEL_EXPORTER_OTLP_HEADERS")
+}
+
+func (t *Traces) ownSample(d *decoder, key string) float64 {
+	if _, written := d.spots[key+".sample"]; written {
+		return t.Sample
+	}
+	return defaultSample
+}
+
+func (t *Traces) ownEndpoint(d *decoder, key string) string {
+	if _, written := d.spots[key+".endpoint"]; written {
+		return t.Endpoint
+	}
+	return defaultEndpoint + tracesPath
+}
+
+// readHeaders reads name=value,name=value with the values encoded as in a URL. A mistake does not
+// hold what was written: it may be a secret.
+func (t *Traces) readHeaders(s string) *mistake {
+	all := map[string]string{}
+	for pair := range strings.SplitSeq(s, ",") {
+		name, value, ok := strings.Cut(pair, "=")
+		plain, err := url.PathUnescape(strings.TrimSpace(value))
+		clean, m := cleanTargetHeader(strings.TrimSpace(name) + ": " + plain)
+		if !ok || err != nil || m != nil {
+			return wrong("write name=value,name=value", "is not a list of headers")
+		}
+		all[clean] = clean
+	}
+	t.Headers = slices.Sorted(maps.Keys(all))
+	return nil
+}
+
+// cleanPart reads a part of all, from 0 to 1.
+func cleanPart(s string) (float64, *mistake) {
+	v, err := strconv.ParseFloat(s, 64)
+	if err != nil || !(v >= 0 && v <= 1) || strings.Trim(s, "0123456789.") != "" {
+		return 0, wrong("write a number from 0 to 1, such as 0.01 for one of a hundred",
+			"%s is not a part of all", quote(s))
+	}
+	return v, nil
+}
+
+// cleanCollector reads the address of a collector, to which the path of traces is added.
+func cleanCollector(s string) (string, *mistake) {
+	clean, m := cleanEndpoint(s)
+	if m != nil || strings.HasSuffix(clean, tracesPath) {
+		return clean, m
+	}
+	return strings.TrimSuffix(clean, "/") + tracesPath, nil
+}
+
+// cleanEndpoint reads a URL that is asked as it is. A mistake does not hold it: there may be a
+// secret in it.
+func cleanEndpoint(s string) (string, *mistake) {
+	const hint = "write scheme, host and port, such as http://127.0.0.1:4318"
+	u, err := url.Parse(s)
+	switch {
+	case err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "":
+		return "", wrong(hint, "is not the URL of a collector that takes OTLP over HTTP")
+	case u.User != nil:
+		return "", wrong(`take them out, and write headers: ["Authorization: …"]`, "has a user name or password")
+	case u.RawQuery != "" || u.ForceQuery || u.Fragment != "" || strings.HasSuffix(s, "#"):
+		return "", wrong("leave out what follows ? or #", "has more than a host and a path")
+	case u.Port() == "4317":
+		return "", wrong("write the port for HTTP, which is 4318 with most collectors",
+			"has the port at which collectors take gRPC")
+	}
+	return s, nil
+}

@@ -1,0 +1,147 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/internal/config"
+	"github.com/headgate/headgate/internal/traces"
+)
+
+// newTraces makes what records; nil if nothing is to be recorded.
+func newTraces(c *config.Traces, node string, log *slog.Logger) (*traces.Tracer, error) {
+	if c == nil {
+		return nil, nil
+	}
+	headers := map[string]string{}
+	for _, h := range c.Headers {
+		name, value, _ := strings.Cut(h, ": ")
+		headers[name] = value
+	}
+	t, err := traces.New(traces.Config{Endpoint: c.Endpoint, Headers: headers, Sample: c.Sample,
+		Parents: c.Parents, Paths: c.Paths, Service: c.Service, Version: readBuild().version, Node: node,
+		Log: log})
+	if err != nil {
+		return nil, fmt.Errorf("open traces: %w", err)
+	}
+	return t, nil
+}
+
+// around stands around what is sent to origins and targets; nil is nothing.
+func (s *Server) around() func(http.RoundTripper) http.RoundTripper {
+	if s.traces == nil {
+		return nil
+	}
+	return s.traces.Transport
+}
+
+// passedAs says how a request has passed a room.
+func passedAs(w http.ResponseWriter) string {
+	if _, inside := headgate.StayOf(w); inside {
+		return "active"
+	}
+	return "bypass" // excluded, suspended, in shadow mode or by a rule
+}
+
+// asked are the limits as the requests of rooms ask them.
+func (l *callLimits) asked() headgate.LimitRules {
+	if l.traces == nil {
+		return l.rules
+	}
+	return &tracedRules{LimitRules: l.rules, traces: l.traces}
+}
+
+// tracedRules records what limits say of requests that are recorded: of names, and never of keys.
+type tracedRules struct {
+	headgate.LimitRules
+	traces *traces.Tracer
+}
+
+// Allow implements headgate.LimitRules.
+func (l *tracedRules) Allow(ctx context.Context, a headgate.Ask) (headgate.Verdict, error) {
+	if !l.traces.Records(ctx) {
+		return l.LimitRules.Allow(ctx, a)
+	}
+	end := l.traces.Limits(ctx, []string{a.Limit})
+	v, err := l.LimitRules.Allow(ctx, a)
+	end(limitAnswer([]headgate.Ask{a}, []headgate.Verdict{v}, err))
+	return v, err
+}
+
+// AllowAll implements headgate.LimitRules.
+func (l *tracedRules) AllowAll(
+	ctx context.Context, asks []headgate.Ask, all bool,
+) ([]headgate.Verdict, error) {
+	if !l.traces.Records(ctx) {
+		return l.LimitRules.AllowAll(ctx, asks, all)
+	}
+	names := make([]string, len(asks))
+	for i := range asks {
+		names[i] = asks[i].Limit
+	}
+	end := l.traces.Limits(ctx, names)
+	vs, err := l.LimitRules.AllowAll(ctx, asks, all)
+	end(limitAnswer(asks, vs, err))
+	return vs, err
+}
+
+// Reserve implements headgate.LimitRules.
+func (l *tracedRules) Reserve(
+	ctx context.Context, a headgate.Ask, ttl time.Duration,
+) (headgate.Verdict, error) {
+	if !l.traces.Records(ctx) {
+		return l.LimitRules.Reserve(ctx, a, ttl)
+	}
+	end := l.traces.Limits(ctx, []string{a.Limit})
+	v, err := l.LimitRules.Reserve(ctx, a, ttl)
+	end(limitAnswer([]headgate.Ask{a}, []headgate.Verdict{v}, err))
+	return v, err
+}
+
+func limitAnswer(asks []headgate.Ask, vs []headgate.Verdict, err error) *traces.LimitAnswer {
+	a := &traces.LimitAnswer{}
+	switch {
+	case err == nil:
+	case errors.Is(err, headgate.ErrUnreachable):
+		a.Err = "unreachable"
+	case errors.Is(err, headgate.ErrNoLimit):
+		a.Err = "no_limit"
+	default:
+		a.Err = "_OTHER"
+	}
+	for i := range min(len(vs), len(asks)) {
+		v := &vs[i]
+		switch {
+		case err != nil:
+		case !v.Allowed:
+			a.Refused = append(a.Refused, asks[i].Limit)
+		case v.Shadowed:
+			a.Shadow = append(a.Shadow, asks[i].Limit)
+		}
+		a.Wait = max(a.Wait, v.Wait)
+	}
+	return a
+}
+
+// traces tells what became of what was recorded; nothing while it is off.
+func (c *collector) traces(ch chan<- prometheus.Metric) {
+	n, on := c.s.traces.Totals()
+	if !on {
+		return
+	}
+	ch <- prometheus.MustNewConstMetric(prometheus.NewDesc("headgate_traces_sent_total",
+		"Spans that the collector has taken.", nil, nil), prometheus.CounterValue, float64(n.Sent))
+	dropped := prometheus.NewDesc("headgate_traces_dropped_total", "Spans that were dropped, and why.",
+		[]string{"why"}, nil)
+	for why, n := range map[string]uint64{"full": n.Full, "refused": n.Refused, "ended": n.Ended} {
+		ch <- prometheus.MustNewConstMetric(dropped, prometheus.CounterValue, float64(n), why)
+	}
+}
