@@ -51,7 +51,7 @@ func (q *requests) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	ctx := r.Context()
 	if believed {
 		ctx = trace.ContextWithRemoteSpanContext(ctx, parent)
-	} else if claimed := parentOf(r.Header); claimed.IsValid() { // a trace of its own, beside the stranger's
+	} else if claimed := parentOf(r.Header); claimed.IsValid() { // ours stands beside it
 		claimed = claimed.WithTraceState(trace.TraceState{})
 		with = append(with, trace.WithLinks(trace.Link{SpanContext: claimed}))
 	}

@@ -153,3 +153,50 @@ func TestACollectorThatComesAndGoes(t *testing.T) {
 		g.stop()
 	})
 }
+
+// What is on its way when the process ends arrives once: broken off and sent again it would come
+// twice.
+func TestTheEndBreaksNothingOff(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var g *rig
+		var h http.Handler
+		g, h = inBubble(t, func(r *http.Request) (*http.Response, error) {
+			w := httptest.NewRecorder()
+			g.Collector.ServeHTTP(w, r)
+			select {
+			case <-r.Context().Done():
+				return nil, r.Context().Err()
+			case <-time.After(flushFor / 2):
+				return w.Result(), nil
+			}
+		})
+		ask(h, stranger)
+		time.Sleep(sendEvery + time.Millisecond) // on its way
+		g.stop()
+		if n, _ := g.Totals(); len(g.Spans()) != 1 || n != (Totals{Sent: 1}) {
+			t.Errorf("%d spans came of one; %+v", len(g.Spans()), n)
+		}
+	})
+}
+
+// A collector that says nothing holds up the end for so long and no longer.
+func TestTheEndIsBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g, h := inBubble(t, func(r *http.Request) (*http.Response, error) {
+			<-r.Context().Done()
+			return nil, r.Context().Err()
+		})
+		for range 3 * maxBatch {
+			ask(h, stranger)
+		}
+		time.Sleep(sendEvery + time.Millisecond)
+		began := time.Now()
+		g.stop()
+		if took := time.Since(began); took > flushFor+time.Second {
+			t.Errorf("the end took %v", took)
+		}
+		if n, _ := g.Totals(); n != (Totals{Ended: 3 * maxBatch}) {
+			t.Errorf("%+v", n)
+		}
+	})
+}

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -222,19 +223,22 @@ func TestNotRecordedIsCheap(t *testing.T) {
 // with it.
 func TestStrangeTextLosesNoBatch(t *testing.T) {
 	g := record(t, Config{Sample: 1, Paths: true}, &tracestest.Collector{})
-	h := g.Request("shop", http.HandlerFunc(origin))
-	bad := "\xff\xfe" + strings.Repeat("ä", 300) + "\xc3"
-	r := httptest.NewRequest("GET", "/", nil)
-	r.URL.Path, r.URL.RawPath, r.Host, r.Method = "/"+bad, "/"+bad, bad+":99999", "G"+bad
-	h.ServeHTTP(httptest.NewRecorder(), r)
+	h := g.Request("shop", g.Inside(func(http.ResponseWriter) string { return "\xff" },
+		http.HandlerFunc(origin)))
+	for _, long := range []int{0, 300} {
+		bad := "\xff\xfe" + strings.Repeat("ä", long) + "\xc3"
+		r := httptest.NewRequest("GET", "/", nil)
+		r.URL.Path, r.URL.RawPath, r.Host, r.Method = "/"+bad, "/"+bad, bad+":99999", "G"+bad
+		h.ServeHTTP(httptest.NewRecorder(), r)
+	}
 	g.stop()
 	if _, fault := g.Requests(); fault != nil {
 		t.Error(fault)
 	}
-	if len(g.Spans()) != 1 {
+	if len(g.Spans()) != 2 {
 		t.Fatalf("%d spans; %s", len(g.Spans()), g.log)
 	}
-	of := tracestest.Texts(g.Spans()[0].Attributes)
+	of := tracestest.Texts(g.Spans()[1].Attributes)
 	for k, v := range of {
 		if len([]rune(v)) > maxText {
 			t.Errorf("%s has %d characters", k, len([]rune(v)))
@@ -243,6 +247,26 @@ func TestStrangeTextLosesNoBatch(t *testing.T) {
 	if of["http.request.method"] != "_OTHER" || g.Spans()[0].Name != "HTTP shop" {
 		t.Errorf("%q: %v", g.Spans()[0].Name, of)
 	}
+}
+
+// Whoever answers can still do all that net/http lets it do.
+func TestAnAnswerKeepsItsPowers(t *testing.T) {
+	g := record(t, Config{Sample: 1}, &tracestest.Collector{})
+	s := httptest.NewServer(g.Request("shop", http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		c := http.NewResponseController(w)
+		soon := time.Now().Add(time.Minute)
+		if err := errors.Join(c.SetReadDeadline(soon), c.SetWriteDeadline(soon), c.EnableFullDuplex(),
+			c.Flush()); err != nil {
+			t.Error(err)
+		}
+		w.(http.Flusher).Flush()
+	})))
+	defer s.Close()
+	res, err := http.Get(s.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	res.Body.Close()
 }
 
 // A collector that rejects a part, and one that answers what is no OTLP: all is counted.
