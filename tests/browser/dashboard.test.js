@@ -378,9 +378,11 @@ describe('the dashboard', {concurrency: true}, () => {
     await page.keyboard.press('Enter');
     await page.getByRole('dialog').waitFor();
     await assertAccessible(page, 'the question');
+    const yes = page.getByRole('dialog').getByRole('button', {name: 'Delete the room'});
+    assert.ok(await yes.isDisabled());
     await page.keyboard.type('shopp');
     await page.keyboard.press('Enter');
-    assert.ok(await page.getByRole('dialog').getByRole('button', {name: 'Delete the room'}).isDisabled());
+    assert.ok(await yes.isDisabled());
     await page.keyboard.press('Backspace');
     await page.keyboard.press('Enter');
     await page.getByText('Done: shop is deleted.').waitFor();
