@@ -261,10 +261,23 @@ describe('the dashboard', {concurrency: true}, () => {
     await html.fill('<h1>{{#waitTimeKnown}}</h1>');
     await page.getByRole('button', {name: 'Preview it'}).click();
     await until('the template is explained', async () => (await page.locator('form.card .wrong').allInnerTexts()).join('').length > 10);
+    // The answer of an earlier look comes after that of a later one, and is not shown.
+    let late;
+    const held = new Promise((done) => late = done);
+    await page.route('**/preview?*position=7', async (route) => {
+      await held;
+      await route.continue();
+    }, {times: 1});
     await page.getByLabel('Position').fill('7');
     await html.fill('<!doctype html><title>Ours</title><h1>Our own page</h1>');
     await page.getByRole('button', {name: 'Preview it'}).click();
-    await page.frameLocator('iframe').getByRole('heading', {name: 'Our own page'}).waitFor();
+    const ours = page.frameLocator('iframe').getByRole('heading', {name: 'Our own page'});
+    await ours.waitFor();
+    const answered = page.waitForResponse(/\/v1\/.*preview.*position=7/);
+    late();
+    await (await answered).finished();
+    await page.evaluate(() => new Promise((done) => setTimeout(done))); // the page has read it
+    await ours.waitFor();
 
     await page.getByRole('link', {name: 'What if'}).click();
     await page.getByLabel('Users at once').fill('x');

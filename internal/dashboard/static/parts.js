@@ -88,15 +88,17 @@ export function page(name) {
     field('language', 'Language', {value: 'en-US'}, 'such as de, ja, ar'), field('position', 'Position', {value: '1205', inputmode: 'numeric'}));
   const own = h('div', {});
   const node = h('section', {}, h('h2', {}, 'Waiting page'), look, frame, own);
-  let room, preview = '';
+  let room, preview = '', turns = 0;
   const query = () => new URLSearchParams(Object.entries(Object.fromEntries(new FormData(look))).filter(([, v]) => v)).toString();
   async function show() {
     clearWrong(look);
-    const address = preview || `api/v1/rooms/${encodeURIComponent(name)}/preview`;
+    const address = `${preview || `api/v1/rooms/${encodeURIComponent(name)}/preview`}?${query()}`;
+    const turn = ++turns; // answers may overtake each other
     try { // a mistake in the parameters is an answer in words
-      await ask('GET', `${address}?${query()}`);
-      frame.src = `${address}?${query()}`;
+      await ask('GET', address);
+      if (turn === turns) frame.src = address;
     } catch (problem) {
+      if (turn !== turns) return;
       const key = ['state', 'language', 'position'].find((k) => problem.message.startsWith(k)) ?? 'state';
       wrongAt(look, key, problem.message);
     }
@@ -165,10 +167,12 @@ export function past(name) {
   ];
   const metrics = [...shows.flatMap((s) => s.slice(2).map((m) => m[0])), 'admitted', 'abandoned', 'sessionsRevoked', 'requests', 'origin5xx', 'originUnanswered'];
   const query = (more) => `room=${encodeURIComponent(name)}&from=${form.elements.from.value}${more}`;
+  let turns = 0;
   async function load() {
-    const ask = query(`&metrics=${metrics.join(',')}`);
+    const ask = query(`&metrics=${metrics.join(',')}`), turn = ++turns;
     try {
       const got = await read(`/v1/analytics?${ask}`);
+      if (turn !== turns) return; // another range was chosen meanwhile
       const start = Date.parse(got.from) / 1000, end = Date.parse(got.to) / 1000;
       const data = {at: got.points.map((p) => Date.parse(p.at) / 1000)};
       for (const m of metrics) data[m] = got.points.map((p) => p[m] ?? null);
