@@ -26,10 +26,8 @@ type StatusDatacenters struct {
 
 // StatusAnywhere is what of the limit of users at once belongs to no data centre.
 type StatusAnywhere struct {
-	Age      float64 `json:"age_seconds"` // -1: never heard of
-	Limit    int64   `json:"limit"`
-	Free     int64   `json:"free"`
-	Presumed int64   `json:"presumed"` // lent to data centres that nobody hears
+	Age float64 `json:"age_seconds"` // -1: never heard of
+	counter.Lends
 }
 
 // StatusOfCenter is where one data centre stands.
@@ -59,9 +57,7 @@ func datacenters(s *counter.SitesState) *StatusDatacenters {
 		Uncertainty: millis(s.Unsure), Anywhere: StatusAnywhere{Age: -1},
 	}
 	if l := s.Lends; l != nil {
-		d.Anywhere = StatusAnywhere{
-			Age: roundSeconds(s.Heard), Limit: l.Limit, Free: l.Free, Presumed: l.Presumed,
-		}
+		d.Anywhere = StatusAnywhere{Age: roundSeconds(s.Heard), Lends: *l}
 	}
 	for i := range s.All {
 		x := &s.All[i]

@@ -40,6 +40,7 @@ type Status struct {
 	Event          *StatusEvent        `json:"event,omitempty"`
 	Draw           *counter.DrawState  `json:"draw,omitempty"`
 	Hosted         bool                `json:"hosted"` // this process counts the room
+	Bound          counter.Bound       `json:"bound"`  // above a limit that was lowered until it is in force
 	Shadow         bool                `json:"shadow"`
 	OriginUp       bool                `json:"origin_up"`
 	CallsPerSecond float64             `json:"calls_per_second"`
@@ -59,6 +60,7 @@ type Record struct {
 	Quiet   float64 `json:"quiet_seconds"`   // nobody new is let in for so long: the record was old
 	Latency float64 `json:"write_seconds"`   // mean of the last writes
 	Damaged string  `json:"damaged"`         // why the record cannot be read, or ""
+	Told    float64 `json:"told_seconds"`    // since the host told this process of the room; -1 never
 }
 
 // Totals count since the start of the process.
@@ -103,11 +105,11 @@ func (r *Room) Status() Status {
 		Closed: l.closed, Message: l.message, Method: string(cfg.Method),
 		Record: Record{
 			Age: roundSeconds(s.Age), Refused: roundSeconds(s.Refused), Quiet: roundSeconds(s.Quiet),
-			Latency: s.Latency.Seconds(),
+			Latency: s.Latency.Seconds(), Told: roundSeconds(s.Told),
 		},
 		Hosted: s.Here, Shadow: cfg.Shadow, OriginUp: !l.down, CallsPerSecond: s.Rate, MaxWaitSeconds: -1,
 		Datacenters: datacenters(s.Sites), Event: cfg.statusEvent(), Draw: s.Draw,
-		Lanes: s.Lanes, Lent: s.Lent,
+		Lanes: s.Lanes, Lent: s.Lent, Bound: s.Bound,
 	}
 	if s.Waiting > 0 || l.holds() {
 		st.Status = "queueing"

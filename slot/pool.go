@@ -452,6 +452,14 @@ func (p *Pool) UsedAt(i int, clk time.Duration, of LoanID, opened int64) int64 {
 	return n
 }
 
+// Bound is what UsedAt(i) is at most: the limit, or the one of before until enough slots of
+// it have come back; below Anywhere what was lent to this counter. It is of the write that
+// UsedAt counts by. Calls from before a limit was lowered may stand above it.
+func (p *Pool) Bound(i int) int64 {
+	r := p.newest()
+	return max(r.capacity(i), r.Limits[i].InForce)
+}
+
 // Call reserves a slot for a called ticket and reports whether there was one.
 func (p *Pool) Call(clk time.Duration) bool {
 	if !p.serving || p.rec.Up != nil && p.up.until <= p.last || p.FreeNow(clk) <= 0 {

@@ -514,6 +514,24 @@ func (w *walk) checkLent() error {
 			return fmt.Errorf("lent < 0")
 		}
 	}
+	return w.checkBound()
+}
+
+// checkBound: what a host tells of itself is within what it tells is its bound, in one
+// breath and at any moment: an operator's alarm rests upon it.
+func (w *walk) checkBound() error {
+	for i := range w.hosts {
+		if p, clk := w.hosts[i].p, w.hclk(i); p != nil && w.hosts[i].state == 2 && w.c.kind != Bucket {
+			if n, bound := p.UsedAt(0, clk, 0, 0), p.Bound(0); n > bound {
+				return fmt.Errorf("host %d tells of %d in use, bound %d", i, n, bound)
+			}
+		}
+	}
+	if w.root != nil {
+		if n, bound := w.root.UsedAt(0, w.rclk(), 0, 0), w.root.Bound(0); n > bound {
+			return fmt.Errorf("Anywhere tells of %d lent, bound %d", n, bound)
+		}
+	}
 	return nil
 }
 

@@ -101,6 +101,12 @@ func nextPort(addr string) string {
 	return net.JoinHostPort(host, strconv.Itoa(n+1))
 }
 
+// Ends is when this node's certificate ends, zero if it has none that is good.
+func (c *Cluster) Ends() time.Time {
+	at, _ := c.file().EndsSoon(time.Now())
+	return at
+}
+
 // TLSConfig is for both ends of all connections of this node; see join.File.
 func (c *Cluster) TLSConfig() (*tls.Config, error) { return c.file().TLS() }
 

@@ -184,6 +184,16 @@ type State struct {
 	Draw    *DrawState    // nil: no draw is planned
 	Lanes   []LaneState   // nil: it has none
 	Lent    *LentState    // nil of Anywhere, and of a record that is damaged
+	Bound   Bound         // of Active, and of New
+	Told    time.Duration // since the host has said all this; 0 at the host, below 0: never
+}
+
+// Bound is what may be in use now: the limits, or higher ones of before until enough slots
+// have come back; with several data centres what this one holds. Seen at one moment with
+// what is in use.
+type Bound struct {
+	Active int64 `json:"total_active_users"`
+	New    int64 `json:"new_users_per_minute"`
 }
 
 // State reports where the room stands. of is the loan of the worker that asks and
@@ -210,6 +220,7 @@ func (c *Counter) State(of slot.LoanID, opened int64) State {
 		Age: c.pool.Age(clk), Refused: refused, Quiet: c.pool.Quiet(clk), Latency: c.latency,
 		Sites: sites, Lends: c.lends(), Draw: c.drawState(),
 		Lanes: c.laneStates(), Lent: c.lent(),
+		Bound: Bound{Active: c.pool.Bound(0), New: c.pool.Bound(1)},
 	}
 }
 

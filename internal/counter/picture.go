@@ -57,6 +57,8 @@ type Lends struct {
 	Limit    int64 `json:"limit"` // of the first limit
 	Free     int64 `json:"free"`
 	Presumed int64 `json:"presumed"` // lent to counters that nobody hears
+	Lent     int64 `json:"lent"`     // to all counters, what is presumed included
+	Bound    int64 `json:"bound"`    // of Lent, at the same moment
 }
 
 // A greeting is a picture on its way, with what its receiver needs to know the sender's
@@ -330,7 +332,10 @@ func (c *Counter) lends() *Lends {
 		return nil
 	}
 	r := c.pool.Record()
-	return &Lends{Limit: r.Limits[0].N, Free: max(0, c.pool.FreeOf(0)), Presumed: c.pool.Presumed()}
+	return &Lends{
+		Limit: r.Limits[0].N, Free: max(0, c.pool.FreeOf(0)), Presumed: c.pool.Presumed(),
+		Lent: c.pool.UsedAt(0, c.cfg.Boot(), 0, 0), Bound: c.pool.Bound(0),
+	}
 }
 
 // minutes are the new users of the last minutes, the newest first.

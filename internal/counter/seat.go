@@ -301,10 +301,10 @@ func (s *Seat) State(of slot.LoanID, opened int64) State {
 	}
 	t := s.told.Load()
 	if t == nil {
-		return State{}
+		return State{Told: -time.Second}
 	}
 	x := t.state
-	x.Here = false
+	x.Here, x.Told = false, s.cfg.Boot()-t.at
 	x.Age += s.cfg.Boot() - t.at
 	x.Sites = x.Sites.aged(s.cfg.Boot() - t.at)
 	return x

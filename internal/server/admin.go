@@ -15,7 +15,7 @@ import (
 // adminAPI answers operators and probes, on an address of its own.
 func (s *Server) adminAPI() *api.API {
 	reg := prometheus.NewRegistry()
-	reg.MustRegister(&collector{s}, collectors.NewGoCollector(),
+	reg.MustRegister(&collector{s, s.clusterEnds()}, collectors.NewGoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return api.New(api.Config{
 		Process: s, Log: s.log, Unready: s.unready,
@@ -35,8 +35,10 @@ func (s *Server) adminAPI() *api.API {
 		History: history{s},
 		Pages:   s.book,
 		Preview: s.preview,
-		Metrics: promhttp.HandlerFor(reg, promhttp.HandlerOpts{}),
-		JWKS:    s.durable.signing,
+		Metrics: promhttp.HandlerFor(reg, promhttp.HandlerOpts{
+			EnableOpenMetrics: true, MaxRequestsInFlight: mostScrapes,
+		}),
+		JWKS: s.durable.signing,
 
 		ParentIn: s.traces.ParentIn,
 	})
@@ -44,7 +46,15 @@ func (s *Server) adminAPI() *api.API {
 
 // collector reads the rooms at each scrape: counting costs a request nothing
 // beyond the counters it has anyway.
-type collector struct{ s *Server }
+type collector struct {
+	s    *Server
+	ends time.Time // of the cluster's certificate, zero without one
+}
+
+// mostScrapes bounds how many scrapes may be under way, the others are answered 503: should
+// a disk not answer (see disk), they do not pile up. Chosen: two Prometheus servers and the
+// curious.
+const mostScrapes = 16
 
 // Describe sends nothing: the rooms are known only at a scrape.
 func (c *collector) Describe(chan<- *prometheus.Desc) {}
@@ -53,6 +63,7 @@ func (c *collector) Describe(chan<- *prometheus.Desc) {}
 func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	c.s.collectTLS(ch)
 	c.process(ch)
+	c.node(ch)
 	c.limits(ch)
 	c.queues(ch)
 	c.traces(ch)
@@ -112,6 +123,7 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 			float64(t.Shadowed))
 		c.rules(ch, &st)
 		c.lanes(ch, &st)
+		c.counted(ch, &st)
 		c.record(ch, &st)
 		c.datacenters(ch, &st)
 	}
@@ -157,6 +169,11 @@ func (c *collector) datacenters(ch chan<- prometheus.Metric, st *headgate.Status
 		float64(d.Anywhere.Free), st.Name)
 	send("headgate_anywhere_presumed_slots", "Slots lent to data centres that nobody hears.",
 		float64(d.Anywhere.Presumed), st.Name)
+	send("headgate_anywhere_lent_slots", "Slots of users at once lent to all data centres.",
+		float64(d.Anywhere.Lent), st.Name)
+	send("headgate_anywhere_bound_slots",
+		"How many may be lent: the limit, or that of before until enough have come back.",
+		float64(d.Anywhere.Bound), st.Name)
 	send("headgate_order_uncertainty_seconds",
 		"How well the data centres know in which order people came.", d.Uncertainty, st.Name)
 	for i := range d.Sites {

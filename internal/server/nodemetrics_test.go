@@ -1,0 +1,161 @@
+package server
+
+import (
+	"math"
+	"net/http"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+)
+
+// metric is the value of one series, such as headgate_active_users{room="shop"}.
+func (p *process) metric(series string) float64 {
+	p.t.Helper()
+	for line := range strings.Lines(get(p.t, p.operators+"/metrics", "").body) {
+		if rest, ok := strings.CutPrefix(line, series+" "); ok {
+			v, err := strconv.ParseFloat(strings.TrimSpace(rest), 64)
+			if err != nil {
+				p.t.Fatal(err)
+			}
+			return v
+		}
+	}
+	return math.NaN()
+}
+
+func TestOffsetOfTheClock(t *testing.T) {
+	for _, c := range []struct {
+		others []float64
+		want   float64
+		why    string
+	}{
+		{nil, 0, "alone"},
+		{[]float64{3}, -3, "of two nobody can tell"},
+		{[]float64{-3}, 3, "seen from the other"},
+		{[]float64{0, 3}, 0, "of three the one in the middle is right"},
+		{[]float64{-3, -3}, 3, "here it is ahead of both"},
+		{[]float64{5, 5, 4.9}, -4.95, "behind three"},
+		{[]float64{0, 0.1, 30, -0.1}, 0, "one of five is off, and not this one"},
+	} {
+		if got := offset(c.others); math.Abs(got-c.want) > 1e-9 {
+			t.Errorf("%s: %v gives %g, want %g", c.why, c.others, got, c.want)
+		}
+	}
+}
+
+const threeInside = "rooms:\n  - {name: shop, origin: ORIGIN, total_active_users: 3, " +
+	"new_users_per_minute: 100, session_duration: 10m}\n"
+
+// A limit that was lowered is in force when enough have left: until then nobody is over it.
+func TestMetricsOfALimitThatWasLowered(t *testing.T) {
+	t.Parallel()
+	p := run(t, threeInside)
+	room := func(name string) float64 { return p.metric(name + `{room="shop"}`) }
+	if got := room("headgate_estimated_wait_seconds"); got != 0 {
+		t.Errorf("nobody waits, and the wait is %g s", got)
+	}
+	for range 4 {
+		get(t, p.visitors+"/", "")
+	}
+	p.change("shop", map[string]string{"total_active_users": "1"})
+	eventually(t, "lowered", func() bool { return room("headgate_total_active_users_limit") == 1 })
+	in, bound := room("headgate_active_users"), room("headgate_active_users_bound")
+	if in != 3 || bound != 3 {
+		t.Errorf("%g inside, bound %g: want 3 of 3", in, bound)
+	}
+	in, bound = room("headgate_new_users_last_minute"), room("headgate_new_users_bound")
+	if in != 3 || bound != 100 {
+		t.Errorf("%g new, bound %g: want 3 of 100", in, bound)
+	}
+	p.change("shop", map[string]string{"total_active_users": "5"})
+	eventually(t, "raised", func() bool { return room("headgate_active_users_bound") == 5 })
+	p.change("shop", map[string]string{"queue_all": "true"})
+	eventually(t, "held", func() bool { return room("headgate_estimated_wait_seconds") == -1 })
+}
+
+func TestMetricsOfTheMachine(t *testing.T) {
+	t.Parallel()
+	p := run(t, threeInside)
+	free, size := p.metric("headgate_data_free_bytes"), p.metric("headgate_data_size_bytes")
+	if free <= 0 || !(size > free) {
+		t.Errorf("%g bytes free of %g", free, size)
+	}
+	if p.metric(`headgate_room_hosted{datacenter="",room="shop"}`) != 1 ||
+		p.metric(`headgate_room_state_age_seconds{room="shop"}`) != 0 {
+		t.Error("who is alone counts the room, and knows all of it")
+	}
+	if n := p.metric("headgate_cluster_nodes"); !math.IsNaN(n) {
+		t.Errorf("%g nodes of no cluster", n)
+	}
+}
+
+func TestMetricsAsOpenMetrics(t *testing.T) {
+	t.Parallel()
+	p := run(t, threeInside)
+	ask := func(accept string) (kind, body string) {
+		r, err := http.NewRequestWithContext(t.Context(), "GET", p.operators+"/metrics", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Header.Set("Accept", accept)
+		res, err := http.DefaultTransport.RoundTrip(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer res.Body.Close()
+		var b strings.Builder
+		if err := res.Write(&b); err != nil {
+			t.Fatal(err)
+		}
+		return res.Header.Get("Content-Type"), b.String()
+	}
+	kind, body := ask("application/openmetrics-text;version=1.0.0,text/plain;version=0.0.4;q=0.5")
+	if !strings.HasPrefix(kind, "application/openmetrics-text") || !strings.Contains(body, "\n# EOF\n") ||
+		!strings.Contains(body, "# TYPE headgate_admitted counter\n") {
+		t.Errorf("%s:\n%s", kind, body)
+	}
+	kind, body = ask("text/plain")
+	if !strings.HasPrefix(kind, "text/plain") || strings.Contains(body, "# EOF") ||
+		!strings.Contains(body, "# TYPE headgate_admitted_total counter\n") {
+		t.Errorf("%s:\n%s", kind, body)
+	}
+}
+
+// Each node tells of the whole room: one of them counts it, and the others know what it said.
+func TestMetricsOfManyNodes(t *testing.T) {
+	t.Parallel()
+	all := nodes(t, threeInside, "n1", "n2", "n3")
+	for i := range 5 {
+		get(t, all[i%3].visitors+"/", "")
+	}
+	for _, p := range all {
+		eventually(t, "known", func() bool {
+			return p.metric(`headgate_active_users{room="shop"}`) == 3 &&
+				p.metric(`headgate_waiting_users{room="shop"}`) == 2 &&
+				p.metric("headgate_cluster_nodes") == 3
+		})
+		if bound := p.metric(`headgate_active_users_bound{room="shop"}`); bound != 3 {
+			t.Errorf("bound %g", bound)
+		}
+		off := p.metric("headgate_clock_offset_seconds")
+		if math.Abs(off) > 5 { // the same clock, on a busy machine
+			t.Errorf("the clock is %g s off", off)
+		}
+		ends := p.metric("headgate_cluster_certificate_expires_timestamp_seconds")
+		if left := time.Until(time.Unix(int64(ends), 0)); left < 360*24*time.Hour {
+			t.Errorf("the certificate ends in %v", left)
+		}
+	}
+	eventually(t, "counted by one", func() bool {
+		n := 0.0
+		for _, p := range all {
+			hosted := p.metric(`headgate_room_hosted{datacenter="sjc",room="shop"}`)
+			age := p.metric(`headgate_room_state_age_seconds{room="shop"}`)
+			if n += hosted; hosted == 1 && age != 0 || !(age >= 0 && age < 10) {
+				return false
+			}
+		}
+		return n == 1
+	})
+}
