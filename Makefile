@@ -28,7 +28,7 @@ HUNT ?= 3000
 GO    ?= go
 TOOL  := $(GO) tool -modfile=tools.mod
 # What go test builds for the long tests only.
-TAGS  := crowd kills acme cluster soak bench terraform
+TAGS  := crowd kills acme cluster soak bench terraform alerts
 
 .PHONY: help
 help: ## say what there is
@@ -90,7 +90,7 @@ all: setup ## every test, within 20 min; installs what it needs
 	$(MAKE) fuzz
 	$(MAKE) budgets
 	$(MAKE) cloudflare
-	$(MAKE) -j5 -Otarget crowd kills three # they wait more than they work
+	$(MAKE) -j5 -Otarget crowd kills three alerts # they wait more than they work
 	$(MAKE) browser
 	@echo
 	@echo 'make all: everything passed'
@@ -199,6 +199,11 @@ terraform: ## OpenTofu and Cloudflare's unmodified provider against the real bin
 	}
 	$(GO) test -count=1 -v -timeout 10m -tags terraform ./tests/terraform -tools $(CURDIR)/bin/terraform
 
+.PHONY: alerts
+alerts: setup-prometheus ## alert rules and dashboard against a real Prometheus: 40 s
+	cd monitoring && promtool check rules alerts.yaml && promtool test rules alerts_test.yaml
+	$(GO) test -count=1 -v -timeout 10m -tags alerts ./tests/alerts
+
 .PHONY: browser
 browser: build setup-browser ## the waiting page in a real Chromium
 	cd tests/browser && node --test --test-concurrency=3
@@ -240,7 +245,7 @@ bench: ## the budgets, and all benchmarks ten times, summed up by benchstat
 # --- a fresh machine ---------------------------------------------------------
 
 .PHONY: setup
-setup: setup-go setup-browser ## install what the tests need and is not there
+setup: setup-go setup-browser setup-prometheus ## install what the tests need and is not there
 
 # apt installs packages of Debian, as root or by sudo, or says what is missing.
 define apt
@@ -269,6 +274,17 @@ setup-go:
 setup-redis:
 	@$(apt); \
 	command -v redis-server >/dev/null || apt redis-server
+
+# Of the package only the two programs are wanted: nothing is to run by itself.
+.PHONY: setup-prometheus
+setup-prometheus:
+	@$(apt); \
+	if ! command -v promtool >/dev/null || ! command -v prometheus >/dev/null; then \
+		apt prometheus; \
+		if [ -d /run/systemd/system ]; then \
+			$$([ "$$(id -u)" = 0 ] || echo sudo -n) systemctl disable --now prometheus; \
+		fi; \
+	fi
 
 .PHONY: setup-browser
 setup-browser:

@@ -40,6 +40,7 @@ func rules() []rule {
 		{"decisions", Decisions},
 		{"complaints", Complaints},
 		{"metrics", Metrics},
+		{"monitoring", Monitoring},
 		{"flags", Flags},
 		{"keys", Keys},
 	}

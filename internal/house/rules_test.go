@@ -19,7 +19,7 @@ const ok = "// Package x is here.\npackage x\n"
 
 // TestRulesFail breaks every rule once.
 func TestRulesFail(t *testing.T) {
-	cases := append(shapeCases(), append(directionCases(), pageCases()...)...)
+	cases := append(shapeCases(), append(directionCases(), append(pageCases(), alertCases()...)...)...)
 	broken := map[string]bool{}
 	for _, c := range cases {
 		t.Run(c.rule+"/"+c.name, func(t *testing.T) {
