@@ -85,7 +85,7 @@ func (t *Traces) fill(d *decoder, key string, n *yaml.Node) {
 		for _, name := range names {
 			if said := os.Getenv(name); said != "" {
 				if m := read(said); m != nil {
-					m.problem = "is said by " + name + " of the environment, which " + m.problem
+					m.problem = name + " of the environment stands in for it: " + m.problem
 					d.fault(key, n, m)
 				}
 				return
