@@ -38,10 +38,6 @@ const ticketLife = 24 * time.Hour
 // openingPoll spreads the polls of those who wait for an opening: 5,000 a second. Chosen.
 const openingPoll = 200 * time.Microsecond
 
-// bodyPatience is how long the body of a request that is made to wait may take
-// to arrive; it is thrown away. Chosen.
-const bodyPatience = 5 * time.Second
-
 // Navigates reports whether the request opens a page: only such a request may be
 // answered with one.
 func Navigates(r *http.Request) bool { return wire.Navigates(r) }
@@ -50,8 +46,8 @@ func Navigates(r *http.Request) bool { return wire.Navigates(r) }
 // that says None, or is called __Host-, and is not Secure.
 func (f *face) newCookie(r *http.Request, value string, age int) *http.Cookie {
 	c := &http.Cookie{
-		Name: f.cookieName(r), Value: value, Path: f.cfg.Path, MaxAge: age,
-		HttpOnly: true, Secure: f.cfg.Secure(r), SameSite: f.cfg.SameSite,
+		Name: f.cookieNames(r)[0], Value: value, Path: f.places.CookiePath(), Domain: f.cfg.CookieDomain,
+		MaxAge: age, HttpOnly: true, Secure: f.cfg.Secure(r), SameSite: f.cfg.SameSite,
 	}
 	if c.SameSite == 0 || c.SameSite == http.SameSiteNoneMode && !c.Secure {
 		c.SameSite = http.SameSiteLaxMode
@@ -65,6 +61,7 @@ func (r *Room) setCookie(q *visitRequest) {
 	if q.tok.Kind == ticket.Pass {
 		age = max(ticketLife, 2*q.f.cfg.SessionDuration) // its end is inside, in counter time
 	}
+	q.tok.Checked = q.f.cfg.Wall().Unix()
 	var buf [ticket.MaxLen]byte
 	sealed := string(r.keys.Load().Seal(buf[:0], q.f.cfg.Name, &q.tok))
 	c := q.f.newCookie(q.r, sealed, int(age.Seconds()))
@@ -81,7 +78,7 @@ func (r *Room) wait(q *visitRequest, p *counter.Place, s State) {
 	}
 	v := r.view(q, p, s)
 	r.show(q, v)
-	r.patient(q)
+	wire.BoundBody(q.w, q.r)
 	h := q.w.Header()
 	h["Cache-Control"] = noStore
 	h["Vary"] = vary
@@ -126,13 +123,6 @@ func (r *Room) page(q *visitRequest, v *View) *bytes.Buffer {
 		q.f.cfg.Log.Error("waiting page not rendered", "room", q.f.cfg.Name, "error", err)
 	}
 	return buf
-}
-
-// patient bounds how long the server reads on to the end of a body that nobody wants.
-func (r *Room) patient(q *visitRequest) {
-	if q.r.ContentLength != 0 {
-		http.NewResponseController(q.w).SetReadDeadline(time.Now().Add(bodyPatience))
-	}
 }
 
 // show sees to it that no visitor ever reads a higher position than before: the
@@ -185,8 +175,8 @@ func (r *Room) view(q *visitRequest, p *counter.Place, s State) *View {
 	v := &View{
 		Room: q.f.cfg.Title, State: s, Method: string(q.f.cfg.Method),
 		Position: p.Position, Ahead: p.Ahead, Waiting: p.Waiting, Served: p.Served,
-		PollAfter: p.PollAfter, ServedURL: q.f.served, LeaveURL: q.f.leave, MoveURL: q.f.move,
-		RoomPath: q.f.cfg.Path, Message: l.message, UpdatedAt: q.f.cfg.Wall(), QueueAll: l.queueAll,
+		PollAfter: p.PollAfter, ServedURL: q.at.Served, LeaveURL: q.at.Leave, MoveURL: q.at.Move,
+		RoomPath: q.at.Path, Message: l.message, UpdatedAt: q.f.cfg.Wall(), QueueAll: l.queueAll,
 		Full:           s == StateFull,
 		AcceptLanguage: q.r.Header.Get("Accept-Language"),
 		AcceptEncoding: q.r.Header.Get("Accept-Encoding"),
@@ -209,7 +199,7 @@ func (r *Room) view(q *visitRequest, p *counter.Place, s State) *View {
 		v.MoveLink, v.MoveWithin = q.link, moveWithin
 		if q.link != "" && s != StateMoveHere && s != StateMoveAgain {
 			origin := wire.Origin(q.r, q.f.cfg.Secure(q.r))
-			v.MoveLink = origin + q.f.move + "?" + moveField + "=" + q.link
+			v.MoveLink = origin + q.at.Move + "?" + moveField + "=" + q.link
 		}
 	}
 	if slot.LaneOf(v.Number) > 0 { // it takes no part in the draw of an event

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/headgate/headgate/internal/counter"
+	"github.com/headgate/headgate/internal/route"
 )
 
 // sale changes a room as its events have it.
@@ -100,7 +101,8 @@ func TestAShuffledEvent(t *testing.T) {
 		g.sale(true, false)
 		q := func() *View {
 			r := httptest.NewRequestWithContext(t.Context(), "GET", "/", nil)
-			return g.room.view(&visitRequest{f: g.room.face.Load(), r: r}, &counter.Place{}, StateWaiting)
+			q := &visitRequest{f: g.room.face.Load(), r: r, at: &route.Spot{Path: "/"}}
+			return g.room.view(q, &counter.Place{}, StateWaiting)
 		}
 		v := g.visitor()
 		v.in()

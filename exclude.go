@@ -5,6 +5,9 @@ import (
 	"time"
 )
 
+// A Route is one more place of a room: a host, "" for any, and a folder with all below it.
+type Route struct{ Host, Path string }
+
 // Exclude names requests that pass and are not counted: probes, payment
 // webhooks, preflights. The zero value is the defaults: OPTIONS, HEAD,
 // /robots.txt, /favicon.ico and /.well-known/.

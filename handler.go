@@ -13,6 +13,7 @@ import (
 
 	"github.com/headgate/headgate/internal/counter"
 	"github.com/headgate/headgate/internal/exclude"
+	"github.com/headgate/headgate/internal/route"
 	"github.com/headgate/headgate/internal/ticket"
 	"github.com/headgate/headgate/internal/visits"
 	"github.com/headgate/headgate/internal/wire"
@@ -39,6 +40,7 @@ type visitRequest struct {
 	w     http.ResponseWriter
 	r     *http.Request
 	next  http.Handler
+	at    *route.Spot   // where in the room
 	peek  bool          // the page's own poll: never admitted, never proxied
 	came  time.Duration // own clock
 	tok   ticket.Token
@@ -61,14 +63,15 @@ func (r *Room) Handler(next http.Handler) http.Handler {
 }
 
 func (r *Room) serve(w http.ResponseWriter, req *http.Request, next http.Handler) {
-	f := r.face.Load()
-	if req.URL.Path == f.served {
+	f, path := r.face.Load(), exclude.Clean(req.URL.Path)
+	at := f.places.At(req.Host, path)
+	if req.URL.Path == at.Served {
 		wire.ServeShared(w, req, func() []byte { return r.doc.Get(r.boot(), r.served) })
 		return
 	}
-	q := &visitRequest{f: f, w: w, r: req, next: next, peek: req.Header.Get(PollHeader) != "", came: r.boot()}
+	q := &visitRequest{f: f, w: w, r: req, next: next, at: at, came: r.boot()}
+	q.peek = req.Header.Get(PollHeader) != ""
 	l := r.live.Load()
-	path := exclude.Clean(req.URL.Path)
 	if !l.suspended && r.ruled(q, path) {
 		return
 	}
@@ -87,9 +90,9 @@ func (r *Room) serve(w http.ResponseWriter, req *http.Request, next http.Handler
 	r.open(q)
 	r.locate(q)
 	switch {
-	case req.URL.Path == f.leave:
+	case req.URL.Path == at.Leave:
 		r.serveLeave(q)
-	case req.URL.Path == f.move:
+	case req.URL.Path == at.Move:
 		r.serveMove(q)
 	case q.has && q.tok.Kind == ticket.Pass:
 		r.servePass(q)
@@ -104,17 +107,19 @@ func (r *Room) serve(w http.ResponseWriter, req *http.Request, next http.Handler
 	}
 }
 
-// open reads the cookie. Of several with the name, as nested rooms have, the
-// first that this room sealed counts. By https a visitor may still have the cookie
-// of a visit by http: it counts when no other does, or who waits when https is
-// switched on would lose the place.
+// open reads the cookie. By https a visitor may still have the cookie of a visit by http, or that
+// of before the room had a suffix: it counts when no other does, or who waits then would lose the
+// place.
 func (r *Room) open(q *visitRequest) {
-	name := q.f.cookieName(q.r)
-	if r.openNamed(q, name); !q.has && name != q.f.cookie {
-		r.openNamed(q, q.f.cookie)
+	for _, name := range q.f.cookieNames(q.r) {
+		if r.openNamed(q, name); q.has {
+			return
+		}
 	}
 }
 
+// openNamed reads the cookies of a name. Of several, as a room has whose routes have changed, the
+// one that was set last counts.
 func (r *Room) openNamed(q *visitRequest, name string) {
 	keys := r.keys.Load()
 	for _, line := range q.r.Header["Cookie"] {
@@ -124,11 +129,12 @@ func (r *Room) openNamed(q *visitRequest, name string) {
 				break
 			}
 			q.sent = true
-			if keys.Open(&q.tok, q.f.cfg.Name, value) == nil {
-				q.has = true
-				return
+			var tok ticket.Token
+			if keys.Open(&tok, q.f.cfg.Name, value) != nil {
+				r.counts.forged.Add(1)
+			} else if !q.has || tok.Checked >= q.tok.Checked {
+				q.tok, q.has = tok, true
 			}
-			r.counts.forged.Add(1)
 		}
 	}
 }
@@ -334,7 +340,7 @@ func (r *Room) letIn(q *visitRequest, o slot.Stay, life uint64) {
 	}
 	q.tok = ticket.Token{
 		Kind: ticket.Pass, Life: life, ID: q.tok.ID, End: int64(o.End), Hard: int64(hard),
-		Arrived: arrived, Checked: now, Accepted: now, Epoch: q.worker.epoch(), Home: r.homeOf(q),
+		Arrived: arrived, Accepted: now, Epoch: q.worker.epoch(), Home: r.homeOf(q),
 	}
 	y := visits.Stay{ID: slot.StayID(q.tok.ID), End: o.End, Hard: hard, Probe: q.probe, New: true}
 	if _, _, in := q.worker.visits.Enter(y); !in {
@@ -356,6 +362,9 @@ func (r *Room) serveNewcomer(q *visitRequest) {
 	}
 	ctx := q.r.Context()
 	why := r.whyWaiting()
+	if why == StateWaiting && r.failsOpen(q) && r.anyway(q) {
+		return
+	}
 	if why == StateWaiting && !q.peek {
 		id := slot.StayID(rand.Uint64() | 1<<63) // never a ticket number
 		var last time.Duration
@@ -426,9 +435,8 @@ func (r *Room) join(q *visitRequest, why State) {
 	}
 	r.counts.joined.Add(1)
 	r.returns(q)
-	now := q.f.cfg.Wall().Unix()
 	q.tok = ticket.Token{
-		Kind: ticket.Ticket, Life: p.Life, ID: p.Number, Arrived: now, Checked: now,
+		Kind: ticket.Ticket, Life: p.Life, ID: p.Number, Arrived: q.f.cfg.Wall().Unix(),
 		Joined: uint32(min(p.Position, math.MaxUint32)), Home: r.own(), Seen: int64(p.Came),
 	}
 	if q.f.cfg.unordered(p.Number) {
@@ -455,7 +463,7 @@ func (r *Room) join(q *visitRequest, why State) {
 // asks again it shows that cookies come back, and the visitor may join.
 func (r *Room) remember(q *visitRequest) {
 	if !q.sent {
-		q.tok = ticket.Token{Kind: ticket.Ticket, Checked: q.f.cfg.Wall().Unix()}
+		q.tok = ticket.Token{Kind: ticket.Ticket}
 		r.setCookie(q)
 	}
 }

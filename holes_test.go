@@ -10,6 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/headgate/headgate/internal/route"
 	"github.com/headgate/headgate/internal/ticket"
 	"github.com/headgate/headgate/slot"
 )
@@ -182,7 +183,7 @@ func TestACallThatGoesByIsNoPlaceLost(t *testing.T) {
 		g.room.OriginUp(false) // every call goes by
 		w := httptest.NewRecorder()
 		r := httptest.NewRequest("GET", "/", nil)
-		q := &visitRequest{f: g.room.face.Load(), w: w, r: r, tok: before, has: true}
+		q := &visitRequest{f: g.room.face.Load(), w: w, r: r, tok: before, has: true, at: &route.Spot{}}
 		g.room.locate(q)
 		g.room.claim(q, &p)
 		if w.Header().Get("Set-Cookie") != "" {

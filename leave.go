@@ -29,7 +29,7 @@ func (r *Room) serveLeave(q *visitRequest) {
 		q.tok = ticket.Token{Kind: ticket.Left}
 		r.setCookie(q)
 	}
-	http.Redirect(q.w, q.r, q.f.leave, http.StatusSeeOther)
+	http.Redirect(q.w, q.r, q.at.Leave, http.StatusSeeOther)
 }
 
 // serveLeft tells a visitor that its place is given up.

@@ -50,7 +50,7 @@ func setStyle(h http.Header, style HeaderStyle, vs []Verdict) {
 		h[prefix+"Limit"] = []string{limit}
 		h[prefix+"Remaining"] = []string{strconv.FormatInt(t.Remaining, 10)}
 		more, _ := moreAt(t)
-		h[prefix+"Reset"] = []string{strconv.FormatInt(upSeconds(more), 10)}
+		h[prefix+"Reset"] = []string{strconv.FormatInt(wire.UpSeconds(more), 10)}
 	}
 	amount := func() string { return strconv.FormatInt(t.Amount, 10) }
 	switch style {
@@ -124,11 +124,11 @@ func appendIETF(vs []Verdict) (policy, left []byte) {
 			policy = append(policy, `;qu="content-bytes"`...)
 		}
 		if w := policyWindow(v); w > 0 {
-			policy = wire.AppendInt(append(policy, ";w="...), upSeconds(w))
+			policy = wire.AppendInt(append(policy, ";w="...), wire.UpSeconds(w))
 		}
 		left = wire.AppendInt(append(wire.AppendString(left, v.Limit.Name), ";r="...), v.Remaining)
 		if d, ok := moreAt(v); ok {
-			left = wire.AppendInt(append(left, ";t="...), upSeconds(d))
+			left = wire.AppendInt(append(left, ";t="...), wire.UpSeconds(d))
 		}
 	}
 	return policy, left
@@ -144,7 +144,7 @@ func appendPolicies03(b []byte, vs []Verdict) []byte {
 		}
 		b = wire.AppendInt(append(b, ", "...), v.Amount)
 		if w := policyWindow(v); w > 0 {
-			b = wire.AppendInt(append(b, ";w="...), upSeconds(w))
+			b = wire.AppendInt(append(b, ";w="...), wire.UpSeconds(w))
 		}
 		b = wire.AppendString(append(b, ";name="...), v.Limit.Name)
 	}
@@ -178,15 +178,6 @@ func policyWindow(v *Verdict) time.Duration {
 	return 0
 }
 
-// upSeconds are whole seconds, rounded up: who waits that long has waited long enough.
-func upSeconds(d time.Duration) int64 {
-	n := int64(d / time.Second)
-	if d%time.Second > 0 {
-		n++
-	}
-	return n
-}
-
 // setRetryAfter says when to come again: when all that refused would let the call pass.
 // When one never would, that is never, and nothing is said.
 func setRetryAfter(h http.Header, vs []Verdict) {
@@ -202,7 +193,7 @@ func retryIn(vs []Verdict) (wait int64, refused, never bool) {
 		if v := &vs[i]; !v.Allowed && v.Limit != nil {
 			refused = true
 			never = never || v.Retry < 0
-			wait = max(wait, upSeconds(v.Retry))
+			wait = max(wait, wire.UpSeconds(v.Retry))
 		}
 	}
 	return wait, refused, never
@@ -242,11 +233,11 @@ func writeRefusal(w http.ResponseWriter, r *http.Request, vs []Verdict) {
 			}
 			b = wire.AppendJSONText(b, name)
 		}
-		writeShort(w, r, http.StatusTooManyRequests, problemType, append(b, "]}\n"...))
+		wire.WriteShort(w, r, http.StatusTooManyRequests, problemType, append(b, "]}\n"...))
 		return
 	}
 	h.Set("Content-Security-Policy", "default-src 'none'")
-	writeShort(w, r, http.StatusTooManyRequests, htmlType, []byte("<!doctype html><html lang=en>"+
+	wire.WriteShort(w, r, http.StatusTooManyRequests, htmlType, []byte("<!doctype html><html lang=en>"+
 		"<meta charset=utf-8><meta name=viewport content=\"width=device-width\">"+
 		"<title>Too many requests</title><h1>Too many requests</h1><p>"+html.EscapeString(detail)+"\n"))
 }
@@ -301,20 +292,5 @@ var problemType = []string{"application/problem+json"}
 func writeProblem(w http.ResponseWriter, r *http.Request, status int, detail string) {
 	b := wire.AppendJSONString([]byte(`{"type":"about:blank"`), "title", http.StatusText(status))
 	b = wire.AppendJSONString(wire.AppendJSONInt(b, "status", int64(status)), "detail", detail)
-	writeShort(w, r, status, problemType, append(b, "}\n"...))
+	wire.WriteShort(w, r, status, problemType, append(b, "}\n"...))
 }
-
-// writeShort answers in place of the site's handler, at once and never from a cache.
-func writeShort(w http.ResponseWriter, r *http.Request, status int, kind []string, body []byte) {
-	if r.ContentLength != 0 { // the server reads on to the end of a body: not for ever
-		http.NewResponseController(w).SetReadDeadline(time.Now().Add(bodyPatience))
-	}
-	h := w.Header()
-	h["Cache-Control"], h["Content-Type"] = noStore, kind
-	h["X-Content-Type-Options"] = noSniff
-	h["Content-Length"] = []string{strconv.Itoa(len(body))}
-	w.WriteHeader(status)
-	w.Write(body)
-}
-
-var noSniff = []string{"nosniff"}

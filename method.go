@@ -33,10 +33,16 @@ func (m Method) check() error {
 // of limits has room: more than anybody has visitors.
 const unlimited = 1_000_000_000
 
+// failsOpen reports whether a room that lets all pass while nobody can count them is to do so now.
+func (r *Room) failsOpen(q *visitRequest) bool {
+	after := q.f.cfg.FailOpenAfter
+	return after > 0 && (r.live.Load().damaged || r.worker.silence() >= after)
+}
+
 // anyway lets a visitor through whom a room that lets all in could not count, because its
 // counter did not answer in time. It reports whether this is such a room.
 func (r *Room) anyway(q *visitRequest) bool {
-	if q.f.cfg.Method != MethodPassthrough || r.live.Load().holds() {
+	if q.f.cfg.Method != MethodPassthrough && !r.failsOpen(q) || r.live.Load().holds() {
 		return false
 	}
 	if q.peek {

@@ -34,7 +34,7 @@ func (r *Room) serveMove(q *visitRequest) {
 	case q.has && q.tok.Kind == ticket.Moved && link == "":
 		r.serveMoved(q)
 	case inside, link == "" && (q.tok.Kind != ticket.Ticket || q.tok.ID == 0):
-		http.Redirect(q.w, q.r, q.f.cfg.Path, http.StatusSeeOther)
+		http.Redirect(q.w, q.r, q.at.Path, http.StatusSeeOther)
 	case link == "":
 		r.serveLink(q)
 	default:
@@ -48,8 +48,8 @@ func (r *Room) serveMoved(q *visitRequest) {
 	if !q.peek {
 		q.tok = ticket.Token{Kind: ticket.Moved}
 		r.setCookie(q)
-		if q.r.URL.Path != q.f.move && Navigates(q.r) {
-			http.Redirect(q.w, q.r, q.f.move, http.StatusSeeOther)
+		if q.r.URL.Path != q.at.Move && Navigates(q.r) {
+			http.Redirect(q.w, q.r, q.at.Move, http.StatusSeeOther)
 			return
 		}
 	}
@@ -70,7 +70,7 @@ func (r *Room) serveLink(q *visitRequest) {
 		q.link = r.keys.Load().SealMove(q.f.cfg.Name, &q.tok, q.f.cfg.Wall().Add(moveWithin), 0)
 		r.wait(q, &p, r.whyWaiting())
 	default: // it is called or over, or nobody knows
-		http.Redirect(q.w, q.r, q.f.cfg.Path, http.StatusSeeOther)
+		http.Redirect(q.w, q.r, q.at.Path, http.StatusSeeOther)
 	}
 }
 
@@ -98,9 +98,9 @@ func (r *Room) openLink(q *visitRequest, link string) {
 		if had && (own.Life != from.Life || own.ID != from.ID) { // one device has one place
 			_ = desk.Leave(q.r.Context(), own.Life, own.ID, own.Key) // else it goes with its hold
 		}
-		q.tok.Key, q.tok.Checked = to, q.f.cfg.Wall().Unix()
+		q.tok.Key = to
 		r.setCookie(q)
-		http.Redirect(q.w, q.r, q.f.cfg.Path, http.StatusSeeOther)
+		http.Redirect(q.w, q.r, q.at.Path, http.StatusSeeOther)
 	case errors.Is(err, counter.ErrNoTicket):
 		q.has = false
 		r.wait(q, &counter.Place{PollAfter: moveWithin}, StateMoveOver)

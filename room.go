@@ -16,6 +16,7 @@ import (
 	"github.com/headgate/headgate/internal/boot"
 	"github.com/headgate/headgate/internal/counter"
 	"github.com/headgate/headgate/internal/exclude"
+	"github.com/headgate/headgate/internal/route"
 	"github.com/headgate/headgate/internal/ticket"
 	"github.com/headgate/headgate/internal/wire"
 	"github.com/headgate/headgate/slot"
@@ -27,7 +28,13 @@ type RoomConfig struct {
 	Name  string // names the room in cookies, metrics and messages
 	Title string // what visitors read; default Name
 	Host  string // "" is any
-	Path  string // the room is everything below; default "/"
+	Path  string // the room is everything below; default "/"; a * is any characters but a slash
+
+	Routes        []Route       // more places of the room
+	AnyCase       bool          // /Shop and /shop are one
+	CookieSuffix  string        // "_" and this end the name of the cookie
+	CookieDomain  string        // of the cookie; "" is the host that was asked
+	FailOpenAfter time.Duration // without an answer of the counter for so long all pass; 0 is never
 
 	TotalActiveUsers  int64         // at once; exact
 	NewUsersPerMinute int64         // in every 60 s; exact
@@ -112,6 +119,9 @@ func (c RoomConfig) withDefaults() (RoomConfig, error) {
 	}
 	c.wire()
 	var errs []error
+	if c.CookieSuffix == "" && len(c.Routes) > 0 {
+		errs = append(errs, fmt.Errorf("%w: further routes need a cookie suffix", ErrConfig))
+	}
 	for _, l := range c.limits() {
 		if err := l.Check(); err != nil {
 			errs = append(errs, fmt.Errorf("%w: %w", ErrConfig, err))
@@ -205,27 +215,22 @@ type Room struct {
 // face is the configuration as requests see it, as one snapshot: a request keeps
 // the one it began with.
 type face struct {
-	cfg        RoomConfig
-	exclude    exclude.Set
-	grace      exclude.Set
-	joins      *exclude.Joins
-	cookie     string
-	hostCookie string // the same for https when the room is the whole host; or ""
-	served     string // path of the shared document
-	leave      string // path on which a place is given up
-	move       string // path on which it moves to another device
+	cfg         RoomConfig
+	exclude     exclude.Set
+	grace       exclude.Set
+	joins       *exclude.Joins
+	places      *route.Set
+	http, https []string // names of the cookie: by the first it is set, by the others it may come
 }
 
 func newFace(cfg RoomConfig, old *face) *face {
-	f := &face{cfg: cfg, cookie: "__cfwaitingroom"}
-	if cfg.Name != "default" {
-		f.cookie += "_" + cfg.Name
+	routes := []route.Route{{Host: cfg.Host, Path: cfg.Path}}
+	for _, x := range cfg.Routes {
+		routes = append(routes, route.Route(x))
 	}
-	if cfg.Path == "/" {
-		f.hostCookie = "__Host-" + f.cookie
-	}
-	base := strings.TrimSuffix(cfg.Path, "/")
-	f.served, f.leave, f.move = base+"/.headgate/served", base+"/.headgate/leave", base+"/.headgate/move"
+	f := &face{cfg: cfg, places: route.New(routes, cfg.AnyCase)}
+	f.http, f.https = route.CookieNames(cfg.Name, cfg.CookieSuffix,
+		cfg.CookieDomain == "" && f.places.CookiePath() == "/")
 	f.exclude = exclude.New(exclude.Requests(cfg.Exclude))
 	f.grace = exclude.New(exclude.Requests{NoDefaults: true, Paths: cfg.Grace.Paths})
 	f.joins = exclude.NewJoins(exclude.JoinLimit(cfg.JoinLimit))
@@ -235,14 +240,12 @@ func newFace(cfg RoomConfig, old *face) *face {
 	return f
 }
 
-// cookieName is the name of the visitor's cookie. By https a room that is the
-// whole host prefixes it with __Host-, so that no other host of the domain and no
-// page by http can set it (RFC 6265bis, section 4.1.3.2).
-func (f *face) cookieName(r *http.Request) string {
-	if f.hostCookie != "" && f.cfg.Secure(r) {
-		return f.hostCookie
+// cookieNames are the names of the visitor's cookie.
+func (f *face) cookieNames(r *http.Request) []string {
+	if f.cfg.Secure(r) {
+		return f.https
 	}
-	return f.cookie
+	return f.http
 }
 
 // live is what can change while the room runs, as one snapshot.
@@ -527,20 +530,7 @@ func (r *Room) Message(text string) { r.change(func(l *live) { l.message = text 
 // Matches reports whether the room stands in front of this host and path, and
 // how specific it is; the most specific room decides.
 func (r *Room) Matches(host, path string) (specific int, ok bool) {
-	cfg := &r.face.Load().cfg
-	if cfg.Host != "" && !strings.EqualFold(cfg.Host, host) {
-		return 0, false
-	}
-	base := strings.TrimSuffix(cfg.Path, "/")
-	path = exclude.Clean(path)
-	if !strings.HasPrefix(path, base) || len(path) > len(base) && path[len(base)] != '/' {
-		return 0, false
-	}
-	specific = len(base) * 2
-	if cfg.Host != "" {
-		specific++
-	}
-	return specific, true
+	return r.face.Load().places.Match(host, exclude.Clean(path))
 }
 
 // Config is the configuration in force, defaults filled in.

@@ -75,14 +75,14 @@ const (
 
 // deny refuses a request: with a page to who opens one, in JSON to who prefers it (RFC 9457).
 func (r *Room) deny(q *visitRequest) {
-	r.patient(q)
+	wire.BoundBody(q.w, q.r)
 	h, kind, body := q.w.Header(), textType, denied+"\n"
 	switch accept := q.r.Header.Get("Accept"); {
 	case wire.PrefersJSON(accept) || q.peek:
 		kind, body = []string{"application/problem+json"}, deniedJSON
 	case Navigates(q.r):
 		kind, body = htmlType, r.page(q, &View{Room: q.f.cfg.Title, State: StateDenied,
-			RoomPath: q.f.cfg.Path, AcceptLanguage: q.r.Header.Get("Accept-Language"),
+			RoomPath: q.at.Path, AcceptLanguage: q.r.Header.Get("Accept-Language"),
 			AcceptEncoding: q.r.Header.Get("Accept-Encoding")}).String()
 	}
 	h["Content-Type"], h["Cache-Control"], h["Vary"] = kind, noStore, vary

@@ -541,10 +541,16 @@ const cutAfter = askWait * 9 / 10
 
 // cutOff reports whether the counter has been asked and does not answer. One that
 // answers and knows nothing of a later host is the last: the record was rolled back.
-func (w *worker) cutOff() bool {
+func (w *worker) cutOff() bool { return w.silence() > cutAfter }
+
+// silence is for how long the counter has been asked and has not answered.
+func (w *worker) silence() time.Duration {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.share.Flying() != nil && w.boot()-w.lastSync > cutAfter
+	if w.share.Flying() == nil {
+		return 0
+	}
+	return w.boot() - w.lastSync
 }
 
 // epoch is that of the counter time this worker knows, 0 before it knows any.

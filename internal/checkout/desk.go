@@ -13,6 +13,7 @@ import (
 
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/internal/pages"
+	"github.com/headgate/headgate/internal/route"
 )
 
 // Headers of a room with a checkout.
@@ -27,7 +28,7 @@ var warnJS string
 // A Config says what a room's visitors and its origin are told.
 type Config struct {
 	Room   string
-	Path   string        // of the room
+	Places *route.Set    // of the room
 	Pass   bool          // requests to the origin carry a signed pass
 	Warn   time.Duration // so long before its end a visit's page warns; 0: never
 	Renews bool          // each request of a visit puts its end off
@@ -41,8 +42,7 @@ type Config struct {
 
 // A Desk stands before and behind a room's handler.
 type Desk struct {
-	cfg  Config
-	base string
+	cfg Config
 
 	mu        sync.Mutex
 	now, past map[string]signed // by stay: as one is full, it becomes the past
@@ -60,13 +60,13 @@ type signed struct {
 
 // New makes the desk of a room. It starts nothing.
 func New(c Config) *Desk {
-	return &Desk{cfg: c, base: strings.TrimSuffix(c.Path, "/") + "/.headgate/", now: map[string]signed{}}
+	return &Desk{cfg: c, now: map[string]signed{}}
 }
 
 // Before answers what is asked about visits and is no visit itself; all else goes to next.
 func (d *Desk) Before(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		name, ok := strings.CutPrefix(r.URL.Path, d.base)
+		name, ok := strings.CutPrefix(r.URL.Path, d.cfg.Places.Of(r).Own)
 		switch {
 		case !ok:
 			next.ServeHTTP(w, r)
@@ -93,7 +93,7 @@ func (d *Desk) Inside(next http.Handler) http.Handler {
 		delete(r.Header, PassHeader)
 		delete(r.Header, "Headgate_pass") // which CGI and WSGI cannot tell from it
 		s, ok := headgate.StayOf(w)
-		if d.cfg.Warn > 0 && r.URL.Path == d.base+"session" { // a POST is a request of the visit
+		if d.cfg.Warn > 0 && r.URL.Path == d.cfg.Places.Of(r).Own+"session" { // a POST is of the visit
 			d.session(w, r, &s, ok)
 			return
 		}

@@ -108,11 +108,15 @@ func cleanPath(s string) (string, *mistake) {
 	if m := checkPath(s); m != nil {
 		return "", m
 	}
-	if strings.Contains(s, "*") {
-		return "", wrong("leave the star out: a room covers all below its path",
-			"%s has a wildcard", quote(s))
-	}
 	s = "/" + strings.Trim(s, "/")
+	switch {
+	case strings.HasSuffix(s, "/*"):
+		return "", wrong("leave the star out: a room covers all below its path",
+			"%s ends with a star for all below it", quote(s))
+	case strings.Contains(s, "**"), strings.Count(s, "*") > mostStars:
+		return "", wrong("a star is any characters but a slash, as in /*/checkout",
+			"%s has two stars in a row, or more than %d", quote(s), mostStars)
+	}
 	if s == reservedPath || strings.HasPrefix(s, reservedPath+"/") {
 		return "", wrong("choose another path", "%s is kept for headgate itself", quote(s))
 	}

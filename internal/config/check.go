@@ -24,6 +24,7 @@ func check(d *decoder, c *Config) {
 		k := "rooms[" + strconv.Itoa(i) + "]."
 		r := &c.Rooms[i]
 		r.derive(d, k)
+		checkRoutes(d, r, k)
 		checkTwins(d, c.Rooms[:i], r, k)
 		checkLoop(d, c, r, k)
 		checkSpans(d, r, k)
@@ -119,16 +120,21 @@ func checkTwins(d *decoder, earlier []Room, r *Room, k string) {
 			d.clash(wrong("give each room a name of its own",
 				"%s is already the name of rooms[%d]", quote(r.Name), i), k+"name")
 		}
-		if e.Host == r.Host && e.Path == r.Path &&
-			d.good(k+"host", k+"path", strings.TrimSuffix(ek, "."), ek+"host", ek+"path") {
+		good := d.good(k+"host", k+"path", strings.TrimSuffix(ek, "."), ek+"host", ek+"path")
+		at, place, cookie := r.Taken(e)
+		if place && good {
 			host := "any host"
-			if r.Host != "" {
-				host = "host " + r.Host
+			if at.Host != "" {
+				host = "host " + at.Host
 			}
 			d.clash(wrong("give each room a host or a path of its own",
-				"%s with path %s is already the place of rooms[%d]", host, r.Path, i),
+				"%s with path %s is already the place of rooms[%d]", host, at.Path, i),
 				k+"path", k+"host", strings.TrimSuffix(k, "."))
 			return
+		}
+		if cookie && d.good(k+"cookie_suffix", ek+"cookie_suffix") {
+			d.clash(wrong("choose another name, or another cookie_suffix", "makes the name of the cookie that of rooms[%d]", i),
+				k+"cookie_suffix", k+"name", strings.TrimSuffix(k, "."))
 		}
 	}
 }

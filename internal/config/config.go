@@ -40,6 +40,7 @@ import (
 	"os"
 	"time"
 
+	"github.com/headgate/headgate/internal/route"
 	"github.com/headgate/headgate/internal/rules"
 )
 
@@ -139,8 +140,16 @@ type Room struct {
 	Host string
 
 	// Path is the folder the room stands for: itself and everything below it.
-	// Default "/". It begins with a slash and, except for "/", ends without one.
+	// Default "/". It begins with a slash and, except for "/", ends without one. A star in it
+	// is any characters but a slash, none among them.
 	Path string
+
+	// PathCaseSensitive tells /Shop and /shop apart. Default true.
+	PathCaseSensitive bool
+
+	// AdditionalRoutes are more hosts and folders of the room, at most 100. All hosts are one, or
+	// have a domain in common of which browsers take a cookie along. Default none.
+	AdditionalRoutes []route.Route
 
 	// Origin is what is behind the room: an http or https URL with a host and
 	// perhaps a path, and nothing else. Required.
@@ -240,6 +249,13 @@ type Room struct {
 	// Limits are the names of the limits that each request of the room meets. Default
 	// none.
 	Limits []string
+
+	// FailOpenAfter is for how long the room's counter must have been asked in vain until visitors
+	// pass uncounted. 1 second to 1 day; 0, the default, is never: they wait.
+	FailOpenAfter time.Duration
+
+	// CookieSuffix ends the name of the cookie, after "_". Needed with AdditionalRoutes.
+	CookieSuffix string
 
 	// CookieSecure says when the cookie carries Secure. Default auto.
 	CookieSecure CookieSecure
@@ -371,6 +387,7 @@ func defaultConfig() Config {
 func defaultRoom() Room {
 	return Room{
 		Path:               "/",
+		PathCaseSensitive:  true,
 		Method:             "fifo",
 		SessionDuration:    5 * time.Minute,
 		SessionRenewal:     true,

@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"go.yaml.in/yaml/v4"
+
+	"github.com/headgate/headgate/internal/route"
 )
 
 // A field ties a key to where its value goes.
@@ -99,6 +101,8 @@ func roomFields(r *Room) []field {
 		one("title", text(&r.Title, cleanTitle)),
 		one("host", raw(&r.Host, cleanHost)),
 		one("path", raw(&r.Path, cleanPath)),
+		one("path_case_sensitive", truth(&r.PathCaseSensitive)),
+		{name: "additional_routes", read: readRoutes(&r.AdditionalRoutes)},
 		required("origin", "http://127.0.0.1:3000", raw(&r.Origin, cleanOrigin)),
 		required("total_active_users", "200", whole(&r.TotalActiveUsers, 1, maxUsers)),
 		required("new_users_per_minute", "200", whole(&r.NewUsersPerMinute, 1, maxUsers)),
@@ -127,6 +131,8 @@ func roomFields(r *Room) []field {
 		{name: "exclude", read: readExclude(&r.Exclude)},
 		group("join_limit", joinLimitFields(&r.JoinLimit)),
 		{name: "limits", read: readRoomLimits(&r.Limits)},
+		one("fail_open_after", span(&r.FailOpenAfter, time.Second, day, true)),
+		one("cookie_suffix", text(&r.CookieSuffix, cleanName)),
 		one("cookie_secure", raw(&r.CookieSecure, cleanSecure)),
 		one("cookie_samesite", word(&r.CookieSameSite, "lax", "strict", "none")),
 		one("default_template_language", raw(&r.DefaultTemplateLanguage, cleanLanguage)),
@@ -195,6 +201,7 @@ func homeOf(name string) string {
 		{"at the left margin", configFields(new(Config))},
 		{"in a room, under rooms", roomFields(new(Room))},
 		{"in a zone, under zones", zoneFields(new(Zone))},
+		{"in a route, under additional_routes in a room", routeFields(new(route.Route))},
 		{"under exclude in a room", excludeFields(new(Exclude), new(bool))},
 		{"under join_limit in a room", joinLimitFields(new(JoinLimit))},
 		{"under page in a room", pageFields(new(Page))},

@@ -151,7 +151,16 @@ func brokenRoom(r *Room) []string {
 	must(r.Host == strings.ToLower(r.Host) && only(r.Host, word+".:") && len(r.Host) <= 253,
 		"host %q", r.Host)
 	must(strings.HasPrefix(r.Path, "/") && path.Clean(r.Path) == r.Path, "path %q", r.Path)
-	must(!strings.ContainsAny(r.Path, "?#%*; \"\\") && len(r.Path) <= 1024, "path %q", r.Path)
+	must(!strings.ContainsAny(r.Path, "?#%; \"\\") && len(r.Path) <= 1024, "path %q", r.Path)
+	for _, x := range r.AdditionalRoutes {
+		must(strings.HasPrefix(x.Path, "/") && path.Clean(x.Path) == x.Path, "path %q", x.Path)
+		must((x.Host == "") == (r.Host == ""), "hosts %q and %q", r.Host, x.Host)
+		domain := r.CookieDomain()
+		must(x.Host == r.Host || strings.HasSuffix("."+x.Host, "."+domain) && domain != "",
+			"cookie of %q and %q", r.Host, x.Host)
+	}
+	must(len(r.AdditionalRoutes) == 0 || r.CookieSuffix != "", "no suffix")
+	must(r.Places().CookiePath() == path.Clean(r.Places().CookiePath()), "path of the cookie of %q", r.Path)
 	must(r.Path != "/.headgate" && !strings.HasPrefix(r.Path, "/.headgate/"), "path %q", r.Path)
 	must(r.Origin != nil && (r.Origin.Scheme == "http" || r.Origin.Scheme == "https") &&
 		r.Origin.Hostname() != "" && r.Origin.User == nil && r.Origin.RawQuery == "" &&

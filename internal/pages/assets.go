@@ -15,6 +15,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/headgate/headgate/internal/route"
 )
 
 // Bounds of the files of a page, which are held in memory. Chosen: ten times what a page needs.
@@ -112,11 +114,14 @@ func (a *Assets) Same(x *Assets) bool {
 	return maps.EqualFunc(a.files, x.files, func(a, x *asset) bool { return a.etag == x.etag })
 }
 
-// Before answers GET and HEAD below prefix, which has no slash at its end, with the files;
-// all else goes to next.
-func (a *Assets) Before(prefix string, next http.Handler) http.Handler {
+// Before answers GET and HEAD of .headgate/assets in a folder of the room with the files; all
+// else goes to next.
+func (a *Assets) Before(places *route.Set, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		name, ok := strings.CutPrefix(r.URL.Path, prefix+"/")
+		name, ok := strings.CutPrefix(r.URL.Path, places.Of(r).Own)
+		if ok {
+			name, ok = strings.CutPrefix(name, "assets/")
+		}
 		if !ok {
 			next.ServeHTTP(w, r)
 			return

@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/headgate/headgate/internal/route"
 )
 
 func folderOf(t *testing.T, files map[string]string) string {
@@ -36,7 +38,7 @@ func TestAssets(t *testing.T) {
 		t.Fatal(err)
 	}
 	next := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { w.WriteHeader(299) })
-	h := a.Before("/shop/.headgate/assets", next)
+	h := a.Before(route.New([]route.Route{{Path: "/shop"}}, false), next)
 	ask := func(method, path string, header ...string) *httptest.ResponseRecorder {
 		r := httptest.NewRequest(method, "/", nil)
 		r.URL.Path = path

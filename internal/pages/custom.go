@@ -229,7 +229,6 @@ var scriptEscaper = strings.NewReplacer(`\`, "&#92;", "`", "&#96;", "\n", "&#10;
 type customSet struct {
 	pages   []customPage // the first in the room's language
 	chooser *chooser
-	assets  string
 }
 
 type customPage struct {
@@ -246,7 +245,7 @@ func newCustomSet(c *Config, book *Book, own *pageSet) (*customSet, error) {
 	if policy == "" {
 		policy = CustomPolicy
 	}
-	s := &customSet{assets: c.Assets}
+	s := &customSet{}
 	add := func(set *pageSet, t *Custom) {
 		s.pages = append(s.pages, customPage{t, set.words, headers(set.words.tag, policy)[0]})
 	}
@@ -282,7 +281,7 @@ func (s *customSet) header(v *headgate.View) map[string]string {
 func (s *customSet) append(dst []byte, v *headgate.View) ([]byte, error) {
 	p := s.choose(v)
 	out := bounded{dst: dst, left: maxOutput}
-	if err := write(&out, p.pieces, p.words.values(v, s.assets)); err != nil {
+	if err := write(&out, p.pieces, p.words.values(v)); err != nil {
 		return dst, fmt.Errorf("the room's own page: %w", err)
 	}
 	return out.dst, nil

@@ -34,7 +34,7 @@ func parseCustom(t testing.TB, html string) *Custom {
 
 func ownPage(t testing.TB, html string) *Page {
 	t.Helper()
-	p, err := New(Config{Custom: parseCustom(t, html), Assets: "/shop/.headgate/assets"})
+	p, err := New(Config{Custom: parseCustom(t, html), Path: "/shop"})
 	if err != nil {
 		t.Fatal(err)
 	}

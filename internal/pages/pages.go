@@ -79,8 +79,8 @@ type Config struct {
 	// Policy is the Content-Security-Policy of the own page. Empty means CustomPolicy.
 	Policy string
 
-	// Assets is where the files of the own page are served: a path without a slash at its end.
-	Assets string
+	// Path is the folder of the room, for previews: visitors have that of their View.
+	Path string
 }
 
 // A Page renders what the visitors of one room see.
@@ -113,7 +113,7 @@ func New(c Config) (*Page, error) {
 	}
 	p.events = map[string]*customSet{}
 	for name, own := range c.Events {
-		one := Config{Custom: own, Policy: c.Policy, Assets: c.Assets}
+		one := Config{Custom: own, Policy: c.Policy}
 		if p.events[name], err = newCustomSet(&one, p.book, p.own); err != nil {
 			return nil, err
 		}
@@ -125,7 +125,7 @@ func New(c Config) (*Page, error) {
 // Same tells whether two pages look the same.
 func (p *Page) Same(x *Page) bool {
 	a, b := &p.config, &x.config
-	return a.Language == b.Language && a.Policy == b.Policy && a.Assets == b.Assets &&
+	return a.Language == b.Language && a.Policy == b.Policy && a.Path == b.Path &&
 		a.Custom.Same(b.Custom) && maps.EqualFunc(a.Translations, b.Translations, (*Custom).Same) &&
 		maps.EqualFunc(a.Events, b.Events, (*Custom).Same)
 }

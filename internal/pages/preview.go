@@ -29,7 +29,8 @@ type Preview struct {
 func (p *Page) Preview(title string, q url.Values) (*Preview, error) {
 	v := headgate.View{
 		Room: title, State: headgate.StateWaiting, Method: "fifo", Position: 1205, Waiting: 3410,
-		JoinedAt: 2310, PollAfter: noRefresh, Ticket: "K7Q2-9F", UpdatedAt: time.Now(), RoomPath: "/",
+		JoinedAt: 2310, PollAfter: noRefresh, Ticket: "K7Q2-9F", UpdatedAt: time.Now(),
+		RoomPath: cmp.Or(p.config.Path, "/"),
 	}
 	r := reader{q: q}
 	force := r.truth("force_queue")

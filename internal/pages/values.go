@@ -67,18 +67,17 @@ var variables = []struct {
 	{"ticket", true, func(_ *words, v *view) any { return v.Ticket }},
 	{"language", false, func(w *words, _ *view) any { return w.tag }},
 	{"direction", false, func(w *words, _ *view) any { return w.Dir }},
-	{"assets", true, nil}, // the room's, see values
+	{"assets", true, func(_ *words, v *view) any {
+		return strings.TrimSuffix(v.RoomPath, "/") + "/.headgate/assets"
+	}},
 }
 
 // values are what the variables stand for in v.
-func (w *words) values(v *headgate.View, assets string) map[string]any {
+func (w *words) values(v *headgate.View) map[string]any {
 	all := make(map[string]any, len(variables))
 	for i := range variables {
-		if variables[i].of != nil {
-			all[variables[i].name] = variables[i].of(w, v)
-		}
+		all[variables[i].name] = variables[i].of(w, v)
 	}
-	all["assets"] = assets
 	return all
 }
 

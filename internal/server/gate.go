@@ -265,9 +265,15 @@ func (s *Server) roomConfig(all *config.Config, c *config.Room) (headgate.RoomCo
 	at := time.Now()
 	now, moment := c.At(at)
 	c = &now
+	var routes []headgate.Route
+	for _, x := range c.AdditionalRoutes {
+		routes = append(routes, headgate.Route(x))
+	}
 	return headgate.RoomConfig{
 		Rules: asked, Lanes: lanes, Event: eventOf(&moment), Draw: drawOf(&moment, at),
 		Name: c.Name, Title: c.Title, Host: c.Host, Path: c.Path,
+		Routes: routes, AnyCase: !c.PathCaseSensitive, CookieSuffix: c.CookieSuffix,
+		CookieDomain: c.CookieDomain(), FailOpenAfter: c.FailOpenAfter,
 		TotalActiveUsers: c.TotalActiveUsers, NewUsersPerMinute: c.NewUsersPerMinute,
 		SessionDuration: c.SessionDuration, FixedSession: !c.SessionRenewal, HardEnd: c.HardEnd,
 		Method:   headgate.Method(c.Method),

@@ -9,19 +9,19 @@ import (
 	"net/url"
 	"os"
 	"slices"
-	"strings"
 
 	"github.com/headgate/headgate/internal/api"
 	"github.com/headgate/headgate/internal/config"
 	"github.com/headgate/headgate/internal/manage"
 	"github.com/headgate/headgate/internal/pages"
+	"github.com/headgate/headgate/internal/route"
 )
 
 // A look is how the pages of a room look: what its files said when they were read.
 type look struct {
 	page   *pages.Page
 	assets *pages.Assets // nil: none
-	prefix string        // of the assets' paths
+	places *route.Set    // of the room
 }
 
 // CheckPages reports what is wrong with the files of the rooms' own pages.
@@ -47,8 +47,8 @@ func readLooks(cfg *config.Config, book *pages.Book) (map[string]*look, error) {
 
 // readLook reads the files of a room's page.
 func readLook(c *config.Room, book *pages.Book) (*look, error) {
-	l := &look{prefix: strings.TrimSuffix(c.Path, "/") + "/.headgate/assets"}
-	pc := pages.Config{Book: book, Language: c.DefaultTemplateLanguage, Assets: l.prefix,
+	l := &look{places: c.Places()}
+	pc := pages.Config{Book: book, Language: c.DefaultTemplateLanguage, Path: c.Path,
 		Policy: c.Page.ContentSecurityPolicy}
 	var err error
 	var errs []error
@@ -84,8 +84,8 @@ func readLook(c *config.Room, book *pages.Book) (*look, error) {
 // madeLook is how the pages of a room look that is not of the file: with a page of its own, or the
 // default one, and those of its events.
 func madeLook(w *manage.Wanted, book *pages.Book) (l *look, err error) {
-	l = &look{}
-	pc := pages.Config{Book: book, Language: w.Room.DefaultTemplateLanguage,
+	l = &look{places: w.Room.Places()}
+	pc := pages.Config{Book: book, Language: w.Room.DefaultTemplateLanguage, Path: w.Room.Path,
 		Translations: map[string]*pages.Custom{}, Events: map[string]*pages.Custom{}}
 	if pc.Custom, err = ownPageOf(w.Page); err != nil {
 		return nil, err
@@ -139,7 +139,7 @@ func (l *look) before(next http.Handler) http.Handler {
 	if l.assets == nil {
 		return next
 	}
-	return l.assets.Before(l.prefix, next)
+	return l.assets.Before(l.places, next)
 }
 
 // preview renders the page of a room for an operator.

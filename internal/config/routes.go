@@ -1,0 +1,154 @@
+package config
+
+import (
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+
+	"go.yaml.in/yaml/v4"
+	"golang.org/x/net/publicsuffix"
+
+	"github.com/headgate/headgate/internal/route"
+)
+
+// Bounds of where a room is. Chosen: each request is held against all routes of all rooms.
+const (
+	mostRoutes = 100 // beside the first
+	mostStars  = 4   // of a path
+)
+
+// Places are all routes of a room, the first among them.
+func (r *Room) Places() *route.Set {
+	return route.New(r.routes(), !r.PathCaseSensitive)
+}
+
+func (r *Room) routes() []route.Route {
+	return append([]route.Route{{Host: r.Host, Path: r.Path}}, r.AdditionalRoutes...)
+}
+
+// CookieDomain is the domain that the hosts of a room have in common, "" if there is one host alone.
+func (r *Room) CookieDomain() string {
+	domain, _ := r.domain(len(r.AdditionalRoutes))
+	return domain
+}
+
+// domain is what the first n further routes have in common with the first. ok says that a browser
+// takes a cookie of it along.
+func (r *Room) domain(n int) (domain string, ok bool) {
+	all, alone := r.Host, true
+	for _, x := range r.AdditionalRoutes[:n] {
+		if x.Host == r.Host {
+			continue
+		}
+		alone = false
+		if _, err := netip.ParseAddr(x.Host); err == nil || x.Host == "" || r.Host == "" {
+			return "", false
+		}
+		all = commonDomain(all, x.Host)
+	}
+	if alone {
+		return "", true
+	}
+	if _, err := netip.ParseAddr(r.Host); err == nil || all == "" {
+		return "", false
+	}
+	if suffix, _ := publicsuffix.PublicSuffix(all); suffix == all {
+		return "", false
+	}
+	return all, true
+}
+
+// commonDomain is the longest domain that two names are in, or that one of them is.
+func commonDomain(a, b string) string {
+	x, y := strings.Split(a, "."), strings.Split(b, ".")
+	n := 0
+	for n < min(len(x), len(y)) && x[len(x)-1-n] == y[len(y)-1-n] {
+		n++
+	}
+	return strings.Join(x[len(x)-n:], ".")
+}
+
+// readRoutes reads further routes of a room.
+func readRoutes(dst *[]route.Route) func(*decoder, string, *yaml.Node) {
+	return func(d *decoder, key string, n *yaml.Node) {
+		if n.Kind == yaml.SequenceNode && len(n.Content) > mostRoutes {
+			d.fault(key, n, wrong("a room has all below its path: name the folders that are highest",
+				"has %d routes, more than %d", len(n.Content), mostRoutes))
+			return
+		}
+		for key, item := range d.items(key, n) {
+			x := route.Route{Path: "/"}
+			d.mapping(key, item, routeFields(&x))
+			*dst = append(*dst, x)
+		}
+	}
+}
+
+func routeFields(x *route.Route) []field {
+	return []field{one("host", raw(&x.Host, cleanHost)), one("path", raw(&x.Path, cleanPath))}
+}
+
+// checkRoutes holds the routes of a room against each other.
+func checkRoutes(d *decoder, r *Room, k string) {
+	if len(r.AdditionalRoutes) == 0 || !d.good(k+"host", k+"path", k+"additional_routes") {
+		return
+	}
+	if r.CookieSuffix == "" && d.good(k+"cookie_suffix") {
+		d.clash(wrong("add cookie_suffix: a, or any other word: the cookie has another name then than before",
+			"is needed with additional_routes"), k+"cookie_suffix", k+"additional_routes")
+	}
+	all := r.routes()
+	for i, x := range r.AdditionalRoutes {
+		at := k + "additional_routes[" + strconv.Itoa(i) + "]."
+		if !d.good(strings.TrimSuffix(at, "."), at+"host", at+"path") {
+			return
+		}
+		if slices.ContainsFunc(all[:i+1], func(y route.Route) bool {
+			return route.Same(x, y, !r.PathCaseSensitive)
+		}) {
+			d.clash(wrong("take it out", "host and path are those of a route of this room already"),
+				at+"path", at+"host", strings.TrimSuffix(at, "."))
+		}
+		if _, ok := r.domain(i + 1); !ok {
+			d.clash(wrong("take hosts of one domain, such as shop.example.com and pay.example.com, or make "+
+				"a room for each", "a visitor's cookie cannot go along from %s to %s",
+				hostName(r.Host), hostName(x.Host)), at+"host", strings.TrimSuffix(at, "."))
+			return
+		}
+	}
+}
+
+func hostName(host string) string {
+	if host == "" {
+		return "any host"
+	}
+	return quote(host)
+}
+
+// shares tells whether a route of a room is one of another's, and which.
+func (r *Room) shares(x *Room) (route.Route, bool) {
+	if len(r.AdditionalRoutes)+len(x.AdditionalRoutes) == 0 { // as nearly all are
+		a, anyCase := route.Route{Host: r.Host, Path: r.Path}, !r.PathCaseSensitive || !x.PathCaseSensitive
+		return a, route.Same(a, route.Route{Host: x.Host, Path: x.Path}, anyCase)
+	}
+	for _, a := range r.routes() {
+		for _, b := range x.routes() {
+			if route.Same(a, b, !r.PathCaseSensitive || !x.PathCaseSensitive) {
+				return a, true
+			}
+		}
+	}
+	return route.Route{}, false
+}
+
+// Taken tells whether another room has a route of this one, or the name of its cookie.
+func (r *Room) Taken(x *Room) (at route.Route, place, cookie bool) {
+	at, place = r.shares(x)
+	if r.CookieSuffix == "" && x.CookieSuffix == "" {
+		return at, place, false
+	}
+	a, _ := route.CookieNames(r.Name, r.CookieSuffix, false)
+	b, _ := route.CookieNames(x.Name, x.CookieSuffix, false)
+	return at, place, r.Name != x.Name && a[0] == b[0]
+}
