@@ -23,14 +23,15 @@ type Checkout struct {
 	Warn time.Duration
 }
 
-// defaultGrace is as long as people take to pay who look for their card first. Chosen.
-const defaultGrace = 10 * time.Minute
+// DefaultGrace is what Checkout.Grace is when nothing is written: as long as people take to pay who
+// look for their card first. Chosen.
+const DefaultGrace = 10 * time.Minute
 
 func readCheckout(c *Checkout) func(*decoder, string, *yaml.Node) {
 	return func(d *decoder, key string, n *yaml.Node) {
 		d.mapping(key, n, checkoutFields(c))
 		if len(c.GracePaths) > 0 && c.Grace == 0 {
-			c.Grace = defaultGrace
+			c.Grace = DefaultGrace
 		}
 		if c.Grace > 0 && len(c.GracePaths) == 0 && d.good(key+".grace_paths") {
 			d.fault(key, n, wrong("name the paths of the checkout: grace_paths: [/checkout/]",

@@ -316,7 +316,7 @@ func (d *decoder) err() error {
 
 // note keeps where the value of a key stands.
 func (d *decoder) note(key string, n *yaml.Node) {
-	if n.Tag != flagTag {
+	if n.Tag != flagTag || d.amends {
 		d.spots[key] = spot{line: n.Line, column: n.Column}
 	}
 }

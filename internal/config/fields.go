@@ -147,12 +147,17 @@ func readExclude(dst *Exclude) func(*decoder, string, *yaml.Node) {
 		defaults := true
 		d.mapping(key, n, excludeFields(&own, &defaults))
 		if defaults {
-			std := defaultExclude()
-			own.Paths = union(std.Paths, own.Paths)
-			own.Methods = union(std.Methods, own.Methods)
+			own = own.WithDefaults()
 		}
 		*dst = own
 	}
+}
+
+// WithDefaults is e and what is excluded without being listed.
+func (e Exclude) WithDefaults() Exclude {
+	std := defaultExclude()
+	e.Paths, e.Methods = union(std.Paths, e.Paths), union(std.Methods, e.Methods)
+	return e
 }
 
 func excludeFields(e *Exclude, defaults *bool) []field {

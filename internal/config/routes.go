@@ -95,8 +95,9 @@ func checkRoutes(d *decoder, r *Room, k string) {
 		return
 	}
 	if r.CookieSuffix == "" && d.good(k+"cookie_suffix") {
-		d.clash(wrong("add cookie_suffix: a, or any other word: the cookie has another name then than before",
-			"is needed with additional_routes"), k+"cookie_suffix", k+"additional_routes")
+		_, at := d.blame(k + "additional_routes")
+		d.faultAt(k+"cookie_suffix", at, wrong("add a word: the cookie has another name then than before",
+			"is missing: additional_routes need it"))
 	}
 	all := r.routes()
 	for i, x := range r.AdditionalRoutes {

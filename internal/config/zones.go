@@ -1,6 +1,8 @@
 package config
 
 import (
+	"fmt"
+	"maps"
 	"net/url"
 	"slices"
 
@@ -50,29 +52,54 @@ func readZones(c *Config) func(*decoder, string, *yaml.Node) {
 	}
 }
 
-// Make builds a room from values by key, as they would stand in the file; the members of
-// join_limit go by join_limit.amount and so on. The error joins one *Fault for each mistake,
+// Make builds a room from values by key, as they would stand in the file: texts, lists of them, and
+// groups by key. What limits there are is not asked. The error joins one *Fault for each mistake,
 // with the key alone and no place.
-func (c *Config) Make(values map[string]string) (*Room, error) {
+func (c *Config) Make(values map[string]any) (*Room, error) {
 	r := defaultRoom()
 	d := newDecoder("")
 	d.amends = true
-	fields := roomFields(&r)
-	for _, f := range joinLimitFields(&r.JoinLimit) {
-		f.name = "join_limit." + f.name
-		fields = append(fields, f)
-	}
-	for _, f := range fields {
+	for _, f := range roomFields(&r) {
 		if value, ok := values[f.name]; ok {
 			d.spots[f.name] = spot{}
-			f.read(d, f.name, &yaml.Node{Kind: yaml.ScalarNode, Tag: flagTag, Value: value})
+			f.read(d, f.name, nodeOf(value))
 		}
 	}
+	r.Limits = union(nil, r.Limits)
 	r.derive(d, "")
+	checkRoutes(d, &r, "")
 	checkSpans(d, &r, "")
 	checkLoop(d, c, &r, "")
 	if len(d.faults) > 0 {
 		return nil, joinFaults(d.faults)
 	}
 	return &r, nil
+}
+
+// nodeOf is a value as if it stood in a file.
+func nodeOf(value any) *yaml.Node {
+	switch v := value.(type) {
+	case string:
+		return &yaml.Node{Kind: yaml.ScalarNode, Tag: flagTag, Value: v}
+	case []string:
+		n := &yaml.Node{Kind: yaml.SequenceNode, Tag: "!!seq"}
+		for _, x := range v {
+			n.Content = append(n.Content, nodeOf(x))
+		}
+		return n
+	case []any:
+		n := &yaml.Node{Kind: yaml.SequenceNode, Tag: "!!seq"}
+		for _, x := range v {
+			n.Content = append(n.Content, nodeOf(x))
+		}
+		return n
+	case map[string]any:
+		n := &yaml.Node{Kind: yaml.MappingNode, Tag: "!!map"}
+		for _, key := range slices.Sorted(maps.Keys(v)) {
+			k := &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!str", Value: key}
+			n.Content = append(n.Content, k, nodeOf(v[key]))
+		}
+		return n
+	}
+	panic(fmt.Sprintf("a room has no value of type %T", value))
 }

@@ -71,6 +71,7 @@ func (b *Book) Rooms(zone string) []*Room {
 func (b *Book) shown(r *Room, events []*Event) *Room {
 	x := *r
 	x.CustomPageHTML = b.page(r.CustomPageHTML)
+	x.Own.Page = b.shownPage(&r.Own.Page)
 	x.Own.Zone = zoneOf(b.zones, r.Host).Name
 	x.Own.PollMinSeconds = cmp.Or(x.Own.PollMinSeconds, 1) // of rooms that were made before
 	x.Own.PollMaxSeconds = cmp.Or(x.Own.PollMaxSeconds, 30)
@@ -204,30 +205,42 @@ func marshal(v any) (json.RawMessage, error) {
 	return json.Marshal(v)
 }
 
-// unique refuses a name, and a host and path, that another room has. The id "" is that of rooms of
-// the file, and of a room that has none yet.
-func (b *Book) unique(r *Room) error {
+// unique refuses a name, a route, and a name of the cookie, that another room has. The id "" is that
+// of rooms of the file, and of a room that has none yet; c is the room as package config has it.
+func (b *Book) unique(r *Room, c *config.Room) error {
 	var all Faults
-	name := func(id, other string) {
-		if (id == "" || id != r.ID) && strings.EqualFold(other, r.Name) {
-			all = append(all, &Fault{"/name", CodeTaken, "is already the name of a room",
-				"choose another one"})
+	add := func(pointer, problem, hint string) {
+		if !slices.ContainsFunc(all, func(f *Fault) bool { return f.Pointer == pointer }) {
+			all = append(all, &Fault{pointer, CodeTaken, problem, hint})
 		}
 	}
-	place := func(id, host, path string) {
-		if (id == "" || id != r.ID) && host == r.Host && path == r.Path {
-			all = append(all, &Fault{"/path", CodeTaken, "host and path are already those of a room",
-				"choose another path or host"})
+	name := func(id, other string) {
+		if (id == "" || id != r.ID) && strings.EqualFold(other, r.Name) {
+			add("/name", "is already the name of a room", "choose another one")
+		}
+	}
+	place := func(id string, x *config.Room) {
+		at, taken, cookie := c.Taken(x)
+		i := slices.Index(c.AdditionalRoutes, at)
+		switch {
+		case id != "" && id == r.ID:
+		case taken && (at.Host != c.Host || at.Path != c.Path) && i >= 0:
+			add(item("/additional_routes", i)+"/path", "host and path are already those of a room",
+				"choose another path or host")
+		case taken:
+			add("/path", "host and path are already those of a room", "choose another path or host")
+		case cookie:
+			add("/cookie_suffix", "makes the name of the cookie that of the room "+quote(x.Name),
+				"choose another suffix")
 		}
 	}
 	for _, k := range b.state.Rooms {
 		name(k.ID, k.Name)
-		place(k.ID, k.Host, k.Path)
+		place(k.ID, k.Room.place())
 	}
 	for i := range b.cfg.Rooms {
-		c := &b.cfg.Rooms[i]
-		name("", c.Name)
-		place("", c.Host, c.Path)
+		name("", b.cfg.Rooms[i].Name)
+		place("", &b.cfg.Rooms[i])
 	}
 	if all != nil {
 		return all

@@ -198,7 +198,7 @@ func TestFaults(t *testing.T) {
 		with(`"queueing_status_code":503`): "/queueing_status_code invalid_value",
 		with(`"queueing_method":"lifo"`):   "/queueing_method invalid_value",
 		strings.Replace(shop, "{", `{"queueing_method":"RANDOM",`, 1): "/name taken",
-		with(`"cookie_suffix":"x"`):                                   "/cookie_suffix not_supported",
+		with(`"turnstile_mode":"visible_managed"`):                    "/turnstile_mode not_supported",
 		with(`"additional_routes":[{"path":"/"}]`):                    "/additional_routes/0/host required",
 		with(`"headgate":{"hold_seconds":1}`):                         "/headgate/hold_seconds",
 		with(`"headgate":{"hard_end_seconds":10}`):                    "/headgate/hard_end_seconds",

@@ -11,10 +11,6 @@ type gap[T any] struct {
 
 func roomGaps() []gap[*Room] {
 	return []gap[*Room]{
-		{"/additional_routes", func(r *Room) bool { return len(r.AdditionalRoutes) > 0 },
-			"make a room for each host and path"},
-		{"/cookie_suffix", func(r *Room) bool { return r.CookieSuffix != "" },
-			"leave it out: each room has a cookie of its own name"},
 		{"/turnstile_mode", func(r *Room) bool {
 			return r.TurnstileMode != "off" && r.TurnstileMode != "invisible"
 		}, "write off, or invisible, which only logs at Cloudflare and does nothing here"},

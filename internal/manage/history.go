@@ -231,10 +231,11 @@ func (b *Book) undoRoom(was, c *Change) (*Result, error) {
 
 // fits holds a room of before against the rooms and the file of now.
 func (b *Book) fits(r *Room) error {
-	if _, err := b.room(r, b.originOf(r)); err != nil {
+	c, err := b.room(r, b.originOf(r))
+	if err != nil {
 		return err
 	}
-	return b.unique(r)
+	return b.unique(r, c)
 }
 
 func (b *Book) undoEvent(was, c *Change, k *Kept) (*Result, error) {

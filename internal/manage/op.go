@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strconv"
 	"time"
+
+	"github.com/headgate/headgate/internal/config"
 )
 
 // What an operation is about, and what it does.
@@ -89,6 +91,7 @@ func (b *Book) doRoom(op *Op, c *Change) (*Result, error) {
 		return &Result{Value: &Deleted{k.ID}, Version: k.Own.Version}, b.changed(c, k, nil)
 	}
 	next := k.Room
+	next.Own.Page = b.shownPage(&k.Own.Page)
 	d := &draft{Room: &next, page: b.page(k.CustomPageHTML)}
 	if err := b.readRoom(op, d, &k.Room); err != nil {
 		return nil, err
@@ -151,6 +154,9 @@ func (b *Book) readRoom(op *Op, d *draft, was *Room) error {
 			"the zone in the configuration file", "nothing stands behind this host and path"))
 		origin = "http://127.0.0.1:1" // to see what else is wrong
 	}
+	if err := b.mayLimit(op, d, was); !add(err) {
+		return err
+	}
 	c, err := b.room(d.Room, origin)
 	if !add(err) {
 		return err
@@ -158,15 +164,55 @@ func (b *Book) readRoom(op *Op, d *draft, was *Room) error {
 	if all != nil {
 		return all
 	}
-	d.Host, d.Path = c.Host, c.Path
-	if z := zoneOf(b.zones, d.Host); z.Name != op.Zone {
-		return one("/host", CodeValue, "write to zone "+z.ID+" ("+z.Name+"), or choose another host",
-			quote(d.Host)+" is not in the zone "+op.Zone)
-	}
-	if err := b.unique(d.Room); err != nil {
+	d.written(c)
+	if err := b.inZone(d.Room, op.Zone); err != nil {
 		return err
 	}
-	d.CustomPageHTML = b.keep(d.page)
+	if err := b.unique(d.Room, c); err != nil {
+		return err
+	}
+	d.CustomPageHTML, d.Own.Page = b.keep(d.page), b.keepPage(&d.Own.Page)
+	return nil
+}
+
+// inZone holds a room against the zone it is written to: all its hosts are in there.
+func (b *Book) inZone(r *Room, zone string) error {
+	hosts, places := []string{r.Host}, []string{"/host"}
+	for i, x := range r.AdditionalRoutes {
+		hosts, places = append(hosts, x.Host), append(places, item("/additional_routes", i)+"/host")
+	}
+	for i, host := range hosts {
+		if z := zoneOf(b.zones, host); z.Name != zone {
+			return one(places[i], CodeValue, "write to zone "+z.ID+" ("+z.Name+"), or choose another host",
+				quote(host)+" is not in the zone "+zone)
+		}
+	}
+	return nil
+}
+
+// mayLimit refuses limits that there are not, and those that who asks may not name: they are shared
+// with other rooms, and what one uses up the others lack.
+func (b *Book) mayLimit(op *Op, d *draft, was *Room) error {
+	var all Faults
+	before := []string{}
+	if was != nil {
+		before = was.Own.Limits
+	}
+	if op.Fixed && !slices.Equal(before, d.Own.Limits) {
+		return one("/headgate/limits", CodeValue, "leave it out, or use a token that is not of one zone",
+			"this token may not say which limits a room meets")
+	}
+	for i, name := range d.Own.Limits {
+		if !slices.ContainsFunc(b.cfg.Limits, func(l config.Limit) bool { return l.Name == name }) &&
+			!slices.Contains(before, name) {
+			all = append(all, &Fault{item("/headgate/limits", i), CodeValue,
+				"there is no limit " + quote(name),
+				"take one of the configuration file, or add it there under limits"})
+		}
+	}
+	if all != nil {
+		return all
+	}
 	return nil
 }
 

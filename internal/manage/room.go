@@ -65,44 +65,6 @@ type CookieAttributes struct {
 	Secure   string `json:"secure"`
 }
 
-// Own is what headgate's rooms have beside Cloudflare's.
-type Own struct {
-	Source    string `json:"source"` // store or file
-	Zone      string `json:"zone"`   // its name; only as shown
-	Version   int64  `json:"version"`
-	ChangedBy string `json:"changed_by"`
-	// InForce and Problem are about the process that answers; only as shown.
-	InForce bool   `json:"in_force"`
-	Problem string `json:"problem"`
-
-	Origin           string    `json:"origin"` // "" is that of the zone
-	Title            string    `json:"title"`  // "" is the name
-	SessionSeconds   int64     `json:"session_seconds"`
-	StatusCode       int64     `json:"status_code"`
-	HardEndSeconds   int64     `json:"hard_end_seconds"`
-	Closed           bool      `json:"closed"`
-	Shadow           bool      `json:"shadow"`
-	Message          string    `json:"message"`
-	OpensAt          *string   `json:"opens_at"`
-	Spread           bool      `json:"spread"`
-	RefreshHeader    bool      `json:"refresh_header"`
-	MaxWaiting       int64     `json:"max_waiting"`
-	HoldSeconds      int64     `json:"hold_seconds"`
-	HoldPhoneSeconds int64     `json:"hold_phone_seconds"`
-	CallHoldSeconds  int64     `json:"call_hold_seconds"`
-	PollMinSeconds   int64     `json:"poll_min_seconds"`
-	PollMaxSeconds   int64     `json:"poll_max_seconds"`
-	JoinLimit        JoinLimit `json:"join_limit"`
-}
-
-// JoinLimit bounds how many join from one network.
-type JoinLimit struct {
-	Amount        int64 `json:"amount"`
-	WindowSeconds int64 `json:"window_seconds"`
-	PrefixV4      int64 `json:"prefix_v4"`
-	PrefixV6      int64 `json:"prefix_v6"`
-}
-
 // A draft is a room as a body leaves it, with what only the body knows.
 type draft struct {
 	*Room
@@ -143,37 +105,6 @@ func (d *draft) fields() []field {
 	}
 }
 
-func (o *Own) fields() []field {
-	j := &o.JoinLimit
-	return []field{
-		ignored("source"), ignored("zone"), ignored("version"), ignored("changed_by"),
-		ignored("in_force"), ignored("problem"),
-		text("origin", &o.Origin, "", 2000),
-		text("title", &o.Title, "", 400),
-		whole("session_seconds", &o.SessionSeconds, 0, 1, mostSeconds),
-		number("status_code", &o.StatusCode, 0, 200, 202, 429, 503),
-		whole("hard_end_seconds", &o.HardEndSeconds, 0, 0, mostSeconds),
-		truth("closed", &o.Closed, false),
-		truth("shadow", &o.Shadow, false),
-		text("message", &o.Message, "", 2000),
-		maybe(&o.OpensAt, func(s *string) field { return moment("opens_at", s) }),
-		truth("spread", &o.Spread, true),
-		truth("refresh_header", &o.RefreshHeader, false),
-		whole("max_waiting", &o.MaxWaiting, 2_000_000, 1, mostUsers),
-		whole("hold_seconds", &o.HoldSeconds, 300, 1, mostSeconds),
-		whole("hold_phone_seconds", &o.HoldPhoneSeconds, 900, 1, mostSeconds),
-		whole("call_hold_seconds", &o.CallHoldSeconds, 0, 0, 3600),
-		whole("poll_min_seconds", &o.PollMinSeconds, 1, 1, 600),
-		whole("poll_max_seconds", &o.PollMaxSeconds, 30, 1, 600),
-		group("join_limit", []field{
-			whole("amount", &j.Amount, 0, 0, mostUsers),
-			whole("window_seconds", &j.WindowSeconds, 60, 1, 86400),
-			whole("prefix_v4", &j.PrefixV4, 24, 1, 32),
-			whole("prefix_v6", &j.PrefixV6, 56, 1, 128),
-		}, false),
-	}
-}
-
 func methods() []string { return strings.Fields("fifo random passthrough reject") }
 
 func turnstiles() []string {
@@ -185,6 +116,11 @@ func routes(name string, dst *[]Route) field {
 		list, ok := v.([]any)
 		if !ok {
 			r.wrong(at, CodeType, "send a list", "is %s, not a list", kind(v))
+			return
+		}
+		if len(list) > mostItems {
+			r.wrong(at, CodeTooMany, "name the folders that are highest",
+				"has %d routes, and %d are the most", len(list), mostItems)
 			return
 		}
 		all := []Route{}
@@ -286,6 +222,7 @@ func (d *draft) check(r *reader) {
 		r.wrong("/cookie_suffix", CodeRequired, "add a suffix", "is needed with additional_routes")
 	}
 	checkPage(r, "/custom_page_html", d.page)
+	d.Own.Page.check(r, d.page)
 	for _, g := range roomGaps() {
 		if g.has(d.Room) {
 			r.wrong(g.pointer, CodeNotSupported, g.hint, "is not supported yet: it would have no effect")

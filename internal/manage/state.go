@@ -19,6 +19,7 @@ const (
 	maxRooms    = 600 << 10
 	mostHistory = 200      // changes that are kept. Chosen
 	mostPages   = 32 << 20 // bytes of all pages, those of the history among them. Chosen
+	pageKey     = 32       // digits of the key of a page, see newID
 )
 
 const timeShown = "2006-01-02T15:04:05.999999Z07:00"
@@ -110,18 +111,20 @@ func (st *state) write() ([]byte, error) {
 }
 
 // countPages forgets pages that nothing in the record refers to, and counts the bytes of the others.
-// Text of an operator cannot look like a member: its quotes are escaped.
+// A text that is one of their keys, and no name of a member, refers to it.
 func (st *state) countPages(record []byte) (sum int, dropped bool) {
-	const member = `"custom_page_html":"`
 	used := map[string]bool{}
 	for rest := record; ; {
-		_, after, found := bytes.Cut(rest, []byte(member))
+		_, after, found := bytes.Cut(rest, []byte(`"`))
 		if !found {
 			break
 		}
-		key, after, _ := bytes.Cut(after, []byte(`"`))
-		used[string(key)] = true
 		rest = after
+		if len(after) > pageKey+1 && after[pageKey] == '"' && after[pageKey+1] != ':' {
+			if st.Pages[string(after[:pageKey])] > 0 {
+				used[string(after[:pageKey])] = true
+			}
+		}
 	}
 	for key, n := range st.Pages {
 		if !used[key] {

@@ -1,6 +1,7 @@
 package manage
 
 import (
+	"cmp"
 	"math"
 	"net/url"
 	"slices"
@@ -8,11 +9,12 @@ import (
 	"strings"
 
 	"github.com/headgate/headgate/internal/config"
+	"github.com/headgate/headgate/internal/route"
 )
 
 // values are a room as package config reads it. Here, and in gaps.go, is where a feature is wired
 // in that config and the root package have got: its key beside those below.
-func (r *Room) values(origin string) map[string]string {
+func (r *Room) values(origin string) map[string]any {
 	o := &r.Own
 	span := func(n int64) string {
 		if n == 0 {
@@ -20,7 +22,7 @@ func (r *Room) values(origin string) map[string]string {
 		}
 		return strconv.FormatInt(n, 10) + "s"
 	}
-	v := map[string]string{
+	v := map[string]any{
 		"name": r.Name, "host": r.Host, "path": r.Path, "origin": origin,
 		"total_active_users":   strconv.FormatInt(r.TotalActiveUsers, 10),
 		"new_users_per_minute": strconv.FormatInt(r.NewUsersPerMinute, 10),
@@ -40,14 +42,37 @@ func (r *Room) values(origin string) map[string]string {
 		"hold":                 span(o.HoldSeconds),
 		"hold_phone":           span(o.HoldPhoneSeconds),
 		"call_hold":            span(o.CallHoldSeconds),
-		"join_limit.amount":    strconv.FormatInt(o.JoinLimit.Amount, 10),
-		"join_limit.window":    span(o.JoinLimit.WindowSeconds),
-		"join_limit.prefix_v4": strconv.FormatInt(o.JoinLimit.PrefixV4, 10),
-		"join_limit.prefix_v6": strconv.FormatInt(o.JoinLimit.PrefixV6, 10),
+		"join_limit": map[string]any{
+			"amount": strconv.FormatInt(o.JoinLimit.Amount, 10), "window": span(o.JoinLimit.WindowSeconds),
+			"prefix_v4": strconv.FormatInt(o.JoinLimit.PrefixV4, 10),
+			"prefix_v6": strconv.FormatInt(o.JoinLimit.PrefixV6, 10),
+		},
+		"path_case_sensitive": strconv.FormatBool(o.PathCaseSensitive),
+		"fail_open_after":     span(o.FailOpenAfterSeconds),
+		"exclude": map[string]any{ // what is written alone: see Wanted
+			"defaults": "false", "paths": o.Exclude.Paths, "methods": o.Exclude.Methods,
+			"cidrs": o.Exclude.CIDRs, "headers": o.Exclude.Headers,
+		},
+		"limits": o.Limits,
+		"page":   map[string]any{"content_security_policy": o.Page.Policy},
 
 		"cookie_secure":             r.CookieAttributes.Secure,
 		"default_template_language": r.DefaultTemplateLanguage,
 	}
+	var routes []any
+	for _, x := range r.AdditionalRoutes {
+		routes = append(routes, map[string]any{"host": x.Host, "path": x.Path})
+	}
+	v["additional_routes"] = routes
+	if r.CookieSuffix != "" {
+		v["cookie_suffix"] = r.CookieSuffix
+	}
+	checkout := map[string]any{"pass": strconv.FormatBool(o.Checkout.Pass),
+		"grace_paths": o.Checkout.GracePaths, "warn": span(o.Checkout.WarnSeconds)}
+	if len(o.Checkout.GracePaths) > 0 {
+		checkout["grace"] = span(o.Checkout.GraceSeconds)
+	}
+	v["checkout"] = checkout
 	if s := r.CookieAttributes.SameSite; s != "auto" {
 		v["cookie_samesite"] = s
 	}
@@ -65,6 +90,8 @@ func (r *Room) values(origin string) map[string]string {
 
 // pointerOf is where in a body the key of package config stands.
 func pointerOf(key string) string {
+	key = strings.NewReplacer("[", "/", "]", "", ".", "/").Replace(key)
+	group, _, _ := strings.Cut(key, "/")
 	switch key {
 	case "method":
 		return "/queueing_method"
@@ -78,16 +105,14 @@ func pointerOf(key string) string {
 		return "/cookie_attributes/secure"
 	case "cookie_samesite":
 		return "/cookie_attributes/samesite"
-	case "poll_min", "poll_max", "hard_end", "hold", "hold_phone", "call_hold":
+	case "poll_min", "poll_max", "hard_end", "hold", "hold_phone", "call_hold", "fail_open_after",
+		"join_limit/window", "checkout/grace", "checkout/warn":
 		return "/headgate/" + key + "_seconds"
-	case "join_limit.window":
-		return "/headgate/join_limit/window_seconds"
-	case "closed", "shadow", "message", "refresh_header", "spread", "max_waiting", "title", "opens_at",
-		"origin":
-		return "/headgate/" + key
 	}
-	if member, ok := strings.CutPrefix(key, "join_limit."); ok {
-		return "/headgate/join_limit/" + member
+	switch group {
+	case "closed", "shadow", "message", "refresh_header", "spread", "max_waiting", "title", "opens_at",
+		"origin", "path_case_sensitive", "exclude", "limits", "checkout", "page", "join_limit":
+		return "/headgate/" + key
 	}
 	return "/" + key
 }
@@ -103,6 +128,44 @@ func (b *Book) room(r *Room, origin string) (*config.Room, error) {
 		all = append(all, &Fault{pointerOf(f.Key), CodeValue, f.Problem, f.Hint})
 	}
 	return nil, all
+}
+
+// written has what package config has made of what was written: addresses and paths as they are
+// held against requests.
+func (d *draft) written(c *config.Room) {
+	d.Host, d.Path = c.Host, c.Path
+	d.AdditionalRoutes = routesOf(c)
+	e := &d.Own.Exclude
+	e.Paths, e.Methods, e.CIDRs, e.Headers = excludeOf(&c.Exclude)
+	d.Own.Checkout.GracePaths = orNone(c.Checkout.GracePaths)
+}
+
+func routesOf(c *config.Room) []Route {
+	all := []Route{}
+	for _, x := range c.AdditionalRoutes {
+		all = append(all, Route(x))
+	}
+	return all
+}
+
+func excludeOf(e *config.Exclude) (paths, methods, cidrs, headers []string) {
+	cidrs = []string{}
+	for _, p := range e.CIDRs {
+		cidrs = append(cidrs, p.String())
+	}
+	return orNone(e.Paths), orNone(e.Methods), cidrs, orNone(e.Headers)
+}
+
+func orNone(all []string) []string { return append([]string{}, all...) }
+
+// place is as much of a room as tells where it is.
+func (r *Room) place() *config.Room {
+	c := &config.Room{Name: r.Name, Host: r.Host, Path: r.Path, CookieSuffix: r.CookieSuffix,
+		PathCaseSensitive: r.Own.PathCaseSensitive}
+	for _, x := range r.AdditionalRoutes {
+		c.AdditionalRoutes = append(c.AdditionalRoutes, route.Route(x))
+	}
+	return c
 }
 
 // originOf is what stands behind a room: what it says, what its zone says, or what stood behind
@@ -162,6 +225,14 @@ func fromFile(c *config.Room, b *Book) *Room {
 		JoinLimit: JoinLimit{c.JoinLimit.Amount, int64(c.JoinLimit.Window.Seconds()),
 			int64(c.JoinLimit.PrefixV4), int64(c.JoinLimit.PrefixV6)},
 	}
+	r.AdditionalRoutes, r.CookieSuffix = routesOf(c), c.CookieSuffix
+	o := &r.Own
+	o.PathCaseSensitive, o.FailOpenAfterSeconds = c.PathCaseSensitive, int64(c.FailOpenAfter.Seconds())
+	o.Exclude.Paths, o.Exclude.Methods, o.Exclude.CIDRs, o.Exclude.Headers = excludeOf(&c.Exclude)
+	o.Limits, o.Page.Policy = orNone(c.Limits), c.Page.ContentSecurityPolicy
+	o.Checkout = Checkout{Pass: c.Checkout.Pass, GracePaths: orNone(c.Checkout.GracePaths),
+		GraceSeconds: int64(cmp.Or(c.Checkout.Grace, config.DefaultGrace).Seconds()),
+		WarnSeconds:  int64(c.Checkout.Warn.Seconds())}
 	if !c.OpensAt.IsZero() {
 		at := c.OpensAt.Format(timeShown)
 		r.Own.OpensAt = &at
@@ -176,8 +247,11 @@ type Wanted struct {
 	Page string // its own page, "" for the default one
 	// EventPages are those of events that have their own, by name; "" is the default one.
 	EventPages map[string]string
-	Revokes    bool   // the origin may end stays
-	Problem    string // why it cannot be: then it is not open
+	// Translations are its own page in other languages, by tag, and Assets the files of it.
+	Translations map[string]string
+	Assets       map[string][]byte
+	Revokes      bool   // the origin may end stays
+	Problem      string // why it cannot be: then it is not open
 }
 
 // Wanted are the rooms of the store as they shall be open beside those of the file.
@@ -187,6 +261,11 @@ func (b *Book) Wanted() []Wanted {
 		w := Wanted{ID: k.ID, Page: b.pages[k.CustomPageHTML], Revokes: k.revokes()}
 		c, err := b.room(&k.Room, b.originOf(&k.Room))
 		if err == nil {
+			if k.Own.Exclude.Defaults {
+				c.Exclude = c.Exclude.WithDefaults()
+			}
+			page := b.shownPage(&k.Own.Page)
+			w.Translations, w.Assets = page.Translations, page.files()
 			c.Rules = forFile(k.Rules)
 			c.CrawlerBypass = b.settings(zoneOf(b.zones, k.Host).Name).CrawlerBypass
 			c.Events = forFileEvents(k.Events)
@@ -205,7 +284,8 @@ func (b *Book) Wanted() []Wanted {
 			w.Problem = "the configuration file has a room of this name: rename one of them"
 			w.Room = *c
 		case slices.ContainsFunc(b.cfg.Rooms, func(f config.Room) bool {
-			return f.Host == c.Host && f.Path == c.Path
+			_, place, cookie := f.Taken(c)
+			return place || cookie
 		}):
 			w.Problem = "the configuration file has a room of this host and path: change one of them"
 			w.Room = *c

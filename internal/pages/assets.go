@@ -79,14 +79,43 @@ func ReadAssets(folder string) (*Assets, error) {
 		if left -= len(body); left < 0 || len(a.files) >= maxFiles {
 			return fmt.Errorf("there are more than %d files, or more than %d MB", maxFiles, maxAsset>>20)
 		}
-		sum := sha256.Sum256(body)
-		a.files[name] = &asset{body, kind, `"` + hex.EncodeToString(sum[:12]) + `"`}
+		a.add(name, kind, body)
 		return nil
 	})
 	if err != nil {
 		return nil, fmt.Errorf("files of the page in %s: %w", folder, err)
 	}
 	return a, nil
+}
+
+// CheckAsset reports why a page can have no file of a name.
+func CheckAsset(name string) error {
+	for part := range strings.SplitSeq(name, "/") {
+		if part == "" || strings.HasPrefix(part, ".") || strings.ContainsFunc(part, func(r rune) bool {
+			return r < ' ' || r == 0x7f || strings.ContainsRune(`\?#%`, r)
+		}) {
+			return fmt.Errorf("%q is no name of a file", name)
+		}
+	}
+	if assetTypes[strings.ToLower(path.Ext(name))] == "" {
+		return fmt.Errorf("a page has no files of this kind: it has %s",
+			strings.Join(slices.Sorted(maps.Keys(assetTypes)), " "))
+	}
+	return nil
+}
+
+// NewAssets has files by name, each of which CheckAsset has nothing against.
+func NewAssets(files map[string][]byte) *Assets {
+	a := &Assets{files: map[string]*asset{}}
+	for name, body := range files {
+		a.add(name, assetTypes[strings.ToLower(path.Ext(name))], body)
+	}
+	return a
+}
+
+func (a *Assets) add(name, kind string, body []byte) {
+	sum := sha256.Sum256(body)
+	a.files[name] = &asset{body, kind, `"` + hex.EncodeToString(sum[:12]) + `"`}
 }
 
 // readAtMost reads a plain file, and one byte more than may be.

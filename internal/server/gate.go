@@ -223,7 +223,7 @@ func (s *Server) connect(g *gate, all *config.Config) (err error) {
 // assemble puts together what a request of the room goes through.
 func (s *Server) assemble(g *gate) {
 	desk := s.checkoutDesk(g)
-	inside := s.traces.Inside(passedAs, desk.Inside(s.limits.before(g.file.Name, g.proxy)))
+	inside := s.traces.Inside(passedAs, desk.Inside(s.limits.before(g.now.Limits, g.proxy)))
 	g.handler = s.traces.Request(g.file.Name, g.look.before(desk.Before(g.room.Handler(inside))))
 }
 

@@ -40,10 +40,9 @@ type saidLimit struct {
 	of string
 }
 
-// metLimits are the limits that the requests of rooms meet, one snapshot.
+// metLimits are the limits of the file that the requests of rooms can meet, by name: one snapshot.
 type metLimits struct {
-	of    map[string][]headgate.RequestLimit // by room
-	known map[string]headgate.RequestLimit   // by name
+	known map[string]headgate.RequestLimit
 }
 
 func newLimits(cfg *config.Config, engine *headgate.Engine) (*callLimits, error) {
@@ -59,7 +58,7 @@ func newLimits(cfg *config.Config, engine *headgate.Engine) (*callLimits, error)
 		said[c.Name] = sayLimit(c)
 	}
 	l.said.Store(&said)
-	l.met.Store(metBy(cfg))
+	l.met.Store(met(cfg))
 	return l, nil
 }
 
@@ -91,8 +90,8 @@ func limitConfig(c *config.Limit) headgate.LimitConfig {
 	}
 }
 
-// metBy says which limits the requests of each room meet.
-func metBy(cfg *config.Config) *metLimits {
+// met are the limits that the requests of rooms can meet.
+func met(cfg *config.Config) *metLimits {
 	known := map[string]headgate.RequestLimit{}
 	for i := range cfg.Limits {
 		c := &cfg.Limits[i]
@@ -108,13 +107,7 @@ func metBy(cfg *config.Config) *metLimits {
 		}
 		known[c.Name] = r
 	}
-	met := &metLimits{of: map[string][]headgate.RequestLimit{}, known: known}
-	for i := range cfg.Rooms {
-		for _, name := range cfg.Rooms[i].Limits {
-			met.of[cfg.Rooms[i].Name] = append(met.of[cfg.Rooms[i].Name], known[name])
-		}
-	}
-	return met
+	return &metLimits{known}
 }
 
 // style is how answers tell of a limit.
@@ -160,7 +153,7 @@ func (l *callLimits) reload(cfg *config.Config) {
 		}
 	}
 	l.said.Store(&kept)
-	l.met.Store(metBy(cfg)) // before what is gone is removed: requests would ask for it
+	l.met.Store(met(cfg)) // before what is gone is removed: requests would ask for it
 	made := *l.made.Load()
 	for _, c := range l.rules.Limits() {
 		if _, stays := made[c.Name]; !stays && kept[c.Name].of == "" && !envoys(c.Name) {
@@ -206,15 +199,15 @@ func limitChanges(w *swap) api.Named {
 }
 
 // before puts the limits of a room in front of its origin: who waits in the line uses up
-// nothing.
-func (l *callLimits) before(room string, next http.Handler) http.Handler {
-	return &limited{limits: l, room: room, next: next}
+// nothing. What the file has no more, a room that is not of the file does not meet any more.
+func (l *callLimits) before(names []string, next http.Handler) http.Handler {
+	return &limited{limits: l, names: names, next: next}
 }
 
 // limited is a room's way to its origin past the limits that are in force.
 type limited struct {
 	limits *callLimits
-	room   string
+	names  []string
 	next   http.Handler
 	built  atomic.Pointer[builtLimits]
 }
@@ -228,7 +221,13 @@ type builtLimits struct {
 func (h *limited) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	met, b := h.limits.met.Load(), h.built.Load()
 	if b == nil || b.met != met {
-		b = &builtLimits{met, headgate.LimitMiddleware(h.limits.asked(), met.of[h.room], h.next)}
+		var all []headgate.RequestLimit
+		for _, name := range h.names {
+			if x, ok := met.known[name]; ok {
+				all = append(all, x)
+			}
+		}
+		b = &builtLimits{met, headgate.LimitMiddleware(h.limits.asked(), all, h.next)}
 		h.built.Store(b)
 	}
 	b.ServeHTTP(w, r)

@@ -86,7 +86,8 @@ func readLook(c *config.Room, book *pages.Book) (*look, error) {
 func madeLook(w *manage.Wanted, book *pages.Book) (l *look, err error) {
 	l = &look{places: w.Room.Places()}
 	pc := pages.Config{Book: book, Language: w.Room.DefaultTemplateLanguage, Path: w.Room.Path,
-		Translations: map[string]*pages.Custom{}, Events: map[string]*pages.Custom{}}
+		Translations: map[string]*pages.Custom{}, Events: map[string]*pages.Custom{},
+		Policy: w.Room.Page.ContentSecurityPolicy}
 	if pc.Custom, err = ownPageOf(w.Page); err != nil {
 		return nil, err
 	}
@@ -94,6 +95,14 @@ func madeLook(w *manage.Wanted, book *pages.Book) (l *look, err error) {
 		if pc.Events[name], err = ownPageOf(html); err != nil {
 			return nil, err
 		}
+	}
+	for tag, html := range w.Translations {
+		if pc.Translations[tag], err = ownPageOf(html); err != nil {
+			return nil, err
+		}
+	}
+	if len(w.Assets) > 0 {
+		l.assets = pages.NewAssets(w.Assets)
 	}
 	l.page, err = pages.New(pc)
 	return l, err

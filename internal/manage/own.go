@@ -1,0 +1,308 @@
+package manage
+
+import (
+	"encoding/base64"
+	"encoding/json"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/headgate/headgate/internal/pages"
+)
+
+// Own is what headgate's rooms have beside Cloudflare's.
+type Own struct {
+	Source    string `json:"source"` // store or file
+	Zone      string `json:"zone"`   // its name; only as shown
+	Version   int64  `json:"version"`
+	ChangedBy string `json:"changed_by"`
+	// InForce and Problem are about the process that answers; only as shown.
+	InForce bool   `json:"in_force"`
+	Problem string `json:"problem"`
+
+	Origin           string    `json:"origin"` // "" is that of the zone
+	Title            string    `json:"title"`  // "" is the name
+	SessionSeconds   int64     `json:"session_seconds"`
+	StatusCode       int64     `json:"status_code"`
+	HardEndSeconds   int64     `json:"hard_end_seconds"`
+	Closed           bool      `json:"closed"`
+	Shadow           bool      `json:"shadow"`
+	Message          string    `json:"message"`
+	OpensAt          *string   `json:"opens_at"`
+	Spread           bool      `json:"spread"`
+	RefreshHeader    bool      `json:"refresh_header"`
+	MaxWaiting       int64     `json:"max_waiting"`
+	HoldSeconds      int64     `json:"hold_seconds"`
+	HoldPhoneSeconds int64     `json:"hold_phone_seconds"`
+	CallHoldSeconds  int64     `json:"call_hold_seconds"`
+	PollMinSeconds   int64     `json:"poll_min_seconds"`
+	PollMaxSeconds   int64     `json:"poll_max_seconds"`
+	JoinLimit        JoinLimit `json:"join_limit"`
+
+	PathCaseSensitive    bool     `json:"path_case_sensitive"`
+	FailOpenAfterSeconds int64    `json:"fail_open_after_seconds"` // 0 is never
+	Exclude              Exclude  `json:"exclude"`
+	Limits               []string `json:"limits"`
+	Checkout             Checkout `json:"checkout"`
+	Page                 Page     `json:"page"`
+}
+
+// JoinLimit bounds how many join from one network.
+type JoinLimit struct {
+	Amount        int64 `json:"amount"`
+	WindowSeconds int64 `json:"window_seconds"`
+	PrefixV4      int64 `json:"prefix_v4"`
+	PrefixV6      int64 `json:"prefix_v6"`
+}
+
+// Exclude lists requests that pass uncounted, beside those of the defaults.
+type Exclude struct {
+	Defaults bool     `json:"defaults"`
+	Paths    []string `json:"paths"`
+	Methods  []string `json:"methods"`
+	CIDRs    []string `json:"cidrs"`
+	Headers  []string `json:"headers"`
+}
+
+// Checkout is what the room does for the pages on which a visitor pays.
+type Checkout struct {
+	Pass         bool     `json:"pass"`
+	GracePaths   []string `json:"grace_paths"`
+	GraceSeconds int64    `json:"grace_seconds"`
+	WarnSeconds  int64    `json:"warn_seconds"`
+}
+
+// Page is what belongs to a page of the room's own. As kept, its texts and files are keys of pages.
+type Page struct {
+	Policy       string            `json:"content_security_policy"`
+	Translations map[string]string `json:"translations"` // by language
+	Assets       []Asset           `json:"assets"`       // by name
+}
+
+// An Asset is a file of a page.
+type Asset struct {
+	Name   string `json:"name"`
+	Base64 string `json:"base64"`
+}
+
+// Bounds of lists. Chosen: nobody reads more, and all rooms are one record.
+const (
+	mostItems  = 100
+	mostAssets = 200
+)
+
+// UnmarshalJSON implements json.Unmarshaler: rooms that were made before there was a member have its
+// default.
+func (o *Own) UnmarshalJSON(b []byte) error {
+	type plain Own
+	var x Own
+	for _, f := range newMembers(&x) {
+		f.std()
+	}
+	if err := json.Unmarshal(b, (*plain)(&x)); err != nil {
+		return err
+	}
+	*o = x
+	return nil
+}
+
+func (o *Own) fields() []field {
+	j := &o.JoinLimit
+	return append([]field{
+		ignored("source"), ignored("zone"), ignored("version"), ignored("changed_by"),
+		ignored("in_force"), ignored("problem"),
+		text("origin", &o.Origin, "", 2000),
+		text("title", &o.Title, "", 400),
+		whole("session_seconds", &o.SessionSeconds, 0, 1, mostSeconds),
+		number("status_code", &o.StatusCode, 0, 200, 202, 429, 503),
+		whole("hard_end_seconds", &o.HardEndSeconds, 0, 0, mostSeconds),
+		truth("closed", &o.Closed, false),
+		truth("shadow", &o.Shadow, false),
+		text("message", &o.Message, "", 2000),
+		maybe(&o.OpensAt, func(s *string) field { return moment("opens_at", s) }),
+		truth("spread", &o.Spread, true),
+		truth("refresh_header", &o.RefreshHeader, false),
+		whole("max_waiting", &o.MaxWaiting, 2_000_000, 1, mostUsers),
+		whole("hold_seconds", &o.HoldSeconds, 300, 1, mostSeconds),
+		whole("hold_phone_seconds", &o.HoldPhoneSeconds, 900, 1, mostSeconds),
+		whole("call_hold_seconds", &o.CallHoldSeconds, 0, 0, 3600),
+		whole("poll_min_seconds", &o.PollMinSeconds, 1, 1, 600),
+		whole("poll_max_seconds", &o.PollMaxSeconds, 30, 1, 600),
+		group("join_limit", []field{
+			whole("amount", &j.Amount, 0, 0, mostUsers),
+			whole("window_seconds", &j.WindowSeconds, 60, 1, 86400),
+			whole("prefix_v4", &j.PrefixV4, 24, 1, 32),
+			whole("prefix_v6", &j.PrefixV6, 56, 1, 128),
+		}, false),
+	}, newMembers(o)...)
+}
+
+// newMembers are those that the first records had not.
+func newMembers(o *Own) []field {
+	e, c, p := &o.Exclude, &o.Checkout, &o.Page
+	return []field{
+		truth("path_case_sensitive", &o.PathCaseSensitive, true),
+		whole("fail_open_after_seconds", &o.FailOpenAfterSeconds, 0, 0, 86400),
+		group("exclude", []field{
+			truth("defaults", &e.Defaults, true),
+			texts("paths", &e.Paths, 1024), texts("methods", &e.Methods, 64),
+			texts("cidrs", &e.CIDRs, 64), texts("headers", &e.Headers, 1024),
+		}, false),
+		texts("limits", &o.Limits, 64),
+		group("checkout", []field{
+			truth("pass", &c.Pass, false),
+			texts("grace_paths", &c.GracePaths, 1024),
+			whole("grace_seconds", &c.GraceSeconds, 600, 1, 86400),
+			whole("warn_seconds", &c.WarnSeconds, 0, 0, 86400),
+		}, false),
+		group("page", []field{
+			text("content_security_policy", &p.Policy, "", 4000),
+			translations("translations", &p.Translations),
+			assets("assets", &p.Assets),
+		}, false),
+	}
+}
+
+// texts is a list of texts of at most so many bytes, each once.
+func texts(name string, dst *[]string, most int) field {
+	return field{name: name, std: func() { *dst = []string{} }, read: func(r *reader, at string, v any) {
+		list, ok := v.([]any)
+		switch {
+		case !ok:
+			r.wrong(at, CodeType, "send a list of texts", "is %s, not a list", kind(v))
+			return
+		case len(list) > mostItems:
+			r.wrong(at, CodeTooMany, "join some", "has %d entries, and %d are the most", len(list), mostItems)
+			return
+		}
+		all := []string{}
+		for i, x := range list {
+			var s string
+			text("", &s, "", most).read(r, item(at, i), x)
+			if !slices.Contains(all, s) {
+				all = append(all, s)
+			}
+		}
+		*dst = all
+	}}
+}
+
+// translations are pages by language.
+func translations(name string, dst *map[string]string) field {
+	std := func() { *dst = map[string]string{} }
+	return field{name: name, std: std, read: func(r *reader, at string, v any) {
+		all, whole := map[string]string{}, r.whole
+		var fields []field
+		for _, tag := range pages.Languages() {
+			fields = append(fields, field{name: tag, std: func() {}, read: func(r *reader, at string, v any) {
+				var html string
+				text("", &html, "", MaxPage).read(r, at, v)
+				all[tag] = html
+			}})
+		}
+		r.whole = false
+		r.object(at, v, fields)
+		r.whole = whole
+		*dst = all
+	}}
+}
+
+// assets are files, sorted by their name.
+func assets(name string, dst *[]Asset) field {
+	return field{name: name, std: func() { *dst = []Asset{} }, read: func(r *reader, at string, v any) {
+		list, ok := v.([]any)
+		switch {
+		case !ok:
+			r.wrong(at, CodeType, "send a list", "is %s, not a list", kind(v))
+			return
+		case len(list) > mostAssets:
+			r.wrong(at, CodeTooMany, "leave some out", "has %d files, and %d are the most", len(list),
+				mostAssets)
+			return
+		}
+		all, whole := []Asset{}, r.whole
+		for i, x := range list {
+			var one Asset
+			before := len(r.faults)
+			r.whole = true
+			r.object(item(at, i), x, []field{
+				text("name", &one.Name, "", 200).required(),
+				text("base64", &one.Base64, "", (MaxPage+2)/3*4).required(),
+			})
+			if len(r.faults) == before {
+				checkAsset(r, item(at, i), &one, all)
+			}
+			all = append(all, one)
+		}
+		r.whole = whole
+		slices.SortStableFunc(all, func(a, b Asset) int { return strings.Compare(a.Name, b.Name) })
+		*dst = all
+	}}
+}
+
+func checkAsset(r *reader, at string, x *Asset, others []Asset) {
+	if err := pages.CheckAsset(x.Name); err != nil {
+		r.wrong(at+"/name", CodeValue, "write a name such as img/logo.svg", "%s", err.Error())
+	}
+	if slices.ContainsFunc(others, func(y Asset) bool { return y.Name == x.Name }) {
+		r.wrong(at+"/name", CodeTaken, "keep one of the two", "%s stands twice", quote(x.Name))
+	}
+	b, err := base64.StdEncoding.Strict().DecodeString(x.Base64)
+	switch {
+	case err != nil:
+		r.wrong(at+"/base64", CodeValue, "encode the file by RFC 4648, with padding", "is not base64")
+	case len(b) == 0:
+		r.wrong(at+"/base64", CodeValue, "leave the file out", "is empty")
+	}
+}
+
+// check finds what package config does not.
+func (p *Page) check(r *reader, own string) {
+	if own == "" && len(p.Translations) > 0 {
+		r.wrong("/headgate/page/translations", CodeConflict, "write the page in the room's language as "+
+			"custom_page_html", "are translations of no page")
+	}
+	for _, tag := range slices.Sorted(maps.Keys(p.Translations)) {
+		if html := p.Translations[tag]; html == "" {
+			r.wrong("/headgate/page/translations/"+tag, CodeValue, "leave it out", "is empty")
+		} else {
+			checkPage(r, "/headgate/page/translations/"+tag, html)
+		}
+	}
+}
+
+// files are the assets by name.
+func (p *Page) files() map[string][]byte {
+	all := map[string][]byte{}
+	for _, x := range p.Assets {
+		all[x.Name], _ = base64.StdEncoding.DecodeString(x.Base64) // was checked
+	}
+	return all
+}
+
+// shownPage is a page as it is read back.
+func (b *Book) shownPage(p *Page) Page {
+	x := Page{Policy: p.Policy, Translations: map[string]string{}, Assets: []Asset{}}
+	for tag, key := range p.Translations {
+		x.Translations[tag] = b.page(key)
+	}
+	for _, a := range p.Assets {
+		a.Base64 = base64.StdEncoding.EncodeToString([]byte(b.page(a.Base64)))
+		x.Assets = append(x.Assets, a)
+	}
+	return x
+}
+
+// keepPage keeps what belongs to a page, and has its keys instead.
+func (b *Book) keepPage(p *Page) Page {
+	x := Page{Policy: p.Policy, Translations: map[string]string{}, Assets: []Asset{}}
+	for tag, html := range p.Translations {
+		x.Translations[tag] = b.keep(html)
+	}
+	files := p.files()
+	for _, a := range p.Assets {
+		a.Base64 = b.keep(string(files[a.Name]))
+		x.Assets = append(x.Assets, a)
+	}
+	return x
+}
