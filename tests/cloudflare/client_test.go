@@ -22,6 +22,7 @@ func TestClient(t *testing.T) {
 		t.Run(turn, func(t *testing.T) {
 			c := g.client(g.token)
 			id := rooms(t, g, c, turn)
+			routes(t, g, c, turn)
 			events(t, c, id)
 			rules(t, g, c, id, turn)
 			settings(t, c)
@@ -100,6 +101,68 @@ func rooms(t *testing.T, g *gate, c *wr.WaitingRoomService, last string) (id str
 		"Query": with[wr.QueryParam](v{"Name": "other", "Path": "x"})}))
 	refused(t, err, "/name")
 	return id
+}
+
+// routes makes a room over two hosts: whoever is inside on one is inside on the other, by one cookie.
+func routes(t *testing.T, g *gate, c *wr.WaitingRoomService, turn string) {
+	ctx := t.Context()
+	host, other := "one."+turn+".example.com", "two."+turn+".example.com"
+	list := []wr.AdditionalRoutesParam{
+		with[wr.AdditionalRoutesParam](v{"Host": other, "Path": "/pay"}),
+		with[wr.AdditionalRoutesParam](v{"Host": host, "Path": "/x"})}
+	q := with[wr.QueryParam](v{"Name": "both-" + turn, "Host": host, "Path": "/shop",
+		"TotalActiveUsers": int64(1), "NewUsersPerMinute": int64(99), "AdditionalRoutes": list,
+		"CookieSuffix": "abcd"})
+	r, err := c.New(ctx, with[wr.WaitingRoomNewParams](v{"ZoneID": zone, "Query": q}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		got, err := c.Get(ctx, r.ID, with[wr.WaitingRoomGetParams](v{"ZoneID": zone}))
+		if err != nil || got.CookieSuffix != "abcd" || len(got.AdditionalRoutes) != 2 ||
+			got.AdditionalRoutes[0].Host != other || got.AdditionalRoutes[0].Path != "/pay" ||
+			got.AdditionalRoutes[1].Host != host || got.AdditionalRoutes[1].Path != "/x" {
+			t.Fatal(got, err)
+		}
+		put, err := c.Update(ctx, r.ID, with[wr.WaitingRoomUpdateParams](v{"ZoneID": zone, "Query": q}))
+		if err != nil || put.JSON.RawJSON() != got.JSON.RawJSON() {
+			t.Errorf("read %s, written %s, %v", got.JSON.RawJSON(), put.JSON.RawJSON(), err)
+		}
+	}
+	inside, waits := g.visitor(), g.visitor()
+	if res := inside.get(host, "/shop/tea"); res.StatusCode != http.StatusOK || inside.cookies(host) != 1 {
+		t.Fatalf("%s, %v", res.Status, res.Header)
+	}
+	for _, at := range [][2]string{{other, "/pay"}, {host, "/x/y"}, {host, "/shop"}} {
+		res := inside.get(at[0], at[1])
+		if res.StatusCode != http.StatusOK || res.Header.Get("Headgate-State") != "" {
+			t.Errorf("%v: who is inside waits: %s %v", at, res.Status, res.Header)
+		}
+		if res := waits.get(at[0], at[1]); res.Header.Get("Headgate-State") != "waiting" {
+			t.Errorf("%v: a second one is not made to wait: %s", at, res.Status)
+		}
+		if n, m := inside.cookies(at[0]), waits.cookies(at[0]); n != 1 || m != 1 {
+			t.Errorf("%v: %d and %d cookies", at, n, m)
+		}
+	}
+	eventually(t, "one inside and one waiting", func() bool {
+		s, err := c.Statuses.Get(ctx, r.ID, with[wr.StatusGetParams](v{"ZoneID": zone}))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s.EstimatedTotalActiveUsers == 1 && s.EstimatedQueuedUsers == 1
+	})
+	_, err = c.Edit(ctx, r.ID, with[wr.WaitingRoomEditParams](v{"ZoneID": zone,
+		"Query": with[wr.QueryParam](v{"CookieSuffix": ""})}))
+	refused(t, err, "/cookie_suffix")
+	_, err = c.New(ctx, with[wr.WaitingRoomNewParams](v{"ZoneID": zone, "Query": with[wr.QueryParam](v{
+		"Name": "more", "Host": other, "Path": "/pay", "TotalActiveUsers": int64(1),
+		"NewUsersPerMinute": int64(1)})}))
+	refused(t, err, "/path")
+	_, err = c.Edit(ctx, r.ID, with[wr.WaitingRoomEditParams](v{"ZoneID": zone,
+		"Query": with[wr.QueryParam](v{"AdditionalRoutes": []wr.AdditionalRoutesParam{
+			with[wr.AdditionalRoutesParam](v{"Host": "elsewhere.org"})}})}))
+	refused(t, err, "/additional_routes/0/host")
 }
 
 // refused wants an error that names places, and was asked for once.

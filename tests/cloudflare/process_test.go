@@ -5,7 +5,9 @@ import (
 	"encoding/json"
 	"net"
 	"net/http"
+	"net/http/cookiejar"
 	"net/http/httptest"
+	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -156,14 +158,43 @@ func with[P any](fields v) (p P) {
 	return p
 }
 
+// A visitor keeps cookies as a browser does.
+type visitor struct {
+	g   *gate
+	jar *cookiejar.Jar
+}
+
+func (g *gate) visitor() *visitor {
+	jar, err := cookiejar.New(nil)
+	if err != nil {
+		g.t.Fatal(err)
+	}
+	return &visitor{g, jar}
+}
+
+func (v *visitor) cookies(host string) int {
+	return len(v.jar.Cookies(&url.URL{Scheme: "http", Host: host, Path: "/"}))
+}
+
+func (v *visitor) get(host, path string) *http.Response {
+	v.g.t.Helper()
+	u := &url.URL{Scheme: "http", Host: host, Path: path}
+	res := v.g.get(host, path, v.jar.Cookies(u)...)
+	v.jar.SetCookies(u, res.Cookies())
+	return res
+}
+
 // get asks as a visitor.
-func (g *gate) get(host, path string) *http.Response {
+func (g *gate) get(host, path string, cookies ...*http.Cookie) *http.Response {
 	g.t.Helper()
 	r, err := http.NewRequestWithContext(context.Background(), "GET", "http://"+g.visitors+path, nil)
 	if err != nil {
 		g.t.Fatal(err)
 	}
 	r.Host = host
+	for _, c := range cookies {
+		r.AddCookie(c)
+	}
 	res, err := http.DefaultClient.Do(r)
 	if err != nil {
 		g.t.Fatal(err)
