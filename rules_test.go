@@ -164,6 +164,11 @@ func TestARuleSendsIntoALane(t *testing.T) {
 				t.Errorf("at %d of %d, want %d of 8", got.Position, got.Waiting, want)
 			}
 		}
+		for v, want := range map[*visitor]string{vip: "vip", odd: "", line[5]: ""} {
+			if w, err := g.room.Where(t.Context(), v.poll().Ticket); err != nil || w.Lane != want {
+				t.Errorf("in the lane %q, want %q: %v", w.Lane, want, err)
+			}
+		}
 		vip.accept = "application/json"
 		if w := vip.do("GET", "/"); !strings.Contains(w.Body.String(), `"served_url":""`) {
 			t.Errorf("it is told of numbers of the other line: %s", w.Body)

@@ -19,6 +19,7 @@ var ErrNoTicket = errors.New("no such ticket in this room")
 type Where struct {
 	Room      string  `json:"room"`
 	Ticket    string  `json:"ticket"`
+	Lane      string  `json:"lane"`                  // that it waits in, "" for the ordinary line
 	Status    string  `json:"status"`                // waiting, late, called, used, gone
 	Position  int64   `json:"position"`              // 1 is next, 0 none
 	Ahead     int64   `json:"ahead"`                 // people before it
@@ -37,7 +38,7 @@ func (r *Room) Where(ctx context.Context, id string) (Where, error) {
 		return Where{}, fmt.Errorf("ticket %q: %w", id, ErrNoTicket)
 	}
 	w := Where{
-		Room: r.Config().Name, Ticket: id, Status: "gone", Position: x.Position,
+		Room: r.Config().Name, Ticket: id, Lane: x.Lane, Status: "gone", Position: x.Position,
 		Ahead: max(0, x.Position-1), Expected: -1, SilentFor: -1, KeptFor: -1,
 	}
 	if x.Place {

@@ -54,7 +54,11 @@ func ticketCommand(ctx context.Context, args []string, stdout, stderr io.Writer)
 		}
 		return exitOK
 	}
-	fmt.Fprintf(stdout, "ticket    %s in room %s\nstatus    %s\n", w.Ticket, w.Room, w.Status)
+	fmt.Fprintf(stdout, "ticket    %s in room %s\n", w.Ticket, w.Room)
+	if w.Lane != "" {
+		fmt.Fprintf(stdout, "lane      %s\n", w.Lane)
+	}
+	fmt.Fprintf(stdout, "status    %s\n", w.Status)
 	if w.Position > 0 {
 		fmt.Fprintf(stdout, "position  %d, %d ahead\n", w.Position, w.Ahead)
 		fmt.Fprintf(stdout, "wait      %s\n", about(w.Expected))

@@ -190,7 +190,7 @@ func checkRoomRules(d *decoder, r *Room, key string, env rules.Env) {
 		}
 		if _, err := rules.New([]rules.Rule{x}, env); err != nil {
 			bad = true
-			d.clash(ruleMistake(err), k+".expression", k+".lane", k+".share", k)
+			d.ruleFault(err, k)
 		}
 		all = append(all, x)
 	}
@@ -199,6 +199,21 @@ func checkRoomRules(d *decoder, r *Room, key string, env rules.Env) {
 	}
 	if _, err := rules.New(all, env); err != nil {
 		d.clash(wrong("docs/rules.md has the bounds", "%s", firstLine(err)), key)
+	}
+}
+
+// ruleFault records what is wrong with a rule, at the key that is wrong. What could not be read is
+// told already.
+func (d *decoder) ruleFault(err error, k string) {
+	e, field := errors.AsType[*rules.FieldError](err)
+	if field {
+		if key := k + "." + e.Field; d.good(key) {
+			_, at := d.blame(key, k)
+			d.faultAt(key, at, wrong("docs/rules.md says how rules are written", "%s", e.Problem))
+		}
+	}
+	if _, ok := errors.AsType[*rules.Error](err); ok || !field {
+		d.clash(ruleMistake(err), k+".expression", k)
 	}
 }
 

@@ -205,6 +205,7 @@ type Trace struct {
 	Kept     time.Duration // it keeps its place for so long, if it stays silent
 	Left     time.Duration // of its stay, at least
 	ETA      ETA
+	Lane     string // that it waits in, "" for the ordinary line
 }
 
 // ErrNoTicket: no such number was issued.
@@ -230,6 +231,9 @@ func (c *Counter) Trace(
 		}
 	}
 	t.Left = max(0, c.pool.EndOf(slot.StayID(number)).Sub(now))
+	if i := slot.LaneOf(number); i > 0 {
+		t.Lane = cmp.Or(c.line.Lanes()[i].Name, "?")
+	}
 	return t, nil
 }
 

@@ -224,6 +224,7 @@ const (
 	bitCame // of a place: when follows
 	bitNow  // of a place: a life follows
 	bitMoved
+	bitLane // of a trace: the name of a lane follows
 )
 
 // appendPlace appends a place; what places have in common, by the way from the last.
@@ -268,9 +269,13 @@ func (d *reader) status() slot.TicketStatus {
 }
 
 func appendTrace(b []byte, t *Trace) []byte {
-	b = appendUints(b, uint64(t.Status), flag(t.Place, bitPlace)|flag(t.ETA != ETA{}, bitETA))
+	b = appendUints(b, uint64(t.Status), flag(t.Place, bitPlace)|flag(t.ETA != ETA{}, bitETA)|
+		flag(t.Lane != "", bitLane))
 	b = appendInts(b, t.Position, int64(t.Silent), int64(t.Kept), int64(t.Left))
-	return appendETA(b, &t.ETA)
+	if b = appendETA(b, &t.ETA); t.Lane != "" {
+		b = append(appendUints(b, uint64(len(t.Lane))), t.Lane...)
+	}
+	return b
 }
 
 func (d *reader) trace() (t Trace) {
@@ -278,7 +283,9 @@ func (d *reader) trace() (t Trace) {
 	bits := d.uint()
 	t.Place, t.Position, t.Silent = bits&bitPlace != 0, d.int(), time.Duration(d.int())
 	t.Kept, t.Left = time.Duration(d.int()), time.Duration(d.int())
-	t.ETA = d.eta(bits)
+	if t.ETA = d.eta(bits); bits&bitLane != 0 {
+		t.Lane = d.text()
+	}
 	return t
 }
 

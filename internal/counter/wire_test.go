@@ -55,6 +55,8 @@ func scatter(rng *rand.Rand, v reflect.Value) {
 		v.SetUint(1 + wide%3)
 	case reflect.Uint64:
 		v.SetUint(wide)
+	case reflect.String:
+		v.SetString("lane"[:wide%5])
 	case reflect.Slice: // whoever sends one says of what
 	default:
 		v.SetInt(int64(wide))
@@ -193,7 +195,7 @@ func TestWireOfFormat1HasTheseBytes(t *testing.T) {
 			{op: opPoll, place: place}, {op: opJoin, place: next},
 			{op: opLeave, fault: faultOf(ErrFull)},
 			{op: opClaim, claim: slot.ClaimReply{ID: 1, Epoch: 4, End: 2, Win: 3}},
-			{op: opTrace, trace: Trace{slot.TicketLate, true, 1, 2, 3, 4, eta}},
+			{op: opTrace, trace: Trace{slot.TicketLate, true, 1, 2, 3, 4, eta, ""}},
 		}, "0105100307080a0c0e1012143002040608030204000e0e00001422180104040628020c0204060830020406"},
 		{Settings{
 			Active: slot.Limit{Kind: slot.AtOnce, N: 1, Per: 2},

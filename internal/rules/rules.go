@@ -118,7 +118,7 @@ func (s *Set) lane(r *Rule) (int, error) {
 		s.lanes = append(s.lanes, slot.Lane{Name: r.Lane, Share: r.Share})
 		return len(s.lanes) - 1, nil
 	case s.lanes[i].Share != r.Share:
-		return i, fmt.Errorf("the lane %s has a share of %d here and %d in a rule before: write the same",
+		return i, wrong("share", "the lane %s has a share of %d here and %d in a rule before: write the same",
 			r.Lane, r.Share, s.lanes[i].Share)
 	}
 	return i, nil
@@ -137,18 +137,32 @@ func LaneName(name string) bool {
 	return ok
 }
 
+// A FieldError says what is wrong with a rule beside its expression.
+type FieldError struct {
+	Field   string // action, description, lane or share
+	Problem string
+}
+
+func (e *FieldError) Error() string { return e.Problem }
+
+func wrong(field, format string, args ...any) error {
+	return &FieldError{field, fmt.Sprintf(format, args...)}
+}
+
 func (r *Rule) check() error {
 	switch {
 	case r.Action < Bypass || r.Action > Lane:
-		return errors.New("an action is missing: bypass, deny or lane")
+		return wrong("action", "an action is missing: bypass, deny or lane")
 	case r.Action == Lane && !LaneName(r.Lane):
-		return fmt.Errorf("a lane named %q: take 1 to 32 of A-Z, a-z, 0-9, _ and -", r.Lane)
+		return wrong("lane", "a lane named %q: take 1 to 32 of A-Z, a-z, 0-9, _ and -", r.Lane)
 	case r.Action == Lane && (r.Share < 1 || r.Share > 99):
-		return fmt.Errorf("a lane with a share of %d: take 1 to 99, of a hundred calls", r.Share)
-	case r.Action != Lane && (r.Share != 0 || r.Lane != ""):
-		return fmt.Errorf("%s with a lane or a share: only the action lane has them", r.Action)
+		return wrong("share", "a lane with a share of %d: take 1 to 99, of a hundred calls", r.Share)
+	case r.Action != Lane && r.Lane != "":
+		return wrong("lane", "%s with a lane: only the action lane has one", r.Action)
+	case r.Action != Lane && r.Share != 0:
+		return wrong("share", "%s with a share: only the action lane has one", r.Action)
 	case len(r.Description) > maxDescription:
-		return fmt.Errorf("a description of %d bytes: %d are the most", len(r.Description), maxDescription)
+		return wrong("description", "a description of %d bytes: %d are the most", len(r.Description), maxDescription)
 	}
 	return nil
 }

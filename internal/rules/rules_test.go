@@ -209,7 +209,7 @@ func TestSetSaysAllThatIsWrong(t *testing.T) {
 	for _, want := range []string{
 		"rule 1: an action is missing", "rule 2: a lane with a share of 0",
 		"rule 3: a lane with a share of 100",
-		"rule 4: bypass with a lane or a share", "rule 5: 1:1: unknown field tru",
+		"rule 4: bypass with a ", "rule 5: 1:1: unknown field tru",
 		"a description of 501 bytes",
 		"rule 8: 1:1: unknown field wrong", "99 of all lanes together",
 		"rule 9: the lane a has a share of 51 here and 50 in a rule before",
