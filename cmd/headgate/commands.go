@@ -37,6 +37,7 @@ func commands() []command {
 		{"ticket", "say where a visitor stands, and why", ticketHelp, ticketCommand},
 		{"limit", "say what the keys of a limit have used", limitHelp, limitCommand},
 		{"queue", "put jobs, and say how they fare", queueHelp, queueCommand},
+		{"webhook", "say how webhooks fare, and try one", webhookHelp, webhookCommand},
 		{"analytics", "say what a room, a limit or a queue did", analyticsHelp, analyticsCommand},
 		{"reload", "let a running headgate read its file again", reloadHelp, reloadCommand},
 		{"key", "make a new sealing key, without anybody losing a place", keyHelp, keyCommand},

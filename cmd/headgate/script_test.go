@@ -6,6 +6,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"os/exec"
 	"slices"
@@ -24,7 +25,8 @@ func TestMain(m *testing.M) {
 
 // TestScripts runs testdata/script/*.txtar: each is a session at a terminal,
 // with the real main in a process of its own. $TAKEN is an address on which
-// something else listens.
+// something else listens, $RECEIVER one at which POST /takes is answered by 204,
+// and all else by 404.
 func TestScripts(t *testing.T) {
 	testscript.Run(t, testscript.Params{
 		Dir: "testdata/script",
@@ -35,6 +37,13 @@ func TestScripts(t *testing.T) {
 			}
 			env.Defer(func() { taken.Close() })
 			env.Setenv("TAKEN", taken.Addr().String())
+			mux := http.NewServeMux()
+			mux.HandleFunc("POST /takes", func(w http.ResponseWriter, _ *http.Request) {
+				w.WriteHeader(http.StatusNoContent)
+			})
+			receiver := httptest.NewServer(mux)
+			env.Defer(receiver.Close)
+			env.Setenv("RECEIVER", receiver.Listener.Addr().String())
 			for _, name := range []string{"VISITORS", "ADMIN"} { // free a moment ago
 				l, err := net.Listen("tcp", "127.0.0.1:0")
 				if err != nil {

@@ -128,6 +128,7 @@ type Reloaded struct {
 	Rooms        Named    `json:"rooms"`
 	Limits       Named    `json:"limits"` // also those of the rules for Envoy
 	Queues       Named    `json:"queues"`
+	Webhooks     Named    `json:"webhooks"`
 	Dropped      []string `json:"dropped_live_changes"` // rooms that had any
 	Covered      []string `json:"covered_limits"`       // made, and not in force: the file has others
 	NeedsRestart []string `json:"needs_restart"`        // keys that were left as they are
@@ -183,6 +184,9 @@ type Config struct {
 	Keys    Keys
 	Limits  Limits
 	Queues  func() []*queue.Queue // as of now
+
+	Webhooks Webhooks
+
 	Rooms   Rooms
 	History Analytics
 	Pages   *pages.Book  // of previews
@@ -233,8 +237,8 @@ func New(cfg Config) *API {
 
 // allRoutes are all there are: openapi.json describes each.
 func (a *API) allRoutes() []route {
-	return slices.Concat(a.routes(), a.limitRoutes(), a.queueRoutes(), a.passRoutes(), a.managedRoutes(),
-		a.historyRoutes(), a.analyticsRoutes())
+	return slices.Concat(a.routes(), a.limitRoutes(), a.queueRoutes(), a.webhookRoutes(), a.passRoutes(),
+		a.managedRoutes(), a.historyRoutes(), a.analyticsRoutes())
 }
 
 // ServeHTTP answers one request.

@@ -42,7 +42,7 @@ func (a *API) changeLimit(c *call) (any, error) {
 	if change == nil {
 		change = a.changeHere
 	}
-	if err := change(c.r.Context(), name, pairs); err != nil {
+	if err := change(c.by(), name, pairs); err != nil {
 		c.done.Asked = askedOf(pairs)
 		return nil, notChanged(err)
 	}

@@ -32,7 +32,7 @@ func (a *API) putLimit(c *call) (any, error) {
 		return nil, err
 	}
 	before, _ := a.limitNamed(name)
-	isNew, err := a.cfg.Limits.Make(c.r.Context(), name, body)
+	isNew, err := a.cfg.Limits.Make(c.by(), name, body)
 	if err != nil {
 		c.done.Asked = askedLimit(name, body)
 		return nil, notChanged(err)
@@ -57,7 +57,7 @@ func (a *API) removeLimit(c *call) (any, error) {
 		return nil, limitProblem(headgate.ErrNoLimit)
 	}
 	before, _ := a.limitNamed(name)
-	stays, err := a.cfg.Limits.Remove(c.r.Context(), name)
+	stays, err := a.cfg.Limits.Remove(c.by(), name)
 	if err != nil {
 		c.done.Asked = map[string]string{"limit": clip(name)}
 		return nil, notChanged(err)

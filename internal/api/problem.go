@@ -74,6 +74,9 @@ func problemOf(err error) *problem {
 	if p := queueProblem(err); p != nil {
 		return p
 	}
+	if p := webhookProblem(err); p != nil {
+		return p
+	}
 	if p := managedProblem(err); p != nil {
 		return p
 	}

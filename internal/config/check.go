@@ -19,6 +19,7 @@ func check(d *decoder, c *Config) {
 	checkEngine(d, c)
 	checkLimits(d, c)
 	checkQueues(d, c)
+	checkWebhooks(d, c)
 	checkRules(d, c)
 	for i := range c.Rooms {
 		k := "rooms[" + strconv.Itoa(i) + "]."

@@ -85,6 +85,9 @@ type Config struct {
 	// Queues keep jobs for targets, in the order of the file. Default none.
 	Queues []Queue
 
+	// Webhooks are told of what happens, in the order of the file. Default none.
+	Webhooks []Webhook
+
 	// Envoy says where Envoy's rate limit service is answered; nil is nowhere.
 	Envoy *Envoy
 

@@ -130,15 +130,20 @@ func checkEvents(d *decoder, r *Room, k string) {
 	}
 }
 
-// At is the room as its events have it at a time, and what they make of it.
-func (r *Room) At(now time.Time) (Room, events.Moment) {
+// EventList is the events of a room, with their times alone.
+func (r *Room) EventList() []events.Event {
 	list := make([]events.Event, len(r.Events))
 	for i := range r.Events {
 		e := &r.Events[i]
 		list[i] = events.Event{Name: e.Name, Prequeue: e.PrequeueStart, Start: e.Start, End: e.End,
 			Every: e.Every, Shuffle: e.Shuffle, Suspended: e.Suspended}
 	}
-	c, m := *r, events.At(list, now)
+	return list
+}
+
+// At is the room as its events have it at a time, and what they make of it.
+func (r *Room) At(now time.Time) (Room, events.Moment) {
+	c, m := *r, events.At(r.EventList(), now)
 	if m.On == nil {
 		return c, m
 	}

@@ -68,6 +68,7 @@ func configFields(c *Config) []field {
 		{name: "engine", read: readEngine(c)},
 		{name: "limits", read: readLimits(c)},
 		{name: "queues", read: readQueues(c)},
+		{name: "webhooks", read: readWebhooks(c)},
 		{name: "envoy", read: readEnvoy(c)},
 		{name: "lists", read: readLists(c)},
 		{name: "crawlers", read: readCrawlers(c)},
@@ -223,6 +224,7 @@ func homeOf(name string) string {
 		{"in a queue, under queues", queueFields(new(Queue))},
 		{"under target in a queue", targetFields(new(QueueTarget))},
 		{"under traces", traceFields(new(Traces))},
+		{"in a webhook, under webhooks", webhookFields(new(Webhook))},
 	}
 	for _, h := range homes {
 		if slices.Contains(names(h.fields), name) {

@@ -33,6 +33,7 @@ type HTTP struct {
 	host      string // "": the url's
 	fixed     http.Header
 	keys      [][]byte
+	keyIsID   bool
 	timeout   time.Duration
 	transport *http.Transport
 	carrier   http.RoundTripper // the transport, with what stands around it
@@ -79,15 +80,19 @@ func (h *HTTP) request(j *queue.Job) (*http.Request, error) {
 	if header.Get("User-Agent") == "" {
 		header.Set("User-Agent", "headgate")
 	}
-	header.Set(idHeader, j.ID)
+	id := j.ID
+	if h.keyIsID {
+		id = j.Key
+	}
+	header.Set(idHeader, id)
 	header.Set(attemptHeader, strconv.Itoa(j.Attempt))
-	if j.Key != "" {
+	if j.Key != "" && !h.keyIsID {
 		// In small letters, as HTTP/2 has all names: under the other spelling net/http would
 		// send a job again by itself when a connection breaks.
 		header["idempotency-key"] = []string{j.Key}
 	}
 	if len(h.keys) > 0 {
-		timestamp, signature := sign(h.keys, j.ID, time.Now(), j.Body)
+		timestamp, signature := sign(h.keys, id, time.Now(), j.Body)
 		header.Set(timestampHeader, timestamp)
 		header.Set(signatureHeader, signature)
 	}
@@ -114,24 +119,34 @@ func (h *HTTP) setBody(r *http.Request, body []byte) {
 	}
 }
 
+// A StatusError is an answer that is not 2xx.
+type StatusError struct{ Code int }
+
+// Error does not repeat the target's own words.
+func (e *StatusError) Error() string {
+	text := fmt.Sprintf("the target answered %d %s", e.Code, http.StatusText(e.Code))
+	if e.Code < 400 {
+		text += ": no redirect is followed; set the url that is meant"
+	}
+	return text
+}
+
 // judge says what an answer means for the job and for the target.
 func judge(answer *http.Response, now time.Time) queue.Outcome {
 	code := answer.StatusCode
 	if code >= 200 && code < 300 {
 		return queue.Outcome{}
 	}
-	text := fmt.Sprintf("the target answered %d %s", code, http.StatusText(code)) // not its own words
+	err := &StatusError{code}
 	switch {
-	case code < 400:
-		return queue.Outcome{Err: errors.New(text + ": no redirect is followed; set the url that is meant")}
 	case code == http.StatusRequestTimeout, code == http.StatusTooEarly,
 		code == http.StatusTooManyRequests, code >= 500:
 		return queue.Outcome{
-			Err: errors.New(text), Again: true, After: retryAfter(answer.Header, now),
+			Err: err, Again: true, After: retryAfter(answer.Header, now),
 			Busy: code == http.StatusTooManyRequests || code == http.StatusServiceUnavailable,
 		}
 	}
-	return queue.Outcome{Err: errors.New(text)}
+	return queue.Outcome{Err: err}
 }
 
 // mostAfter bounds what a target may say in Retry-After. Chosen: it is asked again then.

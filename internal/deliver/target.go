@@ -24,6 +24,9 @@ type Target struct {
 	Headers map[string]string // fixed: a job's header of the same name is left out
 	Secrets []string          // whsec_…, each signs; none: unsigned
 	Timeout time.Duration     // of a delivery, default 30 s
+	// KeyIsID makes a job's key its Webhook-Id: it is the same when the job was put twice. There
+	// is no Idempotency-Key then.
+	KeyIsID bool
 
 	CA          string // PEM file of who may vouch for the target; "": the system's
 	Certificate string // PEM file of our own certificate, with Key
@@ -85,7 +88,7 @@ func Open(t Target) (*HTTP, error) {
 	}
 	h := &HTTP{
 		method: cmp.Or(t.Method, http.MethodPost), fixed: http.Header{},
-		timeout: cmp.Or(t.Timeout, defaultTimeout),
+		timeout: cmp.Or(t.Timeout, defaultTimeout), keyIsID: t.KeyIsID,
 	}
 	h.url, _ = url.Parse(t.URL)
 	for name, value := range t.Headers {

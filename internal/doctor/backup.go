@@ -14,6 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/headgate/headgate/internal/config"
 	"github.com/headgate/headgate/internal/folder"
 	"github.com/headgate/headgate/internal/store"
 	"github.com/headgate/headgate/slot"
@@ -88,7 +89,7 @@ func Take(dir, version string) (*Backup, error) {
 		return nil, err
 	}
 	for _, log := range store.Logs(filepath.Join(dir, "engine")) {
-		if name, ok := strings.CutSuffix(log, "_jobs"); ok {
+		if name, ok := strings.CutSuffix(log, "_jobs"); ok && !strings.HasPrefix(name, config.WebhookQueue) {
 			b.Queues = append(b.Queues, name)
 		}
 	}

@@ -30,7 +30,10 @@ func (s *Server) adminAPI() *api.API {
 			Rules: s.limits.rules, Keys: s.limits.rules, Style: s.limits.style, Source: s.limits.source,
 			Change: s.changeLimit, Make: s.makeLimit, Remove: s.removeLimit,
 		},
-		Queues:  s.jobs.all,
+		Queues: s.jobs.all,
+
+		Webhooks: api.Webhooks{List: s.listWebhooks, Test: s.testWebhook},
+
 		Rooms:   s,
 		History: history{s},
 		Pages:   s.book,
@@ -67,6 +70,7 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	c.limits(ch)
 	c.queues(ch)
 	c.traces(ch)
+	c.webhooks(ch)
 	for _, g := range c.s.set.Load().gates {
 		st := g.room.Status()
 		send := func(kind prometheus.ValueType, name, help string, v float64) {

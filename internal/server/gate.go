@@ -153,6 +153,9 @@ func (s *Server) begin(c *crew) {
 	for _, q := range *s.jobs.set.Load() {
 		s.runQueue(q)
 	}
+	for _, w := range s.hooks.all() {
+		s.runWebhook(w)
+	}
 	close(s.running)
 }
 

@@ -35,6 +35,7 @@ type limitAsk struct {
 	Name string    `json:"name"`
 	Was  uint64    `json:"was"`
 	Next limitLive `json:"next"` // Of is of who asks: the home does not look at it
+	By   string    `json:"by,omitempty"`
 	// Made asks for a limit that is made, in place of the others.
 	Made *madeAsk `json:"made,omitempty"`
 }
@@ -100,6 +101,7 @@ func (s *Server) changeAtHome(
 
 // askHome asks the home by the link of this node, else by those of the others.
 func (s *Server) askHome(ctx context.Context, home string, q *limitAsk) (told limitTold, err error) {
+	q.By = api.By(ctx)
 	msg, err := json.Marshal(q)
 	if err != nil {
 		return told, err
@@ -159,6 +161,7 @@ func (s *Server) answerLimit(ctx context.Context, msg []byte) []byte {
 		return nil
 	}
 	var told limitTold
+	s.noteChange(ctx, "", q.Name, nil, q.By)
 	switch err := fits(f, q.Next.Pairs); {
 	case q.Made != nil:
 		if told.Made, told.Refused, err = s.answerMade(ctx, q.Name, q.Made); err != nil {

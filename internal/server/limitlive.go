@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"strings"
 	"time"
 
 	"github.com/headgate/headgate"
@@ -178,6 +179,12 @@ func notWritten(err error) error {
 // changeLimit keeps a change of a limit, and puts it into force: where the limit is decided,
 // and then here.
 func (s *Server) changeLimit(ctx context.Context, name string, pairs map[string]string) error {
+	keys := []string{}
+	for key := range pairs {
+		key, _, _ = strings.Cut(key, ".") // overrides.bob
+		keys = append(keys, key)
+	}
+	s.noteChange(ctx, "", name, keys, api.By(ctx))
 	if _, made := (*s.limits.made.Load())[name]; made {
 		return s.changeMade(ctx, name, pairs)
 	}

@@ -298,6 +298,7 @@ func (s *Server) makeLimit(ctx context.Context, name string, rule []byte) (made 
 	if err != nil {
 		return false, err
 	}
+	s.noteChange(ctx, "", name, nil, api.By(ctx))
 	err = s.whileMaking(ctx, func(ctx context.Context) error {
 		if err := s.ofFile(name); err != nil { // a reload was faster
 			return err
@@ -314,6 +315,7 @@ func (s *Server) makeLimit(ctx context.Context, name string, rule []byte) (made 
 // removeLimit removes a limit that was made. It reports whether the file has one of that name,
 // which stays in force.
 func (s *Server) removeLimit(ctx context.Context, name string) (stays bool, err error) {
+	s.noteChange(ctx, "", name, nil, api.By(ctx))
 	err = s.whileMaking(ctx, func(ctx context.Context) error {
 		r, _, err := s.loadMade(ctx)
 		if err != nil {

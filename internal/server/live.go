@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"maps"
 	"reflect"
+	"slices"
 	"time"
 
 	"github.com/headgate/headgate/internal/api"
@@ -90,6 +91,7 @@ func (s *Server) Change(
 	if len(live) > 0 {
 		next.live = &api.Live{Pairs: live, At: time.Now().UTC(), By: by}
 	}
+	s.noteChange(ctx, room, "", slices.Sorted(maps.Keys(pairs)), by)
 	undo, err := s.keep(ctx, &next)
 	if err != nil {
 		return api.Changed{}, err

@@ -65,7 +65,7 @@ func (s *Server) ReloadOn(ctx context.Context, signals <-chan os.Signal) {
 		if err == nil {
 			s.log.Info("configuration reloaded", "added", got.Rooms.Added,
 				"removed", got.Rooms.Removed, "changed", got.Rooms.Changed, "limits", got.Limits,
-				"queues", got.Queues,
+				"queues", got.Queues, "webhooks", got.Webhooks,
 				"dropped_live_changes", got.Dropped, "needs_restart", got.NeedsRestart)
 			continue
 		}
@@ -97,6 +97,7 @@ type swap struct {
 	added, changed []*gate // of new
 	rules          *envoy.Rules
 	jobs           []*openQueue
+	hooks          []*openWebhook
 	undo           []func() error
 }
 
@@ -119,7 +120,7 @@ func (s *Server) reload(ctx context.Context) (api.Reloaded, error) {
 		return api.Reloaded{}, w.takeBack(err)
 	}
 	w.got.Limits = limitChanges(w)
-	w.commit()
+	w.commit(ctx)
 	if err := s.takeLimits(ctx); err != nil {
 		s.log.Warn("live changes of limits not looked at: what the file takes back may come again with the "+
 			"next start", "error", err)
@@ -139,7 +140,7 @@ func (s *Server) newSwap(cfg *config.Config) *swap {
 		lists: !sameLists(old.cfg, cfg),
 	}
 	none := api.Named{Added: []string{}, Removed: []string{}, Changed: []string{}}
-	w.got.Rooms, w.got.Queues = none, none
+	w.got.Rooms, w.got.Queues, w.got.Webhooks = none, none, none
 	w.got.Dropped, w.got.Covered = []string{}, []string{}
 	return w
 }
@@ -218,6 +219,9 @@ func (w *swap) prepare(ctx context.Context) error {
 		return err
 	}
 	if err := w.reconfigureQueues(ctx); err != nil {
+		return err
+	}
+	if err := w.webhooks(ctx); err != nil {
 		return err
 	}
 	restart, err := w.s.reloadTLS(ctx, &w.new.cfg.TLS) // last: it has no way back
@@ -331,12 +335,13 @@ func (w *swap) reconfigure(ctx context.Context, g *gate) error {
 }
 
 // commit puts all that is new into force. Nothing in it can fail.
-func (w *swap) commit() {
+func (w *swap) commit(ctx context.Context) {
 	w.s.limits.reload(w.new.cfg)
 	if err := w.s.envoy.reload(w.s.limits, w.rules); err != nil {
 		w.s.log.Error("rules for Envoy not reloaded", "error", err)
 	}
 	w.commitQueues()
+	w.commitWebhooks(ctx)
 	w.commitRooms()
 }
 

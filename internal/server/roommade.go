@@ -216,6 +216,9 @@ func (s *Server) edit(
 		if err != nil || record == nil {
 			return res, err
 		}
+		if c := res.Change; c != nil && c.Room != "" {
+			s.noteChange(ctx, c.Room, "", nil, c.By)
+		}
 		err = s.writeRooms(ctx, revision, record, fresh)
 		if errors.Is(err, store.ErrConflict) && ctx.Err() == nil {
 			continue // another node has changed them: once more upon that

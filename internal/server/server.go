@@ -68,6 +68,7 @@ type Server struct {
 	store    store.Store // the live changes
 	limits   *callLimits
 	jobs     *jobQueues
+	hooks    *webhooks
 	envoy    *envoyGate // nil without envoy; see envoy.go
 	made     madeRooms  // rooms that are not of the file; see roommade.go
 
@@ -123,6 +124,9 @@ func (s *Server) open(ctx context.Context, cfg *config.Config) (err error) {
 	err = s.openRooms(opening)
 	if err == nil {
 		err = s.openQueues(opening)
+	}
+	if err == nil {
+		err = s.openWebhooks(opening)
 	}
 	if err != nil && ctx.Err() == nil && opening.Err() != nil {
 		return s.durable.folder.Fault("the records cannot be written", err)
@@ -215,6 +219,7 @@ func (s *Server) Run(ctx context.Context) error {
 	wg.Go(func() { s.followEvents(work) })
 	wg.Go(func() { _ = s.crawlers.Run(work) }) // ends with work alone
 	wg.Go(func() { s.watchTargets(work) })
+	wg.Go(func() { s.watchHappenings(work) })
 	wg.Go(func() { fail(s.board.Run(work)) })
 	s.startTLS(work, secure, &wg, fail)
 	wg.Go(func() { fail(serveOn(public, s.public)) })

@@ -23,6 +23,7 @@ import (
 type target struct {
 	queue   string
 	file    config.QueueTarget
+	keyIsID bool // see deliver.Target
 	log     *slog.Logger
 	around  func(http.RoundTripper) http.RoundTripper
 	current atomic.Pointer[deliver.HTTP]
@@ -63,6 +64,7 @@ func (t *target) readLocked() error {
 		return err
 	}
 	d.Around = t.around
+	d.KeyIsID = t.keyIsID
 	next, err := deliver.Open(d)
 	if err != nil {
 		return err
@@ -132,6 +134,9 @@ func (s *Server) watchTargets(ctx context.Context) {
 		}
 		for _, q := range *s.jobs.set.Load() {
 			q.target.look()
+		}
+		for _, w := range s.hooks.all() {
+			w.target.look()
 		}
 	}
 }

@@ -1,0 +1,156 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/headgate/headgate/internal/api"
+)
+
+const webhookHelp = `usage: headgate webhook list
+       headgate webhook test WEBHOOK
+
+Webhooks are told by HTTP what happens to rooms and limits: see
+docs/webhooks.md.
+
+list says where they stand. test sends one a message of the kind test, and waits
+until it is taken or refused, 20 seconds at most. A webhook whose receiver has
+answered 410 Gone is off; a test that is taken switches it on again.
+
+  headgate webhook test ops
+
+test needs a token with the scope write: see headgate help token.
+` + operatorHelp
+
+// How long headgate webhook test waits. Chosen: the receiver has 15 s to answer.
+const (
+	webhookPatience = 20 * time.Second
+	webhookAgain    = 250 * time.Millisecond
+)
+
+// webhookCommand says where webhooks stand, and tries one.
+func webhookCommand(ctx context.Context, args []string, stdout, stderr io.Writer) int {
+	o, words, err := operatorFlags(flag.NewFlagSet("webhook", flag.ContinueOnError), "webhook", args)
+	if errors.Is(err, flag.ErrHelp) {
+		fmt.Fprint(stdout, webhookHelp)
+		return exitOK
+	}
+	if err != nil {
+		return printFaults(stderr, err)
+	}
+	verb, scope := "", "read"
+	if len(words) > 0 {
+		verb, words = words[0], words[1:]
+	}
+	switch n := len(words); {
+	case verb == "list" && n == 0:
+		var all []api.Webhook
+		if all, err = o.webhooks(ctx); err == nil {
+			fmt.Fprint(stdout, webhookTable(all))
+		}
+	case verb == "test" && n == 1:
+		scope = "write"
+		err = o.testWebhook(ctx, stdout, words[0])
+	default:
+		return usageFault(stderr, "webhook: what is to be done?",
+			"write headgate webhook list, webhook test WEBHOOK, or see headgate help webhook")
+	}
+	if err != nil {
+		return o.fail(ctx, stderr, err, scope)
+	}
+	return exitOK
+}
+
+func (o *operator) webhooks(ctx context.Context) ([]api.Webhook, error) {
+	var all struct {
+		Webhooks []api.Webhook `json:"webhooks"`
+	}
+	err := o.do(ctx, http.MethodGet, "/v1/webhooks", nil, &all)
+	return all.Webhooks, err
+}
+
+// A notTaken is a test that the receiver has not taken.
+type notTaken struct{ why, hint string }
+
+func (e *notTaken) Error() string { return e.why }
+
+// Hint says what to do.
+func (e *notTaken) Hint() string { return e.hint }
+
+// testWebhook sends a test and waits for what comes of it.
+func (o *operator) testWebhook(ctx context.Context, w io.Writer, name string) error {
+	var sent struct {
+		ID string `json:"id"`
+	}
+	err := o.do(ctx, http.MethodPost, "/v1/webhooks/"+url.PathEscape(name)+"/test", nil, &sent)
+	if err != nil {
+		return err
+	}
+	began := time.Now()
+	for time.Since(began) < webhookPatience {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(webhookAgain):
+		}
+		all, err := o.webhooks(ctx)
+		if err != nil {
+			return err
+		}
+		for i := range all {
+			x := &all[i]
+			switch {
+			case x.Name != name:
+			case x.LastSuccess != nil && x.LastSuccess.ID == sent.ID:
+				fmt.Fprintf(w, "taken after %v: %s\n",
+					time.Since(began).Round(webhookAgain), sent.ID)
+				return nil
+			case x.LastFailure != nil && x.LastFailure.ID == sent.ID:
+				return &notTaken{"not taken: " + x.LastFailure.Why,
+					"look at the receiver at " + x.Address + ", and test again"}
+			}
+		}
+	}
+	return &notTaken{"not sent yet: other messages wait before it",
+		"headgate webhook list says how many, and how the last attempt went"}
+}
+
+// webhookTable shows webhooks in 80 columns, and how the last attempt failed where nothing was
+// taken since.
+func webhookTable(all []api.Webhook) string {
+	var b strings.Builder
+	row := func(v ...any) { fmt.Fprintf(&b, "%-16s %-5s %7s %8s %7s %7s %7s  %s\n", v...) }
+	row("webhook", "state", "waiting", "oldest", "sent", "failed", "dropped", "address")
+	for i := range all {
+		x := &all[i]
+		state, oldest := "on", "-"
+		if x.OffSince != nil {
+			state = "off"
+		}
+		if x.Waiting > 0 {
+			oldest = about(x.Oldest)
+		}
+		row(cut(x.Name, 16), state, count(int64(x.Waiting)), oldest, count(x.Sent), count(x.Failed),
+			count(x.Dropped), x.Address)
+	}
+	for i := range all {
+		x := &all[i]
+		if x.Why != "" {
+			fmt.Fprintf(&b, "%s: %s\n", cut(x.Name, 16), x.Why)
+		}
+		if f := x.LastFailure; f != nil && (x.LastSuccess == nil || x.LastSuccess.At.Before(f.At)) {
+			fmt.Fprintf(&b, "%s: %s at %s\n", cut(x.Name, 16), f.Why, f.At.Format(time.RFC3339))
+		}
+	}
+	if len(all) == 0 {
+		b.WriteString("no webhooks: see docs/webhooks.md\n")
+	}
+	return b.String()
+}

@@ -1,0 +1,232 @@
+package server
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/headgate/headgate/internal/api"
+	"github.com/headgate/headgate/internal/deliver"
+	"github.com/headgate/headgate/internal/store"
+	"github.com/headgate/headgate/queue"
+)
+
+// A webhookPost hands the messages of one webhook to its receiver. It is the queue.Handler of the webhook's
+// queue, called for one message at a time at the node that hosts it.
+type webhookPost struct {
+	name  string
+	store store.Store
+	log   *slog.Logger
+	set   atomic.Pointer[openWebhook] // as it is configured now
+
+	sent, failed, dropped atomic.Int64 // in this process
+
+	keeping sync.Mutex // one write of the record at a time
+
+	mu  sync.Mutex // guards what follows
+	was postState  // as read or written last
+	due postState  // what the record does not have yet: counts are what to add
+}
+
+// A postState is the record of a webhook: how it fares, for all nodes and across restarts.
+type postState struct {
+	Gone    string              `json:"gone,omitempty"` // digest of the URL that has answered 410
+	GoneAt  time.Time           `json:"gone_at,omitzero"`
+	Sent    int64               `json:"sent"`
+	Failed  int64               `json:"failed"`
+	Dropped int64               `json:"dropped"`
+	Success *api.WebhookSuccess `json:"last_success,omitempty"`
+	Failure *api.WebhookFailure `json:"last_failure,omitempty"`
+}
+
+// Parameters of deliveries. Chosen.
+const (
+	messageAge = 72 * time.Hour // then nobody wants the message any more
+	recordWait = 2 * time.Second
+)
+
+// none is what Gone is in news that say that the receiver takes messages again.
+const none = "none"
+
+func digest(url string) string {
+	sum := sha256.Sum256([]byte(url))
+	return hex.EncodeToString(sum[:])
+}
+
+// off reports whether the receiver at this URL wants nothing any more.
+func (st *postState) off(url string) bool { return st.Gone != "" && st.Gone == digest(url) }
+
+// add puts news into a state.
+func (st *postState) add(news *postState) {
+	switch news.Gone {
+	case "":
+	case none:
+		st.Gone, st.GoneAt = "", time.Time{}
+	default:
+		st.Gone, st.GoneAt = news.Gone, news.GoneAt
+	}
+	st.Sent, st.Failed, st.Dropped = st.Sent+news.Sent, st.Failed+news.Failed, st.Dropped+news.Dropped
+	if news.Success != nil {
+		st.Success = news.Success
+	}
+	if news.Failure != nil {
+		st.Failure = news.Failure
+	}
+}
+
+// Deliver implements queue.Handler. No message dies: what is given up is counted and done with, for
+// of dead jobs somebody would have to take care.
+func (p *webhookPost) Deliver(ctx context.Context, j *queue.Job) queue.Outcome {
+	w := p.set.Load()
+	test := strings.HasPrefix(j.Key, testPrefix)
+	st, err := p.state(ctx)
+	if err != nil {
+		p.log.Debug("record of a webhook not read", "webhook", p.name, "error", err)
+	}
+	now := time.Now()
+	switch {
+	case !test && st.off(w.file.URL):
+		return p.drop(ctx, j, nil)
+	case now.Sub(j.Enqueued) > messageAge:
+		return p.drop(ctx, j, errors.New("too old"))
+	}
+	o := w.target.Deliver(ctx, j)
+	switch answer, _ := errors.AsType[*deliver.StatusError](o.Err); {
+	case o.Err == nil:
+		p.sent.Add(1)
+		news := postState{Sent: 1, Success: &api.WebhookSuccess{ID: j.Key, At: time.Now().UTC()}}
+		if st.Gone != "" {
+			news.Gone = none
+		}
+		p.keep(ctx, news)
+		return o
+	case ctx.Err() != nil:
+		return o
+	case answer != nil && answer.Code == http.StatusGone:
+		p.failed.Add(1)
+		p.log.Error("webhook switched off: its receiver answers 410 Gone", "webhook", p.name,
+			"hint", "headgate webhook test "+p.name+" switches it on again when that is taken, a reload with "+
+				"another url too")
+		news := p.failure(j, o.Err)
+		news.Gone, news.GoneAt = digest(w.file.URL), time.Now().UTC()
+		p.keep(ctx, news)
+		return p.drop(ctx, j, nil)
+	case answer != nil && (answer.Code == http.StatusBadGateway || answer.Code == http.StatusGatewayTimeout):
+		o.Busy = true // Standard Webhooks: it is overrun
+	}
+	p.failed.Add(1)
+	p.keep(ctx, p.failure(j, o.Err))
+	if test { // who waits for it has seen it
+		return p.drop(ctx, j, nil)
+	}
+	o.Again = true // also after 404 and the like: a receiver is deployed anew, a secret follows later
+	return o
+}
+
+func (p *webhookPost) failure(j *queue.Job, err error) postState {
+	return postState{Failed: 1,
+		Failure: &api.WebhookFailure{ID: j.Key, At: time.Now().UTC(), Why: err.Error()}}
+}
+
+// drop gives a message up. why is logged, nil where the reason has been told.
+func (p *webhookPost) drop(ctx context.Context, j *queue.Job, why error) queue.Outcome {
+	p.dropped.Add(1)
+	p.keep(ctx, postState{Dropped: 1})
+	if why != nil {
+		p.log.Warn("message of a webhook given up", "webhook", p.name, "id", j.Key, "why", why)
+	}
+	return queue.Outcome{}
+}
+
+func (p *webhookPost) key() string { return "webhook." + p.name }
+
+// load is the record and its revision.
+func (p *webhookPost) load(ctx context.Context) (st postState, revision uint64, err error) {
+	value, revision, err := p.store.Load(ctx, p.key())
+	switch {
+	case errors.Is(err, store.ErrNotFound), errors.Is(err, store.ErrDamaged):
+		return st, revision, nil
+	case err != nil:
+		return st, 0, fmt.Errorf("read %s: %w", p.key(), err)
+	}
+	if json.Unmarshal(value, &st) != nil {
+		return postState{}, revision, nil // figures alone: they begin anew
+	}
+	return st, revision, nil
+}
+
+// state is how the webhook fares. If the record cannot be read it is what was read last.
+func (p *webhookPost) state(ctx context.Context) (postState, error) {
+	ctx, stop := context.WithTimeout(ctx, recordWait)
+	defer stop()
+	st, _, err := p.load(ctx)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if err != nil {
+		st = p.was
+	}
+	p.was = st
+	st.add(&p.due)
+	return st, err
+}
+
+// keep puts news into the record. What it does not take now goes with the next news.
+func (p *webhookPost) keep(ctx context.Context, news postState) {
+	ctx, stop := context.WithTimeout(context.WithoutCancel(ctx), recordWait)
+	defer stop()
+	p.keeping.Lock()
+	defer p.keeping.Unlock()
+	p.mu.Lock()
+	p.due.add(&news)
+	if news.Gone == none {
+		p.due.Gone = none
+	}
+	due := p.due
+	p.mu.Unlock()
+	for {
+		st, revision, err := p.load(ctx)
+		var value []byte
+		if err == nil {
+			st.add(&due)
+			value, err = json.Marshal(st)
+		}
+		if err == nil {
+			_, err = p.store.CompareAndSwap(ctx, p.key(), revision, value)
+		}
+		switch {
+		case err == nil:
+			p.mu.Lock()
+			p.was, p.due = st, postState{}
+			p.mu.Unlock()
+			return
+		case ctx.Err() != nil || !errors.Is(err, store.ErrConflict):
+			p.log.Debug("record of a webhook not written", "webhook", p.name, "error", err)
+			return
+		}
+	}
+}
+
+// put puts jobs into the queue of a webhook. Of a queue that is full they are dropped.
+func (w *openWebhook) put(ctx context.Context, jobs []queue.Job) error {
+	if len(jobs) == 0 {
+		return nil
+	}
+	_, err := w.Put(ctx, jobs)
+	if errors.Is(err, queue.ErrFull) {
+		w.post.dropped.Add(int64(len(jobs)))
+		w.post.keep(ctx, postState{Dropped: int64(len(jobs))})
+		w.post.log.Error("messages of a webhook given up: too many wait for its receiver",
+			"webhook", w.file.Name, "messages", len(jobs))
+		return nil
+	}
+	return err
+}

@@ -1,0 +1,283 @@
+package server
+
+import (
+	"context"
+	"crypto/rand"
+	"fmt"
+	"maps"
+	"net/url"
+	"reflect"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/headgate/headgate/internal/api"
+	"github.com/headgate/headgate/internal/config"
+	"github.com/headgate/headgate/internal/deliver"
+	"github.com/headgate/headgate/internal/webhook"
+	"github.com/headgate/headgate/queue"
+)
+
+// How messages go. Chosen: attempts from a second to an hour apart, for three days as Standard
+// Webhooks advise, one message of a webhook at a time; so many may wait, some 10 MB.
+const (
+	webhookTimeout  = 15 * time.Second
+	webhookBackoff  = time.Hour
+	webhookAttempts = 10_000 // more than there are in three days
+	webhookWaiting  = 10_000
+	webhookBytes    = 64 << 20
+	webhookKeys     = 24 * time.Hour
+	webhookPut      = 5 * time.Second
+)
+
+// testPrefix begins the IDs of messages of the kind test.
+const testPrefix = "test-"
+
+// webhooks are the webhooks of the process. A reload makes another set of them.
+type webhooks struct {
+	set     atomic.Pointer[[]*openWebhook]
+	leaving map[string]*task    // removed and about to end, by name; guarded by change
+	watched map[string]*watched // rooms that this process counts, and the limits; of one goroutine
+}
+
+// An openWebhook is a webhook of the configuration. Its queue and its post are those of before when
+// it is changed.
+type openWebhook struct {
+	*queue.Queue
+	file   config.Webhook
+	choice webhook.Choice
+	target *target
+	post   *webhookPost
+	runs   *task // guarded by change
+}
+
+func (h *webhooks) all() []*openWebhook { return *h.set.Load() }
+
+func (h *webhooks) find(name string) *openWebhook {
+	for _, w := range h.all() {
+		if w.file.Name == name {
+			return w
+		}
+	}
+	return nil
+}
+
+// wants reports whether any webhook is to be told.
+func (h *webhooks) wants(kind, room string) bool {
+	return slices.ContainsFunc(h.all(), func(w *openWebhook) bool { return w.choice.Wants(kind, room) })
+}
+
+// openWebhooks finds or makes the queues of the webhooks.
+func (s *Server) openWebhooks(ctx context.Context) error {
+	s.hooks = &webhooks{leaving: map[string]*task{}, watched: map[string]*watched{}}
+	set := []*openWebhook{}
+	for i := range s.cfg.Webhooks {
+		w, err := s.openWebhook(ctx, &s.cfg.Webhooks[i], nil)
+		if err != nil {
+			return err
+		}
+		set = append(set, w)
+	}
+	s.hooks.set.Store(&set)
+	return nil
+}
+
+// openWebhook makes ready what a webhook needs; was is that of before, nil for none.
+func (s *Server) openWebhook(
+	ctx context.Context, c *config.Webhook, was *openWebhook,
+) (*openWebhook, error) {
+	w := &openWebhook{file: *c, choice: webhook.Choice{Kinds: c.On, Rooms: c.Rooms}}
+	w.target = &target{queue: config.WebhookQueue + c.Name, keyIsID: true, log: s.log,
+		file: config.QueueTarget{URL: c.URL, Method: "POST", SecretFiles: c.SecretFiles,
+			Timeout: webhookTimeout}}
+	err := w.target.readLocked() // nobody else knows of it yet
+	switch {
+	case err != nil:
+	case was != nil:
+		w.Queue, w.post, w.runs = was.Queue, was.post, was.runs
+		return w, nil
+	default:
+		w.post = &webhookPost{name: c.Name, store: s.store, log: s.log}
+		w.post.set.Store(w)
+		w.Queue, err = s.openWebhookQueue(ctx, w)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("webhook %q: %w", c.Name, err)
+	}
+	return w, nil
+}
+
+func (s *Server) openWebhookQueue(ctx context.Context, w *openWebhook) (*queue.Queue, error) {
+	slow, err := deliver.NewThrottle(deliver.Pace{}) // of its own: another's receiver may be well
+	if err != nil {
+		return nil, err
+	}
+	k := s.durable
+	c := queue.Config{
+		Name: w.target.queue, Handler: w.post, Throttle: slow, Burst: true, Concurrency: 1,
+		MaxAttempts: webhookAttempts, MinBackoff: time.Second, MaxBackoff: webhookBackoff,
+		KeyWindow: webhookKeys, MaxWaiting: webhookWaiting, MaxBytes: webhookBytes,
+		NATS: k.node.NATS, Replicas: k.node.Replicas, Node: k.node.Node, Log: s.log,
+	}
+	if k.engine != nil {
+		c.NATS, c.Heal = k.engine.Conn(), k.engine.Heal
+	}
+	return queue.Open(ctx, c)
+}
+
+// runWebhook lets a webhook run, once the one of its name that was removed has ended. The caller
+// holds change.
+func (s *Server) runWebhook(w *openWebhook) {
+	before := s.hooks.leaving[w.file.Name]
+	delete(s.hooks.leaving, w.file.Name)
+	w.runs = s.crew.start(func(ctx context.Context) error {
+		if before != nil {
+			<-before.done
+		}
+		if err := w.Run(ctx); err != nil {
+			return fmt.Errorf("webhook %q: %w", w.file.Name, err)
+		}
+		return nil
+	})
+}
+
+// webhooks makes the webhooks of the new configuration ready.
+func (w *swap) webhooks(ctx context.Context) error {
+	for i := range w.new.cfg.Webhooks {
+		c := &w.new.cfg.Webhooks[i]
+		was := w.s.hooks.find(c.Name)
+		if was != nil && reflect.DeepEqual(was.file, *c) && !was.target.changed() {
+			w.hooks = append(w.hooks, was)
+			continue
+		}
+		next, err := w.s.openWebhook(ctx, c, was)
+		if err != nil {
+			return err
+		}
+		if was == nil {
+			w.got.Webhooks.Added = append(w.got.Webhooks.Added, c.Name)
+		} else {
+			w.got.Webhooks.Changed = append(w.got.Webhooks.Changed, c.Name)
+		}
+		w.hooks = append(w.hooks, next)
+	}
+	return nil
+}
+
+// commitWebhooks lets the new set run. Nothing in it can fail.
+func (w *swap) commitWebhooks(ctx context.Context) {
+	h := w.s.hooks
+	old := h.all()
+	if w.hooks == nil {
+		w.hooks = []*openWebhook{}
+	}
+	h.set.Store(&w.hooks)
+	for _, was := range old {
+		switch next := h.find(was.file.Name); {
+		case next == nil:
+			w.got.Webhooks.Removed = append(w.got.Webhooks.Removed, was.file.Name)
+			w.s.removeWebhook(ctx, was)
+		case next != was:
+			next.post.set.Store(next)
+			was.target.close()
+		}
+	}
+	for _, next := range w.hooks {
+		if next.runs == nil {
+			w.s.runWebhook(next)
+		}
+	}
+}
+
+// removeWebhook lets a webhook end that is not in the configuration any more, and forgets what
+// waits: nobody wants old news when its name comes back.
+func (s *Server) removeWebhook(ctx context.Context, w *openWebhook) {
+	if w.Hosted() {
+		ctx, stop := context.WithTimeout(ctx, collectWait)
+		if n, err := w.Purge(ctx); err != nil || n > 0 {
+			s.log.Warn("webhook removed", "webhook", w.file.Name, "forgotten", n, "error", err)
+		}
+		stop()
+	}
+	maps.DeleteFunc(s.hooks.leaving, func(_ string, t *task) bool {
+		select {
+		case <-t.done:
+			return true
+		default:
+			return false
+		}
+	})
+	s.hooks.leaving[w.file.Name] = w.runs
+	w.runs.stop()
+}
+
+// send puts messages into the queues of the webhooks that want them. One whose queue is full goes
+// without; any other error is returned, and then it is to be done again.
+func (s *Server) send(ctx context.Context, all []webhook.Message) error {
+	ctx, stop := context.WithTimeout(ctx, webhookPut)
+	defer stop()
+	for _, w := range s.hooks.all() {
+		var jobs []queue.Job
+		for i := range all {
+			if m := &all[i]; w.choice.Wants(m.Kind, m.Room) {
+				jobs = append(jobs, messageJob(m.ID, m.Body(s.durable.about.Datacenter, w.file.Dashboard)))
+			}
+		}
+		if err := w.put(ctx, jobs); err != nil {
+			return fmt.Errorf("webhook %q: %w", w.file.Name, err)
+		}
+	}
+	return nil
+}
+
+func messageJob(id string, body []byte) queue.Job {
+	return queue.Job{Key: id, Body: body, Headers: map[string]string{"Content-Type": "application/json"}}
+}
+
+// testWebhook sends a message of the kind test.
+func (s *Server) testWebhook(ctx context.Context, name, by string) (id string, err error) {
+	w := s.hooks.find(name)
+	if w == nil {
+		return "", api.ErrNoWebhook
+	}
+	ctx, stop := context.WithTimeout(ctx, webhookPut)
+	defer stop()
+	id = testPrefix + strings.ToLower(rand.Text())
+	body := webhook.TestBody(name, by, s.durable.about.Datacenter, w.file.Dashboard, time.Now())
+	_, err = w.Put(ctx, []queue.Job{messageJob(id, body)})
+	return id, err
+}
+
+// listWebhooks tells where all webhooks stand.
+func (s *Server) listWebhooks(ctx context.Context) (all []api.Webhook) {
+	for _, w := range s.hooks.all() {
+		x := api.Webhook{Name: w.file.Name, Address: addressOf(w.file.URL), On: w.file.On,
+			Rooms: append([]string{}, w.file.Rooms...)}
+		q, err := w.Status(ctx)
+		if err != nil {
+			x.Why = err.Error()
+		}
+		x.Node, x.Waiting, x.Oldest = q.Node, q.Depth, q.OldestAge
+		st, err := w.post.state(ctx)
+		if err != nil {
+			x.Why = err.Error()
+		}
+		x.Sent, x.Failed, x.Dropped = st.Sent, st.Failed, st.Dropped
+		x.LastSuccess, x.LastFailure = st.Success, st.Failure
+		if st.off(w.file.URL) {
+			x.OffSince = &st.GoneAt
+		}
+		all = append(all, x)
+	}
+	return all
+}
+
+// addressOf is scheme and host of a URL: what follows may be a secret.
+func addressOf(text string) string {
+	u, err := url.Parse(text)
+	if err != nil {
+		return ""
+	}
+	return u.Scheme + "://" + u.Host
+}
