@@ -97,10 +97,10 @@ func TestALineIsToldWhenItLasts(t *testing.T) {
 	p := &player{t: t}
 	for s := range 200 {
 		l := quiet()
-		l.Waiting = s >= 10 && s < 100 && s != 50
+		l.Waiting = s >= 1 && s < 5 || s >= 10 && s < 100 && s != 50 || s >= 130 && s < 133
 		p.look(s, l)
 	}
-	p.wants("abc-1 queueing_started 10\nabc-2 queueing_ended 100\n")
+	p.wants("abc-1 queueing_started 10\nabc-2 queueing_ended 133\n")
 }
 
 // A line that is there every other second, for hours, is told of once at most; and whatever it does,
