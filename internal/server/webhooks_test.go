@@ -36,6 +36,7 @@ type letter struct {
 		Data      struct {
 			Number            uint64
 			Room, Limit       string
+			Datacenter        string
 			By, Link, Webhook string
 			Changes           []webhook.Change
 			Figures           *webhook.Figures
@@ -186,10 +187,10 @@ func (p *process) webhooks() []api.Webhook {
 	return got.Webhooks
 }
 
-// told is the record of what was told of a room, once there is one.
+// told is the record of what was told of a room, once there is one with its limits.
 func (p *process) told(room string) (rec webhook.Record) {
 	p.t.Helper()
-	eventually(p.t, "a record of what was told", func() bool {
+	within(p.t, time.Minute, "a record of what was told", func() bool {
 		value, _, err := p.s.store.Load(p.t.Context(), happeningKey(room))
 		if err != nil {
 			return false
@@ -197,7 +198,7 @@ func (p *process) told(room string) (rec webhook.Record) {
 		if rec, err = webhook.Parse(value); err != nil {
 			p.t.Fatal(err)
 		}
-		return true
+		return rec.Limits != nil
 	})
 	return rec
 }
@@ -500,5 +501,46 @@ func TestNoteOfAChangeStandsBesideTheWatch(t *testing.T) {
 	wg.Wait()
 	if rec := p.told("shop"); len(rec.Notes) != 8 {
 		t.Errorf("%d notes, want 8: %+v", len(rec.Notes), rec.Notes)
+	}
+}
+
+// What all data centres share is told by the home alone, wherever it was said and by whom; what one
+// has for itself, by that one.
+func TestWebhooksOfTwoDataCentres(t *testing.T) {
+	t.Parallel()
+	g := newReceiver(t)
+	hooks := hooked(secretFile(t, oneSecret), "", g)
+	all := centres(t, strings.TrimPrefix(hooks, shop)+sharedLimits+twoSites, "sjc", "lhr")
+	for _, p := range all {
+		p.told("shop")
+		p.told(limitsWatched)
+	}
+	for path, body := range map[string]string{
+		"/v1/limits/api": `{"amount": 7}`, "/v1/limits/near": `{"amount": 8}`,
+		"/v1/rooms/shop": `{"total_active_users": 11}`,
+	} {
+		if r := operate(t, all["lhr"], "PATCH", path, body); r.StatusCode != http.StatusOK {
+			t.Fatal(r.Status, r.body)
+		}
+	}
+	g.awaits(t, "limit_changed api", "limit_changed near", "limit_changed shop")
+	within(t, time.Minute, "known in both", func() bool {
+		for _, p := range all {
+			if p.told(limitsWatched).Limits["api"]["amount"] != "7" ||
+				p.told("shop").Limits[""]["total_active_users"] != "11" {
+				return false
+			}
+		}
+		return true
+	})
+	g.awaits(t, "limit_changed api", "limit_changed near", "limit_changed shop")
+	for _, l := range g.got() {
+		d, want := l.body.Data, "sjc"
+		if d.Limit == "near" {
+			want = "lhr"
+		}
+		if d.Datacenter != want || !strings.HasSuffix(d.By, " ann") {
+			t.Errorf("%s", l.text)
+		}
 	}
 }

@@ -122,7 +122,7 @@ type Look struct {
 	By      string
 	Figures *Figures
 	// Wants says whether anybody is to be told; Home, whether what the configuration says is
-	// told here and not in another data centre.
+	// told here and not in another data centre. Limits of a narrower scope are told in each.
 	Wants func(kind, room string) bool
 	Home  bool
 }
@@ -288,7 +288,7 @@ func (r *Record) limits(l *Look, now time.Time) (changed bool) {
 		if len(all) == 0 {
 			continue
 		}
-		if changed = true; l.Home {
+		if changed = true; l.Home || !ofAll(r.Limits[name], l.Limits[name]) {
 			r.tell(l, Message{Kind: LimitChanged, At: now, Limit: name, Changes: all,
 				By: cmp.Or(r.notedBy(name, all, now), l.By, Configuration)})
 		}
@@ -298,6 +298,15 @@ func (r *Record) limits(l *Look, now time.Time) (changed bool) {
 	}
 	return changed
 }
+
+// ofAll reports whether all data centres share what has changed: rooms, and limits of that scope.
+func ofAll(was, is map[string]string) bool {
+	scope := cmp.Or(is["scope"], was["scope"], scopeOfAll)
+	return scope == scopeOfAll
+}
+
+// scopeOfAll is the scope of limits that all data centres share.
+const scopeOfAll = "global"
 
 // used are the notes without one that was told of, and those of the same limit before it.
 func used(all []Note, at int) (left []Note) {

@@ -178,6 +178,21 @@ func TestLimitsByNameComeAndGo(t *testing.T) {
 	}
 }
 
+// Where this is not the home, limits of this data centre alone are told.
+func TestLimitsAreToldWhereTheyAreDecided(t *testing.T) {
+	p := &player{t: t}
+	l := &Look{Wants: all}
+	for s, amount := range []string{"1", "2"} {
+		l.Limits = map[string]map[string]string{
+			"api": {"amount": amount, "scope": "global"}, "near": {"amount": amount, "scope": "datacenter"}}
+		p.look(s, l)
+	}
+	p.wants("abc-1 limit_changed 1 amount 1>2 by configuration\n")
+	if p.said[0].Limit != "near" || p.rec.Limits["api"]["amount"] != "2" {
+		t.Errorf("%+v %+v", p.said, p.rec)
+	}
+}
+
 // sale is an event from 100 s to 200 s with a prequeue from 50 s on.
 func sale() []events.Event {
 	return []events.Event{{Name: "sale", Prequeue: at(50), Start: at(100), End: at(200)}}
