@@ -12,6 +12,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/internal/api"
 	"github.com/headgate/headgate/internal/store"
 	"github.com/headgate/headgate/internal/webhook"
@@ -86,9 +87,10 @@ func (s *Server) lookAround(ctx context.Context) error {
 	var err error
 	if all := h.all(); len(all) > 0 {
 		for _, g := range s.set.Load().gates {
-			w := watch(g.file.Name, g.room.Status().Hosted && !g.damaged())
+			st := g.room.Status()
+			w := watch(g.file.Name, st.Hosted && st.Record.Damaged == "")
 			if w != nil && err == nil {
-				err = s.step(ctx, g.file.Name, w, s.lookAt(g, w))
+				err = s.step(ctx, g.file.Name, w, s.lookAt(g, &st, w))
 			}
 		}
 		if w := watch(limitsWatched, all[0].Hosted()); w != nil && err == nil {
@@ -111,8 +113,7 @@ func (s *Server) knows(w *watched) bool {
 }
 
 // lookAt is how a room is now.
-func (s *Server) lookAt(g *gate, w *watched) *webhook.Look {
-	st := g.room.Status()
+func (s *Server) lookAt(g *gate, st *headgate.Status, w *watched) *webhook.Look {
 	l := &webhook.Look{
 		Room: g.file.Name, Waiting: st.WaitingUsers > 0, Down: !st.OriginUp, Events: g.now.EventList(),
 		Wants: s.hooks.wants, Home: s.atHome(),

@@ -161,16 +161,17 @@ func secretFile(t *testing.T, secret string) string {
 
 // hooked is a file with a webhook to each receiver: ops, then ops2 and so on.
 func hooked(secret, more string, to ...*receiver) string {
-	text := shop + "webhooks:\n"
+	var text strings.Builder
+	text.WriteString(shop + "webhooks:\n")
 	for i, g := range to {
 		name := "ops"
 		if i > 0 {
 			name += strconv.Itoa(i + 1)
 		}
-		text += fmt.Sprintf("  - {name: %s, url: '%s/in?key=hunter2', secret_files: [%s]%s}\n", name, g.URL,
-			secret, more)
+		text.WriteString(fmt.Sprintf("  - {name: %s, url: '%s/in?key=hunter2', secret_files: [%s]%s}\n", name, g.URL,
+			secret, more))
 	}
-	return text
+	return text.String()
 }
 
 func (p *process) webhooks() []api.Webhook {
