@@ -239,6 +239,9 @@ func (r *Room) serveTicket(q *visitRequest) {
 		return
 	}
 	p, err := q.desk.Poll(q.r.Context(), q.tok.Life, q.tok.ID, q.tok.Key)
+	if err == nil && p.ComesSoon(q.r.Context()) {
+		p, err = q.desk.Poll(q.r.Context(), q.tok.Life, q.tok.ID, q.tok.Key)
+	}
 	if err != nil {
 		p.PollAfter = max(p.PollAfter, unreachableRetry)
 		r.wait(q, &p, StateWaiting)

@@ -2,6 +2,7 @@ package headgate
 
 import (
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -13,6 +14,35 @@ func (g *gate) again(change func(*RoomConfig)) error {
 	cfg := g.room.Config()
 	change(&cfg)
 	return g.room.Reconfigure(g.t.Context(), cfg)
+}
+
+// Whoever was called is let in when it asks, though those who were called later asked earlier and
+// have had this second's share: the answer waits for the next, and the visitor is not sent away.
+func TestNobodyWhoWasCalledIsSentAway(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := openGate(t, RoomConfig{
+			TotalActiveUsers: 1, NewUsersPerMinute: 120, SessionDuration: time.Minute,
+		})
+		var line []*visitor
+		for range 6 {
+			if v := g.visitor(); !v.in() {
+				line = append(line, v)
+			}
+		}
+		if err := g.again(func(c *RoomConfig) { c.TotalActiveUsers = 100 }); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(2200 * time.Millisecond) // one is called each half second
+		began := time.Now()
+		for i, v := range slices.Backward(line) {
+			if !v.in() {
+				t.Errorf("visitor %d was called and is sent away", i+1)
+			}
+		}
+		if d := time.Since(began); len(line) != 5 || d < time.Second || d > 2*time.Second {
+			t.Errorf("%d came in within %v, three a second", len(line), d)
+		}
+	})
 }
 
 func TestLimitsChangeWhilePeopleAreInside(t *testing.T) {

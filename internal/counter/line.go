@@ -31,6 +31,16 @@ type Place struct {
 	Moved bool // to another device: whoever asks has it no more
 }
 
+// turnSoon is how long a called visitor is held back at most until its second has room for it.
+// Chosen: a second, the share of the next, and few are called in a second.
+const turnSoon = 1500 * time.Millisecond
+
+// ComesSoon waits until a called visitor may come in whose second had its share, and tells whether
+// to poll again. To send it away would let others pass who were called later and asked earlier.
+func (p *Place) ComesSoon(ctx context.Context) bool {
+	return p.Called && p.Status == slot.TicketWaiting && p.PollAfter <= turnSoon && wait(ctx, p.PollAfter)
+}
+
 // Join puts a visitor at the end of the line, or of that of a lane by its id: one that is not
 // known here is the ordinary line. hold is how long it keeps its place after its last poll;
 // waited is for how long it has stood before a door already.

@@ -60,8 +60,7 @@ describe('the dashboard', {concurrency: true}, () => {
     assert.match(await confirm(page, 'Make it'), /room\.test\/: at most 4 at once, at most 600 new/);
     await page.getByRole('heading', {name: 'room-test', level: 1}).waitFor();
 
-    const crowd = room.command('crowd', `${room.url}/`, '--host', insecureHost, '--n', '60', '--arrive', '2s', '--stay', '2s..5s')
-      .catch((fault) => fault.message); // it judges the order too, by the clock of a machine that is busy here
+    const crowd = room.command('crowd', `${room.url}/`, '--host', insecureHost, '--n', '60', '--arrive', '2s', '--stay', '2s..5s');
     await until('people wait', async () => await tile(page, 'Waiting') > 10);
     assert.equal(await page.locator('.head .badge').innerText(), 'queueing');
     assert.ok(await tile(page, 'Inside') <= 4);
@@ -81,7 +80,7 @@ describe('the dashboard', {concurrency: true}, () => {
     assert.match(await confirm(page, 'Change limits'), /Users at once: 4 → 100\.[^]*slots? (is|are) then free for the \d+ who wait/);
     await until('the line is empty', async () => await tile(page, 'Waiting') === 0);
     await until('the badge says so', async () => /not queueing/.test(await page.locator('.head .badge').innerText()));
-    assert.match(await crowd, /let in +60,[^]*errors +none/);
+    assert.match(await crowd, /let in +60,[^]*order +0 overtaken[^]*errors +none/);
 
     const row = page.getByRole('row', {name: /total_active_users|headgate|new_users/}).first();
     await row.waitFor();
