@@ -54,10 +54,10 @@ func (m *mailbox) kinds(taken bool) []string {
 // patience is how long elections may take, with other tests beside. Chosen: they took up to 40 s.
 const patience = 2 * time.Minute
 
-// TestThreeWebhooks: what happens in a cluster is told once, whichever node finds it out, and
+// TestWebhooksOfThree: what happens in a cluster is told once, whichever node finds it out, and
 // whichever is killed between what has happened and its delivery: the host of the room, at once
 // after a change too, and the node that sends.
-func TestThreeWebhooks(t *testing.T) {
+func TestWebhooksOfThree(t *testing.T) {
 	box := &mailbox{seen: map[string]string{}, taken: map[string]string{}}
 	receiver := httptest.NewServer(box)
 	defer receiver.Close()
