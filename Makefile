@@ -80,7 +80,7 @@ house: ## the house rules alone
 .PHONY: quick
 quick: # all quick tests, with the race detector where it can find something
 	$(GO) test -shuffle=on -short ./slot ./limit ./internal/house
-	$(GO) test -race -shuffle=on -short -timeout 5m -p 4 \
+	$(GO) test -race -shuffle=on -short -timeout 5m \
 		$$($(GO) list ./... | grep -vE '/(slot|limit|internal/house)$$')
 
 .PHONY: all
