@@ -58,7 +58,7 @@ demo: build ## a shop, a room, a crowd and a live picture; k kills the room
 # --- tests -----------------------------------------------------------------
 
 .PHONY: check
-check: format lint quick ## what each commit must pass, within 3 min
+check: format lint quick ## what each commit must pass: 9 min
 
 .PHONY: format
 format: # gofmt and go fix have nothing to say
@@ -84,7 +84,7 @@ quick: # all quick tests, with the race detector where it can find something
 		$$($(GO) list ./... | grep -vE '/(slot|limit|internal/house)$$')
 
 .PHONY: all
-all: setup ## every test, within 20 min; installs what it needs
+all: setup ## every test, in 25 min; installs what it needs
 	$(MAKE) check
 	$(MAKE) walk
 	$(MAKE) fuzz

@@ -454,10 +454,23 @@ func (p *Pool) UsedAt(i int, clk time.Duration, of LoanID, opened int64) int64 {
 
 // Bound is what UsedAt(i) is at most: the limit, or the one of before until enough slots of
 // it have come back; below Anywhere what was lent to this counter. It is of the write that
-// UsedAt counts by. Calls from before a limit was lowered may stand above it.
+// UsedAt counts by. A visitor who was seen elsewhere before the borrower that let it in has told
+// of it is counted twice, as a stay and as a slot that is lent: until that borrower speaks, or, if
+// it is dead, as long as its slots are presumed used. The bound is higher by those of the dead;
+// for the living, UsedAt may stand above it for a beat. Calls from before a limit was lowered may
+// stand above it too.
 func (p *Pool) Bound(i int) int64 {
 	r := p.newest()
-	return max(r.capacity(i), r.Limits[i].InForce)
+	n := max(r.capacity(i), r.Limits[i].InForce)
+	if p.par.Counters {
+		return n // its borrowers' stays are their own
+	}
+	for k := range r.Loans {
+		if l := &r.Loans[k]; l.Over > 0 && r.Time < l.Back[i] {
+			n += l.Lent(i)
+		}
+	}
+	return n
 }
 
 // Call reserves a slot for a called ticket and reports whether there was one.

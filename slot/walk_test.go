@@ -517,12 +517,18 @@ func (w *walk) checkLent() error {
 	return w.checkBound()
 }
 
-// checkBound: what a host tells of itself is within what it tells is its bound, in one
-// breath and at any moment: an operator's alarm rests upon it.
+// checkBound: what a host tells of itself is within what it tells is its bound, but for stays
+// that a living borrower has opened and not told: an operator's alarm rests upon it.
 func (w *walk) checkBound() error {
 	for i := range w.hosts {
 		if p, clk := w.hosts[i].p, w.hclk(i); p != nil && w.hosts[i].state == 2 && w.c.kind != Bucket {
-			if n, bound := p.UsedAt(0, clk, 0, 0), p.Bound(0); n > bound {
+			n, bound := p.UsedAt(0, clk, 0, 0), p.Bound(0)
+			for k := range p.newest().Loans {
+				if l := &p.newest().Loans[k]; l.Over == 0 {
+					bound += l.Lent(0)
+				}
+			}
+			if n > bound {
 				return fmt.Errorf("host %d tells of %d in use, bound %d", i, n, bound)
 			}
 		}

@@ -98,11 +98,17 @@ func TestAnalyticsOfTheOrigin(t *testing.T) {
 	visitors, operators, stop := start(t, origin.URL, "  - {name: shop, origin: ORIGIN, "+
 		"total_active_users: 99, new_users_per_minute: 99}\n")
 	defer stop()
+	var answers []float64 // how long they took as the visitors saw it, in seconds
+	var stay float64
 	for path := range strings.FieldsSeq("/ / / /404 /404 /500 /302 /break /slow /revoke") {
+		began := time.Now()
 		first := get(t, visitors+path, "")
+		took := time.Since(began).Seconds()
 		if path == "/revoke" {
+			stay = took
 			continue
 		}
+		answers = append(answers, took)
 		if len(first.Cookies()) != 1 {
 			t.Errorf("%s: cookies %v", path, first.Cookies())
 		}
@@ -130,11 +136,13 @@ func TestAnalyticsOfTheOrigin(t *testing.T) {
 			t.Errorf("%s: %v, want %v", name, got.Total[name], want)
 		}
 	}
-	if v := got.Total["originLatencyP99"].(float64); v > 0.25 {
-		t.Errorf("9 of 10 are fast, and P99 is %v", v)
+	slices.Sort(answers)
+	const coarse = 1.2 // a histogram's buckets
+	if v, most := got.Total["originLatencyP99"].(float64), answers[len(answers)-2]; v > most*coarse+0.01 {
+		t.Errorf("all but one took up to %v s, and P99 is %v", most, v)
 	}
-	if v, _ := got.Total["timeOnOriginP50"].(float64); v > 0.1 {
-		t.Errorf("a stay of one request took %v", v)
+	if v, _ := got.Total["timeOnOriginP50"].(float64); v > stay*coarse+0.01 {
+		t.Errorf("a stay of one request took %v, and its visitor waited %v s", v, stay)
 	}
 }
 
