@@ -110,6 +110,14 @@ func (r *madeRecord) find(name string) (all, ok bool) {
 	return true, ok
 }
 
+// before reports whether a record is older than the one whose versions were taken: a leader of the
+// store that stood still, and is none any more, may tell what it knew. Nothing that is in force is
+// removed for that, for with a limit all would go that its keys have used. The home of all data
+// centres may be another now, which made fewer.
+func (r *madeRecord) before(taken [2]uint64) bool {
+	return r.Own.Version < taken[0] || r.All.Version == 0 && taken[1] > 0
+}
+
 // inForce is a limit that was made, as it is in force here.
 type inForce struct {
 	madeLimit
@@ -161,7 +169,7 @@ func (s *Server) takeMade(ctx context.Context) error {
 	said := s.limits.said.Load()
 	r, revision, err := s.loadMade(ctx)
 	now := takenLimits{revision, said}
-	if err != nil || now == s.limits.takenMade {
+	if err != nil || now == s.limits.takenMade || r.before(s.limits.madeUpTo) {
 		return err
 	}
 	was, next := *s.limits.made.Load(), map[string]inForce{}
@@ -192,7 +200,7 @@ func (s *Server) takeMade(ctx context.Context) error {
 		}
 	}
 	s.limits.made.Store(&next)
-	s.limits.takenMade = now
+	s.limits.takenMade, s.limits.madeUpTo = now, [2]uint64{r.Own.Version, r.All.Version}
 	return nil
 }
 

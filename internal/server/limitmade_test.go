@@ -2,6 +2,7 @@ package server
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -10,11 +11,13 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/headgate/headgate/internal/api"
 	"github.com/headgate/headgate/internal/join"
+	"github.com/headgate/headgate/internal/store"
 )
 
 // say sends a change as an operator does.
@@ -260,6 +263,45 @@ func TestALimitThatCannotBeReadStopsNothing(t *testing.T) {
 	}
 	p.said("DELETE", "/v1/limits/odd", "", 200, "")
 	p.said("PUT", "/v1/limits/odd", madeRule(2, "global"), 201, "")
+}
+
+// A rewound store tells of what was made as a leader does that stood still since before.
+type rewound struct {
+	store.Store
+	on atomic.Bool
+}
+
+func (r *rewound) Load(ctx context.Context, key string) ([]byte, uint64, error) {
+	if r.on.Load() && key == madeKey {
+		return nil, 0, store.ErrNotFound
+	}
+	return r.Store.Load(ctx, key)
+}
+
+// What an old leader of the store tells removes no limit, and with it what its keys have used.
+func TestAnOldRecordRemovesNoLimit(t *testing.T) {
+	p := run(t, limitsFile("3", "api, all"))
+	p.said("PUT", "/v1/limits/partner", madeRule(2, "global"), 201, "")
+	r := &rewound{Store: p.s.store}
+	p.s.change.Lock()
+	p.s.store = r
+	p.s.change.Unlock()
+	for i, want := range []int{200, 200, 429} {
+		if got := p.asks("partner", "bob"); got != want {
+			t.Fatalf("call %d: %d, want %d", i+1, got, want)
+		}
+	}
+	for _, old := range []bool{true, false} {
+		r.on.Store(old)
+		p.s.followLimits(t.Context())
+		if got := p.asks("partner", "bob"); got != 429 {
+			t.Errorf("old %v: a call more is answered %d", old, got)
+		}
+	}
+	p.said("DELETE", "/v1/limits/partner", "", 200, "")
+	if got := p.asks("partner", "bob"); got != 404 {
+		t.Errorf("it is removed, and answered %d", got)
+	}
 }
 
 // nodes runs a cluster of real nodes of one data centre.

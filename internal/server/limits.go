@@ -31,6 +31,7 @@ type callLimits struct {
 
 	made      atomic.Pointer[map[string]inForce] // beside what files say
 	takenMade takenLimits                        // guarded by change
+	madeUpTo  [2]uint64                          // versions of takenMade: own, all
 	covered   []string                           // made, but what files say is in force; by change
 }
 
