@@ -38,6 +38,9 @@ func Open(cfg *config.Config, record []byte, pages map[string]string, read time.
 		fresh: map[string]string{}}, nil
 }
 
+// Version is that of the newest change of any room: it only rises, and is 0 before the first.
+func (b *Book) Version() int64 { return b.state.Version }
+
 // Zone finds a zone by its id or its name.
 func (b *Book) Zone(id string) (Zone, error) {
 	for _, z := range b.zones {

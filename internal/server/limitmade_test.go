@@ -265,14 +265,24 @@ func TestALimitThatCannotBeReadStopsNothing(t *testing.T) {
 	p.said("PUT", "/v1/limits/odd", madeRule(2, "global"), 201, "")
 }
 
-// A rewound store tells of what was made as a leader does that stood still since before.
+// A rewound store tells of a key as a leader does that stood still since before it was written.
 type rewound struct {
 	store.Store
-	on atomic.Bool
+	key string
+	on  atomic.Bool
+}
+
+// rewind puts a rewound store below a process.
+func rewind(p *process, key string) *rewound {
+	r := &rewound{Store: p.s.store, key: key}
+	p.s.change.Lock()
+	defer p.s.change.Unlock()
+	p.s.store = r
+	return r
 }
 
 func (r *rewound) Load(ctx context.Context, key string) ([]byte, uint64, error) {
-	if r.on.Load() && key == madeKey {
+	if r.on.Load() && key == r.key {
 		return nil, 0, store.ErrNotFound
 	}
 	return r.Store.Load(ctx, key)
@@ -282,10 +292,7 @@ func (r *rewound) Load(ctx context.Context, key string) ([]byte, uint64, error) 
 func TestAnOldRecordRemovesNoLimit(t *testing.T) {
 	p := run(t, limitsFile("3", "api, all"))
 	p.said("PUT", "/v1/limits/partner", madeRule(2, "global"), 201, "")
-	r := &rewound{Store: p.s.store}
-	p.s.change.Lock()
-	p.s.store = r
-	p.s.change.Unlock()
+	r := rewind(p, madeKey)
 	for i, want := range []int{200, 200, 429} {
 		if got := p.asks("partner", "bob"); got != want {
 			t.Fatalf("call %d: %d, want %d", i+1, got, want)

@@ -390,6 +390,26 @@ func TestMadeRoomOriginCommands(t *testing.T) {
 	eventually(t, "revoked", revoked)
 }
 
+// What an old leader of the store tells removes no room.
+func TestAnOldRecordRemovesNoRoom(t *testing.T) {
+	p := run(t, anyHost)
+	b := p.boss("write")
+	own := strings.Replace(teaRoom, "{", `{"headgate":{"origin":"`+p.origin+`"},`, 1)
+	if a := b.ask("POST", ":", own); a.StatusCode != 200 {
+		t.Fatal(a.text)
+	}
+	r := rewind(p, roomsKey)
+	for _, old := range []bool{true, false} {
+		r.on.Store(old)
+		p.s.change.Lock()
+		err := p.s.takeRooms(t.Context())
+		p.s.change.Unlock()
+		if n := len(p.s.set.Load().gates); n != 2 || old != (err != nil) {
+			t.Errorf("old %v: %d rooms, %v", old, n, err)
+		}
+	}
+}
+
 // A page that nothing refers to is emptied, and who still looks for it looks for the newest record.
 func TestMadeRoomPageIsForgotten(t *testing.T) {
 	p := run(t, anyHost)

@@ -39,6 +39,7 @@ func (m *madeRoom) obeys() bool { return m == nil || m.revokes }
 type madeRooms struct {
 	revision uint64 // that is in force; guarded by Server.change
 	again    bool   // something of it is not, and is tried again; guarded by Server.change
+	version  int64  // of it; guarded by Server.change
 
 	mu       sync.Mutex
 	pages    map[string]string // by key
@@ -81,6 +82,9 @@ func (s *Server) wantsOf(ctx context.Context, cfg *config.Config, old *roomSet) 
 		all = append(all, want{room: *c, look: looks[c.Name]})
 	}
 	book, revision, err := s.readBook(ctx, cfg)
+	if err == nil {
+		err = s.made.follow(book)
+	}
 	if err != nil {
 		s.log.Error("the rooms of the management API cannot be read, and stay as they are", "error", err)
 		for _, g := range old.gates {
@@ -124,6 +128,18 @@ func (s *Server) madeWants(book *manage.Book) (all []want) {
 	defer s.made.mu.Unlock()
 	s.made.problems = problems
 	return all
+}
+
+// follow notes what is about to be in force, and refuses what is older: a leader of the store that
+// stood still, and is none any more, may tell what it knew, and then rooms would be removed. The
+// caller holds change.
+func (m *madeRooms) follow(book *manage.Book) error {
+	v := book.Version()
+	if v < m.version {
+		return fmt.Errorf("the store tells of version %d, and %d is in force", v, m.version)
+	}
+	m.version = v
+	return nil
 }
 
 // readBook reads the rooms that were made, and the revision of their record.
@@ -342,6 +358,9 @@ func (s *Server) takeRooms(ctx context.Context) error {
 	}
 	old := s.set.Load()
 	book, revision, err := s.readBook(ctx, old.cfg)
+	if err == nil {
+		err = s.made.follow(book)
+	}
 	if err != nil {
 		return err
 	}
