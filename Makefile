@@ -42,7 +42,7 @@ help: ## say what there is
 
 .PHONY: build
 build: ## build bin/headgate
-	$(GO) build -trimpath -tags grpcnotrace -ldflags=-w -o bin/headgate ./cmd/headgate
+	$(GO) build -trimpath -tags grpcnotrace -ldflags=-s -o bin/headgate ./cmd/headgate
 
 .PHONY: run
 run: build ## put a waiting room before ORIGIN (default http://127.0.0.1:3000)

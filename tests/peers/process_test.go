@@ -20,7 +20,7 @@ import (
 // time until it is ready, its size and its memory when idle.
 func TestProcess(t *testing.T) {
 	bin := filepath.Join(t.TempDir(), "headgate")
-	build := exec.Command("go", "build", "-trimpath", "-tags", "grpcnotrace", "-ldflags=-w", "-o", bin,
+	build := exec.Command("go", "build", "-trimpath", "-tags", "grpcnotrace", "-ldflags=-s", "-o", bin,
 		"../../cmd/headgate") // as make build does
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
