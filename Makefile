@@ -84,7 +84,7 @@ quick: # all quick tests, with the race detector where it can find something
 		$$($(GO) list ./... | grep -vE '/(slot|limit|internal/house)$$')
 
 .PHONY: all
-all: setup ## every test, in 25 min; installs what it needs
+all: setup ## every test, in half an hour; installs what it needs
 	$(MAKE) check
 	$(MAKE) walk
 	$(MAKE) fuzz
