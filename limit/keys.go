@@ -115,7 +115,8 @@ func (t *Table) remove(i int, idle Time) {
 			t.entries[to], *e = *e, entry{}
 		}
 	}
-	if size := len(t.entries); size > 2*fewest && 4*t.n < size {
+	// Late: what a table is copied into is memory that may have to be got from the machine.
+	if size := len(t.entries); size > 2*fewest && 8*t.n < size {
 		t.resize(max(fewest, 2*t.n))
 	}
 }
