@@ -78,9 +78,12 @@ func (r *Room) stay(q *visitRequest) (s Stay, ok bool) {
 // ErrNoPass: a text is no Pass of a visit of this room.
 var ErrNoPass = errors.New("no pass of a visit of this room")
 
-// inFlightWait is how long the other nodes have to say that a visit has requests in flight there.
-// Chosen: a message takes milliseconds.
-const inFlightWait = 250 * time.Millisecond
+// endWait is how long the other nodes have to end a visit: one that stood still for longer hears
+// of it with its next report. Chosen: they answer within milliseconds.
+const endWait = 2 * time.Second
+
+// stayInFlight is the answer of a node where the visit leaves with the last byte of its requests.
+const stayInFlight = "in flight"
 
 // EndStay ends the visit of a Pass as the origin's revoke does: its slot is free once nothing of
 // it is in flight any more, and its next request is a newcomer's. ended is false if it was over.
@@ -101,12 +104,8 @@ func (r *Room) EndStay(ctx context.Context, pass string) (ended bool, err error)
 	if !left {
 		return true, nil // it leaves with the last byte
 	}
-	if bus := q.f.cfg.Engine.bus; bus != nil {
-		ctx, stop := context.WithTimeout(ctx, inFlightWait)
-		defer stop()
-		if _, err := bus.Ask(ctx, r.stayName(), []byte(pass)); err == nil {
-			return true, nil // it leaves there
-		}
+	if r.endElsewhere(ctx, pass) {
+		return true, nil // it leaves there
 	}
 	if hi >= from { // known to the counter by its id, or over
 		from = 0
@@ -119,18 +118,39 @@ func (r *Room) EndStay(ctx context.Context, pass string) (ended bool, err error)
 // stayName is under which the nodes are asked for what is in flight.
 func (r *Room) stayName() string { return "stay." + r.face.Load().cfg.Name }
 
-// answerStay ends a visit as far as it is known here. It says so if requests of it are in flight:
-// then it leaves here, with the last of them. Else it says nothing, and who asks lets it leave.
+// endElsewhere ends a visit at all nodes that live. It reports whether requests of it are in flight
+// at one: then it leaves there.
+func (r *Room) endElsewhere(ctx context.Context, pass string) (inFlight bool) {
+	engine, nodes := r.Config().Engine, 0
+	for _, n := range engine.Nodes() {
+		if n.Alive {
+			nodes++ // this one answers too
+		}
+	}
+	if nodes == 0 {
+		return false
+	}
+	ctx, stop := context.WithTimeout(ctx, endWait)
+	defer stop()
+	_ = engine.bus.AskAll(ctx, r.stayName(), []byte(pass), func(answer []byte) (more bool) {
+		inFlight = inFlight || string(answer) == stayInFlight
+		nodes--
+		return nodes > 0
+	})
+	return inFlight
+}
+
+// answerStay ends a visit as far as it is known here. If requests of it are in flight it leaves
+// here, with the last of them; else whoever asks lets it leave.
 func (r *Room) answerStay(_ context.Context, pass []byte) []byte {
 	q := &visitRequest{f: r.face.Load(), has: true}
 	if r.keys.Load().Open(&q.tok, r.passName(), string(pass)) != nil {
 		return nil
 	}
-	if r.locate(q); !q.has {
-		return nil
+	if r.locate(q); q.has {
+		if _, left := q.worker.visits.End(slot.StayID(q.tok.ID), slot.Tau(q.tok.End)); !left {
+			return []byte(stayInFlight)
+		}
 	}
-	if _, left := q.worker.visits.End(slot.StayID(q.tok.ID), slot.Tau(q.tok.End)); left {
-		return nil
-	}
-	return []byte("in flight")
+	return []byte("ended")
 }
