@@ -188,7 +188,7 @@ TOFU     := v1.12.6
 PROVIDER := v5.22.0
 
 .PHONY: terraform
-terraform: ## OpenTofu and Cloudflare's unmodified provider against the real binary: 30 s, and 20 min to build them
+terraform: ## OpenTofu and Cloudflare's unmodified provider against the real binary: 20 s, and 20 min to build them
 	@mkdir -p bin/terraform
 	[ -x bin/terraform/tofu ] || { \
 		from=$$($(GO) mod download -json github.com/opentofu/opentofu@$(TOFU) | \

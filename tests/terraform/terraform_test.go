@@ -197,8 +197,8 @@ func (b *bench) visit(host, path string) (status int, body string) {
 	return res.StatusCode, string(text)
 }
 
-// shop is a room with every resource that belongs to one.
-func shop(users, minutes int, rules string) string {
+// shop is a room with every resource that belongs to one, but for its rules.
+func shop(users, minutes int) string {
 	return fmt.Sprintf(`
 resource "cloudflare_waiting_room" "shop" {
   zone_id                   = "%s"
@@ -209,7 +209,7 @@ resource "cloudflare_waiting_room" "shop" {
   total_active_users        = %d
   session_duration          = %d
   queueing_method           = "fifo"
-  custom_page_html          = "{{#waitTimeKnown}} {{waitTime}} minutes {{/waitTimeKnown}}"
+  custom_page_html          = "{{#queueAll}}all wait{{/queueAll}}{{#waitTimeKnown}} {{waitTime}} minutes {{/waitTimeKnown}}"
   default_template_language = "de-DE"
   description               = "the sale"
   disable_session_renewal   = true
@@ -237,11 +237,6 @@ resource "cloudflare_waiting_room_event" "sale" {
   new_users_per_minute = 400
   description          = "all at once"
 }
-resource "cloudflare_waiting_room_rules" "shop" {
-  zone_id         = "%[1]s"
-  waiting_room_id = cloudflare_waiting_room.shop.id
-  rules           = [%[5]s]
-}
 resource "cloudflare_waiting_room_settings" "zone" {
   zone_id                      = "%[1]s"
   search_engine_crawler_bypass = true
@@ -251,7 +246,17 @@ data "cloudflare_waiting_rooms" "all" {
   depends_on = [cloudflare_waiting_room.shop, cloudflare_waiting_room.plain]
 }
 output "rooms" { value = length(data.cloudflare_waiting_rooms.all.result) }
-`, zone, users, users, minutes, rules)
+`, zone, users, users, minutes)
+}
+
+func rules(list string) string {
+	return fmt.Sprintf(`
+resource "cloudflare_waiting_room_rules" "shop" {
+  zone_id         = "%s"
+  waiting_room_id = cloudflare_waiting_room.shop.id
+  rules           = [%s]
+}
+`, zone, list)
 }
 
 const (
@@ -264,34 +269,26 @@ const (
 // is empty, after each change too. What others have changed is found and put right.
 func TestProvider(t *testing.T) {
 	b := open(t)
-	b.plan(shop(400, 10, office+", "+off))
+	b.plan(shop(400, 10))
 	b.apply("made")
 	if code, out := b.tofu("output", "-no-color", "rooms"); code != 0 || strings.TrimSpace(out) != "2" {
 		t.Errorf("rooms: %s", out)
 	}
 	status, body := b.visit("shop.example.com", "/tickets")
-	if status != 202 || !strings.Contains(body, "minutes") {
+	if status != 202 || !strings.Contains(body, "all wait") {
 		t.Errorf("queue_all: %d %s", status, body)
 	}
 	if status, body := b.visit("www.example.com", "/"); status != 200 || body != "origin of www.example.com" {
 		t.Errorf("the plain room: %d %s", status, body)
 	}
 
-	b.plan(shop(500, 15, health+", "+off+", "+office))
+	b.plan(shop(500, 15))
 	b.apply("changed")
-	if status, body := b.visit("shop.example.com", "/tickets/health"); status != 200 {
-		t.Errorf("a bypass: %d %s", status, body)
+	room := b.shop()
+	if room["total_active_users"] != 500.0 || room["session_duration"] != 15.0 {
+		t.Error(room)
 	}
-
-	var id string
-	for _, room := range b.call("GET", "/waiting_rooms", "").([]any) {
-		if room := room.(map[string]any); room["name"] == "shop" {
-			id = room["id"].(string)
-			if room["total_active_users"] != 500.0 || room["session_duration"] != 15.0 {
-				t.Error(room)
-			}
-		}
-	}
+	id := room["id"].(string)
 	b.call("PATCH", "/waiting_rooms/"+id, `{"total_active_users": 600}`)
 	code, out := b.tofu("plan", "-detailed-exitcode", "-no-color")
 	if code != 2 || !strings.Contains(out, "600 -> 500") {
@@ -317,10 +314,61 @@ func TestProvider(t *testing.T) {
 	}
 }
 
+// shop is the room as the API tells of it.
+func (b *bench) shop() map[string]any {
+	b.t.Helper()
+	for _, room := range b.call("GET", "/waiting_rooms", "").([]any) {
+		if room := room.(map[string]any); room["name"] == "shop" {
+			return room
+		}
+	}
+	b.t.Fatal("there is no room shop")
+	return nil
+}
+
+// applyRules makes it so. The provider's resource of rules has an id that it never fills in,
+// whatever the API answers (v5.22.0), so tofu takes its answer for a fault once all is done: that
+// alone may be wrong.
+func (b *bench) applyRules(what, list string) {
+	b.t.Helper()
+	b.plan(shop(400, 10) + rules(list))
+	code, out := b.tofu("apply", "-auto-approve", "-no-color")
+	known := strings.Contains(out, "cloudflare_waiting_room_rules.shop.id. All values must be known")
+	if code != 0 && (!known || strings.Count(out, "Error:") > 1) {
+		b.t.Fatalf("%s: apply: %s", what, out)
+	}
+}
+
+// Rules arrive in their order, work for visitors, and are read back as they were written.
+func TestProviderRules(t *testing.T) {
+	b := open(t)
+	for i, list := range []string{office + ", " + off, health + ", " + off + ", " + office} {
+		b.applyRules("rules", list)
+		id := b.shop()["id"].(string)
+		got := b.call("GET", "/waiting_rooms/"+id+"/rules", "").([]any)
+		if len(got) != strings.Count(list, "action") {
+			t.Errorf("%v of %s", got, list)
+		}
+		if status, body := b.visit("shop.example.com", "/tickets/health"); status != []int{202, 200}[i] {
+			t.Errorf("a bypass that is there: %v: %d %s", i > 0, status, body)
+		}
+		b.tofu("state", "rm", "cloudflare_waiting_room_rules.shop")
+		if code, out := b.tofu("import", "-no-color", "cloudflare_waiting_room_rules.shop", zone+"/"+id); code != 0 {
+			t.Fatal(out)
+		}
+		if code, out := b.tofu("plan", "-detailed-exitcode", "-no-color"); code != 0 {
+			t.Errorf("rules that were imported: exit %d\n%s", code, out)
+		}
+	}
+	if code, out := b.tofu("destroy", "-auto-approve", "-no-color"); code != 0 {
+		t.Fatal(out)
+	}
+}
+
 // What is wrong is told with the API's own words.
 func TestProviderShowsFaults(t *testing.T) {
 	b := open(t)
-	b.plan(shop(400, 10, strings.Replace(office, "ip.src in", "ip.src inn", 1)))
+	b.plan(shop(400, 10) + rules(strings.Replace(office, "ip.src in", "ip.src inn", 1)))
 	code, out := b.tofu("apply", "-auto-approve", "-no-color")
 	if code != 1 || !strings.Contains(out, "expression") || !strings.Contains(out, "column") {
 		t.Errorf("exit %d: %s", code, out)
