@@ -353,7 +353,8 @@ func TestProviderRules(t *testing.T) {
 			t.Errorf("a bypass that is there: %v: %d %s", i > 0, status, body)
 		}
 		b.tofu("state", "rm", "cloudflare_waiting_room_rules.shop")
-		if code, out := b.tofu("import", "-no-color", "cloudflare_waiting_room_rules.shop", zone+"/"+id); code != 0 {
+		code, out := b.tofu("import", "-no-color", "cloudflare_waiting_room_rules.shop", zone+"/"+id)
+		if code != 0 {
 			t.Fatal(out)
 		}
 		if code, out := b.tofu("plan", "-detailed-exitcode", "-no-color"); code != 0 {
