@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"errors"
 	"os"
 	"os/exec"
 	"os/signal"
@@ -9,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats.go/jetstream"
 	"golang.org/x/sys/unix"
 
 	"github.com/headgate/headgate/embedded"
@@ -106,5 +108,25 @@ func TestAFolderThatCannotBeWrittenStaysWhereItIs(t *testing.T) {
 	}
 	if b, err := os.ReadFile(dir); err != nil || string(b) != "a file" {
 		t.Errorf("%q, %v", b, err)
+	}
+}
+
+// An engine that is without its others for a moment answers, and is sound: to start it anew would
+// only keep them apart for longer. One that answers that it cannot store is started anew.
+func TestAnAnswerThatPassesIsNoReasonToStartAnew(t *testing.T) {
+	for code, want := range map[jetstream.ErrorCode]int{
+		codeNotNow: 0, codeNoLeader: 0, codeUnderWay: 0, codeStoreFailed: 1,
+	} {
+		healed := 0
+		heal := func(error) { healed++ }
+		err := &jetstream.APIError{ErrorCode: code, Description: "of a test"}
+		l, n := &Log{cfg: LogConfig{Heal: heal}}, &NATS{cfg: NATSConfig{Heal: heal}}
+		if got := l.writeError(t.Context(), err); !errors.Is(got, err) || healed != want {
+			t.Errorf("log, code %d: %v, healed %d times of %d", code, got, healed, want)
+		}
+		healed = 0
+		if got := n.writeError(t.Context(), err); !errors.Is(got, err) || healed != want {
+			t.Errorf("records, code %d: %v, healed %d times of %d", code, got, healed, want)
+		}
 	}
 }

@@ -112,7 +112,7 @@ func asked(ctx context.Context, f func(context.Context) error) error {
 // unanswered reports whether nobody has said yes or no, so that asking again may help.
 func unanswered(err error) bool {
 	if e, ok := errors.AsType[*jetstream.APIError](err); ok {
-		return e.ErrorCode == codeNotNow || e.ErrorCode == codeNoLeader || e.ErrorCode == codeUnderWay
+		return passes(e.ErrorCode)
 	}
 	return errors.Is(err, context.DeadlineExceeded) || errors.Is(err, nats.ErrTimeout) ||
 		errors.Is(err, nats.ErrNoResponders) || errors.Is(err, jetstream.ErrNoStreamResponse)
@@ -124,6 +124,11 @@ const (
 	codeNoLeader = 10009 // JSClusterNotLeaderErr
 	codeUnderWay = 10158 // JSStreamDuplicateMessageConflict: the same entry is being written
 )
+
+// passes tells whether an answer is that of a sound engine that is without its others for now.
+func passes(code jetstream.ErrorCode) bool {
+	return code == codeNotNow || code == codeNoLeader || code == codeUnderWay
+}
 
 // open finds the stream, makes it, or changes it to be as configured.
 func (l *Log) open(ctx context.Context) (err error) {
@@ -217,6 +222,7 @@ func (l *Log) writeError(ctx context.Context, err error) error {
 		return ErrConflict
 	case ok && e.ErrorCode == codeStoreFailed && e.Description == "maximum bytes exceeded":
 		return ErrFull
+	case ok && passes(e.ErrorCode): // to start it anew would not help
 	case ok, errors.Is(err, context.DeadlineExceeded) && !overslept(ctx):
 		l.cfg.Heal(err)
 	}

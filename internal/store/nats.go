@@ -216,6 +216,7 @@ func (n *NATS) writeError(ctx context.Context, err error) error {
 		if !n.revive(ctx) { // else the caller loads, and writes again
 			n.cfg.Heal(err)
 		}
+	case ok && passes(e.ErrorCode): // to start it anew would not help
 	case ok, errors.Is(err, context.DeadlineExceeded) && !overslept(ctx): // what fails is not answered
 		n.cfg.Heal(err)
 	}
