@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"io"
+	"maps"
 	"math"
 	"math/rand/v2"
 	"net/http"
@@ -115,9 +116,7 @@ func (r *Room) wait(q *visitRequest, p *counter.Place, s State) {
 
 // page renders the page of v and sets its headers.
 func (r *Room) page(q *visitRequest, v *View) *bytes.Buffer {
-	for name, value := range q.f.cfg.Page.Header(v) {
-		q.w.Header().Set(name, value)
-	}
+	maps.Copy(q.w.Header(), q.f.cfg.Page.Header(v))
 	buf := r.buffer()
 	if err := q.f.cfg.Page.Render(buf, v); err != nil {
 		q.f.cfg.Log.Error("waiting page not rendered", "room", q.f.cfg.Name, "error", err)
@@ -221,8 +220,8 @@ func (r *Room) view(q *visitRequest, p *counter.Place, s State) *View {
 // plainPage is the page of a library user who brings none.
 type plainPage struct{}
 
-func (plainPage) Header(*View) map[string]string {
-	return map[string]string{"Content-Security-Policy": "default-src 'none'"}
+func (plainPage) Header(*View) http.Header {
+	return http.Header{"Content-Security-Policy": {"default-src 'none'"}}
 }
 
 func (plainPage) Render(w io.Writer, v *View) error {

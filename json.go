@@ -35,7 +35,8 @@ func appendView(b []byte, v *View) []byte {
 	b = wire.AppendJSONBool(append(b, '"'), "queueIsFull", v.Full)
 	b = wire.AppendJSONBool(b, "queueAll", v.QueueAll)
 	b = append(b, `,"lastUpdated":"`...)
-	b = v.UpdatedAt.UTC().AppendFormat(b, "2006-01-02T15:04:05.000Z")
+	b = wire.AppendMillis(b, v.UpdatedAt)
+	updated := b[len(b)-wire.MillisLen:]
 	refresh, e := int64((v.PollAfter+time.Second-1)/time.Second), &v.Event
 	if !v.refreshes() {
 		refresh = 0
@@ -83,8 +84,7 @@ func appendView(b []byte, v *View) []byte {
 		b = v.OpensAt.UTC().AppendFormat(b, time.RFC3339)
 		b = append(b, '"')
 	}
-	b = append(b, `,"updated_at":"`...)
-	b = v.UpdatedAt.UTC().AppendFormat(b, "2006-01-02T15:04:05.000Z")
+	b = append(append(b, `,"updated_at":"`...), updated...)
 	return append(b, "\"}}\n"...)
 }
 

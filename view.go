@@ -2,6 +2,7 @@ package headgate
 
 import (
 	"io"
+	"net/http"
 	"time"
 )
 
@@ -84,6 +85,6 @@ type Page interface {
 	// Render writes the HTML body of v to w.
 	Render(w io.Writer, v *View) error
 	// Header gives the headers that belong to the body of v, such as the
-	// Content-Security-Policy. The caller must not change it.
-	Header(v *View) map[string]string
+	// Content-Security-Policy, under canonical names. The caller must not change them.
+	Header(v *View) http.Header
 }

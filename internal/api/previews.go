@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"crypto/rand"
 	"errors"
+	"maps"
 	"net/http"
 	"strings"
 	"sync"
@@ -113,10 +114,7 @@ func (a *API) render(c *call, make func() (*pages.Preview, error)) error {
 		return &problem{Status: http.StatusBadRequest, Code: "bad_parameter",
 			Detail: err.Error(), Hint: "docs/pages.md lists the parameters"}
 	}
-	h := c.w.Header()
-	for name, value := range p.Header {
-		h.Set(name, value)
-	}
+	maps.Copy(c.w.Header(), p.Header)
 	_, err = c.w.Write(p.Body)
 	return err
 }

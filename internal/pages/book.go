@@ -3,6 +3,7 @@ package pages
 import (
 	"errors"
 	"fmt"
+	"net/http"
 	"strings"
 	"sync"
 	"time"
@@ -27,7 +28,7 @@ type pageSet struct {
 	waiting both[headgate.View]
 	short   both[headgate.View]
 	failed  both[Failure]
-	header  [2]map[string]string // plain, gzip
+	header  [2]http.Header // plain, gzip
 }
 
 // both is a template as it is, and packed.

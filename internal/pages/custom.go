@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"net/http"
 	"slices"
 	"strconv"
 	"strings"
@@ -234,7 +235,7 @@ type customSet struct {
 type customPage struct {
 	*Custom
 	words  *words
-	header map[string]string
+	header http.Header
 }
 
 func newCustomSet(c *Config, book *Book, own *pageSet) (*customSet, error) {
@@ -270,10 +271,10 @@ func (s *customSet) choose(v *headgate.View) *customPage {
 
 // header gives the headers, with Refresh as Cloudflare has it: a page of the room's own
 // brings no script of ours. Who is refused for good is not asked to come again.
-func (s *customSet) header(v *headgate.View) map[string]string {
+func (s *customSet) header(v *headgate.View) http.Header {
 	h := maps.Clone(s.choose(v).header)
 	if refreshes(v) {
-		h["Refresh"] = strconv.FormatInt(refreshSeconds(v), 10)
+		h["Refresh"] = []string{strconv.FormatInt(refreshSeconds(v), 10)}
 	}
 	return h
 }

@@ -101,10 +101,10 @@ func TestVariables(t *testing.T) {
 			}
 		}
 	}
-	if h := p.Header(&reject); h["Refresh"] != "" {
+	if h := p.Header(&reject); h.Get("Refresh") != "" {
 		t.Errorf("who is refused is told to ask again after %s s", h["Refresh"])
 	}
-	if h := p.Header(&fifo); h["Refresh"] != "20" || h["Content-Security-Policy"] != CustomPolicy {
+	if h := p.Header(&fifo); h.Get("Refresh") != "20" || h.Get("Content-Security-Policy") != CustomPolicy {
 		t.Errorf("headers %v", h)
 	}
 }
@@ -251,8 +251,8 @@ func TestCustomLanguages(t *testing.T) {
 			t.Errorf("%q: %q, want %q", accept, got, want)
 		}
 		h := p.Header(&v)
-		tag := h["Content-Language"]
-		if !strings.Contains(want, tag) || tag == "" || h["Content-Encoding"] != "" {
+		tag := h.Get("Content-Language")
+		if !strings.Contains(want, tag) || tag == "" || h.Get("Content-Encoding") != "" {
 			t.Errorf("%q: headers %v", accept, h)
 		}
 	}
@@ -297,8 +297,8 @@ func TestPreview(t *testing.T) {
 		"event": {"prequeueing"}, "shuffle_at_event_start": {"true"}})
 	if err != nil || !strings.Contains(string(got.Body), "&lt;b&gt;") ||
 		!strings.Contains(string(got.Body), "開始時に、ここにいる全員の順番を抽選で決めます") ||
-		got.Header["Content-Language"] != "ja-JP" ||
-		!strings.HasSuffix(got.Header["Content-Security-Policy"], "; sandbox") {
+		got.Header.Get("Content-Language") != "ja-JP" ||
+		!strings.HasSuffix(got.Header.Get("Content-Security-Policy"), "; sandbox") {
 		t.Errorf("in Japanese: %v %v", got, err)
 	}
 	for query, want := range map[string]string{

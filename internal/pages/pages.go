@@ -27,6 +27,7 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"net/http"
 	"strings"
 	"sync"
 
@@ -151,8 +152,8 @@ func (p *Page) choose(accept string) *pageSet {
 	return p.own
 }
 
-// Header gives the headers of the waiting page of v. The caller must not change the map.
-func (p *Page) Header(v *headgate.View) map[string]string {
+// Header gives the headers of the waiting page of v. The caller must not change them.
+func (p *Page) Header(v *headgate.View) http.Header {
 	if own := p.ownOf(v); own != nil {
 		return own.header(v)
 	}
@@ -197,8 +198,8 @@ type Failure struct {
 	AcceptLanguage, AcceptEncoding string // what the visitor's headers say
 }
 
-// FailureHeader gives the headers of the page of f. The caller must not change the map.
-func (p *Page) FailureHeader(f *Failure) map[string]string {
+// FailureHeader gives the headers of the page of f. The caller must not change them.
+func (p *Page) FailureHeader(f *Failure) http.Header {
 	return p.choose(f.AcceptLanguage).header[side(f.AcceptEncoding)]
 }
 
@@ -232,16 +233,16 @@ func policyOf(style string, scripts ...string) string {
 }
 
 // headers are those of pages in a language, plain and by gzip.
-func headers(tag, policy string) [2]map[string]string {
-	plain := map[string]string{
-		"Content-Language":        tag,
-		"Content-Security-Policy": policy,
-		"Content-Type":            "text/html; charset=utf-8",
-		"X-Content-Type-Options":  "nosniff",
+func headers(tag, policy string) [2]http.Header {
+	plain := http.Header{
+		"Content-Language":        {tag},
+		"Content-Security-Policy": {policy},
+		"Content-Type":            {"text/html; charset=utf-8"},
+		"X-Content-Type-Options":  {"nosniff"},
 	}
 	gzip := maps.Clone(plain)
-	gzip["Content-Encoding"] = "gzip"
-	return [2]map[string]string{plain, gzip}
+	gzip["Content-Encoding"] = []string{"gzip"}
+	return [2]http.Header{plain, gzip}
 }
 
 // hashSource names an inline element by its content (Content Security Policy 3, §2.3.1).

@@ -207,7 +207,7 @@ func TestClosedPageLetsGo(t *testing.T) {
 // named in the policy, and there is nothing that the policy would block.
 func TestPolicy(t *testing.T) {
 	p := newPage(t)
-	policy := p.Header(&headgate.View{})["Content-Security-Policy"]
+	policy := p.Header(&headgate.View{}).Get("Content-Security-Policy")
 	if strings.Contains(policy, "unsafe") {
 		t.Errorf("unsafe policy: %s", policy)
 	}

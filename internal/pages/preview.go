@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"fmt"
 	"maps"
+	"net/http"
 	"net/url"
 	"slices"
 	"strconv"
@@ -19,7 +20,7 @@ const welcome = "<!doctype html>\n<html lang=\"en\"><title>Welcome</title><h1>We
 
 // A Preview is a page as a visitor would get it.
 type Preview struct {
-	Header map[string]string
+	Header http.Header
 	Body   []byte
 }
 
@@ -60,7 +61,7 @@ func (p *Page) Preview(title string, q url.Values) (*Preview, error) {
 		v.Event.StartsAt, v.Event.EndsAt = v.UpdatedAt.Add(10*time.Minute), v.UpdatedAt.Add(time.Hour)
 	}
 	if v.Method == "passthrough" && !force && !v.Event.Prequeue {
-		return &Preview{map[string]string{"Content-Type": "text/html; charset=utf-8"},
+		return &Preview{http.Header{"Content-Type": {"text/html; charset=utf-8"}},
 			[]byte(welcome)}, nil
 	}
 	v.QueueAll = force
@@ -75,7 +76,7 @@ func (p *Page) Preview(title string, q url.Values) (*Preview, error) {
 
 // previewHeader takes the page's rights at the address where an operator looks at it. The
 // default page's script has nobody to ask there and does not run; it is whole without.
-func (p *Page) previewHeader(v *view) map[string]string {
+func (p *Page) previewHeader(v *view) http.Header {
 	h := maps.Clone(p.Header(v))
 	delete(h, "Refresh")
 	box := "sandbox"
@@ -83,8 +84,8 @@ func (p *Page) previewHeader(v *view) map[string]string {
 		box = "sandbox allow-scripts"
 	}
 	// The dashboard shows it in a frame; in its box a frame is nobody's.
-	h["Content-Security-Policy"] = strings.Replace(h["Content-Security-Policy"],
-		"frame-ancestors 'none'", "frame-ancestors 'self'", 1) + "; " + box
+	h.Set("Content-Security-Policy", strings.Replace(h.Get("Content-Security-Policy"),
+		"frame-ancestors 'none'", "frame-ancestors 'self'", 1)+"; "+box)
 	return h
 }
 

@@ -6,6 +6,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"strconv"
 	"strings"
@@ -254,9 +255,7 @@ func (s *Server) originError(room string, w http.ResponseWriter, r *http.Request
 		http.Error(w, http.StatusText(code), code)
 		return
 	}
-	for k, v := range g.look.page.FailureHeader(f) {
-		h.Set(k, v)
-	}
+	maps.Copy(h, g.look.page.FailureHeader(f))
 	h.Set("Vary", "Accept-Encoding, Accept-Language")
 	w.WriteHeader(code)
 	w.Write(body.Bytes())

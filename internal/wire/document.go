@@ -29,6 +29,12 @@ func (s *Second[T]) Get(clk time.Duration, fresh func() T) T {
 // Forget makes the next value anew.
 func (s *Second[T]) Forget() { s.made.Store(nil) }
 
+// Shared header values: assigned, never changed.
+var (
+	jsonType = []string{"application/json"}
+	aSecond  = []string{"public, max-age=1"}
+)
+
 // ServeShared answers with JSON that is the same for everyone and at most a second old, so that a
 // cache in front can answer a whole crowd.
 func ServeShared(w http.ResponseWriter, r *http.Request, body func() []byte) {
@@ -38,10 +44,10 @@ func ServeShared(w http.ResponseWriter, r *http.Request, body func() []byte) {
 		return
 	}
 	b, h := body(), w.Header()
-	h.Set("Content-Type", "application/json")
-	h.Set("Cache-Control", "public, max-age=1")
-	h.Set("Content-Length", strconv.Itoa(len(b)))
-	if r.Method == http.MethodGet {
-		w.Write(b)
+	h["Content-Type"], h["Cache-Control"] = jsonType, aSecond
+	if r.Method == http.MethodHead {
+		h["Content-Length"] = []string{strconv.Itoa(len(b))}
+		return
 	}
+	w.Write(b) // net/http tells the length of what is as short as this
 }

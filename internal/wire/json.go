@@ -31,8 +31,12 @@ func AppendJSONString(b []byte, key, s string) []byte {
 // AppendJSONText appends a JSON string that is also safe inside HTML.
 func AppendJSONText(b []byte, s string) []byte {
 	const hex = "0123456789abcdef"
-	b = append(b, '"')
-	for _, c := range s {
+	plain := 0
+	for plain < len(s) && needsNoEscape(s[plain]) {
+		plain++
+	}
+	b = append(append(b, '"'), s[:plain]...)
+	for _, c := range s[plain:] {
 		switch {
 		case c == '"' || c == '\\':
 			b = append(b, '\\', byte(c))
@@ -43,6 +47,20 @@ func AppendJSONText(b []byte, s string) []byte {
 		}
 	}
 	return append(b, '"')
+}
+
+func needsNoEscape(c byte) bool {
+	return c >= 0x20 && c < 0x7f && c != '"' && c != '\\' && c != '<' && c != '>' && c != '&'
+}
+
+// MillisLen is what AppendMillis appends, of the years with four digits.
+const MillisLen = len("2006-01-02T15:04:05.000Z")
+
+// AppendMillis appends a time in UTC, with milliseconds (RFC 3339, §5.6).
+func AppendMillis(b []byte, t time.Time) []byte {
+	b = t.UTC().AppendFormat(b, time.RFC3339) // the layout that package time is quick at
+	ms := t.Nanosecond() / 1e6
+	return append(b[:len(b)-1], '.', byte('0'+ms/100), byte('0'+ms/10%10), byte('0'+ms%10), 'Z')
 }
 
 // AppendJSONSeconds appends a member of a JSON object: seconds, null if they are not known.
