@@ -132,7 +132,7 @@ budgets: # what quick cuts short at full length, with its budgets; each benchmar
 		grep -vE '/(embedded|demo|limiters)/'; } | xargs -n1 dirname | sort -u); \
 	$(GO) test -count=1 -timeout 10m -run "^($$tests)$$" -skip Walk -bench . -benchtime 20x $$dirs
 	$(GO) test -count=1 ./cmd/headgate
-	$(GO) test -count=1 -v -timeout 10m -tags bench ./tests/peers -slack 1.25
+	$(GO) test -count=1 -v -timeout 10m -tags bench ./tests/peers -slack 1.25 -pairs 9
 	$(MAKE) limiters SLACK=1.5 LIMITERS=Decisions # the others are in bench
 
 SLACK    ?= 1

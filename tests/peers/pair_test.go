@@ -50,8 +50,10 @@ var budgets = []struct {
 // to see gross slips only, make bench holds the figures themselves.
 var slack = flag.Float64("slack", 1, "budgets are multiplied by this")
 
+// pairs is how often the two sides take turns: a few percent are seen by some hundred.
+var pairs = flag.Int("pairs", 21, "how often the two sides take turns")
+
 const (
-	pairs    = 21
 	requests = 8000 // of each side in a pair
 	warm     = 4000
 	conns    = 16
@@ -99,7 +101,7 @@ func TestBudgets(t *testing.T) {
 		ours.load(t, cpu, warm)
 		other.load(t, cpu, warm)
 		var ratios, a, z []float64
-		for i := range pairs {
+		for i := range *pairs {
 			var x, y float64
 			if i%2 == 0 { // who is first pays for the garbage of who was last
 				x, y = ours.load(t, cpu, requests), other.load(t, cpu, requests)
@@ -110,7 +112,7 @@ func TestBudgets(t *testing.T) {
 		}
 		r := median(ratios)
 		t.Logf("%-66s %.3f (budget %.2f; %.1f and %.1f µs CPU a request, %d pairs, %.3f to %.3f)",
-			b.name, r, b.most, median(a), median(z), pairs, slices.Min(ratios), slices.Max(ratios))
+			b.name, r, b.most, median(a), median(z), *pairs, slices.Min(ratios), slices.Max(ratios))
 		if r > b.most**slack {
 			t.Errorf("%s: %.3f, budget %.2f", b.name, r, b.most)
 		}
