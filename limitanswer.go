@@ -222,18 +222,7 @@ func writeRefusal(w http.ResponseWriter, r *http.Request, vs []Verdict) {
 	}
 	h.Add("Vary", "Accept")
 	if !wire.PrefersHTML(r.Header.Get("Accept")) {
-		b := append([]byte(`{"type":"https://iana.org/assignments/http-problem-types#quota-exceeded"`),
-			`,"title":"Request cannot be satisfied as assigned quota has been exceeded"`...)
-		b = wire.AppendJSONInt(b, "status", http.StatusTooManyRequests)
-		b = wire.AppendJSONString(b, "detail", detail)
-		b = append(wire.AppendJSONKey(b, "violated-policies"), '[')
-		for i, name := range names {
-			if i > 0 {
-				b = append(b, ',')
-			}
-			b = wire.AppendJSONText(b, name)
-		}
-		wire.WriteShort(w, r, http.StatusTooManyRequests, problemType, append(b, "]}\n"...))
+		wire.WriteExceeded(w, r, detail, names)
 		return
 	}
 	h.Set("Content-Security-Policy", "default-src 'none'")
@@ -283,14 +272,4 @@ func refusalDetail(names []string, vs []Verdict) string {
 		}
 	}
 	return "Not enough is left of " + which + ". Try again in " + strconv.FormatInt(wait, 10) + " s."
-}
-
-// problemType is a header value as those in answer.go: assigned, never changed.
-var problemType = []string{"application/problem+json"}
-
-// writeProblem answers with a problem document (RFC 9457).
-func writeProblem(w http.ResponseWriter, r *http.Request, status int, detail string) {
-	b := wire.AppendJSONString([]byte(`{"type":"about:blank"`), "title", http.StatusText(status))
-	b = wire.AppendJSONString(wire.AppendJSONInt(b, "status", int64(status)), "detail", detail)
-	wire.WriteShort(w, r, status, problemType, append(b, "}\n"...))
 }

@@ -14,6 +14,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/headgate/headgate/internal/wire"
 	"github.com/headgate/headgate/limit"
 )
 
@@ -124,7 +125,7 @@ func (c *limitedCall) price() bool {
 			}
 			cost, ok := c.cost(l)
 			if !ok {
-				writeProblem(c.w, c.r, http.StatusBadRequest, "The header "+l.CostHeader+
+				wire.WriteProblem(c.w, c.r, http.StatusBadRequest, "The header "+l.CostHeader+
 					" must be one whole number from 0 to "+strconv.FormatInt(limit.MaxAmount, 10)+".")
 				return false
 			}
@@ -238,7 +239,7 @@ func (c *limitedCall) leaveGone() bool {
 func (c *limitedCall) forgiven(met []*RequestLimit, err error) bool {
 	for _, l := range met {
 		if l.OnError == nil || !l.OnError(c.r, err) {
-			writeProblem(c.w, c.r, http.StatusServiceUnavailable,
+			wire.WriteProblem(c.w, c.r, http.StatusServiceUnavailable,
 				"The limits of this request cannot be asked now. Try again later.")
 			return false
 		}
@@ -286,7 +287,7 @@ func (c *limitedCall) wait() bool {
 	case <-t.C:
 		return true
 	case <-c.r.Context().Done():
-		writeProblem(c.w, c.r, http.StatusServiceUnavailable, "The request ended before it was its turn.")
+		wire.WriteProblem(c.w, c.r, http.StatusServiceUnavailable, "The request ended before it was its turn.")
 		return false
 	}
 }
