@@ -159,9 +159,16 @@ func TestShadowModeRefusesNobody(t *testing.T) {
 	if shadowed != 7 {
 		t.Errorf("%d would have been refused, want 7", shadowed)
 	}
+	v, err := l.Reserve(t.Context(), Ask{"api", "long", 2}, time.Minute)
+	if err = errors.Join(err, l.Settle(t.Context(), Ask{"api", "long", 1000}, v.ID)); err != nil {
+		t.Fatal(err)
+	}
 	cfg.Shadow = false
 	if err := l.Define(cfg); err != nil {
 		t.Fatal(err)
+	}
+	if all, _, err := l.Keys("api", "", 10); err != nil || len(all) != 2 || all[0].Used+all[1].Used != 6 {
+		t.Errorf("after shadow mode: %+v %v, want two keys that have used the 3 that they may", all, err)
 	}
 	if v, _ := l.Explain("api", "k"); v.Allowed || v.Remaining != 0 || v.Retry > time.Minute {
 		t.Errorf("after shadow mode: %+v, want the 3 that passed to be used and no more", v)

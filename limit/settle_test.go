@@ -47,3 +47,33 @@ func TestSettledIsAsIfTakenSo(t *testing.T) {
 		}
 	}
 }
+
+// What a settlement says beyond what is left is owed; of a limit that refuses nobody it is not.
+func TestForgivingOwesNothing(t *testing.T) {
+	const now, most = Time(1_700_000_000_000_000_000), 9
+	for _, r := range rules(rand.New(rand.NewPCG(3, 1))) {
+		if r.Algorithm == Concurrency || r.Paced {
+			continue
+		}
+		r.Amount = most
+		if r.leaks() {
+			r.Burst = most
+		}
+		for _, forgives := range []bool{false, true} {
+			table, want := newTable(t, r, nil, 10), int64(1000)
+			if table.Forgive(forgives); forgives {
+				want = most
+			}
+			d, err := table.Reserve(now, 7, "k", 2, time.Hour)
+			if err != nil || !d.Allowed {
+				t.Fatal(name(r), d, err)
+			}
+			if err := table.Settle(now, 7, d.ID, 1000); err != nil {
+				t.Fatal(name(r), err)
+			}
+			if all, _ := table.Uses(now, 0, 1); len(all) != 1 || all[0].Used != want {
+				t.Errorf("%s, nothing is owed: %v: %+v, want %d to be used", name(r), forgives, all, want)
+			}
+		}
+	}
+}

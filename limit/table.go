@@ -138,11 +138,18 @@ type Table struct {
 	lending map[uint64]struct{} // hashes of keys of which somebody holds some
 	lostAt  Time                // when what was lost counts as used
 	lost    bool
+
+	forgives bool
 }
 
 // StartIDs lets the numbers of reservations begin behind from: one of another table, or of
 // a process before, must settle nothing here.
 func (t *Table) StartIDs(from uint64) { t.ids = from }
+
+// Forgive says whether nothing is owed from now on: what a settlement says beyond what is left
+// is forgotten then. So it is of a limit that refuses nobody: when it begins to, nobody is to
+// wait for what came of calls that it would not have let pass.
+func (t *Table) Forgive(all bool) { t.forgives = all }
 
 // SetRules changes the rules from now on, and how many keys are held at most. What a key
 // has used stays used: if the algorithm or its window is another, as if all of it had been
@@ -397,8 +404,8 @@ func lapse(e *entry, rules *Rules, now Time) {
 	}
 }
 
-// Settle says what a reservation came to: what it was more is owed, what it was less is
-// given back. Of Concurrency it ends the call, whatever n is.
+// Settle says what a reservation came to: what it was more is owed, but for Forgive, what it was
+// less is given back. Of Concurrency it ends the call, whatever n is.
 func (t *Table) Settle(now Time, hash, id uint64, n int64) error {
 	if n < 0 || n > MaxAmount {
 		return ErrCost
@@ -411,7 +418,7 @@ func (t *Table) Settle(now Time, hash, id uint64, n int64) error {
 		}
 		l := t.rules.of(e)
 		lapse(e, t.rules, now)
-		l.spare(e, now)
+		spare := l.spare(e, now)
 		i := slices.IndexFunc(e.held(), func(h hold) bool { return h.id == id })
 		if i < 0 {
 			continue
@@ -423,7 +430,10 @@ func (t *Table) Settle(now Time, hash, id uint64, n int64) error {
 		case n < h.n:
 			l.back(e, h, h.n-n)
 		case n > h.n:
-			l.book(e, now, n-h.n)
+			if n -= h.n; t.forgives {
+				n = min(n, max(0, spare-e.lent()))
+			}
+			l.book(e, now, n)
 		}
 		e.more.holds = slices.Delete(e.more.holds, i, i+1)
 		return nil

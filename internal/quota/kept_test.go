@@ -135,3 +135,36 @@ func TestADamagedCopyThatWasKeptIsNone(t *testing.T) {
 		t.Errorf("%d left of what nobody knows", n)
 	}
 }
+
+// Of a limit in shadow mode nothing is owed, wherever its keys are counted.
+func TestShadowModeBuildsNoDebtAtTheHost(t *testing.T) {
+	t.Parallel()
+	g := newGroup(t)
+	g.define("api", limit.Rule{Algorithm: limit.SlidingWindow, Amount: 10, Window: time.Hour})
+	g.rules("api").Shadow = true
+	r := g.launch("a", launch{only: true})
+	g.spreadOf(r)
+	d, err := r.Lane("api").Reserve(t.Context(), "k", 2, time.Minute)
+	if err != nil || !d.Allowed {
+		t.Fatal(d, err)
+	}
+	if _, err := r.Lane("api").Settle(t.Context(), "k", d.ID, 1000); err != nil {
+		t.Fatal(err)
+	}
+	told := 0
+	for at := (usesAt{0, 0, 10}); at.shard < Shards; {
+		all, shard, from, err := r.Lane("api").desk.uses(t.Context(), "api", at)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, u := range all {
+			if told++; u.Used != 10 {
+				t.Errorf("%+v: want 10 to be used of 10", u)
+			}
+		}
+		at.shard, at.from = shard, from
+	}
+	if told != 1 {
+		t.Errorf("%d keys, want 1", told)
+	}
+}

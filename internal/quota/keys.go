@@ -111,6 +111,7 @@ func (p *part) define(d *Definition, now limit.Time) {
 	}
 	p.def = d
 	p.table.SetRules(now, d.Rules, partOf(d.MaxKeys))
+	p.table.Forgive(d.Shadow)
 }
 
 // partOf is how many of a limit's keys one part holds at most: keys fall into parts as by a

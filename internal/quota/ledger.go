@@ -120,6 +120,7 @@ func (s *shard) table(d *Definition, now limit.Time) *table {
 	fresh := t.def == nil
 	t.def = d
 	t.SetRules(now, d.Rules, partOf(d.MaxKeys))
+	t.Forgive(d.Shadow)
 	if fresh && s.missed[d.Name] { // what was lent of it may be used for a term yet
 		t.Presume(s.tableTime(d, now) + limit.Kept)
 	} else if fresh && s.lost && (!d.Rules.Long() || s.unwritten) { // of the others there are blocks
