@@ -6,6 +6,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"slices"
 	"sync"
 	"time"
 )
@@ -18,10 +19,65 @@ type answer struct {
 	r    *http.Request
 	stop func() bool // unregisters cut; nil before the first byte
 
+	own  []field // what was to be said before the origin was asked
+	few  [3]field
+	told bool // an informational answer has gone out: ReverseProxy has cleared the headers
+
 	mu       sync.Mutex // guards the rest
 	conn     net.Conn   // the client's, once hijacked
 	released bool       // the handler returns: the ResponseWriter is no longer ours
 	cutOff   bool
+}
+
+// A field is a header.
+type field struct {
+	name   string
+	values []string
+}
+
+// once are the headers that have one value: an answer that passes several limits, each with a
+// proxy of its own, says what the nearest to the client has left. RateLimit is a list of all.
+var once = [...]string{"Ratelimit-Limit", "Ratelimit-Remaining", "Ratelimit-Reset",
+	"X-Ratelimit-Limit", "X-Ratelimit-Remaining", "X-Ratelimit-Reset"}
+
+// keep remembers what is to be said, such as the visitor's pass.
+func (a *answer) keep() {
+	a.own = a.few[:0]
+	for name, values := range a.Header() {
+		a.own = append(a.own, field{name, values})
+	}
+}
+
+// inform leaves what is said of the answer out of an informational one, where browsers pass
+// over it.
+func (a *answer) inform() {
+	h := a.Header()
+	dropCommands(h)
+	if a.told { // nothing of it is there any more
+		return
+	}
+	a.told = true
+	for _, f := range a.own {
+		if more := h[f.name]; len(more) > len(f.values) {
+			h[f.name] = more[len(f.values):]
+		} else {
+			delete(h, f.name)
+		}
+	}
+}
+
+// restore says beside the origin's headers what was to be said.
+func (a *answer) restore() {
+	h := a.Header()
+	for _, f := range a.own {
+		if a.told {
+			h[f.name] = append(slices.Clip(f.values), h[f.name]...)
+		}
+		if n := len(f.values); len(h[f.name]) > n && slices.Contains(once[:], f.name) {
+			h[f.name] = f.values
+		}
+	}
+	a.told, a.own = false, nil
 }
 
 // Unwrap lets http.ResponseController reach Flush and the deadlines.
@@ -31,8 +87,9 @@ func (a *answer) Unwrap() http.ResponseWriter { return a.ResponseWriter }
 // origin, past modify.
 func (a *answer) WriteHeader(code int) {
 	if code < 200 {
-		dropCommands(a.Header())
+		a.inform()
 	} else {
+		a.restore()
 		a.guard()
 	}
 	a.ResponseWriter.WriteHeader(code)
@@ -42,6 +99,9 @@ func (a *answer) WriteHeader(code int) {
 func (a *answer) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	conn, rw, err := http.NewResponseController(a.ResponseWriter).Hijack()
 	if err == nil {
+		if a.told { // else ReverseProxy adds to what is there
+			a.restore()
+		}
 		a.mu.Lock()
 		a.conn = conn
 		a.mu.Unlock()

@@ -172,6 +172,7 @@ func New(cfg Config) (*Proxy, error) {
 func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	a := &answer{ResponseWriter: w, r: r}
 	defer a.release()
+	a.keep()
 	p.reverse.ServeHTTP(a, r)
 	if a.cutShort() && r.Context().Value(http.ServerContextKey) != nil {
 		// The end of the stay raced with the end of the answer: what is still in

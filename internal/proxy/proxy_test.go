@@ -6,6 +6,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"net"
@@ -359,6 +360,95 @@ func TestCommandsStayInside(t *testing.T) {
 			t.Errorf("%s reached the visitor: early %q, header %q, trailer %q",
 				n, early.Get(n), res.Header.Get(n), res.Trailer.Get(n))
 		}
+	}
+}
+
+// What was to be said before the origin was asked, such as the visitor's pass, is said with the
+// answer itself, whatever informational answers come before it: browsers pass over their cookies.
+func TestInformationalAnswersTakeNothingAway(t *testing.T) {
+	origin := newOrigin(t, func(w http.ResponseWriter, r *http.Request) {
+		h := w.Header()
+		if r.Header.Get("Upgrade") == "" {
+			io.Copy(io.Discard, r.Body) // which tells the client to send it: 100
+		}
+		for range 2 {
+			h["Link"], h["Set-Cookie"] = []string{"</a.css>"}, []string{"early=1"}
+			w.WriteHeader(http.StatusEarlyHints)
+		}
+		h["Set-Cookie"] = []string{"origin=1"}
+		if r.Header.Get("Upgrade") != "" {
+			h["Connection"], h["Upgrade"] = []string{"Upgrade"}, []string{"echo"}
+			w.WriteHeader(http.StatusSwitchingProtocols)
+		}
+	})
+	_, gate := newGate(t, Config{Origin: origin}, func(next http.Handler) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			w.Header()["Set-Cookie"] = []string{"pass=1"}
+			w.Header()["Ratelimit"] = []string{`"api";r=1`}
+			next.ServeHTTP(w, r)
+		})
+	})
+	for _, upgrade := range []bool{false, true} {
+		var early []http.Header
+		r := request(t, "POST", gate, strings.NewReader("body"))
+		r.Header.Set("Expect", "100-continue")
+		if upgrade {
+			r = request(t, "GET", gate, nil)
+			r.Header["Connection"], r.Header["Upgrade"] = []string{"Upgrade"}, []string{"echo"}
+		}
+		r = r.WithContext(httptrace.WithClientTrace(r.Context(), &httptrace.ClientTrace{
+			Got1xxResponse: func(code int, h textproto.MIMEHeader) error {
+				if code != http.StatusSwitchingProtocols {
+					early = append(early, http.Header(h).Clone())
+				}
+				return nil
+			},
+		}))
+		res, err := http.DefaultTransport.RoundTrip(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		res.Body.Close()
+		if got := fmt.Sprint(res.Header["Set-Cookie"], res.Header["Ratelimit"]); got !=
+			`[pass=1 origin=1] ["api";r=1]` {
+			t.Errorf("upgrade %v: the answer says %s", upgrade, got)
+		}
+		hints := 0
+		for _, h := range early {
+			if h.Get("Link") != "" {
+				hints++
+			}
+			if got := fmt.Sprint(h["Set-Cookie"], h["Ratelimit"]); got != "[early=1] []" && got != "[] []" {
+				t.Errorf("upgrade %v: an informational answer says %s", upgrade, got)
+			}
+		}
+		if hints != 2 {
+			t.Errorf("upgrade %v: %d early hints of 2: %v", upgrade, hints, early)
+		}
+	}
+}
+
+// A header of one value says what this proxy's limits have left, and not also what the origin's
+// have; RateLimit is a list of both.
+func TestHeadersOfOneValue(t *testing.T) {
+	origin := newOrigin(t, func(w http.ResponseWriter, r *http.Request) {
+		for _, name := range []string{"Ratelimit", "Ratelimit-Limit", "X-Ratelimit-Limit", "X-Other"} {
+			w.Header()[name] = []string{"origin"}
+		}
+	})
+	_, gate := newGate(t, Config{Origin: origin}, func(next http.Handler) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			for _, name := range []string{"Ratelimit", "Ratelimit-Limit", "X-Other"} {
+				w.Header()[name] = []string{"gate"}
+			}
+			next.ServeHTTP(w, r)
+		})
+	})
+	res, _ := get(t, gate)
+	h := res.Header
+	got := fmt.Sprint(h["Ratelimit"], h["Ratelimit-Limit"], h["X-Ratelimit-Limit"], h["X-Other"])
+	if want := "[gate origin] [gate] [origin] [gate origin]"; got != want {
+		t.Errorf("%s, want %s", got, want)
 	}
 }
 
