@@ -6,6 +6,7 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"math"
 	"net/http"
 	"net/url"
 	"strings"
@@ -16,7 +17,7 @@ import (
 
 const limitHelp = `usage: headgate limit list
        headgate limit keys LIMIT
-       headgate limit key LIMIT KEY
+       headgate limit key LIMIT KEY [COST]
        headgate limit set LIMIT KEY=VALUE...
        headgate limit reset LIMIT KEY
        headgate limit create NAME KEY=VALUE...
@@ -27,7 +28,7 @@ docs/operations.md.
 
 list says where each comes from: the file, the rules for Envoy, or made while
 headgate runs. keys lists the keys that have used any of a limit. key explains
-one: what it has used, and when its next call passes. reset forgets what it has
+one: what it has left, and when its next call passes, or one of that COST. reset forgets what it has
 used.
 
 set changes amount, burst, window, lease, shadow, or the amount of one key, at
@@ -98,7 +99,9 @@ func limitCommand(ctx context.Context, args []string, stdout, stderr io.Writer) 
 	case asked("keys", 2):
 		err = o.listLimitKeys(ctx, stdout, words[1])
 	case asked("key", 3):
-		err = o.explainLimitKey(ctx, stdout, words[1], words[2])
+		err = o.explainLimitKey(ctx, stdout, words[1], words[2], "")
+	case asked("key", 4):
+		err = o.explainLimitKey(ctx, stdout, words[1], words[2], words[3])
 	case len(words) > 2 && words[0] == "set":
 		scope = "write"
 		err = o.setLimit(ctx, stdout, words[1], words[2:])
@@ -200,7 +203,7 @@ func (o *operator) listLimitKeys(ctx context.Context, w io.Writer, limit string)
 	}
 }
 
-func (o *operator) explainLimitKey(ctx context.Context, w io.Writer, limit, key string) error {
+func (o *operator) explainLimitKey(ctx context.Context, w io.Writer, limit, key, cost string) error {
 	var got struct {
 		Allowed   bool       `json:"allowed"`
 		Limit     int64      `json:"limit"`
@@ -211,21 +214,25 @@ func (o *operator) explainLimitKey(ctx context.Context, w io.Writer, limit, key 
 		Shared    bool       `json:"shared"`
 		Rule      shownLimit `json:"rule"`
 	}
-	if err := o.do(ctx, http.MethodGet, limitKeyPath(limit, key), nil, &got); err != nil {
+	path, call := limitKeyPath(limit, key), "the next call"
+	if cost != "" {
+		path, call = path+"?cost="+url.QueryEscape(cost), "a call that costs "+cost
+	}
+	if err := o.do(ctx, http.MethodGet, path, nil, &got); err != nil {
 		return err
 	}
 	fmt.Fprintf(w, "%s: %v\n%q has %d of %d left", limit, &got.Rule, key, got.Remaining, got.Limit)
 	switch {
 	case got.Shadowed:
-		fmt.Fprint(w, "; shadow mode lets the next call pass")
+		fmt.Fprintf(w, "; shadow mode lets %s pass", call)
 	case got.Allowed:
-		fmt.Fprint(w, "; the next call passes")
+		fmt.Fprintf(w, "; %s passes", call)
 	case got.Retry == nil && got.Limit == 0:
 		fmt.Fprint(w, "; it lets nothing through")
 	case got.Retry == nil:
-		fmt.Fprint(w, "; no call ever passes")
+		fmt.Fprintf(w, "; %s never passes", call)
 	default:
-		fmt.Fprintf(w, "; the next call passes in %v", inSeconds(*got.Retry))
+		fmt.Fprintf(w, "; %s passes in %v", call, inSeconds(*got.Retry))
 	}
 	if got.Reset > 0 {
 		fmt.Fprintf(w, "; all of it is back in %v", inSeconds(got.Reset))
@@ -237,6 +244,8 @@ func (o *operator) explainLimitKey(ctx context.Context, w io.Writer, limit, key 
 	return nil
 }
 
+// inSeconds is rounded up: who waits that long does not come too early.
 func inSeconds(s float64) time.Duration {
-	return time.Duration(s * float64(time.Second)).Round(100 * time.Millisecond)
+	const tenth = 100 * time.Millisecond
+	return time.Duration(math.Ceil(s*float64(time.Second/tenth))) * tenth
 }

@@ -34,16 +34,16 @@ type Limits struct {
 }
 
 // LimitKeys shows limits and what their keys have used. Its methods may be called by many
-// goroutines at once and do not block. For a limit that is not there they return
-// headgate.ErrNoLimit.
+// goroutines at once; Peek, Keys and Reset block for a round trip at most. For a limit that is
+// not there they return headgate.ErrNoLimit.
 type LimitKeys interface {
 	// Limits are all limits, by name; not to be changed.
 	Limits() []*headgate.LimitConfig
 	// Keys are up to count keys that have used any, from a place on that the call before
 	// gave; "" is the beginning, and the end.
 	Keys(limit, from string, count int) (all []headgate.KeyUse, next string, err error)
-	// Explain tells whether a call of a key would pass, and if not, when.
-	Explain(limit, key string) (headgate.Verdict, error)
+	// Peek tells whether a call would pass, and if not, when; it takes nothing.
+	Peek(ctx context.Context, a headgate.Ask) (headgate.Verdict, error)
 	// Update changes a limit by change, without another change in between, or says what is
 	// wrong with it. An error of change is returned as it is.
 	Update(limit string, change func(*headgate.LimitConfig) error) error
@@ -90,6 +90,7 @@ type limitAnswer struct {
 	ID         string   `json:"reservation,omitempty"` // digits, more than JavaScript's numbers hold
 	Shadowed   bool     `json:"shadowed,omitempty"`
 	Shared     bool     `json:"shared,omitempty"` // counted with all keys beyond max_keys
+	Name       string   `json:"name,omitempty"`   // of the limit, where several were asked
 }
 
 func answerOf(v *headgate.Verdict) limitAnswer {
@@ -197,6 +198,9 @@ func (a *API) tellLimits(c *call, vs []headgate.Verdict, array bool, err error) 
 	answers := make([]limitAnswer, len(vs))
 	for i := range vs {
 		answers[i] = answerOf(&vs[i])
+		if array && vs[i].Limit != nil {
+			answers[i].Name = vs[i].Limit.Name
+		}
 		if !vs[i].Allowed {
 			status = http.StatusTooManyRequests
 		}
@@ -342,12 +346,22 @@ func (a *API) limitKeys(c *call) (any, error) {
 	return answer, nil
 }
 
-// limitKey is GET /v1/limits/{limit}/keys/{key}: whether a call that costs 1 would pass.
+// limitKey is GET /v1/limits/{limit}/keys/{key}?cost=: whether a call of that cost would pass.
 func (a *API) limitKey(c *call) (any, error) {
+	ask := headgate.Ask{Limit: c.r.PathValue("limit"), Key: c.r.PathValue("key"), Cost: 1}
+	q, err := url.ParseQuery(c.r.URL.RawQuery)
+	if s := q.Get("cost"); err == nil && s != "" {
+		ask.Cost, err = strconv.ParseInt(s, 10, 64)
+	}
+	if q.Del("cost"); err != nil || len(q) > 0 || ask.Cost < 0 || ask.Cost > limit.MaxAmount {
+		p := badAsk("the query is more than cost, a whole number from 0 to " + strconv.Itoa(limit.MaxAmount))
+		p.Hint = "send such as ?cost=50, or no query"
+		return nil, p
+	}
 	if a.cfg.Limits.Keys == nil {
 		return nil, limitProblem(headgate.ErrNoLimit)
 	}
-	v, err := a.cfg.Limits.Keys.Explain(c.r.PathValue("limit"), c.r.PathValue("key"))
+	v, err := a.cfg.Limits.Keys.Peek(c.r.Context(), ask)
 	if err != nil {
 		return nil, limitProblem(err)
 	}

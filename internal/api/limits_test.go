@@ -104,6 +104,10 @@ func TestCheckLimits(t *testing.T) {
 		{check + "?all=true", `[{"limit":"day","key":"c","cost":2},{"limit":"api","key":"c"}]`, tooMany,
 			`[{"allowed":true,"limit":5,"remaining":4,`},
 		{check, `{"limit":"day","key":"c","cost":0}`, ok, `"remaining":4`},
+		{check + "?all=true", `[{"limit":"day","key":"c","cost":2},{"limit":"api","key":"c"}]`, tooMany,
+			`"name":"day"},{"allowed":false,`}, // who refused is named
+		{check + "?all=true", `[{"limit":"api","key":"c"},{"limit":"day","key":"c","cost":2}]`, tooMany,
+			`"name":"api"},{"allowed":true,`},
 		{check + "?all=true", `[{"limit":"day","key":"c","cost":2},{"limit":"api","key":"d"}]`, ok,
 			`[{"allowed":true,"limit":5,"remaining":2,`},
 		{check + "?all=yes", `[{"limit":"day"}]`, unclear, "all=true"},
@@ -221,6 +225,13 @@ func TestShowLimits(t *testing.T) {
 		{"GET /v1/limits/api/keys/" + url.PathEscape("//.."), "", ok,
 			`{"key":"//..","allowed":true,"limit":3,"remaining":2`},
 		{"GET /v1/limits/api/keys/", "", ok, `{"key":"","allowed":false,"limit":3,"remaining":0`},
+		{"GET /v1/limits/api/keys/new?cost=3", "", ok, `"allowed":true,"limit":3,"remaining":3`},
+		{"GET /v1/limits/api/keys/new?cost=4", "", ok, `"allowed":false,"limit":3,"remaining":3,` +
+			`"reset_seconds":0,"retry_after_seconds":null`},
+		{"GET /v1/limits/api/keys/?cost=0", "", ok, `"allowed":true,"limit":3,"remaining":0`},
+		{"GET /v1/limits/api/keys/new?cost=-1", "", unclear, "?cost=50"},
+		{"GET /v1/limits/api/keys/new?cost=x", "", unclear, "?cost=50"},
+		{"GET /v1/limits/api/keys/new?cst=1", "", unclear, "?cost=50"},
 		{"GET /v1/limits/api/keys/new", "", ok, `"remaining":3,"reset_seconds":0,"retry_after_seconds":0,` +
 			`"rule":{"name":"api",`},
 	})
