@@ -8,18 +8,19 @@ import (
 
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"go.yaml.in/yaml/v4"
+	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/limit"
 )
 
 // The keys of the reference service's YAML (its README, "The configuration format"), and
-// two of ours: algorithm and overdraft.
+// three of ours: algorithm, overdraft and unit_multiplier, which Envoy's protocol has.
 const (
 	fileKeys       = "domain descriptors"
 	descriptorKeys = "key value rate_limit descriptors shadow_mode quota_mode detailed_metric " +
 		"value_to_metric share_threshold metadata"
-	limitKeys   = "unit requests_per_unit unlimited name replaces algorithm overdraft"
+	limitKeys   = "unit requests_per_unit unlimited name replaces algorithm overdraft unit_multiplier"
 	replaceKeys = "name"
 )
 
@@ -125,6 +126,7 @@ func (p *parser) rateLimit(at spot, block *yaml.Node, shadow bool) *rule {
 	amount := p.whole(at.key+".requests_per_unit", f["requests_per_unit"])
 	algorithm := p.algorithm(at.key+".algorithm", f["algorithm"])
 	word := p.text(at.key+".unit", f["unit"])
+	times := p.whole(at.key+".unit_multiplier", f["unit_multiplier"])
 	switch {
 	case r.unlimited && word != "":
 		p.fault(at.key+".unit", f["unit"], "take unit or unlimited out",
@@ -146,6 +148,15 @@ func (p *parser) rateLimit(at spot, block *yaml.Node, shadow bool) *rule {
 	}
 	r.limit = limitName(at.path...)
 	r.shown = &pb.RateLimitResponse_RateLimit{RequestsPerUnit: amount, Unit: unit, Name: r.name}
+	if n := f["unit_multiplier"]; n != nil && !null(n) {
+		if most := uint32(limit.MaxWindow / window); times == 0 || times > most {
+			p.fault(at.key+".unit_multiplier", n, fmt.Sprintf("write 1 to %d, or take it out", most),
+				"%d %ss are not a window", times, strings.ToLower(word))
+			return r
+		}
+		window *= time.Duration(times)
+		r.shown.UnitMultiplier = wrapperspb.UInt32(times)
+	}
 	p.rules.limits = append(p.rules.limits, headgate.LimitConfig{
 		Name:   r.limit,
 		Rule:   limit.Rule{Algorithm: algorithm, Amount: int64(amount), Window: window},

@@ -84,8 +84,9 @@ descriptors:
 - {key: e, rate_limit: {unit: Week, requests_per_unit: 1_000, algorithm: sliding_window}}
 - {key: f, rate_limit: {unit: month, requests_per_unit: 6, algorithm: leaky_bucket, overdraft: no}}
 - {key: g, rate_limit: {unit: year}}
-- {key: h, rate_limit: {unlimited: true}}
-- {key: i}
+- {key: h, rate_limit: {unit: minute, requests_per_unit: 20, unit_multiplier: 5}}
+- {key: i, rate_limit: {unlimited: true}}
+- {key: j}
 `)
 	checkLimits(t, r)
 	day := 24 * time.Hour
@@ -97,6 +98,10 @@ descriptors:
 		{Rule: limit.Rule{Algorithm: limit.SlidingWindow, Amount: 1000, Window: 7 * day}},
 		{Rule: limit.Rule{Algorithm: limit.LeakyBucket, Amount: 6, Window: 30 * day}},
 		{Rule: limit.Rule{Algorithm: limit.FixedWindow, Amount: 0, Window: 365 * day}},
+		{Rule: limit.Rule{Algorithm: limit.FixedWindow, Amount: 20, Window: 5 * time.Minute}},
+	}
+	if n := r.domains["shop"].top.next["h"].rule.shown.GetUnitMultiplier().GetValue(); n != 5 {
+		t.Errorf("of 5 minutes the status tells %d", n)
 	}
 	got := r.Limits()
 	if len(got) != len(want) {
@@ -144,6 +149,8 @@ func TestFaultsOfRules(t *testing.T) {
 		"nothing":   {rate + "{unit: day, replaces: [{name: }]}\n", "name: is missing", "replaced"},
 		"algorithm": {rate + "{unit: day, algorithm: sliding_lok}\n", "is not possible", "mean sliding_log?"},
 		"lease":     {rate + "{unit: day, algorithm: concurrency}\n", "is not possible", "fixed_window"},
+		"no times":  {rate + "{unit: day, unit_multiplier: 0}\n", "0 days are not", "1 to 366"},
+		"times":     {rate + "{unit: day, unit_multiplier: 367}\n", "367 days are not", "1 to 366"},
 		"metadata":  {head + "  metadata: 5\n", "metadata: is not a group", "keys and values"},
 		"no list":   {"domain: d\ndescriptors: 5\n", "descriptors: is not a list", "dash"},
 		"two words": {"domain: [a]\n", "domain: is not a single value", "one value"},
