@@ -5,6 +5,7 @@ import (
 	"html"
 	"math"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -264,6 +265,10 @@ func refusalDetail(names []string, vs []Verdict) string {
 	switch {
 	case len(names) == 0:
 		return "Too many requests. Try again later."
+	case slices.ContainsFunc(vs, func(v Verdict) bool {
+		return !v.Allowed && v.Alone && v.Limit.OnUnreachable == UnreachableDeny
+	}):
+		return "The " + which + " cannot be asked now. Try again in " + strconv.FormatInt(wait, 10) + " s."
 	case never:
 		for i := range vs {
 			if v := &vs[i]; !v.Allowed && v.Limit != nil && v.Retry < 0 {

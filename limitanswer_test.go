@@ -135,6 +135,8 @@ func TestWriteRefusal(t *testing.T) {
 	other := verdictOf("day", 1000, 900, time.Hour)
 	never := refusedFor(verdictOf("<big>", 100, 3, 50*time.Second), -1)
 	shut := refusedFor(verdictOf("shut", 0, 0, 0), -1)
+	unheard := refusedFor(verdictOf("far", 100, 0, 0), time.Second)
+	unheard.Alone, unheard.Limit.OnUnreachable = true, UnreachableDeny
 	const page = "text/html; charset=utf-8"
 	tests := []struct {
 		accept   string
@@ -150,6 +152,8 @@ func TestWriteRefusal(t *testing.T) {
 			`Not enough is left of limits "api", "day". Try again in 60 s.`, "60", []string{"api", "day"}},
 		{"application/json", []Verdict{refused, never}, "application/problem+json",
 			`The cost of this request is more than limit "<big>" ever allows.`, "", []string{"api", "<big>"}},
+		{"", []Verdict{unheard}, "application/problem+json", `The limit "far" cannot be asked now. Try again in 1 s.`, "1",
+			[]string{"far"}},
 		{"", []Verdict{shut}, "application/problem+json", `Limit "shut" lets nothing through.`, "",
 			[]string{"shut"}},
 		{"text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8", []Verdict{refused},

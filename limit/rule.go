@@ -214,6 +214,7 @@ const Never Time = math.MaxInt64
 type Decision struct {
 	Allowed   bool
 	Shared    bool          // the table is full: counted together with all other unknown keys
+	Alone     bool          // decided without those who share the limit: they did not answer
 	Amount    int64         // the most that can pass at once: N, of buckets B
 	Remaining int64         // what may still be taken now, never below 0
 	Reset     time.Duration // until Remaining is Amount again if nobody calls

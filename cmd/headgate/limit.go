@@ -212,6 +212,7 @@ func (o *operator) explainLimitKey(ctx context.Context, w io.Writer, limit, key,
 		Retry     *float64   `json:"retry_after_seconds"`
 		Shadowed  bool       `json:"shadowed"`
 		Shared    bool       `json:"shared"`
+		Alone     bool       `json:"unreachable"`
 		Rule      shownLimit `json:"rule"`
 	}
 	path, call := limitKeyPath(limit, key), "the next call"
@@ -238,6 +239,9 @@ func (o *operator) explainLimitKey(ctx context.Context, w io.Writer, limit, key,
 		fmt.Fprintf(w, "; all of it is back in %v", inSeconds(got.Reset))
 	}
 	fmt.Fprintln(w)
+	if got.Alone {
+		fmt.Fprintln(w, "the node that counts this key does not answer: on_unreachable of the limit has decided")
+	}
 	if got.Shared {
 		fmt.Fprintln(w, "there are more keys than max_keys: this one is counted together with all others beyond them")
 	}

@@ -89,14 +89,15 @@ type limitAnswer struct {
 	Wait       float64  `json:"wait_seconds,omitempty"`
 	ID         string   `json:"reservation,omitempty"` // digits, more than JavaScript's numbers hold
 	Shadowed   bool     `json:"shadowed,omitempty"`
-	Shared     bool     `json:"shared,omitempty"` // counted with all keys beyond max_keys
-	Name       string   `json:"name,omitempty"`   // of the limit, where several were asked
+	Shared     bool     `json:"shared,omitempty"`      // counted with all keys beyond max_keys
+	Alone      bool     `json:"unreachable,omitempty"` // its node did not answer: on_unreachable decided
+	Name       string   `json:"name,omitempty"`        // of the limit, where several were asked
 }
 
 func answerOf(v *headgate.Verdict) limitAnswer {
 	a := limitAnswer{
 		Allowed: v.Allowed, Limit: v.Amount, Remaining: v.Remaining, Reset: seconds(v.Reset),
-		Wait: seconds(v.Wait), Shadowed: v.Shadowed, Shared: v.Shared,
+		Wait: seconds(v.Wait), Shadowed: v.Shadowed, Shared: v.Shared, Alone: v.Alone,
 	}
 	switch {
 	case v.Allowed: // also in shadow mode

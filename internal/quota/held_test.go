@@ -323,6 +323,42 @@ func TestHoldsWhileTheHostIsOutOfReach(t *testing.T) {
 	})
 }
 
+// Without a host each verb goes by the policy, and says that it does.
+func TestVerbsWhileTheHostIsOutOfReach(t *testing.T) {
+	for policy, want := range map[Policy][2]bool{
+		CountHere: {true, false}, Deny: {false, false}, Allow: {true, true},
+	} {
+		inHeldWorld(t, hourly(), 2*time.Millisecond, func(h *heldWorld) {
+			h.def.Policy = policy
+			h.def.Divide = func(among int) (*limit.Rules, error) { return limit.Divide(hourly(), nil, among) }
+			for verb, ask := range map[string]func(n int64) (Told, error){
+				"take": func(n int64) (v Told, err error) {
+					v.Shadowed, err = h.keys[1].Take(h.ctx, h.def, "take", n, &v.Decision)
+					return v, err
+				},
+				"peek": func(n int64) (Told, error) { return h.keys[1].Peek(h.ctx, h.def, "peek", n) },
+				"reserve": func(n int64) (Told, error) {
+					return h.keys[1].Reserve(h.ctx, h.def, "reserve", n, time.Hour)
+				},
+			} {
+				if v, err := ask(1); err != nil || v.Alone {
+					t.Errorf("policy %d, %s in reach: %+v %v", policy, verb, v, err)
+				}
+				h.sever(1, true)
+				for i, n := range []int64{100 / idealDesks, 100/idealDesks + 1} {
+					if v, err := ask(n); err != nil || !v.Alone || v.Allowed != want[i] {
+						t.Errorf("policy %d, %s %d out of reach: %+v %v, want it to pass: %v", policy, verb, n, v, err, want[i])
+					} else if !v.Allowed && v.Retry <= 0 {
+						t.Errorf("policy %d, %s %d out of reach never passes: %+v", policy, verb, n, v)
+					}
+				}
+				h.sever(1, false)
+				pause(h.ctx, 10*time.Second)
+			}
+		})
+	}
+}
+
 // Of a limit of calls at once what is held is a call, which ends with it.
 func TestHoldOfCallsAtOnce(t *testing.T) {
 	r := limit.Rule{Algorithm: limit.Concurrency, Amount: 3}

@@ -206,9 +206,9 @@ func (k *Keys) decideAlone(
 	k.unreachable.Add(1)
 	switch d.Policy {
 	case Deny:
-		return limit.Decision{Amount: d.Rules.Most(), Retry: denied}, nil
+		return limit.Decision{Amount: d.Rules.Most(), Retry: denied, Alone: true}, nil
 	case Allow:
-		return limit.Decision{Allowed: true, Amount: d.Rules.Most()}, nil
+		return limit.Decision{Allowed: true, Amount: d.Rules.Most(), Alone: true}, nil
 	}
 	among := k.lane.desk.Among()
 	x := k.alone.Load()
@@ -223,7 +223,10 @@ func (k *Keys) decideAlone(
 		k.alone.Store(x)
 	}
 	v, err = here(x.limits)
-	if v.ID != 0 {
+	if v.Retry < 0 && v.Amount > 0 { // more than this part has; the whole may have it
+		v.Retry = denied
+	}
+	if v.Alone = true; v.ID != 0 {
 		v.ID |= countedHere
 	}
 	return v, err
