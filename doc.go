@@ -12,6 +12,10 @@
 //	go room.Run(ctx)
 //	http.ListenAndServe(":8080", room.Handler(shop))
 //
+// API calls meet a Limiter, which counts each key of a limit for itself by an algorithm of
+// package limit: LimitMiddleware asks it for each request, or Allow, AllowAll, Peek and Explain
+// do. Reserve takes an estimate; Settle says what it came to, and with 0 that it was nothing.
+//
 // # The promise
 //
 // Never over a limit; never idle while somebody who is present waits; in order;

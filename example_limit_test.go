@@ -1,6 +1,7 @@
 package headgate_test
 
 import (
+	"context"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -39,4 +40,69 @@ func ExampleLimitMiddleware() {
 	// ann 200 "api";r=0;t=60
 	// ann 429 "api";r=0;t=60
 	// bob 200 "api";r=1;t=60
+}
+
+// A call of an organisation, by one of its keys, to a route meets three limits: all take, or none
+// does, and the verdicts say which one refused.
+func ExampleLimiter_AllowAll() {
+	perMinute := func(name string, amount int64) headgate.LimitConfig {
+		return headgate.LimitConfig{Name: name, Rule: limit.Rule{
+			Algorithm: limit.SlidingLog, Amount: amount, Window: time.Minute}}
+	}
+	limiter, err := headgate.NewLimiter(headgate.LimiterConfig{Limits: []headgate.LimitConfig{
+		perMinute("organisation", 1000), perMinute("key", 100), perMinute("route", 2)}})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	call := []headgate.Ask{{Limit: "organisation", Key: "acme", Cost: 1}, {Limit: "key", Key: "k1", Cost: 1},
+		{Limit: "route", Key: "k1 POST /pay", Cost: 1}}
+	for range 3 {
+		verdicts, err := limiter.AllowAll(context.Background(), call, true)
+		if err != nil {
+			fmt.Println(err)
+			return
+		}
+		for _, v := range verdicts {
+			fmt.Printf("%s: %v, %d left; ", v.Limit.Name, v.Allowed, v.Remaining)
+		}
+		fmt.Println("that was all")
+	}
+	// Output:
+	// organisation: true, 999 left; key: true, 99 left; route: true, 1 left; that was all
+	// organisation: true, 998 left; key: true, 98 left; route: true, 0 left; that was all
+	// organisation: true, 998 left; key: true, 98 left; route: false, 0 left; that was all
+}
+
+// What a call costs is known when it has answered, such as the tokens of a language model.
+func ExampleLimiter_Reserve() {
+	limiter, err := headgate.NewLimiter(headgate.LimiterConfig{Limits: []headgate.LimitConfig{{
+		Name: "tokens", Unit: headgate.CostUnits,
+		Rule: limit.Rule{Algorithm: limit.SlidingLog, Amount: 10_000, Window: time.Minute}}}})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	ctx, ask := context.Background(), headgate.Ask{Limit: "tokens", Key: "ann", Cost: 4000}
+	for _, came := range []int64{2500, 0} { // the second call failed, and costs nothing
+		v, err := limiter.Reserve(ctx, ask, time.Minute)
+		if err != nil || !v.Allowed {
+			fmt.Println(v.Retry, err)
+			return
+		}
+		fmt.Println("while it is under way:", v.Remaining)
+		spent := ask
+		spent.Cost = came
+		if err := limiter.Settle(ctx, spent, v.ID); err != nil {
+			fmt.Println(err)
+			return
+		}
+		v, err = limiter.Peek(ctx, ask)
+		fmt.Println("afterwards:", v.Remaining, err)
+	}
+	// Output:
+	// while it is under way: 6000
+	// afterwards: 7500 <nil>
+	// while it is under way: 3500
+	// afterwards: 7500 <nil>
 }
