@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"net"
@@ -28,9 +29,10 @@ func CheckRules(files []string) error {
 	return err
 }
 
-// readRules reads the files of rules.
+// readRules reads the files of rules, and says what is wrong with any of them.
 func readRules(files []string) (*envoy.Rules, error) {
 	var all []*envoy.Rules
+	var errs []error
 	for _, name := range files {
 		st, err := os.Stat(name)
 		if err == nil && st.Size() > maxRuleFile {
@@ -41,14 +43,15 @@ func readRules(files []string) (*envoy.Rules, error) {
 			text, err = os.ReadFile(name)
 		}
 		if err != nil {
-			return nil, &config.Fault{File: name, Key: "envoy.rules",
-				Problem: "cannot be read: " + err.Error(), Hint: "name files as envoyproxy/ratelimit has them"}
+			errs = append(errs, &config.Fault{File: name, Key: "envoy.rules",
+				Problem: "cannot be read: " + err.Error(), Hint: "name files as envoyproxy/ratelimit has them"})
+			continue
 		}
 		r, err := envoy.ParseRules(name, text)
-		if err != nil {
-			return nil, err
-		}
-		all = append(all, r)
+		all, errs = append(all, r), append(errs, err)
+	}
+	if err := errors.Join(errs...); err != nil {
+		return nil, err
 	}
 	return envoy.Join(all...)
 }

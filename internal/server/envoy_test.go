@@ -122,3 +122,22 @@ func TestALimitOfACallIsShared(t *testing.T) {
 		t.Errorf("%d calls were decided without the host of their key: %v", n.Unreachable, err)
 	}
 }
+
+// What is wrong with any of the files of rules is said at once.
+func TestFaultsOfAllFilesOfRules(t *testing.T) {
+	dir := t.TempDir()
+	bad, gone := filepath.Join(dir, "bad.yaml"), filepath.Join(dir, "gone.yaml")
+	if err := os.WriteFile(bad, []byte("domain: a\ndescriptors:\n- {kee: k}\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	err := CheckRules([]string{bad, gone, bad})
+	var got []string
+	for _, f := range config.Faults(err) {
+		got = append(got, filepath.Base(f.File)+" "+f.Key)
+	}
+	want := "[bad.yaml descriptors[0].key bad.yaml descriptors[0].kee gone.yaml envoy.rules " +
+		"bad.yaml descriptors[0].key bad.yaml descriptors[0].kee]"
+	if fmt.Sprint(got) != want {
+		t.Errorf("%v, want %v: %v", got, want, err)
+	}
+}
