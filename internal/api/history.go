@@ -107,7 +107,8 @@ func (a *API) undo(c *call) (any, error) {
 		if err != nil {
 			return nil, err
 		}
-		return b.Undo(x.Version, c.who.String(), time.Now())
+		return b.Undo(x.Version, &manage.Op{By: c.who.String(), At: time.Now(),
+			Fixed: !c.who.may(scopeWrite, "")})
 	})
 	if err != nil {
 		return nil, err

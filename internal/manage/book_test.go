@@ -428,7 +428,7 @@ func TestUndo(t *testing.T) {
 	s := newShelf(t, oneRoom)
 	undo := func(version int64) (*Result, error) {
 		b := s.open()
-		res, err := b.Undo(version, "tester", s.now)
+		res, err := b.Undo(version, &Op{By: "tester", At: s.now})
 		if err == nil {
 			err = s.keep(b)
 		}

@@ -98,9 +98,10 @@ func brief(o map[string]json.RawMessage) {
 }
 
 // Undo takes a change back, if what it has made is still there as it has made it. That is a
-// change too.
-func (b *Book) Undo(version int64, by string, at time.Time) (*Result, error) {
-	b.now, b.by = at.UTC().Truncate(time.Microsecond), by
+// change too. Of op it reads who asks, when, and whether what stands behind a room is fixed for them:
+// then only their own changes give a room back another origin, or other limits.
+func (b *Book) Undo(version int64, op *Op) (*Result, error) {
+	b.now, b.by = op.At.UTC().Truncate(time.Microsecond), op.By
 	was, err := b.Change(version)
 	if err != nil {
 		return nil, err
@@ -120,6 +121,9 @@ func (b *Book) Undo(version int64, by string, at time.Time) (*Result, error) {
 		return &Result{Value: &next, Change: c}, b.changed(c, &now, &next)
 	}
 	if was.What == Rooms {
+		if err := b.mayGiveBack(was, op); err != nil {
+			return nil, err
+		}
 		return b.undoRoom(was, c)
 	}
 	i := slices.IndexFunc(b.state.Rooms, func(k *Kept) bool { return k.ID == was.RoomID })
@@ -173,6 +177,26 @@ func alike(a, b any) bool {
 func bare(r Room) Room {
 	r.ModifiedOn, r.Own.Version, r.Own.ChangedBy = time.Time{}, 0, ""
 	return r
+}
+
+// mayGiveBack refuses to bring back what who asks could not have written. Before a change of their own
+// it was there.
+func (b *Book) mayGiveBack(was *Change, op *Op) error {
+	if !op.Fixed || was.By == op.By || was.Verb == Create {
+		return nil
+	}
+	var next, now Room
+	if err := json.Unmarshal(was.Before, &next); err != nil {
+		return err
+	}
+	if i := slices.IndexFunc(b.state.Rooms, func(k *Kept) bool { return k.ID == was.RoomID }); i >= 0 {
+		now = b.state.Rooms[i].Room
+	}
+	if next.Own.Origin != now.Own.Origin || !slices.Equal(next.Own.Limits, now.Own.Limits) {
+		return one("", CodeValue, "use a token that is not of one zone",
+			"it would change what stands behind the room, or which limits it meets, and this token may not")
+	}
+	return nil
 }
 
 func (b *Book) undoRoom(was, c *Change) (*Result, error) {

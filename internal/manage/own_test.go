@@ -92,7 +92,7 @@ func TestOwnMembers(t *testing.T) {
 		Limits: []string{}, Checkout: Checkout{GracePaths: []string{}, GraceSeconds: 600},
 		Page: Page{Translations: map[string]string{}, Assets: []Asset{}}})
 	b := s.open()
-	if _, err := b.Undo(b.History("", "full", 0, 1)[0].Version, "tester", s.now); err != nil {
+	if _, err := b.Undo(b.History("", "full", 0, 1)[0].Version, &Op{By: "tester", At: s.now}); err != nil {
 		t.Fatal(err)
 	}
 	if err := s.keep(b); err != nil {

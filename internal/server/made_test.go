@@ -365,6 +365,34 @@ func TestMadeRoomTokens(t *testing.T) {
 	}
 }
 
+// Whoever may not say what stands behind a room cannot bring it back from the history either, unless
+// they took it away themselves.
+func TestUndoDoesNotSayWhatStandsBehindARoom(t *testing.T) {
+	p := run(t, "zones:\n  - {name: example.com, origin: ORIGIN}\n"+anyHost)
+	zone, all := p.boss("write:zone/example.com"), p.boss("write")
+	const rooms = "/client/v4/zones/example.com/waiting_rooms"
+	r := all.ask("POST", rooms, strings.Replace(teaRoom, "tea.example", "tea.example.com", 1)).room(t)
+	all.ask("PATCH", rooms+"/"+r.ID, `{"headgate":{"origin":"http://127.0.0.1:1"}}`).room(t)
+	all.ask("PATCH", rooms+"/"+r.ID, `{"headgate":{"origin":""}}`).room(t)
+	undo := func(o *boss, version int64, status int) {
+		t.Helper()
+		if a := o.ask("POST", fmt.Sprintf("/v1/history/%d/undo", version), ""); a.StatusCode != status {
+			t.Error(a.text)
+		}
+	}
+	undo(zone, 3, 400)
+	all.ask("PATCH", rooms+"/"+r.ID, `{"queue_all":true}`).room(t)
+	undo(zone, 4, 200) // the origin is as it was
+	undo(all, 5, 200)
+	undo(all, 6, 200)
+	undo(all, 3, 200) // the origin is back
+	zone.ask("DELETE", rooms+"/"+r.ID, "")
+	undo(zone, 9, 200) // its own
+	all.ask("DELETE", rooms+"/"+r.ID, "")
+	undo(zone, 11, 400)
+	undo(all, 11, 200)
+}
+
 // The origin ends a stay only where the room allows it.
 func TestMadeRoomOriginCommands(t *testing.T) {
 	p := run(t, anyHost)
