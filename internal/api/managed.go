@@ -384,6 +384,9 @@ func (a *API) roomStatus(c *call) (any, error) {
 		if s.MaxWaitSeconds > 0 {
 			x.Minutes = int64(s.MaxWaitSeconds+59) / 60
 		}
+		if s.Event != nil {
+			x.EventID = b.EventID(z.Name, r.ID, s.Event.Name)
+		}
 		if x.Status == "damaged" { // it lets nobody in
 			x.Status = "queueing"
 		}

@@ -86,6 +86,14 @@ func cleanHost(s string) (string, *mistake) {
 	return host, nil
 }
 
+// CleanHost is a host as requests are compared with it, and what is no host as it is.
+func CleanHost(s string) string {
+	if host, wrong := cleanHost(s); wrong == nil {
+		return host
+	}
+	return s
+}
+
 // isHostName holds names to letters, digits, - and _ in parts of at most 63.
 // The underscore is no part of a host name, but service names have it.
 func isHostName(s string) bool {

@@ -59,7 +59,8 @@ func (b *Book) Rooms(zone string) []*Room {
 	all := []*Room{}
 	for i := range b.cfg.Rooms {
 		if c := &b.cfg.Rooms[i]; zone == "" || zoneOf(b.zones, c.Host).Name == zone {
-			all = append(all, b.shown(fromFile(c, b), nil))
+			k := keptFile(c, b)
+			all = append(all, b.shown(&k.Room, k.Events))
 		}
 	}
 	for _, k := range b.state.Rooms {
@@ -78,15 +79,12 @@ func (b *Book) shown(r *Room, events []*Event) *Room {
 	x.Own.Zone = zoneOf(b.zones, r.Host).Name
 	x.Own.PollMinSeconds = cmp.Or(x.Own.PollMinSeconds, 1) // of rooms that were made before
 	x.Own.PollMaxSeconds = cmp.Or(x.Own.PollMaxSeconds, 30)
-	var next *Event
+	var first time.Time
 	for _, e := range events {
-		if !e.Suspended && timeOf(e.StartTime).After(b.clock()) &&
-			(next == nil || timeOf(e.StartTime).Before(timeOf(next.StartTime))) {
-			next = e
+		start, prequeue := e.next(b.clock())
+		if start != "" && (first.IsZero() || timeOf(start).Before(first)) {
+			first, x.NextEventStart, x.NextEventPrequeue = timeOf(start), &start, prequeue
 		}
-	}
-	if next != nil {
-		x.NextEventStart, x.NextEventPrequeue = &next.StartTime, next.PrequeueStartTime
 	}
 	return &x
 }
@@ -137,7 +135,7 @@ func (b *Book) find(zone, id string) (*Kept, error) {
 	for i := range b.cfg.Rooms {
 		c := &b.cfg.Rooms[i]
 		if derivedID("room", c.Name) == id && zoneOf(b.zones, c.Host).Name == zone {
-			return &Kept{Room: *fromFile(c, b), Events: []*Event{}, Rules: []*Rule{}}, nil
+			return keptFile(c, b), nil
 		}
 	}
 	return nil, ErrNoRoom

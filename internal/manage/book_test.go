@@ -226,6 +226,57 @@ func TestFaults(t *testing.T) {
 	}
 }
 
+// Events and rules of a room of the file are shown, and cannot be written.
+func TestWhatBelongsToARoomOfTheFile(t *testing.T) {
+	s := newShelf(t, strings.Replace(oneRoom, "}", ", rules: [{action: bypass, expression: ssl, "+
+		"description: s}, {action: lane, lane: a, share: 9, expression: ssl, enabled: false}], "+
+		"events: [{name: sale, prequeue_start: 2026-10-30T09:00:00Z, start: 2026-10-30T10:00:00Z, "+
+		"end: 2026-10-30T12:00:00Z, every: 24h, shuffle: true, method: random, session_renewal: false, "+
+		"session_duration: 90s, total_active_users: 3, new_users_per_minute: 2}, "+
+		"{name: late, start: 2027-01-01T10:00:00Z, end: 2027-01-01T12:00:00Z}]}", 1))
+	look := func(what, target string) any {
+		t.Helper()
+		b := s.open()
+		b.now = s.now
+		res, err := b.See(&Look{What: what, Zone: DefaultZone, Room: derivedID("room", "main"),
+			Target: target})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return res.Value
+	}
+	list := look(RuleList, "").([]*Rule)
+	if len(list) != 2 || list[0].Action != "bypass_waiting_room" || list[0].Expression != "ssl" ||
+		!list[0].Enabled || list[0].Description != "s" || list[1].Enabled ||
+		list[1].Own != (RuleOwn{"a", 9}) {
+		t.Errorf("%+v", list)
+	}
+	all := look(Events, "").([]*Event)
+	if len(all) != 2 || all[0].ID == all[1].ID || len(all[0].ID) != 32 {
+		t.Fatal(all)
+	}
+	e := look(Events, all[0].ID).(*Event)
+	if e.StartTime != "2026-10-30T10:00:00Z" || *e.PrequeueStartTime != "2026-10-30T09:00:00Z" ||
+		e.Own.EverySeconds != 86400 || !e.ShuffleAtEventStart || *e.QueueingMethod != "random" ||
+		!*e.DisableSessionRenewal || *e.SessionDuration != 2 || *e.TotalActiveUsers != 3 ||
+		*e.NewUsersPerMinute != 2 || all[1].QueueingMethod != nil || all[1].PrequeueStartTime != nil {
+		t.Errorf("%+v", e)
+	}
+	if d := look(LookDetails, all[1].ID).(*Details); d.TotalActiveUsers != 10 || d.QueueingMethod != "fifo" {
+		t.Errorf("%+v", d)
+	}
+	r := look(Rooms, "").(*Room)
+	if r.NextEventStart == nil || *r.NextEventStart != "2026-11-01T10:00:00Z" ||
+		*r.NextEventPrequeue != "2026-11-01T09:00:00Z" {
+		t.Errorf("next event %v, prequeue %v", r.NextEventStart, r.NextEventPrequeue)
+	}
+	b := s.open()
+	b.now = s.now
+	if id := b.EventID(DefaultZone, r.ID, "late"); id != all[1].ID {
+		t.Errorf("the event that is on has the id %q", id)
+	}
+}
+
 // A room of the file is shown, and cannot be written.
 func TestRoomOfTheFile(t *testing.T) {
 	s := newShelf(t, oneRoom)
@@ -250,13 +301,20 @@ func TestRoomOfTheFile(t *testing.T) {
 	}
 }
 
+func nameLetter(r rune) rune {
+	if r >= 'a' && r <= 'z' {
+		return r
+	}
+	return '-'
+}
+
 func TestZones(t *testing.T) {
 	s := newShelf(t, "zones:\n  - {name: example.com, origin: 'http://127.0.0.1:3000'}\n"+
 		"  - {name: eu.example.com, id: 023e105f4ecef8ad9ca31a8372d0c353, origin: 'http://127.0.0.1:4000'}\n")
 	room := func(zone, host string) (*Room, error) {
 		res, err := s.try(&Op{What: Rooms, Verb: Create, Zone: zone, Body: fmt.Appendf(nil,
 			`{"name":%q,"host":%q,"total_active_users":1,"new_users_per_minute":1}`,
-			strings.ReplaceAll(host, ".", "-"), host)})
+			"r"+strings.Map(nameLetter, strings.ToLower(host)), host)})
 		if err != nil {
 			return nil, err
 		}
@@ -273,8 +331,16 @@ func TestZones(t *testing.T) {
 			t.Errorf("%s in %s: %v", bad[1], bad[0], err)
 		}
 	}
-	if _, err = room("eu.example.com", "eu.example.com"); err != nil {
-		t.Error(err)
+	if _, err = room("eu.example.com", "EU.Example.com."); err != nil {
+		t.Error("a host is in its zone in any case:", err)
+	}
+	for host, word := range map[string]string{"b.example.org": "not in the zone", "*.example.org": "wildcard",
+		"https://example.org": "URL", "": "empty"} {
+		_, err := room("example.com", host)
+		if f, _ := errors.AsType[Faults](err); len(f) != 1 || f[0].Pointer != "/host" ||
+			!strings.Contains(f[0].Problem, word) || strings.Contains(f[0].Hint, "leave") {
+			t.Errorf("%q: %v", host, err)
+		}
 	}
 	b := s.open()
 	z, err := b.Zone("023e105f4ecef8ad9ca31a8372d0c353")
@@ -285,7 +351,7 @@ func TestZones(t *testing.T) {
 		t.Error("a room of another zone:", err)
 	}
 	for _, w := range b.Wanted() {
-		port := map[string]string{"shop-example-com": "3000", "eu-example-com": "4000"}[w.Room.Name]
+		port := map[string]string{"rshop-example-com": "3000", "reu-example-com-": "4000"}[w.Room.Name]
 		if w.Problem != "" || w.Room.Origin == nil || w.Room.Origin.Port() != port {
 			t.Error(w)
 		}

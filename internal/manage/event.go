@@ -140,6 +140,23 @@ func (d *eventDraft) check(r *reader) {
 	}
 }
 
+// next is when the event, or the next time of one that repeats, starts after now, and the prequeue of
+// that; "" if it does not.
+func (e *Event) next(now time.Time) (start string, prequeue *string) {
+	first, every := timeOf(e.StartTime), time.Duration(e.Own.EverySeconds)*time.Second
+	switch {
+	case e.Suspended, !first.After(now) && every == 0:
+		return "", nil
+	case first.After(now):
+		return e.StartTime, e.PrequeueStartTime
+	}
+	later := now.Sub(first)/every*every + every
+	if e.PrequeueStartTime != nil {
+		prequeue = new(timeOf(*e.PrequeueStartTime).Add(later).Format(timeShown))
+	}
+	return first.Add(later).Format(timeShown), prequeue
+}
+
 // fit holds the events of a room against it.
 func fit(r *Room, events []*Event) error {
 	for _, e := range events {

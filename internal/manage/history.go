@@ -110,15 +110,19 @@ func (b *Book) Undo(version int64, op *Op) (*Result, error) {
 		RoomID: was.RoomID, Target: was.Target, Undoes: version}
 	if was.What == ZoneSet {
 		var then, now, next Settings
-		now = b.settings(was.Zone)
+		now = b.settings(was.Zone).Settings
 		if err := both(was, &then, &next); err != nil {
 			return nil, err
 		}
 		if then != now {
 			return nil, ErrSince
 		}
-		b.state.Settings[was.Zone] = &next
-		return &Result{Value: &next, Change: c}, b.changed(c, &now, &next)
+		res, err := b.putSettings(c, &next)
+		if err != nil {
+			return nil, err
+		}
+		res.Change = c
+		return res, nil
 	}
 	if was.What == Rooms {
 		if err := b.mayGiveBack(was, op); err != nil {

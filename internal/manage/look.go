@@ -19,7 +19,7 @@ const LookDetails = "details"
 func (b *Book) See(l *Look) (*Result, error) {
 	if l.What == ZoneSet {
 		s := b.settings(l.Zone)
-		return &Result{Value: &s}, nil
+		return &Result{Value: &s.Settings, Version: s.Version}, nil
 	}
 	k, err := b.find(l.Zone, l.Room)
 	if err != nil {
@@ -47,6 +47,20 @@ func (b *Book) See(l *Look) (*Result, error) {
 		}
 	}
 	return res, nil
+}
+
+// EventID is the id of an event of a room by its name, "" for none.
+func (b *Book) EventID(zone, room, name string) string {
+	k, err := b.find(zone, room)
+	if err != nil {
+		return ""
+	}
+	for _, e := range k.Events {
+		if e.Name == name {
+			return e.ID
+		}
+	}
+	return ""
 }
 
 // Name is the name of a room that is there, "" for none.

@@ -1,6 +1,7 @@
 package manage
 
 import (
+	"cmp"
 	"errors"
 	"slices"
 	"strconv"
@@ -145,35 +146,40 @@ func (b *Book) readRoom(op *Op, d *draft, was *Room) error {
 	if slices.ContainsFunc(all, func(f *Fault) bool { return f.Pointer == "" || f.Code == CodeJSON }) {
 		return all
 	}
+	d.Host = config.CleanHost(d.Host)
+	for i := range d.AdditionalRoutes {
+		d.AdditionalRoutes[i].Host = config.CleanHost(d.AdditionalRoutes[i].Host)
+	}
+	elsewhere := b.inZone(d.Room, op.Zone)
 	origin := b.originOf(d.Room)
 	if op.Fixed && (was == nil && d.Own.Origin != "" || was != nil && d.Own.Origin != was.Own.Origin) {
 		add(one("/headgate/origin", CodeValue, "leave it out, or use a token that is not of one zone",
 			"this token may not say what stands behind a room"))
-	} else if origin == "" {
+	} else if origin == "" && elsewhere == nil {
 		add(one("/headgate/origin", CodeRequired, "add it, such as http://127.0.0.1:3000, or an origin to "+
 			"the zone in the configuration file", "nothing stands behind this host and path"))
-		origin = "http://127.0.0.1:1" // to see what else is wrong
 	}
 	if err := b.mayLimit(op, d, was); !add(err) {
 		return err
 	}
-	c, err := b.room(d.Room, origin)
+	c, err := b.room(d.Room, cmp.Or(origin, nowhere))
 	if !add(err) {
 		return err
 	}
+	add(elsewhere) // a place that is no host is told already
 	if all != nil {
 		return all
 	}
 	d.written(c)
-	if err := b.inZone(d.Room, op.Zone); err != nil {
-		return err
-	}
 	if err := b.unique(d.Room, c); err != nil {
 		return err
 	}
 	d.CustomPageHTML, d.Own.Page = b.keep(d.page), b.keepPage(&d.Own.Page)
 	return nil
 }
+
+// nowhere stands for an origin that is not known, to see what else is wrong.
+const nowhere = "http://127.0.0.1:1"
 
 // inZone holds a room against the zone it is written to: all its hosts are in there.
 func (b *Book) inZone(r *Room, zone string) error {
@@ -320,17 +326,32 @@ func (b *Book) doRules(op *Op, c *Change) (*Result, error) {
 
 func (b *Book) doSettings(op *Op, c *Change) (*Result, error) {
 	was := b.settings(op.Zone)
-	next := was
+	if op.Match != 0 && op.Match != was.Version {
+		return nil, ErrVersion
+	}
+	next := was.Settings
 	if err := next.read(op.Body, op.Verb != Edit); err != nil {
 		return nil, err
 	}
-	b.state.Settings[op.Zone] = &next
-	return &Result{Value: &next}, b.changed(c, &was, &next)
+	return b.putSettings(c, &next)
 }
 
-func (b *Book) settings(zone string) Settings {
+// putSettings makes next the settings of the zone of a change.
+func (b *Book) putSettings(c *Change, next *Settings) (*Result, error) {
+	was := b.settings(c.Zone)
+	if err := b.changed(c, &was.Settings, next); err != nil {
+		return nil, err
+	}
+	if b.dirty {
+		was = keptSettings{*next, b.state.Version}
+		b.state.Settings[c.Zone] = &was
+	}
+	return &Result{Value: next, Version: was.Version}, nil
+}
+
+func (b *Book) settings(zone string) keptSettings {
 	if s := b.state.Settings[zone]; s != nil {
 		return *s
 	}
-	return Settings{}
+	return keptSettings{}
 }

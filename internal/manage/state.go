@@ -26,12 +26,12 @@ const timeShown = "2006-01-02T15:04:05.999999Z07:00"
 
 // A state is what the record holds.
 type state struct {
-	Format   int                  `json:"format"`
-	Version  int64                `json:"version"` // of the newest change
-	Rooms    []*Kept              `json:"rooms"`
-	Settings map[string]*Settings `json:"settings"` // by the name of the zone
-	Pages    map[string]int       `json:"pages"`    // bytes of each, by its key
-	History  []*Change            `json:"history"`  // the newest last
+	Format   int                      `json:"format"`
+	Version  int64                    `json:"version"` // of the newest change
+	Rooms    []*Kept                  `json:"rooms"`
+	Settings map[string]*keptSettings `json:"settings"` // by the name of the zone
+	Pages    map[string]int           `json:"pages"`    // bytes of each, by its key
+	History  []*Change                `json:"history"`  // the newest last
 }
 
 // Kept is a room with all that belongs to it.
@@ -39,6 +39,11 @@ type Kept struct {
 	Room
 	Events []*Event `json:"events"`
 	Rules  []*Rule  `json:"rules"`
+}
+
+type keptSettings struct {
+	Settings
+	Version int64 `json:"version,omitempty"` // of the change that wrote them
 }
 
 // A Change is one that was made, and what it takes to undo it.
@@ -61,7 +66,7 @@ type Change struct {
 var ErrNewer = errors.New("the rooms were written by a later headgate: start that one")
 
 func readState(record []byte) (*state, error) {
-	st := &state{Format: Format, Settings: map[string]*Settings{}, Pages: map[string]int{}}
+	st := &state{Format: Format, Settings: map[string]*keptSettings{}, Pages: map[string]int{}}
 	if len(record) == 0 {
 		return st, nil
 	}

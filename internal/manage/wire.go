@@ -1,8 +1,6 @@
 package manage
 
 import (
-	"cmp"
-	"math"
 	"net/url"
 	"slices"
 	"strconv"
@@ -125,6 +123,9 @@ func (b *Book) room(r *Room, origin string) (*config.Room, error) {
 	}
 	var all Faults
 	for _, f := range config.Faults(err) {
+		if f.Key == "host" && strings.HasPrefix(f.Hint, "leave") { // the file may leave it out
+			f.Hint = "write one host, such as shop.example.com"
+		}
 		all = append(all, &Fault{pointerOf(f.Key), CodeValue, f.Problem, f.Hint})
 	}
 	return nil, all
@@ -198,46 +199,6 @@ func (b *Book) originOf(r *Room) string {
 		return ""
 	}
 	return best.String()
-}
-
-// fromFile is a room of the file as the API shows it.
-func fromFile(c *config.Room, b *Book) *Room {
-	seconds := int64(c.SessionDuration.Seconds())
-	r := newDraft().Room
-	r.ID, r.Name, r.Host, r.Path = derivedID("room", c.Name), c.Name, c.Host, c.Path
-	r.CreatedOn, r.ModifiedOn = b.read, b.read
-	r.TotalActiveUsers, r.NewUsersPerMinute = c.TotalActiveUsers, c.NewUsersPerMinute
-	r.SessionDuration, r.DisableSessionRenewal = (seconds+59)/60, !c.SessionRenewal
-	r.QueueAll, r.Suspended, r.QueueingMethod = c.QueueAll, c.Suspended, c.Method
-	r.QueueingStatusCode = shownStatus(int64(c.QueueingStatusCode))
-	r.JSONResponseEnabled, r.EnabledOriginCommands = true, []string{"revoke"}
-	r.DefaultTemplateLanguage = c.DefaultTemplateLanguage
-	r.CookieAttributes = CookieAttributes{SameSite: c.CookieSameSite, Secure: string(c.CookieSecure)}
-	r.Own = Own{
-		Source: "file", Origin: c.Origin.String(), Title: c.Title, SessionSeconds: seconds,
-		StatusCode: int64(c.QueueingStatusCode), HardEndSeconds: int64(c.HardEnd.Seconds()),
-		Closed: c.Closed, Shadow: c.Shadow, Message: c.Message, Spread: c.Spread,
-		RefreshHeader: c.RefreshHeader, MaxWaiting: c.MaxWaiting,
-		HoldSeconds: int64(c.Hold.Seconds()), HoldPhoneSeconds: int64(c.HoldPhone.Seconds()),
-		CallHoldSeconds: int64(c.CallHold.Seconds()),
-		PollMinSeconds:  int64(math.Ceil(c.PollMin.Seconds())),
-		PollMaxSeconds:  int64(math.Ceil(c.PollMax.Seconds())),
-		JoinLimit: JoinLimit{c.JoinLimit.Amount, int64(c.JoinLimit.Window.Seconds()),
-			int64(c.JoinLimit.PrefixV4), int64(c.JoinLimit.PrefixV6)},
-	}
-	r.AdditionalRoutes, r.CookieSuffix = routesOf(c), c.CookieSuffix
-	o := &r.Own
-	o.PathCaseSensitive, o.FailOpenAfterSeconds = c.PathCaseSensitive, int64(c.FailOpenAfter.Seconds())
-	o.Exclude.Paths, o.Exclude.Methods, o.Exclude.CIDRs, o.Exclude.Headers = excludeOf(&c.Exclude)
-	o.Limits, o.Page.Policy = orNone(c.Limits), c.Page.ContentSecurityPolicy
-	o.Checkout = Checkout{Pass: c.Checkout.Pass, GracePaths: orNone(c.Checkout.GracePaths),
-		GraceSeconds: int64(cmp.Or(c.Checkout.Grace, config.DefaultGrace).Seconds()),
-		WarnSeconds:  int64(c.Checkout.Warn.Seconds())}
-	if !c.OpensAt.IsZero() {
-		at := c.OpensAt.Format(timeShown)
-		r.Own.OpensAt = &at
-	}
-	return r
 }
 
 // A Wanted is a room that shall be open.

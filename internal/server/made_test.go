@@ -90,6 +90,11 @@ func (b *boss) ask(method, path, body string, header ...string) *answer {
 
 const teaRoom = `{"name":"tea","host":"tea.example","total_active_users":1,"new_users_per_minute":99}`
 
+// teaOf is teaRoom before the origin of a process.
+func teaOf(p *process) string {
+	return strings.Replace(teaRoom, "{", `{"headgate":{"origin":"`+p.origin+`"},`, 1)
+}
+
 const anyHost = "rooms:\n" +
 	"  - {name: main, path: /x, origin: ORIGIN, total_active_users: 5, new_users_per_minute: 5}\n"
 
@@ -527,5 +532,80 @@ func TestMadeRoomLanes(t *testing.T) {
 		if a.StatusCode != 400 || len(a.Errors) != 1 || a.Errors[0].Source.Pointer != name {
 			t.Errorf("%s: %d %s", bad, a.StatusCode, a.text)
 		}
+	}
+}
+
+// What is in force is what is read: the event that is on, and live changes of a room of the file.
+func TestWhatIsInForceIsRead(t *testing.T) {
+	p := run(t, anyHost)
+	b := p.boss("write")
+	r := b.ask("POST", ":", teaOf(p)).room(t)
+	if r.ID == "" {
+		t.Fatal("no room")
+	}
+	now := time.Now()
+	at := func(d time.Duration) string { return now.Add(d).UTC().Format(time.RFC3339) }
+	type event struct {
+		ID      string
+		EventID string `json:"event_id"`
+	}
+	read := func(path string) (e event) {
+		t.Helper()
+		a := b.ask("GET", ":/"+r.ID+path, "")
+		if err := json.Unmarshal(a.Result, &e); err != nil {
+			t.Fatal(err, a.text)
+		}
+		return e
+	}
+	if e := read("/status"); e.EventID != "" {
+		t.Errorf("no event is on: %q", e.EventID)
+	}
+	var ids []string
+	for i, from := range []time.Duration{-time.Hour, time.Hour} {
+		a := b.ask("POST", ":/"+r.ID+"/events", fmt.Sprintf(`{"name":"e%d","event_start_time":%q,`+
+			`"event_end_time":%q}`, i, at(from), at(3*time.Hour)))
+		var e event
+		if err := json.Unmarshal(a.Result, &e); err != nil || e.ID == "" {
+			t.Fatal(err, a.text)
+		}
+		ids = append(ids, e.ID)
+	}
+	eventually(t, "the event that is on", func() bool { return read("/status").EventID == ids[0] })
+
+	p.change("main", map[string]string{"queue_all": "true", "total_active_users": "7"})
+	var all []struct {
+		ID, Name string
+		Users    int64 `json:"total_active_users"`
+		QueueAll bool  `json:"queue_all"`
+	}
+	a := b.ask("GET", ":", "")
+	if err := json.Unmarshal(a.Result, &all); err != nil {
+		t.Fatal(err)
+	}
+	if all[0].Name != "main" || all[0].Users != 7 || !all[0].QueueAll {
+		t.Errorf("after a live change: %+v", all[0])
+	}
+}
+
+// If-Match holds for the settings of a zone too.
+func TestMadeSettingsHaveAVersion(t *testing.T) {
+	p := run(t, anyHost)
+	b := p.boss("write")
+	first := b.ask("PUT", ":/settings", `{"search_engine_crawler_bypass":true}`)
+	tag := first.Header.Get("ETag")
+	if got := b.ask("GET", ":/settings", "").Header.Get("ETag"); tag == "" || got != tag {
+		t.Fatalf("written %q, read %q", tag, got)
+	}
+	b.ask("POST", ":", teaOf(p)).room(t) // another object
+	next := b.ask("PATCH", ":/settings", `{"search_engine_crawler_bypass":false}`, "If-Match", tag)
+	if next.StatusCode != 200 || next.Header.Get("ETag") == tag {
+		t.Error(next.Header, next.text)
+	}
+	a := b.ask("PUT", ":/settings", `{"search_engine_crawler_bypass":true}`, "If-Match", tag)
+	if a.StatusCode != 412 {
+		t.Error("a change upon another one:", a.text)
+	}
+	if a := b.ask("GET", ":/settings", ""); string(a.Result) != `{"search_engine_crawler_bypass":false}` {
+		t.Error(a.text)
 	}
 }

@@ -196,7 +196,15 @@ func (s *Server) readPages(ctx context.Context, record []byte) (all map[string]s
 
 // Book implements api.Rooms.
 func (s *Server) Book(ctx context.Context) (*manage.Book, error) {
-	book, _, err := s.readBook(ctx, s.set.Load().cfg)
+	set := s.set.Load()
+	cfg := *set.cfg
+	cfg.Rooms = slices.Clone(cfg.Rooms)
+	for i := range cfg.Rooms { // as they are in force, with the live changes
+		if g := set.find(cfg.Rooms[i].Name); g != nil && g.made == nil {
+			cfg.Rooms[i] = g.now
+		}
+	}
+	book, _, err := s.readBook(ctx, &cfg)
 	return book, err
 }
 

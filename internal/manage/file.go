@@ -1,0 +1,92 @@
+package manage
+
+import (
+	"cmp"
+	"math"
+	"strconv"
+	"time"
+
+	"github.com/headgate/headgate/internal/config"
+)
+
+// fromFile is a room of the file as the API shows it.
+func fromFile(c *config.Room, b *Book) *Room {
+	seconds := int64(c.SessionDuration.Seconds())
+	r := newDraft().Room
+	r.ID, r.Name, r.Host, r.Path = derivedID("room", c.Name), c.Name, c.Host, c.Path
+	r.CreatedOn, r.ModifiedOn = b.read, b.read
+	r.TotalActiveUsers, r.NewUsersPerMinute = c.TotalActiveUsers, c.NewUsersPerMinute
+	r.SessionDuration, r.DisableSessionRenewal = (seconds+59)/60, !c.SessionRenewal
+	r.QueueAll, r.Suspended, r.QueueingMethod = c.QueueAll, c.Suspended, c.Method
+	r.QueueingStatusCode = shownStatus(int64(c.QueueingStatusCode))
+	r.JSONResponseEnabled, r.EnabledOriginCommands = true, []string{"revoke"}
+	r.DefaultTemplateLanguage = c.DefaultTemplateLanguage
+	r.CookieAttributes = CookieAttributes{SameSite: c.CookieSameSite, Secure: string(c.CookieSecure)}
+	r.Own = Own{
+		Source: "file", Origin: c.Origin.String(), Title: c.Title, SessionSeconds: seconds,
+		StatusCode: int64(c.QueueingStatusCode), HardEndSeconds: int64(c.HardEnd.Seconds()),
+		Closed: c.Closed, Shadow: c.Shadow, Message: c.Message, Spread: c.Spread,
+		RefreshHeader: c.RefreshHeader, MaxWaiting: c.MaxWaiting,
+		HoldSeconds: int64(c.Hold.Seconds()), HoldPhoneSeconds: int64(c.HoldPhone.Seconds()),
+		CallHoldSeconds: int64(c.CallHold.Seconds()),
+		PollMinSeconds:  int64(math.Ceil(c.PollMin.Seconds())),
+		PollMaxSeconds:  int64(math.Ceil(c.PollMax.Seconds())),
+		JoinLimit: JoinLimit{c.JoinLimit.Amount, int64(c.JoinLimit.Window.Seconds()),
+			int64(c.JoinLimit.PrefixV4), int64(c.JoinLimit.PrefixV6)},
+	}
+	r.AdditionalRoutes, r.CookieSuffix = routesOf(c), c.CookieSuffix
+	o := &r.Own
+	o.PathCaseSensitive, o.FailOpenAfterSeconds = c.PathCaseSensitive, int64(c.FailOpenAfter.Seconds())
+	o.Exclude.Paths, o.Exclude.Methods, o.Exclude.CIDRs, o.Exclude.Headers = excludeOf(&c.Exclude)
+	o.Limits, o.Page.Policy = orNone(c.Limits), c.Page.ContentSecurityPolicy
+	o.Checkout = Checkout{Pass: c.Checkout.Pass, GracePaths: orNone(c.Checkout.GracePaths),
+		GraceSeconds: int64(cmp.Or(c.Checkout.Grace, config.DefaultGrace).Seconds()),
+		WarnSeconds:  int64(c.Checkout.Warn.Seconds())}
+	if !c.OpensAt.IsZero() {
+		at := c.OpensAt.Format(timeShown)
+		r.Own.OpensAt = &at
+	}
+	return r
+}
+
+// keptFile is a room of the file with what belongs to it. The texts of its pages are not among it: they
+// are files of the machine.
+func keptFile(c *config.Room, b *Book) *Kept {
+	k := &Kept{Room: *fromFile(c, b), Events: []*Event{}, Rules: []*Rule{}}
+	for i := range c.Events {
+		k.Events = append(k.Events, fromFileEvent(&c.Events[i], k.Name, b.read))
+	}
+	for i, x := range c.Rules {
+		r := &Rule{ID: derivedID("rule", k.Name+" "+strconv.Itoa(i)), Action: x.Action,
+			Expression: x.Expression, Description: x.Description, Enabled: x.Enabled,
+			LastUpdated: b.read, Version: "1", Own: RuleOwn{Lane: x.Lane, Share: int64(x.Share)}}
+		if r.Action == "bypass" {
+			r.Action = actionBypass
+		}
+		k.Rules = append(k.Rules, r)
+	}
+	return k
+}
+
+func fromFileEvent(c *config.Event, room string, read time.Time) *Event {
+	e := &Event{ID: derivedID("event", room+" "+c.Name), CreatedOn: read, ModifiedOn: read, Name: c.Name,
+		StartTime: c.Start.Format(timeShown), EndTime: c.End.Format(timeShown),
+		ShuffleAtEventStart: c.Shuffle, Suspended: c.Suspended,
+		Own: EventOwn{EverySeconds: int64(c.Every.Seconds()), Message: c.Message}}
+	if !c.PrequeueStart.IsZero() {
+		e.PrequeueStartTime = new(c.PrequeueStart.Format(timeShown))
+	}
+	if c.SessionRenewal != nil {
+		e.DisableSessionRenewal = new(!*c.SessionRenewal)
+	}
+	if c.TotalActiveUsers > 0 {
+		e.TotalActiveUsers, e.NewUsersPerMinute = &c.TotalActiveUsers, &c.NewUsersPerMinute
+	}
+	if c.Method != "" {
+		e.QueueingMethod = &c.Method
+	}
+	if s := int64(c.SessionDuration.Seconds()); s > 0 {
+		e.SessionDuration = new((s + 59) / 60)
+	}
+	return e
+}
