@@ -37,6 +37,8 @@ type DrawState struct {
 	From     uint64 `json:"from,omitempty"`  // the first ticket that took part
 	To       uint64 `json:"to,omitempty"`    // and the first that did not
 	Finished bool   `json:"drawn,omitempty"` // the order is drawn
+	// Last is the draw before this one, of which those are called who still wait: nil for none.
+	Last *DrawState `json:"last,omitempty"`
 }
 
 // Text is the hash, or what the order can be checked by.
@@ -122,22 +124,38 @@ func (c *desk) forget() {
 	}
 }
 
-// drawState is what the confirmed record says of the draw of the plan.
+// drawState is what the confirmed record says of the draw of the plan, and of the last one before: where
+// nothing is planned, of that alone, so that a draw can be checked when its event is over.
 func (c *desk) drawState() *DrawState {
+	var planned, last *slot.Draw
 	all := c.pool.Record().Draws
 	for i := range all {
-		d := &all[i]
-		if d.Event != c.plan.Event || d.Start != 0 && d.Start != c.plan.Start {
-			continue
+		switch d := &all[i]; {
+		case c.plan.Event != "" && d.Event == c.plan.Event && (d.Start == 0 || d.Start == c.plan.Start):
+			planned = d
+		case d.To != 0 && (last == nil || d.Start >= last.Start):
+			last = d
 		}
-		sum := d.Commitment()
-		s := &DrawState{Event: d.Event, Hash: hex.EncodeToString(sum[:])}
-		if d.Start != 0 {
-			s.Seed, s.From, s.To, s.Finished = hex.EncodeToString(d.Seed[:]), d.From, d.To, true
-		}
-		return s
 	}
-	return nil
+	s := told(planned)
+	if s == nil {
+		return told(last)
+	}
+	s.Last = told(last)
+	return s
+}
+
+// told is what may be told of a draw.
+func told(d *slot.Draw) *DrawState {
+	if d == nil {
+		return nil
+	}
+	sum := d.Commitment()
+	s := &DrawState{Event: d.Event, Hash: hex.EncodeToString(sum[:])}
+	if d.Start != 0 {
+		s.Seed, s.From, s.To, s.Finished = hex.EncodeToString(d.Seed[:]), d.From, d.To, true
+	}
+	return s
 }
 
 // Follow takes a plan over. It blocks until what it asks for is in the record.

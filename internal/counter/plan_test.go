@@ -119,6 +119,45 @@ func TestADrawOf100000IsChecked(t *testing.T) {
 	})
 }
 
+// TestADrawIsToldAfterItsEvent, so that who still waits can check it: alone, beside the next one, and
+// by the next host.
+func TestADrawIsToldAfterItsEvent(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &store.Memory{}
+		c := host(t, "a", s, 1)
+		c.Hold(true)
+		follow := func(p Plan) *DrawState {
+			t.Helper()
+			if err := c.Follow(t.Context(), p); err != nil {
+				t.Fatal(err)
+			}
+			return c.State(0, 0).Draw
+		}
+		follow(Plan{Event: "sale", Start: 1000, Phase: Prequeuing})
+		for range 20 {
+			join(t, c)
+		}
+		drawn := follow(Plan{Event: "sale", Start: 1000, Phase: Started})
+		if drawn.Last != nil || len(drawn.Seed) != 64 {
+			t.Fatalf("%+v", drawn)
+		}
+		if over := follow(Plan{}); over == nil || over.Text() != drawn.Text() {
+			t.Errorf("after the event %+v", over)
+		}
+		next := follow(Plan{Event: "sale@2", Start: 2000})
+		if next.Event != "sale@2" || next.Seed != "" || next.Last == nil || next.Last.Text() != drawn.Text() {
+			t.Errorf("beside the next %+v, last %+v", next, next.Last)
+		}
+		c = host(t, "b", s, 2)
+		if last := c.State(0, 0).Draw; last == nil || last.Text() != drawn.Text() {
+			t.Errorf("of the next host %+v", last)
+		}
+		if follow(Plan{Event: "sale@2", Start: 2000, Phase: Prequeuing}).Last.Text() != drawn.Text() {
+			t.Error("forgotten in the next prequeue")
+		}
+	})
+}
+
 // TestADrawIsToldWhenItIsWritten: while the store refuses, nobody hears of a place by rank, of a
 // number behind the draw or of the seed.
 func TestADrawIsToldWhenItIsWritten(t *testing.T) {
