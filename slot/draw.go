@@ -164,7 +164,7 @@ func (l *Line) put(rank uint64, x *drawnPlace, tick int64) {
 	}
 	c := l.chunks[k]
 	if c.sets[liveSet][i>>6] == 0 {
-		c.born[i>>6] = uint32(tick)
+		c.born[i>>6] = uint32(tick) - min(uint32(tick), mostWaited) // as Join has it
 	}
 	c.places[i] = x.place
 	c.places[i].born = uint16(min(max(tick-int64(c.born[i>>6]), 0), 1<<16-1))

@@ -129,6 +129,11 @@ func TestShuffle(t *testing.T) {
 			t.Fatal("told to be called in another order")
 		}
 		for i, n := range want[:len(want)/2] {
+			at := l.Arrivals(3*sec, 50)
+			if first, _ := l.Oldest(3 * sec); len(at) != min(50, len(want)-i) || at[0] != first ||
+				!slices.IsSorted(at) {
+				t.Fatalf("before call %d the arrivals are %v, the first %v", i, at, first)
+			}
 			got, ok := l.Call(3 * sec)
 			if !ok || got != n || !l.Use(n) || l.Status(n) != TicketUsed {
 				t.Fatalf("call %d is of %d %v, want %d", i, got, ok, n)

@@ -126,7 +126,10 @@ func (f *front) took() {
 // call them, exact to a sixteenth of a second; see Oldest.
 func (l *Line) Arrivals(now Tau, k int) []Tau {
 	var at []Tau
-	for n := range l.Next(now, k) {
+	for n, blocked := range l.upcoming(now) { // by rank: a ticket of a draw is not at its number
+		if blocked || len(at) >= k {
+			break
+		}
 		c, i := l.find(n)
 		ticks := int64(c.born[i>>6]) + int64(c.places[i].born)
 		at = append(at, l.origin+Tau(ticks*int64(lineTick)))
