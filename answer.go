@@ -201,8 +201,8 @@ func (r *Room) view(q *visitRequest, p *counter.Place, s State) *View {
 			v.MoveLink = origin + q.at.Move + "?" + moveField + "=" + q.link
 		}
 	}
-	if slot.LaneOf(v.Number) > 0 { // it takes no part in the draw of an event
-		v.Event.Shuffle, v.Event.Draw = false, ""
+	if lane := slot.LaneOf(v.Number) > 0; lane || r.isAbroad(q) { // it has no part in the draw, or in another
+		v.Event.Shuffle, v.Event.Draw = v.Event.Shuffle && !lane, ""
 	}
 	drawn := q.f.cfg.unordered(v.Number)
 	if drawn {

@@ -161,6 +161,11 @@ func TestADrawInEachDataCentre(t *testing.T) {
 	if a, b := line[0].before.Draw, line[1].before.Draw; len(a) != 64 || len(b) != 64 || a == b {
 		t.Fatalf("the hashes are %q and %q", a, b)
 	}
+	away := *line[0].visitor
+	away.g = w.gates["lhr"]
+	if s := away.shown(); s.Draw != "" || s.Number != line[0].before.Number {
+		t.Errorf("in another data centre than its own it is shown that one's draw: %+v", s)
+	}
 	w.pause(each * time.Second) // a longer prequeue than data centres are apart: the ranks spread over it
 	w.phase(start, true, true)
 	order, ranks := map[string][]uint64{}, map[string]func(uint64) uint64{}

@@ -101,7 +101,7 @@ func TestAShuffledEvent(t *testing.T) {
 		g.sale(true, false)
 		q := func() *View {
 			r := httptest.NewRequestWithContext(t.Context(), "GET", "/", nil)
-			q := &visitRequest{f: g.room.face.Load(), r: r, at: &route.Spot{Path: "/"}}
+			q := &visitRequest{f: g.room.face.Load(), r: r, at: &route.Spot{Path: "/"}, worker: g.room.worker}
 			return g.room.view(q, &counter.Place{}, StateWaiting)
 		}
 		v := g.visitor()

@@ -141,6 +141,9 @@ func TestShuffle(t *testing.T) {
 			if after := want[i+1]; l.Served() > after {
 				t.Fatalf("served %d, and %d waits", l.Served(), after)
 			}
+			if at := back.Arrivals(3*sec, 50); len(at) != min(50, len(want)-i) || !slices.IsSorted(at) {
+				t.Fatalf("restored, before call %d the arrivals are %v", i, at)
+			}
 			if got, ok := back.Call(3 * sec); !ok || got != n {
 				t.Fatalf("restored, call %d is of %d, want %d", i, got, n)
 			}
