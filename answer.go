@@ -43,14 +43,14 @@ const openingPoll = 200 * time.Microsecond
 // answered with one.
 func Navigates(r *http.Request) bool { return wire.Navigates(r) }
 
-// newCookie makes the room's cookie. age is in seconds; below 0 deletes it. Browsers drop one
-// that says None, or is called __Host-, and is not Secure.
+// newCookie makes the room's cookie, age in seconds; below 0 deletes it. None and __Host- need Secure.
 func (f *face) newCookie(r *http.Request, value string, age int) *http.Cookie {
 	c := &http.Cookie{
 		Name: f.cookieNames(r)[0], Value: value, Path: f.places.CookiePath(), Domain: f.cfg.CookieDomain,
 		MaxAge: age, HttpOnly: true, Secure: f.cfg.Secure(r), SameSite: f.cfg.SameSite,
 	}
-	if c.SameSite == 0 || c.SameSite == http.SameSiteNoneMode && !c.Secure {
+	c.Partitioned = c.SameSite == http.SameSiteNoneMode && c.Secure
+	if c.SameSite != http.SameSiteStrictMode && !c.Partitioned {
 		c.SameSite = http.SameSiteLaxMode
 	}
 	return c

@@ -198,6 +198,18 @@ func TestComplaints(t *testing.T) {
 			t.Errorf("20 visitors were told %d times to come back", len(seen))
 		}
 	})
+	bubble(t, "within a page of another site one waits for ever", func(t *testing.T) {
+		c := cfg
+		c.SameSite, c.Secure = http.SameSiteNoneMode, func(*http.Request) bool { return true }
+		set := openGate(t, c).visitor().do("GET", "/").Result().Cookies()
+		if len(set) != 1 || set[0].SameSite != http.SameSiteNoneMode || !set[0].Partitioned {
+			t.Errorf("browsers keep no cookie of a frame such as %v", set)
+		}
+		set = openGate(t, cfg).visitor().do("GET", "/").Result().Cookies()
+		if len(set) != 1 || set[0].SameSite != http.SameSiteLaxMode || set[0].Partitioned {
+			t.Errorf("without frames %v", set)
+		}
+	})
 	bubble(t, "an error of the site loses the place", func(t *testing.T) {
 		g, inside, all := line(t, 1)
 		g.room.OriginUp(false)

@@ -28,8 +28,8 @@ const (
 // not, nor can the page be framed or send a form.
 const CustomPolicy = "default-src 'self' data:; style-src 'self' 'unsafe-inline'; " +
 	"script-src 'self' 'unsafe-inline'; img-src 'self' data: https:; font-src 'self' data: https:; " +
-	"media-src 'self' data: https:; object-src 'none'; base-uri 'none'; form-action 'self'; " +
-	"frame-ancestors 'none'"
+	"media-src 'self' data: https:; object-src 'none'; base-uri 'none'; form-action 'self'" +
+	notFramed
 
 // A Mistake says what is wrong with a template, and where.
 type Mistake struct {

@@ -80,6 +80,9 @@ type Config struct {
 	// Policy is the Content-Security-Policy of the own page. Empty means CustomPolicy.
 	Policy string
 
+	// Framed lets pages of other sites have these in a frame, but where Policy says otherwise.
+	Framed bool
+
 	// Path is the folder of the room, for previews: visitors have that of their View.
 	Path string
 }
@@ -126,7 +129,7 @@ func New(c Config) (*Page, error) {
 // Same tells whether two pages look the same.
 func (p *Page) Same(x *Page) bool {
 	a, b := &p.config, &x.config
-	return a.Language == b.Language && a.Policy == b.Policy && a.Path == b.Path &&
+	return a.Language == b.Language && a.Policy == b.Policy && a.Path == b.Path && a.Framed == b.Framed &&
 		a.Custom.Same(b.Custom) && maps.EqualFunc(a.Translations, b.Translations, (*Custom).Same) &&
 		maps.EqualFunc(a.Events, b.Events, (*Custom).Same)
 }
@@ -155,9 +158,23 @@ func (p *Page) choose(accept string) *pageSet {
 // Header gives the headers of the waiting page of v. The caller must not change them.
 func (p *Page) Header(v *headgate.View) http.Header {
 	if own := p.ownOf(v); own != nil {
-		return own.header(v)
+		if p.config.Policy != "" {
+			return own.header(v)
+		}
+		return p.framed(own.header(v))
 	}
-	return p.choose(v.AcceptLanguage).header[side(v.AcceptEncoding)]
+	return p.framed(p.choose(v.AcceptLanguage).header[side(v.AcceptEncoding)])
+}
+
+// framed is a header with which the page may stand in a frame, where it may.
+func (p *Page) framed(header http.Header) http.Header {
+	if !p.config.Framed {
+		return header
+	}
+	const policy = "Content-Security-Policy"
+	h := maps.Clone(header)
+	h[policy] = []string{strings.TrimSuffix(h.Get(policy), notFramed)}
+	return h
 }
 
 // side is the index of a header: 1 where gzip is taken.
@@ -200,7 +217,7 @@ type Failure struct {
 
 // FailureHeader gives the headers of the page of f. The caller must not change them.
 func (p *Page) FailureHeader(f *Failure) http.Header {
-	return p.choose(f.AcceptLanguage).header[side(f.AcceptEncoding)]
+	return p.framed(p.choose(f.AcceptLanguage).header[side(f.AcceptEncoding)])
 }
 
 // RenderFailure writes the page of f. It loads its address again by itself, with GET: answer
@@ -228,9 +245,11 @@ func policyOf(style string, scripts ...string) string {
 		"img-src data: 'self'",
 		"base-uri 'none'",
 		"form-action 'self'",
-		"frame-ancestors 'none'",
-	}, "; ")
+	}, "; ") + notFramed
 }
+
+// notFramed ends the policies of pages that no other site may have in a frame.
+const notFramed = "; frame-ancestors 'none'"
 
 // headers are those of pages in a language, plain and by gzip.
 func headers(tag, policy string) [2]http.Header {

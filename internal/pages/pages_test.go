@@ -237,6 +237,38 @@ func TestPolicy(t *testing.T) {
 	}
 }
 
+// TestFrames: another site may have a page in a frame where the room says so, and nothing else changes.
+func TestFrames(t *testing.T) {
+	own, err := ParseCustom([]byte("<p>wait"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	const policy = "Content-Security-Policy"
+	all := func(c Config) (got []string) {
+		p, err := New(c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for range 2 {
+			got = append(got, p.Header(&headgate.View{}).Get(policy))
+		}
+		return append(got, p.FailureHeader(&Failure{}).Get(policy))
+	}
+	for _, c := range []Config{{}, {Custom: own}, {Custom: own, Policy: "default-src 'none'; frame-ancestors 'none'"}} {
+		shut := all(c)
+		c.Framed = true
+		for i, framed := range all(c) {
+			want := strings.ReplaceAll(shut[i], "; frame-ancestors 'none'", "")
+			if c.Policy != "" && i < 2 {
+				want = c.Policy
+			}
+			if framed != want || !strings.Contains(shut[i], "frame-ancestors 'none'") {
+				t.Errorf("framed %q, else %q", framed, shut[i])
+			}
+		}
+	}
+}
+
 // TestElementsAreClosed checks that the tags nest, that ids are unique, and that labels
 // and the script name ids that exist.
 func TestElementsAreClosed(t *testing.T) {

@@ -49,7 +49,7 @@ func readLooks(cfg *config.Config, book *pages.Book) (map[string]*look, error) {
 func readLook(c *config.Room, book *pages.Book) (*look, error) {
 	l := &look{places: c.Places()}
 	pc := pages.Config{Book: book, Language: c.DefaultTemplateLanguage, Path: c.Path,
-		Policy: c.Page.ContentSecurityPolicy}
+		Policy: c.Page.ContentSecurityPolicy, Framed: c.CookieSameSite == "none"}
 	var err error
 	var errs []error
 	if c.Page.HTMLFile != "" {
@@ -87,7 +87,7 @@ func madeLook(w *manage.Wanted, book *pages.Book) (l *look, err error) {
 	l = &look{places: w.Room.Places()}
 	pc := pages.Config{Book: book, Language: w.Room.DefaultTemplateLanguage, Path: w.Room.Path,
 		Translations: map[string]*pages.Custom{}, Events: map[string]*pages.Custom{},
-		Policy: w.Room.Page.ContentSecurityPolicy}
+		Policy: w.Room.Page.ContentSecurityPolicy, Framed: w.Room.CookieSameSite == "none"}
 	if pc.Custom, err = ownPageOf(w.Page); err != nil {
 		return nil, err
 	}

@@ -198,8 +198,11 @@ func cookieOfMadeRoom(t *testing.T, p *process) {
 	}
 	res.Body.Close()
 	if c := res.Cookies(); len(c) != 1 || c[0].SameSite != http.SameSiteNoneMode || !c[0].Secure ||
-		!strings.HasPrefix(c[0].Name, "__Host-") {
+		!strings.HasPrefix(c[0].Name, "__Host-") || !c[0].Partitioned {
 		t.Errorf("cookies %v", c)
+	}
+	if p := res.Header.Get("Content-Security-Policy"); p == "" || strings.Contains(p, "frame-ancestors") {
+		t.Errorf("a cookie for frames, and the page refuses them: %s", p)
 	}
 	if s := res.Header.Get("Retry-After"); s < "5" || s > "9" {
 		t.Errorf("asked to come again after %s s", s)
