@@ -36,9 +36,9 @@ function chromiumPath() {
 
 const launch = {executablePath: chromiumPath(), args: flags, chromiumSandbox: false};
 
-// openBrowser starts Chromium for one test file; close it in after().
-export function openBrowser() {
-  return chromium.launch(launch);
+// openBrowser starts Chromium for one test file, with more flags than usual; close it in after().
+export function openBrowser(...more) {
+  return chromium.launch({...launch, args: [...flags, ...more]});
 }
 
 // openWithoutCookies starts a Chromium whose user has switched cookies off.
