@@ -39,6 +39,7 @@ type document struct {
 		RequestBody *struct {
 			Content map[string]struct{ Schema *schema }
 		}
+		Responses map[string]struct{ Headers map[string]any }
 	}
 	Components struct{ Schemas map[string]*schema }
 }
@@ -103,6 +104,49 @@ func TestDocumentHasAllRoutes(t *testing.T) {
 	for _, r := range have {
 		if !slices.Contains(want, r) {
 			t.Errorf("openapi.json has %s, and there is no such route", r)
+		}
+	}
+}
+
+// What heeds If-Match says so in the document, and what has a version has it as ETag.
+func TestDocumentHasVersions(t *testing.T) {
+	s := open(t)
+	d, m := readDocument(t, s), s.make(t)
+	settings := "/client/v4/zones/{zone}/waiting_rooms/settings"
+	s.do("PUT", m.paths.Replace(settings), `{"search_engine_crawler_bypass":true}`, s.write)
+	ask := func(method, path, match string) *http.Response {
+		t.Helper()
+		r, err := http.NewRequestWithContext(t.Context(), method, s.admin+m.paths.Replace(path),
+			strings.NewReader("{}"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Header.Set("Authorization", "Bearer "+s.write)
+		r.Header.Set("If-Match", match)
+		res, err := http.DefaultClient.Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		res.Body.Close()
+		return res
+	}
+	for path, methods := range d.Paths {
+		for method, op := range methods {
+			if !strings.HasPrefix(path, "/client/v4/") {
+				continue
+			}
+			says := false
+			for _, p := range op.Parameters {
+				says = says || p.In == "header" && p.Name == "If-Match"
+			}
+			res := ask(strings.ToUpper(method), path, `"99999"`)
+			if heeds := res.StatusCode == http.StatusPreconditionFailed; heeds != says {
+				t.Errorf("%s %s: If-Match in openapi.json %v, answer %s", method, path, says, res.Status)
+			}
+			_, says = op.Responses["200"].Headers["ETag"]
+			if has := res.Header.Get("ETag") != ""; method == "get" && has != says {
+				t.Errorf("%s %s: ETag in openapi.json %v, answer %v", method, path, says, res.Header)
+			}
 		}
 	}
 }
