@@ -7,10 +7,12 @@ package near
 
 import "strings"
 
+// longest is how long a word is at most that is looked for: longer ones would cost too much.
+const longest = 64
+
 // Word returns the known word that was most likely meant by word, or "".
 // Upper and lower case, - and _ do not matter.
 func Word(word string, known []string) string {
-	const longest = 64 // no known word is longer: spare the quadratic work
 	if word == "" || len(word) > longest {
 		return ""
 	}
@@ -19,7 +21,7 @@ func Word(word string, known []string) string {
 
 	best, bestAway := "", max(1, len(word)/3)+1
 	for _, k := range known {
-		if away := distance(word, flat.Replace(strings.ToLower(k))); away < bestAway {
+		if away := distance(word, flat.Replace(strings.ToLower(k)), bestAway); away < bestAway {
 			best, bestAway = k, away
 		}
 	}
@@ -50,16 +52,19 @@ func onlyOneWith(word string, known []string) string {
 }
 
 // distance counts the letters to add, drop, replace or swap with a neighbour
-// to make b of a: the optimal string alignment distance.
-func distance(a, b string) int {
-	before := make([]int, len(b)+1)
-	last := make([]int, len(b)+1)
+// to make b of a: the optimal string alignment distance. It is most if they are as many, or more.
+func distance(a, b string, most int) int {
+	if len(a)-len(b) >= most || len(b)-len(a) >= most {
+		return most
+	}
+	var rows [3][longest + longest/3 + 3]int
+	before, last, row := rows[0][:len(b)+1], rows[1][:len(b)+1], rows[2][:len(b)+1]
 	for j := range last {
 		last[j] = j
 	}
 	for i := 1; i <= len(a); i++ {
-		row := make([]int, len(b)+1)
 		row[0] = i
+		least := i
 		for j := 1; j <= len(b); j++ {
 			other := 1
 			if a[i-1] == b[j-1] {
@@ -69,8 +74,12 @@ func distance(a, b string) int {
 			if i > 1 && j > 1 && a[i-1] == b[j-2] && a[i-2] == b[j-1] {
 				row[j] = min(row[j], before[j-2]+1)
 			}
+			least = min(least, row[j])
 		}
-		before, last = last, row
+		if least > most { // a swap reaches one row further back, and costs one
+			return most
+		}
+		before, last, row = last, row, before
 	}
-	return last[len(b)]
+	return min(last[len(b)], most)
 }

@@ -1,6 +1,7 @@
 package near
 
 import (
+	"math/rand/v2"
 	"strings"
 	"testing"
 )
@@ -43,11 +44,29 @@ func TestDistance(t *testing.T) {
 		{"rate", "raet", 1}, {"kitten", "sitting", 3}, {"ca", "abc", 3}, {"hold", "bold", 1},
 	}
 	for _, tt := range tests {
-		if got := distance(tt.a, tt.b); got != tt.want {
+		if got := distance(tt.a, tt.b, 9); got != tt.want {
 			t.Errorf("distance(%q, %q): got %d, want %d", tt.a, tt.b, got, tt.want)
 		}
-		if got := distance(tt.b, tt.a); got != tt.want {
+		if got := distance(tt.b, tt.a, 9); got != tt.want {
 			t.Errorf("distance(%q, %q): got %d, want %d", tt.b, tt.a, got, tt.want)
+		}
+	}
+}
+
+// To stop early changes nothing but that a great distance is told as the bound.
+func TestDistanceUpToABound(t *testing.T) {
+	random := rand.New(rand.NewPCG(1, 2))
+	word := func() string {
+		b := make([]byte, random.IntN(12))
+		for i := range b {
+			b[i] = "abc"[random.IntN(3)]
+		}
+		return string(b)
+	}
+	for range 20_000 {
+		a, b, most := word(), word(), 1+random.IntN(12)
+		if got, all := distance(a, b, most), distance(a, b, 20); got != min(all, most) {
+			t.Fatalf("distance(%q, %q, %d): got %d, want the least of it and %d", a, b, most, got, all)
 		}
 	}
 }
