@@ -5,6 +5,21 @@ import (
 	"time"
 )
 
+// Whoever is refused because of calls under way is not told to wait for the ends of their leases.
+func TestCallsMayEndBeforeTheirLeases(t *testing.T) {
+	for lease, want := range map[time.Duration]time.Duration{time.Hour: time.Second, 1e8: 1e8} {
+		table := newTable(t, Rule{Algorithm: Concurrency, Amount: 1, Lease: lease}, nil, 10)
+		first, _ := table.Take(1e18, 1, "k", 1)
+		second, _ := table.Take(1e18, 1, "k", 1)
+		if !first.Allowed || second.Allowed || second.Retry != want || second.Reset != lease {
+			t.Errorf("lease %v: %+v, then %+v: want to come again after %v", lease, first, second, want)
+		}
+		if never, _ := table.Take(1e18, 1, "k", 2); never.Retry >= 0 {
+			t.Errorf("two of one at once: %+v", never)
+		}
+	}
+}
+
 // One old reservation that is open keeps every later one from giving back, once the bucket
 // has been empty: the least level is that since the oldest.
 func TestAnOldReservationKeepsOthersFromGivingBack(t *testing.T) {

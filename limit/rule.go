@@ -218,7 +218,9 @@ type Decision struct {
 	Amount    int64         // the most that can pass at once: N, of buckets B
 	Remaining int64         // what may still be taken now, never below 0
 	Reset     time.Duration // until Remaining is Amount again if nobody calls
-	Retry     time.Duration // until this cost passes if nobody else calls; 0 if it does, below 0: never
-	Wait      time.Duration // Paced: go then
-	ID        uint64        // of the reservation, or of the lease of Concurrency
+	// Retry is until this cost passes if nobody else calls; 0 if it does, below 0: never. Of
+	// Concurrency it is a second at most: a call may end at any moment.
+	Retry time.Duration
+	Wait  time.Duration // Paced: go then
+	ID    uint64        // of the reservation, or of the lease of Concurrency
 }

@@ -15,7 +15,7 @@ const (
 	fewest   = 8      // places of a table
 	mostHeld = 10_000 // reservations of one key
 
-	heldAgain = time.Second // then one of them may have been settled
+	heldAgain = time.Second // then one of them may have been settled, or a call have ended
 
 	// Whether keys can be forgotten is looked at in turn: a few with each key that is new,
 	// so that as many go as come, and now and then some more.
@@ -358,9 +358,14 @@ func (t *Table) decide(e *entry, l *ruled, now Time, n int64, d *Decision) {
 	}
 }
 
-// retry is in how long n passes that does not at now, below 0 if never. It follows spare.
+// retry is in how long n passes that does not at now, below 0 if never. It follows spare. Calls
+// under way may end at any moment: nobody is told to wait for the ends of their leases.
 func retry(e *entry, l *ruled, now Time, n int64) time.Duration {
-	switch at := l.when(e, now, n+e.lent()); {
+	at := l.when(e, now, n+e.lent())
+	_, calls := l.law.(*concurrencyLaw)
+	switch {
+	case at != Never && calls:
+		return max(1, min(time.Duration(at-now), heldAgain))
 	case at != Never:
 		return max(1, time.Duration(at-now))
 	case n <= l.most: // what is lent comes back, or is said to be used

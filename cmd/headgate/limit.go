@@ -81,6 +81,8 @@ func (l *shownLimit) String() string {
 	return s + " (" + l.Algorithm + ")"
 }
 
+func (l *shownLimit) atOnce() bool { return l.Algorithm == limit.Concurrency.String() }
+
 // limitCommand shows limits and what their keys have used.
 func limitCommand(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	o, words, err := operatorFlags(flag.NewFlagSet("limit", flag.ContinueOnError), "limit", args)
@@ -232,6 +234,8 @@ func (o *operator) explainLimitKey(ctx context.Context, w io.Writer, limit, key,
 		fmt.Fprint(w, "; it lets nothing through")
 	case got.Retry == nil:
 		fmt.Fprintf(w, "; %s never passes", call)
+	case got.Rule.atOnce():
+		fmt.Fprintf(w, "; %s passes when one that is under way ends", call)
 	default:
 		fmt.Fprintf(w, "; %s passes in %v", call, inSeconds(*got.Retry))
 	}
