@@ -35,7 +35,7 @@ func (h Headers) of(c *call) []*core.HeaderValue {
 		}
 	}
 	if l := c.tightest(); l != nil {
-		add(h.Limit, int64(l.rule.shown.GetRequestsPerUnit()))
+		add(h.Limit, int64(l.current().GetRequestsPerUnit()))
 		add(h.Remaining, max(0, l.verdict.Remaining))
 		add(h.Reset, wholeSeconds(l.verdict.Reset))
 	}

@@ -66,7 +66,7 @@ func (o *overrides) rule(i int, l *common.RateLimitDescriptor_RateLimitOverride)
 	if want.multiplier != 1 {
 		shown.UnitMultiplier = wrapperspb.UInt32(want.multiplier)
 	}
-	r = &rule{limit: want.name(), shown: shown}
+	r = &rule{limit: want.name(), shown: shown, window: unit * time.Duration(want.multiplier)}
 	o.known[want] = r
 	return r, nil
 }

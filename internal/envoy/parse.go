@@ -162,6 +162,7 @@ func (p *parser) rateLimit(at spot, block *yaml.Node, shadow bool) *rule {
 		Rule:   limit.Rule{Algorithm: algorithm, Amount: int64(amount), Window: window},
 		Shadow: shadow,
 	})
+	r.window = window
 	return r
 }
 

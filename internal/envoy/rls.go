@@ -5,12 +5,14 @@ import (
 	"errors"
 	"math"
 	"sync/atomic"
+	"time"
 
 	common "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/limit"
@@ -226,9 +228,46 @@ func (l *line) fill(s *pb.RateLimitResponse_DescriptorStatus) {
 	case l.over:
 		s.Code = pb.RateLimitResponse_OVER_LIMIT
 	}
-	s.CurrentLimit = l.rule.shown
+	s.CurrentLimit = l.current()
 	s.LimitRemaining = uint32(min(max(0, l.verdict.Remaining), math.MaxUint32))
 	s.DurationUntilReset = durationpb.New(l.verdict.Reset)
+}
+
+// current is the limit of a line as it is in force: operators change limits while they are used.
+func (l *line) current() *pb.RateLimitResponse_RateLimit {
+	shown, in := l.rule.shown, l.verdict.Limit
+	if in == nil {
+		return shown
+	}
+	amount, own := in.Overrides[l.ask.Key]
+	if !own {
+		amount = in.Amount
+	}
+	amount = min(amount, math.MaxUint32)
+	if amount == int64(shown.GetRequestsPerUnit()) && in.Window == l.rule.window {
+		return shown
+	}
+	now := &pb.RateLimitResponse_RateLimit{RequestsPerUnit: uint32(amount), Unit: shown.GetUnit(),
+		UnitMultiplier: shown.GetUnitMultiplier(), Name: shown.GetName()}
+	if in.Window != l.rule.window {
+		now.Unit, now.UnitMultiplier = unitOf(in.Window)
+	}
+	return now
+}
+
+// unitOf says a window in units; one that is not of whole seconds has none.
+func unitOf(window time.Duration) (pb.RateLimitResponse_RateLimit_Unit, *wrapperspb.UInt32Value) {
+	for _, u := range [...]pb.RateLimitResponse_RateLimit_Unit{pb.RateLimitResponse_RateLimit_DAY,
+		pb.RateLimitResponse_RateLimit_HOUR, pb.RateLimitResponse_RateLimit_MINUTE,
+		pb.RateLimitResponse_RateLimit_SECOND} {
+		switch unit, _ := windowOf(u); {
+		case window == unit:
+			return u, nil
+		case window%unit == 0:
+			return u, wrapperspb.UInt32(uint32(window / unit)) // 366 days have fewer seconds than 2^32
+		}
+	}
+	return pb.RateLimitResponse_RateLimit_UNKNOWN, nil
 }
 
 func invalid(format string, args ...any) error {

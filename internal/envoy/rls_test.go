@@ -138,6 +138,35 @@ func TestStatuses(t *testing.T) {
 	})
 }
 
+// A limit that is changed while it is used is told as it is.
+func TestChangedLimitsAreTold(t *testing.T) {
+	inBubble(t, func(t *testing.T, g *rig) {
+		change := func(to func(*headgate.LimitConfig)) {
+			if err := g.Update("d/b", func(c *headgate.LimitConfig) error { to(c); return nil }); err != nil {
+				t.Fatal(err)
+			}
+		}
+		g.wants("OK: OK 1/2h 59m23s hourly", g.ask(0, of("b", "1")))
+		change(func(c *headgate.LimitConfig) { c.Amount, c.Overrides = 7, map[string]int64{"b=big": 9} })
+		g.wants("OK: OK 5/7h 59m23s hourly, OK 8/9h 59m23s hourly", g.ask(0, of("b", "1"), of("b", "big")))
+		for window, want := range map[time.Duration]string{
+			2 * time.Hour: "2*HOUR", 90 * time.Minute: "90*MINUTE", 100 * time.Second: "100*SECOND",
+			24 * time.Hour: "0*DAY", 1500 * time.Millisecond: "0*UNKNOWN",
+		} {
+			change(func(c *headgate.LimitConfig) { c.Window = window })
+			r, err := g.client.ShouldRateLimit(t.Context(), request("d", 0, of("b", "2").hits(0)))
+			if err != nil {
+				t.Fatal(err)
+			}
+			now := r.GetStatuses()[0].GetCurrentLimit()
+			got := fmt.Sprintf("%d*%v", now.GetUnitMultiplier().GetValue(), now.GetUnit())
+			if got != want || now.GetRequestsPerUnit() != 7 {
+				t.Errorf("%v are told as %s of %d", window, got, now.GetRequestsPerUnit())
+			}
+		}
+	})
+}
+
 func TestHits(t *testing.T) {
 	inBubble(t, func(t *testing.T, g *rig) {
 		g.wants("OK: OK 3/5m 23s, OK 0/2h 59m23s hourly",

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 	"unicode/utf8"
 
 	common "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
@@ -45,7 +46,8 @@ type wildcard struct {
 type rule struct {
 	limit     string // its name in the limiter; "" when unlimited
 	shown     *pb.RateLimitResponse_RateLimit
-	name      string // what others replace it by; may be ""
+	window    time.Duration // of shown
+	name      string        // what others replace it by; may be ""
 	replaces  []string
 	unlimited bool
 	quota     bool // refuses only together with all others that are quotas
