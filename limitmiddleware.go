@@ -1,17 +1,13 @@
 package headgate
 
 import (
-	"bufio"
 	"cmp"
 	"context"
 	"errors"
-	"io"
-	"net"
 	"net/http"
 	"net/netip"
 	"slices"
 	"strconv"
-	"sync/atomic"
 	"time"
 
 	"github.com/headgate/headgate/internal/wire"
@@ -95,8 +91,8 @@ type limitedCall struct {
 	known    int             // how many are known
 	asks     []Ask           // in the order of met
 	verdicts []Verdict       // in the same order; without a Limit where there is none
-	read     *countedBody
-	wrote    *countedAnswer
+	read     *wire.CountedBody
+	wrote    *wire.CountedAnswer
 
 	few struct { // the memory of most calls
 		met      [2]*RequestLimit
@@ -299,12 +295,12 @@ func (c *limitedCall) serve() {
 	for _, l := range c.met[c.known:] {
 		switch {
 		case l.Unit == ResponseBytes && c.wrote == nil:
-			c.wrote = &countedAnswer{ResponseWriter: c.w}
+			c.wrote = &wire.CountedAnswer{ResponseWriter: c.w}
 			w = c.wrote
 		case l.Unit == RequestBytes && c.read == nil:
 			// No copy of the request: net/http removes the files of a form of its own.
 			body := c.r.Body
-			c.read = &countedBody{ReadCloser: body}
+			c.read = &wire.CountedBody{ReadCloser: body}
 			c.r.Body = c.read
 			defer func() { c.r.Body = body }()
 		}
@@ -329,9 +325,9 @@ func (c *limitedCall) end() {
 		case i < c.known: // a lease
 		case l.Unit == ResponseBytes && c.r.Method == http.MethodHead:
 		case l.Unit == ResponseBytes && c.wrote != nil:
-			a.Cost = min(c.wrote.n, limit.MaxAmount)
+			a.Cost = min(c.wrote.N, limit.MaxAmount)
 		case l.Unit == RequestBytes && c.read != nil:
-			a.Cost = min(c.read.n.Load(), limit.MaxAmount)
+			a.Cost = min(c.read.N.Load(), limit.MaxAmount)
 		}
 		// The request's context has ended if its client is gone.
 		ctx, stop := context.WithTimeout(context.WithoutCancel(c.r.Context()), settleTime)
@@ -341,45 +337,4 @@ func (c *limitedCall) end() {
 			l.OnError(c.r, err)
 		}
 	}
-}
-
-// countedBody counts what is read of a request's body. A transport may read on while the
-// handler ends.
-type countedBody struct {
-	io.ReadCloser
-	n atomic.Int64
-}
-
-func (b *countedBody) Read(p []byte) (int, error) {
-	n, err := b.ReadCloser.Read(p)
-	b.n.Add(int64(n))
-	return n, err
-}
-
-// countedAnswer counts what is written of an answer's body.
-type countedAnswer struct {
-	http.ResponseWriter
-	n int64
-}
-
-// Unwrap lets http.ResponseController flush and hijack.
-func (a *countedAnswer) Unwrap() http.ResponseWriter { return a.ResponseWriter }
-
-func (a *countedAnswer) Write(p []byte) (int, error) {
-	n, err := a.ResponseWriter.Write(p)
-	a.n += int64(n)
-	return n, err
-}
-
-// FlushError sends what there is.
-func (a *countedAnswer) FlushError() error {
-	return http.NewResponseController(a.ResponseWriter).Flush()
-}
-
-// Flush is FlushError for handlers that look for a http.Flusher.
-func (a *countedAnswer) Flush() { a.FlushError() }
-
-// Hijack hands out the connection.
-func (a *countedAnswer) Hijack() (net.Conn, *bufio.ReadWriter, error) {
-	return http.NewResponseController(a.ResponseWriter).Hijack()
 }
