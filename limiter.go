@@ -454,14 +454,15 @@ func (l *Limiter) AllowAll(ctx context.Context, asks []Ask, all bool) ([]Verdict
 		}
 		return verdicts, nil
 	}
-	if pass, err := l.lookAll(ctx, asks, verdicts); err != nil || !pass {
-		l.refuse(asks, verdicts)
+	held := make([]*Held, len(asks)) // what is lent, often without a message; nil: the rest
+	if pass, err := l.lookAll(ctx, asks, verdicts, held); err != nil || !pass {
+		l.refuse(asks, verdicts, held)
 		return verdicts, err
 	}
 	for i, a := range asks {
 		var err error
 		switch v := &verdicts[i]; {
-		case a.Cost < 0: // when all else is taken
+		case a.Cost < 0, held[i] != nil: // when all else is taken
 		case v.Limit.Algorithm == limit.Concurrency || a.Cost == 0:
 			*v, err = l.Allow(ctx, a)
 		default:
@@ -469,6 +470,7 @@ func (l *Limiter) AllowAll(ctx context.Context, asks []Ask, all bool) ([]Verdict
 		}
 		if err != nil || !verdicts[i].Allowed { // somebody else was faster
 			l.undo(ctx, asks[:i], verdicts)
+			back(held, verdicts)
 			return verdicts, err
 		}
 	}
@@ -477,12 +479,15 @@ func (l *Limiter) AllowAll(ctx context.Context, asks []Ask, all bool) ([]Verdict
 			var err error
 			if verdicts[i], err = l.Allow(ctx, a); err != nil { // the limit has just changed
 				l.undo(ctx, asks, verdicts)
+				back(held, verdicts)
 				return verdicts, err
 			}
 		}
 	}
 	for i, a := range asks {
-		if v := &verdicts[i]; a.Cost > 0 && v.Limit.Algorithm != limit.Concurrency {
+		if v := &verdicts[i]; held[i] != nil {
+			held[i].Use(a.Cost)
+		} else if a.Cost > 0 && v.Limit.Algorithm != limit.Concurrency {
 			l.Settle(ctx, a, v.ID) // to what is taken: no matter if the limit has just gone
 			v.ID = 0
 		}
@@ -490,9 +495,11 @@ func (l *Limiter) AllowAll(ctx context.Context, asks []Ask, all bool) ([]Verdict
 	return verdicts, nil
 }
 
-// lookAll tells whether all of asks would pass, and takes nothing. Those of one limit and
-// key are looked at as one: together they may never pass.
-func (l *Limiter) lookAll(ctx context.Context, asks []Ask, verdicts []Verdict) (pass bool, err error) {
+// lookAll tells whether all of asks would pass, and holds what is lent; it takes nothing else.
+// Those of one limit and key are looked at as one: together they may never pass.
+func (l *Limiter) lookAll(
+	ctx context.Context, asks []Ask, verdicts []Verdict, held []*Held,
+) (pass bool, err error) {
 	const tooMuch = limit.MaxAmount + 1
 	sums := map[Ask]int64{}
 	for _, a := range asks {
@@ -505,7 +512,17 @@ func (l *Limiter) lookAll(ctx context.Context, asks []Ask, verdicts []Verdict) (
 		if a.Cost > 0 {
 			cost = sums[Ask{Limit: a.Limit, Key: a.Key}]
 		}
-		if verdicts[i], err = l.look(ctx, a, cost); err != nil {
+		k, d, err := l.possible(a)
+		if err != nil {
+			return false, err
+		}
+		if a.Cost > 0 && a.Cost == cost && k.Lent(&d.quota) {
+			held[i] = &Held{}
+			*held[i], verdicts[i], err = l.Hold(ctx, a, Turn{Moment: true})
+		} else {
+			verdicts[i], err = l.look(ctx, a, cost)
+		}
+		if err != nil {
 			return false, err
 		}
 		pass = pass && verdicts[i].Allowed
@@ -529,10 +546,21 @@ func (l *Limiter) undo(ctx context.Context, asks []Ask, verdicts []Verdict) {
 	}
 }
 
-// refuse counts what a look at all has refused.
-func (l *Limiter) refuse(asks []Ask, verdicts []Verdict) {
+// back gives back what is held.
+func back(held []*Held, verdicts []Verdict) {
+	for i, h := range held {
+		if h != nil {
+			verdicts[i].Remaining += h.Left()
+			h.Return(h.Left())
+		}
+	}
+}
+
+// refuse counts what a look at all has refused, and takes nothing.
+func (l *Limiter) refuse(asks []Ask, verdicts []Verdict, held []*Held) {
+	back(held, verdicts)
 	for i, v := range verdicts {
-		if v.Limit == nil || v.Allowed {
+		if v.Limit == nil || v.Allowed || held[i] != nil {
 			continue
 		}
 		if k, _, err := l.at(asks[i].Limit, asks[i].Key); err == nil {

@@ -296,7 +296,7 @@ func (s *share) left() int64 { return s.given - s.used - s.back - s.held }
 
 // takeOf takes what a call needs of what is left. Holds the lock.
 func (s *share) takeOf(now time.Duration, c *call) (h hold) {
-	if s.lastUse = now; c.turn.Weight == 0 {
+	if s.lastUse = now; c.turn.Weight == 0 && !c.turn.Moment {
 		s.used, s.usedAt = s.used+c.cost, now
 		return h
 	}

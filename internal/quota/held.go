@@ -47,7 +47,14 @@ type Turn struct {
 	Weight int64 // of all who wait, 1 at least
 	More   int64 // they would have so much more than is asked for now
 	Spread bool  // they go one after the other over the window, not at once
+
+	// Moment says that nobody waits: it is held while others are asked, and then used or
+	// returned at once.
+	Moment bool
 }
+
+// Lent reports whether what calls need is lent by a host, and may be held here already.
+func (k *Keys) Lent(d *Definition) bool { return k.lane != nil && d.Lends }
 
 // Hold takes n of a key, all or nothing, to be used. Of Concurrency it is a call under way,
 // whose end Use or Return is. What is paced is used at once.
@@ -73,7 +80,9 @@ func (k *Keys) Hold(
 	if k.lane == nil {
 		v.Decision, err = here(d)
 	} else {
-		t.Weight = max(1, t.Weight)
+		if !t.Moment {
+			t.Weight = max(1, t.Weight)
+		}
 		a := k.lane.take(ctx, key, call{cost: n, turn: t})
 		v.Decision, err, h.at = a.Decision, a.err, a.at
 		if errors.Is(err, ErrUnreachable) {
