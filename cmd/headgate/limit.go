@@ -28,8 +28,8 @@ docs/operations.md.
 
 list says where each comes from: the file, the rules for Envoy, or made while
 headgate runs. keys lists the keys that have used any of a limit. key explains
-one: what it has left, and when its next call passes, or one of that COST. reset forgets what it has
-used.
+one: what it has left, and when its next call passes, or one of that COST.
+reset forgets what it has used.
 
 set changes amount, burst, window, lease, shadow, or the amount of one key, at
 all nodes of the data centre, until the file says something else of the limit.
