@@ -1,6 +1,7 @@
 package pages
 
 import (
+	"crypto/sha256"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -262,6 +263,19 @@ func TestCustomLanguages(t *testing.T) {
 	}
 }
 
+func TestPreviewHasADraw(t *testing.T) {
+	p := ownPage(t, "{{draw}} {{number}}")
+	for event, want := range map[string]string{
+		"prequeueing": fmt.Sprintf("%x 2310", sha256.Sum256(make([]byte, 32))),
+		"started":     strings.Repeat("00", 32) + "/1001/4411 2310",
+	} {
+		got, err := p.Preview("x", url.Values{"event": {event}, "shuffle_at_event_start": {"true"}})
+		if err != nil || string(got.Body) != want {
+			t.Errorf("%s: %s %v", event, got.Body, err)
+		}
+	}
+}
+
 func TestPreview(t *testing.T) {
 	standard := newPage(t)
 	own := ownPage(t, `{{queueingMethod}} {{waitTime}} {{queueAll}} {{queueIsFull}} {{isEventPrequeueing}}`+
@@ -343,8 +357,13 @@ func TestHowTheOrderComesAbout(t *testing.T) {
 		if !strings.Contains(html, `<span id="method">`+m+`</span>`) || m == "" {
 			t.Errorf("%v: not %q", c, m)
 		}
-		if got := strings.Contains(html, "sha256:&lt;seed&gt;"); got != shuffle {
+		const shown = `<p id="fair">Draw <b id="draw" dir="ltr">sha256:&lt;seed&gt;</b></p>`
+		if got := strings.Contains(html, shown); got != shuffle {
 			t.Errorf("%v: shows what the draw can be checked by: %v", c, got)
+		}
+		v.Event.Draw += "/1/100"
+		if html := render(t, p, &v); shuffle && !strings.Contains(html, "/1/100 #48213</b>") {
+			t.Error("nobody can check their own place without the number of their ticket")
 		}
 		var data struct{ How, Method string }
 		_, block, _ := strings.Cut(html, `id="view">`)

@@ -3,6 +3,7 @@ package pages
 import (
 	"net/http"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/headgate/headgate"
@@ -44,8 +45,14 @@ func viewFields(w *words) map[string]value[headgate.View] {
 		"ticket":   func(dst []byte, v *view) []byte { return appendHTML(dst, v.Ticket) },
 		"method":   func(dst []byte, v *view) []byte { return appendHTML(dst, w.Method[v.Method]) },
 		"how":      func(dst []byte, v *view) []byte { return appendHTML(dst, w.How[howKey(v)]) },
-		"draw":     w.draw,
-		"view":     appendView,
+		"draw":     appendDraw,
+		"fair": func(dst []byte, v *view) []byte {
+			if v.Event.Draw == "" {
+				return append(dst, " hidden"...)
+			}
+			return dst
+		},
+		"view": appendView,
 	}
 }
 
@@ -98,13 +105,14 @@ func howKey(v *view) string {
 	return v.Method
 }
 
-// draw shows what anybody can check the draw by.
-func (w *words) draw(dst []byte, v *view) []byte {
-	if v.Event.Draw == "" {
-		return dst
+// appendDraw shows what anybody can check the draw by: once the order is drawn with the number of the
+// visitor's ticket, which nothing else on the page says.
+func appendDraw(dst []byte, v *view) []byte {
+	dst = appendHTML(dst, v.Event.Draw)
+	if strings.Contains(v.Event.Draw, "/") && v.Number > 0 {
+		dst = strconv.AppendUint(append(dst, " #"...), v.Number, 10)
 	}
-	dst = append(appendHTML(dst, w.text["draw"]), " <b dir=\"ltr\">"...)
-	return append(appendHTML(dst, v.Event.Draw), "</b>"...)
+	return dst
 }
 
 func (w *words) head(v *view) string {
@@ -275,6 +283,7 @@ func appendView(dst []byte, v *view) []byte {
 	dst = strconv.AppendFloat(append(dst, `,"poll_after_seconds":`...), pollSeconds(v), 'f', 3, 64)
 	dst = appendJSON(append(dst, `,"method":`...), v.Method)
 	dst = appendJSON(append(dst, `,"how":`...), howKey(v))
+	dst = appendJSON(append(dst, `,"draw":`...), v.Event.Draw)
 	dst = appendJSON(append(dst, `,"ticket":`...), v.Ticket)
 	dst = strconv.AppendUint(append(dst, `,"number":`...), v.Number, 10)
 	dst = appendJSON(append(dst, `,"served_url":`...), v.ServedURL)

@@ -72,6 +72,8 @@ function show() {
   const when = opens && new Date(v.opens_at).toLocaleString(lang, style);
   put('lead', fill(t.lead[state] ?? t.lead.waiting, {t: when}));
   put('how', t.how[v.how] ?? '');
+  $('fair').hidden = !v.draw;
+  put('draw', v.draw + (/\//.test(v.draw) && v.number ? ' #' + v.number : ''));
   put('method', t.method[v.method] ?? '');
   put('ticket', v.ticket);
   $('bar').max = v.joined_at + 1;

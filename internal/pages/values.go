@@ -64,6 +64,7 @@ var variables = []struct {
 	{"position", false, func(_ *words, v *view) any { return v.Position }},
 	{"peopleAhead", false, func(_ *words, v *view) any { return v.Ahead }},
 	{"waitingUsers", false, func(_ *words, v *view) any { return v.Waiting }},
+	{"number", false, func(_ *words, v *view) any { return int64(v.Number) }},
 	{"ticket", true, func(_ *words, v *view) any { return v.Ticket }},
 	{"language", false, func(w *words, _ *view) any { return w.tag }},
 	{"direction", false, func(w *words, _ *view) any { return w.Dir }},
