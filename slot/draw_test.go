@@ -134,6 +134,9 @@ func TestShuffle(t *testing.T) {
 				!slices.IsSorted(at) {
 				t.Fatalf("before call %d the arrivals are %v, the first %v", i, at, first)
 			}
+			if lowest := slices.Min(want[i:]); l.First() > lowest {
+				t.Fatalf("the first is said to be %d, and %d waits", l.First(), lowest)
+			}
 			got, ok := l.Call(3 * sec)
 			if !ok || got != n || !l.Use(n) || l.Status(n) != TicketUsed {
 				t.Fatalf("call %d is of %d %v, want %d", i, got, ok, n)

@@ -285,12 +285,19 @@ func (l *Line) Served() uint64 {
 // is neither called nor late is used up.
 func (l *Line) Frontier() uint64 { return l.frontier }
 
-// First is the lowest number that holds a place, End if none does.
+// First is the lowest number that may hold a place, End if none does: of a draw its first, as long as
+// any of it does.
 func (l *Line) First() uint64 {
-	if n, p := l.from(liveSet, 0); p != nil {
-		return n
+	n, p := l.from(liveSet, 0)
+	if p == nil {
+		return l.next
 	}
-	return l.next
+	for _, d := range l.draws {
+		if n > d.From && n < d.To {
+			return d.From
+		}
+	}
+	return n
 }
 
 // End is the number that the next Join gives out.
