@@ -57,7 +57,7 @@ func (a *API) identify(c *call, e route) *problem {
 		}
 		return nil
 	}
-	sent := c.r.Header["Authorization"]
+	sent := tokensOf(c.r)
 	if len(sent) == 0 && near && e.scope == scopeRead {
 		c.who.local = true
 		return nil
@@ -100,6 +100,22 @@ func (a *API) tokenHint(c *call, e route) string {
 	}
 	return s + "; then send it as Authorization: Bearer hg_…"
 }
+
+// tokensOf are what was sent as Authorization, or as a key to Cloudflare's API by its older clients.
+func tokensOf(r *http.Request) []string {
+	sent := r.Header["Authorization"]
+	if len(sent) > 0 || !strings.HasPrefix(r.URL.Path, "/client/v4/") {
+		return sent
+	}
+	for _, name := range keyHeaders() {
+		for _, key := range r.Header[name] {
+			sent = append(sent, "Bearer "+key)
+		}
+	}
+	return sent
+}
+
+func keyHeaders() []string { return []string{"X-Auth-Key", "X-Auth-User-Service-Key"} }
 
 // bearer takes the token out of Authorization, which must stand there once.
 func bearer(sent []string) (string, bool) {

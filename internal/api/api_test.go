@@ -306,6 +306,8 @@ func TestWhoMayReadAndWrite(t *testing.T) {
 		{"expired", "PATCH", room, []string{expired}, 401, "token_expired"},
 		{"wrong", "PATCH", room, []string{wrong}, 401, "token_unknown"},
 		{"right", "PATCH", room, []string{s.write}, 200, ""},
+		{"a key of Cloudflare's API elsewhere", "PATCH", room, []string{"X-Auth-Key: " + s.write}, 401,
+			"token_missing"},
 		{"right, under a name", "PATCH", room, []string{s.write, "Host: ops.example"}, 200, ""},
 	}
 	for _, tt := range tests {
@@ -326,6 +328,27 @@ func TestWhoMayReadAndWrite(t *testing.T) {
 	}
 	if log := s.log.String(); strings.Contains(log, "hg_") {
 		t.Error("a token is in the log")
+	}
+}
+
+// Cloudflare's clients may send a key instead of a token: here it is the token.
+func TestTokensAsKeys(t *testing.T) {
+	s := open(t)
+	wrong := "hg_" + strings.Repeat("A", 43)
+	const rooms = "/client/v4/zones/default/waiting_rooms"
+	for _, tt := range []struct {
+		options []string
+		status  int
+	}{
+		{[]string{"X-Auth-Key: " + s.write, "X-Auth-Email: ops@shop.example"}, 400},
+		{[]string{"X-Auth-User-Service-Key: " + s.write}, 400},
+		{[]string{"X-Auth-Key: " + s.read}, 403}, {[]string{"X-Auth-Key: " + wrong}, 401},
+		{[]string{"X-Auth-Key: " + s.write, "X-Auth-User-Service-Key: " + s.write}, 401},
+		{[]string{"X-Auth-Key: " + s.write, "Authorization: Bearer " + wrong}, 401},
+	} {
+		if got := s.do("POST", rooms, "{}", tt.options...); got.StatusCode != tt.status {
+			t.Errorf("%v: %d %.200s", tt.options, got.StatusCode, got.body)
+		}
 	}
 }
 

@@ -31,7 +31,9 @@ func (a *API) Holds(id string) (Token, bool) {
 // ServeFor answers a request for the holder of a token, which the request does not carry: it has
 // signed in with it. An id of "" is nobody's: the request is answered as it is.
 func (a *API) ServeFor(id string, w http.ResponseWriter, r *http.Request) {
-	r.Header.Del("Authorization")
+	for _, name := range append(keyHeaders(), "Authorization") {
+		r.Header.Del(name)
+	}
 	if id != "" {
 		r = r.WithContext(context.WithValue(r.Context(), holderKey{}, id))
 	}
