@@ -54,7 +54,7 @@ func fromFile(c *config.Room, b *Book) *Room {
 func keptFile(c *config.Room, b *Book) *Kept {
 	k := &Kept{Room: *fromFile(c, b), Events: []*Event{}, Rules: []*Rule{}}
 	for i := range c.Events {
-		k.Events = append(k.Events, fromFileEvent(&c.Events[i], k.Name, b.read))
+		k.Events = append(k.Events, eventFromFile(k.Name, &c.Events[i], b.read))
 	}
 	for i, x := range c.Rules {
 		r := &Rule{ID: derivedID("rule", k.Name+" "+strconv.Itoa(i)), Action: x.Action,
@@ -68,25 +68,30 @@ func keptFile(c *config.Room, b *Book) *Kept {
 	return k
 }
 
-func fromFileEvent(c *config.Event, room string, read time.Time) *Event {
-	e := &Event{ID: derivedID("event", room+" "+c.Name), CreatedOn: read, ModifiedOn: read, Name: c.Name,
-		StartTime: c.Start.Format(timeShown), EndTime: c.End.Format(timeShown),
+// eventFromFile is an event; what it does not override is null. The text of its page is not shown.
+func eventFromFile(room string, c *config.Event, read time.Time) *Event {
+	e := &Event{ID: derivedID("event", room+" "+c.Name), CreatedOn: read, ModifiedOn: read,
+		Name: c.Name, StartTime: c.Start.UTC().Format(timeShown), EndTime: c.End.UTC().Format(timeShown),
 		ShuffleAtEventStart: c.Shuffle, Suspended: c.Suspended,
 		Own: EventOwn{EverySeconds: int64(c.Every.Seconds()), Message: c.Message}}
 	if !c.PrequeueStart.IsZero() {
-		e.PrequeueStartTime = new(c.PrequeueStart.Format(timeShown))
+		at := c.PrequeueStart.UTC().Format(timeShown)
+		e.PrequeueStartTime = &at
 	}
+	e.TotalActiveUsers, e.NewUsersPerMinute = other(c.TotalActiveUsers), other(c.NewUsersPerMinute)
+	e.SessionDuration = other(int64(c.SessionDuration+time.Minute-1) / int64(time.Minute))
+	e.QueueingMethod = other(c.Method)
 	if c.SessionRenewal != nil {
 		e.DisableSessionRenewal = new(!*c.SessionRenewal)
 	}
-	if c.TotalActiveUsers > 0 {
-		e.TotalActiveUsers, e.NewUsersPerMinute = &c.TotalActiveUsers, &c.NewUsersPerMinute
-	}
-	if c.Method != "" {
-		e.QueueingMethod = &c.Method
-	}
-	if s := int64(c.SessionDuration.Seconds()); s > 0 {
-		e.SessionDuration = new((s + 59) / 60)
-	}
 	return e
+}
+
+// other is a value that differs from the room's; the zero value is that of the room.
+func other[T comparable](v T) *T {
+	var zero T
+	if v == zero {
+		return nil
+	}
+	return &v
 }

@@ -112,7 +112,11 @@ describe('the dashboard', {concurrency: true}, () => {
   });
 
   test('every view is accessible, fits, does not move, and what is steered goes back', async (t) => {
-    const room = await startRoom(t, {limits: ['api']}, (origin) => ({
+    const room = await startRoom(t, {
+      limits: ['api'], rules: [{action: 'bypass', expression: 'http.request.uri.path eq "/health"', description: 'probes'},
+        {action: 'lane', lane: 'members', share: 30, expression: 'http.request.cookies["member"][0] eq "1"'}],
+      events: [{name: 'sale', start: '2030-05-01T10:00:00Z', end: '2030-05-01T12:00:00Z', every: '168h', suspended: true}],
+    }, (origin) => ({
       zones: [{name: insecureHost, origin}],
       limits: [{name: 'api', algorithm: 'sliding_log', amount: 100, window: '60s', key: ['header:x-client']}],
       queues: [{name: 'orders', target: {url: `${origin}/orders`}, limits: ['api']}],
@@ -158,6 +162,19 @@ describe('the dashboard', {concurrency: true}, () => {
     await page.getByText(/\d+ let in, 0 gave up/).waitFor();
     await page.getByLabel('How far back').selectOption('A week');
     await until('a week is shown', async () => /A point is (30 min|1 h)/.test(await page.locator('#main').innerText()));
+    // Rules and events of the file are shown, and not to be changed here.
+    const own = page.locator('#main section');
+    await go('rooms/main/rules');
+    const rows = own.getByRole('listitem');
+    await until('rules are listed', async () => await rows.count() === 2);
+    assert.match(await rows.first().innerText(), /^Let pass\s+probes\s+http\.request\.uri\.path eq "\/health"$/);
+    assert.match(await rows.last().innerText(), /^Lane members, 30 of 100/);
+    assert.match(await own.innerText(), /of the configuration file/);
+    assert.equal(await own.getByRole('button').count(), 0);
+    await go('rooms/main/events');
+    await own.getByRole('row', {name: /^sale .* those of the room, every 7 days, off/}).waitFor();
+    assert.match(await own.innerText(), /of the configuration file/);
+    assert.equal(await own.getByRole('button').count(), 0);
     // A room of the file says what differs from it, and its line of the audit log takes that back.
     await go('rooms/main');
     await page.getByLabel('Users at once').fill('3');

@@ -89,7 +89,7 @@ export function chart(title, series, format = brief, about = 'the last 10 minute
         put(values[i], now === undefined ? '—' : format(now));
       });
       put(top, format(most));
-      put(middle, format(most / 2));
+      put(middle, format === brief && most < 10 ? most / 2 : format(most / 2)); // half a user is no 1
       put(from, start === undefined ? '10 min ago' : when(first, last - first));
       put(to, start === undefined ? 'now' : when(last, last - first));
       if (Date.now() - told < 10000) return;

@@ -110,7 +110,7 @@ export function queues() {
   async function load() {
     const {queues: all} = await read('/v1/queues');
     keepFocus(place, all.length ? table('Queues', ['Queue', 'State', 'Jobs', 'Under way', 'A second', 'Empty in', 'Oldest', 'Dead', 'Steer'], all.map((q) =>
-      cells(q.name, h(`span.badge.${q.paused || q.why ? 'warn' : 'good'}`, {title: q.why}, q.paused ? 'paused' : q.why ? 'stands' : 'goes'),
+      cells(q.name, [h(`span.badge.${q.paused || q.why ? 'warn' : 'good'}`, {}, q.paused ? 'paused' : q.why ? 'stands' : 'goes'), h('div.dim', {}, q.why)],
         [brief(q.depth), q.later ? h('span.dim', {}, `, ${brief(q.later)} later`) : ''], count(q.in_flight), [q.per_second.toFixed(1), q.rate ? h('span.dim', {}, ` of ${q.rate}`) : ''],
         q.depth ? (q.empty_in_seconds < 0 ? 'never' : span(q.empty_in_seconds)) : '—', q.oldest_seconds ? span(q.oldest_seconds) : '—', brief(q.dead),
         session.may('write', q.name) ? h('button', {type: 'button', 'data-key': q.name, 'aria-label': `${q.paused ? 'Resume' : 'Pause'} ${q.name}`, onclick: () => act(q, q.paused ? 'resume' : 'pause')}, q.paused ? 'Resume' : 'Pause') : ''))) :

@@ -1,15 +1,18 @@
 // Parts of a room: events, its page, and what would have happened.
 import {h, below, cells, clearWrong, count, duration, explain, failed, field, moment, say, seconds, span, sure, table, wrongAt} from './dom.js';
-import {ask, live, maybe, read, session, write} from './net.js';
+import {Problem, ask, live, maybe, read, session, write} from './net.js';
 import {chart} from './charts.js';
 import {undo} from './change.js';
 
-// made finds the room of the management API by its name; source says whose it is.
+// made finds the room of the management API by its name; file says that it is of the file.
 export async function made(name) {
   const all = await read('/client/v4/accounts/all/waiting_rooms?per_page=1000');
   const found = all.result.find((r) => r.name === name);
-  return found && {...found, path: `/client/v4/zones/${encodeURIComponent(found.headgate.zone)}/waiting_rooms/${found.id}`};
+  if (!found) throw new Problem(404, {detail: 'the room is not here, or your token may not read it'});
+  return {...found, file: found.headgate.source === 'file', path: `/client/v4/zones/${encodeURIComponent(found.headgate.zone)}/waiting_rooms/${found.id}`};
 }
+
+export const ofFile = (key) => h('p.note', {}, `This room is of the configuration file. Its ${key} can be changed there alone; then reload.`);
 
 export const undoable = (text, version, done) => version ? say(text, 'Undo', () => undo(version, done)) : say(text);
 
@@ -21,18 +24,15 @@ export function events(name) {
   const node = h('section', {}, h('h2', {}, 'Events'), list, place);
   let room;
   async function refresh() {
-    room = await made(name).catch(() => null);
-    if (!room || room.headgate.source === 'file') {
-      list.replaceChildren(h('p.note', {}, 'This room is of the configuration file: its events stand there, under events of the room.'));
-      return;
-    }
+    room = await made(name);
+    const may = !room.file && session.may('write', name);
     const {result} = await read(`${room.path}/events?per_page=100`);
-    list.replaceChildren(result.length ? table('Events', ['Name', 'Prequeue', 'Start', 'End', 'Limits', 'Steer'], result.map((e) =>
+    list.replaceChildren(room.file ? ofFile('events') : '', result.length ? table('Events', ['Name', 'Prequeue', 'Start', 'End', 'Limits', 'Steer'], result.map((e) =>
       cells(e.name, e.prequeue_start_time ? moment(e.prequeue_start_time) : '—', moment(e.event_start_time), moment(e.event_end_time),
-        e.total_active_users ? `${count(e.total_active_users)} at once, ${count(e.new_users_per_minute)} a minute` : 'those of the room',
-        session.may('write', name) ? h('button', {type: 'button', 'aria-label': `Delete ${e.name}`, onclick: () => remove(e)}, 'Delete') : ''))) :
+        (e.total_active_users ? `${count(e.total_active_users)} at once, ${count(e.new_users_per_minute)} a minute` : 'those of the room') + (e.shuffle_at_event_start ? ', drawn by lot' : '') + (e.headgate.every_seconds ? `, every ${span(e.headgate.every_seconds)}` : '') + (e.suspended ? ', off' : ''),
+        may ? h('button', {type: 'button', 'aria-label': `Delete ${e.name}`, onclick: () => remove(e)}, 'Delete') : ''))) :
       h('p', {}, 'No event is planned.'));
-    if (!place.firstChild && session.may('write', name)) place.append(form);
+    if (may && !place.firstChild) place.append(form);
   }
   async function remove(e) {
     if (!await sure(`Delete ${e.name}?`, [`From ${moment(e.event_start_time)} to ${moment(e.event_end_time)} the room then has its own limits.`], 'Delete it', true)) return;
@@ -138,17 +138,14 @@ export function page(name) {
     }
   });
   async function load() {
-    room = await made(name).catch(() => null);
-    if (!room || room.headgate.source === 'file') {
-      own.replaceChildren(h('p.note', {}, 'This room is of the configuration file: its page stands there, under page.'));
-      return;
-    }
+    room = await made(name);
+    if (room.file) return own.replaceChildren(ofFile('page'));
     form.elements.custom_page_html.value = room.custom_page_html;
     own.replaceChildren(session.may('write', name) ? form : '');
     show();
   }
   show();
-  load();
+  load().catch(failed);
   return {node};
 }
 

@@ -1,7 +1,7 @@
 // Rules and lanes of a room, and its end.
 import {h, below, clearWrong, count, explain, failed, field, keepFocus, plural, say, sure, wrongAt} from './dom.js';
 import {live, read, session, write} from './net.js';
-import {made, undoable, versionOf} from './parts.js';
+import {made, ofFile, undoable, versionOf} from './parts.js';
 import {undo} from './change.js';
 
 const actions = [['bypass_waiting_room', 'Let pass', 'good'], ['deny', 'Refuse', 'bad'], ['lane', 'Lane', 'event']];
@@ -90,19 +90,15 @@ export function rules(name) {
         button('delete', 'Delete', () => act(`Delete ${nameOf(r)}`, ['What it matches is then as any other request, unless another rule matches.'], 'Delete it', 'DELETE', r.id))));
   }
   async function refresh() {
-    room = await made(name).catch(() => null);
-    if (!room || room.headgate.source === 'file') {
-      list.replaceChildren(h('p.note', {}, 'This room is of the configuration file: its rules stand there, under rules of the room.'));
-      return;
-    }
+    room = await made(name);
     const got = await read(`${room.path}/rules`);
     all = got.result;
     room.version = got.version ?? room.headgate.version;
-    if (!place.firstChild && session.may('write', name)) {
+    if (!room.file && !place.firstChild && session.may('write', name)) {
       place.append(form);
       edit();
     }
-    keepFocus(list, all.length ? h('ol.rules', {}, all.map(card)) : h('p', {}, 'There is no rule.'));
+    keepFocus(list, room.file ? ofFile('rules') : '', all.length ? h('ol.rules', {}, all.map(card)) : h('p', {}, 'There is no rule.'));
   }
   refresh().catch(failed);
   return {node};
@@ -110,8 +106,9 @@ export function rules(name) {
 
 // remove ends a room that was made, after its name was typed.
 export async function remove(name) {
-  const room = await made(name).catch(() => null), now = live.rooms.get(name);
-  if (!room || room.headgate.source === 'file') return say('Not done: this room is of the configuration file. Take it out there, and reload.');
+  const room = await made(name).catch(failed), now = live.rooms.get(name);
+  if (!room) return;
+  if (room.file) return say('Not done: this room is of the configuration file. Take it out there, and reload.');
   const ok = await sure(`Delete ${name}?`, [
     now && `${plural(now.active, 'visitor is', 'visitors are')} inside, ${count(now.waiting)} wait. Whoever asks for ${now.host}${now.path} then reaches what stands there without a room, or nothing.`,
     'Its events, rules and page go with it. It can be taken back with one click; made again under its name it goes on with its line.'], 'Delete the room', true, name);
