@@ -207,7 +207,7 @@ func TestRingKeepsTenMinutesAndAnHour(t *testing.T) {
 func past(rush int64) []stretch {
 	var all []stretch
 	for i := range int64(359) {
-		x := stretch{at: 1_800_000_000 + i*10, active: 60, came: 10, admitted: 10}
+		x := stretch{at: 1_800_000_000 + i*10, hadActive: 60, active: 60, came: 10, admitted: 10}
 		if i >= 100 && i < 130 {
 			x.came = rush
 		}
@@ -235,6 +235,26 @@ func TestWhatIfMoreFitPeopleWaitLess(t *testing.T) {
 	}
 	if want := 359*10 + 30*50 + 60; a.Now.Visitors < int64(want-1) || a.Now.Visitors > int64(want) {
 		t.Errorf("%d visitors were played, want %d", a.Now.Visitors, want)
+	}
+}
+
+// Who came within the first seconds that are known, and is still there at their end, comes once.
+func TestWhatIfPlaysNobodyTwice(t *testing.T) {
+	r := &ring{}
+	const begin = 1_800_000_000
+	for i := range int64(60) {
+		n := min(400, 40*i)
+		s := roomAt(min(n, 100), max(0, n-100), min(n, 100))
+		s.Totals.Joined = max(0, n-100)
+		r.add(time.Unix(begin+i, 0), s)
+	}
+	q := &question{Room: "shop", Active: 200, New: 600, Session: 60}
+	a, err := play(t.Context(), r.hour(), &r.last, q)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if a.Now.Visitors < 399 || a.Now.Visitors > 400 || a.Seen.Visitors != 400 {
+		t.Errorf("%d visitors were played, %d seen, want 400", a.Now.Visitors, a.Seen.Visitors)
 	}
 }
 

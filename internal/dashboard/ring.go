@@ -31,11 +31,13 @@ type point struct {
 	took             float64 // mean of these answers, in seconds
 }
 
-// A stretch is what is kept of a longer time: where the room stood at its end, and who came.
+// A stretch is what is kept of a longer time: where the room stood at its beginning and at its end, and
+// who came in between. Who came is not among those of the beginning, or would be played twice.
 type stretch struct {
-	at              int64 // when it began
-	active, waiting int64
-	came, admitted  int64
+	at                  int64 // when it began
+	hadActive, hadWaits int64 // before anybody of came
+	active, waiting     int64
+	came, admitted      int64
 }
 
 // A ring is the past of one room. Its owner guards it.
@@ -64,6 +66,10 @@ func (r *ring) add(now time.Time, s *Room) {
 		admitted = since(t.Admitted, was.Admitted)
 		came = max(0, since(t.Joined, was.Joined)+admitted-since(t.Claimed, was.Claimed))
 	}
+	before := r.last
+	if !r.started {
+		before = *s
+	}
 	r.last, r.started = *s, true
 	r.points[r.next] = p
 	r.next = (r.next + 1) % fine
@@ -74,7 +80,7 @@ func (r *ring) add(now time.Time, s *Room) {
 	if x.at != at {
 		r.newest = (r.newest + 1) % coarse
 		x = &r.past[r.newest]
-		*x = stretch{at: at}
+		*x = stretch{at: at, hadActive: before.ActiveUsers, hadWaits: before.WaitingUsers}
 	}
 	x.active, x.waiting = p.active, p.waiting
 	x.came += came

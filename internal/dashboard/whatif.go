@@ -149,7 +149,7 @@ func play(ctx context.Context, past []stretch, now *Room, q *question) (*answer,
 		return nil, &refusal{Status: http.StatusUnprocessableEntity, Code: "nothing_seen",
 			Detail: "nobody has come to this room in the time that is known",
 			Hint:   "this process remembers an hour: ask again when visitors have come"}
-	case came+past[0].active+past[0].waiting > mostArrivals:
+	case came+past[0].hadActive+past[0].hadWaits > mostArrivals:
 		return nil, &refusal{Status: http.StatusUnprocessableEntity, Code: "too_many",
 			Detail: "more visitors came than can be played here",
 			Hint:   "use headgate simulate with the access log"}
@@ -198,7 +198,7 @@ func seenIn(past []stretch) outcome {
 // beginning, as fast as the limits let them in.
 func run(ctx context.Context, past []stretch, l sim.Limits, dwell time.Duration) (outcome, error) {
 	before := time.Minute
-	if n := past[0].active; n > 0 {
+	if n := past[0].hadActive; n > 0 {
 		before += min(time.Hour, time.Duration(float64(n)/float64(l.New)*float64(l.Window)))
 	}
 	length := before + time.Duration(len(past))*coarseEach
@@ -234,13 +234,13 @@ func arrivals(past []stretch, before, dwell time.Duration) func(uint64) iter.Seq
 			r := rand.New(rand.NewPCG(seed, 0))
 			looks := func() time.Duration { return time.Duration(r.ExpFloat64() * float64(dwell)) }
 			begin := 5 * time.Second // the process has started before
-			for i := range past[0].active {
-				at := begin + time.Duration(float64(i)/float64(past[0].active)*float64(before-begin))
+			for i := range past[0].hadActive {
+				at := begin + time.Duration(float64(i)/float64(past[0].hadActive)*float64(before-begin))
 				if !yield(sim.Arrival{At: at, Dwell: before - at + looks()}) {
 					return
 				}
 			}
-			for range past[0].waiting {
+			for range past[0].hadWaits {
 				if !yield(sim.Arrival{At: before, Dwell: looks()}) {
 					return
 				}
