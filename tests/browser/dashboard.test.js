@@ -233,25 +233,30 @@ describe('the dashboard', {concurrency: true}, () => {
       await page.getByLabel(label, {exact: true}).fill(value);
     }
     await page.getByLabel('Session duration').fill('long');
-    await page.getByRole('button', {name: 'Make the room'}).click();
+    await page.getByRole('button', {name: 'Make the room'}).click(); // no dialog says what cannot be
     await wrong('Session duration', /no time/);
+    await wrong('Users at once', /no whole number/);
+    await wrong('New users a minute', /no whole number/);
     await page.getByLabel('Session duration').fill('5m');
-    await page.getByRole('button', {name: 'Make the room'}).click();
-    await confirm(page, 'Make it');
-    await wrong('Users at once', /./);
-    await wrong('New users a minute', /./);
-    await page.getByLabel('Host').fill(insecureHost);
-    await page.getByLabel('Path').fill('/tickets');
     await page.getByLabel('Users at once').fill('100');
     await page.getByLabel('New users a minute').fill('50');
     await page.getByRole('button', {name: 'Make the room'}).click();
     await confirm(page, 'Make it');
+    await wrong('Host', /./);
+    await wrong('Path', /./);
+    await page.getByLabel('Host').fill(insecureHost);
+    await page.getByLabel('Path').fill('/tickets');
+    await page.getByRole('button', {name: 'Make the room'}).click();
+    await confirm(page, 'Make it');
     await page.getByRole('heading', {name: 'room-test-tickets', level: 1}).waitFor();
 
-    await page.getByLabel('Users at once').fill('-3');
+    await page.getByLabel('Users at once').fill('abc');
+    await page.getByRole('button', {name: 'Change limits'}).click();
+    await wrong('Users at once', /no whole number/);
+    await page.getByLabel('Users at once').fill('3000000000'); // more than the API takes
     await page.getByRole('button', {name: 'Change limits'}).click();
     await confirm(page, 'Change limits');
-    await wrong('Users at once', /./);
+    await wrong('Users at once', /2147483647/);
 
     await page.getByRole('link', {name: 'Events'}).click();
     await page.getByRole('button', {name: 'Plan the event'}).click();

@@ -59,6 +59,8 @@ export function duration(s) {
 export const clock = (t) => new Date(t).toLocaleTimeString('en-GB');
 export const moment = (t) => new Date(t).toLocaleString('en-GB', {dateStyle: 'medium', timeStyle: 'short'});
 
+export const exact = (t) => new Date(t).toLocaleString('en-GB', {dateStyle: 'medium', timeStyle: 'medium'});
+
 // say tells what was done, with one thing to do about it.
 export function say(text, action, run) {
   const line = h('p', {}, text);
@@ -125,6 +127,19 @@ export function wrongAt(form, name, text) {
   const place = document.getElementById(input.getAttribute('aria-describedby').split(' ')[1]);
   place.textContent = text;
   return true;
+}
+
+// faulty shows which fields hold no number, or no time, before anybody is asked; the first gets the focus.
+export function faulty(form, ...names) {
+  for (const name of names) {
+    const value = form.elements[name].value.trim(), time = name.startsWith('session');
+    if (time ? !(seconds(value) >= 1) : !/^[1-9]\d{0,9}$/.test(value)) {
+      wrongAt(form, name, `is ${!value ? 'missing' : time ? 'no time of a second or more' : 'no whole number'}. Write such as ${time ? '5m, 90s or 1h' : '200'}`);
+    }
+  }
+  const first = form.querySelector('[aria-invalid]');
+  first?.focus();
+  return Boolean(first);
 }
 
 export function clearWrong(form) {

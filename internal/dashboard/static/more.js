@@ -1,5 +1,5 @@
 // Limits, queues, the cluster and the audit log.
-import {h, bar, below, brief, cells, clearWrong, count, explain, failed, field, keepFocus, moment, plural, say, span, sure, table} from './dom.js';
+import {h, bar, below, brief, cells, clearWrong, count, explain, failed, faulty, field, keepFocus, moment, plural, say, span, sure, table} from './dom.js';
 import {maybe, read, session, write} from './net.js';
 import {auditTable} from './room.js';
 
@@ -67,6 +67,7 @@ export function limit(name) {
   form.addEventListener('submit', async (event) => {
     event.preventDefault();
     clearWrong(form);
+    if (faulty(form, 'amount')) return;
     const amount = form.elements.amount.value.trim(), was = String(now.amount);
     if (!await sure('Change the amount?', [`${was} → ${amount}. It is in force at once, in the audit log, and can be taken back with one click.`], 'Change it')) return;
     const set = async (value, text, back) => {

@@ -1,5 +1,5 @@
 // Parts of a room: events, its page, and what would have happened.
-import {h, below, cells, clearWrong, count, duration, explain, failed, field, moment, say, seconds, span, sure, table, wrongAt} from './dom.js';
+import {h, below, cells, clearWrong, count, duration, explain, failed, faulty, field, moment, say, seconds, span, sure, table, wrongAt} from './dom.js';
 import {Problem, ask, live, maybe, read, session, write} from './net.js';
 import {chart} from './charts.js';
 import {undo} from './change.js';
@@ -64,7 +64,7 @@ export function events(name) {
       total_active_users: number('total_active_users'), new_users_per_minute: number('new_users_per_minute')};
     const bad = ['name', 'event_start_time', 'event_end_time'].filter((key) => !body[key]);
     for (const key of bad) wrongAt(form, key, 'is missing. Fill it in');
-    if (bad.length) return form.querySelector('[aria-invalid]').focus();
+    if (faulty(form, ...['total_active_users', 'new_users_per_minute'].filter(value))) return;
     const lines = [`From ${moment(body.event_start_time)} to ${moment(body.event_end_time)}.`];
     if (body.prequeue_start_time) lines.push(`From ${moment(body.prequeue_start_time)} on nobody new is let in; who comes waits${body.shuffle_at_event_start ? ' and is drawn by lot at the start' : ' in order'}.`);
     if (!await sure(`Plan ${body.name}?`, lines, 'Plan it')) return;
@@ -209,11 +209,7 @@ export function whatIf(name) {
     const value = (key) => form.elements[key].value.trim();
     const body = {room: name, total_active_users: Number(value('total_active_users')), new_users_per_minute: Number(value('new_users_per_minute')),
       session_seconds: seconds(value('session_seconds'))};
-    for (const key of ['total_active_users', 'new_users_per_minute']) {
-      if (!Number.isSafeInteger(body[key])) wrongAt(form, key, 'is no whole number. Write such as 200');
-    }
-    if (!(body.session_seconds >= 1)) wrongAt(form, 'session_seconds', 'is no time of a second or more. Write such as 5m');
-    if (form.querySelector('[aria-invalid]')) return form.querySelector('[aria-invalid]').focus();
+    if (faulty(form, 'total_active_users', 'new_users_per_minute', 'session_seconds')) return;
     body.session_seconds = Math.round(body.session_seconds);
     stop?.abort();
     stop = new AbortController();

@@ -1,5 +1,5 @@
 // One room: live, and what can be changed of it.
-import {h, put, below, brief, cells, clearWrong, count, duration, field, moment, seconds, span, table} from './dom.js';
+import {h, put, below, brief, cells, clearWrong, count, duration, exact, faulty, field, moment, seconds, span, table} from './dom.js';
 import {ask, live, maybe, session} from './net.js';
 import {chart} from './charts.js';
 import {change, inverse} from './change.js';
@@ -112,9 +112,9 @@ export function auditTable(entries, done) {
   const text = (pairs) => Object.entries(pairs ?? {}).filter(([k]) => !['version', 'limit'].includes(k)).map(([k, v]) => `${k} ${v === '' ? '(none)' : v}`).join(', ');
   return table('Audit log', ['When', 'Who', 'What', 'Change', 'Result', 'Back'], entries.map((e) => {
     const back = session.may('write', e.room) && inverse(e);
-    return cells(moment(e.at), e.name || e.who || '—', e.what, [text(e.before) || '', e.before || e.after ? ' → ' : '', text(e.after) || text(e.asked)],
+    return cells(exact(e.at), e.name || e.who || '—', e.what, [text(e.before) || '', e.before || e.after ? ' → ' : '', text(e.after) || text(e.asked)],
       e.result === 'ok' ? 'done' : e.result.replaceAll('_', ' '),
-      back ? h('button', {type: 'button', 'aria-label': `Undo ${e.what} of ${moment(e.at)}`, onclick: () => back(done)}, 'Undo') : '');
+      back ? h('button', {type: 'button', 'aria-label': `Undo ${e.what} of ${exact(e.at)}`, onclick: () => back(done)}, 'Undo') : '');
   }));
 }
 
@@ -159,6 +159,7 @@ function steering(name, done) {
       form.querySelector('.wrong.whole').textContent = 'Nothing differs from what is in force.';
       return;
     }
+    if (faulty(form, ...Object.keys(pairs))) return;
     change(name, 'Change limits', pairs, after, form);
   });
   words.addEventListener('submit', (event) => {

@@ -1,5 +1,5 @@
 // All rooms at a glance, and how one is made.
-import {h, put, below, brief, clearWrong, count, explain, field, say, seconds, span, sure, table, wrongAt} from './dom.js';
+import {h, put, below, brief, clearWrong, count, explain, faulty, field, say, seconds, span, sure, table, wrongAt} from './dom.js';
 import {live, read, session, write} from './net.js';
 import {undo} from './change.js';
 
@@ -116,23 +116,18 @@ export function create() {
     event.preventDefault();
     clearWrong(form);
     const value = (name) => form.elements[name].value.trim();
-    const number = (name) => /^\d+$/.test(value(name)) ? Number(value(name)) : value(name) || undefined;
-    const time = seconds(value('session_duration'));
+    if (!value('host')) wrongAt(form, 'host', 'is missing. Write such as shop.example.com');
+    if (faulty(form, 'total_active_users', 'new_users_per_minute', 'session_duration')) return;
     const body = {
       name: nameOf(value('host'), value('path')), host: value('host') || undefined, path: value('path') || '/',
-      total_active_users: number('total_active_users'), new_users_per_minute: number('new_users_per_minute'),
-      headgate: {session_seconds: Number.isNaN(time) ? value('session_duration') : time},
+      total_active_users: Number(value('total_active_users')), new_users_per_minute: Number(value('new_users_per_minute')),
+      headgate: {session_seconds: seconds(value('session_duration'))},
     };
     if (value('origin')) body.headgate.origin = value('origin');
-    const bad = [['host', 'is missing. Write such as shop.example.com'], ['total_active_users', 'is missing. Write such as 200'],
-      ['new_users_per_minute', 'is missing. Write such as 200']].filter(([name]) => !value(name));
-    if (Number.isNaN(time)) bad.push(['session_duration', 'is no time. Write such as 5m, 90s or 1h']);
-    for (const [name, text] of bad) wrongAt(form, name, text);
-    if (bad.length) return form.querySelector('[aria-invalid]').focus();
     const {total_active_users: most, new_users_per_minute: pace} = body;
     const ok = await sure('Make this room?', [
-      `${body.host}${body.path}: at most ${count(most) === 'NaN' ? most : count(most)} at once, at most ${count(pace) === 'NaN' ? pace : count(pace)} new in any minute.`,
-      Number.isInteger(most) && Number.isInteger(pace) && pace > 0 ? `An empty site is full after ${span(60 * most / pace)} of rush; after that one comes in for each who leaves.` : 'headgate checks the values.',
+      `${body.host}${body.path}: at most ${count(most)} at once, at most ${count(pace)} new in any minute.`,
+      `An empty site is full after ${span(60 * most / pace)} of rush; after that one comes in for each who leaves.`,
       `Who asks for nothing for ${value('session_duration')} has left. Whoever does not fit waits in line, in order.`], 'Make it');
     if (!ok) return;
     try {
