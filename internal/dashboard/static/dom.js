@@ -75,7 +75,7 @@ export function say(text, action, run) {
   setTimeout(() => line.remove(), action ? 30000 : 8000);
 }
 
-export const failed = (problem, what = 'done') => say(`Not ${what}: ${problem.message}. ${problem.hint}`);
+export const failed = (problem, what = 'done') => problem.code === 'gone' || say(`Not ${what}: ${problem.message}. ${problem.hint}`);
 
 // hear tells a screen reader alone, at most every 5 s: the newest wins.
 let pending, last = 0;

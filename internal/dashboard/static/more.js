@@ -115,7 +115,7 @@ export function queues() {
         [brief(q.depth), q.later ? h('span.dim', {}, `, ${brief(q.later)} later`) : ''], count(q.in_flight), [q.per_second.toFixed(1), q.rate ? h('span.dim', {}, ` of ${q.rate}`) : ''],
         q.depth ? (q.empty_in_seconds < 0 ? 'never' : span(q.empty_in_seconds)) : '—', q.oldest_seconds ? span(q.oldest_seconds) : '—', brief(q.dead),
         session.may('write', q.name) ? h('button', {type: 'button', 'data-key': q.name, 'aria-label': `${q.paused ? 'Resume' : 'Pause'} ${q.name}`, onclick: () => act(q, q.paused ? 'resume' : 'pause')}, q.paused ? 'Resume' : 'Pause') : ''))) :
-      h('p.note', {}, 'There is no queue. They stand under queues in the file.'));
+      h('p.note', {}, 'There is no queue that you may see. They stand under queues in the file.'));
   }
   return again('Queues', node, load);
 }

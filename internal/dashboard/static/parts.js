@@ -8,7 +8,7 @@ import {undo} from './change.js';
 export async function made(name) {
   const all = await read('/client/v4/accounts/all/waiting_rooms?per_page=1000');
   const found = all.result.find((r) => r.name === name);
-  if (!found) throw new Problem(404, {detail: 'the room is not here, or your token may not read it'});
+  if (!found) throw new Problem(404, {code: 'gone'}); // the view says so
   return {...found, file: found.headgate.source === 'file', path: `/client/v4/zones/${encodeURIComponent(found.headgate.zone)}/waiting_rooms/${found.id}`};
 }
 
