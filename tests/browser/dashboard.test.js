@@ -181,7 +181,13 @@ describe('the dashboard', {concurrency: true}, () => {
     await page.getByRole('button', {name: 'Change limits'}).click();
     await confirm(page, 'Change limits');
     await page.getByText('Changed until the next reload: total_active_users = 3').waitFor();
-    await page.getByRole('button', {name: /^Undo PATCH \/v1\/rooms\/main/}).first().click();
+    await page.setViewportSize(phone);
+    const back = page.getByRole('button', {name: /^Undo PATCH \/v1\/rooms\/main/}).first();
+    const {x, width} = await back.boundingBox();
+    assert.ok(x + width <= phone.width, `on a phone the way back is at ${x}, outside of the window`);
+    await page.locator('#said').getByRole('button', {name: 'Close'}).click();
+    await back.click();
+    await page.setViewportSize(desktop);
     await page.getByText('Taken back.').waitFor();
     await page.getByText('Changed until the next reload').waitFor({state: 'detached'});
     // By keyboard: past the head, and out of a dialog without doing anything.

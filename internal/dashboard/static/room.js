@@ -110,12 +110,14 @@ function liveRoom(name) {
 // auditTable shows lines of the audit log, each with its inverse.
 export function auditTable(entries, done) {
   const text = (pairs) => Object.entries(pairs ?? {}).filter(([k]) => !['version', 'limit'].includes(k)).map(([k, v]) => `${k} ${v === '' ? '(none)' : v}`).join(', ');
-  return table('Audit log', ['When', 'Who', 'What', 'Change', 'Result', 'Back'], entries.map((e) => {
+  const all = table('Audit log', ['When', 'Who', 'What', 'Change', 'Result', 'Back'], entries.map((e) => {
     const back = session.may('write', e.room) && inverse(e);
     return cells(exact(e.at), e.name || e.who || '—', e.what, [text(e.before) || '', e.before || e.after ? ' → ' : '', text(e.after) || text(e.asked)],
       e.result === 'ok' ? 'done' : e.result.replaceAll('_', ' '),
       back ? h('button', {type: 'button', 'aria-label': `Undo ${e.what} of ${exact(e.at)}`, onclick: () => back(done)}, 'Undo') : '');
   }));
+  all.classList.add('log', 'cards'); // on a phone the way back is in reach
+  return all;
 }
 
 // steering is where an operator changes the room.

@@ -63,7 +63,7 @@ export function rooms() {
   const none = h('p.note', {hidden: true}, 'There is no room yet. ', h('a', {href: '#/new'}, 'Make one'), ' with five fields.');
   const list = table('All rooms', ['Room', 'State', 'Inside', 'Waiting', 'Longest wait', 'New a minute', 'Origin'], []);
   list.querySelector('tbody').replaceWith(body);
-  list.classList.add('rooms');
+  list.classList.add('rooms', 'cards');
   const node = h('div', {}, h('div.head', {}, h('h1', {}, 'Rooms'), search, h('a.button.main', {href: '#/new'}, 'New room')),
     h('div.tiles', {}, sums.map((s) => s.tile)), list, none);
   let order = '';
