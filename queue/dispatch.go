@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -196,7 +197,7 @@ func (d *dispatcher) look(ctx context.Context) (f *flight, until time.Time, why 
 		return nil, d.nextAt, ""
 	}
 	if ok, at := d.pass(now, 0); !ok {
-		return nil, at, "the target is overrun"
+		return nil, at, overrun(now, at)
 	}
 	if until, why = d.capacity(ctx, f, tenant, more); !until.IsZero() {
 		return nil, until, why
@@ -207,7 +208,7 @@ func (d *dispatcher) look(ctx context.Context) (f *flight, until time.Time, why 
 	}
 	if ok, at := d.pass(now, 1); !ok { // another queue of the target was faster
 		d.held = f
-		return nil, at, "the target is overrun"
+		return nil, at, overrun(now, at)
 	}
 	d.held = nil
 	if !d.goes(f, tenant) { // purged since
@@ -221,6 +222,14 @@ func (d *dispatcher) look(ctx context.Context) (f *flight, until time.Time, why 
 		d.nextAt = d.nextAt.Add(time.Duration(float64(time.Second) / rate))
 	}
 	return f, until, ""
+}
+
+// overrun says that the target rests, and how long if a person could wait for it.
+func overrun(now, until time.Time) string {
+	if until.Sub(now) < time.Second {
+		return "the target is overrun"
+	}
+	return "the target is overrun: nothing goes to it until " + until.UTC().Format(time.RFC3339)
 }
 
 // pass asks the throttle of the target, if there is one.
@@ -334,9 +343,7 @@ func (d *dispatcher) drop(t *tenant, r ref, f *flight, why string) {
 
 // bury notes that a job is dead.
 func (d *dispatcher) bury(ctx context.Context, r ref, attempt int, why string) {
-	if len(why) > maxReason {
-		why = why[:maxReason]
-	}
+	why = shorten(why)
 	at := time.Now().UnixMilli()
 	d.mu.Lock()
 	delete(d.index.flying, r)
@@ -416,18 +423,37 @@ func (d *dispatcher) deliver(f *flight) {
 		delete(d.index.flying, f.ref)
 		d.mu.Unlock()
 	case o.Busy:
+		d.failed(f, o.Err, now)
 		t.busy.Add(1)
 		if throttle != nil {
 			throttle.Busy(now, o.After)
 		}
 		d.retry(f, f.job.Attempt-1, max(o.After, d.backoff(1)), now) // no attempt is used up
 	case !o.Again || f.job.Attempt >= set.MaxAttempts:
+		d.failed(f, o.Err, now)
 		d.bury(d.noting, f.ref, f.job.Attempt, o.Err.Error())
 	default:
+		d.failed(f, o.Err, now)
 		t.retried.Add(1)
 		d.retry(f, f.job.Attempt, max(o.After, d.backoff(f.job.Attempt)), now)
 	}
 	d.nudge()
+}
+
+// failed keeps how a delivery failed, for who asks why jobs are late.
+func (d *dispatcher) failed(f *flight, err error, now time.Time) {
+	x := &Failure{ID: f.job.ID, At: now.UTC(), Why: shorten(err.Error())}
+	d.mu.Lock()
+	d.failure = x
+	d.mu.Unlock()
+}
+
+// shorten cuts a reason so that it can be kept.
+func shorten(why string) string {
+	if len(why) <= maxReason {
+		return why
+	}
+	return strings.ToValidUTF8(why[:maxReason], "")
 }
 
 // retry puts a job back to go again after a while.

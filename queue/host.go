@@ -51,6 +51,7 @@ type host struct {
 	purged  uint64
 	reasons map[string]string // of dead jobs
 	waitErr string            // why nothing is delivered just now, "" if all is well
+	failure *Failure          // of the last delivery that failed; never changed, only replaced
 
 	wake chan struct{} // the line has changed; has room for one
 	free chan struct{} // a place for each delivery that may still begin

@@ -4,8 +4,10 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"time"
+	"unicode/utf8"
 
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/limit"
@@ -339,4 +341,26 @@ func TestAHostThatIsFencedDeliversNothing(t *testing.T) {
 	})
 	until(t, "gone", func() bool { return b.q.lead.Load() != h })
 	until(t, "it takes its turn again when the other one is silent", func() bool { return b.q.Hosted() })
+}
+
+// Who looks why jobs are late sees it while they are still tried, not only when they are dead.
+func TestStatusTellsWhyDeliveriesFail(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, func(c *Config) { c.MinBackoff, c.MaxBackoff = time.Hour, time.Hour }).hosts()
+	if s := b.status(); s.LastFailure != nil || s.NextIn != 0 {
+		t.Fatalf("before the first delivery: %+v", s)
+	}
+	b.target.answer = func(*Job) Outcome {
+		return Outcome{Err: errors.New("no: " + strings.Repeat("é", maxReason)), Again: true}
+	}
+	id := b.put(Job{Body: []byte("x")})[0].ID
+	until(t, "a failure", func() bool { return b.status().Later == 1 })
+	s := b.status()
+	if f := s.LastFailure; f == nil || f.ID != id || time.Since(f.At) > time.Minute ||
+		!strings.HasPrefix(f.Why, "no: é") || len(f.Why) > maxReason || !utf8.ValidString(f.Why) {
+		t.Errorf("the last failure is %+v", f)
+	}
+	if s.NextIn < 1700 || s.NextIn > 3600 {
+		t.Errorf("the next attempt in %v s, want half an hour to an hour", s.NextIn)
+	}
 }

@@ -22,11 +22,23 @@ type Status struct {
 	Rate      float64 `json:"rate"`             // jobs a second that it is held to beside its limits, 0: none
 	PerSecond float64 `json:"per_second"`       // delivered, over the last ten seconds
 	EmptyIn   float64 `json:"empty_in_seconds"` // at this pace; -1: never
+	NextIn    float64 `json:"next_seconds"`     // until the next of Later goes, 0 if there is none
 	Why       string  `json:"why"`              // nothing is delivered, "" if all is well
 	Bytes     uint64  `json:"bytes"`            // kept on the disk
 	Keys      int     `json:"keys"`             // idempotency keys known
 	KeysCut   bool    `json:"keys_cut"`         // there were too many, and old ones were forgotten early
 	Totals    Totals  `json:"totals"`
+
+	// LastFailure is how the last delivery that failed went, nil if none has since this node
+	// hosts the queue. Jobs that are tried again are among Later.
+	LastFailure *Failure `json:"last_failure"`
+}
+
+// A Failure is a delivery that failed.
+type Failure struct {
+	ID  string    `json:"id"` // of the job
+	At  time.Time `json:"at"`
+	Why string    `json:"why"` // at most a line
 }
 
 // Totals count what a queue has done since the process began.
@@ -112,7 +124,10 @@ func (h *host) status(ctx context.Context) Status {
 	defer h.mu.Unlock()
 	x := h.index
 	s.Depth, s.Later, s.InFlight, s.Dead = x.left-len(x.dead), len(x.later), len(x.flying), len(x.dead)
-	s.Tenants, s.Paused, s.Why = len(x.tenants), h.paused, h.waitErr
+	s.Tenants, s.Paused, s.Why, s.LastFailure = len(x.tenants), h.paused, h.waitErr, h.failure
+	if s.Later > 0 {
+		s.NextIn = max(0, time.UnixMilli(x.later[0].at).Sub(now).Seconds())
+	}
 	s.Rate = h.asked.inForce(h.q.set.Load().Rate)
 	s.Keys, s.KeysCut, s.Totals.Duplicates = x.keys.count, x.keys.cut, x.duplicates
 	if at := x.oldest(); !at.IsZero() && s.Depth > 0 {

@@ -196,12 +196,31 @@ func queueTable(all []queue.Status) string {
 			strconv.FormatFloat(s.PerSecond, 'f', 1, 64), oldest, empty)
 	}
 	for i := range all {
-		if s := &all[i]; s.Why != "" {
-			fmt.Fprintf(&b, "%s: %s\n", cut(s.Name, 16), s.Why)
+		for _, line := range queueNotes(&all[i], time.Now()) {
+			fmt.Fprintf(&b, "%s: %s\n", cut(all[i].Name, 16), line)
 		}
 	}
 	if len(all) == 0 {
 		b.WriteString("no queues: see docs/queues.md\n")
 	}
 	return b.String()
+}
+
+// queueNotes says what a person who looks why jobs are late should know of a queue.
+func queueNotes(s *queue.Status, now time.Time) (lines []string) {
+	if s.Why != "" {
+		lines = append(lines, s.Why)
+	}
+	if s.Rate > 0 {
+		lines = append(lines, "held to "+strconv.FormatFloat(s.Rate, 'g', -1, 64)+" jobs a second")
+	}
+	if s.Later > 0 {
+		lines = append(lines, fmt.Sprintf("%s of the jobs go later, the next in %s", count(int64(s.Later)),
+			about(s.NextIn)))
+	}
+	if f := s.LastFailure; f != nil && (s.Later > 0 || s.Dead > 0) {
+		ago := about(max(0, now.Sub(f.At).Seconds()))
+		lines = append(lines, "the last failure, "+ago+" ago: "+f.Why)
+	}
+	return lines
 }
