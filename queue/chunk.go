@@ -60,7 +60,7 @@ func (j *Job) check(now time.Time) error {
 	case j.MaxAge < 0 || j.MaxAge > MaxWait:
 		return bad("the greatest age is %v, want 0 to ten years", j.MaxAge)
 	case !j.At.IsZero() && (j.At.Unix() < 0 || j.At.Sub(now) > MaxWait):
-		return bad("it is for %v, want ten years from now at most", j.At)
+		return bad("at is %v, want 1970 to ten years from now", j.At)
 	}
 	if err := CheckHeaders(j.Headers, false); err != nil {
 		return fmt.Errorf("%w: %w", ErrJob, err)

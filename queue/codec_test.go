@@ -92,7 +92,10 @@ func FuzzParseJob(f *testing.F) {
 func TestBadJobsSayWhatIsWrong(t *testing.T) {
 	for in, want := range map[string]string{
 		``:                               "it is empty",
-		`[1]`:                            "want such as {",
+		`[1]`:                            "it may not be array; want such as {",
+		` null`:                          "it is no object",
+		`{"at": "tomorrow"}`:             "at is no time: write such as 20",
+		`{"at": 5}`:                      "at is no time",
 		`{"text": "a"} x`:                "something follows",
 		`{"txt": "a"}`:                   `unknown field "txt"`,
 		`{"text": 5}`:                    "text may not be number",

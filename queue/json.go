@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 	"time"
 	"unicode/utf8"
 )
@@ -48,6 +49,9 @@ func ParseJob(b []byte) (Job, error) {
 	d.DisallowUnknownFields()
 	if err := d.Decode(&in); err != nil {
 		return bad("%s; want such as %s", whyJSON(err), jobExample)
+	}
+	if bytes.TrimLeft(b, " \t\r\n")[0] != '{' { // null is one for encoding/json
+		return bad("it is no object; want such as %s", jobExample)
 	}
 	if _, err := d.Token(); !errors.Is(err, io.EOF) {
 		return bad("something follows the object; want such as %s", jobExample)
@@ -104,7 +108,12 @@ func names(headers map[string]string, name string) bool {
 
 // whyJSON is an error of encoding/json without what may be long in it.
 func whyJSON(err error) string {
-	if e, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
+	if _, ok := errors.AsType[*time.ParseError](err); ok || strings.HasPrefix(err.Error(), "Time.") {
+		return "at is no time: write such as 2026-12-24T18:00:00Z"
+	}
+	if e, ok := errors.AsType[*json.UnmarshalTypeError](err); ok && e.Field == "" {
+		return "it may not be " + e.Value
+	} else if ok {
 		return fmt.Sprintf("%s may not be %s", e.Field, e.Value)
 	}
 	if errors.Is(err, io.EOF) {
