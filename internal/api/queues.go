@@ -3,9 +3,12 @@ package api
 import (
 	"bufio"
 	"errors"
+	"fmt"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/headgate/headgate/queue"
 )
@@ -18,15 +21,38 @@ func (a *API) queueRoutes() []route {
 	return []route{
 		{"GET", "/v1/queues", scopeRead, true, a.queues},
 		{"GET", one, scopeRead, false, a.queue},
-		{"PATCH", one, scopeWrite, false, a.changeQueue},
-		{"POST", one + "/jobs", scopePut, false, a.putJobs},
-		{"GET", one + "/jobs", scopeWrite, false, a.saveJobs}, // what is in them may be secret
-		{"DELETE", one + "/jobs", scopeWrite, false, a.purgeQueue},
-		{"POST", one + "/pause", scopeWrite, false, a.pauseQueue},
-		{"POST", one + "/resume", scopeWrite, false, a.resumeQueue},
-		{"GET", one + "/dead", scopeRead, false, a.deadJobs},
-		{"DELETE", one + "/dead", scopeWrite, false, a.purgeDead},
-		{"POST", one + "/redrive", scopeWrite, false, a.redrive},
+		{"PATCH", one, scopeWrite, false, named(a.changeQueue)},
+		{"POST", one + "/jobs", scopePut, false, named(a.putJobs, "broken", "line")},
+		{"GET", one + "/jobs", scopeWrite, false, named(a.saveJobs, "dead")}, // may hold secrets
+		{"DELETE", one + "/jobs", scopeWrite, false, named(a.purgeQueue)},
+		{"POST", one + "/pause", scopeWrite, false, named(a.pauseQueue)},
+		{"POST", one + "/resume", scopeWrite, false, named(a.resumeQueue)},
+		{"GET", one + "/dead", scopeRead, false, named(a.deadJobs, "count", "after")},
+		{"DELETE", one + "/dead", scopeWrite, false, named(a.purgeDead)},
+		{"POST", one + "/redrive", scopeWrite, false, named(a.redrive, "id")},
+	}
+}
+
+// named answers as f if the query has no other names. A name that is misspelt, or is another
+// verb's, would do to all jobs what was meant for some: redrive?ids=7-0, DELETE jobs?dead=true.
+func named(f func(*call) (any, error), names ...string) func(*call) (any, error) {
+	return func(c *call) (any, error) {
+		query, err := url.ParseQuery(c.r.URL.RawQuery)
+		if err != nil {
+			return nil, badJob(http.StatusBadRequest, "invalid_query", "the query is not valid")
+		}
+		for name := range query {
+			if slices.Contains(names, name) {
+				continue
+			}
+			p := badJob(http.StatusBadRequest, "invalid_query",
+				fmt.Sprintf("the query has no name %.64q here, so nothing was done", name))
+			if len(names) > 0 {
+				p.Hint = "it has " + strings.Join(names, " and ")
+			}
+			return nil, p
+		}
+		return f(c)
 	}
 }
 

@@ -109,6 +109,7 @@ func TestPutJobs(t *testing.T) {
 		{"", many, s.tea, long + "\n{\"text\":\"2\"}", 422, `longer than`},
 		{"?broken=perhaps", many, s.tea, "", 400, "invalid_query"},
 		{"?line=0", many, s.tea, "", 400, "invalid_query"},
+		{"?brokn=keep", many, s.tea, "{}", 400, `it has broken and line`},
 		{"", many, s.tea, "", 200, `{"put":0,"duplicates":0,"broken":0,"faults":[]}`},
 		{"", many, s.tea, strings.Repeat("{}\n", 17<<20/3), 413, "in parts"},
 	} {
@@ -184,7 +185,11 @@ func TestQueueOperations(t *testing.T) {
 		{"GET" + at + "/dead?count=0", "", bad, "invalid_query"},
 		{"POST" + at + "/pause", "", ok, `"paused":true`},
 		{"POST" + at + "/redrive?id=x", "", ok, `{"redriven":0}`},
+		{"POST" + at + "/redrive?ids=1-0", "", bad, `no name \"ids\" here, so nothing was done`},
+		{"DELETE" + at + "/dead?id=1-0", "", bad, "invalid_query"},
+		{"POST" + at + "/pause?for=1h", "", bad, "invalid_query"},
 		{"POST" + at + "/redrive", "", ok, `{"redriven":2}`},
+		{"DELETE" + at + "/jobs?dead=true", "", bad, `no name \"dead\" here`},
 		{"DELETE" + at + "/jobs", "", ok, `{"purged":2}`},
 		{"DELETE" + at + "/dead", "", ok, `{"purged":0}`},
 	})
