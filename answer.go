@@ -110,7 +110,14 @@ func (r *Room) wait(q *visitRequest, p *counter.Place, s State) {
 		}
 		h["Content-Type"] = textType
 		q.w.WriteHeader(code)
-		io.WriteString(q.w, "This site is full at the moment. Try again in "+secs+" s.\n")
+		is := "is full"
+		switch s {
+		case StateDown:
+			is = "does not answer"
+		case StateClosed:
+			is = "is closed"
+		}
+		io.WriteString(q.w, "This site "+is+" at the moment. Try again in "+secs+" s.\n")
 	}
 }
 

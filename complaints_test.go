@@ -230,5 +230,9 @@ func TestComplaints(t *testing.T) {
 		if p := v.poll(); p.State != StateClosed || p.Message != c.Message {
 			t.Errorf("%+v", p)
 		}
+		v.accept = "*/*"
+		if w := v.do("GET", "/style.css"); !strings.Contains(w.Body.String(), "is closed") {
+			t.Errorf("a script is told %q", w.Body)
+		}
 	})
 }

@@ -77,6 +77,10 @@ func TestRoomModes(t *testing.T) {
 		a.in()
 		b.in()
 		g.room.OriginUp(false)
+		b.accept = "*/*"
+		if w := b.do("GET", "/style.css"); !strings.Contains(w.Body.String(), "does not answer") {
+			t.Errorf("a script is told %q", w.Body)
+		}
 		for range 30 { // the session of a ends meanwhile
 			if p := b.poll(); p.State != StateDown {
 				t.Fatalf("%+v", p)
