@@ -1,22 +1,15 @@
 package server
 
 import (
-	"bytes"
 	"context"
-	"crypto/rand"
-	"errors"
 	"fmt"
-	"maps"
 	"net/http"
-	"strconv"
-	"strings"
 	"sync"
 	"time"
 
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/internal/api"
 	"github.com/headgate/headgate/internal/config"
-	"github.com/headgate/headgate/internal/pages"
 	"github.com/headgate/headgate/internal/proxy"
 )
 
@@ -61,6 +54,7 @@ type gate struct {
 	handler http.Handler
 	ended   *endings
 	origin  *originCounts
+	broken  *brokenAnswers
 
 	runs, probes *task // the room's Run and the proxy's
 }
@@ -177,7 +171,7 @@ func (s *Server) openGate(
 	ctx context.Context, all *config.Config, now *config.Room, x *want,
 ) (*gate, error) {
 	g := &gate{file: x.room, now: *now, look: x.look, made: x.made, ended: &endings{},
-		origin: &originCounts{}}
+		origin: &originCounts{}, broken: &brokenAnswers{}}
 	rc, err := s.roomConfig(all, now)
 	if err != nil {
 		return nil, err
@@ -214,7 +208,7 @@ func (s *Server) connect(g *gate, all *config.Config) (err error) {
 			room.OriginUp(up)
 		},
 		OnError: func(w http.ResponseWriter, r *http.Request, err error) {
-			s.originError(name, w, r, err)
+			s.originError(name, g.broken, w, r, err)
 		},
 	})
 	if err != nil {
@@ -229,36 +223,6 @@ func (s *Server) assemble(g *gate) {
 	desk := s.checkoutDesk(g)
 	inside := s.traces.Inside(passedAs, desk.Inside(s.limits.before(g.now.Limits, g.proxy)))
 	g.handler = s.traces.Request(g.file.Name, g.look.before(desk.Before(g.room.Handler(inside))))
-}
-
-// originError answers a visitor whose request the origin did not.
-func (s *Server) originError(room string, w http.ResponseWriter, r *http.Request, err error) {
-	code := http.StatusBadGateway
-	if e, ok := errors.AsType[*proxy.Error](err); ok {
-		code = e.Status
-	}
-	id := strings.ToLower(rand.Text()[:12])
-	s.log.Debug("origin did not answer", "room", room, "code", code, "request", id, "error", err)
-	h := w.Header()
-	h.Set("Cache-Control", "no-store")
-	h.Set("X-Request-Id", id)
-	h.Set("Retry-After", strconv.Itoa(int(errorRetry.Seconds())))
-	g := s.set.Load().find(room)
-	if g == nil || !headgate.Navigates(r) { // a script or a form must not take a page for its answer
-		http.Error(w, "the site does not answer; request "+id, code)
-		return
-	}
-	f := &pages.Failure{Title: g.now.Title, Code: code, RequestID: id,
-		AcceptLanguage: r.Header.Get("Accept-Language"), AcceptEncoding: r.Header.Get("Accept-Encoding")}
-	var body bytes.Buffer
-	if err := g.look.page.RenderFailure(&body, f); err != nil {
-		http.Error(w, http.StatusText(code), code)
-		return
-	}
-	maps.Copy(h, g.look.page.FailureHeader(f))
-	h.Set("Vary", "Accept-Encoding, Accept-Language")
-	w.WriteHeader(code)
-	w.Write(body.Bytes())
 }
 
 // roomConfig is what the configuration says of a room, as the room reads it.

@@ -1,0 +1,106 @@
+package server
+
+import (
+	"bytes"
+	"crypto/rand"
+	"errors"
+	"maps"
+	"net/http"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/internal/pages"
+	"github.com/headgate/headgate/internal/proxy"
+)
+
+// brokenEach is how often the log has a line about a room's unanswered requests. Chosen: who
+// looks at the log at night finds the reason, and an origin that is down all night does not
+// fill the disk.
+const brokenEach = time.Minute
+
+// mostReason is how much of an error is logged, in bytes: the origin may have written it.
+const mostReason = 300
+
+// brokenAnswers says which of a room's unanswered requests the log tells of.
+type brokenAnswers struct {
+	mu      sync.Mutex
+	gateway brokenSince // 502
+	timeout brokenSince // 504
+}
+
+type brokenSince struct {
+	told time.Time
+	more int // since then
+}
+
+// due reports whether the log is to tell of an unanswered request, and of how many of the same
+// code it has not told since the line before. Only a silent or broken origin is told of: what a
+// client or a stay has ended says nothing of it.
+func (b *brokenAnswers) due(code int, now time.Time) (more int, ok bool) {
+	x := &b.gateway
+	switch code {
+	case http.StatusBadGateway:
+	case http.StatusGatewayTimeout:
+		x = &b.timeout
+	default:
+		return 0, false
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if !x.told.IsZero() && now.Sub(x.told) < brokenEach {
+		x.more++
+		return 0, false
+	}
+	more, x.more, x.told = x.more, 0, now
+	return more, true
+}
+
+// shortly is the reason of an error without what stands around it.
+func shortly(err error) string {
+	if e, ok := errors.AsType[*proxy.Error](err); ok {
+		err = e.Err // the code is told beside it
+	}
+	text := err.Error()
+	if len(text) > mostReason {
+		text = strings.ToValidUTF8(text[:mostReason], "") + "…"
+	}
+	return text
+}
+
+// originError answers a visitor whose request the origin did not.
+func (s *Server) originError(
+	room string, broken *brokenAnswers, w http.ResponseWriter, r *http.Request, err error,
+) {
+	code := http.StatusBadGateway
+	if e, ok := errors.AsType[*proxy.Error](err); ok {
+		code = e.Status
+	}
+	id := strings.ToLower(rand.Text()[:12])
+	if more, due := broken.due(code, time.Now()); due {
+		s.log.Warn("origin did not answer", "room", room, "code", code, "request", id,
+			"error", shortly(err), "not_told_before", more)
+	}
+	h := w.Header()
+	h.Set("Cache-Control", "no-store")
+	h.Set("X-Request-Id", id)
+	h.Set("Retry-After", strconv.Itoa(int(errorRetry.Seconds())))
+	g := s.set.Load().find(room)
+	if g == nil || !headgate.Navigates(r) { // a script or a form must not take a page for its answer
+		http.Error(w, "the site does not answer; request "+id, code)
+		return
+	}
+	f := &pages.Failure{Title: g.now.Title, Code: code, RequestID: id,
+		AcceptLanguage: r.Header.Get("Accept-Language"), AcceptEncoding: r.Header.Get("Accept-Encoding")}
+	var body bytes.Buffer
+	if err := g.look.page.RenderFailure(&body, f); err != nil {
+		http.Error(w, http.StatusText(code), code)
+		return
+	}
+	maps.Copy(h, g.look.page.FailureHeader(f))
+	h.Set("Vary", "Accept-Encoding, Accept-Language")
+	w.WriteHeader(code)
+	w.Write(body.Bytes())
+}
