@@ -28,6 +28,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/headgate/headgate/internal/analytics"
@@ -176,7 +177,16 @@ func (e *AddressError) Hint() string {
 	if strings.Contains(e.Key, ".") { // a key without a flag
 		key = e.Key
 	}
-	return fmt.Sprintf("another program may use it: stop that one or set %s to a free address", key)
+	switch {
+	case errors.Is(e.Err, syscall.EACCES):
+		return "ports below 1024 need a right that this user lacks: see As a service in " +
+			"docs/operations.md, or set " + key + " to a higher port"
+	case errors.Is(e.Err, syscall.EADDRNOTAVAIL):
+		return "this machine does not have that address: set " + key + " to one of its own, or leave the host out"
+	case errors.Is(e.Err, syscall.EADDRINUSE):
+		return "another program may use it: stop that one or set " + key + " to a free address"
+	}
+	return "set " + key + " to an address of this machine, such as :8080"
 }
 
 func listen(addr, key string) (net.Listener, error) {

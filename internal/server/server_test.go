@@ -4,13 +4,17 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"regexp"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -312,5 +316,28 @@ func TestServerSaysWhichAddressIsTaken(t *testing.T) {
 	e, ok := err.(*AddressError)
 	if !ok || !strings.Contains(e.Error(), l.Addr().String()) || !strings.Contains(e.Hint(), "--listen") {
 		t.Errorf("%v", err)
+	}
+}
+
+// Each reason has a hint of its own: who may not have port 80 looks for no other program.
+func TestAddressErrorsSayWhatToDo(t *testing.T) {
+	bind := func(why syscall.Errno) error {
+		return &net.OpError{Op: "listen", Net: "tcp", Err: os.NewSyscallError("bind", why)}
+	}
+	_, elsewhere := listen("192.0.2.1:0", "tls.listen") // an address of documents: nobody has it
+	for _, c := range []struct {
+		err  error
+		want string
+	}{
+		{&AddressError{"listen", ":80", bind(syscall.EACCES)}, "see As a service in docs.*, or set --listen "},
+		{&AddressError{"admin_listen", ":8081", bind(syscall.EADDRINUSE)}, "another program .* set --admin-listen "},
+		{elsewhere, "this machine does not have that address: set tls.listen "},
+		{&AddressError{"listen", "nowhere:80", &net.DNSError{Err: "no such host"}},
+			"^set --listen to an address of this machine"},
+	} {
+		e, ok := errors.AsType[*AddressError](c.err)
+		if !ok || !regexp.MustCompile(c.want).MatchString(e.Hint()) {
+			t.Errorf("%v: %q does not match %q", c.err, e.Hint(), c.want)
+		}
 	}
 }
