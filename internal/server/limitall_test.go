@@ -11,9 +11,10 @@ import (
 func TestSeveralLimitsUseWhatIsLent(t *testing.T) {
 	t.Parallel()
 	const limits = `limits:
-  - {name: wide, algorithm: sliding_window, amount: 1000000, window: 60s}
+  - {name: wide, algorithm: sliding_window, amount: 1000000, window: 24h}
   - {name: wider, algorithm: token_bucket, amount: 1000000, window: 24h}
   - {name: narrow, algorithm: fixed_window, amount: 50, window: 1h, align: first_hit}
+  - {name: calls, algorithm: concurrency, amount: 1, lease: 1h}
 `
 	all := centres(t, limits+twoSites, "sjc", "lhr")
 	far := all["lhr"].s
@@ -63,6 +64,11 @@ func TestSeveralLimitsUseWhatIsLent(t *testing.T) {
 		t.Errorf("%d of 50 pass", narrow)
 	}
 	total += narrow
+	// What is not lent, such as a call under way, is looked at and taken as ever.
+	if !ask("wide", "calls", "wider") || ask("wide", "calls", "wider") || ask("calls", "wide") {
+		t.Error("want one call under way")
+	}
+	total++
 	eventually(t, "who was refused has taken nothing", func() bool {
 		v, err := all["sjc"].s.limits.rules.Explain("wide", "k")
 		return err == nil && v.Remaining == 1000000-int64(total)
