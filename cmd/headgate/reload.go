@@ -64,6 +64,7 @@ func reloaded(got *api.Reloaded) string {
 		{"webhooks added", got.Webhooks.Added},
 		{"webhooks removed", got.Webhooks.Removed},
 		{"webhooks changed", got.Webhooks.Changed},
+		{"changed", got.Settings},
 		{"live changes dropped", got.Dropped},
 		{"limits of this name that were made are not in force", got.Covered},
 		{"only a restart changes", got.NeedsRestart},

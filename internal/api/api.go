@@ -129,6 +129,7 @@ type Reloaded struct {
 	Limits       Named    `json:"limits"` // also those of the rules for Envoy
 	Queues       Named    `json:"queues"`
 	Webhooks     Named    `json:"webhooks"`
+	Settings     []string `json:"settings"`             // other keys that have changed
 	Dropped      []string `json:"dropped_live_changes"` // rooms that had any
 	Covered      []string `json:"covered_limits"`       // made, and not in force: the file has others
 	NeedsRestart []string `json:"needs_restart"`        // keys that were left as they are

@@ -237,7 +237,8 @@ func TestEveryEndpoint(t *testing.T) {
 		{"PATCH", "/v1/rooms/none", `{"total_active_users": 7}`, 404, "no_such_room"},
 		{"POST", "/v1/reload", "", 200, `{"rooms":{"added":[],"removed":[],"changed":["shop"]},` +
 			`"limits":{"added":[],"removed":[],"changed":[]},"queues":{"added":[],"removed":[],"changed":[]},` +
-			`"webhooks":{"added":[],"removed":[],"changed":[]},"dropped_live_changes":["shop"],"covered_limits":[],"needs_restart":[]}`},
+			`"webhooks":{"added":[],"removed":[],"changed":[]},"settings":[],"dropped_live_changes":["shop"],` +
+			`"covered_limits":[],"needs_restart":[]}`},
 		{"GET", "/nothing", "", 404, "no_such_path"},
 		{"GET", "/v1/nothing", "", 404, "no_such_path"},
 		{"PUT", "/v1/rooms/shop", "{}", 405, "method_not_allowed"},

@@ -142,7 +142,23 @@ func (s *Server) newSwap(cfg *config.Config) *swap {
 	none := api.Named{Added: []string{}, Removed: []string{}, Changed: []string{}}
 	w.got.Rooms, w.got.Queues, w.got.Webhooks = none, none, none
 	w.got.Dropped, w.got.Covered = []string{}, []string{}
+	w.got.Settings = settings(old.cfg, cfg)
 	return w
+}
+
+// settings lists what a reload puts into force that is no room, limit, queue or webhook.
+func settings(old, now *config.Config) []string {
+	keys := []string{}
+	if !slices.Equal(old.TrustedProxies, now.TrustedProxies) {
+		keys = append(keys, "trusted_proxies")
+	}
+	if !sameLists(old, now) {
+		keys = append(keys, "lists")
+	}
+	if !reflect.DeepEqual(old.Zones, now.Zones) {
+		keys = append(keys, "zones")
+	}
+	return keys
 }
 
 // takeBack undoes what was done before the reload failed with err.

@@ -196,6 +196,13 @@ func TestReloadTakesAGoodFile(t *testing.T) {
 	if same := p.reload(); len(same.Rooms.Added)+len(same.Rooms.Changed)+len(same.Rooms.Removed) != 0 {
 		t.Errorf("nothing is different: %+v", same)
 	}
+	p.write("trusted_proxies: [127.0.0.1]\nlists: [{name: staff, addresses: [192.0.2.1]}]\n" + shop)
+	if got := p.reload(); !slices.Equal(got.Settings, []string{"trusted_proxies", "lists"}) {
+		t.Errorf("what else is different: %+v", got)
+	}
+	if got := p.reload(); len(got.Settings) != 0 {
+		t.Errorf("nothing is different: %+v", got)
+	}
 }
 
 func TestReloadOfABrokenFileChangesNothing(t *testing.T) {
