@@ -125,7 +125,7 @@ func TestAMonthIsSmallAndFast(t *testing.T) {
 	for _, c := range []struct {
 		step   int64
 		budget bool
-	}{{7200, true}, {3600, true}, {1800, false}, {60, false}} {
+	}{{7200, true}, {3600, true}, {1800, true}, {60, false}} { // the last is too long for JSON
 		best := time.Hour
 		points := 0
 		for range 5 {

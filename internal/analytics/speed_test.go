@@ -1,0 +1,62 @@
+package analytics
+
+import (
+	"os"
+	"testing"
+	"time"
+)
+
+// Any chart takes less than 100 ms at the end of a busy day of 100 rooms, when their whole log is still to
+// be read: of that day by the minute, and of a year, of which the old days have hours alone.
+func TestAYearAndADayAreFast(t *testing.T) {
+	rooms, days, keep := 100, 365, 30
+	if testing.Short() {
+		rooms, days, keep = 2, 5, 2
+	}
+	s := newStage(t)
+	s.lazy = true
+	day := time.Date(2026, 3, 1, 0, 0, 0, 0, time.UTC)
+	s.ahead = time.Until(day.Add(time.Duration(days+1)*24*time.Hour - time.Second))
+	k := s.keeper()
+	for i := range days {
+		s.makeDay(day.Add(time.Duration(i)*24*time.Hour), 1, 60) // a minute an hour fills the hours
+		if err := k.finish(dayOf(day.Unix()) + int64(i)); err != nil {
+			t.Fatal(err)
+		}
+		if i < days-keep {
+			if err := os.Remove(k.path(dayOf(day.Unix())+int64(i), minuteEnd)); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	s.makeDay(day.Add(time.Duration(days)*24*time.Hour), rooms, 1)
+	to := day.Unix() + int64(days+1)*daySeconds
+	for _, c := range []struct {
+		name       string
+		days, step int64
+		points     int
+	}{{"a year", int64(days + 1), daySeconds, days + 1}, {"a day", 1, 60, 1440}} {
+		best, points := time.Hour, 0
+		for range 20 {
+			began := time.Now()
+			rows, err := k.Rows(&Question{Series{Room, "room0"}, to - c.days*daySeconds, to, c.step})
+			if err != nil {
+				t.Fatal(err)
+			}
+			metrics := Metrics(Room)
+			for i := range rows {
+				for j := range metrics {
+					metrics[j].Value(&rows[i], c.step)
+				}
+			}
+			points, best = len(rows), min(best, time.Since(began))
+		}
+		t.Logf("%s: %d points of all metrics in %v", c.name, points, best.Round(time.Microsecond))
+		if points != c.points {
+			t.Errorf("%s has %d points, want %d", c.name, points, c.points)
+		}
+		if best > 100*time.Millisecond && !testing.Short() {
+			t.Errorf("%s takes %v, budget 100 ms", c.name, best)
+		}
+	}
+}
