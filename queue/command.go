@@ -195,42 +195,41 @@ func (h *host) do(ctx context.Context, c *command) (r result, err error) {
 
 // control changes how the queue goes, and keeps that.
 func (h *host) control(ctx context.Context, change func()) error {
-	h.mu.Lock()
-	change()
-	n := note{kind: noteControl, paused: h.paused, asked: h.asked}
-	h.mu.Unlock()
-	h.nudge()
-	return h.sayNow(ctx, n)
+	return h.sayNow(ctx, func() []note {
+		change()
+		return []note{{kind: noteControl, paused: h.paused, asked: h.asked}}
+	})
 }
 
-func (h *host) purge(ctx context.Context) (int, error) {
-	h.mu.Lock()
-	upTo := h.purged
-	if n := len(h.index.order); n > 0 {
-		upTo = max(upTo, h.index.order[n-1])
-	}
-	h.purged = upTo
-	count := h.index.purge()
-	// What is under way may still fail, and is then not among what was purged: it goes again.
-	notes := []note{{kind: notePurge, ref: refOf(upTo, 0)}}
-	for r := range h.index.flying {
-		t := h.index.tries[r]
-		notes = append(notes, note{kind: noteTry, ref: r, attempt: t.attempt, since: t.since})
-	}
-	h.mu.Unlock()
-	return count, h.sayNow(ctx, notes...)
+func (h *host) purge(ctx context.Context) (count int, err error) {
+	err = h.sayNow(ctx, func() []note {
+		upTo := h.purged
+		if n := len(h.index.order); n > 0 {
+			upTo = max(upTo, h.index.order[n-1])
+		}
+		h.purged = upTo
+		count = h.index.purge()
+		// What is under way may still fail, and is then not among what was purged: it goes again.
+		notes := []note{{kind: notePurge, ref: refOf(upTo, 0)}}
+		for r := range h.index.flying {
+			t := h.index.tries[r]
+			notes = append(notes, note{kind: noteTry, ref: r, attempt: t.attempt, since: t.since})
+		}
+		return notes
+	})
+	return count, err
 }
 
-func (h *host) purgeDead(ctx context.Context) (int, error) {
-	h.mu.Lock()
-	var notes []note
-	for r := range h.index.dead {
-		notes = append(notes, note{kind: noteDone, ref: r, done: []int{r.index()}})
-		h.index.finish(r)
-	}
-	h.mu.Unlock()
-	h.nudge()
-	return len(notes), h.sayNow(ctx, notes...)
+func (h *host) purgeDead(ctx context.Context) (count int, err error) {
+	err = h.sayNow(ctx, func() (notes []note) {
+		for r := range h.index.dead {
+			notes = append(notes, note{kind: noteDone, ref: r, done: []int{r.index()}})
+			h.index.finish(r)
+		}
+		count = len(notes)
+		return notes
+	})
+	return count, err
 }
 
 func (h *host) redrive(ctx context.Context, ids []string) (int, error) {
@@ -248,11 +247,12 @@ func (h *host) redrive(ctx context.Context, ids []string) (int, error) {
 	h.mu.Unlock()
 	d := &dispatcher{host: h}
 	now := time.Now().UnixMilli()
-	var notes []note
+	count := 0
+	var err error
 	for _, r := range which {
-		f, err := d.load(ctx, r)
-		if err != nil {
-			return 0, err
+		var f *flight
+		if f, err = d.load(ctx, r); err != nil {
+			break
 		}
 		h.mu.Lock()
 		if _, dead := h.index.dead[r]; !dead || f == nil {
@@ -262,11 +262,14 @@ func (h *host) redrive(ctx context.Context, ids []string) (int, error) {
 		delete(h.index.dead, r)
 		h.index.tries[r] = try{since: now}
 		h.index.again(r, &f.head, 0)
+		h.queueNotes([]note{{kind: noteTry, ref: r, since: now}}, nil)
 		h.mu.Unlock()
-		notes = append(notes, note{kind: noteTry, ref: r, since: now})
+		count++
 	}
-	h.nudge()
-	return len(notes), h.sayNow(ctx, notes...)
+	if err = errors.Join(err, h.sayNow(ctx, func() []note { return nil })); err != nil {
+		return 0, err
+	}
+	return count, nil
 }
 
 func (h *host) listDead(ctx context.Context, after string, count int) ([]DeadJob, error) {

@@ -345,13 +345,13 @@ func (d *dispatcher) drop(t *tenant, r ref, f *flight, why string) {
 func (d *dispatcher) bury(ctx context.Context, r ref, attempt int, why string) {
 	why = shorten(why)
 	at := time.Now().UnixMilli()
-	d.mu.Lock()
-	delete(d.index.flying, r)
-	delete(d.index.tries, r)
-	d.index.dead[r] = deadJob{attempt, at, d.intern(why)}
-	d.mu.Unlock()
+	d.say(ctx, func() note {
+		delete(d.index.flying, r)
+		delete(d.index.tries, r)
+		d.index.dead[r] = deadJob{attempt, at, d.intern(why)}
+		return note{kind: noteDead, ref: r, attempt: attempt, at: at, text: why}
+	})
 	d.q.totals.dead.Add(1)
-	d.say(ctx, note{kind: noteDead, ref: r, attempt: attempt, at: at, text: why})
 }
 
 // intern finds a reason among those of other dead jobs, that they share its bytes.
@@ -414,10 +414,10 @@ func (d *dispatcher) deliver(f *flight) {
 		if throttle != nil {
 			throttle.Done(now)
 		}
-		d.mu.Lock()
-		d.index.finish(f.ref)
-		d.mu.Unlock()
-		d.say(d.noting, note{kind: noteDone, ref: f.ref, done: []int{f.ref.index()}})
+		d.say(d.noting, func() note {
+			d.index.finish(f.ref)
+			return note{kind: noteDone, ref: f.ref, done: []int{f.ref.index()}}
+		})
 	case d.flight.Err() != nil: // the process ends: nobody knows what the target did
 		d.mu.Lock()
 		delete(d.index.flying, f.ref)
@@ -459,13 +459,13 @@ func shorten(why string) string {
 // retry puts a job back to go again after a while.
 func (d *dispatcher) retry(f *flight, attempt int, after time.Duration, now time.Time) {
 	at := now.Add(min(after, MaxWait)).UnixMilli()
-	d.mu.Lock()
-	t := d.index.tries[f.ref]
-	t.attempt = attempt
-	d.index.tries[f.ref] = t
-	d.index.again(f.ref, &f.head, at)
-	d.mu.Unlock()
-	d.say(d.noting, note{kind: noteTry, ref: f.ref, attempt: attempt, at: at, since: t.since})
+	d.say(d.noting, func() note {
+		t := d.index.tries[f.ref]
+		t.attempt = attempt
+		d.index.tries[f.ref] = t
+		d.index.again(f.ref, &f.head, at)
+		return note{kind: noteTry, ref: f.ref, attempt: attempt, at: at, since: t.since}
+	})
 }
 
 // backoff is how long to wait after so many attempts: doubled each time, and half of it by

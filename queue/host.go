@@ -58,7 +58,7 @@ type host struct {
 
 	pending  []note // guarded by notesMu
 	waiters  []chan error
-	notesMu  sync.Mutex
+	notesMu  sync.Mutex    // taken behind mu
 	notesDue chan struct{} // has room for one
 	room     chan struct{} // outcomes that are not written
 	inRoom   int           // of them, in pending
@@ -281,24 +281,31 @@ func (h *host) since(d time.Duration) bool {
 	return bootTime().Sub(h.began)-time.Duration(h.good.Load()) < d
 }
 
-// say notes what has become of a job, and returns before it is written; it waits while too
-// much is not.
-func (h *host) say(ctx context.Context, n note) {
+// say makes a change of the index with mu held, and notes what has become of the job, so that
+// notes stand in the order of what they tell: who reads them at the next start believes the
+// last one. It returns before the note is written, and waits while too much is not.
+func (h *host) say(ctx context.Context, change func() note) {
 	select {
 	case h.room <- struct{}{}:
 	case <-ctx.Done():
 		return
 	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	n := change()
 	h.notesMu.Lock()
 	h.inRoom++
 	h.notesMu.Unlock()
 	h.queueNotes([]note{n}, nil)
 }
 
-// sayNow notes something and returns when it is on the disk.
-func (h *host) sayNow(ctx context.Context, notes ...note) error {
+// sayNow makes a change with mu held, as say does, and returns when its notes are on the disk.
+func (h *host) sayNow(ctx context.Context, change func() []note) error {
 	done := make(chan error, 1)
-	h.queueNotes(notes, done)
+	h.mu.Lock()
+	h.queueNotes(change(), done)
+	h.mu.Unlock()
+	h.nudge()
 	select {
 	case err := <-done:
 		return err

@@ -364,3 +364,30 @@ func TestStatusTellsWhyDeliveriesFail(t *testing.T) {
 		t.Errorf("the next attempt in %v s, want half an hour to an hour", s.NextIn)
 	}
 }
+
+// What has become of jobs is written in the order in which it became so: jobs that were let go
+// again and have died again stay dead behind a restart.
+func TestJobsThatDieAgainWhileTheyAreRedrivenStayDead(t *testing.T) {
+	t.Parallel()
+	const n = 3000
+	b := newBench(t, func(c *Config) { c.MaxAttempts = 1 }).hosts()
+	b.target.answer = func(*Job) Outcome { return Outcome{Err: errors.New("400")} }
+	first := many(n)
+	for i := range first {
+		first[i].Priority = MaxPriority
+	}
+	b.put(first...)
+	until(t, "dead", func() bool { return b.status().Dead == n })
+	b.put(many(n)...) // so that the dispatcher is at work
+	if k, err := b.q.Redrive(t.Context()); k < n || err != nil {
+		t.Fatalf("redriven: %d %v", k, err)
+	}
+	until(t, "dead again", func() bool { return b.status().Dead == 2*n })
+	b.end()
+	b.start()
+	b.hosts()
+	if s := b.status(); s.Dead != 2*n || s.Totals.Dead != 0 {
+		t.Errorf("after a restart %d are dead, %d of them once more, want %d and none", s.Dead,
+			s.Totals.Dead, 2*n)
+	}
+}
