@@ -213,6 +213,7 @@ func (h *host) purge(ctx context.Context) (count int, err error) {
 		notes := []note{{kind: notePurge, ref: refOf(upTo, 0)}}
 		for r := range h.index.flying {
 			t := h.index.tries[r]
+			h.index.tries[r] = t // old notes are said again from it
 			notes = append(notes, note{kind: noteTry, ref: r, attempt: t.attempt, since: t.since})
 		}
 		return notes

@@ -391,3 +391,32 @@ func TestJobsThatDieAgainWhileTheyAreRedrivenStayDead(t *testing.T) {
 			s.Totals.Dead, 2*n)
 	}
 }
+
+// What is under way while all that waits is purged stays, also when notes of before are cut off
+// and the process is killed before the answer.
+func TestWhatIsUnderWayAtAPurgeOutlivesTheNotesOfIt(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, nil).hosts()
+	begun, end := make(chan struct{}), make(chan struct{})
+	b.target.answer = func(*Job) Outcome { close(begun); <-end; return Outcome{} }
+	b.put(Job{Body: []byte("under way")})
+	<-begun
+	if n, err := b.q.Purge(t.Context()); n != 0 || err != nil {
+		t.Fatalf("purged %d %v", n, err)
+	}
+	h, old := b.q.lead.Load(), newReplay()
+	h.mu.Lock()
+	said := h.index.restate(h.purged, h.index.later)
+	var r ref
+	for r = range h.index.flying {
+	}
+	h.mu.Unlock()
+	for i := range said {
+		old.note(&said[i])
+	}
+	if old.gone(r) {
+		t.Error("whoever hosts next would take it for purged")
+	}
+	close(end)
+	until(t, "done", func() bool { return b.status().Depth == 0 })
+}
