@@ -73,6 +73,9 @@ func reloaded(got *api.Reloaded) string {
 			fmt.Fprintf(&b, "%s: %s\n", part.text, strings.Join(part.names, ", "))
 		}
 	}
+	if len(got.Queues.Removed) > 0 {
+		b.WriteString("jobs of a removed queue stay on the disk, and go on when the file has its name again\n")
+	}
 	if b.Len() == 0 {
 		return "reloaded, nothing is different\n"
 	}

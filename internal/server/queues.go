@@ -8,11 +8,14 @@ import (
 	"net/url"
 	"reflect"
 	"runtime/debug"
+	"slices"
+	"strings"
 	"sync/atomic"
 	"time"
 
 	"github.com/headgate/headgate/internal/config"
 	"github.com/headgate/headgate/internal/deliver"
+	"github.com/headgate/headgate/internal/store"
 	"github.com/headgate/headgate/queue"
 )
 
@@ -69,7 +72,32 @@ func (s *Server) openQueues(ctx context.Context) error {
 	}
 	s.jobs.set.Store(&set)
 	s.jobs.settle(time.Now())
+	s.tellLeftQueues(ctx)
 	return nil
+}
+
+// tellLeftQueues says of which queues something is kept that are not in the configuration: who
+// has renamed one waits for jobs that nobody delivers.
+func (s *Server) tellLeftQueues(ctx context.Context) {
+	if s.durable.engine == nil { // a user of another NATS may not list streams
+		return
+	}
+	ctx, stop := context.WithTimeout(ctx, collectWait)
+	defer stop()
+	logs, err := store.LogSizes(ctx, s.durable.engine.Conn())
+	if err != nil {
+		s.log.Warn("queues that are not in the configuration are not looked for", "error", err)
+		return
+	}
+	for _, log := range slices.Sorted(maps.Keys(logs)) {
+		name, ok := strings.CutSuffix(log, "_jobs")
+		if !ok || strings.HasPrefix(name, "webhook_") || s.jobs.find(name) != nil {
+			continue
+		}
+		s.log.Warn("the disk has jobs of a queue that is not in the configuration: nobody delivers them",
+			"queue", name, "bytes", logs[log], "hint", "name the queue again in the configuration, "+
+				"and headgate queue save or purge them if they are of no use there")
+	}
 }
 
 // describe makes ready all that a queue needs, and reads the files of its target.

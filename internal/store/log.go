@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -90,6 +91,26 @@ func OpenLog(ctx context.Context, cfg LogConfig) (*Log, error) {
 		return nil, fmt.Errorf("open stream %s: %w", l.name, err)
 	}
 	return l, nil
+}
+
+// LogSizes are the bytes of the logs that hold something, by name. It needs the right to list
+// streams, which a user of a NATS of one's own may not have.
+func LogSizes(ctx context.Context, conn *nats.Conn) (map[string]uint64, error) {
+	js, err := jetstream.New(conn)
+	if err != nil {
+		return nil, fmt.Errorf("speak to the engine: %w", err)
+	}
+	all := map[string]uint64{}
+	list := js.ListStreams(ctx, jetstream.WithStreamListSubject("headgate.log.>"))
+	for info := range list.Info() {
+		if name, ok := strings.CutPrefix(info.Config.Name, logStream); ok && info.State.Msgs > 0 {
+			all[name] = info.State.Bytes
+		}
+	}
+	if err := list.Err(); err != nil {
+		return nil, fmt.Errorf("list the logs: %w", err)
+	}
+	return all, nil
 }
 
 // asked calls f until it is answered, each time for a while, or ctx ends.

@@ -258,3 +258,17 @@ func TestAReaderThatIsLostIsMadeAnew(t *testing.T) {
 		t.Errorf("%d readers were lost", lost)
 	}
 }
+
+func TestLogsThatHoldSomethingAreListed(t *testing.T) {
+	d := newDisk(t)
+	l := openLog(t, d, 0)
+	if all, err := LogSizes(t.Context(), d.engine.Conn()); err != nil || len(all) != 0 {
+		t.Fatalf("of an empty log: %v %v", all, err)
+	}
+	if _, err := l.Append(t.Context(), []byte("x"), Anywhere); err != nil {
+		t.Fatal(err)
+	}
+	if all, err := LogSizes(t.Context(), d.engine.Conn()); err != nil || len(all) != 1 || all["test"] == 0 {
+		t.Errorf("got %v %v", all, err)
+	}
+}
