@@ -85,7 +85,8 @@ func clusterCommand(ctx context.Context, args []string, stdout, stderr io.Writer
 		return addNode(*dir, words[1], stdout, stderr)
 	}
 	return usageFault(stderr, "cluster: what shall be done is missing or not known",
-		"write headgate cluster init --store n1=10.0.0.1:7422, or headgate cluster node NAME")
+		"write headgate cluster init --store n1=10.0.0.1:7422, cluster node NAME, cluster status, "+
+			"cluster move-anywhere DATACENTER or cluster datacenter-off DATACENTER")
 }
 
 type clusterFlags struct{ store, datacenter string }

@@ -60,7 +60,10 @@ func dispatch(ctx context.Context, args []string, stdout, stderr io.Writer) int 
 		return exitOK
 	}
 	name, args := args[0], args[1:]
-	if isHelp(name) {
+	switch {
+	case name == "--version" || name == "-version" || name == "-v": // as of most programs
+		name = "version"
+	case isHelp(name):
 		// help check, and help check -h from those who ask twice.
 		name, args = args[0], []string{"-h"}
 	}
