@@ -64,6 +64,7 @@ describe('the dashboard', {concurrency: true}, () => {
     await until('people wait', async () => await tile(page, 'Waiting') > 10);
     assert.equal(await page.locator('.head .badge').innerText(), 'queueing');
     assert.ok(await tile(page, 'Inside') <= 4);
+    await until('why they wait', async () => /all slots are taken/.test(await page.locator('.tile', {hasText: 'Waiting'}).innerText()));
 
     await page.getByLabel('Message', {exact: true}).fill('Shoes are sold out, shirts are there.');
     await page.getByRole('button', {name: 'Tell them'}).click();

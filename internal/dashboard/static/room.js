@@ -3,7 +3,7 @@ import {h, put, below, brief, cells, clearWrong, count, duration, exact, faulty,
 import {ask, live, maybe, session} from './net.js';
 import {chart} from './charts.js';
 import {change, inverse} from './change.js';
-import {badge, setBadge} from './rooms.js';
+import {badge, setBadge, state as shown} from './rooms.js';
 import {events, page, past, whatIf} from './parts.js';
 import {remove, rules} from './rules.js';
 
@@ -32,6 +32,13 @@ export function room(name, part) {
       inner.live?.(r);
     },
   };
+}
+
+// why people wait, where the state of the room does not say it.
+function why(r) {
+  if (!r.waiting || shown(r)[0] !== 'queueing') return '';
+  if (r.active >= r.limit) return ' all slots are taken';
+  return r.minute >= r.per_minute ? ' this minute is used up' : ' called, or not here now';
 }
 
 function liveRoom(name) {
@@ -91,6 +98,7 @@ function liveRoom(name) {
       put(inside.value, count(r.active));
       put(inside.rest, ` of ${brief(r.limit)}`);
       put(waiting.value, count(r.waiting));
+      put(waiting.rest, why(r));
       put(wait.value, r.waiting ? span(r.wait) : '—');
       put(fresh.value, count(r.minute));
       put(fresh.rest, ` of ${brief(r.per_minute)}`);
