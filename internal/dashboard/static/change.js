@@ -46,7 +46,7 @@ export function effects(room, pairs) {
   if (pairs.queue_all === false) lines.push(`The line moves again: ${count(waiting)} wait, up to ${count(pace)} a minute come in, while fewer than ${count(limit)} are inside.`);
   if (pairs.closed === true) lines.push(`The room is shut: nobody new gets a place or is called. ${count(waiting)} who wait read your message; ${count(active)} inside stay until they leave.`);
   if (pairs.closed === false) lines.push(`The room opens: ${count(waiting)} wait, up to ${count(pace)} a minute come in.`);
-  if (pairs.suspended === true) lines.push(`The room is off: ${count(waiting)} who wait and everybody who comes pass at once, without any limit. Only do this when the origin bears it.`);
+  if (pairs.suspended === true) lines.push(`The room is off: ${count(waiting)} who wait and everybody who comes pass at once, without any limit. Only do this when the origin bears it: when the room is on again they wait again.`);
   if (pairs.suspended === false) lines.push(`The room is on again: at most ${count(limit)} at once and ${count(pace)} new a minute.`);
   if ('message' in pairs) {
     lines.push(pairs.message ? `${plural(waiting, 'visitor', 'visitors')} who wait read within seconds: “${pairs.message}”` : `The message is taken away for ${plural(waiting, 'visitor', 'visitors')} who wait.`);
