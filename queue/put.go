@@ -62,6 +62,15 @@ func (q *Queue) Put(ctx context.Context, jobs []Job) ([]Receipt, error) {
 		p.piece.jobs, p.jobs = append(p.piece.jobs, b), append(p.jobs, i)
 		p.size += len(b) + 4
 	}
+	if room := q.cfg.Room; room != nil {
+		size := 0
+		for _, p := range pieces {
+			size += p.size
+		}
+		if err := room(int64(size)); err != nil {
+			return receipts, fmt.Errorf("%w: %w", ErrFull, err)
+		}
+	}
 	for _, p := range pieces {
 		select {
 		case q.puts <- p.piece:
@@ -133,7 +142,7 @@ func (q *Queue) hasRoom(n int) error {
 	left := h.index.left
 	h.mu.Unlock()
 	if most := q.set.Load().MaxWaiting; left+n > most {
-		return fmt.Errorf("%w: %d jobs are in it, and %d are the most", ErrFull, left, most)
+		return fmt.Errorf("%w: %d jobs are in it, %d more are put, and %d are the most", ErrFull, left, n, most)
 	}
 	return nil
 }
@@ -191,7 +200,8 @@ func (q *Queue) append(ctx context.Context, chunk []byte) (uint64, error) {
 	seq, err := q.jobs.Append(ctx, chunk, store.Anywhere)
 	switch {
 	case errors.Is(err, store.ErrFull):
-		return 0, fmt.Errorf("%w: what is kept of it is %d bytes already", ErrFull, q.set.Load().MaxBytes)
+		return 0, fmt.Errorf("%w: what is kept of it has the %d bytes that it may have; what is done counts "+
+			"as long as its keys are known", ErrFull, q.set.Load().MaxBytes)
 	case err != nil:
 		return 0, fmt.Errorf("%w: %w", ErrWrite, err)
 	}

@@ -42,6 +42,10 @@ type Config struct {
 	MaxWaiting int   // jobs that are not done with, default DefaultMaxWaiting
 	MaxBytes   int64 // of what is kept of them, default DefaultMaxBytes
 
+	// Room says whether so many bytes more may be put: nil if so, else why not. It must not
+	// block. Nil: whatever the engine takes.
+	Room func(bytes int64) error
+
 	Replicas int         // as headgate.EngineConfig
 	Node     string      // this process among those that share the engine; "": it is alone
 	Heal     func(error) // is told when the engine refuses to write; must not block

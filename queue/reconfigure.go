@@ -6,13 +6,13 @@ import (
 )
 
 // Reconfigure puts another configuration of the queue into force while it runs. Name, NATS,
-// Capacity, Replicas, Node, Heal and Log stay those of Open. Deliveries under way end as they
+// Capacity, Replicas, Node, Heal, Room and Log stay those of Open. Deliveries under way end as they
 // began; a lower Concurrency is reached as they end. A rate that somebody has set stays in
 // force if the configuration's is the same as before. On an error nothing has changed.
 func (q *Queue) Reconfigure(ctx context.Context, cfg Config) error {
 	was := q.set.Load()
 	cfg.Name, cfg.NATS, cfg.Capacity, cfg.Replicas = was.Name, was.NATS, was.Capacity, was.Replicas
-	cfg.Node, cfg.Heal, cfg.Log = was.Node, was.Heal, was.Log
+	cfg.Node, cfg.Heal, cfg.Room, cfg.Log = was.Node, was.Heal, was.Room, was.Log
 	if err := cfg.check(); err != nil {
 		return err
 	}

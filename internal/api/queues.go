@@ -245,7 +245,8 @@ func queueProblem(err error) *problem {
 			Hint: "GET /v1/queues lists them; they stand under queues in the configuration"}
 	case errors.Is(err, queue.ErrFull):
 		return &problem{Status: http.StatusInsufficientStorage, Code: "queue_full", Detail: err.Error(),
-			Hint: "put again when jobs are delivered, or raise max_waiting or max_bytes of the queue"}
+			Hint: "put again when jobs are delivered and there is room on the disk, raise max_waiting or " +
+				"max_bytes of the queue, or lower its key_window"}
 	case errors.Is(err, queue.ErrJob):
 		return badJob(http.StatusUnprocessableEntity, "invalid_job", err.Error())
 	case errors.Is(err, queue.ErrWrite):

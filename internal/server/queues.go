@@ -22,6 +22,7 @@ import (
 // jobQueues are the queues of the process. A reload makes another set of them.
 type jobQueues struct {
 	capacity *queue.Capacity
+	room     *diskRoom
 	set      atomic.Pointer[[]*openQueue]
 
 	throttles map[string]*deliver.Throttle // by scheme and host of the target; guarded by change
@@ -57,7 +58,7 @@ func (j *jobQueues) find(name string) *openQueue {
 
 // openQueues finds or makes the queues of the configuration.
 func (s *Server) openQueues(ctx context.Context) error {
-	s.jobs = &jobQueues{capacity: queue.NewCapacity(s.limits.rules),
+	s.jobs = &jobQueues{capacity: queue.NewCapacity(s.limits.rules), room: newDiskRoom(s.cfg.Data),
 		throttles: map[string]*deliver.Throttle{}, leaving: map[string]*task{}}
 	set := []*openQueue{}
 	for i := range s.cfg.Queues {
@@ -123,6 +124,9 @@ func (s *Server) describe(cfg *config.Config, c *config.Queue) (*openQueue, erro
 	}
 	if k.engine != nil {
 		q.config.NATS, q.config.Heal = k.engine.Conn(), k.engine.Heal
+		if s.cfg.Cluster == nil || s.cfg.Cluster.IsStore() {
+			q.config.Room = s.jobs.room.take
+		}
 	}
 	for name, weight := range c.Tenants {
 		q.config.Weights[name] = int(weight)
