@@ -164,6 +164,10 @@ func (d *dispatcher) next(ctx context.Context) *flight {
 	return nil
 }
 
+// lookAtClock bounds how late a job goes whose time has come at once because the wall clock was
+// set. Chosen: to look costs microseconds.
+const lookAtClock = 10 * time.Second
+
 // look finds a job that may go now, or says when to look again; the zero time is when the
 // line changes. why is what a person should know of the wait.
 func (d *dispatcher) look(ctx context.Context) (f *flight, until time.Time, why string) {
@@ -183,6 +187,11 @@ func (d *dispatcher) look(ctx context.Context) (f *flight, until time.Time, why 
 	case !d.holds():
 		return nil, soon, "the engine does not answer"
 	case !ok:
+		// The times of jobs are those of the wall clock, and a timer does not see that it was set
+		// or that the machine slept.
+		if late := now.Add(lookAtClock); next.After(late) {
+			next = late
+		}
 		return nil, next, ""
 	}
 	f, err := d.load(ctx, r)

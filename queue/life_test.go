@@ -420,3 +420,17 @@ func TestWhatIsUnderWayAtAPurgeOutlivesTheNotesOfIt(t *testing.T) {
 	close(end)
 	until(t, "done", func() bool { return b.status().Depth == 0 })
 }
+
+// A timer runs on the clock of the process: it must not sleep until the time of a job, for the wall
+// clock may be set meanwhile, or the machine may sleep.
+func TestTheWallClockIsLookedAtAgain(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, nil).hosts()
+	b.put(Job{Body: []byte("x"), At: time.Now().Add(24 * time.Hour)})
+	until(t, "known", func() bool { return b.status().Later == 1 })
+	d := &dispatcher{host: b.q.lead.Load(), set: b.q.set.Load()}
+	f, again, why := d.look(t.Context())
+	if f != nil || why != "" || again.IsZero() || time.Until(again) > lookAtClock {
+		t.Errorf("it looks again at %v, want within %v; %v %q", again, lookAtClock, f, why)
+	}
+}
