@@ -119,6 +119,7 @@ type denial struct {
 	until  time.Time
 	tenant bool   // only this tenant's part is used up
 	never  string // the limit of which no job so large ever passes
+	cost   int64  // of that limit, in its unit
 }
 
 // take takes from all uses, or from none.
@@ -203,7 +204,7 @@ func (c *Capacity) hold(
 	no = &denial{until: now.Add(min(max(v.Retry, shortWait), longWait))} // others may give back before
 	if v.Retry < 0 {
 		if no.until = now.Add(longWait); v.Amount > 0 && cost > v.Amount {
-			no.never = k.limit
+			no.never, no.cost = k.limit, cost
 		}
 	}
 	return no, nil

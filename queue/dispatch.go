@@ -276,7 +276,7 @@ func (d *dispatcher) capacity(
 	case no == nil:
 		return until, ""
 	case no.never != "":
-		d.drop(t, f.ref, f, fmt.Sprintf("costs %d, more than limit %s ever lets pass", f.head.cost, no.never))
+		d.drop(t, f.ref, f, fmt.Sprintf("costs %d, more than limit %s ever lets pass", no.cost, no.never))
 		return now, ""
 	case no.tenant:
 		d.mu.Lock()

@@ -434,3 +434,18 @@ func TestTheWallClockIsLookedAtAgain(t *testing.T) {
 		t.Errorf("it looks again at %v, want within %v; %v %q", again, lookAtClock, f, why)
 	}
 }
+
+func TestAJobThatNeverPassesSaysWhatItCostsOfThatLimit(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, func(c *Config) {
+		c.Capacity = limiter(t, headgate.LimitConfig{Name: "net", Unit: headgate.RequestBytes,
+			Rule: limit.Rule{Algorithm: limit.SlidingLog, Amount: 10, Window: time.Second}})
+		c.Uses = []Use{{Limit: "net"}}
+	})
+	b.put(Job{Body: []byte("twenty bytes of text"), Cost: 3})
+	until(t, "dead", func() bool { return b.status().Dead == 1 })
+	dead, err := b.q.Dead(t.Context(), "", 1)
+	if want := "costs 20, more than limit net ever lets pass"; err != nil || dead[0].Why != want {
+		t.Errorf("%+v %v, want %q", dead, err, want)
+	}
+}
