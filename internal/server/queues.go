@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"net"
 	"net/url"
 	"reflect"
 	"runtime/debug"
@@ -159,7 +160,7 @@ func (s *Server) throttleOf(q *openQueue) (queue.Throttle, error) {
 	if err != nil {
 		return nil, err
 	}
-	at := u.Scheme + "://" + u.Host
+	at := siteOf(u)
 	t := s.jobs.throttles[at]
 	if t == nil {
 		if t, err = deliver.NewThrottle(deliver.Pace{}); err != nil {
@@ -171,6 +172,16 @@ func (s *Server) throttleOf(q *openQueue) (queue.Throttle, error) {
 		return t, nil
 	}
 	return &throttle{Throttle: t, rules: s.limits.rules, limit: q.pace}, nil
+}
+
+// siteOf is the scheme, host and port of a target, the same however they are spelt.
+func siteOf(u *url.URL) string {
+	scheme := strings.ToLower(u.Scheme)
+	port := u.Port()
+	if port == "" {
+		port = map[string]string{"http": "80", "https": "443"}[scheme]
+	}
+	return scheme + "://" + net.JoinHostPort(strings.ToLower(u.Hostname()), port)
 }
 
 // settle lets each throttle have the pace of the set, and forgets those that it does not use.

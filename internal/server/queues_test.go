@@ -7,6 +7,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"os"
 	"path/filepath"
 	"slices"
@@ -203,5 +204,33 @@ func TestTheSecretOfATargetIsReadAgain(t *testing.T) {
 	write('C')
 	if got := p.reload(); !slices.Equal(got.Queues.Changed, []string{"one"}) {
 		t.Errorf("a reload with another secret: %+v", got)
+	}
+}
+
+// A machine is overrun as a whole, however its name is spelt.
+func TestTargetsOfOneSiteSlowDownTogether(t *testing.T) {
+	for text, want := range map[string]string{
+		"http://db.example/a":       "http://db.example:80",
+		"HTTP://DB.Example:80/b?c":  "http://db.example:80",
+		"https://db.example":        "https://db.example:443",
+		"http://[::1]:9000/x":       "http://[::1]:9000",
+		"http://db.example:8080/a/": "http://db.example:8080",
+	} {
+		u, err := url.Parse(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := siteOf(u); got != want {
+			t.Errorf("%s is of %s, want %s", text, got, want)
+		}
+	}
+	g := newSink(t)
+	p := run(t, shop)
+	other := strings.Replace(g.URL, "127.0.0.1", "LOCALHOST", 1)
+	p.write(shop + "queues:\n  - {name: one, target: {url: '" + other + "/a'}}\n" +
+		"  - {name: two, target: {url: '" + strings.ToLower(other) + "/b'}}\n")
+	p.reload()
+	if a, b := p.s.jobs.find("one"), p.s.jobs.find("two"); a.config.Throttle != b.config.Throttle {
+		t.Error("two queues of one target do not slow down together")
 	}
 }
