@@ -15,6 +15,7 @@ type Status struct {
 	Depth     int     `json:"depth"`          // jobs that are not done with and not dead
 	Later     int     `json:"later"`          // of them, those that go at a time
 	InFlight  int     `json:"in_flight"`
+	AtOnce    int     `json:"concurrency"` // the most that are in flight
 	Dead      int     `json:"dead"`
 	Tenants   int     `json:"tenants"`        // with something to do
 	OldestAge float64 `json:"oldest_seconds"` // since the oldest job was put, 0 if there is none
@@ -128,7 +129,8 @@ func (h *host) status(ctx context.Context) Status {
 	if s.Later > 0 {
 		s.NextIn = max(0, time.UnixMilli(x.later[0].at).Sub(now).Seconds())
 	}
-	s.Rate = h.asked.inForce(h.q.set.Load().Rate)
+	set := h.q.set.Load()
+	s.Rate, s.AtOnce = h.asked.inForce(set.Rate), set.Concurrency
 	s.Keys, s.KeysCut, s.Totals.Duplicates = x.keys.count, x.keys.cut, x.duplicates
 	if at := x.oldest(); !at.IsZero() && s.Depth > 0 {
 		s.OldestAge = now.Sub(at).Seconds()

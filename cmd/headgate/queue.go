@@ -186,8 +186,12 @@ func queueTable(all []queue.Status) string {
 	for i := range all {
 		s := &all[i]
 		state, empty, oldest := "runs", "-", "-"
-		if s.Paused {
+		switch {
+		case s.Paused:
 			state = "paused"
+		case strings.HasPrefix(s.Why, queue.ErrNoHost.Error()): // so nothing is known of it
+			row(cut(s.Name, 16), "no host", "-", "-", "-", "-", "-", "-")
+			continue
 		}
 		if s.Depth > 0 {
 			empty, oldest = about(s.EmptyIn), about(s.OldestAge)
@@ -213,6 +217,9 @@ func queueNotes(s *queue.Status, now time.Time) (lines []string) {
 	}
 	if s.Rate > 0 {
 		lines = append(lines, "held to "+strconv.FormatFloat(s.Rate, 'g', -1, 64)+" jobs a second")
+	}
+	if s.AtOnce > 0 && s.InFlight >= s.AtOnce && s.Depth > s.InFlight {
+		lines = append(lines, fmt.Sprintf("its concurrency is used up: %d under way at once", s.AtOnce))
 	}
 	if s.Later > 0 {
 		lines = append(lines, fmt.Sprintf("%s of the jobs go later, the next in %s", count(int64(s.Later)),

@@ -1,0 +1,37 @@
+package main
+
+import (
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/headgate/headgate/queue"
+)
+
+func TestTheTableOfQueuesSaysWhatHoldsJobs(t *testing.T) {
+	failed := &queue.Failure{At: time.Now().Add(-time.Hour / 2), Why: "the target answered 500"}
+	got := queueTable([]queue.Status{
+		{Name: "lost", Why: queue.ErrNoHost.Error() + ": it is asked for"},
+		{Name: "slow", Depth: 70, InFlight: 64, AtOnce: 64, PerSecond: 7, OldestAge: 5, EmptyIn: 10},
+		{Name: "ends", Depth: 64, InFlight: 64, AtOnce: 64, PerSecond: 64, OldestAge: 1, EmptyIn: 1},
+		{Name: "fails", Depth: 1200, Later: 1200, NextIn: 90, Rate: 0.5, OldestAge: 7200, EmptyIn: -1,
+			AtOnce: 64, LastFailure: failed},
+		{Name: "went", AtOnce: 64, LastFailure: failed}, // all is done: no matter
+	})
+	want := `queue            state       jobs  flying   dead a second    oldest empty in
+lost             no host        -       -      -        -         -        -
+slow             runs          70      64      0      7.0       5 s     10 s
+ends             runs          64      64      0     64.0       1 s      1 s
+fails            runs        1200       0      0      0.0       2 h  unknown
+went             runs           0       0      0      0.0         -        -
+lost: no node hosts the queue now: it is asked for
+slow: its concurrency is used up: 64 under way at once
+fails: held to 0.5 jobs a second
+fails: 1200 of the jobs go later, the next in 90 s
+fails: the last failure, 30 min ago: the target answered 500
+`
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+}
