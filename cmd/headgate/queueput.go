@@ -137,7 +137,7 @@ func (p *putFile) parts(f func(body []byte, first, lines int) error) error {
 	var part []byte
 	lines, number := 0, 1
 	for {
-		line, err := r.ReadBytes('\n')
+		line, err := readLine(r)
 		if err != nil && !errors.Is(err, io.EOF) {
 			return &refusal{Detail: err.Error(), Told: "see that the file can be read"}
 		}
@@ -147,7 +147,8 @@ func (p *putFile) parts(f func(body []byte, first, lines int) error) error {
 		}
 		number++
 		end := errors.Is(err, io.EOF)
-		if len(part) > 0 && (end || lines >= partLines || len(part) >= partBytes) {
+		slow := p.file == "-" && r.Buffered() == 0 // the other end of a pipe has no more for now
+		if len(part) > 0 && (end || slow || lines >= partLines || len(part) >= partBytes) {
 			if err := f(part, number-lines, lines); err != nil {
 				return err
 			}
@@ -155,6 +156,22 @@ func (p *putFile) parts(f func(body []byte, first, lines int) error) error {
 		}
 		if end {
 			return nil
+		}
+	}
+}
+
+// readLine reads a line. Of one that is longer than any job it keeps so much that it is refused as
+// too long, for a file of another kind may have no lines at all.
+func readLine(r *bufio.Reader) (line []byte, err error) {
+	for {
+		some, err := r.ReadSlice('\n')
+		if len(line) <= queue.MaxLine {
+			line = append(line, some...)
+		} else if err == nil {
+			line = append(line, '\n')
+		}
+		if !errors.Is(err, bufio.ErrBufferFull) {
+			return line, err
 		}
 	}
 }

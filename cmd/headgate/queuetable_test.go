@@ -1,6 +1,10 @@
 package main
 
 import (
+	"bufio"
+	"bytes"
+	"io"
+	"strings"
 	"testing"
 	"time"
 
@@ -35,3 +39,29 @@ fails: the last failure, 30 min ago: the target answered 500
 		t.Error(diff)
 	}
 }
+
+func TestALineWithoutAnEndTakesNoMemory(t *testing.T) {
+	long := io.LimitReader(zeros{}, 100<<20)
+	in := io.MultiReader(strings.NewReader("{}\n"), long, strings.NewReader("\n[]"))
+	r := bufio.NewReaderSize(in, 1<<16)
+	first, err := readLine(r)
+	if string(first) != "{}\n" || err != nil {
+		t.Fatalf("%q %v", first, err)
+	}
+	line, err := readLine(r)
+	if len(line) <= queue.MaxLine || cap(line) > 3*queue.MaxLine || err != nil ||
+		bytes.Count(line, []byte("\n")) != 1 {
+		t.Fatalf("%d bytes in %d of a line of 100 MB: %v", len(line), cap(line), err)
+	}
+	if _, err := queue.ParseJob(line); err == nil || !strings.Contains(err.Error(), "are the most") {
+		t.Errorf("it is told as %v", err)
+	}
+	if last, err := readLine(r); string(last) != "[]" || err != io.EOF {
+		t.Errorf("%q %v", last, err)
+	}
+}
+
+// zeros has no end.
+type zeros struct{}
+
+func (zeros) Read(b []byte) (int, error) { clear(b); return len(b), nil }

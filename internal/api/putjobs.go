@@ -153,7 +153,7 @@ func (p *putter) read() error {
 			break
 		}
 		if err != nil && !errors.Is(err, io.EOF) && !errors.Is(err, errLongLine) {
-			return badBody("the body did not arrive: " + err.Error())
+			return badJob(http.StatusBadRequest, "invalid_body", "the body did not arrive: "+err.Error())
 		}
 		p.total += len(line) + 1
 		if p.all && (p.total > maxBulk || len(p.jobs) > maxBulkJobs) {
@@ -164,7 +164,10 @@ func (p *putter) read() error {
 		}
 		last := errors.Is(err, io.EOF)
 		p.add(line, err)
-		if !p.all && (len(p.jobs) >= batchJobs || p.bytes >= batchBytes) {
+		// Who sends slowly has each line put as it comes: then the buffer is empty behind it. Of a
+		// fast stream it hardly ever ends where a line does.
+		slow := r.Buffered() == 0 && len(p.jobs) > 0
+		if !p.all && (slow || len(p.jobs) >= batchJobs || p.bytes >= batchBytes) {
 			if err := p.flush(); err != nil {
 				return err
 			}

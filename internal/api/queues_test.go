@@ -197,3 +197,49 @@ func TestQueueOperations(t *testing.T) {
 		t.Errorf("who may put pauses: %d", got.StatusCode)
 	}
 }
+
+// Who sends lines now and then has each of them put, and not when there are thousands.
+func TestASlowStreamIsPutAsItComes(t *testing.T) {
+	s, q := queued(t)
+	body, lines := io.Pipe()
+	r, err := http.NewRequestWithContext(t.Context(), "POST",
+		s.admin+"/v1/queues/orders/jobs?broken=keep", body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Header.Set("Content-Type", "application/x-ndjson")
+	r.Header.Set("Authorization", "Bearer "+s.tea)
+	answer := make(chan string, 1)
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	wg.Go(func() {
+		res, err := http.DefaultClient.Do(r)
+		if err != nil {
+			answer <- err.Error()
+			return
+		}
+		defer res.Body.Close()
+		b, err := io.ReadAll(res.Body)
+		answer <- fmt.Sprint(string(b), err)
+	})
+	tick := time.NewTicker(time.Millisecond)
+	defer tick.Stop()
+	for n := 1; n <= 3; n++ {
+		if _, err := io.WriteString(lines, "{\"text\":\"x\"}\n"); err != nil {
+			t.Fatal(err)
+		}
+		end := time.After(20 * time.Second)
+		for st, _ := q.Status(t.Context()); st.Depth < n; st, _ = q.Status(t.Context()) {
+			select {
+			case <-tick.C:
+			case <-end:
+				lines.Close()
+				t.Fatalf("line %d is not put while the next is awaited", n)
+			}
+		}
+	}
+	lines.Close()
+	if got := <-answer; !strings.Contains(got, `"put":3,`) {
+		t.Errorf("the answer is %s", got)
+	}
+}
