@@ -35,7 +35,7 @@ test('everybody can check their place on the page', async (t) => {
   const begins = Date.now() + 8000;
   const at = (ms) => new Date(ms).toISOString();
   const room = await startRoom(t, {events: [{name: 'sale', shuffle: true,
-    prequeue_start: at(begins), start: at(begins + 15_000), end: at(begins + 600_000)}]});
+    prequeue_start: at(begins), start: at(begins + 30_000), end: at(begins + 600_000)}]});
   await fill(t, browser, room);
   await until('the prequeue', () => Date.now() > begins + 1000);
   const all = await Promise.all([...Array(5)].map(() => arrive(t, browser, room.url)));
