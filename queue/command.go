@@ -30,6 +30,7 @@ const (
 	opRate      = "rate"
 	opPurge     = "purge"
 	opPurgeDead = "purge_dead"
+	opDropDead  = "drop_dead" // some: a node of before would take them for all
 	opRedrive   = "redrive"
 	opDead      = "dead"
 )
@@ -93,9 +94,13 @@ func (q *Queue) Purge(ctx context.Context) (int, error) {
 	return r.Count, err
 }
 
-// PurgeDead forgets all dead jobs, and tells how many that were.
-func (q *Queue) PurgeDead(ctx context.Context) (int, error) {
-	r, err := q.do(ctx, command{Op: opPurgeDead})
+// PurgeDead forgets dead jobs, and tells how many there were; no IDs are all of them.
+func (q *Queue) PurgeDead(ctx context.Context, ids ...string) (int, error) {
+	c := command{Op: opPurgeDead}
+	if len(ids) > 0 {
+		c = command{Op: opDropDead, IDs: ids}
+	}
+	r, err := q.do(ctx, c)
 	return r.Count, err
 }
 
@@ -182,7 +187,9 @@ func (h *host) do(ctx context.Context, c *command) (r result, err error) {
 	case opPurge:
 		r.Count, err = h.purge(ctx)
 	case opPurgeDead:
-		r.Count, err = h.purgeDead(ctx)
+		r.Count, err = h.purgeDead(ctx, h.deadRefs(nil))
+	case opDropDead:
+		r.Count, err = h.purgeDead(ctx, h.deadRefs(c.IDs))
 	case opRedrive:
 		r.Count, err = h.redrive(ctx, c.IDs)
 	case opDead:
@@ -221,9 +228,28 @@ func (h *host) purge(ctx context.Context) (count int, err error) {
 	return count, err
 }
 
-func (h *host) purgeDead(ctx context.Context) (count int, err error) {
+// deadRefs are the dead jobs of these IDs; no IDs are all of them.
+func (h *host) deadRefs(ids []string) (which []ref) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if len(ids) == 0 {
+		return slices.Sorted(maps.Keys(h.index.dead))
+	}
+	for _, id := range ids {
+		r, ok := parseRef(id)
+		if _, dead := h.index.dead[r]; ok && dead && !slices.Contains(which, r) {
+			which = append(which, r)
+		}
+	}
+	return which
+}
+
+func (h *host) purgeDead(ctx context.Context, which []ref) (count int, err error) {
 	err = h.sayNow(ctx, func() (notes []note) {
-		for r := range h.index.dead {
+		for _, r := range which {
+			if _, dead := h.index.dead[r]; !dead { // it was let go since
+				continue
+			}
 			notes = append(notes, note{kind: noteDone, ref: r, done: []int{r.index()}})
 			h.index.finish(r)
 		}
@@ -234,18 +260,7 @@ func (h *host) purgeDead(ctx context.Context) (count int, err error) {
 }
 
 func (h *host) redrive(ctx context.Context, ids []string) (int, error) {
-	var which []ref
-	h.mu.Lock()
-	if len(ids) == 0 {
-		which = slices.Sorted(maps.Keys(h.index.dead))
-	}
-	for _, id := range ids {
-		r, ok := parseRef(id)
-		if _, dead := h.index.dead[r]; ok && dead && !slices.Contains(which, r) {
-			which = append(which, r)
-		}
-	}
-	h.mu.Unlock()
+	which := h.deadRefs(ids)
 	d := &dispatcher{host: h}
 	now := time.Now().UnixMilli()
 	count := 0

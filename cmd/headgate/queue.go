@@ -22,7 +22,8 @@ const queueHelp = `usage: headgate queue status [QUEUE] [--watch]
        headgate queue rate QUEUE JOBS_A_SECOND
        headgate queue dead QUEUE
        headgate queue redrive QUEUE [ID...]
-       headgate queue purge QUEUE [--dead]
+       headgate queue purge QUEUE
+       headgate queue purge QUEUE --dead [ID...]
 
 Queues keep jobs and deliver them at the pace that their target can take: see
 docs/queues.md.
@@ -38,7 +39,7 @@ with --dead those that are dead. - is standard output.
 pause lets no more jobs go out, resume lets them go again. rate holds a queue to
 so many jobs a second beside its limits; 0 is no such bound. dead lists the jobs
 that nobody tries any more, redrive lets them go again. purge forgets all that
-waits, or with --dead all that is dead.
+waits, or with --dead what is dead, all or the jobs of these IDs.
 
   headgate queue put orders orders.ndjson
   headgate queue status --watch
@@ -113,12 +114,11 @@ func queueCommand(ctx context.Context, args []string, stdout, stderr io.Writer) 
 	case verb == "redrive" && n >= 1:
 		q := url.Values{"id": words[1:]}
 		err = o.counted(ctx, stdout, http.MethodPost, queuePath(words[0])+"/redrive?"+q.Encode())
-	case verb == "purge" && n == 1:
-		what := "/jobs"
-		if f.dead {
-			what = "/dead"
-		}
-		err = o.counted(ctx, stdout, http.MethodDelete, queuePath(words[0])+what)
+	case verb == "purge" && n == 1 && !f.dead:
+		err = o.counted(ctx, stdout, http.MethodDelete, queuePath(words[0])+"/jobs")
+	case verb == "purge" && n >= 1 && f.dead:
+		q := url.Values{"id": words[1:]}
+		err = o.counted(ctx, stdout, http.MethodDelete, queuePath(words[0])+"/dead?"+q.Encode())
 	default:
 		return usageFault(stderr, "queue: what is to be done?",
 			"write headgate queue status, queue put QUEUE FILE, queue pause QUEUE, or see headgate help queue")

@@ -28,7 +28,7 @@ func (a *API) queueRoutes() []route {
 		{"POST", one + "/pause", scopeWrite, false, named(a.pauseQueue)},
 		{"POST", one + "/resume", scopeWrite, false, named(a.resumeQueue)},
 		{"GET", one + "/dead", scopeRead, false, named(a.deadJobs, "count", "after")},
-		{"DELETE", one + "/dead", scopeWrite, false, named(a.purgeDead)},
+		{"DELETE", one + "/dead", scopeWrite, false, named(a.purgeDead, "id")},
 		{"POST", one + "/redrive", scopeWrite, false, named(a.redrive, "id")},
 	}
 }
@@ -158,8 +158,21 @@ func (a *API) purgeDead(c *call) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	n, err := q.PurgeDead(c.r.Context())
+	ids, err := idsOf(c)
+	if err != nil {
+		return nil, err
+	}
+	n, err := q.PurgeDead(c.r.Context(), ids...)
 	return c.count("purged", n, err)
+}
+
+// idsOf are the jobs that the query names: ?id=…&id=…
+func idsOf(c *call) ([]string, error) {
+	query, err := url.ParseQuery(c.r.URL.RawQuery)
+	if err != nil || len(query["id"]) > maxKeysShown {
+		return nil, badJob(http.StatusBadRequest, "invalid_query", "the query is not valid, or names too many ids")
+	}
+	return query["id"], nil
 }
 
 // redrive is POST /v1/queues/{name}/redrive?id=…&id=…; without an id all.
@@ -168,11 +181,11 @@ func (a *API) redrive(c *call) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	query, err := url.ParseQuery(c.r.URL.RawQuery)
-	if err != nil || len(query["id"]) > maxKeysShown {
-		return nil, badJob(http.StatusBadRequest, "invalid_query", "the query is not valid, or names too many ids")
+	ids, err := idsOf(c)
+	if err != nil {
+		return nil, err
 	}
-	n, err := q.Redrive(c.r.Context(), query["id"]...)
+	n, err := q.Redrive(c.r.Context(), ids...)
 	return c.count("redriven", n, err)
 }
 

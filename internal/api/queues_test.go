@@ -179,6 +179,11 @@ func TestQueueOperations(t *testing.T) {
 	for st, _ := q.Status(t.Context()); st.Dead < 2; st, _ = q.Status(t.Context()) {
 		<-tick.C
 	}
+	dead, err := q.Dead(t.Context(), "", 1)
+	if err != nil || len(dead) != 1 {
+		t.Fatal(dead, err)
+	}
+	first := dead[0].ID
 	s.steps([][4]string{
 		{"GET" + at + "/dead", "", ok, `"why":"not wanted"}],"next":""}`},
 		{"GET" + at + "/dead?count=1", "", ok, `"key":"1"`},
@@ -186,11 +191,13 @@ func TestQueueOperations(t *testing.T) {
 		{"POST" + at + "/pause", "", ok, `"paused":true`},
 		{"POST" + at + "/redrive?id=x", "", ok, `{"redriven":0}`},
 		{"POST" + at + "/redrive?ids=1-0", "", bad, `no name \"ids\" here, so nothing was done`},
-		{"DELETE" + at + "/dead?id=1-0", "", bad, "invalid_query"},
+		{"DELETE" + at + "/dead?ids=1-0", "", bad, "invalid_query"},
+		{"DELETE" + at + "/dead?id=1-9&id=x", "", ok, `{"purged":0}`},
 		{"POST" + at + "/pause?for=1h", "", bad, "invalid_query"},
-		{"POST" + at + "/redrive", "", ok, `{"redriven":2}`},
+		{"DELETE" + at + "/dead?id=" + first + "&id=" + first, "", ok, `{"purged":1}`},
+		{"POST" + at + "/redrive", "", ok, `{"redriven":1}`},
 		{"DELETE" + at + "/jobs?dead=true", "", bad, `no name \"dead\" here`},
-		{"DELETE" + at + "/jobs", "", ok, `{"purged":2}`},
+		{"DELETE" + at + "/jobs", "", ok, `{"purged":1}`},
 		{"DELETE" + at + "/dead", "", ok, `{"purged":0}`},
 	})
 	if got := s.do("POST", "/v1/queues/orders/pause", "", s.tea); got.StatusCode != http.StatusForbidden {
