@@ -110,14 +110,8 @@ func (r *Room) wait(q *visitRequest, p *counter.Place, s State) {
 		}
 		h["Content-Type"] = textType
 		q.w.WriteHeader(code)
-		is := "is full"
-		switch s {
-		case StateDown:
-			is = "does not answer"
-		case StateClosed:
-			is = "is closed"
-		}
-		io.WriteString(q.w, "This site "+is+" at the moment. Try again in "+secs+" s.\n")
+		why := wire.Why(string(s), "This site is full at the moment.")
+		io.WriteString(q.w, why+" Try again in "+secs+" s.\n")
 	}
 }
 
@@ -240,7 +234,7 @@ func (plainPage) Render(w io.Writer, v *View) error {
 	case !v.refreshes():
 		again, says = "", "Nobody is let in at the moment."
 	case v.Position == 0:
-		says = "You are in line."
+		says = wire.Why(string(v.State), "You are in line.")
 	}
 	_, err := io.WriteString(w, "<!doctype html><html lang=en><meta charset=utf-8>"+again+
 		"<title>"+says+"</title><p>"+says+"</p></html>")

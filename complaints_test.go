@@ -230,9 +230,10 @@ func TestComplaints(t *testing.T) {
 		if p := v.poll(); p.State != StateClosed || p.Message != c.Message {
 			t.Errorf("%+v", p)
 		}
-		v.accept = "*/*"
-		if w := v.do("GET", "/style.css"); !strings.Contains(w.Body.String(), "is closed") {
-			t.Errorf("a script is told %q", w.Body)
+		for _, v.accept = range []string{"*/*", "text/html"} { // a script, and a page without a template
+			if w := v.do("GET", "/"); !strings.Contains(w.Body.String(), "is closed") {
+				t.Errorf("%s is told %q", v.accept, w.Body)
+			}
 		}
 	})
 }

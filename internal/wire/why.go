@@ -1,0 +1,23 @@
+package wire
+
+// Why says in a sentence why a visitor is not inside, state being that of the
+// answer; otherwise is what is said of a state that needs no reason.
+func Why(state, otherwise string) string {
+	switch state {
+	case "full":
+		return "This site is full at the moment."
+	case "queue_all":
+		return "The line stands still at the moment."
+	case "closed":
+		return "This site is closed at the moment."
+	case "opens_at":
+		return "This site is not open yet."
+	case "down":
+		return "This site does not answer at the moment."
+	case "no_cookie":
+		return "This site needs cookies: allow them, and load it again."
+	case "limited":
+		return "Too many come from this network at the moment."
+	}
+	return otherwise
+}
