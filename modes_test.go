@@ -1,7 +1,9 @@
 package headgate
 
 import (
+	"context"
 	"encoding/json"
+	"errors"
 	"net/http"
 	"net/netip"
 	"strings"
@@ -454,6 +456,40 @@ func TestWaitingAnswers(t *testing.T) {
 		cache := w.Header().Get("Cache-Control")
 		if w.Header().Get("Set-Cookie") != "" || !strings.Contains(cache, "public") {
 			t.Error("not cacheable")
+		}
+	})
+}
+
+// What a program gets wrong is told when the room is opened: a status that no answer can have
+// would end each request of those who wait in a panic.
+func TestImpossibleRoomsAreRefused(t *testing.T) {
+	for _, c := range []RoomConfig{
+		{},
+		{Name: "shop", TotalActiveUsers: -1},
+		{Name: "shop", Path: "sale"},
+		{Name: "shop", SessionDuration: -time.Second},
+		{Name: "shop", StatusCode: 5030},
+		{Name: "shop", Method: "lifo"},
+	} {
+		if _, err := OpenRoom(t.Context(), c); !errors.Is(err, ErrConfig) {
+			t.Errorf("%+v: %v", c, err)
+		}
+	}
+}
+
+func TestARoomRunsOnce(t *testing.T) {
+	bubble(t, "a second Run is refused and ends nothing", func(t *testing.T) {
+		g := openGate(t, RoomConfig{TotalActiveUsers: 2, NewUsersPerMinute: 2})
+		if !g.visitor().in() {
+			t.Fatal("not let in")
+		}
+		ctx, stop := context.WithTimeout(t.Context(), time.Minute)
+		defer stop()
+		if err := g.room.Run(ctx); !errors.Is(err, ErrConfig) || ctx.Err() != nil {
+			t.Errorf("%v", err)
+		}
+		if !g.visitor().in() {
+			t.Error("the room does not go on")
 		}
 	})
 }

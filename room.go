@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"net/netip"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -23,7 +24,7 @@ import (
 )
 
 // RoomConfig describes a waiting room. Zero fields are working defaults, but
-// the two limits must be set.
+// the two limits must be set: with 0 nobody is let in.
 type RoomConfig struct {
 	Name  string // names the room in cookies, metrics and messages
 	Title string // what visitors read; default Name
@@ -130,6 +131,11 @@ func (c RoomConfig) withDefaults() (RoomConfig, error) {
 	if c.Name == "" || len(c.Name) > 64 {
 		errs = append(errs, fmt.Errorf("%w: a name of 1 to 64 characters is needed", ErrConfig))
 	}
+	codes := []int{200, 202, 429, 503}
+	if c.Path[0] != '/' || c.SessionDuration < 0 || !slices.Contains(codes, c.StatusCode) {
+		errs = append(errs, fmt.Errorf("%w: path %q does not begin with /, session %v is below 0, or "+
+			"status %d is none of %v", ErrConfig, c.Path, c.SessionDuration, c.StatusCode, codes))
+	}
 	if err := c.Method.check(); err != nil {
 		errs = append(errs, err)
 	}
@@ -210,6 +216,7 @@ type Room struct {
 	liveMu  sync.Mutex // one change at a time
 	counts  counts
 	bufs    sync.Pool // *bytes.Buffer
+	ran     atomic.Bool
 }
 
 // face is the configuration as requests see it, as one snapshot: a request keeps
@@ -430,10 +437,13 @@ func (c *RoomConfig) inherit(old *RoomConfig) {
 // for it when a visitor with a pass comes.
 func (r *Room) KnowsTime() bool { return r.worker.sight.Load() != nil }
 
-// Run lends, calls and renews until ctx ends. It returns an error only if the
-// room cannot go on.
+// Run lends, calls and renews until ctx ends, and closes the room. It returns an error
+// only if the room cannot go on, or runs or ran already: it is called once.
 func (r *Room) Run(ctx context.Context) error {
 	cfg := r.Config()
+	if r.ran.Swap(true) {
+		return fmt.Errorf("%w: room %q runs already, or has run", ErrConfig, cfg.Name)
+	}
 	defer cfg.Engine.release(cfg.Name)
 	if r.counter.Damaged() != nil { // it serves nobody; the other rooms go on
 		<-ctx.Done()
