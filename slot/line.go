@@ -285,19 +285,35 @@ func (l *Line) Served() uint64 {
 // is neither called nor late is used up.
 func (l *Line) Frontier() uint64 { return l.frontier }
 
-// First is the lowest number that may hold a place, End if none does: of a draw its first, as long as
-// any of it does.
+// First is a number below which no ticket holds a place, End if none does: of a draw, its first
+// number before all of it have gone.
 func (l *Line) First() uint64 {
 	n, p := l.from(liveSet, 0)
 	if p == nil {
 		return l.next
 	}
 	for _, d := range l.draws {
-		if n > d.From && n < d.To {
+		if n >= d.From && n < d.To {
 			return d.From
 		}
 	}
 	return n
+}
+
+// Passed gives the tickets below Served that hold a place and are not called, in their order: those
+// that were silent, did not claim, or were not drawn. Not ok: there are more than most.
+func (l *Line) Passed(most int) (numbers []uint64, ok bool) {
+	below := l.Served()
+	for n, p := l.from(liveSet, 0); p != nil && n < below; n, p = l.from(liveSet, n+1) {
+		if c, i := l.find(n); c.has(calledSet, i) || c.has(unsureSet, i) {
+			continue
+		}
+		if len(numbers) == most {
+			return nil, false
+		}
+		numbers = append(numbers, l.number(n))
+	}
+	return numbers, true
 }
 
 // End is the number that the next Join gives out.

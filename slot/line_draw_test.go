@@ -2,6 +2,7 @@ package slot
 
 import (
 	"math/rand/v2"
+	"slices"
 	"testing"
 	"time"
 )
@@ -123,5 +124,47 @@ func BenchmarkDraw(b *testing.B) {
 		}
 		l.Lapse(k, now)
 		l.Seen(k, now, time.Minute)
+	}
+}
+
+// Passed names whom Served leaves out though they wait: who was silent, who did not claim, and who was
+// not drawn. First is below all who hold a place, also in the middle of a draw.
+func TestWhoWaitsBelowServedIsNamed(t *testing.T) {
+	l := NewLine(1)
+	for range 10 {
+		l.Join(0, time.Minute, time.Hour)
+	}
+	last := func(n int) int { return n - 1 }
+	for range 2 { // 10 and 9 are drawn
+		l.Draw(sec, last)
+	}
+	want := []uint64{1, 2, 3, 4, 5, 6, 7, 8}
+	if got, ok := l.Passed(8); l.Served() != 11 || !ok || !slices.Equal(got, want) {
+		t.Errorf("below %d wait %v %v", l.Served(), got, ok)
+	}
+	if got, ok := l.Passed(7); ok || l.First() != 1 {
+		t.Errorf("too many: %v, the first is %d", got, l.First())
+	}
+	l.Lapse(9, sec)
+	l.Use(10)
+	if got, ok := l.Passed(9); !ok || got[len(got)-1] != 9 {
+		t.Errorf("who did not claim waits: %v %v", got, ok)
+	}
+
+	l = NewLine(1)
+	for range 40 {
+		l.Join(0, time.Minute, time.Hour)
+	}
+	if !l.Shuffle(Draw{Event: "e", Seed: seedOf("passed"), From: 1, To: 41, Start: 1}, sec) {
+		t.Fatal("not drawn")
+	}
+	for range 20 {
+		n, _ := l.Call(2 * sec)
+		l.Use(n)
+	}
+	for n := uint64(1); n <= 40; n++ {
+		if l.Status(n) == TicketWaiting && (n < l.First() || n < l.Served()) {
+			t.Errorf("%d waits; the first is %d, below %d nobody does", n, l.First(), l.Served())
+		}
 	}
 }

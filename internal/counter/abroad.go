@@ -132,6 +132,7 @@ type SiteTime struct {
 	Hi     slot.Tau // it is not later there
 	Served uint64   // all tickets below were called when it was last heard
 	Lanes  []uint64 // the same of each lane, by its line
+	Passed []uint64 // tickets below that waited all the same
 	Known  bool
 }
 
@@ -143,7 +144,8 @@ func (c *Counter) siteTime(site string) SiteTime {
 	}
 	for i := range s.All {
 		if x := &s.All[i]; x.Site == site {
-			return SiteTime{Life: x.Life, Hi: x.Hi, Served: x.Served, Lanes: x.Lanes, Known: x.Hi > 0}
+			return SiteTime{Life: x.Life, Hi: x.Hi, Served: x.Served, Lanes: x.Lanes, Passed: x.Passed,
+				Known: x.Hi > 0}
 		}
 	}
 	return SiteTime{}

@@ -62,6 +62,28 @@ func (c *desk) served(lane int) uint64 {
 	return line.Served()
 }
 
+// mostPassed bounds the tickets of a line that a picture names. Chosen: all four take 2 KB at most.
+const mostPassed = 32
+
+// passed shows of each line, in a picture, the number below which nobody of it waits but those that
+// are named.
+func (c *desk) passed(p *Picture) {
+	for lane := 0; lane <= slot.MostLanes && c.line.Line(lane) != nil; lane++ {
+		line := c.line.Line(lane)
+		below, but := line.Served(), []uint64(nil)
+		if some, all := line.Passed(mostPassed); all {
+			but = some
+		} else {
+			below = line.First()
+		}
+		if p.Passed = append(p.Passed, but...); lane == 0 {
+			p.Served = below
+		} else {
+			p.Lanes = append(p.Lanes, below)
+		}
+	}
+}
+
 // skipped is how much of a record the places of the ordinary line and of each lane below the
 // frontier may take.
 func (c *desk) skipped() (own, lane int) {

@@ -2,6 +2,7 @@ package counter
 
 import (
 	"cmp"
+	"slices"
 	"time"
 
 	"github.com/headgate/headgate/slot"
@@ -131,18 +132,13 @@ func (c *desk) laneStates() (all []LaneState) {
 	return all
 }
 
-// laneServed are the numbers below which nobody of a lane waits for a first call, by its line.
-func (c *desk) laneServed() (all []uint64) {
-	for lane := 1; lane <= slot.MostLanes && c.line.Line(lane) != nil; lane++ {
-		all = append(all, c.served(lane))
-	}
-	return all
-}
-
 // Called reports whether a ticket of the data centre had been called when it was last heard.
 func (t *SiteTime) Called(number uint64) bool {
 	lane := slot.LaneOf(number)
-	if lane == 0 {
+	switch {
+	case slices.Contains(t.Passed, number):
+		return false
+	case lane == 0:
 		return number < t.Served
 	}
 	return lane <= len(t.Lanes) && number < t.Lanes[lane-1]

@@ -38,17 +38,18 @@ type Picture struct {
 	Active  int64          `json:"active"` // stays that were reported
 	Waiting int64          `json:"waiting"`
 	Called  int64          `json:"called"`
-	Served  uint64         `json:"served"`          // all tickets below were called
-	Lanes   []uint64       `json:"lanes,omitempty"` // the same of each lane, by its line
-	New     int64          `json:"new"`             // slots of the window in use
-	Held    int64          `json:"held"`            // slots of the first limit that Anywhere has lent to it
-	Unused  int64          `json:"unused"`          // of them in nobody's use
-	Workers int            `json:"workers"`         // that borrow there
-	Rate    float64        `json:"rate"`            // calls a second
-	Minutes []int64        `json:"minutes"`         // new users by minute, the newest first
-	Oldest  time.Duration  `json:"oldest"`          // for how long the first has waited
-	Unsure  time.Duration  `json:"unsure"`          // of when its visitors came, in Anywhere's time
-	Seen    slot.WriteName `json:"seen"`            // the newest write of Anywhere it has heard of
+	Served  uint64         `json:"served"`           // all tickets below were called
+	Lanes   []uint64       `json:"lanes,omitempty"`  // the same of each lane, by its line
+	Passed  []uint64       `json:"passed,omitempty"` // tickets below that wait all the same
+	New     int64          `json:"new"`              // slots of the window in use
+	Held    int64          `json:"held"`             // slots of the first limit that Anywhere has lent to it
+	Unused  int64          `json:"unused"`           // of them in nobody's use
+	Workers int            `json:"workers"`          // that borrow there
+	Rate    float64        `json:"rate"`             // calls a second
+	Minutes []int64        `json:"minutes"`          // new users by minute, the newest first
+	Oldest  time.Duration  `json:"oldest"`           // for how long the first has waited
+	Unsure  time.Duration  `json:"unsure"`           // of when its visitors came, in Anywhere's time
+	Seen    slot.WriteName `json:"seen"`             // the newest write of Anywhere it has heard of
 	Lends   *Lends         `json:"lends,omitempty"`
 }
 
@@ -111,8 +112,8 @@ func (c *Counter) picture() Picture {
 		Site: c.cfg.Sites.Own(), Home: c.cfg.Sites.HomeNow(), Life: r.Name.Life, Epoch: r.Name.Epoch,
 		Time: now, Active: r.Limits[0].Ends.After(now), New: r.Limits[1].Ends.After(now),
 		Waiting: c.waiting(), Called: c.pool.Called(), Minutes: c.up.traffic.minutes(clk),
-		Served: c.served(0), Lanes: c.laneServed(),
 	}
+	c.passed(&p)
 	if r.Up != nil {
 		p.Held = r.Up.Granted - r.Up.Returned[0]
 		p.Unused = max(0, p.Held-p.Active-p.Called)
