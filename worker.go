@@ -35,7 +35,7 @@ const (
 // goroutine; the rest may be called by many.
 type worker struct {
 	boot   func() time.Duration
-	rules  atomic.Pointer[visits.Rules]
+	rules  visits.Turn
 	par    slot.Params
 	lender lender
 	away   bool // of visitors of another data centre: it asks there only when one comes
@@ -87,13 +87,11 @@ type question struct {
 
 // changing stops passes from noting ends that other rules would not give.
 func (w *worker) changing(cfg *RoomConfig) (back func()) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
 	old := w.rules.Load()
-	if next := cfg.rules(&w.par); old.Session != next.Session || old.Longest != next.Longest {
-		now := *old
-		now.Changing = true
-		w.rules.Store(&now)
-	}
-	return func() { w.rules.Store(old) }
+	w.rules.Announce(cfg.rules(&w.par))
+	return func() { w.mu.Lock(); w.rules.Change(old); w.mu.Unlock() }
 }
 
 // reconfigure takes new rules for new stays. The counter has written the limits
@@ -101,10 +99,10 @@ func (w *worker) changing(cfg *RoomConfig) (back func()) {
 func (w *worker) reconfigure(cfg *RoomConfig) {
 	lim := cfg.limits()
 	w.mu.Lock()
+	defer w.mu.Unlock()
 	w.share.SetLimits(lim[0], lim[1])
 	w.all = cfg.Method == MethodPassthrough
-	w.mu.Unlock()
-	w.rules.Store(cfg.rules(&w.par))
+	w.rules.Change(cfg.rules(&w.par))
 }
 
 func newWorker(cfg RoomConfig, name string, loan slot.LoanID) *worker {
@@ -114,7 +112,7 @@ func newWorker(cfg RoomConfig, name string, loan slot.LoanID) *worker {
 		boot: cfg.Boot, par: cfg.params.WithDefaults(), wake: make(chan struct{}, 1),
 		share: slot.NewShare(cfg.params, name, loan, lim[0], lim[1]),
 	}
-	w.rules.Store(cfg.rules(&w.par))
+	w.rules.Change(cfg.rules(&w.par))
 	w.visits = visits.New(func() (lo, hi slot.Tau) { lo, hi, _, _ = w.now(); return lo, hi },
 		func() time.Duration { s := w.rules.Load().Longest; return s + s/100 })
 	return w
@@ -259,11 +257,12 @@ func (w *worker) report(clk time.Duration) (all bool) {
 		w.lastGone = clk
 		w.visits.Sweep(lo)
 	}
-	all = w.visits.Report(lo, w.rules.Load(), func(it slot.Item) bool {
+	all = w.visits.Report(lo, w.rules.Reporting(), func(it slot.Item) bool {
 		w.share.Note(it)
 		return w.share.Noted() < maxItems
 	})
 	if all {
+		w.rules.Reported()
 		w.share.Settle(lo)
 	}
 	return all
