@@ -37,6 +37,7 @@ const (
 	formatFile = "format"
 	formatHead = "headgate-data "
 	lockFile   = "lock"
+	ownerFile  = "node"
 )
 
 // An Error says what is wrong with a data folder and what to do.
@@ -101,6 +102,26 @@ func Open(dir string) (*Folder, error) {
 		return nil, err
 	}
 	return f, nil
+}
+
+// Claim notes which node of a cluster works in the folder. That of another node is refused: what
+// the nodes have promised each other would be kept twice by one of them, and by the other not at all.
+func (f *Folder) Claim(owner string) error {
+	b, err := os.ReadFile(f.Path(ownerFile))
+	switch was := strings.TrimSpace(string(b)); {
+	case errors.Is(err, fs.ErrNotExist):
+		if err := writeFile(f.Path(ownerFile), []byte(owner+"\n")); err != nil {
+			return &Error{Dir: f.dir, Text: "cannot be written", Do: writeHint(err), Err: err}
+		}
+	case err != nil:
+		return &Error{Dir: f.dir, Text: "cannot be read", Do: "give this user the right to read " +
+			f.Path(ownerFile), Err: err}
+	case was != owner:
+		return &Error{Dir: f.dir, Text: fmt.Sprintf("is that of node %q, and this is %q", was, owner),
+			Do: "start with an empty folder: the node fetches what it needs from the others. " +
+				"Was the node renamed, with all of the cluster stopped, remove " + f.Path(ownerFile)}
+	}
+	return nil
 }
 
 // writeHint says what to do about a folder that cannot be written.

@@ -56,6 +56,9 @@ func (k *durable) openCluster(ctx context.Context, c *config.Cluster) error {
 		return err
 	}
 	if c.IsStore() {
+		if err := k.folder.Claim(c.Datacenter + "/" + node); err != nil {
+			return err
+		}
 		e := embedded.Config{Dir: k.folder.Engine(), Log: k.log, Name: node, Cluster: &embedded.Cluster{
 			Name: c.Datacenter, Listen: c.Listen, Routes: c.Routes(), Advertise: c.RouteTo(c.Node),
 			Peers: c.Others(), TLS: t, Leaf: c.Leaf(), Others: others(c),
