@@ -1,0 +1,457 @@
+package headgate
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"net/http"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/headgate/headgate/embedded"
+	"github.com/headgate/headgate/internal/counter"
+	"github.com/headgate/headgate/internal/events"
+	"github.com/headgate/headgate/internal/store"
+	"github.com/headgate/headgate/internal/ticket"
+)
+
+var (
+	chaosSeeds = flag.Int("chaos-seeds", 5, "how many worlds TestChaos plays")
+	chaosFirst = flag.Uint64("chaos-first", 1, "the seed of the first")
+	chaosSteps = flag.Int("chaos-steps", 40, "how often an operator or an accident does something to each")
+	chaosOnly  = flag.String("chaos-only", "", "what alone is done, as limits,cut")
+	chaosTalks = flag.Bool("chaos-talks", false, "TestChaos says all that is done")
+)
+
+// TestChaos lives through what nobody has tried together: a crowd, operators who change everything,
+// and accidents, in one process, some nodes, or some data centres. The processes, their messages and
+// the clocks of the bubble are real, and an hour takes seconds; the moments at which goroutines run
+// are not part of the seed, so a seed that fails may have to be played again some times.
+//
+// The judges stand outside: at the origin, in each browser, and where records are written.
+func TestChaos(t *testing.T) {
+	for i := range *chaosSeeds {
+		seed := *chaosFirst + uint64(i)
+		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) { newChaos(t, seed).play() })
+		})
+	}
+}
+
+// chaos is a room, wherever it is, and all that happens to it.
+type chaos struct {
+	t     *testing.T
+	seed  uint64
+	r     *rand.Rand // of the operator
+	began time.Time
+	buses map[string]*embedded.Server // between the nodes of a data centre; none in one process
+	links map[string]*embedded.Server // between two data centres, by both names in order
+	sites []string
+	each  int // nodes of a data centre; 0: one process, alone
+	ring  *ticket.Ring
+	keys  SealingKeys
+	over  atomic.Bool // a judge has spoken, or the end has come
+	going sync.WaitGroup
+
+	mu     sync.Mutex
+	mem    map[string]*store.Memory
+	nodes  []*chaosNode
+	cfg    RoomConfig // as the operator wants it
+	list   []events.Event
+	change []func(*RoomConfig) // what the event of the same index makes of it
+	said   []string            // the last that was done
+	judges
+}
+
+// A chaosNode is a process.
+type chaosNode struct {
+	c          *chaos
+	site, name string
+	store      *chaosStore
+	conns      []*nats.Conn
+	ways       []*chaosWay
+	engine     *Engine
+	room       *Room
+	h          http.Handler
+	dead       atomic.Bool
+	stop       func()
+}
+
+// A chaosStore is what a process has of the records of its data centre.
+type chaosStore struct {
+	plug
+	wrote func(key string, value []byte)
+}
+
+func (s *chaosStore) CompareAndSwap(
+	ctx context.Context, key string, rev uint64, value []byte,
+) (uint64, error) {
+	next, err := s.plug.CompareAndSwap(ctx, key, rev, value)
+	if err == nil {
+		s.wrote(key, value)
+	}
+	return next, err
+}
+
+// A chaosWay is how a process reaches others; it can be cut.
+type chaosWay struct {
+	link
+	to string
+}
+
+func newChaos(t *testing.T, seed uint64) *chaos {
+	r := rand.New(rand.NewPCG(seed, 3))
+	sites, each := 1, 0
+	switch seed % 4 {
+	case 1:
+		each = 2 + r.IntN(2)
+	case 2:
+		sites, each = 2+r.IntN(2), 1+r.IntN(2)
+	case 3:
+		sites, each = 3, 1+r.IntN(2)
+	}
+	return openChaos(t, seed, r, sites, each, RoomConfig{
+		TotalActiveUsers: int64(1 + r.IntN(6)), NewUsersPerMinute: int64(10 + r.IntN(60)),
+		SessionDuration: time.Duration(8+r.IntN(20)) * time.Second, PollMin: time.Second,
+		PollMax: time.Duration(2+r.IntN(7)) * time.Second,
+	})
+}
+
+// openChaos makes a world of so many data centres with so many nodes each, 0 for one process alone.
+func openChaos(t *testing.T, seed uint64, r *rand.Rand, sites, each int, cfg RoomConfig) *chaos {
+	c := &chaos{t: t, seed: seed, r: r, began: time.Now(), keys: drawKeys(), each: each, cfg: cfg,
+		sites: []string{"sjc", "lhr", "del"}[:sites], mem: map[string]*store.Memory{},
+		buses: map[string]*embedded.Server{}, links: map[string]*embedded.Server{}}
+	c.judges.init()
+	for i, site := range c.sites {
+		c.mem[site] = &store.Memory{}
+		if c.each > 0 {
+			c.buses[site] = c.bus(site)
+		}
+		for _, other := range c.sites[i+1:] {
+			s := c.bus(site + other)
+			c.links[site+other], c.links[other+site] = s, s
+		}
+	}
+	c.cfg.Name, c.cfg.Hold, c.cfg.HoldPhone, c.cfg.Rules = "shop", chaosHold, chaosHold, chaosRules{}
+	c.setKeys()
+	for _, site := range c.sites {
+		for i := range max(1, c.each) {
+			c.start(site, fmt.Sprint(site, i+1), c.config)
+		}
+	}
+	return c
+}
+
+// chaosHold is for how long silence keeps a place.
+const chaosHold = 90 * time.Second
+
+func (c *chaos) bus(name string) *embedded.Server {
+	s, err := embedded.Open(c.t.Context(), embedded.Config{Dir: filepath.Join(c.t.TempDir(), name)})
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	c.t.Cleanup(s.Close)
+	return s
+}
+
+func (c *chaos) setKeys() {
+	e := &Engine{}
+	if err := e.SetKeys(c.keys); err != nil {
+		c.t.Fatal(err)
+	}
+	c.ring = e.keys.Load()
+}
+
+// way is a connection that can be cut.
+func (n *chaosNode) way(to string, s *embedded.Server) *nats.Conn {
+	w := &chaosWay{link: link{engine: s}, to: to}
+	conn, err := nats.Connect("", nats.InProcessServer(&w.link), nats.MaxReconnects(-1),
+		nats.ReconnectWait(250*time.Millisecond), nats.ReconnectJitter(0, 0), nats.ReconnectBufSize(-1))
+	if err != nil {
+		n.c.t.Fatal(err)
+	}
+	n.ways, n.conns = append(n.ways, w), append(n.conns, conn)
+	return conn
+}
+
+// open opens the engine of a process, as OpenEngine does it but for its store and its clock, which
+// are those of the bubble.
+func (n *chaosNode) open(boot func() time.Duration) {
+	c := n.c
+	e := &Engine{store: n.store, alone: c.each == 0}
+	e.keys.Store(c.ring)
+	n.engine = e
+	if c.each == 0 {
+		return
+	}
+	e.bus = store.NewBus(n.way("", c.buses[n.site]))
+	log := slog.New(slog.DiscardHandler)
+	e.members = counter.NewMembers(e.bus, counter.Member{Name: n.name, Life: rand.Uint64(), Hosts: true,
+		Began: time.Now()}, boot, log)
+	if len(c.sites) == 1 {
+		return
+	}
+	d, conns := &Datacenters{Own: n.site, Home: c.sites[0]}, map[string]*nats.Conn{}
+	for _, other := range c.sites {
+		if other != n.site {
+			d.Others = append(d.Others, other)
+			conns[other] = n.way(other, c.links[n.site+other])
+		}
+	}
+	d.Link = func(other string) *nats.Conn { return conns[other] }
+	e.joinSites(&EngineConfig{Datacenters: d, Log: log})
+}
+
+// start begins a process, and what follows its configuration.
+func (c *chaos) start(site, name string, config func(time.Time) RoomConfig) *chaosNode {
+	n := &chaosNode{c: c, site: site, name: name, store: &chaosStore{}}
+	n.store.plug.Memory = c.mem[site]
+	n.store.wrote = func(key string, value []byte) { c.wrote(site, key, value) }
+	began, off := time.Now(), time.Duration(rand.Int64N(1e14))
+	boot := func() time.Duration { return time.Since(began) + off }
+	n.open(boot)
+	cfg := config(time.Now())
+	cfg.Engine, cfg.Boot = n.engine, boot
+	room, err := OpenRoom(c.t.Context(), cfg)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	n.room, n.h = room, room.Handler(http.HandlerFunc(n.origin))
+	ctx, cancel := context.WithCancel(context.WithoutCancel(c.t.Context()))
+	rooms, end := context.WithCancel(ctx)
+	var run, follow sync.WaitGroup
+	if n.engine.members != nil {
+		run.Go(func() { c.must(n.engine.members.Run(ctx)) })
+	}
+	if n.engine.sites != nil {
+		run.Go(func() { c.must(n.engine.sites.Run(ctx)) })
+	}
+	follow.Go(func() {
+		if err := room.Run(rooms); err != nil && !n.dead.Load() {
+			c.fail("the room of %s ends: %v", name, err)
+		}
+	})
+	follow.Go(func() { n.follow(rooms, cfg, config) })
+	n.stop = sync.OnceFunc(func() { // as a process stops: it hands over and goes
+		n.engine.Leave()
+		end()
+		follow.Wait()
+		cancel()
+		run.Wait()
+		for _, conn := range n.conns {
+			conn.Close()
+		}
+	})
+	c.t.Cleanup(n.stop)
+	c.mu.Lock()
+	c.nodes = append(c.nodes, n)
+	c.mu.Unlock()
+	return n
+}
+
+func (c *chaos) must(err error) {
+	if err != nil && !c.over.Load() {
+		c.fail("%v", err)
+	}
+}
+
+// follow takes what the operator wants and what events make of it, as the process does.
+func (n *chaosNode) follow(ctx context.Context, have RoomConfig, config func(time.Time) RoomConfig) {
+	key := func(c RoomConfig) string {
+		c.Engine, c.Boot = nil, nil
+		return fmt.Sprintf("%+v", c)
+	}
+	had := key(have)
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(250 * time.Millisecond):
+		}
+		cfg := config(time.Now())
+		if next := key(cfg); next != had {
+			if err := n.room.Reconfigure(ctx, cfg); err != nil {
+				n.c.log("%s does not take the change yet: %v", n.name, err)
+				time.Sleep(2 * time.Second)
+				continue
+			}
+			had = next
+		}
+	}
+}
+
+// config is what is to be in force at a time.
+func (c *chaos) config(now time.Time) RoomConfig {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	cfg, m := c.cfg, events.At(c.list, now)
+	if m.On != nil {
+		c.change[m.On.Index](&cfg)
+		cfg.Event = Event{Name: m.On.Name, Active: true, Prequeue: m.Prequeue, Shuffle: m.On.Shuffle,
+			StartsAt: m.On.Start, EndsAt: m.On.End}
+	}
+	if m.Draw != nil {
+		cfg.Draw = DrawPlan{Event: m.Draw.Key, StartsAt: m.Draw.Start,
+			Begun: !m.Draw.Announced(now), Started: m.Draw.Started(now)}
+	}
+	return cfg
+}
+
+// end ends a process as kill -9 does, or cleanly.
+func (c *chaos) end(n *chaosNode, kill bool) {
+	c.mu.Lock()
+	for i := range c.nodes {
+		if c.nodes[i] == n {
+			c.nodes = append(c.nodes[:i:i], c.nodes[i+1:]...)
+			break
+		}
+	}
+	c.mu.Unlock()
+	if kill {
+		n.dead.Store(true)
+		n.store.pulled.Store(true)
+		for _, conn := range n.conns {
+			conn.Close()
+		}
+	}
+	n.stop()
+	n.dead.Store(true)
+}
+
+// node is any that lives, of a data centre if there is one of it.
+func (c *chaos) node(r *rand.Rand, site string) *chaosNode {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var of []*chaosNode
+	for _, n := range c.nodes {
+		if n.site == site {
+			of = append(of, n)
+		}
+	}
+	if len(of) == 0 {
+		of = c.nodes
+	}
+	if len(of) == 0 {
+		return nil
+	}
+	return of[r.IntN(len(of))]
+}
+
+// chaosRules obey headers.
+type chaosRules struct{}
+
+func (chaosRules) Match(r RuleRequest) RuleAction {
+	switch x := r.Header.Get("X-Rule"); {
+	case x == "deny":
+		return RuleDeny
+	case x == "bypass":
+		return RuleBypass
+	case strings.HasPrefix(x, "lane"):
+		return RuleLane + RuleAction(x[4]-'0')
+	}
+	return RuleNone
+}
+
+// play lets all of it happen, then asks for peace: everybody gets in, and the room is empty in the end.
+func (c *chaos) play() {
+	defer c.going.Wait()
+	defer c.over.Store(true)
+	c.awake()
+	c.going.Go(c.watch)
+	people := 10 + c.r.IntN(40)
+	for i := range people {
+		c.going.Go(func() { newPerson(c, i).live() })
+	}
+	for range *chaosSteps {
+		c.pause(time.Duration(c.r.Int64N(int64(12 * time.Second))))
+		if c.over.Load() {
+			return
+		}
+		c.happen()
+	}
+	c.peace()
+	took := time.Since(c.began)
+	c.await("all have come in and gone", 40*time.Minute, func() bool {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		return c.alive == 0
+	})
+	c.await("the room says that it is empty", 10*time.Minute, c.empty)
+	if *chaosTalks {
+		c.t.Logf("peace after %v, all quiet %v later; %d stays", took, time.Since(c.began)-took, len(c.stays))
+	}
+}
+
+func (c *chaos) awake() {
+	c.await("all know the time", time.Minute, func() bool {
+		for _, n := range c.nodes {
+			if !n.room.KnowsTime() {
+				return false
+			}
+		}
+		return true
+	})
+}
+
+func (c *chaos) pause(d time.Duration) {
+	for end := time.Now().Add(d); time.Now().Before(end) && !c.over.Load(); {
+		time.Sleep(min(time.Second, time.Until(end)))
+	}
+}
+
+// nap lets bubble time go by.
+func nap(d time.Duration) { <-time.After(d) }
+
+func (c *chaos) await(what string, most time.Duration, ok func() bool) {
+	for end := time.Now().Add(most); !ok(); time.Sleep(time.Second) {
+		if c.over.Load() {
+			return
+		}
+		if time.Now().After(end) {
+			c.fail("%s: not within %v", what, most)
+			return
+		}
+	}
+}
+
+// log notes what is done.
+func (c *chaos) log(format string, args ...any) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.said = append(c.said, fmt.Sprintf("%8.3f ", time.Since(c.began).Seconds())+fmt.Sprintf(format, args...))
+	if *chaosTalks {
+		c.t.Log(c.said[len(c.said)-1])
+	}
+	if len(c.said) > 30 {
+		c.said = c.said[1:]
+	}
+}
+
+// fail is the word of a judge: the first one counts.
+func (c *chaos) fail(format string, args ...any) {
+	if c.over.Swap(true) {
+		return
+	}
+	c.log("JUDGED: "+format, args...)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.t.Errorf("seed %d, %d data centres, %d nodes in each; the last that was done:\n%s", c.seed,
+		len(c.sites), c.each, strings.Join(c.said, "\n"))
+	for _, n := range c.nodes {
+		st := n.room.Status()
+		c.t.Logf("%s: %+v", n.name, st)
+		if st.Datacenters != nil {
+			c.t.Logf("   %+v", *st.Datacenters)
+		}
+	}
+}
