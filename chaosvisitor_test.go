@@ -94,8 +94,8 @@ func (p *person) live() {
 		if a, ok := p.wait(); ok {
 			p.visit(a)
 		}
-		if len(p.jar.value) > 0 {
-			p.old = append(p.old, *p.jar)
+		if j := p.has(); j.value != "" {
+			p.old = append(p.old, j)
 		}
 		switch p.r.IntN(4) {
 		case 0: // the same browser, with what it has
@@ -110,6 +110,13 @@ func (p *person) live() {
 		}
 		c.pause(p.between(0, 60*time.Second))
 	}
+}
+
+// has is what is in the jar now: other tabs write it too.
+func (p *person) has() jar {
+	p.c.mu.Lock()
+	defer p.c.mu.Unlock()
+	return *p.jar
 }
 
 func (c *chaos) atPeace() bool {
@@ -398,7 +405,7 @@ func (p *person) visit(a chaosAnswer) {
 	if c.over.Load() || stay == "" {
 		return
 	}
-	p.old = append(p.old, *p.jar)
+	p.old = append(p.old, p.has())
 	switch p.r.IntN(3) {
 	case 0: // it goes without a word
 		c.pause(max(0, a.left))

@@ -76,12 +76,18 @@ func (b *Bus) Serve(
 	name string, answer func(ctx context.Context, msg []byte) []byte,
 ) (stop func(), err error) {
 	ctx, cancel := context.WithCancel(context.Background())
+	var begin sync.Mutex // held from looking whether it has ended to the beginning of an answer
 	var wg sync.WaitGroup
 	room := make(chan struct{}, mostAnswers)
 	sub, err := b.conn.Subscribe(subjectAsk+escape(name), func(m *nats.Msg) {
 		select {
 		case room <- struct{}{}:
 		case <-ctx.Done():
+			return
+		}
+		begin.Lock()
+		defer begin.Unlock()
+		if ctx.Err() != nil {
 			return
 		}
 		wg.Go(func() {
@@ -97,7 +103,9 @@ func (b *Bus) Serve(
 	}
 	return func() {
 		_ = sub.Unsubscribe() // of a connection that is closed there is nothing to leave
-		cancel()
+		begin.Lock()
+		cancel() // a message that is here already begins no answer any more
+		begin.Unlock()
 		wg.Wait()
 	}, nil
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"sync/atomic"
 	"testing"
 	"time"
 )
@@ -49,5 +50,29 @@ func TestAllWhoServeANameAnswer(t *testing.T) {
 	defer end()
 	if err := ask(short, 4); !errors.Is(err, context.DeadlineExceeded) || len(heard) != 3 {
 		t.Errorf("one says nothing: %d heard, %v", len(heard), err)
+	}
+}
+
+// Nothing is answered once it has ended, however much is asked at that moment.
+func TestNothingIsAnsweredAfterTheEnd(t *testing.T) {
+	b := NewBus(newDisk(t).engine.Conn())
+	for range 200 {
+		var ended atomic.Bool
+		deaf, err := b.Serve("who", func(context.Context, []byte) []byte {
+			if ended.Load() {
+				t.Error("answered after the end")
+			}
+			return nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for range 50 {
+			if err := b.conn.PublishRequest(subjectAsk+"who", "nobody", nil); err != nil {
+				t.Fatal(err)
+			}
+		}
+		deaf()
+		ended.Store(true)
 	}
 }
