@@ -231,6 +231,7 @@ soak: setup ## the long rest: 10,000 visitors, 100 kills, an hour with kills, 10
 	$(GO) test -count=1 -v -timeout 30m -tags soak ./tests/crowd
 	$(GO) test -count=1 -v -timeout 3h -tags soak ./tests/kills
 	$(MAKE) walk WALK_STEPS=$(SOAK_WALK_STEPS)
+	$(GO) test -count=1 -timeout 30m -run TestChaos . -chaos-first 1 -chaos-each 1 -chaos-seeds 400
 	$(MAKE) hunt HUNT=15000 ARGS='--hunt-seed 1000000'
 	cd tests/limiters && $(GO) test -count=1 -v -timeout 30m -run 'Overload|ManyKeys' . \
 		-keys 10000000 -overload 1m

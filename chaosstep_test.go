@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"strings"
 	"time"
 
@@ -218,9 +219,7 @@ func (c *chaos) event() {
 // rotate makes a new key seal: all know it, then it seals, then those before the last are thrown away.
 func (c *chaos) rotate() {
 	next := SealingKeys{Seals: c.keys.Seals, Keys: map[byte][32]byte{}}
-	for id, key := range c.keys.Keys {
-		next.Keys[id] = key
-	}
+	maps.Copy(next.Keys, c.keys.Keys)
 	id := c.keys.Seals%200 + 1
 	next.Keys[id] = ticket.NewKey()
 	for _, seals := range []byte{c.keys.Seals, id} {

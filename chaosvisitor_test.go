@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"net/http"
 	"net/http/httptest"
@@ -154,9 +155,7 @@ func (p *person) fetch(n *chaosNode, j *jar, q request) (a chaosAnswer, ok bool)
 		q.method = "GET"
 	}
 	r := httptest.NewRequestWithContext(ctx, q.method, q.path, strings.NewReader(q.form))
-	for k, v := range q.header {
-		r.Header[k] = v
-	}
+	maps.Copy(r.Header, q.header)
 	r.Header.Set("X-Person", p.name)
 	r.Header.Set("Accept", "text/html")
 	if q.poll || q.json {
