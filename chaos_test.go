@@ -25,7 +25,7 @@ import (
 )
 
 var (
-	chaosSeeds = flag.Int("chaos-seeds", 5, "how many worlds TestChaos plays")
+	chaosSeeds = flag.Int("chaos-seeds", 2, "how many worlds TestChaos plays")
 	chaosFirst = flag.Uint64("chaos-first", 4, "the seed of the first")
 	chaosEach  = flag.Uint64("chaos-each", 4, "the next seed is so many on; 4 from 4: one process in each")
 	chaosSteps = flag.Int("chaos-steps", 40, "how often an operator or an accident does something to each")

@@ -35,7 +35,9 @@ func TestWhoWasNotDrawnKeepsThePlaceWhenTheDataCentreIsLost(t *testing.T) {
 			}
 			time.Sleep(time.Second)
 		}
+		c.mu.Lock()
 		c.cfg.Method, c.cfg.QueueAll = MethodFIFO, true
+		c.mu.Unlock()
 		for range 10 {
 			time.Sleep(time.Second)
 			for _, p := range line {
