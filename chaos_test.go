@@ -38,7 +38,8 @@ var (
 // the clocks of the bubble are real, and an hour takes seconds; the moments at which goroutines run
 // are not part of the seed, so a seed that fails may have to be played again some times. Worlds of
 // several nodes are for long runs (make soak): in one of some hundred a visitor who was late is called
-// after one behind.
+// after one behind. And a pass that was used after its stay had left frees a slot of somebody else when
+// the whole room was killed in between, which docs/protocol.md leaves outside: one in some hundred.
 //
 // The judges stand outside: at the origin, in each browser, and where records are written.
 func TestChaos(t *testing.T) {
