@@ -126,24 +126,9 @@ func TestAMonthIsSmallAndFast(t *testing.T) {
 		step   int64
 		budget bool
 	}{{7200, true}, {3600, true}, {1800, true}, {60, false}} { // the last is too long for JSON
-		best := time.Hour
-		points := 0
-		for range 5 {
-			began := time.Now()
-			from := day.Unix()
-			to := from + int64(days)*daySeconds + 43200
-			rows, err := k.Rows(&Question{Series{Room, "room1"}, from, to, c.step})
-			if err != nil {
-				t.Fatal(err)
-			}
-			metrics := Metrics(Room)
-			for i := range rows {
-				for j := range metrics {
-					metrics[j].Value(&rows[i], c.step)
-				}
-			}
-			points, best = len(rows), min(best, time.Since(began))
-		}
+		from := day.Unix()
+		to := from + int64(days)*daySeconds + 43200
+		points, best := chart(t, k, 5, &Question{Series{Room, "room1"}, from, to, c.step})
 		t.Logf("step %5d s: %5d points of all metrics in %v", c.step, points, best.Round(time.Microsecond))
 		if c.budget && !testing.Short() && best > 100*time.Millisecond {
 			t.Errorf("a chart in steps of %d s takes %v, budget 100 ms", c.step, best)
