@@ -579,8 +579,8 @@ func (l *Limiter) Reset(name, key string) error {
 }
 
 // Keys are up to count keys that have used any of a limit, from a place on that the call
-// before gave; "" is the beginning, and the end. Keys that come and go meanwhile may be
-// missed or told twice. A count below 1 is an error.
+// before gave; "" is the beginning, and the end. Keys that come or go meanwhile may be
+// missed; one that stays is told once. A count below 1 is an error.
 func (l *Limiter) Keys(name, from string, count int) (all []KeyUse, next string, err error) {
 	if count < 1 {
 		return nil, "", fmt.Errorf("%w: %d keys at once, want 1 at least", ErrKey, count)

@@ -479,31 +479,59 @@ type Use struct {
 	Reset     time.Duration
 }
 
-// Uses gives what up to count keys have used, from a place on: 0 is the beginning. next is
-// where to go on, 0 at the end. Keys that come and go meanwhile may be missed or told twice.
+// Uses gives what up to count keys have used, in the order of their hashes' low halves from one
+// on: 0 is the beginning. next is where to go on, 0 at the end. A key that is there all the time
+// is told once, whatever size the table has meanwhile. (Keys that share that half are told
+// together, be they more than count.)
 func (t *Table) Uses(now Time, from, count int) (all []Use, next int) {
-	now = t.step(now)
-	size := uint64(len(t.entries)) // places are told as parts of 2^32, whatever size comes between
 	if from < 0 || from > math.MaxUint32 {
 		return nil, 0
 	}
-	for i := uint64(from) * size >> 32; i < size; i++ {
-		e := &t.entries[i]
+	now, count = t.step(now), max(count, 1)
+	var found []*entry
+	size, at := len(t.entries), t.home(uint64(from))
+	for ; ; at++ {
+		e := &t.entries[at%size]
 		if e.hash == 0 {
+			if at >= size || len(found) >= count {
+				break // all whose place is this one or before it have been seen
+			}
 			continue
 		}
-		if len(all) == count {
-			return all, int((i<<32 + size - 1) / size)
-		}
-		l := t.rules.of(e)
-		lapse(e, t.rules, now)
-		used := l.most - l.spare(e, now) + e.lent()
-		if whole := max(l.idle(e), now+Time(min(1, used))); whole > now {
-			all = append(all, Use{
-				strings.Clone(e.key), used, l.most, max(0, l.most-used), time.Duration(whole - now)})
+		// Those that the end has no place for stand at the beginning.
+		ahead := t.home(e.hash) > at%size
+		if low(e) >= from && ahead == (at >= size) && t.anew(e, now) > now {
+			found = append(found, e)
 		}
 	}
-	return all, 0
+	slices.SortFunc(found, func(a, b *entry) int { return low(a) - low(b) })
+	for i, e := range found {
+		if i >= count && low(e) > low(found[i-1]) {
+			return all, low(e)
+		}
+		l, used := t.rules.of(e), t.spent(e, now)
+		all = append(all, Use{strings.Clone(e.key), used, l.most, max(0, l.most-used),
+			time.Duration(t.anew(e, now) - now)})
+	}
+	if at++; at < size {
+		next = int((uint64(at)<<32 + uint64(size) - 1) / uint64(size))
+	}
+	return all, next
+}
+
+// low is the half of an entry's hash that its home depends on.
+func low(e *entry) int { return int(uint32(e.hash)) }
+
+// spent is what a key has used of its amount.
+func (t *Table) spent(e *entry, now Time) int64 {
+	l := t.rules.of(e)
+	return l.most - l.spare(e, now) + e.lent()
+}
+
+// anew is from when a key is as good as new.
+func (t *Table) anew(e *entry, now Time) Time {
+	lapse(e, t.rules, now)
+	return max(t.rules.of(e).idle(e), now+Time(min(1, t.spent(e, now))))
 }
 
 // sweep looks at about n keys, and forgets those that are as good as new. Where one is, all that
