@@ -124,6 +124,7 @@ func (l *Line) Came(number uint64, at Tau) {
 // Seen notes that a ticket polled now and was told to ask again after interval,
 // and says where it stands. A late ticket that speaks is called first from now
 // on. One whose hold is over loses its place here, if Expire has not seen it.
+// What it was told before still counts: another tab of its browser comes then.
 func (l *Line) Seen(number uint64, now Tau, interval time.Duration) TicketStatus {
 	number = l.rank(number)
 	c, i := l.find(number)
@@ -137,7 +138,7 @@ func (l *Line) Seen(number uint64, now Tau, interval time.Duration) TicketStatus
 		l.expire(number)
 		return l.status(number)
 	}
-	p.seen, p.window = uint32(tick), presence(interval)
+	p.seen, p.window = uint32(tick), max(presence(interval), p.rest(tick))
 	if !called && c.has(outSet, i) {
 		l.unmark(outSet, number)
 	}

@@ -55,6 +55,13 @@ func (p linePlace) present(tick int64) bool {
 	return p.window != 0 && tick-int64(p.seen) <= p.window.ticks()
 }
 
+// rest is the presence of who has asked before its time: that of the interval that is left of
+// the one it was told. It never grows, however often somebody asks.
+func (p linePlace) rest(tick int64) lineSpan {
+	left := p.window.ticks() - max(tick-int64(p.seen), 0)*5/2
+	return newLineSpan(time.Duration(left) * lineTick)
+}
+
 // over says that the hold has ended. A hold shorter than the time the visitor
 // was told to stay away would punish obedience, so presence extends it.
 func (p linePlace) over(tick int64) bool {

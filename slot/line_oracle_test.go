@@ -28,6 +28,8 @@ type oracleTicket struct {
 	lapsed  bool // its call, and it has not spoken since
 	seen    Tau
 	told    time.Duration // the interval, exactly
+	due     Tau           // the latest that it was told to ask at
+	window  int64         // in ticks: present for so long after seen
 	hold    time.Duration
 	joined  Tau
 }
@@ -68,18 +70,19 @@ func (t *oracleTicket) age(now Tau) int64 {
 }
 
 func (t *oracleTicket) present(now Tau) bool {
-	return !t.unheard && t.age(now) <= ticks(t.told*5/2)
+	return !t.unheard && t.age(now) <= t.window
 }
 
 func (t *oracleTicket) over(now Tau) bool {
 	if t.unheard {
 		return t.age(now) > ticks(t.hold)
 	}
-	return t.age(now) > max(ticks(t.told*5/2), ticks(t.hold))
+	return t.age(now) > max(t.window, ticks(t.hold))
 }
 
 func (o *oracleLine) join(now Tau, told, hold time.Duration) uint64 {
-	o.tickets = append(o.tickets, oracleTicket{seen: now, told: told, hold: hold, joined: now})
+	o.tickets = append(o.tickets, oracleTicket{seen: now, told: told, due: now.Add(told),
+		window: ticks(told * 5 / 2), hold: hold, joined: now})
 	return o.next() - 1
 }
 
@@ -108,7 +111,8 @@ func (o *oracleLine) seen(n uint64, now Tau, told time.Duration) TicketStatus {
 	if t.unsure && o.loose {
 		t.hidden = false
 	}
-	t.seen, t.told, t.unheard, t.unsure = now, told, false, false
+	t.window = max(ticks(told*5/2), ticks(time.Duration(t.window-t.age(now)*5/2)*time.Second/16))
+	t.seen, t.told, t.due, t.unheard, t.unsure = now, told, max(t.due, now.Add(told)), false, false
 	t.lapsed = t.lapsed && t.state == called
 	if t.state == late {
 		t.state = back

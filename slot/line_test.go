@@ -79,6 +79,28 @@ func TestLineWhoPollsOnTimeIsNotOvertaken(t *testing.T) {
 	}
 }
 
+// Two tabs of a browser share a ticket and are told different times, for the one asked long
+// ago: the second one's times do not make the first one late.
+func TestLineATabThatAsksOftenDoesNotMakeTheOtherLate(t *testing.T) {
+	l := joined(2)
+	l.Seen(1, 10*sec, 8*time.Second)
+	for i := range Tau(6) { // the other one, which is closed then
+		l.Seen(1, (11+i)*sec, time.Second/2)
+	}
+	l.Seen(2, 18*sec, time.Second)
+	if n, _ := l.Call(18 * sec); n != 1 {
+		t.Errorf("%d is called, want 1", n)
+	}
+
+	l = joined(2)
+	l.Seen(1, 10*sec, 8*time.Second)
+	for i := range Tau(1000) { // however often it asks, up to 25.6 s: it is there for 20 s more at most
+		l.Seen(1, 10*sec+i*sec/64, time.Second/2)
+	}
+	l.Seen(2, 46*sec, time.Second)
+	wantCalled(t, l, 46*sec, 2)
+}
+
 func TestLineAbsentIsSkippedNotDropped(t *testing.T) {
 	l := joined(3)
 	l.Seen(2, 10*sec, 2*time.Second)

@@ -55,7 +55,7 @@ func (m *modelLines) join(line int) uint64 {
 	if m.people[n] != nil || LaneOf(n) != line {
 		m.t.Fatalf("number %d of line %d was issued before, or is of another", n, line)
 	}
-	m.people[n] = &oracleTicket{seen: m.now, told: 2 * time.Second, hold: time.Minute}
+	m.people[n] = &oracleTicket{seen: m.now, window: ticks(5 * time.Second), hold: time.Minute}
 	if m.lines.laned {
 		for other := range m.shown { // who joins another line may go in before
 			if LaneOf(other) != line {
