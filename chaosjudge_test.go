@@ -1,6 +1,7 @@
 package headgate
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net/http"
@@ -248,7 +249,9 @@ func (c *chaos) judgePoll(n *chaosNode, p *person, was *jar, a *chaosAnswer, ask
 	if was.tok.Kind != ticket.Ticket || was.tok.ID == 0 {
 		return
 	}
-	now := time.Now()
+	now, home := time.Now(), cmp.Or(was.tok.Home, c.sites[0])
+	// Who was in is sent to the page too.
+	called := a.State == StateCalled && a.Number == was.tok.ID && c.where(home, &was.tok).Status == "called"
 	c.mu.Lock()
 	out := false
 	lost, why := a.Number != was.tok.ID && a.State != StateMoved && a.State != StateLeft, ""
@@ -270,16 +273,12 @@ func (c *chaos) judgePoll(n *chaosNode, p *person, was *jar, a *chaosAnswer, ask
 		why = fmt.Sprintf("no place goes back: %s with %d was told %d and is told %+v", p.name, was.tok.ID,
 			was.shown, *a)
 	}
-	home := was.tok.Home
-	if home == "" {
-		home = c.sites[0]
-	}
 	line, key := c.key(home, &was.tok)
 	ordered := a.Method == string(MethodFIFO) && now.Sub(c.calm) > 25*time.Second
 	last, ok := c.told[line]
 	switch {
 	case a.Number != was.tok.ID || !ordered:
-	case a.State == StateCalled:
+	case called:
 		if c.told[line].key < key {
 			c.told[line] = chaosCall{key, was.tok.ID, now}
 		}
