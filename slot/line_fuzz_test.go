@@ -182,7 +182,8 @@ func (s *lineScript) freeze(a byte) {
 	o := s.oracle
 	o.grace, o.at, o.restored = grace, s.now, o.frontier
 	for i := range o.tickets {
-		o.tickets[i].unheard, o.tickets[i].seen = true, s.now
+		t := &o.tickets[i]
+		t.unheard, t.seen, t.window, t.due = true, s.now, 0, 0
 	}
 }
 
