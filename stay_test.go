@@ -1,6 +1,7 @@
 package headgate
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net/http"
@@ -11,6 +12,7 @@ import (
 	"time"
 
 	"github.com/headgate/headgate/embedded"
+	"github.com/headgate/headgate/slot"
 )
 
 // pass is the Pass of the visitor's stay, as a handler behind the room sees it.
@@ -109,6 +111,50 @@ func TestStays(t *testing.T) {
 			t.Error("the slot of another one was freed")
 		}
 	})
+}
+
+// Who has left brings the old pass again after all processes were lost, and nobody who is left
+// was there: the record knows.
+func TestWhoHasLeftStaysOutAfterARestart(t *testing.T) {
+	for _, killed := range []bool{true, false} {
+		bubble(t, fmt.Sprint("killed ", killed), func(t *testing.T) {
+			g, p := openPlugged(t, RoomConfig{TotalActiveUsers: 1, NewUsersPerMinute: 600,
+				SessionDuration: time.Hour, PollMin: 100 * time.Millisecond, PollMax: 200 * time.Millisecond})
+			v, next := g.visitor(), g.visitor()
+			pass, _ := v.named()
+			next.in()
+			if ended, err := g.room.EndStay(t.Context(), pass); !ended || err != nil {
+				t.Fatal(ended, err)
+			}
+			old := v.cookie
+			if !next.until(5*time.Second) || !next.in() {
+				t.Fatal("the slot did not come back")
+			}
+			for range 3 {
+				if killed {
+					g, p = g.kill(p, time.Second)
+				} else {
+					g, p = g.restart(time.Second)
+				}
+				v.g, next.g, v.cookie = g, g, old
+				if v.in() || !next.in() {
+					t.Fatal("who has left is inside again, or who came is not")
+				}
+				time.Sleep(time.Minute)
+				if v.cookie = old; v.in() || !next.in() {
+					t.Fatal("who has left is inside again a minute later, or who came is not")
+				}
+			}
+			time.Sleep(2 * time.Hour)
+			g.visitor().in() // a write
+			time.Sleep(5 * time.Second)
+			var rec slot.Record
+			b, _, err := p.Memory.Load(t.Context(), "counter.shop")
+			if err = cmp.Or(err, rec.UnmarshalBinary(b)); err != nil || len(rec.Left) > 0 {
+				t.Errorf("%v are kept whose passes are over, %v", rec.Left, err)
+			}
+		})
+	}
 }
 
 // twoNodes are a room at two nodes of one engine.

@@ -150,6 +150,7 @@ func (p *Pool) build(clk time.Duration, syncs []*Sync, held []pending) {
 			r.Limits[i].InForce = max(r.Limits[i].InForce, r.capacity(i))
 		}
 	}
+	r.Left = p.gone.latest(r.Time)
 	r.Waiting = p.wait || p.lined
 	r.Quiet = clk < p.quiet
 	if p.line != nil {

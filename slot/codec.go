@@ -43,6 +43,9 @@ func (r *Record) AppendBinary(b []byte) ([]byte, error) {
 	if len(r.Moved) > 0 {
 		v = 6
 	}
+	if len(r.Left) > 0 {
+		v = 7
+	}
 	e.uint(v, r.Name.Life, r.Name.Epoch, r.Name.Writes)
 	e.text(r.Host)
 	e.int(int64(r.Time))
@@ -100,6 +103,9 @@ func (r *Record) AppendBinary(b []byte) ([]byte, error) {
 	}
 	if v > 5 {
 		e.moved(r.Moved)
+	}
+	if v > 6 {
+		e.left(r.Left)
 	}
 	return e.b, nil
 }
@@ -169,6 +175,9 @@ func (r *Record) UnmarshalBinary(b []byte) error {
 	}
 	if v > 5 {
 		x.Moved = d.moved()
+	}
+	if v > 6 {
+		x.Left = d.left()
 	}
 	if d.err != nil || len(d.b) > 0 || n == 0 {
 		return fmt.Errorf("%w: damaged", ErrRecord)

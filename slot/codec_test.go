@@ -101,7 +101,7 @@ func TestARecordWithMovedPlaces(t *testing.T) {
 	want.Moved = []Moved{{Number: 12, Key: 1, Held: 90}, {Number: 300, Key: 1 << 63, Held: 50}}
 	b, err := want.AppendBinary(nil)
 	var got Record
-	if err != nil || b[0] != Version || got.UnmarshalBinary(b) != nil || !reflect.DeepEqual(&got, want) {
+	if err != nil || b[0] != 6 || got.UnmarshalBinary(b) != nil || !reflect.DeepEqual(&got, want) {
 		t.Fatalf("got  %+v\nwant %+v, %v", got, *want, err)
 	}
 	for _, bad := range [][]Moved{{{Number: 12}}, {{Number: 12, Key: 1}, {Number: 12, Key: 2}}} {
@@ -110,8 +110,23 @@ func TestARecordWithMovedPlaces(t *testing.T) {
 			t.Errorf("%v is read", bad)
 		}
 	}
-	if b, _ = codecSample().AppendBinary(nil); b[0] >= Version {
+	if b, _ = codecSample().AppendBinary(nil); b[0] >= 6 {
 		t.Errorf("without them it is of format %d", b[0])
+	}
+}
+
+// TestARecordWithThoseWhoLeft survives; one without is what the program of before can read.
+func TestARecordWithThoseWhoLeft(t *testing.T) {
+	want := codecSample()
+	want.Left = []Gone{{ID: 12, End: 90}, {ID: 1 << 63, End: 9e18}, {ID: 3, End: 80}}
+	b, err := want.AppendBinary(nil)
+	var got Record
+	if err != nil || b[0] != Version || got.UnmarshalBinary(b) != nil || !reflect.DeepEqual(&got, want) {
+		t.Fatalf("got  %+v\nwant %+v, %v", got, *want, err)
+	}
+	want.Left = make([]Gone, mostLeft+1)
+	if b, _ = want.AppendBinary(nil); got.UnmarshalBinary(b) == nil {
+		t.Errorf("%d are read", len(want.Left))
 	}
 }
 
@@ -119,6 +134,7 @@ func TestDamagedRecordIsRefused(t *testing.T) {
 	whole := codecSample()
 	whole.Draws = []Draw{{Event: "old", Start: 5, From: 10, To: 300}}
 	whole.Moved = []Moved{{Number: 301, Key: 1 << 60, Held: 7}}
+	whole.Left = []Gone{{ID: 12, End: 90}, {ID: 1 << 63, End: 9e18}}
 	b, _ := whole.AppendBinary(nil)
 	var r Record
 	for n := range b {
@@ -142,6 +158,10 @@ func FuzzRecord(f *testing.F) {
 	moved := codecSample()
 	moved.Moved = []Moved{{Number: 12, Key: 1, Held: 90}, {Number: 300, Key: 1 << 63, Held: 50}}
 	b, _ = moved.AppendBinary(nil)
+	f.Add(b)
+	left := codecSample()
+	left.Left = []Gone{{ID: 12, End: 90}, {ID: 1 << 63, End: 9e18}}
+	b, _ = left.AppendBinary(nil)
 	f.Add(b)
 	f.Add([]byte{})
 	f.Fuzz(func(t *testing.T, b []byte) {

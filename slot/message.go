@@ -94,9 +94,3 @@ type Answer struct {
 	Part     int64  // to a counter: what its traffic has earned of all slots that are unused
 	Plenty   uint64 // to a counter: bit i says that limit i has enough for all who stand anywhere
 }
-
-// Gone is a stay that left early; a pass for it admits no more.
-type Gone struct {
-	ID  StayID
-	End Tau // until when the pass would have said yes
-}

@@ -2,7 +2,6 @@ package slot
 
 import (
 	"math"
-	"slices"
 	"time"
 )
 
@@ -123,6 +122,9 @@ func (p *Pool) Takeover(clk time.Duration) *Record {
 	p.wr = p.rec.Clone()
 	p.wr.Name = WriteName{Life: p.rec.Name.Life, Epoch: p.epoch, Writes: p.rec.Name.Writes + 1}
 	p.wr.Host, p.tookAt = p.host, p.rec.Time
+	for _, x := range p.rec.Left {
+		p.gone.add(x)
+	}
 	p.owing = p.rec.Time < p.rec.Unnamed
 	if l := p.rec.Limits[0]; l.Kind == AtOnce {
 		p.unnamed = max(p.par.CeilEnd(l.Limit, p.rec.Time.Add(l.Longest)), l.Ends.last())
@@ -501,56 +503,6 @@ func (p *Pool) Claim(id StayID, hard time.Duration, again bool) {
 func (p *Pool) ClaimedBefore(id StayID) (Tau, bool) {
 	c, ok := p.rec.claimed(id)
 	return c.End, ok
-}
-
-// goneLog remembers who left early until their passes end, and which loan has
-// been told how much of it.
-type goneLog struct {
-	log  []Gone
-	base int64 // index of log[0]
-	told map[LoanID]toldMark
-	ends map[StayID]Tau
-}
-
-type toldMark struct {
-	seq        Seq
-	next, sure int64
-}
-
-// maxGone bounds the log; chosen: at 40 B each 4 MB.
-const maxGone = 100_000
-
-func (g *goneLog) add(x Gone) {
-	if g.ends == nil {
-		g.ends = map[StayID]Tau{}
-	}
-	if len(g.log) >= maxGone {
-		delete(g.ends, g.log[0].ID)
-		g.log, g.base = slices.Delete(g.log, 0, 1), g.base+1
-	}
-	g.log = append(g.log, x)
-	g.ends[x.ID] = x.End
-}
-
-func (g *goneLog) has(id StayID) bool { _, ok := g.ends[id]; return ok }
-
-// tell returns what loan has not been told. A new number proves that the
-// answer before it arrived.
-func (g *goneLog) tell(loan LoanID, seq Seq, now Tau) []Gone {
-	for len(g.log) > 0 && g.log[0].End < now {
-		delete(g.ends, g.log[0].ID)
-		g.log, g.base = g.log[1:], g.base+1
-	}
-	if g.told == nil {
-		g.told = map[LoanID]toldMark{}
-	}
-	m := g.told[loan]
-	if m.seq != seq {
-		m.seq, m.sure = seq, m.next
-	}
-	m.next = g.base + int64(len(g.log))
-	g.told[loan] = m
-	return slices.Clone(g.log[min(int64(len(g.log)), max(0, m.sure-g.base)):])
 }
 
 // LinePart is what a record keeps of the line. Next may fall only to End of the

@@ -6,7 +6,7 @@ import (
 )
 
 // Version is the format of the records this code writes. It reads all up to it.
-const Version = 6
+const Version = 7
 
 // A Record is all that a counter must not forget, a few KB however many people
 // are inside. A confirmed Record is never changed but for Seq of a heartbeat.
@@ -31,6 +31,7 @@ type Record struct {
 	Lanes    []LanePart
 	Moved    []Moved   // places that are on another device now, by number; never changed in place
 	Claimed  []Claimed // claims of the last claimKept
+	Left     []Gone    // who left early, the oldest first; never changed in place
 	Unnamed  Tau       // no stay whose name the host has not heard ends later
 	Sure     []Span    // when every renewal that was seen is in this record, oldest first
 	MovedTo  string    // the data centre that Anywhere has gone to: nothing follows this write

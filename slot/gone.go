@@ -1,0 +1,97 @@
+package slot
+
+import "slices"
+
+// Gone is a stay that left early; a pass for it admits no more.
+type Gone struct {
+	ID  StayID
+	End Tau // until when the pass would have said yes
+}
+
+// goneLog remembers who left early until their passes end, and which loan has
+// been told how much of it.
+type goneLog struct {
+	log  []Gone
+	base int64 // index of log[0]
+	told map[LoanID]toldMark
+	ends map[StayID]Tau
+}
+
+type toldMark struct {
+	seq        Seq
+	next, sure int64
+}
+
+// maxGone bounds the log; chosen: at 40 B each 4 MB. mostLeft bounds what of it is in the
+// record, the latest: 24 KB. Chosen: whoever copies a pass of an earlier one, of more than that
+// within a session, and brings it after all processes were lost, is inside once more.
+const (
+	maxGone  = 100_000
+	mostLeft = 4096
+)
+
+func (g *goneLog) add(x Gone) {
+	if g.ends == nil {
+		g.ends = map[StayID]Tau{}
+	}
+	if len(g.log) >= maxGone {
+		g.drop()
+	}
+	g.log = append(g.log, x)
+	g.ends[x.ID] = x.End
+}
+
+// drop forgets the oldest. What is in a record is never changed in place.
+func (g *goneLog) drop() {
+	delete(g.ends, g.log[0].ID)
+	g.log, g.base = g.log[1:], g.base+1
+}
+
+func (g *goneLog) expire(now Tau) {
+	for len(g.log) > 0 && g.log[0].End < now {
+		g.drop()
+	}
+}
+
+// latest is what a record keeps: whoever takes over knows who has left, though all processes
+// that were told are lost.
+func (g *goneLog) latest(now Tau) []Gone {
+	g.expire(now)
+	return slices.Clip(g.log[max(0, len(g.log)-mostLeft):])
+}
+
+func (g *goneLog) has(id StayID) bool { _, ok := g.ends[id]; return ok }
+
+// tell returns what loan has not been told. A new number proves that the
+// answer before it arrived.
+func (g *goneLog) tell(loan LoanID, seq Seq, now Tau) []Gone {
+	g.expire(now)
+	if g.told == nil {
+		g.told = map[LoanID]toldMark{}
+	}
+	m := g.told[loan]
+	if m.seq != seq {
+		m.seq, m.sure = seq, m.next
+	}
+	m.next = g.base + int64(len(g.log))
+	g.told[loan] = m
+	return slices.Clone(g.log[min(int64(len(g.log)), max(0, m.sure-g.base)):])
+}
+
+func (e *encoder) left(all []Gone) {
+	e.uint(uint64(len(all)))
+	last := Gone{}
+	for _, x := range all {
+		e.int(int64(x.ID-last.ID), int64(x.End-last.End))
+		last = x
+	}
+}
+
+func (d *decoder) left() (all []Gone) {
+	last := Gone{}
+	for range d.len(mostLeft) {
+		last = Gone{ID: last.ID + StayID(d.int()), End: last.End + Tau(d.int())}
+		all = append(all, last)
+	}
+	return all
+}
