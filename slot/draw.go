@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	"encoding/binary"
 	"math/bits"
+	"slices"
 )
 
 // A Draw puts the tickets of a prequeue into an order that nobody can guess before its seed is
@@ -94,13 +95,14 @@ func (o *Order) Number(rank uint64) uint64 {
 const mostDraws = 8
 
 // Shuffle gives the places from d.From on to the tickets in the order of the draw, which is that
-// of all who have joined: d.To must be End, and no ticket from d.From on may be called or have
-// been. False, and nothing changes, if that is not so. It costs a look at each place.
+// of all who have joined: d.To must be End, and no ticket from d.From on may be called, or have
+// been, or be in another draw: two orders of the same places are none. False, and nothing changes, if that is not so. It costs a look at each place.
 //
 // Arrivals are drawn too: the ranks have come evenly between the first and now, so that lines of
 // other data centres, with draws of their own, meet this one as equals.
 func (l *Line) Shuffle(d Draw, now Tau) bool {
-	if d.To != l.next || d.From < l.frontier || d.From >= d.To || len(l.draws) >= mostDraws {
+	if d.To != l.next || d.From < l.frontier || d.From >= d.To || len(l.draws) >= mostDraws ||
+		slices.ContainsFunc(l.draws, func(o *Order) bool { return d.From < o.To }) {
 		return false
 	}
 	old := make([]drawnPlace, d.To-d.From)

@@ -167,6 +167,10 @@ func TestShuffleIsRefused(t *testing.T) {
 	if !l.Shuffle(Draw{From: 2, To: 6}, 0) {
 		t.Error("not drawn")
 	}
+	l.Join(0, time.Second, time.Minute)
+	if l.Shuffle(Draw{From: 5, To: 7}, 0) || !l.Shuffle(Draw{From: 6, To: 7}, 0) {
+		t.Error("drawn, with one of another draw; or not drawn")
+	}
 }
 
 // TestDrawsAreForgotten when their last ticket has left.

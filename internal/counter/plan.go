@@ -84,6 +84,9 @@ func (c *desk) follow(clk time.Duration) {
 	x := *d
 	line := c.line.Ordinary() // who waits in a lane takes no part
 	x.Start, x.From, x.To = c.plan.Start, max(d.From, line.Frontier()), line.End()
+	for _, before := range line.Draws() { // of an event that overlaps: who is drawn keeps that place
+		x.From = max(x.From, before.To)
+	}
 	if d.From == 0 || !line.Shuffle(x, c.pool.Tau(clk)) {
 		c.cfg.Log.Warn("nobody takes part in the draw", "room", c.cfg.Room, "event", x.Event)
 		x.From, x.To = 0, 0

@@ -119,6 +119,56 @@ func TestADrawOf100000IsChecked(t *testing.T) {
 	})
 }
 
+// TestDrawsThatOverlap: who is drawn by one event keeps that place, whichever event's prequeue
+// began first; no two have the same, and each is called.
+func TestDrawsThatOverlap(t *testing.T) {
+	for _, first := range []string{"long", "short"} {
+		synctest.Test(t, func(t *testing.T) {
+			c := host(t, "a", &store.Memory{}, 1)
+			c.Hold(true)
+			follow := func(event string, start int64, p Phase) {
+				t.Helper()
+				if err := c.Follow(t.Context(), Plan{Event: event, Start: start, Phase: p}); err != nil {
+					t.Fatal(err)
+				}
+			}
+			var tickets []uint64
+			some := func() {
+				for range 40 {
+					tickets = append(tickets, join(t, c).Number)
+				}
+			}
+			follow("long", 1000, Prequeuing)
+			some()
+			follow("short", 990, Prequeuing)
+			some()
+			follow(first, map[string]int64{"long": 1000, "short": 990}[first], Started)
+			some()
+			where := func() (at map[uint64]int64) {
+				at = map[uint64]int64{}
+				taken := map[int64]bool{}
+				for _, n := range tickets {
+					p, err := c.Poll(t.Context(), lifeOf(c), n, 0)
+					if err != nil || p.Status != slot.TicketWaiting || taken[p.Position] {
+						t.Fatalf("ticket %d is %v at %d, taken %v: %v", n, p.Status, p.Position,
+							taken[p.Position], err)
+					}
+					taken[p.Position], at[n] = true, p.Position
+				}
+				return at
+			}
+			before := where()
+			follow("short", 990, Started)
+			follow("long", 1000, Started)
+			for n, at := range where() {
+				if drawn := n < tickets[80]; drawn && first == "long" && at != before[n] {
+					t.Fatalf("ticket %d was drawn to be at %d and is at %d", n, before[n], at)
+				}
+			}
+		})
+	}
+}
+
 // TestADrawIsToldAfterItsEvent, so that who still waits can check it: alone, beside the next one, and
 // by the next host.
 func TestADrawIsToldAfterItsEvent(t *testing.T) {
