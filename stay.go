@@ -61,9 +61,9 @@ func (r *Room) stay(q *visitRequest) (s Stay, ok bool) {
 	}
 	_, hi, life, known := q.worker.now()
 	last, gone := q.worker.visits.Look(slot.StayID(q.tok.ID))
-	end := max(q.worker.entitled(&q.tok), last)
-	hard := slot.Tau(q.tok.Hard)
-	if !known || life != q.tok.Life || gone || hi >= end || q.worker.beyond(&q.tok, end) {
+	said, hard := q.worker.entitled(&q.tok), slot.Tau(q.tok.Hard)
+	end := max(said, last)
+	if !known || life != q.tok.Life || gone || hi >= end || q.worker.beyond(&q.tok, said) {
 		return s, false
 	}
 	s = Stay{Entered: time.Unix(q.tok.Accepted, 0), Left: end.Sub(hi), room: r, tok: q.tok,

@@ -113,6 +113,27 @@ func TestStays(t *testing.T) {
 	})
 }
 
+// The first request after a restart is of the visit it was of before, also when the pass is still
+// that of the process before and the visit goes on beyond all that one had given.
+func TestAStayIsTheSameAfterARestart(t *testing.T) {
+	bubble(t, "killed", func(t *testing.T) {
+		g, p := openPlugged(t, RoomConfig{TotalActiveUsers: 1, NewUsersPerMinute: 600,
+			SessionDuration: 10 * time.Minute})
+		v := g.visitor()
+		_, was := v.named()
+		for range 3 {
+			g, p = g.kill(p, 10*time.Second)
+			v.g = g
+			for range 6 { // its end moves by less than a tenth of the session: no new pass
+				time.Sleep(4 * time.Second)
+				if _, now := v.named(); now.ID != was.ID || now.Left < 9*time.Minute {
+					t.Fatalf("was %+v, is %+v", was, now)
+				}
+			}
+		}
+	})
+}
+
 // Who has left brings the old pass again after all processes were lost, and nobody who is left
 // was there: the record knows.
 func TestWhoHasLeftStaysOutAfterARestart(t *testing.T) {
