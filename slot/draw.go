@@ -96,7 +96,8 @@ const mostDraws = 8
 
 // Shuffle gives the places from d.From on to the tickets in the order of the draw, which is that
 // of all who have joined: d.To must be End, and no ticket from d.From on may be called, or have
-// been, or be in another draw: two orders of the same places are none. False, and nothing changes, if that is not so. It costs a look at each place.
+// been, or be in another draw: two orders of the same places are none. False, and nothing changes,
+// if that is not so. It costs a look at each place.
 //
 // Arrivals are drawn too: the ranks have come evenly between the first and now, so that lines of
 // other data centres, with draws of their own, meet this one as equals.
