@@ -70,6 +70,10 @@ type Line struct {
 
 	draws []*Order // places of their numbers lie by rank
 
+	kept     []keptPlace // restored and not heard, with a slot kept for each; by number
+	keptBack int         // of them, those that have spoken
+	keptDue  Tau         // none has been silent for too long before
+
 	restored Restored // of a line grown back: when, and how long the unheard block
 	loose    bool     // more tickets may exist than the record says
 }
@@ -158,6 +162,9 @@ func (l *Line) Seen(number uint64, now Tau, interval time.Duration) TicketStatus
 		return TicketWaiting
 	}
 	l.mark(backSet, number)
+	if l.hear(number, now, p.window) {
+		return TicketWaiting
+	}
 	return TicketLate
 }
 
@@ -188,6 +195,9 @@ func (l *Line) status(number uint64) TicketStatus {
 	case c.has(calledSet, i):
 		return TicketCalled
 	case number < l.frontier:
+		if _, kept := l.keptAt(number); kept {
+			return TicketWaiting
+		}
 		return TicketLate
 	}
 	return TicketWaiting
@@ -409,6 +419,7 @@ func (l *Line) drop(number uint64) {
 	if l.status(number) == TicketLate && !c.has(unsureSet, number&lineMask) {
 		l.late--
 	}
+	l.unkeep(number)
 	l.unmark(unsureSet, number)
 	l.unmark(hiddenSet, number)
 	l.unmark(outSet, number)
@@ -464,6 +475,11 @@ func (l *Line) trim() {
 // them for the grace again, and no hold has run. It costs a look at each place.
 func (l *Line) Unhear(now Tau, grace func(distance uint64) time.Duration) {
 	l.restored.At, l.restored.Frontier, l.restored.Grace = now, l.frontier, grace
+	for _, k := range l.kept {
+		if c, i := l.find(k.number); k.back && c.places[i].window != 0 {
+			l.hear(k.number, now, c.places[i].window)
+		}
+	}
 	tick := uint32(l.tick(now))
 	for _, c := range l.chunks {
 		if c == nil {

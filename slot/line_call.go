@@ -12,14 +12,19 @@ import (
 //
 // Use, Lapse or Leave must follow. Until then the ticket is called and its hold
 // does not end: a slot is reserved for it.
-func (l *Line) Call(now Tau) (number uint64, ok bool) {
+func (l *Line) Call(now Tau) (number uint64, ok bool) { return l.CallOf(now, 1) }
+
+// call calls the next where more slots are free than are kept.
+func (l *Line) call(now Tau, free int) (number uint64, ok bool) {
 	tick := l.tick(now)
 	for n, p := l.from(backSet, 0); p != nil; n, p = l.from(backSet, n+1) {
 		switch {
 		case p.present(tick):
 			l.unmark(backSet, n)
 			l.mark(calledSet, n)
-			l.late--
+			if !l.unkeep(n) {
+				l.late--
+			}
 			return l.number(n), true
 		case p.over(tick):
 			l.expire(n)
@@ -29,6 +34,9 @@ func (l *Line) Call(now Tau) (number uint64, ok bool) {
 	}
 	for n, p := l.from(liveSet, l.frontier); p != nil; n, p = l.from(liveSet, l.frontier) {
 		if l.blocks(n, p, now) {
+			if l.keep(n, free) {
+				continue
+			}
 			l.frontier = n
 			return 0, false
 		}
@@ -95,6 +103,7 @@ func (l *Line) Leave(number uint64) TicketStatus {
 // call stopped, and starts again at the end, at most one round a call. It
 // returns how many it dropped.
 func (l *Line) Expire(now Tau, budget int) (dropped int) {
+	l.unkeepSilent(now)
 	tick, start, wrapped := l.tick(now), l.sweep, false
 	for at := start; budget > 0; {
 		n, p := l.from(liveSet, at)

@@ -123,10 +123,10 @@ func (s *lineScript) step(op, a, b byte) {
 			same(s, "seen", s.line.Seen(n, s.now, told), s.oracle.seen(n, s.now, told))
 		}
 	case opCall:
-		s.call()
+		s.call(1 + int(a>>4)*int(b%2))
 	case opCallMany:
-		for range a {
-			s.call()
+		for i := range int(a) { // most are not used yet
+			s.call(max(1, int(b)-i))
 		}
 	case opDraw:
 		for i := range int(a)%9 + 1 {
@@ -183,6 +183,9 @@ func (s *lineScript) freeze(a byte) {
 	o.grace, o.at, o.restored = grace, s.now, o.frontier
 	for i := range o.tickets {
 		t := &o.tickets[i]
+		if !t.unheard {
+			t.hear(s.now)
+		}
 		t.unheard, t.seen, t.window, t.due = true, s.now, 0, 0
 	}
 }
@@ -194,16 +197,21 @@ func (s *lineScript) heard(n uint64) {
 	}
 }
 
-func (s *lineScript) call() {
+func (s *lineScript) call(free int) {
 	s.t.Helper()
 	s.before = append(s.before[:0], s.oracle.tickets...)
 	frontier := s.oracle.frontier
-	n, ok := s.line.Call(s.now)
-	want, wantOK := s.oracle.call(s.now)
+	n, ok := s.line.CallOf(s.now, free)
+	want, wantOK := s.oracle.call(s.now, free)
 	same(s, "call", n, want)
 	same(s, "call ok", ok, wantOK)
+	same(s, "kept", s.line.Kept(), len(s.oracle.kept()))
 	if !ok {
 		return
+	}
+	its := n < frontier && s.before[n-s.oracle.first].kept
+	if kept := s.line.Kept(); !its && kept > free-1 {
+		s.t.Fatalf("%d is called with the slot of one of %d for whom %d are kept", n, kept, free)
 	}
 	if s.used[n] {
 		s.t.Fatalf("%d was used and is called again", n)
@@ -214,6 +222,9 @@ func (s *lineScript) call() {
 		onTime := !t.unheard && (time.Duration(s.now-t.seen) <= 2*t.told ||
 			s.now <= t.due && t.due > t.seen+3*tick)
 		overtaken := t.state == waiting && m < n || t.state == back && (m < n || n >= frontier)
+		if its && !t.kept { // the slot was kept before the late one spoke
+			overtaken = false
+		}
 		if m != n && onTime && overtaken {
 			s.t.Fatalf("%d polled on time and was overtaken by %d", m, n)
 		}
@@ -229,6 +240,9 @@ func (s *lineScript) draw(seed int) {
 		if t.state != dead && t.state != called && !t.lapsed && t.present(s.now) {
 			there++
 		}
+	}
+	for _, t := range o.kept() {
+		t.kept = false
 	}
 	n, ok := s.line.Draw(s.now, func(n int) int { return (seed*7919 + 13*n/3) % n })
 	same(s, "draw ok", ok, there > 0)
@@ -337,7 +351,7 @@ func (s *lineScript) compareSums() {
 	}
 	same(s, "unsure", s.line.Unsure(), unsure)
 	same(s, "len", s.line.Len(), len(o.tickets)-in[dead]-unsure)
-	same(s, "late", s.line.Late(), in[late]+in[back]-unsureLate)
+	same(s, "late", s.line.Late(), in[late]+in[back]-unsureLate-len(o.kept()))
 	same(s, "called", s.line.Called(), in[called])
 	all, blocked := o.upcoming(s.now)
 	oldest, ok := s.line.Oldest(s.now)

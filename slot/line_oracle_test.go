@@ -32,6 +32,9 @@ type oracleTicket struct {
 	window  int64         // in ticks: present for so long after seen
 	hold    time.Duration
 	joined  Tau
+
+	kept  bool // below the frontier: others may be called past it, and a slot is kept for it
+	until Tau
 }
 
 type oracleState int
@@ -96,6 +99,9 @@ func (o *oracleLine) status(n uint64) TicketStatus {
 	case t == nil || t.state == dead:
 		return TicketGone
 	}
+	if t.kept {
+		return TicketWaiting
+	}
 	return []TicketStatus{TicketWaiting, TicketLate, TicketLate, TicketCalled}[t.state]
 }
 
@@ -105,7 +111,7 @@ func (o *oracleLine) seen(n uint64, now Tau, told time.Duration) TicketStatus {
 		return o.status(n)
 	}
 	if t.state != called && t.over(now) {
-		t.state = dead
+		t.die()
 		return o.status(n)
 	}
 	if t.unsure && o.loose {
@@ -117,6 +123,7 @@ func (o *oracleLine) seen(n uint64, now Tau, told time.Duration) TicketStatus {
 	if t.state == late {
 		t.state = back
 	}
+	t.hear(now)
 	return o.status(n)
 }
 
@@ -128,16 +135,50 @@ func (o *oracleLine) blocks(n uint64, now Tau) bool {
 	return t.unheard && o.grace != nil && time.Duration(now-o.at) < o.grace(n-o.restored)
 }
 
-func (o *oracleLine) call(now Tau) (uint64, bool) {
+// hear keeps a slot for as long as the ticket is present, at least.
+func (t *oracleTicket) hear(now Tau) {
+	if t.kept {
+		t.until = max(t.until, now.Add(time.Duration(t.window+1)*time.Second/16))
+	}
+}
+
+// kept are the tickets that a slot is kept for.
+func (o *oracleLine) kept() (all []*oracleTicket) {
+	for i := range o.tickets {
+		if t := &o.tickets[i]; t.kept {
+			all = append(all, t)
+		}
+	}
+	return all
+}
+
+// unkeep makes those late that have been silent for too long.
+func (o *oracleLine) unkeep(now Tau) {
+	for _, t := range o.kept() {
+		t.kept = now < t.until
+	}
+}
+
+func (o *oracleLine) call(now Tau, free int) (uint64, bool) {
+	o.unkeep(now)
+	if kept := o.kept(); free <= len(kept) {
+		for i, t := range kept {
+			if i < free && t.present(now) {
+				t.state, t.kept = called, false
+				return o.number(t), true
+			}
+		}
+		return 0, false
+	}
 	for i := range o.tickets {
 		t := &o.tickets[i]
 		switch {
 		case t.state != back:
 		case t.present(now):
-			t.state = called
+			t.state, t.kept = called, false
 			return o.first + uint64(i), true
 		case t.over(now):
-			t.state = dead
+			t.die()
 		default:
 			t.state = late
 		}
@@ -146,6 +187,8 @@ func (o *oracleLine) call(now Tau) (uint64, bool) {
 		t := o.get(o.frontier)
 		switch {
 		case t.state == dead:
+		case o.blocks(o.frontier, now) && !t.unsure && len(o.kept())+1 < free:
+			t.state, t.kept, t.until = late, true, o.at.Add(o.grace(o.frontier-o.restored))
 		case o.blocks(o.frontier, now):
 			return 0, false
 		case t.present(now):
@@ -159,6 +202,17 @@ func (o *oracleLine) call(now Tau) (uint64, bool) {
 		}
 	}
 	return 0, false
+}
+
+func (t *oracleTicket) die() { t.state, t.kept = dead, false }
+
+func (o *oracleLine) number(t *oracleTicket) uint64 {
+	for i := range o.tickets {
+		if t == &o.tickets[i] {
+			return o.first + uint64(i)
+		}
+	}
+	panic("of another line")
 }
 
 // upcoming is what call would give, called again and again, until it gives no
@@ -207,13 +261,14 @@ func (o *oracleLine) lapse(n uint64, now Tau) bool {
 func (o *oracleLine) leave(n uint64) TicketStatus {
 	was := o.status(n)
 	if t := o.get(n); t != nil {
-		t.state = dead
+		t.die()
 	}
 	return was
 }
 
 // expire walks one round from where it stopped, over at most budget places.
 func (o *oracleLine) expire(now Tau, budget int) (dropped int) {
+	o.unkeep(now)
 	var round []uint64
 	for i := range o.tickets {
 		if o.tickets[i].state != dead {
@@ -225,7 +280,7 @@ func (o *oracleLine) expire(now Tau, budget int) (dropped int) {
 	for _, n := range round[:min(budget, len(round))] {
 		o.sweep = n + 1
 		if t := o.get(n); t.state != called && t.over(now) {
-			t.state = dead
+			t.die()
 			dropped++
 		}
 	}

@@ -221,15 +221,31 @@ func evenly100(weights [1 + MostLanes]int) (turns [100]uint8) {
 // Call calls the next ticket of the line whose turn it is. A lane with nobody to call leaves its
 // turn to the ordinary line, and that, empty, its own to the lanes. Where a restored ticket
 // holds up the ordinary line the lanes take no turn of its.
-func (l *Lines) Call(now Tau) (number uint64, ok bool) {
+func (l *Lines) Call(now Tau) (number uint64, ok bool) { return l.CallOf(now, 1) }
+
+// CallOf is Call where as many slots are free; see Line.CallOf. Beside lanes none is kept: a line that
+// could go on with slots kept would take the turns of one that waits for its own.
+func (l *Lines) CallOf(now Tau, free int) (number uint64, ok bool) {
 	if !l.laned {
-		return l.all[0].Call(now)
+		return l.all[0].CallOf(now, free)
 	}
+	l.all[0].unkeepAll() // of before there were lanes
 	return l.pick(func(x *Line) (number uint64, ok, blocked bool) {
 		number, ok = x.Call(now)
 		return number, ok, !ok && x.frontier < x.next
 	})
 }
+
+// CallKept calls whom a slot is kept for and who has spoken; see Line.CallKept.
+func (l *Lines) CallKept(now Tau, free int) (number uint64, ok bool) {
+	if l.laned {
+		return 0, false
+	}
+	return l.all[0].CallKept(now, free)
+}
+
+// KeptBack reports whether CallKept may call somebody.
+func (l *Lines) KeptBack() bool { return !l.laned && l.all[0].keptBack > 0 }
 
 // Draw draws a ticket of the line whose turn it is.
 func (l *Lines) Draw(now Tau, random func(n int) int) (number uint64, ok bool) {
