@@ -242,7 +242,7 @@ func (c *desk) place(number uint64, clk time.Duration) Place {
 	p.Status = c.line.Seen(number, c.pool.Tau(clk), p.PollAfter)
 	// A late one is back and next in the order. Any other may be the first who is
 	// there while slots are free.
-	if p.Status == slot.TicketLate || p.Status == slot.TicketWaiting && c.nobody {
+	if p.Status == slot.TicketLate || p.Status == slot.TicketWaiting && (c.nobody || c.line.KeptBack()) {
 		c.call(clk)
 		p.Status = c.line.Status(number)
 	}
@@ -367,7 +367,11 @@ func (c *desk) upNext(clk time.Duration) (number uint64, ok bool) {
 		return c.line.Draw(c.pool.Tau(clk), func(n int) int { return min(n-1, int(c.random()*float64(n))) })
 	}
 	before := c.line.Late()
-	number, ok = c.line.Call(c.pool.Tau(clk))
+	if now := c.pool.Tau(clk); clk < c.pace.at && !c.pool.Asked(clk) {
+		number, ok = c.line.CallKept(now, c.spare(clk))
+	} else {
+		number, ok = c.line.CallOf(now, c.spare(clk))
+	}
 	c.skips.add(clk, float64(max(0, c.line.Late()-before)))
 	return number, ok
 }
@@ -379,8 +383,11 @@ const burst = time.Second
 // callAt is when the next call is due. What Anywhere lends is spaced already: once more,
 // whole bursts would be called after others who came later, and never catch up.
 func (c *desk) callAt(clk time.Duration) time.Duration {
-	if c.pool.Asked(clk) {
+	switch {
+	case c.pool.Asked(clk):
 		return max(0, c.pace.at-burst)
+	case c.line.KeptBack(): // the turn before was its own, had it been heard
+		return max(0, c.pace.at-c.pace.step)
 	}
 	return c.pace.at
 }

@@ -3,6 +3,7 @@ package counter
 import (
 	"context"
 	"errors"
+	"math"
 	"time"
 
 	"github.com/headgate/headgate/slot"
@@ -82,6 +83,16 @@ func (c *desk) grace(lane int, distance uint64) time.Duration {
 		return d
 	}
 	return 3 * c.cfg.Line.PollMax
+}
+
+// spare is how many slots may be called, or kept for tickets that were not heard since a takeover so
+// that others may be called past them (ADR 0051). Below Anywhere a slot is lent to whoever has
+// waited longest in any data centre, and one that nobody takes goes back: none is kept.
+func (c *desk) spare(clk time.Duration) int {
+	if c.below() {
+		return 1
+	}
+	return int(min(c.pool.FreeNow(clk), math.MaxInt32))
 }
 
 // frozenAfter: Run looks each second. Chosen.
