@@ -173,7 +173,7 @@ describe('the dashboard', {concurrency: true}, () => {
     assert.match(await own.innerText(), /of the configuration file/);
     assert.equal(await own.getByRole('button').count(), 0);
     await go('rooms/main/events');
-    await own.getByRole('row', {name: /^sale .* those of the room, every 7 days, off/}).waitFor();
+    await own.getByRole('row', {name: /^sale .* those of the room*, every 7 days suspended/}).waitFor();
     assert.match(await own.innerText(), /of the configuration file/);
     assert.equal(await own.getByRole('button').count(), 0);
     // A room of the file says what differs from it, and its line of the audit log takes that back.
@@ -266,20 +266,21 @@ describe('the dashboard', {concurrency: true}, () => {
     await wrong('Users at once', /2147483647/);
 
     await page.getByRole('link', {name: 'Events'}).click();
-    await page.getByRole('button', {name: 'Plan the event'}).click();
+    await page.getByRole('button', {name: 'Save the event'}).click();
     await wrong('Name', /missing/);
     await page.getByLabel('Name', {exact: true}).fill('sale');
     await page.getByLabel('Start', {exact: true}).fill('2030-05-01T10:00');
     await page.getByLabel('End', {exact: true}).fill('2030-05-01T09:00');
-    await page.getByRole('button', {name: 'Plan the event'}).click();
+    await page.getByRole('button', {name: 'Save the event'}).click();
     await confirm(page, 'Plan it');
     await wrong('End', /./);
     await page.getByLabel('End', {exact: true}).fill('2030-05-01T12:00');
-    await page.getByRole('button', {name: 'Plan the event'}).click();
+    await page.getByRole('button', {name: 'Save the event'}).click();
     await confirm(page, 'Plan it');
     await page.getByRole('row', {name: /sale/}).waitFor();
     await page.locator('#said').getByRole('button', {name: 'Undo'}).click();
     await page.getByText('No event is planned.').waitFor();
+    assert.equal(await page.evaluate(() => document.activeElement.id), 'main'); // Undo is gone
 
     await page.getByRole('link', {name: 'Waiting page'}).click();
     await page.getByLabel('Position').fill('0');
@@ -311,6 +312,109 @@ describe('the dashboard', {concurrency: true}, () => {
     await page.getByLabel('Users at once').fill('x');
     await page.getByRole('button', {name: 'What would have happened?'}).click();
     await wrong('Users at once', /whole number/);
+    assert.deepEqual(faults, []);
+  });
+
+  test('an event is changed, suspended and resumed, and each goes back', async (t) => {
+    const room = await startRoom(t, {host: 'elsewhere.test'}, (origin) => ({zones: [{name: insecureHost, origin}]}));
+    const token = await room.token('write');
+    const api = async (method, path, body) => (await fetch(`${room.admin}/client/v4/zones/${insecureHost}/waiting_rooms${path}`,
+      {method, headers: {Authorization: `Bearer ${token}`}, body: JSON.stringify(body)})).json();
+    const {result: {id}} = await api('POST', '', {name: 'shop', host: insecureHost, total_active_users: 50, new_users_per_minute: 600});
+    const event = {name: 'sale', event_start_time: '2030-05-01T10:00:30Z', event_end_time: '2030-05-01T12:00:00Z', description: 'kept'};
+    await api('POST', `/${id}/events`, event);
+    await api('POST', `/${id}/events`, {...event, name: 'now', event_start_time: '2020-05-01T10:00:00Z', event_end_time: '2040-05-01T12:00:00Z'});
+    const kept = async () => {
+      const e = (await api('GET', `/${id}/events`)).result.find((e) => e.event_end_time !== '2040-05-01T12:00:00Z');
+      return [e.name, e.event_start_time, e.event_end_time, e.prequeue_start_time, e.shuffle_at_event_start, e.total_active_users, e.new_users_per_minute, e.suspended, e.description];
+    };
+    const was = await kept();
+    const board = await open(t, browser, room, {timezoneId: 'America/New_York'}); // 4 h behind, in May
+    const {page, faults, go} = board;
+    await signIn(board, token);
+    await go('rooms/shop/events');
+    const focus = () => page.evaluate(() => document.activeElement.getAttribute('aria-label') ?? document.activeElement.textContent);
+    const row = page.getByRole('row', {name: /^sale /});
+    const save = page.getByRole('button', {name: 'Save the event'});
+    const undo = page.locator('#said').getByRole('button', {name: 'Undo'});
+    await row.waitFor();
+    // By keyboard: what is not touched stays to the second, and what there is not is not sent.
+    await tabTo(page, 'Edit: sale');
+    await page.keyboard.press('Enter');
+    assert.equal(await page.evaluate(() => document.activeElement.value), 'sale');
+    assert.equal(await page.getByLabel('Start', {exact: true}).inputValue(), '2030-05-01T06:00');
+    await page.keyboard.press('Control+A');
+    await page.keyboard.type('sale-of-may');
+    await page.keyboard.press('Enter');
+    await agree(page);
+    await page.getByText('Done: Change sale.').waitFor();
+    assert.deepEqual(await kept(), ['sale-of-may', ...was.slice(1)]);
+    assert.ok(await page.evaluate(() => document.activeElement.closest('form')), 'the focus is not in the form');
+    await undo.click();
+    await row.waitFor();
+    assert.deepEqual(await kept(), was);
+
+    // Each field, and nothing but what differs.
+    await page.getByRole('button', {name: 'Edit: sale'}).click();
+    await save.click();
+    await page.getByText('Nothing differs').waitFor();
+    for (const [label, value] of [['Start', '2030-05-01T07:00'], ['End', '2030-05-01T09:00'], ['Prequeue from', '2030-05-01T06:30'],
+      ['Users at once', '7'], ['New users a minute', '9']]) await page.getByLabel(label, {exact: true}).fill(value);
+    await page.getByLabel('At the start').selectOption('Drawn by lot');
+    await assertLooks(page, 'a form with an event');
+    await page.setViewportSize(desktop);
+    await save.click();
+    const text = await confirm(page, 'Change it');
+    assert.match(text, /Start: 1 May 2030, 06:00 → 1 May 2030, 07:00\./);
+    assert.match(text, /Prequeue from: \(none\) → 1 May 2030, 06:30\.[^]*At the start: In order → Drawn by lot\.[^]*Users at once: \(none\) → 7\./);
+    assert.doesNotMatch(text, /Name:|It is on/);
+    await page.getByRole('row', {name: /^sale 1 May 2030, 06:30 1 May 2030, 07:00 1 May 2030, 09:00 7 at once, 9 a minute, drawn by lot/}).waitFor();
+    assert.deepEqual(await kept(), ['sale', '2030-05-01T11:00:00.000Z', '2030-05-01T13:00:00.000Z', '2030-05-01T10:30:00.000Z', true, 7, 9, false, 'kept']);
+    // Taken away again: empty is none.
+    await page.getByRole('button', {name: 'Edit: sale'}).click();
+    for (const label of ['Prequeue from', 'Users at once']) await page.getByLabel(label, {exact: true}).fill('');
+    await page.getByLabel('At the start').selectOption('In order');
+    await save.click();
+    await confirm(page, 'Change it');
+    const field = page.locator('.field', {has: page.getByLabel('Users at once', {exact: true})});
+    await until('both limits or none', async () => /go together\. Set both, or neither/.test(await field.locator('.wrong').innerText()));
+    await page.getByLabel('New users a minute').fill('');
+    await save.click();
+    await confirm(page, 'Change it');
+    await page.getByRole('row', {name: /^sale — 1 May 2030, 07:00 1 May 2030, 09:00 those of the room/}).waitFor();
+    assert.deepEqual((await kept()).slice(3, 7), [null, false, null, null]);
+
+    // Off and on, of one to come and of one that is on.
+    await tabTo(page, 'Suspend: sale');
+    await page.keyboard.press('Enter');
+    await page.getByRole('dialog').waitFor();
+    await page.keyboard.press('Escape');
+    await page.getByRole('dialog').waitFor({state: 'detached'});
+    assert.equal(await focus(), 'Suspend: sale');
+    await page.keyboard.press('Enter');
+    await agree(page);
+    await page.getByRole('button', {name: 'Resume: sale'}).waitFor();
+    await until('the focus is on the way back', async () => await focus() === 'Resume: sale' || await focus() === 'Edit: sale');
+    assert.equal((await kept())[7], true);
+    await undo.click();
+    await page.getByRole('button', {name: 'Suspend: sale'}).waitFor();
+    assert.equal((await kept())[7], false);
+    await page.getByRole('button', {name: 'Suspend: now'}).click();
+    assert.match(await confirm(page, 'Suspend it'), /It is on: the room has its own limits at once/);
+    await page.getByRole('row', {name: /^now .*suspended/}).waitFor();
+    await page.getByRole('button', {name: 'Resume: now'}).click();
+    await confirm(page, 'Resume it');
+    await page.getByRole('button', {name: 'Suspend: now'}).waitFor();
+    await page.getByRole('button', {name: 'Delete: sale'}).click();
+    await confirm(page, 'Delete it');
+    await row.waitFor({state: 'detached'});
+    await undo.click();
+    await row.waitFor();
+    // Later, from the audit log.
+    await go('audit');
+    const line = page.getByRole('row', {name: /suspended false → suspended true/});
+    assert.equal(await line.count(), 2);
+    await line.first().getByRole('button', {name: /^Undo/}).waitFor();
     assert.deepEqual(faults, []);
   });
 
@@ -426,7 +530,7 @@ describe('the dashboard', {concurrency: true}, () => {
     assert.ok(await yes.isDisabled());
     await page.keyboard.press('Backspace');
     await page.keyboard.press('Enter');
-    await page.getByText('Done: shop is deleted.').waitFor();
+    await page.getByText('Done: Delete shop.').waitFor();
     await page.getByRole('link', {name: 'shop'}).waitFor({state: 'detached'});
     await until('it is not there', async () => await visitor('/') === 404);
     await tabTo(page, 'Undo');

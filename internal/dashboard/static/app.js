@@ -1,5 +1,5 @@
 // The frame: who is signed in, which part is shown, and whether it is live.
-import {h, hear, put, field, below, explain, clearWrong} from './dom.js';
+import {h, hear, put, button, field, formOf} from './dom.js';
 import {ask, live, session} from './net.js';
 import {create, rooms} from './rooms.js';
 import {room} from './room.js';
@@ -80,7 +80,7 @@ function tellWho() {
   if (signed_in) {
     const verb = session.now.scopes.some((s) => s.startsWith('write')) ? '' : ' (reads)';
     who.replaceChildren(h('span.name', {}, (name || id) + verb),
-      h('button.quiet', {type: 'button', onclick: signOut}, 'Sign out'));
+      button('Sign out', signOut, {class: 'quiet'}));
   } else {
     who.replaceChildren(h('a', {href: '#/signin'}, reads ? 'Sign in to change' : 'Sign in'));
   }
@@ -94,24 +94,18 @@ async function signOut() {
 
 function signIn() {
   const back = shown === 'signin' && location.hash.startsWith('#/') && !location.hash.startsWith('#/signin') ? location.hash : '#/';
-  const form = h('form.card.narrow', {novalidate: true, onsubmit: async (event) => {
-    event.preventDefault();
-    clearWrong(form);
-    try {
-      await ask('POST', 'session', {token: form.elements.token.value});
-      form.elements.token.value = '';
-      await session.check();
-      live.start();
-      if (location.hash === back) show(true);
-      else location.hash = back;
-    } catch (problem) {
-      explain(form, problem);
-    }
-  }}, h('h1', {}, 'Sign in'),
+  const form = formOf('.card.narrow', async (value) => {
+    await ask('POST', 'session', {token: value('token')});
+    form.elements.token.value = '';
+    await session.check();
+    live.start();
+    if (location.hash === back) show(true);
+    else location.hash = back;
+  }, h('h1', {}, 'Sign in'),
   h('p', {}, session.now.reads ? 'From this machine everybody may read. A change needs a token.' : 'From here reading needs a token too.'),
   field('token', 'Token', {type: 'password', autocomplete: 'current-password', required: true, spellcheck: 'false'},
     'It begins with hg_. Make one on the machine of headgate:'),
-  h('pre', {tabindex: 0, 'aria-label': 'Command'}, 'headgate token create --scope write'), below(), h('button.main', {}, 'Sign in'));
+  h('pre', {tabindex: 0, 'aria-label': 'Command'}, 'headgate token create --scope write'), h('button.main', {}, 'Sign in'));
   return {title: 'Sign in', node: form};
 }
 

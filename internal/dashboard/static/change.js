@@ -1,5 +1,5 @@
 // Changes of a room: what will happen, in figures; doing it; taking it back.
-import {count, duration, explain, failed, plural, say, seconds, span, sure} from './dom.js';
+import {act, count, duration, plural, seconds, span} from './dom.js';
 import {live, read, write} from './net.js';
 
 const path = (name) => `/v1/rooms/${encodeURIComponent(name)}`;
@@ -54,53 +54,23 @@ export function effects(room, pairs) {
   return lines;
 }
 
-// change asks, does, and offers the inverse. done is called when it is in force.
-export async function change(name, title, pairs, done, form) {
-  const room = live.rooms.get(name);
-  const danger = pairs.closed || pairs.queue_all || pairs.suspended;
-  const ok = await sure(title, [...effects(room, pairs),
-    'It is in force at once, in the audit log, and can be taken back with one click.'], title, danger);
-  if (!ok) return;
-  try {
-    const before = values(await read(path(name)));
-    await write('PATCH', path(name), pairs);
-    const back = Object.fromEntries(Object.keys(pairs).map((k) => [k, before[k]]));
-    done?.();
-    say(`Done: ${title}.`, 'Undo', () => putBack(name, back, done));
-  } catch (problem) {
-    if (form) explain(form, problem);
-    else failed(problem);
-  }
-}
+// change asks, does, and offers the inverse. done is called when it is in force, and when it is taken back.
+export const change = (name, title, pairs, done) => act(title, [...effects(live.rooms.get(name), pairs),
+  'It is in force at once, in the audit log, and can be taken back with one click.'], async () => {
+  const before = values(await read(path(name)));
+  await write('PATCH', path(name), pairs);
+  done();
+  return () => putBack(name, Object.fromEntries(Object.keys(pairs).map((k) => [k, before[k]]))).then(done);
+}, {danger: pairs.closed || pairs.queue_all || pairs.suspended});
 
-// putBack sets keys to what they were.
-export async function putBack(name, pairs, done) {
-  try {
-    await write('PATCH', path(name), pairs);
-    say('Taken back.');
-  } catch (problem) {
-    failed(problem, 'taken back');
-  }
-  done?.();
-}
+// putBack sets keys to what they were; undo takes a change of the API back by its version.
+const putBack = (name, pairs) => write('PATCH', path(name), pairs);
+export const undo = (version) => write('POST', `/v1/history/${version}/undo`);
 
-// undo takes a change of the API back by its version.
-export async function undo(version, done) {
-  try {
-    await write('POST', `/v1/history/${version}/undo`);
-    say('Taken back.');
-  } catch (problem) {
-    failed(problem, 'taken back');
-  }
-  done?.();
-}
-
-// inverse is what takes a line of the audit log back, or null.
-export function inverse(entry) {
-  if (entry.result !== 'ok') return null;
-  const room = entry.what.match(/^PATCH \/v1\/rooms\/([^/]+)$/);
-  if (room && entry.before) return (done) => putBack(decodeURIComponent(room[1]), entry.before, done);
-  const version = entry.after?.version;
-  if (version && /\/client\/v4\//.test(entry.what)) return (done) => undo(version, done);
-  return null;
+// inverse is what takes a line of the audit log back, or undefined.
+export function inverse({result, what, before, after}) {
+  if (result !== 'ok') return;
+  const room = what.match(/^PATCH \/v1\/rooms\/([^/]+)$/);
+  if (room && before) return () => putBack(decodeURIComponent(room[1]), before);
+  if (after?.version && what.includes('/client/v4/')) return () => undo(after.version);
 }

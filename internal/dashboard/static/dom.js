@@ -61,21 +61,27 @@ export const moment = (t) => new Date(t).toLocaleString('en-GB', {dateStyle: 'me
 
 export const exact = (t) => new Date(t).toLocaleString('en-GB', {dateStyle: 'medium', timeStyle: 'medium'});
 
-// say tells what was done, with one thing to do about it.
-export function say(text, action, run) {
-  const line = h('p', {}, text);
-  if (action) {
-    const button = h('button', {type: 'button', onclick: () => { line.remove(); run(); }}, action);
-    line.append(' ', button);
-  }
-  const close = h('button.quiet', {type: 'button', 'aria-label': 'Close', onclick: () => line.remove()}, '×');
-  line.append(close);
-  const said = document.getElementById('said');
-  said.replaceChildren(line);
-  setTimeout(() => line.remove(), action ? 30000 : 8000);
+// button does something; what goes wrong is told.
+export const button = (text, run, props) => h('button', {type: 'button', onclick: () => Promise.resolve(run()).catch(failed), ...props}, text);
+
+// upper begins a sentence, unless it begins with a name: session_duration, headgate reload.
+export const upper = (text) => /^(?!headgate )[a-z]+[ ,]/.test(text) ? text[0].toUpperCase() + text.slice(1) : text;
+
+// say tells what was done, and what takes it back. The focus does not go with it.
+export function say(text, back) {
+  const gone = () => {
+    if (line.contains(document.activeElement)) document.getElementById('main').focus({preventScroll: true});
+    line.remove();
+  };
+  const line = h('p', {}, text, ' ', back && button('Undo', () => { gone(); return takeBack(back); }),
+    button('×', gone, {class: 'quiet', 'aria-label': 'Close'}));
+  document.getElementById('said').replaceChildren(line);
+  setTimeout(gone, back ? 30000 : 8000);
 }
 
-export const failed = (problem, what = 'done') => problem.code === 'gone' || say(`Not ${what}: ${problem.message}. ${problem.hint}`);
+export const takeBack = (back) => back().then(() => say('Taken back.'), (problem) => failed(problem, 'taken back'));
+
+export const failed = (problem, what = 'done') => problem.code === 'gone' || say(`Not ${what}: ${problem.says ?? problem}`);
 
 // hear tells a screen reader alone, at most every 5 s: the newest wins.
 let pending, last = 0;
@@ -96,13 +102,23 @@ export function sure(title, lines, verb, danger, word = '') {
         h('h2', {id: 'sure'}, title), lines.map((l) => l && h('p', {}, l)),
         word && field('word', `Type ${word} to confirm`, {autofocus: true, spellcheck: 'false', oninput: (e) => yes.disabled = e.target.value.trim() !== word}),
         h('div.row', {}, yes, h('button', {value: 'no', autofocus: !word}, 'Cancel'))));
+    const from = document.activeElement;
     dialog.addEventListener('close', () => {
       dialog.remove();
+      if (!from.isConnected) refocus(from); // the view was made anew meanwhile
       done(dialog.returnValue === 'yes');
     });
     document.body.append(dialog);
     dialog.showModal();
   });
+}
+
+// act asks, does, and says so; what run gives takes it back.
+export async function act(title, lines, run, {verb = title, danger, word} = {}) {
+  if (!await sure(`${title}?`, lines, verb, danger, word)) return false;
+  const back = await run();
+  say(`Done: ${title}.`, back);
+  return true;
 }
 
 let fields = 0;
@@ -147,19 +163,43 @@ export function clearWrong(form) {
   for (const e of form.querySelectorAll('[aria-invalid]')) e.removeAttribute('aria-invalid');
 }
 
+// fieldOf are the fields of a form for keys of the API that have other names.
+const fieldOf = {session_seconds: 'session_duration', name: 'host', custom_html: 'custom_page_html', headgate: 'action'};
+
 // explain shows a problem at the fields of a form that it is about, the rest below.
-export function explain(form, problem, names = {}) {
-  const left = [];
+export function explain(form, problem) {
+  const left = problem.faults?.length ? [] : [problem.says ?? problem];
   for (const f of problem.faults ?? []) {
-    const name = names[f.key] ?? f.key.split('/').pop();
-    if (!wrongAt(form, name, `${f.problem}. ${f.hint}`)) left.push(`${f.key}: ${f.problem}. ${f.hint}`);
+    const key = f.key.split('/').pop(), text = `${f.problem}. ${f.hint}`;
+    if (!wrongAt(form, key, text) && !wrongAt(form, fieldOf[key], text)) left.push(`${f.key}: ${text}`);
   }
-  if (!problem.faults?.length) left.push(`${problem.message}${problem.hint ? `. ${problem.hint}` : ''}`);
   form.querySelector('.wrong.whole').textContent = left.join('\n');
   (form.querySelector('[aria-invalid]') ?? form.querySelector('button')).focus();
 }
 
-export const below = () => h('p.wrong.whole', {role: 'alert'});
+// different are those of what is there that a form has otherwise; it throws where none is.
+export function different(is, value) {
+  const pairs = Object.fromEntries(Object.keys(is).map((key) => [key, value(key)]).filter(([key, text]) => text !== is[key]));
+  if (!Object.keys(pairs).length) throw 'Nothing differs from what is in force.';
+  return pairs;
+}
+
+// formOf makes a form: before each attempt what was wrong is taken away, submit gets the values by their
+// names, and what goes wrong is shown at the fields.
+export function formOf(kind, submit, ...kids) {
+  const e = h(`form${kind}`, {novalidate: true, onsubmit: async (event) => {
+    event.preventDefault();
+    clearWrong(e);
+    try {
+      await submit((name) => e.elements[name].value.trim());
+    } catch (problem) {
+      explain(e, problem);
+    }
+  }}, kids);
+  const whole = h('p.wrong.whole', {role: 'alert'});
+  e.lastChild.before(whole);
+  return e;
+}
 
 // table makes a table that scrolls by itself where it is too wide.
 export function table(caption, heads, rows) {
@@ -173,16 +213,21 @@ export function cells(...all) {
   return h('tr', {}, all.map((c, i) => i ? h('td', {}, c) : h('th', {scope: 'row'}, c)));
 }
 
-// keepFocus replaces what is in a place, and puts the focus back to the control of the same key or name, or
-// to one beside where it was.
+// keepFocus replaces what is in a place, and puts the focus back.
 export function keepFocus(place, ...nodes) {
-  const keyOf = (e) => e.dataset.key ?? e.getAttribute('aria-label');
-  const was = place.contains(document.activeElement) && document.activeElement;
+  const was = document.activeElement, had = place.contains(was);
   place.replaceChildren(...nodes);
-  if (!was || !keyOf(was)) return;
-  const all = [...place.querySelectorAll('[data-key], [aria-label]')].filter((e) => !e.disabled);
-  const beside = was.dataset.key?.split(' ')[0];
-  (all.find((e) => keyOf(e) === keyOf(was)) ?? all.find((e) => beside && e.dataset.key?.startsWith(`${beside} `)))?.focus();
+  if (had) refocus(was);
+}
+
+// refocus puts the focus to the control of the same key or name as one that is gone, or to one beside where
+// it was.
+const keyOf = (e) => e.dataset.key ?? e.getAttribute('aria-label');
+function refocus(was) {
+  const main = document.getElementById('main'), all = [...main.querySelectorAll('[data-key]:enabled, [aria-label]:not(:disabled)')];
+  const beside = `${was.dataset.key?.split(' ')[0]} `;
+  (all.find((e) => keyOf(e) === keyOf(was)) ?? all.find((e) => e.dataset.key?.startsWith(beside)) ??
+    main).focus({preventScroll: true});
 }
 
 // bar is a share of something, for the eye; the figures stand beside.

@@ -1,5 +1,5 @@
 // Limits, queues, the cluster and the audit log.
-import {h, bar, below, brief, cells, clearWrong, count, explain, failed, faulty, field, keepFocus, moment, plural, say, span, sure, table} from './dom.js';
+import {h, act, bar, brief, button, cells, count, faulty, field, formOf, keepFocus, moment, plural, span, table, upper} from './dom.js';
 import {maybe, read, session, write} from './net.js';
 import {auditTable} from './room.js';
 
@@ -13,7 +13,7 @@ function again(title, node, load, every = 3000) {
         await load();
       } catch (problem) {
         if (!node.querySelector('.failed')) {
-          node.append(h('p.note.failed', {}, `${problem.message}. ${problem.hint}`));
+          node.append(h('p.note.failed', {}, problem.says));
         }
       }
     }
@@ -59,25 +59,21 @@ export function limits() {
 
 export function limit(name) {
   const place = h('div', {}), about = h('p.dim', {});
-  const form = h('form.card', {novalidate: true}, h('h2', {}, 'Change it'), field('amount', 'Amount', {inputmode: 'numeric'}), below(), h('button', {}, 'Change the amount'));
+  const form = formOf('.card', (value) => {
+    const amount = value('amount'), was = String(now.amount);
+    const set = async (value) => {
+      await write('PATCH', at, {amount: value});
+      form.elements.amount.value = value;
+    };
+    return faulty(form, 'amount') || act('Change the amount', [`${was} → ${amount}. It is in force at once, in the audit log, and can be taken back with one click.`], async () => {
+      await set(amount);
+      return () => set(was);
+    });
+  }, h('h2', {}, 'Change it'), field('amount', 'Amount', {inputmode: 'numeric'}), h('button', {}, 'Change the amount'));
   const node = h('div', {}, h('p.crumb', {}, h('a', {href: '#/limits'}, 'Limits'), ' / '), h('h1', {}, name), about,
     h('h2', {}, 'Keys that have used most'), place, session.may('write') ? form : '');
   const at = `/v1/limits/${encodeURIComponent(name)}`;
   let now;
-  form.addEventListener('submit', async (event) => {
-    event.preventDefault();
-    clearWrong(form);
-    if (faulty(form, 'amount')) return;
-    const amount = form.elements.amount.value.trim(), was = String(now.amount);
-    if (!await sure('Change the amount?', [`${was} → ${amount}. It is in force at once, in the audit log, and can be taken back with one click.`], 'Change it')) return;
-    const set = async (value, text, back) => {
-      await write('PATCH', at, {amount: value});
-      form.elements.amount.value = value;
-      if (back) say(text, 'Undo', () => set(was, 'Taken back.').catch((p) => say(p.message)));
-      else say(text);
-    };
-    await set(amount, 'Done: the amount is changed.', true).catch((problem) => explain(form, problem.faults.length ? problem : Object.assign(problem, {faults: [{key: 'amount', problem: problem.message, hint: problem.hint}]})));
-  });
   return again(name, node, async () => {
     const [l, {keys, next}] = await Promise.all([read(at), read(`${at}/keys?count=1000`)]);
     if (!now) form.elements.amount.value = l.amount;
@@ -94,27 +90,19 @@ export function limit(name) {
 export function queues() {
   const place = h('div', {});
   const node = h('div', {}, h('h1', {}, 'Queues'), place);
-  async function act(q, verb) {
-    const lines = verb === 'pause' ? [`${plural(q.depth, 'job')} wait and stay. ${count(q.in_flight)} under way end. Jobs can still be put.`] :
-      [`${plural(q.depth, 'job')} go out again${q.rate ? `, at most ${q.rate} a second` : ''}.`];
-    const title = `${verb === 'pause' ? 'Pause' : 'Resume'} ${q.name}`;
-    if (!await sure(`${title}?`, lines, title, verb === 'pause')) return;
-    const path = (v) => `/v1/queues/${encodeURIComponent(q.name)}/${v}`;
-    try {
-      await write('POST', path(verb));
-      say(`Done: ${title}.`, 'Undo', () => write('POST', path(verb === 'pause' ? 'resume' : 'pause')).then(load));
-    } catch (problem) {
-      failed(problem);
-    }
-    load();
-  }
+  const turn = (q, verb, back) => act(`${upper(`${verb} `)}${q.name}`, verb === 'pause' ? [`${plural(q.depth, 'job')} wait and stay. ${count(q.in_flight)} under way end. Jobs can still be put.`] :
+    [`${plural(q.depth, 'job')} go out again${q.rate ? `, at most ${q.rate} a second` : ''}.`], async () => {
+    const to = (v) => write('POST', `/v1/queues/${encodeURIComponent(q.name)}/${v}`).then(load);
+    await to(verb);
+    return () => to(back);
+  }, {danger: verb === 'pause'});
   async function load() {
     const {queues: all} = await read('/v1/queues');
     keepFocus(place, all.length ? table('Queues', ['Queue', 'State', 'Jobs', 'Under way', 'A second', 'Empty in', 'Oldest', 'Dead', 'Steer'], all.map((q) =>
       cells(q.name, [h(`span.badge.${q.paused || q.why ? 'warn' : 'good'}`, {}, q.paused ? 'paused' : q.why ? 'stands' : 'goes'), h('div.dim', {}, q.why)],
         [brief(q.depth), q.later ? h('span.dim', {}, `, ${brief(q.later)} later`) : ''], count(q.in_flight), [q.per_second.toFixed(1), q.rate ? h('span.dim', {}, ` of ${q.rate}`) : ''],
         q.depth ? (q.empty_in_seconds < 0 ? 'never' : span(q.empty_in_seconds)) : '—', q.oldest_seconds ? span(q.oldest_seconds) : '—', brief(q.dead),
-        session.may('write', q.name) ? h('button', {type: 'button', 'data-key': q.name, 'aria-label': `${q.paused ? 'Resume' : 'Pause'} ${q.name}`, onclick: () => act(q, q.paused ? 'resume' : 'pause')}, q.paused ? 'Resume' : 'Pause') : ''))) :
+        session.may('write', q.name) ? button(q.paused ? 'Resume' : 'Pause', () => q.paused ? turn(q, 'resume', 'pause') : turn(q, 'pause', 'resume'), {'data-key': q.name, 'aria-label': `${q.paused ? 'Resume' : 'Pause'} ${q.name}`}) : ''))) :
       h('p.note', {}, 'There is no queue that you may see. They stand under queues in the file.'));
   }
   return again('Queues', node, load);

@@ -1,5 +1,7 @@
 // The API, the session, and the stream of rooms.
 
+import {upper} from './dom.js';
+
 const api = 'api';
 
 // A Problem is an answer that says what is wrong: message, hint, and faults with their keys.
@@ -10,7 +12,7 @@ export class Problem extends Error {
     super(p.detail ?? first?.message ?? `the answer was ${status}`);
     this.status = status;
     this.code = p.code ?? first?.headgate?.code ?? '';
-    this.hint = p.hint ?? '';
+    this.hint = upper(p.hint ?? '');
     this.faults = p.faults ?? [];
     if (p.field) this.faults = [{key: p.field, problem: p.detail, hint: p.hint}];
     for (const e of p.errors ?? []) { // of Cloudflare's form, or ours
@@ -19,6 +21,11 @@ export class Problem extends Error {
       const hint = e.hint ?? e.headgate?.hint ?? '';
       if (key) this.faults.push({key, problem: text.replace(`: ${hint}`, ''), hint});
     }
+    this.faults = this.faults.map((f) => ({...f, hint: upper(f.hint ?? '')}));
+  }
+
+  get says() {
+    return upper(this.message) + (this.hint && `. ${this.hint}`);
   }
 }
 

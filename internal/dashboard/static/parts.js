@@ -1,5 +1,5 @@
-// Parts of a room: events, its page, and what would have happened.
-import {h, below, cells, clearWrong, count, duration, explain, failed, faulty, field, moment, say, seconds, span, sure, table, wrongAt} from './dom.js';
+// Parts of a room: its page, its past, and what would have happened.
+import {h, act, button, cells, clearWrong, count, duration, explain, failed, faulty, field, formOf, seconds, span, table, wrongAt} from './dom.js';
 import {Problem, ask, live, maybe, read, session, write} from './net.js';
 import {chart} from './charts.js';
 import {undo} from './change.js';
@@ -13,73 +13,6 @@ export async function made(name) {
 }
 
 export const ofFile = (key) => h('p.note', {}, `This room is of the configuration file. Its ${key} can be changed there alone; then reload.`);
-
-export const undoable = (text, version, done) => version ? say(text, 'Undo', () => undo(version, done)) : say(text);
-
-// versionOf is the newest change of a room.
-export const versionOf = async (name) => (await maybe(`/v1/history?room=${encodeURIComponent(name)}&count=1`))?.changes?.[0]?.version;
-
-export function events(name) {
-  const list = h('div', {}), place = h('div', {});
-  const node = h('section', {}, h('h2', {}, 'Events'), list, place);
-  let room;
-  async function refresh() {
-    room = await made(name);
-    const may = !room.file && session.may('write', name);
-    const {result} = await read(`${room.path}/events?per_page=100`);
-    list.replaceChildren(room.file ? ofFile('events') : '', result.length ? table('Events', ['Name', 'Prequeue', 'Start', 'End', 'Limits', 'Steer'], result.map((e) =>
-      cells(e.name, e.prequeue_start_time ? moment(e.prequeue_start_time) : '—', moment(e.event_start_time), moment(e.event_end_time),
-        (e.total_active_users ? `${count(e.total_active_users)} at once, ${count(e.new_users_per_minute)} a minute` : 'those of the room') + (e.shuffle_at_event_start ? ', drawn by lot' : '') + (e.headgate.every_seconds ? `, every ${span(e.headgate.every_seconds)}` : '') + (e.suspended ? ', off' : ''),
-        may ? h('button', {type: 'button', 'aria-label': `Delete ${e.name}`, onclick: () => remove(e)}, 'Delete') : ''))) :
-      h('p', {}, 'No event is planned.'));
-    if (may && !place.firstChild) place.append(form);
-  }
-  async function remove(e) {
-    if (!await sure(`Delete ${e.name}?`, [`From ${moment(e.event_start_time)} to ${moment(e.event_end_time)} the room then has its own limits.`], 'Delete it', true)) return;
-    try {
-      await write('DELETE', `${room.path}/events/${e.id}`);
-      undoable(`Done: ${e.name} is deleted.`, await versionOf(name), refresh);
-    } catch (problem) {
-      failed(problem);
-    }
-    refresh();
-  }
-  const time = {type: 'datetime-local', required: true};
-  const form = h('form.card', {novalidate: true, onsubmit: submit}, h('h3', {}, 'New event'),
-    field('name', 'Name', {required: true}, 'Letters, digits, - and _'),
-    h('div.pair', {}, field('event_start_time', 'Start', time, 'In your time zone'), field('event_end_time', 'End', time)),
-    h('div.pair', {}, field('prequeue_start_time', 'Prequeue from', {type: 'datetime-local'}, 'Everybody waits from then on; 5 min before the start at least'),
-      field('shuffle_at_event_start', 'At the start', {kind: 'select', options: [['false', 'In order'], ['true', 'Drawn by lot']]})),
-    h('div.pair', {}, field('total_active_users', 'Users at once', {inputmode: 'numeric'}, 'Empty: those of the room'),
-      field('new_users_per_minute', 'New users a minute', {inputmode: 'numeric'})),
-    below(), h('button.main', {}, 'Plan the event'));
-  async function submit(event) {
-    event.preventDefault();
-    clearWrong(form);
-    const value = (key) => form.elements[key].value.trim();
-    const at = (key) => value(key) ? new Date(value(key)).toISOString() : undefined;
-    const number = (key) => /^\d+$/.test(value(key)) ? Number(value(key)) : value(key) || undefined;
-    const body = {name: value('name') || undefined, event_start_time: at('event_start_time'), event_end_time: at('event_end_time'),
-      prequeue_start_time: at('prequeue_start_time'), shuffle_at_event_start: value('shuffle_at_event_start') === 'true',
-      total_active_users: number('total_active_users'), new_users_per_minute: number('new_users_per_minute')};
-    const bad = ['name', 'event_start_time', 'event_end_time'].filter((key) => !body[key]);
-    for (const key of bad) wrongAt(form, key, 'is missing. Fill it in');
-    if (faulty(form, ...['total_active_users', 'new_users_per_minute'].filter(value))) return;
-    const lines = [`From ${moment(body.event_start_time)} to ${moment(body.event_end_time)}.`];
-    if (body.prequeue_start_time) lines.push(`From ${moment(body.prequeue_start_time)} on nobody new is let in; who comes waits${body.shuffle_at_event_start ? ' and is drawn by lot at the start' : ' in order'}.`);
-    if (!await sure(`Plan ${body.name}?`, lines, 'Plan it')) return;
-    try {
-      await write('POST', `${room.path}/events`, body);
-      form.reset();
-      undoable(`Done: ${body.name} is planned.`, await versionOf(name), refresh);
-      refresh();
-    } catch (problem) {
-      explain(form, problem);
-    }
-  }
-  refresh().catch(failed);
-  return {node};
-}
 
 export function page(name) {
   const frame = h('iframe', {title: 'Preview of the waiting page', sandbox: '', loading: 'lazy'});
@@ -105,38 +38,25 @@ export function page(name) {
   }
   look.addEventListener('change', show);
   look.addEventListener('submit', (event) => { event.preventDefault(); show(); });
-  const form = h('form.card', {novalidate: true}, h('h3', {}, 'A page of its own'),
+  const form = formOf('.card', () => act('Put this page in force', [`${count(live.rooms.get(name)?.waiting ?? 0)} who wait see it with their next look; whoever comes sees it at once.`], async () => {
+    const {version} = await write('PATCH', room.path, {custom_page_html: form.elements.custom_page_html.value});
+    preview = '';
+    await load();
+    return () => undo(version).then(load);
+  }, {verb: 'Put it in force'}), h('h3', {}, 'A page of its own'),
     field('custom_page_html', 'HTML with the tags of docs/pages.md; empty: the default page', {kind: 'textarea', rows: 12, spellcheck: 'false'}),
-    below(), h('div.row', {}, h('button', {type: 'button', onclick: tryIt}, 'Preview it'), h('button.main', {}, 'Put it in force')));
+    h('div.row', {}, button('Preview it', () => tryIt().catch((problem) => explain(form, problem))), h('button.main', {}, 'Put it in force')));
   async function tryIt() {
     clearWrong(form);
     const html = form.elements.custom_page_html.value;
-    try {
-      preview = '';
-      if (html.trim()) {
-        const {result} = await write('POST', `${room.path.replace(/\/[^/]+$/, '')}/preview`, {custom_html: html});
-        preview = new URL(result.preview_url).pathname;
-      }
-      await show();
-      frame.scrollIntoView({block: 'nearest'});
-    } catch (problem) {
-      explain(form, problem, {'/custom_html': 'custom_page_html'});
+    preview = '';
+    if (html.trim()) {
+      const {result} = await write('POST', `${room.path.replace(/\/[^/]+$/, '')}/preview`, {custom_html: html});
+      preview = new URL(result.preview_url).pathname;
     }
+    await show();
+    frame.scrollIntoView({block: 'nearest'});
   }
-  form.addEventListener('submit', async (event) => {
-    event.preventDefault();
-    clearWrong(form);
-    const waiting = live.rooms.get(name)?.waiting ?? 0;
-    if (!await sure('Put this page in force?', [`${count(waiting)} who wait see it with their next look; whoever comes sees it at once.`], 'Put it in force')) return;
-    try {
-      await write('PATCH', room.path, {custom_page_html: form.elements.custom_page_html.value});
-      preview = '';
-      undoable('Done: the page is in force.', await versionOf(name), load);
-      show();
-    } catch (problem) {
-      explain(form, problem);
-    }
-  });
   async function load() {
     room = await made(name);
     if (room.file) return own.replaceChildren(ofFile('page'));
@@ -183,7 +103,7 @@ export function past(name) {
         return c.node;
       })));
     } catch (problem) {
-      place.replaceChildren(h('p.note', {}, `${problem.message}. ${problem.hint}`));
+      place.replaceChildren(h('p.note', {}, problem.says));
     }
     const got = await maybe(`/v1/analytics/advice?${query('')}`);
     advice.replaceChildren(got?.advice?.length ? h('section', {}, h('h2', {}, 'Advice'), got.advice.map((a) => h('p.note', {}, h('b', {}, a.says), ` ${a.do ?? ''}`))) : '');
@@ -195,18 +115,15 @@ export function past(name) {
 
 export function whatIf(name) {
   const out = h('div', {}), result = h('div', {'aria-live': 'polite'});
-  const cancel = h('button', {type: 'button', hidden: true, onclick: () => stop?.abort()}, 'Cancel');
-  const form = h('form.card', {novalidate: true, onsubmit: submit},
+  const cancel = button('Cancel', () => stop?.abort(), {hidden: true});
+  const form = formOf('.card', submit,
     h('p', {}, 'The visitors of the last hour, as far as this process has seen them, played again by the simulator with other limits.'),
     h('div.pair', {}, field('total_active_users', 'Users at once', {inputmode: 'numeric'}), field('new_users_per_minute', 'New users a minute', {inputmode: 'numeric'})),
-    field('session_seconds', 'Session duration', {}, '5m, 90s, 1h'), below(),
+    field('session_seconds', 'Session duration', {}, '5m, 90s, 1h'),
     h('div.row', {}, h('button.main', {}, 'What would have happened?'), cancel));
   const node = h('section', {}, h('h2', {}, 'What if'), form, result, out);
   let filled = false, stop;
-  async function submit(event) {
-    event.preventDefault();
-    clearWrong(form);
-    const value = (key) => form.elements[key].value.trim();
+  async function submit(value) {
     const body = {room: name, total_active_users: Number(value('total_active_users')), new_users_per_minute: Number(value('new_users_per_minute')),
       session_seconds: seconds(value('session_seconds'))};
     if (faulty(form, 'total_active_users', 'new_users_per_minute', 'session_seconds')) return;
@@ -218,11 +135,11 @@ export function whatIf(name) {
     try {
       answer(await ask('POST', 'whatif', body, stop.signal), body);
     } catch (problem) {
-      result.replaceChildren();
-      if (problem.name === 'AbortError') result.replaceChildren(h('p', {}, 'Cancelled.'));
-      else explain(form, problem);
+      result.replaceChildren(problem.name === 'AbortError' ? 'Cancelled.' : '');
+      if (problem.name !== 'AbortError') throw problem;
+    } finally {
+      cancel.hidden = true;
     }
-    cancel.hidden = true;
   }
   function answer(a, asked) {
     const percent = (x) => `${Math.round(x * 1000) / 10} %`;

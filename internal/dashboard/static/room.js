@@ -1,11 +1,11 @@
 // One room: live, and what can be changed of it.
-import {h, put, below, brief, cells, clearWrong, count, duration, exact, faulty, field, moment, seconds, span, table} from './dom.js';
+import {h, put, brief, button, cells, clearWrong, count, different, duration, exact, faulty, field, formOf, moment, seconds, span, table, takeBack} from './dom.js';
 import {ask, live, maybe, session} from './net.js';
 import {chart} from './charts.js';
 import {change, inverse} from './change.js';
 import {badge, setBadge, state as shown} from './rooms.js';
-import {events, page, past, whatIf} from './parts.js';
-import {remove, rules} from './rules.js';
+import {page, past, whatIf} from './parts.js';
+import {events, remove, rules} from './rules.js';
 
 const ms = (s) => span(s);
 
@@ -122,7 +122,7 @@ export function auditTable(entries, done) {
     const back = session.may('write', e.room) && inverse(e);
     return cells(exact(e.at), e.name || e.who || '—', e.what, [text(e.before) || '', e.before || e.after ? ' → ' : '', text(e.after) || text(e.asked)],
       e.result === 'ok' ? 'done' : e.result.replaceAll('_', ' '),
-      back ? h('button', {type: 'button', 'aria-label': `Undo ${e.what} of ${exact(e.at)}`, onclick: () => back(done)}, 'Undo') : '');
+      back && button('Undo', () => takeBack(back).then(done), {'aria-label': `Undo ${e.what} of ${exact(e.at)}`}));
   }));
   all.classList.add('log', 'cards'); // on a phone the way back is in reach
   return all;
@@ -132,19 +132,19 @@ export function auditTable(entries, done) {
 function steering(name, done) {
   const may = session.may('write', name);
   const off = may ? {} : {disabled: true};
-  const form = h('form', {novalidate: true}, h('h3', {}, 'Limits'),
+  const form = formOf('', limits, h('h3', {}, 'Limits'),
     field('total_active_users', 'Users at once', {inputmode: 'numeric', ...off}),
     field('new_users_per_minute', 'New users a minute', {inputmode: 'numeric', ...off}),
-    field('session_duration', 'Session duration', off), below(), h('button', {...off}, 'Change limits'));
-  const words = h('form', {novalidate: true}, h('h3', {}, 'Message to those who wait'),
-    field('message', 'Message', {kind: 'textarea', rows: 2, maxlength: 500, ...off}, 'Plain text; empty takes it away'),
-    below(), h('button', {...off}, 'Tell them'));
+    field('session_duration', 'Session duration', off), h('button', off, 'Change limits'));
+  const words = formOf('', (value) => change(name, value('message') ? 'Tell them' : 'Take the message away', {message: value('message')}, after),
+    h('h3', {}, 'Message to those who wait'),
+    field('message', 'Message', {kind: 'textarea', rows: 2, maxlength: 500, ...off}, 'Plain text; empty takes it away'), h('button', off, 'Tell them'));
   const buttons = {
     queue_all: ['Queue everybody', 'Let people in again'], closed: ['Close the room', 'Open the room'],
     suspended: ['Suspend the room', 'Put the room on again'],
   };
-  const switches = Object.keys(buttons).map((key) => h('button', {type: 'button', name: key, ...off,
-    onclick: () => change(name, switches[key].textContent, {[key]: !on[key]}, done)}));
+  const switches = Object.keys(buttons).map((key) => button('',
+    () => change(name, switches[key].textContent, {[key]: !on[key]}, done), {name: key, ...off}));
   switches.forEach((b) => switches[b.name] = b);
   const on = {};
   let now, touched = new Set();
@@ -157,31 +157,14 @@ function steering(name, done) {
     clearWrong(words);
     done();
   };
-  form.addEventListener('submit', (event) => {
-    event.preventDefault();
-    clearWrong(form);
-    const is = shownAs(now), pairs = {};
-    for (const key of Object.keys(is)) {
-      const value = form.elements[key].value.trim();
-      if (value !== is[key]) pairs[key] = value;
-    }
-    if (!Object.keys(pairs).length) {
-      form.querySelector('.wrong.whole').textContent = 'Nothing differs from what is in force.';
-      return;
-    }
-    if (faulty(form, ...Object.keys(pairs))) return;
-    change(name, 'Change limits', pairs, after, form);
-  });
-  words.addEventListener('submit', (event) => {
-    event.preventDefault();
-    clearWrong(words);
-    const message = words.elements.message.value.trim();
-    change(name, message ? 'Tell them' : 'Take the message away', {message}, after, words);
-  });
+  function limits(value) {
+    const pairs = different(shownAs(now), value);
+    return faulty(form, ...Object.keys(pairs)) || change(name, 'Change limits', pairs, after);
+  }
   const node = h('section.steer.card', {'aria-label': 'Change this room'}, h('h2', {}, 'Change it'),
     may ? '' : h('p.note', {}, 'You read. ', h('a', {href: '#/signin'}, 'Sign in'), ' with a token that may write.'),
     form, h('div.stack', {}, h('h3', {}, 'Switches'), switches), words,
-    h('div', {}, h('button.danger', {type: 'button', onclick: () => remove(name), ...off}, 'Delete the room')));
+    h('div', {}, button('Delete the room', () => remove(name), {class: 'danger', ...off})));
   return {
     node,
     live(r) {

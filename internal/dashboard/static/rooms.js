@@ -1,5 +1,5 @@
 // All rooms at a glance, and how one is made.
-import {h, put, below, brief, clearWrong, count, explain, faulty, field, say, seconds, span, sure, table, wrongAt} from './dom.js';
+import {h, put, brief, count, faulty, field, formOf, say, seconds, span, sure, table, wrongAt} from './dom.js';
 import {live, read, session, write} from './net.js';
 import {undo} from './change.js';
 
@@ -99,7 +99,7 @@ export function rooms() {
 const nameOf = (host, path) => (host + path).toLowerCase().replace(/[^a-z0-9]+/g, '-').replace(/^-+|-+$/g, '').slice(0, 60) || 'room';
 
 export function create() {
-  const form = h('form.card', {novalidate: true, onsubmit: submit}, h('h1', {}, 'New room'),
+  const form = formOf('.card', submit, h('h1', {}, 'New room'),
     h('p', {}, 'Five fields. It is in force when you confirm, and can be taken back.'),
     field('host', 'Host', {placeholder: 'shop.example.com', required: true}, 'As visitors write it, without https://'),
     field('path', 'Path', {value: '/', required: true}, 'This path and all below it'),
@@ -108,14 +108,11 @@ export function create() {
     field('session_duration', 'Session duration', {value: '5m', required: true}, 'Who asks for nothing for so long has left: 5m, 90s, 1h'),
     h('details', {}, h('summary', {}, 'Another origin than that of the zone'),
       field('origin', 'Origin', {placeholder: 'http://127.0.0.1:3000'}, 'What stands behind the room; empty: that of its zone')),
-    below(), h('div.row', {}, h('button.main', {}, 'Make the room'), h('a.button', {href: '#/'}, 'Cancel')));
+    h('div.row', {}, h('button.main', {}, 'Make the room'), h('a.button', {href: '#/'}, 'Cancel')));
   if (!session.may('write')) {
     form.prepend(h('p.note', {}, 'To make a room, ', h('a', {href: '#/signin'}, 'sign in'), ' with a token that may write.'));
   }
-  async function submit(event) {
-    event.preventDefault();
-    clearWrong(form);
-    const value = (name) => form.elements[name].value.trim();
+  async function submit(value) {
     if (!value('host')) wrongAt(form, 'host', 'is missing. Write such as shop.example.com');
     if (faulty(form, 'total_active_users', 'new_users_per_minute', 'session_duration')) return;
     const body = {
@@ -130,17 +127,13 @@ export function create() {
       `An empty site is full after ${span(60 * most / pace)} of rush; after that one comes in for each who leaves.`,
       `Who asks for nothing for ${value('session_duration')} has left. Whoever does not fit waits in line, in order.`], 'Make it');
     if (!ok) return;
-    try {
-      const {zones} = await read('/v1/zones');
-      const zone = zones.filter((z) => body.host === z.name || body.host.endsWith(`.${z.name}`))
-        .sort((a, b) => b.name.length - a.name.length)[0] ?? {id: 'default'};
-      const {result} = await write('POST', `/client/v4/zones/${encodeURIComponent(zone.id)}/waiting_rooms`, body);
-      location.hash = `#/rooms/${encodeURIComponent(result.name)}`;
-      say(`Done: ${result.name} is there.${result.headgate.in_force ? '' : ` Not in force: ${result.headgate.problem}`}`, 'Undo',
-        () => undo(result.headgate.version, () => location.hash = '#/'));
-    } catch (problem) {
-      explain(form, problem, {'/headgate/session_seconds': 'session_duration', '/session_duration': 'session_duration', '/name': 'host'});
-    }
+    const {zones} = await read('/v1/zones');
+    const zone = zones.filter((z) => body.host === z.name || body.host.endsWith(`.${z.name}`))
+      .sort((a, b) => b.name.length - a.name.length)[0] ?? {id: 'default'};
+    const {result} = await write('POST', `/client/v4/zones/${encodeURIComponent(zone.id)}/waiting_rooms`, body);
+    location.hash = `#/rooms/${encodeURIComponent(result.name)}`;
+    say(`Done: ${result.name} is there.${result.headgate.in_force ? '' : ` Not in force: ${result.headgate.problem}`}`,
+      () => undo(result.headgate.version).then(() => location.hash = '#/'));
   }
   return {title: 'New room', node: form};
 }

@@ -1,8 +1,60 @@
-// Rules and lanes of a room, and its end.
-import {h, below, clearWrong, count, explain, failed, field, keepFocus, plural, say, sure, wrongAt} from './dom.js';
+// What a room has a list of, rules with their lanes and events; and its end.
+import {h, act, button, cells, clearWrong, count, different, explain, failed, faulty, field, formOf, keepFocus, moment, plural, span, table, upper, wrongAt} from './dom.js';
 import {live, read, session, write} from './net.js';
-import {made, ofFile, undoable, versionOf} from './parts.js';
+import {made, ofFile} from './parts.js';
 import {undo} from './change.js';
+
+const nameOf = (x) => x.name || x.description || x.expression;
+
+// listed is a list of a room, and the form by which one of it is made or changed; each change has its inverse.
+// of says what it is a list of: the fields of the form, what they say of one, what is asked for, how it is shown.
+function listed(name, of) {
+  const list = h('div', {}), place = h('div', {});
+  const node = h('section', {}, h('h2', {}, upper(of.path)), of.about, list, place);
+  let room, edited;
+  const form = formOf('.card', (value) => of.ask(form, value, edited, change), h('h3', {}), of.fields,
+    h('div.row', {}, h('button.main', {}, `Save the ${of.word}`), button('Cancel', () => edit())));
+  form.addEventListener('change', () => of.filled?.(form));
+  const change = (title, lines, method, x, body, inForm) => act(title, lines, async () => {
+    const was = room.version;
+    const {version} = await write(method, `${room.path}/${of.path}${x ? `/${x.id}` : ''}`, body);
+    if (inForm) edit();
+    await refresh();
+    if (version === was) throw 'nothing differs from what is in force.';
+    return () => undo(version).then(refresh);
+  }, {verb: `${title.split(' ')[0]} it`, danger: method === 'DELETE'});
+  // edit fills the form with one of the list, or with none.
+  function edit(x) {
+    clearWrong(form);
+    form.reset();
+    edited = x;
+    form.querySelector('h3').textContent = x ? `Edit: ${nameOf(x)}` : `New ${of.word}`;
+    form.querySelector('[type=button]').hidden = !x;
+    for (const [key, value] of Object.entries(x ? of.shown(x) : {})) form.elements[key].value = value;
+    of.filled?.(form);
+    if (x) form.elements[of.first].focus();
+  }
+  // steer has the buttons of one of the list.
+  const steer = (x, ...more) => {
+    const one = (key, text, run, disabled) => button(text, run, {'data-key': `${x.id} ${key}`, 'aria-label': `${text}: ${nameOf(x)}`, disabled});
+    const [verb, pairs, line] = of.turn(x);
+    return place.firstChild && h('div.row', {}, one('edit', 'Edit', () => edit(x)), more.map((m) => one(...m)),
+      one('turn', verb, () => change(`${verb} ${nameOf(x)}`, [line], 'PATCH', x, pairs)),
+      one('delete', 'Delete', () => change(`Delete ${nameOf(x)}`, [of.without(x)], 'DELETE', x)));
+  };
+  async function refresh() {
+    room = await made(name);
+    const {result, version = room.headgate.version} = await read(`${room.path}/${of.path}?per_page=100`);
+    room.version = version;
+    if (!room.file && !place.firstChild && session.may('write', name)) {
+      place.append(form);
+      edit();
+    }
+    keepFocus(list, room.file ? ofFile(of.path) : '', result.length ? of.show(result, steer, change) : h('p', {}, of.none));
+  }
+  refresh().catch(failed);
+  return {node};
+}
 
 const actions = [['bypass_waiting_room', 'Let pass', 'good'], ['deny', 'Refuse', 'bad'], ['lane', 'Lane', 'event']];
 const effect = (r) => ({
@@ -10,115 +62,96 @@ const effect = (r) => ({
   deny: 'What it matches is refused with 403, also of who is inside.',
   lane: `Who must wait and matches waits in the lane ${r.headgate?.lane}: up to ${r.headgate?.share} of 100 calls are its, while others wait. Who waits already stays in the line it is in.`,
 })[r.action];
-const nameOf = (r) => r.description || r.expression;
 
-export function rules(name) {
-  const list = h('div', {}), place = h('div', {});
-  const node = h('section', {}, h('h2', {}, 'Rules'),
-    h('p.dim', {}, 'The first rule that is true of a request decides. Who meets none waits in the ordinary line, if there is one.'), list, place);
-  let room, all = [], edited;
+// point shows where in the expression the fault is.
+function point(form) {
+  const input = form.elements.expression, wrong = document.getElementById(`${input.id}e`);
+  const at = wrong.textContent.match(/^line (\d+), column (\d+): /);
+  if (!at) return;
+  const lines = input.value.split('\n'), line = [...lines[at[1] - 1] ?? ''], column = at[2] - 1;
+  const from = Math.max(0, column - 18);
+  wrong.append(h('code', {'aria-hidden': 'true'}, `${line.slice(from, from + 36).join('')}\n${' '.repeat(column - from)}^`));
+  const start = lines.slice(0, at[1] - 1).join('\n').length + (at[1] > 1 ? 1 : 0) + line.slice(0, column).join('').length;
+  input.focus();
+  input.setSelectionRange(start, start);
+}
 
-  // act makes one change of the list, with its inverse.
-  async function act(title, lines, verb, method, rule, body, inForm) {
-    if (!await sure(`${title}?`, lines, verb, verb === 'Delete it')) return;
-    try {
-      const was = room.version;
-      const {version} = await write(method, `${room.path}/rules${rule ? `/${rule}` : ''}`, body);
-      undoable(version === was ? 'Nothing has changed.' : `Done: ${title}.`, version !== was && version, refresh);
-      if (inForm) edit();
-    } catch (problem) {
-      if (!inForm) return failed(problem);
-      explain(form, problem, {'/headgate': 'action'});
-      point();
-    }
-    await refresh();
-  }
-
-  // point shows where in the expression the fault is.
-  function point() {
-    const input = form.elements.expression, wrong = document.getElementById(`${input.id}e`);
-    const at = wrong.textContent.match(/^line (\d+), column (\d+): /);
-    if (!at) return;
-    const lines = input.value.split('\n'), line = [...lines[at[1] - 1] ?? ''], column = at[2] - 1;
-    const from = Math.max(0, column - 18);
-    wrong.append(h('code', {'aria-hidden': 'true'}, `${line.slice(from, from + 36).join('')}\n${' '.repeat(column - from)}^`));
-    const start = lines.slice(0, at[1] - 1).join('\n').length + (at[1] > 1 ? 1 : 0) + line.slice(0, column).join('').length;
-    input.focus();
-    input.setSelectionRange(start, start);
-  }
-
-  const form = h('form.card', {novalidate: true, onsubmit: submit, onchange: laned}, h('h3', {}),
-    field('action', 'What becomes of it', {kind: 'select', options: actions}),
+export const rules = (name) => listed(name, {
+  path: 'rules', word: 'rule', first: 'expression', none: 'There is no rule.',
+  about: h('p.dim', {}, 'The first rule that is true of a request decides. Who meets none waits in the ordinary line, if there is one.'),
+  fields: [field('action', 'What becomes of it', {kind: 'select', options: actions}),
     h('div.pair', {}, field('lane', 'Lane', {}, 'Its name: A-Z, a-z, 0-9, _ and -'), field('share', 'Share', {inputmode: 'numeric'}, 'Of 100 calls, while others wait: 1 to 99')),
     field('expression', 'Expression', {kind: 'textarea', rows: 3, spellcheck: 'false'}, 'Such as http.request.uri.path eq "/health"; docs/rules.md has the language'),
-    field('description', 'Description', {maxlength: 500}), below(),
-    h('div.row', {}, h('button.main', {}, 'Save the rule'), h('button', {type: 'button', onclick: () => edit()}, 'Cancel')));
-  function laned() {
-    form.querySelector('.pair').hidden = form.elements.action.value !== 'lane';
-  }
-  // edit fills the form with a rule, or with none.
-  function edit(r) {
-    clearWrong(form);
-    form.reset();
-    edited = r;
-    form.querySelector('h3').textContent = r ? `Edit: ${nameOf(r)}` : 'New rule';
-    form.querySelector('button[type]').hidden = !r;
-    const e = form.elements;
-    if (r) [e.action.value, e.expression.value, e.description.value, e.lane.value, e.share.value] = [r.action, r.expression, r.description, r.headgate.lane, r.headgate.share || ''];
-    laned();
-    if (r) e.expression.focus();
-  }
-  function submit(event) {
-    event.preventDefault();
-    clearWrong(form);
-    const value = (key) => form.elements[key].value.trim();
+    field('description', 'Description', {maxlength: 500})],
+  shown: ({action, expression, description, headgate: {lane, share}}) => ({action, expression, description, lane, share: share || ''}),
+  filled: (form) => form.querySelector('.pair').hidden = form.elements.action.value !== 'lane',
+  async ask(form, value, edited, change) {
     const body = {action: value('action'), expression: form.elements.expression.value, description: value('description'), headgate: {lane: '', share: 0}};
     if (!value('expression')) return wrongAt(form, 'expression', 'is missing. true matches every request') && form.elements.expression.focus();
     if (body.action === 'lane') body.headgate = {lane: value('lane'), share: /^\d+$/.test(value('share')) ? Number(value('share')) : value('share') || 0};
-    act(edited ? `Change the rule ${nameOf(edited)}` : 'Add this rule, behind all others', [body.expression, effect(body)], edited ? 'Change it' : 'Add it', edited ? 'PATCH' : 'POST', edited?.id, body, true);
-  }
-
-  function card(r, i) {
+    try {
+      await change(edited ? `Change the rule ${nameOf(edited)}` : 'Add this rule, behind all others', [body.expression, effect(body)], edited ? 'PATCH' : 'POST', edited, body, true);
+    } catch (problem) {
+      explain(form, problem);
+      point(form);
+    }
+  },
+  turn: (r) => r.enabled ? ['Disable', {enabled: false}, 'It decides nothing then, and stays in the list.'] : ['Enable', {enabled: true}, effect(r)],
+  without: () => 'What it matches is then as any other request, unless another rule matches.',
+  show: (all, steer, change) => h('ol.rules', {}, all.map((r, i) => {
     const [, word, tone] = actions.find(([a]) => a === r.action);
-    const button = (key, text, run, off) => h('button', {type: 'button', 'data-key': `${r.id} ${key}`, 'aria-label': `${text}: ${nameOf(r)}`, disabled: off, onclick: run}, text);
-    const move = (to) => act(`Move ${nameOf(r)} to place ${to}`, ['A request that several rules match is decided by the first of them.'], 'Move it', 'PATCH', r.id, {position: {index: to}});
-    const turn = () => act(`${r.enabled ? 'Disable' : 'Enable'} ${nameOf(r)}`, [r.enabled ? 'It decides nothing then, and stays in the list.' : effect(r)], r.enabled ? 'Disable it' : 'Enable it', 'PATCH', r.id, {enabled: !r.enabled});
+    const move = (key, text, to, off) => [key, text, () => change(`Move ${nameOf(r)} to place ${to}`, ['A request that several rules match is decided by the first of them.'], 'PATCH', r, {position: {index: to}}), off];
     return h('li.card', {}, h('p', {}, h(`span.badge.${r.enabled ? tone : 'off'}`, {}, word, r.action === 'lane' && ` ${r.headgate.lane}, ${r.headgate.share} of 100`, !r.enabled && ', off'), ' ', h('b', {}, r.description)),
       h('pre', {tabindex: 0, 'aria-label': `Expression ${i + 1}`}, r.expression),
-      place.firstChild && h('div.row', {}, button('edit', 'Edit', () => edit(r)), button('up', 'Up', () => move(i), i === 0), button('down', 'Down', () => move(i + 2), i === all.length - 1),
-        button('turn', r.enabled ? 'Disable' : 'Enable', turn),
-        button('delete', 'Delete', () => act(`Delete ${nameOf(r)}`, ['What it matches is then as any other request, unless another rule matches.'], 'Delete it', 'DELETE', r.id))));
-  }
-  async function refresh() {
-    room = await made(name);
-    const got = await read(`${room.path}/rules`);
-    all = got.result;
-    room.version = got.version ?? room.headgate.version;
-    if (!room.file && !place.firstChild && session.may('write', name)) {
-      place.append(form);
-      edit();
-    }
-    keepFocus(list, room.file ? ofFile('rules') : '', all.length ? h('ol.rules', {}, all.map(card)) : h('p', {}, 'There is no rule.'));
-  }
-  refresh().catch(failed);
-  return {node};
-}
+      steer(r, move('up', 'Up', i, i === 0), move('down', 'Down', i + 2, i === all.length - 1)));
+  })),
+});
+
+// Events: a time in the form is one of the clock on the wall, to the minute. What is not touched is not sent.
+const local = (t) => t ? new Date(t).toLocaleString('sv').slice(0, 16).replace(' ', 'T') : '';
+const said = (key, text) => !text ? '(none)' : key.endsWith('time') ? moment(text) : key.startsWith('shuffle') ? lots[text] : text;
+const sent = (key, text) => !text ? null : key.endsWith('time') ? new Date(text).toISOString() : key.startsWith('shuffle') ? text === 'true' : key === 'name' ? text : Number(text);
+const lots = {false: 'In order', true: 'Drawn by lot'};
+const time = {type: 'datetime-local', required: true};
+
+export const events = (name) => listed(name, {
+  path: 'events', word: 'event', first: 'name', none: 'No event is planned.',
+  fields: [field('name', 'Name', {required: true}, 'Letters, digits, - and _'),
+    h('div.pair', {}, field('event_start_time', 'Start', time, 'In your time zone'), field('event_end_time', 'End', time)),
+    h('div.pair', {}, field('prequeue_start_time', 'Prequeue from', {type: 'datetime-local'}, 'Everybody waits from then on; 5 min before the start at least'),
+      field('shuffle_at_event_start', 'At the start', {kind: 'select', options: Object.entries(lots)})),
+    h('div.pair', {}, field('total_active_users', 'Users at once', {inputmode: 'numeric'}, 'Empty: those of the room'),
+      field('new_users_per_minute', 'New users a minute', {inputmode: 'numeric'}))],
+  shown: (e) => ({name: e.name, event_start_time: local(e.event_start_time), event_end_time: local(e.event_end_time), prequeue_start_time: local(e.prequeue_start_time),
+    shuffle_at_event_start: String(e.shuffle_at_event_start), total_active_users: String(e.total_active_users ?? ''), new_users_per_minute: String(e.new_users_per_minute ?? '')}),
+  async ask(form, value, edited, change) {
+    for (const key of ['name', 'event_start_time', 'event_end_time']) if (!value(key)) wrongAt(form, key, 'is missing. Fill it in');
+    if (faulty(form, ...['total_active_users', 'new_users_per_minute'].filter(value))) return;
+    const was = this.shown(edited ?? {name: '', shuffle_at_event_start: false}), is = different(was, value);
+    const lines = Object.entries(is).map(([key, text]) => `${form.elements[key].labels[0].textContent}: ${edited ? `${said(key, was[key])} → ` : ''}${said(key, text)}.`);
+    if (value('prequeue_start_time')) lines.push(`From the prequeue on nobody new is let in; who comes waits${value('shuffle_at_event_start') === 'true' ? ' and is drawn by lot at the start' : ' in order'}.`);
+    if (edited && live.rooms.get(name)?.event === edited.name) lines.push('It is on: this is in force at once.');
+    await change(`${edited ? 'Change' : 'Plan'} ${edited?.name ?? is.name}`, lines, edited ? 'PATCH' : 'POST', edited, Object.fromEntries(Object.entries(is).map(([key, text]) => [key, sent(key, text)])), true);
+  },
+  turn: (e) => e.suspended ? ['Resume', {suspended: false}, 'Its times hold again: within them it is on at once.'] :
+    ['Suspend', {suspended: true}, live.rooms.get(name)?.event === e.name ? 'It is on: the room has its own limits at once.' : 'While it is suspended it does not begin.'],
+  without: (e) => `From ${moment(e.event_start_time)} to ${moment(e.event_end_time)} the room then has its own limits.`,
+  show: (all, steer) => table('Events', ['Name', 'Prequeue', 'Start', 'End', 'Limits', 'Steer'], all.map((e) =>
+    cells(e.name, e.prequeue_start_time ? moment(e.prequeue_start_time) : '—', moment(e.event_start_time), moment(e.event_end_time),
+      [e.total_active_users ? `${count(e.total_active_users)} at once, ${count(e.new_users_per_minute)} a minute` : 'those of the room', e.shuffle_at_event_start && ', drawn by lot', e.headgate.every_seconds > 0 && `, every ${span(e.headgate.every_seconds)}`,
+        e.suspended && [' ', h('span.badge', {}, 'suspended')]], steer(e)))),
+});
 
 // remove ends a room that was made, after its name was typed.
 export async function remove(name) {
-  const room = await made(name).catch(failed), now = live.rooms.get(name);
-  if (!room) return;
-  if (room.file) return say('Not done: this room is of the configuration file. Take it out there, and reload.');
-  const ok = await sure(`Delete ${name}?`, [
+  const room = await made(name), now = live.rooms.get(name);
+  if (room.file) throw 'this room is of the configuration file. Take it out there, and reload.';
+  await act(`Delete ${name}`, [
     now && `${plural(now.active, 'visitor is', 'visitors are')} inside, ${count(now.waiting)} wait. Whoever asks for ${now.host}${now.path} then reaches what stands there without a room, or nothing.`,
-    'Its events, rules and page go with it. It can be taken back with one click; made again under its name it goes on with its line.'], 'Delete the room', true, name);
-  if (!ok) return;
-  try {
+    'Its events, rules and page go with it. It can be taken back with one click; made again under its name it goes on with its line.'], async () => {
     await write('DELETE', room.path);
-    const version = await versionOf(name);
+    const {changes: [{version}]} = await read(`/v1/history?room=${encodeURIComponent(name)}&count=1`);
     location.hash = '#/';
-    say(`Done: ${name} is deleted.`, 'Undo', () => undo(version, () => location.hash = `#/rooms/${encodeURIComponent(name)}`));
-  } catch (problem) {
-    failed(problem);
-  }
+    return () => undo(version).then(() => location.hash = `#/rooms/${encodeURIComponent(name)}`);
+  }, {verb: 'Delete the room', danger: true, word: name});
 }
