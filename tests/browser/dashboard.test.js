@@ -183,7 +183,7 @@ describe('the dashboard', {concurrency: true}, () => {
     await confirm(page, 'Change limits');
     await page.getByText('Changed until the next reload: total_active_users = 3').waitFor();
     await page.setViewportSize(phone);
-    const back = page.getByRole('button', {name: /^Undo PATCH \/v1\/rooms\/main/}).first();
+    const back = page.getByRole('button', {name: /^Undo Room main changed/}).first();
     const {x, width} = await back.boundingBox();
     assert.ok(x + width <= phone.width, `on a phone the way back is at ${x}, outside of the window`);
     await page.locator('#said').getByRole('button', {name: 'Close'}).click();
@@ -413,8 +413,113 @@ describe('the dashboard', {concurrency: true}, () => {
     // Later, from the audit log.
     await go('audit');
     const line = page.getByRole('row', {name: /suspended false → suspended true/});
+    await line.first().getByRole('button', {name: /^Undo Event of room shop changed/}).waitFor();
     assert.equal(await line.count(), 2);
-    await line.first().getByRole('button', {name: /^Undo/}).waitFor();
+    assert.deepEqual(faults, []);
+  });
+
+  test('dead jobs of a queue are seen, let go again and forgotten', async (t) => {
+    let broken = true;
+    const done = [];
+    const target = http.createServer((request, response) => {
+      response.statusCode = broken ? 410 : 204;
+      if (!broken) done.push(request.headers['idempotency-key']);
+      response.end();
+    }).listen(0, '127.0.0.1');
+    await new Promise((ready) => target.once('listening', ready));
+    t.after(() => target.close());
+    const room = await startRoom(t, {}, {
+      limits: [{name: 'db', algorithm: 'sliding_log', amount: 1000, window: '1s'}, {name: 'idle', algorithm: 'sliding_log', amount: 10, window: '60s'}],
+      queues: [{name: 'orders', target: {url: `http://127.0.0.1:${target.address().port}/`}, limits: ['db']}],
+    });
+    const token = await room.token('write');
+    const headers = {Authorization: `Bearer ${token}`, 'Content-Type': 'application/x-ndjson'};
+    const put = (...keys) => fetch(`${room.admin}/v1/queues/orders/jobs`, {method: 'POST', headers, body: keys.map((key) => JSON.stringify({key, body: {key}})).join('\n')});
+    const dead = async () => (await (await fetch(`${room.admin}/v1/queues/orders/dead`, {headers})).json()).jobs.map((j) => j.key);
+    assert.equal((await put('a', 'b', 'c', 'd')).status, 200);
+    await until('four are dead', async () => (await dead()).length === 4);
+    const board = await open(t, browser, room);
+    const {page, faults, go} = board;
+    // Who only reads sees them.
+    await go('queues');
+    await page.getByRole('row', {name: /^orders goes .* 4$/}).waitFor();
+    await page.getByRole('link', {name: 'orders'}).click();
+    await page.getByText(/^Last failure: job \S+, .*: .*410/).waitFor();
+    const rows = page.locator('table', {hasText: 'Dead jobs'}).locator('tbody tr');
+    await until('four are shown', async () => await rows.count() === 4);
+    assert.match(await rows.first().innerText(), /410.*\t1\t[a-d]\t—/);
+    assert.equal(await page.getByRole('button', {name: /Redrive|Forget/}).count(), 0);
+    await signIn(board, token);
+    await go('queues/orders');
+    await page.getByRole('button', {name: 'Redrive all dead jobs of orders'}).waitFor();
+    await assertLooks(page, 'a queue');
+    await page.setViewportSize(desktop);
+
+    const job = (key) => page.getByRole('row', {name: new RegExp(`1 ${key} —`)});
+    const focus = () => page.evaluate(() => document.activeElement.getAttribute('aria-label') ?? document.activeElement.id);
+    const forget = job('b').getByRole('button', {name: /^Forget job/});
+    // No, by keyboard: the view was made anew behind the question, and the focus is where it was.
+    const name = await forget.getAttribute('aria-label');
+    await forget.focus();
+    await page.keyboard.press('Enter');
+    await page.getByRole('dialog').waitFor();
+    await assertAccessible(page, 'the question about a dead job');
+    await page.evaluate(() => { // this one is gone when the view has been made anew
+      for (const e of document.querySelectorAll('.cards table')) e.dataset.old = 'yes';
+    });
+    await until('the view is made anew', async () => await page.locator('table[data-old]').count() === 0);
+    await page.keyboard.press('Escape');
+    await page.getByRole('dialog').waitFor({state: 'detached'});
+    assert.equal(await focus(), name);
+    await page.keyboard.press('Enter');
+    await page.getByRole('dialog').getByText('This cannot be taken back.').waitFor();
+    await agree(page);
+    await page.getByText(`Done: ${name}.`).waitFor();
+    assert.deepEqual(await dead(), ['a', 'c', 'd']);
+    assert.equal(await page.locator('#said').getByRole('button', {name: 'Undo'}).count(), 0);
+    await until('the focus is in the view', async () => await page.evaluate(() => document.querySelector('main').contains(document.activeElement)));
+
+    const [file] = await Promise.all([page.waitForEvent('download'), page.getByRole('link', {name: 'Save all 3 as a file'}).click()]);
+    assert.equal(file.suggestedFilename(), 'orders.ndjson');
+    let saved = '';
+    for await (const part of await file.createReadStream()) saved += part;
+    assert.deepEqual(saved.trim().split('\n').map((line) => JSON.parse(line).key), ['a', 'c', 'd']);
+
+    broken = false;
+    await job('c').getByRole('button', {name: /^Redrive job/}).click();
+    assert.match(await confirm(page, 'Redrive it'), /It goes out again/);
+    await until('c is done', () => done.includes('c'));
+    await until('two are left', async () => await rows.count() === 2);
+    assert.deepEqual(done, ['c']);
+    await page.getByRole('button', {name: 'Redrive all dead jobs of orders'}).click();
+    assert.match(await confirm(page, 'Redrive all'), /2 jobs go out again as if never sent before/);
+    await page.getByText('None.', {exact: true}).waitFor();
+    await until('they are done', () => done.length === 3);
+    assert.deepEqual([...done].sort(), ['a', 'c', 'd']);
+    // All are forgotten by who types the name of the queue.
+    broken = true;
+    await put('e', 'f');
+    await page.getByRole('button', {name: 'Forget all dead jobs of orders'}).click();
+    const yes = page.getByRole('dialog').getByRole('button', {name: 'Forget all'});
+    assert.ok(await yes.isDisabled());
+    await page.getByLabel('Type orders to confirm').fill('orders');
+    await yes.click();
+    await page.getByText('None.', {exact: true}).waitFor();
+    await until('all are forgotten', async () => (await dead()).length === 0);
+    await page.reload();
+    await page.getByText(/^6 jobs put, 3 delivered, 6 died/).waitFor();
+
+    // The audit log says it in sentences.
+    await go('audit');
+    await page.getByRole('row', {name: /Dead jobs of queue orders deleted/}).first().waitFor();
+    assert.equal(await page.getByRole('row', {name: /Dead jobs of queue orders let go again/}).count(), 2);
+    assert.doesNotMatch(await page.locator('#main').innerText(), /\/v1\//);
+    // A limit that nobody has called says so.
+    await go('limits/idle');
+    await page.getByText('No calls yet.').waitFor();
+    await page.locator('.plot').getByText('Nothing was counted yet').waitFor();
+    await go('limits/nonsense');
+    await page.getByText('There is no such limit. GET /v1/limits lists them').waitFor();
     assert.deepEqual(faults, []);
   });
 

@@ -3,26 +3,15 @@ import {h, hear, put, button, field, formOf} from './dom.js';
 import {ask, live, session} from './net.js';
 import {create, rooms} from './rooms.js';
 import {room} from './room.js';
-import {audit, cluster, limit, limits, queues} from './more.js';
+import {audit, cluster, limit, limits, queue, queues} from './more.js';
 
 const main = document.getElementById('main');
 let view, shown = '';
 
-// parts are the views by the first words of the address.
-function find(words) {
-  const [first, ...rest] = words;
-  switch (first) {
-    case '': case undefined: return rooms();
-    case 'new': return create();
-    case 'rooms': return room(rest[0], rest[1] ?? '');
-    case 'limits': return rest[0] ? limit(rest[0]) : limits();
-    case 'queues': return queues();
-    case 'cluster': return cluster();
-    case 'audit': return audit();
-    case 'signin': return signIn();
-  }
-  return {title: 'Nothing here', node: h('p.note', {}, 'There is nothing at this address. ', h('a', {href: '#/'}, 'To the rooms'))};
-}
+// views are the parts of the page by the first word of the address; the others say of what.
+const views = {'': rooms, new: create, rooms: room, limits: (name) => name ? limit(name) : limits(), queues: (name) => name ? queue(name) : queues(),
+  cluster, audit, signin: signIn};
+const nothing = () => ({title: 'Nothing here', node: h('p.note', 'There is nothing at this address. ', h('a', {href: '#/'}, 'To the rooms'))});
 
 function show(force) {
   const hash = location.hash.startsWith('#/') ? location.hash.slice(2) : '';
@@ -32,14 +21,13 @@ function show(force) {
   const moved = shown !== wanted;
   view?.close?.();
   shown = wanted;
-  view = find(wanted.split('/').map(decodeURIComponent));
+  const [part, ...rest] = wanted.split('/').map(decodeURIComponent);
+  view = (Object.hasOwn(views, part) ? views[part] : nothing)(...rest);
   live.watch(view.room ?? '');
   document.title = `${view.title} – headgate`;
   main.replaceChildren(view.node);
   for (const a of document.querySelectorAll('.top nav a')) {
-    const part = a.getAttribute('href').slice(2);
-    const here = part === wanted.split('/')[0] || part === '' && ['', 'rooms', 'new'].includes(wanted.split('/')[0]);
-    if (here) a.setAttribute('aria-current', 'page');
+    if (a.hash === `#/${['rooms', 'new'].includes(part) ? '' : part}`) a.setAttribute('aria-current', 'page');
     else a.removeAttribute('aria-current');
   }
   if (moved && force !== 'first') {
@@ -54,7 +42,7 @@ const states = new Map();
 let lost;
 function tell() {
   const pulse = document.getElementById('pulse');
-  const text = !session.now.reads ? 'signed out' : {live: 'live', turning: 'live', lost: 'reconnecting', connecting: 'connecting'}[live.state];
+  const text = !session.now.reads ? 'signed out' : {turning: 'live', lost: 'reconnecting'}[live.state] ?? live.state;
   put(pulse, text);
   pulse.className = `pulse ${text}`;
   if (live.state === 'lost' && !lost) lost = setTimeout(() => hear('The connection to headgate is lost'), 5000);
@@ -79,7 +67,7 @@ function tellWho() {
   const {signed_in, reads, name, id} = session.now;
   if (signed_in) {
     const verb = session.now.scopes.some((s) => s.startsWith('write')) ? '' : ' (reads)';
-    who.replaceChildren(h('span.name', {}, (name || id) + verb),
+    who.replaceChildren(h('span.name', (name || id) + verb),
       button('Sign out', signOut, {class: 'quiet'}));
   } else {
     who.replaceChildren(h('a', {href: '#/signin'}, reads ? 'Sign in to change' : 'Sign in'));
@@ -93,7 +81,7 @@ async function signOut() {
 }
 
 function signIn() {
-  const back = shown === 'signin' && location.hash.startsWith('#/') && !location.hash.startsWith('#/signin') ? location.hash : '#/';
+  const back = /^#\/(?!signin)/.test(location.hash) ? location.hash : '#/';
   const form = formOf('.card.narrow', async (value) => {
     await ask('POST', 'session', {token: value('token')});
     form.elements.token.value = '';
@@ -101,11 +89,11 @@ function signIn() {
     live.start();
     if (location.hash === back) show(true);
     else location.hash = back;
-  }, h('h1', {}, 'Sign in'),
-  h('p', {}, session.now.reads ? 'From this machine everybody may read. A change needs a token.' : 'From here reading needs a token too.'),
+  }, h('h1', 'Sign in'),
+  h('p', session.now.reads ? 'From this machine everybody may read. A change needs a token.' : 'From here reading needs a token too.'),
   field('token', 'Token', {type: 'password', autocomplete: 'current-password', required: true, spellcheck: 'false'},
     'It begins with hg_. Make one on the machine of headgate:'),
-  h('pre', {tabindex: 0, 'aria-label': 'Command'}, 'headgate token create --scope write'), h('button.main', {}, 'Sign in'));
+  h('pre', {tabindex: 0, 'aria-label': 'Command'}, 'headgate token create --scope write'), h('button.main', 'Sign in'));
   return {title: 'Sign in', node: form};
 }
 
@@ -116,8 +104,7 @@ session.told = () => {
   if (now !== before) {
     before = now;
     live.start();
-    if (view && shown !== 'signin') show(true);
-    else if (view && session.now.reads && !location.hash.startsWith('#/signin')) show(true);
+    if (view && (shown !== 'signin' || session.now.reads && !location.hash.startsWith('#/signin'))) show(true);
   }
   tell();
 };

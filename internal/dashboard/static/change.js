@@ -1,15 +1,8 @@
 // Changes of a room: what will happen, in figures; doing it; taking it back.
-import {act, count, duration, plural, seconds, span} from './dom.js';
+import {act, count, duration, plural, seconds, span, upper} from './dom.js';
 import {live, read, write} from './net.js';
 
 const path = (name) => `/v1/rooms/${encodeURIComponent(name)}`;
-
-// values are the keys of a room that can be taken back, as it is now.
-function values(status) {
-  const {total_active_users, new_users_per_minute, session_duration, queue_all, closed, message, shadow, method} = status;
-  return {total_active_users, new_users_per_minute, session_duration, queue_all, closed, message, shadow, method,
-    suspended: status.status === 'suspended'};
-}
 
 // drain says how long a line of n takes at a pace.
 const drain = (n, perMinute) => span(60 * n / perMinute);
@@ -41,7 +34,7 @@ export function effects(room, pairs) {
     lines.push(`A visit ends ${pairs.session_duration} after its last request, instead of ${duration(seconds(room.session))}. It holds for visits from their next request on.`);
   }
   if (pairs.queue_all === true) {
-    lines.push(`Nobody new is let in. ${plural(active, 'visitor', 'visitors')} inside stay, ${count(waiting)} who wait keep their places, and whoever comes joins the line.`);
+    lines.push(`Nobody new is let in. ${plural(active, 'visitor')} inside stay, ${count(waiting)} who wait keep their places, and whoever comes joins the line.`);
   }
   if (pairs.queue_all === false) lines.push(`The line moves again: ${count(waiting)} wait, up to ${count(pace)} a minute come in, while fewer than ${count(limit)} are inside.`);
   if (pairs.closed === true) lines.push(`The room is shut: nobody new gets a place or is called. ${count(waiting)} who wait read your message; ${count(active)} inside stay until they leave.`);
@@ -49,15 +42,15 @@ export function effects(room, pairs) {
   if (pairs.suspended === true) lines.push(`The room is off: ${count(waiting)} who wait and everybody who comes pass at once, without any limit. Only do this when the origin bears it: when the room is on again they wait again.`);
   if (pairs.suspended === false) lines.push(`The room is on again: at most ${count(limit)} at once and ${count(pace)} new a minute.`);
   if ('message' in pairs) {
-    lines.push(pairs.message ? `${plural(waiting, 'visitor', 'visitors')} who wait read within seconds: “${pairs.message}”` : `The message is taken away for ${plural(waiting, 'visitor', 'visitors')} who wait.`);
+    lines.push(pairs.message ? `${plural(waiting, 'visitor')} who wait read within seconds: “${pairs.message}”` : `The message is taken away for ${plural(waiting, 'visitor')} who wait.`);
   }
   return lines;
 }
 
 // change asks, does, and offers the inverse. done is called when it is in force, and when it is taken back.
-export const change = (name, title, pairs, done) => act(title, [...effects(live.rooms.get(name), pairs),
-  'It is in force at once, in the audit log, and can be taken back with one click.'], async () => {
-  const before = values(await read(path(name)));
+export const change = (name, title, pairs, done) => act(title, effects(live.rooms.get(name), pairs), async () => {
+  const before = await read(path(name));
+  before.suspended = before.status === 'suspended';
   await write('PATCH', path(name), pairs);
   done();
   return () => putBack(name, Object.fromEntries(Object.keys(pairs).map((k) => [k, before[k]]))).then(done);
@@ -71,6 +64,20 @@ export const undo = (version) => write('POST', `/v1/history/${version}/undo`);
 export function inverse({result, what, before, after}) {
   if (result !== 'ok') return;
   const room = what.match(/^PATCH \/v1\/rooms\/([^/]+)$/);
-  if (room && before) return () => putBack(decodeURIComponent(room[1]), before);
+  if (room && before) return () => putBack(room[1], before);
   if (after?.version && what.includes('/client/v4/')) return () => undo(after.version);
+}
+
+// sentence says in words what a line of the audit log has as method and path; a command stands as it is.
+const verbs = {POST: 'made', PUT: 'set', PATCH: 'changed', DELETE: 'deleted', pause: 'paused', resume: 'resumed', redrive: 'let go again', undo: 'taken back', test: 'tested',
+  reload: 'read again', rotate: 'replaced', anywhere: 'made the home', off: 'given up', preview: 'tried'};
+const parts = {events: 'event of', rules: 'rule of', keys: 'key of', jobs: 'jobs of', dead: 'dead jobs of', redrive: 'dead jobs of'};
+const kinds = {history: 'change', reload: 'file', cluster: 'data centre'};
+export function sentence({what, room}) {
+  const [method, , api, ...path] = what.split(/[ /]/);
+  if (!['v1', 'client'].includes(api)) return what;
+  let [kind, name = '', part] = path;
+  if (api === 'client') [kind, name, part] = verbs[path[4]] ? ['page', '', path[4]] : path[4] === 'settings' ? ['settings of zone', path[2]] : ['room', room, path[5]];
+  const own = ['keys', 'cluster'].includes(kind) && verbs[name];
+  return upper([parts[part], kinds[kind] ?? kind.replace(/s$/, ''), own ? '' : name, own || verbs[part] || verbs[kind] || verbs[method]].filter(Boolean).join(' '));
 }

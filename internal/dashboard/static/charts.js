@@ -1,5 +1,5 @@
 // Charts of the last ten minutes, by hand: an SVG for the eye, a table for the ear.
-import {h, put, brief, clock, moment} from './dom.js';
+import {h, put, brief, clock, moment, table} from './dom.js';
 
 const wide = 600, high = 120;
 const svg = (name, props) => {
@@ -19,52 +19,48 @@ function nice(n) {
 function path(xs, ys, x, y, close, gap) {
   let d = '', from = null, last = null;
   const end = () => {
-    if (close && from !== null) d += `L${x(last).toFixed(1)} ${high}L${x(from).toFixed(1)} ${high}Z`;
+    if (close && from !== null) d += `L${x(last)} ${high}L${x(from)} ${high}Z`;
   };
   for (let i = 0; i < xs.length; i++) {
     if (ys[i] === null || ys[i] === undefined) continue;
     const broken = last === null || xs[i] - last > gap;
     if (broken) { end(); from = xs[i]; }
-    d += `${broken ? 'M' : 'L'}${x(xs[i]).toFixed(1)} ${y(ys[i]).toFixed(1)}`;
+    d += `${broken ? 'M' : 'L'}${x(xs[i])} ${y(ys[i])}`;
     last = xs[i];
   }
   end();
   return d;
 }
 
-// chart shows series of one unit. Each is {key, label, kind}: area, line, limit or bars.
-export function chart(title, series, format = brief, about = 'the last 10 minutes', gap = 4) {
+// chart shows series of one unit. Each is [key, label, kind, tone], of the kind area, line, limit or bars.
+export function chart(title, lines, format = brief, about = 'the last 10 minutes', gap = 4) {
+  const series = lines.map(([key, label, kind, tone = '']) => ({key, label, kind, tone}));
   const picture = svg('svg', {viewBox: `0 0 ${wide} ${high}`, preserveAspectRatio: 'none', role: 'img'});
   for (const y of [0, 0.5, 1]) {
     picture.append(svg('line', {class: 'grid', x1: 0, x2: wide, y1: high * y, y2: high * y}));
   }
   const paths = series.map((s) => {
-    const p = svg('path', {class: `s ${s.kind} ${s.tone ?? ''}`});
+    const p = svg('path', {class: `s ${s.kind} ${s.tone}`});
     picture.append(p);
     return p;
   });
-  const top = h('span.top-label', {}), middle = h('span.middle-label', {}), low = h('span.low-label', {}, '0');
-  const from = h('span', {}), to = h('span', {}, 'now');
-  const body = h('tbody', {});
-  const details = h('details', {}, h('summary', {}, 'As a table'),
-    h('table', {}, h('caption.hidden', {}, title),
-      h('thead', {}, h('tr', {}, ['Time', ...series.map((s) => s.label)].map((t) => h('th', {scope: 'col'}, t)))), body));
-  const values = series.map(() => h('b', {}));
-  const node = h('figure.chart', {},
-    h('figcaption', {}, h('span.name', {}, title), series.map((s, i) =>
-      h('span.key', {}, h(`i.${s.kind}${s.tone ? `.${s.tone}` : ''}`, {'aria-hidden': 'true'}), `${s.label} `, values[i]))),
-    h('div.plot', {}, picture, top, middle, low), h('div.times', {'aria-hidden': 'true'}, from, to), details);
+  const top = h('span.top-label'), middle = h('span.middle-label'), low = h('span.low-label', '0');
+  const from = h('span'), to = h('span', 'now'), none = h('p.dim');
+  const place = h('div'), details = h('details', h('summary', 'As a table'), place);
+  const values = series.map(() => h('b'));
+  const node = h('figure.chart',
+    h('figcaption', h('span.name', title), series.map((s, i) =>
+      h('span.key', h(`i.${s.kind}${s.tone ? `.${s.tone}` : ''}`, {'aria-hidden': 'true'}), `${s.label} `, values[i]))),
+    h('div.plot', picture, top, middle, low, none), h('div.times', {'aria-hidden': 'true'}, from, to), details);
   let newest, told = 0;
   const when = (t, length) => (length > 86400 ? moment : clock)(t * 1000);
   const rows = () => {
     const {at} = newest;
-    const step = Math.max(1, Math.round(at.length / 12));
-    const lines = [];
+    const step = Math.max(1, Math.round(at.length / 12)), lines = [];
     for (let i = at.length - 1; i >= 0; i -= step) {
-      lines.push(h('tr', {}, h('th', {scope: 'row'}, when(at[i], at.at(-1) - at[0])),
-        series.map((s) => h('td', {}, format(newest[s.key][i] ?? 0)))));
+      lines.push([when(at[i], at.at(-1) - at[0]), ...series.map((s) => format(newest[s.key][i] ?? 0))]);
     }
-    body.replaceChildren(...lines);
+    place.replaceChildren(table(title, ['Time', ...series.map((s) => s.label)], lines));
   };
   details.addEventListener('toggle', () => details.open && newest && rows());
   return {
@@ -72,16 +68,17 @@ export function chart(title, series, format = brief, about = 'the last 10 minute
     draw(data, start, end) {
       newest = data;
       const {at} = data;
+      put(none, at?.length ? '' : 'Nothing was counted yet');
       if (!at?.length) return;
       const first = start ?? at.at(-1) - 600, last = end ?? at.at(-1);
       const all = series.flatMap((s) => data[s.key]).filter((v) => v !== null && Number.isFinite(v));
       const most = nice(all.reduce((a, b) => Math.max(a, b), 0));
-      const x = (t) => (t - first) / (last - first) * wide;
-      const y = (v) => high - Math.min(1, v / most) * (high - 4);
+      const x = (t) => ((t - first) / (last - first) * wide).toFixed(1);
+      const y = (v) => (high - Math.min(1, v / most) * (high - 4)).toFixed(1);
       series.forEach((s, i) => {
         const ys = data[s.key];
         if (s.kind === 'bars') {
-          paths[i].setAttribute('d', at.map((t, k) => ys[k] ? `M${x(t).toFixed(1)} ${high}V${y(ys[k]).toFixed(1)}` : '').join(''));
+          paths[i].setAttribute('d', at.map((t, k) => ys[k] ? `M${x(t)} ${high}V${y(ys[k])}` : '').join(''));
         } else {
           paths[i].setAttribute('d', path(at, ys, x, y, s.kind === 'area', gap));
         }

@@ -1,17 +1,17 @@
 // Elements, words and figures.
 
 // h makes an element: h('p.note', {id: 'x'}, 'text', child).
-export function h(tag, props, ...kids) {
-  const [name, ...classes] = tag.split('.');
+export function h(tag, ...kids) {
+  const [name, ...classes] = tag.split('.'), props = kids[0]?.constructor === Object ? kids.shift() : {};
   const e = document.createElement(name);
   if (classes.length) e.className = classes.join(' ');
-  for (const [key, value] of Object.entries(props ?? {})) {
-    if (value === undefined || value === null || value === false) continue;
+  for (const [key, value] of Object.entries(props)) {
+    if ((value ?? false) === false) continue;
     if (key.startsWith('on')) e.addEventListener(key.slice(2), value);
-    else if (key === 'value' || key === 'checked') e[key] = value;
+    else if (key === 'value') e[key] = value;
     else e.setAttribute(key, value === true ? '' : value);
   }
-  e.append(...kids.flat(9).filter((k) => k !== undefined && k !== null && k !== false && k !== ''));
+  e.append(...kids.flat(9).filter((k) => k || k === 0));
   return e;
 }
 
@@ -62,7 +62,7 @@ export const moment = (t) => new Date(t).toLocaleString('en-GB', {dateStyle: 'me
 export const exact = (t) => new Date(t).toLocaleString('en-GB', {dateStyle: 'medium', timeStyle: 'medium'});
 
 // button does something; what goes wrong is told.
-export const button = (text, run, props) => h('button', {type: 'button', onclick: () => Promise.resolve(run()).catch(failed), ...props}, text);
+export const button = (text, run, props) => h('button', {type: 'button', onclick: () => (async () => run())().catch(failed), ...props}, text);
 
 // upper begins a sentence, unless it begins with a name: session_duration, headgate reload.
 export const upper = (text) => /^(?!headgate )[a-z]+[ ,]/.test(text) ? text[0].toUpperCase() + text.slice(1) : text;
@@ -73,7 +73,7 @@ export function say(text, back) {
     if (line.contains(document.activeElement)) document.getElementById('main').focus({preventScroll: true});
     line.remove();
   };
-  const line = h('p', {}, text, ' ', back && button('Undo', () => { gone(); return takeBack(back); }),
+  const line = h('p', text, ' ', back && button('Undo', () => { gone(); return takeBack(back); }),
     button('×', gone, {class: 'quiet', 'aria-label': 'Close'}));
   document.getElementById('said').replaceChildren(line);
   setTimeout(gone, back ? 30000 : 8000);
@@ -99,9 +99,9 @@ export function sure(title, lines, verb, danger, word = '') {
     const yes = h(`button.main${danger ? '.danger' : ''}`, {value: 'yes', disabled: Boolean(word)}, verb);
     const dialog = h('dialog', {'aria-labelledby': 'sure'},
       h('form', {method: 'dialog'},
-        h('h2', {id: 'sure'}, title), lines.map((l) => l && h('p', {}, l)),
+        h('h2', {id: 'sure'}, title), lines.map((l) => l && h('p', l)),
         word && field('word', `Type ${word} to confirm`, {autofocus: true, spellcheck: 'false', oninput: (e) => yes.disabled = e.target.value.trim() !== word}),
-        h('div.row', {}, yes, h('button', {value: 'no', autofocus: !word}, 'Cancel'))));
+        h('div.row', yes, h('button', {value: 'no', autofocus: !word}, 'Cancel'))));
     const from = document.activeElement;
     dialog.addEventListener('close', () => {
       dialog.remove();
@@ -113,12 +113,10 @@ export function sure(title, lines, verb, danger, word = '') {
   });
 }
 
-// act asks, does, and says so; what run gives takes it back.
-export async function act(title, lines, run, {verb = title, danger, word} = {}) {
-  if (!await sure(`${title}?`, lines, verb, danger, word)) return false;
-  const back = await run();
-  say(`Done: ${title}.`, back);
-  return true;
+// act asks, does, and says so; what run gives takes it back, unless it is for good.
+export async function act(title, lines, run, {verb = title, danger, word, final} = {}) {
+  const last = final ? 'This cannot be taken back.' : 'It is in the audit log, and goes back with one click.';
+  if (await sure(`${title}?`, [...lines, last], verb, danger, word)) say(`Done: ${title}.`, await run());
 }
 
 let fields = 0;
@@ -130,9 +128,13 @@ export function field(name, label, props = {}, hint = '') {
   const input = h(kind, {id, name, 'aria-describedby': `${id}h ${id}e`, autocomplete: 'off', ...rest},
     options?.map(([value, text]) => h('option', {value}, text)));
   if (kind === 'select' && rest.value !== undefined) input.value = rest.value;
-  return h('div.field', {}, h('label', {for: id}, label), input,
+  return h('div.field', h('label', {for: id}, label), input,
     h('p.hint', {id: `${id}h`}, hint), h('p.wrong', {id: `${id}e`}));
 }
+
+// limitFields are those of the two limits of a room.
+export const limitFields = (props, ...hints) => [['total_active_users', 'Users at once'], ['new_users_per_minute', 'New users a minute']]
+  .map(([key, label], i) => field(key, label, {inputmode: 'numeric', ...props}, hints[i]));
 
 // wrongAt shows what is wrong at a field; false where there is no such one.
 export function wrongAt(form, name, text) {
@@ -201,22 +203,18 @@ export function formOf(kind, submit, ...kids) {
   return e;
 }
 
-// table makes a table that scrolls by itself where it is too wide.
+// table makes a table of rows of cells, which scrolls by itself where it is too wide; on a phone the rows of a wide
+// one are cards, so that what changes them is in reach.
 export function table(caption, heads, rows) {
-  return h('div.scroll', {tabindex: 0, role: 'group', 'aria-label': caption},
-    h('table', {}, h('caption.hidden', {}, caption),
-      h('thead', {}, h('tr', {}, heads.map((t) => h('th', {scope: 'col'}, t)))),
-      h('tbody', {}, rows)));
-}
-
-export function cells(...all) {
-  return h('tr', {}, all.map((c, i) => i ? h('td', {}, c) : h('th', {scope: 'row'}, c)));
+  return h(`div.scroll${heads.length > 4 ? '.cards' : ''}`, {tabindex: 0, role: 'group', 'aria-label': caption},
+    h('table', h('caption.hidden', caption), h('thead', h('tr', heads.map((t) => h('th', {scope: 'col'}, t)))),
+      h('tbody', rows.map((row) => h('tr', row.map((c, i) => i ? h('td', {'data-label': heads[i]}, c) : h('th', {scope: 'row'}, c)))))));
 }
 
 // keepFocus replaces what is in a place, and puts the focus back.
-export function keepFocus(place, ...nodes) {
+export function keepFocus(place, nodes) {
   const was = document.activeElement, had = place.contains(was);
-  place.replaceChildren(...nodes);
+  place.replaceChildren(...[nodes].flat(9).filter(Boolean));
   if (had) refocus(was);
 }
 
@@ -230,9 +228,12 @@ function refocus(was) {
     main).focus({preventScroll: true});
 }
 
+// link leads to one of its kind.
+export const link = (kind, name) => h('a', {href: `#/${kind}/${encodeURIComponent(name)}`}, name);
+
 // bar is a share of something, for the eye; the figures stand beside.
 export function bar(part, all) {
-  const fill = h('i', {});
+  const fill = h('i');
   fill.style.width = `${all > 0 ? Math.min(100, 100 * part / all) : 0}%`;
   return h(`span.bar${part >= all * 0.9 ? '.high' : ''}`, {'aria-hidden': 'true'}, fill);
 }

@@ -1,22 +1,21 @@
 // Limits, queues, the cluster and the audit log.
-import {h, act, bar, brief, button, cells, count, faulty, field, formOf, keepFocus, moment, plural, span, table, upper} from './dom.js';
+import {h, act, bar, brief, button, count, exact, faulty, field, formOf, keepFocus, link, moment, plural, span, table, upper} from './dom.js';
 import {maybe, read, session, write} from './net.js';
 import {auditTable} from './room.js';
+import {past} from './parts.js';
 
-// again keeps a view fresh: it reads at once and then every so often, while the page is looked at.
-function again(title, node, load, every = 3000) {
+// again is a view that is kept fresh: load gives what it shows, at once and then every so often, while the page
+// is looked at, and gets what makes it do so now. up is the list that the view is of; rest stands below.
+function again(title, load, {every = 3000, up, rest} = {}) {
+  const place = h('div'), wrong = h('p.note', {hidden: true});
+  const node = h('div', up && h('p.crumb', h('a', {href: `#/${up}`}, upper(`${up} `)), '/ '), h('h1', title), wrong, place, rest);
   let timer, over = false;
+  const now = async () => {
+    keepFocus(place, await load(now));
+    wrong.hidden = true;
+  };
   const step = async () => {
-    clearTimeout(timer);
-    if (!document.hidden) {
-      try {
-        await load();
-      } catch (problem) {
-        if (!node.querySelector('.failed')) {
-          node.append(h('p.note.failed', {}, problem.says));
-        }
-      }
-    }
+    if (!document.hidden) await now().catch((problem) => Object.assign(wrong, {hidden: false, textContent: problem.says ?? problem}));
     if (!over) timer = setTimeout(step, every);
   };
   step();
@@ -37,114 +36,134 @@ function metric(text, name, label) {
 const rule = (l) => l.algorithm === 'concurrency' ? `${count(l.amount)} at once` : `${count(l.amount)} ${l.unit} in ${l.window ?? l.align ?? '—'}`;
 
 export function limits() {
-  const place = h('div', {});
-  const node = h('div', {}, h('h1', {}, 'Limits'), place);
   let before, at;
-  return again('Limits', node, async () => {
+  return again('Limits', async () => {
     const [{limits: all}, text] = await Promise.all([read('/v1/limits'), maybe('/metrics')]);
     const metrics = text ?? '', now = Date.now();
     const refused = metric(metrics, 'headgate_limit_refused_total', 'limit');
     const passed = metric(metrics, 'headgate_limit_passed_total', 'limit');
     const keys = metric(metrics, 'headgate_limit_keys', 'limit');
     const rate = (name) => before && now > at ? (refused.get(name) - before.get(name)) * 1000 / (now - at) : 0;
-    keepFocus(place, all.length ? table('Limits', ['Limit', 'Rule', 'Algorithm', 'Passed', 'Refused', 'Refused a second', 'Keys'], all.map((l) =>
-      cells(h('a', {href: `#/limits/${encodeURIComponent(l.name)}`}, l.name), rule(l), `${l.algorithm.replaceAll('_', ' ')}${l.shadow ? ', shadow' : ''}`,
+    const shown = all.length ? table('Limits', ['Limit', 'Rule', 'Algorithm', 'Passed', 'Refused', 'Refused a second', 'Keys'], all.map((l) =>
+      [link('limits', l.name), rule(l), `${l.algorithm.replaceAll('_', ' ')}${l.shadow ? ', shadow' : ''}`,
         brief(passed.get(l.name) ?? 0), brief(refused.get(l.name) ?? 0), (rate(l.name) || 0).toFixed(1),
-        [`${brief(keys.get(l.name) ?? 0)} of ${brief(l.max_keys)}`, bar(keys.get(l.name) ?? 0, l.max_keys)]))) :
-      h('p.note', {}, 'There is no limit. They stand under limits in the file, or are made by headgate limit create.'));
-    before = refused;
-    at = now;
+        [`${brief(keys.get(l.name) ?? 0)} of ${brief(l.max_keys)}`, bar(keys.get(l.name) ?? 0, l.max_keys)]])) :
+      h('p.note', 'There is no limit. They stand under limits in the file, or are made by headgate limit create.');
+    [before, at] = [refused, now];
+    return shown;
   });
 }
 
 export function limit(name) {
-  const place = h('div', {}), about = h('p.dim', {});
   const form = formOf('.card', (value) => {
     const amount = value('amount'), was = String(now.amount);
     const set = async (value) => {
       await write('PATCH', at, {amount: value});
       form.elements.amount.value = value;
     };
-    return faulty(form, 'amount') || act('Change the amount', [`${was} → ${amount}. It is in force at once, in the audit log, and can be taken back with one click.`], async () => {
+    return faulty(form, 'amount') || act('Change the amount', [`${was} → ${amount}. It is in force at once.`], async () => {
       await set(amount);
       return () => set(was);
     });
-  }, h('h2', {}, 'Change it'), field('amount', 'Amount', {inputmode: 'numeric'}), h('button', {}, 'Change the amount'));
-  const node = h('div', {}, h('p.crumb', {}, h('a', {href: '#/limits'}, 'Limits'), ' / '), h('h1', {}, name), about,
-    h('h2', {}, 'Keys that have used most'), place, session.may('write') ? form : '');
+  }, h('h2', 'Change it'), field('amount', 'Amount', {inputmode: 'numeric'}), h('button', 'Change the amount'));
   const at = `/v1/limits/${encodeURIComponent(name)}`;
   let now;
-  return again(name, node, async () => {
+  return again(name, async () => {
     const [l, {keys, next}] = await Promise.all([read(at), read(`${at}/keys?count=1000`)]);
     if (!now) form.elements.amount.value = l.amount;
     now = l;
-    about.textContent = `${rule(l)} · ${l.algorithm.replaceAll('_', ' ')} · ${l.source ? `of the ${l.source}` : ''}`;
     const top = keys.sort((a, b) => b.used / b.limit - a.used / a.limit || b.used - a.used).slice(0, 50);
-    keepFocus(place, top.length ? table('Keys that have used most', ['Key', 'Used', 'Left', 'Whole again in', 'State'], top.map((k) =>
-      cells(k.key, [`${count(k.used)} of ${count(k.limit)}`, bar(k.used, k.limit)], count(k.remaining), span(k.reset_seconds),
-        k.remaining <= 0 ? 'at the limit' : k.used >= k.limit * 0.9 ? 'near' : ''))) : h('p.note', {}, 'No key has used any.'),
-    next ? h('p.dim', {}, 'The first 1,000 keys were looked at; there are more.') : '');
-  });
+    return [h('p.dim', `${rule(l)} · ${l.algorithm.replaceAll('_', ' ')}${l.source && ` · of the ${l.source}`}`), h('h2', 'Keys that have used most'),
+      top.length ? table('Keys that have used most', ['Key', 'Used', 'Left', 'Whole again in', 'State'], top.map((k) =>
+        [k.key, [`${count(k.used)} of ${count(k.limit)}`, bar(k.used, k.limit)], count(k.remaining), span(k.reset_seconds),
+          k.remaining <= 0 ? 'at the limit' : k.used >= k.limit * 0.9 ? 'near' : ''])) : h('p.note', 'No key has used any.'),
+      next && h('p.dim', 'The first 1,000 keys were looked at; there are more.')];
+  }, {up: 'limits', rest: [session.may('write') && form, past(name, 'limit').node]});
 }
 
-export function queues() {
-  const place = h('div', {});
-  const node = h('div', {}, h('h1', {}, 'Queues'), place);
-  const turn = (q, verb, back) => act(`${upper(`${verb} `)}${q.name}`, verb === 'pause' ? [`${plural(q.depth, 'job')} wait and stay. ${count(q.in_flight)} under way end. Jobs can still be put.`] :
-    [`${plural(q.depth, 'job')} go out again${q.rate ? `, at most ${q.rate} a second` : ''}.`], async () => {
-    const to = (v) => write('POST', `/v1/queues/${encodeURIComponent(q.name)}/${v}`).then(load);
+const queueAt = (name, more = '') => `/v1/queues/${encodeURIComponent(name)}${more}`;
+
+// queueTable shows queues, each with the button that holds it or lets it go on.
+function queueTable(all, load) {
+  const turn = (q, verb, back) => act(`${verb} ${q.name}`, verb === 'Pause' ? [`${plural(q.depth, 'job')} wait and stay. ${count(q.in_flight)} under way end. Jobs can still be put.`] :
+    [`${plural(q.depth, 'job')} go out again${paceOf(q)}.`], async () => {
+    const to = (v) => write('POST', queueAt(q.name, `/${v.toLowerCase()}`)).then(load);
     await to(verb);
     return () => to(back);
-  }, {danger: verb === 'pause'});
-  async function load() {
-    const {queues: all} = await read('/v1/queues');
-    keepFocus(place, all.length ? table('Queues', ['Queue', 'State', 'Jobs', 'Under way', 'A second', 'Empty in', 'Oldest', 'Dead', 'Steer'], all.map((q) =>
-      cells(q.name, [h(`span.badge.${q.paused || q.why ? 'warn' : 'good'}`, {}, q.paused ? 'paused' : q.why ? 'stands' : 'goes'), h('div.dim', {}, q.why)],
-        [brief(q.depth), q.later ? h('span.dim', {}, `, ${brief(q.later)} later`) : ''], count(q.in_flight), [q.per_second.toFixed(1), q.rate ? h('span.dim', {}, ` of ${q.rate}`) : ''],
-        q.depth ? (q.empty_in_seconds < 0 ? 'never' : span(q.empty_in_seconds)) : '—', q.oldest_seconds ? span(q.oldest_seconds) : '—', brief(q.dead),
-        session.may('write', q.name) ? button(q.paused ? 'Resume' : 'Pause', () => q.paused ? turn(q, 'resume', 'pause') : turn(q, 'pause', 'resume'), {'data-key': q.name, 'aria-label': `${q.paused ? 'Resume' : 'Pause'} ${q.name}`}) : ''))) :
-      h('p.note', {}, 'There is no queue that you may see. They stand under queues in the file.'));
-  }
-  return again('Queues', node, load);
+  }, {danger: verb === 'Pause'});
+  return table('Queues', ['Queue', 'State', 'Jobs', 'Under way', 'A second', 'Empty in', 'Oldest', 'Dead', 'Steer'], all.map((q) => {
+    const verbs = q.paused ? ['Resume', 'Pause'] : ['Pause', 'Resume'];
+    return [link('queues', q.name), [h(`span.badge.${q.paused || q.why ? 'warn' : 'good'}`, q.paused ? 'paused' : q.why ? 'stands' : 'goes'), h('div.dim', q.why)],
+      [brief(q.depth), q.later > 0 && h('span.dim', `, ${brief(q.later)} later`)], count(q.in_flight), [q.per_second.toFixed(1), q.rate > 0 && h('span.dim', ` of ${q.rate}`)],
+      q.depth ? (q.empty_in_seconds < 0 ? 'never' : span(q.empty_in_seconds)) : '—', q.oldest_seconds ? span(q.oldest_seconds) : '—', q.dead ? h('b', brief(q.dead)) : '0',
+      session.may('write', q.name) && button(verbs[0], () => turn(q, ...verbs), {'data-key': q.name, 'aria-label': `${verbs[0]} ${q.name}`})];
+  }));
+}
+
+const paceOf = (q) => q.rate ? `, at most ${q.rate} a second` : '';
+
+export const queues = () => again('Queues', async (load) => {
+  const {queues: all} = await read('/v1/queues');
+  return all.length ? queueTable(all, load) : h('p.note', 'There is no queue that you may see. They stand under queues in the file.');
+});
+
+// queue is one queue with its dead jobs; they are let go again, or forgotten, one by one or all.
+export function queue(name) {
+  const may = session.may('write', name);
+  return again(name, async (load) => {
+    const [q, {jobs, next}] = await Promise.all([read(queueAt(name)), read(queueAt(name, '/dead?count=200'))]);
+    const {last_failure: failure} = q;
+    const steer = (key, which, ids, n) => may && h('div.row', [
+      ['Redrive', 'POST', '/redrive', `${n === 1 ? 'It goes' : `${count(n)} jobs go`} out again as if never sent before${paceOf(q)}.`],
+      ['Forget', 'DELETE', '/dead', `${n === 1 ? 'It is' : `${count(n)} jobs are`} taken off the disk.`],
+    ].map(([verb, method, path, line]) => button(`${verb}${ids ? '' : ' all'}`, () => act(`${verb} ${which}`, [line], async () => {
+      await write(method, queueAt(name, path + (ids ?? '')));
+      await load();
+    }, {verb: `${verb} ${ids ? 'it' : 'all'}`, final: true, danger: verb === 'Forget', word: !ids && verb === 'Forget' ? name : ''}), {'data-key': `${key} ${verb}`, 'aria-label': `${verb} ${which}`})));
+    return [queueTable([q], load), failure && h('p', h('b', 'Last failure: '), `job ${failure.id}, ${exact(failure.at)}: ${failure.why}`),
+      h('h2', 'Dead jobs'), h('p.dim', 'They failed too often, were refused for good, grew too old, or cost more than a limit ever lets pass.'),
+      q.dead ? [may && h('p', h('a', {href: `api${queueAt(name, '/jobs?dead=true')}`, download: `${name}.ndjson`}, `Save ${q.dead === 1 ? 'it' : `all ${count(q.dead)}`} as a file`), ' that can be put again.'), steer('all', `all dead jobs of ${name}`, null, q.dead),
+        table('Dead jobs', ['Job', 'Why', 'Died', 'Attempts', 'Key', 'Tenant', 'Steer'], jobs.sort((a, b) => Date.parse(b.died_at) - Date.parse(a.died_at)).map((j) =>
+          [j.id, j.why, exact(j.died_at), count(j.attempts), j.key || '—', j.tenant || '—', steer(j.id, `job ${j.id}`, `?id=${j.id}`, 1)])),
+        next && h('p.dim', `The first ${jobs.length} that were put.`)] : h('p.note', 'None.')];
+  }, {every: 5000, up: 'queues', rest: past(name, 'queue').node});
 }
 
 // old is the age of what is known of a data centre; a picture comes each 1.5 s.
-const old = (s) => h(`span.badge.${s < 0 || s > 5 ? 'bad' : s > 3.5 ? 'warn' : 'good'}`, {}, s < 0 ? 'never heard' : s > 5 ? `silent ${span(s)}` : `known, ${span(s)} old`);
+const old = (s) => h(`span.badge.${s < 0 || s > 5 ? 'bad' : s > 3.5 ? 'warn' : 'good'}`, s < 0 ? 'never heard' : s > 5 ? `silent ${span(s)}` : `known, ${span(s)} old`);
 
 export function cluster() {
-  const place = h('div', {});
-  const node = h('div', {}, h('h1', {}, 'Cluster'), place);
   let alone = false; // it stays so until a restart
   const members = () => alone ? null : read('/v1/cluster').catch((problem) => {
     alone = problem.code === 'no_cluster';
     return null;
   });
-  return again('Cluster', node, async () => {
+  return again('Cluster', async () => {
     const [about, all, {rooms}] = await Promise.all([maybe('/v1/status'), members(), read('/v1/rooms')]);
     const parts = [];
     if (all) {
-      parts.push(h('p', {}, `Data centre ${all.datacenter}. Writes are ordered by `, h('b', {}, all.leader || 'nobody now'), all.engine ? ` (own NATS: ${all.engine})` : '', '.'),
-        all.problem ? h('p.note', {}, all.problem) : '',
+      parts.push(h('p', `Data centre ${all.datacenter}. Writes are ordered by `, h('b', all.leader || 'nobody now'), all.engine ? ` (own NATS: ${all.engine})` : '', '.'),
+        all.problem ? h('p.note', all.problem) : '',
         table('Nodes', ['Node', 'State', 'Role', 'Hosts', 'Clock', 'Version', 'Since'], all.nodes.map((n) =>
-          cells(n.name, h(`span.badge.${n.alive ? 'good' : 'bad'}`, {}, n.alive ? 'alive' : `silent ${span(n.silent_seconds)}`), n.store ? 'store' : 'worker',
-            (n.rooms ?? []).map((r) => r.replace(/^@/, 'Anywhere of ')).join(', ') || '—', `${n.clock_seconds >= 0 ? '+' : '−'}${span(Math.abs(n.clock_seconds))}`, n.version || '—', moment(n.began)))));
+          [n.name, h(`span.badge.${n.alive ? 'good' : 'bad'}`, n.alive ? 'alive' : `silent ${span(n.silent_seconds)}`), n.store ? 'store' : 'worker',
+            (n.rooms ?? []).map((r) => r.replace(/^@/, 'Anywhere of ')).join(', ') || '—', `${n.clock_seconds >= 0 ? '+' : '−'}${span(Math.abs(n.clock_seconds))}`, n.version || '—', moment(n.began)])));
     } else {
-      parts.push(h('p', {}, 'This headgate is alone: one process is its own counter and its own worker.'));
+      parts.push(h('p', 'This headgate is alone: one process is its own counter and its own worker.'));
     }
     for (const r of rooms.filter((x) => x.datacenters)) {
       const d = r.datacenters, a = d.anywhere;
-      parts.push(h('h2', {}, r.name), h('p', {}, `Anywhere, the lender of slots that no data centre holds, is in ${d.home}. `,
+      parts.push(h('h2', r.name), h('p', `Anywhere, the lender of slots that no data centre holds, is in ${d.home}. `,
         a.age_seconds < 0 ? 'Nothing has been heard of it.' : `Of ${count(a.limit)} slots ${count(a.free)} are free there${a.presumed ? `, ${count(a.presumed)} presumed lent` : ''}${a.age_seconds ? `, ${span(a.age_seconds)} ago` : ''}.`, ` The order between data centres is known to ${span(d.uncertainty_seconds)}.`),
         table(`Data centres of ${r.name}`, ['Data centre', 'State', 'Holds', 'Unused', 'Inside', 'Waiting', 'New in a minute', 'Workers', 'Round trip'], d.sites.map((s) =>
-          cells(s.name, s.name === d.own ? h('span.badge.good', {}, 'here') : old(s.age_seconds), [count(s.held), bar(s.held, r.total_active_users)], count(s.unused), count(s.active), count(s.waiting), count(s.new_last_minute), count(s.workers),
-            s.round_trip_seconds ? span(s.round_trip_seconds) : '—'))));
+          [s.name, s.name === d.own ? h('span.badge.good', 'here') : old(s.age_seconds), [count(s.held), bar(s.held, r.total_active_users)], count(s.unused), count(s.active), count(s.waiting), count(s.new_last_minute), count(s.workers),
+            s.round_trip_seconds ? span(s.round_trip_seconds) : '—'])));
     }
-    parts.push(h('h2', {}, 'Counters'), h('p.dim', {}, `A room's counter lends the slots ${rooms.some((r) => r.datacenters) ? 'that this data centre holds' : 'of its limit'} to workers; free are those that nobody has.`),
+    parts.push(h('h2', 'Counters'), h('p.dim', `A room's counter lends the slots ${rooms.some((r) => r.datacenters) ? 'that this data centre holds' : 'of its limit'} to workers; free are those that nobody has.`),
       table('Counters', ['Room', 'Hosted by', 'Inside', 'Lent', 'Free', 'Age of its record', 'A write takes', 'Writes', 'State'], rooms.map((r) => {
         const {lent, record} = r, figure = (f) => lent ? count(f(lent)) : '—';
-        return cells(r.name, all ? all.nodes.find((n) => n.rooms?.includes(r.name))?.name ?? 'nobody now' : 'here', figure((l) => l.inside + l.called), figure((l) => l.workers.reduce((n, w) => n + w.held, 0)), figure((l) => l.free),
+        return [r.name, all ? all.nodes.find((n) => n.rooms?.includes(r.name))?.name ?? 'nobody now' : 'here', figure((l) => l.inside + l.called), figure((l) => l.workers.reduce((n, w) => n + w.held, 0)), figure((l) => l.free),
           span(record.age_seconds), span(record.write_seconds), brief(r.totals.record_writes),
-          record.damaged || (record.refused_seconds ? `refused for ${span(record.refused_seconds)}` : record.quiet_seconds ? `quiet for ${span(record.quiet_seconds)}` : 'good'));
+          record.damaged || (record.refused_seconds ? `refused for ${span(record.refused_seconds)}` : record.quiet_seconds ? `quiet for ${span(record.quiet_seconds)}` : 'good')];
       })));
     const workers = new Map(); // each with what it holds, in all rooms and by room
     for (const r of rooms) {
@@ -158,26 +177,20 @@ export function cluster() {
       }
     }
     const most = (x) => x.rooms.sort((a, b) => b[0] - a[0]).slice(0, 5).map(([n, name]) => `${name} ${count(n)}`).join(', ') + (x.rooms.length > 5 ? ` and ${x.rooms.length - 5} more` : '') || '—';
-    parts.push(h('h2', {}, 'Slots by worker'), h('p.dim', {}, 'A worker lets newcomers in on what it holds without asking: unused slots, and used ones of the last second.'),
+    parts.push(h('h2', 'Slots by worker'), h('p.dim', 'A worker lets newcomers in on what it holds without asking: unused slots, and used ones of the last second.'),
       table('Slots by worker', ['Worker', 'State', 'Holds', 'Of new users', 'Of which rooms'], [...workers.values()].sort((a, b) => a.name.localeCompare(b.name, 'en', {numeric: true})).map((x) =>
-        cells(x.name, h(`span.badge.${x.gone ? 'warn' : 'good'}`, {}, x.gone ? 'gone: presumed used' : 'borrows'), count(x.held), count(x.fresh), most(x)))));
+        [x.name, h(`span.badge.${x.gone ? 'warn' : 'good'}`, x.gone ? 'gone: presumed used' : 'borrows'), count(x.held), count(x.fresh), most(x)])));
     if (about) {
       const {last_reload: reload} = about;
-      parts.push(h('h2', {}, 'This process'), h('dl', {}, [['Version', about.version], ['Since', `${moment(about.started_at)} (${span(about.uptime_seconds)})`],
+      parts.push(h('h2', 'This process'), h('dl', [['Version', about.version], ['Since', `${moment(about.started_at)} (${span(about.uptime_seconds)})`],
         ['Configuration', about.config_file || 'flags'], ['Data', about.data], ['Last reload', `${moment(reload.at)}: ${reload.successful ? 'good' : reload.error}`]]
-        .map(([k, v]) => h('div', {}, h('dt', {}, k), h('dd', {}, v)))));
+        .map(([k, v]) => h('div', h('dt', k), h('dd', v)))));
     }
-    keepFocus(place, ...parts);
-  }, 2000);
+    return parts;
+  }, {every: 2000});
 }
 
-export function audit() {
-  const place = h('div', {});
-  const node = h('div', {}, h('h1', {}, 'Audit log'), h('p.dim', {}, 'Each change, also a refused one, on the node that answers; the newest first.'), place);
-  const load = async () => {
-    const {entries} = await read('/v1/audit?count=200');
-    keepFocus(place, entries.length ? auditTable(entries, load) : h('p.note', {}, 'Nothing has been changed yet.'));
-  };
-  return again('Audit log', node, load, 5000);
-}
-
+export const audit = () => again('Audit log', async (load) => {
+  const {entries} = await read('/v1/audit?count=200');
+  return [h('p.dim', 'Each change, also a refused one, on the node that answers; the newest first.'), entries.length ? auditTable(entries, load) : h('p.note', 'Nothing has been changed yet.')];
+}, {every: 5000});

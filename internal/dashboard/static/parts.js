@@ -1,5 +1,5 @@
 // Parts of a room: its page, its past, and what would have happened.
-import {h, act, button, cells, clearWrong, count, duration, explain, failed, faulty, field, formOf, seconds, span, table, wrongAt} from './dom.js';
+import {h, act, button, clearWrong, count, duration, explain, failed, faulty, field, formOf, limitFields, seconds, span, table, wrongAt} from './dom.js';
 import {Problem, ask, live, maybe, read, session, write} from './net.js';
 import {chart} from './charts.js';
 import {undo} from './change.js';
@@ -12,15 +12,15 @@ export async function made(name) {
   return {...found, file: found.headgate.source === 'file', path: `/client/v4/zones/${encodeURIComponent(found.headgate.zone)}/waiting_rooms/${found.id}`};
 }
 
-export const ofFile = (key) => h('p.note', {}, `This room is of the configuration file. Its ${key} can be changed there alone; then reload.`);
+export const ofFile = (key) => h('p.note', `This room is of the configuration file. Its ${key} can be changed there alone; then reload.`);
 
 export function page(name) {
   const frame = h('iframe', {title: 'Preview of the waiting page', sandbox: '', loading: 'lazy'});
-  const look = h('form.row', {novalidate: true},
+  const look = formOf('.row', show,
     field('state', 'State', {kind: 'select', options: ['waiting', 'full', 'queue_all', 'closed', 'opens_at', 'down', 'called', 'limited', 'left'].map((s) => [s, s.replaceAll('_', ' ')])}),
     field('language', 'Language', {value: 'en-US'}, 'such as de, ja, ar'), field('position', 'Position', {value: '1205', inputmode: 'numeric'}));
-  const own = h('div', {});
-  const node = h('section', {}, h('h2', {}, 'Waiting page'), look, frame, own);
+  const own = h('div');
+  const node = h('section', h('h2', 'Waiting page'), look, frame, own);
   let room, preview = '', turns = 0;
   const query = () => new URLSearchParams(Object.entries(Object.fromEntries(new FormData(look))).filter(([, v]) => v)).toString();
   async function show() {
@@ -36,16 +36,15 @@ export function page(name) {
       wrongAt(look, key, problem.message);
     }
   }
-  look.addEventListener('change', show);
-  look.addEventListener('submit', (event) => { event.preventDefault(); show(); });
+  look.addEventListener('change', () => look.requestSubmit());
   const form = formOf('.card', () => act('Put this page in force', [`${count(live.rooms.get(name)?.waiting ?? 0)} who wait see it with their next look; whoever comes sees it at once.`], async () => {
     const {version} = await write('PATCH', room.path, {custom_page_html: form.elements.custom_page_html.value});
     preview = '';
     await load();
     return () => undo(version).then(load);
-  }, {verb: 'Put it in force'}), h('h3', {}, 'A page of its own'),
+  }, {verb: 'Put it in force'}), h('h3', 'A page of its own'),
     field('custom_page_html', 'HTML with the tags of docs/pages.md; empty: the default page', {kind: 'textarea', rows: 12, spellcheck: 'false'}),
-    h('div.row', {}, button('Preview it', () => tryIt().catch((problem) => explain(form, problem))), h('button.main', {}, 'Put it in force')));
+    h('div.row', button('Preview it', () => tryIt().catch((problem) => explain(form, problem))), h('button.main', 'Put it in force')));
   async function tryIt() {
     clearWrong(form);
     const html = form.elements.custom_page_html.value;
@@ -69,21 +68,30 @@ export function page(name) {
   return {node};
 }
 
-// past shows what headgate has kept of a room, and what it advises.
-export function past(name) {
-  const ranges = [['-2h', 'Two hours'], ['-24h', 'A day'], ['-7d', 'A week'], ['-30d', '30 days'], ['-365d', 'A year']];
-  const form = h('form', {}, field('from', 'How far back', {kind: 'select', options: ranges, value: '-24h'}));
-  const place = h('div', {}), advice = h('div', {});
-  const node = h('section', {}, h('h2', {}, 'Past'), form, place, advice);
-  const shows = [
+// pasts are, for each kind: the charts, what is summed up, and in which words.
+const pasts = {
+  room: [[
     ['Inside', 0, ['totalActiveUsers', 'mean', 'area'], ['totalActiveUsersMax', 'most', 'line', 'calm'], ['totalActiveUsersConfig', 'limit', 'limit']],
     ['Waiting', 0, ['totalQueuedUsers', 'mean', 'area', 'warm'], ['totalQueuedUsersMax', 'most', 'line', 'calm']],
     ['New users in a minute', 0, ['newUsersPerMinute', 'let in', 'area'], ['newUsersPerMinuteConfig', 'limit', 'limit']],
     ['Wait of who was let in', 1, ['totalTimeWaitedP50', 'half', 'area', 'warm'], ['totalTimeWaitedP90', '9 of 10', 'line', 'calm']],
     ['Origin latency', 1, ['originLatencyP50', 'half', 'area'], ['originLatencyP95', '19 of 20', 'line', 'calm']],
-  ];
-  const metrics = [...shows.flatMap((s) => s.slice(2).map((m) => m[0])), 'admitted', 'abandoned', 'sessionsRevoked', 'requests', 'origin5xx', 'originUnanswered'];
-  const query = (more) => `room=${encodeURIComponent(name)}&from=${form.elements.from.value}${more}`;
+  ], ['admitted', 'abandoned', 'sessionsRevoked', 'requests', 'origin5xx', 'originUnanswered'],
+  (n) => `${n('admitted')} let in, ${n('abandoned')} gave up, ${n('sessionsRevoked')} stays ended by the origin; ${n('requests')} requests to it, ${n('origin5xx', 'originUnanswered')} failed.`],
+  limit: [[['Calls', 0, ['allowed', 'passed', 'area'], ['refused', 'refused', 'bars', 'bad']]], [], (n) => n('allowed', 'refused') === '0' ? 'No calls yet.' : `${n('allowed')} calls passed, ${n('refused')} were refused.`],
+  queue: [[['Jobs', 0, ['depth', 'waiting', 'area', 'warm'], ['dead', 'dead', 'line', 'calm']], ['Deliveries', 0, ['delivered', 'delivered', 'area'], ['died', 'died', 'bars', 'bad']]],
+    ['put'], (n) => `${n('put')} jobs put, ${n('delivered')} delivered, ${n('died')} died.`],
+};
+
+// past shows what headgate has kept of a room, a limit or a queue, and what it advises.
+export function past(name, kind = 'room') {
+  const ranges = [['-2h', 'Two hours'], ['-24h', 'A day'], ['-7d', 'A week'], ['-30d', '30 days'], ['-365d', 'A year']];
+  const form = h('form', field('from', 'How far back', {kind: 'select', options: ranges, value: '-24h'}));
+  const place = h('div'), advice = h('div');
+  const node = h('section', h('h2', 'Past'), form, place, advice);
+  const [shows, sums, words] = pasts[kind];
+  const metrics = [...shows.flatMap((s) => s.slice(2).map((m) => m[0])), ...sums];
+  const query = (more) => `${kind}=${encodeURIComponent(name)}&from=${form.elements.from.value}${more}`;
   let turns = 0;
   async function load() {
     const ask = query(`&metrics=${metrics.join(',')}`), turn = ++turns;
@@ -93,20 +101,19 @@ export function past(name) {
       const start = Date.parse(got.from) / 1000, end = Date.parse(got.to) / 1000;
       const data = {at: got.points.map((p) => Date.parse(p.at) / 1000)};
       for (const m of metrics) data[m] = got.points.map((p) => p[m] ?? null);
-      const t = got.total ?? {};
-      place.replaceChildren(h('p', {}, `${count(t.admitted ?? 0)} let in, ${count(t.abandoned ?? 0)} gave up, ${count(t.sessionsRevoked ?? 0)} stays ended by the origin; ${count(t.requests ?? 0)} requests to it, ${count((t.origin5xx ?? 0) + (t.originUnanswered ?? 0))} failed. A point is ${span(got.step_seconds)}. `,
+      place.replaceChildren(h('p', words((...keys) => count(keys.reduce((n, key) => n + (got.total?.[key] ?? 0), 0))), ` A point is ${span(got.step_seconds)}. `,
         h('a', {href: `api/v1/analytics?${query('&format=csv')}`, download: `${name}.csv`}, 'All figures as CSV')),
-      got.missing_nodes.length ? h('p.note', {}, `Without ${got.missing_nodes.join(', ')}: they did not answer.`) : '',
-      h('div.charts', {}, shows.map(([title, time, ...series]) => {
-        const c = chart(title, series.map(([key, label, kind, tone]) => ({key, label, kind, tone})), time ? span : undefined, 'the time that is shown', got.step_seconds * 2.5);
+      got.missing_nodes.length ? h('p.note', `Without ${got.missing_nodes.join(', ')}: they did not answer.`) : '',
+      h('div.charts', shows.map(([title, time, ...series]) => {
+        const c = chart(title, series, time ? span : undefined, 'the time that is shown', got.step_seconds * 2.5);
         c.draw(data, start, end);
         return c.node;
       })));
     } catch (problem) {
-      place.replaceChildren(h('p.note', {}, problem.says));
+      place.replaceChildren(h('p.note', problem.says));
     }
-    const got = await maybe(`/v1/analytics/advice?${query('')}`);
-    advice.replaceChildren(got?.advice?.length ? h('section', {}, h('h2', {}, 'Advice'), got.advice.map((a) => h('p.note', {}, h('b', {}, a.says), ` ${a.do ?? ''}`))) : '');
+    const got = kind === 'room' && await maybe(`/v1/analytics/advice?${query('')}`);
+    advice.replaceChildren(got?.advice?.length ? h('section', h('h2', 'Advice'), got.advice.map((a) => h('p.note', h('b', a.says), ` ${a.do ?? ''}`))) : '');
   }
   form.addEventListener('change', load);
   load();
@@ -114,14 +121,14 @@ export function past(name) {
 }
 
 export function whatIf(name) {
-  const out = h('div', {}), result = h('div', {'aria-live': 'polite'});
+  const out = h('div'), result = h('div', {'aria-live': 'polite'});
   const cancel = button('Cancel', () => stop?.abort(), {hidden: true});
   const form = formOf('.card', submit,
-    h('p', {}, 'The visitors of the last hour, as far as this process has seen them, played again by the simulator with other limits.'),
-    h('div.pair', {}, field('total_active_users', 'Users at once', {inputmode: 'numeric'}), field('new_users_per_minute', 'New users a minute', {inputmode: 'numeric'})),
+    h('p', 'The visitors of the last hour, as far as this process has seen them, played again by the simulator with other limits.'),
+    h('div.pair', limitFields()),
     field('session_seconds', 'Session duration', {}, '5m, 90s, 1h'),
-    h('div.row', {}, h('button.main', {}, 'What would have happened?'), cancel));
-  const node = h('section', {}, h('h2', {}, 'What if'), form, result, out);
+    h('div.row', h('button.main', 'What would have happened?'), cancel));
+  const node = h('section', h('h2', 'What if'), form, result, out);
   let filled = false, stop;
   async function submit(value) {
     const body = {room: name, total_active_users: Number(value('total_active_users')), new_users_per_minute: Number(value('new_users_per_minute')),
@@ -131,7 +138,7 @@ export function whatIf(name) {
     stop?.abort();
     stop = new AbortController();
     cancel.hidden = false;
-    result.replaceChildren(h('p', {}, 'Playing…'));
+    result.replaceChildren(h('p', 'Playing…'));
     try {
       answer(await ask('POST', 'whatif', body, stop.signal), body);
     } catch (problem) {
@@ -147,19 +154,18 @@ export function whatIf(name) {
       ['Waited in all', (o) => span(o.waited_seconds)], ['Wait of who was let in, half of them', (o) => span(o.wait_p50_seconds)], ['9 of 10', (o) => span(o.wait_p90_seconds)], ['The longest', (o) => span(o.wait_max_seconds)], ['Still waiting at the end', (o) => count(o.still_waiting)],
       ['Most inside', (o) => count(o.peak_active)], ['Most waiting', (o) => count(o.peak_waiting)]];
     const [now, other] = [a.now.waited_seconds, a.other.waited_seconds];
-    result.replaceChildren(h('p', {}, other < now ? 'People would have waited less: ' : other > now ? 'People would have waited longer: ' : 'No longer and no shorter: ',
-      h('b', {}, span(other)), ` in all instead of ${span(now)}; at most ${count(a.other.peak_active)} inside instead of ${count(a.now.peak_active)}.`));
+    result.replaceChildren(h('p', other < now ? 'People would have waited less: ' : other > now ? 'People would have waited longer: ' : 'No longer and no shorter: ',
+      h('b', span(other)), ` in all instead of ${span(now)}; at most ${count(a.other.peak_active)} inside instead of ${count(a.now.peak_active)}.`));
     const at = a.seen.active.map((_, i) => a.from + 10 * (i + 1));
     const draw = (title, key) => {
-      const c = chart(title, [{key: 'other', label: 'with these limits', kind: 'area'}, {key: 'now', label: 'with those of now', kind: 'line', tone: 'warm'},
-        {key: 'seen', label: 'as it was', kind: 'limit'}], undefined, 'the time that was played', 15);
+      const c = chart(title, [['other', 'with these limits', 'area'], ['now', 'with those of now', 'line', 'warm'], ['seen', 'as it was', 'limit']], undefined, 'the time that was played', 15);
       c.draw({at, other: a.other[key], now: a.now[key], seen: a.seen[key]}, at[0], at.at(-1));
       return c.node;
     };
     out.replaceChildren(table('Both runs', ['Figure', 'Limits of now', `${count(asked.total_active_users)} at once, ${count(asked.new_users_per_minute)} a minute, ${duration(asked.session_seconds)}`],
-      rows.map(([label, f]) => cells(label, f(a.now), f(a.other)))),
-    h('div.charts', {}, draw('Inside', 'active'), draw('Waiting', 'waiting')),
-    h('p.dim', {}, `Played: ${span(a.seconds)}. A model: who comes is what was counted; a stay is taken to last ${span(a.stay_seconds)} and a session on average, as the figures say. Nobody gives up, and who was inside at the beginning comes in before it.`));
+      rows.map(([label, f]) => [label, f(a.now), f(a.other)])),
+    h('div.charts', draw('Inside', 'active'), draw('Waiting', 'waiting')),
+    h('p.dim', `Played: ${span(a.seconds)}. A model: who comes is what was counted; a stay is taken to last ${span(a.stay_seconds)} and a session on average, as the figures say. Nobody gives up, and who was inside at the beginning comes in before it.`));
   }
   return {
     node,

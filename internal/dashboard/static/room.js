@@ -1,22 +1,20 @@
 // One room: live, and what can be changed of it.
-import {h, put, brief, button, cells, clearWrong, count, different, duration, exact, faulty, field, formOf, moment, seconds, span, table, takeBack} from './dom.js';
+import {h, put, brief, button, clearWrong, count, different, duration, exact, faulty, field, formOf, limitFields, moment, seconds, span, table, takeBack} from './dom.js';
 import {ask, live, maybe, session} from './net.js';
 import {chart} from './charts.js';
-import {change, inverse} from './change.js';
-import {badge, setBadge, state as shown} from './rooms.js';
+import {change, inverse, sentence} from './change.js';
+import {badge, setBadge, state as shown, tilesOf} from './rooms.js';
 import {page, past, whatIf} from './parts.js';
 import {events, remove, rules} from './rules.js';
 
-const ms = (s) => span(s);
-
-export function room(name, part) {
-  const state = badge(), where = h('p.dim', {});
+export function room(name, part = '') {
+  const state = badge(), where = h('p.dim');
   const base = `#/rooms/${encodeURIComponent(name)}`;
   const tabs = [['', 'Live'], ['events', 'Events'], ['rules', 'Rules'], ['page', 'Waiting page'], ['past', 'Past'], ['whatif', 'What if']];
   const inner = {events, rules, page, past, whatif: whatIf}[part]?.(name) ?? liveRoom(name);
   const gone = h('p.note', {hidden: true}, 'This room is not here, or your token may not read it. ', h('a', {href: '#/'}, 'All rooms'));
-  const node = h('div', {}, h('p.crumb', {}, h('a', {href: '#/'}, 'Rooms'), ' / '),
-    h('div.head', {}, h('h1', {}, name), state, where),
+  const node = h('div', h('p.crumb', h('a', {href: '#/'}, 'Rooms'), ' / '),
+    h('div.head', h('h1', name), state, where),
     h('nav.tabs', {'aria-label': 'About this room'}, tabs.map(([to, text]) =>
       h('a', {href: to ? `${base}/${to}` : base, 'aria-current': to === part ? 'page' : null}, text))), gone, inner.node);
   return {
@@ -42,21 +40,18 @@ function why(r) {
 }
 
 function liveRoom(name) {
-  const tiles = ['Inside', 'Waiting', 'Longest wait', 'New in the last minute', 'Origin'].map((label) => {
-    const value = h('b', {}, '–'), rest = h('span.dim', {});
-    return {value, rest, tile: h('div.tile', {}, h('div', {}, value, rest), h('span', {}, label))};
-  });
+  const tiles = tilesOf('Inside', 'Waiting', 'Longest wait', 'New in the last minute', 'Origin');
   const charts = [
-    chart('Inside', [{key: 'active', label: 'users', kind: 'area'}, {key: 'limit', label: 'limit', kind: 'limit'}]),
-    chart('Waiting', [{key: 'waiting', label: 'in the line', kind: 'area', tone: 'warm'}]),
-    chart('New users in a minute', [{key: 'minute', label: 'let in', kind: 'area'}, {key: 'per_minute', label: 'limit', kind: 'limit'}]),
-    chart('Origin latency', [{key: 'took', label: 'mean', kind: 'line'}], ms),
-    chart('Answers of the origin a second', [{key: 'answers', label: 'answers', kind: 'area', tone: 'calm'}, {key: 'errors', label: 'errors', kind: 'bars', tone: 'bad'}]),
+    chart('Inside', [['active', 'users', 'area'], ['limit', 'limit', 'limit']]),
+    chart('Waiting', [['waiting', 'in the line', 'area', 'warm']]),
+    chart('New users in a minute', [['minute', 'let in', 'area'], ['per_minute', 'limit', 'limit']]),
+    chart('Origin latency', [['took', 'mean', 'line']], span),
+    chart('Answers of the origin a second', [['answers', 'answers', 'area', 'calm'], ['errors', 'errors', 'bars', 'bad']]),
   ];
-  const changed = h('div', {}), lines = h('div', {});
+  const changed = h('div'), lines = h('div');
   const steer = steering(name, refresh);
-  const node = h('div', {}, h('div.tiles', {}, tiles.map((t) => t.tile)), changed,
-    h('div.split', {}, h('section.charts', {'aria-label': 'Charts'}, charts.map((c) => c.node)), steer.node), lines);
+  const node = h('div', h('div.tiles', tiles.map((t) => t.tile)), changed,
+    h('div.split', h('section.charts', {'aria-label': 'Charts'}, charts.map((c) => c.node)), steer.node), lines);
   const keys = ['at', 'active', 'waiting', 'minute', 'limit', 'per_minute', 'answers', 'errors', 'took'];
   let past = Object.fromEntries(keys.map((k) => [k, []])), asked = '';
   const add = (r) => {
@@ -82,11 +77,11 @@ function liveRoom(name) {
       maybe(`/v1/history?room=${encodeURIComponent(name)}&count=1`)]);
     const of = about?.rooms.find((r) => r.name === name)?.live_changes;
     const made = history?.changes?.length;
-    changed.replaceChildren(of ? h('p.note', {}, h('b', {}, 'Changed until the next reload: '),
+    changed.replaceChildren(of ? h('p.note', h('b', 'Changed until the next reload: '),
       Object.entries(of.keys).map(([k, v]) => `${k} = ${v || '(none)'}`).join(', '), ` (by ${of.by}, ${moment(of.at)}). The file says otherwise: write it there to keep it.`) :
-      made ? h('p.dim', {}, 'Made and kept by the management API: changes hold.') : '');
+      made ? h('p.dim', 'Made and kept by the management API: changes hold.') : '');
     const own = log?.entries.filter((e) => e.room === name).slice(0, 12);
-    lines.replaceChildren(own?.length ? h('section', {}, h('h2', {}, 'Changes of this room'), auditTable(own, refresh)) : '');
+    lines.replaceChildren(own?.length ? h('section', h('h2', 'Changes of this room'), auditTable(own, refresh)) : '');
   }
   const view = {
     node,
@@ -120,11 +115,11 @@ export function auditTable(entries, done) {
   const text = (pairs) => Object.entries(pairs ?? {}).filter(([k]) => !['version', 'limit'].includes(k)).map(([k, v]) => `${k} ${v === '' ? '(none)' : v}`).join(', ');
   const all = table('Audit log', ['When', 'Who', 'What', 'Change', 'Result', 'Back'], entries.map((e) => {
     const back = session.may('write', e.room) && inverse(e);
-    return cells(exact(e.at), e.name || e.who || '—', e.what, [text(e.before) || '', e.before || e.after ? ' → ' : '', text(e.after) || text(e.asked)],
+    return [exact(e.at), e.name || e.who || '—', h('span', {title: e.what}, sentence(e)), [text(e.before) || '', e.before || e.after ? ' → ' : '', text(e.after) || text(e.asked)],
       e.result === 'ok' ? 'done' : e.result.replaceAll('_', ' '),
-      back && button('Undo', () => takeBack(back).then(done), {'aria-label': `Undo ${e.what} of ${exact(e.at)}`}));
+      back && button('Undo', () => takeBack(back).then(done), {'aria-label': `Undo ${sentence(e)} of ${exact(e.at)}`})];
   }));
-  all.classList.add('log', 'cards'); // on a phone the way back is in reach
+  all.classList.add('log');
   return all;
 }
 
@@ -132,12 +127,10 @@ export function auditTable(entries, done) {
 function steering(name, done) {
   const may = session.may('write', name);
   const off = may ? {} : {disabled: true};
-  const form = formOf('', limits, h('h3', {}, 'Limits'),
-    field('total_active_users', 'Users at once', {inputmode: 'numeric', ...off}),
-    field('new_users_per_minute', 'New users a minute', {inputmode: 'numeric', ...off}),
-    field('session_duration', 'Session duration', off), h('button', off, 'Change limits'));
+  const form = formOf('', limits, h('h3', 'Limits'),
+    limitFields(off), field('session_duration', 'Session duration', off), h('button', off, 'Change limits'));
   const words = formOf('', (value) => change(name, value('message') ? 'Tell them' : 'Take the message away', {message: value('message')}, after),
-    h('h3', {}, 'Message to those who wait'),
+    h('h3', 'Message to those who wait'),
     field('message', 'Message', {kind: 'textarea', rows: 2, maxlength: 500, ...off}, 'Plain text; empty takes it away'), h('button', off, 'Tell them'));
   const buttons = {
     queue_all: ['Queue everybody', 'Let people in again'], closed: ['Close the room', 'Open the room'],
@@ -161,10 +154,10 @@ function steering(name, done) {
     const pairs = different(shownAs(now), value);
     return faulty(form, ...Object.keys(pairs)) || change(name, 'Change limits', pairs, after);
   }
-  const node = h('section.steer.card', {'aria-label': 'Change this room'}, h('h2', {}, 'Change it'),
-    may ? '' : h('p.note', {}, 'You read. ', h('a', {href: '#/signin'}, 'Sign in'), ' with a token that may write.'),
-    form, h('div.stack', {}, h('h3', {}, 'Switches'), switches), words,
-    h('div', {}, button('Delete the room', () => remove(name), {class: 'danger', ...off})));
+  const node = h('section.steer.card', {'aria-label': 'Change this room'}, h('h2', 'Change it'),
+    may ? '' : h('p.note', 'You read. ', h('a', {href: '#/signin'}, 'Sign in'), ' with a token that may write.'),
+    form, h('div.stack', h('h3', 'Switches'), switches), words,
+    h('div', button('Delete the room', () => remove(name), {class: 'danger', ...off})));
   return {
     node,
     live(r) {

@@ -1,5 +1,5 @@
 // All rooms at a glance, and how one is made.
-import {h, put, brief, count, faulty, field, formOf, say, seconds, span, sure, table, wrongAt} from './dom.js';
+import {h, put, brief, count, faulty, field, formOf, limitFields, link, say, seconds, span, sure, table, wrongAt} from './dom.js';
 import {live, read, session, write} from './net.js';
 import {undo} from './change.js';
 
@@ -18,7 +18,7 @@ export function state(r) {
   return ['not queueing', 'good', 10];
 }
 
-export const badge = () => h('span.badge', {});
+export const badge = () => h('span.badge');
 export function setBadge(e, r) {
   const [word, tone] = state(r);
   put(e, word);
@@ -27,11 +27,11 @@ export function setBadge(e, r) {
 
 // line is a row of the table; what does not change is not touched.
 function line(name) {
-  const e = {badge: badge(), active: h('b', {}), limit: h('span.dim', {}), waiting: h('b', {}), wait: h('span', {}),
-    minute: h('b', {}), pace: h('span.dim', {}), origin: h('span', {}), where: h('span.dim', {}), fill: h('i', {})};
+  const e = {badge: badge(), active: h('b'), limit: h('span.dim'), waiting: h('b'), wait: h('span'),
+    minute: h('b'), pace: h('span.dim'), origin: h('span'), where: h('span.dim'), fill: h('i')};
   const meter = h('span.bar', {'aria-hidden': 'true'}, e.fill);
-  const row = h('tr', {}, h('th', {scope: 'row'}, h('a', {href: `#/rooms/${encodeURIComponent(name)}`}, name), e.where),
-    h('td', {}, e.badge), h('td.n', {'data-label': 'Inside'}, e.active, e.limit, meter),
+  const row = h('tr', h('th', {scope: 'row'}, link('rooms', name), e.where),
+    h('td', e.badge), h('td.n', {'data-label': 'Inside'}, e.active, e.limit, meter),
     h('td.n', {'data-label': 'Waiting'}, e.waiting), h('td.n', {'data-label': 'Wait'}, e.wait),
     h('td.n', {'data-label': 'New a minute'}, e.minute, e.pace), h('td.n', {'data-label': 'Origin'}, e.origin));
   return {
@@ -52,20 +52,23 @@ function line(name) {
   };
 }
 
+// tilesOf are figures with what stands behind each.
+export const tilesOf = (...labels) => labels.map((label) => {
+  const value = h('b', '–'), rest = h('span.dim');
+  return {value, rest, tile: h('div.tile', h('div', value, rest), h('span', label))};
+});
+
 export function rooms() {
   const lines = new Map();
-  const sums = ['Inside', 'Waiting', 'New in the last minute', 'Need attention'].map((label) => {
-    const value = h('b', {}, '–');
-    return {value, tile: h('div.tile', {}, value, h('span', {}, label))};
-  });
+  const sums = tilesOf('Inside', 'Waiting', 'New in the last minute', 'Need attention');
   const search = h('input', {type: 'search', id: 'find', placeholder: 'Find a room', 'aria-label': 'Find a room'});
-  const body = h('tbody', {});
+  const body = h('tbody');
   const none = h('p.note', {hidden: true}, 'There is no room yet. ', h('a', {href: '#/new'}, 'Make one'), ' with five fields.');
   const list = table('All rooms', ['Room', 'State', 'Inside', 'Waiting', 'Longest wait', 'New a minute', 'Origin'], []);
   list.querySelector('tbody').replaceWith(body);
-  list.classList.add('rooms', 'cards');
-  const node = h('div', {}, h('div.head', {}, h('h1', {}, 'Rooms'), search, h('a.button.main', {href: '#/new'}, 'New room')),
-    h('div.tiles', {}, sums.map((s) => s.tile)), list, none);
+  list.classList.add('rooms');
+  const node = h('div', h('div.head', h('h1', 'Rooms'), search, h('a.button.main', {href: '#/new'}, 'New room')),
+    h('div.tiles', sums.map((s) => s.tile)), list, none);
   let order = '';
   function update(all) {
     const words = search.value.trim().toLowerCase();
@@ -99,18 +102,17 @@ export function rooms() {
 const nameOf = (host, path) => (host + path).toLowerCase().replace(/[^a-z0-9]+/g, '-').replace(/^-+|-+$/g, '').slice(0, 60) || 'room';
 
 export function create() {
-  const form = formOf('.card', submit, h('h1', {}, 'New room'),
-    h('p', {}, 'Five fields. It is in force when you confirm, and can be taken back.'),
+  const form = formOf('.card', submit, h('h1', 'New room'),
+    h('p', 'Five fields. It is in force when you confirm, and can be taken back.'),
     field('host', 'Host', {placeholder: 'shop.example.com', required: true}, 'As visitors write it, without https://'),
     field('path', 'Path', {value: '/', required: true}, 'This path and all below it'),
-    h('div.pair', {}, field('total_active_users', 'Users at once', {inputmode: 'numeric', required: true}, 'What the site bears, less a quarter'),
-      field('new_users_per_minute', 'New users a minute', {inputmode: 'numeric', required: true}, 'At most so many in any 60 s')),
+    h('div.pair', limitFields({required: true}, 'What the site bears, less a quarter', 'At most so many in any 60 s')),
     field('session_duration', 'Session duration', {value: '5m', required: true}, 'Who asks for nothing for so long has left: 5m, 90s, 1h'),
-    h('details', {}, h('summary', {}, 'Another origin than that of the zone'),
+    h('details', h('summary', 'Another origin than that of the zone'),
       field('origin', 'Origin', {placeholder: 'http://127.0.0.1:3000'}, 'What stands behind the room; empty: that of its zone')),
-    h('div.row', {}, h('button.main', {}, 'Make the room'), h('a.button', {href: '#/'}, 'Cancel')));
+    h('div.row', h('button.main', 'Make the room'), h('a.button', {href: '#/'}, 'Cancel')));
   if (!session.may('write')) {
-    form.prepend(h('p.note', {}, 'To make a room, ', h('a', {href: '#/signin'}, 'sign in'), ' with a token that may write.'));
+    form.prepend(h('p.note', 'To make a room, ', h('a', {href: '#/signin'}, 'sign in'), ' with a token that may write.'));
   }
   async function submit(value) {
     if (!value('host')) wrongAt(form, 'host', 'is missing. Write such as shop.example.com');

@@ -1,5 +1,5 @@
 // What a room has a list of, rules with their lanes and events; and its end.
-import {h, act, button, cells, clearWrong, count, different, explain, failed, faulty, field, formOf, keepFocus, moment, plural, span, table, upper, wrongAt} from './dom.js';
+import {h, act, button, clearWrong, count, different, explain, failed, faulty, field, formOf, keepFocus, limitFields, moment, plural, span, table, upper, wrongAt} from './dom.js';
 import {live, read, session, write} from './net.js';
 import {made, ofFile} from './parts.js';
 import {undo} from './change.js';
@@ -9,11 +9,11 @@ const nameOf = (x) => x.name || x.description || x.expression;
 // listed is a list of a room, and the form by which one of it is made or changed; each change has its inverse.
 // of says what it is a list of: the fields of the form, what they say of one, what is asked for, how it is shown.
 function listed(name, of) {
-  const list = h('div', {}), place = h('div', {});
-  const node = h('section', {}, h('h2', {}, upper(of.path)), of.about, list, place);
+  const list = h('div'), place = h('div');
+  const node = h('section', h('h2', upper(of.path)), of.about, list, place);
   let room, edited;
-  const form = formOf('.card', (value) => of.ask(form, value, edited, change), h('h3', {}), of.fields,
-    h('div.row', {}, h('button.main', {}, `Save the ${of.word}`), button('Cancel', () => edit())));
+  const form = formOf('.card', (value) => of.ask(form, value, edited, change), h('h3'), of.fields,
+    h('div.row', h('button.main', `Save the ${of.word}`), button('Cancel', () => edit())));
   form.addEventListener('change', () => of.filled?.(form));
   const change = (title, lines, method, x, body, inForm) => act(title, lines, async () => {
     const was = room.version;
@@ -38,7 +38,7 @@ function listed(name, of) {
   const steer = (x, ...more) => {
     const one = (key, text, run, disabled) => button(text, run, {'data-key': `${x.id} ${key}`, 'aria-label': `${text}: ${nameOf(x)}`, disabled});
     const [verb, pairs, line] = of.turn(x);
-    return place.firstChild && h('div.row', {}, one('edit', 'Edit', () => edit(x)), more.map((m) => one(...m)),
+    return place.firstChild && h('div.row', one('edit', 'Edit', () => edit(x)), more.map((m) => one(...m)),
       one('turn', verb, () => change(`${verb} ${nameOf(x)}`, [line], 'PATCH', x, pairs)),
       one('delete', 'Delete', () => change(`Delete ${nameOf(x)}`, [of.without(x)], 'DELETE', x)));
   };
@@ -50,7 +50,7 @@ function listed(name, of) {
       place.append(form);
       edit();
     }
-    keepFocus(list, room.file ? ofFile(of.path) : '', result.length ? of.show(result, steer, change) : h('p', {}, of.none));
+    keepFocus(list, [room.file && ofFile(of.path), result.length ? of.show(result, steer, change) : h('p', of.none)]);
   }
   refresh().catch(failed);
   return {node};
@@ -78,9 +78,9 @@ function point(form) {
 
 export const rules = (name) => listed(name, {
   path: 'rules', word: 'rule', first: 'expression', none: 'There is no rule.',
-  about: h('p.dim', {}, 'The first rule that is true of a request decides. Who meets none waits in the ordinary line, if there is one.'),
+  about: h('p.dim', 'The first rule that is true of a request decides. Who meets none waits in the ordinary line, if there is one.'),
   fields: [field('action', 'What becomes of it', {kind: 'select', options: actions}),
-    h('div.pair', {}, field('lane', 'Lane', {}, 'Its name: A-Z, a-z, 0-9, _ and -'), field('share', 'Share', {inputmode: 'numeric'}, 'Of 100 calls, while others wait: 1 to 99')),
+    h('div.pair', field('lane', 'Lane', {}, 'Its name: A-Z, a-z, 0-9, _ and -'), field('share', 'Share', {inputmode: 'numeric'}, 'Of 100 calls, while others wait: 1 to 99')),
     field('expression', 'Expression', {kind: 'textarea', rows: 3, spellcheck: 'false'}, 'Such as http.request.uri.path eq "/health"; docs/rules.md has the language'),
     field('description', 'Description', {maxlength: 500})],
   shown: ({action, expression, description, headgate: {lane, share}}) => ({action, expression, description, lane, share: share || ''}),
@@ -98,10 +98,10 @@ export const rules = (name) => listed(name, {
   },
   turn: (r) => r.enabled ? ['Disable', {enabled: false}, 'It decides nothing then, and stays in the list.'] : ['Enable', {enabled: true}, effect(r)],
   without: () => 'What it matches is then as any other request, unless another rule matches.',
-  show: (all, steer, change) => h('ol.rules', {}, all.map((r, i) => {
+  show: (all, steer, change) => h('ol.rules', all.map((r, i) => {
     const [, word, tone] = actions.find(([a]) => a === r.action);
     const move = (key, text, to, off) => [key, text, () => change(`Move ${nameOf(r)} to place ${to}`, ['A request that several rules match is decided by the first of them.'], 'PATCH', r, {position: {index: to}}), off];
-    return h('li.card', {}, h('p', {}, h(`span.badge.${r.enabled ? tone : 'off'}`, {}, word, r.action === 'lane' && ` ${r.headgate.lane}, ${r.headgate.share} of 100`, !r.enabled && ', off'), ' ', h('b', {}, r.description)),
+    return h('li.card', h('p', h(`span.badge.${r.enabled ? tone : 'off'}`, word, r.action === 'lane' && ` ${r.headgate.lane}, ${r.headgate.share} of 100`, !r.enabled && ', off'), ' ', h('b', r.description)),
       h('pre', {tabindex: 0, 'aria-label': `Expression ${i + 1}`}, r.expression),
       steer(r, move('up', 'Up', i, i === 0), move('down', 'Down', i + 2, i === all.length - 1)));
   })),
@@ -117,11 +117,10 @@ const time = {type: 'datetime-local', required: true};
 export const events = (name) => listed(name, {
   path: 'events', word: 'event', first: 'name', none: 'No event is planned.',
   fields: [field('name', 'Name', {required: true}, 'Letters, digits, - and _'),
-    h('div.pair', {}, field('event_start_time', 'Start', time, 'In your time zone'), field('event_end_time', 'End', time)),
-    h('div.pair', {}, field('prequeue_start_time', 'Prequeue from', {type: 'datetime-local'}, 'Everybody waits from then on; 5 min before the start at least'),
+    h('div.pair', field('event_start_time', 'Start', time, 'In your time zone'), field('event_end_time', 'End', time)),
+    h('div.pair', field('prequeue_start_time', 'Prequeue from', {type: 'datetime-local'}, 'Everybody waits from then on; 5 min before the start at least'),
       field('shuffle_at_event_start', 'At the start', {kind: 'select', options: Object.entries(lots)})),
-    h('div.pair', {}, field('total_active_users', 'Users at once', {inputmode: 'numeric'}, 'Empty: those of the room'),
-      field('new_users_per_minute', 'New users a minute', {inputmode: 'numeric'}))],
+    h('div.pair', limitFields({}, 'Empty: those of the room'))],
   shown: (e) => ({name: e.name, event_start_time: local(e.event_start_time), event_end_time: local(e.event_end_time), prequeue_start_time: local(e.prequeue_start_time),
     shuffle_at_event_start: String(e.shuffle_at_event_start), total_active_users: String(e.total_active_users ?? ''), new_users_per_minute: String(e.new_users_per_minute ?? '')}),
   async ask(form, value, edited, change) {
@@ -137,9 +136,9 @@ export const events = (name) => listed(name, {
     ['Suspend', {suspended: true}, live.rooms.get(name)?.event === e.name ? 'It is on: the room has its own limits at once.' : 'While it is suspended it does not begin.'],
   without: (e) => `From ${moment(e.event_start_time)} to ${moment(e.event_end_time)} the room then has its own limits.`,
   show: (all, steer) => table('Events', ['Name', 'Prequeue', 'Start', 'End', 'Limits', 'Steer'], all.map((e) =>
-    cells(e.name, e.prequeue_start_time ? moment(e.prequeue_start_time) : '—', moment(e.event_start_time), moment(e.event_end_time),
+    [e.name, e.prequeue_start_time ? moment(e.prequeue_start_time) : '—', moment(e.event_start_time), moment(e.event_end_time),
       [e.total_active_users ? `${count(e.total_active_users)} at once, ${count(e.new_users_per_minute)} a minute` : 'those of the room', e.shuffle_at_event_start && ', drawn by lot', e.headgate.every_seconds > 0 && `, every ${span(e.headgate.every_seconds)}`,
-        e.suspended && [' ', h('span.badge', {}, 'suspended')]], steer(e)))),
+        e.suspended && [' ', h('span.badge', 'suspended')]], steer(e)])),
 });
 
 // remove ends a room that was made, after its name was typed.
@@ -148,7 +147,7 @@ export async function remove(name) {
   if (room.file) throw 'this room is of the configuration file. Take it out there, and reload.';
   await act(`Delete ${name}`, [
     now && `${plural(now.active, 'visitor is', 'visitors are')} inside, ${count(now.waiting)} wait. Whoever asks for ${now.host}${now.path} then reaches what stands there without a room, or nothing.`,
-    'Its events, rules and page go with it. It can be taken back with one click; made again under its name it goes on with its line.'], async () => {
+    'Its events, rules and page go with it. Made again under its name it goes on with its line.'], async () => {
     await write('DELETE', room.path);
     const {changes: [{version}]} = await read(`/v1/history?room=${encodeURIComponent(name)}&count=1`);
     location.hash = '#/';
