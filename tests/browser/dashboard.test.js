@@ -79,7 +79,7 @@ describe('the dashboard', {concurrency: true}, () => {
     await page.getByLabel('Users at once').fill('100');
     await page.getByRole('button', {name: 'Change limits'}).click();
     assert.match(await confirm(page, 'Change limits'), /Users at once: 4 → 100\.[^]*slots? (is|are) then free for the \d+ who wait/);
-    await until('the line is empty', async () => await tile(page, 'Waiting') === 0);
+    await until('the line is empty', async () => await tile(page, 'Waiting') === 0, 90_000);
     await until('the badge says so', async () => /not queueing/.test(await page.locator('.head .badge').innerText()));
     assert.match(await crowd, /let in +60,[^]*order +0 overtaken[^]*errors +none/);
 
@@ -307,6 +307,15 @@ describe('the dashboard', {concurrency: true}, () => {
     await (await answered).finished();
     await page.evaluate(() => new Promise((done) => setTimeout(done))); // the page has read it
     await ours.waitFor();
+    await page.getByRole('button', {name: 'Put it in force'}).click();
+    await confirm(page, 'Put it in force');
+    await page.getByText('Done: Put this page in force.').waitFor();
+    const kept = async () => (await (await fetch(`${room.admin}/client/v4/zones/${insecureHost}/waiting_rooms`)).json()).result[0].custom_page_html;
+    assert.match(await kept(), /Our own page/);
+    await page.locator('#said').getByRole('button', {name: 'Undo'}).click();
+    await page.getByText('Taken back.').waitFor();
+    assert.equal(await kept(), '');
+    await until('the form says so', async () => await html.inputValue() === '');
 
     await page.getByRole('link', {name: 'What if'}).click();
     await page.getByLabel('Users at once').fill('x');
@@ -517,7 +526,19 @@ describe('the dashboard', {concurrency: true}, () => {
     // A limit that nobody has called says so.
     await go('limits/idle');
     await page.getByText('No calls yet.').waitFor();
-    await page.locator('.plot').getByText('Nothing was counted yet').waitFor();
+    await page.locator('.plot').getByText('Nothing was counted').waitFor();
+    const amount = async () => (await (await fetch(`${room.admin}/v1/limits/idle`, {headers})).json()).amount;
+    for (const [value, question] of [['many', null], ['12', /10 → 12/]]) {
+      await page.getByLabel('Amount').fill(value);
+      await page.getByRole('button', {name: 'Change the amount'}).click();
+      if (question) assert.match(await confirm(page, 'Change the amount'), question);
+      else await page.getByText(/^is no whole number/).waitFor();
+    }
+    await page.getByText('Done: Change the amount.').waitFor();
+    assert.equal(await amount(), 12);
+    await page.locator('#said').getByRole('button', {name: 'Undo'}).click();
+    await page.getByText('Taken back.').waitFor();
+    assert.equal(await amount(), 10);
     await go('limits/nonsense');
     await page.getByText('There is no such limit. GET /v1/limits lists them').waitFor();
     assert.deepEqual(faults, []);

@@ -11,6 +11,7 @@ const drain = (n, perMinute) => span(60 * n / perMinute);
 export function effects(room, pairs) {
   const lines = [];
   const {active, waiting, limit, per_minute: pace} = room;
+  const moves = `${count(waiting)} wait, up to ${count(pace)} a minute come in`;
   const perMinute = Number(pairs.new_users_per_minute ?? pace);
   const most = Number(pairs.total_active_users ?? limit);
   if ('total_active_users' in pairs) {
@@ -36,9 +37,9 @@ export function effects(room, pairs) {
   if (pairs.queue_all === true) {
     lines.push(`Nobody new is let in. ${plural(active, 'visitor')} inside stay, ${count(waiting)} who wait keep their places, and whoever comes joins the line.`);
   }
-  if (pairs.queue_all === false) lines.push(`The line moves again: ${count(waiting)} wait, up to ${count(pace)} a minute come in, while fewer than ${count(limit)} are inside.`);
+  if (pairs.queue_all === false) lines.push(`The line moves again: ${moves}, while fewer than ${count(limit)} are inside.`);
   if (pairs.closed === true) lines.push(`The room is shut: nobody new gets a place or is called. ${count(waiting)} who wait read your message; ${count(active)} inside stay until they leave.`);
-  if (pairs.closed === false) lines.push(`The room opens: ${count(waiting)} wait, up to ${count(pace)} a minute come in.`);
+  if (pairs.closed === false) lines.push(`The room opens: ${moves}.`);
   if (pairs.suspended === true) lines.push(`The room is off: ${count(waiting)} who wait and everybody who comes pass at once, without any limit. Only do this when the origin bears it: when the room is on again they wait again.`);
   if (pairs.suspended === false) lines.push(`The room is on again: at most ${count(limit)} at once and ${count(pace)} new a minute.`);
   if ('message' in pairs) {

@@ -68,10 +68,10 @@ export function chart(title, lines, format = brief, about = 'the last 10 minutes
     draw(data, start, end) {
       newest = data;
       const {at} = data;
-      put(none, at?.length ? '' : 'Nothing was counted yet');
+      const all = series.flatMap((s) => data[s.key] ?? []).filter(Number.isFinite);
+      put(none, all.length ? '' : 'Nothing was counted');
       if (!at?.length) return;
       const first = start ?? at.at(-1) - 600, last = end ?? at.at(-1);
-      const all = series.flatMap((s) => data[s.key]).filter((v) => v !== null && Number.isFinite(v));
       const most = nice(all.reduce((a, b) => Math.max(a, b), 0));
       const x = (t) => ((t - first) / (last - first) * wide).toFixed(1);
       const y = (v) => (high - Math.min(1, v / most) * (high - 4)).toFixed(1);

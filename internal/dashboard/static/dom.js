@@ -65,7 +65,7 @@ export const exact = (t) => new Date(t).toLocaleString('en-GB', {dateStyle: 'med
 export const button = (text, run, props) => h('button', {type: 'button', onclick: () => (async () => run())().catch(failed), ...props}, text);
 
 // upper begins a sentence, unless it begins with a name: session_duration, headgate reload.
-export const upper = (text) => /^(?!headgate )[a-z]+[ ,]/.test(text) ? text[0].toUpperCase() + text.slice(1) : text;
+export const upper = (text) => /^(?!headgate )[a-z]+([ ,]|$)/.test(text) ? text[0].toUpperCase() + text.slice(1) : text;
 
 // say tells what was done, and what takes it back. The focus does not go with it.
 export function say(text, back) {

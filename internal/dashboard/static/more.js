@@ -1,5 +1,5 @@
 // Limits, queues, the cluster and the audit log.
-import {h, act, bar, brief, button, count, exact, faulty, field, formOf, keepFocus, link, moment, plural, span, table, upper} from './dom.js';
+import {h, act, bar, brief, button, count, duration, exact, faulty, field, formOf, keepFocus, link, moment, plural, seconds, span, table, upper} from './dom.js';
 import {maybe, read, session, write} from './net.js';
 import {auditTable} from './room.js';
 import {past} from './parts.js';
@@ -8,7 +8,7 @@ import {past} from './parts.js';
 // is looked at, and gets what makes it do so now. up is the list that the view is of; rest stands below.
 function again(title, load, {every = 3000, up, rest} = {}) {
   const place = h('div'), wrong = h('p.note', {hidden: true});
-  const node = h('div', up && h('p.crumb', h('a', {href: `#/${up}`}, upper(`${up} `)), '/ '), h('h1', title), wrong, place, rest);
+  const node = h('div', up && h('p.crumb', h('a', {href: `#/${up}`}, upper(up)), ' / '), h('h1', title), wrong, place, rest);
   let timer, over = false;
   const now = async () => {
     keepFocus(place, await load(now));
@@ -33,7 +33,7 @@ function metric(text, name, label) {
   return all;
 }
 
-const rule = (l) => l.algorithm === 'concurrency' ? `${count(l.amount)} at once` : `${count(l.amount)} ${l.unit} in ${l.window ?? l.align ?? '—'}`;
+const rule = (l) => l.algorithm === 'concurrency' ? `${count(l.amount)} at once` : `${count(l.amount)} ${l.unit} in ${l.window ? duration(seconds(l.window)) : l.align ?? '—'}`;
 
 export function limits() {
   let before, at;

@@ -112,7 +112,7 @@ function liveRoom(name) {
 
 // auditTable shows lines of the audit log, each with its inverse.
 export function auditTable(entries, done) {
-  const text = (pairs) => Object.entries(pairs ?? {}).filter(([k]) => !['version', 'limit'].includes(k)).map(([k, v]) => `${k} ${v === '' ? '(none)' : v}`).join(', ');
+  const text = (pairs) => Object.entries(pairs ?? {}).filter(([k]) => !['version', 'limit', 'id'].includes(k)).map(([k, v]) => `${k} ${v === '' ? '(none)' : v}`).join(', ');
   const all = table('Audit log', ['When', 'Who', 'What', 'Change', 'Result', 'Back'], entries.map((e) => {
     const back = session.may('write', e.room) && inverse(e);
     return [exact(e.at), e.name || e.who || '—', h('span', {title: e.what}, sentence(e)), [text(e.before) || '', e.before || e.after ? ' → ' : '', text(e.after) || text(e.asked)],

@@ -31,9 +31,8 @@ function line(name) {
     minute: h('b'), pace: h('span.dim'), origin: h('span'), where: h('span.dim'), fill: h('i')};
   const meter = h('span.bar', {'aria-hidden': 'true'}, e.fill);
   const row = h('tr', h('th', {scope: 'row'}, link('rooms', name), e.where),
-    h('td', e.badge), h('td.n', {'data-label': 'Inside'}, e.active, e.limit, meter),
-    h('td.n', {'data-label': 'Waiting'}, e.waiting), h('td.n', {'data-label': 'Wait'}, e.wait),
-    h('td.n', {'data-label': 'New a minute'}, e.minute, e.pace), h('td.n', {'data-label': 'Origin'}, e.origin));
+    h('td', e.badge), [['Inside', e.active, e.limit, meter], ['Waiting', e.waiting], ['Wait', e.wait], ['New a minute', e.minute, e.pace], ['Origin', e.origin]]
+    .map(([label, ...kids]) => h('td.n', {'data-label': label}, kids)));
   return {
     row,
     show(r) {
