@@ -61,6 +61,8 @@ describe('the dashboard', {concurrency: true}, () => {
     await page.getByRole('heading', {name: 'room-test', level: 1}).waitFor();
 
     const crowd = room.command('crowd', `${room.url}/`, '--host', insecureHost, '--n', '60', '--arrive', '2s', '--stay', '2s..5s');
+    crowd.catch(() => {}); // heard below, unless the test ends before
+    t.after(() => crowd.child.kill());
     await until('people wait', async () => await tile(page, 'Waiting') > 10);
     assert.equal(await page.locator('.head .badge').innerText(), 'queueing');
     assert.ok(await tile(page, 'Inside') <= 4);

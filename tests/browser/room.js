@@ -160,8 +160,13 @@ export async function startDatacenters(t, names, room = {}) {
   return all;
 }
 
-const command = (...args) => new Promise((done, fail) => execFile(binary(), args,
-  (error, out, told) => error ? fail(new Error(`${error.message}\n${out}${told}`)) : done(out)));
+// command runs headgate once, and gives what it says; child is its process.
+function command(...args) {
+  let child;
+  const said = new Promise((done, fail) => child = execFile(binary(), args,
+    (error, out, told) => error ? fail(new Error(`${error.message}\n${out}${told}`)) : done(out)));
+  return Object.assign(said, {child});
+}
 
 // startHeadgate runs headgate with a configuration in a folder.
 async function startHeadgate(folder, config) {
