@@ -29,6 +29,7 @@ type judges struct {
 	disturb  time.Time // since when no slot can be free and presumed used
 	open     time.Time // no judge looks at requests without a stay before
 	lost     time.Time // places told before are not known any more
+	rolled   bool      // a record went back: what was issued since may be issued again
 	random   time.Time // until when anybody may have been called
 	peaceful bool
 	idle     time.Time // since when a slot is free and somebody waits
@@ -39,6 +40,8 @@ type chaosStay struct {
 	until time.Time // surely inside up to then, if not over
 	maybe time.Time // surely not inside after that, if nothing more is heard
 	over  bool
+	who   string // that came in first
+	two   bool   // another came in: the number of a lost record was issued once more
 }
 
 // A chaosBound is what is in force of both limits from a time on.
@@ -172,10 +175,12 @@ func (c *chaos) entered(n *chaosNode, r *http.Request, s *Stay, ok bool) {
 	x, b := c.stays[s.ID], c.bound(now)
 	fresh := x == nil
 	if fresh {
-		x = &chaosStay{}
+		x = &chaosStay{who: r.Header.Get("X-Person")}
 		c.stays[s.ID], c.news = x, append(c.news, now)
 		c.claimed[fmt.Sprint(s.tok.Life, "/", s.tok.ID)] = true
 	}
+	x.two = x.two || x.who != r.Header.Get("X-Person")
+	twice := x.two && !c.rolled
 	cfg := n.room.Config()
 	longest := cfg.longest()
 	if end := now.Add(s.Left - s.Left/200 - 100*time.Millisecond); end.After(x.until) {
@@ -194,6 +199,9 @@ func (c *chaos) entered(n *chaosNode, r *http.Request, s *Stay, ok bool) {
 		}
 	}
 	c.mu.Unlock()
+	if twice {
+		c.fail("one place is one person's: %s is inside as %s, as %s is", r.Header.Get("X-Person"), s.ID, x.who)
+	}
 	if !fresh {
 		return
 	}

@@ -336,7 +336,7 @@ func (c *chaos) rollback() {
 		}
 	}, true) // outside the model: nobody who knows more is left
 	c.mu.Lock()
-	c.lost = time.Now().Add(3 * time.Minute)
+	c.lost, c.rolled = time.Now().Add(3*time.Minute), true
 	c.mu.Unlock()
 }
 
