@@ -387,7 +387,8 @@ func (p *person) visit(a chaosAnswer) {
 		}
 		c.mu.Lock()
 		two := c.stays[stay] != nil && c.stays[stay].two
-		thrown := !next.Inside && !two && time.Since(told) < end && told.After(c.disturb) && told.After(c.lost)
+		thrown := !next.Inside && !two && time.Since(told) < end &&
+			told.After(c.disturb) && told.After(c.lost)
 		c.mu.Unlock()
 		if thrown {
 			c.fail("who is inside stays: %s (%s) had %v left %v ago, and is told %+v", p.name, stay, a.left,
