@@ -124,6 +124,20 @@ func TestARecordWithThoseWhoLeft(t *testing.T) {
 	if err != nil || b[0] != Version || got.UnmarshalBinary(b) != nil || !reflect.DeepEqual(&got, want) {
 		t.Fatalf("got  %+v\nwant %+v, %v", got, *want, err)
 	}
+	var log goneLog
+	for id := range StayID(mostLeft + 100) {
+		log.add(Gone{ID: id, End: 100})
+	}
+	before := log.latest(100)
+	log.add(Gone{ID: 1 << 40, End: 100}) // after the write
+	want.Left = before
+	if b, err = want.AppendBinary(nil); err != nil || got.UnmarshalBinary(b) != nil ||
+		len(got.Left) != mostLeft || got.Left[mostLeft-1].ID != mostLeft+99 {
+		t.Errorf("%d are kept, %v", len(got.Left), err)
+	}
+	if n := len(log.latest(101)); n != 0 {
+		t.Errorf("%d are kept that are over", n)
+	}
 	want.Left = make([]Gone, mostLeft+1)
 	if b, _ = want.AppendBinary(nil); got.UnmarshalBinary(b) == nil {
 		t.Errorf("%d are read", len(want.Left))

@@ -1,6 +1,7 @@
 package slot
 
 import (
+	"cmp"
 	"slices"
 	"time"
 )
@@ -74,17 +75,8 @@ func (l *Line) keep(number uint64, free int) bool {
 
 // keptAt finds a kept ticket.
 func (l *Line) keptAt(number uint64) (i int, ok bool) {
-	if len(l.kept) == 0 {
-		return 0, false
-	}
 	return slices.BinarySearchFunc(l.kept, number, func(k keptPlace, n uint64) int {
-		switch {
-		case k.number < n:
-			return -1
-		case k.number > n:
-			return 1
-		}
-		return 0
+		return cmp.Compare(k.number, n)
 	})
 }
 
