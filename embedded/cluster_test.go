@@ -8,7 +8,6 @@ import (
 	"io"
 	"log/slog"
 	"maps"
-	"math/rand/v2"
 	"net"
 	"os"
 	"path/filepath"
@@ -22,6 +21,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/headgate/headgate/internal/join"
+	"github.com/headgate/headgate/internal/loopback"
 )
 
 // within is how long a cluster may take to elect, at the most: nats-server waits
@@ -51,7 +51,7 @@ func newTrioOf(t *testing.T, dc string, names ...string) *trio {
 	c := &trio{t: t, dir: t.TempDir(), peers: map[string]string{}, routes: map[string]string{},
 		run: map[string]*Server{}, log: &book{}, dc: dc}
 	for _, name := range names {
-		c.peers[name], c.routes[name] = freeAddr(t), freeAddr(t)
+		c.peers[name], c.routes[name] = loopback.Free(t), loopback.Free(t)
 	}
 	plan := join.Plan{Datacenter: dc, Store: names, Peers: c.peers}
 	if _, err := join.Init(c.dir, plan, time.Now()); err != nil {
@@ -63,29 +63,6 @@ func newTrioOf(t *testing.T, dc string, names ...string) *trio {
 		}
 	})
 	return c
-}
-
-// given are the ports that freeAddr has handed out: the tests run side by side.
-var given sync.Map
-
-// freeAddr is a place where nobody listens, as of a moment ago. It is below the
-// ports that the system gives to those who connect, and apart from those of package
-// doctor, whose tests run at the same time.
-func freeAddr(t *testing.T) string {
-	t.Helper()
-	for range 1000 {
-		port := 10_000 + rand.N(10_000)
-		if _, taken := given.LoadOrStore(port, true); taken {
-			continue
-		}
-		l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port))
-		if err == nil {
-			defer l.Close()
-			return l.Addr().String()
-		}
-	}
-	t.Fatal("no port is free")
-	return ""
 }
 
 func (c *trio) tls(name string) *tls.Config {

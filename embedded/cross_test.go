@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/headgate/headgate/internal/loopback"
 	"github.com/nats-io/nats.go"
 )
 
@@ -37,7 +38,7 @@ func newWorld(t *testing.T, nodes []string, names ...string) *world {
 		w.at[name] = newTrioOf(t, name, nodes...)
 		w.leaf[name] = map[string]string{}
 		for _, node := range nodes {
-			w.leaf[name][node] = freeAddr(t)
+			w.leaf[name][node] = loopback.Free(t)
 		}
 		w.via[name] = maps.Clone(w.leaf[name])
 	}

@@ -5,6 +5,8 @@ import (
 	"net"
 	"sync"
 	"testing"
+
+	"github.com/headgate/headgate/internal/loopback"
 )
 
 // A wire is a way to an address that can be cut, or fall silent: then all that is
@@ -24,7 +26,7 @@ type wire struct {
 
 func newWire(t *testing.T, to string) *wire {
 	t.Helper()
-	w := &wire{t: t, addr: freeAddr(t), to: to, conns: map[net.Conn]bool{}}
+	w := &wire{t: t, addr: loopback.Free(t), to: to, conns: map[net.Conn]bool{}}
 	w.flows = sync.NewCond(&w.mu)
 	w.open()
 	t.Cleanup(func() {

@@ -16,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/headgate/headgate/internal/loopback"
 	"github.com/rogpeppe/go-internal/testscript"
 )
 
@@ -44,14 +45,12 @@ func TestScripts(t *testing.T) {
 			receiver := httptest.NewServer(mux)
 			env.Defer(receiver.Close)
 			env.Setenv("RECEIVER", receiver.Listener.Addr().String())
-			for _, name := range []string{"VISITORS", "ADMIN"} { // free a moment ago
-				l, err := net.Listen("tcp", "127.0.0.1:0")
-				if err != nil {
-					return err
-				}
-				env.Setenv(name, l.Addr().String())
-				l.Close()
+			port, err := loopback.Ports(4) // a store node takes the one after its own too
+			if err != nil {
+				return err
 			}
+			env.Setenv("VISITORS", loopback.Address(port))
+			env.Setenv("ADMIN", loopback.Address(port+3))
 			// Under -race each process sleeps for a second at its end, to let
 			// reports of other goroutines through. They have all ended here.
 			env.Setenv("GORACE", "atexit_sleep_ms=0")

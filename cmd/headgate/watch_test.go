@@ -5,7 +5,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"os"
 	"strings"
@@ -17,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/internal/loopback"
 )
 
 // terminal opens a pseudo-terminal of so many lines; screen is its other end.
@@ -48,7 +48,7 @@ func terminal(t *testing.T, lines uint16) (tty, screen *os.File) {
 // On a terminal the table is drawn over the last one, on a screen of its own,
 // and the terminal is left as it was, with the last table on it.
 func TestWatchOnATerminal(t *testing.T) {
-	visitors, admin := freeAddress(t), freeAddress(t)
+	visitors, admin := loopback.Free(t), loopback.Free(t)
 	runs, stopRun := context.WithCancel(t.Context())
 	var wg sync.WaitGroup
 	defer wg.Wait()
@@ -108,16 +108,6 @@ func TestWatchOnATerminal(t *testing.T) {
 	if !strings.Contains(last, "\r\nmain ") || strings.Contains(last, "\x1b") {
 		t.Errorf("left behind: %q", last)
 	}
-}
-
-func freeAddress(t *testing.T) string {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	return l.Addr().String()
 }
 
 func TestTableTellsOfTroubles(t *testing.T) {

@@ -27,6 +27,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/headgate/headgate/internal/loopback"
 	"github.com/headgate/headgate/queue"
 )
 
@@ -361,18 +362,14 @@ func TestErrorsHoldNoSecretAndNoBody(t *testing.T) {
 		return "http://" + ln.Addr().String()
 	}
 	plain := raw("HTTP/1.1 500 " + hidden + "\r\nX: " + hidden + "\r\n\r\n" + hidden)
-	closed, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	closed.Close()
+	closed := loopback.Free(t)
 	for name, url := range map[string]string{
 		"status":   plain,
 		"no HTTP":  raw(hidden + "\r\n\r\n"),
 		"half":     raw("HTTP/1.1 200 OK\r\nBroken " + hidden + "\r\n"),
 		"nothing":  raw(""),
 		"no TLS":   strings.Replace(plain, "http://", "https://", 1),
-		"refused":  "http://" + closed.Addr().String(),
+		"refused":  "http://" + closed,
 		"no host":  "http://nobody.invalid",
 		"huge":     raw("HTTP/1.1 200 OK\r\nX: " + strings.Repeat(hidden, 100_000) + "\r\n\r\n"),
 		"too long": raw("HTTP/1.1 2" + strings.Repeat("0", 1000) + " " + hidden + "\r\n\r\n"),
@@ -391,7 +388,7 @@ func TestErrorsHoldNoSecretAndNoBody(t *testing.T) {
 		}
 		t.Log(name, ": ", out.Err)
 	}
-	_, err = Open(Target{URL: "ftp://me:" + hidden + "@x/#" + hidden, Method: "BREW", Timeout: -1,
+	_, err := Open(Target{URL: "ftp://me:" + hidden + "@x/#" + hidden, Method: "BREW", Timeout: -1,
 		Secrets: []string{hidden, secretPrefix + hidden, "", "", ""}, Key: "k",
 		Headers: map[string]string{"Upgrade": hidden, "X": hidden + "\n"}})
 	if err == nil || strings.Contains(err.Error(), hidden) || strings.Count(err.Error(), "\n") < 9 {

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/headgate/headgate/internal/join"
+	"github.com/headgate/headgate/internal/loopback"
 )
 
 // A cluster is three processes that are one room: store nodes, each with a record of
@@ -27,14 +28,13 @@ const storeNodes = 3
 func newCluster(program, folder, origin string, l Limits) (*cluster, error) {
 	c := &cluster{failed: make(chan error, 1)}
 	plan := join.Plan{Datacenter: roomName, Peers: map[string]string{}}
-	p := &ports{}
 	for i := range storeNodes {
 		name := fmt.Sprintf("n%d", i+1)
-		addr, err := p.free(2) // for workers, and the next one for store nodes
+		port, err := loopback.Ports(2) // for workers, and the next one for store nodes
 		if err != nil {
 			return nil, err
 		}
-		plan.Peers[name], plan.Store = addr, append(plan.Store, name)
+		plan.Peers[name], plan.Store = loopback.Address(port), append(plan.Store, name)
 	}
 	joins := filepath.Join(folder, "cluster")
 	if _, err := join.Init(joins, plan, time.Now()); err != nil {
@@ -45,7 +45,7 @@ func newCluster(program, folder, origin string, l Limits) (*cluster, error) {
 		if err := os.Mkdir(g.folder, 0o700); err != nil {
 			return nil, err
 		}
-		err := g.settle(p, origin, l, map[string]any{
+		err := g.settle(origin, l, map[string]any{
 			"cluster": map[string]any{"join": filepath.Join(joins, name+".join")},
 		})
 		if err != nil {

@@ -6,8 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"math/rand/v2"
-	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -17,6 +15,8 @@ import (
 	"sync/atomic"
 	"syscall"
 	"time"
+
+	"github.com/headgate/headgate/internal/loopback"
 )
 
 // A gate is the room, or one of the processes that are the room together: headgate
@@ -45,19 +45,17 @@ type process struct {
 // newGate writes the configuration of the room before origin.
 func newGate(program, folder, origin string, l Limits) (*gate, error) {
 	g := &gate{name: "the room", program: program, folder: folder, failed: make(chan error, 1)}
-	return g, g.settle(&ports{}, origin, l, nil)
+	return g, g.settle(origin, l, nil)
 }
 
 // settle finds addresses and writes the configuration, with more keys if there are
 // any.
-func (g *gate) settle(p *ports, origin string, l Limits, more map[string]any) error {
-	var err error
-	if g.visitors, err = p.free(1); err != nil {
+func (g *gate) settle(origin string, l Limits, more map[string]any) error {
+	port, err := loopback.Ports(2)
+	if err != nil {
 		return err
 	}
-	if g.admin, err = p.free(1); err != nil {
-		return err
-	}
+	g.visitors, g.admin = loopback.Address(port), loopback.Address(port+1)
 	// JSON is YAML. The demo is a proxy before the room, for people.
 	keys := map[string]any{
 		"listen": g.visitors, "admin_listen": g.admin, "data": g.data(),
@@ -196,41 +194,6 @@ func (g *gate) end(sig syscall.Signal, patience time.Duration) error {
 	}
 	return err
 }
-
-// ports hands out loopback addresses that were free a moment ago, each once. They
-// lie below the ports that systems give to outgoing connections: while the room is
-// down, one of those could take it, or even connect to itself there.
-type ports struct {
-	given map[int]bool
-}
-
-// free finds the first of n ports in a row that are free.
-func (p *ports) free(n int) (string, error) {
-	var err error
-	for range 100 {
-		first, good := 12000+rand.IntN(18000), true
-		for port := first; port < first+n && good; port++ {
-			var ln net.Listener
-			if ln, err = net.Listen("tcp", loopback(port)); err == nil {
-				err = ln.Close()
-			}
-			good = err == nil && !p.given[port]
-		}
-		if !good {
-			continue
-		}
-		if p.given == nil {
-			p.given = map[int]bool{}
-		}
-		for port := first; port < first+n; port++ {
-			p.given[port] = true
-		}
-		return loopback(first), nil
-	}
-	return "", fmt.Errorf("find a free port: %w", err)
-}
-
-func loopback(port int) string { return fmt.Sprintf("127.0.0.1:%d", port) }
 
 // A tail keeps the end of what a process prints.
 type tail struct {

@@ -2,7 +2,6 @@ package demo
 
 import (
 	"errors"
-	"fmt"
 	"maps"
 	"net/http"
 	"os"
@@ -11,6 +10,7 @@ import (
 	"time"
 
 	"github.com/headgate/headgate/internal/join"
+	"github.com/headgate/headgate/internal/loopback"
 )
 
 // A world is three data centres that are one room: each a process with a store of its
@@ -62,13 +62,14 @@ func newWorld(program, folder, origin string, l Limits) (w *world, err error) {
 			err = errors.Join(err, w.close())
 		}
 	}()
-	p, peers, links := &ports{}, map[string]string{}, map[string]string{}
+	peers, links := map[string]string{}, map[string]string{}
 	for _, at := range places() {
-		addr, err := p.free(linkPort + 1)
+		port, err := loopback.Ports(linkPort + 1)
 		if err != nil {
 			return nil, err
 		}
-		peers[at.name], links[at.name] = addr, after(addr, linkPort)
+		addr := loopback.Address(port)
+		peers[at.name], links[at.name] = addr, loopback.Address(port+linkPort)
 		plan := join.Plan{Datacenter: at.name, Peers: map[string]string{storeNode: addr},
 			Store: []string{storeNode}}
 		if _, err := join.Init(joinsOf(folder, at.name), plan, time.Now()); err != nil {
@@ -84,7 +85,7 @@ func newWorld(program, folder, origin string, l Limits) (w *world, err error) {
 			return nil, err
 		}
 		more := map[string]any{"cluster": w.clusterOf(at.name, folder)}
-		if err := g.settle(p, origin, l, more); err != nil {
+		if err := g.settle(origin, l, more); err != nil {
 			return nil, err
 		}
 		w.cities = append(w.cities, newCity(at, g))
@@ -180,11 +181,4 @@ func (v via) RoundTrip(r *http.Request) (*http.Response, error) {
 	out.URL.Host = v.node.gate.visitors
 	out.Header[nodeHeader] = []string{v.node.name}
 	return v.node.transport.RoundTrip(out)
-}
-
-// after is the address whose port is so many later.
-func after(addr string, by int) string {
-	var port int
-	fmt.Sscanf(addr, "127.0.0.1:%d", &port) // ports.free has made it
-	return loopback(port + by)
 }

@@ -271,7 +271,7 @@ func (x *examiner) onlyHere(c *cluster) {
 	var back []string
 	for _, name := range c.Store {
 		front, _ := c.of(name)
-		if name != c.Node && (loopback(c.Peers[name]) || front != nil && front.local) {
+		if name != c.Node && (onLoopback(c.Peers[name]) || front != nil && front.local) {
 			back = append(back, name+" at "+c.Peers[name])
 		}
 	}
@@ -282,7 +282,7 @@ func (x *examiner) onlyHere(c *cluster) {
 	}
 }
 
-func loopback(addr string) bool {
+func onLoopback(addr string) bool {
 	host, _, _ := net.SplitHostPort(addr) // the configuration has been checked
 	ip, err := netip.ParseAddr(host)
 	return err == nil && ip.Unmap().IsLoopback() || strings.EqualFold(host, "localhost")

@@ -5,7 +5,6 @@ import (
 	"crypto/tls"
 	"encoding/json"
 	"fmt"
-	"math/rand/v2"
 	"net"
 	"os"
 	"path/filepath"
@@ -22,6 +21,7 @@ import (
 	"github.com/headgate/headgate/internal/counter"
 	"github.com/headgate/headgate/internal/folder"
 	"github.com/headgate/headgate/internal/join"
+	"github.com/headgate/headgate/internal/loopback"
 	"github.com/headgate/headgate/internal/store"
 )
 
@@ -43,7 +43,7 @@ func newTown(t *testing.T, now time.Time, names ...string) *town {
 	c := &town{t: t, engines: map[string]*embedded.Server{},
 		plan: join.Plan{Datacenter: "sjc", Store: names, Peers: map[string]string{}}}
 	for _, name := range names {
-		c.plan.Peers[name] = twoPorts(t)
+		c.plan.Peers[name] = loopback.Address(loopback.Port(t, 2))
 	}
 	c.init(now)
 	t.Cleanup(func() {
@@ -61,34 +61,6 @@ func (c *town) init(now time.Time) {
 	if _, err := join.Init(c.dir, c.plan, now); err != nil {
 		c.t.Fatal(err)
 	}
-}
-
-// given are the ports that twoPorts has handed out: the tests run side by side.
-var given sync.Map
-
-// twoPorts is a place where nobody listens, nor at the port beside it, as of a
-// moment ago. It is below the ports that the system gives to those who connect, and
-// apart from those of package embedded, whose tests run at the same time.
-func twoPorts(t *testing.T) string {
-	t.Helper()
-	for range 1000 {
-		port := 20_000 + 2*rand.N(5_000)
-		if _, taken := given.LoadOrStore(port, true); taken {
-			continue
-		}
-		l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port))
-		if err != nil {
-			continue
-		}
-		m, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port+1))
-		l.Close()
-		if err == nil {
-			m.Close()
-			return l.Addr().String()
-		}
-	}
-	t.Fatal("no two ports are free")
-	return ""
 }
 
 // node is the configuration of a node: n1 and such, or worker.

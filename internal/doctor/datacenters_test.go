@@ -1,40 +1,16 @@
 package doctor
 
 import (
-	"fmt"
 	"net"
 	"os"
 	"path/filepath"
-	"strconv"
 	"testing"
 	"time"
 
 	"github.com/headgate/headgate/embedded"
 	"github.com/headgate/headgate/internal/config"
+	"github.com/headgate/headgate/internal/loopback"
 )
-
-// threePorts is twoPorts where the port after these is free too.
-func threePorts(t *testing.T) string {
-	t.Helper()
-	for range 100 {
-		addr := twoPorts(t)
-		_, port, _ := net.SplitHostPort(addr)
-		n, err := strconv.Atoi(port)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if _, taken := given.LoadOrStore(n+2, true); taken {
-			continue
-		}
-		l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", n+2))
-		if err == nil {
-			l.Close()
-			return addr
-		}
-	}
-	t.Fatal("no three ports are free")
-	return ""
-}
 
 // abroad is the configuration of n1 of a data centre that knows another one.
 func (c *town) abroad(there *town, urls ...string) *config.Config {
@@ -53,7 +29,7 @@ func TestDataCentresAreKnockedAt(t *testing.T) {
 	t.Parallel()
 	sjc, lhr := newTown(t, time.Now(), "n1"), newTown(t, time.Now(), "n1")
 	lhr.plan.Datacenter = "lhr"
-	sjc.plan.Peers["n1"] = threePorts(t)
+	sjc.plan.Peers["n1"] = loopback.Address(loopback.Port(t, 3))
 	lhr.init(time.Now())
 	sjc.init(time.Now())
 	here, err := net.Listen("tcp", "127.0.0.1:0") // says nothing
@@ -62,7 +38,7 @@ func TestDataCentresAreKnockedAt(t *testing.T) {
 	}
 	defer here.Close()
 	ofSJC := sjc.abroad(lhr, "127.0.0.1:1")
-	leaf, none := ofSJC.Cluster.Leaf(), twoPorts(t)
+	leaf, none := ofSJC.Cluster.Leaf(), loopback.Address(loopback.Port(t, 2))
 	ofLHR := lhr.abroad(sjc, leaf, none)
 
 	r := lhr.with(Config{Config: ofLHR})

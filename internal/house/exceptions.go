@@ -60,6 +60,7 @@ func waiters() map[string]string {
 // variables are package variables that are allowed: slot.x, or x at the root.
 func variables() map[string]string {
 	return map[string]string{
+		"internal/loopback.own":  "ports are the process's, whoever in it asks",
 		"internal/ticket.strict": "an encoding, compiled once",
 	}
 }

@@ -17,6 +17,7 @@ import (
 
 	"github.com/headgate/headgate/internal/api"
 	"github.com/headgate/headgate/internal/join"
+	"github.com/headgate/headgate/internal/loopback"
 	"github.com/headgate/headgate/internal/store"
 )
 
@@ -317,7 +318,7 @@ func nodes(t *testing.T, file string, names ...string) (all []*process) {
 	dir, origin := t.TempDir(), named(t, "origin")
 	plan := join.Plan{Datacenter: "sjc", Store: names, Peers: map[string]string{}}
 	for _, name := range names {
-		plan.Peers[name] = fmt.Sprintf("127.0.0.1:%d", freePorts(t, 3))
+		plan.Peers[name] = loopback.Address(loopback.Port(t, 3))
 	}
 	if _, err := join.Init(dir, plan, time.Now()); err != nil {
 		t.Fatal(err)

@@ -13,6 +13,7 @@ import (
 
 	"github.com/headgate/headgate/internal/api"
 	"github.com/headgate/headgate/internal/join"
+	"github.com/headgate/headgate/internal/loopback"
 )
 
 // call asks as a client of an API, without a cookie, past the room: its exclude lets
@@ -138,7 +139,7 @@ func TestServerLimitsOfOneNodeSurviveARestart(t *testing.T) {
 	t.Parallel()
 	p := &process{t: t, dir: t.TempDir(), origin: named(t, "origin")}
 	plan := join.Plan{Datacenter: "sjc", Store: []string{"n1"},
-		Peers: map[string]string{"n1": fmt.Sprintf("127.0.0.1:%d", freePorts(t, 3))}}
+		Peers: map[string]string{"n1": loopback.Address(loopback.Port(t, 3))}}
 	if _, err := join.Init(p.dir, plan, time.Now()); err != nil {
 		t.Fatal(err)
 	}

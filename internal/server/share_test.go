@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
-	"net"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -20,28 +19,9 @@ import (
 	"github.com/headgate/headgate/internal/api"
 	"github.com/headgate/headgate/internal/config"
 	"github.com/headgate/headgate/internal/join"
+	"github.com/headgate/headgate/internal/loopback"
 	"github.com/headgate/headgate/internal/store"
 )
-
-// freePorts finds the first of n ports in a row that are free, and not among those that
-// the system gives to connections.
-func freePorts(t *testing.T, n int) int {
-	t.Helper()
-	for range 1000 {
-		first, ok := 12000+rand.IntN(18000), true
-		for port := first; port < first+n && ok; port++ {
-			ln, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port))
-			if ok = err == nil; ok {
-				ln.Close()
-			}
-		}
-		if ok {
-			return first
-		}
-	}
-	t.Fatal("no free ports")
-	return 0
-}
 
 // centres runs real servers, each a data centre of one node. The first is the home.
 func centres(t *testing.T, file string, names ...string) map[string]*process {
@@ -49,7 +29,7 @@ func centres(t *testing.T, file string, names ...string) map[string]*process {
 	all := map[string]*process{}
 	text, dir, origin := "", t.TempDir(), named(t, "origin")
 	for _, name := range names {
-		port := freePorts(t, 3)
+		port := loopback.Port(t, 3)
 		plan := join.Plan{Datacenter: name, Store: []string{"n1"},
 			Peers: map[string]string{"n1": fmt.Sprintf("127.0.0.1:%d", port)}}
 		if _, err := join.Init(filepath.Join(dir, name), plan, time.Now()); err != nil {

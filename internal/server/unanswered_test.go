@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"errors"
 	"log/slog"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -13,6 +12,7 @@ import (
 	"time"
 
 	"github.com/headgate/headgate/internal/config"
+	"github.com/headgate/headgate/internal/loopback"
 	"github.com/headgate/headgate/internal/proxy"
 )
 
@@ -49,15 +49,11 @@ func TestTheLogSaysWhyTheOriginDidNotAnswer(t *testing.T) {
 	tls := httptest.NewTLSServer(http.NotFoundHandler()) // of a CA that nobody knows
 	tls.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, slog.LevelError)
 	defer tls.Close()
-	closed, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	closed.Close()
+	closed := loopback.Free(t)
 	for origin, want := range map[string]string{
-		resets.URL:                         `error=EOF`,
-		tls.URL:                            `certificate signed by unknown authority`,
-		"http://" + closed.Addr().String(): `connection refused`,
+		resets.URL:         `error=EOF`,
+		tls.URL:            `certificate signed by unknown authority`,
+		"http://" + closed: `connection refused`,
 	} {
 		var log written
 		visitors := startLogged(t, origin, &log)

@@ -27,6 +27,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/headgate/headgate/internal/loopback"
 )
 
 // shop is the domain. The mock DNS sends every name to 127.0.0.1.
@@ -100,17 +102,6 @@ func eventually(t *testing.T, what string, within time.Duration, ok func() bool)
 	}
 }
 
-// free is a port that nobody listens on.
-func free(t *testing.T) int {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	return l.Addr().(*net.TCPAddr).Port
-}
-
 // A world is an issuer, its DNS, an origin, and the addresses of a headgate.
 type world struct {
 	dir, headgate, pebble, dns  string
@@ -136,12 +127,13 @@ func newWorld(t *testing.T, validity time.Duration) *world {
 	const pebble = "github.com/letsencrypt/pebble/v2/cmd/"
 	build(t, dir, "../../cmd/headgate")
 	build(t, dir, "-modfile=../../tools.mod", pebble+"pebble", pebble+"pebble-challtestsrv")
+	ports := loopback.Port(t, 5)
 	w := &world{dir: dir, headgate: dir + "/headgate", pebble: dir + "/pebble", validity: validity,
-		http: free(t), https: free(t), admin: free(t), ca: free(t), ops: free(t)}
-	w.dns = fmt.Sprintf("127.0.0.1:%d", free(t))
+		http: ports, https: ports + 1, admin: ports + 2, ca: ports + 3, ops: ports + 4}
+	w.dns = loopback.Free(t)
 	run(t, nil, dir+"/pebble-challtestsrv", "-defaultIPv4", "127.0.0.1", "-defaultIPv6", "",
 		"-dnsserver", w.dns, "-doh", "", "-http01", "", "-https01", "", "-tlsalpn01", "",
-		"-management", fmt.Sprintf("127.0.0.1:%d", free(t)))
+		"-management", loopback.Free(t))
 	origin := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		fmt.Fprint(rw, "origin ", r.Header.Get("X-Forwarded-Proto"))
 	}))

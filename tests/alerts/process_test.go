@@ -11,7 +11,6 @@ import (
 	"encoding/pem"
 	"fmt"
 	"math/big"
-	"math/rand/v2"
 	"net"
 	"net/http"
 	"os"
@@ -22,6 +21,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/headgate/headgate/internal/loopback"
 )
 
 // patience is how long anything may take on a busy machine. Chosen.
@@ -42,31 +43,6 @@ func eventually(t *testing.T, what string, ok func() bool) {
 		t.Logf("%s after %.1f s", what, took.Seconds())
 	}
 }
-
-// free finds the first of n ports in a row that are free and were not given to anybody, below
-// those that the system gives to connections.
-func (w *world) free(n int) int {
-	w.t.Helper()
-	for range 1000 {
-		first, ok := 12000+rand.IntN(18000), true
-		for port := first; port < first+n && ok; port++ {
-			ln, err := net.Listen("tcp", local(port))
-			if ok = err == nil && !w.taken[port]; err == nil {
-				ln.Close()
-			}
-		}
-		if ok {
-			for port := first; port < first+n; port++ {
-				w.taken[port] = true
-			}
-			return first
-		}
-	}
-	w.t.Fatal("no free ports")
-	return 0
-}
-
-func local(port int) string { return fmt.Sprintf("127.0.0.1:%d", port) }
 
 // A process is one program that runs until the test ends, or it is killed.
 type process struct {
@@ -130,7 +106,6 @@ func (g *gate) ready() bool {
 // A world is two data centres: one of a store node and a worker, one of a store node.
 type world struct {
 	t           *testing.T
-	taken       map[int]bool // ports
 	bin, dir    string
 	origin      *origin
 	store, work *gate // of sjc, the home
@@ -159,26 +134,26 @@ rooms:
 // build builds headgate and starts the processes.
 func build(t *testing.T) *world {
 	t.Helper()
-	w := &world{t: t, taken: map[int]bool{}, dir: t.TempDir()}
+	w := &world{t: t, dir: t.TempDir()}
 	w.bin = filepath.Join(w.dir, "headgate")
 	cmd := exec.Command("go", "build", "-race=false", "-trimpath", "-o", w.bin,
 		"github.com/headgate/headgate/cmd/headgate")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
-	w.origin = &origin{t: t, addr: local(w.free(1))}
+	w.origin = &origin{t: t, addr: loopback.Free(w.t)}
 	w.origin.start()
 	t.Cleanup(w.origin.stop)
-	ports := map[string]int{"sjc": w.free(3), "lhr": w.free(3)}
+	ports := map[string]int{"sjc": loopback.Port(w.t, 3), "lhr": loopback.Port(w.t, 3)}
 	for site, port := range ports {
-		w.run("cluster", "init", "--store", "n1="+local(port), "--datacenter", site, "--dir",
+		w.run("cluster", "init", "--store", "n1="+loopback.Address(port), "--datacenter", site, "--dir",
 			filepath.Join(w.dir, site))
 	}
 	w.store = w.gate("sjc-n1", "sjc", "n1.join", ports, "")
 	w.work = w.gate("sjc-w1", "sjc", "worker.join", ports, "")
 	w.certificate()
 	tls := fmt.Sprintf("tls: {listen: %q, certificate: %s/cert.pem, key: %s/key.pem, redirect: false}\n",
-		local(w.free(1)), w.dir, w.dir)
+		loopback.Free(w.t), w.dir, w.dir)
 	w.far = w.gate("lhr-n1", "lhr", "n1.join", ports, tls)
 	for _, g := range w.gates() {
 		eventually(t, g.name+" is ready", g.ready)
@@ -202,12 +177,14 @@ func (w *world) run(args ...string) string {
 func (w *world) gate(name, site, join string, ports map[string]int, more string) *gate {
 	w.t.Helper()
 	other := map[string]string{"sjc": "lhr", "lhr": "sjc"}[site]
-	first := w.free(2)
-	g := &gate{site: site, listen: local(first), admin: local(first + 1), dir: filepath.Join(w.dir, name)}
+	first := loopback.Port(w.t, 2)
+	g := &gate{site: site, listen: loopback.Address(first), admin: loopback.Address(first + 1),
+		dir: filepath.Join(w.dir, name)}
 	text := fmt.Sprintf("listen: %q\nadmin_listen: %q\ndata: %s\ndrain_delay: 0s\ncluster:\n"+
 		"  join: %s\n  home: sjc\n  datacenters:\n    %s: {url: %q, ca: %s}\n", g.listen, g.admin, g.dir,
-		filepath.Join(w.dir, site, join), other, local(ports[other]+2), filepath.Join(w.dir, other, "ca.pem"))
-	set := strings.NewReplacer("ORIGIN", w.origin.addr, "NOBODY", local(w.free(1)))
+		filepath.Join(w.dir, site, join), other, loopback.Address(ports[other]+2),
+		filepath.Join(w.dir, other, "ca.pem"))
+	set := strings.NewReplacer("ORIGIN", w.origin.addr, "NOBODY", loopback.Free(w.t))
 	text += more + set.Replace(common)
 	file := filepath.Join(w.dir, name+".yaml")
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {

@@ -14,6 +14,8 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/headgate/headgate/internal/loopback"
 )
 
 // A prom is a real Prometheus.
@@ -71,7 +73,7 @@ func (w *world) watch() *prom {
 			w.t.Fatal(err)
 		}
 	}
-	p := &prom{addr: local(w.free(1))}
+	p := &prom{addr: loopback.Free(w.t)}
 	p.process = start(w.t, "prometheus", dir, "prometheus", "--config.file=prometheus.yml",
 		"--storage.tsdb.path=data", "--web.listen-address="+p.addr)
 	eventually(w.t, "Prometheus is ready", func() bool {

@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/headgate/headgate/internal/loopback"
 	"github.com/headgate/headgate/internal/store"
 	"github.com/headgate/headgate/slot"
 )
@@ -279,7 +280,7 @@ func TestTwoProcessesInOneFolder(t *testing.T) {
 	s.start()
 	c := s.crowd("/")
 	s.wants(1, []string{"another headgate works in it", "hint: stop that one"}, "run", "--config", s.config,
-		"--listen", freeAddress(t), "--admin-listen", freeAddress(t))
+		"--listen", loopback.Free(t), "--admin-listen", loopback.Free(t))
 	c.check()
 }
 

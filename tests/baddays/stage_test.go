@@ -8,8 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math/rand/v2"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -20,6 +18,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/headgate/headgate/internal/loopback"
 )
 
 const binaryEnv = "HEADGATE_TEST_BINARY"
@@ -77,7 +77,7 @@ func newSite(t *testing.T) *site {
 		fmt.Fprint(w, "inside")
 	}))
 	t.Cleanup(origin.Close)
-	s := &site{t: t, dir: t.TempDir(), public: freeAddress(t), admin: freeAddress(t)}
+	s := &site{t: t, dir: t.TempDir(), public: loopback.Free(t), admin: loopback.Free(t)}
 	s.log, s.config = filepath.Join(s.dir, "log"), filepath.Join(s.dir, "headgate.yaml")
 	s.data = filepath.Join(s.dir, "disk", "data")
 	s.must(os.Mkdir(filepath.Join(s.dir, "disk"), 0o700))
@@ -386,19 +386,4 @@ func (s *site) held(path string) {
 	if a.State == "inside" || a.Status != http.StatusServiceUnavailable || a.RetryAfter == "" {
 		s.t.Errorf("a newcomer at %s gets %+v", path, a)
 	}
-}
-
-// freeAddress is a loopback address below the ports that the system gives to
-// clients.
-func freeAddress(t *testing.T) string {
-	t.Helper()
-	for range 100 {
-		addr := net.JoinHostPort("127.0.0.1", strconv.Itoa(12000+rand.IntN(18000)))
-		if ln, err := net.Listen("tcp", addr); err == nil {
-			ln.Close()
-			return addr
-		}
-	}
-	t.Fatal("no free port between 12000 and 30000")
-	return ""
 }

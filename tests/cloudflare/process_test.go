@@ -19,6 +19,7 @@ import (
 
 	"github.com/cloudflare/cloudflare-go/v6/option"
 	"github.com/cloudflare/cloudflare-go/v6/waiting_rooms"
+	"github.com/headgate/headgate/internal/loopback"
 )
 
 // A gate is a headgate process with a room in its file, before an origin that says its name.
@@ -43,7 +44,7 @@ func build(t *testing.T) *gate {
 		w.Write([]byte("origin of " + r.Host))
 	}))
 	t.Cleanup(origin.Close)
-	g.visitors, g.admin = freeAddr(t), freeAddr(t)
+	g.visitors, g.admin = loopback.Free(t), loopback.Free(t)
 	g.write("headgate.yaml", "listen: "+g.visitors+"\nadmin_listen: "+g.admin+"\ndata: "+g.dir+"/data\n"+
 		"zones:\n  - {name: example.com, id: 023e105f4ecef8ad9ca31a8372d0c353, origin: '"+origin.URL+"'}\n"+
 		"rooms:\n  - {name: main, host: www.example.com, origin: '"+origin.URL+"', total_active_users: 10, "+
@@ -212,14 +213,4 @@ func eventually(t *testing.T, what string, ok func() bool) {
 			t.Fatalf("not %s within 20 s", what)
 		}
 	}
-}
-
-func freeAddr(t *testing.T) string {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	return l.Addr().String()
 }

@@ -8,14 +8,15 @@ import (
 	"os"
 	"testing"
 	"time"
+
+	"github.com/headgate/headgate/internal/loopback"
 )
 
 // TestLinksAreCut: the proxies know whose link is whose, and cut all of one node's:
 // else the scenarios that cut links prove nothing.
 func TestLinksAreCut(t *testing.T) {
 	l := newLinks(t, func() map[int]string { return map[int]string{os.Getpid(): "n1"} })
-	var free ports
-	ways := map[string]int{"n2": free.free(t, 1), "n3": free.free(t, 1)}
+	ways := map[string]int{"n2": loopback.Port(t, 1), "n3": loopback.Port(t, 1)}
 	for name, port := range ways {
 		own, err := net.Listen("tcp", "127.0.0.1:0")
 		if err != nil {
@@ -26,7 +27,7 @@ func TestLinksAreCut(t *testing.T) {
 		l.way(name, port, own.Addr().(*net.TCPAddr).Port)
 	}
 	dial := func(name string) net.Conn {
-		c, err := net.Dial("tcp", local(ways[name]))
+		c, err := net.Dial("tcp", loopback.Address(ways[name]))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -62,7 +63,7 @@ func TestLinksAreCut(t *testing.T) {
 	}
 	before := len(l.bypassed()) // this process is node and proxy at once
 	for own, name := range l.real {
-		c, err := net.Dial("tcp", local(own))
+		c, err := net.Dial("tcp", loopback.Address(own))
 		if err != nil {
 			t.Fatal(err)
 		}

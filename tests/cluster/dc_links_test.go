@@ -7,6 +7,8 @@ import (
 	"net"
 	"testing"
 	"time"
+
+	"github.com/headgate/headgate/internal/loopback"
 )
 
 // A pair is two data centres, in order of their names.
@@ -102,7 +104,6 @@ func (l *links) late(k *link, to io.Writer, from io.Reader) {
 func TestLateLinks(t *testing.T) {
 	const delay = 40 * time.Millisecond
 	l := newLinks(t, func() map[int]string { return nil })
-	var free ports
 	dial := map[string]int{}
 	for _, name := range []string{"lhr", "del"} {
 		own, err := net.Listen("tcp", "127.0.0.1:0")
@@ -111,11 +112,11 @@ func TestLateLinks(t *testing.T) {
 		}
 		defer own.Close()
 		go echo(own)
-		dial[name] = free.free(t, 1)
+		dial[name] = loopback.Port(t, 1)
 		l.far("sjc", name, delay, dial[name], own.Addr().(*net.TCPAddr).Port)
 	}
 	open := func(name string) net.Conn {
-		c, err := net.Dial("tcp", local(dial[name]))
+		c, err := net.Dial("tcp", loopback.Address(dial[name]))
 		if err != nil {
 			t.Fatal(err)
 		}

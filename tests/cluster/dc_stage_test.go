@@ -14,6 +14,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/headgate/headgate/internal/loopback"
 	judge "github.com/headgate/headgate/tests/crowd"
 )
 
@@ -37,9 +38,9 @@ func (st *stage) initSites() {
 	st.joins = filepath.Join(st.t.TempDir(), "clusters")
 	st.doors = newDoors(st)
 	for _, name := range st.plan.sites {
-		st.own[name] = st.ports.free(st.t, 3) // of workers, of routes, of other data centres
-		command(st.t, "cluster", "init", "--store", "n1="+local(st.own[name]), "--datacenter", name,
-			"--dir", filepath.Join(st.joins, name))
+		st.own[name] = loopback.Port(st.t, 3) // of workers, of routes, of other data centres
+		command(st.t, "cluster", "init", "--store", "n1="+loopback.Address(st.own[name]),
+			"--datacenter", name, "--dir", filepath.Join(st.joins, name))
 	}
 }
 
@@ -52,9 +53,9 @@ func (st *stage) site(name string) string {
 		if other == name {
 			continue
 		}
-		port := st.ports.free(st.t, 1)
+		port := loopback.Port(st.t, 1)
 		st.links.far(name, other, oneWay, port, st.own[other]+2)
-		text += fmt.Sprintf("    %s: {url: %q, ca: %s}\n", other, local(port),
+		text += fmt.Sprintf("    %s: {url: %q, ca: %s}\n", other, loopback.Address(port),
 			filepath.Join(st.joins, other, "ca.pem"))
 	}
 	return text

@@ -15,6 +15,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/headgate/headgate/internal/loopback"
 )
 
 // A links stands between the nodes: each node's cluster ports are reached through
@@ -72,7 +74,7 @@ func (l *links) way(node string, port, own int) {
 // lead makes a port that leads to another, and asks of each connection whose it is.
 func (l *links) lead(port, own int, whose func(net.Conn) link) {
 	l.t.Helper()
-	ln, err := net.Listen("tcp", local(port))
+	ln, err := net.Listen("tcp", loopback.Address(port))
 	if err != nil {
 		l.t.Fatal(err)
 	}
@@ -166,7 +168,7 @@ func (l *links) carry(from net.Conn, k *link, own int) {
 	if !l.pass(k) {
 		return
 	}
-	to, err := net.Dial("tcp", local(own))
+	to, err := net.Dial("tcp", loopback.Address(own))
 	if err != nil {
 		return
 	}

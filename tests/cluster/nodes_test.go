@@ -14,6 +14,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/headgate/headgate/internal/loopback"
 )
 
 // room is the name of the one room of all runs.
@@ -33,12 +35,12 @@ func (st *stage) inits() {
 	st.joins = filepath.Join(st.t.TempDir(), "cluster")
 	var store []string
 	for _, name := range storeNodes() {
-		port := st.ports.free(st.t, 2)
-		own := st.ports.free(st.t, 2)
+		port := loopback.Port(st.t, 2)
+		own := loopback.Port(st.t, 2)
 		st.links.way(name, port, own)
 		st.links.way(name, port+1, own+1) // routes
 		st.own[name] = own
-		store = append(store, name+"="+local(port))
+		store = append(store, name+"="+loopback.Address(port))
 	}
 	command(st.t, "cluster", "init", "--store", strings.Join(store, ","), "--datacenter", "test",
 		"--dir", st.joins)
@@ -49,7 +51,7 @@ func storeNodes() []string { return []string{"n1", "n2", "n3"} }
 // node writes the configuration of one, and starts nothing.
 func (st *stage) node(name string) *node {
 	st.t.Helper()
-	n := &node{public: local(st.ports.free(st.t, 1)), admin: local(st.ports.free(st.t, 1))}
+	n := &node{public: loopback.Free(st.t), admin: loopback.Free(st.t)}
 	dir := st.t.TempDir()
 	n.config = filepath.Join(dir, "headgate.yaml")
 	n.process = newProcess(st.t, name, n.admin, "run", "--config", n.config)
@@ -67,7 +69,7 @@ func (st *stage) node(name string) *node {
 		join := filepath.Join(st.joins, name+".join")
 		text += fmt.Sprintf("cluster:\n  join: %s\n", join)
 		if own, ok := st.own[name]; ok { // a worker listens to nobody
-			text += fmt.Sprintf("  listen: %s\n", local(own))
+			text += fmt.Sprintf("  listen: %s\n", loopback.Address(own))
 		} else {
 			command(st.t, "cluster", "node", name, "--dir", st.joins)
 		}

@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/headgate/headgate/internal/loopback"
 	"github.com/nats-io/nats.go"
 )
 
@@ -106,8 +107,8 @@ func (st *stage) startNATS() {
 	program := buildNATS(st.t)
 	var clients, routes []string
 	for range natsServers() {
-		clients = append(clients, local(st.ports.free(st.t, 1)))
-		routes = append(routes, local(st.ports.free(st.t, 1)))
+		clients = append(clients, loopback.Free(st.t))
+		routes = append(routes, loopback.Free(st.t))
 	}
 	for i, name := range natsServers() {
 		text := fmt.Sprintf("cluster {name: test, listen: %q, routes: [nats://%s]}\n", routes[i],
@@ -185,10 +186,9 @@ func engineText(t *testing.T, urls, credentials string) string {
 
 // TestOwnNATSRefuses: what a person must mend ends the start, with a hint.
 func TestOwnNATSRefuses(t *testing.T) {
-	var free ports
 	program := buildNATS(t)
-	good := newNATS(t, program, "s1", local(free.free(t, 1)), documented(t))
-	bare := newNATS(t, program, "s2", local(free.free(t, 1)), "")
+	good := newNATS(t, program, "s1", loopback.Free(t), documented(t))
+	bare := newNATS(t, program, "s2", loopback.Free(t), "")
 	for _, n := range []*node{good, bare} {
 		n.start()
 		n.ready()
@@ -199,7 +199,7 @@ func TestOwnNATSRefuses(t *testing.T) {
 		{bare.public, login, "no server of this NATS has JetStream", "add jetstream {store_dir"},
 		{pretend(t), login, "is 2.14.9, and headgate needs 2.15.0 or newer", "upgrade all servers"},
 	} {
-		n := ofEngine(t, &free, engineText(t, "nats://"+tt.url, tt.credentials))
+		n := ofEngine(t, engineText(t, "nats://"+tt.url, tt.credentials))
 		n.start()
 		select {
 		case err := <-n.ended:
@@ -219,9 +219,8 @@ func TestOwnNATSRefuses(t *testing.T) {
 // TestOwnNATSWaits: without a server headgate waits, says so, and starts once there is
 // one; it ends when it is told to, with a server or without.
 func TestOwnNATSWaits(t *testing.T) {
-	var free ports
-	s := newNATS(t, buildNATS(t), "s1", local(free.free(t, 1)), documented(t))
-	n := ofEngine(t, &free, engineText(t, "nats://"+s.public, login))
+	s := newNATS(t, buildNATS(t), "s1", loopback.Free(t), documented(t))
+	n := ofEngine(t, engineText(t, "nats://"+s.public, login))
 	n.start()
 	tick := time.NewTicker(100 * time.Millisecond)
 	defer tick.Stop()
@@ -245,10 +244,10 @@ func TestOwnNATSWaits(t *testing.T) {
 }
 
 // ofEngine writes the configuration of a headgate on a NATS, and starts nothing.
-func ofEngine(t *testing.T, free *ports, engine string) *node {
+func ofEngine(t *testing.T, engine string) *node {
 	t.Helper()
 	dir := t.TempDir()
-	n := &node{public: local(free.free(t, 1)), admin: local(free.free(t, 1)),
+	n := &node{public: loopback.Free(t), admin: loopback.Free(t),
 		config: filepath.Join(dir, "headgate.yaml")}
 	n.process = newProcess(t, "n1", n.admin, "run", "--config", n.config)
 	text := fmt.Sprintf("listen: %s\nadmin_listen: %s\ndata: %s\n%srooms:\n  - {name: %s, origin: "+

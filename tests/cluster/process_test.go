@@ -8,15 +8,11 @@ import (
 	"errors"
 	"flag"
 	"fmt"
-	"math/rand/v2"
-	"net"
 	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strconv"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -224,41 +220,3 @@ func (p *process) alive() {
 	default:
 	}
 }
-
-// ports hands out loopback ports. They lie below those that the system gives to
-// clients: else somebody who knocks while a node is down may come to sit on its
-// port, or even talk to itself.
-type ports struct {
-	mu    sync.Mutex
-	given map[int]bool
-}
-
-// free finds the first of n ports in a row that are free.
-func (f *ports) free(t *testing.T, n int) int {
-	t.Helper()
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	for range 1000 {
-		first, ok := 12000+rand.IntN(18000), true
-		for port := first; port < first+n && ok; port++ {
-			ln, err := net.Listen("tcp", local(port))
-			if ok = err == nil && !f.given[port]; err == nil {
-				ln.Close()
-			}
-		}
-		if !ok {
-			continue
-		}
-		if f.given == nil {
-			f.given = map[int]bool{}
-		}
-		for port := first; port < first+n; port++ {
-			f.given[port] = true
-		}
-		return first
-	}
-	t.Fatalf("no %d free ports in a row between 12000 and 30000", n)
-	return 0
-}
-
-func local(port int) string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(port)) }

@@ -61,7 +61,6 @@ type stage struct {
 	balancer *balancer
 	recorder *recorder
 	api      *http.Transport
-	ports    ports
 	joins    string         // the folder of the join files
 	own      map[string]int // cluster ports of the store nodes
 	nats     []*node        // the servers of ownNATS

@@ -5,7 +5,6 @@ package crowd
 import (
 	"context"
 	"errors"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -17,6 +16,7 @@ import (
 	"time"
 
 	"github.com/headgate/headgate/internal/crowd"
+	"github.com/headgate/headgate/internal/loopback"
 )
 
 // A rehearsal is one run of the real binary.
@@ -38,7 +38,7 @@ func (re *rehearsal) run(t *testing.T) {
 			t.Error(err)
 		}
 	}()
-	public, admin := freeAddress(t), freeAddress(t)
+	public, admin := loopback.Free(t), loopback.Free(t)
 	startHeadgate(t, build(t), re.arguments(origin.URL, public, admin)...)
 	awaitReady(t, "http://"+admin)
 
@@ -97,17 +97,6 @@ func build(t *testing.T) string {
 		t.Fatalf("build headgate: %v\n%s", err, out)
 	}
 	return bin
-}
-
-// freeAddress is a loopback address that was free a moment ago.
-func freeAddress(t *testing.T) string {
-	t.Helper()
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer ln.Close()
-	return ln.Addr().String()
 }
 
 // startHeadgate starts the process in a directory of its own and stops it when

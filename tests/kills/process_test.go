@@ -5,8 +5,6 @@ package kills
 import (
 	"errors"
 	"fmt"
-	"math/rand/v2"
-	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -16,6 +14,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/headgate/headgate/internal/loopback"
 )
 
 // A process is the headgate that is killed and started again, always with the
@@ -37,7 +37,7 @@ type process struct {
 // addresses and the data folder are given.
 func newProcess(t *testing.T, args ...string) *process {
 	t.Helper()
-	p := &process{t: t, bin: *binary, dir: t.TempDir(), public: freeAddress(t), admin: freeAddress(t)}
+	p := &process{t: t, bin: *binary, dir: t.TempDir(), public: loopback.Free(t), admin: loopback.Free(t)}
 	if p.bin == "" {
 		p.bin = filepath.Join(p.dir, "headgate")
 		build := exec.CommandContext(t.Context(), "go", "build", "-o", p.bin,
@@ -244,20 +244,4 @@ func (p *process) aim(within time.Duration) (inFlight string) {
 	}
 	p.freeze()
 	return p.writeInFlight()
-}
-
-// freeAddress is a loopback address that is free, below the ports that the
-// system gives to clients: else a visitor who knocks while headgate is down may
-// come to sit on its port, or even talk to itself.
-func freeAddress(t *testing.T) string {
-	t.Helper()
-	for range 100 {
-		addr := net.JoinHostPort("127.0.0.1", strconv.Itoa(12000+rand.IntN(18000)))
-		if ln, err := net.Listen("tcp", addr); err == nil {
-			ln.Close()
-			return addr
-		}
-	}
-	t.Fatal("no free port between 12000 and 30000")
-	return ""
 }

@@ -5,7 +5,6 @@ package peers
 import (
 	"context"
 	"fmt"
-	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -14,6 +13,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/headgate/headgate/internal/loopback"
 )
 
 // TestProcess measures the binary as an operator meets it: a fresh folder, the
@@ -54,10 +55,10 @@ func startOnce(t *testing.T, bin string) (took time.Duration, mb float64) {
 	t.Helper()
 	ctx, stop := context.WithTimeout(t.Context(), 30*time.Second)
 	defer stop()
-	admin := freeAddr(t)
+	admin := loopback.Free(t)
 	cmd := exec.CommandContext(ctx, bin, "run", "--origin", "http://127.0.0.1:1",
 		"--total-active-users", "200", "--new-users-per-minute", "200",
-		"--listen", freeAddr(t), "--admin-listen", admin)
+		"--listen", loopback.Free(t), "--admin-listen", admin)
 	cmd.Dir = t.TempDir()
 	from := time.Now()
 	if err := cmd.Start(); err != nil {
@@ -91,14 +92,4 @@ func startOnce(t *testing.T, bin string) (took time.Duration, mb float64) {
 		}
 	}
 	return took, mb
-}
-
-func freeAddr(t *testing.T) string {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	return l.Addr().String()
 }

@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -16,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/headgate/headgate/internal/loopback"
 	"github.com/headgate/headgate/queue"
 )
 
@@ -30,21 +30,10 @@ type process struct {
 	out   *os.File
 }
 
-// free is an address where nobody listened a moment ago.
-func free(t *testing.T) string {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	return l.Addr().String()
-}
-
 // build makes the binary and its folder. keys are those of the queue, in YAML.
 func build(t *testing.T, limit int, keys string) *process {
 	t.Helper()
-	p := &process{t: t, dir: t.TempDir(), admin: free(t)}
+	p := &process{t: t, dir: t.TempDir(), admin: loopback.Free(t)}
 	p.bin = filepath.Join(p.dir, "headgate")
 	p.run("go", "build", "-o", p.bin, "github.com/headgate/headgate/cmd/headgate")
 	config := fmt.Sprintf(`data: %s/data
@@ -55,7 +44,7 @@ limits:
 queues:
   - name: orders
     limits: [db]
-%s`, p.dir, free(t), p.admin, limit, keys)
+%s`, p.dir, loopback.Free(t), p.admin, limit, keys)
 	if err := os.WriteFile(p.path("headgate.yaml"), []byte(config), 0o600); err != nil {
 		t.Fatal(err)
 	}

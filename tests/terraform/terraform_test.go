@@ -9,7 +9,6 @@ import (
 	"flag"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -19,6 +18,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/headgate/headgate/internal/loopback"
 )
 
 // tools is where the programs tofu and terraform-provider-cloudflare are.
@@ -42,7 +43,7 @@ func open(t *testing.T) *bench {
 			t.Fatal("build them first, by make terraform: ", name, err)
 		}
 	}
-	b := &bench{t: t, dir: t.TempDir(), visitors: freeAddr(t), admin: freeAddr(t)}
+	b := &bench{t: t, dir: t.TempDir(), visitors: loopback.Free(t), admin: loopback.Free(t)}
 	bin := filepath.Join(b.dir, "headgate")
 	build := exec.Command("go", "build", "-o", bin, "./cmd/headgate")
 	build.Dir = filepath.Join("..", "..")
@@ -95,16 +96,6 @@ func (b *bench) ready() {
 			b.t.Fatal("headgate is not ready: ", err)
 		}
 	}
-}
-
-func freeAddr(t *testing.T) string {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	return l.Addr().String()
 }
 
 func (b *bench) write(name, text string) {
