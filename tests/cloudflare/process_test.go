@@ -3,7 +3,6 @@ package cloudflare
 import (
 	"context"
 	"encoding/json"
-	"net"
 	"net/http"
 	"net/http/cookiejar"
 	"net/http/httptest"
