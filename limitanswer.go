@@ -124,7 +124,7 @@ func appendIETF(vs []Verdict) (policy, left []byte) {
 		case u == RequestBytes || u == ResponseBytes:
 			policy = append(policy, `;qu="content-bytes"`...)
 		}
-		if w := policyWindow(v); w > 0 {
+		if w := v.Limit.Rule.Refill(); w > 0 {
 			policy = wire.AppendInt(append(policy, ";w="...), wire.UpSeconds(w))
 		}
 		left = wire.AppendInt(append(wire.AppendString(left, v.Limit.Name), ";r="...), v.Remaining)
@@ -144,39 +144,12 @@ func appendPolicies03(b []byte, vs []Verdict) []byte {
 			continue
 		}
 		b = wire.AppendInt(append(b, ", "...), v.Amount)
-		if w := policyWindow(v); w > 0 {
+		if w := v.Limit.Rule.Refill(); w > 0 {
 			b = wire.AppendInt(append(b, ";w="...), wire.UpSeconds(w))
 		}
 		b = wire.AppendString(append(b, ";name="...), v.Limit.Name)
 	}
 	return b
-}
-
-// policyWindow is the time in which Amount comes back, 0 where that has no fixed length:
-// concurrency, months and years. A bucket gets its burst B back in B·w/N.
-func policyWindow(v *Verdict) time.Duration {
-	r := &v.Limit.Rule
-	switch {
-	case r.Algorithm == limit.Concurrency:
-		return 0
-	case r.Burst > 0 && r.Amount > 0:
-		return time.Duration(float64(r.Window) * float64(r.Burst) / float64(r.Amount))
-	case r.Algorithm != limit.FixedWindow:
-		return r.Window
-	}
-	switch r.Align {
-	case limit.Epoch, limit.FirstHit:
-		return r.Window
-	case limit.Minute:
-		return time.Minute
-	case limit.Hour:
-		return time.Hour
-	case limit.Day:
-		return 24 * time.Hour
-	case limit.Week:
-		return 7 * 24 * time.Hour
-	}
-	return 0
 }
 
 // setRetryAfter says when to come again: when all that refused would let the call pass.

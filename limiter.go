@@ -113,6 +113,8 @@ type LimitRules interface {
 	Reserve(ctx context.Context, a Ask, ttl time.Duration) (Verdict, error)
 	// Settle says what a reservation came to: 0 gives all of it back.
 	Settle(ctx context.Context, a Ask, id uint64) error
+	// Renew begins the lease of a call under way anew.
+	Renew(ctx context.Context, a Ask, id uint64) error
 }
 
 // KeyUse is what a key has used.
@@ -430,6 +432,16 @@ func (l *Limiter) Settle(ctx context.Context, a Ask, id uint64) error {
 		return err
 	}
 	return askErr(a, k.Settle(ctx, &d.quota, a.Key, id, a.Cost))
+}
+
+// Renew begins the lease of a call under way anew: it counts for so long from now on.
+// ErrNoReservation: its lease has ended, or it was none.
+func (l *Limiter) Renew(ctx context.Context, a Ask, id uint64) error {
+	k, d, err := l.at(a.Limit, a.Key)
+	if err != nil || id == 0 {
+		return err
+	}
+	return askErr(a, k.Renew(ctx, &d.quota, a.Key, id))
 }
 
 // allAtOnce is how long what AllowAll has taken may wait for the rest. Chosen.

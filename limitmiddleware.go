@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/headgate/headgate/internal/quota"
 	"github.com/headgate/headgate/internal/wire"
 	"github.com/headgate/headgate/limit"
 )
@@ -75,6 +76,7 @@ func (g *limitGate) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	c := &limitedCall{limitGate: g, w: w, r: r}
 	defer c.end()
 	if c.price() && c.reserve() && c.take() {
+		c.keep()
 		c.tell()
 		if c.wait() {
 			c.serve()
@@ -93,6 +95,7 @@ type limitedCall struct {
 	verdicts []Verdict       // in the same order; without a Limit where there is none
 	read     *wire.CountedBody
 	wrote    *wire.CountedAnswer
+	kept     []*quota.Keeper
 
 	few struct { // the memory of most calls
 		met      [2]*RequestLimit
@@ -308,12 +311,42 @@ func (c *limitedCall) serve() {
 	c.next.ServeHTTP(w, c.r)
 }
 
+// keep renews what is under way. What is not counted any more is taken anew as soon as there is
+// room for it.
+func (c *limitedCall) keep() {
+	for i := range c.verdicts[:c.known] {
+		v := &c.verdicts[i]
+		if v.ID == 0 {
+			continue
+		}
+		k := &quota.Keeper{}
+		c.kept = append(c.kept, k)
+		k.Start(v.Limit.Lease, func() {
+			ctx, stop := c.settling()
+			defer stop()
+			if err := c.rules.Renew(ctx, c.asks[i], v.ID); errors.Is(err, ErrNoReservation) {
+				if got, err := c.rules.Allow(ctx, c.asks[i]); err == nil && got.ID != 0 {
+					v.ID = got.ID
+				}
+			}
+		})
+	}
+}
+
 // settleTime bounds how long a request that is over may take to be settled. Chosen.
 const settleTime = 5 * time.Second
+
+// settling ends in time. The request's context has ended if its client is gone.
+func (c *limitedCall) settling() (context.Context, context.CancelFunc) {
+	return context.WithTimeout(context.WithoutCancel(c.r.Context()), settleTime)
+}
 
 // end settles what was estimated, and ends what was under way. Deferred: a proxy panics
 // when a client is gone.
 func (c *limitedCall) end() {
+	for _, k := range c.kept {
+		k.Stop()
+	}
 	for i, l := range c.met {
 		v := &c.verdicts[i]
 		if v.ID == 0 || !v.Allowed {
@@ -329,8 +362,7 @@ func (c *limitedCall) end() {
 		case l.Unit == RequestBytes && c.read != nil:
 			a.Cost = min(c.read.N.Load(), limit.MaxAmount)
 		}
-		// The request's context has ended if its client is gone.
-		ctx, stop := context.WithTimeout(context.WithoutCancel(c.r.Context()), settleTime)
+		ctx, stop := c.settling()
 		err := c.rules.Settle(ctx, a, v.ID)
 		stop()
 		if err != nil && !errors.Is(err, ErrNoReservation) && l.OnError != nil {

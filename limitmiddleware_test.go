@@ -257,6 +257,49 @@ func TestWhatIsUnderWayEndsWithTheHandler(t *testing.T) {
 	}
 }
 
+// A call that is longer than its lease is counted to its end, and taken anew when it was
+// forgotten meanwhile.
+func TestWhatIsUnderWayIsRenewed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLimiter(t, LimitConfig{Name: "calls",
+			Rule: limit.Rule{Algorithm: limit.Concurrency, Amount: 2, Lease: time.Minute}})
+		end, entered := make(chan struct{}), 0
+		h := LimitMiddleware(l, []RequestLimit{{Name: "calls"}},
+			http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+				entered++
+				<-end
+			}))
+		var wg sync.WaitGroup
+		gone, leave := context.WithCancel(t.Context())
+		for _, ctx := range []context.Context{t.Context(), gone} {
+			wg.Go(func() { served(h, get().WithContext(ctx)) })
+			synctest.Wait()
+		}
+		leave() // the handler is still at it
+		for minute := range 60 {
+			time.Sleep(time.Minute)
+			if minute == 30 {
+				if err := l.Reset("calls", ""); err != nil {
+					t.Fatal(err)
+				}
+				time.Sleep(30 * time.Second)
+			}
+			if n := left(t, l, "calls", ""); n != 0 || entered != 2 {
+				t.Fatalf("minute %d: %d left of 2 while %d are under way", minute, n, entered)
+			}
+		}
+		close(end)
+		wg.Wait()
+		if n := left(t, l, "calls", ""); n != 2 {
+			t.Errorf("%d left of 2 when all have ended", n)
+		}
+		time.Sleep(time.Hour) // and nobody renews them
+		if n := left(t, l, "calls", ""); n != 2 {
+			t.Errorf("%d left of 2 an hour later", n)
+		}
+	})
+}
+
 func TestPacedRequestsWaitTheirTurn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLimiter(t, LimitConfig{Name: "slow", Rule: limit.Rule{

@@ -224,3 +224,29 @@ type Decision struct {
 	Wait  time.Duration // Paced: go then
 	ID    uint64        // of the reservation, or of the lease of Concurrency
 }
+
+// Refill is the time in which Amount comes back, 0 where that has no fixed length: of
+// Concurrency, and of months and years. A bucket gets its burst B back in B·w/N.
+func (r *Rule) Refill() time.Duration {
+	switch {
+	case r.Algorithm == Concurrency:
+		return 0
+	case r.Burst > 0 && r.Amount > 0:
+		return time.Duration(float64(r.Window) * float64(r.Burst) / float64(r.Amount))
+	case r.Algorithm != FixedWindow:
+		return r.Window
+	}
+	switch r.Align {
+	case Epoch, FirstHit:
+		return r.Window
+	case Minute:
+		return time.Minute
+	case Hour:
+		return time.Hour
+	case Day:
+		return 24 * time.Hour
+	case Week:
+		return 7 * 24 * time.Hour
+	}
+	return 0
+}

@@ -77,3 +77,89 @@ func TestForgivingOwesNothing(t *testing.T) {
 		}
 	}
 }
+
+// A call under way counts until its lease is over, which a renewal begins anew, and no other.
+func TestARenewedCallCounts(t *testing.T) {
+	const lease, most = 10 * time.Second, 20
+	type open struct {
+		id  uint64
+		n   int64
+		end Time
+	}
+	for seed := range uint64(200) {
+		random := rand.New(rand.NewPCG(seed, 32))
+		r := Rule{Algorithm: Concurrency, Amount: most, Lease: lease}
+		table, copied := newTable(t, r, nil, 10), newTable(t, r, nil, 10)
+		var calls []open
+		now := Time(1_700_000_000_000_000_000)
+		for step := range 300 {
+			now += Time(random.Int64N(int64(3 * time.Second)))
+			under := int64(0)
+			for _, c := range calls {
+				if c.end > now {
+					under += c.n
+				}
+			}
+			i := random.IntN(len(calls) + 1)
+			switch what := random.IntN(4); {
+			case i == len(calls) || what == 0:
+				n := 1 + random.Int64N(4)
+				d, _ := table.Take(now, 7, "k", n)
+				if d.Allowed != (under+n <= most) {
+					t.Fatalf("seed %d step %d: %d of %d under way, %d more: %+v", seed, step, under, most, n, d)
+				} else if d.Allowed {
+					calls, under = append(calls, open{d.ID, n, now + Time(lease)}), under+n
+					copied.Repeat(now, now, 7, "k", &Deed{Kind: Takes, N: n, ID: d.ID, TTL: lease})
+				}
+			case what == 1:
+				err := table.Settle(now, 7, calls[i].id, 0)
+				if (err == nil) != (calls[i].end > now) {
+					t.Fatalf("seed %d step %d: settled: %v", seed, step, err)
+				} else if err == nil {
+					under -= calls[i].n
+				}
+				copied.Repeat(now, now, 7, "k", &Deed{Kind: Settles, ID: calls[i].id})
+				calls = append(calls[:i:i], calls[i+1:]...)
+			default:
+				n, ttl, err := table.Renew(now, 7, calls[i].id)
+				if (err == nil) != (calls[i].end > now) || err == nil && (n != calls[i].n || ttl != lease) {
+					t.Fatalf("seed %d step %d: renewed: %d for %v, %v", seed, step, n, ttl, err)
+				} else if err == nil {
+					calls[i].end = now + Time(lease)
+					copied.Repeat(now, now, 7, "k", &Deed{Kind: Takes, N: n, ID: calls[i].id, TTL: ttl})
+					copied.Repeat(now, now, 7, "k", &Deed{Kind: Settles, ID: calls[i].id})
+				}
+			}
+			for who, x := range map[string]*Table{"the table": table, "its copy": copied} {
+				if d := x.Peek(now, 7, "k", 0); d.Remaining != most-under {
+					t.Fatalf("seed %d step %d: %s has %d left, want %d", seed, step, who, d.Remaining, most-under)
+				}
+			}
+		}
+	}
+}
+
+// Only a call has a lease that can be renewed, and a shorter lease takes nothing of one.
+func TestWhatIsNotRenewed(t *testing.T) {
+	const now = Time(1_700_000_000_000_000_000)
+	table := newTable(t, Rule{Algorithm: TokenBucket, Amount: 9, Window: time.Minute, Burst: 9}, nil, 10)
+	d, err := table.Reserve(now, 7, "k", 2, time.Minute)
+	if err != nil || !d.Allowed {
+		t.Fatal(d, err)
+	}
+	for _, id := range []uint64{0, d.ID, d.ID + 1} {
+		if _, _, err := table.Renew(now, 7, id); err != ErrSettled {
+			t.Errorf("%d: %v", id, err)
+		}
+	}
+	calls := newTable(t, Rule{Algorithm: Concurrency, Amount: 9, Lease: time.Second}, nil, 10)
+	if d, err = calls.Reserve(now, 7, "k", 2, time.Minute); err != nil || !d.Allowed {
+		t.Fatal(d, err)
+	}
+	if n, ttl, err := calls.Renew(now, 7, d.ID); n != 2 || ttl != time.Minute || err != nil {
+		t.Errorf("%d for %v, %v", n, ttl, err)
+	}
+	if _, _, err := calls.Renew(now, 8, d.ID); err != ErrSettled {
+		t.Errorf("of another key: %v", err)
+	}
+}

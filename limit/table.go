@@ -446,6 +446,29 @@ func (t *Table) Settle(now Time, hash, id uint64, n int64) error {
 	return ErrSettled
 }
 
+// Renew begins the lease of a call under way anew, and tells how much it is and how long it
+// may last now. When its lease has ended it is not counted any more: ErrSettled.
+func (t *Table) Renew(now Time, hash, id uint64) (n int64, ttl time.Duration, err error) {
+	now = t.step(now)
+	_, e := t.slot(hash)
+	for _, e := range []*entry{e, &t.rest} {
+		if e == nil || !t.rules.calls {
+			continue
+		}
+		lapse(e, t.rules, now)
+		i := slices.IndexFunc(e.held(), func(h hold) bool { return h.id == id && h.call })
+		if i < 0 {
+			continue
+		}
+		h := e.more.holds[i]
+		e.more.holds = slices.Delete(e.more.holds, i, i+1)
+		h.end = max(h.end, now+Time(t.rules.rule.Lease))
+		e.hold(h)
+		return h.n, time.Duration(h.end - now), nil
+	}
+	return 0, 0, ErrSettled
+}
+
 // blank makes an entry as good as new, but for what others hold of it.
 func (e *entry) blank() {
 	var loans []loan
@@ -566,7 +589,7 @@ func (t *Table) busy(e *entry) Time {
 }
 
 // Lease is how long a call of Concurrency may last.
-func (t *Table) Lease() time.Duration { return t.rules.rule.Lease }
+func (r *Rules) Lease() time.Duration { return r.rule.Lease }
 
 // Most is the greatest cost that can ever pass at once, of keys without an amount of their
 // own.

@@ -68,6 +68,7 @@ func (a *API) limitRoutes() []route {
 		{"POST", "/v1/limits/check", scopeRead, false, a.checkLimits},
 		{"POST", "/v1/limits/reserve", scopeRead, false, a.reserveLimit},
 		{"POST", "/v1/limits/settle", scopeRead, false, a.settleLimit},
+		{"POST", "/v1/limits/renew", scopeRead, false, a.renewLimit},
 		{"GET", "/v1/limits", scopeRead, false, a.limits},
 		{"GET", one, scopeRead, false, a.limit},
 		{"PUT", one, scopeWrite, false, a.putLimit},
@@ -165,6 +166,21 @@ func (a *API) settleLimit(c *call) (any, error) {
 		return nil, limitProblem(err)
 	}
 	return map[string]bool{"settled": true}, nil
+}
+
+// renewLimit is POST /v1/limits/renew: {"limit", "key", "reservation"}.
+func (a *API) renewLimit(c *call) (any, error) {
+	ask, rules, err := a.oneAsk(c, "limit", "key", "reservation")
+	if err != nil {
+		return nil, err
+	}
+	if ask.id == 0 {
+		return nil, badAsk("the reservation of a call under way is needed")
+	}
+	if err := rules.Renew(c.r.Context(), ask.Ask, ask.id); err != nil {
+		return nil, limitProblem(err)
+	}
+	return map[string]bool{"renewed": true}, nil
 }
 
 // oneAsk reads what is asked about a reservation.
@@ -412,7 +428,7 @@ func limitProblem(err error) error {
 			Hint:   "what is under way is ended by its reservation; a reservation costs 1 at least"}
 	case errors.Is(err, headgate.ErrNoReservation):
 		return &problem{Status: http.StatusNotFound, Code: "no_such_reservation", Detail: err.Error(),
-			Hint: "settle within ttl_seconds, once, with the limit and the key of the reservation"}
+			Hint: "settle within ttl_seconds, once, and renew before the lease ends, with the limit and the key of the reservation"}
 	case errors.Is(err, headgate.ErrUnreachable):
 		return &problem{Status: http.StatusServiceUnavailable, Code: "host_unreachable", cause: err,
 			Detail: "the node that counts this key does not answer",

@@ -194,6 +194,32 @@ func TestReserveAndSettle(t *testing.T) {
 	})
 }
 
+func TestRenew(t *testing.T) {
+	s := limited(t, perDay("api", 100), headgate.LimitConfig{Name: "calls",
+		Rule: limit.Rule{Algorithm: limit.Concurrency, Amount: 2, Lease: time.Hour}})
+	const check, renew, settle = "POST /v1/limits/check", "POST /v1/limits/renew", "POST /v1/limits/settle"
+	var got struct{ Reservation string }
+	body := s.do("POST", "/v1/limits/check", `{"limit":"calls","key":"bob"}`).body
+	if err := json.Unmarshal([]byte(body), &got); err != nil || got.Reservation == "" {
+		t.Fatal(body, err)
+	}
+	call := `{"limit":"calls","key":"bob","reservation":"` + got.Reservation + `"`
+	s.steps([][4]string{
+		{renew, call + `}`, ok, `{"renewed":true}`},
+		{check, `{"limit":"calls","key":"bob","cost":0}`, ok, `"remaining":1`},
+		{renew, call + `,"cost":1}`, unclear, "cost"},
+		{renew, `[` + call + `}]`, unclear, "one by one"},
+		{renew, `{"limit":"calls","key":"eve","reservation":"` + got.Reservation + `"}`, notFound,
+			"no_such_reservation"},
+		{renew, `{"limit":"calls","key":"bob"}`, unclear, "the reservation of a call"},
+		{renew, `{"limit":"none","key":"bob","reservation":7}`, notFound, "no_such_limit"},
+		{renew, `{"limit":"api","key":"bob","reservation":7}`, notFound, "no_such_reservation"},
+		{settle, call + `,"cost":0}`, ok, `{"settled":true}`},
+		{renew, call + `}`, notFound, "no_such_reservation"},
+		{check, `{"limit":"calls","key":"bob","cost":0}`, ok, `"remaining":2`},
+	})
+}
+
 func TestShowLimits(t *testing.T) {
 	day := headgate.LimitConfig{Name: "day", Overrides: map[string]int64{"big": 1000}, Rule: limit.Rule{
 		Algorithm: limit.FixedWindow, Align: limit.Day, Zone: time.UTC, Amount: 3,

@@ -322,11 +322,11 @@ func (l *Lane) ask(ctx context.Context, q request) (limit.Decision, error) {
 // those that are kept by answers is over.
 const sayFor = 2 * time.Minute
 
-// say tells the host of a key something that must not get lost, and waits for nothing.
-func (l *Lane) say(q request) {
+// say tells the host of a key something, for so long if need be, and waits for nothing.
+func (l *Lane) say(q request, long time.Duration) {
 	q.limit, q.shard = l.name, shardOf(l.name, q.key)
 	now := l.desk.boot()
-	l.desk.put(&op{desk: l.desk, lane: l, q: q, began: now, done: make(chan reply, 1), until: now + sayFor})
+	l.desk.put(&op{desk: l.desk, lane: l, q: q, began: now, done: make(chan reply, 1), until: now + long})
 }
 
 // Peek tells whether n would pass, and takes nothing.

@@ -28,6 +28,7 @@ type Held struct {
 	id   uint64 // of a call under way
 	lent bool   // by at, or by a host that has counted it
 	at   hold
+	kept *Keeper // of a call under way: until its end
 }
 
 // hold is where what is held lies at a desk.
@@ -69,6 +70,7 @@ func (k *Keys) Hold(
 		}
 		if h.id != 0 {
 			h.n = n
+			h.keep(d.Rules.Lease())
 		}
 		return h, v, err
 	}
@@ -120,11 +122,12 @@ func (h *Held) end(n int64, used bool) {
 	switch k := h.keys; {
 	case h.id != 0:
 		if h.n == 0 {
+			h.kept.Stop()
 			k.endCall(h)
 		}
 	case h.lent:
 		if !h.at.end(n, used) && used {
-			k.lane.say(request{kind: kindBook, key: h.key, n: n})
+			k.lane.say(request{kind: kindBook, key: h.key, n: n}, sayFor)
 		}
 	default:
 		hash := maphash.String(k.seed, h.key)
@@ -142,7 +145,7 @@ func (h *Held) end(n int64, used bool) {
 // endCall ends a call under way. Its lease may have ended before.
 func (k *Keys) endCall(h *Held) {
 	if h.lent {
-		k.lane.say(request{kind: kindSettle, key: h.key, id: h.id})
+		k.lane.say(request{kind: kindSettle, key: h.key, id: h.id}, sayFor)
 		return
 	}
 	hash := maphash.String(k.seed, h.key)

@@ -266,7 +266,12 @@ func (l *ledger) do(q *request, w *waiting) (r reply, epoch uint64) {
 	}
 	if deed.Kind != 0 {
 		for _, k := range s.out {
-			w.add(k, k.put(appendDeed(nil, q, deedTimes{at, now}, &deed)))
+			upTo := k.put(appendDeed(nil, q, deedTimes{at, now}, &deed))
+			if q.renews() { // taken once more, and that of before is over
+				over := limit.Deed{Kind: limit.Settles, ID: q.id}
+				upTo = k.put(appendDeed(nil, q, deedTimes{at, now}, &over))
+			}
+			w.add(k, upTo)
 		}
 	}
 	return r, s.epoch
@@ -301,7 +306,7 @@ func (t *table) other(q *request, now limit.Time, hash uint64, r *reply) (d limi
 		case q.n > 0 && r.Allowed:
 			d = limit.Deed{Kind: limit.Takes, N: q.n, ID: r.ID}
 			if r.ID != 0 {
-				d.TTL = t.Lease()
+				d.TTL = t.def.Rules.Lease()
 			}
 		case q.n < 0:
 			d = limit.Deed{Kind: limit.Gives, N: -q.n}
@@ -311,7 +316,12 @@ func (t *table) other(q *request, now limit.Time, hash uint64, r *reply) (d limi
 			d = limit.Deed{Kind: limit.Takes, N: q.n, TTL: q.ttl, ID: r.ID}
 		}
 	case kindSettle:
-		if err = t.Settle(now, hash, q.id, q.n); err == nil {
+		if q.renews() {
+			d = limit.Deed{Kind: limit.Takes, ID: q.id}
+			if d.N, d.TTL, err = t.Renew(now, hash, q.id); err == nil {
+				r.Decision = t.Peek(now, hash, q.key, 0)
+			}
+		} else if err = t.Settle(now, hash, q.id, q.n); err == nil {
 			d = limit.Deed{Kind: limit.Settles, N: q.n, ID: q.id}
 			r.Decision = t.Peek(now, hash, q.key, 0)
 		}

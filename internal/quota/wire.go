@@ -20,6 +20,10 @@ const (
 	mostKey   = 1024
 )
 
+// renewal is what a call under way is settled to whose lease begins anew. Chosen: a program
+// that knows no renewals refuses it as no cost, and changes nothing.
+const renewal = -1
+
 // errMessage: a message that this program cannot read.
 var errMessage = errors.New("message of another format, or damaged")
 
@@ -48,6 +52,9 @@ type request struct {
 	ttl time.Duration
 	id  uint64
 }
+
+// renews reports whether the lease of a call under way begins anew.
+func (r *request) renews() bool { return r.kind == kindSettle && r.n == renewal }
 
 // status says whether a request was decided.
 type status uint8
