@@ -12,16 +12,6 @@ import (
 	"github.com/headgate/headgate/internal/store"
 )
 
-// A DeadJob is one that nobody tries any more.
-type DeadJob struct {
-	ID       string    `json:"id"`
-	Key      string    `json:"key"`
-	Tenant   string    `json:"tenant"`
-	Attempts int       `json:"attempts"`
-	DiedAt   time.Time `json:"died_at"`
-	Why      string    `json:"why"`
-}
-
 // The operations that only the host can do. They travel between nodes.
 const (
 	opStatus    = "status"
@@ -32,7 +22,7 @@ const (
 	opPurgeDead = "purge_dead"
 	opDropDead  = "drop_dead" // some: a node of before would take them for all
 	opRedrive   = "redrive"
-	opDead      = "dead"
+	opDead      = "dead_last" // "dead" was the same in another order
 )
 
 // A command is what the host is asked to do.
@@ -49,11 +39,9 @@ type result struct {
 	Status *Status   `json:"status,omitempty"`
 	Count  int       `json:"count"`
 	Dead   []DeadJob `json:"dead,omitempty"`
+	Next   string    `json:"next,omitempty"` // behind Dead
 	Error  string    `json:"error,omitempty"`
 }
-
-// deadShown bounds the dead jobs that are told at once: each is read from the log. Chosen.
-const deadShown = 1000
 
 // Status tells where the queue stands. It asks the node that hosts it: ErrNoHost if none
 // does now.
@@ -109,13 +97,6 @@ func (q *Queue) PurgeDead(ctx context.Context, ids ...string) (int, error) {
 func (q *Queue) Redrive(ctx context.Context, ids ...string) (int, error) {
 	r, err := q.do(ctx, command{Op: opRedrive, IDs: ids})
 	return r.Count, err
-}
-
-// Dead are up to count dead jobs behind the one of that ID, "" for the first, in the order
-// in which they were put.
-func (q *Queue) Dead(ctx context.Context, after string, count int) ([]DeadJob, error) {
-	r, err := q.do(ctx, command{Op: opDead, After: after, Count: count})
-	return r.Dead, err
 }
 
 // do lets the host do it, here or elsewhere.
@@ -193,7 +174,7 @@ func (h *host) do(ctx context.Context, c *command) (r result, err error) {
 	case opRedrive:
 		r.Count, err = h.redrive(ctx, c.IDs)
 	case opDead:
-		r.Dead, err = h.listDead(ctx, c.After, c.Count)
+		r, err = h.listDead(ctx, c.After, c.Count)
 	default:
 		err = fmt.Errorf("a node of another version asks for %q", c.Op)
 	}
@@ -286,32 +267,4 @@ func (h *host) redrive(ctx context.Context, ids []string) (int, error) {
 		return 0, err
 	}
 	return count, nil
-}
-
-func (h *host) listDead(ctx context.Context, after string, count int) ([]DeadJob, error) {
-	from, _ := parseRef(after)
-	h.mu.Lock()
-	all := maps.Clone(h.index.dead)
-	h.mu.Unlock()
-	d := &dispatcher{host: h}
-	list := []DeadJob{}
-	for _, r := range slices.Sorted(maps.Keys(all)) {
-		if r <= from && after != "" {
-			continue
-		}
-		if len(list) >= min(count, deadShown) {
-			break
-		}
-		f, err := d.load(ctx, r)
-		if err != nil {
-			return nil, err
-		}
-		if f == nil {
-			continue
-		}
-		x := all[r]
-		list = append(list, DeadJob{ID: r.String(), Key: f.job.Key, Tenant: f.job.Tenant,
-			Attempts: x.attempt, DiedAt: time.UnixMilli(x.at).UTC(), Why: x.why})
-	}
-	return list, nil
 }

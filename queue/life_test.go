@@ -24,7 +24,7 @@ func TestAJobThatFailsIsTriedAgainAndThenDead(t *testing.T) {
 	}
 	r := b.put(Job{Key: "bad", Tenant: "t", Body: []byte("bad")}, Job{Key: "good", Body: []byte("good")})
 	until(t, "dead", func() bool { return b.status().Dead == 1 })
-	dead, err := b.q.Dead(t.Context(), "", 10)
+	dead, _, err := b.q.Dead(t.Context(), "", 10)
 	if err != nil || len(dead) != 1 || dead[0].ID != r[0].ID || dead[0].Attempts != 3 ||
 		dead[0].Why != "no 3" || dead[0].Key != "bad" {
 		t.Fatalf("dead are %+v %v", dead, err)
@@ -444,7 +444,7 @@ func TestAJobThatNeverPassesSaysWhatItCostsOfThatLimit(t *testing.T) {
 	})
 	b.put(Job{Body: []byte("twenty bytes of text"), Cost: 3})
 	until(t, "dead", func() bool { return b.status().Dead == 1 })
-	dead, err := b.q.Dead(t.Context(), "", 1)
+	dead, _, err := b.q.Dead(t.Context(), "", 1)
 	if want := "costs 20, more than limit net ever lets pass"; err != nil || dead[0].Why != want {
 		t.Errorf("%+v %v, want %q", dead, err, want)
 	}

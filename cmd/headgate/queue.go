@@ -6,6 +6,7 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"math"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -20,7 +21,7 @@ const queueHelp = `usage: headgate queue status [QUEUE] [--watch]
        headgate queue save QUEUE FILE [--dead]
        headgate queue pause|resume QUEUE
        headgate queue rate QUEUE JOBS_A_SECOND
-       headgate queue dead QUEUE
+       headgate queue dead QUEUE [--count N]
        headgate queue redrive QUEUE [ID...]
        headgate queue purge QUEUE
        headgate queue purge QUEUE --dead [ID...]
@@ -38,8 +39,9 @@ with --dead those that are dead. - is standard output.
 
 pause lets no more jobs go out, resume lets them go again. rate holds a queue to
 so many jobs a second beside its limits; 0 is no such bound. dead lists the jobs
-that nobody tries any more, redrive lets them go again. purge forgets all that
-waits, or with --dead what is dead, all or the jobs of these IDs.
+that nobody tries any more, who died last first; redrive lets them go again.
+purge forgets all that waits, or with --dead what is dead, all or the jobs of
+these IDs.
 
   headgate queue put orders orders.ndjson
   headgate queue status --watch
@@ -48,6 +50,7 @@ waits, or with --dead what is dead, all or the jobs of these IDs.
   --keep             put the good lines when others are broken
   --from LINE        begin with this line, 1 is the first
   --dead             purge or save the dead jobs, and not those that wait
+  --count N          list so many dead jobs at most, else all
 
 put needs a token with the scope put, all but status and dead one with the scope
 write: see headgate help token.
@@ -56,7 +59,7 @@ write: see headgate help token.
 // queueFlags are the flags of headgate queue.
 type queueFlags struct {
 	watch, keep, dead bool
-	from              int
+	from, count       int
 }
 
 // queueCommand puts jobs into queues and says how they fare.
@@ -67,6 +70,7 @@ func queueCommand(ctx context.Context, args []string, stdout, stderr io.Writer) 
 	flags.BoolVar(&f.keep, "keep", false, "")
 	flags.BoolVar(&f.dead, "dead", false, "")
 	flags.IntVar(&f.from, "from", 1, "")
+	flags.IntVar(&f.count, "count", math.MaxInt, "")
 	o, words, err := operatorFlags(flags, "queue", args)
 	if errors.Is(err, flag.ErrHelp) {
 		fmt.Fprint(stdout, queueHelp)
@@ -108,9 +112,9 @@ func queueCommand(ctx context.Context, args []string, stdout, stderr io.Writer) 
 		if err = o.do(ctx, http.MethodPatch, queuePath(words[0]), pairs, &s); err == nil {
 			fmt.Fprint(stdout, queueTable([]queue.Status{s}))
 		}
-	case verb == "dead" && n == 1:
+	case verb == "dead" && n == 1 && f.count > 0:
 		scope = "read"
-		err = o.listDead(ctx, stdout, words[0])
+		err = o.listDead(ctx, stdout, words[0], f.count)
 	case verb == "redrive" && n >= 1:
 		q := url.Values{"id": words[1:]}
 		err = o.counted(ctx, stdout, http.MethodPost, queuePath(words[0])+"/redrive?"+q.Encode())
@@ -157,13 +161,15 @@ func (o *operator) counted(ctx context.Context, w io.Writer, method, path string
 	return nil
 }
 
-func (o *operator) listDead(ctx context.Context, w io.Writer, name string) error {
+// listDead lists up to count dead jobs, who died last first.
+func (o *operator) listDead(ctx context.Context, w io.Writer, name string, count int) error {
 	for after := ""; ; {
 		var got struct {
 			Jobs []queue.DeadJob `json:"jobs"`
 			Next string          `json:"next"`
 		}
-		path := queuePath(name) + "/dead?count=1000&after=" + url.QueryEscape(after)
+		page := url.Values{"count": {strconv.Itoa(min(count, 1000))}, "after": {after}}
+		path := queuePath(name) + "/dead?" + page.Encode()
 		if err := o.do(ctx, http.MethodGet, path, nil, &got); err != nil {
 			return err
 		}
@@ -172,7 +178,8 @@ func (o *operator) listDead(ctx context.Context, w io.Writer, name string) error
 			fmt.Fprintf(w, "%-14s  %s  %3d attempts  %q  %s\n", j.ID,
 				j.DiedAt.Format(time.RFC3339), j.Attempts, j.Key, j.Why)
 		}
-		if after = got.Next; after == "" {
+		count -= len(got.Jobs)
+		if after = got.Next; after == "" || count <= 0 {
 			return nil
 		}
 	}

@@ -203,13 +203,9 @@ func (a *API) deadJobs(c *call) (any, error) {
 		return nil, badJob(http.StatusBadRequest, "invalid_query",
 			"count is a whole number from 1 to "+strconv.Itoa(maxKeysShown))
 	}
-	jobs, err := q.Dead(c.r.Context(), query.Get("after"), count)
+	jobs, next, err := q.Dead(c.r.Context(), query.Get("after"), count)
 	if err != nil {
 		return nil, err
-	}
-	next := ""
-	if len(jobs) == count {
-		next = jobs[count-1].ID
 	}
 	return map[string]any{"jobs": jobs, "next": next}, nil
 }
@@ -262,6 +258,8 @@ func queueProblem(err error) *problem {
 				"max_bytes of the queue, or lower its key_window"}
 	case errors.Is(err, queue.ErrJob):
 		return badJob(http.StatusUnprocessableEntity, "invalid_job", err.Error())
+	case errors.Is(err, queue.ErrPlace):
+		return badJob(http.StatusBadRequest, "invalid_query", err.Error()+": after is the next of an answer before")
 	case errors.Is(err, queue.ErrWrite):
 		return &problem{Status: http.StatusServiceUnavailable, Code: "not_written", cause: err,
 			Detail: "the jobs could not be written to the disk: they may or may not be there",

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -179,14 +180,17 @@ func TestQueueOperations(t *testing.T) {
 	for st, _ := q.Status(t.Context()); st.Dead < 2; st, _ = q.Status(t.Context()) {
 		<-tick.C
 	}
-	dead, err := q.Dead(t.Context(), "", 1)
-	if err != nil || len(dead) != 1 {
-		t.Fatal(dead, err)
+	dead, next, err := q.Dead(t.Context(), "", 1)
+	if err != nil || len(dead) != 1 || next == "" {
+		t.Fatal(dead, next, err)
 	}
 	first := dead[0].ID
+	place := url.QueryEscape(next)
 	s.steps([][4]string{
 		{"GET" + at + "/dead", "", ok, `"why":"not wanted"}],"next":""}`},
-		{"GET" + at + "/dead?count=1", "", ok, `"key":"1"`},
+		{"GET" + at + "/dead?count=1", "", ok, `"next":"` + next + `"}`},
+		{"GET" + at + "/dead?count=1&after=" + place, "", ok, `"why":"not wanted"}],"next":""}`},
+		{"GET" + at + "/dead?after=" + first, "", bad, "invalid_query"},
 		{"GET" + at + "/dead?count=0", "", bad, "invalid_query"},
 		{"POST" + at + "/pause", "", ok, `"paused":true`},
 		{"POST" + at + "/redrive?id=x", "", ok, `{"redriven":0}`},

@@ -123,9 +123,9 @@ export function queue(name) {
     return [queueTable([q], load), failure && h('p', h('b', 'Last failure: '), `job ${failure.id}, ${exact(failure.at)}: ${failure.why}`),
       h('h2', 'Dead jobs'), h('p.dim', 'They failed too often, were refused for good, grew too old, or cost more than a limit ever lets pass.'),
       q.dead ? [may && h('p', h('a', {href: `api${queueAt(name, '/jobs?dead=true')}`, download: `${name}.ndjson`}, `Save ${q.dead === 1 ? 'it' : `all ${count(q.dead)}`} as a file`), ' that can be put again.'), steer('all', `all dead jobs of ${name}`, null, q.dead),
-        table('Dead jobs', ['Job', 'Why', 'Died', 'Attempts', 'Key', 'Tenant', 'Steer'], jobs.sort((a, b) => Date.parse(b.died_at) - Date.parse(a.died_at)).map((j) =>
+        table('Dead jobs', ['Job', 'Why', 'Died', 'Attempts', 'Key', 'Tenant', 'Steer'], jobs.map((j) =>
           [j.id, j.why, exact(j.died_at), count(j.attempts), j.key || '—', j.tenant || '—', steer(j.id, `job ${j.id}`, `?id=${j.id}`, 1)])),
-        next && h('p.dim', `The first ${jobs.length} that were put.`)] : h('p.note', 'None.')];
+        next && h('p.dim', `The ${jobs.length} that died last.`)] : h('p.note', 'None.')];
   }, {every: 5000, up: 'queues', rest: past(name, 'queue').node});
 }
 

@@ -1,0 +1,145 @@
+package queue
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+)
+
+func TestWhoDiedLastIsListedFirst(t *testing.T) {
+	t.Parallel()
+	refuse := map[string]chan bool{}
+	for _, body := range []string{"a", "b", "c", "d", "e"} {
+		refuse[body] = make(chan bool)
+	}
+	b := newBench(t, nil)
+	target := handlerFunc(func(ctx context.Context, j *Job) Outcome {
+		select {
+		case <-refuse[string(j.Body)]:
+		case <-ctx.Done():
+		}
+		return Outcome{Err: errors.New("no")}
+	})
+	set := *b.q.set.Load()
+	set.Handler = target
+	if err := b.q.Reconfigure(t.Context(), set); err != nil {
+		t.Fatal(err)
+	}
+	for _, body := range []string{"a", "b", "c", "d", "e"} {
+		b.put(Job{Key: body, Body: []byte(body)})
+	}
+	died := 0
+	die := func(body string) {
+		t.Helper()
+		now := time.Now().UnixMilli()
+		until(t, "another millisecond", func() bool { return time.Now().UnixMilli() > now })
+		close(refuse[body])
+		died++
+		until(t, body+" is dead", func() bool { return b.status().Dead == died })
+	}
+	list := func(after string, count int) (keys string, next string) {
+		t.Helper()
+		dead, next, err := b.q.Dead(t.Context(), after, count)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, j := range dead {
+			keys += j.Key
+		}
+		return keys, next
+	}
+	for _, body := range []string{"c", "a", "d", "b"} {
+		die(body)
+	}
+	first, place := list("", 2)
+	if first != "bd" || place == "" {
+		t.Fatalf("the first two are %q, and then %q, want those who died last, b and d", first, place)
+	}
+	die("e")
+	if rest, next := list(place, 2); rest != "ac" || next != "" {
+		t.Errorf("behind them are %q and %q, want a and c and no more", rest, next)
+	}
+	if all, next := list("", 5); all != "ebdac" || next != "" {
+		t.Errorf("all are %q %q", all, next)
+	}
+	if none, next := list("", 0); none != "" || next != "" {
+		t.Errorf("none are %q %q", none, next)
+	}
+	for _, place := range []string{"x", "7-0", "7-0@", "@1", "7@1", "7-0@1@1"} {
+		if _, _, err := b.q.Dead(t.Context(), place, 1); !errors.Is(err, ErrPlace) {
+			t.Errorf("behind %q: %v", place, err)
+		}
+	}
+	b.end()
+	b.start()
+	b.hosts()
+	if again, next := list(place, 5); again != "ac" || next != "" {
+		t.Errorf("after a restart %q and %q stand behind that place", again, next)
+	}
+	if n, err := b.q.PurgeDead(t.Context()); n != 5 || err != nil {
+		t.Fatal(n, err)
+	}
+	if all, next := list("", 5); all != "" || next != "" {
+		t.Errorf("none is left, but %q %q", all, next)
+	}
+}
+
+type handlerFunc func(ctx context.Context, j *Job) Outcome
+
+func (f handlerFunc) Deliver(ctx context.Context, j *Job) Outcome { return f(ctx, j) }
+
+func died(n int) *index {
+	x := newIndex(nil, time.Hour)
+	for i := range n {
+		at := rand.Int64N(int64(n)/2 + 1) // some in the same millisecond
+		x.dead[refOf(uint64(i/100), i%100)] = deadJob{at: at, why: fmt.Sprint(i)}
+	}
+	return x
+}
+
+func TestPagesOfTheDeadAreAllOfThemInOrder(t *testing.T) {
+	t.Parallel()
+	for _, n := range []int{0, 1, 2, 99, 5000} {
+		x := died(n)
+		var want []death
+		for r, d := range x.dead {
+			want = append(want, death{r, d})
+		}
+		slices.SortFunc(want, func(a, b death) int {
+			if a.at == b.at {
+				return int(b.ref) - int(a.ref)
+			}
+			return int(b.at - a.at)
+		})
+		for _, count := range []int{1, 7, 1000, 6000} {
+			if n == 5000 && count == 1 {
+				continue // 25 million looks
+			}
+			var got []death
+			for page := x.lastDead(nil, count); len(page) > 0; page = x.lastDead(&got[len(got)-1], count) {
+				if len(page) > count {
+					t.Fatalf("%d on a page of %d", len(page), count)
+				}
+				got = append(got, page...)
+			}
+			if !slices.Equal(got, want) {
+				t.Errorf("of %d dead, %d at once, %d were listed, or in another order", n, count, len(got))
+			}
+		}
+	}
+}
+
+// BenchmarkLastDead is a page of a queue that has as many dead jobs as it may.
+func BenchmarkLastDead(b *testing.B) {
+	x := died(maxDead)
+	b.ReportAllocs()
+	for b.Loop() {
+		if len(x.lastDead(nil, 200)) != 200 {
+			b.Fatal("too few")
+		}
+	}
+}
