@@ -66,8 +66,8 @@ func (c *desk) begin(rec *slot.Record, first bool, clk time.Duration) error {
 	c.plan = c.cfg.Plan
 	c.limitsOf(rec, first)
 	c.heads = headsOf(rec)
-	if rec.Quiet {
-		c.cfg.Log.Error("record may be older than what was told: nobody new is let in for a while",
+	if rec.Quiet { // headgate restore has told so, or the process before
+		c.cfg.Log.Warn("record may be older than what was told: nobody new is let in for a while",
 			"room", c.cfg.Room, "for", c.pool.Quarantine(clk).Round(time.Second))
 	}
 	line, err := slot.RestoreLines(slot.Restored{

@@ -39,6 +39,7 @@ const (
 	copyMagic = "hgr1"
 	copyHead  = 4 + 8 + 8 + 4 + 4
 	copySlots = "ab"
+	firstCopy = 1 // n of a record's first copy
 )
 
 func castagnoli(parts ...[]byte) (sum uint32) {
@@ -113,6 +114,16 @@ func (c *copies) read(key string) (newest copyOf, ok bool) {
 func (c *copies) lost(key string) bool {
 	x, err := c.look(key)
 	return err != nil || !x.Whole() && len(x.Damaged()) > 0
+}
+
+// fresh reports whether a copy is as WriteCopies left it: the first, of no revision of an engine,
+// and alone. A store that has written the key since has written the other file.
+func (c *copies) fresh(key string, x *copyOf) bool {
+	if x.n != firstCopy || x.revision != 0 {
+		return false
+	}
+	now, err := c.look(key)
+	return err == nil && now.Slots[(firstCopy+1)%2] == SlotEmpty
 }
 
 var errCopy = errors.New("not a copy of a record, or a damaged one")
@@ -361,11 +372,11 @@ func WriteCopies(dir string, all []Copy) error {
 // writeCopy writes the first file that a store would. Its revision is that of no
 // message: whatever an engine has of the key is newer.
 func writeCopy(root *os.Root, x *Copy) error {
-	f, err := root.OpenFile(copyName(x.Key, 1), os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	f, err := root.OpenFile(copyName(x.Key, firstCopy%2), os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
 		return err
 	}
-	_, err = f.Write(appendCopy(nil, copyOf{n: 1, value: x.Value}))
+	_, err = f.Write(appendCopy(nil, copyOf{n: firstCopy, value: x.Value}))
 	if err == nil {
 		err = f.Sync()
 	}

@@ -2,7 +2,9 @@ package store
 
 import (
 	"bytes"
+	"os"
 	"slices"
+	"strings"
 	"testing"
 )
 
@@ -64,6 +66,16 @@ func TestWrittenCopiesFillAnEmptyEngine(t *testing.T) {
 	rev := d.want("a b", "one")
 	d.want("c", "two")
 	d.put("a b", "three", rev)
+	for _, line := range []string{
+		`level=INFO msg="record taken from a backup" key="a b"`, `level=INFO msg="record taken from a backup" key=c`,
+	} {
+		if strings.Count(d.said.String(), line) != 1 {
+			t.Errorf("the log does not say %s once:\n%s", line, d.said.String())
+		}
+	}
+	if strings.Contains(d.said.String(), "repaired") {
+		t.Errorf("nothing was damaged:\n%s", d.said.String())
+	}
 	d.close()
 	d.open()
 	d.want("a b", "three")
@@ -73,5 +85,39 @@ func TestWrittenCopiesFillAnEmptyEngine(t *testing.T) {
 	}
 	if err := WriteCopies(d.path("records"), []Copy{{Key: "c"}}); err == nil {
 		t.Error("a copy that was there is overwritten")
+	}
+}
+
+// An engine that has lost its records is damaged, also when they came from a backup once, and when
+// the newer file of a record is damaged with it.
+func TestWhatIsLostAfterARestoreIsARepair(t *testing.T) {
+	for name, damage := range map[string]func(d *disk){
+		"the engine": func(*disk) {},
+		"and the newer copy": func(d *disk) {
+			d.change(d.path("records/c~a"), func(b []byte) []byte { return b[:len(b)-1] })
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			d := newDisk(t)
+			d.close()
+			d.dir = t.TempDir()
+			if err := WriteCopies(d.path("records"), []Copy{{Key: "c", Value: []byte("two")}}); err != nil {
+				t.Fatal(err)
+			}
+			d.open()
+			d.want("c", "two")
+			d.close()
+			if err := os.RemoveAll(d.path("engine")); err != nil {
+				t.Fatal(err)
+			}
+			damage(d)
+			before := d.said.Len()
+			d.open()
+			d.want("c", "two")
+			const line = `level=ERROR msg="record repaired from its second copy" key=c`
+			if said := d.said.String()[before:]; !strings.Contains(said, line) {
+				t.Errorf("the log does not say %s:\n%s", line, said)
+			}
+		})
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"slices"
@@ -24,6 +25,7 @@ type disk struct {
 	engine *embedded.Server
 	store  *NATS
 	heals  atomic.Int64
+	said   bytes.Buffer // the log of its stores
 }
 
 func newDisk(t testing.TB) *disk {
@@ -45,6 +47,7 @@ func (d *disk) open() {
 	}
 	d.store, err = OpenNATS(d.t.Context(), NATSConfig{
 		Conn: d.engine.Conn(), Copies: d.path("records"), Heal: func(error) { d.heals.Add(1) },
+		Log: slog.New(slog.NewTextHandler(&d.said, nil)),
 	})
 	if err != nil {
 		d.t.Fatal(err)

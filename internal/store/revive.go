@@ -124,12 +124,18 @@ func (n *NATS) refill(ctx context.Context) {
 	}
 }
 
-// repair writes a second copy back into the stream, which has the key at revision.
+// repair writes a second copy back into the stream, which has the key at revision. That is a
+// repair of damage, unless a restore has written the copy and no engine had the key since.
 func (n *NATS) repair(ctx context.Context, key string, revision uint64, c *copyOf) (uint64, error) {
+	fresh := revision == 0 && n.copies.fresh(key, c)
 	n.copies.forget(key) // another store of this folder may have written the key since
 	repaired, err := n.CompareAndSwap(ctx, key, revision, c.value)
 	if err != nil {
 		return 0, fmt.Errorf("repair from the second copy: %w", err)
+	}
+	if fresh {
+		n.cfg.Log.Info("record taken from a backup", "key", key)
+		return repaired, nil
 	}
 	n.cfg.Log.Error("record repaired from its second copy", "key", key,
 		"engine_revision", revision, "copy_revision", c.revision)
