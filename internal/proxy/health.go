@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"strings"
 	"sync/atomic"
 	"time"
 )
@@ -17,7 +18,7 @@ type state uint32
 const (
 	up      state = iota
 	refused       // no connection could be opened
-	silent        // connections open, but no answer came in time
+	silent        // connections open, but no answer comes: not in time, or they break before
 )
 
 // probeTimeout is how long a silent origin has to answer a probe. Chosen: a
@@ -30,6 +31,9 @@ type health struct {
 	onChange func(up bool)
 	every    time.Duration
 	probe    func(context.Context, state) error
+
+	host  atomic.Pointer[string] // of a request that was answered: a probe may ask for it
+	doubt atomic.Pointer[string] // host of a request that broke, for Run to look into; nil: none
 
 	state   atomic.Uint32
 	answers atomic.Uint64 // answers of the origin so far
@@ -45,9 +49,10 @@ func newHealth(onChange func(up bool), every time.Duration) *health {
 // probes know. A new Proxy is healthy. It never blocks.
 func (p *Proxy) Healthy() bool { return state(p.health.state.Load()) == up }
 
-// Run probes the origin while it is down, calls OnHealth, and returns the error
-// of ctx when ctx ends. Without it only a visitor's answered request marks the
-// origin up again.
+// Run probes the origin while it is down and when a connection has broken before
+// an answer, calls OnHealth, and returns the error of ctx when ctx ends. Without
+// it broken connections do not mark the origin down, and only a visitor's
+// answered request marks it up again.
 func (p *Proxy) Run(ctx context.Context) error { return p.health.run(ctx) }
 
 func (h *health) run(ctx context.Context) error {
@@ -56,6 +61,7 @@ func (h *health) run(ctx context.Context) error {
 	}
 	defer h.running.Store(false)
 	told := up
+	var again <-chan time.Time // when a doubt may be looked into again
 	for {
 		now := state(h.state.Load())
 		if (now == up) != (told == up) && h.onChange != nil {
@@ -63,10 +69,17 @@ func (h *health) run(ctx context.Context) error {
 		}
 		told = now
 		if now == up {
+			if again == nil && h.doubt.Load() != nil {
+				h.look(ctx)
+				again = time.After(h.every) // a visitor who breaks things must not knock more often
+				continue
+			}
 			select {
 			case <-ctx.Done():
 				return ctx.Err()
 			case <-h.wake:
+			case <-again:
+				again = nil
 			}
 			continue
 		}
@@ -79,24 +92,46 @@ func (h *health) run(ctx context.Context) error {
 		case <-time.After(h.every*3/4 + rand.N(h.every/2+1)):
 		}
 		if h.probe(ctx, now) == nil {
+			h.doubt.Store(nil)
 			h.set(up)
 		}
 	}
 }
 
-func (h *health) set(s state) {
-	if state(h.state.Swap(uint32(s))) == s {
-		return
+// look finds out whether an origin of which a connection broke answers nobody. One that is slow
+// to say so has time, as visitors have.
+func (h *health) look(ctx context.Context) {
+	since := h.answers.Load()
+	err := h.probe(ctx, silent)
+	if err != nil && !timedOut(err) && ctx.Err() == nil && h.answers.Load() == since {
+		h.state.CompareAndSwap(uint32(up), uint32(silent)) // unless a dial of the probe was refused
+		return                                             // the doubt stays, that it is asked for that host
 	}
+	h.doubt.Store(nil)
+}
+
+func (h *health) set(s state) {
+	if state(h.state.Swap(uint32(s))) != s {
+		h.rouse()
+	}
+}
+
+func (h *health) rouse() {
 	select {
 	case h.wake <- struct{}{}:
 	default: // Run has a change to look at already, and will find the newest state
 	}
 }
 
-func (h *health) answered() {
+func (h *health) answered(host string) {
 	h.answers.Add(1)
-	if state(h.state.Load()) != up {
+	down := state(h.state.Load()) != up
+	if (down || h.host.Load() == nil) && len(host) <= mostHost {
+		kept := strings.Clone(host)
+		h.host.Store(&kept)
+	}
+	if down {
+		h.doubt.Store(nil)
 		h.set(up)
 	}
 }
@@ -108,6 +143,39 @@ func (h *health) failed(s state, since uint64) {
 	if h.answers.Load() == since {
 		h.set(s)
 	}
+}
+
+// broke notes that the connection of a request for host ended before an answer. That
+// is what an origin does that has died behind its port, and also what one does to a
+// request that it will not have, over and over if a visitor likes: so it marks nobody
+// down, and Run asks the origin.
+func (h *health) broke(host string, since uint64) {
+	if h.answers.Load() != since || state(h.state.Load()) != up || h.doubt.Load() != nil {
+		return
+	}
+	if len(host) > mostHost {
+		host = "" // the origin's own
+	}
+	kept := strings.Clone(host)
+	h.doubt.Store(&kept)
+	h.rouse()
+}
+
+// mostHost is how long a host may be that is kept, in bytes: a name and a port. What is longer
+// is no name.
+const mostHost = 253 + len(":65535")
+
+// hosts are whom a probe may ask for: what has been answered before, for many origins
+// break off whoever asks for a host that is not theirs. While nothing was, the origin's
+// own, and that of the request that broke.
+func (h *health) hosts(own string) []string {
+	if known := h.host.Load(); known != nil {
+		return []string{*known}
+	}
+	if asked := h.doubt.Load(); asked != nil && *asked != own {
+		return []string{own, *asked}
+	}
+	return []string{own}
 }
 
 // watchDial notes failed dials. They are watched here and not by their requests,
@@ -124,8 +192,7 @@ func (h *health) watchDial(dial dialFunc) dialFunc {
 	}
 }
 
-// watched notes answers and their absence. A 5xx is an answer. A connection that
-// breaks says nothing yet: the next dial will.
+// watched notes answers and their absence. A 5xx is an answer.
 type watched struct {
 	next     http.RoundTripper
 	health   *health
@@ -160,28 +227,47 @@ func (w *watched) send(r *http.Request) (*http.Response, error) {
 	res, err := w.next.RoundTrip(r)
 	switch {
 	case err == nil:
-		w.health.answered()
-	case r.Context().Err() == nil && noAnswer(err):
+		w.health.answered(r.Host)
+	case r.Context().Err() != nil || !ofOrigin(err): // it says nothing of the origin
+	case timedOut(err):
 		w.health.failed(silent, since)
+	default:
+		w.health.broke(r.Host, since)
 	}
 	return res, err
 }
 
-// noAnswer reports whether the origin took the connection and then kept silent.
-func noAnswer(err error) bool {
+// ofOrigin reports whether a request failed though the origin had taken its connection
+// and the client's body came.
+func ofOrigin(err error) bool {
 	if op, ok := errors.AsType[*net.OpError](err); ok && op.Op == "dial" {
 		return false // watchDial has judged it
 	}
 	_, client := errors.AsType[*uploadError](err)
-	return !client && timedOut(err)
+	return !client
 }
 
 // prober tries what failed. A refused origin needs to take a connection. For one
-// that hung that proves nothing, since the kernel of a stopped process goes on
-// accepting: it must answer a HEAD, with whatever status.
-func prober(origin *url.URL, dial dialFunc, t transport) func(context.Context, state) error {
+// that hung or broke off that proves nothing, since the kernel of a stopped process
+// goes on accepting: it must answer a HEAD, with whatever status, for one of hosts.
+func prober(
+	origin *url.URL, dial dialFunc, t transport, hosts func(own string) []string,
+) func(context.Context, state) error {
 	addr := dialAddr(origin)
-	return func(ctx context.Context, s state) error {
+	ask := func(ctx context.Context, host string) error {
+		r, err := http.NewRequestWithContext(ctx, http.MethodHead, origin.String(), nil)
+		if err != nil {
+			return err
+		}
+		r.Host = host
+		r.Header.Set("User-Agent", "headgate-probe")
+		res, err := t.RoundTrip(r)
+		if err != nil {
+			return err
+		}
+		return res.Body.Close()
+	}
+	return func(ctx context.Context, s state) (err error) {
 		if s == refused {
 			conn, err := dial(ctx, "tcp", addr)
 			if err != nil {
@@ -191,16 +277,12 @@ func prober(origin *url.URL, dial dialFunc, t transport) func(context.Context, s
 		}
 		ctx, cancel := context.WithTimeout(ctx, probeTimeout)
 		defer cancel()
-		r, err := http.NewRequestWithContext(ctx, http.MethodHead, origin.String(), nil)
-		if err != nil {
-			return err
+		for _, host := range hosts(origin.Host) {
+			if err = ask(ctx, host); err == nil {
+				return nil
+			}
 		}
-		r.Header.Set("User-Agent", "headgate-probe")
-		res, err := t.RoundTrip(r)
-		if err != nil {
-			return err
-		}
-		return res.Body.Close()
+		return err
 	}
 }
 

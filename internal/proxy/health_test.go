@@ -151,7 +151,7 @@ func TestSlowOrigin(t *testing.T) {
 		t.Errorf("probe of a live origin: %v", err)
 	}
 	slow := parseURL(t, origin.String()+"/slow")
-	hung := prober(slow, dialer(&Config{}), p.transport)
+	hung := prober(slow, dialer(&Config{}), p.transport, p.health.hosts)
 	if err := hung(t.Context(), silent); err == nil {
 		t.Error("a hung origin passed the probe")
 	}
@@ -173,7 +173,7 @@ func TestOneSlowPageDoesNotMarkDown(t *testing.T) {
 	go func() {
 		defer close(other)
 		<-reached
-		p.health.answered() // another visitor's answer, without racing the timeout
+		p.health.answered("shop") // another visitor's answer, without racing the timeout
 	}()
 	res, _ := get(t, gate+"/slow")
 	<-other
@@ -274,7 +274,7 @@ func TestRunProbesOnlyWhileDown(t *testing.T) {
 func TestLateFailure(t *testing.T) {
 	h := newHealth(nil, time.Second)
 	since := h.answers.Load()
-	h.answered()
+	h.answered("shop")
 	if h.failed(refused, since); state(h.state.Load()) != up {
 		t.Error("an origin that answered meanwhile was marked down")
 	}

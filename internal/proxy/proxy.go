@@ -146,7 +146,7 @@ func New(cfg Config) (*Proxy, error) {
 	p.health = newHealth(cfg.OnHealth, limit(cfg.ProbeEvery, time.Second))
 	dial := p.health.watchDial(dialer(&cfg))
 	p.transport = newTransport(&cfg, dial)
-	p.health.probe = prober(&origin, dial, p.transport)
+	p.health.probe = prober(&origin, dial, p.transport, p.health.hosts)
 	carrier := http.RoundTripper(p.transport)
 	if cfg.Around != nil {
 		carrier = cfg.Around(carrier)

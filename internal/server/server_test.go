@@ -165,6 +165,32 @@ func TestServerRefusesHugeHeaders(t *testing.T) {
 }
 
 func TestServerOriginDownKeepsPlaces(t *testing.T) {
+	t.Run("refuses", func(t *testing.T) { originDown(t, func(string) (end func()) { return func() {} }) })
+	t.Run("resets", func(t *testing.T) {
+		originDown(t, func(addr string) (end func()) {
+			l, err := net.Listen("tcp", addr)
+			if err != nil {
+				t.Fatal(err)
+			}
+			ended := make(chan struct{})
+			go func() {
+				defer close(ended)
+				for {
+					c, err := l.Accept()
+					if err != nil {
+						return
+					}
+					c.(*net.TCPConn).SetLinger(0)
+					c.Close()
+				}
+			}()
+			return func() { l.Close(); <-ended }
+		})
+	})
+}
+
+// originDown lets dead stand in for an origin for a while.
+func originDown(t *testing.T, dead func(addr string) (end func())) {
 	origin := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		fmt.Fprint(w, "origin")
 	}))
@@ -173,15 +199,20 @@ func TestServerOriginDownKeepsPlaces(t *testing.T) {
 	a := get(t, visitors+"/", "")
 	b := get(t, visitors+"/", "")
 	origin.Close()
+	end := dead(addr)
 	down := get(t, visitors+"/", a.cookie)
 	if down.StatusCode != 502 || !strings.Contains(down.body, "<!doctype html>") ||
 		down.Header.Get("Retry-After") == "" {
 		t.Fatalf("%d %q", down.StatusCode, down.body)
 	}
 	eventually(t, "down", func() bool { return !status(t, operators).OriginUp })
+	if m := get(t, operators+"/metrics", "").body; !strings.Contains(m, `headgate_origin_up{room="shop"} 0`) {
+		t.Error("the metric says that it is up")
+	}
 	if w := get(t, visitors+"/", b.cookie); w.Header.Get(headgate.StateHeader) != "down" {
 		t.Errorf("the one who waits is told %q", w.Header.Get(headgate.StateHeader))
 	}
+	end()
 	l, err := net.Listen("tcp", addr)
 	if err != nil {
 		t.Fatal(err)

@@ -40,7 +40,7 @@ func (w *written) lines(with string) (all []string) {
 }
 
 // An operator whose visitors all get 502 finds the reason in the log, with the number that the
-// visitor was shown, and once: also when the origin takes connections and so counts as up.
+// visitor was shown, and once.
 func TestTheLogSaysWhyTheOriginDidNotAnswer(t *testing.T) {
 	resets := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
 		panic(http.ErrAbortHandler)
