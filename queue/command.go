@@ -22,6 +22,7 @@ const (
 	opPurgeDead = "purge_dead"
 	opDropDead  = "drop_dead" // some: a node of before would take them for all
 	opRedrive   = "redrive"
+	opTwins     = "twins"
 	opDead      = "dead_last" // "dead" was the same in another order
 )
 
@@ -32,6 +33,8 @@ type command struct {
 	IDs   []string `json:"ids,omitempty"`
 	After string   `json:"after,omitempty"`
 	Count int      `json:"count,omitempty"`
+
+	Put []keyedJob `json:"put,omitempty"`
 }
 
 // A result is what the host answers.
@@ -41,6 +44,8 @@ type result struct {
 	Dead   []DeadJob `json:"dead,omitempty"`
 	Next   string    `json:"next,omitempty"` // behind Dead
 	Error  string    `json:"error,omitempty"`
+
+	Twins map[int]string `json:"twins,omitempty"` // of Put, those that are not kept: ID of the first
 }
 
 // Status tells where the queue stands. It asks the node that hosts it: ErrNoHost if none
@@ -175,6 +180,8 @@ func (h *host) do(ctx context.Context, c *command) (r result, err error) {
 		r.Count, err = h.redrive(ctx, c.IDs)
 	case opDead:
 		r, err = h.listDead(ctx, c.After, c.Count)
+	case opTwins:
+		r.Twins, err = h.twins(ctx, c.Put)
 	default:
 		err = fmt.Errorf("a node of another version asks for %q", c.Op)
 	}

@@ -45,6 +45,8 @@ type host struct {
 
 	mu      sync.Mutex
 	index   *index
+	read    uint64        // the newest chunk that the index knows of
+	more    chan struct{} // closed when read grows; nil: nobody waits
 	paused  bool
 	asked   askedRate
 	nextAt  time.Time // by rate
@@ -53,6 +55,7 @@ type host struct {
 	waitErr string            // why nothing is delivered just now, "" if all is well
 	failure *Failure          // of the last delivery that failed; never changed, only replaced
 
+	left chan struct{} // closed when the host leads no more
 	wake chan struct{} // the line has changed; has room for one
 	free chan struct{} // a place for each delivery that may still begin
 
@@ -77,7 +80,7 @@ func (q *Queue) host(ctx context.Context) error {
 	}
 	set := q.set.Load()
 	h := &host{q: q, index: newIndex(set.Weights, set.KeyWindow),
-		wake: make(chan struct{}, 1), free: make(chan struct{}, MaxConcurrency),
+		left: make(chan struct{}), wake: make(chan struct{}, 1), free: make(chan struct{}, MaxConcurrency),
 		notesDue: make(chan struct{}, 1), room: make(chan struct{}, noteRoom), began: bootTime(),
 		quiet: quiet}
 	old := newReplay()
@@ -208,6 +211,7 @@ func (h *host) run(ctx context.Context, old *replay) error {
 	case <-ctx.Done():
 	}
 	h.q.lead.CompareAndSwap(h, nil)
+	close(h.left)
 	late := time.AfterFunc(graceEnd+writeWait, func() { stop(end.Err()) }) // an engine that is away
 	defer late.Stop()
 	stopWork() // nothing new goes out
@@ -236,6 +240,9 @@ func (h *host) follow(ctx context.Context, old *replay, ready chan struct{}) err
 		if err != nil {
 			h.q.cfg.Log.Error("some jobs cannot be read, and are left out", "queue", h.q.cfg.Name,
 				"entry", e.Seq, "error", err)
+			h.mu.Lock()
+			h.readLocked(e.Seq)
+			h.mu.Unlock()
 			return
 		}
 		if old != nil && e.Seq > old.newest { // put since: nobody has said anything of it
@@ -243,6 +250,7 @@ func (h *host) follow(ctx context.Context, old *replay, ready chan struct{}) err
 		}
 		h.mu.Lock()
 		twins := h.index.add(e.Seq, e.At, jobs, old)
+		h.readLocked(e.Seq)
 		h.mu.Unlock()
 		h.q.totals.found.Add(int64(len(jobs)))
 		if len(twins) > 0 { // the other one may be forgotten before the next start

@@ -12,7 +12,7 @@ import (
 // A Receipt says that a job is on the disk.
 type Receipt struct {
 	ID        string
-	Duplicate bool // one with this key was put before: ID is its, and this one is not kept
+	Duplicate bool // one with this key was put before: ID is its, and this one is not kept; see Put
 }
 
 // A piece is some jobs on their way to the disk, no more than fit into one chunk.
@@ -29,7 +29,8 @@ const writeWait = 10 * time.Second // chosen: a slow disk takes a second
 // Put puts jobs and returns when all of them are on the disk. The receipts are in the order
 // of jobs. If err is not nil, the jobs without an ID may or may not have been put: to put
 // them again with the same Key is safe. Errors wrap ErrJob, and then nothing was put,
-// ErrFull or ErrWrite.
+// ErrFull or ErrWrite. Whether a job was there before says the node that hosts the queue, which is
+// waited for up to 3 s: while there is none, duplicates are let go all the same, and not told.
 func (q *Queue) Put(ctx context.Context, jobs []Job) ([]Receipt, error) {
 	now := time.Now()
 	var all []error
@@ -45,10 +46,6 @@ func (q *Queue) Put(ctx context.Context, jobs []Job) ([]Receipt, error) {
 	fresh, twins := q.known(jobs, receipts, now)
 	if err := q.hasRoom(len(fresh)); err != nil {
 		return receipts, err
-	}
-	type sent struct {
-		*piece
-		jobs []int
 	}
 	var pieces []sent
 	for _, i := range fresh {
@@ -71,33 +68,49 @@ func (q *Queue) Put(ctx context.Context, jobs []Job) ([]Receipt, error) {
 			return receipts, fmt.Errorf("%w: %w", ErrFull, err)
 		}
 	}
+	err := q.send(ctx, pieces, receipts)
+	q.settle(ctx, jobs, receipts, fresh)
+	for i, first := range twins {
+		if id := receipts[first].ID; id != "" {
+			receipts[i] = Receipt{id, true}
+		}
+	}
+	return receipts, err
+}
+
+// sent is a piece of some of the jobs of a Put.
+type sent struct {
+	*piece
+	jobs []int
+}
+
+// send writes pieces one after the other, and the IDs of what is on the disk into the receipts.
+func (q *Queue) send(ctx context.Context, pieces []sent, receipts []Receipt) error {
 	for _, p := range pieces {
 		select {
 		case q.puts <- p.piece:
 		case <-ctx.Done():
-			return receipts, fmt.Errorf("%w: %w", ErrWrite, context.Cause(ctx))
+			return fmt.Errorf("%w: %w", ErrWrite, context.Cause(ctx))
 		case <-q.ended:
-			return receipts, fmt.Errorf("%w: %w", ErrWrite, ErrClosed)
+			return fmt.Errorf("%w: %w", ErrWrite, ErrClosed)
 		}
 		select {
 		case err := <-p.done:
 			if err != nil {
-				return receipts, err
+				return err
 			}
 		case <-ctx.Done():
-			return receipts, fmt.Errorf("%w: %w", ErrWrite, context.Cause(ctx))
+			return fmt.Errorf("%w: %w", ErrWrite, context.Cause(ctx))
 		}
 		for k, i := range p.jobs {
 			receipts[i].ID = refOf(p.seq, p.from+k).String()
 		}
 	}
-	for i, first := range twins {
-		receipts[i] = Receipt{receipts[first].ID, true}
-	}
-	return receipts, nil
+	return nil
 }
 
-// known finds the jobs that were put before. It returns the others, and of those that are
+// known finds the jobs that are known here to have been put before, so that they are not written
+// again; settle finds the others. It returns the others, and of those that are
 // there twice which was the first.
 func (q *Queue) known(
 	jobs []Job, receipts []Receipt, now time.Time,

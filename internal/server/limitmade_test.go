@@ -312,16 +312,25 @@ func TestAnOldRecordRemovesNoLimit(t *testing.T) {
 	}
 }
 
-// nodes runs a cluster of real nodes of one data centre.
+// nodes runs a cluster of real nodes of one data centre: three that keep the records, or one that
+// does and a worker.
 func nodes(t *testing.T, file string, names ...string) (all []*process) {
 	t.Helper()
 	dir, origin := t.TempDir(), named(t, "origin")
 	plan := join.Plan{Datacenter: "sjc", Store: names, Peers: map[string]string{}}
-	for _, name := range names {
+	if len(names) == 2 {
+		plan.Store = names[:1]
+	}
+	for _, name := range plan.Store {
 		plan.Peers[name] = loopback.Address(loopback.Port(t, 3))
 	}
 	if _, err := join.Init(dir, plan, time.Now()); err != nil {
 		t.Fatal(err)
+	}
+	for _, name := range names[len(plan.Store):] {
+		if _, err := join.Node(dir, name, time.Now()); err != nil {
+			t.Fatal(err)
+		}
 	}
 	var wg sync.WaitGroup
 	for _, name := range names {
