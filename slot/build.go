@@ -212,7 +212,7 @@ func (p *Pool) free(clk time.Duration, r *Record) {
 	for i := range r.Limits {
 		drop := func(c EndCount) {}
 		if i == 0 && r.Limits[i].Kind == AtOnce {
-			drop = func(c EndCount) { p.forget(c.End) }
+			drop = func(c EndCount) { p.forget(c.End); p.ended += c.N }
 		}
 		r.Limits[i].Ends.Free(until, drop)
 	}

@@ -166,6 +166,11 @@ func (p *Pool) leave(r *Record, it *Item) {
 		}
 	}
 	if s.Ends.Remove(end) {
+		if end.Sub(r.Time) > s.Per-Idle(s.Limit) {
+			p.left++
+		} else {
+			p.leftSilent++
+		}
 		p.gone.add(Gone{ID: it.ID, End: max(end, it.From, p.par.CeilEnd(s.Limit, it.At.Add(s.Longest)))})
 	}
 }

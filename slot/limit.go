@@ -46,6 +46,11 @@ func (l Limit) Check() error {
 	return nil
 }
 
+// Idle is how long after its last request a visitor may well ask for more: a quarter of a
+// session, and five minutes at most. Who is silent for longer comes no more, by and large.
+// Chosen.
+func Idle(l Limit) time.Duration { return min(l.Per/4, 5*time.Minute) }
+
 // MaxLimits is how many limits one pool holds: a room has two (active, new).
 const MaxLimits = 2
 

@@ -23,27 +23,30 @@ type Pool struct {
 	tauC        Tau
 	tauM        time.Duration
 
-	queue    []*Sync
-	claims   []claim
-	making   []claim        // claims that wr makes
-	toldAt   map[StayID]Tau // claims whose write took longer than anybody waits: when it was done
-	usedAt   map[StayID]Tau // repeated claims: from when the window counts
-	done     []pending      // what wr answers
-	held     []pending      // a need that waits for others to give back
-	calls    int64          // called and not yet claimed
-	wait     bool           // somebody waits in the line
-	recall   bool           // borrowers should Sync and give back
-	recalled time.Duration  // own clock when they were last told
-	short    int64          // needs that the last write could not meet
-	resign   bool           // the next write is the last of this host
-	allSpoke bool           // what is presumed lent without a name is of those who are off
-	moved    string         // the next write is the last of this record: see MoveTo
-	rolled   bool           // a borrower has seen a later write than this record
-	ahead    uint64         // the epoch of that write
-	quiet    time.Duration
-	limits   []Limit // to be in force with the next write
-	rev      uint64
-	line     *LinePart // to be in the next write
+	queue      []*Sync
+	claims     []claim
+	making     []claim        // claims that wr makes
+	toldAt     map[StayID]Tau // claims whose write took longer than anybody waits: when it was done
+	usedAt     map[StayID]Tau // repeated claims: from when the window counts
+	done       []pending      // what wr answers
+	held       []pending      // a need that waits for others to give back
+	calls      int64          // called and not yet claimed
+	wait       bool           // somebody waits in the line
+	recall     bool           // borrowers should Sync and give back
+	recalled   time.Duration  // own clock when they were last told
+	short      int64          // needs that the last write could not meet
+	resign     bool           // the next write is the last of this host
+	allSpoke   bool           // what is presumed lent without a name is of those who are off
+	moved      string         // the next write is the last of this record: see MoveTo
+	rolled     bool           // a borrower has seen a later write than this record
+	ahead      uint64         // the epoch of that write
+	ended      int64          // stays that have come to their end, and
+	left       int64          // that were ended before by visitors seen within Idle, and
+	leftSilent int64          // by others
+	quiet      time.Duration
+	limits     []Limit // to be in force with the next write
+	rev        uint64
+	line       *LinePart // to be in the next write
 
 	tookAt  Tau                      // time of the record that was taken over
 	latest  Tau                      // no pass of an earlier epoch ends later
@@ -527,6 +530,10 @@ func (p *Pool) EndOf(id StayID) Tau {
 	c, _ := p.rec.claimed(id)
 	return c.End
 }
+
+// Ended is how many stays have come to their end since the takeover, and how many were over
+// before it, by a word: left of visitors who had been seen within Idle, leftSilent of others.
+func (p *Pool) Ended() (lapsed, left, leftSilent int64) { return p.ended, p.left, p.leftSilent }
 
 // Quiet is for how long nothing is lent yet because the record may be older than
 // what was told; 0 is not at all.

@@ -1,0 +1,47 @@
+package slot
+
+import (
+	"testing"
+	"time"
+)
+
+// One of four goes at once by a word, one after it has been silent, one asks for a page and
+// then leaves, and one says nothing: each counts once, and where it belongs.
+func TestWhoHasLeftIsCounted(t *testing.T) {
+	const session = 100 * time.Second
+	p := serving(Params{}, NewRecord(1, nil, Limit{AtOnce, 9, session}), 0)
+	seq := uint64(0)
+	write := func(clk time.Duration, items ...Item) (ended [3]int64) {
+		seq++
+		p.Put(&Sync{Loan: 1, Seq: Seq{0, seq}, Items: items})
+		if _, wr := p.Begin(clk, true); wr != nil {
+			p.Confirm(clk)
+		}
+		ended[0], ended[1], ended[2] = p.Ended()
+		return ended
+	}
+	for id := range StayID(4) {
+		p.Call(0)
+		p.Claim(id+1, 0, false)
+	}
+	write(time.Second)
+	leave := func(id StayID) Item { return Item{Op: Leave, ID: id, From: p.EndOf(id)} }
+	idle := Idle(Limit{AtOnce, 9, session})
+	for _, step := range []struct {
+		at    time.Duration
+		items []Item
+		want  [3]int64
+	}{
+		{2 * time.Second, []Item{leave(1)}, [3]int64{0, 1, 0}},
+		{3 * time.Second, []Item{leave(1)}, [3]int64{0, 1, 0}}, // told again
+		{idle + 3*time.Second, []Item{leave(2)}, [3]int64{0, 1, 1}},
+		{idle + 4*time.Second, []Item{{Op: Renew, ID: 3, From: p.EndOf(3), At: p.Tau(idle + 4*time.Second)}},
+			[3]int64{0, 1, 1}},
+		{idle + 5*time.Second, []Item{leave(3)}, [3]int64{0, 2, 1}},
+		{session + 9*time.Second, nil, [3]int64{1, 2, 1}},
+	} {
+		if got := write(step.at, step.items...); got != step.want {
+			t.Errorf("after %v: ended, left and left silent %v, want %v", step.at, got, step.want)
+		}
+	}
+}
