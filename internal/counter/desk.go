@@ -128,7 +128,7 @@ func (c *desk) join(clk time.Duration, lane int, hold, waited time.Duration) Pla
 	interval := c.drawInterval()
 	if !c.cfg.Draws {
 		own := int64(c.line.Line(lane).Len()) + 1
-		interval = c.interval(c.fore.eta(own+c.line.Beside(lane, own), clk).Expect, clk)
+		interval = c.interval(c.fore.soon(own+c.line.Beside(lane, own), clk), clk)
 	}
 	now := c.pool.Tau(clk)
 	number := c.line.Join(lane, now, interval, hold)
@@ -284,7 +284,8 @@ func (c *desk) tell(p *Place, clk time.Duration) {
 		c.called.at[p.Number] = x
 	}
 	if wait := x.due - clk; wait > 0 {
-		p.Status, p.ETA.Expect, p.PollAfter = slot.TicketWaiting, wait, wait+2*time.Millisecond
+		p.Status, p.PollAfter = slot.TicketWaiting, wait+2*time.Millisecond
+		p.ETA.Expect, p.ETA.High = wait, wait
 	}
 }
 
@@ -305,7 +306,8 @@ func (c *desk) interval(eta, clk time.Duration) time.Duration {
 // and the spread holds where the visitors arrive; elsewhere jitter keeps the
 // polls of many apart.
 func (c *desk) pollAfter(eta ETA, pos int64, clk time.Duration) time.Duration {
-	d := c.interval(max(eta.Low, eta.Expect/2), clk) // it may come sooner than expected
+	// It may come sooner than expected.
+	d := c.interval(max(eta.Low, min(eta.Expect, c.fore.soon(pos, clk))/2), clk)
 	if c.below() {
 		d = min(d, max(c.cfg.Line.PollMin, c.soonest(pos)))
 	}

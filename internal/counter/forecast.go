@@ -15,8 +15,8 @@ type ETA struct {
 }
 
 // forecast says when the k-th next call is due. Slots per window come back at
-// times that stand in the record; slots at once come back when people leave,
-// of which only the rate is known.
+// times that stand in the record. When slots at once come back an outlook says;
+// below Anywhere they come from there, and only the rate is known.
 type forecast struct {
 	clk    time.Duration // when it was made
 	free   [2]int64      // slots free now, calls already taken off
@@ -24,6 +24,7 @@ type forecast struct {
 	total  int64         // of them
 	window time.Duration
 	step   time.Duration
+	out    outlook // of slots at once
 	callAt time.Duration
 	from   time.Duration // nobody is called before
 	leave  float64       // slots at once that come free a second, measured or assumed
@@ -65,6 +66,9 @@ func (f *forecast) update(c *desk, clk time.Duration) {
 		f.release(e.N-took, max(0, e.End.Sub(now), f.callAt-clk))
 	}
 	f.measure(c, clk)
+	if !f.below {
+		f.out.update(c, clk, f.free[0])
+	}
 }
 
 // measure learns how fast slots at once come free. While they are what people
@@ -98,26 +102,55 @@ func (f *forecast) eta(k int64, clk time.Duration) ETA {
 	if f.held {
 		return ETA{}
 	}
-	real := max(1, int64(float64(k)*(1-f.gone)+0.5))
-	since := clk - f.clk
-	win := f.windowAt(real) - since
+	real, since := f.present(k), clk-f.clk
+	win := f.windowDue(real, clk)
+	act, back := f.activeSpan(real, win+since)
+	d := max(0, win, act.mid-since)
+	// Who is told a moment that is not sure, and comes a moment later, is late.
+	e := ETA{Known: true, Expect: d, Exact: back && k == real && (f.below || k <= f.free[0])}
+	// Of the window all is known but no-shows and the polls of those ahead.
+	low, high := win*85/100-2*time.Second, win*112/100+4*time.Second
+	if !back {
+		low, high = max(low, act.low-since), max(high, act.high-since)
+	}
+	e.Low, e.High = min(max(0, low), d), max(high, d)
+	return e
+}
+
+// soon is how soon position k may be worth a poll: its wait at the rate of calls, which may
+// be much less than what the record promises; 0 if nothing is known.
+func (f *forecast) soon(k int64, clk time.Duration) time.Duration {
+	if f.held {
+		return 0
+	}
+	real := f.present(k)
+	return max(0, f.windowDue(real, clk), f.activeAt(real)-(clk-f.clk))
+}
+
+// present is how many of the first k are there to be called.
+func (f *forecast) present(k int64) int64 { return max(1, int64(float64(k)*(1-f.gone)+0.5)) }
+
+// windowDue is how long until the k-th next slot of the window is there and its call due.
+func (f *forecast) windowDue(k int64, clk time.Duration) time.Duration {
+	win := f.windowAt(k) - (clk - f.clk)
 	if f.below { // the window's slots come back to Anywhere
 		win = 0
 	}
-	act := f.activeAt(real) - since
-	win = max(win, f.from-clk)
-	d := max(0, win, act)
-	e := ETA{Known: true, Expect: d, Exact: win >= act && k == real}
-	switch {
-	case win >= act: // known but for no-shows and the polls of those ahead
-		e.Low, e.High = d*85/100-2*time.Second, d*112/100+4*time.Second
-	case f.sure:
-		e.Low, e.High = d*70/100-3*time.Second, d*150/100+6*time.Second
-	default:
-		e.Low, e.High = d*20/100, d*150/100+6*time.Second
+	return max(win, f.from-clk)
+}
+
+// activeSpan is when the k-th next slot at once is back, or that it is when its call is due.
+func (f *forecast) activeSpan(k int64, due time.Duration) (s span, back bool) {
+	if !f.below && f.out.silent+f.out.active+max(0, f.out.free) > 0 {
+		return f.out.at(k, due)
 	}
-	e.Low = max(0, e.Low)
-	return e
+	d := f.activeAt(k)
+	if f.sure {
+		s = span{d*70/100 - 3*time.Second, d, d*150/100 + 6*time.Second}
+	} else {
+		s = span{d * 20 / 100, d, d*150/100 + 6*time.Second}
+	}
+	return s, d <= due
 }
 
 // release adds n slots that come free after d.
@@ -151,7 +184,7 @@ func (f *forecast) windowAt(k int64) time.Duration {
 	return f.cum[lo].lead + time.Duration(k)*f.step + time.Duration(laps)*(f.window+lapLag)
 }
 
-// activeAt is when the k-th next slot at once should be free.
+// activeAt is when the k-th next slot at once should be free, by the rate of calls alone.
 func (f *forecast) activeAt(k int64) time.Duration {
 	if f.below && f.leave > 0 {
 		return time.Duration(float64(k) / f.leave * float64(time.Second))

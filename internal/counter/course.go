@@ -1,0 +1,130 @@
+package counter
+
+import (
+	"math"
+	"slices"
+	"time"
+)
+
+// A course is how many of those who wait are called by when, if all goes on as a pattern says.
+// Numbers are of people, and not whole: it is what happens on average.
+type course struct {
+	at    []float64 // seconds from the record, ascending
+	calls []float64 // called by then,
+	ended []float64 // slots that were back by ends that stand in the record
+	fell  []float64 // silent in the step up to then
+	slope float64   // calls a second afterwards
+}
+
+// A pattern is what visitors do: so many a second of those who are active leave by a word or
+// fall silent, and of those who are silent leave by a word.
+type pattern struct{ left, leftSilent, fell float64 }
+
+// The steps of a course: the first are half a second, the later ones a fortieth of the time
+// until then. It ends after two sessions, when those who come in now are replaced again; then
+// it goes on as in the second. Chosen: some 200 steps for five minutes, 600 for a month.
+const (
+	firstStep = 0.5
+	stepShare = 0.025
+	sessions  = 2.1
+)
+
+// play plays the room forward. While nothing is known of who falls silent, all are taken to
+// ask for nothing any more, and whoever is called then for nothing but what it came for.
+func (c *course) play(o *outlook, p pattern) {
+	share := o.activeShare(p.fell)
+	p.fell /= share
+	if !o.sureFell {
+		share, p.fell = 0, 10/o.idle.Seconds()
+	}
+	c.begin(float64(o.free))
+	session, free := o.session.Seconds(), float64(o.free)
+	active := float64(o.active) * share
+	silent := float64(o.silent+o.active) - active
+	end, fell, t := 0, 0, 0.0
+	for t < sessions*session {
+		dt := max(t*stepShare, min(firstStep, session/100))
+		t += dt
+		ends := 0.0
+		for ; end < len(o.ends); end++ { // who goes on loses the end that stands there
+			left := o.ends[end].End.Sub(o.now).Seconds()
+			if left > t {
+				break
+			}
+			n := float64(o.ends[end].N) * math.Exp(-p.leftSilent*max(0, left))
+			if left > session-o.idle.Seconds() {
+				n *= 1 - share
+			}
+			ends += n
+		}
+		lapse := ends
+		for ; fell+1 < len(c.at) && c.at[fell+1] <= t-session; fell++ {
+			lapse += c.fell[fell+1] * math.Exp(-p.leftSilent*session)
+		}
+		word := silent * -math.Expm1(-p.leftSilent*dt)
+		free += lapse + word + p.left*active*dt
+		call := max(0, free)
+		if o.step > 0 {
+			call = min(call, dt/o.step.Seconds())
+		}
+		rest, mean := p.stir(active, call, dt)
+		free += p.left*(mean-active)*dt - call
+		silent = max(0, silent+p.fell*mean*dt-lapse-word)
+		active = rest
+		c.add(t, call, ends, p.fell*mean*dt)
+	}
+	c.end(t-session, float64(o.active+o.silent)/(100*session))
+}
+
+// stir is how many of those active are so after dt seconds in which some leave and fall
+// silent and others are called, and on average: the solution of a' = called/dt − (left + fell)·a.
+func (p *pattern) stir(active, called, dt float64) (rest, mean float64) {
+	all := p.left + p.fell
+	if all*dt < 1e-9 {
+		return active + called, active + called/2
+	}
+	even, gone := called/dt/all, -math.Expm1(-all*dt)
+	return active + (even-active)*gone, even + (active-even)*gone/(all*dt)
+}
+
+// begin starts a course with so many slots free.
+func (c *course) begin(free float64) {
+	c.at, c.calls, c.fell = append(c.at[:0], 0), append(c.calls[:0], 0), append(c.fell[:0], 0)
+	c.ended = append(c.ended[:0], max(0, free))
+}
+
+func (c *course) add(t, calls, ended, fell float64) {
+	last := len(c.at) - 1
+	c.at, c.fell = append(c.at, t), append(c.fell, fell)
+	c.calls, c.ended = append(c.calls, c.calls[last]+calls), append(c.ended, c.ended[last]+ended)
+}
+
+// end says how it goes on: as from a time, and never slower than least.
+func (c *course) end(from, least float64) {
+	i, _ := slices.BinarySearch(c.at, from)
+	last := len(c.at) - 1
+	c.slope = max(least, 1e-9, (c.calls[last]-c.calls[i])/(c.at[last]-c.at[i]))
+}
+
+// of is when the k-th is called, if chance is so many deviations early or late: of those who
+// do not wait for an end in the record, each is called at random.
+func (c *course) of(k int64, chance float64) time.Duration {
+	n := float64(k)
+	i, _ := slices.BinarySearch(c.calls, n-nearly)
+	n += chance * math.Sqrt(max(0, n-c.ended[min(i, len(c.ended)-1)]))
+	i, _ = slices.BinarySearch(c.calls, n-nearly)
+	switch last := len(c.calls) - 1; {
+	case i == 0:
+		return 0
+	case i > last:
+		return seconds(c.at[last] + (n-c.calls[last])/c.slope)
+	}
+	part := min(1, (n-c.calls[i-1])/(c.calls[i]-c.calls[i-1]))
+	return seconds(c.at[i-1] + (c.at[i]-c.at[i-1])*part)
+}
+
+// nearly allows for rounding.
+const nearly = 1e-6
+
+// seconds is so many as a Duration, three years at most.
+func seconds(n float64) time.Duration { return time.Duration(min(n, 1e8) * float64(time.Second)) }

@@ -1,0 +1,272 @@
+package counter
+
+import (
+	"container/heap"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/headgate/headgate/slot"
+)
+
+// A scene is a crowd before one desk in virtual time, with all that its visitors were told:
+// they ask again when they are told to, come in when they are called, ask for pages while they
+// are inside, and leave by a word or without one. Of one seed it is always the same.
+type scene struct {
+	t      *testing.T
+	now    time.Duration
+	desk   *Desk
+	rng    *rand.Rand
+	events events
+	order  int
+	look   int // number of the newest look
+	share  *slot.Share
+	people map[uint64]*visitor
+	all    []*visitor
+}
+
+// A visitor is one of the crowd, by the number of its ticket or a stay of its own.
+type visitor struct {
+	number uint64
+	stay   stayPlan
+	came   time.Duration
+	in     time.Duration // 0: it waits
+	told   []saidRange
+}
+
+// A saidRange is what a visitor was told at a time.
+type saidRange struct {
+	at  time.Duration
+	eta ETA
+}
+
+// A stayPlan is what a visitor does inside: it asks for a page each think until it is done.
+type stayPlan struct {
+	inside, think time.Duration
+	word          bool // it says that it leaves
+}
+
+// events are a heap.Interface.
+type events []event
+
+type event struct {
+	at    time.Duration
+	order int
+	f     func()
+}
+
+func (e events) Len() int { return len(e) }
+func (e events) Less(i, j int) bool {
+	return e[i].at < e[j].at || e[i].at == e[j].at && e[i].order < e[j].order
+}
+func (e events) Swap(i, j int) { e[i], e[j] = e[j], e[i] }
+func (e *events) Push(x any)   { *e = append(*e, x.(event)) }
+func (e *events) Pop() any {
+	x := (*e)[len(*e)-1]
+	*e = (*e)[:len(*e)-1]
+	return x
+}
+
+const sceneStart = time.Hour // by the clock of the host
+
+// newScene opens a room.
+func newScene(t *testing.T, seed uint64, active, perMinute int64, session time.Duration) *scene {
+	t.Helper()
+	s := &scene{t: t, now: sceneStart, people: map[uint64]*visitor{}, rng: rand.New(rand.NewPCG(seed, 1))}
+	limits := []slot.Limit{
+		{Kind: slot.AtOnce, N: active, Per: session},
+		{Kind: slot.PerWindow, N: perMinute, Per: time.Minute},
+	}
+	s.desk = NewDesk(Config{
+		Room: "shop", Host: "a", Random: s.rng.Float64,
+		Settings: Settings{Active: limits[0], New: limits[1], Spread: true, Line: LineConfig{
+			MaxWaiting: 1 << 20, PollMin: time.Second, PollMax: 30 * time.Second, Hold: 15 * time.Minute,
+		}},
+	}, slot.NewRecord(1, nil, limits...), true, func() { s.after(0, s.round) })
+	s.share = slot.NewShare(slot.Params{}, "w", 7, limits...)
+	s.desk.TakeOver(s.now)
+	if err := s.desk.Begin(s.now); err != nil {
+		t.Fatal(err)
+	}
+	s.round()
+	s.flush()
+	return s
+}
+
+func (s *scene) after(d time.Duration, do func()) {
+	s.order++
+	heap.Push(&s.events, event{s.now + max(0, d), s.order, do})
+}
+
+// run plays until a time.
+func (s *scene) run(until time.Duration) {
+	for len(s.events) > 0 && s.events[0].at <= sceneStart+until {
+		e := heap.Pop(&s.events).(event)
+		s.now = e.at
+		e.f()
+	}
+}
+
+// round writes if it is due and calls whoever may be called, like Counter.Run.
+func (s *scene) round() {
+	s.write(false)
+	_, next := s.desk.Look(s.now)
+	s.look++
+	mine := s.look
+	s.after(max(next, groupGap), func() {
+		if mine == s.look {
+			s.round()
+		}
+	})
+}
+
+func (s *scene) write(asked bool) {
+	replies, wr := s.desk.Build(s.now, asked)
+	s.hear(replies)
+	if wr == nil {
+		return
+	}
+	replies, claims := s.desk.Stored(s.now)
+	s.hear(replies)
+	for _, c := range claims {
+		s.enter(s.people[uint64(c.ID)])
+	}
+}
+
+func (s *scene) hear(replies []slot.Reply) {
+	for _, r := range replies {
+		s.share.Heard(s.now, &r.Answer)
+	}
+}
+
+// sync is a worker's: it asks for slots, and reports who was seen inside.
+func (s *scene) sync(need int64) {
+	s.share.Return(s.share.Held())
+	s.share.Settle(s.desk.Pool().Tau(s.now))
+	if x := s.share.Sync(s.now, need, 0); x != nil {
+		s.desk.Put(s.now, x)
+	}
+	s.write(false)
+}
+
+// flush reports each second.
+func (s *scene) flush() {
+	s.sync(0)
+	s.after(0, s.round)
+	s.after(time.Second, s.flush)
+}
+
+// arrive lets one come at a time: in at once while slots are free and nobody waits.
+func (s *scene) arrive(at time.Duration, stay stayPlan) {
+	s.after(sceneStart+at-s.now, func() {
+		v := &visitor{stay: stay, came: s.now}
+		s.all = append(s.all, v)
+		if waiting, _ := s.desk.Waiting(); waiting == 0 {
+			s.sync(1)
+			v.number = 1<<63 | uint64(len(s.all))
+			if _, ok := s.share.Open(s.now, slot.StayID(v.number), 0, 0); ok {
+				s.enter(v)
+				s.sync(0)
+				return
+			}
+		}
+		if !s.desk.Ready(s.now, true) {
+			s.write(true)
+		}
+		p := s.desk.Join(s.now, 15*time.Minute, 0)
+		v.number = p.Number
+		s.people[p.Number] = v
+		s.hears(v, p)
+	})
+}
+
+// hears is an answer to a visitor's poll.
+func (s *scene) hears(v *visitor, p Place) {
+	switch p.Status {
+	case slot.TicketCalled:
+		s.after(20*time.Millisecond, func() {
+			if s.desk.Claim(s.now, v.number, false) {
+				s.after(0, s.round)
+			} else {
+				s.poll(v)
+			}
+		})
+	case slot.TicketWaiting, slot.TicketLate:
+		if !p.Called {
+			v.told = append(v.told, saidRange{s.now, p.ETA})
+		}
+		if e := p.ETA; e.Known && (e.Low < 0 || e.Low > e.Expect || e.Expect > e.High) {
+			s.t.Fatalf("position %d is told %v, from %v to %v", p.Position, e.Expect, e.Low, e.High)
+		}
+		s.after(max(p.PollAfter, time.Millisecond), func() { s.poll(v) })
+	default:
+		s.t.Fatalf("ticket %d is %v", v.number, p.Status)
+	}
+}
+
+func (s *scene) poll(v *visitor) {
+	if !s.desk.Ready(s.now, false) {
+		s.write(true)
+	}
+	s.hears(v, s.desk.Poll(s.now, v.number))
+}
+
+func (s *scene) enter(v *visitor) {
+	v.in = s.now
+	s.browse(v)
+}
+
+// browse asks for a page now and then, and goes.
+func (s *scene) browse(v *visitor) {
+	id, pool, end := slot.StayID(v.number), s.desk.Pool(), v.in+v.stay.inside
+	s.after(min(end-s.now, v.stay.think), func() {
+		it := slot.Item{Op: slot.Renew, ID: id, From: pool.EndOf(id), At: pool.Tau(s.now)}
+		if s.now >= end && v.stay.word {
+			it.Op = slot.Leave
+		}
+		s.share.Note(it)
+		if s.now < end {
+			s.browse(v)
+		}
+	})
+}
+
+// A verdict is how the ranges came true that were told at one part of the waits.
+type verdict struct {
+	judged, early, late int
+	width, wait         time.Duration // medians
+}
+
+func (v verdict) inside() float64 { return 1 - float64(v.early+v.late)/float64(max(1, v.judged)) }
+
+// judge holds what visitors were told nearest to a part of their wait against when they came
+// in, with no slack, as headgate crowd does.
+func (s *scene) judge(part float64) (r verdict) {
+	var widths, waits []time.Duration
+	for _, v := range s.all {
+		if v.in == 0 || len(v.told) == 0 {
+			continue
+		}
+		at := v.came + time.Duration(part*float64(v.in-v.came))
+		x := slices.MinFunc(v.told, func(a, b saidRange) int {
+			return int((a.at - at).Abs() - (b.at - at).Abs())
+		})
+		switch wait := v.in - x.at; {
+		case !x.eta.Known:
+			continue
+		case wait < x.eta.Low:
+			r.early++
+		case wait > x.eta.High:
+			r.late++
+		}
+		r.judged++
+		widths, waits = append(widths, x.eta.High-x.eta.Low), append(waits, v.in-v.came)
+	}
+	slices.Sort(widths)
+	slices.Sort(waits)
+	if r.judged > 0 {
+		r.width, r.wait = widths[r.judged/2], waits[r.judged/2]
+	}
+	return r
+}
