@@ -325,6 +325,9 @@ func (c *chaos) rollback() {
 	c.log("a record is kept, to come back in %d s", back)
 	c.pause(time.Duration(back) * time.Second)
 	c.log("it comes back")
+	c.mu.Lock()
+	c.lost, c.rolled = time.Now().Add(time.Hour), true
+	c.mu.Unlock()
 	c.stopAll(true, func() {
 		c.mem[site] = &store.Memory{}
 		for key, b := range old {
@@ -336,7 +339,7 @@ func (c *chaos) rollback() {
 		}
 	}, true) // outside the model: nobody who knows more is left
 	c.mu.Lock()
-	c.lost, c.rolled = time.Now().Add(3*time.Minute), true
+	c.lost = time.Now().Add(3 * time.Minute)
 	c.mu.Unlock()
 }
 

@@ -81,6 +81,14 @@ func TestRolledBackPassesOfAGreaterEpochAreNotHonoured(t *testing.T) {
 			if fill+honoured > 2 {
 				over = append(over, fill+honoured)
 			}
+			for i, v := range in { // they come as any newcomer does
+				for second := 0; !v.in(); second++ {
+					if second > 600 {
+						t.Fatalf("visitor %d of epoch %d waits for ever: the room is at %d", i, lost.Epoch, now)
+					}
+					time.Sleep(time.Second)
+				}
+			}
 			g.stop()
 		})
 	}

@@ -438,8 +438,7 @@ func (w *worker) note(it slot.Item) {
 	w.mu.Unlock()
 }
 
-// learnTime waits until the counter has told its time, and that of a later host if t
-// was given by one; askWait at most.
+// learnTime waits for the counter's time, and for that of t's host if that is later; askWait at most.
 func (w *worker) learnTime(ctx context.Context, t *ticket.Token) bool {
 	ctx, stop := context.WithTimeout(ctx, askWait)
 	defer stop()
@@ -520,26 +519,29 @@ func (w *worker) asked(t *ticket.Token, seen slot.Tau) {
 	t.Seen, t.Pending = int64(seen), int64(end)
 }
 
-// beyond reports whether a pass says more than any could of an epoch before this
-// one: then the record was rolled back, and counter time with it.
+// beyond reports whether a pass says more than any could of an epoch before this one: then the
+// record was rolled back, and counter time with it.
 func (w *worker) beyond(t *ticket.Token, end slot.Tau) bool {
 	s := w.sight.Load()
 	return s != nil && t.Epoch != s.est.Epoch && end > s.latest && !w.behind(t)
 }
 
-// behind reports whether a pass was given by a later host than this worker has heard
-// of: its counter time is that host's. A process that is alone has heard of all.
+// behind reports whether a pass was given by a later host than this worker has heard of: its
+// counter time is that host's. A process that is alone has heard of all. A counter that answers
+// long after the pass was given is the last: the record was rolled back.
 func (w *worker) behind(t *ticket.Token) bool {
 	s := w.sight.Load()
-	return !w.par.Alone && (s == nil || t.Epoch > s.est.Epoch)
+	return !w.par.Alone && (s == nil || t.Epoch > s.est.Epoch &&
+		(w.boot()-s.heard > askWait || time.Since(time.Unix(t.Checked, 0)) < rolledBack))
 }
+
+const rolledBack = time.Minute // longer than any host is heard that was replaced. Chosen
 
 // cutAfter is for how long a counter must not answer before it counts as out of reach.
 // Chosen: shorter than askWait, so that who is inside waits once and not again.
 const cutAfter = askWait * 9 / 10
 
-// cutOff reports whether the counter has been asked and does not answer. One that
-// answers and knows nothing of a later host is the last: the record was rolled back.
+// cutOff reports whether the counter has been asked and does not answer.
 func (w *worker) cutOff() bool { return w.silence() > cutAfter }
 
 // silence is for how long the counter has been asked and has not answered.
