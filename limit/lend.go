@@ -147,13 +147,25 @@ func (t *Table) Borrow(now, clk Time, hash uint64, key string, r *Report) (l Len
 	return l
 }
 
-// whole is how long it takes until e is as good as new, if what is lent is used now.
+// whole is how long it takes until e is as good as new, if what is lent is used now. It follows
+// spare.
 func (t *Table) whole(e *entry, law *ruled, now Time) time.Duration {
-	d := max(0, time.Duration(law.idle(e)-now))
-	if e.lent() > 0 {
-		d = max(d, t.rules.rule.Window)
+	at := law.idle(e)
+	if lent := e.lent(); lent > 0 {
+		switch l := law.law.(type) {
+		case *logLaw:
+			at = max(at, l.tick(now)+l.window)
+		case *slidingLaw:
+			at = max(at, (now/l.sub+Time(l.parts)+1)*l.sub)
+		case *fixedLaw:
+			if at = Time(e.a); at <= now { // its first call begins a window
+				at = now + l.window
+			}
+		case *bucketLaw:
+			at = l.fallen(e, now, e.b+lent)
+		}
 	}
-	return d
+	return max(0, time.Duration(at-now))
 }
 
 // loan finds what the borrower of r has of e, or begins it. Nil is a message of a loan that

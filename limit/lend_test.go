@@ -49,6 +49,38 @@ func TestAheadIsMaxMinFair(t *testing.T) {
 	}
 }
 
+// When all is there again is the same whether units were taken or lent: what is lent is used now
+// at the earliest.
+func TestResetOfWhatIsLent(t *testing.T) {
+	rules := []Rule{
+		tenAMinute(), {Algorithm: SlidingLog, Amount: 10_000, Window: time.Minute},
+		{Algorithm: SlidingWindow, Amount: 10, Window: time.Minute},
+		{Algorithm: SlidingWindow, Amount: 10, Window: time.Minute, Parts: 7},
+		{Algorithm: FixedWindow, Amount: 10, Window: time.Minute},
+		{Algorithm: FixedWindow, Amount: 10, Window: time.Minute, Align: FirstHit},
+		{Algorithm: FixedWindow, Amount: 10, Align: Day},
+		{Algorithm: TokenBucket, Amount: 10, Window: 77 * time.Second, Burst: 30},
+		{Algorithm: LeakyBucket, Amount: 10, Window: 77 * time.Second},
+	}
+	for _, r := range rules {
+		for _, before := range []int64{0, 3} {
+			now := lendBegan
+			taken, lent := newTable(t, r, nil, 10), newTable(t, r, nil, 10)
+			taken.Take(now, 1, "k", before)
+			lent.Take(now, 1, "k", before)
+			now += Time(13 * time.Second)
+			want, _ := taken.Take(now, 1, "k", 4)
+			l := lends(lent, now, Report{Who: 1, Loan: 1, Need: 4, Least: 4})
+			if l.Reset != want.Reset {
+				t.Errorf("%s, %d used: lent 4, whole again in %v, want %v", name(r), before, l.Reset, want.Reset)
+			}
+			if p := lent.Peek(now, 1, "k", 0); p.Reset != want.Reset {
+				t.Errorf("%s, %d used: looked at, whole again in %v, want %v", name(r), before, p.Reset, want.Reset)
+			}
+		}
+	}
+}
+
 // Forgetting what was used does not forget what is lent: it may still be used.
 func TestResetKeepsWhatIsLent(t *testing.T) {
 	for _, r := range lendRules(rand.New(rand.NewPCG(2, 2))) {

@@ -289,7 +289,7 @@ func (t *Table) Peek(now Time, hash uint64, key string, n int64) (d Decision) {
 	}
 	l := t.rules.of(e)
 	t.decide(e, l, at, n, &d)
-	d.Reset = max(0, time.Duration(l.idle(e)-at))
+	d.Reset = t.whole(e, l, at)
 	d.Shared, t.blank = shared, entry{}
 	t.late(&d, now)
 	return d
@@ -341,7 +341,7 @@ func (t *Table) take(now Time, hash uint64, key string, a ask, d *Decision) {
 				id: d.ID, at: now, end: now + Time(a.ttl), n: a.n, low: owedMost, call: t.rules.calls})
 		}
 	}
-	d.Reset = max(0, time.Duration(l.idle(e)-now))
+	d.Reset = t.whole(e, l, now)
 }
 
 // decide tells whether n passes at now; when it is whole again is left to say.
