@@ -3,6 +3,7 @@ package quota
 import (
 	"context"
 	"errors"
+	"hash/maphash"
 	"maps"
 	"slices"
 	"sync"
@@ -340,8 +341,20 @@ func (l *Lane) Peek(ctx context.Context, key string, n int64) (limit.Decision, e
 	return v, err
 }
 
-// Direct takes n at the host at once: of what is not lent. Below 0 gives back.
+// gather has all who hold some of a key say what they have used of it, and give back the rest.
+// Who does not answer is not waited for long.
+func (l *Lane) gather(ctx context.Context, key string) (limit.Decision, error) {
+	return l.ask(ctx, request{kind: kindGather, key: key})
+}
+
+// Direct takes n at the host at once: of what is not lent. Below 0 gives back, also what was
+// used a moment ago.
 func (l *Lane) Direct(ctx context.Context, key string, n int64) (limit.Decision, error) {
+	if n < 0 {
+		if d, err := l.gather(ctx, key); err != nil {
+			return d, err
+		}
+	}
 	return l.ask(ctx, request{kind: kindTake, key: key, n: n})
 }
 
@@ -355,8 +368,17 @@ func (l *Lane) Settle(ctx context.Context, key string, id uint64, n int64) (limi
 	return l.ask(ctx, request{kind: kindSettle, key: key, id: id, n: n})
 }
 
-// Reset forgets what a key has used.
+// Reset forgets what a key has used, also a moment ago. Others may refuse it for a second yet.
 func (l *Lane) Reset(ctx context.Context, key string) error {
-	_, err := l.ask(ctx, request{kind: kindReset, key: key})
+	_, err := l.gather(ctx, key)
+	if err == nil {
+		_, err = l.ask(ctx, request{kind: kindReset, key: key})
+	}
+	p := &l.parts[maphash.String(l.desk.seed, key)%deskParts]
+	p.mu.Lock()
+	if s := p.shares[key]; s != nil {
+		s.refusedUntil = 0
+	}
+	p.mu.Unlock()
 	return err
 }

@@ -100,7 +100,16 @@ type Lane struct {
 	desk  *Desk
 	name  string
 	slow  atomic.Bool // see errand
+	def   atomic.Pointer[Definition]
 	parts [deskParts]lanePart
+}
+
+// under says what limit is in force now.
+func (l *Lane) under(d *Definition) {
+	if l.def.Load() != d {
+		l.slow.Store(d.Rules.Long())
+		l.def.Store(d)
+	}
 }
 
 type lanePart struct {
@@ -151,7 +160,9 @@ type share struct {
 	wanted  bool          // the message under way asks for some
 	unsure  time.Duration // until then the host may have lent what was not heard of
 
-	refused      limit.Decision // of refusedCost
+	refused      limit.Decision // of refusedCost, by refusedBy
+	refusedBy    *Definition
+	askedBy      *Definition // in force when the message under way was made
 	refusedCost  int64
 	refusedAt    time.Duration
 	refusedUntil time.Duration
@@ -279,7 +290,7 @@ func (s *share) local(now time.Duration, c *call) (a callAnswer, ok bool) {
 		d.Allowed, d.Retry, d.Remaining = true, 0, s.snap.Remaining+left
 		d.Reset = max(0, d.Reset-(now-s.snapAt))
 		return a, true
-	case now < s.refusedUntil && cost >= s.refusedCost && cost > 0:
+	case now < s.refusedUntil && cost >= s.refusedCost && cost > 0 && s.refusedBy == s.lane.def.Load():
 		*d = s.refused
 		past := now - s.refusedAt
 		d.Reset = max(0, d.Reset-past)
@@ -424,6 +435,7 @@ func (s *share) ask(now time.Duration) *request {
 		q.Age = max(0, now-s.usedAt)
 	}
 	s.saidUsed, s.saidAt, s.closing, s.sending = s.used, now, q.Close, true
+	s.askedBy = s.lane.def.Load()
 	s.wanted = q.Need+q.Want > 0
 	return q
 }
@@ -517,7 +529,7 @@ func (s *share) serve(r *reply, sent, now time.Duration) {
 				a.Retry = recallEach
 			}
 			s.refused, s.refusedCost, s.refusedAt = a.Decision, c.cost, now
-			s.refusedUntil = sent + refuseFor
+			s.refusedBy, s.refusedUntil = s.askedBy, sent+refuseFor
 			if a.Retry > 0 {
 				s.refusedUntil = sent + min(a.Retry, refuseFor)
 			}

@@ -85,6 +85,7 @@ func (k *Keys) Hold(
 		if !t.Moment {
 			t.Weight = max(1, t.Weight)
 		}
+		k.lane.under(d)
 		a := k.lane.take(ctx, key, call{cost: n, turn: t})
 		v.Decision, err, h.at = a.Decision, a.err, a.at
 		if errors.Is(err, ErrUnreachable) {

@@ -163,9 +163,7 @@ func (k *Keys) Take(
 }
 
 func (k *Keys) takeShared(ctx context.Context, d *Definition, key string, n int64) (v Told, err error) {
-	if long := d.Rules.Long(); long != k.lane.slow.Load() {
-		k.lane.slow.Store(long)
-	}
+	k.lane.under(d)
 	switch {
 	case n > limit.MaxAmount || n < -limit.MaxAmount:
 		return v, limit.ErrCost

@@ -335,6 +335,8 @@ func (t *table) other(q *request, now limit.Time, hash uint64, r *reply) (d limi
 	case kindReset:
 		t.Reset(hash)
 		d = limit.Deed{Kind: limit.Resets}
+	case kindGather:
+		r.Allowed = len(t.Holders(hash, 0)) == 0
 	}
 	switch {
 	case errors.Is(err, limit.ErrSettled):
@@ -342,6 +344,9 @@ func (t *table) other(q *request, now limit.Time, hash uint64, r *reply) (d limi
 	case err != nil:
 		r.status = impossible
 	case !r.Allowed && r.Retry >= 0 && (q.kind == kindTake || q.kind == kindReserve) && t.Lent(hash) > 0:
+		r.status = again
+	case !r.Allowed && r.Retry >= 0 && (q.kind == kindPeek || q.kind == kindGather) &&
+		len(t.Holders(hash, 0)) > 0:
 		r.status = again
 	}
 	if err != nil {

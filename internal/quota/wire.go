@@ -37,7 +37,8 @@ const (
 	kindSettle
 	kindPeek
 	kindReset
-	kindBook // has been used, whatever there is
+	kindBook   // has been used, whatever there is
+	kindGather // has others say what they used, and give back what they hold
 	kindLast
 )
 
@@ -153,7 +154,7 @@ func parseRequests(b []byte) (who uint64, rs []request, err error) {
 			r.n, r.ttl = d.int(), time.Duration(d.int())
 		case kindSettle:
 			r.n, r.id = d.int(), uint64(d.int())
-		case kindReset:
+		case kindReset, kindGather:
 		default:
 			d.fail()
 		}
