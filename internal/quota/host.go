@@ -650,13 +650,14 @@ func (h *Host) handOver(ctx context.Context) {
 			case k != nil && k.wait(ctx, h.ledger.pause(i, k.link)) && !k.ended():
 				*x = Spot{Host: x.Standby}
 			default: // before that is written nobody else hosts it, and after it not we
-				h.ledger.pause(i, nil)
+				if h.ledger.own(i); h.ledger.roleOf(i) == paused {
+					left = append(left, i)
+				}
 				*x = Spot{Standby: x.Standby, Lost: true}
-				left = append(left, i)
 			}
 			mine = append(mine, i)
 		}
-		if name == "" && len(left) > 0 {
+		if len(left) > len(kept) { // others that stop may have handed over more since
 			name, kept = h.keepCopies(ctx, left)
 		}
 		for _, i := range left {

@@ -465,6 +465,15 @@ func (l *ledger) pause(i int, k *link) (upTo uint64) {
 	return k.put0
 }
 
+// own pauses a shard that the chart says is hosted here. One that was handed over a moment ago may
+// be a copy still: its time goes on from what was heard.
+func (l *ledger) own(i int) {
+	if l.take(i) || l.roleOf(i) == takes {
+		l.host(i, basis{})
+	}
+	l.pause(i, nil)
+}
+
 // resume goes on with a shard that was not handed over.
 func (l *ledger) resume(i int) {
 	s := &l.shards[i]
