@@ -26,7 +26,8 @@ func TestHostsThatStopTogether(t *testing.T) {
 	const keys = 256
 	rs := launch()
 	for i := range keys {
-		if _, err := rs[0].Lane("api").Take(t.Context(), fmt.Sprint("client-", i), int64(1+i%10)); err != nil {
+		_, err := rs[0].Lane("api").Take(t.Context(), fmt.Sprint("client-", i), int64(1+i%10))
+		if err != nil {
 			t.Fatal(err)
 		}
 	}
