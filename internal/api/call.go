@@ -22,6 +22,8 @@ type call struct {
 
 	quiet   bool // asked so often that a mistake is no line of the log
 	wrapped bool // answered as Cloudflare's API does
+
+	reserves bool // a reservation is asked for
 }
 
 // dispatch picks the method and answers, also where there is none.

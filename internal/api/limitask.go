@@ -21,8 +21,10 @@ import (
 type limitAsk struct {
 	headgate.Ask
 	costs bool // the cost was said
-	id    uint64
-	ttl   time.Duration
+
+	settles bool   // the reservation was said
+	id      uint64 // 0: there is nothing to settle
+	ttl     time.Duration
 }
 
 func badAsk(detail string) *problem {
@@ -33,8 +35,8 @@ func badAsk(detail string) *problem {
 // flag reads the only parameter of a query, which is true or false.
 func flag(c *call, name string) (bool, error) {
 	q, err := url.ParseQuery(c.r.URL.RawQuery)
-	s := q.Get(name)
-	if q.Del(name); err != nil || len(q) > 0 || s != "" && s != "true" && s != "false" {
+	s, twice := q.Get(name), len(q[name]) > 1
+	if q.Del(name); err != nil || len(q) > 0 || twice || s != "" && s != "true" && s != "false" {
 		p := badAsk("the query is more than " + name + "=true or " + name + "=false")
 		p.Hint = "send ?" + name + "=true, or no query"
 		return false, p
@@ -171,10 +173,10 @@ func (a *limitAsk) set(name string, v json.Token) error {
 			text = string(number)
 		}
 		n, err := strconv.ParseUint(text, 10, 64)
-		if err != nil || n == 0 {
+		if err != nil {
 			return badAsk("reservation is the digits that reserve or check answered")
 		}
-		a.id = n
+		a.id, a.settles = n, true
 	case "ttl_seconds":
 		n, err := number.Float64()
 		if !isNumber || err != nil || !(n >= 0.001 && n <= maxReserved.Seconds()) {

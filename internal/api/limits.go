@@ -88,7 +88,7 @@ type limitAnswer struct {
 	Reset      float64  `json:"reset_seconds"`
 	RetryAfter *float64 `json:"retry_after_seconds"` // null: never
 	Wait       float64  `json:"wait_seconds,omitempty"`
-	ID         string   `json:"reservation,omitempty"` // digits, more than JavaScript's numbers hold
+	ID         string   `json:"reservation,omitempty"` // digits, more than JavaScript's numbers hold; 0: nothing
 	Shadowed   bool     `json:"shadowed,omitempty"`
 	Shared     bool     `json:"shared,omitempty"`      // counted with all keys beyond max_keys
 	Alone      bool     `json:"unreachable,omitempty"` // its node did not answer: on_unreachable decided
@@ -150,6 +150,7 @@ func (a *API) reserveLimit(c *call) (any, error) {
 		return nil, err
 	}
 	v, err := rules.Reserve(c.r.Context(), ask.Ask, ask.ttl)
+	c.reserves = true
 	return a.tellLimits(c, []headgate.Verdict{v}, false, err)
 }
 
@@ -159,7 +160,7 @@ func (a *API) settleLimit(c *call) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	if ask.id == 0 || !ask.costs {
+	if !ask.settles || !ask.costs {
 		return nil, badAsk("a reservation and a cost are needed")
 	}
 	if err := rules.Settle(c.r.Context(), ask.Ask, ask.id); err != nil {
@@ -215,6 +216,9 @@ func (a *API) tellLimits(c *call, vs []headgate.Verdict, array bool, err error) 
 	answers := make([]limitAnswer, len(vs))
 	for i := range vs {
 		answers[i] = answerOf(&vs[i])
+		if v := &vs[i]; v.Allowed && v.ID == 0 && (c.reserves || isCall(v) && (v.Shadowed || v.Alone)) {
+			answers[i].ID = "0" // shadow mode, or on_unreachable, let it pass: who settles need not know
+		}
 		if array && vs[i].Limit != nil {
 			answers[i].Name = vs[i].Limit.Name
 		}
@@ -231,6 +235,11 @@ func (a *API) tellLimits(c *call, vs []headgate.Verdict, array bool, err error) 
 		writeJSON(c.w, "application/json", status, answers[0])
 	}
 	return nil, nil
+}
+
+// isCall reports whether what a verdict lets pass is to be settled when it is over.
+func isCall(v *headgate.Verdict) bool {
+	return v.Limit != nil && v.Limit.Algorithm == limit.Concurrency
 }
 
 // tellHeaders sets the headers that a gateway may hand on, each limit's in its own style.

@@ -113,6 +113,7 @@ func TestCheckLimits(t *testing.T) {
 		{check + "?all=yes", `[{"limit":"day"}]`, unclear, "all=true"},
 		{check + "?al=true", `[{"limit":"day"}]`, unclear, "all=true"},
 		{check + "?all=true&all2=x", `[{"limit":"day"}]`, unclear, "all=true"},
+		{check + "?all=true&all=false", `[{"limit":"day"}]`, unclear, "all=true"},
 		{check + "?all=%zz", `[{"limit":"day"}]`, unclear, "all=true"},
 		{check, `[{"limit":"api","key":"e"},{"limit":"none"}]`, notFound, "no_such_limit"},
 		{check, `{"limit":"calls","key":"e","cost":-1}`, unclear, "invalid_cost"},
@@ -189,7 +190,7 @@ func TestReserveAndSettle(t *testing.T) {
 		{settle, `{"limit":"api","key":"bob","cost":7}`, unclear, "a reservation"},
 		{settle, `{"limit":"api","key":"bob","cost":7,"reservation":7777}`, notFound, "no_such_reservation"},
 		{settle, `{"limit":"api","key":"bob","cost":7,"reservation":"x"}`, unclear, "digits"},
-		{settle, `{"limit":"api","key":"bob","cost":7,"reservation":0}`, unclear, "digits"},
+		{settle, `{"limit":"api","key":"bob","cost":7,"reservation":-1}`, unclear, "digits"},
 		{settle, `{"limit":"none","key":"bob","cost":7,"reservation":7}`, notFound, "no_such_limit"},
 	})
 }
@@ -218,6 +219,40 @@ func TestRenew(t *testing.T) {
 		{renew, call + `}`, notFound, "no_such_reservation"},
 		{check, `{"limit":"calls","key":"bob","cost":0}`, ok, `"remaining":2`},
 	})
+}
+
+// A client that reserves and settles works the same when the limit is put into shadow mode: there
+// is always a reservation, and it can always be settled.
+func TestWhatShadowModeLetsPassIsSettledToo(t *testing.T) {
+	calls := headgate.LimitConfig{Name: "calls", Shadow: true,
+		Rule: limit.Rule{Algorithm: limit.Concurrency, Amount: 1}}
+	api := perDay("api", 100)
+	api.Shadow = true
+	s := limited(t, api, calls)
+	for _, step := range [][3]string{
+		{"/v1/limits/reserve", `"limit":"api","key":"bob"`, "60"},
+		{"/v1/limits/check", `"limit":"calls","key":"bob"`, "1"},
+	} {
+		for i := range 3 {
+			var got struct{ Reservation string }
+			told := s.do("POST", step[0], "{"+step[1]+`,"cost":`+step[2]+"}")
+			if err := json.Unmarshal([]byte(told.body), &got); err != nil || got.Reservation == "" {
+				t.Fatalf("%d: %s %v", i, told.body, err)
+			}
+			if i == 0 {
+				continue // it is under way yet
+			}
+			settled := s.do("POST", "/v1/limits/settle",
+				"{"+step[1]+`,"cost":80,"reservation":"`+got.Reservation+`"}`)
+			if settled.StatusCode != 200 {
+				t.Errorf("%d: %s: %s", i, told.body, settled.body)
+			}
+		}
+	}
+	got := s.do("POST", "/v1/limits/check", `{"limit":"api","key":"bob"}`)
+	if strings.Contains(got.body, "reservation") {
+		t.Errorf("nothing is reserved: %s", got.body)
+	}
 }
 
 func TestShowLimits(t *testing.T) {
