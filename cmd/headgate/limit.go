@@ -40,6 +40,8 @@ have in the file, or replaces one that was made. It is kept, and holds wherever
 its scope says. remove removes such a limit. What rooms and queues meet belongs
 into the file.
 
+A key that begins with - comes behind --, as in headgate limit key api -- -x.
+
   headgate limit key api big-client
   headgate limit set api amount=200 overrides.big-client=1000
   headgate limit create partner algorithm=sliding_log amount=100 window=60s
@@ -110,7 +112,7 @@ func limitCommand(ctx context.Context, args []string, stdout, stderr io.Writer) 
 	case asked("reset", 3):
 		scope = "write"
 		if err = o.do(ctx, http.MethodDelete, limitKeyPath(words[1], words[2]), nil, nil); err == nil {
-			fmt.Fprintf(stdout, "forgotten: %s has used nothing of %s\n", words[2], words[1])
+			fmt.Fprintf(stdout, "forgotten: %q has used nothing of %s\n", words[2], words[1])
 		}
 	case len(words) > 2 && words[0] == "create":
 		scope = "write"
@@ -161,8 +163,13 @@ func limitPairs(words []string) (map[string]string, error) {
 	return pairs, nil
 }
 
+// limitKeyPath is the path of a key. That of . and .. would be taken for a way to another.
 func limitKeyPath(limit, key string) string {
-	return "/v1/limits/" + url.PathEscape(limit) + "/keys/" + url.PathEscape(key)
+	path := url.PathEscape(key)
+	if key == "." || key == ".." {
+		path = strings.ReplaceAll(key, ".", "%2E")
+	}
+	return "/v1/limits/" + url.PathEscape(limit) + "/keys/" + path
 }
 
 func (o *operator) listLimits(ctx context.Context, w io.Writer) error {

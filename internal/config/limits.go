@@ -75,7 +75,7 @@ func defaultLimit() Limit {
 
 func limitFields(l *Limit) []field {
 	return []field{
-		required("name", "api", text(&l.Name, cleanName)),
+		required("name", "api", text(&l.Name, cleanLimitName)),
 		required("algorithm", "sliding_log", raw(&l.Algorithm, cleanAlgorithm)),
 		required("amount", "100", whole(&l.Amount, 0, limit.MaxAmount)),
 		one("window", stretch(&l.Window)),
@@ -384,6 +384,15 @@ func stretch(dst *time.Duration) scalar {
 		}
 		return m
 	}
+}
+
+// cleanLimitName refuses the names of paths beside which the management API shows limits.
+func cleanLimitName(s string) (string, *mistake) {
+	if slices.Contains([]string{"check", "reserve", "settle"}, s) {
+		return "", wrong("choose another name, such as "+s+"s",
+			"%s is no name for a limit: /v1/limits/%s asks about limits", quote(s), s)
+	}
+	return cleanName(s)
 }
 
 func cleanAlgorithm(s string) (limit.Algorithm, *mistake) {

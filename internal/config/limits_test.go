@@ -140,6 +140,18 @@ func TestTimeZonesAreThoseOfTheMachine(t *testing.T) {
 	}
 }
 
+// The management API shows a limit at /v1/limits/NAME: one of the name of a path could not be shown
+// or changed.
+func TestNamesOfPathsAreNoLimits(t *testing.T) {
+	for _, name := range []string{"check", "reserve", "settle"} {
+		text := strings.Replace(limited("algorithm: sliding_log, amount: 1, window: 1m"), "api", name, 1)
+		_, err := Parse("headgate.yaml", []byte(text))
+		if err == nil || !strings.Contains(err.Error(), "is no name for a limit") {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
 func TestLimitsAreSharedUnlessTheyAreAWorkers(t *testing.T) {
 	dir := clusterDir(t, time.Now())
 	for _, beside := range []string{
