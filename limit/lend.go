@@ -341,9 +341,10 @@ func (e *entry) lent() int64 {
 }
 
 // Presume counts every key that is not known as fully used at a moment: what it has used
-// was lost. Of Concurrency calls of that moment may be under way until their leases end.
+// was lost. Of Concurrency calls of that moment may be under way until their leases end. The
+// moment may be long ago: a table begins with its first key.
 func (t *Table) Presume(at Time) {
-	t.lostAt, t.lost = t.step(at), true
+	t.lostAt, t.lost = min(at, t.step(at)), true
 }
 
 // presume is what a new key has used of what was lost.

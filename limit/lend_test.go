@@ -81,6 +81,30 @@ func TestResetOfWhatIsLent(t *testing.T) {
 	}
 }
 
+// What was lost counts as used then, also in a table that begins long after.
+func TestWhatWasLostCountsFromThen(t *testing.T) {
+	for _, r := range []Rule{
+		tenAMinute(), {Algorithm: SlidingWindow, Amount: 10, Window: time.Minute, Parts: 6},
+		{Algorithm: FixedWindow, Amount: 10, Window: time.Minute},
+		{Algorithm: FixedWindow, Amount: 10, Window: time.Minute, Align: FirstHit},
+		{Algorithm: TokenBucket, Amount: 10, Window: time.Minute},
+		{Algorithm: Concurrency, Amount: 10, Lease: time.Minute},
+	} {
+		for ago, want := range map[time.Duration]bool{0: false, 10 * time.Second: false, time.Hour: true} {
+			table := newTable(t, r, nil, 10)
+			table.Take(lendBegan, 1, "other", 1) // its clock
+			table.Presume(lendBegan - Time(ago))
+			d, err := table.Take(lendBegan, 2, "k", 10)
+			if err != nil || d.Allowed != want {
+				t.Errorf("%s, lost %v ago: allowed %v, want %v, %v", name(r), ago, d.Allowed, want, err)
+			}
+			if d.Retry > 70*time.Second {
+				t.Errorf("%s, lost %v ago: passes in %v", name(r), ago, d.Retry)
+			}
+		}
+	}
+}
+
 // Forgetting what was used does not forget what is lent: it may still be used.
 func TestResetKeepsWhatIsLent(t *testing.T) {
 	for _, r := range lendRules(rand.New(rand.NewPCG(2, 2))) {

@@ -88,7 +88,7 @@ type limitAnswer struct {
 	Reset      float64  `json:"reset_seconds"`
 	RetryAfter *float64 `json:"retry_after_seconds"` // null: never
 	Wait       float64  `json:"wait_seconds,omitempty"`
-	ID         string   `json:"reservation,omitempty"` // digits, more than JavaScript's numbers hold; 0: nothing
+	ID         string   `json:"reservation,omitempty"` // digits, more than JavaScript's numbers hold
 	Shadowed   bool     `json:"shadowed,omitempty"`
 	Shared     bool     `json:"shared,omitempty"`      // counted with all keys beyond max_keys
 	Alone      bool     `json:"unreachable,omitempty"` // its node did not answer: on_unreachable decided
