@@ -388,7 +388,7 @@ func stretch(dst *time.Duration) scalar {
 
 // cleanLimitName refuses the names of paths beside which the management API shows limits.
 func cleanLimitName(s string) (string, *mistake) {
-	if slices.Contains([]string{"check", "reserve", "settle"}, s) {
+	if slices.Contains([]string{"check", "renew", "reserve", "settle"}, s) {
 		return "", wrong("choose another name, such as "+s+"s",
 			"%s is no name for a limit: /v1/limits/%s asks about limits", quote(s), s)
 	}

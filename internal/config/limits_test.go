@@ -143,7 +143,7 @@ func TestTimeZonesAreThoseOfTheMachine(t *testing.T) {
 // The management API shows a limit at /v1/limits/NAME: one of the name of a path could not be shown
 // or changed.
 func TestNamesOfPathsAreNoLimits(t *testing.T) {
-	for _, name := range []string{"check", "reserve", "settle"} {
+	for _, name := range []string{"check", "renew", "reserve", "settle"} {
 		text := strings.Replace(limited("algorithm: sliding_log, amount: 1, window: 1m"), "api", name, 1)
 		_, err := Parse("headgate.yaml", []byte(text))
 		if err == nil || !strings.Contains(err.Error(), "is no name for a limit") {
