@@ -457,7 +457,8 @@ func TestRules(t *testing.T) {
 		}
 	}
 	for _, bad := range []string{`{"position":{"index":4}}`, `{"position":{}}`, `{"position":{"after":"x"}}`,
-		`{"position":{"index":1,"before":""}}`, `{"action":"lane","headgate":{"share":5}}`,
+		`{"position":{"index":1,"before":""}}`, `{"position":{"index":null}}`, `{"position":{"before":null}}`,
+		`{"position":{"after":null}}`, `{"action":"lane","headgate":{"share":5}}`,
 		`{"action":"deny","headgate":{"share":5}}`,
 		`{"action":"lane","headgate":{"lane":"a b","share":5}}`, `{"action":"lane","headgate":{"lane":"a"}}`,
 		`{"action":"lane","headgate":{"lane":"a","share":100}}`,

@@ -148,7 +148,7 @@ func (p *parser) in(n *node, kind kind) (*node, error) {
 	items := 0
 	for !p.symbol("}") {
 		if p.rest() == "" {
-			return nil, fault(p.src, open, open+1, "no } for this {", "")
+			return nil, fault(p.src, open, open+1, "no } for this {", "close it by }")
 		}
 		if strings.HasPrefix(p.rest(), ",") || strings.HasPrefix(p.rest(), ";") {
 			return nil, p.wrong("no "+p.rest()[:1]+" in a list", "spaces part its items")

@@ -141,7 +141,7 @@ func (p *parser) unary() (*node, error) {
 			return n, nil
 		}
 		if p.rest() == "" {
-			return nil, fault(p.src, from, from+1, "no ) for this (", "")
+			return nil, fault(p.src, from, from+1, "no ) for this (", "close it by )")
 		}
 		return nil, p.noOperator("and, or, xor or ) is missing before " + p.sight())
 	}
