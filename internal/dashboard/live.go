@@ -47,10 +47,9 @@ func (s *streams) close(session string) {
 
 // reader tells which rooms who asks may read, nil for none, and by which session.
 func (d *Dashboard) reader(r *http.Request) (session string, may func(room string) bool) {
-	secret := secretOf(r)
-	s, ok := d.sessions.find(secret, time.Now())
+	s, _, ok := d.sessionOf(r)
 	if ok {
-		session = hashed(secret)
+		session = hashed(secretOf(r))
 	}
 	return session, d.cfg.API.Reads(s.token, r)
 }

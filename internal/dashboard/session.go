@@ -7,6 +7,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/headgate/headgate/internal/api"
 )
 
 // Bounds of sessions. Chosen: an operator's day, and a page left alone over lunch.
@@ -121,8 +123,21 @@ func setCookie(w http.ResponseWriter, r *http.Request, value string) {
 		HttpOnly: true, Secure: secure(r), SameSite: http.SameSiteStrictMode})
 }
 
+// sessionOf is the session of a request. One whose token is no longer good is none: whoever may read
+// without a token goes on reading.
+func (d *Dashboard) sessionOf(r *http.Request) (found session, of api.Token, ok bool) {
+	found, ok = d.sessions.find(secretOf(r), time.Now())
+	if ok {
+		of, ok = d.cfg.API.Holds(found.token)
+	}
+	if !ok {
+		return session{}, api.Token{}, false
+	}
+	return found, of, true
+}
+
 // holder is the id of the token whose session a request belongs to, "" for none.
 func (d *Dashboard) holder(r *http.Request) string {
-	s, _ := d.sessions.find(secretOf(r), time.Now())
+	s, _, _ := d.sessionOf(r)
 	return s.token
 }

@@ -80,12 +80,10 @@ type told struct {
 // tellSession is GET session.
 func (d *Dashboard) tellSession(w http.ResponseWriter, r *http.Request) {
 	var t told
-	s, ok := d.sessions.find(secretOf(r), time.Now())
+	s, token, ok := d.sessionOf(r)
 	if ok {
-		if token, ok := d.cfg.API.Holds(s.token); ok {
-			end := s.began.Add(absoluteEnd).UTC()
-			t = told{SignedIn: true, ID: token.ID, Name: token.Name, Scopes: token.Scopes, EndsAt: &end}
-		}
+		end := s.began.Add(absoluteEnd).UTC()
+		t = told{SignedIn: true, ID: token.ID, Name: token.Name, Scopes: token.Scopes, EndsAt: &end}
 	}
 	t.Reads = d.cfg.API.Reads(s.token, r) != nil
 	writeJSON(w, http.StatusOK, t)

@@ -185,6 +185,11 @@ async function startHeadgate(folder, config) {
   return {
     url: `http://127.0.0.1:${port}`, admin, command,
     token: async (scope) => (await command('token', 'create', '--scope', scope, '--name', 'ops', '--data', data)).trim(),
+    revoke: async (name) => {
+      const line = (await command('token', 'list', '--data', data)).split('\n').find((l) => l.split(/\s+/).includes(name));
+      await command('token', 'revoke', line.split(/\s+/)[0], '--data', data);
+    },
+    signal: (name) => process.kill(name),
     ready: () => until('headgate is ready', async () => {
       assert.equal(process.exitCode, null, `headgate ended:\n${log}`);
       return (await fetch(`${admin}/readyz`).catch(() => ({}))).ok;

@@ -34,18 +34,15 @@ function path(xs, ys, x, y, close, gap) {
 
 // chart shows series of one unit. Each is [key, label, kind, tone], of the kind area, line, limit or bars.
 export function chart(title, lines, format = brief, about = 'the last 10 minutes', gap = 4) {
+  const figure = (v) => Number.isFinite(v) ? format(v) : '—';
   const series = lines.map(([key, label, kind, tone = '']) => ({key, label, kind, tone}));
   const picture = svg('svg', {viewBox: `0 0 ${wide} ${high}`, preserveAspectRatio: 'none', role: 'img'});
   for (const y of [0, 0.5, 1]) {
     picture.append(svg('line', {class: 'grid', x1: 0, x2: wide, y1: high * y, y2: high * y}));
   }
-  const paths = series.map((s) => {
-    const p = svg('path', {class: `s ${s.kind} ${s.tone}`});
-    picture.append(p);
-    return p;
-  });
+  const paths = series.map((s) => picture.appendChild(svg('path', {class: `s ${s.kind} ${s.tone}`})));
   const top = h('span.top-label'), middle = h('span.middle-label'), low = h('span.low-label', '0');
-  const from = h('span'), to = h('span', 'now'), none = h('p.dim');
+  const from = h('span'), to = h('span'), none = h('p.dim');
   const place = h('div'), details = h('details', h('summary', 'As a table'), place);
   const values = series.map(() => h('b'));
   const node = h('figure.chart',
@@ -58,7 +55,7 @@ export function chart(title, lines, format = brief, about = 'the last 10 minutes
     const {at} = newest;
     const step = Math.max(1, Math.round(at.length / 12)), lines = [];
     for (let i = at.length - 1; i >= 0; i -= step) {
-      lines.push([when(at[i], at.at(-1) - at[0]), ...series.map((s) => format(newest[s.key][i] ?? 0))]);
+      lines.push([when(at[i], at.at(-1) - at[0]), ...series.map((s) => figure(newest[s.key][i]))]);
     }
     place.replaceChildren(table(title, ['Time', ...series.map((s) => s.label)], lines));
   };
@@ -83,7 +80,7 @@ export function chart(title, lines, format = brief, about = 'the last 10 minutes
           paths[i].setAttribute('d', path(at, ys, x, y, s.kind === 'area', gap));
         }
         const now = ys.findLast((v) => v !== null);
-        put(values[i], now === undefined ? '—' : format(now));
+        put(values[i], figure(now));
       });
       put(top, format(most));
       put(middle, format === brief && most < 10 ? most / 2 : format(most / 2)); // half a user is no 1
@@ -92,9 +89,8 @@ export function chart(title, lines, format = brief, about = 'the last 10 minutes
       if (Date.now() - told < 10000) return;
       told = Date.now();
       picture.setAttribute('aria-label', `${title}, ${about}: ${series.map((s) => {
-        const ys = data[s.key].filter((v) => v !== null);
-        const [min, max] = ys.reduce(([a, b], v) => [Math.min(a, v), Math.max(b, v)], [Infinity, 0]);
-        return `${s.label} ${format(ys.at(-1) ?? 0)} at the end, between ${format(min)} and ${format(max)}`;
+        const ys = data[s.key].filter(Number.isFinite);
+        return `${s.label} ${ys.length ? `${format(ys.at(-1))} at the end, between ${format(Math.min(...ys))} and ${format(Math.max(...ys))}` : 'not known'}`;
       }).join('; ')}`);
       if (details.open && !details.contains(document.activeElement)) rows();
     },

@@ -24,7 +24,7 @@ const whole = new Intl.NumberFormat('en-US', {maximumFractionDigits: 0});
 const short = new Intl.NumberFormat('en-US', {notation: 'compact', maximumFractionDigits: 1});
 
 export const count = (n) => whole.format(n);
-export const brief = (n) => n < 10000 ? whole.format(n) : short.format(n);
+export const brief = (n) => n < 10000 ? count(n) : short.format(n);
 export const plural = (n, one, many = `${one}s`) => `${count(n)} ${n === 1 ? one : many}`;
 
 // span says a time in seconds, shortly.
@@ -142,8 +142,7 @@ export function wrongAt(form, name, text) {
   if (!input) return false;
   input.setAttribute('aria-invalid', 'true');
   input.closest('details')?.setAttribute('open', '');
-  const place = document.getElementById(input.getAttribute('aria-describedby').split(' ')[1]);
-  place.textContent = text;
+  document.getElementById(`${input.id}e`).textContent = text;
   return true;
 }
 
@@ -211,10 +210,12 @@ export function table(caption, heads, rows) {
       h('tbody', rows.map((row) => h('tr', row.map((c, i) => i ? h('td', {'data-label': heads[i]}, c) : h('th', {scope: 'row'}, c)))))));
 }
 
-// keepFocus replaces what is in a place, and puts the focus back.
+// keepFocus replaces what is in a place, and puts the focus back, and how far tables are scrolled.
 export function keepFocus(place, nodes) {
   const was = document.activeElement, had = place.contains(was);
+  const scrolls = () => [...place.querySelectorAll('.scroll')], far = scrolls().map((e) => e.scrollLeft);
   place.replaceChildren(...[nodes].flat(9).filter(Boolean));
+  scrolls().forEach((e, i) => e.scrollLeft = far[i]);
   if (had) refocus(was);
 }
 

@@ -30,18 +30,10 @@ export class Problem extends Error {
 }
 
 export async function ask(method, path, body, signal) {
-  const options = {method, signal, headers: {}};
-  if (body !== undefined) {
-    options.body = JSON.stringify(body);
-    options.headers['Content-Type'] = 'application/json';
-  }
-  let answer;
-  try {
-    answer = await fetch(path, options);
-  } catch (error) {
-    if (error.name === 'AbortError') throw error;
-    throw new Problem(0, {detail: 'headgate does not answer', hint: 'Is it running? The page tries again by itself.'});
-  }
+  const sent = body !== undefined && {body: JSON.stringify(body), headers: {'Content-Type': 'application/json'}};
+  const answer = await fetch(path, {method, signal, ...sent}).catch((error) => {
+    throw error.name === 'AbortError' ? error : new Problem(0, {detail: 'headgate does not answer', hint: 'Is it running? The page tries again by itself.'});
+  });
   const text = await answer.text();
   const kind = answer.headers.get('Content-Type') ?? '';
   const value = text && kind.includes('json') ? JSON.parse(text) : text;
@@ -87,7 +79,6 @@ export const live = {
   at: 0,
   state: 'connecting',
   listeners: new Set(),
-  source: null,
   wait: 1000,
   set(state) {
     this.state = state;
@@ -104,7 +95,9 @@ export const live = {
     this.stop();
     if (document.hidden || !session.now.reads) return;
     const source = this.source = new EventSource(this.room ? `live?room=${encodeURIComponent(this.room)}` : 'live');
+    this.late();
     source.onmessage = (event) => {
+      this.late();
       const {at, all, rooms = [], gone = []} = JSON.parse(event.data);
       this.at = at;
       this.wait = 1000;
@@ -126,10 +119,17 @@ export const live = {
       this.timer = setTimeout(() => session.check().then(() => this.start()), this.wait);
     };
   },
+  // late begins anew where no second comes: a process that stands still, or a broken way, ends no stream.
+  late() {
+    clearTimeout(this.timer);
+    this.timer = setTimeout(() => {
+      this.set('lost');
+      this.start();
+    }, 8000);
+  },
   stop() {
     clearTimeout(this.timer);
     this.source?.close();
-    this.source = null;
   },
 };
 

@@ -149,8 +149,7 @@ export function whatIf(name) {
     }
   }
   function answer(a, asked) {
-    const percent = (x) => `${Math.round(x * 1000) / 10} %`;
-    const rows = [['Visitors', (o) => count(o.visitors)], ['Let in', (o) => count(o.admitted)], ['Had to wait', (o) => percent(o.waited_share)],
+    const rows = [['Visitors', (o) => count(o.visitors)], ['Let in', (o) => count(o.admitted)], ['Had to wait', (o) => `${Math.round(o.waited_share * 1000) / 10} %`],
       ['Waited in all', (o) => span(o.waited_seconds)], ['Wait of who was let in, half of them', (o) => span(o.wait_p50_seconds)], ['9 of 10', (o) => span(o.wait_p90_seconds)], ['The longest', (o) => span(o.wait_max_seconds)], ['Still waiting at the end', (o) => count(o.still_waiting)],
       ['Most inside', (o) => count(o.peak_active)], ['Most waiting', (o) => count(o.peak_waiting)]];
     const [now, other] = [a.now.waited_seconds, a.other.waited_seconds];

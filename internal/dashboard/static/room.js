@@ -23,6 +23,7 @@ export function room(name, part = '') {
     live(rooms) {
       const r = rooms.get(name);
       gone.hidden = Boolean(r);
+      state.hidden = where.hidden = !r;
       inner.node.hidden = !r || inner.loading;
       if (!r) return;
       setBadge(state, r);
@@ -163,7 +164,7 @@ function steering(name, done) {
     live(r) {
       now = r;
       for (const [key, value] of Object.entries({...shownAs(r), message: r.message})) {
-        const input = (form.elements[key] ?? words.elements[key]);
+        const input = form.elements[key] ?? words.elements[key];
         if (!touched.has(key) && input.value !== value) input.value = value;
       }
       Object.assign(on, {queue_all: r.queue_all, closed: r.closed, suspended: r.status === 'suspended'});

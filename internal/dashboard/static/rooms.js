@@ -97,8 +97,11 @@ export function rooms() {
   return {title: 'Rooms', node, live: update};
 }
 
-// nameOf makes a room's name of its host and path.
-const nameOf = (host, path) => (host + path).toLowerCase().replace(/[^a-z0-9]+/g, '-').replace(/^-+|-+$/g, '').slice(0, 60) || 'room';
+// nameOf makes a room's name of its host and path: one that no room has.
+function nameOf(place, n = 1) {
+  const name = (place.toLowerCase().replace(/[^a-z0-9]+/g, '-').replace(/^-+|-+$/g, '').slice(0, 60) || 'room') + (n > 1 ? `-${n}` : '');
+  return live.rooms.has(name) ? nameOf(place, n + 1) : name;
+}
 
 export function create() {
   const form = formOf('.card', submit, h('h1', 'New room'),
@@ -117,7 +120,7 @@ export function create() {
     if (!value('host')) wrongAt(form, 'host', 'is missing. Write such as shop.example.com');
     if (faulty(form, 'total_active_users', 'new_users_per_minute', 'session_duration')) return;
     const body = {
-      name: nameOf(value('host'), value('path')), host: value('host') || undefined, path: value('path') || '/',
+      name: nameOf(value('host') + value('path')), host: value('host') || undefined, path: value('path') || '/',
       total_active_users: Number(value('total_active_users')), new_users_per_minute: Number(value('new_users_per_minute')),
       headgate: {session_seconds: seconds(value('session_duration'))},
     };
