@@ -139,6 +139,9 @@ func (l *Line) Seen(number uint64, now Tau, interval time.Duration) TicketStatus
 	p := &c.places[i]
 	called := c.has(calledSet, i)
 	if !called && p.over(tick) {
+		if c.has(unsureSet, i) { // who speaks has had it
+			l.expired++
+		}
 		l.expire(number)
 		return l.status(number)
 	}
@@ -404,11 +407,14 @@ func (l *Line) unmark(set int, number uint64) {
 	}
 }
 
-// Expired is how many places ended because their hold was over, since the line was made here.
+// Expired is how many places ended because their hold was over, since the line was made here. Numbers
+// that were reserved before a restart and never heard are not among them.
 func (l *Line) Expired() int { return l.expired }
 
 func (l *Line) expire(number uint64) {
-	l.expired++
+	if c, i := l.find(number); !c.has(unsureSet, i) { // else perhaps nobody ever had it
+		l.expired++
+	}
 	l.drop(number)
 }
 

@@ -561,3 +561,22 @@ func TestTicketStatusString(t *testing.T) {
 		t.Error(got)
 	}
 }
+
+// After a crash the numbers that were reserved ahead hold places until they are heard of or too old:
+// what nobody ever had is not a place that somebody gave up.
+func TestNumbersThatNobodyHadAreNoPlacesThatExpired(t *testing.T) {
+	l := joined(2)
+	l.Extend(8, 0, minute5) // 3 to 7
+	if got := l.Seen(3, sec, 2*time.Second); got != TicketWaiting {
+		t.Fatalf("who speaks is %v", got)
+	}
+	if got := l.Seen(5, 400*sec, 2*time.Second); got != TicketGone { // too late, and surely somebody
+		t.Fatalf("who speaks too late is %v", got)
+	}
+	if dropped := l.Expire(401*sec, 100); dropped != 6 {
+		t.Errorf("%d places are dropped, want all that are left", dropped)
+	}
+	if got := l.Expired(); got != 4 {
+		t.Errorf("%d places expired, want those of 1, 2, 3 and 5", got)
+	}
+}
