@@ -65,11 +65,15 @@ func (d *ruleDraft) fields(placed bool) []field {
 		var p position
 		all = append(all, field{name: "position", std: func() {}, read: func(r *reader, at string, v any) {
 			// Null is no place: as a default it would put the rule first.
-			r.object(at, v, []field{
-				maybe(&p.index, func(n *int64) field { return whole("index", n, 0, 1, mostRules) }).required(),
-				maybe(&p.before, func(s *string) field { return text("before", s, "", 64) }).required(),
-				maybe(&p.after, func(s *string) field { return text("after", s, "", 64) }).required(),
-			})
+			places := []field{
+				maybe(&p.index, func(n *int64) field { return whole("index", n, 0, 1, mostRules) }),
+				maybe(&p.before, func(s *string) field { return text("before", s, "", 64) }),
+				maybe(&p.after, func(s *string) field { return text("after", s, "", 64) }),
+			}
+			for i := range places {
+				places[i] = places[i].required()
+			}
+			r.object(at, v, places)
 			if o, ok := v.(*object); ok && len(o.names) != 1 {
 				r.wrong(at, CodeConflict, `send one of {"index": 1}, {"before": "ID"} and {"after": "ID"}`,
 					"has %d members", len(o.names))

@@ -319,7 +319,7 @@ func TestPreview(t *testing.T) {
 		"waitTime=0":                  `waitTime is "0": write a whole number from 1 on`,
 		"waitTime=x":                  `waitTime is "x": write a whole number from 1 on`,
 		"force_queue=maybe":           `force_queue is "maybe": write true or false`,
-		"event=over":                  `event is "over": write one of ["none" "prequeueing" "started"]`,
+		"event=over":                  `event is "over": write one of none, prequeueing, started`,
 		"shuffle_at_event_start=true": "shuffle_at_event_start is for an event: add event=prequeueing",
 		"wait_time=3":                 `there is no parameter "wait_time"`,
 	} {

@@ -149,7 +149,7 @@ func (r *reader) truth(name string) bool {
 func (r *reader) word(name string, words ...string) string {
 	w := r.text(name, words[0])
 	if !slices.Contains(words, w) {
-		r.fail(name, fmt.Sprintf("one of %q", words))
+		r.fail(name, "one of "+strings.TrimPrefix(strings.Join(words, ", "), ", "))
 	}
 	return w
 }
@@ -166,7 +166,7 @@ func (r *reader) number(name string, otherwise int64) int64 {
 func (r *reader) end() error {
 	for name := range r.q {
 		if r.err == nil && !slices.Contains(r.read, name) {
-			return fmt.Errorf("there is no parameter %.40q: there are %q", name, r.read)
+			return fmt.Errorf("there is no parameter %.40q: there are %s", name, strings.Join(r.read, ", "))
 		}
 	}
 	return r.err
