@@ -15,10 +15,24 @@ import (
 type who struct {
 	token Token
 	local bool // no token, but from this machine: may read
+
+	zone func(room string) string // of Config
 }
 
 func (w who) may(scope, room string) bool {
 	return w.local && scope == scopeRead || w.token.May(scope, room)
+}
+
+// mayRoom is may for what is surely a room: the token of its zone will do.
+func (w who) mayRoom(scope, room string) bool {
+	if w.may(scope, room) {
+		return true
+	}
+	if w.zone == nil || room == "" || !w.token.zoned() {
+		return false
+	}
+	zone := w.zone(room)
+	return zone != "" && w.token.May(scope, zoneScope+zone)
 }
 
 // String is the token's id and name, for logs.
@@ -37,6 +51,8 @@ func (a *API) admit(c *call, e route) *problem {
 	case p != nil:
 		return p
 	case c.who.may(e.scope, c.room), e.some && c.who.token.mayAny(e.scope):
+		return nil
+	case strings.HasPrefix(e.path, "/v1/rooms/") && c.who.mayRoom(e.scope, c.room):
 		return nil
 	case e.scope != scopeRead && !a.refusals.take(c.who.token.ID, time.Now()):
 		return &problem{Status: http.StatusTooManyRequests, Code: "too_many_refusals",

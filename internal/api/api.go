@@ -189,6 +189,7 @@ type Config struct {
 	Webhooks Webhooks
 
 	Rooms   Rooms
+	Zone    func(room string) string // the name of the zone of a room, "" for no room; nil: there are none
 	History Analytics
 	Pages   *pages.Book  // of previews
 	Metrics http.Handler // of GET /metrics
@@ -301,7 +302,7 @@ func (a *API) cluster(c *call) (any, error) { return a.cfg.Process.Cluster(c.r.C
 func (a *API) rooms(c *call) (any, error) {
 	rooms := []headgate.Status{}
 	for _, s := range a.cfg.Process.Rooms() {
-		if c.who.may(scopeRead, s.Name) {
+		if c.who.mayRoom(scopeRead, s.Name) {
 			rooms = append(rooms, s)
 		}
 	}
@@ -331,7 +332,7 @@ func (a *API) ticket(c *call) (any, error) {
 // tickets looks through all rooms that may be read.
 func (a *API) tickets(c *call) (any, error) {
 	for _, s := range a.cfg.Process.Rooms() {
-		if !c.who.may(scopeRead, s.Name) {
+		if !c.who.mayRoom(scopeRead, s.Name) {
 			continue
 		}
 		w, err := a.cfg.Process.Where(c.r.Context(), s.Name, c.r.PathValue("id"))

@@ -29,7 +29,7 @@ type call struct {
 // dispatch picks the method and answers, also where there is none.
 func (a *API) dispatch(w http.ResponseWriter, r *http.Request, routes []route) {
 	c := &call{w: w, r: r, id: strings.ToLower(rand.Text()[:12]),
-		path: loggedPath(r.URL.Path), room: r.PathValue("name"),
+		path: loggedPath(r.URL.Path), room: r.PathValue("name"), who: who{zone: a.cfg.Zone},
 		wrapped: strings.HasPrefix(r.URL.Path, "/client/v4/")}
 	h := w.Header()
 	h.Set("X-Request-Id", c.id)

@@ -43,7 +43,7 @@ func (a *API) ServeFor(id string, w http.ResponseWriter, r *http.Request) {
 // Reads tells which rooms the holder of a token may read, or who sends a request without one. It
 // is nil for none.
 func (a *API) Reads(id string, r *http.Request) func(room string) bool {
-	w := who{local: id == "" && local(r)}
+	w := who{local: id == "" && local(r), zone: a.cfg.Zone}
 	if id != "" {
 		t, ok := a.Holds(id)
 		if !ok {
@@ -54,5 +54,5 @@ func (a *API) Reads(id string, r *http.Request) func(room string) bool {
 	if !w.local && !w.token.mayAny(scopeRead) {
 		return nil
 	}
-	return func(room string) bool { return w.may(scopeRead, room) }
+	return func(room string) bool { return w.mayRoom(scopeRead, room) }
 }

@@ -61,6 +61,11 @@ func (t *Token) May(scope, room string) bool {
 	})
 }
 
+// zoned tells whether any scope is of a zone.
+func (t *Token) zoned() bool {
+	return slices.ContainsFunc(t.Scopes, func(s string) bool { return strings.Contains(s, ":"+zoneScope) })
+}
+
 // mayAny tells whether the token allows scope for any room at all.
 func (t *Token) mayAny(scope string) bool {
 	return slices.ContainsFunc(t.Scopes, func(s string) bool {

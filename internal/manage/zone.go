@@ -55,6 +55,9 @@ func Zones(cfg *config.Config) []Zone {
 // AccountID is the id of the one account there is.
 func AccountID() string { return derivedID("account", DefaultZone) }
 
+// ZoneOf is the name of the zone of cfg that a host is in.
+func ZoneOf(cfg *config.Config, host string) string { return zoneOf(Zones(cfg), host).Name }
+
 // zoneOf is the zone of a host: the longest domain that has it.
 func zoneOf(zones []Zone, host string) Zone {
 	best := zones[len(zones)-1]

@@ -35,6 +35,7 @@ func (s *Server) adminAPI() *api.API {
 		Webhooks: api.Webhooks{List: s.listWebhooks, Test: s.testWebhook},
 
 		Rooms:   s,
+		Zone:    s.zoneOf,
 		History: history{s},
 		Pages:   s.book,
 		Preview: s.preview,

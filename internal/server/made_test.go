@@ -343,6 +343,22 @@ func TestMadeRoomTokens(t *testing.T) {
 		a.Errors[0].Source.Pointer != "/headgate/origin" {
 		t.Error(a.text)
 	}
+	if a := zone.ask("GET", "/v1/rooms", ""); a.StatusCode != 200 || !strings.Contains(a.text, `"tea"`) ||
+		strings.Contains(a.text, `"main"`) {
+		t.Error("a token of a zone sees other rooms than those of its zone:", a.text)
+	}
+	if a := zone.ask("PATCH", "/v1/rooms/tea", `{"message":"soon"}`); a.StatusCode != 200 {
+		t.Error("a token of a zone does not change a room of it:", a.text)
+	}
+	for _, other := range []*boss{p.boss("write:zone/default"), p.boss("read:zone/other.org")} {
+		if a := other.ask("GET", "/v1/rooms/tea", ""); a.StatusCode != 403 {
+			t.Error("a token of another zone reads a room:", a.text)
+		}
+	}
+	reader := p.boss("read:zone/example.com")
+	if a := reader.ask("PATCH", "/v1/rooms/tea", `{"message":"x"}`); a.StatusCode != 403 {
+		t.Error("who reads in a zone changes a room:", a.text)
+	}
 	room := p.boss("write:tea")
 	if a := room.ask("GET", rooms+"/"+r.ID, ""); a.StatusCode != 200 {
 		t.Error(a.text)

@@ -208,6 +208,15 @@ func (s *Server) Book(ctx context.Context) (*manage.Book, error) {
 	return book, err
 }
 
+// zoneOf is the name of the zone of a room, "" for no room.
+func (s *Server) zoneOf(room string) string {
+	set := s.set.Load()
+	if g := set.find(room); g != nil {
+		return manage.ZoneOf(set.cfg, g.file.Host)
+	}
+	return ""
+}
+
 // Edit implements api.Rooms: what edit does to the rooms is in the store before it is in force.
 func (s *Server) Edit(
 	ctx context.Context, edit func(*manage.Book) (*manage.Result, error),

@@ -57,6 +57,20 @@ describe('the dashboard in trouble', {concurrency: true}, () => {
     assert.deepEqual(faults, []);
   });
 
+  test('the token of a zone sees the rooms of its zone, and changes them', async (t) => {
+    const room = await startRoom(t, {host: 'elsewhere.test'}, zones);
+    await make(room, await room.token('write'), {name: 'ours'});
+    const board = await open(t, browser, room);
+    const {page} = board;
+    await signIn(board, await room.token(`write:zone/${insecureHost}`));
+    const rows = page.locator('.rooms tbody tr');
+    await until('there is that room alone', async () => (await rows.allInnerTexts()).join().includes('ours') && await rows.count() === 1);
+    await page.getByRole('link', {name: 'ours'}).click();
+    await page.getByRole('button', {name: 'Queue everybody'}).click();
+    await confirm(page, 'Queue everybody');
+    await until('all queue', async () => await page.locator('.head .badge').innerText() === 'all queue');
+  });
+
   test('two rooms whose places read alike have two names', async (t) => {
     const room = await startRoom(t, {host: 'elsewhere.test'}, zones);
     const board = await open(t, browser, room);
