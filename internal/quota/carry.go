@@ -344,7 +344,7 @@ func (l *Lane) Peek(ctx context.Context, key string, n int64) (limit.Decision, e
 // gather has all who hold some of a key say what they have used of it, and give back the rest.
 // Who does not answer is not waited for long.
 func (l *Lane) gather(ctx context.Context, key string) (limit.Decision, error) {
-	return l.ask(ctx, request{kind: kindGather, key: key})
+	return l.ask(ctx, request{kind: kindPeek, key: key, n: gathered})
 }
 
 // Direct takes n at the host at once: of what is not lent. Below 0 gives back, also what was

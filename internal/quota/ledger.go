@@ -299,7 +299,9 @@ func (t *table) other(q *request, now limit.Time, hash uint64, r *reply) (d limi
 	var err error
 	switch q.kind {
 	case kindPeek:
-		r.Decision = t.Peek(now, hash, q.key, q.n)
+		if r.Decision = t.Peek(now, hash, q.key, max(0, q.n)); q.gathers() {
+			r.Allowed, r.Retry = len(t.Holders(hash, 0)) == 0, 0
+		}
 	case kindTake:
 		r.Decision, err = t.Take(now, hash, q.key, q.n)
 		switch {
@@ -335,8 +337,6 @@ func (t *table) other(q *request, now limit.Time, hash uint64, r *reply) (d limi
 	case kindReset:
 		t.Reset(hash)
 		d = limit.Deed{Kind: limit.Resets}
-	case kindGather:
-		r.Allowed = len(t.Holders(hash, 0)) == 0
 	}
 	switch {
 	case errors.Is(err, limit.ErrSettled):
@@ -345,7 +345,7 @@ func (t *table) other(q *request, now limit.Time, hash uint64, r *reply) (d limi
 		r.status = impossible
 	case !r.Allowed && r.Retry >= 0 && (q.kind == kindTake || q.kind == kindReserve) && t.Lent(hash) > 0:
 		r.status = again
-	case !r.Allowed && r.Retry >= 0 && (q.kind == kindPeek || q.kind == kindGather) &&
+	case !r.Allowed && r.Retry >= 0 && q.kind == kindPeek &&
 		len(t.Holders(hash, 0)) > 0:
 		r.status = again
 	}

@@ -24,6 +24,10 @@ const (
 // that knows no renewals refuses it as no cost, and changes nothing.
 const renewal = -1
 
+// gathered is what is looked for when all who hold some of a key are to say what they have used
+// of it, and to give back the rest. Chosen: a program that does not know it looks, and no more.
+const gathered = -1
+
 // errMessage: a message that this program cannot read.
 var errMessage = errors.New("message of another format, or damaged")
 
@@ -37,8 +41,7 @@ const (
 	kindSettle
 	kindPeek
 	kindReset
-	kindBook   // has been used, whatever there is
-	kindGather // has others say what they used, and give back what they hold
+	kindBook // has been used, whatever there is
 	kindLast
 )
 
@@ -56,6 +59,9 @@ type request struct {
 
 // renews reports whether the lease of a call under way begins anew.
 func (r *request) renews() bool { return r.kind == kindSettle && r.n == renewal }
+
+// gathers reports whether others are to say what they have used.
+func (r *request) gathers() bool { return r.kind == kindPeek && r.n == gathered }
 
 // status says whether a request was decided.
 type status uint8
@@ -154,7 +160,7 @@ func parseRequests(b []byte) (who uint64, rs []request, err error) {
 			r.n, r.ttl = d.int(), time.Duration(d.int())
 		case kindSettle:
 			r.n, r.id = d.int(), uint64(d.int())
-		case kindReset, kindGather:
+		case kindReset:
 		default:
 			d.fail()
 		}
