@@ -58,7 +58,7 @@ demo: build ## a shop, a room, a crowd and a live picture; k kills the room
 # --- tests -----------------------------------------------------------------
 
 .PHONY: check
-check: format lint quick ## what each commit must pass: 9 min
+check: format lint quick ## what each commit must pass: 7 min
 
 .PHONY: format
 format: # gofmt and go fix have nothing to say
@@ -85,7 +85,7 @@ quick: # all quick tests, with the race detector where it can find something
 		$$($(GO) list ./... | grep -vE '/(slot|limit|internal/house)$$')
 
 .PHONY: all
-all: setup ## every test, in half an hour; installs what it needs
+all: setup ## every test, in 20 minutes; installs what it needs
 	$(MAKE) check
 	$(MAKE) walk
 	$(MAKE) fuzz
