@@ -96,8 +96,12 @@ func TestFullDisk(t *testing.T) {
 		return s.record("shop").Refused > 1
 	})
 	s.rest(10*time.Second, func() { c.kept(); s.held("/") })
-	if n := len(s.errors()); n == 0 || n > 6 { // the engine's and each room's, and what the engine says
-		t.Errorf("%d errors in the log within ten seconds, want one of each kind:\n%s", n, strings.Join(s.errors(), ""))
+	// The engine's and each room's, and what the engine says. What the engine cleared when it
+	// started anew may have made way for one more record: then that room's is told again.
+	n, again := len(s.errors()), strings.Count(s.said(), `msg="record is written again"`)
+	if n == 0 || again > 2 || n > 6+again {
+		t.Errorf("%d errors in the log within ten seconds, %d times written again, want one of each kind:\n%s",
+			n, again, strings.Join(s.errors(), ""))
 	}
 	s.doctor(1, "the disk is full", "room shop: its record has not been written")
 
