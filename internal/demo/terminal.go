@@ -79,9 +79,11 @@ func (t *terminal) size() (width, height int) {
 	return int(w.Col), int(w.Row)
 }
 
-// keys sends each key until ctx is done or the terminal is gone.
+// keys sends each key until ctx is done or the terminal is gone. An arrow or the like is none,
+// and neither are its letters.
 func (t *terminal) keys(ctx context.Context, to chan<- byte) error {
 	var b [16]byte
+	var e escape
 	for ctx.Err() == nil {
 		n, err := unix.Read(int(t.in.Fd()), b[:])
 		if err == unix.EINTR || err == unix.EAGAIN {
@@ -90,10 +92,13 @@ func (t *terminal) keys(ctx context.Context, to chan<- byte) error {
 		if err != nil {
 			return fmt.Errorf("read a key: %w", err)
 		}
-		if n > 1 && b[0] == '\x1b' {
-			continue // an arrow or the like: its letters are no keys
+		if n == 0 {
+			e = none // what follows an Escape by so much is a key of its own
 		}
 		for _, k := range b[:n] {
+			if !e.key(k) {
+				continue
+			}
 			select {
 			case to <- k:
 			case <-ctx.Done():
@@ -101,4 +106,30 @@ func (t *terminal) keys(ctx context.Context, to chan<- byte) error {
 		}
 	}
 	return nil
+}
+
+// An escape is how far a control sequence has been read (ECMA-48 §5.4: ESC [, parameters, a
+// final byte from @ to ~; terminals also send ESC O and one byte).
+type escape int
+
+const (
+	none     escape = iota
+	begun           // ESC
+	sequence        // ESC [ or ESC O
+)
+
+// key takes the next byte and reports whether it is a key.
+func (e *escape) key(b byte) bool {
+	switch {
+	case b == '\x1b':
+		*e = begun
+	case *e == begun && (b == '[' || b == 'O'):
+		*e = sequence
+	case *e == sequence && (b < '@' || b > '~'):
+	case *e != none:
+		*e = none
+	default:
+		return true
+	}
+	return false
 }

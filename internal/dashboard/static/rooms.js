@@ -97,10 +97,12 @@ export function rooms() {
   return {title: 'Rooms', node, live: update};
 }
 
+const made = new Set(); // here, and perhaps not told of yet
+
 // nameOf makes a room's name of its host and path: one that no room has.
 function nameOf(place, n = 1) {
   const name = (place.toLowerCase().replace(/[^a-z0-9]+/g, '-').replace(/^-+|-+$/g, '').slice(0, 60) || 'room') + (n > 1 ? `-${n}` : '');
-  return live.rooms.has(name) ? nameOf(place, n + 1) : name;
+  return live.rooms.has(name) || made.has(name) ? nameOf(place, n + 1) : name;
 }
 
 export function create() {
@@ -135,6 +137,7 @@ export function create() {
     const zone = zones.filter((z) => body.host === z.name || body.host.endsWith(`.${z.name}`))
       .sort((a, b) => b.name.length - a.name.length)[0] ?? {id: 'default'};
     const {result} = await write('POST', `/client/v4/zones/${encodeURIComponent(zone.id)}/waiting_rooms`, body);
+    made.add(result.name);
     location.hash = `#/rooms/${encodeURIComponent(result.name)}`;
     say(`Done: ${result.name} is there.${result.headgate.in_force ? '' : ` Not in force: ${result.headgate.problem}`}`,
       () => undo(result.headgate.version).then(() => location.hash = '#/'));
