@@ -92,7 +92,7 @@ func (r *Room) wait(q *visitRequest, p *counter.Place, s State) {
 	switch {
 	case q.peek:
 		r.waitJSON(q, v, http.StatusOK)
-	case Navigates(q.r) && !wire.PrefersJSON(q.r.Header.Get("Accept")):
+	case Navigates(q.r) && !wire.PrefersJSON(q.r.Header):
 		buf := r.page(q, v)
 		h["Content-Type"] = htmlType
 		if q.f.cfg.RefreshHeader && v.refreshes() {
@@ -102,7 +102,7 @@ func (r *Room) wait(q *visitRequest, p *counter.Place, s State) {
 		q.w.WriteHeader(code)
 		q.w.Write(buf.Bytes())
 		r.bufs.Put(buf)
-	case wire.PrefersJSON(q.r.Header.Get("Accept")):
+	case wire.PrefersJSON(q.r.Header):
 		r.waitJSON(q, v, code)
 	default: // a script, an image, a form: it must not take the answer for its own
 		if code == http.StatusOK || code == http.StatusAccepted {

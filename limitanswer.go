@@ -2,7 +2,6 @@ package headgate
 
 import (
 	"fmt"
-	"html"
 	"math"
 	"net/http"
 	"slices"
@@ -189,20 +188,11 @@ func writeRefusal(w http.ResponseWriter, r *http.Request, vs []Verdict) {
 		}
 	}
 	detail := refusalDetail(names, vs)
-	h := w.Header()
 	if wire.IsGRPC(r) {
 		wire.WriteGRPC(w, detail, RefusalStatus(vs))
 		return
 	}
-	h.Add("Vary", "Accept")
-	if !wire.PrefersHTML(r.Header.Get("Accept")) {
-		wire.WriteExceeded(w, r, detail, names)
-		return
-	}
-	h.Set("Content-Security-Policy", "default-src 'none'")
-	wire.WriteShort(w, r, http.StatusTooManyRequests, htmlType, []byte("<!doctype html><html lang=en>"+
-		"<meta charset=utf-8><meta name=viewport content=\"width=device-width\">"+
-		"<title>Too many requests</title><h1>Too many requests</h1><p>"+html.EscapeString(detail)+"\n"))
+	wire.WriteExceeded(w, r, detail, names)
 }
 
 // RefusalStatus is how a gRPC service refuses a call for what its limits say: an encoded

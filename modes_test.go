@@ -382,6 +382,7 @@ func TestWaitingAnswers(t *testing.T) {
 				{"old browser", "GET", "text/html,*/*;q=0.8", "", "text/html", code},
 				{"app", "GET", "application/json", "", "application/json", code},
 				{"app by weight", "GET", "text/html;q=0.4, application/json", "", "application/json", code},
+				{"app by a range", "GET", "application/*, text/html;q=0.5", "", "application/json", code},
 				{"fetch", "GET", "*/*", "cors", "text/plain", script},
 				{"image", "GET", "image/avif,*/*", "no-cors", "text/plain", script},
 				{"form", "POST", "text/plain", "", "text/plain", script},

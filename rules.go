@@ -77,8 +77,8 @@ const (
 func (r *Room) deny(q *visitRequest) {
 	wire.BoundBody(q.w, q.r)
 	h, kind, body := q.w.Header(), textType, denied+"\n"
-	switch accept := q.r.Header.Get("Accept"); {
-	case wire.PrefersJSON(accept) || q.peek:
+	switch {
+	case wire.PrefersJSON(q.r.Header) || q.peek:
 		kind, body = []string{"application/problem+json"}, deniedJSON
 	case Navigates(q.r):
 		kind, body = htmlType, r.page(q, &View{Room: q.f.cfg.Title, State: StateDenied,

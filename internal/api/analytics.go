@@ -310,7 +310,7 @@ func pastQueryOf(r *http.Request, now time.Time) (*pastQuery, error) {
 	if q.Kind == 0 {
 		return nil, badParameter("room", "nothing is asked for", "write room=NAME, limit=NAME or queue=NAME")
 	}
-	if q.format, err = formatOf(values, r.Header.Get("Accept")); err != nil {
+	if q.format, err = formatOf(values, r.Header); err != nil {
 		return nil, err
 	}
 	var wrong string
@@ -340,7 +340,7 @@ func queryOf(r *http.Request, names ...string) (url.Values, error) {
 	return values, nil
 }
 
-func formatOf(values url.Values, accept string) (string, error) {
+func formatOf(values url.Values, h http.Header) (string, error) {
 	switch f := values.Get("format"); f {
 	case "json", "csv", "ndjson":
 		return f, nil
@@ -348,14 +348,9 @@ func formatOf(values url.Values, accept string) (string, error) {
 	default:
 		return "", badParameter("format", "is not known", "write json, csv or ndjson")
 	}
-	kind, _, _ := strings.Cut(accept, ";")
-	switch strings.TrimSpace(kind) {
-	case "text/csv":
-		return "csv", nil
-	case "application/x-ndjson", "application/ndjson", "application/jsonl":
-		return "ndjson", nil
-	}
-	return "json", nil
+	formats := []string{"json", "csv", "ndjson", "ndjson", "ndjson"}
+	return formats[max(0, wire.Prefers(h, "application/json", "text/csv",
+		"application/x-ndjson", "application/ndjson", "application/jsonl"))], nil
 }
 
 // timesOf reads from, to and step, and puts the times on the grid of steps.

@@ -50,6 +50,16 @@ func TestAnalytics(t *testing.T) {
 		!strings.HasPrefix(res.Header.Get("Content-Type"), "text/csv") {
 		t.Error(err, res.body)
 	}
+	for accept, want := range map[string]string{
+		"text/csv;q=0.1, application/json": "application/json", "text/csv;q=0.9, */*;q=0.1": "text/csv",
+		"text/*": "text/csv", "application/jsonl, */*;q=0.5": "application/x-ndjson",
+		"*/*": "application/json", "text/csv;q=0": "application/json",
+	} {
+		res = s.do("GET", "/v1/analytics?room=shop", "", "Accept: "+accept)
+		if got := res.Header.Get("Content-Type"); !strings.HasPrefix(got, want) {
+			t.Errorf("%s: %s, want %s", accept, got, want)
+		}
+	}
 	sums := map[string]int{}
 	res = s.do("GET", "/v1/analytics?room=shop&format=ndjson&from=-30d&step=1m", "")
 	for line := range strings.Lines(res.body) {

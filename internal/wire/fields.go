@@ -1,9 +1,6 @@
 package wire
 
-import (
-	"strconv"
-	"strings"
-)
+import "strconv"
 
 // AppendString appends a string of RFC 9651 §3.3.3. What it cannot hold is in percent.
 func AppendString(b []byte, s string) []byte {
@@ -28,36 +25,6 @@ const mostSF = 999_999_999_999_999
 // AppendInt appends an integer of RFC 9651; what is beyond its bounds is the bound.
 func AppendInt(b []byte, n int64) []byte {
 	return strconv.AppendInt(b, min(max(0, n), mostSF), 10)
-}
-
-// PrefersHTML negotiates by quality value; a problem document wins a tie, and is for who
-// asks for nothing, or anything.
-func PrefersHTML(accept string) bool {
-	page, other := 0.0, 0.0
-	for range 16 { // more alternatives than any client sends
-		var part string
-		part, accept, _ = strings.Cut(accept, ",")
-		kind, params, _ := strings.Cut(part, ";")
-		q := 1.0
-		if _, after, ok := strings.Cut(params, "q="); ok {
-			after, _, _ = strings.Cut(after, ";")
-			v, err := strconv.ParseFloat(strings.TrimSpace(after), 64)
-			if err != nil || !(v >= 0 && v <= 1) {
-				v = 0
-			}
-			q = v
-		}
-		switch strings.ToLower(strings.TrimSpace(kind)) {
-		case "text/html", "application/xhtml+xml":
-			page = max(page, q)
-		case "application/json", "application/problem+json":
-			other = max(other, q)
-		}
-		if accept == "" {
-			break
-		}
-	}
-	return page > other
 }
 
 // Never says that a call cannot pass a limit, however long it waits: amount is the most that

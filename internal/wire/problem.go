@@ -1,9 +1,15 @@
 package wire
 
-import "net/http"
+import (
+	"html"
+	"net/http"
+)
 
-// problemType is a shared header value: assigned, never changed.
-var problemType = []string{"application/problem+json"}
+// Shared header values: assigned, never changed.
+var (
+	problemType = []string{"application/problem+json"}
+	htmlType    = []string{"text/html; charset=utf-8"}
+)
 
 // WriteProblem answers with a problem document (RFC 9457).
 func WriteProblem(w http.ResponseWriter, r *http.Request, status int, detail string) {
@@ -13,8 +19,17 @@ func WriteProblem(w http.ResponseWriter, r *http.Request, status int, detail str
 }
 
 // WriteExceeded answers 429 with a problem document of the type quota-exceeded
-// (draft-ietf-httpapi-ratelimit-headers), which names the limits that refused.
+// (draft-ietf-httpapi-ratelimit-headers), which names the limits that refused, or with a short
+// page for who prefers HTML.
 func WriteExceeded(w http.ResponseWriter, r *http.Request, detail string, limits []string) {
+	w.Header().Add("Vary", "Accept")
+	if prefersHTML(r.Header) {
+		w.Header().Set("Content-Security-Policy", "default-src 'none'")
+		WriteShort(w, r, http.StatusTooManyRequests, htmlType, []byte("<!doctype html><html lang=en>"+
+			"<meta charset=utf-8><meta name=viewport content=\"width=device-width\">"+
+			"<title>Too many requests</title><h1>Too many requests</h1><p>"+html.EscapeString(detail)+"\n"))
+		return
+	}
 	b := append([]byte(`{"type":"https://iana.org/assignments/http-problem-types#quota-exceeded"`),
 		`,"title":"Request cannot be satisfied as assigned quota has been exceeded"`...)
 	b = AppendJSONInt(b, "status", http.StatusTooManyRequests)

@@ -3,7 +3,6 @@ package wire
 import (
 	"net/http"
 	"net/netip"
-	"strconv"
 	"strings"
 )
 
@@ -23,38 +22,6 @@ func Cookie(line, name string) (value, rest string) {
 		value, rest, _ = strings.Cut(line[1:], ";")
 		return value, rest
 	}
-}
-
-// PrefersJSON negotiates by quality value; HTML wins a tie, nothing at all is
-// no preference.
-func PrefersJSON(accept string) bool {
-	if accept == "application/json" {
-		return true
-	}
-	json, html := -1.0, -1.0
-	for range 16 { // more alternatives than any client sends
-		var part string
-		part, accept, _ = strings.Cut(accept, ",")
-		kind, params, _ := strings.Cut(part, ";")
-		q := 1.0
-		if _, after, ok := strings.Cut(params, "q="); ok {
-			v, err := strconv.ParseFloat(strings.TrimSpace(after), 64)
-			if err != nil || v < 0 || v > 1 {
-				v = 0
-			}
-			q = v
-		}
-		switch kind = strings.TrimSpace(kind); {
-		case strings.EqualFold(kind, "application/json"):
-			json = max(json, q)
-		case strings.EqualFold(kind, "text/html"):
-			html = max(html, q)
-		}
-		if accept == "" {
-			break
-		}
-	}
-	return json > 0 && json > html
 }
 
 // Phone guesses whether the visitor's device falls asleep.
@@ -92,13 +59,16 @@ func TakesRevoke(h http.Header, name string) (revoke bool) {
 	return revoke
 }
 
-// Navigates reports whether the request opens a page.
+// Navigates reports whether the request opens a page: who takes anything does not ask for one.
 func Navigates(r *http.Request) bool {
 	if m := r.Header.Get("Sec-Fetch-Mode"); m != "" {
 		return m == "navigate"
 	}
-	get := r.Method == http.MethodGet || r.Method == http.MethodHead
-	return get && strings.Contains(r.Header.Get("Accept"), "text/html")
+	if r.Method != http.MethodGet && r.Method != http.MethodHead {
+		return false
+	}
+	page := wants(r.Header, "text/html")
+	return page.exact == byName && page.quality > 0
 }
 
 // FormValue is a value of a small form that a page of the same site has sent; any other form is
