@@ -106,8 +106,9 @@ var (
 type LimitRules interface {
 	// Allow takes cost units of a key, all or none.
 	Allow(ctx context.Context, a Ask) (Verdict, error)
-	// AllowAll takes from several limits. all says that either all take or none does; else
-	// each is for itself. The verdicts are in the order of asks.
+	// AllowAll takes from several limits. all says that either all take or none does, and those
+	// of one limit and key their sum; else each is for itself. The verdicts are in the order of
+	// asks.
 	AllowAll(ctx context.Context, asks []Ask, all bool) ([]Verdict, error)
 	// Reserve takes an estimate, to be settled within ttl; afterwards it counts as it is.
 	Reserve(ctx context.Context, a Ask, ttl time.Duration) (Verdict, error)
@@ -449,30 +450,50 @@ const allAtOnce = time.Minute
 
 // AllowAll takes from several limits. all says that either all is taken or nothing: then
 // Allowed of a verdict says whether that limit would have let the call pass. It looks at all
-// of them first, so that who is refused by one holds up nobody at the others.
-func (l *Limiter) AllowAll(ctx context.Context, asks []Ask, all bool) ([]Verdict, error) {
-	verdicts := make([]Verdict, len(asks))
-	if !all || len(asks) == 1 {
-		for _, a := range asks { // who asks for the impossible is told so before anything is taken
-			if _, _, err := l.possible(a); err != nil {
-				return verdicts, err
-			}
+// of them first, so that who is refused by one holds up nobody at the others. Asks of one limit
+// and key are then one for the sum of their costs, and are told the same: 3 and -3 use nothing,
+// and pass whatever is left. Calls under way stay apart: each has an end of its own.
+func (l *Limiter) AllowAll(ctx context.Context, asks []Ask, all bool) (verdicts []Verdict, err error) {
+	verdicts = make([]Verdict, len(asks))
+	for _, a := range asks { // who asks for the impossible is told so before anything is taken
+		if _, _, err := l.possible(a); err != nil {
+			return verdicts, err
 		}
+	}
+	if !all || len(asks) == 1 {
 		for i, a := range asks {
-			var err error
 			if verdicts[i], err = l.Allow(ctx, a); err != nil {
 				return verdicts, err
 			}
 		}
 		return verdicts, nil
 	}
+	first, sums := quota.Sums(len(asks), func(i int) (Ask, int64) {
+		return Ask{Limit: asks[i].Limit, Key: asks[i].Key}, asks[i].Cost
+	})
+	asks = slices.Clone(asks)
+	for i, a := range asks {
+		if _, d, err := l.at(a.Limit, a.Key); err == nil && d.quota.Calls {
+			sums[i], first[i] = sums[first[i]], i
+		} else {
+			asks[i].Cost = min(sums[i], limit.MaxAmount)
+		}
+	}
+	err = l.takeAll(ctx, asks, sums, verdicts)
+	for i, j := range first {
+		verdicts[i] = verdicts[j]
+	}
+	return verdicts, err
+}
+
+// takeAll takes all of asks, or nothing. sums are what has to fit for each.
+func (l *Limiter) takeAll(ctx context.Context, asks []Ask, sums []int64, verdicts []Verdict) (err error) {
 	held := make([]*Held, len(asks)) // what is lent, often without a message; nil: the rest
-	if pass, err := l.lookAll(ctx, asks, verdicts, held); err != nil || !pass {
+	if pass, err := l.lookAll(ctx, asks, sums, verdicts, held); err != nil || !pass {
 		l.refuse(asks, verdicts, held)
-		return verdicts, err
+		return err
 	}
 	for i, a := range asks {
-		var err error
 		switch v := &verdicts[i]; {
 		case a.Cost < 0, held[i] != nil: // when all else is taken
 		case v.Limit.Algorithm == limit.Concurrency || a.Cost == 0:
@@ -483,16 +504,15 @@ func (l *Limiter) AllowAll(ctx context.Context, asks []Ask, all bool) ([]Verdict
 		if err != nil || !verdicts[i].Allowed { // somebody else was faster
 			l.undo(ctx, asks[:i], verdicts)
 			back(held, verdicts)
-			return verdicts, err
+			return err
 		}
 	}
 	for i, a := range asks {
 		if a.Cost < 0 {
-			var err error
 			if verdicts[i], err = l.Allow(ctx, a); err != nil { // the limit has just changed
 				l.undo(ctx, asks, verdicts)
 				back(held, verdicts)
-				return verdicts, err
+				return err
 			}
 		}
 	}
@@ -504,35 +524,25 @@ func (l *Limiter) AllowAll(ctx context.Context, asks []Ask, all bool) ([]Verdict
 			v.ID = 0
 		}
 	}
-	return verdicts, nil
+	return nil
 }
 
 // lookAll tells whether all of asks would pass, and holds what is lent; it takes nothing else.
-// Those of one limit and key are looked at as one: together they may never pass.
+// A limit and key that stands there twice is looked at as one: together they may never pass.
 func (l *Limiter) lookAll(
-	ctx context.Context, asks []Ask, verdicts []Verdict, held []*Held,
+	ctx context.Context, asks []Ask, sums []int64, verdicts []Verdict, held []*Held,
 ) (pass bool, err error) {
-	const tooMuch = limit.MaxAmount + 1
-	sums := map[Ask]int64{}
-	for _, a := range asks {
-		of := Ask{Limit: a.Limit, Key: a.Key}
-		sums[of] = min(sums[of]+min(max(0, a.Cost), tooMuch), tooMuch)
-	}
 	pass = true
 	for i, a := range asks {
-		cost := int64(0)
-		if a.Cost > 0 {
-			cost = sums[Ask{Limit: a.Limit, Key: a.Key}]
-		}
-		k, d, err := l.possible(a)
+		k, d, err := l.at(a.Limit, a.Key)
 		if err != nil {
 			return false, err
 		}
-		if a.Cost > 0 && a.Cost == cost && k.Lent(&d.quota) {
+		if a.Cost > 0 && a.Cost == sums[i] && k.Lent(&d.quota) {
 			held[i] = &Held{}
 			*held[i], verdicts[i], err = l.Hold(ctx, a, Turn{Moment: true})
 		} else {
-			verdicts[i], err = l.look(ctx, a, cost)
+			verdicts[i], err = l.look(ctx, a, sums[i])
 		}
 		if err != nil {
 			return false, err

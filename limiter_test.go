@@ -370,6 +370,79 @@ func TestTheSameTwiceIsLookedAtAsOne(t *testing.T) {
 	}
 }
 
+// What one ask gives back and another of the same limit and key takes: the sum is used, and
+// never more than the limit allows.
+func TestTakenAndGivenBackAtOnceIsTheSum(t *testing.T) {
+	rules := map[string]limit.Rule{
+		"log":    {Algorithm: limit.SlidingLog, Amount: 10, Window: time.Minute},
+		"window": {Algorithm: limit.SlidingWindow, Amount: 10, Window: time.Minute},
+		"fixed":  {Algorithm: limit.FixedWindow, Amount: 10, Window: time.Hour, Align: limit.FirstHit},
+		"bucket": {Algorithm: limit.TokenBucket, Amount: 10, Window: 1000 * time.Hour},
+	}
+	for name, rule := range rules {
+		for _, tt := range []struct {
+			before int64
+			costs  []int64
+			passes bool
+			used   int64
+		}{
+			{0, []int64{3, -3}, true, 0},
+			{0, []int64{-3, 3}, true, 0},
+			{4, []int64{3, -3}, true, 4},
+			{4, []int64{5, -2}, true, 7},
+			{4, []int64{2, -5}, true, 1},
+			{4, []int64{2, -9, 1}, true, 0},
+			{0, []int64{1, -2}, true, 0},
+			{10, []int64{3, -3}, true, 10},
+			{9, []int64{4, -3}, true, 10},
+			{9, []int64{5, -3}, false, 9},
+			{9, []int64{-3, 3, 2}, false, 9},
+			{0, []int64{11, -1}, true, 10},
+			{0, []int64{-1, 12}, false, 0},
+			{3, []int64{limit.MaxAmount, 1, -limit.MaxAmount}, true, 4},
+			{3, []int64{-limit.MaxAmount, -limit.MaxAmount}, true, 0},
+		} {
+			l := newLimiter(t, LimitConfig{Name: "a", Rule: rule}, perMinute("other", 5))
+			l.Allow(t.Context(), Ask{"a", "k", tt.before})
+			asks := []Ask{{"other", "k", 1}}
+			for _, cost := range tt.costs {
+				asks = append(asks, Ask{"a", "k", cost})
+			}
+			vs, err := l.AllowAll(t.Context(), asks, true)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for i, v := range vs[1:] {
+				if v.Allowed != tt.passes || v.Remaining != 10-tt.used || v.ID != 0 {
+					t.Errorf("%s: %+v, ask %d: %+v", name, tt, i, v)
+				}
+			}
+			if v, _ := l.Peek(t.Context(), Ask{"a", "k", 0}); v.Amount-v.Remaining != tt.used {
+				t.Errorf("%s: %+v: %d are used", name, tt, v.Amount-v.Remaining)
+			}
+			if v, _ := l.Peek(t.Context(), Ask{"other", "k", 0}); (v.Remaining == 4) != tt.passes {
+				t.Errorf("%s: %+v: %d remain of the other", name, tt, v.Remaining)
+			}
+		}
+	}
+}
+
+// Two calls under way of one key are two, each with an end of its own, or none is.
+func TestTheSameTwiceOfCallsUnderWay(t *testing.T) {
+	l := newLimiter(t, callsAtOnce("calls", 3))
+	asks := []Ask{{"calls", "k", 1}, {"calls", "k", 1}}
+	vs, err := l.AllowAll(t.Context(), asks, true)
+	if err != nil || vs[0].ID == 0 || vs[1].ID == 0 || vs[0].ID == vs[1].ID {
+		t.Fatalf("%+v %v", vs, err)
+	}
+	if vs, err = l.AllowAll(t.Context(), asks, true); err != nil || vs[0].Allowed || vs[1].Allowed {
+		t.Errorf("four of three: %+v %v", vs, err)
+	}
+	if v, _ := l.Peek(t.Context(), Ask{"calls", "k", 1}); v.Remaining != 1 {
+		t.Errorf("%d of 3 remain, want 1", v.Remaining)
+	}
+}
+
 // What is undone is not named any more, is told as it is, and is not counted; what cannot be
 // given back is left alone.
 func TestUndoneCallsAreNotNamed(t *testing.T) {

@@ -73,6 +73,18 @@ func TestSeveralLimitsUseWhatIsLent(t *testing.T) {
 		v, err := all["sjc"].s.limits.rules.Explain("wide", "k")
 		return err == nil && v.Remaining == 1000000-int64(total)
 	})
+	// What one takes another of the same key gives back: the sum is used.
+	vs, err := far.limits.rules.AllowAll(t.Context(), []headgate.Ask{
+		{Limit: "wide", Key: "two", Cost: 5}, {Limit: "wider", Key: "two", Cost: 1},
+		{Limit: "wide", Key: "two", Cost: -3}}, true)
+	if err != nil || !vs[0].Allowed || !vs[1].Allowed || !vs[2].Allowed {
+		t.Errorf("%+v %v", vs, err)
+	}
+	total++ // for the count of those that passed
+	eventually(t, "the sum is what is used", func() bool {
+		v, err := all["sjc"].s.limits.rules.Explain("wide", "two")
+		return err == nil && v.Remaining == 1000000-2
+	})
 	n, err := far.limits.rules.Totals("wide")
 	if err != nil || n.Passed != uint64(total) || n.Refused != 0 || n.Unreachable != 0 {
 		t.Errorf("%+v %v, want %d to have passed", n, err, total)
