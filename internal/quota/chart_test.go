@@ -2,6 +2,7 @@ package quota
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -126,6 +127,7 @@ type launch struct {
 	worker bool
 	lease  time.Duration
 	only   bool
+	log    *slog.Logger // nil: none
 }
 
 func (g *group) launch(name string, o launch) *rig {
@@ -144,7 +146,7 @@ func (g *group) launch(name string, o launch) *rig {
 		g.t.Fatal(err)
 	}
 	r.store = &cutStore{Store: s}
-	log := slog.New(slog.DiscardHandler)
+	log := cmp.Or(o.log, slog.New(slog.DiscardHandler))
 	if os.Getenv("LOUD") != "" {
 		log = slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelDebug}))
 		log = log.With("at", name)

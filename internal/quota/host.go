@@ -266,6 +266,7 @@ type step struct {
 	shard int
 	spot  Spot
 	then  func()
+	lost  bool // what keys have used
 }
 
 // keep brings the shards to where they are to be, one step at a time.
@@ -306,8 +307,15 @@ func (h *Host) keep(ctx context.Context, news bool) {
 	}
 	was := h.chart
 	h.chart = &next
+	lost := 0
 	for _, s := range steps {
-		s.then()
+		if s.then(); s.lost {
+			lost++
+		}
+	}
+	if lost > 0 {
+		h.cfg.Log.Warn("limits: what keys have used is lost: they count as fully used for one window",
+			"shards", lost, "of", Shards)
 	}
 	h.erase(ctx, was, &next)
 	h.freeLinks()
@@ -457,7 +465,7 @@ func (h *Host) dropDead(i int) *step {
 	if x.Standby == "" || k != nil && !k.ended() {
 		return nil
 	}
-	return &step{i, Spot{Host: h.self}, func() { h.cut(i, k) }}
+	return &step{shard: i, spot: Spot{Host: h.self}, then: func() { h.cut(i, k) }}
 }
 
 // cut ends that a link repeats a shard.
@@ -483,7 +491,7 @@ func (h *Host) tend(ctx context.Context, i int, order []string) (s *step, busy b
 		if !g.link.reached(g.upTo) {
 			return nil, true
 		}
-		return &step{i, Spot{Host: x.Standby}, func() {
+		return &step{shard: i, spot: Spot{Host: x.Standby}, then: func() {
 			h.going[i] = nil
 			h.ledger.leave(i)
 		}}, true
@@ -523,7 +531,7 @@ func (h *Host) tend(ctx context.Context, i int, order []string) (s *step, busy b
 		return nil, true
 	}
 	old := h.links[x.Standby]
-	return &step{i, Spot{Host: h.self, Standby: want}, func() { h.cut(i, old) }}, true
+	return &step{shard: i, spot: Spot{Host: h.self, Standby: want}, then: func() { h.cut(i, old) }}, true
 }
 
 // linkTo is the link to a process, nil for none.
@@ -586,7 +594,7 @@ func (h *Host) freeLinks() {
 func (h *Host) inherit(ctx context.Context, i int, order []string, live map[string]bool) *step {
 	x := h.chart.Shards[i]
 	if x.Standby == h.self && h.ledger.take(i) {
-		return &step{i, Spot{Host: h.self}, func() { h.ledger.host(i, basis{}) }}
+		return &step{shard: i, spot: Spot{Host: h.self}, then: func() { h.ledger.host(i, basis{}) }}
 	}
 	if x.Standby != "" && x.Standby != h.self && live[x.Standby] {
 		return nil
@@ -600,11 +608,8 @@ func (h *Host) inherit(ctx context.Context, i int, order []string, live map[stri
 		return nil
 	}
 	by := basis{known: x.Host == "" && !x.Lost, moved: x.Moved}
-	if !by.known && h.ledger.roleOf(i) != stands {
-		h.cfg.Log.Warn("limits: what keys have used is lost: they count as fully used for one window",
-			"shard", i)
-	}
-	return h.begin(ctx, step{shard: i, spot: Spot{Host: h.self, Moved: x.Moved}}, by)
+	lost := !by.known && h.ledger.roleOf(i) != stands
+	return h.begin(ctx, step{shard: i, spot: Spot{Host: h.self, Moved: x.Moved}, lost: lost}, by)
 }
 
 // begin hosts a shard of the copy that is here, else on what was written of it; nil if that

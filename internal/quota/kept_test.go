@@ -1,8 +1,11 @@
 package quota
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
+	"log/slog"
+	"strings"
 	"testing"
 	"time"
 
@@ -113,6 +116,30 @@ func TestKilledLoneHostIsBackAtOnce(t *testing.T) {
 	g.await("a window later all is free", func() bool {
 		return g.left(r, "api", "k") == 10
 	})
+}
+
+// However many shards are lost at once, it is said once, with their number.
+func TestWhatIsLostIsSaidOnce(t *testing.T) {
+	t.Parallel()
+	g := newGroup(t)
+	r := g.launch("a", launch{only: true})
+	g.spreadOf(r)
+	r.kill()
+	var said bytes.Buffer
+	r = g.launch("a", launch{only: true, log: slog.New(slog.NewTextHandler(&said, nil))})
+	g.spreadOf(r)
+	r.stop()
+	lost := 0
+	for line := range strings.Lines(said.String()) {
+		if strings.Contains(line, "what keys have used is lost") {
+			if lost++; !strings.Contains(line, "level=WARN") || !strings.Contains(line, "shards=256 of=256") {
+				t.Error(line)
+			}
+		}
+	}
+	if lost != 1 {
+		t.Errorf("said %d times, want once", lost)
+	}
 }
 
 // What was kept and cannot be read as a whole is lost, as if it had not been kept.
