@@ -269,6 +269,13 @@ func TestParseFlagsTellsAll(t *testing.T) {
 		{"--json=maybe", []string{`--json: "maybe" is neither true nor false`}},
 		{"--jsno --confg x", []string{"--jsno: there is no such flag", "--confg: there is no such flag"}},
 		{"--config", []string{"--config: has no value"}},
+		{"-x --x -x=1 --x=1", []string{"-x: there is no such flag", "--x: there is no such flag",
+			"-x: there is no such flag", "--x: there is no such flag"}},
+		{"--config a -x --config -b -x", []string{"-x: there is no such flag",
+			"--config: is given more than once", "-x: there is no such flag"}},
+		{"-config a --config b", []string{"--config: is given more than once"}},
+		{"--json -json=maybe", []string{`-json: "maybe" is neither true nor false`}},
+		{"-config", []string{"-config: has no value"}},
 		{"---", []string{"bad flag syntax: ---"}},
 		{"=", []string{`unexpected argument "="`}},
 		{"a --nope b -- --json", []string{`unexpected argument "a"`, "--nope: there is no such flag",
@@ -277,7 +284,7 @@ func TestParseFlagsTellsAll(t *testing.T) {
 	for _, tt := range tests {
 		flags := flag.NewFlagSet("t", flag.ContinueOnError)
 		flags.Bool("json", false, "")
-		flags.String("config", "", "")
+		flags.Var(&once{}, "config", "")
 		var got []string
 		for _, f := range Faults(ParseFlags(flags, strings.Fields(tt.args))) {
 			got = append(got, f.Error())

@@ -154,7 +154,7 @@ func ParseFlags(flags *flag.FlagSet, args []string) error {
 			args = rest[1:]
 			continue
 		}
-		faults = append(faults, flagFault(err, known))
+		faults = append(faults, flagFault(err, args[:len(args)-len(rest)], known))
 		// A flag that could not be read stays in rest, and its value may follow.
 		if strings.HasPrefix(err.Error(), "bad flag syntax") {
 			rest = rest[1:]
@@ -176,11 +176,21 @@ func strayFault(arg string, known []string) *Fault {
 	return f
 }
 
-// flagFault explains an error of package flag, which has no types for them.
-func flagFault(err error, known []string) *Fault {
+// typed is a flag as it was written last in args: with one dash or with two.
+func typed(args []string, name string) string {
+	for _, arg := range slices.Backward(args) {
+		if arg, _, _ = strings.Cut(arg, "="); arg == "-"+name || arg == "--"+name {
+			return arg
+		}
+	}
+	return "--" + name
+}
+
+// flagFault explains an error of package flag, which has no types for them, of the last of args.
+func flagFault(err error, args, known []string) *Fault {
 	s := err.Error()
 	if name, ok := strings.CutPrefix(s, "flag provided but not defined: -"); ok {
-		f := &Fault{Key: "--" + name, Problem: "there is no such flag"}
+		f := &Fault{Key: typed(args, name), Problem: "there is no such flag"}
 		if near := near.Word(name, known); near != "" {
 			f.Hint = "did you mean --" + near + "?"
 		} else {
@@ -189,17 +199,17 @@ func flagFault(err error, known []string) *Fault {
 		return f
 	}
 	if name, ok := strings.CutPrefix(s, "flag needs an argument: -"); ok {
-		return &Fault{Key: "--" + name, Problem: "has no value", Hint: "write --" + name + " VALUE"}
+		return &Fault{Key: typed(args, name), Problem: "has no value", Hint: "write --" + name + " VALUE"}
 	}
 	if i := strings.LastIndex(s, " for flag -"); i >= 0 {
 		if name, problem, ok := strings.Cut(s[i+len(" for flag -"):], ": "); ok {
-			return &Fault{Key: "--" + name, Problem: problem, Hint: "give it once"}
+			return &Fault{Key: typed(args, name), Problem: problem, Hint: "give it once"}
 		}
 	}
 	if s, ok := strings.CutPrefix(s, "invalid boolean value "); ok {
 		if i := strings.LastIndex(s, " for -"); i >= 0 {
 			name, _, _ := strings.Cut(s[i+len(" for -"):], ":")
-			return &Fault{Key: "--" + name, Problem: s[:i] + " is neither true nor false",
+			return &Fault{Key: typed(args, name), Problem: s[:i] + " is neither true nor false",
 				Hint: "write --" + name + " alone"}
 		}
 	}
