@@ -297,7 +297,11 @@ func (a *API) metrics(c *call) (any, error) {
 
 func (a *API) about(*call) (any, error) { return a.cfg.Process.About(), nil }
 
-func (a *API) cluster(c *call) (any, error) { return a.cfg.Process.Cluster(c.r.Context()) }
+func (a *API) cluster(c *call) (any, error) {
+	x, err := a.cfg.Process.Cluster(c.r.Context())
+	c.quiet = errors.Is(err, ErrAlone) // that there is none is what was asked
+	return x, err
+}
 
 func (a *API) rooms(c *call) (any, error) {
 	rooms := []headgate.Status{}

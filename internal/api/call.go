@@ -20,7 +20,7 @@ type call struct {
 
 	status int // of the answer; 0: 200
 
-	quiet   bool // asked so often that a mistake is no line of the log
+	quiet   bool // a refusal is no line of the log: it is asked often, or is an answer
 	wrapped bool // answered as Cloudflare's API does
 
 	reserves bool // a reservation is asked for
