@@ -104,6 +104,21 @@ describe('the dashboard in trouble', {concurrency: true}, () => {
     assert.ok(await page.locator('.head .badge').isHidden());
   });
 
+  test('an address that cannot be read shows the rooms', async (t) => {
+    const room = await startRoom(t);
+    const {page, faults, go} = await open(t, browser, room);
+    for (const hash of ['rooms/%', '%', 'rooms/%ff/a']) {
+      await go('rooms/main');
+      await page.getByRole('heading', {name: 'main', level: 1}).waitFor();
+      await page.evaluate((hash) => location.hash = `#/${hash}`, hash);
+      await page.getByRole('heading', {name: 'main', level: 1}).waitFor({state: 'detached'});
+      await page.getByRole('heading', {name: 'Rooms', level: 1}).waitFor();
+      assert.match(await page.title(), /^Rooms/);
+      assert.equal(await page.locator('nav [aria-current]').innerText(), 'Rooms');
+    }
+    assert.deepEqual(faults, []);
+  });
+
   test('a table that was scrolled stays where it is', async (t) => {
     const room = await startRoom(t);
     const {page, go} = await open(t, browser, room, {viewport: {width: 700, height: 700}});

@@ -21,7 +21,11 @@ function show(force) {
   const moved = shown !== wanted;
   view?.close?.();
   shown = wanted;
-  const [part, ...rest] = wanted.split('/').map(decodeURIComponent);
+  let words = [''];
+  try {
+    words = wanted.split('/').map(decodeURIComponent);
+  } catch {} // a % that escapes nothing names nothing: the rooms
+  const [part, ...rest] = words;
   view = (Object.hasOwn(views, part) ? views[part] : nothing)(...rest);
   live.watch(view.room ?? '');
   document.title = `${view.title} – headgate`;
