@@ -115,6 +115,29 @@ func TestMetricsAsOpenMetrics(t *testing.T) {
 		!strings.Contains(body, "# TYPE headgate_admitted counter\n") {
 		t.Errorf("%s:\n%s", kind, body)
 	}
+	suffixes := map[string][]string{"counter": {"_total", "_created"}, "info": {"_info"},
+		"summary":   {"_count", "_sum", "_created"},
+		"histogram": {"_count", "_sum", "_bucket", "_created"}}
+	taken := map[string]string{} // OpenMetrics 1.0, "MetricFamily": names must not clash
+	for line := range strings.Lines(body) {
+		f := strings.Fields(line)
+		if len(f) != 4 || f[0] != "#" || f[1] != "TYPE" {
+			continue
+		}
+		for _, suffix := range append(suffixes[f[3]], "") {
+			if name := f[2] + suffix; taken[name] != "" {
+				t.Errorf("%s is of two metrics, %s and %s", name, f[2], taken[name])
+			} else {
+				taken[name] = f[2]
+			}
+		}
+	}
+	for _, name := range []string{"go_memstats_alloc_bytes", "go_memstats_heap_inuse_bytes", "go_goroutines",
+		"go_gc_heap_allocs_bytes_total", "process_resident_memory_bytes"} {
+		if taken[name] == "" {
+			t.Errorf("%s is missing", name)
+		}
+	}
 	kind, body = ask("text/plain")
 	if !strings.HasPrefix(kind, "text/plain") || strings.Contains(body, "# EOF") ||
 		!strings.Contains(body, "# TYPE headgate_admitted_total counter\n") {
