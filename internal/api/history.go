@@ -67,8 +67,12 @@ func (a *API) history(c *call) (any, error) {
 	if err != nil {
 		return nil, err
 	}
+	zone := q.Get("zone")
+	if z, err := b.Zone(zone); err == nil { // by its id; one that is gone has a name in the history alone
+		zone = z.Name
+	}
 	all := []*manage.Change{}
-	for _, x := range b.History(q.Get("zone"), q.Get("room"), before, 1<<20) {
+	for _, x := range b.History(zone, q.Get("room"), before, 1<<20) {
 		if len(all) < int(most) && c.who.mayZone(scopeRead, x.Zone, x.Room) {
 			all = append(all, x)
 		}

@@ -148,6 +148,11 @@ func TestReplaceAndMerge(t *testing.T) {
 	if got = edit(Edit, `{"description":null}`); got.Description != "" {
 		t.Error("null is not the default:", got.Description)
 	}
+	edit(Edit, `{"session_duration":15,"queueing_status_code":429}`)
+	got = edit(Edit, `{"session_duration":null,"queueing_status_code":null}`)
+	if got.SessionDuration != 5 || got.Own.SessionSeconds != 300 || got.Own.StatusCode != 200 {
+		t.Error("null is not the default of what is in force:", got.Own.SessionSeconds, got.Own.StatusCode)
+	}
 	got = edit(Replace, shop)
 	if got.QueueAll || got.Suspended || got.SessionDuration != 5 || got.Own.SessionSeconds != 300 ||
 		got.Own.StatusCode != 200 || got.Own.Message != "Hello" || got.Own.HardEndSeconds != 900 {

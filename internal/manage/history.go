@@ -143,6 +143,9 @@ func (b *Book) Undo(version int64, op *Op) (*Result, error) {
 		if !alike(then, k.Rules) {
 			return nil, ErrSince
 		}
+		if err := b.compile(next, k.Rules); err != nil {
+			return nil, err
+		}
 		err := b.changed(c, k.Rules, next)
 		k.Rules = next
 		b.touch(k)
@@ -213,7 +216,7 @@ func (b *Book) undoRoom(was, c *Change) (*Result, error) {
 		if i >= 0 {
 			return nil, ErrSince
 		}
-		if err := b.fits(&next.Room); err != nil {
+		if err := errors.Join(b.fits(&next.Room), b.compile(next.Rules, nil)); err != nil {
 			return nil, err
 		}
 		b.state.Rooms = append(b.state.Rooms, &next)
@@ -285,6 +288,14 @@ func (b *Book) undoEvent(was, c *Change, k *Kept) (*Result, error) {
 	})
 	if !alike(then, now) || taken {
 		return nil, ErrSince
+	}
+	if next != nil {
+		if err := fit(&k.Room, []*Event{next}); err != nil {
+			return nil, err
+		}
+		if now == nil && len(k.Events) >= mostEvents {
+			return nil, tooManyEvents()
+		}
 	}
 	events := slices.Clone(k.Events)
 	var value any = next

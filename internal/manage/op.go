@@ -245,8 +245,7 @@ func (b *Book) doEvent(op *Op, c *Change) (*Result, error) {
 	if op.Verb == Create {
 		c.Verb = Create
 		if len(k.Events) >= mostEvents {
-			return nil, one("", CodeTooMany, "delete events that are over",
-				"the room has "+strconv.Itoa(mostEvents)+" events already")
+			return nil, tooManyEvents()
 		}
 		d.ID, d.CreatedOn, d.ModifiedOn = newID(), b.now, b.now
 	} else {
@@ -283,6 +282,11 @@ func (b *Book) doEvent(op *Op, c *Change) (*Result, error) {
 	}
 	b.touch(k)
 	return &Result{Value: b.shownEvent(d.Event), Version: k.Own.Version}, nil
+}
+
+func tooManyEvents() error {
+	return one("", CodeTooMany, "delete events that are over",
+		"the room has "+strconv.Itoa(mostEvents)+" events already")
 }
 
 // touch gives a room the version of what has changed in it.

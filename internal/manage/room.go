@@ -157,7 +157,7 @@ func (d *draft) read(body []byte, all bool) error {
 	was := *d.Room
 	r.object("", v, d.fields())
 	o, _ := v.(*object)
-	theirs, ours := named(o, "session_duration"), named(o, "headgate", "session_seconds")
+	theirs, ours := valued(o, "session_duration"), valued(o, "headgate", "session_seconds")
 	switch {
 	case ours && d.Own.SessionSeconds > 0:
 		minutes := (d.Own.SessionSeconds + 59) / 60
@@ -166,10 +166,10 @@ func (d *draft) read(body []byte, all bool) error {
 				"is %d minutes, and session_duration says %d", minutes, d.SessionDuration)
 		}
 		d.SessionDuration = minutes
-	case theirs || all || d.Own.SessionSeconds == 0:
+	case named(o, "session_duration") || all || d.Own.SessionSeconds == 0:
 		d.Own.SessionSeconds = d.SessionDuration * 60
 	}
-	theirs, ours = named(o, "queueing_status_code"), named(o, "headgate", "status_code")
+	theirs, ours = valued(o, "queueing_status_code"), valued(o, "headgate", "status_code")
 	switch {
 	case ours && d.Own.StatusCode > 0:
 		shown := shownStatus(d.Own.StatusCode)
@@ -178,7 +178,7 @@ func (d *draft) read(body []byte, all bool) error {
 				"is shown as %d, and queueing_status_code says %d", shown, d.QueueingStatusCode)
 		}
 		d.QueueingStatusCode = shown
-	case theirs || all || d.Own.StatusCode == 0:
+	case named(o, "queueing_status_code") || all || d.Own.StatusCode == 0:
 		d.Own.StatusCode = d.QueueingStatusCode
 	}
 	if d.ID != "" && was.Name != "" && d.Name != was.Name {
@@ -197,8 +197,17 @@ func shownStatus(code int64) int64 {
 	return code
 }
 
-// named tells whether a body has a member, and a value for it.
-func named(o *object, path ...string) bool {
+// named tells whether a body has a member. Null is a value too: it writes the default.
+func named(o *object, name string) bool {
+	if o == nil {
+		return false
+	}
+	_, there := o.members[name]
+	return there
+}
+
+// valued tells whether a body has a member, and a value for it that is not null.
+func valued(o *object, path ...string) bool {
 	for i, name := range path {
 		if o == nil {
 			return false

@@ -136,6 +136,23 @@ func (d *ruleDraft) check(r *reader, at string) {
 	}
 }
 
+// compile finds rules of before that mean nothing any more, such as those of a list that the file has
+// lost. Those that are in force are left alone.
+func (b *Book) compile(all, inForce []*Rule) error {
+	env, err := b.env()
+	if err != nil {
+		return err
+	}
+	r := &reader{}
+	for i, x := range all {
+		old := x.Action == actionLane && x.Own.Lane == "" // see forFile
+		if !old && !slices.ContainsFunc(inForce, x.same) {
+			(&ruleDraft{Rule: x, env: env}).check(r, item("", i))
+		}
+	}
+	return r.err()
+}
+
 func (r *Rule) same(x *Rule) bool {
 	return r.Action == x.Action && r.Expression == x.Expression && r.Description == x.Description &&
 		r.Enabled == x.Enabled && r.Own == x.Own

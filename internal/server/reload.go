@@ -249,15 +249,22 @@ func (w *swap) prepare(ctx context.Context) error {
 // forgets the live changes.
 func (w *swap) prepareRooms(ctx context.Context) error {
 	for i := range w.wants {
-		g, err := w.gate(ctx, &w.wants[i])
-		if err != nil {
-			return fmt.Errorf("room %q: %w", w.wants[i].room.Name, err)
+		x := &w.wants[i]
+		g, err := w.gate(ctx, x)
+		if err == nil {
+			w.new.gates = append(w.new.gates, g)
+			continue
 		}
-		w.new.gates = append(w.new.gates, g)
-	}
-	for _, g := range w.changed {
-		if err := w.reconfigure(ctx, g); err != nil {
+		name := x.room.Name
+		if err := w.without(ctx, name, x.made, fmt.Errorf("room %q: %w", name, err)); err != nil {
 			return err
+		}
+	}
+	for _, g := range slices.Clone(w.changed) {
+		if err := w.reconfigure(ctx, g); err != nil {
+			if err := w.without(ctx, g.file.Name, g.made, err); err != nil {
+				return err
+			}
 		}
 	}
 	for _, g := range w.old.gates {

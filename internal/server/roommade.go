@@ -13,6 +13,7 @@ import (
 	"github.com/headgate/headgate/internal/api"
 	"github.com/headgate/headgate/internal/config"
 	"github.com/headgate/headgate/internal/manage"
+	"github.com/headgate/headgate/internal/rules"
 	"github.com/headgate/headgate/internal/store"
 )
 
@@ -398,6 +399,30 @@ func (s *Server) takeRooms(ctx context.Context) error {
 	n := w.got.Rooms
 	if len(n.Added)+len(n.Removed)+len(n.Changed) > 0 {
 		s.log.Info("rooms changed", "added", n.Added, "removed", n.Removed, "changed", n.Changed)
+	}
+	return nil
+}
+
+// without goes on without the new values of a room of the store that cannot be, as when a rule asks for
+// a list that the file has lost: the other rooms must not wait for it. It stays as it is, and is tried
+// again. A reload is refused instead: it can be made good in the file.
+func (w *swap) without(ctx context.Context, room string, made *madeRoom, err error) error {
+	_, rule := errors.AsType[*rules.Error](err)
+	switch {
+	case made != nil && w.made && ctx.Err() == nil:
+		w.s.made.fail(made.id, err)
+		w.s.log.Warn("room of the management API not in force", "room", room, "why", err)
+	case made != nil && rule:
+		return &api.Refused{Err: err, Why: err.Error() + "; the room was made by the management API",
+			Do: "put back what the rule asks for, or change the rule first"}
+	default:
+		return err
+	}
+	here := func(g *gate) bool { return g.file.Name == room }
+	w.new.gates, w.changed = slices.DeleteFunc(w.new.gates, here), slices.DeleteFunc(w.changed, here)
+	w.got.Rooms.Changed = slices.DeleteFunc(w.got.Rooms.Changed, func(s string) bool { return s == room })
+	if was := w.old.find(room); was != nil {
+		w.new.gates = append(w.new.gates, was)
 	}
 	return nil
 }
