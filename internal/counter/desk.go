@@ -45,8 +45,9 @@ type desk struct {
 	moved    []slot.Moved // places on another device now, as the next write has them
 	movedAt  time.Duration
 
-	draws []slot.Draw // as the next write has them
-	plan  Plan
+	draws  []slot.Draw // as the next write has them
+	plan   Plan
+	planAt time.Duration // since when it is that plan
 
 	roamers   roamers
 	elsewhere int64 // who waits in other data centres, as was last heard
@@ -63,7 +64,7 @@ func (c *desk) begin(rec *slot.Record, first bool, clk time.Duration) error {
 	if !first && rec.Host != "" && !c.cfg.Params.Alone { // it may still issue numbers of its block
 		c.issueAt = clk + c.cfg.Params.WithDefaults().Rho.Up(fresh)
 	}
-	c.plan = c.cfg.Plan
+	c.plan, c.planAt = c.cfg.Plan, clk
 	c.limitsOf(rec, first)
 	c.heads = headsOf(rec)
 	if rec.Quiet { // headgate restore has told so, or the process before

@@ -112,6 +112,26 @@ func (c *desk) planned() *slot.Draw {
 // whose seed is still shown. Chosen.
 const mostPlanned = 4
 
+// putOff is how long a prequeue that had begun must be to come again until it is believed. A new host
+// whose clock is behind says so too, and who joined in between would stand before all. Chosen: clocks
+// of machines that keep time agree better.
+const putOff = 10 * time.Second
+
+// take takes a plan over, to be followed. Who came while an event was put off waits before its prequeue.
+func (c *desk) take(p Plan, clk time.Duration) {
+	if p == c.plan {
+		return
+	}
+	if c.plan.Phase == Announced && clk-c.planAt >= putOff {
+		for i := range c.draws {
+			if d := &c.draws[i]; d.Event == c.plan.Event && d.Start == 0 {
+				d.From = 0
+			}
+		}
+	}
+	c.plan, c.planAt = p, clk
+}
+
 // forget drops draws that nobody needs, the oldest first.
 func (c *desk) forget() {
 	needed := c.line.Ordinary().Draws()
@@ -165,11 +185,12 @@ func told(d *slot.Draw) *DrawState {
 func (c *Counter) Follow(ctx context.Context, p Plan) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.plan = p
+	clk := c.cfg.Boot()
+	c.desk.take(p, clk)
 	if c.fenced {
 		return ErrFenced
 	}
-	c.desk.follow(c.cfg.Boot())
+	c.desk.follow(clk)
 	for c.drawing() {
 		if err := c.awaitWrite(ctx); err != nil {
 			return err
@@ -182,7 +203,7 @@ func (c *Counter) Follow(ctx context.Context, p Plan) error {
 func (c *Counter) setPlan(p Plan) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.plan = p
+	c.desk.take(p, c.cfg.Boot())
 }
 
 // Follow takes a plan over, where the room is hosted here and for when it will be.

@@ -342,3 +342,69 @@ func TestADrawOutlivesItsHosts(t *testing.T) {
 		}
 	})
 }
+
+// TestADrawThatIsPutOff: who joined in a prequeue that was broken off, such as one of the wrong day, and
+// still waits when that of the right day begins, waited before it and stays before it.
+func TestADrawThatIsPutOff(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := host(t, "a", &store.Memory{}, 1)
+		c.Hold(true)
+		follow := func(start int64, p Phase) *DrawState {
+			t.Helper()
+			if err := c.Follow(t.Context(), Plan{Event: "sale", Start: start, Phase: p}); err != nil {
+				t.Fatal(err)
+			}
+			return c.State(0, 0).Draw
+		}
+		hash := follow(1000, Prequeuing).Hash
+		for range 20 {
+			join(t, c)
+		}
+		if again := follow(2000, Announced).Hash; again != hash {
+			t.Error("another seed is told")
+		}
+		follow(1000, Prequeuing) // a clock was behind for a moment
+		if again := follow(2000, Announced).Hash; again != hash {
+			t.Error("another seed is told")
+		}
+		time.Sleep(putOff)
+		first := join(t, c).Number + 1
+		follow(2000, Prequeuing)
+		for range 20 {
+			join(t, c)
+		}
+		if d := follow(2000, Started); d.Hash != hash || d.From != first || d.To != first+20 {
+			t.Errorf("drawn are %d to %d, and not the 20 from %d on", d.From, d.To, first)
+		}
+	})
+}
+
+// TestADrawOfAClockThatIsBehind: a host that believes for a moment that the prequeue is still to come
+// sends nobody out of it.
+func TestADrawOfAClockThatIsBehind(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &store.Memory{}
+		c := host(t, "a", s, 1)
+		c.Hold(true)
+		plan := Plan{Event: "sale", Start: 1000}
+		follow := func(p Phase) *DrawState {
+			t.Helper()
+			plan.Phase = p
+			if err := c.Follow(t.Context(), plan); err != nil {
+				t.Fatal(err)
+			}
+			return c.State(0, 0).Draw
+		}
+		follow(Prequeuing)
+		first := join(t, c).Number
+		c = host(t, "b", s, 2)
+		c.Hold(true)
+		follow(Announced)
+		time.Sleep(putOff / 2)
+		join(t, c)
+		follow(Prequeuing)
+		if d := follow(Started); d.From != first {
+			t.Errorf("drawn are those from %d on, and %d was the first", d.From, first)
+		}
+	})
+}
