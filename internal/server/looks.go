@@ -1,6 +1,7 @@
 package server
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -157,5 +158,21 @@ func (s *Server) preview(room string, q url.Values) (*pages.Preview, error) {
 	if g == nil {
 		return nil, api.ErrNoRoom
 	}
+	if !q.Has("message") {
+		q = maps.Clone(q)
+		q.Set("message", g.messageOf(q))
+	}
 	return g.look.page.Preview(g.now.Title, q)
+}
+
+// messageOf is what those who wait read, during the event that a preview shows.
+func (g *gate) messageOf(q url.Values) string {
+	message := g.now.Message
+	for i := range g.now.Events {
+		e := &g.now.Events[i]
+		if on := q.Get("event"); on != "" && on != "none" && e.Name == q.Get("event_name") {
+			message = cmp.Or(e.Message, message)
+		}
+	}
+	return message
 }

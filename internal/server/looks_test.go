@@ -178,6 +178,27 @@ func TestPreviewOfARoom(t *testing.T) {
 	}
 }
 
+// TestPreviewHasTheMessage of the room, or of the event that is shown, unless another one is asked for.
+func TestPreviewHasTheMessage(t *testing.T) {
+	p := run(t, "rooms:\n  - name: shop\n    origin: ORIGIN\n    total_active_users: 1\n"+
+		"    new_users_per_minute: 1\n    message: Of the file\n    events:\n"+
+		"      - {name: fair, start: 2026-12-01T10:00:00Z, end: 2026-12-01T12:00:00Z, message: Fair prices}\n"+
+		"      - {name: mute, start: 2026-12-01T10:00:00Z, end: 2026-12-01T12:00:00Z}\n")
+	p.change("shop", map[string]string{"message": "Back at noon"})
+	for query, want := range map[string]string{
+		"":                               "Back at noon",
+		"?event_name=fair":               "Back at noon",
+		"?event=started&event_name=mute": "Back at noon",
+		"?event=started&event_name=fair": "Fair prices",
+		"?event=started&event_name=fair&message=Hello": "Hello",
+	} {
+		r := get(t, p.operators+"/v1/rooms/shop/preview"+query, "")
+		if !strings.Contains(r.body, ">"+want+"<") {
+			t.Errorf("of %q there is no %q in %s", query, want, r.body)
+		}
+	}
+}
+
 // TestCheckPages: a page that could not be shown is a fault of its file, before the start.
 func TestCheckPages(t *testing.T) {
 	dir := t.TempDir()
