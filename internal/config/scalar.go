@@ -266,6 +266,14 @@ func cleanMessage(s string) (string, *mistake) {
 	return plainText(strings.TrimSpace(s), 500, "\n")
 }
 
+// CheckMessage says what is wrong with a text for those who wait, nil if nothing is.
+func CheckMessage(s string) *Fault {
+	if _, m := cleanMessage(s); m != nil {
+		return &Fault{Key: "message", Problem: m.problem, Hint: m.hint}
+	}
+	return nil
+}
+
 // plainText refuses what is not for reading: control characters, except those
 // in allowed.
 func plainText(s string, most int, allowed string) (string, *mistake) {

@@ -390,14 +390,16 @@ func TestEvents(t *testing.T) {
 	for bad, at := range map[string]string{
 		sale + `}`: "/name",
 		strings.Replace(sale, "12:00", "10:00", 1): "",
-		`{"name":"b"}`:                                                  "/event_start_time",
-		other + `,"total_active_users":5}`:                              "/new_users_per_minute",
-		other + `,"shuffle_at_event_start":true}`:                       "/shuffle_at_event_start",
-		other + `,"prequeue_start_time":"2026-12-01T09:58:00Z"}`:        "/prequeue_start_time",
-		other + `,"headgate":{"every_seconds":60}}`:                     "/headgate/every_seconds",
-		other + `,"custom_page_html":"{{#x}}"}`:                         "/custom_page_html",
-		strings.Replace(other, "true", "1", 1) + `}`:                    "/suspended",
-		strings.Replace(other, "2026-12-01T12:00:00Z", "noon", 1) + `}`: "/event_end_time",
+		`{"name":"b"}`:                                                        "/event_start_time",
+		other + `,"total_active_users":5}`:                                    "/new_users_per_minute",
+		other + `,"shuffle_at_event_start":true}`:                             "/shuffle_at_event_start",
+		other + `,"prequeue_start_time":"2026-12-01T09:58:00Z"}`:              "/prequeue_start_time",
+		other + `,"headgate":{"every_seconds":60}}`:                           "/headgate/every_seconds",
+		other + `,"custom_page_html":"{{#x}}"}`:                               "/custom_page_html",
+		other + `,"headgate":{"message":"\u0007"}}`:                           "/headgate/message",
+		other + `,"headgate":{"message":"` + strings.Repeat("x", 501) + `"}}`: "/headgate/message",
+		strings.Replace(other, "true", "1", 1) + `}`:                          "/suspended",
+		strings.Replace(other, "2026-12-01T12:00:00Z", "noon", 1) + `}`:       "/event_end_time",
 	} {
 		_, err := s.try(op(Create, "", bad))
 		if f, _ := errors.AsType[Faults](err); len(f) == 0 || f[0].Pointer != at {

@@ -123,6 +123,9 @@ func (d *eventDraft) check(r *reader) {
 	if d.page != nil {
 		checkPage(r, "/custom_page_html", *d.page)
 	}
+	if f := config.CheckMessage(d.Own.Message); f != nil {
+		r.wrong("/headgate/message", CodeValue, f.Hint, "%s", f.Problem)
+	}
 	if n := d.Own.EverySeconds; n > 0 {
 		begin := start
 		if d.PrequeueStartTime != nil {
