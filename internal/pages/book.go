@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -180,12 +181,21 @@ func (c *chooser) match(accept string) int {
 		accept = accept[:max(0, strings.LastIndexByte(accept, ','))]
 	}
 	tags, _, err := language.ParseAcceptLanguage(accept)
-	if err != nil {
-		return -1
+	if err != nil { // a language that nobody knows does not take the others with it
+		tags, _, _ = language.ParseAcceptLanguage(readable(accept))
 	}
 	_, i, sure := c.matcher.Match(tags...)
 	if sure == language.No {
 		return -1
 	}
 	return i
+}
+
+// readable has the languages of a header that can be read.
+func readable(accept string) string {
+	all := strings.Split(accept, ",")
+	return strings.Join(slices.DeleteFunc(all, func(s string) bool {
+		_, _, err := language.ParseAcceptLanguage(s)
+		return err != nil
+	}), ",")
 }

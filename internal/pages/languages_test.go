@@ -262,6 +262,9 @@ func TestLanguageOfAnswer(t *testing.T) {
 		"ar-SA":                   "ar-EG",
 		"ja;q=0.3, ko;q=0.7":      "ko-KR",
 		"mi, ja":                  "ja-JP",
+		"xx, ja;q=0.5":            "ja-JP", // there is no xx
+		"ja-JP-mac":               "fr-FR",
+		"ja-JP-mac, ja;;, de":     "de-DE",
 		strings.Repeat("a,", 1e5): "fr-FR",
 		"de," + strings.Repeat("en-GB;q=0.1,", 40): "de-DE",
 	} {
