@@ -45,6 +45,7 @@ func Amend(r *Room, pairs map[string]string) (*Room, error) {
 	}
 	c.derive(d, "")
 	checkSpans(d, &c, "")
+	checkEvents(d, &c, "")
 	if len(d.faults) > 0 {
 		return nil, joinFaults(d.faults)
 	}

@@ -52,7 +52,8 @@ func TestAmendChangesWhatItIsGivenAndNothingElse(t *testing.T) {
 }
 
 func TestAmendRefusesWhatTheFileWouldRefuse(t *testing.T) {
-	base := running(t, "    hard_end: 6m\n")
+	base := running(t, "    hard_end: 6m\n    events:\n      - {name: fair, session_duration: 5m30s, "+
+		"start: 2026-12-01T10:00:00Z, end: 2026-12-01T12:00:00Z}\n")
 	tests := []struct{ key, text, want, hint string }{
 		{"total_activ_users", "1", "total_activ_users: there is no such key",
 			"did you mean total_active_users?"},
@@ -63,6 +64,8 @@ func TestAmendRefusesWhatTheFileWouldRefuse(t *testing.T) {
 		{"session_duration", "300", `"300" has no unit`, "write a number and a unit"},
 		{"session_duration", "7m", "session_duration: 7m is too long beside hard_end (6m)", "raise hard_end"},
 		{"hard_end", "1m", "hard_end: 1m is shorter than session_duration (5m)", "raise hard_end"},
+		{"hard_end", "5m15s", `hard_end: 5m15s is shorter than the session of the event "fair" (5m30s)`,
+			"raise it, or shorten"},
 		{"hold", "2s", "hold: 2s is not longer than poll_max (30s)", "raise hold"},
 		{"message", "\x1b[31m", "contains the control character", "write plain text"},
 		{"message", "\xff", "is not UTF-8 text", "write UTF-8"},

@@ -123,7 +123,13 @@ func (e *Event) cross(d *decoder, k string) {
 func checkEvents(d *decoder, r *Room, k string) {
 	for i := range r.Events {
 		e, key := &r.Events[i], fmt.Sprintf("%sevents[%d].session_duration", k, i)
-		if r.HardEnd > 0 && e.SessionDuration > r.HardEnd && d.good(key, k+"hard_end") {
+		switch {
+		case r.HardEnd == 0, e.SessionDuration <= r.HardEnd, !d.good(key, k+"hard_end"):
+		case d.amends: // the events stay as they are
+			d.clash(wrong("raise it, or shorten the session of that event first",
+				"%s is shorter than the session of the event %s (%s)", short(r.HardEnd), quote(e.Name),
+				short(e.SessionDuration)), k+"hard_end")
+		default:
 			d.clash(wrong("shorten it, or raise hard_end of the room", "%s is longer than hard_end (%s)",
 				short(e.SessionDuration), short(r.HardEnd)), key)
 		}

@@ -418,6 +418,12 @@ func TestEvents(t *testing.T) {
 		s.now = s.now.Add(time.Second)
 		s.do(op(Create, "", strings.Replace(sale, `"sale"`, fmt.Sprintf(`"e%d"`, s.now.Unix()), 1)+`}`))
 	}
+	s.do(op(Edit, e.ID, `{"session_duration":9}`))
+	_, err = s.try(&Op{What: Rooms, Verb: Edit, Room: r.ID,
+		Body: []byte(`{"headgate":{"hard_end_seconds":301}}`)})
+	if f, _ := errors.AsType[Faults](err); len(f) != 1 || f[0].Pointer != "/headgate/hard_end_seconds" {
+		t.Error("a hard end before that of an event's session:", err)
+	}
 	if del := s.do(op(Delete, e.ID, "")).Value.(*Deleted); del.ID != e.ID {
 		t.Error(del)
 	}

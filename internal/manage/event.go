@@ -160,11 +160,11 @@ func (e *Event) next(now time.Time) (start string, prequeue *string) {
 	return first.Add(later).Format(timeShown), prequeue
 }
 
-// fit holds the events of a room against it.
-func fit(r *Room, events []*Event) error {
+// fit holds the events of a room against it. A fault is at the place of what was written.
+func fit(r *Room, events []*Event, at string) error {
 	for _, e := range events {
 		if n := r.Own.HardEndSeconds; n > 0 && e.SessionDuration != nil && *e.SessionDuration*60 > n {
-			return one("/session_duration", CodeConflict, "shorten it, or raise headgate.hard_end_seconds",
+			return one(at, CodeConflict, "shorten the session, or raise headgate.hard_end_seconds",
 				"the session of the event "+quote(e.Name)+" is longer than the hard end of the room")
 		}
 	}

@@ -248,7 +248,7 @@ func (b *Book) undoRoom(was, c *Change) (*Result, error) {
 	if !alike(bare(then), bare(k.Room)) {
 		return nil, ErrSince
 	}
-	if err := errors.Join(b.fits(&next), fit(&next, k.Events)); err != nil {
+	if err := errors.Join(b.fits(&next), fit(&next, k.Events, "/headgate/hard_end_seconds")); err != nil {
 		return nil, err
 	}
 	err := b.changed(c, &k.Room, &next)
@@ -290,7 +290,7 @@ func (b *Book) undoEvent(was, c *Change, k *Kept) (*Result, error) {
 		return nil, ErrSince
 	}
 	if next != nil {
-		if err := fit(&k.Room, []*Event{next}); err != nil {
+		if err := fit(&k.Room, []*Event{next}, "/session_duration"); err != nil {
 			return nil, err
 		}
 		if now == nil && len(k.Events) >= mostEvents {

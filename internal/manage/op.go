@@ -97,7 +97,7 @@ func (b *Book) doRoom(op *Op, c *Change) (*Result, error) {
 	if err := b.readRoom(op, d, &k.Room); err != nil {
 		return nil, err
 	}
-	if err := fit(&next, k.Events); err != nil {
+	if err := fit(&next, k.Events, "/headgate/hard_end_seconds"); err != nil {
 		return nil, err
 	}
 	was := k.Room
@@ -257,7 +257,7 @@ func (b *Book) doEvent(op *Op, c *Change) (*Result, error) {
 	if err := d.read(op.Body, op.Verb != Edit); err != nil {
 		return nil, err
 	}
-	if err := fit(&k.Room, []*Event{d.Event}); err != nil {
+	if err := fit(&k.Room, []*Event{d.Event}, "/session_duration"); err != nil {
 		return nil, err
 	}
 	if slices.ContainsFunc(k.Events, func(e *Event) bool { return e.Name == d.Name && e.ID != d.ID }) {
