@@ -22,7 +22,9 @@ type pattern struct{ left, leftSilent, fell float64 }
 
 // The steps of a course: the first are half a second, the later ones a fortieth of the time
 // until then. It ends after two sessions, when those who come in now are replaced again; then
-// it goes on as in the second. Chosen: some 200 steps for five minutes, 600 for a month.
+// it goes on as in the second. Where sessions were shortened, ends of before stand behind the first:
+// then it is one session beyond the last of them. Chosen: some 200 steps for five minutes, 600 for a
+// month.
 const (
 	firstStep = 0.5
 	stepShare = 0.025
@@ -42,7 +44,11 @@ func (c *course) play(o *outlook, p pattern) {
 	active := float64(o.active) * share
 	silent := float64(o.silent+o.active) - active
 	end, fell, t := 0, 0, 0.0
-	for t < sessions*session {
+	last := session
+	if n := len(o.ends); n > 0 {
+		last = max(last, o.ends[n-1].End.Sub(o.now).Seconds())
+	}
+	for t < last+(sessions-1)*session {
 		dt := max(t*stepShare, min(firstStep, session/100))
 		t += dt
 		ends := 0.0
@@ -103,6 +109,7 @@ func (c *course) add(t, calls, ended, fell float64) {
 func (c *course) end(from, least float64) {
 	i, _ := slices.BinarySearch(c.at, from)
 	last := len(c.at) - 1
+	i = min(i, last-1) // a step may be longer than a session
 	c.slope = max(least, 1e-9, (c.calls[last]-c.calls[i])/(c.at[last]-c.at[i]))
 }
 

@@ -127,8 +127,12 @@ func TestAnyOutlookHasARange(t *testing.T) {
 			session: 1 + upTo(time.Second<<r.IntN(22)), step: upTo(time.Second),
 		}
 		o.idle = slot.Idle(slot.Limit{Per: o.session})
+		longest := o.session // or as it was before
+		if i%3 == 0 {
+			longest += upTo(time.Second << r.IntN(22))
+		}
 		for range some(400) {
-			e := slot.EndCount{End: o.now.Add(upTo(o.session) - 1), N: 1 + some(1000)}
+			e := slot.EndCount{End: o.now.Add(upTo(longest) - 1), N: 1 + some(1000)}
 			o.ends = append(o.ends, e)
 			if e.End.Sub(o.now) > o.session-o.idle {
 				o.active += e.N
@@ -156,11 +160,28 @@ func TestAnyOutlookHasARange(t *testing.T) {
 			if x.low < before.low || x.mid < before.mid || x.high < before.high || x.low > x.high {
 				t.Fatalf("room %d, place %d: %v after %v", i, k, x, before)
 			}
-			all, most := o.active+o.silent+o.free, 200*o.session+2*o.watched+time.Minute
+			all, most := o.active+o.silent+o.free, 200*longest+2*o.watched+time.Minute
 			if k <= all && x.high > most {
 				t.Fatalf("room %d, place %d of %d inside: %v, with sessions of %v", i, k, all, x, o.session)
 			}
 			before = x
+		}
+	}
+}
+
+// TestASessionThatWasShortened: who is inside stays until the end that was given, and after that slots
+// come back by the new session.
+func TestASessionThatWasShortened(t *testing.T) {
+	for _, session := range []time.Duration{time.Second, 90 * time.Second, 290 * time.Second} {
+		o := &outlook{clk: time.Hour, now: slot.Tau(time.Hour), session: session, active: 1,
+			idle: slot.Idle(slot.Limit{Per: session})}
+		o.ends = []slot.EndCount{{End: o.now.Add(300 * time.Second), N: 1}}
+		for k := range int64(3) {
+			x, _ := o.at(k+1, 0)
+			want := 300*time.Second + time.Duration(k)*session
+			if off := x.mid - want; off < -want/10 || off > want/10+time.Duration(k)*session/2 {
+				t.Errorf("place %d with sessions of %v: %v, not about %v", k+1, session, x.mid, want)
+			}
 		}
 	}
 }
