@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/headgate/headgate/internal/config"
+	"github.com/headgate/headgate/internal/events"
 )
 
 // An Event overrides its room from its start, or the start of its prequeue, to its end. What is
@@ -169,6 +170,28 @@ func fit(r *Room, events []*Event, at string) error {
 		}
 	}
 	return nil
+}
+
+// keepsDraw refuses what would take a draw that is on from those who take part: another name is another
+// draw, with a seed that nobody was told of, and so is another start once the order is drawn.
+func (e *Event) keepsDraw(next *Event, now time.Time) error {
+	on := events.At(eventTimes([]*Event{e}), now).On
+	switch {
+	case on == nil || !on.Shuffle || next == nil:
+	case next.Name != e.Name:
+		return one("/name", CodeConflict, "rename it when it is over",
+			"the event keeps its name while it is on: its draw goes by it")
+	case on.Started(now) && !timeOf(next.StartTime).Equal(timeOf(e.StartTime)) &&
+		!timeOf(next.StartTime).After(now):
+		return one("/event_start_time", CodeConflict, "leave it, or choose a time to come",
+			"the order was drawn at the start that there was")
+	}
+	return nil
+}
+
+// eventTimes are events with their times alone.
+func eventTimes(all []*Event) []events.Event {
+	return (&config.Room{Events: forFileEvents(all)}).EventList()
 }
 
 // forFileEvents are events as the file would have them.

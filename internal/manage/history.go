@@ -296,6 +296,11 @@ func (b *Book) undoEvent(was, c *Change, k *Kept) (*Result, error) {
 		if now == nil && len(k.Events) >= mostEvents {
 			return nil, tooManyEvents()
 		}
+		if now != nil {
+			if err := now.keepsDraw(next, b.now); err != nil {
+				return nil, err
+			}
+		}
 	}
 	events := slices.Clone(k.Events)
 	var value any = next

@@ -260,6 +260,11 @@ func (b *Book) doEvent(op *Op, c *Change) (*Result, error) {
 	if err := fit(&k.Room, []*Event{d.Event}, "/session_duration"); err != nil {
 		return nil, err
 	}
+	if e, ok := was.(*Event); ok {
+		if err := e.keepsDraw(d.Event, b.now); err != nil {
+			return nil, err
+		}
+	}
 	if slices.ContainsFunc(k.Events, func(e *Event) bool { return e.Name == d.Name && e.ID != d.ID }) {
 		return nil, one("/name", CodeTaken, "choose another one",
 			"is already the name of an event of this room")

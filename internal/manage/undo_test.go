@@ -1,9 +1,11 @@
 package manage
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/headgate/headgate/internal/config"
 )
@@ -68,5 +70,42 @@ func TestUndoWritesNothingThatIsRefused(t *testing.T) {
 	s.cfg = was
 	if _, err := s.undo(gone.Version); err != nil {
 		t.Error(err)
+	}
+}
+
+// An event whose prequeue has begun keeps the draw that those who are in it were told of.
+func TestADrawIsKeptWhileItsEventIsOn(t *testing.T) {
+	s := newShelf(t, oneRoom)
+	r := s.make(shop)
+	at := func(after time.Duration) string { return s.now.Add(after).Format(time.RFC3339) }
+	e := s.do(&Op{What: Events, Verb: Create, Room: r.ID, Body: fmt.Appendf(nil, `{"name":"sail",
+		"prequeue_start_time":%q,"event_start_time":%q,"event_end_time":%q,"shuffle_at_event_start":true}`,
+		at(time.Hour), at(2*time.Hour), at(3*time.Hour))}).Value.(*Event)
+	try := func(body string) string {
+		t.Helper()
+		_, err := s.try(&Op{What: Events, Verb: Edit, Room: r.ID, Target: e.ID, Body: []byte(body)})
+		if f, _ := errors.AsType[Faults](err); err != nil {
+			return f[0].Pointer
+		}
+		return ""
+	}
+	earlier := fmt.Sprintf(`{"event_start_time":%q}`, at(110*time.Minute))
+	steps := []struct {
+		after      time.Duration
+		body, want string
+	}{
+		{0, `{"name":"sale"}`, ""},
+		{time.Hour, `{"name":"sail"}`, "/name"},
+		{0, `{"description":"x"}`, ""},
+		{time.Hour, `{"name":"sail"}`, "/name"},
+		{0, earlier, "/event_start_time"},
+		{0, fmt.Sprintf(`{"event_end_time":%q}`, at(4*time.Hour)), ""},
+		{2 * time.Hour, `{"name":"sail"}`, ""},
+	}
+	for i, x := range steps {
+		s.now = s.now.Add(x.after)
+		if got := try(x.body); got != x.want {
+			t.Errorf("step %d, %s: refused at %q, want %q", i, x.body, got, x.want)
+		}
 	}
 }
