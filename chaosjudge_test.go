@@ -269,8 +269,6 @@ func (c *chaos) judgePoll(n *chaosNode, p *person, was *jar, a *chaosAnswer, ask
 	case !lost:
 	case c.lives[was.tok.Life].Before(c.lost):
 		lost = false
-	case was.tok.Home != n.site && (was.shown <= c.cfg.TotalActiveUsers+3 || now.Sub(c.random) < time.Minute):
-		lost = false // it may have been called where nobody answers
 	case c.claimed[id], p.moved[id], now.Sub(was.heard) > chaosHold-5*time.Second, was.heard.Before(c.lost):
 		lost = false
 	default:

@@ -307,6 +307,67 @@ func TestVisitorsRoam(t *testing.T) {
 	})
 }
 
+// A data centre is lost when it has called somebody who has not heard of it. The visitor waits
+// elsewhere like who comes then, keeps the ticket, and has the place again when it is back.
+func TestATicketThatWasCalledWhereNobodyAnswers(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, RoomConfig{
+		Name: "shop", TotalActiveUsers: 3, NewUsersPerMinute: 1000, SessionDuration: time.Minute,
+		PollMin: 400 * time.Millisecond, NoSpread: true,
+	}, "sjc", "lhr")
+	lhr, sjc := w.gates["lhr"], w.gates["sjc"]
+	inside := w.in("lhr", 3)
+	waits, after := lhr.visitor(), sjc.visitor()
+	if waits.in() {
+		t.Fatal("a fourth is inside")
+	}
+	waits.g = sjc
+	name := waits.poll().Ticket
+	w.pause(100 * time.Millisecond)
+	if after.in() {
+		t.Fatal("a fifth is inside")
+	}
+	w.revoke(inside[0])
+	w.until("sjc sees that lhr has called somebody", 10*time.Second, func() bool {
+		for _, x := range sjc.room.Status().Datacenters.Sites {
+			if x.Name == "lhr" && x.Called == 1 {
+				return true
+			}
+		}
+		return false
+	})
+	w.links["sjclhr"].set(true)
+	w.until("lhr is out of reach for sjc", 20*time.Second, func() bool {
+		_, silent := sjc.room.counter.Reach("lhr")
+		return silent
+	})
+	for range 5 {
+		if p := waits.poll(); p.State != StateWaiting || p.Ticket != name {
+			t.Fatalf("while lhr is out of reach: %+v, had the ticket %s", p, name)
+		}
+		if waits.in() {
+			t.Fatal("in on a slot that sjc does not have")
+		}
+		w.pause(100 * time.Millisecond)
+	}
+	last := sjc.visitor() // comes when all others wait
+	last.in()
+	w.links["sjclhr"].set(false)
+	w.until("the place at lhr is there again", 20*time.Second, func() bool {
+		after.in() // the slot of who was called was not kept for so long
+		p := waits.poll()
+		return p.Ticket == name && (p.State == StateCalled || p.Position == 1)
+	})
+	w.revoke(inside[1])
+	w.until("it is first in order", 20*time.Second, func() bool {
+		if last.in() {
+			t.Fatal("who came last is in first")
+		}
+		after.in()
+		return waits.in()
+	})
+}
+
 // Anywhere moves while people are inside and wait, in both ways: from a home that answers,
 // and on an operator's word from one that is gone.
 func TestAnywhereMoves(t *testing.T) {

@@ -120,8 +120,8 @@ func (r *Room) passesFor(q *visitRequest) bool {
 // outOfReach answers a visitor whose counter does not. Here, the visitor keeps what it has
 // and asks again. In another data centre that has been silent for a while, a pass counts to
 // its end; whoever was inside longer is first to come in here, and whoever waited keeps its
-// place in the order of all data centres. A ticket that was called there admits nobody
-// here: nobody knows whether it has been used.
+// place in the order of all data centres. A ticket that was called there has perhaps been
+// used: here it is one who comes now, and it is kept, for there it may not have been.
 func (r *Room) outOfReach(q *visitRequest) {
 	t, err := r.counter.SiteTime(q.r.Context(), q.tok.Home)
 	switch same := t.Life == q.tok.Life; {
@@ -129,9 +129,8 @@ func (r *Room) outOfReach(q *visitRequest) {
 		r.wait(q, &counter.Place{PollAfter: unreachableRetry}, StateWaiting)
 	case q.tok.Kind == ticket.Pass:
 		r.roam(q, 0)
-	case same && t.Called(q.tok.ID), // it was called, and has most likely been used
-		q.tok.Seen == 0: // nobody knows when it came
-		r.serveNewcomer(q)
+	case same && t.Called(q.tok.ID), q.tok.Seen == 0: // 0: nobody knows when it came
+		r.roam(q, comesNow)
 	default:
 		r.roam(q, slot.Tau(q.tok.Seen))
 	}
@@ -151,8 +150,8 @@ func (r *Room) roam(q *visitRequest, came slot.Tau) {
 	r.standing(q, &p)
 }
 
-// onlyKnown asks for a roamer who is here already.
-const onlyKnown slot.Tau = -1
+// onlyKnown asks for a roamer who is here already; comesNow is later than all known times.
+const onlyKnown, comesNow slot.Tau = -1, 1<<63 - 1
 
 // stillRoams lets a visitor go on waiting here whose data centre is back and has given its
 // place up meanwhile. It reports whether there was such a one.

@@ -75,6 +75,12 @@ func madeRule(amount int, scope string) string {
 	return strings.NewReplacer("AMOUNT", fmt.Sprint(amount), "SCOPE", scope).Replace(made)
 }
 
+// denies is a rule of a data centre by which a node refuses while who counts does not answer in
+// time: on a busy machine it must not decide by itself.
+func denies(amount int) string {
+	return strings.Replace(madeRule(amount, "datacenter"), "{", `{"on_unreachable":"deny",`, 1)
+}
+
 func TestALimitIsMadeReplacedAndRemoved(t *testing.T) {
 	p := run(t, limitsFile("3", "api, all"))
 	const path = "/v1/limits/partner"
@@ -365,9 +371,7 @@ func TestALimitIsMadeForAllNodes(t *testing.T) {
 		if round == 0 {
 			status = 201
 		}
-		// A node that is busy for longer than an answer is waited for must not decide by itself.
-		rule := strings.Replace(madeRule(amount, "datacenter"), "{", `{"on_unreachable":"deny",`, 1)
-		all[round%3].said("PUT", path, rule, status, "")
+		all[round%3].said("PUT", path, denies(amount), status, "")
 		for i, p := range all { // at once, but for a node that took longer than the answer waits
 			got := p.amount("partner")
 			if late := strings.Contains(all[round%3].log.String(), notYet); got != int64(amount) && !late {
@@ -433,7 +437,7 @@ func knownBeforeItIsTold(t *testing.T, a, b *process) {
 	b.s.change.Lock()
 	go func() {
 		defer close(told)
-		a.said("PUT", "/v1/limits/partner", madeRule(34, "datacenter"), 200, "")
+		a.said("PUT", "/v1/limits/partner", denies(34), 200, "")
 		a.said("PUT", "/v1/limits/known", madeRule(5, "datacenter"), 201, "")
 	}()
 	select {
