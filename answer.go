@@ -78,22 +78,23 @@ func (r *Room) wait(q *visitRequest, p *counter.Place, s State) {
 		return
 	}
 	v := r.view(q, p, s)
-	r.show(q, v)
+	r.show(q, &v)
 	wire.BoundBody(q.w, q.r)
 	h := q.w.Header()
 	h["Cache-Control"] = noStore
 	h["Vary"] = vary
 	h["X-Robots-Tag"] = noIndex
-	h[StateHeader] = []string{string(s)}
 	secs := strconv.FormatInt(int64((v.PollAfter+time.Second-1)/time.Second), 10)
-	h["Retry-After"] = []string{secs}
+	both := []string{string(s), secs} // one allocation
+	h[StateHeader], h["Retry-After"] = both[:1:1], both[1:]
 	code := q.f.cfg.StatusCode
 	r.counts.waited.Add(1) // before the answer: who has it may ask for the count
 	switch {
 	case q.peek:
-		r.waitJSON(q, v, http.StatusOK)
+		r.waitJSON(q, &v, http.StatusOK)
 	case Navigates(q.r) && !wire.PrefersJSON(q.r.Header):
-		buf := r.page(q, v)
+		shown := v // a page may be anything: the View of the others stays on the stack
+		buf := r.page(q, &shown)
 		h["Content-Type"] = htmlType
 		if q.f.cfg.RefreshHeader && v.refreshes() {
 			h.Set("Refresh", secs)
@@ -103,7 +104,7 @@ func (r *Room) wait(q *visitRequest, p *counter.Place, s State) {
 		q.w.Write(buf.Bytes())
 		r.bufs.Put(buf)
 	case wire.PrefersJSON(q.r.Header):
-		r.waitJSON(q, v, code)
+		r.waitJSON(q, &v, code)
 	default: // a script, an image, a form: it must not take the answer for its own
 		if code == http.StatusOK || code == http.StatusAccepted {
 			code = http.StatusServiceUnavailable
@@ -170,9 +171,9 @@ func (r *Room) buffer() *bytes.Buffer {
 }
 
 // view says what a visitor is told.
-func (r *Room) view(q *visitRequest, p *counter.Place, s State) *View {
+func (r *Room) view(q *visitRequest, p *counter.Place, s State) (v View) {
 	l := r.live.Load()
-	v := &View{
+	v = View{
 		Room: q.f.cfg.Title, State: s, Method: string(q.f.cfg.Method),
 		Position: p.Position, Ahead: p.Ahead, Waiting: p.Waiting, Served: p.Served,
 		PollAfter: p.PollAfter, ServedURL: q.at.Served, LeaveURL: q.at.Leave, MoveURL: q.at.Move,

@@ -17,7 +17,7 @@ func (d *discard) Header() http.Header         { return d.h }
 func (d *discard) WriteHeader(int)             {}
 func (d *discard) Write(b []byte) (int, error) { return len(b), nil }
 
-func benchRoom(b *testing.B, n int64) (*Room, http.Handler) {
+func benchRoom(b testing.TB, n int64) (*Room, http.Handler) {
 	b.Helper()
 	ctx, stop := context.WithCancel(b.Context())
 	r, err := OpenRoom(ctx, RoomConfig{
@@ -32,7 +32,7 @@ func benchRoom(b *testing.B, n int64) (*Room, http.Handler) {
 	return r, r.Handler(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
 }
 
-func benchVisitor(b *testing.B, h http.Handler) *http.Request {
+func benchVisitor(b testing.TB, h http.Handler) *http.Request {
 	b.Helper()
 	r := httptest.NewRequest("GET", "/", nil)
 	r.Header.Set("Accept", "text/html")
@@ -41,6 +41,26 @@ func benchVisitor(b *testing.B, h http.Handler) *http.Request {
 	c := w.Result().Cookies()[0]
 	r.Header.Set("Cookie", c.Name+"="+c.Value)
 	return r
+}
+
+// What is known of a request stays on the stack; a page alone may keep what it is shown.
+func TestAllocationsOfAVisitor(t *testing.T) {
+	w := &discard{http.Header{}}
+	_, h := benchRoom(t, 1)
+	inside, waits := benchVisitor(t, h), benchVisitor(t, h)
+	waits.Header.Set(PollHeader, "1")
+	for _, tt := range []struct {
+		who  string
+		r    *http.Request
+		most float64
+	}{{"who is inside", inside, 1}, {"who waits", waits, 4}} {
+		if testing.Short() { // the race detector empties pools at random
+			tt.most += 3
+		}
+		if n := testing.AllocsPerRun(200, func() { h.ServeHTTP(w, tt.r) }); n > tt.most {
+			t.Errorf("%s: %v allocations a request, want %v", tt.who, n, tt.most)
+		}
+	}
 }
 
 // BenchmarkPassCheck is the check of a pass alone: open the cookie, look at the

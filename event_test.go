@@ -99,7 +99,7 @@ func TestAShuffledEvent(t *testing.T) {
 		g.sale(false, false)
 		g.visitor().in()
 		g.sale(true, false)
-		q := func() *View {
+		q := func() View {
 			r := httptest.NewRequestWithContext(t.Context(), "GET", "/", nil)
 			q := &visitRequest{f: g.room.face.Load(), r: r, at: &route.Spot{Path: "/"}, worker: g.room.worker}
 			return g.room.view(q, &counter.Place{}, StateWaiting)

@@ -474,7 +474,7 @@ func (r *Room) remember(q *visitRequest) {
 // inside lets a request of a stay through and holds the stay while it runs.
 func (r *Room) inside(q *visitRequest, id slot.StayID, hard, win slot.Tau) {
 	a := &answer{
-		ResponseWriter: q.w, room: r, worker: q.worker, f: q.f, id: id, win: win, req: q.r, visit: q,
+		ResponseWriter: q.w, room: r, worker: q.worker, f: q.f, id: id, win: win, req: q.r, tok: q.tok,
 	}
 	defer r.finish(a)
 	req := q.r
@@ -513,7 +513,7 @@ type answer struct {
 	worker *worker // of the stay
 	f      *face
 	req    *http.Request
-	visit  *visitRequest
+	tok    ticket.Token // a copy: a visitRequest stays on the stack
 	id     slot.StayID
 	win    slot.Tau // end of the window entry of a new stay
 	done   bool

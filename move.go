@@ -29,7 +29,7 @@ func (r *Room) serveMove(q *visitRequest) {
 			return
 		}
 	}
-	_, inside := r.stay(q)
+	_, inside := r.stay(q.worker, &q.tok)
 	switch {
 	case q.has && q.tok.Kind == ticket.Moved && link == "":
 		r.serveMoved(q)

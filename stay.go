@@ -36,7 +36,7 @@ func StayOf(w http.ResponseWriter) (s Stay, ok bool) {
 	for {
 		switch x := w.(type) {
 		case *answer:
-			return x.room.stay(x.visit)
+			return x.room.stay(x.worker, &x.tok)
 		case interface{ Unwrap() http.ResponseWriter }:
 			w = x.Unwrap()
 		default:
@@ -52,22 +52,22 @@ func (r *Room) Look(req *http.Request) (s Stay, ok bool) {
 		return s, false
 	}
 	r.locate(q)
-	return r.stay(q)
+	return r.stay(q.worker, &q.tok)
 }
 
-func (r *Room) stay(q *visitRequest) (s Stay, ok bool) {
-	if q == nil || q.tok.Kind != ticket.Pass || q.tok.ID == 0 {
+func (r *Room) stay(w *worker, tok *ticket.Token) (s Stay, ok bool) {
+	if tok.Kind != ticket.Pass || tok.ID == 0 {
 		return s, false
 	}
-	_, hi, life, known := q.worker.now()
-	last, gone := q.worker.visits.Look(slot.StayID(q.tok.ID))
-	said, hard := q.worker.entitled(&q.tok), slot.Tau(q.tok.Hard)
+	_, hi, life, known := w.now()
+	last, gone := w.visits.Look(slot.StayID(tok.ID))
+	said, hard := w.entitled(tok), slot.Tau(tok.Hard)
 	end := max(said, last)
-	if !known || life != q.tok.Life || gone || hi >= end || q.worker.beyond(&q.tok, said) {
+	if !known || life != tok.Life || gone || hi >= end || w.beyond(tok, said) {
 		return s, false
 	}
-	s = Stay{Entered: time.Unix(q.tok.Accepted, 0), Left: end.Sub(hi), room: r, tok: q.tok,
-		ID: strconv.FormatUint(q.tok.Life, 36) + "-" + strconv.FormatUint(q.tok.ID, 36)}
+	s = Stay{Entered: time.Unix(tok.Accepted, 0), Left: end.Sub(hi), room: r, tok: *tok,
+		ID: strconv.FormatUint(tok.Life, 36) + "-" + strconv.FormatUint(tok.ID, 36)}
 	s.tok.End = int64(end)
 	if hard > 0 {
 		s.HardLeft = max(1, hard.Sub(hi))
