@@ -241,7 +241,7 @@ func TestVisitorsRoam(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, RoomConfig{
 		Name: "shop", TotalActiveUsers: 3, NewUsersPerMinute: 1000, SessionDuration: 20 * time.Second,
-		PollMin: 400 * time.Millisecond, NoSpread: true,
+		PollMin: 400 * time.Millisecond, NoSpread: true, JoinLimit: JoinLimit{Amount: 2, Window: time.Hour},
 	}, "sjc", "lhr")
 	lhr, sjc := w.gates["lhr"], w.gates["sjc"]
 	pass, other := w.in("lhr", 1)[0], w.in("sjc", 2)
@@ -277,6 +277,7 @@ func TestVisitorsRoam(t *testing.T) {
 	w.pause(100 * time.Millisecond)
 	after := sjc.visitor() // came after
 	after.in()
+	sjc.visitor().in()       // no more may join from this network
 	w.pause(2 * time.Second) // a picture of lhr has come since the ticket was used
 	late.poll()
 	w.links["sjclhr"].set(true)
@@ -294,6 +295,9 @@ func TestVisitorsRoam(t *testing.T) {
 		after.poll()
 		used.poll()
 		w.pause(500 * time.Millisecond)
+	}
+	if p := used.poll(); p.State != StateLimited {
+		t.Errorf("a ticket that was used joins like any newcomer, and none may: %+v", p)
 	}
 	w.revoke(other[1]) // its slot is sjc's own
 	w.until("the earlier of two who wait is in, though its data centre is gone", 10*time.Second, func() bool {

@@ -20,19 +20,16 @@ import (
 	"github.com/headgate/headgate/slot"
 )
 
-// probation is how long a slot lasts that was given to a request which neither
-// carried a cookie nor opens a page, until the cookie comes back: a probe every
-// second must not fill the room.
+// probation is how long a slot lasts that was given to a request which neither carried a cookie nor
+// opens a page, until the cookie comes back: a probe every second must not fill the room.
 const probation = 30 * time.Second
 
-// unreachableRetry is when to ask again while the counter does not answer. Chosen.
-const unreachableRetry = time.Second
-
-// closedRetry is when to look again whether a closed room has opened. Chosen.
-const closedRetry = 30 * time.Second
-
-// damagedRetry is when to ask a room again whose record must be restored. Chosen.
-const damagedRetry = 10 * time.Second
+// When to ask again. Chosen.
+const (
+	unreachableRetry = time.Second      // the counter does not answer
+	closedRetry      = 30 * time.Second // a closed room may have opened
+	damagedRetry     = 10 * time.Second // the record must be restored
+)
 
 // visitRequest is one request on its way through the room.
 type visitRequest struct {
@@ -48,6 +45,7 @@ type visitRequest struct {
 	sent  bool   // some cookie of this name came
 	probe bool   // let in for probation
 	twice bool   // claimed again
+	keeps bool   // the ticket of another data centre, which may be good there
 	lane  uint64 // id of the one in which to wait; 0 is none
 	link  string // that moves the place
 
@@ -227,8 +225,7 @@ func (r *Room) renewCookie(q *visitRequest, last, seen slot.Tau, grace bool) {
 	}
 }
 
-// serveTicket tells a visitor who waits where it stands, or lets it in when it
-// is called: this request is the claim.
+// serveTicket tells who waits where it stands, or lets in who is called: this request is the claim.
 func (r *Room) serveTicket(q *visitRequest) {
 	if q.f.cfg.Shadow {
 		r.serveNewcomer(q)
@@ -355,8 +352,7 @@ func (r *Room) letIn(q *visitRequest, o slot.Stay, life uint64) {
 	r.inside(q, y.ID, hard, o.Win)
 }
 
-// serveNewcomer gives a visitor without a pass or a place a slot if one is free
-// and due, else the end of the line.
+// serveNewcomer gives who has no pass and no place a slot if one is free and due, else the line's end.
 func (r *Room) serveNewcomer(q *visitRequest) {
 	q.worker, q.desk = r.worker, r.counter
 	if q.peek && !q.sent { // our own page polls, and its cookie does not come back
@@ -397,8 +393,7 @@ func (r *Room) serveNewcomer(q *visitRequest) {
 	r.join(q, why)
 }
 
-// shadowPass lets a visitor through who would have had to wait, and counts it
-// once.
+// shadowPass lets a visitor through who would have had to wait, and counts it once.
 func (r *Room) shadowPass(q *visitRequest) {
 	r.counts.shadowed.Add(1)
 	q.tok = ticket.Token{Kind: ticket.Pass, Accepted: q.f.cfg.Wall().Unix()}
@@ -416,6 +411,11 @@ func (r *Room) join(q *visitRequest, why State) {
 		r.counts.limited.Add(1)
 		r.remember(q)
 		r.wait(q, &counter.Place{PollAfter: q.f.joins.Limit.Window / 2}, StateLimited)
+		return
+	}
+	if q.keeps {
+		q.keeps = false // if there is no room for it, it joins
+		r.roam(q, comesNow)
 		return
 	}
 	hold := q.f.cfg.Hold

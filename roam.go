@@ -96,8 +96,7 @@ func (r *Room) silent(q *visitRequest) bool {
 	return silent
 }
 
-// late reports whether the visitor's data centre may be out of reach: nobody should wait
-// for its answer.
+// late reports whether the visitor's data centre may be out of reach: nobody should wait for its answer.
 func (r *Room) late(q *visitRequest) bool {
 	if !r.isAbroad(q) {
 		return false
@@ -117,11 +116,10 @@ func (r *Room) passesFor(q *visitRequest) bool {
 	return err == nil && t.Known && t.Life == q.tok.Life && t.Hi < slot.Tau(q.tok.End)
 }
 
-// outOfReach answers a visitor whose counter does not. Here, the visitor keeps what it has
-// and asks again. In another data centre that has been silent for a while, a pass counts to
-// its end; whoever was inside longer is first to come in here, and whoever waited keeps its
-// place in the order of all data centres. A ticket that was called there has perhaps been
-// used: here it is one who comes now, and it is kept, for there it may not have been.
+// outOfReach answers a visitor whose counter does not. Here, the visitor keeps what it has and asks
+// again. In another data centre that has been silent for a while, a pass counts to its end; whoever was
+// inside longer is first to come in here, and whoever waited keeps its place in the order of all data
+// centres. A ticket that was called there, used or not, is kept, and its visitor comes as newcomers do.
 func (r *Room) outOfReach(q *visitRequest) {
 	t, err := r.counter.SiteTime(q.r.Context(), q.tok.Home)
 	switch same := t.Life == q.tok.Life; {
@@ -130,7 +128,9 @@ func (r *Room) outOfReach(q *visitRequest) {
 	case q.tok.Kind == ticket.Pass:
 		r.roam(q, 0)
 	case same && t.Called(q.tok.ID), q.tok.Seen == 0: // 0: nobody knows when it came
-		r.roam(q, comesNow)
+		if q.keeps = true; !r.stillRoams(q) {
+			r.serveNewcomer(q)
+		}
 	default:
 		r.roam(q, slot.Tau(q.tok.Seen))
 	}
@@ -153,8 +153,8 @@ func (r *Room) roam(q *visitRequest, came slot.Tau) {
 // onlyKnown asks for a roamer who is here already; comesNow is later than all known times.
 const onlyKnown, comesNow slot.Tau = -1, 1<<63 - 1
 
-// stillRoams lets a visitor go on waiting here whose data centre is back and has given its
-// place up meanwhile. It reports whether there was such a one.
+// stillRoams lets a visitor go on waiting here who roams already, also when the data centre is
+// back and has given its place up. It reports whether there was such a one.
 func (r *Room) stillRoams(q *visitRequest) bool {
 	if !r.isAbroad(q) || q.tok.Kind != ticket.Ticket {
 		return false
