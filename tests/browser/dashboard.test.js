@@ -481,7 +481,7 @@ describe('the dashboard', {concurrency: true}, () => {
     await until('the view is made anew', async () => await page.locator('table[data-old]').count() === 0);
     await page.keyboard.press('Escape');
     await page.getByRole('dialog').waitFor({state: 'detached'});
-    assert.equal(await focus(), name);
+    await until('the focus is where it was', async () => await focus() === name); // a moment after
     await page.keyboard.press('Enter');
     await page.getByRole('dialog').getByText('This cannot be taken back.').waitFor();
     await agree(page);
