@@ -179,8 +179,7 @@ func (d *demo) run(ctx context.Context, room http.RoundTripper) error {
 		return err
 	}
 	defer t.close()
-	keys := make(chan byte)
-	d.spawn(func() error { return t.keys(ctx, keys) })
+	keys := t.listen(ctx, d.spawn)
 	return d.loop(ctx, 200*time.Millisecond, keys, func(s *scene) {
 		width, height := t.size()
 		s.Keys, s.Width = true, width

@@ -14,6 +14,7 @@ import (
 type terminal struct {
 	in, out *os.File
 	before  unix.Termios
+	ends    func() // ends the reading of keys, if there is any, and waits for its end
 }
 
 // IsTerminal reports whether both are a terminal, so that there can be a picture
@@ -47,7 +48,7 @@ func openTerminal(in io.Reader, out io.Writer) (*terminal, error) {
 	if !ok {
 		return nil, fmt.Errorf("not a terminal")
 	}
-	t := &terminal{in: i, out: o}
+	t := &terminal{in: i, out: o, ends: func() {}}
 	was, err := unix.IoctlGetTermios(int(i.Fd()), unix.TCGETS)
 	if err != nil {
 		return nil, fmt.Errorf("read the terminal's modes: %w", err)
@@ -64,8 +65,10 @@ func openTerminal(in io.Reader, out io.Writer) (*terminal, error) {
 	return t, nil
 }
 
-// close puts the terminal back as it was.
+// close puts the terminal back as it was. Nobody reads it any more by then: a read of one that
+// waits for whole lines does not end.
 func (t *terminal) close() error {
+	t.ends()
 	io.WriteString(t.out, "\x1b[0m\x1b[?25h\x1b[?1049l")
 	return unix.IoctlSetTermios(int(t.in.Fd()), unix.TCSETSF, &t.before)
 }
@@ -77,6 +80,22 @@ func (t *terminal) size() (width, height int) {
 		return columns, rows
 	}
 	return int(w.Col), int(w.Row)
+}
+
+// listen gives each key until ctx is done or the terminal is closed or gone. spawn runs the
+// reading.
+func (t *terminal) listen(ctx context.Context, spawn func(func() error)) <-chan byte {
+	ctx, stop := context.WithCancel(ctx)
+	to, ended := make(chan byte), make(chan struct{})
+	t.ends = func() {
+		stop()
+		<-ended
+	}
+	spawn(func() error {
+		defer close(ended)
+		return t.keys(ctx, to)
+	})
+	return to
 }
 
 // keys sends each key until ctx is done or the terminal is gone. An arrow or the like is none,

@@ -103,12 +103,13 @@ func TestKeys(t *testing.T) {
 	defer term.close()
 	ctx, stop := context.WithTimeout(t.Context(), 30*time.Second)
 	defer stop()
-	keys := make(chan byte)
 	var wg sync.WaitGroup
-	wg.Go(func() {
-		if err := term.keys(ctx, keys); err != nil {
-			t.Error(err)
-		}
+	keys := term.listen(ctx, func(f func() error) {
+		wg.Go(func() {
+			if err := f(); err != nil {
+				t.Error(err)
+			}
+		})
 	})
 	// An arrow, F5, Alt with a letter, F1: no keys, though keys are read with them.
 	const typed, want = "k\x1b[Au\x1b[15~ \x1bx\x1bOPk", "ku k"
@@ -127,6 +128,29 @@ func TestKeys(t *testing.T) {
 	}
 	stop()
 	wg.Wait() // keys ends though nobody types
+}
+
+// TestNobodyReadsAClosedTerminal: once it waits for whole lines again, a read of it would end
+// only when somebody presses Enter, and the demo with it.
+func TestNobodyReadsAClosedTerminal(t *testing.T) {
+	_, slave := openPTY(t)
+	term, err := openTerminal(slave, slave)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan error, 1)
+	term.listen(t.Context(), func(f func() error) { go func() { ended <- f() }() })
+	if err := term.close(); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case err := <-ended:
+		if err != nil {
+			t.Error(err)
+		}
+	case <-time.After(10 * time.Second):
+		t.Error("the terminal is closed, and still read")
+	}
 }
 
 func TestAFileIsNoTerminal(t *testing.T) {
