@@ -526,8 +526,12 @@ describe('the dashboard', {concurrency: true}, () => {
     assert.equal(await page.getByRole('row', {name: /Dead jobs of queue orders let go again/}).count(), 2);
     assert.doesNotMatch(await page.locator('#main').innerText(), /\/v1\//);
     // A limit that nobody has called says so.
+    let first;
+    await page.route('**/v1/limits/idle', (r) => { first = () => r.continue(); }, {times: 1});
     await go('limits/idle');
     await page.getByText('No calls yet.').waitFor();
+    assert.equal(await page.getByLabel('Amount').isVisible(), false); // the first answer would overwrite it
+    await first();
     await page.locator('.plot').getByText('Nothing was counted').waitFor();
     const amount = async () => (await (await fetch(`${room.admin}/v1/limits/idle`, {headers})).json()).amount;
     for (const [value, question] of [['many', null], ['12', /10 → 12/]]) {

@@ -68,9 +68,11 @@ export function limit(name) {
   }, h('h2', 'Change it'), field('amount', 'Amount', {inputmode: 'numeric'}), h('button', 'Change the amount'));
   const at = `/v1/limits/${encodeURIComponent(name)}`;
   let now;
+  form.hidden = true; // until it is filled: what is typed stays
   return again(name, async () => {
     const [l, {keys, next}] = await Promise.all([read(at), read(`${at}/keys?count=1000`)]);
     if (!now) form.elements.amount.value = l.amount;
+    form.hidden = false;
     now = l;
     const top = keys.sort((a, b) => b.used / b.limit - a.used / a.limit || b.used - a.used).slice(0, 50);
     return [h('p.dim', `${rule(l)} · ${l.algorithm.replaceAll('_', ' ')}${l.source && ` · of the ${l.source}`}`), h('h2', 'Keys that have used most'),
