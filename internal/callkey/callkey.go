@@ -4,7 +4,6 @@ package callkey
 import (
 	"crypto/sha256"
 	"encoding/hex"
-	"net"
 	"net/http"
 	"net/netip"
 	"strings"
@@ -169,11 +168,7 @@ func cookieKey(cs []*http.Cookie) string {
 }
 
 func hostKey(r *http.Request) string {
-	host := r.Host
-	if h, _, err := net.SplitHostPort(host); err == nil {
-		host = h
-	}
-	host = strings.TrimSuffix(strings.TrimSuffix(strings.TrimPrefix(host, "["), "]"), ".")
+	host := exclude.Hostname(r.Host)
 	if host == "" {
 		return missingKey
 	}

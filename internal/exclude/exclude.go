@@ -1,10 +1,10 @@
-// Package exclude says which requests pass by a room without being counted, how a path reads
-// however it is spelled, and how many places one network may draw.
+// Package exclude says which requests pass by a room without being counted, how a path and a host
+// read however they are spelled, and how many places one network may draw.
 //
 // # The promise
 //
-// No spelling of a path walks around a room, into an exclusion or past a rule: all of them ask
-// [Clean] and nothing else.
+// No spelling of a path or a host walks around a room, into an exclusion or past a rule: all of
+// them ask [Clean] and [Hostname] and nothing else.
 //
 // # Concurrency and cost
 //
@@ -96,6 +96,19 @@ func (e *Set) Match(r *http.Request, at string, addr func(*http.Request) netip.A
 		}
 	}
 	return false
+}
+
+// Hostname is who a Host names: without its port, the brackets of an IPv6 address and the dot that
+// ends a name in DNS. The cases of its letters are left.
+func Hostname(host string) string {
+	i := strings.LastIndexByte(host, ':')
+	if i >= 0 && (strings.IndexByte(host, ':') == i || strings.HasSuffix(host[:i], "]")) {
+		host = host[:i]
+	}
+	if strings.HasPrefix(host, "[") && strings.HasSuffix(host, "]") {
+		return host[1 : len(host)-1]
+	}
+	return strings.TrimSuffix(host, ".")
 }
 
 // Clean is the path as an origin may read it: without //, /./ and /../, so

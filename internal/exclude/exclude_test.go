@@ -20,6 +20,21 @@ func TestClean(t *testing.T) {
 }
 
 // TestCleanOnce: a clean path is as clean as it gets, whatever it was made of.
+func TestHostname(t *testing.T) {
+	for in, want := range map[string]string{
+		"": "", "shop.example": "shop.example",
+		"shop.example:8080": "shop.example", "shop.example:": "shop.example",
+		"shop.example.": "shop.example", "shop.example.:443": "shop.example", "Shop.Example": "Shop.Example",
+		"192.0.2.1:80": "192.0.2.1", "[2001:db8::1]:80": "2001:db8::1", "[2001:db8::1]": "2001:db8::1",
+		"2001:db8::1": "2001:db8::1", "::1": "::1",
+		"[": "[", "]": "]", ":": "", ":80": "", ".": "", "[]": "", "[]:": "",
+	} {
+		if got := Hostname(in); got != want {
+			t.Errorf("Hostname(%q) = %q, want %q", in, got, want)
+		}
+	}
+}
+
 func TestCleanOnce(t *testing.T) {
 	parts := []string{"/", "..", ".", ";", `\`, "a", "shop", "%2f", "//"}
 	for range 20_000 {

@@ -19,7 +19,6 @@
 package route
 
 import (
-	"net"
 	"net/http"
 	"strings"
 	"unicode"
@@ -145,9 +144,7 @@ func (s *Set) At(host, path string) *Spot {
 	if len(s.all) == 1 && first.plain && !s.anyCase {
 		return first.spot
 	}
-	if name, _, err := net.SplitHostPort(host); err == nil {
-		host = name
-	}
+	host = exclude.Hostname(host)
 	best, length := first, -1
 	for i := range s.all {
 		o := &s.all[i]

@@ -152,8 +152,10 @@ func TestMadeRoomChanges(t *testing.T) {
 		t.Fatal(a.text)
 	}
 	cookieOfMadeRoom(t, p)
-	if status, _, body := see(t, p, "tea.example", ticket); status != 202 || body != "<p>own</p>" {
-		t.Errorf("who waits sees %d %s", status, body)
+	for _, host := range []string{"tea.example", "Tea.Example:80", "tea.example.", "tea.example.:443"} {
+		if status, _, body := see(t, p, host, ticket); status != 202 || body != "<p>own</p>" {
+			t.Errorf("who waits sees %d %s at %s", status, body, host)
+		}
 	}
 	if status, _, body := see(t, p, "tea.example", pass); status != 200 || !strings.HasPrefix(body, "first") {
 		t.Errorf("who is inside sees %d %s", status, body)

@@ -34,6 +34,7 @@ import (
 	"github.com/headgate/headgate/internal/analytics"
 	"github.com/headgate/headgate/internal/config"
 	"github.com/headgate/headgate/internal/dashboard"
+	"github.com/headgate/headgate/internal/exclude"
 	"github.com/headgate/headgate/internal/pages"
 	"github.com/headgate/headgate/internal/rules"
 	"github.com/headgate/headgate/internal/store"
@@ -351,10 +352,7 @@ func (s *Server) route(w http.ResponseWriter, r *http.Request) {
 	if s.ending.Load() { //: the next request finds another node
 		w.Header().Set("Connection", "close")
 	}
-	host := r.Host
-	if h, _, err := net.SplitHostPort(host); err == nil {
-		host = h
-	}
+	host := exclude.Hostname(r.Host)
 	var best *gate
 	most := -1
 	for _, g := range s.set.Load().gates {
