@@ -1,6 +1,7 @@
 package server
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -312,8 +313,8 @@ func (s *Server) makeLimit(ctx context.Context, name string, rule []byte) (made 
 			return err
 		}
 		all := ofAll(saidLimit{LimitConfig: l})
-		return s.putMade(ctx, name, all, func(_ madeLimit, ok bool) (*madeLimit, error) {
-			made = !ok
+		return s.putMade(ctx, name, all, func(was madeLimit, ok bool) (*madeLimit, error) {
+			made = !ok || made && bytes.Equal(was.Rule, x.Rule) // the answer to our own write was lost
 			return x, nil
 		})
 	})

@@ -303,7 +303,7 @@ func tooLongIsKept(t *testing.T, sjc, lhr *process) {
 		t.Fatal(err)
 	}
 	sjc.s.durable.tellMade()
-	within(t, 2*time.Second, "refused", func() bool {
+	within(t, 20*time.Second, "refused", func() bool {
 		return strings.Contains(sjc.log.String(), "sealing keys and live changes are too many")
 	})
 	value, _, err := lhr.s.loadLive(t.Context(), "shop")
