@@ -33,7 +33,7 @@ func readCheckout(c *Checkout) func(*decoder, string, *yaml.Node) {
 		if len(c.GracePaths) > 0 && c.Grace == 0 {
 			c.Grace = DefaultGrace
 		}
-		if c.Grace > 0 && len(c.GracePaths) == 0 && d.good(key+".grace_paths") {
+		if c.Grace > 0 && len(c.GracePaths) == 0 && d.good(key+".grace_paths", key+".grace_paths[0]") {
 			d.fault(key, n, wrong("name the paths of the checkout: grace_paths: [/checkout/]",
 				"has a grace, and no grace_paths"))
 		}
