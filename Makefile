@@ -211,7 +211,7 @@ alerts: setup-prometheus ## alert rules and dashboard against a real Prometheus:
 
 .PHONY: browser
 browser: build setup-browser ## the waiting page in a real Chromium
-	cd tests/browser && node --test --test-concurrency=3
+	cd tests/browser && HEADGATE=$(CURDIR)/bin/headgate node --test --test-concurrency=3
 
 .PHONY: sim
 sim: build ## ten strategies before a world-wide spike, and a page with plots: bin/report.html

@@ -267,9 +267,16 @@ func TestVisitorsRoam(t *testing.T) {
 	if !ticket.in() {
 		t.Fatal("called and not let in")
 	}
-	began := time.Now()
-	if !ticket.in() || time.Since(began) > 50*time.Millisecond {
-		t.Errorf("the next page took %v", time.Since(began))
+	took := time.Hour
+	for range 5 { // each would wait for an answer, if one did
+		began := time.Now()
+		if !ticket.in() {
+			t.Fatal("let in once, and not again")
+		}
+		took = min(took, time.Since(began))
+	}
+	if took > 50*time.Millisecond {
+		t.Errorf("the next page took %v", took)
 	}
 
 	late := lhr.visitor() // waits at lhr when lhr goes

@@ -18,7 +18,7 @@ import (
 )
 
 // cutWithin is how long a link that was cut and is whole again may take to be one.
-const cutWithin = 2 * time.Second
+const cutWithin = 5 * time.Second // asked again and again, each time for half a second
 
 // A world is several data centres on this machine, each with its own CA.
 type world struct {

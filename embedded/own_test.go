@@ -242,7 +242,7 @@ func TestOwnByCertificates(t *testing.T) {
 
 // records opens the records there, and says why they cannot be.
 func records(ctx context.Context, conn *nats.Conn, replicas int) error {
-	ctx, stop := context.WithTimeout(ctx, time.Second)
+	ctx, stop := context.WithTimeout(ctx, 10*time.Second)
 	defer stop()
 	s, err := store.OpenNATS(ctx, store.NATSConfig{Conn: conn, Replicas: replicas})
 	if err != nil {

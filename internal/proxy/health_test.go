@@ -13,14 +13,21 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/headgate/headgate/internal/loopback"
 )
 
 func TestOriginDownAndBack(t *testing.T) {
 	answer := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		io.WriteString(w, "hello")
 	})
-	origin := httptest.NewServer(answer)
-	addr := origin.Listener.Addr().String()
+	addr := loopback.Free(t) // of ours alone: the origin comes back there
+	ln, err := net.Listen("tcp", addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	origin := &httptest.Server{Listener: ln, Config: &http.Server{Handler: answer}}
+	origin.Start()
 	changes, errs := make(chan bool, 8), make(chan error, 8)
 	p, gate := newGate(t, Config{
 		Origin: parseURL(t, origin.URL), ProbeEvery: 10 * time.Millisecond,
@@ -42,8 +49,7 @@ func TestOriginDownAndBack(t *testing.T) {
 		t.Fatal("OnHealth(true), want false")
 	}
 
-	ln, err := net.Listen("tcp", addr)
-	if err != nil {
+	if ln, err = net.Listen("tcp", addr); err != nil {
 		t.Fatal(err)
 	}
 	back := &httptest.Server{Listener: ln, Config: &http.Server{Handler: answer}}

@@ -3,6 +3,7 @@
 package quota
 
 import (
+	"errors"
 	"fmt"
 	"regexp"
 	"runtime"
@@ -90,6 +91,9 @@ func TestKeysCalledOnceAreForgotten(t *testing.T) {
 		wg.Go(func() {
 			for i := from; i < keys; i += 64 {
 				d, err := w.Lane("api").Take(t.Context(), fmt.Sprint("key-", i), 1)
+				if errors.Is(err, ErrUnreachable) && !g.unheard(1) {
+					continue // the machine stood still
+				}
 				if err != nil || !d.Allowed {
 					t.Errorf("key-%d: %+v, %v", i, d, err)
 					return
@@ -112,7 +116,7 @@ func TestKeysCalledOnceAreForgotten(t *testing.T) {
 		return n
 	}
 	g.await("nothing is held", func() bool { return w.held.Load() == 0 })
-	if took := time.Since(done); took > 2*time.Second {
+	if took := time.Since(done); took > g.within(2*time.Second) {
 		t.Errorf("held for %s, want at most 2 s", took)
 	}
 	if n := lent(); n != 0 {

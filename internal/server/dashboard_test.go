@@ -172,7 +172,7 @@ func TestDashboardSignsInByToken(t *testing.T) {
 		t.Errorf("the audit log has %s", audit)
 	}
 	soon, _, err := api.CreateToken(b.data, api.Token{Scopes: []string{"write"},
-		ExpiresAt: time.Now().Add(time.Second)})
+		ExpiresAt: time.Now().Add(5 * time.Second)})
 	if got := b.signIn(soon); err != nil || got.StatusCode != 204 {
 		t.Fatalf("a token that has not expired yet: %d, %v", got.StatusCode, err)
 	}

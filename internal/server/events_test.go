@@ -12,6 +12,7 @@ import (
 // TestAnEventOfTheFile takes place by the clock: its prequeue holds who is new, its method is in
 // force from its start, and at its end the room is as before.
 func TestAnEventOfTheFile(t *testing.T) {
+	t.Parallel()
 	origin := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.Write([]byte("origin"))
 	}))
@@ -25,7 +26,7 @@ func TestAnEventOfTheFile(t *testing.T) {
 	p.write(room)
 	p.start()
 	t.Cleanup(func() { p.stop() })
-	const step = 1500 * time.Millisecond
+	const step = 4 * time.Second // a reload, writes and requests are done in each
 	now := time.Now()
 	at := func(n time.Duration) string { return now.Add(n * step).Format(time.RFC3339Nano) }
 	p.write(room + fmt.Sprintf("    events:\n    - {name: sale, prequeue_start: %q, start: %q, end: %q,\n"+

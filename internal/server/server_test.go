@@ -20,6 +20,7 @@ import (
 
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/internal/config"
+	"github.com/headgate/headgate/internal/loopback"
 )
 
 // start runs a real server in front of origin and returns its two addresses.
@@ -191,10 +192,14 @@ func TestServerOriginDownKeepsPlaces(t *testing.T) {
 
 // originDown lets dead stand in for an origin for a while.
 func originDown(t *testing.T, dead func(addr string) (end func())) {
-	origin := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		fmt.Fprint(w, "origin")
-	}))
-	addr := origin.Listener.Addr().String()
+	addr := loopback.Free(t) // of ours alone: the origin comes back there
+	l, err := net.Listen("tcp", addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	origin := &httptest.Server{Listener: l, Config: &http.Server{Handler: http.HandlerFunc(
+		func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "origin") })}}
+	origin.Start()
 	visitors, operators, _ := start(t, origin.URL, oneRoom)
 	a := get(t, visitors+"/", "")
 	b := get(t, visitors+"/", "")
@@ -213,8 +218,7 @@ func originDown(t *testing.T, dead func(addr string) (end func())) {
 		t.Errorf("the one who waits is told %q", w.Header.Get(headgate.StateHeader))
 	}
 	end()
-	l, err := net.Listen("tcp", addr)
-	if err != nil {
+	if l, err = net.Listen("tcp", addr); err != nil {
 		t.Fatal(err)
 	}
 	back := &http.Server{Handler: origin.Config.Handler}

@@ -27,12 +27,12 @@ test('a visit that renews warns, is prolonged by the button, and ends', async (t
   assert.match(await bar.innerText(), /^Ihr Besuch endet in 0:0[0-7]\./);
   assert.equal(await bar.getAttribute('lang'), 'de-DE');
   assert.match(await page.getByRole('status').textContent(), /Ihr Besuch endet/);
-  await assertAccessible(page, 'the warning');
   const first = await bar.innerText();
   await until('it counts down', async () => await bar.innerText() !== first);
   await page.getByRole('button', {name: 'Länger bleiben'}).click();
   await until('it is prolonged', async () => !await bar.isVisible());
   await until('it warns again', () => bar.isVisible());
+  await assertAccessible(page, 'the warning');
   await until('the visit is over', async () => /Ihr Besuch ist zu Ende/.test(await bar.innerText()));
   assert.equal(await page.getByRole('button').isVisible(), false, 'nothing to prolong any more');
   assert.deepEqual(faults, []);

@@ -206,7 +206,7 @@ describe('the dashboard', {concurrency: true}, () => {
     assert.equal(await page.evaluate(() => document.activeElement.textContent), 'Cancel');
     await page.keyboard.press('Escape');
     await page.getByRole('dialog').waitFor({state: 'detached'});
-    assert.equal(await page.evaluate(() => document.activeElement.textContent), 'Close the room');
+    await until('the focus is where it was', () => page.evaluate(() => document.activeElement.textContent === 'Close the room'));
     assert.deepEqual(faults, []);
   });
 
@@ -401,7 +401,7 @@ describe('the dashboard', {concurrency: true}, () => {
     await page.getByRole('dialog').waitFor();
     await page.keyboard.press('Escape');
     await page.getByRole('dialog').waitFor({state: 'detached'});
-    assert.equal(await focus(), 'Suspend: sale');
+    await until('the focus is where it was', async () => await focus() === 'Suspend: sale');
     await page.keyboard.press('Enter');
     await agree(page);
     await page.getByRole('button', {name: 'Resume: sale'}).waitFor();
