@@ -30,8 +30,9 @@ const (
 
 // blockAt is a write of a shard that must come before an answer.
 type blockAt struct {
-	s   *shard
-	seq uint64
+	s     *shard
+	seq   uint64
+	epoch uint64 // of the hosting that decided
 }
 
 // A bound is how much of a key may be used, and the write that says so.
@@ -49,7 +50,7 @@ type blocks struct {
 	next    time.Duration // own clock: no earlier
 	try     time.Duration // bounds the next write, 0: blockTry
 	bounded map[string]map[uint64]bound
-	change  chan struct{} // closed and made anew with each confirmed write
+	change  chan struct{} // closed with each confirmed write, and when the shard is left; nil: nobody waits
 }
 
 // blockFor sees that what a key has used and lent is covered by a written block. It returns the
@@ -84,11 +85,20 @@ func (s *shard) blockFor(t *table, hash uint64, key string) (seq uint64, ok bool
 	return 0, true
 }
 
-// await blocks until a write of a shard's blocks is confirmed.
-func (s *shard) awaitBlock(ctx context.Context, seq uint64) bool {
+// wake lets all go on who wait for a write. Holds the shard's mu.
+func (b *blocks) wake() {
+	if b.change != nil {
+		close(b.change)
+		b.change = nil
+	}
+}
+
+// awaitBlock waits until a write of a shard's blocks is confirmed, or the shard is not hosted any
+// more as it was: then nobody writes it. It reports whether ctx was longer.
+func (s *shard) awaitBlock(ctx context.Context, seq, epoch uint64) bool {
 	for {
 		s.mu.Lock()
-		done := s.blocks.done >= seq
+		done := s.blocks.done >= seq || !s.decides() || s.epoch != epoch
 		if s.blocks.change == nil {
 			s.blocks.change = make(chan struct{})
 		}
@@ -169,10 +179,7 @@ func (h *Host) writeBlock(ctx context.Context, i int) {
 		return
 	}
 	s.blocks.done, s.blocks.try = asked, 0
-	if s.blocks.change != nil {
-		close(s.blocks.change)
-		s.blocks.change = nil
-	}
+	s.blocks.wake()
 }
 
 // revOf is the revision of the blocks of a shard, if this process is its host still: written by

@@ -163,8 +163,11 @@ func (w *waiting) add(k *link, n uint64) {
 	w.links, w.upTo = append(w.links, k), append(w.upTo, n)
 }
 
-// answer decides what a message asks. It answers nothing when this process may host nothing.
+// answer decides what a message asks. It answers nothing when this process may host nothing, nor
+// when who asks has given up.
 func (l *ledger) answer(ctx context.Context, msg []byte) []byte {
+	ctx, stop := context.WithTimeout(ctx, askTry)
+	defer stop()
 	_, rs, err := parseRequests(msg)
 	if err != nil {
 		return nil
@@ -198,7 +201,7 @@ func (l *ledger) decide(ctx context.Context, rs []*request) []reply {
 		repeated = repeated && k.reached(w.upTo[i])
 	}
 	for _, x := range w.wrote {
-		if !x.s.awaitBlock(ctx, x.seq) {
+		if !x.s.awaitBlock(ctx, x.seq, x.epoch) {
 			return nil
 		}
 	}
@@ -257,7 +260,7 @@ func (l *ledger) do(q *request, w *waiting) (r reply, epoch uint64) {
 		if !ok {
 			return reply{status: unknown}, s.epoch
 		} else if seq > 0 {
-			w.wrote = append(w.wrote, blockAt{s, seq})
+			w.wrote = append(w.wrote, blockAt{s, seq, s.epoch})
 			select {
 			case l.dirty <- struct{}{}:
 			default:

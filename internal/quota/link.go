@@ -450,6 +450,7 @@ func (l *ledger) host(i int, by basis) {
 	defer s.mu.Unlock()
 	clk := l.boot()
 	s.epoch++
+	s.blocks.wake()
 	s.out, s.blocks = nil, blocks{}
 	if s.role == takes {
 		s.ahead = time.Duration(s.heardNow(clk)) - clk
@@ -484,6 +485,7 @@ func (l *ledger) leave(i int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.role, s.tables, s.out = away, nil, nil
+	s.blocks.wake()
 }
 
 // roleOf is what this process has to do with a shard.
