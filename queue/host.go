@@ -55,9 +55,10 @@ type host struct {
 	waitErr string            // why nothing is delivered just now, "" if all is well
 	failure *Failure          // of the last delivery that failed; never changed, only replaced
 
-	left chan struct{} // closed when the host leads no more
-	wake chan struct{} // the line has changed; has room for one
-	free chan struct{} // a place for each delivery that may still begin
+	left  chan struct{} // closed when the host leads no more
+	noted chan struct{} // and when it writes no note any more
+	wake  chan struct{} // the line has changed; has room for one
+	free  chan struct{} // a place for each delivery that may still begin
 
 	pending  []note // guarded by notesMu
 	waiters  []chan error
@@ -80,7 +81,7 @@ func (q *Queue) host(ctx context.Context) error {
 	}
 	set := q.set.Load()
 	h := &host{q: q, index: newIndex(set.Weights, set.KeyWindow),
-		left: make(chan struct{}), wake: make(chan struct{}, 1), free: make(chan struct{}, MaxConcurrency),
+		left: make(chan struct{}), noted: make(chan struct{}), wake: make(chan struct{}, 1), free: make(chan struct{}, MaxConcurrency),
 		notesDue: make(chan struct{}, 1), room: make(chan struct{}, noteRoom), began: bootTime(),
 		quiet: quiet}
 	old := newReplay()
@@ -227,6 +228,7 @@ func (h *host) run(ctx context.Context, old *replay) error {
 	<-ended
 	close(notesEnd)
 	notes.Wait()
+	close(h.noted)
 	if h.self != nil && h.q.cfg.Capacity != nil {
 		h.q.cfg.Capacity.leave(h.self)
 	}
@@ -307,7 +309,8 @@ func (h *host) say(ctx context.Context, change func() note) {
 	h.queueNotes([]note{n}, nil)
 }
 
-// sayNow makes a change with mu held, as say does, and returns when its notes are on the disk.
+// sayNow makes a change with mu held, as say does, and returns when its notes are on the disk, or
+// will never be.
 func (h *host) sayNow(ctx context.Context, change func() []note) error {
 	done := make(chan error, 1)
 	h.mu.Lock()
@@ -317,8 +320,15 @@ func (h *host) sayNow(ctx context.Context, change func() []note) error {
 	select {
 	case err := <-done:
 		return err
+	case <-h.noted:
 	case <-ctx.Done():
 		return ctx.Err()
+	}
+	select {
+	case err := <-done: // with the last ones
+		return err
+	default:
+		return ErrNoHost
 	}
 }
 

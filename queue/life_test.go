@@ -340,6 +340,19 @@ func TestAHostThatIsFencedDeliversNothing(t *testing.T) {
 		return err == nil
 	})
 	until(t, "gone", func() bool { return b.q.lead.Load() != h })
+	said := make(chan error, 1)
+	go func() { // who saw it lead a moment ago, and asks it still
+		_, err := h.do(t.Context(), &command{Op: opPause})
+		said <- err
+	}()
+	select {
+	case err := <-said:
+		if !errors.Is(err, ErrNoHost) {
+			t.Errorf("a command to a host that has ended: %v", err)
+		}
+	case <-time.After(20 * time.Second):
+		t.Error("who commands a host that has ended waits for ever")
+	}
 	until(t, "it takes its turn again when the other one is silent", func() bool { return b.q.Hosted() })
 }
 

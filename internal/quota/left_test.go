@@ -18,12 +18,10 @@ func TestNobodyWaitsForBlocksOfAShardThatWasLeft(t *testing.T) {
 	}
 	def := &Definition{Name: "hour", Rules: rules, MaxKeys: 100, Lends: true}
 	for name, end := range map[string]func(*ledger){
-		"left":         func(l *ledger) { l.leave(3) },
-		"hosted anew":  func(l *ledger) { l.host(3, basis{known: true}) },
-		"left, hosted": func(l *ledger) { l.leave(3); l.host(3, basis{known: true}) },
-		"written never": func(*ledger) {
-			time.Sleep(askTry)
-		},
+		"left":          func(l *ledger) { l.leave(3) },
+		"hosted anew":   func(l *ledger) { l.host(3, basis{known: true}) },
+		"left, hosted":  func(l *ledger) { l.leave(3); l.host(3, basis{known: true}) },
+		"written never": func(*ledger) { <-time.After(askTry) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
