@@ -81,9 +81,9 @@ func (q *Queue) host(ctx context.Context) error {
 	}
 	set := q.set.Load()
 	h := &host{q: q, index: newIndex(set.Weights, set.KeyWindow),
-		left: make(chan struct{}), noted: make(chan struct{}), wake: make(chan struct{}, 1), free: make(chan struct{}, MaxConcurrency),
-		notesDue: make(chan struct{}, 1), room: make(chan struct{}, noteRoom), began: bootTime(),
-		quiet: quiet}
+		left: make(chan struct{}), noted: make(chan struct{}), wake: make(chan struct{}, 1),
+		free: make(chan struct{}, MaxConcurrency), notesDue: make(chan struct{}, 1),
+		room: make(chan struct{}, noteRoom), began: bootTime(), quiet: quiet}
 	old := newReplay()
 	size, err := q.notes.ReadAll(ctx, func(e store.Entry) error {
 		notes, err := parseNotes(e.Data)

@@ -460,3 +460,20 @@ func TestChangesAreRefusedWhileDraining(t *testing.T) {
 		t.Errorf("change: %v", err)
 	}
 }
+
+// A stop drains at once, though a change is under way that takes as long as its store.
+func TestAStopWaitsForNoChangeBeforeItDrains(t *testing.T) {
+	t.Parallel()
+	p := run(t, anyHost)
+	p.s.change.Lock()
+	unlock := sync.OnceFunc(p.s.change.Unlock)
+	defer unlock()
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		p.stop()
+	}()
+	eventually(t, "draining", func() bool { return strings.Contains(p.log.String(), "draining") })
+	unlock()
+	<-ended
+}

@@ -244,13 +244,15 @@ func (s *Server) Run(ctx context.Context) error {
 	}
 	s.ending.Store(true)
 	s.durable.rooms.Leave()
-	s.end()
+	var ended sync.WaitGroup
+	ended.Go(s.end) // a change may be under way, which takes as long as the store
 	s.log.Info("draining", "delay", s.cfg.DrainDelay)
 	s.delay(work)
 	drain, cancel := context.WithTimeout(context.Background(), drainFor)
 	defer cancel()
 	drainAll(drain, public, secure) // whoever is still downloading then is cut off
 	err := context.Cause(work)
+	ended.Wait()
 	stop(nil)
 	closeAdmin(admin)
 	wg.Wait() // the rooms have written their last
