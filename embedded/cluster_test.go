@@ -379,7 +379,7 @@ func TestAWorkerCannotPoseAsAStoreNode(t *testing.T) {
 		}
 		return nil
 	})
-	if mine, own := s.engine.NumRoutes(), c.run["n1"].engine.NumRoutes(); mine != 0 || own != 1 {
+	if mine, own := s.engine.Load().NumRoutes(), c.run["n1"].engine.Load().NumRoutes(); mine != 0 || own != 1 {
 		t.Errorf("the worker has %d routes, n1 has %d, want 0 and 1", mine, own)
 	}
 }
@@ -410,7 +410,7 @@ func TestOneEngineServesWorkersToo(t *testing.T) {
 	c.start("n1")
 	js := stream(t, c.worker("worker"), 1)
 	eventually(t, "a write", write(js, "one"))
-	if n := c.run["n1"].engine.Addr(); n.String() != c.peers["n1"] {
+	if n := c.run["n1"].engine.Load().Addr(); n.String() != c.peers["n1"] {
 		t.Errorf("it listens at %s", n)
 	}
 	if conn, err := net.Dial("tcp", c.routes["n1"]); err == nil {
@@ -451,12 +451,12 @@ func TestAnEngineComesBackAtItsPorts(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() { done <- c.run["n1"].Run(ctx) }()
-	before := c.run["n1"].engine
+	before := c.run["n1"].engine.Load()
 	c.run["n1"].Heal(errors.New("the disk is full"))
 	eventually(t, "started anew", func(context.Context) error {
 		c.run["n1"].mu.Lock()
 		defer c.run["n1"].mu.Unlock()
-		if e := c.run["n1"].engine; e == nil || e == before || e.NumRoutes() != 2 {
+		if e := c.run["n1"].engine.Load(); e == nil || e == before || e.NumRoutes() != 2 {
 			return errors.New("it is the same, or alone")
 		}
 		return nil

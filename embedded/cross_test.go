@@ -135,9 +135,9 @@ func TestTwoDataCentresTalkBothWays(t *testing.T) {
 
 	// The engine is started anew, on either side: the connection is the same.
 	for _, s := range []*Server{lhr, sjc} {
-		before := s.engine
+		before := s.engine.Load()
 		s.restart(t.Context())
-		if s.engine == nil || s.engine == before {
+		if e := s.engine.Load(); e == nil || e == before {
 			t.Fatal("the engine is the same")
 		}
 		w.both("after a restart", lhr, sjc, "lhr", "sjc")
@@ -249,7 +249,7 @@ func TestTwoDataCentresOfThreeStoreNodes(t *testing.T) {
 	for _, name := range []string{"lhr", "sjc"} {
 		c := w.at[name]
 		dies := slices.IndexFunc(nodes, func(node string) bool {
-			return c.run[node].engine.NumLeafNodes() > 0
+			return c.run[node].engine.Load().NumLeafNodes() > 0
 		})
 		gone, left := nodes[dies], slices.Delete(slices.Clone(nodes), dies, dies+1)
 		c.stop(gone)
@@ -325,7 +325,7 @@ func TestNothingElseCrosses(t *testing.T) {
 		}
 		for _, subject := range []string{"$JS.API.STREAM.NAMES", "$JS.API.INFO", "$SYS.REQ.USER.INFO"} {
 			m, err := here.Request(subject, nil, 300*time.Millisecond)
-			if err == nil && strings.Contains(string(m.Data), there.engine.ID()) {
+			if err == nil && strings.Contains(string(m.Data), there.engine.Load().ID()) {
 				t.Errorf("%s is answered by %s: %s", subject, name, m.Data)
 			}
 			if err == nil && strings.Contains(string(m.Data), `"streams":["s"]`) {

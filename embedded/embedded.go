@@ -46,6 +46,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
@@ -78,8 +79,8 @@ type Server struct {
 	cross map[string]*nats.Conn // by the other data centre
 	sick  chan struct{}         // has room for one
 
-	mu     sync.Mutex
-	engine *server.Server
+	mu     sync.Mutex // held while the engine starts and stops
+	engine atomic.Pointer[server.Server]
 	closed bool
 
 	said quota
@@ -109,7 +110,7 @@ func Open(ctx context.Context, cfg Config) (*Server, error) {
 			return nil, err
 		}
 	}
-	s.engine = engine
+	s.engine.Store(engine)
 	if err := s.connect(); err != nil {
 		s.Close()
 		return nil, fmt.Errorf("connect to the engine: %w", err)
@@ -170,14 +171,17 @@ func (s *Server) PutAside(ctx context.Context, why error) error {
 	return s.waitConnected(ctx)
 }
 
-func (s *Server) replace(ctx context.Context, why error) (err error) {
+func (s *Server) replace(ctx context.Context, why error) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
 		return ErrClosed
 	}
 	s.stopLocked()
-	s.engine, err = s.startAnew(ctx, why)
+	engine, err := s.startAnew(ctx, why)
+	if err == nil {
+		s.engine.Store(engine)
+	}
 	return err
 }
 
@@ -248,14 +252,14 @@ func (s *Server) start(ctx context.Context) (*server.Server, error) {
 func (s *Server) Conn() *nats.Conn { return s.conn }
 
 // InProcessConn implements nats.InProcessConnProvider: the connection of
-// whichever engine runs now.
+// whichever engine runs now. It waits for none to start: the connection asks with
+// its own lock held, and whoever would speak over it waited too.
 func (s *Server) InProcessConn() (net.Conn, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.engine == nil {
+	engine := s.engine.Load()
+	if engine == nil {
 		return nil, ErrClosed
 	}
-	return s.engine.InProcessConn()
+	return engine.InProcessConn()
 }
 
 // Heal tells that the engine could not write. It does not block: Run starts the
@@ -299,7 +303,8 @@ func (s *Server) Run(ctx context.Context) error {
 func (s *Server) writes() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.closed || s.engine != nil && s.engine.JetStreamEnabled()
+	engine := s.engine.Load()
+	return s.closed || engine != nil && engine.JetStreamEnabled()
 }
 
 func (s *Server) restart(ctx context.Context) {
@@ -316,14 +321,13 @@ func (s *Server) restart(ctx context.Context) {
 		}
 		return // Run looks again
 	}
-	s.engine = engine
+	s.engine.Store(engine)
 }
 
 func (s *Server) stopLocked() {
-	if s.engine != nil {
-		s.engine.Shutdown()
-		s.engine.WaitForShutdown()
-		s.engine = nil
+	if engine := s.engine.Swap(nil); engine != nil {
+		engine.Shutdown()
+		engine.WaitForShutdown()
 	}
 }
 
