@@ -379,7 +379,8 @@ func TestAWorkerCannotPoseAsAStoreNode(t *testing.T) {
 		}
 		return nil
 	})
-	if mine, own := s.engine.Load().NumRoutes(), c.run["n1"].engine.Load().NumRoutes(); mine != 0 || own != 1 {
+	mine, own := s.engine.Load().NumRoutes(), c.run["n1"].engine.Load().NumRoutes()
+	if mine != 0 || own != 1 {
 		t.Errorf("the worker has %d routes, n1 has %d, want 0 and 1", mine, own)
 	}
 }

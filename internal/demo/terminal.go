@@ -38,8 +38,8 @@ func both(in io.Reader, out io.Writer) (*os.File, *os.File, bool) {
 	return i, o, true
 }
 
-// keyPatience is how long a read waits for a key, in tenths of a second.
-const keyPatience = 1
+// keyPatience is how long is waited for a key at a time, in milliseconds.
+const keyPatience = 100
 
 // openTerminal makes the terminal ready. An interrupt stays one; only what would
 // stop us with the screen in this state (^Z) is off. close must follow.
@@ -56,7 +56,7 @@ func openTerminal(in io.Reader, out io.Writer) (*terminal, error) {
 	t.before = *was
 	now := *was
 	now.Lflag &^= unix.ICANON | unix.ECHO
-	now.Cc[unix.VMIN], now.Cc[unix.VTIME] = 0, keyPatience
+	now.Cc[unix.VMIN], now.Cc[unix.VTIME] = 0, 0
 	now.Cc[unix.VSUSP] = 0
 	if err := unix.IoctlSetTermios(int(i.Fd()), unix.TCSETS, &now); err != nil {
 		return nil, fmt.Errorf("set the terminal's modes: %w", err)
@@ -103,8 +103,12 @@ func (t *terminal) listen(ctx context.Context, spawn func(func() error)) <-chan 
 func (t *terminal) keys(ctx context.Context, to chan<- byte) error {
 	var b [16]byte
 	var e escape
+	in := []unix.PollFd{{Fd: int32(t.in.Fd()), Events: unix.POLLIN}}
 	for ctx.Err() == nil {
-		n, err := unix.Read(int(t.in.Fd()), b[:])
+		n, err := unix.Poll(in, keyPatience) // a read alone waits for a line if somebody has made it so
+		if n > 0 && err == nil {
+			n, err = unix.Read(int(t.in.Fd()), b[:])
+		}
 		if err == unix.EINTR || err == unix.EAGAIN {
 			continue
 		}

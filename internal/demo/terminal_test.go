@@ -133,15 +133,30 @@ func TestKeys(t *testing.T) {
 // TestNobodyReadsAClosedTerminal: once it waits for whole lines again, a read of it would end
 // only when somebody presses Enter, and the demo with it.
 func TestNobodyReadsAClosedTerminal(t *testing.T) {
-	_, slave := openPTY(t)
+	master, slave := openPTY(t)
 	term, err := openTerminal(slave, slave)
 	if err != nil {
 		t.Fatal(err)
 	}
 	ended := make(chan error, 1)
 	term.listen(t.Context(), func(f func() error) { go func() { ended <- f() }() })
-	if err := term.close(); err != nil {
+	// Somebody else does so, as stty sane does: we are reading, and must find the end still.
+	lines := modes(t, slave)
+	lines.Lflag |= unix.ICANON
+	lines.Cc[unix.VMIN] = 1
+	if err := unix.IoctlSetTermios(int(slave.Fd()), unix.TCSETS, &lines); err != nil {
 		t.Fatal(err)
+	}
+	closed := make(chan error, 1)
+	go func() { closed <- term.close() }()
+	select {
+	case err := <-closed:
+		if err != nil {
+			t.Error(err)
+		}
+	case <-time.After(10 * time.Second):
+		master.WriteString("\n")
+		t.Error("the terminal is not closed before somebody presses Enter")
 	}
 	select {
 	case err := <-ended:
