@@ -287,7 +287,8 @@ type limitTimes struct{ now, clk limit.Time }
 func (t *table) borrow(q *request, at limitTimes, hash uint64, r *reply) (d limit.Deed) {
 	got := t.Borrow(at.now, at.clk, hash, q.key, &q.Report)
 	r.Decision, r.given = got.Decision, got.Given
-	if q.Need > 0 && !got.Allowed && got.Others > 0 && got.Retry >= 0 {
+	some := q.Weight == 0 && got.Given-got.Used-got.Back-q.Held < q.Need // of the calls pass, not all
+	if q.Need > 0 && (!got.Allowed || some) && got.Others > 0 && got.Retry >= 0 {
 		r.status = again
 	}
 	if got.Booked == 0 && got.Given == 0 && got.Closed {

@@ -213,7 +213,7 @@ func TestExactlyAsManyEverywhere(t *testing.T) {
 		began := time.Now()
 		got, errs := g.burst("api", key, 40, a, b, c, w)
 		if got != 100 && errs == 0 || got > 100 || g.unheard(errs) {
-			t.Errorf("%s: %d calls passed, want 100; %d errors", key, got, errs)
+			t.Errorf("%s: %d calls passed, want 100; %d errors, in %s; still %s", key, got, errs, time.Since(began), g.within(0))
 		}
 		if i == 0 {
 			t.Log("640 calls in", time.Since(began))

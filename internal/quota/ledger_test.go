@@ -57,3 +57,36 @@ func TestNobodyWaitsForBlocksOfAShardThatWasLeft(t *testing.T) {
 		})
 	}
 }
+
+// Calls that come together are refused only when nobody else holds what they need: also those for
+// which there is no room beside the others are told to ask again, and who holds some is asked for it.
+func TestSomeOfManyCallsWaitForWhatOthersHold(t *testing.T) {
+	rules, err := limit.Compile(limit.Rule{Algorithm: limit.SlidingLog, Amount: 10, Window: time.Minute}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	def := &Definition{Name: "minute", Rules: rules, MaxKeys: 100, Lends: true}
+	asked := map[uint64]int{}
+	l := newLedger(func() time.Duration { return time.Hour }, func(string) *Definition { return def },
+		func(who uint64, ps []place) { asked[who] += len(ps) })
+	l.lease.Store(1 << 62)
+	l.host(3, basis{known: true})
+	ask := func(r limit.Report) reply {
+		q := &request{kind: kindBorrow, shard: 3, limit: "minute", key: "key", Report: r}
+		return l.decide(t.Context(), []*request{q})[0]
+	}
+	if r := ask(limit.Report{Who: 1, Loan: 1, Want: 6}); r.given != 6 {
+		t.Fatalf("the first holds %d, want 6", r.given)
+	}
+	if r := ask(limit.Report{Who: 2, Loan: 1, Need: 6, Least: 1}); r.given != 4 || r.status != again ||
+		asked[1] != 1 {
+		t.Errorf("six calls: %+v, and %v are asked; want four to pass, two to wait", r, asked)
+	}
+	ask(limit.Report{Who: 1, Loan: 1, Used: 3, Back: 3, Close: true})
+	if r := ask(limit.Report{Who: 2, Loan: 1, Used: 4, Need: 2, Least: 1}); r.given != 6 || r.status == again {
+		t.Errorf("the two: %+v, want them to pass", r)
+	}
+	if r := ask(limit.Report{Who: 2, Loan: 1, Used: 6, Need: 2, Least: 1}); r.given != 7 || r.status == again {
+		t.Errorf("two more: %+v, want one to pass and one to be refused", r)
+	}
+}
