@@ -323,6 +323,11 @@ func TestADrawOutlivesItsHosts(t *testing.T) {
 		if fmt.Sprint(after) != fmt.Sprint(before) || c.State(0, 0).Draw.Text() != got.Text() {
 			t.Fatalf("after a kill %v, before %v", after, before)
 		}
+		for _, n := range tickets { // all are there
+			if _, err := c.Poll(t.Context(), life, n, 0); err != nil {
+				t.Fatal(err)
+			}
+		}
 		c.Hold(false)
 		first := slot.TicketUnknown
 		for range 30 {

@@ -83,10 +83,12 @@ func TestSomeOfManyCallsWaitForWhatOthersHold(t *testing.T) {
 		t.Errorf("six calls: %+v, and %v are asked; want four to pass, two to wait", r, asked)
 	}
 	ask(limit.Report{Who: 1, Loan: 1, Used: 3, Back: 3, Close: true})
-	if r := ask(limit.Report{Who: 2, Loan: 1, Used: 4, Need: 2, Least: 1}); r.given != 6 || r.status == again {
+	r := ask(limit.Report{Who: 2, Loan: 1, Used: 4, Need: 2, Least: 1})
+	if r.given != 6 || r.status == again {
 		t.Errorf("the two: %+v, want them to pass", r)
 	}
-	if r := ask(limit.Report{Who: 2, Loan: 1, Used: 6, Need: 2, Least: 1}); r.given != 7 || r.status == again {
+	r = ask(limit.Report{Who: 2, Loan: 1, Used: 6, Need: 2, Least: 1})
+	if r.given != 7 || r.status == again {
 		t.Errorf("two more: %+v, want one to pass and one to be refused", r)
 	}
 }
