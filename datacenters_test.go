@@ -170,7 +170,7 @@ func (w *world) in(name string, n int) (all []*visitor) {
 	w.t.Helper()
 	for i := range n {
 		v := w.gates[name].visitor()
-		w.until(fmt.Sprintf("newcomer %d of %d is in at %s", i+1, n, name), 3*time.Second, v.in)
+		w.until(fmt.Sprintf("newcomer %d of %d is in at %s", i+1, n, name), 20*time.Second, v.in)
 		all = append(all, v)
 	}
 	return all
@@ -202,7 +202,7 @@ func TestDatacentersAreOneRoom(t *testing.T) {
 	for i, first := range waiting {
 		inside[i].do("GET", "/leave")
 		w.revoke(inside[i])
-		w.until(fmt.Sprintf("number %d is called", i), 10*time.Second, func() bool {
+		w.until(fmt.Sprintf("number %d is called", i), 30*time.Second, func() bool {
 			for _, v := range waiting[i+1:] {
 				if v.poll().State == StateCalled {
 					t.Fatalf("called before number %d", i)
@@ -260,7 +260,7 @@ func TestVisitorsRoam(t *testing.T) {
 		t.Fatalf("a ticket of lhr at sjc: %+v", p)
 	}
 	w.revoke(other[0])
-	w.until("the ticket of lhr is called at sjc", 10*time.Second, func() bool {
+	w.until("the ticket of lhr is called at sjc", 30*time.Second, func() bool {
 		return ticket.poll().State == StateCalled
 	})
 	used := *ticket // a copy of the cookie, for a friend

@@ -86,7 +86,7 @@ func (w *world) phase(start time.Time, begun, started bool) {
 func TestADrawOverTwoNodes(t *testing.T) {
 	t.Parallel()
 	w, a, b := twoNodes(t, RoomConfig{Name: "shop", TotalActiveUsers: 1, NewUsersPerMinute: 600,
-		SessionDuration: time.Hour, PollMin: 100 * time.Millisecond, PollMax: 200 * time.Millisecond})
+		SessionDuration: time.Hour, PollMin: time.Second, PollMax: 2 * time.Second})
 	nodes := []*gate{a, b}
 	w.until("one is inside", 15*time.Second, a.visitor().in)
 	early, start := b.visitor(), time.Now().Add(time.Hour).Truncate(time.Second)
@@ -136,7 +136,7 @@ func TestADrawOverTwoNodes(t *testing.T) {
 func TestADrawInEachDataCentre(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, RoomConfig{Name: "shop", TotalActiveUsers: 1, NewUsersPerMinute: 1000,
-		SessionDuration: time.Hour, PollMin: 200 * time.Millisecond, PollMax: 400 * time.Millisecond,
+		SessionDuration: time.Hour, PollMin: time.Second, PollMax: 2 * time.Second,
 		NoSpread: true}, "sjc", "lhr")
 	last := w.in("sjc", 1)[0]
 	start := time.Now().Add(time.Hour).Truncate(time.Second)

@@ -164,7 +164,7 @@ func shares(t *testing.T, x *crowd, first, share int) {
 			got++
 		}
 	}
-	if want := first * share / 100; got < want-3 || got > want+3 {
+	if want := first * share / 100; got < want-5 || got > want+5 {
 		t.Errorf("of the first %d who came in %d are of the lane, want %d", first, got, want)
 	}
 }
