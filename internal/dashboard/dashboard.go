@@ -75,8 +75,9 @@ func (d *Dashboard) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 // Handler answers all requests of admin_listen. What another site's page sends does not reach
-// what changes anything by a session.
+// what changes anything by a session. The first request finds the rooms as they are now.
 func (d *Dashboard) Handler() http.Handler {
+	d.read(time.Now())
 	guarded := http.NewCrossOriginProtection().Handler(d)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if _, pattern := d.mux.Handler(r); pattern == "/" { // needs a token in the request
