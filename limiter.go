@@ -502,7 +502,7 @@ func (l *Limiter) takeAll(ctx context.Context, asks []Ask, sums []int64, verdict
 			*v, err = l.Reserve(ctx, a, allAtOnce)
 		}
 		if err != nil || !verdicts[i].Allowed { // somebody else was faster
-			l.undo(ctx, asks[:i], verdicts)
+			l.undo(context.WithoutCancel(ctx), asks[:i], verdicts)
 			back(held, verdicts)
 			return err
 		}
@@ -510,7 +510,7 @@ func (l *Limiter) takeAll(ctx context.Context, asks []Ask, sums []int64, verdict
 	for i, a := range asks {
 		if a.Cost < 0 {
 			if verdicts[i], err = l.Allow(ctx, a); err != nil { // the limit has just changed
-				l.undo(ctx, asks, verdicts)
+				l.undo(context.WithoutCancel(ctx), asks, verdicts)
 				back(held, verdicts)
 				return err
 			}

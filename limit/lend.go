@@ -89,10 +89,7 @@ func (t *Table) Borrow(now, clk Time, hash uint64, key string, r *Report) (l Len
 	if e == nil {
 		t.sweep(at, lookNew)
 		if e = t.add(hash, key, at); e == nil { // full: taken at once, together with all others
-			t.take(at, hash, key, ask{n: r.Need}, &l.Decision)
-			if l.Allowed {
-				l.Given, l.Booked, l.At = l.Given+r.Need, r.Need, at
-			}
+			t.share(at, hash, key, r, &l)
 			return l
 		}
 	}
@@ -145,6 +142,21 @@ func (t *Table) Borrow(now, clk Time, hash uint64, key string, r *Report) (l Len
 	}
 	t.late(&l.Decision, now)
 	return l
+}
+
+// share takes what r needs at once together with all keys that have no place, or as much as is left.
+func (t *Table) share(at Time, hash uint64, key string, r *Report, l *Lent) {
+	for n := r.Need; ; {
+		if t.take(at, hash, key, ask{n: n}, &l.Decision); l.Allowed {
+			l.Given, l.Booked, l.At = l.Given+n, n, at
+			return
+		}
+		some := max(r.Least, l.Remaining)
+		if some >= n {
+			return
+		}
+		n = some
+	}
 }
 
 // whole is how long it takes until e is as good as new, if what is lent is used now. It follows

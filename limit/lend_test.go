@@ -230,7 +230,13 @@ func TestAFullTableLendsNothing(t *testing.T) {
 	if !l.Allowed || !l.Shared || l.Given != 10 || l.Booked != 4 || table.Lent(1) != 0 {
 		t.Errorf("%+v", l)
 	}
-	if l = lends(table, now, Report{Who: 2, Loan: 1, Need: 7, Least: 1}); l.Allowed || l.Given != 0 {
+	if l = lends(table, now, Report{Who: 2, Loan: 1, Need: 9, Least: 7}); l.Allowed || l.Given != 0 {
+		t.Errorf("%+v", l)
+	}
+	if l = lends(table, now, Report{Who: 2, Loan: 1, Need: 9, Least: 1}); !l.Allowed || l.Given != 6 {
+		t.Errorf("of nine 6 are left: %+v", l)
+	}
+	if l = lends(table, now, Report{Who: 2, Loan: 1, Need: 9, Least: 1}); l.Allowed || l.Given != 0 {
 		t.Errorf("%+v", l)
 	}
 }

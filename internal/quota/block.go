@@ -202,16 +202,21 @@ func (h *Host) revOf(ctx context.Context, i int) uint64 {
 func (s *shard) appendBlocks(b []byte) []byte {
 	b = append(b, wireFormat)
 	s.blocks.size = 0
+	was := s.blocks.bounded
+	s.blocks.bounded = map[string]map[uint64]bound{} // of what is written, and of nothing else
 	for name, t := range s.tables {
 		if !t.def.Rules.Long() {
 			continue
 		}
-		of := s.blocks.bounded[name]
+		of, still := was[name], map[uint64]bound{}
+		s.blocks.bounded[name] = still
 		for i := range t.Places() {
 			key, hash, claimed := t.ClaimedAt(i)
 			if claimed == 0 {
-				delete(of, hash)
 				continue
+			}
+			if have, ok := of[hash]; ok {
+				still[hash] = have
 			}
 			b = appendText(appendText(b, name), key)
 			b = binary.AppendVarint(b, max(claimed, of[hash].n))

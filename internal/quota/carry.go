@@ -275,7 +275,20 @@ func (o *op) told(r *reply, _, now time.Duration) {
 		o.desk.putLate(o, now+recallEach)
 	default:
 		o.desk.down[o.q.shard].Store(0)
+		o.mu.Lock()
+		defer o.mu.Unlock()
+		if o.over {
+			o.undo(r)
+			return
+		}
 		o.done <- *r
+	}
+}
+
+// undo ends what was taken for somebody who has gone away. Holds mu.
+func (o *op) undo(r *reply) {
+	if (o.q.kind == kindTake || o.q.kind == kindReserve) && r.Allowed && r.ID != 0 {
+		o.lane.say(request{kind: kindSettle, key: o.q.key, id: r.ID}, sayFor)
 	}
 }
 
@@ -312,6 +325,11 @@ func (l *Lane) ask(ctx context.Context, q request) (limit.Decision, error) {
 	}
 	o.mu.Lock()
 	o.over = true
+	select {
+	case r := <-o.done: // it came now
+		o.undo(&r)
+	default:
+	}
 	o.mu.Unlock()
 	if ctx.Err() != nil {
 		return limit.Decision{}, ctx.Err()

@@ -143,6 +143,7 @@ type share struct {
 	held              int64  // of what is lent: nothing else may use it
 	holding           uint64 // what is held under another number has been given up for used
 	saidUsed          int64
+	saidHeld          int64 // in the newest message
 	saidAt            time.Duration
 	until             time.Duration  // it may be used before
 	lastUse           time.Duration  // it was used, or held
@@ -152,7 +153,8 @@ type share struct {
 
 	turn    Turn // of the last call
 	calls   []*call
-	asked   int // of them in the message under way
+	asked   int   // of them in the message under way
+	least   int64 // what the first of those costs
 	sending bool
 	queued  bool
 	listed  bool
@@ -421,6 +423,7 @@ func (s *share) ask(now time.Duration) *request {
 	t := s.turn
 	if s.asked > 0 {
 		q.Least = s.calls[0].cost
+		s.back += max(0, s.left()) // too little for the first: all that it needs is asked for anew
 		t = turnOf(s.calls[:s.asked])
 	}
 	q.Weight, q.More, q.Spread = t.Weight, t.More, t.Spread
@@ -435,6 +438,7 @@ func (s *share) ask(now time.Duration) *request {
 		q.Age = max(0, now-s.usedAt)
 	}
 	s.saidUsed, s.saidAt, s.closing, s.sending = s.used, now, q.Close, true
+	s.least, s.saidHeld = q.Least, s.held
 	s.askedBy = s.lane.def.Load()
 	s.wanted = q.Need+q.Want > 0
 	return q
@@ -519,7 +523,7 @@ func (s *share) serve(r *reply, sent, now time.Duration) {
 		case c.cost <= left && now < s.until:
 			a.at = s.takeOf(now, c)
 			a.Allowed, a.Retry, a.Remaining = true, 0, r.Remaining+left-c.cost
-		case r.status == again && now < c.until:
+		case r.status == again && now < c.until, c.cost < s.least: // it was decided for the first
 			kept = append(kept, c)
 			continue
 		default:

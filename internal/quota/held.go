@@ -174,6 +174,8 @@ func (h hold) end(n int64, used bool) bool {
 		if now-s.saidAt >= sayEach {
 			s.send()
 		}
+	} else if s.held < s.saidHeld { // the host asks nobody for what is said to be held
+		s.send()
 	}
 	s.list()
 	return true

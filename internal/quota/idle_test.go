@@ -1,0 +1,192 @@
+package quota
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/headgate/headgate/limit"
+)
+
+func logOf(amount int64) limit.Rule {
+	return limit.Rule{Algorithm: limit.SlidingLog, Amount: amount, Window: time.Minute}
+}
+
+// A large call that is refused, or can never pass, takes none of the small ones with it that came
+// with the same message, nor those after it.
+func TestALargeCallRefusesNoSmallOne(t *testing.T) {
+	for _, large := range []int64{1000, 60} {
+		t.Run(fmt.Sprint(large), func(t *testing.T) {
+			inHeldWorld(t, logOf(100), 20*time.Millisecond, func(h *heldWorld) {
+				pause(h.ctx, time.Second)
+				l := h.desks[1].Lane("db")
+				h.keys[1].lane.under(h.def)
+				take := func(cost int64) bool {
+					d, err := l.Take(h.ctx, "", cost)
+					if err != nil {
+						t.Error(err)
+					}
+					return d.Allowed
+				}
+				if !take(50) {
+					t.Fatal("50 of 100 are refused")
+				}
+				pause(h.ctx, 3*time.Second)
+				var wg sync.WaitGroup
+				wg.Go(func() { take(2) }) // a message is under way: the next two go together
+				pause(h.ctx, time.Millisecond)
+				wg.Go(func() {
+					if take(large) {
+						t.Errorf("%d of 48 pass", large)
+					}
+				})
+				pause(h.ctx, time.Millisecond)
+				wg.Go(func() {
+					if !take(1) {
+						t.Error("1 of 48 is refused with the large one")
+					}
+				})
+				wg.Wait()
+				if !take(1) {
+					t.Error("1 of 47 is refused after the large one")
+				}
+			})
+		})
+	}
+}
+
+// What a desk holds itself, ahead of calls, is counted for a call that needs more than that.
+func TestWhatADeskHoldsItselfCounts(t *testing.T) {
+	inHeldWorld(t, logOf(100), 20*time.Millisecond, func(h *heldWorld) {
+		pause(h.ctx, time.Second)
+		l := h.desks[1].Lane("db")
+		h.keys[1].lane.under(h.def)
+		for range 45 { // often enough for some to be held ahead
+			if d, err := l.Take(h.ctx, "", 1); err != nil || !d.Allowed {
+				t.Fatal(d, err)
+			}
+			pause(h.ctx, 8*time.Millisecond)
+		}
+		pause(h.ctx, 600*time.Millisecond)
+		own, free := l.holds(""), h.remaining()
+		if own < 2 || free < 2 {
+			t.Fatalf("%d are held and %d are free: this proves nothing", own, free)
+		}
+		if d, err := l.Take(h.ctx, "", own+free); err != nil || !d.Allowed {
+			t.Errorf("%d of %d held here and %d free: %+v, %v", own+free, own, free, d, err)
+		}
+	})
+}
+
+// What was said to be held and was returned is asked back for who needs it.
+func TestWhatWasHeldAndReturnedIsAskedBack(t *testing.T) {
+	inHeldWorld(t, logOf(100), 2*time.Millisecond, func(h *heldWorld) {
+		pause(h.ctx, time.Second)
+		h.turn = Turn{Moment: true}
+		x, _ := h.hold(1, 60) // what comes next says that 60 are held
+		if d, err := h.desks[1].Lane("db").Take(h.ctx, "", 1); err != nil || !d.Allowed {
+			t.Fatal(d, err)
+		}
+		pause(h.ctx, 100*time.Millisecond)
+		x.Return(60)
+		pause(h.ctx, 100*time.Millisecond)
+		if d, err := h.desks[2].Lane("db").Take(h.ctx, "", 50); err != nil || !d.Allowed {
+			t.Errorf("50 of 99 are refused elsewhere: %+v, %v", d, err)
+		}
+	})
+}
+
+// Who goes away while the question is under way leaves no call under way.
+func TestWhoGoesAwayLeavesNoCall(t *testing.T) {
+	calls := limit.Rule{Algorithm: limit.Concurrency, Amount: 3, Lease: time.Minute}
+	inHeldWorld(t, calls, 20*time.Millisecond, func(h *heldWorld) {
+		h.def.Lends, h.def.Calls = false, true
+		pause(h.ctx, time.Second)
+		for range 3 {
+			ctx, stop := context.WithTimeout(h.ctx, 10*time.Millisecond)
+			var v limit.Decision
+			if _, err := h.keys[1].Take(ctx, h.def, "", 1, &v); err == nil {
+				t.Errorf("answered: %+v", v)
+			}
+			stop()
+		}
+		pause(h.ctx, time.Second)
+		if p, err := h.keys[1].Peek(h.ctx, h.def, "", 1); err != nil || p.Remaining != 3 {
+			t.Errorf("%d of 3 are free, %v", p.Remaining, err)
+		}
+	})
+}
+
+// What is written of a shard and what is known to be written is one: of a key that was away for a
+// while its block is written anew.
+func TestABlockIsWrittenAnewForAKeyThatWasForgotten(t *testing.T) {
+	rules, err := limit.Compile(limit.Rule{Algorithm: limit.SlidingLog, Amount: 160, Window: time.Hour}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	def := &Definition{Name: "hour", Rules: rules, MaxKeys: 100_000, Lends: true}
+	now := time.Hour
+	open := func(by basis) *ledger {
+		l := newLedger(func() time.Duration { return now }, func(string) *Definition { return def },
+			func(uint64, []place) {})
+		l.lease.Store(1 << 62)
+		l.host(3, by)
+		return l
+	}
+	var stored []byte
+	take := func(l *ledger, key string, n int64) bool {
+		r, _ := l.do(&request{kind: kindTake, shard: 3, limit: "hour", key: key, n: n}, &waiting{})
+		if s := &l.shards[3]; s.blocks.asked > s.blocks.done { // as writeBlock does
+			stored, s.blocks.done = s.appendBlocks(nil), s.blocks.asked
+		}
+		return r.Allowed
+	}
+	l := open(basis{known: true})
+	if !take(l, "away", 100) {
+		t.Fatal("100 of 160 are refused")
+	}
+	now += 2 * time.Hour
+	for i := range 6 { // meanwhile it is forgotten, and a block is written without it
+		take(l, fmt.Sprint("other-", i), 1)
+	}
+	now += time.Minute
+	if !take(l, "away", 100) {
+		t.Fatal("100 of 160 are refused in another hour")
+	}
+	heir := open(basis{written: stored}) // host and standby have died
+	now += 20 * time.Second
+	passed := 100
+	for take(heir, "away", 1) {
+		passed++
+	}
+	if passed > 160 {
+		t.Errorf("%d calls pass in an hour, want 160 at most", passed)
+	}
+}
+
+// Of calls that come together for keys that have no place of their own as many pass as are left.
+func TestAFullTableTakesSomeOfMany(t *testing.T) {
+	rules, err := limit.Compile(logOf(10), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	def := &Definition{Name: "db", Rules: rules, MaxKeys: 1, Lends: true}
+	l := newLedger(func() time.Duration { return time.Hour }, func(string) *Definition { return def },
+		func(uint64, []place) {})
+	l.lease.Store(1 << 62)
+	l.host(3, basis{known: true})
+	borrow := func(key string, loan uint64, need int64) int64 {
+		q := &request{kind: kindBorrow, shard: 3, limit: "db", key: key}
+		q.Report = limit.Report{Who: 1, Loan: loan, Need: need, Least: 1}
+		return l.decide(t.Context(), []*request{q})[0].given
+	}
+	borrow("first", 1, 1)
+	borrow("second", 1, 1)
+	for i, want := range []int64{6, 4, 0} {
+		if got := borrow("late", uint64(2+i), 6); got != want {
+			t.Errorf("of six calls %d pass, want %d", got, want)
+		}
+	}
+}
