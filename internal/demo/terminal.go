@@ -115,6 +115,9 @@ func (t *terminal) keys(ctx context.Context, to chan<- byte) error {
 		if err != nil {
 			return fmt.Errorf("read a key: %w", err)
 		}
+		if n == 0 && in[0].Revents&unix.POLLHUP != 0 {
+			return fmt.Errorf("read a key: the terminal is gone")
+		}
 		if n == 0 {
 			e = none // what follows an Escape by so much is a key of its own
 		}

@@ -149,22 +149,35 @@ func TestNobodyReadsAClosedTerminal(t *testing.T) {
 	}
 	closed := make(chan error, 1)
 	go func() { closed <- term.close() }()
-	select {
-	case err := <-closed:
-		if err != nil {
-			t.Error(err)
+	for what, over := range map[string]chan error{"closed": closed, "read no more": ended} {
+		select {
+		case err := <-over:
+			if err != nil {
+				t.Error(err)
+			}
+		case <-time.After(10 * time.Second):
+			t.Errorf("the terminal is not %s before somebody presses Enter", what)
 		}
-	case <-time.After(10 * time.Second):
-		master.WriteString("\n")
-		t.Error("the terminal is not closed before somebody presses Enter")
 	}
+	master.WriteString("\n") // else a read that goes on holds the slave open
+}
+
+func TestKeysEndWithTheirTerminal(t *testing.T) {
+	master, slave := openPTY(t)
+	term, err := openTerminal(slave, slave)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan error, 1)
+	term.listen(t.Context(), func(f func() error) { go func() { ended <- f() }() })
+	master.Close()
 	select {
 	case err := <-ended:
-		if err != nil {
-			t.Error(err)
+		if err == nil {
+			t.Error("the terminal is gone, and nothing is told")
 		}
 	case <-time.After(10 * time.Second):
-		t.Error("the terminal is closed, and still read")
+		t.Error("the terminal is gone, and still read")
 	}
 }
 

@@ -3,8 +3,8 @@
 //
 // # The promise
 //
-// No spelling of a path or a host walks around a room, into an exclusion or past a rule: all of
-// them ask [Clean] and [Hostname] and nothing else.
+// No spelling of a path walks around a room, into an exclusion or past a rule, and none of a host
+// around a room: all of them ask [Clean] and [Hostname] and nothing else.
 //
 // # Concurrency and cost
 //
