@@ -22,13 +22,15 @@ CLUSTER ?= .
 BESIDE ?= TestFreeze|TestRolling|Skew|LostAnswers|Limits$$|LimitsQuiet|LimitsKillHost|LimitsKillLeader|WorkersComeAndGo|Latency|Cost
 # With TABLE=1 what was reached is written into docs/faults.md.
 KEEP = $(if $(TABLE),-table $(CURDIR)/docs/faults.md)
+# Which scenarios of a siege: TestSiegeShort is three of them, 'TestSiege$$/jars_1$$' one.
+SIEGE ?= TestSiege$$
 # Cases of a hunt of the simulator.
 HUNT ?= 3000
 
 GO    ?= go
 TOOL  := $(GO) tool -modfile=tools.mod
 # What go test builds for the long tests only.
-TAGS  := crowd kills acme cluster soak bench terraform alerts
+TAGS  := crowd siege kills acme cluster soak bench terraform alerts origins
 
 .PHONY: help
 help: ## say what there is
@@ -92,9 +94,25 @@ all: setup ## every test, in 20 minutes; installs what it needs
 	$(MAKE) budgets
 	$(MAKE) cloudflare
 	$(MAKE) -j5 -Otarget crowd kills three alerts # they wait more than they work
+	$(MAKE) siege SIEGE=TestSiegeShort
 	$(MAKE) browser
+	$(MAKE) vulncheck # last: nobody overlooks that it could not be done
 	@echo
 	@echo 'make all: everything passed'
+
+VULNDB ?= https://vuln.go.dev
+
+# Without the network nothing is known to be wrong, and nothing to be right: it says so, and goes on.
+# Everything else that keeps govulncheck from its answer is a failure.
+.PHONY: vulncheck
+vulncheck: ## known vulnerabilities in what is called, where the database VULNDB can be reached
+	@code=0; said="$$($(TOOL) govulncheck -db '$(VULNDB)' ./... 2>&1)" || code=$$?; \
+	if [ $$code = 1 ] && grep -q '^govulncheck: fetching vulnerabilities: ' <<< "$$said"; then \
+		{ echo; echo '*** NOT CHECKED for known vulnerabilities: the database cannot be reached ***'; \
+			echo "$$said"; echo 'Run make vulncheck where $(VULNDB) can be reached.'; echo; } >&2; \
+	else \
+		echo "$$said"; exit $$code; \
+	fi
 
 .PHONY: walk
 walk: # the random walk of the lending protocol, at some length
@@ -155,6 +173,10 @@ cloudflare: ## the unmodified client of Cloudflare's API against the real binary
 crowd: ## the real binary under 400 visitors, judged by the origin: 75 s
 	$(GO) test -count=1 -v -timeout 5m -tags crowd ./tests/crowd
 
+.PHONY: siege
+siege: ## attackers before the real binary, and a scoreboard: 20 min
+	$(GO) test -count=1 -v -timeout 40m -tags siege -run '$(SIEGE)' ./tests/siege
+
 .PHONY: kills kills-processes kills-limits kills-homes
 kills: kills-processes kills-limits kills-homes ## ten kills under 320 visitors, a freeze, fsync before the answer, bad days: 4 min
 
@@ -184,25 +206,50 @@ acme: ## certificates from a real test issuer: 75 s
 	$(GO) test -count=1 -v -timeout 5m -tags acme ./tests/acme
 
 # OpenTofu replaces a module, so that go install refuses it; the provider's module is not served
-# by Go's proxy. Both are built of their source.
-TOFU     := v1.12.6
-PROVIDER := v5.22.0
+# by Go's proxy. Both are built from their source. Whoever moves a tag must not choose
+# what runs here: the checksum of the module and the commit of the tag are pinned, and a program
+# that was built from other source is built again.
+TOFU            := v1.12.6
+TOFU_SUM        := h1:0VT4P8pMmGcCUnQ9JDrJ+Qg2d35Vzm4FFd/9+H7oF98=
+PROVIDER        := https://github.com/cloudflare/terraform-provider-cloudflare
+# v5.22.0
+PROVIDER_COMMIT := a2efdc5786ae9726d56928dbfe91933bd92404ca
 
 .PHONY: terraform
-terraform: ## OpenTofu and Cloudflare's unmodified provider against the real binary: 20 s, and 20 min to build them
-	@mkdir -p bin/terraform
-	[ -x bin/terraform/tofu ] || { \
-		from=$$($(GO) mod download -json github.com/opentofu/opentofu@$(TOFU) | \
-			sed -n 's/.*"Dir": "\(.*\)".*/\1/p'); \
-		$(GO) build -C "$$from" -o $(CURDIR)/bin/terraform/ ./cmd/tofu; \
-	}
-	[ -x bin/terraform/terraform-provider-cloudflare ] || { \
-		tmp=$$(mktemp -d); trap 'rm -rf "$$tmp"' EXIT; \
-		git clone -q --depth 1 -b $(PROVIDER) \
-			https://github.com/cloudflare/terraform-provider-cloudflare "$$tmp"; \
-		$(GO) build -C "$$tmp" -o $(CURDIR)/bin/terraform/ .; \
-	}
+terraform: setup-tofu setup-provider ## OpenTofu and Cloudflare's unmodified provider against the real binary: 20 s, and 20 min to build them
 	$(GO) test -count=1 -v -timeout 10m -tags terraform ./tests/terraform -tools $(CURDIR)/bin/terraform
+
+.PHONY: setup-tofu
+setup-tofu:
+	@built=bin/terraform/tofu.pinned; mkdir -p bin/terraform; \
+	if [ -x bin/terraform/tofu ] && [ "$$(cat "$$built" 2>/dev/null)" = '$(TOFU_SUM)' ]; then exit; fi; \
+	module=$$($(GO) mod download -json github.com/opentofu/opentofu@$(TOFU)); \
+	field() { sed -n 's/.*"'"$$1"'": "\(.*\)".*/\1/p' <<<"$$module"; }; \
+	if [ "$$(field Sum)" != '$(TOFU_SUM)' ]; then \
+		echo "OpenTofu $(TOFU) has the checksum $$(field Sum), not the pinned $(TOFU_SUM): not built" >&2; exit 1; \
+	fi; \
+	$(GO) build -C "$$(field Dir)" -o $(CURDIR)/bin/terraform/ ./cmd/tofu; \
+	echo '$(TOFU_SUM)' >"$$built"
+
+.PHONY: setup-provider
+setup-provider:
+	@commit=$(PROVIDER_COMMIT); built=bin/terraform/provider.pinned; mkdir -p bin/terraform; \
+	if [ -x bin/terraform/terraform-provider-cloudflare ] && \
+		[ "$$(cat "$$built" 2>/dev/null)" = "$$commit" ]; then exit; fi; \
+	tmp=$$(mktemp -d); trap 'rm -rf "$$tmp"' EXIT; \
+	git -C "$$tmp" init -q; \
+	git -C "$$tmp" fetch -q --depth 1 $(PROVIDER) "$$commit"; \
+	git -C "$$tmp" checkout -q FETCH_HEAD; \
+	if [ "$$(git -C "$$tmp" rev-parse HEAD)" != "$$commit" ]; then \
+		echo "$(PROVIDER) sent $$(git -C "$$tmp" rev-parse HEAD), not the pinned $$commit: not built" >&2; exit 1; \
+	fi; \
+	$(GO) build -C "$$tmp" -o $(CURDIR)/bin/terraform/ .; \
+	echo "$$commit" >"$$built"
+
+.PHONY: origins
+origins: setup-origins ## every spelling of a path before real Express, Flask and PHP: 1 min
+	$(GO) test -count=1 -v -timeout 10m -tags origins ./tests/origins \
+		-python $(CURDIR)/bin/origins/python/bin/python
 
 .PHONY: alerts
 alerts: setup-prometheus ## alert rules and dashboard against a real Prometheus: 40 s
@@ -224,7 +271,9 @@ hunt: build ## look for a world in which a promise breaks: HUNT cases (default 3
 .PHONY: soak
 soak: setup ## the long rest: 10,000 visitors, 100 kills, an hour with kills, 10 million keys, long walks
 	$(MAKE) all
+	$(MAKE) siege
 	$(MAKE) acme
+	$(MAKE) origins
 	$(MAKE) terraform
 	$(GO) test -count=1 ./embedded ./internal/demo
 	$(MAKE) cluster
@@ -290,6 +339,27 @@ setup-prometheus:
 		if [ -d /run/systemd/system ]; then \
 			$$([ "$$(id -u)" = 0 ] || echo sudo -n) systemctl disable --now prometheus; \
 		fi; \
+	fi
+
+# Flask is installed beside, of the versions that are written down.
+.PHONY: setup-origins
+setup-origins:
+	@$(apt); \
+	missing=(); \
+	command -v node >/dev/null || missing+=(nodejs); \
+	command -v npm >/dev/null || missing+=(npm); \
+	command -v php >/dev/null || missing+=(php-cli); \
+	python3 -c 'import ensurepip' 2>/dev/null || missing+=(python3-venv); \
+	if [ $${#missing[@]} -gt 0 ]; then apt "$${missing[@]}"; fi; \
+	if [ tests/origins/flask/requirements.txt -nt bin/origins/python/installed ]; then \
+		python3 -m venv bin/origins/python; \
+		bin/origins/python/bin/pip install -q --no-deps -r tests/origins/flask/requirements.txt; \
+		touch bin/origins/python/installed; \
+	fi; \
+	cd tests/origins/express; \
+	if [ ! -e node_modules/.package-lock.json ] || \
+		[ package-lock.json -nt node_modules/.package-lock.json ]; then \
+		npm ci --no-audit --no-fund --loglevel=error </dev/null; \
 	fi
 
 .PHONY: setup-browser

@@ -64,7 +64,7 @@ func (r *Room) setCookie(q *visitRequest) {
 	}
 	q.tok.Checked = q.f.cfg.Wall().Unix()
 	var buf [ticket.MaxLen]byte
-	sealed := string(r.keys.Load().Seal(buf[:0], q.f.cfg.Name, &q.tok))
+	sealed := string(r.keys.Load().Seal(buf[:0], q.f.sealName(q.r), &q.tok))
 	c := q.f.newCookie(q.r, sealed, int(age.Seconds()))
 	h := q.w.Header()
 	h["Set-Cookie"] = append(slices.DeleteFunc(h["Set-Cookie"], func(old string) bool {
@@ -92,11 +92,11 @@ func (r *Room) wait(q *visitRequest, p *counter.Place, s State) {
 	switch {
 	case q.peek:
 		r.waitJSON(q, &v, http.StatusOK)
-	case Navigates(q.r) && !wire.PrefersJSON(q.r.Header):
+	case Navigates(q.r) && !wire.PrefersJSON(q.r.Header) && (q.has || !wire.Part(q.r)):
 		shown := v // a page may be anything: the View of the others stays on the stack
 		buf := r.page(q, &shown)
 		h["Content-Type"] = htmlType
-		if q.f.cfg.RefreshHeader && v.refreshes() {
+		if q.f.cfg.RefreshHeader && v.Refreshes() {
 			h.Set("Refresh", secs)
 		}
 		h["Content-Length"] = []string{strconv.Itoa(buf.Len())}
@@ -112,6 +112,9 @@ func (r *Room) wait(q *visitRequest, p *counter.Place, s State) {
 		h["Content-Type"] = textType
 		q.w.WriteHeader(code)
 		why := wire.Why(string(s), "This site is full at the moment.")
+		if s == StateWaiting {
+			why += " To join the line, open a page of it, with cookies allowed."
+		}
 		io.WriteString(q.w, why+" Try again in "+secs+" s.\n")
 	}
 }
@@ -152,7 +155,7 @@ var (
 
 func (r *Room) waitJSON(q *visitRequest, v *View, code int) {
 	buf := r.buffer()
-	buf.Write(appendView(buf.AvailableBuffer(), v))
+	buf.Write(v.AppendJSON(buf.AvailableBuffer()))
 	h := q.w.Header()
 	h["Content-Type"] = jsonType
 	h["Content-Length"] = []string{strconv.Itoa(buf.Len())}
@@ -177,6 +180,7 @@ func (r *Room) view(q *visitRequest, p *counter.Place, s State) (v View) {
 		Room: q.f.cfg.Title, State: s, Method: string(q.f.cfg.Method),
 		Position: p.Position, Ahead: p.Ahead, Waiting: p.Waiting, Served: p.Served,
 		PollAfter: p.PollAfter, ServedURL: q.at.Served, LeaveURL: q.at.Leave, MoveURL: q.at.Move,
+		HereURL:  q.at.Here,
 		RoomPath: q.at.Path, Message: l.message, UpdatedAt: q.f.cfg.Wall(), QueueAll: l.queueAll,
 		Full:           s == StateFull,
 		AcceptLanguage: q.r.Header.Get("Accept-Language"),
@@ -232,7 +236,7 @@ func (plainPage) Render(w io.Writer, v *View) error {
 	switch {
 	case v.State == StateDenied:
 		again, says = "", denied
-	case !v.refreshes():
+	case !v.Refreshes():
 		again, says = "", "Nobody is let in at the moment."
 	case v.Position == 0:
 		says = wire.Why(string(v.State), "You are in line.")
@@ -240,4 +244,17 @@ func (plainPage) Render(w io.Writer, v *View) error {
 	_, err := io.WriteString(w, "<!doctype html><html lang=en><meta charset=utf-8>"+again+
 		"<title>"+says+"</title><p>"+says+"</p></html>")
 	return err
+}
+
+// served is the document that all who wait share: which tickets were called.
+func (r *Room) served() []byte {
+	s := r.counter.State(r.worker.opened())
+	b := append([]byte(nil), `{"served":`...)
+	b = strconv.AppendUint(b, s.Served, 10)
+	b = wire.AppendJSONInt(b, "waiting", s.Waiting)
+	b = wire.AppendJSONString(b, "state", string(r.whyWaiting()))
+	b = wire.AppendJSONString(b, "message", r.live.Load().message)
+	b = append(b, `,"rate_per_minute":`...)
+	b = strconv.AppendFloat(b, s.Rate*60, 'f', 1, 64)
+	return append(b, `,"refresh_seconds":5}`+"\n"...)
 }

@@ -184,7 +184,11 @@ func (c *chaos) entered(n *chaosNode, r *http.Request, s *Stay, ok bool) {
 	twice := x.two && !c.rolled
 	cfg := n.room.Config()
 	longest := cfg.longest()
-	if end := now.Add(s.Left - s.Left/200 - 100*time.Millisecond); end.After(x.until) {
+	sure := s.Left
+	if s.tok.Probation || time.Since(s.Entered) < 2*probation { // it may have nothing confirmed yet
+		sure = min(sure, probation-time.Second)
+	}
+	if end := now.Add(sure - sure/200 - 100*time.Millisecond); end.After(x.until) {
 		x.until = end
 	}
 	if end := now.Add(max(longest, s.Left) + longest/50 + 6*time.Second); end.After(x.maybe) {

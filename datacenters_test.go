@@ -241,7 +241,8 @@ func TestVisitorsRoam(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, RoomConfig{
 		Name: "shop", TotalActiveUsers: 3, NewUsersPerMinute: 1000, SessionDuration: 20 * time.Second,
-		PollMin: 400 * time.Millisecond, NoSpread: true, JoinLimit: JoinLimit{Amount: 2, Window: time.Hour},
+		PollMin: 400 * time.Millisecond, NoSpread: true,
+		JoinLimit: JoinLimit{Amount: 4, Window: time.Hour, Refuse: true},
 	}, "sjc", "lhr")
 	lhr, sjc := w.gates["lhr"], w.gates["sjc"]
 	pass, other := w.in("lhr", 1)[0], w.in("sjc", 2)

@@ -35,5 +35,8 @@
 // # What it does not do
 //
 // Without RoomConfig.Engine state lives in memory, and a restart begins a new
-// line. It does not proxy, listen or read files; the command headgate does.
+// line. It does not proxy, listen or read files; the command headgate does. So
+// the caller bounds headers, times and connections in its http.Server, and a
+// handler that forwards requests removes from them the cookies of the room, and
+// forwarding headers that the client made up: see the example of a reverse proxy.
 package headgate

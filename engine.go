@@ -263,7 +263,7 @@ func (e *Engine) Nodes() []Node {
 	for _, m := range e.members.All() {
 		nodes = append(nodes, Node{
 			Name: m.Name, Hosts: m.Hosts, Alive: e.members.Alive(&m), Version: m.Version, Began: m.Began,
-			Silent: roundSeconds(e.members.Silent(&m)), Skew: roundSeconds(m.Skew),
+			Silent: counter.Tenths(e.members.Silent(&m)), Skew: counter.Tenths(m.Skew),
 			Rooms: append([]string{}, m.Rooms...),
 		})
 	}

@@ -1,29 +1,103 @@
 package headgate
 
 import (
-	"net/netip"
-	"time"
+	"cmp"
+	"net/http"
+	"strings"
+
+	"github.com/headgate/headgate/internal/counter"
+	"github.com/headgate/headgate/internal/decide"
+	"github.com/headgate/headgate/internal/exclude"
+	"github.com/headgate/headgate/internal/paths"
+	"github.com/headgate/headgate/internal/route"
+	"github.com/headgate/headgate/internal/visits"
+	"github.com/headgate/headgate/internal/wire"
 )
 
 // A Route is one more place of a room: a host, "" for any, and a folder with all below it.
-type Route struct{ Host, Path string }
+type Route = route.Route
 
-// Exclude names requests that pass and are not counted: probes, payment
-// webhooks, preflights. The zero value is the defaults: OPTIONS, HEAD,
-// /robots.txt, /favicon.ico and /.well-known/.
-type Exclude struct {
-	NoDefaults bool
-	Paths      []string // ending with / or *: a prefix
-	Methods    []string
-	CIDRs      []netip.Prefix
-	Headers    []string // "Name", or "Name: value"
+// Exclude names requests that pass and are not counted, such as payment webhooks. The zero value
+// is the defaults.
+type Exclude = exclude.Requests
+
+// JoinLimit bounds how many newcomers one network may send in a window while others wait: those
+// above it wait in slot.NetworkLane. The next wider network, of 256 or 65,536 of them, may send
+// twice as many. The address of this machine itself is not limited.
+type JoinLimit = exclude.JoinLimit
+
+// PassSharing says what happens when a pass is used in more than so many networks, default 3: the visit
+// is counted ("mark", the default), the request is a newcomer's ("wait"), or the visit ends ("end").
+type PassSharing = visits.Sharing
+
+// passBy lets a request through that belongs to no stay because the configuration says so.
+func (r *Room) passBy(q *visitRequest) {
+	x, from := &q.f.cfg.Exclude, q.f.cfg.ClientAddr(q.r)
+	if !r.flights.Enter(from, cmp.Or(x.MaxInFlight, exclude.MaxInFlight),
+		cmp.Or(x.MaxPerAddr, exclude.MaxPerAddr)) {
+		r.counts.crowded.Add(1)
+		q.w.Header().Set("Retry-After", "1")
+		wire.WriteShort(q.w, q.r, http.StatusServiceUnavailable, textType, []byte("Too many requests like this one are under way. Try again in a second.\n"))
+		return
+	}
+	defer r.flights.Leave(from)
+	if !x.Upgrade { // what passes inside a tunnel is neither read nor counted
+		q.r = wire.WithoutUpgrade(q.r)
+	}
+	r.pass(q)
 }
 
-// JoinLimit bounds how many tickets one address prefix may draw. Off by default:
-// a whole office or a mobile network may share one address.
-type JoinLimit struct {
-	Amount   int           // 0 is off
-	Window   time.Duration // 1 m
-	PrefixV4 int           // 24
-	PrefixV6 int           // 56
+// serveHead answers HEAD of a client that is not inside, such as a monitor's. It takes neither a
+// slot nor a place, and shows whether newcomers are let in.
+func (r *Room) serveHead(q *visitRequest) {
+	cfg := &q.f.cfg
+	open := r.lets.Get(r.boot(), func() bool {
+		s := r.counter.State(r.worker.opened())
+		return cfg.Method == MethodPassthrough || s.Waiting == 0 && s.Active < cfg.TotalActiveUsers &&
+			s.New < cfg.NewUsersPerMinute
+	})
+	if why := r.whyWaiting(); !cfg.Shadow && (!open || why != StateWaiting) {
+		r.wait(q, &counter.Place{PollAfter: cfg.PollMax}, why)
+		return
+	}
+	q.w, q.r = wire.Bare(q.w, q.r)
+	r.counts.excluded.Add(1)
+	r.passBy(q)
+}
+
+// decide decides on all readings of a request's path, for the origin may read any of them. It
+// answers the request if they lead to different decisions, unless the room holds nobody.
+func (r *Room) decide(q *visitRequest, l *live) bool {
+	p, lenient := paths.Of(q.r.URL), q.f.cfg.AsTheyCome || q.f.cfg.Shadow || l.suspended
+	refused := p.Malformed() || p.Excessive()
+	for i := 0; i < p.Len() && !refused; i++ {
+		if d := q.decideOn(p.At(i), l); i == 0 {
+			q.does = d
+		} else if d != q.does {
+			q.does, refused = d.Strictest(q.does, q.f.cfg.Lanes), !lenient
+		}
+	}
+	if refused {
+		p.Refuse(q.w, q.r)
+		return false
+	}
+	q.at = q.f.places.At(q.r.Host, p.Clean())
+	return true
+}
+
+func (q *visitRequest) decideOn(path string, l *live) (d decide.Decision) {
+	f := q.f
+	_, d.In = f.places.Match(paths.Hostname(q.r.Host), path)
+	if own, ok := strings.CutPrefix(path, f.places.At(q.r.Host, path).Own); ok {
+		d.Own = own
+	}
+	if d.Own == "served" { // the same for all visitors
+		return d
+	}
+	d.Grace = f.cfg.Grace.For > 0 && f.grace.Match(q.r, path, f.cfg.ClientAddr)
+	if f.cfg.Rules != nil && !l.suspended {
+		d.Act = f.cfg.Rules.Match(RuleRequest{q.r, path, f.cfg.ClientAddr(q.r)})
+	}
+	d.Excluded = !l.suspended && f.exclude.Match(q.r, path, f.cfg.ClientAddr)
+	return d
 }

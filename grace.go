@@ -3,7 +3,6 @@ package headgate
 import (
 	"time"
 
-	"github.com/headgate/headgate/internal/exclude"
 	"github.com/headgate/headgate/internal/ticket"
 	"github.com/headgate/headgate/internal/visits"
 	"github.com/headgate/headgate/slot"
@@ -57,7 +56,7 @@ func (c *RoomConfig) endAt(t *ticket.Token, end slot.Tau) {
 // It asks the counter, for the end must be in the record; while nobody answers it stays as it is.
 func (r *Room) grace(q *visitRequest, id slot.StayID, last slot.Tau) slot.Tau {
 	g, w := &q.f.cfg.Grace, q.worker
-	if g.For == 0 || !q.f.grace.Match(q.r, exclude.Clean(q.r.URL.Path), q.f.cfg.ClientAddr) {
+	if !q.does.Grace {
 		return last
 	}
 	lo, _, _, ok := w.now()

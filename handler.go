@@ -1,18 +1,16 @@
 package headgate
 
 import (
-	"bufio"
 	"cmp"
 	"context"
 	"errors"
 	"math"
 	"math/rand/v2"
-	"net"
 	"net/http"
 	"time"
 
 	"github.com/headgate/headgate/internal/counter"
-	"github.com/headgate/headgate/internal/exclude"
+	"github.com/headgate/headgate/internal/decide"
 	"github.com/headgate/headgate/internal/route"
 	"github.com/headgate/headgate/internal/ticket"
 	"github.com/headgate/headgate/internal/visits"
@@ -20,9 +18,10 @@ import (
 	"github.com/headgate/headgate/slot"
 )
 
-// probation is how long a slot lasts that was given to a request which neither carried a cookie nor
-// opens a page, until the cookie comes back: a probe every second must not fill the room.
-const probation = 30 * time.Second
+// probation is how long the pass of a newcomer lasts that was let in without waiting, until its cookie
+// comes back: one address without cookies must not fill the room. Chosen: a browser that loads a page
+// shows its cookie within a second or two.
+const probation = 10 * time.Second
 
 // When to ask again. Chosen.
 const (
@@ -37,13 +36,13 @@ type visitRequest struct {
 	w     http.ResponseWriter
 	r     *http.Request
 	next  http.Handler
-	at    *route.Spot   // where in the room
-	peek  bool          // the page's own poll: never admitted, never proxied
-	came  time.Duration // own clock
+	at    *route.Spot     // where in the room
+	does  decide.Decision // on all readings of the path
+	peek  bool            // the page's own poll: never admitted, never proxied
+	came  time.Duration   // own clock
 	tok   ticket.Token
 	has   bool   // tok was sealed by this room
 	sent  bool   // some cookie of this name came
-	probe bool   // let in for probation
 	twice bool   // claimed again
 	keeps bool   // the ticket of another data centre, which may be good there
 	lane  uint64 // id of the one in which to wait; 0 is none
@@ -61,21 +60,30 @@ func (r *Room) Handler(next http.Handler) http.Handler {
 }
 
 func (r *Room) serve(w http.ResponseWriter, req *http.Request, next http.Handler) {
-	f, path := r.face.Load(), exclude.Clean(req.URL.Path)
-	at := f.places.At(req.Host, path)
-	if req.URL.Path == at.Served {
+	q := &visitRequest{f: r.face.Load(), w: w, r: req, next: next, came: r.boot()}
+	q.peek = req.Header.Get(PollHeader) != ""
+	l := r.live.Load()
+	if !r.decide(q, l) {
+		return
+	}
+	if q.does.Own == "served" {
 		wire.ServeShared(w, req, func() []byte { return r.doc.Get(r.boot(), r.served) })
 		return
 	}
-	q := &visitRequest{f: f, w: w, r: req, next: next, at: at, came: r.boot()}
-	q.peek = req.Header.Get(PollHeader) != ""
-	l := r.live.Load()
-	if !l.suspended && r.ruled(q, path) {
+	if q.does.Act != RuleNone && r.ruled(q) {
 		return
 	}
-	if l.suspended || f.exclude.Match(req, path, f.cfg.ClientAddr) {
+	if l.suspended {
 		r.counts.excluded.Add(1)
 		r.pass(q)
+		return
+	}
+	if pre := wire.IsPreflight(req); pre || q.does.Excluded {
+		if pre {
+			q.w, q.r = wire.Bare(w, req)
+		}
+		r.counts.excluded.Add(1)
+		r.passBy(q)
 		return
 	}
 	if l.damaged && r.anyway(q) {
@@ -88,13 +96,15 @@ func (r *Room) serve(w http.ResponseWriter, req *http.Request, next http.Handler
 	r.open(q)
 	r.locate(q)
 	switch {
-	case req.URL.Path == at.Leave:
+	case q.does.Own == "leave":
 		r.serveLeave(q)
-	case req.URL.Path == at.Move:
+	case q.does.Own == "here.gif":
+		r.serveHere(q)
+	case q.does.Own == "move":
 		r.serveMove(q)
 	case q.has && q.tok.Kind == ticket.Pass:
 		r.servePass(q)
-	case q.has && q.tok.ID > 0: // 0: see remember
+	case q.has && q.tok.ID > 0 && (req.Method != http.MethodHead || q.peek): // 0: see remember
 		r.serveTicket(q)
 	case q.has && q.tok.Kind == ticket.Left && q.peek: // another tab: it joins no line
 		r.serveLeft(q)
@@ -119,7 +129,7 @@ func (r *Room) open(q *visitRequest) {
 // openNamed reads the cookies of a name. Of several, as a room has whose routes have changed, the
 // one that was set last counts.
 func (r *Room) openNamed(q *visitRequest, name string) {
-	keys := r.keys.Load()
+	keys, bound := r.keys.Load(), q.f.sealName(q.r)
 	for _, line := range q.r.Header["Cookie"] {
 		for line != "" {
 			var value string
@@ -128,7 +138,7 @@ func (r *Room) openNamed(q *visitRequest, name string) {
 			}
 			q.sent = true
 			var tok ticket.Token
-			if keys.Open(&tok, q.f.cfg.Name, value) != nil {
+			if keys.OpenBound(&tok, q.f.cfg.Name, bound, value) != nil {
 				r.counts.forged.Add(1)
 			} else if !q.has || tok.Checked >= q.tok.Checked {
 				q.tok, q.has = tok, true
@@ -184,42 +194,64 @@ func (r *Room) servePass(q *visitRequest) {
 		r.serveNewcomer(q)
 		return
 	}
-	last, seen, in := q.worker.visits.Enter(visits.Stay{ID: id, End: end, Hard: hard})
-	if !in && !q.f.cfg.FixedSession {
-		got, err := q.worker.ask(q.r.Context(), id, last, q.f.cfg.SessionDuration, hard)
-		if err != nil { // nobody knows
+	if known, gone := q.worker.visits.Look(id); q.peek && !gone && max(known, end) > hi {
+		r.wait(q, &counter.Place{}, StateCalled) // a poll keeps nobody inside
+		return
+	}
+	last, seen, how := r.enter(q, visits.Stay{ID: id, End: end, Hard: hard})
+	trial, fixed, rest := q.tok.Probation, q.f.cfg.FixedSession, q.f.cfg.restOf(&q.tok, hi)
+	if q.peek {
+		rest = time.Millisecond // it asks, and prolongs nothing
+	}
+	if over := how == visits.Over; over && !fixed || how != visits.Beyond && trial && fixed {
+		got, err := q.worker.ask(q.r.Context(), id, last, rest, hard)
+		switch {
+		case err != nil && over: // nobody knows
 			r.outOfReach(q)
 			return
-		}
-		if got > hi {
+		case got > hi && q.peek:
+			r.wait(q, &counter.Place{}, StateCalled)
+			return
+		case got > hi:
 			q.worker.visits.Learn(id, got)
-			last, seen, in = q.worker.visits.Enter(visits.Stay{ID: id, End: got, Hard: hard})
 		}
+		if got > hi && over {
+			last, seen, how = r.enter(q, visits.Stay{ID: id, End: got, Hard: hard})
+		}
+		last = max(last, got)
 	}
 	switch {
-	case !in:
+	case how == visits.Beyond:
+		r.serveShared(q, id, end)
+	case how == visits.Over && trial && q.f.cfg.restOf(&q.tok, hi) > 0 && !r.isAbroad(q):
+		r.roam(q, 0) // its slot went to somebody who waited; it has the next one
+	case how == visits.Over:
 		r.serveNewcomer(q)
-	case q.peek:
-		q.worker.visits.Leave(id)
-		r.wait(q, &counter.Place{}, StateCalled)
 	default:
 		if !q.worker.behind(&q.tok) { // a pass must not mix two scales
+			if q.tok.Probation = false; trial && fixed {
+				q.tok.End = int64(last)
+			}
 			end := r.grace(q, id, last)
-			r.renewCookie(q, end, seen, end > last)
+			r.renewCookie(q, end, seen, end > last || trial)
 		}
 		r.inside(q, id, hard, 0)
 	}
 }
 
 // renewCookie gives the visitor a pass that says more. A cookie with each answer
-// would spoil caches: a new one when it says a tenth of a session more.
+// would spoil caches: a new one when it says a tenth of a session more, or when what it says
+// for sure has come to less than half a session, as after a probation.
 func (r *Room) renewCookie(q *visitRequest, last, seen slot.Tau, grace bool) {
 	said := max(q.tok.End, q.tok.Pending)
 	next := q.tok
 	q.f.cfg.endAt(&next, last)
 	q.worker.asked(&next, seen)
-	says := time.Duration(max(next.End, next.Pending) - said)
-	if grace || says > min(q.f.cfg.SessionDuration/10, 30*time.Second) {
+	_, hi, _, _ := q.worker.now()
+	step := min(q.f.cfg.SessionDuration/10, 30*time.Second)
+	short := slot.Tau(q.tok.End).Sub(hi) < q.f.cfg.SessionDuration/2 &&
+		slot.Tau(next.End).Sub(slot.Tau(q.tok.End)) > step
+	if grace || short || time.Duration(max(next.End, next.Pending)-said) > step {
 		q.tok = next
 		r.setCookie(q)
 	}
@@ -251,6 +283,10 @@ func (r *Room) serveTicket(q *visitRequest) {
 func (r *Room) standing(q *visitRequest, p *counter.Place) {
 	switch p.Status {
 	case slot.TicketCalled, slot.TicketUsed:
+		if p.UsedUp { // no cookie: the browser may have the pass by now
+			r.wait(q, p, StateWaiting)
+			return
+		}
 		if q.peek {
 			r.wait(q, p, StateCalled)
 			return
@@ -311,6 +347,9 @@ func (r *Room) notClaimed(q *visitRequest, p *counter.Place, err error) {
 		case now.Moved:
 			r.serveMoved(q)
 			return
+		case now.UsedUp:
+			r.wait(q, &now, StateWaiting)
+			return
 		case now.Status == slot.TicketUsed && !q.twice: // another host took the claim meanwhile
 			q.twice = true
 			r.claim(q, &now)
@@ -341,20 +380,53 @@ func (r *Room) letIn(q *visitRequest, o slot.Stay, life uint64) {
 	q.tok = ticket.Token{
 		Kind: ticket.Pass, Life: life, ID: q.tok.ID, End: int64(o.End), Hard: int64(hard),
 		Arrived: arrived, Accepted: now, Epoch: q.worker.epoch(), Home: r.homeOf(q),
+		Probation: o.Full > 0,
 	}
-	y := visits.Stay{ID: slot.StayID(q.tok.ID), End: o.End, Hard: hard, Probe: q.probe, New: true}
-	if _, _, in := q.worker.visits.Enter(y); !in {
+	y := visits.Stay{ID: slot.StayID(q.tok.ID), End: o.End, Hard: hard, Probe: o.Full > 0, New: true}
+	switch _, _, how := r.enter(q, y); how {
+	case visits.Beyond: // of a ticket that was claimed before
+		r.serveShared(q, y.ID, o.End)
+		return
+	case visits.Over:
 		r.wait(q, &counter.Place{PollAfter: time.Second}, StateWaiting) // it took a whole session
 		return
 	}
-	q.f.cfg.endAt(&q.tok, r.grace(q, y.ID, o.End))
+	if !q.tok.Probation {
+		q.f.cfg.endAt(&q.tok, r.grace(q, y.ID, o.End))
+	}
 	r.setCookie(q)
 	r.inside(q, y.ID, hard, o.Win)
+}
+
+// letOnce lets a part of a page through that came without a visitor's cookie. It gets none, and its
+// slot comes back with the answer.
+func (r *Room) letOnce(q *visitRequest, id slot.StayID, o slot.Stay) {
+	q.tok, q.has = ticket.Token{}, false
+	y := visits.Stay{ID: id, End: o.End, Probe: true} // no visit that anybody counts
+	if _, _, how := q.worker.visits.Enter(&y); how == visits.In {
+		q.worker.visits.Revoke(id)
+		r.inside(q, id, 0, o.Win)
+		return
+	}
+	r.wait(q, &counter.Place{PollAfter: time.Second}, StateWaiting) // it took a whole probation
+}
+
+// restOf is how long the session of a pass goes on from a visitor's sighting: a fixed one to the end
+// that it had on probation, any other one as long as all.
+func (c *RoomConfig) restOf(t *ticket.Token, now slot.Tau) time.Duration {
+	if !t.Probation || !c.FixedSession && now < slot.Tau(t.End) {
+		return c.SessionDuration
+	}
+	return slot.Tau(t.End).Add(c.SessionDuration - probation).Sub(now)
 }
 
 // serveNewcomer gives who has no pass and no place a slot if one is free and due, else the line's end.
 func (r *Room) serveNewcomer(q *visitRequest) {
 	q.worker, q.desk = r.worker, r.counter
+	if q.r.Method == http.MethodHead && !q.peek {
+		r.serveHead(q)
+		return
+	}
 	if q.peek && !q.sent { // our own page polls, and its cookie does not come back
 		r.wait(q, &counter.Place{PollAfter: 10 * time.Second}, StateNoCookie)
 		return
@@ -364,15 +436,21 @@ func (r *Room) serveNewcomer(q *visitRequest) {
 	if why == StateWaiting && r.failsOpen(q) && r.anyway(q) {
 		return
 	}
+	part := !q.peek && wire.Part(q.r)
 	if why == StateWaiting && !q.peek {
 		id := slot.StayID(rand.Uint64() | 1<<63) // never a ticket number
 		var last time.Duration
-		if !q.has && !Navigates(q.r) {
-			last, q.probe = min(probation, q.f.cfg.SessionDuration), true
+		if part {
+			last = min(probation, q.f.cfg.SessionDuration)
 		}
 		if o, ok := r.worker.admit(ctx, id, last, q.f.cfg.HardEnd); ok {
 			r.counts.admitted.Add(1)
+			if part {
+				r.letOnce(q, id, o)
+				return
+			}
 			r.returns(q)
+			r.overLimit(q)
 			_, _, life, _ := r.worker.now()
 			q.tok.ID = uint64(id)
 			r.letIn(q, o, life)
@@ -390,7 +468,35 @@ func (r *Room) serveNewcomer(q *visitRequest) {
 	if why == StateWaiting && r.anyway(q) {
 		return
 	}
+	if part { // it neither waits nor takes a place
+		r.wait(q, &counter.Place{PollAfter: q.f.cfg.PollMax}, why)
+		return
+	}
 	r.join(q, why)
+}
+
+// enter notes a request of a stay, and where it comes from.
+func (r *Room) enter(q *visitRequest, y visits.Stay) (last, seen slot.Tau, how visits.Entered) {
+	y.Claimed = uint64(y.ID) < counter.RoamerBit || r.abroad != nil
+	return q.worker.visits.Enter(q.from(&y))
+}
+
+// from says where the request of a stay comes from.
+func (q *visitRequest) from(y *visits.Stay) *visits.Stay {
+	y.From = q.worker.visits.From(q.f.cfg.ClientAddr(q.r), q.r.UserAgent())
+	y.Sharing = q.f.cfg.PassSharing
+	return y
+}
+
+// serveShared answers a request with a pass that is used in too many networks.
+func (r *Room) serveShared(q *visitRequest, id slot.StayID, end slot.Tau) {
+	if q.f.cfg.PassSharing.Action == visits.End {
+		if from, left := q.worker.visits.End(id, end); left {
+			q.worker.leave(id, from, true)
+		}
+	}
+	q.tok, q.has = ticket.Token{}, false
+	r.serveNewcomer(q)
 }
 
 // shadowPass lets a visitor through who would have had to wait, and counts it once.
@@ -407,11 +513,16 @@ func (r *Room) join(q *visitRequest, why State) {
 		r.wait(q, &counter.Place{PollAfter: max(q.f.cfg.PollMax, closedRetry)}, why)
 		return
 	}
-	if !q.f.joins.Allow(q.f.cfg.ClientAddr(q.r), r.boot()) {
+	if r.overLimit(q) {
 		r.counts.limited.Add(1)
-		r.remember(q)
-		r.wait(q, &counter.Place{PollAfter: q.f.joins.Limit.Window / 2}, StateLimited)
-		return
+		if q.f.cfg.JoinLimit.Refuse {
+			r.remember(q)
+			r.wait(q, &counter.Place{PollAfter: q.f.joins.Limit.Window / 2}, StateLimited)
+			return
+		}
+		if q.lane == 0 {
+			q.lane = slot.NetworkLane().ID()
+		}
 	}
 	if q.keeps {
 		q.keeps = false // if there is no room for it, it joins
@@ -448,18 +559,22 @@ func (r *Room) join(q *visitRequest, why State) {
 	q.tok.Shown = q.tok.Joined
 	q.has = true
 	r.setCookie(q)
-	if p.Status == slot.TicketCalled && !q.peek {
-		r.claim(q, &p)
-		return
-	}
-	if p.Status == slot.TicketCalled {
-		why = StateCalled
-	}
 	// Who comes from our own page without a cookie will never get further.
 	if !q.sent && q.r.Header.Get("Sec-Fetch-Site") == "same-origin" && Navigates(q.r) {
 		why = StateNoCookie
 	}
 	r.wait(q, &p, why)
+}
+
+// overLimit counts a newcomer and reports whether its network has sent too many.
+func (r *Room) overLimit(q *visitRequest) bool {
+	over, alone := q.f.joins.Over(q.f.cfg.ClientAddr(q.r), r.boot())
+	if alone {
+		q.f.cfg.Log.Warn("nearly all newcomers come from one address", "room", q.f.cfg.Name,
+			"hint", "if it is that of a proxy, set trusted_proxies: "+
+				"else all its visitors count as one network")
+	}
+	return over
 }
 
 // remember gives a visitor without a place a cookie that says nothing: when the page
@@ -473,9 +588,8 @@ func (r *Room) remember(q *visitRequest) {
 
 // inside lets a request of a stay through and holds the stay while it runs.
 func (r *Room) inside(q *visitRequest, id slot.StayID, hard, win slot.Tau) {
-	a := &answer{
-		ResponseWriter: q.w, room: r, worker: q.worker, f: q.f, id: id, win: win, req: q.r, tok: q.tok,
-	}
+	a := &answer{room: r, worker: q.worker, f: q.f, id: id, win: win, req: q.r, tok: q.tok}
+	a.ResponseWriter, a.On = q.w, a
 	defer r.finish(a)
 	req := q.r
 	if hard > 0 { // a hard end closes what is in flight
@@ -489,90 +603,60 @@ func (r *Room) inside(q *visitRequest, id slot.StayID, hard, win slot.Tau) {
 
 // finish notes the last byte. Deferred: a proxy panics when a client is gone.
 func (r *Room) finish(a *answer) {
-	a.begin() // the origin may have seen a visitor who did not wait for its answer
-	from, left := a.worker.visits.Leave(a.id)
-	if left {
-		lo, _, _, _ := a.worker.now()
-		a.worker.note(slot.Item{Op: slot.Leave, ID: a.id, From: from, At: lo})
-		a.worker.kick()
+	a.Once() // the origin may have seen a visitor who did not wait for its answer
+	if from, left := a.worker.visits.Leave(a.id); left {
+		a.worker.leave(a.id, from, a.tok.Kind != 0)
 	}
 }
 
 // pass lets a request through that belongs to no stay.
 func (r *Room) pass(q *visitRequest) {
-	a := &answer{ResponseWriter: q.w}
+	a := &answer{f: q.f, req: q.r}
+	a.ResponseWriter, a.On = q.w, a
 	q.next.ServeHTTP(a, q.r)
-	a.begin()
+	a.Once()
 }
 
 // answer watches the origin's answer of an admitted request: commands to
 // headgate are obeyed and never reach the visitor.
 type answer struct {
-	http.ResponseWriter
-	room   *Room
+	wire.Begun
+	room   *Room   // nil: of no stay
 	worker *worker // of the stay
 	f      *face
 	req    *http.Request
 	tok    ticket.Token // a copy: a visitRequest stays on the stack
 	id     slot.StayID
 	win    slot.Tau // end of the window entry of a new stay
-	done   bool
 }
 
-// Unwrap lets http.ResponseController flush and hijack.
-func (a *answer) Unwrap() http.ResponseWriter { return a.ResponseWriter }
-
-// WriteHeader reads and removes the commands.
-func (a *answer) WriteHeader(code int) {
-	if code >= 200 || code == http.StatusSwitchingProtocols {
-		a.begin()
+// Visit names the visit of the request for the key of a limit, "" if it belongs to none.
+func (a *answer) Visit() string {
+	if a.room == nil {
+		return ""
 	}
-	a.ResponseWriter.WriteHeader(code)
+	return a.tok.Visit()
 }
 
-func (a *answer) Write(b []byte) (int, error) {
-	a.begin()
-	return a.ResponseWriter.Write(b)
-}
-
-// FlushError sends what there is, the headers at least.
-func (a *answer) FlushError() error {
-	a.begin()
-	return http.NewResponseController(a.ResponseWriter).Flush()
-}
-
-// Flush is FlushError for handlers that look for a http.Flusher.
-func (a *answer) Flush() { a.FlushError() }
-
-// Hijack hands out the connection.
-func (a *answer) Hijack() (net.Conn, *bufio.ReadWriter, error) {
-	a.begin()
-	return http.NewResponseController(a.ResponseWriter).Hijack()
-}
-
-// begin obeys the commands once, before the headers go out.
-func (a *answer) begin() {
-	if !a.done {
-		a.done = true
-		a.obey()
-	}
-}
-
-func (a *answer) obey() {
+// Begin reads and removes the commands.
+func (a *answer) Begin() {
 	h := a.Header()
 	revoke := wire.TakesRevoke(h, CommandHeader)
 	revoke = wire.TakesRevoke(h, CloudflareCommandHeader) || revoke
-	if a.room == nil {
-		return
-	}
-	if a.win > 0 { // the window of a new user runs from the origin's answer
+	// The window of a new user runs from the origin's answer.
+	if a.room != nil && a.win > 0 && a.worker.visits.Answered(a.id) {
 		if _, hi, _, ok := a.worker.now(); ok {
 			a.worker.note(slot.Item{Op: slot.Answered, From: a.win, Use: hi})
 		}
 	}
-	if revoke {
+	if a.room != nil && revoke {
 		a.room.counts.revoked.Add(1)
 		a.worker.visits.Revoke(a.id)
-		http.SetCookie(a, a.f.newCookie(a.req, "", -1))
+		if a.tok.Kind != 0 { // else it has none
+			http.SetCookie(a, a.f.newCookie(a.req, "", -1))
+		}
+	}
+	if len(h["Set-Cookie"]) > 0 && wire.SetsCookie(h, a.f.cookieNames(a.req)[0]) {
+		wire.MakePrivate(h)
 	}
 }

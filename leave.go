@@ -1,10 +1,12 @@
 package headgate
 
 import (
+	"io"
 	"net/http"
 
 	"github.com/headgate/headgate/internal/counter"
 	"github.com/headgate/headgate/internal/ticket"
+	"github.com/headgate/headgate/internal/wire"
 )
 
 // serveLeave gives up the place of who waits: a form of the waiting page posts here. It answers
@@ -36,3 +38,16 @@ func (r *Room) serveLeave(q *visitRequest) {
 func (r *Room) serveLeft(q *visitRequest) {
 	r.wait(q, &counter.Place{PollAfter: q.f.cfg.PollMax}, StateLeft)
 }
+
+// serveHere answers the waiting page's tiny picture. It is loaded at once, also without JavaScript, and
+// so the cookie of a new ticket comes back before anything else happens.
+func (r *Room) serveHere(q *visitRequest) {
+	if q.has && q.tok.Kind == ticket.Ticket && q.tok.ID > 0 {
+		_, _ = q.desk.Poll(q.r.Context(), q.tok.Life, q.tok.ID, q.tok.Key) // the next poll says more
+	}
+	h := q.w.Header()
+	h["Cache-Control"], h["Content-Type"] = noStore, gifType
+	io.WriteString(q.w, wire.TinyPicture)
+}
+
+var gifType = []string{"image/gif"}

@@ -8,8 +8,6 @@ import (
 	"maps"
 	"regexp"
 	"slices"
-	"strconv"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -47,8 +45,7 @@ type LimitConfig struct {
 	OnUnreachable Unreachable // what is done without the host of a key: default local
 
 	// MaxKeys is about how many keys are held at once, default DefaultMaxKeys; those beyond
-	// share what one may have. A million keys of 32 bytes take some 120 MB, of 1,024 bytes
-	// 1.1 GB: whoever chooses the keys chooses their length.
+	// share what one may have. A million keys of 32 bytes take some 120 MB, longer ones up to 160 MB.
 	MaxKeys int
 }
 
@@ -197,8 +194,9 @@ func (c LimitConfig) define() (*definition, error) {
 		all = append(all, fmt.Errorf("unknown policy %q", c.OnUnreachable))
 	}
 	own, err := limit.Amounts(c.Amount, c.Overrides, c.Reserved)
-	rules, err2 := limit.Compile(c.Rule, own)
-	if all = append(all, err, err2); errors.Join(all...) != nil {
+	own, err2 := callkey.Amounts(own)
+	rules, err3 := limit.Compile(c.Rule, own)
+	if all = append(all, err, err2, err3); errors.Join(all...) != nil {
 		return nil, fmt.Errorf("limit %q: %w", c.Name, errors.Join(all...))
 	}
 	c.Overrides, c.Reserved = maps.Clone(c.Overrides), maps.Clone(c.Reserved)
@@ -285,18 +283,18 @@ func (l *Limiter) Limits() (all []*LimitConfig) {
 	return all
 }
 
-// at finds a limit, as it is in force now.
-func (l *Limiter) at(name, key string) (*keyed, *definition, error) {
+// at finds a limit, as it is in force now, and the key by which it counts.
+func (l *Limiter) at(name, key string) (*keyed, *definition, string, error) {
 	k := (*l.set.Load())[name]
 	if k == nil {
 		if k = l.brought(name); k == nil {
-			return nil, nil, fmt.Errorf("%w: %q", ErrNoLimit, name)
+			return nil, nil, "", fmt.Errorf("%w: %q", ErrNoLimit, name)
 		}
 	}
 	if len(key) > MaxKey {
-		return nil, nil, fmt.Errorf("%w: %d bytes, want %d at most", ErrKey, len(key), MaxKey)
+		return nil, nil, "", fmt.Errorf("%w: %d bytes, want %d at most", ErrKey, len(key), MaxKey)
 	}
-	return k, k.cfg.Load(), nil
+	return k, k.cfg.Load(), callkey.Counted(key), nil
 }
 
 // mostBrought bounds the limits that are there when one more is brought. Chosen.
@@ -335,12 +333,12 @@ func askErr(a Ask, err error) error {
 
 // Allow takes a.Cost of a key, all or nothing.
 func (l *Limiter) Allow(ctx context.Context, a Ask) (v Verdict, err error) {
-	k, d, err := l.at(a.Limit, a.Key)
+	k, d, key, err := l.at(a.Limit, a.Key)
 	if err != nil {
 		return v, err
 	}
 	v.Limit = &d.LimitConfig
-	if v.Shadowed, err = k.Take(ctx, &d.quota, a.Key, a.Cost, &v.Decision); err != nil {
+	if v.Shadowed, err = k.Take(ctx, &d.quota, key, a.Cost, &v.Decision); err != nil {
 		return v, askErr(a, err)
 	}
 	return v, nil
@@ -356,35 +354,35 @@ type Turn = quota.Turn
 // Hold takes a.Cost of a key, all or nothing, for what a service may count at any moment
 // before it has answered.
 func (l *Limiter) Hold(ctx context.Context, a Ask, t Turn) (h Held, v Verdict, err error) {
-	k, d, err := l.at(a.Limit, a.Key)
+	k, d, key, err := l.at(a.Limit, a.Key)
 	if err != nil {
 		return h, v, err
 	}
-	h, told, err := k.Hold(ctx, &d.quota, a.Key, a.Cost, t)
+	h, told, err := k.Hold(ctx, &d.quota, key, a.Cost, t)
 	return h, d.verdict(told), askErr(a, err)
 }
 
 // Limit is a limit as it is in force, not to be changed.
 func (l *Limiter) Limit(name string) (*LimitConfig, error) {
-	_, d, err := l.at(name, "")
+	_, d, _, err := l.at(name, "")
 	if err != nil {
 		return nil, err
 	}
 	return &d.LimitConfig, nil
 }
 
-// Peek tells whether a.Cost would pass, and takes nothing.
+// Peek tells whether a.Cost would pass, and takes nothing. The key may be as Keys shows it.
 func (l *Limiter) Peek(ctx context.Context, a Ask) (Verdict, error) {
-	return l.look(ctx, a, a.Cost)
+	return l.look(ctx, a, a.Cost, callkey.Find(a.Key))
 }
 
 // look tells whether cost would pass in place of that of a, which must be possible.
-func (l *Limiter) look(ctx context.Context, a Ask, cost int64) (Verdict, error) {
+func (l *Limiter) look(ctx context.Context, a Ask, cost int64, key string) (Verdict, error) {
 	k, d, err := l.possible(a)
 	if err != nil {
 		return Verdict{}, err
 	}
-	v, err := k.Peek(ctx, &d.quota, a.Key, max(0, cost))
+	v, err := k.Peek(ctx, &d.quota, key, max(0, cost))
 	if err != nil {
 		return Verdict{Limit: &d.LimitConfig}, askErr(a, err)
 	}
@@ -393,7 +391,7 @@ func (l *Limiter) look(ctx context.Context, a Ask, cost int64) (Verdict, error) 
 
 // possible finds a limit that may be asked for so much.
 func (l *Limiter) possible(a Ask) (*keyed, *definition, error) {
-	k, d, err := l.at(a.Limit, a.Key)
+	k, d, _, err := l.at(a.Limit, a.Key)
 	if err == nil && (a.Cost > limit.MaxAmount || a.Cost < -limit.MaxAmount || a.Cost < 0 && d.quota.Calls) {
 		err = fmt.Errorf("%w: %d", ErrCost, a.Cost)
 	}
@@ -408,11 +406,11 @@ func (l *Limiter) Explain(name, key string) (Verdict, error) {
 
 // Reserve takes an estimate, to be settled within ttl; afterwards it counts as it is.
 func (l *Limiter) Reserve(ctx context.Context, a Ask, ttl time.Duration) (Verdict, error) {
-	k, d, err := l.at(a.Limit, a.Key)
+	k, d, key, err := l.at(a.Limit, a.Key)
 	if err != nil {
 		return Verdict{}, err
 	}
-	v, err := k.Reserve(ctx, &d.quota, a.Key, a.Cost, ttl)
+	v, err := k.Reserve(ctx, &d.quota, key, a.Cost, ttl)
 	if errors.Is(err, limit.ErrCost) || errors.Is(err, quota.ErrCost) {
 		return Verdict{}, fmt.Errorf("%w: %d for %v", ErrCost, a.Cost, ttl)
 	} else if err != nil {
@@ -428,21 +426,21 @@ func (l *Limiter) Settle(ctx context.Context, a Ask, id uint64) error {
 	if id == 0 {
 		return nil
 	}
-	k, d, err := l.at(a.Limit, a.Key)
+	k, d, key, err := l.at(a.Limit, a.Key)
 	if err != nil {
 		return err
 	}
-	return askErr(a, k.Settle(ctx, &d.quota, a.Key, id, a.Cost))
+	return askErr(a, k.Settle(ctx, &d.quota, key, id, a.Cost))
 }
 
 // Renew begins the lease of a call under way anew: it counts for so long from now on.
 // ErrNoReservation: its lease has ended, or it was none.
 func (l *Limiter) Renew(ctx context.Context, a Ask, id uint64) error {
-	k, d, err := l.at(a.Limit, a.Key)
+	k, d, key, err := l.at(a.Limit, a.Key)
 	if err != nil || id == 0 {
 		return err
 	}
-	return askErr(a, k.Renew(ctx, &d.quota, a.Key, id))
+	return askErr(a, k.Renew(ctx, &d.quota, key, id))
 }
 
 // allAtOnce is how long what AllowAll has taken may wait for the rest. Chosen.
@@ -473,7 +471,7 @@ func (l *Limiter) AllowAll(ctx context.Context, asks []Ask, all bool) (verdicts 
 	})
 	asks = slices.Clone(asks)
 	for i, a := range asks {
-		if _, d, err := l.at(a.Limit, a.Key); err == nil && d.quota.Calls {
+		if _, d, _, err := l.at(a.Limit, a.Key); err == nil && d.quota.Calls {
 			sums[i], first[i] = sums[first[i]], i
 		} else {
 			asks[i].Cost = min(sums[i], limit.MaxAmount)
@@ -534,7 +532,7 @@ func (l *Limiter) lookAll(
 ) (pass bool, err error) {
 	pass = true
 	for i, a := range asks {
-		k, d, err := l.at(a.Limit, a.Key)
+		k, d, key, err := l.at(a.Limit, a.Key)
 		if err != nil {
 			return false, err
 		}
@@ -542,7 +540,7 @@ func (l *Limiter) lookAll(
 			held[i] = &Held{}
 			*held[i], verdicts[i], err = l.Hold(ctx, a, Turn{Moment: true})
 		} else {
-			verdicts[i], err = l.look(ctx, a, sums[i])
+			verdicts[i], err = l.look(ctx, a, sums[i], key)
 		}
 		if err != nil {
 			return false, err
@@ -559,8 +557,8 @@ func (l *Limiter) undo(ctx context.Context, asks []Ask, verdicts []Verdict) {
 		if v.ID == 0 {
 			continue
 		}
-		if k, d, err := l.at(a.Limit, a.Key); err == nil {
-			if now, err := k.Undo(ctx, &d.quota, a.Key, v.ID); err == nil {
+		if k, d, key, err := l.at(a.Limit, a.Key); err == nil {
+			if now, err := k.Undo(ctx, &d.quota, key, v.ID); err == nil {
 				v.Remaining, v.Reset = now.Remaining, now.Reset
 			}
 		}
@@ -585,19 +583,19 @@ func (l *Limiter) refuse(asks []Ask, verdicts []Verdict, held []*Held) {
 		if v.Limit == nil || v.Allowed || held[i] != nil {
 			continue
 		}
-		if k, _, err := l.at(asks[i].Limit, asks[i].Key); err == nil {
-			k.Refused(asks[i].Key)
+		if k, _, key, err := l.at(asks[i].Limit, asks[i].Key); err == nil {
+			k.Refused(key)
 		}
 	}
 }
 
-// Reset forgets what a key has used, and its calls under way.
+// Reset forgets what a key has used, and its calls under way. The key may be as Keys shows it.
 func (l *Limiter) Reset(name, key string) error {
-	k, d, err := l.at(name, key)
+	k, d, _, err := l.at(name, key)
 	if err != nil {
 		return err
 	}
-	return askErr(Ask{Limit: name, Key: key}, k.Reset(context.Background(), &d.quota, key))
+	return askErr(Ask{}, k.Reset(context.Background(), &d.quota, callkey.Find(key)))
 }
 
 // Keys are up to count keys that have used any of a limit, from a place on that the call
@@ -607,21 +605,19 @@ func (l *Limiter) Keys(name, from string, count int) (all []KeyUse, next string,
 	if count < 1 {
 		return nil, "", fmt.Errorf("%w: %d keys at once, want 1 at least", ErrKey, count)
 	}
-	k, d, err := l.at(name, "")
+	k, d, _, err := l.at(name, "")
 	if err != nil {
 		return nil, "", err
 	}
-	first, rest, _ := strings.Cut(cmp.Or(from, "0.0"), ".")
-	part, err := strconv.Atoi(first)
-	n, err2 := strconv.Atoi(rest)
-	if err = cmp.Or(err, err2); err != nil || part < 0 || part >= quota.Shards || n < 0 {
-		return nil, "", fmt.Errorf("%w: no place among the keys: %q", ErrKey, from)
+	part, n, err := quota.ParsePlace(from)
+	if err != nil {
+		return nil, "", fmt.Errorf("%w: %w", ErrKey, err)
 	}
 	all, part, n, err = k.Uses(context.Background(), &d.quota, part, n, count)
-	if err != nil || part == quota.Shards {
-		return all, "", askErr(Ask{}, err)
+	if err != nil {
+		return nil, "", askErr(Ask{}, err)
 	}
-	return all, fmt.Sprintf("%d.%d", part, n), nil
+	return all, quota.PlaceText(part, n), nil
 }
 
 // LimitTotals count what a limit has decided since the process began.
@@ -629,7 +625,7 @@ type LimitTotals = quota.Totals
 
 // Totals tells what a limit has decided.
 func (l *Limiter) Totals(name string) (t LimitTotals, err error) {
-	k, _, err := l.at(name, "")
+	k, _, _, err := l.at(name, "")
 	if err != nil {
 		return t, err
 	}

@@ -557,3 +557,87 @@ func BenchmarkAllow(b *testing.B) {
 		}
 	})
 }
+
+// A key of 1 kB takes the memory of one of 64 bytes: clients choose their keys.
+func TestKeysOf1kBTakeTheMemoryOf64Bytes(t *testing.T) {
+	const keys = 50_000
+	heap := func() uint64 {
+		var m runtime.MemStats
+		runtime.GC()
+		runtime.GC() // what pools held
+		runtime.ReadMemStats(&m)
+		return m.HeapAlloc
+	}
+	each := func(length int) float64 {
+		l := newLimiter(t, perMinute("api", 10))
+		before, tail := heap(), strings.Repeat("k", length-24)
+		for i := range keys {
+			a := Ask{"api", fmt.Sprintf("%024d", i) + tail, 1}
+			if v, err := l.Allow(t.Context(), a); err != nil || v.Remaining != 9 {
+				t.Fatalf("%d: %+v, %v", i, v, err)
+			}
+		}
+		if totals, err := l.Totals("api"); err != nil || totals.Keys != keys {
+			t.Fatalf("%d keys, %v", totals.Keys, err)
+		}
+		n := float64(heap()-before) / keys
+		runtime.KeepAlive(l)
+		return n
+	}
+	short, long := each(64), each(MaxKey)
+	t.Logf("%.0f bytes for a key of 64, %.0f for one of %d", short, long, MaxKey)
+	if long > short*1.2 {
+		t.Errorf("%.0f bytes for a key of %d, want those of one of 64: %.0f", long, MaxKey, short)
+	}
+}
+
+// A long key is one key under its full name and under the name that lists show, and nobody who
+// sends that name is counted as it.
+func TestLongKeysAreFound(t *testing.T) {
+	full := strings.Repeat("tenant/", 100)
+	c := perMinute("api", 10)
+	c.Overrides = map[string]int64{full: 3}
+	l := newLimiter(t, c)
+	take := func(key string) Verdict {
+		t.Helper()
+		v, err := l.Allow(t.Context(), Ask{"api", key, 1})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return v
+	}
+	if v := take(full); v.Amount != 3 || v.Remaining != 2 {
+		t.Fatalf("%+v, want the key's own amount", v)
+	}
+	uses, _, err := l.Keys("api", "", 10)
+	if err != nil || len(uses) != 1 || len(uses[0].Key) > 64 || !strings.HasPrefix(uses[0].Key, full[:32]) {
+		t.Fatalf("%+v, %v", uses, err)
+	}
+	shown := uses[0].Key
+	for _, key := range []string{full, shown} {
+		if v, err := l.Explain("api", key); err != nil || v.Remaining != 2 {
+			t.Errorf("%.20s…: %+v, %v", key, v, err)
+		}
+	}
+	if v := take(shown); v.Amount != 10 || v.Remaining != 9 { // a client sends it
+		t.Errorf("%+v, want a key of its own", v)
+	}
+	if err := l.Reset("api", shown); err != nil {
+		t.Error(err)
+	}
+	if v := take(full); v.Remaining != 2 {
+		t.Errorf("%+v after a reset", v)
+	}
+	v, err := l.Reserve(t.Context(), Ask{"api", full, 2}, time.Minute)
+	if err != nil || l.Settle(t.Context(), Ask{"api", full, 1}, v.ID) != nil || take(full).Remaining != 0 {
+		t.Errorf("%+v, %v: reserved and settled", v, err)
+	}
+	c.Overrides = map[string]int64{full: 3, shown: 4}
+	if err := l.Define(c); err == nil || !strings.Contains(err.Error(), "keep one of them") {
+		t.Errorf("two amounts for one key: %v", err)
+	}
+	c.Overrides = map[string]int64{shown: 4}
+	if err := l.Define(c); err != nil || take(full).Amount != 4 {
+		t.Errorf("the amount of a key as it is shown: %v", err)
+	}
+}

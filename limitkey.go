@@ -18,9 +18,12 @@ const (
 	KeyClientAddress = callkey.ClientAddress
 	KeyHeader        = callkey.Header
 	KeyCookie        = callkey.Cookie
-	KeyPath          = callkey.Path // without //, /./ and /../
+	KeyPath          = callkey.Path // the clean reading: decoded, without ;x, //, /./ and /../
 	KeyMethod        = callkey.Method
 	KeyHost          = callkey.Host // lower case, without the port
+	// KeyVisit is the Stay.ID of the visit, where a Room is in front of LimitMiddleware. A request that
+	// belongs to no visit is counted by the client's address.
+	KeyVisit = callkey.Visit
 )
 
 // RequestKey is whose use of a limit a request counts for. No parts are one key for all: "".
@@ -36,5 +39,5 @@ func RequestKey(parts []KeyPart, r *http.Request, addr func(*http.Request) netip
 	if addr == nil {
 		addr = wire.RemoteAddr
 	}
-	return callkey.Of(parts, r, addr)
+	return callkey.Of(parts, callkey.Call{Request: r, Addr: addr})
 }

@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/headgate/headgate/internal/callkey"
 	"github.com/headgate/headgate/internal/quota"
 	"github.com/headgate/headgate/internal/wire"
 	"github.com/headgate/headgate/limit"
@@ -53,7 +54,9 @@ func LimitMiddleware(rules LimitRules, limits []RequestLimit, next http.Handler)
 	g := &limitGate{rules: rules, limits: slices.Clone(limits), next: next}
 	for i := range g.limits {
 		l := &g.limits[i]
-		l.Cost = cmp.Or(l.Cost, 1)
+		if l.Cost = cmp.Or(l.Cost, 1); l.Addr == nil {
+			l.Addr = wire.RemoteAddr
+		}
 		l.CostHeader = http.CanonicalHeaderKey(l.CostHeader)
 		l.Headers = cmp.Or(l.Headers, HeadersIETF)
 		if !slices.Contains(g.styles, l.Headers) {
@@ -129,7 +132,8 @@ func (c *limitedCall) price() bool {
 				return false
 			}
 			c.met = append(c.met, l)
-			c.asks = append(c.asks, Ask{Limit: l.Name, Key: RequestKey(l.Key, c.r, l.Addr), Cost: cost})
+			c.asks = append(c.asks, Ask{Limit: l.Name, Cost: cost,
+				Key: callkey.Of(l.Key, callkey.Call{Request: c.r, Addr: l.Addr, Answer: c.w})})
 		}
 		if !estimated {
 			c.known = len(c.met)

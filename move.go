@@ -48,7 +48,7 @@ func (r *Room) serveMoved(q *visitRequest) {
 	if !q.peek {
 		q.tok = ticket.Token{Kind: ticket.Moved}
 		r.setCookie(q)
-		if q.r.URL.Path != q.at.Move && Navigates(q.r) {
+		if q.does.Own != "move" && Navigates(q.r) {
 			http.Redirect(q.w, q.r, q.at.Move, http.StatusSeeOther)
 			return
 		}
@@ -67,7 +67,7 @@ func (r *Room) serveLink(q *visitRequest) {
 	case p.Moved:
 		r.serveMoved(q)
 	case err == nil && waits && q.f.cfg.Method != MethodPassthrough:
-		q.link = r.keys.Load().SealMove(q.f.cfg.Name, &q.tok, q.f.cfg.Wall().Add(moveWithin), 0)
+		q.link = r.keys.Load().SealMove(q.f.sealName(q.r), &q.tok, q.f.cfg.Wall().Add(moveWithin), 0)
 		r.wait(q, &p, r.whyWaiting())
 	default: // it is called or over, or nobody knows
 		http.Redirect(q.w, q.r, q.at.Path, http.StatusSeeOther)
@@ -78,7 +78,7 @@ func (r *Room) serveLink(q *visitRequest) {
 func (r *Room) openLink(q *visitRequest, link string) {
 	own, had, keys := q.tok, q.has && q.tok.Kind == ticket.Ticket && q.tok.ID > 0, r.keys.Load()
 	from, desk := ticket.Token{}, q.desk
-	to, until, err := keys.OpenMove(&from, q.f.cfg.Name, link)
+	to, until, err := keys.OpenMove(&from, q.f.sealName(q.r), link)
 	q.tok, q.has = from, err == nil
 	r.locate(q)
 	post := q.r.Method == http.MethodPost
@@ -86,7 +86,7 @@ func (r *Room) openLink(q *visitRequest, link string) {
 	case !q.has, q.f.cfg.Wall().After(until), post && to == 0:
 		err = counter.ErrNoTicket
 	case !post:
-		q.link = keys.SealMove(q.f.cfg.Name, &from, until, rand.Uint64()|1)
+		q.link = keys.SealMove(q.f.sealName(q.r), &from, until, rand.Uint64()|1)
 		r.wait(q, &counter.Place{PollAfter: moveWithin}, StateMoveHere)
 		return
 	default:

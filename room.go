@@ -1,6 +1,7 @@
 package headgate
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -33,6 +34,7 @@ type RoomConfig struct {
 
 	Routes        []Route       // more places of the room
 	AnyCase       bool          // /Shop and /shop are one
+	AsTheyCome    bool          // paths with several readings pass: the strictest decision counts
 	CookieSuffix  string        // "_" and this end the name of the cookie
 	CookieDomain  string        // of the cookie; "" is the host that was asked
 	FailOpenAfter time.Duration // without an answer of the counter for so long all pass; 0 is never
@@ -58,7 +60,7 @@ type RoomConfig struct {
 	MaxWaiting int64         // then the room is full, 2,000,000
 	Hold       time.Duration // an absent ticket keeps its place, 5 m
 	HoldPhone  time.Duration // the same for phones, 15 m
-	CallHold   time.Duration // a called ticket keeps its slot, max(5 s, 2 × interval)
+	CallHold   time.Duration // of a called ticket; default two intervals, 5 s at least
 	PollMin    time.Duration // 1 s
 	PollMax    time.Duration // 30 s
 
@@ -70,6 +72,9 @@ type RoomConfig struct {
 	Lanes     []Lane // that rules may send newcomers to
 	Exclude   Exclude
 	JoinLimit JoinLimit
+
+	PassSharing PassSharing // what becomes of passes that many use
+	BindHeader  string      // of requests: a cookie is good with the value alone with which it was set
 
 	Page       Page                             // default: plain text
 	ClientAddr func(r *http.Request) netip.Addr // default: RemoteAddr
@@ -87,34 +92,15 @@ type RoomConfig struct {
 var ErrConfig = errors.New("impossible room")
 
 func (c RoomConfig) withDefaults() (RoomConfig, error) {
-	def := func(d *time.Duration, v time.Duration) {
-		if *d == 0 {
-			*d = v
-		}
-	}
-	def(&c.SessionDuration, 5*time.Minute)
-	def(&c.Hold, 5*time.Minute)
-	def(&c.HoldPhone, 15*time.Minute)
-	def(&c.PollMin, time.Second)
-	def(&c.PollMax, 30*time.Second)
-	if c.MaxWaiting == 0 {
-		c.MaxWaiting = 2_000_000
-	}
-	if c.StatusCode == 0 {
-		c.StatusCode = http.StatusServiceUnavailable
-	}
-	if c.Path == "" {
-		c.Path = "/"
-	}
+	c.SessionDuration = cmp.Or(c.SessionDuration, 5*time.Minute)
+	c.Hold, c.HoldPhone = cmp.Or(c.Hold, 5*time.Minute), cmp.Or(c.HoldPhone, 15*time.Minute)
+	c.PollMin, c.PollMax = cmp.Or(c.PollMin, time.Second), cmp.Or(c.PollMax, 30*time.Second)
+	c.MaxWaiting, c.StatusCode = cmp.Or(c.MaxWaiting, 2_000_000), cmp.Or(c.StatusCode, 503)
+	c.Path = cmp.Or(c.Path, "/")
 	if len(c.Path) > 1 { // /shop/ is also /shop, and a cookie for /shop/ would not come back there
 		c.Path = strings.TrimSuffix(c.Path, "/")
 	}
-	if c.Method == "" {
-		c.Method = MethodFIFO
-	}
-	if c.Title == "" {
-		c.Title = c.Name
-	}
+	c.Method, c.Title = cmp.Or(c.Method, MethodFIFO), cmp.Or(c.Title, c.Name)
 	if len(c.Grace.Paths) == 0 {
 		c.Grace.For = 0
 	}
@@ -136,9 +122,7 @@ func (c RoomConfig) withDefaults() (RoomConfig, error) {
 		errs = append(errs, fmt.Errorf("%w: path %q does not begin with /, session %v is below 0, or "+
 			"status %d is none of %v", ErrConfig, c.Path, c.SessionDuration, c.StatusCode, codes))
 	}
-	if err := c.Method.check(); err != nil {
-		errs = append(errs, err)
-	}
+	errs = append(errs, c.Method.check(), c.PassSharing.Fill(ErrConfig))
 	if err := slot.CheckLanes(c.Lanes); err != nil {
 		errs = append(errs, fmt.Errorf("%w: %w", ErrConfig, err))
 	}
@@ -160,9 +144,7 @@ func (c *RoomConfig) wire() {
 	if c.Secure == nil {
 		c.Secure = func(r *http.Request) bool { return r.TLS != nil }
 	}
-	if c.Log == nil {
-		c.Log = slog.New(slog.DiscardHandler)
-	}
+	c.Log = cmp.Or(c.Log, slog.New(slog.DiscardHandler))
 	if c.Wall == nil {
 		c.Wall = time.Now
 	}
@@ -215,6 +197,8 @@ type Room struct {
 	live    atomic.Pointer[live]
 	liveMu  sync.Mutex // one change at a time
 	counts  counts
+	flights exclude.Flights // requests that pass by
+	lets    wire.Second[bool]
 	bufs    sync.Pool // *bytes.Buffer
 	ran     atomic.Bool
 }
@@ -231,16 +215,13 @@ type face struct {
 }
 
 func newFace(cfg RoomConfig, old *face) *face {
-	routes := []route.Route{{Host: cfg.Host, Path: cfg.Path}}
-	for _, x := range cfg.Routes {
-		routes = append(routes, route.Route(x))
-	}
+	routes := append([]Route{{Host: cfg.Host, Path: cfg.Path}}, cfg.Routes...)
 	f := &face{cfg: cfg, places: route.New(routes, cfg.AnyCase)}
 	f.http, f.https = route.CookieNames(cfg.Name, cfg.CookieSuffix,
 		cfg.CookieDomain == "" && f.places.CookiePath() == "/")
-	f.exclude = exclude.New(exclude.Requests(cfg.Exclude))
-	f.grace = exclude.New(exclude.Requests{NoDefaults: true, Paths: cfg.Grace.Paths})
-	f.joins = exclude.NewJoins(exclude.JoinLimit(cfg.JoinLimit))
+	f.exclude = exclude.New(cfg.Exclude, false) // of another case is perhaps another page
+	f.grace = exclude.New(Exclude{NoDefaults: true, Paths: cfg.Grace.Paths}, cfg.AnyCase)
+	f.joins = exclude.NewJoins(cfg.JoinLimit)
 	if old != nil && old.joins.Limit == f.joins.Limit { // what it has counted still counts
 		f.joins = old.joins
 	}
@@ -253,6 +234,14 @@ func (f *face) cookieNames(r *http.Request) []string {
 		return f.https
 	}
 	return f.http
+}
+
+// sealName is under which the visitor's cookie is sealed.
+func (f *face) sealName(r *http.Request) string {
+	if f.cfg.BindHeader == "" {
+		return f.cfg.Name
+	}
+	return ticket.Bound(f.cfg.Name, r.Header.Values(f.cfg.BindHeader))
 }
 
 // live is what can change while the room runs, as one snapshot.
@@ -537,10 +526,10 @@ func (r *Room) Suspend(yes bool) { r.change(func(l *live) { l.suspended = yes })
 // Message changes what those who wait read.
 func (r *Room) Message(text string) { r.change(func(l *live) { l.message = text }) }
 
-// Matches reports whether the room stands in front of this host and path, and
-// how specific it is; the most specific room decides.
+// Matches reports whether the room stands in front of this host and any reading of a decoded path,
+// and how specific it is; the most specific room decides.
 func (r *Room) Matches(host, path string) (specific int, ok bool) {
-	return r.face.Load().places.Match(host, exclude.Clean(path))
+	return r.face.Load().places.MatchAny(host, path)
 }
 
 // Config is the configuration in force, defaults filled in.

@@ -7,10 +7,13 @@ import (
 	"maps"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/headgate/headgate/internal/ticket"
 )
 
 // gate is a room in a bubble with an origin behind it.
@@ -41,6 +44,9 @@ func openGate(t *testing.T, cfg RoomConfig) *gate {
 	}
 	g := &gate{t: t, room: room, header: http.Header{}, stop: stop}
 	g.h = room.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if strings.HasSuffix(r.URL.Path, partOfPage) {
+			return
+		}
 		g.inside++
 		maps.Copy(w.Header(), g.header)
 		if g.slow > 0 {
@@ -62,6 +68,33 @@ type visitor struct {
 	accept string
 	extra  http.Header
 	addr   string
+	bare   bool // loads pages alone, and nothing that belongs to them
+}
+
+// partOfPage ends the address of a picture that each page of the origin has.
+const partOfPage = "/picture-of-the-page.gif"
+
+// loads gives the address of what a browser loads with a page that it has just got: a picture, by
+// which its new cookie comes back. "" is nothing.
+func (g *gate) loads(r *http.Request, cookies []*http.Cookie, answer http.Header) string {
+	f, keys := g.room.face.Load(), g.room.keys.Load()
+	at := f.places.At(r.Host, r.URL.Path)
+	if r.Header.Get(PollHeader) != "" || strings.HasPrefix(r.URL.Path, at.Own) {
+		return ""
+	}
+	for _, c := range cookies {
+		var tok ticket.Token
+		switch {
+		case keys.Open(&tok, f.cfg.Name, c.Value) != nil:
+		case tok.Kind == ticket.Ticket && answer.Get(StateHeader) != "":
+			return at.Here
+		case tok.Probation && strings.HasSuffix(r.URL.Path, "/"):
+			return strings.TrimSuffix(r.URL.Path, "/") + partOfPage
+		case tok.Probation:
+			return strings.TrimSuffix(at.Path, "/") + partOfPage
+		}
+	}
+	return ""
 }
 
 func (g *gate) visitor() *visitor { return &visitor{g: g, accept: "text/html"} }
@@ -87,6 +120,12 @@ func (v *visitor) send(r *http.Request) *httptest.ResponseRecorder {
 		if c.MaxAge < 0 {
 			v.cookie = ""
 		}
+	}
+	if path := v.g.loads(r, w.Result().Cookies(), w.Header()); path != "" && !v.bare {
+		part := r.Clone(r.Context())
+		part.Method, part.URL, part.RequestURI = "GET", &url.URL{Path: path}, path
+		part.Header.Set("Accept", "image/*")
+		v.send(part)
 	}
 	return w
 }

@@ -42,6 +42,11 @@ func (b *browser) goes(address string) *httptest.ResponseRecorder {
 	w := httptest.NewRecorder()
 	b.v.g.h.ServeHTTP(w, r)
 	b.jar.SetCookies(u, w.Result().Cookies())
+	if path := b.v.g.loads(r, w.Result().Cookies(), w.Header()); path != "" {
+		part := *u
+		part.Path = path
+		b.goes(part.String())
+	}
 	return w
 }
 
@@ -50,7 +55,7 @@ func (b *browser) in(address string) bool {
 }
 
 var shops = RoomConfig{Host: "shop.example.com", Path: "/tea", TotalActiveUsers: 1, NewUsersPerMinute: 99,
-	SessionDuration: time.Minute, Routes: []Route{{"pay.example.com", "/"}}, CookieSuffix: "abc",
+	SessionDuration: time.Minute, Routes: []Route{{Host: "pay.example.com", Path: "/"}}, CookieSuffix: "abc",
 	CookieDomain: "example.com"}
 
 func TestRoutes(t *testing.T) {
@@ -107,9 +112,11 @@ func TestRoutes(t *testing.T) {
 		b.in("https://shop.example.com/tea")
 		was := b.jar.Cookies(&url.URL{Scheme: "https", Host: "shop.example.com", Path: "/tea"})
 		for _, next := range []func(*RoomConfig){
-			func(c *RoomConfig) { c.Routes, c.CookieSuffix = []Route{{c.Host, "/coffee"}}, "abc" },
+			func(c *RoomConfig) {
+				c.Routes, c.CookieSuffix = []Route{{Host: c.Host, Path: "/coffee"}}, "abc"
+			},
 			func(c *RoomConfig) { c.Routes, c.CookieDomain = shops.Routes, "example.com" },
-			func(c *RoomConfig) { c.Routes, c.CookieDomain = []Route{{c.Host, "/tea/x"}}, "" },
+			func(c *RoomConfig) { c.Routes, c.CookieDomain = []Route{{Host: c.Host, Path: "/tea/x"}}, "" },
 		} {
 			if err := g.again(next); err != nil {
 				t.Fatal(err)
@@ -162,7 +169,7 @@ func TestPathsByPattern(t *testing.T) {
 
 func TestCookieOfRoutes(t *testing.T) {
 	_, err := OpenRoom(t.Context(), RoomConfig{Name: "a", TotalActiveUsers: 1, NewUsersPerMinute: 1,
-		Routes: []Route{{"a.example", "/"}}})
+		Routes: []Route{{Host: "a.example", Path: "/"}}})
 	if err == nil || !strings.Contains(err.Error(), "suffix") {
 		t.Error("further routes without a suffix:", err)
 	}
@@ -174,9 +181,10 @@ func TestCookieOfRoutes(t *testing.T) {
 		{RoomConfig{Name: "a", Path: "/"}, "__Host-__cfwaitingroom_a= /"},
 		{RoomConfig{Name: "a", Path: "/x"}, "__cfwaitingroom_a= /x"},
 		{RoomConfig{Name: "default", Path: "/x", CookieSuffix: "abcd"}, "__cfwaitingroom_abcd= /x"},
-		{RoomConfig{Name: "a", Path: "/x", CookieSuffix: "b", Routes: []Route{{"", "/y"}}},
+		{RoomConfig{Name: "a", Path: "/x", CookieSuffix: "b", Routes: []Route{{Host: "", Path: "/y"}}},
 			"__Host-__cfwaitingroom_a_b= /"},
-		{RoomConfig{Name: "a", Path: "/", CookieSuffix: "b", Routes: []Route{{"p.example.com", "/"}},
+		{RoomConfig{Name: "a", Path: "/", CookieSuffix: "b",
+			Routes:       []Route{{Host: "p.example.com", Path: "/"}},
 			CookieDomain: "example.com"}, "__cfwaitingroom_a_b=example.com /"},
 	} {
 		x.cfg.Secure = secure

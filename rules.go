@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"net/netip"
 
+	"github.com/headgate/headgate/internal/decide"
 	"github.com/headgate/headgate/internal/wire"
 	"github.com/headgate/headgate/slot"
 )
@@ -19,37 +20,30 @@ type Rules interface {
 // A RuleRequest is what rules are asked about.
 type RuleRequest struct {
 	*http.Request
-	Path string     // as the room reads it: no spelling of a path walks around a rule
+	Path string     // a reading of the path: the rules are asked about each of them
 	From netip.Addr // of the visitor, behind proxies that are trusted
 }
 
 // A RuleAction is what becomes of a request.
-type RuleAction uint8
+type RuleAction = decide.Action
 
 // The actions of rules. In shadow mode nobody is refused, only counted.
 const (
-	RuleNone    RuleAction = iota // as any other
-	RuleBypass                    // it passes and is not counted, whatever state the room is in
-	RuleCrawler                   // a verified crawler: the same
-	RuleDeny                      // it is refused
-	RuleLane                      // who must wait waits in RoomConfig.Lanes[0]; in [1] with RuleLane + 1
-	ruleActions
+	RuleNone    = decide.None    // as any other
+	RuleBypass  = decide.Bypass  // it passes and is not counted, whatever state the room is in
+	RuleCrawler = decide.Crawler // a verified crawler: the same
+	RuleDeny    = decide.Deny    // it is refused
+	RuleLane    = decide.Lane    // who must wait waits in RoomConfig.Lanes[0]; in [1] with RuleLane + 1
+	ruleActions = decide.Lane + 1
 )
 
 // A Lane is a line beside the ordinary one: of any hundred calls it gets at most Share while
 // somebody who is there waits in the ordinary one. Who joined it stays there.
 type Lane = slot.Lane
 
-// ruled asks the rules, and reports whether they have decided.
-func (r *Room) ruled(q *visitRequest, path string) bool {
-	cfg := &q.f.cfg
-	if cfg.Rules == nil {
-		return false
-	}
-	act := cfg.Rules.Match(RuleRequest{q.r, path, cfg.ClientAddr(q.r)})
-	if act == RuleNone {
-		return false
-	}
+// ruled does what a rule wants, and reports whether the request is answered.
+func (r *Room) ruled(q *visitRequest) bool {
+	cfg, act := &q.f.cfg, q.does.Act
 	r.counts.ruled[min(act, RuleLane)].Add(1)
 	switch {
 	case act >= RuleLane:
@@ -58,7 +52,7 @@ func (r *Room) ruled(q *visitRequest, path string) bool {
 		}
 		return false
 	case act != RuleDeny:
-		r.pass(q)
+		r.passBy(q)
 	case cfg.Shadow:
 		return false
 	default:

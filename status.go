@@ -14,6 +14,7 @@ import (
 type counts struct {
 	admitted, joined, waited, revoked, excluded atomic.Int64
 	forged, full, limited, shadowed, left       atomic.Int64
+	crowded                                     atomic.Int64
 	placesBack, passesBack                      atomic.Int64
 	ruled                                       [ruleActions]atomic.Int64
 	waits                                       tally.Histogram // of who was let in from the line
@@ -28,6 +29,8 @@ type Status struct {
 	ActiveUsers        int64  `json:"active_users"`
 	WaitingUsers       int64  `json:"waiting_users"`
 	Called             int64  `json:"called"`
+	Provisional        int64  `json:"provisional_tickets"` // no cookie came back; of the host
+	OneAddress         bool   `json:"one_address"`         // nearly all newcomers have one
 	NewUsersLastMinute int64  `json:"new_users_last_minute"`
 	TotalActiveUsers   int64  `json:"total_active_users"`
 	NewUsersPerMinute  int64  `json:"new_users_per_minute"`
@@ -50,7 +53,7 @@ type Status struct {
 	Lanes          []counter.LaneState `json:"lanes,omitempty"` // beside the ordinary line
 	Lent           *counter.LentState  `json:"lent,omitempty"`  // by this data centre's counter
 	// Datacenters is nil where there is one.
-	Datacenters *StatusDatacenters `json:"datacenters,omitempty"`
+	Datacenters *counter.CentersState `json:"datacenters,omitempty"`
 }
 
 // Record is how the keeping of a room's record fares.
@@ -76,7 +79,10 @@ type Totals struct {
 	Forged           int64   `json:"forged_cookies"`
 	Full             int64   `json:"refused_full"`
 	Limited          int64   `json:"refused_join_limit"`
-	Left             int64   `json:"given_up"` // places
+	Crowded          int64   `json:"refused_excluded"` // too many were in flight
+	Left             int64   `json:"given_up"`         // places
+	PassesShared     int64   `json:"passes_shared"`
+	PassesRefused    int64   `json:"refused_pass_sharing"` // requests
 	Expired          int64   `json:"places_expired"`
 	PlacesBack       int64   `json:"places_back"` // whose visitors came again when they were gone
 	PassesBack       int64   `json:"passes_back"` // the same, within a session of their end
@@ -97,6 +103,7 @@ func (r *Room) Status() Status {
 	s := r.counter.State(r.worker.opened())
 	l, cfg := r.live.Load(), &r.face.Load().cfg
 	st := Status{
+		OneAddress: r.face.Load().joins.Lone(r.boot()), Provisional: s.Provisional,
 		Name: cfg.Name, Host: cfg.Host, Path: cfg.Path, Status: "not_queueing",
 		ActiveUsers: s.Active, WaitingUsers: s.Waiting,
 		Called: s.Called, NewUsersLastMinute: s.New,
@@ -104,11 +111,11 @@ func (r *Room) Status() Status {
 		SessionDuration: cfg.SessionDuration.String(), QueueAll: l.queueAll,
 		Closed: l.closed, Message: l.message, Method: string(cfg.Method),
 		Record: Record{
-			Age: roundSeconds(s.Age), Refused: roundSeconds(s.Refused), Quiet: roundSeconds(s.Quiet),
-			Latency: s.Latency.Seconds(), Told: roundSeconds(s.Told),
+			Age: counter.Tenths(s.Age), Refused: counter.Tenths(s.Refused), Quiet: counter.Tenths(s.Quiet),
+			Latency: s.Latency.Seconds(), Told: counter.Tenths(s.Told),
 		},
 		Hosted: s.Here, Shadow: cfg.Shadow, OriginUp: !l.down, CallsPerSecond: s.Rate, MaxWaitSeconds: -1,
-		Datacenters: datacenters(s.Sites), Event: cfg.statusEvent(), Draw: s.Draw,
+		Datacenters: s.Sites.Centers(), Event: cfg.statusEvent(), Draw: s.Draw,
 		Lanes: s.Lanes, Lent: s.Lent, Bound: s.Bound,
 	}
 	if s.Waiting > 0 || l.holds() {
@@ -131,10 +138,12 @@ func (r *Room) Status() Status {
 		Admitted: c.admitted.Load(), Joined: c.joined.Load(), WaitingAnswers: c.waited.Load(),
 		Called: t.Called, Claimed: t.Claimed, CallsLapsed: t.Lapsed, Revoked: c.revoked.Load(),
 		Excluded: c.excluded.Load(), Forged: c.forged.Load(), Full: c.full.Load(),
-		Limited: c.limited.Load(), Left: c.left.Load(), Shadowed: c.shadowed.Load(), Writes: t.Writes,
+		Limited: c.limited.Load(), Crowded: c.crowded.Load(),
+		Left: c.left.Load(), Shadowed: c.shadowed.Load(), Writes: t.Writes,
 		Bypassed: c.ruled[RuleBypass].Load(), Crawlers: c.ruled[RuleCrawler].Load(),
 		Denied: c.ruled[RuleDeny].Load(), Laned: c.ruled[RuleLane].Load(),
 		PlacesBack: c.placesBack.Load(), PassesBack: c.passesBack.Load(), Expired: t.Expired,
+		PassesShared: r.worker.visits.Shared.Load(), PassesRefused: r.worker.visits.Refused.Load(),
 		WriteSeconds:     t.WriteTime.Seconds(),
 		CallEmptySeconds: t.CallEmpty.Round(time.Microsecond).Seconds(),
 		Asked:            r.worker.short.Load(),

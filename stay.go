@@ -4,10 +4,10 @@ import (
 	"context"
 	"errors"
 	"net/http"
-	"strconv"
 	"time"
 
 	"github.com/headgate/headgate/internal/ticket"
+	"github.com/headgate/headgate/internal/visits"
 	"github.com/headgate/headgate/slot"
 )
 
@@ -51,7 +51,9 @@ func (r *Room) Look(req *http.Request) (s Stay, ok bool) {
 	if r.open(q); !q.has {
 		return s, false
 	}
-	r.locate(q)
+	if r.locate(q); !q.worker.visits.Allows(q.from(&visits.Stay{ID: slot.StayID(q.tok.ID)})) {
+		return s, false
+	}
 	return r.stay(q.worker, &q.tok)
 }
 
@@ -66,13 +68,25 @@ func (r *Room) stay(w *worker, tok *ticket.Token) (s Stay, ok bool) {
 	if !known || life != tok.Life || gone || hi >= end || w.beyond(tok, said) {
 		return s, false
 	}
-	s = Stay{Entered: time.Unix(tok.Accepted, 0), Left: end.Sub(hi), room: r, tok: *tok,
-		ID: strconv.FormatUint(tok.Life, 36) + "-" + strconv.FormatUint(tok.ID, 36)}
+	s = Stay{Entered: time.Unix(tok.Accepted, 0), Left: r.whole(w, tok, end).Sub(hi), room: r, tok: *tok,
+		ID: tok.Visit()}
 	s.tok.End = int64(end)
 	if hard > 0 {
 		s.HardLeft = max(1, hard.Sub(hi))
 	}
 	return s, true
+}
+
+// whole is the end of a stay, also of one that is or has just been on probation, as if its cookie came
+// back in time.
+func (r *Room) whole(w *worker, tok *ticket.Token, end slot.Tau) slot.Tau {
+	switch {
+	case tok.Probation:
+		return end.Add(max(0, w.rules.Load().Session-probation))
+	case r.face.Load().cfg.Wall().Sub(time.Unix(tok.Accepted, 0)) < 2*probation: // it came back a moment ago
+		return max(end, slot.Tau(tok.Pending))
+	}
+	return end
 }
 
 // ErrNoPass: a text is no Pass of a visit of this room.
@@ -96,7 +110,7 @@ func (r *Room) EndStay(ctx context.Context, pass string) (ended bool, err error)
 		return false, nil
 	}
 	id, end := slot.StayID(q.tok.ID), slot.Tau(q.tok.End)
-	lo, hi, life, known := q.worker.now()
+	_, hi, life, known := q.worker.now()
 	if _, gone := q.worker.visits.Look(id); gone || known && life != q.tok.Life {
 		return false, nil
 	}
@@ -110,8 +124,7 @@ func (r *Room) EndStay(ctx context.Context, pass string) (ended bool, err error)
 	if hi >= from { // known to the counter by its id, or over
 		from = 0
 	}
-	q.worker.note(slot.Item{Op: slot.Leave, ID: id, From: from, At: lo})
-	q.worker.kick()
+	q.worker.leave(id, from, true)
 	return true, nil
 }
 

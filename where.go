@@ -4,11 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
 	"strings"
 	"time"
 
+	"github.com/headgate/headgate/internal/counter"
 	"github.com/headgate/headgate/internal/ticket"
+	"github.com/headgate/headgate/internal/visits"
 	"github.com/headgate/headgate/slot"
 )
 
@@ -27,56 +28,46 @@ type Where struct {
 	SilentFor float64 `json:"silent_seconds"`        // since it last asked, -1 unknown
 	KeptFor   float64 `json:"kept_seconds"`          // its place, if it stays silent; -1 not at all
 	Why       string  `json:"why"`
+
+	// Networks and Agents are how many networks and user agents this process has seen use its pass;
+	// 9 stands for more than 8.
+	Networks int `json:"networks"`
+	Agents   int `json:"agents"`
 }
 
 // Where finds a ticket by the short id that its visitor sees, and says where it
 // stands and why.
 func (r *Room) Where(ctx context.Context, id string) (Where, error) {
 	id = strings.ToLower(strings.TrimSpace(id))
-	x, err := r.counter.Trace(ctx, func(life uint64) (uint64, bool) { return ticket.Number(life, id) })
+	var number uint64
+	x, err := r.counter.Trace(ctx, func(life uint64) (n uint64, ok bool) {
+		number, ok = ticket.Number(life, id)
+		return number, ok
+	})
 	if err != nil {
 		return Where{}, fmt.Errorf("ticket %q: %w", id, ErrNoTicket)
 	}
 	w := Where{
-		Room: r.Config().Name, Ticket: id, Lane: x.Lane, Status: "gone", Position: x.Position,
+		Room: r.Config().Name, Ticket: id, Lane: x.Lane, Position: x.Position,
 		Ahead: max(0, x.Position-1), Expected: -1, SilentFor: -1, KeptFor: -1,
 	}
 	if x.Place {
-		w.SilentFor, w.KeptFor = roundSeconds(x.Silent), roundSeconds(x.Kept)
+		w.SilentFor, w.KeptFor = counter.Tenths(x.Silent), counter.Tenths(x.Kept)
 	}
 	if x.ETA.Known {
-		w.Expected = roundSeconds(x.ETA.Expect)
+		w.Expected = counter.Tenths(x.ETA.Expect)
 	}
-	silent := "its visitor asked " + x.Silent.Round(time.Second).String() + " ago"
-	before := fmt.Sprintf("%d people are before it; ", w.Ahead)
-	if r.Config().Method == MethodRandom && (x.Status == slot.TicketWaiting || x.Status == slot.TicketLate) {
-		x.Status, w.Position, w.Ahead = slot.TicketWaiting, 0, 0
-		before = "who is next is drawn among all who are there; "
+	drawn := r.Config().Method == MethodRandom
+	if w.Status, w.Why = x.Words(r.whyNobody(), drawn); drawn && w.Status == "waiting" {
+		w.Position, w.Ahead = 0, 0
 	}
-	switch x.Status {
-	case slot.TicketWaiting:
-		w.Status, w.Why = "waiting", before+silent
-		if why := r.whyNobody(); why != "" {
-			w.Why += "; nobody is called: " + why
-		}
-	case slot.TicketLate:
-		w.Status = "late"
-		w.Why = "its turn came while its visitor was silent; it is called first when it asks again; " + silent
-	case slot.TicketCalled:
-		w.Status, w.Why = "called", "its turn has come and a slot is reserved; its page goes in by itself; "+silent
-	case slot.TicketUsed:
-		w.Status, w.Why = "used", "it let its visitor in; the stay has ended"
-		if x.Left > 0 {
-			w.Why = "it let its visitor in, who is inside for another " +
-				x.Left.Round(time.Second).String() + " at least"
-		}
-	default:
-		w.Why = "its visitor was silent for longer than hold, or gave the place up"
+	w.Networks, w.Agents = r.worker.visits.Shown(slot.StayID(number))
+	if w.Networks > 1 {
+		w.Why += "; its pass was used in " + visits.Few(w.Networks) + " networks, with " +
+			visits.Few(w.Agents) + " user agents, as far as this node has seen"
 	}
 	return w, nil
 }
-
-func roundSeconds(d time.Duration) float64 { return math.Round(d.Seconds()*10) / 10 }
 
 // whyNobody says why nobody is called, if so.
 func (r *Room) whyNobody() string {

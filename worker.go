@@ -75,6 +75,7 @@ type sight struct {
 // wish is a newcomer who waits for a slot.
 type wish struct {
 	id         slot.StayID
+	trial      time.Duration // on probation first; 0: not
 	last, hard time.Duration
 	done       chan slot.Stay // closed without a value: none
 }
@@ -286,7 +287,7 @@ func (w *worker) hear(clk time.Duration, x *slot.Sync, a *slot.Answer) (again bo
 	w.settleAsks(a)
 	served := 0
 	for _, q := range w.queue {
-		o, ok := w.share.Open(clk, q.id, q.last, q.hard)
+		o, ok := w.share.OpenTrial(clk, q.id, q.trial, q.last, q.hard)
 		if !ok {
 			break
 		}
@@ -333,7 +334,7 @@ func (w *worker) failAll() {
 	w.queue, w.asks, w.flying = nil, nil, nil
 }
 
-// admit gives a newcomer a slot for last at most (0: a whole session), if one
+// admit gives a newcomer a slot for last at most, on probation first, if one
 // is due anywhere and nobody waits; it blocks one round trip at most, and only
 // if the share is empty.
 func (w *worker) admit(
@@ -345,11 +346,11 @@ func (w *worker) admit(
 	if last == 0 {
 		last = w.rules.Load().Session
 	}
-	clk := w.boot()
+	clk, trial := w.boot(), probation
 	w.mu.Lock()
 	w.arrivals++
 	if len(w.queue) == 0 {
-		if o, ok = w.share.Open(clk, id, last, hard); ok {
+		if o, ok = w.share.OpenTrial(clk, id, trial, last, hard); ok {
 			w.lastOpen = clk
 			low := w.wants > 0 && w.share.Held() == 0
 			w.mu.Unlock()
@@ -359,11 +360,12 @@ func (w *worker) admit(
 			return o, true
 		}
 	}
-	if w.share.Waiting() && clk < w.share.Until() && !w.all || len(w.queue) >= maxQuestion {
+	waiting := w.share.Waiting() && clk < w.share.Until() && clk-w.sight.Load().heard < newsFor
+	if waiting && !w.all || len(w.queue) >= maxQuestion {
 		w.mu.Unlock()
 		return o, false
 	}
-	q := &wish{id: id, last: last, hard: hard, done: make(chan slot.Stay, 1)}
+	q := &wish{id: id, trial: trial, last: last, hard: hard, done: make(chan slot.Stay, 1)}
 	w.queue = append(w.queue, q)
 	w.mu.Unlock()
 	w.poke()
@@ -381,6 +383,10 @@ func (w *worker) admit(
 	}
 	return w.giveUp(q)
 }
+
+// newsFor is how long a newcomer believes that somebody waits, without asking. Chosen: a message each
+// so often while people wait and others come, and no write.
+const newsFor = 200 * time.Millisecond
 
 // giveUp takes a wish back; a slot that came at the last moment is used.
 func (w *worker) giveUp(q *wish) (o slot.Stay, ok bool) {
@@ -436,6 +442,18 @@ func (w *worker) note(it slot.Item) {
 	w.mu.Lock()
 	w.share.Note(it)
 	w.mu.Unlock()
+}
+
+// leave says in the next Sync, at once, that a stay is over whose slot ends at from.
+// passed: somebody may have a pass of it.
+func (w *worker) leave(id slot.StayID, from slot.Tau, passed bool) {
+	lo, _, _, _ := w.now()
+	it := slot.Item{Op: slot.Leave, ID: id, From: from, At: lo}
+	if !passed {
+		it.Hard = -1
+	}
+	w.note(it)
+	w.kick()
 }
 
 // learnTime waits for the counter's time, and for that of t's host if that is later; askWait at most.

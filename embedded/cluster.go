@@ -59,6 +59,11 @@ type Cluster struct {
 	// engines reach this one: see Datacenter.
 	Others []Datacenter
 	Leaf   string
+
+	// Revoked are serial numbers of certificates that are refused from the start; see Revoke.
+	Revoked []string
+
+	revocations *revocations // set by Open
 }
 
 // A clusterError is a reason not to start that the folder has no part in.
@@ -85,11 +90,14 @@ func (c *Cluster) apply(o *server.Options) error {
 		return err
 	}
 	o.DontListen = false
+	keeper := &doorkeeper{store: c.TLS.ServerName, others: map[string]*x509.CertPool{},
+		revoked: c.revocations}
+	o.CustomClientAuthentication = keeper
 	o.TLS, o.TLSVerify, o.TLSConfig, o.TLSTimeout = true, true, c.clientTLS(), tlsWait
 	o.TLSHandshakeFirst = true // a stranger is told nothing, not even the version
 	o.PingInterval, o.MaxPingsOut = pingEvery, pingsOut
 	o.JetStreamDomain = c.Name
-	if err := c.cross(o); err != nil {
+	if err := c.cross(o, keeper); err != nil {
 		return err
 	}
 	if len(c.Peers) == 0 {
@@ -137,6 +145,15 @@ func (c *Cluster) check() error {
 func (c *Cluster) clientTLS() *tls.Config {
 	t := c.TLS.Clone()
 	t.ClientAuth = tls.RequireAndVerifyClientCert
+	verify := t.VerifyConnection
+	t.VerifyConnection = func(cs tls.ConnectionState) error {
+		if verify != nil {
+			if err := verify(cs); err != nil {
+				return err
+			}
+		}
+		return c.revocations.check(cs.PeerCertificates)
+	}
 	return t
 }
 
@@ -146,10 +163,8 @@ func (c *Cluster) routeTLS() *tls.Config {
 	t := c.clientTLS()
 	verify := t.VerifyConnection
 	t.VerifyConnection = func(cs tls.ConnectionState) error {
-		if verify != nil {
-			if err := verify(cs); err != nil {
-				return err
-			}
+		if err := verify(cs); err != nil {
+			return err
 		}
 		return carries(cs.PeerCertificates, t.ServerName)
 	}

@@ -116,7 +116,7 @@ func (c *trio) worker(name string, servers ...string) *nats.Conn {
 	if len(servers) == 0 {
 		servers = slices.Collect(maps.Values(c.peers))
 	}
-	conn, err := Connect(c.t.Context(), Remote{Name: "w-test", Servers: servers, TLS: c.tls(name)})
+	conn, err := Connect(c.t.Context(), Remote{Name: "w-0000beef", Servers: servers, TLS: c.tls(name)})
 	if err != nil {
 		c.t.Fatal(err)
 	}
@@ -212,7 +212,7 @@ func TestThreeEnginesKeepAStreamTogether(t *testing.T) {
 	c := newTrio(t, "n1", "n2", "n3")
 	begin := time.Now()
 	c.start("n1", "n2", "n3")
-	js := stream(t, c.worker("worker"), 3)
+	js := stream(t, c.worker("n1"), 3)
 	eventually(t, "the first write", write(js, "one"))
 	t.Logf("from nothing to the first write: %v", time.Since(begin).Round(time.Millisecond))
 
@@ -268,7 +268,7 @@ func (c *trio) caughtUp(js jetstream.JetStream, least int) {
 func TestEnginesMayStartOneAfterAnother(t *testing.T) {
 	t.Parallel()
 	c := newTrio(t, "n1", "n2", "n3")
-	js := domain(t, c.worker("worker")) // before there is any
+	js := domain(t, c.worker("n1")) // before there is any
 	for i, name := range []string{"n3", "n1", "n2"} {
 		if i > 0 {
 			pause(t)
@@ -409,7 +409,7 @@ func speak(addr string, config *tls.Config) (string, error) {
 func TestOneEngineServesWorkersToo(t *testing.T) {
 	c := newTrio(t, "n1")
 	c.start("n1")
-	js := stream(t, c.worker("worker"), 1)
+	js := stream(t, c.worker("n1"), 1)
 	eventually(t, "a write", write(js, "one"))
 	if n := c.run["n1"].engine.Load().Addr(); n.String() != c.peers["n1"] {
 		t.Errorf("it listens at %s", n)
@@ -447,7 +447,7 @@ func TestAnEngineComesBackAtItsPorts(t *testing.T) {
 	t.Parallel()
 	c := newTrio(t, "n1", "n2", "n3")
 	c.start("n1", "n2", "n3")
-	js := stream(t, c.worker("worker"), 3)
+	js := stream(t, c.worker("n1"), 3)
 	eventually(t, "a write", write(js, "one"))
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
@@ -531,7 +531,7 @@ func (b *book) String() string {
 func TestConnectWaitsForNobody(t *testing.T) {
 	c := newTrio(t, "n1")
 	log := &book{}
-	r := Remote{Name: "w", Servers: []string{c.peers["n1"]}, TLS: c.tls("worker"),
+	r := Remote{Name: "w-0000beef", Servers: []string{c.peers["n1"]}, TLS: c.tls("worker"),
 		Log: slog.New(slog.NewTextHandler(log, nil))}
 	begin := time.Now()
 	conn, err := Connect(t.Context(), r)

@@ -2,14 +2,17 @@ package embedded
 
 import (
 	"context"
+	"crypto/rand"
 	"crypto/tls"
 	"log/slog"
-	"math/rand/v2"
+	random "math/rand/v2"
 	"net/url"
 	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go"
+
+	"github.com/headgate/headgate/internal/rights"
 )
 
 // Parameters of a connection to engines of other processes. Chosen: a machine
@@ -25,7 +28,9 @@ const (
 
 // A Remote says where the engines of a cluster are.
 type Remote struct {
-	Name    string       // of this process, for the engines' lists
+	// Name of this process, for the engines' lists. With the certificate of a worker it must
+	// be a name of that certificate, or w- and 8 hexadecimal digits.
+	Name    string
 	Servers []string     // host:port of each engine
 	TLS     *tls.Config  // of this process: Certificates, RootCAs and ServerName
 	Log     *slog.Logger // default: discard
@@ -60,6 +65,9 @@ func Connect(ctx context.Context, r Remote) (*nats.Conn, error) {
 	options := append(told.options(), steady(r.Name)...)
 	options = append(options, nats.Secure(r.TLS.Clone()), nats.TLSHandshakeFirst(),
 		nats.IgnoreDiscoveredServers())
+	// What a worker is answered is for this connection alone: see doorkeeper.
+	secret := rand.Text()
+	options = append(options, nats.UserInfo(secret, ""), nats.CustomInboxPrefix(rights.Inbox(secret)))
 	conn, err := nats.Connect(strings.Join(servers, ","), options...)
 	if err != nil {
 		return nil, err
@@ -128,5 +136,5 @@ func reconnectDelay(rounds int) time.Duration {
 	if rounds < 4 {
 		d = min(d, reconnectMin<<max(rounds-1, 0))
 	}
-	return d/2 + rand.N(d/2)
+	return d/2 + random.N(d/2)
 }

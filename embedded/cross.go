@@ -84,7 +84,7 @@ func (c *Cluster) checkOthers() error {
 }
 
 // cross adds what the links to other data centres need.
-func (c *Cluster) cross(o *server.Options) error {
+func (c *Cluster) cross(o *server.Options, keeper *doorkeeper) error {
 	if len(c.Others) == 0 {
 		return nil
 	}
@@ -93,8 +93,6 @@ func (c *Cluster) cross(o *server.Options) error {
 		return err
 	}
 	o.Accounts = []*server.Account{records}
-	keeper := &doorkeeper{others: map[string]*x509.CertPool{}}
-	o.CustomClientAuthentication = keeper
 	o.Cluster.Name = c.Name         // with a single engine too: else its own name, which the other may have
 	o.PingInterval = crossPingEvery // of links, and of clients: routes have their own
 	o.LeafNode = server.LeafNodeOpts{
@@ -120,8 +118,10 @@ func (c *Cluster) cross(o *server.Options) error {
 	t := c.linkTLS()
 	t.ClientAuth, t.ClientCAs = tls.RequireAndVerifyClientCert, all
 	t.VerifyConnection = func(cs tls.ConnectionState) error {
-		_, err := keeper.whose(&cs)
-		return err
+		if _, err := keeper.whose(&cs); err != nil {
+			return err
+		}
+		return keeper.revoked.check(cs.PeerCertificates)
 	}
 	o.LeafNode.TLSConfig, o.LeafNode.TLSTimeout, o.LeafNode.TLSHandshakeFirst = t, crossTLSWait, true
 	o.LeafNode.Host, o.LeafNode.Port, err = hostPort(c.Leaf)
@@ -172,40 +172,6 @@ func recordsAccount() (*server.Account, error) {
 	}
 	o.Accounts[0].Name = server.DEFAULT_GLOBAL_ACCOUNT
 	return o.Accounts[0], nil
-}
-
-// A doorkeeper says for each connection which account it belongs to. It implements
-// server.Authentication.
-type doorkeeper struct {
-	others map[string]*x509.CertPool // the CAs of those who connect to us, by name
-	engine *server.Server            // set before it starts
-}
-
-// Check implements server.Authentication. Whoever comes from another machine has
-// shown a certificate in the handshake already: of this cluster at the port for
-// clients, of another at the one for links.
-func (k *doorkeeper) Check(c server.ClientAuthentication) bool {
-	state := c.GetTLSConnectionState()
-	user := &server.User{Account: k.engine.GlobalAccount()}
-	switch name := c.GetOpts().Username; {
-	case c.Kind() == server.LEAF:
-		dc, err := k.whose(state)
-		if err != nil {
-			return false
-		}
-		stays := &server.SubjectPermission{Deny: staysHere()}
-		user.Permissions = &server.Permissions{Publish: stays, Subscribe: stays}
-		if user.Account, err = k.engine.LookupAccount((&Datacenter{Name: dc}).account()); err != nil {
-			return false
-		}
-	case state == nil && name != "": // of this process: no port is open without TLS
-		var err error
-		if user.Account, err = k.engine.LookupAccount(name); err != nil {
-			return false
-		}
-	}
-	c.RegisterUser(user)
-	return true
 }
 
 // whose says of which data centre the store node at the other end is. Each CA is

@@ -353,7 +353,7 @@ func TestRecordsStayWhenDataCentresAreAdded(t *testing.T) {
 			lhr, sjc := w.at["lhr"], w.at["sjc"]
 			sjc.change = nil
 			sjc.start(nodes...)
-			js := stream(t, sjc.worker("worker"), len(nodes))
+			js := stream(t, sjc.worker("n1"), len(nodes))
 			eventually(t, "the first write", write(js, "one"))
 			w.join("sjc")
 			for i, node := range nodes {

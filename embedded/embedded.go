@@ -83,7 +83,8 @@ type Server struct {
 	engine atomic.Pointer[server.Server]
 	closed bool
 
-	said quota
+	said    quota
+	revoked revocations
 }
 
 // ErrClosed is what a closed Server answers.
@@ -101,6 +102,11 @@ func Open(ctx context.Context, cfg Config) (*Server, error) {
 		cfg.Name = "headgate"
 	}
 	s := &Server{cfg: cfg, sick: make(chan struct{}, 1)}
+	if cfg.Cluster != nil {
+		c := *cfg.Cluster
+		c.revocations, s.cfg.Cluster = &s.revoked, &c
+		s.Revoke(c.Revoked)
+	}
 	engine, err := s.start(ctx)
 	if err != nil {
 		if ctx.Err() != nil || !readable(cfg.Dir) || notOfFolder(err) {
@@ -221,6 +227,7 @@ func (s *Server) start(ctx context.Context) (*server.Server, error) {
 	}
 	if d, ok := options.CustomClientAuthentication.(*doorkeeper); ok {
 		d.engine = engine
+		s.revoked.begin()
 	}
 	log := &logger{log: s.cfg.Log, sick: s.Heal, said: &s.said}
 	engine.SetLoggerV2(log, false, false, false)

@@ -93,7 +93,7 @@ func TestALeaderMayBeKilled(t *testing.T) {
 	for name := range c.peers {
 		nodes[name] = c.spawn(name)
 	}
-	js := stream(t, c.worker("worker"), 3)
+	js := stream(t, c.worker("n1"), 3)
 	eventually(t, "the first write", write(js, "one"))
 	t.Logf("from nothing to the first write: %v", time.Since(begin).Round(time.Millisecond))
 

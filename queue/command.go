@@ -223,9 +223,11 @@ func (h *host) deadRefs(ids []string) (which []ref) {
 	if len(ids) == 0 {
 		return slices.Sorted(maps.Keys(h.index.dead))
 	}
+	seen := map[ref]bool{} // a message has room for 50,000
 	for _, id := range ids {
 		r, ok := parseRef(id)
-		if _, dead := h.index.dead[r]; ok && dead && !slices.Contains(which, r) {
+		if _, dead := h.index.dead[r]; ok && dead && !seen[r] {
+			seen[r] = true
 			which = append(which, r)
 		}
 	}

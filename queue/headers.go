@@ -31,7 +31,7 @@ func CheckHeaders(headers map[string]string, fixed bool) error {
 	size, seen := 0, []string(nil)
 	for name, value := range headers {
 		size += len(name) + len(value)
-		canonical := http.CanonicalHeaderKey(strings.ReplaceAll(name, "_", "-"))
+		canonical := HeaderName(name)
 		switch {
 		case !token(name):
 			all = append(all, fmt.Errorf("%.64q is no name of a header", name))
@@ -52,6 +52,17 @@ func CheckHeaders(headers map[string]string, fixed bool) error {
 	}
 	slices.SortFunc(all, func(a, b error) int { return strings.Compare(a.Error(), b.Error()) })
 	return errors.Join(all...)
+}
+
+// HeaderName returns the name as servers take it that hand headers to programs as CGI does: there
+// Webhook.Id and Webhook_Id are Webhook-Id.
+func HeaderName(name string) string {
+	return http.CanonicalHeaderKey(strings.Map(func(r rune) rune {
+		if r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' {
+			return r
+		}
+		return '-'
+	}, name))
 }
 
 // token tells whether s is a name of a header (RFC 9110 §5.6.2).

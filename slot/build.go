@@ -77,8 +77,8 @@ func (p *Pool) sort(clk time.Duration, x *Sync) (r Reply, again, drop bool) {
 			return r, false, true // its question is still open
 		}
 		return Reply{x, p.answer(clk, x)}, true, false
-	case len(x.Items) == 0 && x.Returned == l.Returned && x.Need == 0 && l.Over == 0 &&
-		(x.Want == 0 || p.wait):
+	case len(x.Items) == 0 && x.Returned == l.Returned && l.Over == 0 &&
+		(x.Need == 0 || p.wait && !p.par.Counters) && (x.Want == 0 || p.wait):
 		l.Seq = x.Seq // a heartbeat: answered without a write
 		p.settle(x)
 		p.noteSite(clk, x)
@@ -105,6 +105,7 @@ func (p *Pool) build(clk time.Duration, syncs []*Sync, held []pending) {
 	p.setLimits(r)
 	p.shorten(r)
 	p.hearUp(r)
+	p.goOn(clk, r, p.settledUntil(clk, r, r.Time))
 	p.free(clk, r)
 	late := p.par.fault&faultLateRefill != 0
 	if !late {
@@ -115,6 +116,7 @@ func (p *Pool) build(clk time.Duration, syncs []*Sync, held []pending) {
 	for _, x := range syncs {
 		p.apply(clk, r, x)
 	}
+	p.evict(clk, r, syncs)
 	p.sure(r)
 	if late {
 		p.refill(r)

@@ -46,6 +46,9 @@ func (r *Record) AppendBinary(b []byte) ([]byte, error) {
 	if len(r.Left) > 0 {
 		v = 7
 	}
+	if len(r.Lanes) > OwnLanes {
+		v = 8
+	}
 	e.uint(v, r.Name.Life, r.Name.Epoch, r.Name.Writes)
 	e.text(r.Host)
 	e.int(int64(r.Time))

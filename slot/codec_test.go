@@ -121,7 +121,7 @@ func TestARecordWithThoseWhoLeft(t *testing.T) {
 	want.Left = []Gone{{ID: 12, End: 90}, {ID: 1 << 63, End: 9e18}, {ID: 3, End: 80}}
 	b, err := want.AppendBinary(nil)
 	var got Record
-	if err != nil || b[0] != Version || got.UnmarshalBinary(b) != nil || !reflect.DeepEqual(&got, want) {
+	if err != nil || b[0] != 7 || got.UnmarshalBinary(b) != nil || !reflect.DeepEqual(&got, want) {
 		t.Fatalf("got  %+v\nwant %+v, %v", got, *want, err)
 	}
 	var log goneLog
@@ -188,4 +188,24 @@ func FuzzRecord(f *testing.F) {
 			t.Fatalf("%+v is read back as %+v, %v", r, again, err)
 		}
 	})
+}
+
+// TestARecordWithTheBuiltInLane survives; one without is what the program of before can read.
+func TestARecordWithTheBuiltInLane(t *testing.T) {
+	want := codecSample()
+	for i := 1; i <= MostLanes; i++ {
+		want.Lanes = append(want.Lanes, LanePart{Lane: Lane{Name: string(rune('a' + i)), Share: i},
+			Next: firstOf(i) + 7, Issued: firstOf(i) + 3, Frontier: firstOf(i) + 2})
+	}
+	want.Lanes[OwnLanes].Lane = NetworkLane()
+	b, err := want.AppendBinary(nil)
+	var got Record
+	if err != nil || b[0] != Version || got.UnmarshalBinary(b) != nil || len(got.Lanes) != MostLanes ||
+		!reflect.DeepEqual(got.Lanes[OwnLanes].Lane, NetworkLane()) {
+		t.Fatalf("got  %+v\nwant %+v, %v", got, *want, err)
+	}
+	want.Lanes = want.Lanes[:OwnLanes]
+	if b, err = want.AppendBinary(nil); err != nil || b[0] == Version {
+		t.Errorf("with lanes of before it is of format %d, %v", b[0], err)
+	}
 }

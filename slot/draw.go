@@ -109,7 +109,7 @@ func (l *Line) Shuffle(d Draw, now Tau) bool {
 	old := make([]drawnPlace, d.To-d.From)
 	first := l.tick(now)
 	for n := d.From; n < d.To; n++ {
-		c, i := l.find(n)
+		c, i := l.findAny(n)
 		if c == nil {
 			continue
 		}
@@ -120,7 +120,8 @@ func (l *Line) Shuffle(d Draw, now Tau) bool {
 			first = int64(c.born[i>>6]) + int64(c.places[i].born)
 		}
 		old[n-d.From] = drawnPlace{place: c.places[i], alive: true,
-			unsure: c.has(unsureSet, i), hidden: c.has(hiddenSet, i), out: c.has(outSet, i)}
+			unsure: c.has(unsureSet, i), hidden: c.has(hiddenSet, i), out: c.has(outSet, i),
+			provisional: c.has(provisionalSet, i)}
 	}
 	for n := d.From; n < d.To; n++ {
 		if old[n-d.From].alive {
@@ -147,16 +148,21 @@ func (l *Line) Shuffle(d Draw, now Tau) bool {
 
 // lift takes a place out that is put elsewhere.
 func (l *Line) lift(rank uint64) {
-	for _, set := range [...]int{unsureSet, hiddenSet, outSet, liveSet} {
+	for _, set := range [...]int{unsureSet, hiddenSet, outSet} {
 		l.unmark(set, rank)
+	}
+	if l.isProvisional(rank) {
+		l.unmark(provisionalSet, rank)
+	} else {
+		l.unmark(liveSet, rank)
 	}
 	l.chunks[l.index(rank)].live--
 }
 
 // A drawnPlace is a place on its way to its rank.
 type drawnPlace struct {
-	place                      linePlace
-	alive, unsure, hidden, out bool
+	place                                   linePlace
+	alive, unsure, hidden, out, provisional bool
 }
 
 // put makes a place at a rank that holds none, whose ticket came at a tick.
@@ -166,15 +172,19 @@ func (l *Line) put(rank uint64, x *drawnPlace, tick int64) {
 		l.chunks[k] = new(lineChunk)
 	}
 	c := l.chunks[k]
-	if c.sets[liveSet][i>>6] == 0 {
+	if c.sets[liveSet][i>>6]|c.sets[provisionalSet][i>>6] == 0 {
 		c.born[i>>6] = uint32(tick) - min(uint32(tick), mostWaited) // as Join has it
 	}
 	c.places[i] = x.place
 	c.places[i].born = uint16(min(max(tick-int64(c.born[i>>6]), 0), 1<<16-1))
-	c.set(liveSet, i)
+	in := liveSet
+	if x.provisional {
+		in = provisionalSet
+	}
+	c.set(in, i)
 	c.live++
-	l.trees[liveSet].add(k, 1)
-	l.counts[liveSet]++
+	l.trees[in].add(k, 1)
+	l.counts[in]++
 	for set, has := range [...]bool{unsureSet: x.unsure, hiddenSet: x.hidden, outSet: x.out} {
 		if has {
 			l.mark(set, rank)
@@ -207,7 +217,7 @@ func (l *Line) number(rank uint64) uint64 {
 func (l *Line) Draws() (all []Draw) {
 	for len(l.draws) > 0 {
 		d := l.draws[0]
-		if l.frontier < d.To || l.before(liveSet, d.To) > l.before(liveSet, d.From) {
+		if l.frontier < d.To || l.between(liveSet, d.From, d.To)+l.between(provisionalSet, d.From, d.To) > 0 {
 			break
 		}
 		l.draws = l.draws[1:]

@@ -82,9 +82,16 @@ func TestShuffle(t *testing.T) {
 	for range 10 {
 		l := NewLine(uint64(1 + rng.IntN(3000)))
 		all := map[uint64]bool{}
+		var trials []uint64
 		join := func(n int, now Tau) {
 			for range n {
-				all[l.Join(now, time.Minute, time.Hour)] = true
+				number := l.End()
+				if rng.IntN(3) > 0 {
+					l.Join(now, time.Minute, time.Hour)
+				} else {
+					trials = append(trials, l.JoinProvisional(now, time.Hour))
+				}
+				all[number] = true
 			}
 		}
 		leave := func(share int) {
@@ -103,7 +110,16 @@ func TestShuffle(t *testing.T) {
 		if !l.Shuffle(d.Draw, 2*sec) {
 			t.Fatal("not drawn")
 		}
+		for _, n := range trials {
+			l.Confirm(n, 2*sec)
+			l.Seen(n, 2*sec, time.Minute)
+		}
+		trials = nil
 		join(rng.IntN(2000), 3*sec)
+		for _, n := range trials {
+			l.Confirm(n, 3*sec)
+			l.Seen(n, 3*sec, time.Minute)
+		}
 		want := slices.Collect(func(yield func(uint64) bool) {
 			for n := range all {
 				if !yield(n) {

@@ -42,6 +42,9 @@ func (p *Pool) opened(r *Record, s *LimitState, it *Item) {
 	end := p.par.CeilEnd(s.Limit, it.End)
 	_, named := p.known[it.ID]
 	earlier := end <= p.unnamed // an earlier host may have renewed it
+	if it.Hard > end {          // on probation: not if it surely began here
+		earlier = earlier && !p.vacant && it.Use <= p.tookAt.Add(p.par.Rho.Up(p.par.Term))
+	}
 	switch {
 	case p.par.fault&faultOpenRenames != 0:
 		earlier = false
@@ -57,8 +60,12 @@ func (p *Pool) opened(r *Record, s *LimitState, it *Item) {
 		return
 	}
 	s.Ends.Add(end, 1)
-	if !earlier {
-		p.know(it.ID, end)
+	if earlier {
+		return
+	}
+	p.know(it.ID, end)
+	if full := min(it.Hard, p.par.CeilEnd(s.Limit, r.Time.Add(s.Longest))); full > end {
+		p.trials.add(trial{id: it.ID, end: end, full: p.par.CeilEnd(s.Limit, full)})
 	}
 }
 
@@ -66,10 +73,14 @@ func (p *Pool) opened(r *Record, s *LimitState, it *Item) {
 // has not heard of takes the latest end ≤ the one in its pass that belongs to
 // no known stay: that keeps #{entries > t} ≥ #{ends in passes > t} for all t.
 func (p *Pool) renew(r *Record, it *Item) {
+	if it.Returned() {
+		r.useUp(it.ID)
+	}
 	s := &r.Limits[0]
 	if s.Kind != AtOnce || p.gone.has(it.ID) {
 		return
 	}
+	p.trials.over(it.ID) // its cookie has come back
 	end := p.par.CeilEnd(s.Limit, it.At.Add(s.Per))
 	if it.Hard > 0 {
 		end = min(end, p.par.FloorEnd(s.Limit, it.Hard))
@@ -154,6 +165,7 @@ func (p *Pool) leave(r *Record, it *Item) {
 	if s.Kind != AtOnce || p.gone.has(it.ID) {
 		return
 	}
+	p.trials.over(it.ID)
 	end, ok := p.known[it.ID]
 	if ok {
 		p.unknow(it.ID, end)
@@ -170,6 +182,9 @@ func (p *Pool) leave(r *Record, it *Item) {
 			p.left++
 		} else {
 			p.leftSilent++
+		}
+		if it.Hard < 0 { // nobody has a pass of it
+			return
 		}
 		p.gone.add(Gone{ID: it.ID, End: max(end, it.From, p.par.CeilEnd(s.Limit, it.At.Add(s.Longest)))})
 	}

@@ -14,16 +14,17 @@ type TicketStatus uint8
 // below the frontier and Gone otherwise: the line keeps nothing of the dead, and
 // this is also all that is known after a restart. Neither ever admits again.
 const (
-	TicketUnknown TicketStatus = iota // never issued
-	TicketWaiting                     // in the line, not yet passed over
-	TicketLate                        // passed over or not claimed: called first when it speaks
-	TicketCalled                      // a slot is reserved for it
-	TicketUsed                        // below the frontier and without a place: used up
-	TicketGone                        // at or above the frontier: left, or its hold ended
+	TicketUnknown     TicketStatus = iota // never issued
+	TicketWaiting                         // in the line, not yet passed over
+	TicketLate                            // passed over or not claimed: called first when it speaks
+	TicketCalled                          // a slot is reserved for it
+	TicketUsed                            // below the frontier and without a place: used up
+	TicketGone                            // at or above the frontier: left, or its hold ended
+	TicketProvisional                     // issued, and its cookie has not come back: see JoinProvisional
 )
 
 func (s TicketStatus) String() string {
-	names := [...]string{"unknown", "waiting", "late", "called", "used", "gone"}
+	names := [...]string{"unknown", "waiting", "late", "called", "used", "gone", "provisional"}
 	if int(s) < len(names) {
 		return names[s]
 	}
@@ -88,6 +89,11 @@ func NewLine(first uint64) *Line {
 // was told to ask again after interval, and keeps its place for hold after its
 // last poll. hold is at most 8.8 hours.
 func (l *Line) Join(now Tau, interval, hold time.Duration) uint64 {
+	return l.join(liveSet, now, presence(interval), newLineSpan(hold))
+}
+
+// join issues the next number and makes it a member of the live or the provisional set.
+func (l *Line) join(set int, now Tau, window, hold lineSpan) uint64 {
 	if !l.begun {
 		l.origin, l.begun = now, true
 	}
@@ -95,20 +101,17 @@ func (l *Line) Join(now Tau, interval, hold time.Duration) uint64 {
 	l.next++
 	k, i := l.index(number), number&lineMask
 	c := l.grow(k)
-	if i&63 == 0 || c.sets[liveSet][i>>6] == 0 {
+	if i&63 == 0 || c.sets[liveSet][i>>6]|c.sets[provisionalSet][i>>6] == 0 {
 		c.born[i>>6] = tick - min(tick, mostWaited)
 	}
 	// Clocks may stand still and must not go back; if one does, the first's is right.
 	first := int64(min(c.born[i>>6], 1) * mostWaited)
 	born := min(max(int64(tick)-int64(c.born[i>>6]), first), math.MaxUint16)
-	c.places[i] = linePlace{
-		seen: tick, born: uint16(born),
-		window: presence(interval), hold: newLineSpan(hold),
-	}
-	c.set(liveSet, i)
+	c.places[i] = linePlace{seen: tick, born: uint16(born), window: window, hold: hold}
+	c.set(set, i)
 	c.live++
-	l.trees[liveSet].add(k, 1)
-	l.counts[liveSet]++
+	l.trees[set].add(k, 1)
+	l.counts[set]++
 	return number
 }
 
@@ -119,7 +122,7 @@ const mostWaited = uint32(3 * time.Second / lineTick)
 // Came notes that a ticket that has just joined had come before, three seconds at most.
 func (l *Line) Came(number uint64, at Tau) {
 	number = l.rank(number)
-	if c, i := l.find(number); c != nil {
+	if c, i := l.findAny(number); c != nil {
 		born := min(max(int64(l.tick(at))-int64(c.born[i>>6]), 0), int64(c.places[i].born))
 		c.places[i].born = uint16(born)
 	}
@@ -191,6 +194,8 @@ func (l *Line) status(number uint64) TicketStatus {
 	switch {
 	case number >= l.next:
 		return TicketUnknown
+	case c == nil && l.isProvisional(number):
+		return TicketProvisional
 	case c == nil && number < l.frontier:
 		return TicketUsed
 	case c == nil:
@@ -216,12 +221,15 @@ func (l *Line) status(number uint64) TicketStatus {
 // know of, once they speak.)
 func (l *Line) Position(number uint64) (position int64, ok bool) {
 	number = l.rank(number)
-	c, i := l.find(number)
+	c, i := l.findAny(number)
 	if c == nil {
 		return 0, false
 	}
 	k := l.index(number)
 	n := l.trees[liveSet].sum(k) + c.count(liveSet, i)
+	if !c.has(liveSet, i) { // a provisional ticket counts for itself alone
+		n++
+	}
 	if l.counts[hiddenSet] > 0 {
 		n -= l.trees[hiddenSet].sum(k) + c.count(hiddenSet, i)
 		if c.has(hiddenSet, i) { // who asks is there
@@ -349,12 +357,21 @@ func (l *Line) index(number uint64) int { return int(number>>lineShift - l.base)
 
 // find gives the chunk of a ticket that holds a place and its index there.
 func (l *Line) find(number uint64) (*lineChunk, uint64) {
+	c, i := l.findAny(number)
+	if c == nil || !c.has(liveSet, i) {
+		return nil, 0
+	}
+	return c, i
+}
+
+// findAny is find, for a provisional ticket too.
+func (l *Line) findAny(number uint64) (*lineChunk, uint64) {
 	k, i := number>>lineShift, number&lineMask
 	if k < l.base || k-l.base >= uint64(len(l.chunks)) {
 		return nil, 0
 	}
 	c := l.chunks[k-l.base]
-	if c == nil || !c.has(liveSet, i) {
+	if c == nil || !c.has(liveSet, i) && !c.has(provisionalSet, i) {
 		return nil, 0
 	}
 	return c, i
@@ -384,7 +401,7 @@ func (l *Line) from(set int, number uint64) (uint64, *linePlace) {
 
 // mark puts a ticket that holds a place into a set.
 func (l *Line) mark(set int, number uint64) {
-	c, i := l.find(number)
+	c, i := l.findAny(number)
 	if c.has(set, i) {
 		return
 	}
@@ -396,7 +413,7 @@ func (l *Line) mark(set int, number uint64) {
 }
 
 func (l *Line) unmark(set int, number uint64) {
-	c, i := l.find(number)
+	c, i := l.findAny(number)
 	if !c.has(set, i) {
 		return
 	}
@@ -420,9 +437,7 @@ func (l *Line) expire(number uint64) {
 
 // drop ends a place for good.
 func (l *Line) drop(number uint64) {
-	k := l.index(number)
-	c := l.chunks[k]
-	if l.status(number) == TicketLate && !c.has(unsureSet, number&lineMask) {
+	if c, i := l.find(number); l.status(number) == TicketLate && !c.has(unsureSet, i) {
 		l.late--
 	}
 	l.unkeep(number)
@@ -432,6 +447,12 @@ func (l *Line) drop(number uint64) {
 	l.unmark(backSet, number)
 	l.unmark(calledSet, number)
 	l.unmark(liveSet, number)
+	l.release(l.index(number))
+}
+
+// release notes that a chunk has one ticket less, and frees it if that was the last.
+func (l *Line) release(k int) {
+	c := l.chunks[k]
 	c.live--
 	// The last chunk is still being filled.
 	if c.live == 0 && l.next >= (l.base+uint64(k)+1)<<lineShift {
@@ -492,7 +513,9 @@ func (l *Line) Unhear(now Tau, grace func(distance uint64) time.Duration) {
 			continue
 		}
 		for i := range c.places {
-			c.places[i].window, c.places[i].seen = 0, tick
+			if c.places[i].seen = tick; !c.has(provisionalSet, uint64(i)) {
+				c.places[i].window = 0
+			}
 		}
 	}
 }

@@ -94,6 +94,8 @@ func (l *Line) Leave(number uint64) TicketStatus {
 	switch was {
 	case TicketWaiting, TicketLate, TicketCalled:
 		l.drop(number)
+	case TicketProvisional:
+		l.dropProvisional(number)
 	}
 	return was
 }

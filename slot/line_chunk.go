@@ -26,21 +26,22 @@ const ArrivalStep = time.Duration(lineTick)
 
 // The sets a line keeps of its tickets. All but the last can be searched.
 const (
-	liveSet   = iota // holds a place
-	backSet          // late and has spoken since: to be called first
-	unsureSet        // reserved before a restart, perhaps never issued, not heard yet
-	hiddenSet        // not counted in the positions of those behind
-	outSet           // not to be drawn: called, or silent when it was drawn and not heard since
-	calledSet        // called, not yet claimed
-	searched  = calledSet
-	lineSets  = calledSet + 1
+	liveSet        = iota // holds a place
+	backSet               // late and has spoken since: to be called first
+	unsureSet             // reserved before a restart, perhaps never issued, not heard yet
+	hiddenSet             // not counted in the positions of those behind
+	outSet                // not to be drawn: called, or silent when it was drawn and not heard since
+	provisionalSet        // joined, and its cookie has not come back: it holds no place yet
+	calledSet             // called, not yet claimed
+	searched       = calledSet
+	lineSets       = calledSet + 1
 )
 
 type lineChunk struct {
 	places [lineSize]linePlace
 	sets   [lineSets][lineWords]uint64
 	born   [lineWords]uint32 // tick at which the first of these 64 joined
-	live   int
+	live   int               // live or provisional
 }
 
 // A linePlace is what a line remembers of one visitor.

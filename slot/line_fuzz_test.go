@@ -60,6 +60,9 @@ const (
 	opExtend
 	opHide
 	opDraw
+	opProvisional
+	opConfirm
+	opLapseProvisional
 	lineOps
 )
 
@@ -132,6 +135,25 @@ func (s *lineScript) step(op, a, b byte) {
 		for i := range int(a)%9 + 1 {
 			s.draw(int(b) + i)
 		}
+	case opProvisional:
+		for range max(1, int(a)) {
+			if s.oracle.next()-s.oracle.first < 4*lineSize {
+				n := s.line.JoinProvisional(s.now, hold)
+				s.line.Told(n, told)
+				same(s, "join", n, s.oracle.joinProvisional(s.now, told, hold))
+			}
+		}
+	case opConfirm:
+		for n := s.number(a, b); n < s.oracle.next(); n += 1 + uint64(b%7) {
+			if s.oracle.status(n) == TicketProvisional { // those behind count it from now on
+				s.places = map[uint64]int64{}
+			}
+			s.line.Confirm(n, s.now)
+			s.oracle.confirm(n, s.now)
+		}
+	case opLapseProvisional:
+		s.line.LapseProvisional(s.now, int(a))
+		s.oracle.lapseProvisional(s.now, int(a))
 	case opUse:
 		s.use(s.number(a|128, b))
 	case opLapse:
@@ -183,6 +205,10 @@ func (s *lineScript) freeze(a byte) {
 	o.grace, o.at, o.restored = grace, s.now, o.frontier
 	for i := range o.tickets {
 		t := &o.tickets[i]
+		if t.trial {
+			t.seen = s.now
+			continue
+		}
 		if !t.unheard {
 			t.hear(s.now)
 		}
@@ -353,6 +379,13 @@ func (s *lineScript) compareSums() {
 	same(s, "len", s.line.Len(), len(o.tickets)-in[dead]-unsure)
 	same(s, "late", s.line.Late(), in[late]+in[back]-unsureLate-len(o.kept()))
 	same(s, "called", s.line.Called(), in[called])
+	trials := 0
+	for _, t := range o.tickets {
+		if t.trial {
+			trials++
+		}
+	}
+	same(s, "provisional", s.line.Provisional(), trials)
 	all, blocked := o.upcoming(s.now)
 	oldest, ok := s.line.Oldest(s.now)
 	same(s, "oldest ok", ok, len(all) > 0)
@@ -398,11 +431,11 @@ func (s *lineScript) compareAll() {
 			rank++
 		}
 		got, ok := s.line.Position(n)
-		same(s, "position ok", ok, live)
+		same(s, "position ok", ok, live || t != nil && t.trial)
 		if !ok {
 			continue
 		}
-		if t.hidden { // who asks is there
+		if t.hidden || t.trial { // who asks is there
 			same(s, "position", got, rank+1)
 		} else {
 			same(s, "position", got, rank)

@@ -26,6 +26,7 @@ type oracleTicket struct {
 	unsure  bool // reserved before a restart, perhaps never issued
 	hidden  bool // nobody behind counts it
 	lapsed  bool // its call, and it has not spoken since
+	trial   bool // provisional: it is dead to all but what confirms it
 	seen    Tau
 	told    time.Duration // the interval, exactly
 	due     Tau           // the latest that it was told to ask at
@@ -94,6 +95,8 @@ func (o *oracleLine) status(n uint64) TicketStatus {
 	switch {
 	case n >= o.next():
 		return TicketUnknown
+	case t != nil && t.trial:
+		return TicketProvisional
 	case (t == nil || t.state == dead) && n < o.frontier:
 		return TicketUsed
 	case t == nil || t.state == dead:
@@ -204,7 +207,45 @@ func (o *oracleLine) call(now Tau, free int) (uint64, bool) {
 	return 0, false
 }
 
-func (t *oracleTicket) die() { t.state, t.kept = dead, false }
+func (t *oracleTicket) die() { t.state, t.kept, t.trial = dead, false, false }
+
+func (o *oracleLine) joinProvisional(now Tau, told, hold time.Duration) uint64 {
+	n := o.join(now, max(2*min(told, FirstInterval), FirstInterval), hold)
+	t := o.get(n)
+	t.state, t.trial = dead, true
+	return n
+}
+
+func (t *oracleTicket) late(now Tau) bool { return t.age(now) > ticks(t.told) }
+
+func (o *oracleLine) confirm(n uint64, now Tau) {
+	t := o.get(n)
+	if t == nil || !t.trial {
+		return
+	}
+	t.trial = false
+	if t.late(now) {
+		return
+	}
+	t.seen, t.told, t.due, t.window = now, 0, now, 1
+	if t.state = waiting; n < o.frontier {
+		t.state = late
+	}
+}
+
+// lapseProvisional drops as far as the first that may still be confirmed.
+func (o *oracleLine) lapseProvisional(now Tau, budget int) {
+	for i := range o.tickets {
+		t := &o.tickets[i]
+		if !t.trial {
+			continue
+		}
+		if budget--; budget < 0 || !t.late(now) {
+			return
+		}
+		t.trial = false
+	}
+}
 
 func (o *oracleLine) number(t *oracleTicket) uint64 {
 	for i := range o.tickets {
@@ -291,7 +332,7 @@ func (o *oracleLine) skipped() (runs []Run) {
 	for n := o.frontier; n > o.first; n-- {
 		m := n - 1
 		t := o.get(m)
-		if t == nil || t.state == dead {
+		if t == nil || t.state == dead && !t.trial {
 			continue
 		}
 		if k := len(runs) - 1; k >= 0 && runs[k].First == n {
@@ -358,7 +399,7 @@ func (o *oracleLine) hide() {
 func (o *oracleLine) unsure() (runs []Run) {
 	for i := len(o.tickets) - 1; i >= 0; i-- {
 		m := o.first + uint64(i)
-		if t := &o.tickets[i]; t.state == dead || !t.unsure {
+		if t := &o.tickets[i]; (t.state == dead || !t.unsure) && !t.trial {
 			continue
 		}
 		if k := len(runs) - 1; k >= 0 && runs[k].First == m+1 {

@@ -57,6 +57,9 @@ const (
 // Skipped gives the tickets below the frontier that hold a place, as runs, the
 // newest first. Called tickets are among them: calls are not written, so a new
 // host must find them as late ones, or their visitors would have lost a place.
+//
+// Provisional tickets are among them too, and among those of AppendUnsure: their visitors may have
+// the cookie, so a new host must find them as numbers that were perhaps never issued.
 func (l *Line) Skipped() iter.Seq[Run] { return l.runs(liveSet, l.frontier) }
 
 // AppendUnsure appends the runs of numbers that were reserved before a restart
@@ -71,8 +74,8 @@ func (l *Line) AppendUnsure(runs []Run, most int) []Run {
 	return runs
 }
 
-// runs gives the members of a searched set below a number, as runs from the top
-// down.
+// runs gives the provisional tickets and the members of a searched set below a number, as runs
+// from the top down.
 func (l *Line) runs(set int, number uint64) iter.Seq[Run] {
 	return func(yield func(Run) bool) {
 		var run Run
@@ -98,17 +101,17 @@ func (l *Line) runs(set int, number uint64) iter.Seq[Run] {
 	}
 }
 
-// below gives the words of the bitmap of a searched set below a number from the
-// top down, each with the number of its first bit. Chunks without members cost
+// below gives the words of the bitmaps of a searched set and of the provisional one below a
+// number from the top down, each with the number of its first bit. Chunks without members cost
 // nothing.
 func (l *Line) below(set int, number uint64) iter.Seq2[uint64, uint64] {
 	return func(yield func(uint64, uint64) bool) {
-		tree := l.trees[set]
+		tree, more := l.trees[set], l.trees[provisionalSet]
 		k := min(l.index(number), len(l.chunks)-1)
 		for k >= 0 {
 			first := (l.base + uint64(k)) << lineShift
 			for w := lineWords - 1; w >= 0 && l.chunks[k] != nil; w-- {
-				at, word := first+uint64(w)<<6, l.chunks[k].sets[set][w]
+				at, word := first+uint64(w)<<6, l.chunks[k].sets[set][w]|l.chunks[k].sets[provisionalSet][w]
 				if number < at+64 {
 					word &= 1<<(max(number, at)-at) - 1
 				}
@@ -116,11 +119,13 @@ func (l *Line) below(set int, number uint64) iter.Seq2[uint64, uint64] {
 					return
 				}
 			}
-			before := tree.sum(k)
-			if before == 0 {
-				return
+			a, b := tree.sum(k), more.sum(k)
+			if k = -1; a > 0 {
+				k = tree.find(a - 1)
 			}
-			k = tree.find(before - 1)
+			if b > 0 {
+				k = max(k, more.find(b-1))
+			}
 		}
 	}
 }

@@ -9,12 +9,22 @@ import (
 	"time"
 )
 
-// MostLanes is how many lanes a room may have beside its ordinary line. Two bits of a ticket's
-// number say where it waits.
-const MostLanes = 3
+// MostLanes is how many lanes a room may have beside its ordinary line: those of the operator, and
+// NetworkLane. Three bits of a ticket's number say where it waits.
+const (
+	MostLanes = OwnLanes + 1
+	OwnLanes  = 3
+)
 
-// laneShift leaves each line 2^38 numbers: a thousand a second for eight years. All four fit
-// into the 40 bits that the short id of a ticket has.
+// NetworkLane is for newcomers of a network that sends too many: one network must not take the
+// slots of all others, and nobody of it is refused. It is there while somebody waits in it.
+func NetworkLane() Lane { return Lane{Name: "network", Share: 10} }
+
+// MostShare is what the operator's lanes may have together: NetworkLane has 10 of a hundred calls,
+// and the ordinary line keeps 1.
+const MostShare = 89
+
+// laneShift leaves each line 2^38 numbers: a thousand a second for eight years.
 const laneShift = 38
 
 // A Lane is a line beside the ordinary one: of any hundred calls it gets at most Share while
@@ -50,13 +60,16 @@ func CheckLanes(lanes []Lane) error {
 			return fmt.Errorf("%w: a name of 1 to %d bytes is needed", ErrLanes, MostName)
 		case slices.ContainsFunc(lanes[:i], same):
 			return fmt.Errorf("%w: %q is named twice: write one of the two", ErrLanes, x.Name)
-		case x.Share < 1 || sum > 99:
-			return fmt.Errorf("%w: shares are 1 to 99 of a hundred calls, and 99 of all lanes together: "+
-				"the ordinary line keeps 1", ErrLanes)
+		case x.Name == NetworkLane().Name:
+			return fmt.Errorf("%w: %q is the name of the built-in lane: choose another one", ErrLanes, x.Name)
+		case x.Share < 1 || sum > MostShare:
+			return fmt.Errorf("%w: shares are 1 to %d of a hundred calls, and %d of all lanes together: "+
+				"the built-in lane has %d, and the ordinary line keeps 1", ErrLanes, MostShare, MostShare,
+				NetworkLane().Share)
 		}
 	}
-	if len(lanes) > MostLanes {
-		return fmt.Errorf("%w: %d; %d are the most", ErrLanes, len(lanes), MostLanes)
+	if len(lanes) > OwnLanes {
+		return fmt.Errorf("%w: %d; %d are the most", ErrLanes, len(lanes), OwnLanes)
 	}
 	return nil
 }
@@ -138,6 +151,16 @@ func (l *Lines) Lanes() (all [1 + MostLanes]Lane) {
 	return all
 }
 
+// Holds reports whether anybody is in the lane of a name.
+func (l *Lines) Holds(name string) bool {
+	for i := range l.lanes {
+		if x := l.all[i]; i > 0 && x != nil && l.lanes[i].Name == name {
+			return x.counts[liveSet]+x.counts[provisionalSet] > 0
+		}
+	}
+	return false
+}
+
 // SetLanes puts lanes into force. One that is not among them is kept while anybody is in it;
 // there may be no line left then for a new one, which is given back.
 func (l *Lines) SetLanes(want []Lane) (left []Lane) {
@@ -147,7 +170,7 @@ func (l *Lines) SetLanes(want []Lane) (left []Lane) {
 		switch {
 		case x.Name != "" && at >= 0:
 			x.Lane, x.gone = want[at], false
-		case l.all[i] != nil && l.all[i].counts[liveSet] > 0:
+		case l.all[i] != nil && l.all[i].counts[liveSet]+l.all[i].counts[provisionalSet] > 0:
 			x.gone = true
 		default:
 			*x = lane{}
@@ -157,8 +180,12 @@ func (l *Lines) SetLanes(want []Lane) (left []Lane) {
 		if slices.ContainsFunc(l.lanes[1:], func(x lane) bool { return x.Name == w.Name }) {
 			continue
 		}
-		i := slices.IndexFunc(l.lanes[1:], func(x lane) bool { return x == lane{} }) + 1
-		if i == 0 {
+		from, to := 1, MostLanes // the last line is the built-in lane's
+		if w.Name == NetworkLane().Name {
+			from, to = MostLanes, MostLanes+1
+		}
+		i := from + slices.IndexFunc(l.lanes[from:to], func(x lane) bool { return x == lane{} })
+		if i < from {
 			left = append(left, w)
 			continue
 		}
@@ -402,6 +429,17 @@ func (l *Lines) Join(lane int, now Tau, interval, hold time.Duration) uint64 {
 	return l.all[lane].Join(now, interval, hold)
 }
 
+// JoinProvisional issues a number of a line; see Line.JoinProvisional.
+func (l *Lines) JoinProvisional(lane int, now Tau, hold time.Duration) uint64 {
+	return l.all[lane].JoinProvisional(now, hold)
+}
+
+// Told notes the interval that the visitor of a provisional ticket was told.
+func (l *Lines) Told(number uint64, interval time.Duration) { l.of(number).Told(number, interval) }
+
+// Confirm notes that the cookie of a ticket has come back; see Line.Confirm.
+func (l *Lines) Confirm(number uint64, now Tau) { l.of(number).Confirm(number, now) }
+
 // Came notes that a ticket that has just joined had come before.
 func (l *Lines) Came(number uint64, at Tau) { l.of(number).Came(number, at) }
 
@@ -467,6 +505,14 @@ func (l *Lines) Len() int { return l.sum((*Line).Len) }
 
 // Unsure counts the numbers that were reserved before a restart and not heard.
 func (l *Lines) Unsure() int { return l.sum((*Line).Unsure) }
+
+// Provisional counts the tickets whose cookie has not come back.
+func (l *Lines) Provisional() int { return l.sum((*Line).Provisional) }
+
+// LapseProvisional drops provisional tickets whose time is over; budget is that of each line.
+func (l *Lines) LapseProvisional(now Tau, budget int) {
+	l.sum(func(x *Line) int { x.LapseProvisional(now, budget); return 0 })
+}
 
 // Late counts those that were passed over or did not claim.
 func (l *Lines) Late() int { return l.sum((*Line).Late) }

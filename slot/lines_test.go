@@ -157,7 +157,7 @@ func (m *modelLines) judge() {
 	lanes := m.lines.Lanes()
 	for from := 0; from+all <= len(m.calls); from++ {
 		var got [1 + MostLanes]int
-		had := [...]bool{true, true, true, true}
+		had := [...]bool{true, true, true, true, true}
 		for _, c := range m.calls[from : from+all] {
 			got[c.line]++
 			for line := range had {
@@ -246,8 +246,8 @@ func TestLinesWalk(t *testing.T) {
 	windows := 0
 	for range 6 {
 		var lanes []Lane
-		left := 99
-		for i := range 1 + rng.IntN(MostLanes) {
+		left := MostShare
+		for i := range 1 + rng.IntN(OwnLanes) {
 			share := 1 + rng.IntN(left/2)
 			left -= share
 			lanes = append(lanes, Lane{string(rune('a' + i)), share})
@@ -361,7 +361,7 @@ func TestEveryHundredTurns(t *testing.T) {
 
 // TestAnEmptyLineLeavesItsTurns to the others, so that nobody who is there waits for nobody.
 func TestAnEmptyLineLeavesItsTurns(t *testing.T) {
-	m := newModelLines(t, Lane{"a", 60}, Lane{"b", 30})
+	m := newModelLines(t, Lane{"a", 56}, Lane{"b", 28})
 	for range 400 {
 		m.join(1)
 		m.join(2)
@@ -378,8 +378,8 @@ func TestAnEmptyLineLeavesItsTurns(t *testing.T) {
 	for _, c := range m.calls {
 		got[c.line]++
 	}
-	if got != [...]int{0, 200, 100, 0} {
-		t.Errorf("with nobody in the ordinary line 60 and 30 share 300 calls as %v", got)
+	if got != [...]int{0, 200, 100, 0, 0} {
+		t.Errorf("with nobody in the ordinary line 56 and 28 share 300 calls as %v", got)
 	}
 }
 
@@ -400,10 +400,10 @@ func TestALaneThatIsTakenAwayIsServed(t *testing.T) {
 		}
 		return got
 	}
-	if got := count(1000); got != [...]int{355, 355, 200, 90} {
+	if got := count(1000); got != [...]int{355, 355, 200, 90, 0} {
 		t.Errorf("of 1000 calls the lines got %v", got)
 	}
-	m.setLanes([]Lane{{"b", 20}, {"c", 9}, {"d", 70}})
+	m.setLanes([]Lane{{"b", 20}, {"c", 9}, {"d", 60}})
 	if left := m.lines.SetLanes(m.lanes); len(left) != 1 || left[0].Name != "d" {
 		t.Errorf("while a has people there is a line for all but %v", left)
 	}
@@ -549,7 +549,8 @@ func TestLanesThatCannotBe(t *testing.T) {
 		"twice":         {{"a", 5}, {"a", 6}},
 		"no share":      {{"a", 0}},
 		"all":           {{"a", 100}},
-		"all together":  {{"a", 50}, {"b", 50}},
+		"all together":  {{"a", 50}, {"b", 40}},
+		"the built-in":  {{"network", 5}},
 		"four of them":  {{"a", 1}, {"b", 1}, {"c", 1}, {"d", 1}},
 		"below nothing": {{"a", -1}},
 	} {
@@ -557,7 +558,7 @@ func TestLanesThatCannotBe(t *testing.T) {
 			t.Errorf("%s: %v are taken", name, lanes)
 		}
 	}
-	if err := CheckLanes([]Lane{{"a", 33}, {"b", 33}, {"c", 33}}); err != nil {
+	if err := CheckLanes([]Lane{{"a", 29}, {"b", 30}, {"c", 30}}); err != nil {
 		t.Error(err)
 	}
 }

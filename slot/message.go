@@ -33,7 +33,7 @@ type Op uint8
 const (
 	Open     Op = iota + 1 // a slot of the share was used: ID, End, Use
 	Renew                  // the stay was seen: ID, From, At, Hard
-	Leave                  // the stay is over early: ID, From
+	Leave                  // the stay is over early: ID, From, Hard
 	Ask                    // may this pass whose end has passed go on? as Renew
 	Answered               // the target answered: the use of a window entry From was at Use
 )
@@ -45,9 +45,13 @@ type Item struct {
 	From Tau // the end the pass carries; Answered: the end of the window entry
 	At   Tau // Renew: when it was seen, by lo
 	End  Tau // Open: end of the stay
-	Use  Tau // Open, Answered: when it was used, by hi; the window runs from here
-	Hard Tau // Renew: never later than this; 0 is no hard end
+	Use  Tau // Open, Answered: when it was used, by hi; the window runs from here. Renew: see Returned
+	Hard Tau // Renew: never later than this, 0 is no hard end; Open, Leave: see trials
 }
+
+// Returned reports whether a Renew says that the pass of a ticket has come back: the browser of the
+// visitor has stored it. It travels in Use, which programs from before it do not read in a Renew.
+func (it *Item) Returned() bool { return it.Op == Renew && it.Use != 0 }
 
 // A Sync is a borrower's whole state at its lender, in running totals: lost,
 // repeated, late and reordered are all the same as silence.

@@ -52,11 +52,13 @@ type Pool struct {
 	latest  Tau                      // no pass of an earlier epoch ends later
 	unnamed Tau                      // no stay that earlier hosts wrote ends later
 	owing   bool                     // the last host had not heard all stays named
+	vacant  bool                     // nobody was inside when this host took over, and nothing lent
 	backAt  map[LoanID]time.Duration // own clock when the loan is taken back
 	settled map[LoanID]Tau
 	known   map[StayID]Tau
 	knownAt map[Tau]*bucket
 	gone    goneLog
+	trials  trials
 	up      upper
 	fronts  map[LoanID]*front // who stands before the doors of our borrowers
 	sites   map[LoanID]site   // what counters have said of themselves
@@ -133,6 +135,7 @@ func (p *Pool) Takeover(clk time.Duration) *Record {
 		p.unnamed = max(p.par.CeilEnd(l.Limit, p.rec.Time.Add(l.Longest)), l.Ends.last())
 	}
 	p.wr.Unnamed = p.unnamed
+	p.vacant = len(p.rec.Loans) == 0 && p.rec.Limits[0].Ends.Len() == 0
 	p.wr.breakSpan(p.epoch, 0)
 	if p.par.Alone {
 		for i := range p.wr.Loans {
@@ -502,10 +505,20 @@ func (p *Pool) Claim(id StayID, hard time.Duration, again bool) {
 }
 
 // ClaimedBefore reports the end of a stay that this ticket has claimed within
-// the last claimKept.
+// the last claimKept; it is 0 if the ticket is used up.
 func (p *Pool) ClaimedBefore(id StayID) (Tau, bool) {
 	c, ok := p.rec.claimed(id)
 	return c.End, ok
+}
+
+// UsedUp reports whether the pass of a ticket that was claimed within the last claimKept has come
+// back, and for how long this is remembered.
+func (p *Pool) UsedUp(clk time.Duration, id StayID) (left time.Duration, ok bool) {
+	c, ok := p.rec.claimed(id)
+	if !ok || c.End != 0 {
+		return 0, false
+	}
+	return max(0, max(c.At, p.toldAt[id]).Add(claimKept).Sub(p.Tau(clk))), true
 }
 
 // LinePart is what a record keeps of the line. Next may fall only to End of the

@@ -6,7 +6,7 @@ import (
 )
 
 // Version is the format of the records this code writes. It reads all up to it.
-const Version = 7
+const Version = 8
 
 // A Record is all that a counter must not forget, a few KB however many people
 // are inside. A confirmed Record is never changed but for Seq of a heartbeat.
@@ -139,11 +139,22 @@ func (l *Loan) out(r *Record) bool {
 	return false
 }
 
-// Claimed is a ticket that was claimed, and the end of its stay.
+// Claimed is a ticket that was claimed, and the end of its stay. End is 0 once the pass of the stay
+// has come back: then the ticket is used up.
 type Claimed struct {
 	ID  StayID
 	At  Tau
 	End Tau
+}
+
+// useUp notes that the pass of a claimed ticket has come back.
+func (r *Record) useUp(id StayID) {
+	for i := range slices.Backward(r.Claimed) { // claimed a moment ago, mostly
+		if r.Claimed[i].ID == id {
+			r.Claimed[i].End = 0
+			return
+		}
+	}
 }
 
 // claimKept is how long a claim is remembered, so that a claim whose answer

@@ -77,11 +77,20 @@ func (s *Share) Estimate() Estimate { return s.est }
 type Stay struct {
 	End Tau // end of the stay
 	Win Tau // end of its window entry
+
+	Full Tau // of a stay on probation: its end if it goes on; else 0
 }
 
 // Open uses one slot for a stay of at most last, never beyond hard (0: no hard
 // end); ok is false if the share is empty.
 func (s *Share) Open(clk time.Duration, id StayID, last, hard time.Duration) (o Stay, ok bool) {
+	return s.OpenTrial(clk, id, 0, last, hard)
+}
+
+// OpenTrial is Open for a stay that is on probation first, if trial is not 0: its pass ends then.
+func (s *Share) OpenTrial(
+	clk time.Duration, id StayID, trial, last, hard time.Duration,
+) (o Stay, ok bool) {
 	if s.Left(clk) <= 0 {
 		return o, false
 	}
@@ -96,12 +105,15 @@ func (s *Share) Open(clk time.Duration, id StayID, last, hard time.Duration) (o 
 			if hard > 0 {
 				o.End = min(o.End, s.par.FloorEnd(l, lo.Add(hard)))
 			}
+			if end := s.par.CeilEnd(l, lo.Add(trial)); trial > 0 && end < o.End {
+				o.End, o.Full = end, o.End
+			}
 		case PerWindow:
 			o.Win = s.par.windowEnd(l, hi)
 		}
 	}
 	s.opened++
-	s.items = append(s.items, Item{Op: Open, ID: id, End: o.End, Use: hi})
+	s.items = append(s.items, Item{Op: Open, ID: id, End: o.End, Use: hi, Hard: o.Full})
 	return o, true
 }
 

@@ -19,6 +19,7 @@ import (
 const clusterHelp = `usage: headgate cluster init --store NODES [--datacenter NAME] [--dir DIR]
        headgate cluster node NAME [--dir DIR]
        headgate cluster status [--json] [--admin URL]
+       headgate cluster revoke FILE|SERIAL [--admin URL]
        headgate cluster move-anywhere DATACENTER [--home-is-off]
        headgate cluster datacenter-off DATACENTER[,DATACENTER]
 
@@ -49,14 +50,18 @@ Several data centres, each a cluster of its own with its own init, are one when
 they know each other: see Data centres in docs/operations.md, and for the last
 two commands headgate cluster move-anywhere --help.
 
-Who has a join file is that node. Keep ca.key away from these machines: who has
-it can make nodes.
+Anyone holding a join file can act as that node. If others have seen one, see
+headgate cluster revoke --help. Keep ca.key away from these machines: anyone who
+has it can make nodes.
 `
 
 // clusterCommand makes join files.
 func clusterCommand(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	if len(args) > 0 && (args[0] == "move-anywhere" || args[0] == "datacenter-off") {
 		return moveCommand(ctx, args, stdout, stderr)
+	}
+	if len(args) > 0 && args[0] == "revoke" {
+		return revokeCommand(ctx, args, stdout, stderr)
 	}
 	if len(args) > 0 && args[0] == "status" {
 		return clusterStatus(ctx, args[1:], stdout, stderr)
@@ -86,7 +91,7 @@ func clusterCommand(ctx context.Context, args []string, stdout, stderr io.Writer
 	}
 	return usageFault(stderr, "cluster: what shall be done is missing or not known",
 		"write headgate cluster init --store n1=10.0.0.1:7422, cluster node NAME, cluster status, "+
-			"cluster move-anywhere DATACENTER or cluster datacenter-off DATACENTER")
+			"cluster revoke FILE, cluster move-anywhere DATACENTER or cluster datacenter-off DATACENTER")
 }
 
 type clusterFlags struct{ store, datacenter string }

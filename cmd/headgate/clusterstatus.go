@@ -93,6 +93,12 @@ func nodeTable(c *api.Cluster) string {
 			time.Since(n.Began).Round(time.Second), n.Version, rooms)
 	}
 	t.Flush()
+	for _, r := range c.Revoked {
+		fmt.Fprintf(&b, "\nrevoked %s  %s  %s", r.At.Format(time.RFC3339), r.Serial, r.Node)
+	}
+	if len(c.Revoked) > 0 {
+		b.WriteByte('\n')
+	}
 	switch {
 	case c.Problem != "":
 		fmt.Fprintf(&b, "\n%s\n", c.Problem)

@@ -150,7 +150,7 @@ func awaits(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Fatalf("%s did not answer %q within 20 s, but %s", args[0], want, last)
 }
 
-// visits URL FILE asks as an app does, without a cookie, and keeps the answer.
+// visits URL FILE asks as an app does that has no cookie yet, and keeps the answer.
 func visits(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 2 {
 		ts.Fatalf("usage: visits URL FILE")
@@ -164,6 +164,13 @@ func visits(ts *testscript.TestScript, neg bool, args []string) {
 	b, err := io.ReadAll(res.Body)
 	ts.Check(err)
 	ts.Check(os.WriteFile(ts.MkAbs(args[1]), b, 0o600))
+	for _, c := range res.Cookies() { // it comes back with the first poll
+		r.Header.Set("Cookie", c.Name+"="+c.Value)
+		r.Header.Set("Headgate-Poll", "1")
+		again, err := http.DefaultTransport.RoundTrip(r)
+		ts.Check(err)
+		again.Body.Close()
+	}
 }
 
 // from WORD FILE NEW copies the lines of FILE that begin with the one WORD

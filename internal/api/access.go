@@ -20,6 +20,9 @@ type who struct {
 }
 
 func (w who) may(scope, room string) bool {
+	if strings.HasPrefix(room, zoneScope) { // no room or queue, though a token of the zone has this scope
+		room = ""
+	}
 	return w.local && scope == scopeRead || w.token.May(scope, room)
 }
 
@@ -66,8 +69,8 @@ func (a *API) admit(c *call, e route) *problem {
 // identify fills in who asks.
 func (a *API) identify(c *call, e route) *problem {
 	near := local(c.r)
-	if id, ok := c.r.Context().Value(holderKey{}).(string); ok {
-		if c.who.token, ok = a.Holds(id); !ok {
+	if hash, ok := c.r.Context().Value(holderKey{}).(string); ok {
+		if c.who.token, ok = a.Holds(hash); !ok {
 			return &problem{Status: http.StatusUnauthorized, Code: "token_unknown",
 				Detail: "the token that has signed in was revoked, or has expired", Hint: "sign in again"}
 		}
@@ -166,6 +169,10 @@ func local(r *http.Request) bool {
 		}
 	}
 	if site := r.Header.Get("Sec-Fetch-Site"); site == "cross-site" || site == "same-site" {
+		return false
+	}
+	// Browsers that say no Sec-Fetch-Site say Origin with what is posted across origins.
+	if origin := r.Header.Get("Origin"); origin != "" && origin != "http://"+r.Host {
 		return false
 	}
 	host := r.Host

@@ -39,12 +39,19 @@ func TestLocal(t *testing.T) {
 		{"127.0.0.1:1", "localhost", "X-Forwarded-Anything", false},
 		{"127.0.0.1:1", "localhost", "Forwarded", false},
 		{"127.0.0.1:1", "localhost", "cf-connecting-ip", false},
+		{"127.0.0.1:1", "localhost", "Origin: https://evil.example", false},
+		{"127.0.0.1:1", "localhost", "Origin: null", false},
+		{"127.0.0.1:1", "localhost:8081", "Origin: http://localhost:8080", false},
+		{"127.0.0.1:1", "localhost:8081", "Origin: http://localhost:8081", true},
+		{"127.0.0.1:1", "localhost", "Sec-Fetch-Site: same-site", false},
+		{"127.0.0.1:1", "localhost", "Sec-Fetch-Site: same-origin", true},
 	}
 	for _, tt := range tests {
 		r := httptest.NewRequest("GET", "/v1/rooms", nil)
 		r.RemoteAddr, r.Host = tt.peer, tt.host
 		if tt.header != "" {
-			r.Header.Set(tt.header, "")
+			name, value, _ := strings.Cut(tt.header, ": ")
+			r.Header.Set(name, value)
 		}
 		if got := local(r); got != tt.want {
 			t.Errorf("from %s as %s with %s: got %v", tt.peer, tt.host, tt.header, got)

@@ -59,6 +59,9 @@ type Process interface {
 	MoveAnywhere(ctx context.Context, to string, gone bool) (Moved, error)
 	// Off takes back what data centres hold that are off. It returns ErrAlone, or a Refused.
 	Off(ctx context.Context, datacenters []string) (Moved, error)
+	// Revoke refuses a certificate of the cluster from now on, and makes a new sealing key. It
+	// returns ErrAlone, a Refused or a NotKept.
+	Revoke(ctx context.Context, r Revoked) (Rotated, error)
 	// Cluster tells who is one with this process, or ErrAlone.
 	Cluster(ctx context.Context) (Cluster, error)
 	// EndVisit ends a visit of a room, if it is not over. It returns ErrNoRoom or ErrNoPass.
@@ -83,6 +86,15 @@ type Cluster struct {
 	Leader     string          `json:"leader"`           // the store node that orders the writes, "" none now
 	Problem    string          `json:"problem,omitempty"`
 	Nodes      []headgate.Node `json:"nodes"`
+	Revoked    []Revoked       `json:"revoked,omitempty"` // a worker does not know them
+}
+
+// A Revoked is a certificate of the cluster that is refused.
+type Revoked struct {
+	Serial string    `json:"serial"`         // hexadecimal
+	Node   string    `json:"node,omitempty"` // whose it was, as its revoker said
+	At     time.Time `json:"at"`
+	By     string    `json:"by,omitempty"`
 }
 
 // Moved is where the slots are that belong to no data centre.
@@ -264,6 +276,7 @@ func (a *API) routes() []route {
 		{"GET", "/v1/cluster", scopeRead, false, a.cluster},
 		{"POST", "/v1/cluster/anywhere", scopeWrite, false, a.moveAnywhere},
 		{"POST", "/v1/cluster/off", scopeWrite, false, a.off},
+		{"POST", "/v1/cluster/revoke", scopeWrite, false, a.revoke},
 		{"GET", "/v1/rooms", scopeRead, true, a.rooms},
 		{"GET", one, scopeRead, false, a.room},
 		{"PATCH", one, scopeWrite, false, a.change},

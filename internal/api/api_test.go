@@ -53,13 +53,19 @@ func (s *syncBuffer) String() string {
 
 func open(t *testing.T) *site {
 	t.Helper()
+	return openWith(t, "")
+}
+
+// openWith adds to the configuration.
+func openWith(t *testing.T, more string) *site {
+	t.Helper()
 	origin := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		io.WriteString(w, "origin")
 	}))
 	t.Cleanup(origin.Close)
 	s := &site{t: t, dir: t.TempDir(), log: &syncBuffer{}}
 	s.file = filepath.Join(t.TempDir(), "headgate.yaml")
-	text := "listen: 127.0.0.1:0\nadmin_listen: 127.0.0.1:0\ndata: " + s.dir + "\nrooms:\n" +
+	text := "listen: 127.0.0.1:0\nadmin_listen: 127.0.0.1:0\ndata: " + s.dir + "\n" + more + "rooms:\n" +
 		"  - {name: shop, path: /shop, origin: ORIGIN, total_active_users: 1, new_users_per_minute: 99}\n" +
 		"  - {name: tea, path: /tea, origin: ORIGIN, total_active_users: 5, new_users_per_minute: 5}\n"
 	text = strings.ReplaceAll(text, "ORIGIN", origin.URL)
@@ -118,6 +124,15 @@ type reply struct {
 // them; one that begins with hg_ is a token.
 func (s *site) do(method, path, body string, options ...string) *reply {
 	s.t.Helper()
+	out := s.send(method, path, body, options...)
+	if out.Header.Get("Content-Type") == "application/problem+json" {
+		s.problem(out)
+	}
+	return out
+}
+
+func (s *site) send(method, path, body string, options ...string) *reply {
+	s.t.Helper()
 	url := path
 	if !strings.HasPrefix(path, "http://") {
 		url = s.admin + path
@@ -146,11 +161,7 @@ func (s *site) do(method, path, body string, options ...string) *reply {
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	out := &reply{Response: res, body: string(b)}
-	if res.Header.Get("Content-Type") == "application/problem+json" {
-		s.problem(out)
-	}
-	return out
+	return &reply{Response: res, body: string(b)}
 }
 
 // problem checks what all problems have.
@@ -210,6 +221,8 @@ func TestEveryEndpoint(t *testing.T) {
 		t.Fatalf("%s %v", waits.body, err)
 	}
 	id := wait.Headgate.Ticket
+	cookie, _, _ := strings.Cut(waits.Header.Get("Set-Cookie"), ";")
+	s.do("GET", s.visitors+"/shop", "", "Accept: application/json", "Headgate-Poll: 1", "Cookie: "+cookie)
 	tests := []struct {
 		method, path, body string
 		status             int

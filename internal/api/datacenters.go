@@ -3,6 +3,7 @@ package api
 import (
 	"net/http"
 	"strings"
+	"time"
 )
 
 // moveAnywhere is POST /v1/cluster/anywhere: {"to": "lhr", "home_is_off": false}.
@@ -32,6 +33,26 @@ func (a *API) off(c *call) (any, error) {
 	}
 	c.done.Asked = asked(pairs)
 	got, err := a.cfg.Process.Off(c.r.Context(), strings.Split(pairs["datacenters"], ","))
+	if err != nil {
+		return nil, err
+	}
+	c.done.After = pairs
+	return got, nil
+}
+
+// revoke is POST /v1/cluster/revoke: {"serial": "6f3a…", "node": "w7"}.
+func (a *API) revoke(c *call) (any, error) {
+	pairs, err := readOnly(c, `{"serial": "6f3a"}`, "serial", "node")
+	if err != nil {
+		return nil, err
+	}
+	if len(pairs["serial"]) > 64 || len(pairs["node"]) > 64 {
+		return nil, unclear(`{"serial": "6f3a"}`)
+	}
+	c.done.Asked = asked(pairs)
+	r := Revoked{Serial: strings.ToLower(pairs["serial"]), Node: pairs["node"], At: time.Now().UTC(),
+		By: c.who.String()}
+	got, err := a.cfg.Process.Revoke(c.r.Context(), r)
 	if err != nil {
 		return nil, err
 	}

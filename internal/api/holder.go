@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// holderKey is where the context of a request has the id of the token that its sender holds.
+// holderKey is where the context of a request has the hash of the token that its sender holds.
 type holderKey struct{}
 
 // SignIn is the token of a text, if it is good now and may read anything at all.
@@ -18,10 +18,10 @@ func (a *API) SignIn(secret string) (t Token, ok bool) {
 	return t, ok && !t.Expired(time.Now()) && t.mayAny(scopeRead)
 }
 
-// Holds tells whether a token that has signed in is still good, and what is kept of it.
-func (a *API) Holds(id string) (Token, bool) {
+// Holds tells whether the token of a hash is still good, and what is kept of it.
+func (a *API) Holds(hash string) (Token, bool) {
 	for _, t := range a.cfg.Tokens.current() {
-		if t.ID == id {
+		if t.Hash == hash {
 			return t, !t.Expired(time.Now())
 		}
 	}
@@ -29,23 +29,23 @@ func (a *API) Holds(id string) (Token, bool) {
 }
 
 // ServeFor answers a request for the holder of a token, which the request does not carry: it has
-// signed in with it. An id of "" is nobody's: the request is answered as it is.
-func (a *API) ServeFor(id string, w http.ResponseWriter, r *http.Request) {
+// signed in with it. A hash of "" is nobody's: the request is answered as it is.
+func (a *API) ServeFor(hash string, w http.ResponseWriter, r *http.Request) {
 	for _, name := range append(keyHeaders(), "Authorization") {
 		r.Header.Del(name)
 	}
-	if id != "" {
-		r = r.WithContext(context.WithValue(r.Context(), holderKey{}, id))
+	if hash != "" {
+		r = r.WithContext(context.WithValue(r.Context(), holderKey{}, hash))
 	}
 	a.ServeHTTP(w, r)
 }
 
 // Reads tells which rooms the holder of a token may read, or who sends a request without one. It
 // is nil for none.
-func (a *API) Reads(id string, r *http.Request) func(room string) bool {
-	w := who{local: id == "" && local(r), zone: a.cfg.Zone}
-	if id != "" {
-		t, ok := a.Holds(id)
+func (a *API) Reads(hash string, r *http.Request) func(room string) bool {
+	w := who{local: hash == "" && local(r), zone: a.cfg.Zone}
+	if hash != "" {
+		t, ok := a.Holds(hash)
 		if !ok {
 			return nil
 		}

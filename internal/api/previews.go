@@ -3,6 +3,7 @@ package api
 import (
 	"cmp"
 	"crypto/rand"
+	"crypto/subtle"
 	"errors"
 	"maps"
 	"net/http"
@@ -51,7 +52,7 @@ func (p *previews) find(id string) *pages.Page {
 		p.all = p.all[1:]
 	}
 	for _, x := range p.all {
-		if x.id == id {
+		if subtle.ConstantTimeCompare([]byte(x.id), []byte(id)) == 1 { // an address is a secret
 			return x.page
 		}
 	}

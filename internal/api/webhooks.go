@@ -61,7 +61,7 @@ type WebhookFailure struct {
 func (a *API) webhookRoutes() []route {
 	return []route{
 		{"GET", "/v1/webhooks", scopeRead, false, a.webhooks},
-		{"POST", "/v1/webhooks/{name}/test", scopeWrite, false, a.testWebhook},
+		{"POST", "/v1/webhooks/{webhook}/test", scopeWrite, false, a.testWebhook},
 	}
 }
 
@@ -73,12 +73,13 @@ func (a *API) webhooks(c *call) (any, error) {
 	return map[string]any{"webhooks": all}, nil
 }
 
-// testWebhook is POST /v1/webhooks/{name}/test.
+// testWebhook is POST /v1/webhooks/{webhook}/test. Its name is not {name}: the token of a room of
+// the same name may not send to it.
 func (a *API) testWebhook(c *call) (any, error) {
 	err := ErrNoWebhook
 	id := ""
 	if a.cfg.Webhooks.Test != nil {
-		id, err = a.cfg.Webhooks.Test(c.r.Context(), c.room, c.who.String())
+		id, err = a.cfg.Webhooks.Test(c.r.Context(), c.r.PathValue("webhook"), c.who.String())
 	}
 	if err != nil {
 		return nil, err

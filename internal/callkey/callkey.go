@@ -8,7 +8,7 @@ import (
 	"net/netip"
 	"strings"
 
-	"github.com/headgate/headgate/internal/exclude"
+	"github.com/headgate/headgate/internal/paths"
 )
 
 // Max is the greatest length of a key in bytes. Chosen.
@@ -22,6 +22,8 @@ type Part struct {
 	// Prefix4 and Prefix6 are how many bits of an address count, default 32 and 64: a
 	// subscriber has at least a /64 (RFC 7421 §1).
 	Prefix4, Prefix6 int
+
+	AnyCase bool // of a path: /Login and /login are one
 }
 
 // The kinds of parts.
@@ -29,9 +31,10 @@ const (
 	ClientAddress = "client_address"
 	Header        = "header"
 	Cookie        = "cookie"
-	Path          = "path" // without //, /./ and /../
+	Path          = "path" // the clean reading
 	Method        = "method"
-	Host          = "host" // lower case, without the port
+	Host          = "host"  // lower case, without the port
+	Visit         = "visit" // of the room the request went through; without one the client's address
 )
 
 // missingKey is what a part is that a request does not have. A value that begins with it
@@ -44,20 +47,27 @@ const severalKey = "~several"
 // hashedKey begins a key that was too long. No value of a request can begin so.
 const hashedKey = "~sha256:"
 
+// A Call is a request, and what of it is not in its headers.
+type Call struct {
+	*http.Request
+	Addr   func(*http.Request) netip.Addr // of the client
+	Answer http.ResponseWriter            // knows the visit, or unwraps to one that does; may be nil
+}
+
 // Of is headgate.RequestKey.
-func Of(parts []Part, r *http.Request, addr func(*http.Request) netip.Addr) string {
+func Of(parts []Part, r Call) string {
 	switch len(parts) {
 	case 0:
 		return ""
 	case 1:
-		return bounded(partOf(&parts[0], r, addr))
+		return bounded(partOf(&parts[0], &r))
 	}
 	var b strings.Builder
 	for i := range parts {
 		if i > 0 {
 			b.WriteByte('|')
 		}
-		v := partOf(&parts[i], r, addr)
+		v := partOf(&parts[i], &r)
 		if !strings.ContainsAny(v, "|%") {
 			b.WriteString(v)
 			continue
@@ -85,22 +95,45 @@ func bounded(key string) string {
 }
 
 // partOf is the value of a part, or missingKey.
-func partOf(p *Part, r *http.Request, addr func(*http.Request) netip.Addr) string {
+func partOf(p *Part, r *Call) string {
 	switch p.Kind {
 	case ClientAddress:
-		return addressKey(p, addr(r))
+		return addressKey(p, r.Addr(r.Request))
 	case Header:
-		return headerKey(r, p.Name)
+		return headerKey(r.Request, p.Name)
 	case Cookie:
 		return cookieKey(r.CookiesNamed(p.Name))
 	case Path:
-		return marked(exclude.Clean(r.URL.Path))
+		at := paths.Clean(r.URL)
+		if p.AnyCase {
+			at = paths.Fold(at)
+		}
+		return marked(at)
 	case Method:
 		return marked(r.Method)
 	case Host:
-		return hostKey(r)
+		return hostKey(r.Request)
+	case Visit:
+		if v := visitOf(r.Answer); v != "" {
+			return v
+		}
+		return addressKey(p, r.Addr(r.Request))
 	}
 	return missingKey
+}
+
+// visitOf names the visit of the request that w answers, "" if it belongs to none.
+func visitOf(w http.ResponseWriter) string {
+	for {
+		switch x := w.(type) {
+		case interface{ Visit() string }:
+			return x.Visit()
+		case interface{ Unwrap() http.ResponseWriter }:
+			w = x.Unwrap()
+		default:
+			return ""
+		}
+	}
 }
 
 // marked doubles a mark in front of a value.
@@ -168,7 +201,7 @@ func cookieKey(cs []*http.Cookie) string {
 }
 
 func hostKey(r *http.Request) string {
-	host := exclude.Hostname(r.Host)
+	host := paths.Hostname(r.Host)
 	if host == "" {
 		return missingKey
 	}

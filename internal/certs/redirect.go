@@ -2,10 +2,10 @@ package certs
 
 import (
 	"fmt"
-	"net"
 	"net/http"
-	"net/netip"
 	"strings"
+
+	"github.com/headgate/headgate/internal/paths"
 )
 
 // ChallengePath is where issuers ask for the proof of a domain (RFC 8555 §8.3).
@@ -26,7 +26,7 @@ type Redirect struct {
 // browser that follows is where it wanted to go, and nobody can be sent to a
 // host of somebody else's choosing.
 func (t *Redirect) Target(r *http.Request) (to string, ok bool) {
-	host, port, ok := splitHost(r.Host)
+	host, port, ok := paths.SplitHost(r.Host)
 	if !ok || r.URL.Opaque != "" || !strings.HasPrefix(r.URL.Path, "/") {
 		return "", false
 	}
@@ -69,29 +69,4 @@ func (t *Redirect) Answer(w http.ResponseWriter, to string) {
 	h.Set("Cache-Control", "no-store") // a mistake must not stay in browsers
 	h.Set("Content-Type", "text/plain; charset=utf-8")
 	w.WriteHeader(http.StatusPermanentRedirect)
-}
-
-// splitHost takes a Host header apart: a name or an address, nothing that could
-// end a header, carry a user name or make up another URL.
-func splitHost(s string) (host, port string, ok bool) {
-	host = s
-	if h, p, err := net.SplitHostPort(s); err == nil {
-		host, port = h, p
-		if strings.Trim(port, "0123456789") != "" || len(port) > 5 {
-			return "", "", false
-		}
-	} else if strings.HasPrefix(s, "[") && strings.HasSuffix(s, "]") {
-		host = s[1 : len(s)-1]
-	}
-	bracketed := strings.HasPrefix(s, "[")
-	if ip, err := netip.ParseAddr(host); err == nil || bracketed {
-		return host, port, err == nil && ip.Zone() == "" && ip.Is6() == bracketed
-	}
-	if host == "" || len(host) > 253 || strings.ContainsFunc(host, func(r rune) bool {
-		return !('a' <= r && r <= 'z' || 'A' <= r && r <= 'Z' || '0' <= r && r <= '9' ||
-			r == '-' || r == '.' || r == '_')
-	}) {
-		return "", "", false
-	}
-	return host, port, true
 }

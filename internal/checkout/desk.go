@@ -7,7 +7,6 @@ import (
 	"math"
 	"net/http"
 	"strconv"
-	"strings"
 	"sync"
 	"time"
 
@@ -66,7 +65,7 @@ func New(c Config) *Desk {
 // Before answers what is asked about visits and is no visit itself; all else goes to next.
 func (d *Desk) Before(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		name, ok := strings.CutPrefix(r.URL.Path, d.cfg.Places.Of(r).Own)
+		name, ok := d.cfg.Places.Own(r)
 		switch {
 		case !ok:
 			next.ServeHTTP(w, r)
@@ -93,9 +92,11 @@ func (d *Desk) Inside(next http.Handler) http.Handler {
 		delete(r.Header, PassHeader)
 		delete(r.Header, "Headgate_pass") // which CGI and WSGI cannot tell from it
 		s, ok := headgate.StayOf(w)
-		if d.cfg.Warn > 0 && r.URL.Path == d.cfg.Places.Of(r).Own+"session" { // a POST is of the visit
-			d.session(w, r, &s, ok)
-			return
+		if d.cfg.Warn > 0 {
+			if own, _ := d.cfg.Places.Own(r); own == "session" { // a POST is of the visit
+				d.session(w, r, &s, ok)
+				return
+			}
 		}
 		if ok && d.cfg.Pass {
 			if token, _, err := d.pass(&s); err == nil {

@@ -13,6 +13,7 @@ import (
 // check holds the values against each other. A value that is bad by itself is
 // left out, so that one mistake is told once.
 func check(d *decoder, c *Config) {
+	_, c.BoundLoopback = d.spots["max_connections_per_address"]
 	checkListens(d, c)
 	checkTLS(d, c)
 	checkCluster(d, c)

@@ -38,8 +38,10 @@ import (
 	"net/netip"
 	"net/url"
 	"os"
+	"strings"
 	"time"
 
+	"github.com/headgate/headgate/internal/exclude"
 	"github.com/headgate/headgate/internal/route"
 	"github.com/headgate/headgate/internal/rules"
 )
@@ -71,6 +73,18 @@ type Config struct {
 	// TrustedProxies lists the networks whose forwarding headers are believed.
 	// Default none. Networks are masked and written in IPv4 where they are IPv4.
 	TrustedProxies []netip.Prefix
+
+	// MaxConnections is how many connections one IPv4 address, or 64 bits of an IPv6 address, may
+	// have at Listen and TLS.Listen together. Trusted proxies have no bound, and neither has this
+	// machine itself unless BoundLoopback: the key is in the file. Default 256.
+	MaxConnections int64
+	BoundLoopback  bool
+
+	// BodyTimeout is the longest silence within the body of a request, BodyRate the bytes a second
+	// that a body needs to go on, and WriteTimeout how long a client may take for 32 KiB of an
+	// answer. Defaults 30 s, 1,024 and 60 s.
+	BodyTimeout, WriteTimeout time.Duration
+	BodyRate                  int64
 
 	// Cluster says which other processes are one room with this one; nil is none.
 	Cluster *Cluster
@@ -118,6 +132,12 @@ type Config struct {
 	lists map[string]*rules.List
 }
 
+// The values of Room.Paths.
+const (
+	PathsClean      = "clean"        // the request is sent to the clean spelling, or refused
+	PathsAsTheyCome = "as_they_come" // it passes, and the strictest decision counts
+)
+
 // CookieSecure says when the room's cookie carries the Secure attribute.
 type CookieSecure string
 
@@ -147,8 +167,12 @@ type Room struct {
 	// is any characters but a slash, none among them.
 	Path string
 
-	// PathCaseSensitive tells /Shop and /shop apart. Default true.
+	// PathCaseSensitive tells /Shop and /shop apart. Default false: many origins do not.
 	PathCaseSensitive bool
+
+	// Paths says what becomes of a request whose path can be read in several ways that lead to
+	// different decisions: clean or as_they_come. Default clean.
+	Paths string
 
 	// AdditionalRoutes are more hosts and folders of the room, at most 100. All hosts are one, or
 	// have a domain in common of which browsers take a cookie along. Default none.
@@ -249,6 +273,13 @@ type Room struct {
 	// JoinLimit bounds how many join from one network.
 	JoinLimit JoinLimit
 
+	// PassSharing says what becomes of a pass that is used in many networks.
+	PassSharing PassSharing
+
+	// Bind is header:NAME: cookies are good with the value of that header alone with which they were
+	// set. Default none.
+	Bind string
+
 	// Limits are the names of the limits that each request of the room meets. Default
 	// none.
 	Limits []string
@@ -286,24 +317,46 @@ type Exclude struct {
 	// for itself alone. Defaults /robots.txt, /favicon.ico and /.well-known/.
 	Paths []string
 
-	// Methods are in capitals. Defaults OPTIONS and HEAD.
+	// Methods are in capitals. Default none: preflights and HEAD have rules of
+	// their own.
 	Methods []string
 
 	// CIDRs are networks of visitors.
 	CIDRs []netip.Prefix
 
 	// Headers are "Name", present with any value, or "Name: value", present
-	// with exactly this one. Names are in canonical form.
+	// present with exactly this one. Names are in canonical form.
 	Headers []string
+
+	// Upgrade lets an excluded request open a WebSocket. Default false: what passes inside is
+	// not counted either.
+	Upgrade bool
+
+	// MaxInFlight is how many excluded requests may be in flight at the same time, MaxPerAddr how
+	// many of one IPv4 address or 64 bits of an IPv6 address. Defaults 1,000 and 100.
+	MaxInFlight, MaxPerAddr int64
 }
 
-// JoinLimit bounds how many tickets one network draws in a window.
+// JoinLimit bounds how many newcomers one network sends in a window while others wait, and twice
+// as many the next wider one.
 type JoinLimit struct {
-	Amount   int64         // tickets in a window; 0, the default, is no limit
+	Amount   int64         // newcomers in a window, default 60; 0 is no limit
 	Window   time.Duration // 1 second to 1 day, default 1 minute
-	PrefixV4 int           // bits that make an IPv4 network, default 24
-	PrefixV6 int           // bits that make an IPv6 network, default 56
+	PrefixV4 int           // bits that make an IPv4 network, default 32
+	PrefixV6 int           // bits that make an IPv6 network, default 64
+	Action   string        // those above it: lane, the default, or refuse
 }
+
+// PassSharing says what becomes of a pass that is used in more than so many networks.
+type PassSharing struct {
+	Networks int    // 1 to 8, default 3
+	Action   string // "mark", the default, "wait" or "end"
+}
+
+// BindHeader is the name of the header that Bind names, "" for none.
+func (r *Room) BindHeader() string { return strings.TrimPrefix(r.Bind, bindHeader) }
+
+const bindHeader = "header:"
 
 // maxFile is the largest file that is read. Chosen: 1,000 rooms with all keys
 // written out are about half of it.
@@ -384,13 +437,18 @@ func defaultConfig() Config {
 		AdminListen: "127.0.0.1:8081",
 		Data:        "./headgate-data",
 		Analytics:   defaultAnalytics(),
+
+		MaxConnections: 256,
+		BodyTimeout:    30 * time.Second,
+		BodyRate:       1024,
+		WriteTimeout:   time.Minute,
 	}
 }
 
 func defaultRoom() Room {
 	return Room{
 		Path:               "/",
-		PathCaseSensitive:  true,
+		Paths:              PathsClean,
 		Method:             "fifo",
 		SessionDuration:    5 * time.Minute,
 		SessionRenewal:     true,
@@ -402,19 +460,21 @@ func defaultRoom() Room {
 		PollMin:            time.Second,
 		PollMax:            30 * time.Second,
 		Exclude:            defaultExclude(),
-		JoinLimit:          JoinLimit{Window: time.Minute, PrefixV4: 24, PrefixV6: 56},
-		CookieSecure:       CookieSecureAuto,
-		CookieSameSite:     "lax",
+		JoinLimit: JoinLimit{Amount: 60, Window: time.Minute, PrefixV4: 32, PrefixV6: 64,
+			Action: "lane"},
+		PassSharing:    PassSharing{Networks: 3, Action: "mark"},
+		CookieSecure:   CookieSecureAuto,
+		CookieSameSite: "lax",
 
 		DefaultTemplateLanguage: "en-US",
 	}
 }
 
 // defaultExclude is what no person at a browser asks for on purpose:
-// preflights, probes, and files that robots and browsers fetch on their own.
+// files that robots and browsers fetch on their own.
 func defaultExclude() Exclude {
 	return Exclude{
-		Paths:   []string{"/robots.txt", "/favicon.ico", "/.well-known/"},
-		Methods: []string{"OPTIONS", "HEAD"},
+		Paths:       []string{"/robots.txt", "/favicon.ico", "/.well-known/"},
+		MaxInFlight: exclude.MaxInFlight, MaxPerAddr: exclude.MaxPerAddr,
 	}
 }

@@ -2,10 +2,12 @@ package config
 
 import (
 	"slices"
+	"strings"
 	"time"
 
 	"go.yaml.in/yaml/v4"
 
+	"github.com/headgate/headgate/internal/exclude"
 	"github.com/headgate/headgate/internal/route"
 )
 
@@ -64,6 +66,10 @@ func configFields(c *Config) []field {
 		one("drain_delay", span(&c.DrainDelay, time.Second, 10*time.Minute, true)),
 		{name: "tls", read: readTLS(&c.TLS)},
 		list("trusted_proxies", &c.TrustedProxies, cleanPrefix),
+		one("max_connections_per_address", whole(&c.MaxConnections, 1, maxUsers)),
+		one("request_body_timeout", span(&c.BodyTimeout, time.Second, time.Hour, false)),
+		one("request_body_rate", whole(&c.BodyRate, 1, 1<<30)),
+		one("response_write_timeout", span(&c.WriteTimeout, time.Second, time.Hour, false)),
 		{name: "cluster", read: readCluster(c)},
 		{name: "engine", read: readEngine(c)},
 		{name: "limits", read: readLimits(c)},
@@ -103,6 +109,7 @@ func roomFields(r *Room) []field {
 		one("host", raw(&r.Host, cleanHost)),
 		one("path", raw(&r.Path, cleanPath)),
 		one("path_case_sensitive", truth(&r.PathCaseSensitive)),
+		one("paths", word(&r.Paths, PathsClean, PathsAsTheyCome)),
 		{name: "additional_routes", read: readRoutes(&r.AdditionalRoutes)},
 		required("origin", "http://127.0.0.1:3000", raw(&r.Origin, cleanOrigin)),
 		required("total_active_users", "200", whole(&r.TotalActiveUsers, 1, maxUsers)),
@@ -131,6 +138,8 @@ func roomFields(r *Room) []field {
 		one("search_engine_crawler_bypass", truth(&r.CrawlerBypass)),
 		{name: "exclude", read: readExclude(&r.Exclude)},
 		group("join_limit", joinLimitFields(&r.JoinLimit)),
+		group("pass_sharing", passSharingFields(&r.PassSharing)),
+		one("bind", text(&r.Bind, cleanBind)),
 		{name: "limits", read: readRoomLimits(&r.Limits)},
 		one("fail_open_after", span(&r.FailOpenAfter, time.Second, day, true)),
 		one("cookie_suffix", text(&r.CookieSuffix, cleanName)),
@@ -144,7 +153,7 @@ func roomFields(r *Room) []field {
 
 func readExclude(dst *Exclude) func(*decoder, string, *yaml.Node) {
 	return func(d *decoder, key string, n *yaml.Node) {
-		var own Exclude
+		own := Exclude{MaxInFlight: exclude.MaxInFlight, MaxPerAddr: exclude.MaxPerAddr}
 		defaults := true
 		d.mapping(key, n, excludeFields(&own, &defaults))
 		if defaults {
@@ -167,6 +176,9 @@ func excludeFields(e *Exclude, defaults *bool) []field {
 		list("methods", &e.Methods, cleanMethod),
 		list("cidrs", &e.CIDRs, cleanPrefix),
 		list("headers", &e.Headers, cleanHeader),
+		one("upgrade", truth(&e.Upgrade)),
+		one("max_in_flight", whole(&e.MaxInFlight, 1, maxUsers)),
+		one("max_in_flight_per_address", whole(&e.MaxPerAddr, 1, maxUsers)),
 		one("defaults", truth(defaults)),
 	}
 }
@@ -177,7 +189,28 @@ func joinLimitFields(j *JoinLimit) []field {
 		one("window", span(&j.Window, time.Second, day, false)),
 		one("prefix_v4", whole(&j.PrefixV4, 1, 32)),
 		one("prefix_v6", whole(&j.PrefixV6, 1, 128)),
+		one("action", word(&j.Action, "lane", "refuse")),
 	}
+}
+
+func passSharingFields(p *PassSharing) []field {
+	return []field{
+		one("networks", whole(&p.Networks, 1, 8)),
+		one("action", word(&p.Action, "mark", "wait", "end")),
+	}
+}
+
+// cleanBind reads header:NAME.
+func cleanBind(s string) (string, *mistake) {
+	name, ok := strings.CutPrefix(s, bindHeader)
+	if !ok || name == "" {
+		return "", wrong("write header:NAME, such as header:x-member", "%s names no header", quote(s))
+	}
+	name, m := cleanHeaderName(name)
+	if m == nil && name == "Cookie" {
+		m = wrong("name a header that stays the same, such as header:x-member", "Cookie changes")
+	}
+	return bindHeader + name, m
 }
 
 // union appends to a what of b is not in it.
@@ -210,6 +243,7 @@ func homeOf(name string) string {
 		{"in a route, under additional_routes in a room", routeFields(new(route.Route))},
 		{"under exclude in a room", excludeFields(new(Exclude), new(bool))},
 		{"under join_limit in a room", joinLimitFields(new(JoinLimit))},
+		{"under pass_sharing in a room", passSharingFields(new(PassSharing))},
 		{"under page in a room", pageFields(new(Page))},
 		{"in a rule, under rules in a room", ruleFields(new(Rule))},
 		{"under checkout in a room", checkoutFields(new(Checkout))},

@@ -33,6 +33,7 @@ const (
 	KeyPath    = "path"
 	KeyMethod  = "method"
 	KeyHost    = "host"
+	KeyVisit   = "visit" // of the room; without one the visitor's address
 )
 
 // maxKeyParts bounds the parts of a key. Chosen.
@@ -77,9 +78,9 @@ func readKey(dst *[]KeyPart) func(*decoder, string, *yaml.Node) {
 }
 
 // cleanKeyPart reads client_address, client_address/24, client_address/24/64,
-// header:NAME, cookie:NAME, path, method or host.
+// header:NAME, cookie:NAME, path, method, host or visit.
 func cleanKeyPart(s string) (KeyPart, *mistake) {
-	kinds := []string{KeyAddress, KeyHeader, KeyCookie, KeyPath, KeyMethod, KeyHost}
+	kinds := []string{KeyAddress, KeyHeader, KeyCookie, KeyPath, KeyMethod, KeyHost, KeyVisit}
 	end := strings.IndexAny(s, ":/")
 	if end < 0 {
 		end = len(s)
@@ -88,7 +89,7 @@ func cleanKeyPart(s string) (KeyPart, *mistake) {
 	named := what == KeyHeader || what == KeyCookie
 	switch {
 	case !slices.Contains(kinds, what):
-		hint := "write client_address, header:NAME, cookie:NAME, path, method or host"
+		hint := "write client_address, header:NAME, cookie:NAME, path, method, host or visit"
 		if near := near.Word(what, kinds); near != "" {
 			hint = "did you mean " + clip(near+rest) + "?"
 		}

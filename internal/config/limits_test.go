@@ -194,6 +194,7 @@ func TestKeyPartsAreWrittenAsTheyAreRead(t *testing.T) {
 		"header:x-client":       {Kind: KeyHeader, Name: "X-Client"},
 		"cookie:Sid":            {Kind: KeyCookie, Name: "Sid"},
 		"path":                  {Kind: KeyPath}, "method": {Kind: KeyMethod}, "host": {Kind: KeyHost},
+		"visit": {Kind: KeyVisit},
 	} {
 		got, m := cleanKeyPart(text)
 		if m != nil || got != want {
@@ -318,7 +319,7 @@ func brokenLimits(c *Config) []string {
 		}
 		for _, p := range l.Key {
 			named := p.Kind == "header" || p.Kind == "cookie"
-			must(named || in(p.Kind, "client_address path method host"), "kind %q", p.Kind)
+			must(named || in(p.Kind, "client_address path method host visit"), "kind %q", p.Kind)
 			must(named == (p.Name != "") && !strings.ContainsAny(p.Name, " :;,=\"/"), "name %q", p.Name)
 			must(p.Kind != "client_address" || p.Prefix4 >= 1 && p.Prefix4 <= 32 &&
 				p.Prefix6 >= 1 && p.Prefix6 <= 128, "prefixes %+v", p)

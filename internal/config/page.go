@@ -96,5 +96,9 @@ func cleanPolicy(s string) (string, *mistake) {
 		return "", wrong("write it in one line of plain characters, of at most 4,000",
 			"is no Content-Security-Policy")
 	}
+	if err := pages.CheckPolicy(s); err != nil {
+		return "", wrong("take it out: headgate writes frame-ancestors as cookie_samesite says, and sandboxes "+
+			"previews", "%s", err.Error())
+	}
 	return s, nil
 }

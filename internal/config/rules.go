@@ -25,8 +25,8 @@ type Rule struct {
 	// -. Three lanes at most.
 	Lane string
 
-	// Share is how many of a hundred calls go to the lane at most while others wait: 1 to 99, and
-	// 99 for all lanes together. With the action lane.
+	// Share is how many of a hundred calls go to the lane at most while others wait: 1 to 89, and
+	// 89 for all lanes together. With the action lane.
 	Share int
 
 	// Enabled asks the rule. Default true.
@@ -83,7 +83,7 @@ func ruleFields(r *Rule) []field {
 			text(&r.Expression, anyText)),
 		one("description", text(&r.Description, anyText)),
 		one("lane", text(&r.Lane, anyText)),
-		one("share", whole(&r.Share, 1, 99)),
+		one("share", whole(&r.Share, 1, 89)),
 		one("enabled", truth(&r.Enabled)),
 	}
 }

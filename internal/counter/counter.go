@@ -60,13 +60,15 @@ const (
 	headPoll    = 2 * time.Second        // two head-poll intervals: nobody is called after a takeover
 	hideAfter   = 5 * time.Second        // numbers unheard after a takeover count in no position any more
 	lineSweep   = 4096                   // holds looked at in one pass
-	skipBytes   = 64 << 10               // record: late tickets below the frontier
-	drawnBytes  = 480 << 10              // the same where tickets are drawn: half of what NATS carries
-	storeWait   = 2 * time.Second        // a write that takes longer is looked up
-	storeRetry  = 250 * time.Millisecond
-	issuedSoon  = 250 * time.Millisecond // a number that was issued is in a record so soon
-	lastWrite   = 3 * time.Second        // the farewell of a clean stop takes no longer
-	unsureRuns  = 4096                   // record: numbers that were reserved and not heard
+	// provisionalSweep bounds how many tickets without a cookie lapse in one pass: 200,000 a second.
+	provisionalSweep = 20_000
+	skipBytes        = 64 << 10        // record: late tickets below the frontier
+	drawnBytes       = 480 << 10       // the same where tickets are drawn: half of what NATS carries
+	storeWait        = 2 * time.Second // a write that takes longer is looked up
+	storeRetry       = 250 * time.Millisecond
+	issuedSoon       = 250 * time.Millisecond // a number that was issued is in a record so soon
+	lastWrite        = 3 * time.Second        // the farewell of a clean stop takes no longer
+	unsureRuns       = 4096                   // record: numbers that were reserved and not heard
 )
 
 // Config describes the counter of one room.

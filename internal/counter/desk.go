@@ -1,6 +1,7 @@
 package counter
 
 import (
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"time"
@@ -19,12 +20,15 @@ type desk struct {
 	limitRev    uint64
 	called      calls
 	pace        pace
+	struck      map[uint64]int           // how often tickets were told to come in, and did not
 	nobody      bool                     // the last call found nobody who is there: the next poll calls
 	held        bool                     // nobody is called or admitted: queue_all, origin down, not open
 	joins       [1 + slot.MostLanes]rate // by line, for the size of a block
 	polls       rate
 	left        rate          // calls by second, for the expected time
 	linedUp     time.Duration // since then somebody has been waiting
+	joinedAt    time.Duration // when the last ticket was issued
+	doorUntil   time.Duration // a called visitor is held until then
 	skips       rate
 	tookAt      time.Duration
 	issueAt     time.Duration // before, the host of before may issue numbers
@@ -40,10 +44,12 @@ type desk struct {
 	fore        forecast
 	up          upward
 
-	laned    [1 + slot.MostLanes]laneCounts
-	laneless int          // lanes of the settings that have no line yet
-	moved    []slot.Moved // places on another device now, as the next write has them
-	movedAt  time.Duration
+	laned        [1 + slot.MostLanes]laneCounts
+	laneless     int           // lanes of the settings that have no line yet
+	crowdedUntil time.Duration // the built-in lane is kept until then
+	crowded      bool
+	moved        []slot.Moved // places on another device now, as the next write has them
+	movedAt      time.Duration
 
 	draws  []slot.Draw // as the next write has them
 	plan   Plan
@@ -112,7 +118,8 @@ func (c *desk) spread() {
 	}
 }
 
-// join puts a newcomer at the end of a line, who has waited for a while before a door.
+// join issues a provisional ticket at the end of a line to a newcomer, who has waited for a while
+// before a door. The first poll makes a place of it.
 func (c *desk) join(clk time.Duration, lane int, hold, waited time.Duration) Place {
 	c.awake(clk)
 	c.joins[lane].add(clk, 1)
@@ -126,20 +133,15 @@ func (c *desk) join(clk time.Duration, lane int, hold, waited time.Duration) Pla
 	if behind <= int64(passed) { // the line had moved past all others
 		c.linedUp = clk
 	}
-	interval := c.drawInterval()
-	if !c.cfg.Draws {
-		own := int64(c.line.Line(lane).Len()) + 1
-		interval = c.interval(c.fore.soon(own+c.line.Beside(lane, own), clk), clk)
-	}
 	now := c.pool.Tau(clk)
-	number := c.line.Join(lane, now, interval, hold)
+	number := c.line.JoinProvisional(lane, now, hold)
 	c.line.Came(number, now.Add(-max(0, waited)))
+	c.joinedAt = clk
 	c.tellWaiting(clk)
-	c.call(clk)
-	if behind == 0 { // Run sleeps longer while nobody waits
-		c.again()
-	}
-	p := c.place(number, clk)
+	p := c.newPlace(number, clk)
+	p.Status = slot.TicketWaiting
+	p.PollAfter = min(p.PollAfter, slot.FirstInterval)
+	c.line.Told(number, p.PollAfter)
 	if p.Came = c.cameAt(clk); p.Came > 0 {
 		p.Came = max(1, p.Came.Add(-max(0, waited)))
 	}
@@ -172,8 +174,10 @@ func (c *desk) look(clk time.Duration) (recall bool, next time.Duration) {
 // false if the ticket is not called. waits: somebody waits for its claim already.
 func (c *desk) claim(number uint64, clk, hard time.Duration, waits bool) bool {
 	id := slot.StayID(number)
-	_, again := c.pool.ClaimedBefore(id)
+	end, again := c.pool.ClaimedBefore(id)
 	switch {
+	case again && end == 0: // used up
+		return false
 	case again, waits: // a second tab, or the answer was lost
 		if again {
 			c.pool.Claim(id, hard, true)
@@ -221,24 +225,26 @@ func (c *desk) leave(number uint64, clk time.Duration) {
 func (c *desk) place(number uint64, clk time.Duration) Place {
 	c.awake(clk)
 	c.polls.add(clk, 1)
-	p := Place{
-		Number: number, Life: c.lineLife(), Now: c.nowLife(),
-		Waiting: int64(c.line.Len()), Served: c.served(slot.LaneOf(number)), Held: c.held,
-	}
 	if number >= c.line.End(number) {
 		c.rolledBack(number, clk)
 	}
-	pos, ok := c.line.Position(number)
-	if !ok {
+	first := c.line.Status(number) == slot.TicketProvisional
+	if first {
+		alone := c.line.Len() == 0
+		c.line.Confirm(number, c.pool.Tau(clk))
+		c.call(clk)
+		if alone { // Run sleeps longer while nobody waits
+			c.again()
+		}
+	}
+	p := c.newPlace(number, clk)
+	if p.Position == 0 {
 		p.Status = c.line.Status(number)
+		c.usedUp(&p, clk)
 		return p
 	}
-	p.Position, p.Ahead = pos, pos-1
-	if c.cfg.Draws {
-		p.ETA, p.PollAfter = c.drawETA(number, clk), c.spreadPoll(c.drawInterval())
-	} else {
-		p.ETA = c.fore.eta(pos, clk)
-		p.PollAfter = c.pollAfter(p.ETA, pos, clk)
+	if first { // its page asks again when it was told to at the join: until then nobody waits for it longer
+		p.PollAfter = min(p.PollAfter, slot.FirstInterval)
 	}
 	p.Status = c.line.Seen(number, c.pool.Tau(clk), p.PollAfter)
 	// A late one is back and next in the order. Any other may be the first who is
@@ -251,6 +257,38 @@ func (c *desk) place(number uint64, clk time.Duration) Place {
 		c.tell(&p, clk)
 	}
 	return p
+}
+
+// newPlace says where a ticket stands, but for its status; its position is 0 if it holds no place.
+func (c *desk) newPlace(number uint64, clk time.Duration) Place {
+	p := Place{
+		Number: number, Life: c.lineLife(), Now: c.nowLife(),
+		Waiting: int64(c.line.Len()), Served: c.served(slot.LaneOf(number)), Held: c.held,
+	}
+	pos, ok := c.line.Position(number)
+	if !ok {
+		return p
+	}
+	p.Position, p.Ahead = pos, pos-1
+	if c.cfg.Draws {
+		p.ETA, p.PollAfter = c.drawETA(number, clk), c.spreadPoll(c.drawInterval())
+	} else {
+		p.ETA = c.fore.eta(pos, clk)
+		p.PollAfter = c.pollAfter(p.ETA, pos, clk)
+	}
+	return p
+}
+
+// copyPoll is how soon a request with a ticket that is used up is asked to come again: the browser
+// that made it may have the pass by then. Chosen.
+const copyPoll = 5 * time.Second
+
+// usedUp marks the place of a ticket whose pass has come back.
+func (c *desk) usedUp(p *Place, clk time.Duration) {
+	left, ok := c.pool.UsedUp(clk, slot.StayID(p.Number))
+	if p.UsedUp = ok; ok {
+		p.PollAfter = max(c.cfg.Line.PollMin, min(copyPoll, left))
+	}
 }
 
 // rolledBack acts on a sealed ticket of this life whose number was never issued:
@@ -283,6 +321,7 @@ func (c *desk) tell(p *Place, clk time.Duration) {
 			x.due = c.pace.admit(clk, c.called.ahead(x, clk))
 		}
 		c.called.at[p.Number] = x
+		c.doorUntil = max(c.doorUntil, x.due)
 	}
 	if wait := x.due - clk; wait > 0 {
 		p.Status, p.PollAfter = slot.TicketWaiting, wait+2*time.Millisecond
@@ -359,7 +398,7 @@ func (c *desk) call(clk time.Duration) {
 		c.laned[slot.LaneOf(number)].called++
 		c.left.add(clk, 1)
 		c.pace.called(clk)
-		c.called.add(number, clk, clk+c.callHold(number))
+		c.called.add(number, clk, clk+c.callHold(number, clk))
 	}
 	c.tellWaiting(clk)
 }
@@ -403,31 +442,66 @@ func (c *desk) random() float64 {
 	return rand.Float64()
 }
 
-// callHold is how long a called slot stays reserved: long enough for a visitor
-// who comes when it was told to, and one poll may be lost.
-func (c *desk) callHold(number uint64) time.Duration {
+// callHold is how long a called slot stays reserved: long enough for a visitor that asks when it was
+// told to, and then comes. One that is overdue gets no more than that.
+func (c *desk) callHold(number uint64, clk time.Duration) time.Duration {
 	if c.cfg.Line.CallHold > 0 {
 		return c.cfg.Line.CallHold
 	}
-	return max(5*time.Second, 2*c.line.Given(number))
+	silent, _, _ := c.line.Silence(number, c.pool.Tau(clk))
+	return max(5*time.Second, 2*c.line.Given(number)-silent)
 }
+
+// mostStrikes is how often a visitor may be told to come in and not come before the place is given up.
+// Chosen: an answer may be lost, and a page that fails to load is loaded again; but a slot that is kept
+// for somebody who only asks stands empty, and a crowd of such would shut the room.
+const mostStrikes = 3
+
+// strikes notes that a visitor was told to come in and did not, and reports whether it was once too
+// often.
+func (c *desk) strikes(number uint64) bool {
+	if len(c.struck) > struckMost { // of those who have left since nobody needs to know
+		maps.DeleteFunc(c.struck, func(n uint64, _ int) bool {
+			s := c.line.Status(n)
+			return s != slot.TicketWaiting && s != slot.TicketLate && s != slot.TicketCalled
+		})
+	}
+	if c.struck == nil {
+		c.struck = map[uint64]int{}
+	}
+	c.struck[number]++
+	if c.struck[number] < mostStrikes {
+		return false
+	}
+	delete(c.struck, number)
+	return true
+}
+
+// struckMost is from how many on those are looked for who have left. Chosen.
+const struckMost = 10_000
 
 // lapse takes back calls that nobody claimed, and forgets places whose hold is
 // over.
 func (c *desk) lapse(clk time.Duration) {
 	for {
-		number, ok := c.called.lapsed(clk)
+		x, ok := c.called.lapsed(clk)
 		if !ok {
 			break
 		}
 		c.stats.Lapsed++
 		c.pool.Uncall()
-		c.line.Lapse(number, c.pool.Tau(clk))
+		if x.told && c.strikes(x.number) {
+			c.line.Leave(x.number)
+			continue
+		}
+		c.line.Lapse(x.number, c.pool.Tau(clk))
 	}
 	if clk-c.lastGone >= 100*time.Millisecond {
 		c.lastGone = clk
 		c.lapseRoamers(clk)
 		c.sweepMoved(clk)
+		c.crowded = c.crowded && clk < c.crowdedUntil
+		c.line.LapseProvisional(c.pool.Tau(clk), provisionalSweep)
 		if c.line.Expire(c.pool.Tau(clk), lineSweep) > 0 {
 			c.tellWaiting(clk)
 		}
@@ -435,10 +509,32 @@ func (c *desk) lapse(clk time.Duration) {
 }
 
 // tellWaiting tells the pool whether anybody waits, or must. Just after a takeover
-// some may wait who have not spoken yet.
+// some may wait who have not spoken yet, and just after a join its visitor, who must not be
+// overtaken before its page has asked for the first time.
 func (c *desk) tellWaiting(clk time.Duration) {
-	waits := c.waiting() > 0 || c.line.Unsure() > 0 && clk < c.tookAt+headPoll
+	waits := c.lineWaits(clk) || c.line.Unsure() > 0 && clk < c.tookAt+headPoll ||
+		c.newcomersFirst(clk)
 	c.pool.Waiting(c.held || waits && !c.cfg.All)
+}
+
+// lineWaits reports whether somebody waits whom newcomers must not pass. Visitors who are called have
+// their slots: while more are free and due, and none of them is held at the door, a newcomer takes
+// nobody's.
+func (c *desk) lineWaits(clk time.Duration) bool {
+	n, called := c.waiting(), int64(c.line.Called())
+	for _, x := range c.roamers.line {
+		if x.called {
+			called++
+		}
+	}
+	return n > called || n > 0 && (clk < c.pace.at || clk < c.doorUntil || c.pool.FreeNow(clk) <= 0)
+}
+
+// newcomersFirst reports whether there are fewer free slots than tickets whose cookie may come back any
+// moment: nobody must pass them then.
+func (c *desk) newcomersFirst(clk time.Duration) bool {
+	n := int64(c.line.Provisional())
+	return n > 0 && clk < c.joinedAt+slot.FirstInterval && c.pool.FreeNow(clk) <= n
 }
 
 // setLimits hands limits to the next write and returns their revision.

@@ -18,7 +18,8 @@ func (c *desk) putLine(clk time.Duration) {
 	next, r, line := c.reserve(0, clk), c.pool.Record(), c.line.Ordinary()
 	if next == r.Next && line.End() == r.Issued && line.Frontier() == r.Frontier &&
 		line.Late() == 0 && len(r.Skipped) == 0 && line.Unsure() == 0 && len(r.Unsure) == 0 &&
-		line.Len() == 0 && len(r.Heads) == 0 && !c.drawing() && c.line.Line(1) == nil &&
+		line.Len() == 0 && line.Provisional() == 0 && len(r.Heads) == 0 &&
+		!c.drawing() && c.line.Line(1) == nil && c.line.Line(slot.MostLanes) == nil &&
 		len(r.Moved) == 0 && len(c.moved) == 0 {
 		return
 	}
@@ -55,7 +56,7 @@ func (c *desk) mustWrite(clk time.Duration, asked bool) bool {
 		return true
 	case c.drawing():
 		return true
-	case asked, c.short(), r.Quiet != (c.pool.Quiet(clk) > 0):
+	case asked, c.short(), c.pool.Evictable(clk), r.Quiet != (c.pool.Quiet(clk) > 0):
 		return true
 	case c.waiting() > 0 && !c.pool.Fresh(clk, fresh/2):
 		return true

@@ -90,7 +90,7 @@ func (c *desk) skipped() (own, lane int) {
 	switch {
 	case !c.cfg.Draws:
 		return skipBytes, skipBytes
-	case c.line.Line(1) == nil:
+	case c.line.Line(1) == nil && c.line.Line(slot.MostLanes) == nil:
 		return drawnBytes, 0
 	}
 	return drawnBytes / 2, drawnBytes / (2 * slot.MostLanes)

@@ -200,25 +200,27 @@ type State struct {
 	Active  int64 // slots at once in use, calls not counted
 	Waiting int64
 	Called  int64
-	New     int64 // slots of the window in use
-	Served  uint64
-	Held    bool
-	Here    bool    // this process hosts the room: its totals count for it
-	Rate    float64 // calls a second
-	Totals  Totals
-	Life    uint64
-	Head    ETA           // of the last position
-	Age     time.Duration // since the newest confirmed write was built
-	Refused time.Duration // the store has refused writes for so long; 0 it does not
-	Quiet   time.Duration // nobody new is let in for so long
-	Latency time.Duration // of a write, smoothed
-	Sites   *SitesState   // nil with one data centre
-	Lends   *Lends        // of Anywhere alone
-	Draw    *DrawState    // nil: no draw is planned
-	Lanes   []LaneState   // nil: it has none
-	Lent    *LentState    // nil of Anywhere, and of a record that is damaged
-	Bound   Bound         // of Active, and of New
-	Told    time.Duration // since the host has said all this; 0 at the host, below 0: never
+	// Provisional counts the tickets whose cookie has not come back; of a room hosted elsewhere it is 0.
+	Provisional int64
+	New         int64 // slots of the window in use
+	Served      uint64
+	Held        bool
+	Here        bool    // this process hosts the room: its totals count for it
+	Rate        float64 // calls a second
+	Totals      Totals
+	Life        uint64
+	Head        ETA           // of the last position
+	Age         time.Duration // since the newest confirmed write was built
+	Refused     time.Duration // the store has refused writes for so long; 0 it does not
+	Quiet       time.Duration // nobody new is let in for so long
+	Latency     time.Duration // of a write, smoothed
+	Sites       *SitesState   // nil with one data centre
+	Lends       *Lends        // of Anywhere alone
+	Draw        *DrawState    // nil: no draw is planned
+	Lanes       []LaneState   // nil: it has none
+	Lent        *LentState    // nil of Anywhere, and of a record that is damaged
+	Bound       Bound         // of Active, and of New
+	Told        time.Duration // since the host has said all this; 0 at the host, below 0: never
 }
 
 // Bound is what may be in use now: the limits, or higher ones of before until enough slots
@@ -247,8 +249,9 @@ func (c *Counter) State(of slot.LoanID, opened int64) State {
 	stats.Expired = int64(c.line.Expired())
 	return State{
 		Active: c.pool.UsedAt(0, clk, of, opened), Waiting: n, Called: c.pool.Called(),
-		New:    c.pool.UsedAt(1, clk, of, opened),
-		Served: c.served(0), Held: c.held, Here: true, Rate: rate, Totals: stats,
+		Provisional: int64(c.line.Provisional()),
+		New:         c.pool.UsedAt(1, clk, of, opened),
+		Served:      c.served(0), Held: c.held, Here: true, Rate: rate, Totals: stats,
 		Life: r.Name.Life, Head: c.fore.eta(max(1, n), clk),
 		Age: c.pool.Age(clk), Refused: refused, Quiet: c.pool.Quiet(clk), Latency: c.latency,
 		Sites: sites, Lends: c.lends(), Draw: c.drawState(),

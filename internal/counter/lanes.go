@@ -30,13 +30,36 @@ func (c *desk) setLanes() {
 	if c.cfg.Params.Counters {
 		return
 	}
-	left := c.line.SetLanes(c.cfg.Lanes)
+	left := c.line.SetLanes(c.lanes())
 	if len(left) != c.laneless {
 		for _, x := range left {
 			c.cfg.Log.Warn("lane has no line yet: who is to wait in it joins the ordinary one",
 				"room", c.cfg.Room, "lane", x.Name, "hint", "it has one when a lane that was taken away is empty")
 		}
 		c.laneless = len(left)
+	}
+}
+
+// crowdedFor is how long the built-in lane is kept for the next newcomer after the last. Chosen.
+const crowdedFor = time.Minute
+
+// lanes are those of the settings, and the built-in one while it is needed: a room with lanes tells
+// less of its line, and keeps no slots after a restart.
+func (c *desk) lanes() []slot.Lane {
+	network := slot.NetworkLane()
+	if c.crowded || c.line.Holds(network.Name) {
+		return append(slices.Clone(c.cfg.Lanes), network)
+	}
+	return c.cfg.Lanes
+}
+
+// openLane makes the built-in lane, if that is the one which is to be joined.
+func (c *desk) openLane(id uint64, clk time.Duration) {
+	if id != slot.NetworkLane().ID() || c.cfg.Params.Counters {
+		return
+	}
+	if c.crowded, c.crowdedUntil = true, clk+crowdedFor; c.line.Lane(id) == 0 {
+		c.setLanes()
 	}
 }
 
@@ -115,7 +138,7 @@ func headsOf(r *slot.Record) (heads [1 + slot.MostLanes][]byte) {
 // laneStates are those of the lanes that have a name or people.
 func (c *desk) laneStates() (all []LaneState) {
 	wanted := map[string]bool{}
-	for _, x := range c.cfg.Lanes {
+	for _, x := range c.lanes() {
 		wanted[x.Name] = true
 	}
 	for i, x := range c.line.Lanes() {

@@ -48,6 +48,9 @@ func joins(t *testing.T, c *Counter, lane uint64, n int) (tickets []uint64) {
 	t.Helper()
 	for range n {
 		p, err := c.Join(t.Context(), lane, 5*time.Minute, 0)
+		if err == nil { // its cookie comes back
+			_, err = c.Poll(t.Context(), p.Life, p.Number, 0)
+		}
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -25,7 +25,13 @@ const (
 	maxMembers = 4096
 )
 
-const beatName = "members"
+// beatName is told by processes that may host rooms, workersName by all others. A worker
+// may not tell under the first (package rights): one that lied about what it hosts would
+// make the hosts of all rooms give way.
+const (
+	beatName    = "members"
+	workersName = "workers"
+)
 
 // A Member is a process that shares the engine with others.
 type Member struct {
@@ -71,7 +77,7 @@ func NewMembers(
 
 // Run speaks and listens until ctx ends, then says that it leaves.
 func (m *Members) Run(ctx context.Context) error {
-	stop, err := m.bus.Hear(beatName, m.hear)
+	stop, err := hearAll(m.bus, m.hear)
 	if err != nil {
 		return err
 	}
@@ -109,9 +115,13 @@ func (m *Members) say() {
 	m.said = clk
 	m.self.Wall = time.Now()
 	b, err := json.Marshal(&m.self)
+	name := beatName
+	if !m.self.Hosts {
+		name = workersName
+	}
 	m.mu.Unlock()
 	if err == nil {
-		err = m.bus.Tell(beatName, b)
+		err = m.bus.Tell(name, b)
 	}
 	if err != nil {
 		m.log.Debug("heartbeat not sent", "error", err)
@@ -119,16 +129,12 @@ func (m *Members) say() {
 }
 
 // hear takes a heartbeat in.
-func (m *Members) hear(msg []byte) {
-	x := &Member{}
-	if err := json.Unmarshal(msg, x); err != nil || x.Name == "" || len(x.Name) > 64 {
-		return
-	}
+func (m *Members) hear(x *Member) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	x.heard, x.Skew = m.boot(), time.Until(x.Wall)
 	if x.Name == m.self.Name {
-		if x.Life != m.self.Life && !x.Leaving {
+		if x.Life != m.self.Life && !x.Leaving && x.Hosts == m.self.Hosts {
 			m.log.Error("two processes have the same name in the cluster", "node", x.Name,
 				"hint", "give each its own cluster.node, and its own join file")
 		}
@@ -136,7 +142,9 @@ func (m *Members) hear(msg []byte) {
 	}
 	was := m.others[x.Name]
 	switch {
-	case was == nil && len(m.others) >= maxMembers:
+	case was != nil && was.Hosts && !x.Hosts: // a worker that calls itself as a store node is called
+		return
+	case was == nil && !x.Hosts && len(m.others) >= maxMembers:
 		return
 	case was == nil || was.Life != x.Life || x.heard-was.heard > silentFor:
 		x.first = x.heard

@@ -3,6 +3,7 @@ package counter
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync"
 	"time"
 
@@ -357,7 +358,11 @@ func (c *Counter) do(ctx context.Context, q *request) (r reply) {
 
 func (c *Counter) answerSync(ctx context.Context, msg []byte) []byte {
 	x := &slot.Sync{}
-	if err := x.UnmarshalBinary(msg); err != nil {
+	err := x.UnmarshalBinary(msg)
+	if err == nil {
+		err = c.checkSync(x)
+	}
+	if err != nil {
 		c.cfg.Log.Error("message refused", "room", c.cfg.Room, "error", err)
 		return nil
 	}
@@ -373,6 +378,22 @@ func (c *Counter) answerSync(ctx context.Context, msg []byte) []byte {
 		return nil
 	}
 	return b
+}
+
+// checkSync refuses what only a node that lies says, and brings absurd times into reach.
+func (c *Counter) checkSync(x *slot.Sync) error {
+	if err := x.Check(); err != nil {
+		return err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	r := c.pool.Record()
+	if x.Ahead(r.Name) {
+		return fmt.Errorf("%w: it has seen a record of the epoch %d, and ours is %d", slot.ErrMessage,
+			x.Seen.Epoch, r.Name.Epoch)
+	}
+	x.Clamp(c.pool.Tau(c.cfg.Boot()), r.Limits[0].Longest)
+	return nil
 }
 
 // answerSettings tells the limits that are in the record.

@@ -82,6 +82,7 @@ func (c *desk) roam(id uint64, came slot.Tau, clk time.Duration) Place {
 	}
 	if _, again := c.pool.ClaimedBefore(slot.StayID(id)); again {
 		p.Status = slot.TicketUsed
+		c.usedUp(&p, clk)
 		return p
 	}
 	if c.roamers.used[id] || len(c.roamers.used) >= mostUsed { // a newcomer like all others

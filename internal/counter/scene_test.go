@@ -176,6 +176,7 @@ func (s *scene) arrive(at time.Duration, stay stayPlan) {
 		}
 		p := s.desk.Join(s.now, 15*time.Minute, 0)
 		v.number = p.Number
+		p = s.desk.Poll(s.now, v.number) // its cookie comes back
 		s.people[p.Number] = v
 		s.hears(v, p)
 	})

@@ -230,8 +230,12 @@ func (s *Seat) learn(active, fresh slot.Limit, rev uint64) {
 	s.set.Active, s.set.New, s.rev = active, fresh, rev
 }
 
-// knowLimits notes the revision that the settings of now belong to.
+// knowLimits notes the revision that the settings of now belong to. A process that hosts
+// no room does not need it, and may not read the record.
 func (s *Seat) knowLimits(ctx context.Context) error {
+	if !s.members.Self().Hosts {
+		return nil
+	}
 	ctx, stop := context.WithTimeout(ctx, storeWait)
 	defer stop()
 	b, _, err := s.cfg.Store.Load(ctx, recordOf(s.cfg.Room))

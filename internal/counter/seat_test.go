@@ -122,7 +122,12 @@ func (c *cluster) join(n *node) (p Place) {
 	c.t.Helper()
 	c.await("join at "+n.name, 8*time.Second, func() bool {
 		var err error
-		p, err = n.seat.Join(c.t.Context(), 0, time.Minute, 0)
+		if p.Number == 0 {
+			p, err = n.seat.Join(c.t.Context(), 0, time.Minute, 0)
+		}
+		if err == nil { // its cookie comes back
+			_, err = n.seat.Poll(c.t.Context(), p.Life, p.Number, 0)
+		}
 		return err == nil
 	})
 	return p

@@ -225,13 +225,15 @@ const (
 	bitNow  // of a place: a life follows
 	bitMoved
 	bitLane // of a trace: the name of a lane follows
+	bitUsedUp
 )
 
 // appendPlace appends a place; what places have in common, by the way from the last.
 func appendPlace(b []byte, p, last *Place) []byte {
 	b = appendUints(b, uint64(p.Status),
 		flag(p.Held, bitHeld)|flag(p.Called, bitCalled)|flag(p.ETA != ETA{}, bitETA)|
-			flag(p.Came != 0, bitCame)|flag(p.Now != 0, bitNow)|flag(p.Moved, bitMoved))
+			flag(p.Came != 0, bitCame)|flag(p.Now != 0, bitNow)|flag(p.Moved, bitMoved)|
+			flag(p.UsedUp, bitUsedUp))
 	b = appendInts(b, int64(p.Number-last.Number), int64(p.Life-last.Life),
 		p.Position, p.Ahead, p.Waiting-last.Waiting, int64(p.Served-last.Served),
 		int64(p.PollAfter))
@@ -248,6 +250,7 @@ func (d *reader) place(p, last *Place) {
 	p.Status = d.status()
 	bits := d.uint()
 	p.Held, p.Called, p.Moved = bits&bitHeld != 0, bits&bitCalled != 0, bits&bitMoved != 0
+	p.UsedUp = bits&bitUsedUp != 0
 	p.Number, p.Life = last.Number+uint64(d.int()), last.Life+uint64(d.int())
 	p.Position, p.Ahead, p.Waiting = d.int(), d.int(), last.Waiting+d.int()
 	p.Served, p.PollAfter = last.Served+uint64(d.int()), time.Duration(d.int())

@@ -99,8 +99,8 @@ func randomSettings(rng *rand.Rand) (s Settings) {
 	for _, l := range []*slot.Limit{&s.Active, &s.New} {
 		l.N, l.Per = rng.Int64N(1<<40), 1+time.Duration(rng.Int64N(int64(time.Hour)))
 	}
-	for i := range rng.IntN(slot.MostLanes + 1) {
-		s.Lanes = append(s.Lanes, slot.Lane{Name: strings.Repeat("x", i+1), Share: 1 + rng.IntN(33)})
+	for i := range rng.IntN(slot.OwnLanes + 1) {
+		s.Lanes = append(s.Lanes, slot.Lane{Name: strings.Repeat("x", i+1), Share: 1 + rng.IntN(29)})
 	}
 	return s
 }
@@ -179,7 +179,7 @@ func TestWireRefusesAnotherFormat(t *testing.T) {
 // Whoever changes the bytes changes wireFormat.
 func TestWireOfFormat1HasTheseBytes(t *testing.T) {
 	eta := ETA{Known: true, Exact: true, Expect: 1, Low: 2, High: 3}
-	place := Place{slot.TicketCalled, 4, 5, 0, 6, 7, 8, 9, 10, eta, true, true, 0, false}
+	place := Place{slot.TicketCalled, 4, 5, 0, 6, 7, 8, 9, 10, eta, true, true, 0, false, false}
 	next := place
 	next.Number, next.Position, next.ETA, next.Held = 6, 7, ETA{}, false
 	for i, tt := range []struct {

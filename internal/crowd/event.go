@@ -43,6 +43,7 @@ type Poll struct {
 	Ahead     int64
 	Served    uint64
 	ETAKnown  bool
+	ETA       time.Duration // the expected wait, between the two ends of the range
 	ETALow    time.Duration
 	ETAHigh   time.Duration
 	PollAfter time.Duration

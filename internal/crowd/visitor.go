@@ -25,7 +25,7 @@ type visitor struct {
 	plan  plan
 	log   *Visitor
 	rng   *rand.Rand
-	jar   jar
+	jar   Jar
 
 	servedURL *url.URL // of the shared document; nil: not told
 	retries   int      // errors in a row
@@ -130,6 +130,10 @@ func (v *visitor) note(p *Poll, t *told) {
 	p.Number, p.Position, p.Ahead = t.Number, t.Position, t.Ahead
 	if t.ETALow != nil && t.ETAHigh != nil {
 		p.ETAKnown, p.ETALow, p.ETAHigh = true, seconds(*t.ETALow), seconds(*t.ETAHigh)
+		p.ETA = (p.ETALow + p.ETAHigh) / 2
+	}
+	if p.ETAKnown && t.ETA != nil {
+		p.ETA = seconds(*t.ETA)
 	}
 	if t.Number != 0 && v.log.Number != 0 && v.log.Number != t.Number {
 		v.log.Renumbered = true

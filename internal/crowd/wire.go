@@ -42,6 +42,7 @@ type told struct {
 	State     string   `json:"state"`
 	Position  int64    `json:"position"`
 	Ahead     int64    `json:"ahead"`
+	ETA       *float64 `json:"eta_seconds"`
 	ETALow    *float64 `json:"eta_low_seconds"`
 	ETAHigh   *float64 `json:"eta_high_seconds"`
 	PollAfter float64  `json:"poll_after_seconds"`
@@ -66,7 +67,7 @@ func (v *visitor) send(ctx context.Context, ask Ask, to *url.URL) (answer, error
 		return answer{}, err
 	}
 	defer resp.Body.Close()
-	v.jar.keep(resp.Header["Set-Cookie"])
+	v.jar.Keep(resp.Header["Set-Cookie"])
 	a := answer{status: resp.StatusCode, state: resp.Header.Get("Headgate-State")}
 	if err := a.read(ask, resp); err != nil {
 		return a, err
@@ -211,11 +212,12 @@ func kindOf(err error) string {
 	return "other network error"
 }
 
-// A jar holds the newest value of each cookie name. It is small enough for a
-// slice: a room has one cookie.
-type jar struct{ names, values []string }
+// A Jar holds the newest value of each cookie name. It is small enough for a
+// slice: a room has one cookie. One goroutine may use it at a time.
+type Jar struct{ names, values []string }
 
-func (j *jar) keep(lines []string) {
+// Keep takes the cookies of Set-Cookie lines.
+func (j *Jar) Keep(lines []string) {
 	for _, line := range lines {
 		c, err := http.ParseSetCookie(line)
 		if err != nil {
@@ -230,7 +232,7 @@ func (j *jar) keep(lines []string) {
 	}
 }
 
-func (j *jar) drop(name string) {
+func (j *Jar) drop(name string) {
 	for i, n := range j.names {
 		if n == name {
 			j.names = append(j.names[:i], j.names[i+1:]...)
@@ -241,7 +243,7 @@ func (j *jar) drop(name string) {
 }
 
 // String gives the Cookie header, "" when there is none to send.
-func (j *jar) String() string {
+func (j *Jar) String() string {
 	var b strings.Builder
 	for i, n := range j.names {
 		if i > 0 {

@@ -86,6 +86,7 @@ func (d *Dashboard) Handler() http.Handler {
 		}
 		w.Header().Set("Cache-Control", "no-store")
 		w.Header().Set("X-Content-Type-Options", "nosniff")
+		w.Header().Set("Cross-Origin-Resource-Policy", "same-origin")
 		guarded.ServeHTTP(w, r)
 	})
 }

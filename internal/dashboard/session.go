@@ -4,6 +4,7 @@ import (
 	"crypto/rand"
 	"crypto/sha256"
 	"net/http"
+	"net/url"
 	"strings"
 	"sync"
 	"time"
@@ -18,15 +19,17 @@ const (
 	mostSessions = 200
 )
 
-// The names of the cookie: the first where the browser came by https.
+// The names of the cookie: the first where the browser came by https. By plain http browsers do not
+// agree on Secure, which __Host- needs, even for 127.0.0.1. Cookies ignore ports: package proxy
+// keeps both names from the origins.
 const (
-	hostCookie  = "__Host-headgate"
+	hostCookie  = "__Host-" + plainCookie
 	plainCookie = "headgate-session"
 )
 
 // A session is a browser that has signed in.
 type session struct {
-	token string // its id
+	token string // its hash: another token of the same id would be another one
 	began time.Time
 	seen  time.Time
 }
@@ -105,8 +108,27 @@ func cookieName(r *http.Request) string {
 	return plainCookie
 }
 
-// secretOf is what the cookie of a request says, "" for none.
+// sameOrigin reports whether a request may come from the dashboard's own page. A page at another
+// port of the host is of the same site, so SameSite lets its requests have the cookie. Browsers that
+// send no Sec-Fetch-Site send Origin with all that changes anything, and with what asks to be read.
+func sameOrigin(r *http.Request) bool {
+	switch r.Header.Get("Sec-Fetch-Site") {
+	case "same-origin", "none": // none: by the operator's own hand
+		return true
+	case "":
+		origin := r.Header.Get("Origin")
+		u, err := url.Parse(origin)
+		return origin == "" || err == nil && u.Host == r.Host
+	}
+	return false
+}
+
+// secretOf is what the cookie of a request says, "" for none, and for what another origin's page
+// has sent.
 func secretOf(r *http.Request) string {
+	if !sameOrigin(r) {
+		return ""
+	}
 	c, err := r.Cookie(cookieName(r))
 	if err != nil {
 		return ""
@@ -136,7 +158,7 @@ func (d *Dashboard) sessionOf(r *http.Request) (found session, of api.Token, ok 
 	return found, of, true
 }
 
-// holder is the id of the token whose session a request belongs to, "" for none.
+// holder is the hash of the token whose session a request belongs to, "" for none.
 func (d *Dashboard) holder(r *http.Request) string {
 	s, _, _ := d.sessionOf(r)
 	return s.token

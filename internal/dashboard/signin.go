@@ -119,7 +119,7 @@ func (d *Dashboard) signIn(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	d.sessions.end(secretOf(r))
-	setCookie(w, r, d.sessions.add(token.ID, time.Now()))
+	setCookie(w, r, d.sessions.add(token.Hash, time.Now()))
 	d.cfg.Log.Info("signed in", "by", strings.TrimSpace(token.ID+" "+token.Name), "remote", r.RemoteAddr)
 	w.WriteHeader(http.StatusNoContent)
 }

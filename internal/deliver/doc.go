@@ -19,5 +19,6 @@
 // # What it does not do
 //
 // It keeps no job, counts no attempt and waits for no capacity: package queue does. Which
-// addresses may be called is the operator's configuration, so none is refused.
+// addresses may be called is the operator's configuration, so none is refused that a url names. A
+// host name that resolves to this machine or its cloud's services is refused.
 package deliver

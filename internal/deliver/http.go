@@ -11,6 +11,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 	"time"
 
@@ -28,15 +29,17 @@ const (
 
 // HTTP delivers jobs to a target. It is a queue.Handler.
 type HTTP struct {
-	method    string
-	url       *url.URL
-	host      string // "": the url's
-	fixed     http.Header
-	keys      [][]byte
-	keyIsID   bool
-	timeout   time.Duration
-	transport *http.Transport
-	carrier   http.RoundTripper // the transport, with what stands around it
+	method string
+	url    *url.URL
+	host   string // "": the url's
+	fixed  http.Header
+	// fixedNames are those of fixed as queue.HeaderName has them.
+	fixedNames []string
+	keys       [][]byte
+	keyIsID    bool
+	timeout    time.Duration
+	transport  *http.Transport
+	carrier    http.RoundTripper // the transport, with what stands around it
 }
 
 // Close closes the connections that are idle.
@@ -74,7 +77,9 @@ func (h *HTTP) request(j *queue.Job) (*http.Request, error) {
 	}
 	header := make(http.Header, len(h.fixed)+len(j.Headers)+5)
 	for name, value := range j.Headers {
-		header.Set(name, value)
+		if !slices.Contains(h.fixedNames, queue.HeaderName(name)) { // not even by an alias: X.Fixed
+			header.Set(name, value)
+		}
 	}
 	maps.Copy(header, h.fixed)
 	if header.Get("User-Agent") == "" {
@@ -179,8 +184,11 @@ func (h *HTTP) why(err error) error {
 		verify *tls.CertificateVerificationError
 		record tls.RecordHeaderError
 		slow   net.Error
+		local  *localError
 	)
 	switch {
+	case errors.As(err, &local):
+		return local
 	case errors.As(err, &dns):
 		return fmt.Errorf("the target's host %.100q is not found", dns.Name)
 	case errors.As(err, &verify):

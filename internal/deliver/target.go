@@ -32,6 +32,9 @@ type Target struct {
 	Certificate string // PEM file of our own certificate, with Key
 	Key         string
 
+	// Resolver finds the address of the url's host. Nil: the system's.
+	Resolver *net.Resolver
+
 	// Around stands around the transport of the deliveries, whose headers it may change. Nil:
 	// nothing.
 	Around func(next http.RoundTripper) http.RoundTripper
@@ -97,6 +100,7 @@ func Open(t Target) (*HTTP, error) {
 			continue
 		}
 		h.fixed.Set(name, value)
+		h.fixedNames = append(h.fixedNames, queue.HeaderName(name))
 	}
 	for _, s := range t.Secrets {
 		key, _ := parseSecret(s)
@@ -111,7 +115,7 @@ func Open(t Target) (*HTTP, error) {
 	protocols := new(http.Protocols)
 	protocols.SetHTTP1(true)
 	h.transport = &http.Transport{
-		DialContext:            (&net.Dialer{Timeout: dialTimeout}).DialContext,
+		DialContext:            t.dialer(h.url.Hostname()).DialContext,
 		TLSClientConfig:        conf,
 		TLSHandshakeTimeout:    dialTimeout,
 		Protocols:              protocols,

@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"encoding/json"
 	"fmt"
+	"log/slog"
 	"net"
 	"os"
 	"path/filepath"
@@ -97,6 +98,12 @@ func (c *town) start(names ...string) {
 			c.t.Fatalf("%s: %v", name, err)
 		}
 		c.engines[name] = e
+		desk := &store.Desk{Conn: e.Conn(), Log: slog.New(slog.DiscardHandler)} // as headgate run has
+		stop, err := desk.Serve()
+		if err != nil {
+			c.t.Fatal(err)
+		}
+		c.t.Cleanup(stop)
 	}
 }
 

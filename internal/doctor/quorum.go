@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"math/rand/v2"
 	"slices"
 	"strings"
 	"sync"
@@ -14,6 +15,7 @@ import (
 
 	"github.com/headgate/headgate/embedded"
 	"github.com/headgate/headgate/internal/counter"
+	"github.com/headgate/headgate/internal/rights"
 	"github.com/headgate/headgate/internal/store"
 )
 
@@ -61,8 +63,8 @@ func (c *cluster) listen(ctx context.Context) {
 	if len(servers) == 0 {
 		return
 	}
-	conn, err := embedded.Connect(ctx, embedded.Remote{Name: "doctor", Servers: servers, TLS: c.tls,
-		Log: slog.New(slog.DiscardHandler)})
+	conn, err := embedded.Connect(ctx, embedded.Remote{Name: rights.Drawn(rand.Uint32()),
+		Servers: servers, TLS: c.tls, Log: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		c.kept = kept{asked: true, err: err}
 		return

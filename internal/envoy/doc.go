@@ -17,7 +17,8 @@
 // limiter does: once for what it takes, and once more each when it has descriptors that only
 // ask or give back, and when it has quotas. Finding a limit costs one lookup for each entry and
 // compares the wildcards of a level one by one. A message has 1 MB at most, a call 1,000
-// descriptors, a descriptor 100 entries.
+// descriptors with 10,000 entries in all, a descriptor 100 entries. A message with more is
+// rejected before it takes memory.
 //
 // # What it does not do
 //

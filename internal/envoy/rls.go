@@ -22,6 +22,7 @@ import (
 const (
 	maxDescriptors = 1000
 	maxEntries     = 100
+	maxAllEntries  = 10_000 // of all descriptors
 )
 
 // A Config is all that a Service needs.
@@ -116,7 +117,7 @@ func (s *Service) read(req *pb.RateLimitRequest) (*call, error) {
 	case len(all) == 0:
 		return nil, invalid("rate limit descriptor list must not be empty")
 	case len(all) > maxDescriptors:
-		return nil, invalid("%d descriptors, want %d at most", len(all), maxDescriptors)
+		return nil, invalid("more than %d descriptors", maxDescriptors)
 	}
 	c := &call{lines: make([]line, len(all))}
 	known := s.rules.Load().domains[req.GetDomain()]

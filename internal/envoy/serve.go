@@ -21,7 +21,7 @@ const healthName = "ratelimit"
 // most for those under way and returns nil. It also answers Check of grpc.health.v1.Health.
 func (s *Service) Serve(ctx context.Context, lis net.Listener) error {
 	err := unary.Serve(ctx, lis, unary.Config{Waits: s.waits, Methods: map[string]unary.Method{
-		pb.RateLimitService_ShouldRateLimit_FullMethodName: method(s.ShouldRateLimit),
+		pb.RateLimitService_ShouldRateLimit_FullMethodName: scanned(method(s.ShouldRateLimit)),
 		healthpb.Health_Check_FullMethodName: method(func(_ context.Context,
 			q *healthpb.HealthCheckRequest) (*healthpb.HealthCheckResponse, error) {
 			if name := q.GetService(); name != "" && name != healthName {
@@ -38,6 +38,16 @@ func (s *Service) Serve(ctx context.Context, lis net.Listener) error {
 		return fmt.Errorf("serve Envoy on %v: %w", lis.Addr(), err)
 	}
 	return nil
+}
+
+// scanned rejects requests with too many parts before they are read.
+func scanned(answer unary.Method) unary.Method {
+	return func(ctx context.Context, req, to []byte) ([]byte, error) {
+		if err := scan(req); err != nil {
+			return nil, err
+		}
+		return answer(ctx, req, to)
+	}
 }
 
 // A message is what protobuf makes of Q.

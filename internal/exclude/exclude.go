@@ -1,15 +1,13 @@
-// Package exclude says which requests pass by a room without being counted, how a path and a host
-// read however they are spelled, and how many places one network may draw.
+// Package exclude says which requests pass by a room without being counted, and how many places one
+// network may draw.
 //
 // # The promise
 //
-// No spelling of a path walks around a room, into an exclusion or past a rule, and none of a host
-// around a room: all of them ask [Clean] and [Hostname] and nothing else.
+// A Set decides on one reading of a path; package paths has all of them.
 //
 // # Concurrency and cost
 //
-// A Set never changes. A Joins has one lock and at most 100,000 entries. Neither allocates for
-// a path that is written as it should be.
+// A Set never changes. A Joins has one lock and at most 100,000 entries. Neither allocates.
 //
 // # What it does not do
 //
@@ -17,20 +15,35 @@
 package exclude
 
 import (
+	"crypto/subtle"
 	"net/http"
 	"net/netip"
-	"path"
 	"strings"
+
+	"github.com/headgate/headgate/internal/paths"
 )
 
-// Requests names requests that pass and are not counted.
+// Requests names requests that pass and are not counted: probes, payment
+// webhooks, preflights. The zero value is the defaults: OPTIONS, HEAD,
+// /robots.txt, /favicon.ico and /.well-known/.
 type Requests struct {
-	NoDefaults bool     // else also OPTIONS, HEAD, /robots.txt, /favicon.ico and /.well-known/
+	NoDefaults bool     // else also /robots.txt, /favicon.ico and /.well-known/
 	Paths      []string // ending with / or *: a prefix
 	Methods    []string
 	CIDRs      []netip.Prefix
 	Headers    []string // "Name", or "Name: value"
+
+	Upgrade     bool // WebSockets may open as well
+	MaxInFlight int  // at the same time; 0 is 1,000, and of one address 100
+	MaxPerAddr  int  // an IPv4 address, or 64 bits of an IPv6 address
 }
+
+// The defaults of Requests. Chosen: a page and its files are 10 to 30 requests, and 1,000 in flight
+// that take 100 ms each are 10,000 a second.
+const (
+	MaxInFlight = 1000
+	MaxPerAddr  = 100
+)
 
 // A Set is Requests, ready to be asked.
 type Set struct {
@@ -39,17 +52,20 @@ type Set struct {
 	methods  map[string]bool
 	cidrs    []netip.Prefix
 	headers  [][2]string
+	anyCase  bool
 }
 
-// New readies x.
-func New(x Requests) Set {
-	e := Set{exact: map[string]bool{}, methods: map[string]bool{}, cidrs: x.CIDRs}
-	paths, methods := x.Paths, x.Methods
+// New readies x. anyCase says that /Pay and /pay are one.
+func New(x Requests, anyCase bool) Set {
+	e := Set{exact: map[string]bool{}, methods: map[string]bool{}, cidrs: x.CIDRs, anyCase: anyCase}
+	all, methods := x.Paths, x.Methods
 	if !x.NoDefaults {
-		paths = append([]string{"/robots.txt", "/favicon.ico", "/.well-known/"}, paths...)
-		methods = append([]string{http.MethodOptions, http.MethodHead}, methods...)
+		all = append([]string{"/robots.txt", "/favicon.ico", "/.well-known/"}, all...)
 	}
-	for _, p := range paths {
+	for _, p := range all {
+		if anyCase {
+			p = paths.Fold(p)
+		}
 		switch {
 		case strings.HasSuffix(p, "*"):
 			e.prefixes = append(e.prefixes, strings.TrimSuffix(p, "*"))
@@ -71,9 +87,12 @@ func New(x Requests) Set {
 	return e
 }
 
-// Match reports whether a request passes by. at is its clean path; addr is asked for its address
+// Match reports whether a request passes by. at is a reading of its path; addr is asked for its address
 // only where that matters.
 func (e *Set) Match(r *http.Request, at string, addr func(*http.Request) netip.Addr) bool {
+	if e.anyCase {
+		at = paths.Fold(at)
+	}
 	if e.methods[r.Method] || e.exact[at] {
 		return true
 	}
@@ -82,8 +101,9 @@ func (e *Set) Match(r *http.Request, at string, addr func(*http.Request) netip.A
 			return true
 		}
 	}
-	for _, h := range e.headers {
-		if got := r.Header.Get(h[0]); got != "" && (h[1] == "" || got == h[1]) {
+	for _, h := range e.headers { // a value is a secret that lets a request pass: see ConstantTimeCompare
+		got := r.Header.Get(h[0])
+		if got != "" && (h[1] == "" || subtle.ConstantTimeCompare([]byte(got), []byte(h[1])) == 1) {
 			return true
 		}
 	}
@@ -96,37 +116,4 @@ func (e *Set) Match(r *http.Request, at string, addr func(*http.Request) netip.A
 		}
 	}
 	return false
-}
-
-// Hostname is who a Host names: without its port, the brackets of an IPv6 address and the dot that
-// ends a name in DNS. The cases of its letters are left.
-func Hostname(host string) string {
-	i := strings.LastIndexByte(host, ':')
-	if i >= 0 && (strings.IndexByte(host, ':') == i || strings.HasSuffix(host[:i], "]")) {
-		host = host[:i]
-	}
-	if strings.HasPrefix(host, "[") && strings.HasSuffix(host, "]") {
-		return host[1 : len(host)-1]
-	}
-	return strings.TrimSuffix(host, ".")
-}
-
-// Clean is the path as an origin may read it: without //, /./ and /../, so
-// that no spelling of a path walks around a room or into an exclusion.
-func Clean(p string) string {
-	if strings.ContainsAny(p, `\;`) { // some origins read \ as / and drop what follows a ;
-		parts := strings.Split(strings.ReplaceAll(p, `\`, "/"), "/")
-		for i := range parts {
-			parts[i], _, _ = strings.Cut(parts[i], ";")
-		}
-		p = strings.Join(parts, "/")
-	}
-	if !strings.Contains(p, "//") && !strings.Contains(p, "/.") {
-		return p
-	}
-	c := path.Clean("/" + p)
-	if strings.HasSuffix(p, "/") && c != "/" {
-		c += "/"
-	}
-	return c
 }

@@ -6,27 +6,37 @@ import (
 	"time"
 )
 
-// JoinLimit bounds how many tickets one address prefix may draw. Off by default:
-// a whole office or a mobile network may share one address.
+// JoinLimit bounds how many newcomers one network sends in a window, and twice as many the next
+// wider one: a /24 beside a /32, a /48 beside a /64.
 type JoinLimit struct {
 	Amount   int           // 0 is off
 	Window   time.Duration // 1 m
-	PrefixV4 int           // 24
-	PrefixV6 int           // 56
+	PrefixV4 int           // 32
+	PrefixV6 int           // 64
+	Refuse   bool          // those above it get no place
 }
 
-// maxPrefixes bounds the limiter's memory; beyond it the oldest window is
-// forgotten whole, so a flood of addresses cannot fill memory. Chosen: ~10 MB.
-const maxPrefixes = 100_000
+// How much wider the second network is, in bits.
+const (
+	widerV4 = 8
+	widerV6 = 16
+)
 
-// A Joins counts joins in windows from the first join of each.
+// maxNetworks bounds the networks that are counted in a window; beyond it the window ends early, and
+// what it counted still counts as that of the one before. Chosen: 10 MB for both windows.
+const maxNetworks = 100_000
+
+// Joins counts the newcomers of networks. The rate of a network is that of this window and of the
+// part of the one before that a window back from now still covers, as if it had come evenly. Those
+// above the limit are counted too: a network that goes on sending stays above it.
 type Joins struct {
-	// Limit is what it was made of, defaults filled in.
-	Limit JoinLimit
+	Limit JoinLimit // defaults filled in
 
-	mu    sync.Mutex
-	since time.Duration
-	seen  map[netip.Prefix]int
+	mu          sync.Mutex
+	since       time.Duration
+	now, before map[netip.Prefix]int
+	all, most   int // newcomers in this window, and of the address that sent most of them
+	lone        bool
 }
 
 // NewJoins counts from nothing.
@@ -35,35 +45,81 @@ func NewJoins(c JoinLimit) *Joins {
 		c.Window = time.Minute
 	}
 	if c.PrefixV4 == 0 {
-		c.PrefixV4 = 24
+		c.PrefixV4 = 32
 	}
 	if c.PrefixV6 == 0 {
-		c.PrefixV6 = 56
+		c.PrefixV6 = 64
 	}
-	return &Joins{Limit: c}
+	return &Joins{Limit: c, now: map[netip.Prefix]int{}}
 }
 
-// Allow notes a join and reports whether it is within the limit.
-func (j *Joins) Allow(a netip.Addr, clk time.Duration) bool {
-	if j.Limit.Amount <= 0 || !a.IsValid() {
-		return true
+// Over notes a newcomer and reports whether its network has sent more than the limit. alone tells,
+// once, that nearly all newcomers come from one address; see Lone.
+func (j *Joins) Over(a netip.Addr, clk time.Duration) (over, alone bool) {
+	if a = a.Unmap(); j.Limit.Amount <= 0 || !a.IsValid() {
+		return false, false
 	}
-	bits := j.Limit.PrefixV4
-	if a = a.Unmap(); a.Is6() {
-		bits = j.Limit.PrefixV6
+	bits, wider := j.Limit.PrefixV4, max(0, j.Limit.PrefixV4-widerV4)
+	if a.Is6() {
+		bits, wider = j.Limit.PrefixV6, max(0, j.Limit.PrefixV6-widerV6)
 	}
-	p, err := a.Prefix(bits)
+	own, err := a.WithZone("").Prefix(bits)
 	if err != nil {
-		return true
+		return false, false
 	}
+	around, _ := own.Addr().Prefix(wider)
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	if j.seen == nil || clk-j.since >= j.Limit.Window || len(j.seen) >= maxPrefixes {
-		j.seen, j.since = map[netip.Prefix]int{}, clk
+	was := j.lone
+	j.turn(clk)
+	alone = j.lone && !was
+	n := j.add(own, clk)
+	j.all++
+	j.most = max(j.most, j.now[own])
+	if local(a) { // a proxy in front that trusted_proxies does not name, or a developer
+		return false, alone
 	}
-	if j.seen[p] >= j.Limit.Amount {
-		return false
+	wide := j.add(around, clk)
+	return n > j.Limit.Amount || wide > 2*j.Limit.Amount, alone
+}
+
+// local reports whether an address is that of this machine itself.
+func local(a netip.Addr) bool {
+	return a == netip.AddrFrom4([4]byte{127, 0, 0, 1}) || a == netip.IPv6Loopback()
+}
+
+// add counts one more of a network and returns its rate.
+func (j *Joins) add(p netip.Prefix, clk time.Duration) int {
+	j.now[p]++
+	left := max(0, j.Limit.Window-(clk-j.since))
+	return j.now[p] + int(int64(j.before[p])*int64(left)/int64(j.Limit.Window))
+}
+
+// turn begins the next window if this one is over or full.
+func (j *Joins) turn(clk time.Duration) {
+	over := clk - j.since
+	if over < j.Limit.Window && len(j.now) < maxNetworks {
+		return
 	}
-	j.seen[p]++
-	return true
+	if j.before = j.now; over >= 2*j.Limit.Window {
+		j.before = nil
+	}
+	j.lone = j.all >= loneLeast && j.most*100 >= j.all*lonePart
+	j.now, j.since, j.all, j.most = map[netip.Prefix]int{}, clk, 0, 0
+}
+
+// From how many newcomers in a window on, and from which part of them in percent, one address
+// counts as that of nearly all visitors. Chosen.
+const (
+	loneLeast = 50
+	lonePart  = 95
+)
+
+// Lone reports whether nearly all newcomers of the last whole window came from one address: most
+// likely it is that of a proxy which trusted_proxies does not name.
+func (j *Joins) Lone(clk time.Duration) bool {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.turn(clk)
+	return j.lone
 }

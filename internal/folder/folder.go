@@ -233,6 +233,14 @@ func (f *Folder) Fault(text string, err error) error {
 	return &Error{Dir: f.dir, Text: text, Do: hint, Err: err}
 }
 
+// Write replaces a file of the folder as a whole.
+func (f *Folder) Write(name string, b []byte) error {
+	if err := writeFile(f.Path(name), b); err != nil {
+		return f.Fault(name+" cannot be written", err)
+	}
+	return nil
+}
+
 // Close unlocks the folder.
 func (f *Folder) Close() error { return f.lock.Close() }
 

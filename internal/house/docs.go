@@ -122,6 +122,24 @@ func Targets(t *Tree) []Fault {
 	return faults
 }
 
+// Pinned wants the Makefile to fetch source by commit: whoever can move a tag or a branch would
+// choose what `make` runs.
+func Pinned(t *Tree) []Fault {
+	var faults []Fault
+	text := t.Text["Makefile"]
+	for _, bad := range []struct{ pattern, problem string }{
+		{`git\b[^\n]* clone\b`, "git clone takes what a tag or a branch names now: fetch a commit by its hash"},
+		{`go\)? (?:install|run) [^\n]*@`, "a module is not pinned by a checksum: pin it in tools.mod"},
+		{`(?m)^\w+_COMMIT\s*[?:]?=\s*(?:[0-9a-f]{0,39}|[0-9a-f]{41,}|\S*[^0-9a-f\s].*)$`,
+			"a commit is not pinned by its 40 hexadecimal digits"},
+	} {
+		for _, at := range regexp.MustCompile(bad.pattern).FindAllIndex(text, -1) {
+			faults = append(faults, Fault{"Makefile", lineAt(text, at[0]), bad.problem})
+		}
+	}
+	return faults
+}
+
 // Decisions wants each decision record to be whole and numbered without gaps.
 func Decisions(t *Tree) []Fault {
 	var faults []Fault

@@ -14,6 +14,7 @@ func waiters() map[string]string {
 		"queue/queue.go":              "Run waits for the writer of what is put",
 		"queue/host.go":               "run waits for all parts and deliveries before it returns",
 		"queue/dispatch.go":           "the host's run waits for the deliveries",
+		"internal/store/serve.go":     "page waits for all that it reads",
 		"internal/store/bus.go":       "the stop of Serve waits for the answers under way",
 		"cmd/headgate/serve.go":       "serve waits for the reloads on SIGHUP before it returns",
 		"internal/crowd/command.go":   "runWatched waits for the line of progress before it returns",
@@ -47,6 +48,7 @@ func waiters() map[string]string {
 		"examples/criteo/origin.go":   "close waits for the server's end",
 		"examples/criteo/watch.go":    "watch waits for the client before it returns",
 		"tests/crowd/origin.go":       "Close waits for the server's end",
+		"tests/crowd/process.go":      "Stop waits for the process",
 
 		"examples/azure-ratelimit/api.go":       "close waits for the server's end",
 		"examples/azure-ratelimit/database.go":  "close waits for the server's end",

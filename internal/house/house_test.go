@@ -37,6 +37,7 @@ func rules() []rule {
 		{"pages named", PagesNamed},
 		{"changelog", Changelog},
 		{"targets", Targets},
+		{"pinned", Pinned},
 		{"decisions", Decisions},
 		{"complaints", Complaints},
 		{"metrics", Metrics},

@@ -19,9 +19,9 @@
 //
 // # What it does not do
 //
-// It opens no connection and copies no file to another machine. It revokes
-// nothing: a certificate that was seen by others is good until its end, or until
-// the cluster gets another CA.
+// It opens no connection and copies no file to another machine. It knows no
+// revocations: the store nodes refuse certificates by their serial numbers
+// (headgate cluster revoke).
 package join
 
 import (

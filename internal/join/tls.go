@@ -5,6 +5,7 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"math/big"
 	"slices"
 	"strings"
 	"time"
@@ -135,6 +136,18 @@ func (f *File) prove(now time.Time) (*proof, []*Fault) {
 	}
 	return p, nil
 }
+
+// Serial returns the serial number of the certificate, hexadecimal, and the name in it.
+func (f *File) Serial() (serial, name string, err error) {
+	p, faults := f.pair()
+	if len(faults) > 0 {
+		return "", "", faults[0]
+	}
+	return SerialText(p.cert.Leaf.SerialNumber), p.cert.Leaf.Subject.CommonName, nil
+}
+
+// SerialText writes a serial number as it is revoked: hexadecimal, lower case.
+func SerialText(n *big.Int) string { return fmt.Sprintf("%x", n) }
 
 // EndsSoon says when the certificate ends, if that is within a month.
 func (f *File) EndsSoon(now time.Time) (time.Time, bool) {

@@ -32,16 +32,20 @@ func fromFile(c *config.Room, b *Book) *Room {
 		PollMinSeconds:  int64(math.Ceil(c.PollMin.Seconds())),
 		PollMaxSeconds:  int64(math.Ceil(c.PollMax.Seconds())),
 		JoinLimit: JoinLimit{c.JoinLimit.Amount, int64(c.JoinLimit.Window.Seconds()),
-			int64(c.JoinLimit.PrefixV4), int64(c.JoinLimit.PrefixV6)},
+			int64(c.JoinLimit.PrefixV4), int64(c.JoinLimit.PrefixV6), c.JoinLimit.Action},
 	}
 	r.AdditionalRoutes, r.CookieSuffix = routesOf(c), c.CookieSuffix
 	o := &r.Own
 	o.PathCaseSensitive, o.FailOpenAfterSeconds = c.PathCaseSensitive, int64(c.FailOpenAfter.Seconds())
+	o.Paths = c.Paths
 	o.Exclude.Paths, o.Exclude.Methods, o.Exclude.CIDRs, o.Exclude.Headers = excludeOf(&c.Exclude)
+	o.Exclude.Upgrade = c.Exclude.Upgrade
+	o.Exclude.MaxInFlight, o.Exclude.MaxPerAddr = c.Exclude.MaxInFlight, c.Exclude.MaxPerAddr
 	o.Limits, o.Page.Policy = orNone(c.Limits), c.Page.ContentSecurityPolicy
 	o.Checkout = Checkout{Pass: c.Checkout.Pass, GracePaths: orNone(c.Checkout.GracePaths),
 		GraceSeconds: int64(cmp.Or(c.Checkout.Grace, config.DefaultGrace).Seconds()),
 		WarnSeconds:  int64(c.Checkout.Warn.Seconds())}
+	o.PassSharing, o.Bind = PassSharing{int64(c.PassSharing.Networks), c.PassSharing.Action}, c.Bind
 	if !c.OpensAt.IsZero() {
 		at := c.OpensAt.Format(timeShown)
 		r.Own.OpensAt = &at

@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/headgate/headgate/internal/config"
+	"github.com/headgate/headgate/internal/exclude"
 	"github.com/headgate/headgate/internal/pages"
 )
 
@@ -39,20 +41,30 @@ type Own struct {
 	PollMaxSeconds   int64     `json:"poll_max_seconds"`
 	JoinLimit        JoinLimit `json:"join_limit"`
 
-	PathCaseSensitive    bool     `json:"path_case_sensitive"`
-	FailOpenAfterSeconds int64    `json:"fail_open_after_seconds"` // 0 is never
-	Exclude              Exclude  `json:"exclude"`
-	Limits               []string `json:"limits"`
-	Checkout             Checkout `json:"checkout"`
-	Page                 Page     `json:"page"`
+	PathCaseSensitive    bool        `json:"path_case_sensitive"`
+	Paths                string      `json:"paths"`                   // clean or as_they_come
+	FailOpenAfterSeconds int64       `json:"fail_open_after_seconds"` // 0 is never
+	Exclude              Exclude     `json:"exclude"`
+	Limits               []string    `json:"limits"`
+	Checkout             Checkout    `json:"checkout"`
+	Page                 Page        `json:"page"`
+	PassSharing          PassSharing `json:"pass_sharing"`
+	Bind                 string      `json:"bind"` // header:NAME; "" is nothing
 }
 
-// JoinLimit bounds how many join from one network.
+// PassSharing says what becomes of a pass that is used in more than so many networks.
+type PassSharing struct {
+	Networks int64  `json:"networks"`
+	Action   string `json:"action"`
+}
+
+// JoinLimit bounds how many newcomers one network sends.
 type JoinLimit struct {
-	Amount        int64 `json:"amount"`
-	WindowSeconds int64 `json:"window_seconds"`
-	PrefixV4      int64 `json:"prefix_v4"`
-	PrefixV6      int64 `json:"prefix_v6"`
+	Amount        int64  `json:"amount"`
+	WindowSeconds int64  `json:"window_seconds"`
+	PrefixV4      int64  `json:"prefix_v4"`
+	PrefixV6      int64  `json:"prefix_v6"`
+	Action        string `json:"action"` // lane or refuse; "" of an old record is lane
 }
 
 // Exclude lists requests that pass uncounted, beside those of the defaults.
@@ -62,6 +74,10 @@ type Exclude struct {
 	Methods  []string `json:"methods"`
 	CIDRs    []string `json:"cidrs"`
 	Headers  []string `json:"headers"`
+
+	Upgrade     bool  `json:"upgrade"`
+	MaxInFlight int64 `json:"max_in_flight"`
+	MaxPerAddr  int64 `json:"max_in_flight_per_address"`
 }
 
 // Checkout is what the room does for the pages on which a visitor pays.
@@ -102,6 +118,8 @@ func (o *Own) UnmarshalJSON(b []byte) error {
 	if err := json.Unmarshal(b, (*plain)(&x)); err != nil {
 		return err
 	}
+	// Rooms that were made before there was the check of policies stay in force.
+	x.Page.Policy = pages.CleanPolicy(x.Page.Policy)
 	*o = x
 	return nil
 }
@@ -129,24 +147,29 @@ func (o *Own) fields() []field {
 		whole("poll_min_seconds", &o.PollMinSeconds, 1, 1, 600),
 		whole("poll_max_seconds", &o.PollMaxSeconds, 30, 1, 600),
 		group("join_limit", []field{
-			whole("amount", &j.Amount, 0, 0, mostUsers),
+			whole("amount", &j.Amount, 60, 0, mostUsers),
 			whole("window_seconds", &j.WindowSeconds, 60, 1, 86400),
-			whole("prefix_v4", &j.PrefixV4, 24, 1, 32),
-			whole("prefix_v6", &j.PrefixV6, 56, 1, 128),
+			whole("prefix_v4", &j.PrefixV4, 32, 1, 32),
+			whole("prefix_v6", &j.PrefixV6, 64, 1, 128),
+			word("action", &j.Action, "lane", "lane", "refuse"),
 		}, false),
 	}, newMembers(o)...)
 }
 
 // newMembers are those that the first records had not.
 func newMembers(o *Own) []field {
-	e, c, p := &o.Exclude, &o.Checkout, &o.Page
+	e, c, p, s := &o.Exclude, &o.Checkout, &o.Page, &o.PassSharing
 	return []field{
-		truth("path_case_sensitive", &o.PathCaseSensitive, true),
+		truth("path_case_sensitive", &o.PathCaseSensitive, false),
+		word("paths", &o.Paths, config.PathsClean, config.PathsClean, config.PathsAsTheyCome),
 		whole("fail_open_after_seconds", &o.FailOpenAfterSeconds, 0, 0, 86400),
 		group("exclude", []field{
 			truth("defaults", &e.Defaults, true),
 			texts("paths", &e.Paths, 1024), texts("methods", &e.Methods, 64),
 			texts("cidrs", &e.CIDRs, 64), texts("headers", &e.Headers, 1024),
+			truth("upgrade", &e.Upgrade, false),
+			whole("max_in_flight", &e.MaxInFlight, exclude.MaxInFlight, 1, 1e9),
+			whole("max_in_flight_per_address", &e.MaxPerAddr, exclude.MaxPerAddr, 1, 1e9),
 		}, false),
 		texts("limits", &o.Limits, 64),
 		group("checkout", []field{
@@ -155,6 +178,11 @@ func newMembers(o *Own) []field {
 			whole("grace_seconds", &c.GraceSeconds, 600, 1, 86400),
 			whole("warn_seconds", &c.WarnSeconds, 0, 0, 86400),
 		}, false),
+		group("pass_sharing", []field{
+			whole("networks", &s.Networks, 3, 1, 8),
+			word("action", &s.Action, "mark", "mark", "wait", "end"),
+		}, false),
+		text("bind", &o.Bind, "", 300),
 		group("page", []field{
 			text("content_security_policy", &p.Policy, "", 4000),
 			translations("translations", &p.Translations),

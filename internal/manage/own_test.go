@@ -20,9 +20,10 @@ const twoLimits = oneRoom + `limits:
 var full = `{"name":"full","host":"Shop.Example.com","path":"/*/buy/","total_active_users":3,
 	"new_users_per_minute":2,"cookie_suffix":"abc","custom_page_html":"<p>{{waitTime}}</p>",
 	"additional_routes":[{"host":"PAY.example.com"},{"host":"shop.example.com","path":"/sale-*"}],
-	"headgate":{"path_case_sensitive":false,"fail_open_after_seconds":30,
-	"exclude":{"paths":["/hooks/","/hooks/"],"methods":["PURGE"],"cidrs":["192.0.2.7"],"headers":["x-probe: 1"]},
-	"limits":["api","all"],
+	"headgate":{"path_case_sensitive":true,"paths":"as_they_come","fail_open_after_seconds":30,
+	"exclude":{"paths":["/hooks/","/hooks/"],"methods":["PURGE"],"cidrs":["192.0.2.7"],"headers":["x-probe: 1"],
+		"upgrade":true,"max_in_flight":7,"max_in_flight_per_address":3},
+	"limits":["api","all"],"pass_sharing":{"networks":5,"action":"WAIT"},"bind":"header:x-member",
 	"checkout":{"pass":true,"grace_paths":["/pay/*"],"grace_seconds":60,"warn_seconds":30},
 	"page":{"content_security_policy":"default-src 'self'","translations":{"de-DE":"<p>{{waitTime}} Min</p>"},
 		"assets":[{"name":"img/logo.svg","base64":"` + svg + `"},{"name":"a.css","base64":"cHt9"}]}}}`
@@ -32,19 +33,23 @@ var svg = base64.StdEncoding.EncodeToString([]byte("<svg/>"))
 func TestOwnMembers(t *testing.T) {
 	s := newShelf(t, twoLimits)
 	r := s.make(full)
-	want := Own{PathCaseSensitive: false, FailOpenAfterSeconds: 30,
+	want := Own{PathCaseSensitive: true, Paths: "as_they_come", FailOpenAfterSeconds: 30,
 		Exclude: Exclude{Defaults: true, Paths: []string{"/hooks/"}, Methods: []string{"PURGE"},
-			CIDRs: []string{"192.0.2.7/32"}, Headers: []string{"X-Probe: 1"}},
+			CIDRs: []string{"192.0.2.7/32"}, Headers: []string{"X-Probe: 1"},
+			Upgrade: true, MaxInFlight: 7, MaxPerAddr: 3},
 		Limits: []string{"api", "all"},
 		Checkout: Checkout{Pass: true, GracePaths: []string{"/pay/*"}, GraceSeconds: 60,
 			WarnSeconds: 30},
 		Page: Page{Policy: "default-src 'self'",
 			Translations: map[string]string{"de-DE": "<p>{{waitTime}} Min</p>"},
-			Assets:       []Asset{{"a.css", "cHt9"}, {"img/logo.svg", svg}}}}
+			Assets:       []Asset{{"a.css", "cHt9"}, {"img/logo.svg", svg}}},
+		PassSharing: PassSharing{5, "wait"}, Bind: "header:X-Member"}
 	same := func(what string, got *Own, want Own) {
 		t.Helper()
-		g := Own{PathCaseSensitive: got.PathCaseSensitive, FailOpenAfterSeconds: got.FailOpenAfterSeconds,
-			Exclude: got.Exclude, Limits: got.Limits, Checkout: got.Checkout, Page: got.Page}
+		g := Own{PathCaseSensitive: got.PathCaseSensitive, Paths: got.Paths,
+			FailOpenAfterSeconds: got.FailOpenAfterSeconds,
+			Exclude:              got.Exclude, Limits: got.Limits, Checkout: got.Checkout, Page: got.Page,
+			PassSharing: got.PassSharing, Bind: got.Bind}
 		if d := cmp.Diff(want, g); d != "" {
 			t.Errorf("%s: %s", what, d)
 		}
@@ -86,11 +91,12 @@ func TestOwnMembers(t *testing.T) {
 		t.Error("a replacement keeps routes:", got)
 	}
 	got = edit(Replace, `{`+bare+`,"headgate":{}}`)
-	same("replaced", &got.Own, Own{PathCaseSensitive: true,
+	same("replaced", &got.Own, Own{Paths: "clean",
 		Exclude: Exclude{Defaults: true, Paths: []string{}, Methods: []string{}, CIDRs: []string{},
-			Headers: []string{}},
-		Limits: []string{}, Checkout: Checkout{GracePaths: []string{}, GraceSeconds: 600},
-		Page: Page{Translations: map[string]string{}, Assets: []Asset{}}})
+			Headers: []string{}, MaxInFlight: 1000, MaxPerAddr: 100},
+		Limits: []string{}, PassSharing: PassSharing{3, "mark"},
+		Checkout: Checkout{GracePaths: []string{}, GraceSeconds: 600},
+		Page:     Page{Translations: map[string]string{}, Assets: []Asset{}}})
 	b := s.open()
 	if _, err := b.Undo(b.History("", "full", 0, 1)[0].Version, &Op{By: "tester", At: s.now}); err != nil {
 		t.Fatal(err)
@@ -111,9 +117,11 @@ func TestOwnMembersAreInForce(t *testing.T) {
 	}
 	c := &w.Room
 	if !slices.Equal(c.Exclude.Paths, []string{"/robots.txt", "/favicon.ico", "/.well-known/", "/hooks/"}) ||
-		!slices.Equal(c.Exclude.Methods, []string{"OPTIONS", "HEAD", "PURGE"}) ||
+		!slices.Equal(c.Exclude.Methods, []string{"PURGE"}) ||
 		c.Exclude.CIDRs[0].String() != "192.0.2.7/32" || !slices.Equal(c.Limits, []string{"api", "all"}) ||
-		c.PathCaseSensitive || c.FailOpenAfter.Seconds() != 30 || !c.Checkout.Pass ||
+		!c.Exclude.Upgrade || c.Exclude.MaxInFlight != 7 || c.Exclude.MaxPerAddr != 3 ||
+		!c.PathCaseSensitive || c.Paths != "as_they_come" || c.FailOpenAfter.Seconds() != 30 ||
+		!c.Checkout.Pass ||
 		c.Checkout.Grace.Seconds() != 60 || c.Checkout.Warn.Seconds() != 30 ||
 		c.Page.ContentSecurityPolicy != "default-src 'self'" || c.CookieDomain() != "example.com" {
 		t.Errorf("%+v", c)
@@ -147,7 +155,11 @@ func TestFaultsOfOwnMembers(t *testing.T) {
 			"/additional_routes/0/path inv"},
 		{`"path":"/a/*"`, "/path invalid"},
 		{`"headgate":{"path_case_sensitive":"no"}`, "/headgate/path_case_sensitive wrong"},
+		{`"headgate":{"paths":"dirty"}`, "/headgate/paths invalid"},
 		{`"headgate":{"fail_open_after_seconds":-1}`, "/headgate/fail_open_after_seconds out"},
+		{`"headgate":{"pass_sharing":{"networks":9}}`, "/headgate/pass_sharing/networks out"},
+		{`"headgate":{"pass_sharing":{"action":"stop"}}`, "/headgate/pass_sharing/action inv"},
+		{`"headgate":{"bind":"x-member"}`, "/headgate/bind inv"},
 		{`"headgate":{"exclude":{"paths":"/x"}}`, "/headgate/exclude/paths wrong"},
 		{`"headgate":{"exclude":{"paths":["/x","y"]}}`, "/headgate/exclude/paths/1 invalid"},
 		{`"headgate":{"exclude":{"cidrs":["192.0.2.1/24"]}}`, "/headgate/exclude/cidrs/0 invalid"},
@@ -156,6 +168,8 @@ func TestFaultsOfOwnMembers(t *testing.T) {
 		{`"headgate":{"checkout":{"grace_paths":["x"]}}`, "/headgate/checkout/grace_paths/0 inv"},
 		{`"headgate":{"checkout":{"grace":5}}`, "/headgate/checkout/grace unknown"},
 		{`"headgate":{"page":{"content_security_policy":"ä"}}`, "/headgate/page/content_security_policy i"},
+		{`"headgate":{"page":{"content_security_policy":"img-src *,SANDBOX allow-same-origin"}}`,
+			"/headgate/page/content_security_policy i"},
 		{`"headgate":{"page":{"translations":{"de-DE":"x"}}}`, "/headgate/page/translations conflicting"},
 		{`"custom_page_html":"x","headgate":{"page":{"translations":{"de":"x"}}}`,
 			"/headgate/page/translations/de unk"},
@@ -210,8 +224,8 @@ func TestRoomsOfBefore(t *testing.T) {
 		t.Fatal(err)
 	}
 	own := record["rooms"].([]any)[0].(map[string]any)["headgate"].(map[string]any)
-	for _, name := range []string{"path_case_sensitive", "fail_open_after_seconds", "exclude", "limits",
-		"checkout", "page"} {
+	for _, name := range []string{"path_case_sensitive", "paths", "fail_open_after_seconds",
+		"exclude", "limits", "checkout", "page", "pass_sharing", "bind"} {
 		if _, ok := own[name]; !ok {
 			t.Fatal("not kept:", name)
 		}
@@ -234,6 +248,29 @@ func TestRoomsOfBefore(t *testing.T) {
 	}
 	if res := s.do(&Op{What: Rooms, Verb: Replace, Room: r.ID, Body: body}); res.Change != nil {
 		t.Error("what a room of before has by default is a change")
+	}
+}
+
+// A room that was made before policies were checked stays in force, and can be changed: what its
+// policy may not have is gone.
+func TestPolicyOfBeforeIsCleaned(t *testing.T) {
+	s := newShelf(t, oneRoom)
+	r := s.make(strings.Replace(shop, "{", `{"headgate":{"origin":"http://127.0.0.1:1",`+
+		`"page":{"content_security_policy":"img-src *; style-src *"}},`, 1))
+	s.record = []byte(strings.ReplaceAll(string(s.record), "img-src *; style-src *",
+		"sandbox allow-scripts allow-same-origin; img-src *, report-uri //x"))
+	if w := s.open().Wanted(); len(w) != 1 || w[0].Problem != "" ||
+		w[0].Room.Page.ContentSecurityPolicy != "img-src *" {
+		t.Errorf("%+v", w)
+	}
+	s.do(&Op{What: Rooms, Verb: Edit, Room: r.ID, Body: []byte(`{"description":"x"}`)})
+	var kept struct {
+		Rooms []struct {
+			Own struct{ Page Page } `json:"headgate"`
+		}
+	}
+	if err := json.Unmarshal(s.record, &kept); err != nil || kept.Rooms[0].Own.Page.Policy != "img-src *" {
+		t.Errorf("%v: %s is kept", err, s.record)
 	}
 }
 

@@ -58,7 +58,7 @@ func (d *ruleDraft) fields(placed bool) []field {
 		text("description", &r.Description, "", 500),
 		truth("enabled", &r.Enabled, true),
 		group("headgate", []field{
-			text("lane", &r.Own.Lane, "", slot.MostName), whole("share", &r.Own.Share, 0, 0, 99),
+			text("lane", &r.Own.Lane, "", slot.MostName), whole("share", &r.Own.Share, 0, 0, slot.MostShare),
 		}, false),
 	}
 	if placed {
@@ -127,7 +127,7 @@ func (d *ruleDraft) check(r *reader, at string) {
 	case d.Action != actionLane && d.Own != RuleOwn{}:
 		r.wrong(at+"/headgate", CodeConflict, "leave it out", "only a lane has a name and a share")
 	case d.Action == actionLane && d.Own.Share == 0:
-		r.wrong(at+"/headgate/share", CodeRequired, "write 1 to 99, of 100 calls", "a lane needs a share")
+		r.wrong(at+"/headgate/share", CodeRequired, "write 1 to 89, of 100 calls", "a lane needs a share")
 	case d.Action == actionLane && d.Own.Lane == "":
 		r.wrong(at+"/headgate/lane", CodeRequired, "give it a name", "a lane needs a name")
 	case d.Action == actionLane && !rules.LaneName(d.Own.Lane):
@@ -235,11 +235,11 @@ func checkShares(r *reader, all []*Rule) {
 		sum += x.Share
 	}
 	switch {
-	case len(lanes) > slot.MostLanes:
+	case len(lanes) > slot.OwnLanes:
 		r.wrong("", CodeTooMany, "lead several rules into one", "there would be %d lanes; %d are the most",
-			len(lanes), slot.MostLanes)
-	case sum > 99:
-		r.wrong("", CodeConflict, "leave the ordinary line 1 of 100 calls",
+			len(lanes), slot.OwnLanes)
+	case sum > slot.MostShare:
+		r.wrong("", CodeConflict, "leave the ordinary line 1 of 100 calls, and the built-in lane 10",
 			"the lanes have shares of %d together", sum)
 	}
 }

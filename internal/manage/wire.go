@@ -1,6 +1,7 @@
 package manage
 
 import (
+	"cmp"
 	"net/url"
 	"slices"
 	"strconv"
@@ -44,18 +45,29 @@ func (r *Room) values(origin string) map[string]any {
 			"amount": strconv.FormatInt(o.JoinLimit.Amount, 10), "window": span(o.JoinLimit.WindowSeconds),
 			"prefix_v4": strconv.FormatInt(o.JoinLimit.PrefixV4, 10),
 			"prefix_v6": strconv.FormatInt(o.JoinLimit.PrefixV6, 10),
+			"action":    cmp.Or(o.JoinLimit.Action, "lane"),
+		},
+		"pass_sharing": map[string]any{
+			"networks": strconv.FormatInt(o.PassSharing.Networks, 10), "action": o.PassSharing.Action,
 		},
 		"path_case_sensitive": strconv.FormatBool(o.PathCaseSensitive),
+		"paths":               o.Paths,
 		"fail_open_after":     span(o.FailOpenAfterSeconds),
 		"exclude": map[string]any{ // what is written alone: see Wanted
 			"defaults": "false", "paths": o.Exclude.Paths, "methods": o.Exclude.Methods,
 			"cidrs": o.Exclude.CIDRs, "headers": o.Exclude.Headers,
+			"upgrade":                   strconv.FormatBool(o.Exclude.Upgrade),
+			"max_in_flight":             strconv.FormatInt(o.Exclude.MaxInFlight, 10),
+			"max_in_flight_per_address": strconv.FormatInt(o.Exclude.MaxPerAddr, 10),
 		},
 		"limits": o.Limits,
 		"page":   map[string]any{"content_security_policy": o.Page.Policy},
 
 		"cookie_secure":             r.CookieAttributes.Secure,
 		"default_template_language": r.DefaultTemplateLanguage,
+	}
+	if o.Bind != "" {
+		v["bind"] = o.Bind
 	}
 	var routes []any
 	for _, x := range r.AdditionalRoutes {
@@ -109,7 +121,8 @@ func pointerOf(key string) string {
 	}
 	switch group {
 	case "closed", "shadow", "message", "refresh_header", "spread", "max_waiting", "title", "opens_at",
-		"origin", "path_case_sensitive", "exclude", "limits", "checkout", "page", "join_limit":
+		"origin", "path_case_sensitive", "paths", "exclude", "limits", "checkout", "page", "join_limit",
+		"pass_sharing", "bind":
 		return "/headgate/" + key
 	}
 	return "/" + key
@@ -139,6 +152,7 @@ func (d *draft) written(c *config.Room) {
 	e := &d.Own.Exclude
 	e.Paths, e.Methods, e.CIDRs, e.Headers = excludeOf(&c.Exclude)
 	d.Own.Checkout.GracePaths = orNone(c.Checkout.GracePaths)
+	d.Own.Bind = c.Bind
 }
 
 func routesOf(c *config.Room) []Route {

@@ -147,7 +147,7 @@ func (a *Assets) Same(x *Assets) bool {
 // else goes to next.
 func (a *Assets) Before(places *route.Set, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		name, ok := strings.CutPrefix(r.URL.Path, places.Of(r).Own)
+		name, ok := places.Own(r)
 		if ok {
 			name, ok = strings.CutPrefix(name, "assets/")
 		}

@@ -242,9 +242,9 @@ func newCustomSet(c *Config, book *Book, own *pageSet) (*customSet, error) {
 	if c.Custom == nil {
 		return nil, nil
 	}
-	policy := c.Policy
-	if policy == "" {
-		policy = CustomPolicy
+	policy := CustomPolicy
+	if c.Policy != "" {
+		policy = CleanPolicy(c.Policy) + notFramed
 	}
 	s := &customSet{}
 	add := func(set *pageSet, t *Custom) {

@@ -312,7 +312,7 @@ func TestPreview(t *testing.T) {
 	if err != nil || !strings.Contains(string(got.Body), "&lt;b&gt;") ||
 		!strings.Contains(string(got.Body), "開始時に、ここにいる全員の順番を抽選で決めます") ||
 		got.Header.Get("Content-Language") != "ja-JP" ||
-		!strings.HasSuffix(got.Header.Get("Content-Security-Policy"), "; sandbox") {
+		!strings.HasPrefix(got.Header.Get("Content-Security-Policy"), "sandbox; ") {
 		t.Errorf("in Japanese: %v %v", got, err)
 	}
 	for query, want := range map[string]string{

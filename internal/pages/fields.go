@@ -1,6 +1,7 @@
 package pages
 
 import (
+	"cmp"
 	"net/http"
 	"strconv"
 	"strings"
@@ -42,6 +43,7 @@ func viewFields(w *words) map[string]value[headgate.View] {
 		"path":     func(dst []byte, v *view) []byte { return appendHTML(dst, v.RoomPath) },
 		"move":     func(dst []byte, v *view) []byte { return appendHTML(dst, v.MoveURL) },
 		"leave":    func(dst []byte, v *view) []byte { return appendHTML(dst, v.LeaveURL) },
+		"here":     func(dst []byte, v *view) []byte { return appendHTML(dst, cmp.Or(v.HereURL, "data:,")) },
 		"ticket":   func(dst []byte, v *view) []byte { return appendHTML(dst, v.Ticket) },
 		"method":   func(dst []byte, v *view) []byte { return appendHTML(dst, w.Method[v.Method]) },
 		"how":      func(dst []byte, v *view) []byte { return appendHTML(dst, w.How[howKey(v)]) },

@@ -77,10 +77,11 @@ type Config struct {
 	// have no translations.
 	Events map[string]*Custom
 
-	// Policy is the Content-Security-Policy of the own page. Empty means CustomPolicy.
+	// Policy is the Content-Security-Policy of the own page. Empty means CustomPolicy. Directives
+	// that CheckPolicy rejects have no effect.
 	Policy string
 
-	// Framed lets pages of other sites have these in a frame, but where Policy says otherwise.
+	// Framed lets pages of other sites show these in a frame.
 	Framed bool
 
 	// Path is the folder of the room, for previews: visitors have that of their View.
@@ -158,9 +159,6 @@ func (p *Page) choose(accept string) *pageSet {
 // Header gives the headers of the waiting page of v. The caller must not change them.
 func (p *Page) Header(v *headgate.View) http.Header {
 	if own := p.ownOf(v); own != nil {
-		if p.config.Policy != "" {
-			return own.header(v)
-		}
 		return p.framed(own.header(v))
 	}
 	return p.framed(p.choose(v.AcceptLanguage).header[side(v.AcceptEncoding)])

@@ -67,7 +67,7 @@ func (p *Page) Preview(title string, q url.Values) (*Preview, error) {
 		}
 	}
 	if v.Method == "passthrough" && !force && !v.Event.Prequeue {
-		return &Preview{http.Header{"Content-Type": {"text/html; charset=utf-8"}},
+		return &Preview{previewHeader(http.Header{"Content-Type": {"text/html; charset=utf-8"}}, false),
 			[]byte(welcome)}, nil
 	}
 	v.QueueAll = force
@@ -77,23 +77,34 @@ func (p *Page) Preview(title string, q url.Values) (*Preview, error) {
 	if err := p.Render(&b, &v); err != nil {
 		return nil, err
 	}
-	return &Preview{p.previewHeader(&v), b.Bytes()}, nil
+	return &Preview{previewHeader(p.Header(&v), p.ownOf(&v) != nil), b.Bytes()}, nil
 }
 
-// previewHeader takes the page's rights at the address where an operator looks at it. The
-// default page's script has nobody to ask there and does not run; it is whole without.
-func (p *Page) previewHeader(v *view) http.Header {
-	h := maps.Clone(p.Header(v))
+// previewHeader takes away what a page could do at the address of the management API, where
+// operators have sessions. A preview is foreign markup: whoever may write a room wrote it. Its own
+// policy comes first and is a policy apart, so that nothing in the page's can weaken it: the page
+// has an origin of its own (never allow-same-origin), sends nothing, and only the dashboard may
+// frame it. The default page's script has nobody to ask there and does not run.
+func previewHeader(page http.Header, scripts bool) http.Header {
+	const policy = "Content-Security-Policy"
+	h := maps.Clone(page)
 	delete(h, "Refresh")
-	box := "sandbox"
-	if p.ownOf(v) != nil {
-		box = "sandbox allow-scripts"
+	own := "sandbox"
+	if scripts {
+		own = "sandbox allow-scripts"
 	}
-	// The dashboard shows it in a frame; in its box a frame is nobody's.
-	h.Set("Content-Security-Policy", strings.Replace(h.Get("Content-Security-Policy"),
-		"frame-ancestors 'none'", "frame-ancestors 'self'", 1)+"; "+box)
+	h[policy] = []string{own + previewed}
+	if rest := strings.TrimSuffix(page.Get(policy), notFramed); rest != "" {
+		h[policy] = append(h[policy], rest)
+	}
+	h.Set("Referrer-Policy", "no-referrer") // who has the address of a preview may see it
+	h.Set("X-Content-Type-Options", "nosniff")
 	return h
 }
+
+// previewed ends the policy of a preview: it asks nobody but for what it shows.
+const previewed = "; connect-src 'none'; form-action 'none'; worker-src 'none'; object-src 'none'; " +
+	"base-uri 'none'; frame-ancestors 'self'"
 
 // previewState is the state that a room of such values would be in.
 func previewState(v *headgate.View, asked headgate.State) headgate.State {

@@ -166,7 +166,7 @@ func TestEndOfStayFreesStalledClient(t *testing.T) {
 			}
 			defer conn.Close()
 			io.WriteString(conn, "GET / HTTP/1.1\r\nHost: h\r\nConnection: Upgrade\r\n"+
-				"Upgrade: websocket\r\n\r\n")
+				"Upgrade: websocket\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n")
 			wait(t, "the buffers to fill", stuck)
 			wait(t, "the request", s.began)(ErrEnded)
 			wait(t, "the handler", s.ended)

@@ -6,12 +6,14 @@
 // (its cookies, its poll header, its commands) crosses to the other side.
 //
 // Promises. Bodies stream both ways and are never held in memory as a whole;
-// WebSockets, server-sent events, trailers and 1xx answers pass. What a client
-// claims about itself in X-Forwarded-* and Forwarded is believed only from a
-// trusted peer. A request is sent again only where net/http does so: idempotent,
-// without a body, on a kept connection that turned out to be dead. When a
-// deadline or an Ending context ends a request, so do its connections on both
-// sides, even those that were hijacked and those whose client has stopped reading.
+// WebSockets, server-sent events, an answer's trailers and 1xx answers pass; an
+// upgrade to anything else does not, for nobody reads what passes inside. What a
+// client claims about itself in X-Forwarded-*, Forwarded and X-Real-IP is believed
+// only from a trusted peer, and no other spelling of such a header passes. A request
+// is sent again only where net/http does so: idempotent, without a body, on a kept
+// connection that turned out to be dead. When a deadline or an Ending context ends a
+// request, so do its connections on both sides, even those that were hijacked and
+// those whose client has stopped reading.
 //
 // A Proxy may be used by many goroutines at once. ServeHTTP takes no lock that
 // is shared between requests. Over a bare ReverseProxy it costs one small

@@ -273,6 +273,8 @@ func TestStripCookies(t *testing.T) {
 		{" \t__gate ; ;", ""},
 		{"a=1; __gate_x=1;b=2; __gate=2", "a=1; b=2"},
 		{"x__gate=1", "x__gate=1"},
+		{"a=1; headgate-session=S; __Host-headgate-session=S;b=2", "a=1; b=2"},
+		{"x-headgate-session=1", "x-headgate-session=1"},
 	} {
 		h := http.Header{"Cookie": {tt.in}}
 		stripCookies(h, "__gate")
@@ -280,7 +282,11 @@ func TestStripCookies(t *testing.T) {
 			t.Errorf("stripCookies(%q) = %q, want %q", tt.in, got, tt.want)
 		}
 	}
-	h := http.Header{"Cookie": {"session=1; theme=dark", "lang=en"}}
+	h := http.Header{"Cookie": {"a=1; headgate-session=S", "__Host-headgate-session=S"}}
+	if stripCookies(h, ""); h.Get("Cookie") != "a=1" || len(h["Cookie"]) != 1 {
+		t.Errorf("without a prefix: %q", h["Cookie"])
+	}
+	h = http.Header{"Cookie": {"session=1; theme=dark", "lang=en"}}
 	if n := testing.AllocsPerRun(100, func() { stripCookies(h, "__gate") }); n != 0 {
 		t.Errorf("a request without our cookie costs %v allocations, want 0", n)
 	}
@@ -377,7 +383,7 @@ func TestInformationalAnswersTakeNothingAway(t *testing.T) {
 		}
 		h["Set-Cookie"] = []string{"origin=1"}
 		if r.Header.Get("Upgrade") != "" {
-			h["Connection"], h["Upgrade"] = []string{"Upgrade"}, []string{"echo"}
+			h["Connection"], h["Upgrade"] = []string{"Upgrade"}, []string{"websocket"}
 			w.WriteHeader(http.StatusSwitchingProtocols)
 		}
 	})
@@ -394,7 +400,8 @@ func TestInformationalAnswersTakeNothingAway(t *testing.T) {
 		r.Header.Set("Expect", "100-continue")
 		if upgrade {
 			r = request(t, "GET", gate, nil)
-			r.Header["Connection"], r.Header["Upgrade"] = []string{"Upgrade"}, []string{"echo"}
+			r.Header["Connection"], r.Header["Upgrade"] = []string{"Upgrade"}, []string{"websocket"}
+			r.Header.Set("Sec-WebSocket-Key", "dGhlIHNhbXBsZSBub25jZQ==")
 		}
 		r = r.WithContext(httptrace.WithClientTrace(r.Context(), &httptrace.ClientTrace{
 			Got1xxResponse: func(code int, h textproto.MIMEHeader) error {

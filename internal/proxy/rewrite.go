@@ -1,10 +1,13 @@
 package proxy
 
 import (
+	"errors"
 	"net"
 	"net/http"
 	"net/http/httputil"
 	"strings"
+
+	"github.com/headgate/headgate/internal/wire"
 )
 
 // What belongs to headgate and stops here, in the canonical spelling that a
@@ -27,18 +30,47 @@ func (p *Proxy) rewrite(pr *httputil.ProxyRequest) {
 	// two sides may read it differently.
 	pr.Out.URL.RawQuery = pr.In.URL.RawQuery
 	delete(pr.Out.Header, pollHeader)
-	if p.prefix != "" {
-		stripCookies(pr.Out.Header, p.prefix)
+	if !wire.OpensWebSocket(pr.In) {
+		delete(pr.Out.Header, "Connection") // ReverseProxy sets it for an upgrade alone
+		wire.DropUpgrade(pr.Out.Header)
 	}
-	p.forwarded(pr)
+	trusted := p.isTrusted(pr.In)
+	dropClaims(pr.Out.Header, trusted)
+	for name := range pr.Out.Trailer { // some origins read trailers as headers
+		if wire.Owned(name) {
+			delete(pr.Out.Trailer, name)
+		}
+	}
+	stripCookies(pr.Out.Header, p.prefix)
+	forwarded(pr, trusted)
 	if pr.Out.Body != nil {
 		pr.Out.Body = &upload{ReadCloser: pr.Out.Body}
 	}
 }
 
+// isTrusted reports whether the peer of r is one of the proxies whose headers are believed.
+func (p *Proxy) isTrusted(r *http.Request) bool {
+	if len(p.trusted) == 0 {
+		return false
+	}
+	addr, ok := peerAddr(r.RemoteAddr)
+	return ok && contains(p.trusted, addr)
+}
+
+// dropClaims removes other spellings of the headers that headgate owns, and what anybody but a
+// trusted proxy says about where the request comes from.
+func dropClaims(h http.Header, trusted bool) {
+	for name := range h {
+		claim := !trusted && (strings.HasPrefix(name, "X-Forwarded-") || name == "X-Real-Ip")
+		if claim || wire.AliasOfOwned(name) {
+			delete(h, name)
+		}
+	}
+}
+
 // forwarded tells the origin who asks. From a trusted peer the story so far is
 // kept and the peer added; from anyone else it begins here.
-func (p *Proxy) forwarded(pr *httputil.ProxyRequest) {
+func forwarded(pr *httputil.ProxyRequest, trusted bool) {
 	in, out := pr.In.Header, pr.Out.Header
 	// One array for three one-element values: one allocation instead of three.
 	vals := &[3]string{1: "http", 2: pr.In.Host}
@@ -55,10 +87,7 @@ func (p *Proxy) forwarded(pr *httputil.ProxyRequest) {
 	peer, _, _ = strings.Cut(peer, "%")
 	vals[0] = peer
 	out["X-Forwarded-For"] = vals[0:1:1]
-	if len(p.trusted) == 0 {
-		return
-	}
-	if addr, ok := peerAddr(pr.In.RemoteAddr); !ok || !contains(p.trusted, addr) {
+	if !trusted {
 		return
 	}
 	if prior := in["X-Forwarded-For"]; len(prior) > 0 {
@@ -79,13 +108,17 @@ func (p *Proxy) forwarded(pr *httputil.ProxyRequest) {
 	}
 }
 
-// stripCookies removes the cookies whose name begins with prefix. A request
-// without one costs a search and no allocation.
+// sessionCookie begins the names of the dashboard's session cookie. Cookies ignore ports: a
+// browser that has signed in to the dashboard sends it to every room of the same host name.
+const sessionCookie = "headgate-session"
+
+// stripCookies removes the cookies whose name begins with prefix, unless that is "", and the
+// dashboard's. A request without one costs two searches and no allocation.
 func stripCookies(h http.Header, prefix string) {
 	lines := h["Cookie"]
 	kept := lines[:0]
 	for _, line := range lines {
-		if strings.Contains(line, prefix) {
+		if prefix != "" && strings.Contains(line, prefix) || strings.Contains(line, sessionCookie) {
 			if line = withoutCookies(line, prefix); line == "" {
 				continue
 			}
@@ -105,7 +138,9 @@ func withoutCookies(line, prefix string) string {
 	var b strings.Builder
 	for part := range strings.SplitSeq(line, ";") {
 		part = strings.Trim(part, " \t")
-		if part == "" || strings.HasPrefix(strings.TrimPrefix(part, "__Host-"), prefix) {
+		name := strings.TrimPrefix(part, "__Host-")
+		if part == "" || prefix != "" && strings.HasPrefix(name, prefix) ||
+			strings.HasPrefix(name, sessionCookie) {
 			continue
 		}
 		if b.Len() > 0 {
@@ -116,8 +151,14 @@ func withoutCookies(line, prefix string) string {
 	return b.String()
 }
 
+// errNotAsked is an origin's 101 that would become a tunnel past headgate.
+var errNotAsked = errors.New("the origin switches to another protocol, and was asked for no WebSocket")
+
 // modify sees the origin's answer before ReverseProxy passes it on.
 func (p *Proxy) modify(res *http.Response) error {
+	if res.StatusCode == http.StatusSwitchingProtocols && !wire.OpensWebSocket(res.Request) {
+		return errNotAsked
+	}
 	var err error
 	if p.onResponse != nil {
 		err = p.onResponse(res)

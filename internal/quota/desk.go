@@ -546,7 +546,7 @@ func (s *share) serve(r *reply, sent, now time.Duration) {
 // Recalled gives back what is held of keys that others want, if the message is for this
 // desk.
 func (d *Desk) Recalled(msg []byte) {
-	if len(msg) < 8 || binary.LittleEndian.Uint64(msg) != d.who {
+	if len(msg) < 8 || binary.LittleEndian.Uint64(msg) != public(d.who) {
 		return
 	}
 	ps, err := parsePlaces(msg[8:])

@@ -3,6 +3,7 @@ package quota
 import (
 	"context"
 	"encoding/json"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -133,8 +134,8 @@ func (n *Node) serveFar() (stop func(), err error) {
 	}
 	one, err := n.cfg.Bus.Serve(n.cfg.Prefix+"pass."+name, func(ctx context.Context, msg []byte) []byte {
 		var p passed
-		if json.Unmarshal(msg, &p) != nil {
-			return nil
+		if json.Unmarshal(msg, &p) != nil || !strings.HasPrefix(p.Name, n.cfg.Prefix) {
+			return []byte{} // a worker that lies would ask the home for its sealing keys
 		}
 		ctx, stop := context.WithTimeout(ctx, chartWait)
 		defer stop()

@@ -2,10 +2,12 @@ package quota
 
 import (
 	"context"
+	"crypto/rand"
+	"crypto/sha256"
 	"encoding/binary"
 	"errors"
 	"log/slog"
-	"math/rand/v2"
+	random "math/rand/v2"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -44,7 +46,11 @@ type Node struct {
 func NewNode(cfg Config) *Node {
 	self := cfg.Members.Self()
 	n := &Node{cfg: cfg, near: newNear(&cfg)}
-	n.Desk = NewDesk(self.Life, n.near, cfg.Boot)
+	// Whoever knows this number may return and close what this process was lent, so it is in
+	// no message but those to the hosts.
+	var who [8]byte
+	rand.Read(who[:])
+	n.Desk = NewDesk(binary.LittleEndian.Uint64(who[:]), n.near, cfg.Boot)
 	if cfg.Sites != nil {
 		n.far = &far{near: n.near, sites: cfg.Sites, poke: make(chan struct{}, 1)}
 		n.Desk.way = n.far
@@ -59,9 +65,16 @@ func NewNode(cfg Config) *Node {
 	return n
 }
 
+// public names a borrower in messages that all processes receive. The borrower's own number
+// does not follow from it.
+func public(who uint64) uint64 {
+	sum := sha256.Sum256(binary.LittleEndian.AppendUint64(nil, who))
+	return binary.LittleEndian.Uint64(sum[:])
+}
+
 // recall asks one who holds some of a key to give it back, wherever that is.
 func (n *Node) recall(who uint64, msg []byte) {
-	msg = append(binary.LittleEndian.AppendUint64(nil, who), msg...)
+	msg = append(binary.LittleEndian.AppendUint64(nil, public(who)), msg...)
 	err := n.cfg.Bus.Tell(n.cfg.Prefix+"recall", msg)
 	if n.cfg.Sites != nil {
 		err = errors.Join(err, n.cfg.Sites.TellFar(n.cfg.Prefix+"recall", msg))
@@ -219,7 +232,7 @@ func (w *near) other() (name string, ok bool) {
 	n, self := 0, w.cfg.Members.Self().Name
 	for _, m := range w.cfg.Members.All() {
 		if m.Name != self && m.Hosts && !m.Leaving && w.cfg.Members.Alive(&m) {
-			if n++; rand.IntN(n) == 0 { // each as likely
+			if n++; random.IntN(n) == 0 { // each as likely
 				name = m.Name
 			}
 		}

@@ -1,10 +1,13 @@
 package quota
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -16,6 +19,25 @@ const mostUses = 500
 
 // usesWait bounds a listing. Chosen.
 const usesWait = 5 * time.Second
+
+// ParsePlace reads where a list of keys goes on: a shard and a place in it. "" is the beginning.
+func ParsePlace(text string) (shard, from int, err error) {
+	first, rest, _ := strings.Cut(cmp.Or(text, "0.0"), ".")
+	shard, err = strconv.Atoi(first)
+	from, err2 := strconv.Atoi(rest)
+	if err != nil || err2 != nil || shard < 0 || shard >= Shards || from < 0 {
+		return 0, 0, fmt.Errorf("no place among the keys: %q", text)
+	}
+	return shard, from, nil
+}
+
+// PlaceText writes a place for ParsePlace, "" at the end of the list.
+func PlaceText(shard, from int) string {
+	if shard >= Shards {
+		return ""
+	}
+	return fmt.Sprintf("%d.%d", shard, from)
+}
 
 // usesAsk asks for keys of a limit in one shard, from a place on.
 type usesAsk struct {

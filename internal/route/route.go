@@ -4,7 +4,7 @@
 // # The promise
 //
 // A room has one cookie for all of its routes: its path is the deepest folder that all of them are
-// in. The paths it is asked for are clean ones ([exclude.Clean]). A star in a folder stands for any
+// in. The paths it is asked for are readings ([paths.Of]). A star in a folder stands for any
 // characters but a slash, none among them; the folder and all below it are the room's.
 //
 // # Concurrency and cost
@@ -20,11 +20,12 @@ package route
 
 import (
 	"net/http"
+	"net/url"
 	"strings"
 	"unicode"
 	"unicode/utf8"
 
-	"github.com/headgate/headgate/internal/exclude"
+	"github.com/headgate/headgate/internal/paths"
 )
 
 // A Route is one host and folder of a room. "" is any host.
@@ -37,6 +38,7 @@ type Spot struct {
 	Own    string // begins all that headgate answers itself: Path/.headgate/
 	Served string // the shared document
 	Leave  string // a place is given up
+	Here   string // a tiny picture, which the waiting page loads
 	Move   string // it moves to another device
 }
 
@@ -49,7 +51,8 @@ func spot(folder string) *Spot {
 	if base == "" {
 		folder = "/"
 	}
-	return &Spot{Path: folder, Own: own, Served: own + "served", Leave: own + "leave", Move: own + "move"}
+	return &Spot{Path: folder, Own: own, Served: own + "served", Leave: own + "leave",
+		Here: own + "here.gif", Move: own + "move"}
 }
 
 // A Set is the routes of a room, ready to be asked.
@@ -124,7 +127,7 @@ func (s *Set) CookiePath() string {
 	return s.cookie
 }
 
-// Match reports whether a host and a clean path are the room's, and how specific: of several rooms
+// Match reports whether a host and a reading of a path are the room's, and how specific: of several rooms
 // the one that names more of the path decides, then one without a star, then one that names the host.
 func (s *Set) Match(host, path string) (specific int, ok bool) {
 	for i := range s.all {
@@ -137,14 +140,25 @@ func (s *Set) Match(host, path string) (specific int, ok bool) {
 	return specific, ok
 }
 
-// At is where in the room a clean path of a host is; the host may have a port. A request that is not
+// MatchAny is Match for any reading of a decoded path.
+func (s *Set) MatchAny(host, path string) (specific int, ok bool) {
+	p := paths.Of(&url.URL{Path: path})
+	for i := range p.Len() {
+		if n, in := s.Match(host, p.At(i)); in && n >= specific {
+			specific, ok = n, true
+		}
+	}
+	return specific, ok
+}
+
+// At is where in the room a reading of a path of a host is; the host may have a port. A request that is not
 // the room's is taken for one of its first route.
 func (s *Set) At(host, path string) *Spot {
 	first := &s.all[0]
 	if len(s.all) == 1 && first.plain && !s.anyCase {
 		return first.spot
 	}
-	host = exclude.Hostname(host)
+	host = paths.Hostname(host)
 	best, length := first, -1
 	for i := range s.all {
 		o := &s.all[i]
@@ -158,16 +172,32 @@ func (s *Set) At(host, path string) *Spot {
 	return spot(path[:length])
 }
 
-// Of is where in the room a request is.
-func (s *Set) Of(r *http.Request) *Spot { return s.At(r.Host, exclude.Clean(r.URL.Path)) }
+// Own returns the address below .headgate/ that a request asks for. ok is false unless every reading
+// of its path is that address.
+func (s *Set) Own(r *http.Request) (name string, ok bool) {
+	p := paths.Of(r.URL)
+	if p.Malformed() || p.Excessive() {
+		return "", false
+	}
+	for i := range p.Len() {
+		read, in := strings.CutPrefix(p.At(i), s.At(r.Host, p.At(i)).Own)
+		if !in || i > 0 && read != name {
+			return "", false
+		}
+		name = read
+	}
+	return name, true
+}
 
 func (o *one) on(host string) bool { return o.Host == "" || strings.EqualFold(o.Host, host) }
 
 // folder is how much of a path the folder of a route takes, if the path is in it.
 func (s *Set) folder(o *one, path string) (length int, in bool) {
-	if o.plain && !s.anyCase {
+	if o.plain {
 		in = strings.HasPrefix(path, o.base) && (len(path) == len(o.base) || path[len(o.base)] == '/')
-		return len(o.base), in
+		if in || !s.anyCase {
+			return len(o.base), in
+		}
 	}
 	for _, p := range o.parts {
 		if length >= len(path) || path[length] != '/' {

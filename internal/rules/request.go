@@ -4,13 +4,15 @@ import (
 	"net/http"
 	"net/netip"
 	"strings"
+
+	"github.com/headgate/headgate/internal/paths"
 )
 
 // A Request is what a rule is asked about.
 type Request struct {
 	*http.Request
-	// Path is the path as the room reads it: decoded once, without //, /./ and /../, so that
-	// no spelling of a path walks around a rule or into one.
+	// Path is a reading of the path, decoded: see package paths. Whoever asks asks about
+	// each of them.
 	Path string
 	// From is the address of the visitor, behind the proxies that are trusted.
 	From netip.Addr
@@ -82,12 +84,14 @@ func lines(all []string, by string) string {
 	return strings.Join(all, by)
 }
 
-// hostname is a host in lower case, without its port and a dot at its end.
+// hostname is a host in lower case, without its port and a dot at its end. An IPv6 address keeps its
+// brackets, as in a URL.
 func hostname(host string) string {
-	if i := strings.LastIndexByte(host, ':'); i > strings.LastIndexByte(host, ']') {
-		host = host[:i]
+	name := lower(paths.Hostname(host))
+	if strings.Contains(name, ":") {
+		return "[" + name + "]"
 	}
-	return lower(strings.TrimSuffix(host, "."))
+	return name
 }
 
 func withQuery(path, query string) string {

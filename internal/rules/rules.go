@@ -69,10 +69,12 @@ type Verdict struct {
 type Set struct {
 	rules []compiled
 	lanes []slot.Lane
+	paths bool // some rule compares a path
 }
 
 type compiled struct {
 	expression *node
+	folded     *node // the same for paths whose cases are not told apart
 	verdict    Verdict
 }
 
@@ -99,7 +101,8 @@ func New(rules []Rule, env Env) (*Set, error) {
 				errs = append(errs, fmt.Errorf("rule %d: %w", i+1, err))
 			}
 		}
-		s.rules = append(s.rules, compiled{n, v})
+		c := compiled{n, foldPaths(n), v}
+		s.rules, s.paths = append(s.rules, c), s.paths || c.folded != n
 	}
 	if err := slot.CheckLanes(s.lanes); err != nil {
 		errs = append(errs, err)
@@ -177,6 +180,20 @@ func (s *Set) Match(r Request) Verdict {
 	}
 	return Verdict{Rule: -1}
 }
+
+// MatchAnyCase is Match for an origin that does not tell the cases of a path apart.
+func (s *Set) MatchAnyCase(r Request) Verdict {
+	in := input{Request: r}
+	for i := range s.rules {
+		if in.truth(s.rules[i].folded) {
+			return s.rules[i].verdict
+		}
+	}
+	return Verdict{Rule: -1}
+}
+
+// ComparesPaths reports whether MatchAnyCase can differ from Match.
+func (s *Set) ComparesPaths() bool { return s.paths }
 
 // An Expression is one that has been compiled.
 type Expression struct{ root *node }

@@ -211,7 +211,7 @@ func TestSetSaysAllThatIsWrong(t *testing.T) {
 		"rule 3: a lane with a share of 100",
 		"rule 4: bypass with a ", "rule 5: 1:1: unknown field tru",
 		"a description of 501 bytes",
-		"rule 8: 1:1: unknown field wrong", "99 of all lanes together",
+		"rule 8: 1:1: unknown field wrong", "89 of all lanes together",
 		"rule 9: the lane a has a share of 51 here and 50 in a rule before",
 		`rule 10: a lane named ""`, `rule 11: a lane named "a b"`, "rule 12: deny with a lane",
 	} {

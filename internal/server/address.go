@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/headgate/headgate/internal/config"
+	"github.com/headgate/headgate/internal/guard"
 	"github.com/headgate/headgate/internal/proxy"
 )
 
@@ -43,6 +44,28 @@ func fromTrusted(r *http.Request, trusted []netip.Prefix) bool {
 		}
 	}
 	return false
+}
+
+// mostConnections is how many connections an address may have; 0 is any number. A proxy brings the
+// visitors of many addresses, and so does an unlisted one on this machine, which is no stranger:
+// for loopback the number must be in the file.
+func (s *Server) mostConnections(a netip.Addr) int {
+	cfg := s.set.Load().cfg
+	for _, p := range cfg.TrustedProxies {
+		if p.Contains(a) {
+			return 0
+		}
+	}
+	if a.IsLoopback() && !cfg.BoundLoopback {
+		return 0
+	}
+	return int(cfg.MaxConnections)
+}
+
+// pace is how slow visitors may be.
+func (s *Server) pace() guard.Pace {
+	cfg := s.set.Load().cfg
+	return guard.Pace{Body: cfg.BodyTimeout, Rate: cfg.BodyRate, Write: cfg.WriteTimeout}
 }
 
 // Each visitor whose request is under way takes two files, one on each side.

@@ -105,6 +105,8 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 		send(gauge, "headgate_active_users", "Visitors inside.", float64(st.ActiveUsers))
 		send(gauge, "headgate_waiting_users", "Visitors in the line.", float64(st.WaitingUsers))
 		send(gauge, "headgate_called_users", "Tickets called and not yet in.", float64(st.Called))
+		send(gauge, "headgate_provisional_tickets", "Tickets whose cookie has not come back, at the host.",
+			float64(st.Provisional))
 		send(gauge, "headgate_total_active_users_limit", "Limit of visitors at once.",
 			float64(st.TotalActiveUsers))
 		send(gauge, "headgate_new_users_per_minute_limit", "Limit of new visitors in any minute.",
@@ -140,6 +142,12 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 			float64(t.Full))
 		send(counter, "headgate_refused_join_limit_total",
 			"Joins refused because of their address.", float64(t.Limited))
+		send(counter, "headgate_passes_shared_total",
+			"Visits whose pass was used in more networks than pass_sharing allows.", float64(t.PassesShared))
+		send(counter, "headgate_refused_pass_sharing_total",
+			"Requests with a pass that came from one network too many.", float64(t.PassesRefused))
+		send(counter, "headgate_refused_excluded_total",
+			"Excluded requests refused because too many were in flight.", float64(t.Crowded))
 		send(counter, "headgate_given_up_total", "Places that visitors have given up.",
 			float64(t.Left))
 		send(counter, "headgate_shadow_held_total", "Visitors shadow mode would have held.",

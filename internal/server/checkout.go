@@ -19,7 +19,7 @@ type endings struct{ completed, abandoned atomic.Int64 }
 func (s *Server) checkoutDesk(g *gate) *checkout.Desk {
 	c := &g.now
 	return checkout.New(checkout.Config{
-		Room: c.Name, Places: c.Places(), Pass: c.Checkout.Pass, Warn: c.Checkout.Warn,
+		Room: c.Name, Places: g.places, Pass: c.Checkout.Pass, Warn: c.Checkout.Warn,
 		Renews: c.SessionRenewal, Step: min(c.SessionDuration/10, 30*time.Second),
 		Keys: s.durable.signing, Look: g.room.Look, Text: g.look.page.Warning, Log: s.log,
 	})

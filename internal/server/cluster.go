@@ -14,6 +14,8 @@ import (
 	"github.com/headgate/headgate/embedded"
 	"github.com/headgate/headgate/internal/api"
 	"github.com/headgate/headgate/internal/config"
+	"github.com/headgate/headgate/internal/join"
+	"github.com/headgate/headgate/internal/rights"
 	"github.com/headgate/headgate/internal/store"
 )
 
@@ -46,7 +48,7 @@ func (k *durable) openShared(ctx context.Context, cfg *config.Config) error {
 func (k *durable) openCluster(ctx context.Context, c *config.Cluster) error {
 	node := c.Node
 	if node == "" {
-		node = fmt.Sprintf("w-%08x", rand.Uint32())
+		node = rights.Drawn(rand.Uint32())
 	}
 	k.node.Node, k.node.Hosts, k.node.Replicas = node, c.IsStore(), len(c.Store)
 	k.node.OnlyHost = c.IsStore() && len(c.Store) == 1
@@ -55,6 +57,7 @@ func (k *durable) openCluster(ctx context.Context, c *config.Cluster) error {
 	if err != nil {
 		return err
 	}
+	k.worker, k.serial = !c.IsStore(), join.SerialText(t.Certificates[0].Leaf.SerialNumber)
 	if c.IsStore() {
 		if err := k.folder.Claim(c.Datacenter + "/" + node); err != nil {
 			return err
@@ -62,6 +65,7 @@ func (k *durable) openCluster(ctx context.Context, c *config.Cluster) error {
 		e := embedded.Config{Dir: k.folder.Engine(), Log: k.log, Name: node, Cluster: &embedded.Cluster{
 			Name: c.Datacenter, Listen: c.Listen, Routes: c.Routes(), Advertise: c.RouteTo(c.Node),
 			Peers: c.Others(), TLS: t, Leaf: c.Leaf(), Others: others(c),
+			Revoked: k.revokedHere(),
 		}}
 		if k.engine, err = embedded.Open(ctx, e); err != nil {
 			return k.folder.Fault("the engine does not start", err)
@@ -153,7 +157,7 @@ func (k *durable) tryRecords(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	k.keys = &sharedKeys{store: k.store, now: time.Now}
+	k.keys = &sharedKeys{store: k.keysFrom(), now: time.Now}
 	keys, err := k.keys.Keys()
 	if err != nil {
 		return err
@@ -183,6 +187,11 @@ func (s *Server) Cluster(ctx context.Context) (api.Cluster, error) {
 	var err error
 	if c.Leader, err = k.store.Leader(ctx); err != nil {
 		c.Problem = "the records cannot be read: " + err.Error()
+	}
+	if k.engine != nil && err == nil {
+		if c.Revoked, _, err = k.loadRevoked(ctx); err != nil {
+			c.Problem = err.Error()
+		}
 	}
 	return c, nil
 }

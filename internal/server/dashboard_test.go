@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"strings"
 	"sync"
 	"testing"
@@ -27,18 +28,20 @@ type board struct {
 	visitors string
 	jar      map[string]string
 	header   map[string]string // of each request
+	origin   syncBuffer        // the cookies that reached it
 	log      *syncBuffer
 	stop     func()
 }
 
 func openBoard(t *testing.T) *board {
 	t.Helper()
-	origin := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+	b := &board{t: t, data: t.TempDir(), jar: map[string]string{}, log: &syncBuffer{},
+		header: map[string]string{"Sec-Fetch-Site": "same-origin"}}
+	origin := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		io.WriteString(&b.origin, strings.Join(r.Header["Cookie"], "; ")+"\n")
 		io.WriteString(w, "inside")
 	}))
 	t.Cleanup(origin.Close)
-	b := &board{t: t, data: t.TempDir(), jar: map[string]string{}, log: &syncBuffer{},
-		header: map[string]string{"Sec-Fetch-Site": "same-origin"}}
 	other := strings.Replace(oneRoom, "name: shop", "name: other, host: other.example", 1)
 	text := "listen: 127.0.0.1:0\nadmin_listen: 127.0.0.1:0\ndata: " + b.data + "\nrooms:\n" +
 		strings.ReplaceAll(oneRoom+other, "ORIGIN", origin.URL)
@@ -194,6 +197,95 @@ func TestDashboardSignsInByToken(t *testing.T) {
 	}
 }
 
+// Cookies ignore ports: a browser that has signed in sends the session to every room of the same
+// host name. Whoever runs an origin could act as the operator.
+func TestOriginDoesNotGetTheDashboardsCookie(t *testing.T) {
+	for name, remote := range map[string]bool{"headgate-session": false, "__Host-headgate-session": true} {
+		b := openBoard(t)
+		if remote {
+			b.remote()
+		}
+		secret, _ := b.token("write")
+		b.signIn(secret)
+		if b.jar[name] == "" {
+			t.Fatalf("no %s in %v", name, b.jar)
+		}
+		r, err := http.NewRequestWithContext(t.Context(), "GET", b.visitors, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Header["Cookie"] = []string{"theme=dark; " + name + "=" + b.jar[name] + ";lang=en",
+			name + "=" + b.jar[name]}
+		res, err := http.DefaultTransport.RoundTrip(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		res.Body.Close()
+		if got := b.origin.String(); got != "theme=dark; lang=en\n" {
+			t.Errorf("the origin got %q", got)
+		}
+	}
+}
+
+// A page at another port of the same host is of the same site, so its requests have the cookie: it
+// is no session, also to read.
+func TestDashboardSessionIsOfItsOwnOriginAlone(t *testing.T) {
+	b := openBoard(t)
+	b.remote()
+	secret, _ := b.token("write")
+	b.signIn(secret)
+	for _, header := range []map[string]string{
+		{"Sec-Fetch-Site": "same-site"}, {"Sec-Fetch-Site": "cross-site"},
+		{"Sec-Fetch-Site": "odd"}, {"Origin": "null"}, {"Origin": "https://127.0.0.1"},
+		{"Origin": b.visitors},
+	} {
+		b.header = header
+		b.remote()
+		for _, path := range []string{"live", "history?room=shop", "api/v1/rooms", "api/v1/audit"} {
+			if res := b.open("GET", "/dashboard/"+path, ""); res.StatusCode != 401 {
+				t.Errorf("%v reads %s: %s", header, path, res.Status)
+			} else {
+				res.Body.Close()
+			}
+		}
+		told := b.want(200, "GET", "/dashboard/session", "").body
+		if !strings.Contains(told, `"signed_in":false`) {
+			t.Errorf("%v: %s", header, told)
+		}
+	}
+	for _, header := range []map[string]string{
+		{"Sec-Fetch-Site": "same-origin"}, {"Sec-Fetch-Site": "none"}, {}, {"Origin": b.url},
+	} {
+		b.header = header
+		b.remote()
+		b.want(200, "GET", "/dashboard/api/v1/rooms", "")
+	}
+}
+
+// A session is of one token, not of its id: an operator who writes another secret under the same id
+// into the file has shut out who knew the first.
+func TestDashboardSessionEndsWhenTheSecretOfItsTokenIsAnother(t *testing.T) {
+	b := openBoard(t)
+	b.remote()
+	secret, _ := b.token("write")
+	b.signIn(secret)
+	b.want(200, "GET", "/dashboard/api/v1/rooms", "")
+	list, err := api.ListTokens(b.data)
+	if err != nil || len(list) != 1 {
+		t.Fatal(list, err)
+	}
+	file := b.data + "/tokens.json"
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text = []byte(strings.ReplaceAll(string(text), list[0].Hash, strings.Repeat("0", 64)) + "\n")
+	if err := os.WriteFile(file, text, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	b.want(401, "GET", "/dashboard/api/v1/rooms", "")
+}
+
 func TestDashboardFromElsewhereNeedsATokenToRead(t *testing.T) {
 	b := openBoard(t)
 	for _, path := range []string{"live", "history?room=shop", "api/v1/rooms"} {
@@ -218,7 +310,8 @@ func TestDashboardFromElsewhereNeedsATokenToRead(t *testing.T) {
 		t.Fatalf("%d: %s", got.StatusCode, got.body)
 	}
 	c := got.Cookies()[0]
-	if c.Name != "__Host-headgate" || !c.Secure || !c.HttpOnly || c.SameSite != http.SameSiteStrictMode {
+	if c.Name != "__Host-headgate-session" || !c.Secure || !c.HttpOnly ||
+		c.SameSite != http.SameSiteStrictMode {
 		t.Errorf("over https the cookie is %+v", c)
 	}
 	if rooms := b.want(200, "GET", "/dashboard/api/v1/rooms", "").body; strings.Contains(rooms, `"other"`) ||

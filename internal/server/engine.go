@@ -38,7 +38,12 @@ type durable struct {
 	node   headgate.EngineConfig // of a shared engine: its connection, name and part
 	about  api.Cluster           // of a shared engine: what stays as it is
 	bus    *store.Bus            // nil: alone
+	worker bool                  // of a cluster: it has no engine, and may not use the records as it likes
+	serial string                // of this node's certificate in the cluster
 	log    *slog.Logger
+
+	revoked    []api.Revoked // as followRevoked read it last
+	revokedNew chan struct{} // has room for one
 
 	ring   sync.Mutex // held from reading or making keys until they are in force
 	others []siteKeys // as read last, guarded by ring; nil: one data centre
@@ -47,7 +52,7 @@ type durable struct {
 }
 
 func openDurable(ctx context.Context, cfg *config.Config, log *slog.Logger) (*durable, error) {
-	k := &durable{log: log, signing: checkout.NewKeys(time.Now)}
+	k := &durable{log: log, revokedNew: make(chan struct{}, 1), signing: checkout.NewKeys(time.Now)}
 	var err error
 	if k.folder, err = folder.Open(cfg.Data); err != nil {
 		return nil, err
@@ -125,7 +130,7 @@ func (k *durable) openRecords(ctx context.Context, keys []folder.SealingKey) (er
 
 // rotate makes a new sealing key when the newest is old.
 func (k *durable) rotate(keys []folder.SealingKey, now time.Time) ([]folder.SealingKey, error) {
-	if now.Sub(newest(keys).Made) < rotateEvery {
+	if k.worker || now.Sub(newest(keys).Made) < rotateEvery {
 		return keys, nil
 	}
 	return k.keys.Rotate(now)
@@ -138,6 +143,9 @@ func newest(keys []folder.SealingKey) folder.SealingKey {
 
 // rotateKeys makes a new sealing key now. What the old ones sealed stays good.
 func (k *durable) rotateKeys(now time.Time) (got api.Rotated, err error) {
+	if k.worker {
+		return got, atStoreNode("a worker makes no sealing keys")
+	}
 	keys, err := k.useKeys(func() ([]folder.SealingKey, error) { return k.keys.Rotate(now) })
 	if err != nil {
 		return got, err
@@ -178,6 +186,9 @@ func (k *durable) listKeys() ([]api.Key, error) {
 func (k *durable) forgetKey(id int) error {
 	if id < 1 || id > 255 {
 		return api.ErrNoKey
+	}
+	if k.worker {
+		return atStoreNode("a worker forgets no sealing keys")
 	}
 	_, err := k.useKeys(func() ([]folder.SealingKey, error) { return k.keys.Forget(byte(id)) })
 	switch {
@@ -232,12 +243,17 @@ func (k *durable) run(ctx context.Context) error {
 	if k.bus != nil {
 		every = keysEvery
 	}
+	stop, err := k.serveWorkers()
+	if err != nil {
+		return err
+	}
+	defer stop()
 	tick := time.NewTicker(every)
 	defer tick.Stop()
+	k.followRevoked(ctx)
 	done := make(chan error, 2)
 	go func() { done <- k.runEngine(ctx) }()
 	go func() { done <- k.rooms.Run(ctx) }()
-	var err error
 	for left := 2; left > 0; {
 		select {
 		case one := <-done:
@@ -246,10 +262,13 @@ func (k *durable) run(ctx context.Context) error {
 			if one != nil { // the server ends, and ctx with it
 				return err
 			}
+		case <-k.revokedNew:
+			k.followRevoked(ctx)
 		case now := <-tick.C:
 			if err := k.rotateOld(now); err != nil && ctx.Err() == nil {
 				k.log.Warn("sealing keys not looked at yet", "error", err)
 			}
+			k.followRevoked(ctx)
 		}
 	}
 	return err

@@ -1,7 +1,10 @@
 package server
 
 import (
+	"context"
 	"fmt"
+	"io"
+	"net"
 	"os"
 	"path/filepath"
 	"strings"
@@ -9,6 +12,7 @@ import (
 
 	common "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"golang.org/x/net/http2"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 
@@ -143,5 +147,58 @@ func TestFaultsOfAllFilesOfRules(t *testing.T) {
 		"bad.yaml descriptors[0].key bad.yaml descriptors[0].kee]"
 	if fmt.Sprint(got) != want {
 		t.Errorf("%v, want %v: %v", got, want, err)
+	}
+}
+
+// One client that takes all connections it can get leaves some to others.
+func TestEnvoyIsAnsweredBesideManyConnections(t *testing.T) {
+	p := &process{t: t, dir: t.TempDir()}
+	p.file = filepath.Join(p.dir, "headgate.yaml")
+	p.rules(strings.ReplaceAll(envoyRules, "AMOUNT", "3"))
+	p.write("listen: 127.0.0.1:0\nadmin_listen: 127.0.0.1:0\ndata: " + p.dir + "/data\n" +
+		"envoy: {listen: 127.0.0.1:0, rules: [api.yaml]}\n")
+	p.start()
+	t.Cleanup(func() { p.stop() })
+	addr := p.s.envoy.listener.Addr().String()
+	refused := 0
+	for range 1001 { // one more than an address may have
+		c, err := net.Dial("tcp", addr)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		f := http2.NewFramer(c, c)
+		if _, err := f.ReadFrame(); err != nil { // the settings of the server
+			t.Fatal(err)
+		}
+		if frame, err := f.ReadFrame(); err != nil {
+			t.Fatal(err)
+		} else if away, ok := frame.(*http2.GoAwayFrame); ok {
+			if refused++; string(away.DebugData()) != "too many connections" {
+				t.Errorf("refused by %v", away)
+			}
+			continue
+		}
+		io.WriteString(c, http2.ClientPreface) // it stays, and says nothing more
+		f.WriteSettings()
+	}
+	if refused != 1 {
+		t.Errorf("%d of 1001 connections are refused, want 1", refused)
+	}
+	from := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, 2)}}
+	conn, err := grpc.NewClient(addr, grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithContextDialer(func(ctx context.Context, addr string) (net.Conn, error) {
+			return from.DialContext(ctx, "tcp", addr)
+		}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	res, err := pb.NewRateLimitServiceClient(conn).ShouldRateLimit(t.Context(), &pb.RateLimitRequest{
+		Domain: "api", Descriptors: []*common.RateLimitDescriptor{{
+			Entries: []*common.RateLimitDescriptor_Entry{{Key: "client", Value: "bob"}}}},
+	})
+	if err != nil || res.OverallCode != pb.RateLimitResponse_OK {
+		t.Errorf("an honest Envoy is told %v, %v", res, err)
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/headgate/headgate/internal/api"
 	"github.com/headgate/headgate/internal/config"
 	"github.com/headgate/headgate/internal/proxy"
+	"github.com/headgate/headgate/internal/route"
 )
 
 // A roomSet is the rooms as requests see them, one snapshot. It never changes.
@@ -49,6 +50,7 @@ type gate struct {
 	made *madeRoom   // nil: the room is of the file
 
 	room    *headgate.Room
+	places  *route.Set
 	look    *look
 	proxy   *proxy.Proxy
 	handler http.Handler
@@ -220,8 +222,9 @@ func (s *Server) connect(g *gate, all *config.Config) (err error) {
 
 // assemble puts together what a request of the room goes through.
 func (s *Server) assemble(g *gate) {
+	g.places = g.now.Places()
 	desk := s.checkoutDesk(g)
-	inside := s.traces.Inside(passedAs, desk.Inside(s.limits.before(g.now.Limits, g.proxy)))
+	inside := s.traces.Inside(passedAs, desk.Inside(s.limits.before(&g.now, g.proxy)))
 	g.handler = s.traces.Request(g.file.Name, g.look.before(desk.Before(g.room.Handler(inside))))
 }
 
@@ -231,14 +234,11 @@ func (s *Server) roomConfig(all *config.Config, c *config.Room) (headgate.RoomCo
 	at := time.Now()
 	now, moment := c.At(at)
 	c = &now
-	var routes []headgate.Route
-	for _, x := range c.AdditionalRoutes {
-		routes = append(routes, headgate.Route(x))
-	}
 	return headgate.RoomConfig{
 		Rules: asked, Lanes: lanes, Event: eventOf(&moment), Draw: drawOf(&moment, at),
 		Name: c.Name, Title: c.Title, Host: c.Host, Path: c.Path,
-		Routes: routes, AnyCase: !c.PathCaseSensitive, CookieSuffix: c.CookieSuffix,
+		Routes: c.AdditionalRoutes, AnyCase: !c.PathCaseSensitive, CookieSuffix: c.CookieSuffix,
+		AsTheyCome:   c.Paths == config.PathsAsTheyCome,
 		CookieDomain: c.CookieDomain(), FailOpenAfter: c.FailOpenAfter,
 		TotalActiveUsers: c.TotalActiveUsers, NewUsersPerMinute: c.NewUsersPerMinute,
 		SessionDuration: c.SessionDuration, FixedSession: !c.SessionRenewal, HardEnd: c.HardEnd,
@@ -251,13 +251,16 @@ func (s *Server) roomConfig(all *config.Config, c *config.Room) (headgate.RoomCo
 		Exclude: headgate.Exclude{
 			NoDefaults: true, // the defaults are in the configuration already
 			Paths:      c.Exclude.Paths, Methods: c.Exclude.Methods,
-			CIDRs: c.Exclude.CIDRs, Headers: c.Exclude.Headers,
+			CIDRs: c.Exclude.CIDRs, Headers: c.Exclude.Headers, Upgrade: c.Exclude.Upgrade,
+			MaxInFlight: int(c.Exclude.MaxInFlight), MaxPerAddr: int(c.Exclude.MaxPerAddr),
 		},
 		Grace: headgate.Grace{Paths: c.Checkout.GracePaths, For: c.Checkout.Grace},
 		JoinLimit: headgate.JoinLimit{
 			Amount: int(c.JoinLimit.Amount), Window: c.JoinLimit.Window,
 			PrefixV4: c.JoinLimit.PrefixV4, PrefixV6: c.JoinLimit.PrefixV6,
+			Refuse: c.JoinLimit.Action == "refuse",
 		},
+		PassSharing: headgate.PassSharing(c.PassSharing), BindHeader: c.BindHeader(),
 		ClientAddr: clientAddr(all.TrustedProxies),
 		Secure:     secure(all.TrustedProxies, c.CookieSecure),
 		SameSite:   sameSite(c.CookieSameSite),

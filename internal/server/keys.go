@@ -229,7 +229,7 @@ func (k *durable) keysOfOthers() []siteKeys {
 	defer stop()
 	var all []siteKeys
 	for i, name := range k.node.Datacenters.Others {
-		keys, _, err := loadKeys(ctx, k.store, keysOf(name))
+		keys, _, err := loadKeys(ctx, k.keysFrom(), keysOf(name))
 		if err != nil {
 			k.log.Warn("sealing keys of another data centre not read", "datacenter", name, "error", err)
 			if k.others != nil {

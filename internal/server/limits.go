@@ -104,7 +104,8 @@ func met(cfg *config.Config) *metLimits {
 			},
 		}
 		for _, k := range c.Key {
-			r.Key = append(r.Key, headgate.KeyPart(k))
+			r.Key = append(r.Key, headgate.KeyPart{Kind: k.Kind, Name: k.Name, Prefix4: k.Prefix4,
+				Prefix6: k.Prefix6})
 		}
 		known[c.Name] = r
 	}
@@ -201,8 +202,8 @@ func limitChanges(w *swap) api.Named {
 
 // before puts the limits of a room in front of its origin: who waits in the line uses up
 // nothing. What the file has no more, a room that is not of the file does not meet any more.
-func (l *callLimits) before(names []string, next http.Handler) http.Handler {
-	return &limited{limits: l, names: names, next: next}
+func (l *callLimits) before(c *config.Room, next http.Handler) http.Handler {
+	return &limited{limits: l, names: c.Limits, anyCase: !c.PathCaseSensitive, next: next}
 }
 
 // limited is a room's way to its origin past the limits that are in force.
@@ -210,7 +211,9 @@ type limited struct {
 	limits *callLimits
 	names  []string
 	next   http.Handler
-	built  atomic.Pointer[builtLimits]
+
+	anyCase bool // of the paths that are keys
+	built   atomic.Pointer[builtLimits]
 }
 
 type builtLimits struct {
@@ -225,6 +228,10 @@ func (h *limited) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		var all []headgate.RequestLimit
 		for _, name := range h.names {
 			if x, ok := met.known[name]; ok {
+				x.Key = slices.Clone(x.Key)
+				for i := range x.Key {
+					x.Key[i].AnyCase = h.anyCase
+				}
 				all = append(all, x)
 			}
 		}

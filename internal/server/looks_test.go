@@ -163,7 +163,7 @@ func TestPreviewOfARoom(t *testing.T) {
 	p := ownPage(t, "{{title}} {{waitTime}} {{queueingMethod}}")
 	at := p.operators + "/v1/rooms/shop/preview"
 	if r := get(t, at+"?waitTime=7&queueing_method=random", ""); r.body != "shop 7 random" ||
-		!strings.HasSuffix(r.Header.Get("Content-Security-Policy"), "sandbox allow-scripts") ||
+		!strings.HasPrefix(r.Header.Get("Content-Security-Policy"), "sandbox allow-scripts; ") ||
 		r.Header.Get("Refresh") != "" {
 		t.Errorf("preview %q %v", r.body, r.Header)
 	}
@@ -175,6 +175,47 @@ func TestPreviewOfARoom(t *testing.T) {
 	}
 	if r := get(t, p.operators+"/v1/rooms/none/preview", ""); r.StatusCode != 404 {
 		t.Errorf("no room: %d", r.StatusCode)
+	}
+}
+
+// A token of one zone cannot loosen the policy under which an operator looks at its pages, by
+// whatever way the page comes: by a room, by a preview of no room, or by the dashboard.
+func TestZoneTokenCannotLoosenAPreview(t *testing.T) {
+	p := run(t, "zones:\n  - {name: tea.example, origin: ORIGIN}\n"+anyHost)
+	b := p.boss("write:zone/tea.example")
+	const rooms = "/client/v4/zones/tea.example/waiting_rooms"
+	room := func(policy string) string {
+		return strings.Replace(teaRoom, "{", `{"custom_page_html":"<script>1</script>",`+
+			`"headgate":{"page":{"content_security_policy":"`+policy+`"}},`, 1)
+	}
+	for _, policy := range []string{"sandbox allow-scripts allow-same-origin",
+		"img-src *, sAndbOx allow-same-origin", "frame-ancestors *", "report-uri //x", "report-to x"} {
+		a := b.ask("POST", rooms, room(policy))
+		if a.StatusCode != 400 || len(a.Errors) != 1 ||
+			a.Errors[0].Source.Pointer != "/headgate/page/content_security_policy" {
+			t.Errorf("%s: %s", policy, a.text)
+		}
+	}
+	if a := b.ask("POST", rooms, room("default-src * 'unsafe-inline'")); a.StatusCode != 200 {
+		t.Fatal(a.text)
+	}
+	made := b.ask("POST", rooms+"/preview", `{"custom_html":"<script>1</script>"}`)
+	var shown struct {
+		URL string `json:"preview_url"`
+	}
+	if err := json.Unmarshal(made.Result, &shown); err != nil {
+		t.Fatal(err, made.text)
+	}
+	for _, url := range []string{shown.URL, p.operators + "/v1/rooms/tea/preview",
+		p.operators + "/dashboard/api/v1/rooms/tea/preview"} {
+		r := get(t, url, "")
+		policies := r.Header.Values("Content-Security-Policy")
+		if r.StatusCode != 200 || !strings.HasPrefix(policies[0], "sandbox allow-scripts; ") ||
+			strings.Count(strings.Join(policies, ","), "sandbox") != 1 ||
+			strings.Contains(strings.Join(policies, ","), "allow-same-origin") ||
+			r.Header.Get("X-Content-Type-Options") != "nosniff" {
+			t.Errorf("%s: %s %q", url, r.Status, policies)
+		}
 	}
 }
 

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -126,6 +127,7 @@ func see(t *testing.T, p *process, host, cookie string) (status int, next, body 
 		t.Fatal(err)
 	}
 	next, _, _ = strings.Cut(res.Header.Get("Set-Cookie"), ";")
+	loads(t, r, string(b), cmp.Or(next, cookie))
 	return res.StatusCode, next, string(b)
 }
 
@@ -530,7 +532,7 @@ func TestMadeRoomLanes(t *testing.T) {
 	expect(false)
 	metrics := get(t, p.operators+"/metrics", "").body
 	for _, want := range []string{
-		`headgate_lane_waiting{lane="members",room="tea"} 1`, `headgate_rules_total{action="lane",room="tea"} 3`,
+		`headgate_lane_waiting{lane="members",room="tea"} 1`, `headgate_rules_total{action="lane",room="tea"} 6`,
 		`headgate_lane_calls_total{lane="members",room="tea"} 0`,
 	} {
 		if !strings.Contains(metrics, want) {

@@ -63,7 +63,7 @@ func TestMadeRoomHasWhatOneOfTheFileHas(t *testing.T) {
 		"path":"/*/Buy"`))
 	if r := at(t, p, "tea.example", "/x/buy/hooks"); r.StatusCode != 503 && r.StatusCode != 200 ||
 		r.Header.Get("Headgate-State") == "" ||
-		r.Header.Get("Content-Security-Policy") != "default-src 'self'" || r.body != `<img src="/x/buy/.headgate/assets/a.css">` {
+		r.Header.Get("Content-Security-Policy") != "default-src 'self'; frame-ancestors 'none'" || r.body != `<img src="/x/buy/.headgate/assets/a.css">` {
 		t.Errorf("%s %v: %s", r.Status, r.Header, r.body)
 	}
 	if r := at(t, p, "tea.example", "/X/BUY", "Accept-Language", "de"); r.body != "<p>Bitte warten</p>" {

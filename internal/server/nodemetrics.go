@@ -51,6 +51,9 @@ func (c *collector) node(ch chan<- prometheus.Metric) {
 			float64(free))
 		gauge("headgate_data_size_bytes", "Size of that disk.", float64(size))
 	}
+	ch <- prometheus.MustNewConstMetric(prometheus.NewDesc("headgate_refused_connections_total",
+		"Connections closed because their address had too many.", nil, nil),
+		prometheus.CounterValue, float64(c.s.conns.Refused()))
 	if !c.ends.IsZero() {
 		gauge("headgate_cluster_certificate_expires_timestamp_seconds",
 			"When this node's certificate in the cluster expires.", float64(c.ends.Unix()))

@@ -152,6 +152,20 @@ func settings(old, now *config.Config) []string {
 	if !slices.Equal(old.TrustedProxies, now.TrustedProxies) {
 		keys = append(keys, "trusted_proxies")
 	}
+	for _, k := range []struct {
+		name    string
+		changed bool
+	}{
+		{"max_connections_per_address", old.MaxConnections != now.MaxConnections ||
+			old.BoundLoopback != now.BoundLoopback},
+		{"request_body_timeout", old.BodyTimeout != now.BodyTimeout},
+		{"request_body_rate", old.BodyRate != now.BodyRate},
+		{"response_write_timeout", old.WriteTimeout != now.WriteTimeout},
+	} {
+		if k.changed {
+			keys = append(keys, k.name)
+		}
+	}
 	if !sameLists(old, now) {
 		keys = append(keys, "lists")
 	}

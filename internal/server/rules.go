@@ -8,6 +8,7 @@ import (
 
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/internal/config"
+	"github.com/headgate/headgate/internal/decide"
 	"github.com/headgate/headgate/internal/rules"
 )
 
@@ -16,6 +17,7 @@ type roomRules struct {
 	set      *rules.Set
 	secure   func(*http.Request) bool
 	crawlers *rules.Crawlers // nil: crawlers are visitors like others
+	anyCase  bool            // the origin may not tell the cases of a path apart
 }
 
 // rulesOf compiles the rules of a room, nil if it has none, and says which lanes they lead into.
@@ -35,18 +37,26 @@ func (s *Server) rulesOf(all *config.Config, c *config.Room) (headgate.Rules, []
 	if err != nil {
 		return nil, nil, err
 	}
-	r := &roomRules{set: set, secure: secure(all.TrustedProxies, config.CookieSecureAuto)}
+	r := &roomRules{set: set, secure: secure(all.TrustedProxies, config.CookieSecureAuto),
+		anyCase: !c.PathCaseSensitive && set.ComparesPaths()}
 	if c.CrawlerBypass {
 		r.crawlers = s.crawlers
 	}
 	return r, set.Lanes(), nil
 }
 
-// Match implements headgate.Rules. A crawler passes by unless it is denied.
+// Match implements headgate.Rules. A crawler passes by unless it is denied. Where the origin may take
+// /Admin for /admin, the stricter action of the two counts: it may as well tell them apart.
 func (r *roomRules) Match(q headgate.RuleRequest) headgate.RuleAction {
-	v := r.set.Match(rules.Request{
-		Request: q.Request, Path: q.Path, From: q.From, Secure: r.secure(q.Request),
-	})
+	asked := rules.Request{Request: q.Request, Path: q.Path, From: q.From, Secure: r.secure(q.Request)}
+	act := r.action(q, r.set.Match(asked))
+	if r.anyCase {
+		act = decide.Stricter(act, r.action(q, r.set.MatchAnyCase(asked)), r.set.Lanes())
+	}
+	return act
+}
+
+func (r *roomRules) action(q headgate.RuleRequest, v rules.Verdict) headgate.RuleAction {
 	switch {
 	case v.Action == rules.Bypass:
 		return headgate.RuleBypass

@@ -43,9 +43,9 @@ func TestRulesOfTheFile(t *testing.T) {
 		}
 	}
 	expect("/hooks/a", 200)
-	expect("/x/../hooks/a", 200)
+	expect("/x/../hooks/a", 308)
 	expect("/admin", 403)
-	expect("/%61dmin;x", 403)
+	expect("/%61dmin;x", 308)
 	if r := ask(t, p.visitors+"/admin", "text/html", "de"); r.StatusCode != 403 ||
 		r.Header.Get("Content-Language") != "de-DE" || strings.Contains(r.body, "http-equiv") ||
 		!strings.Contains(r.body, "<h1>Diese Website lehnt diese Anfrage ab</h1>") {
@@ -62,8 +62,8 @@ func TestRulesOfTheFile(t *testing.T) {
 	expect("/hooks/a", 503)
 	metrics := get(t, p.operators+"/metrics", "").body
 	for _, want := range []string{
-		`headgate_rules_total{action="bypass",room="shop"} 2`,
-		`headgate_rules_total{action="deny",room="shop"} 3`,
+		`headgate_rules_total{action="bypass",room="shop"} 1`,
+		`headgate_rules_total{action="deny",room="shop"} 2`,
 	} {
 		if !strings.Contains(metrics, want) {
 			t.Errorf("no %s in the metrics", want)

@@ -21,7 +21,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"net"
 	"net/http"
@@ -34,7 +33,7 @@ import (
 	"github.com/headgate/headgate/internal/analytics"
 	"github.com/headgate/headgate/internal/config"
 	"github.com/headgate/headgate/internal/dashboard"
-	"github.com/headgate/headgate/internal/exclude"
+	"github.com/headgate/headgate/internal/guard"
 	"github.com/headgate/headgate/internal/pages"
 	"github.com/headgate/headgate/internal/rules"
 	"github.com/headgate/headgate/internal/store"
@@ -47,6 +46,7 @@ const (
 	headerTimeout = 10 * time.Second
 	idleTimeout   = 2 * time.Minute
 	maxHeader     = 64 << 10
+	maxStreams    = 250 // requests of a connection of HTTP/2 at the same time, net/http's default
 	drainFor      = 30 * time.Second
 	errorRetry    = 5 * time.Second // the page of an origin that is down asks again
 )
@@ -59,6 +59,7 @@ type Server struct {
 	ready   atomic.Bool
 	ending  atomic.Bool
 	awaits  atomic.Pointer[string] // what it is not ready for want of
+	conns   guard.Connections      // of visitors
 	public  net.Listener
 	admin   net.Listener
 	https   *https // nil without tls; see tls.go
@@ -91,6 +92,7 @@ func Open(ctx context.Context, cfg *config.Config, log *slog.Logger) (*Server, e
 		return nil, err
 	}
 	s := &Server{cfg: cfg, log: log, began: time.Now(), running: make(chan struct{})}
+	s.conns.Most, s.conns.Log = s.mostConnections, log
 	var err error
 	if err = checkLimits(cfg); err != nil {
 		return nil, err
@@ -215,7 +217,7 @@ func (s *Server) Run(ctx context.Context) error {
 		}
 	}
 	s.begin(&crew{ctx: work, wg: &wg, fail: fail})
-	rooms := http.HandlerFunc(s.route)
+	rooms := guard.Handler(http.HandlerFunc(s.route), s.pace)
 	public, admin := s.httpServer(s.plainHTTP(rooms)), s.httpServer(s.board.Handler())
 	secure := s.secureServer(rooms) // nil without tls
 	engine, stopEngine := context.WithCancel(context.WithoutCancel(work))
@@ -233,7 +235,7 @@ func (s *Server) Run(ctx context.Context) error {
 	wg.Go(func() { s.watchHappenings(work) })
 	wg.Go(func() { fail(s.board.Run(work)) })
 	s.startTLS(work, secure, &wg, fail)
-	wg.Go(func() { fail(serveOn(public, s.public)) })
+	wg.Go(func() { fail(serveOn(public, s.conns.Listen(s.public))) })
 	wg.Go(func() { fail(serveOn(admin, s.admin)) })
 	wg.Go(func() { fail(s.envoy.serve(work)) })
 	wg.Go(func() { s.knowTime(work); s.ready.Store(true) })
@@ -345,28 +347,7 @@ func (s *Server) httpServer(h http.Handler) *http.Server {
 	return &http.Server{
 		Handler: h, ReadHeaderTimeout: headerTimeout, IdleTimeout: idleTimeout,
 		MaxHeaderBytes: maxHeader, Protocols: p,
+		HTTP2:    &http.HTTP2Config{MaxConcurrentStreams: maxStreams, WriteByteTimeout: idleTimeout},
 		ErrorLog: slog.NewLogLogger(s.log.Handler(), slog.LevelDebug),
 	}
-}
-
-// route finds the most specific room for a request.
-func (s *Server) route(w http.ResponseWriter, r *http.Request) {
-	if s.ending.Load() { //: the next request finds another node
-		w.Header().Set("Connection", "close")
-	}
-	host := exclude.Hostname(r.Host)
-	var best *gate
-	most := -1
-	for _, g := range s.set.Load().gates {
-		if n, ok := g.room.Matches(host, r.URL.Path); ok && n > most {
-			best, most = g, n
-		}
-	}
-	if best == nil {
-		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
-		w.WriteHeader(http.StatusNotFound)
-		io.WriteString(w, "headgate has no room for this host and path.\n")
-		return
-	}
-	best.handler.ServeHTTP(w, r)
 }

@@ -27,6 +27,9 @@ func (s *Server) MoveAnywhere(ctx context.Context, to string, gone bool) (api.Mo
 	if from == "" {
 		return api.Moved{}, api.ErrAlone
 	}
+	if s.durable.worker {
+		return api.Moved{}, atStoreNode("a worker moves nothing between data centers")
+	}
 	for _, site := range []string{to, from} {
 		if gone && site == from || to == from {
 			continue
@@ -67,6 +70,9 @@ func (s *Server) Off(ctx context.Context, datacenters []string) (api.Moved, erro
 	got := api.Moved{Home: s.durable.rooms.AnywhereHome(), Missing: []string{}}
 	if got.Home == "" {
 		return got, api.ErrAlone
+	}
+	if s.durable.worker {
+		return got, atStoreNode("a worker declares no data center off")
 	}
 	for _, g := range s.set.Load().gates {
 		missing, err := g.room.DatacentersOff(ctx, datacenters)

@@ -107,7 +107,8 @@ func (s *Server) startTLS(ctx context.Context, h *http.Server, wg *sync.WaitGrou
 		return
 	}
 	wg.Go(func() {
-		if err := h.ServeTLS(s.https.listener, "", ""); !errors.Is(err, http.ErrServerClosed) {
+		err := h.ServeTLS(s.conns.Listen(s.https.listener), "", "")
+		if !errors.Is(err, http.ErrServerClosed) {
 			fail(err)
 		}
 	})

@@ -7,6 +7,8 @@ import (
 	"sync"
 
 	"github.com/nats-io/nats.go"
+
+	"github.com/headgate/headgate/internal/rights"
 )
 
 // The subjects of messages. The digit is the format of all that follows: a program that
@@ -19,6 +21,10 @@ const (
 // mostAnswers bounds the requests that one Serve works on at a time: more wait in the
 // connection's buffer. Chosen: each is a batch.
 const mostAnswers = 256
+
+// mostLong bounds the same of messages of up to 1 MB. Chosen: 16 MB for questions, and as
+// much for answers.
+const mostLong = 16
 
 // ErrNobody: nobody serves that name now.
 var ErrNobody = errors.New("nobody answers to that name")
@@ -72,14 +78,33 @@ func (b *Bus) AskAll(
 // Serve answers what is asked of name until stop is called, which waits for the
 // answers under way. answer may block, is called for several messages at once, and
 // answers nothing with nil.
+//
+// A message whose answer would not go to an inbox is dropped: see [rights.IsReply].
 func (b *Bus) Serve(
 	name string, answer func(ctx context.Context, msg []byte) []byte,
+) (stop func(), err error) {
+	return b.serve(name, "", mostAnswers, answer)
+}
+
+// ServeOne is Serve for a name that many processes serve, each message answered by one of
+// them. Only a few messages are answered at once, as each may be as long as a message can be.
+func (b *Bus) ServeOne(
+	name string, answer func(ctx context.Context, msg []byte) []byte,
+) (stop func(), err error) {
+	return b.serve(name, "store", mostLong, answer)
+}
+
+func (b *Bus) serve(
+	name, group string, most int, answer func(ctx context.Context, msg []byte) []byte,
 ) (stop func(), err error) {
 	ctx, cancel := context.WithCancel(context.Background())
 	var begin sync.Mutex // held from looking whether it has ended to the beginning of an answer
 	var wg sync.WaitGroup
-	room := make(chan struct{}, mostAnswers)
-	sub, err := b.conn.Subscribe(subjectAsk+escape(name), func(m *nats.Msg) {
+	room := make(chan struct{}, most)
+	sub, err := b.conn.QueueSubscribe(subjectAsk+escape(name), group, func(m *nats.Msg) {
+		if !rights.IsReply(m.Reply) {
+			return
+		}
 		select {
 		case room <- struct{}{}:
 		case <-ctx.Done():

@@ -68,7 +68,7 @@ func TestNothingIsAnsweredAfterTheEnd(t *testing.T) {
 			t.Fatal(err)
 		}
 		for range 50 {
-			if err := b.conn.PublishRequest(subjectAsk+"who", "nobody", nil); err != nil {
+			if err := b.conn.PublishRequest(subjectAsk+"who", "_INBOX.nobody", nil); err != nil {
 				t.Fatal(err)
 			}
 		}

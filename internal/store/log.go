@@ -59,6 +59,7 @@ type Log struct {
 	stream  jetstream.Stream
 	name    string
 	subject string
+	far     *client // of a worker: it reads and writes by the store nodes
 }
 
 // An Entry is what a Log keeps under a number.
@@ -74,8 +75,20 @@ type LogSize struct {
 	First, Last, Count, Bytes uint64
 }
 
-// OpenLog finds the log of that name, or makes it.
+// OpenLog finds the log of that name, or makes it. A worker makes none: the log of a queue
+// that no store node has in its configuration is not found.
 func OpenLog(ctx context.Context, cfg LogConfig) (*Log, error) {
+	l, err := newLog(cfg)
+	if err != nil {
+		return nil, err
+	}
+	if err := asked(ctx, l.open); err != nil {
+		return nil, fmt.Errorf("open stream %s: %w", l.name, err)
+	}
+	return l, nil
+}
+
+func newLog(cfg LogConfig) (*Log, error) {
 	if cfg.Heal == nil {
 		cfg.Heal = func(error) {}
 	}
@@ -86,11 +99,8 @@ func OpenLog(ctx context.Context, cfg LogConfig) (*Log, error) {
 	if err != nil {
 		return nil, fmt.Errorf("speak to the engine: %w", err)
 	}
-	l := &Log{cfg: cfg, js: js, name: logStream + cfg.Name, subject: "headgate.log." + cfg.Name}
-	if err := asked(ctx, l.open); err != nil {
-		return nil, fmt.Errorf("open stream %s: %w", l.name, err)
-	}
-	return l, nil
+	return &Log{cfg: cfg, js: js, name: logStream + cfg.Name, subject: "headgate.log." + cfg.Name,
+		far: clientOf(cfg.Conn)}, nil
 }
 
 // LogSizes are the bytes of the logs that hold something, by name. It needs the right to list
@@ -136,6 +146,7 @@ func unanswered(err error) bool {
 		return passes(e.ErrorCode)
 	}
 	return errors.Is(err, context.DeadlineExceeded) || errors.Is(err, nats.ErrTimeout) ||
+		errors.Is(err, errAgain) || errors.Is(err, ErrNobody) ||
 		errors.Is(err, nats.ErrNoResponders) || errors.Is(err, jetstream.ErrNoStreamResponse)
 }
 
@@ -153,6 +164,10 @@ func passes(code jetstream.ErrorCode) bool {
 
 // open finds the stream, makes it, or changes it to be as configured.
 func (l *Log) open(ctx context.Context) (err error) {
+	if l.far != nil {
+		_, _, err = l.far.log(ctx, question{Op: opOpen, Name: l.cfg.Name}, nil)
+		return err
+	}
 	c := jetstream.StreamConfig{
 		Name: l.name, Subjects: []string{l.subject}, Storage: jetstream.FileStorage,
 		Replicas: max(1, l.cfg.Replicas), Discard: jetstream.DiscardNew, MaxBytes: l.cfg.MaxBytes,
@@ -188,8 +203,12 @@ func (l *Log) open(ctx context.Context) (err error) {
 	return err
 }
 
-// SetMaxBytes changes the bound beyond which Append answers ErrFull. What is there stays.
+// SetMaxBytes changes the bound beyond which Append answers ErrFull. What is there stays. A
+// worker changes nothing: the store nodes do when they read their configuration.
 func (l *Log) SetMaxBytes(ctx context.Context, most int64) error {
+	if l.far != nil {
+		return nil
+	}
 	info, err := l.stream.Info(ctx)
 	if err == nil {
 		c := info.Config
@@ -209,19 +228,14 @@ func (l *Log) Append(ctx context.Context, data []byte, after uint64) (uint64, er
 	if len(data) > MaxEntry {
 		return 0, ErrTooLarge
 	}
-	opts := []jetstream.PublishOpt{jetstream.WithRetryAttempts(0), jetstream.WithMsgID(rand.Text())}
-	if after != Anywhere {
-		opts = append(opts, jetstream.WithExpectLastSequence(after))
-	}
-	var ack *jetstream.PubAck
-	tries := 0
+	seq, tries, id := uint64(0), 0, rand.Text()
 	err := asked(ctx, func(ctx context.Context) (err error) {
 		tries++
-		ack, err = l.js.Publish(ctx, l.subject, data, opts...)
+		seq, err = l.publish(ctx, data, after, id)
 		return err
 	})
 	if err == nil {
-		return ack.Sequence, nil
+		return seq, nil
 	}
 	err = l.writeError(ctx, err)
 	if tries > 1 && errors.Is(err, ErrConflict) {
@@ -232,6 +246,23 @@ func (l *Log) Append(ctx context.Context, data []byte, after uint64) (uint64, er
 	return 0, err
 }
 
+// publish tries once to write an entry. With the same id it is written once.
+func (l *Log) publish(ctx context.Context, data []byte, after uint64, id string) (uint64, error) {
+	if l.far != nil {
+		x, _, err := l.far.log(ctx, question{Op: opAppend, Name: l.cfg.Name, Seq: after, ID: id}, data)
+		return x.Seq, err
+	}
+	opts := []jetstream.PublishOpt{jetstream.WithRetryAttempts(0), jetstream.WithMsgID(id)}
+	if after != Anywhere {
+		opts = append(opts, jetstream.WithExpectLastSequence(after))
+	}
+	ack, err := l.js.Publish(ctx, l.subject, data, opts...)
+	if err != nil {
+		return 0, err
+	}
+	return ack.Sequence, nil
+}
+
 // codeStoreFailed is of an answer that package jetstream has no name for (nats-server,
 // JSStreamStoreFailedF, of which only the text tells the reason).
 const codeStoreFailed = 10077
@@ -239,6 +270,8 @@ const codeStoreFailed = 10077
 func (l *Log) writeError(ctx context.Context, err error) error {
 	e, ok := errors.AsType[*jetstream.APIError](err)
 	switch {
+	case errors.Is(err, ErrConflict), errors.Is(err, ErrFull): // as a store node has told
+		return err
 	case ok && e.ErrorCode == jetstream.JSErrCodeStreamWrongLastSequence:
 		return ErrConflict
 	case ok && e.ErrorCode == codeStoreFailed && e.Description == "maximum bytes exceeded":
@@ -253,15 +286,23 @@ func (l *Log) writeError(ctx context.Context, err error) error {
 // Get reads one entry, or ErrNotFound.
 func (l *Log) Get(ctx context.Context, seq uint64) (Entry, error) {
 	var m *jetstream.RawStreamMsg
+	var e Entry
 	err := asked(ctx, func(ctx context.Context) (err error) {
+		if l.far != nil {
+			x, data, err := l.far.log(ctx, question{Op: opGet, Name: l.cfg.Name, Seq: seq}, nil)
+			e = Entry{Seq: x.Seq, At: x.At, Data: data}
+			return err
+		}
 		m, err = l.stream.GetMsg(ctx, seq)
 		return err
 	})
 	switch {
-	case errors.Is(err, jetstream.ErrMsgNotFound):
+	case errors.Is(err, jetstream.ErrMsgNotFound), errors.Is(err, ErrNotFound):
 		return Entry{}, ErrNotFound
 	case err != nil:
 		return Entry{}, fmt.Errorf("read entry %d: %w", seq, err)
+	case l.far != nil:
+		return e, nil
 	}
 	return Entry{Seq: m.Sequence, At: m.Time, Data: m.Data}, nil
 }
@@ -309,6 +350,9 @@ const (
 
 // pull reads by a reader in the engine, which one server keeps and any may lose.
 func (l *Log) pull(ctx context.Context, next *uint64, f func(Entry) error, idle func() error) error {
+	if l.far != nil {
+		return l.pullFar(ctx, next, f, idle)
+	}
 	making, stop := context.WithTimeout(ctx, askFor)
 	defer stop()
 	c, err := l.js.CreateConsumer(making, l.name, jetstream.ConsumerConfig{
@@ -400,6 +444,13 @@ func (l *Log) ReadAll(ctx context.Context, f func(Entry) error) (LogSize, error)
 
 // has tells whether there is an entry of these numbers.
 func (l *Log) has(ctx context.Context, from, to uint64) (bool, error) {
+	if l.far != nil {
+		_, _, err := l.far.log(ctx, question{Op: opHas, Name: l.cfg.Name, Seq: from, To: to}, nil)
+		if errors.Is(err, ErrNotFound) {
+			return false, nil
+		}
+		return err == nil, err
+	}
 	ctx, stop := context.WithTimeout(ctx, askFor)
 	defer stop()
 	m, err := l.stream.GetMsg(ctx, from, jetstream.WithGetMsgSubject(l.subject))
@@ -411,7 +462,13 @@ func (l *Log) has(ctx context.Context, from, to uint64) (bool, error) {
 
 // Cut forgets all entries before a number.
 func (l *Log) Cut(ctx context.Context, before uint64) error {
-	if err := l.stream.Purge(ctx, jetstream.WithPurgeSequence(before)); err != nil {
+	var err error
+	if l.far != nil {
+		_, _, err = l.far.log(ctx, question{Op: opCut, Name: l.cfg.Name, Seq: before}, nil)
+	} else {
+		err = l.stream.Purge(ctx, jetstream.WithPurgeSequence(before))
+	}
+	if err != nil {
 		return fmt.Errorf("cut the log: %w", err)
 	}
 	return nil
@@ -419,7 +476,12 @@ func (l *Log) Cut(ctx context.Context, before uint64) error {
 
 // Delete forgets one entry, if it is there.
 func (l *Log) Delete(ctx context.Context, seq uint64) error {
-	err := l.stream.DeleteMsg(ctx, seq)
+	var err error
+	if l.far != nil {
+		_, _, err = l.far.log(ctx, question{Op: opDelete, Name: l.cfg.Name, Seq: seq}, nil)
+	} else {
+		err = l.stream.DeleteMsg(ctx, seq)
+	}
 	if err != nil && !errors.Is(err, jetstream.ErrMsgNotFound) {
 		return fmt.Errorf("delete entry %d: %w", seq, err)
 	}
@@ -435,6 +497,19 @@ func (l *Log) Size(ctx context.Context) (LogSize, error) {
 // look asks the leader what the log holds, and which numbers between the first and the last are
 // deleted.
 func (l *Log) look(ctx context.Context, deleted bool) (s LogSize, gone map[uint64]bool, err error) {
+	if l.far != nil { // it reads by the leader, and so no entry that is gone
+		err = asked(ctx, func(ctx context.Context) error {
+			x, _, err := l.far.log(ctx, question{Op: opSize, Name: l.cfg.Name}, nil)
+			if err == nil && x.Size != nil {
+				s = *x.Size
+			}
+			return err
+		})
+		if err != nil {
+			err = fmt.Errorf("look at the log: %w", err)
+		}
+		return s, nil, err
+	}
 	var opts []jetstream.StreamInfoOpt
 	if deleted {
 		opts = append(opts, jetstream.WithDeletedDetails(true))

@@ -22,6 +22,9 @@ type Kept struct {
 // Look says where the records are kept, and changes nothing. The error is
 // ErrNotFound when there are none yet.
 func Look(ctx context.Context, conn *nats.Conn) (Kept, error) {
+	if far := clientOf(conn); far != nil {
+		return far.kept(ctx)
+	}
 	js, err := jetstream.New(conn)
 	if err != nil {
 		return Kept{}, fmt.Errorf("speak to the engine: %w", err)

@@ -50,6 +50,7 @@ type NATS struct {
 	copies *copies
 
 	stream jetstream.Stream
+	far    *client // of a worker: it reads and writes by the store nodes
 
 	revival revival
 }
@@ -66,7 +67,11 @@ func OpenNATS(ctx context.Context, cfg NATSConfig) (*NATS, error) {
 	if err != nil {
 		return nil, fmt.Errorf("speak to the engine: %w", err)
 	}
-	n := &NATS{cfg: cfg, js: js}
+	n := &NATS{cfg: cfg, js: js, far: clientOf(cfg.Conn)}
+	if n.far != nil {
+		_, err := n.far.kept(ctx) // somebody answers
+		return n, err
+	}
 	if cfg.Copies != "" {
 		if n.copies, err = openCopies(cfg.Copies); err != nil {
 			return nil, err
@@ -113,6 +118,9 @@ func (n *NATS) repairAll(ctx context.Context) error {
 
 // Keys lists the keys that begin with prefix, in order.
 func (n *NATS) Keys(ctx context.Context, prefix string) ([]string, error) {
+	if n.far != nil {
+		return nil, ErrDenied
+	}
 	info, err := n.stream.Info(ctx, jetstream.WithSubjectFilter(subjectHead+">"))
 	if err != nil {
 		return nil, fmt.Errorf("list the keys: %w", err)
@@ -130,6 +138,10 @@ func (n *NATS) Keys(ctx context.Context, prefix string) ([]string, error) {
 
 // Leader is the name of the server that the stream is led by, "" for none now.
 func (n *NATS) Leader(ctx context.Context) (string, error) {
+	if n.far != nil {
+		k, err := n.far.kept(ctx)
+		return k.Leader, err
+	}
 	info, err := n.stream.Info(ctx)
 	if err != nil {
 		return "", fmt.Errorf("look at the stream: %w", err)
@@ -171,6 +183,9 @@ func (n *NATS) Load(ctx context.Context, key string) ([]byte, uint64, error) {
 const loadTries = 20
 
 func (n *NATS) read(ctx context.Context, key string) ([]byte, uint64, error) {
+	if n.far != nil {
+		return n.far.load(ctx, key)
+	}
 	msg, err := n.stream.GetLastMsgForSubject(ctx, subjectHead+escape(key))
 	if unheard(err) && n.revive(ctx) {
 		msg, err = n.stream.GetLastMsgForSubject(ctx, subjectHead+escape(key))
@@ -191,6 +206,9 @@ func (n *NATS) CompareAndSwap(
 ) (uint64, error) {
 	if len(value) > maxValue-1024 {
 		return 0, ErrTooLarge
+	}
+	if n.far != nil {
+		return n.far.swap(ctx, key, revision, value)
 	}
 	ack, err := n.js.Publish(ctx, subjectHead+escape(key), value,
 		jetstream.WithExpectLastSequencePerSubject(revision), jetstream.WithRetryAttempts(0))

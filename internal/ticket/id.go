@@ -4,8 +4,8 @@ import "strings"
 
 // The short id of a ticket is its number, 40 bits of it, through a Feistel
 // network keyed with the life of the record: eight letters that give nothing
-// away, and that an operator's command can turn back. It is no secret and proves
-// nothing: what lets in is the sealed cookie.
+// away, and that an operator's command can turn back; a ticket of the last lane
+// has nine. It is no secret and proves nothing: what lets in is the sealed cookie.
 const (
 	idLetters = "23456789abcdefghjkmnpqrstuvwxyz0"
 	idRounds  = 6
@@ -20,23 +20,30 @@ func ShortID(life, number uint64) string {
 		l, r = r, l^idRound(life, i, r)
 	}
 	x := l<<idHalf | r
-	var b [8]byte
-	for i := range b {
-		b[i] = idLetters[x>>(35-5*i)&31]
+	b := make([]byte, 0, 9)
+	for i := range 8 {
+		b = append(b, idLetters[x>>(35-5*i)&31])
 	}
-	return string(b[:])
+	if lane := number >> (2 * idHalf); lane > 0 { // of the last lane: it has numbers of 41 bits
+		b = append(b, idLetters[lane&31])
+	}
+	return string(b)
 }
 
 // Number is the number that a short id names; ok is false if it names none.
 func Number(life uint64, id string) (number uint64, ok bool) {
-	if len(id) != 8 {
+	if len(id) != 8 && len(id) != 9 {
 		return 0, false
 	}
-	var x uint64
+	var x, lane uint64
 	for i := range id {
 		v := strings.IndexByte(idLetters, id[i])
-		if v < 0 {
+		if v < 0 || i == 8 && v == 0 { // one ticket, one id
 			return 0, false
+		}
+		if i == 8 {
+			lane = uint64(v)
+			break
 		}
 		x = x<<5 | uint64(v)
 	}
@@ -44,7 +51,7 @@ func Number(life uint64, id string) (number uint64, ok bool) {
 	for i := range uint64(idRounds) {
 		l, r = r^idRound(life, idRounds-1-i, l), l
 	}
-	return l<<idHalf | r, true
+	return lane<<(2*idHalf) | l<<idHalf | r, true
 }
 
 func idRound(life, round, half uint64) uint64 {

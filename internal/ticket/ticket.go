@@ -31,6 +31,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"strconv"
 	"sync"
 )
 
@@ -66,6 +67,16 @@ type Token struct {
 	Joined   uint32 // position at joining, for the progress bar
 	Shown    uint32 // lowest position shown, capped; never show more
 	Home     string // data centre of the counter, at most 32 bytes
+
+	Probation bool // Pass: its cookie has not come back yet
+}
+
+// onProbation is the bit of a token's kind that says so.
+const onProbation = 0x80
+
+// Visit names the stay of a pass: the same for all requests of it, and of no other one.
+func (t *Token) Visit() string {
+	return strconv.FormatUint(t.Life, 36) + "-" + strconv.FormatUint(t.ID, 36)
 }
 
 const (
@@ -105,7 +116,7 @@ type scratch struct {
 	text  [MaxLen]byte
 	raw   [maxRaw + 4]byte
 	plain [maxPlain]byte
-	ad    [80]byte
+	ad    [96]byte // 2 + a name of 64 + what Bound adds
 }
 
 // NewRing returns a ring that seals with one of the keys and opens with all, and with
@@ -191,7 +202,11 @@ func (t *Token) encode(b []byte) []byte {
 	if t.Kind == Ticket {
 		last = t.Key
 	}
-	b = append(b, byte(t.Kind), byte(len(home)))
+	kind := byte(t.Kind)
+	if t.Probation {
+		kind |= onProbation
+	}
+	b = append(b, kind, byte(len(home)))
 	for _, v := range [...]uint64{
 		t.Life, t.ID, uint64(t.End), uint64(t.Hard),
 		uint64(t.Arrived), uint64(t.Checked), uint64(t.Accepted),
@@ -208,7 +223,7 @@ func (t *Token) decode(b []byte) error {
 	if len(b) < fixed || len(b) != fixed+int(b[1]) || b[1] > maxHome {
 		return ErrToken
 	}
-	kind := Kind(b[0])
+	kind := Kind(b[0] &^ onProbation)
 	if kind < Ticket || kind > Moved {
 		return ErrToken
 	}
@@ -222,7 +237,7 @@ func (t *Token) decode(b []byte) error {
 		Arrived: int64(at(4)), Checked: int64(at(5)), Accepted: int64(at(6)),
 		Epoch: at(7), Seen: int64(at(8)),
 		Joined: binary.LittleEndian.Uint32(b[2+80:]), Shown: binary.LittleEndian.Uint32(b[2+84:]),
-		Home: home,
+		Home: home, Probation: b[0]&onProbation != 0,
 	}
 	if t.Pending = int64(at(9)); kind == Ticket {
 		t.Key, t.Pending = at(9), 0

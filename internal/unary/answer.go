@@ -128,7 +128,9 @@ func (c *conn) release(s *stream) {
 	c.credit(s.size)
 	c.open--
 	*s = stream{msg: kept(s.msg, keptMessage)}
-	c.spare = append(c.spare, s)
+	if len(c.spare) < keptStreams { // a connection may have had a thousand, and stay idle
+		c.spare = append(c.spare, s)
+	}
 }
 
 // sweepBy wants a sweep at t.

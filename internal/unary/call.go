@@ -204,6 +204,8 @@ func (c *conn) whole(s *stream, data []byte) error {
 		c.fail(s, err)
 	case !s.deadline.IsZero() && !c.now.Before(s.deadline):
 		c.fail(s, context.DeadlineExceeded)
+	case c.Waits && c.busy.Load() >= maxBusy && c.open > freeBusy:
+		c.fail(s, status.Error(codes.ResourceExhausted, "too many calls are under way"))
 	case c.Waits:
 		if len(s.msg) == 0 {
 			s.msg = append(s.msg, data...)
@@ -224,6 +226,7 @@ func (c *conn) whole(s *stream, data []byte) error {
 // launch hands a call to a worker.
 func (c *conn) launch(s *stream) {
 	s.is = underWay
+	c.busy.Add(1)
 	if s.deadline.IsZero() {
 		s.ctx, s.cancel = context.WithCancel(c.ctx)
 	} else {
@@ -243,14 +246,18 @@ func (c *conn) worker(s *stream) {
 	for ok := true; ok; s, ok = <-c.work {
 		answer, err := s.method(s.ctx, s.msg[prefix:], append(memory[:0], 0, 0, 0, 0, 0))
 		if err == nil {
-			memory = kept(answer, keptMemory)
+			memory = kept(answer, keptMessage)
 		}
 		s.cancel()
+		c.busy.Add(-1)
 		c.mu.Lock()
 		if s.is = arriving; s.gone { // no worker's any more
 			c.release(s)
 		} else {
 			c.finish(s, answer, err)
+		}
+		if c.weigh() != nil {
+			c.nc.Close()
 		}
 		c.flush()
 		if c.leaving == settled && c.open == 0 {

@@ -46,6 +46,7 @@ type conn struct {
 	sendable  int64      // bytes that the peer's window of the connection allows
 	initial   int64      // and that of a new stream
 	unsent    int        // bytes of answers that wait for windows
+	held      int64      // part of server.held
 	early     [32]uint32 // streams that we have ended: see cut
 	earlyNext int
 	tolerance int       // see spend
@@ -116,6 +117,7 @@ func (c *conn) serve() {
 	cancel()
 	close(c.work)
 	c.all.Wait()
+	c.server.held.Add(-c.held) // its memory goes with it
 	// Were something left unread, the system would discard what the peer has not read.
 	if half, ok := c.nc.(interface{ CloseWrite() error }); ok && half.CloseWrite() == nil {
 		c.nc.SetReadDeadline(time.Now().Add(linger))
@@ -157,6 +159,9 @@ func (c *conn) read() error {
 		}
 		if e, ok := errors.AsType[http2.StreamError](err); ok {
 			err = c.reset(e)
+		}
+		if err == nil {
+			err = c.weigh()
 		}
 		c.mu.Unlock()
 		if err != nil {
@@ -206,6 +211,7 @@ func (c *conn) due() (next time.Time, err error) {
 	late := func(t time.Time) bool { return !t.IsZero() && !c.now.Before(t) }
 	if late(c.sweepAt) {
 		c.sweep()
+		c.weigh() // it only holds less
 	}
 	if c.leaving == asked {
 		c.leaving = said

@@ -9,8 +9,10 @@
 // Methods whose answers never wait are called by the goroutine that has read the call; others by
 // goroutines that their connection keeps for it, so that none holds up another. Whatever a peer
 // sends or does not send: what it makes the process hold is bounded, by some 20 MB a connection,
-// and so is the time for half a frame, half a call, and an answer that it does not take. Who
-// ignores pings is cut off, and who sends too many frames that ask for nothing.
+// by 1,000 connections from one IPv4 address or IPv6 /64 and 10,000 in all, and by 256 MB for
+// all connections that hold more than 64 KB. The time for half a frame, half a call, and an answer
+// that it does not take is bounded too. A peer that ignores pings, or sends too many frames that
+// ask for nothing, is cut off.
 //
 // # Concurrency and cost
 //

@@ -195,3 +195,18 @@ func (c *conn) credit(n int64) {
 		c.window, c.owed = c.window+c.owed, 0
 	}
 }
+
+// weigh ends a connection that holds more than freeHeld when all together hold more than maxHeld:
+// many connections that each stay within their windows could hold more than the machine has.
+func (c *conn) weigh() error {
+	holds := max(0, maxReceive-c.window-c.owed+int64(c.unsent)-freeHeld)
+	if holds == c.held {
+		return nil
+	}
+	all := c.server.held.Add(holds - c.held)
+	c.held = holds
+	if all > maxHeld && holds > 0 {
+		return broken(http2.ErrCodeEnhanceYourCalm)
+	}
+	return nil
+}

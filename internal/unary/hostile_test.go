@@ -269,6 +269,16 @@ func TestLargeCallsAreForgotten(t *testing.T) {
 	if len(c.spare) != 3 || cap(c.spare[0].msg) == 0 {
 		t.Error("what is small is not kept")
 	}
+	for range maxStreams { // nor small ones in great numbers
+		c.release(&stream{msg: make([]byte, 4<<10)})
+	}
+	all := 0
+	for _, s := range c.spare {
+		all += cap(s.msg)
+	}
+	if all > 128<<10 {
+		t.Errorf("%d bytes are kept of %d calls", all, maxStreams)
+	}
 }
 
 func TestWindowsOfThePeer(t *testing.T) {
@@ -414,8 +424,8 @@ func FuzzConn(f *testing.F) {
 			c := &fed{b: b, size: int(how>>1)%64 + 1}
 			ctx, stop := context.WithCancel(t.Context())
 			defer stop()
-			s := &server{Config: Config{Methods: methods(), Waits: how&1 == 1}, soft: ctx, hard: ctx,
-				head: block(":status", "200", "content-type", contentType), tail: block("grpc-status", "0")}
+			s := newServer(Config{Methods: methods(), Waits: how&1 == 1})
+			s.soft, s.hard = ctx, ctx
 			conn := newConn(s, c)
 			conn.serve()
 			if n := cap(conn.out) + cap(conn.other); n > 2*keptMemory+16*len(b) {

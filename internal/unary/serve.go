@@ -3,7 +3,9 @@ package unary
 import (
 	"context"
 	"net"
+	"net/netip"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -17,12 +19,24 @@ const (
 	keptWorkers = 16       // of a connection, when nothing is to be done
 	keptMemory  = 64 << 10 // bytes that are used again: of a buffer
 	keptMessage = 4 << 10  // and of a call
+	keptStreams = 32       // that are used again
 
 	patience   = 10 * time.Second // for a handshake, half a frame, half a call, an answer to be taken
 	pingIdle   = 2 * time.Minute  // then we ask whether the client is there
 	pingAnswer = 20 * time.Second // and for so long it may think about it
 	drain      = 5 * time.Second  // Envoy waits 20 ms for an answer by default
 	linger     = time.Second      // for the peer to read why its connection ends
+)
+
+// Bounds of all connections together. Beyond maxHeld bytes of calls and answers that are not whole,
+// connections end that hold more than freeHeld. Beyond maxBusy calls at workers, a connection that
+// has more than freeBusy gets no more. Chosen: memory that a small machine has, and far more than
+// an Envoy needs on a connection.
+const (
+	maxHeld  = 256 << 20
+	freeHeld = 64 << 10
+	maxBusy  = 20_000
+	freeBusy = 10
 )
 
 // A Method answers a call: it appends its message to answer. req is valid until it returns. Of
@@ -41,18 +55,40 @@ type server struct {
 	Config
 	head, tail []byte          // headers before and after a message
 	soft, hard context.Context // ended: connections leave; are cut off
+	places     places
+	held       atomic.Int64 // bytes that connections hold beyond freeHeld
+	busy       atomic.Int64 // calls at workers
 }
 
 // Serve answers on lis, and closes it, until ctx ends. Then it takes no new calls, waits 5 s at
 // most for those under way and returns nil.
 func Serve(ctx context.Context, lis net.Listener, cfg Config) error {
+	return newServer(cfg).serve(ctx, lis)
+}
+
+func newServer(cfg Config) *server {
+	return &server{Config: cfg,
+		head: block(":status", "200", "content-type", contentType), tail: block("grpc-status", "0"),
+		places: places{mostAll: maxConns, mostNetwork: maxNetwork, of: map[netip.Prefix]int{}}}
+}
+
+func (s *server) serve(ctx context.Context, lis net.Listener) error {
 	hard, cut := context.WithCancel(context.WithoutCancel(ctx))
 	defer cut()
-	s := &server{Config: cfg, soft: ctx, hard: hard,
-		head: block(":status", "200", "content-type", contentType), tail: block("grpc-status", "0")}
+	s.soft, s.hard = ctx, hard
 	defer context.AfterFunc(ctx, func() { lis.Close() })()
 	var all sync.WaitGroup
-	err := accept(ctx, lis, func(nc net.Conn) { all.Go(newConn(s, nc).serve) })
+	err := accept(ctx, lis, func(nc net.Conn) {
+		giveBack := s.places.take(nc.RemoteAddr())
+		if giveBack == nil {
+			refuse(nc)
+			return
+		}
+		all.Go(func() {
+			defer giveBack()
+			newConn(s, nc).serve()
+		})
+	})
 	lis.Close()
 	if ctx.Err() == nil {
 		cut()

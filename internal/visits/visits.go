@@ -1,5 +1,6 @@
 // Package visits remembers the stays that one worker has seen: who is in flight, who must be
-// renewed, which later ends the counter has confirmed, who has left.
+// renewed, which later ends the counter has confirmed, who has left, and from how many networks
+// a pass is used.
 //
 // # The promise
 //
@@ -17,7 +18,9 @@
 package visits
 
 import (
+	"hash/maphash"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/headgate/headgate/internal/tally"
@@ -57,6 +60,11 @@ type Set struct {
 	session func() time.Duration // no pass of before may end later than this after it was seen
 	next    int                  // shard at which the next report begins
 	shards  [shards]shard
+	seed    maphash.Seed
+
+	// Shared counts the visits that were seen in more networks than Sharing allows, Refused their
+	// requests that were not let through for it.
+	Shared, Refused atomic.Int64
 
 	// Of the stays that began here and are over: from the first request to the last byte, and
 	// the longest that a visitor was silent in between.
@@ -84,20 +92,48 @@ type visit struct {
 	dirty   bool // in its shard's list
 	revoked bool
 	probe   bool // the cookie has not come back: not renewed
+
+	last             From
+	networks, agents few
+	shared           bool // counted in Shared
+	answered         bool
+	returned         returned
 }
+
+// returned is whether the pass of a ticket has come back, which the counter must hear once.
+type returned uint8
+
+const (
+	notReturned returned = iota
+	isReturned           // to be reported
+	isReported
+)
 
 // A Stay is a stay as a pass tells of it.
 type Stay struct {
 	ID        slot.StayID
 	End, Hard slot.Tau
 	Probe     bool // given to a request without a cookie that opens no page
-	New       bool // its first request
+	New       bool // a first request: it has no pass, but a ticket or nothing
+	Claimed   bool // by a ticket, perhaps
+	From      From
+	Sharing   Sharing
 }
+
+// Entered is how a request of a stay fares.
+type Entered uint8
+
+// The ways.
+const (
+	Over   Entered = iota // the stay is over
+	In                    // the request is one of the stay
+	Beyond                // it comes from one network too many
+)
 
 // New makes an empty set. now brackets the counter's time; session is the longest that a pass
 // may say of a stay after it was seen.
 func New(now func() (lo, hi slot.Tau), session func() time.Duration) *Set {
-	v := &Set{now: now, session: session}
+	v := &Set{now: now, session: session, seed: maphash.MakeSeed()}
 	for i := range v.shards {
 		v.shards[i].stay = map[slot.StayID]*visit{}
 		v.shards[i].gone = map[slot.StayID]slot.Tau{}
@@ -119,9 +155,9 @@ func (s *shard) touch(id slot.StayID, x *visit, lo slot.Tau) {
 }
 
 // Enter notes a request of a stay that begins now. It returns the latest
-// Confirmed end and when the visitor was seen; ok is false if the stay is over:
-// it left early, or its end has passed.
-func (v *Set) Enter(y Stay) (last, seen slot.Tau, ok bool) {
+// Confirmed end and when the visitor was seen. A stay is over if it left early, or
+// its end has passed.
+func (v *Set) Enter(y *Stay) (last, seen slot.Tau, how Entered) {
 	s := v.shard(y.ID)
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -130,7 +166,7 @@ func (v *Set) Enter(y Stay) (last, seen slot.Tau, ok bool) {
 	switch {
 	case x == nil:
 		if _, left := s.gone[y.ID]; left || hi >= y.End {
-			return y.End, 0, false
+			return y.End, 0, Over
 		}
 		x = &visit{end: y.End, entry: y.End, hard: y.Hard, probe: y.Probe}
 		if y.New {
@@ -138,12 +174,18 @@ func (v *Set) Enter(y Stay) (last, seen slot.Tau, ok bool) {
 		}
 		s.stay[y.ID] = x
 	case x.revoked:
-		return y.End, 0, false
+		return y.End, 0, Over
 	case y.End > x.end: // another worker has learnt of a later one
 		x.end, x.entry = y.End, max(y.End, x.entry)
 	}
 	if hi >= x.end {
-		return x.end, 0, false
+		return x.end, 0, Over
+	}
+	if !v.note(x, y) {
+		return x.end, 0, Beyond
+	}
+	if !y.New && y.Claimed && x.returned == notReturned {
+		x.returned = isReturned
 	}
 	if x.came > 0 && x.open == 0 {
 		x.silent = max(x.silent, lo.Sub(x.seen))
@@ -151,7 +193,7 @@ func (v *Set) Enter(y Stay) (last, seen slot.Tau, ok bool) {
 	x.open++
 	x.probe = x.probe && y.Probe
 	s.touch(y.ID, x, lo)
-	return x.end, x.seen, true
+	return x.end, x.seen, In
 }
 
 // Learn notes a later end that the counter has confirmed.
@@ -162,6 +204,20 @@ func (v *Set) Learn(id slot.StayID, end slot.Tau) {
 	if x := s.stay[id]; x != nil {
 		x.end, x.entry = max(x.end, end), max(x.entry, end)
 	}
+}
+
+// Answered notes that the origin answers the first request of a stay, and reports whether it is the
+// first that is answered here: a claim may be repeated, and the stay is one new user all the same.
+func (v *Set) Answered(id slot.StayID) (first bool) {
+	s := v.shard(id)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	x := s.stay[id]
+	if x == nil || x.answered {
+		return x == nil
+	}
+	x.answered = true
+	return true
 }
 
 // Leave notes the last byte of a request. left is true if the stay was revoked
@@ -189,7 +245,7 @@ func (v *Set) Leave(id slot.StayID) (from slot.Tau, left bool) {
 // visitor in counts the stay, as far as it has seen it: nobody else knows when it began.
 func (v *Set) forget(s *shard, id slot.StayID, x *visit) {
 	delete(s.stay, id)
-	if x.came > 0 && !x.probe {
+	if x.came > 0 && (!x.probe || x.revoked) {
 		v.Inside.Add(x.seen.Sub(x.came))
 		v.Silent.Add(x.silent)
 	}
@@ -296,15 +352,18 @@ func (s *shard) report(lo slot.Tau, rules *Rules, note func(slot.Item) bool) boo
 // renewal is what the counter must hear of a stay that was seen, if anything.
 func (x *visit) renewal(id slot.StayID, lo slot.Tau, rules *Rules) (it slot.Item, ok bool) {
 	it = slot.Item{Op: slot.Renew, ID: id, From: x.entry, At: x.seen, Hard: x.hard}
-	switch {
-	case x.revoked && x.open == 0:
+	if x.revoked && x.open == 0 {
 		return it, false
-	case rules.Fixed || x.probe: // held in flight, not renewed
+	}
+	if x.returned == isReturned {
+		x.returned, it.Use, ok = isReported, max(1, x.seen), true
+	}
+	if rules.Fixed || x.probe { // held in flight, not renewed
 		it.At = lo.Add(HoldFixed - rules.Longest)
-		return it, x.open > 0 && x.entry < lo.Add(HoldFixed)
+		return it, ok || x.open > 0 && x.entry < lo.Add(HoldFixed)
 	}
 	it.Hard = rules.Hard(x.seen, rules.Session, x.hard)
-	return it, x.seen.Add(rules.Session) > x.end
+	return it, ok || x.seen.Add(rules.Session) > x.end
 }
 
 // Sweep forgets stays whose end has passed. A pass may say a moment more than

@@ -1,6 +1,8 @@
 package visits
 
 import (
+	"fmt"
+	"net/netip"
 	"testing"
 	"time"
 
@@ -14,8 +16,8 @@ func TestNobodyIsSeenInTheFuture(t *testing.T) {
 	now := slot.Tau(time.Hour)
 	v := New(func() (lo, hi slot.Tau) { return now, now }, func() time.Duration { return time.Minute })
 	rules := &Rules{Session: time.Minute, Longest: time.Minute, Grid: 1}
-	v.Enter(Stay{ID: 1, End: now.Add(time.Minute)}) // a download
-	v.Enter(Stay{ID: 2, End: now.Add(time.Minute)}) // and one that goes on
+	v.Enter(&Stay{ID: 1, End: now.Add(time.Minute)}) // a download
+	v.Enter(&Stay{ID: 2, End: now.Add(time.Minute)}) // and one that goes on
 	now = now.Add(30 * time.Second)
 	host := now // its last counter time
 	now = now.Add(10 * time.Minute)
@@ -39,7 +41,7 @@ func TestAllWhoAreInFlightAreRenewedHoweverMany(t *testing.T) {
 	rules := &Rules{Session: time.Minute, Longest: time.Minute, Grid: 1}
 	const n = 30_000
 	for i := range n {
-		v.Enter(Stay{ID: slot.StayID(i + 1), End: slot.Tau(time.Minute)})
+		v.Enter(&Stay{ID: slot.StayID(i + 1), End: slot.Tau(time.Minute)})
 	}
 	seen := map[slot.StayID]bool{}
 	for round := range 3 {
@@ -52,5 +54,76 @@ func TestAllWhoAreInFlightAreRenewedHoweverMany(t *testing.T) {
 	}
 	if len(seen) < n {
 		t.Errorf("%d of %d were never renewed", n-len(seen), n)
+	}
+}
+
+// Who shares a pass is counted in bounded memory, and a visitor who shares it with nobody costs no
+// memory for each request.
+func TestNetworksOfAPassAreBounded(t *testing.T) {
+	v := New(func() (lo, hi slot.Tau) { return 1, 1 }, nil)
+	y := Stay{ID: 7, End: slot.Tau(time.Hour), Sharing: Sharing{Networks: 3, Action: Mark}}
+	enter := func(addr, agent string) Entered {
+		y.From = v.From(netip.MustParseAddr(addr), agent)
+		_, _, how := v.Enter(&y)
+		return how
+	}
+	for i := range 1000 {
+		if how := enter(fmt.Sprintf("10.%d.%d.1", i/200, i%200), fmt.Sprint(i)); how != In {
+			t.Fatal(i, how)
+		}
+		networks, agents := v.Shown(7)
+		if want := min(i+1, MostSeen+1); networks > want || agents > want || i > 50 && networks != want {
+			t.Fatalf("%d networks and %d agents after %d", networks, agents, i+1)
+		}
+	}
+	if n := v.Shared.Load(); n != 1 {
+		t.Errorf("%d visits are shared", n)
+	}
+	if n := testing.AllocsPerRun(100, func() { enter("192.0.2.7", "one") }); n > 0 {
+		t.Errorf("%v allocations", n)
+	}
+	y.ID = 8
+	for _, addr := range []string{"192.0.2.1", "192.0.2.200", "::ffff:192.0.2.3", "2001:db8:1::1",
+		"2001:db8:1:ff::2"} {
+		enter(addr, "one")
+	}
+	if networks, agents := v.Shown(8); networks != 2 || agents != 1 {
+		t.Errorf("%d networks and %d agents, want 2 and 1", networks, agents)
+	}
+}
+
+// The pass of a ticket comes back: the counter hears of it once from this worker, also when sessions
+// are fixed and nothing else is to be said of the stay.
+func TestAPassThatComesBackIsReportedOnce(t *testing.T) {
+	for _, fixed := range []bool{false, true} {
+		now := slot.Tau(time.Hour)
+		v := New(func() (lo, hi slot.Tau) { return now, now }, func() time.Duration { return time.Minute })
+		rules := &Rules{Session: time.Minute, Longest: time.Minute, Grid: 1, Fixed: fixed}
+		told := func() (n int) {
+			v.Report(now, rules, func(it slot.Item) bool {
+				if it.Returned() {
+					n++
+				}
+				return true
+			})
+			return n
+		}
+		y := Stay{ID: 7, End: now.Add(time.Minute), Claimed: true}
+		for _, y.New = range []bool{true, true} { // claimed, and claimed again
+			v.Enter(&y)
+			v.Leave(7)
+			if n := told(); n != 0 {
+				t.Fatalf("fixed %v: reported before the pass has come back", fixed)
+			}
+		}
+		y.New = false
+		for i := range 3 {
+			now = now.Add(time.Second)
+			v.Enter(&y)
+			v.Leave(7)
+			if n := told(); n != max(0, 1-i) {
+				t.Errorf("fixed %v: reported %d times by request %d", fixed, n, i)
+			}
+		}
 	}
 }

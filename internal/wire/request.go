@@ -24,6 +24,16 @@ func Cookie(line, name string) (value, rest string) {
 	}
 }
 
+// SetsCookie reports whether an answer sets a cookie of that name.
+func SetsCookie(h http.Header, name string) bool {
+	for _, line := range h["Set-Cookie"] {
+		if strings.HasPrefix(line, name) && strings.HasPrefix(line[len(name):], "=") {
+			return true
+		}
+	}
+	return false
+}
+
 // Phone guesses whether the visitor's device falls asleep.
 func Phone(r *http.Request) bool {
 	if r.Header.Get("Sec-CH-UA-Mobile") == "?1" {
@@ -71,6 +81,44 @@ func Navigates(r *http.Request) bool {
 	return page.exact == byName && page.quality > 0
 }
 
+// Part reports whether a request is surely not that of somebody who opens a page: it is for a part
+// of one, such as an image or a script, or made ahead of need. Who prefers JSON is an application.
+// Without Sec-Fetch-Mode, as by plain http and from old browsers, Accept decides, and in doubt it
+// is somebody.
+func Part(r *http.Request) bool {
+	h := r.Header
+	if ahead(h.Get("Sec-Purpose")) || ahead(h.Get("Purpose")) || ahead(h.Get("X-Moz")) {
+		return true
+	}
+	if PrefersJSON(h) {
+		return false
+	}
+	if mode := h.Get("Sec-Fetch-Mode"); mode != "" {
+		return mode != "navigate"
+	}
+	if page := wants(h, "text/html"); page.exact == byName && page.quality > 0 {
+		return false
+	}
+	left := mostRanges
+	for _, line := range h["Accept"] {
+		for ; line != "" && left > 0; left-- {
+			var of string
+			of, line = cutUnquoted(line, ',')
+			name, _ := cutUnquoted(of, ';')
+			switch major, minor, _ := strings.Cut(strings.ToLower(strings.TrimSpace(name)), "/"); {
+			case major == "image", major == "audio", major == "video", major == "font",
+				minor == "css", minor == "javascript":
+				return true
+			}
+		}
+	}
+	return false
+}
+
+func ahead(purpose string) bool {
+	return strings.HasPrefix(strings.ToLower(purpose), "prefetch")
+}
+
 // FormValue is a value of a small form that a page of the same site has sent; any other form is
 // answered here, and ok is false.
 func FormValue(w http.ResponseWriter, r *http.Request, name string) (value string, ok bool) {
@@ -81,3 +129,7 @@ func FormValue(w http.ResponseWriter, r *http.Request, name string) (value strin
 	r.Body = http.MaxBytesReader(w, r.Body, 4<<10)
 	return r.PostFormValue(name), true
 }
+
+// TinyPicture is a GIF of one transparent pixel.
+const TinyPicture = "GIF89a\x01\x00\x01\x00\x80\x00\x00\x00\x00\x00\x00\x00\x00!\xf9\x04" +
+	"\x01\x00\x00\x00\x00,\x00\x00\x00\x00\x01\x00\x01\x00\x00\x02\x01D\x00;"

@@ -109,6 +109,16 @@ func (w *world) comes(n int) {
 		}
 		io.Copy(io.Discard, res.Body)
 		res.Body.Close()
+		cookie, _, _ := strings.Cut(res.Header.Get("Set-Cookie"), ";")
+		if res.StatusCode != http.StatusServiceUnavailable || cookie == "" {
+			continue
+		}
+		r.URL.Path = "/.headgate/here.gif" // what the waiting page loads: its cookie comes back
+		r.Header.Set("Cookie", cookie)
+		if res, err = http.DefaultClient.Do(r); err != nil {
+			w.t.Fatal(err)
+		}
+		res.Body.Close()
 	}
 }
 

@@ -30,9 +30,9 @@ async function assertFits(page, what) {
 }
 
 // look opens the room as a new visitor in both schemes.
-async function look(t, room, title, places) {
+async function look(t, room, title, options = {}) {
   for (const colorScheme of schemes) {
-    const {page, faults} = await arrive(t, browser, room.url, {colorScheme});
+    const {page, faults} = await arrive(t, browser, room.url, {colorScheme, ...options});
     await until(`the page says ${title}`, async () => title.test(await heading(page)));
     await assertAccessible(page, `${title} in ${colorScheme}`);
     await assertFits(page, `${title} in ${colorScheme}`);
@@ -80,10 +80,11 @@ test('not open yet', async (t) => {
 });
 
 test('too many from one network', async (t) => {
-  const room = await startRoom(t, {join_limit: {amount: 1}});
-  await fill(t, browser, room);
-  await arrive(t, browser, room.url);
-  await look(t, room, /^One moment, please$/);
+  const room = await startRoom(t, {join_limit: {amount: 1, action: 'refuse'}}, {trusted_proxies: ['127.0.0.1/32']});
+  await fill(t, browser, room); // this machine itself is not limited
+  const network = {extraHTTPHeaders: {'X-Forwarded-For': '198.51.100.7'}};
+  await arrive(t, browser, room.url, network);
+  await look(t, room, /^One moment, please$/, network);
 });
 
 // The pictures are what the renderer makes of each state, also those that a test cannot

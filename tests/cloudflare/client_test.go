@@ -308,7 +308,10 @@ func settings(t *testing.T, c *wr.WaitingRoomService) {
 }
 
 func status(t *testing.T, g *gate, c *wr.WaitingRoomService, room, name string) {
-	g.get(name+".example.com", "/wait")
+	waits := g.visitor()
+	for range 2 { // the second time its cookie comes back
+		waits.get(name+".example.com", "/wait")
+	}
 	var got *wr.StatusGetResponse
 	eventually(t, "queueing", func() (ok bool) {
 		var err error

@@ -113,6 +113,12 @@ func TestWebhooksOfThree(t *testing.T) {
 	if res.StatusCode != http.StatusServiceUnavailable {
 		t.Fatal(res.Status)
 	}
+	cookie, _, _ := strings.Cut(res.Header.Get("Set-Cookie"), ";")
+	r.Header.Set("Cookie", cookie) // it comes back
+	if res, err = st.api.RoundTrip(r); err != nil {
+		t.Fatal(err)
+	}
+	res.Body.Close()
 	sees("nobody has let anybody in", false, "queueing_started")
 	set("n2", `{"total_active_users": 900}`)
 	sees("a change", false, "limit_changed", "queueing_started")

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"strings"
@@ -81,6 +82,7 @@ func (o *Origin) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if conn != nil {
 		from = conn.firstByte(from)
 	}
+	_, _ = io.Copy(io.Discard, r.Body) // a form is read to its end, or to the end of its connection
 	leaves := strings.HasSuffix(r.URL.Path, LeavePath)
 	if leaves {
 		w.Header().Set("Headgate-Command", "revoke")

@@ -22,6 +22,9 @@ type Sample struct {
 	// The limits as headgate states them.
 	TotalLimit int `json:"total_active_users"`
 	NewLimit   int `json:"new_users_per_minute"`
+	Totals     struct {
+		Admitted int `json:"admitted"`
+	} `json:"totals"`
 }
 
 // A Watch is what was seen of the one room of an admin address.
@@ -58,7 +61,7 @@ func look(ctx context.Context, admin string) (Sample, error) {
 	var body struct {
 		Rooms []Sample `json:"rooms"`
 	}
-	text, err := get(ctx, admin+"/v1/rooms")
+	text, err := Get(ctx, admin+"/v1/rooms")
 	if err != nil {
 		return Sample{}, err
 	}
@@ -72,7 +75,7 @@ func look(ctx context.Context, admin string) (Sample, error) {
 	return body.Rooms[0], nil
 }
 
-func get(ctx context.Context, url string) (string, error) {
+func Get(ctx context.Context, url string) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
@@ -177,7 +180,7 @@ func Metric(text, name string) (float64, bool) {
 
 // keptOf are the totals of the one room that headgate has kept for the last hour.
 func keptOf(ctx context.Context, admin string) (map[string]float64, error) {
-	text, err := get(ctx, admin+"/v1/analytics?room=main&from=-1h&step=1m")
+	text, err := Get(ctx, admin+"/v1/analytics?room=main&from=-1h&step=1m")
 	if err != nil {
 		return nil, err
 	}

@@ -110,12 +110,15 @@ func TestWebhookAfterKills(t *testing.T) {
 	write(1)
 	p.args = append(p.args, "--config", file)
 	p.start()
-	for _, want := range []int{http.StatusOK, http.StatusServiceUnavailable} { // one in, one waits
+	cookie := ""
+	// One is in, one waits, and its cookie comes back.
+	for _, want := range []int{http.StatusOK, http.StatusServiceUnavailable, http.StatusServiceUnavailable} {
 		r, err := http.NewRequestWithContext(t.Context(), "GET", "http://"+p.public+"/", nil)
 		if err != nil {
 			t.Fatal(err)
 		}
 		r.Header.Set("Accept", "text/html")
+		r.Header.Set("Cookie", cookie)
 		res, err := http.DefaultTransport.RoundTrip(r)
 		if err != nil {
 			t.Fatal(err)
@@ -123,6 +126,9 @@ func TestWebhookAfterKills(t *testing.T) {
 		res.Body.Close()
 		if res.StatusCode != want {
 			t.Fatal(res.Status)
+		}
+		if want == http.StatusServiceUnavailable {
+			cookie, _, _ = strings.Cut(res.Header.Get("Set-Cookie"), ";")
 		}
 	}
 	await(t, "sent", time.Minute, func() bool { return len(g.ids(false)) == 1 })

@@ -58,16 +58,17 @@ type site struct {
 
 // A guest is a visitor as it knows itself: its ticket or its pass.
 type guest struct {
-	n       int64 // order of arrival: tells who has the ID now
-	status  status
-	decided bool
-	ticket  uint64
-	refused bool // its last claim was
-	try     int  // number of the newest request: answers to older ones are not heard
-	id      slot.StayID
-	end     slot.Tau // in its pass
-	usable  slot.Tau // the latest end that any worker would honour
-	until   time.Duration
+	n         int64 // order of arrival: tells who has the ID now
+	status    status
+	decided   bool
+	ticket    uint64
+	refused   bool // its last claim was
+	confirmed bool // the cookie of its ticket has come back
+	try       int  // number of the newest request: answers to older ones are not heard
+	id        slot.StayID
+	end       slot.Tau // in its pass
+	usable    slot.Tau // the latest end that any worker would honour
+	until     time.Duration
 }
 
 type status uint8
@@ -259,11 +260,8 @@ func (m *model) join(k *worker, q wish) {
 // placed is what a ticket was told.
 func (m *model) placed(v sim.ID, p counter.Place) {
 	g := &m.guests[v]
-	if g.status == joins && p.Status == slot.TicketCalled { // nobody waits any more: in at once
-		g.status = waits
-		m.enter(v)
-		return
-	}
+	g.confirmed = g.confirmed && g.status != joins || // of a ticket that is known here
+		g.status != joins && p.Status != slot.TicketGone && p.Status != slot.TicketUnknown
 	m.decided(v)
 	m.reserve()
 	if g.status != waits && g.status != enters {
@@ -273,6 +271,10 @@ func (m *model) placed(v sim.ID, p counter.Place) {
 	g.try++ // the answer has come
 	switch p.Status {
 	case slot.TicketWaiting, slot.TicketLate:
+		if !g.confirmed { // a file of the page shows at once that cookies come back
+			m.later(v, entering, func() { m.poll(v) })
+			return
+		}
 		if !p.Called {
 			m.w.Asked(v)
 		}
@@ -288,7 +290,9 @@ func (m *model) placed(v sim.ID, p counter.Place) {
 		}
 		m.later(v, entering, func() { m.enter(v) })
 	default:
-		m.count.lost++
+		if g.confirmed {
+			m.count.lost++
+		}
 		g.status = asks
 		m.ask(v, -1)
 	}

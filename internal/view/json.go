@@ -1,4 +1,4 @@
-package headgate
+package view
 
 import (
 	"strconv"
@@ -7,10 +7,10 @@ import (
 	"github.com/headgate/headgate/internal/wire"
 )
 
-// appendView appends the JSON answer: Cloudflare's cfWaitingRoom object with
+// AppendJSON appends the JSON answer: Cloudflare's cfWaitingRoom object with
 // all its keys (Cloudflare, "Get JSON response for mobile and other
 // non-browser traffic"), ours beside it.
-func appendView(b []byte, v *View) []byte {
+func (v *View) AppendJSON(b []byte) []byte {
 	b = append(b, `{"cfWaitingRoom":{"inWaitingRoom":true,"waitTimeKnown":`...)
 	b = strconv.AppendBool(b, v.ETAKnown)
 	minutes := int64(0)
@@ -38,7 +38,7 @@ func appendView(b []byte, v *View) []byte {
 	b = wire.AppendMillis(b, v.UpdatedAt)
 	updated := b[len(b)-wire.MillisLen:]
 	refresh, e := int64((v.PollAfter+time.Second-1)/time.Second), &v.Event
-	if !v.refreshes() {
+	if !v.Refreshes() {
 		refresh = 0
 	}
 	b = wire.AppendJSONInt(append(b, '"'), "refreshIntervalSeconds", refresh)
@@ -86,17 +86,4 @@ func appendView(b []byte, v *View) []byte {
 	}
 	b = append(append(b, `,"updated_at":"`...), updated...)
 	return append(b, "\"}}\n"...)
-}
-
-// served is the document that all who wait share: which tickets were called.
-func (r *Room) served() []byte {
-	s := r.counter.State(r.worker.opened())
-	b := append([]byte(nil), `{"served":`...)
-	b = strconv.AppendUint(b, s.Served, 10)
-	b = wire.AppendJSONInt(b, "waiting", s.Waiting)
-	b = wire.AppendJSONString(b, "state", string(r.whyWaiting()))
-	b = wire.AppendJSONString(b, "message", r.live.Load().message)
-	b = append(b, `,"rate_per_minute":`...)
-	b = strconv.AppendFloat(b, s.Rate*60, 'f', 1, 64)
-	return append(b, `,"refresh_seconds":5}`+"\n"...)
 }

@@ -1,0 +1,415 @@
+package embedded
+
+import (
+	"bufio"
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/headgate/headgate/internal/join"
+	"github.com/headgate/headgate/internal/rights"
+)
+
+// thief is a NATS client that presents the certificate of a join file and says what it likes.
+func (c *trio) thief(file, node string, more ...nats.Option) *nats.Conn {
+	c.t.Helper()
+	const secret = "sixteen-characters"
+	options := append([]nats.Option{nats.Secure(c.tls(file)), nats.TLSHandshakeFirst(), nats.Name(node),
+		nats.UserInfo(secret, ""), nats.CustomInboxPrefix(rights.Inbox(secret)), nats.NoReconnect(),
+		nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {})}, more...)
+	conn, err := nats.Connect("tls://"+c.peers["n1"], options...)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	c.t.Cleanup(conn.Close)
+	return conn
+}
+
+// forbidden reports whether the server has refused what a connection said.
+func forbidden(conn *nats.Conn) bool {
+	if err := conn.FlushTimeout(5 * time.Second); err != nil {
+		return false
+	}
+	return errors.Is(conn.LastError(), nats.ErrPermissionViolation)
+}
+
+// Finding 13 of the review: the certificate of a worker deleted and updated the stream, and
+// read every record, the sealing keys among them.
+func TestWorkerCertificateCannotTouchStreams(t *testing.T) {
+	t.Parallel()
+	c := newTrio(t, "n1")
+	c.start("n1")
+	own, err := jetstream.New(c.run["n1"].Conn())
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = own.CreateStream(t.Context(), jetstream.StreamConfig{Name: "HEADGATE",
+		Subjects: []string{"headgate.record.>"}, Storage: jetstream.FileStorage})
+	if err == nil {
+		_, err = own.Publish(t.Context(), "headgate.record.keys", []byte("secret"))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	for subject, body := range map[string]string{
+		"$JS.API.STREAM.DELETE.HEADGATE":          "",
+		"$JS.API.STREAM.PURGE.HEADGATE":           "",
+		"$JS.API.STREAM.UPDATE.HEADGATE":          `{"name":"HEADGATE","subjects":["stolen"]}`,
+		"$JS.API.STREAM.CREATE.COPY":              `{"name":"COPY","sources":[{"name":"HEADGATE"}]}`,
+		"$JS.API.STREAM.INFO.HEADGATE":            "",
+		"$JS.API.STREAM.NAMES":                    "",
+		"$JS.API.STREAM.SNAPSHOT.HEADGATE":        `{"deliver_subject":"headgate.1.tell.live"}`,
+		"$JS.API.STREAM.MSG.GET.HEADGATE":         `{"last_by_subj":"headgate.record.keys"}`,
+		"$JS.API.STREAM.MSG.DELETE.HEADGATE":      `{"seq":1}`,
+		"$JS.API.DIRECT.GET.HEADGATE":             `{"last_by_subj":"headgate.record.keys"}`,
+		"$JS.API.CONSUMER.CREATE.HEADGATE":        `{"stream_name":"HEADGATE","config":{}}`,
+		"$JS.sjc.API.STREAM.MSG.GET.HEADGATE":     `{"last_by_subj":"headgate.record.keys"}`,
+		"headgate.record.keys":                    "mine",
+		"headgate.log.orders_jobs":                "mine",
+		"headgate.1.ask.limits.copy.n1":           "mine",
+		"headgate.1.ask.take":                     "mine",
+		"headgate.1.ask.move.%40shop":             "lhr",
+		"headgate.1.tell.members":                 `{"name":"n9","hosts":true}`,
+		"headgate.1.tell.home":                    `{"site":"lhr","moves":9}`,
+		"headgate.1.tell.limits.chart":            "{}",
+		"$SYS.REQ.SERVER.PING":                    "",
+		"$SYS.REQ.ACCOUNT.$G.CONNZ":               "",
+		"headgate.1.tell.try.n1":                  "", // of another node
+		"headgate.1.ask.try.n1":                   "",
+		"$JS.ACK.HEADGATE.x.1.1.1.1.1":            "",
+		"$KV.secrets.x":                           "",
+		"$JS.API.SERVER.REMOVE":                   `{"peer":"n1"}`,
+		"$JS.API.ACCOUNT.PURGE.$G":                "",
+		"$JS.API.STREAM.LEADER.STEPDOWN.HEADGATE": "",
+		"$JS.API.META.LEADER.STEPDOWN":            "",
+		"headgate.1.ask.global.copy.n1":           "",
+		"headgate.1.ask.left":                     "shop",
+		"headgate.1.ask.off.%40shop":              "lhr",
+	} {
+		conn := c.thief("worker", "w-0badcafe")
+		if m, err := conn.Request(subject, []byte(body), 100*time.Millisecond); err == nil {
+			t.Errorf("%s: answered %q", subject, m.Data)
+		}
+		if !forbidden(conn) {
+			t.Errorf("%s: the server did not refuse it: %v", subject, conn.LastError())
+		}
+	}
+	for _, subject := range []string{">", "headgate.>", "headgate.1.ask.>", "headgate.1.ask.sync.shop",
+		"headgate.1.ask.asks.shop", "headgate.1.ask.sealing", "headgate.1.ask.records",
+		"headgate.1.ask.analytics.n1",
+		"_INBOX.>", "_INBOX.w.>", "_INBOX.*.*", rights.Inbox("that of another one") + ".>", "$JS.>", "$SYS.>",
+		"headgate.record.>"} {
+		conn := c.thief("worker", "w-0badcafe")
+		if _, err := conn.SubscribeSync(subject); err != nil {
+			t.Fatal(err)
+		}
+		if !forbidden(conn) {
+			t.Errorf("a worker may hear %s: %v", subject, conn.LastError())
+		}
+	}
+	s, err := own.Stream(t.Context(), "HEADGATE")
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, err := s.GetLastMsgForSubject(t.Context(), "headgate.record.keys")
+	if err != nil || string(m.Data) != "secret" || s.CachedInfo().State.Msgs != 1 {
+		t.Errorf("the stream has %v, its record %v %v", s.CachedInfo().State, m, err)
+	}
+}
+
+// A worker may not use the node that answers it to write a record: the answer goes to the
+// subject that the question names.
+func TestWorkerCannotWriteByTheReplyOfAnother(t *testing.T) {
+	t.Parallel()
+	c := newTrio(t, "n1")
+	c.start("n1")
+	conn := c.thief("worker", "w-0badcafe")
+	own := c.run["n1"].Conn()
+	stolen, err := own.SubscribeSync("headgate.record.>")
+	if err != nil {
+		t.Fatal(err)
+	}
+	// It receives its own question, so a server that lets clients answer whatever they
+	// receive would let it publish to the reply subject.
+	sub, err := conn.SubscribeSync("headgate.1.ask.stay.shop")
+	if err == nil {
+		err = conn.PublishRequest("headgate.1.ask.stay.shop", "headgate.record.keys", nil)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, err := sub.NextMsg(5 * time.Second)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := m.Respond([]byte("mine")); err != nil {
+		t.Fatal(err)
+	}
+	if !forbidden(conn) {
+		t.Errorf("not refused: %v", conn.LastError())
+	}
+	if err := own.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	if n, _, err := stolen.Pending(); err != nil || n > 0 {
+		t.Errorf("%d records written, %v", n, err)
+	}
+}
+
+// The name that a worker connects with is one of its certificate, or one that was drawn: it
+// decides which questions the worker receives.
+func TestWorkerCannotTakeTheNameOfAnother(t *testing.T) {
+	t.Parallel()
+	c := newTrio(t, "n1")
+	if _, err := join.Node(c.dir, "w7", time.Now()); err != nil {
+		t.Fatal(err)
+	}
+	c.start("n1")
+	for _, x := range []struct {
+		file, name, secret string
+		ok                 bool
+	}{
+		{"worker", "w-0badcafe", "sixteen-characters", true},
+		{"w7", "w7", "sixteen-characters", true},
+		{"w7", "w-0badcafe", "sixteen-characters", true},
+		{"n1", "n1", "", true},
+		{"worker", "n1", "sixteen-characters", false},
+		{"worker", "w7", "sixteen-characters", false},
+		{"worker", "w-0BADCAFE", "sixteen-characters", false},
+		{"worker", "w-0badcaf*", "sixteen-characters", false},
+		{"worker", ">", "sixteen-characters", false},
+		{"worker", "", "sixteen-characters", false},
+		{"worker", "w-0badcafe", "short", false},
+		{"w7", "n1", "sixteen-characters", false},
+		{"w7", "store", "sixteen-characters", false},
+	} {
+		conn, err := nats.Connect("tls://"+c.peers["n1"], nats.Secure(c.tls(x.file)), nats.TLSHandshakeFirst(),
+			nats.Name(x.name), nats.UserInfo(x.secret, ""))
+		if err == nil {
+			conn.Close()
+		}
+		if (err == nil) != x.ok {
+			t.Errorf("certificate %s as %q: %v", x.file, x.name, err)
+		}
+	}
+}
+
+// A revoked certificate is refused at every port, and the connections that it has end.
+func TestRevokedCertificateIsRefusedAtEveryPort(t *testing.T) {
+	t.Parallel()
+	c := newTrio(t, "n1", "n2", "n3")
+	if _, err := join.Node(c.dir, "w7", time.Now()); err != nil {
+		t.Fatal(err)
+	}
+	c.start("n1", "n2")
+	gone := make(chan struct{})
+	conn := c.thief("w7", "w7", nats.ClosedHandler(func(*nats.Conn) { close(gone) }))
+	stays := c.thief("worker", "w-0badcafe")
+	n1 := c.run["n1"]
+	n1.Revoke([]string{c.serial("w7"), c.serial("n3")})
+	select {
+	case <-gone:
+	case <-time.After(within):
+		t.Fatal("the connection of a revoked certificate stays")
+	}
+	if conn.IsConnected() {
+		t.Error("it is connected")
+	}
+	for addr, file := range map[string]string{c.peers["n1"]: "w7", c.routes["n1"]: "n3"} {
+		if said, err := speak(addr, c.tls(file)); err == nil || said != "" {
+			t.Errorf("the revoked %s at %s: got %q %v", file, addr, said, err)
+		}
+	}
+	if err := stays.FlushTimeout(5 * time.Second); err != nil {
+		t.Errorf("another worker is cut off: %v", err)
+	}
+	if said, err := speak(c.routes["n1"], c.tls("n2")); err != nil || !strings.HasPrefix(said, "INFO ") {
+		t.Errorf("another store node: got %q %v", said, err)
+	}
+	n1.Heal(errors.New("the disk is full")) // the list outlives the engine
+	ctx, stop := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	before := n1.engine.Load()
+	go func() { done <- n1.Run(ctx) }()
+	eventually(t, "started anew", func(context.Context) error {
+		if e := n1.engine.Load(); e == nil || e == before {
+			return errors.New("not yet")
+		}
+		return nil
+	})
+	if said, err := speak(c.peers["n1"], c.tls("w7")); err == nil || said != "" {
+		t.Errorf("after a restart of the engine: got %q %v", said, err)
+	}
+	stop()
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+	n1.Revoke(nil)
+	if said, err := speak(c.peers["n1"], c.tls("w7")); err != nil || !strings.HasPrefix(said, "INFO ") {
+		t.Errorf("taken back: got %q %v", said, err)
+	}
+}
+
+// A revoked store node of another data center is refused at the port for links, and its
+// link ends.
+func TestRevokedLinkEnds(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, []string{"n1"}, "lhr", "sjc")
+	sjc, lhr := w.at["sjc"], w.at["lhr"]
+	sjc.start("n1")
+	lhr.start("n1")
+	n1 := sjc.run["n1"]
+	links := func(want int) func(context.Context) error {
+		return func(context.Context) error {
+			if n := n1.engine.Load().NumLeafNodes(); n != want {
+				return errors.New("not yet")
+			}
+			return nil
+		}
+	}
+	eventually(t, "linked", links(1))
+	n1.Revoke([]string{lhr.serial("n1")})
+	eventually(t, "cut", links(0))
+	config := lhr.tls("n1")
+	config.RootCAs, config.ServerName = sjc.tls("n1").RootCAs, "store.sjc.headgate"
+	config.VerifyConnection = nil
+	if said, err := speak(w.leaf["sjc"]["n1"], config); err == nil || said != "" {
+		t.Errorf("it is let in again: %q %v", said, err)
+	}
+	n1.Revoke(nil)
+	eventually(t, "linked again", links(1))
+}
+
+// The connections that are noted are forgotten when they have ended.
+func TestEndedConnectionsAreForgotten(t *testing.T) {
+	t.Parallel()
+	c := newTrio(t, "n1")
+	c.start("n1")
+	for range 5 {
+		c.thief("worker", "w-0badcafe").Close()
+	}
+	eventually(t, "forgotten", func(context.Context) error {
+		n1 := c.run["n1"]
+		n1.Revoke(nil)
+		n1.revoked.mu.Lock()
+		defer n1.revoked.mu.Unlock()
+		if len(n1.revoked.open) > 0 {
+			return errors.New("not yet")
+		}
+		return nil
+	})
+}
+
+// serial is that of the certificate in a join file.
+func (c *trio) serial(file string) string {
+	c.t.Helper()
+	return join.SerialText(c.tls(file).Certificates[0].Leaf.SerialNumber)
+}
+
+// A stranger who connects and says nothing, or nonsense, is told nothing at any port and is
+// cut off.
+func TestStrangersAreCutOffAtEveryPort(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, []string{"n1"}, "lhr", "sjc")
+	sjc := newTrio(t, "n1", "n2", "n3")
+	w.at["sjc"].start("n1")
+	sjc.start("n1")
+	ports := map[string]string{"clients": sjc.peers["n1"], "routes": sjc.routes["n1"],
+		"links": w.leaf["sjc"]["n1"]}
+	for port, addr := range ports {
+		for name, says := range map[string]string{"nothing": "", "NATS": "CONNECT {}\r\nPING\r\n",
+			"http": "GET / HTTP/1.1\r\n\r\n", "a long line": strings.Repeat("x", 1<<16),
+			"a record without end": "\x16\x03\x01\xff\xff\x01\x00"} {
+			conn, err := net.Dial("tcp", addr)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer conn.Close()
+			if _, err := conn.Write([]byte(says)); err != nil {
+				t.Logf("%s, %s: %v", port, name, err) // cut off already
+			}
+			b, err := io.ReadAll(conn)
+			if told := string(b); strings.Contains(told, "INFO") || len(b) > 64 { // an alert of TLS is short
+				t.Errorf("%s: who says %s reads %q %v", port, name, b, err)
+			}
+		}
+	}
+}
+
+// A store node of another data center is in the account of the pair, whatever account, user
+// and subjects it asks for.
+func TestLinkStaysInTheAccountOfItsPair(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, []string{"n1"}, "lhr", "sjc")
+	sjc, lhr := w.at["sjc"], w.at["lhr"]
+	sjc.start("n1")
+	config := lhr.tls("n1")
+	config.RootCAs, config.ServerName = sjc.tls("n1").RootCAs, "store.sjc.headgate"
+	config.VerifyConnection = nil
+	own, err := sjc.run["n1"].Conn().SubscribeSync(">")
+	if err != nil {
+		t.Fatal(err)
+	}
+	linked := 0
+	for _, user := range []string{"", "$G", "$SYS", "dc-sjc"} {
+		conn, err := tls.Dial("tcp", w.leaf["sjc"]["n1"], config)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		r := bufio.NewReader(conn)
+		if line, err := r.ReadString('\n'); err != nil || !strings.HasPrefix(line, "INFO ") {
+			t.Fatalf("%q %v", line, err)
+		}
+		_, err = fmt.Fprintf(conn, "CONNECT {\"user\":%q,\"name\":\"x\",\"cluster\":\"lhr\","+
+			"\"remote_account\":%q,\"headers\":true}\r\nLS+ >\r\nLMSG headgate.record.keys 4\r\nmine\r\n"+
+			"LMSG headgate.1.ask.sync.shop 4\r\nmine\r\nPING\r\n", user, user)
+		if err != nil {
+			t.Fatal(err)
+		}
+		heard := ""
+		for !strings.HasPrefix(heard, "PONG") {
+			line, err := r.ReadString('\n')
+			if err != nil {
+				break // refused
+			}
+			if heard = line; strings.HasPrefix(line, "LMSG headgate.record") {
+				t.Errorf("as %q it reads %q", user, line)
+			}
+		}
+		z, err := sjc.run["n1"].engine.Load().Leafz(nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		linked += len(z.Leafs)
+		for _, l := range z.Leafs {
+			if l.Account != "dc-lhr" {
+				t.Errorf("as %q it is in the account %q", user, l.Account)
+			}
+		}
+	}
+	if linked == 0 {
+		t.Error("none of them was linked")
+	}
+	if err := sjc.run["n1"].Conn().Flush(); err != nil {
+		t.Fatal(err)
+	}
+	for {
+		m, err := own.NextMsg(0)
+		if err != nil {
+			break // that is all
+		}
+		if string(m.Data) == "mine" {
+			t.Errorf("a link has said %s in the account of the records", m.Subject)
+		}
+	}
+}

@@ -1,0 +1,73 @@
+package callkey
+
+import (
+	"crypto/sha256"
+	"encoding/base64"
+	"fmt"
+	"unicode/utf8"
+)
+
+// A limit keeps MaxCounted bytes of a key at most. A longer key is counted by its first
+// readable bytes, the mark, and 144 bits of its SHA-256. Chosen: all of it is exactly
+// MaxCounted bytes long, and an operator still recognizes most keys.
+const (
+	MaxCounted = 64
+	readable   = MaxCounted - len(hashedKey) - hashText
+	hashBytes  = 18
+	hashText   = hashBytes * 4 / 3 // in base64
+)
+
+// Counted returns the key by which a limit counts a key. A key of MaxCounted bytes or less is
+// counted by itself, a longer one by its hash, so that clients that choose their keys do not
+// choose how much memory a key takes. A short key that looks like a hash is hashed too: no key
+// that a client sends is counted as another.
+//
+// The hash has no secret. All nodes of all data centers must map a key alike, before and after
+// a restart, a restored backup and a rotation of the sealing keys, and also without the store.
+// A secret would prevent nothing: to be counted as a given key takes 2^144 attempts, and two
+// keys that collide, which take 2^72, only share one amount of the attacker's own.
+func Counted(key string) string {
+	if len(key) <= MaxCounted && !isHashed(key) {
+		return key
+	}
+	var space [Max]byte
+	sum := sha256.Sum256(append(space[:0], key...))
+	end := min(readable, len(key))
+	for end > 0 && end < len(key) && !utf8.RuneStart(key[end]) {
+		end--
+	}
+	b := append(append(space[:0], key[:end]...), hashedKey...)
+	return string(base64.RawURLEncoding.AppendEncode(b, sum[:hashBytes]))
+}
+
+// Find is Counted for an operator, who may also name a key as lists of keys show it.
+func Find(key string) string {
+	if isHashed(key) {
+		return key
+	}
+	return Counted(key)
+}
+
+// isHashed reports whether a key has the form that Counted gives to long keys.
+func isHashed(key string) bool {
+	at := len(key) - hashText - len(hashedKey)
+	if at < 0 || at > readable || key[at:at+len(hashedKey)] != hashedKey {
+		return false
+	}
+	var space [hashBytes]byte
+	_, err := base64.RawURLEncoding.AppendDecode(space[:0], []byte(key[at+len(hashedKey):]))
+	return err == nil
+}
+
+// Amounts returns the amounts of keys by the keys that they are counted by.
+func Amounts(own map[string]int64) (map[string]int64, error) {
+	all := make(map[string]int64, len(own))
+	for key, amount := range own {
+		counted := Find(key)
+		if _, twice := all[counted]; twice {
+			return nil, fmt.Errorf("the key %s has two amounts, by its name and by its hash; keep one of them", counted)
+		}
+		all[counted] = amount
+	}
+	return all, nil
+}

@@ -1,0 +1,105 @@
+package guard
+
+import (
+	"log/slog"
+	"net"
+	"net/netip"
+	"sync"
+	"time"
+
+	"github.com/headgate/headgate/internal/exclude"
+)
+
+// sayEvery bounds how often the log names a refused address. Chosen.
+const sayEvery = time.Minute
+
+// Connections counts the open connections of each address, over all listeners: an address is that
+// of IPv4, or 64 bits of one of IPv6. Most and Log are set before the first Listen.
+type Connections struct {
+	// Most is how many an address may have; 0 is any number.
+	Most func(netip.Addr) int
+	Log  *slog.Logger
+
+	mu      sync.Mutex
+	open    map[netip.Addr]int
+	refused int64
+	said    time.Time
+}
+
+// Listen is l without the connections that are too many.
+func (c *Connections) Listen(l net.Listener) net.Listener { return &listener{l, c} }
+
+// Refused is how many connections were closed because their address had too many.
+func (c *Connections) Refused() int64 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.refused
+}
+
+func (c *Connections) enter(peer, key netip.Addr) bool {
+	most := c.Most(peer)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if most > 0 && c.open[key] >= most {
+		c.refused++
+		if now := time.Now(); now.Sub(c.said) >= sayEvery {
+			c.said = now
+			c.Log.Warn("connections refused: an address has too many", "address", key, "open", most,
+				"refused_total", c.refused, "hint",
+				"if it is a proxy of yours, list it in trusted_proxies; else see max_connections_per_address")
+		}
+		return false
+	}
+	if c.open == nil {
+		c.open = map[netip.Addr]int{}
+	}
+	c.open[key]++
+	return true
+}
+
+func (c *Connections) leave(key netip.Addr) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.open[key]--; c.open[key] <= 0 {
+		delete(c.open, key)
+	}
+}
+
+type listener struct {
+	net.Listener
+	all *Connections
+}
+
+// Accept waits for the next connection of an address that may have one more.
+func (l *listener) Accept() (net.Conn, error) {
+	for {
+		c, err := l.Listener.Accept()
+		if err != nil {
+			return nil, err
+		}
+		tcp, ok := c.(*net.TCPConn)
+		if !ok { // a Unix socket has no address
+			return c, nil
+		}
+		peer := tcp.RemoteAddr().(*net.TCPAddr).AddrPort().Addr().Unmap()
+		key := exclude.Subscriber(peer)
+		if l.all.enter(peer, key) {
+			return &conn{TCPConn: tcp, leave: func() { l.all.leave(key) }}, nil
+		}
+		tcp.SetLinger(0) // nothing of it is kept, not even for TIME_WAIT
+		tcp.Close()
+	}
+}
+
+// A conn is a TCPConn, whose other methods the server looks for, such as CloseWrite.
+type conn struct {
+	*net.TCPConn
+	once  sync.Once
+	leave func()
+}
+
+// Close closes the connection and takes it off the count.
+func (c *conn) Close() error {
+	c.once.Do(c.leave)
+	return c.TCPConn.Close()
+}

@@ -1,0 +1,56 @@
+package pages
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// reserved lists the directives that the policy of a room's own page may not have. Browsers obey
+// the first sandbox of a policy: one that allows scripts and the origin would open the origin of
+// the management API to every page that is previewed there. headgate writes frame-ancestors itself.
+// Reports would tell another host who waits.
+func reserved() []string { return []string{"sandbox", "frame-ancestors", "report-uri", "report-to"} }
+
+// CheckPolicy rejects a Content-Security-Policy with a directive that an own page may not have.
+func CheckPolicy(policy string) error {
+	for one := range strings.SplitSeq(policy, ",") {
+		for directive := range strings.SplitSeq(one, ";") {
+			if name := directiveName(directive); slices.Contains(reserved(), name) {
+				return fmt.Errorf("has the directive %s, which headgate keeps for itself", name)
+			}
+		}
+	}
+	return nil
+}
+
+// CleanPolicy returns a policy without the directives that CheckPolicy rejects. Rooms that were
+// made before there was the check keep the rest.
+func CleanPolicy(policy string) string {
+	if CheckPolicy(policy) == nil {
+		return policy
+	}
+	var policies []string
+	for one := range strings.SplitSeq(policy, ",") {
+		var kept []string
+		for directive := range strings.SplitSeq(one, ";") {
+			if name := directiveName(directive); name != "" && !slices.Contains(reserved(), name) {
+				kept = append(kept, strings.TrimSpace(directive))
+			}
+		}
+		if kept != nil {
+			policies = append(policies, strings.Join(kept, "; "))
+		}
+	}
+	return strings.Join(policies, ", ")
+}
+
+// directiveName reads a name as browsers do (Content Security Policy 3, §2.2.1): without regard to
+// case, up to the first white space; "" for none.
+func directiveName(directive string) string {
+	fields := strings.Fields(directive)
+	if len(fields) == 0 {
+		return ""
+	}
+	return strings.ToLower(fields[0])
+}

@@ -1,0 +1,281 @@
+package server
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"golang.org/x/net/http2"
+	"golang.org/x/net/http2/hpack"
+)
+
+// A framer is a client of HTTP/2 that sends whatever it likes.
+type framer struct {
+	*http2.Framer
+	c     net.Conn
+	head  bytes.Buffer
+	enc   *hpack.Encoder
+	ended chan struct{} // the server has closed the connection
+}
+
+// frames opens a connection, and reads what the server says to its end.
+func frames(t *testing.T, url string) *framer {
+	t.Helper()
+	c, in := dial(t, url)
+	f := &framer{Framer: http2.NewFramer(c, in), c: c, ended: make(chan struct{})}
+	f.enc = hpack.NewEncoder(&f.head)
+	io.WriteString(c, http2.ClientPreface)
+	f.WriteSettings()
+	go func() {
+		defer close(f.ended)
+		for {
+			if _, err := f.ReadFrame(); err != nil {
+				return
+			}
+		}
+	}()
+	return f
+}
+
+// fields encodes a request with further headers, as pairs "name value".
+func (f *framer) fields(path string, more ...string) []byte {
+	f.head.Reset()
+	first := []string{":method GET", ":scheme http", ":authority x", ":path " + path}
+	for _, pair := range append(first, more...) {
+		name, value, _ := strings.Cut(pair, " ")
+		f.enc.WriteField(hpack.HeaderField{Name: name, Value: value})
+	}
+	return f.head.Bytes()
+}
+
+func (f *framer) ask(id uint32, block []byte) error {
+	return f.WriteHeaders(http2.HeadersFrameParam{StreamID: id, BlockFragment: block, EndStream: true,
+		EndHeaders: true})
+}
+
+// wholly waits until the server has closed the connection.
+func (f *framer) wholly(t *testing.T, what string) {
+	t.Helper()
+	select {
+	case <-f.ended:
+	case <-time.After(patience):
+		t.Fatalf("%s: the connection is still open", what)
+	}
+}
+
+// Streams that are reset as soon as they are asked for must not pile up at the origin.
+func TestRapidReset(t *testing.T) {
+	var now, most atomic.Int64
+	origin := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if !strings.HasPrefix(r.URL.Path, "/slow") {
+			return
+		}
+		n := now.Add(1)
+		defer now.Add(-1)
+		for old := most.Load(); n > old && !most.CompareAndSwap(old, n); old = most.Load() {
+		}
+		<-r.Context().Done()
+	}))
+	defer origin.Close()
+	visitors, _, _ := start(t, origin.URL, oneRoom)
+	pass := get(t, visitors+"/", "").cookie
+	f := frames(t, visitors)
+	for i := range uint32(5000) {
+		if f.ask(2*i+1, f.fields("/slow", "cookie "+pass)) != nil ||
+			f.WriteRSTStream(2*i+1, http2.ErrCodeCancel) != nil {
+			break // the server has had enough
+		}
+	}
+	if r := get(t, visitors+"/", pass); r.StatusCode != 200 {
+		t.Errorf("somebody else gets %d", r.StatusCode)
+	}
+	f.c.Close()
+	eventually(t, "ended at the origin", func() bool { return now.Load() == 0 })
+	if got := most.Load(); got > 2*maxStreams {
+		t.Errorf("%d at the same time at the origin", got)
+	}
+}
+
+// Headers without an end cost the client its connection, and frames without an end nobody else.
+func TestEndlessHeaders(t *testing.T) {
+	origin := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+	defer origin.Close()
+	visitors, _, _ := start(t, origin.URL, oneRoom)
+	const limit = 64 << 20 // bytes that no server should have taken
+	for what, send := range map[string]func(f *framer) error{
+		"CONTINUATION": func(f *framer) error {
+			block := f.fields("/", "x-a "+strings.Repeat("a", 8<<10))
+			f.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: block})
+			f.head.Reset()
+			more := hpack.HeaderField{Name: "x-b", Value: strings.Repeat("b", 12<<10), Sensitive: true}
+			f.enc.WriteField(more)
+			for range limit / f.head.Len() {
+				if err := f.WriteContinuation(1, false, f.head.Bytes()); err != nil {
+					return err
+				}
+			}
+			return nil
+		},
+		"empty CONTINUATION": func(f *framer) error {
+			f.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: f.fields("/")})
+			for range 200_000 {
+				if err := f.WriteContinuation(1, false, nil); err != nil {
+					return err
+				}
+			}
+			return nil
+		},
+		"PING": func(f *framer) error {
+			for range 200_000 { // whose answers nobody reads
+				if err := f.WritePing(false, [8]byte{}); err != nil {
+					return err
+				}
+			}
+			return nil
+		},
+	} {
+		f := frames(t, visitors)
+		err := send(f)
+		if what != "CONTINUATION" { // these hold nothing: each costs what it costs to read 9 bytes
+			f.c.Close()
+		} else if err == nil {
+			t.Errorf("%s: all was taken", what)
+		}
+		f.wholly(t, what)
+		if r := get(t, visitors+"/robots.txt", ""); r.StatusCode != 200 {
+			t.Errorf("%s: somebody else gets %d", what, r.StatusCode)
+		}
+	}
+}
+
+// A block of a few kB that unpacks to 64 MB is not unpacked.
+func TestHeaderBomb(t *testing.T) {
+	var asked atomic.Int64
+	origin := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("X-Bomb") != "" {
+			asked.Add(1)
+		}
+	}))
+	defer origin.Close()
+	visitors, _, _ := start(t, origin.URL, oneRoom)
+	f := frames(t, visitors)
+	bomb := hpack.HeaderField{Name: "x-bomb", Value: strings.Repeat("a", 3000)}
+	f.fields("/robots.txt")
+	f.enc.WriteField(bomb) // into the table
+	for f.head.Len() < 16<<10 {
+		f.enc.WriteField(bomb) // a byte each
+	}
+	block := f.head.Bytes()
+	f.ask(1, block[:min(len(block), 16<<10)])
+	if r := get(t, visitors+"/robots.txt", ""); r.StatusCode != 200 || asked.Load() != 0 {
+		t.Errorf("%d for somebody else, %d bombs at the origin", r.StatusCode, asked.Load())
+	}
+	f.c.Close()
+	f.wholly(t, "bomb")
+}
+
+// Priorities are ignored, of streams that there are not as well.
+func TestPriorityFrames(t *testing.T) {
+	served := make(chan string, 1)
+	origin := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		if r.URL.Path != "/" {
+			served <- r.URL.Path
+		}
+	}))
+	defer origin.Close()
+	visitors, _, _ := start(t, origin.URL, oneRoom)
+	f := frames(t, visitors)
+	for i := range uint32(100_000) {
+		p := http2.PriorityParam{StreamDep: 2 * (i % 999), Weight: 9}
+		if err := f.WritePriority(2*(i%50_000)+3, p); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := f.ask(200_001, f.fields("/robots.txt")); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case <-served:
+	case <-time.After(patience):
+		t.Error("the request behind them is not served")
+	}
+}
+
+// HTTP/2 lets clients send a Cookie header in crumbs: a pass is found among many.
+func TestCookieCrumbs(t *testing.T) {
+	seen := make(chan string, 2)
+	origin := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		seen <- strings.Join(r.Header["Cookie"], "; ")
+	}))
+	defer origin.Close()
+	visitors, operators, _ := start(t, origin.URL, oneRoom)
+	pass := get(t, visitors+"/", "").cookie
+	<-seen
+	f := frames(t, visitors)
+	var crumbs, want []string
+	for i := range 300 {
+		crumb := fmt.Sprintf("c%d=%s", i, strings.Repeat("v", 20))
+		crumbs, want = append(crumbs, "cookie "+crumb), append(want, crumb)
+		if i == 150 {
+			crumbs = append(crumbs, "cookie "+pass)
+		}
+	}
+	if err := f.ask(1, f.fields("/", crumbs...)); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case got := <-seen:
+		if got != strings.Join(want, "; ") {
+			t.Errorf("the origin reads %d bytes of cookies, not those that are its own", len(got))
+		}
+	case <-time.After(patience):
+		t.Error("the pass is not found")
+	}
+	if s := status(t, operators); s.ActiveUsers != 1 {
+		t.Errorf("%d inside", s.ActiveUsers)
+	}
+}
+
+// What HTTP/1.1 cannot say must not be made into two requests of it.
+func TestNoRequestWithinAStream(t *testing.T) {
+	o, url := record(t)
+	visitors, _, _ := start(t, url, oneRoom)
+	const smuggled = "\r\n\r\nGET /hidden HTTP/1.1\r\nHost: x\r\n\r\n"
+	for _, more := range []string{"x-a b" + smuggled, "x-a b\nx-c: d", "transfer-encoding chunked",
+		"connection close", "content-length 5", "x\r\ny z", "upgrade h2c", "host y" + smuggled,
+		"te gzip", "X-Upper a", "x-a b\x00c"} {
+		f := frames(t, visitors)
+		f.ask(1, f.fields("/robots.txt", more))
+		f.ask(3, f.fields("/favicon.ico"))
+		eventually(t, "served or closed", func() bool {
+			select {
+			case <-f.ended:
+				return true
+			default:
+				return len(o.of("/favicon.ico")) > 0
+			}
+		})
+		f.c.Close()
+		<-f.ended
+	}
+	paths := []string{"/robots.txt" + smuggled, "/a b HTTP/1.1" + smuggled, "http://x/hidden", "//"}
+	for _, path := range paths {
+		f := frames(t, visitors)
+		f.ask(1, f.fields(path))
+		f.c.Close()
+		<-f.ended
+	}
+	for _, m := range o.of("") {
+		bad := oneMessage(m)
+		if bad != "" || strings.Contains(m, "x-c") || strings.Contains(m, "GET /hidden") {
+			t.Errorf("%s: %q", bad, m)
+		}
+	}
+}

@@ -1,0 +1,244 @@
+package server
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/headgate/headgate/internal/api"
+	"github.com/headgate/headgate/internal/store"
+)
+
+// Parameters of revoked certificates. Chosen: more than a cluster has nodes in ten years.
+const (
+	revokedKey  = "revoked" // the record; also the file in the data folder
+	revokedWait = 5 * time.Second
+	mostRevoked = 4096
+)
+
+// checkRevoked refuses a list that is none.
+func checkRevoked(list []api.Revoked) error {
+	if len(list) > mostRevoked {
+		return fmt.Errorf("%d revoked certificates, and %d are the most", len(list), mostRevoked)
+	}
+	serial := regexp.MustCompile(`^[0-9a-f]{1,40}$`)
+	for i := range list {
+		if !serial.MatchString(list[i].Serial) {
+			return errors.New("a serial number among the revoked certificates is damaged")
+		}
+	}
+	return nil
+}
+
+// loadRevoked reads the record.
+func (k *durable) loadRevoked(ctx context.Context) (list []api.Revoked, revision uint64, err error) {
+	b, revision, err := k.store.Load(ctx, revokedKey)
+	if errors.Is(err, store.ErrNotFound) {
+		return nil, 0, nil
+	}
+	if err == nil {
+		if err = json.Unmarshal(b, &list); err == nil {
+			err = checkRevoked(list)
+		}
+	}
+	if err != nil {
+		return nil, 0, fmt.Errorf("read the revoked certificates: %w", err)
+	}
+	return list, revision, nil
+}
+
+// revokedHere reads the copy in the data folder: it is in force before the records can be
+// read. One that cannot be read is missing for as long as the records are.
+func (k *durable) revokedHere() []string {
+	b, err := os.ReadFile(k.folder.Path(revokedKey))
+	var list []api.Revoked
+	if err == nil {
+		if err = json.Unmarshal(b, &list); err == nil {
+			err = checkRevoked(list)
+		}
+	}
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		k.log.Warn("copy of the list of revoked certificates not read: they are refused when the records "+
+			"can be read", "file", k.folder.Path(revokedKey), "error", err)
+	}
+	return serialsOf(list)
+}
+
+func serialsOf(list []api.Revoked) (serials []string) {
+	for i := range list {
+		serials = append(serials, list[i].Serial)
+	}
+	return serials
+}
+
+// followRevoked puts the list of the records into force at this store node.
+func (k *durable) followRevoked(ctx context.Context) {
+	if k.engine == nil || k.bus == nil {
+		return
+	}
+	ctx, stop := context.WithTimeout(ctx, revokedWait)
+	defer stop()
+	list, _, err := k.loadRevoked(ctx)
+	if err != nil {
+		if ctx.Err() == nil {
+			k.log.Warn("revoked certificates not looked at yet", "error", err)
+		}
+		return
+	}
+	k.engine.Revoke(serialsOf(list))
+	if slices.Equal(serialsOf(list), serialsOf(k.revoked)) {
+		return
+	}
+	b, err := json.Marshal(list)
+	if err == nil {
+		err = k.folder.Write(revokedKey, b)
+	}
+	if err != nil {
+		k.log.Warn("list of revoked certificates not copied to the data folder", "error", err)
+		return
+	}
+	k.revoked = list
+	k.log.Info("revoked certificates are refused", "certificates", len(list))
+}
+
+// Revoke implements api.Process.
+func (s *Server) Revoke(ctx context.Context, r api.Revoked) (got api.Rotated, err error) {
+	k := s.durable
+	switch {
+	case k.bus == nil || k.about.Engine != "":
+		return got, api.ErrAlone
+	case k.worker:
+		return got, atStoreNode("a worker revokes no certificate")
+	case r.Serial == k.serial:
+		return got, &api.Refused{Why: "this is the certificate of the store node that you ask",
+			Do: "ask another store node, or give this one a new join file first"}
+	}
+	if err := checkRevoked([]api.Revoked{r}); err != nil {
+		return got, &api.Refused{Why: fmt.Sprintf("%q is not a serial number", r.Serial),
+			Do: "write it as hexadecimal digits, or name the join file"}
+	}
+	if err := k.addRevoked(ctx, r); err != nil {
+		return got, &api.NotKept{Err: err, Why: "the list of revoked certificates could not be written",
+			Do: "say it again when the store nodes answer (headgate cluster status)"}
+	}
+	if err := k.bus.Tell(revokedKey, nil); err != nil {
+		s.log.Warn("other store nodes not told of a revoked certificate: they find it themselves", "error", err)
+	}
+	k.pokeRevoked()
+	s.log.Warn("certificate revoked", "serial", r.Serial, "node", r.Node, "by", r.By)
+	return k.rotateKeys(time.Now())
+}
+
+// addRevoked writes the record.
+func (k *durable) addRevoked(ctx context.Context, r api.Revoked) error {
+	ctx, stop := context.WithTimeout(ctx, revokedWait)
+	defer stop()
+	for {
+		list, revision, err := k.loadRevoked(ctx)
+		if err != nil || slices.Contains(serialsOf(list), r.Serial) {
+			return err
+		}
+		list = append(list, r)
+		if err := checkRevoked(list); err != nil {
+			return err
+		}
+		b, err := json.Marshal(list)
+		if err != nil {
+			return err
+		}
+		if _, err = k.store.CompareAndSwap(ctx, revokedKey, revision, b); !errors.Is(err, store.ErrConflict) {
+			return err
+		}
+	}
+}
+
+// pokeRevoked makes run read the list now. It does not block.
+func (k *durable) pokeRevoked() {
+	select {
+	case k.revokedNew <- struct{}{}:
+	default:
+	}
+}
+
+// serveWorkers lets workers read and write what they may, and asks them to use the keys of
+// now, until stop.
+func (k *durable) serveWorkers() (stop func(), err error) {
+	if k.engine == nil || k.bus == nil {
+		return func() {}, nil
+	}
+	deaf, err := k.bus.Hear(revokedKey, func([]byte) { k.pokeRevoked() })
+	if err != nil {
+		return nil, err
+	}
+	desk := &store.Desk{Conn: k.node.NATS, Records: k.store, Heal: k.engine.Heal, Log: k.log}
+	closed, err := desk.Serve()
+	if err != nil {
+		deaf()
+		return nil, err
+	}
+	silent, err := k.bus.ServeOne(sealingName, k.answerSealing)
+	if err != nil {
+		closed()
+		deaf()
+		return nil, err
+	}
+	return func() { silent(); closed(); deaf() }, nil
+}
+
+// sealingName is asked for the sealing keys by workers, which may not read their record.
+const sealingName = "sealing"
+
+// answerSealing gives a worker the keys that it seals and opens with: those of this data
+// center, or the copies of another one. Nothing is answered when they cannot be read.
+func (k *durable) answerSealing(ctx context.Context, name []byte) []byte {
+	ctx, stop := context.WithTimeout(ctx, keysWait)
+	defer stop()
+	if string(name) != keysName && !strings.HasPrefix(string(name), keysName+".") {
+		return nil
+	}
+	keys, _, err := loadKeys(ctx, k.store, string(name))
+	if err != nil {
+		k.log.Warn("worker not told the sealing keys", "error", err)
+		return nil
+	}
+	b, err := json.Marshal(keys)
+	if err != nil {
+		return nil
+	}
+	return b
+}
+
+// askedKeys is what a worker has instead of the records of sealing keys: it asks the store
+// nodes for them. It implements store.Store.
+type askedKeys struct{ bus *store.Bus }
+
+// Load implements store.Store.
+func (a askedKeys) Load(ctx context.Context, key string) ([]byte, uint64, error) {
+	b, err := a.bus.Ask(ctx, sealingName, []byte(key))
+	return b, 0, err
+}
+
+// CompareAndSwap implements store.Store: a worker makes no keys.
+func (askedKeys) CompareAndSwap(context.Context, string, uint64, []byte) (uint64, error) {
+	return 0, store.ErrDenied
+}
+
+// keysFrom is where this process reads sealing keys.
+func (k *durable) keysFrom() store.Store {
+	if k.worker {
+		return askedKeys{k.bus}
+	}
+	return k.store
+}
+
+// atStoreNode refuses a command that a worker may not carry out.
+func atStoreNode(why string) error {
+	return &api.Refused{Why: why, Do: "say the same at a store node: headgate cluster status names them",
+		Err: store.ErrDenied}
+}

@@ -1,0 +1,241 @@
+package store
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/headgate/headgate/internal/rights"
+)
+
+// A worker may not use JetStream: see package rights. It asks the store nodes to read and
+// write for it, and each question is checked there. Its Store and its Logs are the same types
+// as those of a store node, with far set.
+
+// ErrDenied: a worker asked for something that only store nodes may do.
+var ErrDenied = errors.New("a worker may not do this: do it at a store node")
+
+// errAgain is an answer of a store node that cannot tell now.
+var errAgain = errors.New("the store node has no answer now")
+
+// The names under which the store nodes are asked.
+const (
+	recordsName = "records"
+	logsName    = "logs"
+)
+
+// Operations on records and on logs.
+const (
+	opLoad, opSwap, opKept           = "load", "swap", "kept"
+	opOpen, opAppend, opGet, opPage  = "open", "append", "get", "page"
+	opHas, opSize, opCut, opDelete   = "has", "size", "cut", "delete"
+	mostHead                         = 900 // with the longest value it fits into a message
+	mostName                         = 256 // of a key or a log
+	codeAnswered, codeNone, codeRace = "", "not found", "conflict"
+	codeDenied, codeBig, codeFull    = "denied", "too large", "full"
+	codeAgain, codeFailed            = "again", "failed"
+)
+
+// A question is what a worker asks; a value may follow it.
+type question struct {
+	Op   string `json:"op"`
+	Name string `json:"name"`          // of the key or the log
+	Seq  uint64 `json:"seq,omitempty"` // the revision, or the number of an entry
+	To   uint64 `json:"to,omitempty"`
+	ID   string `json:"id,omitempty"` // of an entry: a repeated question writes it once
+}
+
+// A result is the answer; a value or entries may follow it.
+type result struct {
+	Code string    `json:"code,omitempty"`
+	Text string    `json:"text,omitempty"`
+	Seq  uint64    `json:"seq,omitempty"`
+	At   time.Time `json:"at,omitzero"`
+	Size *LogSize  `json:"size,omitempty"`
+	Kept *Kept     `json:"kept,omitempty"`
+}
+
+// pack joins a head and what follows it.
+func pack(head any, value []byte) ([]byte, error) {
+	b, err := json.Marshal(head)
+	if err != nil {
+		return nil, err
+	}
+	return append(append(b, '\n'), value...), nil
+}
+
+// unpack reads a head of at most mostHead bytes and returns what follows it.
+func unpack(b []byte, head any) ([]byte, error) {
+	line, value, ok := bytes.Cut(b, []byte{'\n'})
+	if !ok || len(line) > mostHead || json.Unmarshal(line, head) != nil {
+		return nil, errors.New("the message is damaged")
+	}
+	return value, nil
+}
+
+// codes are the errors that a worker tells apart.
+func codes() map[string]error {
+	return map[string]error{codeNone: ErrNotFound, codeRace: ErrConflict, codeDenied: ErrDenied,
+		codeBig: ErrTooLarge, codeFull: ErrFull, codeAgain: errAgain}
+}
+
+// toldError is how an error is told to a worker.
+func toldError(err error) result {
+	for code, is := range codes() {
+		if errors.Is(err, is) {
+			return result{Code: code}
+		}
+	}
+	if unanswered(err) {
+		return result{Code: codeAgain}
+	}
+	text := err.Error()
+	return result{Code: codeFailed, Text: text[:min(len(text), mostHead/2)]}
+}
+
+// err is the error that was told.
+func (x *result) err() error {
+	switch err := codes()[x.Code]; {
+	case err != nil:
+		return err
+	case x.Code != codeAnswered:
+		return fmt.Errorf("a store node says: %q", x.Text)
+	}
+	return nil
+}
+
+// A client asks the store nodes.
+type client struct{ bus *Bus }
+
+// clientOf returns nil for a connection that may use JetStream itself.
+func clientOf(conn *nats.Conn) *client {
+	if !rights.ByBus(conn.Opts.InboxPrefix) {
+		return nil
+	}
+	return &client{NewBus(conn)}
+}
+
+func (c *client) ask(
+	ctx context.Context, name string, q question, value []byte,
+) (x result, rest []byte, err error) {
+	msg, err := pack(q, value)
+	if err != nil {
+		return x, nil, err
+	}
+	ctx, stop := context.WithTimeout(ctx, askFor)
+	defer stop()
+	b, err := c.bus.Ask(ctx, name, msg)
+	if err == nil {
+		rest, err = unpack(b, &x)
+	}
+	if err == nil {
+		err = x.err()
+	}
+	return x, rest, err
+}
+
+func (c *client) load(ctx context.Context, key string) ([]byte, uint64, error) {
+	x, value, err := c.ask(ctx, recordsName, question{Op: opLoad, Name: key}, nil)
+	if err != nil {
+		return nil, 0, clientError("read", key, err)
+	}
+	return value, x.Seq, nil
+}
+
+func (c *client) swap(ctx context.Context, key string, revision uint64, value []byte) (uint64, error) {
+	x, _, err := c.ask(ctx, recordsName, question{Op: opSwap, Name: key, Seq: revision}, value)
+	if err != nil {
+		return 0, clientError("write", key, err)
+	}
+	return x.Seq, nil
+}
+
+func (c *client) kept(ctx context.Context) (Kept, error) {
+	x, _, err := c.ask(ctx, recordsName, question{Op: opKept}, nil)
+	if err == nil && x.Kept == nil {
+		err = errAgain
+	}
+	if err != nil {
+		return Kept{}, clientError("look at", "the records", err)
+	}
+	return *x.Kept, nil
+}
+
+// clientError keeps the errors of a Store as they are.
+func clientError(verb, key string, err error) error {
+	if err == ErrNotFound || err == ErrConflict || err == ErrTooLarge {
+		return err
+	}
+	return fmt.Errorf("%s %s: %w", verb, key, err)
+}
+
+func (c *client) log(ctx context.Context, q question, value []byte) (result, []byte, error) {
+	return c.ask(ctx, logsName, q, value)
+}
+
+// entryHead is the bytes before each entry of a page: its number, when it was taken in
+// nanoseconds since 1970, and its length.
+const entryHead = 8 + 8 + 4
+
+func appendEntry(b []byte, e *Entry) []byte {
+	b = binary.BigEndian.AppendUint64(b, e.Seq)
+	b = binary.BigEndian.AppendUint64(b, uint64(e.At.UnixNano()))
+	b = binary.BigEndian.AppendUint32(b, uint32(len(e.Data)))
+	return append(b, e.Data...)
+}
+
+// parsePage reads the entries of a page. Their numbers rise.
+func parsePage(b []byte) (all []Entry, err error) {
+	last := uint64(0)
+	for len(b) > 0 {
+		if len(b) < entryHead {
+			return nil, errors.New("a page of entries is cut off")
+		}
+		e := Entry{Seq: binary.BigEndian.Uint64(b), At: time.Unix(0, int64(binary.BigEndian.Uint64(b[8:])))}
+		n := binary.BigEndian.Uint32(b[16:])
+		b = b[entryHead:]
+		if uint64(n) > uint64(len(b)) || e.Seq <= last {
+			return nil, errors.New("a page of entries is damaged")
+		}
+		e.Data, b, last = b[:n:n], b[n:], e.Seq
+		all = append(all, e)
+	}
+	return all, nil
+}
+
+// pullFar is pull of a worker: page after page.
+func (l *Log) pullFar(ctx context.Context, next *uint64, f func(Entry) error, idle func() error) error {
+	for {
+		_, b, err := l.far.log(ctx, question{Op: opPage, Name: l.cfg.Name, Seq: *next}, nil)
+		var all []Entry
+		if err == nil {
+			all, err = parsePage(b)
+		}
+		if err != nil {
+			return err
+		}
+		for _, e := range all {
+			if err := f(e); err != nil {
+				return &stopFollow{err}
+			}
+			*next = e.Seq + 1
+		}
+		if len(all) > 0 {
+			continue
+		}
+		if err := idle(); err != nil {
+			return &stopFollow{err}
+		}
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-time.After(readIdle):
+		}
+	}
+}

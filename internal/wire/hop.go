@@ -1,0 +1,96 @@
+package wire
+
+import (
+	"maps"
+	"net/http"
+	"strings"
+)
+
+// upgradeHeaders ask the next hop to speak another protocol on this connection.
+var upgradeHeaders = [...]string{"Upgrade", "Http2-Settings"}
+
+// OpensWebSocket reports whether r is the handshake of a WebSocket (RFC 6455 §4.1). Any other
+// upgrade, such as h2c, opens a tunnel: requests inside it are neither counted nor read.
+func OpensWebSocket(r *http.Request) bool {
+	return r.Method == http.MethodGet && len(r.Header["Upgrade"]) == 1 &&
+		strings.EqualFold(r.Header["Upgrade"][0], "websocket") &&
+		r.Header.Get("Sec-Websocket-Key") != "" && hasToken(r.Header["Connection"], "upgrade")
+}
+
+// WithoutUpgrade returns r, or a copy of r that asks for no other protocol.
+func WithoutUpgrade(r *http.Request) *http.Request {
+	if r.Header["Upgrade"] == nil && r.Header["Http2-Settings"] == nil {
+		return r
+	}
+	next := *r
+	next.Header = maps.Clone(r.Header)
+	DropUpgrade(next.Header)
+	return &next
+}
+
+// DropUpgrade removes from h what asks for another protocol.
+func DropUpgrade(h http.Header) {
+	for _, name := range upgradeHeaders {
+		delete(h, name)
+	}
+}
+
+func hasToken(lines []string, token string) bool {
+	for _, line := range lines {
+		for part := range strings.SplitSeq(line, ",") {
+			if strings.EqualFold(strings.Trim(part, " \t"), token) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// Names that headgate sets, removes or decides by; those with a dash at the end are prefixes. The
+// two of the message's length are here because a server that takes an alias for one of them sees
+// another request than headgate did.
+var owned = [...]string{"x-forwarded-", "forwarded", "x-real-ip", "headgate-", "cf-waiting-room-",
+	"cf-connecting-ip", "true-client-ip", "http2-settings", "content-length", "transfer-encoding"}
+
+// AliasOfOwned reports whether name is another spelling of a header that headgate owns. CGI, WSGI
+// and Rack read X_Forwarded_For and X.Forwarded.For as X-Forwarded-For. It does not allocate.
+func AliasOfOwned(name string) bool {
+	for i := range len(name) {
+		if !plain(name[i]) {
+			return Owned(name)
+		}
+	}
+	return false
+}
+
+// Owned reports whether name, or the name that it is another spelling of, is one that headgate owns.
+func Owned(name string) bool {
+	for _, own := range owned {
+		if len(name) < len(own) || own[len(own)-1] != '-' && len(name) != len(own) {
+			continue
+		}
+		i := 0
+		for i < len(own) && foldName(name[i]) == own[i] {
+			i++
+		}
+		if i == len(own) {
+			return true
+		}
+	}
+	return false
+}
+
+func plain(c byte) bool {
+	return c == '-' || '0' <= c && c <= '9' || 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z'
+}
+
+// foldName is c in lower case, and a dash for what is neither letter nor digit.
+func foldName(c byte) byte {
+	switch {
+	case 'A' <= c && c <= 'Z':
+		return c + 'a' - 'A'
+	case plain(c):
+		return c
+	}
+	return '-'
+}
