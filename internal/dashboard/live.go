@@ -77,7 +77,12 @@ func (d *Dashboard) live(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", "text/event-stream")
 	w.Header().Set("X-Accel-Buffering", "no") // nginx would hold it back
 	v := viewer{one: r.URL.Query().Get("room")}
-	var b []byte
+	// Which session this is for comes first: the page may believe in one that has ended meanwhile.
+	_, of, _ := d.sessionOf(r)
+	b := append(append([]byte("event: session\ndata: "), of.ID...), "\n\n"...)
+	if !send(w, b) {
+		return
+	}
 	for {
 		m, moved := d.newest()
 		if m == nil {

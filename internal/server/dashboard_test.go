@@ -359,7 +359,11 @@ func (b *board) events(n int, query string) (all []string) {
 	if res.StatusCode != 200 {
 		b.t.Fatalf("the stream: %d", res.StatusCode)
 	}
-	return readEvents(res, n)
+	all = readEvents(res, n+1)
+	if !strings.HasPrefix(all[0], "event: session\ndata: ") {
+		b.t.Fatalf("whose session the stream is for does not come first: %q", all)
+	}
+	return all[1:]
 }
 
 func readEvents(res *http.Response, n int) (all []string) {

@@ -57,6 +57,20 @@ describe('the dashboard in trouble', {concurrency: true}, () => {
     assert.deepEqual(faults, []);
   });
 
+  test('a stream that opens after a session was revoked says so', async (t) => {
+    const room = await startRoom(t);
+    const board = await open(t, browser, room);
+    const {page, go} = board;
+    await signIn(board, await room.token('write'));
+    let revoked;
+    await page.route('**/live?room=main', async (route) => {
+      await (revoked ??= room.revoke('ops'));
+      await route.continue();
+    });
+    await go('rooms/main');
+    await page.getByRole('link', {name: 'Sign in to change'}).waitFor();
+  });
+
   test('the token of a zone sees the rooms of its zone, and changes them', async (t) => {
     const room = await startRoom(t, {host: 'elsewhere.test'}, zones);
     await make(room, await room.token('write'), {name: 'ours'});

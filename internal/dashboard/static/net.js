@@ -104,13 +104,12 @@ export const live = {
       if (all) this.rooms = new Map();
       for (const r of rooms) this.rooms.set(r.name, {...this.rooms.get(r.name), ...r});
       for (const name of gone) this.rooms.delete(name);
-      if (this.state === 'lost') session.check(); // sessions end with the process
       this.set('live');
     };
-    source.addEventListener('end', () => {
-      this.stop();
-      session.check();
+    source.addEventListener('session', (event) => {
+      if (event.data !== (session.now.id ?? '')) session.check();
     });
+    source.addEventListener('end', () => session.check().then(() => this.start()));
     source.onerror = () => {
       this.set('lost');
       if (source.readyState !== EventSource.CLOSED) return; // it comes back by itself
