@@ -11,6 +11,7 @@ import (
 
 	"github.com/headgate/headgate/internal/counter"
 	"github.com/headgate/headgate/internal/decide"
+	"github.com/headgate/headgate/internal/guard"
 	"github.com/headgate/headgate/internal/route"
 	"github.com/headgate/headgate/internal/ticket"
 	"github.com/headgate/headgate/internal/visits"
@@ -592,6 +593,9 @@ func (r *Room) inside(q *visitRequest, id slot.StayID, hard, win slot.Tau) {
 	a.ResponseWriter, a.On = q.w, a
 	defer r.finish(a)
 	req := q.r
+	if q.tok.Probation || q.tok.Kind == 0 { // a slow body would hold a slot that others wait for
+		defer guard.EndBody(q.w, req, probation, q.worker.waits)()
+	}
 	if hard > 0 { // a hard end closes what is in flight
 		lo, _, _, _ := q.worker.now()
 		ctx, stop := context.WithTimeout(req.Context(), max(0, hard.Sub(lo)))

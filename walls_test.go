@@ -2,7 +2,9 @@ package headgate
 
 import (
 	"fmt"
+	"io"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 	"time"
@@ -77,6 +79,54 @@ func TestOneAddressWithoutCookiesHoldsNoSlots(t *testing.T) {
 		next.in()
 		if !next.until(probation + 5*time.Second) {
 			t.Error("copies of a pass that is over hold the room")
+		}
+	})
+}
+
+// drip is a body of one byte each second.
+type drip struct{ left int }
+
+func (d *drip) Read(p []byte) (int, error) {
+	time.Sleep(time.Second)
+	if d.left--; d.left < 0 {
+		return 0, io.EOF
+	}
+	return copy(p, "x"), nil
+}
+
+// Forms of 100 clients, a byte now and then, held the room for as long as a body may be slow.
+func TestSlowBodiesHoldNoSlots(t *testing.T) {
+	const slow = 60
+	send := func(t *testing.T) (g *gate, ended chan int) {
+		g, ended = openGate(t, RoomConfig{TotalActiveUsers: 5, NewUsersPerMinute: 600,
+			SessionDuration: 5 * time.Minute}), make(chan int, 5)
+		for range 5 {
+			go func() {
+				r := httptest.NewRequestWithContext(t.Context(), "POST", "/", &drip{slow})
+				start := time.Now()
+				g.ghost().send(r)
+				ended <- int(time.Since(start).Seconds())
+			}()
+		}
+		time.Sleep(time.Second)
+		if n := g.room.Status().ActiveUsers; n != 5 {
+			t.Fatalf("%d inside", n)
+		}
+		return g, ended
+	}
+	bubble(t, "while nobody waits they may be slow", func(t *testing.T) {
+		_, ended := send(t)
+		for range 5 {
+			if took := <-ended; took < slow {
+				t.Errorf("ended after %d s", took)
+			}
+		}
+	})
+	bubble(t, "who waits has their slots after their probation", func(t *testing.T) {
+		g, _ := send(t)
+		v := g.visitor()
+		if v.in() || !v.until(probation+5*time.Second) || !v.in() {
+			t.Fatalf("waits for slow bodies: %+v", g.room.Status())
 		}
 	})
 }

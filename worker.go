@@ -384,6 +384,13 @@ func (w *worker) admit(
 	return w.giveUp(q)
 }
 
+// waits reports whether somebody waits, as far as is known here.
+func (w *worker) waits() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.share.Waiting()
+}
+
 // newsFor is how long a newcomer believes that somebody waits, without asking. Chosen: a message each
 // so often while people wait and others come, and no write.
 const newsFor = 200 * time.Millisecond

@@ -1,0 +1,85 @@
+package guard
+
+import (
+	"errors"
+	"io"
+	"net/http"
+	"os"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// A body goes on while nobody minds, and ends within a second of when somebody does, also in the
+// middle of a silence.
+func TestBodiesThatAreEnded(t *testing.T) {
+	for _, x := range []struct {
+		what  string
+		send  upload
+		minds time.Duration // from when on somebody does, 0 for never
+		ends  time.Duration // 0 for the end of the upload
+	}{
+		{"nobody minds", repeat(100, time.Second, 2000), 0, 0},
+		{"somebody minds at once", repeat(100, time.Second, 2000), 1, 10 * time.Second},
+		{"somebody minds later", repeat(100, time.Second, 2000), 40500 * time.Millisecond, 41 * time.Second},
+		{"silence", repeat(2, 29*time.Second, 2000), 1, 10 * time.Second},
+		{"what has come is not ended", repeat(5, time.Second, 2000), 1, 0},
+	} {
+		for _, two := range []bool{false, true} {
+			t.Run(x.what, func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					start := time.Now()
+					got := make(chan error, 1)
+					var took time.Duration
+					dial := serve(t, func(w http.ResponseWriter, r *http.Request) {
+						defer EndBody(w, r, 10*time.Second, func() bool {
+							return x.minds > 0 && time.Since(start) >= x.minds
+						})()
+						_, err := io.Copy(io.Discard, r.Body)
+						took = time.Since(start)
+						time.Sleep(time.Minute) // the origin is slow
+						got <- err
+					})
+					send(t, dial, two, x.send)
+					err := <-got
+					if (err != nil) != (x.ends > 0) || err != nil && !errors.Is(err, os.ErrDeadlineExceeded) {
+						t.Errorf("HTTP/2 %v: the body ends with %v", two, err)
+					}
+					if x.ends > 0 && (took < x.ends || took > x.ends+time.Second) {
+						t.Errorf("HTTP/2 %v: the body ends after %v, want %v", two, took, x.ends)
+					}
+				})
+			})
+		}
+	}
+}
+
+// The next request of a connection has nothing to do with the body before it.
+func TestANextRequestIsNotEnded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var asked atomic.Int64
+		dial := serve(t, func(w http.ResponseWriter, r *http.Request) {
+			defer EndBody(w, r, 10*time.Second, func() bool { asked.Add(1); return true })()
+			if r.Method == http.MethodGet {
+				time.Sleep(time.Minute)
+				return
+			}
+			io.ReadFull(r.Body, make([]byte, 1)) // not to its end
+		})
+		c := dial()
+		go io.WriteString(c, "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 4\r\n\r\nbodyGET / HTTP/1.1\r\nHost: x\r\n\r\n")
+		answers := make([]byte, 1<<10)
+		got := ""
+		for range 2 {
+			n, err := c.Read(answers)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got += string(answers[:n])
+		}
+		if asked.Load() > 0 {
+			t.Errorf("a body that was answered is asked for: %q", got)
+		}
+	})
+}
