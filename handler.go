@@ -440,11 +440,12 @@ func (r *Room) serveNewcomer(q *visitRequest) {
 	part := !q.peek && wire.Part(q.r)
 	if why == StateWaiting && !q.peek {
 		id := slot.StayID(rand.Uint64() | 1<<63) // never a ticket number
-		var last time.Duration
+		trial, last := min(probation, q.f.cfg.SessionDuration), time.Duration(0)
 		if part {
-			last = min(probation, q.f.cfg.SessionDuration)
+			last = trial
 		}
 		if o, ok := r.worker.admit(ctx, id, last, q.f.cfg.HardEnd); ok {
+			defer guard.EndBody(q.w, q.r, trial, func() bool { return r.worker.yields(id) })()
 			r.counts.admitted.Add(1)
 			if part {
 				r.letOnce(q, id, o)
@@ -593,9 +594,6 @@ func (r *Room) inside(q *visitRequest, id slot.StayID, hard, win slot.Tau) {
 	a.ResponseWriter, a.On = q.w, a
 	defer r.finish(a)
 	req := q.r
-	if q.tok.Probation || q.tok.Kind == 0 { // a slow body would hold a slot that others wait for
-		defer guard.EndBody(q.w, req, probation, q.worker.waits)()
-	}
 	if hard > 0 { // a hard end closes what is in flight
 		lo, _, _, _ := q.worker.now()
 		ctx, stop := context.WithTimeout(req.Context(), max(0, hard.Sub(lo)))

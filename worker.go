@@ -384,11 +384,16 @@ func (w *worker) admit(
 	return w.giveUp(q)
 }
 
-// waits reports whether somebody waits, as far as is known here.
-func (w *worker) waits() bool {
+// yields ends a stay with its last byte, and reports that, if somebody waits: its first request has
+// a slow body, and no cookie of it has come back.
+func (w *worker) yields(id slot.StayID) bool {
 	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.share.Waiting()
+	waits := w.share.Waiting()
+	w.mu.Unlock()
+	if waits {
+		w.visits.Revoke(id)
+	}
+	return waits
 }
 
 // newsFor is how long a newcomer believes that somebody waits, without asking. Chosen: a message each
