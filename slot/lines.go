@@ -517,6 +517,14 @@ func (l *Lines) LapseProvisional(now Tau, budget int) {
 // Late counts those that were passed over or did not claim.
 func (l *Lines) Late() int { return l.sum((*Line).Late) }
 
+// LateIn is Late of one line, 0 if there is no such lane.
+func (l *Lines) LateIn(lane int) int {
+	if x := l.Line(lane); x != nil {
+		return x.Late()
+	}
+	return 0
+}
+
 // Expired counts the places whose hold was over; see Line.Expired.
 func (l *Lines) Expired() int { return l.sum((*Line).Expired) }
 

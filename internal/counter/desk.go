@@ -29,7 +29,6 @@ type desk struct {
 	linedUp     time.Duration // since then somebody has been waiting
 	joinedAt    time.Duration // when the last ticket was issued
 	doorUntil   time.Duration // a called visitor is held until then
-	skips       rate
 	tookAt      time.Duration
 	issueAt     time.Duration // before, the host of before may issue numbers
 	settle      slot.Tau      // the borrowers were asked to report past this end,
@@ -273,8 +272,9 @@ func (c *desk) newPlace(number uint64, clk time.Duration) Place {
 	if c.cfg.Draws {
 		p.ETA, p.PollAfter = c.drawETA(number, clk), c.spreadPoll(c.drawInterval())
 	} else {
-		p.ETA = c.fore.eta(pos, clk)
-		p.PollAfter = c.pollAfter(p.ETA, pos, clk)
+		lane := slot.LaneOf(number)
+		p.ETA = c.fore.eta(lane, pos, clk)
+		p.PollAfter = c.pollAfter(p.ETA, lane, pos, clk)
 	}
 	return p
 }
@@ -320,10 +320,16 @@ func (c *desk) tell(p *Place, clk time.Duration) {
 		if !c.pool.Asked(clk) { // else who came later comes in elsewhere
 			x.due = c.pace.admit(clk, c.called.ahead(x, clk))
 		}
+		x.until = max(x.until, x.due+leastHold)
 		c.called.at[p.Number] = x
 		c.doorUntil = max(c.doorUntil, x.due)
 	}
-	if wait := x.due - clk; wait > 0 {
+	wait := x.due - clk
+	if wait <= 0 && !x.invited {
+		x.invited = true
+		c.called.at[p.Number] = x
+	}
+	if wait > 0 {
 		p.Status, p.PollAfter = slot.TicketWaiting, wait+2*time.Millisecond
 		p.ETA.Expect, p.ETA.High = wait, wait
 	}
@@ -345,9 +351,9 @@ func (c *desk) interval(eta, clk time.Duration) time.Duration {
 // told the very moment its turn should come, so that the slot is not empty long
 // and the spread holds where the visitors arrive; elsewhere jitter keeps the
 // polls of many apart.
-func (c *desk) pollAfter(eta ETA, pos int64, clk time.Duration) time.Duration {
+func (c *desk) pollAfter(eta ETA, lane int, pos int64, clk time.Duration) time.Duration {
 	// It may come sooner than expected.
-	d := c.interval(max(eta.Low, min(eta.Expect, c.fore.soon(pos, clk))/2), clk)
+	d := c.interval(max(eta.Low, min(eta.Expect, c.fore.soon(lane, pos, clk))/2), clk)
 	if c.below() {
 		d = min(d, max(c.cfg.Line.PollMin, c.soonest(pos)))
 	}
@@ -395,7 +401,9 @@ func (c *desk) call(clk time.Duration) {
 			break
 		}
 		c.stats.Called++
-		c.laned[slot.LaneOf(number)].called++
+		lane := &c.laned[slot.LaneOf(number)]
+		lane.called++
+		lane.calls.add(clk, 1)
 		c.left.add(clk, 1)
 		c.pace.called(clk)
 		c.called.add(number, clk, clk+c.callHold(number, clk))
@@ -408,13 +416,18 @@ func (c *desk) upNext(clk time.Duration) (number uint64, ok bool) {
 	if c.cfg.Draws {
 		return c.line.Draw(c.pool.Tau(clk), func(n int) int { return min(n-1, int(c.random()*float64(n))) })
 	}
-	before := c.line.Late()
+	var late [1 + slot.MostLanes]int
+	for i := range late {
+		late[i] = c.line.LateIn(i)
+	}
 	if now := c.pool.Tau(clk); clk < c.pace.at && !c.pool.Asked(clk) {
 		number, ok = c.line.CallKept(now, c.spare(clk))
 	} else {
 		number, ok = c.line.CallOf(now, c.spare(clk))
 	}
-	c.skips.add(clk, float64(max(0, c.line.Late()-before)))
+	for i, before := range late {
+		c.laned[i].skips.add(clk, float64(max(0, c.line.LateIn(i)-before)))
+	}
 	return number, ok
 }
 
@@ -449,8 +462,12 @@ func (c *desk) callHold(number uint64, clk time.Duration) time.Duration {
 		return c.cfg.Line.CallHold
 	}
 	silent, _, _ := c.line.Silence(number, c.pool.Tau(clk))
-	return max(5*time.Second, 2*c.line.Given(number)-silent)
+	return max(leastHold, 2*c.line.Given(number)-silent)
 }
+
+// leastHold is how long a slot is reserved for a visitor at least who may come in. Chosen: a poll is
+// lost, and the next one comes.
+const leastHold = 5 * time.Second
 
 // mostStrikes is how often a visitor may be told to come in and not come before the place is given up.
 // Chosen: an answer may be lost, and a page that fails to load is loaded again; but a slot that is kept
@@ -490,7 +507,7 @@ func (c *desk) lapse(clk time.Duration) {
 		}
 		c.stats.Lapsed++
 		c.pool.Uncall()
-		if x.told && c.strikes(x.number) {
+		if x.invited && c.strikes(x.number) {
 			c.line.Leave(x.number)
 			continue
 		}

@@ -26,10 +26,10 @@ type forecast struct {
 	step   time.Duration
 	out    outlook // of slots at once
 	callAt time.Duration
-	from   time.Duration // nobody is called before
-	leave  float64       // slots at once that come free a second, measured or assumed
-	sure   bool          // leave was measured over a while
-	gone   float64       // share of those ahead who turn out to be absent
+	from   time.Duration               // nobody is called before
+	leave  float64                     // slots at once that come free a second, measured or assumed
+	sure   bool                        // leave was measured over a while
+	gone   [1 + slot.MostLanes]float64 // share of those ahead in each line who turn out to be absent
 	held   bool
 	below  bool // slots come from Anywhere, in the order of all data centres
 }
@@ -89,20 +89,21 @@ func (f *forecast) measure(c *desk, clk time.Duration) {
 	if f.sure && (f.free[0] <= 0 || f.below) {
 		f.leave = calls
 	}
-	skips, _ := c.skips.over(clk, 60)
-	called, _ := c.left.over(clk, 60)
-	f.gone = 0
-	if skips+called > 0 {
-		f.gone = min(0.9, skips/(skips+called))
+	for i := range f.gone {
+		skips, _ := c.laned[i].skips.over(clk, 60)
+		calls, _ := c.laned[i].calls.over(clk, 60)
+		if f.gone[i] = 0; skips > 0 {
+			f.gone[i] = min(0.9, skips/(skips+calls))
+		}
 	}
 }
 
-// eta forecasts the wait of position k (1 is next).
-func (f *forecast) eta(k int64, clk time.Duration) ETA {
+// eta forecasts the wait of position k (1 is next) of a line.
+func (f *forecast) eta(lane int, k int64, clk time.Duration) ETA {
 	if f.held {
 		return ETA{}
 	}
-	real, since := f.present(k), clk-f.clk
+	real, since := f.present(lane, k), clk-f.clk
 	win := f.windowDue(real, clk)
 	act, back := f.activeSpan(real, win+since)
 	d := max(0, win, act.mid-since)
@@ -119,16 +120,19 @@ func (f *forecast) eta(k int64, clk time.Duration) ETA {
 
 // soon is how soon position k may be worth a poll: its wait at the rate of calls, which may
 // be much less than what the record promises; 0 if nothing is known.
-func (f *forecast) soon(k int64, clk time.Duration) time.Duration {
+func (f *forecast) soon(lane int, k int64, clk time.Duration) time.Duration {
 	if f.held {
 		return 0
 	}
-	real := f.present(k)
+	real := f.present(lane, k)
 	return max(0, f.windowDue(real, clk), f.activeAt(real)-(clk-f.clk))
 }
 
-// present is how many of the first k are there to be called.
-func (f *forecast) present(k int64) int64 { return max(1, int64(float64(k)*(1-f.gone)+0.5)) }
+// present is how many of the first k of a line are there to be called. Calls of other lines among
+// them are in a fixed proportion to its own.
+func (f *forecast) present(lane int, k int64) int64 {
+	return max(1, int64(float64(k)*(1-f.gone[lane])+0.5))
+}
 
 // windowDue is how long until the k-th next slot of the window is there and its call due.
 func (f *forecast) windowDue(k int64, clk time.Duration) time.Duration {
@@ -252,7 +256,7 @@ func (c *Counter) State(of slot.LoanID, opened int64) State {
 		Provisional: int64(c.line.Provisional()),
 		New:         c.pool.UsedAt(1, clk, of, opened),
 		Served:      c.served(0), Held: c.held, Here: true, Rate: rate, Totals: stats,
-		Life: r.Name.Life, Head: c.fore.eta(max(1, n), clk),
+		Life: r.Name.Life, Head: c.fore.eta(0, max(1, n), clk),
 		Age: c.pool.Age(clk), Refused: refused, Quiet: c.pool.Quiet(clk), Latency: c.latency,
 		Sites: sites, Lends: c.lends(), Draw: c.drawState(),
 		Lanes: c.laneStates(), Lent: c.lent(),

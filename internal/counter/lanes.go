@@ -12,7 +12,10 @@ import (
 // is told between machines is its id; which line it has is the host's alone, and in the record.
 
 // laneCounts count what lanes did since this host took over.
-type laneCounts struct{ joined, called int64 }
+type laneCounts struct {
+	joined, called int64
+	calls, skips   rate // who was called, and who was passed over
+}
 
 // LaneState is what an operator is told of a lane.
 type LaneState struct {

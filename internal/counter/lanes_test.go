@@ -279,3 +279,29 @@ func TestANumberOfALaneIsToldWhenTheRecordKnowsTheLane(t *testing.T) {
 		}
 	})
 }
+
+// Those of a lane who do not come when called say nothing of the ordinary line: who stood there was told
+// seconds, and waited for minutes.
+func TestAbsentPeopleOfALaneAreNotThoseOfTheLine(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := laned(t, "a", &store.Memory{}, nil, members)
+		c.Hold(true)
+		joins(t, c, members.ID(), 3000) // none of them asks again
+		tickets := joins(t, c, 0, 500)
+		last := tickets[len(tickets)-1]
+		x := newCrowd(t, lifeOf(c), tickets...)
+		time.Sleep(time.Minute)
+		c.Hold(false)
+		x.wait(c, 10*time.Second)
+		p, err := c.Poll(t.Context(), lifeOf(c), last, 0)
+		start := time.Now()
+		for len(x.due) > 0 {
+			x.wait(c, time.Second)
+		}
+		truth := time.Since(start)
+		if err != nil || p.ETA.Expect < truth*2/3 || p.ETA.Expect > truth*3/2 {
+			t.Errorf("place %d is told %v (%v), and waits for %v", p.Position, p.ETA.Expect, err, truth)
+		}
+		t.Logf("place %d is told %v, and waits for %v", p.Position, p.ETA.Expect, truth)
+	})
+}

@@ -251,7 +251,7 @@ func (c *Counter) Trace(
 	t.Status = c.line.Status(number)
 	t.Silent, t.Kept, t.Place = c.line.Silence(number, now)
 	if t.Position, ok = c.line.Position(number); ok {
-		if t.ETA = c.fore.eta(t.Position, clk); c.cfg.Draws {
+		if t.ETA = c.fore.eta(slot.LaneOf(number), t.Position, clk); c.cfg.Draws {
 			t.ETA = c.drawETA(number, clk)
 		}
 	}
@@ -332,6 +332,7 @@ type call struct {
 	at, until time.Duration
 	told      bool          // the visitor has asked since, and
 	due       time.Duration // may come in from now on
+	invited   bool          // it has asked since it may, and so was told that it is called
 }
 
 // Len, Less, Swap, Push and Pop make calls a heap.Interface.
@@ -406,6 +407,11 @@ func (c *calls) lapsed(clk time.Duration) (call, bool) {
 		x := c.heap[0]
 		now, live := c.at[x.number]
 		live = live && now.at == x.at
+		if live && now.until > x.until { // its visitor waits before the door
+			c.heap[0] = now
+			heap.Fix(c, 0)
+			continue
+		}
 		if live && clk < x.until {
 			return call{}, false
 		}

@@ -7,11 +7,11 @@ import "time"
 // 200 in second 60 (docs/protocol.md §8). It also holds each second to
 // ⌈N/60⌉ + 1 claims: calls are even, but the visitors who answer them are not.
 type pace struct {
-	step  time.Duration // 0: no spread
-	at    time.Duration // the next call is due
-	ring  []time.Duration
+	step  time.Duration   // 0: no spread
+	at    time.Duration   // the next call is due
+	ring  []time.Duration // when each may be used again, the soonest first, from next on
 	next  int
-	clear time.Duration // length of the second that the ring guards
+	clear time.Duration // from the use of one to its next
 }
 
 // maxRing bounds the ring: above 100,000 calls a second of one counter the
@@ -40,20 +40,30 @@ func (p *pace) called(clk time.Duration) {
 	}
 }
 
-// admit keeps a moment for one admission, clk or later, such that no second has
-// more than its share with the next ahead ones let in before it.
+// admit keeps a moment for one admission, clk or later, such that no second has more than its share.
+// Each admission uses up one of as many tokens, which can be used again a second later; it leaves the
+// soonest ones to those who are ahead of it, and have not come yet.
 func (p *pace) admit(clk time.Duration, ahead int) time.Duration {
-	if len(p.ring) == 0 {
+	n := len(p.ring)
+	if n == 0 {
 		return clk
 	}
-	at := clk
-	if first := p.ring[(p.next+min(ahead, len(p.ring)-1))%len(p.ring)]; first > 0 {
-		at = max(at, first+p.clear)
+	k := min(ahead, n-1)
+	at := max(clk, *p.token(k))
+	for ; k > 0; k-- {
+		*p.token(k) = *p.token(k - 1)
 	}
-	p.ring[p.next] = at
-	p.next = (p.next + 1) % len(p.ring)
+	p.next = (p.next + 1) % n
+	k = n - 1
+	for ; k > 0 && *p.token(k - 1) > at+p.clear; k-- {
+		*p.token(k) = *p.token(k - 1)
+	}
+	*p.token(k) = at + p.clear
 	return at
 }
+
+// token is the k-th soonest.
+func (p *pace) token(k int) *time.Duration { return &p.ring[(p.next+k)%len(p.ring)] }
 
 // rate counts events by second over the last rateSeconds.
 type rate struct {

@@ -1,6 +1,9 @@
 package counter
 
 import (
+	"cmp"
+	"math/rand/v2"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -79,4 +82,80 @@ func TestWhatIsLentToThoseWhoWaitIsSpacedOnce(t *testing.T) {
 			}
 		})
 	}
+}
+
+// Visitors answer even calls in any order within a second or two. No second lets in more than its share,
+// and who is called does not wait longer and longer before the door: each who came before somebody who
+// was ahead cost a place in some second, and after a minute calls lapsed before their visitors might
+// come in.
+func TestTheDoorKeepsUpWithTheCalls(t *testing.T) {
+	for _, perMinute := range []int64{60, 600, 3000, 60_000} {
+		r := rand.New(rand.NewPCG(1, uint64(perMinute)))
+		p := newPace(Settings{Spread: true, New: slot.Limit{N: perMinute, Per: time.Minute}})
+		type visitor struct{ called, asks time.Duration }
+		var all []visitor
+		for i := range 20_000 {
+			called := time.Duration(i) * p.step
+			all = append(all, visitor{called, called + time.Duration(r.Int64N(int64(time.Second)))})
+		}
+		order := slices.Clone(all)
+		slices.SortFunc(order, func(a, b visitor) int { return cmp.Compare(a.asks, b.asks) })
+		var in []time.Duration
+		asked := map[time.Duration]bool{}
+		worst := time.Duration(0)
+		for _, v := range order {
+			ahead := 0
+			for c := v.called - p.step; c >= 0 && c > v.asks-aheadWithin && ahead < aheadMost; c -= p.step {
+				if !asked[c] {
+					ahead++
+				}
+			}
+			asked[v.called] = true
+			at := p.admit(v.asks, ahead)
+			in, worst = append(in, at), max(worst, at-v.asks)
+		}
+		slices.Sort(in)
+		share := int(perMinute/60) + 1
+		for i := share; i < len(in); i++ {
+			if in[i]-in[i-share] < time.Second {
+				t.Fatalf("%d a minute: more than %d within a second", perMinute, share)
+			}
+		}
+		if worst > 2*time.Second {
+			t.Errorf("%d a minute: somebody who is called waits for %v before the door", perMinute, worst)
+		}
+	}
+}
+
+// A visitor who is called and waits before the door comes when it was told to: its slot is kept until
+// then, and it was not told to come in before.
+func TestWhoWaitsBeforeTheDoorKeepsTheCall(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := laned(t, "a", &store.Memory{}, func(c *Config) { c.New.N = 60 })
+		c.Hold(true)
+		n := joins(t, c, 0, 1)[0]
+		c.Hold(false)
+		time.Sleep(2 * time.Second) // it is called
+		c.mu.Lock()
+		for range 15 { // others have come in, or will
+			c.pace.admit(c.cfg.Boot(), 0)
+		}
+		c.mu.Unlock()
+		for k := 0; ; k++ {
+			p, err := c.Poll(t.Context(), lifeOf(c), n, 0)
+			if err != nil || k > 3 {
+				t.Fatal(k, err)
+			}
+			if p.Status == slot.TicketCalled {
+				break
+			}
+			if !p.Called || k == 0 && p.PollAfter < 6*time.Second {
+				t.Fatalf("poll %d: %+v", k, p)
+			}
+			time.Sleep(p.PollAfter)
+		}
+		if got := c.State(0, 0).Totals; got.Lapsed > 0 {
+			t.Errorf("the call has lapsed: %+v", got)
+		}
+	})
 }

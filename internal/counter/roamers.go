@@ -100,8 +100,8 @@ func (c *desk) roam(id uint64, came slot.Tau, clk time.Duration) Place {
 	x.seen, x.given = clk, max(x.given, c.cfg.Line.PollMin)
 	c.call(clk)
 	p.Position = c.roamerPosition(x, clk)
-	p.Ahead, p.ETA = p.Position-1, c.fore.eta(p.Position, clk)
-	p.Status, p.PollAfter = slot.TicketWaiting, c.pollAfter(p.ETA, p.Position, clk)
+	p.Ahead, p.ETA = p.Position-1, c.fore.eta(0, p.Position, clk)
+	p.Status, p.PollAfter = slot.TicketWaiting, c.pollAfter(p.ETA, 0, p.Position, clk)
 	x.given = p.PollAfter
 	if x.called {
 		p.Status, p.Called, p.ETA = slot.TicketCalled, true, ETA{Known: true, Exact: true}
@@ -181,6 +181,7 @@ func (c *desk) callRoamer(clk time.Duration) bool {
 	x.called, x.until = true, clk+max(5*time.Second, 2*x.given)
 	c.stats.Called++
 	c.laned[0].called++
+	c.laned[0].calls.add(clk, 1)
 	c.left.add(clk, 1)
 	c.pace.called(clk)
 	return true

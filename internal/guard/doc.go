@@ -6,7 +6,7 @@
 // An address has at most as many connections as it may; one more is closed at once. A handler
 // that reads a request's body waits for the client no longer than [Pace] allows, and neither does
 // a write of its answer. Time in which the handler itself does not read or write is not counted,
-// so that a slow origin costs no client its upload.
+// so that a slow origin costs no client its upload. [EndBody] ends a body that keeps somebody else waiting.
 //
 // # Concurrency and cost
 //

@@ -70,8 +70,8 @@ func importRules() []importRule {
 		{from: []string{"internal/wire/..."}, allow: []string{},
 			why: "a library's user does not pay for gRPC: the standard library alone"},
 		{from: []string{"."}, allow: []string{"slot", "limit", "internal/boot", "internal/callkey",
-			"internal/counter", "internal/decide", "internal/exclude", "internal/paths", "internal/quota",
-			"internal/route", "internal/store",
+			"internal/counter", "internal/decide", "internal/exclude", "internal/guard", "internal/paths",
+			"internal/quota", "internal/route", "internal/store",
 			"internal/tally", "internal/ticket", "internal/view", "internal/visits", "internal/wire", nats,
 			"golang.org/x/sys/..."},
 			why: "the root declares Rules and Page and cmd wires who implements them: a library's " +
