@@ -146,7 +146,7 @@ func (r *Room) show(q *visitRequest, v *View) {
 // Shared header values: assigned, never changed.
 var (
 	noStore  = []string{"no-store"}
-	vary     = []string{"Cookie, Accept, Accept-Encoding, Accept-Language, Sec-Fetch-Mode"}
+	vary     = []string{"Cookie, Accept, Accept-Encoding, Accept-Language, Origin, Sec-Fetch-Mode"}
 	noIndex  = []string{"noindex"}
 	htmlType = []string{"text/html; charset=utf-8"}
 	textType = []string{"text/plain; charset=utf-8"}

@@ -41,6 +41,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/headgate/headgate/internal/cors"
 	"github.com/headgate/headgate/internal/exclude"
 	"github.com/headgate/headgate/internal/route"
 	"github.com/headgate/headgate/internal/rules"
@@ -269,6 +270,9 @@ type Room struct {
 
 	// Exclude says which requests pass without being counted.
 	Exclude Exclude
+
+	// CORS says how preflights are answered; nil: the origin answers them. Default nil.
+	CORS *cors.Rules
 
 	// JoinLimit bounds how many join from one network.
 	JoinLimit JoinLimit

@@ -7,6 +7,7 @@ import (
 
 	"go.yaml.in/yaml/v4"
 
+	"github.com/headgate/headgate/internal/cors"
 	"github.com/headgate/headgate/internal/exclude"
 	"github.com/headgate/headgate/internal/route"
 )
@@ -137,6 +138,7 @@ func roomFields(r *Room) []field {
 		{name: "events", read: readEvents(&r.Events)},
 		one("search_engine_crawler_bypass", truth(&r.CrawlerBypass)),
 		{name: "exclude", read: readExclude(&r.Exclude)},
+		{name: "cors", read: readCORS(&r.CORS)},
 		group("join_limit", joinLimitFields(&r.JoinLimit)),
 		group("pass_sharing", passSharingFields(&r.PassSharing)),
 		one("bind", text(&r.Bind, cleanBind)),
@@ -242,6 +244,7 @@ func homeOf(name string) string {
 		{"in a zone, under zones", zoneFields(new(Zone))},
 		{"in a route, under additional_routes in a room", routeFields(new(route.Route))},
 		{"under exclude in a room", excludeFields(new(Exclude), new(bool))},
+		{"under cors in a room", corsFields(new(cors.Rules))},
 		{"under join_limit in a room", joinLimitFields(new(JoinLimit))},
 		{"under pass_sharing in a room", passSharingFields(new(PassSharing))},
 		{"under page in a room", pageFields(new(Page))},

@@ -199,5 +199,14 @@ func brokenRoom(r *Room) []string {
 		must(name != "" && !strings.ContainsAny(name, " :") && has == (value != ""),
 			"exclude header %q", h)
 	}
+	if c := r.CORS; c != nil {
+		must(len(c.Origins) > 0 && len(c.Origins) <= mostCORS, "%d origins", len(c.Origins))
+		must(!c.Credentials || !slices.Contains(c.Origins, "*"), "every origin with credentials")
+		spans("max_age", c.MaxAge, 0, 24*time.Hour)
+		for _, o := range c.Origins {
+			again, m := cleanCORSOrigin(o)
+			must(m == nil && again == o, "origin %q", o)
+		}
+	}
 	return broken
 }

@@ -33,6 +33,7 @@ func fromFile(c *config.Room, b *Book) *Room {
 		PollMaxSeconds:  int64(math.Ceil(c.PollMax.Seconds())),
 		JoinLimit: JoinLimit{c.JoinLimit.Amount, int64(c.JoinLimit.Window.Seconds()),
 			int64(c.JoinLimit.PrefixV4), int64(c.JoinLimit.PrefixV6), c.JoinLimit.Action},
+		CORS: r.Own.CORS,
 	}
 	r.AdditionalRoutes, r.CookieSuffix = routesOf(c), c.CookieSuffix
 	o := &r.Own
@@ -41,6 +42,9 @@ func fromFile(c *config.Room, b *Book) *Room {
 	o.Exclude.Paths, o.Exclude.Methods, o.Exclude.CIDRs, o.Exclude.Headers = excludeOf(&c.Exclude)
 	o.Exclude.Upgrade = c.Exclude.Upgrade
 	o.Exclude.MaxInFlight, o.Exclude.MaxPerAddr = c.Exclude.MaxInFlight, c.Exclude.MaxPerAddr
+	if c.CORS != nil {
+		o.CORS = corsOf(c.CORS)
+	}
 	o.Limits, o.Page.Policy = orNone(c.Limits), c.Page.ContentSecurityPolicy
 	o.Checkout = Checkout{Pass: c.Checkout.Pass, GracePaths: orNone(c.Checkout.GracePaths),
 		GraceSeconds: int64(cmp.Or(c.Checkout.Grace, config.DefaultGrace).Seconds()),

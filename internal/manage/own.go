@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/headgate/headgate/internal/config"
+	"github.com/headgate/headgate/internal/cors"
 	"github.com/headgate/headgate/internal/exclude"
 	"github.com/headgate/headgate/internal/pages"
 )
@@ -45,6 +46,7 @@ type Own struct {
 	Paths                string      `json:"paths"`                   // clean or as_they_come
 	FailOpenAfterSeconds int64       `json:"fail_open_after_seconds"` // 0 is never
 	Exclude              Exclude     `json:"exclude"`
+	CORS                 CORS        `json:"cors"`
 	Limits               []string    `json:"limits"`
 	Checkout             Checkout    `json:"checkout"`
 	Page                 Page        `json:"page"`
@@ -78,6 +80,15 @@ type Exclude struct {
 	Upgrade     bool  `json:"upgrade"`
 	MaxInFlight int64 `json:"max_in_flight"`
 	MaxPerAddr  int64 `json:"max_in_flight_per_address"`
+}
+
+// CORS says how headgate answers preflights; without origins it does not.
+type CORS struct {
+	Origins       []string `json:"origins"`
+	Methods       []string `json:"methods"`
+	Headers       []string `json:"headers"`
+	MaxAgeSeconds int64    `json:"max_age_seconds"`
+	Credentials   bool     `json:"credentials"`
 }
 
 // Checkout is what the room does for the pages on which a visitor pays.
@@ -158,7 +169,9 @@ func (o *Own) fields() []field {
 
 // newMembers are those that the first records had not.
 func newMembers(o *Own) []field {
-	e, c, p, s := &o.Exclude, &o.Checkout, &o.Page, &o.PassSharing
+	e, c, p, s, x := &o.Exclude, &o.Checkout, &o.Page, &o.PassSharing, &o.CORS
+	methods := texts("methods", &x.Methods, 64)
+	methods.std = func() { x.Methods = cors.DefaultMethods() }
 	return []field{
 		truth("path_case_sensitive", &o.PathCaseSensitive, false),
 		word("paths", &o.Paths, config.PathsClean, config.PathsClean, config.PathsAsTheyCome),
@@ -170,6 +183,11 @@ func newMembers(o *Own) []field {
 			truth("upgrade", &e.Upgrade, false),
 			whole("max_in_flight", &e.MaxInFlight, exclude.MaxInFlight, 1, 1e9),
 			whole("max_in_flight_per_address", &e.MaxPerAddr, exclude.MaxPerAddr, 1, 1e9),
+		}, false),
+		group("cors", []field{
+			texts("origins", &x.Origins, 300), methods, texts("headers", &x.Headers, 256),
+			whole("max_age_seconds", &x.MaxAgeSeconds, int64(cors.DefaultMaxAge.Seconds()), 0, 86400),
+			truth("credentials", &x.Credentials, false),
 		}, false),
 		texts("limits", &o.Limits, 64),
 		group("checkout", []field{

@@ -23,6 +23,8 @@ var full = `{"name":"full","host":"Shop.Example.com","path":"/*/buy/","total_act
 	"headgate":{"path_case_sensitive":true,"paths":"as_they_come","fail_open_after_seconds":30,
 	"exclude":{"paths":["/hooks/","/hooks/"],"methods":["PURGE"],"cidrs":["192.0.2.7"],"headers":["x-probe: 1"],
 		"upgrade":true,"max_in_flight":7,"max_in_flight_per_address":3},
+	"cors":{"origins":["https://App.example:443","https://*.shop.example"],"methods":["PUT"],"headers":["x-member"],
+		"max_age_seconds":600,"credentials":true},
 	"limits":["api","all"],"pass_sharing":{"networks":5,"action":"WAIT"},"bind":"header:x-member",
 	"checkout":{"pass":true,"grace_paths":["/pay/*"],"grace_seconds":60,"warn_seconds":30},
 	"page":{"content_security_policy":"default-src 'self'","translations":{"de-DE":"<p>{{waitTime}} Min</p>"},
@@ -37,6 +39,8 @@ func TestOwnMembers(t *testing.T) {
 		Exclude: Exclude{Defaults: true, Paths: []string{"/hooks/"}, Methods: []string{"PURGE"},
 			CIDRs: []string{"192.0.2.7/32"}, Headers: []string{"X-Probe: 1"},
 			Upgrade: true, MaxInFlight: 7, MaxPerAddr: 3},
+		CORS: CORS{[]string{"https://app.example", "https://*.shop.example"}, []string{"PUT"},
+			[]string{"X-Member"}, 600, true},
 		Limits: []string{"api", "all"},
 		Checkout: Checkout{Pass: true, GracePaths: []string{"/pay/*"}, GraceSeconds: 60,
 			WarnSeconds: 30},
@@ -48,7 +52,8 @@ func TestOwnMembers(t *testing.T) {
 		t.Helper()
 		g := Own{PathCaseSensitive: got.PathCaseSensitive, Paths: got.Paths,
 			FailOpenAfterSeconds: got.FailOpenAfterSeconds,
-			Exclude:              got.Exclude, Limits: got.Limits, Checkout: got.Checkout, Page: got.Page,
+			Exclude:              got.Exclude, CORS: got.CORS, Limits: got.Limits, Checkout: got.Checkout,
+			Page:        got.Page,
 			PassSharing: got.PassSharing, Bind: got.Bind}
 		if d := cmp.Diff(want, g); d != "" {
 			t.Errorf("%s: %s", what, d)
@@ -81,7 +86,8 @@ func TestOwnMembers(t *testing.T) {
 		return s.do(&Op{What: Rooms, Verb: verb, Room: r.ID, Body: []byte(body)}).Value.(*Room)
 	}
 	got := edit(Edit, `{"headgate":{"checkout":{"warn_seconds":0},"exclude":{"defaults":false},
-		"page":{"assets":[]}}}`)
+		"page":{"assets":[]},"cors":{"methods":null,"max_age_seconds":0}}}`)
+	want.CORS.Methods, want.CORS.MaxAgeSeconds = []string{"GET", "HEAD", "POST"}, 0
 	want.Checkout.WarnSeconds, want.Exclude.Defaults, want.Page.Assets = 0, false, []Asset{}
 	same("merged", &got.Own, want)
 	bare := `"name":"full","host":"shop.example.com","total_active_users":3,"new_users_per_minute":2`
@@ -94,6 +100,7 @@ func TestOwnMembers(t *testing.T) {
 	same("replaced", &got.Own, Own{Paths: "clean",
 		Exclude: Exclude{Defaults: true, Paths: []string{}, Methods: []string{}, CIDRs: []string{},
 			Headers: []string{}, MaxInFlight: 1000, MaxPerAddr: 100},
+		CORS:   CORS{[]string{}, []string{"GET", "HEAD", "POST"}, []string{}, 5, false},
 		Limits: []string{}, PassSharing: PassSharing{3, "mark"},
 		Checkout: Checkout{GracePaths: []string{}, GraceSeconds: 600},
 		Page:     Page{Translations: map[string]string{}, Assets: []Asset{}}})
@@ -120,6 +127,7 @@ func TestOwnMembersAreInForce(t *testing.T) {
 		!slices.Equal(c.Exclude.Methods, []string{"PURGE"}) ||
 		c.Exclude.CIDRs[0].String() != "192.0.2.7/32" || !slices.Equal(c.Limits, []string{"api", "all"}) ||
 		!c.Exclude.Upgrade || c.Exclude.MaxInFlight != 7 || c.Exclude.MaxPerAddr != 3 ||
+		c.CORS == nil || c.CORS.Origins[0] != "https://app.example" || c.CORS.MaxAge.Seconds() != 600 ||
 		!c.PathCaseSensitive || c.Paths != "as_they_come" || c.FailOpenAfter.Seconds() != 30 ||
 		!c.Checkout.Pass ||
 		c.Checkout.Grace.Seconds() != 60 || c.Checkout.Warn.Seconds() != 30 ||
@@ -164,6 +172,11 @@ func TestFaultsOfOwnMembers(t *testing.T) {
 		{`"headgate":{"exclude":{"paths":["/x","y"]}}`, "/headgate/exclude/paths/1 invalid"},
 		{`"headgate":{"exclude":{"cidrs":["192.0.2.1/24"]}}`, "/headgate/exclude/cidrs/0 invalid"},
 		{`"headgate":{"exclude":{"headers":["a b"]}}`, "/headgate/exclude/headers/0 invalid"},
+		{`"headgate":{"cors":{"origins":["https://a.example","null"]}}`, "/headgate/cors/origins/1 inv"},
+		{`"headgate":{"cors":{"origins":["*"],"credentials":true}}`, "/headgate/cors/origins inv"},
+		{`"headgate":{"cors":{"methods":["PUT"]}}`, "/headgate/cors/origins inv"},
+		{`"headgate":{"cors":{"origins":["*"],"headers":["x-*"]}}`, "/headgate/cors/headers/0 inv"},
+		{`"headgate":{"cors":{"origins":["*"],"max_age_seconds":86401}}`, "/headgate/cors/max_age_seconds out"},
 		{`"headgate":{"limits":["api","apj"]}`, "/headgate/limits/1 invalid"},
 		{`"headgate":{"checkout":{"grace_paths":["x"]}}`, "/headgate/checkout/grace_paths/0 inv"},
 		{`"headgate":{"checkout":{"grace":5}}`, "/headgate/checkout/grace unknown"},
@@ -225,7 +238,7 @@ func TestRoomsOfBefore(t *testing.T) {
 	}
 	own := record["rooms"].([]any)[0].(map[string]any)["headgate"].(map[string]any)
 	for _, name := range []string{"path_case_sensitive", "paths", "fail_open_after_seconds",
-		"exclude", "limits", "checkout", "page", "pass_sharing", "bind"} {
+		"exclude", "cors", "limits", "checkout", "page", "pass_sharing", "bind"} {
 		if _, ok := own[name]; !ok {
 			t.Fatal("not kept:", name)
 		}

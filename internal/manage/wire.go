@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/headgate/headgate/internal/config"
+	"github.com/headgate/headgate/internal/cors"
 	"github.com/headgate/headgate/internal/route"
 )
 
@@ -69,6 +70,10 @@ func (r *Room) values(origin string) map[string]any {
 	if o.Bind != "" {
 		v["bind"] = o.Bind
 	}
+	if x := &o.CORS; x.written() {
+		v["cors"] = map[string]any{"origins": x.Origins, "methods": x.Methods, "headers": x.Headers,
+			"max_age": span(x.MaxAgeSeconds), "credentials": strconv.FormatBool(x.Credentials)}
+	}
 	var routes []any
 	for _, x := range r.AdditionalRoutes {
 		routes = append(routes, map[string]any{"host": x.Host, "path": x.Path})
@@ -116,13 +121,13 @@ func pointerOf(key string) string {
 	case "cookie_samesite":
 		return "/cookie_attributes/samesite"
 	case "poll_min", "poll_max", "hard_end", "hold", "hold_phone", "call_hold", "fail_open_after",
-		"join_limit/window", "checkout/grace", "checkout/warn":
+		"join_limit/window", "checkout/grace", "checkout/warn", "cors/max_age":
 		return "/headgate/" + key + "_seconds"
 	}
 	switch group {
 	case "closed", "shadow", "message", "refresh_header", "spread", "max_waiting", "title", "opens_at",
-		"origin", "path_case_sensitive", "paths", "exclude", "limits", "checkout", "page", "join_limit",
-		"pass_sharing", "bind":
+		"origin", "path_case_sensitive", "paths", "exclude", "cors", "limits", "checkout", "page",
+		"join_limit", "pass_sharing", "bind":
 		return "/headgate/" + key
 	}
 	return "/" + key
@@ -151,6 +156,9 @@ func (d *draft) written(c *config.Room) {
 	d.AdditionalRoutes = routesOf(c)
 	e := &d.Own.Exclude
 	e.Paths, e.Methods, e.CIDRs, e.Headers = excludeOf(&c.Exclude)
+	if c.CORS != nil {
+		d.Own.CORS = corsOf(c.CORS)
+	}
 	d.Own.Checkout.GracePaths = orNone(c.Checkout.GracePaths)
 	d.Own.Bind = c.Bind
 }
@@ -169,6 +177,17 @@ func excludeOf(e *config.Exclude) (paths, methods, cidrs, headers []string) {
 		cidrs = append(cidrs, p.String())
 	}
 	return orNone(e.Paths), orNone(e.Methods), cidrs, orNone(e.Headers)
+}
+
+// written reports whether there is anything to check.
+func (x *CORS) written() bool {
+	return len(x.Origins)+len(x.Headers) > 0 || !slices.Equal(x.Methods, cors.DefaultMethods()) ||
+		x.MaxAgeSeconds != int64(cors.DefaultMaxAge.Seconds()) || x.Credentials
+}
+
+func corsOf(c *cors.Rules) CORS {
+	return CORS{orNone(c.Origins), orNone(c.Methods), orNone(c.Headers), int64(c.MaxAge.Seconds()),
+		c.Credentials}
 }
 
 func orNone(all []string) []string { return append([]string{}, all...) }

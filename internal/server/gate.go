@@ -10,6 +10,7 @@ import (
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/internal/api"
 	"github.com/headgate/headgate/internal/config"
+	"github.com/headgate/headgate/internal/cors"
 	"github.com/headgate/headgate/internal/proxy"
 	"github.com/headgate/headgate/internal/route"
 )
@@ -49,14 +50,16 @@ type gate struct {
 	live *api.Live   // nil: none
 	made *madeRoom   // nil: the room is of the file
 
-	room    *headgate.Room
-	places  *route.Set
-	look    *look
-	proxy   *proxy.Proxy
-	handler http.Handler
-	ended   *endings
-	origin  *originCounts
-	broken  *brokenAnswers
+	room      *headgate.Room
+	places    *route.Set
+	look      *look
+	proxy     *proxy.Proxy
+	handler   http.Handler
+	preflight http.Handler // nil without cors
+	cors      *cors.Policy // nil: preflights go to the origin
+	ended     *endings
+	origin    *originCounts
+	broken    *brokenAnswers
 
 	runs, probes *task // the room's Run and the proxy's
 }
@@ -222,10 +225,14 @@ func (s *Server) connect(g *gate, all *config.Config) (err error) {
 
 // assemble puts together what a request of the room goes through.
 func (s *Server) assemble(g *gate) {
-	g.places = g.now.Places()
+	g.places, g.cors = g.now.Places(), cors.New(g.now.CORS)
 	desk := s.checkoutDesk(g)
-	inside := s.traces.Inside(passedAs, desk.Inside(s.limits.before(&g.now, g.proxy)))
-	g.handler = s.traces.Request(g.file.Name, g.look.before(desk.Before(g.room.Handler(inside))))
+	inside := s.traces.Inside(passedAs, desk.Inside(s.limits.before(&g.now, g.cors.Origin(g.proxy))))
+	own := g.cors.Before(g.look.before(desk.Before(g.room.Handler(inside))))
+	g.handler, g.preflight = s.traces.Request(g.file.Name, own), nil
+	if g.cors != nil {
+		g.preflight = s.traces.Request(g.file.Name, g.cors)
+	}
 }
 
 // roomConfig is what the configuration says of a room, as the room reads it.

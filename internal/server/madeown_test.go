@@ -90,6 +90,29 @@ func TestMadeRoomHasWhatOneOfTheFileHas(t *testing.T) {
 	}
 }
 
+// cors of a room of the API is in force as soon as it is written.
+func TestMadeRoomAnswersPreflights(t *testing.T) {
+	p := run(t, anyHost)
+	b := p.boss("write")
+	id := b.made(p.teaWith(`"queue_all":true`))
+	allowed := func() string {
+		res := askRaw(t, p.visitors, "OPTIONS / HTTP/1.1\r\nHost: tea.example\r\nOrigin: https://app.example\r\n"+
+			"Access-Control-Request-Method: GET\r\n\r\n")
+		return res.Header.Get("Access-Control-Allow-Origin") + " " + res.Header.Get("Access-Control-Max-Age")
+	}
+	if got := allowed(); got != " " {
+		t.Error("without cors:", got)
+	}
+	b.ask("PATCH", ":/"+id, `{"headgate":{"cors":{"origins":["https://APP.example"],"max_age_seconds":60}}}`)
+	if got := allowed(); got != "https://app.example 60" {
+		t.Error("with cors:", got)
+	}
+	b.ask("PATCH", ":/"+id, `{"headgate":{"cors":null}}`)
+	if got := allowed(); got != " " {
+		t.Error("taken away:", got)
+	}
+}
+
 // A room of the API meets limits of the file, and is still there when the file has them no more.
 func TestMadeRoomMeetsLimits(t *testing.T) {
 	const limit = "limits:\n  - {name: api, algorithm: sliding_log, amount: 2, window: 1h}\n"

@@ -7,6 +7,7 @@ import (
 
 	"github.com/headgate/headgate/internal/config"
 	"github.com/headgate/headgate/internal/paths"
+	"github.com/headgate/headgate/internal/wire"
 )
 
 // route finds the most specific room for a request. If readings of its path are of different
@@ -57,6 +58,9 @@ func (s *Server) route(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	h := best.handler
+	if len(others) == 0 && best.preflight != nil && wire.IsPreflight(r) { // of several each would have a say
+		h = best.preflight
+	}
 	for _, g := range others { // it may reach each of them: it needs the pass of each
 		if g != best {
 			h = g.room.Handler(h)

@@ -88,6 +88,9 @@ func (s *Server) originError(
 	h.Set("X-Request-Id", id)
 	h.Set("Retry-After", strconv.Itoa(int(errorRetry.Seconds())))
 	g := s.set.Load().find(room)
+	if g != nil {
+		g.cors.Share(h, r)
+	}
 	if g == nil || !headgate.Navigates(r) { // a script or a form must not take a page for its answer
 		http.Error(w, "the site does not answer; request "+id, code)
 		return
@@ -100,7 +103,7 @@ func (s *Server) originError(
 		return
 	}
 	maps.Copy(h, g.look.page.FailureHeader(f))
-	h.Set("Vary", "Accept-Encoding, Accept-Language")
+	h.Add("Vary", "Accept-Encoding, Accept-Language")
 	w.WriteHeader(code)
 	w.Write(body.Bytes())
 }
