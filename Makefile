@@ -24,6 +24,8 @@ BESIDE ?= TestFreeze|TestRolling|Skew|LostAnswers|Limits$$|LimitsQuiet|LimitsKil
 KEEP = $(if $(TABLE),-table $(CURDIR)/docs/faults.md)
 # Which scenarios of a siege: TestSiegeShort is three of them, 'TestSiege$$/jars_1$$' one.
 SIEGE ?= TestSiege$$
+# A pattern that fits no test is a mistake, and no success.
+SOME := awk '{ print; fflush() } /no tests to run/ { none = 1 } END { if (none) print "no test is called that"; exit none }'
 # Cases of a hunt of the simulator.
 HUNT ?= 3000
 
@@ -162,7 +164,7 @@ LIMITERS ?= .
 .PHONY: limiters
 limiters: setup-redis ## limits beside the limiters of others, in one run: 2 min
 	cd tests/limiters && $(GO) vet ./... && \
-		$(GO) test -count=1 -v -timeout 10m -run '$(LIMITERS)' ./... -slack $(SLACK)
+		$(GO) test -count=1 -v -timeout 10m -run '$(LIMITERS)' . -slack $(SLACK) 2>&1 | $(SOME)
 
 # A module of its own, as limiters is.
 .PHONY: cloudflare
@@ -175,7 +177,7 @@ crowd: ## the real binary under 400 visitors, judged by the origin: 75 s
 
 .PHONY: siege
 siege: ## attackers before the real binary, and a scoreboard: 20 min
-	$(GO) test -count=1 -v -timeout 40m -tags siege -run '$(SIEGE)' ./tests/siege
+	$(GO) test -count=1 -v -timeout 40m -tags siege -run '$(SIEGE)' ./tests/siege 2>&1 | $(SOME)
 
 .PHONY: kills kills-processes kills-limits kills-homes
 kills: kills-processes kills-limits kills-homes ## ten kills under 320 visitors, a freeze, fsync before the answer, bad days: 4 min
@@ -192,10 +194,10 @@ kills-homes:
 
 .PHONY: cluster
 cluster: ## real nodes, killed, frozen, cut off and replaced under visitors and jobs: 75 min
-	$(GO) test -count=1 -v -timeout 110m -tags cluster -run '$(CLUSTER)' ./tests/cluster $(KEEP)
+	$(GO) test -count=1 -v -timeout 110m -tags cluster -run '$(CLUSTER)' ./tests/cluster $(KEEP) 2>&1 | $(SOME)
 	$(GO) test -count=1 -v -timeout 5m -tags cluster -run '$(CLUSTER)' ./examples/...
 	[ -z '$(BESIDE)' ] || \
-	$(GO) test -count=1 -v -timeout 60m -tags cluster -run '$(BESIDE)' ./tests/cluster -own-nats $(KEEP)
+	$(GO) test -count=1 -v -timeout 60m -tags cluster -run '$(BESIDE)' ./tests/cluster -own-nats $(KEEP) 2>&1 | $(SOME)
 
 .PHONY: three
 three: # what of cluster belongs to each change
