@@ -84,11 +84,8 @@ func checkCommand(_ context.Context, args []string, stdout, stderr io.Writer) in
 	if err == nil {
 		secure, err = checkTLS(cfg)
 	}
-	if err == nil && cfg.Envoy != nil {
-		err = server.CheckRules(cfg.Envoy.Rules)
-	}
 	if err == nil {
-		err = server.CheckPages(cfg)
+		err = server.CheckFiles(cfg)
 	}
 	if *format == "json" {
 		return checkJSON(stdout, stderr, judge(*file, cfg, secure, err))

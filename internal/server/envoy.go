@@ -23,12 +23,6 @@ type envoyGate struct {
 // maxRuleFile bounds a file of rules. It is that of package envoy.
 const maxRuleFile = 4 << 20
 
-// CheckRules reports what is wrong with files of rules for Envoy.
-func CheckRules(files []string) error {
-	_, err := readRules(files)
-	return err
-}
-
 // readRules reads the files of rules, and says what is wrong with any of them.
 func readRules(files []string) (*envoy.Rules, error) {
 	var all []*envoy.Rules

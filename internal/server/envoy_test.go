@@ -138,7 +138,7 @@ func TestFaultsOfAllFilesOfRules(t *testing.T) {
 	if err := os.WriteFile(bad, []byte("domain: a\ndescriptors:\n- {kee: k}\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	err := CheckRules([]string{bad, gone, bad})
+	_, err := readRules([]string{bad, gone, bad})
 	var got []string
 	for _, f := range config.Faults(err) {
 		got = append(got, filepath.Base(f.File)+" "+f.Key)

@@ -25,8 +25,8 @@ type look struct {
 	places *route.Set    // of the room
 }
 
-// CheckPages reports what is wrong with the files of the rooms' own pages.
-func CheckPages(cfg *config.Config) error {
+// checkPages reports what is wrong with the files of the rooms' own pages.
+func checkPages(cfg *config.Config) error {
 	book, err := pages.NewBook(errorRetry)
 	if err != nil {
 		return err

@@ -240,20 +240,20 @@ func TestPreviewHasTheMessage(t *testing.T) {
 	}
 }
 
-// TestCheckPages: a page that could not be shown is a fault of its file, before the start.
-func TestCheckPages(t *testing.T) {
+// TestCheckFilesOfPages: a page that could not be shown is a fault of its file, before the start.
+func TestCheckFilesOfPages(t *testing.T) {
 	dir := t.TempDir()
 	cfg, err := config.Parse(filepath.Join(dir, "headgate.yaml"), []byte(ownPageRoom))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if n := len(config.Faults(CheckPages(cfg))); n != 3 {
+	if n := len(config.Faults(CheckFiles(cfg))); n != 3 {
 		t.Errorf("%d faults of three files that are not there", n)
 	}
 	if err := os.WriteFile(filepath.Join(dir, "page.html"), []byte("\n{{x}}{{y}}"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	faults := config.Faults(CheckPages(cfg))
+	faults := config.Faults(CheckFiles(cfg))
 	if len(faults) != 4 || faults[0].Line != 2 {
 		t.Errorf("faults %v", faults)
 	}

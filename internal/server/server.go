@@ -31,6 +31,7 @@ import (
 	"time"
 
 	"github.com/headgate/headgate/internal/analytics"
+	"github.com/headgate/headgate/internal/certs"
 	"github.com/headgate/headgate/internal/config"
 	"github.com/headgate/headgate/internal/dashboard"
 	"github.com/headgate/headgate/internal/guard"
@@ -93,7 +94,10 @@ func Open(ctx context.Context, cfg *config.Config, log *slog.Logger) (*Server, e
 	}
 	s := &Server{cfg: cfg, log: log, began: time.Now(), running: make(chan struct{})}
 	s.conns.Most, s.conns.Log = s.mostConnections, log
-	var err error
+	err := CheckFiles(cfg)
+	if err != nil {
+		return nil, err
+	}
 	if err = checkLimits(cfg); err != nil {
 		return nil, err
 	}
@@ -112,6 +116,25 @@ func Open(ctx context.Context, cfg *config.Config, log *slog.Logger) (*Server, e
 		return nil, err
 	}
 	return s, nil
+}
+
+// CheckFiles reads the files that the configuration names: rules for Envoy, pages and certificates. It
+// says what is wrong with them before an address is taken.
+func CheckFiles(cfg *config.Config) (err error) {
+	if cfg.Envoy != nil {
+		_, err = readRules(cfg.Envoy.Rules)
+	}
+	if err == nil {
+		err = checkPages(cfg)
+	}
+	switch t := &cfg.TLS; {
+	case err != nil || !t.On():
+	case len(t.ACME.Domains) > 0:
+		_, err = certs.ReadRoots(t.ACME.Root)
+	default:
+		_, err = certs.ReadPair(t.Certificate, t.Key, time.Now())
+	}
+	return err
 }
 
 // open builds the rooms and binds the addresses.
