@@ -87,7 +87,7 @@ func (r *Room) wait(q *visitRequest, p *counter.Place, s State) {
 	secs := strconv.FormatInt(int64((v.PollAfter+time.Second-1)/time.Second), 10)
 	both := []string{string(s), secs} // one allocation
 	h[StateHeader], h["Retry-After"] = both[:1:1], both[1:]
-	code := q.f.cfg.StatusCode
+	code := wire.WaitStatus(q.r, q.f.cfg.StatusCode)
 	r.counts.waited.Add(1) // before the answer: who has it may ask for the count
 	switch {
 	case q.peek:
