@@ -87,7 +87,7 @@ func (r *Room) wait(q *visitRequest, p *counter.Place, s State) {
 	secs := strconv.FormatInt(int64((v.PollAfter+time.Second-1)/time.Second), 10)
 	both := []string{string(s), secs} // one allocation
 	h[StateHeader], h["Retry-After"] = both[:1:1], both[1:]
-	code := q.f.cfg.StatusCode
+	code := wire.WaitStatus(q.r, q.f.cfg.StatusCode)
 	r.counts.waited.Add(1) // before the answer: who has it may ask for the count
 	switch {
 	case q.peek:
@@ -180,15 +180,15 @@ func (r *Room) view(q *visitRequest, p *counter.Place, s State) (v View) {
 		Room: q.f.cfg.Title, State: s, Method: string(q.f.cfg.Method),
 		Position: p.Position, Ahead: p.Ahead, Waiting: p.Waiting, Served: p.Served,
 		PollAfter: p.PollAfter, ServedURL: q.at.Served, LeaveURL: q.at.Leave, MoveURL: q.at.Move,
-		HereURL:  q.at.Here,
-		RoomPath: q.at.Path, Message: l.message, UpdatedAt: q.f.cfg.Wall(), QueueAll: l.queueAll,
-		Full:           s == StateFull,
+		HereURL: q.at.Here, RoomPath: q.at.Path, Message: l.message, UpdatedAt: q.f.cfg.Wall(),
+		QueueAll: l.queueAll, Full: s == StateFull,
 		AcceptLanguage: q.r.Header.Get("Accept-Language"),
 		AcceptEncoding: q.r.Header.Get("Accept-Encoding"),
 	}
 	if p.ETA.Known && !l.holds() {
 		v.ETAKnown, v.ETA, v.ETALow, v.ETAHigh = true, p.ETA.Expect, p.ETA.Low, p.ETA.High
 	}
+	v.Notice, v.Slower = p.Notice(q.over)
 	v.Event = r.event(&q.f.cfg)
 	if s == StateOpensSoon {
 		if v.OpensAt = q.f.cfg.OpensAt; !l.early {

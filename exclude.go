@@ -41,6 +41,7 @@ func (r *Room) passBy(q *visitRequest) {
 		return
 	}
 	defer r.flights.Leave(from)
+	q.r = wire.WithoutOverrides(q.r)
 	if !x.Upgrade { // what passes inside a tunnel is neither read nor counted
 		q.r = wire.WithoutUpgrade(q.r)
 	}

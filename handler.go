@@ -47,6 +47,7 @@ type visitRequest struct {
 	twice bool   // claimed again
 	keeps bool   // the ticket of another data centre, which may be good there
 	lane  uint64 // id of the one in which to wait; 0 is none
+	over  bool   // it joined, and had a ticket that is over
 	link  string // that moves the place
 
 	worker *worker   // of the data centre where the visitor's stay or place is, or will be
@@ -551,6 +552,7 @@ func (r *Room) join(q *visitRequest, why State) {
 	}
 	r.counts.joined.Add(1)
 	r.returns(q)
+	q.over = q.has && q.tok.Kind == ticket.Ticket && q.tok.ID > 0
 	q.tok = ticket.Token{
 		Kind: ticket.Ticket, Life: p.Life, ID: p.Number, Arrived: q.f.cfg.Wall().Unix(),
 		Joined: uint32(min(p.Position, math.MaxUint32)), Home: r.own(), Seen: int64(p.Came),
@@ -558,8 +560,7 @@ func (r *Room) join(q *visitRequest, why State) {
 	if q.f.cfg.unordered(p.Number) {
 		q.tok.Joined = 0
 	}
-	q.tok.Shown = q.tok.Joined
-	q.has = true
+	q.tok.Shown, q.has = q.tok.Joined, true
 	r.setCookie(q)
 	// Who comes from our own page without a cookie will never get further.
 	if !q.sent && q.r.Header.Get("Sec-Fetch-Site") == "same-origin" && Navigates(q.r) {

@@ -141,14 +141,15 @@ func (v *visitor) in() bool {
 
 // poll is the page's own poll.
 func (v *visitor) poll() (m struct {
-	State    State    `json:"state"`
-	Position int64    `json:"position"`
-	Ahead    int64    `json:"ahead"`
-	Waiting  int64    `json:"waiting"`
-	ETA      *float64 `json:"eta_seconds"`
-	After    float64  `json:"poll_after_seconds"`
-	Ticket   string   `json:"ticket"`
-	Message  string   `json:"message"`
+	State          State    `json:"state"`
+	Position       int64    `json:"position"`
+	Ahead          int64    `json:"ahead"`
+	Waiting        int64    `json:"waiting"`
+	ETA            *float64 `json:"eta_seconds"`
+	After          float64  `json:"poll_after_seconds"`
+	Notice, Slower string
+	Ticket         string `json:"ticket"`
+	Message        string `json:"message"`
 }) {
 	old := v.extra
 	v.extra = http.Header{PollHeader: {"1"}}

@@ -77,17 +77,22 @@ func TestOneTicketThatIsCalledLetsTwentyIn(t *testing.T) {
 			if c.in() || c.cookie != before {
 				t.Fatalf("copy %d of a used ticket is in, or its answer replaces a pass in the same browser", i)
 			}
-			if p := c.poll(); p.State != StateWaiting || p.After > 5.01 || c.cookie != before {
+			if p := c.poll(); p.State != StateWaiting || p.After > 5.01 || c.cookie != before ||
+				p.Notice != "ticket_used" || p.Slower == "" {
 				t.Fatalf("copy %d is told %+v", i, p)
 			}
 		}
 		time.Sleep(30 * time.Second)
 		tickets := map[string]bool{last.poll().Ticket: true}
 		for i, c := range copies {
-			if c.in() {
-				t.Fatalf("copy %d of a used ticket is in", i)
+			c.accept = "application/json"
+			if body := c.do("GET", "/").Body.String(); !strings.Contains(body, `"notice":"ticket_over"`) {
+				t.Fatalf("copy %d of a used ticket is in, or not told why it joins: %s", i, body)
 			}
 			p := c.poll()
+			if p.Notice != "" {
+				t.Fatalf("copy %d with a place of its own is told %q", i, p.Notice)
+			}
 			if tickets[p.Ticket] || p.Ahead != int64(i)+1 {
 				t.Fatalf("copy %d has ticket %q and %d ahead, want one of its own and %d", i, p.Ticket, p.Ahead, i+1)
 			}

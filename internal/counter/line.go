@@ -36,6 +36,19 @@ type Place struct {
 	UsedUp bool
 }
 
+// Notice says why a visitor with a ticket is not where it was: a word for apps, and a sentence. over:
+// it has just joined, and had a ticket that is over.
+func (p *Place) Notice(over bool) (word, sentence string) {
+	switch {
+	case p.UsedUp:
+		return "ticket_used", "This ticket has just been used. If that was in another browser, you will join the end of the line."
+	case over:
+		return "ticket_over", "The ticket of this browser is over: it was used, perhaps in another browser, or " +
+			"nothing was heard from here for too long. You have joined the end of the line."
+	}
+	return "", ""
+}
+
 // turnSoon is how long a called visitor is held back at most until its second has room for it.
 // Chosen: a second, the share of the next, and few are called in a second.
 const turnSoon = 1500 * time.Millisecond

@@ -22,6 +22,7 @@ type Move struct {
 const (
 	movedKept  = time.Hour
 	movedSweep = time.Minute
+	movedLeast = 2 * time.Minute // when there is no room: longer than a claim may be repeated
 )
 
 // Move moves a place. It blocks until that is written, and says the same when it is asked again.
@@ -55,7 +56,7 @@ func (c *desk) move(m Move, clk time.Duration) (written bool, err error) {
 		return !c.moving(m.Number), nil
 	case ok && c.moved[at].Key != m.From, !c.places(m.Number):
 		return false, ErrNoTicket
-	case !ok && len(c.moved) >= slot.MostMoved:
+	case !ok && !c.movesMore(m.Number, clk):
 		return false, ErrFull
 	}
 	now := slot.Moved{Number: m.Number, Key: m.To, Held: c.pool.Tau(clk)}
@@ -66,6 +67,19 @@ func (c *desk) move(m Move, clk time.Duration) (written bool, err error) {
 		c.moved = slices.Insert(c.moved, at, now)
 	}
 	return false, nil
+}
+
+// movesMore reports whether one more place may move. One network must not use up the moves of all:
+// those in its lane have half of them, and places that are over go when there is no room.
+func (c *desk) movesMore(number uint64, clk time.Duration) bool {
+	most := slot.MostMoved
+	if slot.LaneOf(number) == slot.MostLanes { // slot.NetworkLane
+		most /= 2
+	}
+	if len(c.moved) >= most {
+		c.forgetMoved(clk, movedLeast)
+	}
+	return len(c.moved) < most
 }
 
 // places reports whether a number holds a place that was not used.
@@ -98,13 +112,18 @@ func (c *desk) sweepMoved(clk time.Duration) {
 		return
 	}
 	c.movedAt = clk
+	c.forgetMoved(clk, movedKept)
+}
+
+// forgetMoved forgets the places that have been over for so long.
+func (c *desk) forgetMoved(clk, after time.Duration) {
 	now := c.pool.Tau(clk)
 	var kept []slot.Moved
 	for _, m := range c.moved {
 		if c.places(m.Number) {
 			m.Held = now
 		}
-		if now.Sub(m.Held) < movedKept {
+		if now.Sub(m.Held) < after {
 			kept = append(kept, m)
 		}
 	}

@@ -112,6 +112,49 @@ func TestOnlyTheNewDeviceClaims(t *testing.T) {
 	})
 }
 
+// A network that moves thousands of places, and gives them up, does not use up the moves of others.
+func TestMovesOfOneNetworkLeaveRoomForOthers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := host(t, "a", &store.Memory{}, 1)
+		p := join(t, c)
+		lane, err := c.Join(t.Context(), slot.NetworkLane().ID(), time.Hour, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := c.Poll(t.Context(), lane.Life, lane.Number, 0); err != nil { // its cookie has come back
+			t.Fatal(err)
+		}
+		c.Hold(true)
+		fill := func(n int) {
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			now := c.pool.Tau(c.cfg.Boot())
+			c.moved = nil
+			for i := range uint64(n) { // over at once, by their numbers
+				c.moved = append(c.moved, slot.Moved{Number: 1<<30 + i, Key: 1, Held: now})
+			}
+		}
+		move := func(p Place) error {
+			return c.Move(t.Context(), Move{Life: p.Life, Number: p.Number, To: 7})
+		}
+		fill(slot.MostMoved / 2)
+		if err := move(lane); !errors.Is(err, ErrFull) {
+			t.Errorf("a place in the lane of a network takes more than half: %v", err)
+		}
+		if err := move(p); err != nil {
+			t.Errorf("any other place: %v", err)
+		}
+		fill(slot.MostMoved)
+		time.Sleep(movedLeast - 2*time.Second)
+		if err := move(p); !errors.Is(err, ErrFull) {
+			t.Errorf("those that were over a moment ago are forgotten: %v", err)
+		}
+		if time.Sleep(2 * time.Second); move(p) != nil {
+			t.Error("those that are over keep others from moving")
+		}
+	})
+}
+
 func TestMovedPlacesAreBoundedAndForgotten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &store.Memory{}

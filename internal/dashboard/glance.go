@@ -58,6 +58,8 @@ type shown struct {
 	Message string  `json:"message"`
 	Answers int64   `json:"answers"`
 	Took    float64 `json:"took"` // seconds, exactly
+
+	OneAddress bool `json:"one_address"`
 }
 
 // refusesAfter is how many seconds the store refuses writes before the list of rooms says so. Chosen:
@@ -74,7 +76,7 @@ func showRoom(r *Room, p *point) shown {
 			Refuses: r.Record.Refused > refusesAfter, Damaged: r.Record.Damaged,
 		},
 		Session: r.SessionDuration, Method: r.Method, Shadow: r.Shadow, Message: r.Message,
-		Answers: p.answers, Took: p.took,
+		Answers: p.answers, Took: p.took, OneAddress: r.OneAddress,
 	}
 	if r.Status.Event != nil {
 		s.Event = r.Status.Event.Name

@@ -37,7 +37,7 @@ func (p *Proxy) rewrite(pr *httputil.ProxyRequest) {
 	trusted := p.isTrusted(pr.In)
 	dropClaims(pr.Out.Header, trusted)
 	for name := range pr.Out.Trailer { // some origins read trailers as headers
-		if wire.Owned(name) {
+		if wire.Owned(name) || wire.OverridesURL(name) {
 			delete(pr.Out.Trailer, name)
 		}
 	}
@@ -58,10 +58,11 @@ func (p *Proxy) isTrusted(r *http.Request) bool {
 }
 
 // dropClaims removes other spellings of the headers that headgate owns, and what anybody but a
-// trusted proxy says about where the request comes from.
+// trusted proxy says about where the request comes from and what it asked for.
 func dropClaims(h http.Header, trusted bool) {
 	for name := range h {
-		claim := !trusted && (strings.HasPrefix(name, "X-Forwarded-") || name == "X-Real-Ip")
+		claim := !trusted && (strings.HasPrefix(name, "X-Forwarded-") || name == "X-Real-Ip" ||
+			wire.OverridesURL(name))
 		if claim || wire.AliasOfOwned(name) {
 			delete(h, name)
 		}

@@ -122,3 +122,41 @@ func TestCookiesInFragments(t *testing.T) {
 		}
 	}
 }
+
+// A sibling host can set cookies of the common domain, but none with __Host-: what it got for
+// itself never stands in for a visitor's own cookie.
+func TestACookieOfASiblingHostCostsNobodyAPlace(t *testing.T) {
+	visitors, _, _ := start(t, "http://127.0.0.1:1", "  - {name: shop, origin: ORIGIN, total_active_users: 1, "+
+		"new_users_per_minute: 100, queue_all: true}\n  - {name: free, host: free.example, origin: ORIGIN, "+
+		"total_active_users: 1, new_users_per_minute: 100, queue_all: true}\ntrusted_proxies: [127.0.0.1]\n")
+	ask := func(host, more string) (cookie, number string) {
+		res := askRaw(t, visitors, "GET / HTTP/1.1\r\nHost: "+host+"\r\nX-Forwarded-Proto: https\r\n"+
+			"Accept: application/json\r\nConnection: close\r\n"+more+"\r\n")
+		b, err := io.ReadAll(res.Body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, c := range res.Cookies() {
+			cookie = c.Name + "=" + c.Value
+		}
+		_, number, _ = strings.Cut(string(b), `"number":`)
+		number, _, _ = strings.Cut(number, ",")
+		return cookie, number
+	}
+	own, place := ask("x", "")
+	foreign, _ := ask("x", "") // of the same second or a later one
+	other, _ := ask("free.example", "")
+	for what, tossed := range map[string]string{
+		"a place behind": strings.TrimPrefix(foreign, "__Host-"),
+		"another room's": strings.Replace(other, "__Host-__cfwaitingroom_free", "__cfwaitingroom_shop", 1),
+		"none":           "__cfwaitingroom_shop=AAAA",
+	} {
+		for _, line := range []string{tossed + "; " + own, own + "; " + tossed,
+			own + "\r\nCookie: " + tossed} {
+			set, got := ask("x", "Cookie: "+line+"\r\n")
+			if got != place || set != "" && !strings.HasPrefix(set, "__Host-") {
+				t.Errorf("%s: the place is %s, not %s, and the answer sets %q", what, got, place, set)
+			}
+		}
+	}
+}

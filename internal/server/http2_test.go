@@ -1,12 +1,16 @@
 package server
 
 import (
+	"bufio"
 	"bytes"
+	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"runtime"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -33,15 +37,46 @@ func frames(t *testing.T, url string) *framer {
 	f.enc = hpack.NewEncoder(&f.head)
 	io.WriteString(c, http2.ClientPreface)
 	f.WriteSettings()
-	go func() {
-		defer close(f.ended)
-		for {
-			if _, err := f.ReadFrame(); err != nil {
-				return
-			}
-		}
-	}()
+	go f.listen()
 	return f
+}
+
+// last is the data of a PING after which the client has nothing to ask.
+var last = [8]byte{1}
+
+// listen reads what the server says to its end, or to its answer to the last PING.
+func (f *framer) listen() {
+	defer close(f.ended)
+	for {
+		fr, err := f.ReadFrame()
+		if err != nil {
+			return
+		}
+		if p, ok := fr.(*http2.PingFrame); ok && p.IsAck() && p.Data == last {
+			return
+		}
+	}
+}
+
+// writer opens a connection that gathers up in out what it sends.
+func writer(t *testing.T, url string) (f *framer, out *bufio.Writer) {
+	t.Helper()
+	c, in := dial(t, url)
+	c.SetWriteDeadline(time.Now().Add(patience))
+	out = bufio.NewWriterSize(c, 64<<10)
+	f = &framer{Framer: http2.NewFramer(out, in), c: c, ended: make(chan struct{})}
+	f.enc = hpack.NewEncoder(&f.head)
+	io.WriteString(out, http2.ClientPreface)
+	f.WriteSettings()
+	return f, out
+}
+
+// heap is how much memory is in use.
+func heap() int64 {
+	var m runtime.MemStats
+	runtime.GC()
+	runtime.ReadMemStats(&m)
+	return int64(m.HeapAlloc)
 }
 
 // fields encodes a request with further headers, as pairs "name value".
@@ -103,7 +138,7 @@ func TestRapidReset(t *testing.T) {
 	}
 }
 
-// Headers without an end cost the client its connection, and frames without an end nobody else.
+// Headers without an end cost the client its connection.
 func TestEndlessHeaders(t *testing.T) {
 	origin := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
 	defer origin.Close()
@@ -123,35 +158,85 @@ func TestEndlessHeaders(t *testing.T) {
 			}
 			return nil
 		},
-		"empty CONTINUATION": func(f *framer) error {
-			f.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: f.fields("/")})
-			for range 200_000 {
-				if err := f.WriteContinuation(1, false, nil); err != nil {
-					return err
-				}
-			}
-			return nil
-		},
-		"PING": func(f *framer) error {
-			for range 200_000 { // whose answers nobody reads
-				if err := f.WritePing(false, [8]byte{}); err != nil {
-					return err
-				}
-			}
-			return nil
-		},
 	} {
 		f := frames(t, visitors)
-		err := send(f)
-		if what != "CONTINUATION" { // these hold nothing: each costs what it costs to read 9 bytes
-			f.c.Close()
-		} else if err == nil {
+		if send(f) == nil {
 			t.Errorf("%s: all was taken", what)
 		}
 		f.wholly(t, what)
 		if r := get(t, visitors+"/robots.txt", ""); r.StatusCode != 200 {
 			t.Errorf("%s: somebody else gets %d", what, r.StatusCode)
 		}
+	}
+}
+
+// Frames without an end hold no memory and keep nobody else out. Those whose answers would pile up,
+// because the client does not read them, cost it its connection.
+func TestFloodsOfFrames(t *testing.T) {
+	origin := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		io.Copy(io.Discard, r.Body)
+	}))
+	defer origin.Close()
+	visitors, _, _ := start(t, origin.URL, oneRoom)
+	const (
+		many = 200_000   // frames
+		most = 2_000_000 // frames, whose answers are more than the buffers of the kernel hold
+		held = 5 << 20   // bytes, which is 26 a frame
+	)
+	for what, x := range map[string]struct {
+		first, again func(f *framer) error
+		ends         bool // the client reads nothing, and the server closes the connection
+	}{
+		"PING": {again: func(f *framer) error { return f.WritePing(false, [8]byte{}) }, ends: true},
+		"DATA of a closed stream": {again: func(f *framer) error { return f.WriteData(1, false, nil) },
+			first: func(f *framer) error { return f.ask(1, f.fields("/robots.txt")) }, ends: true},
+		"SETTINGS": {again: func(f *framer) error {
+			return f.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 1})
+		}},
+		"empty SETTINGS": {again: func(f *framer) error { return f.WriteSettings() }},
+		"empty DATA": {again: func(f *framer) error { return f.WriteData(1, false, nil) },
+			first: func(f *framer) error {
+				block := f.fields("/robots.txt")
+				return f.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: block,
+					EndHeaders: true})
+			}},
+		"empty CONTINUATION": {again: func(f *framer) error { return f.WriteContinuation(1, false, nil) },
+			first: func(f *framer) error {
+				return f.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: f.fields("/")})
+			}},
+	} {
+		f, out := writer(t, visitors)
+		if x.first != nil {
+			x.first(f)
+		}
+		before, send, err := heap(), many, error(nil)
+		if x.ends {
+			send = most
+		} else {
+			go f.listen()
+		}
+		for i := 0; i < send && err == nil; i++ {
+			if err = x.again(f); i == many/2 {
+				if r := get(t, visitors+"/robots.txt", ""); r.StatusCode != 200 {
+					t.Errorf("%s: somebody else gets %d", what, r.StatusCode)
+				}
+			}
+		}
+		if x.ends != (err != nil) || errors.Is(err, os.ErrDeadlineExceeded) {
+			t.Errorf("%s: closed %v, want %v: %v", what, err != nil, x.ends, err)
+		}
+		if !x.ends { // the answer to a PING says that all before it is read
+			f.WritePing(false, last)
+			out.Flush()
+			f.wholly(t, what)
+		}
+		if grown := heap() - before; grown > held {
+			t.Errorf("%s: %d MB are held", what, grown>>20)
+		}
+		f.c.Close()
+	}
+	if r := get(t, visitors+"/robots.txt", ""); r.StatusCode != 200 {
+		t.Errorf("after all somebody else gets %d", r.StatusCode)
 	}
 }
 

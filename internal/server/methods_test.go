@@ -111,4 +111,23 @@ func TestOptionsAndHeadAreNoWayAround(t *testing.T) {
 	}
 }
 
+// A monitor that asks by HEAD must not take the waiting page for the site.
+func TestHeadThatWaitsIs503(t *testing.T) {
+	for _, code := range []string{"200", "202", "429", "503"} {
+		visitors, _, _ := start(t, "http://127.0.0.1:1", "  - {name: shut, origin: ORIGIN, closed: true, "+
+			"total_active_users: 1, new_users_per_minute: 100, queueing_status_code: "+code+"}\n")
+		page := askRaw(t, visitors, "GET / HTTP/1.1\r\nHost: x\r\nAccept: text/html\r\n\r\n")
+		if page.Status[:3] != code {
+			t.Fatalf("the page has %s, not %s", page.Status, code)
+		}
+		for _, accept := range []string{"text/html", "application/json", "*/*", "image/png"} {
+			res := askRaw(t, visitors, "HEAD / HTTP/1.1\r\nHost: x\r\nAccept: "+accept+"\r\n\r\n")
+			if res.StatusCode != 503 || res.Header.Get("Retry-After") == "" {
+				t.Errorf("HEAD for %s where pages have %s: %s, Retry-After %q", accept, code, res.Status,
+					res.Header.Get("Retry-After"))
+			}
+		}
+	}
+}
+
 func contains(all []byte, text string) bool { return bytes.Contains(all, []byte(text)) }

@@ -50,7 +50,9 @@ func hasToken(lines []string, token string) bool {
 // two of the message's length are here because a server that takes an alias for one of them sees
 // another request than headgate did.
 var owned = [...]string{"x-forwarded-", "forwarded", "x-real-ip", "headgate-", "cf-waiting-room-",
-	"cf-connecting-ip", "true-client-ip", "http2-settings", "content-length", "transfer-encoding"}
+	"cf-connecting-ip", "true-client-ip", "http2-settings", "content-length", "transfer-encoding",
+	"x-original-url", "x-rewrite-url", "x-original-uri",
+	"x-original-method", "x-http-method-override", "x-http-method", "x-method-override"}
 
 // AliasOfOwned reports whether name is another spelling of a header that headgate owns. CGI, WSGI
 // and Rack read X_Forwarded_For and X.Forwarded.For as X-Forwarded-For. It does not allocate.
@@ -64,8 +66,11 @@ func AliasOfOwned(name string) bool {
 }
 
 // Owned reports whether name, or the name that it is another spelling of, is one that headgate owns.
-func Owned(name string) bool {
-	for _, own := range owned {
+func Owned(name string) bool { return spells(name, owned[:]) }
+
+// spells reports whether name is one of the names, or another spelling of one.
+func spells(name string, names []string) bool {
+	for _, own := range names {
 		if len(name) < len(own) || own[len(own)-1] != '-' && len(name) != len(own) {
 			continue
 		}

@@ -35,6 +35,15 @@ func WriteShort(w http.ResponseWriter, r *http.Request, status int, kind []strin
 	w.Write(body)
 }
 
+// WaitStatus is the status of a waiting answer where pages have that of page. HEAD gets 503: it is a
+// monitor's, which must not take the waiting page for the site.
+func WaitStatus(r *http.Request, page int) int {
+	if r.Method == http.MethodHead {
+		return http.StatusServiceUnavailable
+	}
+	return page
+}
+
 // UpSeconds are whole seconds, rounded up: who waits that long has waited long enough.
 func UpSeconds(d time.Duration) int64 {
 	n := int64(d / time.Second)

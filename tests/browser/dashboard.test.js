@@ -46,6 +46,22 @@ async function seconds(page, n) {
 
 // They wait for each other's servers more than they compute: side by side.
 describe('the dashboard', {concurrency: true}, () => {
+  test('a proxy that is not trusted is told on the page of the room', async (t) => {
+    const room = await startRoom(t, {join_limit: {amount: 100000, window: '1s'}});
+    const board = await open(t, browser, room);
+    await board.go('rooms/main');
+    const note = board.page.getByText('Nearly all newcomers come from one address.');
+    await board.page.locator('.tile').first().waitFor();
+    assert.equal(await note.isVisible(), false);
+    const newcomer = () => new Promise((done, fail) => http.get(room.url, {headers: {accept: 'text/html'}}, (answer) =>
+      answer.resume().on('end', done)).on('error', fail));
+    await until('the note', async () => {
+      await Promise.all(Array.from({length: 60}, newcomer));
+      return note.isVisible();
+    });
+    assert.match(await note.innerText(), /set trusted_proxies/);
+  });
+
   test('a rush, from five fields to an empty line, through the dashboard alone', async (t) => {
     const room = await startRoom(t, {host: 'elsewhere.test'}, (origin) => ({zones: [{name: insecureHost, origin}]}));
     const board = await open(t, browser, room);

@@ -146,7 +146,7 @@ export function wrongAt(form, name, text) {
   return true;
 }
 
-// faulty shows which fields hold no number, or no time, before anybody is asked; the first gets the focus.
+// faulty shows which fields hold no number or time, and gives the first the focus.
 export function faulty(form, ...names) {
   for (const name of names) {
     const value = form.elements[name].value.trim(), time = name.startsWith('session');
@@ -202,8 +202,7 @@ export function formOf(kind, submit, ...kids) {
   return e;
 }
 
-// table makes a table of rows of cells, which scrolls by itself where it is too wide; on a phone the rows of a wide
-// one are cards, so that what changes them is in reach.
+// table makes a table that scrolls by itself; on a phone the rows of a wide one are cards.
 export function table(caption, heads, rows) {
   return h(`div.scroll${heads.length > 4 ? '.cards' : ''}`, {tabindex: 0, role: 'group', 'aria-label': caption},
     h('table', h('caption.hidden', caption), h('thead', h('tr', heads.map((t) => h('th', {scope: 'col'}, t)))),
@@ -219,8 +218,8 @@ export function keepFocus(place, nodes) {
   if (had) refocus(was);
 }
 
-// refocus puts the focus to the control of the same key or name as one that is gone, or to one beside where
-// it was.
+// refocus puts the focus to the control of the same key or name as one that is gone, or
+// beside it.
 const keyOf = (e) => e.dataset.key ?? e.getAttribute('aria-label');
 function refocus(was) {
   const main = document.getElementById('main'), all = [...main.querySelectorAll('[data-key]:enabled, [aria-label]:not(:disabled)')];

@@ -4,7 +4,7 @@ import {maybe, read, session, write} from './net.js';
 import {auditTable} from './room.js';
 import {past} from './parts.js';
 
-// again is a view that is kept fresh: load gives what it shows, at once and then every so often, while the page
+// again is a view that is kept fresh: load gives what it shows, at once and every so often while the page
 // is looked at, and gets what makes it do so now. up is the list that the view is of; rest stands below.
 function again(title, load, {every = 3000, up, rest} = {}) {
   const place = h('div'), wrong = h('p.note', {hidden: true});

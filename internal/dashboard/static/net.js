@@ -118,7 +118,7 @@ export const live = {
       this.timer = setTimeout(() => session.check().then(() => this.start()), this.wait);
     };
   },
-  // late begins anew where no second comes: a process that stands still, or a broken way, ends no stream.
+  // late begins anew where no second comes: a process that stands still ends no stream.
   late() {
     clearTimeout(this.timer);
     this.timer = setTimeout(() => {

@@ -50,8 +50,9 @@ function liveRoom(name) {
     chart('Answers of the origin a second', [['answers', 'answers', 'area', 'calm'], ['errors', 'errors', 'bars', 'bad']]),
   ];
   const changed = h('div'), lines = h('div');
+  const lone = h('p.note', {hidden: true}, 'Nearly all newcomers come from one address. If it is that of a proxy, set trusted_proxies.');
   const steer = steering(name, refresh);
-  const node = h('div', h('div.tiles', tiles.map((t) => t.tile)), changed,
+  const node = h('div', lone, h('div.tiles', tiles.map((t) => t.tile)), changed,
     h('div.split', h('section.charts', {'aria-label': 'Charts'}, charts.map((c) => c.node)), steer.node), lines);
   const keys = ['at', 'active', 'waiting', 'minute', 'limit', 'per_minute', 'answers', 'errors', 'took'];
   let past = Object.fromEntries(keys.map((k) => [k, []])), asked = '';
@@ -90,6 +91,7 @@ function liveRoom(name) {
     live(r) {
       load();
       add(r);
+      lone.hidden = !r.one_address;
       const [inside, waiting, wait, fresh, origin] = tiles;
       put(inside.value, count(r.active));
       put(inside.rest, ` of ${brief(r.limit)}`);

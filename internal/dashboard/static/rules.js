@@ -6,7 +6,7 @@ import {undo} from './change.js';
 
 const nameOf = (x) => x.name || x.description || x.expression;
 
-// listed is a list of a room, and the form by which one of it is made or changed; each change has its inverse.
+// listed is a list of a room, and the form for one of it; each change has its inverse.
 // of says what it is a list of: the fields of the form, what they say of one, what is asked for, how it is shown.
 function listed(name, of) {
   const list = h('div'), place = h('div');
