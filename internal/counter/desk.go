@@ -462,8 +462,12 @@ func (c *desk) callHold(number uint64, clk time.Duration) time.Duration {
 		return c.cfg.Line.CallHold
 	}
 	silent, _, _ := c.line.Silence(number, c.pool.Tau(clk))
-	return max(leastHold, 2*c.line.Given(number)-silent)
+	return max(leastHold, 2*c.line.Given(number)-silent+onTheWay)
 }
+
+// onTheWay is what a visitor may be late by that asks when it was told to. Chosen: a phone on a slow
+// network. Without it who came at the very end of twice its interval lost its turn.
+const onTheWay = 2 * time.Second
 
 // leastHold is how long a slot is reserved for a visitor at least who may come in. Chosen: a poll is
 // lost, and the next one comes.
