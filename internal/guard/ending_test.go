@@ -5,6 +5,7 @@ import (
 	"io"
 	"net/http"
 	"os"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -70,16 +71,16 @@ func TestANextRequestIsNotEnded(t *testing.T) {
 		c := dial()
 		go io.WriteString(c, "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 4\r\n\r\nbodyGET / HTTP/1.1\r\nHost: x\r\n\r\n")
 		answers := make([]byte, 1<<10)
-		got := ""
+		var got strings.Builder
 		for range 2 {
 			n, err := c.Read(answers)
 			if err != nil {
 				t.Fatal(err)
 			}
-			got += string(answers[:n])
+			got.WriteString(string(answers[:n]))
 		}
 		if asked.Load() > 0 {
-			t.Errorf("a body that was answered is asked for: %q", got)
+			t.Errorf("a body that was answered is asked for: %q", got.String())
 		}
 	})
 }
