@@ -10,6 +10,7 @@ import (
 	"net/http/httptest"
 	"net/url"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -22,6 +23,7 @@ type gate struct {
 	t      *testing.T
 	room   *Room
 	h      http.Handler
+	mu     sync.Mutex
 	inside int // requests the origin has seen
 	header http.Header
 	slow   time.Duration
@@ -48,7 +50,9 @@ func openGate(t *testing.T, cfg RoomConfig) *gate {
 		if strings.HasSuffix(r.URL.Path, partOfPage) {
 			return
 		}
+		g.mu.Lock()
 		g.inside++
+		g.mu.Unlock()
 		if _, err := io.Copy(io.Discard, r.Body); err != nil {
 			return // as a proxy does whose client sends no more
 		}
