@@ -196,7 +196,8 @@ func (r *Room) servePass(q *visitRequest) {
 		r.serveNewcomer(q)
 		return
 	}
-	if known, gone := q.worker.visits.Look(id); q.peek && !gone && max(known, end) > hi {
+	if known, gone := q.worker.visits.Look(id); q.peek && !gone && max(known, end) > hi &&
+		q.worker.visits.Allows(q.from(&visits.Stay{ID: id})) {
 		r.wait(q, &counter.Place{}, StateCalled) // a poll keeps nobody inside
 		return
 	}

@@ -170,7 +170,11 @@ func (c *Counter) Poll(ctx context.Context, life, number, key uint64) (Place, er
 		clk, theirs := c.cfg.Boot(), c.theirs(number, key)
 		if c.pool.Fresh(clk, fresh) && !c.drawing() {
 			if theirs {
-				return c.place(number, clk), nil
+				p := c.place(number, clk)
+				if p.Status == slot.TicketUsed && !c.claimed(&p) {
+					p.Status = slot.TicketGone
+				}
+				return p, nil
 			} else if !c.moving(number) {
 				return Place{Number: number, Life: life, Status: slot.TicketGone, Moved: true}, nil
 			}
@@ -185,6 +189,15 @@ func (c *Counter) Poll(ctx context.Context, life, number, key uint64) (Place, er
 			return Place{PollAfter: c.away(number)}, err
 		}
 	}
+}
+
+// claimed reports whether a ticket was claimed a moment ago, so that a claim is answered with the same
+// stay, or is used up. A ticket below the frontier without a place may also have been silent for longer
+// than its hold: it never gets in. Holds the lock.
+func (c *Counter) claimed(p *Place) bool {
+	id := slot.StayID(p.Number)
+	_, ok := c.pool.ClaimedBefore(id)
+	return ok || len(c.claims[id]) > 0 // the claim is being written
 }
 
 // ofLine reports whether tickets of a life are of this line: it outlives the loans of its

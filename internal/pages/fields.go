@@ -45,7 +45,7 @@ func viewFields(w *words) map[string]value[headgate.View] {
 		"leave":    func(dst []byte, v *view) []byte { return appendHTML(dst, v.LeaveURL) },
 		"here":     func(dst []byte, v *view) []byte { return appendHTML(dst, cmp.Or(v.HereURL, "data:,")) },
 		"ticket":   func(dst []byte, v *view) []byte { return appendHTML(dst, v.Ticket) },
-		"method":   func(dst []byte, v *view) []byte { return appendHTML(dst, w.Method[v.Method]) },
+		"method":   func(dst []byte, v *view) []byte { return appendHTML(dst, w.method(v)) },
 		"how":      func(dst []byte, v *view) []byte { return appendHTML(dst, w.How[howKey(v)]) },
 		"draw":     appendDraw,
 		"fair": func(dst []byte, v *view) []byte {
@@ -105,6 +105,14 @@ func howKey(v *view) string {
 		return "shuffled"
 	}
 	return v.Method
+}
+
+// method returns the method in words. Where places are drawn, the first to come are not the first served.
+func (w *words) method(v *view) string {
+	if v.Method == "fifo" && strings.HasPrefix(howKey(v), "shuffle") {
+		return ""
+	}
+	return w.Method[v.Method]
 }
 
 // appendDraw shows what anybody can check the draw by: once the order is drawn with the number of the

@@ -74,7 +74,8 @@ function show() {
   put('how', t.how[v.how] ?? '');
   $('fair').hidden = !v.draw;
   put('draw', v.draw + (/\//.test(v.draw) && v.number ? ' #' + v.number : ''));
-  put('method', t.method[v.method] ?? '');
+  // The same choice as method in Go.
+  put('method', v.method == 'fifo' && /^shuffle/.test(v.how) ? '' : t.method[v.method] ?? '');
   put('ticket', v.ticket);
   $('bar').max = v.joined_at + 1;
   if (v.joined_at) $('bar').value = v.joined_at - v.ahead;

@@ -58,7 +58,7 @@ var variables = []struct {
 	{"message", true, func(_ *words, v *view) any { return v.Message }},
 	{"state", false, func(_ *words, v *view) any { return string(v.State) }},
 	{"heading", false, func(w *words, v *view) any { return w.head(v) }},
-	{"methodText", false, func(w *words, v *view) any { return w.Method[v.Method] }},
+	{"methodText", false, func(w *words, v *view) any { return w.method(v) }},
 	{"howText", false, func(w *words, v *view) any { return w.How[howKey(v)] }},
 	{"draw", true, func(_ *words, v *view) any { return v.Event.Draw }},
 	{"position", false, func(_ *words, v *view) any { return v.Position }},

@@ -20,9 +20,7 @@ const lateEach = 5 * time.Millisecond
 func (d *Desk) Run(ctx context.Context) {
 	var wg sync.WaitGroup
 	defer wg.Wait()
-	for range carriers {
-		wg.Go(func() { d.carryAll(ctx) })
-	}
+	wg.Go(func() { d.carryAll(ctx, &wg) })
 	tick, reports := time.NewTicker(lateEach), time.Duration(0)
 	defer tick.Stop()
 	for {
@@ -50,15 +48,10 @@ func (d *Desk) due(now time.Duration) {
 			rest = append(rest, x)
 			continue
 		}
-		d.queue = append(d.queue, x.errand)
+		d.enqueue(x.errand)
 	}
 	clear(d.late[len(rest):])
-	if d.late = rest; len(d.queue) > 0 {
-		select {
-		case d.wake <- struct{}{}:
-		default:
-		}
-	}
+	d.late = rest
 }
 
 // report has said what was used, keeps what is held alive, and gives back what is idle.
@@ -136,8 +129,8 @@ func (d *Desk) settleAll(until time.Duration) (open int) {
 	return open
 }
 
-// carryAll carries messages, one at a time.
-func (d *Desk) carryAll(ctx context.Context) {
+// carryAll sends what is queued, until ctx ends.
+func (d *Desk) carryAll(ctx context.Context, wg *sync.WaitGroup) {
 	for {
 		select {
 		case <-ctx.Done():
@@ -145,39 +138,56 @@ func (d *Desk) carryAll(ctx context.Context) {
 		case <-d.wake:
 		}
 		for {
-			host, es := d.take()
+			to, es := d.take()
 			if len(es) == 0 {
 				break
 			}
-			d.carry(ctx, host, es)
+			wg.Go(func() {
+				d.carry(ctx, to.host, es)
+				d.carried(to)
+			})
 		}
 	}
 }
 
-// take gives errands that are for one host.
-func (d *Desk) take() (host string, got []errand) {
+// take returns errands for one target that has a carrier free, and takes that carrier.
+func (d *Desk) take() (to target, got []errand) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	rest, slow := d.queue[:0], false
-	for i, e := range d.queue {
-		h := d.way.Host(e.shardOf())
-		if i == 0 {
-			host, slow = h, e.slow()
+	first := d.next
+	for n := 0; n < len(d.queue) && d.queued > 0 && len(got) < mostAsks; n++ {
+		i := (first + n) % len(d.queue)
+		q := d.queue[i]
+		if len(q) == 0 {
+			continue
 		}
-		if h == host && e.slow() == slow && len(got) < mostAsks {
-			got = append(got, e)
-		} else {
-			rest = append(rest, e)
+		at := target{d.way.Host(byte(i % Shards)), i >= Shards}
+		if len(got) == 0 && d.under[at] < carriers {
+			to, d.next = at, i+1
+		} else if len(got) == 0 || at != to {
+			continue
 		}
+		more := min(len(q), mostAsks-len(got))
+		got = append(got, q[:more]...)
+		d.queue[i] = slices.Delete(q, 0, more)
+		d.queued -= more
 	}
-	clear(d.queue[len(rest):])
-	if d.queue = rest; len(rest) > 0 {
-		select {
-		case d.wake <- struct{}{}:
-		default:
-		}
+	if len(got) > 0 {
+		d.under[to]++
 	}
-	return host, got
+	return to, got
+}
+
+// carried frees the carrier of a message.
+func (d *Desk) carried(to target) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.under[to]--; d.under[to] == 0 {
+		delete(d.under, to)
+	}
+	if d.queued > 0 {
+		d.poke()
+	}
 }
 
 // carry asks one host, and tells.
@@ -274,7 +284,7 @@ func (o *op) told(r *reply, _, now time.Duration) {
 	case r.status == again && now-o.began < recallWait:
 		o.desk.putLate(o, now+recallEach)
 	default:
-		o.desk.down[o.q.shard].Store(0)
+		o.desk.down[trackOf(o)].Store(0)
 		o.mu.Lock()
 		defer o.mu.Unlock()
 		if o.over {
@@ -297,14 +307,14 @@ func (l *Lane) ask(ctx context.Context, q request) (limit.Decision, error) {
 	d := l.desk
 	q.limit, q.shard = l.name, shardOf(l.name, q.key)
 	now := d.boot()
-	wait, ok := d.patience(q.shard, now)
+	o := &op{desk: d, lane: l, q: q, began: now, done: make(chan reply, 1)}
+	wait, ok := d.patience(o, now)
 	if q.kind == kindSettle { // nobody else can say it
 		wait, ok = patience, true
 	}
 	if !ok {
 		return limit.Decision{}, ErrUnreachable
 	}
-	o := &op{desk: d, lane: l, q: q, began: now, done: make(chan reply, 1)}
 	d.put(o)
 	timer := time.NewTimer(wait)
 	defer timer.Stop()
@@ -321,7 +331,7 @@ func (l *Lane) ask(ctx context.Context, q request) (limit.Decision, error) {
 		return r.Decision, nil
 	case <-ctx.Done():
 	case <-timer.C:
-		d.down[q.shard].Store(int64(d.boot() + probe))
+		d.down[trackOf(o)].Store(int64(d.boot() + probe))
 	}
 	o.mu.Lock()
 	o.over = true

@@ -29,7 +29,7 @@ const (
 	refuseFor  = time.Second            // without asking anew, at most
 	rateOver   = 250 * time.Millisecond // demand is measured over it, and lent ahead for it
 	busyCalls  = 8                      // in two of these: a key that is lent ahead
-	carriers   = 16                     // messages under way
+	carriers   = 16                     // messages under way to one target
 	deskParts  = 64
 	mostShares = 1 << 20 // keys with a question under way or something held
 )
@@ -64,13 +64,23 @@ type Desk struct {
 	loans atomic.Uint64
 	held  atomic.Int64
 	wake  chan struct{}
-	down  [Shards]atomic.Int64 // own clock of the next probe; 0: reachable
+	down  [2 * Shards]atomic.Int64 // by track: own clock of the next probe; 0: reachable
 
-	mu    sync.Mutex
-	queue []errand
-	late  []lateErrand
-	open  []*share
-	known map[string]weak.Pointer[Lane] // those of which something is held, or that somebody has
+	mu     sync.Mutex
+	queue  [2 * Shards][]errand // by track
+	queued int                  // errands in queue
+	next   int                  // track that take begins with
+	under  map[target]int       // messages under way
+	late   []lateErrand
+	open   []*share
+	known  map[string]weak.Pointer[Lane] // those of which something is held, or that somebody has
+}
+
+// A target is where messages go. Each has carriers of its own: a host that takes messages and
+// answers none does not delay the others, and a late write only delays what needs a write.
+type target struct {
+	host string
+	slow bool
 }
 
 // An errand is one question for a host.
@@ -92,7 +102,7 @@ type lateErrand struct {
 // NewDesk makes a desk. who must be no other's.
 func NewDesk(who uint64, way Way, boot func() time.Duration) *Desk {
 	return &Desk{who: who, way: way, boot: boot, seed: maphash.MakeSeed(),
-		wake: make(chan struct{}, carriers), known: map[string]weak.Pointer[Lane]{}}
+		wake: make(chan struct{}, 1), under: map[target]int{}, known: map[string]weak.Pointer[Lane]{}}
 }
 
 // A Lane is one limit at a desk.
@@ -222,7 +232,7 @@ func (l *Lane) take(ctx context.Context, key string, c call) (a callAnswer) {
 		p.shares[key] = s
 		s.count(now, c.cost)
 	}
-	wait, ok := d.patience(s.shard, now)
+	wait, ok := d.patience(s, now)
 	if !ok {
 		s.forget()
 		p.mu.Unlock()
@@ -256,19 +266,28 @@ func (l *Lane) take(ctx context.Context, key string, c call) (a callAnswer) {
 	}
 	s.withdraw(&c)
 	if errors.Is(a.err, ErrUnreachable) {
-		d.down[s.shard].Store(int64(d.boot() + probe))
+		d.down[trackOf(s)].Store(int64(d.boot() + probe))
 	}
 	return a
 }
 
-// patience is how long to wait for the host of a shard. ok is false while it is out of
+// trackOf is the track of an errand: its shard, or that and Shards if it is slow.
+func trackOf(e errand) int {
+	if e.slow() {
+		return Shards + int(e.shardOf())
+	}
+	return int(e.shardOf())
+}
+
+// patience is how long to wait for what answers an errand. ok is false while that is out of
 // reach, but for one call now and then.
-func (d *Desk) patience(shard byte, now time.Duration) (wait time.Duration, ok bool) {
-	next := d.down[shard].Load()
+func (d *Desk) patience(e errand, now time.Duration) (wait time.Duration, ok bool) {
+	down := &d.down[trackOf(e)]
+	next := down.Load()
 	switch {
 	case next == 0:
 		return patience, true
-	case int64(now) >= next && d.down[shard].CompareAndSwap(next, int64(now+probe)):
+	case int64(now) >= next && down.CompareAndSwap(next, int64(now+probe)):
 		return probe, true
 	}
 	return 0, false
@@ -483,7 +502,7 @@ func (s *share) told(r *reply, sent, now time.Duration) {
 		s.forget()
 		return
 	}
-	d.down[s.shard].Store(0)
+	d.down[trackOf(s)].Store(0)
 	s.unsure = 0
 	s.given, s.until = max(r.given, s.used+s.back), sent+limit.MayUse
 	s.snap, s.snapAt = r.Decision, now
@@ -604,8 +623,20 @@ func (d *Desk) Among() int { return d.way.Among() }
 // put has an errand done soon.
 func (d *Desk) put(e errand) {
 	d.mu.Lock()
-	d.queue = append(d.queue, e)
-	d.mu.Unlock()
+	defer d.mu.Unlock()
+	d.enqueue(e)
+}
+
+// enqueue is put. Holds mu.
+func (d *Desk) enqueue(e errand) {
+	i := trackOf(e)
+	d.queue[i] = append(d.queue[i], e)
+	d.queued++
+	d.poke()
+}
+
+// poke has the queue looked at.
+func (d *Desk) poke() {
 	select {
 	case d.wake <- struct{}{}:
 	default:

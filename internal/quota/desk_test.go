@@ -123,7 +123,7 @@ func TestKeysCalledOnceAreForgotten(t *testing.T) {
 		t.Errorf("%d are lent still", n)
 	}
 	w.mu.Lock()
-	if n := len(w.queue) + len(w.late) + len(w.open); n > 0 || cap(w.open) > 4*keys {
+	if n := w.queued + len(w.late) + len(w.open); n > 0 || cap(w.open) > 4*keys {
 		t.Errorf("%d errands are left", n)
 	}
 	w.mu.Unlock()

@@ -30,7 +30,7 @@ func TestALimitThatIsGoneLeavesNothing(t *testing.T) {
 	g.await("nothing is held, and nothing asked", func() bool {
 		w.mu.Lock()
 		defer w.mu.Unlock()
-		return w.held.Load() == 0 && len(w.queue)+len(w.late)+len(w.open) == 0
+		return w.held.Load() == 0 && w.queued+len(w.late)+len(w.open) == 0
 	})
 	if d, err := w.Lane("api").Peek(t.Context(), "key-0", 1); err == nil {
 		t.Errorf("it is gone, and answers %+v", d)
