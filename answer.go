@@ -199,7 +199,7 @@ func (r *Room) view(q *visitRequest, p *counter.Place, s State) (v View) {
 		}
 	}
 	if q.has && q.tok.Kind == ticket.Ticket && q.tok.ID > 0 {
-		v.Number, v.JoinedAt = q.tok.ID, int64(q.tok.Joined)
+		v.Number, v.JoinedPosition = q.tok.ID, int64(q.tok.Joined)
 		v.Ticket = ticket.ShortID(q.tok.Life, q.tok.ID)
 		v.MoveLink, v.MoveWithin = q.link, moveWithin
 		if q.link != "" && s != StateMoveHere && s != StateMoveAgain {
@@ -212,7 +212,7 @@ func (r *Room) view(q *visitRequest, p *counter.Place, s State) (v View) {
 	}
 	drawn := q.f.cfg.unordered(v.Number)
 	if drawn {
-		v.Position, v.Ahead, v.JoinedAt = 0, 0, 0
+		v.Position, v.Ahead, v.JoinedPosition = 0, 0, 0
 	}
 	if drawn || v.Event.Shuffle || len(q.f.cfg.Lanes) > 0 { // numbers say nothing of places
 		v.ServedURL = ""

@@ -12,7 +12,6 @@ import (
 
 	"github.com/headgate/headgate/internal/config"
 	"github.com/headgate/headgate/internal/server"
-	"github.com/headgate/headgate/limit"
 )
 
 const checkHelp = `usage: headgate check --config FILE [--format text|json]
@@ -41,14 +40,17 @@ A whole configuration can be as short as this:
 
 // A verdict is the answer of check in JSON. Durations are text such as 5m0s.
 type verdict struct {
-	OK       bool            `json:"ok"`
-	File     string          `json:"file"`
-	Faults   []*config.Fault `json:"faults"`
-	Warnings []config.Fault  `json:"warnings"`
-	TLS      *tlsSummary     `json:"tls,omitempty"`
-	Cluster  *clusterSummary `json:"cluster,omitempty"`
-	Engine   *engineSummary  `json:"engine,omitempty"`
-	Rooms    []roomSummary   `json:"rooms"`
+	OK       bool             `json:"ok"`
+	File     string           `json:"file"`
+	Faults   []*config.Fault  `json:"faults"`
+	Warnings []config.Fault   `json:"warnings"`
+	TLS      *tlsSummary      `json:"tls,omitempty"`
+	Cluster  *clusterSummary  `json:"cluster,omitempty"`
+	Engine   *engineSummary   `json:"engine,omitempty"`
+	Limits   []shownLimit     `json:"limits"`
+	Rooms    []roomSummary    `json:"rooms"`
+	Queues   []queueSummary   `json:"queues"`
+	Webhooks []webhookSummary `json:"webhooks"`
 }
 
 type roomSummary struct {
@@ -100,13 +102,17 @@ func checkCommand(_ context.Context, args []string, stdout, stderr io.Writer) in
 func judge(file string, cfg *config.Config, secure *tlsSummary, err error) verdict {
 	// Lists in JSON are empty, never null, so that scripts can walk them.
 	v := verdict{OK: err == nil, File: file, Faults: []*config.Fault{},
-		Warnings: []config.Fault{}, Rooms: []roomSummary{}}
+		Warnings: []config.Fault{}, Limits: []shownLimit{}, Queues: []queueSummary{},
+		Webhooks: []webhookSummary{}, Rooms: []roomSummary{}}
 	v.Faults = append(v.Faults, config.Faults(err)...)
 	if err != nil {
 		return v
 	}
 	v.Warnings = append(v.Warnings, cfg.Warnings...)
 	v.TLS, v.Cluster, v.Engine = secure, clusterOf(cfg), engineOf(cfg)
+	v.Limits = append(v.Limits, limitsOf(cfg)...)
+	v.Queues = append(v.Queues, queuesOf(cfg)...)
+	v.Webhooks = append(v.Webhooks, webhooksOf(cfg)...)
 	for i := range cfg.Rooms {
 		r := &cfg.Rooms[i]
 		v.Rooms = append(v.Rooms, roomSummary{
@@ -143,12 +149,8 @@ func printRooms(w io.Writer, file string, cfg *config.Config, secure *tlsSummary
 	secure.print(w)
 	clusterOf(cfg).print(w)
 	engineOf(cfg).print(w)
-	for i := range cfg.Limits {
-		l := &cfg.Limits[i]
-		fmt.Fprintf(w, "limit %s: %v\n", l.Name, &shownLimit{
-			Algorithm: l.Algorithm.String(), Amount: l.Amount, Unit: l.Unit, Window: windowOf(&l.Rule),
-			Align: l.Align.String(), Burst: l.Burst, Shadow: l.Shadow,
-		})
+	for _, l := range limitsOf(cfg) {
+		fmt.Fprintf(w, "limit %s: %v\n", l.Name, &l)
 	}
 	if cfg.Envoy != nil {
 		fmt.Fprintf(w, "envoy: %s, rules %s\n", cfg.Envoy.Listen, strings.Join(cfg.Envoy.Rules, ", "))
@@ -163,14 +165,13 @@ func printRooms(w io.Writer, file string, cfg *config.Config, secure *tlsSummary
 			r.Name, host, r.Path, r.Origin, r.TotalActiveUsers, r.NewUsersPerMinute,
 			r.SessionDuration, standing(r))
 	}
-	fmt.Fprintf(w, "%s is good\n", file)
-}
-
-func windowOf(r *limit.Rule) string {
-	if r.Window == 0 {
-		return ""
+	for _, q := range queuesOf(cfg) {
+		fmt.Fprintf(w, "queue %s: %v\n", q.Name, &q)
 	}
-	return r.Window.String()
+	for _, h := range webhooksOf(cfg) {
+		fmt.Fprintf(w, "webhook %s: %v\n", h.Name, &h)
+	}
+	fmt.Fprintf(w, "%s is good\n", file)
 }
 
 // standing names what keeps a room from its usual work.

@@ -31,8 +31,8 @@ docs/queues.md.
 
 put puts the lines of a file, each a job such as
 {"key": "order-17", "tenant": "acme", "body": {"order": 17}}
-- is what comes in. If a line is broken nothing is put, and the broken lines are
-told.
+- is standard input. If a line is broken nothing is put, and the broken lines
+are listed. A pipe is read to its end first; with --keep it is put as it comes.
 
 save writes the jobs that are not done with into a new file, as put reads them;
 with --dead those that are dead. - is standard output.

@@ -58,9 +58,11 @@ func (o *operator) putFile(ctx context.Context, p *putFile) error {
 		p.size = info.Size()
 	}
 	if !p.keep {
-		if p.size == 0 && p.file == "-" {
-			return &refusal{Detail: "what comes in cannot be read twice, to see whether a line is broken",
-				Told: "name a file, or write --keep to put the good lines as they come"}
+		if p.size == 0 {
+			if err := p.spool(); err != nil {
+				return &refusal{Detail: err.Error(), Told: "name a file, or write --keep to put the good lines as they come"}
+			}
+			defer p.in.Close()
 		}
 		if err := p.look(); err != nil {
 			return err
@@ -89,6 +91,27 @@ func (o *operator) putFile(ctx context.Context, p *putFile) error {
 	if p.bad > 0 {
 		return p.broken("left out")
 	}
+	return nil
+}
+
+// spool copies what can be read only once, such as a pipe, into a file: all lines are looked at
+// before the first is put.
+func (p *putFile) spool() error {
+	f, err := os.CreateTemp("", "headgate-put-")
+	if err != nil {
+		return err
+	}
+	err = os.Remove(f.Name()) // jobs are nobody else's, also after a kill: the file has no name
+	if err == nil {
+		p.size, err = io.Copy(f, p.in)
+	}
+	if err == nil {
+		_, err = f.Seek(0, io.SeekStart)
+	}
+	if err != nil {
+		return errors.Join(err, f.Close())
+	}
+	p.in = f
 	return nil
 }
 
@@ -147,7 +170,7 @@ func (p *putFile) parts(f func(body []byte, first, lines int) error) error {
 		}
 		number++
 		end := errors.Is(err, io.EOF)
-		slow := p.file == "-" && r.Buffered() == 0 // the other end of a pipe has no more for now
+		slow := p.size == 0 && r.Buffered() == 0 // the other end of a pipe has no more for now
 		if len(part) > 0 && (end || slow || lines >= partLines || len(part) >= partBytes) {
 			if err := f(part, number-lines, lines); err != nil {
 				return err

@@ -23,6 +23,7 @@ type city struct {
 	ready  bool
 	says   outlook
 	at     time.Time // when it said so
+	taken  int       // unused slots that newcomers since then count as theirs
 	off    time.Time // since when it is cut off; zero: it is not
 	mended time.Time // when it was joined again last
 	held   []holding // of late, the oldest first
@@ -137,19 +138,23 @@ func (c *city) isReady() bool {
 func (c *city) saw(o *outlook, now time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.ready, c.says, c.at = true, *o, now
+	c.ready, c.says, c.at, c.taken = true, *o, now, 0
 	c.held = append(c.held, holding{now, o.of(c.name).Held})
 	for len(c.held) > 1 && now.Sub(c.held[0].at) > flowOver {
 		c.held = c.held[1:]
 	}
 }
 
-// unused is how many slots the city's data centre held that nobody used, when it was
-// asked last.
-func (c *city) unused() int {
+// takeUnused reports whether the city's data centre had an unused slot at the last look, one that
+// no other newcomer since that look counts as its own.
+func (c *city) takeUnused() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.says.of(c.name).Unused
+	if c.taken >= c.says.of(c.name).Unused {
+		return false
+	}
+	c.taken++
+	return true
 }
 
 // sentTo matches a counter of messages sent over the link to another data centre.

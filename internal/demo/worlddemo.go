@@ -201,7 +201,7 @@ func (d *demo) people(ctx context.Context) error {
 
 // newcomer notes how long the first answer to a visitor takes.
 func (c *city) newcomer() func(*crowd.Poll) {
-	had := c.unused() > 0
+	had := c.takeUnused()
 	return func(p *crowd.Poll) {
 		if p.Err != "" || p.AnswerAt == crowd.Never {
 			return

@@ -10,8 +10,8 @@ import (
 // newcomers are the first answers to visitors, by what their data centre could do when
 // they came.
 type newcomers struct {
-	slots []time.Duration // it held unused slots, and let them in
-	lent  []time.Duration // it held none, and let them in: Anywhere had some
+	slots []time.Duration // let in; it had an unused slot for them at the last look
+	lent  []time.Duration // let in; it had none then
 	line  []time.Duration // told to wait
 }
 
@@ -91,8 +91,8 @@ func (s *worldSummary) write(line func(name, format string, args ...any)) {
 		took []time.Duration
 		when string
 	}{
-		{s.came.slots, "let in where their city held unused slots"},
-		{s.came.lent, "let in where it held none: Anywhere lent one"},
+		{s.came.slots, "let in; a slot was unused at the last look"},
+		{s.came.lent, "let in; none was: lent, or came free"},
 		{s.came.line, "told to wait"},
 	} {
 		if len(a.took) > 0 {

@@ -263,12 +263,12 @@ func appendFlock(dst []byte, v *view) []byte {
 // appendBar appends how far the visitor has come since joining. The bar has one step more
 // than people, so that it moves at once and is full only behind the gate.
 func appendBar(dst []byte, v *view) []byte {
-	dst = strconv.AppendInt(append(dst, `max="`...), max(0, v.JoinedAt)+1, 10)
+	dst = strconv.AppendInt(append(dst, `max="`...), max(0, v.JoinedPosition)+1, 10)
 	dst = append(dst, '"')
-	if v.JoinedAt <= 0 {
+	if v.JoinedPosition <= 0 {
 		return dst
 	}
-	dst = strconv.AppendInt(append(dst, ` value="`...), max(0, v.JoinedAt-v.Ahead), 10)
+	dst = strconv.AppendInt(append(dst, ` value="`...), max(0, v.JoinedPosition-v.Ahead), 10)
 	return append(dst, '"')
 }
 
@@ -283,7 +283,7 @@ func appendView(dst []byte, v *view) []byte {
 	dst = strconv.AppendInt(append(dst, `,"position":`...), v.Position, 10)
 	dst = strconv.AppendInt(append(dst, `,"ahead":`...), v.Ahead, 10)
 	dst = strconv.AppendInt(append(dst, `,"waiting":`...), v.Waiting, 10)
-	dst = strconv.AppendInt(append(dst, `,"joined_at":`...), max(0, v.JoinedAt), 10)
+	dst = strconv.AppendInt(append(dst, `,"joined_position":`...), max(0, v.JoinedPosition), 10)
 	if v.ETAKnown {
 		low, high := int64(v.ETALow/time.Second), ceilDiv(int64(v.ETAHigh), int64(time.Second))
 		dst = strconv.AppendInt(append(dst, `,"eta_low_seconds":`...), low, 10)

@@ -77,8 +77,8 @@ function show() {
   // The same choice as method in Go.
   put('method', v.method == 'fifo' && /^shuffle/.test(v.how) ? '' : t.method[v.method] ?? '');
   put('ticket', v.ticket);
-  $('bar').max = v.joined_at + 1;
-  if (v.joined_at) $('bar').value = v.joined_at - v.ahead;
+  $('bar').max = v.joined_position + 1;
+  if (v.joined_position) $('bar').value = v.joined_position - v.ahead;
   const x = state == 'called' ? 342 : 280 - 40 * Math.min(5, v.ahead);
   $('flock').setAttribute('transform', `translate(${x} 76)`);
   document.title = (ahead ? n + ' · ' : '') + head + ' · ' + name;

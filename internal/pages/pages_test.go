@@ -58,7 +58,7 @@ func views() map[string]headgate.View {
 	at := time.Date(2026, time.November, 21, 14, 3, 12, 0, time.UTC)
 	base := headgate.View{
 		Room: "Riverside Tickets", State: headgate.StateWaiting, Method: "fifo",
-		Position: 1205, Ahead: 1204, Waiting: 3410, JoinedAt: 2310,
+		Position: 1205, Ahead: 1204, Waiting: 3410, JoinedPosition: 2310,
 		ETAKnown: true, ETA: 5 * time.Minute,
 		ETALow: 4*time.Minute + 10*time.Second, ETAHigh: 5*time.Minute + 40*time.Second,
 		PollAfter: 12300 * time.Millisecond, Ticket: "K7Q2-9F", Number: 48213, Served: 47009,
@@ -71,7 +71,7 @@ func views() map[string]headgate.View {
 		return v
 	}
 	none := func(v *headgate.View) {
-		v.Position, v.Ahead, v.JoinedAt, v.Number, v.Ticket = 0, 0, 0, 0, ""
+		v.Position, v.Ahead, v.JoinedPosition, v.Number, v.Ticket = 0, 0, 0, 0, ""
 		v.ETAKnown = false
 	}
 	return map[string]headgate.View{
@@ -360,7 +360,7 @@ func FuzzRender(f *testing.F) {
 	f.Fuzz(func(t *testing.T, text, state string, n, wait int64, other string) {
 		v := views()["waiting"]
 		v.State = headgate.State(state)
-		v.Position, v.Ahead, v.Waiting, v.JoinedAt = n, n-1, wait, wait
+		v.Position, v.Ahead, v.Waiting, v.JoinedPosition = n, n-1, wait, wait
 		v.ETALow, v.ETAHigh, v.PollAfter = time.Duration(n), time.Duration(wait), time.Duration(n)
 		v.OpensAt = v.UpdatedAt.Add(time.Duration(wait))
 		v.Room, v.Message, v.Slower, v.Ticket, v.ServedURL = "x", "x", "x", "x", "x"

@@ -30,7 +30,7 @@ type Preview struct {
 func (p *Page) Preview(title string, q url.Values) (*Preview, error) {
 	v := headgate.View{
 		Room: title, State: headgate.StateWaiting, Method: "fifo", Position: 1205, Waiting: 3410,
-		JoinedAt: 2310, PollAfter: noRefresh, Ticket: "K7Q2-9F", UpdatedAt: time.Now(),
+		JoinedPosition: 2310, PollAfter: noRefresh, Ticket: "K7Q2-9F", UpdatedAt: time.Now(),
 		RoomPath: cmp.Or(p.config.Path, "/"),
 	}
 	r := reader{q: q}
@@ -53,7 +53,7 @@ func (p *Page) Preview(title string, q url.Values) (*Preview, error) {
 	if v.Event.Shuffle && event == "none" {
 		return nil, fmt.Errorf("shuffle_at_event_start is for an event: add event=prequeueing")
 	}
-	v.Ahead, v.JoinedAt = v.Position-1, max(v.JoinedAt, v.Position)
+	v.Ahead, v.JoinedPosition = v.Position-1, max(v.JoinedPosition, v.Position)
 	v.ETA = time.Duration(wait) * time.Minute
 	v.ETALow, v.ETAHigh = v.ETA*3/4, v.ETA*5/4
 	if event != "none" {
@@ -123,7 +123,7 @@ func previewState(v *headgate.View, asked headgate.State) headgate.State {
 	switch s {
 	case headgate.StateFull, headgate.StateClosed, headgate.StateNoCookie, headgate.StateLimited,
 		headgate.StateLeft, headgate.StateMoved:
-		v.Position, v.Ahead, v.JoinedAt, v.Ticket = 0, 0, 0, ""
+		v.Position, v.Ahead, v.JoinedPosition, v.Ticket = 0, 0, 0, ""
 	case headgate.StateOpensSoon:
 		v.OpensAt = v.UpdatedAt.Add(10 * time.Minute)
 	}

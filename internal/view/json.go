@@ -58,7 +58,7 @@ func (v *View) AppendJSON(b []byte) []byte {
 	b = wire.AppendJSONInt(b, "position", v.Position)
 	b = wire.AppendJSONInt(b, "ahead", v.Ahead)
 	b = wire.AppendJSONInt(b, "waiting", v.Waiting)
-	b = wire.AppendJSONInt(b, "joined_at", v.JoinedAt)
+	b = wire.AppendJSONInt(b, "joined_position", v.JoinedPosition)
 	b = wire.AppendJSONSeconds(b, "eta_seconds", v.ETA, v.ETAKnown)
 	b = wire.AppendJSONSeconds(b, "eta_low_seconds", v.ETALow, v.ETAKnown)
 	b = wire.AppendJSONSeconds(b, "eta_high_seconds", v.ETAHigh, v.ETAKnown)

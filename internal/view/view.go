@@ -41,14 +41,14 @@ const (
 // A View is all that a waiting visitor is told. The page and the JSON answer
 // show the same View. Times are wall time and for show only.
 type View struct {
-	Room     string // the room's title, as an operator wrote it
-	State    State
-	Method   string // queueing method: "fifo", "random", "passthrough" or "reject"
-	Event    Event  // the event that is on
-	Position int64  // 1 is next; 0 is no place (full, closed without a ticket)
-	Ahead    int64  // people before this visitor
-	Waiting  int64  // people in the line, this visitor included
-	JoinedAt int64  // position at joining, for the progress bar; 0 unknown
+	Room           string // the room's title, as an operator wrote it
+	State          State
+	Method         string // queueing method: "fifo", "random", "passthrough" or "reject"
+	Event          Event  // the event that is on
+	Position       int64  // 1 is next; 0 is no place (full, closed without a ticket)
+	Ahead          int64  // people before this visitor
+	Waiting        int64  // people in the line, this visitor included
+	JoinedPosition int64  // position at joining, for the progress bar; 0 unknown
 
 	ETAKnown        bool          // false: say so, never invent one
 	ETA             time.Duration // expected wait from now
