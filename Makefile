@@ -62,7 +62,7 @@ demo: build ## a shop, a room, a crowd and a live picture; k kills the room
 # --- tests -----------------------------------------------------------------
 
 .PHONY: check
-check: format lint quick ## what each commit must pass: 7 min
+check: format lint quick ## what each commit must pass: 8 min
 
 .PHONY: format
 format: # gofmt and go fix have nothing to say
@@ -89,7 +89,7 @@ quick: # all quick tests, with the race detector where it can find something
 		$$($(GO) list ./... | grep -vE '/(slot|limit|internal/house)$$')
 
 .PHONY: all
-all: setup ## every test, in 20 minutes; installs what it needs
+all: setup ## every test, in 25 minutes; installs what it needs
 	$(MAKE) check
 	$(MAKE) walk
 	$(MAKE) fuzz
