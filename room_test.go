@@ -27,6 +27,7 @@ type gate struct {
 	inside int // requests the origin has seen
 	header http.Header
 	slow   time.Duration
+	early  bool // it answers before it has read
 	stop   context.CancelFunc
 	done   chan struct{} // closed when the room has ended
 }
@@ -53,6 +54,9 @@ func openGate(t *testing.T, cfg RoomConfig) *gate {
 		g.mu.Lock()
 		g.inside++
 		g.mu.Unlock()
+		if g.early {
+			w.WriteHeader(http.StatusOK)
+		}
 		if _, err := io.Copy(io.Discard, r.Body); err != nil {
 			return // as a proxy does whose client sends no more
 		}

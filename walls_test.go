@@ -97,9 +97,10 @@ func (d *drip) Read(p []byte) (int, error) {
 
 // slowForms opens a room of five in a bubble, and fills it with forms that take a minute to come. It
 // tells how long each took, in seconds.
-func slowForms(t *testing.T, session time.Duration) (g *gate, took chan int) {
+func slowForms(t *testing.T, session time.Duration, early bool) (g *gate, took chan int) {
 	g, took = openGate(t, RoomConfig{TotalActiveUsers: 5, NewUsersPerMinute: 600,
 		SessionDuration: session}), make(chan int, 5)
+	g.early = early
 	for range 5 {
 		go func() {
 			start := time.Now()
@@ -117,7 +118,18 @@ func slowForms(t *testing.T, session time.Duration) (g *gate, took chan int) {
 // Forms of 100 clients, a byte now and then, held the room for as long as a body may be slow.
 func TestSlowBodiesHoldNoSlots(t *testing.T) {
 	bubble(t, "while nobody waits they may be slow", func(t *testing.T) {
-		_, took := slowForms(t, 5*time.Minute)
+		_, took := slowForms(t, 5*time.Minute, false)
+		for range 5 {
+			if n := <-took; n < 60 {
+				t.Errorf("ended after %d s", n)
+			}
+		}
+	})
+	bubble(t, "who has an answer is a visitor, and may be slow", func(t *testing.T) {
+		g, took := slowForms(t, 5*time.Minute, true)
+		if v := g.visitor(); v.in() || v.until(40*time.Second) {
+			t.Error("a visitor who had a cookie was sent out")
+		}
 		for range 5 {
 			if n := <-took; n < 60 {
 				t.Errorf("ended after %d s", n)
@@ -126,7 +138,7 @@ func TestSlowBodiesHoldNoSlots(t *testing.T) {
 	})
 	for _, session := range []time.Duration{6 * time.Second, 5 * time.Minute} {
 		bubble(t, fmt.Sprint("who waits has their slots after their probation, of ", session), func(t *testing.T) {
-			g, took := slowForms(t, session)
+			g, took := slowForms(t, session, false)
 			v := g.visitor()
 			if v.in() || !v.until(min(session, probation)+2*time.Second) || !v.in() {
 				t.Errorf("waits for slow bodies: %+v", g.room.Status())

@@ -384,16 +384,13 @@ func (w *worker) admit(
 	return w.giveUp(q)
 }
 
-// yields ends a stay with its last byte, and reports that, if somebody waits: its first request has
-// a slow body, and no cookie of it has come back.
+// yields ends a stay whose first request has a slow body and no answer yet, and reports that, if
+// somebody waits.
 func (w *worker) yields(id slot.StayID) bool {
 	w.mu.Lock()
 	waits := w.share.Waiting()
 	w.mu.Unlock()
-	if waits {
-		w.visits.Revoke(id)
-	}
-	return waits
+	return waits && w.visits.RevokeUnanswered(id)
 }
 
 // newsFor is how long a newcomer believes that somebody waits, without asking. Chosen: a message each

@@ -261,6 +261,20 @@ func (v *Set) Revoke(id slot.StayID) {
 	}
 }
 
+// RevokeUnanswered is Revoke of a stay whose first request has no answer yet, so that nobody has its
+// cookie. It reports whether that is so.
+func (v *Set) RevokeUnanswered(id slot.StayID) bool {
+	s := v.shard(id)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	x := s.stay[id]
+	if x == nil || x.answered {
+		return false
+	}
+	x.revoked = true
+	return true
+}
+
 // Look tells the confirmed end of a stay, 0 if none is known here, and whether it has left.
 func (v *Set) Look(id slot.StayID) (end slot.Tau, gone bool) {
 	s := v.shard(id)
