@@ -30,6 +30,7 @@ func Metrics(kind Kind) []Metric {
 			as("admitted", RoomAdmitted), as("joined", RoomJoined), sum("abandoned", RoomLeft, RoomExpired),
 			as("polls", RoomPolls), as("sessionsReturned", RoomPassesBack),
 			as("placesReturned", RoomPlacesBack), {"sessionsEnded", ended},
+			as("passesShared", RoomPassesShared), as("passesRefused", RoomPassesRefused),
 			sum("requests", RoomOrigin2xx, RoomOrigin3xx, RoomOrigin4xx, RoomOrigin5xx, RoomOriginNone,
 				RoomOriginGone),
 			as("origin2xx", RoomOrigin2xx), as("origin3xx", RoomOrigin3xx), as("origin4xx", RoomOrigin4xx),

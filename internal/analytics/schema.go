@@ -54,6 +54,8 @@ const (
 	RoomOrigin5xx
 	RoomOriginNone // no answer
 	RoomOriginGone // the client did not wait for it
+	RoomPassesShared
+	RoomPassesRefused // requests with such a pass
 	roomColumns
 )
 

@@ -93,6 +93,10 @@ func TestOnePassFromAThousandAddresses(t *testing.T) {
 			p.metric(`headgate_refused_pass_sharing_total{room="shop"}`) != 0 {
 			t.Error("not shown")
 		}
+		eventually(t, "shown in the past", func() bool {
+			got := p.past("room=shop").Total
+			return got["passesShared"] == 1.0 && got["passesRefused"] == 0.0
+		})
 	})
 	t.Run("wait", func(t *testing.T) {
 		p := run(t, shared+"    checkout: {pass: true}\n    pass_sharing: {networks: 3, action: wait}\n")
