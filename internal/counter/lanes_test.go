@@ -290,7 +290,7 @@ func TestAbsentPeopleOfALaneAreNotThoseOfTheLine(t *testing.T) {
 		tickets := joins(t, c, 0, 500)
 		last := tickets[len(tickets)-1]
 		x := newCrowd(t, lifeOf(c), tickets...)
-		time.Sleep(time.Minute)
+		x.wait(c, time.Minute) // those of the line ask as they are told to
 		c.Hold(false)
 		x.wait(c, 10*time.Second)
 		p, err := c.Poll(t.Context(), lifeOf(c), last, 0)
