@@ -61,6 +61,9 @@ type Line struct {
 	trees    [searched]fenwick
 	counts   [lineSets]int
 	late     int
+	asked    int // unproven tickets that asked again lately, and
+	unasked  int // that did not
+	silenced int // passed over for their silence so far, but for unproven ones
 	frontier uint64
 	next     uint64
 	sweep    uint64 // Expire goes on here
@@ -82,7 +85,7 @@ type Line struct {
 // NewLine makes an empty line whose first ticket will be number first. Numbers
 // below first count as used up.
 func NewLine(first uint64) *Line {
-	return &Line{base: first >> lineShift, frontier: first, next: first}
+	return &Line{base: first >> lineShift, frontier: first, next: first, asked: askedBefore}
 }
 
 // Join adds a visitor to the end of the line and gives its number. The visitor
@@ -147,6 +150,9 @@ func (l *Line) Seen(number uint64, now Tau, interval time.Duration) TicketStatus
 		}
 		l.expire(number)
 		return l.status(number)
+	}
+	if c.has(unprovenSet, i) || c.has(overdueSet, i) {
+		l.prove(number, p, tick)
 	}
 	p.seen, p.window = uint32(tick), max(presence(interval), p.rest(tick))
 	if !called && c.has(outSet, i) {
@@ -258,6 +264,10 @@ func (l *Line) Unsure() int { return l.counts[unsureSet] }
 
 // Late counts those that were passed over or did not claim, and hold a place.
 func (l *Line) Late() int { return l.late }
+
+// Silenced counts the places that Call has passed over for their silence since the line was made
+// here, but for unproven ones: see Doubtful.
+func (l *Line) Silenced() int { return l.silenced }
 
 // Silence is how long ago a ticket that holds a place polled last, and for how
 // long it keeps the place if it stays silent.
@@ -445,6 +455,8 @@ func (l *Line) drop(number uint64) {
 	l.unmark(hiddenSet, number)
 	l.unmark(outSet, number)
 	l.unmark(backSet, number)
+	l.unmark(unprovenSet, number)
+	l.unmark(overdueSet, number)
 	l.unmark(calledSet, number)
 	l.unmark(liveSet, number)
 	l.release(l.index(number))

@@ -51,6 +51,9 @@ func (l *Line) call(now Tau, free int) (number uint64, ok bool) {
 		}
 		if c, i := l.find(n); c != nil && !c.has(unsureSet, i) {
 			l.late++
+			if !c.has(unprovenSet, i) && !c.has(overdueSet, i) {
+				l.silenced++
+			}
 		}
 	}
 	l.frontier = l.next

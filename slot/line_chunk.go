@@ -6,7 +6,7 @@ import (
 )
 
 // A lineChunk holds the places of 1,024 neighbouring ticket numbers: 8 bytes
-// each, and six bits for what can be looked for. 1,024 because 16 words of a
+// each, and nine bits for what can be looked for. 1,024 because 16 words of a
 // bitmap are two cache lines, so that counting within a chunk costs little, and
 // because few absent tickets that outlive their neighbours then pin 9 KB each
 // and not 40.
@@ -32,6 +32,8 @@ const (
 	hiddenSet             // not counted in the positions of those behind
 	outSet                // not to be drawn: called, or silent when it was drawn and not heard since
 	provisionalSet        // joined, and its cookie has not come back: it holds no place yet
+	unprovenSet           // asked once, too soon, and not since: not overdue yet
+	overdueSet            // the same, and overdue
 	calledSet             // called, not yet claimed
 	searched       = calledSet
 	lineSets       = calledSet + 1
@@ -108,6 +110,17 @@ func (c *lineChunk) next(set int, i uint64) (uint64, bool) {
 		word = c.sets[set][w]
 	}
 	return w<<6 + uint64(bits.TrailingZeros64(word)), true
+}
+
+// last finds the last member of a set at or before i; there must be one.
+func (c *lineChunk) last(set int, i uint64) uint64 {
+	w := i >> 6
+	word := c.sets[set][w] << (63 - i&63) >> (63 - i&63)
+	for word == 0 {
+		w--
+		word = c.sets[set][w]
+	}
+	return w<<6 + uint64(bits.Len64(word)) - 1
 }
 
 // count counts the members of a set at or before i.

@@ -210,7 +210,7 @@ func (o *oracleLine) call(now Tau, free int) (uint64, bool) {
 func (t *oracleTicket) die() { t.state, t.kept, t.trial = dead, false, false }
 
 func (o *oracleLine) joinProvisional(now Tau, told, hold time.Duration) uint64 {
-	n := o.join(now, max(2*min(told, FirstInterval), FirstInterval), hold)
+	n := o.join(now, ProvisionalFor, hold)
 	t := o.get(n)
 	t.state, t.trial = dead, true
 	return n

@@ -366,7 +366,8 @@ func RestoreLine(r Restored) (*Line, error) {
 		origin = min(r.At, r.Oldest)
 	}
 	l := &Line{
-		base: oldest >> lineShift, frontier: r.Frontier, next: r.Next,
+		asked: askedBefore,
+		base:  oldest >> lineShift, frontier: r.Frontier, next: r.Next,
 		origin: origin, begun: true, restored: r,
 	}
 	for _, d := range r.Draws {

@@ -440,6 +440,18 @@ func (l *Lines) Told(number uint64, interval time.Duration) { l.of(number).Told(
 // Confirm notes that the cookie of a ticket has come back; see Line.Confirm.
 func (l *Lines) Confirm(number uint64, now Tau) { l.of(number).Confirm(number, now) }
 
+// Doubtful is Line.Doubtful, and counts the calls of other lanes that Position counts for those
+// tickets.
+func (l *Lines) Doubtful(number uint64, now Tau) (ahead int64, present time.Duration) {
+	x := l.of(number)
+	ahead, present = x.Doubtful(number, now)
+	if places, ok := x.Position(number); ok && ahead > 0 && l.laned {
+		lane := LaneOf(number)
+		ahead += l.Beside(lane, places) - l.Beside(lane, places-ahead)
+	}
+	return ahead, present
+}
+
 // Came notes that a ticket that has just joined had come before.
 func (l *Lines) Came(number uint64, at Tau) { l.of(number).Came(number, at) }
 
@@ -517,10 +529,10 @@ func (l *Lines) LapseProvisional(now Tau, budget int) {
 // Late counts those that were passed over or did not claim.
 func (l *Lines) Late() int { return l.sum((*Line).Late) }
 
-// LateIn is Late of one line, 0 if there is no such lane.
-func (l *Lines) LateIn(lane int) int {
+// SilencedIn is Line.Silenced of one line, 0 if there is no such lane.
+func (l *Lines) SilencedIn(lane int) int {
 	if x := l.Line(lane); x != nil {
-		return x.Late()
+		return x.Silenced()
 	}
 	return 0
 }

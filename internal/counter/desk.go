@@ -273,7 +273,7 @@ func (c *desk) newPlace(number uint64, clk time.Duration) Place {
 		p.ETA, p.PollAfter = c.drawETA(number, clk), c.spreadPoll(c.drawInterval())
 	} else {
 		lane := slot.LaneOf(number)
-		p.ETA = c.fore.eta(lane, pos, clk)
+		p.ETA = c.etaOf(number, pos, clk)
 		p.PollAfter = c.pollAfter(p.ETA, lane, pos, clk)
 	}
 	return p
@@ -416,17 +416,17 @@ func (c *desk) upNext(clk time.Duration) (number uint64, ok bool) {
 	if c.cfg.Draws {
 		return c.line.Draw(c.pool.Tau(clk), func(n int) int { return min(n-1, int(c.random()*float64(n))) })
 	}
-	var late [1 + slot.MostLanes]int
-	for i := range late {
-		late[i] = c.line.LateIn(i)
+	var skipped [1 + slot.MostLanes]int
+	for i := range skipped {
+		skipped[i] = c.line.SilencedIn(i)
 	}
 	if now := c.pool.Tau(clk); clk < c.pace.at && !c.pool.Asked(clk) {
 		number, ok = c.line.CallKept(now, c.spare(clk))
 	} else {
 		number, ok = c.line.CallOf(now, c.spare(clk))
 	}
-	for i, before := range late {
-		c.laned[i].skips.add(clk, float64(max(0, c.line.LateIn(i)-before)))
+	for i, before := range skipped {
+		c.laned[i].skips.add(clk, float64(c.line.SilencedIn(i)-before))
 	}
 	return number, ok
 }
@@ -555,7 +555,7 @@ func (c *desk) lineWaits(clk time.Duration) bool {
 // moment: nobody must pass them then.
 func (c *desk) newcomersFirst(clk time.Duration) bool {
 	n := int64(c.line.Provisional())
-	return n > 0 && clk < c.joinedAt+slot.FirstInterval && c.pool.FreeNow(clk) <= n
+	return n > 0 && clk < c.joinedAt+slot.ProvisionalFor/2 && c.pool.FreeNow(clk) <= n
 }
 
 // setLimits hands limits to the next write and returns their revision.

@@ -98,6 +98,25 @@ func (f *forecast) measure(c *desk, clk time.Duration) {
 	}
 }
 
+// etaOf forecasts the wait of a ticket at position k. Those ahead of it that are doubtful delay
+// it by no more than the time from the next call until all of them are passed over.
+func (c *desk) etaOf(number uint64, k int64, clk time.Duration) ETA {
+	lane := slot.LaneOf(number)
+	e := c.fore.eta(lane, k, clk)
+	doubted, present := c.line.Doubtful(number, c.pool.Tau(clk))
+	if doubted == 0 || !e.Known {
+		return e
+	}
+	sure := c.fore.eta(lane, k-doubted, clk)
+	delay := max(0, present-c.fore.eta(lane, 1, clk).Expect)
+	if sure.Expect+delay < e.Expect {
+		sure.Expect += delay
+		sure.High, sure.Exact = max(sure.High+delay, sure.Expect), false
+		return sure
+	}
+	return e
+}
+
 // eta forecasts the wait of position k (1 is next) of a line.
 func (f *forecast) eta(lane int, k int64, clk time.Duration) ETA {
 	if f.held {

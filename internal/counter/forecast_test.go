@@ -47,3 +47,57 @@ func TestAQuietTimeBeforeTheLineIsNoRate(t *testing.T) {
 		}
 	})
 }
+
+// TestTicketsThatNeverAskAgainDoNotLengthenTheWait: 500 clients use each cookie twice, at once, and
+// are gone. The room takes one visitor every 10 s, so the next person waits some 10 s, and not 5,000.
+func TestTicketsThatNeverAskAgainDoNotLengthenTheWait(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		start := time.Now()
+		c, err := Open(t.Context(), Config{
+			Room: "shop", Host: "a", Store: &store.Memory{}, Settings: Settings{
+				Active: slot.Limit{Kind: slot.AtOnce, N: 1, Per: 10 * time.Second},
+				New:    slot.Limit{Kind: slot.PerWindow, N: 6000, Per: time.Minute},
+				Line:   LineConfig{MaxWaiting: 1000, PollMin: time.Second, PollMax: 30 * time.Second},
+			},
+			Boot: func() time.Duration { return time.Since(start) + time.Hour },
+			Log:  slog.New(slog.DiscardHandler),
+		}, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		done := make(chan struct{})
+		go func() { c.Run(t.Context()); close(done) }()
+		t.Cleanup(func() { <-done })
+		in, err := c.Join(t.Context(), 0, time.Hour, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for in.Status != slot.TicketCalled {
+			time.Sleep(in.PollAfter)
+			if in, err = c.Poll(t.Context(), lifeOf(c), in.Number, 0); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if _, err := c.Claim(t.Context(), lifeOf(c), in.Number, 0, 0); err != nil {
+			t.Fatal(err)
+		}
+		for range 500 {
+			p, err := c.Join(t.Context(), 0, time.Hour, 0)
+			if err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(time.Millisecond)
+			if _, err := c.Poll(t.Context(), lifeOf(c), p.Number, 0); err != nil {
+				t.Fatal(err)
+			}
+		}
+		time.Sleep(3 * time.Second)
+		p, err := c.Join(t.Context(), 0, time.Hour, 0)
+		if err != nil || !p.ETA.Known || p.Position != 501 {
+			t.Fatalf("%+v, %v", p, err)
+		}
+		if p.ETA.Expect > 15*time.Second || p.ETA.Expect < 5*time.Second {
+			t.Errorf("the wait is expected to be %v, want about 7 s", p.ETA.Expect)
+		}
+	})
+}

@@ -277,7 +277,7 @@ func (c *Counter) Trace(
 	t.Status = c.line.Status(number)
 	t.Silent, t.Kept, t.Place = c.line.Silence(number, now)
 	if t.Position, ok = c.line.Position(number); ok {
-		if t.ETA = c.fore.eta(slot.LaneOf(number), t.Position, clk); c.cfg.Draws {
+		if t.ETA = c.etaOf(number, t.Position, clk); c.cfg.Draws {
 			t.ETA = c.drawETA(number, clk)
 		}
 	}

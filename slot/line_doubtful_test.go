@@ -1,0 +1,115 @@
+package slot
+
+import (
+	"testing"
+	"time"
+)
+
+// asks lets n clients join and use their cookie once, after a tenth of a second.
+func asks(l *Lines, now *Tau, n int) (numbers []uint64) {
+	for range n {
+		number := l.JoinProvisional(0, *now, time.Hour)
+		l.Told(number, time.Second)
+		numbers = append(numbers, number)
+	}
+	*now += Tau(100 * time.Millisecond)
+	for _, number := range numbers {
+		l.Confirm(number, *now)
+		l.Seen(number, *now, time.Second)
+	}
+	return numbers
+}
+
+// sweep lets time pass as a counter does.
+func sweep(l *Lines, now *Tau, d time.Duration) {
+	*now += Tau(d)
+	l.LapseProvisional(*now, 100_000)
+}
+
+// TestTicketsThatNeverAskAgainAreDoubtful: clients that use each cookie twice are told from people
+// whose browser loads a picture and who ask again, and positions count both.
+func TestTicketsThatNeverAskAgainAreDoubtful(t *testing.T) {
+	l, now := NewLines(), Tau(time.Hour)
+	people := asks(l, &now, 100)
+	last := asks(l, &now, 1)[0]
+	if n, _ := l.Doubtful(last, now); n != 0 {
+		t.Errorf("%d of 100 people are doubtful before anybody knows", n)
+	}
+	sweep(l, &now, time.Second)
+	for _, number := range people {
+		l.Seen(number, now, time.Second)
+	}
+	clients := asks(l, &now, 3000)
+	end := asks(l, &now, 1)[0]
+	if n, present := l.Doubtful(end, now); n != 0 || present != 0 {
+		t.Errorf("%d clients are doubtful, present for %v, before they are overdue", n, present)
+	}
+	sweep(l, &now, 1500*time.Millisecond)
+	n, present := l.Doubtful(end, now)
+	if n != 3001 || present < 800*time.Millisecond || present > 1200*time.Millisecond { // last is one
+		t.Errorf("%d of 3,001 are doubtful, present for %v, want about 0.9 s", n, present)
+	}
+	if n, _ := l.Doubtful(clients[10], now); n != 11 {
+		t.Errorf("%d tickets before the tenth client are doubtful, want 11", n)
+	}
+	if n, _ := l.Doubtful(people[50], now); n != 0 {
+		t.Errorf("%d people are doubtful who asked again", n)
+	}
+	if at, ok := l.Position(end); at != 3102 || !ok {
+		t.Errorf("position %d, want 3,102", at)
+	}
+	more := asks(l, &now, 1000) // by now it is known what becomes of most
+	tail := asks(l, &now, 1)[0]
+	if n, _ := l.Doubtful(tail, now); n < 3001+900 || n > 4003 {
+		t.Errorf("%d are doubtful, want nearly all of 4,001", n)
+	}
+	sweep(l, &now, time.Second)
+	for _, number := range more { // they were people
+		l.Seen(number, now, time.Second)
+	}
+	if n, _ := l.Doubtful(tail, now); n > 3003 {
+		t.Errorf("%d are doubtful, want 3,001: the others asked", n)
+	}
+	asks(l, &now, 1000)
+	tail = asks(l, &now, 1)[0]
+	if n, _ := l.Doubtful(tail, now); n < 3003+200 || n > 3003+700 {
+		t.Errorf("%d are doubtful, want about half of the last 1,000", n)
+	}
+}
+
+// TestDoubtfulTicketsAreNotCountedAsAbsent: those that Call passes over for their silence are not
+// taken for visitors who gave up.
+func TestDoubtfulTicketsAreNotCountedAsAbsent(t *testing.T) {
+	l, now := NewLines(), Tau(time.Hour)
+	asks(l, &now, 50)
+	sweep(l, &now, 5*time.Second)
+	quiet := l.Join(0, now, time.Second, time.Hour)
+	sweep(l, &now, 10*time.Second)
+	here := l.Join(0, now, time.Second, time.Hour)
+	if n, ok := l.Call(now); n != here || !ok {
+		t.Fatalf("%d is called, %v, want %d", n, ok, here)
+	}
+	if got := l.SilencedIn(0); got != 1 {
+		t.Errorf("%d were passed over, want 1: ticket %d", got, quiet)
+	}
+	if got := l.Late(); got != 51 {
+		t.Errorf("%d are late, want 51: they keep their places", got)
+	}
+}
+
+// TestDoubtfulTicketsCountWithTheCallsOfOtherLanes that Position counts for them.
+func TestDoubtfulTicketsCountWithTheCallsOfOtherLanes(t *testing.T) {
+	l, now := NewLines(), Tau(time.Hour)
+	lane := Lane{Name: "members", Share: 50}
+	l.SetLanes([]Lane{lane})
+	asks(l, &now, 100)
+	for range 1000 {
+		l.Join(l.Lane(lane.ID()), now, time.Minute, time.Hour)
+	}
+	end := l.Join(0, now, time.Minute, time.Hour)
+	sweep(l, &now, 1500*time.Millisecond)
+	at, _ := l.Position(end)
+	if n, _ := l.Doubtful(end, now); at != 202 || n != 200 {
+		t.Errorf("%d of position %d are doubtful, want 200 of 202", n, at)
+	}
+}
