@@ -496,7 +496,7 @@ func (q *visitRequest) from(y *visits.Stay) *visits.Stay {
 func (r *Room) serveShared(q *visitRequest, id slot.StayID, end slot.Tau) {
 	if q.f.cfg.PassSharing.Action == visits.End {
 		if from, left := q.worker.visits.End(id, end); left {
-			q.worker.leave(id, from, true)
+			r.leftHere(q.r.Context(), q.worker, q.tok, from)
 		}
 	}
 	q.tok, q.has = ticket.Token{}, false
@@ -608,8 +608,11 @@ func (r *Room) inside(q *visitRequest, id slot.StayID, hard, win slot.Tau) {
 // finish notes the last byte. Deferred: a proxy panics when a client is gone.
 func (r *Room) finish(a *answer) {
 	a.Once() // the origin may have seen a visitor who did not wait for its answer
-	if from, left := a.worker.visits.Leave(a.id); left {
-		a.worker.leave(a.id, from, a.tok.Kind != 0)
+	switch from, left := a.worker.visits.Leave(a.id); {
+	case left && a.tok.Kind != 0:
+		r.leftHere(a.req.Context(), a.worker, a.tok, from)
+	case left: // nobody has a pass of it
+		a.worker.leave(a.id, from, false)
 	}
 }
 

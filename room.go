@@ -439,7 +439,7 @@ func (r *Room) Run(ctx context.Context) error {
 		return nil
 	}
 	if bus := cfg.Engine.bus; bus != nil {
-		deaf, err := bus.Serve(r.stayName(), r.answerStay)
+		deaf, err := bus.Serve(r.stayName(cfg.Engine.members.Self().Name), r.answerStay)
 		if err != nil {
 			return err
 		}

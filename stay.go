@@ -3,7 +3,9 @@ package headgate
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
+	"slices"
 	"time"
 
 	"github.com/headgate/headgate/internal/ticket"
@@ -89,18 +91,18 @@ func (r *Room) whole(w *worker, tok *ticket.Token, end slot.Tau) slot.Tau {
 	return end
 }
 
-// ErrNoPass: a text is no Pass of a visit of this room.
-var ErrNoPass = errors.New("no pass of a visit of this room")
-
-// endWait is how long the other nodes have to end a visit: one that stood still for longer hears
-// of it with its next report. Chosen: they answer within milliseconds.
-const endWait = 2 * time.Second
+// The errors of EndStay: a text is no Pass of a visit of this room, or a node may go on serving the visit.
+var (
+	ErrNoPass   = errors.New("no pass of a visit of this room")
+	ErrNotEnded = errors.New("the visit may go on at another node")
+)
 
 // stayInFlight is the answer of a node where the visit leaves with the last byte of its requests.
 const stayInFlight = "in flight"
 
 // EndStay ends the visit of a Pass as the origin's revoke does: its slot is free once nothing of
-// it is in flight any more, and its next request is a newcomer's. ended is false if it was over.
+// it is in flight any more, at any node, and its next request is a newcomer's. ended is false if it
+// was over.
 func (r *Room) EndStay(ctx context.Context, pass string) (ended bool, err error) {
 	q := &visitRequest{f: r.face.Load(), has: true}
 	if r.keys.Load().Open(&q.tok, r.passName(), pass) != nil || q.tok.ID == 0 {
@@ -114,43 +116,45 @@ func (r *Room) EndStay(ctx context.Context, pass string) (ended bool, err error)
 	if _, gone := q.worker.visits.Look(id); gone || known && life != q.tok.Life {
 		return false, nil
 	}
+	inFlight, err := r.endElsewhere(ctx, &q.tok) // first: who is told of an error may ask again
+	if err != nil {
+		return false, fmt.Errorf("%w: %w", ErrNotEnded, err)
+	}
 	from, left := q.worker.visits.End(id, end)
-	if !left {
-		return true, nil // it leaves with the last byte
-	}
-	if r.endElsewhere(ctx, pass) {
-		return true, nil // it leaves there
-	}
 	if hi >= from { // known to the counter by its id, or over
 		from = 0
 	}
-	q.worker.leave(id, from, true)
+	if left && !inFlight { // else it leaves with the last byte
+		q.worker.leave(id, from, true)
+	}
 	return true, nil
 }
 
-// stayName is under which the nodes are asked for what is in flight.
-func (r *Room) stayName() string { return "stay." + r.face.Load().cfg.Name }
+// leftHere frees the slot of a visit that has ended and has nothing in flight here any more, unless it has
+// at another node: then the last byte there does. While nobody knows, its slot is held to its end.
+func (r *Room) leftHere(ctx context.Context, w *worker, tok ticket.Token, from slot.Tau) {
+	tok.End = max(tok.End, int64(from))
+	inFlight, err := r.endElsewhere(context.WithoutCancel(ctx), &tok)
+	if err != nil {
+		r.face.Load().cfg.Log.Warn("a visit was ended, and its slot is not free yet", "error", err)
+	} else if !inFlight {
+		w.leave(slot.StayID(tok.ID), from, true)
+	}
+}
 
-// endElsewhere ends a visit at all nodes that live. It reports whether requests of it are in flight
-// at one: then it leaves there.
-func (r *Room) endElsewhere(ctx context.Context, pass string) (inFlight bool) {
-	engine, nodes := r.Config().Engine, 0
-	for _, n := range engine.Nodes() {
-		if n.Alive {
-			nodes++ // this one answers too
-		}
+// stayName is under which a node is asked for what is in flight.
+func (r *Room) stayName(node string) string { return "stay." + r.face.Load().cfg.Name + "/" + node }
+
+// endElsewhere ends a visit at all other nodes. It reports whether requests of it are in flight at one:
+// then it leaves there.
+func (r *Room) endElsewhere(ctx context.Context, tok *ticket.Token) (inFlight bool, err error) {
+	engine := r.Config().Engine
+	if engine.members == nil {
+		return false, nil
 	}
-	if nodes == 0 {
-		return false
-	}
-	ctx, stop := context.WithTimeout(ctx, endWait)
-	defer stop()
-	_ = engine.bus.AskAll(ctx, r.stayName(), []byte(pass), func(answer []byte) (more bool) {
-		inFlight = inFlight || string(answer) == stayInFlight
-		nodes--
-		return nodes > 0
-	})
-	return inFlight
+	pass := r.keys.Load().Seal(nil, r.passName(), tok)
+	answers, err := engine.members.AskOthers(ctx, r.stayName, pass)
+	return slices.ContainsFunc(answers, func(a []byte) bool { return string(a) == stayInFlight }), err
 }
 
 // answerStay ends a visit as far as it is known here. If requests of it are in flight it leaves

@@ -111,6 +111,9 @@ func problemOf(err error) *problem {
 	case errors.Is(err, config.ErrNoFile):
 		return &problem{Status: http.StatusConflict, Code: "no_config_file", Detail: err.Error(),
 			Hint: "write a file and start with headgate run --config headgate.yaml"}
+	case errors.Is(err, headgate.ErrNotEnded):
+		return &problem{Status: http.StatusServiceUnavailable, Code: "not_ended", Detail: err.Error(),
+			Hint: "ask again, at any node"}
 	case errors.Is(err, ErrBusy):
 		return &problem{Status: http.StatusServiceUnavailable, Code: "not_ready",
 			Detail: err.Error(), Hint: "ask again when /readyz says ok"}

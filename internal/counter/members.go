@@ -3,6 +3,7 @@ package counter
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"hash/fnv"
 	"log/slog"
@@ -225,6 +226,54 @@ func (m *Members) All() []Member {
 	}
 	slices.SortFunc(all, func(a, b Member) int { return strings.Compare(a.Name, b.Name) })
 	return all
+}
+
+// askOthersWait is how long another process has to answer, askOthersTries how often it is asked. Chosen: it
+// answers within milliseconds, and one that stands still counts as dead after 2 s.
+const (
+	askOthersWait  = 2 * time.Second
+	askOthersTries = 3
+)
+
+// ErrUnheard: a process that lives has not answered.
+var ErrUnheard = errors.New("a node that lives does not answer")
+
+// AskOthers asks each other process that lives, under a name of its own, and returns what they answer. One
+// that dies meanwhile, or does not serve the name, answers nothing. ErrUnheard says that one may have heard,
+// or may not.
+func (m *Members) AskOthers(
+	ctx context.Context, name func(node string) string, msg []byte,
+) (answers [][]byte, err error) {
+	all := m.All()
+	got, errs := make([][]byte, len(all)), make([]error, len(all))
+	var wg sync.WaitGroup
+	for i := range all {
+		if x := &all[i]; x.Name != m.Self().Name && m.Alive(x) {
+			wg.Go(func() { got[i], errs[i] = m.askOne(ctx, x.Name, name(x.Name), msg) })
+		}
+	}
+	wg.Wait()
+	got = slices.DeleteFunc(got, func(b []byte) bool { return b == nil })
+	return got, errors.Join(errs...)
+}
+
+// askOne asks a process for as long as it lives.
+func (m *Members) askOne(ctx context.Context, node, name string, msg []byte) ([]byte, error) {
+	for range askOthersTries {
+		try, stop := context.WithTimeout(ctx, askOthersWait)
+		b, err := m.bus.Ask(try, name, msg)
+		stop()
+		lives := slices.ContainsFunc(m.All(), func(x Member) bool { return x.Name == node && m.Alive(&x) })
+		switch {
+		case err == nil:
+			return b, nil
+		case errors.Is(err, store.ErrNobody) || !lives:
+			return nil, nil
+		case ctx.Err() != nil:
+			return nil, fmt.Errorf("%w: %q: %w", ErrUnheard, node, ctx.Err())
+		}
+	}
+	return nil, fmt.Errorf("%w: %q", ErrUnheard, node)
 }
 
 // Alive reports whether a member was heard of lately.

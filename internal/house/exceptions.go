@@ -8,6 +8,7 @@ func waiters() map[string]string {
 	return map[string]string{
 		"embedded/embedded.go":        "start waits for the engine's start, or shuts it down",
 		"internal/counter/remote.go":  "answerAsks waits for all that it answers",
+		"internal/counter/members.go": "AskOthers waits for all that it asks",
 		"internal/counter/sites.go":   "ConfirmHome waits for all that it asks",
 		"internal/counter/seat.go":    "Run waits for the senders, serve for the host's Run",
 		"internal/server/engine.go":   "run waits for the engine's Run and the membership's",

@@ -49,32 +49,6 @@ func (b *Bus) Ask(ctx context.Context, name string, msg []byte) ([]byte, error) 
 	return m.Data, nil
 }
 
-// AskAll sends a message to all who serve name, and gives hear each answer as it comes, one after
-// the other, until hear returns false. An error says that ctx has ended before, or ErrNobody.
-func (b *Bus) AskAll(
-	ctx context.Context, name string, msg []byte, hear func(answer []byte) (more bool),
-) error {
-	to := b.conn.NewRespInbox()
-	sub, err := b.conn.SubscribeSync(to)
-	if err != nil {
-		return fmt.Errorf("ask %s: %w", name, err)
-	}
-	defer func() { _ = sub.Unsubscribe() }() // of a connection that is closed there is nothing to leave
-	if err := b.conn.PublishRequest(subjectAsk+escape(name), to, msg); err != nil {
-		return fmt.Errorf("ask %s: %w", name, err)
-	}
-	for {
-		switch m, err := sub.NextMsgWithContext(ctx); {
-		case errors.Is(err, nats.ErrNoResponders):
-			return ErrNobody
-		case err != nil:
-			return fmt.Errorf("ask %s: %w", name, err)
-		case !hear(m.Data):
-			return nil
-		}
-	}
-}
-
 // Serve answers what is asked of name until stop is called, which waits for the
 // answers under way. answer may block, is called for several messages at once, and
 // answers nothing with nil.
