@@ -61,7 +61,23 @@ func (x limitLive) next(f saidLimit, pairs map[string]string) limitLive {
 // takenLimits is what was taken of the record.
 type takenLimits struct {
 	revision uint64
+	newest   uint64                // version of the newest change
 	said     *map[string]saidLimit // under which file
+}
+
+// isAfter reports whether what was taken is newer than a record: a leader of the store that stood still may
+// tell what it knew, and an amount of before would be in force again. A store that was made anew counts
+// its revisions from the beginning; what is changed then has a newer version.
+func (t *takenLimits) isAfter(revision, newest uint64) bool {
+	return revision < t.revision && newest <= t.newest
+}
+
+// newestOf is the version of the newest of changes.
+func newestOf(live map[string]limitLive) (newest uint64) {
+	for _, x := range live {
+		newest = max(newest, x.Version)
+	}
+	return newest
 }
 
 // sayLimit is what the file says of a limit.
@@ -247,8 +263,8 @@ func (s *Server) takeLimits(ctx context.Context) error {
 		}
 	}
 	live, revision, err := s.loadLimits(ctx)
-	now := takenLimits{revision, said}
-	if err != nil || now == s.limits.taken {
+	now := takenLimits{revision, newestOf(live), said}
+	if err != nil || now == s.limits.taken || s.limits.taken.isAfter(revision, now.newest) {
 		return err
 	}
 	for name, x := range live {

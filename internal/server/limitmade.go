@@ -111,12 +111,18 @@ func (r *madeRecord) find(name string) (all, ok bool) {
 	return true, ok
 }
 
-// before reports whether a record is older than the one whose versions were taken: a leader of the
+// versions are those of the record: of each of its sets, and the newest.
+func (r *madeRecord) versions() (own, all, newest uint64) {
+	return r.Own.Version, r.All.Version, max(r.Own.Version, r.All.Version)
+}
+
+// before reports whether a record is older than the one that was taken: a leader of the
 // store that stood still, and is none any more, may tell what it knew. Nothing that is in force is
 // removed for that, for with a limit all would go that its keys have used. The home of all data
-// centres may be another now, which made fewer.
-func (r *madeRecord) before(taken [2]uint64) bool {
-	return r.Own.Version < taken[0] || r.All.Version == 0 && taken[1] > 0
+// centers may be another now, which made fewer.
+func (r *madeRecord) before(revision uint64, taken *takenLimits, upTo [2]uint64) bool {
+	own, all, newest := r.versions()
+	return own < upTo[0] || all == 0 && upTo[1] > 0 || taken.isAfter(revision, newest)
 }
 
 // inForce is a limit that was made, as it is in force here.
@@ -169,8 +175,10 @@ func (s *Server) editMade(ctx context.Context, edit func(r *madeRecord) (bool, e
 func (s *Server) takeMade(ctx context.Context) error {
 	said := s.limits.said.Load()
 	r, revision, err := s.loadMade(ctx)
-	now := takenLimits{revision, said}
-	if err != nil || now == s.limits.takenMade || r.before(s.limits.madeUpTo) {
+	own, all, newest := r.versions()
+	now := takenLimits{revision, newest, said}
+	if err != nil || now == s.limits.takenMade ||
+		r.before(revision, &s.limits.takenMade, s.limits.madeUpTo) {
 		return err
 	}
 	was, next := *s.limits.made.Load(), map[string]inForce{}
@@ -201,7 +209,7 @@ func (s *Server) takeMade(ctx context.Context) error {
 		}
 	}
 	s.limits.made.Store(&next)
-	s.limits.takenMade, s.limits.madeUpTo = now, [2]uint64{r.Own.Version, r.All.Version}
+	s.limits.takenMade, s.limits.madeUpTo = now, [2]uint64{own, all}
 	return nil
 }
 

@@ -289,6 +289,19 @@ type rewound struct {
 	store.Store
 	key string
 	on  atomic.Bool
+
+	value    []byte // nil: it was not written yet
+	revision uint64
+}
+
+// keep has the store tell from now on, when it is on, what is there of a key at this moment.
+func (r *rewound) keep(t *testing.T, key string) {
+	t.Helper()
+	var err error
+	if r.value, r.revision, err = r.Store.Load(t.Context(), key); err != nil {
+		t.Fatal(err)
+	}
+	r.key = key
 }
 
 // rewind puts a rewound store below a process.
@@ -302,7 +315,10 @@ func rewind(p *process, key string) *rewound {
 
 func (r *rewound) Load(ctx context.Context, key string) ([]byte, uint64, error) {
 	if r.on.Load() && key == r.key {
-		return nil, 0, store.ErrNotFound
+		if r.value == nil {
+			return nil, 0, store.ErrNotFound
+		}
+		return r.value, r.revision, nil
 	}
 	return r.Store.Load(ctx, key)
 }
@@ -327,6 +343,53 @@ func TestAnOldRecordRemovesNoLimit(t *testing.T) {
 	p.said("DELETE", "/v1/limits/partner", "", 200, "")
 	if got := p.asks("partner", "bob"); got != 404 {
 		t.Errorf("it is removed, and answered %d", got)
+	}
+}
+
+// The same of one that knows other limits, but not this one, of all data centers or of this one; and of
+// one that knows the amount of before.
+func TestAnOlderRecordPutsNothingBeforeIntoForce(t *testing.T) {
+	for _, scope := range []string{"global", "datacenter"} {
+		p := run(t, limitsFile("3", "api, all"))
+		p.said("PUT", "/v1/limits/before", madeRule(2, scope), 201, "")
+		p.said("PATCH", "/v1/limits/api", `{"amount":9}`, 200, "")
+		r := rewind(p, madeKey)
+		r.keep(t, madeKey)
+		p.said("PUT", "/v1/limits/partner", madeRule(2, scope), 201, "")
+		for i, want := range []int{200, 200, 429} {
+			if got := p.asks("partner", "bob"); got != want {
+				t.Fatalf("call %d: %d, want %d", i+1, got, want)
+			}
+		}
+		for _, old := range []bool{true, false} {
+			r.on.Store(old)
+			p.s.followLimits(t.Context())
+			if got := p.asks("partner", "bob"); got != 429 {
+				t.Errorf("scope %s, old %v: a call more is answered %d", scope, old, got)
+			}
+		}
+		r.keep(t, limitsKey)
+		p.said("PATCH", "/v1/limits/api", `{"amount":4}`, 200, "")
+		for _, old := range []bool{true, false} {
+			r.on.Store(old)
+			p.s.followLimits(t.Context())
+			if got := p.amount("api"); got != 4 {
+				t.Errorf("scope %s, old %v: the amount is %d, want 4", scope, old, got)
+			}
+		}
+	}
+}
+
+// A store that was made anew counts its revisions from the beginning: what is made then is in force.
+func TestARecordOfANewStoreIsTaken(t *testing.T) {
+	taken := takenLimits{revision: 900, newest: 50}
+	for _, c := range []struct {
+		revision, newest uint64
+		want             bool
+	}{{900, 50, false}, {901, 51, false}, {901, 40, false}, {899, 50, true}, {3, 0, true}, {3, 51, false}} {
+		if got := taken.isAfter(c.revision, c.newest); got != c.want {
+			t.Errorf("revision %d, version %d: older %v, want %v", c.revision, c.newest, got, c.want)
+		}
 	}
 }
 
