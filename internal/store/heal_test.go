@@ -112,21 +112,59 @@ func TestAFolderThatCannotBeWrittenStaysWhereItIs(t *testing.T) {
 }
 
 // An engine that is without its others for a moment answers, and is sound: to start it anew would
-// only keep them apart for longer. One that answers that it cannot store is started anew.
-func TestAnAnswerThatPassesIsNoReasonToStartAnew(t *testing.T) {
-	for code, want := range map[jetstream.ErrorCode]int{
-		codeNotNow: 0, codeNoLeader: 0, codeUnderWay: 0, codeStoreFailed: 1,
+// only keep them apart for longer. One that answers that it cannot store is started anew; one that says that
+// the question is wrong would say so after a start, too.
+func TestAnEngineIsStartedAnewForWhatAStartMends(t *testing.T) {
+	deadline, stop := context.WithTimeout(t.Context(), 0)
+	defer stop()
+	for _, c := range []struct {
+		err         error
+		alone, many int // how often an engine is started anew: one that is alone, one of several
+	}{
+		{&jetstream.APIError{ErrorCode: codeNotNow, Code: 503}, 0, 0},
+		{&jetstream.APIError{ErrorCode: codeNoLeader, Code: 500}, 0, 0},
+		{&jetstream.APIError{ErrorCode: codeIncomplete, Code: 503}, 0, 0},
+		{&jetstream.APIError{ErrorCode: codeNotAssigned, Code: 500}, 0, 0},
+		{&jetstream.APIError{ErrorCode: codeUnderWay, Code: 409}, 0, 0},
+		{&jetstream.APIError{ErrorCode: codeNotReady, Code: 503}, 0, 0},
+		{&jetstream.APIError{ErrorCode: codeTooMany, Code: 429}, 0, 0},
+		{&jetstream.APIError{ErrorCode: codeOffline, Code: 500}, 0, 0},
+		{&jetstream.APIError{ErrorCode: jetstream.JSErrCodeStreamMessageExceedsMaximum, Code: 400}, 0, 0},
+		{&jetstream.APIError{ErrorCode: 10109, Code: 400}, 0, 0}, // the stream is sealed
+		{&jetstream.APIError{ErrorCode: codeStoreFailed, Code: 503, Description: "no space"}, 1, 0},
+		{&jetstream.APIError{ErrorCode: codeResources, Code: 503}, 1, 0},
+		{&jetstream.APIError{ErrorCode: codeStorage, Code: 500}, 1, 0},
+		{jetstream.ErrJetStreamNotEnabled, 1, 0},
+		{&jetstream.APIError{ErrorCode: 10999, Code: 500}, 1, 0}, // of tomorrow
+		{&jetstream.APIError{ErrorCode: 10998, Code: 400}, 0, 0},
+		{context.DeadlineExceeded, 1, 0},
+		{errors.New("of something else"), 0, 0},
 	} {
-		healed := 0
-		heal := func(error) { healed++ }
-		err := &jetstream.APIError{ErrorCode: code, Description: "of a test"}
-		l, n := &Log{cfg: LogConfig{Heal: heal}}, &NATS{cfg: NATSConfig{Heal: heal}}
-		if got := l.writeError(t.Context(), err); !errors.Is(got, err) || healed != want {
-			t.Errorf("log, code %d: %v, healed %d times of %d", code, got, healed, want)
+		for replicated, want := range map[bool]int{false: c.alone, true: c.many} {
+			healed := 0
+			heal := func(error) { healed++ }
+			l := &Log{cfg: LogConfig{Heal: heal}, replicated: replicated}
+			n := &NATS{cfg: NATSConfig{Heal: heal}, replicated: replicated}
+			if got := l.writeError(deadline, c.err); !errors.Is(got, c.err) || healed != want {
+				t.Errorf("log, replicated %v, %v: %v, started anew %d times of %d", replicated, c.err, got, healed, want)
+			}
+			healed = 0
+			if got := n.writeError(deadline, c.err); !errors.Is(got, c.err) || healed != want {
+				t.Errorf("records, replicated %v, %v: %v, started anew %d times of %d", replicated, c.err, got,
+					healed, want)
+			}
 		}
-		healed = 0
-		if got := n.writeError(t.Context(), err); !errors.Is(got, err) || healed != want {
-			t.Errorf("records, code %d: %v, healed %d times of %d", code, got, healed, want)
+	}
+}
+
+// What passes is asked again.
+func TestWhatPassesIsAskedAgain(t *testing.T) {
+	for code, want := range map[jetstream.ErrorCode]bool{
+		codeNotNow: true, codeNoLeader: true, codeUnderWay: true, codeTooMany: true,
+		codeStoreFailed: false, codeOffline: false,
+	} {
+		if got := unanswered(&jetstream.APIError{ErrorCode: code, Code: 503}); got != want {
+			t.Errorf("code %d: asked again %v, want %v", code, got, want)
 		}
 	}
 }

@@ -60,6 +60,8 @@ type Log struct {
 	name    string
 	subject string
 	far     *client // of a worker: it reads and writes by the store nodes
+
+	replicated bool // the stream is kept by several servers
 }
 
 // An Entry is what a Log keeps under a number.
@@ -143,23 +145,11 @@ func asked(ctx context.Context, f func(context.Context) error) error {
 // unanswered reports whether nobody has said yes or no, so that asking again may help.
 func unanswered(err error) bool {
 	if e, ok := errors.AsType[*jetstream.APIError](err); ok {
-		return passes(e.ErrorCode)
+		return passes(e)
 	}
 	return errors.Is(err, context.DeadlineExceeded) || errors.Is(err, nats.ErrTimeout) ||
 		errors.Is(err, errAgain) || errors.Is(err, ErrNobody) ||
 		errors.Is(err, nats.ErrNoResponders) || errors.Is(err, jetstream.ErrNoStreamResponse)
-}
-
-// Answers of nats-server that pass (errors.json).
-const (
-	codeNotNow   = 10008 // JSClusterNotAvailErr
-	codeNoLeader = 10009 // JSClusterNotLeaderErr
-	codeUnderWay = 10158 // JSStreamDuplicateMessageConflict: the same entry is being written
-)
-
-// passes tells whether an answer is that of a sound engine that is without its others for now.
-func passes(code jetstream.ErrorCode) bool {
-	return code == codeNotNow || code == codeNoLeader || code == codeUnderWay
 }
 
 // open finds the stream, makes it, or changes it to be as configured.
@@ -200,6 +190,7 @@ func (l *Log) open(ctx context.Context) (err error) {
 		c.Replicas = 1
 		err = open(c)
 	}
+	l.replicated = c.Replicas > 1
 	return err
 }
 
@@ -263,10 +254,6 @@ func (l *Log) publish(ctx context.Context, data []byte, after uint64, id string)
 	return ack.Sequence, nil
 }
 
-// codeStoreFailed is of an answer that package jetstream has no name for (nats-server,
-// JSStreamStoreFailedF, of which only the text tells the reason).
-const codeStoreFailed = 10077
-
 func (l *Log) writeError(ctx context.Context, err error) error {
 	e, ok := errors.AsType[*jetstream.APIError](err)
 	switch {
@@ -276,8 +263,7 @@ func (l *Log) writeError(ctx context.Context, err error) error {
 		return ErrConflict
 	case ok && e.ErrorCode == codeStoreFailed && e.Description == "maximum bytes exceeded":
 		return ErrFull
-	case ok && passes(e.ErrorCode): // to start it anew would not help
-	case ok, errors.Is(err, context.DeadlineExceeded) && !overslept(ctx):
+	case broken(ctx, err, l.replicated):
 		l.cfg.Heal(err)
 	}
 	return fmt.Errorf("write: %w", err)

@@ -52,6 +52,8 @@ type NATS struct {
 	stream jetstream.Stream
 	far    *client // of a worker: it reads and writes by the store nodes
 
+	replicated bool // the stream is kept by several servers
+
 	revival revival
 }
 
@@ -82,7 +84,8 @@ func OpenNATS(ctx context.Context, cfg NATSConfig) (*NATS, error) {
 		n.stream, err = makeStream(ctx, js, cfg.Replicas)
 	}
 	if err == nil {
-		err = unfit(&n.stream.CachedInfo().Config)
+		c := &n.stream.CachedInfo().Config
+		n.replicated, err = c.Replicas > 1, unfit(c)
 	}
 	if err != nil {
 		n.Close()
@@ -234,8 +237,7 @@ func (n *NATS) writeError(ctx context.Context, err error) error {
 		if !n.revive(ctx) { // else the caller loads, and writes again
 			n.cfg.Heal(err)
 		}
-	case ok && passes(e.ErrorCode): // to start it anew would not help
-	case ok, errors.Is(err, context.DeadlineExceeded) && !overslept(ctx): // what fails is not answered
+	case broken(ctx, err, n.replicated):
 		n.cfg.Heal(err)
 	}
 	return fmt.Errorf("write: %w", err)

@@ -127,6 +127,7 @@ func (d *Desk) find(ctx context.Context, name string) (*Log, error) {
 	if err != nil {
 		return nil, err
 	}
+	l.replicated = l.stream.CachedInfo().Config.Replicas > 1
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.logs == nil || len(d.logs) >= mostLogs {
