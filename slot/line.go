@@ -37,7 +37,8 @@ func (s TicketStatus) String() string {
 // The promises, each with a test in line_test.go:
 //   - Nobody who polls on time is overtaken by a later ticket.
 //   - Silence is not departure: an absent ticket at the head is skipped, not
-//     dropped, and is called first when it speaks, until its hold is over.
+//     dropped, and is called first when it speaks, until its hold is over. (But one that was told
+//     to come in and did not is called behind the others: see Defer.)
 //   - A ticket is used at most once.
 //   - A position never rises, whatever happens to others.
 //
@@ -47,7 +48,7 @@ func (s TicketStatus) String() string {
 // durations are rounded up to the next of 255 values, so a visitor counts as
 // present, and keeps a place, up to a sixteenth longer than asked, never shorter.
 //
-// It costs 9.3 bytes a place. Numbers are dense, so places lie in flat chunks
+// It costs 9.7 bytes a place. Numbers are dense, so places lie in flat chunks
 // with a bitmap of those alive and a Fenwick tree of counts over them; a chunk
 // whose places are all dead is freed. Join and Seen are O(log n), Position too;
 // Call is O(log n) amortised: each absent ticket is passed over once.
@@ -63,6 +64,7 @@ type Line struct {
 	late     int
 	asked    int // unproven tickets that asked again lately, and
 	unasked  int // that did not
+	turns    int // calls so far: each againEach-th is that of a deferred ticket
 	silenced int // passed over for their silence so far, but for unproven ones
 	frontier uint64
 	next     uint64
@@ -172,6 +174,10 @@ func (l *Line) Seen(number uint64, now Tau, interval time.Duration) TicketStatus
 		return TicketCalled
 	case number >= l.frontier:
 		return TicketWaiting
+	}
+	if c.has(deferredSet, i) {
+		l.mark(againSet, number)
+		return TicketLate
 	}
 	l.mark(backSet, number)
 	if l.hear(number, now, p.window) {
@@ -455,6 +461,8 @@ func (l *Line) drop(number uint64) {
 	l.unmark(hiddenSet, number)
 	l.unmark(outSet, number)
 	l.unmark(backSet, number)
+	l.unmark(againSet, number)
+	l.unmark(deferredSet, number)
 	l.unmark(unprovenSet, number)
 	l.unmark(overdueSet, number)
 	l.unmark(calledSet, number)

@@ -6,9 +6,10 @@ import (
 )
 
 // Call calls the next ticket: the lowest late one that is back, else the lowest
-// present one. Absent tickets at the head are passed over on the way and become
-// late; those whose hold is over are dropped. Not ok: nobody who is present
-// waits, or a restored ticket that was not heard yet still holds up the rest.
+// present one, else a deferred one that is back. Absent tickets at the head are
+// passed over on the way and become late; those whose hold is over are dropped.
+// Not ok: nobody who is present waits, or a restored ticket that was not heard
+// yet still holds up the rest.
 //
 // Use, Lapse or Leave must follow. Until then the ticket is called and its hold
 // does not end: a slot is reserved for it.
@@ -17,10 +18,32 @@ func (l *Line) Call(now Tau) (number uint64, ok bool) { return l.CallOf(now, 1) 
 // call calls the next where more slots are free than are kept.
 func (l *Line) call(now Tau, free int) (number uint64, ok bool) {
 	tick := l.tick(now)
-	for n, p := l.from(backSet, 0); p != nil; n, p = l.from(backSet, n+1) {
+	number, ok = l.callLate(backSet, tick)
+	if !ok && l.turns%againEach == againEach-1 {
+		number, ok = l.callLate(againSet, tick)
+	}
+	if !ok {
+		var blocked bool
+		if number, ok, blocked = l.callWaiting(now, tick, free); !ok && !blocked {
+			number, ok = l.callLate(againSet, tick)
+		}
+	}
+	if ok {
+		l.turns++
+	}
+	return number, ok
+}
+
+// againEach is how few of the calls are for tickets that were called before and did not come, while
+// others are there. Chosen.
+const againEach = 10
+
+// callLate calls the lowest present ticket of those that have spoken since they were late.
+func (l *Line) callLate(set int, tick int64) (number uint64, ok bool) {
+	for n, p := l.from(set, 0); p != nil; n, p = l.from(set, n+1) {
 		switch {
 		case p.present(tick):
-			l.unmark(backSet, n)
+			l.unmark(set, n)
 			l.mark(calledSet, n)
 			if !l.unkeep(n) {
 				l.late--
@@ -29,16 +52,22 @@ func (l *Line) call(now Tau, free int) (number uint64, ok bool) {
 		case p.over(tick):
 			l.expire(n)
 		default:
-			l.unmark(backSet, n)
+			l.unmark(set, n)
 		}
 	}
+	return 0, false
+}
+
+// callWaiting calls the lowest present ticket that has not been called or passed over. blocked: a
+// restored ticket that was not heard yet still holds up the rest.
+func (l *Line) callWaiting(now Tau, tick int64, free int) (number uint64, ok, blocked bool) {
 	for n, p := l.from(liveSet, l.frontier); p != nil; n, p = l.from(liveSet, l.frontier) {
 		if l.blocks(n, p, now) {
 			if l.keep(n, free) {
 				continue
 			}
 			l.frontier = n
-			return 0, false
+			return 0, false, true
 		}
 		present, over := p.present(tick), p.over(tick)
 		if over {
@@ -47,7 +76,7 @@ func (l *Line) call(now Tau, free int) (number uint64, ok bool) {
 		l.frontier = n + 1
 		if present {
 			l.mark(calledSet, n)
-			return l.number(n), true
+			return l.number(n), true, false
 		}
 		if c, i := l.find(n); c != nil && !c.has(unsureSet, i) {
 			l.late++
@@ -57,7 +86,7 @@ func (l *Line) call(now Tau, free int) (number uint64, ok bool) {
 		}
 	}
 	l.frontier = l.next
-	return 0, false
+	return 0, false, false
 }
 
 // Use notes that a called ticket was claimed. It holds no place any more and
@@ -85,6 +114,19 @@ func (l *Line) Lapse(number uint64, now Tau) bool {
 	l.late++
 	if c, i := l.find(number); c.places[i].over(l.tick(now)) {
 		l.expire(number)
+	}
+	return true
+}
+
+// Defer is Lapse of a ticket that was told to come in and did not: when it speaks again it is called
+// behind those who were not called yet, but for each tenth call. Else a crowd of clients that only ask
+// would keep slots empty, one call after the other.
+func (l *Line) Defer(number uint64, now Tau) bool {
+	if !l.Lapse(number, now) {
+		return false
+	}
+	if number = l.rank(number); l.status(number) == TicketLate {
+		l.mark(deferredSet, number)
 	}
 	return true
 }
@@ -130,8 +172,8 @@ func (l *Line) Expire(now Tau, budget int) (dropped int) {
 	return dropped
 }
 
-// Next gives up to k tickets in the order in which Call would call them now,
-// and changes nothing. The line must not change while it runs. It costs O(log n)
+// Next gives up to k tickets in the order in which Call would call them now, but for the turns of
+// deferred ones, and changes nothing. The line must not change while it runs. It costs O(log n)
 // for each ticket it gives and for each absent one on the way.
 func (l *Line) Next(now Tau, k int) iter.Seq[uint64] {
 	return func(yield func(uint64) bool) {
@@ -171,6 +213,11 @@ func (l *Line) upcoming(now Tau) iter.Seq2[uint64, bool] {
 				yield(n, true)
 				return
 			}
+			if p.present(tick) && !yield(n, false) {
+				return
+			}
+		}
+		for n, p := l.from(againSet, 0); p != nil; n, p = l.from(againSet, n+1) {
 			if p.present(tick) && !yield(n, false) {
 				return
 			}

@@ -6,7 +6,7 @@ import (
 )
 
 // A lineChunk holds the places of 1,024 neighbouring ticket numbers: 8 bytes
-// each, and nine bits for what can be looked for. 1,024 because 16 words of a
+// each, and eleven bits for its state. 1,024 because 16 words of a
 // bitmap are two cache lines, so that counting within a chunk costs little, and
 // because few absent tickets that outlive their neighbours then pin 9 KB each
 // and not 40.
@@ -24,7 +24,7 @@ const lineTick = time.Second / 16
 // ArrivalStep is how exact an arrival in a line is.
 const ArrivalStep = time.Duration(lineTick)
 
-// The sets a line keeps of its tickets. All but the last can be searched.
+// The sets a line keeps of its tickets. All but the last two can be searched.
 const (
 	liveSet        = iota // holds a place
 	backSet               // late and has spoken since: to be called first
@@ -34,9 +34,11 @@ const (
 	provisionalSet        // joined, and its cookie has not come back: it holds no place yet
 	unprovenSet           // asked once, too soon, and not since: not overdue yet
 	overdueSet            // the same, and overdue
+	againSet              // deferred and has spoken since: to be called behind others
 	calledSet             // called, not yet claimed
+	deferredSet           // late: it was told to come in, and did not
 	searched       = calledSet
-	lineSets       = calledSet + 1
+	lineSets       = deferredSet + 1
 )
 
 type lineChunk struct {

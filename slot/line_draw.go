@@ -72,6 +72,7 @@ func (l *Line) nth(rank int) uint64 {
 func (l *Line) pass(number uint64) {
 	if number < l.frontier {
 		l.unmark(backSet, number)
+		l.unmark(againSet, number)
 		l.late--
 		return
 	}

@@ -63,6 +63,7 @@ const (
 	opProvisional
 	opConfirm
 	opLapseProvisional
+	opDefer
 	lineOps
 )
 
@@ -159,6 +160,9 @@ func (s *lineScript) step(op, a, b byte) {
 	case opLapse:
 		n := s.number(a|128, b)
 		same(s, "lapse", s.line.Lapse(n, s.now), s.oracle.lapse(n, s.now))
+	case opDefer:
+		n := s.number(a|128, b)
+		same(s, "defer", s.line.Defer(n, s.now), s.oracle.deferCall(n, s.now))
 	case opLeave:
 		n := s.number(a, b)
 		same(s, "leave", s.line.Leave(n), s.oracle.leave(n))
@@ -377,7 +381,7 @@ func (s *lineScript) compareSums() {
 	}
 	same(s, "unsure", s.line.Unsure(), unsure)
 	same(s, "len", s.line.Len(), len(o.tickets)-in[dead]-unsure)
-	same(s, "late", s.line.Late(), in[late]+in[back]-unsureLate-len(o.kept()))
+	same(s, "late", s.line.Late(), in[late]+in[back]+in[again]-unsureLate-len(o.kept()))
 	same(s, "called", s.line.Called(), in[called])
 	trials := 0
 	for _, t := range o.tickets {

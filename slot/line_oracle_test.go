@@ -16,23 +16,25 @@ type oracleLine struct {
 	restored uint64 // frontier at the restart
 	loose    bool
 
+	calls       int
 	unsureGrace time.Duration
 	at          Tau // time of the restart
 }
 
 type oracleTicket struct {
-	state   oracleState
-	unheard bool
-	unsure  bool // reserved before a restart, perhaps never issued
-	hidden  bool // nobody behind counts it
-	lapsed  bool // its call, and it has not spoken since
-	trial   bool // provisional: it is dead to all but what confirms it
-	seen    Tau
-	told    time.Duration // the interval, exactly
-	due     Tau           // the latest that it was told to ask at
-	window  int64         // in ticks: present for so long after seen
-	hold    time.Duration
-	joined  Tau
+	state    oracleState
+	unheard  bool
+	unsure   bool // reserved before a restart, perhaps never issued
+	hidden   bool // nobody behind counts it
+	lapsed   bool // its call, and it has not spoken since
+	deferred bool // it was told to come in, and did not
+	trial    bool // provisional: it is dead to all but what confirms it
+	seen     Tau
+	told     time.Duration // the interval, exactly
+	due      Tau           // the latest that it was told to ask at
+	window   int64         // in ticks: present for so long after seen
+	hold     time.Duration
+	joined   Tau
 
 	kept  bool // below the frontier: others may be called past it, and a slot is kept for it
 	until Tau
@@ -43,7 +45,8 @@ type oracleState int
 const (
 	waiting oracleState = iota
 	late
-	back // late and spoke since
+	back  // late and spoke since
+	again // the same, but it was told to come in before, and did not
 	called
 	dead
 )
@@ -105,7 +108,7 @@ func (o *oracleLine) status(n uint64) TicketStatus {
 	if t.kept {
 		return TicketWaiting
 	}
-	return []TicketStatus{TicketWaiting, TicketLate, TicketLate, TicketCalled}[t.state]
+	return []TicketStatus{TicketWaiting, TicketLate, TicketLate, TicketLate, TicketCalled}[t.state]
 }
 
 func (o *oracleLine) seen(n uint64, now Tau, told time.Duration) TicketStatus {
@@ -123,7 +126,9 @@ func (o *oracleLine) seen(n uint64, now Tau, told time.Duration) TicketStatus {
 	t.window = max(ticks(told*5/2), ticks(time.Duration(t.window-t.age(now)*5/2)*time.Second/16))
 	t.seen, t.told, t.due, t.unheard, t.unsure = now, told, max(t.due, now.Add(told)), false, false
 	t.lapsed = t.lapsed && t.state == called
-	if t.state == late {
+	if t.state == late && t.deferred {
+		t.state = again
+	} else if t.state == late {
 		t.state = back
 	}
 	t.hear(now)
@@ -173,17 +178,12 @@ func (o *oracleLine) call(now Tau, free int) (uint64, bool) {
 		}
 		return 0, false
 	}
-	for i := range o.tickets {
-		t := &o.tickets[i]
-		switch {
-		case t.state != back:
-		case t.present(now):
-			t.state, t.kept = called, false
-			return o.first + uint64(i), true
-		case t.over(now):
-			t.die()
-		default:
-			t.state = late
+	if n, ok := o.callLate(back, now); ok {
+		return n, ok
+	}
+	if o.calls%10 == 9 {
+		if n, ok := o.callLate(again, now); ok {
+			return n, ok
 		}
 	}
 	for ; o.frontier < o.next(); o.frontier++ {
@@ -197,9 +197,29 @@ func (o *oracleLine) call(now Tau, free int) (uint64, bool) {
 		case t.present(now):
 			t.state = called
 			o.frontier++
+			o.calls++
 			return o.frontier - 1, true
 		case t.over(now):
 			t.state = dead
+		default:
+			t.state = late
+		}
+	}
+	return o.callLate(again, now)
+}
+
+// callLate calls the first present ticket of a state, and forgets that others spoke.
+func (o *oracleLine) callLate(of oracleState, now Tau) (uint64, bool) {
+	for i := range o.tickets {
+		t := &o.tickets[i]
+		switch {
+		case t.state != of:
+		case t.present(now):
+			t.state, t.kept = called, false
+			o.calls++
+			return o.first + uint64(i), true
+		case t.over(now):
+			t.die()
 		default:
 			t.state = late
 		}
@@ -276,6 +296,11 @@ func (o *oracleLine) upcoming(now Tau) (all []uint64, blocked bool) {
 			all = append(all, n)
 		}
 	}
+	for i := range o.tickets {
+		if t := &o.tickets[i]; t.state == again && t.present(now) {
+			all = append(all, o.first+uint64(i))
+		}
+	}
 	return all, false
 }
 
@@ -297,6 +322,14 @@ func (o *oracleLine) lapse(n uint64, now Tau) bool {
 		t.state = dead
 	}
 	return true
+}
+
+func (o *oracleLine) deferCall(n uint64, now Tau) bool {
+	ok := o.lapse(n, now)
+	if t := o.get(n); ok && t.state == late {
+		t.deferred = true
+	}
+	return ok
 }
 
 func (o *oracleLine) leave(n uint64) TicketStatus {

@@ -146,6 +146,50 @@ func TestLineWhoReturnsAndFallsSilentIsLateAgain(t *testing.T) {
 	wantCalled(t, l, 21*sec, 1)
 }
 
+// TestLineDeferredCallComesBehindOthers: a ticket that was told to come in and did not is called again
+// when nobody else is there, and with each tenth call.
+func TestLineDeferredCallComesBehindOthers(t *testing.T) {
+	l := NewLine(1)
+	for range 30 {
+		l.Join(0, time.Minute, time.Hour)
+	}
+	for n := range uint64(3) {
+		if got, ok := l.Call(sec); got != n+1 || !ok {
+			t.Fatalf("%d is called, want %d", got, n+1)
+		}
+		if !l.Defer(n+1, 2*sec) || l.Defer(n+1, 2*sec) || l.Status(n+1) != TicketLate {
+			t.Fatalf("ticket %d is %v after it did not come", n+1, l.Status(n+1))
+		}
+		if l.Seen(n+1, 3*sec, time.Minute) != TicketLate {
+			t.Fatalf("ticket %d is %v when it speaks again", n+1, l.Status(n+1))
+		}
+	}
+	var order []uint64
+	for n, ok := l.Call(4 * sec); ok; n, ok = l.Call(4 * sec) {
+		order = append(order, n)
+		l.Use(n)
+	}
+	want := []uint64{4, 5, 6, 7, 8, 9, 1, 10, 11, 12, 13, 14, 15, 16, 17, 18, 2, 19, 20, 21, 22, 23, 24,
+		25, 26, 27, 3, 28, 29, 30}
+	if !slices.Equal(order, want) {
+		t.Errorf("called %v, want %v", order, want)
+	}
+	if l.Len() != 0 || l.Late() != 0 {
+		t.Errorf("%d places and %d late are left", l.Len(), l.Late())
+	}
+	l.Join(5*sec, time.Minute, time.Hour)
+	if n, ok := l.Call(5 * sec); n != 31 || !ok || !l.Defer(31, 6*sec) {
+		t.Fatal("the only one is not called")
+	}
+	if _, ok := l.Call(6 * sec); ok {
+		t.Error("called again before it has spoken")
+	}
+	l.Seen(31, 7*sec, time.Minute)
+	if n, ok := l.Call(7 * sec); n != 31 || !ok {
+		t.Errorf("%d is called, %v: nobody else is there", n, ok)
+	}
+}
+
 func TestLineLapsedCallIsLateUntilItSpeaks(t *testing.T) {
 	l := joined(2)
 	l.Call(0)

@@ -477,6 +477,9 @@ func (l *Lines) Use(number uint64) bool { return l.of(number).Use(number) }
 // Lapse notes that a call was not claimed in time; see Line.Lapse.
 func (l *Lines) Lapse(number uint64, now Tau) bool { return l.of(number).Lapse(number, now) }
 
+// Defer notes that a ticket was told to come in and did not; see Line.Defer.
+func (l *Lines) Defer(number uint64, now Tau) bool { return l.of(number).Defer(number, now) }
+
 // Leave gives up a place; see Line.Leave.
 func (l *Lines) Leave(number uint64) TicketStatus { return l.of(number).Leave(number) }
 

@@ -320,8 +320,12 @@ func (c *desk) tell(p *Place, clk time.Duration) {
 		if !c.pool.Asked(clk) { // else who came later comes in elsewhere
 			x.due = c.pace.admit(clk, c.called.ahead(x, clk))
 		}
-		x.until = max(x.until, x.due+leastHold)
-		c.called.at[p.Number] = x
+		until := x.due + leastHold // it is there, and comes now
+		if c.cfg.Line.CallHold > 0 {
+			until = max(x.until, until)
+		}
+		x.until = until
+		c.called.change(x)
 		c.doorUntil = max(c.doorUntil, x.due)
 	}
 	wait := x.due - clk
@@ -511,11 +515,14 @@ func (c *desk) lapse(clk time.Duration) {
 		}
 		c.stats.Lapsed++
 		c.pool.Uncall()
-		if x.invited && c.strikes(x.number) {
+		switch now := c.pool.Tau(clk); {
+		case !x.invited:
+			c.line.Lapse(x.number, now)
+		case c.strikes(x.number):
 			c.line.Leave(x.number)
-			continue
+		default:
+			c.line.Defer(x.number, now)
 		}
-		c.line.Lapse(x.number, c.pool.Tau(clk))
 	}
 	if clk-c.lastGone >= 100*time.Millisecond {
 		c.lastGone = clk

@@ -397,6 +397,12 @@ const (
 	aheadMost   = 32
 )
 
+// change notes that a call lapses at another time.
+func (c *calls) change(x call) {
+	c.at[x.number] = x
+	heap.Push(c, x) // the entry of before is passed over
+}
+
 // ahead is how many lower tickets were called a moment ago and have not asked
 // since: they come in first, also when the second is nearly full.
 func (c *calls) ahead(x call, clk time.Duration) (n int) {
@@ -432,12 +438,7 @@ func (c *calls) lapsed(clk time.Duration) (call, bool) {
 	for len(c.heap) > 0 {
 		x := c.heap[0]
 		now, live := c.at[x.number]
-		live = live && now.at == x.at
-		if live && now.until > x.until { // its visitor waits before the door
-			c.heap[0] = now
-			heap.Fix(c, 0)
-			continue
-		}
+		live = live && now.at == x.at && now.until == x.until
 		if live && clk < x.until {
 			return call{}, false
 		}
