@@ -300,7 +300,7 @@ func OpenRoom(ctx context.Context, cfg RoomConfig) (*Room, error) {
 	}
 	if sites != nil {
 		r.above = counter.NewAnywhere(ccfg, cfg.Engine.bus, cfg.Engine.members)
-		ccfg.Anywhere = r.above
+		ccfg.Anywhere, ccfg.Estimate = r.above, r.worker.estimate
 	}
 	if cfg.Engine.members != nil {
 		r.counter = counter.NewSeat(ccfg, cfg.Engine.bus, cfg.Engine.members, r.worker.kick)

@@ -589,6 +589,14 @@ func (w *worker) epoch() uint64 {
 	return 0
 }
 
+// estimate is what this worker knows of the counter's time.
+func (w *worker) estimate() slot.Estimate {
+	if s := w.sight.Load(); s != nil {
+		return s.est
+	}
+	return slot.Estimate{}
+}
+
 // opened is this worker's loan and how many of its slots were used so far.
 func (w *worker) opened() (slot.LoanID, int64) {
 	w.mu.Lock()

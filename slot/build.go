@@ -226,7 +226,7 @@ func (p *Pool) settledUntil(clk time.Duration, r *Record, now Tau) Tau {
 	for i := range r.Loans {
 		l := &r.Loans[i]
 		if l.Over == 0 && clk < p.backAt[l.ID] {
-			until = min(until, max(now.Add(-p.par.Settle), p.settled[l.ID]))
+			until = min(until, max(p.courtesy(now), p.settled[l.ID]))
 		}
 	}
 	return until

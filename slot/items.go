@@ -93,7 +93,7 @@ func (p *Pool) renew(r *Record, it *Item) {
 		}
 		return
 	}
-	if it.From <= r.Time.Add(-p.par.Settle) {
+	if it.From <= p.courtesy(r.Time) {
 		if it.Op == Renew {
 			r.breakSpan(p.epoch, it.At) // seen, and not renewed
 		}

@@ -134,5 +134,6 @@ const (
 	faultNoCountLent                      // a bucket refills without counting what is lent
 	faultNoClip                           // a term is not clipped to one's own
 	faultColdTells                        // a cold host tells the time
+	faultLongPause                        // a host goes on however long counter time stood still
 	faultOpenRenames                      // what is opened takes the name back from its renewal
 )

@@ -48,24 +48,26 @@ type Pool struct {
 	rev        uint64
 	line       *LinePart // to be in the next write
 
-	tookAt  Tau                      // time of the record that was taken over
-	latest  Tau                      // no pass of an earlier epoch ends later
-	unnamed Tau                      // no stay that earlier hosts wrote ends later
-	owing   bool                     // the last host had not heard all stays named
-	vacant  bool                     // nobody was inside when this host took over, and nothing lent
-	backAt  map[LoanID]time.Duration // own clock when the loan is taken back
-	settled map[LoanID]Tau
-	known   map[StayID]Tau
-	knownAt map[Tau]*bucket
-	gone    goneLog
-	trials  trials
-	up      upper
-	fronts  map[LoanID]*front // who stands before the doors of our borrowers
-	sites   map[LoanID]site   // what counters have said of themselves
-	step    time.Duration     // between slots lent to people who wait, 0 for none
-	lendAt  time.Duration     // own clock when the next one is due
-	lined   bool              // somebody has been told that there is nothing
-	linedAt time.Duration     // own clock at the takeover: whoever waits has not said so yet
+	tookAt           Tau                      // time of the record that was taken over
+	tookEpoch        uint64                   // of that record
+	wentFrom, wentOn Tau                      // counter time jumped: see GoOn
+	latest           Tau                      // no pass of an earlier epoch ends later
+	unnamed          Tau                      // no stay that earlier hosts wrote ends later
+	owing            bool                     // the last host had not heard all stays named
+	vacant           bool                     // nobody was inside when this host took over, and nothing lent
+	backAt           map[LoanID]time.Duration // own clock when the loan is taken back
+	settled          map[LoanID]Tau
+	known            map[StayID]Tau
+	knownAt          map[Tau]*bucket
+	gone             goneLog
+	trials           trials
+	up               upper
+	fronts           map[LoanID]*front // who stands before the doors of our borrowers
+	sites            map[LoanID]site   // what counters have said of themselves
+	step             time.Duration     // between slots lent to people who wait, 0 for none
+	lendAt           time.Duration     // own clock when the next one is due
+	lined            bool              // somebody has been told that there is nothing
+	linedAt          time.Duration     // own clock at the takeover: whoever waits has not said so yet
 }
 
 type pending struct {
@@ -119,7 +121,7 @@ func NewPool(par Params, host string, read *Record) *Pool {
 // Takeover builds the write that makes this process the host: the same record
 // with the next epoch. A stale read or a rival only makes it fail.
 func (p *Pool) Takeover(clk time.Duration) *Record {
-	p.epoch = p.rec.Name.Epoch + 1 + gap(p.host)
+	p.epoch, p.tookEpoch = p.rec.Name.Epoch+1+gap(p.host), p.rec.Name.Epoch
 	p.latest = p.rec.Time.Add(p.par.Rho.Up(p.par.Term))
 	if l := p.rec.Limits[0]; l.Kind == AtOnce {
 		p.latest = p.par.CeilEnd(l.Limit, p.latest.Add(l.Longest)) + p.par.Grid(l.Limit)

@@ -26,6 +26,7 @@ type upper struct {
 	part    int64  // what the traffic here has earned of all unused slots, as was last heard
 	shed    bool   // what is free beyond keep goes back with the next write
 	keep    int64
+	paused  time.Duration // counter time has stood still so long since Anywhere was heard
 }
 
 // UpSync builds this counter's next Sync to Anywhere from the confirmed
@@ -141,6 +142,7 @@ func (p *Pool) UpAnswer(clk time.Duration, a Answer) bool {
 		}
 		p.up.until = max(p.up.until, sent+p.par.Rho.Down(a.Term))
 		p.up.est.Heard(a.Name.Epoch, a.Time, sent, clk, p.par.Rho)
+		p.up.paused = 0
 		p.up.seen = a.Name
 		p.up.most, p.up.part = max(p.up.most, a.Granted), a.Part
 		if a.GiveBack {

@@ -35,6 +35,7 @@ type walkConfig struct {
 	two         bool  // the counter borrows from Anywhere
 	upTerm      int64 // Anywhere's term
 	settle      int64
+	sigma       int64 // pauses of counter time that Anywhere allows for
 	faults      fault
 	noWAL       bool // answers before the write
 	noFence     bool // no compare-and-set
@@ -75,18 +76,19 @@ type walk struct {
 	bound   int64
 	lowered bool
 	root    *Pool
+	told    UpTerm // the newest that a host said
 	cov     *walkCover
 }
 
 type walkCover struct {
-	refused, revived, late, renewed, admitted, walks atomic.Int64
+	refused, revived, late, renewed, admitted, walks, wentOn atomic.Int64
 }
 
 func newWalk(c walkConfig, r *rand.Rand, cov *walkCover) *walk {
 	w := &walk{c: c, r: r, bound: c.n, cov: cov}
 	w.par = Params{
 		Rho: 1, Term: time.Duration(c.term), Settle: time.Duration(c.settle), Buckets: int(c.s),
-		Allotment: Counter, RecallWait: 1, fault: c.faults, Sigma: 1,
+		Allotment: Counter, RecallWait: 1, fault: c.faults, Sigma: time.Duration(max(1, c.sigma)),
 	}.WithDefaults()
 	w.par.Settle = time.Duration(c.settle)
 	for i := range w.rate {
@@ -182,8 +184,10 @@ func (w *walk) step() bool {
 		return w.running(h) && w.beat(h)
 	case roll < 445:
 		return w.running(h) && w.lower(h)
-	case roll < 465:
+	case roll < 455:
 		return w.running(h) && w.upSync(h)
+	case roll < 465:
+		return w.running(h) && w.goOn(h, i)
 	case roll < 540:
 		return w.running(walkHosts+i) && w.sync(i)
 	case roll < 552:
@@ -314,6 +318,25 @@ func (w *walk) upSync(h int) bool {
 	for _, r := range w.rootWrite() {
 		x.p.UpAnswer(w.hclk(h), r.Answer)
 	}
+	return true
+}
+
+// goOn lets a host that was told what the one before it said of its term go on with that, by what a worker
+// beside it has heard of the time; or it says what it knows.
+func (w *walk) goOn(h, i int) bool {
+	x, s := &w.hosts[h], w.ws[i]
+	if w.root == nil || x.state != 2 {
+		return false
+	}
+	if t, ok := x.p.UpTerm(w.hclk(h)); ok {
+		w.told = t
+		return true
+	}
+	e, clk := s.Estimate(), w.wclk(i)
+	if e.Epoch != w.told.Epoch || !x.p.GoOn(w.hclk(h), w.told, e.Lo(clk, w.par.Rho), e.Hi(clk, w.par.Rho)) {
+		return false
+	}
+	w.cov.wentOn.Add(1)
 	return true
 }
 
@@ -654,6 +677,8 @@ var walkBase = map[string]walkConfig{
 	"bucket": {kind: Bucket, n: 2, term: 24, s: 32, horizon: 40, drift: true},
 	"two levels, drift": {kind: AtOnce, n: 2, term: 24, s: 32, upTerm: 56, horizon: 60,
 		drift: true, two: true},
+	"two levels, going on": {kind: AtOnce, n: 2, term: 24, s: 32, upTerm: 64, horizon: 120, sigma: 16,
+		settle: 8, drift: true, two: true},
 	"at once, settle, drift": {kind: AtOnce, n: 2, term: 40, s: 32, settle: 16, horizon: 60,
 		drift: true},
 }
@@ -667,11 +692,14 @@ func TestWalkKeepsThePromises(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			steps, cov, err := runWalks(c, budget)
 			t.Logf("%d steps, %d walks, %d admitted, %d renewed, "+
-				"%d refused writes, %d revived, %d late answers",
+				"%d refused writes, %d revived, %d late answers, %d went on",
 				steps, cov.walks.Load(), cov.admitted.Load(), cov.renewed.Load(), cov.refused.Load(),
-				cov.revived.Load(), cov.late.Load())
+				cov.revived.Load(), cov.late.Load(), cov.wentOn.Load())
 			if err != nil {
 				t.Fatal(err)
+			}
+			if c.sigma > 0 && cov.wentOn.Load() == 0 {
+				t.Error("no host went on with the term of the one before")
 			}
 			if cov.admitted.Load() == 0 || cov.refused.Load() == 0 || cov.late.Load() == 0 {
 				t.Error("the walks did not reach what they are for")
@@ -699,6 +727,8 @@ func TestWalkCatchesBrokenRules(t *testing.T) {
 		{"bucket ignores what is lent", "bucket", func(c *walkConfig) { c.faults = faultNoCountLent }},
 		{"term not clipped", "two levels, drift", func(c *walkConfig) { c.faults = faultNoClip }},
 		{"cold host tells the time", "two levels, drift", func(c *walkConfig) { c.faults = faultColdTells }},
+		{"time stands still for too long", "two levels, going on",
+			func(c *walkConfig) { c.faults = faultLongPause }},
 		{"worker lets pass while pending", "at once, settle, drift",
 			func(c *walkConfig) { c.workerGrace = true }},
 	}

@@ -83,6 +83,8 @@ type Config struct {
 	Sites *Sites // the data centres whose rooms are one with this; nil: none
 
 	Anywhere *Seat                // of this room, if this node may host it
+	Estimate func() slot.Estimate // of the counter's time, as the worker of this process has it; nil: none
+	Before   Before               // what this process knows of the host before; filled in by a Seat
 	Boot     func() time.Duration // own clock, counting suspend
 	Log      *slog.Logger
 
@@ -364,6 +366,7 @@ func (c *Counter) round(ctx context.Context) (time.Duration, error) {
 		c.drop()
 		return 0, ErrFenced
 	}
+	c.goOn(clk)
 	rolled := c.pool.RolledBack()
 	now, wr := c.build(clk, c.written != nil || rolled)
 	c.deliver(now, nil)
@@ -397,6 +400,9 @@ func (c *Counter) round(ctx context.Context) (time.Duration, error) {
 		c.fore.update(&c.desk, clk)
 	}
 	recall, next := c.look(clk)
+	if c.pool.Cold(clk) && c.cfg.Before.Term != nil {
+		next = min(next, lookEvery)
+	}
 	c.mu.Unlock()
 	c.kickUp()
 	if recall && c.recall != nil {

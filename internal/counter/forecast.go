@@ -84,6 +84,9 @@ func (f *forecast) measure(c *desk, clk time.Duration) {
 		assumed = min(assumed, float64(c.cfg.New.N)/c.cfg.New.Per.Seconds()) *
 			max(1, n) / max(1, n+float64(c.elsewhere))
 	}
+	if c.cfg.Before.Leave > 0 { // the host before has measured it
+		assumed = c.cfg.Before.Leave
+	}
 	f.sure = seconds >= 5 && calls > 0
 	f.leave = assumed
 	if f.sure && (f.free[0] <= 0 || f.below) {
@@ -115,6 +118,14 @@ func (c *desk) etaOf(number uint64, k int64, clk time.Duration) ETA {
 		return sure
 	}
 	return e
+}
+
+// measured is how many slots came free a second while people waited for them, 0 if that is not known.
+func (f *forecast) measured() float64 {
+	if f.sure && (f.free[0] <= 0 || f.below) {
+		return f.leave
+	}
+	return 0
 }
 
 // eta forecasts the wait of position k (1 is next) of a line.
@@ -244,6 +255,8 @@ type State struct {
 	Lent        *LentState    // nil of Anywhere, and of a record that is damaged
 	Bound       Bound         // of Active, and of New
 	Told        time.Duration // since the host has said all this; 0 at the host, below 0: never
+	Term        *slot.UpTerm  // of what Anywhere has lent; nil: none, or it is over
+	Leave       float64       // slots that come free a second, measured over a while; 0: not known
 }
 
 // Bound is what may be in use now: the limits, or higher ones of before until enough slots
@@ -279,7 +292,8 @@ func (c *Counter) State(of slot.LoanID, opened int64) State {
 		Age: c.pool.Age(clk), Refused: refused, Quiet: c.pool.Quiet(clk), Latency: c.latency,
 		Sites: sites, Lends: c.lends(), Draw: c.drawState(),
 		Lanes: c.laneStates(), Lent: c.lent(),
-		Bound: Bound{Active: c.pool.Bound(0), New: c.pool.Bound(1)},
+		Bound: Bound{Active: c.pool.Bound(0), New: c.pool.Bound(1)}, Term: c.term(clk),
+		Leave: c.fore.measured(),
 	}
 }
 

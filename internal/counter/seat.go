@@ -215,6 +215,7 @@ func (s *Seat) take(ctx context.Context) (*Counter, error) {
 	cfg := s.cfg
 	cfg.Settings, cfg.After, cfg.Plan = s.set, s.rev+1, s.plan
 	s.mu.Unlock()
+	cfg.Before = s.before()
 	cfg.Host = fmt.Sprintf("%s-%08x", s.cfg.Host, rand.Uint32())
 	c, err := Open(ctx, cfg, s.recallAll)
 	if err == nil {
