@@ -59,6 +59,15 @@ func (e *Engine) AnywhereMoved(ctx context.Context, to string) error {
 	return e.sites.AnywhereIs(ctx, to)
 }
 
+// FinishMove finishes a move of rooms from this data centre that has broken off. It tells where to, "" if
+// there is none.
+func (e *Engine) FinishMove(ctx context.Context, rooms []string) (to string, err error) {
+	if e.sites == nil {
+		return "", nil
+	}
+	return e.sites.FinishMove(ctx, rooms)
+}
+
 // DatacentersOff takes back what the room has lent to data centres that an operator knows to
 // be off: it returns when the last of their stays has surely ended. missing are others that
 // have not said what they hold since Anywhere was moved.

@@ -174,8 +174,11 @@ func (s *Sites) Move(ctx context.Context, room, to string) error {
 				"and will not come back as it was, say --home-is-off: %w", home, err)
 		}
 	}
-	if len(b) == 0 {
+	switch sent := movedTo(b); {
+	case len(b) == 0:
 		return errNotHere
+	case sent != to:
+		return fmt.Errorf("%w: move it to %s first", errElsewhere, sent)
 	}
 	return s.send(ctx, to, taking{Room: room, Record: b})
 }

@@ -144,8 +144,11 @@ func (s *Seat) serve(ctx context.Context) {
 		moved := errors.Is(err, ErrMoved) // it will be known where to, in a moment
 		if s.leftAt = s.leftSince(moved); moved && s.cfg.Boot()-s.leftAt > leftLong {
 			s.leftAt = s.cfg.Boot()
-			s.cfg.Log.Error("Anywhere has left and did not arrive: nobody is lent anything", "room", s.cfg.Room,
-				"error", err, "hint", "say headgate cluster move-anywhere again")
+			if to := s.cfg.Sites.stuck(ctx, s.cfg.Room[1:]); to != "" {
+				s.cfg.Log.Error("Anywhere has left and did not arrive: nobody is lent anything until the move is "+
+					"finished", "room", s.cfg.Room, "to", to, "hint", "it is as soon as all data centers answer; or "+
+					"say headgate cluster move-anywhere again")
+			}
 		}
 		if ctx.Err() == nil && !moved {
 			s.cfg.Log.Warn("room is not taken over yet", "room", s.cfg.Room, "error", err)

@@ -24,7 +24,8 @@ type Sites struct {
 	said map[string]*atomic.Int64 // messages sent to each
 	mu   sync.Mutex
 	home Home
-	sure bool // another data centre has said that Anywhere lives here
+	sure bool   // another data centre has said that Anywhere lives here
+	left string // where Anywhere of a room was sent from here that did not arrive
 	news []chan struct{}
 }
 

@@ -255,6 +255,7 @@ func (s *Server) follow(ctx context.Context) error {
 			for _, g := range s.set.Load().gates {
 				rooms = append(rooms, g.file.Name)
 			}
+			s.finishMove(ctx, rooms)
 		}
 		for _, room := range rooms {
 			if err := s.takeLive(ctx, room); err != nil && ctx.Err() == nil {

@@ -65,6 +65,17 @@ func (s *Server) MoveAnywhere(ctx context.Context, to string, gone bool) (api.Mo
 	}
 }
 
+// finishMove finishes a move of Anywhere from here that has broken off.
+func (s *Server) finishMove(ctx context.Context, rooms []string) {
+	switch to, err := s.durable.rooms.FinishMove(ctx, rooms); {
+	case to == "" || ctx.Err() != nil:
+	case err != nil:
+		s.log.Warn("a move of Anywhere that broke off is not finished yet", "to", to, "error", err)
+	default:
+		s.log.Warn("a move of Anywhere that broke off is finished", "to", to)
+	}
+}
+
 // Off implements api.Process.
 func (s *Server) Off(ctx context.Context, datacenters []string) (api.Moved, error) {
 	got := api.Moved{Home: s.durable.rooms.AnywhereHome(), Missing: []string{}}
