@@ -118,14 +118,18 @@ func Open(ctx context.Context, cfg *config.Config, log *slog.Logger) (*Server, e
 	return s, nil
 }
 
-// CheckFiles reads the files that the configuration names: rules for Envoy, pages and certificates. It
-// says what is wrong with them before an address is taken.
+// CheckFiles reads the files that the configuration names: rules for Envoy, pages, secrets and certificates
+// of targets and webhooks, and the certificates of https. It says what is wrong with them before an address
+// is taken. Those of cluster and engine are read with the configuration.
 func CheckFiles(cfg *config.Config) (err error) {
 	if cfg.Envoy != nil {
 		_, err = readRules(cfg.Envoy.Rules)
 	}
 	if err == nil {
 		err = checkPages(cfg)
+	}
+	if err == nil {
+		err = checkTargets(cfg)
 	}
 	switch t := &cfg.TLS; {
 	case err != nil || !t.On():

@@ -3,10 +3,12 @@ package server
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net/http"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -99,6 +101,33 @@ func (t *target) look() {
 		t.told = err.Error()
 		t.log.Error("new files of a target refused, the old ones stay", "queue", t.queue, "error", err)
 	}
+}
+
+// checkTargets reads the files of all targets and webhooks.
+func checkTargets(cfg *config.Config) error {
+	var errs []error
+	check := func(key, of string, c *config.QueueTarget) {
+		t, err := readTarget(c)
+		var d *deliver.HTTP
+		if err == nil {
+			d, err = deliver.Open(t)
+		}
+		if err != nil {
+			errs = append(errs, &config.Fault{File: cfg.File, Key: key, Problem: of + ": " + err.Error(),
+				Hint: "name files that are there, and that only the user of headgate may read"})
+			return
+		}
+		d.Close()
+	}
+	for i := range cfg.Queues {
+		c := &cfg.Queues[i]
+		check(fmt.Sprintf("queues[%d].target", i), "queue "+strconv.Quote(c.Name), &c.Target)
+	}
+	for i := range cfg.Webhooks {
+		c := &cfg.Webhooks[i]
+		check(fmt.Sprintf("webhooks[%d]", i), "webhook "+strconv.Quote(c.Name), targetOf(c))
+	}
+	return errors.Join(errs...)
 }
 
 // readTarget reads the secrets of a target.

@@ -83,14 +83,19 @@ func (s *Server) openWebhooks(ctx context.Context) error {
 	return nil
 }
 
+// targetOf is where a webhook posts.
+func targetOf(c *config.Webhook) *config.QueueTarget {
+	return &config.QueueTarget{URL: c.URL, Method: "POST", SecretFiles: c.SecretFiles,
+		Timeout: webhookTimeout}
+}
+
 // openWebhook makes ready what a webhook needs; was is that of before, nil for none.
 func (s *Server) openWebhook(
 	ctx context.Context, c *config.Webhook, was *openWebhook,
 ) (*openWebhook, error) {
 	w := &openWebhook{file: *c, choice: webhook.Choice{Kinds: c.On, Rooms: c.Rooms}}
 	w.target = &target{queue: config.WebhookQueue + c.Name, keyIsID: true, log: s.log,
-		file: config.QueueTarget{URL: c.URL, Method: "POST", SecretFiles: c.SecretFiles,
-			Timeout: webhookTimeout}}
+		file: *targetOf(c)}
 	err := w.target.readLocked() // nobody else knows of it yet
 	switch {
 	case err != nil:
