@@ -291,7 +291,7 @@ func OpenRoom(ctx context.Context, cfg RoomConfig) (*Room, error) {
 	cfg.params.Alone = cfg.Engine.alone
 	sites := cfg.Engine.sites
 	if sites != nil {
-		cfg.params.RecallWait, cfg.params.Site = siteRecallWait, sites.Own()
+		cfg.params.RecallWait, cfg.params.Site = counter.RecallWaitBelow, sites.Own()
 	}
 	r.worker = newWorker(cfg, host, slot.LoanID(rand.Uint64()|1))
 	ccfg := counter.Config{
@@ -316,10 +316,6 @@ func OpenRoom(ctx context.Context, cfg RoomConfig) (*Room, error) {
 	r.counter.Hold(l.holds())
 	return r, nil
 }
-
-// siteRecallWait is how long a question that nobody in the data centre can answer stays
-// open: until Anywhere has recalled what others hold. Chosen: less than a newcomer waits.
-const siteRecallWait = recallWait * 3 / 4
 
 // settings are what the counter needs to know and may change.
 func (c *RoomConfig) settings() counter.Settings {

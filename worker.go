@@ -360,8 +360,7 @@ func (w *worker) admit(
 			return o, true
 		}
 	}
-	waiting := w.share.Waiting() && clk < w.share.Until() && clk-w.sight.Load().heard < newsFor
-	if waiting && !w.all || len(w.queue) >= maxQuestion {
+	if w.share.LineAhead(clk) && !w.all || len(w.queue) >= maxQuestion {
 		w.mu.Unlock()
 		return o, false
 	}
@@ -392,10 +391,6 @@ func (w *worker) yields(id slot.StayID) bool {
 	w.mu.Unlock()
 	return waits && w.visits.RevokeUnanswered(id)
 }
-
-// newsFor is how long a newcomer believes that somebody waits, without asking. Chosen: a message each
-// so often while people wait and others come, and no write.
-const newsFor = 200 * time.Millisecond
 
 // giveUp takes a wish back; a slot that came at the last moment is used.
 func (w *worker) giveUp(q *wish) (o slot.Stay, ok bool) {

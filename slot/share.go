@@ -23,6 +23,7 @@ type Share struct {
 	seen                      WriteName
 	est                       Estimate
 	waiting                   bool
+	heard                     time.Duration // own clock when the last answer came
 	drew                      uint64 // loans drawn so far
 	settled                   Tau    // everything seen before is in items that were sent
 }
@@ -56,6 +57,16 @@ func (s *Share) Until() time.Duration { return s.until }
 
 // Waiting reports whether the last answer said that somebody waits.
 func (s *Share) Waiting() bool { return s.waiting }
+
+// NewsFor is how long a newcomer believes that somebody waits, without asking. Chosen: a message each
+// so often while people wait and others come, and no write.
+const NewsFor = 200 * time.Millisecond
+
+// LineAhead reports whether a newcomer joins the line without asking: the last answer, which came
+// within NewsFor, said that somebody waits. What came earlier may have ended.
+func (s *Share) LineAhead(clk time.Duration) bool {
+	return s.waiting && clk < s.until && clk-s.heard < NewsFor
+}
 
 // Life is the life of the counter that was last heard.
 func (s *Share) Life() uint64 { return s.seen.Life }
@@ -185,7 +196,7 @@ func (s *Share) Heard(clk time.Duration, a *Answer) bool {
 	if a.Name.Newer(s.seen) || s.seen.Life != a.Name.Life {
 		s.seen = a.Name
 	}
-	s.waiting = a.Waiting
+	s.waiting, s.heard = a.Waiting, clk
 	s.fly = nil
 	return true
 }

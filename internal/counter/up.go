@@ -22,6 +22,11 @@ const (
 	upQueue = 256              // arrivals told: package slot takes no more
 )
 
+// RecallWaitBelow is how long a question that nobody in the data center can answer stays open at a
+// counter below Anywhere: until Anywhere has recalled what others hold. Chosen: three quarters of the
+// 2 s that a newcomer is held in its request at most.
+const RecallWaitBelow = 1500 * time.Millisecond
+
 // upward is what a desk knows of its borrowing. Anywhere itself, and a counter that is
 // alone, borrow nothing.
 type upward struct {

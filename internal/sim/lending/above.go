@@ -17,6 +17,7 @@ type above struct {
 	desk    *counter.Desk
 	rev     uint64
 	writing bool
+	more    bool // a round was asked for during the write
 	lastTry time.Duration
 	timer   int // number of the newest look
 	from    map[*slot.Sync]*host
@@ -68,8 +69,10 @@ func (a *above) put(h *host, x *slot.Sync) {
 // round builds a write and answers, as docs/protocol.md §5 says.
 func (a *above) round() {
 	if a.writing || !a.desk.Pool().Serving() {
+		a.more = a.writing
 		return
 	}
+	a.more = false
 	clk := a.clk()
 	if gap := a.lastTry + groupGap - clk; gap > 0 && a.lastTry > 0 {
 		a.wake(gap)
@@ -97,6 +100,9 @@ func (a *above) round() {
 		replies, _ := a.desk.Stored(a.clk())
 		a.tell(replies)
 		a.look()
+		if a.more {
+			a.round()
+		}
 	})
 }
 

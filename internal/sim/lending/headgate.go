@@ -122,23 +122,15 @@ func (m *model) limits() []slot.Limit {
 	}
 }
 
-// params are those of docs/protocol.md §12. A counter that may have to ask Anywhere
-// keeps a question open until Anywhere has had its time, and the way there and back.
+// params are those of docs/protocol.md §12.
 func (m *model) params(counters bool) slot.Params {
 	p := slot.Params{Counters: counters}
 	if counters {
 		p.Term = termAbove
 	} else if len(m.s.Sites) > 1 {
-		p.RecallWait = 50*time.Millisecond + 250*time.Millisecond + 4*m.farthest()
+		p.RecallWait = counter.RecallWaitBelow
 	}
 	return p.WithDefaults()
-}
-
-func (m *model) farthest() (d time.Duration) {
-	for i := range m.s.Sites {
-		d = max(d, m.s.Sites[i].Home.Mean)
-	}
-	return d
 }
 
 // patience is for how long a question may stay open at a counter.

@@ -30,6 +30,7 @@ type host struct {
 	disk    *disk
 	rev     uint64
 	writing bool
+	more    bool // a round was asked for during the write
 	lastTry time.Duration
 	timer   int // number of the newest look
 	fenced  bool
@@ -88,8 +89,10 @@ func (h *host) serving() bool { return !h.fenced && h.desk != nil && h.desk.Pool
 // called, like Counter.Run.
 func (h *host) round() {
 	if h.writing || !h.serving() {
+		h.more = h.writing
 		return
 	}
+	h.more = false
 	clk := h.clk()
 	if gap := h.lastTry + groupGap - clk; gap > 0 && h.lastTry > 0 {
 		h.wake(gap)
@@ -130,6 +133,9 @@ func (h *host) round() {
 			f()
 		}
 		h.look()
+		if h.more {
+			h.round()
+		}
 	})
 }
 

@@ -221,7 +221,7 @@ func (k *worker) newcomer(q wish) {
 		}
 		return
 	}
-	if k.share.Waiting() && clk < k.share.Until() {
+	if k.share.LineAhead(clk) {
 		k.m.join(k, q)
 		return
 	}
