@@ -296,7 +296,7 @@ func (w *worker) hear(clk time.Duration, x *slot.Sync, a *slot.Answer) (again bo
 		served++
 	}
 	w.queue = w.queue[served:]
-	if x.Need > 0 && a.Granted == x.Granted { // nothing is left anywhere; else the rest asks again
+	if x.Need > 0 && a.Granted == x.Granted && !a.Again { // nothing is left; else the rest asks again
 		left := min(max(0, int(x.Need)-served), len(w.queue))
 		for _, q := range w.queue[:left] {
 			close(q.done)

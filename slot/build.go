@@ -32,19 +32,24 @@ func (p *Pool) Begin(clk time.Duration, force bool) (now []Reply, write *Record)
 	p.queue = nil
 	fresh := len(build) > 0 || len(p.claims) > 0 ||
 		len(p.up.heard) > 0 || p.limits != nil
+	told := p.nothing(clk)
 	var first []*Sync // who asked before is answered before
 	for _, h := range p.held {
-		if clk >= h.until {
-			p.lined = p.lined || p.par.Counters && p.unmet(h.x)
-			now = append(now, Reply{h.x, p.answer(clk, h.x)})
+		if again := p.hinders(clk, h); again || clk >= h.until || told(h.x) {
+			r := Reply{h.x, p.answer(clk, h.x)}
+			r.Answer.Again = again && !r.Answer.Over
+			now = append(now, r)
 		} else {
 			first = append(first, h.x)
-			force = force || p.rec.Free() > p.calls && p.lendDue(clk)
+			force = force || p.rec.Free() > p.calls && p.lendDue(clk) ||
+				p.wait && !p.par.Counters // nobody is held before a door where others stand in line
 		}
 	}
 	build = append(first, build...)
 	if !fresh && !force {
-		p.held = slices.DeleteFunc(p.held, func(h pending) bool { return clk >= h.until })
+		p.held = slices.DeleteFunc(p.held, func(h pending) bool {
+			return p.hinders(clk, h) || clk >= h.until || told(h.x)
+		})
 		return now, nil
 	}
 	held := p.held
@@ -363,13 +368,19 @@ func (p *Pool) lend(clk time.Duration, r *Record, x *Sync, held []pending, got m
 		p.done = append(p.done, pending{x: x})
 		return
 	}
-	until, open := clk+p.par.RecallWait, false
+	at, until, open := clk, clk+p.par.RecallWait, false
+	if p.inTurn(clk) {
+		until = p.turn(clk)
+	}
 	for _, h := range held {
 		if h.x == x {
-			until = h.until
+			at, until = h.at, h.until
 		}
 	}
-	free := p.mayUse(clk, r.Free()-p.calls)
+	free := r.Free() - p.calls
+	if p.upLined(clk) {
+		free = p.mayUse(clk, free) - p.notYet(clk)
+	}
 	for _, n := range got { // those that the order has given to others
 		free -= n
 	}
@@ -390,6 +401,7 @@ func (p *Pool) lend(clk time.Duration, r *Record, x *Sync, held []pending, got m
 		switch {
 		case p.lined && p.par.Counters: // its turn comes, or more
 			p.recall, open = p.recall || p.others(clk, r, l), true
+		case p.upLined(clk): // others stand in line elsewhere: whoever stands here does too
 		case l.Granted != x.Granted: // the rest is asked for with the next
 			p.recall = p.recall || p.par.Counters && p.others(clk, r, l)
 		case p.others(clk, r, l):
@@ -397,7 +409,7 @@ func (p *Pool) lend(clk time.Duration, r *Record, x *Sync, held []pending, got m
 		}
 		p.lined = p.lined || !open && l.Granted == x.Granted
 	}
-	p.done = append(p.done, pending{x, until, open})
+	p.done = append(p.done, pending{x, at, until, open})
 }
 
 // grant is how many of the free slots x gets. got is what the order between counters
@@ -416,6 +428,19 @@ func (p *Pool) grant(clk time.Duration, r *Record, x *Sync, free, got int64) int
 		return got + min(want, free-got, max(ahead, p.part(x.Loan)-p.sites[x.Loan].idle-got))
 	}
 	return p.par.Allotment.grant(free, need, want, int64(len(r.Loans)))
+}
+
+// hindersAfter is how long a question stays open at least. Chosen: the others were recalled meanwhile.
+const hindersAfter = 20 * time.Millisecond
+
+// hinders reports whether nobody but the sender of an open question can say that a stay is over: it
+// says so only with its next Sync.
+func (p *Pool) hinders(clk time.Duration, h pending) bool {
+	if p.par.Counters || p.wait || clk-h.at < hindersAfter || clk >= h.until {
+		return false
+	}
+	end := p.Unsettled(clk)
+	return end > 0 && p.settled[h.x.Loan] < end
 }
 
 // others reports whether a recall could bring anything: somebody else holds

@@ -91,6 +91,7 @@ type Answer struct {
 	Term     time.Duration
 	GiveBack bool // somebody waits: return what is not used
 	Waiting  bool // somebody waits: newcomers join the line
+	Again    bool // there may be a slot yet: ask again, and say who was seen meanwhile
 	Results  []Result
 	Gone     []Gone
 	Sure     []Span // when every renewal that was seen is in the record; not to be changed

@@ -20,11 +20,12 @@ const queueKept = 3 * time.Second
 
 // front is what a counter has said of those who stand before its door.
 type front struct {
-	at   time.Duration // own clock when it was heard
-	line []Tau         // arrivals of the next, in order
-	last Tau           // of the last that was told: those behind came later
-	more bool          // there are others behind
-	need int64
+	at    time.Duration // own clock when it was heard
+	since time.Duration // somebody has stood there since
+	line  []Tau         // arrivals of the next, in order
+	last  Tau           // of the last that was told: those behind came later
+	more  bool          // there are others behind
+	need  int64
 }
 
 // noteFront remembers who stands before the door of x's sender.
@@ -43,11 +44,14 @@ func (p *Pool) noteFront(clk time.Duration, x *Sync) {
 		p.recalled = 0
 	}
 	f := &front{
-		at: clk, line: slices.Clone(x.Queue), need: x.Need, last: p.Tau(clk),
+		at: clk, since: clk, line: slices.Clone(x.Queue), need: x.Need, last: p.Tau(clk),
 		more: x.Need > int64(len(x.Queue)),
 	}
 	if n := len(f.line); n > 0 {
 		f.last = f.line[n-1]
+	}
+	if was := p.fronts[x.Loan]; was != nil && clk-was.at < queueKept {
+		f.since = was.since
 	}
 	p.fronts[x.Loan] = f
 }

@@ -72,6 +72,7 @@ type Pool struct {
 
 type pending struct {
 	x     *Sync
+	at    time.Duration
 	until time.Duration
 	open  bool // others were asked to give back: the question stays open
 }
@@ -242,7 +243,7 @@ func (p *Pool) Confirm(clk time.Duration) ([]Reply, []ClaimReply) {
 	}
 	var replies []Reply
 	for _, d := range p.done {
-		if d.open && d.until > clk && (p.unmet(d.x) || p.gathers(d.x)) {
+		if d.until > clk && (d.open && p.unmet(d.x) || p.gathers(d.x)) {
 			p.held = append(p.held, d)
 			continue
 		}
@@ -299,13 +300,9 @@ func (p *Pool) unmet(x *Sync) bool {
 	return l != nil && x.Need > 0 && l.Granted == x.Granted
 }
 
-// gathers reports whether x waits for more than it has been granted: while people wait
-// elsewhere too, slots come back one by one, and an answer for each would be a message
-// between data centres for each visitor.
-func (p *Pool) gathers(x *Sync) bool {
-	l := p.rec.loan(x.Loan)
-	return p.lined && l != nil && x.Need > l.Granted-x.Granted
-}
+// gathers reports whether the answer to x waits for the turn of all: while people wait elsewhere
+// too, whoever hears first would call first.
+func (p *Pool) gathers(x *Sync) bool { return p.lined && p.par.Counters && x.Need > 0 }
 
 // written off: the sender of x is told that its loan is no more.
 func (p *Pool) dead(x *Sync) Answer {
@@ -318,7 +315,9 @@ func (p *Pool) answer(clk time.Duration, x *Sync) Answer {
 	if l == nil || l.Dead {
 		return p.dead(x)
 	}
-	a := Answer{Name: p.rec.Name, Seq: x.Seq, Loan: x.Loan, Time: p.Tau(clk), Waiting: p.wait}
+	a := Answer{
+		Name: p.rec.Name, Seq: x.Seq, Loan: x.Loan, Time: p.Tau(clk), Waiting: p.wait || p.inTurn(clk),
+	}
 	age := p.par.Rho.Stretch(clk - p.last)
 	if p.par.fault&faultNoAge != 0 {
 		age = clk - p.last
@@ -410,7 +409,7 @@ func (p *Pool) FreeNow(clk time.Duration) int64 {
 	for i := range r.Limits {
 		least = min(least, r.freeOf(i)+r.Limits[i].Ends.Until(until))
 	}
-	return p.mayUse(clk, least-p.calls)
+	return p.mayUse(clk, least-p.calls) - p.notYet(clk)
 }
 
 // mayUse is how many of n free slots may be used here: while Anywhere asks for them,

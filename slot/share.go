@@ -24,8 +24,8 @@ type Share struct {
 	est                       Estimate
 	waiting                   bool
 	heard                     time.Duration // own clock when the last answer came
-	drew                      uint64 // loans drawn so far
-	settled                   Tau    // everything seen before is in items that were sent
+	drew                      uint64        // loans drawn so far
+	settled                   Tau           // everything seen before is in items that were sent
 }
 
 // NewShare returns the empty share of a fresh loan. loan is drawn at random.

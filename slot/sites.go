@@ -11,8 +11,9 @@ import (
 
 // site is what a counter has said of itself.
 type site struct {
-	traffic int64 // new users in a window, over the last minutes
-	idle    int64 // slots that nobody uses
+	at      time.Duration // own clock when it last answered a recall, or asked again
+	traffic int64         // new users in a window, over the last minutes
+	idle    int64         // slots that nobody uses
 }
 
 // mostSaid bounds what a counter says of itself: as many as a limit may have.
@@ -30,10 +31,12 @@ func (p *Pool) noteSite(clk time.Duration, x *Sync) {
 	if p.sites == nil {
 		p.sites = map[LoanID]site{}
 	}
-	p.sites[x.Loan] = site{
-		traffic: min(max(0, x.Traffic), mostSaid), idle: min(max(0, x.Idle), mostSaid),
-	}
 	p.noteFront(clk, x)
+	s := site{at: clk, traffic: min(max(0, x.Traffic), mostSaid), idle: min(max(0, x.Idle), mostSaid)}
+	if f := p.fronts[x.Loan]; f != nil && f.at == f.since { // sent before anybody was recalled
+		s.at = p.sites[x.Loan].at
+	}
+	p.sites[x.Loan] = s
 }
 
 // part is what a borrower's traffic has earned of all slots that nobody uses, those that
@@ -125,10 +128,67 @@ func (p *Pool) lent(clk time.Duration) {
 
 // LendAt is when the next slot may go to those who wait, own clock; 0 is at once.
 func (p *Pool) LendAt(clk time.Duration) time.Duration {
-	if p.lendDue(clk) {
+	switch {
+	case p.notYet(clk) > 0:
+		return p.up.freshAt
+	case p.lendDue(clk):
 		return 0
 	}
 	return p.lendAt
+}
+
+// doubt is how long Anywhere looks for a slot at most before it says that there is none. Chosen: less
+// than a newcomer is held.
+const doubt = time.Second
+
+// nothing decides for those who stand before doors whether there is no slot anywhere: once all counters
+// have said so since then. One whose own question is open can say only with the next what came back
+// there meanwhile: when all the others have said so, it is told to ask again. told are the questions to
+// be answered now.
+func (p *Pool) nothing(clk time.Duration) (told func(*Sync) bool) {
+	if !p.par.Counters || p.lined {
+		return func(*Sync) bool { return false }
+	}
+	again := map[LoanID]bool{}
+	for _, h := range p.held {
+		f := p.fronts[h.x.Loan]
+		if f == nil || !p.unmet(h.x) || p.rec.Free() > p.calls {
+			continue
+		}
+		others, all := p.allUsed(f.since)
+		again[h.x.Loan] = others && f.at == f.since
+		p.lined = p.lined || all || clk-f.since >= doubt
+	}
+	return func(x *Sync) bool { return p.unmet(x) && (p.lined || again[x.Loan]) }
+}
+
+// allUsed reports whether each counter has said, since a time, that nobody leaves a slot of it unused;
+// others: those with no question of their own.
+func (p *Pool) allUsed(since time.Duration) (others, all bool) {
+	others, all = true, true
+	for i := range p.rec.Loans {
+		l := &p.rec.Loans[i]
+		s := p.sites[l.ID]
+		if l.Over == 0 && l.out(p.rec) && (s.at < since || s.idle > 0) {
+			all = false
+			others = others && p.fronts[l.ID] != nil
+		}
+	}
+	return others, all
+}
+
+// inTurn reports whether people wait before the doors of counters, so that all counters are answered
+// at the same times. An answer for each slot would be a message between data centers for each visitor,
+// and a counter that is answered later than another would call its visitors later than those who came
+// after them.
+func (p *Pool) inTurn(clk time.Duration) bool {
+	return p.par.Counters && p.lined && p.queueing(clk)
+}
+
+// turn is when all are answered next, own clock.
+func (p *Pool) turn(clk time.Duration) time.Duration {
+	gap := max(1, p.par.RecallWait)
+	return (clk/gap + 1) * gap
 }
 
 // presumedLoan is the line of what was lent by a record that is lost. Drawn numbers are

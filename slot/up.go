@@ -17,6 +17,10 @@ type upper struct {
 	give    bool          // Anywhere asks for what is not used, until it says otherwise
 	giveAt  time.Duration // own clock when it last did
 	mine    int64         // lent to people who stand here, and not yet theirs
+	fresh   int64         // of mine: as many as the latest turn has brought, which may be used
+	freshAt time.Duration // from then on, own clock
+	lined   bool          // people wait in line before the door of some counter, this one perhaps,
+	linedAt time.Duration // as was heard then, own clock
 	seen    WriteName
 	est     Estimate
 	asked   bool   // the lender above had nothing for the last need
@@ -55,7 +59,7 @@ func (p *Pool) UpSync(clk time.Duration, want, traffic int64, queue []Tau) *Sync
 	}
 	p.up.traffic = traffic
 	coming := p.coming()
-	x.Need, x.Idle = max(0, p.short-coming), max(0, p.Free())
+	x.Need, x.Idle = max(0, p.short-coming), p.UpIdle(clk)
 	if stand := max(0, want); p.wait { // whoever has left or fallen silent needs none
 		p.up.mine = min(p.up.mine, stand)
 	} else {
@@ -72,6 +76,29 @@ func (p *Pool) UpSync(clk time.Duration, want, traffic int64, queue []Tau) *Sync
 	}
 	p.up.fly, p.up.sent = x, clk
 	return x
+}
+
+// UpIdle is how many slots here nobody uses. While Anywhere looks for one, those that are lent to
+// workers may be unused, too, until they say otherwise, and so may those whose stay has ended, until the
+// workers have said that it did not go on. What a write under way returns has not been told.
+func (p *Pool) UpIdle(clk time.Duration) int64 {
+	if !p.Asked(clk) {
+		return max(0, p.Free())
+	}
+	n := int64(0)
+	for i := range p.rec.Limits {
+		idle := p.owes(clk, p.rec, i)
+		if p.up.plenty&(1<<i) == 0 {
+			idle += p.rec.Limits[i].Ends.Until(p.Tau(clk))
+		}
+		n = max(n, idle)
+	}
+	for i := range p.rec.Loans {
+		if l := &p.rec.Loans[i]; l.Over == 0 {
+			n += max(0, l.Lent(0))
+		}
+	}
+	return n
 }
 
 // Cold reports whether this counter may say nothing: its own term is over, or Anywhere has
@@ -151,7 +178,11 @@ func (p *Pool) UpAnswer(clk time.Duration, a Answer) bool {
 			p.up.give = false
 		}
 		p.up.plenty = a.Plenty
-		p.up.asked = need > 0 && a.Granted == p.rec.Up.Granted
+		p.up.lined, p.up.linedAt = a.Waiting, clk
+		if n := a.Granted - p.rec.Up.Granted; a.Waiting && n > 0 {
+			p.up.fresh, p.up.freshAt = n, p.together(clk, a.Time)
+		}
+		p.up.asked = need > 0 && a.Granted == p.rec.Up.Granted && a.Waiting
 		if a.Granted == p.rec.Up.Granted && !a.GiveBack {
 			return false
 		}
@@ -159,6 +190,29 @@ func (p *Pool) UpAnswer(clk time.Duration, a Answer) bool {
 	p.up.heard = append(p.up.heard, a)
 	return true
 }
+
+// inStep is how long after it was told a slot is used that Anywhere has lent to people who wait: by then
+// it has been told everywhere. Who stands in a data center near Anywhere would else pass those before
+// it elsewhere. Chosen: the way to the other side of the earth.
+const inStep = 100 * time.Millisecond
+
+// together is when slots may be used that Anywhere lent at a time of its own: on all counters at once.
+func (p *Pool) together(clk time.Duration, at Tau) time.Duration {
+	lo, hi := p.up.est.Lo(clk, p.par.Rho), p.up.est.Hi(clk, p.par.Rho)
+	return clk + min(inStep, max(0, inStep-(lo+(hi-lo)/2).Sub(at)))
+}
+
+// notYet is how many slots were lent to the people who stand here and may not be used yet.
+func (p *Pool) notYet(clk time.Duration) int64 {
+	if p.rec == nil || p.rec.Up == nil || clk >= p.up.freshAt {
+		return 0
+	}
+	return min(p.up.fresh, p.up.mine)
+}
+
+// upLined reports whether people stand in line before the door of any counter: newcomers here are
+// behind them.
+func (p *Pool) upLined(clk time.Duration) bool { return p.up.lined && clk-p.up.linedAt < queueKept }
 
 // newUpLoan draws the loan that follows one that is over. All its passes have ended, or are
 // presumed at Anywhere to their end (R6): none is renewed, so a new life begins. The places

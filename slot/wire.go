@@ -89,7 +89,7 @@ func (a *Answer) AppendBinary(b []byte) ([]byte, error) {
 	e := encoder{slices.Grow(b, 128+16*(len(a.Results)+len(a.Gone)))} // usually enough
 	site := a.Part != 0 || a.Plenty != 0
 	e.uint(formatOf(site), a.Name.Life, a.Name.Epoch, a.Name.Writes, a.Seq.Epoch, a.Seq.N)
-	e.uint(uint64(a.Loan), bit(a.Over), bit(a.GiveBack), bit(a.Waiting))
+	e.uint(uint64(a.Loan), bit(a.Over)|bit(a.Again)<<1, bit(a.GiveBack), bit(a.Waiting))
 	e.int(int64(a.Time), a.Granted, int64(a.Term), int64(a.Latest))
 	e.uint(uint64(len(a.Results)))
 	last := Tau(0)
@@ -120,7 +120,9 @@ func (a *Answer) UnmarshalBinary(b []byte) error {
 	}
 	y := Answer{Name: WriteName{d.uint(), d.uint(), d.uint()}, Seq: Seq{d.uint(), d.uint()}}
 	y.Loan = LoanID(d.uint())
-	y.Over, y.GiveBack, y.Waiting = d.uint() == 1, d.uint() == 1, d.uint() == 1
+	over := d.uint() // programs from before Again read it as an answer that grants nothing
+	y.Over, y.Again = over == 1 || over == 3, over == 2 || over == 3
+	y.GiveBack, y.Waiting = d.uint() == 1, d.uint() == 1
 	y.Time, y.Granted = Tau(d.int()), d.int()
 	y.Term, y.Latest = time.Duration(d.int()), Tau(d.int())
 	n, last := d.len(maxItems), Tau(0)

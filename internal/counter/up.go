@@ -32,6 +32,8 @@ const RecallWaitBelow = 1500 * time.Millisecond
 type upward struct {
 	at       time.Duration // own clock at the last Sync that was not a repetition
 	told     slot.Each     // what was returned, as told then
+	idle     int64         // what was unused, as told then
+	askedAt  time.Duration // own clock when Anywhere last asked for what is not used
 	tokens   float64       // Syncs that may go at once
 	tokensAt time.Duration
 	arrived  float64 // since the last beat
@@ -139,7 +141,7 @@ func (c *desk) upSync(clk time.Duration) (x *slot.Sync, next time.Duration) {
 	}
 	x = c.pool.UpSync(clk, max(0, want), u.traffic.in(clk, c.cfg.New.Per), queue)
 	if x != nil {
-		u.at, u.told = clk, x.Returned
+		u.at, u.told, u.idle = clk, x.Returned, x.Idle
 	}
 	return x, 0
 }
@@ -155,6 +157,9 @@ func (c *desk) upDue(clk time.Duration) time.Duration {
 	u, silent := &c.up, clk-c.up.at
 	if u.at == 0 || c.upNeed(clk) || c.pool.Record().Up.Returned != u.told {
 		return 0
+	}
+	if c.pool.Asked(clk) && (u.askedAt >= u.at || c.pool.UpIdle(clk) < u.idle) {
+		return 0 // somebody is held before a door elsewhere until this is known
 	}
 	left := c.pool.Params().Term // a worker's: Anywhere lends for longer
 	r := c.pool.Record()
@@ -212,6 +217,7 @@ func (c *desk) upHeard(a slot.Answer, clk time.Duration) {
 // upRecall takes in that Anywhere asks for what is not used.
 func (c *desk) upRecall(clk time.Duration) {
 	c.awake(clk)
+	c.up.askedAt = clk
 	c.pool.UpRecall(clk)
 	c.again()
 }

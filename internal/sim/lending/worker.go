@@ -168,7 +168,7 @@ func (k *worker) hear(x *slot.Sync, a *slot.Answer) {
 		served++
 	}
 	k.queue = k.queue[served:]
-	if x.Need > 0 && a.Granted == x.Granted { // nothing is left anywhere; else the rest asks again
+	if x.Need > 0 && a.Granted == x.Granted && !a.Again { // nothing is left; else the rest asks again
 		left := min(max(0, int(x.Need)-served), len(k.queue))
 		for _, q := range k.queue[:left] {
 			k.m.join(k, q)
