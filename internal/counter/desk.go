@@ -55,7 +55,7 @@ type desk struct {
 	planAt time.Duration // since when it is that plan
 
 	roamers   roamers
-	elsewhere int64 // who waits in other data centres, as was last heard
+	elsewhere Others // the other data centers, as was last heard
 }
 
 // begin serves what was taken over: rec is the record as it was read, confirmed

@@ -1,6 +1,7 @@
 package counter
 
 import (
+	"math"
 	"time"
 
 	"github.com/headgate/headgate/slot"
@@ -31,7 +32,8 @@ type forecast struct {
 	sure   bool                        // leave was measured over a while
 	gone   [1 + slot.MostLanes]float64 // share of those ahead in each line who turn out to be absent
 	held   bool
-	below  bool // slots come from Anywhere, in the order of all data centres
+	below  bool    // slots come from Anywhere, in the order of all data centres
+	ahead  float64 // below: of those here, one stands for so many in the order; 0: nothing is known
 }
 
 // release is the slots that come free at one moment. Calls are spaced, so the
@@ -58,6 +60,7 @@ func (f *forecast) update(c *desk, clk time.Duration) {
 	f.window, f.step, f.callAt = c.cfg.New.Per, c.pace.step, c.callAt(clk)
 	f.from = max(c.tookAt+headPoll, clk+c.pool.Quiet(clk))
 	f.cum, f.total = f.cum[:0], 0
+	f.scale(c)
 	f.release(max(0, f.free[1]), max(0, f.callAt-clk))
 	short := max(0, -f.free[1]) // called already: the first releases are theirs
 	for _, e := range r.Limits[1].Ends.All() {
@@ -66,9 +69,42 @@ func (f *forecast) update(c *desk, clk time.Duration) {
 		f.release(e.N-took, max(0, e.End.Sub(now), f.callAt-clk))
 	}
 	f.measure(c, clk)
-	if !f.below {
-		f.out.update(c, clk, f.free[0])
+	if !f.below || f.ahead > 0 {
+		f.out.update(c, clk, f.free[0], f.step)
 	}
+}
+
+// Others are those who wait, are inside and are new in other data centers.
+type Others struct{ Waiting, Active, New int64 }
+
+// scale makes of a counter below Anywhere a room of its own. Its record knows when the sessions of those
+// inside here end; the others' end alike. So the room is as large as its part of those inside, slots
+// come to it at that part of the pace, and of the places before a visitor, those in other data centers
+// included, it gets that part.
+func (f *forecast) scale(c *desk) {
+	f.ahead = 0
+	r := c.pool.Record()
+	here, waiting := r.Limits[0].Ends.Len(), float64(c.line.Len())
+	if !f.below || here < fewInside || waiting == 0 {
+		return
+	}
+	part := float64(here) / float64(here+c.elsewhere.Active)
+	f.ahead = part * (waiting + float64(c.elsewhere.Waiting)) / waiting
+	f.step = time.Duration(float64(f.step) / part)
+	called := c.pool.Called()
+	f.free[0] = int64(part*float64(c.cfg.Active.N)) - here - called
+	f.free[1] = int64(part*float64(c.cfg.New.N)) - r.Limits[1].Ends.Len() - called
+}
+
+// fewInside say nothing of when the others leave. Chosen.
+const fewInside = 5
+
+// inOrder is the place among those for whom slots come back here that stands for place k.
+func (f *forecast) inOrder(k int64) int64 {
+	if f.ahead == 0 {
+		return k
+	}
+	return max(1, int64(math.Round(float64(k)*f.ahead)))
 }
 
 // measure learns how fast slots at once come free. While they are what people
@@ -82,7 +118,7 @@ func (f *forecast) measure(c *desk, clk time.Duration) {
 	if f.below { // the part of it that those who wait here have in all who wait
 		n := float64(c.line.Len())
 		assumed = min(assumed, float64(c.cfg.New.N)/c.cfg.New.Per.Seconds()) *
-			max(1, n) / max(1, n+float64(c.elsewhere))
+			max(1, n) / max(1, n+float64(c.elsewhere.Waiting))
 	}
 	if c.cfg.Before.Leave > 0 { // the host before has measured it
 		assumed = c.cfg.Before.Leave
@@ -134,11 +170,12 @@ func (f *forecast) eta(lane int, k int64, clk time.Duration) ETA {
 		return ETA{}
 	}
 	real, since := f.present(lane, k), clk-f.clk
+	real = f.inOrder(real)
 	win := f.windowDue(real, clk)
 	act, back := f.activeSpan(real, win+since)
 	d := max(0, win, act.mid-since)
 	// Who is told a moment that is not sure, and comes a moment later, is late.
-	e := ETA{Known: true, Expect: d, Exact: back && k == real && (f.below || k <= f.free[0])}
+	e := ETA{Known: true, Expect: d, Exact: back && !f.below && k == real && k <= f.free[0]}
 	// Of the window all is known but no-shows and the polls of those ahead.
 	low, high := win*85/100-2*time.Second, win*112/100+4*time.Second
 	if !back {
@@ -167,7 +204,7 @@ func (f *forecast) present(lane int, k int64) int64 {
 // windowDue is how long until the k-th next slot of the window is there and its call due.
 func (f *forecast) windowDue(k int64, clk time.Duration) time.Duration {
 	win := f.windowAt(k) - (clk - f.clk)
-	if f.below { // the window's slots come back to Anywhere
+	if f.below && f.ahead == 0 { // the window's slots come back to Anywhere
 		win = 0
 	}
 	return max(win, f.from-clk)
@@ -175,7 +212,7 @@ func (f *forecast) windowDue(k int64, clk time.Duration) time.Duration {
 
 // activeSpan is when the k-th next slot at once is back, or that it is when its call is due.
 func (f *forecast) activeSpan(k int64, due time.Duration) (s span, back bool) {
-	if !f.below && f.out.silent+f.out.active+max(0, f.out.free) > 0 {
+	if (!f.below || f.ahead > 0) && f.out.silent+f.out.active+max(0, f.out.free) > 0 {
 		return f.out.at(k, due)
 	}
 	d := f.activeAt(k)

@@ -88,6 +88,17 @@ func (d *Desk) UpHeard(clk time.Duration, a slot.Answer) { d.upHeard(a, clk) }
 // UpRecall takes in that Anywhere asks for what is not used.
 func (d *Desk) UpRecall(clk time.Duration) { d.upRecall(clk) }
 
+// Elsewhere takes in who waits and who is inside in the other data centers.
+func (d *Desk) Elsewhere(o Others) { d.elsewhere = o }
+
+// Here is what this data center tells the others of who waits and who is inside.
+func (d *Desk) Here(clk time.Duration) Others {
+	r, now := d.pool.Record(), d.pool.Tau(clk)
+	return Others{
+		Waiting: d.waiting(), Active: r.Limits[0].Ends.After(now), New: r.Limits[1].Ends.After(now),
+	}
+}
+
 // Leave gives up a place.
 func (d *Desk) Leave(clk time.Duration, number uint64) { d.leave(number, clk) }
 

@@ -59,11 +59,11 @@ const (
 	someEvents = 25
 )
 
-// update takes in the newest confirmed record, with so many slots free.
-func (o *outlook) update(c *desk, clk time.Duration, free int64) {
+// update takes in the newest confirmed record, with so many slots free and calls a step apart.
+func (o *outlook) update(c *desk, clk time.Duration, free int64, step time.Duration) {
 	limit := &c.pool.Record().Limits[0]
 	o.free, o.ends, o.now = free, limit.Ends.All(), c.pool.Tau(clk)
-	o.session, o.idle, o.step = limit.Per, slot.Idle(limit.Limit), c.pace.step
+	o.session, o.idle, o.step = limit.Per, slot.Idle(limit.Limit), step
 	o.watched = clk - c.linedUp
 	silent := int64(0)
 	for _, e := range o.ends {

@@ -236,16 +236,18 @@ func (c *Counter) met(ctx context.Context, h Home) {
 			c.cfg.Log.Warn("home of Anywhere not kept: it is looked up again", "error", err)
 		}
 	}
-	waiting := int64(0)
+	var others Others
 	c.sites.mu.Lock()
 	for _, x := range c.sites.sites {
 		if c.cfg.Boot()-x.at < siteSilent {
-			waiting += x.Waiting
+			others.Waiting += x.Waiting
+			others.Active += x.Active
+			others.New += x.New
 		}
 	}
 	c.sites.mu.Unlock()
 	c.mu.Lock()
-	c.elsewhere = waiting
+	c.elsewhere = others
 	c.mu.Unlock()
 }
 

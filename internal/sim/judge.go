@@ -17,6 +17,7 @@ type judge struct {
 	worst                   time.Duration
 	latency, waits          histogram
 	errors                  histogram // |waited − told| / waited, in millionths
+	swings                  histogram // (last − first instant of entry that was told) / waited, in millionths
 	within, expects         int64
 	by                      int64 // admitted until the mark
 	mark                    time.Duration
@@ -84,6 +85,17 @@ func (j *judge) expected(x *Visitor, now time.Duration) {
 	}
 	off := math.Abs(float64(waited-int64(e.expect))) / max(float64(waited), 1000)
 	j.errors.add(time.Duration(off * 1e6))
+}
+
+// longWait is from when on a wait is judged by how steady its expected end was. Chosen: of less, a page
+// shows seconds, and a single poll decides.
+const longWait = time.Minute
+
+// steady judges whether a visitor who waited was told about the same instant of entry all along.
+func (j *judge) steady(e entry, waited time.Duration) {
+	if waited >= longWait {
+		j.swings.add(time.Duration(float64(e.last-e.first) / float64(waited) * 1e6))
+	}
 }
 
 // A histogram counts durations in buckets of 1/32 of their size: a percentile is

@@ -37,6 +37,7 @@ type Result struct {
 	WaitMax            float64  `json:"wait_max_seconds"`
 	ExpectError        *float64 `json:"expect_error_p50"` // |waited − told| ÷ waited; null: nothing was told
 	ExpectWithin       *float64 `json:"expect_within"`    // waits that lay in the told range
+	ExpectSwing        *float64 `json:"expect_swing_p90"` // the told entry moved by so much of the wait
 	AdmittedOfIdeal    *float64 `json:"admitted_of_ideal"`
 	PeakActive         int64    `json:"peak_active"`
 	PeakWaiting        int64    `json:"peak_waiting"`
@@ -64,7 +65,8 @@ var ErrNobody = errors.New("no visitors")
 
 // NewWorld makes the world of one run, with nobody there yet.
 func NewWorld(s *Scenario, st Strategy, seed uint64) *World {
-	w := &World{ends: st.Ends, scenario: s, rand: rand.New(rand.NewPCG(seed, 1)), queue: newQueue()}
+	w := &World{ends: st.Ends, scenario: s, rand: rand.New(rand.NewPCG(seed, 1)), queue: newQueue(),
+		entries: map[ID]entry{}}
 	w.judge.firstUse = math.Inf(1)
 	w.judge.series.Step = max(time.Millisecond, s.Length/samples)
 	if st.Spread && s.Limits.New > 0 {
@@ -167,6 +169,9 @@ func (w *World) result(name string, ideal *Result) *Result {
 	if j.expects > 0 {
 		r.ExpectError = new(float64(j.errors.at(0.5)) / 1e6)
 		r.ExpectWithin = new(float64(j.within) / float64(j.expects))
+	}
+	if j.swings.n > 0 {
+		r.ExpectSwing = new(float64(j.swings.at(0.9)) / 1e6)
 	}
 	if j.lastWait == 0 {
 		r.mark, r.by = w.scenario.Length, j.admitted

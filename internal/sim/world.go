@@ -78,6 +78,7 @@ type World struct {
 	away                      ring          // ends of sessions a moment ago
 	last                      time.Duration // admission
 	latest                    time.Duration // arrival of all who were admitted
+	entries                   map[ID]entry  // what those who wait were told, and when they would come in
 	judge                     judge
 }
 
@@ -128,6 +129,8 @@ func (w *World) Admit(v ID) {
 		w.waiting--
 		j.waits.add(w.now - x.Arrival.At)
 		j.expected(x, w.now)
+		j.steady(w.entries[v], w.now-x.told)
+		delete(w.entries, v)
 		j.order(x, w.passed(x))
 	}
 	x.state = inside
@@ -185,6 +188,22 @@ func (w *World) Wait(v ID, e Expect) {
 	x.state, x.told, x.expect = waiting, w.now, e.short()
 	w.judge.told(w, x)
 	w.waiting++
+}
+
+// An entry is between which instants a visitor was told that it would come in.
+type entry struct{ first, last time.Duration }
+
+// Told notes what a visitor who waits was told, each time that it asks.
+func (w *World) Told(v ID, e Expect) {
+	if !e.Known {
+		return
+	}
+	at := w.now + e.Expect
+	x, ok := w.entries[v]
+	if !ok {
+		x = entry{at, at}
+	}
+	w.entries[v] = entry{min(x.first, at), max(x.last, at)}
 }
 
 // Asked notes that a visitor who waits has asked whether it is its turn, and it was

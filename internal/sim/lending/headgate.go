@@ -108,10 +108,36 @@ func newModel(s *sim.Scenario, w *sim.World, faultsEnd time.Duration) *model {
 			k.begin()
 		}
 	}
+	if m.above != nil {
+		m.pictures()
+	}
 	if !s.Faults.None() {
 		m.breakThings()
 	}
 	return m
+}
+
+// pictureEvery is between two pictures (docs/protocol.md §12).
+const pictureEvery = 1500 * time.Millisecond
+
+// pictures shows all data centers how many wait and are inside in the others.
+func (m *model) pictures() {
+	for i, x := range m.sites {
+		if !x.host.serving() {
+			continue
+		}
+		var others counter.Others
+		for k, y := range m.sites {
+			if k != i && y.host.serving() {
+				o := y.host.desk.Here(y.host.clk())
+				others.Waiting += o.Waiting
+				others.Active += o.Active
+				others.New += o.New
+			}
+		}
+		x.host.desk.Elsewhere(others)
+	}
+	m.after(pictureEvery, m.pictures)
 }
 
 func (m *model) limits() []slot.Limit {
@@ -256,8 +282,12 @@ func (m *model) placed(v sim.ID, p counter.Place) {
 		g.status != joins && p.Status != slot.TicketGone && p.Status != slot.TicketUnknown
 	m.decided(v)
 	m.reserve()
+	told := sim.Expect{Known: p.ETA.Known, Expect: p.ETA.Expect, Low: p.ETA.Low, High: p.ETA.High}
 	if g.status != waits && g.status != enters {
-		m.w.Wait(v, sim.Expect{Known: p.ETA.Known, Expect: p.ETA.Expect, Low: p.ETA.Low, High: p.ETA.High})
+		m.w.Wait(v, told)
+	}
+	if p.Position > 0 {
+		m.w.Told(v, told)
 	}
 	g.status = waits
 	g.try++ // the answer has come
