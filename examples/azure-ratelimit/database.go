@@ -51,11 +51,16 @@ func openDatabase(limit, cost int, second time.Duration) (*database, error) {
 	if err != nil {
 		return nil, err
 	}
-	d := &database{url: "http://" + ln.Addr().String(), limit: limit, cost: cost, second: second,
-		done: make(chan error, 1), stored: map[string]int{}}
+	d := newDatabase(limit, cost, second)
+	d.url, d.done = "http://"+ln.Addr().String(), make(chan error, 1)
 	d.server = &http.Server{Handler: d, ReadHeaderTimeout: 10 * time.Second}
 	go func() { d.done <- d.server.Serve(ln) }()
 	return d, nil
+}
+
+// newDatabase does not listen: it is a handler.
+func newDatabase(limit, cost int, second time.Duration) *database {
+	return &database{limit: limit, cost: cost, second: second, stored: map[string]int{}}
 }
 
 func (d *database) close() error {

@@ -11,11 +11,13 @@ import (
 
 // naive sends all records at once, and a second later again what was refused, until nothing
 // is. It returns how many were sent each time.
-func naive(ctx context.Context, url string, records []record, second time.Duration) ([]int, error) {
+func naive(
+	ctx context.Context, client *http.Client, url string, records []record, second time.Duration,
+) ([]int, error) {
 	var passes []int
 	for len(records) > 0 {
 		passes = append(passes, len(records))
-		refused, err := sendAll(ctx, url, records)
+		refused, err := sendAll(ctx, client, url, records)
 		if err != nil {
 			return passes, err
 		}
@@ -42,7 +44,9 @@ func naive(ctx context.Context, url string, records []record, second time.Durati
 }
 
 // sendAll sends records in one request, and returns the ids of those that were refused.
-func sendAll(ctx context.Context, url string, records []record) (refused []string, err error) {
+func sendAll(
+	ctx context.Context, client *http.Client, url string, records []record,
+) (refused []string, err error) {
 	var body bytes.Buffer
 	lines := json.NewEncoder(&body)
 	for _, r := range records {
@@ -55,7 +59,7 @@ func sendAll(ctx context.Context, url string, records []record) (refused []strin
 	if err != nil {
 		return nil, err
 	}
-	answer, err := http.DefaultClient.Do(r)
+	answer, err := client.Do(r)
 	if err != nil {
 		return nil, err
 	}

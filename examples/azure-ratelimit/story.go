@@ -111,7 +111,7 @@ func (s *story) play(ctx context.Context, out io.Writer) (end *ending, err error
 	naiveDone := make(chan struct{})
 	spawn(func() (err error) {
 		defer close(naiveDone)
-		end.passes, err = naive(ctx, st.naiveDB.url, records("N", s.naive), s.second)
+		end.passes, err = naive(ctx, http.DefaultClient, st.naiveDB.url, records("N", s.naive), s.second)
 		end.naiveTook = time.Since(st.began)
 		return err
 	})
