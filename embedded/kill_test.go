@@ -1,3 +1,5 @@
+//go:build real
+
 package embedded
 
 import (
@@ -14,15 +16,6 @@ import (
 
 	"github.com/headgate/headgate/internal/join"
 )
-
-// nodeEnv holds, as JSON, what a child of the test is to run.
-const nodeEnv = "HEADGATE_EMBEDDED_TEST_NODE"
-
-// A child is a store node in a process of its own.
-type child struct {
-	Join, Dir, Name, Listen, Routes string
-	Peers                           []string
-}
 
 func TestMain(m *testing.M) {
 	if text := os.Getenv(nodeEnv); text != "" {
@@ -59,31 +52,6 @@ func runChild(text string) error {
 	return err
 }
 
-// spawn starts a store node in a process of its own.
-func (c *trio) spawn(name string) *exec.Cmd {
-	c.t.Helper()
-	config := c.config(name)
-	text, err := json.Marshal(child{Join: filepath.Join(c.dir, name+".join"), Dir: config.Dir, Name: name,
-		Listen: config.Cluster.Listen, Routes: config.Cluster.Routes, Peers: config.Cluster.Peers})
-	if err != nil {
-		c.t.Fatal(err)
-	}
-	cmd := exec.Command(os.Args[0])
-	cmd.Env = append(os.Environ(), nodeEnv+"="+string(text))
-	cmd.Stderr = os.Stderr
-	if _, err := cmd.StdinPipe(); err != nil { // it ends with this process at the latest
-		c.t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		c.t.Fatal(err)
-	}
-	c.t.Cleanup(func() {
-		_ = cmd.Process.Kill()
-		_ = cmd.Wait()
-	})
-	return cmd
-}
-
 // A leader that is killed says nothing to the others: they must find out.
 func TestALeaderMayBeKilled(t *testing.T) {
 	t.Parallel()
@@ -111,4 +79,38 @@ func TestALeaderMayBeKilled(t *testing.T) {
 	if worst := slices.Max(gaps); worst > within {
 		t.Errorf("nothing was written for %v, want at most %v", worst, within)
 	}
+}
+
+// nodeEnv holds, as JSON, what a child of the test is to run.
+const nodeEnv = "HEADGATE_EMBEDDED_TEST_NODE"
+
+// A child is a store node in a process of its own.
+type child struct {
+	Join, Dir, Name, Listen, Routes string
+	Peers                           []string
+}
+
+// spawn starts a store node in a process of its own.
+func (c *trio) spawn(name string) *exec.Cmd {
+	c.t.Helper()
+	config := c.config(name)
+	text, err := json.Marshal(child{Join: filepath.Join(c.dir, name+".join"), Dir: config.Dir, Name: name,
+		Listen: config.Cluster.Listen, Routes: config.Cluster.Routes, Peers: config.Cluster.Peers})
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	cmd := exec.Command(os.Args[0])
+	cmd.Env = append(os.Environ(), nodeEnv+"="+string(text))
+	cmd.Stderr = os.Stderr
+	if _, err := cmd.StdinPipe(); err != nil { // it ends with this process at the latest
+		c.t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		c.t.Fatal(err)
+	}
+	c.t.Cleanup(func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+	})
+	return cmd
 }

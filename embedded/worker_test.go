@@ -1,3 +1,5 @@
+//go:build real
+
 package embedded
 
 import (
@@ -18,21 +20,6 @@ import (
 	"github.com/headgate/headgate/internal/join"
 	"github.com/headgate/headgate/internal/rights"
 )
-
-// thief is a NATS client that presents the certificate of a join file and says what it likes.
-func (c *trio) thief(file, node string, more ...nats.Option) *nats.Conn {
-	c.t.Helper()
-	const secret = "sixteen-characters"
-	options := append([]nats.Option{nats.Secure(c.tls(file)), nats.TLSHandshakeFirst(), nats.Name(node),
-		nats.UserInfo(secret, ""), nats.CustomInboxPrefix(rights.Inbox(secret)), nats.NoReconnect(),
-		nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {})}, more...)
-	conn, err := nats.Connect("tls://"+c.peers["n1"], options...)
-	if err != nil {
-		c.t.Fatal(err)
-	}
-	c.t.Cleanup(conn.Close)
-	return conn
-}
 
 // forbidden reports whether the server has refused what a connection said.
 func forbidden(conn *nats.Conn) bool {
@@ -309,12 +296,6 @@ func TestEndedConnectionsAreForgotten(t *testing.T) {
 	})
 }
 
-// serial is that of the certificate in a join file.
-func (c *trio) serial(file string) string {
-	c.t.Helper()
-	return join.SerialText(c.tls(file).Certificates[0].Leaf.SerialNumber)
-}
-
 // A stranger who connects and says nothing, or nonsense, is told nothing at any port and is
 // cut off.
 func TestStrangersAreCutOffAtEveryPort(t *testing.T) {
@@ -412,4 +393,25 @@ func TestLinkStaysInTheAccountOfItsPair(t *testing.T) {
 			t.Errorf("a link has said %s in the account of the records", m.Subject)
 		}
 	}
+}
+
+// thief is a NATS client that presents the certificate of a join file and says what it likes.
+func (c *trio) thief(file, node string, more ...nats.Option) *nats.Conn {
+	c.t.Helper()
+	const secret = "sixteen-characters"
+	options := append([]nats.Option{nats.Secure(c.tls(file)), nats.TLSHandshakeFirst(), nats.Name(node),
+		nats.UserInfo(secret, ""), nats.CustomInboxPrefix(rights.Inbox(secret)), nats.NoReconnect(),
+		nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {})}, more...)
+	conn, err := nats.Connect("tls://"+c.peers["n1"], options...)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	c.t.Cleanup(conn.Close)
+	return conn
+}
+
+// serial is that of the certificate in a join file.
+func (c *trio) serial(file string) string {
+	c.t.Helper()
+	return join.SerialText(c.tls(file).Certificates[0].Leaf.SerialNumber)
 }

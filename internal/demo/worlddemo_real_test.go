@@ -1,0 +1,129 @@
+//go:build real
+
+package demo
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// TestWorldDemo cuts a real data centre off under a real crowd. The shop and the visitors
+// judge. A short run sees that people come in everywhere, a longer one the cut.
+func TestWorldDemo(t *testing.T) {
+	t.Parallel()
+	var lines, text strings.Builder
+	cfg := shortDemo(t, built, &lines)
+	cfg.World, cfg.Kills, cfg.For, cfg.Limits.AtOnce, cfg.Limits.PerMinute = true, 0, 5*time.Second, 12, 900
+	cfg.Visitors = 30
+	if !testing.Short() {
+		cfg.For = 17 * time.Second // the cut begins at cutAt of it, and takes cutLeast
+	}
+	s, err := Run(t.Context(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Write(&text); err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("%s%s", &lines, &text)
+	if f := s.Faults(); f != nil {
+		t.Errorf("faults: %v", f)
+	}
+	if s.report.Tight.n < 6 || s.report.Tight.n > 12 {
+		t.Errorf("most inside %v, want at least half: else nothing was judged", s.report.Tight)
+	}
+	for _, p := range places() {
+		if s.report.By[p.name] == 0 {
+			t.Errorf("nobody came in through %s: %v", p.title, s.report.By)
+		}
+	}
+	farthest := 2 * distances()[[2]string{"del", "sjc"}]
+	w := s.world
+	if w.doubt < farthest || w.doubt > 10*farthest || len(w.sent) != 3 || len(w.came.line) == 0 {
+		t.Errorf("%+v: want the wires to be as slow as they should, and to be used", w)
+	}
+	want := []string{"wake up and find each other", "Delhi is up\n", "it is morning in Delhi",
+		" held  ", "let in through  ", "first answer, median", "messages a second"}
+	if !testing.Short() {
+		want = append(want, "London is cut off, with ", ", cut off  ", "London is joined with the others again",
+			"it held ")
+		if k := s.world.cuts; len(k) != 1 || k[0].took < cutLeast || k[0].took > 2*cutLeast {
+			t.Errorf("cuts %+v, want one of %v", k, cutLeast)
+		}
+	}
+	for _, want := range want {
+		if !strings.Contains(lines.String()+text.String(), want) {
+			t.Errorf("nothing says %q", want)
+		}
+	}
+	if left := append(leftovers(t, cfg.Temp), livesIn(cfg.Temp)...); len(left) > 0 {
+		t.Errorf("left behind: %v", left)
+	}
+}
+
+// TestNothingIsLeftOfAWorld ends the demo before the data centres have met.
+func TestNothingIsLeftOfAWorld(t *testing.T) {
+	for _, sig := range []syscall.Signal{syscall.SIGINT, syscall.SIGKILL} {
+		t.Run(sig.String(), func(t *testing.T) {
+			t.Parallel()
+			folder := t.TempDir()
+			cmd, _ := startDemo(t, folder, "--datacenters")
+			all := childrenOf(t, cmd.Process.Pid)
+			if len(all) != len(places()) {
+				t.Errorf("processes %v, want %d", all, len(places()))
+			}
+			if err := cmd.Process.Signal(sig); err != nil {
+				t.Fatal(err)
+			}
+			cmd.Wait()
+			for _, pid := range all {
+				awaitGone(t, pid)
+			}
+			if left := leftovers(t, folder); sig != syscall.SIGKILL && len(left) > 0 {
+				t.Errorf("left behind: %v", left)
+			}
+		})
+	}
+}
+
+// TestADataCentreThatDies: an end that the demo did not mean is an error that names it.
+func TestADataCentreThatDies(t *testing.T) {
+	cfg := shortDemo(t, "/bin/false", os.Stderr)
+	cfg.World, cfg.Kills = true, 0
+	_, err := Run(t.Context(), cfg)
+	if err == nil || !strings.Contains(err.Error(), " ended by itself") {
+		t.Fatalf("%v, want an error that names the data centre", err)
+	}
+	if !slices.ContainsFunc(places(), func(p place) bool { return strings.HasPrefix(err.Error(), p.title) }) {
+		t.Errorf("%v, want an error that names the data centre", err)
+	}
+	if left := leftovers(t, cfg.Temp); len(left) > 0 {
+		t.Errorf("left behind: %v", left)
+	}
+}
+
+// TestWorldConfig: each data centre is told of the others at the ends of wires.
+func TestWorldConfig(t *testing.T) {
+	d := stillDemo(t, 0)
+	for _, c := range d.world.cities {
+		text, err := os.ReadFile(c.node.gate.config())
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, w := range d.world.wires {
+			if has := strings.Contains(string(text), w.ln.Addr().String()); has != w.joins(c.name) {
+				t.Errorf("%s is told of the wire %v: %t", c.name, w.ends, has)
+			}
+		}
+		cmd := exec.CommandContext(t.Context(), built, "check", "--config", c.node.gate.config())
+		if out, err := cmd.CombinedOutput(); err != nil {
+			t.Errorf("%s: %v\n%s", filepath.Base(c.node.gate.folder), err, out)
+		}
+	}
+}
