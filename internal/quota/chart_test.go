@@ -10,11 +10,14 @@ import (
 	"math/rand/v2"
 	"net"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/headgate/headgate/tests/bubble"
 
 	"github.com/nats-io/nats.go"
 
@@ -29,11 +32,16 @@ type gate struct {
 	engine *embedded.Server
 	mu     sync.Mutex
 	open   chan struct{} // nil: open
+	conns  []*gated
 }
 
 func (g *gate) InProcessConn() (net.Conn, error) {
 	c, err := g.engine.InProcessConn()
-	return &gated{c, g}, err
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	way := &gated{Conn: c, gate: g}
+	g.conns = append(g.conns, way)
+	return way, err
 }
 
 func (g *gate) shut() {
@@ -46,35 +54,57 @@ func (g *gate) shut() {
 
 func (g *gate) flow() {
 	g.mu.Lock()
-	defer g.mu.Unlock()
+	conns := slices.Clone(g.conns)
 	if g.open != nil {
 		close(g.open)
 		g.open = nil
 	}
+	g.mu.Unlock()
+	for _, c := range conns {
+		_, _ = c.Write(nil) // what was kept
+	}
 }
 
-func (g *gate) pass() {
+func (g *gate) shutNow() chan struct{} {
 	g.mu.Lock()
-	open := g.open
-	g.mu.Unlock()
-	if open != nil {
-		<-open
-	}
+	defer g.mu.Unlock()
+	return g.open
 }
 
 type gated struct {
 	net.Conn
 	gate *gate
+	mu   sync.Mutex
+	kept []byte
 }
 
 func (c *gated) Read(b []byte) (int, error) {
 	n, err := c.Conn.Read(b)
-	c.gate.pass()
+	if open := c.gate.shutNow(); open != nil {
+		<-open
+	}
 	return n, err
 }
 
+// Write keeps what is written while the gate is shut, as a socket does, and does not block:
+// nats.go writes with the lock of its connection held, and time would not pass in a bubble.
 func (c *gated) Write(b []byte) (int, error) {
-	c.gate.pass()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.gate.shutNow() != nil {
+		c.kept = append(c.kept, b...)
+		return len(b), nil
+	}
+	if len(c.kept) > 0 {
+		kept := c.kept
+		c.kept = nil
+		if _, err := c.Conn.Write(kept); err != nil {
+			return 0, err
+		}
+	}
+	if len(b) == 0 {
+		return 0, nil
+	}
 	return c.Conn.Write(b)
 }
 
@@ -337,6 +367,10 @@ var byMinute = limit.Rule{Algorithm: limit.SlidingLog, Amount: 10, Window: time.
 // Who takes shards over while another changes the chart tries again, and keeps what it knows.
 func TestStandbyThatLosesARaceKeepsItsCopy(t *testing.T) {
 	t.Parallel()
+	bubble.Test(t, testStandbyThatLosesARaceKeepsItsCopy)
+}
+
+func testStandbyThatLosesARaceKeepsItsCopy(t *testing.T) {
 	b := newBench(t, byMinute)
 	h, _ := b.host("a")
 	s, _ := b.host("b")
@@ -368,6 +402,10 @@ func TestStandbyThatLosesARaceKeepsItsCopy(t *testing.T) {
 // A process that was fenced once, and lives again, is fenced anew when it falls silent again.
 func TestFenceIsForOneDeath(t *testing.T) {
 	t.Parallel()
+	bubble.Test(t, testFenceIsForOneDeath)
+}
+
+func testFenceIsForOneDeath(t *testing.T) {
 	b := newBench(t, byMinute)
 	h, _ := b.host("a")
 	f, _ := b.host("b")
@@ -400,6 +438,10 @@ func TestFenceIsForOneDeath(t *testing.T) {
 // Who was fenced while it took shards over does not host them when it has its lease again.
 func TestDeposedHostsNothingThatItTookMeanwhile(t *testing.T) {
 	t.Parallel()
+	bubble.Test(t, testDeposedHostsNothingThatItTookMeanwhile)
+}
+
+func testDeposedHostsNothingThatItTookMeanwhile(t *testing.T) {
 	b := newBench(t, byMinute)
 	h, _ := b.host("a")
 	b.own(h, "")
@@ -433,6 +475,10 @@ func TestDeposedHostsNothingThatItTookMeanwhile(t *testing.T) {
 // contradicted meanwhile.
 func TestWritingThatComesLate(t *testing.T) {
 	t.Parallel()
+	bubble.Test(t, testWritingThatComesLate)
+}
+
+func testWritingThatComesLate(t *testing.T) {
 	b := newBench(t, byMinute)
 	h, s := b.host("a")
 	b.own(h, "")
@@ -455,6 +501,10 @@ func TestWritingThatComesLate(t *testing.T) {
 // as fully used from then on.
 func TestNothingKnownCountsFromTheLastUse(t *testing.T) {
 	t.Parallel()
+	bubble.Test(t, testNothingKnownCountsFromTheLastUse)
+}
+
+func testNothingKnownCountsFromTheLastUse(t *testing.T) {
 	b := newBench(t, limit.Rule{Algorithm: limit.SlidingLog, Amount: 10, Window: 10 * time.Second})
 	h, _ := b.host("a")
 	f, _ := b.host("b")
@@ -484,6 +534,10 @@ func TestNothingKnownCountsFromTheLastUse(t *testing.T) {
 // A standby does not hold what the dead held for ever.
 func TestStandbyForgetsTheDead(t *testing.T) {
 	t.Parallel()
+	bubble.Test(t, testStandbyForgetsTheDead)
+}
+
+func testStandbyForgetsTheDead(t *testing.T) {
 	b := newBench(t, limit.Rule{Algorithm: limit.SlidingLog, Amount: 10, Window: 10 * time.Second})
 	h, _ := b.host("a")
 	s, _ := b.host("b")
@@ -514,6 +568,10 @@ func TestStandbyForgetsTheDead(t *testing.T) {
 // While the store is out of reach no shard waits to be handed over: who hosts it decides on.
 func TestNothingIsHandedOverWithoutTheStore(t *testing.T) {
 	t.Parallel()
+	bubble.Test(t, testNothingIsHandedOverWithoutTheStore)
+}
+
+func testNothingIsHandedOverWithoutTheStore(t *testing.T) {
 	b := newBench(t, byMinute)
 	h, cut := b.host("a")
 	s, _ := b.host("b")
@@ -581,6 +639,10 @@ func (b *bench) keeps(ctx context.Context, h *Host) {
 // A standby that refuses is asked again after a while, which grows, and not at once.
 func TestRefusedStandbyIsLeftInPeace(t *testing.T) {
 	t.Parallel()
+	bubble.Test(t, testRefusedStandbyIsLeftInPeace)
+}
+
+func testRefusedStandbyIsLeftInPeace(t *testing.T) {
 	b := newBench(t, byMinute)
 	h, _ := b.host("a")
 	s, _ := b.host("b")
@@ -610,6 +672,10 @@ func TestRefusedStandbyIsLeftInPeace(t *testing.T) {
 // Shards are not handed to a node that has just come: the store may be about to elect a leader.
 func TestWhoHasJustComeIsHandedNothing(t *testing.T) {
 	t.Parallel()
+	bubble.Test(t, testWhoHasJustComeIsHandedNothing)
+}
+
+func testWhoHasJustComeIsHandedNothing(t *testing.T) {
 	b := newBench(t, byMinute)
 	h, _ := b.host("a")
 	s, _ := b.host("b")

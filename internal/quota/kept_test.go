@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/headgate/headgate/tests/bubble"
+
 	"github.com/headgate/headgate/internal/store"
 	"github.com/headgate/headgate/limit"
 )
@@ -28,6 +30,10 @@ func (g *group) left(r *rig, name, key string) (n int64) {
 // last unit, and nobody waits for a lease. It is read once.
 func TestRestartOfALoneHostForgetsNothing(t *testing.T) {
 	t.Parallel()
+	bubble.Test(t, testRestartOfALoneHostForgetsNothing)
+}
+
+func testRestartOfALoneHostForgetsNothing(t *testing.T) {
 	g := newGroup(t)
 	g.define("api", limit.Rule{Algorithm: limit.SlidingLog, Amount: 10, Window: time.Minute})
 	g.define("day", limit.Rule{Algorithm: limit.FixedWindow, Amount: 100, Window: 24 * time.Hour,
@@ -93,6 +99,10 @@ func TestRestartOfALoneHostForgetsNothing(t *testing.T) {
 // counts as used what it does not know, also when an older life has kept a copy.
 func TestKilledLoneHostIsBackAtOnce(t *testing.T) {
 	t.Parallel()
+	bubble.Test(t, testKilledLoneHostIsBackAtOnce)
+}
+
+func testKilledLoneHostIsBackAtOnce(t *testing.T) {
 	g := newGroup(t)
 	g.define("api", limit.Rule{Algorithm: limit.SlidingLog, Amount: 10, Window: 3 * time.Second})
 	r := g.launch("a", launch{only: true})
@@ -121,6 +131,10 @@ func TestKilledLoneHostIsBackAtOnce(t *testing.T) {
 // However many shards are lost at once, it is said once, with their number.
 func TestWhatIsLostIsSaidOnce(t *testing.T) {
 	t.Parallel()
+	bubble.Test(t, testWhatIsLostIsSaidOnce)
+}
+
+func testWhatIsLostIsSaidOnce(t *testing.T) {
 	g := newGroup(t)
 	r := g.launch("a", launch{only: true})
 	g.spreadOf(r)
@@ -145,6 +159,10 @@ func TestWhatIsLostIsSaidOnce(t *testing.T) {
 // What was kept and cannot be read as a whole is lost, as if it had not been kept.
 func TestADamagedCopyThatWasKeptIsNone(t *testing.T) {
 	t.Parallel()
+	bubble.Test(t, testADamagedCopyThatWasKeptIsNone)
+}
+
+func testADamagedCopyThatWasKeptIsNone(t *testing.T) {
 	g := newGroup(t)
 	g.define("api", limit.Rule{Algorithm: limit.SlidingLog, Amount: 10, Window: time.Minute})
 	r := g.launch("a", launch{only: true})
@@ -174,6 +192,10 @@ func TestADamagedCopyThatWasKeptIsNone(t *testing.T) {
 // Of a limit in shadow mode nothing is owed, wherever its keys are counted.
 func TestShadowModeBuildsNoDebtAtTheHost(t *testing.T) {
 	t.Parallel()
+	bubble.Test(t, testShadowModeBuildsNoDebtAtTheHost)
+}
+
+func testShadowModeBuildsNoDebtAtTheHost(t *testing.T) {
 	g := newGroup(t)
 	g.define("api", limit.Rule{Algorithm: limit.SlidingWindow, Amount: 10, Window: time.Hour})
 	g.rules("api").Shadow = true

@@ -1,5 +1,3 @@
-//go:build kills
-
 package quota
 
 import (
@@ -11,6 +9,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/headgate/headgate/tests/bubble"
 
 	"github.com/headgate/headgate/limit"
 )
@@ -124,10 +124,10 @@ func (l *callers) drain(r *rig) {
 }
 
 // judgeCalls holds calls of a time without a fault against what is promised: each is answered
-// within a second, and none by nobody, unless this machine has stood still for as long.
+// within a second, and none by nobody.
 func (g *group) judgeCalls(slow time.Duration, errs int) {
 	g.t.Helper()
-	if most := g.within(patience); slow > most || g.unheard(int64(errs)) {
+	if most := patience; slow > most || errs > 0 {
 		g.t.Errorf("slowest call %s, %d were unreachable, want all within %s", slow, errs, most)
 	}
 }
@@ -221,6 +221,10 @@ func keysOf(n int) (keys []string) {
 // may be used but for what the dead process held.
 func TestKilledHost(t *testing.T) {
 	t.Parallel()
+	bubble.Test(t, testKilledHost)
+}
+
+func testKilledHost(t *testing.T) {
 	g := newGroup(t)
 	g.define("api", limit.Rule{Algorithm: limit.SlidingLog, Amount: 1000, Window: time.Hour})
 	g.define("small", limit.Rule{Algorithm: limit.SlidingLog, Amount: 30, Window: time.Hour})
@@ -246,7 +250,7 @@ func TestKilledHost(t *testing.T) {
 	t.Logf("hot: %d of 1000 passed, the dead held at most %d; gap %s, slowest %s, %d errors; "+
 		"cold: gap %s, slowest %s, %d errors", len(hot.counts["hot"].uses), lost["hot"], gap, slow, errs,
 		gap2, slow2, errs2)
-	if most := g.within(4 * time.Second); gap > most {
+	if most := 4 * time.Second; gap > most {
 		t.Errorf("nothing was decided for %s, want the standby within %s", gap, most)
 	}
 }
@@ -254,6 +258,10 @@ func TestKilledHost(t *testing.T) {
 // A standby is killed: calls go on within about a second, and nothing is lost.
 func TestKilledStandby(t *testing.T) {
 	t.Parallel()
+	bubble.Test(t, testKilledStandby)
+}
+
+func testKilledStandby(t *testing.T) {
 	g := newGroup(t)
 	g.define("api", limit.Rule{Algorithm: limit.SlidingLog, Amount: 300, Window: time.Hour})
 	rs := []*rig{g.launch("a", launch{}), g.launch("b", launch{}), g.launch("c", launch{})}
@@ -270,7 +278,7 @@ func TestKilledStandby(t *testing.T) {
 	hot.drain(w)
 	hot.exact(300, nil)
 	t.Logf("gap %s, slowest %s, %d errors", gap, slow, errs)
-	if most := g.within(2 * time.Second); gap > most {
+	if most := 2 * time.Second; gap > most {
 		t.Errorf("nothing was decided for %s, want %s", gap, most)
 	}
 }
@@ -279,6 +287,10 @@ func TestKilledStandby(t *testing.T) {
 // nobody waits.
 func TestRollingRestart(t *testing.T) {
 	t.Parallel()
+	bubble.Test(t, testRollingRestart)
+}
+
+func testRollingRestart(t *testing.T) {
 	g := newGroup(t)
 	g.define("api", limit.Rule{Algorithm: limit.SlidingLog, Amount: 2000, Window: time.Hour})
 	names := []string{"a", "b", "c"}
@@ -321,6 +333,10 @@ func TestRollingRestart(t *testing.T) {
 // them as fully used for one window.
 func TestKilledHostAndStandby(t *testing.T) {
 	t.Parallel()
+	bubble.Test(t, testKilledHostAndStandby)
+}
+
+func testKilledHostAndStandby(t *testing.T) {
 	g := newGroup(t)
 	g.define("api", limit.Rule{Algorithm: limit.SlidingLog, Amount: 20, Window: time.Second})
 	g.define("hour", limit.Rule{Algorithm: limit.SlidingLog, Amount: 20, Window: time.Hour})
@@ -373,6 +389,10 @@ func TestKilledHostAndStandby(t *testing.T) {
 // A host whose messages stand still for five seconds is replaced, and notices.
 func TestHostStandsStill(t *testing.T) {
 	t.Parallel()
+	bubble.Test(t, testHostStandsStill)
+}
+
+func testHostStandsStill(t *testing.T) {
 	g := newGroup(t)
 	g.define("api", limit.Rule{Algorithm: limit.SlidingLog, Amount: 400, Window: time.Hour})
 	g.define("short", limit.Rule{Algorithm: limit.SlidingLog, Amount: 20, Window: 2 * time.Second})
@@ -409,6 +429,10 @@ func TestHostStandsStill(t *testing.T) {
 // A host that nobody hears, but that can write and be asked, gives up what its standby took.
 func TestHostUnheard(t *testing.T) {
 	t.Parallel()
+	bubble.Test(t, testHostUnheard)
+}
+
+func testHostUnheard(t *testing.T) {
 	g := newGroup(t)
 	g.define("api", limit.Rule{Algorithm: limit.SlidingLog, Amount: 300, Window: time.Hour})
 	rs := []*rig{g.launch("a", launch{}), g.launch("b", launch{}), g.launch("c", launch{})}
@@ -434,6 +458,10 @@ func TestHostUnheard(t *testing.T) {
 // A host that cannot renew its lease decides nothing once it is over, and goes on when it can.
 func TestHostCutOffFromTheStore(t *testing.T) {
 	t.Parallel()
+	bubble.Test(t, testHostCutOffFromTheStore)
+}
+
+func testHostCutOffFromTheStore(t *testing.T) {
 	g := newGroup(t)
 	g.define("api", limit.Rule{Algorithm: limit.SlidingLog, Amount: 300, Window: time.Hour})
 	o := launch{lease: 2 * time.Second}
@@ -464,6 +492,10 @@ func TestHostCutOffFromTheStore(t *testing.T) {
 // and reservations go along.
 func TestJoins(t *testing.T) {
 	t.Parallel()
+	bubble.Test(t, testJoins)
+}
+
+func testJoins(t *testing.T) {
 	g := newGroup(t)
 	g.define("api", limit.Rule{Algorithm: limit.SlidingLog, Amount: 2000, Window: time.Hour})
 	g.define("calls", limit.Rule{Algorithm: limit.Concurrency, Amount: 5, Lease: time.Minute})
@@ -538,6 +570,10 @@ func TestJoins(t *testing.T) {
 // While nobody hosts, calls fail within a second and then at once; they come back by themselves.
 func TestNobodyHosts(t *testing.T) {
 	t.Parallel()
+	bubble.Test(t, testNobodyHosts)
+}
+
+func testNobodyHosts(t *testing.T) {
 	g := newGroup(t)
 	g.define("api", limit.Rule{Algorithm: limit.SlidingLog, Amount: 10, Window: time.Second})
 	o := launch{lease: time.Second}
@@ -547,7 +583,7 @@ func TestNobodyHosts(t *testing.T) {
 	if _, err := lane.Take(t.Context(), "k", 1); !errors.Is(err, ErrUnreachable) {
 		t.Fatalf("want ErrUnreachable, got %v", err)
 	}
-	if took := time.Since(first); took > g.within(1500*time.Millisecond) {
+	if took := time.Since(first); took > 1500*time.Millisecond {
 		t.Errorf("it took %s, want a second", took)
 	}
 	next, probes := time.Now(), 0
@@ -556,11 +592,11 @@ func TestNobodyHosts(t *testing.T) {
 		if _, err := lane.Take(t.Context(), "k", 1); !errors.Is(err, ErrUnreachable) {
 			t.Fatalf("want ErrUnreachable, got %v", err)
 		}
-		if time.Since(began) > g.within(50*time.Millisecond) {
+		if time.Since(began) > 50*time.Millisecond {
 			probes++
 		}
 	}
-	if took := time.Since(next); probes > 2 || took > g.within(time.Second) {
+	if took := time.Since(next); probes > 2 || took > time.Second {
 		t.Errorf("200 calls took %s, %d of them waited", took, probes)
 	}
 	a := g.launch("a", o)

@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/headgate/headgate/tests/bubble"
+
 	"github.com/headgate/headgate/limit"
 )
 
@@ -14,6 +16,10 @@ import (
 // their keys have used is kept all the same, or counts as used, for one window and not for ever.
 func TestHostsThatStopTogether(t *testing.T) {
 	t.Parallel()
+	bubble.Test(t, testHostsThatStopTogether)
+}
+
+func testHostsThatStopTogether(t *testing.T) {
 	g := newGroup(t)
 	g.define("api", limit.Rule{Algorithm: limit.SlidingLog, Amount: 10, Window: time.Minute})
 	names := []string{"a", "b", "c"}
