@@ -11,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/headgate/headgate/tests/virtual"
+
 	"github.com/nats-io/nats.go"
 
 	"github.com/headgate/headgate/embedded"
@@ -59,6 +61,12 @@ func (l *link) connect(t *testing.T) *nats.Conn {
 	return c
 }
 
+// bubbleBoot is the clock of a process in a bubble: CLOCK_BOOTTIME is not of it.
+func bubbleBoot() func() time.Duration {
+	began := time.Now()
+	return func() time.Duration { return time.Since(began) + time.Hour }
+}
+
 // world is several data centres with a room that is one.
 type world struct {
 	t     *testing.T
@@ -95,7 +103,7 @@ func newWorld(t *testing.T, cfg RoomConfig, sites ...string) *world {
 			}
 		}
 		engine, err := OpenEngine(t.Context(), EngineConfig{
-			NATS: start(name).Conn(), Keys: keys, Node: "n1-" + name, Hosts: true,
+			NATS: start(name).Conn(), Keys: keys, Node: "n1-" + name, Hosts: true, Boot: bubbleBoot(),
 			Datacenters: &Datacenters{Own: name, Home: sites[0], Others: others,
 				Link: func(other string) *nats.Conn { return conns[other] }},
 		})
@@ -116,7 +124,7 @@ func newWorld(t *testing.T, cfg RoomConfig, sites ...string) *world {
 // open runs a data centre until it is stopped.
 func (w *world) open(name string, engine *Engine, cfg RoomConfig) {
 	w.t.Helper()
-	cfg.Engine = engine
+	cfg.Engine, cfg.Boot = engine, bubbleBoot()
 	room, err := OpenRoom(w.t.Context(), cfg)
 	if err != nil {
 		w.t.Fatal(err)
@@ -180,6 +188,10 @@ func (w *world) in(name string, n int) (all []*visitor) {
 // who came first is first, wherever.
 func TestDatacentersAreOneRoom(t *testing.T) {
 	t.Parallel()
+	virtual.Test(t, testDatacentersAreOneRoom)
+}
+
+func testDatacentersAreOneRoom(t *testing.T) {
 	w := newWorld(t, RoomConfig{
 		Name: "shop", TotalActiveUsers: 10, NewUsersPerMinute: 1000, SessionDuration: time.Minute,
 		NoSpread: true,
@@ -239,6 +251,10 @@ func (w *world) revoke(v *visitor) {
 // its end, its visitor is first then, and who waited keeps its place among all.
 func TestVisitorsRoam(t *testing.T) {
 	t.Parallel()
+	virtual.Test(t, testVisitorsRoam)
+}
+
+func testVisitorsRoam(t *testing.T) {
 	w := newWorld(t, RoomConfig{
 		Name: "shop", TotalActiveUsers: 3, NewUsersPerMinute: 1000, SessionDuration: 20 * time.Second,
 		PollMin: 400 * time.Millisecond, NoSpread: true,
@@ -323,6 +339,10 @@ func TestVisitorsRoam(t *testing.T) {
 // elsewhere like who comes then, keeps the ticket, and has the place again when it is back.
 func TestATicketThatWasCalledWhereNobodyAnswers(t *testing.T) {
 	t.Parallel()
+	virtual.Test(t, testATicketThatWasCalledWhereNobodyAnswers)
+}
+
+func testATicketThatWasCalledWhereNobodyAnswers(t *testing.T) {
 	w := newWorld(t, RoomConfig{
 		Name: "shop", TotalActiveUsers: 3, NewUsersPerMinute: 1000, SessionDuration: time.Minute,
 		PollMin: 400 * time.Millisecond, NoSpread: true,
@@ -384,6 +404,10 @@ func TestATicketThatWasCalledWhereNobodyAnswers(t *testing.T) {
 // and on an operator's word from one that is gone.
 func TestAnywhereMoves(t *testing.T) {
 	t.Parallel()
+	virtual.Test(t, testAnywhereMoves)
+}
+
+func testAnywhereMoves(t *testing.T) {
 	w := newWorld(t, RoomConfig{
 		Name: "shop", TotalActiveUsers: 6, NewUsersPerMinute: 1000, SessionDuration: 8 * time.Second,
 		PollMin: 400 * time.Millisecond, NoSpread: true,

@@ -12,6 +12,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/headgate/headgate/tests/virtual"
 )
 
 // shownDraw is what the page of a visitor shows of a draw, and of its own place.
@@ -85,6 +87,10 @@ func (w *world) phase(start time.Time, begun, started bool) {
 // not drawn again.
 func TestADrawOverTwoNodes(t *testing.T) {
 	t.Parallel()
+	virtual.Test(t, testADrawOverTwoNodes)
+}
+
+func testADrawOverTwoNodes(t *testing.T) {
 	w, a, b := twoNodes(t, RoomConfig{Name: "shop", TotalActiveUsers: 1, NewUsersPerMinute: 600,
 		SessionDuration: time.Hour, PollMin: time.Second, PollMax: 2 * time.Second})
 	nodes := []*gate{a, b}
@@ -135,6 +141,10 @@ func TestADrawOverTwoNodes(t *testing.T) {
 // and people come in evenly from both.
 func TestADrawInEachDataCentre(t *testing.T) {
 	t.Parallel()
+	virtual.Test(t, testADrawInEachDataCentre)
+}
+
+func testADrawInEachDataCentre(t *testing.T) {
 	w := newWorld(t, RoomConfig{Name: "shop", TotalActiveUsers: 1, NewUsersPerMinute: 1000,
 		SessionDuration: time.Hour, PollMin: time.Second, PollMax: 2 * time.Second,
 		NoSpread: true}, "sjc", "lhr")

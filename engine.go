@@ -52,6 +52,8 @@ type EngineConfig struct {
 	// block.
 	Heal func(error)
 	Log  *slog.Logger // default: discard
+	// Boot is the clock that decides, as RoomConfig.Boot. Default: CLOCK_BOOTTIME.
+	Boot func() time.Duration
 }
 
 // Datacenters are several engines, each in a data centre of its own, whose rooms are one.
@@ -135,13 +137,16 @@ func OpenEngine(ctx context.Context, cfg EngineConfig) (*Engine, error) {
 		if cfg.Log == nil {
 			cfg.Log = slog.New(slog.DiscardHandler)
 		}
+		if cfg.Boot == nil {
+			cfg.Boot = boot.New().Read
+		}
 		e.bus = store.NewBus(cfg.NATS)
 		e.members = counter.NewMembers(e.bus, counter.Member{
 			Name: cfg.Node, Life: rand.Uint64(), Hosts: cfg.Hosts, Version: cfg.Version, Began: time.Now(),
-		}, boot.New().Read, cfg.Log)
+		}, cfg.Boot, cfg.Log)
 		e.joinSites(&cfg)
 		near := quota.Config{Prefix: "limits.", Store: e.store, Bus: e.bus, Members: e.members,
-			Boot: boot.New().Read, Log: cfg.Log, Rules: e.limitRules, Only: cfg.OnlyHost}
+			Boot: cfg.Boot, Log: cfg.Log, Rules: e.limitRules, Only: cfg.OnlyHost}
 		e.limits, e.worldLimits = quota.NewNode(near), nil
 		if far := near; e.sites != nil {
 			far.Prefix, far.Sites = "global.", e.sites

@@ -4,6 +4,8 @@ import (
 	"net/http"
 	"testing"
 	"time"
+
+	"github.com/headgate/headgate/tests/virtual"
 )
 
 func TestAPlaceIsGivenUp(t *testing.T) {
@@ -102,7 +104,9 @@ func TestAPlaceIsGivenUp(t *testing.T) {
 }
 
 // One of the two nodes hosts the room, and the other asks it.
-func TestAPlaceIsGivenUpAtAnyNode(t *testing.T) {
+func TestAPlaceIsGivenUpAtAnyNode(t *testing.T) { virtual.Test(t, testAPlaceIsGivenUpAtAnyNode) }
+
+func testAPlaceIsGivenUpAtAnyNode(t *testing.T) {
 	_, a, b := twoNodes(t, RoomConfig{Name: "shop", TotalActiveUsers: 1, NewUsersPerMinute: 600,
 		SessionDuration: time.Hour, PollMin: 100 * time.Millisecond, PollMax: 200 * time.Millisecond})
 	a.visitor().in()

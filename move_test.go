@@ -9,6 +9,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/headgate/headgate/tests/virtual"
 )
 
 const movePath = "/.headgate/move"
@@ -276,7 +278,9 @@ func TestAMoveSurvivesAKill(t *testing.T) {
 }
 
 // One of the two nodes hosts the room, and the other asks it.
-func TestAPlaceMovesAtAnyNode(t *testing.T) {
+func TestAPlaceMovesAtAnyNode(t *testing.T) { virtual.Test(t, testAPlaceMovesAtAnyNode) }
+
+func testAPlaceMovesAtAnyNode(t *testing.T) {
 	cfg := moveRoom()
 	cfg.Name, cfg.SessionDuration = "shop", time.Hour
 	_, a, b := twoNodes(t, cfg)
@@ -302,6 +306,10 @@ func TestAPlaceMovesAtAnyNode(t *testing.T) {
 // and says so.
 func TestAPlaceMovesBetweenDataCentres(t *testing.T) {
 	t.Parallel()
+	virtual.Test(t, testAPlaceMovesBetweenDataCentres)
+}
+
+func testAPlaceMovesBetweenDataCentres(t *testing.T) {
 	w := newWorld(t, RoomConfig{Name: "shop", TotalActiveUsers: 1, NewUsersPerMinute: 1000,
 		SessionDuration: time.Hour, PollMin: 400 * time.Millisecond, NoSpread: true}, "sjc", "lhr")
 	lhr, sjc := w.gates["lhr"], w.gates["sjc"]

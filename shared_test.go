@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/headgate/headgate/tests/virtual"
 )
 
 // Finding 8: one ticket, or one pass, and any number of people.
@@ -220,7 +222,9 @@ func TestABoundPlaceMovesToNobodyElse(t *testing.T) {
 }
 
 // The pass comes back at one node, and the copies of the ticket to the other.
-func TestACopyIsRefusedAtAnyNode(t *testing.T) {
+func TestACopyIsRefusedAtAnyNode(t *testing.T) { virtual.Test(t, testACopyIsRefusedAtAnyNode) }
+
+func testACopyIsRefusedAtAnyNode(t *testing.T) {
 	w, a, b := twoNodes(t, RoomConfig{Name: "shop", TotalActiveUsers: 1, NewUsersPerMinute: 6000,
 		SessionDuration: time.Hour, PollMin: 100 * time.Millisecond, PollMax: 200 * time.Millisecond})
 	for i, g := range []*gate{a, b} {

@@ -12,6 +12,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/headgate/headgate/tests/virtual"
+
 	"github.com/headgate/headgate/embedded"
 	"github.com/headgate/headgate/internal/ticket"
 	"github.com/headgate/headgate/slot"
@@ -191,7 +193,8 @@ func twoNodes(t *testing.T, cfg RoomConfig) (w *world, a, b *gate) {
 	w = &world{t: t, gates: map[string]*gate{}, stop: map[string]func(){}}
 	keys := drawKeys()
 	for _, node := range []string{"n1", "n2"} {
-		e, err := OpenEngine(t.Context(), EngineConfig{NATS: s.Conn(), Keys: keys, Node: node, Hosts: true})
+		e, err := OpenEngine(t.Context(), EngineConfig{NATS: s.Conn(), Keys: keys, Node: node, Hosts: true,
+			Boot: bubbleBoot()})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -204,7 +207,9 @@ func twoNodes(t *testing.T, cfg RoomConfig) (w *world, a, b *gate) {
 }
 
 // Whichever node a backend asks: the visit may be in flight at another one, or at none.
-func TestAStayEndsAtAnyNode(t *testing.T) {
+func TestAStayEndsAtAnyNode(t *testing.T) { virtual.Test(t, testAStayEndsAtAnyNode) }
+
+func testAStayEndsAtAnyNode(t *testing.T) {
 	cfg := RoomConfig{Name: "shop", TotalActiveUsers: 1, NewUsersPerMinute: 600, SessionDuration: time.Hour,
 		PollMin: 100 * time.Millisecond, PollMax: 200 * time.Millisecond}
 	w, a, b := twoNodes(t, cfg)

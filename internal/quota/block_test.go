@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/headgate/headgate/tests/bubble"
+	"github.com/headgate/headgate/tests/virtual"
 
 	"github.com/headgate/headgate/limit"
 )
@@ -14,7 +14,7 @@ import (
 // had used was written ahead, so nobody gets it twice, and who had used little goes on.
 func TestLongWindowsSurviveTheLossOfAll(t *testing.T) {
 	t.Parallel()
-	bubble.Test(t, testLongWindowsSurviveTheLossOfAll)
+	virtual.Test(t, testLongWindowsSurviveTheLossOfAll)
 }
 
 func testLongWindowsSurviveTheLossOfAll(t *testing.T) {

@@ -17,7 +17,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/headgate/headgate/tests/bubble"
+	"github.com/headgate/headgate/tests/virtual"
 
 	"github.com/nats-io/nats.go"
 
@@ -367,7 +367,7 @@ var byMinute = limit.Rule{Algorithm: limit.SlidingLog, Amount: 10, Window: time.
 // Who takes shards over while another changes the chart tries again, and keeps what it knows.
 func TestStandbyThatLosesARaceKeepsItsCopy(t *testing.T) {
 	t.Parallel()
-	bubble.Test(t, testStandbyThatLosesARaceKeepsItsCopy)
+	virtual.Test(t, testStandbyThatLosesARaceKeepsItsCopy)
 }
 
 func testStandbyThatLosesARaceKeepsItsCopy(t *testing.T) {
@@ -402,7 +402,7 @@ func testStandbyThatLosesARaceKeepsItsCopy(t *testing.T) {
 // A process that was fenced once, and lives again, is fenced anew when it falls silent again.
 func TestFenceIsForOneDeath(t *testing.T) {
 	t.Parallel()
-	bubble.Test(t, testFenceIsForOneDeath)
+	virtual.Test(t, testFenceIsForOneDeath)
 }
 
 func testFenceIsForOneDeath(t *testing.T) {
@@ -438,7 +438,7 @@ func testFenceIsForOneDeath(t *testing.T) {
 // Who was fenced while it took shards over does not host them when it has its lease again.
 func TestDeposedHostsNothingThatItTookMeanwhile(t *testing.T) {
 	t.Parallel()
-	bubble.Test(t, testDeposedHostsNothingThatItTookMeanwhile)
+	virtual.Test(t, testDeposedHostsNothingThatItTookMeanwhile)
 }
 
 func testDeposedHostsNothingThatItTookMeanwhile(t *testing.T) {
@@ -475,7 +475,7 @@ func testDeposedHostsNothingThatItTookMeanwhile(t *testing.T) {
 // contradicted meanwhile.
 func TestWritingThatComesLate(t *testing.T) {
 	t.Parallel()
-	bubble.Test(t, testWritingThatComesLate)
+	virtual.Test(t, testWritingThatComesLate)
 }
 
 func testWritingThatComesLate(t *testing.T) {
@@ -501,7 +501,7 @@ func testWritingThatComesLate(t *testing.T) {
 // as fully used from then on.
 func TestNothingKnownCountsFromTheLastUse(t *testing.T) {
 	t.Parallel()
-	bubble.Test(t, testNothingKnownCountsFromTheLastUse)
+	virtual.Test(t, testNothingKnownCountsFromTheLastUse)
 }
 
 func testNothingKnownCountsFromTheLastUse(t *testing.T) {
@@ -534,7 +534,7 @@ func testNothingKnownCountsFromTheLastUse(t *testing.T) {
 // A standby does not hold what the dead held for ever.
 func TestStandbyForgetsTheDead(t *testing.T) {
 	t.Parallel()
-	bubble.Test(t, testStandbyForgetsTheDead)
+	virtual.Test(t, testStandbyForgetsTheDead)
 }
 
 func testStandbyForgetsTheDead(t *testing.T) {
@@ -568,7 +568,7 @@ func testStandbyForgetsTheDead(t *testing.T) {
 // While the store is out of reach no shard waits to be handed over: who hosts it decides on.
 func TestNothingIsHandedOverWithoutTheStore(t *testing.T) {
 	t.Parallel()
-	bubble.Test(t, testNothingIsHandedOverWithoutTheStore)
+	virtual.Test(t, testNothingIsHandedOverWithoutTheStore)
 }
 
 func testNothingIsHandedOverWithoutTheStore(t *testing.T) {
@@ -639,7 +639,7 @@ func (b *bench) keeps(ctx context.Context, h *Host) {
 // A standby that refuses is asked again after a while, which grows, and not at once.
 func TestRefusedStandbyIsLeftInPeace(t *testing.T) {
 	t.Parallel()
-	bubble.Test(t, testRefusedStandbyIsLeftInPeace)
+	virtual.Test(t, testRefusedStandbyIsLeftInPeace)
 }
 
 func testRefusedStandbyIsLeftInPeace(t *testing.T) {
@@ -672,7 +672,7 @@ func testRefusedStandbyIsLeftInPeace(t *testing.T) {
 // Shards are not handed to a node that has just come: the store may be about to elect a leader.
 func TestWhoHasJustComeIsHandedNothing(t *testing.T) {
 	t.Parallel()
-	bubble.Test(t, testWhoHasJustComeIsHandedNothing)
+	virtual.Test(t, testWhoHasJustComeIsHandedNothing)
 }
 
 func testWhoHasJustComeIsHandedNothing(t *testing.T) {

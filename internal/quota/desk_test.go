@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/headgate/headgate/tests/bubble"
+	"github.com/headgate/headgate/tests/virtual"
 
 	"github.com/headgate/headgate/limit"
 )
@@ -33,7 +33,7 @@ func (g *group) hoard(r *rig, name, key string) int64 {
 // What one process holds ahead another gets within 100 ms, if the one can be asked for it.
 func TestRecallOfWhatIsHeldAhead(t *testing.T) {
 	t.Parallel()
-	bubble.Test(t, testRecallOfWhatIsHeldAhead)
+	virtual.Test(t, testRecallOfWhatIsHeldAhead)
 }
 
 func testRecallOfWhatIsHeldAhead(t *testing.T) {
@@ -81,7 +81,7 @@ func testRecallOfWhatIsHeldAhead(t *testing.T) {
 
 // Keys that are called once leave nothing at the desk, and nothing lent at the host; what is
 // stopped leaves no goroutine.
-func TestKeysCalledOnceAreForgotten(t *testing.T) { bubble.Test(t, testKeysCalledOnceAreForgotten) }
+func TestKeysCalledOnceAreForgotten(t *testing.T) { virtual.Test(t, testKeysCalledOnceAreForgotten) }
 
 func testKeysCalledOnceAreForgotten(t *testing.T) {
 	const keys = 100_000 // of the task
@@ -141,7 +141,7 @@ func testKeysCalledOnceAreForgotten(t *testing.T) {
 // Who stops gives back what is lent, and not what is held: it may be on its way.
 func TestWhatIsHeldIsNotGivenBackAtTheEnd(t *testing.T) {
 	t.Parallel()
-	bubble.Test(t, testWhatIsHeldIsNotGivenBackAtTheEnd)
+	virtual.Test(t, testWhatIsHeldIsNotGivenBackAtTheEnd)
 }
 
 func testWhatIsHeldIsNotGivenBackAtTheEnd(t *testing.T) {

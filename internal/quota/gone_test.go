@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/headgate/headgate/tests/bubble"
+	"github.com/headgate/headgate/tests/virtual"
 
 	"github.com/headgate/headgate/limit"
 )
@@ -15,7 +15,7 @@ import (
 // of a thousand that come and go no memory stays.
 func TestALimitThatIsGoneLeavesNothing(t *testing.T) {
 	t.Parallel()
-	bubble.Test(t, testALimitThatIsGoneLeavesNothing)
+	virtual.Test(t, testALimitThatIsGoneLeavesNothing)
 }
 
 func testALimitThatIsGoneLeavesNothing(t *testing.T) {
@@ -63,7 +63,7 @@ func testALimitThatIsGoneLeavesNothing(t *testing.T) {
 // A block whose write is lost is written again while its caller waits.
 func TestABlockWhoseWriteIsLostIsWrittenAgain(t *testing.T) {
 	t.Parallel()
-	bubble.Test(t, testABlockWhoseWriteIsLostIsWrittenAgain)
+	virtual.Test(t, testABlockWhoseWriteIsLostIsWrittenAgain)
 }
 
 func testABlockWhoseWriteIsLostIsWrittenAgain(t *testing.T) {

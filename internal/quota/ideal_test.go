@@ -259,6 +259,9 @@ func TestAlmostAsAnIdealLimiter(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) { measure(t, r, idealApart) })
 		})
 	}
+	if testing.Short() {
+		return
+	}
 	t.Run("there and back", func(t *testing.T) { // 40 ms in all
 		r := limit.Rule{Algorithm: limit.SlidingLog}
 		synctest.Test(t, func(t *testing.T) { measure(t, r, idealApart/2) })

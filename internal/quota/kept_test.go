@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/headgate/headgate/tests/bubble"
+	"github.com/headgate/headgate/tests/virtual"
 
 	"github.com/headgate/headgate/internal/store"
 	"github.com/headgate/headgate/limit"
@@ -30,7 +30,7 @@ func (g *group) left(r *rig, name, key string) (n int64) {
 // last unit, and nobody waits for a lease. It is read once.
 func TestRestartOfALoneHostForgetsNothing(t *testing.T) {
 	t.Parallel()
-	bubble.Test(t, testRestartOfALoneHostForgetsNothing)
+	virtual.Test(t, testRestartOfALoneHostForgetsNothing)
 }
 
 func testRestartOfALoneHostForgetsNothing(t *testing.T) {
@@ -99,7 +99,7 @@ func testRestartOfALoneHostForgetsNothing(t *testing.T) {
 // counts as used what it does not know, also when an older life has kept a copy.
 func TestKilledLoneHostIsBackAtOnce(t *testing.T) {
 	t.Parallel()
-	bubble.Test(t, testKilledLoneHostIsBackAtOnce)
+	virtual.Test(t, testKilledLoneHostIsBackAtOnce)
 }
 
 func testKilledLoneHostIsBackAtOnce(t *testing.T) {
@@ -131,7 +131,7 @@ func testKilledLoneHostIsBackAtOnce(t *testing.T) {
 // However many shards are lost at once, it is said once, with their number.
 func TestWhatIsLostIsSaidOnce(t *testing.T) {
 	t.Parallel()
-	bubble.Test(t, testWhatIsLostIsSaidOnce)
+	virtual.Test(t, testWhatIsLostIsSaidOnce)
 }
 
 func testWhatIsLostIsSaidOnce(t *testing.T) {
@@ -159,7 +159,7 @@ func testWhatIsLostIsSaidOnce(t *testing.T) {
 // What was kept and cannot be read as a whole is lost, as if it had not been kept.
 func TestADamagedCopyThatWasKeptIsNone(t *testing.T) {
 	t.Parallel()
-	bubble.Test(t, testADamagedCopyThatWasKeptIsNone)
+	virtual.Test(t, testADamagedCopyThatWasKeptIsNone)
 }
 
 func testADamagedCopyThatWasKeptIsNone(t *testing.T) {
@@ -192,7 +192,7 @@ func testADamagedCopyThatWasKeptIsNone(t *testing.T) {
 // Of a limit in shadow mode nothing is owed, wherever its keys are counted.
 func TestShadowModeBuildsNoDebtAtTheHost(t *testing.T) {
 	t.Parallel()
-	bubble.Test(t, testShadowModeBuildsNoDebtAtTheHost)
+	virtual.Test(t, testShadowModeBuildsNoDebtAtTheHost)
 }
 
 func testShadowModeBuildsNoDebtAtTheHost(t *testing.T) {

@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/headgate/headgate/tests/bubble"
+	"github.com/headgate/headgate/tests/virtual"
 
 	"github.com/headgate/headgate/limit"
 )
@@ -221,7 +221,7 @@ func keysOf(n int) (keys []string) {
 // may be used but for what the dead process held.
 func TestKilledHost(t *testing.T) {
 	t.Parallel()
-	bubble.Test(t, testKilledHost)
+	virtual.Test(t, testKilledHost)
 }
 
 func testKilledHost(t *testing.T) {
@@ -258,7 +258,7 @@ func testKilledHost(t *testing.T) {
 // A standby is killed: calls go on within about a second, and nothing is lost.
 func TestKilledStandby(t *testing.T) {
 	t.Parallel()
-	bubble.Test(t, testKilledStandby)
+	virtual.Test(t, testKilledStandby)
 }
 
 func testKilledStandby(t *testing.T) {
@@ -287,7 +287,7 @@ func testKilledStandby(t *testing.T) {
 // nobody waits.
 func TestRollingRestart(t *testing.T) {
 	t.Parallel()
-	bubble.Test(t, testRollingRestart)
+	virtual.Test(t, testRollingRestart)
 }
 
 func testRollingRestart(t *testing.T) {
@@ -333,7 +333,7 @@ func testRollingRestart(t *testing.T) {
 // them as fully used for one window.
 func TestKilledHostAndStandby(t *testing.T) {
 	t.Parallel()
-	bubble.Test(t, testKilledHostAndStandby)
+	virtual.Test(t, testKilledHostAndStandby)
 }
 
 func testKilledHostAndStandby(t *testing.T) {
@@ -389,7 +389,7 @@ func testKilledHostAndStandby(t *testing.T) {
 // A host whose messages stand still for five seconds is replaced, and notices.
 func TestHostStandsStill(t *testing.T) {
 	t.Parallel()
-	bubble.Test(t, testHostStandsStill)
+	virtual.Test(t, testHostStandsStill)
 }
 
 func testHostStandsStill(t *testing.T) {
@@ -429,7 +429,7 @@ func testHostStandsStill(t *testing.T) {
 // A host that nobody hears, but that can write and be asked, gives up what its standby took.
 func TestHostUnheard(t *testing.T) {
 	t.Parallel()
-	bubble.Test(t, testHostUnheard)
+	virtual.Test(t, testHostUnheard)
 }
 
 func testHostUnheard(t *testing.T) {
@@ -458,7 +458,7 @@ func testHostUnheard(t *testing.T) {
 // A host that cannot renew its lease decides nothing once it is over, and goes on when it can.
 func TestHostCutOffFromTheStore(t *testing.T) {
 	t.Parallel()
-	bubble.Test(t, testHostCutOffFromTheStore)
+	virtual.Test(t, testHostCutOffFromTheStore)
 }
 
 func testHostCutOffFromTheStore(t *testing.T) {
@@ -492,7 +492,7 @@ func testHostCutOffFromTheStore(t *testing.T) {
 // and reservations go along.
 func TestJoins(t *testing.T) {
 	t.Parallel()
-	bubble.Test(t, testJoins)
+	virtual.Test(t, testJoins)
 }
 
 func testJoins(t *testing.T) {
@@ -570,7 +570,7 @@ func testJoins(t *testing.T) {
 // While nobody hosts, calls fail within a second and then at once; they come back by themselves.
 func TestNobodyHosts(t *testing.T) {
 	t.Parallel()
-	bubble.Test(t, testNobodyHosts)
+	virtual.Test(t, testNobodyHosts)
 }
 
 func testNobodyHosts(t *testing.T) {

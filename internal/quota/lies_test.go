@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/headgate/headgate/tests/bubble"
+	"github.com/headgate/headgate/tests/virtual"
 
 	"github.com/headgate/headgate/internal/store"
 )
@@ -15,7 +15,7 @@ import (
 // The number by which a process proves what it was lent is in no message that all processes
 // receive: with it another one could give back what this one holds, and the host would lend
 // that twice.
-func TestNoBorrowerIsNamedToAll(t *testing.T) { bubble.Test(t, testNoBorrowerIsNamedToAll) }
+func TestNoBorrowerIsNamedToAll(t *testing.T) { virtual.Test(t, testNoBorrowerIsNamedToAll) }
 
 func testNoBorrowerIsNamedToAll(t *testing.T) {
 	g := newGroup(t)

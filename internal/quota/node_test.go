@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/headgate/headgate/tests/bubble"
+	"github.com/headgate/headgate/tests/virtual"
 
 	"github.com/nats-io/nats.go"
 
@@ -166,7 +166,7 @@ func (g *group) burst(limitName, key string, calls int, ms ...*member) (passed i
 }
 
 // Three processes and a worker let a key have exactly what it may, wherever it is called.
-func TestExactlyAsManyEverywhere(t *testing.T) { bubble.Test(t, testExactlyAsManyEverywhere) }
+func TestExactlyAsManyEverywhere(t *testing.T) { virtual.Test(t, testExactlyAsManyEverywhere) }
 
 func testExactlyAsManyEverywhere(t *testing.T) {
 	g := newGroup(t)
@@ -214,7 +214,7 @@ func testExactlyAsManyEverywhere(t *testing.T) {
 // Who was cut off learns who hosts what from another process while the store does not answer.
 func TestTheChartIsToldWithoutTheStore(t *testing.T) {
 	t.Parallel()
-	bubble.Test(t, testTheChartIsToldWithoutTheStore)
+	virtual.Test(t, testTheChartIsToldWithoutTheStore)
 }
 
 func testTheChartIsToldWithoutTheStore(t *testing.T) {
@@ -236,7 +236,7 @@ func testTheChartIsToldWithoutTheStore(t *testing.T) {
 // not answer.
 func TestWhoHostsAnswers(t *testing.T) {
 	t.Parallel()
-	bubble.Test(t, testWhoHostsAnswers)
+	virtual.Test(t, testWhoHostsAnswers)
 }
 
 func testWhoHostsAnswers(t *testing.T) {

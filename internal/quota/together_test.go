@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/headgate/headgate/tests/bubble"
+	"github.com/headgate/headgate/tests/virtual"
 
 	"github.com/headgate/headgate/limit"
 )
@@ -16,7 +16,7 @@ import (
 // their keys have used is kept all the same, or counts as used, for one window and not for ever.
 func TestHostsThatStopTogether(t *testing.T) {
 	t.Parallel()
-	bubble.Test(t, testHostsThatStopTogether)
+	virtual.Test(t, testHostsThatStopTogether)
 }
 
 func testHostsThatStopTogether(t *testing.T) {

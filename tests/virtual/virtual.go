@@ -1,5 +1,5 @@
-// Package bubble runs tests that have a real engine in virtual time.
-package bubble
+// Package virtual runs tests that have a real engine in virtual time.
+package virtual
 
 import (
 	"testing"
