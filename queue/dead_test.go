@@ -8,10 +8,16 @@ import (
 	"slices"
 	"testing"
 	"time"
+
+	"github.com/headgate/headgate/tests/virtual"
 )
 
 func TestWhoDiedLastIsListedFirst(t *testing.T) {
 	t.Parallel()
+	virtual.Test(t, testWhoDiedLastIsListedFirst)
+}
+
+func testWhoDiedLastIsListedFirst(t *testing.T) {
 	refuse := map[string]chan bool{}
 	for _, body := range []string{"a", "b", "c", "d", "e"} {
 		refuse[body] = make(chan bool)

@@ -69,7 +69,7 @@ type host struct {
 	last     uint64        // entry of the notes
 	entries  int           // of notes since what was said again
 	good     atomic.Int64  // when the newest write that succeeded began, by began
-	began    time.Time
+	began    time.Duration
 	quiet    time.Time // no host of before has sent anything since
 }
 
@@ -83,7 +83,7 @@ func (q *Queue) host(ctx context.Context) error {
 	h := &host{q: q, index: newIndex(set.Weights, set.KeyWindow),
 		left: make(chan struct{}), noted: make(chan struct{}), wake: make(chan struct{}, 1),
 		free: make(chan struct{}, MaxConcurrency), notesDue: make(chan struct{}, 1),
-		room: make(chan struct{}, noteRoom), began: bootTime(), quiet: quiet}
+		room: make(chan struct{}, noteRoom), began: q.cfg.Boot(), quiet: quiet}
 	old := newReplay()
 	size, err := q.notes.ReadAll(ctx, func(e store.Entry) error {
 		notes, err := parseNotes(e.Data)
@@ -288,7 +288,7 @@ func (h *host) holds() bool {
 
 // since tells whether the newest write that succeeded has begun within d.
 func (h *host) since(d time.Duration) bool {
-	return bootTime().Sub(h.began)-time.Duration(h.good.Load()) < d
+	return h.q.cfg.Boot()-h.began-time.Duration(h.good.Load()) < d
 }
 
 // say makes a change of the index with mu held, and notes what has become of the job, so that
@@ -422,7 +422,7 @@ func splitNotes(notes []note) [][]byte {
 // somebody else has written there.
 func (h *host) append(ctx context.Context, b []byte) error {
 	for doubt := false; ; {
-		at := bootTime().Sub(h.began)
+		at := h.q.cfg.Boot() - h.began
 		try, stop := context.WithTimeout(ctx, writeWait)
 		seq, err := h.q.notes.Append(try, b, h.last)
 		stop()

@@ -11,6 +11,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/headgate/headgate/tests/virtual"
+
 	"github.com/headgate/headgate/embedded"
 	"github.com/headgate/headgate/internal/store"
 )
@@ -177,7 +179,9 @@ func TestE5AShareRisesAndFalls(t *testing.T) {
 
 // Four processors on one engine, on its disk: together they never have more than there is,
 // and what there is is used.
-func TestSharesOnAnEngine(t *testing.T) {
+func TestSharesOnAnEngine(t *testing.T) { virtual.Test(t, testSharesOnAnEngine) }
+
+func testSharesOnAnEngine(t *testing.T) {
 	rule := Partitioning{Count: 6, Amount: 10, Window: 50 * time.Millisecond, Term: 400 * time.Millisecond,
 		Rest: 100 * time.Millisecond}
 	engine, err := embedded.Open(t.Context(), embedded.Config{Dir: filepath.Join(t.TempDir(), "engine")})

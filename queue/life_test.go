@@ -9,12 +9,18 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/headgate/headgate/tests/virtual"
+
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/limit"
 )
 
 func TestAJobThatFailsIsTriedAgainAndThenDead(t *testing.T) {
 	t.Parallel()
+	virtual.Test(t, testAJobThatFailsIsTriedAgainAndThenDead)
+}
+
+func testAJobThatFailsIsTriedAgainAndThenDead(t *testing.T) {
 	b := newBench(t, func(c *Config) { c.MaxAttempts, c.MaxBackoff = 3, 20*time.Millisecond })
 	b.target.answer = func(j *Job) Outcome {
 		if j.Key == "bad" {
@@ -47,6 +53,10 @@ func TestAJobThatFailsIsTriedAgainAndThenDead(t *testing.T) {
 
 func TestNoAttemptIsUsedUpByAnOverrunTarget(t *testing.T) {
 	t.Parallel()
+	virtual.Test(t, testNoAttemptIsUsedUpByAnOverrunTarget)
+}
+
+func testNoAttemptIsUsedUpByAnOverrunTarget(t *testing.T) {
 	b := newBench(t, func(c *Config) { c.MaxAttempts, c.MaxBackoff = 1, 20*time.Millisecond })
 	n := 0
 	b.target.answer = func(j *Job) Outcome {
@@ -67,6 +77,10 @@ func TestNoAttemptIsUsedUpByAnOverrunTarget(t *testing.T) {
 
 func TestWhatIsWrongForGoodDiesAtOnce(t *testing.T) {
 	t.Parallel()
+	virtual.Test(t, testWhatIsWrongForGoodDiesAtOnce)
+}
+
+func testWhatIsWrongForGoodDiesAtOnce(t *testing.T) {
 	b := newBench(t, nil)
 	b.target.answer = func(*Job) Outcome { return Outcome{Err: errors.New("400")} }
 	b.put(many(3)...)
@@ -82,6 +96,10 @@ func TestWhatIsWrongForGoodDiesAtOnce(t *testing.T) {
 
 func TestPausedRateAndPurgeOutliveARestart(t *testing.T) {
 	t.Parallel()
+	virtual.Test(t, testPausedRateAndPurgeOutliveARestart)
+}
+
+func testPausedRateAndPurgeOutliveARestart(t *testing.T) {
 	b := newBench(t, nil).hosts()
 	for _, err := range []error{b.q.Pause(t.Context()), b.q.SetRate(t.Context(), 7)} {
 		if err != nil {
@@ -116,6 +134,10 @@ func TestPausedRateAndPurgeOutliveARestart(t *testing.T) {
 
 func TestKeysAreKeptOnce(t *testing.T) {
 	t.Parallel()
+	virtual.Test(t, testKeysAreKeptOnce)
+}
+
+func testKeysAreKeptOnce(t *testing.T) {
 	b := newBench(t, nil).hosts()
 	first := b.put(Job{Key: "a", Body: []byte("1")}, Job{Key: "a", Body: []byte("2")}, Job{Body: []byte("3")})
 	if !first[1].Duplicate || first[1].ID != first[0].ID || first[2].Duplicate {
@@ -138,6 +160,10 @@ func TestKeysAreKeptOnce(t *testing.T) {
 
 func TestJobsGoAtTheirTime(t *testing.T) {
 	t.Parallel()
+	virtual.Test(t, testJobsGoAtTheirTime)
+}
+
+func testJobsGoAtTheirTime(t *testing.T) {
 	b := newBench(t, nil).hosts()
 	at := time.Now().Add(700 * time.Millisecond)
 	b.put(Job{Body: []byte("later"), At: at}, Job{Body: []byte("now")})
@@ -152,6 +178,10 @@ func TestJobsGoAtTheirTime(t *testing.T) {
 
 func TestOldJobsDie(t *testing.T) {
 	t.Parallel()
+	virtual.Test(t, testOldJobsDie)
+}
+
+func testOldJobsDie(t *testing.T) {
 	b := newBench(t, nil).hosts()
 	if err := b.q.Pause(t.Context()); err != nil {
 		t.Fatal(err)
@@ -171,6 +201,10 @@ func TestOldJobsDie(t *testing.T) {
 
 func TestTenantsAndPriorities(t *testing.T) {
 	t.Parallel()
+	virtual.Test(t, testTenantsAndPriorities)
+}
+
+func testTenantsAndPriorities(t *testing.T) {
 	b := newBench(t, func(c *Config) { c.Concurrency, c.Weights = 1, map[string]int{"heavy": 3} }).hosts()
 	if err := b.q.Pause(t.Context()); err != nil {
 		t.Fatal(err)
@@ -205,6 +239,10 @@ func TestTenantsAndPriorities(t *testing.T) {
 
 func TestATenantsOwnLimitHoldsUpNobodyElse(t *testing.T) {
 	t.Parallel()
+	virtual.Test(t, testATenantsOwnLimitHoldsUpNobodyElse)
+}
+
+func testATenantsOwnLimitHoldsUpNobodyElse(t *testing.T) {
 	b := newBench(t, func(c *Config) {
 		c.Capacity = limiter(t, headgate.LimitConfig{Name: "each",
 			Rule: limit.Rule{Algorithm: limit.SlidingLog, Amount: 2, Window: time.Minute}})
@@ -224,6 +262,10 @@ func TestATenantsOwnLimitHoldsUpNobodyElse(t *testing.T) {
 
 func TestAFullQueueSaysSo(t *testing.T) {
 	t.Parallel()
+	virtual.Test(t, testAFullQueueSaysSo)
+}
+
+func testAFullQueueSaysSo(t *testing.T) {
 	b := newBench(t, func(c *Config) { c.MaxWaiting = 10 }).hosts()
 	if err := b.q.Pause(t.Context()); err != nil {
 		t.Fatal(err)
@@ -237,6 +279,10 @@ func TestAFullQueueSaysSo(t *testing.T) {
 
 func TestALogThatIsFullSaysSo(t *testing.T) {
 	t.Parallel()
+	virtual.Test(t, testALogThatIsFullSaysSo)
+}
+
+func testALogThatIsFullSaysSo(t *testing.T) {
 	b := newBench(t, func(c *Config) { c.MaxBytes = 1 << 20 }).hosts()
 	if err := b.q.Pause(t.Context()); err != nil {
 		t.Fatal(err)
@@ -262,6 +308,10 @@ func TestALogThatIsFullSaysSo(t *testing.T) {
 
 func TestNotesAreSaidAgainInFew(t *testing.T) {
 	t.Parallel()
+	virtual.Test(t, testNotesAreSaidAgainInFew)
+}
+
+func testNotesAreSaidAgainInFew(t *testing.T) {
 	b := newBench(t, nil).hosts()
 	b.target.answer = func(j *Job) Outcome {
 		if j.Key == "bad" {
@@ -290,6 +340,10 @@ func TestNotesAreSaidAgainInFew(t *testing.T) {
 
 func TestOneNodeHostsAndAnotherTakesOver(t *testing.T) {
 	t.Parallel()
+	virtual.Test(t, testOneNodeHostsAndAnotherTakesOver)
+}
+
+func testOneNodeHostsAndAnotherTakesOver(t *testing.T) {
 	b := newBench(t, func(c *Config) {
 		if c.Node == "" {
 			c.Node = "n1"
@@ -324,6 +378,10 @@ func TestOneNodeHostsAndAnotherTakesOver(t *testing.T) {
 
 func TestAHostThatIsFencedDeliversNothing(t *testing.T) {
 	t.Parallel()
+	virtual.Test(t, testAHostThatIsFencedDeliversNothing)
+}
+
+func testAHostThatIsFencedDeliversNothing(t *testing.T) {
 	b := newBench(t, func(c *Config) { c.Node = "n1" }).hosts()
 	h := b.q.lead.Load()
 	size, err := b.q.notes.Size(t.Context())
@@ -359,6 +417,10 @@ func TestAHostThatIsFencedDeliversNothing(t *testing.T) {
 // Who looks why jobs are late sees it while they are still tried, not only when they are dead.
 func TestStatusTellsWhyDeliveriesFail(t *testing.T) {
 	t.Parallel()
+	virtual.Test(t, testStatusTellsWhyDeliveriesFail)
+}
+
+func testStatusTellsWhyDeliveriesFail(t *testing.T) {
 	b := newBench(t, func(c *Config) { c.MinBackoff, c.MaxBackoff = time.Hour, time.Hour }).hosts()
 	if s := b.status(); s.LastFailure != nil || s.NextIn != 0 {
 		t.Fatalf("before the first delivery: %+v", s)
@@ -382,6 +444,10 @@ func TestStatusTellsWhyDeliveriesFail(t *testing.T) {
 // again and have died again stay dead behind a restart.
 func TestJobsThatDieAgainWhileTheyAreRedrivenStayDead(t *testing.T) {
 	t.Parallel()
+	virtual.Test(t, testJobsThatDieAgainWhileTheyAreRedrivenStayDead)
+}
+
+func testJobsThatDieAgainWhileTheyAreRedrivenStayDead(t *testing.T) {
 	const n = 3000
 	b := newBench(t, func(c *Config) { c.MaxAttempts = 1 }).hosts()
 	b.target.answer = func(*Job) Outcome { return Outcome{Err: errors.New("400")} }
@@ -409,6 +475,10 @@ func TestJobsThatDieAgainWhileTheyAreRedrivenStayDead(t *testing.T) {
 // and the process is killed before the answer.
 func TestWhatIsUnderWayAtAPurgeOutlivesTheNotesOfIt(t *testing.T) {
 	t.Parallel()
+	virtual.Test(t, testWhatIsUnderWayAtAPurgeOutlivesTheNotesOfIt)
+}
+
+func testWhatIsUnderWayAtAPurgeOutlivesTheNotesOfIt(t *testing.T) {
 	b := newBench(t, nil).hosts()
 	begun, end := make(chan struct{}), make(chan struct{})
 	b.target.answer = func(*Job) Outcome { close(begun); <-end; return Outcome{} }
@@ -438,6 +508,10 @@ func TestWhatIsUnderWayAtAPurgeOutlivesTheNotesOfIt(t *testing.T) {
 // clock may be set meanwhile, or the machine may sleep.
 func TestTheWallClockIsLookedAtAgain(t *testing.T) {
 	t.Parallel()
+	virtual.Test(t, testTheWallClockIsLookedAtAgain)
+}
+
+func testTheWallClockIsLookedAtAgain(t *testing.T) {
 	b := newBench(t, nil).hosts()
 	b.put(Job{Body: []byte("x"), At: time.Now().Add(24 * time.Hour)})
 	until(t, "known", func() bool { return b.status().Later == 1 })
@@ -450,6 +524,10 @@ func TestTheWallClockIsLookedAtAgain(t *testing.T) {
 
 func TestAJobThatNeverPassesSaysWhatItCostsOfThatLimit(t *testing.T) {
 	t.Parallel()
+	virtual.Test(t, testAJobThatNeverPassesSaysWhatItCostsOfThatLimit)
+}
+
+func testAJobThatNeverPassesSaysWhatItCostsOfThatLimit(t *testing.T) {
 	b := newBench(t, func(c *Config) {
 		c.Capacity = limiter(t, headgate.LimitConfig{Name: "net", Unit: headgate.RequestBytes,
 			Rule: limit.Rule{Algorithm: limit.SlidingLog, Amount: 10, Window: time.Second}})

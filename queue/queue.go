@@ -50,6 +50,10 @@ type Config struct {
 	Node     string      // this process among those that share the engine; "": it is alone
 	Heal     func(error) // is told when the engine refuses to write; must not block
 	Log      *slog.Logger
+
+	// Boot is a clock that nobody sets, and that goes on while the machine sleeps. Only its
+	// differences mean anything. Default: CLOCK_BOOTTIME.
+	Boot func() time.Duration
 }
 
 // Defaults. Chosen: a second of a target that answers in 60 ms at 1,000 a second; half a day
@@ -116,6 +120,9 @@ func (c *Config) check() error {
 	}
 	if len(c.Uses) > 0 && c.Capacity == nil {
 		bad("limits are named, and there is no Capacity to take from")
+	}
+	if c.Boot == nil {
+		c.Boot = func() time.Duration { return time.Duration(bootTime().UnixNano()) }
 	}
 	c.Weight = cmp.Or(c.Weight, 1)
 	c.Concurrency = cmp.Or(c.Concurrency, DefaultConcurrency)

@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/headgate/headgate/tests/virtual"
+
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/embedded"
 	"github.com/headgate/headgate/limit"
@@ -80,7 +82,8 @@ func (b *bench) start() {
 func (b *bench) open(node string) (*Queue, func()) {
 	b.t.Helper()
 	cfg := Config{Name: "orders", NATS: b.engine.Conn(), Handler: b.target, Node: node,
-		MinBackoff: 10 * time.Millisecond}
+		MinBackoff: 10 * time.Millisecond,
+		Boot: func() time.Duration { return time.Duration(time.Now().UnixNano()) }}
 	if b.change != nil {
 		b.change(&cfg)
 	}
@@ -154,6 +157,10 @@ func many(n int) []Job {
 
 func TestEachJobIsDeliveredOnce(t *testing.T) {
 	t.Parallel()
+	virtual.Test(t, testEachJobIsDeliveredOnce)
+}
+
+func testEachJobIsDeliveredOnce(t *testing.T) {
 	b := newBench(t, nil)
 	const n = 10_000
 	r := b.put(many(n)...)
@@ -186,6 +193,10 @@ func limiter(t testing.TB, c ...headgate.LimitConfig) *Capacity {
 
 func TestALimitIsNeverExceededAndUsed(t *testing.T) {
 	t.Parallel()
+	virtual.Test(t, testALimitIsNeverExceededAndUsed)
+}
+
+func testALimitIsNeverExceededAndUsed(t *testing.T) {
 	b := newBench(t, func(c *Config) {
 		c.Capacity = limiter(t, headgate.LimitConfig{Name: "db",
 			Rule: limit.Rule{Algorithm: limit.SlidingLog, Amount: 500, Window: time.Second}})

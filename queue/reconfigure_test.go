@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/headgate/headgate/tests/virtual"
+
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/limit"
 )
@@ -47,6 +49,10 @@ func (b *bench) reconfigure(change func(*Config)) {
 
 func TestConcurrencyChangesWhileDeliveriesAreUnderWay(t *testing.T) {
 	t.Parallel()
+	virtual.Test(t, testConcurrencyChangesWhileDeliveriesAreUnderWay)
+}
+
+func testConcurrencyChangesWhileDeliveriesAreUnderWay(t *testing.T) {
 	g := &gate{open: make(chan struct{})}
 	b := newBench(t, func(c *Config) { c.Handler, c.Concurrency = g, 1 })
 	b.put(many(30)...)
@@ -67,6 +73,10 @@ func TestConcurrencyChangesWhileDeliveriesAreUnderWay(t *testing.T) {
 
 func TestAnotherConfigurationWhileItRuns(t *testing.T) {
 	t.Parallel()
+	virtual.Test(t, testAnotherConfigurationWhileItRuns)
+}
+
+func testAnotherConfigurationWhileItRuns(t *testing.T) {
 	b := newBench(t, func(c *Config) { c.Rate, c.MaxWaiting = 50, 4 }).hosts()
 	other := &target{got: map[string]int{}, seen: make(chan struct{}, 100)}
 	if err := b.q.Pause(t.Context()); err != nil {
@@ -100,6 +110,10 @@ func TestAnotherConfigurationWhileItRuns(t *testing.T) {
 
 func TestARateThatWasAskedForHoldsUntilTheConfigurationsChanges(t *testing.T) {
 	t.Parallel()
+	virtual.Test(t, testARateThatWasAskedForHoldsUntilTheConfigurationsChanges)
+}
+
+func testARateThatWasAskedForHoldsUntilTheConfigurationsChanges(t *testing.T) {
 	rate := 50.0
 	b := newBench(t, func(c *Config) { c.Rate = rate }).hosts()
 	want := func(want float64) {
@@ -134,6 +148,10 @@ func TestARateThatWasAskedForHoldsUntilTheConfigurationsChanges(t *testing.T) {
 // What is under way when limits are exchanged counts in the new ones nowhere.
 func TestNewLimitsBeginWhenWhatWentOutBeforeNoLongerCounts(t *testing.T) {
 	t.Parallel()
+	virtual.Test(t, testNewLimitsBeginWhenWhatWentOutBeforeNoLongerCounts)
+}
+
+func testNewLimitsBeginWhenWhatWentOutBeforeNoLongerCounts(t *testing.T) {
 	rule := limit.Rule{Algorithm: limit.SlidingLog, Amount: 100, Window: time.Second}
 	rules, err := headgate.NewLimiter(headgate.LimiterConfig{
 		Limits: []headgate.LimitConfig{{Name: "one", Rule: rule}, {Name: "two", Rule: rule}}})

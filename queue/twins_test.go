@@ -7,6 +7,8 @@ import (
 	"strings"
 	"sync"
 	"testing"
+
+	"github.com/headgate/headgate/tests/virtual"
 )
 
 // twoNodes are a queue that n1 hosts, and the same queue at n2, which hosts nothing.
@@ -39,6 +41,10 @@ func putAt(t *testing.T, q *Queue, keys ...string) []Receipt {
 // Whoever puts a job again is told so at once, at whichever nodes.
 func TestADuplicateIsToldAtEachNode(t *testing.T) {
 	t.Parallel()
+	virtual.Test(t, testADuplicateIsToldAtEachNode)
+}
+
+func testADuplicateIsToldAtEachNode(t *testing.T) {
 	b, other := twoNodes(t)
 	at := map[string]*Queue{"the host": b.q, "another node": other}
 	for first, q := range at {
@@ -71,6 +77,10 @@ func TestADuplicateIsToldAtEachNode(t *testing.T) {
 // Of many who put a key at the same time, wherever, one is told that it is new, and all the same ID.
 func TestOfJobsPutAtOnceOneIsNew(t *testing.T) {
 	t.Parallel()
+	virtual.Test(t, testOfJobsPutAtOnceOneIsNew)
+}
+
+func testOfJobsPutAtOnceOneIsNew(t *testing.T) {
 	b, other := twoNodes(t)
 	const keys, putters = 200, 8
 	var mu sync.Mutex
@@ -124,6 +134,10 @@ func TestOfJobsPutAtOnceOneIsNew(t *testing.T) {
 // While a queue has no host a duplicate is not told, and let go all the same.
 func TestADuplicateIsLetGoWithoutAHost(t *testing.T) {
 	t.Parallel()
+	virtual.Test(t, testADuplicateIsLetGoWithoutAHost)
+}
+
+func testADuplicateIsLetGoWithoutAHost(t *testing.T) {
 	b, other := twoNodes(t)
 	first := putAt(t, other, "a")[0]
 	h := b.q.lead.Load()

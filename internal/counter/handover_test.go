@@ -5,6 +5,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/headgate/headgate/tests/virtual"
+
 	"github.com/headgate/headgate/internal/store"
 	"github.com/headgate/headgate/slot"
 )
@@ -25,7 +27,9 @@ func (s *gated) CompareAndSwap(ctx context.Context, k string, r uint64, b []byte
 }
 
 // Who is told to hold the room while it takes it over holds it.
-func TestHoldWhileTakingOver(t *testing.T) {
+func TestHoldWhileTakingOver(t *testing.T) { virtual.Test(t, testHoldWhileTakingOver) }
+
+func testHoldWhileTakingOver(t *testing.T) {
 	c := newCluster(t)
 	n := c.start("n1")
 	n.stop()
@@ -54,6 +58,10 @@ func TestHoldWhileTakingOver(t *testing.T) {
 // A limit is lowered at the host, in force, and the host ends before another node has heard
 // of it. It does not rise again.
 func TestALoweredLimitDoesNotRiseAtATakeover(t *testing.T) {
+	virtual.Test(t, testALoweredLimitDoesNotRiseAtATakeover)
+}
+
+func testALoweredLimitDoesNotRiseAtATakeover(t *testing.T) {
 	c := newCluster(t)
 	all := []*node{c.start("n1"), c.start("n2")}
 	c.await("a host", 10*time.Second, func() bool { return len(c.hosts(all...)) == 1 })

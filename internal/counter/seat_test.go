@@ -11,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/headgate/headgate/tests/virtual"
+
 	"github.com/nats-io/nats.go"
 
 	"github.com/headgate/headgate/embedded"
@@ -135,7 +137,9 @@ func (c *cluster) join(n *node) (p Place) {
 
 // Three nodes have one host; whoever is asked, the line is one. The host stops and
 // another takes over: places stay, in their order.
-func TestThreeSeatsAreOneRoom(t *testing.T) {
+func TestThreeSeatsAreOneRoom(t *testing.T) { virtual.Test(t, testThreeSeatsAreOneRoom) }
+
+func testThreeSeatsAreOneRoom(t *testing.T) {
 	c := newCluster(t)
 	all := []*node{c.start("n1"), c.start("n2"), c.start("n3")}
 	c.await("a host", 10*time.Second, func() bool { return len(c.hosts(all...)) == 1 })
@@ -174,7 +178,9 @@ func TestThreeSeatsAreOneRoom(t *testing.T) {
 }
 
 // A node borrows from a host elsewhere, lends nothing twice, and the limit is one.
-func TestSeatsBorrowFromOneHost(t *testing.T) {
+func TestSeatsBorrowFromOneHost(t *testing.T) { virtual.Test(t, testSeatsBorrowFromOneHost) }
+
+func testSeatsBorrowFromOneHost(t *testing.T) {
 	c := newCluster(t)
 	all := []*node{c.start("n1"), c.start("n2"), c.start("n3")}
 	c.await("a host", 10*time.Second, func() bool { return len(c.hosts(all...)) == 1 })
@@ -200,6 +206,10 @@ func TestSeatsBorrowFromOneHost(t *testing.T) {
 // Two hosts at once: the network hides one from the other. What the fenced one has not
 // written it does not say.
 func TestAHostThatIsReplacedSaysNothing(t *testing.T) {
+	virtual.Test(t, testAHostThatIsReplacedSaysNothing)
+}
+
+func testAHostThatIsReplacedSaysNothing(t *testing.T) {
 	c := newCluster(t)
 	n1 := c.start("n1")
 	c.await("a host", 10*time.Second, func() bool { return len(c.hosts(n1)) == 1 })
@@ -257,7 +267,9 @@ func TestRendezvousMovesFewRooms(t *testing.T) {
 
 // TestTheNextHostDrawsTheSame: the prequeue began at one node, which stops; another draws, by the
 // seed that was announced, whom the first had counted in.
-func TestTheNextHostDrawsTheSame(t *testing.T) {
+func TestTheNextHostDrawsTheSame(t *testing.T) { virtual.Test(t, testTheNextHostDrawsTheSame) }
+
+func testTheNextHostDrawsTheSame(t *testing.T) {
 	c := newCluster(t)
 	all := []*node{c.start("n1"), c.start("n2"), c.start("n3")}
 	c.await("a host", 10*time.Second, func() bool { return len(c.hosts(all...)) == 1 })
@@ -305,6 +317,10 @@ func TestTheNextHostDrawsTheSame(t *testing.T) {
 
 // Who has just come knows at once who is there: the others do not wait for their next beat.
 func TestANewcomerKnowsTheOthersAtOnce(t *testing.T) {
+	virtual.Test(t, testANewcomerKnowsTheOthersAtOnce)
+}
+
+func testANewcomerKnowsTheOthersAtOnce(t *testing.T) {
 	c := newCluster(t)
 	all := []*node{c.start("a")}
 	for _, name := range []string{"b", "c", "d", "e", "f"} {
