@@ -412,6 +412,9 @@ func TestPartsOfPagesTakeNoPlace(t *testing.T) {
 // One network that keeps its cookies takes a tenth of the calls at most, once it is above its limit,
 // and nobody of it is refused.
 func TestOneNetworkWaitsInALaneOfItsOwn(t *testing.T) {
+	if testing.Short() {
+		return // length, and nothing that the race detector could find: make all plays it
+	}
 	bubble(t, "ten of a hundred calls", func(t *testing.T) {
 		g := openGate(t, RoomConfig{TotalActiveUsers: 10, NewUsersPerMinute: 600,
 			SessionDuration: time.Second,

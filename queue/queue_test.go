@@ -83,7 +83,7 @@ func (b *bench) open(node string) (*Queue, func()) {
 	b.t.Helper()
 	cfg := Config{Name: "orders", NATS: b.engine.Conn(), Handler: b.target, Node: node,
 		MinBackoff: 10 * time.Millisecond,
-		Boot: func() time.Duration { return time.Duration(time.Now().UnixNano()) }}
+		Boot:       func() time.Duration { return time.Duration(time.Now().UnixNano()) }}
 	if b.change != nil {
 		b.change(&cfg)
 	}

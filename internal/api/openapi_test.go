@@ -335,7 +335,9 @@ func TestBadInput(t *testing.T) {
 	n := 0
 	refused := func(method, path, body, at string, placed bool) {
 		t.Helper()
-		n++
+		if n++; n%8 != 0 && testing.Short() {
+			return // the same code each time: make all tries all
+		}
 		res := s.plain(method, m.paths.Replace(path), body)
 		shown := body
 		if len(shown) > 200 {

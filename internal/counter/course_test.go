@@ -32,6 +32,9 @@ func anOutlook(step time.Duration, p pattern) *outlook {
 
 // A course is what happens on average when every single visitor does what the pattern says.
 func TestACourseIsTheAverageOfManyRooms(t *testing.T) {
+	if testing.Short() {
+		return // length, and nothing that the race detector could find: make all plays it
+	}
 	for _, c := range []struct {
 		name string
 		step time.Duration

@@ -283,6 +283,9 @@ func TestANumberOfALaneIsToldWhenTheRecordKnowsTheLane(t *testing.T) {
 // Those of a lane who do not come when called say nothing of the ordinary line: who stood there was told
 // seconds, and waited for minutes.
 func TestAbsentPeopleOfALaneAreNotThoseOfTheLine(t *testing.T) {
+	if testing.Short() {
+		return // length, and nothing that the race detector could find: make all plays it
+	}
 	synctest.Test(t, func(t *testing.T) {
 		c := laned(t, "a", &store.Memory{}, nil, members)
 		c.Hold(true)

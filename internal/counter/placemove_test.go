@@ -156,6 +156,9 @@ func TestMovesOfOneNetworkLeaveRoomForOthers(t *testing.T) {
 }
 
 func TestMovedPlacesAreBoundedAndForgotten(t *testing.T) {
+	if testing.Short() {
+		return // length, and nothing that the race detector could find: make all plays it
+	}
 	synctest.Test(t, func(t *testing.T) {
 		s := &store.Memory{}
 		c := host(t, "a", s, 1)

@@ -68,6 +68,9 @@ func (c *checker) rank(ticket uint64) uint64 {
 // TestADrawOf100000IsChecked: with the page's words and the documentation alone, everybody's
 // place in a draw of 100,000 is found, and each place is somebody's.
 func TestADrawOf100000IsChecked(t *testing.T) {
+	if testing.Short() {
+		return // length, and nothing that the race detector could find: make all plays it
+	}
 	synctest.Test(t, func(t *testing.T) {
 		s := &store.Memory{}
 		c := host(t, "a", s, 1)

@@ -217,6 +217,9 @@ func past(rush int64) []stretch {
 }
 
 func TestWhatIfMoreFitPeopleWaitLess(t *testing.T) {
+	if testing.Short() {
+		return // length, and nothing that the race detector could find: make all plays it
+	}
 	q := &question{Room: "shop", Active: 1000, New: 600, Session: 60}
 	a, err := play(t.Context(), past(60), roomAt(60, 0, 0), q)
 	if err != nil {
@@ -260,6 +263,9 @@ func TestWhatIfPlaysNobodyTwice(t *testing.T) {
 
 // With one slot few are let in, after short waits: who still waits at the end counts too.
 func TestWhatIfCountsWhoIsNotLetIn(t *testing.T) {
+	if testing.Short() {
+		return // length, and nothing that the race detector could find: make all plays it
+	}
 	q := &question{Room: "shop", Active: 1, New: 600, Session: 60}
 	a, err := play(t.Context(), past(60), roomAt(60, 0, 0), q)
 	if err != nil {
