@@ -24,15 +24,15 @@ BESIDE ?= TestFreeze|TestRolling|Skew|LostAnswers|Limits$$|LimitsQuiet|LimitsKil
 KEEP = $(if $(TABLE),-table $(CURDIR)/docs/faults.md)
 # Which scenarios of a siege: TestSiegeShort is three of them, 'TestSiege$$/jars_1$$' one.
 SIEGE ?= TestSiege$$
-# A pattern that fits no test is a mistake, and no success.
-SOME := awk '{ print; fflush() } /no tests to run/ { none = 1 } END { if (none) print "no test is called that"; exit none }'
+# A target that ran no test has failed: a pattern may have a typing error. It reads what go test -v says.
+SOME := awk '{ print; fflush() } /^=== RUN/ { ran = 1 } END { if (!ran) print "no test ran"; exit !ran }'
 # Cases of a hunt of the simulator.
 HUNT ?= 3000
 
 GO    ?= go
 TOOL  := $(GO) tool -modfile=tools.mod
 # What go test builds for the long tests only.
-TAGS  := crowd siege kills acme cluster soak bench terraform alerts origins
+TAGS  := real crowd siege kills acme cluster soak bench terraform alerts origins
 
 .PHONY: help
 help: ## say what there is
@@ -61,8 +61,13 @@ demo: build ## a shop, a room, a crowd and a live picture; k kills the room
 
 # --- tests -----------------------------------------------------------------
 
-.PHONY: check
-check: format lint quick ## what each commit must pass: 8 min
+.PHONY: test
+test: ## what can be decided without waiting, in 4 minutes; needs Go alone
+	@scripts/test
+
+.PHONY: stress
+stress: ## make test 30 times, each under another burden; goes on after an interruption
+	@scripts/stress
 
 .PHONY: format
 format: # gofmt and go fix have nothing to say
@@ -73,24 +78,18 @@ format: # gofmt and go fix have nothing to say
 .PHONY: lint
 lint: # vet and staticcheck, with the tags of the long tests too
 	$(GO) vet ./...
-	$(GO) vet -tags '$(TAGS)' ./tests/... ./examples/... ./internal/quota ./internal/server
+	$(GO) vet -tags '$(TAGS)' ./...
 	$(TOOL) staticcheck -tags '$(TAGS)' ./...
 
 .PHONY: house
 house: ## the house rules alone
 	$(GO) test -count=1 ./internal/house
 
-# Packages slot and limit have no goroutine, and the race detector slows them tenfold.
-# The tests wait more than they work: four packages with four tests each keep two cores busy.
-.PHONY: quick
-quick: # all quick tests, with the race detector where it can find something
-	$(GO) test -shuffle=on -short ./slot ./limit ./internal/house
-	$(GO) test -race -shuffle=on -short -timeout 10m -p 4 -parallel 4 \
-		$$($(GO) list ./... | grep -vE '/(slot|limit|internal/house)$$')
-
 .PHONY: all
-all: setup ## every test, in 25 minutes; installs what it needs
-	$(MAKE) check
+all: setup ## make test, the linters, and what needs the real thing, in 15 minutes; installs what it needs
+	$(MAKE) format lint house
+	$(MAKE) test
+	$(MAKE) real
 	$(MAKE) walk
 	$(MAKE) fuzz
 	$(MAKE) budgets
@@ -101,6 +100,15 @@ all: setup ## every test, in 25 minutes; installs what it needs
 	$(MAKE) vulncheck # last: nobody overlooks that it could not be done
 	@echo
 	@echo 'make all: everything passed'
+
+# Tests in files with this tag start real engines, or processes, or wait in real time.
+SHORT ?= -short
+.PHONY: real
+real: # what make test has no time for
+	@files=$$(grep -rl '^//go:build real$$' --include='*_test.go' .); \
+	tests=$$(sed -nE 's/^func (Test[A-Za-z0-9_]*)\(.*/\1/p' $$files | grep -v '^TestMain$$' | paste -sd'|'); \
+	$(GO) test -count=1 -v $(SHORT) -timeout 15m -tags real -run "^($$tests)$$" \
+		$$(xargs -n1 dirname <<<"$$files" | sort -u) 2>&1 | $(SOME) | grep -vE '^ *(=== |--- PASS)'
 
 VULNDB ?= https://vuln.go.dev
 
@@ -118,7 +126,7 @@ vulncheck: ## known vulnerabilities in what is called, where the database VULNDB
 
 .PHONY: walk
 walk: # the random walk of the lending protocol, at some length
-	$(GO) test -count=1 -timeout 15m -run Walk ./slot -walk-steps $(WALK_STEPS)
+	$(GO) test -count=1 -v -timeout 15m -run Walk ./slot -walk-steps $(WALK_STEPS) 2>&1 | $(SOME)
 
 # Two packages at a time with a worker each: starting takes as long as fuzzing.
 .PHONY: fuzz
@@ -145,7 +153,7 @@ fuzz-package:
 
 # Without the race detector, which allocates on its own account.
 .PHONY: budgets
-budgets: # what quick cuts short at full length, with its budgets; each benchmark a little
+budgets: # what make test cuts short at full length, with budgets half as large again; each benchmark a little
 	@long=$$(grep -rlE 'testing\.Short\(\)|AllocsPerRun' --include='*_test.go' . | \
 		grep -vE '/(embedded|demo|limiters)/'); \
 	tests=$$(sed -nE 's/^func (Test[A-Za-z0-9_]*)\(.*/\1/p' $$long | paste -sd'|'); \
@@ -153,7 +161,7 @@ budgets: # what quick cuts short at full length, with its budgets; each benchmar
 		grep -vE '/(embedded|demo|limiters)/'; } | xargs -n1 dirname | sort -u); \
 	$(GO) test -count=1 -timeout 10m -run "^($$tests)$$" -skip Walk -bench . -benchtime 20x $$dirs
 	$(GO) test -count=1 ./cmd/headgate
-	$(GO) test -count=1 -v -timeout 10m -tags bench ./tests/peers -slack 1.25 -pairs 9
+	$(GO) test -count=1 -v -timeout 10m -tags bench ./tests/peers -slack 1.5 -pairs 9
 	$(MAKE) limiters SLACK=1.5 LIMITERS=Decisions # the others are in bench
 
 SLACK    ?= 1
@@ -179,23 +187,19 @@ crowd: ## the real binary under 400 visitors, judged by the origin: 75 s
 siege: ## attackers before the real binary, and a scoreboard: 20 min
 	$(GO) test -count=1 -v -timeout 40m -tags siege -run '$(SIEGE)' ./tests/siege 2>&1 | $(SOME)
 
-.PHONY: kills kills-processes kills-limits kills-homes
-kills: kills-processes kills-limits kills-homes ## ten kills under 320 visitors, a freeze, fsync before the answer, bad days: 4 min
+.PHONY: kills kills-processes kills-homes
+kills: kills-processes kills-homes ## ten kills under 320 visitors, a freeze, fsync before the answer, bad days: 4 min
 
 kills-processes:
 	$(GO) test -count=1 -v -timeout 10m -tags kills ./tests/kills ./tests/baddays ./tests/queues
 
-kills-limits:
-	$(GO) test -count=1 -v -timeout 5m -tags kills -run 'Kill|Restart|Joins|Nobody|Held|Forgotten|Long|Cut' \
-		./internal/quota
-
 kills-homes:
-	$(GO) test -count=1 -v -timeout 5m -tags kills -run OfAll ./internal/server
+	$(GO) test -count=1 -v -timeout 5m -tags kills -run OfAll ./internal/server 2>&1 | $(SOME)
 
 .PHONY: cluster
 cluster: ## real nodes, killed, frozen, cut off and replaced under visitors and jobs: 75 min
-	$(GO) test -count=1 -v -timeout 110m -tags cluster -run '$(CLUSTER)' ./tests/cluster $(KEEP) 2>&1 | $(SOME)
-	$(GO) test -count=1 -v -timeout 5m -tags cluster -run '$(CLUSTER)' ./examples/...
+	{ $(GO) test -count=1 -v -timeout 110m -tags cluster -run '$(CLUSTER)' ./tests/cluster $(KEEP); \
+	$(GO) test -count=1 -v -timeout 5m -tags cluster -run '$(CLUSTER)' ./examples/...; } 2>&1 | $(SOME)
 	[ -z '$(BESIDE)' ] || \
 	$(GO) test -count=1 -v -timeout 60m -tags cluster -run '$(BESIDE)' ./tests/cluster -own-nats $(KEEP) 2>&1 | $(SOME)
 
@@ -277,16 +281,18 @@ soak: setup ## the long rest: 10,000 visitors, 100 kills, an hour with kills, 10
 	$(MAKE) acme
 	$(MAKE) origins
 	$(MAKE) terraform
-	$(GO) test -count=1 ./embedded ./internal/demo
+	$(MAKE) real SHORT=
 	$(MAKE) cluster
-	$(GO) test -count=1 -v -timeout 40m -tags cluster -run TestQueuesKillAny ./tests/cluster -jobs 1000000
+	$(GO) test -count=1 -v -timeout 40m -tags cluster -run TestQueuesKillAny ./tests/cluster -jobs 1000000 \
+		2>&1 | $(SOME)
 	$(GO) test -count=1 -v -timeout 30m -tags soak ./tests/crowd
 	$(GO) test -count=1 -v -timeout 3h -tags soak ./tests/kills
 	$(MAKE) walk WALK_STEPS=$(SOAK_WALK_STEPS)
-	$(GO) test -count=1 -timeout 30m -run TestChaos . -chaos-first 1 -chaos-each 1 -chaos-seeds 400
+	$(GO) test -count=1 -v -timeout 30m -run TestChaos . -chaos-first 1 -chaos-each 1 -chaos-seeds 400 \
+		2>&1 | $(SOME)
 	$(MAKE) hunt HUNT=15000 ARGS='--hunt-seed 1000000'
 	cd tests/limiters && $(GO) test -count=1 -v -timeout 30m -run 'Overload|ManyKeys' . \
-		-keys 10000000 -overload 1m
+		-keys 10000000 -overload 1m 2>&1 | $(SOME)
 	$(MAKE) fuzz FUZZTIME=2m
 
 .PHONY: bench
@@ -295,7 +301,7 @@ bench: ## the budgets, and all benchmarks ten times, summed up by benchstat
 	$(GO) test -count=1 -v -timeout 10m -tags bench ./tests/peers
 	$(MAKE) limiters
 	$(GO) test -count=1 -v -timeout 20m -tags bench ./tests/queues
-	$(GO) test -count=1 -v -tags bench -run Speed ./internal/sim/baseline
+	$(GO) test -count=1 -v -tags bench -run Speed ./internal/sim/baseline 2>&1 | $(SOME)
 	$(GO) test -run '^$$' -bench . -benchmem -count 10 -timeout 60m ./... | tee bin/bench.txt
 	$(TOOL) benchstat bin/bench.txt
 

@@ -13,5 +13,5 @@
 //
 // # What it does not do
 //
-// It repeats nothing that go vet, go fix or staticcheck say: see make check.
+// It repeats nothing that go vet, go fix or staticcheck say: see make lint.
 package house

@@ -79,11 +79,6 @@ func TestALimitThatWasRemovedBeginsAnew(t *testing.T) {
 	}
 }
 
-const sharedLimits = `limits:
-  - {name: api, algorithm: sliding_log, amount: 3, window: 1h, overrides: {eve: 2}}
-  - {name: near, algorithm: sliding_log, amount: 3, window: 1h, scope: datacenter}
-`
-
 // passesOn asks a store node for a change as a worker does, which has no link; twice, as all
 // store nodes hear it.
 func passesOn(t *testing.T, p *process) {
