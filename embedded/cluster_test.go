@@ -17,6 +17,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/headgate/headgate/internal/yardstick"
+
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
@@ -127,21 +129,9 @@ func (c *trio) worker(name string, servers ...string) *nats.Conn {
 // eventually tries until it works, and says after how long.
 func eventually(t *testing.T, what string, try func(ctx context.Context) error) time.Duration {
 	t.Helper()
-	begin := time.Now()
-	tick := time.NewTicker(20 * time.Millisecond)
-	defer tick.Stop()
-	for {
-		err := attempt(t.Context(), try)
-		took := time.Since(begin)
-		if err == nil {
-			t.Logf("%s: %v", what, took.Round(time.Millisecond))
-			return took
-		}
-		if took > 3*within {
-			t.Fatalf("%s: still not after %v: %v", what, took, err)
-		}
-		<-tick.C
-	}
+	took := yardstick.Await(t, what, func() bool { return attempt(t.Context(), try) == nil })
+	t.Logf("%s: %v", what, took.Round(time.Millisecond))
+	return took
 }
 
 // attempt tries once, and not for long: whoever was asked may just have gone.

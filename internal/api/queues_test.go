@@ -15,6 +15,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/headgate/headgate/internal/yardstick"
+
 	"github.com/headgate/headgate/embedded"
 	"github.com/headgate/headgate/internal/api"
 	"github.com/headgate/headgate/queue"
@@ -233,21 +235,14 @@ func TestASlowStreamIsPutAsItComes(t *testing.T) {
 		b, err := io.ReadAll(res.Body)
 		answer <- fmt.Sprint(string(b), err)
 	})
-	tick := time.NewTicker(time.Millisecond)
-	defer tick.Stop()
 	for n := 1; n <= 3; n++ {
 		if _, err := io.WriteString(lines, "{\"text\":\"x\"}\n"); err != nil {
 			t.Fatal(err)
 		}
-		end := time.After(20 * time.Second)
-		for st, _ := q.Status(t.Context()); st.Depth < n; st, _ = q.Status(t.Context()) {
-			select {
-			case <-tick.C:
-			case <-end:
-				lines.Close()
-				t.Fatalf("line %d is not put while the next is awaited", n)
-			}
-		}
+		yardstick.Await(t, fmt.Sprintf("put: line %d, while the next is awaited", n), func() bool {
+			st, _ := q.Status(t.Context())
+			return st.Depth >= n
+		})
 	}
 	lines.Close()
 	if got := <-answer; !strings.Contains(got, `"put":3,`) {

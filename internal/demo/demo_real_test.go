@@ -16,6 +16,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/headgate/headgate/internal/yardstick"
 )
 
 // TestMain builds headgate as a user would: the room of these tests is the real one.
@@ -161,21 +163,10 @@ func childOf(t *testing.T, pid int) int {
 
 func awaitGone(t *testing.T, pid int) {
 	t.Helper()
-	tick := time.NewTicker(10 * time.Millisecond)
-	defer tick.Stop()
-	deadline := time.After(10 * time.Second)
-	for {
+	yardstick.Await(t, fmt.Sprintf("gone: the room, process %d", pid), func() bool {
 		state, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-		if err != nil || strings.Contains(string(state), ") Z ") {
-			return
-		}
-		select {
-		case <-tick.C:
-		case <-deadline:
-			syscall.Kill(pid, syscall.SIGKILL)
-			t.Fatalf("the room, process %d, is still there", pid)
-		}
-	}
+		return err != nil || strings.Contains(string(state), ") Z ")
+	})
 }
 
 // TestKeysWork plays a whole session at a terminal: raise the limit, hold the line,
@@ -228,16 +219,12 @@ func awaitPicture(t *testing.T, master *os.File, pattern string) string {
 	want := regexp.MustCompile(pattern)
 	var shown strings.Builder
 	buf := make([]byte, 64<<10)
-	deadline := time.Now().Add(20 * time.Second) // a picture comes each 200 ms
 	for !want.MatchString(shown.String()) {
 		n, err := master.Read(buf)
 		if err != nil {
 			t.Fatalf("%v, waiting for %s after:\n%s", err, pattern, tailOf(shown.String()))
 		}
 		shown.Write(buf[:n])
-		if time.Now().After(deadline) {
-			t.Fatalf("no %s in:\n%s", pattern, tailOf(shown.String()))
-		}
 	}
 	return shown.String()
 }

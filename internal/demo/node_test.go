@@ -12,6 +12,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/headgate/headgate/internal/yardstick"
 )
 
 // A played node is a process that does nothing, with the answers of another in front.
@@ -82,11 +84,8 @@ func playNodes(t *testing.T, n int) ([]*played, *cluster) {
 // eventually waits until something holds.
 func eventually(t *testing.T, what string, holds func() bool) {
 	t.Helper()
-	for end := time.Now().Add(20 * time.Second); !holds(); {
-		if !rest(t.Context(), 5*time.Millisecond) || time.Now().After(end) {
-			t.Fatalf("not within 20 s: %s", what)
-		}
-	}
+	t.Helper()
+	yardstick.Await(t, what, holds)
 }
 
 func TestNodesAreLookedAt(t *testing.T) {

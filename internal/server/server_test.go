@@ -16,7 +16,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
+
+	"github.com/headgate/headgate/internal/yardstick"
 
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/internal/config"
@@ -54,16 +55,7 @@ const oneRoom = "  - {name: shop, origin: ORIGIN, total_active_users: 1, new_use
 
 func eventually(t *testing.T, what string, ok func() bool) {
 	t.Helper()
-	tick := time.NewTicker(20 * time.Millisecond)
-	defer tick.Stop()
-	for end := time.Now().Add(15 * time.Second); ; <-tick.C {
-		if ok() {
-			return
-		}
-		if time.Now().After(end) {
-			t.Fatalf("not %s within 15 s", what)
-		}
-	}
+	yardstick.Await(t, what, ok)
 }
 
 type reply struct {

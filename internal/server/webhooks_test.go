@@ -19,6 +19,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/headgate/headgate/internal/yardstick"
+
 	"github.com/headgate/headgate/internal/api"
 	"github.com/headgate/headgate/internal/webhook"
 )
@@ -98,21 +100,17 @@ func (g *receiver) taken() (all []string) {
 	return all
 }
 
-// awaits waits for what is taken, in any order, and no longer than a minute.
+// awaits waits for what is taken, in any order.
 func (g *receiver) awaits(t *testing.T, what ...string) {
 	t.Helper()
 	slices.Sort(what)
-	tick := time.NewTicker(20 * time.Millisecond)
-	defer tick.Stop()
-	for end := time.Now().Add(time.Minute); ; <-tick.C {
+	yardstick.Await(t, fmt.Sprintf("taken: %q", what), func() bool {
 		got := g.taken()
-		if slices.Sort(got); slices.Equal(got, what) {
-			return
-		}
-		if time.Now().After(end) || len(got) > len(what) {
+		if slices.Sort(got); len(got) > len(what) {
 			t.Fatalf("got %q, want %q", got, what)
 		}
-	}
+		return slices.Equal(got, what)
+	})
 }
 
 // verify is Standard Webhooks 1.0.0, "Verifying signatures", by its text alone.

@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/headgate/headgate/internal/yardstick"
+
 	"github.com/nats-io/nats.go/jetstream"
 	"golang.org/x/sys/unix"
 
@@ -74,17 +76,12 @@ func TestAnEngineThatCouldNotWriteIsHealed(t *testing.T) {
 	if failed != 5 {
 		t.Fatalf("%d of 5 writes failed on a full disk", failed)
 	}
-	tick := time.NewTicker(50 * time.Millisecond)
-	defer tick.Stop()
-	for end := time.Now().Add(20 * time.Second); ; <-tick.C {
+	yardstick.Await(t, "healed", func() bool {
 		short, cancel := context.WithTimeout(ctx, time.Second)
 		_, err := d.store.CompareAndSwap(short, "k", rev, []byte("three"))
 		cancel()
 		if err == nil {
-			break
-		}
-		if time.Now().After(end) {
-			t.Fatalf("the engine is not healed: %v", err)
+			return true
 		}
 		if got, now, err := d.store.Load(ctx, "k"); err == nil {
 			rev = now
@@ -92,7 +89,8 @@ func TestAnEngineThatCouldNotWriteIsHealed(t *testing.T) {
 				t.Fatalf("%q after two was confirmed", got)
 			}
 		}
-	}
+		return false
+	})
 	d.want("k", "three")
 }
 

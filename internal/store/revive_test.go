@@ -11,6 +11,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/headgate/headgate/internal/yardstick"
 )
 
 type told struct {
@@ -55,13 +57,7 @@ func (d *disk) restart() {
 
 func (d *disk) until(what string, ok func() bool) {
 	d.t.Helper()
-	tick := time.NewTicker(20 * time.Millisecond)
-	defer tick.Stop()
-	for end := time.Now().Add(20 * time.Second); !ok(); <-tick.C {
-		if time.Now().After(end) {
-			d.t.Fatal("never: " + what)
-		}
-	}
+	yardstick.Await(d.t, what, ok)
 }
 
 // write writes as a counter does: after a failure it loads and tries again.

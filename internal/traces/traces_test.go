@@ -16,6 +16,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/headgate/headgate/internal/yardstick"
+
 	tracepb "go.opentelemetry.io/proto/otlp/trace/v1"
 	"google.golang.org/protobuf/encoding/protowire"
 
@@ -347,21 +349,19 @@ func TestTheEnd(t *testing.T) {
 	g = record(t, Config{Sample: 1}, silent)
 	t.Cleanup(func() { close(leave) })
 	h = g.Request("shop", http.HandlerFunc(origin))
+	stick := yardstick.Start(t)
 	began := time.Now()
 	for range maxQueued + 2*maxBatch + 100 { // nobody waits for the collector
 		ask(h, stranger)
 	}
-	if took := time.Since(began); took > tryFor {
-		t.Errorf("requests waited: %v", took)
-	}
+	stick.Judge(t, "requests beside a silent collector", time.Since(began), yardstick.Bound{Design: tryFor / 2,
+		Requests: 100})
 	if n, _ := g.Totals(); n.Full < 100 {
 		t.Errorf("more than fits was queued: %+v", n)
 	}
 	began = time.Now()
 	g.stop()
-	if took := time.Since(began); took > 10*flushFor {
-		t.Errorf("the end took %v", took)
-	}
+	stick.Judge(t, "the end", time.Since(began), yardstick.Bound{Design: 2 * flushFor, Requests: 100})
 	n, _ := g.Totals()
 	if n.Sent != 0 || n.Full+n.Ended != maxQueued+2*maxBatch+100 {
 		t.Errorf("not all is counted: %+v", n)

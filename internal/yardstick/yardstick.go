@@ -23,28 +23,36 @@ import (
 // word about what was awaited, or a fifth of the time that is left, if that is less.
 const spare = 10 * time.Second
 
-// A Test is what this package needs of a *testing.T.
-type Test interface {
+// A Waiter is what Await needs of a *testing.T. Of a *testing.B it knows no deadline.
+type Waiter interface {
 	Helper()
-	Deadline() (time.Time, bool)
+	Fatalf(format string, args ...any)
+}
+
+// A Test is what a Stick needs of a *testing.T or *testing.B.
+type Test interface {
+	Waiter
 	TempDir() string
 	Cleanup(func())
 	Logf(format string, args ...any)
 	Error(args ...any)
 	Errorf(format string, args ...any)
-	Fatalf(format string, args ...any)
 }
 
 // Await calls ok until it returns true, and returns how long that took. It fails the test
 // when the time that go test gives the process is nearly over: no earlier, because how
 // long anything takes depends on what else the machine does.
-func Await(t Test, what string, ok func() bool) time.Duration {
+func Await(t Waiter, what string, ok func() bool) time.Duration {
 	t.Helper()
 	begin := time.Now()
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()
-	end, bounded := t.Deadline()
-	end = end.Add(-min(spare, time.Until(end)/5))
+	var end time.Time
+	d, bounded := t.(interface{ Deadline() (time.Time, bool) })
+	if bounded {
+		end, bounded = d.Deadline()
+		end = end.Add(-min(spare, time.Until(end)/5))
+	}
 	for !ok() {
 		if bounded && time.Now().After(end) {
 			t.Fatalf("not %s in the %v until go test ends", what, time.Since(begin))
