@@ -16,6 +16,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/headgate/headgate/internal/yardstick"
+
 	"github.com/headgate/headgate/internal/loopback"
 	"github.com/rogpeppe/go-internal/testscript"
 )
@@ -28,9 +30,14 @@ func TestMain(m *testing.M) {
 // with the real main in a process of its own. $TAKEN is an address on which
 // something else listens, $RECEIVER one at which POST /takes is answered by 204,
 // and all else by 404.
-func TestScripts(t *testing.T) {
+func TestScripts(t *testing.T) { runScripts(t, "testdata/script") }
+
+func runScripts(t *testing.T, dir string) {
+	t.Helper()
+	deadline, _ := t.Deadline()
 	testscript.Run(t, testscript.Params{
-		Dir: "testdata/script",
+		Dir:      dir,
+		Deadline: deadline,
 		Setup: func(env *testscript.Env) error {
 			taken, err := net.Listen("tcp", "127.0.0.1:0")
 			if err != nil {
@@ -57,7 +64,9 @@ func TestScripts(t *testing.T) {
 			return nil
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
-			"awaits": awaits,
+			"awaits": func(ts *testscript.TestScript, neg bool, args []string) {
+				awaits(ts, deadline, neg, args)
+			},
 			"exits":  exits,
 			"from":   from,
 			"serves": serves,
@@ -141,28 +150,31 @@ func visit(url string) error {
 }
 
 // awaits URL [TEXT] asks until the answer is 200 and has the text in it.
-func awaits(ts *testscript.TestScript, neg bool, args []string) {
+func awaits(ts *testscript.TestScript, end time.Time, neg bool, args []string) {
 	if neg || len(args) < 1 || len(args) > 2 {
 		ts.Fatalf("usage: awaits URL [TEXT]")
 	}
 	want := strings.Join(args[1:], "")
-	tick := time.NewTicker(20 * time.Millisecond)
-	defer tick.Stop()
-	last := ""
-	for end := time.Now().Add(20 * time.Second); time.Now().Before(end); <-tick.C {
+	yardstick.Await(helper{ts, end}, args[0]+" answers "+want, func() bool {
 		res, err := http.Get(args[0])
 		if err != nil {
-			last = err.Error()
-			continue
+			return false
 		}
+		defer res.Body.Close()
 		b, err := io.ReadAll(res.Body)
-		res.Body.Close()
-		if last = string(b); err == nil && res.StatusCode == 200 && strings.Contains(last, want) {
-			return
-		}
-	}
-	ts.Fatalf("%s did not answer %q within 20 s, but %s", args[0], want, last)
+		return err == nil && res.StatusCode == 200 && strings.Contains(string(b), want)
+	})
 }
+
+// helper is a script as yardstick takes it.
+type helper struct {
+	*testscript.TestScript
+	end time.Time // of go test; zero: never
+}
+
+func (helper) Helper() {}
+
+func (h helper) Deadline() (time.Time, bool) { return h.end, !h.end.IsZero() }
 
 // visits URL FILE asks as an app does that has no cookie yet, and keeps the answer.
 func visits(ts *testscript.TestScript, neg bool, args []string) {
