@@ -6,6 +6,7 @@ import (
 	"crypto/tls"
 	"log/slog"
 	random "math/rand/v2"
+	"net"
 	"net/url"
 	"strings"
 	"time"
@@ -34,7 +35,19 @@ type Remote struct {
 	Servers []string     // host:port of each engine
 	TLS     *tls.Config  // of this process: Certificates, RootCAs and ServerName
 	Log     *slog.Logger // default: discard
+
+	// Dial opens the connection in place of TLS to Servers. Nil: it is not replaced.
+	Dial func(account string) (net.Conn, error)
 }
+
+// A dialer gives nats.go connections of one account.
+type dialer struct {
+	dial    func(account string) (net.Conn, error)
+	account string
+}
+
+// InProcessConn implements nats.InProcessConnProvider.
+func (d dialer) InProcessConn() (net.Conn, error) { return d.dial(d.account) }
 
 // Connect makes a connection to one of the engines, whichever answers. It outlives
 // them: when the one is gone another is tried, without end, until the caller
@@ -63,8 +76,12 @@ func Connect(ctx context.Context, r Remote) (*nats.Conn, error) {
 	}
 	told := reporter{who: "store node", log: r.Log}
 	options := append(told.options(), steady(r.Name)...)
-	options = append(options, nats.Secure(r.TLS.Clone()), nats.TLSHandshakeFirst(),
-		nats.IgnoreDiscoveredServers())
+	if r.Dial != nil {
+		options = append(options, nats.InProcessServer(dialer{r.Dial, ""}))
+	} else {
+		options = append(options, nats.Secure(r.TLS.Clone()), nats.TLSHandshakeFirst())
+	}
+	options = append(options, nats.IgnoreDiscoveredServers())
 	// What a worker is answered is for this connection alone: see doorkeeper.
 	secret := rand.Text()
 	options = append(options, nats.UserInfo(secret, ""), nats.CustomInboxPrefix(rights.Inbox(secret)))

@@ -70,6 +70,10 @@ type Config struct {
 	Log     *slog.Logger // default: discard
 	Name    string       // of the server, unique in a cluster; default "headgate"
 	Cluster *Cluster     // default: alone, and no port is opened
+
+	// Dial opens a connection to an engine that runs elsewhere, for an account: "" is that of the
+	// records, others are those of pairs of data centres. Nil starts an engine in Dir.
+	Dial func(account string) (net.Conn, error)
 }
 
 // A Server is an engine that runs.
@@ -107,6 +111,9 @@ func Open(ctx context.Context, cfg Config) (*Server, error) {
 		c.revocations, s.cfg.Cluster = &s.revoked, &c
 		s.Revoke(c.Revoked)
 	}
+	if cfg.Dial != nil {
+		return s, s.connect()
+	}
 	engine, err := s.start(ctx)
 	if err != nil {
 		if ctx.Err() != nil || !readable(cfg.Dir) || notOfFolder(err) {
@@ -138,6 +145,9 @@ func (s *Server) connect() error {
 	s.cross = map[string]*nats.Conn{}
 	for _, d := range s.cfg.Cluster.Others {
 		as := append(slices.Clone(options), nats.UserInfo(d.account(), ""))
+		if s.cfg.Dial != nil {
+			as = append(as, nats.InProcessServer(dialer{s.cfg.Dial, d.account()}))
+		}
 		if s.cross[d.Name], err = nats.Connect("", as...); err != nil {
 			return err
 		}
@@ -262,6 +272,9 @@ func (s *Server) Conn() *nats.Conn { return s.conn }
 // whichever engine runs now. It waits for none to start: the connection asks with
 // its own lock held, and whoever would speak over it waited too.
 func (s *Server) InProcessConn() (net.Conn, error) {
+	if s.cfg.Dial != nil {
+		return s.cfg.Dial("")
+	}
 	engine := s.engine.Load()
 	if engine == nil {
 		return nil, ErrClosed
@@ -311,13 +324,13 @@ func (s *Server) writes() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	engine := s.engine.Load()
-	return s.closed || engine != nil && engine.JetStreamEnabled()
+	return s.closed || s.cfg.Dial != nil || engine != nil && engine.JetStreamEnabled()
 }
 
 func (s *Server) restart(ctx context.Context) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.closed {
+	if s.closed || s.cfg.Dial != nil {
 		return
 	}
 	s.stopLocked()

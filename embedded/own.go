@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"net"
 	"strings"
 
 	"github.com/nats-io/nats.go"
@@ -21,6 +22,9 @@ type Own struct {
 	CA        string       // PEM file of whom to trust; "" is the system
 	Cert, Key string       // PEM files of this process, both or none
 	Log       *slog.Logger // default: discard
+
+	// Dial opens the connection in place of one to URLs. Nil: it is not replaced.
+	Dial func(account string) (net.Conn, error)
 
 	// Look is called at each connection; its error is logged. Nil looks at nothing.
 	Look func(*nats.Conn) error
@@ -64,6 +68,9 @@ func (o *Own) options() ([]nats.Option, error) {
 		options = append(options, seed)
 	case o.Login != nil:
 		options = append(options, nats.UserInfoHandler(o.Login))
+	}
+	if o.Dial != nil {
+		options = append(options, nats.InProcessServer(dialer{o.Dial, ""}))
 	}
 	if o.CA != "" {
 		options = append(options, nats.RootCAs(o.CA))

@@ -1,6 +1,7 @@
 package deliver
 
 import (
+	"context"
 	"fmt"
 	"net"
 	"net/netip"
@@ -81,6 +82,10 @@ func reserved() []netip.Prefix {
 }
 
 // dialer connects to a target's host.
-func (t Target) dialer(host string) *net.Dialer {
-	return &net.Dialer{Timeout: dialTimeout, Control: guard(host), Resolver: t.Resolver}
+func (t Target) dialer(host string) func(ctx context.Context, network, addr string) (net.Conn, error) {
+	if t.Dial != nil {
+		return t.Dial
+	}
+	d := &net.Dialer{Timeout: dialTimeout, Control: guard(host), Resolver: t.Resolver}
+	return d.DialContext
 }

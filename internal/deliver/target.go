@@ -2,6 +2,7 @@ package deliver
 
 import (
 	"cmp"
+	"context"
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
@@ -34,6 +35,9 @@ type Target struct {
 
 	// Resolver finds the address of the url's host. Nil: the system's.
 	Resolver *net.Resolver
+
+	// Dial opens the connections to the target. Nil: TCP, to addresses that the guard lets pass.
+	Dial func(ctx context.Context, network, addr string) (net.Conn, error)
 
 	// Around stands around the transport of the deliveries, whose headers it may change. Nil:
 	// nothing.
@@ -115,7 +119,7 @@ func Open(t Target) (*HTTP, error) {
 	protocols := new(http.Protocols)
 	protocols.SetHTTP1(true)
 	h.transport = &http.Transport{
-		DialContext:            t.dialer(h.url.Hostname()).DialContext,
+		DialContext:            t.dialer(h.url.Hostname()),
 		TLSClientConfig:        conf,
 		TLSHandshakeTimeout:    dialTimeout,
 		Protocols:              protocols,

@@ -51,6 +51,7 @@ func waiters() map[string]string {
 		"examples/criteo/watch.go":       "watch waits for the client before it returns",
 		"tests/crowd/origin.go":          "Close waits for the server's end",
 		"tests/crowd/process.go":         "Stop waits for the process",
+		"tests/world/broker/broker.go":   "a bubble waits for all that read and write, which Close ends",
 
 		"examples/azure-ratelimit/api.go":       "close waits for the server's end",
 		"examples/azure-ratelimit/database.go":  "close waits for the server's end",

@@ -27,12 +27,14 @@
 package proxy
 
 import (
+	"context"
 	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
 	"log"
 	"log/slog"
+	"net"
 	"net/http"
 	"net/http/httputil"
 	"net/netip"
@@ -64,6 +66,9 @@ type Config struct {
 	// KeepCommands leaves the origin's commands in the header of its answer: the
 	// handler around the proxy obeys and removes them.
 	KeepCommands bool
+
+	// Dial opens the connections to the origin. Nil: TCP.
+	Dial func(ctx context.Context, network, addr string) (net.Conn, error)
 
 	DialTimeout           time.Duration // 5 s
 	ResponseHeaderTimeout time.Duration // 60 s, from the end of the request's body

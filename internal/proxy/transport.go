@@ -22,6 +22,9 @@ type transport interface {
 type dialFunc func(ctx context.Context, network, addr string) (net.Conn, error)
 
 func dialer(cfg *Config) dialFunc {
+	if cfg.Dial != nil {
+		return cfg.Dial
+	}
 	d := &net.Dialer{Timeout: limit(cfg.DialTimeout, 5*time.Second)}
 	return d.DialContext
 }

@@ -41,7 +41,7 @@ func (k *durable) openShared(ctx context.Context, cfg *config.Config) error {
 		return err
 	}
 	k.bus = store.NewBus(k.node.NATS)
-	k.node.Version, k.node.Log = readBuild().version, k.log
+	k.node.Version, k.node.Log, k.node.Boot = readBuild().version, k.log, k.machine.Boot
 	return k.awaitRecords(ctx)
 }
 
@@ -62,17 +62,18 @@ func (k *durable) openCluster(ctx context.Context, c *config.Cluster) error {
 		if err := k.folder.Claim(c.Datacenter + "/" + node); err != nil {
 			return err
 		}
-		e := embedded.Config{Dir: k.folder.Engine(), Log: k.log, Name: node, Cluster: &embedded.Cluster{
+		e := embedded.Config{Dir: k.folder.Engine(), Log: k.log, Name: node, Dial: k.machine.Engine}
+		e.Cluster = &embedded.Cluster{
 			Name: c.Datacenter, Listen: c.Listen, Routes: c.Routes(), Advertise: c.RouteTo(c.Node),
 			Peers: c.Others(), TLS: t, Leaf: c.Leaf(), Others: others(c),
 			Revoked: k.revokedHere(),
-		}}
+		}
 		if k.engine, err = embedded.Open(ctx, e); err != nil {
 			return k.folder.Fault("the engine does not start", err)
 		}
 		k.node.NATS = k.engine.Conn()
 	} else if k.node.NATS, err = embedded.Connect(ctx, embedded.Remote{
-		Name: node, Servers: c.Servers(), TLS: t, Log: k.log,
+		Name: node, Servers: c.Servers(), TLS: t, Log: k.log, Dial: k.machine.Engine,
 	}); err != nil {
 		return fmt.Errorf("connect to the store nodes: %w", err)
 	}

@@ -42,6 +42,8 @@ type durable struct {
 	serial string                // of this node's certificate in the cluster
 	log    *slog.Logger
 
+	machine Machine
+
 	revoked    []api.Revoked // as followRevoked read it last
 	revokedNew chan struct{} // has room for one
 
@@ -51,8 +53,11 @@ type durable struct {
 	signing *checkout.Keys // derived from the sealing keys
 }
 
-func openDurable(ctx context.Context, cfg *config.Config, log *slog.Logger) (*durable, error) {
-	k := &durable{log: log, revokedNew: make(chan struct{}, 1), signing: checkout.NewKeys(time.Now)}
+func openDurable(
+	ctx context.Context, m Machine, cfg *config.Config, log *slog.Logger,
+) (*durable, error) {
+	k := &durable{log: log, machine: m,
+		revokedNew: make(chan struct{}, 1), signing: checkout.NewKeys(time.Now)}
 	var err error
 	if k.folder, err = folder.Open(cfg.Data); err != nil {
 		return nil, err
@@ -85,7 +90,8 @@ func (k *durable) open(ctx context.Context) (err error) {
 	if keys, err = k.rotate(keys, time.Now()); err != nil {
 		return err
 	}
-	k.engine, err = embedded.Open(ctx, embedded.Config{Dir: k.folder.Engine(), Log: k.log})
+	k.engine, err = embedded.Open(ctx, embedded.Config{
+		Dir: k.folder.Engine(), Log: k.log, Dial: k.machine.Engine})
 	if err != nil {
 		return k.folder.Fault("the engine does not start", err)
 	}
@@ -114,6 +120,7 @@ func (k *durable) openRecords(ctx context.Context, keys []folder.SealingKey) (er
 		NATS: k.engine.Conn(), Copies: k.folder.Records(), Keys: ringOf(keys, nil),
 		Heal: k.engine.Heal, Log: k.log,
 		Alone: true, // the folder is locked
+		Boot:  k.machine.Boot,
 	})
 	if err != nil {
 		return err

@@ -68,7 +68,7 @@ func (s *Server) openEnvoy(cfg *config.Config) (err error) {
 		ec.Headers = envoy.StandardHeaders()
 	}
 	g.service = envoy.New(ec)
-	if g.listener, err = listen(c.Listen, "envoy.listen"); err != nil {
+	if g.listener, err = s.machine.listen(c.Listen, "envoy.listen"); err != nil {
 		return err
 	}
 	s.envoy = g

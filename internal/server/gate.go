@@ -208,6 +208,7 @@ func (s *Server) connect(g *gate, all *config.Config) (err error) {
 	g.proxy, err = proxy.New(proxy.Config{
 		Origin: g.file.Origin, Trusted: all.TrustedProxies, StripCookiePrefix: "__cfwaitingroom",
 		KeepCommands: g.made.obeys(), Log: s.log, OnAnswer: g.origin.add, Around: s.around(),
+		Dial: s.machine.Dial,
 		OnHealth: func(up bool) {
 			s.log.Warn("origin changed", "room", name, "up", up)
 			room.OriginUp(up)
@@ -271,6 +272,7 @@ func (s *Server) roomConfig(all *config.Config, c *config.Room) (headgate.RoomCo
 		ClientAddr: clientAddr(all.TrustedProxies),
 		Secure:     secure(all.TrustedProxies, c.CookieSecure),
 		SameSite:   sameSite(c.CookieSameSite),
+		Boot:       s.machine.Boot,
 	}, err
 }
 

@@ -161,7 +161,7 @@ func TestAReloadThatIsLeftBehindSaysSo(t *testing.T) {
 // damage makes the record of a room unreadable while headgate is stopped.
 func (p *process) damage(room string) {
 	p.t.Helper()
-	k, err := openDurable(p.t.Context(), &config.Config{Data: p.dir + "/data"}, p.s.log)
+	k, err := openDurable(p.t.Context(), Machine{}, &config.Config{Data: p.dir + "/data"}, p.s.log)
 	if err != nil {
 		p.t.Fatal(err)
 	}

@@ -382,6 +382,7 @@ func TestARecordOfANewStoreIsTaken(t *testing.T) {
 		}
 	}
 }
+
 // passes makes calls of one key at all nodes in turn until it has been refused often: exactly so
 // many pass, on whichever node. A call that who counts did not answer in time was refused, and may
 // have been counted.

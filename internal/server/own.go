@@ -30,7 +30,7 @@ func (k *durable) openOwn(ctx context.Context, e *config.Engine) (err error) {
 	}
 	k.about = api.Cluster{Engine: strings.Join(e.URLs, ","), Store: []string{}}
 	own := embedded.Own{Name: "headgate " + node, URLs: e.URLs, CA: e.CA, Cert: e.Cert, Key: e.Key,
-		Log: k.log, Look: store.TooOld}
+		Log: k.log, Look: store.TooOld, Dial: k.machine.Engine}
 	switch e.Kind {
 	case config.CredentialJWT:
 		own.Creds = e.Credentials

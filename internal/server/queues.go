@@ -122,6 +122,7 @@ func (s *Server) describe(cfg *config.Config, c *config.Queue) (*openQueue, erro
 		KeyWindow:  cmp.Or(c.KeyWindow, -1), // the zero of a queue is its default
 		MaxWaiting: int(c.MaxWaiting), MaxBytes: c.MaxBytes, Weights: map[string]int{},
 		NATS: k.node.NATS, Replicas: k.node.Replicas, Node: k.node.Node, Log: s.log,
+		Boot: s.machine.Boot,
 	}
 	if k.engine != nil {
 		q.config.NATS, q.config.Heal = k.engine.Conn(), k.engine.Heal

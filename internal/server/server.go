@@ -56,6 +56,7 @@ const (
 type Server struct {
 	cfg     *config.Config // as at the start: what a reload leaves as it is
 	log     *slog.Logger
+	machine Machine
 	began   time.Time
 	ready   atomic.Bool
 	ending  atomic.Bool
@@ -89,10 +90,17 @@ type Server struct {
 
 // Open builds the rooms and binds both addresses. Run must follow, or Close.
 func Open(ctx context.Context, cfg *config.Config, log *slog.Logger) (*Server, error) {
+	return OpenOn(ctx, Machine{}, cfg, log)
+}
+
+// OpenOn is Open on a machine that the caller provides.
+func OpenOn(
+	ctx context.Context, m Machine, cfg *config.Config, log *slog.Logger,
+) (*Server, error) {
 	if err := raiseFiles(log); err != nil {
 		return nil, err
 	}
-	s := &Server{cfg: cfg, log: log, began: time.Now(), running: make(chan struct{})}
+	s := &Server{cfg: cfg, log: log, machine: m, began: time.Now(), running: make(chan struct{})}
 	s.conns.Most, s.conns.Log = s.mostConnections, log
 	err := CheckFiles(cfg)
 	if err != nil {
@@ -107,7 +115,7 @@ func Open(ctx context.Context, cfg *config.Config, log *slog.Logger) (*Server, e
 	if s.crawlers, err = cfg.NewCrawlers(); err != nil {
 		return nil, err
 	}
-	if s.durable, err = openDurable(ctx, cfg, log); err != nil {
+	if s.durable, err = openDurable(ctx, m, cfg, log); err != nil {
 		return nil, err
 	}
 	s.store, s.analytics = s.durable.store, s.newAnalytics()
@@ -165,10 +173,10 @@ func (s *Server) open(ctx context.Context, cfg *config.Config) (err error) {
 	if err != nil {
 		return err
 	}
-	if s.public, err = listen(cfg.Listen, "listen"); err != nil {
+	if s.public, err = s.machine.listen(cfg.Listen, "listen"); err != nil {
 		return err
 	}
-	if s.admin, err = listen(cfg.AdminListen, "admin_listen"); err != nil {
+	if s.admin, err = s.machine.listen(cfg.AdminListen, "admin_listen"); err != nil {
 		s.public.Close()
 		return err
 	}
@@ -217,14 +225,6 @@ func (e *AddressError) Hint() string {
 		return "another program may use it: stop that one or set " + key + " to a free address"
 	}
 	return "set " + key + " to an address of this machine, such as :8080"
-}
-
-func listen(addr, key string) (net.Listener, error) {
-	l, err := net.Listen("tcp", addr)
-	if err != nil {
-		return nil, &AddressError{Key: key, Addr: addr, Err: err}
-	}
-	return l, nil
 }
 
 // Addr and AdminAddr are where the server listens.

@@ -28,6 +28,7 @@ type target struct {
 	keyIsID bool // see deliver.Target
 	log     *slog.Logger
 	around  func(http.RoundTripper) http.RoundTripper
+	dial    dialFunc
 	current atomic.Pointer[deliver.HTTP]
 
 	mu   sync.Mutex // guards what follows
@@ -37,7 +38,7 @@ type target struct {
 
 // openTarget reads the files of a target.
 func openTarget(queue string, c *config.QueueTarget, s *Server) (*target, error) {
-	t := &target{queue: queue, file: *c, log: s.log, around: s.around()}
+	t := &target{queue: queue, file: *c, log: s.log, around: s.around(), dial: s.machine.Dial}
 	return t, t.readLocked() // nobody else knows of it yet
 }
 
@@ -65,7 +66,7 @@ func (t *target) readLocked() error {
 	if err != nil {
 		return err
 	}
-	d.Around = t.around
+	d.Around, d.Dial = t.around, t.dial
 	d.KeyIsID = t.keyIsID
 	next, err := deliver.Open(d)
 	if err != nil {

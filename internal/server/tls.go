@@ -48,7 +48,7 @@ func (s *Server) openTLS(ctx context.Context, cfg *config.Config) error {
 	if h.keeper, err = s.openKeeper(ctx, cfg); err != nil {
 		return err
 	}
-	if h.listener, err = listen(cfg.TLS.Listen, "tls.listen"); err != nil {
+	if h.listener, err = s.machine.listen(cfg.TLS.Listen, "tls.listen"); err != nil {
 		return err
 	}
 	s.https = h

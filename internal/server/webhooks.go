@@ -94,7 +94,7 @@ func (s *Server) openWebhook(
 	ctx context.Context, c *config.Webhook, was *openWebhook,
 ) (*openWebhook, error) {
 	w := &openWebhook{file: *c, choice: webhook.Choice{Kinds: c.On, Rooms: c.Rooms}}
-	w.target = &target{queue: config.WebhookQueue + c.Name, keyIsID: true, log: s.log,
+	w.target = &target{queue: config.WebhookQueue + c.Name, keyIsID: true, log: s.log, dial: s.machine.Dial,
 		file: *targetOf(c)}
 	err := w.target.readLocked() // nobody else knows of it yet
 	switch {
@@ -124,6 +124,7 @@ func (s *Server) openWebhookQueue(ctx context.Context, w *openWebhook) (*queue.Q
 		MaxAttempts: webhookAttempts, MinBackoff: time.Second, MaxBackoff: webhookBackoff,
 		KeyWindow: webhookKeys, MaxWaiting: webhookWaiting, MaxBytes: webhookBytes,
 		NATS: k.node.NATS, Replicas: k.node.Replicas, Node: k.node.Node, Log: s.log,
+		Boot: s.machine.Boot,
 	}
 	if k.engine != nil {
 		c.NATS, c.Heal = k.engine.Conn(), k.engine.Heal

@@ -7,8 +7,10 @@ import (
 )
 
 // Nothing is answered once it has ended, however much is asked at that moment.
-func TestNothingIsAnsweredAfterTheEnd(t *testing.T) {
-	b := NewBus(newDisk(t).engine.Conn())
+func TestNothingIsAnsweredAfterTheEnd(t *testing.T) { withEngines(t, testNothingIsAnsweredAfterTheEnd) }
+
+func testNothingIsAnsweredAfterTheEnd(t *testing.T, d *disk) {
+	b := NewBus(d.engine.Conn())
 	for range 200 {
 		var ended atomic.Bool
 		deaf, err := b.Serve("who", func(context.Context, []byte) []byte {

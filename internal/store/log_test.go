@@ -37,7 +37,10 @@ func all(t *testing.T, l *Log) (texts []string) {
 }
 
 func TestALogKeepsItsOrderThroughARestart(t *testing.T) {
-	d := newDisk(t)
+	withEngines(t, testALogKeepsItsOrderThroughARestart)
+}
+
+func testALogKeepsItsOrderThroughARestart(t *testing.T, d *disk) {
 	l := openLog(t, d, 0)
 	if got := all(t, l); got != nil {
 		t.Errorf("an empty log has %v", got)
@@ -82,7 +85,10 @@ func TestALogKeepsItsOrderThroughARestart(t *testing.T) {
 }
 
 func TestOfTwoWhoAppendBehindTheSameEntryOneDoes(t *testing.T) {
-	d := newDisk(t)
+	withEngines(t, testOfTwoWhoAppendBehindTheSameEntryOneDoes)
+}
+
+func testOfTwoWhoAppendBehindTheSameEntryOneDoes(t *testing.T, d *disk) {
 	l := openLog(t, d, 0)
 	seq, err := l.Append(t.Context(), []byte("a"), 0)
 	if err != nil {
@@ -99,8 +105,9 @@ func TestOfTwoWhoAppendBehindTheSameEntryOneDoes(t *testing.T) {
 	}
 }
 
-func TestAFullLogRefuses(t *testing.T) {
-	d := newDisk(t)
+func TestAFullLogRefuses(t *testing.T) { withEngines(t, testAFullLogRefuses) }
+
+func testAFullLogRefuses(t *testing.T, d *disk) {
 	l := openLog(t, d, 100<<10)
 	if _, err := l.Append(t.Context(), make([]byte, MaxEntry+1), Anywhere); !errors.Is(err, ErrTooLarge) {
 		t.Errorf("too large: %v", err)
@@ -165,7 +172,10 @@ func (s *lossy) openLog(t *testing.T) *Log {
 
 // When a leader dies its answers are lost, and it may have written.
 func TestAnEntryWhoseAnswerIsLostIsWrittenOnce(t *testing.T) {
-	d := newDisk(t)
+	withEngines(t, testAnEntryWhoseAnswerIsLostIsWrittenOnce)
+}
+
+func testAnEntryWhoseAnswerIsLostIsWrittenOnce(t *testing.T, d *disk) {
 	s := &lossy{InProcessConnProvider: d.engine, what: `"seq":`}
 	l := s.openLog(t)
 	for i, after := range []uint64{Anywhere, 1} {
@@ -187,7 +197,10 @@ func TestAnEntryWhoseAnswerIsLostIsWrittenOnce(t *testing.T) {
 }
 
 func TestAnEntryThatIsLostOnTheWayIsReadAgain(t *testing.T) {
-	d := newDisk(t)
+	withEngines(t, testAnEntryThatIsLostOnTheWayIsReadAgain)
+}
+
+func testAnEntryThatIsLostOnTheWayIsReadAgain(t *testing.T, d *disk) {
 	s := &lossy{InProcessConnProvider: d.engine, what: "the second"}
 	l := s.openLog(t)
 	var got []uint64
@@ -213,8 +226,9 @@ func TestAnEntryThatIsLostOnTheWayIsReadAgain(t *testing.T) {
 }
 
 // The server that keeps a reader may die with it.
-func TestAReaderThatIsLostIsMadeAnew(t *testing.T) {
-	d := newDisk(t)
+func TestAReaderThatIsLostIsMadeAnew(t *testing.T) { withEngines(t, testAReaderThatIsLostIsMadeAnew) }
+
+func testAReaderThatIsLostIsMadeAnew(t *testing.T, d *disk) {
 	l := openLog(t, d, 0)
 	put := func(text string) {
 		t.Helper()
@@ -255,7 +269,10 @@ func TestAReaderThatIsLostIsMadeAnew(t *testing.T) {
 }
 
 func TestLogsThatHoldSomethingAreListed(t *testing.T) {
-	d := newDisk(t)
+	withEngines(t, testLogsThatHoldSomethingAreListed)
+}
+
+func testLogsThatHoldSomethingAreListed(t *testing.T, d *disk) {
 	l := openLog(t, d, 0)
 	if all, err := LogSizes(t.Context(), d.engine.Conn()); err != nil || len(all) != 0 {
 		t.Fatalf("of an empty log: %v %v", all, err)

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"os"
 	"path/filepath"
 	"slices"
@@ -15,6 +16,8 @@ import (
 	"testing"
 
 	"github.com/headgate/headgate/embedded"
+	"github.com/headgate/headgate/tests/world/broker"
+	"github.com/headgate/headgate/tests/world/network"
 )
 
 // disk is a folder with an engine and second copies, which can be closed and
@@ -22,6 +25,7 @@ import (
 type disk struct {
 	t      testing.TB
 	dir    string
+	broker *broker.Broker // in place of nats-server, nil for that
 	engine *embedded.Server
 	store  *NATS
 	heals  atomic.Int64
@@ -36,12 +40,40 @@ func newDisk(t testing.TB) *disk {
 	return d
 }
 
+// withEngines runs a test with nats-server, and with the broker of tests/world: what holds for
+// the one holds for the other.
+func withEngines(t *testing.T, test func(t *testing.T, d *disk)) {
+	t.Run("nats-server", func(t *testing.T) { test(t, newDisk(t)) })
+	t.Run("broker", func(t *testing.T) {
+		d := &disk{t: t, dir: t.TempDir(), broker: broker.New(1, "n1")}
+		t.Cleanup(d.broker.Close)
+		d.open()
+		t.Cleanup(d.close)
+		test(t, d)
+	})
+}
+
+// dial connects to the broker.
+func (d *disk) dial() func(account string) (net.Conn, error) {
+	if d.broker == nil {
+		return nil
+	}
+	n := network.New(1, 0, 0)
+	return func(account string) (net.Conn, error) {
+		near, far, err := n.Pipe("n1", "n1")
+		if err == nil {
+			d.broker.Serve("n1", account, far)
+		}
+		return near, err
+	}
+}
+
 func (d *disk) path(name string) string { return filepath.Join(d.dir, name) }
 
 func (d *disk) open() {
 	d.t.Helper()
 	var err error
-	d.engine, err = embedded.Open(d.t.Context(), embedded.Config{Dir: d.path("engine")})
+	d.engine, err = embedded.Open(d.t.Context(), embedded.Config{Dir: d.path("engine"), Dial: d.dial()})
 	if err != nil {
 		d.t.Fatal(err)
 	}
@@ -77,8 +109,9 @@ func (d *disk) want(key, value string) uint64 {
 	return rev
 }
 
-func TestNATSConforms(t *testing.T) {
-	d := newDisk(t)
+func TestNATSConforms(t *testing.T) { withEngines(t, testNATSConforms) }
+
+func testNATSConforms(t *testing.T, d *disk) {
 	conform(t, d.store)
 	rivals(t, d.store)
 	if d.heals.Load() != 0 {
@@ -86,8 +119,9 @@ func TestNATSConforms(t *testing.T) {
 	}
 }
 
-func TestNATSWithoutCopiesConforms(t *testing.T) {
-	d := newDisk(t)
+func TestNATSWithoutCopiesConforms(t *testing.T) { withEngines(t, testNATSWithoutCopiesConforms) }
+
+func testNATSWithoutCopiesConforms(t *testing.T, d *disk) {
 	s, err := OpenNATS(t.Context(), NATSConfig{Conn: d.engine.Conn()})
 	if err != nil {
 		t.Fatal(err)
@@ -95,8 +129,9 @@ func TestNATSWithoutCopiesConforms(t *testing.T) {
 	conform(t, s)
 }
 
-func TestAValueOutlivesTheEngine(t *testing.T) {
-	d := newDisk(t)
+func TestAValueOutlivesTheEngine(t *testing.T) { withEngines(t, testAValueOutlivesTheEngine) }
+
+func testAValueOutlivesTheEngine(t *testing.T, d *disk) {
 	rev := d.put("counter.shop", "one", 0)
 	rev = d.put("counter.shop", "two", rev)
 	d.put("counter.blog", "other", 0)
@@ -115,8 +150,9 @@ func TestAValueOutlivesTheEngine(t *testing.T) {
 }
 
 // Any key is a subject and a file name.
-func TestAnyKeyIsKept(t *testing.T) {
-	d := newDisk(t)
+func TestAnyKeyIsKept(t *testing.T) { withEngines(t, testAnyKeyIsKept) }
+
+func testAnyKeyIsKept(t *testing.T, d *disk) {
 	keys := []string{"a b", "*", ">", "x.*", "..", ".", "a..b", ".a", "a.", "ü", "\x00", "%41", "A",
 		"a/b", "../../x", strings.Repeat("x", 64), "-_~"}
 	for i, key := range keys {
@@ -137,8 +173,9 @@ func TestAnyKeyIsKept(t *testing.T) {
 	}
 }
 
-func TestTooLargeAValueIsRefused(t *testing.T) {
-	d := newDisk(t)
+func TestTooLargeAValueIsRefused(t *testing.T) { withEngines(t, testTooLargeAValueIsRefused) }
+
+func testTooLargeAValueIsRefused(t *testing.T, d *disk) {
 	rev := d.put("k", strings.Repeat("x", 900<<10), 0)
 	_, err := d.store.CompareAndSwap(t.Context(), "k", rev, make([]byte, 2<<20))
 	if !errors.Is(err, ErrTooLarge) {
@@ -244,7 +281,7 @@ func TestDamagedEngineIsRepairedFromTheCopies(t *testing.T) {
 func (d *disk) reopen() {
 	d.t.Helper()
 	var err error
-	d.engine, err = embedded.Open(d.t.Context(), embedded.Config{Dir: d.path("engine")})
+	d.engine, err = embedded.Open(d.t.Context(), embedded.Config{Dir: d.path("engine"), Dial: d.dial()})
 	if err != nil {
 		d.t.Fatal(err)
 	}

@@ -77,8 +77,9 @@ func TestWorkerReadsAndWritesByAStoreNode(t *testing.T) {
 
 // A worker uses the log of a queue as a store node does, whatever is deleted in it and
 // however long its entries are; it makes no log.
-func TestWorkerUsesTheLogOfAStoreNode(t *testing.T) {
-	d := newDisk(t)
+func TestWorkerUsesTheLogOfAStoreNode(t *testing.T) { withEngines(t, testWorkerUsesTheLogOfAStoreNode) }
+
+func testWorkerUsesTheLogOfAStoreNode(t *testing.T, d *disk) {
 	conn := workerConn(t, d)
 	if _, err := OpenLog(t.Context(), LogConfig{Conn: conn, Name: "test"}); !errors.Is(err, ErrNotFound) {
 		t.Errorf("a log that no store node has made: %v", err)
@@ -159,7 +160,10 @@ func TestWorkerUsesTheLogOfAStoreNode(t *testing.T) {
 
 // The log of a worker whose question came twice has the entry once.
 func TestRepeatedAppendOfAWorkerIsOneEntry(t *testing.T) {
-	d := newDisk(t)
+	withEngines(t, testRepeatedAppendOfAWorkerIsOneEntry)
+}
+
+func testRepeatedAppendOfAWorkerIsOneEntry(t *testing.T, d *disk) {
 	conn := workerConn(t, d)
 	near := openLog(t, d, 0)
 	far := clientOf(conn)
