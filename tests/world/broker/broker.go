@@ -53,7 +53,7 @@ type Broker struct {
 	full    bool
 	unacked int // so many acknowledgments are lost
 	commits int
-	serial  int // of readers
+	far     time.Duration // from one server to another
 	closed  bool
 }
 
@@ -65,8 +65,16 @@ type server struct {
 	cut     map[*server]bool     // nothing goes there
 	hold    map[*server]bool     // what goes there waits
 	held    map[*server][]func() // what waits
+	sent    map[*server][]func() // is on its way
 	knew    map[string]*stream   // what a leader of before still answers from
 	until   time.Time            // so long
+}
+
+// Far sets how long what is said takes from one server to another.
+func (b *Broker) Far(d time.Duration) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.far = d
 }
 
 // New makes a cluster of servers, which runs.
@@ -74,7 +82,7 @@ func New(seed uint64, servers ...string) *Broker {
 	b := &Broker{rng: rand.New(rand.NewPCG(seed, 2)), streams: map[string]*stream{}}
 	for _, name := range servers {
 		b.servers = append(b.servers, &server{name: name, up: true, cut: map[*server]bool{},
-			hold: map[*server]bool{}, held: map[*server][]func(){}})
+			hold: map[*server]bool{}, held: map[*server][]func(){}, sent: map[*server][]func(){}})
 	}
 	b.leader, b.term = b.servers[b.rng.IntN(len(b.servers))], 1
 	return b

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 )
 
 // Version is what the servers say of themselves.
@@ -257,11 +258,35 @@ func (b *Broker) deliverLocked(from *server, s *sub, m *message) {
 			}
 		}
 	}
-	if from != to && from.hold[to] {
-		from.held[to] = append(from.held[to], give)
-		return
+	b.carryLocked(from, to, give)
+}
+
+// carryLocked does what a message does when it arrives: at once, after the way, or when the link
+// is healed.
+func (b *Broker) carryLocked(from, to *server, arrive func()) {
+	switch {
+	case from == to:
+		arrive()
+	case from.hold[to]:
+		from.held[to] = append(from.held[to], arrive)
+	case b.far == 0:
+		arrive()
+	default:
+		from.sent[to] = append(from.sent[to], arrive)
+		time.AfterFunc(b.far, func() {
+			b.mu.Lock()
+			defer b.mu.Unlock()
+			first := from.sent[to][0] // in order, whichever timer came first
+			from.sent[to] = from.sent[to][1:]
+			switch {
+			case b.closed || !to.up || from.cut[to]:
+			case from.hold[to]:
+				from.held[to] = append(from.held[to], first)
+			default:
+				first()
+			}
+		})
 	}
-	give()
 }
 
 // matches reports whether a subject is one of a pattern.

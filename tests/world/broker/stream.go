@@ -155,11 +155,7 @@ func (b *Broker) answerLocked(by, to *server, reply string, answer any) {
 		return
 	}
 	send := func() { b.routeLocked(to, "", &message{subject: reply, data: data}) }
-	if by != to && by.hold[to] {
-		by.held[to] = append(by.held[to], send)
-		return
-	}
-	send()
+	b.carryLocked(by, to, send)
 }
 
 // writeLocked proposes an entry of a stream.

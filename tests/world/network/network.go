@@ -242,7 +242,8 @@ func (n *Network) try(host string, port int) (net.Conn, <-chan struct{}, error) 
 func (n *Network) Pipe(a, b string) (near, far net.Conn, err error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if n.dead[a] || n.dead[b] || n.refused[link{machine(a), machine(b)}] || n.heldLocked(a, b) || n.heldLocked(b, a) {
+	cut := n.refused[link{machine(a), machine(b)}] || n.heldLocked(a, b) || n.heldLocked(b, a)
+	if n.dead[a] || n.dead[b] || cut {
 		return nil, nil, &net.OpError{Op: "dial", Net: "tcp", Err: syscall.ECONNREFUSED}
 	}
 	near, far = n.pairLocked(a, b, 0)

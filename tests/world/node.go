@@ -1,0 +1,329 @@
+package world
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/headgate/headgate/internal/api"
+	"github.com/headgate/headgate/internal/config"
+	"github.com/headgate/headgate/internal/server"
+	"github.com/headgate/headgate/tests/world/broker"
+)
+
+// A Node is one machine, and the process on it while there is one.
+type Node struct {
+	world         *World
+	Name          string
+	Public, Admin string // addresses
+	worker        bool
+	dir           string // the data of the process of now
+	life          int
+	tokens        map[string]string
+
+	mu     sync.Mutex // guards what follows
+	now    *process   // nil: none runs
+	log    bytes.Buffer
+	offset time.Duration // of its clock
+	frozen bool
+	stood  time.Duration // what its clock shows while it is frozen
+}
+
+// A process is one life of a node.
+type process struct {
+	host string // of the network
+	stop context.CancelFunc
+	done chan struct{}
+	err  error
+}
+
+// Boot is the node's clock.
+func (n *Node) Boot() time.Duration {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.frozen {
+		return n.stood
+	}
+	return n.world.Clock() + n.offset
+}
+
+// Write keeps a line of the log.
+func (n *Node) Write(b []byte) (int, error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.log.Write(b)
+}
+
+// Log is what the node has said.
+func (n *Node) Log() string {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.log.String()
+}
+
+// Runs reports whether the node has a process.
+func (n *Node) Runs() bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.now != nil
+}
+
+// Start begins a process, and does not wait until it is ready.
+func (n *Node) Start() {
+	w := n.world
+	w.T.Helper()
+	n.life++
+	host := n.Name
+	if n.life > 1 {
+		host = fmt.Sprintf("%s#%d", n.Name, n.life)
+	}
+	cfg := n.configure()
+	if !n.worker && !w.cfg.Own {
+		n.stores(func(b *broker.Broker) { b.Start(n.Name) })
+	}
+	m := server.Machine{
+		Boot:   n.Boot,
+		Engine: func(account string) (net.Conn, error) { return n.engine(host, account) },
+		Listen: func(_, addr string) (net.Listener, error) { return w.Net.Listen(host, addr) },
+		Dial: func(ctx context.Context, _, addr string) (net.Conn, error) {
+			return w.Net.Dial(ctx, host, addr)
+		},
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	p := &process{host: host, stop: stop, done: make(chan struct{})}
+	n.mu.Lock()
+	n.now = p
+	fmt.Fprintf(&n.log, "--- %s begins at %v\n", host, w.Clock())
+	n.mu.Unlock()
+	log := slog.New(slog.NewTextHandler(n, &slog.HandlerOptions{Level: slog.LevelInfo}))
+	w.ending.Go(func() {
+		defer close(p.done)
+		s, err := server.OpenOn(ctx, m, cfg, log)
+		if err == nil {
+			err = s.Run(ctx)
+		}
+		p.err = err
+		log.Info("ended", "host", host, "error", err)
+	})
+}
+
+// stores does something to all clusters of servers that the node has a server of.
+func (n *Node) stores(do func(*broker.Broker)) {
+	do(n.world.Stores[n.Name])
+	for pair, b := range n.world.pairs {
+		if pair[0] == n.Name || pair[1] == n.Name {
+			do(b)
+		}
+	}
+}
+
+// configure writes the configuration of a process and reads it, as the command does.
+func (n *Node) configure() *config.Config {
+	w := n.world
+	w.T.Helper()
+	if err := os.MkdirAll(n.dir, 0o700); err != nil {
+		w.T.Fatal(err)
+	}
+	file := filepath.Join(w.dir, n.Name+".yaml")
+	text := fmt.Sprintf("listen: %s\nadmin_listen: %s\ndata: %s\ndrain_delay: 1s\n", n.Public, n.Admin, n.dir) +
+		w.cluster(n) + w.cfg.File(n.Name)
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		w.T.Fatal(err)
+	}
+	var said bytes.Buffer
+	cfg, err := config.ParseRun([]string{"--config", file}, &said)
+	if err != nil {
+		w.T.Fatalf("configuration of %s: %v\n%s\n%s", n.Name, err, said.String(), text)
+	}
+	return cfg
+}
+
+// engine connects a process to the store: to the server beside it, or to one that it reaches.
+func (n *Node) engine(host, account string) (net.Conn, error) {
+	w := n.world
+	b, server := w.Stores[n.Name], n.Name
+	beside := !n.worker && !w.cfg.Own
+	if w.cfg.Sites && account != "" {
+		b = w.pair(n.Name, account[len("dc-"):])
+	}
+	near, far, err := w.Net.Pipe(host, host)
+	if !beside {
+		for i := range w.cfg.Nodes {
+			server = w.cfg.Nodes[(i+n.life+len(n.Name))%len(w.cfg.Nodes)]
+			if !b.Up(server) {
+				continue
+			}
+			at := server
+			if w.cfg.Own {
+				at = "nats-" + server
+			}
+			if near, far, err = w.Net.Pipe(host, at); err == nil {
+				break
+			}
+		}
+	}
+	if err != nil {
+		return nil, err
+	}
+	if !b.Up(server) {
+		return nil, fmt.Errorf("no server of the store runs that %s reaches", host)
+	}
+	b.Serve(server, "", far)
+	return near, nil
+}
+
+// Token makes a token of the node's admin address that may write.
+func (n *Node) Token() string {
+	n.world.T.Helper()
+	if n.tokens[n.dir] == "" {
+		scopes, err := api.ParseScopes("write")
+		if err != nil {
+			n.world.T.Fatal(err)
+		}
+		secret, _, err := api.CreateToken(n.dir, api.Token{Name: "test", Scopes: scopes})
+		if err != nil {
+			n.world.T.Fatal(err)
+		}
+		n.tokens[n.dir] = secret
+	}
+	return n.tokens[n.dir]
+}
+
+// Ready waits until the node takes visitors.
+func (n *Node) Ready() {
+	w := n.world
+	w.T.Helper()
+	last := error(nil)
+	for end := w.Clock() + 2*time.Minute; w.Clock() < end; w.Rest(50 * time.Millisecond) {
+		if _, last = w.Ask(n, "GET", "/readyz", "", ""); last == nil {
+			return
+		}
+	}
+	w.T.Fatalf("%s is not ready: %v\n%s", n.Name, last, n.Log())
+}
+
+// Crash ends the process at this very moment. Nothing that it does from now on reaches anybody;
+// what it had written to its folder is there for the next one.
+func (n *Node) Crash() {
+	w := n.world
+	n.mu.Lock()
+	p := n.now
+	n.now, n.frozen = nil, false
+	fmt.Fprintf(&n.log, "--- %s crashes at %v\n", n.Name, w.Clock())
+	n.mu.Unlock()
+	if p == nil {
+		return
+	}
+	next := filepath.Join(w.dir, fmt.Sprintf("%s-%d", n.Name, n.life+1))
+	if err := copyDir(next, n.dir); err != nil {
+		w.T.Error(err)
+	}
+	n.tokens[next] = n.tokens[n.dir]
+	n.dir = next
+	w.Net.Kill(p.host)
+	if !n.worker && !w.cfg.Own {
+		n.stores(func(b *broker.Broker) { b.Stop(n.Name, false) })
+	}
+	p.stop()
+}
+
+// Stop ends the process in order, and waits for its end.
+func (n *Node) Stop() {
+	n.mu.Lock()
+	p := n.now
+	n.mu.Unlock()
+	if p == nil {
+		return
+	}
+	p.stop()
+	<-p.done
+	n.mu.Lock()
+	n.now = nil
+	n.mu.Unlock()
+	if p.err != nil {
+		n.world.T.Errorf("%s ends with %v", n.Name, p.err)
+	}
+	if !n.worker && !n.world.cfg.Own {
+		n.stores(func(b *broker.Broker) { b.Stop(n.Name, true) })
+	}
+	n.world.Net.Kill(p.host)
+}
+
+// Freeze lets nothing in or out, and the clock stands still, until Wake.
+func (n *Node) Freeze() {
+	stood := n.Boot()
+	n.mu.Lock()
+	n.frozen, n.stood = true, stood
+	n.mu.Unlock()
+	n.world.Net.Freeze(n.Name)
+	for _, other := range n.world.cfg.Nodes {
+		if other != n.Name {
+			n.world.storeCut(n.Name, other, func(b *broker.Broker, x, y string) { b.Cut(x, y, true) })
+		}
+	}
+}
+
+// Wake ends Freeze: the clock shows what has passed.
+func (n *Node) Wake() {
+	n.mu.Lock()
+	was := n.frozen
+	n.frozen = false
+	n.mu.Unlock()
+	if !was {
+		return
+	}
+	n.world.Net.Wake(n.Name)
+	for _, other := range n.world.cfg.Nodes {
+		if other != n.Name {
+			n.world.storeCut(n.Name, other, func(b *broker.Broker, x, y string) { b.Heal(x, y) })
+		}
+	}
+}
+
+// Skew lets the node's clock jump ahead: its machine has slept.
+func (n *Node) Skew(d time.Duration) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.offset += max(0, d)
+}
+
+// copyDir copies a folder while a process may write to it. What is gone meanwhile is left out.
+func copyDir(to, from string) error {
+	return filepath.WalkDir(from, func(path string, d os.DirEntry, err error) error {
+		rel, _ := filepath.Rel(from, path)
+		switch {
+		case os.IsNotExist(err):
+			return nil
+		case err != nil:
+			return err
+		case d.IsDir():
+			return os.MkdirAll(filepath.Join(to, rel), 0o700)
+		case !d.Type().IsRegular():
+			return nil
+		}
+		in, err := os.Open(path)
+		if os.IsNotExist(err) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		defer in.Close()
+		out, err := os.OpenFile(filepath.Join(to, rel), os.O_CREATE|os.O_WRONLY, 0o600)
+		if err != nil {
+			return err
+		}
+		_, err = io.Copy(out, in)
+		if end := out.Close(); err == nil {
+			err = end
+		}
+		return err
+	})
+}

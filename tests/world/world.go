@@ -1,0 +1,337 @@
+// Package world runs whole nodes of headgate, as headgate run assembles them, in one bubble of
+// testing/synctest: over a network and a store that the test owns, each with a clock of its own.
+//
+// # The promise
+//
+// A node is server.OpenOn and Run of the production code, with its configuration in a file. What
+// happens to it is what happens to processes: it crashes at any point and nothing that it does
+// later reaches anybody, it freezes and wakes, it is cut off. All chances of the network and the
+// store come from the seed.
+//
+// # Concurrency
+//
+// The methods of a World are called by one goroutine, the test's; those that look at nodes by
+// any.
+//
+// # What it does not do
+//
+// It does not order goroutines: of two that are ready, Go's scheduler runs either, and headgate
+// draws lots of its own. The same seed has the same network, the same store and the same faults at
+// the same times, and not always the same history. A node that is frozen runs on with a clock
+// that stands still, and nothing goes in or out. Wall clocks are all the same.
+package world
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/headgate/headgate/internal/join"
+	"github.com/headgate/headgate/tests/world/broker"
+	"github.com/headgate/headgate/tests/world/network"
+)
+
+// Delays of the network, as in a data center.
+const delayLeast, delayMost = 50 * time.Microsecond, 800 * time.Microsecond
+
+// siteDelay is the way between two data centers.
+const siteDelay = 40 * time.Millisecond
+
+// Outside is the host of visitors, origins and targets.
+const Outside = "outside"
+
+// A Config describes a world.
+type Config struct {
+	Seed  uint64
+	Nodes []string // store nodes, and those that come later as workers: Workers
+	// Workers are names of nodes without a part of the store.
+	Workers []string
+	// Own has all nodes use a NATS of the operator's own.
+	Own bool
+	// Sites makes each of Nodes a data center of one node. The first is the home of Anywhere.
+	Sites bool
+	// File gives the configuration of a node, without its addresses and its cluster.
+	File func(node string) string
+}
+
+// A World is nodes and what is around them.
+type World struct {
+	T       *testing.T
+	Net     *network.Network
+	Stores  map[string]*broker.Broker // by node: the cluster that keeps its records
+	Began   time.Time
+	cfg     Config
+	dir     string
+	nodes   []*Node
+	pairs   map[[2]string]*broker.Broker // between data centers
+	client  *http.Client
+	mu      sync.Mutex // guards what nodes are
+	cuts    map[[2]string]bool
+	ending  sync.WaitGroup
+	closing bool
+}
+
+// New makes a world in a bubble. Close must follow.
+func New(t *testing.T, cfg Config) *World {
+	t.Helper()
+	// What pools of packages keep belongs to the bubble before this one: two collections forget it.
+	runtime.GC()
+	runtime.GC()
+	w := &World{T: t, cfg: cfg, Net: network.New(cfg.Seed, delayLeast, delayMost), dir: t.TempDir(),
+		Began: time.Now(), Stores: map[string]*broker.Broker{}, pairs: map[[2]string]*broker.Broker{},
+		cuts: map[[2]string]bool{}}
+	w.client = &http.Client{Transport: &http.Transport{
+		DialContext: func(ctx context.Context, _, addr string) (net.Conn, error) {
+			return w.Net.Dial(ctx, Outside, addr)
+		}, DisableCompression: true, MaxIdleConnsPerHost: 64}}
+	w.makeStores()
+	for i, name := range slices.Concat(cfg.Nodes, cfg.Workers) {
+		n := &Node{world: w, Name: name, Public: fmt.Sprintf("127.0.0.1:%d", 8000+2*i),
+			Admin: fmt.Sprintf("127.0.0.1:%d", 8001+2*i), worker: i >= len(cfg.Nodes),
+			offset: time.Duration(cfg.Seed%97+uint64(i)*13) * time.Minute, tokens: map[string]string{}}
+		n.dir = filepath.Join(w.dir, name+"-1")
+		w.nodes = append(w.nodes, n)
+	}
+	w.joinFiles()
+	return w
+}
+
+func (w *World) makeStores() {
+	if !w.cfg.Sites {
+		b := broker.New(w.cfg.Seed, w.cfg.Nodes...)
+		for _, name := range slices.Concat(w.cfg.Nodes, w.cfg.Workers) {
+			w.Stores[name] = b
+		}
+		return
+	}
+	for i, name := range w.cfg.Nodes {
+		w.Stores[name] = broker.New(w.cfg.Seed+uint64(i), name)
+		for _, other := range w.cfg.Nodes[:i] {
+			pair := broker.New(w.cfg.Seed, other, name)
+			pair.Far(siteDelay)
+			w.pairs[[2]string{other, name}] = pair
+		}
+	}
+}
+
+// pair is the link between two data centers.
+func (w *World) pair(a, b string) *broker.Broker {
+	if p := w.pairs[[2]string{a, b}]; p != nil {
+		return p
+	}
+	return w.pairs[[2]string{b, a}]
+}
+
+// brokers are all there are, each once.
+func (w *World) brokers() (all []*broker.Broker) {
+	for _, name := range w.cfg.Nodes {
+		if b := w.Stores[name]; !slices.Contains(all, b) {
+			all = append(all, b)
+		}
+	}
+	for _, p := range w.pairs {
+		all = append(all, p)
+	}
+	return all
+}
+
+// joinFiles makes the files by which nodes join their cluster.
+func (w *World) joinFiles() {
+	w.T.Helper()
+	if w.cfg.Own || len(w.cfg.Nodes) == 0 {
+		return
+	}
+	sites := map[string][]string{"test": w.cfg.Nodes}
+	if w.cfg.Sites {
+		sites = map[string][]string{}
+		for _, name := range w.cfg.Nodes {
+			sites[name] = []string{name}
+		}
+	}
+	for site, names := range sites {
+		p := join.Plan{Datacenter: site, Peers: map[string]string{}}
+		for i, name := range names {
+			p.Store = append(p.Store, name)
+			p.Peers[name] = fmt.Sprintf("127.0.0.1:%d", 7000+10*i)
+		}
+		dir := filepath.Join(w.dir, "join", site)
+		if _, err := join.Init(dir, p, time.Now()); err != nil {
+			w.T.Fatal(err)
+		}
+		for _, name := range w.cfg.Workers {
+			if _, err := join.Node(dir, name, time.Now()); err != nil {
+				w.T.Fatal(err)
+			}
+		}
+	}
+}
+
+// cluster is the part of a node's configuration that says where its records are.
+func (w *World) cluster(n *Node) string {
+	var b strings.Builder
+	switch {
+	case w.cfg.Own:
+		fmt.Fprintf(&b, "engine:\n  url: nats://127.0.0.1:4222\n  name: %s\n", n.Name)
+	case w.cfg.Sites:
+		dir := filepath.Join(w.dir, "join")
+		fmt.Fprintf(&b, "cluster:\n  join: %s\n  home: %s\n  datacenters:\n",
+			filepath.Join(dir, n.Name, n.Name+".join"), w.cfg.Nodes[0])
+		for _, other := range w.cfg.Nodes {
+			if other != n.Name {
+				fmt.Fprintf(&b, "    %s: {url: \"127.0.0.1:7002\", ca: %s}\n", other,
+					filepath.Join(dir, other, "ca.pem"))
+			}
+		}
+	default:
+		fmt.Fprintf(&b, "cluster:\n  join: %s\n", filepath.Join(w.dir, "join", "test", n.Name+".join"))
+	}
+	return b.String()
+}
+
+// Node finds a node by its name.
+func (w *World) Node(name string) *Node {
+	i := slices.IndexFunc(w.nodes, func(n *Node) bool { return n.Name == name })
+	if i < 0 {
+		w.T.Fatalf("there is no node %q", name)
+	}
+	return w.nodes[i]
+}
+
+// Nodes are all nodes, whether they run or not.
+func (w *World) Nodes() []*Node { return w.nodes }
+
+// Clock is the time since the world began.
+func (w *World) Clock() time.Duration { return time.Since(w.Began) }
+
+// Rest lets the world go on for a while.
+func (w *World) Rest(d time.Duration) { time.Sleep(d) } // in a bubble
+
+// links gives the names of machines that two nodes are linked by.
+func key(a, b string) [2]string {
+	if a > b {
+		a, b = b, a
+	}
+	return [2]string{a, b}
+}
+
+// Cut parts a node from others: connections are closed, or all is silent. Visitors, origins and
+// targets reach it as before.
+func (w *World) Cut(name string, silent bool, others ...string) {
+	for _, other := range others {
+		if other == name {
+			continue
+		}
+		w.cuts[key(name, other)] = true
+		if silent {
+			w.Net.Hold(name, other)
+			w.Net.Hold(other, name)
+		} else {
+			w.Net.Cut(name, other)
+		}
+		w.storeCut(name, other, func(b *broker.Broker, x, y string) { b.Cut(x, y, silent) })
+	}
+}
+
+// Mute lets nothing more from one node reach another, one way.
+func (w *World) Mute(from, to string) {
+	w.cuts[key(from, to)] = true
+	w.Net.Hold(from, to)
+	w.storeCut(from, to, func(b *broker.Broker, x, y string) { b.Mute(x, y) })
+}
+
+// storeCut does something to the link between the servers of two nodes.
+func (w *World) storeCut(a, b string, do func(b *broker.Broker, x, y string)) {
+	switch {
+	case w.Node(a).worker || w.Node(b).worker || w.cfg.Own:
+	case w.cfg.Sites:
+		do(w.pair(a, b), a, b)
+	default:
+		do(w.Stores[a], a, b)
+	}
+}
+
+// Heal ends all cuts.
+func (w *World) Heal() {
+	for k := range w.cuts {
+		w.Net.Heal(k[0], k[1])
+		w.storeCut(k[0], k[1], func(b *broker.Broker, x, y string) { b.Heal(x, y) })
+	}
+	w.cuts = map[[2]string]bool{}
+}
+
+// Others are the names of all nodes but one.
+func (w *World) Others(name string) (all []string) {
+	for _, n := range w.nodes {
+		if n.Name != name {
+			all = append(all, n.Name)
+		}
+	}
+	return all
+}
+
+// Ask makes a request to the admin address of a node, from outside.
+func (w *World) Ask(n *Node, method, path, token, body string) (string, error) {
+	ctx, stop := context.WithTimeout(context.Background(), 2*time.Second)
+	defer stop()
+	req, err := http.NewRequestWithContext(ctx, method, "http://"+n.Admin+path, strings.NewReader(body))
+	if err != nil {
+		return "", err
+	}
+	if token != "" {
+		req.Header.Set("Authorization", "Bearer "+token)
+	}
+	resp, err := w.client.Do(req)
+	if err != nil {
+		return "", err
+	}
+	defer resp.Body.Close()
+	text, err := io.ReadAll(resp.Body)
+	if err == nil && resp.StatusCode != http.StatusOK {
+		err = errors.New(resp.Status)
+	}
+	return string(text), err
+}
+
+// Close ends all nodes in order and waits for all that runs.
+func (w *World) Close() {
+	w.Heal()
+	var all sync.WaitGroup
+	for _, n := range w.nodes {
+		n.Wake()
+		all.Go(n.Stop)
+	}
+	all.Wait()
+	w.ending.Wait()
+	w.client.CloseIdleConnections()
+	for _, b := range w.brokers() {
+		b.Close()
+	}
+	if w.T.Failed() {
+		w.keepLogs()
+	}
+}
+
+// keepLogs writes the logs of all nodes where WORLD_LOGS says.
+func (w *World) keepLogs() {
+	dir := os.Getenv("WORLD_LOGS")
+	if dir == "" {
+		return
+	}
+	for _, n := range w.nodes {
+		name := strings.ReplaceAll(w.T.Name(), "/", "-") + "-" + n.Name + ".log"
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(n.Log()), 0o600); err != nil {
+			w.T.Log(err)
+		}
+	}
+}

@@ -1,0 +1,45 @@
+package world
+
+import (
+	"fmt"
+	"net/http"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// TestNodesBecomeACluster: three nodes run in a bubble, find a host, and end in order.
+func TestNodesBecomeACluster(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := New(t, Config{Seed: 1, Nodes: []string{"n1", "n2", "n3"}, File: func(string) string {
+			return "rooms:\n  - {name: shop, origin: \"http://127.0.0.1:9000\", total_active_users: 2, " +
+				"new_users_per_minute: 60}\n"
+		}})
+		defer w.Close()
+		l, err := w.Net.Listen(Outside, "127.0.0.1:9000")
+		if err != nil {
+			t.Fatal(err)
+		}
+		origin := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			fmt.Fprint(w, "hello")
+		})}
+		go origin.Serve(l)
+		defer origin.Close()
+		for _, n := range w.Nodes() {
+			n.Start()
+		}
+		for _, n := range w.Nodes() {
+			n.Ready()
+		}
+		t.Logf("ready after %v", w.Clock())
+		for range 3 {
+			resp, err := w.client.Get("http://" + w.Node("n1").Public + "/")
+			if err != nil {
+				t.Fatal(err)
+			}
+			resp.Body.Close()
+			t.Log(resp.StatusCode)
+		}
+		w.Rest(10 * time.Second)
+	})
+}
