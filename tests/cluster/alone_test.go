@@ -1,5 +1,3 @@
-//go:build cluster
-
 package cluster
 
 import (
@@ -11,7 +9,9 @@ import (
 
 // TestAlone: the same visitors, balancer and judge before one node without a
 // cluster. What fails here is a fault of the harness, or of a single node.
-func TestAlone(t *testing.T) {
+func TestAlone(t *testing.T) { play(t, testAlone) }
+
+func testAlone(t *testing.T) {
 	st := newStage(t, plan{alone: true, total: 60, perMinute: 600, session: 3 * time.Second,
 		visitors: 800, arrive: 25 * time.Second, length: 50 * time.Second,
 		stay: stays, think: thinks})
@@ -21,7 +21,9 @@ func TestAlone(t *testing.T) {
 
 // TestJudgeGoesRed: the node has twice the limits that the judge was told, and the
 // judge must see it, by both limits.
-func TestJudgeGoesRed(t *testing.T) {
+func TestJudgeGoesRed(t *testing.T) { play(t, testJudgeGoesRed) }
+
+func testJudgeGoesRed(t *testing.T) {
 	st := newStage(t, plan{alone: true, factor: 2, total: 40, perMinute: 200,
 		session: 3 * time.Second, visitors: 500, arrive: 15 * time.Second, length: 30 * time.Second,
 		stay: stays, think: thinks, everyoneAsks: true})
@@ -37,14 +39,18 @@ func TestJudgeGoesRed(t *testing.T) {
 
 // TestAloneLostAnswers and TestAloneLimits are the scenarios of a cluster that one
 // node can play as well.
-func TestAloneLostAnswers(t *testing.T) {
+func TestAloneLostAnswers(t *testing.T) { play(t, testAloneLostAnswers) }
+
+func testAloneLostAnswers(t *testing.T) {
 	p := usual()
 	p.alone = true
 	lostAnswers(t, p)
 }
 
 // TestAloneLimits: see TestAloneLostAnswers.
-func TestAloneLimits(t *testing.T) {
+func TestAloneLimits(t *testing.T) { play(t, testAloneLimits) }
+
+func testAloneLimits(t *testing.T) {
 	p := usual()
 	p.alone, p.visitors = true, 1200
 	changeLimits(t, p, []string{"alone"})

@@ -1,5 +1,3 @@
-//go:build cluster
-
 package cluster
 
 import (
@@ -7,6 +5,7 @@ import (
 	"errors"
 	"math/rand/v2"
 	"net"
+	"net/http"
 	"slices"
 	"sync"
 	"testing"
@@ -18,6 +17,7 @@ import (
 // gets no new connections, and one that is silent loses those it has.
 type balancer struct {
 	t       *testing.T
+	outside *outside
 	ln      net.Listener
 	stop    context.CancelFunc
 	wg      sync.WaitGroup
@@ -63,14 +63,11 @@ const (
 	silentMost = 2
 )
 
-func newBalancer(t *testing.T) *balancer {
+func newBalancer(t *testing.T, out *outside) *balancer {
 	t.Helper()
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	ln := out.listen(t)
 	ctx, stop := context.WithCancel(context.Background())
-	b := &balancer{t: t, ln: ln, stop: stop, passed: map[string]*passage{},
+	b := &balancer{t: t, outside: out, ln: ln, stop: stop, passed: map[string]*passage{},
 		rng: rand.New(rand.NewPCG(1, 1))}
 	b.wg.Go(b.accept)
 	b.wg.Go(func() { b.look(ctx) })
@@ -143,7 +140,7 @@ func (b *balancer) look(ctx context.Context) {
 		b.mu.Unlock()
 		var all sync.WaitGroup
 		for _, n := range nodes {
-			all.Go(func() { b.judge(n, probe(n.admin)) })
+			all.Go(func() { b.judge(n, b.outside.probe(n.admin)) })
 		}
 		all.Wait()
 	}
@@ -213,7 +210,7 @@ func (b *balancer) carry(from net.Conn) {
 			at.node = n.name
 			b.mu.Unlock()
 		}
-		to, err := net.DialTimeout("tcp", n.public, time.Second)
+		to, err := b.dial(n.public)
 		if err != nil {
 			continue
 		}
@@ -225,6 +222,30 @@ func (b *balancer) carry(from net.Conn) {
 		b.refused++
 	}
 	b.mu.Unlock()
+}
+
+func (b *balancer) dial(addr string) (net.Conn, error) {
+	ctx, stop := context.WithTimeout(context.Background(), time.Second)
+	defer stop()
+	return b.outside.dial(ctx, "tcp", addr)
+}
+
+// errBusy means that a process answers, and takes no visitors.
+var errBusy = errors.New("not ready")
+
+// probe asks a process whether it takes visitors, as a balancer does.
+func (o *outside) probe(admin string) error {
+	by := http.Client{Timeout: time.Second,
+		Transport: &http.Transport{DisableKeepAlives: true, DialContext: o.dial}}
+	resp, err := by.Get("http://" + admin + "/readyz")
+	if err != nil {
+		return err
+	}
+	resp.Body.Close()
+	if resp.StatusCode != http.StatusOK {
+		return errBusy
+	}
+	return nil
 }
 
 // join copies both ways until one side ends.

@@ -8,7 +8,6 @@ import (
 	"io"
 	"net/http"
 	"os"
-	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -24,12 +23,6 @@ const (
 	warmP99    = time.Millisecond
 	costFactor = 1.3
 )
-
-// quiet is a plan without a crowd but for two.
-func quiet(total, perMinute int, session time.Duration) plan {
-	return plan{total: total, perMinute: perMinute, session: session, visitors: 2,
-		arrive: time.Second, length: time.Second, stay: stays, think: thinks, everyoneAsks: true}
-}
 
 // TestLatency: newcomers arrive steadily at three nodes, at under half of the limit,
 // then close to it. Nobody asks anybody in the first, one round trip at most in the
@@ -78,22 +71,6 @@ func TestCost(t *testing.T) {
 		most("what admissions cost more at four nodes than other requests do, %", int(100*total/pass),
 			int(100*costFactor), ""),
 	})
-}
-
-// tell prints figures and fails with those that are over.
-func (st *stage) tell(figures []judge.Figure) {
-	st.t.Helper()
-	st.t.Log("\n" + judge.Table(figures))
-	for _, f := range figures {
-		if !f.OK() {
-			st.t.Errorf("%s: %v, limit %v %s", f.Name, f.Reach, f.Limit, f.Note)
-		}
-	}
-}
-
-func at(times []time.Duration, percent int) time.Duration {
-	slices.Sort(times)
-	return times[min(len(times)-1, len(times)*percent/100)]
 }
 
 // steady sends so many newcomers a second to the nodes in turn, and beside each a

@@ -11,13 +11,6 @@ import (
 	"github.com/headgate/headgate/internal/loopback"
 )
 
-// A pair is two data centres, in order of their names.
-type pair [2]string
-
-func between(a, b string) pair { return pair{min(a, b), max(a, b)} }
-
-func (p pair) String() string { return p[0] + "-" + p[1] }
-
 // far makes a port that leads from one data centre to another's own port: all that
 // goes through it, either way, is late.
 func (l *links) far(from, to string, delay time.Duration, port, own int) {

@@ -1,10 +1,6 @@
-//go:build cluster
-
 package cluster
 
 import (
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -21,18 +17,12 @@ const movedIn = 5 * time.Second
 func (st *stage) move(at, to string, args ...string) (took time.Duration) {
 	st.t.Helper()
 	n, from := st.get(at), st.clock()
-	token := filepath.Join(st.t.TempDir(), "token")
-	text := command(st.t, "token", "create", "--scope", "write", "--config", n.config)
-	if err := os.WriteFile(token, []byte(text), 0o600); err != nil {
-		st.t.Fatal(err)
-	}
-	out := command(st.t, append([]string{"cluster", "move-anywhere", to, "--admin", "http://" + n.admin,
-		"--token-file", token}, args...)...)
+	out := st.moveAnywhere(n, to, args...)
 	st.t.Logf("%.1f s: Anywhere to %s, said at %s: %s", from.Seconds(), to, at, out)
 	for {
 		var others []string
 		for _, n := range st.nodes {
-			if n.cmd == nil {
+			if !n.runs() {
 				continue
 			}
 			if w, err := st.world(n.name, room); err != nil {
@@ -53,7 +43,9 @@ func (st *stage) move(at, to string, args ...string) (took time.Duration) {
 }
 
 // TestSitesMove: Anywhere moves while all is full, and back.
-func TestSitesMove(t *testing.T) {
+func TestSitesMove(t *testing.T) { play(t, testSitesMove) }
+
+func testSitesMove(t *testing.T) {
 	st := newStage(t, wide())
 	l := wideLimits()
 	var more []func(*run) judge.Figure
@@ -77,7 +69,9 @@ func TestSitesMove(t *testing.T) {
 // word that it is off Anywhere goes on elsewhere, and what it held returns when its last
 // stay has ended. Nobody knows how many of a minute it had let in: of that limit all that
 // the others do not hold returns after the minute.
-func TestSitesMoveLost(t *testing.T) {
+func TestSitesMoveLost(t *testing.T) { play(t, testSitesMoveLost) }
+
+func testSitesMoveLost(t *testing.T) {
 	st := newStage(t, long(105*time.Second))
 	l := wideLimits()
 	l.faults, l.apart, l.onTime = 1, true, 20
@@ -108,7 +102,9 @@ func TestSitesMoveLost(t *testing.T) {
 
 // TestSitesRoamLost: a data centre is killed and its visitors go to the others. Who was
 // inside stays inside until its pass ends; who waited keeps its place.
-func TestSitesRoamLost(t *testing.T) {
+func TestSitesRoamLost(t *testing.T) { play(t, testSitesRoamLost) }
+
+func testSitesRoamLost(t *testing.T) {
 	st := newStage(t, long(60*time.Second))
 	l := wideLimits()
 	l.faults, l.apart, l.onTime = 1, true, 20

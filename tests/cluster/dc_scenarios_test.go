@@ -1,10 +1,7 @@
-//go:build cluster
-
 package cluster
 
 import (
 	"fmt"
-	"syscall"
 	"testing"
 	"time"
 
@@ -32,7 +29,9 @@ func wideLimits() limits {
 }
 
 // TestSites: three data centres are one room.
-func TestSites(t *testing.T) {
+func TestSites(t *testing.T) { play(t, testSites) }
+
+func testSites(t *testing.T) {
 	st := newStage(t, wide())
 	if past := st.links.bypassed(); len(past) > 0 {
 		t.Fatalf("links go past the harness: %v", past)
@@ -83,7 +82,9 @@ func (st *stage) spread(r *run) judge.Figure {
 
 // TestSitesQuiet: most visitors come to one data centre, later to another. Nobody waits
 // before the room is full, and when it is, the data centres have little to tell.
-func TestSitesQuiet(t *testing.T) {
+func TestSitesQuiet(t *testing.T) { play(t, testSitesQuiet) }
+
+func testSitesQuiet(t *testing.T) {
 	st := newStage(t, plan{sites: siteNames(), total: 1000, perMinute: 60_000,
 		session: 20 * time.Second, visitors: 1400, arrive: 20 * time.Second, length: 34 * time.Second,
 		stay:  [2]time.Duration{26 * time.Second, 40 * time.Second},
@@ -115,7 +116,9 @@ func TestSitesQuiet(t *testing.T) {
 
 // TestSitesShift: about as many come as there are slots for, most to one data centre,
 // later to another: the slots follow.
-func TestSitesShift(t *testing.T) {
+func TestSitesShift(t *testing.T) { play(t, testSitesShift) }
+
+func testSitesShift(t *testing.T) {
 	st := newStage(t, plan{sites: siteNames(), total: 150, perMinute: 60_000, session: 3 * time.Second,
 		visitors: 2300, arrive: 48 * time.Second, length: 56 * time.Second,
 		stay:  [2]time.Duration{500 * time.Millisecond, 1500 * time.Millisecond},
@@ -206,7 +209,9 @@ func (st *stage) stranded() (longest, from, to time.Duration) {
 
 // TestSitesOrder: visitors are spread over all data centres, and all of them are one
 // line.
-func TestSitesOrder(t *testing.T) {
+func TestSitesOrder(t *testing.T) { play(t, testSitesOrder) }
+
+func testSitesOrder(t *testing.T) {
 	p := wide()
 	p.connectAnew = true
 	st := newStage(t, p)
@@ -216,7 +221,9 @@ func TestSitesOrder(t *testing.T) {
 }
 
 // TestSitesHotSpot: most visitors come to one data centre, each 10 s to another.
-func TestSitesHotSpot(t *testing.T) {
+func TestSitesHotSpot(t *testing.T) { play(t, testSitesHotSpot) }
+
+func testSitesHotSpot(t *testing.T) {
 	st := newStage(t, wide())
 	for i := range 6 {
 		st.at(time.Duration(10*i) * time.Second)
@@ -226,7 +233,9 @@ func TestSitesHotSpot(t *testing.T) {
 }
 
 // TestSitesWorldSpike: a few come all the time, then 1,500 within a second.
-func TestSitesWorldSpike(t *testing.T) {
+func TestSitesWorldSpike(t *testing.T) { play(t, testSitesWorldSpike) }
+
+func testSitesWorldSpike(t *testing.T) {
 	p := wide()
 	p.visitors, p.arrive = 300, 50*time.Second
 	p.spike = spike{visitors: 1500, at: 25 * time.Second}
@@ -253,18 +262,24 @@ func long(after time.Duration) plan {
 
 // TestSitesCutOff: a data centre is cut off from both others for a minute. It goes on
 // with what it holds.
-func TestSitesCutOff(t *testing.T) {
+func TestSitesCutOff(t *testing.T) { play(t, testSitesCutOff) }
+
+func testSitesCutOff(t *testing.T) {
 	apart(t, time.Minute, closed, between(lhr, sjc), between(lhr, del))
 }
 
 // TestSitesCutOffSilent: the same by silence, at the home of Anywhere.
-func TestSitesCutOffSilent(t *testing.T) {
+func TestSitesCutOffSilent(t *testing.T) { play(t, testSitesCutOffSilent) }
+
+func testSitesCutOffSilent(t *testing.T) {
 	apart(t, time.Minute, silenced, between(lhr, sjc), between(sjc, del))
 }
 
 // TestSitesPairCut: two data centres are cut off from each other, and reach the third.
 // Anywhere is at the one, so the other is without it.
-func TestSitesPairCut(t *testing.T) {
+func TestSitesPairCut(t *testing.T) { play(t, testSitesPairCut) }
+
+func testSitesPairCut(t *testing.T) {
 	apart(t, 40*time.Second, silenced, between(lhr, sjc))
 }
 
@@ -304,10 +319,14 @@ func apart(t *testing.T, during time.Duration, how cutHow, pairs ...pair) {
 }
 
 // TestSitesHomeLost: the home of Anywhere is killed, and started again after 30 s.
-func TestSitesHomeLost(t *testing.T) { lost(t, sjc) }
+func TestSitesHomeLost(t *testing.T) {
+	play(t, func(t *testing.T) { lost(t, sjc) })
+}
 
 // TestSitesLost: another data centre is.
-func TestSitesLost(t *testing.T) { lost(t, del) }
+func TestSitesLost(t *testing.T) {
+	play(t, func(t *testing.T) { lost(t, del) })
+}
 
 // lost kills a data centre for half a minute: who waits there waits on.
 func lost(t *testing.T, name string) {
@@ -345,22 +364,26 @@ func lost(t *testing.T, name string) {
 }
 
 // TestSitesFreeze: the home of Anywhere sleeps for longer than any session, and wakes.
-func TestSitesFreeze(t *testing.T) {
+func TestSitesFreeze(t *testing.T) { play(t, testSitesFreeze) }
+
+func testSitesFreeze(t *testing.T) {
 	st := newStage(t, long(45*time.Second))
 	l := wideLimits()
 	l.faults, l.apart = 1, true
 	st.at(settledIn)
 	from := st.clock()
-	st.get(sjc).signal(syscall.SIGSTOP)
+	st.get(sjc).freeze()
 	st.rest(12 * time.Second)
-	st.get(sjc).signal(syscall.SIGCONT)
+	st.get(sjc).wake()
 	st.fault("freeze", sjc, from, true)
 	st.finish(l)
 }
 
 // TestSitesRoam: each fifth request goes to any data centre. Tickets and passes hold
 // everywhere.
-func TestSitesRoam(t *testing.T) {
+func TestSitesRoam(t *testing.T) { play(t, testSitesRoam) }
+
+func testSitesRoam(t *testing.T) {
 	st := newStage(t, wide())
 	st.stray(0.2)
 	l := wideLimits()

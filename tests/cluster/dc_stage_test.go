@@ -1,5 +1,3 @@
-//go:build cluster
-
 package cluster
 
 import (
@@ -8,13 +6,11 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/http"
-	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
 	"time"
 
-	"github.com/headgate/headgate/internal/loopback"
 	judge "github.com/headgate/headgate/tests/crowd"
 )
 
@@ -31,36 +27,6 @@ const (
 
 func siteNames() []string { return []string{sjc, lhr, del} }
 
-// initSites makes a cluster of one node for each data centre, and a late way between
-// each two of them, in either direction.
-func (st *stage) initSites() {
-	st.t.Helper()
-	st.joins = filepath.Join(st.t.TempDir(), "clusters")
-	st.doors = newDoors(st)
-	for _, name := range st.plan.sites {
-		st.own[name] = loopback.Port(st.t, 3) // of workers, of routes, of other data centres
-		command(st.t, "cluster", "init", "--store", "n1="+loopback.Address(st.own[name]),
-			"--datacenter", name, "--dir", filepath.Join(st.joins, name))
-	}
-}
-
-// site is the cluster of one data centre, as it is configured.
-func (st *stage) site(name string) string {
-	st.t.Helper()
-	text := fmt.Sprintf("cluster:\n  join: %s\n  home: %s\n  datacenters:\n",
-		filepath.Join(st.joins, name, "n1.join"), st.plan.sites[0])
-	for _, other := range st.plan.sites {
-		if other == name {
-			continue
-		}
-		port := loopback.Port(st.t, 1)
-		st.links.far(name, other, oneWay, port, st.own[other]+2)
-		text += fmt.Sprintf("    %s: {url: %q, ca: %s}\n", other, loopback.Address(port),
-			filepath.Join(st.joins, other, "ca.pem"))
-	}
-	return text
-}
-
 // A doors is the balancers of data centres, one each. A visitor comes to one of them and
 // stays with it, unless it strays.
 type doors struct {
@@ -76,7 +42,7 @@ type doors struct {
 func newDoors(st *stage) *doors {
 	d := &doors{rng: rand.New(rand.NewPCG(2, 2)), all: map[string]*balancer{}, of: map[string]string{}}
 	for _, name := range st.plan.sites {
-		d.all[name] = newBalancer(st.t)
+		d.all[name] = newBalancer(st.t, st.outside)
 		d.all[name].lone = true
 	}
 	return d
@@ -233,7 +199,7 @@ func (st *stage) right(most time.Duration) (took time.Duration, last string) {
 	for {
 		wrong := ""
 		for _, n := range st.nodes {
-			if n.cmd == nil {
+			if !n.runs() {
 				continue
 			}
 			w, err := st.world(n.name, room)
@@ -318,7 +284,7 @@ func (st *stage) crossed() (sum int) {
 	st.t.Helper()
 	const metric = "headgate_site_messages_total"
 	for _, n := range st.nodes {
-		if n.cmd == nil {
+		if !n.runs() {
 			continue
 		}
 		text, err := st.answer(n, http.MethodGet, "/metrics", "", "")

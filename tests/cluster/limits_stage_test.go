@@ -1,5 +1,3 @@
-//go:build cluster
-
 package cluster
 
 import (
@@ -98,11 +96,14 @@ type callers struct {
 func newCallers(t *testing.T, rules []rule, factor int) *callers {
 	t.Helper()
 	c := &callers{rules: rules, factor: factor}
-	c.client = &http.Client{Timeout: callWait, Transport: &http.Transport{MaxIdleConnsPerHost: 64}}
+	out := newOutside(t)
+	c.client = &http.Client{Timeout: callWait,
+		Transport: &http.Transport{MaxIdleConnsPerHost: 64, DialContext: out.dial}}
 	c.ctx, c.stop = context.WithCancel(t.Context())
-	c.origin = httptest.NewServer(http.HandlerFunc(c.serve))
+	c.origin = out.serve(t, http.HandlerFunc(c.serve))
 	t.Cleanup(func() { c.stop(); c.wg.Wait(); c.client.CloseIdleConnections(); c.origin.Close() })
 	p := quiet(1000, 60_000, 10*time.Second)
+	p.outside = out
 	p.limits = "limits:\n"
 	for _, r := range rules {
 		window := ""

@@ -1,5 +1,3 @@
-//go:build cluster
-
 package cluster
 
 import (
@@ -7,7 +5,6 @@ import (
 	"net/http"
 	"slices"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -15,7 +12,9 @@ import (
 )
 
 // TestLimitsQuiet: three nodes and a worker share limits, no fault.
-func TestLimitsQuiet(t *testing.T) {
+func TestLimitsQuiet(t *testing.T) { play(t, testLimitsQuiet) }
+
+func testLimitsQuiet(t *testing.T) {
 	c := newCallers(t, sharedRules(), 1)
 	c.call(sharedLoads())
 	c.end(18*time.Second, expected{ideal: 99, spent: 5000, silence: time.Second})
@@ -23,7 +22,9 @@ func TestLimitsQuiet(t *testing.T) {
 
 // TestLimitsGoRed: the nodes have twice the limits that the judge was told, and the judge
 // must see it.
-func TestLimitsGoRed(t *testing.T) {
+func TestLimitsGoRed(t *testing.T) { play(t, testLimitsGoRed) }
+
+func testLimitsGoRed(t *testing.T) {
 	c := newCallers(t, sharedRules(), 2)
 	c.call(sharedLoads())
 	c.at(10 * time.Second)
@@ -48,7 +49,9 @@ const (
 )
 
 // TestLimitsKillHost: one of the three is killed while calls flow.
-func TestLimitsKillHost(t *testing.T) {
+func TestLimitsKillHost(t *testing.T) { play(t, testLimitsKillHost) }
+
+func testLimitsKillHost(t *testing.T) {
 	c := newCallers(t, sharedRules(), 1)
 	c.call(sharedLoads())
 	c.at(6 * time.Second)
@@ -57,7 +60,9 @@ func TestLimitsKillHost(t *testing.T) {
 }
 
 // TestLimitsKillLeader: the leader of the store is killed, which hosts keys, too.
-func TestLimitsKillLeader(t *testing.T) {
+func TestLimitsKillLeader(t *testing.T) { play(t, testLimitsKillLeader) }
+
+func testLimitsKillLeader(t *testing.T) {
 	c := newCallers(t, sharedRules(), 1)
 	c.call(sharedLoads())
 	c.at(6 * time.Second)
@@ -70,7 +75,9 @@ func TestLimitsKillLeader(t *testing.T) {
 // and the standby of a third of the keys are gone. These are decided again when the lease of
 // the dead is over: those of seconds count as used for a window, those of the hour as what was
 // written ahead.
-func TestLimitsKillBoth(t *testing.T) {
+func TestLimitsKillBoth(t *testing.T) { play(t, testLimitsKillBoth) }
+
+func testLimitsKillBoth(t *testing.T) {
 	c := newCallers(t, sharedRules(), 1)
 	c.call(sharedLoads())
 	c.at(6 * time.Second)
@@ -91,21 +98,25 @@ func TestLimitsKillBoth(t *testing.T) {
 }
 
 // TestLimitsFreeze: a host sleeps for 8 s, and wakes up.
-func TestLimitsFreeze(t *testing.T) {
+func TestLimitsFreeze(t *testing.T) { play(t, testLimitsFreeze) }
+
+func testLimitsFreeze(t *testing.T) {
 	c := newCallers(t, sharedRules(), 1)
 	c.call(sharedLoads())
 	c.at(6 * time.Second)
 	name, from := c.other(), c.clock()
-	c.get(name).signal(syscall.SIGSTOP)
+	c.get(name).freeze()
 	c.rest(8 * time.Second)
-	c.get(name).signal(syscall.SIGCONT)
+	c.get(name).wake()
 	c.rest(time.Second)
 	c.gone("freeze", name, from)
 	c.end(20*time.Second, expected{struck: 1, spent: 4800, silence: silentHost})
 }
 
 // TestLimitsRollingRestart: each node is stopped in order and started again.
-func TestLimitsRollingRestart(t *testing.T) {
+func TestLimitsRollingRestart(t *testing.T) { play(t, testLimitsRollingRestart) }
+
+func testLimitsRollingRestart(t *testing.T) {
 	c := newCallers(t, sharedRules(), 1)
 	c.call(sharedLoads())
 	for i, name := range storeNodes() {
@@ -120,7 +131,9 @@ func TestLimitsRollingRestart(t *testing.T) {
 
 // TestLimitsCut: a node is cut off from all others for 10 s, and decides by on_unreachable. When
 // it comes back the store elects a leader anew, and what is handed to it meanwhile waits.
-func TestLimitsCut(t *testing.T) {
+func TestLimitsCut(t *testing.T) { play(t, testLimitsCut) }
+
+func testLimitsCut(t *testing.T) {
 	rules := []rule{
 		{name: "log", law: slidingLog, amount: 200, window: 5 * time.Second, more: "on_unreachable: deny"},
 		// Beside what the host let pass, each of four that does not reach it lets a quarter pass.
@@ -200,7 +213,9 @@ func (c *callers) cutFigures(name string, from, to time.Duration) []judge.Figure
 
 // TestLimitsPatch: an amount is lowered at one node and raised at another, and all nodes
 // follow.
-func TestLimitsPatch(t *testing.T) {
+func TestLimitsPatch(t *testing.T) { play(t, testLimitsPatch) }
+
+func testLimitsPatch(t *testing.T) {
 	rules := sharedRules()
 	rules[0].most = 300
 	c := newCallers(t, rules, 1)
@@ -241,7 +256,7 @@ func (c *callers) reached(r *rule, from, to time.Duration) (n int) {
 func (c *callers) patch(name string, amount int) (at, took time.Duration) {
 	c.t.Helper()
 	n := c.get(name)
-	token := command(c.t, "token", "create", "--scope", "write", "--config", n.config)
+	token := n.token()
 	type shown struct {
 		Amount int `json:"amount"`
 	}

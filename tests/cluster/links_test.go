@@ -36,15 +36,6 @@ type links struct {
 	real   map[int]string // the nodes' own ports, which nobody else may know
 }
 
-// A cutHow is how the links of a node are cut.
-type cutHow int
-
-const (
-	whole    cutHow = iota
-	closed          // connections are closed, and new ones at once
-	silenced        // nothing goes through, as if the cable were out
-)
-
 // A link is one connection from a node to another's cluster port.
 type link struct {
 	from, to string

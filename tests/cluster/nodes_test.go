@@ -1,5 +1,3 @@
-//go:build cluster
-
 package cluster
 
 import (
@@ -9,13 +7,9 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"time"
-
-	"github.com/headgate/headgate/internal/loopback"
 )
 
 // room is the name of the one room of all runs.
@@ -28,65 +22,7 @@ type node struct {
 	public, admin string
 }
 
-// inits makes the join files of three store nodes, whose cluster ports are those
-// of the links, and of workers.
-func (st *stage) inits() {
-	st.t.Helper()
-	st.joins = filepath.Join(st.t.TempDir(), "cluster")
-	var store []string
-	for _, name := range storeNodes() {
-		port := loopback.Port(st.t, 2)
-		own := loopback.Port(st.t, 2)
-		st.links.way(name, port, own)
-		st.links.way(name, port+1, own+1) // routes
-		st.own[name] = own
-		store = append(store, name+"="+loopback.Address(port))
-	}
-	command(st.t, "cluster", "init", "--store", strings.Join(store, ","), "--datacenter", "test",
-		"--dir", st.joins)
-}
-
 func storeNodes() []string { return []string{"n1", "n2", "n3"} }
-
-// node writes the configuration of one, and starts nothing.
-func (st *stage) node(name string) *node {
-	st.t.Helper()
-	n := &node{public: loopback.Free(st.t), admin: loopback.Free(st.t)}
-	dir := st.t.TempDir()
-	n.config = filepath.Join(dir, "headgate.yaml")
-	n.process = newProcess(st.t, name, n.admin, "run", "--config", n.config)
-	n.run = st.plan.program
-	n.env = append(os.Environ(), fmt.Sprintf("%s=%d", clockOffset, st.plan.ahead[name]))
-	factor := max(1, st.plan.factor)
-	text := fmt.Sprintf("listen: %s\nadmin_listen: %s\ndata: %s\n", n.public, n.admin,
-		filepath.Join(dir, "data"))
-	switch {
-	case st.plan.ownNATS:
-		text += st.engine(name)
-	case st.plan.sites != nil:
-		text += st.site(name)
-	case !st.plan.alone:
-		join := filepath.Join(st.joins, name+".join")
-		text += fmt.Sprintf("cluster:\n  join: %s\n", join)
-		if own, ok := st.own[name]; ok { // a worker listens to nobody
-			text += fmt.Sprintf("  listen: %s\n", loopback.Address(own))
-		} else {
-			command(st.t, "cluster", "node", name, "--dir", st.joins)
-		}
-	}
-	text += st.plan.limits + strings.ReplaceAll(st.plan.queues, "NODE", name)
-	text += fmt.Sprintf("rooms:\n%s  - name: %s\n    origin: %s\n    total_active_users: %d\n"+
-		"    new_users_per_minute: %d\n    session_duration: %s\n",
-		strings.ReplaceAll(st.plan.rooms, "ORIGIN", st.origin.URL), room, st.origin.URL,
-		st.plan.total*factor, st.plan.perMinute*factor, st.plan.session)
-	if err := os.WriteFile(n.config, []byte(text), 0o600); err != nil {
-		st.t.Fatal(err)
-	}
-	st.mu.Lock()
-	st.nodes = append(st.nodes, n)
-	st.mu.Unlock()
-	return n
-}
 
 // get finds a node by its name.
 func (st *stage) get(name string) *node {
@@ -99,19 +35,6 @@ func (st *stage) get(name string) *node {
 		st.t.Fatalf("there is no node %q", name)
 	}
 	return all[i]
-}
-
-// pids are the processes that run.
-func (st *stage) pids() map[int]string {
-	st.mu.Lock()
-	defer st.mu.Unlock()
-	out := map[int]string{}
-	for _, n := range st.nodes {
-		if pid := n.number.Load(); pid != 0 {
-			out[int(pid)] = n.name
-		}
-	}
-	return out
 }
 
 // A picture is what a node says of its cluster: GET /v1/cluster.
@@ -146,7 +69,7 @@ func (st *stage) roles() (host, leader string) {
 	var last error
 	for end := time.Now().Add(settled); time.Now().Before(end); st.rest(100 * time.Millisecond) {
 		for _, n := range st.nodes {
-			if n.cmd == nil {
+			if !n.runs() {
 				continue
 			}
 			var p picture
@@ -225,7 +148,7 @@ type told struct {
 func (st *stage) change(at string, s step) time.Duration {
 	st.t.Helper()
 	n := st.get(at)
-	token := command(st.t, "token", "create", "--scope", "write", "--config", n.config)
+	token := n.token()
 	s.at = st.clock()
 	body := fmt.Sprintf(`{"total_active_users": %d, "new_users_per_minute": %d}`, s.total, s.perMinute)
 	var now told
@@ -240,7 +163,7 @@ func (st *stage) change(at string, s step) time.Duration {
 	for {
 		var others []string
 		for _, n := range st.nodes {
-			if n.cmd == nil {
+			if !n.runs() {
 				continue
 			}
 			var now told
@@ -260,3 +183,19 @@ func (st *stage) change(at string, s step) time.Duration {
 		st.rest(50 * time.Millisecond)
 	}
 }
+
+// A cutHow is how the links of a node are cut.
+type cutHow int
+
+const (
+	whole    cutHow = iota
+	closed          // connections are closed, and new ones at once
+	silenced        // nothing goes through, as if the cable were out
+)
+
+// A pair is two data centres, in order of their names.
+type pair [2]string
+
+func between(a, b string) pair { return pair{min(a, b), max(a, b)} }
+
+func (p pair) String() string { return p[0] + "-" + p[1] }

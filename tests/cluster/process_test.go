@@ -8,7 +8,6 @@ import (
 	"errors"
 	"flag"
 	"fmt"
-	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -19,10 +18,7 @@ import (
 	"time"
 )
 
-var (
-	binary = flag.String("binary", "", "test this headgate instead of building one")
-	beside = flag.Bool("own-nats", false, "keep the records in NATS servers beside, in all scenarios")
-)
+var binary = flag.String("binary", "", "test this headgate instead of building one")
 
 // TestMain builds headgate once, as a release is built.
 func TestMain(m *testing.M) {
@@ -86,7 +82,7 @@ type process struct {
 // newProcess starts nothing.
 func newProcess(t *testing.T, name, admin string, args ...string) *process {
 	t.Helper()
-	p := &process{t: t, name: name, dir: t.TempDir(), admin: admin, args: args, probe: probe}
+	p := &process{t: t, name: name, dir: t.TempDir(), admin: admin, args: args, probe: new(outside).probe}
 	var err error
 	if p.output, err = os.Create(filepath.Join(p.dir, "output")); err != nil {
 		t.Fatal(err)
@@ -130,23 +126,6 @@ func (p *process) ready() {
 	}
 }
 
-// errBusy means that a process answers, and takes no visitors.
-var errBusy = errors.New("not ready")
-
-// probe asks a process whether it takes visitors, as a balancer does.
-func probe(admin string) error {
-	by := http.Client{Timeout: time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
-	resp, err := by.Get("http://" + admin + "/readyz")
-	if err != nil {
-		return err
-	}
-	resp.Body.Close()
-	if resp.StatusCode != http.StatusOK {
-		return errBusy
-	}
-	return nil
-}
-
 // tail is the end of what the process has said.
 func (p *process) tail() string {
 	text, err := os.ReadFile(p.output.Name())
@@ -168,6 +147,12 @@ func (p *process) signal(s syscall.Signal) {
 		p.t.Errorf("signal %v to %s: %v", s, p.name, err)
 	}
 }
+
+func (p *process) runs() bool { return p.cmd != nil }
+
+func (p *process) freeze() { p.signal(syscall.SIGSTOP) }
+
+func (p *process) wake() { p.signal(syscall.SIGCONT) }
 
 // kill ends the process as a power cut does.
 func (p *process) kill() {

@@ -1,5 +1,3 @@
-//go:build cluster
-
 package cluster
 
 import (
@@ -19,7 +17,7 @@ import (
 	judge "github.com/headgate/headgate/tests/crowd"
 )
 
-var jobs = flag.Int("jobs", 100_000, "how many jobs flow in a run of queues")
+var jobs = flag.Int("jobs", jobsOfRun, "how many jobs flow in a run of queues")
 
 // The queue of these runs.
 const (
@@ -50,9 +48,11 @@ type feed struct {
 func newFeed(t *testing.T, factor int) *feed {
 	t.Helper()
 	q := &feed{flow: flow{jobs: *jobs}, got: make([]bool, *jobs), tokens: map[string]string{}}
-	q.target = httptest.NewServer(q)
+	out := newOutside(t)
+	q.target = out.serve(t, q)
 	t.Cleanup(q.target.Close)
 	p := quiet(1000, 60_000, 10*time.Second)
+	p.outside = out
 	p.limits = fmt.Sprintf("limits:\n  - {name: db, algorithm: sliding_log, amount: %d, window: 1s, "+
 		"on_unreachable: deny}\n", jobsPerSecond*factor)
 	p.queues = fmt.Sprintf("queues:\n  - {name: orders, target: {url: '%s/NODE'}, limits: [db], "+
@@ -61,7 +61,7 @@ func newFeed(t *testing.T, factor int) *feed {
 	q.node("w1")
 	q.again("w1")
 	for _, n := range q.nodes {
-		q.tokens[n.name] = command(t, "token", "create", "--scope", "write", "--config", n.config)
+		q.tokens[n.name] = n.token()
 	}
 	q.hostOf()
 	ctx, stop := context.WithCancel(t.Context())
@@ -158,7 +158,7 @@ func (q *feed) hostOf() string {
 	for end := time.Now().Add(2 * settled); time.Now().Before(end); q.rest(100 * time.Millisecond) {
 		for _, n := range q.nodes {
 			var s struct{ Node string }
-			if n.cmd == nil {
+			if !n.runs() {
 				continue
 			}
 			last = q.ask(n, http.MethodGet, "/v1/queues/orders", q.tokens[n.name], "", &s)

@@ -1,10 +1,7 @@
-//go:build cluster
-
 package cluster
 
 import (
 	"math/rand/v2"
-	"syscall"
 	"testing"
 	"time"
 
@@ -26,13 +23,17 @@ const (
 func againAfter(faults int) int { return faults * (jobsAtOnce + jobsGroup) }
 
 // TestQueuesQuiet: no fault, and then nothing is repeated.
-func TestQueuesQuiet(t *testing.T) {
+func TestQueuesQuiet(t *testing.T) { play(t, testQueuesQuiet) }
+
+func testQueuesQuiet(t *testing.T) {
 	newFeed(t, 1).done(wanted{pause: pauseQuiet})
 }
 
 // TestQueuesGoRed: the nodes have twice the limit that the judge was told, and one delivery is
 // hidden from it: it must see both.
-func TestQueuesGoRed(t *testing.T) {
+func TestQueuesGoRed(t *testing.T) { play(t, testQueuesGoRed) }
+
+func testQueuesGoRed(t *testing.T) {
 	*jobs = min(*jobs, 20_000)
 	q := newFeed(t, 2)
 	q.wg.Wait()
@@ -51,7 +52,9 @@ func TestQueuesGoRed(t *testing.T) {
 }
 
 // TestQueuesKillHost: the node that delivers is killed, again and again.
-func TestQueuesKillHost(t *testing.T) {
+func TestQueuesKillHost(t *testing.T) { play(t, testQueuesKillHost) }
+
+func testQueuesKillHost(t *testing.T) {
 	q := newFeed(t, 1)
 	q.each(func(int) { q.strike(q.hostOf()) })
 	q.done(wanted{pause: pauseLeader, repeats: againAfter(len(q.faults))})
@@ -59,7 +62,9 @@ func TestQueuesKillHost(t *testing.T) {
 
 // TestQueuesKillEach: the store nodes are killed one after the other, among them the leaders of
 // all that is kept and the host of the limit.
-func TestQueuesKillEach(t *testing.T) {
+func TestQueuesKillEach(t *testing.T) { play(t, testQueuesKillEach) }
+
+func testQueuesKillEach(t *testing.T) {
 	q := newFeed(t, 1)
 	names := storeNodes()
 	q.each(func(i int) { q.strike(names[i%len(names)]) })
@@ -67,7 +72,9 @@ func TestQueuesKillEach(t *testing.T) {
 }
 
 // TestQueuesKillLeader: the leader of the store is killed.
-func TestQueuesKillLeader(t *testing.T) {
+func TestQueuesKillLeader(t *testing.T) { play(t, testQueuesKillLeader) }
+
+func testQueuesKillLeader(t *testing.T) {
 	q := newFeed(t, 1)
 	q.each(func(int) {
 		_, leader := q.roles()
@@ -77,7 +84,9 @@ func TestQueuesKillLeader(t *testing.T) {
 }
 
 // TestQueuesKillAny: any node is killed at any moment, and the next one soon after it is back.
-func TestQueuesKillAny(t *testing.T) {
+func TestQueuesKillAny(t *testing.T) { play(t, testQueuesKillAny) }
+
+func testQueuesKillAny(t *testing.T) {
 	q := newFeed(t, 1)
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
@@ -96,7 +105,9 @@ func TestQueuesKillAny(t *testing.T) {
 
 // TestQueuesKillTaker: a node that only takes jobs in is killed. Nothing is repeated, and who
 // delivers does not notice.
-func TestQueuesKillTaker(t *testing.T) {
+func TestQueuesKillTaker(t *testing.T) { play(t, testQueuesKillTaker) }
+
+func testQueuesKillTaker(t *testing.T) {
 	q := newFeed(t, 1)
 	q.each(func(int) {
 		if q.hostOf() == "w1" {
@@ -109,15 +120,17 @@ func TestQueuesKillTaker(t *testing.T) {
 
 // TestQueuesFreeze: the node that delivers sleeps for 15 s. When it wakes up it delivers no more
 // than what was between its last look and the network.
-func TestQueuesFreeze(t *testing.T) {
+func TestQueuesFreeze(t *testing.T) { play(t, testQueuesFreeze) }
+
+func testQueuesFreeze(t *testing.T) {
 	q := newFeed(t, 1)
 	late := 0
 	q.each(func(int) {
 		name, from := q.hostOf(), q.clock()
-		q.get(name).signal(syscall.SIGSTOP)
+		q.get(name).freeze()
 		q.rest(15 * time.Second)
 		woken := q.clock()
-		q.get(name).signal(syscall.SIGCONT)
+		q.get(name).wake()
 		q.rest(3 * time.Second)
 		q.fault("freeze", name, from, true)
 		q.mu.Lock()
@@ -131,7 +144,9 @@ func TestQueuesFreeze(t *testing.T) {
 
 // TestQueuesCut: the node that delivers is cut off from all others for 10 s: connections are
 // closed, then silent. It stops before another one begins.
-func TestQueuesCut(t *testing.T) {
+func TestQueuesCut(t *testing.T) { play(t, testQueuesCut) }
+
+func testQueuesCut(t *testing.T) {
 	q := newFeed(t, 1)
 	late := 0
 	q.each(func(i int) {
@@ -152,7 +167,9 @@ func TestQueuesCut(t *testing.T) {
 
 // TestQueuesRollingRestart: each node is stopped in order and started again. Nothing is
 // repeated.
-func TestQueuesRollingRestart(t *testing.T) {
+func TestQueuesRollingRestart(t *testing.T) { play(t, testQueuesRollingRestart) }
+
+func testQueuesRollingRestart(t *testing.T) {
 	q := newFeed(t, 1)
 	q.each(func(i int) {
 		n := q.nodes[i%len(q.nodes)]

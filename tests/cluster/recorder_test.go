@@ -1,5 +1,3 @@
-//go:build cluster
-
 package cluster
 
 import (
@@ -46,12 +44,12 @@ type usedTicket struct {
 }
 
 func newRecorder(
-	door func(visitor string) *balancer, over context.Context, allAnew bool,
+	out *outside, door func(visitor string) *balancer, over context.Context, allAnew bool,
 ) *recorder {
 	return &recorder{door: door, began: time.Now(), over: over, allAnew: allAnew,
 		visits: map[string]*visit{},
-		kept:   &http.Transport{MaxIdleConnsPerHost: 2000, DisableCompression: true},
-		anew:   &http.Transport{DisableKeepAlives: true, DisableCompression: true}}
+		kept:   &http.Transport{MaxIdleConnsPerHost: 2000, DisableCompression: true, DialContext: out.dial},
+		anew:   &http.Transport{DisableKeepAlives: true, DisableCompression: true, DialContext: out.dial}}
 }
 
 func (r *recorder) clock() time.Duration { return time.Since(r.began) }

@@ -1,13 +1,8 @@
-//go:build cluster
-
 package cluster
 
 import (
 	"fmt"
 	"net/http"
-	"os/exec"
-	"path/filepath"
-	"syscall"
 	"testing"
 	"time"
 
@@ -46,27 +41,31 @@ func usualLimits() limits {
 
 // TestThree: three nodes are one room. With every change it is run on machines that do
 // other work too: then what needs a steady one has up to three tries.
-func TestThree(t *testing.T) {
+func TestThree(t *testing.T) { play(t, testThree) }
+
+func testThree(t *testing.T) {
 	p := usual()
 	p.session, p.visitors, p.length = 3*time.Second, 1200, 61*time.Second
 	p.arrive = 40 * time.Second
 	l := usualLimits()
 	l.letIn, l.waited, l.onTime = 550, 900, 80
-	const tries = 3
-	for try, again := 1, true; again; try++ {
-		p.again = try < tries
-		again = false
-		t.Run(fmt.Sprint(try), func(t *testing.T) { again = newStage(t, p).finish(l) })
-	}
+	retry(t, func(t *testing.T, last bool) (again bool) {
+		p.again = !last
+		return newStage(t, p).finish(l)
+	})
 }
 
 // TestKillHost: the room's host is killed, twice.
-func TestKillHost(t *testing.T) {
+func TestKillHost(t *testing.T) { play(t, testKillHost) }
+
+func testKillHost(t *testing.T) {
 	killTwice(t, func(host, _ string) string { return host })
 }
 
 // TestKillStoreLeader: the leader of the store is killed, twice.
-func TestKillStoreLeader(t *testing.T) {
+func TestKillStoreLeader(t *testing.T) { play(t, testKillStoreLeader) }
+
+func testKillStoreLeader(t *testing.T) {
 	killTwice(t, func(_, leader string) string { return leader })
 }
 
@@ -103,7 +102,9 @@ func (st *stage) spell(what, name, host, leader string) spell {
 }
 
 // TestFreeze: the host sleeps for longer than any session, and wakes up.
-func TestFreeze(t *testing.T) {
+func TestFreeze(t *testing.T) { play(t, testFreeze) }
+
+func testFreeze(t *testing.T) {
 	p := usual()
 	p.session = 8 * time.Second // a request at the frozen node costs seconds
 	st := newStage(t, p)
@@ -118,40 +119,27 @@ func TestFreeze(t *testing.T) {
 	}
 	l.spells = []spell{frozen}
 	from := st.clock()
-	st.get(host).signal(syscall.SIGSTOP)
+	st.get(host).freeze()
 	st.rest(10 * time.Second)
-	st.get(host).signal(syscall.SIGCONT)
+	st.get(host).wake()
 	st.fault("freeze", host, from, true)
 	st.finish(l)
 }
 
 // TestRollingRestart: each node is restarted in turn, in order, and no visitor
 // notices.
-func TestRollingRestart(t *testing.T) { roll(t, usual()) }
+func TestRollingRestart(t *testing.T) {
+	play(t, func(t *testing.T) { roll(t, usual()) })
+}
 
 // TestRollingUpgrade: each node in turn is replaced by the headgate of now; before it
 // ran that of the commit before. Records and messages of both meet.
-func TestRollingUpgrade(t *testing.T) {
+func TestRollingUpgrade(t *testing.T) { play(t, testRollingUpgrade) }
+
+func testRollingUpgrade(t *testing.T) {
 	p := usual()
 	p.program = buildPrevious(t)
 	roll(t, p)
-}
-
-// buildPrevious builds headgate as it was a commit ago.
-func buildPrevious(t *testing.T) string {
-	t.Helper()
-	dir := t.TempDir()
-	source, program := filepath.Join(dir, "source"), filepath.Join(dir, "headgate")
-	for _, args := range [][]string{
-		{"git", "worktree", "add", "--detach", source, "HEAD^"},
-		{"go", "build", "-C", source, "-race=false", "-trimpath", "-o", program, "./cmd/headgate"},
-		{"git", "worktree", "remove", "--force", source},
-	} {
-		if out, err := exec.Command(args[0], args[1:]...).CombinedOutput(); err != nil {
-			t.Fatalf("%v: %v\n%s\nthis test needs git and the commit before this one", args, err, out)
-		}
-	}
-	return program
 }
 
 func roll(t *testing.T, p plan) {
@@ -176,7 +164,9 @@ func roll(t *testing.T, p plan) {
 
 // TestSkew: most visitors meet one node, later another. Nobody waits before the
 // room is full: all nodes together use every slot.
-func TestSkew(t *testing.T) {
+func TestSkew(t *testing.T) { play(t, testSkew) }
+
+func testSkew(t *testing.T) {
 	st := newStage(t, plan{total: 1000, perMinute: 60_000, session: 20 * time.Second,
 		visitors: 1400, arrive: 20 * time.Second, length: 32 * time.Second,
 		stay:  [2]time.Duration{25 * time.Second, 40 * time.Second},
@@ -198,7 +188,9 @@ func TestSkew(t *testing.T) {
 
 // TestCutLinks: the host reaches nobody for 10 s, first because its connections are
 // closed, later because nothing goes through them. Visitors reach it all the time.
-func TestCutLinks(t *testing.T) {
+func TestCutLinks(t *testing.T) { play(t, testCutLinks) }
+
+func testCutLinks(t *testing.T) {
 	p := usual()
 	p.session, p.total = 20*time.Second, 200 // a cut-off node cannot renew
 	st := newStage(t, p)
@@ -232,7 +224,9 @@ func TestCutLinks(t *testing.T) {
 
 // TestLostAnswers: one answer of twenty is lost after its request was done, and the
 // visitor asks again.
-func TestLostAnswers(t *testing.T) {
+func TestLostAnswers(t *testing.T) { play(t, testLostAnswers) }
+
+func testLostAnswers(t *testing.T) {
 	lostAnswers(t, usual())
 }
 
@@ -255,7 +249,9 @@ func lostAnswers(t *testing.T, p plan) {
 
 // TestLimits: limits are changed at one node while people are inside, and all nodes
 // follow.
-func TestLimits(t *testing.T) {
+func TestLimits(t *testing.T) { play(t, testLimits) }
+
+func testLimits(t *testing.T) {
 	p := usual()
 	p.visitors = 1200
 	changeLimits(t, p, storeNodes())
@@ -292,12 +288,14 @@ func changeLimits(t *testing.T, p plan, at []string) {
 
 // TestRotateKeys: the sealing key is replaced at one node, and again at another; the
 // first new one seals before the run is over. Nobody loses a place or a stay.
-func TestRotateKeys(t *testing.T) {
+func TestRotateKeys(t *testing.T) { play(t, testRotateKeys) }
+
+func testRotateKeys(t *testing.T) {
 	st := newStage(t, usual())
 	for i, name := range []string{"n1", "n2"} {
 		st.at(time.Duration(8+10*i) * time.Second)
 		n := st.get(name)
-		token := command(t, "token", "create", "--scope", "write", "--config", n.config)
+		token := n.token()
 		if err := st.ask(n, http.MethodPost, "/v1/keys/rotate", token, "", &struct{}{}); err != nil {
 			t.Fatal(err)
 		}
@@ -306,7 +304,9 @@ func TestRotateKeys(t *testing.T) {
 }
 
 // TestWorkersComeAndGo: two workers join, take visitors and are killed.
-func TestWorkersComeAndGo(t *testing.T) {
+func TestWorkersComeAndGo(t *testing.T) { play(t, testWorkersComeAndGo) }
+
+func testWorkersComeAndGo(t *testing.T) {
 	st := newStage(t, usual())
 	st.at(8 * time.Second)
 	for _, name := range []string{"w1", "w2"} {

@@ -1,5 +1,3 @@
-//go:build cluster
-
 package cluster
 
 import (
@@ -9,7 +7,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
 
@@ -27,10 +24,11 @@ type plan struct {
 	total, perMinute int            // as the judge is told
 	factor           int            // what nodes are told is so many times that; 0 means 1
 	session          time.Duration
-	rooms            string // more of them, as they are configured
-	limits           string // shared limits, as they are configured
-	again            bool   // another run may follow, see excused
-	queues           string // as they are configured; NODE is the name of the node
+	rooms            string   // more of them, as they are configured
+	limits           string   // shared limits, as they are configured
+	again            bool     // another run may follow, see excused
+	queues           string   // as they are configured; NODE is the name of the node
+	outside          *outside // nil makes one
 
 	visitors     int
 	arrive       time.Duration // they come within this time
@@ -56,6 +54,7 @@ const askTimeout = 5 * time.Second
 type stage struct {
 	t        *testing.T
 	plan     plan
+	outside  *outside
 	origin   *judge.Origin
 	links    *links
 	balancer *balancer
@@ -84,12 +83,15 @@ type stage struct {
 func newStage(t *testing.T, p plan) *stage {
 	t.Helper()
 	p.ownNATS = p.ownNATS || *beside && !p.alone
-	st := &stage{t: t, plan: p, own: map[string]int{}, errors: map[string]int{},
-		api:   &http.Transport{},
+	if p.outside == nil {
+		p.outside = newOutside(t)
+	}
+	st := &stage{t: t, plan: p, outside: p.outside, api: &http.Transport{DialContext: p.outside.dial},
+		own: map[string]int{}, errors: map[string]int{},
 		steps: []step{{total: p.total, perMinute: p.perMinute}}}
 	t.TempDir() // the first is removed last: after the nodes have ended
 	var err error
-	if st.origin, err = judge.StartOrigin(); err != nil {
+	if st.origin, err = judge.ServeOrigin(st.outside.listen(t)); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
@@ -98,8 +100,8 @@ func newStage(t *testing.T, p plan) *stage {
 			t.Error(err)
 		}
 	})
-	st.balancer = newBalancer(t)
-	st.links = newLinks(t, st.pids)
+	st.balancer = newBalancer(t, st.outside)
+	st.links = st.makeLinks()
 	t.Cleanup(st.stopNodes)
 	names := storeNodes()
 	switch {
@@ -135,32 +137,11 @@ func newStage(t *testing.T, p plan) *stage {
 	return st
 }
 
-// stopNodes ends all nodes at once, and fails if one does not end in order.
-func (st *stage) stopNodes() {
-	for _, n := range st.nodes {
-		if n.cmd != nil {
-			n.signal(syscall.SIGCONT)
-			n.signal(syscall.SIGTERM)
-		}
-	}
-	for _, n := range append(st.nodes, st.nats...) {
-		if n.cmd != nil && slices.Contains(st.nats, n) {
-			n.stop() // after those who use it
-		} else if n.cmd != nil {
-			n.over()
-		}
-		if st.t.Failed() {
-			st.t.Log(n.tail())
-		}
-		n.output.Close()
-	}
-}
-
 // come lets the crowd come: half of it as browsers, half as apps.
 func (st *stage) come() {
 	ctx, end := context.WithCancel(st.t.Context())
 	st.end = end
-	st.recorder = newRecorder(st.doorOf, ctx, st.plan.connectAnew)
+	st.recorder = newRecorder(st.outside, st.doorOf, ctx, st.plan.connectAnew)
 	st.t.Cleanup(func() { end(); st.wg.Wait(); st.recorder.close() })
 	url := "http://" + st.balancer.ln.Addr().String() + "/"
 	for seed, mode := range []crowd.Mode{crowd.ModePage, crowd.ModeJSON} {
@@ -335,7 +316,7 @@ func (st *stage) ended() *run {
 	st.t.Helper()
 	st.at(st.plan.length)
 	for _, n := range st.nodes {
-		if n.cmd != nil {
+		if n.runs() {
 			n.alive()
 			st.said = append(st.said, st.view(n))
 		}
@@ -359,4 +340,26 @@ func figure(t *testing.T, figures []judge.Figure, name string) judge.Figure {
 		t.Fatalf("no figure %q, only %q", name, slices.Sorted(maps.Keys(byName)))
 	}
 	return f
+}
+
+// quiet is a plan without a crowd but for two.
+func quiet(total, perMinute int, session time.Duration) plan {
+	return plan{total: total, perMinute: perMinute, session: session, visitors: 2,
+		arrive: time.Second, length: time.Second, stay: stays, think: thinks, everyoneAsks: true}
+}
+
+// tell prints figures and fails with those that are over.
+func (st *stage) tell(figures []judge.Figure) {
+	st.t.Helper()
+	st.t.Log("\n" + judge.Table(figures))
+	for _, f := range figures {
+		if !f.OK() {
+			st.t.Errorf("%s: %v, limit %v %s", f.Name, f.Reach, f.Limit, f.Note)
+		}
+	}
+}
+
+func at(times []time.Duration, percent int) time.Duration {
+	slices.Sort(times)
+	return times[min(len(times)-1, len(times)*percent/100)]
 }

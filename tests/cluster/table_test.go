@@ -1,5 +1,3 @@
-//go:build cluster
-
 package cluster
 
 import (
@@ -12,6 +10,8 @@ import (
 
 	judge "github.com/headgate/headgate/tests/crowd"
 )
+
+var beside = flag.Bool("own-nats", false, "keep the records in NATS servers beside, in all scenarios")
 
 var table = flag.String("table", "", "write what was reached into this file: docs/faults.md")
 

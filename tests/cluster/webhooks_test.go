@@ -1,5 +1,3 @@
-//go:build cluster
-
 package cluster
 
 import (
@@ -7,7 +5,6 @@ import (
 	"io"
 	"maps"
 	"net/http"
-	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"slices"
@@ -57,9 +54,12 @@ const patience = 2 * time.Minute
 // TestWebhooksOfThree: what happens in a cluster is told once, whichever node finds it out, and
 // whichever is killed between what has happened and its delivery: the host of the room, at once
 // after a change too, and the node that sends.
-func TestWebhooksOfThree(t *testing.T) {
+func TestWebhooksOfThree(t *testing.T) { play(t, testWebhooksOfThree) }
+
+func testWebhooksOfThree(t *testing.T) {
 	box := &mailbox{seen: map[string]string{}, taken: map[string]string{}}
-	receiver := httptest.NewServer(box)
+	out := newOutside(t)
+	receiver := out.serve(t, box)
 	defer receiver.Close()
 	secret := filepath.Join(t.TempDir(), "secret")
 	const key = "whsec_MDEyMzQ1Njc4OTAxMjM0NTY3ODkwMTIzNDU2Nzg5MDE="
@@ -67,6 +67,7 @@ func TestWebhooksOfThree(t *testing.T) {
 		t.Fatal(err)
 	}
 	p := quiet(1000, 60_000, 10*time.Second)
+	p.outside = out
 	p.queues = fmt.Sprintf("webhooks:\n  - {name: ops, url: '%s/', secret_files: [%s]}\n", receiver.URL, secret)
 	st := newStage(t, p)
 	sees := func(what string, taken bool, want ...string) {
@@ -82,13 +83,13 @@ func TestWebhooksOfThree(t *testing.T) {
 	}
 	host, _ := st.roles()
 	st.rest(10 * time.Second) // a host of a room tells changes from then on: it may know them late before
-	token := command(t, "token", "create", "--scope", "write", "--config", st.get("n2").config)
+	token := st.get("n2").token()
 	// set changes the room at n2 or another node; again and again while the store elects a leader.
 	set := func(at, body string) {
 		t.Helper()
 		token := token
 		if at != "n2" {
-			token = command(t, "token", "create", "--scope", "write", "--config", st.get(at).config)
+			token = st.get(at).token()
 		}
 		var err error
 		for end := time.Now().Add(patience); time.Now().Before(end); st.rest(200 * time.Millisecond) {

@@ -41,6 +41,11 @@ func StartOrigin() (*Origin, error) {
 	if err != nil {
 		return nil, fmt.Errorf("start origin: %w", err)
 	}
+	return ServeOrigin(ln)
+}
+
+// ServeOrigin is StartOrigin with a listener of the caller's.
+func ServeOrigin(ln net.Listener) (*Origin, error) {
 	o := &Origin{URL: "http://" + ln.Addr().String(), stopped: make(chan error, 1)}
 	o.server = &http.Server{
 		Handler:           o,

@@ -9,6 +9,8 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -23,7 +25,8 @@ type Node struct {
 	world         *World
 	Name          string
 	Public, Admin string // addresses
-	worker        bool
+	beside        bool   // a server of the store runs in it
+	text          string // of its configuration
 	dir           string // the data of the process of now
 	life          int
 	tokens        map[string]string
@@ -75,6 +78,21 @@ func (n *Node) Runs() bool {
 	return n.now != nil
 }
 
+// Ended reports whether the process has ended, though nobody has ended it.
+func (n *Node) Ended() bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.now == nil {
+		return true
+	}
+	select {
+	case <-n.now.done:
+		return true
+	default:
+		return false
+	}
+}
+
 // Start begins a process, and does not wait until it is ready.
 func (n *Node) Start() {
 	w := n.world
@@ -85,7 +103,7 @@ func (n *Node) Start() {
 		host = fmt.Sprintf("%s#%d", n.Name, n.life)
 	}
 	cfg := n.configure()
-	if !n.worker && !w.cfg.Own {
+	if n.beside {
 		n.stores(func(b *broker.Broker) { b.Start(n.Name) })
 	}
 	m := server.Machine{
@@ -116,7 +134,7 @@ func (n *Node) Start() {
 
 // stores does something to all clusters of servers that the node has a server of.
 func (n *Node) stores(do func(*broker.Broker)) {
-	do(n.world.Stores[n.Name])
+	do(n.world.stores[n.Name])
 	for pair, b := range n.world.pairs {
 		if pair[0] == n.Name || pair[1] == n.Name {
 			do(b)
@@ -133,7 +151,7 @@ func (n *Node) configure() *config.Config {
 	}
 	file := filepath.Join(w.dir, n.Name+".yaml")
 	text := fmt.Sprintf("listen: %s\nadmin_listen: %s\ndata: %s\ndrain_delay: 1s\n", n.Public, n.Admin, n.dir) +
-		w.cluster(n) + w.cfg.File(n.Name)
+		w.cluster(n) + n.text
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 		w.T.Fatal(err)
 	}
@@ -148,35 +166,30 @@ func (n *Node) configure() *config.Config {
 // engine connects a process to the store: to the server beside it, or to one that it reaches.
 func (n *Node) engine(host, account string) (net.Conn, error) {
 	w := n.world
-	b, server := w.Stores[n.Name], n.Name
-	beside := !n.worker && !w.cfg.Own
-	if w.cfg.Sites && account != "" {
-		b = w.pair(n.Name, account[len("dc-"):])
+	b := w.Store(n.Name)
+	if account != "" {
+		b = w.pair(n.Name, strings.TrimPrefix(account, "dc-"))
 	}
-	near, far, err := w.Net.Pipe(host, host)
-	if !beside {
-		for i := range w.cfg.Nodes {
-			server = w.cfg.Nodes[(i+n.life+len(n.Name))%len(w.cfg.Nodes)]
-			if !b.Up(server) {
-				continue
-			}
-			at := server
-			if w.cfg.Own {
-				at = "nats-" + server
-			}
-			if near, far, err = w.Net.Pipe(host, at); err == nil {
-				break
-			}
+	servers := []string{n.Name}
+	if !n.beside {
+		first := len(w.Nodes()) % len(w.cfg.Servers)
+		servers = slices.Concat(w.cfg.Servers[first:], w.cfg.Servers[:first])
+	}
+	for _, server := range servers {
+		at := server
+		if n.beside {
+			at = host
+		}
+		if !b.Up(server) {
+			continue
+		}
+		near, far, err := w.Net.Pipe(host, at)
+		if err == nil {
+			b.Serve(server, "", far)
+			return near, nil
 		}
 	}
-	if err != nil {
-		return nil, err
-	}
-	if !b.Up(server) {
-		return nil, fmt.Errorf("no server of the store runs that %s reaches", host)
-	}
-	b.Serve(server, "", far)
-	return near, nil
+	return nil, fmt.Errorf("%s reaches no server of the store", host)
 }
 
 // Token makes a token of the node's admin address that may write.
@@ -228,7 +241,7 @@ func (n *Node) Crash() {
 	n.tokens[next] = n.tokens[n.dir]
 	n.dir = next
 	w.Net.Kill(p.host)
-	if !n.worker && !w.cfg.Own {
+	if n.beside {
 		n.stores(func(b *broker.Broker) { b.Stop(n.Name, false) })
 	}
 	p.stop()
@@ -250,7 +263,7 @@ func (n *Node) Stop() {
 	if p.err != nil {
 		n.world.T.Errorf("%s ends with %v", n.Name, p.err)
 	}
-	if !n.worker && !n.world.cfg.Own {
+	if n.beside {
 		n.stores(func(b *broker.Broker) { b.Stop(n.Name, true) })
 	}
 	n.world.Net.Kill(p.host)
@@ -263,10 +276,8 @@ func (n *Node) Freeze() {
 	n.frozen, n.stood = true, stood
 	n.mu.Unlock()
 	n.world.Net.Freeze(n.Name)
-	for _, other := range n.world.cfg.Nodes {
-		if other != n.Name {
-			n.world.storeCut(n.Name, other, func(b *broker.Broker, x, y string) { b.Cut(x, y, true) })
-		}
+	for _, other := range n.world.Others(n.Name) {
+		n.world.storeCut(n.Name, other, func(b *broker.Broker, x, y string) { b.Cut(x, y, true) })
 	}
 }
 
@@ -280,10 +291,8 @@ func (n *Node) Wake() {
 		return
 	}
 	n.world.Net.Wake(n.Name)
-	for _, other := range n.world.cfg.Nodes {
-		if other != n.Name {
-			n.world.storeCut(n.Name, other, func(b *broker.Broker, x, y string) { b.Heal(x, y) })
-		}
+	for _, other := range n.world.Others(n.Name) {
+		n.world.storeCut(n.Name, other, func(b *broker.Broker, x, y string) { b.Heal(x, y) })
 	}
 }
 

@@ -53,71 +53,102 @@ const Outside = "outside"
 
 // A Config describes a world.
 type Config struct {
-	Seed  uint64
-	Nodes []string // store nodes, and those that come later as workers: Workers
-	// Workers are names of nodes without a part of the store.
-	Workers []string
-	// Own has all nodes use a NATS of the operator's own.
+	Seed uint64
+	Net  *network.Network // nil makes one
+	// Servers are those that keep the records: a node of the same name has one beside it.
+	Servers []string
+	// Own has all nodes use the servers as a NATS of the operator's own.
 	Own bool
-	// Sites makes each of Nodes a data center of one node. The first is the home of Anywhere.
+	// Alone is one node without a cluster.
+	Alone bool
+	// Sites makes each of Servers a data center of one node. The first is the home of Anywhere.
 	Sites bool
-	// File gives the configuration of a node, without its addresses and its cluster.
-	File func(node string) string
 }
 
 // A World is nodes and what is around them.
 type World struct {
-	T       *testing.T
-	Net     *network.Network
-	Stores  map[string]*broker.Broker // by node: the cluster that keeps its records
-	Began   time.Time
-	cfg     Config
-	dir     string
-	nodes   []*Node
-	pairs   map[[2]string]*broker.Broker // between data centers
-	client  *http.Client
-	mu      sync.Mutex // guards what nodes are
-	cuts    map[[2]string]bool
-	ending  sync.WaitGroup
-	closing bool
+	T      *testing.T
+	Net    *network.Network
+	Began  time.Time
+	cfg    Config
+	dir    string
+	stores map[string]*broker.Broker    // by server: the cluster that it is of
+	pairs  map[[2]string]*broker.Broker // between data centers
+	client *http.Client
+	cuts   map[[2]string]bool
+	ending sync.WaitGroup
+
+	mu    sync.Mutex // guards nodes
+	nodes []*Node
 }
 
-// New makes a world in a bubble. Close must follow.
+// NewNetwork makes the network of a world, with delays as in a data center.
+func NewNetwork(seed uint64) *network.Network { return network.New(seed, delayLeast, delayMost) }
+
+// Collect forgets what pools of packages keep of the bubble before this one: two collections do.
+func Collect() {
+	runtime.GC()
+	runtime.GC()
+}
+
+// New makes a world in a bubble, without nodes. Close must follow.
 func New(t *testing.T, cfg Config) *World {
 	t.Helper()
-	// What pools of packages keep belongs to the bubble before this one: two collections forget it.
-	runtime.GC()
-	runtime.GC()
-	w := &World{T: t, cfg: cfg, Net: network.New(cfg.Seed, delayLeast, delayMost), dir: t.TempDir(),
-		Began: time.Now(), Stores: map[string]*broker.Broker{}, pairs: map[[2]string]*broker.Broker{},
+	if cfg.Net == nil {
+		cfg.Net = NewNetwork(cfg.Seed)
+	}
+	w := &World{T: t, cfg: cfg, Net: cfg.Net, dir: t.TempDir(), Began: time.Now(),
+		stores: map[string]*broker.Broker{}, pairs: map[[2]string]*broker.Broker{},
 		cuts: map[[2]string]bool{}}
 	w.client = &http.Client{Transport: &http.Transport{
 		DialContext: func(ctx context.Context, _, addr string) (net.Conn, error) {
 			return w.Net.Dial(ctx, Outside, addr)
 		}, DisableCompression: true, MaxIdleConnsPerHost: 64}}
 	w.makeStores()
-	for i, name := range slices.Concat(cfg.Nodes, cfg.Workers) {
-		n := &Node{world: w, Name: name, Public: fmt.Sprintf("127.0.0.1:%d", 8000+2*i),
-			Admin: fmt.Sprintf("127.0.0.1:%d", 8001+2*i), worker: i >= len(cfg.Nodes),
-			offset: time.Duration(cfg.Seed%97+uint64(i)*13) * time.Minute, tokens: map[string]string{}}
-		n.dir = filepath.Join(w.dir, name+"-1")
-		w.nodes = append(w.nodes, n)
-	}
 	w.joinFiles()
 	return w
 }
 
+// Add makes a node, which does not run yet. The text is its configuration, without its addresses
+// and its cluster.
+func (w *World) Add(name, text string) *Node {
+	w.T.Helper()
+	i := len(w.Nodes())
+	n := &Node{world: w, Name: name, Public: fmt.Sprintf("127.0.0.1:%d", 8000+2*i),
+		Admin: fmt.Sprintf("127.0.0.1:%d", 8001+2*i), text: text, tokens: map[string]string{},
+		beside: !w.cfg.Own && slices.Contains(w.cfg.Servers, name),
+		offset: time.Duration(w.cfg.Seed%97+uint64(i)*13) * time.Minute,
+		dir:    filepath.Join(w.dir, name+"-1")}
+	if !n.beside && !w.cfg.Own {
+		if _, err := join.Node(filepath.Join(w.dir, "join", "test"), name, time.Now()); err != nil {
+			w.T.Fatal(err)
+		}
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.nodes = append(w.nodes, n)
+	return n
+}
+
+// Store is the cluster of servers that keeps the records of a node.
+func (w *World) Store(name string) *broker.Broker {
+	if b := w.stores[name]; b != nil {
+		return b
+	}
+	return w.stores[w.cfg.Servers[0]]
+}
+
 func (w *World) makeStores() {
 	if !w.cfg.Sites {
-		b := broker.New(w.cfg.Seed, w.cfg.Nodes...)
-		for _, name := range slices.Concat(w.cfg.Nodes, w.cfg.Workers) {
-			w.Stores[name] = b
+		b := broker.New(w.cfg.Seed, w.cfg.Servers...)
+		for _, name := range w.cfg.Servers {
+			w.stores[name] = b
 		}
 		return
 	}
-	for i, name := range w.cfg.Nodes {
-		w.Stores[name] = broker.New(w.cfg.Seed+uint64(i), name)
-		for _, other := range w.cfg.Nodes[:i] {
+	for i, name := range w.cfg.Servers {
+		w.stores[name] = broker.New(w.cfg.Seed+uint64(i), name)
+		for _, other := range w.cfg.Servers[:i] {
 			pair := broker.New(w.cfg.Seed, other, name)
 			pair.Far(siteDelay)
 			w.pairs[[2]string{other, name}] = pair
@@ -135,8 +166,8 @@ func (w *World) pair(a, b string) *broker.Broker {
 
 // brokers are all there are, each once.
 func (w *World) brokers() (all []*broker.Broker) {
-	for _, name := range w.cfg.Nodes {
-		if b := w.Stores[name]; !slices.Contains(all, b) {
+	for _, name := range w.cfg.Servers {
+		if b := w.stores[name]; !slices.Contains(all, b) {
 			all = append(all, b)
 		}
 	}
@@ -149,13 +180,13 @@ func (w *World) brokers() (all []*broker.Broker) {
 // joinFiles makes the files by which nodes join their cluster.
 func (w *World) joinFiles() {
 	w.T.Helper()
-	if w.cfg.Own || len(w.cfg.Nodes) == 0 {
+	if w.cfg.Own || w.cfg.Alone {
 		return
 	}
-	sites := map[string][]string{"test": w.cfg.Nodes}
+	sites := map[string][]string{"test": w.cfg.Servers}
 	if w.cfg.Sites {
 		sites = map[string][]string{}
-		for _, name := range w.cfg.Nodes {
+		for _, name := range w.cfg.Servers {
 			sites[name] = []string{name}
 		}
 	}
@@ -165,14 +196,8 @@ func (w *World) joinFiles() {
 			p.Store = append(p.Store, name)
 			p.Peers[name] = fmt.Sprintf("127.0.0.1:%d", 7000+10*i)
 		}
-		dir := filepath.Join(w.dir, "join", site)
-		if _, err := join.Init(dir, p, time.Now()); err != nil {
+		if _, err := join.Init(filepath.Join(w.dir, "join", site), p, time.Now()); err != nil {
 			w.T.Fatal(err)
-		}
-		for _, name := range w.cfg.Workers {
-			if _, err := join.Node(dir, name, time.Now()); err != nil {
-				w.T.Fatal(err)
-			}
 		}
 	}
 }
@@ -181,13 +206,14 @@ func (w *World) joinFiles() {
 func (w *World) cluster(n *Node) string {
 	var b strings.Builder
 	switch {
+	case w.cfg.Alone:
 	case w.cfg.Own:
 		fmt.Fprintf(&b, "engine:\n  url: nats://127.0.0.1:4222\n  name: %s\n", n.Name)
 	case w.cfg.Sites:
 		dir := filepath.Join(w.dir, "join")
 		fmt.Fprintf(&b, "cluster:\n  join: %s\n  home: %s\n  datacenters:\n",
-			filepath.Join(dir, n.Name, n.Name+".join"), w.cfg.Nodes[0])
-		for _, other := range w.cfg.Nodes {
+			filepath.Join(dir, n.Name, n.Name+".join"), w.cfg.Servers[0])
+		for _, other := range w.cfg.Servers {
 			if other != n.Name {
 				fmt.Fprintf(&b, "    %s: {url: \"127.0.0.1:7002\", ca: %s}\n", other,
 					filepath.Join(dir, other, "ca.pem"))
@@ -201,15 +227,20 @@ func (w *World) cluster(n *Node) string {
 
 // Node finds a node by its name.
 func (w *World) Node(name string) *Node {
-	i := slices.IndexFunc(w.nodes, func(n *Node) bool { return n.Name == name })
+	all := w.Nodes()
+	i := slices.IndexFunc(all, func(n *Node) bool { return n.Name == name })
 	if i < 0 {
 		w.T.Fatalf("there is no node %q", name)
 	}
-	return w.nodes[i]
+	return all[i]
 }
 
 // Nodes are all nodes, whether they run or not.
-func (w *World) Nodes() []*Node { return w.nodes }
+func (w *World) Nodes() []*Node {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return slices.Clone(w.nodes)
+}
 
 // Clock is the time since the world began.
 func (w *World) Clock() time.Duration { return time.Since(w.Began) }
@@ -217,7 +248,7 @@ func (w *World) Clock() time.Duration { return time.Since(w.Began) }
 // Rest lets the world go on for a while.
 func (w *World) Rest(d time.Duration) { time.Sleep(d) } // in a bubble
 
-// links gives the names of machines that two nodes are linked by.
+// key is the link between two nodes, in either direction.
 func key(a, b string) [2]string {
 	if a > b {
 		a, b = b, a
@@ -253,11 +284,11 @@ func (w *World) Mute(from, to string) {
 // storeCut does something to the link between the servers of two nodes.
 func (w *World) storeCut(a, b string, do func(b *broker.Broker, x, y string)) {
 	switch {
-	case w.Node(a).worker || w.Node(b).worker || w.cfg.Own:
+	case !w.Node(a).beside || !w.Node(b).beside:
 	case w.cfg.Sites:
 		do(w.pair(a, b), a, b)
 	default:
-		do(w.Stores[a], a, b)
+		do(w.stores[a], a, b)
 	}
 }
 
@@ -272,7 +303,7 @@ func (w *World) Heal() {
 
 // Others are the names of all nodes but one.
 func (w *World) Others(name string) (all []string) {
-	for _, n := range w.nodes {
+	for _, n := range w.Nodes() {
 		if n.Name != name {
 			all = append(all, n.Name)
 		}
@@ -307,7 +338,7 @@ func (w *World) Ask(n *Node, method, path, token, body string) (string, error) {
 func (w *World) Close() {
 	w.Heal()
 	var all sync.WaitGroup
-	for _, n := range w.nodes {
+	for _, n := range w.Nodes() {
 		n.Wake()
 		all.Go(n.Stop)
 	}
@@ -328,7 +359,7 @@ func (w *World) keepLogs() {
 	if dir == "" {
 		return
 	}
-	for _, n := range w.nodes {
+	for _, n := range w.Nodes() {
 		name := strings.ReplaceAll(w.T.Name(), "/", "-") + "-" + n.Name + ".log"
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(n.Log()), 0o600); err != nil {
 			w.T.Log(err)

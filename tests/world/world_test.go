@@ -11,10 +11,11 @@ import (
 // TestNodesBecomeACluster: three nodes run in a bubble, find a host, and end in order.
 func TestNodesBecomeACluster(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := New(t, Config{Seed: 1, Nodes: []string{"n1", "n2", "n3"}, File: func(string) string {
-			return "rooms:\n  - {name: shop, origin: \"http://127.0.0.1:9000\", total_active_users: 2, " +
-				"new_users_per_minute: 60}\n"
-		}})
+		w := New(t, Config{Seed: 1, Servers: []string{"n1", "n2", "n3"}})
+		for _, name := range []string{"n1", "n2", "n3"} {
+			w.Add(name, "rooms:\n  - {name: shop, origin: \"http://127.0.0.1:9000\", "+
+				"total_active_users: 2, new_users_per_minute: 60}\n")
+		}
 		defer w.Close()
 		l, err := w.Net.Listen(Outside, "127.0.0.1:9000")
 		if err != nil {
