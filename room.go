@@ -20,6 +20,7 @@ import (
 	"github.com/headgate/headgate/internal/exclude"
 	"github.com/headgate/headgate/internal/route"
 	"github.com/headgate/headgate/internal/ticket"
+	"github.com/headgate/headgate/internal/turn"
 	"github.com/headgate/headgate/internal/wire"
 	"github.com/headgate/headgate/slot"
 )
@@ -195,7 +196,7 @@ type Room struct {
 	doc     wire.Second[[]byte]
 	draw    wire.Second[string]
 	live    atomic.Pointer[live]
-	liveMu  sync.Mutex // one change at a time
+	liveMu  turn.Turn // one change at a time
 	counts  counts
 	flights exclude.Flights // requests that pass by
 	lets    wire.Second[bool]

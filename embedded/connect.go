@@ -62,11 +62,15 @@ func Connect(ctx context.Context, r Remote) (*nats.Conn, error) {
 		r.Log = slog.New(slog.DiscardHandler)
 	}
 	var servers []string
+	scheme := "tls"
+	if r.Dial != nil {
+		scheme = "nats"
+	}
 	for _, addr := range r.Servers {
 		if _, _, err := hostPort(addr); err != nil {
 			return nil, err
 		}
-		servers = append(servers, (&url.URL{Scheme: "tls", Host: addr}).String())
+		servers = append(servers, (&url.URL{Scheme: scheme, Host: addr}).String())
 	}
 	if len(servers) == 0 {
 		return nil, &clusterError{"a connection to engines needs an address"}

@@ -72,7 +72,7 @@ func importRules() []importRule {
 		{from: []string{"."}, allow: []string{"slot", "limit", "internal/boot", "internal/callkey",
 			"internal/counter", "internal/decide", "internal/exclude", "internal/guard", "internal/paths",
 			"internal/quota", "internal/route", "internal/store",
-			"internal/tally", "internal/ticket", "internal/view", "internal/visits", "internal/wire", nats,
+			"internal/tally", "internal/ticket", "internal/turn", "internal/view", "internal/visits", "internal/wire", nats,
 			"golang.org/x/sys/..."},
 			why: "the root declares Rules and Page and cmd wires who implements them: a library's " +
 				"user pays for std, x/sys and nats.go only"},

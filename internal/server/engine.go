@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/headgate/headgate"
@@ -16,6 +15,7 @@ import (
 	"github.com/headgate/headgate/internal/config"
 	"github.com/headgate/headgate/internal/folder"
 	"github.com/headgate/headgate/internal/store"
+	"github.com/headgate/headgate/internal/turn"
 )
 
 // rotateEvery is how old the sealing key may become. Chosen: AES-GCM with drawn
@@ -47,7 +47,7 @@ type durable struct {
 	revoked    []api.Revoked // as followRevoked read it last
 	revokedNew chan struct{} // has room for one
 
-	ring   sync.Mutex // held from reading or making keys until they are in force
+	ring   turn.Turn  // held from reading or making keys until they are in force
 	others []siteKeys // as read last, guarded by ring; nil: one data centre
 
 	signing *checkout.Keys // derived from the sealing keys

@@ -39,6 +39,7 @@ import (
 	"github.com/headgate/headgate/internal/rules"
 	"github.com/headgate/headgate/internal/store"
 	"github.com/headgate/headgate/internal/traces"
+	"github.com/headgate/headgate/internal/turn"
 )
 
 // Timeouts and sizes against slow and greedy clients. Chosen: a browser needs
@@ -82,8 +83,8 @@ type Server struct {
 
 	set    atomic.Pointer[roomSet]
 	read   atomic.Pointer[reading]
-	change sync.Mutex // one change of the set at a time; no visitor waits for it
-	crew   *crew      // guarded by change; nil unless Run is serving
+	change turn.Turn // one change of the set at a time; no visitor waits for it
+	crew   *crew     // guarded by change; nil unless Run is serving
 
 	running chan struct{} // closed when Run has begun
 }

@@ -597,7 +597,7 @@ func (r *run) unanswered() (excused, f finding) {
 			a := &v.asks[i]
 			to := &f
 			if slices.ContainsFunc(r.faults, func(f fault) bool {
-				return f.deaf && f.node == a.node && a.sent < f.to+noticed && a.ended > f.from
+				return f.deaf && f.node == a.node && a.sent < f.to+noticed && a.ended >= f.from
 			}) {
 				to = &excused
 			}

@@ -325,10 +325,6 @@ func (b *Broker) elect() {
 		b.voteLocked(time.Second)
 		return
 	}
-	if b.rng.IntN(8) == 0 { // the votes were split
-		b.voteLocked(b.drawLocked(electLeast, electMost))
-		return
-	}
 	b.leader = can[b.rng.IntN(len(can))]
 	b.leader.knew = nil
 	b.term++

@@ -17,6 +17,7 @@ type Conn struct {
 	local, remote *net.TCPAddr
 	in, out       *half
 	other         *Conn
+	opened        time.Time // of Pipe; else long ago
 }
 
 // A half is the bytes that go one way.
@@ -121,7 +122,10 @@ func (c *Conn) Write(b []byte) (int, error) {
 	if len(b) == 0 {
 		return 0, nil
 	}
-	at := time.Now().Add(delay)
+	at := time.Now()
+	if at.After(c.opened) { // who connects at once waits for nothing: see Pipe
+		at = at.Add(delay)
+	}
 	if n := len(h.chunks); n > 0 && h.chunks[n-1].at.After(at) {
 		at = h.chunks[n-1].at
 	}
