@@ -296,10 +296,13 @@ func (r *run) unused(stays []stay) (n int, at time.Duration, ok bool) {
 
 // lost counts visitors whose ticket was read in full and then not honoured: an
 // answer named another ticket or none. One whose answer was lost may have been
-// inside without knowing it; when that stay is over its ticket is used up.
+// inside without knowing it; when that stay is over its ticket is used up. One whose cookie has
+// never come back to the line, because the node that it asked was cut off, has no place yet
+// (ADR 0055).
 func (r *run) lost() (f finding) {
 	for _, v := range r.visits {
 		number, maybe := uint64(0), never
+		provisional := true
 		for i := range v.asks {
 			a := &v.asks[i]
 			if !a.read() && maybe == never && a.kind == askPage {
@@ -320,6 +323,12 @@ func (r *run) lost() (f finding) {
 				}
 				continue
 			}
+			if a.number == number && a.position > 0 {
+				provisional = false
+			}
+			if a.number != number && provisional && r.cutOffBefore(v, i) {
+				break
+			}
 			if a.number == number {
 				maybe = never // it still waits: the one that was lost did not let it in
 			} else {
@@ -330,6 +339,12 @@ func (r *run) lost() (f finding) {
 		}
 	}
 	return f
+}
+
+// cutOffBefore reports whether one of the asks of a visitor before another was at a node that
+// was cut off, or was not answered.
+func (r *run) cutOffBefore(v *visit, i int) bool {
+	return slices.ContainsFunc(v.asks[:i], func(a ask) bool { return !a.read() || r.cutOff(&a) })
 }
 
 // nearEnd is how close to the end of its stay a visitor may be sent back: what

@@ -47,7 +47,7 @@ type spike struct {
 
 // askTimeout is how long a visitor waits for an answer. Chosen: far more than any
 // node that lives should take.
-const askTimeout = 6 * time.Second
+const askTimeout = 8 * time.Second
 
 // A stage is one run: nodes, the balancer before them, the origin behind them,
 // and the crowd.

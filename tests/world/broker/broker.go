@@ -43,8 +43,10 @@ type Broker struct {
 	rng     *rand.Rand
 	servers []*server
 	streams map[string]*stream
-	leader  *server // nil: none now
-	term    int     // of the leader: one more with each election
+	exact   map[string][]*sub // by subject
+	wild    []*sub            // of patterns
+	leader  *server           // nil: none now
+	term    int               // of the leader: one more with each election
 	voting  *time.Timer
 	silent  bool          // while nobody leads: questions are lost, not refused
 	queue   []*proposal   // not committed yet
@@ -79,7 +81,8 @@ func (b *Broker) Far(d time.Duration) {
 
 // New makes a cluster of servers, which runs.
 func New(seed uint64, servers ...string) *Broker {
-	b := &Broker{rng: rand.New(rand.NewPCG(seed, 2)), streams: map[string]*stream{}}
+	b := &Broker{rng: rand.New(rand.NewPCG(seed, 2)), streams: map[string]*stream{},
+		exact: map[string][]*sub{}}
 	for _, name := range servers {
 		b.servers = append(b.servers, &server{name: name, up: true, cut: map[*server]bool{},
 			hold: map[*server]bool{}, held: map[*server][]func(){}, sent: map[*server][]func(){}})

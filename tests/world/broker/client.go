@@ -68,6 +68,9 @@ func (c *client) closeLocked() {
 		return
 	}
 	c.closed = true
+	for _, s := range c.subs {
+		c.broker.dropLocked(s)
+	}
 	close(c.more)
 	c.conn.Close()
 	c.server.clients = slices.DeleteFunc(c.server.clients, func(x *client) bool { return x == c })
@@ -133,6 +136,7 @@ func (c *client) obey(verb string, args []string, body []byte) {
 			s.group = args[1]
 		}
 		c.subs = append(c.subs, s)
+		b.indexLocked(s)
 	case "UNSUB":
 		i := slices.IndexFunc(c.subs, func(s *sub) bool { return s.sid == args[0] })
 		if i < 0 {
@@ -144,6 +148,7 @@ func (c *client) obey(verb string, args []string, body []byte) {
 				return
 			}
 		}
+		b.dropLocked(c.subs[i])
 		c.subs = slices.Delete(c.subs, i, i+1)
 	case "PUB":
 		m := &message{subject: args[0], data: body}
@@ -216,26 +221,17 @@ func (b *Broker) publishLocked(from *client, m *message) {
 func (b *Broker) routeLocked(from *server, account string, m *message) bool {
 	groups := map[string][]*sub{}
 	heard := false
-	for _, to := range b.servers {
-		if !to.up || from.cut[to] {
+	for _, s := range b.heardBy(m.subject) {
+		c := s.client
+		if c.account != account || !c.server.up || from.cut[c.server] {
 			continue
 		}
-		for _, c := range to.clients {
-			if c.account != account {
-				continue
-			}
-			for _, s := range c.subs {
-				if !matches(s.subject, m.subject) {
-					continue
-				}
-				heard = true
-				if s.group != "" {
-					groups[s.group] = append(groups[s.group], s)
-					continue
-				}
-				b.deliverLocked(from, s, m)
-			}
+		heard = true
+		if s.group != "" {
+			groups[s.group] = append(groups[s.group], s)
+			continue
 		}
+		b.deliverLocked(from, s, m)
 	}
 	for _, all := range groups {
 		near := slices.DeleteFunc(slices.Clone(all), func(s *sub) bool { return s.client.server != from })
@@ -247,6 +243,35 @@ func (b *Broker) routeLocked(from *server, account string, m *message) bool {
 	return heard
 }
 
+// heardBy are the subscriptions of a subject.
+func (b *Broker) heardBy(subject string) []*sub {
+	all := slices.Clone(b.exact[subject])
+	for _, s := range b.wild {
+		if matches(s.subject, subject) {
+			all = append(all, s)
+		}
+	}
+	return all
+}
+
+func (b *Broker) indexLocked(s *sub) {
+	if strings.ContainsAny(s.subject, "*>") {
+		b.wild = append(b.wild, s)
+		return
+	}
+	b.exact[s.subject] = append(b.exact[s.subject], s)
+}
+
+func (b *Broker) dropLocked(s *sub) {
+	is := func(x *sub) bool { return x == s }
+	b.wild = slices.DeleteFunc(b.wild, is)
+	if left := slices.DeleteFunc(b.exact[s.subject], is); len(left) > 0 {
+		b.exact[s.subject] = left
+	} else {
+		delete(b.exact, s.subject)
+	}
+}
+
 // deliverLocked gives a message to a subscription, at once or when the link is healed.
 func (b *Broker) deliverLocked(from *server, s *sub, m *message) {
 	to := s.client.server
@@ -254,6 +279,7 @@ func (b *Broker) deliverLocked(from *server, s *sub, m *message) {
 		s.client.sendLocked(m.bytes(s.sid))
 		if s.left > 0 {
 			if s.left--; s.left == 0 {
+				b.dropLocked(s)
 				s.client.subs = slices.DeleteFunc(s.client.subs, func(x *sub) bool { return x == s })
 			}
 		}
@@ -291,14 +317,18 @@ func (b *Broker) carryLocked(from, to *server, arrive func()) {
 
 // matches reports whether a subject is one of a pattern.
 func matches(pattern, subject string) bool {
-	p, s := strings.Split(pattern, "."), strings.Split(subject, ".")
-	for i, token := range p {
-		switch {
-		case token == ">":
-			return i < len(s)
-		case i >= len(s) || token != "*" && token != s[i]:
+	for {
+		p, morePattern, more := strings.Cut(pattern, ".")
+		if p == ">" {
+			return subject != ""
+		}
+		t, moreSubject, left := strings.Cut(subject, ".")
+		if p != "*" && p != t || more != left {
 			return false
 		}
+		if !more {
+			return true
+		}
+		pattern, subject = morePattern, moreSubject
 	}
-	return len(p) == len(s)
 }
