@@ -1,0 +1,115 @@
+package mutants
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// A mutant is a fault, and what must find it.
+type mutant struct {
+	name    string
+	file    string
+	changes [][2]string // old and new lines
+	run     []string    // arguments of the test of ./tests/cluster
+	seeds   []string    // with one of these seeds at least; nil is the default one
+	finds   string      // is in the report
+}
+
+func mutants() []mutant {
+	return []mutant{
+		{"no fence", "internal/store/nats.go", [][2]string{{
+			"jetstream.WithExpectLastSequencePerSubject(revision), jetstream.WithRetryAttempts(0))",
+			"jetstream.WithRetryAttempts(0))"}},
+			[]string{"-run", "^(TestFreeze|TestCutLinks)$"}, nil, ""},
+		{"take over without a write", "internal/counter/takeover.go", [][2]string{{
+			"err = c.store(ctx, c.pool.Takeover(c.cfg.Boot()))",
+			"_ = c.pool.Takeover(c.cfg.Boot()); c.pool.Confirm(c.cfg.Boot())"}},
+			[]string{"-run", "^(TestFreeze|TestCutLinks|TestKillHost)$"}, nil, ""},
+		{"tell before write", "internal/counter/counter.go", [][2]string{
+			{"	if wr != nil {\n		if err := c.store(ctx, wr); err != nil {",
+				"	if wr != nil {\n		c.mu.Lock()\n		c.deliver(c.pool.Confirm(c.cfg.Boot()))\n		c.mu.Unlock()\n" +
+					"		if err := c.store(ctx, wr); err != nil {"},
+			{"		c.deliver(c.pool.Confirm(clk))\n		c.leftFor", "		c.leftFor"}},
+			[]string{"-run", "^TestSeed$", "-kind", "rooms"}, manySeeds(), ""},
+		{"term from the answer", "slot/share.go", [][2]string{{"	from := s.sent\n", "	from := clk\n"}},
+			[]string{"-run", "^TestSeed$", "-kind", "rooms"}, manySeeds(), ""},
+		{"a used ticket admits again", "internal/counter/desk.go", [][2]string{{
+			"	case again && end == 0: // used up\n		return false",
+			"	case again && end == 0: // used up\n		c.pool.Claim(id, hard, false)"}},
+			[]string{"-run", "^TestThree$"}, nil, "used tickets"},
+		{"forget the standby", "internal/quota/ledger.go", [][2]string{{
+			"		for _, k := range s.out {\n			upTo := k.put(", "		for _, k := range s.out[:0] {\n			upTo := k.put("}},
+			[]string{"-run", "^TestLimitsKillHost$"}, nil, "passed at most"},
+		{"what is not known counts as unused", "internal/quota/link.go", [][2]string{{
+			"s.tables, s.lost, s.unwritten = nil, !by.known, by.moved",
+			"s.tables, s.lost, s.unwritten = nil, false, by.moved"}},
+			[]string{"-run", "^TestLimitsKillBoth$"}, nil, "passed at most"},
+		{"a lease of keys without an end", "internal/quota/ledger.go", [][2]string{{
+			"	if int64(l.boot()) >= l.lease.Load() {", "	if false {"}},
+			[]string{"-run", "^(TestLimitsCut|TestLimitsFreeze)$"}, nil, "passed"},
+		{"a job noted before it is answered", "queue/dispatch.go", [][2]string{{
+			"	o := set.Handler.Deliver(d.flight, &f.job)\n",
+			"	d.say(d.noting, func() note {\n" +
+				"		return note{kind: noteDone, ref: f.ref, done: []int{f.ref.index()}}\n	})\n" +
+				"	o := set.Handler.Deliver(d.flight, &f.job)\n"}},
+			[]string{"-run", "^TestQueuesKillHost$"}, nil, "answered and not delivered"},
+		{"a job answered before it is on the disk", "queue/put.go", [][2]string{{
+			"		case <-ctx.Done():\n			return fmt.Errorf(\"%w: %w\", ErrWrite, context.Cause(ctx))\n		}\n" +
+				"		for k, i",
+			"		default:\n		}\n		for k, i"}},
+			[]string{"-run", "^(TestQueuesKillEach|TestQueuesKillLeader)$"}, nil, "answered and not delivered"},
+		{"a queue's host that knows no time", "queue/host.go", [][2]string{{
+			"	return h.q.cfg.Node == \"\" || h.since(lastGood)", "	return true"}},
+			[]string{"-run", "^TestQueuesCut$"}, nil, "delivered by one that was cut off"},
+		{"no fence between hosts of a queue", "queue/host.go", [][2]string{{
+			"h.q.notes.Append(try, b, h.last)", "h.q.notes.Append(try, b, store.Anywhere)"}},
+			[]string{"-run", "^(TestQueuesFreeze|TestQueuesCut|TestQueuesKillHost)$"}, nil, ""},
+		{"the line is not in the record", "internal/counter/desk_write.go", [][2]string{{
+			"	c.pool.PutLine(part)\n", "	_ = part\n"}},
+			[]string{"-run", "^TestKillHost$"}, nil, "tickets lost"},
+		{"a renewal that says nothing", "internal/visits/visits.go", [][2]string{{
+			"Op: slot.Renew, ID: id, From: x.entry, At: x.seen,",
+			"Op: slot.Renew, ID: id, From: x.entry, At: x.entry,"}},
+			[]string{"-run", "^TestThree$"}, nil, ""},
+		{"a share whose term never ends", "slot/share.go", [][2]string{{
+			"	if clk >= s.until || !s.est.Known() || s.waiting {", "	if !s.est.Known() || s.waiting {"}},
+			[]string{"-run", "^TestSeed$", "-kind", "rooms"}, manySeeds(), ""},
+	}
+}
+
+// manySeeds are those by one of which a mutant must be found.
+func manySeeds() []string { return strings.Fields("1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16") }
+
+const root = "../.."
+
+// mutate is the file with the changes.
+func (m *mutant) mutate(t *testing.T) string {
+	t.Helper()
+	b, err := os.ReadFile(filepath.Join(root, m.file))
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := string(b)
+	for _, c := range m.changes {
+		if strings.Count(text, c[0]) != 1 {
+			t.Fatalf("%s has these lines %d times, want once: the mutant must follow the code\n%s", m.file,
+				strings.Count(text, c[0]), c[0])
+		}
+		text = strings.Replace(text, c[0], c[1], 1)
+	}
+	return text
+}
+
+// TestMutantsFit: each mutant changes the code of now.
+func TestMutantsFit(t *testing.T) {
+	const least = 12
+	all := mutants()
+	if len(all) < least {
+		t.Errorf("%d mutants, want %d", len(all), least)
+	}
+	for i := range all {
+		all[i].mutate(t)
+	}
+}
