@@ -145,7 +145,8 @@ func (st *stage) strokes(e event) (begin, end func()) {
 		if e.with == e.node {
 			return nothing, nothing
 		}
-		return func() { from = st.clock(); w.Mute(e.node, e.with) }, func() { w.Heal(); note(false, every...) }
+		return func() { from = st.clock(); w.Mute(e.node, e.with) },
+			func() { w.Heal(); note(false, every...) }
 	}
 	return st.storeStrokes(e, w, store, func() { from = st.clock() }, func() { note(false, every...) })
 }

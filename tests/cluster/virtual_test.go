@@ -18,7 +18,10 @@ import (
 	"github.com/headgate/headgate/tests/world/network"
 )
 
-var seed = flag.Uint64("seed", 1, "of the network and the store of the scenarios")
+var (
+	seed = flag.Uint64("seed", 1, "of the network and the store of the scenarios")
+	logs = flag.String("logs", "", "folder for the logs of nodes of scenarios that fail")
+)
 
 // play runs a scenario: here in virtual time.
 func play(t *testing.T, scenario func(t *testing.T)) {
@@ -114,7 +117,7 @@ func (n *node) token() string { return n.process.node.Token() }
 
 // makeLinks makes the world of a stage, whose links it is.
 func (st *stage) makeLinks() *links {
-	cfg := worlds.Config{Seed: *seed, Net: st.outside.network, Servers: storeNodes()}
+	cfg := worlds.Config{Seed: *seed, Net: st.outside.network, Servers: storeNodes(), Logs: *logs}
 	switch {
 	case st.plan.alone:
 		cfg.Servers, cfg.Alone = []string{"alone"}, true
@@ -129,7 +132,8 @@ func (st *stage) makeLinks() *links {
 
 func (st *stage) startNATS() {
 	for _, name := range []string{"s1", "s2", "s3"} {
-		st.nats = append(st.nats, &node{process: &process{t: st.t, name: name, world: st.links.w, server: true}})
+		p := &process{t: st.t, name: name, world: st.links.w, server: true}
+		st.nats = append(st.nats, &node{process: p})
 	}
 }
 

@@ -36,8 +36,8 @@ func (m *mutant) hunt(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	build := exec.CommandContext(t.Context(), "go", "test", "-vet=off", "-overlay", overlay, "-c", "-o", program,
-		"./tests/cluster")
+	build := exec.CommandContext(t.Context(), "go", "test", "-vet=off", "-overlay", overlay, "-c",
+		"-o", program, "./tests/cluster")
 	build.Dir = root
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)

@@ -63,6 +63,8 @@ type Config struct {
 	Alone bool
 	// Sites makes each of Servers a data center of one node. The first is the home of Anywhere.
 	Sites bool
+	// Logs is a folder for the logs of a world that has failed; "" is none.
+	Logs string
 }
 
 // A World is nodes and what is around them.
@@ -245,8 +247,8 @@ func (w *World) Nodes() []*Node {
 // Clock is the time since the world began.
 func (w *World) Clock() time.Duration { return time.Since(w.Began) }
 
-// Rest lets the world go on for a while.
-func (w *World) Rest(d time.Duration) { time.Sleep(d) } // in a bubble
+// Rest lets the bubble of the world go on for a while.
+func (w *World) Rest(d time.Duration) { time.Sleep(d) }
 
 // key is the link between two nodes, in either direction.
 func key(a, b string) [2]string {
@@ -353,9 +355,9 @@ func (w *World) Close() {
 	}
 }
 
-// keepLogs writes the logs of all nodes where WORLD_LOGS says.
+// keepLogs writes the logs of all nodes.
 func (w *World) keepLogs() {
-	dir := os.Getenv("WORLD_LOGS")
+	dir := w.cfg.Logs
 	if dir == "" {
 		return
 	}
