@@ -32,7 +32,7 @@ HUNT ?= 3000
 GO    ?= go
 TOOL  := $(GO) tool -modfile=tools.mod
 # What go test builds for the long tests only.
-TAGS  := real crowd siege kills acme cluster soak bench terraform alerts origins
+TAGS  := real explore mutants crowd siege kills acme cluster soak bench terraform alerts origins
 
 .PHONY: help
 help: ## say what there is
@@ -194,7 +194,7 @@ kills-processes:
 	$(GO) test -count=1 -v -timeout 10m -tags kills ./tests/kills ./tests/baddays ./tests/queues
 
 kills-homes:
-	$(GO) test -count=1 -v -timeout 5m -tags kills -run OfAll ./internal/server 2>&1 | $(SOME)
+	$(GO) test -count=1 -v -timeout 5m -tags 'kills real' -run OfAll ./internal/server 2>&1 | $(SOME)
 
 .PHONY: cluster
 cluster: ## real nodes, killed, frozen, cut off and replaced under visitors and jobs: 75 min
@@ -202,6 +202,24 @@ cluster: ## real nodes, killed, frozen, cut off and replaced under visitors and 
 	$(GO) test -count=1 -v -timeout 5m -tags cluster -run '$(CLUSTER)' ./examples/...; } 2>&1 | $(SOME)
 	[ -z '$(BESIDE)' ] || \
 	$(GO) test -count=1 -v -timeout 60m -tags cluster -run '$(BESIDE)' ./tests/cluster -own-nats $(KEEP) 2>&1 | $(SOME)
+
+.PHONY: twins
+twins: ## the scenarios of docs/faults.md in virtual time: 10 min
+	$(GO) test -count=1 -timeout 30m ./tests/cluster
+
+# Seeds of random worlds. What was played is not played again with the same code.
+SEEDS ?= 1-1000
+FOR   ?= 1m
+
+.PHONY: explore
+explore: ## random faults in random worlds from SEEDS until something breaks, for FOR (0 is no bound)
+	@mkdir -p bin
+	$(GO) test -count=1 -v -timeout 0 -tags explore -run '^TestExplore$$' ./tests/cluster \
+		-seeds $(SEEDS) -for $(FOR) -played $(CURDIR)/bin/explore.played
+
+.PHONY: mutants
+mutants: ## faults put into copies of the code: the scenarios in virtual time find each
+	$(GO) test -count=1 -v -timeout 60m -tags mutants ./tests/mutants
 
 .PHONY: three
 three: # what of cluster belongs to each change

@@ -45,5 +45,15 @@
 //	go test -tags cluster -run Sites ./tests/cluster      several data centres
 //	go test -tags cluster -run Queues ./tests/cluster -jobs 1000000
 //
-// Without the tag only the judge is tested: that it finds each fault.
+// # In virtual time
+//
+// Without the tag the same scenarios run in bubbles of testing/synctest, with whole nodes over
+// a network and a store of package world: see virtual_test.go. There TestSeed plays what a seed
+// draws, and TestExplore (tag explore) many seeds, until something breaks.
+//
+//	go test ./tests/cluster                                      all scenarios
+//	go test -short ./tests/cluster                               one of each kind
+//	go test ./tests/cluster -run TestKillHost -v -seed 7 -logs /tmp
+//	go test ./tests/cluster -run '^TestSeed$' -v -seed 7         random faults
+//	make explore SEEDS=1-500 FOR=10m
 package cluster

@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -23,9 +24,18 @@ var (
 	logs = flag.String("logs", "", "folder for the logs of nodes of scenarios that fail")
 )
 
+// shortOnes are one scenario of each kind, for quick runs.
+func shortOnes() []string {
+	return []string{"TestThree", "TestJudgeGoesRed", "TestLimitsKillHost", "TestQueuesKillHost"}
+}
+
 // play runs a scenario: here in virtual time.
 func play(t *testing.T, scenario func(t *testing.T)) {
 	t.Helper()
+	if testing.Short() && !slices.Contains(shortOnes(), t.Name()) {
+		t.Log("not with -short")
+		return
+	}
 	worlds.Collect()
 	synctest.Test(t, scenario)
 }
