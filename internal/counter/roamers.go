@@ -242,7 +242,11 @@ func (c *Counter) Roam(ctx context.Context, id uint64, came slot.Tau) (Place, er
 			return Place{}, ErrFenced
 		}
 		if clk := c.cfg.Boot(); c.pool.Fresh(clk, fresh) {
-			return c.roam(id|RoamerBit, came, clk), nil
+			p := c.roam(id|RoamerBit, came, clk)
+			if p.Status == slot.TicketUnknown && c.claimed(&p) { // by another tab
+				p.Status = slot.TicketUsed
+			}
+			return p, nil
 		}
 		if err := c.waitWrite(ctx, began); err != nil {
 			return Place{PollAfter: c.cfg.Line.PollMin}, err

@@ -1,0 +1,53 @@
+package counter
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/headgate/headgate/slot"
+)
+
+// A second tab of a visitor of another data center polls while the claim of the first is written: it is not
+// a newcomer, and comes in on the same stay.
+func TestARoamerIsKnownWhileItsClaimIsWritten(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		disk := &sleeper{sleep: func() { time.Sleep(time.Second) }}
+		c := brokenOpen(t, brokenConfig("shop", disk, nil, time.Now(), time.Minute))
+		time.Sleep(headPoll)
+		poll := func(came slot.Tau) Place {
+			p, err := c.Roam(t.Context(), 42, came)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return p
+		}
+		p := poll(0)
+		for range 40 {
+			if p.Status == slot.TicketCalled {
+				break
+			}
+			time.Sleep(time.Second)
+			p = poll(0)
+		}
+		claim := func() slot.ClaimReply {
+			r, err := c.Claim(t.Context(), p.Life, p.Number, 0, 0)
+			if err != nil || r.End == 0 {
+				t.Errorf("not let in: %+v %v", r, err)
+			}
+			return r
+		}
+		first := make(chan slot.ClaimReply)
+		disk.armed.Store(true)
+		go func() { first <- claim() }()
+		time.Sleep(500 * time.Millisecond)       // the write is under way
+		for _, came := range []slot.Tau{0, -1} { // out of reach, and back: who is here already
+			if got := poll(came); got.Status != slot.TicketUsed || got.UsedUp {
+				t.Errorf("the other tab is told %+v, want that the ticket is being used", got)
+			}
+		}
+		if a, b := claim(), <-first; a.End != b.End {
+			t.Errorf("two stays: %+v %+v", a, b)
+		}
+	})
+}
