@@ -310,6 +310,9 @@ func TestAnEndedStayLeavesWithItsLastByteAtAnyNode(t *testing.T) {
 			v := a.visitor()
 			w.until("inside", 15*time.Second, v.in)
 			pass, _ := v.named()
+			if n := a.taken(); n != 1 { // and the counter knows the visit before another node reports it
+				t.Fatalf("%d slots are taken, want 1", n)
+			}
 			landA, landB := a.flight(v.cookie), b.flight(v.cookie)
 			if ends == "by its origin" {
 				b.room.worker.visits.Revoke(stayOf(t, b, pass))
