@@ -88,7 +88,8 @@ func playSeed(t *testing.T, s uint64, without []string) (out string, ok bool) {
 	}
 	var lines []string
 	for line := range strings.SplitSeq(string(b), "\n") {
-		if strings.Contains(line, ".go:") && !strings.HasPrefix(line, "\t") || strings.HasPrefix(line, "panic: ") {
+		if strings.Contains(line, ".go:") && !strings.HasPrefix(line, "\t") ||
+			strings.HasPrefix(line, "panic: ") {
 			lines = append(lines, fmt.Sprintf("%.300s", line))
 		}
 	}

@@ -453,21 +453,22 @@ func (c *callers) keepLimits(figures []judge.Figure) {
 	if *table == "" || what == "" || *beside {
 		return
 	}
-	row := fmt.Sprintf("| `%s` | %s |", c.t.Name(), what)
+	var row strings.Builder
+	row.WriteString(fmt.Sprintf("| `%s` | %s |", c.t.Name(), what))
 	for _, col := range limitColumns() {
 		i := slices.IndexFunc(figures, func(f judge.Figure) bool { return strings.HasPrefix(f.Name, col) })
 		switch {
 		case i < 0:
-			row += " |"
+			row.WriteString(" |")
 		case strings.HasPrefix(col, "longest"):
-			row += fmt.Sprintf(" %.1f s |", figures[i].Reach/1000)
+			row.WriteString(fmt.Sprintf(" %.1f s |", figures[i].Reach/1000))
 		case strings.HasPrefix(col, "passed of"):
-			row += fmt.Sprintf(" %.0f %% |", figures[i].Reach)
+			row.WriteString(fmt.Sprintf(" %.0f %% |", figures[i].Reach))
 		case figures[i].Limit > 0:
-			row += fmt.Sprintf(" %.0f of %.0f |", figures[i].Reach, figures[i].Limit)
+			row.WriteString(fmt.Sprintf(" %.0f of %.0f |", figures[i].Reach, figures[i].Limit))
 		default:
-			row += fmt.Sprintf(" %.0f |", figures[i].Reach)
+			row.WriteString(fmt.Sprintf(" %.0f |", figures[i].Reach))
 		}
 	}
-	keepRow(c.t, "## Shared limits\n", c.t.Name(), row)
+	keepRow(c.t, "## Shared limits\n", c.t.Name(), row.String())
 }

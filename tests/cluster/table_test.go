@@ -96,7 +96,8 @@ func (st *stage) keep(figures []judge.Figure) {
 	if *beside {
 		what += "; records in NATS servers beside"
 	}
-	row := fmt.Sprintf("| `%s` | %s |", name, what)
+	var row strings.Builder
+	row.WriteString(fmt.Sprintf("| `%s` | %s |", name, what))
 	for _, c := range columns() {
 		reach, limit := 0.0, 0.0
 		for _, f := range figures {
@@ -106,14 +107,14 @@ func (st *stage) keep(figures []judge.Figure) {
 		}
 		switch {
 		case c == "nobody let in":
-			row += fmt.Sprintf(" %.1f s |", reach/1000)
+			row.WriteString(fmt.Sprintf(" %.1f s |", reach/1000))
 		case limit > 0:
-			row += fmt.Sprintf(" %.0f of %.0f |", reach, limit)
+			row.WriteString(fmt.Sprintf(" %.0f of %.0f |", reach, limit))
 		default:
-			row += fmt.Sprintf(" %.0f |", reach)
+			row.WriteString(fmt.Sprintf(" %.0f |", reach))
 		}
 	}
-	keepRow(st.t, "", name, row)
+	keepRow(st.t, "", name, row.String())
 }
 
 // keepRow writes a row into the first table after a heading, sorted among the others.
