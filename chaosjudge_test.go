@@ -270,11 +270,8 @@ func (c *chaos) judgePoll(n *chaosNode, p *person, was *jar, a *chaosAnswer, ask
 	lost, why := a.Number != was.tok.ID && a.State != StateMoved && a.State != StateLeft, ""
 	id := fmt.Sprint(was.tok.Life, "/", was.tok.ID)
 	switch {
-	case !lost:
-	case c.lives[was.tok.Life].Before(c.lost):
-		lost = false
-	case c.claimed[id], p.moved[id], now.Sub(was.heard) > chaosHold-5*time.Second, was.heard.Before(c.lost):
-		lost = false
+	case !lost, c.lives[was.tok.Life].Before(c.lost), c.claimed[id], p.moved[id],
+		now.Sub(was.heard) > chaosHold-5*time.Second, was.heard.Before(c.lost):
 	default:
 		why = fmt.Sprintf("a place is kept: %s had %d of %q, heard %v ago, at %d, and is told %+v", p.name,
 			was.tok.ID, was.tok.Home, now.Sub(was.heard), was.shown, *a)

@@ -9,7 +9,7 @@ import (
 
 // What people complain about with other waiting rooms, each with what is promised here, as a
 // visitor sees it. docs/complaints.md says where the depth of it is tested.
-func TestComplaints(t *testing.T) {
+func TestComplaints(t *testing.T) { //nolint:funlen // a list of cases
 	cfg := RoomConfig{TotalActiveUsers: 1, NewUsersPerMinute: 600, SessionDuration: time.Hour,
 		PollMin: 100 * time.Millisecond, PollMax: time.Second}
 	line := func(t *testing.T, n int) (g *gate, inside *visitor, all []*visitor) {

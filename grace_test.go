@@ -10,7 +10,7 @@ func (v *visitor) at(path string) bool {
 	return strings.HasPrefix(v.do("GET", path).Body.String(), "origin")
 }
 
-func TestGrace(t *testing.T) {
+func TestGrace(t *testing.T) { //nolint:funlen // a list of cases
 	cfg := RoomConfig{TotalActiveUsers: 1, NewUsersPerMinute: 600, SessionDuration: time.Minute,
 		PollMin: 100 * time.Millisecond, PollMax: 200 * time.Millisecond,
 		Grace: Grace{Paths: []string{"/pay/"}, For: 10 * time.Minute}}

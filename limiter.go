@@ -518,7 +518,7 @@ func (l *Limiter) takeAll(ctx context.Context, asks []Ask, sums []int64, verdict
 		if v := &verdicts[i]; held[i] != nil {
 			held[i].Use(a.Cost)
 		} else if a.Cost > 0 && v.Limit.Algorithm != limit.Concurrency {
-			l.Settle(ctx, a, v.ID) // to what is taken: no matter if the limit has just gone
+			_ = l.Settle(ctx, a, v.ID) // to what is taken: no matter if the limit has just gone
 			v.ID = 0
 		}
 	}

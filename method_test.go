@@ -174,7 +174,7 @@ func drawAll(t *testing.T, g *gate, line []*visitor) (order []int) {
 	return nil
 }
 
-func TestRandom(t *testing.T) {
+func TestRandom(t *testing.T) { //nolint:funlen // a list of cases
 	room := RoomConfig{
 		TotalActiveUsers: 1, NewUsersPerMinute: 600, SessionDuration: time.Minute, Method: MethodRandom,
 	}

@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-func TestRoomModes(t *testing.T) {
+func TestRoomModes(t *testing.T) { //nolint:funlen // a list of cases
 	one := RoomConfig{TotalActiveUsers: 1, NewUsersPerMinute: 100, SessionDuration: time.Minute}
 	bubble(t, "queue_all holds the new and keeps those inside", func(t *testing.T) {
 		c := one

@@ -68,7 +68,7 @@ func moveRoom() RoomConfig {
 		PollMin: 100 * time.Millisecond, PollMax: 200 * time.Millisecond}
 }
 
-func TestAPlaceMovesToAnotherDevice(t *testing.T) {
+func TestAPlaceMovesToAnotherDevice(t *testing.T) { //nolint:funlen // a list of cases
 	line := func(t *testing.T, cfg RoomConfig) (g *gate, a, b *visitor) {
 		t.Helper()
 		g = openGate(t, cfg)

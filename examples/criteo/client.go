@@ -134,7 +134,7 @@ func (c *client) call(ctx context.Context, city int, to *node) {
 	}
 	one.status, one.retry = resp.StatusCode, resp.Header.Get("Retry-After") != ""
 	if left := remaining().FindStringSubmatch(resp.Header.Get("RateLimit")); left != nil {
-		fmt.Sscan(left[1], &one.left)
+		_, _ = fmt.Sscan(left[1], &one.left)
 	}
 }
 

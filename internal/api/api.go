@@ -368,5 +368,5 @@ func writeJSON(w http.ResponseWriter, kind string, status int, v any) {
 	w.WriteHeader(status)
 	enc := json.NewEncoder(w)
 	enc.SetEscapeHTML(false)
-	enc.Encode(v) // an error is the client's: it has gone
+	_ = enc.Encode(v) // an error is the client's: it has gone
 }

@@ -92,7 +92,7 @@ func (f *Files) look() {
 		if f.told != err.Error() {
 			f.told = err.Error()
 			f.log.Error("new certificate refused, the old one stays", "error", err,
-				"hint", err.(*Error).Hint(), "expires", f.current.Load().NotAfter)
+				"hint", err.(*Error).Hint(), "expires", f.current.Load().NotAfter) //nolint:errorlint // ReadPair returns no other
 		}
 		return
 	}

@@ -216,7 +216,7 @@ func answer(w http.ResponseWriter, code int, v any) {
 	h.Set("Cache-Control", "no-store")
 	h.Set("X-Content-Type-Options", "nosniff")
 	w.WriteHeader(code)
-	json.NewEncoder(w).Encode(v) // an error is the client's: it has gone
+	_ = json.NewEncoder(w).Encode(v) // an error is the client's: it has gone
 }
 
 func wholeSeconds(d time.Duration) int64 { return int64(math.Floor(max(0, d.Seconds()))) }

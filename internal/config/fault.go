@@ -44,7 +44,7 @@ func (f *Fault) Unwrap() error { return f.cause }
 // Faults returns the faults that err consists of, in their order, and nil when
 // err is not made of faults.
 func Faults(err error) []*Fault {
-	if f, ok := err.(*Fault); ok {
+	if f, ok := err.(*Fault); ok { //nolint:errorlint // it takes the tree of err apart itself
 		return []*Fault{f}
 	}
 	joined, ok := err.(interface{ Unwrap() []error })

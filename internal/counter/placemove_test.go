@@ -16,8 +16,8 @@ func TestAMoveIsInTheRecordBeforeAnybodyIsTold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &refusing{}
 		c := host(t, "a", s, 1)
+		join(t, c)
 		p := join(t, c)
-		p = join(t, c)
 		m := Move{Life: p.Life, Number: p.Number, To: 7}
 		s.down.Store(true)
 		if err := c.Move(t.Context(), m); !errors.Is(err, ErrSlow) {

@@ -157,7 +157,7 @@ func (d *Dashboard) newest() (m *moment, moved <-chan struct{}) {
 func writeJSON(w http.ResponseWriter, status int, v any) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
-	json.NewEncoder(w).Encode(v) // an error is the client's: it has gone
+	_ = json.NewEncoder(w).Encode(v) // an error is the client's: it has gone
 }
 
 // A refusal is an answer that says what is wrong, in the form of the API's problems.
@@ -172,5 +172,5 @@ type refusal struct {
 func refuse(w http.ResponseWriter, p refusal) {
 	w.Header().Set("Content-Type", "application/problem+json")
 	w.WriteHeader(p.Status)
-	json.NewEncoder(w).Encode(p)
+	_ = json.NewEncoder(w).Encode(p)
 }

@@ -66,7 +66,7 @@ func (h *HTTP) Deliver(ctx context.Context, j *queue.Job) queue.Outcome {
 	}
 	defer answer.Body.Close()
 	// Read, or the connection is lost. What comes of it is no matter: the status has been said.
-	io.CopyN(io.Discard, answer.Body, maxAnswer)
+	_, _ = io.CopyN(io.Discard, answer.Body, maxAnswer)
 	return judge(answer, time.Now())
 }
 

@@ -50,7 +50,7 @@ func (s *stage) pass(d time.Duration, asks func()) {
 	}
 }
 
-func TestJudge(t *testing.T) {
+func TestJudge(t *testing.T) { //nolint:funlen // a list of cases
 	inLine := func(s *stage) func() {
 		return func() { s.waits(1, 11, 1); s.waits(2, 12, 2) }
 	}

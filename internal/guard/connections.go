@@ -86,7 +86,7 @@ func (l *listener) Accept() (net.Conn, error) {
 		if l.all.enter(peer, key) {
 			return &conn{TCPConn: tcp, leave: func() { l.all.leave(key) }}, nil
 		}
-		tcp.SetLinger(0) // nothing of it is kept, not even for TIME_WAIT
+		_ = tcp.SetLinger(0) // nothing of it is kept, not even for TIME_WAIT
 		tcp.Close()
 	}
 }

@@ -28,7 +28,7 @@ type blocks struct {
 	locks      []net.Listener // held until the process ends
 }
 
-var own = &blocks{}
+var own = &blocks{} //nolint:gochecknoglobals // ports belong to the process, not to a part of it
 
 // Ports is the first of n ports in a row where nobody listened just now. n is less
 // than 50. Ports fails when the machine has no more of them.

@@ -85,7 +85,7 @@ func (c *Custom) tryLongest() error {
 
 // Mistakes takes the error of ParseCustom apart.
 func Mistakes(err error) []*Mistake {
-	if m, ok := err.(*Mistake); ok {
+	if m, ok := err.(*Mistake); ok { //nolint:errorlint // it takes the tree of err apart itself
 		return []*Mistake{m}
 	}
 	var all []*Mistake

@@ -54,7 +54,7 @@ func judge(ctx context.Context, err error) *Error {
 		// net/http cancels plainly when the client leaves. Every other cause,
 		// a deadline too, is somebody's decision.
 		cause := context.Cause(ctx)
-		if cause == context.Canceled {
+		if cause == context.Canceled { //nolint:errorlint // a wrapped one is somebody's decision
 			return nil
 		}
 		if !errors.Is(cause, ErrEnded) {

@@ -47,7 +47,7 @@ func (p *partly) Ask(ctx context.Context, name string, msg []byte) ([]byte, erro
 
 // Calls for keys of hosts that answer do not wait for hosts that do not. Calls that need no write do
 // not wait for those that do. Each is decided after one round trip, and no key passes its limit.
-func TestSilentHostsDoNotDelayOthers(t *testing.T) {
+func TestSilentHostsDoNotDelayOthers(t *testing.T) { //nolint:funlen // a list of cases
 	const apart, amount = time.Millisecond, 3
 	for _, c := range []struct {
 		name       string

@@ -114,7 +114,7 @@ func (g *envoyGate) reload(l *callLimits, next *envoy.Rules) error {
 	}
 	for _, c := range g.rules.Limits() {
 		if !kept[c.Name] {
-			l.rules.Remove(c.Name)
+			_ = l.rules.Remove(c.Name) // it was listed
 			l.forgetSaid(c.Name)
 		}
 	}

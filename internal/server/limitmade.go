@@ -205,7 +205,7 @@ func (s *Server) takeMade(ctx context.Context) error {
 	}
 	for name := range was {
 		if _, kept := next[name]; !kept && (*said)[name].of == "" {
-			s.limits.rules.Remove(name)
+			_ = s.limits.rules.Remove(name) // it was listed
 		}
 	}
 	s.limits.made.Store(&next)

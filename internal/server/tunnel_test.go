@@ -12,7 +12,7 @@ import (
 	"testing"
 
 	"golang.org/x/net/http2"
-	"golang.org/x/net/http2/h2c" //lint:ignore SA1019 nothing else upgrades to h2c, as old origins do
+	"golang.org/x/net/http2/h2c" //nolint:staticcheck // nothing else upgrades to h2c, as old origins do
 )
 
 // dial opens a connection to a server under test.
@@ -49,14 +49,13 @@ const (
 // Requests inside a tunnel are counted by nobody. The origin is Go's own, which speaks h2c.
 func TestNoTunnelThroughAnExcludedRequest(t *testing.T) {
 	var upgrades atomic.Int64
-	//lint:ignore SA1019 nothing else upgrades to h2c, as old origins do
+	//nolint:staticcheck // nothing else upgrades to h2c, as old origins do
 	speaks := h2c.NewHandler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Header.Get("Upgrade") == "websocket" {
 			w.Header().Set("Connection", "Upgrade")
 			w.Header().Set("Upgrade", "websocket")
 			w.WriteHeader(http.StatusSwitchingProtocols)
 		}
-		//lint:ignore SA1019 as above
 	}), &http2.Server{})
 	origin := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Header["Upgrade"] != nil || r.Header["Http2-Settings"] != nil || r.Header["Connection"] != nil {

@@ -422,7 +422,7 @@ func (l *Log) ReadAll(ctx context.Context, f func(Entry) error) (LogSize, error)
 		}
 		return read
 	})
-	if err == read {
+	if errors.Is(err, read) {
 		err = nil
 	}
 	return size, err

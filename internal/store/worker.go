@@ -169,7 +169,7 @@ func (c *client) kept(ctx context.Context) (Kept, error) {
 
 // clientError keeps the errors of a Store as they are.
 func clientError(verb, key string, err error) error {
-	if err == ErrNotFound || err == ErrConflict || err == ErrTooLarge {
+	if errors.Is(err, ErrNotFound) || errors.Is(err, ErrConflict) || errors.Is(err, ErrTooLarge) {
 		return err
 	}
 	return fmt.Errorf("%s %s: %w", verb, key, err)

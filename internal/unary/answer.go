@@ -78,7 +78,7 @@ func (c *conn) writeHeaders(s *stream, block []byte, end bool) {
 // fail ends a call without a message. If more of it is to come, nobody wants it.
 func (c *conn) fail(s *stream, err error) {
 	var fields []string
-	if code, ok := err.(httpStatus); ok {
+	if code, ok := err.(httpStatus); ok { //nolint:errorlint // understand wraps nothing
 		fields = []string{":status", string(code)}
 	} else {
 		st, ok := status.FromError(err)

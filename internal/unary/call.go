@@ -81,7 +81,7 @@ func (c *conn) headers(f *http2.MetaHeadersFrame) error {
 		until: c.now.Add(patience)}
 	c.streams[id] = s
 	c.open++
-	switch err := c.understand(s, f).(type) {
+	switch err := c.understand(s, f).(type) { //nolint:errorlint // it wraps nothing
 	case nil:
 	case http2.StreamError:
 		return err

@@ -121,7 +121,7 @@ func (c *conn) serve() {
 	// Were something left unread, the system would discard what the peer has not read.
 	if half, ok := c.nc.(interface{ CloseWrite() error }); ok && half.CloseWrite() == nil {
 		c.nc.SetReadDeadline(time.Now().Add(linger))
-		io.Copy(io.Discard, io.LimitReader(c.nc, maxReceive))
+		_, _ = io.Copy(io.Discard, io.LimitReader(c.nc, maxReceive))
 	}
 }
 
@@ -211,7 +211,7 @@ func (c *conn) due() (next time.Time, err error) {
 	late := func(t time.Time) bool { return !t.IsZero() && !c.now.Before(t) }
 	if late(c.sweepAt) {
 		c.sweep()
-		c.weigh() // it only holds less
+		_ = c.weigh() // it only holds less
 	}
 	if c.leaving == asked {
 		c.leaving = said

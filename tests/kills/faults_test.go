@@ -81,7 +81,7 @@ func (r *run) seen(visitor string, s float64) {
 }
 
 // Each line of the verdict fails when it should, and only then.
-func TestVerdictFindsFaults(t *testing.T) {
+func TestVerdictFindsFaults(t *testing.T) { //nolint:funlen // a list of cases
 	tests := []struct {
 		lines string // that must fail, no others; "" when all is well
 		name  string
