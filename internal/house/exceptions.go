@@ -1,8 +1,5 @@
 package house
 
-// Exceptions are maps from what is excused to the reason. They are functions,
-// for this package holds no state either.
-
 // waiters says of each file that starts goroutines who waits for them.
 func waiters() map[string]string {
 	return map[string]string{
@@ -63,18 +60,4 @@ func waiters() map[string]string {
 		"internal/yardstick/yardstick.go":       "the cleanup of the test waits for it",
 		"internal/server/limitmade.go":          "makeKnown waits for all that it asks",
 	}
-}
-
-// variables are package variables that are allowed: slot.x, or x at the root.
-func variables() map[string]string {
-	return map[string]string{
-		"internal/loopback.own":  "ports are the process's, whoever in it asks",
-		"internal/ticket.strict": "an encoding, compiled once",
-	}
-}
-
-// sleepers are files of tests that may sleep outside a bubble, because what
-// they wait for is a real process.
-func sleepers() map[string]string {
-	return map[string]string{}
 }

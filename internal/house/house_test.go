@@ -12,27 +12,11 @@ type rule struct {
 }
 
 func rules() []rule {
-	hard := func(f func(*Tree) (hard, soft []Fault)) func(*Tree) []Fault {
-		return func(t *Tree) []Fault { hard, _ := f(t); return hard }
-	}
 	return []rule{
-		{"package comments", PackageComments},
-		{"documented", Documented},
-		{"unfinished", Unfinished},
 		{"names", Names},
-		{"imports", Imports},
-		{"clocks", Clocks},
-		{"environment", Environment},
-		{"file sizes", hard(FileSizes)},
-		{"function sizes", FunctionSizes},
-		{"line sizes", hard(LineSizes)},
-		{"format", Format},
-		{"inits", Inits},
-		{"state", func(t *Tree) []Fault { return State(t, variables()) }},
+		{"root size", RootSize},
 		{"goroutines", func(t *Tree) []Fault { return Goroutines(t, waiters()) }},
-		{"sleeps", func(t *Tree) []Fault { return Sleeps(t, sleepers()) }},
-		{"skips", Skips},
-		{"words", Words},
+		{"sleeps", Sleeps},
 		{"links", Links},
 		{"pages named", PagesNamed},
 		{"changelog", Changelog},
@@ -61,19 +45,5 @@ func TestHouseRules(t *testing.T) {
 				t.Error(f)
 			}
 		})
-	}
-}
-
-// TestSizesReported prints what is over the aim and under the limit. It fails
-// for nothing: go test -v shows it.
-func TestSizesReported(t *testing.T) {
-	tree, err := Read(os.DirFS("../.."))
-	if err != nil {
-		t.Fatalf("read the repository: %v", err)
-	}
-	_, files := FileSizes(tree)
-	_, lines := LineSizes(tree)
-	for _, f := range append(files, lines...) {
-		t.Log(f)
 	}
 }

@@ -12,9 +12,6 @@ import (
 	"strings"
 )
 
-// Module is the import path of the repository's root package.
-const Module = "github.com/headgate/headgate"
-
 // A Tree is the repository as the rules see it: every text file, and every Go
 // file parsed. Paths are relative to the root, with slashes.
 type Tree struct {
@@ -147,4 +144,12 @@ func callee(n ast.Node) (pkg, name string) {
 		return "", fun.Name
 	}
 	return "", ""
+}
+
+// match reports whether one of the patterns is dir, or ends in "/..." and is above it.
+func match(patterns []string, dir string) bool {
+	return slices.ContainsFunc(patterns, func(p string) bool {
+		base, below := strings.CutSuffix(p, "/...")
+		return base == dir || below && strings.HasPrefix(dir, base+"/")
+	})
 }

@@ -1,0 +1,45 @@
+package house
+
+import (
+	"bytes"
+	"fmt"
+	"path"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+// Names bans the names that say nothing, of files and folders of any kind. The linter knows
+// the names of packages only.
+func Names(t *Tree) []Fault {
+	var faults []Fault
+	empty := regexp.MustCompile(
+		`^(utils?|commons?|helpers?|managers?|impl|info|data|models?|pkg|src|misc)$`)
+	for name := range t.Files {
+		base := strings.TrimSuffix(strings.TrimSuffix(path.Base(name), ".go"), "_test")
+		if empty.MatchString(base) && !strings.Contains(name, "testdata/") {
+			faults = append(faults,
+				Fault{Path: name, Text: "name it after what it holds, not " + base})
+		}
+	}
+	slices.SortFunc(faults, func(a, b Fault) int { return strings.Compare(a.Path, b.Path) })
+	return faults
+}
+
+// The root package is the room's own face: what grows beyond it is a package of its own.
+const rootFiles, rootLines = 25, 5100
+
+// RootSize caps the root package.
+func RootSize(t *Tree) []Fault {
+	files, lines := 0, 0
+	t.code(func(f *File) {
+		if f.Dir == "." {
+			files, lines = files+1, lines+bytes.Count(f.Src, []byte("\n"))
+		}
+	})
+	if files <= rootFiles && lines <= rootLines {
+		return nil
+	}
+	return []Fault{{Path: ".", Text: fmt.Sprintf("the root package has %d files and %d lines "+
+		"(at most %d and %d): move a face into its own package", files, lines, rootFiles, rootLines)}}
+}
