@@ -64,6 +64,12 @@ func TestQueuesSilentTarget(t *testing.T) {
 	play(t, func(t *testing.T) {
 		q := newFeed(t, 1)
 		w := q.links.w
+		q.rest(time.Second)
+		w.Store("n1").Fill(true)
+		q.rest(1300 * time.Millisecond)
+		q.kill("kill", "w1")
+		w.Store("n1").Fill(false)
+		q.again("w1")
 		q.rest(2 * time.Second)
 		host := q.hostOf()
 		w.Net.Hold(host, worlds.Outside)
@@ -71,12 +77,6 @@ func TestQueuesSilentTarget(t *testing.T) {
 		q.kill("kill", host)
 		w.Net.Heal(host, worlds.Outside)
 		q.again(host)
-		q.rest(downFor)
-		w.Store("n1").Fill(true)
-		q.rest(1300 * time.Millisecond)
-		q.kill("kill", "w1")
-		w.Store("n1").Fill(false)
-		q.again("w1")
 		q.done(wanted{pause: pauseLeader + slowMost, repeats: againAfter(len(q.faults))})
 	})
 }

@@ -51,15 +51,16 @@ func (m *mutant) hunt(t *testing.T) {
 		cmd := exec.CommandContext(t.Context(), program, append(args, m.run[2:]...)...)
 		cmd.Dir = filepath.Join(root, "tests", "cluster")
 		out, err := cmd.CombinedOutput()
-		if err == nil || !strings.Contains(string(out), m.finds) {
-			continue
-		}
+		found := false
 		for line := range strings.SplitSeq(string(out), "\n") {
-			if strings.Contains(line, ", limit ") {
+			if err != nil && strings.Contains(line, ", limit ") && strings.Contains(line, m.finds) {
+				found = true
 				t.Logf("seed %s: %.200s", seed, strings.TrimSpace(line))
 			}
 		}
-		return
+		if found {
+			return
+		}
 	}
 	t.Errorf("not found")
 }
