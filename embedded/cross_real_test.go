@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/headgate/headgate/internal/yardstick"
 	"github.com/nats-io/nats.go"
 )
 
@@ -77,6 +78,7 @@ func listen(t *testing.T, conn *nats.Conn, subject string) *nats.Subscription {
 
 // Three store nodes each, and one of them fails, on either side.
 func TestTwoDataCentresOfThreeStoreNodes(t *testing.T) {
+	stick := yardstick.Start(t)
 	t.Parallel()
 	nodes := []string{"n1", "n2", "n3"}
 	w := newWorld(t, nodes, "lhr", "sjc")
@@ -104,10 +106,7 @@ func TestTwoDataCentresOfThreeStoreNodes(t *testing.T) {
 		c.stop(gone)
 		begin := time.Now()
 		w.allAsk(map[string][]string{name: left, other(name): nodes})
-		if took := time.Since(begin); took > cutWithin {
-			t.Errorf("%s of %s is gone: the link was back after %v, want at most %v",
-				gone, name, took, cutWithin)
-		}
+		judge(t, stick, "a link whose node is gone", time.Since(begin), cutWithin)
 		c.start(gone)
 		serve(t, c.run[gone].Cross(other(name)), "to."+name+"/"+gone, name+"/"+gone)
 		w.allAsk(map[string][]string{"lhr": nodes, "sjc": nodes})
@@ -222,6 +221,7 @@ func TestALinkHeals(t *testing.T) {
 		t.Run(fmt.Sprintf("silent=%v", silent), func(t *testing.T) {
 			t.Parallel()
 			w := newWorld(t, []string{"n1"}, "lhr", "sjc")
+			stick := yardstick.Start(t)
 			wire := newWire(t, w.leaf["sjc"]["n1"])
 			w.via["sjc"]["n1"] = wire.addr
 			w.start()
@@ -245,13 +245,9 @@ func TestALinkHeals(t *testing.T) {
 					return nil
 				})
 			}
-			if took := time.Since(begin); took > noticed {
-				t.Errorf("it took %v to notice, want at most %v", took, noticed)
-			}
+			judge(t, stick, "to notice", time.Since(begin), noticed)
 			wire.heal()
-			if took := w.both("healed", lhr, sjc, "lhr", "sjc"); took > cutWithin {
-				t.Errorf("it took %v to heal, want at most %v", took, cutWithin)
-			}
+			judge(t, stick, "to heal", w.both("healed", lhr, sjc, "lhr", "sjc"), cutWithin)
 		})
 	}
 }

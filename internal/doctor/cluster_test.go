@@ -26,6 +26,7 @@ import (
 	"github.com/headgate/headgate/internal/join"
 	"github.com/headgate/headgate/internal/loopback"
 	"github.com/headgate/headgate/internal/store"
+	"github.com/headgate/headgate/internal/yardstick"
 )
 
 // electionWait is longer than nats-server takes to elect: up to 9 s once a leader
@@ -119,22 +120,15 @@ func (c *town) stop(names ...string) {
 // records waits until there are some, on all store nodes.
 func (c *town) records(from string) {
 	c.t.Helper()
-	tick := time.NewTicker(100 * time.Millisecond)
-	defer tick.Stop()
-	for end := time.Now().Add(electionWait); ; <-tick.C {
+	yardstick.Await(c.t, "led: the records", func() bool {
 		s, err := store.OpenNATS(c.t.Context(), store.NATSConfig{Conn: c.engines[from].Conn(),
 			Replicas: len(c.plan.Store)})
 		if err == nil {
 			_, err = s.CompareAndSwap(c.t.Context(), "counter.shop", 0, recordOf(1))
 			s.Close()
 		}
-		if err == nil {
-			break
-		}
-		if time.Now().After(end) {
-			c.t.Fatalf("no records yet: %v", err)
-		}
-	}
+		return err == nil
+	})
 }
 
 // beats lets a process be heard, as a headgate is, until the test ends.
@@ -174,11 +168,9 @@ func (c *town) with(cfg Config) *Report {
 	if cfg.Data == "" {
 		cfg.Data = filepath.Join(c.t.TempDir(), "none")
 	}
-	began := time.Now()
+	stick, began := yardstick.Start(c.t), time.Now()
 	r := Examine(c.t.Context(), cfg)
-	if took := time.Since(began); took > 10*time.Second {
-		c.t.Errorf("it took %v", took)
-	}
+	stick.Judge(c.t, "a look at all", time.Since(began), yardstick.Bound{Design: 10 * time.Second, Delays: 20})
 	for _, l := range r.Checks {
 		if (l.State == Fault || l.State == Warning) && l.Do == "" {
 			c.t.Errorf("%+v does not say what to do", l)
@@ -311,14 +303,13 @@ func TestWhatTheStoreSaysOfCopies(t *testing.T) {
 }
 
 // untilLed looks again until somebody leads and the loss of a node is known.
-func (c *town) untilLed(name string) *Report {
+func (c *town) untilLed(name string) (r *Report) {
 	c.t.Helper()
-	for end := time.Now().Add(electionWait); ; {
-		r := c.examine(name)
-		if r.worst("quorum", "copies") == Warning || time.Now().After(end) {
-			return r
-		}
-	}
+	yardstick.Await(c.t, "led", func() bool {
+		r = c.examine(name)
+		return r.worst("quorum", "copies") == Warning
+	})
+	return r
 }
 
 func TestCertificatesAreToldApart(t *testing.T) {
