@@ -95,7 +95,8 @@ func TestThreeEnginesKeepAStreamTogether(t *testing.T) {
 	}
 	for i, name := range []string{leads, follows} {
 		c.stop(name)
-		judge(t, stick, "a write without "+name, eventually(t, "a write without "+name, write(js, name)), within)
+		took := eventually(t, "a write without "+name, write(js, name))
+		judge(t, stick, "a write without "+name, took, within)
 		if name == follows { // the machine is replaced
 			if err := os.RemoveAll(c.config(name).Dir); err != nil {
 				t.Fatal(err)

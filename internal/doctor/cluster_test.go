@@ -170,7 +170,8 @@ func (c *town) with(cfg Config) *Report {
 	}
 	stick, began := yardstick.Start(c.t), time.Now()
 	r := Examine(c.t.Context(), cfg)
-	stick.Judge(c.t, "a look at all", time.Since(began), yardstick.Bound{Design: 10 * time.Second, Delays: 20})
+	stick.Judge(c.t, "a look at all", time.Since(began),
+		yardstick.Bound{Design: 10 * time.Second, Delays: 20})
 	for _, l := range r.Checks {
 		if (l.State == Fault || l.State == Warning) && l.Do == "" {
 			c.t.Errorf("%+v does not say what to do", l)

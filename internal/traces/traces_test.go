@@ -354,8 +354,8 @@ func TestTheEnd(t *testing.T) {
 	for range maxQueued + 2*maxBatch + 100 { // nobody waits for the collector
 		ask(h, stranger)
 	}
-	stick.Judge(t, "beside a silent collector", time.Since(began), yardstick.Bound{Design: tryFor / 2,
-		Requests: 100})
+	stick.Judge(t, "requests beside a silent collector", time.Since(began),
+		yardstick.Bound{Design: tryFor / 2, Requests: 100})
 	if n, _ := g.Totals(); n.Full < 100 {
 		t.Errorf("more than fits was queued: %+v", n)
 	}
