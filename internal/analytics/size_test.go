@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/headgate/headgate/internal/tally"
+	"github.com/headgate/headgate/internal/yardstick"
 )
 
 // makeDay writes a log of a day as busy rooms have it, a minute in each every minutes.
@@ -89,6 +90,7 @@ func busyMinute(rng *rand.Rand, users, minute float64) Row {
 // chart of one of them less than 100 ms. There are 20 of them here, and in short tests two for five
 // days: each takes as much.
 func TestAMonthIsSmallAndFast(t *testing.T) {
+	stick := yardstick.Start(t)
 	rooms, days := 20, 30
 	if testing.Short() {
 		rooms, days = 2, 5
@@ -130,8 +132,9 @@ func TestAMonthIsSmallAndFast(t *testing.T) {
 		to := from + int64(days)*daySeconds + 43200
 		points, best := chart(t, k, 5, &Question{Series{Room, "room1"}, from, to, c.step})
 		t.Logf("step %5d s: %5d points of all metrics in %v", c.step, points, best.Round(time.Microsecond))
-		if c.budget && !testing.Short() && best > 100*time.Millisecond {
-			t.Errorf("a chart in steps of %d s takes %v, budget 100 ms", c.step, best)
+		if c.budget && !testing.Short() {
+			stick.Judge(t, fmt.Sprintf("a chart in steps of %d s", c.step), best,
+				yardstick.Bound{Design: chartBudget, Delays: 20})
 		}
 	}
 }
