@@ -29,10 +29,6 @@ import (
 	"github.com/headgate/headgate/internal/yardstick"
 )
 
-// electionWait is longer than nats-server takes to elect: up to 9 s once a leader
-// is silent (raft.go), and some more on a busy machine.
-const electionWait = 40 * time.Second
-
 // A town is a cluster on this machine, of real engines with real certificates.
 type town struct {
 	t       *testing.T
