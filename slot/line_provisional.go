@@ -27,7 +27,7 @@ func (l *Line) JoinProvisional(now Tau, hold time.Duration) uint64 {
 func (l *Line) Told(number uint64, interval time.Duration) {
 	if number = l.rank(number); l.isProvisional(number) {
 		c, i := l.findAny(number)
-		c.places[i].window = newLineSpan(min(interval, FirstInterval))
+		c.places[i].window = newLineSpan(min(interval, ProvisionalFor))
 	}
 }
 

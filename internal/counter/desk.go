@@ -139,7 +139,7 @@ func (c *desk) join(clk time.Duration, lane int, hold, waited time.Duration) Pla
 	c.tellWaiting(clk)
 	p := c.newPlace(number, clk)
 	p.Status = slot.TicketWaiting
-	p.PollAfter = min(p.PollAfter, slot.FirstInterval)
+	p.PollAfter = min(p.PollAfter, c.firstInterval())
 	c.line.Told(number, p.PollAfter)
 	if p.Came = c.cameAt(clk); p.Came > 0 {
 		p.Came = max(1, p.Came.Add(-max(0, waited)))
@@ -243,7 +243,7 @@ func (c *desk) place(number uint64, clk time.Duration) Place {
 		return p
 	}
 	if first { // its page asks again when it was told to at the join: until then nobody waits for it longer
-		p.PollAfter = min(p.PollAfter, slot.FirstInterval)
+		p.PollAfter = min(p.PollAfter, c.firstInterval())
 	}
 	p.Status = c.line.Seen(number, c.pool.Tau(clk), p.PollAfter)
 	// A late one is back and next in the order. Any other may be the first who is
@@ -277,6 +277,12 @@ func (c *desk) newPlace(number uint64, clk time.Duration) Place {
 		p.PollAfter = c.pollAfter(p.ETA, lane, pos, clk)
 	}
 	return p
+}
+
+// firstInterval is the longest that a newcomer is told to wait before its second and third request:
+// what the room asks for at least, and no longer than its ticket is provisional.
+func (c *desk) firstInterval() time.Duration {
+	return min(max(slot.FirstInterval, c.cfg.Line.PollMin), slot.ProvisionalFor/2)
 }
 
 // copyPoll is how soon a request with a ticket that is used up is asked to come again: the browser

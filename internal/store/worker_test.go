@@ -28,6 +28,9 @@ func workerConn(t testing.TB, d *disk) *nats.Conn {
 		t.Fatal(err)
 	}
 	t.Cleanup(stop)
+	if err := d.engine.Conn().Flush(); err != nil { // else the worker may ask before the desk serves
+		t.Fatal(err)
+	}
 	conn, err := nats.Connect("", nats.InProcessServer(d.engine), nats.CustomInboxPrefix(rights.Inbox("w7")))
 	if err != nil {
 		t.Fatal(err)
