@@ -23,6 +23,17 @@ func TestStaysRenewedBeforeTheyAreReported(t *testing.T) {
 	}
 }
 
+// TestAnOwedSlotLastsAsLongForTheNextHost: the latest entry was taken for a stay that was not reported
+// yet, and the next host did not know any more how late it was.
+func TestAnOwedSlotLastsAsLongForTheNextHost(t *testing.T) {
+	rng := rand.New(rand.NewPCG(115477422027728623, 1))
+	for i := range 575 {
+		if when, ok := newNamed(rng, 0).run(60); !ok {
+			t.Fatalf("world %d: %s", i, when)
+		}
+	}
+}
+
 func TestOpenThatRenamesIsCaught(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 1))
 	for range 3000 {

@@ -136,6 +136,9 @@ func (p *Pool) Takeover(clk time.Duration) *Record {
 	p.owing = p.rec.Time < p.rec.Unnamed
 	if l := p.rec.Limits[0]; l.Kind == AtOnce {
 		p.unnamed = max(p.par.CeilEnd(l.Limit, p.rec.Time.Add(l.Longest)), l.Ends.last())
+		if p.owing && p.rec.Unnamed < Never { // a slot may be owed that is to last as long
+			p.unnamed = max(p.unnamed, p.rec.Unnamed)
+		}
 	}
 	p.wr.Unnamed = p.unnamed
 	p.vacant = len(p.rec.Loans) == 0 && p.rec.Limits[0].Ends.Len() == 0
