@@ -62,7 +62,7 @@ demo: build ## a shop, a room, a crowd and a live picture; k kills the room
 # --- tests -----------------------------------------------------------------
 
 .PHONY: test
-test: ## what can be decided without waiting, in 4 minutes; needs Go alone
+test: ## what can be decided without waiting; needs Go alone: 7 min
 	@scripts/test
 
 .PHONY: stress
@@ -85,7 +85,7 @@ house: ## the house rules that no linter knows
 	$(GO) test -count=1 ./internal/house
 
 .PHONY: all
-all: setup ## make test, the linters, and what needs the real thing, in 15 minutes; installs what it needs
+all: setup ## make test, the linters, and what needs the real thing; installs what it needs: 25 min
 	$(MAKE) format lint house
 	$(MAKE) test
 	$(MAKE) real
