@@ -158,7 +158,7 @@ budgets: # what make test cuts short at full length, with budgets half as large 
 	tests=$$(sed -nE 's/^func (Test[A-Za-z0-9_]*)\(.*/\1/p' $$long | paste -sd'|'); \
 	dirs=$$({ echo "$$long"; grep -rl 'func Benchmark' --include='*_test.go' . | \
 		grep -vE '/(embedded|demo|limiters)/'; } | xargs -n1 dirname | sort -u); \
-	$(GO) test -count=1 -timeout 10m -run "^($$tests)$$" -skip Walk -bench . -benchtime 20x $$dirs
+	$(GO) test -count=1 -timeout 20m -run "^($$tests)$$" -skip Walk -bench . -benchtime 20x $$dirs
 	$(GO) test -count=1 ./cmd/headgate
 	$(GO) test -count=1 -v -timeout 10m -tags bench ./tests/peers -slack 1.5 -pairs 9
 	$(MAKE) limiters SLACK=1.5 LIMITERS=Decisions # the others are in bench
