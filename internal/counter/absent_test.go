@@ -1,12 +1,10 @@
 package counter
 
 import (
-	"log/slog"
 	"testing"
 	"testing/synctest"
 	"time"
 
-	"github.com/headgate/headgate/internal/store"
 	"github.com/headgate/headgate/slot"
 )
 
@@ -14,23 +12,12 @@ import (
 // never come. Each keeps a slot of 20 empty once before the people behind them are called.
 func TestTicketsThatOnlyPollComeBehindOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		start := time.Now()
-		c, err := Open(t.Context(), Config{
-			Room: "shop", Host: "a", Store: &store.Memory{}, Settings: Settings{
-				Active: slot.Limit{Kind: slot.AtOnce, N: 20, Per: time.Hour},
-				New:    slot.Limit{Kind: slot.PerWindow, N: 3000, Per: time.Minute}, Spread: true,
-				Line: LineConfig{MaxWaiting: 1000, PollMin: time.Second, PollMax: 30 * time.Second,
-					Hold: time.Hour},
-			},
-			Boot: func() time.Duration { return time.Since(start) + time.Hour },
-			Log:  slog.New(slog.DiscardHandler),
-		}, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		done := make(chan struct{})
-		go func() { c.Run(t.Context()); close(done) }()
-		t.Cleanup(func() { <-done })
+		c := hosted(t, Settings{
+			Active: slot.Limit{Kind: slot.AtOnce, N: 20, Per: time.Hour},
+			New:    slot.Limit{Kind: slot.PerWindow, N: 3000, Per: time.Minute}, Spread: true,
+			Line: LineConfig{MaxWaiting: 1000, PollMin: time.Second, PollMax: 30 * time.Second,
+				Hold: time.Hour},
+		})
 		c.Hold(true)
 		absent, people := joins(t, c, 0, 50), joins(t, c, 0, 20)
 		c.Hold(false)

@@ -10,27 +10,34 @@ import (
 	"github.com/headgate/headgate/slot"
 )
 
+// hosted is a counter that runs until the test ends.
+func hosted(t *testing.T, s Settings) *Counter {
+	t.Helper()
+	start := time.Now()
+	c, err := Open(t.Context(), Config{
+		Room: "shop", Host: "a", Store: &store.Memory{}, Settings: s,
+		Boot: func() time.Duration { return time.Since(start) + time.Hour },
+		Log:  slog.New(slog.DiscardHandler),
+	}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan struct{})
+	go func() { c.Run(t.Context()); close(done) }()
+	t.Cleanup(func() { <-done })
+	return c
+}
+
 // A room was quiet for a while before the crowd came: the few who were called then say
 // nothing of how fast the line moves. Who is told to come back much too late waits for
 // a slot that is free.
 func TestAQuietTimeBeforeTheLineIsNoRate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		start := time.Now()
-		c, err := Open(t.Context(), Config{
-			Room: "shop", Host: "a", Store: &store.Memory{}, Settings: Settings{
-				Active: slot.Limit{Kind: slot.AtOnce, N: 6, Per: 3 * time.Second},
-				New:    slot.Limit{Kind: slot.PerWindow, N: 6000, Per: time.Minute},
-				Line:   LineConfig{MaxWaiting: 1000, PollMin: time.Second, PollMax: 30 * time.Second},
-			},
-			Boot: func() time.Duration { return time.Since(start) + time.Hour },
-			Log:  slog.New(slog.DiscardHandler),
-		}, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		done := make(chan struct{})
-		go func() { c.Run(t.Context()); close(done) }()
-		t.Cleanup(func() { <-done })
+		c := hosted(t, Settings{
+			Active: slot.Limit{Kind: slot.AtOnce, N: 6, Per: 3 * time.Second},
+			New:    slot.Limit{Kind: slot.PerWindow, N: 6000, Per: time.Minute},
+			Line:   LineConfig{MaxWaiting: 1000, PollMin: time.Second, PollMax: 30 * time.Second},
+		})
 		join(t, c) // called at once
 		time.Sleep(20 * time.Second)
 		c.Hold(true)
@@ -40,7 +47,7 @@ func TestAQuietTimeBeforeTheLineIsNoRate(t *testing.T) {
 		}
 		c.Hold(false)
 		time.Sleep(1500 * time.Millisecond) // there was a write since
-		last, err = c.Poll(t.Context(), lifeOf(c), last.Number, 0)
+		last, err := c.Poll(t.Context(), lifeOf(c), last.Number, 0)
 		if err != nil || last.PollAfter > 8*time.Second {
 			t.Errorf("place %d is told to come after %v, %v: six leave every 3 s", last.Position,
 				last.PollAfter, err)
@@ -52,22 +59,11 @@ func TestAQuietTimeBeforeTheLineIsNoRate(t *testing.T) {
 // are gone. The room takes one visitor every 10 s, so the next person waits some 10 s, and not 5,000.
 func TestTicketsThatNeverAskAgainDoNotLengthenTheWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		start := time.Now()
-		c, err := Open(t.Context(), Config{
-			Room: "shop", Host: "a", Store: &store.Memory{}, Settings: Settings{
-				Active: slot.Limit{Kind: slot.AtOnce, N: 1, Per: 10 * time.Second},
-				New:    slot.Limit{Kind: slot.PerWindow, N: 6000, Per: time.Minute},
-				Line:   LineConfig{MaxWaiting: 1000, PollMin: time.Second, PollMax: 30 * time.Second},
-			},
-			Boot: func() time.Duration { return time.Since(start) + time.Hour },
-			Log:  slog.New(slog.DiscardHandler),
-		}, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		done := make(chan struct{})
-		go func() { c.Run(t.Context()); close(done) }()
-		t.Cleanup(func() { <-done })
+		c := hosted(t, Settings{
+			Active: slot.Limit{Kind: slot.AtOnce, N: 1, Per: 10 * time.Second},
+			New:    slot.Limit{Kind: slot.PerWindow, N: 6000, Per: time.Minute},
+			Line:   LineConfig{MaxWaiting: 1000, PollMin: time.Second, PollMax: 30 * time.Second},
+		})
 		in, err := c.Join(t.Context(), 0, time.Hour, 0)
 		if err != nil {
 			t.Fatal(err)
