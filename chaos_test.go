@@ -12,7 +12,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -22,6 +21,7 @@ import (
 	"github.com/headgate/headgate/internal/events"
 	"github.com/headgate/headgate/internal/store"
 	"github.com/headgate/headgate/internal/ticket"
+	"github.com/headgate/headgate/tests/virtual"
 )
 
 var (
@@ -46,7 +46,7 @@ func TestChaos(t *testing.T) {
 	for i := range *chaosSeeds {
 		seed := *chaosFirst + uint64(i)**chaosEach
 		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) { newChaos(t, seed).play() })
+			virtual.Test(t, func(t *testing.T) { newChaos(t, seed).play() })
 		})
 	}
 }

@@ -3,14 +3,15 @@ package headgate
 import (
 	"math/rand/v2"
 	"testing"
-	"testing/synctest"
 	"time"
+
+	"github.com/headgate/headgate/tests/virtual"
 )
 
 // Who waited while others were drawn keeps the place when the room is in order again and the data
 // centre is lost; who had been let in there comes as a newcomer.
 func TestWhoWasNotDrawnKeepsThePlaceWhenTheDataCentreIsLost(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	virtual.Test(t, func(t *testing.T) {
 		c := openChaos(t, 0, rand.New(rand.NewPCG(1, 1)), 2, 1, RoomConfig{TotalActiveUsers: 1,
 			NewUsersPerMinute: 600, SessionDuration: 30 * time.Second, Method: MethodRandom,
 			PollMin: time.Second, PollMax: 2 * time.Second})

@@ -142,6 +142,20 @@ func TestASlowReaderIsNotTheClientsFault(t *testing.T) {
 	}
 }
 
+// A client that waits for "100 Continue" before it sends its body, and is answered without one, must
+// not wait for its deadline, and must not be told to go on.
+func TestAClientThatWaitsToSendItsBody(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		dial := serve(t, func(w http.ResponseWriter, r *http.Request) { w.WriteHeader(503) })
+		c, began := dial(), time.Now()
+		io.WriteString(c, "POST / HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\nContent-Length: 50\r\n\r\n")
+		res, err := http.ReadResponse(bufio.NewReader(c), nil)
+		if err != nil || res.StatusCode != 503 || !res.Close || time.Since(began) > 0 {
+			t.Errorf("%+v, %v, after %v", res, err, time.Since(began))
+		}
+	})
+}
+
 // send sends an upload and reads whatever comes back.
 func send(t *testing.T, dial func() net.Conn, two bool, u upload) {
 	body, out := io.Pipe()

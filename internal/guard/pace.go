@@ -32,7 +32,11 @@ func Handler(next http.Handler, pace func() Pace) http.Handler {
 		c := &client{ResponseWriter: w, d: d, most: p.Write, streams: r.ProtoMajor > 1}
 		if r.Body != nil && r.Body != http.NoBody && r.ContentLength != 0 {
 			b := &body{ReadCloser: r.Body, d: d, most: p.Body, left: p.Body, rate: p.Rate, streams: c.streams}
-			r.Body = b
+			// A copy gets the body: in its own request the server must find the body it made. By its type
+			// it knows a client that waits for "100 Continue", and answers without reading first.
+			inner := *r
+			inner.Body = b
+			r = &inner
 			defer b.end()
 		}
 		defer c.end()

@@ -18,6 +18,7 @@ import (
 
 	"github.com/headgate/headgate/internal/api"
 	"github.com/headgate/headgate/internal/traces/tracestest"
+	"github.com/headgate/headgate/internal/yardstick"
 )
 
 // traced runs a server whose traces go to a collector, in front of an origin.
@@ -279,6 +280,15 @@ func TestTracesOfAWebSocket(t *testing.T) {
 		t.Fatalf("%q, %v", line, err)
 	}
 	conn.Close()
+	// The end of the process does not wait for a WebSocket: first its request must have ended.
+	yardstick.Await(t, "the span of the request", func() bool {
+		for _, s := range to.Spans() {
+			if len(s.ParentSpanId) == 0 {
+				return true
+			}
+		}
+		return false
+	})
 	p.stop()
 	trees := treesOf(to.Spans())
 	if len(trees) != 1 {

@@ -13,8 +13,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"testing/synctest"
 
+	"github.com/headgate/headgate/tests/virtual"
 	worlds "github.com/headgate/headgate/tests/world"
 	"github.com/headgate/headgate/tests/world/network"
 )
@@ -36,8 +36,7 @@ func play(t *testing.T, scenario func(t *testing.T)) {
 		t.Log("not with -short")
 		return
 	}
-	worlds.Collect()
-	synctest.Test(t, scenario)
+	virtual.Test(t, scenario)
 }
 
 // retry runs a scenario once: a bubble does not stand still.

@@ -30,7 +30,6 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -86,12 +85,6 @@ type World struct {
 
 // NewNetwork makes the network of a world, with delays as in a data center.
 func NewNetwork(seed uint64) *network.Network { return network.New(seed, delayLeast, delayMost) }
-
-// Collect forgets what pools of packages keep of the bubble before this one: two collections do.
-func Collect() {
-	runtime.GC()
-	runtime.GC()
-}
 
 // New makes a world in a bubble, without nodes. Close must follow.
 func New(t *testing.T, cfg Config) *World {

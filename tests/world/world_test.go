@@ -4,13 +4,14 @@ import (
 	"fmt"
 	"net/http"
 	"testing"
-	"testing/synctest"
 	"time"
+
+	"github.com/headgate/headgate/tests/virtual"
 )
 
 // TestNodesBecomeACluster: three nodes run in a bubble, find a host, and end in order.
 func TestNodesBecomeACluster(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	virtual.Test(t, func(t *testing.T) {
 		w := New(t, Config{Seed: 1, Servers: []string{"n1", "n2", "n3"}})
 		for _, name := range []string{"n1", "n2", "n3"} {
 			w.Add(name, "rooms:\n  - {name: shop, origin: \"http://127.0.0.1:9000\", "+
