@@ -11,7 +11,7 @@ import (
 )
 
 // one holds a bubble: those of a process share what its packages keep in pools.
-var one sync.Mutex
+var one sync.Mutex //nolint:gochecknoglobals // pools are of the process too
 
 // Test is synctest.Test for a test that opens engines which listen nowhere. One goroutine
 // of NATS serves all engines of a process and waits at a channel of the package: inside
