@@ -36,7 +36,7 @@ func Goroutines(t *Tree, waiters map[string]string) []Fault {
 	return faults
 }
 
-// Sleeps finds time.Sleep in tests, outside the bubbles of testing/synctest: a
+// Sleeps finds time.Sleep in tests, outside the bubbles of testing/synctest and tests/virtual: a
 // test that sleeps is slow when it passes and wrong when the machine is busy.
 // A call whose name says bubble makes one, a function whose comment says bubble
 // is called in bubbles only, and so are the helpers of a file of bubble tests.
@@ -53,7 +53,7 @@ func Sleeps(t *Tree) []Fault {
 			}
 			ast.Inspect(decl, func(n ast.Node) bool {
 				pkg, name := callee(n)
-				if pkg == "synctest" || strings.Contains(strings.ToLower(name), "bubble") {
+				if pkg == "synctest" || pkg == "virtual" || strings.Contains(strings.ToLower(name), "bubble") {
 					return false
 				}
 				if pkg != "time" || name != "Sleep" {
@@ -75,6 +75,7 @@ func calledInBubble(f *File, fn *ast.FuncDecl) bool {
 	helper := !slices.ContainsFunc([]string{"Test", "Benchmark", "Fuzz", "Example"},
 		func(prefix string) bool { return strings.HasPrefix(fn.Name.Name, prefix) })
 	return helper && slices.ContainsFunc(f.AST.Imports, func(s *ast.ImportSpec) bool {
-		return s.Path.Value == `"testing/synctest"`
+		return s.Path.Value == `"testing/synctest"` ||
+			strings.HasSuffix(s.Path.Value, `/tests/virtual"`)
 	})
 }
