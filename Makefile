@@ -15,7 +15,7 @@ ARGS                 ?=
 # How long each fuzz target runs, on one core.
 FUZZTIME ?= 2s
 # Steps of each random walk of package slot.
-WALK_STEPS ?= 400000
+WALK_STEPS ?= 2000000
 SOAK_WALK_STEPS ?= 20000000
 # Which scenarios of a cluster, and which of them once more with NATS servers beside.
 CLUSTER ?= .
