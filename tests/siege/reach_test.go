@@ -16,7 +16,6 @@ type reach struct {
 	kept    float64 // % of the room that people who wait may be kept from; 100 is not judged
 	served  float64 // % of honest people that must be served
 	right   float64 // % of people whose first expected wait must be right; 0 is not judged
-	anyTime bool    // expected waits are measured, not judged
 	empty   float64 // seconds that a slot may stand empty on average, while somebody waits; 0 is not judged
 }
 
@@ -115,7 +114,7 @@ func (r *record) measures(to reach, quiet time.Duration) []measure {
 		{"room kept from people who wait, %", to.kept, false, to.kept < 100, r.kept(), ""},
 		{"honest people served, %", to.served, true, to.served > 0, r.served(),
 			fmt.Sprintf("of %d", s.Visitors)},
-		{"expected wait off, median %", mostOff, false, judged > 0 && !to.anyTime, off, told},
+		{"expected wait off, median %", mostOff, false, judged > 0, off, told},
 		{"expected wait right, %", to.right, true, to.right > 0, right, ""},
 		{"slot empty, mean s", to.empty, false, to.empty > 0, r.empty(), ""},
 		{"poll p99, ms", ms(mostPoll(quiet, r.direct)), false, true, ms(poll),
