@@ -447,7 +447,9 @@ func (r *Room) serveNewcomer(q *visitRequest) {
 			last = trial
 		}
 		if o, ok := r.worker.admit(ctx, id, last, q.f.cfg.HardEnd); ok {
-			defer guard.EndBody(q.w, q.r, trial, func() bool { return r.worker.yields(id) })()
+			var stop func()
+			q.r, stop = guard.EndBody(q.w, q.r, trial, func() bool { return r.worker.yields(id) })
+			defer stop()
 			r.counts.admitted.Add(1)
 			if part {
 				r.letOnce(q, id, o)

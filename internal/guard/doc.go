@@ -11,7 +11,7 @@
 // # Concurrency and cost
 //
 // A [Connections] has one lock, taken twice for each connection. [Handler] costs a request one
-// allocation, one more with a body, and a deadline for each read and write.
+// allocation, two more with a body, and a deadline for each read and write.
 //
 // # What it does not do
 //

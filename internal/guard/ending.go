@@ -11,15 +11,16 @@ import (
 // again is how often EndBody asks whether a body must end. Chosen: somebody waits for that.
 const again = time.Second
 
-// EndBody lets r's body go on for wait, and after that for as long as over is false. Then its reader
-// gets os.ErrDeadlineExceeded, also one that waits for the client at that moment. stop must be called
-// before r's handler returns.
-func EndBody(w http.ResponseWriter, r *http.Request, wait time.Duration, over func() bool) (stop func()) {
+// EndBody returns a copy of r whose body goes on for wait, and after that for as long as over is
+// false. Then its reader gets os.ErrDeadlineExceeded, also one that waits for the client at that
+// moment. stop must be called before the handler of r returns.
+func EndBody(
+	w http.ResponseWriter, r *http.Request, wait time.Duration, over func() bool,
+) (inner *http.Request, stop func()) {
 	if r.Body == nil || r.Body == http.NoBody || r.ContentLength == 0 {
-		return func() {}
+		return r, func() {}
 	}
 	b := &ending{ReadCloser: r.Body}
-	r.Body = b
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.look = time.AfterFunc(wait, func() {
@@ -34,7 +35,7 @@ func EndBody(w http.ResponseWriter, r *http.Request, wait time.Duration, over fu
 		}
 		b.look.Reset(again)
 	})
-	return b.stop
+	return withBody(r, b), b.stop
 }
 
 // An ending is a body that may be ended.

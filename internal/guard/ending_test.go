@@ -34,9 +34,10 @@ func TestBodiesThatAreEnded(t *testing.T) {
 					got := make(chan error, 1)
 					var took time.Duration
 					dial := serve(t, func(w http.ResponseWriter, r *http.Request) {
-						defer EndBody(w, r, 10*time.Second, func() bool {
+						r, stop := EndBody(w, r, 10*time.Second, func() bool {
 							return x.minds > 0 && time.Since(start) >= x.minds
-						})()
+						})
+						defer stop()
 						_, err := io.Copy(io.Discard, r.Body)
 						took = time.Since(start)
 						time.Sleep(time.Minute) // the origin is slow
@@ -61,7 +62,8 @@ func TestANextRequestIsNotEnded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var asked atomic.Int64
 		dial := serve(t, func(w http.ResponseWriter, r *http.Request) {
-			defer EndBody(w, r, 10*time.Second, func() bool { asked.Add(1); return true })()
+			r, stop := EndBody(w, r, 10*time.Second, func() bool { asked.Add(1); return true })
+			defer stop()
 			if r.Method == http.MethodGet {
 				time.Sleep(time.Minute)
 				return

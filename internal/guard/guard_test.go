@@ -40,13 +40,17 @@ func (p *pipes) Accept() (net.Conn, error) {
 func (p *pipes) Close() error   { close(p.done); return nil }
 func (p *pipes) Addr() net.Addr { return &net.UnixAddr{Name: "pipe"} }
 
-// serve runs net/http's own server in a bubble and returns what dials it.
+// serve runs net/http's own server with a guarded handler in a bubble and returns what dials it.
 func serve(t *testing.T, h http.HandlerFunc) (dial func() net.Conn) {
+	return serveUnguarded(t, Handler(h, func() Pace { return usual }))
+}
+
+func serveUnguarded(t *testing.T, h http.Handler) (dial func() net.Conn) {
 	p := &pipes{make(chan net.Conn), make(chan struct{})}
 	protocols := new(http.Protocols)
 	protocols.SetHTTP1(true)
 	protocols.SetUnencryptedHTTP2(true)
-	s := &http.Server{Handler: Handler(h, func() Pace { return usual }), Protocols: protocols,
+	s := &http.Server{Handler: h, Protocols: protocols,
 		ErrorLog: slog.NewLogLogger(slog.DiscardHandler, 0)}
 	done := make(chan struct{})
 	go func() { s.Serve(p); close(done) }()
@@ -142,18 +146,28 @@ func TestASlowReaderIsNotTheClientsFault(t *testing.T) {
 	}
 }
 
-// A client that waits for "100 Continue" before it sends its body, and is answered without one, must
-// not wait for its deadline, and must not be told to go on.
+// A client that waits for "100 Continue" before it sends its body must get an answer that needs no
+// body at once, and must not be told to continue. With EndBody this must hold for a server that is
+// not guarded too.
 func TestAClientThatWaitsToSendItsBody(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		dial := serve(t, func(w http.ResponseWriter, r *http.Request) { w.WriteHeader(503) })
-		c, began := dial(), time.Now()
-		io.WriteString(c, "POST / HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\nContent-Length: 50\r\n\r\n")
-		res, err := http.ReadResponse(bufio.NewReader(c), nil)
-		if err != nil || res.StatusCode != 503 || !res.Close || time.Since(began) > 0 {
-			t.Errorf("%+v, %v, after %v", res, err, time.Since(began))
-		}
+	h := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_, stop := EndBody(w, r, time.Minute, func() bool { return false })
+		defer stop()
+		w.WriteHeader(503)
 	})
+	for _, serve := range []func(*testing.T) func() net.Conn{
+		func(t *testing.T) func() net.Conn { return serve(t, h) },
+		func(t *testing.T) func() net.Conn { return serveUnguarded(t, h) },
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			c, began := serve(t)(), time.Now()
+			io.WriteString(c, "POST / HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\nContent-Length: 50\r\n\r\n")
+			res, err := http.ReadResponse(bufio.NewReader(c), nil)
+			if err != nil || res.StatusCode != 503 || !res.Close || time.Since(began) > 0 {
+				t.Errorf("%+v, %v, after %v", res, err, time.Since(began))
+			}
+		})
+	}
 }
 
 // send sends an upload and reads whatever comes back.

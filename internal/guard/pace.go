@@ -32,16 +32,20 @@ func Handler(next http.Handler, pace func() Pace) http.Handler {
 		c := &client{ResponseWriter: w, d: d, most: p.Write, streams: r.ProtoMajor > 1}
 		if r.Body != nil && r.Body != http.NoBody && r.ContentLength != 0 {
 			b := &body{ReadCloser: r.Body, d: d, most: p.Body, left: p.Body, rate: p.Rate, streams: c.streams}
-			// A copy gets the body: in its own request the server must find the body it made. By its type
-			// it knows a client that waits for "100 Continue", and answers without reading first.
-			inner := *r
-			inner.Body = b
-			r = &inner
+			r = withBody(r, b)
 			defer b.end()
 		}
 		defer c.end()
 		next.ServeHTTP(c, r)
 	})
+}
+
+// withBody returns a copy of r that has the body b. The request of the server must keep its own body:
+// the server checks its type to answer a client that waits for "100 Continue" without reading first.
+func withBody(r *http.Request, b io.ReadCloser) *http.Request {
+	inner := *r
+	inner.Body = b
+	return &inner
 }
 
 type deadlines interface {
