@@ -100,6 +100,10 @@ func waitingCases() []bad {
 		{"sleep", "sleeps", one("a_test.go", ok+"func f() { time.Sleep(1) }\n"), "outside a bubble"},
 		{"bubble", "sleeps", one("a_test.go", ok+"func TestA() {\n"+
 			"\tsynctest.Test(t, func() { time.Sleep(1) })\n}\n"), ""},
+		{"bubble with engines", "sleeps", one("a_test.go", ok+"func TestA() {\n"+
+			"\tvirtual.Test(t, func() { time.Sleep(1) })\n}\n"), ""},
+		{"helper of bubbles with engines", "sleeps", one("a_test.go",
+			ok+"import \"github.com/headgate/headgate/tests/virtual\"\n"+"func f() { time.Sleep(1) }\n"), ""},
 		{"beside a bubble", "sleeps", one("a_test.go", ok+"import \"testing/synctest\"\n"+
 			"func TestA() { time.Sleep(1) }\n"), "outside a bubble"},
 		{"helper", "sleeps", one("a_test.go", ok+"import \"testing/synctest\"\n"+

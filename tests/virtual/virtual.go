@@ -10,22 +10,22 @@ import (
 	"github.com/nats-io/nats-server/v2/server/ats"
 )
 
-// one holds a bubble: those of a process share what its packages keep in pools.
-var one sync.Mutex //nolint:gochecknoglobals // pools are of the process too
+// bubble is held while a bubble runs: the bubbles of a process share the pools of its packages.
+var bubble sync.Mutex //nolint:gochecknoglobals // a pool belongs to the process too
 
 // Test is synctest.Test for a test that opens engines which listen nowhere. One goroutine
 // of NATS serves all engines of a process and waits at a channel of the package: inside
 // a bubble, time would never pass. Test starts it outside.
 //
-// The client of NATS takes the timers of its flushes from a pool of the package. A timer belongs to
-// its bubble, and ends the process when another one waits for it: bubbles run one after another,
-// and none finds what the one before left.
+// The client of NATS keeps timers in a pool of its package. A timer belongs to the bubble that made
+// it: the process ends when another bubble waits for it. That is why bubbles run one after another,
+// and why the pools are emptied before and after each.
 func Test(t *testing.T, test func(t *testing.T)) {
 	t.Helper()
 	ats.Register()
 	defer ats.Unregister()
-	one.Lock()
-	defer one.Unlock()
+	bubble.Lock()
+	defer bubble.Unlock()
 	collect()
 	defer collect()
 	synctest.Test(t, test)
