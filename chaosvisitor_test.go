@@ -37,7 +37,12 @@ type jar struct {
 	value string
 	tok   ticket.Token // what is in it
 	shown int64        // the position that was shown last
-	heard time.Time    // of its place
+	heard time.Time    // when it was last told its place, in answer to a request with its ticket
+}
+
+// same reports whether both hold the same ticket or pass.
+func (j *jar) same(as *jar) bool {
+	return j.tok.ID == as.tok.ID && j.tok.Kind == as.tok.Kind && j.tok.Life == as.tok.Life
 }
 
 // A chaosAnswer is what a browser is told.
@@ -215,12 +220,14 @@ func (p *person) learn(j *jar, was *jar, a *chaosAnswer, w *httptest.ResponseRec
 		if now.tok.Life > 0 && c.lives[now.tok.Life].IsZero() {
 			c.lives[now.tok.Life] = time.Now()
 		}
-		if now.tok.ID == was.tok.ID && now.tok.Kind == was.tok.Kind && now.tok.Life == was.tok.Life {
+		if now.same(was) {
 			now.shown, now.heard = was.shown, was.heard
 		}
 	}
 	if now.tok.Kind == ticket.Ticket && now.tok.ID > 0 && a.Number == now.tok.ID && a.Waiting > 0 {
-		now.heard = time.Now()
+		if now.same(was) { // before its cookie has come back, a place is provisional
+			now.heard = time.Now()
+		}
 		if a.Position > 0 {
 			now.shown = a.Position
 		}
