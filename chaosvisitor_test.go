@@ -379,6 +379,9 @@ func (p *person) visit(a chaosAnswer) {
 		pass, stay = a.pass, a.stay
 		d := p.between(0, a.left*8/10)
 		told, end := time.Now(), a.left-a.left/100-1500*time.Millisecond
+		if p.has().tok.Probation { // its slot may go to somebody who waits
+			end = min(end, probation-1500*time.Millisecond)
+		}
 		nap(d)
 		q := request{path: []string{"/", "/", "/pay/", "/more"}[p.r.IntN(4)]}
 		if p.chance(10) {
