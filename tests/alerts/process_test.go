@@ -136,7 +136,7 @@ func build(t *testing.T) *world {
 	t.Helper()
 	w := &world{t: t, dir: t.TempDir()}
 	w.bin = filepath.Join(w.dir, "headgate")
-	cmd := exec.Command("go", "build", "-race=false", "-trimpath", "-o", w.bin,
+	cmd := exec.Command("go", "build", "-race=false", "-o", w.bin,
 		"github.com/headgate/headgate/cmd/headgate")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)

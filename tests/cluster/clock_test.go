@@ -65,7 +65,7 @@ func readClockOffset() (n int64) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	build := exec.Command("go", "build", "-race=false", "-trimpath", "-overlay", overlay, "-o", program,
+	build := exec.Command("go", "build", "-race=false", "-overlay", overlay, "-o", program,
 		"github.com/headgate/headgate/cmd/headgate")
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)

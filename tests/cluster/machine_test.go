@@ -201,7 +201,7 @@ func buildPrevious(t *testing.T) string {
 	source, program := filepath.Join(dir, "source"), filepath.Join(dir, "headgate")
 	for _, args := range [][]string{
 		{"git", "worktree", "add", "--detach", source, "HEAD^"},
-		{"go", "build", "-C", source, "-race=false", "-trimpath", "-o", program, "./cmd/headgate"},
+		{"go", "build", "-C", source, "-race=false", "-o", program, "./cmd/headgate"},
 		{"git", "worktree", "remove", "--force", source},
 	} {
 		if out, err := exec.Command(args[0], args[1:]...).CombinedOutput(); err != nil {

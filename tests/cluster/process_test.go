@@ -20,13 +20,13 @@ import (
 
 var binary = flag.String("binary", "", "test this headgate instead of building one")
 
-// TestMain builds headgate once, as a release is built.
+// TestMain builds headgate once, with the packages that the tests are built with.
 func TestMain(m *testing.M) {
 	flag.Parse()
 	dir, err := os.MkdirTemp("", "headgate-cluster-")
 	if err == nil && *binary == "" {
 		*binary = filepath.Join(dir, "headgate")
-		build := exec.Command("go", "build", "-race=false", "-trimpath", "-o", *binary,
+		build := exec.Command("go", "build", "-race=false", "-o", *binary,
 			"github.com/headgate/headgate/cmd/headgate")
 		if out, failed := build.CombinedOutput(); failed != nil {
 			err = fmt.Errorf("build headgate: %w\n%s", failed, out)
