@@ -100,9 +100,9 @@ all: setup ## make test, the linters, and what needs the real thing; installs wh
 .PHONY: waits
 waits:
 	$(MAKE) real
-	$(MAKE) -j5 -Otarget crowd kills three alerts
+	$(MAKE) -j4 -Otarget crowd kills alerts
 	$(MAKE) siege SIEGE=TestSiegeShort
-	$(MAKE) -j2 -Otarget cloudflare browser
+	$(MAKE) -j3 -Otarget three cloudflare browser
 
 # Judged by counts and in virtual time: they take what waits leaves of the processors, and no more.
 # Seeds by number, since a minute plays more of them on a faster machine.
