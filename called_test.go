@@ -191,7 +191,7 @@ func TestAVisitThatIsOverIsTold(t *testing.T) {
 					if body := v.do("GET", "/").Body.String(); !strings.Contains(body, `"notice":"visit_over"`) {
 						t.Errorf("the page is %s", body)
 					}
-				} else if p := v.poll(); p.State != StateWaiting || p.Notice != "visit_over" || p.Slower == "" {
+				} else if p := v.poll(); p.Notice != "visit_over" || p.Slower == "" {
 					t.Errorf("told %+v", p)
 				}
 				if p := v.poll(); p.State != StateWaiting || p.Notice != "" || p.Slower != "" {

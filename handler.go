@@ -68,6 +68,14 @@ func (r *Room) serve(w http.ResponseWriter, req *http.Request, next http.Handler
 	if !r.decide(q, l) {
 		return
 	}
+	if q.f.cors != nil {
+		if wire.IsPreflight(req) {
+			q.f.cors.ServeHTTP(w, req)
+			return
+		}
+		q.f.cors.Share(w.Header(), req)
+		q.next = q.f.cors.Origin(next)
+	}
 	if q.does.Own == "served" {
 		wire.ServeShared(w, req, func() []byte { return r.doc.Get(r.boot(), r.served) })
 		return
