@@ -14,7 +14,9 @@ import (
 
 // askFields sends the fields of a request as they are, as pairs "name value", a body and fields after
 // it if there are any, and returns the status of the answer, "" if there is none.
-func askFields(t *testing.T, visitors string, fields []string, body string, trailers ...string) (status string) {
+func askFields(
+	t *testing.T, visitors string, fields []string, body string, trailers ...string,
+) (status string) {
 	t.Helper()
 	c, err := net.Dial("tcp", strings.TrimPrefix(visitors, "http://"))
 	if err != nil {
