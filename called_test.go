@@ -3,6 +3,7 @@ package headgate
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 )
@@ -155,4 +156,48 @@ func TestAPollDuringAClaimIsNoNewcomer(t *testing.T) {
 			t.Error("not in")
 		}
 	})
+}
+
+// A visitor whose pass is over and who must wait is told why, once, by the poll and by the page.
+func TestAVisitThatIsOverIsTold(t *testing.T) {
+	for name, end := range map[string]func(v *visitor){
+		"expired":               func(*visitor) {}, // while the other one waits
+		"ended by the operator": (*visitor).revoked,
+		"revoked by the site": func(v *visitor) {
+			kept := v.cookie // a browser deletes it
+			v.g.header.Set(CommandHeader, "revoke")
+			v.do("GET", "/done")
+			v.g.header.Del(CommandHeader)
+			v.cookie = kept
+		},
+	} {
+		for _, page := range []bool{false, true} {
+			bubble(t, fmt.Sprint(name, ", page ", page), func(t *testing.T) {
+				g := openGate(t, RoomConfig{TotalActiveUsers: 1, NewUsersPerMinute: 600,
+					SessionDuration: 10 * time.Second})
+				v, other, newcomer := g.visitor(), g.visitor(), g.visitor()
+				v.in()
+				other.in()
+				if p := other.poll(); p.Notice != "" || p.Slower != "" {
+					t.Errorf("a newcomer is told %q, %q", p.Notice, p.Slower)
+				}
+				end(v)
+				if !other.until(30*time.Second) || !other.in() {
+					t.Fatal("not called")
+				}
+				newcomer.in()
+				if page {
+					v.accept = "application/json"
+					if body := v.do("GET", "/").Body.String(); !strings.Contains(body, `"notice":"visit_over"`) {
+						t.Errorf("the page is %s", body)
+					}
+				} else if p := v.poll(); p.Notice != "visit_over" || p.Slower == "" {
+					t.Errorf("told %+v", p)
+				}
+				if p := v.poll(); p.State != StateWaiting || p.Notice != "" || p.Slower != "" {
+					t.Errorf("with a place of its own it is told %+v", p)
+				}
+			})
+		}
+	}
 }

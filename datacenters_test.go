@@ -400,6 +400,61 @@ func testATicketThatWasCalledWhereNobodyAnswers(t *testing.T) {
 	})
 }
 
+// A visitor roams, its data centre is back and has forgotten it, and it goes in where it roams.
+// Another tab, which has the ticket still, is no newcomer: its cookie would replace the pass.
+func TestAnotherTabOfWhoRoamedIn(t *testing.T) {
+	t.Parallel()
+	virtual.Test(t, testAnotherTabOfWhoRoamedIn)
+}
+
+func testAnotherTabOfWhoRoamedIn(t *testing.T) {
+	w := newWorld(t, RoomConfig{
+		Name: "shop", TotalActiveUsers: 3, NewUsersPerMinute: 1000, SessionDuration: time.Minute,
+		PollMin: 400 * time.Millisecond, PollMax: time.Second, NoSpread: true,
+		Hold: 4 * time.Second, HoldPhone: 4 * time.Second,
+	}, "sjc", "lhr")
+	lhr, sjc := w.gates["lhr"], w.gates["sjc"]
+	inside := w.in("sjc", 3)
+	roams := lhr.visitor()
+	if roams.in() || roams.poll().Position != 1 {
+		t.Fatal("a fourth is inside, or has no place")
+	}
+	w.links["sjclhr"].set(true)
+	roams.g = sjc
+	w.until("it roams, and lhr has forgotten it", 40*time.Second, func() bool {
+		for _, v := range inside {
+			v.in()
+		}
+		return roams.poll().Position == 1 && lhr.room.Status().WaitingUsers == 0
+	})
+	w.links["sjclhr"].set(false)
+	w.until("lhr is back", 40*time.Second, func() bool {
+		for _, v := range inside {
+			v.in()
+		}
+		roams.poll()
+		late, _ := sjc.room.counter.Reach("lhr")
+		return !late
+	})
+	w.revoke(inside[0])
+	w.until("it is called", 20*time.Second, func() bool { return roams.poll().State == StateCalled })
+	tab := *roams
+	if !roams.in() {
+		t.Fatal("called and not in")
+	}
+	before := tab.cookie
+	if p := tab.poll(); p.State != StateCalled || tab.cookie != before {
+		t.Errorf("the other tab is told %s, another cookie: %v", p.State, tab.cookie != before)
+	}
+	if !roams.in() {
+		t.Fatal("its pass is not good")
+	}
+	w.pause(reported)
+	if p := tab.poll(); p.State != StateWaiting || p.Notice != "ticket_used" || tab.cookie != before {
+		t.Errorf("after the pass has come back: %+v, another cookie: %v", p, tab.cookie != before)
+	}
+}
+
 // Anywhere moves while people are inside and wait, in both ways: from a home that answers,
 // and on an operator's word from one that is gone.
 func TestAnywhereMoves(t *testing.T) {

@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"strings"
 
+	"github.com/headgate/headgate/internal/cors"
 	"github.com/headgate/headgate/internal/counter"
 	"github.com/headgate/headgate/internal/decide"
 	"github.com/headgate/headgate/internal/exclude"
@@ -29,6 +30,11 @@ type JoinLimit = exclude.JoinLimit
 // PassSharing says what happens when a pass is used in more than so many networks, default 3: the visit
 // is counted ("mark", the default), the request is a newcomer's ("wait"), or the visit ends ("end").
 type PassSharing = visits.Sharing
+
+// CORS says which pages of other origins may send which requests. The room then answers preflights
+// itself, in every state, and lets these pages read its own answers; those of the program behind it
+// are not touched. Methods is GET, HEAD and POST by default, MaxAge 5 s.
+type CORS = cors.Rules
 
 // passBy lets a request through that belongs to no stay because the configuration says so.
 func (r *Room) passBy(q *visitRequest) {

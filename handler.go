@@ -42,13 +42,13 @@ type visitRequest struct {
 	peek  bool            // the page's own poll: never admitted, never proxied
 	came  time.Duration   // own clock
 	tok   ticket.Token
-	has   bool   // tok was sealed by this room
-	sent  bool   // some cookie of this name came
-	twice bool   // claimed again
-	keeps bool   // the ticket of another data centre, which may be good there
-	lane  uint64 // id of the one in which to wait; 0 is none
-	over  bool   // it joined, and had a ticket that is over
-	link  string // that moves the place
+	has   bool        // tok was sealed by this room
+	sent  bool        // some cookie of this name came
+	twice bool        // claimed again
+	keeps bool        // the ticket of another data centre, which may be good there
+	lane  uint64      // id of the one in which to wait; 0 is none
+	over  ticket.Kind // of what it had when it joined: a ticket or a pass that is over
+	link  string      // that moves the place
 
 	worker *worker   // of the data centre where the visitor's stay or place is, or will be
 	desk   placeDesk // of the same
@@ -67,6 +67,14 @@ func (r *Room) serve(w http.ResponseWriter, req *http.Request, next http.Handler
 	l := r.live.Load()
 	if !r.decide(q, l) {
 		return
+	}
+	if q.f.cors != nil {
+		if wire.IsPreflight(req) {
+			q.f.cors.ServeHTTP(w, req)
+			return
+		}
+		q.f.cors.Share(w.Header(), req)
+		q.next = q.f.cors.Origin(next)
 	}
 	if q.does.Own == "served" {
 		wire.ServeShared(w, req, func() []byte { return r.doc.Get(r.boot(), r.served) })
@@ -555,7 +563,9 @@ func (r *Room) join(q *visitRequest, why State) {
 	}
 	r.counts.joined.Add(1)
 	r.returns(q)
-	q.over = q.has && q.tok.Kind == ticket.Ticket && q.tok.ID > 0
+	if q.has && q.tok.ID > 0 { // 0: see remember, shadowPass
+		q.over = q.tok.Kind
+	}
 	q.tok = ticket.Token{
 		Kind: ticket.Ticket, Life: p.Life, ID: p.Number, Arrived: q.f.cfg.Wall().Unix(),
 		Joined: uint32(min(p.Position, math.MaxUint32)), Home: r.own(), Seen: int64(p.Came),

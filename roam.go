@@ -154,13 +154,14 @@ func (r *Room) roam(q *visitRequest, came slot.Tau) {
 const onlyKnown, comesNow slot.Tau = -1, 1<<63 - 1
 
 // stillRoams lets a visitor go on waiting here who roams already, also when the data centre is
-// back and has given its place up. It reports whether there was such a one.
+// back and has given its place up. One who was called here and has claimed is the same visitor in
+// another tab: a newcomer's cookie would replace the pass. It reports whether there was such a one.
 func (r *Room) stillRoams(q *visitRequest) bool {
 	if !r.isAbroad(q) || q.tok.Kind != ticket.Ticket {
 		return false
 	}
 	p, err := r.counter.Roam(q.r.Context(), q.tok.Mix()|counter.RoamerBit, onlyKnown)
-	if err != nil || p.Status != slot.TicketWaiting && p.Status != slot.TicketCalled {
+	if err != nil || p.Status == slot.TicketUnknown {
 		return false
 	}
 	q.worker, q.desk = r.worker, r.counter

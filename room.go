@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/headgate/headgate/internal/boot"
+	"github.com/headgate/headgate/internal/cors"
 	"github.com/headgate/headgate/internal/counter"
 	"github.com/headgate/headgate/internal/exclude"
 	"github.com/headgate/headgate/internal/route"
@@ -74,6 +75,7 @@ type RoomConfig struct {
 	Exclude   Exclude
 	JoinLimit JoinLimit
 
+	CORS        *CORS       // how preflights are answered; nil: the program behind answers them
 	PassSharing PassSharing // what becomes of passes that many use
 	BindHeader  string      // of requests: a cookie is good with the value alone with which it was set
 
@@ -124,6 +126,10 @@ func (c RoomConfig) withDefaults() (RoomConfig, error) {
 			"status %d is none of %v", ErrConfig, c.Path, c.SessionDuration, c.StatusCode, codes))
 	}
 	errs = append(errs, c.Method.check(), c.PassSharing.Fill(ErrConfig))
+	var err error
+	if c.CORS, err = c.CORS.Fill(); err != nil {
+		errs = append(errs, fmt.Errorf("%w: %w", ErrConfig, err))
+	}
 	if err := slot.CheckLanes(c.Lanes); err != nil {
 		errs = append(errs, fmt.Errorf("%w: %w", ErrConfig, err))
 	}
@@ -212,6 +218,7 @@ type face struct {
 	grace       exclude.Set
 	joins       *exclude.Joins
 	places      *route.Set
+	cors        *cors.Policy
 	http, https []string // names of the cookie: by the first it is set, by the others it may come
 }
 
@@ -222,7 +229,7 @@ func newFace(cfg RoomConfig, old *face) *face {
 		cfg.CookieDomain == "" && f.places.CookiePath() == "/")
 	f.exclude = exclude.New(cfg.Exclude, false) // of another case is perhaps another page
 	f.grace = exclude.New(Exclude{NoDefaults: true, Paths: cfg.Grace.Paths}, cfg.AnyCase)
-	f.joins = exclude.NewJoins(cfg.JoinLimit)
+	f.joins, f.cors = exclude.NewJoins(cfg.JoinLimit), cors.New(cfg.CORS)
 	if old != nil && old.joins.Limit == f.joins.Limit { // what it has counted still counts
 		f.joins = old.joins
 	}

@@ -142,7 +142,10 @@ func (c *Cluster) check() error {
 }
 
 // clientTLS wants a certificate of the CA.
-func (c *Cluster) clientTLS() *tls.Config {
+func (c *Cluster) clientTLS() *tls.Config { return c.requireTLS(c.revocations.check) }
+
+// requireTLS wants a certificate of the CA that check takes.
+func (c *Cluster) requireTLS(check func(chain []*x509.Certificate) error) *tls.Config {
 	t := c.TLS.Clone()
 	t.ClientAuth = tls.RequireAndVerifyClientCert
 	verify := t.VerifyConnection
@@ -152,7 +155,7 @@ func (c *Cluster) clientTLS() *tls.Config {
 				return err
 			}
 		}
-		return c.revocations.check(cs.PeerCertificates)
+		return check(cs.PeerCertificates)
 	}
 	return t
 }
@@ -160,15 +163,12 @@ func (c *Cluster) clientTLS() *tls.Config {
 // routeTLS wants the certificate of an engine, at both ends: who may be a client
 // is not let in as an engine.
 func (c *Cluster) routeTLS() *tls.Config {
-	t := c.clientTLS()
-	verify := t.VerifyConnection
-	t.VerifyConnection = func(cs tls.ConnectionState) error {
-		if err := verify(cs); err != nil {
+	return c.requireTLS(func(chain []*x509.Certificate) error {
+		if err := carries(chain, c.TLS.ServerName); err != nil {
 			return err
 		}
-		return carries(cs.PeerCertificates, t.ServerName)
-	}
-	return t
+		return c.revocations.checkPeer(chain)
+	})
 }
 
 func carries(chain []*x509.Certificate, name string) error {

@@ -144,6 +144,9 @@ func (c *Cluster) remote(d *Datacenter) *server.RemoteLeafOpts {
 	t := c.linkTLS()
 	t.RootCAs, t.ServerName = x509.NewCertPool(), join.StoreName(d.Name)
 	t.RootCAs.AppendCertsFromPEM(d.CA) // checkOthers has seen it
+	t.VerifyConnection = func(cs tls.ConnectionState) error {
+		return c.revocations.checkPeer(cs.PeerCertificates)
+	}
 	r := &server.RemoteLeafOpts{
 		LocalAccount: d.account(), TLS: true, TLSConfig: t, TLSTimeout: crossTLSWait,
 		TLSHandshakeFirst: true, FirstInfoTimeout: crossInfoWait, IgnoreDiscoveredServers: true,

@@ -86,13 +86,14 @@ type revocations struct {
 	mu      sync.Mutex
 	serials map[string]bool   // refused
 	open    map[uint64]string // the serial of the certificate of a connection
+	peers   map[string]bool   // serials that this engine has shaken hands with as an engine does
 }
 
 // begin forgets the connections of the engine before: their numbers are given again.
 func (r *revocations) begin() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.open = nil
+	r.open, r.peers = nil, nil
 }
 
 // check refuses a certificate that was revoked.
@@ -105,6 +106,21 @@ func (r *revocations) check(chain []*x509.Certificate) error {
 	if r.serials[join.SerialText(chain[0].SerialNumber)] {
 		return errors.New("the certificate of the other end was revoked")
 	}
+	return nil
+}
+
+// checkPeer is check for routes, and for links that we open. nats-server has no call that ends
+// one, and keeps one whose other end has not said a word after the handshake: see Revoke.
+func (r *revocations) checkPeer(chain []*x509.Certificate) error {
+	if err := r.check(chain); r == nil || err != nil {
+		return err
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.peers == nil {
+		r.peers = map[string]bool{}
+	}
+	r.peers[join.SerialText(chain[0].SerialNumber)] = true
 	return nil
 }
 
@@ -128,9 +144,10 @@ func (r *revocations) admit(id uint64, chain []*x509.Certificate) bool {
 }
 
 // Revoke replaces the list of certificates that are refused, by serial number in lower-case
-// hexadecimal. Connections of workers and links that were opened with one of them are closed;
-// a connection between store nodes stays until one of them restarts. It should be called
-// now and then with the same list: it forgets connections that have ended.
+// hexadecimal, and ends all connections that were opened with one of them. nats-server can
+// end those of clients and links one by one. For a route, and for a link that this engine
+// opened, Run starts the engine anew. It should be called now and then with the same list: it
+// forgets connections that have ended.
 func (s *Server) Revoke(serials []string) {
 	refused := make(map[string]bool, len(serials))
 	for _, serial := range serials {
@@ -148,11 +165,22 @@ func (s *Server) Revoke(serials []string) {
 			delete(s.revoked.open, id)
 		}
 	}
+	var peers []string
+	for serial := range s.revoked.peers {
+		if refused[serial] {
+			peers = append(peers, serial)
+			delete(s.revoked.peers, serial)
+		}
+	}
 	s.revoked.mu.Unlock()
 	if engine == nil {
 		return // it has no connections
 	}
 	for _, id := range end {
 		_ = engine.DisconnectClientByID(id) // one that is gone already is well
+	}
+	if len(peers) > 0 && s.startAgain() {
+		s.cfg.Log.Warn("a store node was revoked: the engine is started anew, which ends its connections",
+			"serials", peers)
 	}
 }

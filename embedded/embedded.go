@@ -81,7 +81,7 @@ type Server struct {
 	cfg   Config
 	conn  *nats.Conn
 	cross map[string]*nats.Conn // by the other data centre
-	sick  chan struct{}         // has room for one
+	again chan struct{}         // start the engine anew; has room for one
 
 	mu     sync.Mutex // held while the engine starts and stops
 	engine atomic.Pointer[server.Server]
@@ -105,7 +105,7 @@ func Open(ctx context.Context, cfg Config) (*Server, error) {
 	if cfg.Name == "" {
 		cfg.Name = "headgate"
 	}
-	s := &Server{cfg: cfg, sick: make(chan struct{}, 1)}
+	s := &Server{cfg: cfg, again: make(chan struct{}, 1)}
 	if cfg.Cluster != nil {
 		c := *cfg.Cluster
 		c.revocations, s.cfg.Cluster = &s.revoked, &c
@@ -285,17 +285,23 @@ func (s *Server) InProcessConn() (net.Conn, error) {
 // Heal tells that the engine could not write. It does not block: Run starts the
 // engine anew, for one that has failed to write refuses for ever.
 func (s *Server) Heal(err error) {
-	select {
-	case s.sick <- struct{}{}:
-		if s.said.first("heal") {
-			s.cfg.Log.Error("engine cannot write: it is started anew until it can", "error", err)
-		}
-	default: // it is about to be
+	if s.startAgain() && s.said.first("heal") {
+		s.cfg.Log.Error("engine cannot write: it is started anew until it can", "error", err)
 	}
 }
 
-// Run starts an engine that cannot write anew, every two seconds until it can,
-// and ends with ctx.
+// startAgain makes Run start the engine anew. It reports false when that is about to happen.
+func (s *Server) startAgain() bool {
+	select {
+	case s.again <- struct{}{}:
+		return true
+	default:
+		return false
+	}
+}
+
+// Run starts an engine that cannot write anew, every two seconds until it can, and one that
+// has a connection with a revoked store node. It ends with ctx.
 func (s *Server) Run(ctx context.Context) error {
 	look := time.NewTicker(healEvery)
 	defer look.Stop()
@@ -307,7 +313,7 @@ func (s *Server) Run(ctx context.Context) error {
 			if s.writes() {
 				continue
 			}
-		case <-s.sick:
+		case <-s.again:
 		}
 		s.restart(ctx)
 		select {

@@ -276,6 +276,106 @@ func TestRevokedLinkEnds(t *testing.T) {
 	eventually(t, "linked again", links(1))
 }
 
+// The routes of a revoked store node end at the others, whoever opened them; so does one on which
+// it has shaken hands and waits. The others go on with each other.
+func TestRevokedStoreNodeLosesItsRoutes(t *testing.T) {
+	t.Parallel()
+	c := newTrio(t, "n1", "n2", "n3")
+	c.start("n1", "n2", "n3")
+	js := stream(t, c.run["n1"].Conn(), 3)
+	waits, err := tls.Dial("tcp", c.routes["n1"], c.tls("n3"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer waits.Close()
+	ended := make(chan error, 1)
+	go func() { _, err := io.Copy(io.Discard, waits); ended <- err }()
+	others := func(name string) map[string]bool {
+		routed := map[string]bool{}
+		if engine := c.run[name].engine.Load(); engine != nil {
+			z, err := engine.Routez(nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, r := range z.Routes {
+				routed[r.RemoteName] = true
+			}
+		}
+		return routed
+	}
+	for _, name := range []string{"n1", "n2"} {
+		eventually(t, name+" has routes to both", func(context.Context) error {
+			if len(others(name)) != 2 {
+				return errors.New("not yet")
+			}
+			return nil
+		})
+	}
+	c.revoke(c.serial("n3"), "n1", "n2")
+	for name, want := range map[string]string{"n1": "n2", "n2": "n1"} {
+		eventually(t, name+" has a route to "+want+" alone", func(context.Context) error {
+			if got := others(name); len(got) != 1 || !got[want] {
+				return fmt.Errorf("it has %v", got)
+			}
+			return nil
+		})
+	}
+	select {
+	case <-ended:
+	case <-time.After(within):
+		t.Error("a route that waits after its handshake stays")
+	}
+	eventually(t, "a write of the other two", write(js, "one"))
+}
+
+// revoke refuses a certificate at nodes that can start their engines anew.
+func (c *trio) revoke(serial string, nodes ...string) {
+	for _, name := range nodes {
+		ctx, stop := context.WithCancel(c.t.Context())
+		done := make(chan error, 1)
+		go func() { done <- c.run[name].Run(ctx) }()
+		c.t.Cleanup(func() {
+			stop()
+			if err := <-done; err != nil {
+				c.t.Error(err)
+			}
+		})
+		c.run[name].Revoke([]string{serial})
+	}
+}
+
+// A link to a revoked store node of another data center ends at the end that opened it too.
+func TestLinkToRevokedStoreNodeEnds(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, []string{"n1"}, "lhr", "sjc")
+	sjc, lhr := w.at["sjc"], w.at["lhr"]
+	sjc.start("n1")
+	lhr.start("n1") // it dials
+	n1 := lhr.run["n1"]
+	links := func(want int) func(context.Context) error {
+		return func(context.Context) error {
+			if engine := n1.engine.Load(); engine == nil || engine.NumLeafNodes() != want {
+				return errors.New("not yet")
+			}
+			return nil
+		}
+	}
+	eventually(t, "linked", links(1))
+	lhr.revoke(sjc.serial("n1"), "n1")
+	eventually(t, "cut", links(0))
+	eventually(t, "refused", func(context.Context) error {
+		if !strings.Contains(lhr.log.String(), "other end was revoked") {
+			return errors.New("not yet")
+		}
+		return nil
+	})
+	if err := links(0)(t.Context()); err != nil {
+		t.Error("it is linked again")
+	}
+	n1.Revoke(nil)
+	eventually(t, "linked again", links(1))
+}
+
 // The connections that are noted are forgotten when they have ended.
 func TestEndedConnectionsAreForgotten(t *testing.T) {
 	t.Parallel()

@@ -13,11 +13,16 @@
 //
 // # What it does not do
 //
-// It refuses no request: only browsers obey CORS. It does not check Rules; package config does.
+// It refuses no request: only browsers obey CORS. New does not check Rules: package config does for
+// a file, [Rules.Fill] for a program.
 package cors
 
 import (
+	"cmp"
+	"errors"
+	"fmt"
 	"net/http"
+	"net/url"
 	"slices"
 	"strconv"
 	"strings"
@@ -58,6 +63,56 @@ type Policy struct {
 
 // below is every host below a domain.
 type below struct{ scheme, rest string }
+
+// Fill returns a copy of the rules of a program with the defaults of zero fields, or an error about
+// what could not work, or would allow more than is written.
+func (r *Rules) Fill() (*Rules, error) {
+	if r == nil {
+		return nil, nil
+	}
+	c := *r
+	if len(c.Methods) == 0 {
+		c.Methods = DefaultMethods()
+	}
+	c.MaxAge = cmp.Or(c.MaxAge, DefaultMaxAge)
+	c.Headers = nil
+	for _, name := range r.Headers {
+		c.Headers = append(c.Headers, http.CanonicalHeaderKey(name))
+	}
+	if len(c.Origins) == 0 {
+		return nil, errors.New("cors has no origin: add one, such as https://app.example, or leave cors out")
+	}
+	for _, o := range c.Origins {
+		if o != Any && !isOrigin(o) {
+			return nil, fmt.Errorf("cors: %q is not an origin: write scheme and host in lower case, such as "+
+				"https://app.example or https://*.shop.example", o)
+		}
+	}
+	for _, list := range [][]string{c.Origins, c.Methods, c.Headers} {
+		if c.Credentials && slices.Contains(list, Any) {
+			return nil, errors.New("cors: * cannot be allowed together with credentials: browsers refuse that")
+		}
+		for _, s := range list { // they are written into headers
+			if s == "" || strings.ContainsFunc(s, func(r rune) bool { return r <= ' ' || r == ',' || r >= 0x7f }) {
+				return nil, fmt.Errorf("cors: %q is no name", s)
+			}
+		}
+	}
+	return &c, nil
+}
+
+// isOrigin reports whether s is an origin in the form of [Rules].
+func isOrigin(s string) bool {
+	u, err := url.Parse(strings.Replace(s, "://*.", "://", 1))
+	if err != nil || u.Hostname() == "" || strings.Contains(u.Host, "*") ||
+		strings.Contains(s, "*") && !strings.Contains(u.Hostname(), ".") { // *.com is of different owners
+		return false
+	}
+	port := u.Port()
+	return u.Scheme+"://"+u.Host == strings.Replace(s, "://*.", "://", 1) && s == strings.ToLower(s) &&
+		!strings.HasSuffix(u.Host, ":") &&
+		(u.Scheme != "https" || port != "443") && (u.Scheme != "http" || port != "80")
+}
 
 // New readies the rules; nil for nil.
 func New(r *Rules) *Policy {

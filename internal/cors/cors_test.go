@@ -115,3 +115,39 @@ func TestNilDoesNothing(t *testing.T) {
 		t.Error(h)
 	}
 }
+
+// What a program may write, and what it is told about the rest.
+func TestRulesOfAProgram(t *testing.T) {
+	for origin, ok := range map[string]bool{
+		"*": true, "https://app.example": true, "http://app.example:8080": true, "https://*.shop.example": true,
+		"https://[2001:db8::1]": true, "": false, "null": false, "app.example": false, "https://": false,
+		"https://app.example/": false, "https://app.example:443": false, "http://app.example:80": false,
+		"https://App.example": false, "https://*": false, "https://*.com": false, "https://*.*.shop.example": false,
+		"https://a.*.example": false, "https://me@app.example": false, "https://app.example:": false,
+		"https://app.example?": false, "https://app.example\r\nX: y": false, "https://app.exämple": false,
+	} {
+		if _, err := (&Rules{Origins: []string{origin}}).Fill(); (err == nil) != ok {
+			t.Errorf("%q: %v", origin, err)
+		}
+	}
+	app := []string{"https://app.example"}
+	for what, r := range map[string]*Rules{
+		"no origin":            {},
+		"all with credentials": {Origins: []string{"*"}, Credentials: true},
+		"any header":           {Origins: app, Headers: []string{"*"}, Credentials: true},
+		"any method":           {Origins: app, Methods: []string{"*"}, Credentials: true},
+		"two methods in one":   {Origins: app, Methods: []string{"GET, DELETE"}},
+		"a header with a line": {Origins: app, Headers: []string{"a\r\nb"}},
+		"an empty header":      {Origins: app, Headers: []string{""}},
+	} {
+		if _, err := r.Fill(); err == nil {
+			t.Errorf("%s: taken", what)
+		}
+	}
+	given := Rules{Origins: app, Headers: []string{"x-member"}}
+	got, err := given.Fill()
+	if err != nil || got.Headers[0] != "X-Member" || given.Headers[0] != "x-member" || len(got.Methods) != 3 ||
+		got.MaxAge != DefaultMaxAge {
+		t.Errorf("%+v of %+v: %v", got, given, err)
+	}
+}

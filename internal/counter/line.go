@@ -8,6 +8,7 @@ import (
 	"iter"
 	"time"
 
+	"github.com/headgate/headgate/internal/ticket"
 	"github.com/headgate/headgate/slot"
 )
 
@@ -36,13 +37,15 @@ type Place struct {
 	UsedUp bool
 }
 
-// Notice says why a visitor with a ticket is not where it was: a word for apps, and a sentence. over:
-// it has just joined, and had a ticket that is over.
-func (p *Place) Notice(over bool) (word, sentence string) {
+// Notice says why a visitor with a ticket or a pass is not where it was: a word for apps, and a
+// sentence. over is what it had when it joined just now: a ticket or a pass, or nothing.
+func (p *Place) Notice(over ticket.Kind) (word, sentence string) {
 	switch {
 	case p.UsedUp:
 		return "ticket_used", "This ticket has just been used. If that was in another browser, you will join the end of the line."
-	case over:
+	case over == ticket.Pass:
+		return "visit_over", "Your visit has ended. You have joined the end of the line."
+	case over == ticket.Ticket:
 		return "ticket_over", "The ticket of this browser is over: it was used, perhaps in another browser, or " +
 			"nothing was heard from here for too long. You have joined the end of the line."
 	}

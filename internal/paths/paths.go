@@ -46,9 +46,12 @@ type Readings struct {
 	excessive bool // more readings than are counted, or one above the root
 }
 
-// Of returns the readings of the path that is sent to the origin for a URL.
+// Of returns the readings of the path that is sent to the origin for a URL. By HTTP/2 a query may hold
+// a space, after which an origin that is sent HTTP/1.1 reads the version.
 func Of(u *url.URL) Readings {
 	switch {
+	case strings.Contains(u.RawQuery, " ") || hasControl(u.RawQuery):
+		return Readings{malformed: true}
 	case u.Opaque != "" || u.Path == "" || u.Path[0] != '/' || u.Scheme != "" && u.Host == "":
 		return Readings{malformed: true}
 	case u.RawPath == "" && plain(u.Path):
@@ -57,7 +60,7 @@ func Of(u *url.URL) Readings {
 	return read(u.EscapedPath())
 }
 
-// Malformed reports whether the target is no path, or has control characters.
+// Malformed reports whether the target is no path, has control characters or a space in its query.
 func (p *Readings) Malformed() bool { return p.malformed }
 
 // Excessive reports whether the path has more readings than are counted, or climbs above the

@@ -16,7 +16,8 @@ func Malformed(w http.ResponseWriter, r *http.Request, what string) {
 // the clean spelling, which has one reading, and other methods are refused.
 func (p *Readings) Refuse(w http.ResponseWriter, r *http.Request) {
 	if p.malformed {
-		Malformed(w, r, "The request target must be a path that begins with / and has no control characters.")
+		Malformed(w, r, "The request target must be a path that begins with / and has no control characters, "+
+			"and no space in its query.")
 		return
 	}
 	if r.Method != http.MethodGet && r.Method != http.MethodHead {

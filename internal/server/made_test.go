@@ -2,7 +2,9 @@ package server
 
 import (
 	"cmp"
+	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -13,6 +15,7 @@ import (
 
 	"github.com/headgate/headgate/internal/api"
 	"github.com/headgate/headgate/internal/manage"
+	"github.com/headgate/headgate/internal/store"
 )
 
 // A boss is an operator with a token, who asks for rooms.
@@ -494,6 +497,74 @@ func TestMadeRoomPageIsForgotten(t *testing.T) {
 	p.s.made.pages = nil
 	if _, gone, err := p.s.readPages(t.Context(), record); !gone || err == nil {
 		t.Error("a page that is not there is not missed", err)
+	}
+}
+
+// unsure is a store in which the record of rooms is written and said not to be. then is done before it
+// is read again.
+type unsure struct {
+	store.Store
+	then func() error
+	done bool
+}
+
+func (u *unsure) CompareAndSwap(ctx context.Context, key string, rev uint64, v []byte) (uint64, error) {
+	got, err := u.Store.CompareAndSwap(ctx, key, rev, v)
+	if key == roomsKey && !u.done {
+		u.done = true
+		return 0, errors.Join(err, errors.New("no answer"))
+	}
+	return got, err
+}
+
+func (u *unsure) Load(ctx context.Context, key string) ([]byte, uint64, error) {
+	if key == roomsKey && u.done && u.then != nil {
+		then := u.then
+		u.then = nil
+		if err := then(); err != nil {
+			return nil, 0, err
+		}
+	}
+	return u.Store.Load(ctx, key)
+}
+
+// A write of which nobody knows whether it happened must not cost the pages that it names: it may
+// have happened, and another node may have changed rooms upon it.
+func TestMadeRoomKeepsPagesOfAWriteThatMayHaveHappened(t *testing.T) {
+	for name, then := range map[string]func(context.Context, store.Store) error{
+		"the reread fails": func(context.Context, store.Store) error { return errors.New("no answer") },
+		"another node writes upon it": func(ctx context.Context, s store.Store) error {
+			record, revision, err := s.Load(ctx, roomsKey)
+			if err == nil {
+				_, err = s.CompareAndSwap(ctx, roomsKey, revision, append(record, '\n'))
+			}
+			return err
+		},
+	} {
+		p := run(t, anyHost)
+		b := p.boss("write")
+		u := &unsure{Store: p.s.store}
+		u.then = func() error { return then(t.Context(), u.Store) }
+		p.s.change.Lock()
+		p.s.store = u
+		p.s.change.Unlock()
+		own := strings.Replace(teaRoom, "{",
+			`{"custom_page_html":"<p>1</p>","headgate":{"origin":"`+p.origin+`"},`, 1)
+		if a := b.ask("POST", ":", own); a.StatusCode == 200 {
+			t.Fatalf("%s: said to be done: %s", name, a.text)
+		}
+		record, _, err := u.Store.Load(t.Context(), roomsKey)
+		if err != nil {
+			t.Fatal(err)
+		}
+		keys, err := manage.PagesOf(record)
+		if err != nil || len(keys) != 1 {
+			t.Fatal(keys, err)
+		}
+		page, _, err := u.Store.Load(t.Context(), roomsPage+keys[0])
+		if err != nil || string(page) != "<p>1</p>" {
+			t.Errorf("%s: the record names a page that is %q, %v", name, page, err)
+		}
 	}
 }
 

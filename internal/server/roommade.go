@@ -284,25 +284,36 @@ func (s *Server) writeRooms(
 	_, err := s.store.CompareAndSwap(ctx, roomsKey, revision, record)
 	if err != nil {
 		// The write may have happened all the same: then it is in force, and said to be.
-		there, _, lerr := s.store.Load(ctx, roomsKey)
+		there, now, lerr := s.store.Load(ctx, roomsKey)
 		if lerr != nil || !bytes.Equal(there, record) {
-			s.forgetPages(ctx, fresh)
+			if lerr == nil && now != revision { // else it may have happened, or may happen still
+				s.forgetUnnamed(ctx, there, fresh)
+			}
 			return fmt.Errorf("write %s: %w", roomsKey, err)
 		}
 	}
-	keys, err := manage.PagesOf(record)
-	if err != nil {
-		return err
-	}
-	for _, key := range keys {
-		delete(was, key)
-	}
-	s.forgetPages(ctx, was)
+	s.forgetUnnamed(ctx, record, was)
 	return nil
 }
 
+// forgetUnnamed forgets the pages that a record does not name. Another node may have changed rooms
+// upon a write of ours, and then its record names our pages.
+func (s *Server) forgetUnnamed(ctx context.Context, record []byte, pages map[string]string) {
+	keys, err := manage.PagesOf(record)
+	if err != nil {
+		s.log.Warn("pages that are not needed any more are still kept", "error", err)
+		return
+	}
+	pages = maps.Clone(pages)
+	for _, key := range keys {
+		delete(pages, key)
+	}
+	s.forgetPages(ctx, pages)
+}
+
 // forgetPages empties the records of pages that nothing refers to any more, nor can again: who adds
-// a reference copies it from the newest record. What is left by a crash here is at most a page.
+// a reference copies it from the newest record. What is left by a crash here, or by a write of which
+// nobody knows whether it happened, is the pages of one change.
 func (s *Server) forgetPages(ctx context.Context, pages map[string]string) {
 	for key := range pages {
 		_, revision, err := s.store.Load(ctx, roomsPage+key)

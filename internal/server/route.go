@@ -4,6 +4,7 @@ import (
 	"io"
 	"net/http"
 	"slices"
+	"strings"
 
 	"github.com/headgate/headgate/internal/config"
 	"github.com/headgate/headgate/internal/paths"
@@ -23,6 +24,10 @@ func (s *Server) route(w http.ResponseWriter, r *http.Request) {
 	}
 	if r.Method == http.MethodConnect {
 		paths.Malformed(w, r, "headgate opens no tunnels.")
+		return
+	}
+	if strings.ContainsFunc(r.Method, noToken) { // by HTTP/2 it may hold a whole request line
+		paths.Malformed(w, r, "The method of this request is not a name.")
 		return
 	}
 	r.Host = host // what is decided on is what is sent
@@ -67,6 +72,11 @@ func (s *Server) route(w http.ResponseWriter, r *http.Request) {
 		}
 	}
 	h.ServeHTTP(w, r)
+}
+
+// noToken reports whether a character cannot be in the name of a method (RFC 9110, section 5.6.2).
+func noToken(c rune) bool {
+	return c <= ' ' || c >= 0x7f || strings.ContainsRune(`"(),/:;<=>?@[\]{}`, c)
 }
 
 // asTheyCome reports whether requests with several readings pass: also where the room holds nobody.
