@@ -43,7 +43,7 @@ func (c *course) play(o *outlook, p pattern) {
 	session, free := o.session.Seconds(), float64(o.free)
 	active := float64(o.active) * share
 	silent := float64(o.silent+o.active) - active
-	end, fell, t := 0, 0, 0.0
+	end, fell, back, t := 0, 0, 0, 0.0
 	last := session
 	if n := len(o.ends); n > 0 {
 		last = max(last, o.ends[n-1].End.Sub(o.now).Seconds())
@@ -67,13 +67,16 @@ func (c *course) play(o *outlook, p pattern) {
 		for ; fell+1 < len(c.at) && c.at[fell+1] <= t-session; fell++ {
 			lapse += c.fell[fell+1] * math.Exp(-p.leftSilent*session)
 		}
+		for ; back+1 < len(c.at) && c.at[back+1] <= t-leastHold.Seconds(); back++ {
+			free += (c.calls[back+1] - c.calls[back]) * o.absent
+		}
 		word := silent * -math.Expm1(-p.leftSilent*dt)
 		free += lapse + word + p.left*active*dt
 		call := max(0, free)
 		if o.step > 0 {
 			call = min(call, dt/o.step.Seconds())
 		}
-		rest, mean := p.stir(active, call, dt)
+		rest, mean := p.stir(active, call*(1-o.absent), dt)
 		free += p.left*(mean-active)*dt - call
 		silent = max(0, silent+p.fell*mean*dt-lapse-word)
 		active = rest

@@ -17,8 +17,9 @@ import (
 // An update looks at the buckets of the record once. The room is played when the first is
 // told after it, in time that does not depend on how many are inside.
 type outlook struct {
-	clk     time.Duration // of the record
-	free    int64
+	clk     time.Duration   // of the record
+	free    int64           // those that are called included: places count their tickets
+	absent  float64         // share of calls that nobody claims: their slots come back after leastHold
 	ends    []slot.EndCount // of the record; not to be changed
 	now     slot.Tau
 	session time.Duration
@@ -59,10 +60,12 @@ const (
 	someEvents = 25
 )
 
-// update takes in the newest confirmed record, with so many slots free and calls a step apart.
+// update takes in the newest confirmed record, with so many slots free beside those that are called, and
+// calls a step apart.
 func (o *outlook) update(c *desk, clk time.Duration, free int64, step time.Duration) {
 	limit := &c.pool.Record().Limits[0]
-	o.free, o.ends, o.now = free, limit.Ends.All(), c.pool.Tau(clk)
+	o.absent = c.noShows(clk)
+	o.free, o.ends, o.now = free+c.pool.Called(), limit.Ends.All(), c.pool.Tau(clk)
 	o.session, o.idle, o.step = limit.Per, slot.Idle(limit.Limit), step
 	o.watched = clk - c.linedUp
 	silent := int64(0)
