@@ -383,9 +383,10 @@ func (r *Room) letIn(q *visitRequest, o slot.Stay, life uint64) {
 	q.tok = ticket.Token{
 		Kind: ticket.Pass, Life: life, ID: q.tok.ID, End: int64(o.End), Hard: int64(hard),
 		Arrived: arrived, Accepted: now, Epoch: q.worker.epoch(), Home: r.homeOf(q),
-		Probation: o.Full > 0,
+		Probation: o.Full > o.End,
 	}
-	y := visits.Stay{ID: slot.StayID(q.tok.ID), End: o.End, Hard: hard, Probe: o.Full > 0, New: true}
+	y := visits.Stay{ID: slot.StayID(q.tok.ID), End: o.End, Hard: hard, Probe: o.Full > o.End,
+		Brief: o.Full == o.End, New: true}
 	switch _, _, how := r.enter(q, y); how {
 	case visits.Beyond: // of a ticket that was claimed before
 		r.serveShared(q, y.ID, o.End)

@@ -346,7 +346,7 @@ func (w *worker) admit(
 	if last == 0 {
 		last = w.rules.Load().Session
 	}
-	clk, trial := w.boot(), probation
+	clk, trial := w.boot(), min(probation, last)
 	w.mu.Lock()
 	w.arrivals++
 	if len(w.queue) == 0 {

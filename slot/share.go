@@ -89,7 +89,9 @@ type Stay struct {
 	End Tau // end of the stay
 	Win Tau // end of its window entry
 
-	Full Tau // of a stay on probation: its end if it goes on; else 0
+	// Full is the end of a stay on probation if it goes on after that: End, if a session is no longer
+	// than a probation. Of any other stay it is 0.
+	Full Tau
 }
 
 // Open uses one slot for a stay of at most last, never beyond hard (0: no hard
@@ -116,7 +118,7 @@ func (s *Share) OpenTrial(
 			if hard > 0 {
 				o.End = min(o.End, s.par.FloorEnd(l, lo.Add(hard)))
 			}
-			if end := s.par.CeilEnd(l, lo.Add(trial)); trial > 0 && end < o.End {
+			if end := s.par.CeilEnd(l, lo.Add(trial)); trial > 0 && end <= o.End {
 				o.End, o.Full = end, o.End
 			}
 		case PerWindow:
