@@ -37,6 +37,16 @@ func NewShare(par Params, borrower string, loan LoanID, limits ...Limit) *Share 
 // stay must be in the lender's record first.
 func (s *Share) SetLimits(limits ...Limit) { s.limits = limits }
 
+// LimitOf returns the limit of a kind, the zero Limit if there is none.
+func (s *Share) LimitOf(kind Kind) Limit {
+	for _, l := range s.limits {
+		if l.Kind == kind {
+			return l
+		}
+	}
+	return Limit{}
+}
+
 // Left is how many slots may be opened at own clock clk without asking: none
 // after the term, before the counter's time is known or while somebody waits.
 func (s *Share) Left(clk time.Duration) int64 {
