@@ -580,9 +580,13 @@ func (c *desk) lineWaits(clk time.Duration) bool {
 }
 
 // newcomersFirst reports whether there are fewer free slots than tickets whose cookie may come back any
-// moment: nobody must pass them then.
+// moment: nobody must pass them then. Those of the built-in lane are passed: a flood of one network must
+// not make all others wait for a slot that is free.
 func (c *desk) newcomersFirst(clk time.Duration) bool {
 	n := int64(c.line.Provisional())
+	if network := c.line.Line(slot.MostLanes); network != nil {
+		n -= int64(network.Provisional())
+	}
 	return n > 0 && clk < c.joinedAt+slot.ProvisionalFor/2 && c.pool.FreeNow(clk) <= n
 }
 
