@@ -48,8 +48,8 @@ type visitRequest struct {
 	keeps bool   // the ticket of another data centre, which may be good there
 	lane  uint64 // id of the one in which to wait; 0 is none
 	over  bool   // it joined, and had a ticket that is over
-	seen  bool   // overLimit has counted it
-	above bool   // its network has sent too many newcomers
+	above bool   // its network has sent too many newcomers, as far as overLimit has
+	asked bool   // counted it
 	link  string // that moves the place
 
 	worker *worker   // of the data centre where the visitor's stay or place is, or will be
@@ -580,7 +580,7 @@ func (r *Room) join(q *visitRequest, why State) {
 
 // overLimit counts a newcomer, once, and reports whether its network has sent too many.
 func (r *Room) overLimit(q *visitRequest) bool {
-	if q.seen {
+	if q.asked {
 		return q.above
 	}
 	over, alone := q.f.joins.Over(q.f.cfg.ClientAddr(q.r), r.boot())
@@ -589,7 +589,7 @@ func (r *Room) overLimit(q *visitRequest) bool {
 			"hint", "if it is that of a proxy, set trusted_proxies: "+
 				"else all its visitors count as one network")
 	}
-	q.seen, q.above = true, over
+	q.asked, q.above = true, over
 	return over
 }
 
