@@ -39,7 +39,7 @@ func (c *course) play(o *outlook, p pattern) {
 	if !o.sureFell {
 		share, p.fell = 0, 10/o.idle.Seconds()
 	}
-	c.begin(float64(o.free))
+	c.begin(float64(o.free - o.called)) // when those who are called come is not known
 	session, free := o.session.Seconds(), float64(o.free)
 	active := float64(o.active) * share
 	silent := float64(o.silent+o.active) - active
@@ -96,7 +96,7 @@ func (p *pattern) stir(active, called, dt float64) (rest, mean float64) {
 	return active + (even-active)*gone, even + (active-even)*gone/(all*dt)
 }
 
-// begin starts a course with so many slots free.
+// begin starts a course with so many slots free for sure.
 func (c *course) begin(free float64) {
 	c.at, c.calls, c.fell = append(c.at[:0], 0), append(c.calls[:0], 0), append(c.fell[:0], 0)
 	c.ended = append(c.ended[:0], max(0, free))

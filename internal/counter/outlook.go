@@ -19,6 +19,7 @@ import (
 type outlook struct {
 	clk     time.Duration   // of the record
 	free    int64           // those that are called included: places count their tickets
+	called  int64           // of free
 	absent  float64         // share of calls that nobody claims: their slots come back after leastHold
 	ends    []slot.EndCount // of the record; not to be changed
 	now     slot.Tau
@@ -65,7 +66,8 @@ const (
 func (o *outlook) update(c *desk, clk time.Duration, free int64, step time.Duration) {
 	limit := &c.pool.Record().Limits[0]
 	o.absent = c.noShows(clk)
-	o.free, o.ends, o.now = free+c.pool.Called(), limit.Ends.All(), c.pool.Tau(clk)
+	o.called = c.pool.Called()
+	o.free, o.ends, o.now = free+o.called, limit.Ends.All(), c.pool.Tau(clk)
 	o.session, o.idle, o.step = limit.Per, slot.Idle(limit.Limit), step
 	o.watched = clk - c.linedUp
 	silent := int64(0)
@@ -186,7 +188,7 @@ func (o *outlook) at(k int64, due time.Duration) (s span, surely bool) {
 	}
 	if o.sureLeft {
 		s.low = o.low.of(k, -1)
-		s.low = max(0, s.low-s.low*12/100-2*time.Second)
+		s.low = max(0, s.low-s.low*15/100-2*time.Second)
 	}
 	return s, false
 }
