@@ -48,6 +48,8 @@ type visitRequest struct {
 	keeps bool        // the ticket of another data centre, which may be good there
 	lane  uint64      // id of the one in which to wait; 0 is none
 	over  ticket.Kind // of what it had when it joined: a ticket or a pass that is over
+	above bool        // its network has sent too many newcomers, as far as overLimit has
+	asked bool        // counted it
 	link  string      // that moves the place
 
 	worker *worker   // of the data centre where the visitor's stay or place is, or will be
@@ -391,9 +393,10 @@ func (r *Room) letIn(q *visitRequest, o slot.Stay, life uint64) {
 	q.tok = ticket.Token{
 		Kind: ticket.Pass, Life: life, ID: q.tok.ID, End: int64(o.End), Hard: int64(hard),
 		Arrived: arrived, Accepted: now, Epoch: q.worker.epoch(), Home: r.homeOf(q),
-		Probation: o.Full > 0,
+		Probation: o.Full > o.End,
 	}
-	y := visits.Stay{ID: slot.StayID(q.tok.ID), End: o.End, Hard: hard, Probe: o.Full > 0, New: true}
+	y := visits.Stay{ID: slot.StayID(q.tok.ID), End: o.End, Hard: hard, Probe: o.Full > o.End,
+		Brief: o.Full == o.End, New: true}
 	switch _, _, how := r.enter(q, y); how {
 	case visits.Beyond: // of a ticket that was claimed before
 		r.serveShared(q, y.ID, o.End)
@@ -451,10 +454,14 @@ func (r *Room) serveNewcomer(q *visitRequest) {
 	if why == StateWaiting && !q.peek {
 		id := slot.StayID(rand.Uint64() | 1<<63) // never a ticket number
 		trial, last := min(probation, q.f.cfg.SessionDuration), time.Duration(0)
+		admit := r.worker.admit
 		if part {
 			last = trial
 		}
-		if o, ok := r.worker.admit(ctx, id, last, q.f.cfg.HardEnd); ok {
+		if part || r.overLimit(q) && !q.f.cfg.JoinLimit.Refuse {
+			admit = r.worker.admitUnproven
+		}
+		if o, ok := admit(ctx, id, last, q.f.cfg.HardEnd); ok {
 			var stop func()
 			q.r, stop = guard.EndBody(q.w, q.r, trial, func() bool { return r.worker.yields(id) })
 			defer stop()
@@ -464,7 +471,6 @@ func (r *Room) serveNewcomer(q *visitRequest) {
 				return
 			}
 			r.returns(q)
-			r.overLimit(q)
 			_, _, life, _ := r.worker.now()
 			q.tok.ID = uint64(id)
 			r.letIn(q, o, life)
@@ -582,14 +588,18 @@ func (r *Room) join(q *visitRequest, why State) {
 	r.wait(q, &p, why)
 }
 
-// overLimit counts a newcomer and reports whether its network has sent too many.
+// overLimit counts a newcomer, once, and reports whether its network has sent too many.
 func (r *Room) overLimit(q *visitRequest) bool {
+	if q.asked {
+		return q.above
+	}
 	over, alone := q.f.joins.Over(q.f.cfg.ClientAddr(q.r), r.boot())
 	if alone {
 		q.f.cfg.Log.Warn("nearly all newcomers come from one address", "room", q.f.cfg.Name,
 			"hint", "if it is that of a proxy, set trusted_proxies: "+
 				"else all its visitors count as one network")
 	}
+	q.asked, q.above = true, over
 	return over
 }
 

@@ -409,6 +409,64 @@ func TestPartsOfPagesTakeNoPlace(t *testing.T) {
 	}
 }
 
+// A burst of images used up the new users of a minute while nobody waited; so did a burst of one network
+// without cookies. Both get a tenth of the minute, the network beside its first newcomers.
+func TestABurstLeavesTheMinuteToPeople(t *testing.T) {
+	cfg := RoomConfig{TotalActiveUsers: 1000, NewUsersPerMinute: 200, JoinLimit: JoinLimit{Amount: 60}}
+	for _, c := range []struct {
+		name    string
+		h       http.Header
+		refuse  bool
+		fromAll bool
+		want    int
+	}{
+		{"images of many networks", http.Header{"Sec-Fetch-Mode": {"no-cors"}}, false, true, 20},
+		{"pages of one network", http.Header{"Sec-Fetch-Mode": {"navigate"}}, false, false, 60 + 20},
+		{"pages of many networks", http.Header{"Sec-Fetch-Mode": {"navigate"}}, false, true, 200},
+		// A network that is to be refused is not sent away while slots are free.
+		{"pages of one network, refused", http.Header{"Sec-Fetch-Mode": {"navigate"}}, true, false, 200},
+	} {
+		bubble(t, c.name, func(t *testing.T) {
+			cfg := cfg
+			cfg.JoinLimit.Refuse = c.refuse
+			g := openGate(t, cfg)
+			in := 0
+			for i := range 300 {
+				v := g.ghost()
+				v.extra, v.addr = c.h, "203.0.113.9:1000"
+				if c.fromAll {
+					v.addr = fmt.Sprintf("10.%d.%d.1:1000", i/200, i%200)
+				}
+				if v.in() {
+					in++
+				}
+			}
+			if in != c.want {
+				t.Errorf("%d of the burst are in, want %d", in, c.want)
+			}
+			v := g.visitor()
+			v.addr = "192.0.2.1:1000"
+			if got := v.in(); got != (c.want < 200) {
+				t.Errorf("a visitor who comes then is in at once: %v", got)
+			}
+			time.Sleep(time.Minute + time.Second)
+			v = g.visitor()
+			if v.extra, v.addr = c.h, "198.51.100.1:1000"; v.in() != (c.want < 200) {
+				t.Error("what was used up is not back after a minute")
+			}
+		})
+	}
+	bubble(t, "a visitor of such a network is in when its cookie has come back", func(t *testing.T) {
+		g := openGate(t, cfg)
+		for i := range 150 {
+			v := g.visitor()
+			if v.addr = "203.0.113.9:1000"; !v.in() && !(v.until(3*time.Second) && v.in()) {
+				t.Fatalf("visitor %d waits while slots are free", i)
+			}
+		}
+	})
+}
+
 // One network that keeps its cookies takes a tenth of the calls at most, once it is above its limit,
 // and nobody of it is refused.
 func TestOneNetworkWaitsInALaneOfItsOwn(t *testing.T) {

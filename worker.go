@@ -57,6 +57,7 @@ type worker struct {
 	lastOpen time.Duration
 	lastSync time.Duration
 	lastGone time.Duration // when visits were swept
+	unproven slot.Unproven // newcomers of the last minute that probably nobody sent
 
 	short, shortTook atomic.Int64 // newcomers the share had no slot for, and their waits in ns
 }
@@ -346,7 +347,7 @@ func (w *worker) admit(
 	if last == 0 {
 		last = w.rules.Load().Session
 	}
-	clk, trial := w.boot(), probation
+	clk, trial := w.boot(), min(probation, last)
 	w.mu.Lock()
 	w.arrivals++
 	if len(w.queue) == 0 {
@@ -381,6 +382,26 @@ func (w *worker) admit(
 	case <-ctx.Done():
 	}
 	return w.giveUp(q)
+}
+
+// admitUnproven is admit for a request that probably nobody sent. Such requests get a part of the new
+// users of a minute, or a burst of them would leave nothing to the people who come after it.
+func (w *worker) admitUnproven(
+	ctx context.Context, id slot.StayID, last, hard time.Duration,
+) (o slot.Stay, ok bool) {
+	clk := slot.Tau(w.boot())
+	w.mu.Lock()
+	end, ok := w.unproven.Take(w.share.LimitOf(slot.PerWindow), clk)
+	w.mu.Unlock()
+	if !ok {
+		return o, false
+	}
+	if o, ok = w.admit(ctx, id, last, hard); !ok {
+		w.mu.Lock()
+		w.unproven.Return(end)
+		w.mu.Unlock()
+	}
+	return o, ok
 }
 
 // yields ends a stay whose first request has a slow body and no answer yet, and reports that, if

@@ -228,7 +228,8 @@ func (l *Line) status(number uint64) TicketStatus {
 //
 // It counts the absent, the late and the called ones as long as they may still
 // go in before this ticket. So it is an upper bound, and it never rises: a
-// ticket only joins behind, and a call that lapses changes nothing. (Only after
+// ticket only joins behind, and a call that lapses changes nothing. Deferred ones
+// have each tenth call: no more of them are counted. (Only after
 // Extend, or in a line that was restored Loose, it counts tickets that it did not
 // know of, once they speak.)
 func (l *Line) Position(number uint64) (position int64, ok bool) {
@@ -242,13 +243,28 @@ func (l *Line) Position(number uint64) (position int64, ok bool) {
 	if !c.has(liveSet, i) { // a provisional ticket counts for itself alone
 		n++
 	}
-	if l.counts[hiddenSet] > 0 {
-		n -= l.trees[hiddenSet].sum(k) + c.count(hiddenSet, i)
-		if c.has(hiddenSet, i) { // who asks is there
+	if hidden := l.upTo(hiddenSet, k, c, i); hidden > 0 {
+		n -= hidden
+		if c.has(hiddenSet, i) { // the ticket asked about counts
 			n++
 		}
 	}
+	if behind := l.upTo(behindSet, k, c, i); behind > 0 {
+		n -= behind
+		if c.has(behindSet, i) {
+			n, behind = n+1, behind-1
+		}
+		n += min(behind, (n+againEach-2)/(againEach-1))
+	}
 	return int64(n), true
+}
+
+// upTo counts the members of a set up to ticket i of chunk k, that one included.
+func (l *Line) upTo(set, k int, c *lineChunk, i uint64) int {
+	if l.counts[set] == 0 {
+		return 0
+	}
+	return l.trees[set].sum(k) + c.count(set, i)
 }
 
 // Hide takes the numbers that were reserved before a restart and have not been
@@ -463,6 +479,7 @@ func (l *Line) drop(number uint64) {
 	l.unmark(backSet, number)
 	l.unmark(againSet, number)
 	l.unmark(deferredSet, number)
+	l.unmark(behindSet, number)
 	l.unmark(unprovenSet, number)
 	l.unmark(overdueSet, number)
 	l.unmark(calledSet, number)

@@ -127,6 +127,9 @@ func (l *Line) Defer(number uint64, now Tau) bool {
 	}
 	if number = l.rank(number); l.status(number) == TicketLate {
 		l.mark(deferredSet, number)
+		if c, i := l.find(number); !c.has(hiddenSet, i) { // else nobody counts it
+			l.mark(behindSet, number)
+		}
 	}
 	return true
 }

@@ -35,6 +35,7 @@ const (
 	unprovenSet           // asked once, too soon, and not since: not overdue yet
 	overdueSet            // the same, and overdue
 	againSet              // deferred and has spoken since: to be called behind others
+	behindSet             // deferred, and counted in positions as one that has each tenth call at most
 	calledSet             // called, not yet claimed
 	deferredSet           // late: it was told to come in, and did not
 	searched       = calledSet

@@ -190,6 +190,30 @@ func TestLineDeferredCallComesBehindOthers(t *testing.T) {
 	}
 }
 
+// TestLineDeferredTicketsCountAsATenth: those behind deferred tickets count no more of them than have a
+// call before theirs.
+func TestLineDeferredTicketsCountAsATenth(t *testing.T) {
+	l := NewLine(1)
+	for range 60 {
+		l.Join(0, time.Minute, time.Hour)
+	}
+	for n := range uint64(40) {
+		l.Call(sec)
+		l.Defer(n+1, 2*sec)
+	}
+	for number, want := range map[uint64]int64{1: 1, 40: 2, 41: 2, 49: 10, 50: 12, 60: 23} {
+		if p, ok := l.Position(number); p != want || !ok {
+			t.Errorf("position of %d is %d, want %d", number, p, want)
+		}
+	}
+	for n := range uint64(39) {
+		l.Leave(n + 1)
+	}
+	if p, _ := l.Position(60); p != 21 {
+		t.Errorf("position behind one deferred ticket is %d, want 21", p)
+	}
+}
+
 func TestLineLapsedCallIsLateUntilItSpeaks(t *testing.T) {
 	l := joined(2)
 	l.Call(0)

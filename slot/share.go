@@ -37,6 +37,16 @@ func NewShare(par Params, borrower string, loan LoanID, limits ...Limit) *Share 
 // stay must be in the lender's record first.
 func (s *Share) SetLimits(limits ...Limit) { s.limits = limits }
 
+// LimitOf returns the limit of a kind, the zero Limit if there is none.
+func (s *Share) LimitOf(kind Kind) Limit {
+	for _, l := range s.limits {
+		if l.Kind == kind {
+			return l
+		}
+	}
+	return Limit{}
+}
+
 // Left is how many slots may be opened at own clock clk without asking: none
 // after the term, before the counter's time is known or while somebody waits.
 func (s *Share) Left(clk time.Duration) int64 {
@@ -89,7 +99,9 @@ type Stay struct {
 	End Tau // end of the stay
 	Win Tau // end of its window entry
 
-	Full Tau // of a stay on probation: its end if it goes on; else 0
+	// Full is the end of a stay on probation if it goes on after that: End, if a session is no longer
+	// than a probation. Of any other stay it is 0.
+	Full Tau
 }
 
 // Open uses one slot for a stay of at most last, never beyond hard (0: no hard
@@ -116,7 +128,7 @@ func (s *Share) OpenTrial(
 			if hard > 0 {
 				o.End = min(o.End, s.par.FloorEnd(l, lo.Add(hard)))
 			}
-			if end := s.par.CeilEnd(l, lo.Add(trial)); trial > 0 && end < o.End {
+			if end := s.par.CeilEnd(l, lo.Add(trial)); trial > 0 && end <= o.End {
 				o.End, o.Full = end, o.End
 			}
 		case PerWindow:

@@ -39,11 +39,11 @@ func (c *course) play(o *outlook, p pattern) {
 	if !o.sureFell {
 		share, p.fell = 0, 10/o.idle.Seconds()
 	}
-	c.begin(float64(o.free))
+	c.begin(float64(o.free - o.called)) // when those who are called come is not known
 	session, free := o.session.Seconds(), float64(o.free)
 	active := float64(o.active) * share
 	silent := float64(o.silent+o.active) - active
-	end, fell, t := 0, 0, 0.0
+	end, fell, back, t := 0, 0, 0, 0.0
 	last := session
 	if n := len(o.ends); n > 0 {
 		last = max(last, o.ends[n-1].End.Sub(o.now).Seconds())
@@ -67,13 +67,16 @@ func (c *course) play(o *outlook, p pattern) {
 		for ; fell+1 < len(c.at) && c.at[fell+1] <= t-session; fell++ {
 			lapse += c.fell[fell+1] * math.Exp(-p.leftSilent*session)
 		}
+		for ; back+1 < len(c.at) && c.at[back+1] <= t-leastHold.Seconds(); back++ {
+			free += (c.calls[back+1] - c.calls[back]) * o.absent
+		}
 		word := silent * -math.Expm1(-p.leftSilent*dt)
 		free += lapse + word + p.left*active*dt
 		call := max(0, free)
 		if o.step > 0 {
 			call = min(call, dt/o.step.Seconds())
 		}
-		rest, mean := p.stir(active, call, dt)
+		rest, mean := p.stir(active, call*(1-o.absent), dt)
 		free += p.left*(mean-active)*dt - call
 		silent = max(0, silent+p.fell*mean*dt-lapse-word)
 		active = rest
@@ -93,7 +96,7 @@ func (p *pattern) stir(active, called, dt float64) (rest, mean float64) {
 	return active + (even-active)*gone, even + (active-even)*gone/(all*dt)
 }
 
-// begin starts a course with so many slots free.
+// begin starts a course with so many slots free for sure.
 func (c *course) begin(free float64) {
 	c.at, c.calls, c.fell = append(c.at[:0], 0), append(c.calls[:0], 0), append(c.fell[:0], 0)
 	c.ended = append(c.ended[:0], max(0, free))

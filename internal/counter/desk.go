@@ -26,6 +26,8 @@ type desk struct {
 	joins       [1 + slot.MostLanes]rate // by line, for the size of a block
 	polls       rate
 	left        rate          // calls by second, for the expected time
+	claimed     rate          // calls that were claimed, and
+	lapsed      rate          // that were not
 	linedUp     time.Duration // since then somebody has been waiting
 	joinedAt    time.Duration // when the last ticket was issued
 	doorUntil   time.Duration // a called visitor is held until then
@@ -190,6 +192,7 @@ func (c *desk) claim(number uint64, clk, hard time.Duration, waits bool) bool {
 		return false
 	default:
 		at := c.called.take(number)
+		c.claimed.add(clk, 1)
 		c.stats.CallEmpty += clk - at
 		c.pool.Claim(id, hard, false)
 		c.tellWaiting(clk)
@@ -483,6 +486,17 @@ const onTheWay = 2 * time.Second
 // lost, and the next one comes.
 const leastHold = 5 * time.Second
 
+// noShows is the share of calls that nobody claimed lately, 0 if too few say so.
+func (c *desk) noShows(clk time.Duration) float64 {
+	const while = 30 // seconds. Chosen, as for the rate of calls
+	lapsed, seconds := c.lapsed.over(clk, while)
+	claimed, _ := c.claimed.over(clk, while)
+	if lapsed*float64(seconds) < fewEvents {
+		return 0
+	}
+	return lapsed / (lapsed + claimed)
+}
+
 // mostStrikes is how often a visitor may be told to come in and not come before the place is given up.
 // Chosen: an answer may be lost, and a page that fails to load is loaded again; but a slot that is kept
 // for somebody who only asks stands empty, and a crowd of such would shut the room.
@@ -520,6 +534,7 @@ func (c *desk) lapse(clk time.Duration) {
 			break
 		}
 		c.stats.Lapsed++
+		c.lapsed.add(clk, 1)
 		c.pool.Uncall()
 		switch now := c.pool.Tau(clk); {
 		case !x.invited:
@@ -565,9 +580,13 @@ func (c *desk) lineWaits(clk time.Duration) bool {
 }
 
 // newcomersFirst reports whether there are fewer free slots than tickets whose cookie may come back any
-// moment: nobody must pass them then.
+// moment: nobody must pass them then. Those of the built-in lane are passed: a flood of one network must
+// not make all others wait for a slot that is free.
 func (c *desk) newcomersFirst(clk time.Duration) bool {
 	n := int64(c.line.Provisional())
+	if network := c.line.Line(slot.MostLanes); network != nil {
+		n -= int64(network.Provisional())
+	}
 	return n > 0 && clk < c.joinedAt+slot.ProvisionalFor/2 && c.pool.FreeNow(clk) <= n
 }
 

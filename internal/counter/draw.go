@@ -41,7 +41,7 @@ func (c *desk) drawETA(number uint64, clk time.Duration) ETA {
 		if math.Abs(a) > 0.01 {
 			k = n / a * (math.Pow(1-share, -a) - 1)
 		}
-		return c.fore.eta(lane, int64(k)+1, clk)
+		return c.fore.eta(lane, c.pool.Called()+int64(k)+1, clk)
 	}
 	e := after(0.5)
 	if e.Known {

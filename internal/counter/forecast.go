@@ -147,7 +147,7 @@ func (c *desk) etaOf(number uint64, k int64, clk time.Duration) ETA {
 		return e
 	}
 	sure := c.fore.eta(lane, k-doubted, clk)
-	delay := max(0, present-c.fore.eta(lane, 1, clk).Expect)
+	delay := max(0, present-c.fore.eta(lane, c.pool.Called()+1, clk).Expect)
 	if sure.Expect+delay < e.Expect {
 		sure.Expect += delay
 		sure.High, sure.Exact = max(sure.High+delay, sure.Expect), false
@@ -164,7 +164,7 @@ func (f *forecast) measured() float64 {
 	return 0
 }
 
-// eta forecasts the wait of position k (1 is next) of a line.
+// eta forecasts the wait of position k of a line: those that are called have the first ones.
 func (f *forecast) eta(lane int, k int64, clk time.Duration) ETA {
 	if f.held {
 		return ETA{}

@@ -17,8 +17,10 @@ import (
 // An update looks at the buckets of the record once. The room is played when the first is
 // told after it, in time that does not depend on how many are inside.
 type outlook struct {
-	clk     time.Duration // of the record
-	free    int64
+	clk     time.Duration   // of the record
+	free    int64           // those that are called included: places count their tickets
+	called  int64           // of free
+	absent  float64         // share of calls that nobody claims: their slots come back after leastHold
 	ends    []slot.EndCount // of the record; not to be changed
 	now     slot.Tau
 	session time.Duration
@@ -59,10 +61,13 @@ const (
 	someEvents = 25
 )
 
-// update takes in the newest confirmed record, with so many slots free and calls a step apart.
+// update takes in the newest confirmed record, with so many slots free beside those that are called, and
+// calls a step apart.
 func (o *outlook) update(c *desk, clk time.Duration, free int64, step time.Duration) {
 	limit := &c.pool.Record().Limits[0]
-	o.free, o.ends, o.now = free, limit.Ends.All(), c.pool.Tau(clk)
+	o.absent = c.noShows(clk)
+	o.called = c.pool.Called()
+	o.free, o.ends, o.now = free+o.called, limit.Ends.All(), c.pool.Tau(clk)
 	o.session, o.idle, o.step = limit.Per, slot.Idle(limit.Limit), step
 	o.watched = clk - c.linedUp
 	silent := int64(0)
@@ -183,7 +188,7 @@ func (o *outlook) at(k int64, due time.Duration) (s span, surely bool) {
 	}
 	if o.sureLeft {
 		s.low = o.low.of(k, -1)
-		s.low = max(0, s.low-s.low*12/100-2*time.Second)
+		s.low = max(0, s.low-s.low*15/100-2*time.Second)
 	}
 	return s, false
 }

@@ -62,8 +62,20 @@ func oracles() map[string]func(sent string) string {
 		// Tomcat's CoyoteAdapter takes parameters off before it decodes, then normalizes.
 		"Tomcat": func(s string) string { return clean(unescape(withoutParameters(s))) },
 		// Others take them off after.
-		"Spring":         func(s string) string { return clean(withoutParameters(unescape(s))) },
-		"IIS":            func(s string) string { return clean(strings.ReplaceAll(unescape(s), `\`, "/")) },
+		"Spring": func(s string) string { return clean(withoutParameters(unescape(s))) },
+		"IIS":    func(s string) string { return clean(strings.ReplaceAll(unescape(s), `\`, "/")) },
+		// A name of a file or folder loses what Windows takes off its end.
+		"Windows": func(s string) string {
+			var parts []string
+			for part := range strings.SplitSeq(unescape(s), "/") {
+				name := strings.TrimRight(part, " ")
+				if name != "." && name != ".." {
+					name = strings.TrimRight(name, " .")
+				}
+				parts = append(parts, name)
+			}
+			return clean(strings.Join(parts, "/"))
+		},
 		"decoding twice": func(s string) string { return clean(unescape(unescape(s))) },
 	}
 }
@@ -74,7 +86,7 @@ func FuzzReadings(f *testing.F) {
 	for _, s := range []string{
 		"/", "/a/../b", "/a/..%2fb", "/a%2f%2e%2e;x/b", `/a\..\b`, "//a//../b/.", "/%252e%252e/a",
 		"/a;b/..;c/d;", "/%", "/a%3fb%23c", "/a%5c..%5cb", "http://h//x/..", "/..%252f..", "/%c3%a9[x]|",
-		"/%25%32%66", "/%E2%88%95..", "/a/%2e%2e%2f/%2f",
+		"/%25%32%66", "/a./b%20/c.%20.", "/a/..%20/b", "/a/.../b", "/%E2%88%95..", "/a/%2e%2e%2f/%2f",
 	} {
 		f.Add(s)
 	}

@@ -9,7 +9,8 @@
 //
 // The readings of a request include what any sequence of these steps makes of the bytes that are
 // sent to the origin: decode once (with or without %2f), \ as /, cut ;x of each part or
-// everything from ; on, cut from a decoded ? or # on, merge slashes, resolve dots. The clean
+// everything from ; on, cut from a decoded ? or # on, merge slashes, resolve dots, take dots and spaces
+// off the end of each part. The clean
 // reading has exactly one reading, itself. No decision reads a path or a host by other means.
 //
 // # Concurrency and cost
@@ -20,7 +21,7 @@
 // # What it does not do
 //
 // It folds no case: package route does, and [Fold]. It does not know overlong UTF-8, `%u` escapes, or
-// letters that look like a slash.
+// letters that look like a slash, nor that a framework reads /a.html or /a.json as /a.
 package paths
 
 import (
@@ -104,6 +105,8 @@ func plain(p string) bool {
 		switch c := p[i]; {
 		case c < ' ' || c == 0x7f:
 			return false
+		case (c == '.' || c == ' ') && (i+1 == len(p) || p[i+1] == '/'):
+			return false
 		case c == '/':
 			if special(p[i+1:]) {
 				return false
@@ -163,7 +166,7 @@ func read(sent string) Readings {
 // clean takes all steps. None makes another one possible that was taken before.
 func clean(sent string) string {
 	s := cutQuery(backslash(decodeAll(sent)))
-	return dots(merge(cutParams(s)))
+	return dots(merge(trimEnds(cutParams(s))))
 }
 
 func hasControl(s string) bool {

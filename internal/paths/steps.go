@@ -11,9 +11,10 @@ import (
 // backslash: IIS, WHATWG URL. cutParams: Tomcat, Jetty, Spring. cutTail: RFC 2396 parsers that know
 // parameters of the last part only. cutQuery: whatever parses a decoded path again. merge: nginx,
 // Werkzeug, Go's ServeMux. mergeFirst: Python's http.server. dots, trimDots: all that resolve, as
-// RFC 3986 or as path.Clean does.
+// RFC 3986 or as path.Clean does. trimEnds: file names of Windows.
 var steps = [...]func(string) string{
 	decode, decodeKeepingSlash, backslash, cutParams, cutTail, cutQuery, merge, mergeFirst, dots, trimDots,
+	trimEnds,
 }
 
 func decode(s string) string { return unescape(s, func(byte) bool { return false }) }
@@ -183,6 +184,22 @@ func trimDots(s string) string {
 		return path.Clean("/" + s)
 	}
 	return s
+}
+
+// trimEnds takes the dots and spaces off the end of each part, but for . and .. themselves.
+func trimEnds(s string) string {
+	if !strings.ContainsAny(s, ". ") {
+		return s
+	}
+	parts := strings.Split(s, "/")
+	for i, part := range parts {
+		if name := strings.TrimRight(part, " "); name == "." || name == ".." {
+			parts[i] = name
+		} else {
+			parts[i] = strings.TrimRight(part, ". ")
+		}
+	}
+	return strings.Join(parts, "/")
 }
 
 func hasDots(s string) bool {

@@ -183,7 +183,8 @@ func writings(path string) (all []string) {
 	return append(spellings("/x", path), "/"+path+";", "/"+path+";v=1", "//"+path, "/./"+path,
 		"/"+strings.ToUpper(path), "/"+strings.ToUpper(path[:1])+path[1:], "/"+first+path[1:],
 		"/%25"+first[1:]+path[1:], `/\`+path, "/;a/"+path, "/%2f"+path, "/"+path+"%3fx", "/"+path+"%23",
-		"/"+path+"/.", "/"+path+"/x/..", "/"+path+"/%2e", "/"+path+"%3bx")
+		"/"+path+"/.", "/"+path+"/x/..", "/"+path+"/%2e", "/"+path+"%3bx",
+		"/"+path+".", "/"+path+"%20", "/"+path+"%2e%20", "/"+path+"./x/..%20")
 }
 
 // inside returns the cookie of a visitor who is in the room of a path.

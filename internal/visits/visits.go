@@ -92,6 +92,7 @@ type visit struct {
 	dirty   bool // in its shard's list
 	revoked bool
 	probe   bool // the cookie has not come back: not renewed
+	brief   bool // not renewed before it is answered
 
 	last             From
 	networks, agents few
@@ -114,10 +115,13 @@ type Stay struct {
 	ID        slot.StayID
 	End, Hard slot.Tau
 	Probe     bool // given to a request without a cookie that opens no page
-	New       bool // a first request: it has no pass, but a ticket or nothing
-	Claimed   bool // by a ticket, perhaps
-	From      From
-	Sharing   Sharing
+	// Brief: the cookie has not come back, and the session is no longer than a probation. It is renewed
+	// once the origin answers; a slow body that nobody else would wait for does not renew it.
+	Brief   bool
+	New     bool // a first request: it has no pass, but a ticket or nothing
+	Claimed bool // by a ticket, perhaps
+	From    From
+	Sharing Sharing
 }
 
 // Entered is how a request of a stay fares.
@@ -168,7 +172,7 @@ func (v *Set) Enter(y *Stay) (last, seen slot.Tau, how Entered) {
 		if _, left := s.gone[y.ID]; left || hi >= y.End {
 			return y.End, 0, Over
 		}
-		x = &visit{end: y.End, entry: y.End, hard: y.Hard, probe: y.Probe}
+		x = &visit{end: y.End, entry: y.End, hard: y.Hard, probe: y.Probe, brief: y.Brief}
 		if y.New {
 			x.came, x.seen = lo, lo
 		}
@@ -191,7 +195,7 @@ func (v *Set) Enter(y *Stay) (last, seen slot.Tau, how Entered) {
 		x.silent = max(x.silent, lo.Sub(x.seen))
 	}
 	x.open++
-	x.probe = x.probe && y.Probe
+	x.probe, x.brief = x.probe && y.Probe, x.brief && y.Brief
 	s.touch(y.ID, x, lo)
 	return x.end, x.seen, In
 }
@@ -372,7 +376,7 @@ func (x *visit) renewal(id slot.StayID, lo slot.Tau, rules *Rules) (it slot.Item
 	if x.returned == isReturned {
 		x.returned, it.Use, ok = isReported, max(1, x.seen), true
 	}
-	if rules.Fixed || x.probe { // held in flight, not renewed
+	if rules.Fixed || x.probe || x.brief && !x.answered { // held in flight, not renewed
 		it.At = lo.Add(HoldFixed - rules.Longest)
 		return it, ok || x.open > 0 && x.entry < lo.Add(HoldFixed)
 	}

@@ -127,3 +127,30 @@ func TestAPassThatComesBackIsReportedOnce(t *testing.T) {
 		}
 	}
 }
+
+// TestABriefStayIsRenewedOnceItIsAnswered: a slow body before a session that is no longer than a
+// probation holds its slot a moment at a time, so that the record says when it comes back; an answer
+// makes it a stay like any other.
+func TestABriefStayIsRenewedOnceItIsAnswered(t *testing.T) {
+	const session = 6 * time.Second
+	now := slot.Tau(time.Hour)
+	v := New(func() (lo, hi slot.Tau) { return now, now }, func() time.Duration { return session })
+	rules := &Rules{Session: session, Longest: session, Grid: 1}
+	v.Enter(&Stay{ID: 1, End: now.Add(session), Brief: true, New: true})
+	renewed := func() (end slot.Tau) {
+		v.Report(now, rules, func(it slot.Item) bool { end = it.At.Add(session); return true })
+		return end
+	}
+	now = now.Add(time.Second)
+	if end := renewed(); end != 0 {
+		t.Errorf("renewed to %v from now", end.Sub(now))
+	}
+	now = now.Add(session - 2*time.Second)
+	if end := renewed(); end != now.Add(HoldFixed) {
+		t.Errorf("held for %v, want %v", end.Sub(now), HoldFixed)
+	}
+	v.Answered(1)
+	if end := renewed(); end != now.Add(session) {
+		t.Errorf("answered, and renewed to %v from now, want %v", end.Sub(now), session)
+	}
+}
