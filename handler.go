@@ -47,11 +47,17 @@ type visitRequest struct {
 	twice bool   // claimed again
 	keeps bool   // the ticket of another data centre, which may be good there
 	lane  uint64 // id of the one in which to wait; 0 is none
-	over  bool   // it joined, and had a ticket that is over
+	over  bool   // the ticket in tok is over: no answer names it
+	again bool   // it joined, and had a ticket that is over
 	link  string // that moves the place
 
 	worker *worker   // of the data centre where the visitor's stay or place is, or will be
 	desk   placeDesk // of the same
+}
+
+// hasTicket reports whether the visitor's cookie names a place in a line.
+func (q *visitRequest) hasTicket() bool {
+	return q.has && q.tok.Kind == ticket.Ticket && q.tok.ID > 0
 }
 
 // Handler puts the room in front of next.
@@ -426,6 +432,7 @@ func (c *RoomConfig) restOf(t *ticket.Token, now slot.Tau) time.Duration {
 // serveNewcomer gives who has no pass and no place a slot if one is free and due, else the line's end.
 func (r *Room) serveNewcomer(q *visitRequest) {
 	q.worker, q.desk = r.worker, r.counter
+	q.over = q.hasTicket() && !q.keeps
 	if q.r.Method == http.MethodHead && !q.peek {
 		r.serveHead(q)
 		return
@@ -555,7 +562,7 @@ func (r *Room) join(q *visitRequest, why State) {
 	}
 	r.counts.joined.Add(1)
 	r.returns(q)
-	q.over = q.has && q.tok.Kind == ticket.Ticket && q.tok.ID > 0
+	q.again, q.over = q.over, false
 	q.tok = ticket.Token{
 		Kind: ticket.Ticket, Life: p.Life, ID: p.Number, Arrived: q.f.cfg.Wall().Unix(),
 		Joined: uint32(min(p.Position, math.MaxUint32)), Home: r.own(), Seen: int64(p.Came),
