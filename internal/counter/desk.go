@@ -191,7 +191,7 @@ func (c *desk) claim(number uint64, clk, hard time.Duration, waits bool) bool {
 	default:
 		at := c.called.take(number)
 		c.stats.CallEmpty += clk - at
-		c.pool.Claim(id, hard, false)
+		c.pool.ClaimPlace(id, c.line.Rank(number), hard)
 		c.tellWaiting(clk)
 	}
 	return true
