@@ -188,7 +188,7 @@ func (r *Room) view(q *visitRequest, p *counter.Place, s State) (v View) {
 	if p.ETA.Known && !l.holds() {
 		v.ETAKnown, v.ETA, v.ETALow, v.ETAHigh = true, p.ETA.Expect, p.ETA.Low, p.ETA.High
 	}
-	v.Notice, v.Slower = p.Notice(q.over)
+	v.Notice, v.Slower = p.Notice(q.again)
 	v.Event = r.event(&q.f.cfg)
 	if s == StateOpensSoon {
 		if v.OpensAt = q.f.cfg.OpensAt; !l.early {
@@ -198,7 +198,7 @@ func (r *Room) view(q *visitRequest, p *counter.Place, s State) (v View) {
 			v.PollAfter = max(0, left) + rand.N(time.Second+time.Duration(v.Waiting)*openingPoll)
 		}
 	}
-	if q.has && q.tok.Kind == ticket.Ticket && q.tok.ID > 0 {
+	if q.hasTicket() && !q.over {
 		v.Number, v.JoinedPosition = q.tok.ID, int64(q.tok.Joined)
 		v.Ticket = ticket.ShortID(q.tok.Life, q.tok.ID)
 		v.MoveLink, v.MoveWithin = q.link, moveWithin

@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/headgate/headgate/slot"
 	"github.com/headgate/headgate/tests/virtual"
 )
 
@@ -62,6 +63,87 @@ func TestWhoWasNotDrawnKeepsThePlaceWhenTheDataCentreIsLost(t *testing.T) {
 		}
 		if waits < 70 || len(inside) < 4 {
 			t.Errorf("%d polls of who waited, %d were inside", waits, len(inside))
+		}
+	})
+}
+
+// Seeds 5, 9 and 37: a visitor whose ticket had expired could not join, because the line was full, and
+// every answer named the ticket as if its place were kept.
+func TestAnExpiredTicketIsNamedInNoAnswer(t *testing.T) {
+	cfg := RoomConfig{Name: "shop", TotalActiveUsers: 1, NewUsersPerMinute: 600, SessionDuration: time.Hour,
+		MaxWaiting: 1, Hold: 20 * time.Second, HoldPhone: 20 * time.Second}
+	closed, refuses := cfg, cfg
+	closed.Closed = true
+	refuses.JoinLimit, refuses.MaxWaiting = JoinLimit{Amount: 3, PrefixV4: 24, Refuse: true}, 10
+	rooms := map[State]RoomConfig{StateFull: cfg, StateClosed: closed, StateLimited: refuses}
+	for state, last := range rooms {
+		bubble(t, string(state), func(t *testing.T) {
+			first := last
+			first.Closed = false
+			g := openGate(t, first)
+			inside, late, next := g.visitor(), g.visitor(), g.visitor()
+			inside.in()
+			late.in()
+			had := late.poll()
+			time.Sleep(cfg.Hold + 2*time.Second)
+			next.in()
+			next.poll()
+			if err := g.room.Reconfigure(t.Context(), last); err != nil {
+				t.Fatal(err)
+			}
+			if p := late.poll(); p.State != state || p.Ticket != "" || p.Notice != "" || had.Ticket == "" {
+				t.Errorf("it had %+v and is told %+v", had, p)
+			}
+		})
+	}
+	bubble(t, "it joins when it can", func(t *testing.T) {
+		g := openGate(t, cfg)
+		inside, late := g.visitor(), g.visitor()
+		inside.in()
+		late.in()
+		had := late.poll()
+		time.Sleep(cfg.Hold + 2*time.Second)
+		p := late.poll()
+		if p.State != StateWaiting || p.Ticket == had.Ticket || p.Ticket == "" || p.Notice != "ticket_over" {
+			t.Errorf("it had %+v and is told %+v", had, p)
+		}
+	})
+}
+
+// Seed 9: a called visitor came in, a visitor that nobody knew of had its slot, and the host was killed
+// while the claim waited for the next slot. The place was lost: the record had neither it nor the claim.
+func TestAPlaceIsKeptWhileItsClaimWaits(t *testing.T) {
+	virtual.Test(t, func(t *testing.T) {
+		c := openChaos(t, 0, rand.New(rand.NewPCG(1, 1)), 1, 0, RoomConfig{TotalActiveUsers: 1,
+			NewUsersPerMinute: 600, SessionDuration: 30 * time.Second,
+			PollMin: time.Second, PollMax: 2 * time.Second})
+		defer c.going.Wait()
+		defer c.over.Store(true)
+		c.awake()
+		n, inside, next := c.node(c.r, "sjc"), newPerson(c, 0), newPerson(c, 1)
+		for _, p := range []*person{inside, next} {
+			p.fetch(n, p.jar, request{path: "/"})
+		}
+		a := chaosAnswer{}
+		for end := time.Now().Add(2 * time.Minute); a.State != StateCalled && time.Now().Before(end); {
+			time.Sleep(time.Second)
+			a, _ = next.fetch(n, next.jar, request{path: "/", poll: true})
+		}
+		_, now, _, _ := n.room.worker.now()
+		if _, err := n.room.counter.Sync(t.Context(), &slot.Sync{Loan: 5, Borrower: "another node",
+			Seq: slot.Seq{N: 1}, Items: []slot.Item{{Op: slot.Renew, ID: 1 << 63,
+				From: now.Add(20 * time.Second), At: now}}}); err != nil {
+			t.Fatal(err)
+		}
+		number := next.jar.tok.ID
+		if a, _ = next.fetch(n, next.jar, request{path: "/"}); a.Inside || number == 0 {
+			t.Fatalf("two are inside, or none was called: ticket %d", number)
+		}
+		c.end(n, true)
+		n = c.start("sjc", "sjc1", c.config)
+		c.awake()
+		if a, _ = next.fetch(n, next.jar, request{path: "/", poll: true}); a.Number != number {
+			t.Errorf("the place of %d is lost: told %+v", number, a)
 		}
 	})
 }

@@ -47,13 +47,19 @@ type visitRequest struct {
 	twice bool        // claimed again
 	keeps bool        // the ticket of another data centre, which may be good there
 	lane  uint64      // id of the one in which to wait; 0 is none
-	over  ticket.Kind // of what it had when it joined: a ticket or a pass that is over
+	over  bool        // the ticket in tok is over: no answer names it
+	again ticket.Kind // of what it had when it joined: a ticket or a pass that is over
 	above bool        // its network has sent too many newcomers, as far as overLimit has
 	asked bool        // counted it
 	link  string      // that moves the place
 
 	worker *worker   // of the data centre where the visitor's stay or place is, or will be
 	desk   placeDesk // of the same
+}
+
+// hasTicket reports whether the visitor's cookie names a place in a line.
+func (q *visitRequest) hasTicket() bool {
+	return q.has && q.tok.Kind == ticket.Ticket && q.tok.ID > 0
 }
 
 // Handler puts the room in front of next.
@@ -437,6 +443,7 @@ func (c *RoomConfig) restOf(t *ticket.Token, now slot.Tau) time.Duration {
 // serveNewcomer gives who has no pass and no place a slot if one is free and due, else the line's end.
 func (r *Room) serveNewcomer(q *visitRequest) {
 	q.worker, q.desk = r.worker, r.counter
+	q.over = q.hasTicket() && !q.keeps
 	if q.r.Method == http.MethodHead && !q.peek {
 		r.serveHead(q)
 		return
@@ -570,8 +577,9 @@ func (r *Room) join(q *visitRequest, why State) {
 	r.counts.joined.Add(1)
 	r.returns(q)
 	if q.has && q.tok.ID > 0 { // 0: see remember, shadowPass
-		q.over = q.tok.Kind
+		q.again = q.tok.Kind
 	}
+	q.over = false
 	q.tok = ticket.Token{
 		Kind: ticket.Ticket, Life: p.Life, ID: p.Number, Arrived: q.f.cfg.Wall().Unix(),
 		Joined: uint32(min(p.Position, math.MaxUint32)), Home: r.own(), Seen: int64(p.Came),

@@ -19,7 +19,7 @@ func (r *Room) serveLeave(q *visitRequest) {
 	case http.NewCrossOriginProtection().Check(q.r) != nil: // another site must not take places away
 		http.Error(q.w, "only the page of this site gives up a place", http.StatusForbidden)
 		return
-	case q.has && q.tok.Kind == ticket.Ticket && q.tok.ID > 0:
+	case q.hasTicket():
 		err := q.desk.Leave(q.r.Context(), q.tok.Life, q.tok.ID, q.tok.Key)
 		if err != nil { // nobody knows: the place stands, and the visitor may say it again
 			r.wait(q, &counter.Place{PollAfter: unreachableRetry}, StateWaiting)
@@ -42,7 +42,7 @@ func (r *Room) serveLeft(q *visitRequest) {
 // serveHere answers the waiting page's tiny picture. It is loaded at once, also without JavaScript, and
 // so the cookie of a new ticket comes back before anything else happens.
 func (r *Room) serveHere(q *visitRequest) {
-	if q.has && q.tok.Kind == ticket.Ticket && q.tok.ID > 0 {
+	if q.hasTicket() {
 		_, _ = q.desk.Poll(q.r.Context(), q.tok.Life, q.tok.ID, q.tok.Key) // the next poll says more
 	}
 	h := q.w.Header()

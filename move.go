@@ -76,7 +76,7 @@ func (r *Room) serveLink(q *visitRequest) {
 
 // openLink asks whether a place is to move here, or moves it.
 func (r *Room) openLink(q *visitRequest, link string) {
-	own, had, keys := q.tok, q.has && q.tok.Kind == ticket.Ticket && q.tok.ID > 0, r.keys.Load()
+	own, had, keys := q.tok, q.hasTicket(), r.keys.Load()
 	from, desk := ticket.Token{}, q.desk
 	to, until, err := keys.OpenMove(&from, q.f.sealName(q.r), link)
 	q.tok, q.has = from, err == nil

@@ -1,6 +1,7 @@
 package slot
 
 import (
+	"slices"
 	"testing"
 	"time"
 )
@@ -72,5 +73,50 @@ func TestAClaimWhoseWriteOutlastsItsStayIsMadeAnew(t *testing.T) {
 	}
 	if n := p.FreeNow(13 * time.Second); n != 0 {
 		t.Errorf("%d free of 1", n)
+	}
+}
+
+// A claim waits for a slot: a visitor that was here longer than the record knew has taken it. Until the
+// claim is written the record has the place, or it would be lost with the host (found by TestChaos, seed 9).
+func TestAClaimThatWaitsKeepsItsPlaceInTheRecord(t *testing.T) {
+	for name, place := range map[string]uint64{"ordinary": 7, "lane": firstOf(1) + 6} {
+		t.Run(name, func(t *testing.T) {
+			rec := NewRecord(1, nil, Limit{AtOnce, 1, 10 * time.Second})
+			p := serving(Params{}, rec, 0)
+			begin := func(clk time.Duration) *Record {
+				t.Helper()
+				p.PutLine(LinePart{Next: 20, Frontier: 10, Skipped: []Run{{8, 1}, {2, 3}},
+					Lanes: []LanePart{{Next: firstOf(1) + 20, Frontier: firstOf(1) + 10}}})
+				p.Begin(clk, true)
+				p.Confirm(clk)
+				return p.rec
+			}
+			has := func(r *Record) bool {
+				runs := append(slices.Clone(r.Skipped), r.Lanes[0].Skipped...)
+				return slices.ContainsFunc(runs, func(run Run) bool {
+					return run.First <= place && place < run.First+run.N
+				})
+			}
+			p.Call(0)
+			p.Put(&Sync{Loan: 5, Borrower: "w", Seq: Seq{0, 1}, Items: []Item{
+				{Op: Renew, ID: 1 << 63, From: p.Tau(5 * time.Second), At: p.Tau(time.Second)}}})
+			begin(time.Second)
+			p.ClaimPlace(StayID(place), place, 0)
+			r := begin(2 * time.Second)
+			if len(r.Claimed) > 0 || !has(r) {
+				t.Fatalf("the room is full: claimed %v, skipped %v", r.Claimed, r.Skipped)
+			}
+			b, err := r.AppendBinary(nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var read Record
+			if err := read.UnmarshalBinary(b); err != nil || !has(&read) {
+				t.Fatalf("read as %+v: %v", read, err)
+			}
+			if r = begin(time.Minute); len(r.Claimed) != 1 || has(r) {
+				t.Errorf("claimed %v, skipped %v: a place admits twice", r.Claimed, r.Skipped)
+			}
+		})
 	}
 }

@@ -167,6 +167,9 @@ func (p *Pool) build(clk time.Duration, syncs []*Sync, held []pending) {
 		r.Moved = p.line.Moved
 		p.line = nil
 	}
+	for _, c := range p.claims {
+		r.keepPlace(c.place)
+	}
 	if p.resign {
 		r.Host = ""
 	}

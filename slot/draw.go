@@ -119,12 +119,10 @@ func (l *Line) Shuffle(d Draw, now Tau) bool {
 		if first == l.tick(now) {
 			first = int64(c.born[i>>6]) + int64(c.places[i].born)
 		}
-		old[n-d.From] = drawnPlace{place: c.places[i], alive: true,
-			unsure: c.has(unsureSet, i), hidden: c.has(hiddenSet, i), out: c.has(outSet, i),
-			provisional: c.has(provisionalSet, i)}
+		old[n-d.From] = drawnPlace{c.places[i], c.setsOf(i)}
 	}
 	for n := d.From; n < d.To; n++ {
-		if old[n-d.From].alive {
+		if old[n-d.From].sets != 0 {
 			l.lift(n)
 		}
 	}
@@ -133,7 +131,7 @@ func (l *Line) Shuffle(d Draw, now Tau) bool {
 	last := l.tick(now)
 	for rank := d.From; rank < d.To; rank++ {
 		x := &old[o.Number(rank)-d.From]
-		if x.alive {
+		if x.sets != 0 {
 			l.put(rank, x, first+(last-first)*int64(rank-d.From)/int64(d.To-d.From))
 		}
 	}
@@ -148,22 +146,26 @@ func (l *Line) Shuffle(d Draw, now Tau) bool {
 
 // lift takes a place out that is put elsewhere.
 func (l *Line) lift(rank uint64) {
-	for _, set := range [...]int{unsureSet, hiddenSet, outSet} {
-		l.unmark(set, rank)
-	}
+	in := liveSet
 	if l.isProvisional(rank) {
-		l.unmark(provisionalSet, rank)
-	} else {
-		l.unmark(liveSet, rank)
+		in = provisionalSet
 	}
+	for set := range lineSets {
+		if set != in { // without that one it is not found any more
+			l.unmark(set, rank)
+		}
+	}
+	l.unmark(in, rank)
 	l.chunks[l.index(rank)].live--
 }
 
-// A drawnPlace is a place on its way to its rank.
+// A drawnPlace is a place on its way to its rank, with a bit for each set that it is in; 0: no place.
 type drawnPlace struct {
-	place                                   linePlace
-	alive, unsure, hidden, out, provisional bool
+	place linePlace
+	sets  uint16
 }
+
+func (x *drawnPlace) in(set int) bool { return x.sets>>set&1 != 0 }
 
 // put makes a place at a rank that holds none, whose ticket came at a tick.
 func (l *Line) put(rank uint64, x *drawnPlace, tick int64) {
@@ -178,15 +180,15 @@ func (l *Line) put(rank uint64, x *drawnPlace, tick int64) {
 	c.places[i] = x.place
 	c.places[i].born = uint16(min(max(tick-int64(c.born[i>>6]), 0), 1<<16-1))
 	in := liveSet
-	if x.provisional {
+	if x.in(provisionalSet) {
 		in = provisionalSet
 	}
 	c.set(in, i)
 	c.live++
 	l.trees[in].add(k, 1)
 	l.counts[in]++
-	for set, has := range [...]bool{unsureSet: x.unsure, hiddenSet: x.hidden, outSet: x.out} {
-		if has {
+	for set := range lineSets {
+		if x.in(set) {
 			l.mark(set, rank)
 		}
 	}

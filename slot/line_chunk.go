@@ -102,6 +102,16 @@ func (c *lineChunk) has(set int, i uint64) bool { return c.sets[set][i>>6]>>(i&6
 func (c *lineChunk) set(set int, i uint64)      { c.sets[set][i>>6] |= 1 << (i & 63) }
 func (c *lineChunk) clear(set int, i uint64)    { c.sets[set][i>>6] &^= 1 << (i & 63) }
 
+// setsOf has a bit for each set that a ticket is in.
+func (c *lineChunk) setsOf(i uint64) (sets uint16) {
+	for set := range lineSets {
+		if c.has(set, i) {
+			sets |= 1 << set
+		}
+	}
+	return sets
+}
+
 // next finds the first member of a set from i on.
 func (c *lineChunk) next(set int, i uint64) (uint64, bool) {
 	w := i >> 6

@@ -113,3 +113,39 @@ func TestDoubtfulTicketsCountWithTheCallsOfOtherLanes(t *testing.T) {
 		t.Errorf("%d of position %d are doubtful, want 200 of 202", n, at)
 	}
 }
+
+// A draw takes along who is doubtful: marks that it left behind at the places of before ended the process
+// of the room when its tickets left (found by TestChaos, seed 263).
+func TestADrawTakesDoubtsAlong(t *testing.T) {
+	l, now := NewLines(), Tau(time.Hour)
+	overdue := asks(l, &now, 20)
+	sweep(l, &now, 1500*time.Millisecond)
+	unproven := asks(l, &now, 20)
+	x := l.Line(0)
+	for range 40 { // gone before the draw
+		x.JoinProvisional(now, time.Hour)
+	}
+	sweep(l, &now, 100*time.Millisecond)
+	for n := x.End() - 40; n < x.End(); n++ {
+		l.Leave(n)
+	}
+	if !x.Shuffle(Draw{Event: "e", Seed: seedOf("e"), From: 1, To: x.End()}, now) {
+		t.Fatal("not drawn")
+	}
+	for set, numbers := range map[int][]uint64{overdueSet: overdue, unprovenSet: unproven} {
+		for _, number := range numbers {
+			if c, i := x.find(x.rank(number)); c == nil || !c.has(set, i) {
+				t.Errorf("%d is in the set %d no more", number, set)
+			}
+		}
+		if x.counts[set] != len(numbers) {
+			t.Errorf("%d in the set %d, want %d", x.counts[set], set, len(numbers))
+		}
+	}
+	for range 30 {
+		sweep(l, &now, time.Second)
+	}
+	if n := x.counts[unprovenSet]; n != 0 {
+		t.Errorf("%d are unproven for ever", n)
+	}
+}

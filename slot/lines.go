@@ -471,6 +471,9 @@ func (l *Lines) Silence(number uint64, now Tau) (silent, kept time.Duration, ok 
 	return l.of(number).Silence(number, now)
 }
 
+// Rank is where a ticket lies in its line: its number, or its rank in a draw.
+func (l *Lines) Rank(number uint64) uint64 { return l.of(number).rank(number) }
+
 // Use notes that a called ticket was claimed; see Line.Use.
 func (l *Lines) Use(number uint64) bool { return l.of(number).Use(number) }
 

@@ -78,10 +78,11 @@ type pending struct {
 }
 
 type claim struct {
-	id   StayID
-	hard time.Duration
-	back bool // the called slot is claimed again, nothing is reserved
-	anew bool // nobody was told of the stay in time: see undo
+	id    StayID
+	hard  time.Duration
+	back  bool   // the called slot is claimed again, nothing is reserved
+	anew  bool   // nobody was told of the stay in time: see undo
+	place uint64 // its rank in the line, 0 without one
 }
 
 // bucket holds the stays known to end at one end. ids may hold some that have
@@ -258,7 +259,7 @@ func (p *Pool) Confirm(clk time.Duration) ([]Reply, []ClaimReply) {
 		was, ok := p.rec.claimed(c.id)
 		if ok && !c.back && p.unheard(clk, was) {
 			p.calls++
-			p.claims = append(p.claims, claim{id: c.id, hard: c.hard, anew: true})
+			p.claims = append(p.claims, claim{id: c.id, hard: c.hard, anew: true, place: c.place})
 			continue
 		}
 		r := ClaimReply{ID: c.id, Epoch: p.rec.Name.Epoch}
@@ -506,6 +507,12 @@ func (p *Pool) Called() int64 { return p.calls }
 // before gets the same stay: then again is true and nothing was reserved.
 func (p *Pool) Claim(id StayID, hard time.Duration, again bool) {
 	p.claims = append(p.claims, claim{id: id, hard: hard, back: again})
+}
+
+// ClaimPlace is Claim of a ticket that had a place in the line, by its rank. While the claim waits for
+// a slot the record keeps the place: another host knows nothing of the claim.
+func (p *Pool) ClaimPlace(id StayID, place uint64, hard time.Duration) {
+	p.claims = append(p.claims, claim{id: id, hard: hard, place: place})
 }
 
 // ClaimedBefore reports the end of a stay that this ticket has claimed within

@@ -284,3 +284,22 @@ func (r *Record) refill(i int, p *Params) {
 
 // Run is a run of N ticket numbers from First.
 type Run struct{ First, N uint64 }
+
+// keepPlace adds a place below the frontier of its line to those that were skipped.
+func (r *Record) keepPlace(rank uint64) {
+	frontier, skipped := r.Frontier, &r.Skipped
+	if lane := LaneOf(rank); lane > len(r.Lanes) {
+		return
+	} else if lane > 0 {
+		frontier, skipped = r.Lanes[lane-1].Frontier, &r.Lanes[lane-1].Skipped
+	}
+	i := slices.IndexFunc(*skipped, func(run Run) bool { return run.First <= rank })
+	if i < 0 {
+		i = len(*skipped)
+	} else if run := (*skipped)[i]; rank-run.First < run.N {
+		return
+	}
+	if rank > 0 && rank < frontier {
+		*skipped = slices.Insert(*skipped, i, Run{rank, 1})
+	}
+}

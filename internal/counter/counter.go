@@ -314,13 +314,21 @@ func (c *Counter) Run(ctx context.Context) error {
 		<-ctx.Done()
 		return nil
 	}
-	defer c.drop()
 	var above sync.WaitGroup
-	defer above.Wait()
 	up, stop := context.WithCancel(ctx)
-	defer stop()
 	above.Go(func() { c.borrow(up) })
 	above.Go(func() { c.show(up) })
+	err := c.rounds(ctx)
+	// Not deferred: a panic leaves the lock held, and waiting for it would keep a process alive that hosts
+	// the room and answers nobody.
+	stop()
+	above.Wait()
+	c.drop()
+	return err
+}
+
+// rounds is Run but for its beginning and its end.
+func (c *Counter) rounds(ctx context.Context) error {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	// A write that is under way when ctx ends is finished first.

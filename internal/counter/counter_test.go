@@ -441,3 +441,27 @@ func TestEachAnswerToAClaimNamesItsWindow(t *testing.T) {
 		}
 	})
 }
+
+// A panic ends the process, which begins anew. Waiting for the lock that the panic left held, the host
+// would stay, and answer nobody.
+func TestAPanicIsNotHeldUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, err := Open(t.Context(), Config{Room: "shop", Host: "a", Store: &store.Memory{},
+			Settings: Settings{
+				Active: slot.Limit{Kind: slot.AtOnce, N: 1, Per: time.Minute},
+				New:    slot.Limit{Kind: slot.PerWindow, N: 1000, Per: time.Minute},
+			},
+			Boot: func() time.Duration { return time.Hour }, Log: slog.New(slog.DiscardHandler),
+		}, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() {
+			if recover() == nil {
+				t.Error("no panic")
+			}
+		}()
+		c.line = nil
+		_ = c.Run(t.Context())
+	})
+}

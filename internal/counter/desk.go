@@ -194,7 +194,7 @@ func (c *desk) claim(number uint64, clk, hard time.Duration, waits bool) bool {
 		at := c.called.take(number)
 		c.claimed.add(clk, 1)
 		c.stats.CallEmpty += clk - at
-		c.pool.Claim(id, hard, false)
+		c.pool.ClaimPlace(id, c.line.Rank(number), hard)
 		c.tellWaiting(clk)
 	}
 	return true
