@@ -296,13 +296,6 @@ func (n *Node) Wake() {
 	}
 }
 
-// Skew lets the node's clock jump ahead: its machine has slept.
-func (n *Node) Skew(d time.Duration) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	n.offset += max(0, d)
-}
-
 // copyDir copies a folder while a process may write to it. What is gone meanwhile is left out.
 func copyDir(to, from string) error {
 	return filepath.WalkDir(from, func(path string, d os.DirEntry, err error) error {
