@@ -74,3 +74,28 @@ func TestAClaimWhoseWriteOutlastsItsStayIsMadeAnew(t *testing.T) {
 		t.Errorf("%d free of 1", n)
 	}
 }
+
+// A claim that is made anew waits for a slot. Who asks for it again meanwhile waits with it: it must
+// not be told that the ticket is used up.
+func TestAClaimThatIsMadeAnewIsNotForgottenWhileItWaits(t *testing.T) {
+	p := serving(Params{}, NewRecord(1, nil, Limit{AtOnce, 1, 10 * time.Second}), 0)
+	p.Call(0)
+	p.Claim(7, 0, false)
+	p.Begin(1, false)
+	if !p.Call(11 * time.Second) { // the stay of 7 would be over by now
+		t.Fatal("nobody is called")
+	}
+	p.Claim(8, 0, false)
+	p.Confirm(12 * time.Second)
+	p.Claim(7, 0, true)
+	p.Begin(12*time.Second, false)
+	_, claims := p.Confirm(12*time.Second + 1)
+	if len(claims) != 1 || claims[0].ID != 8 || claims[0].End == 0 {
+		t.Fatalf("told %+v, want a stay of 8 and nothing of 7", claims)
+	}
+	p.Begin(24*time.Second, false)
+	_, claims = p.Confirm(24*time.Second + 1)
+	if len(claims) != 2 || claims[0].ID != 7 || claims[0].End == 0 || claims[1].End != claims[0].End {
+		t.Errorf("told %+v, want the stay of 7 twice", claims)
+	}
+}

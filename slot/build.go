@@ -129,7 +129,7 @@ func (p *Pool) build(clk time.Duration, syncs []*Sync, held []pending) {
 	claims := p.claims
 	p.making, p.claims = p.making[:0], nil
 	for _, c := range claims {
-		if !p.termOver(clk) && p.claim(r, c) {
+		if !p.termOver(clk) && !p.waitsFor(c) && p.claim(r, c) {
 			p.making = append(p.making, c)
 		} else {
 			p.claims = append(p.claims, c) // it waits for an end to be settled
