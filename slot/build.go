@@ -138,7 +138,7 @@ func (p *Pool) build(clk time.Duration, syncs []*Sync, held []pending) {
 	r.Claimed = slices.DeleteFunc(r.Claimed, func(c Claimed) bool {
 		return r.Time > max(c.At, p.toldAt[c.ID]).Add(claimKept)
 	})
-	for _, m := range [...]map[StayID]Tau{p.toldAt, p.usedAt} {
+	for _, m := range [...]map[StayID]Tau{p.toldAt, p.untold, p.usedAt} {
 		maps.DeleteFunc(m, func(_ StayID, at Tau) bool { return r.Time > at.Add(claimKept) })
 	}
 	r.Claimed = r.Claimed[max(0, len(r.Claimed)-mostClaimed):]

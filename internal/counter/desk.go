@@ -180,19 +180,19 @@ func (c *desk) claim(number uint64, clk, hard time.Duration, waits bool) bool {
 		return false
 	case again, waits: // a second tab, or the answer was lost
 		if again {
-			c.pool.Claim(id, hard, true)
+			c.pool.Claim(clk, id, hard, true)
 		}
 	case number >= RoamerBit:
 		if !c.useRoamer(number) {
 			return false
 		}
-		c.pool.Claim(id, hard, false)
+		c.pool.Claim(clk, id, hard, false)
 	case !c.line.Use(number):
 		return false
 	default:
 		at := c.called.take(number)
 		c.stats.CallEmpty += clk - at
-		c.pool.Claim(id, hard, false)
+		c.pool.Claim(clk, id, hard, false)
 		c.tellWaiting(clk)
 	}
 	return true

@@ -193,6 +193,7 @@ func TestSeedsFound(t *testing.T) {
 	}{
 		{200028, "a later newcomer asked again first, and was called before an earlier one"},
 		{200031, "the same"},
+		{200067, "claims that nobody was told of were forgotten in an outage longer than their stays"},
 	} {
 		t.Run(fmt.Sprint(found.seed), func(t *testing.T) {
 			before := *seed
