@@ -374,8 +374,12 @@ func testATicketThatWasCalledWhereNobodyAnswers(t *testing.T) {
 		return silent
 	})
 	for range 5 {
-		if p := waits.poll(); p.State != StateWaiting || p.Ticket != name {
+		p := waits.poll()
+		if p.State != StateWaiting || p.Ticket != name {
 			t.Fatalf("while lhr is out of reach: %+v, had the ticket %s", p, name)
+		}
+		if p.Position != 0 {
+			t.Fatalf("a newcomer at sjc is shown place %d of a line that nobody answers for", p.Position)
 		}
 		if waits.in() {
 			t.Fatal("in on a slot that sjc does not have")

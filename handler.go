@@ -312,8 +312,12 @@ func (r *Room) standing(q *visitRequest, p *counter.Place) {
 		}
 		r.claim(q, p)
 	case slot.TicketWaiting, slot.TicketLate:
+		if q.keeps { // the visitor waits as a newcomer: no place here is the ticket's
+			p.Position, p.Ahead = 0, 0
+		}
 		r.wait(q, p, r.whyWaiting())
 	default:
+		q.keeps = false // there is no room beside the line: the visitor joins
 		if p.Moved {
 			r.serveMoved(q)
 		} else if !r.stillRoams(q) {
@@ -552,7 +556,6 @@ func (r *Room) join(q *visitRequest, why State) {
 		}
 	}
 	if q.keeps {
-		q.keeps = false // if there is no room for it, it joins
 		r.roam(q, comesNow)
 		return
 	}

@@ -11,7 +11,7 @@ import (
 func TestLeftStayIsNotClaimedAgainAfterARestart(t *testing.T) {
 	p := serving(Params{}, NewRecord(1, nil, Limit{AtOnce, 1, time.Minute}), 0)
 	p.Call(0)
-	p.Claim(7, 0, false)
+	p.Claim(0, 7, 0, false)
 	p.Begin(1, false)
 	_, claims := p.Confirm(1)
 	p.Put(&Sync{Loan: 1, Seq: Seq{0, 1}, Items: []Item{{Op: Leave, ID: 7, From: claims[0].End}}})
@@ -33,11 +33,11 @@ func TestRepeatedClaimMovesItsWindow(t *testing.T) {
 	p := serving(Params{}, NewRecord(1, nil, Limit{AtOnce, 1, time.Minute},
 		Limit{PerWindow, 1, time.Minute}), 0)
 	p.Call(0)
-	p.Claim(7, 0, false)
+	p.Claim(0, 7, 0, false)
 	p.Begin(1, false)
 	p.Confirm(1)
 	next := serving(Params{}, p.rec.Clone(), 0)
-	next.Claim(7, 0, true)
+	next.Claim(3*time.Second, 7, 0, true)
 	next.Begin(time.Duration(3*time.Second), false)
 	_, claims := next.Confirm(3 * time.Second)
 	if len(claims) != 1 || claims[0].Win == 0 {
@@ -51,13 +51,13 @@ func TestAClaimWhoseWriteOutlastsItsStayIsMadeAnew(t *testing.T) {
 	p := serving(Params{}, NewRecord(1, nil, Limit{AtOnce, 1, 10 * time.Second},
 		Limit{PerWindow, 1, time.Minute}), 0)
 	p.Call(0)
-	p.Claim(7, 0, false)
+	p.Claim(0, 7, 0, false)
 	p.Begin(1, false)
 	if _, claims := p.Confirm(12 * time.Second); len(claims) != 0 {
 		t.Fatalf("told %+v, of a stay that is over", claims)
 	}
 	for range 2 { // asked for again meanwhile, by a second request
-		p.Claim(7, 0, true)
+		p.Claim(12*time.Second, 7, 0, true)
 	}
 	if _, wr := p.Begin(12*time.Second, false); wr == nil {
 		t.Fatal("no write")
@@ -101,7 +101,7 @@ func TestAClaimThatWaitsKeepsItsPlaceInTheRecord(t *testing.T) {
 			p.Put(&Sync{Loan: 5, Borrower: "w", Seq: Seq{0, 1}, Items: []Item{
 				{Op: Renew, ID: 1 << 63, From: p.Tau(5 * time.Second), At: p.Tau(time.Second)}}})
 			begin(time.Second)
-			p.ClaimPlace(StayID(place), place, 0)
+			p.ClaimPlace(time.Second, StayID(place), place, 0)
 			r := begin(2 * time.Second)
 			if len(r.Claimed) > 0 || !has(r) {
 				t.Fatalf("the room is full: claimed %v, skipped %v", r.Claimed, r.Skipped)
@@ -118,5 +118,57 @@ func TestAClaimThatWaitsKeepsItsPlaceInTheRecord(t *testing.T) {
 				t.Errorf("claimed %v, skipped %v: a place admits twice", r.Claimed, r.Skipped)
 			}
 		})
+	}
+}
+
+// A claim that is made anew waits for a slot. Who asks for it again meanwhile waits with it: it must
+// not be told that the ticket is used up.
+func TestAClaimThatIsMadeAnewIsNotForgottenWhileItWaits(t *testing.T) {
+	p := serving(Params{}, NewRecord(1, nil, Limit{AtOnce, 1, 10 * time.Second}), 0)
+	p.Call(0)
+	p.Claim(0, 7, 0, false)
+	p.Begin(1, false)
+	if !p.Call(11 * time.Second) { // the stay of 7 would be over by now
+		t.Fatal("nobody is called")
+	}
+	p.Claim(11*time.Second, 8, 0, false)
+	p.Confirm(12 * time.Second)
+	p.Claim(12*time.Second, 7, 0, true)
+	p.Begin(12*time.Second, false)
+	_, claims := p.Confirm(12*time.Second + 1)
+	if len(claims) != 1 || claims[0].ID != 8 || claims[0].End == 0 {
+		t.Fatalf("told %+v, want a stay of 8 and nothing of 7", claims)
+	}
+	p.Begin(24*time.Second, false)
+	_, claims = p.Confirm(24*time.Second + 1)
+	if len(claims) != 2 || claims[0].ID != 7 || claims[0].End == 0 || claims[1].End != claims[0].End {
+		t.Errorf("told %+v, want the stay of 7 twice", claims)
+	}
+}
+
+// The write of a claim ends when whoever asked has given up, and the next one outlasts the stay: who
+// asks again was never told of the stay, and gets one from now.
+func TestAClaimThatNobodyWasToldOfIsMadeAnewLater(t *testing.T) {
+	p := serving(Params{}, NewRecord(1, nil, Limit{AtOnce, 1, 12 * time.Second}), 0)
+	p.Call(0)
+	p.Claim(0, 7, 0, false)
+	p.Begin(1*time.Second, false)
+	p.Confirm(2800 * time.Millisecond) // 1.8 s for the write, 2.8 s for the visitor
+	p.Claim(2900*time.Millisecond, 7, 0, true)
+	p.Begin(2900*time.Millisecond, true)
+	_, claims := p.Confirm(14 * time.Second)
+	if len(claims) != 0 {
+		t.Fatalf("told %+v, of a stay that is over", claims)
+	}
+	p.Claim(14*time.Second, 7, 0, true)
+	p.Begin(14*time.Second, true)
+	_, claims = p.Confirm(14*time.Second + 1)
+	if len(claims) != 2 || claims[1].End < p.Tau(25*time.Second) {
+		t.Fatalf("told %+v, want a stay from now", claims)
+	}
+	p.Claim(27*time.Second, 7, 0, true) // that stay is over, and somebody was told of it
+	p.Begin(27*time.Second, true)
+	if _, claims = p.Confirm(27*time.Second + 1); len(claims) != 1 || claims[0].End != 0 {
+		t.Errorf("told %+v: the ticket admits twice", claims)
 	}
 }

@@ -129,7 +129,7 @@ func (p *Pool) build(clk time.Duration, syncs []*Sync, held []pending) {
 	claims := p.claims
 	p.making, p.claims = p.making[:0], nil
 	for _, c := range claims {
-		if !p.termOver(clk) && p.claim(r, c) {
+		if !p.termOver(clk) && !p.waitsFor(c) && p.claim(r, c) {
 			p.making = append(p.making, c)
 		} else {
 			p.claims = append(p.claims, c) // it waits for an end to be settled
@@ -138,7 +138,7 @@ func (p *Pool) build(clk time.Duration, syncs []*Sync, held []pending) {
 	r.Claimed = slices.DeleteFunc(r.Claimed, func(c Claimed) bool {
 		return r.Time > max(c.At, p.toldAt[c.ID]).Add(claimKept)
 	})
-	for _, m := range [...]map[StayID]Tau{p.toldAt, p.usedAt} {
+	for _, m := range [...]map[StayID]Tau{p.toldAt, p.untold, p.usedAt} {
 		maps.DeleteFunc(m, func(_ StayID, at Tau) bool { return r.Time > at.Add(claimKept) })
 	}
 	r.Claimed = r.Claimed[max(0, len(r.Claimed)-mostClaimed):]

@@ -22,7 +22,7 @@ func TestWhoHasLeftIsCounted(t *testing.T) {
 	}
 	for id := range StayID(4) {
 		p.Call(0)
-		p.Claim(id+1, 0, false)
+		p.Claim(0, id+1, 0, false)
 	}
 	write(time.Second)
 	leave := func(id StayID) Item { return Item{Op: Leave, ID: id, From: p.EndOf(id)} }

@@ -247,6 +247,11 @@ func (p *Pool) claim(r *Record, c claim) (ok bool) {
 	return true
 }
 
+// waitsFor reports whether a claim is repeated while the same one, made anew, waits for a slot.
+func (p *Pool) waitsFor(c claim) bool {
+	return c.back && slices.ContainsFunc(p.claims, func(x claim) bool { return x.anew && x.id == c.id })
+}
+
 // claimAgain moves the window entry of a claim that is repeated to now, once the answer of
 // before can reach nobody any more: the worker that hears this one may die before it can
 // say when the origin saw the visitor. One that has moved already stays.

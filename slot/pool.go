@@ -27,6 +27,7 @@ type Pool struct {
 	claims     []claim
 	making     []claim        // claims that wr makes
 	toldAt     map[StayID]Tau // claims whose write took longer than anybody waits: when it was done
+	untold     map[StayID]Tau // of them those that nobody has been told of since
 	usedAt     map[StayID]Tau // repeated claims: from when the window counts
 	done       []pending      // what wr answers
 	held       []pending      // a need that waits for others to give back
@@ -80,9 +81,10 @@ type pending struct {
 type claim struct {
 	id    StayID
 	hard  time.Duration
-	back  bool   // the called slot is claimed again, nothing is reserved
-	anew  bool   // nobody was told of the stay in time: see undo
-	place uint64 // its rank in the line, 0 without one
+	back  bool          // the called slot is claimed again, nothing is reserved
+	anew  bool          // nobody was told of the stay in time: see undo
+	place uint64        // its rank in the line, 0 without one
+	at    time.Duration // own clock, when it was asked for
 }
 
 // bucket holds the stays known to end at one end. ids may hold some that have
@@ -257,9 +259,13 @@ func (p *Pool) Confirm(clk time.Duration) ([]Reply, []ClaimReply) {
 	var claims []ClaimReply
 	for _, c := range p.making {
 		was, ok := p.rec.claimed(c.id)
-		if ok && !c.back && p.unheard(clk, was) {
-			p.calls++
-			p.claims = append(p.claims, claim{id: c.id, hard: c.hard, anew: true, place: c.place})
+		_, untold := p.untold[c.id]
+		if ok && was.End > 0 && (!c.back || untold) && p.unheard(clk, was, c.at) {
+			if !p.waitsFor(claim{id: c.id, back: true}) {
+				p.calls++
+				p.claims = append(p.claims,
+					claim{id: c.id, hard: c.hard, anew: true, place: c.place, at: c.at})
+			}
 			continue
 		}
 		r := ClaimReply{ID: c.id, Epoch: p.rec.Name.Epoch}
@@ -282,19 +288,21 @@ func (p *Pool) Confirm(clk time.Duration) ([]Reply, []ClaimReply) {
 const askedFor = 2 * time.Second
 
 // unheard reports whether a claim that is written now is of no use: its stay is over, or
-// half over and whoever asked has given up. One that is of use is kept from now on.
-func (p *Pool) unheard(clk time.Duration, c Claimed) bool {
+// half over and whoever asked has given up. One that is of use is kept from now on; who asks for it
+// again later, when it is of no use any more, has still not been told.
+func (p *Pool) unheard(clk time.Duration, c Claimed, asked time.Duration) bool {
 	now, s := p.Tau(clk), &p.rec.Limits[0]
-	if s.Kind != AtOnce || clk-p.last <= askedFor && c.End > now {
+	if s.Kind != AtOnce || clk-asked <= askedFor && c.End > now {
+		delete(p.untold, c.ID)
 		return false
 	}
 	if c.End.Sub(now) <= s.Per/2 {
 		return true
 	}
 	if p.toldAt == nil {
-		p.toldAt = map[StayID]Tau{}
+		p.toldAt, p.untold = map[StayID]Tau{}, map[StayID]Tau{}
 	}
-	p.toldAt[c.ID] = now
+	p.toldAt[c.ID], p.untold[c.ID] = now, now
 	return false
 }
 
@@ -505,14 +513,15 @@ func (p *Pool) Called() int64 { return p.calls }
 // Claim turns a called slot into a stay with the next write. hard is the
 // longest the stay may ever last, 0 without end. A ticket that was claimed
 // before gets the same stay: then again is true and nothing was reserved.
-func (p *Pool) Claim(id StayID, hard time.Duration, again bool) {
-	p.claims = append(p.claims, claim{id: id, hard: hard, back: again})
+// An answer that comes later than askedFor after clk must be told to nobody.
+func (p *Pool) Claim(clk time.Duration, id StayID, hard time.Duration, again bool) {
+	p.claims = append(p.claims, claim{id: id, hard: hard, back: again, at: clk})
 }
 
 // ClaimPlace is Claim of a ticket that had a place in the line, by its rank. While the claim waits for
 // a slot the record keeps the place: another host knows nothing of the claim.
-func (p *Pool) ClaimPlace(id StayID, place uint64, hard time.Duration) {
-	p.claims = append(p.claims, claim{id: id, hard: hard, place: place})
+func (p *Pool) ClaimPlace(clk time.Duration, id StayID, place uint64, hard time.Duration) {
+	p.claims = append(p.claims, claim{id: id, hard: hard, place: place, at: clk})
 }
 
 // ClaimedBefore reports the end of a stay that this ticket has claimed within

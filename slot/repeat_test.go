@@ -14,7 +14,7 @@ func TestClaimAnsweredLateMovesItsWindow(t *testing.T) {
 	clk := time.Hour + time.Second
 	claim := func(again bool) ClaimReply {
 		t.Helper()
-		p.Claim(7, 0, again)
+		p.Claim(clk, 7, 0, again)
 		if _, wr := p.Begin(clk, true); wr == nil {
 			t.Fatal("no write")
 		}

@@ -25,12 +25,13 @@ type desk struct {
 	held        bool                     // nobody is called or admitted: queue_all, origin down, not open
 	joins       [1 + slot.MostLanes]rate // by line, for the size of a block
 	polls       rate
-	left        rate          // calls by second, for the expected time
-	claimed     rate          // calls that were claimed, and
-	lapsed      rate          // that were not
-	linedUp     time.Duration // since then somebody has been waiting
-	joinedAt    time.Duration // when the last ticket was issued
-	doorUntil   time.Duration // a called visitor is held until then
+	left        rate                              // calls by second, for the expected time
+	claimed     rate                              // calls that were claimed, and
+	lapsed      rate                              // that were not
+	linedUp     time.Duration                     // since then somebody has been waiting
+	joinedAt    time.Duration                     // when the last ticket was issued
+	backAt      [1 + slot.MostLanes]time.Duration // when the last newcomer of a line was told to ask again
+	doorUntil   time.Duration                     // a called visitor is held until then
 	tookAt      time.Duration
 	issueAt     time.Duration // before, the host of before may issue numbers
 	settle      slot.Tau      // the borrowers were asked to report past this end,
@@ -141,7 +142,7 @@ func (c *desk) join(clk time.Duration, lane int, hold, waited time.Duration) Pla
 	c.tellWaiting(clk)
 	p := c.newPlace(number, clk)
 	p.Status = slot.TicketWaiting
-	p.PollAfter = min(p.PollAfter, c.firstInterval())
+	p.PollAfter = c.firstPoll(lane, p.PollAfter, clk)
 	c.line.Told(number, p.PollAfter)
 	if p.Came = c.cameAt(clk); p.Came > 0 {
 		p.Came = max(1, p.Came.Add(-max(0, waited)))
@@ -181,20 +182,20 @@ func (c *desk) claim(number uint64, clk, hard time.Duration, waits bool) bool {
 		return false
 	case again, waits: // a second tab, or the answer was lost
 		if again {
-			c.pool.Claim(id, hard, true)
+			c.pool.Claim(clk, id, hard, true)
 		}
 	case number >= RoamerBit:
 		if !c.useRoamer(number) {
 			return false
 		}
-		c.pool.Claim(id, hard, false)
+		c.pool.Claim(clk, id, hard, false)
 	case !c.line.Use(number):
 		return false
 	default:
 		at := c.called.take(number)
 		c.claimed.add(clk, 1)
 		c.stats.CallEmpty += clk - at
-		c.pool.ClaimPlace(id, c.line.Rank(number), hard)
+		c.pool.ClaimPlace(clk, id, c.line.Rank(number), hard)
 		c.tellWaiting(clk)
 	}
 	return true
@@ -286,6 +287,19 @@ func (c *desk) newPlace(number uint64, clk time.Duration) Place {
 // what the room asks for at least, and no longer than its ticket is provisional.
 func (c *desk) firstInterval() time.Duration {
 	return min(max(slot.FirstInterval, c.cfg.Line.PollMin), slot.ProvisionalFor/2)
+}
+
+// backStep is how much later than the newcomer before it a newcomer asks again at least. Chosen: what
+// their ways here differ by.
+const backStep = 10 * time.Millisecond
+
+// firstPoll is when a newcomer whom another interval would suit is told to ask for the first time:
+// never before those who came earlier. A ticket is not called before its cookie is back, so a later
+// visitor that is told of a slot just due would have it, while the earlier ones are still to ask.
+func (c *desk) firstPoll(lane int, suits, clk time.Duration) time.Duration {
+	d := min(max(suits, c.backAt[lane]+backStep-clk), c.firstInterval())
+	c.backAt[lane] = clk + d
+	return d
 }
 
 // copyPoll is how soon a request with a ticket that is used up is asked to come again: the browser

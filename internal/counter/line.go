@@ -308,7 +308,8 @@ func (c *Counter) Claim(
 	}
 	id := slot.StayID(number)
 	ch := make(chan slot.ClaimReply, 1)
-	for began := c.cfg.Boot(); !c.claim(number, c.cfg.Boot(), hard, len(c.claims[id]) > 0); {
+	asked := c.cfg.Boot()
+	for began := asked; !c.claim(number, asked, hard, len(c.claims[id]) > 0); asked = c.cfg.Boot() {
 		err := ErrNotCalled
 		if !c.pool.Fresh(c.cfg.Boot(), fresh) { // another host may know better
 			if err = c.waitWrite(ctx, began); err == nil {
@@ -327,6 +328,9 @@ func (c *Counter) Claim(
 	case r, ok := <-ch:
 		if !ok {
 			return r, ErrFenced
+		}
+		if c.cfg.Boot()-asked > writeWait { // for the pool nobody has been told
+			return slot.ClaimReply{}, ErrSlow
 		}
 		return r, nil
 	case <-ctx.Done():

@@ -3,6 +3,7 @@
 package cluster
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
@@ -16,13 +17,18 @@ import (
 const slowMost = 8 * time.Second
 
 // TestSlowWrites: the host is killed while its writes take 1.5 s: what was told before it was
-// written is lost with it.
+// written is lost with it. So the tickets that were claimed then are tried again.
 func TestSlowWrites(t *testing.T) {
 	play(t, func(t *testing.T) {
-		st := newStage(t, usual())
+		const before = 2900 * time.Millisecond // in the second write, which has all of 1.5 s
+		p := usual()
+		kills := []time.Duration{13 * time.Second, 34 * time.Second}
+		p.length = kills[1] + before + claimMemory + 5*time.Second
+		p.visitors, p.arrive = 1200, p.length-20*time.Second // so that a line stands to the end
+		st := newStage(t, p)
 		l := usualLimits()
 		l.faults = 2
-		for _, at := range []time.Duration{13 * time.Second, 34 * time.Second} {
+		for _, at := range kills {
 			st.at(at)
 			host, leader := st.roles()
 			store := st.links.w.Store(host)
@@ -30,14 +36,36 @@ func TestSlowWrites(t *testing.T) {
 			slow.most, slow.to = idleLeader+slowMost, slow.from+20*time.Second
 			l.spells = append(l.spells, slow)
 			store.Slow(1500 * time.Millisecond)
-			st.rest(2900 * time.Millisecond) // in the second of them, which has all of 1.5 s
+			st.rest(before)
 			st.kill("kill", host)
 			store.Slow(0)
 			st.at(st.clock() + downFor)
 			st.again(host)
 		}
+		for _, at := range kills {
+			st.at(at + before + claimMemory + time.Second)
+			st.tryClaimed(at, at+before)
+		}
 		st.finish(l)
 	})
+}
+
+// tryClaimed tries all tickets again that were claimed in a while.
+func (st *stage) tryClaimed(from, to time.Duration) {
+	r := st.recorder
+	var all []usedTicket
+	r.mu.Lock()
+	for _, u := range r.used {
+		if u.claimed >= from && u.claimed <= to {
+			all = append(all, *u)
+		}
+	}
+	r.mu.Unlock()
+	for i, u := range all {
+		name := fmt.Sprintf("claimed%d-%d", i, u.number)
+		r.tryAgain(st.t.Context(), "http://"+st.balancer.ln.Addr().String()+"/", name, u)
+	}
+	st.t.Logf("%d tickets tried again that were claimed from %v to %v", len(all), from, to)
 }
 
 // TestLostAcks: acknowledgments of writes are lost, a few at a time.

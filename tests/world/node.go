@@ -227,10 +227,13 @@ func (n *Node) Ready() {
 func (n *Node) Crash() {
 	w := n.world
 	n.mu.Lock()
-	p := n.now
+	p, was := n.now, n.frozen
 	n.now, n.frozen = nil, false
 	fmt.Fprintf(&n.log, "--- %s crashes at %v\n", n.Name, w.Clock())
 	n.mu.Unlock()
+	if was {
+		n.linkStores()
+	}
 	if p == nil {
 		return
 	}
@@ -276,9 +279,20 @@ func (n *Node) Freeze() {
 	n.frozen, n.stood = true, stood
 	n.mu.Unlock()
 	n.world.Net.Freeze(n.Name)
+	n.linkStores()
+}
+
+// linkStores brings the links of its server to where they are to be.
+func (n *Node) linkStores() {
 	for _, other := range n.world.Others(n.Name) {
-		n.world.storeCut(n.Name, other, func(b *broker.Broker, x, y string) { b.Cut(x, y, true) })
+		n.world.linkStores(n.Name, other)
 	}
+}
+
+func (n *Node) isFrozen() bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.frozen
 }
 
 // Wake ends Freeze: the clock shows what has passed.
@@ -291,16 +305,7 @@ func (n *Node) Wake() {
 		return
 	}
 	n.world.Net.Wake(n.Name)
-	for _, other := range n.world.Others(n.Name) {
-		n.world.storeCut(n.Name, other, func(b *broker.Broker, x, y string) { b.Heal(x, y) })
-	}
-}
-
-// Skew lets the node's clock jump ahead: its machine has slept.
-func (n *Node) Skew(d time.Duration) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	n.offset += max(0, d)
+	n.linkStores()
 }
 
 // copyDir copies a folder while a process may write to it. What is gone meanwhile is left out.

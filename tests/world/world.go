@@ -76,7 +76,7 @@ type World struct {
 	stores map[string]*broker.Broker    // by server: the cluster that it is of
 	pairs  map[[2]string]*broker.Broker // between data centers
 	client *http.Client
-	cuts   map[[2]string]bool
+	cuts   map[[2]string]func(*broker.Broker) // by pair: what cuts the servers of the two
 	ending sync.WaitGroup
 
 	mu    sync.Mutex // guards nodes
@@ -94,7 +94,7 @@ func New(t *testing.T, cfg Config) *World {
 	}
 	w := &World{T: t, cfg: cfg, Net: cfg.Net, dir: t.TempDir(), Began: time.Now(),
 		stores: map[string]*broker.Broker{}, pairs: map[[2]string]*broker.Broker{},
-		cuts: map[[2]string]bool{}}
+		cuts: map[[2]string]func(*broker.Broker){}}
 	w.client = &http.Client{Transport: &http.Transport{
 		DialContext: func(ctx context.Context, _, addr string) (net.Conn, error) {
 			return w.Net.Dial(ctx, Outside, addr)
@@ -258,42 +258,53 @@ func (w *World) Cut(name string, silent bool, others ...string) {
 		if other == name {
 			continue
 		}
-		w.cuts[key(name, other)] = true
+		w.cuts[key(name, other)] = func(b *broker.Broker) { b.Cut(name, other, silent) }
 		if silent {
 			w.Net.Hold(name, other)
 			w.Net.Hold(other, name)
 		} else {
 			w.Net.Cut(name, other)
 		}
-		w.storeCut(name, other, func(b *broker.Broker, x, y string) { b.Cut(x, y, silent) })
+		w.linkStores(name, other)
 	}
 }
 
 // Mute lets nothing more from one node reach another, one way.
 func (w *World) Mute(from, to string) {
-	w.cuts[key(from, to)] = true
+	w.cuts[key(from, to)] = func(b *broker.Broker) { b.Heal(from, to); b.Mute(from, to) }
 	w.Net.Hold(from, to)
-	w.storeCut(from, to, func(b *broker.Broker, x, y string) { b.Mute(x, y) })
+	w.linkStores(from, to)
 }
 
-// storeCut does something to the link between the servers of two nodes.
-func (w *World) storeCut(a, b string, do func(b *broker.Broker, x, y string)) {
+// linkStores brings the link between the servers of two nodes to where it is to be: what heals a cut
+// must not let the server of a frozen node out, and what wakes a node must not heal a cut.
+func (w *World) linkStores(x, y string) {
+	if !w.Node(x).beside || !w.Node(y).beside {
+		return
+	}
+	b := w.stores[x]
+	if w.cfg.Sites {
+		b = w.pair(x, y)
+	}
+	cut := w.cuts[key(x, y)]
 	switch {
-	case !w.Node(a).beside || !w.Node(b).beside:
-	case w.cfg.Sites:
-		do(w.pair(a, b), a, b)
+	case w.Node(x).isFrozen() || w.Node(y).isFrozen():
+		b.Cut(x, y, true)
+	case cut != nil:
+		cut(b)
 	default:
-		do(w.stores[a], a, b)
+		b.Heal(x, y)
 	}
 }
 
 // Heal ends all cuts.
 func (w *World) Heal() {
-	for k := range w.cuts {
+	healed := w.cuts
+	w.cuts = map[[2]string]func(*broker.Broker){}
+	for k := range healed {
 		w.Net.Heal(k[0], k[1])
-		w.storeCut(k[0], k[1], func(b *broker.Broker, x, y string) { b.Heal(x, y) })
+		w.linkStores(k[0], k[1])
 	}
-	w.cuts = map[[2]string]bool{}
 }
 
 // Others are the names of all nodes but one.

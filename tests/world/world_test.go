@@ -45,3 +45,41 @@ func TestNodesBecomeACluster(t *testing.T) {
 		w.Rest(10 * time.Second)
 	})
 }
+
+// A frozen node reaches no other one until it wakes, whatever is healed meanwhile; and what is cut
+// stays cut when a node wakes.
+func TestHealingAndWakingAreApart(t *testing.T) {
+	virtual.Test(t, func(t *testing.T) {
+		w := New(t, Config{Seed: 1, Servers: []string{"n1", "n2", "n3"}})
+		defer w.Close()
+		store := w.Store("n1")
+		for _, name := range []string{"n1", "n2"} {
+			w.Add(name, "")
+			store.Start(name)
+		}
+		w.Add("n3", "")
+		store.Stop("n3", false)
+		n1 := w.Node("n1")
+		leads := func(when string, want bool) {
+			t.Helper()
+			w.Rest(time.Minute)
+			if got := store.Leader(); got != "" != want {
+				t.Errorf("%s: %q leads", when, got)
+			}
+		}
+		leads("two of three", true)
+		n1.Freeze()
+		w.Cut("n2", true, "n1", "n3")
+		w.Heal()
+		leads("n1 is frozen", false)
+		w.Cut("n2", true, "n1", "n3")
+		n1.Wake()
+		leads("n2 is cut off", false)
+		w.Heal()
+		leads("all is well", true)
+		n1.Freeze()
+		n1.Crash()
+		store.Start("n1")
+		leads("n1 was killed in its sleep, and begins again", true)
+	})
+}

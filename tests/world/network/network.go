@@ -30,8 +30,8 @@ import (
 	"time"
 )
 
-// firstPort is the first port of those that dial, as on Linux.
-const firstPort = 32768
+// Ports of those that dial, as on Linux. A port is used again only when its connection has ended.
+const firstPort, lastPort = 32768, 60999
 
 // A Network connects hosts. Make one with New.
 type Network struct {
@@ -45,7 +45,8 @@ type Network struct {
 	frozen    map[string]bool
 	dead      map[string]bool
 	healed    chan struct{} // closed and replaced at each change
-	port      int
+	port      int           // the last one that was given out
+	ports     map[int]*Conn // of those that dialed
 }
 
 // machine is the machine of a host: n1#2 is the second process of n1. Links are cut between
@@ -65,7 +66,7 @@ func New(seed uint64, least, most time.Duration) *Network {
 		rng: rand.New(rand.NewPCG(seed, 1)), delay: [2]time.Duration{least, most},
 		listeners: map[int]*Listener{}, conns: map[*Conn]bool{}, held: map[link]bool{},
 		refused: map[link]bool{}, frozen: map[string]bool{}, dead: map[string]bool{},
-		healed: make(chan struct{}), port: firstPort,
+		healed: make(chan struct{}), port: lastPort, ports: map[int]*Conn{},
 	}
 }
 
@@ -190,9 +191,17 @@ func (n *Network) Listen(host, addr string) (*Listener, error) {
 	return l, nil
 }
 
+// portLocked returns a port that nobody uses. More than there are would be used by a leak.
 func (n *Network) portLocked() int {
-	n.port++
-	return n.port
+	for range lastPort - firstPort + 1 {
+		if n.port++; n.port > lastPort {
+			n.port = firstPort
+		}
+		if n.listeners[n.port] == nil && !n.conns[n.ports[n.port]] {
+			return n.port
+		}
+	}
+	panic("network: no port is free: connections are not closed")
 }
 
 func loopback(port int) *net.TCPAddr {
@@ -261,6 +270,7 @@ func (n *Network) pairLocked(a, b string, port int) (near, far *Conn) {
 	far = &Conn{network: n, host: b, peer: a, local: at, remote: from, in: to, out: back}
 	near.other, far.other = far, near
 	n.conns[near], n.conns[far] = true, true
+	n.ports[from.Port] = near
 	return near, far
 }
 
