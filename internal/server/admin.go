@@ -27,13 +27,13 @@ func (s *Server) adminAPI() *api.API {
 		Tokens: api.NewTokens(s.dataFolder(), s.log),
 		Audit:  api.NewAudit(s.dataFolder()),
 		Keys: api.Keys{
-			List:   s.durable.listKeys,
-			Rotate: func() (api.Rotated, error) { return s.durable.rotateKeys(time.Now()) },
-			Forget: s.durable.forgetKey,
+			List:   s.node.ListKeys,
+			Rotate: func() (api.Rotated, error) { return s.node.RotateKeys(time.Now()) },
+			Forget: s.node.ForgetKey,
 		},
 		Limits: api.Limits{
-			Rules: s.limits.rules, Keys: s.limits.rules, Style: s.limits.style, Source: s.limits.source,
-			Change: s.changeLimit, Make: s.makeLimit, Remove: s.removeLimit,
+			Rules: s.limits.Rules, Keys: s.limits.Rules, Style: s.limits.style, Source: s.limits.Source,
+			Change: s.limits.Change, Make: s.limits.Make, Remove: s.limits.Remove,
 		},
 		Queues: s.jobs.all,
 
@@ -47,7 +47,7 @@ func (s *Server) adminAPI() *api.API {
 		Metrics: promhttp.HandlerFor(gather, promhttp.HandlerOpts{
 			EnableOpenMetrics: true, MaxRequestsInFlight: mostScrapes,
 		}),
-		JWKS: s.durable.signing,
+		JWKS: s.node.Signing,
 
 		ParentIn: s.traces.ParentIn,
 	})
@@ -175,7 +175,7 @@ func (c *collector) process(ch chan<- prometheus.Metric) {
 		"1 if the configuration was good when it was read last.", good)
 	send("headgate_config_last_reload_success_timestamp_seconds",
 		"When a good configuration was read last.", float64(read.good.UnixMilli())/1000)
-	for to, n := range c.s.durable.rooms.SentTo() {
+	for to, n := range c.s.node.Rooms.SentTo() {
 		ch <- prometheus.MustNewConstMetric(prometheus.NewDesc("headgate_site_messages_total",
 			"Messages sent to another data centre.", []string{"to"}, nil),
 			prometheus.CounterValue, float64(n), to)

@@ -9,7 +9,6 @@ import (
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/internal/api"
 	"github.com/headgate/headgate/internal/checkout"
-	"github.com/headgate/headgate/internal/folder"
 )
 
 // endings are the visits of a room that backends have ended, since the start.
@@ -21,22 +20,8 @@ func (s *Server) checkoutDesk(g *gate) *checkout.Desk {
 	return checkout.New(checkout.Config{
 		Room: c.Name, Places: g.places, Pass: c.Checkout.Pass, Warn: c.Checkout.Warn,
 		Renews: c.SessionRenewal, Step: min(c.SessionDuration/10, 30*time.Second),
-		Keys: s.durable.signing, Look: g.room.Look, Text: g.look.page.Warning, Log: s.log,
+		Keys: s.node.Signing, Look: g.room.Look, Text: g.look.page.Warning, Log: s.log,
 	})
-}
-
-// signWith derives the signing keys from the sealing keys, and from those of others.
-func (k *durable) signWith(keys []folder.SealingKey, others []siteKeys) error {
-	var own, far []checkout.Secret
-	for _, x := range keys {
-		own = append(own, checkout.Secret{Key: x.Key, Made: x.Made})
-	}
-	for _, site := range others {
-		for _, x := range site.keys {
-			far = append(far, checkout.Secret{Key: [32]byte(x.Key), Made: x.Made})
-		}
-	}
-	return k.signing.Set(own, far)
 }
 
 // EndVisit implements api.Process: it ends the visit that a backend names by its signed pass, or
@@ -48,7 +33,7 @@ func (s *Server) EndVisit(ctx context.Context, room string, v api.Visit) (ended 
 	}
 	pass := v.Pass
 	if v.Token != "" {
-		if pass, err = s.durable.signing.Open(room, v.Token); err != nil {
+		if pass, err = s.node.Signing.Open(room, v.Token); err != nil {
 			return false, api.ErrNoPass
 		}
 	}

@@ -16,7 +16,7 @@ func TestALimitOfACallIsShared(t *testing.T) {
 	alone := 0 // calls that were answered too late, on a busy machine
 	ask := func(dc, key string) bool {
 		t.Helper()
-		v, err := all[dc].s.limits.rules.Allow(t.Context(), headgate.Ask{Limit: name, Key: key, Cost: 1})
+		v, err := all[dc].s.limits.Rules.Allow(t.Context(), headgate.Ask{Limit: name, Key: key, Cost: 1})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -35,7 +35,7 @@ func TestALimitOfACallIsShared(t *testing.T) {
 			t.Errorf("%s: an eleventh call passes in the other data centre", key)
 		}
 	}
-	if n, err := all["lhr"].s.limits.rules.Totals(name); err != nil || n.Unreachable > 2 {
+	if n, err := all["lhr"].s.limits.Rules.Totals(name); err != nil || n.Unreachable > 2 {
 		t.Errorf("%d calls were decided without the host of their key: %v", n.Unreachable, err)
 	}
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/headgate/headgate/internal/api"
 	"github.com/headgate/headgate/internal/config"
 	"github.com/headgate/headgate/internal/folder"
+	"github.com/headgate/headgate/internal/node"
 	"github.com/headgate/headgate/internal/store"
 )
 
@@ -35,12 +36,12 @@ func sealer(t *testing.T, cookie string) byte {
 // after it: what the new key has sealed by then nobody could open.
 func TestARotationBesideAReloadOfTheKeys(t *testing.T) {
 	p := run(t, shop)
-	k := p.s.durable
+	k := p.s.node
 	read, goOn := make(chan struct{}), make(chan struct{})
 	var wg sync.WaitGroup
 	wg.Go(func() {
-		_, err := k.useKeys(func() ([]folder.SealingKey, error) {
-			keys, err := k.folder.Keys()
+		_, err := k.UseKeys(func() ([]folder.SealingKey, error) {
+			keys, err := k.Folder.Keys()
 			close(read)
 			<-goOn
 			return keys, err
@@ -53,7 +54,7 @@ func TestARotationBesideAReloadOfTheKeys(t *testing.T) {
 	rotated := make(chan struct{})
 	wg.Go(func() {
 		defer close(rotated)
-		if _, err := k.rotateKeys(time.Now()); err != nil {
+		if _, err := k.RotateKeys(time.Now()); err != nil {
 			t.Error(err)
 		}
 	})
@@ -63,7 +64,7 @@ func TestARotationBesideAReloadOfTheKeys(t *testing.T) {
 	}
 	close(goOn)
 	wg.Wait()
-	keys, err := k.folder.Keys()
+	keys, err := k.Folder.Keys()
 	if err != nil || len(keys) != 2 {
 		t.Fatal(keys, err)
 	}
@@ -112,9 +113,9 @@ func (c *cut) CompareAndSwap(ctx context.Context, key string, rev uint64, v []by
 // say that nothing has changed would be a lie from the next start on.
 func TestALiveChangeThatIsLeftBehindSaysSo(t *testing.T) {
 	p := run(t, shop)
-	p.s.change.Lock()
-	p.s.store = &cut{p.s.store, p.s.durable.engine}
-	p.s.change.Unlock()
+	p.s.turn.Lock()
+	p.s.node.Records = &cut{p.s.node.Records, p.s.node.Engine}
+	p.s.turn.Unlock()
 	status, body := p.patch("shop", `{"total_active_users": 3}`)
 	if status != 500 || !strings.Contains(body, `"half_done"`) ||
 		!strings.Contains(body, "comes into force at the next start") {
@@ -134,9 +135,9 @@ func TestALiveChangeThatIsLeftBehindSaysSo(t *testing.T) {
 func TestAReloadThatIsLeftBehindSaysSo(t *testing.T) {
 	p := run(t, shop)
 	p.change("shop", map[string]string{"message": "Live"})
-	p.s.change.Lock()
-	p.s.store = &cut{p.s.store, p.s.durable.engine}
-	p.s.change.Unlock()
+	p.s.turn.Lock()
+	p.s.node.Records = &cut{p.s.node.Records, p.s.node.Engine}
+	p.s.turn.Unlock()
 	keys := p.dir + "/data/keys"
 	if err := os.Chmod(keys, 0o755); err != nil { // refused: others may read them
 		t.Fatal(err)
@@ -161,14 +162,14 @@ func TestAReloadThatIsLeftBehindSaysSo(t *testing.T) {
 // damage makes the record of a room unreadable while headgate is stopped.
 func (p *process) damage(room string) {
 	p.t.Helper()
-	k, err := openDurable(p.t.Context(), Machine{}, &config.Config{Data: p.dir + "/data"}, p.s.log)
+	k, err := node.Open(p.t.Context(), node.Options{Log: p.s.log}, &config.Config{Data: p.dir + "/data"})
 	if err != nil {
 		p.t.Fatal(err)
 	}
-	defer k.close()
-	_, rev, err := k.store.Load(p.t.Context(), "counter."+room)
+	defer k.Close()
+	_, rev, err := k.Records.Load(p.t.Context(), "counter."+room)
 	if err == nil {
-		_, err = k.store.CompareAndSwap(p.t.Context(), "counter."+room, rev, []byte("damaged"))
+		_, err = k.Records.CompareAndSwap(p.t.Context(), "counter."+room, rev, []byte("damaged"))
 	}
 	if err != nil {
 		p.t.Fatal(err)
@@ -232,7 +233,7 @@ func TestAStreamThatIsGoneComesBackByItself(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	p.s.durable.engine.Heal(io.ErrUnexpectedEOF)
+	p.s.node.Engine.Heal(io.ErrUnexpectedEOF)
 	eventually(t, "made anew", func() bool {
 		return strings.Contains(p.log.String(), "made anew from what is on the disk")
 	})

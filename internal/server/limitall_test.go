@@ -31,8 +31,8 @@ func TestSeveralLimitsUseWhatIsLent(t *testing.T) {
 // severalUseWhatIsLent calls with one key, and another. It ends when the host of a key has not
 // answered in time, and reports that.
 func severalUseWhatIsLent(t *testing.T, home, far *Server, key string) bool {
-	link := far.durable.engine.Cross("sjc")
-	rules := far.limits.rules
+	link := far.node.Engine.Cross("sjc")
+	rules := far.limits.Rules
 	alone := false
 	ask := func(names ...string) (passed bool) {
 		t.Helper()
@@ -97,7 +97,7 @@ func severalUseWhatIsLent(t *testing.T, home, far *Server, key string) bool {
 	}
 	total += some + 1
 	eventually(t, "who was refused has taken nothing", func() bool {
-		v, err := home.limits.rules.Explain("wide", key)
+		v, err := home.limits.Rules.Explain("wide", key)
 		return err == nil && v.Remaining == 1000000-int64(total)
 	})
 	// What one takes another of the same key gives back: the sum is used.
@@ -112,7 +112,7 @@ func severalUseWhatIsLent(t *testing.T, home, far *Server, key string) bool {
 	}
 	total++ // for the count of those that passed
 	eventually(t, "the sum is what is used", func() bool {
-		v, err := home.limits.rules.Explain("wide", key+"two")
+		v, err := home.limits.Rules.Explain("wide", key+"two")
 		return err == nil && v.Remaining == 1000000-2
 	})
 	n := totals("wide")

@@ -3,6 +3,7 @@ package server
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"strings"
 	"testing"
 )
@@ -10,7 +11,7 @@ import (
 // amount is the amount of a limit that is in force.
 func (p *process) amount(limit string) int64 {
 	p.t.Helper()
-	for _, c := range p.s.limits.rules.Limits() {
+	for _, c := range p.s.limits.Rules.Limits() {
 		if c.Name == limit {
 			return c.Amount
 		}
@@ -24,7 +25,7 @@ func (p *process) has(limit string, amount int64) func() bool {
 
 func (p *process) setAmount(limit string, amount int64) {
 	p.t.Helper()
-	err := p.s.changeLimit(p.t.Context(), limit, map[string]string{"amount": fmt.Sprint(amount)})
+	err := p.s.limits.Change(p.t.Context(), limit, map[string]string{"amount": fmt.Sprint(amount)})
 	if err != nil {
 		p.t.Fatal(err)
 	}
@@ -83,19 +84,28 @@ func TestALimitThatWasRemovedBeginsAnew(t *testing.T) {
 // store nodes hear it.
 func passesOn(t *testing.T, p *process) {
 	t.Helper()
-	live, _, err := p.s.loadLimits(t.Context())
+	type change struct {
+		Pairs   map[string]string `json:"pairs"`
+		Version uint64            `json:"version"`
+	}
+	var live map[string]change
+	record, _, err := p.s.node.Records.Load(t.Context(), "limit-changes")
+	if err == nil {
+		err = json.Unmarshal(record, &live)
+	}
 	if err != nil {
 		t.Fatal(err)
 	}
-	f, was := (*p.s.limits.said.Load())["api"], live["api"]
-	msg, err := json.Marshal(limitAsk{Name: "api", Was: was.Version,
-		Next: was.next(f, map[string]string{"amount": "6"})})
+	was, next := live["api"], live["api"]
+	next.Version, next.Pairs = was.Version+1, maps.Clone(was.Pairs)
+	next.Pairs["amount"] = "6"
+	msg, err := json.Marshal(map[string]any{"name": "api", "was": was.Version, "next": next})
 	if err != nil {
 		t.Fatal(err)
 	}
 	var first string
 	for range 2 {
-		b, err := p.s.durable.bus.Ask(t.Context(), passName, msg)
+		b, err := p.s.node.Bus.Ask(t.Context(), "limit-at-home", msg)
 		if err != nil || !strings.Contains(string(b), `"amount":"6"`) || first != "" && first != string(b) {
 			t.Errorf("told %s after %s, %v", b, first, err)
 		}

@@ -83,12 +83,12 @@ func TestALimitIsMadeForAllNodes(t *testing.T) {
 	}
 	knownBeforeItIsTold(t, all[0], all[1])
 	passes(t, all, "bob", 34)
-	leader, err := all[0].s.durable.store.Leader(t.Context())
+	c, err := all[0].s.Cluster(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
 	for i, p := range all { // who orders the writes goes
-		if p.s.durable.node.Node == leader {
+		if p.s.node.Config.Node == c.Leader {
 			all[i], all[2] = all[2], all[i]
 		}
 	}
@@ -109,7 +109,7 @@ func TestALimitIsMadeForAllNodes(t *testing.T) {
 			t.Errorf("it is removed, and n%d answers %d", i+1, got)
 		}
 	}
-	if n := all[1].s.limits.rules.Limits(); len(n) != 3 {
+	if n := all[1].s.limits.Rules.Limits(); len(n) != 3 {
 		t.Errorf("%d limits", len(n))
 	}
 }
@@ -120,7 +120,7 @@ func knownBeforeItIsTold(t *testing.T, a, b *process) {
 	told := make(chan struct{})
 	late := func() int { return strings.Count(a.log.String(), notYet) }
 	before := late()
-	b.s.change.Lock()
+	b.s.turn.Lock()
 	go func() {
 		defer close(told)
 		a.said("PUT", "/v1/limits/partner", denies(34, "datacenter"), 200, "")
@@ -131,7 +131,7 @@ func knownBeforeItIsTold(t *testing.T, a, b *process) {
 		t.Error("it is told before the other node knows it")
 	case <-time.After(400 * time.Millisecond): // of the second that it waits
 	}
-	b.s.change.Unlock()
+	b.s.turn.Unlock()
 	<-told
 	if got := b.amount("known"); got != 5 && late() == before {
 		t.Errorf("it is told, and %d at the other node, want 5", got)

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -212,7 +211,7 @@ func TestOfBadInputNoLimitIsMade(t *testing.T) {
 		p.said("PUT", "/v1/limits/"+escaped(c.name), c.body, c.want, c.holds)
 	}
 	p.said("PUT", "/v1/limits/", madeRule(1, "global"), 404, "no_such_path")
-	if n := len(p.s.limits.rules.Limits()); n != 2 {
+	if n := len(p.s.limits.Rules.Limits()); n != 2 {
 		t.Errorf("%d limits, want the two of the file", n)
 	}
 	p.said("PUT", "/v1/limits/big", big50, 201, "")
@@ -232,18 +231,6 @@ func TestOfBadInputNoLimitIsMade(t *testing.T) {
 	for _, name := range []string{"big", "big2", "big3"} {
 		p.said("DELETE", "/v1/limits/"+name, "", 200, "")
 	}
-	record := madeRecord{All: madeSet{Limits: map[string]madeLimit{}}}
-	for i := range mostMade {
-		record.All.Limits[fmt.Sprint("l", i)] = madeLimit{Rule: json.RawMessage(
-			`{"algorithm":"concurrency","amount":1}`)}
-	}
-	if err := record.All.put("l1", &madeLimit{Rule: json.RawMessage("{}")}, 1); err != nil {
-		t.Errorf("one of %d replaced: %v", mostMade, err)
-	}
-	var refused *api.Refused
-	if err := record.All.put("more", &madeLimit{Rule: json.RawMessage("{}")}, 1); !errors.As(err, &refused) {
-		t.Errorf("one more than %d: %v", mostMade, err)
-	}
 }
 
 // escaped is any text as one part of a path.
@@ -259,8 +246,11 @@ func escaped(s string) string {
 func TestALimitThatCannotBeReadStopsNothing(t *testing.T) {
 	p := run(t, limitsFile("3", "api, all"))
 	p.said("PUT", "/v1/limits/good", madeRule(2, "global"), 201, "")
-	err := p.s.editMade(t.Context(), func(r *madeRecord) (bool, error) {
-		return true, r.Own.put("odd", &madeLimit{Rule: json.RawMessage(`{"algorithm":"of_tomorrow"}`)}, 1)
+	doc := store.Doc[map[string]any]{Store: p.s.node.Records, Key: "limits-made"}
+	_, err := doc.Edit(t.Context(), func(r *map[string]any) (bool, error) {
+		(*r)["own"] = map[string]any{"version": 1, "limits": map[string]any{
+			"odd": map[string]any{"rule": map[string]any{"algorithm": "of_tomorrow"}}}}
+		return true, nil
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -296,10 +286,10 @@ func (r *rewound) keep(t *testing.T, key string) {
 
 // rewind puts a rewound store below a process.
 func rewind(p *process, key string) *rewound {
-	r := &rewound{Store: p.s.store, key: key}
-	p.s.change.Lock()
-	defer p.s.change.Unlock()
-	p.s.store = r
+	r := &rewound{Store: p.s.node.Records, key: key}
+	p.s.turn.Lock()
+	defer p.s.turn.Unlock()
+	p.s.node.Records = r
 	return r
 }
 
@@ -317,7 +307,7 @@ func (r *rewound) Load(ctx context.Context, key string) ([]byte, uint64, error) 
 func TestAnOldRecordRemovesNoLimit(t *testing.T) {
 	p := run(t, limitsFile("3", "api, all"))
 	p.said("PUT", "/v1/limits/partner", madeRule(2, "global"), 201, "")
-	r := rewind(p, madeKey)
+	r := rewind(p, "limits-made")
 	for i, want := range []int{200, 200, 429} {
 		if got := p.asks("partner", "bob"); got != want {
 			t.Fatalf("call %d: %d, want %d", i+1, got, want)
@@ -325,7 +315,7 @@ func TestAnOldRecordRemovesNoLimit(t *testing.T) {
 	}
 	for _, old := range []bool{true, false} {
 		r.on.Store(old)
-		p.s.followLimits(t.Context())
+		p.s.limits.TakeNews(t.Context())
 		if got := p.asks("partner", "bob"); got != 429 {
 			t.Errorf("old %v: a call more is answered %d", old, got)
 		}
@@ -343,8 +333,8 @@ func TestAnOlderRecordPutsNothingBeforeIntoForce(t *testing.T) {
 		p := run(t, limitsFile("3", "api, all"))
 		p.said("PUT", "/v1/limits/before", madeRule(2, scope), 201, "")
 		p.said("PATCH", "/v1/limits/api", `{"amount":9}`, 200, "")
-		r := rewind(p, madeKey)
-		r.keep(t, madeKey)
+		r := rewind(p, "limits-made")
+		r.keep(t, "limits-made")
 		p.said("PUT", "/v1/limits/partner", madeRule(2, scope), 201, "")
 		for i, want := range []int{200, 200, 429} {
 			if got := p.asks("partner", "bob"); got != want {
@@ -353,32 +343,19 @@ func TestAnOlderRecordPutsNothingBeforeIntoForce(t *testing.T) {
 		}
 		for _, old := range []bool{true, false} {
 			r.on.Store(old)
-			p.s.followLimits(t.Context())
+			p.s.limits.TakeNews(t.Context())
 			if got := p.asks("partner", "bob"); got != 429 {
 				t.Errorf("scope %s, old %v: a call more is answered %d", scope, old, got)
 			}
 		}
-		r.keep(t, limitsKey)
+		r.keep(t, "limit-changes")
 		p.said("PATCH", "/v1/limits/api", `{"amount":4}`, 200, "")
 		for _, old := range []bool{true, false} {
 			r.on.Store(old)
-			p.s.followLimits(t.Context())
+			p.s.limits.TakeNews(t.Context())
 			if got := p.amount("api"); got != 4 {
 				t.Errorf("scope %s, old %v: the amount is %d, want 4", scope, old, got)
 			}
-		}
-	}
-}
-
-// A store that was made anew counts its revisions from the beginning: what is made then is in force.
-func TestARecordOfANewStoreIsTaken(t *testing.T) {
-	taken := takenLimits{revision: 900, newest: 50}
-	for _, c := range []struct {
-		revision, newest uint64
-		want             bool
-	}{{900, 50, false}, {901, 51, false}, {901, 40, false}, {899, 50, true}, {3, 0, true}, {3, 51, false}} {
-		if got := taken.isAfter(c.revision, c.newest); got != c.want {
-			t.Errorf("revision %d, version %d: older %v, want %v", c.revision, c.newest, got, c.want)
 		}
 	}
 }
@@ -410,18 +387,23 @@ func passes(t *testing.T, all []*process, key string, most int) {
 // nodes hear it.
 func askedOfAStoreNode(t *testing.T, p *process) {
 	t.Helper()
-	r, _, err := p.s.loadMade(t.Context())
+	var r struct{ All struct{ Version uint64 } }
+	record, _, err := p.s.node.Records.Load(t.Context(), "limits-made")
+	if err == nil {
+		err = json.Unmarshal(record, &r)
+	}
 	if err != nil {
 		t.Fatal(err)
 	}
-	msg, err := json.Marshal(limitAsk{Name: "asked", Made: &madeAsk{Was: r.All.Version, Next: r.All.next(),
-		Put: &madeLimit{Rule: json.RawMessage(madeRule(6, "global"))}}})
+	msg, err := json.Marshal(map[string]any{"name": "asked", "next": map[string]any{}, "made": map[string]any{
+		"was": r.All.Version, "next": r.All.Version + 1,
+		"put": map[string]any{"rule": json.RawMessage(madeRule(6, "global"))}}})
 	if err != nil {
 		t.Fatal(err)
 	}
 	var first string
 	for range 2 {
-		b, err := p.s.durable.bus.Ask(t.Context(), passName, msg)
+		b, err := p.s.node.Bus.Ask(t.Context(), "limit-at-home", msg)
 		known := strings.Contains(string(b), `"asked":{"rule":`)
 		if err != nil || !known || first != "" && first != string(b) {
 			t.Errorf("told %s after %s, %v", b, first, err)

@@ -86,21 +86,21 @@ func TestALimitOfAllIsChangedAnywhere(t *testing.T) {
 	within(t, pushed, "in force in the home", sjc.has("api", 7))
 	sjc.setAmount("api", 8)
 	within(t, found, "in force at lhr", lhr.has("api", 8))
-	err := lhr.s.changeLimit(t.Context(), "api", map[string]string{"overrides.bob": "50"})
+	err := lhr.s.limits.Change(t.Context(), "api", map[string]string{"overrides.bob": "50"})
 	if err != nil {
 		t.Fatal(err)
 	}
 	within(t, pushed, "the amount of one key is in force in the home", func() bool {
-		return sjc.s.limits.rules.Limits()[0].Overrides["bob"] == 50 && sjc.amount("api") == 8
+		return sjc.s.limits.Rules.Limits()[0].Overrides["bob"] == 50 && sjc.amount("api") == 8
 	})
-	if len((*sjc.s.limits.said.Load())["api"].Overrides) > 1 {
+	if len(sjc.s.set.Load().cfg.Limits[0].Overrides) > 1 {
 		t.Error("the change has changed what the file says")
 	}
 	many := map[string]string{}
 	for i := range 300 {
 		many[fmt.Sprintf("overrides.%01000d", i)] = "1"
 	}
-	err = lhr.s.changeLimit(t.Context(), "api", many)
+	err = lhr.s.limits.Change(t.Context(), "api", many)
 	if _, ok := errors.AsType[*api.NotKept](err); !ok || !strings.Contains(err.Error(), "too many") {
 		t.Errorf("more changes than are kept: %v", err)
 	}
@@ -113,7 +113,7 @@ func TestALimitOfAllIsChangedAnywhere(t *testing.T) {
 	within(t, found, "what was missed is found", lhr.has("api", 10))
 
 	sjc.stop()
-	err = lhr.s.changeLimit(t.Context(), "api", map[string]string{"amount": "11"})
+	err = lhr.s.limits.Change(t.Context(), "api", map[string]string{"amount": "11"})
 	e, ok := errors.AsType[*api.NotKept](err)
 	if !ok || !strings.Contains(e.Why, "sjc, which does not answer") {
 		t.Errorf("without the home: %v", err)
@@ -131,7 +131,7 @@ func TestALimitOfAllIsChangedAnywhere(t *testing.T) {
 	if a, b := sjc.amount("api"), sjc.amount("near"); a != 10 || b != 3 {
 		t.Errorf("the home has %d and %d, want 10, and 3 of what is not of all", a, b)
 	}
-	err = lhr.s.changeLimit(t.Context(), "api", map[string]string{"amount": "12", "burst": "2"})
+	err = lhr.s.limits.Change(t.Context(), "api", map[string]string{"amount": "12", "burst": "2"})
 	if err == nil || !strings.Contains(err.Error(), "burst") {
 		t.Errorf("what makes no sense: %v", err)
 	}

@@ -124,10 +124,10 @@ func (f *failing) CompareAndSwap(
 func TestWhatCannotBeWrittenIsNotInForce(t *testing.T) {
 	p := run(t, shop)
 	p.change("shop", map[string]string{"total_active_users": "2"})
-	f := &failing{Store: p.s.store}
-	p.s.change.Lock()
-	p.s.store = f
-	p.s.change.Unlock()
+	f := &failing{Store: p.s.node.Records}
+	p.s.turn.Lock()
+	p.s.node.Records = f
+	p.s.turn.Unlock()
 	f.fail(true)
 	_, err := p.s.Change(t.Context(), "shop", map[string]string{"total_active_users": "3"}, "")
 	if err == nil || p.status("shop").TotalActiveUsers != 2 ||
@@ -153,10 +153,10 @@ func TestWhatCannotBeWrittenIsNotInForce(t *testing.T) {
 // let it come to light at the next start, would be worse than either.
 func TestALiveChangeWhoseWriteWasNotConfirmed(t *testing.T) {
 	p := run(t, shop)
-	f := &failing{Store: p.s.store, lie: true}
-	p.s.change.Lock()
-	p.s.store = f
-	p.s.change.Unlock()
+	f := &failing{Store: p.s.node.Records, lie: true}
+	p.s.turn.Lock()
+	p.s.node.Records = f
+	p.s.turn.Unlock()
 	p.change("shop", map[string]string{"total_active_users": "3"})
 	if n := p.status("shop").TotalActiveUsers; n != 3 {
 		t.Errorf("the limit is %d", n)
@@ -171,7 +171,7 @@ func TestALiveChangeWhoseWriteWasNotConfirmed(t *testing.T) {
 func TestADamagedLiveRecordIsDropped(t *testing.T) {
 	for _, damaged := range []string{"{", `"x"`, `{"fingerprint":"","pairs":{"hold":"1h"}}`} {
 		p := run(t, shop)
-		if _, err := p.s.store.CompareAndSwap(t.Context(), "live.shop", 0, []byte(damaged)); err != nil {
+		if _, err := p.s.node.Records.CompareAndSwap(t.Context(), "live.shop", 0, []byte(damaged)); err != nil {
 			t.Fatal(err)
 		}
 		p.stop()
@@ -185,7 +185,7 @@ func TestADamagedLiveRecordIsDropped(t *testing.T) {
 func TestLiveRecordOnDisk(t *testing.T) {
 	p := run(t, shop)
 	p.change("shop", map[string]string{"hold": "1h"})
-	value, _, err := p.s.store.Load(t.Context(), "live.shop")
+	value, _, err := p.s.node.Records.Load(t.Context(), "live.shop")
 	var rec map[string]any
 	if err != nil || json.Unmarshal(value, &rec) != nil || len(rec) != 4 ||
 		fmt.Sprint(rec["pairs"]) != "map[hold:1h]" || rec["by"] != "a test" {

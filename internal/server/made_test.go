@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/headgate/headgate/internal/api"
-	"github.com/headgate/headgate/internal/manage"
 )
 
 // A boss is an operator with a token, who asks for rooms.
@@ -454,46 +453,15 @@ func TestAnOldRecordRemovesNoRoom(t *testing.T) {
 	if a := b.ask("POST", ":", own); a.StatusCode != 200 {
 		t.Fatal(a.text)
 	}
-	r := rewind(p, roomsKey)
+	r := rewind(p, "rooms")
 	for _, old := range []bool{true, false} {
 		r.on.Store(old)
-		p.s.change.Lock()
+		p.s.turn.Lock()
 		err := p.s.takeRooms(t.Context())
-		p.s.change.Unlock()
+		p.s.turn.Unlock()
 		if n := len(p.s.set.Load().gates); n != 2 || old != (err != nil) {
 			t.Errorf("old %v: %d rooms, %v", old, n, err)
 		}
-	}
-}
-
-// A page that nothing refers to is emptied, and who still looks for it looks for the newest record.
-func TestMadeRoomPageIsForgotten(t *testing.T) {
-	p := run(t, anyHost)
-	b := p.boss("write")
-	own := strings.Replace(teaRoom, "{",
-		`{"custom_page_html":"<p>1</p>","headgate":{"origin":"`+p.origin+`"},`, 1)
-	if a := b.ask("POST", ":", own); a.StatusCode != 200 {
-		t.Fatal(a.text)
-	}
-	record, _, err := p.s.store.Load(t.Context(), roomsKey)
-	if err != nil {
-		t.Fatal(err)
-	}
-	keys, err := manage.PagesOf(record)
-	if err != nil || len(keys) != 1 {
-		t.Fatal(keys, err)
-	}
-	page, _, err := p.s.store.Load(t.Context(), roomsPage+keys[0])
-	if err != nil || string(page) != "<p>1</p>" {
-		t.Fatalf("%s %v", page, err)
-	}
-	p.s.forgetPages(t.Context(), map[string]string{keys[0]: ""})
-	if page, _, err = p.s.store.Load(t.Context(), roomsPage+keys[0]); err != nil || len(page) != 0 {
-		t.Errorf("%s %v", page, err)
-	}
-	p.s.made.pages = nil
-	if _, gone, err := p.s.readPages(t.Context(), record); !gone || err == nil {
-		t.Error("a page that is not there is not missed", err)
 	}
 }
 

@@ -23,7 +23,7 @@ func (c *collector) counted(ch chan<- prometheus.Metric, st *headgate.Status) {
 	ch <- prometheus.MustNewConstMetric(prometheus.NewDesc("headgate_room_hosted",
 		"1 if this process counts the room, of all of its data centre.",
 		[]string{"room", "datacenter"}, nil),
-		prometheus.GaugeValue, hosted, st.Name, c.s.durable.about.Datacenter)
+		prometheus.GaugeValue, hosted, st.Name, c.s.node.About.Datacenter)
 	gauge("headgate_room_state_age_seconds",
 		"Since who counts the room has told this process of it, -1 never.", st.Record.Told)
 	gauge("headgate_active_users_bound",
@@ -58,11 +58,11 @@ func (c *collector) node(ch chan<- prometheus.Metric) {
 		gauge("headgate_cluster_certificate_expires_timestamp_seconds",
 			"When this node's certificate in the cluster expires.", float64(c.ends.Unix()))
 	}
-	nodes := c.s.durable.rooms.Nodes()
+	nodes := c.s.node.Rooms.Nodes()
 	if nodes == nil {
 		return
 	}
-	self, ahead, alive := c.s.durable.node.Node, []float64{}, 0
+	self, ahead, alive := c.s.node.Config.Node, []float64{}, 0
 	for i := range nodes {
 		if n := &nodes[i]; n.Alive {
 			alive++

@@ -48,6 +48,14 @@ func (s *Server) About() api.About {
 	return a
 }
 
+// Cluster implements api.Process.
+func (s *Server) Cluster(ctx context.Context) (api.Cluster, error) { return s.node.Describe(ctx) }
+
+// Revoke implements api.Process.
+func (s *Server) Revoke(ctx context.Context, r api.Revoked) (api.Rotated, error) {
+	return s.node.Revoke(ctx, r)
+}
+
 // dataFolder is the data folder for those who stand in another folder.
 func (s *Server) dataFolder() string {
 	if abs, err := filepath.Abs(s.cfg.Data); err == nil {

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/headgate/headgate/internal/config"
+	"github.com/headgate/headgate/internal/control"
 	"github.com/headgate/headgate/internal/deliver"
 	"github.com/headgate/headgate/internal/store"
 	"github.com/headgate/headgate/queue"
@@ -26,8 +27,8 @@ type jobQueues struct {
 	room     *diskRoom
 	set      atomic.Pointer[[]*openQueue]
 
-	throttles map[string]*deliver.Throttle // by scheme and host of the target; guarded by change
-	leaving   map[string]*task             // removed and about to end, by name; guarded by change
+	throttles map[string]*deliver.Throttle // by scheme and host of the target; guarded by turn
+	leaving   map[string]*task             // removed and about to end, by name; guarded by turn
 }
 
 // An openQueue is a queue of the configuration.
@@ -37,7 +38,7 @@ type openQueue struct {
 	pace   string // the limit that is the full rate of a target which strangers use too
 	target *target
 	config queue.Config
-	runs   *task // guarded by change
+	runs   *task // guarded by turn
 }
 
 // all are the queues as of now.
@@ -59,7 +60,7 @@ func (j *jobQueues) find(name string) *openQueue {
 
 // openQueues finds or makes the queues of the configuration.
 func (s *Server) openQueues(ctx context.Context) error {
-	s.jobs = &jobQueues{capacity: queue.NewCapacity(s.limits.rules), room: newDiskRoom(s.cfg.Data),
+	s.jobs = &jobQueues{capacity: queue.NewCapacity(s.limits.Rules), room: newDiskRoom(s.cfg.Data),
 		throttles: map[string]*deliver.Throttle{}, leaving: map[string]*task{}}
 	set := []*openQueue{}
 	for i := range s.cfg.Queues {
@@ -81,12 +82,12 @@ func (s *Server) openQueues(ctx context.Context) error {
 // tellLeftQueues says of which queues something is kept that are not in the configuration: who
 // has renamed one waits for jobs that nobody delivers.
 func (s *Server) tellLeftQueues(ctx context.Context) {
-	if s.durable.engine == nil { // a user of another NATS may not list streams
+	if s.node.Engine == nil { // a user of another NATS may not list streams
 		return
 	}
 	ctx, stop := context.WithTimeout(ctx, collectWait)
 	defer stop()
-	logs, err := store.LogSizes(ctx, s.durable.engine.Conn())
+	logs, err := store.LogSizes(ctx, s.node.Engine.Conn())
 	if err != nil {
 		s.log.Warn("queues that are not in the configuration are not looked for", "error", err)
 		return
@@ -113,7 +114,7 @@ func (s *Server) describe(cfg *config.Config, c *config.Queue) (*openQueue, erro
 	if err != nil {
 		return nil, fmt.Errorf("target: %w", err)
 	}
-	k := s.durable
+	k := s.node
 	q.config = queue.Config{
 		Name: c.Name, Handler: s.traces.Deliveries(q.target), Capacity: s.jobs.capacity, Throttle: slow,
 		Weight: c.Weight,
@@ -121,11 +122,11 @@ func (s *Server) describe(cfg *config.Config, c *config.Queue) (*openQueue, erro
 		MinBackoff: c.MinBackoff, MaxBackoff: c.MaxBackoff, MaxAge: c.MaxAge,
 		KeyWindow:  cmp.Or(c.KeyWindow, -1), // the zero of a queue is its default
 		MaxWaiting: int(c.MaxWaiting), MaxBytes: c.MaxBytes, Weights: map[string]int{},
-		NATS: k.node.NATS, Replicas: k.node.Replicas, Node: k.node.Node, Log: s.log,
+		NATS: k.Config.NATS, Replicas: k.Config.Replicas, Node: k.Config.Node, Log: s.log,
 		Boot: s.machine.Boot,
 	}
-	if k.engine != nil {
-		q.config.NATS, q.config.Heal = k.engine.Conn(), k.engine.Heal
+	if k.Engine != nil {
+		q.config.NATS, q.config.Heal = k.Engine.Conn(), k.Engine.Heal
 		if s.cfg.Cluster == nil || s.cfg.Cluster.IsStore() {
 			q.config.Room = s.jobs.room.take
 		}
@@ -172,7 +173,7 @@ func (s *Server) throttleOf(q *openQueue) (queue.Throttle, error) {
 	if q.pace == "" {
 		return t, nil
 	}
-	return &throttle{Throttle: t, rules: s.limits.rules, limit: q.pace}, nil
+	return &throttle{Throttle: t, rules: s.limits.Rules, limit: q.pace}, nil
 }
 
 // siteOf is the scheme, host and port of a target, the same however they are spelt.
@@ -265,7 +266,7 @@ func (w *swap) reconfigureQueues(ctx context.Context) error {
 			return err
 		}
 		w.undo = append(w.undo, func() error {
-			ctx, stop := afterwards(ctx)
+			ctx, stop := control.Afterwards(ctx)
 			defer stop()
 			return was.Reconfigure(ctx, was.config)
 		})

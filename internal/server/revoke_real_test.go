@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"log/slog"
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -102,14 +103,14 @@ func TestRevokedWorkerGetsNoNewKeys(t *testing.T) {
 	n1.said("POST", "/v1/cluster/revoke", `{"node":"w7"}`, 422, "")
 	body := `{"serial":"` + strings.ToUpper(serial) + `","node":"w7"}`
 	n1.said("POST", "/v1/cluster/revoke", body, 200, `"key":2`)
-	eventually(t, "cut off", func() bool { return !w7.s.durable.node.NATS.IsConnected() })
+	eventually(t, "cut off", func() bool { return !w7.s.node.Config.NATS.IsConnected() })
 	if got := n1.keys(); len(got) != len(before)+1 {
 		t.Errorf("the store node has the keys %v, had %v", got, before)
 	}
 	if got := asked(t, other, "sealing", "keys"); strings.Count(got, `"id"`) != len(before)+1 {
 		t.Errorf("another worker is told %d keys", strings.Count(got, `"id"`))
 	}
-	if err := w7.s.durable.rereadKeys(); err == nil {
+	if err := w7.s.node.RereadKeys(); err == nil {
 		t.Error("the revoked worker reads the keys")
 	}
 	c, err := n1.s.Cluster(t.Context())
@@ -118,7 +119,8 @@ func TestRevokedWorkerGetsNoNewKeys(t *testing.T) {
 		t.Errorf("status shows %+v %v", c.Revoked, err)
 	}
 	eventually(t, "copied to the data folder", func() bool {
-		return slices.Equal(n1.s.durable.revokedHere(), []string{serial})
+		b, err := os.ReadFile(n1.s.node.Folder.Path("revoked"))
+		return err == nil && strings.Count(string(b), `"serial":`) == 1 && strings.Contains(string(b), serial)
 	})
 	n1.restart()
 	f := n1.joinFile("w7")

@@ -18,6 +18,8 @@ import (
 	"github.com/headgate/headgate/internal/api"
 	"github.com/headgate/headgate/internal/join"
 	"github.com/headgate/headgate/internal/loopback"
+	"github.com/headgate/headgate/internal/node"
+	"github.com/headgate/headgate/internal/store"
 )
 
 // centres runs real servers, each a data centre of one node. The first is the home.
@@ -54,7 +56,7 @@ func centres(t *testing.T, file string, names ...string) map[string]*process {
 
 // What is pushed is there before anybody asks again, and what was missed once somebody has asked, on
 // a busy machine too.
-const pushed, found = shareEvery - time.Second, 3 * shareEvery
+const pushed, found = 4 * time.Second, 15 * time.Second
 
 const twoSites = "rooms:\n" +
 	"  - {name: shop, origin: ORIGIN, total_active_users: 9, new_users_per_minute: 100}\n"
@@ -186,38 +188,43 @@ func cookiesRoam(t *testing.T, sjc, lhr *process) {
 
 // Of three keys of sjc, the second neither seals nor is about to.
 func keysAreForgotten(t *testing.T, sjc, lhr *process) {
-	keys, revision, err := loadKeys(t.Context(), sjc.s.store, keysName)
+	var keys []node.KeyRecord
+	b, revision, err := sjc.s.node.Records.Load(t.Context(), "keys")
+	if err == nil {
+		err = json.Unmarshal(b, &keys)
+	}
 	if err != nil {
 		t.Fatal(err)
 	}
 	for id := range byte(2) {
-		keys = append(keys, keyRecord{ID: id + 2, Key: bytes.Repeat([]byte{id}, 32), Made: time.Now()})
+		keys = append(keys, node.KeyRecord{ID: id + 2, Key: bytes.Repeat([]byte{id}, 32), Made: time.Now()})
 	}
-	b, err := json.Marshal(keys)
+	b, err = json.Marshal(keys)
 	if err == nil {
-		_, err = sjc.s.store.CompareAndSwap(t.Context(), keysName, revision, b)
+		_, err = sjc.s.node.Records.CompareAndSwap(t.Context(), "keys", revision, b)
 	}
 	if err != nil {
 		t.Fatal(err)
 	}
-	sjc.s.durable.tellMade()
+	sjc.s.node.TellDatacenters()
 	within(t, pushed, "known to lhr", func() bool {
 		return slices.Equal(lhr.keys(), []string{"lhr-1", "sjc-3", "sjc-2", "sjc-1"})
 	})
-	if err := sjc.s.durable.forgetKey(2); err != nil {
+	if err := sjc.s.node.ForgetKey(2); err != nil {
 		t.Fatal(err)
 	}
 	within(t, pushed, "forgotten by lhr", func() bool {
 		return slices.Equal(lhr.keys(), []string{"lhr-1", "sjc-3", "sjc-1"})
 	})
-	if err := lhr.s.durable.forgetKey(3); !errors.Is(err, api.ErrNoKey) {
+	if err := lhr.s.node.ForgetKey(3); !errors.Is(err, api.ErrNoKey) {
 		t.Errorf("a key of another data centre: %v", err)
 	}
-	b, err = lhr.s.ownShare(t.Context())
+	b, err = store.NewBus(sjc.s.node.Engine.Cross("lhr")).Ask(t.Context(), "lhr.share", nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if said, err := parseShare(b, "lhr"); err != nil || len(said.Keys) != 1 {
+	var said struct{ Keys []node.KeyRecord }
+	if err := json.Unmarshal(b, &said); err != nil || len(said.Keys) != 1 {
 		t.Errorf("lhr lets others have %d keys, %v", len(said.Keys), err)
 	}
 	for _, p := range []*process{sjc, lhr} {
@@ -247,24 +254,24 @@ func missedIsFound(t *testing.T, sjc, lhr *process) {
 }
 
 func tooLongIsKept(t *testing.T, sjc, lhr *process) {
-	_, revision, err := sjc.s.loadLive(t.Context(), "shop")
-	if err != nil {
+	_, revision, err := sjc.s.node.Records.Load(t.Context(), "live.shop")
+	if err != nil && !errors.Is(err, store.ErrNotFound) {
 		t.Fatal(err)
 	}
-	b, err := json.Marshal(liveRecord{Version: 1 << 20, Site: "sjc",
-		Pairs: map[string]string{"message": strings.Repeat("x", mostShare)}})
+	b, err := json.Marshal(map[string]any{"version": 1 << 20, "site": "sjc",
+		"pairs": map[string]string{"message": strings.Repeat("x", 512<<10)}})
 	if err == nil {
-		_, err = sjc.s.store.CompareAndSwap(t.Context(), liveKey("shop"), revision, b)
+		_, err = sjc.s.node.Records.CompareAndSwap(t.Context(), "live.shop", revision, b)
 	}
 	if err != nil {
 		t.Fatal(err)
 	}
-	sjc.s.durable.tellMade()
+	sjc.s.node.TellDatacenters()
 	within(t, 20*time.Second, "refused", func() bool {
 		return strings.Contains(sjc.log.String(), "sealing keys and live changes are too many")
 	})
-	value, _, err := lhr.s.loadLive(t.Context(), "shop")
-	if err != nil || len(value) > 1000 {
+	value, _, err := lhr.s.node.Records.Load(t.Context(), "live.shop")
+	if err != nil && !errors.Is(err, store.ErrNotFound) || len(value) > 1000 {
 		t.Errorf("lhr has %d bytes, %v", len(value), err)
 	}
 }

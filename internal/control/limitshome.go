@@ -1,4 +1,4 @@
-package server
+package control
 
 import (
 	"context"
@@ -32,19 +32,19 @@ const (
 // A limitAsk asks the home for a change of a limit. All its nodes hear it, and may do so twice:
 // it is done once, if the version before is still in force.
 type limitAsk struct {
-	Name string    `json:"name"`
-	Was  uint64    `json:"was"`
-	Next limitLive `json:"next"` // Of is of who asks: the home does not look at it
-	By   string    `json:"by,omitempty"`
+	Name string      `json:"name"`
+	Was  uint64      `json:"was"`
+	Next limitChange `json:"next"` // Of is of who asks: the home does not look at it
+	By   string      `json:"by,omitempty"`
 	// Made asks for a limit that is made, in place of the others.
-	Made *madeAsk `json:"made,omitempty"`
+	Made *dynamicAsk `json:"made,omitempty"`
 }
 
-// A limitTold is what is in force then, or why nothing can be changed.
-type limitTold struct {
-	Now     limitLive `json:"now"`
-	Made    *madeSet  `json:"made,omitempty"`
-	Refused string    `json:"refused,omitempty"`
+// A limitAnswer is what is in force then, or why nothing can be changed.
+type limitAnswer struct {
+	Now     limitChange `json:"now"`
+	Made    *dynamicSet `json:"made,omitempty"`
+	Refused string      `json:"refused,omitempty"`
 }
 
 // A sharedLimit is what was changed of a limit of all data centres.
@@ -55,27 +55,27 @@ type sharedLimit struct {
 }
 
 // ofAll reports whether all data centres share a limit.
-func ofAll(f saidLimit) bool { return f.Scope == headgate.ScopeGlobal || f.Scope == "" }
+func ofAll(f Definition) bool { return f.Scope == headgate.ScopeGlobal || f.Scope == "" }
 
-// limitHome is the other data centre that decides a limit, "" if it is this one.
-func (s *Server) limitHome(f saidLimit) string {
-	k := s.durable
-	if !k.linked() || !ofAll(f) {
+// home is the other data centre that decides a limit, "" if it is this one.
+func (s *Limits) home(f Definition) string {
+	k := s.node
+	if !k.Linked() || !ofAll(f) {
 		return ""
 	}
-	if home := k.rooms.AnywhereHome(); home != k.node.Datacenters.Own {
+	if home := k.Rooms.AnywhereHome(); home != k.Config.Datacenters.Own {
 		return home
 	}
 	return ""
 }
 
 // changeAtHome has the home keep a change, and keeps what is in force then here.
-func (s *Server) changeAtHome(
-	ctx context.Context, home string, f saidLimit, pairs map[string]string,
+func (s *Limits) changeAtHome(
+	ctx context.Context, home string, f Definition, pairs map[string]string,
 ) error {
 	ctx, stop := context.WithTimeout(ctx, homeWait)
 	defer stop()
-	live, _, err := s.loadLimits(ctx)
+	live, _, err := s.changes().Load(ctx)
 	if err != nil {
 		return err
 	}
@@ -92,15 +92,15 @@ func (s *Server) changeAtHome(
 				Do:  "bring the configuration of the data centres in line, and say it again"}
 		}
 		was = told.Now
-		was.Of = f.of
+		was.Of = f.hash
 		if was.Version == q.Next.Version && maps.Equal(was.Pairs, q.Next.Pairs) {
-			return s.adoptLimits(ctx, []sharedLimit{{f.Name, was.Version, was.Pairs}})
+			return s.adoptChanges(ctx, []sharedLimit{{f.Name, was.Version, was.Pairs}})
 		}
 	}
 }
 
 // askHome asks the home by the link of this node, else by those of the others.
-func (s *Server) askHome(ctx context.Context, home string, q *limitAsk) (told limitTold, err error) {
+func (s *Limits) askHome(ctx context.Context, home string, q *limitAsk) (told limitAnswer, err error) {
 	q.By = api.By(ctx)
 	msg, err := json.Marshal(q)
 	if err != nil {
@@ -108,7 +108,7 @@ func (s *Server) askHome(ctx context.Context, home string, q *limitAsk) (told li
 	}
 	b, err := s.askByLink(ctx, home, msg)
 	if err != nil {
-		b, err = s.durable.bus.Ask(ctx, passName, msg)
+		b, err = s.node.Bus.Ask(ctx, passName, msg)
 	}
 	if err == nil {
 		err = json.Unmarshal(b, &told)
@@ -123,20 +123,20 @@ func (s *Server) askHome(ctx context.Context, home string, q *limitAsk) (told li
 }
 
 // askByLink asks by the link of this node.
-func (s *Server) askByLink(ctx context.Context, home string, msg []byte) ([]byte, error) {
-	if s.durable.engine == nil {
+func (s *Limits) askByLink(ctx context.Context, home string, msg []byte) ([]byte, error) {
+	if s.node.Engine == nil {
 		return nil, store.ErrNobody
 	}
 	ctx, stop := context.WithTimeout(ctx, linkWait)
 	defer stop()
-	return store.NewBus(s.durable.engine.Cross(home)).Ask(ctx, home+changeName, msg)
+	return store.NewBus(s.node.Engine.Cross(home)).Ask(ctx, home+changeName, msg)
 }
 
-// serveLimits passes on, until stop, what nodes of this data centre ask of the home.
-func (s *Server) serveLimits() (stop func(), err error) {
-	return s.durable.bus.Serve(passName, func(ctx context.Context, msg []byte) []byte {
-		home := s.durable.rooms.AnywhereHome()
-		if home == s.durable.node.Datacenters.Own {
+// serve passes on, until stop, what nodes of this data centre ask of the home.
+func (s *Limits) serve() (stop func(), err error) {
+	return s.node.Bus.Serve(passName, func(ctx context.Context, msg []byte) []byte {
+		home := s.node.Rooms.AnywhereHome()
+		if home == s.node.Config.Datacenters.Own {
 			return nil
 		}
 		b, err := s.askByLink(ctx, home, msg)
@@ -147,24 +147,24 @@ func (s *Server) serveLimits() (stop func(), err error) {
 	})
 }
 
-// answerLimit does what another data centre asks of the home. It answers nothing where that is
+// answer does what another data centre asks of the home. It answers nothing where that is
 // not, or while nothing can be written.
-func (s *Server) answerLimit(ctx context.Context, msg []byte) []byte {
+func (s *Limits) answer(ctx context.Context, msg []byte) []byte {
 	ctx, stop := context.WithTimeout(ctx, homeWait)
 	defer stop()
 	var q limitAsk
 	if json.Unmarshal(msg, &q) != nil {
 		return nil
 	}
-	f, ok := (*s.limits.said.Load())[q.Name]
-	if s.limitHome(f) != "" {
+	f, ok := (*s.defined.Load())[q.Name]
+	if s.home(f) != "" {
 		return nil
 	}
-	var told limitTold
-	s.noteChange(ctx, "", q.Name, nil, q.By)
+	var told limitAnswer
+	s.note(ctx, "", q.Name, nil, q.By)
 	switch err := fits(f, q.Next.Pairs); {
 	case q.Made != nil:
-		if told.Made, told.Refused, err = s.answerMade(ctx, q.Name, q.Made); err != nil {
+		if told.Made, told.Refused, err = s.answerDynamic(ctx, q.Name, q.Made); err != nil {
 			return nil
 		}
 	case !ok:
@@ -172,14 +172,14 @@ func (s *Server) answerLimit(ctx context.Context, msg []byte) []byte {
 	case err != nil:
 		told.Refused = err.Error()
 	default:
-		err := s.editLimits(ctx, func(live map[string]limitLive) bool {
+		err := s.editChanges(ctx, func(live map[string]limitChange) bool {
 			x := live[q.Name]
-			told.Now = limitLive{Version: x.Version, Pairs: x.under(f)}
+			told.Now = limitChange{Version: x.Version, Pairs: x.under(f)}
 			if x.Version != q.Was {
 				return false
 			}
-			told.Now = limitLive{Pairs: q.Next.Pairs, Version: q.Next.Version}
-			live[q.Name] = limitLive{Of: f.of, Pairs: q.Next.Pairs, Version: q.Next.Version}
+			told.Now = limitChange{Pairs: q.Next.Pairs, Version: q.Next.Version}
+			live[q.Name] = limitChange{Of: f.hash, Pairs: q.Next.Pairs, Version: q.Next.Version}
 			return true
 		})
 		if errors.Is(err, errChanges) {
@@ -196,7 +196,7 @@ func (s *Server) answerLimit(ctx context.Context, msg []byte) []byte {
 }
 
 // fits reports why a limit cannot be changed so.
-func fits(f saidLimit, pairs map[string]string) error {
+func fits(f Definition, pairs map[string]string) error {
 	c := f.LimitConfig
 	if err := api.SetLimit(&c, pairs); err != nil {
 		return err
@@ -205,15 +205,15 @@ func fits(f saidLimit, pairs map[string]string) error {
 	return err
 }
 
-// ownLimits is what this data centre, if it is the home, has changed of limits of all.
-func (s *Server) ownLimits(ctx context.Context) (all []sharedLimit, err error) {
-	live, _, err := s.loadLimits(ctx)
+// ownChanges is what this data centre, if it is the home, has changed of limits of all.
+func (s *Limits) ownChanges(ctx context.Context) (all []sharedLimit, err error) {
+	live, _, err := s.changes().Load(ctx)
 	if err != nil {
 		return nil, err
 	}
 	for name, x := range live {
-		f, ok := (*s.limits.said.Load())[name]
-		if ok && x.Version > 0 && x.Of == f.of && ofAll(f) && s.limitHome(f) == "" {
+		f, ok := (*s.defined.Load())[name]
+		if ok && x.Version > 0 && x.Of == f.hash && ofAll(f) && s.home(f) == "" {
 			all = append(all, sharedLimit{name, x.Version, x.Pairs})
 		}
 	}
@@ -221,22 +221,22 @@ func (s *Server) ownLimits(ctx context.Context) (all []sharedLimit, err error) {
 }
 
 // takeShared keeps what another data centre has changed of limits, if it is the home.
-func (s *Server) takeShared(ctx context.Context, from string, all []sharedLimit) error {
-	if len(all) == 0 || from != s.durable.rooms.AnywhereHome() {
+func (s *Limits) takeShared(ctx context.Context, from string, all []sharedLimit) error {
+	if len(all) == 0 || from != s.node.Rooms.AnywhereHome() {
 		return nil
 	}
-	return s.adoptLimits(ctx, all)
+	return s.adoptChanges(ctx, all)
 }
 
-// adoptLimits keeps what the home has changed, as far as it is newer.
-func (s *Server) adoptLimits(ctx context.Context, all []sharedLimit) error {
-	return s.editLimits(ctx, func(live map[string]limitLive) (newer bool) {
+// adoptChanges keeps what the home has changed, as far as it is newer.
+func (s *Limits) adoptChanges(ctx context.Context, all []sharedLimit) error {
+	return s.editChanges(ctx, func(live map[string]limitChange) (newer bool) {
 		for _, x := range all {
-			f, ok := (*s.limits.said.Load())[x.Name]
-			if !ok || s.limitHome(f) == "" || x.Version <= live[x.Name].Version {
+			f, ok := (*s.defined.Load())[x.Name]
+			if !ok || s.home(f) == "" || x.Version <= live[x.Name].Version {
 				continue
 			}
-			live[x.Name], newer = limitLive{Of: f.of, Pairs: x.Pairs, Version: x.Version}, true
+			live[x.Name], newer = limitChange{Of: f.hash, Pairs: x.Pairs, Version: x.Version}, true
 		}
 		return newer
 	})

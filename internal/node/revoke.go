@@ -1,4 +1,4 @@
-package server
+package node
 
 import (
 	"context"
@@ -36,36 +36,30 @@ func checkRevoked(list []api.Revoked) error {
 	return nil
 }
 
-// loadRevoked reads the record.
-func (k *durable) loadRevoked(ctx context.Context) (list []api.Revoked, revision uint64, err error) {
-	b, revision, err := k.store.Load(ctx, revokedKey)
-	if errors.Is(err, store.ErrNotFound) {
-		return nil, 0, nil
+// revocations are the revoked certificates of the cluster. Store nodes follow them.
+func (k *Node) revocations() *store.Doc[[]api.Revoked] {
+	return &store.Doc[[]api.Revoked]{Store: k.store, Key: revokedKey, Decode: decodeRevoked,
+		Bus: k.Bus, Topic: revokedKey, Log: k.log}
+}
+
+func decodeRevoked(b []byte) (list []api.Revoked, err error) {
+	if err = json.Unmarshal(b, &list); err == nil {
+		err = checkRevoked(list)
 	}
-	if err == nil {
-		if err = json.Unmarshal(b, &list); err == nil {
-			err = checkRevoked(list)
-		}
-	}
-	if err != nil {
-		return nil, 0, fmt.Errorf("read the revoked certificates: %w", err)
-	}
-	return list, revision, nil
+	return list, err
 }
 
 // revokedHere reads the copy in the data folder: it is in force before the records can be
 // read. One that cannot be read is missing for as long as the records are.
-func (k *durable) revokedHere() []string {
-	b, err := os.ReadFile(k.folder.Path(revokedKey))
+func (k *Node) revokedHere() []string {
+	b, err := os.ReadFile(k.Folder.Path(revokedKey))
 	var list []api.Revoked
 	if err == nil {
-		if err = json.Unmarshal(b, &list); err == nil {
-			err = checkRevoked(list)
-		}
+		list, err = decodeRevoked(b)
 	}
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		k.log.Warn("copy of the list of revoked certificates not read: they are refused when the records "+
-			"can be read", "file", k.folder.Path(revokedKey), "error", err)
+			"can be read", "file", k.Folder.Path(revokedKey), "error", err)
 	}
 	return serialsOf(list)
 }
@@ -78,26 +72,26 @@ func serialsOf(list []api.Revoked) (serials []string) {
 }
 
 // followRevoked puts the list of the records into force at this store node.
-func (k *durable) followRevoked(ctx context.Context) {
-	if k.engine == nil || k.bus == nil {
+func (k *Node) followRevoked(ctx context.Context) {
+	if k.Engine == nil || k.Bus == nil {
 		return
 	}
 	ctx, stop := context.WithTimeout(ctx, revokedWait)
 	defer stop()
-	list, _, err := k.loadRevoked(ctx)
+	list, _, err := k.revocations().Load(ctx)
 	if err != nil {
 		if ctx.Err() == nil {
 			k.log.Warn("revoked certificates not looked at yet", "error", err)
 		}
 		return
 	}
-	k.engine.Revoke(serialsOf(list))
+	k.Engine.Revoke(serialsOf(list))
 	if slices.Equal(serialsOf(list), serialsOf(k.revoked)) {
 		return
 	}
 	b, err := json.Marshal(list)
 	if err == nil {
-		err = k.folder.Write(revokedKey, b)
+		err = k.Folder.Write(revokedKey, b)
 	}
 	if err != nil {
 		k.log.Warn("list of revoked certificates not copied to the data folder", "error", err)
@@ -107,14 +101,14 @@ func (k *durable) followRevoked(ctx context.Context) {
 	k.log.Info("revoked certificates are refused", "certificates", len(list))
 }
 
-// Revoke implements api.Process.
-func (s *Server) Revoke(ctx context.Context, r api.Revoked) (got api.Rotated, err error) {
-	k := s.durable
+// Revoke refuses a certificate of the cluster from now on, and makes a new sealing key. It
+// returns api.ErrAlone, an api.Refused or an api.NotKept.
+func (k *Node) Revoke(ctx context.Context, r api.Revoked) (got api.Rotated, err error) {
 	switch {
-	case k.bus == nil || k.about.Engine != "":
+	case k.Bus == nil || k.About.Engine != "":
 		return got, api.ErrAlone
-	case k.worker:
-		return got, atStoreNode("a worker revokes no certificate")
+	case k.Worker:
+		return got, AtStoreNode("a worker revokes no certificate")
 	case r.Serial == k.serial:
 		return got, &api.Refused{Why: "this is the certificate of the store node that you ask",
 			Do: "ask another store node, or give this one a new join file first"}
@@ -127,39 +121,27 @@ func (s *Server) Revoke(ctx context.Context, r api.Revoked) (got api.Rotated, er
 		return got, &api.NotKept{Err: err, Why: "the list of revoked certificates could not be written",
 			Do: "say it again when the store nodes answer (headgate cluster status)"}
 	}
-	if err := k.bus.Tell(revokedKey, nil); err != nil {
-		s.log.Warn("other store nodes not told of a revoked certificate: they find it themselves", "error", err)
-	}
 	k.pokeRevoked()
-	s.log.Warn("certificate revoked", "serial", r.Serial, "node", r.Node, "by", r.By)
-	return k.rotateKeys(time.Now())
+	k.log.Warn("certificate revoked", "serial", r.Serial, "node", r.Node, "by", r.By)
+	return k.RotateKeys(time.Now())
 }
 
-// addRevoked writes the record.
-func (k *durable) addRevoked(ctx context.Context, r api.Revoked) error {
+// addRevoked writes the record, and tells the other store nodes.
+func (k *Node) addRevoked(ctx context.Context, r api.Revoked) error {
 	ctx, stop := context.WithTimeout(ctx, revokedWait)
 	defer stop()
-	for {
-		list, revision, err := k.loadRevoked(ctx)
-		if err != nil || slices.Contains(serialsOf(list), r.Serial) {
-			return err
+	_, err := k.revocations().Edit(ctx, func(list *[]api.Revoked) (bool, error) {
+		if slices.Contains(serialsOf(*list), r.Serial) {
+			return false, nil
 		}
-		list = append(list, r)
-		if err := checkRevoked(list); err != nil {
-			return err
-		}
-		b, err := json.Marshal(list)
-		if err != nil {
-			return err
-		}
-		if _, err = k.store.CompareAndSwap(ctx, revokedKey, revision, b); !errors.Is(err, store.ErrConflict) {
-			return err
-		}
-	}
+		*list = append(*list, r)
+		return true, checkRevoked(*list)
+	})
+	return err
 }
 
 // pokeRevoked makes run read the list now. It does not block.
-func (k *durable) pokeRevoked() {
+func (k *Node) pokeRevoked() {
 	select {
 	case k.revokedNew <- struct{}{}:
 	default:
@@ -168,21 +150,21 @@ func (k *durable) pokeRevoked() {
 
 // serveWorkers lets workers read and write what they may, and asks them to use the keys of
 // now, until stop.
-func (k *durable) serveWorkers() (stop func(), err error) {
-	if k.engine == nil || k.bus == nil {
+func (k *Node) serveWorkers() (stop func(), err error) {
+	if k.Engine == nil || k.Bus == nil {
 		return func() {}, nil
 	}
-	deaf, err := k.bus.Hear(revokedKey, func([]byte) { k.pokeRevoked() })
+	deaf, err := k.Bus.Hear(revokedKey, func([]byte) { k.pokeRevoked() })
 	if err != nil {
 		return nil, err
 	}
-	desk := &store.Desk{Conn: k.node.NATS, Records: k.store, Heal: k.engine.Heal, Log: k.log}
+	desk := &store.Desk{Conn: k.Config.NATS, Records: k.store, Heal: k.Engine.Heal, Log: k.log}
 	closed, err := desk.Serve()
 	if err != nil {
 		deaf()
 		return nil, err
 	}
-	silent, err := k.bus.ServeOne(sealingName, k.answerSealing)
+	silent, err := k.Bus.ServeOne(sealingName, k.answerSealing)
 	if err != nil {
 		closed()
 		deaf()
@@ -196,13 +178,13 @@ const sealingName = "sealing"
 
 // answerSealing gives a worker the keys that it seals and opens with: those of this data
 // center, or the copies of another one. Nothing is answered when they cannot be read.
-func (k *durable) answerSealing(ctx context.Context, name []byte) []byte {
+func (k *Node) answerSealing(ctx context.Context, name []byte) []byte {
 	ctx, stop := context.WithTimeout(ctx, keysWait)
 	defer stop()
 	if string(name) != keysName && !strings.HasPrefix(string(name), keysName+".") {
 		return nil
 	}
-	keys, _, err := loadKeys(ctx, k.store, string(name))
+	keys, _, err := keysDoc(k.store, string(name)).Load(ctx)
 	if err != nil {
 		k.log.Warn("worker not told the sealing keys", "error", err)
 		return nil
@@ -230,15 +212,15 @@ func (askedKeys) CompareAndSwap(context.Context, string, uint64, []byte) (uint64
 }
 
 // keysFrom is where this process reads sealing keys.
-func (k *durable) keysFrom() store.Store {
-	if k.worker {
-		return askedKeys{k.bus}
+func (k *Node) keysFrom() store.Store {
+	if k.Worker {
+		return askedKeys{k.Bus}
 	}
 	return k.store
 }
 
-// atStoreNode refuses a command that a worker may not carry out.
-func atStoreNode(why string) error {
+// AtStoreNode returns the error of a command that a worker may not carry out.
+func AtStoreNode(why string) error {
 	return &api.Refused{Why: why, Do: "say the same at a store node: headgate cluster status names them",
 		Err: store.ErrDenied}
 }

@@ -1,4 +1,4 @@
-package server
+package control
 
 import (
 	"bytes"
@@ -14,79 +14,44 @@ import (
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/internal/api"
 	"github.com/headgate/headgate/internal/config"
+	"github.com/headgate/headgate/internal/folder"
+	"github.com/headgate/headgate/internal/node"
 	"github.com/headgate/headgate/internal/store"
 )
 
-// within waits for something for so long, and says how long it took.
-func within(t *testing.T, most time.Duration, what string, ok func() bool) {
-	t.Helper()
-	begin := time.Now()
-	eventually(t, what, ok)
-	took := time.Since(begin)
-	t.Logf("%s after %v", what, took.Round(time.Millisecond))
-	if took > most {
-		t.Errorf("%s after %v, and not within %v", what, took, most)
-	}
-}
-
-// keys are the numbers of the keys that a process opens with, by data centre.
-func (p *process) keys() (all []string) {
-	p.t.Helper()
-	list, err := p.s.durable.listKeys()
-	if err != nil {
-		p.t.Fatal(err)
-	}
-	for _, k := range list {
-		all = append(all, fmt.Sprintf("%s-%d", k.Datacenter, k.Key))
-	}
-	return all
-}
-
-// pairs are the live changes in force.
-func (p *process) pairs(room string) map[string]string {
-	if live := p.live(room); live != nil {
-		return live.Pairs
-	}
-	return nil
-}
-
-// shows tells whether a data centre has a message and a limit in force by live changes.
-func (p *process) shows(message, limit string) func() bool {
-	return func() bool {
-		m := p.pairs("shop")
-		return m["message"] == message && m["total_active_users"] == limit &&
-			(limit == "" || fmt.Sprint(p.status("shop").TotalActiveUsers) == limit)
-	}
-}
-
-func (p *process) unchanged() bool { return p.live("shop") == nil }
-
 // A site is as much of a data centre as keeps its live changes.
-func site(t *testing.T, name, room string) *Server {
+func site(t *testing.T, name, room string) *dataCenter {
 	t.Helper()
 	cfg, err := config.Parse("t", []byte("rooms:\n  - "+room))
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &Server{log: slog.New(slog.DiscardHandler), store: &store.Memory{}, durable: &durable{
-		node:  headgate.EngineConfig{Datacenters: &headgate.Datacenters{Own: name}},
-		about: api.Cluster{Datacenter: name},
-	}}
-	s.set.Store(&roomSet{cfg: cfg, gates: []*gate{{file: cfg.Rooms[0], now: cfg.Rooms[0]}}})
+	n := &node.Node{Records: &store.Memory{}, About: api.Cluster{Datacenter: name},
+		Config: headgate.EngineConfig{Datacenters: &headgate.Datacenters{Own: name}}}
+	s := &dataCenter{node: n, room: &cfg.Rooms[0]}
+	s.changes = NewRoomChanges(n, slog.New(slog.DiscardHandler))
+	s.Sharing = NewSharing(n, s.changes, nil, func() []*config.Room { return []*config.Room{s.room} },
+		slog.New(slog.DiscardHandler))
 	return s
+}
+
+type dataCenter struct {
+	*Sharing
+	node    *node.Node
+	changes *RoomChanges
+	room    *config.Room
 }
 
 const siteRoom = "{name: shop, origin: 'http://127.0.0.1:1', total_active_users: 9, new_users_per_minute: 9}"
 
 // says keeps a message as the live change, "" for none.
-func (s *Server) says(t *testing.T, message string) (undo func() error) {
+func (s *dataCenter) says(t *testing.T, message string) (undo func() error) {
 	t.Helper()
-	g := *s.set.Load().gates[0]
-	g.live = nil
+	var live *api.Live
 	if message != "" {
-		g.live = &api.Live{Pairs: map[string]string{"message": message}, By: "a test"}
+		live = &api.Live{Pairs: map[string]string{"message": message}, By: "a test"}
 	}
-	undo, err := s.keep(t.Context(), &g)
+	undo, err := s.changes.Keep(t.Context(), s.room, live)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -94,9 +59,9 @@ func (s *Server) says(t *testing.T, message string) (undo func() error) {
 }
 
 // message is what is in force by what the store says.
-func (s *Server) message(t *testing.T) string {
+func (s *dataCenter) message(t *testing.T) string {
 	t.Helper()
-	rec, file := s.version(t), &s.set.Load().gates[0].file
+	rec, file := s.version(t), s.room
 	print, err := file.Fingerprint()
 	if err != nil {
 		t.Fatal(err)
@@ -108,13 +73,13 @@ func (s *Server) message(t *testing.T) string {
 	return now.Message
 }
 
-func (s *Server) version(t *testing.T) (r liveRecord) {
+func (s *dataCenter) version(t *testing.T) (r roomChange) {
 	t.Helper()
-	value, _, err := s.loadLive(t.Context(), "shop")
+	value, _, err := s.changes.doc("shop").Load(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	r, _ = s.readLive(s.set.Load().gates[0], value)
+	r, _ = s.changes.versioned(s.room, value)
 	return r
 }
 
@@ -126,19 +91,19 @@ func TestDataCentresAgreeOnLiveChanges(t *testing.T) {
 	for seed := range uint64(50) {
 		rng := rand.New(rand.NewPCG(seed, 1))
 		// The file of each is its own: so are the fingerprints.
-		sites := []*Server{
+		sites := []*dataCenter{
 			site(t, "del", siteRoom), site(t, "lhr", strings.Replace(siteRoom, ":1'", ":2'", 1)),
 			site(t, "sjc", strings.Replace(siteRoom, "name", "title: Shop, name", 1)),
 		}
-		var said [][]sharedLive
-		say := func(s *Server) {
-			live, err := s.ownLive(t.Context())
+		var said [][]sharedRoom
+		say := func(s *dataCenter) {
+			live, err := s.own(t.Context())
 			if err != nil {
 				t.Fatal(err)
 			}
 			said = append(said, live)
 		}
-		hear := func(s *Server, live []sharedLive) {
+		hear := func(s *dataCenter, live []sharedRoom) {
 			before := s.version(t)
 			for i := range live {
 				if err := s.adopt(t.Context(), &live[i]); err != nil {
@@ -146,7 +111,7 @@ func TestDataCentresAgreeOnLiveChanges(t *testing.T) {
 				}
 			}
 			if after := s.version(t); before.after(&after) {
-				t.Fatalf("seed %d: %s went back from %d to %d", seed, s.durable.about.Datacenter,
+				t.Fatalf("seed %d: %s went back from %d to %d", seed, s.node.About.Datacenter,
 					before.Version, after.Version)
 			}
 		}
@@ -186,7 +151,7 @@ func TestDataCentresAgreeOnLiveChanges(t *testing.T) {
 		want := sites[0].message(t)
 		for _, s := range sites {
 			if got := s.message(t); got != want || got == "taken back" {
-				t.Fatalf("seed %d: %s says %q, and del says %q", seed, s.durable.about.Datacenter, got, want)
+				t.Fatalf("seed %d: %s says %q, and del says %q", seed, s.node.About.Datacenter, got, want)
 			}
 		}
 	}
@@ -196,16 +161,16 @@ func TestDataCentresAgreeOnLiveChanges(t *testing.T) {
 func TestAChangeFromBeforeThereWereOthers(t *testing.T) {
 	t.Parallel()
 	lhr, sjc := site(t, "lhr", siteRoom), site(t, "sjc", siteRoom)
-	others := lhr.durable.node.Datacenters
-	lhr.durable.node.Datacenters = nil
+	others := lhr.node.Config.Datacenters
+	lhr.node.Config.Datacenters = nil
 	lhr.says(t, "before")
-	value, _, err := lhr.loadLive(t.Context(), "shop")
+	value, _, err := lhr.node.Records.Load(t.Context(), "live.shop")
 	if err != nil || strings.Contains(string(value), "version") {
 		t.Fatalf("%s %v", value, err)
 	}
-	lhr.durable.node.Datacenters = others
-	tell := func(from, to *Server) {
-		live, err := from.ownLive(t.Context())
+	lhr.node.Config.Datacenters = others
+	tell := func(from, to *dataCenter) {
+		live, err := from.own(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -226,19 +191,19 @@ func TestAChangeFromBeforeThereWereOthers(t *testing.T) {
 	}
 	// A node that was not told of the others keeps the version all the same.
 	before := lhr.version(t).Version
-	lhr.durable.node.Datacenters = nil
+	lhr.node.Config.Datacenters = nil
 	lhr.says(t, "of a worker")
 	if got := lhr.version(t); got.Version != before+1 || got.Site != "lhr" {
 		t.Errorf("%+v after version %d", got, before)
 	}
 	// One that is of another file is not in force here, and is kept from the others.
 	del := site(t, "del", siteRoom)
-	del.durable.node.Datacenters = nil
+	del.node.Config.Datacenters = nil
 	del.says(t, "of an old file")
-	del.durable.node.Datacenters = others
+	del.node.Config.Datacenters = others
 	file := site(t, "del", strings.Replace(siteRoom, "name", "title: New, name", 1))
-	del.set.Store(file.set.Load())
-	if live, err := del.ownLive(t.Context()); err != nil || len(live) > 0 || del.message(t) != "" {
+	del.room = file.room
+	if live, err := del.own(t.Context()); err != nil || len(live) > 0 || del.message(t) != "" {
 		t.Errorf("%+v %v, del says %q", live, err, del.message(t))
 	}
 	if err := del.says(t, "new")(); err != nil {
@@ -269,9 +234,9 @@ func (r *raced) CompareAndSwap(
 func TestAChangeInARaceComesAfterTheOther(t *testing.T) {
 	t.Parallel()
 	lhr := site(t, "lhr", siteRoom)
-	r := &raced{Store: lhr.store}
-	lhr.store = r
-	theirs := &sharedLive{Room: "shop", Version: 7, Site: "sjc",
+	r := &raced{Store: lhr.node.Records}
+	lhr.node.Records = r
+	theirs := &sharedRoom{Room: "shop", Version: 7, Site: "sjc",
 		Pairs: map[string]string{"message": "theirs"}}
 	r.race = func() {
 		if err := lhr.adopt(t.Context(), theirs); err != nil {
@@ -294,7 +259,7 @@ func TestWhatWasReplacedIsNotTakenBack(t *testing.T) {
 	t.Parallel()
 	lhr := site(t, "lhr", siteRoom)
 	undo := lhr.says(t, "mine")
-	err := lhr.adopt(t.Context(), &sharedLive{Room: "shop", Version: 7, Site: "sjc",
+	err := lhr.adopt(t.Context(), &sharedRoom{Room: "shop", Version: 7, Site: "sjc",
 		Pairs: map[string]string{"message": "theirs"}})
 	if err != nil {
 		t.Fatal(err)
@@ -302,7 +267,7 @@ func TestWhatWasReplacedIsNotTakenBack(t *testing.T) {
 	if err := undo(); err != nil || lhr.message(t) != "theirs" {
 		t.Errorf("%v, lhr says %q", err, lhr.message(t))
 	}
-	for _, x := range []sharedLive{
+	for _, x := range []sharedRoom{
 		{Room: "shop", Version: 7, Site: "del"}, {Room: "shop", Version: 6, Site: "zrh"},
 		{Room: "tea", Version: 9, Site: "sjc"}, {Room: "shop", Version: 7, Site: "sjc"},
 	} {
@@ -311,7 +276,7 @@ func TestWhatWasReplacedIsNotTakenBack(t *testing.T) {
 		}
 	}
 	// What does not fit the file here is kept, for its version, and is not in force.
-	x := sharedLive{Room: "shop", Version: 8, Site: "sjc",
+	x := sharedRoom{Room: "shop", Version: 8, Site: "sjc",
 		Pairs: map[string]string{"colour": "red", "message": "x"}}
 	if err := lhr.adopt(t.Context(), &x); err != nil || lhr.message(t) != "" || lhr.version(t).Version != 8 {
 		t.Errorf("%v, lhr says %q, version %d", err, lhr.message(t), lhr.version(t).Version)
@@ -322,7 +287,7 @@ func TestDamagedSharesAreRefused(t *testing.T) {
 	t.Parallel()
 	secret := bytes.Repeat([]byte("k"), 32)
 	good := func(change func(*share)) []byte {
-		x := &share{Site: "lhr", Keys: []keyRecord{{ID: 1, Key: secret}}, Live: []sharedLive{
+		x := &share{Site: "lhr", Keys: []node.KeyRecord{{ID: 1, Key: secret}}, Live: []sharedRoom{
 			{Room: "shop", Version: 1, Site: "lhr", Pairs: map[string]string{"message": "x"}},
 			{Room: "tea", Version: 9, Site: "zrh"},
 		}}
@@ -358,7 +323,7 @@ func TestDamagedSharesAreRefused(t *testing.T) {
 		}),
 		"too long": good(func(x *share) {
 			for i := range 9 {
-				x.Live = append(x.Live, sharedLive{Room: fmt.Sprint(i), Version: 1, Site: "lhr",
+				x.Live = append(x.Live, sharedRoom{Room: fmt.Sprint(i), Version: 1, Site: "lhr",
 					Pairs: map[string]string{"message": strings.Repeat("x", mostPairs-100)}})
 			}
 		}),
@@ -372,9 +337,36 @@ func TestDamagedSharesAreRefused(t *testing.T) {
 	}
 }
 
-func manyKeys(n int) (all []keyRecord) {
+func manyKeys(n int) (all []node.KeyRecord) {
 	for i := range n {
-		all = append(all, keyRecord{ID: byte(i + 1), Key: bytes.Repeat([]byte{1}, 32)})
+		all = append(all, node.KeyRecord{ID: byte(i + 1), Key: bytes.Repeat([]byte{1}, 32)})
 	}
 	return all
+}
+
+// What another data center says is refused or fits, whatever its bytes are.
+func FuzzShare(f *testing.F) {
+	keys := []node.KeyRecord{{ID: 1, Key: make([]byte, 32), Made: time.Unix(1, 0)}}
+	live := sharedRoom{Room: "shop", Version: 1, Site: "lhr", Pairs: map[string]string{"message": "x"}}
+	good, err := json.Marshal(share{Site: "lhr", Keys: keys, Live: []sharedRoom{live}})
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(good)
+	f.Add([]byte(`{"site":"lhr","keys":[{"id":0}]}`))
+	f.Add([]byte(`{"site":"lhr","keys":null,"live":[null]}{}`))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		x, err := parseShare(b, "lhr")
+		if err != nil {
+			return
+		}
+		if x.Site != "lhr" || len(x.Keys) == 0 || len(x.Keys) > node.MostKeys || len(b) > mostShare {
+			t.Errorf("%q: taken as %+v", b, x)
+		}
+		for _, k := range x.Keys {
+			if k.ID == 0 || len(k.Key) != len(folder.SealingKey{}.Key) {
+				t.Errorf("%q: key %d of %d bytes", b, k.ID, len(k.Key))
+			}
+		}
+	})
 }

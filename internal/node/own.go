@@ -1,4 +1,4 @@
-package server
+package node
 
 import (
 	"context"
@@ -19,18 +19,18 @@ const ownPatience = 3 * time.Second
 
 // openOwn connects to the operator's own NATS. Every process may host rooms: none of
 // them has the records, so that none is nearer to them.
-func (k *durable) openOwn(ctx context.Context, e *config.Engine) (err error) {
+func (k *Node) openOwn(ctx context.Context, e *config.Engine) (err error) {
 	node := e.Name
 	if node == "" {
 		node = fmt.Sprintf("h-%08x", rand.Uint32())
 	}
-	k.node.Node, k.node.Hosts, k.node.Replicas = node, true, e.Replicas
+	k.Config.Node, k.Config.Hosts, k.Config.Replicas = node, true, e.Replicas
 	if e.Replicas == 0 {
-		k.node.Replicas = store.AsMany
+		k.Config.Replicas = store.AsMany
 	}
-	k.about = api.Cluster{Engine: strings.Join(e.URLs, ","), Store: []string{}}
+	k.About = api.Cluster{Engine: strings.Join(e.URLs, ","), Store: []string{}}
 	own := embedded.Own{Name: "headgate " + node, URLs: e.URLs, CA: e.CA, Cert: e.Cert, Key: e.Key,
-		Log: k.log, Look: store.TooOld, Dial: k.machine.Engine}
+		Log: k.log, Look: store.TooOld, Dial: k.options.Dial}
 	switch e.Kind {
 	case config.CredentialJWT:
 		own.Creds = e.Credentials
@@ -45,7 +45,7 @@ func (k *durable) openOwn(ctx context.Context, e *config.Engine) (err error) {
 			return user, password
 		}
 	}
-	if k.node.NATS, err = embedded.ConnectOwn(ctx, own); err != nil {
+	if k.Config.NATS, err = embedded.ConnectOwn(ctx, own); err != nil {
 		return fmt.Errorf("connect to NATS: %w", err)
 	}
 	return nil
@@ -53,9 +53,9 @@ func (k *durable) openOwn(ctx context.Context, e *config.Engine) (err error) {
 
 // unfit says why NATS cannot be the engine, nil if it may only be slow to come. Of
 // embedded engines waiting is all.
-func (k *durable) unfit(err error) *store.UnfitError {
-	if k.about.Engine == "" {
+func (k *Node) unfit(err error) *store.UnfitError {
+	if k.About.Engine == "" {
 		return nil
 	}
-	return store.Unfit(k.node.NATS, err)
+	return store.Unfit(k.Config.NATS, err)
 }

@@ -1,6 +1,6 @@
 //go:build real
 
-package server
+package node
 
 import (
 	"testing"
@@ -15,9 +15,9 @@ import (
 func TestAnOldSharedKeyIsReplacedOnce(t *testing.T) {
 	now := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 	s := &store.Memory{}
-	var nodes []*durable
+	var nodes []*Node
 	for range 3 {
-		nodes = append(nodes, &durable{keys: &sharedKeys{store: s, now: func() time.Time { return now }}})
+		nodes = append(nodes, &Node{keys: &sharedKeys{store: s, now: func() time.Time { return now }}})
 	}
 	look := func() (keys []folder.SealingKey) {
 		t.Helper()

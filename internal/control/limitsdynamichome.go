@@ -1,4 +1,4 @@
-package server
+package control
 
 import (
 	"context"
@@ -12,21 +12,21 @@ import (
 // Limits of all data centres that are made while headgate runs. The home keeps them, as it keeps
 // changes; all that it has is one snapshot with one version, which the others copy.
 
-// A madeAsk asks the home to keep what becomes of a limit. It is done once, if the version of
+// A dynamicAsk asks the home to keep what becomes of a limit. It is done once, if the version of
 // the snapshot is still that of before.
-type madeAsk struct {
-	Was  uint64     `json:"was"`
-	Next uint64     `json:"next"`
-	Put  *madeLimit `json:"put"` // null: it is removed
+type dynamicAsk struct {
+	Was  uint64        `json:"was"`
+	Next uint64        `json:"next"`
+	Put  *dynamicLimit `json:"put"` // null: it is removed
 }
 
 // putAtHome has the home keep what becomes of a limit, and keeps what it has then here.
-func (s *Server) putAtHome(
-	ctx context.Context, home, name string, next func(was madeLimit, ok bool) (*madeLimit, error),
+func (s *Limits) putAtHome(
+	ctx context.Context, home, name string, next func(was dynamicLimit, ok bool) (*dynamicLimit, error),
 ) error {
 	ctx, stop := context.WithTimeout(ctx, homeWait)
 	defer stop()
-	r, _, err := s.loadMade(ctx)
+	r, _, err := s.dynamicDoc().Load(ctx)
 	if err != nil {
 		return notWritten(err)
 	}
@@ -40,7 +40,7 @@ func (s *Server) putAtHome(
 		if err != nil {
 			return err
 		}
-		q := limitAsk{Name: name, Made: &madeAsk{Was: set.Version, Next: set.next(), Put: x}}
+		q := limitAsk{Name: name, Made: &dynamicAsk{Was: set.Version, Next: set.next(), Put: x}}
 		told, err := s.askHome(ctx, home, &q)
 		switch {
 		case err != nil:
@@ -52,13 +52,13 @@ func (s *Server) putAtHome(
 		}
 		set = *told.Made
 		if set.Version == q.Made.Next && set.has(name, x) {
-			return s.adoptMade(ctx, home, set)
+			return s.adoptDynamic(ctx, home, set)
 		}
 	}
 }
 
 // has reports whether a limit of the set is this one, nil for none.
-func (m *madeSet) has(name string, x *madeLimit) bool {
+func (m *dynamicSet) has(name string, x *dynamicLimit) bool {
 	y, ok := m.Limits[name]
 	if x == nil || !ok {
 		return x == nil && !ok
@@ -68,19 +68,19 @@ func (m *madeSet) has(name string, x *madeLimit) bool {
 	return err == nil && err2 == nil && slices.Equal(a, b)
 }
 
-// answerMade keeps what another data centre wants to become of a limit, and tells what there is
+// answerDynamic keeps what another data centre wants to become of a limit, and tells what there is
 // then, or why it is refused.
-func (s *Server) answerMade(
-	ctx context.Context, name string, q *madeAsk,
-) (told *madeSet, refused string, err error) {
+func (s *Limits) answerDynamic(
+	ctx context.Context, name string, q *dynamicAsk,
+) (told *dynamicSet, refused string, err error) {
 	if q.Put != nil {
-		err = s.ofFile(name)
+		err = s.refuseDefined(name)
 		if err == nil {
 			_, _, err = q.Put.limit(name)
 		}
 	}
 	if err == nil {
-		err = s.editMade(ctx, func(r *madeRecord) (news bool, err error) {
+		err = s.editDynamic(ctx, func(r *dynamicRecord) (news bool, err error) {
 			told = &r.All
 			if r.All.Version != q.Was || q.Next <= q.Was || q.Next > mostVersion {
 				return false, nil
@@ -88,7 +88,7 @@ func (s *Server) answerMade(
 			if _, own := r.Own.Limits[name]; own && q.Put != nil {
 				return false, s.moves(r, name, true) // it has another there
 			}
-			r.From = s.durable.about.Datacenter
+			r.From = s.node.About.Datacenter
 			return true, r.All.put(name, q.Put, q.Next)
 		})
 	}
@@ -98,24 +98,24 @@ func (s *Server) answerMade(
 	if err != nil {
 		return nil, err.Error(), nil
 	}
-	s.followLimits(ctx)
+	s.TakeNews(ctx)
 	s.makeKnown(ctx)
 	return told, "", nil
 }
 
-// madeForAll is what this data centre, if it is the home, has made for all; nil for nothing.
-func (s *Server) madeForAll(ctx context.Context) (*madeSet, error) {
-	r, _, err := s.loadMade(ctx)
-	if err != nil || r.All.Version == 0 || s.limitHome(saidLimit{}) != "" {
+// ownDynamic is what this data centre, if it is the home, has made for all; nil for nothing.
+func (s *Limits) ownDynamic(ctx context.Context) (*dynamicSet, error) {
+	r, _, err := s.dynamicDoc().Load(ctx)
+	if err != nil || r.All.Version == 0 || s.home(Definition{}) != "" {
 		return nil, err
 	}
 	return &r.All, nil
 }
 
-// adoptMade keeps what the home has made for all, if it is newer, or the home another one.
-func (s *Server) adoptMade(ctx context.Context, from string, set madeSet) error {
-	return s.editMade(ctx, func(r *madeRecord) (bool, error) {
-		if s.limitHome(saidLimit{}) != from || r.From == from && set.Version <= r.All.Version {
+// adoptDynamic keeps what the home has made for all, if it is newer, or the home another one.
+func (s *Limits) adoptDynamic(ctx context.Context, from string, set dynamicSet) error {
+	return s.editDynamic(ctx, func(r *dynamicRecord) (bool, error) {
+		if s.home(Definition{}) != from || r.From == from && set.Version <= r.All.Version {
 			return false, nil
 		}
 		r.All, r.From = set, from

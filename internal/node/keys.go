@@ -1,6 +1,7 @@
-package server
+package node
 
 import (
+	"bytes"
 	"context"
 	"crypto/rand"
 	"encoding/json"
@@ -11,6 +12,7 @@ import (
 	"time"
 
 	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/internal/checkout"
 	"github.com/headgate/headgate/internal/folder"
 	"github.com/headgate/headgate/internal/store"
 )
@@ -30,7 +32,7 @@ const (
 	keysWait   = 5 * time.Second
 	keysEvery  = 5 * time.Second
 	sealsAfter = 30 * time.Second
-	mostKeys   = 64
+	MostKeys   = 64
 )
 
 // sharedKeys keeps the keys in the store. All nodes read them every few seconds; a new
@@ -43,8 +45,8 @@ type sharedKeys struct {
 	read map[byte]time.Time // when this node first read a key; zero at its start
 }
 
-// keyRecord is what is stored of a key.
-type keyRecord struct {
+// A KeyRecord is what is stored of a key.
+type KeyRecord struct {
 	ID   byte      `json:"id"`
 	Key  []byte    `json:"key"`
 	Made time.Time `json:"made"`
@@ -52,52 +54,45 @@ type keyRecord struct {
 
 // Keys returns the keys, the one that seals first. The first node of all makes one.
 func (k *sharedKeys) Keys() ([]folder.SealingKey, error) {
-	keys, revision, err := k.load()
+	keys, err := k.load()
 	if err == nil && len(keys) == 0 {
-		return k.add(keys, revision, k.now())
+		return k.edit(func(keys []KeyRecord) ([]KeyRecord, error) {
+			if len(keys) > 0 {
+				return keys, nil
+			}
+			return addKey(keys, k.now()), nil
+		})
 	}
 	return k.order(keys), err
 }
 
 // Rotate adds a new key and forgets those that nobody can need any more.
 func (k *sharedKeys) Rotate(now time.Time) ([]folder.SealingKey, error) {
-	keys, revision, err := k.load()
-	if err != nil {
-		return nil, err
-	}
-	return k.add(keys, revision, now)
+	return k.edit(func(keys []KeyRecord) ([]KeyRecord, error) { return addKey(keys, now), nil })
 }
 
-func (k *sharedKeys) load() ([]keyRecord, uint64, error) {
+func (k *sharedKeys) load() ([]KeyRecord, error) {
 	ctx, stop := context.WithTimeout(context.Background(), keysWait)
 	defer stop()
-	return loadKeys(ctx, k.store, keysName)
+	keys, _, err := keysDoc(k.store, keysName).Load(ctx)
+	return keys, err
 }
 
 // keysOf is where the copies of another data centre's keys are.
 func keysOf(site string) string { return keysName + "." + site }
 
-// loadKeys reads the keys that are stored under a name, none if nothing is.
-func loadKeys(ctx context.Context, s store.Store, name string) ([]keyRecord, uint64, error) {
-	b, revision, err := s.Load(ctx, name)
-	if errors.Is(err, store.ErrNotFound) {
-		return nil, 0, nil
-	}
-	var keys []keyRecord
-	if err == nil {
-		err = json.Unmarshal(b, &keys)
-	}
-	if err == nil {
-		err = checkKeys(keys)
-	}
-	if err != nil {
-		return nil, 0, fmt.Errorf("read the sealing keys: %w", err)
-	}
-	return keys, revision, nil
+// keysDoc are the keys that are stored under a name.
+func keysDoc(s store.Store, name string) *store.Doc[[]KeyRecord] {
+	return &store.Doc[[]KeyRecord]{Store: s, Key: name, Decode: func(b []byte) (keys []KeyRecord, err error) {
+		if err = json.Unmarshal(b, &keys); err == nil {
+			err = CheckKeys(keys)
+		}
+		return keys, err
+	}}
 }
 
-// checkKeys refuses keys that are none.
-func checkKeys(keys []keyRecord) error {
+// CheckKeys refuses keys that are none.
+func CheckKeys(keys []KeyRecord) error {
 	seen := map[byte]bool{}
 	for _, x := range keys {
 		if x.ID == 0 || len(x.Key) != len(folder.SealingKey{}.Key) || seen[x.ID] {
@@ -105,17 +100,15 @@ func checkKeys(keys []keyRecord) error {
 		}
 		seen[x.ID] = true
 	}
-	if len(keys) > mostKeys {
-		return fmt.Errorf("%d sealing keys, and %d are the most", len(keys), mostKeys)
+	if len(keys) > MostKeys {
+		return fmt.Errorf("%d sealing keys, and %d are the most", len(keys), MostKeys)
 	}
 	return nil
 }
 
-// add writes a new key.
-func (k *sharedKeys) add(
-	keys []keyRecord, revision uint64, now time.Time,
-) ([]folder.SealingKey, error) {
-	next := keyRecord{ID: 1, Key: make([]byte, len(folder.SealingKey{}.Key)), Made: now.UTC()}
+// addKey returns the keys with a new one, without those that nobody can need any more.
+func addKey(keys []KeyRecord, now time.Time) []KeyRecord {
+	next := KeyRecord{ID: 1, Key: make([]byte, len(folder.SealingKey{}.Key)), Made: now.UTC()}
 	rand.Read(next.Key)
 	if n := len(keys); n > 0 { // oldest first
 		next.ID = keys[n-1].ID
@@ -124,52 +117,52 @@ func (k *sharedKeys) add(
 		}
 		for used := true; used || next.ID == 0; {
 			next.ID++
-			used = slices.ContainsFunc(keys, func(x keyRecord) bool { return x.ID == next.ID })
+			used = slices.ContainsFunc(keys, func(x KeyRecord) bool { return x.ID == next.ID })
 		}
 	}
-	for len(keys) >= mostKeys || len(keys) > 1 && now.Sub(keys[1].Made) > folder.KeepKeys {
+	for len(keys) >= MostKeys || len(keys) > 1 && now.Sub(keys[1].Made) > folder.KeepKeys {
 		keys = keys[1:]
 	}
-	return k.write(append(slices.Clone(keys), next), revision)
+	return append(slices.Clone(keys), next)
 }
 
 // Forget removes a key, and returns the others.
 func (k *sharedKeys) Forget(id byte) ([]folder.SealingKey, error) {
-	keys, revision, err := k.load()
-	if err != nil {
-		return nil, err
-	}
-	at := slices.IndexFunc(keys, func(x keyRecord) bool { return x.ID == id })
-	switch {
-	case at < 0:
-		return nil, folder.ErrNoKey
-	case at == len(keys)-1 || k.order(keys)[0].ID == id:
-		return nil, folder.ErrKeySeals
-	}
-	return k.write(slices.Delete(keys, at, at+1), revision)
+	return k.edit(func(keys []KeyRecord) ([]KeyRecord, error) {
+		at := slices.IndexFunc(keys, func(x KeyRecord) bool { return x.ID == id })
+		switch {
+		case at < 0:
+			return nil, folder.ErrNoKey
+		case at == len(keys)-1 || k.order(keys)[0].ID == id:
+			return nil, folder.ErrKeySeals
+		}
+		return slices.Delete(keys, at, at+1), nil
+	})
 }
 
-// write stores the keys by compare-and-set: of two nodes that do so at once one reads
-// what the other wrote.
-func (k *sharedKeys) write(keys []keyRecord, revision uint64) ([]folder.SealingKey, error) {
-	b, err := json.Marshal(keys)
-	if err != nil {
-		return nil, err
-	}
+// edit replaces the stored keys. Of two nodes that do so at once one takes what the other wrote.
+func (k *sharedKeys) edit(edit func([]KeyRecord) ([]KeyRecord, error)) ([]folder.SealingKey, error) {
 	ctx, stop := context.WithTimeout(context.Background(), keysWait)
 	defer stop()
-	_, err = k.store.CompareAndSwap(ctx, keysName, revision, b)
-	if errors.Is(err, store.ErrConflict) {
-		keys, _, err = k.load()
-	}
+	var keys []KeyRecord
+	lost := false // to another node
+	_, err := keysDoc(k.store, keysName).Edit(ctx, func(now *[]KeyRecord) (changed bool, err error) {
+		if keys = *now; lost {
+			return false, nil
+		}
+		lost = true
+		keys, err = edit(keys)
+		*now = keys
+		return err == nil, err
+	})
 	if err != nil {
-		return nil, fmt.Errorf("write the sealing keys: %w", err)
+		return nil, err
 	}
 	return k.order(keys), nil
 }
 
 // order puts the key that seals first: the newest that all know, or the only one.
-func (k *sharedKeys) order(keys []keyRecord) (all []folder.SealingKey) {
+func (k *sharedKeys) order(keys []KeyRecord) (all []folder.SealingKey) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	start := k.read == nil
@@ -216,20 +209,20 @@ func ringOf(keys []folder.SealingKey, others []siteKeys) headgate.SealingKeys {
 // siteKeys are copies of the keys of another data centre.
 type siteKeys struct {
 	site string
-	keys []keyRecord
+	keys []KeyRecord
 }
 
 // keysOfOthers reads the copies of the keys of the other data centres. What cannot be read
 // now stays as it was. The caller holds ring, or is alone.
-func (k *durable) keysOfOthers() []siteKeys {
-	if !k.linked() {
+func (k *Node) keysOfOthers() []siteKeys {
+	if !k.Linked() {
 		return nil
 	}
 	ctx, stop := context.WithTimeout(context.Background(), keysWait)
 	defer stop()
 	var all []siteKeys
-	for i, name := range k.node.Datacenters.Others {
-		keys, _, err := loadKeys(ctx, k.keysFrom(), keysOf(name))
+	for i, name := range k.Config.Datacenters.Others {
+		keys, _, err := keysDoc(k.keysFrom(), keysOf(name)).Load(ctx)
 		if err != nil {
 			k.log.Warn("sealing keys of another data centre not read", "datacenter", name, "error", err)
 			if k.others != nil {
@@ -240,4 +233,42 @@ func (k *durable) keysOfOthers() []siteKeys {
 	}
 	k.others = all
 	return all
+}
+
+// OwnKeys returns the keys of this data center.
+func (k *Node) OwnKeys(ctx context.Context) ([]KeyRecord, error) {
+	keys, _, err := keysDoc(k.store, keysName).Load(ctx)
+	return keys, err
+}
+
+// TakeKeys keeps the keys of another data center.
+func (k *Node) TakeKeys(ctx context.Context, site string, keys []KeyRecord) error {
+	news := false
+	same := func(a, b KeyRecord) bool {
+		return a.ID == b.ID && bytes.Equal(a.Key, b.Key) && a.Made.Equal(b.Made)
+	}
+	_, err := keysDoc(k.store, keysOf(site)).Edit(ctx, func(was *[]KeyRecord) (bool, error) {
+		news = !slices.EqualFunc(*was, keys, same)
+		*was = keys
+		return news, nil
+	})
+	if err != nil || !news {
+		return err
+	}
+	k.log.Info("sealing keys of another data centre taken", "datacenter", site, "keys", len(keys))
+	return k.RereadKeys()
+}
+
+// signWith derives the signing keys from the sealing keys, and from those of others.
+func (k *Node) signWith(keys []folder.SealingKey, others []siteKeys) error {
+	var own, far []checkout.Secret
+	for _, x := range keys {
+		own = append(own, checkout.Secret{Key: x.Key, Made: x.Made})
+	}
+	for _, site := range others {
+		for _, x := range site.keys {
+			far = append(far, checkout.Secret{Key: [32]byte(x.Key), Made: x.Made})
+		}
+	}
+	return k.Signing.Set(own, far)
 }

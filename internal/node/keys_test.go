@@ -1,4 +1,4 @@
-package server
+package node
 
 import (
 	"errors"
@@ -47,4 +47,19 @@ func TestASharedKeyIsForgotten(t *testing.T) {
 	if got := ids(a); !slices.Equal(got, []byte{2}) {
 		t.Errorf("keys %v, want 2", got)
 	}
+}
+
+// Whatever another data center sends as keys can be ordered, or is refused.
+func FuzzKeys(f *testing.F) {
+	f.Add([]byte(`[{"id":1,"key":"AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=","made":"2026-01-02T03:04:05Z"}]`))
+	f.Add([]byte(`[{"id":0}]`))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		keys, err := keysDoc(nil, keysName).Decode(b)
+		if err != nil {
+			return
+		}
+		if all := (&sharedKeys{now: time.Now}).order(keys); len(all) != len(keys) {
+			t.Errorf("%q: %d of %d keys", b, len(all), len(keys))
+		}
+	})
 }

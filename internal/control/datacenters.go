@@ -1,4 +1,4 @@
-package server
+package control
 
 import (
 	"bytes"
@@ -7,11 +7,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"sync"
 	"time"
 
 	"github.com/headgate/headgate/internal/config"
 	"github.com/headgate/headgate/internal/join"
+	"github.com/headgate/headgate/internal/node"
 	"github.com/headgate/headgate/internal/store"
 )
 
@@ -22,6 +24,8 @@ import (
 // Parameters of what data centres ask each other. Chosen: a key is known everywhere well
 // before it seals (sealsAfter), and the megabyte that NATS carries has room left.
 const (
+	complainEvery = 10 * time.Second // between complaints that one does not answer
+
 	shareEvery  = 5 * time.Second
 	shareAgain  = time.Second     // after one that failed
 	shareWait   = 3 * time.Second // for an answer, and for the store
@@ -37,23 +41,22 @@ const (
 const (
 	shareName = ".share" // is asked for all of it
 	pullName  = ".pull"  // is told that there is something new to ask for
-	madeName  = "made"   // is told to the own store nodes: keys or changes are new here
 )
 
 // A share is what one data centre lets another have.
 type share struct {
-	Site string       `json:"site"` // who says it
-	Keys []keyRecord  `json:"keys"` // its own, never those of a third
-	Live []sharedLive `json:"live"`
+	Site string           `json:"site"` // who says it
+	Keys []node.KeyRecord `json:"keys"` // its own, never those of a third
+	Live []sharedRoom     `json:"live"`
 	// Limits are changes of limits that all data centres share: the home alone has any.
 	Limits []sharedLimit `json:"limits,omitempty"`
 	// Made are the limits of all data centres that were made: the home alone has any.
-	Made *madeSet `json:"made,omitempty"`
+	Made *dynamicSet `json:"made,omitempty"`
 }
 
-// A sharedLive is the live changes of a room, whoever has made them, or that it has none
+// A sharedRoom is the live changes of a room, whoever has made them, or that it has none
 // any more. It has no fingerprint: the file of each data centre is its own.
-type sharedLive struct {
+type sharedRoom struct {
 	Room    string            `json:"room"`
 	Version uint64            `json:"version"`
 	Site    string            `json:"site"`
@@ -62,23 +65,9 @@ type sharedLive struct {
 	By      string            `json:"by"`
 }
 
-// linked tells whether the rooms are one with those of other data centres.
-func (k *durable) linked() bool { return k.node.Datacenters != nil }
-
-// first tells whether this node is the one of its data centre that asks the others: the
-// living store node whose name sorts first. While nodes disagree two ask, without harm.
-func (k *durable) first() bool {
-	for _, n := range k.rooms.Nodes() {
-		if n.Hosts && n.Alive {
-			return n.Name == k.node.Node
-		}
-	}
-	return true
-}
-
 // A link is the way to another data centre, as one store node has it.
 type link struct {
-	s    *Server
+	s    *Sharing
 	name string // of the other
 	bus  *store.Bus
 	told chan struct{} // it has something new
@@ -87,16 +76,33 @@ type link struct {
 	unheard time.Time // since when it does not answer; zero: it does
 }
 
-// share lets the other data centres have what they need of this one, and takes what they
+// Sharing shares keys, live changes and limits with the other data centers.
+type Sharing struct {
+	node    *node.Node
+	log     *slog.Logger
+	changes *RoomChanges
+	limits  *Limits
+	rooms   func() []*config.Room // of the file, as of now
+}
+
+// NewSharing returns what shares the changes of rooms and limits. rooms are those of the
+// configuration as of now.
+func NewSharing(
+	n *node.Node, changes *RoomChanges, limits *Limits, rooms func() []*config.Room, log *slog.Logger,
+) *Sharing {
+	return &Sharing{n, log, changes, limits, rooms}
+}
+
+// Run lets the other data centres have what they need of this one, and takes what they
 // have, until ctx ends. Workers have no links.
-func (s *Server) share(ctx context.Context) error {
-	k := s.durable
-	if k.engine == nil || !k.linked() {
+func (s *Sharing) Run(ctx context.Context) error {
+	k := s.node
+	if k.Engine == nil || !k.Linked() {
 		return nil
 	}
 	var links []*link
-	for _, name := range k.node.Datacenters.Others {
-		l := &link{s: s, name: name, bus: store.NewBus(k.engine.Cross(name)), told: make(chan struct{}, 1)}
+	for _, name := range k.Config.Datacenters.Others {
+		l := &link{s: s, name: name, bus: store.NewBus(k.Engine.Cross(name)), told: make(chan struct{}, 1)}
 		stop, err := l.open()
 		if err != nil {
 			return err
@@ -104,7 +110,7 @@ func (s *Server) share(ctx context.Context) error {
 		defer stop()
 		links = append(links, l)
 	}
-	stop, err := k.bus.Hear(madeName, func([]byte) {
+	stop, err := k.Bus.Hear(node.DatacentersTopic, func([]byte) {
 		for _, l := range links {
 			l.tell()
 		}
@@ -113,7 +119,7 @@ func (s *Server) share(ctx context.Context) error {
 		return err
 	}
 	defer stop()
-	unserve, err := s.serveLimits()
+	unserve, err := s.limits.serve()
 	if err != nil {
 		return err
 	}
@@ -128,14 +134,14 @@ func (s *Server) share(ctx context.Context) error {
 
 // open answers the other end until stop is called.
 func (l *link) open() (stop func(), err error) {
-	own := l.s.durable.node.Datacenters.Own
+	own := l.s.node.Config.Datacenters.Own
 	silent, err := l.bus.Serve(own+shareName, func(ctx context.Context, _ []byte) []byte {
 		return l.answer(ctx)
 	})
 	if err != nil {
 		return nil, err
 	}
-	deny, err := l.bus.Serve(own+changeName, l.s.answerLimit)
+	deny, err := l.bus.Serve(own+changeName, l.s.limits.answer)
 	if err != nil {
 		silent()
 		return nil, err
@@ -167,7 +173,7 @@ func (l *link) tell() {
 func (l *link) run(ctx context.Context) {
 	for turn, now := 0, true; ; turn++ {
 		next := shareEvery
-		if (now || turn%shareSeldom == 0 || l.s.durable.first()) && !l.pull(ctx) {
+		if (now || turn%shareSeldom == 0 || l.s.node.IsFirst()) && !l.pull(ctx) {
 			next = shareAgain
 		}
 		now = false
@@ -176,7 +182,7 @@ func (l *link) run(ctx context.Context) {
 			return
 		case <-l.told:
 			now = true
-			if !l.s.durable.first() {
+			if !l.s.node.IsFirst() {
 				pause(ctx, shareLate)
 			}
 		case <-time.After(next):
@@ -209,13 +215,13 @@ func (l *link) pull(ctx context.Context) bool {
 		}
 		return true
 	}
-	err = l.s.durable.takeKeys(ctx, l.name, x.Keys)
+	err = l.s.node.TakeKeys(ctx, l.name, x.Keys)
 	for i := range x.Live {
 		err = errors.Join(err, l.s.adopt(ctx, &x.Live[i]))
 	}
-	err = errors.Join(err, l.s.takeShared(ctx, l.name, x.Limits))
+	err = errors.Join(err, l.s.limits.takeShared(ctx, l.name, x.Limits))
 	if x.Made != nil {
-		err = errors.Join(err, l.s.adoptMade(ctx, l.name, *x.Made))
+		err = errors.Join(err, l.s.limits.adoptDynamic(ctx, l.name, *x.Made))
 	}
 	if err != nil && l.grumble.due("not kept") {
 		l.s.log.Warn("keys and changes of another data centre not kept yet", "datacenter", l.name,
@@ -230,7 +236,7 @@ func (l *link) missed(ctx context.Context, err error) {
 	case errors.Is(ctx.Err(), context.Canceled):
 	case l.unheard.IsZero():
 		l.unheard = time.Now()
-	case time.Since(l.unheard) > clusterTell && l.grumble.due("silent"):
+	case time.Since(l.unheard) > complainEvery && l.grumble.due("silent"):
 		l.s.log.Warn("another data centre does not answer: its new sealing keys and live changes are not "+
 			"known here", "datacenter", l.name, "since", l.unheard, "error", err)
 	}
@@ -238,7 +244,7 @@ func (l *link) missed(ctx context.Context, err error) {
 
 // heard notes that the other end answers.
 func (l *link) heard() {
-	if !l.unheard.IsZero() && time.Since(l.unheard) > clusterTell {
+	if !l.unheard.IsZero() && time.Since(l.unheard) > complainEvery {
 		l.s.log.Info("another data centre answers again", "datacenter", l.name)
 	}
 	l.unheard = time.Time{}
@@ -286,38 +292,47 @@ func (l *link) answer(ctx context.Context) []byte {
 }
 
 // ownShare is what this data centre lets others have.
-func (s *Server) ownShare(ctx context.Context) ([]byte, error) {
-	keys, _, err := loadKeys(ctx, s.durable.store, keysName)
+func (s *Sharing) ownShare(ctx context.Context) ([]byte, error) {
+	keys, err := s.node.OwnKeys(ctx)
 	if err != nil {
 		return nil, err
 	}
-	x := share{Site: s.durable.node.Datacenters.Own, Keys: keys}
-	if x.Live, err = s.ownLive(ctx); err != nil {
+	x := share{Site: s.node.Config.Datacenters.Own, Keys: keys}
+	if x.Live, err = s.own(ctx); err != nil {
 		return nil, err
 	}
-	if x.Limits, err = s.ownLimits(ctx); err != nil {
+	if x.Limits, err = s.limits.ownChanges(ctx); err != nil {
 		return nil, err
 	}
-	if x.Made, err = s.madeForAll(ctx); err != nil {
+	if x.Made, err = s.limits.ownDynamic(ctx); err != nil {
 		return nil, err
 	}
 	return json.Marshal(x)
 }
 
-// ownLive are the live changes of all rooms, as they are known here.
-func (s *Server) ownLive(ctx context.Context) ([]sharedLive, error) {
-	all := []sharedLive{}
-	for _, g := range s.set.Load().gates {
-		value, _, err := s.loadLive(ctx, g.file.Name)
+// own are the live changes of all rooms, as they are known here.
+func (s *Sharing) own(ctx context.Context) ([]sharedRoom, error) {
+	all := []sharedRoom{}
+	for _, file := range s.rooms() {
+		x, ok, err := s.changes.own(ctx, file)
 		if err != nil {
 			return nil, err
 		}
-		if rec, ok := s.readLive(g, value); ok {
-			all = append(all, sharedLive{Room: g.file.Name, Version: rec.Version, Site: rec.Site,
-				Pairs: rec.Pairs, At: rec.At, By: rec.By})
+		if ok {
+			all = append(all, x)
 		}
 	}
 	return all, nil
+}
+
+// adopt keeps the live changes of a room, if it is here now. Else it is asked for again.
+func (s *Sharing) adopt(ctx context.Context, x *sharedRoom) error {
+	for _, file := range s.rooms() {
+		if file.Name == x.Room {
+			return s.changes.adopt(ctx, file, x)
+		}
+	}
+	return nil
 }
 
 // parseShare reads what a data centre says. The errors hold nothing of it, as there are
@@ -341,7 +356,7 @@ func parseShare(b []byte, from string) (*share, error) {
 	case len(x.Keys) == 0:
 		return nil, errors.New("it has no sealing key")
 	}
-	if err := checkKeys(x.Keys); err != nil {
+	if err := node.CheckKeys(x.Keys); err != nil {
 		return nil, err
 	}
 	seen := map[string]bool{}
@@ -366,91 +381,4 @@ func parseShare(b []byte, from string) (*share, error) {
 		return nil, errors.New("what it says of limits that were made is damaged")
 	}
 	return &x, nil
-}
-
-// takeKeys keeps the keys of another data centre.
-func (k *durable) takeKeys(ctx context.Context, site string, keys []keyRecord) error {
-	b, err := json.Marshal(keys)
-	if err != nil {
-		return err
-	}
-	for {
-		old, revision, err := k.store.Load(ctx, keysOf(site))
-		switch {
-		case errors.Is(err, store.ErrNotFound):
-		case err != nil:
-			return fmt.Errorf("read the sealing keys of %s: %w", site, err)
-		case bytes.Equal(old, b):
-			return nil
-		}
-		_, err = k.store.CompareAndSwap(ctx, keysOf(site), revision, b)
-		switch {
-		case errors.Is(err, store.ErrConflict) && ctx.Err() == nil:
-			continue // another node asks as well
-		case err != nil:
-			return fmt.Errorf("write the sealing keys of %s: %w", site, err)
-		}
-		k.log.Info("sealing keys of another data centre taken", "datacenter", site, "keys", len(keys))
-		return k.rereadKeys()
-	}
-}
-
-// adopt keeps the live changes that another data centre has of a room, if they are newer
-// than what is known here. A room that is not here now is asked for again.
-func (s *Server) adopt(ctx context.Context, x *sharedLive) error {
-	g := s.set.Load().find(x.Room)
-	if g == nil {
-		return nil
-	}
-	rec := liveRecord{Pairs: x.Pairs, At: x.At, By: x.By, Version: x.Version, Site: x.Site}
-	var err error
-	if rec.Fingerprint, err = g.file.Fingerprint(); err != nil {
-		return err
-	}
-	value, err := json.Marshal(rec)
-	if err != nil {
-		return err
-	}
-	for {
-		before, revision, err := s.loadLive(ctx, x.Room)
-		if err != nil {
-			return err
-		}
-		if was, ok := s.readLive(g, before); ok && !rec.after(&was) {
-			return nil
-		}
-		_, err = s.store.CompareAndSwap(ctx, liveKey(x.Room), revision, value)
-		switch {
-		case errors.Is(err, store.ErrConflict) && ctx.Err() == nil:
-			continue
-		case err != nil:
-			return fmt.Errorf("write %s: %w", liveKey(x.Room), err)
-		}
-		break
-	}
-	s.log.Info("change of another data centre kept", "room", x.Room, "datacenter", x.Site, "by", x.By)
-	if _, err := config.Amend(&g.file, x.Pairs); err != nil {
-		s.log.Warn("change of another data centre does not fit the configuration here, and is not in force",
-			"room", x.Room, "datacenter", x.Site, "error", err)
-	}
-	s.tellLive(x.Room)
-	return nil
-}
-
-// tellMade lets the other data centres, by way of the store nodes, hear that keys or live
-// changes are new here.
-func (k *durable) tellMade() {
-	if !k.linked() {
-		return
-	}
-	if err := k.bus.Tell(madeName, nil); err != nil {
-		k.log.Warn("other data centres not told of what is new: they ask by themselves", "error", err)
-	}
-}
-
-// tellMade tells the own nodes and the other data centres that the live changes of a room
-// are new.
-func (s *Server) tellMade(room string) {
-	s.tellLive(room)
-	s.durable.tellMade()
 }
