@@ -2,14 +2,21 @@ package server
 
 import (
 	"bufio"
+	"bytes"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptest"
+	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
+
+	"golang.org/x/net/http2"
+	"golang.org/x/net/http2/hpack"
 )
 
 // lineOrigin is an origin that keeps the bytes of each request line, and the Host.
@@ -388,6 +395,272 @@ func TestWalls1AShadowRefusesNobody(t *testing.T) {
 			if r := raw(t, visitors, line("POST", target,
 				"")); r.body != "origin" && !strings.Contains(target, "x/../../") {
 				t.Errorf("%s: POST %s: %d", key, target, r.StatusCode)
+			}
+		}
+	}
+}
+
+// OPTIONS and HEAD once passed with any path, cookies and bodies, also while the room was closed.
+func TestOptionsAndHeadAreNoWayAround(t *testing.T) {
+	var asked, cookies atomic.Int64
+	origin := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		asked.Add(1)
+		if r.Header["Cookie"] != nil {
+			cookies.Add(1)
+		}
+		http.SetCookie(w, &http.Cookie{Name: "session", Value: "of the origin"})
+		w.Header().Set("X-Origin", "1")
+		fmt.Fprint(w, "the page, rendered whole")
+	}))
+	defer origin.Close()
+	const limits = "origin: ORIGIN, total_active_users: 1, new_users_per_minute: 100"
+	visitors, operators, _ := start(t, origin.URL, "  - {name: full, path: /full, "+limits+"}\n"+
+		"  - {name: shut, path: /shut, closed: true, "+limits+"}\n"+
+		"  - {name: soon, path: /soon, opens_at: 2100-01-01T00:00:00Z, "+limits+"}\n"+
+		"  - {name: free, path: /free, "+limits+"}\n"+
+		"  - {name: asis, path: /asis, closed: true, exclude: {methods: [OPTIONS, HEAD]}, "+limits+"}\n")
+	var inside strings.Builder // has the one slot
+	for _, c := range get(t, visitors+"/full", "").Cookies() {
+		inside.WriteString(c.Name + "=" + c.Value + "; ")
+	}
+	const preflight = "Origin: https://a.example\r\nAccess-Control-Request-Method: PUT\r\n"
+	for _, x := range []struct {
+		what, line, headers string
+		passes, cookie      bool
+	}{
+		{"a preflight", "OPTIONS /%s", preflight + "Cookie: session=1\r\n", true, false},
+		{"OPTIONS", "OPTIONS /%s", "", false, false},
+		{"without Origin", "OPTIONS /%s", "Access-Control-Request-Method: PUT\r\n", false, false},
+		{"without the method", "OPTIONS /%s", "Origin: https://a.example\r\n", false, false},
+		{"with a body", "OPTIONS /%s", preflight + "Content-Length: 1\r\n", false, false},
+		{"with a chunked body", "OPTIONS /%s", preflight + "Transfer-Encoding: chunked\r\n", false, false},
+		{"HEAD", "HEAD /%s", "Cookie: session=1\r\n", false, false},
+	} {
+		for _, room := range []string{"full", "shut", "soon"} {
+			asked.Store(0)
+			cookies.Store(0)
+			c, _ := dial(t, visitors)
+			body := ""
+			if x.what == "with a body" {
+				body = "x"
+			} else if x.what == "with a chunked body" {
+				body = "1\r\nx\r\n0\r\n\r\n"
+			}
+			fmt.Fprintf(c, x.line+" HTTP/1.1\r\nHost: x\r\nConnection: close\r\n"+x.headers+"\r\n"+body, room)
+			all, err := io.ReadAll(c)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := asked.Load() > 0; got != x.passes {
+				t.Errorf("%s, room %s: at the origin %v, want %v: %s", x.what, room, got, x.passes, all)
+			}
+			if cookies.Load() > 0 || contains(all, "of the origin") || contains(all, "rendered") {
+				t.Errorf("%s, room %s: cookies at the origin %d, answer %s", x.what, room, cookies.Load(), all)
+			}
+			if !x.passes && !contains(all, " 503 ") {
+				t.Errorf("%s, room %s: %s", x.what, room, all)
+			}
+		}
+	}
+	head := func(method, path, cookie string) *http.Response {
+		asked.Store(0)
+		cookies.Store(0)
+		r, err := http.NewRequestWithContext(t.Context(), method, visitors+path, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Header.Set("Cookie", cookie)
+		res, err := http.DefaultTransport.RoundTrip(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		res.Body.Close()
+		return res
+	}
+	for range 3 { // a monitor takes no slot
+		if res := head("HEAD", "/free", "session=1"); res.StatusCode != 200 || asked.Load() != 1 ||
+			cookies.Load() != 0 || len(res.Cookies()) != 0 {
+			t.Errorf("HEAD in a room with a free slot: %d, cookies %d %v", res.StatusCode, cookies.Load(), res.Cookies())
+		}
+	}
+	if res := get(t, visitors+"/free", ""); res.StatusCode != 200 {
+		t.Errorf("HEAD has taken the slot: %d", res.StatusCode)
+	}
+	for _, method := range []string{"HEAD", "OPTIONS"} { // with a pass every method passes
+		if res := head(method, "/full", inside.String()); res.StatusCode != 200 || cookies.Load() != 1 ||
+			len(res.Cookies()) == 0 {
+			t.Errorf("%s of a visitor inside: %d, cookies %d %v", method, res.StatusCode, cookies.Load(), res.Cookies())
+		}
+		if res := head(method, "/asis", "session=1"); res.StatusCode != 200 || cookies.Load() != 1 {
+			t.Errorf("%s that the file excludes: %d, cookies %d", method, res.StatusCode, cookies.Load())
+		}
+	}
+	if s := status(t, operators); s.ActiveUsers != 1 {
+		t.Errorf("%d are inside", s.ActiveUsers)
+	}
+}
+
+// A monitor that asks by HEAD must not take the waiting page for the site.
+func TestHeadThatWaitsIs503(t *testing.T) {
+	for _, code := range []string{"200", "202", "429", "503"} {
+		visitors, _, _ := start(t, "http://127.0.0.1:1", "  - {name: shut, origin: ORIGIN, closed: true, "+
+			"total_active_users: 1, new_users_per_minute: 100, queueing_status_code: "+code+"}\n")
+		page := askRaw(t, visitors, "GET / HTTP/1.1\r\nHost: x\r\nAccept: text/html\r\n\r\n")
+		if page.Status[:3] != code {
+			t.Fatalf("the page has %s, not %s", page.Status, code)
+		}
+		for _, accept := range []string{"text/html", "application/json", "*/*", "image/png"} {
+			res := askRaw(t, visitors, "HEAD / HTTP/1.1\r\nHost: x\r\nAccept: "+accept+"\r\n\r\n")
+			if res.StatusCode != 503 || res.Header.Get("Retry-After") == "" {
+				t.Errorf("HEAD for %s where pages have %s: %s, Retry-After %q", accept, code, res.Status,
+					res.Header.Get("Retry-After"))
+			}
+		}
+	}
+}
+
+func contains(all []byte, text string) bool { return bytes.Contains(all, []byte(text)) }
+
+// crumbs sends a request over HTTP/2 with each cookie line in a field of its own, as RFC 9113 §8.2.3
+// allows, and returns the status of the answer.
+func crumbs(t *testing.T, url string, lines []string) (status string) {
+	t.Helper()
+	c, err := net.Dial("tcp", strings.TrimPrefix(url, "http://"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	var block bytes.Buffer
+	enc := hpack.NewEncoder(&block)
+	field := func(name, value string) { enc.WriteField(hpack.HeaderField{Name: name, Value: value}) }
+	field(":method", "GET")
+	field(":scheme", "http")
+	field(":authority", strings.TrimPrefix(url, "http://"))
+	field(":path", "/")
+	field("accept", "text/html")
+	for _, l := range lines {
+		field("cookie", l)
+	}
+	io.WriteString(c, http2.ClientPreface)
+	f := http2.NewFramer(c, c)
+	f.ReadMetaHeaders = hpack.NewDecoder(4096, nil)
+	f.WriteSettings()
+	const piece = 16 << 10
+	b := block.Bytes()
+	n := min(piece, len(b))
+	f.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: b[:n], EndStream: true,
+		EndHeaders: n == len(b)})
+	for b = b[n:]; len(b) > 0; b = b[n:] {
+		n = min(piece, len(b))
+		f.WriteContinuation(1, n == len(b), b[:n])
+	}
+	for {
+		frame, err := f.ReadFrame()
+		if err != nil {
+			return err.Error()
+		}
+		switch frame := frame.(type) {
+		case *http2.MetaHeadersFrame:
+			return frame.PseudoValue("status")
+		case *http2.GoAwayFrame:
+			return frame.ErrCode.String()
+		}
+	}
+}
+
+// Cookies of 4 kB in fragments do not hide a pass, do not stand in for one, and reach the origin
+// whole, without ours.
+func TestCookiesInFragments(t *testing.T) {
+	var seen atomic.Pointer[http.Header]
+	origin := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		seen.Store(&r.Header)
+	}))
+	t.Cleanup(origin.Close)
+	visitors, _, _ := start(t, origin.URL, "  - {name: shop, origin: ORIGIN, total_active_users: 1, "+
+		"new_users_per_minute: 100, session_duration: 10m}\n")
+	pass := get(t, visitors, "").cookie
+	name, value, _ := strings.Cut(pass, "=")
+	var big []string
+	for i := range 12 {
+		big = append(big, fmt.Sprintf("c%d=", i)+strings.Repeat("v", 4090))
+	}
+	forged := make([]string, 250)
+	for i := range forged {
+		forged[i] = name + "=" + value[:len(value)-2] + "AA"
+	}
+	near := []string{"x" + name + "=1", name + "x=1", "q=\"" + name + "\"", "="}
+	for _, c := range []struct {
+		what  string
+		lines []string
+		want  string
+		kept  []string
+	}{
+		{"last of many", slices.Concat(big, []string{pass}), "200", big},
+		{"first of many", slices.Concat([]string{pass}, big), "200", big},
+		{"in one line with others", []string{big[0] + "; " + pass + ";" + big[1]}, "200", big[:2]},
+		{"between forged ones", slices.Concat(forged[:100], []string{pass}, forged[:100]), "200", nil},
+		{"beside names that are like it", slices.Concat(near, []string{pass}), "200", near[:1]},
+		{"in two pieces", []string{pass[:len(pass)/2], pass[len(pass)/2:]}, "503", nil},
+		{"forged ones alone", forged, "503", nil},
+		{"too many", slices.Concat(big, big[:5], []string{pass}), "431", nil},
+		{"once more", []string{pass}, "200", nil},
+	} {
+		seen.Store(nil)
+		if got := crumbs(t, visitors, c.lines); got != c.want {
+			t.Errorf("%s: %s, want %s", c.what, got, c.want)
+		}
+		h := seen.Load()
+		if (h != nil) != (c.want == "200") {
+			t.Errorf("%s: the origin was asked: %v", c.what, h != nil)
+		}
+		if h == nil {
+			continue
+		}
+		cookies := "; " + strings.Join((*h)["Cookie"], "; ") + ";"
+		if strings.Contains(cookies, " "+name+"=") || strings.Contains(cookies, value) {
+			t.Errorf("%s: the origin reads our cookie", c.what)
+		}
+		for _, line := range c.kept {
+			if !strings.Contains(cookies, "; "+line+";") {
+				t.Errorf("%s: the origin misses %.20s…", c.what, line)
+			}
+		}
+	}
+}
+
+// A sibling host can set cookies of the common domain, but none with __Host-: what it got for
+// itself never stands in for a visitor's own cookie.
+func TestACookieOfASiblingHostCostsNobodyAPlace(t *testing.T) {
+	visitors, _, _ := start(t, "http://127.0.0.1:1", "  - {name: shop, origin: ORIGIN, total_active_users: 1, "+
+		"new_users_per_minute: 100, queue_all: true}\n  - {name: free, host: free.example, origin: ORIGIN, "+
+		"total_active_users: 1, new_users_per_minute: 100, queue_all: true}\ntrusted_proxies: [127.0.0.1]\n")
+	ask := func(host, more string) (cookie, number string) {
+		res := askRaw(t, visitors, "GET / HTTP/1.1\r\nHost: "+host+"\r\nX-Forwarded-Proto: https\r\n"+
+			"Accept: application/json\r\nConnection: close\r\n"+more+"\r\n")
+		b, err := io.ReadAll(res.Body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, c := range res.Cookies() {
+			cookie = c.Name + "=" + c.Value
+		}
+		_, number, _ = strings.Cut(string(b), `"number":`)
+		number, _, _ = strings.Cut(number, ",")
+		return cookie, number
+	}
+	own, place := ask("x", "")
+	foreign, _ := ask("x", "") // of the same second or a later one
+	other, _ := ask("free.example", "")
+	for what, tossed := range map[string]string{
+		"a place behind": strings.TrimPrefix(foreign, "__Host-"),
+		"another room's": strings.Replace(other, "__Host-__cfwaitingroom_free", "__cfwaitingroom_shop", 1),
+		"none":           "__cfwaitingroom_shop=AAAA",
+	} {
+		for _, line := range []string{tossed + "; " + own, own + "; " + tossed,
+			own + "\r\nCookie: " + tossed} {
+			set, got := ask("x", "Cookie: "+line+"\r\n")
+			if got != place || set != "" && !strings.HasPrefix(set, "__Host-") {
+				t.Errorf("%s: the place is %s, not %s, and the answer sets %q", what, got, place, set)
 			}
 		}
 	}
