@@ -1,6 +1,7 @@
 package server
 
 import (
+	"context"
 	"regexp"
 	"slices"
 	"time"
@@ -8,10 +9,11 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"golang.org/x/sys/unix"
 
 	"github.com/headgate/headgate"
-
 	"github.com/headgate/headgate/internal/api"
+	"github.com/headgate/headgate/internal/dashboard"
 )
 
 // adminAPI answers operators and probes, on an address of its own.
@@ -27,13 +29,13 @@ func (s *Server) adminAPI() *api.API {
 		Tokens: api.NewTokens(s.dataFolder(), s.log),
 		Audit:  api.NewAudit(s.dataFolder()),
 		Keys: api.Keys{
-			List:   s.durable.listKeys,
-			Rotate: func() (api.Rotated, error) { return s.durable.rotateKeys(time.Now()) },
-			Forget: s.durable.forgetKey,
+			List:   s.node.ListKeys,
+			Rotate: func() (api.Rotated, error) { return s.node.RotateKeys(time.Now()) },
+			Forget: s.node.ForgetKey,
 		},
 		Limits: api.Limits{
-			Rules: s.limits.rules, Keys: s.limits.rules, Style: s.limits.style, Source: s.limits.source,
-			Change: s.changeLimit, Make: s.makeLimit, Remove: s.removeLimit,
+			Rules: s.limits.Rules, Keys: s.limits.Rules, Style: s.limits.style, Source: s.limits.Source,
+			Change: s.limits.Change, Make: s.limits.Make, Remove: s.limits.Remove,
 		},
 		Queues: s.jobs.all,
 
@@ -47,7 +49,7 @@ func (s *Server) adminAPI() *api.API {
 		Metrics: promhttp.HandlerFor(gather, promhttp.HandlerOpts{
 			EnableOpenMetrics: true, MaxRequestsInFlight: mostScrapes,
 		}),
-		JWKS: s.durable.signing,
+		JWKS: s.node.Signing,
 
 		ParentIn: s.traces.ParentIn,
 	})
@@ -175,7 +177,7 @@ func (c *collector) process(ch chan<- prometheus.Metric) {
 		"1 if the configuration was good when it was read last.", good)
 	send("headgate_config_last_reload_success_timestamp_seconds",
 		"When a good configuration was read last.", float64(read.good.UnixMilli())/1000)
-	for to, n := range c.s.durable.rooms.SentTo() {
+	for to, n := range c.s.node.Rooms.SentTo() {
 		ch <- prometheus.MustNewConstMetric(prometheus.NewDesc("headgate_site_messages_total",
 			"Messages sent to another data centre.", []string{"to"}, nil),
 			prometheus.CounterValue, float64(n), to)
@@ -244,4 +246,171 @@ func (c *collector) record(ch chan<- prometheus.Metric, st *headgate.Status) {
 	gauge("headgate_record_quiet_seconds",
 		"Nobody new is let in for so long: the record was older than what was told.", st.Record.Quiet)
 	gauge("headgate_record_damaged", "1 if the record cannot be read.", damaged)
+}
+
+// counted tells who counts a room, how old that is, and what bounds it.
+func (c *collector) counted(ch chan<- prometheus.Metric, st *headgate.Status) {
+	gauge := func(name, help string, v float64) {
+		d := prometheus.NewDesc(name, help, []string{"room"}, nil)
+		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, st.Name)
+	}
+	hosted := 0.0
+	if st.Hosted {
+		hosted = 1
+	}
+	ch <- prometheus.MustNewConstMetric(prometheus.NewDesc("headgate_room_hosted",
+		"1 if this process counts the room, of all of its data centre.",
+		[]string{"room", "datacenter"}, nil),
+		prometheus.GaugeValue, hosted, st.Name, c.s.node.About.Datacenter)
+	gauge("headgate_room_state_age_seconds",
+		"Since who counts the room has told this process of it, -1 never.", st.Record.Told)
+	gauge("headgate_active_users_bound",
+		"What bounds visitors inside now: the limit, or that of before until enough have left.",
+		float64(st.Bound.Active))
+	gauge("headgate_new_users_bound",
+		"What bounds new visitors within a minute now, as headgate_active_users_bound.",
+		float64(st.Bound.New))
+	wait := st.MaxWaitSeconds
+	if st.WaitingUsers == 0 && st.Status == "not_queueing" {
+		wait = 0
+	}
+	gauge("headgate_estimated_wait_seconds",
+		"How long the last in the line is expected to wait, -1 nobody knows.", wait)
+}
+
+// node tells of the machine and of the others of the cluster.
+func (c *collector) node(ch chan<- prometheus.Metric) {
+	gauge := func(name, help string, v float64) {
+		ch <- prometheus.MustNewConstMetric(prometheus.NewDesc(name, help, nil, nil),
+			prometheus.GaugeValue, v)
+	}
+	if free, size, ok := disk(c.s.cfg.Data); ok {
+		gauge("headgate_data_free_bytes", "What headgate may still write to the disk of its data folder.",
+			float64(free))
+		gauge("headgate_data_size_bytes", "Size of that disk.", float64(size))
+	}
+	ch <- prometheus.MustNewConstMetric(prometheus.NewDesc("headgate_refused_connections_total",
+		"Connections closed because their address had too many.", nil, nil),
+		prometheus.CounterValue, float64(c.s.conns.Refused()))
+	if !c.ends.IsZero() {
+		gauge("headgate_cluster_certificate_expires_timestamp_seconds",
+			"When this node's certificate in the cluster expires.", float64(c.ends.Unix()))
+	}
+	nodes := c.s.node.Rooms.Nodes()
+	if nodes == nil {
+		return
+	}
+	self, ahead, alive := c.s.node.Config.Node, []float64{}, 0
+	for i := range nodes {
+		if n := &nodes[i]; n.Alive {
+			alive++
+			if n.Name != self {
+				ahead = append(ahead, n.Skew)
+			}
+		}
+	}
+	gauge("headgate_cluster_nodes", "Processes of the data centre that this one hears, itself included.",
+		float64(alive))
+	gauge("headgate_clock_offset_seconds", "How far the wall clock here is ahead of those of the others.",
+		offset(ahead))
+}
+
+// offset is how far this clock is ahead, when the others are ahead of it by so much: of three
+// and more the one in the middle is taken for right, of two nobody can tell, and both differ.
+func offset(ahead []float64) float64 {
+	switch len(ahead) {
+	case 0:
+		return 0
+	case 1:
+		return 0 - ahead[0]
+	}
+	all := append(slices.Clone(ahead), 0)
+	slices.Sort(all)
+	n := len(all)
+	return 0 - (all[(n-1)/2]+all[n/2])/2
+}
+
+// disk is what the user of this process may still write where dir is, and the size of all.
+func disk(dir string) (free, size uint64, ok bool) {
+	var s unix.Statfs_t
+	if err := unix.Statfs(dir, &s); err != nil {
+		return 0, 0, false
+	}
+	return s.Bavail * uint64(s.Bsize), s.Blocks * uint64(s.Bsize), true
+}
+
+// clusterEnds is when this node's certificate in the cluster expires; it is read at the start.
+func (s *Server) clusterEnds() time.Time {
+	if s.cfg.Cluster == nil {
+		return time.Time{}
+	}
+	return s.cfg.Cluster.Ends()
+}
+
+// collectWait bounds how long a scrape waits for the node that hosts a queue. Chosen.
+const collectWait = time.Second
+
+// queues tells of the queues that this process hosts: of each, one process tells.
+func (c *collector) queues(ch chan<- prometheus.Metric) {
+	ctx, stop := context.WithTimeout(context.Background(), collectWait)
+	defer stop()
+	for _, q := range c.s.jobs.all() {
+		if !q.Hosted() {
+			continue
+		}
+		st, err := q.Status(ctx)
+		if err != nil { // handed over since
+			continue
+		}
+		send := func(kind prometheus.ValueType, name, help string, v float64) {
+			d := prometheus.NewDesc(name, help, []string{"queue"}, nil)
+			ch <- prometheus.MustNewConstMetric(d, kind, v, st.Name)
+		}
+		gauge, counter, t := prometheus.GaugeValue, prometheus.CounterValue, &st.Totals
+		paused := 0.0
+		if st.Paused {
+			paused = 1
+		}
+		send(gauge, "headgate_queue_jobs", "Jobs that are not done with and not dead.", float64(st.Depth))
+		send(gauge, "headgate_queue_later_jobs", "Of them, those that go at a time.", float64(st.Later))
+		send(gauge, "headgate_queue_dead_jobs", "Jobs that nobody tries any more.", float64(st.Dead))
+		send(gauge, "headgate_queue_in_flight", "Deliveries under way.", float64(st.InFlight))
+		send(gauge, "headgate_queue_oldest_seconds", "Since the oldest job was put.", st.OldestAge)
+		send(gauge, "headgate_queue_empty_in_seconds", "Until the queue is empty at this pace, -1 never.",
+			st.EmptyIn)
+		send(gauge, "headgate_queue_paused", "1 if nothing is to go out.", paused)
+		send(gauge, "headgate_queue_bytes", "Bytes kept on the disk.", float64(st.Bytes))
+		send(gauge, "headgate_queue_keys", "Idempotency keys known.", float64(st.Keys))
+		send(counter, "headgate_queue_put_total", "Jobs put.", float64(t.Put))
+		send(counter, "headgate_queue_duplicates_total", "Jobs let go because their key was known.",
+			float64(t.Duplicates))
+		send(counter, "headgate_queue_delivered_total", "Jobs delivered.", float64(t.Delivered))
+		send(counter, "headgate_queue_retried_total", "Deliveries that failed and are tried again.",
+			float64(t.Retried))
+		send(counter, "headgate_queue_busy_total", "Deliveries that an overrun target has refused.",
+			float64(t.Busy))
+		send(counter, "headgate_queue_died_total", "Jobs that died.", float64(t.Dead))
+		send(counter, "headgate_queue_write_failures_total", "Outcomes that the engine did not take at once.",
+			float64(t.NotesFailed))
+		took := prometheus.NewDesc("headgate_queue_delivery_seconds", "How long deliveries took.",
+			[]string{"queue"}, nil)
+		n := t.Delivered + t.Retried + t.Busy + t.Dead
+		ch <- prometheus.MustNewConstSummary(took, uint64(n), t.DeliverySeconds, nil, st.Name)
+	}
+}
+
+// openDashboard makes what answers at admin_listen: the dashboard, and the API behind it.
+func (s *Server) openDashboard() (*dashboard.Dashboard, error) {
+	return dashboard.New(dashboard.Config{API: s.adminAPI(), Rooms: s.watched, Log: s.log})
+}
+
+// watched is where the rooms stand, with what came of the requests to their origins.
+func (s *Server) watched() []dashboard.Room {
+	var all []dashboard.Room
+	for _, g := range s.set.Load().gates {
+		o := g.origin
+		all = append(all, dashboard.Room{Status: g.room.Status(), Answers: o.answers(),
+			Errors: o.none.Load() + o.c5xx.Load(), Took: time.Duration(o.nanos.Load())})
+	}
+	return all
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/headgate/headgate/internal/analytics"
 	"github.com/headgate/headgate/internal/api"
+	"github.com/headgate/headgate/internal/node"
 	"github.com/headgate/headgate/internal/proxy"
 	"github.com/headgate/headgate/internal/tally"
 )
@@ -64,7 +65,7 @@ func (s *Server) newAnalytics() *analytics.Keeper {
 	}
 	const day = 24 * time.Hour
 	return analytics.New(analytics.Config{
-		Dir: s.durable.folder.Path("analytics"), Days: int(c.Keep / day), Hours: int(c.KeepHours / day),
+		Dir: s.node.Folder.Path("analytics"), Days: int(c.Keep / day), Hours: int(c.KeepHours / day),
 		MaxBytes: c.MaxBytes, Read: s.readCounts, Log: s.log,
 	})
 }
@@ -74,8 +75,8 @@ func (s *Server) readCounts(give func(*analytics.Reading)) {
 	for _, g := range s.set.Load().gates {
 		give(g.reading())
 	}
-	for _, c := range s.limits.rules.Limits() {
-		t, err := s.limits.rules.Totals(c.Name)
+	for _, c := range s.limits.Rules.Limits() {
+		t, err := s.limits.Rules.Totals(c.Name)
 		if err != nil { // removed since
 			continue
 		}
@@ -130,8 +131,8 @@ func (s *Server) keepAnalytics(ctx context.Context) error {
 	if s.analytics == nil {
 		return nil
 	}
-	if k := s.durable; k.bus != nil {
-		silent, err := k.bus.Serve(analyticsName+k.node.Node, s.answerAnalytics)
+	if k := s.node; k.Bus != nil {
+		silent, err := k.Bus.Serve(analyticsName+k.Config.Node, s.answerAnalytics)
 		if err != nil {
 			return err
 		}
@@ -173,8 +174,8 @@ func (h history) Rows(
 	if err != nil {
 		return nil, nil, err
 	}
-	k := h.s.durable
-	if k.bus == nil {
+	k := h.s.node
+	if k.Bus == nil {
 		return own, nil, nil
 	}
 	msg, err := json.Marshal(q)
@@ -186,8 +187,8 @@ func (h history) Rows(
 	var mu sync.Mutex
 	var wg sync.WaitGroup
 	parts := [][]analytics.Row{own}
-	for _, n := range k.rooms.Nodes() {
-		if n.Name == k.node.Node {
+	for _, n := range k.Rooms.Nodes() {
+		if n.Name == k.Config.Node {
 			continue
 		}
 		if !n.Alive {
@@ -213,9 +214,9 @@ func (h history) Rows(
 }
 
 func askAnalytics(
-	ctx context.Context, k *durable, node string, msg []byte, q *analytics.Question,
+	ctx context.Context, k *node.Node, node string, msg []byte, q *analytics.Question,
 ) ([]analytics.Row, error) {
-	b, err := k.bus.Ask(ctx, analyticsName+node, msg)
+	b, err := k.Bus.Ask(ctx, analyticsName+node, msg)
 	if err != nil {
 		return nil, err
 	}

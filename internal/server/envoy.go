@@ -4,10 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"net"
 	"os"
-	"strings"
 
 	"github.com/headgate/headgate/internal/config"
 	"github.com/headgate/headgate/internal/envoy"
@@ -17,7 +15,7 @@ import (
 type envoyGate struct {
 	listener net.Listener
 	service  *envoy.Service
-	rules    *envoy.Rules // in force; guarded by change
+	rules    *envoy.Rules // in force; guarded by turn
 }
 
 // maxRuleFile bounds a file of rules. It is that of package envoy.
@@ -60,10 +58,10 @@ func (s *Server) openEnvoy(cfg *config.Config) (err error) {
 	if g.rules, err = readRules(c.Rules); err != nil {
 		return err
 	}
-	if err = s.limits.define(g.rules); err != nil {
+	if err = s.limits.Define(g.rules.Limits()); err != nil {
 		return err
 	}
-	ec := envoy.Config{Rules: g.rules, Limiter: s.limits.rules, Waits: s.durable.bus != nil}
+	ec := envoy.Config{Rules: g.rules, Limiter: s.limits.Rules, Waits: s.node.Bus != nil}
 	if c.Headers {
 		ec.Headers = envoy.StandardHeaders()
 	}
@@ -104,7 +102,7 @@ func (g *envoyGate) reload(l *callLimits, next *envoy.Rules) error {
 	if g == nil || next == nil {
 		return nil
 	}
-	if err := l.define(next); err != nil {
+	if err := l.Define(next.Limits()); err != nil {
 		return err
 	}
 	g.service.SetRules(next)
@@ -114,39 +112,9 @@ func (g *envoyGate) reload(l *callLimits, next *envoy.Rules) error {
 	}
 	for _, c := range g.rules.Limits() {
 		if !kept[c.Name] {
-			_ = l.rules.Remove(c.Name) // it was listed
-			l.forgetSaid(c.Name)
+			l.Undefine(c.Name)
 		}
 	}
 	g.rules = next
 	return nil
 }
-
-// define makes the limits of rules, all or none. Those of which the rules say the same as
-// before stay as they are.
-func (l *callLimits) define(r *envoy.Rules) error {
-	said := maps.Clone(*l.said.Load())
-	for _, c := range r.Limits() {
-		x := sayLimit(c)
-		if said[c.Name].of == x.of {
-			continue
-		}
-		if err := l.rules.Define(c); err != nil {
-			return err
-		}
-		said[c.Name] = x
-	}
-	l.said.Store(&said)
-	return nil
-}
-
-// forgetSaid notes that no file says anything of a limit any more.
-func (l *callLimits) forgetSaid(name string) {
-	said := maps.Clone(*l.said.Load())
-	delete(said, name)
-	l.said.Store(&said)
-}
-
-// envoys tells whether a limit is one of the rules for Envoy: their names have a slash, and
-// no name in the configuration has.
-func envoys(limit string) bool { return strings.Contains(limit, "/") }

@@ -93,7 +93,7 @@ func TestServerAnswersEnvoy(t *testing.T) {
 	if res := ask(); res.Statuses[0].CurrentLimit != nil {
 		t.Errorf("a domain that is gone: %v", res)
 	}
-	if all := p.s.limits.rules.Limits(); len(all) != 1 {
+	if all := p.s.limits.Rules.Limits(); len(all) != 1 {
 		t.Errorf("%d limits are left, want that of the new rules alone", len(all))
 	}
 }

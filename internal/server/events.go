@@ -72,8 +72,8 @@ func (g *gate) followed() bool {
 
 // takeEvent puts what events make of a room now into force.
 func (s *Server) takeEvent(ctx context.Context, room string) error {
-	s.change.Lock()
-	defer s.change.Unlock()
+	s.turn.Lock()
+	defer s.turn.Unlock()
 	set := s.set.Load()
 	g := set.find(room)
 	if g == nil || g.damaged() {

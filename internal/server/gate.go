@@ -45,10 +45,10 @@ func (s *roomSet) with(g *gate) *roomSet {
 // gate is one room with the way to its origin. It never changes: a change makes
 // another gate around the same room.
 type gate struct {
-	file config.Room // as the file has it
-	now  config.Room // with the live changes
-	live *api.Live   // nil: none
-	made *madeRoom   // nil: the room is of the file
+	file config.Room  // as the file has it
+	now  config.Room  // with the live changes
+	live *api.Live    // nil: none
+	made *dynamicRoom // nil: the room is of the file
 
 	room      *headgate.Room
 	places    *route.Set
@@ -115,14 +115,14 @@ func (s *Server) openRooms(ctx context.Context) error {
 		c, now := &x.room, &x.room
 		var live *api.Live
 		if x.made == nil {
-			if now, live, err = s.recall(ctx, c); err != nil {
+			if now, live, err = s.changes.Recall(ctx, c); err != nil {
 				return fmt.Errorf("open room %q: %w", c.Name, err)
 			}
 		}
 		g, err := s.openGate(ctx, s.cfg, now, x)
 		switch {
 		case err != nil && x.made != nil && ctx.Err() == nil:
-			s.made.fail(x.made.id, err)
+			s.rooms.Fail(x.made.id, err)
 			s.log.Error("room not open, and tried again", "room", c.Name, "error", err)
 			continue
 		case err != nil:
@@ -139,8 +139,8 @@ func (s *Server) openRooms(ctx context.Context) error {
 
 // begin lets the rooms run.
 func (s *Server) begin(c *crew) {
-	s.change.Lock()
-	defer s.change.Unlock()
+	s.turn.Lock()
+	defer s.turn.Unlock()
 	s.crew = c
 	old := s.set.Load()
 	set := &roomSet{cfg: old.cfg}
@@ -161,8 +161,8 @@ func (s *Server) begin(c *crew) {
 
 // end refuses changes from now on; one that is under way ends first.
 func (s *Server) end() {
-	s.change.Lock()
-	defer s.change.Unlock()
+	s.turn.Lock()
+	defer s.turn.Unlock()
 	s.crew = nil
 }
 
@@ -181,7 +181,7 @@ func (s *Server) openGate(
 	if err != nil {
 		return nil, err
 	}
-	rc.Page, rc.Log, rc.Engine = x.look.page, s.log, s.durable.rooms
+	rc.Page, rc.Log, rc.Engine = x.look.page, s.log, s.node.Rooms
 	if g.room, err = headgate.OpenRoom(ctx, rc); err != nil {
 		return nil, err
 	}
@@ -284,4 +284,12 @@ func sameSite(s string) http.SameSite {
 		return http.SameSiteNoneMode
 	}
 	return http.SameSiteLaxMode
+}
+
+// fileRooms are the rooms that are of the file, or that another data center may change.
+func (s *Server) fileRooms() (all []*config.Room) {
+	for _, g := range s.set.Load().gates {
+		all = append(all, &g.file)
+	}
+	return all
 }

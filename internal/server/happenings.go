@@ -14,6 +14,7 @@ import (
 
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/internal/api"
+	"github.com/headgate/headgate/internal/control"
 	"github.com/headgate/headgate/internal/store"
 	"github.com/headgate/headgate/internal/webhook"
 )
@@ -24,11 +25,11 @@ import (
 
 // Parameters of looking. Chosen: nobody minds a second, and a record that is not there within two
 // is looked for again. In a cluster a node that has just begun to count a room may know a change
-// later than who counted it before: it finds it within followEvery.
+// later than who counted it before: it finds it within control.FollowEvery.
 const (
 	happeningEvery = time.Second
 	happeningWait  = 2 * time.Second
-	happeningKnown = followEvery + 2*time.Second
+	happeningKnown = control.FollowEvery + 2*time.Second
 )
 
 // limitsWatched is the name of the limits among what is watched. No room has it.
@@ -103,13 +104,13 @@ func (s *Server) lookAround(ctx context.Context) error {
 
 // atHome reports whether what the configuration says is told by this data centre.
 func (s *Server) atHome() bool {
-	k := s.durable
-	return !k.linked() || k.rooms.AnywhereHome() == k.node.Datacenters.Own
+	k := s.node
+	return !k.Linked() || k.Rooms.AnywhereHome() == k.Config.Datacenters.Own
 }
 
 // knows reports whether who watches has the changes that were made elsewhere.
 func (s *Server) knows(w *watched) bool {
-	return s.durable.bus == nil || time.Since(w.since) > happeningKnown
+	return s.node.Bus == nil || time.Since(w.since) > happeningKnown
 }
 
 // lookAt is how a room is now.
@@ -143,8 +144,8 @@ func (s *Server) lookAtLimits(w *watched) *webhook.Look {
 		return l
 	}
 	l.Limits = map[string]map[string]string{}
-	for _, c := range s.limits.rules.Limits() {
-		if !envoys(c.Name) {
+	for _, c := range s.limits.Rules.Limits() {
+		if !control.IsEnvoys(c.Name) {
 			l.Limits[c.Name] = api.LimitValues(c)
 		}
 	}
@@ -202,7 +203,7 @@ func (s *Server) sendPending(ctx context.Context, name string, w *watched) error
 func (s *Server) loadTold(ctx context.Context, name string, w *watched) error {
 	ctx, stop := context.WithTimeout(ctx, happeningWait)
 	defer stop()
-	value, revision, err := s.store.Load(ctx, happeningKey(name))
+	value, revision, err := s.node.Records.Load(ctx, happeningKey(name))
 	switch {
 	case errors.Is(err, store.ErrNotFound):
 	case errors.Is(err, store.ErrDamaged):
@@ -224,7 +225,7 @@ func (s *Server) writeTold(ctx context.Context, name string, w *watched, next we
 	defer stop()
 	value, err := next.Encode()
 	if err == nil {
-		w.revision, err = s.store.CompareAndSwap(ctx, happeningKey(name), w.revision, value)
+		w.revision, err = s.node.Records.CompareAndSwap(ctx, happeningKey(name), w.revision, value)
 	}
 	if err != nil {
 		w.loaded = false // it may be there all the same

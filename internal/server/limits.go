@@ -3,7 +3,6 @@ package server
 import (
 	"cmp"
 	"errors"
-	"fmt"
 	"maps"
 	"net/http"
 	"reflect"
@@ -15,30 +14,16 @@ import (
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/internal/api"
 	"github.com/headgate/headgate/internal/config"
+	"github.com/headgate/headgate/internal/control"
 	"github.com/headgate/headgate/internal/envoy"
 	"github.com/headgate/headgate/internal/traces"
 )
 
 // callLimits are the rate limits of the process, and what the requests of each room meet.
 type callLimits struct {
-	rules *headgate.Limiter
-
+	*control.Limits
 	traces *traces.Tracer // nil: nothing is recorded
-
-	met   atomic.Pointer[metLimits]
-	said  atomic.Pointer[map[string]saidLimit]
-	taken takenLimits // guarded by change
-
-	made      atomic.Pointer[map[string]inForce] // beside what files say
-	takenMade takenLimits                        // guarded by change
-	madeUpTo  [2]uint64                          // versions of takenMade: own, all
-	covered   []string                           // made, but what files say is in force; by change
-}
-
-// A saidLimit is what the file says of a limit, and a hash of that.
-type saidLimit struct {
-	headgate.LimitConfig
-	of string
+	met    atomic.Pointer[metLimits]
 }
 
 // metLimits are the limits of the file that the requests of rooms can meet, by name: one snapshot.
@@ -46,49 +31,16 @@ type metLimits struct {
 	known map[string]headgate.RequestLimit
 }
 
-func newLimits(cfg *config.Config, engine *headgate.Engine) (*callLimits, error) {
-	rules, err := headgate.NewLimiter(headgate.LimiterConfig{Limits: limitConfigs(cfg), Engine: engine,
-		Bring: envoy.Brought})
+func (s *Server) newLimits(cfg *config.Config) (*callLimits, error) {
+	rules, err := headgate.NewLimiter(headgate.LimiterConfig{Limits: control.LimitConfigs(cfg),
+		Engine: s.node.Rooms, Bring: envoy.Brought})
 	if err != nil {
 		return nil, err
 	}
-	l := &callLimits{rules: rules}
-	l.made.Store(&map[string]inForce{})
-	said := map[string]saidLimit{}
-	for _, c := range limitConfigs(cfg) {
-		said[c.Name] = sayLimit(c)
-	}
-	l.said.Store(&said)
+	l := &callLimits{Limits: control.NewLimits(rules, cfg, s.node, &s.turn, s.noteChange, s.log),
+		traces: s.traces}
 	l.met.Store(met(cfg))
 	return l, nil
-}
-
-func limitConfigs(cfg *config.Config) (all []headgate.LimitConfig) {
-	reserved := map[string]map[string]int64{}
-	for i := range cfg.Queues {
-		for _, name := range cfg.Queues[i].Limits {
-			if n := cfg.Queues[i].Reserved; n > 0 {
-				if reserved[name] == nil {
-					reserved[name] = map[string]int64{}
-				}
-				reserved[name][cfg.Queues[i].Name] = n
-			}
-		}
-	}
-	for i := range cfg.Limits {
-		c := limitConfig(&cfg.Limits[i])
-		c.Reserved = reserved[c.Name]
-		all = append(all, c)
-	}
-	return all
-}
-
-func limitConfig(c *config.Limit) headgate.LimitConfig {
-	return headgate.LimitConfig{
-		Name: c.Name, Rule: c.Rule, Unit: headgate.Unit(c.Unit), Overrides: c.Overrides, Shadow: c.Shadow,
-		MaxKeys: c.MaxKeys, Scope: headgate.Scope(c.Scope),
-		OnUnreachable: headgate.Unreachable(c.OnUnreachable),
-	}
 }
 
 // met are the limits that the requests of rooms can meet.
@@ -117,51 +69,18 @@ func (l *callLimits) style(limit string) headgate.HeaderStyle {
 	if r, ok := l.met.Load().known[limit]; ok {
 		return r.Headers
 	}
-	return (*l.made.Load())[limit].style
-}
-
-// source is where a limit comes from.
-func (l *callLimits) source(limit string) string {
-	if envoys(limit) {
-		return api.FromEnvoy
-	}
-	if (*l.said.Load())[limit].of != "" {
-		return api.FromFile
-	}
-	return api.FromAPI
+	return l.Style(limit)
 }
 
 // checkLimits reports which limits could not be put into force.
 func checkLimits(cfg *config.Config) error {
-	_, err := headgate.NewLimiter(headgate.LimiterConfig{Limits: limitConfigs(cfg)})
+	_, err := headgate.NewLimiter(headgate.LimiterConfig{Limits: control.LimitConfigs(cfg)})
 	return err
 }
 
-// reload puts limits that were checked into force: what their keys have used stays used. What
-// was changed of a limit of which the file says the same as before stays as it is.
+// reload puts the limits of a configuration that was checked into force.
 func (l *callLimits) reload(cfg *config.Config) {
-	was, kept := *l.said.Load(), map[string]saidLimit{}
-	for name, x := range was {
-		if envoys(name) {
-			kept[name] = x
-		}
-	}
-	for _, c := range limitConfigs(cfg) {
-		if kept[c.Name] = sayLimit(c); kept[c.Name].of == was[c.Name].of {
-			continue
-		}
-		if err := l.rules.Define(c); err != nil {
-			panic(fmt.Sprintf("limit %q was checked: %v", c.Name, err))
-		}
-	}
-	l.said.Store(&kept)
-	l.met.Store(met(cfg)) // before what is gone is removed: requests would ask for it
-	made := *l.made.Load()
-	for _, c := range l.rules.Limits() {
-		if _, stays := made[c.Name]; !stays && kept[c.Name].of == "" && !envoys(c.Name) {
-			_ = l.rules.Remove(c.Name) // it was listed
-		}
-	}
+	l.SetFile(cfg, func() { l.met.Store(met(cfg)) })
 }
 
 // limitChanges tells what a reload is about to do to limits.
@@ -243,13 +162,13 @@ func (h *limited) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 // limits tells what each limit has decided, and what is counted here for others.
 func (c *collector) limits(ch chan<- prometheus.Metric) {
-	hosted, standby := c.s.durable.rooms.LimitShards()
+	hosted, standby := c.s.node.Rooms.LimitShards()
 	shards := prometheus.NewDesc("headgate_limit_shards",
 		"Shards of the keys of shared limits that this node hosts, or stands by for.", []string{"role"}, nil)
 	ch <- prometheus.MustNewConstMetric(shards, prometheus.GaugeValue, float64(hosted), "host")
 	ch <- prometheus.MustNewConstMetric(shards, prometheus.GaugeValue, float64(standby), "standby")
-	for _, cfg := range c.s.limits.rules.Limits() {
-		t, err := c.s.limits.rules.Totals(cfg.Name)
+	for _, cfg := range c.s.limits.Rules.Limits() {
+		t, err := c.s.limits.Rules.Totals(cfg.Name)
 		if err != nil { // removed since
 			continue
 		}

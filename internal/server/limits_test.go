@@ -2,8 +2,10 @@ package server
 
 import (
 	"bytes"
+	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"slices"
 	"strings"
@@ -154,4 +156,160 @@ func TestKeysThatAreNoText(t *testing.T) {
 		t.Errorf("%d", res.StatusCode)
 	}
 	p.said("POST", "/v1/limits/check", "{\"limit\":\"api\",\"key\":\"a\xff\"}", 400, "not valid JSON")
+}
+
+// amount is the amount of a limit that is in force.
+func (p *process) amount(limit string) int64 {
+	p.t.Helper()
+	for _, c := range p.s.limits.Rules.Limits() {
+		if c.Name == limit {
+			return c.Amount
+		}
+	}
+	return -1
+}
+
+func (p *process) has(limit string, amount int64) func() bool {
+	return func() bool { return p.amount(limit) == amount }
+}
+
+func (p *process) setAmount(limit string, amount int64) {
+	p.t.Helper()
+	err := p.s.limits.Change(p.t.Context(), limit, map[string]string{"amount": fmt.Sprint(amount)})
+	if err != nil {
+		p.t.Fatal(err)
+	}
+}
+
+// What the file takes back does not come again with the old file: not with a reload, not with
+// the next change of another limit, and not with a restart.
+func TestALimitThatTheFileTakesBackStaysSo(t *testing.T) {
+	old, other := limitsFile("3", "api, all"), limitsFile("5", "api, all")
+	for name, swap := range map[string]func(p *process, file string){
+		"reloads":  func(p *process, file string) { p.write(file); p.reload() },
+		"restarts": func(p *process, file string) { p.stop(); p.write(file); p.start() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := run(t, old)
+			p.setAmount("api", 9)
+			p.stop()
+			p.start()
+			if got := p.amount("api"); got != 9 {
+				t.Fatalf("after a restart it is %d, want 9", got)
+			}
+			swap(p, other)
+			if got := p.amount("api"); got != 5 {
+				t.Errorf("the file says 5, and it is %d", got)
+			}
+			swap(p, old)
+			p.setAmount("all", 2000)
+			if got := p.amount("api"); got != 3 {
+				t.Errorf("the old file says 3, and it is %d", got)
+			}
+			p.stop()
+			p.start()
+			if a, b := p.amount("api"), p.amount("all"); a != 3 || b != 2000 {
+				t.Errorf("after a restart it is %d, want 3, and the other %d, want 2000", a, b)
+			}
+		})
+	}
+}
+
+// A limit that the file has no more is as the file says when it has it again.
+func TestALimitThatWasRemovedBeginsAnew(t *testing.T) {
+	p := run(t, limitsFile("3", "api, all"))
+	p.setAmount("api", 9)
+	p.write(strings.Replace(limitsFile("3", "all"), "  - {name: api,", "  - {name: else,", 1))
+	p.reload()
+	p.write(limitsFile("3", "api, all"))
+	p.reload()
+	p.stop()
+	p.start()
+	if got := p.amount("api"); got != 3 {
+		t.Errorf("it is %d, want 3 as the file says", got)
+	}
+}
+
+// passesOn asks a store node for a change as a worker does, which has no link; twice, as all
+// store nodes hear it.
+func passesOn(t *testing.T, p *process) {
+	t.Helper()
+	type change struct {
+		Pairs   map[string]string `json:"pairs"`
+		Version uint64            `json:"version"`
+	}
+	var live map[string]change
+	record, _, err := p.s.node.Records.Load(t.Context(), "limit-changes")
+	if err == nil {
+		err = json.Unmarshal(record, &live)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	was, next := live["api"], live["api"]
+	next.Version, next.Pairs = was.Version+1, maps.Clone(was.Pairs)
+	next.Pairs["amount"] = "6"
+	msg, err := json.Marshal(map[string]any{"name": "api", "was": was.Version, "next": next})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var first string
+	for range 2 {
+		b, err := p.s.node.Bus.Ask(t.Context(), "limit-at-home", msg)
+		if err != nil || !strings.Contains(string(b), `"amount":"6"`) || first != "" && first != string(b) {
+			t.Errorf("told %s after %s, %v", b, first, err)
+		}
+		first = string(b)
+	}
+}
+
+// overriding are headers by which origins see another URL or another method than headgate did.
+// gunicorn cuts SCRIPT_NAME off the path.
+const (
+	otherURL = "X-Original-URL: /6.6.6.6\r\nX-Rewrite-Url: /6.6.6.6\r\nX-Original-URI: /6.6.6.6\r\n" +
+		"SCRIPT_NAME: /6.6.6.6\r\nPath-Info: /6.6.6.6\r\n"
+	otherMethod = "X-HTTP-Method-Override: POST6\r\nx-http-method: POST6\r\nX-Method-Override: POST6\r\n" +
+		"X-Original-Method: POST6\r\n"
+	spelled = "X_Original_URL: /6.6.6.6\r\nX.Rewrite.URL: /6.6.6.6\r\nX_Original-URI: /6.6.6.6\r\n" +
+		"X_HTTP_Method_Override: 6.6.6.6\r\nX_Method.Override: 6.6.6.6\r\nX~Http!Method: 6.6.6.6\r\n"
+)
+
+// A request that passes for its path or its method must be that request to the origin.
+func TestNoOtherURLAndMethodForTheOrigin(t *testing.T) {
+	const rule = "  - {name: rule, path: /rule, origin: ORIGIN, total_active_users: 1, new_users_per_minute: 1, " +
+		"rules: [{action: bypass, expression: 'http.request.method eq \"GET\"'}]}\n"
+	url, heads := rawOrigin(t)
+	for _, keys := range []string{"", "trusted_proxies: [127.0.0.1]\n"} {
+		visitors, _, _ := start(t, url, strings.ReplaceAll(oneRoom, "users: 1,", "users: 1000,")+rule+keys)
+		for _, x := range []struct {
+			line, more string
+			stay       bool
+		}{
+			{"GET /robots.txt", "", false},
+			{"HEAD /", "", false},
+			{"OPTIONS /", "Origin: http://y\r\nAccess-Control-Request-Method: GET\r\n", false},
+			{"GET /rule", "", false},
+			{"GET /", "", true},
+		} {
+			res := askRaw(t, visitors, x.line+" HTTP/1.1\r\nHost: x\r\nX-Shop: kept\r\n"+x.more+otherURL+otherMethod+
+				spelled+"\r\n")
+			if res.StatusCode != 200 {
+				t.Fatal(x.line, res.Status)
+			}
+			text := strings.ToLower(<-heads)
+			if got := strings.Count(text, "post6"); got != map[bool]int{true: 4}[x.stay] {
+				t.Errorf("%q of %q: %d other methods:\n%s", x.line, keys, got, text)
+			}
+			want := 0
+			if x.stay && keys != "" { // the proxy says which URL it was asked for
+				want = 5
+			}
+			if got := strings.Count(text, "6.6.6.6"); got != want {
+				t.Errorf("%q of %q: %d other URLs, want %d:\n%s", x.line, keys, got, want, text)
+			}
+			if !strings.Contains(text, "x-shop: kept") {
+				t.Errorf("%q: a header of the site's own is lost:\n%s", x.line, text)
+			}
+		}
+	}
 }

@@ -2,12 +2,16 @@ package server
 
 import (
 	"context"
+	"errors"
+	"net"
 	"path/filepath"
 	"runtime/debug"
+	"sync/atomic"
 	"time"
 
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/internal/api"
+	"github.com/headgate/headgate/internal/checkout"
 )
 
 // Rooms implements api.Process.
@@ -48,6 +52,14 @@ func (s *Server) About() api.About {
 	return a
 }
 
+// Cluster implements api.Process.
+func (s *Server) Cluster(ctx context.Context) (api.Cluster, error) { return s.node.Describe(ctx) }
+
+// Revoke implements api.Process.
+func (s *Server) Revoke(ctx context.Context, r api.Revoked) (api.Rotated, error) {
+	return s.node.Revoke(ctx, r)
+}
+
 // dataFolder is the data folder for those who stand in another folder.
 func (s *Server) dataFolder() string {
 	if abs, err := filepath.Abs(s.cfg.Data); err == nil {
@@ -75,4 +87,73 @@ func readBuild() build {
 		}
 	}
 	return b
+}
+
+type dialFunc func(ctx context.Context, network, addr string) (net.Conn, error)
+
+// A Machine is what a process meets outside of itself. What is nil is that of the machine it
+// runs on. Tests provide others, to run many nodes in one process and to do to each what happens
+// to machines.
+type Machine struct {
+	// Listen opens the addresses of visitors, operators and Envoy.
+	Listen func(network, addr string) (net.Listener, error)
+	// Dial opens the connections to origins and to targets of queues and webhooks.
+	Dial func(ctx context.Context, network, addr string) (net.Conn, error)
+	// Engine opens a connection to the engine, for an account of it, in place of one that
+	// headgate starts or finds by its address.
+	Engine func(account string) (net.Conn, error)
+	// Boot is the clock that decides.
+	Boot func() time.Duration
+}
+
+func (m *Machine) listen(addr, key string) (l net.Listener, err error) {
+	if m.Listen != nil {
+		l, err = m.Listen("tcp", addr)
+	} else {
+		l, err = net.Listen("tcp", addr)
+	}
+	if err != nil {
+		return nil, &AddressError{Key: key, Addr: addr, Err: err}
+	}
+	return l, nil
+}
+
+// endings are the visits of a room that backends have ended, since the start.
+type endings struct{ completed, abandoned atomic.Int64 }
+
+// checkoutDesk is what a room does for those who pay.
+func (s *Server) checkoutDesk(g *gate) *checkout.Desk {
+	c := &g.now
+	return checkout.New(checkout.Config{
+		Room: c.Name, Places: g.places, Pass: c.Checkout.Pass, Warn: c.Checkout.Warn,
+		Renews: c.SessionRenewal, Step: min(c.SessionDuration/10, 30*time.Second),
+		Keys: s.node.Signing, Look: g.room.Look, Text: g.look.page.Warning, Log: s.log,
+	})
+}
+
+// EndVisit implements api.Process: it ends the visit that a backend names by its signed pass, or
+// by the jti of that.
+func (s *Server) EndVisit(ctx context.Context, room string, v api.Visit) (ended bool, err error) {
+	g := s.set.Load().find(room)
+	if g == nil {
+		return false, api.ErrNoRoom
+	}
+	pass := v.Pass
+	if v.Token != "" {
+		if pass, err = s.node.Signing.Open(room, v.Token); err != nil {
+			return false, api.ErrNoPass
+		}
+	}
+	ended, err = g.room.EndStay(ctx, pass)
+	switch {
+	case errors.Is(err, headgate.ErrNoPass):
+		return false, api.ErrNoPass
+	case err != nil || !ended:
+		return false, err
+	case v.Abandoned:
+		g.ended.abandoned.Add(1)
+	default:
+		g.ended.completed.Add(1)
+	}
+	return true, nil
 }

@@ -11,10 +11,12 @@ import (
 	"runtime/debug"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/headgate/headgate/internal/config"
+	"github.com/headgate/headgate/internal/control"
 	"github.com/headgate/headgate/internal/deliver"
 	"github.com/headgate/headgate/internal/store"
 	"github.com/headgate/headgate/queue"
@@ -26,8 +28,8 @@ type jobQueues struct {
 	room     *diskRoom
 	set      atomic.Pointer[[]*openQueue]
 
-	throttles map[string]*deliver.Throttle // by scheme and host of the target; guarded by change
-	leaving   map[string]*task             // removed and about to end, by name; guarded by change
+	throttles map[string]*deliver.Throttle // by scheme and host of the target; guarded by turn
+	leaving   map[string]*task             // removed and about to end, by name; guarded by turn
 }
 
 // An openQueue is a queue of the configuration.
@@ -37,7 +39,7 @@ type openQueue struct {
 	pace   string // the limit that is the full rate of a target which strangers use too
 	target *target
 	config queue.Config
-	runs   *task // guarded by change
+	runs   *task // guarded by turn
 }
 
 // all are the queues as of now.
@@ -59,7 +61,7 @@ func (j *jobQueues) find(name string) *openQueue {
 
 // openQueues finds or makes the queues of the configuration.
 func (s *Server) openQueues(ctx context.Context) error {
-	s.jobs = &jobQueues{capacity: queue.NewCapacity(s.limits.rules), room: newDiskRoom(s.cfg.Data),
+	s.jobs = &jobQueues{capacity: queue.NewCapacity(s.limits.Rules), room: newDiskRoom(s.cfg.Data),
 		throttles: map[string]*deliver.Throttle{}, leaving: map[string]*task{}}
 	set := []*openQueue{}
 	for i := range s.cfg.Queues {
@@ -81,12 +83,12 @@ func (s *Server) openQueues(ctx context.Context) error {
 // tellLeftQueues says of which queues something is kept that are not in the configuration: who
 // has renamed one waits for jobs that nobody delivers.
 func (s *Server) tellLeftQueues(ctx context.Context) {
-	if s.durable.engine == nil { // a user of another NATS may not list streams
+	if s.node.Engine == nil { // a user of another NATS may not list streams
 		return
 	}
 	ctx, stop := context.WithTimeout(ctx, collectWait)
 	defer stop()
-	logs, err := store.LogSizes(ctx, s.durable.engine.Conn())
+	logs, err := store.LogSizes(ctx, s.node.Engine.Conn())
 	if err != nil {
 		s.log.Warn("queues that are not in the configuration are not looked for", "error", err)
 		return
@@ -113,7 +115,7 @@ func (s *Server) describe(cfg *config.Config, c *config.Queue) (*openQueue, erro
 	if err != nil {
 		return nil, fmt.Errorf("target: %w", err)
 	}
-	k := s.durable
+	k := s.node
 	q.config = queue.Config{
 		Name: c.Name, Handler: s.traces.Deliveries(q.target), Capacity: s.jobs.capacity, Throttle: slow,
 		Weight: c.Weight,
@@ -121,11 +123,11 @@ func (s *Server) describe(cfg *config.Config, c *config.Queue) (*openQueue, erro
 		MinBackoff: c.MinBackoff, MaxBackoff: c.MaxBackoff, MaxAge: c.MaxAge,
 		KeyWindow:  cmp.Or(c.KeyWindow, -1), // the zero of a queue is its default
 		MaxWaiting: int(c.MaxWaiting), MaxBytes: c.MaxBytes, Weights: map[string]int{},
-		NATS: k.node.NATS, Replicas: k.node.Replicas, Node: k.node.Node, Log: s.log,
+		NATS: k.Config.NATS, Replicas: k.Config.Replicas, Node: k.Config.Node, Log: s.log,
 		Boot: s.machine.Boot,
 	}
-	if k.engine != nil {
-		q.config.NATS, q.config.Heal = k.engine.Conn(), k.engine.Heal
+	if k.Engine != nil {
+		q.config.NATS, q.config.Heal = k.Engine.Conn(), k.Engine.Heal
 		if s.cfg.Cluster == nil || s.cfg.Cluster.IsStore() {
 			q.config.Room = s.jobs.room.take
 		}
@@ -172,7 +174,7 @@ func (s *Server) throttleOf(q *openQueue) (queue.Throttle, error) {
 	if q.pace == "" {
 		return t, nil
 	}
-	return &throttle{Throttle: t, rules: s.limits.rules, limit: q.pace}, nil
+	return &throttle{Throttle: t, rules: s.limits.Rules, limit: q.pace}, nil
 }
 
 // siteOf is the scheme, host and port of a target, the same however they are spelt.
@@ -265,7 +267,7 @@ func (w *swap) reconfigureQueues(ctx context.Context) error {
 			return err
 		}
 		w.undo = append(w.undo, func() error {
-			ctx, stop := afterwards(ctx)
+			ctx, stop := control.Afterwards(ctx)
 			defer stop()
 			return was.Reconfigure(ctx, was.config)
 		})
@@ -351,4 +353,47 @@ func (s *Server) trim(ctx context.Context) {
 		}
 		last = moved
 	}
+}
+
+// Parameters of diskRoom. Chosen: docs/operations.md calls 100 MB of free space plenty for all
+// but jobs, a small disk has less; and what is put within lookAgain is counted.
+const (
+	keptFree     = 100 << 20
+	keptFreePart = 20 // of the disk, if that is less
+	lookAgain    = 100 * time.Millisecond
+)
+
+// A diskRoom keeps jobs from filling the disk of the data folder: on a full one no room lets
+// anybody in, and no job can be noted as done or be removed, so that it would stay full.
+// It may be used by many goroutines at once.
+type diskRoom struct {
+	dir  string
+	look func(dir string) (free, size uint64, ok bool)
+
+	mu   sync.Mutex
+	at   time.Time // of the look
+	left int64     // above what is kept free
+	kept int64
+}
+
+func newDiskRoom(dir string) *diskRoom { return &diskRoom{dir: dir, look: disk} }
+
+// take says whether so many bytes of jobs may be written, and why not.
+func (d *diskRoom) take(bytes int64) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if now := time.Now(); now.Sub(d.at) >= lookAgain {
+		free, size, ok := d.look(d.dir)
+		if !ok { // it cannot be told: the engine refuses what does not fit
+			return nil
+		}
+		d.kept = int64(min(keptFree, size/keptFreePart))
+		d.at, d.left = now, int64(free)-d.kept
+	}
+	if bytes > d.left {
+		return fmt.Errorf("the disk of the data folder has too little room: %d MB are kept free for all else",
+			max(1, d.kept>>20))
+	}
+	d.left -= bytes
+	return nil
 }

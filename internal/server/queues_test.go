@@ -1,10 +1,12 @@
 package server
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -14,8 +16,16 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
+	"time"
 
+	"golang.org/x/net/http2"
+	"golang.org/x/net/http2/hpack"
+
+	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/internal/api"
+	"github.com/headgate/headgate/internal/deliver"
+	"github.com/headgate/headgate/limit"
 	"github.com/headgate/headgate/queue"
 )
 
@@ -259,4 +269,249 @@ func (p *process) posts(kind, body string) string {
 		p.t.Fatal(res.Status, string(b), err)
 	}
 	return string(b)
+}
+
+func TestJobsLeaveRoomOnTheDisk(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		free, looks := uint64(130<<20), 0
+		d := newDiskRoom("data")
+		d.look = func(string) (uint64, uint64, bool) { looks++; return free, 10 << 30, true }
+		for i, st := range []struct {
+			bytes int64
+			fits  bool
+		}{{20 << 20, true}, {20 << 20, false}, {10 << 20, true}, {1, false}} {
+			if err := d.take(st.bytes); (err == nil) != st.fits {
+				t.Errorf("%d: %d bytes of 30 MB: %v", i, st.bytes, err)
+			}
+		}
+		if looks != 1 {
+			t.Errorf("%d looks at once", looks)
+		}
+		time.Sleep(lookAgain)
+		if err := d.take(20 << 20); err != nil {
+			t.Errorf("after another look: %v", err)
+		}
+		time.Sleep(lookAgain)
+		free, d.look = 3<<20, func(string) (uint64, uint64, bool) { return free, 40 << 20, true }
+		if d.take(1<<20) != nil || d.take(1) == nil {
+			t.Error("of a small disk a twentieth is kept free")
+		}
+	})
+}
+
+// The queues of the configuration ask for room, and a reload does not lose that.
+func TestAPutIsRefusedWhileTheDiskIsNearlyFull(t *testing.T) {
+	g := newSink(t)
+	p := run(t, shop)
+	queues := "queues:\n  - {name: one, rate: 50, target: {url: '" + g.URL + "'}}\n"
+	p.write(shop + queues)
+	p.reload()
+	p.write(shop + strings.Replace(queues, "rate: 50", "rate: 70", 1))
+	p.reload()
+	room := p.s.jobs.room
+	set := func(free uint64) {
+		room.mu.Lock()
+		defer room.mu.Unlock()
+		room.at, room.look = time.Time{}, func(string) (uint64, uint64, bool) { return free, 1 << 40, true }
+	}
+	set(keptFree)
+	_, err := p.queue("one").Put(t.Context(), []queue.Job{{Body: []byte("a")}})
+	if !errors.Is(err, queue.ErrFull) || !strings.Contains(err.Error(), "100 MB are kept free") {
+		t.Errorf("a put on a full disk: %v", err)
+	}
+	set(keptFree + 1<<20)
+	p.put("one", "b")
+	eventually(t, "delivered", func() bool { return g.got() == "b" })
+}
+
+func TestASharedTargetsPaceFollowsItsLimit(t *testing.T) {
+	limits, err := headgate.NewLimiter(headgate.LimiterConfig{Limits: []headgate.LimitConfig{{
+		Name: "db", Rule: limit.Rule{Algorithm: limit.SlidingLog, Amount: 10, Window: time.Second}}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	pace := deliver.Pace{Amount: 10, Window: time.Second, Shared: true}
+	slow, err := deliver.NewThrottle(pace)
+	if err != nil {
+		t.Fatal(err)
+	}
+	th := &throttle{Throttle: slow, rules: limits, limit: "db", pace: pace}
+	now := time.Now()
+	apart := func(want time.Duration) {
+		t.Helper()
+		now = now.Add(time.Second)
+		ok, at := th.Pass(now, 1)
+		for ok { // what was late, and then the next
+			ok, at = th.Pass(now, 1)
+		}
+		if at.Sub(now) != want {
+			t.Errorf("the next in %v, want %v", at.Sub(now), want)
+		}
+	}
+	amount := func(n int64) {
+		t.Helper()
+		err := limits.Update("db", func(c *headgate.LimitConfig) error {
+			c.Amount = n
+			return nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	apart(100 * time.Millisecond)
+	amount(100)
+	apart(10 * time.Millisecond)
+	amount(0) // the limit itself lets nothing pass
+	apart(10 * time.Millisecond)
+	amount(5)
+	apart(200 * time.Millisecond)
+}
+
+const closedAndOpen = `
+  - {name: shop, host: shop.example, origin: ORIGIN, closed: true, total_active_users: 9, new_users_per_minute: 9}
+  - {name: rest, origin: ORIGIN, suspended: true, total_active_users: 9, new_users_per_minute: 9}
+`
+
+// TestWalls3TargetsThatAreNoPath: finding 3. What is no path is decided on by nobody, and goes to
+// nobody.
+func TestWalls3TargetsThatAreNoPath(t *testing.T) {
+	origin := newLineOrigin(t)
+	visitors, _, _ := start(t, origin.url, closedAndOpen)
+	for _, start := range []string{
+		"GET http:http://shop.example/tickets", "POST http:/tickets", "GET shop.example:80", "GET *", "POST *",
+		"GET http://shop.example", "GET http://shop.example?x", "GET x:y", "GET ?x", "GET tickets",
+		"GET mailto:a@shop.example", "CONNECT shop.example:443",
+		"CONNECT /tickets", "CONNECT http://shop.example/",
+		"GET http://%73hop.example/", "GET http://other.example:80:80/",
+	} {
+		r := raw(t, visitors, start+" HTTP/1.1\r\nHost: other.example\r\n\r\n")
+		if lines, _ := origin.seen(); r.StatusCode != http.StatusBadRequest || len(lines) > 0 {
+			t.Errorf("%s: %d, and the origin saw %q", start, r.StatusCode, lines)
+		}
+	}
+	r := raw(t, visitors, "OPTIONS * HTTP/1.1\r\nHost: other.example\r\n\r\n")
+	if lines, _ := origin.seen(); r.StatusCode != http.StatusOK || len(lines) > 0 || len(r.body) > 0 {
+		t.Errorf("OPTIONS *: %d, and the origin saw %q", r.StatusCode, lines)
+	}
+}
+
+// TestWalls3TheHostOfATargetDecides: the host that is decided on is the one that is sent.
+func TestWalls3TheHostOfATargetDecides(t *testing.T) {
+	origin := newLineOrigin(t)
+	visitors, _, _ := start(t, origin.url, closedAndOpen)
+	if r := raw(t, visitors, "GET http://shop.example/a HTTP/1.1\r\nHost: other.example\r\n\r\n"); r.StatusCode != 503 {
+		t.Errorf("the room of the target's host: %d", r.StatusCode)
+	}
+	if r := raw(t, visitors, "GET http://u:p@SHOP.example:81/a HTTP/1.1\r\nHost: x\r\n\r\n"); r.StatusCode != 503 {
+		t.Errorf("the room of the target's host: %d", r.StatusCode)
+	}
+	raw(t, visitors, "GET http://other.example:81/a%2fb?c HTTP/1.1\r\nHost: shop.example\r\n\r\n")
+	lines, hosts := origin.seen()
+	if len(lines) != 1 || lines[0] != "GET /a%2fb?c HTTP/1.1" || hosts[0] != "other.example:81" {
+		t.Errorf("the origin saw %q of %q", lines, hosts)
+	}
+	if r := raw(t, visitors, "GET / HTTP/1.1\r\nHost: other.example\r\nHost: shop.example\r\n\r\n"); r.StatusCode != 400 {
+		t.Errorf("two hosts: %d", r.StatusCode)
+	}
+}
+
+// TestWalls16HostsAreReadInOneWay: finding 16. Each Host is of its room and is sent as it was read,
+// or is refused.
+func TestWalls16HostsAreReadInOneWay(t *testing.T) {
+	origin := newLineOrigin(t)
+	visitors, _, _ := start(t, origin.url, closedAndOpen)
+	ask := func(host string) (int, []string) {
+		t.Helper()
+		r := raw(t, visitors, "POST /robots.tx HTTP/1.1\r\nHost: "+host+"\r\nContent-Length: 0\r\n\r\n")
+		_, hosts := origin.seen()
+		return r.StatusCode, hosts
+	}
+	for _, host := range []string{"shop.example", "SHOP.example:80", "shop.example.", "Shop.Example.:8080",
+		"shop.example:"} {
+		if code, hosts := ask(host); code != 503 || len(hosts) > 0 {
+			t.Errorf("%s: %d, and the origin saw %q", host, code, hosts)
+		}
+	}
+	for _, host := range []string{
+		"shop.example..", "shop.example..:80", "shop..example", ".shop.example", ".", "shop.example:80:80",
+		"shop.example:x", "a@shop.example", "shop.example@a", "shop.example a",
+		"shop%2eexample", "shop.example/",
+		"shop.example\\", "shop.example,other", "[::1%25eth0]", "[::1", "::1", "[shop.example]",
+		"sh\xc3\xb6p.example",
+		"shop.example#", "shop.example?", "shop.example;", ":80", "shop.example:123456",
+	} {
+		if code, hosts := ask(host); code != 400 || len(hosts) > 0 {
+			t.Errorf("%s: %d, and the origin saw %q", host, code, hosts)
+		}
+	}
+	for host, want := range map[string]string{
+		"other.example.": "other.example", "other.example.:81": "other.example:81",
+		"A_b.example":      "A_b.example",
+		"[2001:db8::1]:80": "[2001:db8::1]:80", "127.0.0.1": "127.0.0.1",
+	} {
+		if code, hosts := ask(host); code != 200 || len(hosts) != 1 || hosts[0] != want {
+			t.Errorf("%s: %d, and the origin saw %q", host, code, hosts)
+		}
+	}
+}
+
+// TestWalls3TargetsByHTTP2: the same for pseudo-headers.
+func TestWalls3TargetsByHTTP2(t *testing.T) {
+	origin := newLineOrigin(t)
+	visitors, _, _ := start(t, origin.url, closedAndOpen)
+	for _, x := range []struct{ method, authority, path, want string }{
+		{"GET", "other.example", "/a%2fb", "200"},
+		{"GET", "shop.example", "/a", "503"},
+		{"GET", "shop.example..", "/a", "400"},
+		{"GET", "other.example", "tickets", ""},
+		{"GET", "other.example", "http:http://shop.example/tickets", "400"},
+		{"GET", "other.example", "http://shop.example/tickets", "400"},
+		{"GET", "other.example", "", ""},
+		{"GET", "other.example", "*", "400"},
+		{"POST", "shop.example", "/x/..%2frobots.txt", "400"},
+		{"CONNECT", "shop.example:443", "", "400"},
+	} {
+		got := askHTTP2(t, visitors, x.method, x.authority, x.path)
+		lines, _ := origin.seen()
+		if got != x.want || (len(lines) > 0) != (x.want == "200") {
+			t.Errorf("%s %s%s: %q, want %q; the origin saw %q", x.method, x.authority, x.path, got, x.want, lines)
+		}
+	}
+}
+
+// askHTTP2 returns the status of an answer, "" if the stream was reset.
+func askHTTP2(t *testing.T, visitors, method, authority, path string) (status string) {
+	t.Helper()
+	c, err := net.Dial("tcp", strings.TrimPrefix(visitors, "http://"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	var block bytes.Buffer
+	head := hpack.NewEncoder(&block)
+	field := func(name, value string) { head.WriteField(hpack.HeaderField{Name: name, Value: value}) }
+	field(":method", method)
+	field(":authority", authority)
+	if method != "CONNECT" {
+		field(":scheme", "http")
+		field(":path", path)
+	}
+	io.WriteString(c, http2.ClientPreface)
+	f := http2.NewFramer(c, c)
+	f.ReadMetaHeaders = hpack.NewDecoder(4096, nil)
+	f.WriteSettings()
+	f.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: block.Bytes(),
+		EndStream: true, EndHeaders: true})
+	for {
+		frame, err := f.ReadFrame()
+		if err != nil {
+			t.Fatal(err)
+		}
+		switch x := frame.(type) {
+		case *http2.MetaHeadersFrame:
+			return x.PseudoValue("status")
+		case *http2.RSTStreamFrame:
+			return ""
+		}
+	}
 }

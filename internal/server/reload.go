@@ -11,6 +11,7 @@ import (
 
 	"github.com/headgate/headgate/internal/api"
 	"github.com/headgate/headgate/internal/config"
+	"github.com/headgate/headgate/internal/control"
 	"github.com/headgate/headgate/internal/envoy"
 )
 
@@ -29,8 +30,8 @@ type reading struct {
 // notice nothing but the new values: who is inside stays, who waits keeps the
 // place. A room whose record cannot be read is left as it is.
 func (s *Server) Reload(ctx context.Context) (api.Reloaded, error) {
-	s.change.Lock()
-	defer s.change.Unlock()
+	s.turn.Lock()
+	defer s.turn.Unlock()
 	if s.crew == nil {
 		return api.Reloaded{}, api.ErrBusy
 	}
@@ -116,19 +117,16 @@ func (s *Server) reload(ctx context.Context) (api.Reloaded, error) {
 		return api.Reloaded{}, err
 	}
 	if err := w.prepare(ctx); err != nil {
-		s.made.again = true // rooms of the store were looked at, and are not in force either
+		s.rooms.Retry() // rooms of the store were looked at, and are not in force either
 		return api.Reloaded{}, w.takeBack(err)
 	}
 	w.got.Limits = limitChanges(w)
 	w.commit(ctx)
-	if err := s.takeLimits(ctx); err != nil {
+	if err := s.limits.Take(ctx); err != nil {
 		s.log.Warn("live changes of limits not looked at: what the file takes back may come again with the "+
 			"next start", "error", err)
 	}
-	w.got.Covered = append(w.got.Covered, s.limits.covered...)
-	for _, room := range w.got.Dropped {
-		s.tellMade(room)
-	}
+	w.got.Covered = append(w.got.Covered, s.limits.Covered()...)
 	return w.got, nil
 }
 
@@ -233,7 +231,7 @@ func (w *swap) prepare(ctx context.Context) error {
 	if err := w.prepareRooms(ctx); err != nil {
 		return err
 	}
-	if err := w.s.durable.rereadKeys(); err != nil {
+	if err := w.s.node.RereadKeys(); err != nil {
 		return fmt.Errorf("sealing keys: %w", err)
 	}
 	if err := checkLimits(w.new.cfg); err != nil {
@@ -289,11 +287,11 @@ func (w *swap) prepareRooms(ctx context.Context) error {
 		if g.live == nil || next == g { // none, or damaged and left as it is
 			continue
 		}
-		if next == nil && w.s.durable.linked() { // the room goes on in other data centres, as it is
+		if next == nil && w.s.node.Linked() { // the room goes on in other data centres, as it is
 			continue
 		}
 		w.got.Dropped = append(w.got.Dropped, g.file.Name)
-		undo, err := w.s.keep(ctx, &gate{file: g.file})
+		undo, err := w.s.changes.Keep(ctx, &g.file, nil)
 		if err != nil {
 			return err
 		}
@@ -310,8 +308,8 @@ func (w *swap) gate(ctx context.Context, x *want) (*gate, error) {
 	if was == nil {
 		// Live changes of a room of this name from before are of another file. Those of a
 		// room that other data centres have already are taken over a moment later.
-		if !w.s.durable.linked() {
-			if _, err := w.s.keep(ctx, &gate{file: *c}); err != nil {
+		if !w.s.node.Linked() {
+			if _, err := w.s.changes.Keep(ctx, c, nil); err != nil {
 				return nil, err
 			}
 		}
@@ -359,7 +357,7 @@ func (w *swap) reconfigure(ctx context.Context, g *gate) error {
 	}
 	was := w.old.find(g.file.Name)
 	w.undo = append(w.undo, func() error {
-		ctx, stop := afterwards(ctx)
+		ctx, stop := control.Afterwards(ctx)
 		defer stop()
 		rc, err := w.s.roomConfig(w.old.cfg, &was.now)
 		if err != nil {

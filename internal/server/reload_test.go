@@ -465,8 +465,8 @@ func TestChangesAreRefusedWhileDraining(t *testing.T) {
 func TestAStopWaitsForNoChangeBeforeItDrains(t *testing.T) {
 	t.Parallel()
 	p := run(t, anyHost)
-	p.s.change.Lock()
-	unlock := sync.OnceFunc(p.s.change.Unlock)
+	p.s.turn.Lock()
+	unlock := sync.OnceFunc(p.s.turn.Unlock)
 	defer unlock()
 	ended := make(chan struct{})
 	go func() {

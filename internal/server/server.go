@@ -33,11 +33,12 @@ import (
 	"github.com/headgate/headgate/internal/analytics"
 	"github.com/headgate/headgate/internal/certs"
 	"github.com/headgate/headgate/internal/config"
+	"github.com/headgate/headgate/internal/control"
 	"github.com/headgate/headgate/internal/dashboard"
 	"github.com/headgate/headgate/internal/guard"
+	"github.com/headgate/headgate/internal/node"
 	"github.com/headgate/headgate/internal/pages"
 	"github.com/headgate/headgate/internal/rules"
-	"github.com/headgate/headgate/internal/store"
 	"github.com/headgate/headgate/internal/traces"
 	"github.com/headgate/headgate/internal/turn"
 )
@@ -66,25 +67,25 @@ type Server struct {
 	public  net.Listener
 	admin   net.Listener
 	https   *https // nil without tls; see tls.go
-	durable *durable
+	node    *node.Node
 	book    *pages.Book // the default pages
 	board   *dashboard.Dashboard
 
 	crawlers *rules.Crawlers
-	store    store.Store // the live changes
+	changes  *control.RoomChanges
+	rooms    *control.Rooms
 	limits   *callLimits
 	jobs     *jobQueues
 	hooks    *webhooks
 	envoy    *envoyGate // nil without envoy; see envoy.go
-	made     madeRooms  // rooms that are not of the file; see roommade.go
 
 	analytics *analytics.Keeper // nil: nothing is kept
 	traces    *traces.Tracer    // nil: nothing is recorded
 
-	set    atomic.Pointer[roomSet]
-	read   atomic.Pointer[reading]
-	change turn.Turn // one change of the set at a time; no visitor waits for it
-	crew   *crew     // guarded by change; nil unless Run is serving
+	set  atomic.Pointer[roomSet]
+	read atomic.Pointer[reading]
+	turn turn.Turn // one change of the set at a time; no visitor waits for it
+	crew *crew     // guarded by turn; nil unless Run is serving
 
 	running chan struct{} // closed when Run has begun
 }
@@ -116,12 +117,14 @@ func OpenOn(
 	if s.crawlers, err = cfg.NewCrawlers(); err != nil {
 		return nil, err
 	}
-	if s.durable, err = openDurable(ctx, m, cfg, log); err != nil {
+	options := node.Options{Dial: m.Engine, Boot: m.Boot, Version: readBuild().version, Log: log}
+	if s.node, err = node.Open(ctx, options, cfg); err != nil {
 		return nil, err
 	}
-	s.store, s.analytics = s.durable.store, s.newAnalytics()
+	s.changes, s.rooms = control.NewRoomChanges(s.node, log), control.NewRooms(s.node, log)
+	s.analytics = s.newAnalytics()
 	if err := s.open(ctx, cfg); err != nil {
-		s.durable.close()
+		s.node.Close()
 		return nil, err
 	}
 	return s, nil
@@ -152,14 +155,13 @@ func CheckFiles(cfg *config.Config) (err error) {
 
 // open builds the rooms and binds the addresses.
 func (s *Server) open(ctx context.Context, cfg *config.Config) (err error) {
-	if s.traces, err = newTraces(cfg.Traces, s.durable.node.Node, s.log); err != nil {
+	if s.traces, err = newTraces(cfg.Traces, s.node.Config.Node, s.log); err != nil {
 		return err
 	}
-	if s.limits, err = newLimits(cfg, s.durable.rooms); err != nil {
+	if s.limits, err = s.newLimits(cfg); err != nil {
 		return err
 	}
-	s.limits.traces = s.traces
-	opening, stop := context.WithTimeout(ctx, openWait)
+	opening, stop := context.WithTimeout(ctx, node.OpenWait)
 	defer stop()
 	err = s.openRooms(opening)
 	if err == nil {
@@ -169,7 +171,7 @@ func (s *Server) open(ctx context.Context, cfg *config.Config) (err error) {
 		err = s.openWebhooks(opening)
 	}
 	if err != nil && ctx.Err() == nil && opening.Err() != nil {
-		return s.durable.folder.Fault("the records cannot be written", err)
+		return s.node.Folder.Fault("the records cannot be written", err)
 	}
 	if err != nil {
 		return err
@@ -182,7 +184,7 @@ func (s *Server) open(ctx context.Context, cfg *config.Config) (err error) {
 		return err
 	}
 	if err = s.openEnvoy(cfg); err == nil {
-		err = s.takeLimits(opening)
+		err = s.limits.Take(opening)
 	}
 	if err == nil {
 		err = s.openTLS(ctx, cfg)
@@ -250,10 +252,11 @@ func (s *Server) Run(ctx context.Context) error {
 	secure := s.secureServer(rooms) // nil without tls
 	engine, stopEngine := context.WithCancel(context.WithoutCancel(work))
 	var state sync.WaitGroup
-	state.Go(func() { fail(s.durable.run(engine)) })
+	state.Go(func() { fail(s.node.Run(engine)) })
 	state.Go(func() { s.traces.Run(engine) }) // until the last request has ended
-	wg.Go(func() { fail(s.follow(work)) })
-	wg.Go(func() { fail(s.share(work)) })
+	wg.Go(func() { fail(s.followChanges(work)) })
+	wg.Go(func() { fail(s.limits.Follow(work)) })
+	wg.Go(func() { fail(control.NewSharing(s.node, s.changes, s.limits.Limits, s.fileRooms, s.log).Run(work)) })
 	wg.Go(func() { fail(s.followRooms(work)) })
 	wg.Go(func() { fail(s.keepAnalytics(work)) })
 	wg.Go(func() { s.trim(work) })
@@ -273,7 +276,7 @@ func (s *Server) Run(ctx context.Context) error {
 	case <-work.Done():
 	}
 	s.ending.Store(true)
-	s.durable.rooms.Leave()
+	s.node.Rooms.Leave()
 	var ended sync.WaitGroup
 	ended.Go(s.end) // a change may be under way, which takes as long as the store
 	s.log.Info("draining", "delay", s.cfg.DrainDelay)
@@ -291,7 +294,7 @@ func (s *Server) Run(ctx context.Context) error {
 	}
 	stopEngine()
 	state.Wait()
-	s.durable.close()
+	s.node.Close()
 	return err
 }
 
@@ -302,7 +305,7 @@ const timeWait = 30 * time.Second
 // knowTime waits, in a cluster, until each room knows the time of its counter, for before it
 // could not tell whether a visitor's pass is over; and until those who count limits answer.
 func (s *Server) knowTime(ctx context.Context) {
-	if s.durable.bus == nil {
+	if s.node.Bus == nil {
 		return
 	}
 	ctx, stop := context.WithTimeout(ctx, timeWait)
@@ -322,9 +325,9 @@ func (s *Server) knowTime(ctx context.Context) {
 		await("no node counts room "+g.file.Name+" yet",
 			func() bool { return g.room.KnowsTime() || g.damaged() })
 	}
-	if len(s.limits.rules.Limits()) > 0 {
+	if len(s.limits.Rules.Limits()) > 0 {
 		await("nodes that count keys of limits do not answer yet",
-			func() bool { return s.durable.rooms.LimitHostsAnswer(ctx) })
+			func() bool { return s.node.Rooms.LimitHostsAnswer(ctx) })
 	}
 }
 

@@ -4,16 +4,19 @@ package server
 
 import (
 	"bufio"
+	"encoding/json"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/internal/checkout"
 	"github.com/headgate/headgate/internal/loopback"
 )
 
@@ -124,4 +127,238 @@ func TestServerWebSocketHoldsTheStay(t *testing.T) {
 	}
 	c.Close()
 	eventually(t, "let in", func() bool { return get(t, visitors+"/", b.cookie).StatusCode == 200 })
+}
+
+// Which of the nodes of a cluster is asked to put a job again does not matter to the answer.
+func TestADuplicateIsToldByEachNodeOfACluster(t *testing.T) {
+	t.Parallel()
+	target := newSink(t)
+	all := nodes(t, shop+"queues:\n  - {name: one, target: {url: '"+target.URL+"'}}\n", "n1", "n2")
+	var host *process
+	eventually(t, "a host", func() bool {
+		for _, p := range all {
+			if p.queue("one").Hosted() {
+				host = p
+			}
+		}
+		return host != nil
+	})
+	key := func(i int) string { return fmt.Sprintf(`{"key":"key %d","text":"%d"}`, i, i) }
+	for i, p := range all {
+		first := p.posts("application/json", key(i))
+		if !strings.Contains(first, `"duplicate":false`) {
+			t.Fatalf("n%d, hosts %v: %s", i+1, p == host, first)
+		}
+		again := strings.Replace(first, "false", "true", 1)
+		for n, q := range all {
+			if got := q.posts("application/json", key(i)); got != again {
+				t.Errorf("put at n%d and again at n%d, hosts %v: %s, want %s", i+1, n+1, q == host, got, again)
+			}
+		}
+	}
+	for n, p := range all {
+		got := p.posts("application/x-ndjson", key(0)+"\n"+key(10+n)+"\n"+key(1)+"\n"+key(10+n))
+		if !strings.Contains(got, `"put":1,"duplicates":3,`) {
+			t.Errorf("many at n%d, hosts %v: %s, want one that is new", n+1, p == host, got)
+		}
+	}
+	eventually(t, "each is delivered", func() bool { return target.got() == "0 1 10 11" })
+}
+
+// What all data centres share is told by the home alone, wherever it was said and by whom; what one
+// has for itself, by that one.
+func TestWebhooksOfTwoDataCentres(t *testing.T) {
+	t.Parallel()
+	g := newReceiver(t)
+	hooks := hooked(secretFile(t, oneSecret), "", g)
+	all := centres(t, strings.TrimPrefix(hooks, shop)+sharedLimits+twoSites, "sjc", "lhr")
+	for _, p := range all {
+		p.told("shop")
+		p.told(limitsWatched)
+	}
+	for path, body := range map[string]string{
+		"/v1/limits/api": `{"amount": 7}`, "/v1/limits/near": `{"amount": 8}`,
+		"/v1/rooms/shop": `{"total_active_users": 11}`,
+	} {
+		if r := operate(t, all["lhr"], "PATCH", path, body); r.StatusCode != http.StatusOK {
+			t.Fatal(r.Status, r.body)
+		}
+	}
+	g.awaits(t, "limit_changed api", "limit_changed near", "limit_changed shop")
+	within(t, time.Minute, "known in both", func() bool {
+		for _, p := range all {
+			if p.told(limitsWatched).Limits["api"]["amount"] != "7" ||
+				p.told("shop").Limits[""]["total_active_users"] != "11" {
+				return false
+			}
+		}
+		return true
+	})
+	g.awaits(t, "limit_changed api", "limit_changed near", "limit_changed shop")
+	for _, l := range g.got() {
+		d, want := l.body.Data, "sjc"
+		if d.Limit == "near" {
+			want = "lhr"
+		}
+		if d.Datacenter != want || !strings.HasSuffix(d.By, " ann") {
+			t.Errorf("%s", l.text)
+		}
+	}
+}
+
+func TestTheWarningLooksAndProlongsNothing(t *testing.T) {
+	long := strings.Replace(payRoom, "session_duration: 4s, checkout: {pass: true, warn: 3s}",
+		"session_duration: 8s, checkout: {warn: 7s}", 1)
+	visitors, _, _ := start(t, shopOf(t), long)
+	a := get(t, visitors+"/", "")
+	if got := a.Header.Get(checkout.EndsHeader); got != "7" && got != "8" {
+		t.Errorf("%s: %q, want 8 or almost", checkout.EndsHeader, got)
+	}
+	if a.body != "origin " {
+		t.Errorf("a pass that nobody asked for: %s", a.body)
+	}
+	type answer struct {
+		Inside, Renews, Warn bool
+		EndsIn               int64 `json:"ends_in_seconds"`
+		Text                 struct{ Lang, Ends string }
+	}
+	look := func(method string) (x answer) {
+		t.Helper()
+		r, err := http.NewRequestWithContext(t.Context(), method, visitors+"/.headgate/session", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Header.Set("Cookie", a.cookie)
+		r.Header.Set("Accept-Language", "de")
+		res, err := http.DefaultTransport.RoundTrip(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer res.Body.Close()
+		if err := json.NewDecoder(res.Body).Decode(&x); err != nil {
+			t.Fatal(err)
+		}
+		return x
+	}
+	x := look("GET")
+	if !x.Inside || !x.Renews || x.Text.Lang != "de-DE" || !strings.Contains(x.Text.Ends, "{t}") {
+		t.Errorf("%+v", x)
+	}
+	eventually(t, "warned", func() bool { x = look("GET"); return x.Warn && x.EndsIn <= 4 })
+	look("POST") // a request of the visit
+	eventually(t, "longer", func() bool { return look("GET").EndsIn > 4 })
+	began := time.Now()
+	eventually(t, "over", func() bool { return !look("GET").Inside }) // asked fifty times a second
+	if d := time.Since(began); d < 2*time.Second {
+		t.Errorf("over after %v", d)
+	}
+	if s := get(t, visitors+"/.headgate/warn.js", ""); s.StatusCode != 200 ||
+		!strings.HasPrefix(s.Header.Get("Content-Type"), "text/javascript") {
+		t.Errorf("%d %s", s.StatusCode, s.body)
+	}
+}
+
+// What three nodes have counted is one figure, whichever is asked; a node that is gone is named.
+func TestAnalyticsOfAllNodes(t *testing.T) {
+	t.Parallel()
+	all := nodes(t, "rooms:\n  - {name: shop, origin: ORIGIN, total_active_users: 6, "+
+		"new_users_per_minute: 6}\n", "n1", "n2", "n3")
+	inside, waiting, joined := 0.0, 0.0, 0.0
+	for i := range 12 {
+		status, _, _ := see(t, all[i%3], "x", "")
+		if status == 200 {
+			inside++
+		} else {
+			waiting++
+		}
+	}
+	for _, p := range all { // who joins and is called at once is inside; one may have no number yet
+		joined += float64(p.s.set.Load().find("shop").room.Status().Totals.Joined)
+	}
+	if joined < waiting-2 || joined > 12 {
+		t.Errorf("%v wait, and %v have joined", waiting, joined)
+	}
+	for i, p := range all {
+		var got past
+		eventually(t, "all nodes and the host are heard", func() bool { // by who has just begun
+			got = p.past("room=shop")
+			return got.Total["requests"] == inside && got.Total["totalActiveUsersConfig"] != 0.0
+		})
+		for name, want := range map[string]float64{"admitted": inside, "requests": inside, "polls": waiting,
+			"joined": joined, "totalActiveUsersConfig": 6} {
+			if got.Total[name] != want {
+				t.Errorf("n%d: %s is %v, want %v", i+1, name, got.Total[name], want)
+			}
+		}
+		if len(got.Missing) != 0 {
+			t.Errorf("n%d: %v do not answer", i+1, got.Missing)
+		}
+		eventually(t, "the host seen", func() bool {
+			n, _ := p.past("room=shop").Total["totalQueuedUsersMax"].(float64)
+			return n == waiting || (joined != waiting || inside < 6) && n > 0 && n <= joined
+		})
+	}
+	all[2].stop()
+	eventually(t, "n3 missing", func() bool {
+		m := all[0].past("room=shop").Missing
+		return len(m) == 0 || slices.Equal(m, []string{"n3"}) // while it is known at all
+	})
+}
+
+// A room that is made at one node is one room at all of them, is changed at any, and each node reads
+// back what another has written.
+func TestMadeRoomOfAllNodes(t *testing.T) {
+	t.Parallel()
+	all := nodes(t, "zones:\n  - {name: tea.example, origin: ORIGIN}\n"+anyHost, "n1", "n2", "n3")
+	var bosses []*boss
+	for _, p := range all {
+		bosses = append(bosses, p.boss("write")) // a token is of one node
+	}
+	const rooms = "/client/v4/zones/tea.example/waiting_rooms"
+	a := bosses[0].ask("POST", rooms, strings.Replace(teaRoom, "{", `{"custom_page_html":"<p>own</p>",`, 1))
+	if a.StatusCode != 200 {
+		t.Fatal(a.text)
+	}
+	r := a.room(t)
+	open := func(p *process) func() bool {
+		return func() bool {
+			status, _, _ := see(t, p, "tea.example", "")
+			return status != 404
+		}
+	}
+	for i, b := range bosses {
+		if got := b.ask("GET", rooms+"/"+r.ID, "").room(t); got.Name != "tea" {
+			t.Errorf("n%d does not know it at once", i+1)
+		}
+	}
+	entered := 0
+	for _, p := range all {
+		eventually(t, "open at "+p.operators, open(p))
+	}
+	for i := range 9 {
+		if _, _, body := see(t, all[i%3], "tea.example", ""); strings.HasPrefix(body, "origin") {
+			entered++
+		} else if body != "<p>own</p>" {
+			t.Errorf("who waits sees %q", body)
+		}
+	}
+	if entered > 1 {
+		t.Errorf("%d entered over three nodes, and one may", entered)
+	}
+	if a = bosses[1].ask("PATCH", rooms+"/"+r.ID, `{"suspended":true}`); a.StatusCode != 200 {
+		t.Fatal(a.text)
+	}
+	for _, p := range all {
+		eventually(t, "suspended at "+p.operators, func() bool {
+			_, _, body := see(t, p, "tea.example", "")
+			return strings.HasPrefix(body, "origin")
+		})
+	}
+	writeAtOnce(t, bosses, rooms, r.ID)
+	if a = bosses[2].ask("DELETE", rooms+"/"+r.ID, ""); a.StatusCode != 200 {
+		t.Fatal(a.text)
+	}
+	for _, p := range all {
+		eventually(t, "gone at "+p.operators, func() bool { return !open(p)() })
+	}
 }

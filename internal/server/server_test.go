@@ -8,19 +8,23 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"math"
 	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"path/filepath"
 	"regexp"
+	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
-
-	"github.com/headgate/headgate/internal/yardstick"
+	"time"
 
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/internal/config"
+	"github.com/headgate/headgate/internal/yardstick"
 )
 
 // start runs a real server in front of origin and returns its two addresses.
@@ -279,5 +283,267 @@ func TestAddressErrorsSayWhatToDo(t *testing.T) {
 		if !ok || !regexp.MustCompile(c.want).MatchString(e.Hint()) {
 			t.Errorf("%v: %q does not match %q", c.err, e.Hint(), c.want)
 		}
+	}
+}
+
+// metric is the value of one series, such as headgate_active_users{room="shop"}.
+func (p *process) metric(series string) float64 {
+	p.t.Helper()
+	for line := range strings.Lines(get(p.t, p.operators+"/metrics", "").body) {
+		if rest, ok := strings.CutPrefix(line, series+" "); ok {
+			v, err := strconv.ParseFloat(strings.TrimSpace(rest), 64)
+			if err != nil {
+				p.t.Fatal(err)
+			}
+			return v
+		}
+	}
+	return math.NaN()
+}
+
+func TestOffsetOfTheClock(t *testing.T) {
+	for _, c := range []struct {
+		others []float64
+		want   float64
+		why    string
+	}{
+		{nil, 0, "alone"},
+		{[]float64{3}, -3, "of two nobody can tell"},
+		{[]float64{-3}, 3, "seen from the other"},
+		{[]float64{0, 3}, 0, "of three the one in the middle is right"},
+		{[]float64{-3, -3}, 3, "here it is ahead of both"},
+		{[]float64{5, 5, 4.9}, -4.95, "behind three"},
+		{[]float64{0, 0.1, 30, -0.1}, 0, "one of five is off, and not this one"},
+	} {
+		if got := offset(c.others); math.Abs(got-c.want) > 1e-9 {
+			t.Errorf("%s: %v gives %g, want %g", c.why, c.others, got, c.want)
+		}
+	}
+}
+
+const threeInside = "rooms:\n  - {name: shop, origin: ORIGIN, total_active_users: 3, " +
+	"new_users_per_minute: 100, session_duration: 10m}\n"
+
+// A limit that was lowered is in force when enough have left: until then nobody is over it.
+func TestMetricsOfALimitThatWasLowered(t *testing.T) {
+	t.Parallel()
+	p := run(t, threeInside)
+	room := func(name string) float64 { return p.metric(name + `{room="shop"}`) }
+	if got := room("headgate_estimated_wait_seconds"); got != 0 {
+		t.Errorf("nobody waits, and the wait is %g s", got)
+	}
+	for range 4 {
+		get(t, p.visitors+"/", "")
+	}
+	p.change("shop", map[string]string{"total_active_users": "1"})
+	eventually(t, "lowered", func() bool { return room("headgate_total_active_users_limit") == 1 })
+	in, bound := room("headgate_active_users"), room("headgate_active_users_bound")
+	if in != 3 || bound != 3 {
+		t.Errorf("%g inside, bound %g: want 3 of 3", in, bound)
+	}
+	in, bound = room("headgate_new_users_last_minute"), room("headgate_new_users_bound")
+	if in != 3 || bound != 100 {
+		t.Errorf("%g new, bound %g: want 3 of 100", in, bound)
+	}
+	p.change("shop", map[string]string{"total_active_users": "5"})
+	eventually(t, "raised", func() bool { return room("headgate_active_users_bound") == 5 })
+	p.change("shop", map[string]string{"queue_all": "true"})
+	eventually(t, "held", func() bool { return room("headgate_estimated_wait_seconds") == -1 })
+}
+
+func TestMetricsOfTheMachine(t *testing.T) {
+	t.Parallel()
+	p := run(t, threeInside)
+	free, size := p.metric("headgate_data_free_bytes"), p.metric("headgate_data_size_bytes")
+	if free <= 0 || !(size > free) {
+		t.Errorf("%g bytes free of %g", free, size)
+	}
+	if p.metric(`headgate_room_hosted{datacenter="",room="shop"}`) != 1 ||
+		p.metric(`headgate_room_state_age_seconds{room="shop"}`) != 0 {
+		t.Error("who is alone counts the room, and knows all of it")
+	}
+	if n := p.metric("headgate_cluster_nodes"); !math.IsNaN(n) {
+		t.Errorf("%g nodes of no cluster", n)
+	}
+}
+
+func TestMetricsAsOpenMetrics(t *testing.T) {
+	t.Parallel()
+	p := run(t, threeInside)
+	ask := func(accept string) (kind, body string) {
+		r, err := http.NewRequestWithContext(t.Context(), "GET", p.operators+"/metrics", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Header.Set("Accept", accept)
+		res, err := http.DefaultTransport.RoundTrip(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer res.Body.Close()
+		var b strings.Builder
+		if err := res.Write(&b); err != nil {
+			t.Fatal(err)
+		}
+		return res.Header.Get("Content-Type"), b.String()
+	}
+	kind, body := ask("application/openmetrics-text;version=1.0.0,text/plain;version=0.0.4;q=0.5")
+	if !strings.HasPrefix(kind, "application/openmetrics-text") || !strings.Contains(body, "\n# EOF\n") ||
+		!strings.Contains(body, "# TYPE headgate_admitted counter\n") {
+		t.Errorf("%s:\n%s", kind, body)
+	}
+	suffixes := map[string][]string{"counter": {"_total", "_created"}, "info": {"_info"},
+		"summary":   {"_count", "_sum", "_created"},
+		"histogram": {"_count", "_sum", "_bucket", "_created"}}
+	taken := map[string]string{} // OpenMetrics 1.0, "MetricFamily": names must not clash
+	for line := range strings.Lines(body) {
+		f := strings.Fields(line)
+		if len(f) != 4 || f[0] != "#" || f[1] != "TYPE" {
+			continue
+		}
+		for _, suffix := range append(suffixes[f[3]], "") {
+			if name := f[2] + suffix; taken[name] != "" {
+				t.Errorf("%s is of two metrics, %s and %s", name, f[2], taken[name])
+			} else {
+				taken[name] = f[2]
+			}
+		}
+	}
+	for _, name := range []string{"go_memstats_alloc_bytes", "go_memstats_heap_inuse_bytes", "go_goroutines",
+		"go_gc_heap_allocs_bytes_total", "process_resident_memory_bytes"} {
+		if taken[name] == "" {
+			t.Errorf("%s is missing", name)
+		}
+	}
+	kind, body = ask("text/plain")
+	if !strings.HasPrefix(kind, "text/plain") || strings.Contains(body, "# EOF") ||
+		!strings.Contains(body, "# TYPE headgate_admitted_total counter\n") {
+		t.Errorf("%s:\n%s", kind, body)
+	}
+}
+
+// A process stays on the engine that it has begun with.
+func TestAnotherEngineNeedsARestart(t *testing.T) {
+	on := func(urls ...string) *config.Config {
+		return &config.Config{Engine: &config.Engine{URLs: urls}}
+	}
+	if got := needsRestart(on("nats://n1:4222"), on("nats://n1:4222")); len(got) > 0 {
+		t.Errorf("the same engine: %v", got)
+	}
+	for name, now := range map[string]*config.Config{
+		"another": on("nats://n2:4222"), "one more": on("nats://n1:4222", "nats://n2:4222"), "none": {},
+	} {
+		if got := needsRestart(on("nats://n1:4222"), now); !slices.Equal(got, []string{"engine"}) {
+			t.Errorf("%s: %v", name, got)
+		}
+	}
+}
+
+// What is wrong with the files of targets and webhooks is told before anything is taken: the data folder,
+// the ports of a cluster, the addresses.
+func TestCheckFilesOfTargets(t *testing.T) {
+	dir := t.TempDir()
+	file := func(name, text string, mode os.FileMode) string {
+		path := filepath.Join(dir, name)
+		if err := os.WriteFile(path, []byte(text), mode); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	good, torn := file("good", oneSecret, 0o600), file("torn", "-----BEGIN CERT", 0o600)
+	open := file("open", oneSecret, 0o644)
+	parse := func(target, hook string) *config.Config {
+		cfg, err := config.Parse(filepath.Join(dir, "headgate.yaml"), []byte("data: "+dir+"/data\n"+
+			"listen: 127.0.0.1:0\nadmin_listen: 127.0.0.1:0\n"+
+			"queues:\n  - {name: one, target: {url: 'https://127.0.0.1:1', "+target+"}}\n"+
+			"webhooks:\n  - {name: ops, url: 'https://127.0.0.1:1', secret_files: ["+hook+"]}\n"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return cfg
+	}
+	for _, c := range []struct {
+		target, hook string
+		faults       int
+	}{
+		{"secret_files: [" + good + "]", good, 0},
+		{"secret_files: [" + dir + "/none]", good, 1},
+		{"secret_files: [" + good + "]", torn, 1},
+		{"secret_files: [" + open + "]", open, 2},
+		{"ca: " + torn, good, 1},
+		{"certificate: " + torn + ", key: " + torn, dir + "/none", 2},
+	} {
+		cfg := parse(c.target, c.hook)
+		if faults := config.Faults(CheckFiles(cfg)); len(faults) != c.faults {
+			t.Errorf("%s, webhook %s: %d faults %v, want %d", c.target, c.hook, len(faults), faults, c.faults)
+		}
+		if c.faults == 0 {
+			continue
+		}
+		if _, err := Open(t.Context(), cfg, slog.New(slog.DiscardHandler)); err == nil {
+			t.Errorf("%s, webhook %s: headgate starts", c.target, c.hook)
+		}
+		if _, err := os.Stat(dir + "/data"); err == nil {
+			t.Errorf("%s, webhook %s: the data folder was made before", c.target, c.hook)
+		}
+	}
+}
+
+// TestAnEventOfTheFile takes place by the clock: its prequeue holds who is new, its method is in
+// force from its start, and at its end the room is as before.
+func TestAnEventOfTheFile(t *testing.T) {
+	t.Parallel()
+	origin := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Write([]byte("origin"))
+	}))
+	t.Cleanup(origin.Close)
+	p := &process{t: t, dir: t.TempDir()}
+	p.save("headgate.yaml", "")
+	p.save("sale.html", "<p>sale {{state}}")
+	p.file = p.dir + "/headgate.yaml"
+	room := "rooms:\n  - name: shop\n    origin: " + origin.URL + "\n" +
+		"    total_active_users: 100\n    new_users_per_minute: 100\n"
+	p.write(room)
+	p.start()
+	t.Cleanup(func() { p.stop() })
+	const step = 4 * time.Second // a reload, writes and requests are done in each
+	now := time.Now()
+	at := func(n time.Duration) string { return now.Add(n * step).Format(time.RFC3339Nano) }
+	p.write(room + fmt.Sprintf("    events:\n    - {name: sale, prequeue_start: %q, start: %q, end: %q,\n"+
+		"       shuffle: true, method: reject, html_file: sale.html}\n", at(1), at(2), at(3)))
+	p.reload()
+	if s := p.status("shop"); s.Draw == nil || len(s.Draw.Hash) != 64 || s.Event != nil {
+		t.Errorf("before: %+v %+v", s.Event, s.Draw)
+	}
+	if r := get(t, p.visitors+"/", ""); r.StatusCode != 200 {
+		t.Errorf("before: %d", r.StatusCode)
+	}
+	eventually(t, "the prequeue", func() bool { return p.status("shop").Status == "event_prequeueing" })
+	if r := get(t, p.visitors+"/", ""); r.StatusCode != 503 || r.Header.Get("Headgate-State") != "opens_at" {
+		t.Errorf("prequeue: %d %v", r.StatusCode, r.Header)
+	}
+	eventually(t, "the page of the prequeue", func() bool {
+		return get(t, p.visitors+"/", "").body == "<p>sale opens_at"
+	})
+	eventually(t, "the start", func() bool {
+		return p.status("shop").Method == "reject" &&
+			p.status("shop").Draw.Finished
+	})
+	if r := get(t, p.visitors+"/", ""); r.Header.Get("Headgate-State") != "closed" ||
+		r.body != "<p>sale closed" {
+		t.Errorf("event: %d %v %s", r.StatusCode, r.Header, r.body)
+	}
+	eventually(t, "the end", func() bool {
+		s := p.status("shop")
+		return s.Event == nil && s.Method == "fifo"
+	})
+	p.change("shop", map[string]string{"method": "reject"})
+	if r := get(t, p.visitors+"/", ""); r.Header.Get("Headgate-State") != "closed" ||
+		strings.Contains(r.body, "sale") {
+		t.Errorf("a live change of the method: %d %v", r.StatusCode, r.Header)
+	}
+	p.change("shop", map[string]string{"method": "passthrough"})
+	if r := get(t, p.visitors+"/", ""); r.StatusCode != 200 || p.status("shop").Method != "passthrough" {
+		t.Errorf("after: %d %q", r.StatusCode, r.body)
 	}
 }

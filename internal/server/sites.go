@@ -10,6 +10,7 @@ import (
 
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/internal/api"
+	"github.com/headgate/headgate/internal/node"
 )
 
 // What an operator commands of all data centres.
@@ -22,13 +23,13 @@ const (
 
 // MoveAnywhere implements api.Process. Repeated it does what is left to do.
 func (s *Server) MoveAnywhere(ctx context.Context, to string, gone bool) (api.Moved, error) {
-	rooms := s.durable.rooms
+	rooms := s.node.Rooms
 	from := rooms.AnywhereHome()
 	if from == "" {
 		return api.Moved{}, api.ErrAlone
 	}
-	if s.durable.worker {
-		return api.Moved{}, atStoreNode("a worker moves nothing between data centers")
+	if s.node.Worker {
+		return api.Moved{}, node.AtStoreNode("a worker moves nothing between data centers")
 	}
 	for _, site := range []string{to, from} {
 		if gone && site == from || to == from {
@@ -67,7 +68,7 @@ func (s *Server) MoveAnywhere(ctx context.Context, to string, gone bool) (api.Mo
 
 // finishMove finishes a move of Anywhere from here that has broken off.
 func (s *Server) finishMove(ctx context.Context, rooms []string) {
-	switch to, err := s.durable.rooms.FinishMove(ctx, rooms); {
+	switch to, err := s.node.Rooms.FinishMove(ctx, rooms); {
 	case to == "" || ctx.Err() != nil:
 	case err != nil:
 		s.log.Warn("a move of Anywhere that broke off is not finished yet", "to", to, "error", err)
@@ -78,12 +79,12 @@ func (s *Server) finishMove(ctx context.Context, rooms []string) {
 
 // Off implements api.Process.
 func (s *Server) Off(ctx context.Context, datacenters []string) (api.Moved, error) {
-	got := api.Moved{Home: s.durable.rooms.AnywhereHome(), Missing: []string{}}
+	got := api.Moved{Home: s.node.Rooms.AnywhereHome(), Missing: []string{}}
 	if got.Home == "" {
 		return got, api.ErrAlone
 	}
-	if s.durable.worker {
-		return got, atStoreNode("a worker declares no data center off")
+	if s.node.Worker {
+		return got, node.AtStoreNode("a worker declares no data center off")
 	}
 	for _, g := range s.set.Load().gates {
 		missing, err := g.room.DatacentersOff(ctx, datacenters)

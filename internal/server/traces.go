@@ -54,9 +54,9 @@ func passedAs(w http.ResponseWriter) string {
 // asked are the limits as the requests of rooms ask them.
 func (l *callLimits) asked() headgate.LimitRules {
 	if l.traces == nil {
-		return l.rules
+		return l.Rules
 	}
-	return &tracedRules{LimitRules: l.rules, traces: l.traces}
+	return &tracedRules{LimitRules: l.Rules, traces: l.traces}
 }
 
 // tracedRules records what limits say of requests that are recorded: of names, and never of keys.

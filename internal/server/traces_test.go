@@ -241,7 +241,7 @@ func TestTheOriginIsToldWhatWasDecided(t *testing.T) {
 	if said := ask(p); said != claim+" x=1" {
 		t.Errorf("without traces the origin got %q", said)
 	}
-	if p.s.around() != nil || p.s.limits.asked() != p.s.limits.rules {
+	if p.s.around() != nil || p.s.limits.asked() != p.s.limits.Rules {
 		t.Error("something is in the way though traces are off")
 	}
 	if strings.Contains(get(t, p.operators+"/metrics", "").body, "headgate_traces") {

@@ -37,7 +37,7 @@ const testPrefix = "test-"
 // webhooks are the webhooks of the process. A reload makes another set of them.
 type webhooks struct {
 	set     atomic.Pointer[[]*openWebhook]
-	leaving map[string]*task    // removed and about to end, by name; guarded by change
+	leaving map[string]*task    // removed and about to end, by name; guarded by turn
 	watched map[string]*watched // rooms that this process counts, and the limits; of one goroutine
 }
 
@@ -49,7 +49,7 @@ type openWebhook struct {
 	choice webhook.Choice
 	target *target
 	post   *webhookPost
-	runs   *task // guarded by change
+	runs   *task // guarded by turn
 }
 
 func (h *webhooks) all() []*openWebhook { return *h.set.Load() }
@@ -103,7 +103,7 @@ func (s *Server) openWebhook(
 		w.Queue, w.post, w.runs = was.Queue, was.post, was.runs
 		return w, nil
 	default:
-		w.post = &webhookPost{name: c.Name, store: s.store, log: s.log}
+		w.post = &webhookPost{name: c.Name, store: s.node.Records, log: s.log}
 		w.post.set.Store(w)
 		w.Queue, err = s.openWebhookQueue(ctx, w)
 	}
@@ -118,22 +118,22 @@ func (s *Server) openWebhookQueue(ctx context.Context, w *openWebhook) (*queue.Q
 	if err != nil {
 		return nil, err
 	}
-	k := s.durable
+	k := s.node
 	c := queue.Config{
 		Name: w.target.queue, Handler: w.post, Throttle: slow, Burst: true, Concurrency: 1,
 		MaxAttempts: webhookAttempts, MinBackoff: time.Second, MaxBackoff: webhookBackoff,
 		KeyWindow: webhookKeys, MaxWaiting: webhookWaiting, MaxBytes: webhookBytes,
-		NATS: k.node.NATS, Replicas: k.node.Replicas, Node: k.node.Node, Log: s.log,
+		NATS: k.Config.NATS, Replicas: k.Config.Replicas, Node: k.Config.Node, Log: s.log,
 		Boot: s.machine.Boot,
 	}
-	if k.engine != nil {
-		c.NATS, c.Heal = k.engine.Conn(), k.engine.Heal
+	if k.Engine != nil {
+		c.NATS, c.Heal = k.Engine.Conn(), k.Engine.Heal
 	}
 	return queue.Open(ctx, c)
 }
 
 // runWebhook lets a webhook run, once the one of its name that was removed has ended. The caller
-// holds change.
+// holds turn.
 func (s *Server) runWebhook(w *openWebhook) {
 	before := s.hooks.leaving[w.file.Name]
 	delete(s.hooks.leaving, w.file.Name)
@@ -227,7 +227,7 @@ func (s *Server) send(ctx context.Context, all []webhook.Message) error {
 		var jobs []queue.Job
 		for i := range all {
 			if m := &all[i]; w.choice.Wants(m.Kind, m.Room) {
-				jobs = append(jobs, messageJob(m.ID, m.Body(s.durable.about.Datacenter, w.file.Dashboard)))
+				jobs = append(jobs, messageJob(m.ID, m.Body(s.node.About.Datacenter, w.file.Dashboard)))
 			}
 		}
 		if err := w.put(ctx, jobs); err != nil {
@@ -250,7 +250,7 @@ func (s *Server) testWebhook(ctx context.Context, name, by string) (id string, e
 	ctx, stop := context.WithTimeout(ctx, webhookPut)
 	defer stop()
 	id = testPrefix + strings.ToLower(rand.Text())
-	body := webhook.TestBody(name, by, s.durable.about.Datacenter, w.file.Dashboard, time.Now())
+	body := webhook.TestBody(name, by, s.node.About.Datacenter, w.file.Dashboard, time.Now())
 	_, err = w.Put(ctx, []queue.Job{messageJob(id, body)})
 	return id, err
 }

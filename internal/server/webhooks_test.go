@@ -190,7 +190,7 @@ func (p *process) webhooks() []api.Webhook {
 func (p *process) told(room string) (rec webhook.Record) {
 	p.t.Helper()
 	within(p.t, time.Minute, "a record of what was told", func() bool {
-		value, _, err := p.s.store.Load(p.t.Context(), happeningKey(room))
+		value, _, err := p.s.node.Records.Load(p.t.Context(), happeningKey(room))
 		if err != nil {
 			return false
 		}
@@ -283,7 +283,7 @@ func TestWebhookGoesOnAfterItsSenderDied(t *testing.T) {
 	m := webhook.Message{ID: "dead-1", Kind: webhook.OriginUnhealthy, At: time.Now(), Number: 1, Room: "shop"}
 	leave := func() {
 		t.Helper()
-		value, revision, err := p.s.store.Load(t.Context(), happeningKey("shop"))
+		value, revision, err := p.s.node.Records.Load(t.Context(), happeningKey("shop"))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -295,7 +295,7 @@ func TestWebhookGoesOnAfterItsSenderDied(t *testing.T) {
 		if value, err = rec.Encode(); err != nil {
 			t.Fatal(err)
 		}
-		if _, err = p.s.store.CompareAndSwap(t.Context(), happeningKey("shop"), revision, value); err != nil {
+		if _, err = p.s.node.Records.CompareAndSwap(t.Context(), happeningKey("shop"), revision, value); err != nil {
 			t.Fatal(err)
 		}
 	}

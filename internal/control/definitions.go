@@ -1,0 +1,139 @@
+package control
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"maps"
+	"strings"
+
+	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/internal/api"
+	"github.com/headgate/headgate/internal/config"
+)
+
+// A Definition is what a file says of a limit, and a hash of that.
+type Definition struct {
+	headgate.LimitConfig
+	hash string
+}
+
+// define is the definition of a limit.
+func define(c headgate.LimitConfig) Definition {
+	zone, rule := "", c.Rule
+	if rule.Zone != nil {
+		zone, rule.Zone = rule.Zone.String(), nil
+	}
+	b := fmt.Appendf(nil, "%v %q %q %v %v %q %q %d",
+		rule, zone, c.Unit, c.Shadow, c.Overrides, c.Scope, c.OnUnreachable, c.MaxKeys)
+	if len(c.Reserved) > 0 {
+		b = fmt.Appendf(b, " %v", c.Reserved)
+	}
+	sum := sha256.Sum256(b)
+	return Definition{c, hex.EncodeToString(sum[:])}
+}
+
+// LimitConfigs are the limits of a configuration.
+func LimitConfigs(cfg *config.Config) (all []headgate.LimitConfig) {
+	reserved := map[string]map[string]int64{}
+	for i := range cfg.Queues {
+		for _, name := range cfg.Queues[i].Limits {
+			if n := cfg.Queues[i].Reserved; n > 0 {
+				if reserved[name] == nil {
+					reserved[name] = map[string]int64{}
+				}
+				reserved[name][cfg.Queues[i].Name] = n
+			}
+		}
+	}
+	for i := range cfg.Limits {
+		c := limitConfig(&cfg.Limits[i])
+		c.Reserved = reserved[c.Name]
+		all = append(all, c)
+	}
+	return all
+}
+
+func limitConfig(c *config.Limit) headgate.LimitConfig {
+	return headgate.LimitConfig{
+		Name: c.Name, Rule: c.Rule, Unit: headgate.Unit(c.Unit), Overrides: c.Overrides, Shadow: c.Shadow,
+		MaxKeys: c.MaxKeys, Scope: headgate.Scope(c.Scope),
+		OnUnreachable: headgate.Unreachable(c.OnUnreachable),
+	}
+}
+
+// Source is where a limit comes from.
+func (s *Limits) Source(limit string) string {
+	if IsEnvoys(limit) {
+		return api.FromEnvoy
+	}
+	if (*s.defined.Load())[limit].hash != "" {
+		return api.FromFile
+	}
+	return api.FromAPI
+}
+
+// SetFile puts limits of a configuration that was checked into force: what their keys have used
+// stays used. What was changed of a limit of which the file says the same as before stays as it
+// is. before is called before the limits that are gone are removed.
+func (s *Limits) SetFile(cfg *config.Config, before func()) {
+	was, kept := *s.defined.Load(), map[string]Definition{}
+	for name, x := range was {
+		if IsEnvoys(name) {
+			kept[name] = x
+		}
+	}
+	for _, c := range LimitConfigs(cfg) {
+		if kept[c.Name] = define(c); kept[c.Name].hash == was[c.Name].hash {
+			continue
+		}
+		if err := s.Rules.Define(c); err != nil {
+			panic(fmt.Sprintf("limit %q was checked: %v", c.Name, err))
+		}
+	}
+	s.defined.Store(&kept)
+	before() // requests would ask for what is gone
+	dynamic := *s.dynamic.Load()
+	for _, c := range s.Rules.Limits() {
+		if _, stays := dynamic[c.Name]; !stays && kept[c.Name].hash == "" && !IsEnvoys(c.Name) {
+			_ = s.Rules.Remove(c.Name) // it was listed
+		}
+	}
+}
+
+// Define defines limits of the rules for Envoy, all or none. Those of which the rules say the same
+// as before stay as they are.
+func (s *Limits) Define(limits []headgate.LimitConfig) error {
+	defined := maps.Clone(*s.defined.Load())
+	for _, c := range limits {
+		x := define(c)
+		if defined[c.Name].hash == x.hash {
+			continue
+		}
+		if err := s.Rules.Define(c); err != nil {
+			return err
+		}
+		defined[c.Name] = x
+	}
+	s.defined.Store(&defined)
+	return nil
+}
+
+// Undefine removes a limit of the rules for Envoy.
+func (s *Limits) Undefine(limit string) {
+	_ = s.Rules.Remove(limit) // it was listed
+	defined := maps.Clone(*s.defined.Load())
+	delete(defined, limit)
+	s.defined.Store(&defined)
+}
+
+// IsEnvoys reports whether a limit is one of the rules for Envoy: their names have a slash, and no
+// name in the configuration has.
+func IsEnvoys(limit string) bool { return strings.Contains(limit, "/") }
+
+// Style is how answers tell of a dynamic limit.
+func (s *Limits) Style(limit string) headgate.HeaderStyle { return (*s.dynamic.Load())[limit].style }
+
+// Covered returns the dynamic limits that are not in force, as files have others of their names.
+// The caller holds the turn.
+func (s *Limits) Covered() []string { return s.covered }

@@ -1,0 +1,257 @@
+package control
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"reflect"
+	"time"
+
+	"github.com/headgate/headgate/internal/api"
+	"github.com/headgate/headgate/internal/config"
+	"github.com/headgate/headgate/internal/node"
+	"github.com/headgate/headgate/internal/store"
+)
+
+// ChangeWait limits a live change; the record and the store take milliseconds.
+const ChangeWait = 15 * time.Second
+
+// RoomChangesTopic carries the name of a room whose live changes are new.
+const RoomChangesTopic = "live"
+
+// A roomChange is what is kept of the live changes of a room. They hold as long
+// as the file describes the room as it did when they were made.
+type roomChange struct {
+	Fingerprint string            `json:"fingerprint"`
+	Pairs       map[string]string `json:"pairs"`
+	At          time.Time         `json:"at"`
+	By          string            `json:"by"`
+
+	// With several data centres each change has a version, one more than the greatest that
+	// was known where it was made, and the name of that data centre. Of two the greater
+	// version holds, of the same version the greater name. A record without pairs says
+	// that there are no changes any more.
+	Version uint64 `json:"version,omitempty"`
+	Site    string `json:"site,omitempty"`
+
+	unreadable []byte // the record, if it is damaged
+}
+
+// after tells which of two records holds.
+func (r *roomChange) after(x *roomChange) bool {
+	return r.Version > x.Version || r.Version == x.Version && r.Site > x.Site
+}
+
+// RoomChanges are the live changes of the rooms of the configuration: a record for each room.
+type RoomChanges struct {
+	node *node.Node
+	log  *slog.Logger
+}
+
+// NewRoomChanges returns the live changes that the records of a node have.
+func NewRoomChanges(n *node.Node, log *slog.Logger) *RoomChanges { return &RoomChanges{n, log} }
+
+// doc is the record of a room. It is nil, or null in the store, for none.
+func (s *RoomChanges) doc(room string) *store.Doc[*roomChange] {
+	return &store.Doc[*roomChange]{Store: s.node.Records, Key: "live." + room,
+		Encode: func(r *roomChange) ([]byte, error) {
+			if r != nil && r.unreadable != nil {
+				return r.unreadable, nil
+			}
+			return json.Marshal(r)
+		},
+		Decode: func(b []byte) (r *roomChange, err error) {
+			if json.Unmarshal(b, &r) != nil {
+				r = &roomChange{unreadable: b}
+			}
+			return r, nil
+		},
+		Lost: func(err error) {
+			s.log.Error("live changes are lost: the room is as the file says", "room", room, "error", err)
+		},
+		Bus: s.node.Bus, Topic: RoomChangesTopic, Message: []byte(room), Log: s.log,
+	}
+}
+
+// versioned returns the record with its version, if it has one. What was changed before there
+// were other data centers has the first one, if it is in force.
+func (s *RoomChanges) versioned(file *config.Room, rec *roomChange) (r roomChange, ok bool) {
+	if rec == nil {
+		return r, false
+	}
+	r = *rec
+	if r.Version == 0 && len(r.Pairs) > 0 && s.node.Linked() {
+		if print, err := file.Fingerprint(); err == nil && r.Fingerprint == print {
+			r.Version, r.Site = 1, s.node.About.Datacenter
+		}
+	}
+	if r.Version == 0 {
+		return roomChange{}, false
+	}
+	return r, true
+}
+
+// Amend returns a room of the file with more live changes, and all that then differ from the file.
+func Amend(file *config.Room, live *api.Live, pairs map[string]string) (*config.Room, map[string]string, error) {
+	all := map[string]string{}
+	if live != nil {
+		maps.Copy(all, live.Pairs)
+	}
+	maps.Copy(all, pairs)
+	now, err := config.Amend(file, all)
+	if err != nil {
+		return nil, nil, err
+	}
+	fewer := maps.Clone(all)
+	maps.DeleteFunc(fewer, func(k, _ string) bool { return now.Text(k) == file.Text(k) })
+	if same, err := config.Amend(file, fewer); err == nil && reflect.DeepEqual(same, now) {
+		all = fewer
+	}
+	return now, all, nil
+}
+
+// Keep writes the live changes of a room, or that it has none, and tells the other nodes and data
+// centers. undo puts back what was there.
+func (s *RoomChanges) Keep(
+	ctx context.Context, file *config.Room, live *api.Live,
+) (undo func() error, err error) {
+	print := ""
+	if live != nil {
+		if print, err = file.Fingerprint(); err != nil {
+			return nil, err
+		}
+	}
+	var back *roomChange
+	written := false
+	d := s.doc(file.Name)
+	revision, err := d.Edit(ctx, func(rec **roomChange) (bool, error) {
+		written = false
+		was, versions := s.versioned(file, *rec)
+		if live == nil && (*rec == nil || versions && len(was.Pairs) == 0) {
+			return false, nil
+		}
+		back, *rec = *rec, nil
+		if live != nil {
+			*rec = &roomChange{Fingerprint: print, Pairs: live.Pairs, At: live.At, By: live.By}
+		}
+		if versions || s.node.Linked() { // a worker may not know of the others
+			if *rec == nil {
+				*rec = &roomChange{At: time.Now().UTC()}
+			}
+			(*rec).Version, (*rec).Site = was.Version+1, s.node.About.Datacenter
+			was.Version, was.Site = (*rec).Version+1, (*rec).Site
+			back = &was
+		}
+		written = true
+		return true, nil
+	})
+	switch {
+	case err != nil:
+		return nil, err
+	case !written:
+		return func() error { return nil }, nil
+	}
+	s.node.TellDatacenters()
+	return func() error {
+		err := s.putBack(ctx, d, revision, back)
+		d.Tell()
+		s.node.TellDatacenters()
+		return err
+	}, nil
+}
+
+// putBack undoes a write, unless another has taken its place since.
+func (s *RoomChanges) putBack(
+	ctx context.Context, d *store.Doc[*roomChange], written uint64, was *roomChange,
+) error {
+	ctx, stop := Afterwards(ctx)
+	defer stop()
+	_, err := d.Swap(ctx, written, was)
+	if err != nil && !errors.Is(err, store.ErrConflict) {
+		return fmt.Errorf("put it back: %w", err)
+	}
+	return nil
+}
+
+// Afterwards is the context of putting things back, when the time of the change may be over.
+func Afterwards(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(context.WithoutCancel(ctx), ChangeWait)
+}
+
+// Recall finds the live changes of a room that is opened. Those of another file than this one are
+// dropped for good: they must not come back with the old file.
+func (s *RoomChanges) Recall(
+	ctx context.Context, file *config.Room,
+) (now *config.Room, live *api.Live, err error) {
+	rec, _, err := s.doc(file.Name).Load(ctx)
+	if err != nil || rec == nil || rec.Version > 0 && len(rec.Pairs) == 0 {
+		return file, nil, err
+	}
+	why := ""
+	print, err := file.Fingerprint()
+	switch {
+	case err != nil:
+		return nil, nil, err
+	case rec.unreadable != nil:
+		why = "they cannot be read"
+	case rec.Fingerprint != print:
+		why = "the configuration of the room has changed since"
+	default:
+		now, err := config.Amend(file, rec.Pairs)
+		if err == nil {
+			return now, &api.Live{Pairs: rec.Pairs, At: rec.At, By: rec.By}, nil
+		}
+		why = err.Error()
+	}
+	if s.node.Bus != nil { // another node may have another file, for a while
+		return file, nil, nil
+	}
+	record, err := s.doc(file.Name).Encode(rec)
+	if err != nil {
+		return nil, nil, err
+	}
+	s.log.Warn("live changes dropped", "room", file.Name, "record", string(record), "why", why)
+	_, err = s.Keep(ctx, file, nil)
+	return file, nil, err
+}
+
+// own returns the live changes of a room as they are known here, if they have a version.
+func (s *RoomChanges) own(ctx context.Context, file *config.Room) (x sharedRoom, ok bool, err error) {
+	value, _, err := s.doc(file.Name).Load(ctx)
+	if err != nil {
+		return x, false, err
+	}
+	rec, ok := s.versioned(file, value)
+	return sharedRoom{Room: file.Name, Version: rec.Version, Site: rec.Site, Pairs: rec.Pairs, At: rec.At,
+		By: rec.By}, ok, nil
+}
+
+// adopt keeps the live changes that another data center has of a room, if they are newer than
+// what is known here.
+func (s *RoomChanges) adopt(ctx context.Context, file *config.Room, x *sharedRoom) error {
+	next := roomChange{Pairs: x.Pairs, At: x.At, By: x.By, Version: x.Version, Site: x.Site}
+	var err error
+	if next.Fingerprint, err = file.Fingerprint(); err != nil {
+		return err
+	}
+	newer := false
+	_, err = s.doc(x.Room).Edit(ctx, func(rec **roomChange) (bool, error) {
+		was, ok := s.versioned(file, *rec)
+		if newer = !ok || next.after(&was); newer {
+			*rec = &next
+		}
+		return newer, nil
+	})
+	if err != nil || !newer {
+		return err
+	}
+	s.log.Info("change of another data centre kept", "room", x.Room, "datacenter", x.Site, "by", x.By)
+	if _, err := config.Amend(file, x.Pairs); err != nil {
+		s.log.Warn("change of another data centre does not fit the configuration here, and is not in force",
+			"room", x.Room, "datacenter", x.Site, "error", err)
+	}
+	return nil
+}

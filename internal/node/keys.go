@@ -1,0 +1,274 @@
+package node
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/internal/checkout"
+	"github.com/headgate/headgate/internal/folder"
+	"github.com/headgate/headgate/internal/store"
+)
+
+// A keyring is where sealing keys are: the folder of a process that is alone, the
+// store of a cluster.
+type keyring interface {
+	Keys() ([]folder.SealingKey, error)
+	Rotate(now time.Time) ([]folder.SealingKey, error)
+	Forget(id byte) ([]folder.SealingKey, error)
+}
+
+// Parameters of the keys of a cluster. Chosen: every node has read a key well before
+// the first cookie that it seals, also one whose clock is some seconds ahead.
+const (
+	keysName   = "keys"
+	keysWait   = 5 * time.Second
+	keysEvery  = 5 * time.Second
+	sealsAfter = 30 * time.Second
+	MostKeys   = 64
+)
+
+// sharedKeys keeps the keys in the store. All nodes read them every few seconds; a new
+// one seals once all surely know it.
+type sharedKeys struct {
+	store store.Store
+	now   func() time.Time
+
+	mu   sync.Mutex
+	read map[byte]time.Time // when this node first read a key; zero at its start
+}
+
+// A KeyRecord is what is stored of a key.
+type KeyRecord struct {
+	ID   byte      `json:"id"`
+	Key  []byte    `json:"key"`
+	Made time.Time `json:"made"`
+}
+
+// Keys returns the keys, the one that seals first. The first node of all makes one.
+func (k *sharedKeys) Keys() ([]folder.SealingKey, error) {
+	keys, err := k.load()
+	if err == nil && len(keys) == 0 {
+		return k.edit(func(keys []KeyRecord) ([]KeyRecord, error) {
+			if len(keys) > 0 {
+				return keys, nil
+			}
+			return addKey(keys, k.now()), nil
+		})
+	}
+	return k.order(keys), err
+}
+
+// Rotate adds a new key and forgets those that nobody can need any more.
+func (k *sharedKeys) Rotate(now time.Time) ([]folder.SealingKey, error) {
+	return k.edit(func(keys []KeyRecord) ([]KeyRecord, error) { return addKey(keys, now), nil })
+}
+
+func (k *sharedKeys) load() ([]KeyRecord, error) {
+	ctx, stop := context.WithTimeout(context.Background(), keysWait)
+	defer stop()
+	keys, _, err := keysDoc(k.store, keysName).Load(ctx)
+	return keys, err
+}
+
+// keysOf is where the copies of another data centre's keys are.
+func keysOf(site string) string { return keysName + "." + site }
+
+// keysDoc are the keys that are stored under a name.
+func keysDoc(s store.Store, name string) *store.Doc[[]KeyRecord] {
+	return &store.Doc[[]KeyRecord]{Store: s, Key: name, Decode: func(b []byte) (keys []KeyRecord, err error) {
+		if err = json.Unmarshal(b, &keys); err == nil {
+			err = CheckKeys(keys)
+		}
+		return keys, err
+	}}
+}
+
+// CheckKeys refuses keys that are none.
+func CheckKeys(keys []KeyRecord) error {
+	seen := map[byte]bool{}
+	for _, x := range keys {
+		if x.ID == 0 || len(x.Key) != len(folder.SealingKey{}.Key) || seen[x.ID] {
+			return errors.New("a sealing key is damaged")
+		}
+		seen[x.ID] = true
+	}
+	if len(keys) > MostKeys {
+		return fmt.Errorf("%d sealing keys, and %d are the most", len(keys), MostKeys)
+	}
+	return nil
+}
+
+// addKey returns the keys with a new one, without those that nobody can need any more.
+func addKey(keys []KeyRecord, now time.Time) []KeyRecord {
+	next := KeyRecord{ID: 1, Key: make([]byte, len(folder.SealingKey{}.Key)), Made: now.UTC()}
+	rand.Read(next.Key)
+	if n := len(keys); n > 0 { // oldest first
+		next.ID = keys[n-1].ID
+		if last := keys[n-1].Made; !next.Made.After(last) {
+			next.Made = last.Add(time.Nanosecond) // a clock set back
+		}
+		for used := true; used || next.ID == 0; {
+			next.ID++
+			used = slices.ContainsFunc(keys, func(x KeyRecord) bool { return x.ID == next.ID })
+		}
+	}
+	for len(keys) >= MostKeys || len(keys) > 1 && now.Sub(keys[1].Made) > folder.KeepKeys {
+		keys = keys[1:]
+	}
+	return append(slices.Clone(keys), next)
+}
+
+// Forget removes a key, and returns the others.
+func (k *sharedKeys) Forget(id byte) ([]folder.SealingKey, error) {
+	return k.edit(func(keys []KeyRecord) ([]KeyRecord, error) {
+		at := slices.IndexFunc(keys, func(x KeyRecord) bool { return x.ID == id })
+		switch {
+		case at < 0:
+			return nil, folder.ErrNoKey
+		case at == len(keys)-1 || k.order(keys)[0].ID == id:
+			return nil, folder.ErrKeySeals
+		}
+		return slices.Delete(keys, at, at+1), nil
+	})
+}
+
+// edit replaces the stored keys. Of two nodes that do so at once one takes what the other wrote.
+func (k *sharedKeys) edit(edit func([]KeyRecord) ([]KeyRecord, error)) ([]folder.SealingKey, error) {
+	ctx, stop := context.WithTimeout(context.Background(), keysWait)
+	defer stop()
+	var keys []KeyRecord
+	lost := false // to another node
+	_, err := keysDoc(k.store, keysName).Edit(ctx, func(now *[]KeyRecord) (changed bool, err error) {
+		if keys = *now; lost {
+			return false, nil
+		}
+		lost = true
+		keys, err = edit(keys)
+		*now = keys
+		return err == nil, err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return k.order(keys), nil
+}
+
+// order puts the key that seals first: the newest that all know, or the only one.
+func (k *sharedKeys) order(keys []KeyRecord) (all []folder.SealingKey) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	start := k.read == nil
+	if start {
+		k.read = map[byte]time.Time{}
+	}
+	seals := 0
+	for i, x := range keys {
+		at, known := k.read[x.ID]
+		if !known && !start { // by the clock of this node: that of who made it may be wrong
+			at = k.now()
+		}
+		k.read[x.ID] = at
+		if now := k.now(); now.Sub(x.Made) >= sealsAfter && now.Sub(at) >= sealsAfter {
+			seals = i
+		}
+		all = append(all, folder.SealingKey{ID: x.ID, Key: [32]byte(x.Key), Made: x.Made})
+	}
+	slices.Reverse(all)
+	if n := len(all); n > 0 {
+		first := all[n-1-seals]
+		all = append([]folder.SealingKey{first}, slices.Delete(all, n-1-seals, n-seals)...)
+	}
+	return all
+}
+
+// ringOf is the key ring of some keys, the one that seals first, and of those of other
+// data centres.
+func ringOf(keys []folder.SealingKey, others []siteKeys) headgate.SealingKeys {
+	k := headgate.SealingKeys{Seals: keys[0].ID, Keys: map[byte][32]byte{}}
+	for _, x := range keys {
+		k.Keys[x.ID] = x.Key
+	}
+	for _, site := range others {
+		m := map[byte][32]byte{}
+		for _, x := range site.keys {
+			m[x.ID] = [32]byte(x.Key)
+		}
+		k.Others = append(k.Others, m)
+	}
+	return k
+}
+
+// siteKeys are copies of the keys of another data centre.
+type siteKeys struct {
+	site string
+	keys []KeyRecord
+}
+
+// keysOfOthers reads the copies of the keys of the other data centres. What cannot be read
+// now stays as it was. The caller holds ring, or is alone.
+func (k *Node) keysOfOthers() []siteKeys {
+	if !k.Linked() {
+		return nil
+	}
+	ctx, stop := context.WithTimeout(context.Background(), keysWait)
+	defer stop()
+	var all []siteKeys
+	for i, name := range k.Config.Datacenters.Others {
+		keys, _, err := keysDoc(k.keysFrom(), keysOf(name)).Load(ctx)
+		if err != nil {
+			k.log.Warn("sealing keys of another data centre not read", "datacenter", name, "error", err)
+			if k.others != nil {
+				keys = k.others[i].keys
+			}
+		}
+		all = append(all, siteKeys{name, keys})
+	}
+	k.others = all
+	return all
+}
+
+// OwnKeys returns the keys of this data center.
+func (k *Node) OwnKeys(ctx context.Context) ([]KeyRecord, error) {
+	keys, _, err := keysDoc(k.store, keysName).Load(ctx)
+	return keys, err
+}
+
+// TakeKeys keeps the keys of another data center.
+func (k *Node) TakeKeys(ctx context.Context, site string, keys []KeyRecord) error {
+	news := false
+	same := func(a, b KeyRecord) bool {
+		return a.ID == b.ID && bytes.Equal(a.Key, b.Key) && a.Made.Equal(b.Made)
+	}
+	_, err := keysDoc(k.store, keysOf(site)).Edit(ctx, func(was *[]KeyRecord) (bool, error) {
+		news = !slices.EqualFunc(*was, keys, same)
+		*was = keys
+		return news, nil
+	})
+	if err != nil || !news {
+		return err
+	}
+	k.log.Info("sealing keys of another data centre taken", "datacenter", site, "keys", len(keys))
+	return k.RereadKeys()
+}
+
+// signWith derives the signing keys from the sealing keys, and from those of others.
+func (k *Node) signWith(keys []folder.SealingKey, others []siteKeys) error {
+	var own, far []checkout.Secret
+	for _, x := range keys {
+		own = append(own, checkout.Secret{Key: x.Key, Made: x.Made})
+	}
+	for _, site := range others {
+		for _, x := range site.keys {
+			far = append(far, checkout.Secret{Key: [32]byte(x.Key), Made: x.Made})
+		}
+	}
+	return k.Signing.Set(own, far)
+}

@@ -1,0 +1,331 @@
+// Package node is the part of a process in the engine: the data folder, the engine and its
+// records, the sealing keys, and the certificates of the cluster that are refused.
+//
+// # The promise
+//
+// A key seals once all nodes know it, and a key that may have sealed is not forgotten by itself.
+// A revoked certificate is refused before the records can be read.
+//
+// # Concurrency
+//
+// A Node may be used by many goroutines at once. Run owns its goroutines and waits for them.
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"slices"
+	"time"
+
+	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/embedded"
+	"github.com/headgate/headgate/internal/api"
+	"github.com/headgate/headgate/internal/checkout"
+	"github.com/headgate/headgate/internal/config"
+	"github.com/headgate/headgate/internal/folder"
+	"github.com/headgate/headgate/internal/store"
+	"github.com/headgate/headgate/internal/turn"
+)
+
+// rotateEvery is how old the sealing key may become. Chosen: AES-GCM with drawn
+// nonces is good for 2^32 cookies a key (NIST SP 800-38D, section 8.3), which a
+// room that seals 5,000 a second reaches after ten days.
+const rotateEvery = 7 * 24 * time.Hour
+
+// OpenWait bounds the opening of the engine. A folder with a million records or
+// a slow disk takes seconds.
+const OpenWait = time.Minute
+
+// A Node is what outlives the process: the folder, the engine in it, and the records and keys in
+// these. Fields other than Records do not change after Open.
+type Node struct {
+	Folder  *folder.Folder
+	Engine  *embedded.Server
+	Rooms   *headgate.Engine
+	Records store.Store           // what the processes share
+	Config  headgate.EngineConfig // of a shared engine: its connection, name and part
+	About   api.Cluster           // of a shared engine: what stays as it is
+	Bus     *store.Bus            // nil: alone
+	Worker  bool                  // of a cluster: it has no engine, and may not use the records as it likes
+	Signing *checkout.Keys        // derived from the sealing keys
+
+	store   *store.NATS
+	keys    keyring
+	serial  string // of this node's certificate in the cluster
+	log     *slog.Logger
+	options Options
+
+	revoked    []api.Revoked // as followRevoked read it last
+	revokedNew chan struct{} // has room for one
+
+	ring   turn.Turn  // held from reading or making keys until they are in force
+	others []siteKeys // as read last, guarded by ring; nil: one data center
+}
+
+// Options are what a node gets from its process.
+type Options struct {
+	// Dial opens a connection to the engine, for an account of it. Nil: the node starts or finds one.
+	Dial    func(account string) (net.Conn, error)
+	Boot    func() time.Duration // the clock that decides; nil: that of the machine
+	Version string
+	Log     *slog.Logger
+}
+
+// Open opens the data folder, the engine and the records. Run must follow, or Close.
+func Open(ctx context.Context, o Options, cfg *config.Config) (*Node, error) {
+	k := &Node{log: o.Log, options: o,
+		revokedNew: make(chan struct{}, 1), Signing: checkout.NewKeys(time.Now)}
+	var err error
+	if k.Folder, err = folder.Open(cfg.Data); err != nil {
+		return nil, err
+	}
+	if cfg.Cluster != nil || cfg.Engine != nil { // the others may come much later
+		err = k.openShared(ctx, cfg)
+	} else {
+		err = k.open(ctx)
+	}
+	if err != nil {
+		k.Close()
+		return nil, err
+	}
+	k.Records = k.store
+	return k, nil
+}
+
+func (k *Node) open(ctx context.Context) (err error) {
+	ctx, stop := context.WithTimeout(ctx, OpenWait)
+	defer stop()
+	k.keys = k.Folder
+	if k.Folder.KeysLost() {
+		k.log.Error("sealing keys are gone: every visitor is a newcomer now, whatever place or pass "+
+			"they have", "folder", k.Folder.Path("keys"),
+			"hint", "stop headgate, bring the keys back from a backup, start it again")
+	}
+	keys, err := k.Folder.Keys()
+	if err != nil {
+		return err
+	}
+	if keys, err = k.rotate(keys, time.Now()); err != nil {
+		return err
+	}
+	k.Engine, err = embedded.Open(ctx, embedded.Config{
+		Dir: k.Folder.Engine(), Log: k.log, Dial: k.options.Dial})
+	if err != nil {
+		return k.Folder.Fault("the engine does not start", err)
+	}
+	err = k.openRecords(ctx, keys)
+	switch {
+	case err == nil:
+		return nil
+	case ctx.Err() != nil:
+		return k.Folder.Fault("the engine does not answer", err)
+	}
+	// The engine runs, but what it holds cannot be read: the second copies can.
+	if err = k.Engine.PutAside(ctx, err); err == nil {
+		err = k.openRecords(ctx, keys)
+	}
+	if err != nil {
+		return k.Folder.Fault("the records cannot be read", err)
+	}
+	return nil
+}
+
+func (k *Node) openRecords(ctx context.Context, keys []folder.SealingKey) (err error) {
+	if err = k.signWith(keys, nil); err != nil {
+		return err
+	}
+	k.Rooms, err = headgate.OpenEngine(ctx, headgate.EngineConfig{
+		NATS: k.Engine.Conn(), Copies: k.Folder.Records(), Keys: ringOf(keys, nil),
+		Heal: k.Engine.Heal, Log: k.log,
+		Alone: true, // the folder is locked
+		Boot:  k.options.Boot,
+	})
+	if err != nil {
+		return err
+	}
+	k.store, err = store.OpenNATS(ctx, store.NATSConfig{
+		Conn: k.Engine.Conn(), Copies: k.Folder.Records(), Heal: k.Engine.Heal, Log: k.log,
+	})
+	if err != nil {
+		k.Rooms.Close()
+		k.Rooms = nil
+	}
+	return err
+}
+
+// rotate makes a new sealing key when the newest is old.
+func (k *Node) rotate(keys []folder.SealingKey, now time.Time) ([]folder.SealingKey, error) {
+	if k.Worker || now.Sub(newest(keys).Made) < rotateEvery {
+		return keys, nil
+	}
+	return k.keys.Rotate(now)
+}
+
+// newest is the key that was made last: it seals, or will when all nodes know it.
+func newest(keys []folder.SealingKey) folder.SealingKey {
+	return slices.MaxFunc(keys, func(a, b folder.SealingKey) int { return a.Made.Compare(b.Made) })
+}
+
+// RotateKeys makes a new sealing key now. What the old ones sealed stays good.
+func (k *Node) RotateKeys(now time.Time) (got api.Rotated, err error) {
+	if k.Worker {
+		return got, AtStoreNode("a worker makes no sealing keys")
+	}
+	keys, err := k.UseKeys(func() ([]folder.SealingKey, error) { return k.keys.Rotate(now) })
+	if err != nil {
+		return got, err
+	}
+	k.TellDatacenters()
+	key := newest(keys)
+	if got.Key = int(key.ID); keys[0].ID != key.ID {
+		got.SealsIn = sealsAfter.Seconds()
+	}
+	return got, nil
+}
+
+// ListKeys tells which keys there are, the one that seals first, then those of other data
+// centres.
+func (k *Node) ListKeys() ([]api.Key, error) {
+	k.ring.Lock()
+	defer k.ring.Unlock()
+	keys, err := k.keys.Keys()
+	if err != nil {
+		return nil, err
+	}
+	list, own := []api.Key{}, ""
+	if k.Linked() {
+		own = k.Config.Datacenters.Own
+	}
+	for i, x := range keys {
+		list = append(list, api.Key{Key: int(x.ID), Datacenter: own, MadeAt: x.Made, Seals: i == 0})
+	}
+	for _, other := range k.keysOfOthers() {
+		for _, x := range slices.Backward(other.keys) { // the newest first, as ours
+			list = append(list, api.Key{Key: int(x.ID), Datacenter: other.site, MadeAt: x.Made})
+		}
+	}
+	return list, nil
+}
+
+// ForgetKey removes a key: who holds a cookie that it sealed is a newcomer.
+func (k *Node) ForgetKey(id int) error {
+	if id < 1 || id > 255 {
+		return api.ErrNoKey
+	}
+	if k.Worker {
+		return AtStoreNode("a worker forgets no sealing keys")
+	}
+	_, err := k.UseKeys(func() ([]folder.SealingKey, error) { return k.keys.Forget(byte(id)) })
+	switch {
+	case errors.Is(err, folder.ErrNoKey):
+		return api.ErrNoKey
+	case errors.Is(err, folder.ErrKeySeals):
+		return api.ErrKeySeals
+	case err == nil:
+		k.TellDatacenters()
+	}
+	return err
+}
+
+// RereadKeys takes keys that were added or removed by hand.
+func (k *Node) RereadKeys() error {
+	_, err := k.UseKeys(k.keys.Keys)
+	return err
+}
+
+// rotateOld makes a new sealing key when the newest is old.
+func (k *Node) rotateOld(now time.Time) error {
+	_, err := k.UseKeys(func() ([]folder.SealingKey, error) {
+		keys, err := k.keys.Keys()
+		if err != nil {
+			return nil, err
+		}
+		return k.rotate(keys, now)
+	})
+	return err
+}
+
+// UseKeys puts the keys that get returns into force. One at a time: of two, the one
+// that read first could come last, and the key of the other, which has sealed
+// cookies by then, would be unknown.
+func (k *Node) UseKeys(
+	get func() ([]folder.SealingKey, error),
+) ([]folder.SealingKey, error) {
+	k.ring.Lock()
+	defer k.ring.Unlock()
+	keys, err := get()
+	if err != nil {
+		return nil, err
+	}
+	others := k.keysOfOthers()
+	return keys, errors.Join(k.Rooms.SetKeys(ringOf(keys, others)), k.signWith(keys, others))
+}
+
+// Run heals the engine, rotates the keys, and is heard by the other nodes, until ctx
+// ends.
+func (k *Node) Run(ctx context.Context) error {
+	every := time.Hour
+	if k.Bus != nil {
+		every = keysEvery
+	}
+	stop, err := k.serveWorkers()
+	if err != nil {
+		return err
+	}
+	defer stop()
+	tick := time.NewTicker(every)
+	defer tick.Stop()
+	k.followRevoked(ctx)
+	done := make(chan error, 2)
+	go func() { done <- k.runEngine(ctx) }()
+	go func() { done <- k.Rooms.Run(ctx) }()
+	for left := 2; left > 0; {
+		select {
+		case one := <-done:
+			left--
+			err = errors.Join(err, one)
+			if one != nil { // the server ends, and ctx with it
+				return err
+			}
+		case <-k.revokedNew:
+			k.followRevoked(ctx)
+		case now := <-tick.C:
+			if err := k.rotateOld(now); err != nil && ctx.Err() == nil {
+				k.log.Warn("sealing keys not looked at yet", "error", err)
+			}
+			k.followRevoked(ctx)
+		}
+	}
+	return err
+}
+
+func (k *Node) runEngine(ctx context.Context) error {
+	if k.Engine == nil {
+		<-ctx.Done()
+		return nil
+	}
+	return k.Engine.Run(ctx)
+}
+
+// Close ends the engine and unlocks the folder. Nil parts were not opened.
+func (k *Node) Close() {
+	if k.store != nil {
+		k.store.Close()
+	}
+	if k.Rooms != nil {
+		k.Rooms.Close()
+	}
+	if k.Engine != nil {
+		k.Engine.Close()
+	} else if k.Config.NATS != nil {
+		k.Config.NATS.Close()
+	}
+	if k.Folder != nil {
+		if err := k.Folder.Close(); err != nil {
+			k.log.Warn("data folder not closed", "error", fmt.Sprint(err))
+		}
+	}
+}

@@ -1,0 +1,61 @@
+package node
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"time"
+
+	"github.com/headgate/headgate/embedded"
+	"github.com/headgate/headgate/internal/api"
+	"github.com/headgate/headgate/internal/config"
+	"github.com/headgate/headgate/internal/store"
+)
+
+// ownPatience is how long a start goes on with a NATS that refuses it: one that starts
+// itself may not know its accounts yet. Chosen.
+const ownPatience = 3 * time.Second
+
+// openOwn connects to the operator's own NATS. Every process may host rooms: none of
+// them has the records, so that none is nearer to them.
+func (k *Node) openOwn(ctx context.Context, e *config.Engine) (err error) {
+	node := e.Name
+	if node == "" {
+		node = fmt.Sprintf("h-%08x", rand.Uint32())
+	}
+	k.Config.Node, k.Config.Hosts, k.Config.Replicas = node, true, e.Replicas
+	if e.Replicas == 0 {
+		k.Config.Replicas = store.AsMany
+	}
+	k.About = api.Cluster{Engine: strings.Join(e.URLs, ","), Store: []string{}}
+	own := embedded.Own{Name: "headgate " + node, URLs: e.URLs, CA: e.CA, Cert: e.Cert, Key: e.Key,
+		Log: k.log, Look: store.TooOld, Dial: k.options.Dial}
+	switch e.Kind {
+	case config.CredentialJWT:
+		own.Creds = e.Credentials
+	case config.CredentialSeed:
+		own.Seed = e.Credentials
+	case config.CredentialPassword:
+		own.Login = func() (string, string) {
+			user, password, err := config.ReadPassword(e.Credentials)
+			if err != nil {
+				k.log.Error("credentials cannot be read", "error", err)
+			}
+			return user, password
+		}
+	}
+	if k.Config.NATS, err = embedded.ConnectOwn(ctx, own); err != nil {
+		return fmt.Errorf("connect to NATS: %w", err)
+	}
+	return nil
+}
+
+// unfit says why NATS cannot be the engine, nil if it may only be slow to come. Of
+// embedded engines waiting is all.
+func (k *Node) unfit(err error) *store.UnfitError {
+	if k.About.Engine == "" {
+		return nil
+	}
+	return store.Unfit(k.Config.NATS, err)
+}

@@ -1,0 +1,135 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"reflect"
+	"slices"
+	"time"
+
+	"github.com/headgate/headgate/internal/api"
+	"github.com/headgate/headgate/internal/config"
+	"github.com/headgate/headgate/internal/control"
+	"github.com/headgate/headgate/internal/store"
+)
+
+// Change implements api.Process: it sets keys of a room while visitors are
+// inside. The change is in the store before it is in force.
+func (s *Server) Change(
+	ctx context.Context, room string, pairs map[string]string, by string,
+) (api.Changed, error) {
+	s.turn.Lock()
+	defer s.turn.Unlock()
+	set := s.set.Load()
+	g := set.find(room)
+	switch {
+	case s.crew == nil:
+		return api.Changed{}, api.ErrBusy
+	case g == nil:
+		return api.Changed{}, api.ErrNoRoom
+	case g.damaged():
+		return api.Changed{}, api.ErrDamaged
+	}
+	if g.made != nil {
+		return s.changeDynamicRoom(ctx, g, pairs, by)
+	}
+	// Who asked may go away; half a change must not stay.
+	ctx, stop := context.WithTimeout(context.WithoutCancel(ctx), control.ChangeWait)
+	defer stop()
+	next := *g
+	now, live, err := control.Amend(&g.file, g.live, pairs)
+	if err != nil {
+		return api.Changed{}, err
+	}
+	next.now, next.live = *now, nil
+	if len(live) > 0 {
+		next.live = &api.Live{Pairs: live, At: time.Now().UTC(), By: by}
+	}
+	s.noteChange(ctx, room, "", slices.Sorted(maps.Keys(pairs)), by)
+	undo, err := s.changes.Keep(ctx, &g.file, next.live)
+	if err != nil {
+		return api.Changed{}, err
+	}
+	rc, err := s.roomConfig(set.cfg, now)
+	if err == nil {
+		err = g.room.Reconfigure(ctx, rc)
+	}
+	if err != nil {
+		if uerr := undo(); uerr != nil {
+			return api.Changed{}, &api.Leftover{Err: errors.Join(err, uerr),
+				Left: "the change is not in force, but its record could not be taken back: " +
+					"it comes into force at the next start",
+				Do: "see that the disk has room, then make the change again, or set the keys back"}
+		}
+		return api.Changed{}, err
+	}
+	s.set.Store(set.with(&next))
+	got := api.Changed{Before: texts(&g.now, pairs), After: texts(now, pairs)}
+	got.Status = g.room.Status()
+	return got, nil
+}
+
+// texts are the values of the keys that pairs names.
+func texts(r *config.Room, pairs map[string]string) map[string]string {
+	m := map[string]string{}
+	for k := range pairs {
+		m[k] = r.Text(k)
+	}
+	return m
+}
+
+// followChanges takes the live changes of rooms that other nodes have made, until ctx ends.
+func (s *Server) followChanges(ctx context.Context) error {
+	if s.node.Bus == nil {
+		return nil
+	}
+	return store.Follow(ctx, s.node.Bus, control.RoomChangesTopic, control.FollowEvery, func(room []byte) {
+		rooms := []string{string(room)}
+		if room == nil {
+			rooms = rooms[:0]
+			for _, g := range s.set.Load().gates {
+				rooms = append(rooms, g.file.Name)
+			}
+			s.finishMove(ctx, rooms)
+		}
+		for _, room := range rooms {
+			if err := s.takeLive(ctx, room); err != nil && ctx.Err() == nil {
+				s.log.Warn("change of another node not taken yet", "room", room, "error", err)
+			}
+		}
+	})
+}
+
+// takeLive puts the live changes that the store has of a room into force here.
+func (s *Server) takeLive(ctx context.Context, room string) error {
+	s.turn.Lock()
+	defer s.turn.Unlock()
+	ctx, stop := context.WithTimeout(ctx, control.ChangeWait)
+	defer stop()
+	set := s.set.Load()
+	g := set.find(room)
+	if g == nil || g.made != nil || g.damaged() {
+		return nil
+	}
+	now, live, err := s.changes.Recall(ctx, &g.file)
+	if err != nil || reflect.DeepEqual(live, g.live) {
+		return err
+	}
+	next := *g
+	next.now, next.live = *now, live
+	rc, err := s.roomConfig(set.cfg, now)
+	if err == nil {
+		err = g.room.Reconfigure(ctx, rc)
+	}
+	if err != nil {
+		return err
+	}
+	s.set.Store(set.with(&next))
+	by := ""
+	if live != nil {
+		by = live.By
+	}
+	s.log.Info("change of another node taken", "room", room, "by", by)
+	return nil
+}

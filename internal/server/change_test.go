@@ -1,0 +1,558 @@
+package server
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/headgate/headgate/embedded"
+	"github.com/headgate/headgate/internal/config"
+	"github.com/headgate/headgate/internal/join"
+	"github.com/headgate/headgate/internal/store"
+)
+
+func TestALiveChangeSurvivesARestart(t *testing.T) {
+	p := run(t, shop)
+	p.change("shop", map[string]string{"total_active_users": "3", "message": "Live"})
+	p.change("shop", map[string]string{"message": "Alive"})
+	p.stop()
+	p.start()
+	st := p.status("shop")
+	live := p.live("shop")
+	if st.TotalActiveUsers != 3 || live == nil || live.Pairs["message"] != "Alive" || live.By != "a test" ||
+		len(live.Pairs) != 2 {
+		t.Fatalf("%+v %+v", st, live)
+	}
+	if !strings.Contains(p.log.String(), "live changes in force") {
+		t.Error("not told")
+	}
+	for range 3 {
+		get(t, p.visitors+"/", "")
+	}
+	if b := get(t, p.visitors+"/", ""); b.StatusCode != 503 || !strings.Contains(b.body, "Alive") {
+		t.Errorf("%d %s", b.StatusCode, b.body)
+	}
+	p.reload()
+	if p.status("shop").TotalActiveUsers != 1 || p.live("shop") != nil {
+		t.Error("a reload did not drop it")
+	}
+	p.stop()
+	p.start()
+	if p.status("shop").TotalActiveUsers != 1 || p.live("shop") != nil {
+		t.Error("what a reload has dropped came back")
+	}
+}
+
+func TestALiveChangeIsDroppedWithTheFileItWasMadeFor(t *testing.T) {
+	p := run(t, shop)
+	p.change("shop", map[string]string{"total_active_users": "3"})
+	p.stop()
+	p.write(strings.Replace(shop, "name: shop", "name: shop, title: New", 1))
+	p.start()
+	if n := p.status("shop").TotalActiveUsers; n != 1 {
+		t.Errorf("the limit is %d", n)
+	}
+	if log := p.log.String(); !strings.Contains(log, "live changes dropped") ||
+		!strings.Contains(log, "total_active_users") {
+		t.Errorf("not told: %s", log)
+	}
+	p.stop()
+	p.write(shop)
+	p.start()
+	if n := p.status("shop").TotalActiveUsers; n != 1 {
+		t.Errorf("it came back with the old file: %d", n)
+	}
+}
+
+func TestALiveChangeBackToTheFileIsNone(t *testing.T) {
+	p := run(t, shop)
+	p.change("shop", map[string]string{"closed": "true", "hold": "1h"})
+	p.change("shop", map[string]string{"closed": "false"})
+	if live := p.live("shop"); live == nil || live.Pairs["closed"] != "" || live.Pairs["hold"] != "1h" {
+		t.Errorf("%+v", live)
+	}
+	p.change("shop", map[string]string{"hold": "5m"})
+	if live := p.live("shop"); live != nil {
+		t.Errorf("%+v", live)
+	}
+	// hold alone would take hold_phone along: both must stay.
+	p.change("shop", map[string]string{"hold": "1h", "hold_phone": "15m"})
+	if live := p.live("shop"); live == nil || live.Pairs["hold_phone"] != "15m" {
+		t.Errorf("%+v", live)
+	}
+}
+
+func TestALiveChangeOfTwoKeysIsAllOrNothing(t *testing.T) {
+	p := run(t, shop)
+	_, err := p.s.Change(t.Context(), "shop", map[string]string{"message": "x", "hold": "1s"}, "")
+	if len(config.Faults(err)) != 1 || p.live("shop") != nil {
+		t.Errorf("%v %+v", err, p.live("shop"))
+	}
+}
+
+// A failing store fails as told, else it is a real one.
+type failing struct {
+	store.Store
+	mu  sync.Mutex
+	bad bool // nothing is written
+	lie bool // what is written is said not to be
+}
+
+func (f *failing) fail(yes bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.bad = yes
+}
+
+func (f *failing) CompareAndSwap(
+	ctx context.Context, key string, revision uint64, value []byte,
+) (uint64, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.bad {
+		return 0, errors.New("disk full")
+	}
+	if f.lie {
+		f.Store.CompareAndSwap(ctx, key, revision, value)
+		return 0, errors.New("no answer")
+	}
+	return f.Store.CompareAndSwap(ctx, key, revision, value)
+}
+
+func TestWhatCannotBeWrittenIsNotInForce(t *testing.T) {
+	p := run(t, shop)
+	p.change("shop", map[string]string{"total_active_users": "2"})
+	f := &failing{Store: p.s.node.Records}
+	p.s.turn.Lock()
+	p.s.node.Records = f
+	p.s.turn.Unlock()
+	f.fail(true)
+	_, err := p.s.Change(t.Context(), "shop", map[string]string{"total_active_users": "3"}, "")
+	if err == nil || p.status("shop").TotalActiveUsers != 2 ||
+		p.live("shop").Pairs["total_active_users"] != "2" {
+		t.Errorf("%v: the limit is %d", err, p.status("shop").TotalActiveUsers)
+	}
+	p.write(strings.Replace(shop, "users: 1,", "users: 9,", 1) +
+		"  - {name: tea, path: /tea, origin: ORIGIN, " + limits + "}\n")
+	if _, err := p.s.Reload(t.Context()); err == nil || p.status("shop").TotalActiveUsers != 2 {
+		t.Errorf("reload: %v: the limit is %d", err, p.status("shop").TotalActiveUsers)
+	}
+	if get(t, p.operators+"/v1/rooms/tea", "").StatusCode != 404 || p.live("shop") == nil {
+		t.Error("half a reload is in force")
+	}
+	f.fail(false)
+	p.reload()
+	if p.status("shop").TotalActiveUsers != 9 || get(t, p.visitors+"/tea", "").StatusCode != 200 {
+		t.Error("the store is back, and the reload is not in force")
+	}
+}
+
+// A write that was not confirmed may have happened. To say that it failed, and
+// let it come to light at the next start, would be worse than either.
+func TestALiveChangeWhoseWriteWasNotConfirmed(t *testing.T) {
+	p := run(t, shop)
+	f := &failing{Store: p.s.node.Records, lie: true}
+	p.s.turn.Lock()
+	p.s.node.Records = f
+	p.s.turn.Unlock()
+	p.change("shop", map[string]string{"total_active_users": "3"})
+	if n := p.status("shop").TotalActiveUsers; n != 3 {
+		t.Errorf("the limit is %d", n)
+	}
+	p.stop()
+	p.start()
+	if n := p.status("shop").TotalActiveUsers; n != 3 {
+		t.Errorf("after a restart the limit is %d", n)
+	}
+}
+
+func TestADamagedLiveRecordIsDropped(t *testing.T) {
+	for _, damaged := range []string{"{", `"x"`, `{"fingerprint":"","pairs":{"hold":"1h"}}`} {
+		p := run(t, shop)
+		if _, err := p.s.node.Records.CompareAndSwap(t.Context(), "live.shop", 0, []byte(damaged)); err != nil {
+			t.Fatal(err)
+		}
+		p.stop()
+		p.start()
+		if p.live("shop") != nil || !strings.Contains(p.log.String(), "live changes dropped") {
+			t.Errorf("%s: %+v\n%s", damaged, p.live("shop"), p.log.String())
+		}
+	}
+}
+
+func TestLiveRecordOnDisk(t *testing.T) {
+	p := run(t, shop)
+	p.change("shop", map[string]string{"hold": "1h"})
+	value, _, err := p.s.node.Records.Load(t.Context(), "live.shop")
+	var rec map[string]any
+	if err != nil || json.Unmarshal(value, &rec) != nil || len(rec) != 4 ||
+		fmt.Sprint(rec["pairs"]) != "map[hold:1h]" || rec["by"] != "a test" {
+		t.Errorf("%s %v", value, err)
+	}
+}
+
+// writeAtOnce lets all nodes write at once: nothing of it is lost, and each has a version.
+func writeAtOnce(t *testing.T, bosses []*boss, rooms, id string) {
+	const each = 5
+	var wg sync.WaitGroup
+	for i, b := range bosses {
+		wg.Go(func() {
+			for n := range each {
+				body := fmt.Sprintf(`{"action":"deny","expression":"ssl","description":"%d-%d"}`, i, n)
+				if a := b.ask("POST", rooms+"/"+id+"/rules", body); a.StatusCode != 200 {
+					t.Error(a.text)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	var list []struct{ Description string }
+	a := bosses[0].ask("GET", rooms+"/"+id+"/rules", "")
+	if err := json.Unmarshal(a.Result, &list); err != nil {
+		t.Fatal(err)
+	}
+	seen := map[string]bool{}
+	for _, x := range list {
+		seen[x.Description] = true
+	}
+	if len(list) != len(bosses)*each || len(seen) != len(list) {
+		t.Errorf("of %d rules %d are there: %s", len(bosses)*each, len(list), a.text)
+	}
+}
+
+// within waits for something for so long, and says how long it took.
+func within(t *testing.T, most time.Duration, what string, ok func() bool) {
+	t.Helper()
+	begin := time.Now()
+	eventually(t, what, ok)
+	took := time.Since(begin)
+	t.Logf("%s after %v", what, took.Round(time.Millisecond))
+	if took > most {
+		t.Errorf("%s after %v, and not within %v", what, took, most)
+	}
+}
+
+// keys are the numbers of the keys that a process opens with, by data centre.
+func (p *process) keys() (all []string) {
+	p.t.Helper()
+	list, err := p.s.node.ListKeys()
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	for _, k := range list {
+		all = append(all, fmt.Sprintf("%s-%d", k.Datacenter, k.Key))
+	}
+	return all
+}
+
+// pairs are the live changes in force.
+func (p *process) pairs(room string) map[string]string {
+	if live := p.live(room); live != nil {
+		return live.Pairs
+	}
+	return nil
+}
+
+// shows tells whether a data centre has a message and a limit in force by live changes.
+func (p *process) shows(message, limit string) func() bool {
+	return func() bool {
+		m := p.pairs("shop")
+		return m["message"] == message && m["total_active_users"] == limit &&
+			(limit == "" || fmt.Sprint(p.status("shop").TotalActiveUsers) == limit)
+	}
+}
+
+func (p *process) unchanged() bool { return p.live("shop") == nil }
+
+// thief speaks on the bus with the certificate of a join file, and says what it likes.
+func (p *process) thief(file string) *store.Bus {
+	p.t.Helper()
+	f := p.joinFile(file)
+	t, err := f.TLS()
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	var servers []string
+	for _, name := range f.Store {
+		servers = append(servers, f.Peers[name])
+	}
+	conn, err := embedded.Connect(p.t.Context(), embedded.Remote{Name: "w-0badcafe", Servers: servers,
+		TLS: t})
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	p.t.Cleanup(conn.Close)
+	eventually(p.t, "connected", conn.IsConnected)
+	return store.NewBus(conn)
+}
+
+func (p *process) joinFile(name string) *join.File {
+	p.t.Helper()
+	f, err := join.Read(filepath.Join(filepath.Dir(p.file), name+".join"))
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	return f
+}
+
+// asked is what is answered to a question, "" for nothing.
+func asked(t *testing.T, bus *store.Bus, name, msg string) string {
+	t.Helper()
+	ctx, stop := context.WithTimeout(t.Context(), 5*time.Second)
+	defer stop()
+	b, err := bus.Ask(ctx, name, []byte(msg))
+	if err != nil {
+		t.Fatalf("%s: %v", name, err)
+	}
+	return string(b)
+}
+
+// A sharer asks from an address of its own, with the cookie that it was given or has copied.
+type sharer struct {
+	t            *testing.T
+	url          string
+	addr, member string
+	cookie       string
+}
+
+// get asks for a path and returns the status and the body.
+func (c *sharer) get(path string) (int, string) {
+	c.t.Helper()
+	r, err := http.NewRequestWithContext(c.t.Context(), "GET", c.url+path, nil)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	r.Header.Set("Accept", "text/html")
+	r.Header.Set("X-Forwarded-For", c.addr)
+	if c.member != "" {
+		r.Header.Set("X-Member", c.member)
+	}
+	if c.cookie != "" {
+		r.Header.Set("Cookie", c.cookie)
+	}
+	res, err := http.DefaultTransport.RoundTrip(r)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	defer res.Body.Close()
+	body, err := io.ReadAll(res.Body)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	for _, x := range res.Cookies() {
+		c.cookie = x.Name + "=" + x.Value
+	}
+	loads(c.t, r, string(body), c.cookie)
+	return res.StatusCode, string(body)
+}
+
+// in reports whether the origin answers.
+func (c *sharer) in() bool {
+	code, body := c.get("/")
+	return code == 200 && strings.HasPrefix(body, "first for")
+}
+
+// shared is a room of one, behind a proxy that is trusted.
+const shared = "trusted_proxies: [127.0.0.0/8]\nrooms:\n  - name: shop\n    origin: ORIGIN\n" +
+	"    total_active_users: 1\n    new_users_per_minute: 1000\n    session_duration: 1h\n"
+
+func (p *process) client(addr string) *sharer { return &sharer{t: p.t, url: p.visitors, addr: addr} }
+
+// copies are clients of other networks with the cookie of c.
+func (c *sharer) copies(n int) (all []*sharer) {
+	for i := range n {
+		x := *c
+		x.addr = fmt.Sprintf("203.%d.%d.7", i/250, i%250)
+		all = append(all, &x)
+	}
+	return all
+}
+
+// Finding 8: 1,000 clients from 1,000 addresses with one cookie were all served, and nothing showed it.
+func TestOnePassFromAThousandAddresses(t *testing.T) {
+	t.Run("mark", func(t *testing.T) {
+		p := run(t, shared)
+		owner := p.client("198.51.100.1")
+		owner.in()
+		for _, addr := range []string{"198.51.100.2", "2001:db8:1::1", "2001:db8:1:2::3", "192.0.2.1"} {
+			c := *owner
+			if c.addr = addr; !c.in() {
+				t.Errorf("%s: a phone that changes its network is not in", addr)
+			}
+		}
+		if p.metric(`headgate_passes_shared_total{room="shop"}`) != 0 {
+			t.Error("three networks are shown as shared")
+		}
+		for _, c := range owner.copies(1000) {
+			if !c.in() {
+				t.Fatalf("%s is not in: nobody is punished by default", c.addr)
+			}
+		}
+		if p.metric(`headgate_passes_shared_total{room="shop"}`) != 1 ||
+			p.metric(`headgate_refused_pass_sharing_total{room="shop"}`) != 0 {
+			t.Error("not shown")
+		}
+		eventually(t, "shown in the past", func() bool {
+			got := p.past("room=shop").Total
+			return got["passesShared"] == 1.0 && got["passesRefused"] == 0.0
+		})
+	})
+	t.Run("wait", func(t *testing.T) {
+		p := run(t, shared+"    checkout: {pass: true}\n    pass_sharing: {networks: 3, action: wait}\n")
+		owner := p.client("198.51.100.1")
+		owner.in()
+		copies := owner.copies(100)
+		in := 0
+		for _, c := range copies {
+			if c.in() {
+				in++
+			} else if c.cookie == owner.cookie {
+				t.Fatal("no place in the line")
+			}
+		}
+		if in != 2 || !owner.in() || !copies[0].in() {
+			t.Errorf("%d of 100 networks are in, want the first two beside the owner", in)
+		}
+		late := owner.copies(101)[100]
+		if code, _ := late.get("/.headgate/pass"); code != 404 {
+			t.Errorf("a copy gets a signed pass: %d", code)
+		}
+		if code, _ := owner.get("/.headgate/pass"); code != 200 {
+			t.Errorf("the owner gets no signed pass: %d", code)
+		}
+		if s := p.status("shop"); s.WaitingUsers != 98 || s.ActiveUsers != 1 {
+			t.Errorf("%d wait, %d inside", s.WaitingUsers, s.ActiveUsers)
+		}
+		if p.metric(`headgate_refused_pass_sharing_total{room="shop"}`) != 98 {
+			t.Error("not shown")
+		}
+	})
+	t.Run("end", func(t *testing.T) {
+		p := run(t, shared+"    pass_sharing: {networks: 2, action: end}\n")
+		owner, next := p.client("198.51.100.1"), p.client("192.0.2.1")
+		owner.in()
+		if next.in() {
+			t.Fatal("two at once")
+		}
+		copies := owner.copies(3)
+		if !copies[0].in() || !owner.in() {
+			t.Error("two networks are allowed")
+		}
+		if copies[1].in() || copies[2].in() || owner.in() || copies[0].in() {
+			t.Error("the visit goes on")
+		}
+		eventually(t, "in by the slot that came back", next.in)
+	})
+}
+
+// Finding 8: 20 clients with one ticket that is called were all let in.
+func TestOneCalledTicketAndTwentyClients(t *testing.T) {
+	p := run(t, shared)
+	first, owner := p.client("192.0.2.1"), p.client("198.51.100.1")
+	if !first.in() || owner.in() {
+		t.Fatal("want one inside and one in the line")
+	}
+	copies := owner.copies(20)
+	if code, text := p.patch("shop", `{"total_active_users": 2}`); code != 200 {
+		t.Fatal(code, text)
+	}
+	eventually(t, "called and in", owner.in)
+	if !owner.in() { // the pass has come back
+		t.Fatal("not in")
+	}
+	eventually(t, "refused", func() bool { probe := *copies[0]; return !probe.in() })
+	for _, c := range copies {
+		if c.in() {
+			t.Errorf("%s is in with a used ticket", c.addr)
+		}
+	}
+	if s := p.status("shop"); s.ActiveUsers != 2 || !owner.in() {
+		t.Errorf("%d inside, want the first and the owner", s.ActiveUsers)
+	}
+}
+
+// A limit with the key visit counts a pass that many share as one, whatever their addresses.
+func TestALimitByVisitIsOneForAllWhoShareAPass(t *testing.T) {
+	p := run(t, "limits: [{name: each, algorithm: sliding_log, amount: 10, window: 1h, key: [visit]}]\n"+
+		shared+"    limits: [each]\n    exclude: {paths: [/free]}\n")
+	owner := p.client("198.51.100.1")
+	owner.in()
+	served := 1
+	for _, c := range owner.copies(50) {
+		if code, _ := c.get("/"); code == 200 {
+			served++
+		} else if code != 429 {
+			t.Fatal(code)
+		}
+	}
+	if served != 10 {
+		t.Errorf("%d served, want 10", served)
+	}
+	for i := range 12 { // what belongs to no visit is counted by its address
+		code, _ := p.client("192.0.2.1").get("/free")
+		if want := map[bool]int{true: 200, false: 429}[i < 10]; code != want {
+			t.Errorf("excluded request %d: %d, want %d", i, code, want)
+		}
+	}
+	if code, _ := p.client("192.0.2.2").get("/free"); code != 200 {
+		t.Errorf("excluded, from another address: %d", code)
+	}
+}
+
+// With bind a cookie is good for the client alone to whom it was given.
+func TestABoundCookieIsGoodForItsClientAlone(t *testing.T) {
+	p := run(t, shared+"    bind: header:x-member\n")
+	ann := p.client("198.51.100.1")
+	ann.member = "ann"
+	for range 2 {
+		if !ann.in() {
+			t.Fatal("not in")
+		}
+	}
+	for _, member := range []string{"bob", "", "an"} {
+		x := *ann
+		if x.member = member; x.in() {
+			t.Errorf("in with the value %q", member)
+		}
+	}
+	bob := p.client("198.51.100.2")
+	bob.member = "bob"
+	bob.in()
+	ticket := bob.cookie
+	if s := p.status("shop"); s.WaitingUsers != 4 { // three above who joined, and bob
+		t.Errorf("%d wait", s.WaitingUsers)
+	}
+	bob.in()
+	if s := p.status("shop"); s.WaitingUsers != 4 {
+		t.Errorf("%d wait: bob joined twice", s.WaitingUsers)
+	}
+	eve := p.client("198.51.100.3")
+	eve.member, eve.cookie = "eve", ticket
+	eve.in()
+	if s := p.status("shop"); s.WaitingUsers != 5 || eve.cookie == ticket {
+		t.Errorf("%d wait: a place was taken over with its cookie", s.WaitingUsers)
+	}
+	if !ann.in() {
+		t.Error("ann is out")
+	}
+}
+
+// A cookie from before a room bound its cookies keeps what it has.
+func TestACookieFromBeforeABindingCounts(t *testing.T) {
+	p := run(t, shared)
+	old := p.client("198.51.100.1")
+	old.in()
+	p.write(shared + "    bind: header:x-member\n")
+	p.reload()
+	if old.member = "ann"; !old.in() {
+		t.Error("out")
+	}
+}

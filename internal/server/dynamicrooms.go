@@ -1,0 +1,263 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/headgate/headgate/internal/api"
+	"github.com/headgate/headgate/internal/config"
+	"github.com/headgate/headgate/internal/control"
+	"github.com/headgate/headgate/internal/manage"
+	"github.com/headgate/headgate/internal/rules"
+	"github.com/headgate/headgate/internal/store"
+)
+
+// A dynamicRoom is what a gate knows of a room that is not of the file.
+type dynamicRoom struct {
+	id      string
+	revokes bool
+}
+
+func (m *dynamicRoom) same(x *dynamicRoom) bool { return m == x || m != nil && x != nil && *m == *x }
+
+// obeys tells whether the origin may end a visitor's stay: in a room of the file it always may.
+func (m *dynamicRoom) obeys() bool { return m == nil || m.revokes }
+
+// A want is a room that shall be open.
+type want struct {
+	room config.Room
+	look *look
+	made *dynamicRoom
+}
+
+// wantsOf are all rooms that shall be open with a configuration. When the store cannot say which
+// were made, those that are open now stay.
+func (s *Server) wantsOf(ctx context.Context, cfg *config.Config, old *roomSet) ([]want, error) {
+	looks, err := readLooks(cfg, s.book)
+	if err != nil {
+		return nil, err
+	}
+	var all []want
+	for i := range cfg.Rooms {
+		c := &cfg.Rooms[i]
+		all = append(all, want{room: *c, look: looks[c.Name]})
+	}
+	book, revision, err := s.rooms.Read(ctx, s.reading(cfg))
+	if err == nil {
+		err = s.rooms.Accept(book, revision)
+	}
+	if err != nil {
+		s.log.Error("the rooms of the management API cannot be read, and stay as they are", "error", err)
+		for _, g := range old.gates {
+			if g.made != nil && old.find(g.file.Name) == g && !names(cfg, g.file.Name) {
+				all = append(all, want{g.file, g.look, g.made})
+			}
+		}
+		s.rooms.Retry()
+		return all, nil
+	}
+	return append(all, s.madeWants(book)...), nil
+}
+
+// reading is how the dynamic rooms are read with a configuration.
+func (s *Server) reading(cfg *config.Config) control.Reading {
+	return control.Reading{Config: cfg, At: s.read.Load().good}
+}
+
+func names(cfg *config.Config, room string) bool {
+	for i := range cfg.Rooms {
+		if cfg.Rooms[i].Name == room {
+			return true
+		}
+	}
+	return false
+}
+
+// madeWants are the rooms of the store that can be, and notes why the others cannot.
+func (s *Server) madeWants(book *manage.Book) (all []want) {
+	problems := map[string]string{}
+	for _, w := range book.Wanted() {
+		if w.Problem != "" {
+			problems[w.ID] = w.Problem
+			s.log.Warn("room of the management API not in force", "room", w.Room.Name, "why", w.Problem)
+			continue
+		}
+		l, err := madeLook(&w, s.book)
+		if err != nil {
+			problems[w.ID] = err.Error()
+			continue
+		}
+		all = append(all, want{w.Room, l, &dynamicRoom{id: w.ID, revokes: w.Revokes}})
+	}
+	s.rooms.SetProblems(problems)
+	return all
+}
+
+// Book implements api.Rooms.
+func (s *Server) Book(ctx context.Context) (*manage.Book, error) {
+	set := s.set.Load()
+	cfg := *set.cfg
+	cfg.Rooms = slices.Clone(cfg.Rooms)
+	for i := range cfg.Rooms { // as they are in force, with the live changes
+		if g := set.find(cfg.Rooms[i].Name); g != nil && g.made == nil {
+			cfg.Rooms[i] = g.now
+		}
+	}
+	book, _, err := s.rooms.Read(ctx, s.reading(&cfg))
+	return book, err
+}
+
+// zoneOf is the name of the zone of a room, "" for no room.
+func (s *Server) zoneOf(room string) string {
+	set := s.set.Load()
+	if g := set.find(room); g != nil {
+		return manage.ZoneOf(set.cfg, g.file.Host)
+	}
+	return ""
+}
+
+// Edit implements api.Rooms: what edit does to the rooms is in the store before it is in force.
+func (s *Server) Edit(
+	ctx context.Context, edit func(*manage.Book) (*manage.Result, error),
+) (*manage.Result, error) {
+	s.turn.Lock()
+	defer s.turn.Unlock()
+	return s.edit(ctx, edit)
+}
+
+// edit is Edit for who holds turn.
+func (s *Server) edit(
+	ctx context.Context, edit func(*manage.Book) (*manage.Result, error),
+) (*manage.Result, error) {
+	if s.crew == nil {
+		return nil, api.ErrBusy
+	}
+	// Who asked may go away; half a change must not stay.
+	ctx, stop := context.WithTimeout(context.WithoutCancel(ctx), control.ChangeWait)
+	defer stop()
+	note := func(res *manage.Result) {
+		if c := res.Change; c != nil && c.Room != "" {
+			s.noteChange(ctx, c.Room, "", nil, c.By)
+		}
+	}
+	res, written, err := s.rooms.Edit(ctx, s.reading(s.set.Load().cfg), edit, note)
+	if err == nil && written {
+		if err := s.takeRooms(ctx); err != nil {
+			s.log.Error("rooms are kept, and not all in force yet", "error", err)
+		}
+	}
+	return res, err
+}
+
+// followRooms takes the rooms that other nodes have made, and tries again what could not be put
+// into force, until ctx ends.
+func (s *Server) followRooms(ctx context.Context) error {
+	alone := s.node.Bus == nil
+	return store.Follow(ctx, s.node.Bus, control.RoomsTopic, control.FollowEvery, func([]byte) {
+		s.turn.Lock()
+		defer s.turn.Unlock()
+		if s.crew != nil && (!alone || s.rooms.MustRetry()) {
+			if err := s.takeRooms(ctx); err != nil && ctx.Err() == nil {
+				s.log.Warn("rooms not all in force yet", "error", err)
+			}
+		}
+	})
+}
+
+// takeRooms puts the rooms of the store into force. The caller holds turn.
+func (s *Server) takeRooms(ctx context.Context) error {
+	ctx, stop := context.WithTimeout(context.WithoutCancel(ctx), control.ChangeWait)
+	defer stop()
+	if news, err := s.rooms.HasNews(ctx); err != nil || !news {
+		return err
+	}
+	old := s.set.Load()
+	book, revision, err := s.rooms.Read(ctx, s.reading(old.cfg))
+	if err == nil {
+		err = s.rooms.Accept(book, revision)
+	}
+	if err != nil {
+		return err
+	}
+	w := s.newSwap(old.cfg)
+	w.made = true
+	for _, g := range old.gates {
+		if g.made == nil {
+			w.wants = append(w.wants, want{room: g.file, look: g.look})
+		}
+	}
+	w.wants = append(w.wants, s.madeWants(book)...)
+	if err := w.prepareRooms(ctx); err != nil {
+		s.rooms.Retry()
+		return w.takeBack(err)
+	}
+	w.commitRooms()
+	n := w.got.Rooms
+	if len(n.Added)+len(n.Removed)+len(n.Changed) > 0 {
+		s.log.Info("rooms changed", "added", n.Added, "removed", n.Removed, "changed", n.Changed)
+	}
+	return nil
+}
+
+// without goes on without the new values of a room of the store that cannot be, as when a rule asks for
+// a list that the file has lost: the other rooms must not wait for it. It stays as it is, and is tried
+// again. A reload is refused instead: it can be made good in the file.
+func (w *swap) without(ctx context.Context, room string, made *dynamicRoom, err error) error {
+	_, rule := errors.AsType[*rules.Error](err)
+	switch {
+	case made != nil && w.made && ctx.Err() == nil:
+		w.s.rooms.Fail(made.id, err)
+		w.s.log.Warn("room of the management API not in force", "room", room, "why", err)
+	case made != nil && rule:
+		return &api.Refused{Err: err, Why: err.Error() + "; the room was made by the management API",
+			Do: "put back what the rule asks for, or change the rule first"}
+	default:
+		return err
+	}
+	here := func(g *gate) bool { return g.file.Name == room }
+	w.new.gates, w.changed = slices.DeleteFunc(w.new.gates, here), slices.DeleteFunc(w.changed, here)
+	w.got.Rooms.Changed = slices.DeleteFunc(w.got.Rooms.Changed, func(s string) bool { return s == room })
+	if was := w.old.find(room); was != nil {
+		w.new.gates = append(w.new.gates, was)
+	}
+	return nil
+}
+
+// changeDynamicRoom sets keys of a room of the store, as Change does of one of the file.
+func (s *Server) changeDynamicRoom(
+	ctx context.Context, g *gate, pairs map[string]string, by string,
+) (api.Changed, error) {
+	now, err := config.Amend(&g.file, pairs)
+	if err != nil {
+		return api.Changed{}, err
+	}
+	_, err = s.edit(ctx, func(b *manage.Book) (*manage.Result, error) {
+		op, err := b.Live(g.made.id, now, slices.Sorted(maps.Keys(pairs)))
+		if err != nil {
+			return nil, err
+		}
+		op.By, op.At = by, time.Now()
+		return b.Do(op)
+	})
+	if err != nil {
+		return api.Changed{}, err
+	}
+	return api.Changed{Before: texts(&g.now, pairs), After: texts(now, pairs), Status: g.room.Status()}, nil
+}
+
+// InForce implements api.Rooms.
+func (s *Server) InForce(r *manage.Room) (yes bool, problem string) {
+	problem = s.rooms.Problem(r.ID)
+	g := s.set.Load().find(r.Name)
+	switch {
+	case problem != "":
+	case g == nil:
+		problem = "not open in this process yet"
+	case g.damaged():
+		problem = "its record cannot be read: headgate doctor says how to get it back"
+	}
+	return problem == "", problem
+}
