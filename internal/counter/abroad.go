@@ -76,7 +76,7 @@ func (a *Abroad) ask(ctx context.Context, q request) (r reply, err error) {
 
 // Poll notes that the visitor of a ticket is there and tells where it stands.
 func (a *Abroad) Poll(ctx context.Context, life, number, key uint64) (Place, error) {
-	r, err := a.ask(ctx, request{op: opPoll, life: life, number: number, key: key})
+	r, err := a.ask(ctx, ticketRequest{life, number, key}.request(opPoll))
 	return r.place, err
 }
 
@@ -84,13 +84,13 @@ func (a *Abroad) Poll(ctx context.Context, life, number, key uint64) (Place, err
 func (a *Abroad) Claim(
 	ctx context.Context, life, number, key uint64, hard time.Duration,
 ) (slot.ClaimReply, error) {
-	r, err := a.ask(ctx, request{op: opClaim, life: life, number: number, key: key, hard: hard})
+	r, err := a.ask(ctx, claimRequest{ticketRequest{life, number, key}, hard}.request())
 	return r.claim, err
 }
 
 // Leave gives up a place.
 func (a *Abroad) Leave(ctx context.Context, life, number, key uint64) error {
-	_, err := a.ask(ctx, request{op: opLeave, life: life, number: number, key: key})
+	_, err := a.ask(ctx, ticketRequest{life, number, key}.request(opLeave))
 	return err
 }
 

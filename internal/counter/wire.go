@@ -31,17 +31,6 @@ const (
 	opMove
 )
 
-// A request is one question of a worker about one visitor.
-type request struct {
-	op     op
-	number uint64        // of the ticket, for all but suspect; join: the id of the lane, 0 none
-	life   uint64        // of the ticket; 0 is any
-	hold   time.Duration // join: how long the place is kept; roam: when the visitor came; move: the next key
-	left   time.Duration // join: how long who asks still waits for the answer
-	hard   time.Duration // claim: the longest the stay may last; 0 is without end. join: waited
-	key    uint64        // of the ticket's device, all but join: it travels in the place of left
-}
-
 // A reply answers a request. Only what its op needs is sent.
 type reply struct {
 	op    op // of the request
@@ -74,12 +63,10 @@ func (f fault) err() error { return faults()[f] }
 
 // Bits of the first number of a request, below its op: what follows it.
 const (
-	hasNumber = 1 << iota
+	hasID = 1 << iota
 	hasLife
-	hasHold
-	hasLeft
-	hasHard
-	requestBits = iota
+	hasMore
+	requestBits = 5
 )
 
 // appendRequests appends a message of requests, at most mostRequests: about 6 B for
@@ -88,28 +75,22 @@ func appendRequests(b []byte, rs []request) []byte {
 	b = codec.AppendUint(b, wireFormat, uint64(len(rs)))
 	life := uint64(0) // the last that was named
 	for i := range rs {
-		r, left := &rs[i], int64(rs[i].left)
-		if r.op != opJoin {
-			left = int64(r.key)
+		r := &rs[i]
+		head := uint64(r.op)<<requestBits | flag(r.id != 0, hasID) | flag(r.life != 0, hasLife)
+		for k, v := range r.more {
+			head |= flag(v != 0, hasMore<<k)
 		}
-		b = codec.AppendUint(b, uint64(r.op)<<requestBits|
-			flag(r.number != 0, hasNumber)|flag(r.life != 0, hasLife)|
-			flag(r.hold != 0, hasHold)|flag(left != 0, hasLeft)|flag(r.hard != 0, hasHard))
-		if r.number != 0 {
-			b = codec.AppendUint(b, r.number)
+		if b = codec.AppendUint(b, head); r.id != 0 {
+			b = codec.AppendUint(b, r.id)
 		}
 		if r.life != 0 {
 			b = codec.AppendInt(b, int64(r.life-life))
 			life = r.life
 		}
-		if r.hold != 0 {
-			b = codec.AppendInt(b, int64(r.hold))
-		}
-		if left != 0 {
-			b = codec.AppendInt(b, left)
-		}
-		if r.hard != 0 {
-			b = codec.AppendInt(b, int64(r.hard))
+		for _, v := range r.more {
+			if v != 0 {
+				b = codec.AppendInt(b, v)
+			}
 		}
 	}
 	return b
@@ -132,23 +113,17 @@ func parseRequests(b []byte) ([]request, error) {
 		if r.op < opJoin || r.op > opMove {
 			return nil, errDamaged()
 		}
-		if head&hasNumber != 0 {
-			r.number = d.Uint()
+		if head&hasID != 0 {
+			r.id = d.Uint()
 		}
 		if head&hasLife != 0 {
 			life += uint64(d.Int())
 			r.life = life
 		}
-		if head&hasHold != 0 {
-			r.hold = time.Duration(d.Int())
-		}
-		if head&hasLeft != 0 {
-			if r.left = time.Duration(d.Int()); r.op != opJoin {
-				r.key, r.left = uint64(r.left), 0
+		for k := range r.more {
+			if head&(hasMore<<k) != 0 {
+				r.more[k] = d.Int()
 			}
-		}
-		if head&hasHard != 0 {
-			r.hard = time.Duration(d.Int())
 		}
 	}
 	return rs, d.end()
