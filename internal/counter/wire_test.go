@@ -213,12 +213,14 @@ func TestWireOfFormat1HasTheseBytes(t *testing.T) {
 
 // Each operation reads back what it has written.
 func TestRequestsOfOperations(t *testing.T) {
+	join, ticket, roam := joinRequest{1, 2, 3, 4}, ticketRequest{1, 2, 3}, roamRequest{1, 2}
+	claim, move := claimRequest{ticket, 4}, Move{Life: 1, Number: 2, From: 3, To: 4}
 	for _, tt := range []struct{ got, want any }{
-		{new(joinRequest{1, 2, 3, 4}.request()).join(), joinRequest{1, 2, 3, 4}},
-		{new(ticketRequest{1, 2, 3}.request(opLeave)).ticket(), ticketRequest{1, 2, 3}},
-		{new(claimRequest{ticketRequest{1, 2, 3}, 4}.request()).claim(), claimRequest{ticketRequest{1, 2, 3}, 4}},
-		{new(roamRequest{1, 2}.request()).roam(), roamRequest{1, 2}},
-		{new(Move{Life: 1, Number: 2, From: 3, To: 4}.request()).move(), Move{Life: 1, Number: 2, From: 3, To: 4}},
+		{new(join.request()).join(), join},
+		{new(ticket.request(opLeave)).ticket(), ticket},
+		{new(claim.request()).claim(), claim},
+		{new(roam.request()).roam(), roam},
+		{new(move.request()).move(), move},
 	} {
 		if !reflect.DeepEqual(tt.got, tt.want) {
 			t.Errorf("%T: got %v, want %v", tt.want, tt.got, tt.want)
