@@ -157,36 +157,10 @@ func (s *Seat) Join(ctx context.Context, lane uint64, hold, waited time.Duration
 	return r.place, err
 }
 
-// Poll notes that the visitor of a ticket is there and tells where it stands.
-func (s *Seat) Poll(ctx context.Context, life, number, key uint64) (Place, error) {
-	r, err := s.ask(ctx, ticketRequest{life, number, key}.request(opPoll))
-	return r.place, err
-}
-
 // Roam notes that a visitor of another data centre is there; see Counter.Roam.
 func (s *Seat) Roam(ctx context.Context, id uint64, came slot.Tau) (Place, error) {
 	r, err := s.ask(ctx, roamRequest{id, came}.request())
 	return r.place, err
-}
-
-// Claim turns a called ticket into a stay; see Counter.Claim.
-func (s *Seat) Claim(
-	ctx context.Context, life, number, key uint64, hard time.Duration,
-) (slot.ClaimReply, error) {
-	r, err := s.ask(ctx, claimRequest{ticketRequest{life, number, key}, hard}.request())
-	return r.claim, err
-}
-
-// Leave gives up a place.
-func (s *Seat) Leave(ctx context.Context, life, number, key uint64) error {
-	_, err := s.ask(ctx, ticketRequest{life, number, key}.request(opLeave))
-	return err
-}
-
-// Move moves a place to another device; see Counter.Move.
-func (s *Seat) Move(ctx context.Context, m Move) error {
-	_, err := s.ask(ctx, m.request())
-	return err
 }
 
 // Suspect tells the host of a pass that says more than any could.
