@@ -75,21 +75,20 @@ func appendRequests(b []byte, rs []request) []byte {
 	b = codec.AppendUint(b, wireFormat, uint64(len(rs)))
 	life := uint64(0) // the last that was named
 	for i := range rs {
-		r := &rs[i]
-		head := uint64(r.op)<<requestBits | flag(r.id != 0, hasID) | flag(r.life != 0, hasLife)
-		for k, v := range r.more {
-			head |= flag(v != 0, hasMore<<k)
-		}
-		if b = codec.AppendUint(b, head); r.id != 0 {
+		r, more := &rs[i], &rs[i].more
+		b = codec.AppendUint(b, uint64(r.op)<<requestBits|
+			flag(r.id != 0, hasID)|flag(r.life != 0, hasLife)|
+			flag(more[0] != 0, hasMore)|flag(more[1] != 0, hasMore<<1)|flag(more[2] != 0, hasMore<<2))
+		if r.id != 0 {
 			b = codec.AppendUint(b, r.id)
 		}
 		if r.life != 0 {
 			b = codec.AppendInt(b, int64(r.life-life))
 			life = r.life
 		}
-		for _, v := range r.more {
-			if v != 0 {
-				b = codec.AppendInt(b, v)
+		for k := range more {
+			if more[k] != 0 {
+				b = codec.AppendInt(b, more[k])
 			}
 		}
 	}
