@@ -1,9 +1,10 @@
 package limit
 
 import (
-	"encoding/binary"
 	"errors"
 	"time"
+
+	"github.com/headgate/headgate/internal/codec"
 )
 
 // A Deed is what a table did, for a second table to do the same (Repeat).
@@ -123,18 +124,18 @@ func (t *Table) AppendHead(b []byte) []byte {
 		lost = int64(t.lostAt)
 	}
 	shape := t.rules.shape()
-	b = appendInts(b, shape[:]...)
-	b = appendInts(b, int64(t.now), int64(t.ids), lost)
+	b = codec.AppendInt(b, shape[:]...)
+	b = codec.AppendInt(b, int64(t.now), int64(t.ids), lost)
 	return appendEntry(b, &t.rest)
 }
 
 // PutHead takes in what AppendHead wrote. SetRules must have come before, and no key.
 func (t *Table) PutHead(b []byte) error {
-	d := reader{b: b}
-	if [4]int64{d.int(), d.int(), d.int(), d.int()} != t.rules.shape() && !d.bad {
+	d := reader{codec.NewReader(b)}
+	if [4]int64{d.Int(), d.Int(), d.Int(), d.Int()} != t.rules.shape() && !d.Bad() {
 		return ErrRules
 	}
-	now, ids, lost := Time(d.int()), uint64(d.int()), d.int()
+	now, ids, lost := Time(d.Int()), uint64(d.Int()), d.Int()
 	var rest entry
 	d.entry(&rest)
 	if err := d.end(); err != nil {
@@ -151,20 +152,14 @@ func (t *Table) PutHead(b []byte) error {
 // AppendKey appends the key at one of Places.
 func (t *Table) AppendKey(b []byte, i int) []byte {
 	e := &t.entries[i]
-	b = binary.AppendUvarint(b, uint64(len(e.key)))
-	return appendEntry(append(b, e.key...), e)
+	return appendEntry(codec.AppendText(b, e.key), e)
 }
 
 // PutKey takes in what AppendKey wrote; hash is that of a key. All who hold some of it are
 // heard at clk.
 func (t *Table) PutKey(b []byte, clk Time, hash func(key string) uint64) error {
-	d := reader{b: b}
-	n := d.uint()
-	if n > uint64(len(d.b)) {
-		return ErrCopy
-	}
-	key := string(d.b[:n])
-	d.b = d.b[n:]
+	d := reader{codec.NewReader(b)}
+	key := d.Text(len(b))
 	var got entry
 	d.entry(&got)
 	if err := d.end(); err != nil {
@@ -191,118 +186,73 @@ func (t *Table) PutKey(b []byte, clk Time, hash func(key string) uint64) error {
 	return nil
 }
 
-func appendInts(b []byte, vs ...int64) []byte {
-	for _, v := range vs {
-		b = binary.AppendVarint(b, v)
-	}
-	return b
-}
-
 func appendEntry(b []byte, e *entry) []byte {
-	b = appendInts(b, e.a, e.b, e.c)
+	b = codec.AppendInt(b, e.a, e.b, e.c)
 	m := e.more
 	if m == nil {
 		return append(b, 0)
 	}
 	b = append(b, 1)
-	b = appendInts(b, int64(len(m.cells)))
-	b = appendInts(b, m.cells...)
+	b = codec.AppendInt(b, int64(len(m.cells)))
+	b = codec.AppendInt(b, m.cells...)
 	log := m.log[m.head:]
-	b = appendInts(b, int64(len(log)))
+	b = codec.AppendInt(b, int64(len(log)))
 	last := Time(0)
 	for _, u := range log {
-		b = appendInts(b, int64(u.at-last), u.n)
+		b = codec.AppendInt(b, int64(u.at-last), u.n)
 		last = u.at
 	}
-	b = appendInts(b, int64(len(m.holds)))
+	b = codec.AppendInt(b, int64(len(m.holds)))
 	for _, h := range m.holds {
-		call := int64(0)
-		if h.call {
-			call = 1
-		}
-		b = appendInts(b, int64(h.id), int64(h.at), int64(h.end), h.n, h.low, call)
+		b = codec.AppendInt(b, int64(h.id), int64(h.at), int64(h.end), h.n, h.low, int64(codec.Bit(h.call)))
 	}
-	b = appendInts(b, int64(len(m.loans)))
+	b = codec.AppendInt(b, int64(len(m.loans)))
 	for i := range m.loans {
 		x := &m.loans[i]
-		b = appendInts(b, int64(x.who), int64(x.id), x.given, x.used, x.back, x.want)
+		b = codec.AppendInt(b, int64(x.who), int64(x.id), x.given, x.used, x.back, x.want)
 	}
 	return b
 }
 
-// reader reads until the first fault; after it everything reads as zero.
-type reader struct {
-	b   []byte
-	bad bool
-}
+// A reader reads the parts of a copy.
+type reader struct{ codec.Reader }
 
-func (d *reader) took(n int) {
-	if n <= 0 {
-		d.b, d.bad = nil, true
-		return
-	}
-	d.b = d.b[n:]
-}
-
-func (d *reader) int() int64 {
-	v, n := binary.Varint(d.b)
-	if d.took(n); d.bad {
-		return 0
-	}
-	return v
-}
-
-func (d *reader) uint() uint64 {
-	v, n := binary.Uvarint(d.b)
-	if d.took(n); d.bad {
-		return 0
-	}
-	return v
-}
-
-// count reads how many follow, each of at least one byte.
-func (d *reader) count() int {
-	n := d.int()
-	if n < 0 || n > mostCopied || n > int64(len(d.b)) {
-		d.took(0)
-		return 0
-	}
-	return int(n)
-}
+// count returns the number of entries that follow.
+func (d *reader) count() int { return d.CountInt(mostCopied) }
 
 func (d *reader) end() error {
-	if d.bad || len(d.b) > 0 {
+	if !d.Done() {
 		return ErrCopy
 	}
 	return nil
 }
 
 func (d *reader) entry(e *entry) {
-	e.a, e.b, e.c = d.int(), d.int(), d.int()
-	if len(d.b) == 0 || d.b[0] > 1 {
-		d.took(0)
+	e.a, e.b, e.c = d.Int(), d.Int(), d.Int()
+	switch d.Byte() {
+	case 0:
 		return
-	}
-	has := d.b[0] == 1
-	if d.b = d.b[1:]; !has {
+	case 1:
+	default:
+		d.Fail()
 		return
 	}
 	m := e.extra()
 	for range d.count() {
-		m.cells = append(m.cells, d.int())
+		m.cells = append(m.cells, d.Int())
 	}
 	last := Time(0)
 	for range d.count() {
-		last += Time(d.int())
-		m.log = append(m.log, used{last, d.int()})
+		last += Time(d.Int())
+		m.log = append(m.log, used{last, d.Int()})
 	}
 	for range d.count() {
-		m.holds = append(m.holds, hold{id: uint64(d.int()), at: Time(d.int()), end: Time(d.int()),
-			n: d.int(), low: d.int(), call: d.int() == 1})
+		m.holds = append(m.holds, hold{id: uint64(d.Int()), at: Time(d.Int()), end: Time(d.Int()),
+			n: d.Int(), low: d.Int(), call: d.Int() == 1})
 	}
 	for range d.count() {
-		x := loan{who: uint64(d.int()), id: uint64(d.int()), given: d.int(), used: d.int(),
-			back: d.int(), want: d.int()}
+		x := loan{who: uint64(d.Int()), id: uint64(d.Int()), given: d.Int(), used: d.Int(),
+			back: d.Int(), want: d.Int()}
 		m.loans, m.lent = append(m.loans, x), m.lent+x.out()
 	}
 }

@@ -1,11 +1,12 @@
 package queue
 
 import (
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"math"
 	"time"
+
+	"github.com/headgate/headgate/internal/codec"
 )
 
 // Bounds of a job. Chosen; a job is a part of one message of NATS, which carries a megabyte.
@@ -84,70 +85,25 @@ func appendJob(b []byte, j *Job) []byte {
 		at = j.At.UnixMilli()
 	}
 	b = append(b, byte(j.Priority))
-	b = binary.AppendUvarint(b, uint64(j.Cost))
-	b = binary.AppendUvarint(b, uint64(at))
-	b = binary.AppendUvarint(b, uint64(j.MaxAge.Milliseconds()))
-	b = appendText(appendText(b, j.Key), j.Tenant)
-	b = binary.AppendUvarint(b, uint64(len(j.Headers)))
+	b = codec.AppendUint(b, uint64(j.Cost), uint64(at), uint64(j.MaxAge.Milliseconds()))
+	b = codec.AppendText(codec.AppendText(b, j.Key), j.Tenant)
+	b = codec.AppendUint(b, uint64(len(j.Headers)))
 	for name, value := range j.Headers {
-		b = appendText(appendText(b, name), value)
+		b = codec.AppendText(codec.AppendText(b, name), value)
 	}
 	return append(b, j.Body...)
 }
 
-func appendText(b []byte, s string) []byte {
-	return append(binary.AppendUvarint(b, uint64(len(s))), s...)
-}
-
-// A reader takes numbers and texts off the front of bytes. After a fault it gives zeros.
-type reader struct {
-	b   []byte
-	bad bool
-}
-
-func (r *reader) byte() (c byte) {
-	if len(r.b) == 0 {
-		r.bad = true
-		return 0
-	}
-	c, r.b = r.b[0], r.b[1:]
-	return c
-}
-
-// number is at most most.
-func (r *reader) number(most uint64) uint64 {
-	n, size := binary.Uvarint(r.b)
-	if size <= 0 || n > most {
-		r.b, r.bad = nil, true
-		return 0
-	}
-	r.b = r.b[size:]
-	return n
-}
-
-// take gives the next n bytes, not copied.
-func (r *reader) take(n uint64) []byte {
-	if n > uint64(len(r.b)) {
-		r.b, r.bad = nil, true
-		return nil
-	}
-	b := r.b[:n:n]
-	r.b = r.b[n:]
-	return b
-}
-
-func (r *reader) text(most uint64) []byte { return r.take(r.number(most)) }
-
 // parseHead reads a job up to its headers, which rest begins with.
-func parseHead(b []byte) (h head, maxAge time.Duration, rest reader, ok bool) {
-	r := reader{b: b}
-	h.priority = min(r.byte(), MaxPriority)
-	h.cost = max(1, int64(r.number(MaxCost)))
-	h.at = int64(r.number(math.MaxInt64 / 1_000_000))
-	maxAge = time.Duration(r.number(uint64(MaxWait/time.Millisecond))) * time.Millisecond
-	h.key = r.text(MaxKey)
-	h.tenant = string(r.text(MaxTenant))
-	return h, maxAge, r, !r.bad
+func parseHead(b []byte) (h head, maxAge time.Duration, rest codec.Reader, ok bool) {
+	r := codec.NewReader(b)
+	h.priority = min(r.Byte(), MaxPriority)
+	h.cost = max(1, int64(r.UpTo(MaxCost)))
+	h.at = int64(r.UpTo(math.MaxInt64 / 1_000_000))
+	maxAge = time.Duration(r.UpTo(uint64(MaxWait/time.Millisecond))) * time.Millisecond
+	h.key = r.Bytes(MaxKey)
+	h.tenant = r.Text(MaxTenant)
+	return h, maxAge, r, !r.Bad()
 }
 
 // parseJob reads a whole job. The body is a part of b.
@@ -160,15 +116,15 @@ func parseJob(b []byte) (j Job, ok bool) {
 	if h.at > 0 {
 		j.At = time.UnixMilli(h.at)
 	}
-	if n := r.number(MaxHeaders); n > 0 {
+	if n := r.UpTo(MaxHeaders); n > 0 {
 		j.Headers = make(map[string]string, n)
 		for range n {
-			name := string(r.text(MaxHeader))
-			j.Headers[name] = string(r.text(MaxHeader))
+			name := r.Text(MaxHeader)
+			j.Headers[name] = r.Text(MaxHeader)
 		}
 	}
-	j.Body = r.b
-	return j, !r.bad
+	j.Body = r.Rest()
+	return j, !r.Bad()
 }
 
 // A chunker packs jobs.
@@ -178,7 +134,7 @@ type chunker struct {
 }
 
 func (c *chunker) add(job []byte) {
-	c.b = append(binary.AppendUvarint(c.b, uint64(len(job))), job...)
+	c.b = codec.AppendText(c.b, job)
 	c.n++
 }
 
@@ -186,22 +142,22 @@ func (c *chunker) add(job []byte) {
 func (c *chunker) bytes() []byte {
 	b := make([]byte, 0, len(c.b)+6)
 	b = append(b, chunkFormat)
-	b = binary.AppendUvarint(b, uint64(c.n))
+	b = codec.AppendUint(b, uint64(c.n))
 	return append(b, c.b...)
 }
 
 // parseChunk takes a chunk apart. The jobs are parts of b.
 func parseChunk(b []byte) ([][]byte, error) {
-	r := reader{b: b}
-	format, n := r.byte(), r.number(chunkJobs)
-	if format != chunkFormat || r.bad || n > uint64(len(r.b)) {
+	r := codec.NewReader(b)
+	format, n := r.Byte(), r.Count(chunkJobs)
+	if format != chunkFormat || r.Bad() {
 		return nil, errChunk
 	}
 	jobs := make([][]byte, n)
 	for i := range jobs {
-		jobs[i] = r.text(chunkBytes + 2*MaxBody)
+		jobs[i] = r.Bytes(chunkBytes + 2*MaxBody)
 	}
-	if r.bad || len(r.b) > 0 {
+	if !r.Done() {
 		return nil, errChunk
 	}
 	return jobs, nil

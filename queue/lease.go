@@ -3,7 +3,6 @@ package queue
 import (
 	"cmp"
 	"context"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -12,6 +11,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 
+	"github.com/headgate/headgate/internal/codec"
 	"github.com/headgate/headgate/internal/store"
 )
 
@@ -153,11 +153,12 @@ func (l *Lender) fence(ctx context.Context) (uint64, error) {
 		if err != nil && !errors.Is(err, store.ErrNotFound) {
 			return 0, fmt.Errorf("read the fence of %q: %w", l.cfg.Name, err)
 		}
-		last, n := binary.Uvarint(value)
-		if revision > 0 && n < 1 {
+		d := codec.NewReader(value)
+		last := d.Uint()
+		if revision > 0 && d.Bad() {
 			return 0, fmt.Errorf("the fence of %q: %w", l.cfg.Name, errLease)
 		}
-		_, err = l.store.CompareAndSwap(ctx, key, revision, binary.AppendUvarint(nil, last+1))
+		_, err = l.store.CompareAndSwap(ctx, key, revision, codec.AppendUint(nil, last+1))
 		switch {
 		case err == nil:
 			return last + 1, nil

@@ -2,7 +2,6 @@ package queue
 
 import (
 	"context"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -11,6 +10,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 
+	"github.com/headgate/headgate/internal/codec"
 	"github.com/headgate/headgate/internal/store"
 	"github.com/headgate/headgate/slot"
 )
@@ -180,20 +180,14 @@ const leaseFormat = 1
 var errLease = errors.New("not a lease, or a damaged one")
 
 func (r leaseRecord) encode() []byte {
-	b := binary.AppendUvarint([]byte{leaseFormat}, r.fence)
-	if r.lent {
-		return append(b, 1)
-	}
-	return append(b, 0)
+	return codec.AppendUint([]byte{leaseFormat}, r.fence, codec.Bit(r.lent))
 }
 
-func parseLease(b []byte) (r leaseRecord, err error) {
-	if len(b) < 3 || b[0] != leaseFormat {
-		return r, errLease
+func parseLease(b []byte) (leaseRecord, error) {
+	d := codec.NewReader(b)
+	format, fence, lent := d.Byte(), d.Uint(), d.Byte()
+	if format != leaseFormat || lent > 1 || !d.Done() {
+		return leaseRecord{}, errLease
 	}
-	fence, n := binary.Uvarint(b[1:])
-	if n < 1 || len(b) != n+2 || b[n+1] > 1 {
-		return r, errLease
-	}
-	return leaseRecord{fence, b[n+1] == 1}, nil
+	return leaseRecord{fence, lent == 1}, nil
 }

@@ -1,12 +1,13 @@
 package queue
 
 import (
-	"encoding/binary"
 	"errors"
 	"math"
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/headgate/headgate/internal/codec"
 )
 
 // A ref says where a job is: the number of its chunk, and which of it. The upper 51 bits
@@ -90,22 +91,18 @@ func appendNote(b []byte, n *note) []byte {
 	b = append(b, n.kind)
 	switch n.kind {
 	case noteBegin:
-		b = appendText(b, n.text)
+		b = codec.AppendText(b, n.text)
 	case noteDone:
-		b = binary.AppendUvarint(b, n.ref.chunk())
-		b = binary.AppendUvarint(b, uint64(len(n.done)))
+		b = codec.AppendUint(b, n.ref.chunk(), uint64(len(n.done)))
 		last := 0
 		for _, i := range n.done {
-			b = binary.AppendUvarint(b, uint64(i-last))
+			b = codec.AppendUint(b, uint64(i-last))
 			last = i
 		}
 	case noteTry, noteDead:
-		b = binary.AppendUvarint(b, uint64(n.ref))
-		b = binary.AppendUvarint(b, uint64(n.attempt))
-		b = binary.AppendUvarint(b, uint64(n.at))
-		b = binary.AppendUvarint(b, uint64(n.since))
+		b = codec.AppendUint(b, uint64(n.ref), uint64(n.attempt), uint64(n.at), uint64(n.since))
 		if n.kind == noteDead {
-			b = appendText(b, n.text)
+			b = codec.AppendText(b, n.text)
 		}
 	case noteControl:
 		b = append(b, byte(0))
@@ -114,11 +111,10 @@ func appendNote(b []byte, n *note) []byte {
 		}
 		if n.asked.is {
 			b[len(b)-1] |= flagAsked
-			b = binary.LittleEndian.AppendUint64(b, math.Float64bits(n.asked.rate))
-			b = binary.LittleEndian.AppendUint64(b, math.Float64bits(n.asked.of))
+			b = codec.AppendFixed(b, math.Float64bits(n.asked.rate), math.Float64bits(n.asked.of))
 		}
 	case notePurge:
-		b = binary.AppendUvarint(b, n.ref.chunk())
+		b = codec.AppendUint(b, n.ref.chunk())
 	}
 	return b
 }
@@ -147,62 +143,62 @@ func encodeNotes(notes []note) []byte {
 
 // parseNotes reads what encodeNotes has packed.
 func parseNotes(b []byte) (all []note, err error) {
-	r := reader{b: b}
-	if r.byte() != notesFormat || r.bad {
+	r := codec.NewReader(b)
+	if r.Byte() != notesFormat || r.Bad() {
 		return nil, errNotes
 	}
-	for len(r.b) > 0 && !r.bad {
-		n := note{kind: r.byte()}
+	for r.Len() > 0 && !r.Bad() {
+		n := note{kind: r.Byte()}
 		switch n.kind {
 		case noteBegin:
-			n.text = string(r.text(MaxTenant))
+			n.text = r.Text(MaxTenant)
 		case noteDone:
-			n.ref = refOf(r.number(math.MaxUint64>>refBits), 0)
-			count := r.number(min(chunkJobs, uint64(len(r.b))))
+			n.ref = refOf(r.UpTo(math.MaxUint64>>refBits), 0)
 			last := uint64(0)
-			for range count {
-				if last += r.number(chunkJobs); last >= chunkJobs {
+			for range r.Count(chunkJobs) {
+				if last += r.UpTo(chunkJobs); last >= chunkJobs {
 					return nil, errNotes
 				}
 				n.done = append(n.done, int(last))
 			}
 		case noteTry, noteDead:
-			n.ref = ref(r.number(math.MaxUint64))
-			n.attempt = int(r.number(maxAttempt))
-			n.at = int64(r.number(math.MaxInt64 / 1_000_000))
-			n.since = int64(r.number(math.MaxInt64 / 1_000_000))
+			n.ref = ref(r.UpTo(math.MaxUint64))
+			n.attempt = int(r.UpTo(maxAttempt))
+			n.at = int64(r.UpTo(math.MaxInt64 / 1_000_000))
+			n.since = int64(r.UpTo(math.MaxInt64 / 1_000_000))
 			if n.ref.index() >= chunkJobs {
 				return nil, errNotes
 			}
 			if n.kind == noteDead {
-				n.text = string(r.text(maxReason))
+				n.text = r.Text(maxReason)
 			}
 		case noteControl:
-			flags := r.byte()
+			flags := r.Byte()
 			n.paused, n.asked.is = flags&flagPaused != 0, flags&flagAsked != 0
 			if n.asked.is {
-				n.asked.rate, n.asked.of = r.rate(), r.rate()
+				n.asked.rate, n.asked.of = readRate(&r), readRate(&r)
 			}
 		case notePurge:
-			n.ref = refOf(r.number(math.MaxUint64>>refBits), 0)
+			n.ref = refOf(r.UpTo(math.MaxUint64>>refBits), 0)
 		case noteBeat, noteEnd:
 		default:
 			return nil, errNotes
 		}
 		all = append(all, n)
 	}
-	if r.bad {
+	if r.Bad() {
 		return nil, errNotes
 	}
 	return all, nil
 }
 
-// rate reads jobs a second.
-func (r *reader) rate() (v float64) {
-	if raw := r.take(8); raw != nil {
-		v = math.Float64frombits(binary.LittleEndian.Uint64(raw))
+// readRate reads jobs a second.
+func readRate(r *codec.Reader) float64 {
+	v := math.Float64frombits(r.Fixed())
+	if !(v >= 0 && v <= MaxRate) {
+		r.Fail()
+		return 0
 	}
-	r.bad = r.bad || !(v >= 0 && v <= MaxRate)
 	return v
 }
 

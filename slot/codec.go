@@ -1,11 +1,12 @@
 package slot
 
 import (
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"slices"
 	"time"
+
+	"github.com/headgate/headgate/internal/codec"
 )
 
 // ErrRecord is wrapped by every error about bytes that are no record.
@@ -26,7 +27,6 @@ const (
 // AppendBinary appends the record to b: varints, 1–5 KB however many people
 // are inside.
 func (r *Record) AppendBinary(b []byte) ([]byte, error) {
-	e := encoder{b}
 	v := uint64(2) // what a program of before can read too
 	if r.MovedTo != "" || r.WasRoot || r.Before != 0 {
 		v = 3
@@ -49,103 +49,105 @@ func (r *Record) AppendBinary(b []byte) ([]byte, error) {
 	if len(r.Lanes) > OwnLanes {
 		v = 8
 	}
-	e.uint(v, r.Name.Life, r.Name.Epoch, r.Name.Writes)
-	e.text(r.Host)
-	e.int(int64(r.Time))
-	e.uint(r.LimitRev, bit(r.Quiet), r.Next, r.Issued, r.Frontier, bit(r.Waiting), bit(r.Up != nil))
+	b = codec.AppendUint(b, v, r.Name.Life, r.Name.Epoch, r.Name.Writes)
+	b = appendName(b, r.Host)
+	b = codec.AppendInt(b, int64(r.Time))
+	b = codec.AppendUint(b, r.LimitRev, codec.Bit(r.Quiet), r.Next, r.Issued, r.Frontier,
+		codec.Bit(r.Waiting), codec.Bit(r.Up != nil))
 	if r.Up != nil {
-		e.uint(uint64(r.Up.Loan))
-		e.int(append([]int64{r.Up.Granted}, r.Up.Returned[:]...)...)
+		b = codec.AppendUint(b, uint64(r.Up.Loan))
+		b = codec.AppendInt(b, append([]int64{r.Up.Granted}, r.Up.Returned[:]...)...)
 	}
-	e.uint(uint64(len(r.Limits)))
+	b = codec.AppendUint(b, uint64(len(r.Limits)))
 	for i := range r.Limits {
 		s := &r.Limits[i]
-		e.uint(uint64(s.Kind))
-		e.int(s.N, int64(s.Per), s.InForce, int64(s.Longest), int64(s.Since), s.Tokens, int64(s.Refilled))
-		e.uint(uint64(len(s.Ends.at)))
+		b = codec.AppendUint(b, uint64(s.Kind))
+		b = codec.AppendInt(b, s.N, int64(s.Per), s.InForce, int64(s.Longest), int64(s.Since), s.Tokens,
+			int64(s.Refilled))
+		b = codec.AppendUint(b, uint64(len(s.Ends.at)))
 		last := Tau(0)
 		for _, c := range s.Ends.at {
-			e.int(int64(c.End-last), c.N)
+			b = codec.AppendInt(b, int64(c.End-last), c.N)
 			last = c.End
 		}
 	}
-	e.uint(uint64(len(r.Loans)))
+	b = codec.AppendUint(b, uint64(len(r.Loans)))
 	for i := range r.Loans {
 		l := &r.Loans[i]
-		e.uint(uint64(l.ID), l.Seq.Epoch, l.Seq.N, bit(l.Dead))
-		e.text(l.Borrower)
-		e.int(l.Granted, l.Opened, int64(l.Over))
-		e.int(l.Returned[:]...)
+		b = codec.AppendUint(b, uint64(l.ID), l.Seq.Epoch, l.Seq.N, codec.Bit(l.Dead))
+		b = appendName(b, l.Borrower)
+		b = codec.AppendInt(b, l.Granted, l.Opened, int64(l.Over))
+		b = codec.AppendInt(b, l.Returned[:]...)
 		for _, t := range l.Back {
-			e.int(int64(t))
+			b = codec.AppendInt(b, int64(t))
 		}
 	}
-	e.bytes(r.Heads)
+	b = codec.AppendText(b, r.Heads)
 	if v > 3 {
-		e.bytes(AppendRuns(nil, r.Frontier, r.Skipped))
+		b = codec.AppendText(b, AppendRuns(nil, r.Frontier, r.Skipped))
 	} else {
-		e.runs(r.Skipped)
+		b = appendRunList(b, r.Skipped)
 	}
-	e.runs(r.Unsure)
-	e.uint(uint64(len(r.Claimed)))
+	b = appendRunList(b, r.Unsure)
+	b = codec.AppendUint(b, uint64(len(r.Claimed)))
 	for _, c := range r.Claimed {
-		e.uint(uint64(c.ID))
-		e.int(int64(c.At), int64(c.End))
+		b = codec.AppendUint(b, uint64(c.ID))
+		b = codec.AppendInt(b, int64(c.At), int64(c.End))
 	}
-	e.int(int64(r.Unnamed))
-	e.spans(r.Sure)
+	b = codec.AppendInt(b, int64(r.Unnamed))
+	b = appendSpans(b, r.Sure)
 	if v > 2 {
-		e.text(r.MovedTo)
-		e.uint(bit(r.WasRoot), r.Before)
+		b = appendName(b, r.MovedTo)
+		b = codec.AppendUint(b, codec.Bit(r.WasRoot), r.Before)
 	}
 	if v > 3 {
-		e.draws(r.Draws)
+		b = appendDraws(b, r.Draws)
 	}
 	if v > 4 {
-		e.lanes(r.Lanes)
+		b = appendLanes(b, r.Lanes)
 	}
 	if v > 5 {
-		e.moved(r.Moved)
+		b = appendMoved(b, r.Moved)
 	}
 	if v > 6 {
-		e.left(r.Left)
+		b = appendLeft(b, r.Left)
 	}
-	return e.b, nil
+	return b, nil
 }
 
 // UnmarshalBinary reads a record. Bytes of another version are refused with a
 // message that says so.
 func (r *Record) UnmarshalBinary(b []byte) error {
-	d := decoder{b: b}
-	v := d.uint()
-	if d.err == nil && (v < 1 || v > Version) {
+	d := decoder{codec.NewReader(b)}
+	v := d.Uint()
+	if !d.Bad() && (v < 1 || v > Version) {
 		return fmt.Errorf("%w: format %d, this program reads %d: run the newer program", ErrRecord, v, Version)
 	}
-	x := Record{Version: Version, Name: WriteName{d.uint(), d.uint(), d.uint()}}
-	x.Host, x.Time = d.text(), Tau(d.int())
-	x.LimitRev, x.Quiet = d.uint(), d.uint() == 1
-	x.Next, x.Issued, x.Frontier, x.Waiting = d.uint(), d.uint(), d.uint(), d.uint() == 1
-	if d.uint() == 1 {
-		x.Up = &Upper{Loan: LoanID(d.uint()), Granted: d.int()}
+	x := Record{Version: Version, Name: WriteName{d.Uint(), d.Uint(), d.Uint()}}
+	x.Host, x.Time = d.text(), Tau(d.Int())
+	x.LimitRev, x.Quiet = d.Uint(), d.Uint() == 1
+	x.Next, x.Issued, x.Frontier, x.Waiting = d.Uint(), d.Uint(), d.Uint(), d.Uint() == 1
+	if d.Uint() == 1 {
+		x.Up = &Upper{Loan: LoanID(d.Uint()), Granted: d.Int()}
 		x.Up.Returned = d.each(v)
 	}
-	n := d.len(MaxLimits)
+	n := d.Count(MaxLimits)
 	for range n {
 		x.Limits = append(x.Limits, d.limit())
 	}
-	for range d.len(maxLoans) {
-		l := Loan{ID: LoanID(d.uint()), Seq: Seq{d.uint(), d.uint()}, Dead: d.uint() == 1}
+	for range d.Count(maxLoans) {
+		l := Loan{ID: LoanID(d.Uint()), Seq: Seq{d.Uint(), d.Uint()}, Dead: d.Uint() == 1}
 		l.Borrower = d.text()
-		l.Granted = d.int()
+		l.Granted = d.Int()
 		if v == 1 {
-			l.Returned = evenly(d.int())
+			l.Returned = evenly(d.Int())
 		}
-		l.Opened, l.Over = d.int(), Tau(d.int())
+		l.Opened, l.Over = d.Int(), Tau(d.Int())
 		if v > 1 {
 			l.Returned = d.each(v)
 		}
 		for i := range l.Back {
-			l.Back[i] = Tau(d.int())
+			l.Back[i] = Tau(d.Int())
 		}
 		x.Loans = append(x.Loans, l)
 	}
@@ -153,22 +155,22 @@ func (r *Record) UnmarshalBinary(b []byte) error {
 	if v > 3 {
 		var err error
 		if x.Skipped, err = ParseRuns(d.bytes(maxSkipped), x.Frontier); err != nil {
-			d.fail()
+			d.Fail()
 		}
 	} else {
 		x.Skipped = d.runs()
 	}
 	x.Unsure = d.runs()
-	for range d.len(maxClaimed) {
-		x.Claimed = append(x.Claimed, Claimed{StayID(d.uint()), Tau(d.int()), Tau(d.int())})
+	for range d.Count(maxClaimed) {
+		x.Claimed = append(x.Claimed, Claimed{StayID(d.Uint()), Tau(d.Int()), Tau(d.Int())})
 	}
 	x.Unnamed = Never
 	if v > 1 {
-		x.Unnamed = Tau(d.int())
+		x.Unnamed = Tau(d.Int())
 	}
 	x.Sure = d.spans()
 	if v > 2 {
-		x.MovedTo, x.WasRoot, x.Before = d.text(), d.uint() == 1, d.uint()
+		x.MovedTo, x.WasRoot, x.Before = d.text(), d.Uint() == 1, d.Uint()
 	}
 	if v > 3 {
 		x.Draws = d.draws()
@@ -182,174 +184,97 @@ func (r *Record) UnmarshalBinary(b []byte) error {
 	if v > 6 {
 		x.Left = d.left()
 	}
-	if d.err != nil || len(d.b) > 0 || n == 0 {
+	if !d.Done() || n == 0 {
 		return fmt.Errorf("%w: damaged", ErrRecord)
 	}
 	*r = x
 	return nil
 }
 
-type encoder struct{ b []byte }
+// appendName appends a text; what is above the bound of a reader is cut off.
+func appendName(b []byte, s string) []byte { return codec.AppendText(b, s[:min(len(s), maxText)]) }
 
-func (e *encoder) uint(vs ...uint64) {
-	for _, v := range vs {
-		e.b = binary.AppendUvarint(e.b, v)
-	}
-}
-
-func (e *encoder) int(vs ...int64) {
-	for _, v := range vs {
-		e.b = binary.AppendVarint(e.b, v)
-	}
-}
-
-func (e *encoder) text(s string) {
-	s = s[:min(len(s), maxText)]
-	e.uint(uint64(len(s)))
-	e.b = append(e.b, s...)
-}
-
-func (e *encoder) bytes(b []byte) {
-	e.uint(uint64(len(b)))
-	e.b = append(e.b, b...)
-}
-
-func (e *encoder) runs(runs []Run) {
-	e.uint(uint64(len(runs)))
+func appendRunList(b []byte, runs []Run) []byte {
+	b = codec.AppendUint(b, uint64(len(runs)))
 	for _, s := range runs {
-		e.uint(s.First, s.N)
+		b = codec.AppendUint(b, s.First, s.N)
 	}
+	return b
 }
 
-func (e *encoder) spans(spans []Span) {
-	e.uint(uint64(len(spans)))
+func appendSpans(b []byte, spans []Span) []byte {
+	b = codec.AppendUint(b, uint64(len(spans)))
 	for _, s := range spans {
-		e.uint(s.Epoch)
-		e.int(int64(s.From), int64(s.To))
+		b = codec.AppendUint(b, s.Epoch)
+		b = codec.AppendInt(b, int64(s.From), int64(s.To))
 	}
+	return b
 }
 
-func bit(yes bool) uint64 {
-	if yes {
-		return 1
-	}
-	return 0
-}
-
-func (e *encoder) draws(draws []Draw) {
-	e.uint(uint64(len(draws)))
+func appendDraws(b []byte, draws []Draw) []byte {
+	b = codec.AppendUint(b, uint64(len(draws)))
 	for i := range draws {
 		d := &draws[i]
-		e.text(d.Event)
-		e.int(d.Start)
-		e.b = append(e.b, d.Seed[:]...)
-		e.uint(d.From, d.To)
+		b = appendName(b, d.Event)
+		b = codec.AppendInt(b, d.Start)
+		b = append(b, d.Seed[:]...)
+		b = codec.AppendUint(b, d.From, d.To)
 	}
+	return b
 }
 
-// decoder reads until the first fault; after it everything reads as zero.
-type decoder struct {
-	b   []byte
-	err error
-}
-
-func (d *decoder) fail() { d.b, d.err = nil, ErrRecord }
-
-func (d *decoder) uint() uint64 {
-	v, n := binary.Uvarint(d.b)
-	if n <= 0 {
-		d.fail()
-		return 0
-	}
-	d.b = d.b[n:]
-	return v
-}
-
-func (d *decoder) int() int64 {
-	v, n := binary.Varint(d.b)
-	if n <= 0 {
-		d.fail()
-		return 0
-	}
-	d.b = d.b[n:]
-	return v
-}
-
-func (d *decoder) byte() byte {
-	if len(d.b) == 0 {
-		d.fail()
-		return 0
-	}
-	v := d.b[0]
-	d.b = d.b[1:]
-	return v
-}
-
-// len reads a count and refuses one beyond most or beyond what is left.
-func (d *decoder) len(most int) int {
-	n := d.uint()
-	if n > uint64(most) || n > uint64(len(d.b)) {
-		d.fail()
-		return 0
-	}
-	return int(n)
-}
+// A decoder reads the parts of records and messages.
+type decoder struct{ codec.Reader }
 
 func (d *decoder) runs() (runs []Run) {
-	for range d.len(maxRuns) {
-		runs = append(runs, Run{d.uint(), d.uint()})
+	for range d.Count(maxRuns) {
+		runs = append(runs, Run{d.Uint(), d.Uint()})
 	}
 	return runs
 }
 
 func (d *decoder) spans() (spans []Span) {
-	for range d.len(mostSpans) {
-		spans = append(spans, Span{d.uint(), Tau(d.int()), Tau(d.int())})
+	for range d.Count(mostSpans) {
+		spans = append(spans, Span{d.Uint(), Tau(d.Int()), Tau(d.Int())})
 	}
 	return spans
 }
 
+// bytes copies what it returns: it outlives the message.
 func (d *decoder) bytes(most int) []byte {
-	n := d.len(most)
-	if n == 0 {
+	b := d.Bytes(most)
+	if len(b) == 0 {
 		return nil
 	}
-	b := slices.Clone(d.b[:n])
-	d.b = d.b[n:]
-	return b
+	return slices.Clone(b)
 }
 
-func (d *decoder) text() string {
-	n := d.len(maxText)
-	s := string(d.b[:n])
-	d.b = d.b[n:]
-	return s
-}
+func (d *decoder) text() string { return d.Text(maxText) }
 
 // each reads a number for each limit; format 1 had one for all.
 func (d *decoder) each(format uint64) (e Each) {
 	if format == 1 {
-		return evenly(d.int())
+		return evenly(d.Int())
 	}
 	for i := range e {
-		e[i] = d.int()
+		e[i] = d.Int()
 	}
 	return e
 }
 
 func (d *decoder) limit() (s LimitState) {
-	s.Kind = Kind(d.uint())
-	s.N, s.Per, s.InForce = d.int(), time.Duration(d.int()), d.int()
-	s.Longest, s.Since = time.Duration(d.int()), Tau(d.int())
-	s.Tokens, s.Refilled = d.int(), Tau(d.int())
+	s.Kind = Kind(d.Uint())
+	s.N, s.Per, s.InForce = d.Int(), time.Duration(d.Int()), d.Int()
+	s.Longest, s.Since = time.Duration(d.Int()), Tau(d.Int())
+	s.Tokens, s.Refilled = d.Int(), Tau(d.Int())
 	if s.Check() != nil {
-		d.fail()
+		d.Fail()
 	}
 	last := Tau(0)
-	for range d.len(maxEnds) {
-		step, n := d.int(), d.int()
+	for range d.Count(maxEnds) {
+		step, n := d.Int(), d.Int()
 		if step <= 0 || n <= 0 || n > 1<<40 {
-			d.fail()
+			d.Fail()
 			return s
 		}
 		last += Tau(step)
@@ -359,16 +284,12 @@ func (d *decoder) limit() (s LimitState) {
 }
 
 func (d *decoder) draws() (draws []Draw) {
-	for range d.len(2 * mostDraws) {
-		x := Draw{Event: d.text(), Start: d.int()}
-		if len(d.b) < len(x.Seed) {
-			d.fail()
-			return nil
-		}
-		d.b = d.b[copy(x.Seed[:], d.b):]
-		x.From, x.To = d.uint(), d.uint()
+	for range d.Count(2 * mostDraws) {
+		x := Draw{Event: d.text(), Start: d.Int()}
+		copy(x.Seed[:], d.Take(len(x.Seed)))
+		x.From, x.To = d.Uint(), d.Uint()
 		if x.To != 0 && (x.From == 0 || x.To <= x.From || x.To-x.From > lineMost) {
-			d.fail()
+			d.Fail()
 			return nil
 		}
 		draws = append(draws, x)

@@ -1,6 +1,10 @@
 package slot
 
-import "slices"
+import (
+	"slices"
+
+	"github.com/headgate/headgate/internal/codec"
+)
 
 // Gone is a stay that left early; a pass for it admits no more.
 type Gone struct {
@@ -78,19 +82,20 @@ func (g *goneLog) tell(loan LoanID, seq Seq, now Tau) []Gone {
 	return slices.Clone(g.log[min(int64(len(g.log)), max(0, m.sure-g.base)):])
 }
 
-func (e *encoder) left(all []Gone) {
-	e.uint(uint64(len(all)))
+func appendLeft(b []byte, all []Gone) []byte {
+	b = codec.AppendUint(b, uint64(len(all)))
 	last := Gone{}
 	for _, x := range all {
-		e.int(int64(x.ID-last.ID), int64(x.End-last.End))
+		b = codec.AppendInt(b, int64(x.ID-last.ID), int64(x.End-last.End))
 		last = x
 	}
+	return b
 }
 
 func (d *decoder) left() (all []Gone) {
 	last := Gone{}
-	for range d.len(mostLeft) {
-		last = Gone{ID: last.ID + StayID(d.int()), End: last.End + Tau(d.int())}
+	for range d.Count(mostLeft) {
+		last = Gone{ID: last.ID + StayID(d.Int()), End: last.End + Tau(d.Int())}
 		all = append(all, last)
 	}
 	return all

@@ -1,13 +1,14 @@
 package slot
 
 import (
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"iter"
 	"math/bits"
 	"slices"
 	"time"
+
+	"github.com/headgate/headgate/internal/codec"
 )
 
 // headPlaces is how many places from the frontier on a record says for how long
@@ -211,16 +212,15 @@ func (w *runsWriter) begin(frontier uint64) { w.last = frontier >> lineShift }
 // chunk writes how many neighbourhoods lie between, how many runs there are, and of each how
 // far its end lies below the beginning of the one before and how long it is; or 0 and the bits.
 func (w *runsWriter) chunk(c uint64, part []Run) {
-	w.b = binary.AppendUvarint(w.b, w.last-c)
+	w.b = codec.AppendUint(w.b, w.last-c)
 	w.last, w.pairs = c, w.pairs[:0]
 	top := (c + 1) << lineShift
 	for _, run := range part {
-		w.pairs = binary.AppendUvarint(w.pairs, top-run.First-run.N)
-		w.pairs = binary.AppendUvarint(w.pairs, run.N)
+		w.pairs = codec.AppendUint(w.pairs, top-run.First-run.N, run.N)
 		top = run.First
 	}
 	if len(w.pairs) < lineWords*8 {
-		w.b = append(binary.AppendUvarint(w.b, uint64(len(part))), w.pairs...)
+		w.b = append(codec.AppendUint(w.b, uint64(len(part))), w.pairs...)
 		return
 	}
 	var words [lineWords]uint64
@@ -229,18 +229,15 @@ func (w *runsWriter) chunk(c uint64, part []Run) {
 			words[n&lineMask>>6] |= 1 << (n & 63)
 		}
 	}
-	w.b = append(w.b, 0)
-	for _, word := range words {
-		w.b = binary.LittleEndian.AppendUint64(w.b, word)
-	}
+	w.b = codec.AppendFixed(append(w.b, 0), words[:]...)
 }
 
 // ParseRuns reads what AppendRuns wrote beside that frontier.
 func ParseRuns(b []byte, frontier uint64) (runs []Run, err error) {
-	d := decoder{b: b}
+	d := decoder{codec.NewReader(b)}
 	top := frontier // all that follows lies below
-	for c := frontier >> lineShift; len(d.b) > 0; {
-		gap, n := d.uint(), d.uint()
+	for c := frontier >> lineShift; d.Len() > 0; {
+		gap, n := d.Uint(), d.Uint()
 		if gap > c || n > lineWords*32 {
 			return nil, errRuns
 		}
@@ -257,7 +254,7 @@ func ParseRuns(b []byte, frontier uint64) (runs []Run, err error) {
 			}
 			top = run.First
 		}
-		if d.err != nil || len(part) == 0 {
+		if d.Bad() || len(part) == 0 {
 			return nil, errRuns
 		}
 		runs = appendMerged(runs, part)
@@ -269,9 +266,9 @@ func ParseRuns(b []byte, frontier uint64) (runs []Run, err error) {
 func (d *decoder) pairs(c, n uint64) (part []Run) {
 	left := uint64(1) << lineShift
 	for range n {
-		gap, count := d.uint(), d.uint()
+		gap, count := d.Uint(), d.Uint()
 		if gap > left || count == 0 || count > left-gap {
-			d.fail()
+			d.Fail()
 			return nil
 		}
 		left -= gap + count
@@ -282,12 +279,12 @@ func (d *decoder) pairs(c, n uint64) (part []Run) {
 
 // bits reads the bits of a neighbourhood.
 func (d *decoder) bits(c uint64) (part []Run) {
-	if len(d.b) < lineWords*8 {
-		d.fail()
-		return nil
+	var words [lineWords]uint64
+	for i := range words {
+		words[i] = d.Fixed()
 	}
-	for w := lineWords - 1; w >= 0; w-- {
-		at, word := c<<lineShift+uint64(w)<<6, binary.LittleEndian.Uint64(d.b[w*8:])
+	for w, word := range slices.Backward(words[:]) {
+		at := c<<lineShift + uint64(w)<<6
 		for word != 0 {
 			top := bits.Len64(word)
 			n := bits.LeadingZeros64(^(word << (64 - top)))
@@ -295,7 +292,6 @@ func (d *decoder) bits(c uint64) (part []Run) {
 			part = appendMerged(part, []Run{{at + uint64(top-n), uint64(n)}})
 		}
 	}
-	d.b = d.b[lineWords*8:]
 	return part
 }
 

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"slices"
 	"time"
+
+	"github.com/headgate/headgate/internal/codec"
 )
 
 // A LanePart is what a record keeps of a lane's line: what it keeps of the ordinary one. A Name
@@ -98,26 +100,27 @@ func lanesInOrder(all []LanePart) bool {
 	return !slices.ContainsFunc(all, func(p LanePart) bool { return !inOrder(p.Skipped, p.Frontier) })
 }
 
-func (e *encoder) lanes(all []LanePart) {
-	e.uint(uint64(len(all)))
+func appendLanes(b []byte, all []LanePart) []byte {
+	b = codec.AppendUint(b, uint64(len(all)))
 	for i := range all {
 		p := &all[i]
-		e.text(p.Name)
-		e.uint(uint64(p.Share), p.Next, p.Issued, p.Frontier)
-		e.bytes(AppendRuns(nil, p.Frontier, p.Skipped))
-		e.runs(p.Unsure)
-		e.bytes(p.Heads)
+		b = appendName(b, p.Name)
+		b = codec.AppendUint(b, uint64(p.Share), p.Next, p.Issued, p.Frontier)
+		b = codec.AppendText(b, AppendRuns(nil, p.Frontier, p.Skipped))
+		b = appendRunList(b, p.Unsure)
+		b = codec.AppendText(b, p.Heads)
 	}
+	return b
 }
 
 func (d *decoder) lanes() (all []LanePart) {
-	for range d.len(MostLanes) {
+	for range d.Count(MostLanes) {
 		p := LanePart{Lane: Lane{Name: d.text()}}
-		p.Share = int(min(d.uint(), 100))
-		p.Next, p.Issued, p.Frontier = d.uint(), d.uint(), d.uint()
+		p.Share = int(min(d.Uint(), 100))
+		p.Next, p.Issued, p.Frontier = d.Uint(), d.Uint(), d.Uint()
 		var err error
 		if p.Skipped, err = ParseRuns(d.bytes(maxSkipped), p.Frontier); err != nil {
-			d.fail()
+			d.Fail()
 		}
 		p.Unsure, p.Heads = d.runs(), d.bytes(headPlaces)
 		all = append(all, p)

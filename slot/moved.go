@@ -3,6 +3,8 @@ package slot
 import (
 	"cmp"
 	"slices"
+
+	"github.com/headgate/headgate/internal/codec"
 )
 
 // A Moved says that a place has moved to another device: its ticket is good with this key alone.
@@ -22,22 +24,23 @@ func FindMoved(all []Moved, number uint64) (at int, ok bool) {
 	})
 }
 
-func (e *encoder) moved(all []Moved) {
-	e.uint(uint64(len(all)))
+func appendMoved(b []byte, all []Moved) []byte {
+	b = codec.AppendUint(b, uint64(len(all)))
 	last := Moved{}
 	for _, m := range all {
-		e.uint(m.Number-last.Number, m.Key)
-		e.int(int64(m.Held - last.Held))
+		b = codec.AppendUint(b, m.Number-last.Number, m.Key)
+		b = codec.AppendInt(b, int64(m.Held-last.Held))
 		last = m
 	}
+	return b
 }
 
 func (d *decoder) moved() (all []Moved) {
 	last := Moved{}
-	for range d.len(MostMoved) {
-		m := Moved{Number: last.Number + d.uint(), Key: d.uint(), Held: last.Held + Tau(d.int())}
+	for range d.Count(MostMoved) {
+		m := Moved{Number: last.Number + d.Uint(), Key: d.Uint(), Held: last.Held + Tau(d.Int())}
 		if m.Number <= last.Number || m.Key == 0 {
-			d.fail()
+			d.Fail()
 			return nil
 		}
 		all = append(all, m)

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"slices"
 	"time"
+
+	"github.com/headgate/headgate/internal/codec"
 )
 
 // ErrMessage is wrapped by every error about bytes that are no message of this
@@ -25,50 +27,51 @@ const maxItems = 1 << 16
 // AppendBinary appends the Sync to b: about 20 B for each item. One with more items
 // or arrivals than a message holds is refused, and b comes back as it was.
 func (x *Sync) AppendBinary(b []byte) ([]byte, error) {
-	e := encoder{slices.Grow(b, 128+24*len(x.Items))} // usually enough
+	was := b
+	b = slices.Grow(b, 128+24*len(x.Items)) // usually enough
 	site := x.Traffic != 0 || x.Idle != 0 || x.Lapsed
-	e.uint(formatOf(site), uint64(x.Loan))
-	e.text(x.Borrower)
-	e.uint(x.Seq.Epoch, x.Seq.N, x.Seen.Life, x.Seen.Epoch, x.Seen.Writes, x.Est)
-	e.int(x.Granted)
-	e.int(x.Returned[:]...)
-	e.int(x.Opened, int64(x.Settled), x.Need, x.Want)
-	e.uint(uint64(len(x.Queue)))
+	b = codec.AppendUint(b, formatOf(site), uint64(x.Loan))
+	b = appendName(b, x.Borrower)
+	b = codec.AppendUint(b, x.Seq.Epoch, x.Seq.N, x.Seen.Life, x.Seen.Epoch, x.Seen.Writes, x.Est)
+	b = codec.AppendInt(b, x.Granted)
+	b = codec.AppendInt(b, x.Returned[:]...)
+	b = codec.AppendInt(b, x.Opened, int64(x.Settled), x.Need, x.Want)
+	b = codec.AppendUint(b, uint64(len(x.Queue)))
 	last := Tau(0)
 	for _, t := range x.Queue {
-		e.step(&last, t)
+		b = appendStep(b, &last, t)
 	}
 	if site {
-		e.int(x.Traffic, x.Idle)
-		e.uint(bit(x.Lapsed))
+		b = codec.AppendInt(b, x.Traffic, x.Idle)
+		b = codec.AppendUint(b, codec.Bit(x.Lapsed))
 	}
-	whole := e.items(x.Items) && len(x.Items) <= maxItems
-	if !whole || len(x.Queue) > maxQueue || len(x.Borrower) > maxText {
-		return b, fmt.Errorf("%w: a Sync of %d items, %d arrivals and a name of %d bytes",
+	b, ok := appendItems(b, x.Items)
+	if !ok || len(x.Items) > maxItems || len(x.Queue) > maxQueue || len(x.Borrower) > maxText {
+		return was, fmt.Errorf("%w: a Sync of %d items, %d arrivals and a name of %d bytes",
 			ErrMessage, len(x.Items), len(x.Queue), len(x.Borrower))
 	}
-	return e.b, nil
+	return b, nil
 }
 
 // UnmarshalBinary reads a Sync, and leaves x as it was if b is none. Nothing of b is
 // kept.
 func (x *Sync) UnmarshalBinary(b []byte) error {
-	d := decoder{b: b}
+	d := decoder{codec.NewReader(b)}
 	v, err := d.format()
 	if err != nil {
 		return err
 	}
-	y := Sync{Loan: LoanID(d.uint()), Borrower: d.text(), Seq: Seq{d.uint(), d.uint()}}
-	y.Seen, y.Est = WriteName{d.uint(), d.uint(), d.uint()}, d.uint()
-	y.Granted, y.Returned = d.int(), d.each(Version)
-	y.Opened, y.Settled, y.Need, y.Want = d.int(), Tau(d.int()), d.int(), d.int()
-	n, last := d.len(maxQueue), Tau(0)
+	y := Sync{Loan: LoanID(d.Uint()), Borrower: d.text(), Seq: Seq{d.Uint(), d.Uint()}}
+	y.Seen, y.Est = WriteName{d.Uint(), d.Uint(), d.Uint()}, d.Uint()
+	y.Granted, y.Returned = d.Int(), d.each(Version)
+	y.Opened, y.Settled, y.Need, y.Want = d.Int(), Tau(d.Int()), d.Int(), d.Int()
+	n, last := d.Count(maxQueue), Tau(0)
 	y.Queue = slices.Grow(y.Queue, n)
 	for range n {
 		y.Queue = append(y.Queue, d.step(&last))
 	}
 	if v == siteFormat {
-		y.Traffic, y.Idle, y.Lapsed = d.int(), d.int(), d.uint() == 1
+		y.Traffic, y.Idle, y.Lapsed = d.Int(), d.Int(), d.Uint() == 1
 	}
 	y.Items = d.items()
 	if err := d.end(); err != nil {
@@ -86,58 +89,59 @@ func (a *Answer) AppendBinary(b []byte) ([]byte, error) {
 		return b, fmt.Errorf("%w: an Answer of %d results, %d stays that are gone and %d spans",
 			ErrMessage, len(a.Results), len(a.Gone), len(a.Sure))
 	}
-	e := encoder{slices.Grow(b, 128+16*(len(a.Results)+len(a.Gone)))} // usually enough
+	b = slices.Grow(b, 128+16*(len(a.Results)+len(a.Gone))) // usually enough
 	site := a.Part != 0 || a.Plenty != 0
-	e.uint(formatOf(site), a.Name.Life, a.Name.Epoch, a.Name.Writes, a.Seq.Epoch, a.Seq.N)
-	e.uint(uint64(a.Loan), bit(a.Over)|bit(a.Again)<<1, bit(a.GiveBack), bit(a.Waiting))
-	e.int(int64(a.Time), a.Granted, int64(a.Term), int64(a.Latest))
-	e.uint(uint64(len(a.Results)))
+	b = codec.AppendUint(b, formatOf(site), a.Name.Life, a.Name.Epoch, a.Name.Writes, a.Seq.Epoch, a.Seq.N)
+	b = codec.AppendUint(b, uint64(a.Loan), codec.Bit(a.Over)|codec.Bit(a.Again)<<1,
+		codec.Bit(a.GiveBack), codec.Bit(a.Waiting))
+	b = codec.AppendInt(b, int64(a.Time), a.Granted, int64(a.Term), int64(a.Latest))
+	b = codec.AppendUint(b, uint64(len(a.Results)))
 	last := Tau(0)
 	for _, r := range a.Results {
-		e.uint(uint64(r.ID))
-		e.step(&last, r.End)
+		b = codec.AppendUint(b, uint64(r.ID))
+		b = appendStep(b, &last, r.End)
 	}
-	e.uint(uint64(len(a.Gone)))
+	b = codec.AppendUint(b, uint64(len(a.Gone)))
 	for _, g := range a.Gone {
-		e.uint(uint64(g.ID))
-		e.step(&last, g.End)
+		b = codec.AppendUint(b, uint64(g.ID))
+		b = appendStep(b, &last, g.End)
 	}
-	e.spans(a.Sure)
+	b = appendSpans(b, a.Sure)
 	if site {
-		e.int(a.Part)
-		e.uint(a.Plenty)
+		b = codec.AppendInt(b, a.Part)
+		b = codec.AppendUint(b, a.Plenty)
 	}
-	return e.b, nil
+	return b, nil
 }
 
 // UnmarshalBinary reads an Answer, and leaves a as it was if b is none. Nothing of b
 // is kept.
 func (a *Answer) UnmarshalBinary(b []byte) error {
-	d := decoder{b: b}
+	d := decoder{codec.NewReader(b)}
 	v, err := d.format()
 	if err != nil {
 		return err
 	}
-	y := Answer{Name: WriteName{d.uint(), d.uint(), d.uint()}, Seq: Seq{d.uint(), d.uint()}}
-	y.Loan = LoanID(d.uint())
-	over := d.uint() // programs from before Again read it as an answer that grants nothing
+	y := Answer{Name: WriteName{d.Uint(), d.Uint(), d.Uint()}, Seq: Seq{d.Uint(), d.Uint()}}
+	y.Loan = LoanID(d.Uint())
+	over := d.Uint() // programs from before Again read it as an answer that grants nothing
 	y.Over, y.Again = over == 1 || over == 3, over == 2 || over == 3
-	y.GiveBack, y.Waiting = d.uint() == 1, d.uint() == 1
-	y.Time, y.Granted = Tau(d.int()), d.int()
-	y.Term, y.Latest = time.Duration(d.int()), Tau(d.int())
-	n, last := d.len(maxItems), Tau(0)
+	y.GiveBack, y.Waiting = d.Uint() == 1, d.Uint() == 1
+	y.Time, y.Granted = Tau(d.Int()), d.Int()
+	y.Term, y.Latest = time.Duration(d.Int()), Tau(d.Int())
+	n, last := d.Count(maxItems), Tau(0)
 	y.Results = slices.Grow(y.Results, n)
 	for range n {
-		y.Results = append(y.Results, Result{StayID(d.uint()), d.step(&last)})
+		y.Results = append(y.Results, Result{StayID(d.Uint()), d.step(&last)})
 	}
-	n = d.len(maxGone)
+	n = d.Count(maxGone)
 	y.Gone = slices.Grow(y.Gone, n)
 	for range n {
-		y.Gone = append(y.Gone, Gone{StayID(d.uint()), d.step(&last)})
+		y.Gone = append(y.Gone, Gone{StayID(d.Uint()), d.step(&last)})
 	}
 	y.Sure = d.spans()
 	if v == siteFormat {
-		y.Part, y.Plenty = d.int(), d.uint()
+		y.Part, y.Plenty = d.Int(), d.Uint()
 	}
 	if err := d.end(); err != nil {
 		return err
@@ -156,16 +160,16 @@ const (
 // times are the times of an item, in the order of their bits.
 func (i *Item) times() [5]*Tau { return [...]*Tau{&i.From, &i.At, &i.End, &i.Use, &i.Hard} }
 
-// items writes a list of items, each time by the way from the last of its kind. It
-// reports whether they all have an Op.
-func (e *encoder) items(items []Item) bool {
-	e.uint(uint64(len(items)))
+// appendItems appends a list of items, each time as the difference from the last of its kind.
+// It reports whether they all have an Op.
+func appendItems(b []byte, items []Item) ([]byte, bool) {
+	b = codec.AppendUint(b, uint64(len(items)))
 	var last Item
 	before := last.times()
 	for i := range items {
 		it := &items[i]
 		if it.Op < Open || it.Op > Answered {
-			return false
+			return b, false
 		}
 		now, head := it.times(), byte(it.Op)
 		for k, t := range now {
@@ -173,27 +177,27 @@ func (e *encoder) items(items []Item) bool {
 				head |= 1 << (opBits + k)
 			}
 		}
-		e.b = append(e.b, head)
-		e.uint(uint64(it.ID))
+		b = append(b, head)
+		b = codec.AppendUint(b, uint64(it.ID))
 		for k, t := range now {
 			if *t != 0 {
-				e.step(before[k], *t)
+				b = appendStep(b, before[k], *t)
 			}
 		}
 	}
-	return true
+	return b, true
 }
 
 func (d *decoder) items() (items []Item) {
-	n := d.len(maxItems)
+	n := d.Count(maxItems)
 	items = slices.Grow(items, n)
 	var last Item
 	before := last.times()
 	for range n {
-		head := d.byte()
-		it := Item{Op: Op(head & opMask), ID: StayID(d.uint())}
+		head := d.Byte()
+		it := Item{Op: Op(head & opMask), ID: StayID(d.Uint())}
 		if it.Op < Open || it.Op > Answered {
-			d.fail()
+			d.Fail()
 			return nil
 		}
 		for k, t := range it.times() {
@@ -206,16 +210,17 @@ func (d *decoder) items() (items []Item) {
 	return items
 }
 
-// step writes a time by the way from the last one that was not 0.
-func (e *encoder) step(last *Tau, t Tau) {
-	e.int(int64(t - *last))
+// appendStep appends a time as the difference from the last one that was not 0.
+func appendStep(b []byte, last *Tau, t Tau) []byte {
+	b = codec.AppendInt(b, int64(t-*last))
 	if t != 0 {
 		*last = t
 	}
+	return b
 }
 
 func (d *decoder) step(last *Tau) Tau {
-	t := *last + Tau(d.int())
+	t := *last + Tau(d.Int())
 	if t != 0 {
 		*last = t
 	}
@@ -231,8 +236,8 @@ func formatOf(site bool) uint64 {
 
 // format reads the number that every message begins with.
 func (d *decoder) format() (uint64, error) {
-	v := d.uint()
-	if d.err != nil {
+	v := d.Uint()
+	if d.Bad() {
 		return 0, d.end()
 	}
 	if v != wireFormat && v != siteFormat {
@@ -245,7 +250,7 @@ func (d *decoder) format() (uint64, error) {
 // end says what is wrong with the message, if anything is: the whole of it must have
 // been read.
 func (d *decoder) end() error {
-	if d.err != nil || len(d.b) > 0 {
+	if !d.Done() {
 		return fmt.Errorf("%w: damaged", ErrMessage)
 	}
 	return nil

@@ -11,6 +11,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/headgate/headgate/internal/codec"
 )
 
 // message is what a Sync and an Answer have in common.
@@ -170,10 +172,9 @@ func TestMessageWithTooLongAListIsRefused(t *testing.T) {
 	} {
 		b := bytesOf(t, tt.m)
 		for _, n := range []int{tt.most, tt.most + 1} {
-			e := encoder{slices.Clone(b[:len(b)-tt.after-1])}
-			e.uint(uint64(n))
-			e.b = append(append(e.b, strings.Repeat(tt.entry, n)...), b[len(b)-tt.after:]...)
-			if err := tt.m.UnmarshalBinary(e.b); (err == nil) != (n == tt.most) {
+			long := codec.AppendUint(slices.Clone(b[:len(b)-tt.after-1]), uint64(n))
+			long = append(append(long, strings.Repeat(tt.entry, n)...), b[len(b)-tt.after:]...)
+			if err := tt.m.UnmarshalBinary(long); (err == nil) != (n == tt.most) {
 				t.Errorf("%T with %d %s: %v", tt.m, n, tt.list, err)
 			}
 		}

@@ -9,6 +9,7 @@ import (
 	"os"
 	"slices"
 
+	"github.com/headgate/headgate/internal/codec"
 	"github.com/headgate/headgate/internal/tally"
 )
 
@@ -101,22 +102,19 @@ func (d *dayReader) index() error {
 	if crc(b) != binary.LittleEndian.Uint32(foot[12:]) {
 		return d.damaged("what says where its columns are is damaged")
 	}
-	return d.parse(&reader{b: b}, at)
+	return d.parse(newReader(b), at)
 }
 
 func (d *dayReader) parse(r *reader, end int64) error {
 	d.from, d.step = int64(r.most(1<<50)), int64(r.most(86400))
 	for range r.most(mostIDs) {
 		var id [idSize]byte
-		copy(id[:], r.bytes(idSize))
+		copy(id[:], r.Take(idSize))
 		d.ids = append(d.ids, id)
 	}
 	for range r.most(mostRows) {
 		var s daySeries
-		if kind := r.bytes(1); kind != nil {
-			s.Kind = Kind(kind[0])
-		}
-		s.Name = string(r.bytes(r.most(mostName)))
+		s.Kind, s.Name = Kind(r.Byte()), r.Text(mostName)
 		s.at, s.crc, s.rows = int64(r.most(uint64(end))), uint32(r.most(1<<32-1)), r.most(86400)
 		columns, tallies := s.Kind.columns()
 		for range r.most(uint64(len(columns) + tallies + 1)) {
@@ -124,12 +122,12 @@ func (d *dayReader) parse(r *reader, end int64) error {
 			s.size += int64(p.size)
 			s.parts = append(s.parts, p)
 		}
-		if r.bad || s.at+s.size > end || len(columns) == 0 {
+		if r.Bad() || s.at+s.size > end || len(columns) == 0 {
 			return d.damaged("what says where its columns are makes no sense")
 		}
 		d.all = append(d.all, s)
 	}
-	if r.bad || d.step == 0 || len(r.b) > 0 {
+	if !r.Done() || d.step == 0 {
 		return d.damaged("what says where its columns are makes no sense")
 	}
 	return nil
@@ -155,18 +153,18 @@ func (d *dayReader) add(g *grid, of Series) error {
 		if err != nil {
 			return err
 		}
-		r := &reader{b: raw}
+		r := newReader(raw)
 		switch {
 		case p.column == 0:
 			cells = d.times(g, r, s.rows)
 		case len(cells) != s.rows, p.column > g.tallies && p.column <= roomOf:
-			r.bad = true
+			r.Fail()
 		case p.column > roomOf:
 			numbers(g, r, cells, p.column-roomOf-1)
 		default:
 			histograms(r, cells, p.column-1)
 		}
-		if r.bad || len(r.b) > 0 {
+		if !r.Done() {
 			return d.damaged(fmt.Sprintf("a column of %s %q makes no sense", s.Kind, s.Name))
 		}
 	}
@@ -205,13 +203,7 @@ func (d *dayReader) times(g *grid, r *reader, rows int) []*cell {
 func numbers(g *grid, r *reader, cells []*cell, col int) {
 	v := int64(0)
 	for _, c := range cells {
-		d, n := binary.Varint(r.b)
-		if n <= 0 {
-			r.bad = true
-			return
-		}
-		r.b = r.b[n:]
-		v += d
+		v += r.Int()
 		if c != nil && v != 0 {
 			g.put(c, col, v)
 		}
@@ -224,8 +216,8 @@ func histograms(r *reader, cells []*cell, i int) {
 	rows := make([]*[tally.Buckets]int64, r.most(uint64(len(cells))))
 	at := -1
 	for n := range rows {
-		if at += 1 + r.most(uint64(len(cells))); r.bad || at >= len(cells) {
-			r.bad = true
+		if at += 1 + r.most(uint64(len(cells))); r.Bad() || at >= len(cells) {
+			r.Fail()
 			return
 		}
 		if c := cells[at]; c != nil {
@@ -234,8 +226,8 @@ func histograms(r *reader, cells []*cell, i int) {
 	}
 	bucket := -1
 	for range r.most(tally.Buckets) {
-		if bucket += 1 + r.most(tally.Buckets); r.bad || bucket >= tally.Buckets {
-			r.bad = true
+		if bucket += 1 + r.most(tally.Buckets); r.Bad() || bucket >= tally.Buckets {
+			r.Fail()
 			return
 		}
 		for _, t := range rows {
@@ -273,7 +265,7 @@ func (w *dayWriter) series(name string, g *grid) error {
 	for i := range g.cells {
 		if g.cells[i].known {
 			known = append(known, &g.cells[i])
-			w.scratch = binary.AppendUvarint(w.scratch, uint64(i-last-1))
+			w.scratch = codec.AppendUint(w.scratch, uint64(i-last-1))
 			last = i
 		}
 	}
@@ -283,8 +275,7 @@ func (w *dayWriter) series(name string, g *grid) error {
 	parts, n := []byte{}, 0
 	put := func(column int) error {
 		size, err := w.pack()
-		parts = binary.AppendUvarint(parts, uint64(column))
-		parts = binary.AppendUvarint(parts, uint64(size))
+		parts = codec.AppendUint(parts, uint64(column), uint64(size))
 		n++
 		return err
 	}
@@ -308,10 +299,10 @@ func (w *dayWriter) series(name string, g *grid) error {
 		}
 	}
 	w.index = append(w.index, byte(g.kind))
-	w.index = binary.AppendUvarint(w.index, uint64(len(name)))
+	w.index = codec.AppendUint(w.index, uint64(len(name)))
 	w.index = append(w.index, name...)
 	for _, v := range []int{at, int(crc(w.b.Bytes()[at:])), len(known), n} {
-		w.index = binary.AppendUvarint(w.index, uint64(v))
+		w.index = codec.AppendUint(w.index, uint64(v))
 	}
 	w.index = append(w.index, parts...)
 	w.count++
@@ -323,7 +314,7 @@ func (w *dayWriter) number(known []*cell, col int) (any bool) {
 	last := int64(0)
 	for _, c := range known {
 		any = any || c.values[col] != 0
-		w.scratch = binary.AppendVarint(w.scratch, c.values[col]-last)
+		w.scratch = codec.AppendInt(w.scratch, c.values[col]-last)
 		last = c.values[col]
 	}
 	return any
@@ -350,9 +341,9 @@ func (w *dayWriter) histogram(known []*cell, i int) (any bool) {
 			rows, gaps, last = append(rows, t), append(gaps, at-last-1), at
 		}
 	}
-	w.scratch = binary.AppendUvarint(w.scratch, uint64(len(rows)))
+	w.scratch = codec.AppendUint(w.scratch, uint64(len(rows)))
 	for _, gap := range gaps {
-		w.scratch = binary.AppendUvarint(w.scratch, uint64(gap))
+		w.scratch = codec.AppendUint(w.scratch, uint64(gap))
 	}
 	buckets := 0
 	for _, u := range used {
@@ -360,16 +351,16 @@ func (w *dayWriter) histogram(known []*cell, i int) (any bool) {
 			buckets++
 		}
 	}
-	w.scratch = binary.AppendUvarint(w.scratch, uint64(buckets))
+	w.scratch = codec.AppendUint(w.scratch, uint64(buckets))
 	last = -1
 	for b, u := range used {
 		if !u {
 			continue
 		}
-		w.scratch = binary.AppendUvarint(w.scratch, uint64(b-last-1))
+		w.scratch = codec.AppendUint(w.scratch, uint64(b-last-1))
 		last = b
 		for _, t := range rows {
-			w.scratch = binary.AppendUvarint(w.scratch, uint64(t[b]))
+			w.scratch = codec.AppendUint(w.scratch, uint64(t[b]))
 		}
 	}
 	return len(rows) > 0
@@ -391,16 +382,14 @@ func (w *dayWriter) end(from, step int64, ids [][idSize]byte) []byte {
 		ids = ids[len(ids)-mostIDs:]
 	}
 	at := w.b.Len()
-	head := binary.AppendUvarint(nil, uint64(from))
-	head = binary.AppendUvarint(head, uint64(step))
-	head = binary.AppendUvarint(head, uint64(len(ids)))
+	head := codec.AppendUint(nil, uint64(from), uint64(step), uint64(len(ids)))
 	for _, id := range ids {
 		head = append(head, id[:]...)
 	}
-	head = binary.AppendUvarint(head, uint64(w.count))
+	head = codec.AppendUint(head, uint64(w.count))
 	head = append(head, w.index...)
 	w.b.Write(head)
-	foot := binary.LittleEndian.AppendUint64(nil, uint64(at))
+	foot := codec.AppendFixed(nil, uint64(at))
 	foot = binary.LittleEndian.AppendUint32(foot, uint32(len(head)))
 	foot = binary.LittleEndian.AppendUint32(foot, crc(head))
 	w.b.Write(foot)

@@ -249,7 +249,7 @@ func (x *finished) scan(path string) error {
 			if !ok {
 				break
 			}
-			to := int(r.good) - len(r.rest.b)
+			to := int(r.good) - r.rest.Len()
 			x.at[r.names[n]] = append(x.at[r.names[n]], place{r.minute, to - len(body), to})
 		}
 	}
@@ -311,7 +311,7 @@ func (x *finished) write() error {
 		}
 		for _, p := range x.at[s] {
 			for _, g := range []*grid{fine, coarse} {
-				r := &reader{b: x.log[p.from:p.to]}
+				r := newReader(x.log[p.from:p.to])
 				r.body(g, p.minute*60)
 			}
 		}

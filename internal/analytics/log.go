@@ -9,6 +9,8 @@ import (
 	"io"
 	"maps"
 	"os"
+
+	"github.com/headgate/headgate/internal/codec"
 )
 
 // A log holds the minutes of a day as they come: after its head a frame for each minute, with its
@@ -91,7 +93,7 @@ func (l *minuteLog) begin(path string) (cut int64, err error) {
 // append writes a minute. What cannot be written whole is taken back.
 func (l *minuteLog) append(minute int64, all []seriesRow) error {
 	p := make([]byte, 8, 4096)
-	p = binary.AppendUvarint(p, uint64(minute))
+	p = codec.AppendUint(p, uint64(minute))
 	fresh := map[Series]uint64{}
 	var body []byte
 	for i := range all {
@@ -100,15 +102,13 @@ func (l *minuteLog) append(minute int64, all []seriesRow) error {
 			n = uint64(len(l.numbers) + len(fresh))
 			fresh[all[i].Series] = n
 		}
-		p = binary.AppendUvarint(p, n)
+		p = codec.AppendUint(p, n)
 		if !known {
 			p = append(p, byte(all[i].Kind))
-			p = binary.AppendUvarint(p, uint64(len(all[i].Name)))
-			p = append(p, all[i].Name...)
+			p = codec.AppendText(p, all[i].Name)
 		}
 		body = appendBody(body[:0], &all[i].Row)
-		p = binary.AppendUvarint(p, uint64(len(body)))
-		p = append(p, body...)
+		p = codec.AppendText(p, body)
 	}
 	binary.LittleEndian.PutUint32(p, uint32(len(p)-8))
 	binary.LittleEndian.PutUint32(p[4:], crc(p[8:]))
@@ -145,7 +145,7 @@ type logReader struct {
 	err   error // it is damaged in the middle, or no log at all
 
 	minute int64
-	rest   reader
+	rest   *reader
 }
 
 // next takes the next frame; false at the end, a torn one included.
@@ -165,7 +165,7 @@ func (x *logReader) next() bool {
 		}
 		return false
 	}
-	x.rest = reader{b: left[8 : 8+n]}
+	x.rest = newReader(left[8 : 8+n])
 	x.minute = int64(x.rest.most(1 << 40))
 	x.good += 8 + n
 	return true
@@ -211,21 +211,20 @@ func (x *logReader) head() bool {
 
 // row takes the next row of the frame: whose it is, and its bytes.
 func (x *logReader) row() (number int, body []byte, ok bool) {
-	if len(x.rest.b) == 0 || x.rest.bad {
+	if x.rest.Len() == 0 {
 		return 0, nil, false
 	}
 	number = x.rest.most(uint64(len(x.names)))
 	if number == len(x.names) {
-		kind := x.rest.bytes(1)
-		name := x.rest.bytes(x.rest.most(mostName))
-		if x.rest.bad || len(x.names) >= mostRows {
+		s := Series{Kind(x.rest.Byte()), x.rest.Text(mostName)}
+		if x.rest.Bad() || len(x.names) >= mostRows {
 			x.fail()
 			return 0, nil, false
 		}
-		x.names = append(x.names, Series{Kind(kind[0]), string(name)})
+		x.names = append(x.names, s)
 	}
-	body = x.rest.bytes(x.rest.most(mostBody))
-	if x.rest.bad {
+	body = x.rest.Bytes(mostBody)
+	if x.rest.Bad() {
 		x.fail()
 		return 0, nil, false
 	}
@@ -234,6 +233,6 @@ func (x *logReader) row() (number int, body []byte, ok bool) {
 
 // fail notes a frame that is whole and makes no sense.
 func (x *logReader) fail() {
-	x.rest.bad = true
+	x.rest.Fail()
 	x.err = &fileError{x.file, fmt.Sprintf("damaged before byte %d", x.good)}
 }

@@ -109,7 +109,7 @@ func FuzzLog(f *testing.F) {
 			t.Fatal("more is good than there is")
 		}
 		g := newGrid(Room, 0, 6000, 60)
-		(&reader{b: b}).body(g, 0)
+		newReader(b).body(g, 0)
 		_, _ = ParseRows(Room, 0, 6000, 60, b)
 	})
 }

@@ -1,10 +1,10 @@
 package analytics
 
 import (
-	"encoding/binary"
 	"errors"
 	"time"
 
+	"github.com/headgate/headgate/internal/codec"
 	"github.com/headgate/headgate/internal/tally"
 )
 
@@ -73,10 +73,10 @@ func appendBody(b []byte, r *Row) []byte {
 			bits |= 1 << i
 		}
 	}
-	b = binary.AppendUvarint(b, bits)
+	b = codec.AppendUint(b, bits)
 	for _, v := range r.Values {
 		if v != 0 {
-			b = binary.AppendUvarint(b, uint64(v))
+			b = codec.AppendUint(b, uint64(v))
 		}
 	}
 	for _, t := range r.Tallies {
@@ -88,51 +88,22 @@ func appendBody(b []byte, r *Row) []byte {
 }
 
 func appendBuckets(b []byte, t []Bucket) []byte {
-	b = binary.AppendUvarint(b, uint64(len(t)))
+	b = codec.AppendUint(b, uint64(len(t)))
 	last := -1
 	for _, x := range t {
-		b = binary.AppendUvarint(b, uint64(int(x.At)-last-1))
-		b = binary.AppendUvarint(b, uint64(x.N))
+		b = codec.AppendUint(b, uint64(int(x.At)-last-1), uint64(x.N))
 		last = int(x.At)
 	}
 	return b
 }
 
-// A reader takes numbers off bytes; once one is wrong, all that follows is 0 and bad is set.
-type reader struct {
-	b   []byte
-	bad bool
-}
+// A reader reads the parts of rows and files.
+type reader struct{ codec.Reader }
 
-func (r *reader) uvarint() uint64 {
-	v, n := binary.Uvarint(r.b)
-	if n <= 0 || r.bad {
-		r.bad = true
-		return 0
-	}
-	r.b = r.b[n:]
-	return v
-}
+func newReader(b []byte) *reader { return &reader{codec.NewReader(b)} }
 
-// most is a number that may not be above a bound.
-func (r *reader) most(bound uint64) int {
-	v := r.uvarint()
-	if v > bound {
-		r.bad = true
-		return 0
-	}
-	return int(v)
-}
-
-func (r *reader) bytes(n int) []byte {
-	if r.bad || n > len(r.b) {
-		r.bad = true
-		return nil
-	}
-	b := r.b[:n]
-	r.b = r.b[n:]
-	return b
-}
+// most takes a number up to a bound.
+func (r *reader) most(bound uint64) int { return int(r.UpTo(bound)) }
 
 // buckets gives each bucket of a histogram to f.
 func (r *reader) buckets(f func(at int, n int64)) {
@@ -140,8 +111,8 @@ func (r *reader) buckets(f func(at int, n int64)) {
 	for range r.most(tally.Buckets) {
 		at += 1 + r.most(tally.Buckets)
 		n := r.most(1 << 62)
-		if r.bad || at >= tally.Buckets {
-			r.bad = true
+		if r.Bad() || at >= tally.Buckets {
+			r.Fail()
 			return
 		}
 		f(at, int64(n))
@@ -155,9 +126,9 @@ func (r *reader) body(g *grid, at int64) {
 		return
 	}
 	c.known = true
-	bits := r.uvarint()
+	bits := r.Uint()
 	if bits>>(len(g.columns)+roomOf) != 0 || bits&(1<<roomOf-1)>>g.tallies != 0 {
-		r.bad = true
+		r.Fail()
 		return
 	}
 	for i := range g.columns {
@@ -178,11 +149,10 @@ func AppendRows(b []byte, rows []Row) []byte {
 	var body []byte
 	last := int64(0)
 	for i := range rows {
-		b = binary.AppendVarint(b, rows[i].At-last)
+		b = codec.AppendInt(b, rows[i].At-last)
 		last = rows[i].At
 		body = appendBody(body[:0], &rows[i])
-		b = binary.AppendUvarint(b, uint64(len(body)))
-		b = append(b, body...)
+		b = codec.AppendText(b, body)
 	}
 	return b
 }
@@ -191,16 +161,11 @@ func AppendRows(b []byte, rows []Row) []byte {
 func ParseRows(kind Kind, from, to, step int64, b []byte) ([]Row, error) {
 	g := newGrid(kind, from, to, step)
 	at := int64(0)
-	for r := (&reader{b: b}); len(r.b) > 0; {
-		d, n := binary.Varint(r.b)
-		if n <= 0 {
-			return nil, errRow
-		}
-		r.b = r.b[n:]
-		at += d
-		x := &reader{b: r.bytes(r.most(1 << 20))}
+	for r := newReader(b); r.Len() > 0; {
+		at += r.Int()
+		x := newReader(r.Bytes(1 << 20))
 		x.body(g, at)
-		if r.bad || x.bad {
+		if r.Bad() || x.Bad() {
 			return nil, errRow
 		}
 	}

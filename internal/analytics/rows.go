@@ -100,7 +100,7 @@ func addLog(g *grid, path string, s Series) error {
 				own = n
 			}
 			if n == own {
-				r := &reader{b: body}
+				r := newReader(body)
 				r.body(g, x.minute*60)
 			}
 		}

@@ -28,6 +28,8 @@ import (
 	"time"
 
 	"golang.org/x/crypto/acme"
+
+	"github.com/headgate/headgate/internal/smallfile"
 )
 
 // A State is what an operator wants to know of one certificate.
@@ -50,20 +52,11 @@ func Config(certificate func(*tls.ClientHelloInfo) (*tls.Certificate, error)) *t
 }
 
 // An Error says which file is wrong, and what to do.
-type Error struct {
-	File    string
-	Problem string
-	Err     error // why it could not be read, or nil
-	hint    string
-}
+type Error struct{ *fileError }
 
-func (e *Error) Error() string { return "tls: " + e.File + ": " + e.Problem }
+type fileError = smallfile.Error
 
-// Unwrap gives the reason.
-func (e *Error) Unwrap() error { return e.Err }
-
-// Hint says what to do.
-func (e *Error) Hint() string { return e.hint }
+func (e *Error) Error() string { return "tls: " + e.fileError.Error() }
 
 // nameOf is the first host name a certificate is for.
 func nameOf(leaf *x509.Certificate) string {

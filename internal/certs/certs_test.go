@@ -21,6 +21,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/headgate/headgate/internal/smallfile"
 )
 
 // pairOf is a certificate of its own making, and its key, as PEM.
@@ -95,7 +97,7 @@ func TestWhatIsWrongWithAPair(t *testing.T) {
 		{"a password", good, text("locked", "-----BEGIN ENCRYPTED PRIVATE KEY-----\nMAA=\n"+
 			"-----END ENCRYPTED PRIVATE KEY-----\n"), "is protected by a password"},
 		{"empty", text("empty", ""), goodKey, "holds no certificate"},
-		{"huge", text("huge", strings.Repeat("x", maxPEM+1)), goodKey, "is larger than 1 MB"},
+		{"huge", text("huge", strings.Repeat("x", smallfile.MaxSize+1)), goodKey, "is larger than 1 MB"},
 		{"broken", text("broken", broken), goodKey, "x509: malformed"},
 	} {
 		_, err := ReadPair(c.certificate, c.key, now)

@@ -7,16 +7,12 @@ import (
 	"encoding/pem"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
-	"os"
 	"strings"
 	"time"
-)
 
-// maxPEM is the largest file that is read. Chosen: a chain of ten certificates
-// with large RSA keys is about 30 KB.
-const maxPEM = 1 << 20
+	"github.com/headgate/headgate/internal/smallfile"
+)
 
 // soon is how long before its end a certificate is warned of. Chosen: ACME
 // clients renew a month before, so a week left means that renewal is broken.
@@ -111,51 +107,16 @@ func ReadRoots(file string) (*x509.CertPool, error) {
 	return pool, nil
 }
 
-// readFile reads a plain file of at most maxPEM bytes.
+// readFile reads a small plain file. The error is an [*Error].
 func readFile(name string) ([]byte, fs.FileMode, error) {
-	const retry = "name a plain file of at most 1 MB"
-	info, err := os.Stat(name)
-	if err != nil {
-		return nil, 0, unreadable(name, err)
+	b, mode, err := smallfile.Read(name)
+	if e, ok := errors.AsType[*smallfile.Error](err); ok {
+		return nil, 0, &Error{e}
 	}
-	if !info.Mode().IsRegular() { // opening a pipe would wait for its other end
-		return nil, 0, wrong(name, "is not a plain file", retry)
-	}
-	f, err := os.Open(name)
-	if err != nil {
-		return nil, 0, unreadable(name, err)
-	}
-	defer f.Close()
-	b, err := io.ReadAll(io.LimitReader(f, maxPEM+1))
-	switch {
-	case err != nil:
-		return nil, 0, unreadable(name, err)
-	case len(b) > maxPEM:
-		return nil, 0, wrong(name, "is larger than 1 MB", retry)
-	}
-	return b, info.Mode(), nil
+	return b, mode, err
 }
 
-func wrong(file, problem, hint string) *Error {
-	return &Error{File: file, Problem: problem, hint: hint}
-}
-
-func unreadable(name string, err error) *Error {
-	e := &Error{File: name, Err: err, Problem: "cannot be read: " + err.Error(),
-		hint: "name a plain file that headgate may read"}
-	p, ok := errors.AsType[*fs.PathError](err)
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
-		e.Problem = "there is no such file"
-		e.hint = "paths count from the folder headgate was started in"
-	case errors.Is(err, fs.ErrPermission):
-		e.Problem = "may not be read by this user"
-		e.hint = "change its owner, or run headgate as a user who may read it"
-	case ok:
-		e.Problem = "cannot be read: " + p.Err.Error() // the path is in e.File already
-	}
-	return e
-}
+func wrong(file, problem, hint string) *Error { return &Error{smallfile.Wrong(file, problem, hint)} }
 
 // hasBlock tells whether one of the PEM blocks is of this type, or of one that
 // ends so, such as EC PRIVATE KEY.

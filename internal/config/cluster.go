@@ -13,6 +13,7 @@ import (
 	"go.yaml.in/yaml/v4"
 
 	"github.com/headgate/headgate/internal/join"
+	"github.com/headgate/headgate/internal/smallfile"
 )
 
 // A Cluster says which processes are one room with this one. Its values come
@@ -311,9 +312,9 @@ type part struct {
 func (k *clusterKeys) parts() []part {
 	t := &k.cluster.TLS
 	return []part{
-		{"ca", k.ca, &t.CA, join.ReadPublic},
-		{"cert", k.cert, &t.Cert, join.ReadPublic},
-		{"key", k.key, &t.Key, join.ReadSecret},
+		{"ca", k.ca, &t.CA, smallfile.ReadPublic},
+		{"cert", k.cert, &t.Cert, smallfile.ReadPublic},
+		{"key", k.key, &t.Key, smallfile.ReadSecret},
 	}
 }
 
@@ -345,7 +346,7 @@ func (d *decoder) beside(path string) string {
 // clusterFile says what is wrong with a file that cluster names.
 func clusterFile(err error) *mistake {
 	m := &mistake{problem: err.Error(), hint: "name a plain file"}
-	e, ok := errors.AsType[*join.Error](err)
+	e, ok := errors.AsType[*smallfile.Error](err)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		m.hint = "paths in cluster count from the folder of the configuration"

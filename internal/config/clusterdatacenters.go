@@ -15,6 +15,7 @@ import (
 
 	"github.com/headgate/headgate/internal/join"
 	"github.com/headgate/headgate/internal/near"
+	"github.com/headgate/headgate/internal/smallfile"
 )
 
 // A Datacenter is another cluster with which this one shares limits.
@@ -160,7 +161,7 @@ func (k *clusterKeys) cross(d *decoder) {
 func (k *clusterKeys) crossCA(d *decoder, name string) {
 	path := d.beside(k.datacenters[name].ca)
 	key := under("cluster.datacenters", name) + ".ca"
-	b, err := join.ReadPublic(path)
+	b, err := smallfile.ReadPublic(path)
 	if err != nil {
 		d.clash(clusterFile(err), key)
 		return

@@ -13,6 +13,7 @@ import (
 	"go.yaml.in/yaml/v4"
 
 	"github.com/headgate/headgate/internal/join"
+	"github.com/headgate/headgate/internal/smallfile"
 )
 
 // An Engine names a NATS of the operator's own, which keeps the records of all
@@ -55,7 +56,7 @@ const (
 
 // ReadPassword reads what a file of the kind password holds.
 func ReadPassword(file string) (user, password string, err error) {
-	b, err := join.ReadSecret(file)
+	b, err := smallfile.ReadSecret(file)
 	if err != nil {
 		return "", "", err
 	}
@@ -196,7 +197,7 @@ func (e *Engine) look(d *decoder) {
 		}
 	}
 	e.lookLogin(d)
-	if ca, ok := e.open(d, "ca", e.CA, join.ReadPublic); ok && !x509.NewCertPool().AppendCertsFromPEM(ca) {
+	if ca, ok := e.open(d, "ca", e.CA, smallfile.ReadPublic); ok && !x509.NewCertPool().AppendCertsFromPEM(ca) {
 		d.clash(wrong("name the PEM file of the CA that has signed the servers' certificates",
 			"%s: holds no certificate", e.CA), "engine.ca")
 	}
@@ -208,8 +209,8 @@ func (e *Engine) look(d *decoder) {
 		d.clash(wrong("add cert: headgate.pem", "stands without a certificate"), "engine.key")
 		return
 	}
-	cert, certOK := e.open(d, "cert", e.Cert, join.ReadPublic)
-	key, keyOK := e.open(d, "key", e.Key, join.ReadSecret)
+	cert, certOK := e.open(d, "cert", e.Cert, smallfile.ReadPublic)
+	key, keyOK := e.open(d, "key", e.Key, smallfile.ReadSecret)
 	if !certOK || !keyOK {
 		return
 	}
@@ -220,7 +221,7 @@ func (e *Engine) look(d *decoder) {
 }
 
 func (e *Engine) lookLogin(d *decoder) {
-	b, ok := e.open(d, "credentials", e.Credentials, join.ReadSecret)
+	b, ok := e.open(d, "credentials", e.Credentials, smallfile.ReadSecret)
 	if !ok {
 		return
 	}

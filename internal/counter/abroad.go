@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"time"
 
 	"github.com/headgate/headgate/internal/store"
 	"github.com/headgate/headgate/slot"
@@ -14,6 +13,7 @@ import (
 // of its visitors are, wherever they go. A process without a link asks through the node
 // that hosts the room here. It may be used by many goroutines at once.
 type Abroad struct {
+	ticketDesk
 	cfg  Config
 	bus  *store.Bus
 	site string
@@ -22,7 +22,9 @@ type Abroad struct {
 // NewAbroad makes the way to a room's counter in another data centre, from the
 // configuration of the room's own.
 func NewAbroad(cfg Config, bus *store.Bus, site string) *Abroad {
-	return &Abroad{cfg: cfg, bus: bus, site: site}
+	a := &Abroad{cfg: cfg, bus: bus, site: site}
+	a.ticketDesk = ticketDesk{a.ask}
+	return a
 }
 
 // via is the name under which a host passes on what is for another data centre.
@@ -72,32 +74,6 @@ func (a *Abroad) ask(ctx context.Context, q request) (r reply, err error) {
 			return r, ErrSlow
 		}
 	}
-}
-
-// Poll notes that the visitor of a ticket is there and tells where it stands.
-func (a *Abroad) Poll(ctx context.Context, life, number, key uint64) (Place, error) {
-	r, err := a.ask(ctx, request{op: opPoll, life: life, number: number, key: key})
-	return r.place, err
-}
-
-// Claim turns a called ticket into a stay; see Counter.Claim.
-func (a *Abroad) Claim(
-	ctx context.Context, life, number, key uint64, hard time.Duration,
-) (slot.ClaimReply, error) {
-	r, err := a.ask(ctx, request{op: opClaim, life: life, number: number, key: key, hard: hard})
-	return r.claim, err
-}
-
-// Leave gives up a place.
-func (a *Abroad) Leave(ctx context.Context, life, number, key uint64) error {
-	_, err := a.ask(ctx, request{op: opLeave, life: life, number: number, key: key})
-	return err
-}
-
-// Move moves a place to another device; see Counter.Move.
-func (a *Abroad) Move(ctx context.Context, m Move) error {
-	_, err := a.ask(ctx, m.request())
-	return err
 }
 
 // Suspect tells the host of a pass that says more than any could.

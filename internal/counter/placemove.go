@@ -129,8 +129,3 @@ func (c *desk) forgetMoved(clk, after time.Duration) {
 	}
 	c.moved = kept
 }
-
-// request asks for a move.
-func (m Move) request() request {
-	return request{op: opMove, life: m.Life, number: m.Number, key: m.From, hold: time.Duration(m.To)}
-}

@@ -105,7 +105,9 @@ func (s *Seat) carry(ctx context.Context, asks []*ask) (again []*ask) {
 		for i, a := range asks {
 			requests[i] = a.request
 			if a.op == opJoin { // a number that nobody hears of would hold up the line
-				requests[i].left = max(1, a.until-clk)
+				join := a.join()
+				join.left = max(1, a.until-clk)
+				requests[i] = join.request()
 			}
 		}
 		ctx, stop := context.WithTimeout(ctx, writeWait+repeatEvery)
@@ -151,40 +153,14 @@ func (s *Seat) ask(ctx context.Context, q request) (reply, error) {
 
 // Join puts a visitor at the end of the line; see Counter.Join.
 func (s *Seat) Join(ctx context.Context, lane uint64, hold, waited time.Duration) (Place, error) {
-	r, err := s.ask(ctx, request{op: opJoin, number: lane, hold: hold, hard: waited})
-	return r.place, err
-}
-
-// Poll notes that the visitor of a ticket is there and tells where it stands.
-func (s *Seat) Poll(ctx context.Context, life, number, key uint64) (Place, error) {
-	r, err := s.ask(ctx, request{op: opPoll, life: life, number: number, key: key})
+	r, err := s.ask(ctx, joinRequest{lane: lane, hold: hold, waited: waited}.request())
 	return r.place, err
 }
 
 // Roam notes that a visitor of another data centre is there; see Counter.Roam.
 func (s *Seat) Roam(ctx context.Context, id uint64, came slot.Tau) (Place, error) {
-	r, err := s.ask(ctx, request{op: opRoam, number: id, hold: time.Duration(came)})
+	r, err := s.ask(ctx, roamRequest{id, came}.request())
 	return r.place, err
-}
-
-// Claim turns a called ticket into a stay; see Counter.Claim.
-func (s *Seat) Claim(
-	ctx context.Context, life, number, key uint64, hard time.Duration,
-) (slot.ClaimReply, error) {
-	r, err := s.ask(ctx, request{op: opClaim, life: life, number: number, key: key, hard: hard})
-	return r.claim, err
-}
-
-// Leave gives up a place.
-func (s *Seat) Leave(ctx context.Context, life, number, key uint64) error {
-	_, err := s.ask(ctx, request{op: opLeave, life: life, number: number, key: key})
-	return err
-}
-
-// Move moves a place to another device; see Counter.Move.
-func (s *Seat) Move(ctx context.Context, m Move) error {
-	_, err := s.ask(ctx, m.request())
-	return err
 }
 
 // Suspect tells the host of a pass that says more than any could.
@@ -201,7 +177,7 @@ func (s *Seat) Trace(ctx context.Context, find func(life uint64) (uint64, bool))
 	if !ok {
 		return Trace{}, ErrNoTicket
 	}
-	r, err := s.ask(ctx, request{op: opTrace, life: life, number: number})
+	r, err := s.ask(ctx, ticketRequest{life: life, number: number}.request(opTrace))
 	return r.trace, err
 }
 
@@ -331,26 +307,32 @@ func (c *Counter) do(ctx context.Context, q *request) (r reply) {
 	var err error
 	switch q.op {
 	case opJoin:
-		if q.left > 0 {
+		x := q.join()
+		if x.left > 0 {
 			var stop context.CancelFunc
-			ctx, stop = context.WithTimeout(ctx, q.left)
+			ctx, stop = context.WithTimeout(ctx, x.left)
 			defer stop()
 		}
-		r.place, err = c.Join(ctx, q.number, q.hold, q.hard)
+		r.place, err = c.Join(ctx, x.lane, x.hold, x.waited)
 	case opPoll:
-		r.place, err = c.Poll(ctx, q.life, q.number, q.key)
+		x := q.ticket()
+		r.place, err = c.Poll(ctx, x.life, x.number, x.key)
 	case opClaim:
-		r.claim, err = c.Claim(ctx, q.life, q.number, q.key, q.hard)
+		x := q.claim()
+		r.claim, err = c.Claim(ctx, x.life, x.number, x.key, x.hard)
 	case opLeave:
-		err = c.Leave(ctx, q.life, q.number, q.key)
+		x := q.ticket()
+		err = c.Leave(ctx, x.life, x.number, x.key)
 	case opTrace:
-		r.trace, err = c.Trace(ctx, func(life uint64) (uint64, bool) { return q.number, life == q.life })
+		x := q.ticket()
+		r.trace, err = c.Trace(ctx, func(life uint64) (uint64, bool) { return x.number, life == x.life })
 	case opSuspect:
 		c.Suspect(ctx)
 	case opMove:
-		err = c.Move(ctx, Move{Life: q.life, Number: q.number, From: q.key, To: uint64(q.hold)})
+		err = c.Move(ctx, q.move())
 	case opRoam:
-		r.place, err = c.Roam(ctx, q.number, slot.Tau(q.hold))
+		x := q.roam()
+		r.place, err = c.Roam(ctx, x.id, x.came)
 	}
 	r.op, r.fault = q.op, faultOf(err)
 	return r

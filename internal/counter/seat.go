@@ -30,6 +30,7 @@ const (
 // elsewhere. Where that is changes while it is used; a question that meets a change is
 // asked again. It may be used by many goroutines at once.
 type Seat struct {
+	ticketDesk
 	cfg     Config // Host is the name of this process
 	bus     *store.Bus
 	members *Members
@@ -60,6 +61,7 @@ type toldState struct {
 func NewSeat(cfg Config, bus *store.Bus, m *Members, recall func()) *Seat {
 	s := &Seat{cfg: cfg, bus: bus, members: m, recall: recall, set: cfg.Settings,
 		plan: cfg.Plan}
+	s.ticketDesk = ticketDesk{s.ask}
 	s.out.init()
 	return s
 }

@@ -1,25 +1,11 @@
 package counter
 
 import (
-	"encoding/binary"
 	"fmt"
 
+	"github.com/headgate/headgate/internal/codec"
 	"github.com/headgate/headgate/slot"
 )
-
-func appendUints(b []byte, vs ...uint64) []byte {
-	for _, v := range vs {
-		b = binary.AppendUvarint(b, v)
-	}
-	return b
-}
-
-func appendInts(b []byte, vs ...int64) []byte {
-	for _, v := range vs {
-		b = binary.AppendVarint(b, v)
-	}
-	return b
-}
 
 func flag(yes bool, bit uint64) uint64 {
 	if yes {
@@ -30,17 +16,14 @@ func flag(yes bool, bit uint64) uint64 {
 
 func errDamaged() error { return fmt.Errorf("%w: damaged", slot.ErrMessage) }
 
-// reader reads until the first fault; after it everything reads as zero.
-type reader struct {
-	b   []byte
-	bad bool
-}
+// A reader reads the parts of messages.
+type reader struct{ codec.Reader }
 
 // newReader reads the number that every message begins with.
 func newReader(b []byte) (reader, error) {
-	d := reader{b: b}
-	v := d.uint()
-	if d.bad {
+	d := reader{codec.NewReader(b)}
+	v := d.Uint()
+	if d.Bad() {
 		return d, errDamaged()
 	}
 	if v != wireFormat {
@@ -50,57 +33,10 @@ func newReader(b []byte) (reader, error) {
 	return d, nil
 }
 
-// took goes on by the n bytes of a number; none or fewer are a fault.
-func (d *reader) took(n int) {
-	if n <= 0 {
-		d.b, d.bad = nil, true
-		return
-	}
-	d.b = d.b[n:]
-}
-
-func (d *reader) uint() uint64 {
-	v, n := binary.Uvarint(d.b)
-	if d.took(n); d.bad {
-		return 0
-	}
-	return v
-}
-
-func (d *reader) int() int64 {
-	v, n := binary.Varint(d.b)
-	if d.took(n); d.bad {
-		return 0
-	}
-	return v
-}
-
-// text reads the name of a lane.
-func (d *reader) text() string {
-	n := d.uint()
-	if n > slot.MostName || n > uint64(len(d.b)) {
-		d.took(0)
-		return ""
-	}
-	s := string(d.b[:n])
-	d.b = d.b[n:]
-	return s
-}
-
-// count reads how many requests or replies follow, each of at least one byte.
-func (d *reader) count() int {
-	n := d.uint()
-	if n > mostRequests || n > uint64(len(d.b)) {
-		d.took(0)
-		return 0
-	}
-	return int(n)
-}
-
 // end says what is wrong with the message, if anything is: the whole of it must have
 // been read.
 func (d *reader) end() error {
-	if d.bad || len(d.b) > 0 {
+	if !d.Done() {
 		return errDamaged()
 	}
 	return nil

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/headgate/headgate/internal/codec"
 	"github.com/headgate/headgate/slot"
 )
 
@@ -29,17 +30,6 @@ const (
 	opRoam
 	opMove
 )
-
-// A request is one question of a worker about one visitor.
-type request struct {
-	op     op
-	number uint64        // of the ticket, for all but suspect; join: the id of the lane, 0 none
-	life   uint64        // of the ticket; 0 is any
-	hold   time.Duration // join: how long the place is kept; roam: when the visitor came; move: the next key
-	left   time.Duration // join: how long who asks still waits for the answer
-	hard   time.Duration // claim: the longest the stay may last; 0 is without end. join: waited
-	key    uint64        // of the ticket's device, all but join: it travels in the place of left
-}
 
 // A reply answers a request. Only what its op needs is sent.
 type reply struct {
@@ -73,42 +63,33 @@ func (f fault) err() error { return faults()[f] }
 
 // Bits of the first number of a request, below its op: what follows it.
 const (
-	hasNumber = 1 << iota
+	hasID = 1 << iota
 	hasLife
-	hasHold
-	hasLeft
-	hasHard
-	requestBits = iota
+	hasMore
+	requestBits = 5
 )
 
 // appendRequests appends a message of requests, at most mostRequests: about 6 B for
 // each poll, as the life of the tickets is written once.
 func appendRequests(b []byte, rs []request) []byte {
-	b = appendUints(b, wireFormat, uint64(len(rs)))
+	b = codec.AppendUint(b, wireFormat, uint64(len(rs)))
 	life := uint64(0) // the last that was named
 	for i := range rs {
-		r, left := &rs[i], int64(rs[i].left)
-		if r.op != opJoin {
-			left = int64(r.key)
-		}
-		b = appendUints(b, uint64(r.op)<<requestBits|
-			flag(r.number != 0, hasNumber)|flag(r.life != 0, hasLife)|
-			flag(r.hold != 0, hasHold)|flag(left != 0, hasLeft)|flag(r.hard != 0, hasHard))
-		if r.number != 0 {
-			b = appendUints(b, r.number)
+		r, more := &rs[i], &rs[i].more
+		b = codec.AppendUint(b, uint64(r.op)<<requestBits|
+			flag(r.id != 0, hasID)|flag(r.life != 0, hasLife)|
+			flag(more[0] != 0, hasMore)|flag(more[1] != 0, hasMore<<1)|flag(more[2] != 0, hasMore<<2))
+		if r.id != 0 {
+			b = codec.AppendUint(b, r.id)
 		}
 		if r.life != 0 {
-			b = appendInts(b, int64(r.life-life))
+			b = codec.AppendInt(b, int64(r.life-life))
 			life = r.life
 		}
-		if r.hold != 0 {
-			b = appendInts(b, int64(r.hold))
-		}
-		if left != 0 {
-			b = appendInts(b, left)
-		}
-		if r.hard != 0 {
-			b = appendInts(b, int64(r.hard))
+		for k := range more {
+			if more[k] != 0 {
+				b = codec.AppendInt(b, more[k])
+			}
 		}
 	}
 	return b
@@ -121,33 +102,27 @@ func parseRequests(b []byte) ([]request, error) {
 		return nil, err
 	}
 	var rs []request
-	if n := d.count(); n > 0 {
+	if n := d.Count(mostRequests); n > 0 {
 		rs = make([]request, n)
 	}
 	life := uint64(0)
 	for i := range rs {
-		r, head := &rs[i], d.uint()
+		r, head := &rs[i], d.Uint()
 		r.op = op(min(head>>requestBits, 255))
 		if r.op < opJoin || r.op > opMove {
 			return nil, errDamaged()
 		}
-		if head&hasNumber != 0 {
-			r.number = d.uint()
+		if head&hasID != 0 {
+			r.id = d.Uint()
 		}
 		if head&hasLife != 0 {
-			life += uint64(d.int())
+			life += uint64(d.Int())
 			r.life = life
 		}
-		if head&hasHold != 0 {
-			r.hold = time.Duration(d.int())
-		}
-		if head&hasLeft != 0 {
-			if r.left = time.Duration(d.int()); r.op != opJoin {
-				r.key, r.left = uint64(r.left), 0
+		for k := range r.more {
+			if head&(hasMore<<k) != 0 {
+				r.more[k] = d.Int()
 			}
-		}
-		if head&hasHard != 0 {
-			r.hard = time.Duration(d.int())
 		}
 	}
 	return rs, d.end()
@@ -158,18 +133,18 @@ const faultBits = 3
 
 // appendReplies appends a message of replies; the i-th answers the i-th request.
 func appendReplies(b []byte, rs []reply) []byte {
-	b = appendUints(b, wireFormat, uint64(len(rs)))
+	b = codec.AppendUint(b, wireFormat, uint64(len(rs)))
 	last := &Place{}
 	for i := range rs {
 		r := &rs[i]
-		b = appendUints(b, uint64(r.op)<<faultBits|uint64(r.fault))
+		b = codec.AppendUint(b, uint64(r.op)<<faultBits|uint64(r.fault))
 		switch r.op {
 		case opJoin, opPoll, opRoam:
 			b = appendPlace(b, &r.place, last)
 			last = &r.place
 		case opClaim:
-			b = appendUints(b, uint64(r.claim.ID), r.claim.Epoch)
-			b = appendInts(b, int64(r.claim.End), int64(r.claim.Win))
+			b = codec.AppendUint(b, uint64(r.claim.ID), r.claim.Epoch)
+			b = codec.AppendInt(b, int64(r.claim.End), int64(r.claim.Win))
 		case opTrace:
 			b = appendTrace(b, &r.trace)
 		}
@@ -184,12 +159,12 @@ func parseReplies(b []byte) ([]reply, error) {
 		return nil, err
 	}
 	var rs []reply
-	if n := d.count(); n > 0 {
+	if n := d.Count(mostRequests); n > 0 {
 		rs = make([]reply, n)
 	}
 	last := &Place{}
 	for i := range rs {
-		r, head := &rs[i], d.uint()
+		r, head := &rs[i], d.Uint()
 		r.op, r.fault = op(min(head>>faultBits, 255)), fault(head&(1<<faultBits-1))
 		if int(r.fault) >= len(faults()) {
 			return nil, errDamaged()
@@ -200,8 +175,8 @@ func parseReplies(b []byte) ([]reply, error) {
 			last = &r.place
 		case opClaim:
 			r.claim = slot.ClaimReply{
-				ID: slot.StayID(d.uint()), Epoch: d.uint(),
-				End: slot.Tau(d.int()), Win: slot.Tau(d.int()),
+				ID: slot.StayID(d.Uint()), Epoch: d.Uint(),
+				End: slot.Tau(d.Int()), Win: slot.Tau(d.Int()),
 			}
 		case opTrace:
 			r.trace = d.trace()
@@ -230,64 +205,64 @@ const (
 
 // appendPlace appends a place; what places have in common, by the way from the last.
 func appendPlace(b []byte, p, last *Place) []byte {
-	b = appendUints(b, uint64(p.Status),
+	b = codec.AppendUint(b, uint64(p.Status),
 		flag(p.Held, bitHeld)|flag(p.Called, bitCalled)|flag(p.ETA != ETA{}, bitETA)|
 			flag(p.Came != 0, bitCame)|flag(p.Now != 0, bitNow)|flag(p.Moved, bitMoved)|
 			flag(p.UsedUp, bitUsedUp))
-	b = appendInts(b, int64(p.Number-last.Number), int64(p.Life-last.Life),
+	b = codec.AppendInt(b, int64(p.Number-last.Number), int64(p.Life-last.Life),
 		p.Position, p.Ahead, p.Waiting-last.Waiting, int64(p.Served-last.Served),
 		int64(p.PollAfter))
 	if p.Came != 0 {
-		b = appendInts(b, int64(p.Came))
+		b = codec.AppendInt(b, int64(p.Came))
 	}
 	if p.Now != 0 {
-		b = appendUints(b, p.Now)
+		b = codec.AppendUint(b, p.Now)
 	}
 	return appendETA(b, &p.ETA)
 }
 
 func (d *reader) place(p, last *Place) {
 	p.Status = d.status()
-	bits := d.uint()
+	bits := d.Uint()
 	p.Held, p.Called, p.Moved = bits&bitHeld != 0, bits&bitCalled != 0, bits&bitMoved != 0
 	p.UsedUp = bits&bitUsedUp != 0
-	p.Number, p.Life = last.Number+uint64(d.int()), last.Life+uint64(d.int())
-	p.Position, p.Ahead, p.Waiting = d.int(), d.int(), last.Waiting+d.int()
-	p.Served, p.PollAfter = last.Served+uint64(d.int()), time.Duration(d.int())
+	p.Number, p.Life = last.Number+uint64(d.Int()), last.Life+uint64(d.Int())
+	p.Position, p.Ahead, p.Waiting = d.Int(), d.Int(), last.Waiting+d.Int()
+	p.Served, p.PollAfter = last.Served+uint64(d.Int()), time.Duration(d.Int())
 	if bits&bitCame != 0 {
-		p.Came = slot.Tau(d.int())
+		p.Came = slot.Tau(d.Int())
 	}
 	if bits&bitNow != 0 {
-		p.Now = d.uint()
+		p.Now = d.Uint()
 	}
 	p.ETA = d.eta(bits)
 }
 
 func (d *reader) status() slot.TicketStatus {
-	v := d.uint()
+	v := d.Uint()
 	if v > uint64(slot.TicketGone) {
-		d.took(0)
+		d.Fail()
 	}
 	return slot.TicketStatus(v)
 }
 
 func appendTrace(b []byte, t *Trace) []byte {
-	b = appendUints(b, uint64(t.Status), flag(t.Place, bitPlace)|flag(t.ETA != ETA{}, bitETA)|
+	b = codec.AppendUint(b, uint64(t.Status), flag(t.Place, bitPlace)|flag(t.ETA != ETA{}, bitETA)|
 		flag(t.Lane != "", bitLane))
-	b = appendInts(b, t.Position, int64(t.Silent), int64(t.Kept), int64(t.Left))
+	b = codec.AppendInt(b, t.Position, int64(t.Silent), int64(t.Kept), int64(t.Left))
 	if b = appendETA(b, &t.ETA); t.Lane != "" {
-		b = append(appendUints(b, uint64(len(t.Lane))), t.Lane...)
+		b = append(codec.AppendUint(b, uint64(len(t.Lane))), t.Lane...)
 	}
 	return b
 }
 
 func (d *reader) trace() (t Trace) {
 	t.Status = d.status()
-	bits := d.uint()
-	t.Place, t.Position, t.Silent = bits&bitPlace != 0, d.int(), time.Duration(d.int())
-	t.Kept, t.Left = time.Duration(d.int()), time.Duration(d.int())
+	bits := d.Uint()
+	t.Place, t.Position, t.Silent = bits&bitPlace != 0, d.Int(), time.Duration(d.Int())
+	t.Kept, t.Left = time.Duration(d.Int()), time.Duration(d.Int())
 	if t.ETA = d.eta(bits); bits&bitLane != 0 {
-		t.Lane = d.text()
+		t.Lane = d.Text(slot.MostName)
 	}
 	return t
 }
@@ -297,31 +272,31 @@ func appendETA(b []byte, e *ETA) []byte {
 	if *e == (ETA{}) {
 		return b
 	}
-	b = appendUints(b, flag(e.Known, bitKnown)|flag(e.Exact, bitExact))
-	return appendInts(b, int64(e.Expect), int64(e.Low), int64(e.High))
+	b = codec.AppendUint(b, flag(e.Known, bitKnown)|flag(e.Exact, bitExact))
+	return codec.AppendInt(b, int64(e.Expect), int64(e.Low), int64(e.High))
 }
 
 func (d *reader) eta(bits uint64) ETA {
 	if bits&bitETA == 0 {
 		return ETA{}
 	}
-	bits = d.uint()
+	bits = d.Uint()
 	return ETA{
 		Known: bits&bitKnown != 0, Exact: bits&bitExact != 0,
-		Expect: time.Duration(d.int()), Low: time.Duration(d.int()), High: time.Duration(d.int()),
+		Expect: time.Duration(d.Int()), Low: time.Duration(d.Int()), High: time.Duration(d.Int()),
 	}
 }
 
 // appendSettings appends the settings of a room.
 func appendSettings(b []byte, s *Settings) []byte {
-	b = appendUints(b, wireFormat, uint64(s.Active.Kind), uint64(s.New.Kind),
+	b = codec.AppendUint(b, wireFormat, uint64(s.Active.Kind), uint64(s.New.Kind),
 		flag(s.Spread, 1)|flag(s.Draws, 2)|flag(s.All, 4)|uint64(len(s.Lanes))*8)
 	for _, x := range s.Lanes {
-		b = appendUints(b, uint64(x.Share), uint64(len(x.Name)))
+		b = codec.AppendUint(b, uint64(x.Share), uint64(len(x.Name)))
 		b = append(b, x.Name...)
 	}
 	l := &s.Line
-	return appendInts(b, s.Active.N, int64(s.Active.Per), s.New.N, int64(s.New.Per), l.MaxWaiting,
+	return codec.AppendInt(b, s.Active.N, int64(s.Active.Per), s.New.N, int64(s.New.Per), l.MaxWaiting,
 		int64(l.PollMin), int64(l.PollMax), int64(l.CallHold), int64(l.Hold))
 }
 
@@ -331,18 +306,18 @@ func parseSettings(b []byte) (s Settings, err error) {
 	if err != nil {
 		return s, err
 	}
-	active, fresh := d.uint(), d.uint()
+	active, fresh := d.Uint(), d.Uint()
 	s.Active.Kind, s.New.Kind = slot.Kind(min(active, 255)), slot.Kind(min(fresh, 255))
-	flags := d.uint()
+	flags := d.Uint()
 	s.Spread, s.Draws, s.All = flags&1 != 0, flags&2 != 0, flags&4 != 0
 	for range min(flags/8, slot.MostLanes+1) {
-		s.Lanes = append(s.Lanes, slot.Lane{Share: int(min(d.uint(), 100)), Name: d.text()})
+		s.Lanes = append(s.Lanes, slot.Lane{Share: int(min(d.Uint(), 100)), Name: d.Text(slot.MostName)})
 	}
-	s.Active.N, s.Active.Per = d.int(), time.Duration(d.int())
-	s.New.N, s.New.Per = d.int(), time.Duration(d.int())
+	s.Active.N, s.Active.Per = d.Int(), time.Duration(d.Int())
+	s.New.N, s.New.Per = d.Int(), time.Duration(d.Int())
 	s.Line = LineConfig{
-		MaxWaiting: d.int(), PollMin: time.Duration(d.int()), PollMax: time.Duration(d.int()),
-		CallHold: time.Duration(d.int()), Hold: time.Duration(d.int()),
+		MaxWaiting: d.Int(), PollMin: time.Duration(d.Int()), PollMax: time.Duration(d.Int()),
+		CallHold: time.Duration(d.Int()), Hold: time.Duration(d.Int()),
 	}
 	if err := d.end(); err != nil {
 		return Settings{}, err

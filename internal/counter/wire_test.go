@@ -66,11 +66,7 @@ func scatter(rng *rand.Rand, v reflect.Value) {
 func randomRequests(rng *rand.Rand) (rs []request) {
 	for range rng.IntN(6) {
 		r := request{op: opJoin + op(rng.IntN(int(opMove)))}
-		fields := []any{&r.number, &r.life, &r.hold, &r.hard, &r.key}
-		if r.op == opJoin {
-			fields[4] = &r.left
-		}
-		for _, p := range fields {
+		for _, p := range []any{&r.id, &r.life, &r.more[0], &r.more[1], &r.more[2]} {
 			scatter(rng, reflect.ValueOf(p))
 		}
 		rs = append(rs, r)
@@ -187,9 +183,10 @@ func TestWireOfFormat1HasTheseBytes(t *testing.T) {
 		want string
 	}{
 		{[]request{
-			{opJoin, 0, 0, 1, 6, 0, 0}, {opPoll, 2, 3, 0, 0, 0, 0}, {opClaim, 4, 3, 0, 0, 5, 0},
+			joinRequest{hold: 1, left: 6}.request(), ticketRequest{life: 3, number: 2}.request(opPoll),
+			claimRequest{ticketRequest{life: 3, number: 4}, 5}.request(),
 			{op: opSuspect},
-			{opMove, 4, 3, 2, 0, 0, 1},
+			Move{Life: 3, Number: 4, From: 1, To: 2}.request(),
 		}, "01052c020c4302067304000ac0018f0204000402"},
 		{[]reply{
 			{op: opPoll, place: place}, {op: opJoin, place: next},
@@ -211,6 +208,23 @@ func TestWireOfFormat1HasTheseBytes(t *testing.T) {
 	lanes.Lanes = []slot.Lane{{Name: "vip", Share: 5}}
 	if got := fmt.Sprintf("%x", appendSettings(nil, &lanes)); got != "010100080503766970020400000000000000" {
 		t.Errorf("got %s", got)
+	}
+}
+
+// Each operation reads back what it has written.
+func TestRequestsOfOperations(t *testing.T) {
+	join, ticket, roam := joinRequest{1, 2, 3, 4}, ticketRequest{1, 2, 3}, roamRequest{1, 2}
+	claim, move := claimRequest{ticket, 4}, Move{Life: 1, Number: 2, From: 3, To: 4}
+	for _, tt := range []struct{ got, want any }{
+		{new(join.request()).join(), join},
+		{new(ticket.request(opLeave)).ticket(), ticket},
+		{new(claim.request()).claim(), claim},
+		{new(roam.request()).roam(), roam},
+		{new(move.request()).move(), move},
+	} {
+		if !reflect.DeepEqual(tt.got, tt.want) {
+			t.Errorf("%T: got %v, want %v", tt.want, tt.got, tt.want)
+		}
 	}
 }
 
@@ -244,8 +258,8 @@ func TestFaultsTellTheSameOnBothSides(t *testing.T) {
 func polls(n int) (asked []request, told []reply) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	for range n {
-		r := request{op: opPoll, number: 1_000_000 + rng.Uint64N(100_000), life: 1 << 63}
-		asked = append(asked, r)
+		r := ticketRequest{number: 1_000_000 + rng.Uint64N(100_000), life: 1 << 63}
+		asked = append(asked, r.request(opPoll))
 		told = append(told, reply{op: opPoll, place: Place{
 			Status: slot.TicketWaiting, Number: r.number, Life: r.life,
 			Position: int64(r.number) - 990_000, Ahead: int64(r.number) - 990_001, Waiting: 110_000,

@@ -29,17 +29,13 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
-	"io/fs"
-	"os"
 	"slices"
+
+	"github.com/headgate/headgate/internal/smallfile"
 )
 
 // Version is the format of join files, and of the plan beside the CA.
 const Version = 1
-
-// maxFile is the largest file that is read. Chosen: a join file is about 2 KB.
-const maxFile = 1 << 20
 
 // A Plan is what all nodes of a cluster have in common.
 type Plan struct {
@@ -63,25 +59,9 @@ type File struct {
 // Store.
 func (f *File) IsStore() bool { return slices.Contains(f.Store, f.Node) }
 
-// An Error says which file is wrong, and what to do.
-type Error struct {
-	File    string
-	Problem string
-	Err     error // why it could not be read or written, or nil
-	hint    string
-}
-
-func (e *Error) Error() string { return e.File + ": " + e.Problem }
-
-// Unwrap gives the reason.
-func (e *Error) Unwrap() error { return e.Err }
-
-// Hint says what to do.
-func (e *Error) Hint() string { return e.hint }
-
-// Read reads a join file. The error is an [*Error].
+// Read reads a join file. The error is an [*smallfile.Error].
 func Read(file string) (*File, error) {
-	b, err := ReadSecret(file)
+	b, err := smallfile.ReadSecret(file)
 	if err != nil {
 		return nil, err
 	}
@@ -91,9 +71,9 @@ func Read(file string) (*File, error) {
 	}
 	switch {
 	case f.Version == 0:
-		return nil, wrong(file, "is not a join file", notOne)
+		return nil, smallfile.Wrong(file, "is not a join file", notOne)
 	case f.Version != Version:
-		return nil, wrong(file, fmt.Sprintf("has the format %d, this headgate knows %d", f.Version, Version),
+		return nil, smallfile.Wrong(file, fmt.Sprintf("has the format %d, this headgate knows %d", f.Version, Version),
 			"run the headgate that made it, or a newer one")
 	}
 	return f, nil
@@ -113,75 +93,12 @@ func decode(file string, b []byte, into any) error {
 	if err == nil {
 		return nil
 	}
-	e := wrong(file, "is not a whole file of a cluster", notOne)
+	problem := "is not a whole file of a cluster"
 	switch typed, ok := errors.AsType[*json.UnmarshalTypeError](err); {
 	case ok:
-		e.Problem = fmt.Sprintf("has a value of the wrong kind under %q", typed.Field)
+		problem = fmt.Sprintf("has a value of the wrong kind under %q", typed.Field)
 	case len(b) > 0 && b[0] != '{':
-		e.Problem = "is not a join file"
+		problem = "is not a join file"
 	}
-	e.Err = err
-	return e
-}
-
-// ReadSecret reads a plain file that only its owner may read. The error is an
-// [*Error].
-func ReadSecret(file string) ([]byte, error) {
-	b, mode, err := readFile(file)
-	if err == nil && mode.Perm()&0o077 != 0 {
-		return nil, wrong(file, fmt.Sprintf("may be read by others (mode %03o)", mode.Perm()),
-			"chmod 600 "+file)
-	}
-	return b, err
-}
-
-// ReadPublic reads a plain file that is no secret. The error is an [*Error].
-func ReadPublic(file string) ([]byte, error) {
-	b, _, err := readFile(file)
-	return b, err
-}
-
-// readFile reads a plain file of at most maxFile bytes.
-func readFile(name string) ([]byte, fs.FileMode, error) {
-	const retry = "name a plain file of at most 1 MB"
-	info, err := os.Stat(name)
-	if err != nil {
-		return nil, 0, unreadable(name, err)
-	}
-	if !info.Mode().IsRegular() { // opening a pipe would wait for its other end
-		return nil, 0, wrong(name, "is not a plain file", retry)
-	}
-	f, err := os.Open(name)
-	if err != nil {
-		return nil, 0, unreadable(name, err)
-	}
-	defer f.Close()
-	b, err := io.ReadAll(io.LimitReader(f, maxFile+1))
-	switch {
-	case err != nil:
-		return nil, 0, unreadable(name, err)
-	case len(b) > maxFile:
-		return nil, 0, wrong(name, "is larger than 1 MB", retry)
-	}
-	return b, info.Mode(), nil
-}
-
-func wrong(file, problem, hint string) *Error {
-	return &Error{File: file, Problem: problem, hint: hint}
-}
-
-func unreadable(name string, err error) *Error {
-	e := &Error{File: name, Err: err, Problem: "cannot be read: " + err.Error(),
-		hint: "name a plain file that headgate may read"}
-	p, ok := errors.AsType[*fs.PathError](err)
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
-		e.Problem = "there is no such file"
-	case errors.Is(err, fs.ErrPermission):
-		e.Problem = "may not be read by this user"
-		e.hint = "change its owner, or run headgate as a user who may read it"
-	case ok:
-		e.Problem = "cannot be read: " + p.Err.Error() // the path is in e.File already
-	}
-	return e
+	return smallfile.From(err, file, problem, notOne)
 }

@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/headgate/headgate/internal/smallfile"
 )
 
 func threeNodes() Plan {
@@ -93,7 +95,7 @@ func TestNothingIsOverwritten(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err := Init(dir, threeNodes(), time.Now())
-	e, ok := errors.AsType[*Error](err)
+	e, ok := errors.AsType[*smallfile.Error](err)
 	if !ok || e.Problem != "is there already" || e.File != old || e.Hint() == "" {
 		t.Errorf("got %v", err)
 	}
@@ -177,7 +179,7 @@ func TestNodeNeedsTheCAOfInit(t *testing.T) {
 			t.Fatal(err)
 		}
 		_, err := Node(dir, "w7", time.Now())
-		e, ok := errors.AsType[*Error](err)
+		e, ok := errors.AsType[*smallfile.Error](err)
 		if !ok || !strings.Contains(e.Error(), tt.want) || e.Hint() == "" {
 			t.Errorf("%s: got %v, want %s", tt.name, err, tt.want)
 		}
@@ -204,7 +206,7 @@ func TestReadSaysWhyAFileIsNone(t *testing.T) {
 		{"unknown", `{"headgate_join":1,"hunter":2}`, 0o600, "is not a whole file of a cluster"},
 		{"kind", `{"headgate_join":1,"key":["hunter2"]}`, 0o600, `has a value of the wrong kind under "key"`},
 		{"open", `{"headgate_join":1}`, 0o640, "may be read by others (mode 640)"},
-		{"large", strings.Repeat(" ", maxFile+1), 0o600, "is larger than 1 MB"},
+		{"large", strings.Repeat(" ", smallfile.MaxSize+1), 0o600, "is larger than 1 MB"},
 	}
 	for _, tt := range tests {
 		file := filepath.Join(dir, tt.name)
@@ -212,7 +214,7 @@ func TestReadSaysWhyAFileIsNone(t *testing.T) {
 			t.Fatal(err)
 		}
 		_, err := Read(file)
-		e, ok := errors.AsType[*Error](err)
+		e, ok := errors.AsType[*smallfile.Error](err)
 		if !ok || e.Error() != file+": "+tt.want || e.Hint() == "" || strings.Contains(e.Error(), "hunter2") {
 			t.Errorf("%s: got %v, want %s", tt.name, err, tt.want)
 		}

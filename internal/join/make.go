@@ -15,6 +15,8 @@ import (
 	"path/filepath"
 	"slices"
 	"time"
+
+	"github.com/headgate/headgate/internal/smallfile"
 )
 
 // How long certificates are good, in years. Chosen: a CA that outlives its
@@ -51,15 +53,15 @@ type plan struct {
 // Init makes a cluster in dir, which it creates: the CA, a join file for each
 // store node, and one that all workers may share. The plan must be without
 // faults. It returns the names of the files, and overwrites none. The error is an
-// [*Error].
+// [*smallfile.Error].
 func Init(dir string, p Plan, now time.Time) ([]string, error) {
 	ca, err := newCA(p, now)
 	if err != nil {
-		return nil, wrong(dir, "no CA can be made: "+err.Error(), "try again")
+		return nil, smallfile.Wrong(dir, "no CA can be made: "+err.Error(), "try again")
 	}
 	b, err := json.MarshalIndent(plan{Version, p}, "", "  ")
 	if err != nil {
-		return nil, wrong(dir, err.Error(), "report this as a bug")
+		return nil, smallfile.Wrong(dir, err.Error(), "report this as a bug")
 	}
 	files := []written{
 		{caFile, 0o644, ca.pem},
@@ -69,7 +71,7 @@ func Init(dir string, p Plan, now time.Time) ([]string, error) {
 	for _, name := range append(append([]string{}, p.Store...), sharedWorker) {
 		w, err := ca.joinFile(name, now)
 		if err != nil {
-			return nil, wrong(dir, "no certificate can be made: "+err.Error(), "try again")
+			return nil, smallfile.Wrong(dir, "no certificate can be made: "+err.Error(), "try again")
 		}
 		files = append(files, w)
 	}
@@ -81,7 +83,7 @@ func Init(dir string, p Plan, now time.Time) ([]string, error) {
 
 // Node makes another join file in the dir of Init: of a store node of the plan,
 // of the shared worker, or of a worker with a name of its own. It returns the
-// name of the file, and overwrites none. The error is an [*Error] or a [*Fault].
+// name of the file, and overwrites none. The error is an [*smallfile.Error] or a [*Fault].
 func Node(dir, name string, now time.Time) (string, error) {
 	ca, err := openCA(dir, now)
 	if err != nil {
@@ -94,7 +96,7 @@ func Node(dir, name string, now time.Time) (string, error) {
 	}
 	w, err := ca.joinFile(name, now)
 	if err != nil {
-		return "", wrong(dir, "no certificate can be made: "+err.Error(), "try again")
+		return "", smallfile.Wrong(dir, "no certificate can be made: "+err.Error(), "try again")
 	}
 	names, err := writeAll(dir, []written{w})
 	if err != nil {
@@ -149,7 +151,7 @@ func openCA(dir string, now time.Time) (*authority, error) {
 	const hint = "name the folder that headgate cluster init has made with --dir"
 	ca := &authority{}
 	file := filepath.Join(dir, planFile)
-	b, err := ReadPublic(file)
+	b, err := smallfile.ReadPublic(file)
 	if err != nil {
 		return nil, lost(err, hint)
 	}
@@ -159,16 +161,15 @@ func openCA(dir string, now time.Time) (*authority, error) {
 	}
 	ca.plan = p.Plan
 	if faults := p.Faults(); p.Version != Version || len(faults) > 0 {
-		e := wrong(file, "is not the plan of a cluster", hint)
 		if len(faults) > 0 {
-			e.Problem, e.hint = faults[0].Error(), faults[0].Hint
+			return nil, smallfile.Wrong(file, faults[0].Error(), faults[0].Hint)
 		}
-		return nil, e
+		return nil, smallfile.Wrong(file, "is not the plan of a cluster", hint)
 	}
-	if ca.pem, err = ReadPublic(filepath.Join(dir, caFile)); err != nil {
+	if ca.pem, err = smallfile.ReadPublic(filepath.Join(dir, caFile)); err != nil {
 		return nil, lost(err, hint)
 	}
-	if ca.keyPEM, err = ReadSecret(filepath.Join(dir, keyFile)); err != nil {
+	if ca.keyPEM, err = smallfile.ReadSecret(filepath.Join(dir, keyFile)); err != nil {
 		return nil, lost(err, hint)
 	}
 	return ca, ca.parse(dir, now)
@@ -176,8 +177,8 @@ func openCA(dir string, now time.Time) (*authority, error) {
 
 // lost gives the error of a file that is not there a better hint.
 func lost(err error, hint string) error {
-	if e, ok := errors.AsType[*Error](err); ok && errors.Is(e.Err, fs.ErrNotExist) {
-		e.hint = hint
+	if e, ok := errors.AsType[*smallfile.Error](err); ok && errors.Is(e.Err, fs.ErrNotExist) {
+		return smallfile.From(e.Err, e.File, e.Problem, hint)
 	}
 	return err
 }
@@ -187,27 +188,27 @@ func (ca *authority) parse(dir string, now time.Time) error {
 	block, _ := pem.Decode(ca.pem)
 	file := filepath.Join(dir, caFile)
 	if block == nil {
-		return wrong(file, "holds no certificate", "restore it from a copy")
+		return smallfile.Wrong(file, "holds no certificate", "restore it from a copy")
 	}
 	var err error
 	if ca.cert, err = x509.ParseCertificate(block.Bytes); err != nil {
-		return wrong(file, "holds no certificate that can be read", "restore it from a copy")
+		return smallfile.Wrong(file, "holds no certificate that can be read", "restore it from a copy")
 	}
 	if now.After(ca.cert.NotAfter) {
-		return wrong(file, "is over since "+ca.cert.NotAfter.UTC().Format(time.RFC3339),
+		return smallfile.Wrong(file, "is over since "+ca.cert.NotAfter.UTC().Format(time.RFC3339),
 			"make a new cluster with headgate cluster init")
 	}
 	file = filepath.Join(dir, keyFile)
 	if block, _ = pem.Decode(ca.keyPEM); block == nil {
-		return wrong(file, "holds no private key", "restore it from a copy")
+		return smallfile.Wrong(file, "holds no private key", "restore it from a copy")
 	}
 	key, err := x509.ParsePKCS8PrivateKey(block.Bytes)
 	ec, ok := key.(*ecdsa.PrivateKey)
 	switch {
 	case err != nil || !ok:
-		return wrong(file, "holds no private key that can be read", "restore it from a copy")
+		return smallfile.Wrong(file, "holds no private key that can be read", "restore it from a copy")
 	case !ec.PublicKey.Equal(ca.cert.PublicKey):
-		return wrong(file, "is not the key of "+caFile, "restore both from one copy")
+		return smallfile.Wrong(file, "is not the key of "+caFile, "restore both from one copy")
 	}
 	ca.key = ec
 	return nil
@@ -302,15 +303,14 @@ func writeNew(name string, w written) error {
 	return nil
 }
 
-func unwritable(name string, err error) *Error {
-	e := wrong(name, "cannot be written: "+err.Error(), "name a folder that may be written with --dir")
-	e.Err = err
+func unwritable(name string, err error) error {
+	problem, hint := "cannot be written: "+err.Error(), "name a folder that may be written with --dir"
 	p, ok := errors.AsType[*fs.PathError](err)
 	switch {
 	case errors.Is(err, fs.ErrExist):
-		e.Problem, e.hint = "is there already", "move it away first, or name another folder with --dir"
+		problem, hint = "is there already", "move it away first, or name another folder with --dir"
 	case ok:
-		e.Problem = "cannot be written: " + p.Err.Error()
+		problem = "cannot be written: " + p.Err.Error()
 	}
-	return e
+	return smallfile.From(err, name, problem, hint)
 }

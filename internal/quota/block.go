@@ -2,12 +2,12 @@ package quota
 
 import (
 	"context"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"sync"
 	"time"
 
+	"github.com/headgate/headgate/internal/codec"
 	"github.com/headgate/headgate/internal/store"
 	"github.com/headgate/headgate/limit"
 )
@@ -218,9 +218,8 @@ func (s *shard) appendBlocks(b []byte) []byte {
 			if have, ok := of[hash]; ok {
 				still[hash] = have
 			}
-			b = appendText(appendText(b, name), key)
-			b = binary.AppendVarint(b, max(claimed, of[hash].n))
-			b = binary.AppendVarint(b, int64(t.Now()))
+			b = codec.AppendText(codec.AppendText(b, name), key)
+			b = codec.AppendInt(b, max(claimed, of[hash].n), int64(t.Now()))
 			s.blocks.size += len(name) + len(key) + blockHead
 		}
 	}
@@ -248,11 +247,11 @@ func (l *ledger) putBlocks(s *shard, b []byte) error {
 		return err
 	}
 	clk := l.boot()
-	for len(d.b) > 0 && !d.bad {
-		name, key := d.text(mostName), d.text(mostKey)
-		n, at := d.int(), limit.Time(d.int())
+	for d.Len() > 0 && !d.Bad() {
+		name, key := d.Text(mostName), d.Text(mostKey)
+		n, at := d.Int(), limit.Time(d.Int())
 		def := l.rules(name)
-		if d.bad || def == nil || n <= 0 {
+		if d.Bad() || def == nil || n <= 0 {
 			continue
 		}
 		now := s.tableTime(def, s.now(clk))
@@ -264,7 +263,7 @@ func (l *ledger) putBlocks(s *shard, b []byte) error {
 		deed := limit.Deed{Kind: limit.Takes, N: min(n, limit.MaxAmount)}
 		t.Repeat(now, limit.Time(clk), l.hash(key), key, &deed)
 	}
-	if d.bad {
+	if d.Bad() {
 		return errMessage
 	}
 	return nil

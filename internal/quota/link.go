@@ -2,11 +2,11 @@ package quota
 
 import (
 	"context"
-	"encoding/binary"
 	"errors"
 	"sync"
 	"time"
 
+	"github.com/headgate/headgate/internal/codec"
 	"github.com/headgate/headgate/limit"
 )
 
@@ -110,8 +110,7 @@ func (k *link) run(ctx context.Context) error {
 			}
 		}
 		seq++
-		msg := binary.LittleEndian.AppendUint64([]byte{wireFormat}, k.stream)
-		msg = binary.LittleEndian.AppendUint64(msg, seq)
+		msg := codec.AppendFixed([]byte{wireFormat}, k.stream, seq)
 		for _, r := range batch {
 			msg = append(msg, r...)
 		}
@@ -179,13 +178,9 @@ const (
 type deedTimes struct{ at, now limit.Time }
 
 func appendDeed(b []byte, q *request, at deedTimes, d *limit.Deed) []byte {
-	b = appendText(appendText(append(b, recordDeed, q.shard), q.limit), q.key)
-	end := int64(0)
-	if d.Close {
-		end = 1
-	}
-	return appendInts(b, int64(at.at), int64(at.now), int64(d.Kind), d.N, int64(d.At), int64(d.TTL),
-		int64(d.ID), int64(d.Who), int64(d.Loan), d.Given, d.Used, d.Back, d.Want, end)
+	b = codec.AppendText(codec.AppendText(append(b, recordDeed, q.shard), q.limit), q.key)
+	return codec.AppendInt(b, int64(at.at), int64(at.now), int64(d.Kind), d.N, int64(d.At), int64(d.TTL),
+		int64(d.ID), int64(d.Who), int64(d.Loan), d.Given, d.Used, d.Back, d.Want, int64(codec.Bit(d.Close)))
 }
 
 // copyTo puts the whole of a shard on a link, and from then on all that is done with it.
@@ -193,21 +188,19 @@ func (l *ledger) copyTo(i int, k *link) (upTo uint64) {
 	s := &l.shards[i]
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	lost, unwritten := int64(-1), int64(0)
+	lost := int64(-1)
 	if s.lost {
 		lost = int64(s.lostAt)
 	}
-	if s.unwritten {
-		unwritten = 1
-	}
-	k.put(appendInts([]byte{recordBegin, byte(i)}, int64(s.now(l.boot())), lost, unwritten))
+	k.put(codec.AppendInt([]byte{recordBegin, byte(i)}, int64(s.now(l.boot())), lost,
+		int64(codec.Bit(s.unwritten))))
 	var b []byte
 	for name, t := range s.tables {
 		b = t.AppendHead(b[:0])
-		k.put(appendText(appendText([]byte{recordHead, byte(i)}, name), string(b)))
+		k.put(codec.AppendText(codec.AppendText([]byte{recordHead, byte(i)}, name), b))
 		for n := range t.Places() {
 			b = t.AppendKey(b[:0], n)
-			k.put(appendText(appendText([]byte{recordKey, byte(i)}, name), string(b)))
+			k.put(codec.AppendText(codec.AppendText([]byte{recordKey, byte(i)}, name), b))
 		}
 	}
 	s.out = append(s.out, k)
@@ -248,8 +241,8 @@ func (l *ledger) repeat(_ context.Context, msg []byte) []byte {
 	if err != nil {
 		return nil
 	}
-	id, seq := d.uint64(), d.uint64()
-	if d.bad {
+	id, seq := d.Fixed(), d.Fixed()
+	if d.Bad() {
 		return nil
 	}
 	x := l.streamOf(id, seq)
@@ -268,12 +261,12 @@ func (l *ledger) repeat(_ context.Context, msg []byte) []byte {
 		return []byte{0}
 	}
 	x.seq = seq
-	for len(d.b) > 0 && !d.bad {
+	for d.Len() > 0 && !d.Bad() {
 		if !l.record(id, &d) {
-			d.fail()
+			d.Fail()
 		}
 	}
-	if d.bad {
+	if d.Bad() {
 		x.dead = true
 		return []byte{0}
 	}
@@ -307,16 +300,16 @@ func (l *ledger) streamOf(id, seq uint64) *stream {
 
 // record does one record of a stream, and reports whether it could.
 func (l *ledger) record(id uint64, d *reader) bool {
-	what, i := d.byte(), d.byte()
-	if d.bad {
+	what, i := d.Byte(), d.Byte()
+	if d.Bad() {
 		return false
 	}
 	s := &l.shards[i]
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if what == recordBegin {
-		at, lost, unwritten := limit.Time(d.int()), d.int(), d.int()
-		if d.bad || s.role == hosts || s.role == paused || s.role == takes {
+		at, lost, unwritten := limit.Time(d.Int()), d.Int(), d.Int()
+		if d.Bad() || s.role == hosts || s.role == paused || s.role == takes {
 			return false
 		}
 		s.role, s.from, s.tables = copying, id, nil
@@ -336,13 +329,13 @@ func (l *ledger) record(id uint64, d *reader) bool {
 		s.role, s.tables = away, nil
 		return true
 	case recordHead, recordKey:
-		name := d.text(mostName)
-		def, b := l.rules(name), d.bytes(mostRecord)
+		name := d.Text(mostName)
+		def, b := l.rules(name), d.Bytes(mostRecord)
 		if def == nil {
 			s.miss(name)
 		}
-		if def == nil || d.bad || s.missed[name] { // a limit that is new there, gone here, or another here
-			return !d.bad
+		if def == nil || d.Bad() || s.missed[name] { // a limit that is new there, gone here, or another here
+			return !d.Bad()
 		}
 		clk := l.boot()
 		t := s.table(def, s.tableTime(def, s.heard))
@@ -364,14 +357,14 @@ func (l *ledger) record(id uint64, d *reader) bool {
 
 // repeatDeed repeats one deed. Holds mu.
 func (l *ledger) repeatDeed(s *shard, d *reader) bool {
-	name, key := d.text(mostName), d.text(mostKey)
-	at, now := limit.Time(d.int()), limit.Time(d.int())
+	name, key := d.Text(mostName), d.Text(mostKey)
+	at, now := limit.Time(d.Int()), limit.Time(d.Int())
 	deed := limit.Deed{
-		Kind: limit.DeedKind(d.int()), N: d.int(), At: limit.Time(d.int()), TTL: time.Duration(d.int()),
-		ID: uint64(d.int()), Who: uint64(d.int()), Loan: uint64(d.int()), Given: d.int(), Used: d.int(),
-		Back: d.int(), Want: d.int(), Close: d.int() == 1,
+		Kind: limit.DeedKind(d.Int()), N: d.Int(), At: limit.Time(d.Int()), TTL: time.Duration(d.Int()),
+		ID: uint64(d.Int()), Who: uint64(d.Int()), Loan: uint64(d.Int()), Given: d.Int(), Used: d.Int(),
+		Back: d.Int(), Want: d.Int(), Close: d.Int() == 1,
 	}
-	if d.bad {
+	if d.Bad() {
 		return false
 	}
 	clk := l.boot()

@@ -13,6 +13,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/headgate/headgate/internal/codec"
 	"github.com/headgate/headgate/internal/counter"
 	"github.com/headgate/headgate/internal/store"
 )
@@ -68,13 +69,13 @@ func NewNode(cfg Config) *Node {
 // public names a borrower in messages that all processes receive. The borrower's own number
 // does not follow from it.
 func public(who uint64) uint64 {
-	sum := sha256.Sum256(binary.LittleEndian.AppendUint64(nil, who))
+	sum := sha256.Sum256(codec.AppendFixed(nil, who))
 	return binary.LittleEndian.Uint64(sum[:])
 }
 
 // recall asks one who holds some of a key to give it back, wherever that is.
 func (n *Node) recall(who uint64, msg []byte) {
-	msg = append(binary.LittleEndian.AppendUint64(nil, public(who)), msg...)
+	msg = append(codec.AppendFixed(nil, public(who)), msg...)
 	err := n.cfg.Bus.Tell(n.cfg.Prefix+"recall", msg)
 	if n.cfg.Sites != nil {
 		err = errors.Join(err, n.cfg.Sites.TellFar(n.cfg.Prefix+"recall", msg))

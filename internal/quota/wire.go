@@ -1,11 +1,11 @@
 package quota
 
 import (
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"time"
 
+	"github.com/headgate/headgate/internal/codec"
 	"github.com/headgate/headgate/limit"
 )
 
@@ -83,48 +83,31 @@ type reply struct {
 	given int64
 }
 
-func appendInts(b []byte, vs ...int64) []byte {
-	for _, v := range vs {
-		b = binary.AppendVarint(b, v)
-	}
-	return b
-}
-
-func appendText(b []byte, s string) []byte {
-	return append(binary.AppendUvarint(b, uint64(len(s))), s...)
-}
-
 // appendRequests appends a message. A name that is that of the request before is left out.
 func appendRequests(b []byte, who uint64, rs []*request) []byte {
 	b = append(b, wireFormat)
-	b = binary.LittleEndian.AppendUint64(b, who)
-	b = appendInts(b, int64(len(rs)))
+	b = codec.AppendFixed(b, who)
+	b = codec.AppendInt(b, int64(len(rs)))
 	last := ""
 	for _, r := range rs {
 		b = append(b, byte(r.kind), r.shard)
 		if r.limit == last {
 			b = append(b, 0)
 		} else {
-			b, last = appendText(b, r.limit), r.limit
+			b, last = codec.AppendText(b, r.limit), r.limit
 		}
-		b = appendText(b, r.key)
+		b = codec.AppendText(b, r.key)
 		switch r.kind {
 		case kindBorrow:
-			flags := int64(0)
-			if r.Close {
-				flags = 1
-			}
-			if r.Spread {
-				flags |= 2
-			}
-			b = appendInts(b, int64(r.Loan), r.Used, r.Back, int64(r.Age), r.Need, r.Least, r.Want, flags,
-				r.Held, r.Weight, r.More)
+			flags := int64(codec.Bit(r.Close) | codec.Bit(r.Spread)<<1)
+			b = codec.AppendInt(b, int64(r.Loan), r.Used, r.Back, int64(r.Age), r.Need, r.Least, r.Want,
+				flags, r.Held, r.Weight, r.More)
 		case kindTake, kindPeek, kindBook:
-			b = appendInts(b, r.n)
+			b = codec.AppendInt(b, r.n)
 		case kindReserve:
-			b = appendInts(b, r.n, int64(r.ttl))
+			b = codec.AppendInt(b, r.n, int64(r.ttl))
 		case kindSettle:
-			b = appendInts(b, r.n, int64(r.id))
+			b = codec.AppendInt(b, r.n, int64(r.id))
 		}
 	}
 	return b
@@ -136,33 +119,33 @@ func parseRequests(b []byte) (who uint64, rs []request, err error) {
 	if err != nil {
 		return 0, nil, err
 	}
-	who = d.uint64()
+	who = d.Fixed()
 	rs = make([]request, d.count())
 	last := ""
 	for i := range rs {
 		r := &rs[i]
-		r.kind, r.shard = kind(d.byte()), d.byte()
-		if r.limit = d.text(mostName); r.limit == "" {
+		r.kind, r.shard = kind(d.Byte()), d.Byte()
+		if r.limit = d.Text(mostName); r.limit == "" {
 			r.limit = last
 		}
 		last = r.limit
-		r.key, r.Who = d.text(mostKey), who
+		r.key, r.Who = d.Text(mostKey), who
 		switch r.kind {
 		case kindBorrow:
-			r.Loan, r.Used, r.Back, r.Age = uint64(d.int()), d.int(), d.int(), time.Duration(d.int())
-			r.Need, r.Least, r.Want = d.int(), d.int(), d.int()
-			flags := d.int()
+			r.Loan, r.Used, r.Back, r.Age = uint64(d.Int()), d.Int(), d.Int(), time.Duration(d.Int())
+			r.Need, r.Least, r.Want = d.Int(), d.Int(), d.Int()
+			flags := d.Int()
 			r.Close, r.Spread = flags&1 != 0, flags&2 != 0
-			r.Held, r.Weight, r.More = d.int(), d.int(), d.int()
+			r.Held, r.Weight, r.More = d.Int(), d.Int(), d.Int()
 		case kindTake, kindPeek, kindBook:
-			r.n = d.int()
+			r.n = d.Int()
 		case kindReserve:
-			r.n, r.ttl = d.int(), time.Duration(d.int())
+			r.n, r.ttl = d.Int(), time.Duration(d.Int())
 		case kindSettle:
-			r.n, r.id = d.int(), uint64(d.int())
+			r.n, r.id = d.Int(), uint64(d.Int())
 		case kindReset:
 		default:
-			d.fail()
+			d.Fail()
 		}
 	}
 	return who, rs, d.end()
@@ -170,19 +153,12 @@ func parseRequests(b []byte) (who uint64, rs []request, err error) {
 
 // appendReplies appends a message of replies; the i-th answers the i-th request.
 func appendReplies(b []byte, rs []reply) []byte {
-	b = appendInts(append(b, wireFormat), int64(len(rs)))
+	b = codec.AppendInt(append(b, wireFormat), int64(len(rs)))
 	for i := range rs {
 		r := &rs[i]
-		head := int64(r.status) << 2
-		if r.Allowed {
-			head |= 1
-		}
-		if r.Shared {
-			head |= 2
-		}
-		b = appendInts(b, head)
+		b = codec.AppendInt(b, int64(r.status)<<2|int64(codec.Bit(r.Allowed)|codec.Bit(r.Shared)<<1))
 		if r.status == decided || r.status == again {
-			b = appendInts(b, r.given, r.Amount, r.Remaining, int64(r.Reset), int64(r.Retry),
+			b = codec.AppendInt(b, r.given, r.Amount, r.Remaining, int64(r.Reset), int64(r.Retry),
 				int64(r.Wait), int64(r.ID))
 		}
 	}
@@ -197,15 +173,15 @@ func parseReplies(b []byte) ([]reply, error) {
 	}
 	rs := make([]reply, d.count())
 	for i := range rs {
-		r, head := &rs[i], d.int()
+		r, head := &rs[i], d.Int()
 		r.status, r.Allowed, r.Shared = status(head>>2), head&1 != 0, head&2 != 0
 		if head < 0 || r.status >= lastStatus {
-			d.fail()
+			d.Fail()
 		}
 		if r.status == decided || r.status == again {
-			r.given, r.Amount, r.Remaining = d.int(), d.int(), d.int()
-			r.Reset, r.Retry, r.Wait = time.Duration(d.int()), time.Duration(d.int()), time.Duration(d.int())
-			r.ID = uint64(d.int())
+			r.given, r.Amount, r.Remaining = d.Int(), d.Int(), d.Int()
+			r.Reset, r.Retry, r.Wait = time.Duration(d.Int()), time.Duration(d.Int()), time.Duration(d.Int())
+			r.ID = uint64(d.Int())
 		}
 	}
 	return rs, d.end()
@@ -216,9 +192,9 @@ type place struct{ limit, key string }
 
 // appendPlaces appends a message of places.
 func appendPlaces(b []byte, ps []place) []byte {
-	b = appendInts(append(b, wireFormat), int64(len(ps)))
+	b = codec.AppendInt(append(b, wireFormat), int64(len(ps)))
 	for _, p := range ps {
-		b = appendText(appendText(b, p.limit), p.key)
+		b = codec.AppendText(codec.AppendText(b, p.limit), p.key)
 	}
 	return b
 }
@@ -231,86 +207,27 @@ func parsePlaces(b []byte) ([]place, error) {
 	}
 	ps := make([]place, d.count())
 	for i := range ps {
-		ps[i] = place{d.text(mostName), d.text(mostKey)}
+		ps[i] = place{d.Text(mostName), d.Text(mostKey)}
 	}
 	return ps, d.end()
 }
 
-// reader reads until the first fault; after it everything reads as zero.
-type reader struct {
-	b   []byte
-	bad bool
-}
+// A reader reads the parts of messages.
+type reader struct{ codec.Reader }
 
 func newReader(b []byte) (reader, error) {
-	d := reader{b: b}
-	if v := d.byte(); d.bad || v != wireFormat {
+	d := reader{codec.NewReader(b)}
+	if v := d.Byte(); d.Bad() || v != wireFormat {
 		return d, fmt.Errorf("%w: format %d, this program reads %d", errMessage, v, wireFormat)
 	}
 	return d, nil
 }
 
-func (d *reader) fail() { d.b, d.bad = nil, true }
-
-// take reads n bytes.
-func (d *reader) take(n int) []byte {
-	if n < 0 || n > len(d.b) {
-		d.fail()
-		return nil
-	}
-	b := d.b[:n]
-	d.b = d.b[n:]
-	return b
-}
-
-func (d *reader) byte() byte {
-	if b := d.take(1); b != nil {
-		return b[0]
-	}
-	return 0
-}
-
-func (d *reader) uint64() uint64 {
-	if b := d.take(8); b != nil {
-		return binary.LittleEndian.Uint64(b)
-	}
-	return 0
-}
-
-func (d *reader) int() int64 {
-	v, n := binary.Varint(d.b)
-	if n <= 0 {
-		d.fail()
-		return 0
-	}
-	d.b = d.b[n:]
-	return v
-}
-
-func (d *reader) bytes(most int) []byte {
-	v, n := binary.Uvarint(d.b)
-	if n <= 0 || v > uint64(most) {
-		d.fail()
-		return nil
-	}
-	d.b = d.b[n:]
-	return d.take(int(v))
-}
-
-func (d *reader) text(most int) string { return string(d.bytes(most)) }
-
-// count reads how many follow, each of at least one byte.
-func (d *reader) count() int {
-	n := d.int()
-	if n < 0 || n > mostItems || n > int64(len(d.b)) {
-		d.fail()
-		return 0
-	}
-	return int(n)
-}
+// count returns the number of entries that follow.
+func (d *reader) count() int { return d.CountInt(mostItems) }
 
 func (d *reader) end() error {
-	if d.bad || len(d.b) > 0 {
+	if !d.Done() {
 		return errMessage
 	}
 	return nil

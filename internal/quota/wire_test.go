@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/headgate/headgate/internal/codec"
 	"github.com/headgate/headgate/limit"
 )
 
@@ -94,7 +95,7 @@ func TestDamagedMessagesAreRefused(t *testing.T) {
 			t.Errorf("%s of another format are read: %v", what, err)
 		}
 	}
-	many := appendInts([]byte{wireFormat}, mostItems+1)
+	many := codec.AppendInt([]byte{wireFormat}, mostItems+1)
 	if _, err := parseReplies(append(many, make([]byte, 2*mostItems)...)); !errors.Is(err, errMessage) {
 		t.Errorf("more replies than a message has are read: %v", err)
 	}

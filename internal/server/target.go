@@ -18,7 +18,7 @@ import (
 	"github.com/headgate/headgate/internal/certs"
 	"github.com/headgate/headgate/internal/config"
 	"github.com/headgate/headgate/internal/deliver"
-	"github.com/headgate/headgate/internal/join"
+	"github.com/headgate/headgate/internal/smallfile"
 	"github.com/headgate/headgate/queue"
 )
 
@@ -141,7 +141,7 @@ func readTarget(c *config.QueueTarget) (t deliver.Target, err error) {
 		t.Headers[name] = value
 	}
 	for _, file := range c.SecretFiles {
-		b, err := join.ReadSecret(file)
+		b, err := smallfile.ReadSecret(file)
 		if err != nil {
 			return t, fmt.Errorf("secret_files: %w", err)
 		}

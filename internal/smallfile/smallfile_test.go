@@ -1,0 +1,47 @@
+package smallfile
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+func TestReadTakesSmallPlainFilesOnly(t *testing.T) {
+	dir := t.TempDir()
+	file := func(name string, size int, mode fs.FileMode) string {
+		path := filepath.Join(dir, name)
+		if err := os.WriteFile(path, []byte(strings.Repeat("x", size)), mode); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	for _, tt := range []struct {
+		file         string
+		public, want string // the problem; "" is none
+	}{
+		{file("own", 1, 0o600), "", ""},
+		{file("largest", MaxSize, 0o600), "", ""},
+		{file("larger", MaxSize+1, 0o600), "is larger than 1 MB", "is larger than 1 MB"},
+		{file("open", 1, 0o644), "", "may be read by others (mode 644)"},
+		{dir, "is not a plain file", "is not a plain file"},
+		{filepath.Join(dir, "none"), "there is no such file", "there is no such file"},
+	} {
+		check := func(err error, want string) {
+			t.Helper()
+			e, ok := errors.AsType[*Error](err)
+			if ok != (want != "") || ok && (e.Problem != want || e.File != tt.file || e.Hint() == "") {
+				t.Errorf("%s: %v, want %q and a hint", tt.file, err, want)
+			}
+		}
+		_, err := ReadPublic(tt.file)
+		check(err, tt.public)
+		_, err = ReadSecret(tt.file)
+		check(err, tt.want)
+	}
+	if _, err := ReadPublic(filepath.Join(dir, "none")); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("%v hides its cause", err)
+	}
+}
