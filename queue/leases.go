@@ -11,6 +11,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 
+	"github.com/headgate/headgate/internal/boot"
 	"github.com/headgate/headgate/internal/store"
 	"github.com/headgate/headgate/slot"
 )
@@ -197,3 +198,8 @@ func parseLease(b []byte) (r leaseRecord, err error) {
 	}
 	return leaseRecord{fence, b[n+1] == 1}, nil
 }
+
+// bootTime is the time by a clock that nobody sets, and that goes on while the machine sleeps:
+// else a holder that slept would believe that its lease still runs (docs/protocol.md §2). Only
+// its differences mean anything.
+func bootTime() time.Time { return time.Unix(0, int64(boot.Now())) }

@@ -32,6 +32,7 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"runtime"
 	"slices"
 )
 
@@ -128,7 +129,8 @@ func decode(file string, b []byte, into any) error {
 // [*Error].
 func ReadSecret(file string) ([]byte, error) {
 	b, mode, err := readFile(file)
-	if err == nil && mode.Perm()&0o077 != 0 {
+	// Windows has access lists instead, which a mode does not show.
+	if err == nil && mode.Perm()&0o077 != 0 && runtime.GOOS != "windows" {
 		return nil, wrong(file, fmt.Sprintf("may be read by others (mode %03o)", mode.Perm()),
 			"chmod 600 "+file)
 	}

@@ -5,9 +5,9 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"golang.org/x/sys/unix"
 
 	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/internal/platform"
 )
 
 // counted tells who counts a room, how old that is, and what bounds it.
@@ -46,7 +46,7 @@ func (c *collector) node(ch chan<- prometheus.Metric) {
 		ch <- prometheus.MustNewConstMetric(prometheus.NewDesc(name, help, nil, nil),
 			prometheus.GaugeValue, v)
 	}
-	if free, size, ok := disk(c.s.cfg.Data); ok {
+	if free, size, err := platform.Space(c.s.cfg.Data); err == nil {
 		gauge("headgate_data_free_bytes", "What headgate may still write to the disk of its data folder.",
 			float64(free))
 		gauge("headgate_data_size_bytes", "Size of that disk.", float64(size))
@@ -90,15 +90,6 @@ func offset(ahead []float64) float64 {
 	slices.Sort(all)
 	n := len(all)
 	return 0 - (all[(n-1)/2]+all[n/2])/2
-}
-
-// disk is what the user of this process may still write where dir is, and the size of all.
-func disk(dir string) (free, size uint64, ok bool) {
-	var s unix.Statfs_t
-	if err := unix.Statfs(dir, &s); err != nil {
-		return 0, 0, false
-	}
-	return s.Bavail * uint64(s.Bsize), s.Blocks * uint64(s.Bsize), true
 }
 
 // clusterEnds is when this node's certificate in the cluster expires; it is read at the start.
