@@ -31,8 +31,8 @@ HUNT ?= 3000
 
 GO    ?= go
 TOOL  := $(GO) tool -modfile=tools.mod
-# What go test builds for the long tests only.
-TAGS  := real explore mutants crowd siege kills acme cluster soak bench terraform alerts origins
+# What go test builds for the long tests only, and what make sim builds.
+TAGS  := real strategies explore mutants crowd siege kills acme cluster soak bench terraform alerts origins
 
 .PHONY: help
 help: ## say what there is
@@ -284,8 +284,9 @@ browser: build setup-browser ## the waiting page in a real Chromium
 	cd tests/browser && HEADGATE=$(CURDIR)/bin/headgate node --test --test-concurrency=3
 
 .PHONY: sim
-sim: build ## ten strategies before a world-wide spike, and a page with plots: bin/report.html
-	bin/headgate simulate --html bin/report.html $(ARGS)
+sim: ## headgate beside eight models of what others do, and a page with plots: bin/report.html
+	$(GO) build -tags strategies -o bin/headgate-strategies ./cmd/headgate
+	bin/headgate-strategies simulate --html bin/report.html $(ARGS)
 
 .PHONY: hunt
 hunt: build ## look for a world in which a promise breaks: HUNT cases (default 3000, 15 min)
