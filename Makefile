@@ -80,13 +80,19 @@ lint: setup-lint ## .golangci.yml, with the tags of the long tests: 5 s, 2 min t
 	cd tests/cloudflare && '$(LINT)' run ./...
 	cd tests/limiters && '$(LINT)' run ./...
 
+# Engineers sit at other systems than servers have.
+.PHONY: systems
+systems: # everything is vetted, tests too, for macOS and Windows
+	GOOS=darwin GOARCH=arm64 $(GO) vet ./...
+	GOOS=windows GOARCH=amd64 $(GO) vet ./...
+
 .PHONY: house
 house: ## the house rules that no linter knows
 	$(GO) test -count=1 ./internal/house
 
 .PHONY: all
 all: setup ## make test, the linters, and what needs the real thing; installs what it needs: 25 min
-	$(MAKE) format lint house
+	$(MAKE) format lint house systems
 	$(MAKE) test
 	$(MAKE) real
 	$(MAKE) walk

@@ -2,6 +2,7 @@ package demo
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -97,7 +98,7 @@ func (t *terminal) keys(ctx context.Context, to chan<- byte) error {
 	var e escape
 	for ctx.Err() == nil {
 		n, err := platform.ReadKeys(t.in, b[:], keyPatience)
-		if err == io.EOF {
+		if errors.Is(err, io.EOF) {
 			return fmt.Errorf("read a key: the terminal is gone")
 		}
 		if err != nil {
