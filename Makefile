@@ -33,8 +33,8 @@ GO    ?= go
 TOOL  := $(GO) tool -modfile=tools.mod
 # Without vet, which is part of make lint.
 TEST  := $(GO) test -vet=off
-# What go test builds for the long tests only.
-TAGS  := real explore mutants crowd siege kills acme cluster soak bench terraform alerts origins
+# What go test builds for the long tests only, and what make sim builds.
+TAGS  := real strategies explore mutants crowd siege kills acme cluster soak bench terraform alerts origins
 
 .PHONY: help
 help: ## say what there is
@@ -82,13 +82,19 @@ lint: setup-lint ## .golangci.yml, with the tags of the long tests: 5 s, 2 min t
 	cd tests/cloudflare && '$(LINT)' run ./...
 	cd tests/limiters && '$(LINT)' run ./...
 
+# Engineers sit at other systems than servers have.
+.PHONY: systems
+systems: # everything is vetted, tests too, for macOS and Windows
+	GOOS=darwin GOARCH=arm64 $(GO) vet ./...
+	GOOS=windows GOARCH=amd64 $(GO) vet ./...
+
 .PHONY: house
 house: ## the house rules that no linter knows
 	$(TEST) -count=1 ./internal/house
 
 .PHONY: all
 all: setup ## make test, the linters, and what needs the real thing; installs what it needs: 25 min
-	$(MAKE) format lint house
+	$(MAKE) format lint house systems
 	$(MAKE) test
 	$(MAKE) -j2 -Otarget waits computes
 	$(MAKE) budgets # alone: it measures CPU time
@@ -286,8 +292,9 @@ browser: build setup-browser ## the waiting page in a real Chromium
 	cd tests/browser && HEADGATE=$(CURDIR)/bin/headgate node --test --test-concurrency=3
 
 .PHONY: sim
-sim: build ## ten strategies before a world-wide spike, and a page with plots: bin/report.html
-	bin/headgate simulate --html bin/report.html $(ARGS)
+sim: ## headgate beside eight models of what others do, and a page with plots: bin/report.html
+	$(GO) build -tags strategies -o bin/headgate-strategies ./cmd/headgate
+	bin/headgate-strategies simulate --html bin/report.html $(ARGS)
 
 .PHONY: hunt
 hunt: build ## look for a world in which a promise breaks: HUNT cases (default 3000, 15 min)

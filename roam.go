@@ -38,8 +38,8 @@ func (r *Room) openAbroad(cfg RoomConfig, c counter.Config) {
 	r.abroad = map[string]*abroad{}
 	for _, site := range e.sites.Names() {
 		a := &abroad{desk: counter.NewAbroad(c, e.bus, site)}
-		a.worker = newWorker(cfg, c.Host, slot.LoanID(rand.Uint64()|1))
-		a.worker.lender, a.worker.away = a.desk, true
+		a.worker = newWorker(cfg, c.Host, slot.LoanID(rand.Uint64()|1), true)
+		a.worker.lender = a.desk
 		r.abroad[site] = a
 	}
 }

@@ -301,7 +301,7 @@ func OpenRoom(ctx context.Context, cfg RoomConfig) (*Room, error) {
 	if sites != nil {
 		cfg.params.RecallWait, cfg.params.Site = counter.RecallWaitBelow, sites.Own()
 	}
-	r.worker = newWorker(cfg, host, slot.LoanID(rand.Uint64()|1))
+	r.worker = newWorker(cfg, host, slot.LoanID(rand.Uint64()|1), false)
 	ccfg := counter.Config{
 		Room: cfg.Name, Host: host, Store: cfg.Engine.store, Params: cfg.params,
 		Settings: cfg.settings(), Plan: cfg.Draw.plan(), Boot: cfg.Boot, Log: cfg.Log, Sites: sites,

@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/headgate/headgate/internal/borrower"
 	"github.com/headgate/headgate/internal/ticket"
 	"github.com/headgate/headgate/internal/visits"
 	"github.com/headgate/headgate/slot"
@@ -18,16 +19,9 @@ type lender interface {
 	Sync(ctx context.Context, x *slot.Sync) (slot.Answer, error)
 }
 
-// Parameters of a borrower (docs/protocol.md §12).
 const (
-	flushEvery  = time.Second      // renewals and heartbeats
-	idleReturn  = 10 * time.Second // an unused share goes back
-	sweepEvery  = 10 * time.Second // stays that ended are forgotten
-	wantFor     = 2                // seconds of arrivals to hold ahead
-	askWait     = time.Second      // a pass whose end has passed waits for its answer
-	recallWait  = 2 * time.Second  // a newcomer waits this long for a slot at most
-	maxItems    = 20_000           // reported in one Sync; the rest goes with the next
-	maxQuestion = 10_000           // newcomers and passes that wait for an answer
+	sweepEvery = 10 * time.Second // stays that ended are forgotten
+	askWait    = time.Second      // a pass whose end has passed waits for its answer
 )
 
 // worker is the borrower's side of a room in this process: it admits from its
@@ -46,16 +40,8 @@ type worker struct {
 
 	mu       sync.Mutex
 	share    *slot.Share
-	queue    []*wish
-	asks     []*question
-	flying   []*question
-	urgent   bool
-	giveBack bool
-	all      bool    // who waits holds nobody up
-	arrivals float64 // since the last flush
-	wants    float64 // a second, smoothed
-	lastOpen time.Duration
-	lastSync time.Duration
+	borrower *borrower.Borrower[*wish, chan slot.Tau]
+	noLine   bool          // who waits holds nobody up
 	lastGone time.Duration // when visits were swept
 	unproven slot.Unproven // newcomers of the last minute that probably nobody sent
 
@@ -81,12 +67,6 @@ type wish struct {
 	done       chan slot.Stay // closed without a value: none
 }
 
-// question is a pass whose sealed end has passed.
-type question struct {
-	item slot.Item
-	done chan slot.Tau
-}
-
 // changing stops passes from noting ends that other rules would not give.
 func (w *worker) changing(cfg *RoomConfig) (back func()) {
 	w.mu.Lock()
@@ -103,27 +83,45 @@ func (w *worker) reconfigure(cfg *RoomConfig) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.share.SetLimits(lim[0], lim[1])
-	w.all = cfg.Method == MethodPassthrough
+	w.noLine = cfg.Method == MethodPassthrough
 	w.rules.Change(cfg.rules(&w.par))
 }
 
-func newWorker(cfg RoomConfig, name string, loan slot.LoanID) *worker {
+func newWorker(cfg RoomConfig, name string, loan slot.LoanID, away bool) *worker {
 	lim := cfg.limits()
 	w := &worker{
-		all:  cfg.Method == MethodPassthrough,
+		noLine: cfg.Method == MethodPassthrough, away: away,
 		boot: cfg.Boot, par: cfg.params.WithDefaults(), wake: make(chan struct{}, 1),
 		share: slot.NewShare(cfg.params, name, loan, lim[0], lim[1]),
 	}
 	w.rules.Change(cfg.rules(&w.par))
 	w.visits = visits.New(func() (lo, hi slot.Tau) { lo, hi, _, _ = w.now(); return lo, hi },
 		func() time.Duration { s := w.rules.Load().Longest; return s + s/100 })
+	w.borrow()
 	return w
+}
+
+// borrow makes the borrower, whose functions are called with mu held.
+func (w *worker) borrow() {
+	w.borrower = borrower.New(borrower.Config[*wish, chan slot.Tau]{
+		Share: w.share, Term: w.par.Term, Remote: w.away,
+		Inside: w.visits.Any, Report: w.report, Learn: w.learn,
+		Open: func(clk time.Duration, q *wish) bool {
+			o, ok := w.share.OpenTrial(clk, q.id, q.trial, q.last, q.hard)
+			if ok {
+				q.done <- o // has room for one
+			}
+			return ok
+		},
+		Refuse: func(q *wish) { close(q.done) },
+		Answer: func(done chan slot.Tau, end slot.Tau) { done <- end }, // has room for one
+	})
 }
 
 // kick makes run look again now. It does not block.
 func (w *worker) kick() {
 	w.mu.Lock()
-	w.urgent = true
+	w.borrower.Hurry()
 	w.mu.Unlock()
 	w.poke()
 }
@@ -145,7 +143,7 @@ func (w *worker) run(ctx context.Context) error {
 	if !w.away {
 		w.kick() // learn the counter's time at once
 	}
-	tick := time.NewTicker(flushEvery)
+	tick := time.NewTicker(borrower.FlushEvery)
 	defer tick.Stop()
 	for {
 		flush := false
@@ -176,7 +174,9 @@ func (w *worker) run(ctx context.Context) error {
 // round sends one Sync if there is anything to say, and takes its answer in.
 // again is true if the answer asks for another at once.
 func (w *worker) round(ctx context.Context, flush bool) (again bool, err error) {
-	x := w.build(w.boot(), flush)
+	w.mu.Lock()
+	x := w.borrower.Build(w.boot(), flush)
+	w.mu.Unlock()
 	if x == nil {
 		return false, nil
 	}
@@ -184,7 +184,9 @@ func (w *worker) round(ctx context.Context, flush bool) (again bool, err error) 
 	if err != nil {
 		return false, err
 	}
-	return w.hear(w.boot(), x, &a), nil
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.borrower.Hear(w.boot(), x, &a), nil
 }
 
 // farewellWait bounds the last Sync of a clean stop. Chosen.
@@ -200,8 +202,7 @@ func (w *worker) farewell(ctx context.Context) {
 	defer stop()
 	for range 2 { // the one under way, and the last
 		w.mu.Lock()
-		w.share.Return(w.share.Held())
-		w.urgent, w.wants, w.arrivals = true, 0, 0
+		w.borrower.ReturnShare()
 		w.mu.Unlock()
 		if _, err := w.round(ctx, true); err != nil {
 			return
@@ -209,130 +210,39 @@ func (w *worker) farewell(ctx context.Context) {
 	}
 }
 
-// build makes the next Sync, or nil if there is nothing to say.
-func (w *worker) build(clk time.Duration, flush bool) *slot.Sync {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if x := w.share.Flying(); x != nil { // repeated unchanged until it is answered
-		return x
-	}
-	due, cut := flush || w.urgent || len(w.queue) > 0, false
-	if due {
-		cut = !w.report(clk)
-	}
-	if flush {
-		w.wants = 0.7*w.wants + 0.3*w.arrivals/flushEvery.Seconds()
-		w.arrivals = 0
-	}
-	if w.giveBack || flush && clk-w.lastOpen > idleReturn {
-		w.share.Return(w.share.Held())
-	}
-	w.giveBack = false
-	for _, q := range w.asks {
-		w.share.Note(q.item)
-	}
-	w.flying, w.asks = append(w.flying, w.asks...), nil
-	need, want := int64(len(w.queue)), int64(0)
-	if ahead := int64(w.wants*wantFor + 0.5); need > 0 || w.share.Held() < ahead/2 {
-		want = max(0, ahead-w.share.Held())
-	}
-	heard := w.away && flush && w.visits.Any() // or what ends there waits for what may be said here
-	say := heard || need > 0 || want > 0 && due || w.share.Noted() > 0 || w.urgent ||
-		clk-w.lastSync > w.par.Term/3 && (w.share.Held() > 0 || w.visits.Any())
-	w.urgent = cut // not all was reported: go on at once
-	if !say {
-		return nil
-	}
-	w.lastSync = clk
-	return w.share.Sync(clk, need, want)
-}
-
-// report notes who was seen since the last report, and reports whether that was
-// all. Only then may the counter free what ended before: a loan that is alive is
-// what keeps it waiting, so the worker is heard of while anybody is inside.
-func (w *worker) report(clk time.Duration) (all bool) {
-	lo, ok := w.share.Lo(clk)
-	if !ok {
-		return true
-	}
+// report notes who was seen since the last report, and reports whether that was all.
+func (w *worker) report(clk time.Duration, lo slot.Tau, note func(slot.Item) bool) (all bool) {
 	if clk-w.lastGone > sweepEvery {
 		w.lastGone = clk
 		w.visits.Sweep(lo)
 	}
-	all = w.visits.Report(lo, w.rules.Reporting(), func(it slot.Item) bool {
-		w.share.Note(it)
-		return w.share.Noted() < maxItems
-	})
+	all = w.visits.Report(lo, w.rules.Reporting(), note)
 	if all {
 		w.rules.Reported()
-		w.share.Settle(lo)
 	}
 	return all
 }
 
-// hear takes an answer in: new ends, who left, and slots for those who wait.
-func (w *worker) hear(clk time.Duration, x *slot.Sync, a *slot.Answer) (again bool) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if !w.share.Heard(clk, a) {
-		return true
-	}
-	if a.Over {
-		return true
-	}
+// learn takes in what an answer says of the counter's time, and of stays.
+func (w *worker) learn(clk time.Duration, a *slot.Answer) {
 	w.sight.Store(&sight{
 		est: w.share.Estimate(), life: a.Name.Life, sure: a.Sure, until: w.share.Until(), latest: a.Latest,
 		heard: clk,
 	})
 	w.visits.Confirmed(a, w.rules.Load().Fixed)
-	w.settleAsks(a)
-	served := 0
-	for _, q := range w.queue {
-		o, ok := w.share.OpenTrial(clk, q.id, q.trial, q.last, q.hard)
-		if !ok {
-			break
-		}
-		w.lastOpen = clk
-		q.done <- o // has room for one
-		served++
-	}
-	w.queue = w.queue[served:]
-	if x.Need > 0 && a.Granted == x.Granted && !a.Again { // nothing is left; else the rest asks again
-		left := min(max(0, int(x.Need)-served), len(w.queue))
-		for _, q := range w.queue[:left] {
-			close(q.done)
-		}
-		w.queue = w.queue[left:]
-	}
-	w.giveBack = a.GiveBack && w.share.Held() > 0
-	w.urgent = w.urgent || w.giveBack
-	return w.giveBack || len(w.queue) > 0
-}
-
-func (w *worker) settleAsks(a *slot.Answer) {
-	for _, q := range w.flying {
-		var end slot.Tau
-		for _, r := range a.Results {
-			if r.ID == q.item.ID {
-				end = r.End
-			}
-		}
-		q.done <- end // has room for one
-	}
-	w.flying = nil
 }
 
 // failAll sends everybody away who waits for an answer: the process ends.
 func (w *worker) failAll() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	for _, q := range w.queue {
+	newcomers, passes := w.borrower.Clear()
+	for _, q := range newcomers {
 		close(q.done)
 	}
-	for _, q := range append(w.asks, w.flying...) {
-		close(q.done)
+	for _, done := range passes {
+		close(done)
 	}
-	w.queue, w.asks, w.flying = nil, nil, nil
 }
 
 // admit gives a newcomer a slot for last at most, on probation first, if one
@@ -349,11 +259,9 @@ func (w *worker) admit(
 	}
 	clk, trial := w.boot(), min(probation, last)
 	w.mu.Lock()
-	w.arrivals++
-	if len(w.queue) == 0 {
+	if w.borrower.Arrived() {
 		if o, ok = w.share.OpenTrial(clk, id, trial, last, hard); ok {
-			w.lastOpen = clk
-			low := w.wants > 0 && w.share.Held() == 0
+			low := w.borrower.Opened(clk)
 			w.mu.Unlock()
 			if low { // ask for more before the next one has to wait
 				w.poke()
@@ -361,19 +269,19 @@ func (w *worker) admit(
 			return o, true
 		}
 	}
-	if w.share.LineAhead(clk) && !w.all || len(w.queue) >= maxQuestion {
+	if !w.borrower.CanWait(clk, w.noLine) {
 		w.mu.Unlock()
 		return o, false
 	}
 	q := &wish{id: id, trial: trial, last: last, hard: hard, done: make(chan slot.Stay, 1)}
-	w.queue = append(w.queue, q)
+	w.borrower.Wait(q)
 	w.mu.Unlock()
 	w.poke()
 	defer func() {
 		w.short.Add(1)
 		w.shortTook.Add(int64(w.boot() - clk))
 	}()
-	timer := time.NewTimer(recallWait)
+	timer := time.NewTimer(borrower.RecallWait)
 	defer timer.Stop()
 	select {
 	case o, ok = <-q.done:
@@ -416,14 +324,11 @@ func (w *worker) yields(id slot.StayID) bool {
 // giveUp takes a wish back; a slot that came at the last moment is used.
 func (w *worker) giveUp(q *wish) (o slot.Stay, ok bool) {
 	w.mu.Lock()
-	for i := range w.queue {
-		if w.queue[i] == q {
-			w.queue = append(w.queue[:i:i], w.queue[i+1:]...)
-			w.mu.Unlock()
-			return o, false
-		}
-	}
+	waited := w.borrower.Withdraw(q)
 	w.mu.Unlock()
+	if waited {
+		return o, false
+	}
 	o, ok = <-q.done
 	return o, ok
 }
@@ -437,21 +342,19 @@ func (w *worker) ask(
 ) (slot.Tau, error) {
 	w.mu.Lock()
 	lo, ok := w.share.Lo(w.boot())
-	if !ok || len(w.asks) >= maxQuestion {
+	if !ok || !w.borrower.CanAsk() {
 		w.mu.Unlock()
 		return 0, errUnreachable
 	}
-	q := &question{
-		item: slot.Item{Op: slot.Ask, ID: id, From: from, At: lo, Hard: w.rules.Load().Hard(lo, last, hard)},
-		done: make(chan slot.Tau, 1),
-	}
-	w.asks = append(w.asks, q)
+	done := make(chan slot.Tau, 1)
+	w.borrower.Ask(slot.Item{Op: slot.Ask, ID: id, From: from, At: lo,
+		Hard: w.rules.Load().Hard(lo, last, hard)}, done)
 	w.mu.Unlock()
 	w.kick()
 	timer := time.NewTimer(askWait)
 	defer timer.Stop()
 	select {
-	case end, ok := <-q.done:
+	case end, ok := <-done:
 		if !ok {
 			return 0, errUnreachable
 		}
@@ -594,7 +497,7 @@ func (w *worker) silence() time.Duration {
 	if w.share.Flying() == nil {
 		return 0
 	}
-	return w.boot() - w.lastSync
+	return w.boot() - w.borrower.LastSync()
 }
 
 // epoch is that of the counter time this worker knows, 0 before it knows any.

@@ -37,7 +37,7 @@ func take(t *testing.T, table *Table, now Time, n int) (passed int) {
 	return passed
 }
 
-// worked-examples.md D, "timestamp log": exact. The last minute at 07:10:23 is
+// Criteo's "timestamp log" is exact. The last minute at 07:10:23 is
 // 07:09:23–07:10:23.
 func TestCriteoTimestampLog(t *testing.T) {
 	table := perMinute(t, 100, Rule{Algorithm: SlidingLog})

@@ -10,6 +10,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 
+	"github.com/headgate/headgate/internal/boot"
 	"github.com/headgate/headgate/internal/codec"
 	"github.com/headgate/headgate/internal/store"
 	"github.com/headgate/headgate/slot"
@@ -191,3 +192,8 @@ func parseLease(b []byte) (leaseRecord, error) {
 	}
 	return leaseRecord{fence, lent == 1}, nil
 }
+
+// bootTime is the time by a clock that nobody sets, and that goes on while the machine sleeps:
+// else a holder that slept would believe that its lease still runs (docs/protocol.md §2). Only
+// its differences mean anything.
+func bootTime() time.Time { return time.Unix(0, int64(boot.Now())) }

@@ -117,9 +117,9 @@ func (a *away) set(gone bool) {
 	a.gone = gone
 }
 
-// worked-examples E5: the rate rises by a partition a second, and falls when leases end that
-// cannot be renewed; and what is not needed any more is returned.
-func TestE5AShareRisesAndFalls(t *testing.T) {
+// As in Azure's "Rate Limiting pattern": the rate rises by a partition a second, and falls when
+// leases end that cannot be renewed; and what is not needed any more is returned.
+func TestAShareRisesAndFalls(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		rule := Partitioning{Count: 10, Amount: 100}
 		records := &away{Store: &store.Memory{}}

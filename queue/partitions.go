@@ -10,14 +10,14 @@ import (
 	"github.com/headgate/headgate/slot"
 )
 
-// A Partitioning cuts what a target can take into equal parts, each lent to one processor at
-// a time: 500 a second are 20 partitions of 25 (worked-examples E3). Processors that know
-// nothing of each other never send more than the target can take, together.
+// A Partitioning cuts what a target can take into equal parts, each lent to one processor at a
+// time: 500 a second are 20 partitions of 25, as in Azure's "Rate Limiting pattern". Processors
+// that know nothing of each other never send more than the target can take, together.
 type Partitioning struct {
 	Count  int           // partitions, up to MaxPartitions
 	Amount int64         // of each, in every Window
 	Window time.Duration // default a second
-	Term   time.Duration // of a lease, default 15 s (worked-examples E4)
+	Term   time.Duration // of a lease, default 15 s
 
 	// Rest is how long a partition is lent to nobody after a lease: what was sent at its very
 	// end still counts at the target for a window after the answer. Default Window and a
@@ -25,11 +25,11 @@ type Partitioning struct {
 	Rest time.Duration
 }
 
-// MaxPartitions bounds the partitions of a target. Chosen: twice what the Go library of the
-// seed's authors has (reference/rate-limiters.md §7.2).
+// MaxPartitions bounds the partitions of a target. Chosen: twice what the Go library of Azure's
+// pattern has.
 const MaxPartitions = 1000
 
-// leaseTerm is the seed's (worked-examples E4).
+// leaseTerm is that of Azure's "Rate Limiting pattern".
 const leaseTerm = 15 * time.Second
 
 // ErrPartitioning is wrapped by what is wrong with a Partitioning.

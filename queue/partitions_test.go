@@ -36,9 +36,10 @@ func holding(t testing.TB, p Partitioning, reserved int64, pick func(int) int) *
 // first picks the first of those that are left.
 func first(int) int { return 0 }
 
-// worked-examples E3: 500 a second are 20 partitions of 25. A process that needs 100 asks for
-// 4, is given 2 for ten seconds, runs at 50 a second, is done after 2 s and gives them back.
-func TestE3FourAskedForTwoGiven(t *testing.T) {
+// As in Azure's "Rate Limiting pattern": 500 a second are 20 partitions of 25. A process that
+// needs 100 asks for 4, is given 2 for ten seconds, runs at 50 a second, is done after 2 s and
+// gives them back.
+func TestFourAskedForTwoGiven(t *testing.T) {
 	rule := Partitioning{Count: 20, Amount: 25, Term: 10 * time.Second}
 	all, h := lenders(t, rule), holding(t, rule, 0, first)
 	now := noon()
@@ -84,9 +85,9 @@ func TestE3FourAskedForTwoGiven(t *testing.T) {
 	}
 }
 
-// worked-examples E4: a lease is 15 s, and its holder knows by itself when it is over: from
-// when it asked, for the answer may have been slow.
-func TestE4TheHolderKeepsTheTime(t *testing.T) {
+// As in Azure's "Rate Limiting pattern": a lease is 15 s, and its holder knows by itself when it
+// is over: from when it asked, for the answer may have been slow.
+func TestTheHolderKeepsTheTime(t *testing.T) {
 	rule := Partitioning{Count: 1, Amount: 25}
 	all, h, other := lenders(t, rule), holding(t, rule, 0, first), holding(t, rule, 0, first)
 	asked := noon()
@@ -121,9 +122,9 @@ func TestE4TheHolderKeepsTheTime(t *testing.T) {
 	}
 }
 
-// worked-examples E4: partitions are tried at random, and a small reserved capacity makes it
-// seldom necessary.
-func TestE4TriedAtRandomBeyondWhatIsReserved(t *testing.T) {
+// As in Azure's "Rate Limiting pattern": partitions are tried at random, and a small reserved
+// capacity makes it seldom necessary.
+func TestTriedAtRandomBeyondWhatIsReserved(t *testing.T) {
 	rule := Partitioning{Count: 20, Amount: 25}
 	h := holding(t, rule, 30, rand.New(rand.NewPCG(1, 2)).IntN)
 	now := noon()
@@ -158,9 +159,9 @@ func TestE4TriedAtRandomBeyondWhatIsReserved(t *testing.T) {
 	}
 }
 
-// worked-examples E5, second by second: both want 2 and B is faster; then A gets 6 and B gets
+// As in Azure's "Rate Limiting pattern": both want 2 and B is faster; then A gets 6 and B gets
 // 3; then A gets 0 and B gets 1. The leases end after 15 s each, and the rates fall.
-func TestE5TheRatesOfTwoProcessors(t *testing.T) {
+func TestTheRatesOfTwoProcessors(t *testing.T) {
 	rule := Partitioning{Count: 10, Amount: 100}
 	all := lenders(t, rule)
 	picks := map[string][]int{"A": {2, 6, 0}, "B": {2, 3, 1}}

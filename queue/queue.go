@@ -13,6 +13,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 
+	"github.com/headgate/headgate/internal/boot"
 	"github.com/headgate/headgate/internal/store"
 )
 
@@ -122,7 +123,7 @@ func (c *Config) check() error {
 		bad("limits are named, and there is no Capacity to take from")
 	}
 	if c.Boot == nil {
-		c.Boot = func() time.Duration { return time.Duration(bootTime().UnixNano()) }
+		c.Boot = boot.Now
 	}
 	c.Weight = cmp.Or(c.Weight, 1)
 	c.Concurrency = cmp.Or(c.Concurrency, DefaultConcurrency)

@@ -48,7 +48,7 @@ func commands() []command {
 		{"restore", "fill a data folder from a backup", restoreHelp, restoreCommand},
 		{"crowd", "rehearse: send a crowd of visitors that waits", "", crowd.Command},
 		{"demo", "see it work: a shop, a room, a crowd, and a key that kills it", demoHelp, demoCommand},
-		{"simulate", "play traffic against strategies; find the limits it needs", simulateHelp, simulateCommand},
+		{"simulate", "play traffic in virtual time; find the limits it needs", simulateHelp, simulateCommand},
 		{"version", "say which headgate this is", versionHelp, versionCommand},
 	}
 }

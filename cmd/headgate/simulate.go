@@ -16,8 +16,6 @@ import (
 
 	"github.com/headgate/headgate/internal/config"
 	"github.com/headgate/headgate/internal/sim"
-	"github.com/headgate/headgate/internal/sim/baseline"
-	"github.com/headgate/headgate/internal/sim/figure"
 	"github.com/headgate/headgate/internal/sim/plan"
 	"github.com/headgate/headgate/internal/sim/report"
 	"github.com/headgate/headgate/internal/sim/traffic"
@@ -25,8 +23,8 @@ import (
 
 const simulateHelp = `usage: headgate simulate [flags]
 
-Plays traffic against strategies of admission in virtual time: those of the
-documents that headgate learned from, and headgate itself. Nothing is sent.
+Plays traffic against headgate's own code in virtual time, and against an ideal
+counter that it is measured by. Nothing is sent.
 
   headgate simulate
   headgate simulate --scenario two-days --html report.html
@@ -37,7 +35,7 @@ documents that headgate learned from, and headgate itself. Nothing is sent.
   --strategy NAMES   only these, with commas between them; default all
   --seed N           the same seed gives the same visitors; default 1
   --json             for scripts
-  --html FILE        write a page with plots and the figures of the documents
+  --html FILE        write a page with plots
   --plan             advice instead: which limits this traffic needs
 
 The limits are those of the scenario, or:
@@ -240,11 +238,11 @@ func simulateFault(stderr io.Writer, err error) int {
 }
 
 // simScenarios are all scenarios by name.
-func simScenarios() []sim.Scenario { return append(sim.Scenarios(), baseline.Scenarios()...) }
+func simScenarios() []sim.Scenario { return append(sim.Scenarios(), otherScenarios()...) }
 
 // simStrategies are all strategies, the measure of the others first.
 func simStrategies() []sim.Strategy {
-	return append(append([]sim.Strategy{sim.Ideal()}, baseline.Strategies()...), ourStrategies()...)
+	return append(append([]sim.Strategy{sim.Ideal()}, otherStrategies()...), ourStrategies()...)
 }
 
 // chosen are the strategies that are asked for.
@@ -386,12 +384,11 @@ func (t *teller) clear() {
 	}
 }
 
-// save writes the page, with the figures of the documents.
+// save writes the page.
 func (s *simulation) save(ctx context.Context, r *report.Report) error {
-	played, err := figure.Played(ctx, s.seed, baseline.Strategies()[0], ourStrategies()[0])
-	if err != nil {
+	var err error
+	if r.Figures, err = figures(ctx, s.seed); err != nil {
 		return err
 	}
-	r.Figures = append(figure.All(s.seed), played...)
 	return r.Save(ctx, s.html)
 }

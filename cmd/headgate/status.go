@@ -14,9 +14,8 @@ import (
 	"strings"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/internal/platform"
 )
 
 const statusHelp = `usage: headgate status [--watch] [--json]
@@ -134,11 +133,11 @@ func height(w io.Writer) (lines int, ok bool) {
 	if !isFile {
 		return 0, false
 	}
-	size, err := unix.IoctlGetWinsize(int(f.Fd()), unix.TIOCGWINSZ)
+	size, err := platform.TerminalSize(f)
 	if err != nil {
 		return 0, false
 	}
-	return int(size.Row), true
+	return size.Rows, true
 }
 
 // firstLines is at most n lines of s; a terminal that does not know its height

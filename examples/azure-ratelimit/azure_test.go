@@ -20,10 +20,10 @@ func (m inMemory) RoundTrip(r *http.Request) (*http.Response, error) {
 	return w.Result(), nil
 }
 
-// worked-examples E1: 10,000 records of 10 RU into 20,000 RU a second, by naive retry. In a
-// bubble a pass takes no time, as in the example: on a busy machine it takes longer than a
-// second, and the database takes more of it.
-func TestE1NaiveRetry(t *testing.T) {
+// As in Azure's "Rate Limiting pattern": 10,000 records of 10 RU into 20,000 RU a second, by
+// naive retry. In a bubble a pass takes no time, as in the example: on a busy machine it takes
+// longer than a second, and the database takes more of it.
+func TestNaiveRetry(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		db := newDatabase(20_000, 10, time.Second)
 		client := &http.Client{Transport: inMemory{db}}

@@ -35,10 +35,10 @@ func play(t *testing.T, s *story) *ending {
 	return end
 }
 
-// worked-examples E2: 100 a second are spread over the second, and do not come at once. How
-// evenly is printed, not judged: it depends on when this machine wakes the processor. The test
-// of the same name in internal/deliver judges it in a bubble.
-func TestE2SpreadInsideTheSecond(t *testing.T) {
+// As in Azure's "Rate Limiting pattern": 100 a second are spread over the second, and do not
+// come at once. How evenly is printed, not judged: it depends on when this machine wakes the
+// processor. The test of the same name in internal/deliver judges it in a bubble.
+func TestSpreadInsideTheSecond(t *testing.T) {
 	s := small()
 	s.second, s.partitions, s.amount, s.a, s.b, s.naive = time.Second, 1, 100, 0, 250, 0
 	s.picks = nil
@@ -47,10 +47,10 @@ func TestE2SpreadInsideTheSecond(t *testing.T) {
 	}
 }
 
-// worked-examples E5 and E7: queues A and B, two processors, 10 partitions. Both want 2, and
-// B is faster; then A gets 6 and B 3, then A 0 and B 1. Each record arrives once, none is
-// refused, and no second sees more than the database takes.
-func TestE5E7TwoProcessorsAndOneDatabase(t *testing.T) {
+// As in Azure's "Rate Limiting pattern": queues A and B, two processors, 10 partitions. Both
+// want 2, and B is faster; then A gets 6 and B 3, then A 0 and B 1. Each record arrives once,
+// none is refused, and no second sees more than the database takes.
+func TestTwoProcessorsAndOneDatabase(t *testing.T) {
 	end := play(t, small())
 	want := map[string][]asked{
 		"A": {{2, false}, {6, true}, {0, true}},

@@ -12,7 +12,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"sync"
-	"syscall"
 	"time"
 )
 
@@ -61,7 +60,7 @@ func (n *node) start() error {
 	n.output = &tail{}
 	n.cmd = exec.Command(n.binary, "run", "--config", n.config())
 	n.cmd.Dir, n.cmd.Stdout, n.cmd.Stderr = n.folder, n.output, n.output
-	n.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
+	n.cmd.SysProcAttr = dieWithParent()
 	if err := n.cmd.Start(); err != nil {
 		n.cmd = nil
 		return fmt.Errorf("start %s: %w", n.name, err)
@@ -76,7 +75,7 @@ func (n *node) kill() error {
 	}
 	err := n.cmd.Process.Kill()
 	ended := n.cmd.Wait()
-	if how, ok := n.cmd.ProcessState.Sys().(syscall.WaitStatus); !ok || how.Signal() != syscall.SIGKILL {
+	if !wasKilled(n.cmd.ProcessState) {
 		err = fmt.Errorf("%s had ended by itself: %w\n%s", n.name, errors.Join(ended, err), n.output)
 	}
 	n.cmd = nil

@@ -11,6 +11,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/headgate/headgate/internal/platform"
 )
 
 const (
@@ -224,15 +226,5 @@ func (a *Audit) rotate() error {
 	if err := a.open(); err != nil {
 		return err
 	}
-	return syncDir(a.dir)
-}
-
-// syncDir makes renames and new files of a folder durable.
-func syncDir(dir string) error {
-	d, err := os.Open(dir)
-	if err != nil {
-		return err
-	}
-	defer d.Close()
-	return d.Sync()
+	return platform.SyncDir(a.dir)
 }

@@ -6,10 +6,9 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"syscall"
 	"time"
 
-	"golang.org/x/sys/unix"
+	"github.com/headgate/headgate/internal/platform"
 )
 
 // CreateToken adds a token to those of a data folder and returns its text,
@@ -91,7 +90,7 @@ func lockTokens(path string) (*os.File, error) {
 		if err != nil {
 			return nil, err
 		}
-		if err := unix.Flock(int(f.Fd()), unix.LOCK_EX); err != nil {
+		if err := platform.Lock(f); err != nil {
 			f.Close()
 			return nil, err
 		}
@@ -130,7 +129,7 @@ func replaceTokens(dir string, list []Token) error {
 	if err := os.Rename(f.Name(), filepath.Join(dir, tokensFile)); err != nil {
 		return err
 	}
-	return syncDir(dir)
+	return platform.SyncDir(dir)
 }
 
 // sameOwner gives a file that root makes to the owner of the folder, who else
@@ -140,8 +139,8 @@ func sameOwner(dir string, f *os.File) error {
 	if err != nil || os.Geteuid() != 0 {
 		return err
 	}
-	if st, ok := info.Sys().(*syscall.Stat_t); ok && st.Uid != 0 {
-		return f.Chown(int(st.Uid), int(st.Gid))
+	if uid, gid, ok := platform.Owner(info); ok && uid != 0 {
+		return f.Chown(uid, gid)
 	}
 	return nil
 }

@@ -18,6 +18,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/headgate/headgate/internal/platform"
 )
 
 // The scopes of a token. Each may end in :NAME and then holds for the room and the queue
@@ -178,7 +180,7 @@ func (t *Tokens) current() []Token {
 		return nil
 	}
 	t.seen, t.told = info, ""
-	if info.Mode().Perm()&0o077 != 0 {
+	if !platform.IsPrivate(info.Mode()) {
 		t.log.Warn("others may read the tokens' hashes", "hint", "chmod 600 "+path)
 	}
 	return t.list

@@ -20,8 +20,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/headgate/headgate/internal/smallfile"
 )
 
@@ -135,18 +133,6 @@ func TestWhatIsOddAboutAPairIsServedWithAWarning(t *testing.T) {
 		case len(p.Warnings) != 1 || !strings.Contains(p.Warnings[0].Problem, c.want):
 			t.Errorf("%s: %v, want %q", c.name, p.Warnings, c.want)
 		}
-	}
-}
-
-// A pipe that nobody writes to must not hold the start for ever.
-func TestAPipeIsRefusedAtOnce(t *testing.T) {
-	certificate, _ := pairFiles(t, "shop.example")
-	pipe := filepath.Join(t.TempDir(), "pipe")
-	if err := unix.Mkfifo(pipe, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := ReadPair(certificate, pipe, time.Now()); err == nil {
-		t.Error("a pipe is no key")
 	}
 }
 

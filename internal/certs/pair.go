@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/headgate/headgate/internal/platform"
 	"github.com/headgate/headgate/internal/smallfile"
 )
 
@@ -70,7 +71,7 @@ func (p *Pair) judge(certificate, key string, mode fs.FileMode, now time.Time) {
 		p.Warnings = append(p.Warnings, Warning{fmt.Sprintf(format, args...), hint})
 	}
 	leaf := p.cert.Leaf
-	if mode.Perm()&0o077 != 0 {
+	if !platform.IsPrivate(mode) {
 		warn("chmod 600 "+key, "%s may be read by others (mode %03o)", key, mode.Perm())
 	}
 	const renew = "renew it; headgate takes the new files up by itself"

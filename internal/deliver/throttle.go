@@ -49,9 +49,9 @@ type Throttle struct {
 	rest   time.Time // …until then
 }
 
-// The figures of a slow-down. Once a second, 5 % and 30 s are the rule of worked-examples E6
-// as headgate promises it; the others are chosen: they were tried against strangers who take
-// a changing share.
+// The figures of a slow-down. Once a second, 5 % and 30 s are the rule of Azure's pattern as
+// headgate promises it; the others are chosen: they were tried against strangers who take a
+// changing share.
 const (
 	halvedOnce = time.Second      // one halving in it
 	risePerSec = 0.05             // of the full rate
@@ -60,7 +60,7 @@ const (
 	kneeBelow  = 0.98             // of where the target was overrun
 	leastLevel = 1.0 / 64         // or nothing would be learnt any more
 
-	catchUp = 200 * time.Millisecond // worked-examples E2: 20 each 200 ms of 100 a second
+	catchUp = 200 * time.Millisecond // Azure's pattern: 20 each 200 ms of 100 a second
 
 	firstPause, lastPause = time.Second, time.Minute // when the target does not say how long
 )

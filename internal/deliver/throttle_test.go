@@ -31,9 +31,9 @@ func most(at []time.Time, window time.Duration) int {
 	return n
 }
 
-// worked-examples E2: 100 operations a second, as 20 each 200 ms at the coarsest. Who looks
-// each millisecond gets one each 10 ms.
-func TestE2SpreadInsideTheSecond(t *testing.T) {
+// As in Azure's "Rate Limiting pattern": 100 operations a second, as 20 each 200 ms at the
+// coarsest. Who looks each millisecond gets one each 10 ms.
+func TestSpreadInsideTheSecond(t *testing.T) {
 	for _, c := range []struct {
 		look time.Duration
 		each int

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/headgate/headgate/internal/loopback"
+	"github.com/headgate/headgate/internal/platform"
 )
 
 // A gate is the room, or one of the processes that are the room together: headgate
@@ -130,7 +131,7 @@ func (g *gate) command(args ...string) *exec.Cmd {
 	cmd := exec.Command(g.program, args...)
 	cmd.Args[0] = "headgate"
 	cmd.Dir = g.folder
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
+	platform.TieToParent(cmd)
 	return cmd
 }
 

@@ -2,18 +2,20 @@ package demo
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
+	"time"
 
-	"golang.org/x/sys/unix"
+	"github.com/headgate/headgate/internal/platform"
 )
 
 // A terminal is one that has been made ready for a picture: keys come one by one
 // and are not echoed, and the picture has a screen of its own.
 type terminal struct {
 	in, out *os.File
-	before  unix.Termios
+	restore func() error
 	ends    func() // ends the reading of keys, if there is any, and waits for its end
 }
 
@@ -31,15 +33,15 @@ func both(in io.Reader, out io.Writer) (*os.File, *os.File, bool) {
 		return nil, nil, false
 	}
 	for _, f := range []*os.File{i, o} {
-		if _, err := unix.IoctlGetTermios(int(f.Fd()), unix.TCGETS); err != nil {
+		if !platform.IsTerminal(f) {
 			return nil, nil, false
 		}
 	}
 	return i, o, true
 }
 
-// keyPatience is how long is waited for a key at a time, in milliseconds.
-const keyPatience = 100
+// keyPatience is how long is waited for a key at a time.
+const keyPatience = 100 * time.Millisecond
 
 // openTerminal makes the terminal ready. An interrupt stays one; only what would
 // stop us with the screen in this state (^Z) is off. close must follow.
@@ -48,21 +50,12 @@ func openTerminal(in io.Reader, out io.Writer) (*terminal, error) {
 	if !ok {
 		return nil, fmt.Errorf("not a terminal")
 	}
-	t := &terminal{in: i, out: o, ends: func() {}}
-	was, err := unix.IoctlGetTermios(int(i.Fd()), unix.TCGETS)
+	restore, err := platform.SendKeys(i)
 	if err != nil {
-		return nil, fmt.Errorf("read the terminal's modes: %w", err)
-	}
-	t.before = *was
-	now := *was
-	now.Lflag &^= unix.ICANON | unix.ECHO
-	now.Cc[unix.VMIN], now.Cc[unix.VTIME] = 0, 0
-	now.Cc[unix.VSUSP] = 0
-	if err := unix.IoctlSetTermios(int(i.Fd()), unix.TCSETS, &now); err != nil {
-		return nil, fmt.Errorf("set the terminal's modes: %w", err)
+		return nil, err
 	}
 	io.WriteString(o, "\x1b[?1049h\x1b[?25l") // a screen of its own, no cursor
-	return t, nil
+	return &terminal{in: i, out: o, restore: restore, ends: func() {}}, nil
 }
 
 // close puts the terminal back as it was. Nobody reads it any more by then: a read of one that
@@ -70,16 +63,16 @@ func openTerminal(in io.Reader, out io.Writer) (*terminal, error) {
 func (t *terminal) close() error {
 	t.ends()
 	io.WriteString(t.out, "\x1b[0m\x1b[?25h\x1b[?1049l")
-	return unix.IoctlSetTermios(int(t.in.Fd()), unix.TCSETSF, &t.before)
+	return t.restore()
 }
 
 // size is the terminal's, or the usual one if it does not say.
 func (t *terminal) size() (width, height int) {
-	w, err := unix.IoctlGetWinsize(int(t.out.Fd()), unix.TIOCGWINSZ)
-	if err != nil || w.Col == 0 || w.Row == 0 {
+	w, err := platform.TerminalSize(t.out)
+	if err != nil || w.Columns == 0 || w.Rows == 0 {
 		return columns, rows
 	}
-	return int(w.Col), int(w.Row)
+	return w.Columns, w.Rows
 }
 
 // listen gives each key until ctx is done or the terminal is closed or gone. spawn runs the
@@ -103,20 +96,13 @@ func (t *terminal) listen(ctx context.Context, spawn func(func() error)) <-chan 
 func (t *terminal) keys(ctx context.Context, to chan<- byte) error {
 	var b [16]byte
 	var e escape
-	in := []unix.PollFd{{Fd: int32(t.in.Fd()), Events: unix.POLLIN}}
 	for ctx.Err() == nil {
-		n, err := unix.Poll(in, keyPatience) // a read alone waits for a line if somebody has made it so
-		if n > 0 && err == nil {
-			n, err = unix.Read(int(t.in.Fd()), b[:])
-		}
-		if err == unix.EINTR || err == unix.EAGAIN {
-			continue
+		n, err := platform.ReadKeys(t.in, b[:], keyPatience)
+		if errors.Is(err, io.EOF) {
+			return fmt.Errorf("read a key: the terminal is gone")
 		}
 		if err != nil {
 			return fmt.Errorf("read a key: %w", err)
-		}
-		if n == 0 && in[0].Revents&unix.POLLHUP != 0 {
-			return fmt.Errorf("read a key: the terminal is gone")
 		}
 		if n == 0 {
 			e = none // what follows an Escape by so much is a key of its own

@@ -12,10 +12,9 @@ import (
 	"strings"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/headgate/headgate/internal/config"
 	"github.com/headgate/headgate/internal/folder"
+	"github.com/headgate/headgate/internal/platform"
 	"github.com/headgate/headgate/internal/store"
 	"github.com/headgate/headgate/slot"
 )
@@ -224,7 +223,7 @@ func (b *Backup) Save(file string, force bool) error {
 		return fail(err)
 	}
 	if err = rename(tmp.Name(), file, force); err == nil {
-		err = syncDir(filepath.Dir(file))
+		err = platform.SyncDir(filepath.Dir(file))
 	}
 	if err != nil {
 		return fail(err)
@@ -233,22 +232,17 @@ func (b *Backup) Save(file string, force bool) error {
 }
 
 // rename replaces a file only when told to: somebody may have made it since it
-// was looked for. Where the file system cannot do that, that one is overwritten.
+// was looked for. A link fails when the name is taken. On a file system without links, that file is
+// overwritten.
 func rename(old, file string, force bool) error {
 	if !force {
-		err := unix.Renameat2(unix.AT_FDCWD, old, unix.AT_FDCWD, file, unix.RENAME_NOREPLACE)
-		if !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.ENOSYS) {
+		err := os.Link(old, file)
+		if err == nil {
+			return os.Remove(old)
+		}
+		if errors.Is(err, fs.ErrExist) {
 			return err
 		}
 	}
 	return os.Rename(old, file)
-}
-
-func syncDir(dir string) error {
-	d, err := os.Open(dir)
-	if err != nil {
-		return err
-	}
-	defer d.Close()
-	return d.Sync()
 }

@@ -11,11 +11,10 @@ import (
 	"syscall"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/headgate/headgate/internal/api"
 	"github.com/headgate/headgate/internal/config"
 	"github.com/headgate/headgate/internal/folder"
+	"github.com/headgate/headgate/internal/platform"
 )
 
 const (
@@ -113,7 +112,7 @@ func (x *examiner) folder() {
 	case v > folder.Version:
 		x.say(Fault, fmt.Sprintf("%s is of a newer headgate (format %d, this one knows %d)",
 			dir, v, folder.Version), "run the newer headgate; this one leaves the folder as it is")
-	case info.Mode().Perm()&0o077 != 0:
+	case !platform.IsPrivate(info.Mode()):
 		x.say(Warning, fmt.Sprintf("%s may be read by others (mode %04o)", dir, info.Mode().Perm()),
 			"chmod 700 "+dir)
 	default:
@@ -175,16 +174,13 @@ func ignoreGone(err error) error {
 	return err
 }
 
-func uidOf(path string) (uint32, error) {
+func uidOf(path string) (int, error) {
 	info, err := os.Lstat(path)
 	if err != nil {
 		return 0, err
 	}
-	st, ok := info.Sys().(*syscall.Stat_t)
-	if !ok {
-		return 0, errors.New("this system does not tell who owns a file")
-	}
-	return st.Uid, nil
+	uid, _, _ := platform.Owner(info) // where there are no owners, all files have the same
+	return uid, nil
 }
 
 func plain(err error) string {
@@ -211,12 +207,11 @@ func whyNot(err error) string {
 
 // space looks how much there is left for this user.
 func (x *examiner) space() {
-	var s unix.Statfs_t
-	if err := unix.Statfs(x.disk(), &s); err != nil {
+	free, _, err := platform.Space(x.disk())
+	if err != nil {
 		x.say(Skipped, "the free space cannot be told: "+err.Error(), "")
 		return
 	}
-	free := s.Bavail * uint64(s.Bsize)
 	switch text := size(int64(free)) + " left"; {
 	case x.keeps() == nothing && free < noSpace:
 		x.say(Warning, text, "make room: visitors do not depend on it, but changes that are asked of this "+
@@ -374,7 +369,7 @@ func (x *examiner) tokens() {
 		x.say(Fault, err.Error(), "run this as headgate's user, who owns the data folder")
 	case lerr != nil:
 		x.err(lerr, "bring it back from a backup, or remove it and make new tokens")
-	case info.Mode().Perm()&0o077 != 0:
+	case !platform.IsPrivate(info.Mode()):
 		x.say(Warning, fmt.Sprintf("%s may be read by others (mode %04o)", path, info.Mode().Perm()),
 			"chmod 600 "+path)
 	default:

@@ -6,13 +6,12 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"time"
 
-	"golang.org/x/sys/unix"
-
+	"github.com/headgate/headgate/internal/boot"
 	"github.com/headgate/headgate/internal/certs"
+	"github.com/headgate/headgate/internal/platform"
 )
 
 // certificates looks at the files that the configuration names, and at those
@@ -80,15 +79,15 @@ func (x *examiner) files() {
 	const do = "raise it: ulimit -n 65536, or LimitNOFILE=65536 in the systemd unit"
 	n, of := uint64(0), "this shell"
 	if x.pid > 0 {
-		n, of = filesOf(x.pid), fmt.Sprintf("process %d", x.pid)
+		n, of = platform.OpenFilesOf(x.pid), fmt.Sprintf("process %d", x.pid)
 	}
 	if n == 0 {
-		var l unix.Rlimit
-		if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &l); err != nil {
+		_, most, err := platform.OpenFiles()
+		if err != nil {
 			x.say(Skipped, "the limit of open files cannot be told: "+err.Error(), "")
 			return
 		}
-		n, of = l.Max, "this shell"
+		n, of = most, "this shell"
 	}
 	switch text := fmt.Sprintf("%s may open %d", of, n); {
 	case n < fewestFiles:
@@ -100,38 +99,17 @@ func (x *examiner) files() {
 	}
 }
 
-// filesOf reads the hard limit of a process, which headgate raises its own to; 0
-// if it cannot be read.
-func filesOf(pid int) uint64 {
-	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/limits", pid))
-	if err != nil {
-		return 0
-	}
-	for line := range strings.Lines(string(b)) {
-		if rest, ok := strings.CutPrefix(line, "Max open files"); ok {
-			if w := strings.Fields(rest); len(w) >= 2 {
-				n, _ := strconv.ParseUint(w[1], 10, 64)
-				return n
-			}
-		}
-	}
-	return 0
-}
-
 // clock looks at the two clocks: the one that decides, and the one that is shown.
 func (x *examiner) clock() {
-	var ts unix.Timespec
-	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &ts); err != nil {
-		x.say(Fault, "CLOCK_BOOTTIME cannot be read: "+err.Error(),
-			"headgate needs it: take a Linux kernel that has it, or a sandbox that lets it through")
+	if err := boot.Check(); err != nil {
+		x.say(Fault, err.Error(), "headgate needs this clock: run it in a sandbox that allows it")
 		return
 	}
-	var t unix.Timex
-	state, err := unix.Adjtimex(&t)
+	synced, err := platform.IsWallClockSynced()
 	switch {
 	case err != nil:
 		x.say(Skipped, "whether the wall clock is synchronised cannot be told: "+err.Error(), "")
-	case state == unix.TIME_ERROR || t.Status&unix.STA_UNSYNC != 0:
+	case !synced:
 		x.say(Warning, "the wall clock is not synchronised: times that are shown may be wrong; "+
 			"limits and places do not depend on it", "run a time service, such as chrony")
 	default:

@@ -14,9 +14,8 @@ import (
 	"sync"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/headgate/headgate/embedded"
+	"github.com/headgate/headgate/internal/platform"
 	"github.com/headgate/headgate/internal/store"
 	"github.com/headgate/headgate/slot"
 )
@@ -210,8 +209,7 @@ func (x *examiner) copyEngine(dir string) (string, error) {
 	if temp == "" {
 		temp = os.TempDir()
 	}
-	var s unix.Statfs_t
-	if err := unix.Statfs(temp, &s); err != nil || s.Bavail*uint64(s.Bsize) < uint64(n)+noSpace {
+	if free, _, err := platform.Space(temp); err != nil || free < uint64(n)+noSpace {
 		return "", fmt.Errorf("not looked at: there is no room for a copy of %s in %s", size(n), temp)
 	}
 	to, err := os.MkdirTemp(temp, "headgate-doctor-")

@@ -13,9 +13,8 @@ import (
 	"syscall"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/headgate/headgate/internal/folder"
+	"github.com/headgate/headgate/internal/platform"
 	"github.com/headgate/headgate/internal/store"
 	"github.com/headgate/headgate/slot"
 )
@@ -189,7 +188,7 @@ func holdOld(dir string) (*os.File, error) {
 		return nil, &Error{Text: "the old folder cannot be locked", Err: err,
 			Do: "run this as headgate's user, who owns the data folder"}
 	}
-	if err := unix.Flock(int(lock.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+	if err := platform.TryLock(lock); err != nil {
 		lock.Close()
 		return nil, &Error{Text: "a headgate works in " + dir,
 			Do: "stop it first: what it writes must not mix with the backup"}
@@ -300,7 +299,7 @@ func fill(dir string, m *manifest, copies []store.Copy) error {
 	if err := w.Done(); err != nil {
 		return err
 	}
-	return syncDir(filepath.Dir(filepath.Clean(dir)))
+	return platform.SyncDir(filepath.Dir(filepath.Clean(dir)))
 }
 
 // giveBack gives what root has written to the owner of the folder, who else could
@@ -314,15 +313,15 @@ func giveBack(dir, aside string) (owner string, err error) {
 	if err != nil {
 		return "", err
 	}
-	st, ok := info.Sys().(*syscall.Stat_t)
-	if !ok || os.Geteuid() != 0 || st.Uid == 0 {
+	uid, gid, ok := platform.Owner(info)
+	if !ok || os.Geteuid() != 0 || uid == 0 {
 		return "", nil
 	}
 	err = filepath.WalkDir(dir, func(path string, _ fs.DirEntry, err error) error {
 		if err != nil {
 			return err
 		}
-		return os.Lchown(path, int(st.Uid), int(st.Gid))
+		return os.Lchown(path, uid, gid)
 	})
-	return strconv.FormatUint(uint64(st.Uid), 10), err
+	return strconv.Itoa(uid), err
 }

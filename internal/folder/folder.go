@@ -27,7 +27,7 @@ import (
 	"sync"
 	"syscall"
 
-	"golang.org/x/sys/unix"
+	"github.com/headgate/headgate/internal/platform"
 )
 
 // Version is the format of the folders this program makes and takes.
@@ -92,7 +92,7 @@ func Open(dir string) (*Folder, error) {
 		return fail(err, "cannot be written", writeHint(err))
 	}
 	f := &Folder{dir: dir, lock: lock}
-	if err := unix.Flock(int(lock.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+	if err := platform.TryLock(lock); err != nil {
 		f.Close()
 		return fail(nil, "another headgate works in it",
 			"stop that one, or give this one a folder of its own with --data")
@@ -204,7 +204,7 @@ func (f *Folder) private(name string) error {
 	if err != nil {
 		return &Error{Dir: f.dir, Text: "cannot be read", Err: err, Do: writeHint(err)}
 	}
-	if mode := info.Mode().Perm(); mode&0o077 != 0 {
+	if mode := info.Mode().Perm(); !platform.IsPrivate(mode) {
 		return &Error{Dir: f.dir, Text: fmt.Sprintf("%s may be read by others (mode %04o)",
 			f.Path(name), mode), Do: fmt.Sprintf("chmod go-rwx %s", f.Path(name))}
 	}
@@ -263,16 +263,7 @@ func writeFile(path string, b []byte) error {
 		err = os.Rename(tmp.Name(), path)
 	}
 	if err == nil {
-		err = syncDir(filepath.Dir(path))
+		err = platform.SyncDir(filepath.Dir(path))
 	}
 	return err
-}
-
-func syncDir(dir string) error {
-	d, err := os.Open(dir)
-	if err != nil {
-		return err
-	}
-	defer d.Close()
-	return d.Sync()
 }

@@ -1,17 +1,13 @@
 package folder
 
 import (
-	"bufio"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
-	"strconv"
-	"strings"
-	"syscall"
 
-	"golang.org/x/sys/unix"
+	"github.com/headgate/headgate/internal/platform"
 )
 
 // This file is for those who look at a folder and leave it as it is, whether a
@@ -76,40 +72,12 @@ func InUse(dir string) (pid int, used bool, err error) {
 		return 0, false, &Error{Dir: dir, Text: "its lock cannot be read", Do: writeHint(err), Err: err}
 	}
 	defer f.Close()
-	if pid := holder(f); pid > 0 {
+	if pid := platform.LockHolder(f); pid > 0 {
 		return pid, true, nil
 	}
 	// The list of locks leaves out those of other containers. A shared lock for a
 	// moment is refused if somebody has the other kind.
-	err = unix.Flock(int(f.Fd()), unix.LOCK_SH|unix.LOCK_NB)
-	return 0, errors.Is(err, unix.EWOULDBLOCK), nil
-}
-
-// holder looks a file up in the kernel's list of locks: "1: FLOCK ADVISORY WRITE
-// PID MAJOR:MINOR:INODE 0 EOF" (proc_locks(5)).
-func holder(f *os.File) (pid int) {
-	info, err := f.Stat()
-	if err != nil {
-		return 0
-	}
-	st, ok := info.Sys().(*syscall.Stat_t)
-	if !ok {
-		return 0
-	}
-	want := fmt.Sprintf("%02x:%02x:%d", unix.Major(st.Dev), unix.Minor(st.Dev), st.Ino)
-	list, err := os.Open("/proc/locks")
-	if err != nil {
-		return 0
-	}
-	defer list.Close()
-	for lines := bufio.NewScanner(list); lines.Scan(); {
-		w := strings.Fields(lines.Text())
-		if len(w) >= 6 && w[1] == "FLOCK" && w[3] == "WRITE" && w[5] == want {
-			pid, _ := strconv.Atoi(w[4])
-			return pid
-		}
-	}
-	return 0
+	return 0, platform.IsLocked(f), nil
 }
 
 // A Filling is a folder that is being filled from a backup. Until Done, headgate

@@ -19,6 +19,7 @@ func rules() []rule {
 		{"sleeps", Sleeps},
 		{"links", Links},
 		{"pages named", PagesNamed},
+		{"references", References},
 		{"changelog", Changelog},
 		{"targets", Targets},
 		{"pinned", Pinned},

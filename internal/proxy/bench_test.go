@@ -1,3 +1,5 @@
+//go:build unix
+
 package proxy
 
 import (
@@ -139,26 +141,6 @@ func median(f []float64) float64 {
 	slices.Sort(f)
 	return f[len(f)/2]
 }
-
-// silentWriter is a client that takes everything.
-type silentWriter struct{ h http.Header }
-
-func (w *silentWriter) Header() http.Header         { return w.h }
-func (w *silentWriter) Write(b []byte) (int, error) { return len(b), nil }
-func (w *silentWriter) WriteHeader(int)             {}
-
-// instant answers without a network.
-type instant struct{}
-
-func (instant) RoundTrip(r *http.Request) (*http.Response, error) {
-	return &http.Response{
-		StatusCode: 200, Request: r, ContentLength: 2,
-		Header: http.Header{"Content-Type": {"text/plain"}},
-		Body:   io.NopCloser(strings.NewReader("ok")),
-	}, nil
-}
-
-func (instant) CloseIdleConnections() {}
 
 // BenchmarkHandler leaves the network out: the difference is what a Proxy adds.
 func BenchmarkHandler(b *testing.B) {

@@ -389,3 +389,23 @@ func TestEndOfStayRacesWithEndOfAnswer(t *testing.T) {
 		p.ServeHTTP(w, httptest.NewRequest("GET", "/", nil).WithContext(ctx))
 	})
 }
+
+// silentWriter is a client that takes everything.
+type silentWriter struct{ h http.Header }
+
+func (w *silentWriter) Header() http.Header         { return w.h }
+func (w *silentWriter) Write(b []byte) (int, error) { return len(b), nil }
+func (w *silentWriter) WriteHeader(int)             {}
+
+// instant answers without a network.
+type instant struct{}
+
+func (instant) RoundTrip(r *http.Request) (*http.Response, error) {
+	return &http.Response{
+		StatusCode: 200, Request: r, ContentLength: 2,
+		Header: http.Header{"Content-Type": {"text/plain"}},
+		Body:   io.NopCloser(strings.NewReader("ok")),
+	}, nil
+}
+
+func (instant) CloseIdleConnections() {}

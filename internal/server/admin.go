@@ -9,11 +9,11 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
-	"golang.org/x/sys/unix"
 
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/internal/api"
 	"github.com/headgate/headgate/internal/dashboard"
+	"github.com/headgate/headgate/internal/platform"
 )
 
 // adminAPI answers operators and probes, on an address of its own.
@@ -284,7 +284,7 @@ func (c *collector) node(ch chan<- prometheus.Metric) {
 		ch <- prometheus.MustNewConstMetric(prometheus.NewDesc(name, help, nil, nil),
 			prometheus.GaugeValue, v)
 	}
-	if free, size, ok := disk(c.s.cfg.Data); ok {
+	if free, size, err := platform.Space(c.s.cfg.Data); err == nil {
 		gauge("headgate_data_free_bytes", "What headgate may still write to the disk of its data folder.",
 			float64(free))
 		gauge("headgate_data_size_bytes", "Size of that disk.", float64(size))
@@ -328,15 +328,6 @@ func offset(ahead []float64) float64 {
 	slices.Sort(all)
 	n := len(all)
 	return 0 - (all[(n-1)/2]+all[n/2])/2
-}
-
-// disk is what the user of this process may still write where dir is, and the size of all.
-func disk(dir string) (free, size uint64, ok bool) {
-	var s unix.Statfs_t
-	if err := unix.Statfs(dir, &s); err != nil {
-		return 0, 0, false
-	}
-	return s.Bavail * uint64(s.Bsize), s.Blocks * uint64(s.Bsize), true
 }
 
 // clusterEnds is when this node's certificate in the cluster expires; it is read at the start.

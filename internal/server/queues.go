@@ -18,6 +18,7 @@ import (
 	"github.com/headgate/headgate/internal/config"
 	"github.com/headgate/headgate/internal/control"
 	"github.com/headgate/headgate/internal/deliver"
+	"github.com/headgate/headgate/internal/platform"
 	"github.com/headgate/headgate/internal/store"
 	"github.com/headgate/headgate/queue"
 )
@@ -368,7 +369,7 @@ const (
 // It may be used by many goroutines at once.
 type diskRoom struct {
 	dir  string
-	look func(dir string) (free, size uint64, ok bool)
+	look func(dir string) (free, size uint64, err error)
 
 	mu   sync.Mutex
 	at   time.Time // of the look
@@ -376,15 +377,15 @@ type diskRoom struct {
 	kept int64
 }
 
-func newDiskRoom(dir string) *diskRoom { return &diskRoom{dir: dir, look: disk} }
+func newDiskRoom(dir string) *diskRoom { return &diskRoom{dir: dir, look: platform.Space} }
 
 // take says whether so many bytes of jobs may be written, and why not.
 func (d *diskRoom) take(bytes int64) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if now := time.Now(); now.Sub(d.at) >= lookAgain {
-		free, size, ok := d.look(d.dir)
-		if !ok { // it cannot be told: the engine refuses what does not fit
+		free, size, err := d.look(d.dir)
+		if err != nil { // it cannot be told: the engine refuses what does not fit
 			return nil
 		}
 		d.kept = int64(min(keptFree, size/keptFreePart))

@@ -275,7 +275,7 @@ func TestJobsLeaveRoomOnTheDisk(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		free, looks := uint64(130<<20), 0
 		d := newDiskRoom("data")
-		d.look = func(string) (uint64, uint64, bool) { looks++; return free, 10 << 30, true }
+		d.look = func(string) (uint64, uint64, error) { looks++; return free, 10 << 30, nil }
 		for i, st := range []struct {
 			bytes int64
 			fits  bool
@@ -292,7 +292,7 @@ func TestJobsLeaveRoomOnTheDisk(t *testing.T) {
 			t.Errorf("after another look: %v", err)
 		}
 		time.Sleep(lookAgain)
-		free, d.look = 3<<20, func(string) (uint64, uint64, bool) { return free, 40 << 20, true }
+		free, d.look = 3<<20, func(string) (uint64, uint64, error) { return free, 40 << 20, nil }
 		if d.take(1<<20) != nil || d.take(1) == nil {
 			t.Error("of a small disk a twentieth is kept free")
 		}
@@ -312,7 +312,7 @@ func TestAPutIsRefusedWhileTheDiskIsNearlyFull(t *testing.T) {
 	set := func(free uint64) {
 		room.mu.Lock()
 		defer room.mu.Unlock()
-		room.at, room.look = time.Time{}, func(string) (uint64, uint64, bool) { return free, 1 << 40, true }
+		room.at, room.look = time.Time{}, func(string) (uint64, uint64, error) { return free, 1 << 40, nil }
 	}
 	set(keptFree)
 	_, err := p.queue("one").Put(t.Context(), []queue.Job{{Body: []byte("a")}})

@@ -9,11 +9,10 @@ import (
 	"slices"
 	"strings"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/headgate/headgate/internal/config"
 	"github.com/headgate/headgate/internal/guard"
 	"github.com/headgate/headgate/internal/paths"
+	"github.com/headgate/headgate/internal/platform"
 	"github.com/headgate/headgate/internal/proxy"
 	"github.com/headgate/headgate/internal/wire"
 )
@@ -179,21 +178,18 @@ func (e *FilesError) Hint() string {
 // raiseFiles raises the soft limit of open files to the hard one and checks
 // that it is enough.
 func raiseFiles(log *slog.Logger) error {
-	var l unix.Rlimit
-	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &l); err != nil {
+	limit, most, err := platform.OpenFiles()
+	if err != nil {
 		return fmt.Errorf("read the limit of open files: %w", err)
 	}
-	if l.Cur < l.Max {
-		up := unix.Rlimit{Cur: l.Max, Max: l.Max}
-		if unix.Setrlimit(unix.RLIMIT_NOFILE, &up) == nil {
-			l.Cur = l.Max
-		}
+	if limit < most && platform.RaiseOpenFiles(most) == nil {
+		limit = most
 	}
-	if l.Cur < fewestFiles {
-		return &FilesError{l.Cur}
+	if limit < fewestFiles {
+		return &FilesError{limit}
 	}
-	if l.Cur < enoughFiles {
-		log.Warn("few open files allowed", "limit", l.Cur, "hint", (&FilesError{}).Hint())
+	if limit < enoughFiles {
+		log.Warn("few open files allowed", "limit", limit, "hint", (&FilesError{}).Hint())
 	}
 	return nil
 }

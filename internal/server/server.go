@@ -38,6 +38,7 @@ import (
 	"github.com/headgate/headgate/internal/guard"
 	"github.com/headgate/headgate/internal/node"
 	"github.com/headgate/headgate/internal/pages"
+	"github.com/headgate/headgate/internal/platform"
 	"github.com/headgate/headgate/internal/rules"
 	"github.com/headgate/headgate/internal/traces"
 	"github.com/headgate/headgate/internal/turn"
@@ -99,6 +100,9 @@ func Open(ctx context.Context, cfg *config.Config, log *slog.Logger) (*Server, e
 func OpenOn(
 	ctx context.Context, m Machine, cfg *config.Config, log *slog.Logger,
 ) (*Server, error) {
+	for _, limit := range platform.Limits() {
+		log.Warn("limit of this operating system", "limit", limit)
+	}
 	if err := raiseFiles(log); err != nil {
 		return nil, err
 	}

@@ -8,6 +8,8 @@ import (
 	"io"
 	"io/fs"
 	"os"
+
+	"github.com/headgate/headgate/internal/platform"
 )
 
 // MaxSize is the largest file that is read. Chosen: a join file is about 2 KB, and a chain of ten
@@ -74,7 +76,7 @@ func ReadPublic(file string) ([]byte, error) {
 // ReadSecret reads a plain file that only its owner may read. The error is an [*Error].
 func ReadSecret(file string) ([]byte, error) {
 	b, mode, err := Read(file)
-	if err == nil && mode.Perm()&0o077 != 0 {
+	if err == nil && !platform.IsPrivate(mode) {
 		return nil, Wrong(file, fmt.Sprintf("may be read by others (mode %03o)", mode.Perm()),
 			"chmod 600 "+file)
 	}

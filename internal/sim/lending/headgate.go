@@ -3,6 +3,7 @@ package lending
 import (
 	"time"
 
+	"github.com/headgate/headgate/internal/borrower"
 	"github.com/headgate/headgate/internal/counter"
 	"github.com/headgate/headgate/internal/sim"
 	"github.com/headgate/headgate/slot"
@@ -420,7 +421,7 @@ func (m *model) claimed(k *worker, v sim.ID, id slot.StayID, r slot.ClaimReply, 
 		}
 		if r.Win > 0 {
 			k.share.Note(slot.Item{Op: slot.Answered, ID: id, From: r.Win, Use: hi})
-			k.urgent = true
+			k.borrower.Hurry()
 		}
 		m.admitted(k, v, id, r.End)
 	}
@@ -484,7 +485,7 @@ func (m *model) browse(v sim.ID) {
 	g := &m.guests[v]
 	left := g.until - m.w.Now()
 	if left <= 0 { // its last request is reported within a flush
-		m.later(v, min(m.s.Limits.Session/4, 2*flushEvery), func() { m.leave(v) })
+		m.later(v, min(m.s.Limits.Session/4, 2*borrower.FlushEvery), func() { m.leave(v) })
 		return
 	}
 	m.later(v, min(left, m.s.Limits.Session/2), func() { m.visit(v) })

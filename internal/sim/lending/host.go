@@ -14,10 +14,7 @@ import (
 const (
 	groupGap    = 2 * time.Millisecond
 	repeatEvery = 250 * time.Millisecond
-	flushEvery  = time.Second
-	idleReturn  = 10 * time.Second
 	termAbove   = 10 * time.Minute
-	wantFor     = 2                       // seconds of arrivals to hold ahead
 	hold        = 15 * time.Minute        // of a ticket
 	takeover    = 2500 * time.Millisecond // a host that is silent is replaced
 )

@@ -4,32 +4,21 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/headgate/headgate/internal/borrower"
 	"github.com/headgate/headgate/internal/sim"
 	"github.com/headgate/headgate/slot"
 )
 
-// recallWait: a newcomer waits this long for a slot at most.
-const recallWait = 2 * time.Second
-
-// A worker admits from its share, notes who was seen and reports in batches, like
-// the worker of the room (worker.go at the root).
+// A worker is the borrower of a room among messages, clocks and visitors of the simulation.
 type worker struct {
 	process
 	m        *model
 	name     string
 	share    *slot.Share
-	queue    []wish
-	asks     []ask
-	flying   []ask
+	borrower *borrower.Borrower[wish, func(end slot.Tau)]
 	seen     map[slot.StayID]sight
 	ends     map[slot.StayID]slot.Tau // confirmed later ends
 	order    []slot.StayID            // of seen
-	urgent   bool
-	giveBack bool
-	arrivals float64
-	wants    float64
-	lastOpen time.Duration
-	lastSync time.Duration
 }
 
 // wish is a newcomer who waits for a slot.
@@ -38,21 +27,21 @@ type wish struct {
 	visit int64
 }
 
-// ask is a pass whose end has passed.
-type ask struct {
-	item   slot.Item
-	answer func(end slot.Tau)
-}
-
 type sight struct{ from, at slot.Tau }
 
 // begin starts a new life of the worker.
 func (k *worker) begin() {
 	k.share = slot.NewShare(k.m.params(false), k.name, slot.LoanID(k.m.w.Rand().Uint64()|1), k.m.limits()...)
-	k.queue, k.asks, k.flying = nil, nil, nil
+	k.borrower = borrower.New(borrower.Config[wish, func(end slot.Tau)]{
+		Share: k.share, Term: k.m.params(false).Term,
+		Inside: func() bool { return k.m.anyInside(k.site) },
+		Report: k.report, Learn: k.learn,
+		Open:   func(_ time.Duration, q wish) bool { return k.open(q) },
+		Refuse: func(q wish) { k.m.join(k, q) },
+		Answer: func(answer func(end slot.Tau), end slot.Tau) { answer(end) },
+	})
 	k.seen, k.ends, k.order = map[slot.StayID]sight{}, map[slot.StayID]slot.Tau{}, nil
-	k.urgent, k.arrivals, k.wants, k.lastOpen, k.lastSync = true, 0, 0, 0, 0
-	k.round(false)
+	k.hurry()
 	k.flush()
 }
 
@@ -61,7 +50,7 @@ func newWorker(m *model, site, n int) *worker {
 }
 
 func (k *worker) flush() {
-	k.after(flushEvery, func() { k.round(true); k.flush() })
+	k.after(borrower.FlushEvery, func() { k.round(true); k.flush() })
 }
 
 func (k *worker) host() *host { return k.m.sites[k.site].host }
@@ -73,10 +62,15 @@ func (k *worker) round(flush bool) {
 	if k.share.Flying() != nil {
 		return
 	}
-	x := k.build(k.clk(), flush)
-	if x != nil {
+	if x := k.borrower.Build(k.clk(), flush); x != nil {
 		k.send(x)
 	}
+}
+
+// hurry says at once what there is to say.
+func (k *worker) hurry() {
+	k.borrower.Hurry()
+	k.round(false)
 }
 
 // send sends a Sync, and again unchanged until it is answered.
@@ -90,64 +84,32 @@ func (k *worker) send(x *slot.Sync) {
 	})
 }
 
-func (k *worker) build(clk time.Duration, flush bool) *slot.Sync {
-	due := flush || k.urgent || len(k.queue) > 0
-	if due {
-		k.report(clk)
-	}
-	if flush {
-		k.wants = 0.7*k.wants + 0.3*k.arrivals/flushEvery.Seconds()
-		k.arrivals = 0
-	}
-	if k.giveBack || flush && clk-k.lastOpen > idleReturn {
-		k.share.Return(k.share.Held())
-	}
-	k.giveBack = false
-	for _, q := range k.asks {
-		k.share.Note(q.item)
-	}
-	k.flying, k.asks = append(k.flying, k.asks...), nil
-	need, want := int64(len(k.queue)), int64(0)
-	if ahead := int64(k.wants*wantFor + 0.5); need > 0 || k.share.Held() < ahead/2 {
-		want = max(0, ahead-k.share.Held())
-	}
-	par := k.m.params(false)
-	say := need > 0 || want > 0 && due || k.share.Noted() > 0 || k.urgent ||
-		clk-k.lastSync > par.Term/3 && (k.share.Held() > 0 || k.m.anyInside(k.site))
-	k.urgent = false
-	if !say {
-		return nil
-	}
-	k.lastSync = clk
-	return k.share.Sync(clk, need, want)
-}
-
 // report notes who was seen since the last report.
-func (k *worker) report(clk time.Duration) {
-	lo, ok := k.share.Lo(clk)
-	if !ok {
-		return
-	}
-	for _, id := range k.order {
-		if s, ok := k.seen[id]; ok {
-			k.share.Note(slot.Item{Op: slot.Renew, ID: id, From: s.from, At: s.at})
-			delete(k.seen, id)
+func (k *worker) report(_ time.Duration, _ slot.Tau, note func(slot.Item) bool) (all bool) {
+	for i, id := range k.order {
+		s, ok := k.seen[id]
+		if !ok {
+			continue
+		}
+		delete(k.seen, id)
+		if !note(slot.Item{Op: slot.Renew, ID: id, From: s.from, At: s.at}) {
+			k.order = k.order[i+1:]
+			return false
 		}
 	}
 	k.order = k.order[:0]
-	k.share.Settle(lo)
+	return true
 }
 
 // hear takes an answer in.
 func (k *worker) hear(x *slot.Sync, a *slot.Answer) {
-	if !k.share.Heard(k.clk(), a) {
-		return
-	}
-	if a.Over {
-		k.urgent = true
+	if k.borrower.Hear(k.clk(), x, a) {
 		k.round(false)
-		return
 	}
+}
+
+// learn takes in the ends of an answer.
+func (k *worker) learn(_ time.Duration, a *slot.Answer) {
 	for _, r := range a.Results {
 		if r.End > 0 {
 			k.ends[r.ID] = max(k.ends[r.ID], r.End)
@@ -158,27 +120,6 @@ func (k *worker) hear(x *slot.Sync, a *slot.Answer) {
 	}
 	if len(k.ends) > 1<<16 {
 		k.ends = map[slot.StayID]slot.Tau{}
-	}
-	k.settleAsks(a)
-	served := 0
-	for _, q := range k.queue {
-		if !k.open(q) {
-			break
-		}
-		served++
-	}
-	k.queue = k.queue[served:]
-	if x.Need > 0 && a.Granted == x.Granted && !a.Again { // nothing is left; else the rest asks again
-		left := min(max(0, int(x.Need)-served), len(k.queue))
-		for _, q := range k.queue[:left] {
-			k.m.join(k, q)
-		}
-		k.queue = k.queue[left:]
-	}
-	k.giveBack = a.GiveBack && k.share.Held() > 0
-	k.urgent = k.urgent || k.giveBack
-	if k.giveBack || len(k.queue) > 0 {
-		k.round(false)
 	}
 }
 
@@ -191,58 +132,35 @@ func (k *worker) open(q wish) bool {
 	id := slot.StayID(k.m.w.Rand().Uint64() | 1<<63)
 	o, ok := k.share.Open(clk, id, 0, 0)
 	if ok {
-		k.lastOpen = clk
 		k.m.admitted(k, q.v, id, o.End)
 	}
 	return ok
 }
 
-func (k *worker) settleAsks(a *slot.Answer) {
-	for _, q := range k.flying {
-		var end slot.Tau
-		for _, r := range a.Results {
-			if r.ID == q.item.ID {
-				end = r.End
-			}
-		}
-		q.answer(end)
-	}
-	k.flying = nil
-}
-
 // newcomer is a visitor without a ticket or a pass.
 func (k *worker) newcomer(q wish) {
 	clk := k.clk()
-	k.arrivals++
-	if len(k.queue) == 0 && k.open(q) {
-		if k.wants > 0 && k.share.Held() == 0 {
-			k.urgent = true
+	if k.borrower.Arrived() && k.open(q) {
+		if k.borrower.Opened(clk) { // ask for more before the next one has to wait
 			k.round(false)
 		}
 		return
 	}
-	if k.share.LineAhead(clk) {
+	if !k.borrower.CanWait(clk, false) {
 		k.m.join(k, q)
 		return
 	}
-	k.queue = append(k.queue, q)
-	k.after(recallWait, func() {
-		for i := range k.queue {
-			if k.queue[i] == q {
-				k.queue = append(k.queue[:i:i], k.queue[i+1:]...)
-				k.m.join(k, q)
-				return
-			}
+	k.borrower.Wait(q)
+	k.after(borrower.RecallWait, func() {
+		if k.borrower.Withdraw(q) {
+			k.m.join(k, q)
 		}
 	})
 	k.round(false)
 }
 
 // recalled: the counter wants to hear of us now.
-func (k *worker) recalled() {
-	k.urgent = true
-	k.round(false)
-}
+func (k *worker) recalled() { k.hurry() }
 
 // visit is a request with a pass. It returns the end that the pass now says; over if
 // the pass has ended and must be asked about.
@@ -267,7 +185,6 @@ func (k *worker) visit(id slot.StayID, end slot.Tau) (now slot.Tau, over, ok boo
 // question asks the counter about a pass that has ended.
 func (k *worker) question(id slot.StayID, end slot.Tau, answer func(slot.Tau)) {
 	lo, _ := k.share.Lo(k.clk())
-	k.asks = append(k.asks, ask{slot.Item{Op: slot.Ask, ID: id, From: end, At: lo}, answer})
-	k.urgent = true
-	k.round(false)
+	k.borrower.Ask(slot.Item{Op: slot.Ask, ID: id, From: end, At: lo}, answer)
+	k.hurry()
 }

@@ -2,7 +2,8 @@
 //
 // # The promise
 //
-// A Clock never goes back and is never ahead of CLOCK_BOOTTIME (docs/protocol.md §2).
+// A Clock never goes back and is never ahead of Now (docs/protocol.md §2). Now is CLOCK_BOOTTIME on
+// Linux, CLOCK_MONOTONIC_RAW on macOS, and the interrupt time of Windows.
 //
 // # Concurrency and cost
 //
@@ -17,14 +18,11 @@ package boot
 import (
 	"sync/atomic"
 	"time"
-
-	"golang.org/x/sys/unix"
 )
 
-// A Clock reads CLOCK_BOOTTIME: unlike time.Now's monotonic reading it counts
-// suspend, so that a machine that slept does not believe its terms still run
-// (docs/protocol.md §2). Reading it is a system call of some 0.5 µs, so it is
-// read once in a while and advanced by the monotonic clock, which is not. A
+// A Clock reads Now: unlike the monotonic reading of time.Now it counts suspend, so that a machine
+// that slept does not believe its terms still run (docs/protocol.md §2). Now is a system call, so it
+// is read once in a while and advanced by the monotonic clock, which is none. A
 // suspend shows as the wall clock gaining on the monotonic one: then it is read
 // anew before anything is decided.
 type Clock struct {
@@ -33,7 +31,7 @@ type Clock struct {
 }
 
 type reading struct {
-	boot time.Duration // CLOCK_BOOTTIME − monotonic
+	boot time.Duration // Now − monotonic
 	wall int64         // wall clock − monotonic, in nanoseconds
 	at   time.Duration // monotonic since base
 }
@@ -64,7 +62,7 @@ func (c *Clock) Read() time.Duration {
 // result may lag by the time between the two and is never ahead; and it never
 // goes back.
 func (c *Clock) look(old *reading, wall int64, mono time.Duration) *reading {
-	boot := kernelBoot()
+	boot := Now()
 	m := &reading{boot: boot - time.Since(c.base), wall: wall, at: mono}
 	if old != nil {
 		m.boot = max(m.boot, old.boot)
@@ -73,10 +71,18 @@ func (c *Clock) look(old *reading, wall int64, mono time.Duration) *reading {
 	return m
 }
 
-func kernelBoot() time.Duration {
-	var ts unix.Timespec
-	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &ts); err != nil {
-		panic("headgate: CLOCK_BOOTTIME cannot be read: " + err.Error())
+// Now is the time by a clock that nobody sets and that counts suspend. Only its differences mean
+// anything.
+func Now() time.Duration {
+	now, err := read()
+	if err != nil {
+		panic("headgate: " + err.Error())
 	}
-	return time.Duration(ts.Nano())
+	return now
+}
+
+// Check returns an error if Now would panic.
+func Check() error {
+	_, err := read()
+	return err
 }

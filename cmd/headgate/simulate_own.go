@@ -1,0 +1,18 @@
+//go:build !strategies
+
+package main
+
+import (
+	"context"
+
+	"github.com/headgate/headgate/internal/sim"
+	"github.com/headgate/headgate/internal/sim/figure"
+)
+
+// The models of what others do are not in the binary that is shipped: see simulate_others.go.
+
+func otherScenarios() []sim.Scenario { return nil }
+
+func otherStrategies() []sim.Strategy { return nil }
+
+func figures(context.Context, uint64) ([]figure.Figure, error) { return nil, nil }

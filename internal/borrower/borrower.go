@@ -1,0 +1,247 @@
+// Package borrower is the borrower's side of a room (docs/protocol.md §5): when a worker talks to
+// its counter, what it asks for, and whom it lets in with the answer.
+//
+// # The promise
+//
+// The worker of a room and the one of the simulator run this code: what the simulator finds holds
+// for the room.
+//
+// # Concurrency and cost
+//
+// A Borrower knows no goroutine, no lock and no I/O, and takes the time as an argument. Its caller
+// guards it. Each method is a few additions, and linear in those that wait.
+//
+// # What it does not do
+//
+// It does not send: the caller does, and repeats a Sync until it is answered.
+package borrower
+
+import (
+	"slices"
+	"time"
+
+	"github.com/headgate/headgate/slot"
+)
+
+// Parameters of a borrower (docs/protocol.md §12).
+const (
+	FlushEvery = time.Second      // renewals and heartbeats
+	RecallWait = 2 * time.Second  // a newcomer waits this long for a slot at most
+	idleReturn = 10 * time.Second // an unused share goes back
+	wantFor    = 2                // seconds of arrivals to hold ahead
+	maxItems   = 20_000           // reported in one Sync; the rest goes with the next
+	maxWaiting = 10_000           // newcomers, and passes, that wait for an answer
+)
+
+// Config says how a borrower reaches what its caller keeps: N is a newcomer that waits for a slot,
+// A a pass that waits for its end.
+type Config[N comparable, A any] struct {
+	Share  *slot.Share
+	Term   time.Duration
+	Remote bool // the counter is that of another data center, where a worker reports only visitors
+
+	// Inside reports whether anybody is inside.
+	Inside func() bool
+	// Report notes who was seen since the last report, while note returns true, and reports
+	// whether that was all.
+	Report func(clk time.Duration, lo slot.Tau, note func(slot.Item) bool) bool
+	// Learn takes in what an answer says of time, ends and visitors that left.
+	Learn func(clk time.Duration, a *slot.Answer)
+	// Open gives a slot of the share to a newcomer that waited. False means that there was none.
+	Open func(clk time.Duration, newcomer N) bool
+	// Refuse tells a newcomer that nothing is left.
+	Refuse func(newcomer N)
+	// Answer tells a pass its end, 0 if its stay is over.
+	Answer func(pass A, end slot.Tau)
+}
+
+// A Borrower is a worker's share, and what it has to say to the counter.
+type Borrower[N comparable, A any] struct {
+	cfg      Config[N, A]
+	queue    []N
+	asks     []question[A]
+	flying   []question[A] // of the Sync under way
+	urgent   bool
+	giveBack bool
+	arrivals float64 // since the last flush
+	wants    float64 // a second, smoothed
+	lastOpen time.Duration
+	lastSync time.Duration
+}
+
+type question[A any] struct {
+	item slot.Item
+	pass A
+}
+
+// New starts with nothing to say.
+func New[N comparable, A any](cfg Config[N, A]) *Borrower[N, A] { return &Borrower[N, A]{cfg: cfg} }
+
+// Hurry makes the next Sync due now.
+func (b *Borrower[N, A]) Hurry() { b.urgent = true }
+
+// LastSync returns when the last new Sync was made.
+func (b *Borrower[N, A]) LastSync() time.Duration { return b.lastSync }
+
+// ReturnShare gives all free slots back with the next Sync, which is due now, and wants none.
+func (b *Borrower[N, A]) ReturnShare() {
+	b.cfg.Share.Return(b.cfg.Share.Held())
+	b.urgent = true
+	b.Forget()
+}
+
+// Forget forgets how many newcomers come.
+func (b *Borrower[N, A]) Forget() { b.wants, b.arrivals = 0, 0 }
+
+// Arrived counts a newcomer and reports whether it may try the share: nobody waits before it.
+func (b *Borrower[N, A]) Arrived() bool {
+	b.arrivals++
+	return len(b.queue) == 0
+}
+
+// Opened notes that a newcomer took a slot of the share, and reports whether the share is used up,
+// so that more must be asked for before the next one waits.
+func (b *Borrower[N, A]) Opened(clk time.Duration) (low bool) {
+	b.lastOpen = clk
+	return b.wants > 0 && b.cfg.Share.Held() == 0
+}
+
+// CanWait reports whether a newcomer may wait for a slot. One of a room without a line waits even if
+// somebody else is in the line.
+func (b *Borrower[N, A]) CanWait(clk time.Duration, noLine bool) bool {
+	return (noLine || !b.cfg.Share.LineAhead(clk)) && len(b.queue) < maxWaiting
+}
+
+// Wait adds a newcomer to those that wait for a slot.
+func (b *Borrower[N, A]) Wait(newcomer N) { b.queue = append(b.queue, newcomer) }
+
+// Withdraw removes a newcomer that waits, and reports whether it still did.
+func (b *Borrower[N, A]) Withdraw(newcomer N) bool {
+	i := slices.Index(b.queue, newcomer)
+	if i < 0 {
+		return false
+	}
+	b.queue = append(b.queue[:i:i], b.queue[i+1:]...)
+	return true
+}
+
+// CanAsk reports whether one more pass may wait for its end.
+func (b *Borrower[N, A]) CanAsk() bool { return len(b.asks) < maxWaiting }
+
+// Ask asks for the end of a pass with the next Sync.
+func (b *Borrower[N, A]) Ask(item slot.Item, pass A) {
+	b.asks = append(b.asks, question[A]{item, pass})
+}
+
+// Clear forgets and returns all that wait for an answer.
+func (b *Borrower[N, A]) Clear() (newcomers []N, passes []A) {
+	for _, q := range append(b.asks, b.flying...) {
+		passes = append(passes, q.pass)
+	}
+	newcomers = b.queue
+	b.queue, b.asks, b.flying = nil, nil, nil
+	return newcomers, passes
+}
+
+// Build returns the next Sync, or nil if there is nothing to say. One under way is returned
+// unchanged. Flush is true once in FlushEvery.
+func (b *Borrower[N, A]) Build(clk time.Duration, flush bool) *slot.Sync {
+	share := b.cfg.Share
+	if x := share.Flying(); x != nil {
+		return x
+	}
+	due, cut := flush || b.urgent || len(b.queue) > 0, false
+	if due {
+		cut = !b.report(clk)
+	}
+	if flush {
+		b.wants = 0.7*b.wants + 0.3*b.arrivals/FlushEvery.Seconds()
+		b.arrivals = 0
+	}
+	if b.giveBack || flush && clk-b.lastOpen > idleReturn {
+		share.Return(share.Held())
+	}
+	b.giveBack = false
+	for _, q := range b.asks {
+		share.Note(q.item)
+	}
+	b.flying, b.asks = append(b.flying, b.asks...), nil
+	need, want := int64(len(b.queue)), int64(0)
+	if ahead := int64(b.wants*wantFor + 0.5); need > 0 || share.Held() < ahead/2 {
+		want = max(0, ahead-share.Held())
+	}
+	// A remote counter is heard of while anybody is inside, or what ends there waits for what may be
+	// said here.
+	heard := b.cfg.Remote && flush && b.cfg.Inside()
+	say := heard || need > 0 || want > 0 && due || share.Noted() > 0 || b.urgent ||
+		clk-b.lastSync > b.cfg.Term/3 && (share.Held() > 0 || b.cfg.Inside())
+	b.urgent = cut // not all was reported: go on at once
+	if !say {
+		return nil
+	}
+	b.lastSync = clk
+	return share.Sync(clk, need, want)
+}
+
+// report notes who was seen since the last report, and reports whether that was all. Only then may
+// the counter free what ended before: a loan that is alive is what keeps it waiting, so the worker
+// is heard of while anybody is inside.
+func (b *Borrower[N, A]) report(clk time.Duration) (all bool) {
+	lo, ok := b.cfg.Share.Lo(clk)
+	if !ok {
+		return true
+	}
+	all = b.cfg.Report(clk, lo, func(it slot.Item) bool {
+		b.cfg.Share.Note(it)
+		return b.cfg.Share.Noted() < maxItems
+	})
+	if all {
+		b.cfg.Share.Settle(lo)
+	}
+	return all
+}
+
+// Hear takes an answer in: new ends, who left, and slots for those who wait. Again means that
+// another Sync is due at once.
+func (b *Borrower[N, A]) Hear(clk time.Duration, x *slot.Sync, a *slot.Answer) (again bool) {
+	share := b.cfg.Share
+	if !share.Heard(clk, a) || a.Over {
+		return true
+	}
+	b.cfg.Learn(clk, a)
+	b.answerAsks(a)
+	served := 0
+	for _, q := range b.queue {
+		if !b.cfg.Open(clk, q) {
+			break
+		}
+		b.lastOpen = clk
+		served++
+	}
+	b.queue = b.queue[served:]
+	if x.Need > 0 && a.Granted == x.Granted && !a.Again { // nothing is left; else the rest asks again
+		left := min(max(0, int(x.Need)-served), len(b.queue))
+		refused := b.queue[:left]
+		b.queue = b.queue[left:]
+		for _, q := range refused {
+			b.cfg.Refuse(q)
+		}
+	}
+	b.giveBack = a.GiveBack && share.Held() > 0
+	b.urgent = b.urgent || b.giveBack
+	return b.giveBack || len(b.queue) > 0
+}
+
+func (b *Borrower[N, A]) answerAsks(a *slot.Answer) {
+	flying := b.flying
+	b.flying = nil
+	for _, q := range flying {
+		var end slot.Tau
+		for _, r := range a.Results {
+			if r.ID == q.item.ID {
+				end = r.End
+			}
+		}
+		b.cfg.Answer(q.pass, end)
+	}
+}

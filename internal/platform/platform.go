@@ -1,0 +1,31 @@
+// Package platform has what operating systems do differently: locks of files, space on disks, owners,
+// limits of a process, terminals, and the end of a child process.
+//
+// # The promise
+//
+// Its functions mean the same on Linux, macOS and Windows, or return an error that matches
+// errors.ErrUnsupported. Limits returns what a system cannot do, for people to read.
+//
+// # Concurrency and cost
+//
+// Functions may be called by many goroutines at once. Each is a few system calls.
+//
+// # What it does not do
+//
+// The clock that decides is in package boot. Only Linux is tested by make test: the others are vetted.
+package platform
+
+import (
+	"errors"
+	"os"
+)
+
+// ErrLocked is returned by TryLock for a file that another process has locked.
+var ErrLocked = errors.New("locked by another process")
+
+// IsLocked reports whether a process, this one included, has locked the file through another
+// descriptor.
+func IsLocked(f *os.File) bool { return errors.Is(tryShared(f), ErrLocked) }
+
+// Winsize is the size of a terminal in characters.
+type Winsize struct{ Columns, Rows int }
