@@ -73,7 +73,7 @@ func (r *Room) setCookie(q *visitRequest) {
 }
 
 // wait answers a request that is made to wait.
-func (r *Room) wait(q *visitRequest, p *counter.Place, s State) {
+func (r *Room) wait(q *visitRequest, p *counter.PlaceInfo, s State) {
 	if s == StateWaiting && r.anyway(q) {
 		return
 	}
@@ -174,13 +174,13 @@ func (r *Room) buffer() *bytes.Buffer {
 }
 
 // view says what a visitor is told.
-func (r *Room) view(q *visitRequest, p *counter.Place, s State) (v View) {
+func (r *Room) view(q *visitRequest, p *counter.PlaceInfo, s State) (v View) {
 	l := r.live.Load()
 	v = View{
 		Room: q.f.cfg.Title, State: s, Method: string(q.f.cfg.Method),
 		Position: p.Position, Ahead: p.Ahead, Waiting: p.Waiting, Served: p.Served,
 		PollAfter: p.PollAfter, ServedURL: q.at.Served, LeaveURL: q.at.Leave, MoveURL: q.at.Move,
-		HereURL: q.at.Here, RoomPath: q.at.Path, Message: l.message, UpdatedAt: q.f.cfg.Wall(),
+		HereURL: q.at.ConfirmPath, RoomPath: q.at.Path, Message: l.message, UpdatedAt: q.f.cfg.Wall(),
 		QueueAll: l.queueAll, Full: s == StateFull,
 		AcceptLanguage: q.r.Header.Get("Accept-Language"),
 		AcceptEncoding: q.r.Header.Get("Accept-Encoding"),
@@ -188,7 +188,7 @@ func (r *Room) view(q *visitRequest, p *counter.Place, s State) (v View) {
 	if p.ETA.Known && !l.holds() {
 		v.ETAKnown, v.ETA, v.ETALow, v.ETAHigh = true, p.ETA.Expect, p.ETA.Low, p.ETA.High
 	}
-	v.Notice, v.Slower = p.Notice(q.again)
+	v.Notice, v.SlowerReason = p.Notice(q.again)
 	v.Event = r.event(&q.f.cfg)
 	if s == StateOpensSoon {
 		if v.OpensAt = q.f.cfg.OpensAt; !l.early {
@@ -207,7 +207,7 @@ func (r *Room) view(q *visitRequest, p *counter.Place, s State) (v View) {
 			v.MoveLink = origin + q.at.Move + "?" + moveField + "=" + q.link
 		}
 	}
-	if lane := slot.LaneOf(v.Number) > 0; lane || r.isAbroad(q) { // it has no part in the draw, or in another
+	if lane := slot.LaneIndex(v.Number) > 0; lane || r.isAbroad(q) { // it has no part in the draw, or in another
 		v.Event.Shuffle, v.Event.Draw = v.Event.Shuffle && !lane, ""
 	}
 	drawn := q.f.cfg.unordered(v.Number)

@@ -82,7 +82,7 @@ func BenchmarkPassCheck(b *testing.B) {
 		q.has = false
 		room.open(q)
 		_, hi, life, _ := room.worker.now()
-		if !q.has || life != q.tok.Life || hi >= slot.Tau(q.tok.End) {
+		if !q.has || life != q.tok.Life || hi >= slot.Time(q.tok.End) {
 			b.Fatal("refused")
 		}
 	}

@@ -200,8 +200,8 @@ func (n *chaosNode) open(boot func() time.Duration) {
 	}
 	e.bus = store.NewBus(n.way("", c.buses[n.site]))
 	log := slog.New(slog.DiscardHandler)
-	e.members = counter.NewMembers(e.bus, counter.Member{Name: n.name, Life: rand.Uint64(), Hosts: true,
-		Began: time.Now()}, boot, log)
+	e.members = counter.NewMembers(e.bus, counter.Member{Name: n.name, Life: rand.Uint64(), CanHost: true,
+		StartedAt: time.Now()}, boot, log)
 	if len(c.sites) == 1 {
 		return
 	}
@@ -299,10 +299,10 @@ func (c *chaos) config(now time.Time) RoomConfig {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	cfg, m := c.cfg, events.At(c.list, now)
-	if m.On != nil {
-		c.change[m.On.Index](&cfg)
-		cfg.Event = Event{Name: m.On.Name, Active: true, Prequeue: m.Prequeue, Shuffle: m.On.Shuffle,
-			StartsAt: m.On.Start, EndsAt: m.On.End}
+	if m.Active != nil {
+		c.change[m.Active.Index](&cfg)
+		cfg.Event = Event{Name: m.Active.Name, Active: true, Prequeue: m.Prequeue, Shuffle: m.Active.Shuffle,
+			StartsAt: m.Active.Start, EndsAt: m.Active.End}
 	}
 	if m.Draw != nil {
 		cfg.Draw = DrawPlan{Event: m.Draw.Key, StartsAt: m.Draw.Start,
@@ -399,7 +399,7 @@ func (c *chaos) play() {
 func (c *chaos) awake() {
 	c.await("all know the time", time.Minute, func() bool {
 		for _, n := range c.nodes {
-			if !n.room.KnowsTime() {
+			if !n.room.HasCounterTime() {
 				return false
 			}
 		}

@@ -127,7 +127,7 @@ func (n *chaosNode) origin(w http.ResponseWriter, r *http.Request) {
 	if n.dead.Load() {
 		return
 	}
-	s, ok := StayOf(w)
+	s, ok := SessionOf(w)
 	c.entered(n, r, &s, ok)
 	if d, err := time.ParseDuration(r.Header.Get("X-Slow")); err == nil {
 		nap(d)
@@ -135,7 +135,7 @@ func (n *chaosNode) origin(w http.ResponseWriter, r *http.Request) {
 	if ok {
 		w.Header().Set("X-Stay", s.ID)
 		w.Header().Set("X-Pass", s.Pass())
-		w.Header().Set("X-Left", strconv.FormatInt(int64(s.Left), 10))
+		w.Header().Set("X-Left", strconv.FormatInt(int64(s.Remaining), 10))
 	}
 	if r.Header.Get("X-Revoke") != "" {
 		w.Header().Set(CommandHeader, "revoke")
@@ -154,7 +154,7 @@ func (c *chaos) leaves(id string) {
 }
 
 // entered judges whether somebody may be inside: never over.
-func (c *chaos) entered(n *chaosNode, r *http.Request, s *Stay, ok bool) {
+func (c *chaos) entered(n *chaosNode, r *http.Request, s *Session, ok bool) {
 	now := time.Now()
 	if !ok {
 		c.mu.Lock()
@@ -184,14 +184,14 @@ func (c *chaos) entered(n *chaosNode, r *http.Request, s *Stay, ok bool) {
 	twice := x.two && !c.rolled
 	cfg := n.room.Config()
 	longest := cfg.longest()
-	sure := s.Left
+	sure := s.Remaining
 	if s.tok.Probation || time.Since(s.Entered) < 2*probation { // it may have nothing confirmed yet
 		sure = min(sure, probation-time.Second)
 	}
 	if end := now.Add(sure - sure/200 - 100*time.Millisecond); end.After(x.until) {
 		x.until = end
 	}
-	if end := now.Add(max(longest, s.Left) + longest/50 + 6*time.Second); end.After(x.maybe) {
+	if end := now.Add(max(longest, s.Remaining) + longest/50 + 6*time.Second); end.After(x.maybe) {
 		x.maybe = end
 	}
 	if now.Before(c.lost) { // nobody who knows more than the record is left
@@ -253,7 +253,7 @@ func (j *judges) key(home string, t *ticket.Token) (line string, key uint64) {
 			key = o.Rank(t.ID)
 		}
 	}
-	return fmt.Sprint(home, "/", t.Life, "/", slot.LaneOf(t.ID)), key
+	return fmt.Sprint(home, "/", t.Life, "/", slot.LaneIndex(t.ID)), key
 }
 
 // judgePoll judges what a visitor with a ticket is told: its place is kept, shown no further back, and
@@ -308,13 +308,13 @@ func (c *chaos) judgePoll(n *chaosNode, p *person, was *jar, a *chaosAnswer, ask
 }
 
 // where asks the host of a ticket about it.
-func (c *chaos) where(home string, t *ticket.Token) (w Where) {
+func (c *chaos) where(home string, t *ticket.Token) (w TicketInfo) {
 	c.mu.Lock()
 	nodes := c.nodes
 	c.mu.Unlock()
 	for _, n := range nodes {
 		if n.site == home && n.room.Status().Hosted {
-			w, _ = n.room.Where(context.Background(), ticket.ShortID(t.Life, t.ID)) // unknown is ""
+			w, _ = n.room.FindTicket(context.Background(), ticket.ShortID(t.Life, t.ID)) // unknown is ""
 		}
 	}
 	return w

@@ -218,12 +218,12 @@ func (c *chaos) event() {
 
 // rotate makes a new key seal: all know it, then it seals, then those before the last are thrown away.
 func (c *chaos) rotate() {
-	next := SealingKeys{Seals: c.keys.Seals, Keys: map[byte][32]byte{}}
+	next := SealingKeys{Current: c.keys.Current, Keys: map[byte][32]byte{}}
 	maps.Copy(next.Keys, c.keys.Keys)
-	id := c.keys.Seals%200 + 1
+	id := c.keys.Current%200 + 1
 	next.Keys[id] = ticket.NewKey()
-	for _, seals := range []byte{c.keys.Seals, id} {
-		next.Seals = seals
+	for _, seals := range []byte{c.keys.Current, id} {
+		next.Current = seals
 		c.mu.Lock()
 		c.keys = next
 		c.setKeys()
@@ -386,7 +386,7 @@ func (c *chaos) moveAnywhere() {
 		defer stop()
 		err := n.room.MoveAnywhere(ctx, to, false)
 		if err == nil {
-			err = n.engine.AnywhereMoved(ctx, to)
+			err = n.engine.AnnounceAnywhere(ctx, to)
 		}
 		if err != nil {
 			c.log("not yet: %v", err)

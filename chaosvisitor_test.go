@@ -429,7 +429,7 @@ func (p *person) visit(a chaosAnswer) {
 		}
 		ctx, stop := context.WithTimeout(context.Background(), 10*time.Second)
 		defer stop()
-		if ended, err := n.room.EndStay(ctx, pass); ended && err == nil {
+		if ended, err := n.room.EndSession(ctx, pass); ended && err == nil {
 			c.leaves(stay)
 		}
 	}

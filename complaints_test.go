@@ -83,8 +83,8 @@ func TestComplaints(t *testing.T) { //nolint:funlen // a list of cases
 	})
 	bubble(t, "the line stands still without a word", func(t *testing.T) {
 		g, _, all := line(t, 1)
-		g.room.QueueAll(true)
-		g.room.Message("We are fixing the checkout.")
+		g.room.SetQueueAll(true)
+		g.room.SetMessage("We are fixing the checkout.")
 		if p := all[0].poll(); p.State != StateQueueAll || p.Message != "We are fixing the checkout." ||
 			p.ETA != nil {
 			t.Errorf("%+v", p)
@@ -212,11 +212,11 @@ func TestComplaints(t *testing.T) { //nolint:funlen // a list of cases
 	})
 	bubble(t, "an error of the site loses the place", func(t *testing.T) {
 		g, inside, all := line(t, 1)
-		g.room.OriginUp(false)
+		g.room.SetOriginUp(false)
 		if p := all[0].poll(); p.State != StateDown || p.Position != 1 {
 			t.Errorf("%+v", p)
 		}
-		g.room.OriginUp(true)
+		g.room.SetOriginUp(true)
 		if p := all[0].poll(); p.State != StateWaiting || p.Position != 1 || !inside.in() {
 			t.Errorf("%+v", p)
 		}

@@ -29,18 +29,18 @@ func (r *Room) MoveAnywhere(ctx context.Context, to string, gone bool) error {
 	case to != e.sites.Own():
 		return fmt.Errorf("%w: a home that is gone is replaced at a node of %s itself", ErrDatacenter, to)
 	}
-	return r.above.Presume(ctx, r.counter.State(0, 0))
+	return r.above.RecreateAnywhere(ctx, r.counter.State(0, 0))
 }
 
 // Reaches reports why a data centre does not answer, nil if it does.
-func (e *Engine) Reaches(ctx context.Context, site string) error {
+func (e *Engine) CheckDatacenter(ctx context.Context, site string) error {
 	switch {
 	case e.sites == nil:
 		return fmt.Errorf("%w: there is but one", ErrDatacenter)
 	case site != e.sites.Own() && !slices.Contains(e.sites.Names(), site):
 		return fmt.Errorf("%w: %q", ErrDatacenter, site)
 	}
-	return e.sites.Reaches(ctx, site)
+	return e.sites.Check(ctx, site)
 }
 
 // AnywhereHome is the data centre where the slots live that belong to none; "" with one.
@@ -52,16 +52,16 @@ func (e *Engine) AnywhereHome() string {
 }
 
 // AnywhereMoved is the second step of a move: it tells all data centres.
-func (e *Engine) AnywhereMoved(ctx context.Context, to string) error {
+func (e *Engine) AnnounceAnywhere(ctx context.Context, to string) error {
 	if e.sites == nil || to == e.sites.Home() {
 		return nil
 	}
-	return e.sites.AnywhereIs(ctx, to)
+	return e.sites.AnnounceAnywhere(ctx, to)
 }
 
 // FinishMove finishes a move of rooms from this data centre that has broken off. It tells where to, "" if
 // there is none.
-func (e *Engine) FinishMove(ctx context.Context, rooms []string) (to string, err error) {
+func (e *Engine) FinishAnywhereMove(ctx context.Context, rooms []string) (to string, err error) {
 	if e.sites == nil {
 		return "", nil
 	}
@@ -71,7 +71,7 @@ func (e *Engine) FinishMove(ctx context.Context, rooms []string) (to string, err
 // DatacentersOff takes back what the room has lent to data centres that an operator knows to
 // be off: it returns when the last of their stays has surely ended. missing are others that
 // have not said what they hold since Anywhere was moved.
-func (r *Room) DatacentersOff(ctx context.Context, off []string) (missing []string, err error) {
+func (r *Room) MarkDatacentersDown(ctx context.Context, off []string) (missing []string, err error) {
 	e := r.face.Load().cfg.Engine
 	if e.sites == nil {
 		return nil, fmt.Errorf("%w: there is but one", ErrDatacenter)
@@ -81,17 +81,17 @@ func (r *Room) DatacentersOff(ctx context.Context, off []string) (missing []stri
 			return nil, fmt.Errorf("%w: %q", ErrDatacenter, site)
 		}
 	}
-	return e.sites.Off(ctx, r.Config().Name, off)
+	return e.sites.MarkDown(ctx, r.Config().Name, off)
 }
 
 // SentTo is how many messages this process has sent to each other data centre.
-func (e *Engine) SentTo() map[string]int64 {
+func (e *Engine) MessagesSent() map[string]int64 {
 	if e.sites == nil {
 		return nil
 	}
 	m := map[string]int64{}
 	for _, name := range e.sites.Names() {
-		m[name] = e.sites.Said(name)
+		m[name] = e.sites.MessagesSent(name)
 	}
 	return m
 }

@@ -103,7 +103,7 @@ func newWorld(t *testing.T, cfg RoomConfig, sites ...string) *world {
 			}
 		}
 		engine, err := OpenEngine(t.Context(), EngineConfig{
-			NATS: start(name).Conn(), Keys: keys, Node: "n1-" + name, Hosts: true, Boot: bubbleBoot(),
+			NATS: start(name).Conn(), Keys: keys, Node: "n1-" + name, CanHost: true, Boot: bubbleBoot(),
 			Datacenters: &Datacenters{Own: name, Home: sites[0], Others: others,
 				Link: func(other string) *nats.Conn { return conns[other] }},
 		})
@@ -115,7 +115,7 @@ func newWorld(t *testing.T, cfg RoomConfig, sites ...string) *world {
 	for name, g := range w.gates {
 		w.until(name+" lets somebody in or knows that it cannot", 15*time.Second, func() bool {
 			st := g.room.Status()
-			return st.Datacenters != nil && st.Datacenters.Anywhere.Age >= 0 && g.room.KnowsTime()
+			return st.Datacenters != nil && st.Datacenters.Anywhere.Age >= 0 && g.room.HasCounterTime()
 		})
 	}
 	return w
@@ -370,7 +370,7 @@ func testATicketThatWasCalledWhereNobodyAnswers(t *testing.T) {
 	})
 	w.links["sjclhr"].set(true)
 	w.until("lhr is out of reach for sjc", 20*time.Second, func() bool {
-		_, silent := sjc.room.counter.Reach("lhr")
+		_, silent := sjc.room.counter.Reachability("lhr")
 		return silent
 	})
 	for range 5 {
@@ -437,7 +437,7 @@ func testAnotherTabOfWhoRoamedIn(t *testing.T) {
 			v.in()
 		}
 		roams.poll()
-		late, _ := sjc.room.counter.Reach("lhr")
+		late, _ := sjc.room.counter.Reachability("lhr")
 		return !late
 	})
 	w.revoke(inside[0])
@@ -496,7 +496,7 @@ func testAnywhereMoves(t *testing.T) {
 		if err := room.MoveAnywhere(t.Context(), to, gone); err != nil {
 			t.Fatal(err)
 		}
-		if err := room.Config().Engine.AnywhereMoved(t.Context(), to); err != nil {
+		if err := room.Config().Engine.AnnounceAnywhere(t.Context(), to); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -539,7 +539,7 @@ func testAnywhereMoves(t *testing.T) {
 	missing := []string{"?"}
 	w.until("all that are there have said what they hold", 10*time.Second, func() bool {
 		var err error
-		if missing, err = w.gates["del"].room.DatacentersOff(t.Context(), []string{"lhr"}); err != nil {
+		if missing, err = w.gates["del"].room.MarkDatacentersDown(t.Context(), []string{"lhr"}); err != nil {
 			t.Fatal(err)
 		}
 		stays(mine)

@@ -32,15 +32,15 @@ type EngineConfig struct {
 	// Alone says that no other process uses these records while this one lives, as
 	// with an engine in a folder of its own. Then what a dead process had borrowed is
 	// taken back at once and not a term later.
-	Alone bool
+	Exclusive bool
 	// Node names this process among those that share the engine, "" if it is alone.
 	// Then Run must be called, and each room is hosted by one of them.
 	Node string
 	// Hosts says that this process may host rooms, and not only let visitors in.
-	Hosts bool
+	CanHost bool
 	// OnlyHost says that no other process may host, and none of this name lives while this one
 	// does, as with the lock of the only folder that has the records.
-	OnlyHost bool
+	SoleHost bool
 	// Version of the program, for the others to see.
 	Version string
 	// Datacenters says which other data centres' rooms are one with those of this engine.
@@ -50,7 +50,7 @@ type EngineConfig struct {
 	Replicas int
 	// Heal is told when the engine refuses to write, nil for nobody. It must not
 	// block.
-	Heal func(error)
+	OnWriteFailure func(error)
 	Log  *slog.Logger // default: discard
 	// Boot is the clock that decides, as RoomConfig.Boot. Default: CLOCK_BOOTTIME.
 	Boot func() time.Duration
@@ -69,11 +69,11 @@ type Datacenters struct {
 
 // SealingKeys are AES-256 keys by number. One seals, all open.
 type SealingKeys struct {
-	Seals byte
+	Current byte
 	Keys  map[byte][32]byte
 	// Others are the keys of other data centres, which may have the same numbers. They
 	// open, after Keys, and never seal.
-	Others []map[byte][32]byte
+	Foreign []map[byte][32]byte
 }
 
 // An Engine keeps the records of rooms, and their sealing keys. It may be shared
@@ -84,7 +84,7 @@ type Engine struct {
 	alone       bool
 	bus         *store.Bus
 	members     *counter.Members // nil: alone
-	sites       *counter.Sites   // nil: one data centre
+	sites       *counter.Datacenters   // nil: one data centre
 	limits      *quota.Node      // of this data centre; nil: alone
 	worldLimits *quota.Node      // of all data centres; nil: there is one
 	limiter     atomic.Pointer[Limiter]
@@ -122,12 +122,12 @@ func OpenEngine(ctx context.Context, cfg EngineConfig) (*Engine, error) {
 	if len(cfg.Keys.Keys) == 0 {
 		cfg.Keys = drawKeys()
 	}
-	e := &Engine{alone: cfg.Alone}
+	e := &Engine{alone: cfg.Exclusive}
 	if err := e.SetKeys(cfg.Keys); err != nil {
 		return nil, err
 	}
 	s, err := store.OpenNATS(ctx, store.NATSConfig{
-		Conn: cfg.NATS, Copies: cfg.Copies, Replicas: cfg.Replicas, Heal: cfg.Heal, Log: cfg.Log,
+		Conn: cfg.NATS, Copies: cfg.Copies, Replicas: cfg.Replicas, OnWriteFailure: cfg.OnWriteFailure, Log: cfg.Log,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("open the engine: %w", err)
@@ -142,11 +142,11 @@ func OpenEngine(ctx context.Context, cfg EngineConfig) (*Engine, error) {
 		}
 		e.bus = store.NewBus(cfg.NATS)
 		e.members = counter.NewMembers(e.bus, counter.Member{
-			Name: cfg.Node, Life: rand.Uint64(), Hosts: cfg.Hosts, Version: cfg.Version, Began: time.Now(),
+			Name: cfg.Node, Life: rand.Uint64(), CanHost: cfg.CanHost, Version: cfg.Version, StartedAt: time.Now(),
 		}, cfg.Boot, cfg.Log)
 		e.joinSites(&cfg)
 		near := quota.Config{Prefix: "limits.", Store: e.store, Bus: e.bus, Members: e.members,
-			Boot: cfg.Boot, Log: cfg.Log, Rules: e.limitRules, Only: cfg.OnlyHost}
+			Boot: cfg.Boot, Log: cfg.Log, Rules: e.limitRules, SoleHost: cfg.SoleHost}
 		e.limits, e.worldLimits = quota.NewNode(near), nil
 		if far := near; e.sites != nil {
 			far.Prefix, far.Sites = "global.", e.sites
@@ -162,7 +162,7 @@ func (e *Engine) joinSites(cfg *EngineConfig) {
 	if d == nil {
 		return
 	}
-	c := counter.SitesConfig{
+	c := counter.DatacentersConfig{
 		Own: d.Own, Home: d.Home, Names: d.Others,
 		Links: map[string]*store.Bus{}, Bus: e.bus, Store: e.store, Log: cfg.Log,
 	}
@@ -171,7 +171,7 @@ func (e *Engine) joinSites(cfg *EngineConfig) {
 			c.Links[name] = store.NewBus(d.Link(name))
 		}
 	}
-	e.sites = counter.NewSites(c)
+	e.sites = counter.NewDatacenters(c)
 }
 
 // Run lets the others that share the engine hear of this process until ctx ends, and
@@ -196,14 +196,14 @@ func (e *Engine) Run(ctx context.Context) error {
 }
 
 // lane is where the keys of a limit are asked for, nil if they are counted here.
-func (e *Engine) lane(d *definition) *quota.Lane {
+func (e *Engine) lane(d *definition) *quota.LimitClient {
 	if e == nil || e.limits == nil || d.Scope == ScopeWorker {
 		return nil
 	}
 	if d.Scope == ScopeGlobal && e.worldLimits != nil {
-		return e.worldLimits.Lane(d.Name)
+		return e.worldLimits.Limit(d.Name)
 	}
-	return e.limits.Lane(d.Name)
+	return e.limits.Limit(d.Name)
 }
 
 // limitRules are those of a limit as they are in force here, nil if it is not shared.
@@ -223,8 +223,8 @@ func (e *Engine) limitRules(name string) *quota.Definition {
 }
 
 // LimitHostsAnswer asks whether those who count the limits that are shared answer, all of them.
-func (e *Engine) LimitHostsAnswer(ctx context.Context) bool {
-	return e.limits == nil || e.limits.Answered(ctx) && (e.worldLimits == nil || e.worldLimits.Answered(ctx))
+func (e *Engine) CheckLimitHosts(ctx context.Context) bool {
+	return e.limits == nil || e.limits.CheckHosts(ctx) && (e.worldLimits == nil || e.worldLimits.CheckHosts(ctx))
 }
 
 // LimitShards is of how many shards of the keys of limits this process is the host, and for
@@ -232,7 +232,7 @@ func (e *Engine) LimitHostsAnswer(ctx context.Context) bool {
 func (e *Engine) LimitShards() (hosted, standby int) {
 	for _, n := range []*quota.Node{e.limits, e.worldLimits} {
 		if n != nil {
-			a, b := n.Hosted()
+			a, b := n.ShardCounts()
 			hosted, standby = hosted+a, standby+b
 		}
 	}
@@ -250,11 +250,11 @@ func (e *Engine) Leave() {
 // A Node is a process that shares the engine with others.
 type Node struct {
 	Name    string    `json:"name"`
-	Hosts   bool      `json:"store"`
+	CanHost   bool      `json:"store"`
 	Alive   bool      `json:"alive"`
-	Silent  float64   `json:"silent_seconds"`
+	SilentFor  float64   `json:"silent_seconds"`
 	Version string    `json:"version"`
-	Began   time.Time `json:"began"`
+	StartedAt   time.Time `json:"began"`
 	Skew    float64   `json:"clock_seconds"` // its wall clock less ours, the way here not taken off
 	Rooms   []string  `json:"rooms"`         // that it hosts
 }
@@ -267,8 +267,8 @@ func (e *Engine) Nodes() []Node {
 	nodes := []Node{}
 	for _, m := range e.members.All() {
 		nodes = append(nodes, Node{
-			Name: m.Name, Hosts: m.Hosts, Alive: e.members.Alive(&m), Version: m.Version, Began: m.Began,
-			Silent: counter.Tenths(e.members.Silent(&m)), Skew: counter.Tenths(m.Skew),
+			Name: m.Name, CanHost: m.CanHost, Alive: e.members.IsAlive(&m), Version: m.Version, StartedAt: m.StartedAt,
+			SilentFor: counter.RoundTenths(e.members.SilentFor(&m)), Skew: counter.RoundTenths(m.Skew),
 			Rooms: append([]string{}, m.Rooms...),
 		})
 	}
@@ -285,7 +285,7 @@ func memoryEngine() *Engine {
 }
 
 func drawKeys() SealingKeys {
-	return SealingKeys{Seals: 1, Keys: map[byte][32]byte{1: ticket.NewKey()}}
+	return SealingKeys{Current: 1, Keys: map[byte][32]byte{1: ticket.NewKey()}}
 }
 
 // SetKeys replaces the sealing keys of all rooms of the engine. Cookies that a
@@ -298,11 +298,11 @@ func (e *Engine) SetKeys(k SealingKeys) error {
 		}
 		return keys
 	}
-	others := make([]map[byte]ticket.Key, len(k.Others))
-	for i, from := range k.Others {
+	others := make([]map[byte]ticket.Key, len(k.Foreign))
+	for i, from := range k.Foreign {
 		others[i] = numbered(from)
 	}
-	ring, err := ticket.NewRing(k.Seals, numbered(k.Keys), others...)
+	ring, err := ticket.NewRing(k.Current, numbered(k.Keys), others...)
 	if err != nil {
 		return fmt.Errorf("sealing keys: %w", err)
 	}

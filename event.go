@@ -52,11 +52,11 @@ func (r *Room) event(cfg *RoomConfig) Event {
 // is over the ordinary line.
 func (c *RoomConfig) unordered(ticket uint64) bool {
 	return c.Method == MethodRandom ||
-		c.Event.Active && c.Event.Prequeue && c.Event.Shuffle && slot.LaneOf(ticket) == 0
+		c.Event.Active && c.Event.Prequeue && c.Event.Shuffle && slot.LaneIndex(ticket) == 0
 }
 
 // StatusEvent is the event of a room, for operators.
-type StatusEvent struct {
+type EventStatus struct {
 	Name     string    `json:"name"`
 	Prequeue bool      `json:"prequeue"`
 	Shuffle  bool      `json:"shuffle"`
@@ -64,10 +64,10 @@ type StatusEvent struct {
 	EndsAt   time.Time `json:"ends_at"`
 }
 
-func (c *RoomConfig) statusEvent() *StatusEvent {
+func (c *RoomConfig) statusEvent() *EventStatus {
 	e := &c.Event
 	if !e.Active {
 		return nil
 	}
-	return &StatusEvent{e.Name, e.Prequeue, e.Shuffle, e.StartsAt, e.EndsAt}
+	return &EventStatus{e.Name, e.Prequeue, e.Shuffle, e.StartsAt, e.EndsAt}
 }

@@ -101,8 +101,8 @@ func TestAShuffledEvent(t *testing.T) {
 		g.sale(true, false)
 		q := func() View {
 			r := httptest.NewRequestWithContext(t.Context(), "GET", "/", nil)
-			q := &visitRequest{f: g.room.face.Load(), r: r, at: &route.Spot{Path: "/"}, worker: g.room.worker}
-			return g.room.view(q, &counter.Place{}, StateWaiting)
+			q := &visitRequest{f: g.room.face.Load(), r: r, at: &route.Match{Path: "/"}, worker: g.room.worker}
+			return g.room.view(q, &counter.PlaceInfo{}, StateWaiting)
 		}
 		v := g.visitor()
 		v.in()

@@ -55,7 +55,7 @@ func ExampleLimiter_AllowAll() {
 		fmt.Println(err)
 		return
 	}
-	call := []headgate.Ask{{Limit: "organisation", Key: "acme", Cost: 1}, {Limit: "key", Key: "k1", Cost: 1},
+	call := []headgate.LimitCheck{{Limit: "organisation", Key: "acme", Cost: 1}, {Limit: "key", Key: "k1", Cost: 1},
 		{Limit: "route", Key: "k1 POST /pay", Cost: 1}}
 	for range 3 {
 		verdicts, err := limiter.AllowAll(context.Background(), call, true)
@@ -83,7 +83,7 @@ func ExampleLimiter_Reserve() {
 		fmt.Println(err)
 		return
 	}
-	ctx, ask := context.Background(), headgate.Ask{Limit: "tokens", Key: "ann", Cost: 4000}
+	ctx, ask := context.Background(), headgate.LimitCheck{Limit: "tokens", Key: "ann", Cost: 4000}
 	for _, came := range []int64{2500, 0} { // the second call failed, and costs nothing
 		v, err := limiter.Reserve(ctx, ask, time.Minute)
 		if err != nil || !v.Allowed {

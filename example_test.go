@@ -49,7 +49,7 @@ func ExampleOpenEngine() {
 		return
 	}
 	defer os.RemoveAll(dir)
-	keys := headgate.SealingKeys{Seals: 1, Keys: map[byte][32]byte{1: {'s', 'e', 'c', 'r', 'e', 't'}}}
+	keys := headgate.SealingKeys{Current: 1, Keys: map[byte][32]byte{1: {'s', 'e', 'c', 'r', 'e', 't'}}}
 	cookie := ""
 	for range 2 { // two processes, one after the other
 		cookie = visitOnce(dir, keys, cookie)
@@ -67,7 +67,7 @@ func visitOnce(dir string, keys headgate.SealingKeys, cookie string) string {
 	}
 	defer engine.Close()
 	records, err := headgate.OpenEngine(ctx, headgate.EngineConfig{
-		NATS: engine.Conn(), Copies: filepath.Join(dir, "records"), Heal: engine.Heal, Keys: keys,
+		NATS: engine.Conn(), Copies: filepath.Join(dir, "records"), OnWriteFailure: engine.Heal, Keys: keys,
 	})
 	if err != nil {
 		fmt.Println(err)

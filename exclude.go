@@ -64,7 +64,7 @@ func (r *Room) serveHead(q *visitRequest) {
 			s.New < cfg.NewUsersPerMinute
 	})
 	if why := r.whyWaiting(); !cfg.Shadow && (!open || why != StateWaiting) {
-		r.wait(q, &counter.Place{PollAfter: cfg.PollMax}, why)
+		r.wait(q, &counter.PlaceInfo{PollAfter: cfg.PollMax}, why)
 		return
 	}
 	q.w, q.r = wire.Bare(q.w, q.r)
@@ -75,7 +75,7 @@ func (r *Room) serveHead(q *visitRequest) {
 // decide decides on all readings of a request's path, for the origin may read any of them. It
 // answers the request if they lead to different decisions, unless the room holds nobody.
 func (r *Room) decide(q *visitRequest, l *live) bool {
-	p, lenient := paths.Of(q.r.URL), q.f.cfg.AsTheyCome || q.f.cfg.Shadow || l.suspended
+	p, lenient := paths.Of(q.r.URL), q.f.cfg.AllowAmbiguousPaths || q.f.cfg.Shadow || l.suspended
 	refused := p.Malformed() || p.Excessive()
 	for i := 0; i < p.Len() && !refused; i++ {
 		if d := q.decideOn(p.At(i), l); i == 0 {

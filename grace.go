@@ -45,16 +45,16 @@ func (c *RoomConfig) claims() time.Duration {
 
 // endAt notes the end of a stay in its pass. What a fixed session got by grace is noted beside:
 // it is bounded.
-func (c *RoomConfig) endAt(t *ticket.Token, end slot.Tau) {
-	if more := end - slot.Tau(t.End); c.FixedSession && more > 0 {
-		t.Joined += uint32((more + slot.Tau(time.Millisecond) - 1) / slot.Tau(time.Millisecond))
+func (c *RoomConfig) endAt(t *ticket.Token, end slot.Time) {
+	if more := end - slot.Time(t.End); c.FixedSession && more > 0 {
+		t.Joined += uint32((more + slot.Time(time.Millisecond) - 1) / slot.Time(time.Millisecond))
 	}
 	t.End = int64(end)
 }
 
 // grace gives a stay a later end if its request is on a path of grace and it might end too soon.
 // It asks the counter, for the end must be in the record; while nobody answers it stays as it is.
-func (r *Room) grace(q *visitRequest, id slot.StayID, last slot.Tau) slot.Tau {
+func (r *Room) grace(q *visitRequest, id slot.StayID, last slot.Time) slot.Time {
 	g, w := &q.f.cfg.Grace, q.worker
 	if !q.does.Grace {
 		return last
@@ -63,10 +63,10 @@ func (r *Room) grace(q *visitRequest, id slot.StayID, last slot.Tau) slot.Tau {
 	need := lo.Add(g.For)
 	want := need.Add(g.slack())
 	if q.f.cfg.FixedSession {
-		most := slot.Tau(q.tok.End).Add(g.For - time.Duration(q.tok.Joined)*time.Millisecond)
+		most := slot.Time(q.tok.End).Add(g.For - time.Duration(q.tok.Joined)*time.Millisecond)
 		need, want = min(need, most), min(want, most)
 	}
-	hard := slot.Tau(q.tok.Hard)
+	hard := slot.Time(q.tok.Hard)
 	if hard > 0 {
 		need, want = min(need, hard), min(want, hard)
 	}

@@ -24,8 +24,8 @@ func TestGrace(t *testing.T) { //nolint:funlen // a list of cases
 				t.Fatal("not one")
 			}
 			_, s := v.named()
-			if s.Left < 59*time.Second || s.Left > 64*time.Second {
-				t.Errorf("left %v", s.Left)
+			if s.Remaining < 59*time.Second || s.Remaining > 64*time.Second {
+				t.Errorf("left %v", s.Remaining)
 			}
 			if !c.FixedSession { // a renewal is no longer either
 				time.Sleep(10 * time.Second)
@@ -37,8 +37,8 @@ func TestGrace(t *testing.T) { //nolint:funlen // a list of cases
 			if !next.until(12*time.Second) || !next.at("/") { // one who was called
 				t.Error("too long")
 			}
-			if _, s = next.named(); s.Left < 58*time.Second || s.Left > 67*time.Second {
-				t.Errorf("of a call: left %v", s.Left)
+			if _, s = next.named(); s.Remaining < 58*time.Second || s.Remaining > 67*time.Second {
+				t.Errorf("of a call: left %v", s.Remaining)
 			}
 			if next.until(time.Second); v.at("/") {
 				t.Error("two")

@@ -37,7 +37,7 @@ type visitRequest struct {
 	w     http.ResponseWriter
 	r     *http.Request
 	next  http.Handler
-	at    *route.Spot     // where in the room
+	at    *route.Match     // where in the room
 	does  decide.Decision // on all readings of the path
 	peek  bool            // the page's own poll: never admitted, never proxied
 	came  time.Duration   // own clock
@@ -108,7 +108,7 @@ func (r *Room) serve(w http.ResponseWriter, req *http.Request, next http.Handler
 		return
 	}
 	if l.damaged { // the visitor keeps whatever it holds and asks again
-		r.wait(q, &counter.Place{PollAfter: max(q.f.cfg.PollMin, damagedRetry)}, StateDown)
+		r.wait(q, &counter.PlaceInfo{PollAfter: max(q.f.cfg.PollMin, damagedRetry)}, StateDown)
 		return
 	}
 	r.open(q)
@@ -170,22 +170,22 @@ func (r *Room) openNamed(q *visitRequest, name string) {
 func (r *Room) servePass(q *visitRequest) {
 	q.worker.learnLife(q.r.Context(), q.tok.Life)
 	_, hi, life, ok := q.worker.now()
-	id, hard := slot.StayID(q.tok.ID), slot.Tau(q.tok.Hard)
+	id, hard := slot.StayID(q.tok.ID), slot.Time(q.tok.Hard)
 	switch {
 	case id == 0 && q.f.cfg.Shadow && q.peek:
-		r.wait(q, &counter.Place{}, StateCalled)
+		r.wait(q, &counter.PlaceInfo{}, StateCalled)
 		return
 	case id == 0 && q.f.cfg.Shadow:
 		r.pass(q)
 		return
-	case life == q.tok.Life && hi < slot.Tau(q.tok.End) && q.worker.behind(&q.tok) &&
+	case life == q.tok.Life && hi < slot.Time(q.tok.End) && q.worker.behind(&q.tok) &&
 		q.worker.cutOff():
 		// A later host gave it, which this process cannot hear. Counter time may stand
 		// still, but never runs ahead: what is not over by an earlier host's is not over.
 	case !ok && id != 0 && r.passesFor(q):
 		q.worker.kick()
 		if q.peek {
-			r.wait(q, &counter.Place{}, StateCalled)
+			r.wait(q, &counter.PlaceInfo{}, StateCalled)
 			return
 		}
 		r.pass(q)
@@ -194,7 +194,7 @@ func (r *Room) servePass(q *visitRequest) {
 		// This process has just begun and does not know the time yet, or slept and knows
 		// that of an earlier host.
 		if r.late(q) && !ok || !q.worker.learnTime(q.r.Context(), &q.tok) {
-			if life == q.tok.Life && hi < slot.Tau(q.tok.End) && q.worker.cutOff() {
+			if life == q.tok.Life && hi < slot.Time(q.tok.End) && q.worker.cutOff() {
 				break // as above
 			}
 			r.outOfReach(q)
@@ -208,16 +208,16 @@ func (r *Room) servePass(q *visitRequest) {
 	}
 	end := q.worker.entitled(&q.tok)
 	if q.worker.beyond(&q.tok, end) {
-		q.desk.Suspect(q.r.Context())
+		q.desk.ReportSuspectPass(q.r.Context())
 		r.serveNewcomer(q)
 		return
 	}
-	if known, gone := q.worker.visits.Look(id); q.peek && !gone && max(known, end) > hi &&
-		q.worker.visits.Allows(q.from(&visits.Stay{ID: id})) {
-		r.wait(q, &counter.Place{}, StateCalled) // a poll keeps nobody inside
+	if known, gone := q.worker.visits.Peek(id); q.peek && !gone && max(known, end) > hi &&
+		q.worker.visits.Allows(q.from(&visits.Session{ID: id})) {
+		r.wait(q, &counter.PlaceInfo{}, StateCalled) // a poll keeps nobody inside
 		return
 	}
-	last, seen, how := r.enter(q, visits.Stay{ID: id, End: end, Hard: hard})
+	last, seen, how := r.enter(q, visits.Session{ID: id, End: end, Hard: hard})
 	trial, fixed, rest := q.tok.Probation, q.f.cfg.FixedSession, q.f.cfg.restOf(&q.tok, hi)
 	if q.peek {
 		rest = time.Millisecond // it asks, and prolongs nothing
@@ -229,13 +229,13 @@ func (r *Room) servePass(q *visitRequest) {
 			r.outOfReach(q)
 			return
 		case got > hi && q.peek:
-			r.wait(q, &counter.Place{}, StateCalled)
+			r.wait(q, &counter.PlaceInfo{}, StateCalled)
 			return
 		case got > hi:
 			q.worker.visits.Learn(id, got)
 		}
 		if got > hi && over {
-			last, seen, how = r.enter(q, visits.Stay{ID: id, End: got, Hard: hard})
+			last, seen, how = r.enter(q, visits.Session{ID: id, End: got, Hard: hard})
 		}
 		last = max(last, got)
 	}
@@ -261,15 +261,15 @@ func (r *Room) servePass(q *visitRequest) {
 // renewCookie gives the visitor a pass that says more. A cookie with each answer
 // would spoil caches: a new one when it says a tenth of a session more, or when what it says
 // for sure has come to less than half a session, as after a probation.
-func (r *Room) renewCookie(q *visitRequest, last, seen slot.Tau, grace bool) {
+func (r *Room) renewCookie(q *visitRequest, last, seen slot.Time, grace bool) {
 	said := max(q.tok.End, q.tok.Pending)
 	next := q.tok
 	q.f.cfg.endAt(&next, last)
 	q.worker.asked(&next, seen)
 	_, hi, _, _ := q.worker.now()
 	step := min(q.f.cfg.SessionDuration/10, 30*time.Second)
-	short := slot.Tau(q.tok.End).Sub(hi) < q.f.cfg.SessionDuration/2 &&
-		slot.Tau(next.End).Sub(slot.Tau(q.tok.End)) > step
+	short := slot.Time(q.tok.End).Sub(hi) < q.f.cfg.SessionDuration/2 &&
+		slot.Time(next.End).Sub(slot.Time(q.tok.End)) > step
 	if grace || short || time.Duration(max(next.End, next.Pending)-said) > step {
 		q.tok = next
 		r.setCookie(q)
@@ -287,7 +287,7 @@ func (r *Room) serveTicket(q *visitRequest) {
 		return
 	}
 	p, err := q.desk.Poll(q.r.Context(), q.tok.Life, q.tok.ID, q.tok.Key)
-	if err == nil && p.ComesSoon(q.r.Context()) {
+	if err == nil && p.AwaitTurn(q.r.Context()) {
 		p, err = q.desk.Poll(q.r.Context(), q.tok.Life, q.tok.ID, q.tok.Key)
 	}
 	if err != nil {
@@ -299,7 +299,7 @@ func (r *Room) serveTicket(q *visitRequest) {
 }
 
 // standing acts on where a ticket stands.
-func (r *Room) standing(q *visitRequest, p *counter.Place) {
+func (r *Room) standing(q *visitRequest, p *counter.PlaceInfo) {
 	switch p.Status {
 	case slot.TicketCalled, slot.TicketUsed:
 		if p.UsedUp { // no cookie: the browser may have the pass by now
@@ -341,7 +341,7 @@ func (r *Room) whyWaiting() State {
 }
 
 // claim turns a called ticket into a stay and lets the visitor in.
-func (r *Room) claim(q *visitRequest, p *counter.Place) {
+func (r *Room) claim(q *visitRequest, p *counter.PlaceInfo) {
 	c, err := q.desk.Claim(q.r.Context(), p.Life, p.Number, q.tok.Key, q.f.cfg.claims())
 	if err != nil || c.End == 0 {
 		r.notClaimed(q, p, err)
@@ -362,7 +362,7 @@ func (r *Room) claim(q *visitRequest, p *counter.Place) {
 
 // notClaimed answers a visitor whose call could not be claimed. A call that went
 // by meanwhile is not a place lost; a ticket that is used up is.
-func (r *Room) notClaimed(q *visitRequest, p *counter.Place, err error) {
+func (r *Room) notClaimed(q *visitRequest, p *counter.PlaceInfo, err error) {
 	if p.Number < counter.RoamerBit && (err == nil || errors.Is(err, counter.ErrNotCalled)) {
 		now, perr := q.desk.Poll(q.r.Context(), p.Life, p.Number, q.tok.Key)
 		switch {
@@ -395,7 +395,7 @@ func (r *Room) letIn(q *visitRequest, o slot.Stay, life uint64) {
 	if !q.has || arrived == 0 {
 		arrived = now
 	}
-	var hard slot.Tau
+	var hard slot.Time
 	if q.f.cfg.HardEnd > 0 { // on the grid of ends, or each visitor would have one of its own
 		lo, _, _, _ := q.worker.now()
 		hard = q.worker.par.FloorEnd(q.f.cfg.limits()[0], lo.Add(q.f.cfg.HardEnd))
@@ -405,14 +405,14 @@ func (r *Room) letIn(q *visitRequest, o slot.Stay, life uint64) {
 		Arrived: arrived, Accepted: now, Epoch: q.worker.epoch(), Home: r.homeOf(q),
 		Probation: o.Full > o.End,
 	}
-	y := visits.Stay{ID: slot.StayID(q.tok.ID), End: o.End, Hard: hard, Probe: o.Full > o.End,
+	y := visits.Session{ID: slot.StayID(q.tok.ID), End: o.End, Hard: hard, Probe: o.Full > o.End,
 		Brief: o.Full == o.End, New: true}
 	switch _, _, how := r.enter(q, y); how {
 	case visits.Beyond: // of a ticket that was claimed before
 		r.serveShared(q, y.ID, o.End)
 		return
 	case visits.Over:
-		r.wait(q, &counter.Place{PollAfter: time.Second}, StateWaiting) // it took a whole session
+		r.wait(q, &counter.PlaceInfo{PollAfter: time.Second}, StateWaiting) // it took a whole session
 		return
 	}
 	if !q.tok.Probation {
@@ -426,22 +426,22 @@ func (r *Room) letIn(q *visitRequest, o slot.Stay, life uint64) {
 // slot comes back with the answer.
 func (r *Room) letOnce(q *visitRequest, id slot.StayID, o slot.Stay) {
 	q.tok, q.has = ticket.Token{}, false
-	y := visits.Stay{ID: id, End: o.End, Probe: true} // no visit that anybody counts
+	y := visits.Session{ID: id, End: o.End, Probe: true} // no visit that anybody counts
 	if _, _, how := q.worker.visits.Enter(&y); how == visits.In {
 		q.worker.visits.Revoke(id)
 		r.inside(q, id, 0, o.Win)
 		return
 	}
-	r.wait(q, &counter.Place{PollAfter: time.Second}, StateWaiting) // it took a whole probation
+	r.wait(q, &counter.PlaceInfo{PollAfter: time.Second}, StateWaiting) // it took a whole probation
 }
 
 // restOf is how long the session of a pass goes on from a visitor's sighting: a fixed one to the end
 // that it had on probation, any other one as long as all.
-func (c *RoomConfig) restOf(t *ticket.Token, now slot.Tau) time.Duration {
-	if !t.Probation || !c.FixedSession && now < slot.Tau(t.End) {
+func (c *RoomConfig) restOf(t *ticket.Token, now slot.Time) time.Duration {
+	if !t.Probation || !c.FixedSession && now < slot.Time(t.End) {
 		return c.SessionDuration
 	}
-	return slot.Tau(t.End).Add(c.SessionDuration - probation).Sub(now)
+	return slot.Time(t.End).Add(c.SessionDuration - probation).Sub(now)
 }
 
 // serveNewcomer gives who has no pass and no place a slot if one is free and due, else the line's end.
@@ -453,7 +453,7 @@ func (r *Room) serveNewcomer(q *visitRequest) {
 		return
 	}
 	if q.peek && !q.sent { // our own page polls, and its cookie does not come back
-		r.wait(q, &counter.Place{PollAfter: 10 * time.Second}, StateNoCookie)
+		r.wait(q, &counter.PlaceInfo{PollAfter: 10 * time.Second}, StateNoCookie)
 		return
 	}
 	ctx := q.r.Context()
@@ -490,7 +490,7 @@ func (r *Room) serveNewcomer(q *visitRequest) {
 	}
 	if q.f.cfg.Shadow {
 		if q.peek {
-			r.wait(q, &counter.Place{}, StateCalled)
+			r.wait(q, &counter.PlaceInfo{}, StateCalled)
 			return
 		}
 		r.shadowPass(q)
@@ -500,27 +500,27 @@ func (r *Room) serveNewcomer(q *visitRequest) {
 		return
 	}
 	if part { // it neither waits nor takes a place
-		r.wait(q, &counter.Place{PollAfter: q.f.cfg.PollMax}, why)
+		r.wait(q, &counter.PlaceInfo{PollAfter: q.f.cfg.PollMax}, why)
 		return
 	}
 	r.join(q, why)
 }
 
 // enter notes a request of a stay, and where it comes from.
-func (r *Room) enter(q *visitRequest, y visits.Stay) (last, seen slot.Tau, how visits.Entered) {
+func (r *Room) enter(q *visitRequest, y visits.Session) (last, seen slot.Time, how visits.Entry) {
 	y.Claimed = uint64(y.ID) < counter.RoamerBit || r.abroad != nil
 	return q.worker.visits.Enter(q.from(&y))
 }
 
 // from says where the request of a stay comes from.
-func (q *visitRequest) from(y *visits.Stay) *visits.Stay {
-	y.From = q.worker.visits.From(q.f.cfg.ClientAddr(q.r), q.r.UserAgent())
+func (q *visitRequest) from(y *visits.Session) *visits.Session {
+	y.Source = q.worker.visits.Source(q.f.cfg.ClientAddr(q.r), q.r.UserAgent())
 	y.Sharing = q.f.cfg.PassSharing
 	return y
 }
 
 // serveShared answers a request with a pass that is used in too many networks.
-func (r *Room) serveShared(q *visitRequest, id slot.StayID, end slot.Tau) {
+func (r *Room) serveShared(q *visitRequest, id slot.StayID, end slot.Time) {
 	if q.f.cfg.PassSharing.Action == visits.End {
 		if from, left := q.worker.visits.End(id, end); left {
 			r.leftHere(q.r.Context(), q.worker, q.tok, from)
@@ -541,14 +541,14 @@ func (r *Room) shadowPass(q *visitRequest) {
 func (r *Room) join(q *visitRequest, why State) {
 	if why == StateClosed { // nobody new gets a place
 		r.remember(q)
-		r.wait(q, &counter.Place{PollAfter: max(q.f.cfg.PollMax, closedRetry)}, why)
+		r.wait(q, &counter.PlaceInfo{PollAfter: max(q.f.cfg.PollMax, closedRetry)}, why)
 		return
 	}
 	if r.overLimit(q) {
 		r.counts.limited.Add(1)
 		if q.f.cfg.JoinLimit.Refuse {
 			r.remember(q)
-			r.wait(q, &counter.Place{PollAfter: q.f.joins.Limit.Window / 2}, StateLimited)
+			r.wait(q, &counter.PlaceInfo{PollAfter: q.f.joins.Limit.Window / 2}, StateLimited)
 			return
 		}
 		if q.lane == 0 {
@@ -585,7 +585,7 @@ func (r *Room) join(q *visitRequest, why State) {
 	q.over = false
 	q.tok = ticket.Token{
 		Kind: ticket.Ticket, Life: p.Life, ID: p.Number, Arrived: q.f.cfg.Wall().Unix(),
-		Joined: uint32(min(p.Position, math.MaxUint32)), Home: r.own(), Seen: int64(p.Came),
+		Joined: uint32(min(p.Position, math.MaxUint32)), Home: r.own(), Seen: int64(p.ArrivedAt),
 	}
 	if q.f.cfg.unordered(p.Number) {
 		q.tok.Joined = 0
@@ -624,7 +624,7 @@ func (r *Room) remember(q *visitRequest) {
 }
 
 // inside lets a request of a stay through and holds the stay while it runs.
-func (r *Room) inside(q *visitRequest, id slot.StayID, hard, win slot.Tau) {
+func (r *Room) inside(q *visitRequest, id slot.StayID, hard, win slot.Time) {
 	a := &answer{room: r, worker: q.worker, f: q.f, id: id, win: win, req: q.r, tok: q.tok}
 	a.ResponseWriter, a.On = q.w, a
 	defer r.finish(a)
@@ -667,7 +667,7 @@ type answer struct {
 	req    *http.Request
 	tok    ticket.Token // a copy: a visitRequest stays on the stack
 	id     slot.StayID
-	win    slot.Tau // end of the window entry of a new stay
+	win    slot.Time // end of the window entry of a new stay
 }
 
 // Visit names the visit of the request for the key of a limit, "" if it belongs to none.

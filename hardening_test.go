@@ -197,14 +197,14 @@ func randomCrowd(t *testing.T, seed uint64) {
 				delete(until, v)
 			}
 		}
-		s, ok := StayOf(w)
+		s, ok := SessionOf(w)
 		if !ok {
 			t.Error("inside, and no stay")
 		}
 		if !cfg.FixedSession {
-			s.Left = max(s.Left, cfg.SessionDuration)
+			s.Remaining = max(s.Remaining, cfg.SessionDuration)
 		}
-		if end := now.Add(s.Left - s.Left/200); end.After(until[id]) {
+		if end := now.Add(s.Remaining - s.Remaining/200); end.After(until[id]) {
 			until[id] = end
 		}
 		if int64(len(until)) > cfg.TotalActiveUsers {

@@ -27,7 +27,7 @@ func (v *visitor) pass() ticket.Token {
 // beyondEnd sleeps until d after the end that the visitor's pass says.
 func (v *visitor) beyondEnd(d time.Duration) {
 	_, hi, _, _ := v.g.room.worker.now()
-	time.Sleep(slot.Tau(max(v.pass().End, v.pass().Pending)).Sub(hi) + d)
+	time.Sleep(slot.Time(max(v.pass().End, v.pass().Pending)).Sub(hi) + d)
 }
 
 // judged replaces the origin by one that counts who is inside; /slow takes 20 s.
@@ -180,16 +180,16 @@ func TestACallThatGoesByIsNoPlaceLost(t *testing.T) {
 		if err != nil || p.Status != slot.TicketCalled {
 			t.Fatal(p, err)
 		}
-		g.room.OriginUp(false) // every call goes by
+		g.room.SetOriginUp(false) // every call goes by
 		w := httptest.NewRecorder()
 		r := httptest.NewRequest("GET", "/", nil)
-		q := &visitRequest{f: g.room.face.Load(), w: w, r: r, tok: before, has: true, at: &route.Spot{}}
+		q := &visitRequest{f: g.room.face.Load(), w: w, r: r, tok: before, has: true, at: &route.Match{}}
 		g.room.locate(q)
 		g.room.claim(q, &p)
 		if w.Header().Get("Set-Cookie") != "" {
 			t.Error("the ticket was replaced by one at the end of the line")
 		}
-		g.room.OriginUp(true)
+		g.room.SetOriginUp(true)
 		if !b.until(10*time.Second) || b.pass().ID != before.ID || !b.in() {
 			t.Error("the place is lost")
 		}

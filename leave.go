@@ -22,7 +22,7 @@ func (r *Room) serveLeave(q *visitRequest) {
 	case q.hasTicket():
 		err := q.desk.Leave(q.r.Context(), q.tok.Life, q.tok.ID, q.tok.Key)
 		if err != nil { // nobody knows: the place stands, and the visitor may say it again
-			r.wait(q, &counter.Place{PollAfter: unreachableRetry}, StateWaiting)
+			r.wait(q, &counter.PlaceInfo{PollAfter: unreachableRetry}, StateWaiting)
 			return
 		}
 		r.counts.left.Add(1)
@@ -36,7 +36,7 @@ func (r *Room) serveLeave(q *visitRequest) {
 
 // serveLeft tells a visitor that its place is given up.
 func (r *Room) serveLeft(q *visitRequest) {
-	r.wait(q, &counter.Place{PollAfter: q.f.cfg.PollMax}, StateLeft)
+	r.wait(q, &counter.PlaceInfo{PollAfter: q.f.cfg.PollMax}, StateLeft)
 }
 
 // serveHere answers the waiting page's tiny picture. It is loaded at once, also without JavaScript, and

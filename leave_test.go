@@ -50,8 +50,8 @@ func TestAPlaceIsGivenUp(t *testing.T) {
 			t.Errorf("%d wait", n)
 		}
 		tab.do("POST", leave) // again
-		if n := g.room.Status(); n.WaitingUsers != 2 || n.Totals.Left != 2 {
-			t.Errorf("%d wait, %d left", n.WaitingUsers, n.Totals.Left)
+		if n := g.room.Status(); n.WaitingUsers != 2 || n.Totals.LeftLine != 2 {
+			t.Errorf("%d wait, %d left", n.WaitingUsers, n.Totals.LeftLine)
 		}
 		b.in() // lines up again: behind the others
 		if p := b.poll(); p.Position != 3 {

@@ -35,12 +35,12 @@ const (
 // SetLimitHeaders tells a client of all the limits that its request met, in place of what
 // h has of that style, and with a refusal when to come again. What is in shadow mode is not
 // told.
-func SetLimitHeaders(h http.Header, style HeaderStyle, vs []Verdict) {
+func SetLimitHeaders(h http.Header, style HeaderStyle, vs []LimitResult) {
 	setStyle(h, style, vs)
 	setRetryAfter(h, vs)
 }
 
-func setStyle(h http.Header, style HeaderStyle, vs []Verdict) {
+func setStyle(h http.Header, style HeaderStyle, vs []LimitResult) {
 	t := tightest(vs)
 	if t == nil {
 		return
@@ -69,12 +69,12 @@ func setStyle(h http.Header, style HeaderStyle, vs []Verdict) {
 }
 
 // told says whether a verdict is for the client's eyes.
-func told(v *Verdict) bool { return v.Limit != nil && !v.Limit.Shadow }
+func told(v *LimitResult) bool { return v.Limit != nil && !v.Limit.Shadow }
 
 // tightest is the verdict with the least left (draft 03 §3), of several the one that
 // refused, or takes longest to have more.
-func tightest(vs []Verdict) *Verdict {
-	var t *Verdict
+func tightest(vs []LimitResult) *LimitResult {
+	var t *LimitResult
 	for i := range vs {
 		v := &vs[i]
 		if !told(v) {
@@ -98,7 +98,7 @@ func tightest(vs []Verdict) *Verdict {
 
 // moreAt is when a client that was refused may have what it asked for, else when it has
 // all again. ok is false when waiting does not help.
-func moreAt(v *Verdict) (d time.Duration, ok bool) {
+func moreAt(v *LimitResult) (d time.Duration, ok bool) {
 	if !v.Allowed && v.Retry > 0 {
 		return v.Retry, true
 	}
@@ -106,7 +106,7 @@ func moreAt(v *Verdict) (d time.Duration, ok bool) {
 }
 
 // appendIETF makes the values of RateLimit-Policy and RateLimit.
-func appendIETF(vs []Verdict) (policy, left []byte) {
+func appendIETF(vs []LimitResult) (policy, left []byte) {
 	policy, left = make([]byte, 0, 64*len(vs)), make([]byte, 0, 64*len(vs))
 	for i := range vs {
 		v := &vs[i]
@@ -136,7 +136,7 @@ func appendIETF(vs []Verdict) (policy, left []byte) {
 
 // appendPolicies03 appends the policies of draft 03 as Envoy does:
 // 10, 10;w=1;name="per-ip", 1000;w=3600;name="all".
-func appendPolicies03(b []byte, vs []Verdict) []byte {
+func appendPolicies03(b []byte, vs []LimitResult) []byte {
 	for i := range vs {
 		v := &vs[i]
 		if !told(v) {
@@ -153,14 +153,14 @@ func appendPolicies03(b []byte, vs []Verdict) []byte {
 
 // setRetryAfter says when to come again: when all that refused would let the call pass.
 // When one never would, that is never, and nothing is said.
-func setRetryAfter(h http.Header, vs []Verdict) {
+func setRetryAfter(h http.Header, vs []LimitResult) {
 	if wait, refused, never := retryIn(vs); refused && !never {
 		h.Set("Retry-After", strconv.FormatInt(wait, 10))
 	}
 }
 
 // retryIn is how many seconds a refused call has to wait, at least 1.
-func retryIn(vs []Verdict) (wait int64, refused, never bool) {
+func retryIn(vs []LimitResult) (wait int64, refused, never bool) {
 	wait = 1
 	for i := range vs {
 		if v := &vs[i]; !v.Allowed && v.Limit != nil {
@@ -175,12 +175,12 @@ func retryIn(vs []Verdict) (wait int64, refused, never bool) {
 // WriteRefusal answers a request that limits refused: 429 with the headers of
 // SetLimitHeaders, and a problem document (RFC 9457) of the type quota-exceeded that names
 // these limits, or a short page for who prefers HTML. A gRPC call is answered by RefusalStatus.
-func WriteRefusal(w http.ResponseWriter, r *http.Request, style HeaderStyle, vs []Verdict) {
+func WriteRefusal(w http.ResponseWriter, r *http.Request, style HeaderStyle, vs []LimitResult) {
 	SetLimitHeaders(w.Header(), style, vs)
 	writeRefusal(w, r, vs)
 }
 
-func writeRefusal(w http.ResponseWriter, r *http.Request, vs []Verdict) {
+func writeRefusal(w http.ResponseWriter, r *http.Request, vs []LimitResult) {
 	var names []string
 	for i := range vs {
 		if v := &vs[i]; !v.Allowed && v.Limit != nil {
@@ -198,7 +198,7 @@ func writeRefusal(w http.ResponseWriter, r *http.Request, vs []Verdict) {
 // RefusalStatus is how a gRPC service refuses a call for what its limits say: an encoded
 // google.rpc.Status of RESOURCE_EXHAUSTED with QuotaFailure and, if waiting helps, RetryInfo.
 // proto.Unmarshal reads it into a status.Status, of which status.ErrorProto makes the error.
-func RefusalStatus(vs []Verdict) []byte {
+func RefusalStatus(vs []LimitResult) []byte {
 	var names []string
 	var all []wire.Violation
 	var retry time.Duration
@@ -218,7 +218,7 @@ func RefusalStatus(vs []Verdict) []byte {
 }
 
 // refusalDetail says what to do.
-func refusalDetail(names []string, vs []Verdict) string {
+func refusalDetail(names []string, vs []LimitResult) string {
 	which := "limit"
 	if len(names) > 1 {
 		which = "limits"
@@ -228,8 +228,8 @@ func refusalDetail(names []string, vs []Verdict) string {
 	switch {
 	case len(names) == 0:
 		return "Too many requests. Try again later."
-	case slices.ContainsFunc(vs, func(v Verdict) bool {
-		return !v.Allowed && v.Alone && v.Limit.OnUnreachable == UnreachableDeny
+	case slices.ContainsFunc(vs, func(v LimitResult) bool {
+		return !v.Allowed && v.Local && v.Limit.OnUnreachable == UnreachableDeny
 	}):
 		return "The " + which + " cannot be asked now. Try again in " + strconv.FormatInt(wait, 10) + " s."
 	case never:

@@ -14,8 +14,8 @@ import (
 )
 
 // verdict of a limit of amount in a minute.
-func verdictOf(name string, amount, remaining int64, reset time.Duration) Verdict {
-	return Verdict{
+func verdictOf(name string, amount, remaining int64, reset time.Duration) LimitResult {
+	return LimitResult{
 		Decision: limit.Decision{Allowed: true, Amount: amount, Remaining: remaining, Reset: reset},
 		Limit: &LimitConfig{
 			Name: name, Rule: limit.Rule{Algorithm: limit.SlidingLog, Amount: amount, Window: time.Minute},
@@ -23,7 +23,7 @@ func verdictOf(name string, amount, remaining int64, reset time.Duration) Verdic
 	}
 }
 
-func refusedFor(v Verdict, retry time.Duration) Verdict {
+func refusedFor(v LimitResult, retry time.Duration) LimitResult {
 	v.Allowed, v.Retry = false, retry
 	return v
 }
@@ -57,69 +57,69 @@ func TestLimitHeaders(t *testing.T) {
 
 	tests := []struct {
 		name, style string
-		vs          []Verdict
+		vs          []LimitResult
 		want        string
 	}{
-		{"one", "ietf", []Verdict{api}, `Ratelimit: "api";r=50;t=30
+		{"one", "ietf", []LimitResult{api}, `Ratelimit: "api";r=50;t=30
 Ratelimit-Policy: "api";q=100;w=60
 `},
-		{"the default", "", []Verdict{api}, `Ratelimit: "api";r=50;t=30
+		{"the default", "", []LimitResult{api}, `Ratelimit: "api";r=50;t=30
 Ratelimit-Policy: "api";q=100;w=60
 `},
-		{"several, and months have no length", "ietf", []Verdict{day, month},
+		{"several, and months have no length", "ietf", []LimitResult{day, month},
 			`Ratelimit: "day";r=900;t=3600, "month";r=4000;t=32400
 Ratelimit-Policy: "day";q=1000;w=86400, "month";q=5000
 `},
-		{"a burst comes back in its own time", "ietf", []Verdict{burst}, `Ratelimit: "burst";r=150;t=30
+		{"a burst comes back in its own time", "ietf", []LimitResult{burst}, `Ratelimit: "burst";r=150;t=30
 Ratelimit-Policy: "burst";q=200;w=120
 `},
-		{"units, and no integer is too long", "ietf", []Verdict{bytes, calls},
+		{"units, and no integer is too long", "ietf", []LimitResult{bytes, calls},
 			`Ratelimit: "bytes";r=999999999999999;t=0, "calls";r=2;t=2
 Ratelimit-Policy: "bytes";q=999999999999999;qu="content-bytes";w=60, "calls";q=5;qu="concurrent-requests"
 `},
-		{"under a second is one", "ietf", []Verdict{short}, `Ratelimit: "short";r=2;t=1
+		{"under a second is one", "ietf", []LimitResult{short}, `Ratelimit: "short";r=2;t=1
 Ratelimit-Policy: "short";q=5;w=1
 `},
-		{"shadows are not told", "ietf", []Verdict{shadow, api}, `Ratelimit: "api";r=50;t=30
+		{"shadows are not told", "ietf", []LimitResult{shadow, api}, `Ratelimit: "api";r=50;t=30
 Ratelimit-Policy: "api";q=100;w=60
 `},
-		{"only shadows", "draft03", []Verdict{shadow}, ""},
-		{"names are escaped", "ietf", []Verdict{odd}, `Ratelimit: "a\"b\\c%0a%c3%a9";r=1;t=0
+		{"only shadows", "draft03", []LimitResult{shadow}, ""},
+		{"names are escaped", "ietf", []LimitResult{odd}, `Ratelimit: "a\"b\\c%0a%c3%a9";r=1;t=0
 Ratelimit-Policy: "a\"b\\c%0a%c3%a9";q=1;w=60
 `},
 		{"refused: more comes when it passes", "ietf",
-			[]Verdict{refusedFor(used, 1200*time.Millisecond), day},
+			[]LimitResult{refusedFor(used, 1200*time.Millisecond), day},
 			`Ratelimit: "used";r=0;t=2, "day";r=900;t=3600
 Ratelimit-Policy: "used";q=100;w=60, "day";q=1000;w=86400
 Retry-After: 2
 `},
 		{"refused: the later of two", "none",
-			[]Verdict{refusedFor(used, time.Second), refusedFor(api, 7*time.Second)},
+			[]LimitResult{refusedFor(used, time.Second), refusedFor(api, 7*time.Second)},
 			"Retry-After: 7\n"},
-		{"refused: never", "ietf", []Verdict{refusedFor(used, time.Second), nothing},
+		{"refused: never", "ietf", []LimitResult{refusedFor(used, time.Second), nothing},
 			`Ratelimit: "used";r=0;t=1, "nothing";r=0
 Ratelimit-Policy: "used";q=100;w=60, "nothing";q=0;w=60
 `},
-		{"refused: at once is a second", "none", []Verdict{refusedFor(used, 1)}, "Retry-After: 1\n"},
-		{"draft 06 has the one with the least left", "draft06", []Verdict{day, api, month},
+		{"refused: at once is a second", "none", []LimitResult{refusedFor(used, 1)}, "Retry-After: 1\n"},
+		{"draft 06 has the one with the least left", "draft06", []LimitResult{day, api, month},
 			"Ratelimit-Limit: 100\nRatelimit-Remaining: 50\nRatelimit-Reset: 30\n"},
 		{"of two with nothing left the one that lasts longer", "legacy",
-			[]Verdict{refusedFor(used, time.Second), refusedFor(verdictOf("b", 7, 0, 0), 8*time.Second)},
+			[]LimitResult{refusedFor(used, time.Second), refusedFor(verdictOf("b", 7, 0, 0), 8*time.Second)},
 			"Retry-After: 8\nX-Ratelimit-Limit: 7\nX-Ratelimit-Remaining: 0\nX-Ratelimit-Reset: 8\n"},
 		{"of two with nothing left the one that refused", "legacy",
-			[]Verdict{verdictOf("b", 7, 0, 99*time.Second), refusedFor(used, time.Second)},
+			[]LimitResult{verdictOf("b", 7, 0, 99*time.Second), refusedFor(used, time.Second)},
 			"Retry-After: 1\nX-Ratelimit-Limit: 100\nX-Ratelimit-Remaining: 0\nX-Ratelimit-Reset: 1\n"},
 		{"in any order", "legacy",
-			[]Verdict{refusedFor(used, time.Second), verdictOf("b", 7, 0, 99*time.Second)},
+			[]LimitResult{refusedFor(used, time.Second), verdictOf("b", 7, 0, 99*time.Second)},
 			"Retry-After: 1\nX-Ratelimit-Limit: 100\nX-Ratelimit-Remaining: 0\nX-Ratelimit-Reset: 1\n"},
-		{"refused: no time is said", "none", []Verdict{refusedFor(used, 0)}, "Retry-After: 1\n"},
-		{"draft 03", "draft03", []Verdict{day, api, calls},
+		{"refused: no time is said", "none", []LimitResult{refusedFor(used, 0)}, "Retry-After: 1\n"},
+		{"draft 03", "draft03", []LimitResult{day, api, calls},
 			`X-Ratelimit-Limit: 5, 1000;w=86400;name="day", 100;w=60;name="api", 5;name="calls"
 X-Ratelimit-Remaining: 2
 X-Ratelimit-Reset: 2
 `},
-		{"none", "none", []Verdict{api}, ""},
-		{"no limit was asked", "ietf", []Verdict{{}}, ""},
+		{"none", "none", []LimitResult{api}, ""},
+		{"no limit was asked", "ietf", []LimitResult{{}}, ""},
 	}
 	for _, tt := range tests {
 		h := http.Header{}
@@ -136,39 +136,39 @@ func TestWriteRefusal(t *testing.T) {
 	never := refusedFor(verdictOf("<big>", 100, 3, 50*time.Second), -1)
 	shut := refusedFor(verdictOf("shut", 0, 0, 0), -1)
 	unheard := refusedFor(verdictOf("far", 100, 0, 0), time.Second)
-	unheard.Alone, unheard.Limit.OnUnreachable = true, UnreachableDeny
+	unheard.Local, unheard.Limit.OnUnreachable = true, UnreachableDeny
 	const page = "text/html; charset=utf-8"
 	tests := []struct {
 		accept   string
-		vs       []Verdict
+		vs       []LimitResult
 		kind     string
 		want     string // in the body
 		retry    string
 		violated []string
 	}{
-		{"", []Verdict{other, refused}, "application/problem+json",
+		{"", []LimitResult{other, refused}, "application/problem+json",
 			`Not enough is left of limit "api". Try again in 17 s.`, "17", []string{"api"}},
-		{"*/*", []Verdict{refused, refusedFor(other, time.Minute)}, "application/problem+json",
+		{"*/*", []LimitResult{refused, refusedFor(other, time.Minute)}, "application/problem+json",
 			`Not enough is left of limits "api", "day". Try again in 60 s.`, "60", []string{"api", "day"}},
-		{"application/json", []Verdict{refused, never}, "application/problem+json",
+		{"application/json", []LimitResult{refused, never}, "application/problem+json",
 			`The cost of this request is more than limit "<big>" ever allows.`, "", []string{"api", "<big>"}},
-		{"", []Verdict{unheard}, "application/problem+json", `The limit "far" cannot be asked now. Try again in 1 s.`, "1",
+		{"", []LimitResult{unheard}, "application/problem+json", `The limit "far" cannot be asked now. Try again in 1 s.`, "1",
 			[]string{"far"}},
-		{"", []Verdict{shut}, "application/problem+json", `Limit "shut" lets nothing through.`, "",
+		{"", []LimitResult{shut}, "application/problem+json", `Limit "shut" lets nothing through.`, "",
 			[]string{"shut"}},
-		{"text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8", []Verdict{refused},
+		{"text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8", []LimitResult{refused},
 			page, `<p>Not enough is left of limit &#34;api&#34;. Try again in 17 s.`, "17", nil},
-		{"text/html", []Verdict{never}, page, `limit &#34;&lt;big&gt;&#34; ever`, "", nil},
-		{"text/html;q=0.5, application/problem+json", []Verdict{refused}, "application/problem+json", "",
+		{"text/html", []LimitResult{never}, page, `limit &#34;&lt;big&gt;&#34; ever`, "", nil},
+		{"text/html;q=0.5, application/problem+json", []LimitResult{refused}, "application/problem+json", "",
 			"17", []string{"api"}},
-		{"application/json;q=0.1;v=1, text/html;q=0.2", []Verdict{refused}, page, "", "17", nil},
-		{"text/html, application/json", []Verdict{refused}, "application/problem+json", "", "17",
+		{"application/json;q=0.1;v=1, text/html;q=0.2", []LimitResult{refused}, page, "", "17", nil},
+		{"text/html, application/json", []LimitResult{refused}, "application/problem+json", "", "17",
 			[]string{"api"}},
-		{"text/*, application/json;q=0.9", []Verdict{refused}, page, "", "17", nil},
-		{"text/html;q=0.9, application/*", []Verdict{refused}, "application/problem+json", "", "17",
+		{"text/*, application/json;q=0.9", []LimitResult{refused}, page, "", "17", nil},
+		{"text/html;q=0.9, application/*", []LimitResult{refused}, "application/problem+json", "", "17",
 			[]string{"api"}},
-		{"text/html;q=NaN", []Verdict{refused}, "application/problem+json", "", "17", []string{"api"}},
-		{strings.Repeat("a/b,", 20) + "text/html", []Verdict{refused}, "application/problem+json", "", "17",
+		{"text/html;q=NaN", []LimitResult{refused}, "application/problem+json", "", "17", []string{"api"}},
+		{strings.Repeat("a/b,", 20) + "text/html", []LimitResult{refused}, "application/problem+json", "", "17",
 			[]string{"api"}},
 	}
 	for _, tt := range tests {

@@ -76,14 +76,14 @@ const DefaultMaxKeys = 1_000_000
 const MaxKey = callkey.Max
 
 // An Ask is one limit, whose key, and how much.
-type Ask struct {
+type LimitCheck struct {
 	Limit string
 	Key   string
 	Cost  int64 // 0 asks only; below 0 gives back
 }
 
 // A Verdict is what an Ask is told.
-type Verdict struct {
+type LimitResult struct {
 	limit.Decision
 	Limit    *LimitConfig // in force then; not to be changed
 	Shadowed bool         // Allowed only because the limit is in shadow mode
@@ -102,21 +102,21 @@ var (
 // goroutines at once and block for one round trip at most.
 type LimitRules interface {
 	// Allow takes cost units of a key, all or none.
-	Allow(ctx context.Context, a Ask) (Verdict, error)
+	Allow(ctx context.Context, a LimitCheck) (LimitResult, error)
 	// AllowAll takes from several limits. all says that either all take or none does, and those
 	// of one limit and key their sum; else each is for itself. The verdicts are in the order of
 	// asks.
-	AllowAll(ctx context.Context, asks []Ask, all bool) ([]Verdict, error)
+	AllowAll(ctx context.Context, asks []LimitCheck, all bool) ([]LimitResult, error)
 	// Reserve takes an estimate, to be settled within ttl; afterwards it counts as it is.
-	Reserve(ctx context.Context, a Ask, ttl time.Duration) (Verdict, error)
+	Reserve(ctx context.Context, a LimitCheck, ttl time.Duration) (LimitResult, error)
 	// Settle says what a reservation came to: 0 gives all of it back.
-	Settle(ctx context.Context, a Ask, id uint64) error
+	Settle(ctx context.Context, a LimitCheck, id uint64) error
 	// Renew begins the lease of a call under way anew.
-	Renew(ctx context.Context, a Ask, id uint64) error
+	Renew(ctx context.Context, a LimitCheck, id uint64) error
 }
 
 // KeyUse is what a key has used.
-type KeyUse = limit.Use
+type KeyUsage = limit.Usage
 
 // A LimiterConfig is what a Limiter begins with.
 type LimiterConfig struct {
@@ -127,7 +127,7 @@ type LimiterConfig struct {
 	// Bring makes a limit that is asked for and is not there, of a name that says all of it:
 	// of several processes that share it, one may be asked that never met it. Nil: there is
 	// none. It may be called by many goroutines at once.
-	Bring func(name string) (LimitConfig, bool)
+	CreateMissing func(name string) (LimitConfig, bool)
 }
 
 // A Limiter answers whether calls may pass. All methods may be called by many goroutines at
@@ -153,7 +153,7 @@ type definition struct {
 
 // NewLimiter makes a Limiter. Its error names all that is wrong.
 func NewLimiter(cfg LimiterConfig) (*Limiter, error) {
-	l := &Limiter{engine: cfg.Engine, bring: cfg.Bring}
+	l := &Limiter{engine: cfg.Engine, bring: cfg.CreateMissing}
 	l.set.Store(&map[string]*keyed{})
 	var all []error
 	for _, c := range cfg.Limits {
@@ -312,12 +312,12 @@ func (l *Limiter) brought(name string) *keyed {
 }
 
 // verdict is what was told of a limit.
-func (d *definition) verdict(v quota.Told) Verdict {
-	return Verdict{Decision: v.Decision, Limit: &d.LimitConfig, Shadowed: v.Shadowed}
+func (d *definition) verdict(v quota.Result) LimitResult {
+	return LimitResult{Decision: v.Decision, Limit: &d.LimitConfig, Shadowed: v.Shadowed}
 }
 
 // askErr is an error of what was asked.
-func askErr(a Ask, err error) error {
+func askErr(a LimitCheck, err error) error {
 	switch {
 	case err == nil:
 		return nil
@@ -332,7 +332,7 @@ func askErr(a Ask, err error) error {
 }
 
 // Allow takes a.Cost of a key, all or nothing.
-func (l *Limiter) Allow(ctx context.Context, a Ask) (v Verdict, err error) {
+func (l *Limiter) Allow(ctx context.Context, a LimitCheck) (v LimitResult, err error) {
 	k, d, key, err := l.at(a.Limit, a.Key)
 	if err != nil {
 		return v, err
@@ -346,14 +346,14 @@ func (l *Limiter) Allow(ctx context.Context, a Ask) (v Verdict, err error) {
 
 // Held is what was taken by Hold: it counts against the limit until Use says that it was used,
 // and then as used at that moment, or until Return gives it back.
-type Held = quota.Held
+type Hold = quota.Hold
 
 // Turn says who waits in this process for some of a key. Processes take turns.
-type Turn = quota.Turn
+type Waiters = quota.Waiters
 
 // Hold takes a.Cost of a key, all or nothing, for what a service may count at any moment
 // before it has answered.
-func (l *Limiter) Hold(ctx context.Context, a Ask, t Turn) (h Held, v Verdict, err error) {
+func (l *Limiter) Hold(ctx context.Context, a LimitCheck, t Waiters) (h Hold, v LimitResult, err error) {
 	k, d, key, err := l.at(a.Limit, a.Key)
 	if err != nil {
 		return h, v, err
@@ -372,25 +372,25 @@ func (l *Limiter) Limit(name string) (*LimitConfig, error) {
 }
 
 // Peek tells whether a.Cost would pass, and takes nothing. The key may be as Keys shows it.
-func (l *Limiter) Peek(ctx context.Context, a Ask) (Verdict, error) {
+func (l *Limiter) Peek(ctx context.Context, a LimitCheck) (LimitResult, error) {
 	return l.look(ctx, a, a.Cost, callkey.Find(a.Key))
 }
 
 // look tells whether cost would pass in place of that of a, which must be possible.
-func (l *Limiter) look(ctx context.Context, a Ask, cost int64, key string) (Verdict, error) {
+func (l *Limiter) look(ctx context.Context, a LimitCheck, cost int64, key string) (LimitResult, error) {
 	k, d, err := l.possible(a)
 	if err != nil {
-		return Verdict{}, err
+		return LimitResult{}, err
 	}
 	v, err := k.Peek(ctx, &d.quota, key, max(0, cost))
 	if err != nil {
-		return Verdict{Limit: &d.LimitConfig}, askErr(a, err)
+		return LimitResult{Limit: &d.LimitConfig}, askErr(a, err)
 	}
 	return d.verdict(v), nil
 }
 
 // possible finds a limit that may be asked for so much.
-func (l *Limiter) possible(a Ask) (*keyed, *definition, error) {
+func (l *Limiter) possible(a LimitCheck) (*keyed, *definition, error) {
 	k, d, _, err := l.at(a.Limit, a.Key)
 	if err == nil && (a.Cost > limit.MaxAmount || a.Cost < -limit.MaxAmount || a.Cost < 0 && d.quota.Calls) {
 		err = fmt.Errorf("%w: %d", ErrCost, a.Cost)
@@ -400,21 +400,21 @@ func (l *Limiter) possible(a Ask) (*keyed, *definition, error) {
 
 // Explain tells why a call of a key is refused: what its limit is, what it has used, and
 // when there is more.
-func (l *Limiter) Explain(name, key string) (Verdict, error) {
-	return l.Peek(context.Background(), Ask{name, key, 1})
+func (l *Limiter) Explain(name, key string) (LimitResult, error) {
+	return l.Peek(context.Background(), LimitCheck{name, key, 1})
 }
 
 // Reserve takes an estimate, to be settled within ttl; afterwards it counts as it is.
-func (l *Limiter) Reserve(ctx context.Context, a Ask, ttl time.Duration) (Verdict, error) {
+func (l *Limiter) Reserve(ctx context.Context, a LimitCheck, ttl time.Duration) (LimitResult, error) {
 	k, d, key, err := l.at(a.Limit, a.Key)
 	if err != nil {
-		return Verdict{}, err
+		return LimitResult{}, err
 	}
 	v, err := k.Reserve(ctx, &d.quota, key, a.Cost, ttl)
 	if errors.Is(err, limit.ErrCost) || errors.Is(err, quota.ErrCost) {
-		return Verdict{}, fmt.Errorf("%w: %d for %v", ErrCost, a.Cost, ttl)
+		return LimitResult{}, fmt.Errorf("%w: %d for %v", ErrCost, a.Cost, ttl)
 	} else if err != nil {
-		return Verdict{}, askErr(a, err)
+		return LimitResult{}, askErr(a, err)
 	}
 	return d.verdict(v), nil
 }
@@ -422,7 +422,7 @@ func (l *Limiter) Reserve(ctx context.Context, a Ask, ttl time.Duration) (Verdic
 // Settle says what a reservation came to, a.Cost: what it was less is given back, what it
 // was more is owed. Of a call under way it is the end. An id of 0, of one that only shadow
 // mode let pass, is nothing to settle.
-func (l *Limiter) Settle(ctx context.Context, a Ask, id uint64) error {
+func (l *Limiter) Settle(ctx context.Context, a LimitCheck, id uint64) error {
 	if id == 0 {
 		return nil
 	}
@@ -435,7 +435,7 @@ func (l *Limiter) Settle(ctx context.Context, a Ask, id uint64) error {
 
 // Renew begins the lease of a call under way anew: it counts for so long from now on.
 // ErrNoReservation: its lease has ended, or it was none.
-func (l *Limiter) Renew(ctx context.Context, a Ask, id uint64) error {
+func (l *Limiter) Renew(ctx context.Context, a LimitCheck, id uint64) error {
 	k, d, key, err := l.at(a.Limit, a.Key)
 	if err != nil || id == 0 {
 		return err
@@ -451,8 +451,8 @@ const allAtOnce = time.Minute
 // of them first, so that who is refused by one holds up nobody at the others. Asks of one limit
 // and key are then one for the sum of their costs, and are told the same: 3 and -3 use nothing,
 // and pass whatever is left. Calls under way stay apart: each has an end of its own.
-func (l *Limiter) AllowAll(ctx context.Context, asks []Ask, all bool) (verdicts []Verdict, err error) {
-	verdicts = make([]Verdict, len(asks))
+func (l *Limiter) AllowAll(ctx context.Context, asks []LimitCheck, all bool) (verdicts []LimitResult, err error) {
+	verdicts = make([]LimitResult, len(asks))
 	for _, a := range asks { // who asks for the impossible is told so before anything is taken
 		if _, _, err := l.possible(a); err != nil {
 			return verdicts, err
@@ -466,8 +466,8 @@ func (l *Limiter) AllowAll(ctx context.Context, asks []Ask, all bool) (verdicts 
 		}
 		return verdicts, nil
 	}
-	first, sums := quota.Sums(len(asks), func(i int) (Ask, int64) {
-		return Ask{Limit: asks[i].Limit, Key: asks[i].Key}, asks[i].Cost
+	first, sums := quota.SumCosts(len(asks), func(i int) (LimitCheck, int64) {
+		return LimitCheck{Limit: asks[i].Limit, Key: asks[i].Key}, asks[i].Cost
 	})
 	asks = slices.Clone(asks)
 	for i, a := range asks {
@@ -485,8 +485,8 @@ func (l *Limiter) AllowAll(ctx context.Context, asks []Ask, all bool) (verdicts 
 }
 
 // takeAll takes all of asks, or nothing. sums are what has to fit for each.
-func (l *Limiter) takeAll(ctx context.Context, asks []Ask, sums []int64, verdicts []Verdict) (err error) {
-	held := make([]*Held, len(asks)) // what is lent, often without a message; nil: the rest
+func (l *Limiter) takeAll(ctx context.Context, asks []LimitCheck, sums []int64, verdicts []LimitResult) (err error) {
+	held := make([]*Hold, len(asks)) // what is lent, often without a message; nil: the rest
 	if pass, err := l.lookAll(ctx, asks, sums, verdicts, held); err != nil || !pass {
 		l.refuse(asks, verdicts, held)
 		return err
@@ -528,7 +528,7 @@ func (l *Limiter) takeAll(ctx context.Context, asks []Ask, sums []int64, verdict
 // lookAll tells whether all of asks would pass, and holds what is lent; it takes nothing else.
 // A limit and key that stands there twice is looked at as one: together they may never pass.
 func (l *Limiter) lookAll(
-	ctx context.Context, asks []Ask, sums []int64, verdicts []Verdict, held []*Held,
+	ctx context.Context, asks []LimitCheck, sums []int64, verdicts []LimitResult, held []*Hold,
 ) (pass bool, err error) {
 	pass = true
 	for i, a := range asks {
@@ -537,8 +537,8 @@ func (l *Limiter) lookAll(
 			return false, err
 		}
 		if a.Cost > 0 && a.Cost == sums[i] && k.Lent(&d.quota) {
-			held[i] = &Held{}
-			*held[i], verdicts[i], err = l.Hold(ctx, a, Turn{Moment: true})
+			held[i] = &Hold{}
+			*held[i], verdicts[i], err = l.Hold(ctx, a, Waiters{Momentary: true})
 		} else {
 			verdicts[i], err = l.look(ctx, a, sums[i], key)
 		}
@@ -551,7 +551,7 @@ func (l *Limiter) lookAll(
 }
 
 // undo gives back what AllowAll has taken of some.
-func (l *Limiter) undo(ctx context.Context, asks []Ask, verdicts []Verdict) {
+func (l *Limiter) undo(ctx context.Context, asks []LimitCheck, verdicts []LimitResult) {
 	for i, a := range asks {
 		v := &verdicts[i]
 		if v.ID == 0 {
@@ -567,7 +567,7 @@ func (l *Limiter) undo(ctx context.Context, asks []Ask, verdicts []Verdict) {
 }
 
 // back gives back what is held.
-func back(held []*Held, verdicts []Verdict) {
+func back(held []*Hold, verdicts []LimitResult) {
 	for i, h := range held {
 		if h != nil {
 			verdicts[i].Remaining += h.Left()
@@ -577,14 +577,14 @@ func back(held []*Held, verdicts []Verdict) {
 }
 
 // refuse counts what a look at all has refused, and takes nothing.
-func (l *Limiter) refuse(asks []Ask, verdicts []Verdict, held []*Held) {
+func (l *Limiter) refuse(asks []LimitCheck, verdicts []LimitResult, held []*Hold) {
 	back(held, verdicts)
 	for i, v := range verdicts {
 		if v.Limit == nil || v.Allowed || held[i] != nil {
 			continue
 		}
 		if k, _, key, err := l.at(asks[i].Limit, asks[i].Key); err == nil {
-			k.Refused(key)
+			k.CountRefusal(key)
 		}
 	}
 }
@@ -595,13 +595,13 @@ func (l *Limiter) Reset(name, key string) error {
 	if err != nil {
 		return err
 	}
-	return askErr(Ask{}, k.Reset(context.Background(), &d.quota, callkey.Find(key)))
+	return askErr(LimitCheck{}, k.Reset(context.Background(), &d.quota, callkey.Find(key)))
 }
 
 // Keys are up to count keys that have used any of a limit, from a place on that the call
 // before gave; "" is the beginning, and the end. Keys that come or go meanwhile may be
 // missed; one that stays is told once. A count below 1 is an error.
-func (l *Limiter) Keys(name, from string, count int) (all []KeyUse, next string, err error) {
+func (l *Limiter) Keys(name, from string, count int) (all []KeyUsage, next string, err error) {
 	if count < 1 {
 		return nil, "", fmt.Errorf("%w: %d keys at once, want 1 at least", ErrKey, count)
 	}
@@ -609,15 +609,15 @@ func (l *Limiter) Keys(name, from string, count int) (all []KeyUse, next string,
 	if err != nil {
 		return nil, "", err
 	}
-	part, n, err := quota.ParsePlace(from)
+	part, n, err := quota.ParseCursor(from)
 	if err != nil {
 		return nil, "", fmt.Errorf("%w: %w", ErrKey, err)
 	}
-	all, part, n, err = k.Uses(context.Background(), &d.quota, part, n, count)
+	all, part, n, err = k.Usage(context.Background(), &d.quota, part, n, count)
 	if err != nil {
-		return nil, "", askErr(Ask{}, err)
+		return nil, "", askErr(LimitCheck{}, err)
 	}
-	return all, quota.PlaceText(part, n), nil
+	return all, quota.FormatCursor(part, n), nil
 }
 
 // LimitTotals count what a limit has decided since the process began.

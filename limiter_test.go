@@ -39,7 +39,7 @@ func TestALimitIsExactUnderManyCallers(t *testing.T) {
 	for range 8 {
 		all.Go(func() {
 			for i := range 2000 {
-				v, err := l.Allow(t.Context(), Ask{"api", fmt.Sprint("client ", i%7), 1})
+				v, err := l.Allow(t.Context(), LimitCheck{"api", fmt.Sprint("client ", i%7), 1})
 				if err != nil {
 					t.Error(err)
 				}
@@ -69,7 +69,7 @@ func TestAllOrNothing(t *testing.T) {
 	for who := range 4 {
 		all.Go(func() {
 			for range 100 {
-				vs, err := l.AllowAll(t.Context(), []Ask{
+				vs, err := l.AllowAll(t.Context(), []LimitCheck{
 					{"organisation", "acme", 1}, {"key", fmt.Sprint(who), 1}, {"route", "/v1", 1}}, true)
 				if err != nil {
 					t.Error(err)
@@ -83,7 +83,7 @@ func TestAllOrNothing(t *testing.T) {
 	all.Wait()
 	n := passed.Load()
 	for name, key := range map[string]string{"organisation": "acme", "route": "/v1"} {
-		v, err := l.Peek(t.Context(), Ask{name, key, 0})
+		v, err := l.Peek(t.Context(), LimitCheck{name, key, 0})
 		if err != nil || v.Amount-v.Remaining != n {
 			t.Errorf("%s: %d used for %d calls that passed all (%v)", name, v.Amount-v.Remaining, n, err)
 		}
@@ -91,14 +91,14 @@ func TestAllOrNothing(t *testing.T) {
 	if n != 50 {
 		t.Errorf("%d passed, want the 50 of the organisation", n)
 	}
-	vs, err := l.AllowAll(t.Context(), []Ask{{"organisation", "other", 50}, {"key", "x", 21}}, true)
+	vs, err := l.AllowAll(t.Context(), []LimitCheck{{"organisation", "other", 50}, {"key", "x", 21}}, true)
 	if err != nil || !vs[0].Allowed || vs[1].Allowed {
 		t.Errorf("%+v %v", vs, err)
 	}
 	if v, _ := l.Explain("organisation", "other"); v.Remaining != 50 {
 		t.Errorf("%d remain after a call that another limit refused", v.Remaining)
 	}
-	vs, err = l.AllowAll(t.Context(), []Ask{{"key", "y", 20}, {"key", "y", 1}}, true)
+	vs, err = l.AllowAll(t.Context(), []LimitCheck{{"key", "y", 20}, {"key", "y", 1}}, true)
 	if err != nil || vs[0].Allowed && vs[1].Allowed {
 		t.Errorf("21 of 20 in two asks: %+v %v", vs, err)
 	}
@@ -113,7 +113,7 @@ func TestAllOrNothingWithCallsUnderWay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLimiter(t, perMinute("api", 100), LimitConfig{Name: "calls",
 			Rule: limit.Rule{Algorithm: limit.Concurrency, Amount: 2, Lease: time.Hour}})
-		asks := []Ask{{"api", "k", 1}, {"calls", "k", 1}, {"api", "given", -1}}
+		asks := []LimitCheck{{"api", "k", 1}, {"calls", "k", 1}, {"api", "given", -1}}
 		var ids []uint64
 		for range 3 {
 			vs, err := l.AllowAll(t.Context(), asks, true)
@@ -129,7 +129,7 @@ func TestAllOrNothingWithCallsUnderWay(t *testing.T) {
 		if v, _ := l.Explain("calls", "k"); v.Allowed || v.Remaining != 0 {
 			t.Errorf("half an hour into a lease of an hour: %+v", v)
 		}
-		if err := l.Settle(t.Context(), Ask{"calls", "k", 0}, ids[0]); err != nil {
+		if err := l.Settle(t.Context(), LimitCheck{"calls", "k", 0}, ids[0]); err != nil {
 			t.Error(err)
 		}
 		if v, _ := l.Explain("calls", "k"); !v.Allowed || v.Remaining != 1 {
@@ -148,7 +148,7 @@ func TestShadowModeRefusesNobody(t *testing.T) {
 	l := newLimiter(t, cfg)
 	shadowed := 0
 	for range 10 {
-		v, err := l.Allow(t.Context(), Ask{"api", "k", 1})
+		v, err := l.Allow(t.Context(), LimitCheck{"api", "k", 1})
 		if err != nil || !v.Allowed {
 			t.Fatalf("%+v %v", v, err)
 		}
@@ -159,8 +159,8 @@ func TestShadowModeRefusesNobody(t *testing.T) {
 	if shadowed != 7 {
 		t.Errorf("%d would have been refused, want 7", shadowed)
 	}
-	v, err := l.Reserve(t.Context(), Ask{"api", "long", 2}, time.Minute)
-	if err = errors.Join(err, l.Settle(t.Context(), Ask{"api", "long", 1000}, v.ID)); err != nil {
+	v, err := l.Reserve(t.Context(), LimitCheck{"api", "long", 2}, time.Minute)
+	if err = errors.Join(err, l.Settle(t.Context(), LimitCheck{"api", "long", 1000}, v.ID)); err != nil {
 		t.Fatal(err)
 	}
 	cfg.Shadow = false
@@ -181,7 +181,7 @@ func TestLimitsChangeAtRunTime(t *testing.T) {
 		l := newLimiter(t, perMinute("api", 10))
 		take := func(n int) (passed int) {
 			for range n {
-				if v, err := l.Allow(t.Context(), Ask{"api", "k", 1}); err == nil && v.Allowed {
+				if v, err := l.Allow(t.Context(), LimitCheck{"api", "k", 1}); err == nil && v.Allowed {
 					passed++
 				}
 			}
@@ -198,7 +198,7 @@ func TestLimitsChangeAtRunTime(t *testing.T) {
 		if n := take(20); n != 8 {
 			t.Errorf("%d more pass, want 8: 15 in all", n)
 		}
-		if v, err := l.Allow(t.Context(), Ask{"api", "big", 1000}); err != nil || !v.Allowed {
+		if v, err := l.Allow(t.Context(), LimitCheck{"api", "big", 1000}); err != nil || !v.Allowed {
 			t.Errorf("a key with an amount of its own: %+v %v", v, err)
 		}
 		time.Sleep(time.Minute)
@@ -208,7 +208,7 @@ func TestLimitsChangeAtRunTime(t *testing.T) {
 		if err := l.Remove("api"); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := l.Allow(t.Context(), Ask{"api", "k", 1}); !errors.Is(err, ErrNoLimit) {
+		if _, err := l.Allow(t.Context(), LimitCheck{"api", "k", 1}); !errors.Is(err, ErrNoLimit) {
 			t.Errorf("a limit that was removed: %v", err)
 		}
 	})
@@ -217,7 +217,7 @@ func TestLimitsChangeAtRunTime(t *testing.T) {
 func TestKeysAreListedResetAndExplained(t *testing.T) {
 	l := newLimiter(t, perMinute("api", 10))
 	for i := range 1000 {
-		if _, err := l.Allow(t.Context(), Ask{"api", fmt.Sprint("client ", i), int64(i%10 + 1)}); err != nil {
+		if _, err := l.Allow(t.Context(), LimitCheck{"api", fmt.Sprint("client ", i), int64(i%10 + 1)}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -264,20 +264,20 @@ func TestKeysAreListedResetAndExplained(t *testing.T) {
 func TestBadAsks(t *testing.T) {
 	l := newLimiter(t, perMinute("api", 10), callsAtOnce("calls", 5))
 	for _, of := range []struct {
-		ask  Ask
+		ask  LimitCheck
 		want error
 	}{
-		{Ask{"none", "k", 1}, ErrNoLimit}, {Ask{"api", strings.Repeat("k", MaxKey+1), 1}, ErrKey},
-		{Ask{"api", "k", 1 << 60}, ErrCost}, {Ask{"api", "k", -1 << 63}, ErrCost},
-		{Ask{"calls", "k", -1}, ErrCost},
+		{LimitCheck{"none", "k", 1}, ErrNoLimit}, {LimitCheck{"api", strings.Repeat("k", MaxKey+1), 1}, ErrKey},
+		{LimitCheck{"api", "k", 1 << 60}, ErrCost}, {LimitCheck{"api", "k", -1 << 63}, ErrCost},
+		{LimitCheck{"calls", "k", -1}, ErrCost},
 	} {
-		for _, f := range []func(context.Context, Ask) (Verdict, error){l.Allow, l.Peek} {
+		for _, f := range []func(context.Context, LimitCheck) (LimitResult, error){l.Allow, l.Peek} {
 			if _, err := f(t.Context(), of.ask); !errors.Is(err, of.want) {
 				t.Errorf("%.40v: %v, want %v", of.ask, err, of.want)
 			}
 		}
 	}
-	if err := l.Settle(context.Background(), Ask{"api", "k", 1}, 77); !errors.Is(err, ErrNoReservation) {
+	if err := l.Settle(context.Background(), LimitCheck{"api", "k", 1}, 77); !errors.Is(err, ErrNoReservation) {
 		t.Error(err)
 	}
 	for _, c := range []LimitConfig{
@@ -305,7 +305,7 @@ func callsAtOnce(name string, n int64) LimitConfig {
 // The end of a call of before a limit was removed and made again, or of before a restart, is
 // not that of a call of now.
 func TestAnEndOfBeforeEndsNoCallOfNow(t *testing.T) {
-	l, ask := newLimiter(t, callsAtOnce("a", 1)), Ask{"a", "k", 1}
+	l, ask := newLimiter(t, callsAtOnce("a", 1)), LimitCheck{"a", "k", 1}
 	old, err := l.Allow(t.Context(), ask)
 	if err != nil {
 		t.Fatal(err)
@@ -327,12 +327,12 @@ func TestAnEndOfBeforeEndsNoCallOfNow(t *testing.T) {
 
 // What cannot be is found out before anything is taken.
 func TestNothingIsTakenBeforeAnError(t *testing.T) {
-	for _, bad := range []Ask{{"calls", "k", -1}, {"b", "k", -limit.MaxAmount - 1}, {"b", "k", 1 << 62},
+	for _, bad := range []LimitCheck{{"calls", "k", -1}, {"b", "k", -limit.MaxAmount - 1}, {"b", "k", 1 << 62},
 		{"none", "k", 1}} {
 		for _, all := range []bool{true, false} {
 			l := newLimiter(t, perMinute("a", 5), perMinute("b", 5), callsAtOnce("calls", 5))
-			_, err := l.AllowAll(t.Context(), []Ask{{"a", "k", 5}, bad}, all)
-			if v, _ := l.Peek(t.Context(), Ask{"a", "k", 5}); !v.Allowed ||
+			_, err := l.AllowAll(t.Context(), []LimitCheck{{"a", "k", 5}, bad}, all)
+			if v, _ := l.Peek(t.Context(), LimitCheck{"a", "k", 5}); !v.Allowed ||
 				!errors.Is(err, ErrCost) && bad.Limit != "none" {
 				t.Errorf("%+v, all %v: %v, and %d remain of 5", bad, all, err, v.Remaining)
 			}
@@ -343,8 +343,8 @@ func TestNothingIsTakenBeforeAnError(t *testing.T) {
 // One limit and key twice: what each could take is not what both could.
 func TestTheSameTwiceIsLookedAtAsOne(t *testing.T) {
 	l := newLimiter(t, perMinute("a", 2))
-	twice := func(a, b int64) []Verdict {
-		vs, err := l.AllowAll(t.Context(), []Ask{{"a", "k", a}, {"a", "k", b}}, true)
+	twice := func(a, b int64) []LimitResult {
+		vs, err := l.AllowAll(t.Context(), []LimitCheck{{"a", "k", a}, {"a", "k", b}}, true)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -403,10 +403,10 @@ func TestTakenAndGivenBackAtOnceIsTheSum(t *testing.T) {
 			{3, []int64{-limit.MaxAmount, -limit.MaxAmount}, true, 0},
 		} {
 			l := newLimiter(t, LimitConfig{Name: "a", Rule: rule}, perMinute("other", 5))
-			l.Allow(t.Context(), Ask{"a", "k", tt.before})
-			asks := []Ask{{"other", "k", 1}}
+			l.Allow(t.Context(), LimitCheck{"a", "k", tt.before})
+			asks := []LimitCheck{{"other", "k", 1}}
 			for _, cost := range tt.costs {
-				asks = append(asks, Ask{"a", "k", cost})
+				asks = append(asks, LimitCheck{"a", "k", cost})
 			}
 			vs, err := l.AllowAll(t.Context(), asks, true)
 			if err != nil {
@@ -417,10 +417,10 @@ func TestTakenAndGivenBackAtOnceIsTheSum(t *testing.T) {
 					t.Errorf("%s: %+v, ask %d: %+v", name, tt, i, v)
 				}
 			}
-			if v, _ := l.Peek(t.Context(), Ask{"a", "k", 0}); v.Amount-v.Remaining != tt.used {
+			if v, _ := l.Peek(t.Context(), LimitCheck{"a", "k", 0}); v.Amount-v.Remaining != tt.used {
 				t.Errorf("%s: %+v: %d are used", name, tt, v.Amount-v.Remaining)
 			}
-			if v, _ := l.Peek(t.Context(), Ask{"other", "k", 0}); (v.Remaining == 4) != tt.passes {
+			if v, _ := l.Peek(t.Context(), LimitCheck{"other", "k", 0}); (v.Remaining == 4) != tt.passes {
 				t.Errorf("%s: %+v: %d remain of the other", name, tt, v.Remaining)
 			}
 		}
@@ -430,7 +430,7 @@ func TestTakenAndGivenBackAtOnceIsTheSum(t *testing.T) {
 // Two calls under way of one key are two, each with an end of its own, or none is.
 func TestTheSameTwiceOfCallsUnderWay(t *testing.T) {
 	l := newLimiter(t, callsAtOnce("calls", 3))
-	asks := []Ask{{"calls", "k", 1}, {"calls", "k", 1}}
+	asks := []LimitCheck{{"calls", "k", 1}, {"calls", "k", 1}}
 	vs, err := l.AllowAll(t.Context(), asks, true)
 	if err != nil || vs[0].ID == 0 || vs[1].ID == 0 || vs[0].ID == vs[1].ID {
 		t.Fatalf("%+v %v", vs, err)
@@ -438,7 +438,7 @@ func TestTheSameTwiceOfCallsUnderWay(t *testing.T) {
 	if vs, err = l.AllowAll(t.Context(), asks, true); err != nil || vs[0].Allowed || vs[1].Allowed {
 		t.Errorf("four of three: %+v %v", vs, err)
 	}
-	if v, _ := l.Peek(t.Context(), Ask{"calls", "k", 1}); v.Remaining != 1 {
+	if v, _ := l.Peek(t.Context(), LimitCheck{"calls", "k", 1}); v.Remaining != 1 {
 		t.Errorf("%d of 3 remain, want 1", v.Remaining)
 	}
 }
@@ -447,11 +447,11 @@ func TestTheSameTwiceOfCallsUnderWay(t *testing.T) {
 // given back is left alone.
 func TestUndoneCallsAreNotNamed(t *testing.T) {
 	l := newLimiter(t, callsAtOnce("c", 5), perMinute("a", 5))
-	asks := []Ask{{"c", "k", 1}, {"a", "k", 2}}
+	asks := []LimitCheck{{"c", "k", 1}, {"a", "k", 2}}
 	for _, removed := range []bool{false, true} {
 		c, _ := l.Allow(t.Context(), asks[0])
 		a, _ := l.Reserve(t.Context(), asks[1], allAtOnce)
-		vs := []Verdict{c, a}
+		vs := []LimitResult{c, a}
 		if removed {
 			l.Remove("a")
 			l.Define(perMinute("a", 5))
@@ -473,7 +473,7 @@ func TestAnotherUnitForgetsWhatWasUsed(t *testing.T) {
 	c := LimitConfig{Name: "a", Unit: ResponseBytes,
 		Rule: limit.Rule{Algorithm: limit.TokenBucket, Amount: 10_000_000, Window: time.Minute}}
 	l := newLimiter(t, c)
-	l.Allow(t.Context(), Ask{"a", "k", 5_000_000})
+	l.Allow(t.Context(), LimitCheck{"a", "k", 5_000_000})
 	c.Unit, c.Amount = Requests, 100
 	if err := l.Define(c); err != nil {
 		t.Fatal(err)
@@ -490,7 +490,7 @@ func TestKeysDoNotShareBeforeMaxKeys(t *testing.T) {
 		c.MaxKeys = most
 		l, refused := newLimiter(t, c), 0
 		for i := range most {
-			if v, _ := l.Allow(t.Context(), Ask{"a", fmt.Sprint(i), 1}); !v.Allowed {
+			if v, _ := l.Allow(t.Context(), LimitCheck{"a", fmt.Sprint(i), 1}); !v.Allowed {
 				refused++
 			}
 		}
@@ -551,7 +551,7 @@ func BenchmarkAllow(b *testing.B) {
 	b.ReportAllocs()
 	b.RunParallel(func(pb *testing.PB) {
 		for i := 0; pb.Next(); i++ {
-			if _, err := l.Allow(b.Context(), Ask{"api", keys[i&(1<<16-1)], 1}); err != nil {
+			if _, err := l.Allow(b.Context(), LimitCheck{"api", keys[i&(1<<16-1)], 1}); err != nil {
 				b.Fatal(err)
 			}
 		}
@@ -572,7 +572,7 @@ func TestKeysOf1kBTakeTheMemoryOf64Bytes(t *testing.T) {
 		l := newLimiter(t, perMinute("api", 10))
 		before, tail := heap(), strings.Repeat("k", length-24)
 		for i := range keys {
-			a := Ask{"api", fmt.Sprintf("%024d", i) + tail, 1}
+			a := LimitCheck{"api", fmt.Sprintf("%024d", i) + tail, 1}
 			if v, err := l.Allow(t.Context(), a); err != nil || v.Remaining != 9 {
 				t.Fatalf("%d: %+v, %v", i, v, err)
 			}
@@ -598,9 +598,9 @@ func TestLongKeysAreFound(t *testing.T) {
 	c := perMinute("api", 10)
 	c.Overrides = map[string]int64{full: 3}
 	l := newLimiter(t, c)
-	take := func(key string) Verdict {
+	take := func(key string) LimitResult {
 		t.Helper()
-		v, err := l.Allow(t.Context(), Ask{"api", key, 1})
+		v, err := l.Allow(t.Context(), LimitCheck{"api", key, 1})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -628,8 +628,8 @@ func TestLongKeysAreFound(t *testing.T) {
 	if v := take(full); v.Remaining != 2 {
 		t.Errorf("%+v after a reset", v)
 	}
-	v, err := l.Reserve(t.Context(), Ask{"api", full, 2}, time.Minute)
-	if err != nil || l.Settle(t.Context(), Ask{"api", full, 1}, v.ID) != nil || take(full).Remaining != 0 {
+	v, err := l.Reserve(t.Context(), LimitCheck{"api", full, 2}, time.Minute)
+	if err != nil || l.Settle(t.Context(), LimitCheck{"api", full, 1}, v.ID) != nil || take(full).Remaining != 0 {
 		t.Errorf("%+v, %v: reserved and settled", v, err)
 	}
 	c.Overrides = map[string]int64{full: 3, shown: 4}

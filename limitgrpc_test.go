@@ -83,24 +83,24 @@ func TestAGRPCCallIsRefusedAsSuch(t *testing.T) {
 
 // What a gRPC service refuses by itself is read by the words of gRPC.
 func TestRefusalStatus(t *testing.T) {
-	of := func(name string, amount, left int64, retry time.Duration) headgate.Verdict {
-		return headgate.Verdict{Limit: &headgate.LimitConfig{Name: name, Unit: headgate.CostUnits},
+	of := func(name string, amount, left int64, retry time.Duration) headgate.LimitResult {
+		return headgate.LimitResult{Limit: &headgate.LimitConfig{Name: name, Unit: headgate.CostUnits},
 			Decision: limit.Decision{Amount: amount, Remaining: left, Retry: retry}}
 	}
-	passed := headgate.Verdict{Decision: limit.Decision{Allowed: true},
+	passed := headgate.LimitResult{Decision: limit.Decision{Allowed: true},
 		Limit: &headgate.LimitConfig{Name: "x"}}
 	long := strings.Repeat("x", 64)
 	for _, c := range []struct {
-		verdicts []headgate.Verdict
+		verdicts []headgate.LimitResult
 		retry    time.Duration // below 0: it does not help
 		broken   []string
 	}{
-		{[]headgate.Verdict{passed, of("a", 100, 2, 1500*time.Millisecond)}, 1500 * time.Millisecond,
+		{[]headgate.LimitResult{passed, of("a", 100, 2, 1500*time.Millisecond)}, 1500 * time.Millisecond,
 			[]string{"limit:a: 2 of 100 units left"}},
-		{[]headgate.Verdict{of(long, 1<<50, 1<<49, 400*24*time.Hour), of("b", 3, 0, time.Nanosecond)},
+		{[]headgate.LimitResult{of(long, 1<<50, 1<<49, 400*24*time.Hour), of("b", 3, 0, time.Nanosecond)},
 			400 * 24 * time.Hour, []string{"limit:" + long +
 				": 562949953421312 of 1125899906842624 units left", "limit:b: 0 of 3 units left"}},
-		{[]headgate.Verdict{of("a", 3, 0, -1), of("b", 3, 0, time.Second)}, -1,
+		{[]headgate.LimitResult{of("a", 3, 0, -1), of("b", 3, 0, time.Second)}, -1,
 			[]string{"limit:a: 0 of 3 units left", "limit:b: 0 of 3 units left"}},
 	} {
 		var p spb.Status

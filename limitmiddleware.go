@@ -94,16 +94,16 @@ type limitedCall struct {
 	r        *http.Request
 	met      []*RequestLimit // first those whose cost is known, then those it is estimated for
 	known    int             // how many are known
-	asks     []Ask           // in the order of met
-	verdicts []Verdict       // in the same order; without a Limit where there is none
+	asks     []LimitCheck           // in the order of met
+	verdicts []LimitResult       // in the same order; without a Limit where there is none
 	read     *wire.CountedBody
 	wrote    *wire.CountedAnswer
-	kept     []*quota.Keeper
+	kept     []*quota.LeaseRenewer
 
 	few struct { // the memory of most calls
 		met      [2]*RequestLimit
-		asks     [2]Ask
-		verdicts [2]Verdict
+		asks     [2]LimitCheck
+		verdicts [2]LimitResult
 	}
 }
 
@@ -116,7 +116,7 @@ func (c *limitedCall) estimated(l *RequestLimit) bool {
 func (c *limitedCall) price() bool {
 	c.met, c.asks, c.verdicts = c.few.met[:0], c.few.asks[:0], c.few.verdicts[:]
 	if n := len(c.limits); n > len(c.few.met) {
-		c.met, c.asks, c.verdicts = make([]*RequestLimit, 0, n), make([]Ask, 0, n), make([]Verdict, n)
+		c.met, c.asks, c.verdicts = make([]*RequestLimit, 0, n), make([]LimitCheck, 0, n), make([]LimitResult, n)
 	}
 	c.verdicts = c.verdicts[:len(c.limits)]
 	for _, estimated := range [...]bool{false, true} {
@@ -132,7 +132,7 @@ func (c *limitedCall) price() bool {
 				return false
 			}
 			c.met = append(c.met, l)
-			c.asks = append(c.asks, Ask{Limit: l.Name, Cost: cost,
+			c.asks = append(c.asks, LimitCheck{Limit: l.Name, Cost: cost,
 				Key: callkey.Of(l.Key, callkey.Call{Request: c.r, Addr: l.Addr, Answer: c.w})})
 		}
 		if !estimated {
@@ -198,7 +198,7 @@ func (c *limitedCall) take() bool {
 		clear(vs)
 		return c.forgiven(c.met[:c.known], err)
 	}
-	if slices.ContainsFunc(vs, func(v Verdict) bool { return !v.Allowed }) {
+	if slices.ContainsFunc(vs, func(v LimitResult) bool { return !v.Allowed }) {
 		return c.refuse()
 	}
 	return true
@@ -210,7 +210,7 @@ func (c *limitedCall) askKnown() (err error) {
 	case 1:
 		c.verdicts[0], err = c.rules.Allow(c.r.Context(), c.asks[0])
 	default:
-		var got []Verdict
+		var got []LimitResult
 		got, err = c.rules.AllowAll(c.r.Context(), c.asks[:c.known], true)
 		copy(c.verdicts[:c.known], got)
 	}
@@ -258,7 +258,7 @@ func (c *limitedCall) tell() {
 		return
 	}
 	for _, style := range c.styles {
-		var vs []Verdict
+		var vs []LimitResult
 		for i, l := range c.met {
 			if l.Headers == style {
 				vs = append(vs, c.verdicts[i])
@@ -323,7 +323,7 @@ func (c *limitedCall) keep() {
 		if v.ID == 0 {
 			continue
 		}
-		k := &quota.Keeper{}
+		k := &quota.LeaseRenewer{}
 		c.kept = append(c.kept, k)
 		k.Start(v.Limit.Lease, func() {
 			ctx, stop := c.settling()

@@ -340,7 +340,7 @@ func TestPacedRequestsWaitTheirTurn(t *testing.T) {
 // broken is a Limiter that cannot take from several limits at once.
 type broken struct{ *Limiter }
 
-func (broken) AllowAll(context.Context, []Ask, bool) ([]Verdict, error) {
+func (broken) AllowAll(context.Context, []LimitCheck, bool) ([]LimitResult, error) {
 	return nil, context.DeadlineExceeded
 }
 

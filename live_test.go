@@ -225,10 +225,10 @@ func TestWhereATicketStandsAndWhy(t *testing.T) {
 		b.in()
 		c.in()
 		first, second := b.poll().Ticket, c.poll().Ticket
-		want := func(id, status, why string) Where {
+		want := func(id, status, why string) TicketInfo {
 			t.Helper()
-			w, err := g.room.Where(t.Context(), id)
-			if err != nil || w.Status != status || !strings.Contains(w.Why, why) || w.Room != "shop" {
+			w, err := g.room.FindTicket(t.Context(), id)
+			if err != nil || w.Status != status || !strings.Contains(w.Reason, why) || w.Room != "shop" {
 				t.Fatalf("%+v %v, want %s because %q", w, err, status, why)
 			}
 			return w
@@ -238,9 +238,9 @@ func TestWhereATicketStandsAndWhy(t *testing.T) {
 			t.Errorf("%+v", w)
 		}
 		want(strings.ToUpper(" "+second+" "), "waiting", "1 people are before it")
-		g.room.QueueAll(true)
+		g.room.SetQueueAll(true)
 		want(first, "waiting", "queue_all is on")
-		g.room.QueueAll(false)
+		g.room.SetQueueAll(false)
 		for range 30 {
 			if c.poll(); b.poll().State == StateCalled {
 				break
@@ -264,7 +264,7 @@ func TestWhereATicketStandsAndWhy(t *testing.T) {
 		for _, id := range []string{
 			"", "x", "zzzzzzzz", "........", first[:7], first + "a", strings.Repeat("\x00", 8),
 		} {
-			if w, err := g.room.Where(t.Context(), id); !errors.Is(err, ErrNoTicket) {
+			if w, err := g.room.FindTicket(t.Context(), id); !errors.Is(err, ErrNoTicket) {
 				t.Errorf("%q: %+v %v", id, w, err)
 			}
 		}

@@ -46,7 +46,7 @@ func (r *Room) anyway(q *visitRequest) bool {
 		return false
 	}
 	if q.peek {
-		r.wait(q, &counter.Place{}, StateCalled)
+		r.wait(q, &counter.PlaceInfo{}, StateCalled)
 		return true
 	}
 	r.counts.excluded.Add(1)

@@ -19,21 +19,21 @@ func TestRoomModes(t *testing.T) { //nolint:funlen // a list of cases
 		g := openGate(t, c)
 		a, b := g.visitor(), g.visitor()
 		a.in()
-		g.room.QueueAll(true)
+		g.room.SetQueueAll(true)
 		if !a.in() || b.in() {
 			t.Fatal("who is inside stays, who is new waits")
 		}
 		if p := b.poll(); p.State != StateQueueAll || p.ETA != nil {
 			t.Fatalf("%+v: want queue_all, no expected time", p)
 		}
-		g.room.QueueAll(false)
+		g.room.SetQueueAll(false)
 		if !b.until(5*time.Second) || !b.in() {
 			t.Fatal("not let in after queue_all ended")
 		}
 	})
 	bubble(t, "a suspended room lets all pass and sets no cookie", func(t *testing.T) {
 		g := openGate(t, one)
-		g.room.Suspend(true)
+		g.room.SetSuspended(true)
 		for range 5 {
 			v := g.visitor()
 			if !v.in() || v.cookie != "" {
@@ -78,7 +78,7 @@ func TestRoomModes(t *testing.T) { //nolint:funlen // a list of cases
 		a, b, c := g.visitor(), g.visitor(), g.visitor()
 		a.in()
 		b.in()
-		g.room.OriginUp(false)
+		g.room.SetOriginUp(false)
 		b.accept = "*/*"
 		if w := b.do("GET", "/style.css"); !strings.Contains(w.Body.String(), "does not answer") {
 			t.Errorf("a script is told %q", w.Body)
@@ -92,7 +92,7 @@ func TestRoomModes(t *testing.T) { //nolint:funlen // a list of cases
 			}
 			time.Sleep(4 * time.Second)
 		}
-		g.room.OriginUp(true)
+		g.room.SetOriginUp(true)
 		if !b.until(10*time.Second) || c.poll().State == StateCalled || !b.in() {
 			t.Fatal("the order is lost")
 		}

@@ -53,7 +53,7 @@ func (r *Room) serveMoved(q *visitRequest) {
 			return
 		}
 	}
-	r.wait(q, &counter.Place{PollAfter: q.f.cfg.PollMax}, StateMoved)
+	r.wait(q, &counter.PlaceInfo{PollAfter: q.f.cfg.PollMax}, StateMoved)
 }
 
 // serveLink shows a link that moves the visitor's place.
@@ -87,7 +87,7 @@ func (r *Room) openLink(q *visitRequest, link string) {
 		err = counter.ErrNoTicket
 	case !post:
 		q.link = keys.SealMove(q.f.sealName(q.r), &from, until, rand.Uint64()|1)
-		r.wait(q, &counter.Place{PollAfter: moveWithin}, StateMoveHere)
+		r.wait(q, &counter.PlaceInfo{PollAfter: moveWithin}, StateMoveHere)
 		return
 	default:
 		err = q.desk.Move(q.r.Context(),
@@ -103,9 +103,9 @@ func (r *Room) openLink(q *visitRequest, link string) {
 		http.Redirect(q.w, q.r, q.at.Path, http.StatusSeeOther)
 	case errors.Is(err, counter.ErrNoTicket):
 		q.has = false
-		r.wait(q, &counter.Place{PollAfter: moveWithin}, StateMoveOver)
+		r.wait(q, &counter.PlaceInfo{PollAfter: moveWithin}, StateMoveOver)
 	default: // nobody knows: the same form may be sent again
 		q.link = link
-		r.wait(q, &counter.Place{PollAfter: unreachableRetry}, StateMoveAgain)
+		r.wait(q, &counter.PlaceInfo{PollAfter: unreachableRetry}, StateMoveAgain)
 	}
 }

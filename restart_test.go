@@ -320,7 +320,7 @@ func TestAFullDiskLosesNothing(t *testing.T) {
 			}
 			time.Sleep(time.Second)
 		}
-		if s := g.room.Status(); s.Record.Refused == 0 {
+		if s := g.room.Status(); s.Record.WriteFailing == 0 {
 			t.Error("the status does not say that the record is not written")
 		}
 		p.full.Store(false)
@@ -346,7 +346,7 @@ func TestKeysRotateWithoutLosingAPlace(t *testing.T) {
 		b.in()
 		was := b.poll().Ticket
 		one, two, three := ticket.NewKey(), ticket.NewKey(), ticket.NewKey()
-		first := SealingKeys{Seals: 7, Keys: map[byte][32]byte{7: one}}
+		first := SealingKeys{Current: 7, Keys: map[byte][32]byte{7: one}}
 		if err := e.SetKeys(first); err != nil {
 			t.Fatal(err)
 		}
@@ -356,8 +356,8 @@ func TestKeysRotateWithoutLosingAPlace(t *testing.T) {
 		b.in()
 		was = b.poll().Ticket
 		for _, k := range []SealingKeys{
-			{Seals: 3, Keys: map[byte][32]byte{7: one, 3: two}},
-			{Seals: 9, Keys: map[byte][32]byte{7: one, 3: two, 9: three}},
+			{Current: 3, Keys: map[byte][32]byte{7: one, 3: two}},
+			{Current: 9, Keys: map[byte][32]byte{7: one, 3: two, 9: three}},
 		} {
 			if err := e.SetKeys(k); err != nil {
 				t.Fatal(err)
@@ -366,7 +366,7 @@ func TestKeysRotateWithoutLosingAPlace(t *testing.T) {
 				t.Errorf("ticket %q, was %q", got, was)
 			}
 		}
-		if err := e.SetKeys(SealingKeys{Seals: 1}); err == nil {
+		if err := e.SetKeys(SealingKeys{Current: 1}); err == nil {
 			t.Error("a ring without the key it seals with")
 		}
 		if b.poll().Ticket != was {

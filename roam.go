@@ -15,17 +15,17 @@ import (
 
 // placeDesk is a counter as a visitor with a ticket or a pass needs it.
 type placeDesk interface {
-	Poll(ctx context.Context, life, number, key uint64) (counter.Place, error)
+	Poll(ctx context.Context, life, number, key uint64) (counter.PlaceInfo, error)
 	Claim(ctx context.Context, life, number, key uint64, hard time.Duration) (slot.ClaimReply, error)
 	Leave(ctx context.Context, life, number, key uint64) error
 	Move(ctx context.Context, m counter.Move) error
-	Suspect(ctx context.Context)
+	ReportSuspectPass(ctx context.Context)
 }
 
 // abroad is the room in another data centre: what it keeps, and a worker that reports
 // there whom it has seen here. It lets nobody new in.
 type abroad struct {
-	desk   *counter.Abroad
+	desk   *counter.RemoteCounter
 	worker *worker
 }
 
@@ -37,7 +37,7 @@ func (r *Room) openAbroad(cfg RoomConfig, c counter.Config) {
 	}
 	r.abroad = map[string]*abroad{}
 	for _, site := range e.sites.Names() {
-		a := &abroad{desk: counter.NewAbroad(c, e.bus, site)}
+		a := &abroad{desk: counter.NewRemoteCounter(c, e.bus, site)}
 		a.worker = newWorker(cfg, c.Host, slot.LoanID(rand.Uint64()|1), true)
 		a.worker.lender = a.desk
 		r.abroad[site] = a
@@ -92,7 +92,7 @@ func (r *Room) silent(q *visitRequest) bool {
 	if !r.isAbroad(q) {
 		return false
 	}
-	_, silent := r.counter.Reach(q.tok.Home)
+	_, silent := r.counter.Reachability(q.tok.Home)
 	return silent
 }
 
@@ -101,7 +101,7 @@ func (r *Room) late(q *visitRequest) bool {
 	if !r.isAbroad(q) {
 		return false
 	}
-	late, _ := r.counter.Reach(q.tok.Home)
+	late, _ := r.counter.Reachability(q.tok.Home)
 	return late
 }
 
@@ -112,8 +112,8 @@ func (r *Room) passesFor(q *visitRequest) bool {
 	if !r.isAbroad(q) {
 		return false
 	}
-	t, err := r.counter.SiteTime(q.r.Context(), q.tok.Home)
-	return err == nil && t.Known && t.Life == q.tok.Life && t.Hi < slot.Tau(q.tok.End)
+	t, err := r.counter.RemoteTime(q.r.Context(), q.tok.Home)
+	return err == nil && t.Known && t.Life == q.tok.Life && t.Hi < slot.Time(q.tok.End)
 }
 
 // outOfReach answers a visitor whose counter does not. Here, the visitor keeps what it has and asks
@@ -121,25 +121,25 @@ func (r *Room) passesFor(q *visitRequest) bool {
 // inside longer is first to come in here, and whoever waited keeps its place in the order of all data
 // centres. A ticket that was called there, used or not, is kept, and its visitor comes as newcomers do.
 func (r *Room) outOfReach(q *visitRequest) {
-	t, err := r.counter.SiteTime(q.r.Context(), q.tok.Home)
+	t, err := r.counter.RemoteTime(q.r.Context(), q.tok.Home)
 	switch same := t.Life == q.tok.Life; {
 	case !r.silent(q) || err != nil:
-		r.wait(q, &counter.Place{PollAfter: unreachableRetry}, StateWaiting)
+		r.wait(q, &counter.PlaceInfo{PollAfter: unreachableRetry}, StateWaiting)
 	case q.tok.Kind == ticket.Pass:
 		r.roam(q, 0)
-	case same && t.Called(q.tok.ID), q.tok.Seen == 0: // 0: nobody knows when it came
+	case same && t.WasCalled(q.tok.ID), q.tok.Seen == 0: // 0: nobody knows when it came
 		if q.keeps = true; !r.stillRoams(q) {
 			r.serveNewcomer(q)
 		}
 	default:
-		r.roam(q, slot.Tau(q.tok.Seen))
+		r.roam(q, slot.Time(q.tok.Seen))
 	}
 }
 
 // roam lets a visitor of a data centre that is out of reach wait here. came is when it
 // came, in the time of all data centres; 0 if it was inside. One place or stay there is one
 // here, wherever in the data centre the visitor asks.
-func (r *Room) roam(q *visitRequest, came slot.Tau) {
+func (r *Room) roam(q *visitRequest, came slot.Time) {
 	p, err := r.counter.Roam(q.r.Context(), q.tok.Mix()|counter.RoamerBit, came)
 	if err != nil {
 		p.PollAfter = max(p.PollAfter, unreachableRetry)
@@ -151,7 +151,7 @@ func (r *Room) roam(q *visitRequest, came slot.Tau) {
 }
 
 // onlyKnown asks for a roamer who is here already; comesNow is later than all known times.
-const onlyKnown, comesNow slot.Tau = -1, 1<<63 - 1
+const onlyKnown, comesNow slot.Time = -1, 1<<63 - 1
 
 // stillRoams lets a visitor go on waiting here who roams already, also when the data centre is
 // back and has given its place up. One who was called here and has claimed is the same visitor in

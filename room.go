@@ -35,8 +35,8 @@ type RoomConfig struct {
 	Path  string // the room is everything below; default "/"; a * is any characters but a slash
 
 	Routes        []Route       // more places of the room
-	AnyCase       bool          // /Shop and /shop are one
-	AsTheyCome    bool          // paths with several readings pass: the strictest decision counts
+	IgnoreCase       bool          // /Shop and /shop are one
+	AllowAmbiguousPaths    bool          // paths with several readings pass: the strictest decision counts
 	CookieSuffix  string        // "_" and this end the name of the cookie
 	CookieDomain  string        // of the cookie; "" is the host that was asked
 	FailOpenAfter time.Duration // without an answer of the counter for so long all pass; 0 is never
@@ -125,7 +125,7 @@ func (c RoomConfig) withDefaults() (RoomConfig, error) {
 		errs = append(errs, fmt.Errorf("%w: path %q does not begin with /, session %v is below 0, or "+
 			"status %d is none of %v", ErrConfig, c.Path, c.SessionDuration, c.StatusCode, codes))
 	}
-	errs = append(errs, c.Method.check(), c.PassSharing.Fill(ErrConfig))
+	errs = append(errs, c.Method.check(), c.PassSharing.SetDefaults(ErrConfig))
 	var err error
 	if c.CORS, err = c.CORS.Fill(); err != nil {
 		errs = append(errs, fmt.Errorf("%w: %w", ErrConfig, err))
@@ -175,15 +175,15 @@ func (c *RoomConfig) limits() [2]slot.Limit {
 // desk is a room's counter: in this process, or wherever its host is.
 type desk interface {
 	lender
-	Join(ctx context.Context, lane uint64, hold, waited time.Duration) (counter.Place, error)
+	Join(ctx context.Context, lane uint64, hold, waited time.Duration) (counter.PlaceInfo, error)
 	placeDesk
-	Trace(ctx context.Context, find func(life uint64) (uint64, bool)) (counter.Trace, error)
+	Trace(ctx context.Context, find func(life uint64) (uint64, bool)) (counter.TicketTrace, error)
 	State(of slot.LoanID, opened int64) counter.State
-	Roam(ctx context.Context, id uint64, came slot.Tau) (counter.Place, error)
-	SiteTime(ctx context.Context, site string) (counter.SiteTime, error)
-	Reach(site string) (late, silent bool)
+	Roam(ctx context.Context, id uint64, came slot.Time) (counter.PlaceInfo, error)
+	RemoteTime(ctx context.Context, site string) (counter.RemoteTime, error)
+	Reachability(site string) (late, silent bool)
 	Hold(yes bool)
-	Follow(ctx context.Context, p counter.Plan) error
+	SetPlan(ctx context.Context, p counter.Plan) error
 	Reconfigure(ctx context.Context, s counter.Settings) error
 	Damaged() error
 	Run(ctx context.Context) error
@@ -195,14 +195,14 @@ type Room struct {
 	boot    func() time.Duration
 	keys    *atomic.Pointer[ticket.Ring]
 	counter desk
-	above   *counter.Seat // of Anywhere, nil with one data centre
+	above   *counter.Handle // of Anywhere, nil with one data centre
 	worker  *worker
 	abroad  map[string]*abroad // the same room in other data centres
 	face    atomic.Pointer[face]
 	doc     wire.Second[[]byte]
 	draw    wire.Second[string]
 	live    atomic.Pointer[live]
-	liveMu  turn.Turn // one change at a time
+	liveMu  turn.Mutex // one change at a time
 	counts  counts
 	flights exclude.Flights // requests that pass by
 	lets    wire.Second[bool]
@@ -224,11 +224,11 @@ type face struct {
 
 func newFace(cfg RoomConfig, old *face) *face {
 	routes := append([]Route{{Host: cfg.Host, Path: cfg.Path}}, cfg.Routes...)
-	f := &face{cfg: cfg, places: route.New(routes, cfg.AnyCase)}
+	f := &face{cfg: cfg, places: route.New(routes, cfg.IgnoreCase)}
 	f.http, f.https = route.CookieNames(cfg.Name, cfg.CookieSuffix,
 		cfg.CookieDomain == "" && f.places.CookiePath() == "/")
 	f.exclude = exclude.New(cfg.Exclude, false) // of another case is perhaps another page
-	f.grace = exclude.New(Exclude{NoDefaults: true, Paths: cfg.Grace.Paths}, cfg.AnyCase)
+	f.grace = exclude.New(Exclude{NoDefaults: true, Paths: cfg.Grace.Paths}, cfg.IgnoreCase)
 	f.joins, f.cors = exclude.NewJoins(cfg.JoinLimit), cors.New(cfg.CORS)
 	if old != nil && old.joins.Limit == f.joins.Limit { // what it has counted still counts
 		f.joins = old.joins
@@ -311,7 +311,7 @@ func OpenRoom(ctx context.Context, cfg RoomConfig) (*Room, error) {
 		ccfg.Anywhere, ccfg.Estimate = r.above, r.worker.estimate
 	}
 	if cfg.Engine.members != nil {
-		r.counter = counter.NewSeat(ccfg, cfg.Engine.bus, cfg.Engine.members, r.worker.kick)
+		r.counter = counter.NewHandle(ccfg, cfg.Engine.bus, cfg.Engine.members, r.worker.kick)
 	} else if r.counter, err = counter.Open(ctx, ccfg, r.worker.kick); err != nil {
 		cfg.Engine.release(cfg.Name)
 		return nil, err
@@ -330,7 +330,7 @@ func (c *RoomConfig) settings() counter.Settings {
 	lim := c.limits()
 	return counter.Settings{
 		Active: lim[0], New: lim[1], Spread: !c.NoSpread && c.Method != MethodPassthrough,
-		Draws: c.Method == MethodRandom, All: c.Method == MethodPassthrough,
+		RandomOrder: c.Method == MethodRandom, AdmitAll: c.Method == MethodPassthrough,
 		Line: counter.LineConfig{
 			MaxWaiting: c.MaxWaiting, PollMin: c.PollMin, PollMax: c.PollMax,
 			CallHold: c.CallHold, Hold: max(c.Hold, c.HoldPhone),
@@ -367,7 +367,7 @@ func (r *Room) Reconfigure(ctx context.Context, cfg RoomConfig) error {
 		r.apply(&l)
 	}
 	if cfg.Draw.Event != "" || old.cfg.Draw.Event != "" {
-		if err := r.counter.Follow(ctx, cfg.Draw.plan()); err != nil {
+		if err := r.counter.SetPlan(ctx, cfg.Draw.plan()); err != nil {
 			return fmt.Errorf("room %q: the draw is not written: %w", cfg.Name, err)
 		}
 	}
@@ -428,7 +428,7 @@ func (c *RoomConfig) inherit(old *RoomConfig) {
 
 // KnowsTime reports whether the room has heard of its counter's time: before, it asks
 // for it when a visitor with a pass comes.
-func (r *Room) KnowsTime() bool { return r.worker.sight.Load() != nil }
+func (r *Room) HasCounterTime() bool { return r.worker.sight.Load() != nil }
 
 // Run lends, calls and renews until ctx ends, and closes the room. It returns an error
 // only if the room cannot go on, or runs or ran already: it is called once.
@@ -519,16 +519,16 @@ func (r *Room) apply(l *live) {
 
 // OriginUp tells the room whether its origin answers: while it does not, nobody
 // is called or let in, and nobody loses a place.
-func (r *Room) OriginUp(up bool) { r.change(func(l *live) { l.down = !up }) }
+func (r *Room) SetOriginUp(up bool) { r.change(func(l *live) { l.down = !up }) }
 
 // QueueAll holds everybody new, or lets them in again.
-func (r *Room) QueueAll(yes bool) { r.change(func(l *live) { l.queueAll = yes }) }
+func (r *Room) SetQueueAll(yes bool) { r.change(func(l *live) { l.queueAll = yes }) }
 
 // Suspend turns the room off, so that all pass uncounted, or on again.
-func (r *Room) Suspend(yes bool) { r.change(func(l *live) { l.suspended = yes }) }
+func (r *Room) SetSuspended(yes bool) { r.change(func(l *live) { l.suspended = yes }) }
 
 // Message changes what those who wait read.
-func (r *Room) Message(text string) { r.change(func(l *live) { l.message = text }) }
+func (r *Room) SetMessage(text string) { r.change(func(l *live) { l.message = text }) }
 
 // Matches reports whether the room stands in front of this host and any reading of a decoded path,
 // and how specific it is; the most specific room decides.

@@ -99,7 +99,7 @@ func (g *gate) loads(r *http.Request, cookies []*http.Cookie, answer http.Header
 		switch {
 		case keys.Open(&tok, f.cfg.Name, c.Value) != nil:
 		case tok.Kind == ticket.Ticket && answer.Get(StateHeader) != "":
-			return at.Here
+			return at.ConfirmPath
 		case tok.Probation && strings.HasSuffix(r.URL.Path, "/"):
 			return strings.TrimSuffix(r.URL.Path, "/") + partOfPage
 		case tok.Probation:

@@ -148,7 +148,7 @@ func TestRoutes(t *testing.T) {
 
 func TestPathsByPattern(t *testing.T) {
 	bubble(t, "a star and any case", func(t *testing.T) {
-		g := openGate(t, RoomConfig{Path: "/*/Buy", AnyCase: true, TotalActiveUsers: 1, NewUsersPerMinute: 9})
+		g := openGate(t, RoomConfig{Path: "/*/Buy", IgnoreCase: true, TotalActiveUsers: 1, NewUsersPerMinute: 9})
 		if _, ok := g.room.Matches("a.example", "/tea//buy/1"); !ok {
 			t.Error("another spelling walks around the room")
 		}
@@ -218,11 +218,11 @@ func TestFailOpen(t *testing.T) {
 		if s := waits.poll().State; s != StateCalled {
 			t.Error("the page is not told:", s)
 		}
-		g.room.QueueAll(true)
+		g.room.SetQueueAll(true)
 		if g.visitor().in() {
 			t.Error("queue_all is on, and somebody is let in")
 		}
-		g.room.QueueAll(false)
+		g.room.SetQueueAll(false)
 		p.pulled.Store(false)
 		time.Sleep(10 * time.Second)
 		if first := g.visitor().in(); first && g.visitor().in() {

@@ -184,7 +184,7 @@ func TestARuleSendsIntoALane(t *testing.T) {
 			}
 		}
 		for v, want := range map[*visitor]string{vip: "vip", odd: "", line[5]: ""} {
-			if w, err := g.room.Where(t.Context(), v.poll().Ticket); err != nil || w.Lane != want {
+			if w, err := g.room.FindTicket(t.Context(), v.poll().Ticket); err != nil || w.Lane != want {
 				t.Errorf("in the lane %q, want %q: %v", w.Lane, want, err)
 			}
 		}
@@ -193,7 +193,7 @@ func TestARuleSendsIntoALane(t *testing.T) {
 			t.Errorf("it is told of numbers of the other line: %s", w.Body)
 		}
 		st := g.room.Status()
-		if st.Totals.Laned != 4 || len(st.Lanes) != 1 || st.Lanes[0].Waiting != 1 || st.WaitingUsers != 8 {
+		if st.Totals.SentToLane != 4 || len(st.Lanes) != 1 || st.Lanes[0].Waiting != 1 || st.WaitingUsers != 8 {
 			t.Errorf("%+v %+v", st.Totals, st.Lanes)
 		}
 	})

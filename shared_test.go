@@ -39,7 +39,7 @@ func calledWithCopies(t *testing.T, cfg RoomConfig, n int) (p *plug, owner *visi
 func (v *visitor) revoked() {
 	v.g.t.Helper()
 	pass, _ := v.named()
-	if ended, err := v.g.room.EndStay(v.g.t.Context(), pass); !ended || err != nil {
+	if ended, err := v.g.room.EndSession(v.g.t.Context(), pass); !ended || err != nil {
 		v.g.t.Fatal(ended, err)
 	}
 }
@@ -50,7 +50,7 @@ func (v *visitor) enters() (stay string) {
 	h := v.g.h
 	defer func() { v.g.h = h }()
 	v.g.h = v.g.room.Handler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		if s, ok := StayOf(w); ok {
+		if s, ok := SessionOf(w); ok {
 			stay = s.ID
 		}
 	}))
@@ -191,9 +191,9 @@ func TestATicketSaysHowManyUseItsPass(t *testing.T) {
 				t.Fatal("not in")
 			}
 		}
-		w, err := owner.g.room.Where(t.Context(), id)
+		w, err := owner.g.room.FindTicket(t.Context(), id)
 		if err != nil || w.Status != "used" || w.Networks != 9 || w.Agents != 3 ||
-			!strings.Contains(w.Why, "in more than 8 networks, with 3 user agents") {
+			!strings.Contains(w.Reason, "in more than 8 networks, with 3 user agents") {
 			t.Errorf("%+v %v", w, err)
 		}
 	})

@@ -40,7 +40,7 @@ type Status struct {
 	Closed             bool   `json:"closed"`
 	Message            string `json:"message"`
 	// Event is the one that is on, Draw what is to be, or was, drawn for one: nil for none.
-	Event          *StatusEvent        `json:"event,omitempty"`
+	Event          *EventStatus        `json:"event,omitempty"`
 	Draw           *counter.DrawState  `json:"draw,omitempty"`
 	Hosted         bool                `json:"hosted"` // this process counts the room
 	Bound          counter.Bound       `json:"bound"`  // above a limit that was lowered until it is in force
@@ -53,17 +53,17 @@ type Status struct {
 	Lanes          []counter.LaneState `json:"lanes,omitempty"` // beside the ordinary line
 	Lent           *counter.LentState  `json:"lent,omitempty"`  // by this data centre's counter
 	// Datacenters is nil where there is one.
-	Datacenters *counter.CentersState `json:"datacenters,omitempty"`
+	Datacenters *counter.DatacentersReport `json:"datacenters,omitempty"`
 }
 
 // Record is how the keeping of a room's record fares.
 type Record struct {
 	Age     float64 `json:"age_seconds"`     // since the newest confirmed write was built
-	Refused float64 `json:"refused_seconds"` // the store has refused writes for so long; 0 it does not
+	WriteFailing float64 `json:"refused_seconds"` // the store has refused writes for so long; 0 it does not
 	Quiet   float64 `json:"quiet_seconds"`   // nobody new is let in for so long: the record was old
 	Latency float64 `json:"write_seconds"`   // mean of the last writes
 	Damaged string  `json:"damaged"`         // why the record cannot be read, or ""
-	Told    float64 `json:"told_seconds"`    // since the host told this process of the room; -1 never
+	LastHeard    float64 `json:"told_seconds"`    // since the host told this process of the room; -1 never
 }
 
 // Totals count since the start of the process.
@@ -79,8 +79,8 @@ type Totals struct {
 	Forged           int64   `json:"forged_cookies"`
 	Full             int64   `json:"refused_full"`
 	Limited          int64   `json:"refused_join_limit"`
-	Crowded          int64   `json:"refused_excluded"` // too many were in flight
-	Left             int64   `json:"given_up"`         // places
+	InFlightRejected          int64   `json:"refused_excluded"` // too many were in flight
+	LeftLine             int64   `json:"given_up"`         // places
 	PassesShared     int64   `json:"passes_shared"`
 	PassesRefused    int64   `json:"refused_pass_sharing"` // requests
 	Expired          int64   `json:"places_expired"`
@@ -90,12 +90,12 @@ type Totals struct {
 	Bypassed         int64   `json:"rule_bypass"`
 	Crawlers         int64   `json:"rule_crawler"`
 	Denied           int64   `json:"rule_deny"`
-	Laned            int64   `json:"rule_lane"`
+	SentToLane            int64   `json:"rule_lane"`
 	Writes           int64   `json:"record_writes"`
 	WriteSeconds     float64 `json:"record_write_seconds"`
 	CallEmptySeconds float64 `json:"call_empty_seconds"`
-	Asked            int64   `json:"newcomers_asked"` // of this process: those its share had no slot for
-	AskedSeconds     float64 `json:"newcomers_asked_seconds"`
+	CounterRequests            int64   `json:"newcomers_asked"` // of this process: those its share had no slot for
+	CounterRequestSeconds     float64 `json:"newcomers_asked_seconds"`
 }
 
 // Status reports where the room stands.
@@ -111,11 +111,11 @@ func (r *Room) Status() Status {
 		SessionDuration: cfg.SessionDuration.String(), QueueAll: l.queueAll,
 		Closed: l.closed, Message: l.message, Method: string(cfg.Method),
 		Record: Record{
-			Age: counter.Tenths(s.Age), Refused: counter.Tenths(s.Refused), Quiet: counter.Tenths(s.Quiet),
-			Latency: s.Latency.Seconds(), Told: counter.Tenths(s.Told),
+			Age: counter.RoundTenths(s.Age), WriteFailing: counter.RoundTenths(s.Refused), Quiet: counter.RoundTenths(s.Quiet),
+			Latency: s.Latency.Seconds(), LastHeard: counter.RoundTenths(s.LastHeard),
 		},
-		Hosted: s.Here, Shadow: cfg.Shadow, OriginUp: !l.down, CallsPerSecond: s.Rate, MaxWaitSeconds: -1,
-		Datacenters: s.Sites.Centers(), Event: cfg.statusEvent(), Draw: s.Draw,
+		Hosted: s.Hosted, Shadow: cfg.Shadow, OriginUp: !l.down, CallsPerSecond: s.Rate, MaxWaitSeconds: -1,
+		Datacenters: s.Sites.Report(), Event: cfg.statusEvent(), Draw: s.Draw,
 		Lanes: s.Lanes, Lent: s.Lent, Bound: s.Bound,
 	}
 	if s.Waiting > 0 || l.holds() {
@@ -138,30 +138,30 @@ func (r *Room) Status() Status {
 		Admitted: c.admitted.Load(), Joined: c.joined.Load(), WaitingAnswers: c.waited.Load(),
 		Called: t.Called, Claimed: t.Claimed, CallsLapsed: t.Lapsed, Revoked: c.revoked.Load(),
 		Excluded: c.excluded.Load(), Forged: c.forged.Load(), Full: c.full.Load(),
-		Limited: c.limited.Load(), Crowded: c.crowded.Load(),
-		Left: c.left.Load(), Shadowed: c.shadowed.Load(), Writes: t.Writes,
+		Limited: c.limited.Load(), InFlightRejected: c.crowded.Load(),
+		LeftLine: c.left.Load(), Shadowed: c.shadowed.Load(), Writes: t.Writes,
 		Bypassed: c.ruled[RuleBypass].Load(), Crawlers: c.ruled[RuleCrawler].Load(),
-		Denied: c.ruled[RuleDeny].Load(), Laned: c.ruled[RuleLane].Load(),
+		Denied: c.ruled[RuleDeny].Load(), SentToLane: c.ruled[RuleLane].Load(),
 		PlacesBack: c.placesBack.Load(), PassesBack: c.passesBack.Load(), Expired: t.Expired,
 		PassesShared: r.worker.visits.Shared.Load(), PassesRefused: r.worker.visits.Refused.Load(),
 		WriteSeconds:     t.WriteTime.Seconds(),
 		CallEmptySeconds: t.CallEmpty.Round(time.Microsecond).Seconds(),
-		Asked:            r.worker.short.Load(),
-		AskedSeconds:     time.Duration(r.worker.shortTook.Load()).Seconds(),
+		CounterRequests:            r.worker.short.Load(),
+		CounterRequestSeconds:     time.Duration(r.worker.shortTook.Load()).Seconds(),
 	}
 	return st
 }
 
 // Times are how long things took in this process. Each counts on since its start.
-type Times struct {
+type Durations struct {
 	Waited *tally.Histogram // from joining the line to being let in, of those who were
 	Inside *tally.Histogram // of stays that began here and are over: first request to last byte
 	Silent *tally.Histogram // of the same: the longest silence between two requests
 }
 
 // Times are those of the room.
-func (r *Room) Times() Times {
-	return Times{Waited: &r.counts.waits, Inside: &r.worker.visits.Inside, Silent: &r.worker.visits.Silent}
+func (r *Room) Durations() Durations {
+	return Durations{Waited: &r.counts.waits, Inside: &r.worker.visits.Inside, Silent: &r.worker.visits.Silent}
 }
 
 // returns counts a visitor who has a place or a pass that is over, and is given another one.
@@ -171,7 +171,7 @@ func (r *Room) returns(q *visitRequest) {
 	case q.tok.Kind == ticket.Ticket:
 		r.counts.placesBack.Add(1)
 	case q.tok.Kind == ticket.Pass && life == q.tok.Life &&
-		hi.Sub(slot.Tau(q.tok.End)) < q.f.cfg.SessionDuration:
+		hi.Sub(slot.Time(q.tok.End)) < q.f.cfg.SessionDuration:
 		r.counts.passesBack.Add(1)
 	}
 }

@@ -14,18 +14,18 @@ import (
 )
 
 // A Stay is the visit of somebody inside, as it stands now.
-type Stay struct {
+type Session struct {
 	ID       string        // the same for all requests of the visit, and of no other one
 	Entered  time.Time     // by the wall clock
-	Left     time.Duration // until it ends if nothing more is heard of the visitor, at least
-	HardLeft time.Duration // until it ends whatever is heard; 0 is no hard end
+	Remaining     time.Duration // until it ends if nothing more is heard of the visitor, at least
+	HardRemaining time.Duration // until it ends whatever is heard; 0 is no hard end
 
 	room *Room
 	tok  ticket.Token
 }
 
 // Pass names the visit to EndStay: sealed, a few hundred characters, and another one each time.
-func (s *Stay) Pass() string {
+func (s *Session) Pass() string {
 	return string(s.room.keys.Load().Seal(nil, s.room.passName(), &s.tok))
 }
 
@@ -34,7 +34,7 @@ func (r *Room) passName() string { return "pass " + r.face.Load().cfg.Name }
 
 // StayOf tells which visit the request belongs to that is answered by w: the writer that a
 // Room hands to its handler, or one that unwraps to it.
-func StayOf(w http.ResponseWriter) (s Stay, ok bool) {
+func SessionOf(w http.ResponseWriter) (s Session, ok bool) {
 	for {
 		switch x := w.(type) {
 		case *answer:
@@ -48,45 +48,45 @@ func StayOf(w http.ResponseWriter) (s Stay, ok bool) {
 }
 
 // Look tells which visit a request belongs to, and prolongs nothing.
-func (r *Room) Look(req *http.Request) (s Stay, ok bool) {
+func (r *Room) PeekSession(req *http.Request) (s Session, ok bool) {
 	q := &visitRequest{f: r.face.Load(), r: req}
 	if r.open(q); !q.has {
 		return s, false
 	}
-	if r.locate(q); !q.worker.visits.Allows(q.from(&visits.Stay{ID: slot.StayID(q.tok.ID)})) {
+	if r.locate(q); !q.worker.visits.Allows(q.from(&visits.Session{ID: slot.StayID(q.tok.ID)})) {
 		return s, false
 	}
 	return r.stay(q.worker, &q.tok)
 }
 
-func (r *Room) stay(w *worker, tok *ticket.Token) (s Stay, ok bool) {
+func (r *Room) stay(w *worker, tok *ticket.Token) (s Session, ok bool) {
 	if tok.Kind != ticket.Pass || tok.ID == 0 {
 		return s, false
 	}
 	_, hi, life, known := w.now()
-	last, gone := w.visits.Look(slot.StayID(tok.ID))
-	said, hard := w.entitled(tok), slot.Tau(tok.Hard)
+	last, gone := w.visits.Peek(slot.StayID(tok.ID))
+	said, hard := w.entitled(tok), slot.Time(tok.Hard)
 	end := max(said, last)
 	if !known || life != tok.Life || gone || hi >= end || w.beyond(tok, said) {
 		return s, false
 	}
-	s = Stay{Entered: time.Unix(tok.Accepted, 0), Left: r.whole(w, tok, end).Sub(hi), room: r, tok: *tok,
+	s = Session{Entered: time.Unix(tok.Accepted, 0), Remaining: r.whole(w, tok, end).Sub(hi), room: r, tok: *tok,
 		ID: tok.Visit()}
 	s.tok.End = int64(end)
 	if hard > 0 {
-		s.HardLeft = max(1, hard.Sub(hi))
+		s.HardRemaining = max(1, hard.Sub(hi))
 	}
 	return s, true
 }
 
 // whole is the end of a stay, also of one that is or has just been on probation, as if its cookie came
 // back in time.
-func (r *Room) whole(w *worker, tok *ticket.Token, end slot.Tau) slot.Tau {
+func (r *Room) whole(w *worker, tok *ticket.Token, end slot.Time) slot.Time {
 	switch {
 	case tok.Probation:
 		return end.Add(max(0, w.rules.Load().Session-probation))
 	case r.face.Load().cfg.Wall().Sub(time.Unix(tok.Accepted, 0)) < 2*probation: // it came back a moment ago
-		return max(end, slot.Tau(tok.Pending))
+		return max(end, slot.Time(tok.Pending))
 	}
 	return end
 }
@@ -103,7 +103,7 @@ const stayInFlight = "in flight"
 // EndStay ends the visit of a Pass as the origin's revoke does: its slot is free once nothing of
 // it is in flight any more, at any node, and its next request is a newcomer's. ended is false if it
 // was over.
-func (r *Room) EndStay(ctx context.Context, pass string) (ended bool, err error) {
+func (r *Room) EndSession(ctx context.Context, pass string) (ended bool, err error) {
 	q := &visitRequest{f: r.face.Load(), has: true}
 	if r.keys.Load().Open(&q.tok, r.passName(), pass) != nil || q.tok.ID == 0 {
 		return false, ErrNoPass
@@ -111,9 +111,9 @@ func (r *Room) EndStay(ctx context.Context, pass string) (ended bool, err error)
 	if r.locate(q); !q.has { // of a data centre that is no more
 		return false, nil
 	}
-	id, end := slot.StayID(q.tok.ID), slot.Tau(q.tok.End)
+	id, end := slot.StayID(q.tok.ID), slot.Time(q.tok.End)
 	_, hi, life, known := q.worker.now()
-	if _, gone := q.worker.visits.Look(id); gone || known && life != q.tok.Life {
+	if _, gone := q.worker.visits.Peek(id); gone || known && life != q.tok.Life {
 		return false, nil
 	}
 	inFlight, err := r.endElsewhere(ctx, &q.tok) // first: who is told of an error may ask again
@@ -132,7 +132,7 @@ func (r *Room) EndStay(ctx context.Context, pass string) (ended bool, err error)
 
 // leftHere frees the slot of a visit that has ended and has nothing in flight here any more, unless it has
 // at another node: then the last byte there does. While nobody knows, its slot is held to its end.
-func (r *Room) leftHere(ctx context.Context, w *worker, tok ticket.Token, from slot.Tau) {
+func (r *Room) leftHere(ctx context.Context, w *worker, tok ticket.Token, from slot.Time) {
 	tok.End = max(tok.End, int64(from))
 	inFlight, err := r.endElsewhere(context.WithoutCancel(ctx), &tok)
 	if err != nil {
@@ -153,7 +153,7 @@ func (r *Room) endElsewhere(ctx context.Context, tok *ticket.Token) (inFlight bo
 		return false, nil
 	}
 	pass := r.keys.Load().Seal(nil, r.passName(), tok)
-	answers, err := engine.members.AskOthers(ctx, r.stayName, pass)
+	answers, err := engine.members.RequestAll(ctx, r.stayName, pass)
 	return slices.ContainsFunc(answers, func(a []byte) bool { return string(a) == stayInFlight }), err
 }
 
@@ -165,7 +165,7 @@ func (r *Room) answerStay(_ context.Context, pass []byte) []byte {
 		return nil
 	}
 	if r.locate(q); q.has {
-		if _, left := q.worker.visits.End(slot.StayID(q.tok.ID), slot.Tau(q.tok.End)); !left {
+		if _, left := q.worker.visits.End(slot.StayID(q.tok.ID), slot.Time(q.tok.End)); !left {
 			return []byte(stayInFlight)
 		}
 	}

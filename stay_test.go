@@ -20,12 +20,12 @@ import (
 )
 
 // pass is the Pass of the visitor's stay, as a handler behind the room sees it.
-func (v *visitor) named() (pass string, s Stay) {
+func (v *visitor) named() (pass string, s Session) {
 	v.g.t.Helper()
 	h := v.g.h
 	v.g.h = v.g.room.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		var ok bool
-		if s, ok = StayOf(w); ok {
+		if s, ok = SessionOf(w); ok {
 			pass = s.Pass()
 		}
 		fmt.Fprintln(w, "origin")
@@ -44,14 +44,14 @@ func TestStays(t *testing.T) {
 		g := openGate(t, cfg)
 		v := g.visitor()
 		_, s := v.named() // of the very first request
-		if s.ID == "" || s.Left < 59*time.Second || s.Left > time.Minute+time.Second ||
-			s.HardLeft < 89*time.Second || s.HardLeft > 90*time.Second {
+		if s.ID == "" || s.Remaining < 59*time.Second || s.Remaining > time.Minute+time.Second ||
+			s.HardRemaining < 89*time.Second || s.HardRemaining > 90*time.Second {
 			t.Fatalf("%+v", s)
 		}
-		look := func() (Stay, bool) {
+		look := func() (Session, bool) {
 			r := httptest.NewRequestWithContext(t.Context(), "GET", "/", nil)
 			r.Header.Set("Cookie", v.cookie)
-			return g.room.Look(r)
+			return g.room.PeekSession(r)
 		}
 		for range 55 {
 			time.Sleep(time.Second)
@@ -59,14 +59,14 @@ func TestStays(t *testing.T) {
 				t.Fatalf("%+v %v", got, ok)
 			}
 		}
-		if got, _ := look(); got.Left > 6*time.Second {
-			t.Errorf("prolonged by looking: %v", got.Left)
+		if got, _ := look(); got.Remaining > 6*time.Second {
+			t.Errorf("prolonged by looking: %v", got.Remaining)
 		}
 		if !v.in() {
 			t.Fatal("over")
 		}
 		time.Sleep(2 * time.Second) // until it is confirmed
-		if got, _ := look(); got.Left > got.HardLeft || got.Left < 30*time.Second || got.ID != s.ID {
+		if got, _ := look(); got.Remaining > got.HardRemaining || got.Remaining < 30*time.Second || got.ID != s.ID {
 			t.Errorf("%+v", got)
 		}
 		time.Sleep(time.Minute)
@@ -79,7 +79,7 @@ func TestStays(t *testing.T) {
 		v, next := g.visitor(), g.visitor()
 		pass, _ := v.named()
 		next.in()
-		if _, err := g.room.EndStay(t.Context(), v.cookie); !errors.Is(err, ErrNoPass) {
+		if _, err := g.room.EndSession(t.Context(), v.cookie); !errors.Is(err, ErrNoPass) {
 			t.Errorf("a cookie: %v", err)
 		}
 		g.slow = 10 * time.Second
@@ -87,7 +87,7 @@ func TestStays(t *testing.T) {
 		go func() { done <- v.in() }()
 		time.Sleep(time.Second)
 		for _, want := range []bool{true, false} {
-			if ended, err := g.room.EndStay(t.Context(), pass); ended != want || err != nil {
+			if ended, err := g.room.EndSession(t.Context(), pass); ended != want || err != nil {
 				t.Errorf("%v %v, want %v", ended, err, want)
 			}
 		}
@@ -107,7 +107,7 @@ func TestStays(t *testing.T) {
 		if !v.in() {
 			t.Fatal("not over")
 		}
-		if _, err := g.room.EndStay(t.Context(), pass); err != nil {
+		if _, err := g.room.EndSession(t.Context(), pass); err != nil {
 			t.Error(err)
 		}
 		time.Sleep(5 * time.Second)
@@ -130,7 +130,7 @@ func TestAStayIsTheSameAfterARestart(t *testing.T) {
 			v.g = g
 			for range 6 { // its end moves by less than a tenth of the session: no new pass
 				time.Sleep(4 * time.Second)
-				if _, now := v.named(); now.ID != was.ID || now.Left < 9*time.Minute {
+				if _, now := v.named(); now.ID != was.ID || now.Remaining < 9*time.Minute {
 					t.Fatalf("was %+v, is %+v", was, now)
 				}
 			}
@@ -148,7 +148,7 @@ func TestWhoHasLeftStaysOutAfterARestart(t *testing.T) {
 			v, next := g.visitor(), g.visitor()
 			pass, _ := v.named()
 			next.in()
-			if ended, err := g.room.EndStay(t.Context(), pass); !ended || err != nil {
+			if ended, err := g.room.EndSession(t.Context(), pass); !ended || err != nil {
 				t.Fatal(ended, err)
 			}
 			old := v.cookie
@@ -193,7 +193,7 @@ func twoNodes(t *testing.T, cfg RoomConfig) (w *world, a, b *gate) {
 	w = &world{t: t, gates: map[string]*gate{}, stop: map[string]func(){}}
 	keys := drawKeys()
 	for _, node := range []string{"n1", "n2"} {
-		e, err := OpenEngine(t.Context(), EngineConfig{NATS: s.Conn(), Keys: keys, Node: node, Hosts: true,
+		e, err := OpenEngine(t.Context(), EngineConfig{NATS: s.Conn(), Keys: keys, Node: node, CanHost: true,
 			Boot: bubbleBoot()})
 		if err != nil {
 			t.Fatal(err)
@@ -201,7 +201,7 @@ func twoNodes(t *testing.T, cfg RoomConfig) (w *world, a, b *gate) {
 		w.open(node, e, cfg)
 	}
 	for _, g := range w.gates {
-		w.until("all know the time", 15*time.Second, g.room.KnowsTime)
+		w.until("all know the time", 15*time.Second, g.room.HasCounterTime)
 	}
 	return w, w.gates["n1"], w.gates["n2"]
 }
@@ -226,7 +226,7 @@ func testAStayEndsAtAnyNode(t *testing.T) {
 	done := make(chan *httptest.ResponseRecorder)
 	go func() { done <- v.do("GET", "/pay") }()
 	<-began
-	if ended, err := b.room.EndStay(t.Context(), pass); !ended || err != nil {
+	if ended, err := b.room.EndSession(t.Context(), pass); !ended || err != nil {
 		t.Fatal(ended, err)
 	}
 	if next.until(2 * time.Second) {
@@ -247,7 +247,7 @@ func testAStayEndsAtAnyNode(t *testing.T) {
 	pass, was := next.named() // at n2; nothing is in flight
 	came := make(chan bool)
 	go func() { came <- v.until(15*time.Second) && v.in() }()
-	if ended, err := a.room.EndStay(t.Context(), pass); !ended || err != nil {
+	if ended, err := a.room.EndSession(t.Context(), pass); !ended || err != nil {
 		t.Fatal(ended, err)
 	}
 	if _, now := next.named(); now.ID == was.ID {
@@ -317,7 +317,7 @@ func TestAnEndedStayLeavesWithItsLastByteAtAnyNode(t *testing.T) {
 			if ends == "by its origin" {
 				b.room.worker.visits.Revoke(stayOf(t, b, pass))
 				landB()
-			} else if ended, err := b.room.EndStay(t.Context(), pass); !ended || err != nil {
+			} else if ended, err := b.room.EndSession(t.Context(), pass); !ended || err != nil {
 				t.Fatal(ended, err)
 			}
 			for name, g := range w.gates {

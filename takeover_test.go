@@ -174,7 +174,7 @@ func TestOrderAfterAKillInARoomLimitedByActiveUsers(t *testing.T) {
 					}
 				}
 				for i, v := range line {
-					if w, _ := g.room.Where(t.Context(), v.ticket); !in[i] && w.Status == "late" && !late[i] {
+					if w, _ := g.room.FindTicket(t.Context(), v.ticket); !in[i] && w.Status == "late" && !late[i] {
 						late[i] = true
 						t.Errorf("%d was passed over; it asks again in time, in %v", i,
 							time.Until(v.next).Round(time.Millisecond))
@@ -360,7 +360,7 @@ func TestACleanStopDuringASyncLeavesNoSlotLent(t *testing.T) {
 		for range 200 { // stop when a write is under way
 			synctest.Wait()
 			g.room.worker.mu.Lock()
-			flying := g.room.worker.share.Flying() != nil
+			flying := g.room.worker.share.InFlight() != nil
 			g.room.worker.mu.Unlock()
 			if flying {
 				break
@@ -379,7 +379,7 @@ func TestACleanStopDuringASyncLeavesNoSlotLent(t *testing.T) {
 			t.Fatal(err)
 		}
 		g.room.worker.mu.Lock()
-		items := g.room.worker.share.Noted()
+		items := g.room.worker.share.PendingItems()
 		g.room.worker.mu.Unlock()
 		for _, l := range rec.Loans {
 			t.Logf("lent %d, next %d issued %d, items never sent %d", l.Lent(0), rec.Next, rec.Issued, items)
@@ -449,7 +449,7 @@ func TestNobodyIsPassedOverAfterAKillWhoAsksAsSeldomAsToldTo(t *testing.T) {
 					after *= 2
 				}
 				v.ticket, v.next, v.asked = q.Ticket, now.Add(after), now
-				w, err := g.room.Where(t.Context(), v.ticket)
+				w, err := g.room.FindTicket(t.Context(), v.ticket)
 				if !killed && err == nil && w.Status == "late" && !v.late {
 					v.late = true
 					t.Errorf("%d was passed over though nothing has happened", i)
@@ -481,7 +481,7 @@ func TestNobodyIsPassedOverAfterAKillWhoAsksAsSeldomAsToldTo(t *testing.T) {
 				if v.in || v.late || v.ticket == "" {
 					continue
 				}
-				if w, err := g.room.Where(t.Context(), v.ticket); err == nil && w.Status == "late" {
+				if w, err := g.room.FindTicket(t.Context(), v.ticket); err == nil && w.Status == "late" {
 					v.late = true
 					// At once: it was called when the process died. Told another interval
 					// since the last write: the next process cannot know.

@@ -522,7 +522,7 @@ func TestOneNetworkWaitsInALaneOfItsOwn(t *testing.T) {
 			t.Error("the limit did not bind")
 		}
 		id := bots[0].poll().Ticket
-		if x, err := g.room.Where(t.Context(), id); err != nil || x.Lane != "network" || len(id) != 9 {
+		if x, err := g.room.FindTicket(t.Context(), id); err != nil || x.Lane != "network" || len(id) != 9 {
 			t.Errorf("ticket %s: %+v %v", id, x, err)
 		}
 	})

@@ -17,7 +17,7 @@ import (
 var ErrNoTicket = errors.New("no such ticket in this room")
 
 // Where is where the visitor of a ticket stands, for operators.
-type Where struct {
+type TicketInfo struct {
 	Room      string  `json:"room"`
 	Ticket    string  `json:"ticket"`
 	Lane      string  `json:"lane"`                  // that it waits in, "" for the ordinary line
@@ -27,7 +27,7 @@ type Where struct {
 	Expected  float64 `json:"expected_wait_seconds"` // -1 unknown
 	SilentFor float64 `json:"silent_seconds"`        // since it last asked, -1 unknown
 	KeptFor   float64 `json:"kept_seconds"`          // its place, if it stays silent; -1 not at all
-	Why       string  `json:"why"`
+	Reason       string  `json:"why"`
 
 	// Networks and Agents are how many networks and user agents this process has seen use its pass;
 	// 9 stands for more than 8.
@@ -37,7 +37,7 @@ type Where struct {
 
 // Where finds a ticket by the short id that its visitor sees, and says where it
 // stands and why.
-func (r *Room) Where(ctx context.Context, id string) (Where, error) {
+func (r *Room) FindTicket(ctx context.Context, id string) (TicketInfo, error) {
 	id = strings.ToLower(strings.TrimSpace(id))
 	var number uint64
 	x, err := r.counter.Trace(ctx, func(life uint64) (n uint64, ok bool) {
@@ -45,26 +45,26 @@ func (r *Room) Where(ctx context.Context, id string) (Where, error) {
 		return number, ok
 	})
 	if err != nil {
-		return Where{}, fmt.Errorf("ticket %q: %w", id, ErrNoTicket)
+		return TicketInfo{}, fmt.Errorf("ticket %q: %w", id, ErrNoTicket)
 	}
-	w := Where{
+	w := TicketInfo{
 		Room: r.Config().Name, Ticket: id, Lane: x.Lane, Position: x.Position,
 		Ahead: max(0, x.Position-1), Expected: -1, SilentFor: -1, KeptFor: -1,
 	}
 	if x.Place {
-		w.SilentFor, w.KeptFor = counter.Tenths(x.Silent), counter.Tenths(x.Kept)
+		w.SilentFor, w.KeptFor = counter.RoundTenths(x.Silent), counter.RoundTenths(x.Kept)
 	}
 	if x.ETA.Known {
-		w.Expected = counter.Tenths(x.ETA.Expect)
+		w.Expected = counter.RoundTenths(x.ETA.Expect)
 	}
 	drawn := r.Config().Method == MethodRandom
-	if w.Status, w.Why = x.Words(r.whyNobody(), drawn); drawn && w.Status == "waiting" {
+	if w.Status, w.Reason = x.Explain(r.whyNobody(), drawn); drawn && w.Status == "waiting" {
 		w.Position, w.Ahead = 0, 0
 	}
 	w.Networks, w.Agents = r.worker.visits.Shown(slot.StayID(number))
 	if w.Networks > 1 {
-		w.Why += "; its pass was used in " + visits.Few(w.Networks) + " networks, with " +
-			visits.Few(w.Agents) + " user agents, as far as this node has seen"
+		w.Reason += "; its pass was used in " + visits.CountText(w.Networks) + " networks, with " +
+			visits.CountText(w.Agents) + " user agents, as far as this node has seen"
 	}
 	return w, nil
 }

@@ -29,7 +29,7 @@ const (
 // goroutine; the rest may be called by many.
 type worker struct {
 	boot   func() time.Duration
-	rules  visits.Turn
+	rules  visits.RuleHistory
 	par    slot.Params
 	lender lender
 	away   bool // of visitors of another data centre: it asks there only when one comes
@@ -40,7 +40,7 @@ type worker struct {
 
 	mu       sync.Mutex
 	share    *slot.Share
-	borrower *borrower.Borrower[*wish, chan slot.Tau]
+	borrower *borrower.Borrower[*wish, chan slot.Time]
 	noLine   bool          // who waits holds nobody up
 	lastGone time.Duration // when visits were swept
 	unproven slot.Unproven // newcomers of the last minute that probably nobody sent
@@ -55,7 +55,7 @@ type sight struct {
 	sure  []slot.Span
 	until time.Duration // end of the term, own clock
 
-	latest slot.Tau // no pass of an earlier epoch ends later
+	latest slot.Time // no pass of an earlier epoch ends later
 	heard  time.Duration
 }
 
@@ -95,7 +95,7 @@ func newWorker(cfg RoomConfig, name string, loan slot.LoanID, away bool) *worker
 		share: slot.NewShare(cfg.params, name, loan, lim[0], lim[1]),
 	}
 	w.rules.Change(cfg.rules(&w.par))
-	w.visits = visits.New(func() (lo, hi slot.Tau) { lo, hi, _, _ = w.now(); return lo, hi },
+	w.visits = visits.New(func() (lo, hi slot.Time) { lo, hi, _, _ = w.now(); return lo, hi },
 		func() time.Duration { s := w.rules.Load().Longest; return s + s/100 })
 	w.borrow()
 	return w
@@ -103,18 +103,18 @@ func newWorker(cfg RoomConfig, name string, loan slot.LoanID, away bool) *worker
 
 // borrow makes the borrower, whose functions are called with mu held.
 func (w *worker) borrow() {
-	w.borrower = borrower.New(borrower.Config[*wish, chan slot.Tau]{
+	w.borrower = borrower.New(borrower.Config[*wish, chan slot.Time]{
 		Share: w.share, Term: w.par.Term, Remote: w.away,
 		Inside: w.visits.Any, Report: w.report, Learn: w.learn,
 		Open: func(clk time.Duration, q *wish) bool {
-			o, ok := w.share.OpenTrial(clk, q.id, q.trial, q.last, q.hard)
+			o, ok := w.share.OpenProbation(clk, q.id, q.trial, q.last, q.hard)
 			if ok {
 				q.done <- o // has room for one
 			}
 			return ok
 		},
 		Refuse: func(q *wish) { close(q.done) },
-		Answer: func(done chan slot.Tau, end slot.Tau) { done <- end }, // has room for one
+		Answer: func(done chan slot.Time, end slot.Time) { done <- end }, // has room for one
 	})
 }
 
@@ -211,7 +211,7 @@ func (w *worker) farewell(ctx context.Context) {
 }
 
 // report notes who was seen since the last report, and reports whether that was all.
-func (w *worker) report(clk time.Duration, lo slot.Tau, note func(slot.Item) bool) (all bool) {
+func (w *worker) report(clk time.Duration, lo slot.Time, note func(slot.Item) bool) (all bool) {
 	if clk-w.lastGone > sweepEvery {
 		w.lastGone = clk
 		w.visits.Sweep(lo)
@@ -260,7 +260,7 @@ func (w *worker) admit(
 	clk, trial := w.boot(), min(probation, last)
 	w.mu.Lock()
 	if w.borrower.Arrived() {
-		if o, ok = w.share.OpenTrial(clk, id, trial, last, hard); ok {
+		if o, ok = w.share.OpenProbation(clk, id, trial, last, hard); ok {
 			low := w.borrower.Opened(clk)
 			w.mu.Unlock()
 			if low { // ask for more before the next one has to wait
@@ -297,7 +297,7 @@ func (w *worker) admit(
 func (w *worker) admitUnproven(
 	ctx context.Context, id slot.StayID, last, hard time.Duration,
 ) (o slot.Stay, ok bool) {
-	clk := slot.Tau(w.boot())
+	clk := slot.Time(w.boot())
 	w.mu.Lock()
 	end, ok := w.unproven.Take(w.share.LimitOf(slot.PerWindow), clk)
 	w.mu.Unlock()
@@ -338,15 +338,15 @@ var errUnreachable = errors.New("the counter does not answer")
 // ask finds out whether a stay may go on for last from now; it blocks askWait at most. The end
 // is 0 if the stay is over.
 func (w *worker) ask(
-	ctx context.Context, id slot.StayID, from slot.Tau, last time.Duration, hard slot.Tau,
-) (slot.Tau, error) {
+	ctx context.Context, id slot.StayID, from slot.Time, last time.Duration, hard slot.Time,
+) (slot.Time, error) {
 	w.mu.Lock()
 	lo, ok := w.share.Lo(w.boot())
 	if !ok || !w.borrower.CanAsk() {
 		w.mu.Unlock()
 		return 0, errUnreachable
 	}
-	done := make(chan slot.Tau, 1)
+	done := make(chan slot.Time, 1)
 	w.borrower.Ask(slot.Item{Op: slot.Ask, ID: id, From: from, At: lo,
 		Hard: w.rules.Load().Hard(lo, last, hard)}, done)
 	w.mu.Unlock()
@@ -368,13 +368,13 @@ func (w *worker) ask(
 // note puts an item into the next Sync.
 func (w *worker) note(it slot.Item) {
 	w.mu.Lock()
-	w.share.Note(it)
+	w.share.AddItem(it)
 	w.mu.Unlock()
 }
 
 // leave says in the next Sync, at once, that a stay is over whose slot ends at from.
 // passed: somebody may have a pass of it.
-func (w *worker) leave(id slot.StayID, from slot.Tau, passed bool) {
+func (w *worker) leave(id slot.StayID, from slot.Time, passed bool) {
 	lo, _, _, _ := w.now()
 	it := slot.Item{Op: slot.Leave, ID: id, From: from, At: lo}
 	if !passed {
@@ -426,7 +426,7 @@ func (w *worker) learnLife(ctx context.Context, life uint64) {
 }
 
 // now brackets the counter's time; ok is false before the first answer.
-func (w *worker) now() (lo, hi slot.Tau, life uint64, ok bool) {
+func (w *worker) now() (lo, hi slot.Time, life uint64, ok bool) {
 	s := w.sight.Load()
 	if s == nil {
 		return 0, 0, 0, false
@@ -437,18 +437,18 @@ func (w *worker) now() (lo, hi slot.Tau, life uint64, ok bool) {
 
 // entitled is the end of a pass: the confirmed one it says, or a later one that
 // was asked for when its visitor was last seen, if that surely is in the record.
-func (w *worker) entitled(t *ticket.Token) slot.Tau {
+func (w *worker) entitled(t *ticket.Token) slot.Time {
 	s := w.sight.Load()
-	if t.Pending > t.End && s != nil && slot.Holds(s.sure, t.Epoch, slot.Tau(t.Seen)) {
-		return slot.Tau(t.Pending)
+	if t.Pending > t.End && s != nil && slot.Holds(s.sure, t.Epoch, slot.Time(t.Seen)) {
+		return slot.Time(t.Pending)
 	}
-	return slot.Tau(t.End)
+	return slot.Time(t.End)
 }
 
 // asked notes in a pass which end was asked for when its visitor was seen now:
 // should the pass not come back before this process is gone, the record will
 // know. Nothing is noted after the term: then nobody may hear of it.
-func (w *worker) asked(t *ticket.Token, seen slot.Tau) {
+func (w *worker) asked(t *ticket.Token, seen slot.Time) {
 	rules, s := w.rules.Load(), w.sight.Load()
 	t.Epoch, t.Seen, t.Pending = 0, 0, 0
 	if s != nil {
@@ -460,14 +460,14 @@ func (w *worker) asked(t *ticket.Token, seen slot.Tau) {
 	l := slot.Limit{Kind: slot.AtOnce, Per: rules.Longest}
 	end := w.par.CeilEnd(l, seen.Add(rules.Session))
 	if t.Hard > 0 {
-		end = min(end, w.par.FloorEnd(l, slot.Tau(t.Hard)))
+		end = min(end, w.par.FloorEnd(l, slot.Time(t.Hard)))
 	}
 	t.Seen, t.Pending = int64(seen), int64(end)
 }
 
 // beyond reports whether a pass says more than any could of an epoch before this one: then the
 // record was rolled back, and counter time with it.
-func (w *worker) beyond(t *ticket.Token, end slot.Tau) bool {
+func (w *worker) beyond(t *ticket.Token, end slot.Time) bool {
 	s := w.sight.Load()
 	return s != nil && t.Epoch != s.est.Epoch && end > s.latest && !w.behind(t)
 }
@@ -494,7 +494,7 @@ func (w *worker) cutOff() bool { return w.silence() > cutAfter }
 func (w *worker) silence() time.Duration {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.share.Flying() == nil {
+	if w.share.InFlight() == nil {
 		return 0
 	}
 	return w.boot() - w.borrower.LastSync()

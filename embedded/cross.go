@@ -211,7 +211,7 @@ func (k *doorkeeper) whose(cs *tls.ConnectionState) (string, error) {
 // cut off from the other data centre, even when its neighbours are not; a request then
 // fails at once, or when its time is up. It is nil for a data centre that is not among
 // Others.
-func (s *Server) Cross(datacenter string) *nats.Conn { return s.cross[datacenter] }
+func (s *Server) Link(datacenter string) *nats.Conn { return s.cross[datacenter] }
 
 // isOfLink tells whether the engine speaks of a link between data centres.
 func isOfLink(format string) bool {

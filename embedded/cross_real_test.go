@@ -24,7 +24,7 @@ func TestTwoDataCentresTalkBothWays(t *testing.T) {
 	w.start()
 	lhr, sjc := w.pair("lhr", "sjc")
 	w.both("from the start", lhr, sjc, "lhr", "sjc")
-	if sjc.Cross("sjc") != nil || sjc.Cross("del") != nil {
+	if sjc.Link("sjc") != nil || sjc.Link("del") != nil {
 		t.Error("there is a connection to a data centre that is not there")
 	}
 
@@ -51,7 +51,7 @@ func TestThreeDataCentresInPairsDoNotLoop(t *testing.T) {
 	for name, c := range w.at {
 		for other := range w.at {
 			if other != name {
-				heard[name+" of "+other] = listen(t, c.run["n1"].Cross(other), "all")
+				heard[name+" of "+other] = listen(t, c.run["n1"].Link(other), "all")
 			}
 		}
 	}
@@ -88,7 +88,7 @@ func TestTwoDataCentresOfThreeStoreNodes(t *testing.T) {
 	for name, c := range w.at {
 		for _, node := range nodes {
 			who := name + "/" + node
-			conn := c.run[node].Cross(other(name))
+			conn := c.run[node].Link(other(name))
 			serve(t, conn, "to."+who, who)
 			heard[who] = listen(t, conn, "all")
 			want = append(want, who)
@@ -108,7 +108,7 @@ func TestTwoDataCentresOfThreeStoreNodes(t *testing.T) {
 		w.allAsk(map[string][]string{name: left, other(name): nodes})
 		judge(t, stick, "a link whose node is gone", time.Since(begin), cutWithin)
 		c.start(gone)
-		serve(t, c.run[gone].Cross(other(name)), "to."+name+"/"+gone, name+"/"+gone)
+		serve(t, c.run[gone].Link(other(name)), "to."+name+"/"+gone, name+"/"+gone)
 		w.allAsk(map[string][]string{"lhr": nodes, "sjc": nodes})
 	}
 }
@@ -125,16 +125,16 @@ func TestNothingElseCrosses(t *testing.T) {
 		eventually(t, "a write", write(js, "of "+name))
 	}
 	for _, s := range []*Server{lhr, sjc} {
-		there, here := sjc, s.Cross("sjc")
+		there, here := sjc, s.Link("sjc")
 		name := "sjc"
 		if s == sjc {
-			there, here, name = lhr, s.Cross("lhr"), "lhr"
+			there, here, name = lhr, s.Link("lhr"), "lhr"
 		}
 		// What is said among a cluster's own, and what is stored.
 		subs := []*nats.Subscription{
 			listen(t, there.Conn(), "x"), listen(t, there.Conn(), "s.x"),
 			listen(t, there.Conn(), "from.pair"),
-			listen(t, there.Cross(other(name)), "x"), listen(t, there.Cross(other(name)), "s.x"),
+			listen(t, there.Link(other(name)), "x"), listen(t, there.Link(other(name)), "s.x"),
 		}
 		for _, m := range []struct {
 			conn    *nats.Conn
@@ -192,9 +192,9 @@ func TestRecordsStayWhenDataCentresAreAdded(t *testing.T) {
 				}
 			}
 			lhr.start(nodes...)
-			serve(t, lhr.run["n1"].Cross("sjc"), "to.lhr", "lhr")
+			serve(t, lhr.run["n1"].Link("sjc"), "to.lhr", "lhr")
 			for _, node := range nodes {
-				eventually(t, node+" asks", ask(sjc.run[node].Cross("lhr"), "to.lhr", "lhr"))
+				eventually(t, node+" asks", ask(sjc.run[node].Link("lhr"), "to.lhr", "lhr"))
 			}
 			eventually(t, "all is there", func(ctx context.Context) error {
 				s, err := js.Stream(ctx, "s")
@@ -234,7 +234,7 @@ func TestALinkHeals(t *testing.T) {
 			}
 			const noticed = 5 * time.Second
 			begin := time.Now()
-			for name, conn := range map[string]*nats.Conn{"lhr": lhr.Cross("sjc"), "sjc": sjc.Cross("lhr")} {
+			for name, conn := range map[string]*nats.Conn{"lhr": lhr.Link("sjc"), "sjc": sjc.Link("lhr")} {
 				eventually(t, name+" notices", func(ctx context.Context) error {
 					ctx, cancel := context.WithTimeout(ctx, 100*time.Millisecond)
 					defer cancel()

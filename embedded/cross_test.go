@@ -102,7 +102,7 @@ func ask(conn *nats.Conn, subject, want string) func(context.Context) error {
 // both wants that each of two engines hears the other, and says after how long.
 func (w *world) both(what string, one, other *Server, names ...string) time.Duration {
 	w.t.Helper()
-	a, b := other.Cross(names[0]), one.Cross(names[1])
+	a, b := other.Link(names[0]), one.Link(names[1])
 	begin := time.Now()
 	eventually(w.t, what+": "+names[0]+" is asked", ask(a, "to."+names[0], names[0]))
 	eventually(w.t, what+": "+names[1]+" is asked", ask(b, "to."+names[1], names[1]))
@@ -113,8 +113,8 @@ func (w *world) both(what string, one, other *Server, names ...string) time.Dura
 func (w *world) pair(a, b string) (one, other *Server) {
 	w.t.Helper()
 	one, other = w.at[a].run["n1"], w.at[b].run["n1"]
-	serve(w.t, one.Cross(b), "to."+a, a)
-	serve(w.t, other.Cross(a), "to."+b, b)
+	serve(w.t, one.Link(b), "to."+a, a)
+	serve(w.t, other.Link(a), "to."+b, b)
 	return one, other
 }
 
@@ -123,7 +123,7 @@ func (w *world) pair(a, b string) (one, other *Server) {
 func (w *world) heardOnce(heard map[string]*nats.Subscription, from, to string, want []string) {
 	w.t.Helper()
 	const times = 5
-	conn := w.at[from].run["n1"].Cross(to)
+	conn := w.at[from].run["n1"].Link(to)
 	eventually(w.t, "heard by all", func(context.Context) error {
 		if err := conn.Publish("all", []byte("try")); err != nil {
 			return err
@@ -170,7 +170,7 @@ func (w *world) allAsk(nodes map[string][]string) {
 		for _, node := range all {
 			for _, there := range nodes[other(name)] {
 				who := other(name) + "/" + there
-				conn := w.at[name].run[node].Cross(other(name))
+				conn := w.at[name].run[node].Link(other(name))
 				eventually(w.t, name+"/"+node+" asks "+who, ask(conn, "to."+who, who))
 			}
 		}

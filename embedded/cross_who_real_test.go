@@ -164,8 +164,8 @@ func TestALinkKeepsToItsAccount(t *testing.T) {
 	w := newWorld(t, []string{"n1"}, "del", "lhr", "sjc")
 	w.at["sjc"].start("n1")
 	sjc := w.at["sjc"].run["n1"]
-	inRecords, ofDel := listen(t, sjc.Conn(), "x"), listen(t, sjc.Cross("del"), "x")
-	ofLhr := listen(t, sjc.Cross("lhr"), "x")
+	inRecords, ofDel := listen(t, sjc.Conn(), "x"), listen(t, sjc.Link("del"), "x")
+	ofLhr := listen(t, sjc.Link("lhr"), "x")
 	const hello = `CONNECT {"server_id":"EVIL","name":"n9","cluster":"lhr","headers":true,"version":"2.15.0",` +
 		`"remote_account":"$G","user":"dc-del","pass":"","domain":"sjc","protocol":1}` + "\r\nPING\r\n"
 	c := w.evil(hello)

@@ -180,7 +180,7 @@ func (s *Server) startAnew(ctx context.Context, why error) (*server.Server, erro
 
 // PutAside stops the engine, puts its folder aside and starts on an empty one:
 // for a folder that the engine takes but cannot read in part.
-func (s *Server) PutAside(ctx context.Context, why error) error {
+func (s *Server) ReplaceFolder(ctx context.Context, why error) error {
 	if err := s.replace(ctx, why); err != nil {
 		return err
 	}

@@ -11,7 +11,7 @@ import (
 )
 
 // An Own is a NATS that somebody else runs. Its files are read at each connection.
-type Own struct {
+type External struct {
 	Name  string   // of this process, for the servers' lists
 	URLs  []string // nats://host:port or tls://host:port
 	Creds string   // file of a user's JWT and seed, "" none
@@ -32,7 +32,7 @@ type Own struct {
 
 // ConnectOwn is Connect for a NATS that is not of headgate's cluster: with or without
 // TLS, by credentials, and to all servers of which the first one tells.
-func ConnectOwn(ctx context.Context, o Own) (*nats.Conn, error) {
+func ConnectExternal(ctx context.Context, o External) (*nats.Conn, error) {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
@@ -54,7 +54,7 @@ func ConnectOwn(ctx context.Context, o Own) (*nats.Conn, error) {
 	return conn, nil
 }
 
-func (o *Own) options() ([]nats.Option, error) {
+func (o *External) options() ([]nats.Option, error) {
 	told := reporter{who: "NATS", log: o.Log, look: o.Look}
 	options := append(told.options(), steady(o.Name)...)
 	switch {

@@ -63,10 +63,10 @@ func write1(t *testing.T, dir, name, text string) string {
 }
 
 // client connects to a NATS of the operator's.
-func client(t *testing.T, o Own) *nats.Conn {
+func client(t *testing.T, o External) *nats.Conn {
 	t.Helper()
 	o.Name = "one"
-	conn, err := ConnectOwn(t.Context(), o)
+	conn, err := ConnectExternal(t.Context(), o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -94,21 +94,21 @@ func TestOwnTakesEachKindOfCredentials(t *testing.T) {
 	user, seed := newKey(t, nkeys.CreateUser)
 	seedFile := write1(t, dir, "seed", seed+"\n")
 	addr := operate(t, fmt.Sprintf("authorization {users = [{nkey: %s}, {user: me, password: secret}]}", user))
-	connected(t, client(t, Own{URLs: []string{"nats://" + addr}, Seed: seedFile}))
+	connected(t, client(t, External{URLs: []string{"nats://" + addr}, Seed: seedFile}))
 
 	password := "wrong"
-	conn := client(t, Own{URLs: []string{"nats://" + addr},
+	conn := client(t, External{URLs: []string{"nats://" + addr},
 		Login: func() (string, string) { return "me", password }})
 	if conn.IsConnected() {
 		t.Error("connected by a wrong password")
 	}
 	conn.Close()
-	connected(t, client(t, Own{URLs: []string{"nats://" + addr}, Login: login("me", "secret")}))
+	connected(t, client(t, External{URLs: []string{"nats://" + addr}, Login: login("me", "secret")}))
 
 	config, creds := byJWT(t)
 	addr = operate(t, config)
-	connected(t, client(t, Own{URLs: []string{"nats://" + addr}, Creds: write1(t, dir, "creds", creds)}))
-	if _, err := ConnectOwn(t.Context(), Own{URLs: []string{"nats://" + addr},
+	connected(t, client(t, External{URLs: []string{"nats://" + addr}, Creds: write1(t, dir, "creds", creds)}))
+	if _, err := ConnectExternal(t.Context(), External{URLs: []string{"nats://" + addr},
 		Seed: write1(t, dir, "bad", "SUsecret")}); err == nil || strings.Contains(err.Error(), "SUsecret") {
 		t.Errorf("a seed that is none: %v", err)
 	}
@@ -223,8 +223,8 @@ func TestOwnByCertificates(t *testing.T) {
 		theirs.file, theirs.kept, ca.file))
 	_, port, _ := net.SplitHostPort(addr)
 	url := []string{"tls://localhost:" + port}
-	connected(t, client(t, Own{URLs: url, CA: ca.file, Cert: ours.file, Key: ours.kept}))
-	for name, o := range map[string]Own{
+	connected(t, client(t, External{URLs: url, CA: ca.file, Cert: ours.file, Key: ours.kept}))
+	for name, o := range map[string]External{
 		"trusts another CA": {CA: stranger.file, Cert: ours.file, Key: ours.kept},
 		"trusts the system": {Cert: ours.file, Key: ours.kept},
 		"shows nothing":     {CA: ca.file},
@@ -234,7 +234,7 @@ func TestOwnByCertificates(t *testing.T) {
 			t.Errorf("%s: connected", name)
 		}
 	}
-	o := Own{URLs: []string{"tls://127.0.0.1:" + port}, CA: ca.file, Cert: ours.file, Key: ours.kept}
+	o := External{URLs: []string{"tls://127.0.0.1:" + port}, CA: ca.file, Cert: ours.file, Key: ours.kept}
 	if conn := client(t, o); conn.IsConnected() {
 		t.Error("connected to a name that the certificate has not")
 	}
@@ -254,7 +254,7 @@ func records(ctx context.Context, conn *nats.Conn, replicas int) error {
 	if _, err := s.CompareAndSwap(ctx, "k", 0, []byte("x")); err != nil {
 		return err
 	}
-	return store.NewBus(conn).Try(ctx, "one")
+	return store.NewBus(conn).SelfTest(ctx, "one")
 }
 
 const ofOne = "jetstream {store_dir: \"STORE\", sync_interval: always}\n"
@@ -262,11 +262,11 @@ const ofOne = "jetstream {store_dir: \"STORE\", sync_interval: always}\n"
 func TestOwnThatSuits(t *testing.T) {
 	t.Parallel()
 	addr := operate(t, ofOne)
-	conn := client(t, Own{URLs: []string{"nats://" + addr}})
-	if err := records(t.Context(), conn, store.AsMany); err != nil {
+	conn := client(t, External{URLs: []string{"nats://" + addr}})
+	if err := records(t.Context(), conn, store.AutoReplicas); err != nil {
 		t.Fatal(err)
 	}
-	if e := store.Unfit(conn, nil); e != nil {
+	if e := store.Diagnose(conn, nil); e != nil {
 		t.Error(e)
 	}
 	js, err := jetstream.New(conn)
@@ -309,16 +309,16 @@ func TestOwnThatDoesNotSuit(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			addr := operate(t, tt.config)
-			conn := client(t, Own{URLs: []string{"nats://" + addr}, Login: login("me", tt.password)})
-			var e *store.UnfitError
+			conn := client(t, External{URLs: []string{"nats://" + addr}, Login: login("me", tt.password)})
+			var e *store.UnusableError
 			eventually(t, "a reason", func(ctx context.Context) error { // none while it connects anew
 				err := records(ctx, conn, tt.replicas)
-				if e = store.Unfit(conn, err); e == nil {
+				if e = store.Diagnose(conn, err); e == nil {
 					return fmt.Errorf("%w, which says nothing", err)
 				}
 				return nil
 			})
-			if !strings.Contains(e.Problem, tt.want) || e.Do == "" || e.Passes {
+			if !strings.Contains(e.Problem, tt.want) || e.Action == "" || e.Transient {
 				t.Errorf("got %v, want %s", e, tt.want)
 			}
 		})
@@ -333,7 +333,7 @@ const folderInUse = 10049
 func TestOwnStreamThatDoesNotSuit(t *testing.T) {
 	t.Parallel()
 	addr := operate(t, ofOne)
-	conn := client(t, Own{URLs: []string{"nats://" + addr}})
+	conn := client(t, External{URLs: []string{"nats://" + addr}})
 	js, err := jetstream.New(conn)
 	if err != nil {
 		t.Fatal(err)
@@ -364,7 +364,7 @@ func TestOwnStreamThatDoesNotSuit(t *testing.T) {
 			t.Fatalf("%s: %v", want, err)
 		}
 		err = records(t.Context(), conn, 1)
-		e, ok := errors.AsType[*store.UnfitError](err)
+		e, ok := errors.AsType[*store.UnusableError](err)
 		if ok != (want != "") || ok && !strings.Contains(e.Problem, want) {
 			t.Errorf("got %v, want %q", err, want)
 		}
@@ -382,10 +382,10 @@ func TestOwnThatIsTooOld(t *testing.T) {
 		"2.16.0": false, "3.0.0": false, "built by me": false,
 	} {
 		log := &book{}
-		conn := client(t, Own{URLs: []string{"nats://" + pretend(t, version)}, Look: store.TooOld,
+		conn := client(t, External{URLs: []string{"nats://" + pretend(t, version)}, Look: store.TooOld,
 			Log: slog.New(slog.NewTextHandler(log, nil))})
 		connected(t, conn)
-		e := store.Unfit(conn, nil)
+		e := store.Diagnose(conn, nil)
 		said := "is " + version + ", and headgate needs 2.15.0"
 		if (e != nil) != want || want && !strings.Contains(e.Problem, said) {
 			t.Errorf("%s: got %v", version, e)

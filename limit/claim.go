@@ -25,7 +25,7 @@ func (r *Rules) Long() bool {
 func (t *Table) Now() Time { return t.now }
 
 // Claimed is what a key has used and lent, and the most that it may.
-func (t *Table) Claimed(hash uint64) (claimed, most int64) {
+func (t *Table) Committed(hash uint64) (claimed, most int64) {
 	_, e := t.slot(hash)
 	if e == nil {
 		e = &t.rest
@@ -34,7 +34,7 @@ func (t *Table) Claimed(hash uint64) (claimed, most int64) {
 }
 
 // ClaimedAt is what the key at one of Places has used and lent.
-func (t *Table) ClaimedAt(i int) (key string, hash uint64, claimed int64) {
+func (t *Table) CommittedAt(i int) (key string, hash uint64, claimed int64) {
 	e := &t.entries[i]
 	return e.key, e.hash, t.claimed(e)
 }

@@ -8,13 +8,13 @@ import (
 )
 
 // A Deed is what a table did, for a second table to do the same (Repeat).
-type Deed struct {
-	Kind  DeedKind
+type Entry struct {
+	Kind  EntryKind
 	N     int64         // taken, given back, or what a reservation came to
 	At    Time          // Lends: as of when N was used
 	TTL   time.Duration // of a reservation, 0: none
 	ID    uint64        // of a reservation or call
-	Who   uint64        // Lends: the loan after it
+	Borrower   uint64        // Lends: the loan after it
 	Loan  uint64
 	Given int64
 	Used  int64
@@ -24,26 +24,26 @@ type Deed struct {
 }
 
 // DeedKind says what was done.
-type DeedKind uint8
+type EntryKind uint8
 
 // The kinds of deeds.
 const (
-	Lends DeedKind = iota + 1 // Borrow
-	Takes                     // Take or Reserve
-	Gives                     // Take of less than nothing
-	Settles
-	Resets
+	EntryLend EntryKind = iota + 1 // Borrow
+	EntryTake                     // Take or Reserve
+	EntryGive                     // Take of less than nothing
+	EntrySettle
+	EntryReset
 )
 
 // Repeat does what another table did at a moment of its clock, whatever the rules of this
 // one say of it. clk is the own clock that nothing steps.
-func (t *Table) Repeat(now, clk Time, hash uint64, key string, d *Deed) {
+func (t *Table) Replicate(now, clk Time, hash uint64, key string, d *Entry) {
 	at := t.step(now)
 	switch d.Kind {
-	case Resets:
+	case EntryReset:
 		t.Reset(hash)
 		return
-	case Settles:
+	case EntrySettle:
 		_ = t.Settle(now, hash, d.ID, d.N) // of one whose time was over there and here
 		return
 	}
@@ -58,30 +58,30 @@ func (t *Table) Repeat(now, clk Time, hash uint64, key string, d *Deed) {
 	lapse(e, t.rules, at)
 	law.spare(e, at)
 	switch d.Kind {
-	case Gives:
+	case EntryGive:
 		t.giveBack(e, law, at, d.N)
-	case Takes:
+	case EntryTake:
 		law.book(e, at, d.N)
 		if t.ids = max(t.ids, d.ID); d.TTL > 0 {
 			e.hold(hold{id: d.ID, at: at, end: at + Time(d.TTL), n: d.N, low: owedMost, call: t.rules.calls})
 		}
-	case Lends:
+	case EntryLend:
 		if d.N > 0 {
 			law.book(e, min(d.At, at), d.N)
 		}
-		if d.Who != 0 && e != &t.rest {
+		if d.Borrower != 0 && e != &t.rest {
 			t.repeatLoan(e, clk, d)
 		}
 	}
 }
 
-func (t *Table) repeatLoan(e *entry, clk Time, d *Deed) {
-	x := e.loan(&Report{Who: d.Who, Loan: d.Loan})
+func (t *Table) repeatLoan(e *entry, clk Time, d *Entry) {
+	x := e.loan(&Report{Borrower: d.Borrower, Loan: d.Loan})
 	if x == nil {
 		return
 	}
 	e.more.lent -= x.out()
-	*x = loan{who: d.Who, id: d.Loan, given: d.Given, used: d.Used, back: d.Back, want: d.Want, heard: clk}
+	*x = loan{who: d.Borrower, id: d.Loan, given: d.Given, used: d.Used, back: d.Back, want: d.Want, heard: clk}
 	e.more.lent += x.out()
 	if d.Close {
 		t.drop(e, x)
@@ -92,7 +92,7 @@ func (t *Table) repeatLoan(e *entry, clk Time, d *Deed) {
 
 // Heard counts all who hold something as heard now: a table that takes over does not know
 // when they were.
-func (t *Table) Heard(clk Time) {
+func (t *Table) RenewBorrowers(clk Time) {
 	for hash := range t.lending {
 		if _, e := t.slot(hash); e != nil {
 			for i := range e.more.loans {
@@ -118,7 +118,7 @@ func (r *Rules) shape() [4]int64 {
 }
 
 // AppendHead appends what a copy of the table needs beside its keys.
-func (t *Table) AppendHead(b []byte) []byte {
+func (t *Table) AppendHeader(b []byte) []byte {
 	lost := int64(-1)
 	if t.lost {
 		lost = int64(t.lostAt)
@@ -130,7 +130,7 @@ func (t *Table) AppendHead(b []byte) []byte {
 }
 
 // PutHead takes in what AppendHead wrote. SetRules must have come before, and no key.
-func (t *Table) PutHead(b []byte) error {
+func (t *Table) ReadHeader(b []byte) error {
 	d := reader{codec.NewReader(b)}
 	if [4]int64{d.Int(), d.Int(), d.Int(), d.Int()} != t.rules.shape() && !d.Bad() {
 		return ErrRules
@@ -157,7 +157,7 @@ func (t *Table) AppendKey(b []byte, i int) []byte {
 
 // PutKey takes in what AppendKey wrote; hash is that of a key. All who hold some of it are
 // heard at clk.
-func (t *Table) PutKey(b []byte, clk Time, hash func(key string) uint64) error {
+func (t *Table) ReadKey(b []byte, clk Time, hash func(key string) uint64) error {
 	d := reader{codec.NewReader(b)}
 	key := d.Text(len(b))
 	var got entry

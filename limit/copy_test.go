@@ -25,7 +25,7 @@ func inUse(t testing.TB, r Rule) (table *Table, now Time) {
 		if i%4 == 0 {
 			table.Reserve(now, k, lendKey(i%3), 1, time.Hour)
 		}
-		r := Report{Who: uint64(i % 2), Loan: 1, Need: 1, Least: 1, Want: 2}
+		r := Report{Borrower: uint64(i % 2), Loan: 1, Need: 1, Least: 1, Want: 2}
 		table.Borrow(now, now, k, lendKey(i%3), &r)
 	}
 	return table, now
@@ -38,11 +38,11 @@ func TestACopyDecidesAsTheTable(t *testing.T) {
 	for _, r := range copyRules() {
 		table, now := inUse(t, r)
 		twin := newTable(t, r, map[string]int64{"c": 3}, 1) // full, and yet all are taken in
-		if err := twin.PutHead(table.AppendHead(nil)); err != nil {
+		if err := twin.ReadHeader(table.AppendHeader(nil)); err != nil {
 			t.Fatalf("%s: %v", name(r), err)
 		}
 		for i := range table.Places() {
-			if err := twin.PutKey(table.AppendKey(nil, i), now, copyHash); err != nil {
+			if err := twin.ReadKey(table.AppendKey(nil, i), now, copyHash); err != nil {
 				t.Fatalf("%s: key %d: %v", name(r), i, err)
 			}
 		}
@@ -77,13 +77,13 @@ func TestACopyOfOtherRulesIsRefused(t *testing.T) {
 		{Algorithm: TokenBucket, Amount: 9, Window: time.Minute},
 	} {
 		table, _ := inUse(t, one)
-		if err := newTable(t, other, nil, 9).PutHead(table.AppendHead(nil)); !errors.Is(err, ErrRules) {
+		if err := newTable(t, other, nil, 9).ReadHeader(table.AppendHeader(nil)); !errors.Is(err, ErrRules) {
 			t.Errorf("%s takes in a copy of %s: %v", name(other), name(one), err)
 		}
 	}
 	table, _ := inUse(t, one)
 	one.Amount = 100
-	if err := newTable(t, one, nil, 9).PutHead(table.AppendHead(nil)); err != nil {
+	if err := newTable(t, one, nil, 9).ReadHeader(table.AppendHeader(nil)); err != nil {
 		t.Errorf("another amount: %v", err)
 	}
 }
@@ -113,7 +113,7 @@ func TestADamagedCopyIsRefused(t *testing.T) {
 		"wants less than nothing":  {log, entry{more: &more{loans: []loan{{who: 1, want: -1}}}}},
 	} {
 		b := appendEntry([]byte{1, 'a'}, &c.e)
-		if err := newTable(t, c.r, nil, 9).PutKey(b, 0, copyHash); !errors.Is(err, ErrCopy) {
+		if err := newTable(t, c.r, nil, 9).ReadKey(b, 0, copyHash); !errors.Is(err, ErrCopy) {
 			t.Errorf("%s: taken in: %v", what, err)
 		}
 	}
@@ -123,14 +123,14 @@ func TestADamagedCopyIsRefused(t *testing.T) {
 func FuzzCopy(f *testing.F) {
 	for i, r := range copyRules() {
 		table, _ := inUse(f, r)
-		f.Add(uint8(i), table.AppendHead(nil), table.AppendKey(nil, 0))
+		f.Add(uint8(i), table.AppendHeader(nil), table.AppendKey(nil, 0))
 	}
 	f.Fuzz(func(t *testing.T, i uint8, head, key []byte) {
 		rules := copyRules()
 		r := rules[int(i)%len(rules)]
 		table := newTable(t, r, nil, 2)
-		_ = table.PutHead(head) // refused or not: what follows must not panic
-		if table.PutKey(key, lendBegan, func(string) uint64 { return 1 }) != nil && table.Len() > 0 {
+		_ = table.ReadHeader(head) // refused or not: what follows must not panic
+		if table.ReadKey(key, lendBegan, func(string) uint64 { return 1 }) != nil && table.Len() > 0 {
 			t.Fatal("refused, and taken in")
 		}
 		now := lendBegan
@@ -141,9 +141,9 @@ func FuzzCopy(f *testing.F) {
 			d, _ := table.Reserve(now, 1, "a", 2, time.Second)
 			_ = table.Settle(now, 1, d.ID, 1)
 			table.Peek(now, 9, "new", 3)
-			table.Borrow(now, now, 1, "a", &Report{Who: 3, Loan: 1, Need: 2, Least: 1, Want: 5})
-			table.Expire(now, now+2*Kept, nil)
-			table.Uses(now, 0, 9)
+			table.Borrow(now, now, 1, "a", &Report{Borrower: 3, Loan: 1, Need: 2, Least: 1, Want: 5})
+			table.Expire(now, now+2*LendTerm, nil)
+			table.Usage(now, 0, 9)
 			table.Holders(1, 0)
 		}
 		table.SetRules(now, compiled(t, rules[(int(i)+1)%len(rules)], nil), 2)

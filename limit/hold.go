@@ -30,7 +30,7 @@ func (t *Table) Hold(now Time, hash uint64, key string, n int64) (d Decision, er
 	law := t.rules.of(e)
 	t.decide(e, law, at, n, &d)
 	if d.Allowed && n > 0 {
-		x := e.loan(&Report{Who: holder})
+		x := e.loan(&Report{Borrower: holder})
 		if x == nil { // one loan too many
 			d.Allowed, d.Retry = false, lendAgain
 			return d, nil

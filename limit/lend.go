@@ -14,10 +14,10 @@ const (
 )
 
 // MayUse is how long after it asked a borrower may use what it was lent.
-const MayUse = Term - Term/lendDrift
+const BorrowTerm = Term - Term/lendDrift
 
 // Kept is how long after it was asked the lender keeps what it lent for a borrower.
-const Kept = Time(Term + Term/lendDrift)
+const LendTerm = Time(Term + Term/lendDrift)
 
 // mostLoans bounds the borrowers of one key; more are lent nothing. Chosen.
 const mostLoans = 4096
@@ -38,7 +38,7 @@ func (l *loan) out() int64 { return l.given - l.used - l.back }
 
 // A Report is what a borrower says of a key, and asks for.
 type Report struct {
-	Who  uint64 // the borrower
+	Borrower  uint64 // the borrower
 	Loan uint64 // drawn when it began with the key: later ones are greater
 	Used int64  // of the loan in all: passed calls
 	Back int64  // of the loan in all: given back unused
@@ -56,7 +56,7 @@ type Report struct {
 }
 
 // A Lent is what a Report is told.
-type Lent struct {
+type LoanState struct {
 	Decision       // of Least
 	Given    int64 // of the loan in all
 	Used     int64 // as is said, unless more is known
@@ -73,7 +73,7 @@ type Lent struct {
 // has used all it had: Expire says so. clk is a clock that nothing steps.
 //
 // Of Concurrency and of what is paced nothing is lent: there Take decides.
-func (t *Table) Borrow(now, clk Time, hash uint64, key string, r *Report) (l Lent) {
+func (t *Table) Borrow(now, clk Time, hash uint64, key string, r *Report) (l LoanState) {
 	l.Given, l.Used, l.Back = r.Used+r.Back, r.Used, r.Back
 	if r.Need < 0 || r.Need > MaxAmount || r.Least < 0 || r.Least > r.Need || r.Want < 0 ||
 		r.Want > MaxAmount || r.Used < 0 || r.Used > owedMost || r.Back < 0 || r.Back > owedMost ||
@@ -145,7 +145,7 @@ func (t *Table) Borrow(now, clk Time, hash uint64, key string, r *Report) (l Len
 }
 
 // share takes what r needs at once together with all keys that have no place, or as much as is left.
-func (t *Table) share(at Time, hash uint64, key string, r *Report, l *Lent) {
+func (t *Table) share(at Time, hash uint64, key string, r *Report, l *LoanState) {
 	for n := r.Need; ; {
 		if t.take(at, hash, key, ask{n: n}, &l.Decision); l.Allowed {
 			l.Given, l.Booked, l.At = l.Given+n, n, at
@@ -187,13 +187,13 @@ func (e *entry) loan(r *Report) *loan {
 	for i := range m.loans {
 		x := &m.loans[i]
 		switch {
-		case x.who != r.Who:
+		case x.who != r.Borrower:
 			continue
 		case x.id > r.Loan:
 			return nil
 		case x.id < r.Loan: // it has closed that one: what it did not hear of it never used
 			m.lent -= x.out()
-			*x = loan{who: r.Who, id: r.Loan}
+			*x = loan{who: r.Borrower, id: r.Loan}
 		}
 		return x
 	}
@@ -201,7 +201,7 @@ func (e *entry) loan(r *Report) *loan {
 		return nil
 	}
 	m.loans = append(m.loans, loan{
-		who: r.Who, id: r.Loan, given: r.Used + r.Back, used: r.Used, back: r.Back})
+		who: r.Borrower, id: r.Loan, given: r.Used + r.Back, used: r.Used, back: r.Back})
 	return &m.loans[len(m.loans)-1]
 }
 
@@ -286,7 +286,7 @@ func (t *Table) lends(e *entry) {
 
 // Expire books what those hold who were not heard for a term, of all keys. did is told each
 // deed, for a second table to repeat it before anything that is decided later; nil: nobody.
-func (t *Table) Expire(now, clk Time, did func(key string, d *Deed)) {
+func (t *Table) Expire(now, clk Time, did func(key string, d *Entry)) {
 	if t.rules == nil {
 		return
 	}
@@ -298,14 +298,14 @@ func (t *Table) Expire(now, clk Time, did func(key string, d *Deed)) {
 	}
 }
 
-func (t *Table) expire(e *entry, now, clk Time, did func(key string, d *Deed)) {
+func (t *Table) expire(e *entry, now, clk Time, did func(key string, d *Entry)) {
 	for i := 0; i < len(e.more.loans); i++ {
 		x := &e.more.loans[i]
-		if clk-x.heard <= Kept {
+		if clk-x.heard <= LendTerm {
 			continue
 		}
 		out := x.out()
-		d := Deed{Kind: Lends, N: out, At: now, Who: x.who, Loan: x.id, Given: x.given, Used: x.used + out,
+		d := Entry{Kind: EntryLend, N: out, At: now, Borrower: x.who, Loan: x.id, Given: x.given, Used: x.used + out,
 			Back: x.back, Close: true}
 		if t.rules.calls { // lent by rules before: no call is under way
 			d.N = 0

@@ -11,7 +11,7 @@ import (
 func tenAMinute() Rule { return Rule{Algorithm: SlidingLog, Amount: 10, Window: time.Minute} }
 
 // lends has a table lend to a borrower.
-func lends(t *Table, now Time, r Report) Lent { return t.Borrow(now, now, 1, "k", &r) }
+func lends(t *Table, now Time, r Report) LoanState { return t.Borrow(now, now, 1, "k", &r) }
 
 // What is lent ahead is max-min fair, by the definition: nobody gets more unless those that
 // have less have all they want (Bertsekas and Gallager 1992, §6.5.2).
@@ -70,7 +70,7 @@ func TestResetOfWhatIsLent(t *testing.T) {
 			lent.Take(now, 1, "k", before)
 			now += Time(13 * time.Second)
 			want, _ := taken.Take(now, 1, "k", 4)
-			l := lends(lent, now, Report{Who: 1, Loan: 1, Need: 4, Least: 4})
+			l := lends(lent, now, Report{Borrower: 1, Loan: 1, Need: 4, Least: 4})
 			if l.Reset != want.Reset {
 				t.Errorf("%s, %d used: lent 4, whole again in %v, want %v", name(r), before, l.Reset, want.Reset)
 			}
@@ -114,15 +114,15 @@ func TestResetKeepsWhatIsLent(t *testing.T) {
 		}
 		table, now := newTable(t, r, nil, 10), lendBegan
 		table.Take(now, 1, "k", 3)
-		lends(table, now, Report{Who: 1, Loan: 1, Need: 4, Least: 4})
+		lends(table, now, Report{Borrower: 1, Loan: 1, Need: 4, Least: 4})
 		table.Reset(1)
 		for i := range 20 { // others come, and the key is looked at
 			table.Take(now, uint64(i)+9, fmt.Sprint(i), 1)
 		}
-		if l := lends(table, now, Report{Who: 2, Loan: 1, Need: 10, Least: 1}); l.Given != 6 {
+		if l := lends(table, now, Report{Borrower: 2, Loan: 1, Need: 10, Least: 1}); l.Given != 6 {
 			t.Errorf("%s: %d of 10 are lent after a reset while another holds 4", name(r), l.Given)
 		}
-		if l := lends(table, now, Report{Who: 1, Loan: 1, Used: 4}); l.Booked != 4 {
+		if l := lends(table, now, Report{Borrower: 1, Loan: 1, Used: 4}); l.Booked != 4 {
 			t.Errorf("%s: %d booked after a reset, want 4", name(r), l.Booked)
 		}
 	}
@@ -135,14 +135,14 @@ func TestRulesChangeWhileLent(t *testing.T) {
 		Rule{Algorithm: LeakyBucket, Amount: 5, Window: time.Second, Paced: true})
 	for _, r := range to {
 		table, now := newTable(t, tenAMinute(), nil, 10), lendBegan
-		lends(table, now, Report{Who: 1, Loan: 1, Need: 4, Least: 4})
+		lends(table, now, Report{Borrower: 1, Loan: 1, Need: 4, Least: 4})
 		table.SetRules(now, compiled(t, r, nil), 10)
-		most := r.Most()
+		most := r.MaxCost()
 		if d := table.Peek(now, 1, "k", 0); d.Remaining != max(0, most-4) {
 			t.Errorf("%s: %d remain of %d while 4 are lent", name(r), d.Remaining, most)
 		}
-		lends(table, now, Report{Who: 1, Loan: 1, Used: 4})
-		table.Expire(now, now+Kept+1, nil)
+		lends(table, now, Report{Borrower: 1, Loan: 1, Used: 4})
+		table.Expire(now, now+LendTerm+1, nil)
 		if n := table.Lent(1); n != 0 {
 			t.Errorf("%s: %d still lent", name(r), n)
 		}
@@ -156,12 +156,12 @@ func TestRulesChangeWhileLent(t *testing.T) {
 // A message that closes a loan may be a late one: what was lent since may be used.
 func TestALateCloseTakesNothingBack(t *testing.T) {
 	table, now := newTable(t, tenAMinute(), nil, 10), lendBegan
-	lends(table, now, Report{Who: 1, Loan: 1, Need: 2, Least: 2})
-	lends(table, now, Report{Who: 1, Loan: 1, Used: 2, Need: 8, Least: 8})
-	if l := lends(table, now, Report{Who: 1, Loan: 1, Used: 2, Close: true}); l.Closed {
+	lends(table, now, Report{Borrower: 1, Loan: 1, Need: 2, Least: 2})
+	lends(table, now, Report{Borrower: 1, Loan: 1, Used: 2, Need: 8, Least: 8})
+	if l := lends(table, now, Report{Borrower: 1, Loan: 1, Used: 2, Close: true}); l.Closed {
 		t.Error("closed while 8 are out")
 	}
-	if l := lends(table, now, Report{Who: 2, Loan: 1, Need: 1, Least: 1}); l.Allowed {
+	if l := lends(table, now, Report{Borrower: 2, Loan: 1, Need: 1, Least: 1}); l.Allowed {
 		t.Error("11 of 10 are lent or used")
 	}
 }
@@ -169,8 +169,8 @@ func TestALateCloseTakesNothingBack(t *testing.T) {
 // A message of a loan before does nothing, and gives nobody anything.
 func TestALoanThatIsOver(t *testing.T) {
 	table, now := newTable(t, tenAMinute(), nil, 10), lendBegan
-	lends(table, now, Report{Who: 1, Loan: 2, Need: 2, Least: 2})
-	if l := lends(table, now, Report{Who: 1, Loan: 1, Used: 1, Back: 1, Need: 3, Least: 1}); l.Allowed ||
+	lends(table, now, Report{Borrower: 1, Loan: 2, Need: 2, Least: 2})
+	if l := lends(table, now, Report{Borrower: 1, Loan: 1, Used: 1, Back: 1, Need: 3, Least: 1}); l.Allowed ||
 		l.Given != 2 || table.Lent(1) != 2 {
 		t.Errorf("%+v, %d lent", l, table.Lent(1))
 	}
@@ -180,9 +180,9 @@ func TestALoanThatIsOver(t *testing.T) {
 // after that is known to both.
 func TestALenderThatForgotGoesOn(t *testing.T) {
 	table, now := newTable(t, tenAMinute(), nil, 10), lendBegan
-	late := Report{Who: 1, Loan: 1, Used: 3, Need: 1, Least: 1}
+	late := Report{Borrower: 1, Loan: 1, Used: 3, Need: 1, Least: 1}
 	lends(table, now, late)
-	l := lends(table, now, Report{Who: 1, Loan: 1, Used: 50, Back: 20, Need: 5, Least: 5})
+	l := lends(table, now, Report{Borrower: 1, Loan: 1, Used: 50, Back: 20, Need: 5, Least: 5})
 	if l.Given != 75 || l.Used != 50 || l.Back != 20 || table.Lent(1) != 5 {
 		t.Errorf("%+v, %d lent, want 75 given of which 5 are out", l, table.Lent(1))
 	}
@@ -191,10 +191,10 @@ func TestALenderThatForgotGoesOn(t *testing.T) {
 // A clock that gains on the lender's does not make uses older than they are.
 func TestTheAgeOfAUseAllowsForDrift(t *testing.T) {
 	table, used := newTable(t, tenAMinute(), nil, 10), lendBegan
-	lends(table, used, Report{Who: 1, Loan: 1, Need: 10, Least: 10})
+	lends(table, used, Report{Borrower: 1, Loan: 1, Need: 10, Least: 10})
 	now := used + 4*Time(time.Second)
 	fast := time.Duration(now-used) * (lendDrift + 1) / (lendDrift - 1)
-	lends(table, now, Report{Who: 1, Loan: 1, Used: 10, Age: fast})
+	lends(table, now, Report{Borrower: 1, Loan: 1, Used: 10, Age: fast})
 	if d := table.Peek(used+Time(time.Minute)-1, 1, "k", 1); d.Allowed {
 		t.Error("11 of 10 in a minute")
 	}
@@ -206,14 +206,14 @@ func TestTheAgeOfAUseAllowsForDrift(t *testing.T) {
 // Who is silent for a term has used all; a second table is told so, and may not lend it again.
 func TestWhoIsSilentHasUsedAll(t *testing.T) {
 	table, second, now := newTable(t, tenAMinute(), nil, 10), newTable(t, tenAMinute(), nil, 10), lendBegan
-	r := Report{Who: 1, Loan: 1, Need: 10, Least: 10}
+	r := Report{Borrower: 1, Loan: 1, Need: 10, Least: 10}
 	l := lends(table, now, r)
-	second.Repeat(now, now, 1, "k", &Deed{Kind: Lends, At: now, Who: 1, Loan: 1, Given: l.Given})
-	table.Expire(now, now+Kept, func(string, *Deed) { t.Error("too early") })
+	second.Replicate(now, now, 1, "k", &Entry{Kind: EntryLend, At: now, Borrower: 1, Loan: 1, Given: l.Given})
+	table.Expire(now, now+LendTerm, func(string, *Entry) { t.Error("too early") })
 	told := 0
-	table.Expire(now, now+Kept+1, func(key string, d *Deed) {
+	table.Expire(now, now+LendTerm+1, func(key string, d *Entry) {
 		told++
-		second.Repeat(now, now, 1, key, d)
+		second.Replicate(now, now, 1, key, d)
 	})
 	for what, table := range map[string]*Table{"first": table, "second": second} {
 		if d := table.Peek(now, 1, "k", 1); told != 1 || d.Allowed || table.Lent(1) != 0 {
@@ -226,17 +226,17 @@ func TestWhoIsSilentHasUsedAll(t *testing.T) {
 func TestAFullTableLendsNothing(t *testing.T) {
 	table, now := newTable(t, tenAMinute(), nil, 1), lendBegan
 	table.Take(now, 7, "known", 1)
-	l := lends(table, now, Report{Who: 1, Loan: 1, Used: 5, Back: 1, Need: 4, Least: 2, Want: 9})
+	l := lends(table, now, Report{Borrower: 1, Loan: 1, Used: 5, Back: 1, Need: 4, Least: 2, Want: 9})
 	if !l.Allowed || !l.Shared || l.Given != 10 || l.Booked != 4 || table.Lent(1) != 0 {
 		t.Errorf("%+v", l)
 	}
-	if l = lends(table, now, Report{Who: 2, Loan: 1, Need: 9, Least: 7}); l.Allowed || l.Given != 0 {
+	if l = lends(table, now, Report{Borrower: 2, Loan: 1, Need: 9, Least: 7}); l.Allowed || l.Given != 0 {
 		t.Errorf("%+v", l)
 	}
-	if l = lends(table, now, Report{Who: 2, Loan: 1, Need: 9, Least: 1}); !l.Allowed || l.Given != 6 {
+	if l = lends(table, now, Report{Borrower: 2, Loan: 1, Need: 9, Least: 1}); !l.Allowed || l.Given != 6 {
 		t.Errorf("of nine 6 are left: %+v", l)
 	}
-	if l = lends(table, now, Report{Who: 2, Loan: 1, Need: 9, Least: 1}); l.Allowed || l.Given != 0 {
+	if l = lends(table, now, Report{Borrower: 2, Loan: 1, Need: 9, Least: 1}); l.Allowed || l.Given != 0 {
 		t.Errorf("%+v", l)
 	}
 }
@@ -246,21 +246,21 @@ func TestAmountsAtTheBounds(t *testing.T) {
 	r := Rule{Algorithm: TokenBucket, Amount: MaxAmount, Window: MaxWindow, Burst: MaxAmount}
 	table, now := newTable(t, r, nil, 10), lendBegan
 	for who := range uint64(4) {
-		lends(table, now, Report{Who: who, Loan: 1, Need: MaxAmount, Least: 1, Want: MaxAmount})
+		lends(table, now, Report{Borrower: who, Loan: 1, Need: MaxAmount, Least: 1, Want: MaxAmount})
 	}
 	if n := table.Lent(1); n != MaxAmount {
 		t.Errorf("%d lent of %d", n, int64(MaxAmount))
 	}
 	for _, bad := range []Report{
-		{Who: 9, Need: MaxAmount + 1}, {Who: 9, Need: -1}, {Who: 9, Want: MaxAmount + 1}, {Who: 9, Want: -1},
-		{Who: 9, Used: -1}, {Who: 9, Back: -1}, {Who: 9, Need: 1, Least: 2}, {Who: 9, Least: -1},
-		{Who: 9, Used: owedMost + 1, Need: 1}, {Who: 9, Back: 1<<63 - 1, Used: owedMost, Need: 1},
+		{Borrower: 9, Need: MaxAmount + 1}, {Borrower: 9, Need: -1}, {Borrower: 9, Want: MaxAmount + 1}, {Borrower: 9, Want: -1},
+		{Borrower: 9, Used: -1}, {Borrower: 9, Back: -1}, {Borrower: 9, Need: 1, Least: 2}, {Borrower: 9, Least: -1},
+		{Borrower: 9, Used: owedMost + 1, Need: 1}, {Borrower: 9, Back: 1<<63 - 1, Used: owedMost, Need: 1},
 	} {
 		if l := lends(table, now, bad); l.Allowed || l.Booked != 0 || table.Lent(1) != MaxAmount {
 			t.Errorf("%+v: %+v", bad, l)
 		}
 	}
-	lends(table, now, Report{Who: 1, Loan: 1, Used: owedMost, Back: owedMost})
+	lends(table, now, Report{Borrower: 1, Loan: 1, Used: owedMost, Back: owedMost})
 	if _, e := table.slot(1); e.lent() < 0 || e.lent() > MaxAmount || e.b < 0 {
 		t.Errorf("%d lent, %d used", e.lent(), e.b)
 	}
@@ -272,7 +272,7 @@ func TestLendingAllocatesNothing(t *testing.T) {
 	table, used := newTable(t, r, nil, 10), int64(0)
 	ask := func() {
 		lent := table.Borrow(lendBegan, lendBegan, 1, "k",
-			&Report{Who: 1, Loan: 1, Used: used, Need: 2, Least: 1, Want: 50})
+			&Report{Borrower: 1, Loan: 1, Used: used, Need: 2, Least: 1, Want: 50})
 		used = lent.Given - 1
 	}
 	ask()
@@ -284,9 +284,9 @@ func TestLendingAllocatesNothing(t *testing.T) {
 // What is given back is given back once, however often it is said.
 func TestWhatIsGivenBackTwice(t *testing.T) {
 	table, now := newTable(t, tenAMinute(), nil, 10), lendBegan
-	lends(table, now, Report{Who: 1, Loan: 1, Need: 8, Least: 8})
+	lends(table, now, Report{Borrower: 1, Loan: 1, Need: 8, Least: 8})
 	for range 3 {
-		lends(table, now, Report{Who: 1, Loan: 1, Back: 2})
+		lends(table, now, Report{Borrower: 1, Loan: 1, Back: 2})
 	}
 	if n := table.Lent(1); n != 6 {
 		t.Errorf("%d lent of 8 of which 2 came back", n)
@@ -297,21 +297,21 @@ func TestWhatIsGivenBackTwice(t *testing.T) {
 // a whole term anew.
 func TestWhoTakesOverHasHeardOfAllBorrowers(t *testing.T) {
 	table, now, clk := newTable(t, tenAMinute(), nil, 10), lendBegan, Time(1e12)
-	l := lends(table, now, Report{Who: 1, Loan: 1, Need: 8, Least: 8})
+	l := lends(table, now, Report{Borrower: 1, Loan: 1, Need: 8, Least: 8})
 	copied, repeats := newTable(t, tenAMinute(), nil, 10), newTable(t, tenAMinute(), nil, 10)
-	if err := copied.PutKey(table.AppendKey(nil, 0), clk, func(string) uint64 { return 1 }); err != nil {
+	if err := copied.ReadKey(table.AppendKey(nil, 0), clk, func(string) uint64 { return 1 }); err != nil {
 		t.Fatal(err)
 	}
-	repeats.Repeat(now, clk, 1, "k", &Deed{Kind: Lends, At: now, Who: 1, Loan: 1, Given: l.Given})
+	repeats.Replicate(now, clk, 1, "k", &Entry{Kind: EntryLend, At: now, Borrower: 1, Loan: 1, Given: l.Given})
 	for _, table := range []*Table{copied, repeats} {
-		if table.Expire(now, clk+Kept, nil); table.Lent(1) != 8 {
+		if table.Expire(now, clk+LendTerm, nil); table.Lent(1) != 8 {
 			t.Errorf("%d lent, want 8: they may be used yet", table.Lent(1))
 		}
-		table.Heard(clk + Time(time.Hour))
-		if table.Expire(now, clk+Time(time.Hour)+Kept, nil); table.Lent(1) != 8 {
+		table.RenewBorrowers(clk + Time(time.Hour))
+		if table.Expire(now, clk+Time(time.Hour)+LendTerm, nil); table.Lent(1) != 8 {
 			t.Errorf("%d lent, want 8: it has just taken over", table.Lent(1))
 		}
-		if table.Expire(now, clk+Time(time.Hour)+Kept+1, nil); table.Lent(1) != 0 {
+		if table.Expire(now, clk+Time(time.Hour)+LendTerm+1, nil); table.Lent(1) != 0 {
 			t.Errorf("%d lent after the term", table.Lent(1))
 		}
 	}

@@ -53,7 +53,7 @@ type parcel struct {
 	n     uint64 // of the question
 	told  bool   // it is the answer
 	ask   Report
-	reply Lent
+	reply LoanState
 }
 
 type borrower struct {
@@ -233,7 +233,7 @@ func (w *lendWorld) step() {
 }
 
 func (w *lendWorld) amount() int64 {
-	return 1 + w.random.Int64N(max(1, w.rule.Most()/int64(1+w.random.IntN(8))))
+	return 1 + w.random.Int64N(max(1, w.rule.MaxCost()/int64(1+w.random.IntN(8))))
 }
 
 // call uses what is held, or asks.
@@ -308,7 +308,7 @@ func (w *lendWorld) ask(b *borrower, k int, r Report) {
 	if r.Close = r.Close && r.Want == 0 && s.held == 0; r.Close {
 		s.back += s.left()
 	}
-	r.Who, r.Loan, r.Used, r.Back = b.who, s.loan, s.used, s.back
+	r.Borrower, r.Loan, r.Used, r.Back = b.who, s.loan, s.used, s.back
 	if s.used > s.said {
 		r.Age = time.Duration(max(0, now-s.last))
 	}
@@ -338,13 +338,13 @@ func (w *lendWorld) deliver() {
 }
 
 // lend has the lender decide, and second do the same.
-func (w *lendWorld) lend(p *parcel, second *Table) Lent {
+func (w *lendWorld) lend(p *parcel, second *Table) LoanState {
 	at, r, key, hash := w.now-w.lag, p.ask, lendKey(p.k), uint64(p.k)+1
 	l := w.host.Borrow(at, w.now+w.hostClk, hash, key, &r)
 	w.look()
 	if second != nil && (l.Booked != 0 || l.Given != 0 || !l.Closed) {
-		second.Repeat(at, w.now+w.secondClk, hash, key, &Deed{
-			Kind: Lends, N: l.Booked, At: l.At, Who: r.Who, Loan: r.Loan, Given: l.Given, Used: l.Used,
+		second.Replicate(at, w.now+w.secondClk, hash, key, &Entry{
+			Kind: EntryLend, N: l.Booked, At: l.At, Borrower: r.Borrower, Loan: r.Loan, Given: l.Given, Used: l.Used,
 			Back: l.Back, Want: r.Want, Close: l.Closed})
 	}
 	return l
@@ -352,9 +352,9 @@ func (w *lendWorld) lend(p *parcel, second *Table) Lent {
 
 // expire has the lender look for those that are silent, and second do the same.
 func (w *lendWorld) expire() {
-	w.host.Expire(w.now-w.lag, w.now+w.hostClk, func(key string, d *Deed) {
+	w.host.Expire(w.now-w.lag, w.now+w.hostClk, func(key string, d *Entry) {
 		if w.second != nil {
-			w.second.Repeat(w.now-w.lag, w.now+w.secondClk, uint64(key[0]-'a')+1, key, d)
+			w.second.Replicate(w.now-w.lag, w.now+w.secondClk, uint64(key[0]-'a')+1, key, d)
 		}
 	})
 	w.look()
@@ -367,7 +367,7 @@ func (w *lendWorld) hear(p *parcel) {
 		return
 	}
 	s.question = 0
-	s.given, s.until = max(p.reply.Given, s.used+s.back), s.sent+Time(MayUse)
+	s.given, s.until = max(p.reply.Given, s.used+s.back), s.sent+Time(BorrowTerm)
 	if s.left() < 0 {
 		s.giveUp(w.clock(p.b))
 	}
@@ -385,7 +385,7 @@ func (w *lendWorld) grab(b *borrower, k int) {
 	if b.dead || b.shares[k].question != 0 {
 		return
 	}
-	w.askNow(b, k, Report{Need: w.rule.Most(), Least: 1})
+	w.askNow(b, k, Report{Need: w.rule.MaxCost(), Least: 1})
 	if s := &b.shares[k]; s.left() > 0 && w.clock(b) < s.until {
 		w.use(b, k, s.left())
 	}
@@ -428,7 +428,7 @@ func (w *lendWorld) useLast(b *borrower, k int) {
 func (w *lendWorld) take(k int) {
 	at, n := w.now-w.lag, w.amount()
 	var d Decision
-	deed := Deed{Kind: Takes, N: n}
+	deed := Entry{Kind: EntryTake, N: n}
 	if w.random.IntN(2) == 0 {
 		d, _ = w.host.Take(at, uint64(k)+1, lendKey(k), n)
 	} else {
@@ -440,7 +440,7 @@ func (w *lendWorld) take(k int) {
 	}
 	w.uses[k] = append(w.uses[k], call{w.now, n})
 	if w.second != nil {
-		w.second.Repeat(at, w.now+w.secondClk, uint64(k)+1, lendKey(k), &deed)
+		w.second.Replicate(at, w.now+w.secondClk, uint64(k)+1, lendKey(k), &deed)
 	}
 }
 
@@ -455,7 +455,7 @@ func (w *lendWorld) takeOver() {
 		}
 	}
 	w.host, w.hostClk, w.second = w.second, w.secondClk, nil
-	w.host.Heard(w.now + w.hostClk)
+	w.host.RenewBorrowers(w.now + w.hostClk)
 	if w.reign = w.now; w.rule.Algorithm != FixedWindow {
 		w.lag += Time(w.random.Int64N(1e7))
 	}
@@ -464,12 +464,12 @@ func (w *lendWorld) takeOver() {
 // copySecond makes a second of copies.
 func (w *lendWorld) copySecond() {
 	w.second, w.secondClk = w.table(), w.someClock()
-	if err := w.second.PutHead(w.host.AppendHead(nil)); err != nil {
+	if err := w.second.ReadHeader(w.host.AppendHeader(nil)); err != nil {
 		w.t.Fatal(err)
 	}
 	hash := func(key string) uint64 { return uint64(key[0]-'a') + 1 }
 	for i := range w.host.Places() {
-		if err := w.second.PutKey(w.host.AppendKey(nil, i), w.now+w.secondClk, hash); err != nil {
+		if err := w.second.ReadKey(w.host.AppendKey(nil, i), w.now+w.secondClk, hash); err != nil {
 			w.t.Fatal(err)
 		}
 	}
@@ -479,7 +479,7 @@ func (w *lendWorld) copySecond() {
 // waits so long, or counts everything as used only then.
 func (w *lendWorld) loseAll() {
 	w.host, w.second, w.hostClk = w.table(), nil, w.someClock()
-	end := w.now + Kept
+	end := w.now + LendTerm
 	if w.reign = end; w.random.IntN(2) == 0 {
 		w.now = end
 	}

@@ -134,7 +134,7 @@ func TestTableAgainstTheDefinition(t *testing.T) {
 					continue
 				}
 				if d.Retry < 0 {
-					if n <= r.Most() {
+					if n <= r.MaxCost() {
 						t.Fatalf("seed %d, %s: %d is said to pass never", seed, name(r), n)
 					}
 					continue
@@ -147,8 +147,8 @@ func TestTableAgainstTheDefinition(t *testing.T) {
 			d := table.Peek(now, 7, "k", 0)
 			byWindow := r.Algorithm == SlidingWindow || r.Algorithm == FixedWindow
 			then := now + Time(d.Reset)
-			if spare(calls, then) != r.Most() ||
-				d.Reset > 0 && spare(calls, then-1) == r.Most() && !byWindow {
+			if spare(calls, then) != r.MaxCost() ||
+				d.Reset > 0 && spare(calls, then-1) == r.MaxCost() && !byWindow {
 				t.Fatalf("seed %d, %s: whole again in %v, then %d", seed, name(r), d.Reset, spare(calls, then))
 			}
 		}
@@ -180,7 +180,7 @@ func TestEveryWindowKeepsThePromise(t *testing.T) {
 					span := float64(calls[j].at - calls[i].at)
 					switch r.Algorithm {
 					case TokenBucket, LeakyBucket:
-						most = float64(r.Most()) + float64(r.Amount)*span/float64(w)
+						most = float64(r.MaxCost()) + float64(r.Amount)*span/float64(w)
 					case SlidingWindow:
 						if most = 2 * float64(r.Amount); calls[j].at-calls[i].at < w-sub {
 							most = float64(r.Amount)
@@ -249,7 +249,7 @@ func TestReservationsKeepThePromise(t *testing.T) {
 					if r.Algorithm == SlidingLog && span >= Time(r.Window) {
 						break
 					}
-					most := float64(r.Most())
+					most := float64(r.MaxCost())
 					if r.leaks() {
 						most += float64(r.Amount) * float64(span) / float64(r.Window)
 					}

@@ -197,7 +197,7 @@ func (r Rule) withDefaults() Rule {
 }
 
 // Most is the greatest cost that can ever pass at once.
-func (r Rule) Most() int64 {
+func (r Rule) MaxCost() int64 {
 	if r = r.withDefaults(); r.leaks() {
 		return r.Burst
 	}
@@ -214,7 +214,7 @@ const Never Time = math.MaxInt64
 type Decision struct {
 	Allowed   bool
 	Shared    bool          // the table is full: counted together with all other unknown keys
-	Alone     bool          // decided without those who share the limit: they did not answer
+	Local     bool          // decided without those who share the limit: they did not answer
 	Amount    int64         // the most that can pass at once: N, of buckets B
 	Remaining int64         // what may still be taken now, never below 0
 	Reset     time.Duration // until Remaining is Amount again if nobody calls

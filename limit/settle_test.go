@@ -61,7 +61,7 @@ func TestForgivingOwesNothing(t *testing.T) {
 		}
 		for _, forgives := range []bool{false, true} {
 			table, want := newTable(t, r, nil, 10), int64(1000)
-			if table.Forgive(forgives); forgives {
+			if table.SetForgiving(forgives); forgives {
 				want = most
 			}
 			d, err := table.Reserve(now, 7, "k", 2, time.Hour)
@@ -71,7 +71,7 @@ func TestForgivingOwesNothing(t *testing.T) {
 			if err := table.Settle(now, 7, d.ID, 1000); err != nil {
 				t.Fatal(name(r), err)
 			}
-			if all, _ := table.Uses(now, 0, 1); len(all) != 1 || all[0].Used != want {
+			if all, _ := table.Usage(now, 0, 1); len(all) != 1 || all[0].Used != want {
 				t.Errorf("%s, nothing is owed: %v: %+v, want %d to be used", name(r), forgives, all, want)
 			}
 		}
@@ -109,7 +109,7 @@ func TestARenewedCallCounts(t *testing.T) {
 					t.Fatalf("seed %d step %d: %d of %d under way, %d more: %+v", seed, step, under, most, n, d)
 				} else if d.Allowed {
 					calls, under = append(calls, open{d.ID, n, now + Time(lease)}), under+n
-					copied.Repeat(now, now, 7, "k", &Deed{Kind: Takes, N: n, ID: d.ID, TTL: lease})
+					copied.Replicate(now, now, 7, "k", &Entry{Kind: EntryTake, N: n, ID: d.ID, TTL: lease})
 				}
 			case what == 1:
 				err := table.Settle(now, 7, calls[i].id, 0)
@@ -118,7 +118,7 @@ func TestARenewedCallCounts(t *testing.T) {
 				} else if err == nil {
 					under -= calls[i].n
 				}
-				copied.Repeat(now, now, 7, "k", &Deed{Kind: Settles, ID: calls[i].id})
+				copied.Replicate(now, now, 7, "k", &Entry{Kind: EntrySettle, ID: calls[i].id})
 				calls = append(calls[:i:i], calls[i+1:]...)
 			default:
 				n, ttl, err := table.Renew(now, 7, calls[i].id)
@@ -126,8 +126,8 @@ func TestARenewedCallCounts(t *testing.T) {
 					t.Fatalf("seed %d step %d: renewed: %d for %v, %v", seed, step, n, ttl, err)
 				} else if err == nil {
 					calls[i].end = now + Time(lease)
-					copied.Repeat(now, now, 7, "k", &Deed{Kind: Takes, N: n, ID: calls[i].id, TTL: ttl})
-					copied.Repeat(now, now, 7, "k", &Deed{Kind: Settles, ID: calls[i].id})
+					copied.Replicate(now, now, 7, "k", &Entry{Kind: EntryTake, N: n, ID: calls[i].id, TTL: ttl})
+					copied.Replicate(now, now, 7, "k", &Entry{Kind: EntrySettle, ID: calls[i].id})
 				}
 			}
 			for who, x := range map[string]*Table{"the table": table, "its copy": copied} {

@@ -30,7 +30,7 @@ const (
 var (
 	ErrCost      = errors.New("impossible cost")
 	ErrSettled   = errors.New("no such reservation: it was settled, or its time is over")
-	ErrNothingTo = errors.New("calls under way are settled one by one")
+	ErrNothingToReserve = errors.New("calls under way are settled one by one")
 )
 
 // Rules are a rule and the amounts of keys that have one of their own, made for deciding.
@@ -50,7 +50,7 @@ type ruled struct {
 	step Time // of units that are spread over the window; 0: they are not
 }
 
-func ruledBy(r Rule) ruled { return ruled{lawOf(r), r.Most(), r.step()} }
+func ruledBy(r Rule) ruled { return ruled{lawOf(r), r.MaxCost(), r.step()} }
 
 // Compile makes Rules. overrides are other amounts of keys; a burst keeps its proportion.
 func Compile(rule Rule, overrides map[string]int64) (*Rules, error) {
@@ -149,7 +149,7 @@ func (t *Table) StartIDs(from uint64) { t.ids = from }
 // Forgive says whether nothing is owed from now on: what a settlement says beyond what is left
 // is forgotten then. So it is of a limit that refuses nobody: when it begins to, nobody is to
 // wait for what came of calls that it would not have let pass.
-func (t *Table) Forgive(all bool) { t.forgives = all }
+func (t *Table) SetForgiving(all bool) { t.forgives = all }
 
 // SetRules changes the rules from now on, and how many keys are held at most. What a key
 // has used stays used: if the algorithm or its window is another, as if all of it had been
@@ -251,7 +251,7 @@ func (t *Table) Decide(now Time, hash uint64, key string, n int64, d *Decision) 
 	ttl := time.Duration(0)
 	if t.rules.calls {
 		if n < 0 {
-			return ErrNothingTo
+			return ErrNothingToReserve
 		}
 		if n > 0 {
 			ttl = t.rules.rule.Lease
@@ -494,7 +494,7 @@ func (t *Table) Reset(hash uint64) {
 }
 
 // A Use is what a key has used.
-type Use struct {
+type Usage struct {
 	Key       string
 	Used      int64 // of Amount; more than it is owed
 	Amount    int64
@@ -506,7 +506,7 @@ type Use struct {
 // on: 0 is the beginning. next is where to go on, 0 at the end. A key that is there all the time
 // is told once, whatever size the table has meanwhile. (Keys that share that half are told
 // together, be they more than count.)
-func (t *Table) Uses(now Time, from, count int) (all []Use, next int) {
+func (t *Table) Usage(now Time, from, count int) (all []Usage, next int) {
 	if from < 0 || from > math.MaxUint32 {
 		return nil, 0
 	}
@@ -533,7 +533,7 @@ func (t *Table) Uses(now Time, from, count int) (all []Use, next int) {
 			return all, low(e)
 		}
 		l, used := t.rules.of(e), t.spent(e, now)
-		all = append(all, Use{strings.Clone(e.key), used, l.most, max(0, l.most-used),
+		all = append(all, Usage{strings.Clone(e.key), used, l.most, max(0, l.most-used),
 			time.Duration(t.anew(e, now) - now)})
 	}
 	if at++; at < size {
@@ -593,4 +593,4 @@ func (r *Rules) Lease() time.Duration { return r.rule.Lease }
 
 // Most is the greatest cost that can ever pass at once, of keys without an amount of their
 // own.
-func (r *Rules) Most() int64 { return r.law.most }
+func (r *Rules) MaxCost() int64 { return r.law.most }

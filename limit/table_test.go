@@ -75,7 +75,7 @@ func TestKeysAgainstAMap(t *testing.T) {
 	}
 	seen := map[string]bool{}
 	for from := 0; ; {
-		uses, next := table.Uses(now, from, 7)
+		uses, next := table.Usage(now, from, 7)
 		for _, u := range uses {
 			if w := want[u.Key]; seen[u.Key] || u.Used != w[1] || int64(now) >= w[0] {
 				t.Fatalf("%+v, want %v; twice: %v", u, w, seen[u.Key])
@@ -107,8 +107,8 @@ func TestKeysAreListedWhileOthersComeAndGo(t *testing.T) {
 	take(0, 1000)
 	told, size := map[string]int{}, len(table.entries)
 	for page, from := 0, 0; page == 0 || from > 0; page++ {
-		var uses []Use
-		uses, from = table.Uses(now, from, 100)
+		var uses []Usage
+		uses, from = table.Usage(now, from, 100)
 		for _, u := range uses {
 			told[u.Key]++
 		}
@@ -207,7 +207,7 @@ func TestConcurrencyIsReleasedOrLapses(t *testing.T) {
 	if err := table.Settle(now, 1, ids[0], 0); !errors.Is(err, ErrSettled) {
 		t.Errorf("a call that outlived its lease: %v", err)
 	}
-	if _, err := table.Take(now, 1, "k", -1); !errors.Is(err, ErrNothingTo) {
+	if _, err := table.Take(now, 1, "k", -1); !errors.Is(err, ErrNothingToReserve) {
 		t.Errorf("given back without saying which: %v", err)
 	}
 }
@@ -319,11 +319,11 @@ func TestRulesChangeUnderUse(t *testing.T) {
 func TestAClockThatStepsBackStandsStill(t *testing.T) {
 	for _, r := range rules(rand.New(rand.NewPCG(4, 4))) {
 		table, now := newTable(t, r, nil, 10), Time(1e18)
-		for n := range r.Most() {
+		for n := range r.MaxCost() {
 			table.Take(now-Time(n)*1e9, 1, "k", 1)
 		}
 		if d, _ := table.Take(now-3600e9, 1, "k", 1); d.Allowed {
-			t.Errorf("%s: one more than %d passes an hour before", name(r), r.Most())
+			t.Errorf("%s: one more than %d passes an hour before", name(r), r.MaxCost())
 		}
 	}
 }

@@ -47,10 +47,10 @@ func (e *entry) turnOf(r *Report, clk Time) *turn {
 	rest, mine := m.turns[:0], -1
 	least := math.Inf(1) // of the others that want more
 	for _, x := range m.turns {
-		if x.who != r.Who && x.heard+turnKept < clk && x.until < clk {
+		if x.who != r.Borrower && x.heard+turnKept < clk && x.until < clk {
 			continue
 		}
-		if x.who == r.Who {
+		if x.who == r.Borrower {
 			mine = len(rest)
 		} else if x.until >= clk {
 			least = min(least, x.had)
@@ -63,7 +63,7 @@ func (e *entry) turnOf(r *Report, clk Time) *turn {
 			return nil
 		}
 		mine = len(rest)
-		m.turns = append(rest, turn{who: r.Who})
+		m.turns = append(rest, turn{who: r.Borrower})
 	}
 	x := &m.turns[mine]
 	if x.until < clk && !math.IsInf(least, 1) { // who comes late has no more to come than the others

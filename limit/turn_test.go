@@ -17,7 +17,7 @@ func TestAPaceIsThatOfTheRulesInForce(t *testing.T) {
 		}
 		table.SetRules(now, rules, 10)
 		return table.Borrow(now, now, 7, "k",
-			&Report{Who: who, Loan: 1, Need: 1, Least: 1, Weight: 1, Spread: true}).Allowed
+			&Report{Borrower: who, Loan: 1, Need: 1, Least: 1, Weight: 1, Spread: true}).Allowed
 	}
 	passed := 0
 	for range 10 {

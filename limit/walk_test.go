@@ -51,7 +51,7 @@ func TestWalk(t *testing.T) {
 				if random.IntN(5) == 0 {
 					table.SetRules(now, compiled(t, all[random.IntN(len(all))], nil), 1+random.IntN(3))
 				}
-				table.Uses(now, 0, 2)
+				table.Usage(now, 0, 2)
 			case 8:
 				if random.IntN(5) == 0 {
 					table.Reset(k)

@@ -11,7 +11,7 @@ import (
 )
 
 // A Use is one limit that a queue's jobs take from.
-type Use struct {
+type LimitUse struct {
 	Limit     string
 	Key       string // whose part of it; "" is the one of all
 	PerTenant bool   // each tenant has a part of its own: Key is the tenant's name
@@ -21,7 +21,7 @@ type Use struct {
 // Limits is what a Capacity needs of a headgate.Limiter. Hold may block for a round trip.
 type Limits interface {
 	Limit(name string) (*headgate.LimitConfig, error)
-	Hold(context.Context, headgate.Ask, headgate.Turn) (headgate.Held, headgate.Verdict, error)
+	Hold(context.Context, headgate.LimitCheck, headgate.Waiters) (headgate.Hold, headgate.LimitResult, error)
 }
 
 // Capacity is what queues may take from limits. What a job takes is held from its departure
@@ -110,7 +110,7 @@ type taken struct {
 
 type takenPart struct {
 	l    *ledger
-	held headgate.Held
+	held headgate.Hold
 	cost int64
 }
 
@@ -124,7 +124,7 @@ type denial struct {
 
 // take takes from all uses, or from none.
 func (c *Capacity) take(
-	ctx context.Context, m *member, uses []Use, ld load,
+	ctx context.Context, m *member, uses []LimitUse, ld load,
 ) (t taken, no *denial, err error) {
 	for i := range uses {
 		u, part := &uses[i], false
@@ -156,7 +156,7 @@ func (c *Capacity) take(
 }
 
 // reserves reports whether a part is reserved still: the key of one that is not has all.
-func (c *Capacity) reserves(u *Use) (bool, error) {
+func (c *Capacity) reserves(u *LimitUse) (bool, error) {
 	cfg, err := c.limits.Limit(u.Limit)
 	return err == nil && cfg.Reserved[u.Reserved] > 0, err
 }
@@ -178,10 +178,10 @@ func (c *Capacity) hold(
 		return no, nil
 	}
 	l.take(m, cost, now) // before it is asked for: others may ask meanwhile
-	who := headgate.Turn{Weight: l.weight(now), More: ld.more * min(cost, limit.MaxAmount>>20),
+	who := headgate.Waiters{Weight: l.weight(now), More: ld.more * min(cost, limit.MaxAmount>>20),
 		Spread: l.paces && m.smooth}
 	c.mu.Unlock()
-	held, v, err := c.limits.Hold(ctx, headgate.Ask{Limit: k.limit, Key: k.key, Cost: cost}, who)
+	held, v, err := c.limits.Hold(ctx, headgate.LimitCheck{Limit: k.limit, Key: k.key, Cost: cost}, who)
 	if err == nil && v.Allowed {
 		c.mu.Lock()
 		l.most = v.Amount
@@ -251,13 +251,13 @@ func (c *Capacity) leave(m *member) {
 // warmUp is how long whoever begins after another host must wait, for what that one has sent
 // may still count at the target: until limits that only a process counts are whole, if all of
 // them had just been used. Those that many share know what the other one had.
-func (c *Capacity) warmUp(ctx context.Context, uses []Use) (wait time.Duration, err error) {
+func (c *Capacity) warmUp(ctx context.Context, uses []LimitUse) (wait time.Duration, err error) {
 	for _, u := range uses {
-		held, v, err := c.limits.Hold(ctx, headgate.Ask{Limit: u.Limit, Key: u.Key}, headgate.Turn{})
+		held, v, err := c.limits.Hold(ctx, headgate.LimitCheck{Limit: u.Limit, Key: u.Key}, headgate.Waiters{})
 		if err != nil {
 			return 0, err
 		}
-		if held.Here() && !v.Limit.Shadow {
+		if held.IsLocal() && !v.Limit.Shadow {
 			if d := wholeAfter(v.Limit.Rule, time.Now()); d <= longestWin {
 				wait = max(wait, d)
 			}
@@ -275,7 +275,7 @@ func wholeAfter(r limit.Rule, now time.Time) time.Duration {
 	var t limit.Table
 	at := limit.Time(now.UnixNano())
 	t.SetRules(at, rules, 1)
-	d, err := t.Take(at, 1, "", rules.Most())
+	d, err := t.Take(at, 1, "", rules.MaxCost())
 	if err != nil {
 		return 0
 	}

@@ -18,7 +18,7 @@ func rate(amount int64) headgate.LimitConfig {
 func takeOne(t *testing.T, c *Capacity, m *member, ld load) taken {
 	t.Helper()
 	for {
-		got, no, err := c.take(t.Context(), m, []Use{{Limit: "db"}}, ld)
+		got, no, err := c.take(t.Context(), m, []LimitUse{{Limit: "db"}}, ld)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -40,7 +40,7 @@ func TestWhatIsTakenComesBackOneWindowAfterTheAnswer(t *testing.T) {
 			all = append(all, takeOne(t, c, m, load{cost: 1}))
 		}
 		time.Sleep(5 * time.Second) // the answers are late
-		if _, no, _ := c.take(t.Context(), m, []Use{{Limit: "db"}}, load{cost: 1}); no == nil {
+		if _, no, _ := c.take(t.Context(), m, []LimitUse{{Limit: "db"}}, load{cost: 1}); no == nil {
 			t.Fatal("an eleventh goes while ten are under way")
 		}
 		answered := time.Now()
@@ -86,7 +86,7 @@ func TestCostCounts(t *testing.T) {
 		if d := time.Since(begin); d < 4*time.Second || d > 5*time.Second+10*time.Millisecond {
 			t.Errorf("it took %v, want 5 s", d)
 		}
-		_, no, _ := c.take(t.Context(), m, []Use{{Limit: "db"}}, load{cost: 20_001})
+		_, no, _ := c.take(t.Context(), m, []LimitUse{{Limit: "db"}}, load{cost: 20_001})
 		if no == nil || no.never != "db" {
 			t.Errorf("more than the limit: got %+v, want never", no)
 		}
@@ -145,10 +145,10 @@ func TestAReservedPartIsNobodyElses(t *testing.T) {
 		r.Reserved, r.Unit = map[string]int64{"mine": 20}, headgate.CostUnits
 		c := limiter(t, r)
 		mine, other := &member{weight: 1}, &member{weight: 1}
-		uses := []Use{{Limit: "db", Reserved: "mine"}}
+		uses := []LimitUse{{Limit: "db", Reserved: "mine"}}
 		n := 0
 		for ; ; n++ { // all that is not reserved
-			if _, no, err := c.take(t.Context(), other, []Use{{Limit: "db"}}, load{cost: 1}); err != nil {
+			if _, no, err := c.take(t.Context(), other, []LimitUse{{Limit: "db"}}, load{cost: 1}); err != nil {
 				t.Fatal(err)
 			} else if no != nil {
 				break
@@ -180,7 +180,7 @@ func TestAllOrNothing(t *testing.T) {
 		few := rate(1)
 		few.Name = "few"
 		c, m := limiter(t, rate(10), few), &member{weight: 1}
-		uses := []Use{{Limit: "db"}, {Limit: "few"}}
+		uses := []LimitUse{{Limit: "db"}, {Limit: "few"}}
 		first, no, err := c.take(t.Context(), m, uses, load{cost: 1})
 		if no != nil || err != nil {
 			t.Fatal(no, err)
@@ -192,7 +192,7 @@ func TestAllOrNothing(t *testing.T) {
 		}
 		c.answered(first)
 		for i := range 9 {
-			if _, no, _ := c.take(t.Context(), m, []Use{{Limit: "db"}}, load{cost: 1}); no != nil {
+			if _, no, _ := c.take(t.Context(), m, []LimitUse{{Limit: "db"}}, load{cost: 1}); no != nil {
 				t.Fatalf("%d of the nine that are left pass", i)
 			}
 		}
@@ -232,7 +232,7 @@ func TestAChangedPaceIsInForceAtOnce(t *testing.T) {
 		}
 		c, m := NewCapacity(limits), &member{weight: 1, smooth: true}
 		c.answered(takeOne(t, c, m, load{cost: 1}))
-		_, no, _ := c.take(t.Context(), m, []Use{{Limit: "db"}}, load{cost: 1})
+		_, no, _ := c.take(t.Context(), m, []LimitUse{{Limit: "db"}}, load{cost: 1})
 		if no == nil {
 			t.Fatal("a second one within the hour")
 		}

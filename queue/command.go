@@ -118,9 +118,9 @@ func (q *Queue) do(ctx context.Context, c command) (result, error) {
 	}
 	ctx, stop := context.WithTimeout(ctx, writeWait)
 	defer stop()
-	b, err = q.bus.Ask(ctx, q.hostName(), b)
+	b, err = q.bus.Request(ctx, q.hostName(), b)
 	switch {
-	case errors.Is(err, store.ErrNobody):
+	case errors.Is(err, store.ErrNoResponder):
 		return result{}, ErrNoHost
 	case err != nil:
 		return result{}, fmt.Errorf("%w: %w", ErrNoHost, err)

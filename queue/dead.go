@@ -18,7 +18,7 @@ type DeadJob struct {
 	Tenant   string    `json:"tenant"`
 	Attempts int       `json:"attempts"`
 	DiedAt   time.Time `json:"died_at"`
-	Why      string    `json:"why"`
+	Reason      string    `json:"why"`
 }
 
 // ErrPlace: a list of dead jobs does not go on there.
@@ -122,7 +122,7 @@ func (h *host) listDead(ctx context.Context, after string, count int) (r result,
 	for _, e := range list {
 		if f := read[e.ref]; f != nil {
 			r.Dead = append(r.Dead, DeadJob{ID: e.ref.String(), Key: f.job.Key, Tenant: f.job.Tenant,
-				Attempts: e.attempt, DiedAt: time.UnixMilli(e.at).UTC(), Why: e.why})
+				Attempts: e.attempt, DiedAt: time.UnixMilli(e.at).UTC(), Reason: e.why})
 		}
 	}
 	return r, nil

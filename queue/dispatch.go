@@ -435,23 +435,23 @@ func (d *dispatcher) deliver(f *flight) {
 		d.failed(f, o.Err, now)
 		t.busy.Add(1)
 		if throttle != nil {
-			throttle.Busy(now, o.After)
+			throttle.Busy(now, o.RetryAfter)
 		}
-		d.retry(f, f.job.Attempt-1, max(o.After, d.backoff(1)), now) // no attempt is used up
-	case !o.Again || f.job.Attempt >= set.MaxAttempts:
+		d.retry(f, f.job.Attempt-1, max(o.RetryAfter, d.backoff(1)), now) // no attempt is used up
+	case !o.Retry || f.job.Attempt >= set.MaxAttempts:
 		d.failed(f, o.Err, now)
 		d.bury(d.noting, f.ref, f.job.Attempt, o.Err.Error())
 	default:
 		d.failed(f, o.Err, now)
 		t.retried.Add(1)
-		d.retry(f, f.job.Attempt, max(o.After, d.backoff(f.job.Attempt)), now)
+		d.retry(f, f.job.Attempt, max(o.RetryAfter, d.backoff(f.job.Attempt)), now)
 	}
 	d.nudge()
 }
 
 // failed keeps how a delivery failed, for who asks why jobs are late.
 func (d *dispatcher) failed(f *flight, err error, now time.Time) {
-	x := &Failure{ID: f.job.ID, At: now.UTC(), Why: shorten(err.Error())}
+	x := &Failure{ID: f.job.ID, At: now.UTC(), Reason: shorten(err.Error())}
 	d.mu.Lock()
 	d.failure = x
 	d.mu.Unlock()

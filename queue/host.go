@@ -116,7 +116,7 @@ func (q *Queue) awaitTurn(ctx context.Context) (turn uint64, quiet time.Time, er
 		return 0, time.Now(), nil
 	}
 	ended := make(chan struct{}, 1)
-	deaf, err := q.bus.Hear(q.hostName(), func([]byte) {
+	deaf, err := q.bus.Subscribe(q.hostName(), func([]byte) {
 		select {
 		case ended <- struct{}{}:
 		default: // it is looked anyway
@@ -386,7 +386,7 @@ func (h *host) writeNotes(ctx context.Context, end chan struct{}) error {
 			if err := h.append(ctx, endNotes()); err != nil || h.q.bus == nil {
 				return err
 			}
-			return h.q.bus.Tell(h.q.hostName(), nil) // who waits looks at once
+			return h.q.bus.Publish(h.q.hostName(), nil) // who waits looks at once
 		case h.entries > restateAt:
 			if err := h.restate(ctx); err != nil {
 				return err
@@ -473,7 +473,7 @@ func (h *host) restate(ctx context.Context) error {
 	if err := h.write(ctx, notes); err != nil {
 		return err
 	}
-	if err := h.q.notes.Cut(ctx, before); err != nil && ctx.Err() == nil {
+	if err := h.q.notes.Truncate(ctx, before); err != nil && ctx.Err() == nil {
 		h.q.cfg.Log.Warn("old notes of a queue are kept for now", "queue", h.q.cfg.Name, "error", err)
 	}
 	return nil
@@ -496,7 +496,7 @@ func (h *host) sweep(ctx context.Context) error {
 		cut = max(cut, first)
 		var err error
 		if cut > 0 {
-			if err = h.q.jobs.Cut(ctx, cut); err == nil {
+			if err = h.q.jobs.Truncate(ctx, cut); err == nil {
 				cut = 0
 			}
 		}

@@ -24,9 +24,9 @@ type Job struct {
 // An Outcome says how a delivery went.
 type Outcome struct {
 	Err   error         // nil: done
-	Again bool          // worth another attempt; else the job is dead at once
+	Retry bool          // worth another attempt; else the job is dead at once
 	Busy  bool          // the target says that it is overrun (429, 503)
-	After time.Duration // what the target said in Retry-After, 0 if nothing
+	RetryAfter time.Duration // what the target said in Retry-After, 0 if nothing
 }
 
 // A Handler delivers jobs. Deliver is called by many goroutines at once, may block until ctx

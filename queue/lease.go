@@ -31,7 +31,7 @@ type LenderConfig struct {
 	Name     string     // of the fences: 1 to 64 of A-Z a-z 0-9 _ and -
 	NATS     *nats.Conn // to an engine as headgate.EngineConfig has it
 	Capacity *Capacity  // shared with the queues of this process
-	Use      Use        // whose units are leased, in the limit's own unit; not PerTenant
+	Use      LimitUse        // whose units are leased, in the limit's own unit; not PerTenant
 	Term     time.Duration
 	Weight   int // among the queues and lenders that share the limit, default 1
 
@@ -56,7 +56,7 @@ func OpenLender(ctx context.Context, cfg LenderConfig) (*Lender, error) {
 		return nil, fmt.Errorf("%w: want NATS", ErrLender)
 	}
 	records, err := store.OpenNATS(ctx, store.NATSConfig{
-		Conn: cfg.NATS, Replicas: cfg.Replicas, Heal: cfg.Heal, Log: cfg.Log})
+		Conn: cfg.NATS, Replicas: cfg.Replicas, OnWriteFailure: cfg.Heal, Log: cfg.Log})
 	if err != nil {
 		return nil, fmt.Errorf("leases of %q: %w", cfg.Name, err)
 	}
@@ -120,7 +120,7 @@ func (l *Lender) Lease(ctx context.Context, n int64) (*Lease, error) {
 // await takes n as soon as it can.
 func (l *Lender) await(ctx context.Context, n int64) (taken, error) {
 	for {
-		t, no, err := l.cfg.Capacity.take(ctx, l.self, []Use{l.cfg.Use}, load{cost: n, units: true})
+		t, no, err := l.cfg.Capacity.take(ctx, l.self, []LimitUse{l.cfg.Use}, load{cost: n, units: true})
 		switch {
 		case err != nil:
 			return taken{}, err

@@ -21,7 +21,7 @@ func twoLenders(t *testing.T, amount int64) (a, b *Lender) {
 	var both [2]*Lender
 	for i := range both {
 		var err error
-		both[i], err = newLender(LenderConfig{Name: "db", Capacity: c, Use: Use{Limit: "db"}}, records)
+		both[i], err = newLender(LenderConfig{Name: "db", Capacity: c, Use: LimitUse{Limit: "db"}}, records)
 		if err != nil {
 			t.Fatal(err)
 		}

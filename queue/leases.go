@@ -68,7 +68,7 @@ func OpenLeases(ctx context.Context, cfg LeasesConfig) (*Leases, error) {
 		return nil, err
 	}
 	records, err := store.OpenNATS(ctx, store.NATSConfig{
-		Conn: cfg.NATS, Replicas: cfg.Replicas, Heal: cfg.Heal, Log: cfg.Log})
+		Conn: cfg.NATS, Replicas: cfg.Replicas, OnWriteFailure: cfg.Heal, Log: cfg.Log})
 	if err != nil {
 		return nil, fmt.Errorf("leases %q: %w", cfg.Name, err)
 	}
@@ -97,7 +97,7 @@ func (l *Leases) Lend(ctx context.Context, i int) (PartitionLease, error) {
 func (s *sighting) free(p *Partitioning) time.Time {
 	at := s.at.Add(p.Rest)
 	if s.record.lent {
-		at = at.Add(slot.DefaultRho.Up(p.Term))
+		at = at.Add(slot.DefaultDrift.Up(p.Term))
 	}
 	return at
 }

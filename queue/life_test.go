@@ -24,7 +24,7 @@ func testAJobThatFailsIsTriedAgainAndThenDead(t *testing.T) {
 	b := newBench(t, func(c *Config) { c.MaxAttempts, c.MaxBackoff = 3, 20*time.Millisecond })
 	b.target.answer = func(j *Job) Outcome {
 		if j.Key == "bad" {
-			return Outcome{Err: fmt.Errorf("no %d", j.Attempt), Again: true}
+			return Outcome{Err: fmt.Errorf("no %d", j.Attempt), Retry: true}
 		}
 		return Outcome{}
 	}
@@ -32,7 +32,7 @@ func testAJobThatFailsIsTriedAgainAndThenDead(t *testing.T) {
 	until(t, "dead", func() bool { return b.status().Dead == 1 })
 	dead, _, err := b.q.Dead(t.Context(), "", 10)
 	if err != nil || len(dead) != 1 || dead[0].ID != r[0].ID || dead[0].Attempts != 3 ||
-		dead[0].Why != "no 3" || dead[0].Key != "bad" {
+		dead[0].Reason != "no 3" || dead[0].Key != "bad" {
 		t.Fatalf("dead are %+v %v", dead, err)
 	}
 	b.end()
@@ -61,7 +61,7 @@ func testNoAttemptIsUsedUpByAnOverrunTarget(t *testing.T) {
 	n := 0
 	b.target.answer = func(j *Job) Outcome {
 		if n++; n < 5 {
-			return Outcome{Err: errors.New("429"), Again: true, Busy: true}
+			return Outcome{Err: errors.New("429"), Retry: true, Busy: true}
 		}
 		if j.Attempt != 1 {
 			return Outcome{Err: fmt.Errorf("attempt %d", j.Attempt)}
@@ -246,7 +246,7 @@ func testATenantsOwnLimitHoldsUpNobodyElse(t *testing.T) {
 	b := newBench(t, func(c *Config) {
 		c.Capacity = limiter(t, headgate.LimitConfig{Name: "each",
 			Rule: limit.Rule{Algorithm: limit.SlidingLog, Amount: 2, Window: time.Minute}})
-		c.Uses = []Use{{Limit: "each", PerTenant: true}}
+		c.Uses = []LimitUse{{Limit: "each", PerTenant: true}}
 		c.Burst = true
 	}).hosts()
 	var jobs []Job
@@ -426,13 +426,13 @@ func testStatusTellsWhyDeliveriesFail(t *testing.T) {
 		t.Fatalf("before the first delivery: %+v", s)
 	}
 	b.target.answer = func(*Job) Outcome {
-		return Outcome{Err: errors.New("no: " + strings.Repeat("é", maxReason)), Again: true}
+		return Outcome{Err: errors.New("no: " + strings.Repeat("é", maxReason)), Retry: true}
 	}
 	id := b.put(Job{Body: []byte("x")})[0].ID
 	until(t, "a failure", func() bool { return b.status().Later == 1 })
 	s := b.status()
 	if f := s.LastFailure; f == nil || f.ID != id || time.Since(f.At) > time.Minute ||
-		!strings.HasPrefix(f.Why, "no: é") || len(f.Why) > maxReason || !utf8.ValidString(f.Why) {
+		!strings.HasPrefix(f.Reason, "no: é") || len(f.Reason) > maxReason || !utf8.ValidString(f.Reason) {
 		t.Errorf("the last failure is %+v", f)
 	}
 	if s.NextIn < 1700 || s.NextIn > 3600 {
@@ -531,12 +531,12 @@ func testAJobThatNeverPassesSaysWhatItCostsOfThatLimit(t *testing.T) {
 	b := newBench(t, func(c *Config) {
 		c.Capacity = limiter(t, headgate.LimitConfig{Name: "net", Unit: headgate.RequestBytes,
 			Rule: limit.Rule{Algorithm: limit.SlidingLog, Amount: 10, Window: time.Second}})
-		c.Uses = []Use{{Limit: "net"}}
+		c.Uses = []LimitUse{{Limit: "net"}}
 	})
 	b.put(Job{Body: []byte("twenty bytes of text"), Cost: 3})
 	until(t, "dead", func() bool { return b.status().Dead == 1 })
 	dead, _, err := b.q.Dead(t.Context(), "", 1)
-	if want := "costs 20, more than limit net ever lets pass"; err != nil || dead[0].Why != want {
+	if want := "costs 20, more than limit net ever lets pass"; err != nil || dead[0].Reason != want {
 		t.Errorf("%+v %v, want %q", dead, err, want)
 	}
 }

@@ -18,7 +18,7 @@ func TestThePaceIsReached(t *testing.T) {
 			b := newBench(t, func(c *Config) {
 				r := rate(amount)
 				r.Algorithm = limit.SlidingLog
-				c.Capacity, c.Uses = limiter(t, r), []Use{{Limit: "db"}}
+				c.Capacity, c.Uses = limiter(t, r), []LimitUse{{Limit: "db"}}
 			})
 			n := int(8 * amount)
 			for from := 0; from < n; from += 1000 {

@@ -87,7 +87,7 @@ func NewPartitions(
 	p := &Partitions{rule: rule, parts: make([]partition, rule.Count), fence: fence}
 	for i := range p.parts {
 		if !fresh {
-			p.parts[i].free = now.Add(slot.DefaultRho.Up(rule.Term) + rule.Rest)
+			p.parts[i].free = now.Add(slot.DefaultDrift.Up(rule.Term) + rule.Rest)
 		}
 	}
 	return p, nil
@@ -114,7 +114,7 @@ func (p *Partitions) Renew(now time.Time, l PartitionLease) (PartitionLease, boo
 
 func (p *Partitions) lend(now time.Time, i int) PartitionLease {
 	q := &p.parts[i]
-	q.until = now.Add(slot.DefaultRho.Up(p.rule.Term))
+	q.until = now.Add(slot.DefaultDrift.Up(p.rule.Term))
 	q.free = q.until.Add(p.rule.Rest)
 	return PartitionLease{i, q.fence, p.rule.Term}
 }
@@ -232,7 +232,7 @@ func (h *Holding) Got(asked time.Time, l PartitionLease) {
 	if l.Partition < 0 || l.Partition >= h.rule.Count || l.Fence <= h.gone[l.Partition] {
 		return
 	}
-	until := asked.Add(slot.DefaultRho.Down(l.Term))
+	until := asked.Add(slot.DefaultDrift.Down(l.Term))
 	for i := range h.held {
 		if was := &h.held[i]; was.Partition == l.Partition && was.Fence == l.Fence &&
 			!was.until.Before(until) {

@@ -59,7 +59,7 @@ func (q *Queue) Put(ctx context.Context, jobs []Job) ([]Receipt, error) {
 		p.piece.jobs, p.jobs = append(p.piece.jobs, b), append(p.jobs, i)
 		p.size += len(b) + 4
 	}
-	if room := q.cfg.Room; room != nil {
+	if room := q.cfg.Space; room != nil {
 		size := 0
 		for _, p := range pieces {
 			size += p.size
@@ -210,7 +210,7 @@ func (q *Queue) append(ctx context.Context, chunk []byte) (uint64, error) {
 	// What has begun to be written is waited for, also while the process ends.
 	ctx, stop := context.WithTimeout(context.WithoutCancel(ctx), writeWait)
 	defer stop()
-	seq, err := q.jobs.Append(ctx, chunk, store.Anywhere)
+	seq, err := q.jobs.Append(ctx, chunk, store.AnySequence)
 	switch {
 	case errors.Is(err, store.ErrFull):
 		return 0, fmt.Errorf("%w: what is kept of it has the %d bytes that it may have; what is done counts "+

@@ -26,7 +26,7 @@ type Config struct {
 	// Capacity is what the queue may take from the limits of Uses, shared with the other
 	// queues of these limits. Nil is no limit, and then Uses must be empty.
 	Capacity *Capacity
-	Uses     []Use
+	Uses     []LimitUse
 	Weight   int      // of this queue among those that share a limit, default 1
 	Burst    bool     // send what a limit lets pass at once, and do not spread it
 	Rate     float64  // jobs a second at most, beside the limits; 0 is no bound
@@ -45,11 +45,11 @@ type Config struct {
 
 	// Room says whether so many bytes more may be put: nil if so, else why not. It must not
 	// block. Nil: whatever the engine takes.
-	Room func(bytes int64) error
+	Space func(bytes int64) error
 
 	Replicas int         // as headgate.EngineConfig
 	Node     string      // this process among those that share the engine; "": it is alone
-	Heal     func(error) // is told when the engine refuses to write; must not block
+	OnWriteFailure     func(error) // is told when the engine refuses to write; must not block
 	Log      *slog.Logger
 
 	// Boot is a clock that nobody sets, and that goes on while the machine sleeps. Only its
@@ -165,7 +165,7 @@ func Open(ctx context.Context, cfg Config) (*Queue, error) {
 	q := &Queue{cfg: cfg, changed: make(chan struct{}, 1), puts: make(chan *piece),
 		ended: make(chan struct{})}
 	q.set.Store(&cfg)
-	lc := store.LogConfig{Conn: cfg.NATS, Replicas: cfg.Replicas, Heal: cfg.Heal, Log: cfg.Log}
+	lc := store.LogConfig{Conn: cfg.NATS, Replicas: cfg.Replicas, OnWriteFailure: cfg.OnWriteFailure, Log: cfg.Log}
 	var err error
 	lc.Name = cfg.Name + "_notes"
 	if q.notes, err = store.OpenLog(ctx, lc); err != nil {

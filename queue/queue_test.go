@@ -200,7 +200,7 @@ func testALimitIsNeverExceededAndUsed(t *testing.T) {
 	b := newBench(t, func(c *Config) {
 		c.Capacity = limiter(t, headgate.LimitConfig{Name: "db",
 			Rule: limit.Rule{Algorithm: limit.SlidingLog, Amount: 500, Window: time.Second}})
-		c.Uses = []Use{{Limit: "db"}}
+		c.Uses = []LimitUse{{Limit: "db"}}
 	})
 	const n = 1500
 	b.put(many(n)...)

@@ -12,7 +12,7 @@ import (
 func (q *Queue) Reconfigure(ctx context.Context, cfg Config) error {
 	was := q.set.Load()
 	cfg.Name, cfg.NATS, cfg.Capacity, cfg.Replicas = was.Name, was.NATS, was.Capacity, was.Replicas
-	cfg.Node, cfg.Heal, cfg.Room, cfg.Log = was.Node, was.Heal, was.Room, was.Log
+	cfg.Node, cfg.OnWriteFailure, cfg.Space, cfg.Log = was.Node, was.OnWriteFailure, was.Space, was.Log
 	if err := cfg.check(); err != nil {
 		return err
 	}

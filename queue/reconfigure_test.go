@@ -159,11 +159,11 @@ func testNewLimitsBeginWhenWhatWentOutBeforeNoLongerCounts(t *testing.T) {
 		t.Fatal(err)
 	}
 	b := newBench(t, func(c *Config) {
-		c.Capacity, c.Uses, c.Burst = NewCapacity(rules), []Use{{Limit: "one"}}, true
+		c.Capacity, c.Uses, c.Burst = NewCapacity(rules), []LimitUse{{Limit: "one"}}, true
 	})
 	b.put(many(300)...)
 	until(t, "some", func() bool { return b.target.count() >= 100 })
-	b.reconfigure(func(c *Config) { c.Uses = []Use{{Limit: "two"}} })
+	b.reconfigure(func(c *Config) { c.Uses = []LimitUse{{Limit: "two"}} })
 	until(t, "all", func() bool { return b.target.count() == 300 })
 	at := b.target.at
 	slices.SortFunc(at, time.Time.Compare)

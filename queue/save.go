@@ -29,7 +29,7 @@ type savedJob struct {
 // ParseJob reads, in the order in which they were put. Any node can, also while nobody hosts
 // the queue, and the queue goes on. What is delivered meanwhile may be among them, and what is
 // put meanwhile may not. f must not keep the line; its error ends Save.
-func (q *Queue) Save(ctx context.Context, dead bool, f func(line []byte) error) error {
+func (q *Queue) Export(ctx context.Context, dead bool, f func(line []byte) error) error {
 	old, now := newReplay(), time.Now()
 	// The notes come first: what they do not say yet of a job only means that it is saved too.
 	_, err := q.notes.ReadAll(ctx, func(e store.Entry) error {

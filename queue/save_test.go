@@ -17,7 +17,7 @@ func TestWhatIsSavedCanBePutAgain(t *testing.T) {
 		case "dies":
 			return Outcome{Err: errors.New("no")}
 		case "later":
-			return Outcome{Err: errors.New("no"), Again: true}
+			return Outcome{Err: errors.New("no"), Retry: true}
 		}
 		return Outcome{}
 	}
@@ -40,7 +40,7 @@ func TestWhatIsSavedCanBePutAgain(t *testing.T) {
 	b.put(whole)
 	saved := func(dead bool) (keys []string, jobs map[string]Job) {
 		jobs = map[string]Job{}
-		if err := b.q.Save(t.Context(), dead, func(line []byte) error {
+		if err := b.q.Export(t.Context(), dead, func(line []byte) error {
 			j, err := ParseJob(line)
 			keys, jobs[j.Key] = append(keys, j.Key), j
 			return err

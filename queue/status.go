@@ -24,7 +24,7 @@ type Status struct {
 	PerSecond float64 `json:"per_second"`       // delivered, over the last ten seconds
 	EmptyIn   float64 `json:"empty_in_seconds"` // at this pace; -1: never
 	NextIn    float64 `json:"next_seconds"`     // until the next of Later goes, 0 if there is none
-	Why       string  `json:"why"`              // nothing is delivered, "" if all is well
+	Reason       string  `json:"why"`              // nothing is delivered, "" if all is well
 	Bytes     uint64  `json:"bytes"`            // kept on the disk
 	Keys      int     `json:"keys"`             // idempotency keys known
 	KeysCut   bool    `json:"keys_cut"`         // there were too many, and old ones were forgotten early
@@ -39,7 +39,7 @@ type Status struct {
 type Failure struct {
 	ID  string    `json:"id"` // of the job
 	At  time.Time `json:"at"`
-	Why string    `json:"why"` // at most a line
+	Reason string    `json:"why"` // at most a line
 }
 
 // Totals count what a queue has done since the process began.
@@ -100,7 +100,7 @@ func (t *totals) pace(now time.Time) float64 {
 
 // Moved is how many jobs this process has taken in, put out or found in the log since it
 // began.
-func (q *Queue) Moved() int64 {
+func (q *Queue) JobsMoved() int64 {
 	t := &q.totals
 	return t.put.Load() + t.delivered.Load() + t.found.Load()
 }
@@ -125,7 +125,7 @@ func (h *host) status(ctx context.Context) Status {
 	defer h.mu.Unlock()
 	x := h.index
 	s.Depth, s.Later, s.InFlight, s.Dead = x.left-len(x.dead), len(x.later), len(x.flying), len(x.dead)
-	s.Tenants, s.Paused, s.Why, s.LastFailure = len(x.tenants), h.paused, h.waitErr, h.failure
+	s.Tenants, s.Paused, s.Reason, s.LastFailure = len(x.tenants), h.paused, h.waitErr, h.failure
 	if s.Later > 0 {
 		s.NextIn = max(0, time.UnixMilli(x.later[0].at).Sub(now).Seconds())
 	}

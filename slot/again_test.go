@@ -14,7 +14,7 @@ func TestLeftStayIsNotClaimedAgainAfterARestart(t *testing.T) {
 	p.Claim(0, 7, 0, false)
 	p.Begin(1, false)
 	_, claims := p.Confirm(1)
-	p.Put(&Sync{Loan: 1, Seq: Seq{0, 1}, Items: []Item{{Op: Leave, ID: 7, From: claims[0].End}}})
+	p.Receive(&Sync{Loan: 1, Seq: Seq{0, 1}, Items: []Item{{Op: Leave, ID: 7, From: claims[0].End}}})
 	p.Begin(2, false)
 	p.Confirm(2)
 	if n := p.rec.Limits[0].Ends.Len(); n != 0 {
@@ -63,7 +63,7 @@ func TestAClaimWhoseWriteOutlastsItsStayIsMadeAnew(t *testing.T) {
 		t.Fatal("no write")
 	}
 	_, claims := p.Confirm(13 * time.Second)
-	if len(claims) != 3 || claims[0].End < p.Tau(20*time.Second) || claims[0].Epoch == 0 {
+	if len(claims) != 3 || claims[0].End < p.CounterTime(20*time.Second) || claims[0].Epoch == 0 {
 		t.Errorf("told %+v: want a stay from now", claims)
 	}
 	for i, want := range []int64{1, 1} {
@@ -98,8 +98,8 @@ func TestAClaimThatWaitsKeepsItsPlaceInTheRecord(t *testing.T) {
 				})
 			}
 			p.Call(0)
-			p.Put(&Sync{Loan: 5, Borrower: "w", Seq: Seq{0, 1}, Items: []Item{
-				{Op: Renew, ID: 1 << 63, From: p.Tau(5 * time.Second), At: p.Tau(time.Second)}}})
+			p.Receive(&Sync{Loan: 5, Borrower: "w", Seq: Seq{0, 1}, Items: []Item{
+				{Op: Renew, ID: 1 << 63, From: p.CounterTime(5 * time.Second), At: p.CounterTime(time.Second)}}})
 			begin(time.Second)
 			p.ClaimPlace(time.Second, StayID(place), place, 0)
 			r := begin(2 * time.Second)
@@ -163,7 +163,7 @@ func TestAClaimThatNobodyWasToldOfIsMadeAnewLater(t *testing.T) {
 	p.Claim(14*time.Second, 7, 0, true)
 	p.Begin(14*time.Second, true)
 	_, claims = p.Confirm(14*time.Second + 1)
-	if len(claims) != 2 || claims[1].End < p.Tau(25*time.Second) {
+	if len(claims) != 2 || claims[1].End < p.CounterTime(25*time.Second) {
 		t.Fatalf("told %+v, want a stay from now", claims)
 	}
 	p.Claim(27*time.Second, 7, 0, true) // that stay is over, and somebody was told of it

@@ -16,7 +16,7 @@ func brokenRoot(r *Record, clk time.Duration) *Pool {
 }
 
 func brokenCounter(name string, loan LoanID, clk time.Duration, lim []Limit) *Pool {
-	return serving(Params{Site: name}, NewRecord(uint64(loan)+100, &Upper{Loan: loan}, lim...), clk)
+	return serving(Params{Site: name}, NewRecord(uint64(loan)+100, &ParentLoan{Loan: loan}, lim...), clk)
 }
 
 // write lets a pool write now.
@@ -39,11 +39,11 @@ func brokenAsk(root, c *Pool, clk time.Duration, want int64) {
 
 // brokenAskOnce carries one Sync of c to root and the answer back.
 func brokenAskOnce(root, c *Pool, clk time.Duration, want int64) {
-	x := c.UpSync(clk, want, 0, nil)
-	root.Put(x)
+	x := c.ParentSync(clk, want, 0, nil)
+	root.Receive(x)
 	for _, r := range append(brokenWrite(root, clk), brokenWrite(root, clk+1)...) {
 		if r.Sync == x {
-			c.UpAnswer(clk, r.Answer)
+			c.ReceiveParent(clk, r.Answer)
 		}
 	}
 	brokenWrite(c, clk+2)
@@ -67,7 +67,7 @@ func TestBrokenALapsedCounterIsNotReinstated(t *testing.T) {
 	if a.Free() != 10 {
 		t.Fatal(a.Free())
 	}
-	stuck := a.UpSync(clk+time.Second, 0, 0, nil) // a is cut off: nobody answers this one
+	stuck := a.ParentSync(clk+time.Second, 0, 0, nil) // a is cut off: nobody answers this one
 	clk = brokenFor(20*time.Minute, clk+time.Second, func(clk time.Duration) {
 		brokenWrite(root,
 			clk)
@@ -78,9 +78,9 @@ func TestBrokenALapsedCounterIsNotReinstated(t *testing.T) {
 	}
 	// Anywhere's home is lost for good, a's link is mended.
 	r := NewRecord(1, nil, lim...)
-	r.Presume(Params{Counters: true}, WriteName{1, 1 << 33, 1 << 33}, root.Tau(clk))
+	r.Presume(Params{Counters: true}, WriteName{1, 1 << 33, 1 << 33}, root.CounterTime(clk))
 	root = brokenRoot(r, clk)
-	if got := a.UpSync(clk, 0, 0, nil); got != stuck || got.Lapsed {
+	if got := a.ParentSync(clk, 0, 0, nil); got != stuck || got.Lapsed {
 		t.Log("the Sync is another one or says that the term is over")
 	}
 	brokenAsk(root, a, clk, 0)
@@ -101,7 +101,7 @@ func TestBrokenDeclaredOffLate(t *testing.T) {
 	clk := 2 * time.Second
 	brokenAsk(root, a, clk, 10)
 	r := NewRecord(1, nil, lim...)
-	r.Presume(Params{Counters: true}, WriteName{1, 1 << 33, 1 << 33}, root.Tau(clk))
+	r.Presume(Params{Counters: true}, WriteName{1, 1 << 33, 1 << 33}, root.CounterTime(clk))
 	root = brokenRoot(r, clk) // the home is lost; a is cut off and goes on for its term
 	brokenAsk(root, b, clk+time.Second, 10)
 	clk = brokenFor(5*time.Minute, clk+2*time.Second, func(clk time.Duration) {
@@ -125,7 +125,7 @@ func TestBrokenDeclaredOffLate(t *testing.T) {
 }
 
 func brokenLoan(root *Pool, clk time.Duration, x Sync) (a Answer) {
-	root.Put(&x)
+	root.Receive(&x)
 	for _, r := range append(brokenWrite(root, clk), brokenWrite(root, clk+1)...) {
 		if r.Sync == &x {
 			a = r.Answer
@@ -174,7 +174,7 @@ func TestBrokenBrokenItems(t *testing.T) {
 	brokenAsk(root, b, clk, 10)
 	if n := b.Free(); n < 10 {
 		t.Errorf("a day later b has %d of 10: one message has used up the room for %v", n,
-			Tau(1<<61).Sub(root.Tau(clk)))
+			Time(1<<61).Sub(root.CounterTime(clk)))
 	}
 }
 
@@ -198,7 +198,7 @@ func TestBrokenManyLoans(t *testing.T) {
 	root := brokenRoot(NewRecord(1, nil, lim...), time.Second)
 	const some = 10_000
 	for i := range some {
-		root.Put(&Sync{Loan: LoanID(100 + i), Borrower: "a", Seq: Seq{1, 1}})
+		root.Receive(&Sync{Loan: LoanID(100 + i), Borrower: "a", Seq: Seq{1, 1}})
 	}
 	_, wr := root.Begin(2*time.Second, true)
 	if len(wr.Loans) < some {
@@ -230,7 +230,7 @@ func TestBrokenPresumedAfterALimitWasLowered(t *testing.T) {
 	brokenWrite(a, 3*time.Second)
 	life := a.Record().Name.Life
 	r := NewRecord(1, nil, brokenLimits(5, 1000, 5*time.Minute)...)
-	r.Presume(Params{Counters: true}, WriteName{1, 1 << 33, 1 << 33}, root.Tau(4*time.Second))
+	r.Presume(Params{Counters: true}, WriteName{1, 1 << 33, 1 << 33}, root.CounterTime(4*time.Second))
 	root = brokenRoot(r, 4*time.Second)
 	brokenAsk(root, a, 5*time.Second, 0)
 	if now := a.Record().Name.Life; now != life {
@@ -256,7 +256,7 @@ func TestBrokenConvertedAndTakenOverBeforeTheFirstAnswer(t *testing.T) {
 				return &r
 			}
 			of := read(b)
-			of.GoBelow(77, true)
+			of.JoinParent(77, true)
 			c := serving(Params{Site: "sjc"}, of, 3*time.Second)
 			b, _ = c.Record().AppendBinary(nil)
 			if crash {
@@ -277,7 +277,7 @@ func TestBrokenConvertedAndTakenOverBeforeTheFirstAnswer(t *testing.T) {
 // A limit that is lowered as data centres are configured.
 func TestBrokenConvertedWithALowerLimit(t *testing.T) {
 	of := NewRecord(5, nil, brokenLimits(10, 1000, 5*time.Minute)...)
-	of.GoBelow(77, true)
+	of.JoinParent(77, true)
 	c := serving(Params{Site: "sjc"}, of, time.Second)
 	r := NewRecord(1, nil, brokenLimits(8, 1000, 5*time.Minute)...)
 	r.Presume(Params{Counters: true}, WriteName{1, 1, 0}, 1)
@@ -296,9 +296,9 @@ func TestBrokenWhoStandsHereBeforeWhoMayCome(t *testing.T) {
 		brokenLoan(root, 2*time.Second, Sync{Loan: 11 + i, Borrower: fmt.Sprint(i), Seq: Seq{1, 1}})
 	}
 	ahead := &Sync{Loan: 11, Borrower: "0", Seq: Seq{1, 2}, Want: 1, Traffic: 1000}
-	stands := &Sync{Loan: 12, Borrower: "1", Seq: Seq{1, 2}, Need: 1, Queue: []Tau{1}}
-	root.Put(ahead)
-	root.Put(stands)
+	stands := &Sync{Loan: 12, Borrower: "1", Seq: Seq{1, 2}, Need: 1, Queue: []Time{1}}
+	root.Receive(ahead)
+	root.Receive(stands)
 	brokenWrite(root, 3*time.Second)
 	if l := root.Record().loan(12); l.Granted != 1 {
 		t.Errorf("somebody stands before the door of 12 and has %d; the slot went to 11 (%d), where nobody stands",
@@ -323,7 +323,7 @@ func TestBrokenPresumedAfterTheSessionWasShortened(t *testing.T) {
 	clk := 5 * time.Second
 	r := NewRecord(1, nil, short...)    // as Seat.Presume makes it, of the settings of now
 	r.Limits[0].Longest = 2 * time.Hour // as the own counter's record has it
-	r.Presume(Params{Counters: true}, WriteName{1, 1 << 33, 1 << 33}, root.Tau(clk))
+	r.Presume(Params{Counters: true}, WriteName{1, 1 << 33, 1 << 33}, root.CounterTime(clk))
 	root = brokenRoot(r, clk)
 	clk = brokenFor(15*time.Minute, clk+time.Second, func(clk time.Duration) {
 		brokenWrite(root,
@@ -351,7 +351,7 @@ func TestBrokenPresumedAndACounterThatHoldsNothing(t *testing.T) {
 	root := brokenRoot(NewRecord(1, nil, lim...), time.Second)
 	a, b := brokenCounter("a", 11, time.Second, lim), brokenCounter("b", 12, time.Second, lim)
 	brokenAskOnce(root, b, 2*time.Second, 1)
-	b.UpShed(0)
+	b.ReturnToParent(0)
 	brokenWrite(b, 3*time.Second)
 	brokenAskOnce(root, b, 4*time.Second, 0)
 	brokenAsk(root, a, 5*time.Second, 10)
@@ -360,7 +360,7 @@ func TestBrokenPresumedAndACounterThatHoldsNothing(t *testing.T) {
 	}
 	life := b.Record().Name.Life
 	r := NewRecord(1, nil, lim...)
-	r.Presume(Params{Counters: true}, WriteName{1, 1 << 33, 1 << 33}, root.Tau(6*time.Second))
+	r.Presume(Params{Counters: true}, WriteName{1, 1 << 33, 1 << 33}, root.CounterTime(6*time.Second))
 	root = brokenRoot(r, 6*time.Second)
 	brokenAskOnce(root, a, 7*time.Second, 0)
 	brokenWrite(root, 8*time.Second)
@@ -379,7 +379,7 @@ func TestBrokenPresumedAfterALimitWasLoweredAndTwoHold(t *testing.T) {
 	brokenAsk(root, b, 3*time.Second, 4)
 	lives := [2]uint64{a.Record().Name.Life, b.Record().Name.Life}
 	r := NewRecord(1, nil, brokenLimits(5, 5, 5*time.Minute)...)
-	r.Presume(Params{Counters: true}, WriteName{1, 1 << 33, 1 << 33}, root.Tau(4*time.Second))
+	r.Presume(Params{Counters: true}, WriteName{1, 1 << 33, 1 << 33}, root.CounterTime(4*time.Second))
 	root = brokenRoot(r, 4*time.Second)
 	brokenAskOnce(root, a, 5*time.Second, 0)
 	brokenWrite(root, 6*time.Second)
@@ -394,7 +394,7 @@ func TestBrokenPresumedAfterALimitWasLoweredAndTwoHold(t *testing.T) {
 func TestBrokenWasRootIsOver(t *testing.T) {
 	lim := brokenLimits(10, 1000, 5*time.Minute)
 	of := NewRecord(5, nil, lim...)
-	of.GoBelow(77, true)
+	of.JoinParent(77, true)
 	c := serving(Params{Site: "sjc"}, of, time.Second)
 	r := NewRecord(1, nil, lim...)
 	r.Presume(Params{Counters: true}, WriteName{1, 1, 0}, 1)
@@ -412,7 +412,7 @@ func TestBrokenWasRootIsOver(t *testing.T) {
 		t.Fatal(err)
 	}
 	next := serving(Params{Site: "sjc"}, &read, 20*time.Minute)
-	if x := next.UpSync(20*time.Minute, 0, 0, nil); !x.Lapsed {
+	if x := next.ParentSync(20*time.Minute, 0, 0, nil); !x.Lapsed {
 		t.Error("the next host knows nothing of its term, and says that it runs")
 	}
 }
@@ -432,17 +432,17 @@ func TestBrokenWhoIsInsideWhenACounterBeginsAnew(t *testing.T) {
 		a.Claim(3*time.Second, id+1, 0, false)
 	}
 	brokenWrite(a, 3*time.Second)
-	ends := map[StayID]Tau{}
+	ends := map[StayID]Time{}
 	for id := range StayID(10) {
 		ends[id+1] = a.EndOf(id + 1)
 	}
 	life := a.Record().Name.Life
 	a = serving(Params{Site: "a"}, a.Record().Clone(), 4*time.Second) // another host
 	r := NewRecord(1, nil, lim...)
-	r.Presume(Params{Counters: true}, WriteName{1, 1 << 33, 1 << 33}, root.Tau(4*time.Second))
+	r.Presume(Params{Counters: true}, WriteName{1, 1 << 33, 1 << 33}, root.CounterTime(4*time.Second))
 	root = brokenRoot(r, 4*time.Second)
 	brokenAskOnce(root, a, 5*time.Second, 0)
-	if a.Record().Up.Loan == 11 {
+	if a.Record().Parent.Loan == 11 {
 		return // it is reinstated
 	}
 	brokenAskOnce(root, a, 6*time.Second, 0)
@@ -455,8 +455,8 @@ func TestBrokenWhoIsInsideWhenACounterBeginsAnew(t *testing.T) {
 		}
 		x := Sync{Loan: 500, Borrower: "w", Seq: Seq{0, seq}}
 		for id, end := range ends {
-			if a.Tau(clk) < end { // its pass is not over
-				x.Items = append(x.Items, Item{Op: Renew, ID: id, From: end, At: a.Tau(clk)})
+			if a.CounterTime(clk) < end { // its pass is not over
+				x.Items = append(x.Items, Item{Op: Renew, ID: id, From: end, At: a.CounterTime(clk)})
 			}
 		}
 		for _, got := range brokenLoan(a, clk+time.Second, x).Results {
@@ -465,13 +465,13 @@ func TestBrokenWhoIsInsideWhenACounterBeginsAnew(t *testing.T) {
 	}
 	inside := int64(0)
 	for _, end := range ends {
-		if a.Record().Name.Life == life && end > a.Tau(clk) {
+		if a.Record().Name.Life == life && end > a.CounterTime(clk) {
 			inside++
 		}
 	}
 	brokenAsk(root, b, clk, 10)
 	if n := b.FreeNow(clk + time.Second); inside+n > 10 {
 		t.Errorf("%d are inside at a, and b may let %d in, limit 10; a holds %d", inside, n,
-			a.Record().Up.Granted-a.Record().Up.Returned[0])
+			a.Record().Parent.Granted-a.Record().Parent.Returned[0])
 	}
 }

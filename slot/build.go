@@ -13,7 +13,7 @@ func (p *Pool) Begin(clk time.Duration, force bool) (now []Reply, write *Record)
 	if !p.serving || p.wr != nil {
 		return nil, nil
 	}
-	if p.rec.Up != nil && clk >= p.up.until && p.par.fault&(faultNoClip|faultColdTells) == 0 {
+	if p.rec.Parent != nil && clk >= p.up.until && p.par.fault&(faultNoClip|faultColdTells) == 0 {
 		p.queue = nil // own loan over or unknown: no time, no term, no answer
 		if len(p.up.heard) == 0 {
 			return nil, nil
@@ -106,7 +106,7 @@ func (p *Pool) build(clk time.Duration, syncs []*Sync, held []pending) {
 	r := p.rec.Clone()
 	r.Name.Writes++
 	r.Name.Epoch = p.epoch
-	r.Time = p.Tau(clk)
+	r.Time = p.CounterTime(clk)
 	p.setLimits(r)
 	p.shorten(r)
 	p.hearUp(r)
@@ -138,8 +138,8 @@ func (p *Pool) build(clk time.Duration, syncs []*Sync, held []pending) {
 	r.Claimed = slices.DeleteFunc(r.Claimed, func(c Claimed) bool {
 		return r.Time > max(c.At, p.toldAt[c.ID]).Add(claimKept)
 	})
-	for _, m := range [...]map[StayID]Tau{p.toldAt, p.untold, p.usedAt} {
-		maps.DeleteFunc(m, func(_ StayID, at Tau) bool { return r.Time > at.Add(claimKept) })
+	for _, m := range [...]map[StayID]Time{p.toldAt, p.untold, p.usedAt} {
+		maps.DeleteFunc(m, func(_ StayID, at Time) bool { return r.Time > at.Add(claimKept) })
 	}
 	r.Claimed = r.Claimed[max(0, len(r.Claimed)-mostClaimed):]
 	got := map[LoanID]int64{}
@@ -162,7 +162,7 @@ func (p *Pool) build(clk time.Duration, syncs []*Sync, held []pending) {
 	r.Quiet = clk < p.quiet
 	if p.line != nil {
 		r.Next, r.Issued, r.Frontier = p.line.Next, p.line.Issued, p.line.Frontier
-		r.Skipped, r.Unsure = p.line.Skipped, p.line.Unsure
+		r.Skipped, r.Unconfirmed = p.line.Skipped, p.line.Unconfirmed
 		r.Heads, r.Draws, r.Lanes = p.line.Heads, p.line.Draws, p.line.Lanes
 		r.Moved = p.line.Moved
 		p.line = nil
@@ -229,7 +229,7 @@ func (p *Pool) free(clk time.Duration, r *Record) {
 }
 
 // settledUntil is up to when ends may be freed at counter time now.
-func (p *Pool) settledUntil(clk time.Duration, r *Record, now Tau) Tau {
+func (p *Pool) settledUntil(clk time.Duration, r *Record, now Time) Time {
 	until := now
 	for i := range r.Loans {
 		l := &r.Loans[i]
@@ -280,7 +280,7 @@ func (p *Pool) takeBack(clk time.Duration, r *Record) {
 }
 
 // over takes a loan back: what is lent of it is presumed used for a while.
-func (p *Pool) over(r *Record, l *Loan, at Tau) {
+func (p *Pool) over(r *Record, l *Loan, at Time) {
 	if l.Over > 0 {
 		return
 	}
@@ -307,7 +307,7 @@ func (p *Pool) sure(r *Record) {
 }
 
 // presumed is until when a slot taken back at over may still be used.
-func (p *Pool) presumed(s *LimitState, over Tau) Tau {
+func (p *Pool) presumed(s *LimitState, over Time) Time {
 	switch {
 	case p.par.fault&faultNoPresume != 0 || s.Kind == Bucket:
 		return over
@@ -339,7 +339,7 @@ func (p *Pool) apply(clk time.Duration, r *Record, x *Sync) {
 	if l.Dead || x.Seq == l.Seq { // x.Seq == l.Seq: an open question, already believed
 		return
 	}
-	l.Seq, l.Over, l.Back = x.Seq, 0, [MaxLimits]Tau{}
+	l.Seq, l.Over, l.Back = x.Seq, 0, [MaxLimits]Time{}
 	p.noteSite(clk, x)
 	p.settle(x)
 	for i := range r.Limits {
@@ -419,7 +419,7 @@ func (p *Pool) lend(clk time.Duration, r *Record, x *Sync, held []pending, got m
 // gives it.
 func (p *Pool) grant(clk time.Duration, r *Record, x *Sync, free, got int64) int64 {
 	need, want := x.Need, x.Want
-	if p.Asked(clk) { // others stand before Anywhere's door
+	if p.RecalledByParent(clk) { // others stand before Anywhere's door
 		want = 0
 	}
 	if p.par.Counters {

@@ -37,7 +37,7 @@ func (x *Sync) Ahead(now WriteName) bool {
 
 // Clamp brings times that no honest borrower says back into reach, so that an entry of a
 // lie ends with the longest stay of now. longest is that of the limit of users at once.
-func (x *Sync) Clamp(now Tau, longest time.Duration) {
+func (x *Sync) Clamp(now Time, longest time.Duration) {
 	soon := now.Add(farAhead)
 	last := soon.Add(longest)
 	for i := range x.Items {

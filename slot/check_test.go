@@ -23,7 +23,7 @@ func TestLyingBorrowerGetsNothingOfOthers(t *testing.T) {
 		p := serving(Params{}, r, time.Hour)
 		clk := time.Hour + time.Second
 		step := func(x *Sync) {
-			p.Put(x)
+			p.Receive(x)
 			p.Begin(clk, true)
 			p.Confirm(clk)
 		}
@@ -35,14 +35,14 @@ func TestLyingBorrowerGetsNothingOfOthers(t *testing.T) {
 		for seq := uint64(1); seq < 20; seq++ {
 			clk += 100 * time.Millisecond
 			x := &Sync{Loan: LoanID(6 + rnd.IntN(2)), Borrower: "honest", Seq: Seq{1, seq}, Need: lie(),
-				Want: lie(), Granted: lie(), Returned: Each{lie(), lie()}, Opened: lie(),
-				Settled: Tau(lie()), Traffic: lie(), Idle: lie()}
+				Want: lie(), Granted: lie(), Returned: PerLimit{lie(), lie()}, Opened: lie(),
+				Settled: Time(lie()), Traffic: lie(), Idle: lie()}
 			if rnd.IntN(2) == 0 { // half of them say nothing that is refused at once
-				x.Granted, x.Returned, x.Opened, x.Traffic, x.Idle = 0, Each{}, 0, 0, 0
+				x.Granted, x.Returned, x.Opened, x.Traffic, x.Idle = 0, PerLimit{}, 0, 0, 0
 			}
 			for range rnd.IntN(3) {
 				x.Items = append(x.Items, Item{Op: Op(1 + rnd.IntN(2)), ID: StayID(rnd.Uint64()),
-					From: Tau(lie()), At: Tau(lie()), End: Tau(lie()), Use: Tau(lie())})
+					From: Time(lie()), At: Time(lie()), End: Time(lie()), Use: Time(lie())})
 			}
 			if err := x.Check(); err != nil {
 				if !errors.Is(err, ErrMessage) {
@@ -52,7 +52,7 @@ func TestLyingBorrowerGetsNothingOfOthers(t *testing.T) {
 				continue
 			}
 			passed++
-			x.Clamp(p.Tau(clk), time.Minute)
+			x.Clamp(p.CounterTime(clk), time.Minute)
 			step(x)
 			if l := p.rec.loan(5); l == nil || l.Lent(0) != honest {
 				t.Fatalf("%+v: the honest one has %+v", x, l)
@@ -65,9 +65,9 @@ func TestLyingBorrowerGetsNothingOfOthers(t *testing.T) {
 			if free := p.rec.Free(); free > limit-honest {
 				t.Fatalf("%+v: %d of %d are free", x, free, limit)
 			}
-			far := p.Tau(clk).Add(farAhead+time.Minute) + p.par.Grid(p.rec.Limits[0].Limit)
+			far := p.CounterTime(clk).Add(farAhead+time.Minute) + p.par.Grid(p.rec.Limits[0].Limit)
 			if last := p.rec.Limits[0].Ends.last(); last > far {
-				t.Fatalf("%+v: an entry until %d, now is %d", x, last, p.Tau(clk))
+				t.Fatalf("%+v: an entry until %d, now is %d", x, last, p.CounterTime(clk))
 			}
 		}
 	}

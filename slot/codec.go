@@ -53,10 +53,10 @@ func (r *Record) AppendBinary(b []byte) ([]byte, error) {
 	b = appendName(b, r.Host)
 	b = codec.AppendInt(b, int64(r.Time))
 	b = codec.AppendUint(b, r.LimitRev, codec.Bit(r.Quiet), r.Next, r.Issued, r.Frontier,
-		codec.Bit(r.Waiting), codec.Bit(r.Up != nil))
-	if r.Up != nil {
-		b = codec.AppendUint(b, uint64(r.Up.Loan))
-		b = codec.AppendInt(b, append([]int64{r.Up.Granted}, r.Up.Returned[:]...)...)
+		codec.Bit(r.Waiting), codec.Bit(r.Parent != nil))
+	if r.Parent != nil {
+		b = codec.AppendUint(b, uint64(r.Parent.Loan))
+		b = codec.AppendInt(b, append([]int64{r.Parent.Granted}, r.Parent.Returned[:]...)...)
 	}
 	b = codec.AppendUint(b, uint64(len(r.Limits)))
 	for i := range r.Limits {
@@ -65,7 +65,7 @@ func (r *Record) AppendBinary(b []byte) ([]byte, error) {
 		b = codec.AppendInt(b, s.N, int64(s.Per), s.InForce, int64(s.Longest), int64(s.Since), s.Tokens,
 			int64(s.Refilled))
 		b = codec.AppendUint(b, uint64(len(s.Ends.at)))
-		last := Tau(0)
+		last := Time(0)
 		for _, c := range s.Ends.at {
 			b = codec.AppendInt(b, int64(c.End-last), c.N)
 			last = c.End
@@ -88,7 +88,7 @@ func (r *Record) AppendBinary(b []byte) ([]byte, error) {
 	} else {
 		b = appendRunList(b, r.Skipped)
 	}
-	b = appendRunList(b, r.Unsure)
+	b = appendRunList(b, r.Unconfirmed)
 	b = codec.AppendUint(b, uint64(len(r.Claimed)))
 	for _, c := range r.Claimed {
 		b = codec.AppendUint(b, uint64(c.ID))
@@ -124,12 +124,12 @@ func (r *Record) UnmarshalBinary(b []byte) error {
 		return fmt.Errorf("%w: format %d, this program reads %d: run the newer program", ErrRecord, v, Version)
 	}
 	x := Record{Version: Version, Name: WriteName{d.Uint(), d.Uint(), d.Uint()}}
-	x.Host, x.Time = d.text(), Tau(d.Int())
+	x.Host, x.Time = d.text(), Time(d.Int())
 	x.LimitRev, x.Quiet = d.Uint(), d.Uint() == 1
 	x.Next, x.Issued, x.Frontier, x.Waiting = d.Uint(), d.Uint(), d.Uint(), d.Uint() == 1
 	if d.Uint() == 1 {
-		x.Up = &Upper{Loan: LoanID(d.Uint()), Granted: d.Int()}
-		x.Up.Returned = d.each(v)
+		x.Parent = &ParentLoan{Loan: LoanID(d.Uint()), Granted: d.Int()}
+		x.Parent.Returned = d.each(v)
 	}
 	n := d.Count(MaxLimits)
 	for range n {
@@ -142,12 +142,12 @@ func (r *Record) UnmarshalBinary(b []byte) error {
 		if v == 1 {
 			l.Returned = evenly(d.Int())
 		}
-		l.Opened, l.Over = d.Int(), Tau(d.Int())
+		l.Opened, l.Over = d.Int(), Time(d.Int())
 		if v > 1 {
 			l.Returned = d.each(v)
 		}
 		for i := range l.Back {
-			l.Back[i] = Tau(d.Int())
+			l.Back[i] = Time(d.Int())
 		}
 		x.Loans = append(x.Loans, l)
 	}
@@ -160,13 +160,13 @@ func (r *Record) UnmarshalBinary(b []byte) error {
 	} else {
 		x.Skipped = d.runs()
 	}
-	x.Unsure = d.runs()
+	x.Unconfirmed = d.runs()
 	for range d.Count(maxClaimed) {
-		x.Claimed = append(x.Claimed, Claimed{StayID(d.Uint()), Tau(d.Int()), Tau(d.Int())})
+		x.Claimed = append(x.Claimed, Claimed{StayID(d.Uint()), Time(d.Int()), Time(d.Int())})
 	}
 	x.Unnamed = Never
 	if v > 1 {
-		x.Unnamed = Tau(d.Int())
+		x.Unnamed = Time(d.Int())
 	}
 	x.Sure = d.spans()
 	if v > 2 {
@@ -235,7 +235,7 @@ func (d *decoder) runs() (runs []Run) {
 
 func (d *decoder) spans() (spans []Span) {
 	for range d.Count(mostSpans) {
-		spans = append(spans, Span{d.Uint(), Tau(d.Int()), Tau(d.Int())})
+		spans = append(spans, Span{d.Uint(), Time(d.Int()), Time(d.Int())})
 	}
 	return spans
 }
@@ -252,7 +252,7 @@ func (d *decoder) bytes(most int) []byte {
 func (d *decoder) text() string { return d.Text(maxText) }
 
 // each reads a number for each limit; format 1 had one for all.
-func (d *decoder) each(format uint64) (e Each) {
+func (d *decoder) each(format uint64) (e PerLimit) {
 	if format == 1 {
 		return evenly(d.Int())
 	}
@@ -265,19 +265,19 @@ func (d *decoder) each(format uint64) (e Each) {
 func (d *decoder) limit() (s LimitState) {
 	s.Kind = Kind(d.Uint())
 	s.N, s.Per, s.InForce = d.Int(), time.Duration(d.Int()), d.Int()
-	s.Longest, s.Since = time.Duration(d.Int()), Tau(d.Int())
-	s.Tokens, s.Refilled = d.Int(), Tau(d.Int())
+	s.Longest, s.Since = time.Duration(d.Int()), Time(d.Int())
+	s.Tokens, s.Refilled = d.Int(), Time(d.Int())
 	if s.Check() != nil {
 		d.Fail()
 	}
-	last := Tau(0)
+	last := Time(0)
 	for range d.Count(maxEnds) {
 		step, n := d.Int(), d.Int()
 		if step <= 0 || n <= 0 || n > 1<<40 {
 			d.Fail()
 			return s
 		}
-		last += Tau(step)
+		last += Time(step)
 		s.Ends.Add(last, n)
 	}
 	return s

@@ -9,15 +9,15 @@ import (
 )
 
 func codecSample() *Record {
-	r := NewRecord(9, &Upper{Loan: 4, Granted: 20, Returned: Each{3, 5}},
+	r := NewRecord(9, &ParentLoan{Loan: 4, Granted: 20, Returned: PerLimit{3, 5}},
 		Limit{AtOnce, 200, 5 * time.Minute}, Limit{PerWindow, 200, time.Minute})
 	r.Name = WriteName{9, 2, 77}
 	r.Host, r.Time, r.LimitRev, r.Next, r.Frontier, r.Waiting = "h1", 123456, 3, 512, 300, true
 	for i := range 400 {
-		r.Limits[0].Ends.Add(Tau(1000+i*750), int64(i+1))
+		r.Limits[0].Ends.Add(Time(1000+i*750), int64(i+1))
 	}
-	r.Loans = []Loan{{ID: 5, Borrower: "w", Seq: Seq{0, 8}, Granted: 9, Returned: Each{1, 3}, Opened: 2,
-		Over: 5, Back: [MaxLimits]Tau{6, 7}}}
+	r.Loans = []Loan{{ID: 5, Borrower: "w", Seq: Seq{0, 8}, Granted: 9, Returned: PerLimit{1, 3}, Opened: 2,
+		Over: 5, Back: [MaxLimits]Time{6, 7}}}
 	r.Skipped = []Run{{290, 3}}
 	r.Claimed, r.Unnamed = []Claimed{{301, 1, 2}}, 77
 	return r
@@ -49,7 +49,7 @@ func TestRecordOfFormat1IsRead(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := codecSample()
-	want.Up.Returned, want.Loans[0].Returned, want.Unnamed = evenly(3), evenly(1), Never
+	want.Parent.Returned, want.Loans[0].Returned, want.Unnamed = evenly(3), evenly(1), Never
 	var got Record
 	if err := got.UnmarshalBinary(b); err != nil || !reflect.DeepEqual(&got, want) {
 		t.Fatalf("got  %+v\nwant %+v, %v", got, *want, err)
@@ -118,7 +118,7 @@ func TestARecordWithMovedPlaces(t *testing.T) {
 // TestARecordWithThoseWhoLeft survives; one without is what the program of before can read.
 func TestARecordWithThoseWhoLeft(t *testing.T) {
 	want := codecSample()
-	want.Left = []Gone{{ID: 12, End: 90}, {ID: 1 << 63, End: 9e18}, {ID: 3, End: 80}}
+	want.Left = []EarlyLeave{{ID: 12, End: 90}, {ID: 1 << 63, End: 9e18}, {ID: 3, End: 80}}
 	b, err := want.AppendBinary(nil)
 	var got Record
 	if err != nil || b[0] != 7 || got.UnmarshalBinary(b) != nil || !reflect.DeepEqual(&got, want) {
@@ -126,10 +126,10 @@ func TestARecordWithThoseWhoLeft(t *testing.T) {
 	}
 	var log goneLog
 	for id := range StayID(mostLeft + 100) {
-		log.add(Gone{ID: id, End: 100})
+		log.add(EarlyLeave{ID: id, End: 100})
 	}
 	before := log.latest(100)
-	log.add(Gone{ID: 1 << 40, End: 100}) // after the write
+	log.add(EarlyLeave{ID: 1 << 40, End: 100}) // after the write
 	want.Left = before
 	if b, err = want.AppendBinary(nil); err != nil || got.UnmarshalBinary(b) != nil ||
 		len(got.Left) != mostLeft || got.Left[mostLeft-1].ID != mostLeft+99 {
@@ -138,7 +138,7 @@ func TestARecordWithThoseWhoLeft(t *testing.T) {
 	if n := len(log.latest(101)); n != 0 {
 		t.Errorf("%d are kept that are over", n)
 	}
-	want.Left = make([]Gone, mostLeft+1)
+	want.Left = make([]EarlyLeave, mostLeft+1)
 	if b, _ = want.AppendBinary(nil); got.UnmarshalBinary(b) == nil {
 		t.Errorf("%d are read", len(want.Left))
 	}
@@ -148,7 +148,7 @@ func TestDamagedRecordIsRefused(t *testing.T) {
 	whole := codecSample()
 	whole.Draws = []Draw{{Event: "old", Start: 5, From: 10, To: 300}}
 	whole.Moved = []Moved{{Number: 301, Key: 1 << 60, Held: 7}}
-	whole.Left = []Gone{{ID: 12, End: 90}, {ID: 1 << 63, End: 9e18}}
+	whole.Left = []EarlyLeave{{ID: 12, End: 90}, {ID: 1 << 63, End: 9e18}}
 	b, _ := whole.AppendBinary(nil)
 	var r Record
 	for n := range b {
@@ -174,7 +174,7 @@ func FuzzRecord(f *testing.F) {
 	b, _ = moved.AppendBinary(nil)
 	f.Add(b)
 	left := codecSample()
-	left.Left = []Gone{{ID: 12, End: 90}, {ID: 1 << 63, End: 9e18}}
+	left.Left = []EarlyLeave{{ID: 12, End: 90}, {ID: 1 << 63, End: 9e18}}
 	b, _ = left.AppendBinary(nil)
 	f.Add(b)
 	f.Add([]byte{})
@@ -193,14 +193,14 @@ func FuzzRecord(f *testing.F) {
 // TestARecordWithTheBuiltInLane survives; one without is what the program of before can read.
 func TestARecordWithTheBuiltInLane(t *testing.T) {
 	want := codecSample()
-	for i := 1; i <= MostLanes; i++ {
+	for i := 1; i <= MaxLanes; i++ {
 		want.Lanes = append(want.Lanes, LanePart{Lane: Lane{Name: string(rune('a' + i)), Share: i},
 			Next: firstOf(i) + 7, Issued: firstOf(i) + 3, Frontier: firstOf(i) + 2})
 	}
 	want.Lanes[OwnLanes].Lane = NetworkLane()
 	b, err := want.AppendBinary(nil)
 	var got Record
-	if err != nil || b[0] != Version || got.UnmarshalBinary(b) != nil || len(got.Lanes) != MostLanes ||
+	if err != nil || b[0] != Version || got.UnmarshalBinary(b) != nil || len(got.Lanes) != MaxLanes ||
 		!reflect.DeepEqual(got.Lanes[OwnLanes].Lane, NetworkLane()) {
 		t.Fatalf("got  %+v\nwant %+v, %v", got, *want, err)
 	}

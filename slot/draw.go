@@ -101,7 +101,7 @@ const mostDraws = 8
 //
 // Arrivals are drawn too: the ranks have come evenly between the first and now, so that lines of
 // other data centres, with draws of their own, meet this one as equals.
-func (l *Line) Shuffle(d Draw, now Tau) bool {
+func (l *Line) Shuffle(d Draw, now Time) bool {
 	if d.To != l.next || d.From < l.frontier || d.From >= d.To || len(l.draws) >= mostDraws ||
 		slices.ContainsFunc(l.draws, func(o *Order) bool { return d.From < o.To }) {
 		return false

@@ -83,7 +83,7 @@ func TestShuffle(t *testing.T) {
 		l := NewLine(uint64(1 + rng.IntN(3000)))
 		all := map[uint64]bool{}
 		var trials []uint64
-		join := func(n int, now Tau) {
+		join := func(n int, now Time) {
 			for range n {
 				number := l.End()
 				if rng.IntN(3) > 0 {
@@ -112,13 +112,13 @@ func TestShuffle(t *testing.T) {
 		}
 		for _, n := range trials {
 			l.Confirm(n, 2*sec)
-			l.Seen(n, 2*sec, time.Minute)
+			l.Polled(n, 2*sec, time.Minute)
 		}
 		trials = nil
 		join(rng.IntN(2000), 3*sec)
 		for _, n := range trials {
 			l.Confirm(n, 3*sec)
-			l.Seen(n, 3*sec, time.Minute)
+			l.Polled(n, 3*sec, time.Minute)
 		}
 		want := slices.Collect(func(yield func(uint64) bool) {
 			for n := range all {
@@ -137,7 +137,7 @@ func TestShuffle(t *testing.T) {
 			if pos, ok := l.Position(n); !ok || pos != int64(i+1) {
 				t.Fatalf("ticket %d is at %d %v, want %d", n, pos, ok, i+1)
 			}
-			if back.Seen(n, 3*sec, time.Minute) != TicketWaiting || l.Status(n) != TicketWaiting {
+			if back.Polled(n, 3*sec, time.Minute) != TicketWaiting || l.Status(n) != TicketWaiting {
 				t.Fatalf("ticket %d is %v, restored %v", n, l.Status(n), back.Status(n))
 			}
 		}

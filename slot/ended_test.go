@@ -13,7 +13,7 @@ func TestWhoHasLeftIsCounted(t *testing.T) {
 	seq := uint64(0)
 	write := func(clk time.Duration, items ...Item) (ended [3]int64) {
 		seq++
-		p.Put(&Sync{Loan: 1, Seq: Seq{0, seq}, Items: items})
+		p.Receive(&Sync{Loan: 1, Seq: Seq{0, seq}, Items: items})
 		if _, wr := p.Begin(clk, true); wr != nil {
 			p.Confirm(clk)
 		}
@@ -35,7 +35,7 @@ func TestWhoHasLeftIsCounted(t *testing.T) {
 		{2 * time.Second, []Item{leave(1)}, [3]int64{0, 1, 0}},
 		{3 * time.Second, []Item{leave(1)}, [3]int64{0, 1, 0}}, // told again
 		{idle + 3*time.Second, []Item{leave(2)}, [3]int64{0, 1, 1}},
-		{idle + 4*time.Second, []Item{{Op: Renew, ID: 3, From: p.EndOf(3), At: p.Tau(idle + 4*time.Second)}},
+		{idle + 4*time.Second, []Item{{Op: Renew, ID: 3, From: p.EndOf(3), At: p.CounterTime(idle + 4*time.Second)}},
 			[3]int64{0, 1, 1}},
 		{idle + 5*time.Second, []Item{leave(3)}, [3]int64{0, 2, 1}},
 		{session + 9*time.Second, nil, [3]int64{1, 2, 1}},

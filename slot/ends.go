@@ -12,7 +12,7 @@ type Ends struct {
 
 // EndCount is N stays that end at End.
 type EndCount struct {
-	End Tau
+	End Time
 	N   int64
 }
 
@@ -25,14 +25,14 @@ func (e *Ends) All() []EndCount { return e.at }
 // Clone returns a copy that shares nothing.
 func (e *Ends) Clone() Ends { return Ends{at: slices.Clone(e.at), n: e.n} }
 
-func (e *Ends) find(t Tau) (int, bool) {
+func (e *Ends) find(t Time) (int, bool) {
 	// New ends are nearly always the latest: look there first.
 	if k := len(e.at); k == 0 || t > e.at[k-1].End {
 		return k, false
 	} else if t == e.at[k-1].End {
 		return k - 1, true
 	}
-	return slices.BinarySearchFunc(e.at, t, func(c EndCount, t Tau) int {
+	return slices.BinarySearchFunc(e.at, t, func(c EndCount, t Time) int {
 		switch {
 		case c.End < t:
 			return -1
@@ -44,7 +44,7 @@ func (e *Ends) find(t Tau) (int, bool) {
 }
 
 // Add enters n stays that end at t.
-func (e *Ends) Add(t Tau, n int64) {
+func (e *Ends) Add(t Time, n int64) {
 	i, ok := e.find(t)
 	if !ok {
 		e.at = slices.Insert(e.at, i, EndCount{End: t})
@@ -54,7 +54,7 @@ func (e *Ends) Add(t Tau, n int64) {
 }
 
 // Remove takes one stay that ends at t out and reports whether there was one.
-func (e *Ends) Remove(t Tau) bool {
+func (e *Ends) Remove(t Time) bool {
 	i, ok := e.find(t)
 	if !ok {
 		return false
@@ -67,7 +67,7 @@ func (e *Ends) Remove(t Tau) bool {
 }
 
 // last is the latest end, 0 if there is none.
-func (e *Ends) last() Tau {
+func (e *Ends) last() Time {
 	if k := len(e.at); k > 0 {
 		return e.at[k-1].End
 	}
@@ -75,7 +75,7 @@ func (e *Ends) last() Tau {
 }
 
 // At is how many stays end at t.
-func (e *Ends) At(t Tau) int64 {
+func (e *Ends) At(t Time) int64 {
 	if i, ok := e.find(t); ok {
 		return e.at[i].N
 	}
@@ -83,7 +83,7 @@ func (e *Ends) At(t Tau) int64 {
 }
 
 // Free drops every stay with an end ≤ t and calls freed for each bucket.
-func (e *Ends) Free(t Tau, freed func(EndCount)) {
+func (e *Ends) Free(t Time, freed func(EndCount)) {
 	k := 0
 	for ; k < len(e.at) && e.at[k].End <= t; k++ {
 		e.n -= e.at[k].N
@@ -93,7 +93,7 @@ func (e *Ends) Free(t Tau, freed func(EndCount)) {
 }
 
 // After is how many stays end later than t.
-func (e *Ends) After(t Tau) (n int64) {
+func (e *Ends) After(t Time) (n int64) {
 	for i := len(e.at) - 1; i >= 0 && e.at[i].End > t; i-- {
 		n += e.at[i].N
 	}
@@ -101,7 +101,7 @@ func (e *Ends) After(t Tau) (n int64) {
 }
 
 // Until is how many stays end at t or before.
-func (e *Ends) Until(t Tau) (n int64) {
+func (e *Ends) Until(t Time) (n int64) {
 	for _, c := range e.at {
 		if c.End > t {
 			break

@@ -28,7 +28,7 @@ func newTree(t *testing.T, active, fresh int64, sites ...string) *tree {
 	e.root.Takeover(e.clk)
 	e.root.Confirm(e.clk)
 	for i, s := range sites {
-		up := &Upper{Loan: LoanID(i + 100)}
+		up := &ParentLoan{Loan: LoanID(i + 100)}
 		e.sites[s] = NewPool(Params{Allotment: Counter}, s, NewRecord(uint64(i+2), up, limits...))
 		e.sites[s].Takeover(e.clk)
 		e.sites[s].Confirm(e.clk)
@@ -51,12 +51,12 @@ func (e *tree) write(p *Pool) []Reply {
 // the others when Anywhere asks for it.
 func (e *tree) up(site string, need, want int64) {
 	p := e.sites[site]
-	x := p.UpSync(e.clk, want, 0, nil)
+	x := p.ParentSync(e.clk, want, 0, nil)
 	x.Need = need
-	e.root.Put(x)
+	e.root.Receive(x)
 	for range 4 {
 		for _, r := range e.write(e.root) {
-			p.UpAnswer(e.clk, r.Answer)
+			p.ReceiveParent(e.clk, r.Answer)
 		}
 		if e.root.Recalls(e.clk) {
 			for name, other := range e.sites {
@@ -72,9 +72,9 @@ func (e *tree) up(site string, need, want int64) {
 // recall makes a site give its idle slots back.
 func (e *tree) recall(p *Pool) {
 	for range 2 { // one Sync to hear that slots are wanted, one to return them
-		e.root.Put(p.UpSync(e.clk, 0, 0, nil))
+		e.root.Receive(p.ParentSync(e.clk, 0, 0, nil))
 		for _, r := range e.write(e.root) {
-			p.UpAnswer(e.clk, r.Answer)
+			p.ReceiveParent(e.clk, r.Answer)
 		}
 		e.write(p)
 	}
@@ -101,7 +101,7 @@ func (e *tree) arrive(name, site string, n int) (passed int) {
 			continue
 		}
 		for range 2 { // the counter's own slots, then Anywhere's
-			p.Put(d.Sync(e.clk, 1, 0))
+			p.Receive(d.Sync(e.clk, 1, 0))
 			e.answer(d, p)
 			if d.Left(e.clk) > 0 {
 				break
@@ -117,19 +117,19 @@ func (e *tree) arrive(name, site string, n int) (passed int) {
 
 func (e *tree) answer(d *Share, p *Pool) {
 	for _, r := range e.write(p) {
-		d.Heard(e.clk, &r.Answer)
+		d.Receive(e.clk, &r.Answer)
 	}
-	if d.Flying() != nil { // its question was kept open: nobody gave anything back
+	if d.InFlight() != nil { // its question was kept open: nobody gave anything back
 		e.clk += 100 * time.Millisecond
 		for _, r := range e.write(p) {
-			d.Heard(e.clk, &r.Answer)
+			d.Receive(e.clk, &r.Answer)
 		}
 	}
 }
 
 func TestExampleA1SlotsAvailable(t *testing.T) {
 	r := NewRecord(1, nil, exampleLimits...)
-	r.Limits[0].Ends.Add(Tau(time.Minute), 50)
+	r.Limits[0].Ends.Add(Time(time.Minute), 50)
 	if got := r.Free(); got != 150 {
 		t.Errorf("200 slots, 50 active users: %d available, the document says 150", got)
 	}

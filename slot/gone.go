@@ -7,18 +7,18 @@ import (
 )
 
 // Gone is a stay that left early; a pass for it admits no more.
-type Gone struct {
+type EarlyLeave struct {
 	ID  StayID
-	End Tau // until when the pass would have said yes
+	End Time // until when the pass would have said yes
 }
 
 // goneLog remembers who left early until their passes end, and which loan has
 // been told how much of it.
 type goneLog struct {
-	log  []Gone
+	log  []EarlyLeave
 	base int64 // index of log[0]
 	told map[LoanID]toldMark
-	ends map[StayID]Tau
+	ends map[StayID]Time
 }
 
 type toldMark struct {
@@ -34,9 +34,9 @@ const (
 	mostLeft = 4096
 )
 
-func (g *goneLog) add(x Gone) {
+func (g *goneLog) add(x EarlyLeave) {
 	if g.ends == nil {
-		g.ends = map[StayID]Tau{}
+		g.ends = map[StayID]Time{}
 	}
 	if len(g.log) >= maxGone {
 		g.drop()
@@ -51,7 +51,7 @@ func (g *goneLog) drop() {
 	g.log, g.base = g.log[1:], g.base+1
 }
 
-func (g *goneLog) expire(now Tau) {
+func (g *goneLog) expire(now Time) {
 	for len(g.log) > 0 && g.log[0].End < now {
 		g.drop()
 	}
@@ -59,7 +59,7 @@ func (g *goneLog) expire(now Tau) {
 
 // latest is what a record keeps: whoever takes over knows who has left, though all processes
 // that were told are lost.
-func (g *goneLog) latest(now Tau) []Gone {
+func (g *goneLog) latest(now Time) []EarlyLeave {
 	g.expire(now)
 	return slices.Clip(g.log[max(0, len(g.log)-mostLeft):])
 }
@@ -68,7 +68,7 @@ func (g *goneLog) has(id StayID) bool { _, ok := g.ends[id]; return ok }
 
 // tell returns what loan has not been told. A new number proves that the
 // answer before it arrived.
-func (g *goneLog) tell(loan LoanID, seq Seq, now Tau) []Gone {
+func (g *goneLog) tell(loan LoanID, seq Seq, now Time) []EarlyLeave {
 	g.expire(now)
 	if g.told == nil {
 		g.told = map[LoanID]toldMark{}
@@ -82,9 +82,9 @@ func (g *goneLog) tell(loan LoanID, seq Seq, now Tau) []Gone {
 	return slices.Clone(g.log[min(int64(len(g.log)), max(0, m.sure-g.base)):])
 }
 
-func appendLeft(b []byte, all []Gone) []byte {
+func appendLeft(b []byte, all []EarlyLeave) []byte {
 	b = codec.AppendUint(b, uint64(len(all)))
-	last := Gone{}
+	last := EarlyLeave{}
 	for _, x := range all {
 		b = codec.AppendInt(b, int64(x.ID-last.ID), int64(x.End-last.End))
 		last = x
@@ -92,10 +92,10 @@ func appendLeft(b []byte, all []Gone) []byte {
 	return b
 }
 
-func (d *decoder) left() (all []Gone) {
-	last := Gone{}
+func (d *decoder) left() (all []EarlyLeave) {
+	last := EarlyLeave{}
 	for range d.Count(mostLeft) {
-		last = Gone{ID: last.ID + StayID(d.Int()), End: last.End + Tau(d.Int())}
+		last = EarlyLeave{ID: last.ID + StayID(d.Int()), End: last.End + Time(d.Int())}
 		all = append(all, last)
 	}
 	return all

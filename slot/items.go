@@ -119,7 +119,7 @@ func (p *Pool) renew(r *Record, it *Item) {
 
 // strange is the latest end ≤ from with an entry that belongs to no known
 // stay, 0 if there is none.
-func (p *Pool) strange(s *LimitState, from Tau) Tau {
+func (p *Pool) strange(s *LimitState, from Time) Time {
 	for _, c := range slices.Backward(s.Ends.All()) {
 		if c.End > from && p.par.fault&faultAnyBucket == 0 {
 			continue
@@ -136,7 +136,7 @@ func (p *Pool) strange(s *LimitState, from Tau) Tau {
 // now, when strange finds nothing (ADR 0021): its own entry, or one that stands
 // for it, lies there. Not beyond the presumption of a loan that was taken back: an
 // unreported stay of that loan has no entry but its slot.
-func (p *Pool) beyond(r *Record, from Tau) Tau {
+func (p *Pool) beyond(r *Record, from Time) Time {
 	most := Never
 	for i := range r.Loans {
 		if l := &r.Loans[i]; l.Over > 0 && l.Lent(0) > 0 {
@@ -186,7 +186,7 @@ func (p *Pool) leave(r *Record, it *Item) {
 		if it.Hard < 0 { // nobody has a pass of it
 			return
 		}
-		p.gone.add(Gone{ID: it.ID, End: max(end, it.From, p.par.CeilEnd(s.Limit, it.At.Add(s.Longest)))})
+		p.gone.add(EarlyLeave{ID: it.ID, End: max(end, it.From, p.par.CeilEnd(s.Limit, it.At.Add(s.Longest)))})
 	}
 }
 
@@ -264,7 +264,7 @@ func (p *Pool) claimAgain(r *Record, was Claimed) {
 		if s := &r.Limits[i]; s.Kind == PerWindow && s.Ends.Remove(p.par.windowEnd(s.Limit, used)) {
 			s.Ends.Add(p.par.windowEnd(s.Limit, r.Time), 1)
 			if p.usedAt == nil {
-				p.usedAt = map[StayID]Tau{}
+				p.usedAt = map[StayID]Time{}
 			}
 			p.usedAt[was.ID] = r.Time
 		}
@@ -289,7 +289,7 @@ func (p *Pool) undo(r *Record, id StayID) {
 	r.Claimed = slices.DeleteFunc(r.Claimed, func(c Claimed) bool { return c.ID == id })
 }
 
-func (p *Pool) know(id StayID, end Tau) {
+func (p *Pool) know(id StayID, end Time) {
 	if old, ok := p.known[id]; ok { // the same stay opened twice: keep one
 		p.unknow(id, old)
 	}
@@ -303,7 +303,7 @@ func (p *Pool) know(id StayID, end Tau) {
 	b.ids = append(b.ids, id)
 }
 
-func (p *Pool) unknow(id StayID, end Tau) {
+func (p *Pool) unknow(id StayID, end Time) {
 	delete(p.known, id)
 	if b := p.knownAt[end]; b != nil {
 		if b.n--; b.n == 0 {
@@ -313,7 +313,7 @@ func (p *Pool) unknow(id StayID, end Tau) {
 }
 
 // forget drops what is known of the stays that ended at end.
-func (p *Pool) forget(end Tau) {
+func (p *Pool) forget(end Time) {
 	b := p.knownAt[end]
 	if b == nil {
 		return

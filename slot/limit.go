@@ -55,30 +55,30 @@ func Idle(l Limit) time.Duration { return min(l.Per/4, 5*time.Minute) }
 const MaxLimits = 2
 
 // Grid is the width of a bucket of ends in counter time.
-func (p *Params) Grid(l Limit) Tau { return Tau(max(1, int64(l.Per)/int64(p.Buckets))) }
+func (p *Params) Grid(l Limit) Time { return Time(max(1, int64(l.Per)/int64(p.Buckets))) }
 
 // CeilEnd rounds an end up to the limit's grid.
-func (p *Params) CeilEnd(l Limit, t Tau) Tau {
+func (p *Params) CeilEnd(l Limit, t Time) Time {
 	g := p.Grid(l)
 	return (t + g - 1) / g * g
 }
 
 // FloorEnd rounds an end down to the limit's grid.
-func (p *Params) FloorEnd(l Limit, t Tau) Tau {
+func (p *Params) FloorEnd(l Limit, t Time) Time {
 	g := p.Grid(l)
 	return t / g * g
 }
 
 // windowEnd is when a use at hi comes back: a window later by the slowest
 // clock, rounded up.
-func (p *Params) windowEnd(l Limit, use Tau) Tau {
+func (p *Params) windowEnd(l Limit, use Time) Time {
 	return p.CeilEnd(l, use.Add(p.Rho.Up(l.Per)))
 }
 
 // Params are the parameters of the lending protocol (docs/protocol.md §12).
 // The zero value of a field is its default, set by WithDefaults.
 type Params struct {
-	Rho        Rho           // bound on clock drift
+	Rho        Drift           // bound on clock drift
 	Term       time.Duration // T: how long a lent slot may be used unheard
 	Sigma      time.Duration // σ: pauses of a borrowing counter's time the lender allows for
 	Settle     time.Duration // courtesy to renewals under way before an end is freed
@@ -100,7 +100,7 @@ func (p Params) WithDefaults() Params {
 		}
 	}
 	if p.Rho == 0 {
-		p.Rho = DefaultRho
+		p.Rho = DefaultDrift
 	}
 	if p.Buckets == 0 {
 		p.Buckets = 400

@@ -71,14 +71,14 @@ type Line struct {
 	sweep    uint64 // Expire goes on here
 	expired  int    // places whose hold was over
 
-	origin Tau // tick 0; set by the first Join
+	origin Time // tick 0; set by the first Join
 	begun  bool
 
 	draws []*Order // places of their numbers lie by rank
 
 	kept     []keptPlace // restored and not heard, with a slot kept for each; by number
 	keptBack int         // of them, those that have spoken
-	keptDue  Tau         // none has been silent for too long before
+	keptDue  Time         // none has been silent for too long before
 
 	restored Restored // of a line grown back: when, and how long the unheard block
 	loose    bool     // more tickets may exist than the record says
@@ -93,12 +93,12 @@ func NewLine(first uint64) *Line {
 // Join adds a visitor to the end of the line and gives its number. The visitor
 // was told to ask again after interval, and keeps its place for hold after its
 // last poll. hold is at most 8.8 hours.
-func (l *Line) Join(now Tau, interval, hold time.Duration) uint64 {
+func (l *Line) Join(now Time, interval, hold time.Duration) uint64 {
 	return l.join(liveSet, now, presence(interval), newLineSpan(hold))
 }
 
 // join issues the next number and makes it a member of the live or the provisional set.
-func (l *Line) join(set int, now Tau, window, hold lineSpan) uint64 {
+func (l *Line) join(set int, now Time, window, hold lineSpan) uint64 {
 	if !l.begun {
 		l.origin, l.begun = now, true
 	}
@@ -125,7 +125,7 @@ func (l *Line) join(set int, now Tau, window, hold lineSpan) uint64 {
 const mostWaited = uint32(3 * time.Second / lineTick)
 
 // Came notes that a ticket that has just joined had come before, three seconds at most.
-func (l *Line) Came(number uint64, at Tau) {
+func (l *Line) SetArrival(number uint64, at Time) {
 	number = l.rank(number)
 	if c, i := l.findAny(number); c != nil {
 		born := min(max(int64(l.tick(at))-int64(c.born[i>>6]), 0), int64(c.places[i].born))
@@ -137,7 +137,7 @@ func (l *Line) Came(number uint64, at Tau) {
 // and says where it stands. A late ticket that speaks is called first from now
 // on. One whose hold is over loses its place here, if Expire has not seen it.
 // What it was told before still counts: another tab of its browser comes then.
-func (l *Line) Seen(number uint64, now Tau, interval time.Duration) TicketStatus {
+func (l *Line) Polled(number uint64, now Time, interval time.Duration) TicketStatus {
 	number = l.rank(number)
 	c, i := l.find(number)
 	if c == nil {
@@ -188,7 +188,7 @@ func (l *Line) Seen(number uint64, now Tau, interval time.Duration) TicketStatus
 
 // Given is about the interval that a ticket was told at its last poll: how long
 // its next one may take.
-func (l *Line) Given(number uint64) time.Duration {
+func (l *Line) PollInterval(number uint64) time.Duration {
 	c, i := l.find(l.rank(number))
 	if c == nil {
 		return 0
@@ -282,18 +282,18 @@ func (l *Line) Len() int { return l.counts[liveSet] - l.counts[unsureSet] }
 
 // Unsure counts the numbers that were reserved before a restart, perhaps never
 // issued, and have not been heard yet.
-func (l *Line) Unsure() int { return l.counts[unsureSet] }
+func (l *Line) Unconfirmed() int { return l.counts[unsureSet] }
 
 // Late counts those that were passed over or did not claim, and hold a place.
 func (l *Line) Late() int { return l.late }
 
 // Silenced counts the places that Call has passed over for their silence since the line was made
 // here, but for unproven ones: see Doubtful.
-func (l *Line) Silenced() int { return l.silenced }
+func (l *Line) SkippedCount() int { return l.silenced }
 
 // Silence is how long ago a ticket that holds a place polled last, and for how
 // long it keeps the place if it stays silent.
-func (l *Line) Silence(number uint64, now Tau) (silent, kept time.Duration, ok bool) {
+func (l *Line) SilentFor(number uint64, now Time) (silent, kept time.Duration, ok bool) {
 	c, i := l.find(l.rank(number))
 	if c == nil {
 		return 0, 0, false
@@ -306,7 +306,7 @@ func (l *Line) Silence(number uint64, now Tau) (silent, kept time.Duration, ok b
 
 // Extend reserves all numbers below next: tickets with such numbers exist though
 // the record did not know it. They are unsure until they are heard.
-func (l *Line) Extend(next uint64, now Tau, hold time.Duration) {
+func (l *Line) Extend(next uint64, now Time, hold time.Duration) {
 	if next <= l.next || next-l.next > lineMost {
 		return
 	}
@@ -381,7 +381,7 @@ func presence(interval time.Duration) lineSpan {
 }
 
 // tick is signed so that ages can be, and stops at the greatest that fits.
-func (l *Line) tick(now Tau) int64 {
+func (l *Line) tick(now Time) int64 {
 	return min(max(int64(now-l.origin), 0)/int64(lineTick), math.MaxUint32)
 }
 
@@ -537,7 +537,7 @@ func (l *Line) trim() {
 // Unhear makes every place count as not heard since now: nobody could be heard
 // while the process stood still. Those who have not spoken hold up the ones behind
 // them for the grace again, and no hold has run. It costs a look at each place.
-func (l *Line) Unhear(now Tau, grace func(distance uint64) time.Duration) {
+func (l *Line) ForgetPolls(now Time, grace func(distance uint64) time.Duration) {
 	l.restored.At, l.restored.Frontier, l.restored.Grace = now, l.frontier, grace
 	for _, k := range l.kept {
 		if c, i := l.find(k.number); k.back && c.places[i].window != 0 {

@@ -44,7 +44,7 @@ func BenchmarkLinePosition(b *testing.B) {
 func BenchmarkLineSeen(b *testing.B) {
 	l := benchLine(b)
 	for i := 0; b.Loop(); i++ {
-		l.Seen(scattered(i), sec, 30*time.Second)
+		l.Polled(scattered(i), sec, 30*time.Second)
 	}
 }
 

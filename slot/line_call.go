@@ -13,10 +13,10 @@ import (
 //
 // Use, Lapse or Leave must follow. Until then the ticket is called and its hold
 // does not end: a slot is reserved for it.
-func (l *Line) Call(now Tau) (number uint64, ok bool) { return l.CallOf(now, 1) }
+func (l *Line) Call(now Time) (number uint64, ok bool) { return l.CallOf(now, 1) }
 
 // call calls the next where more slots are free than are kept.
-func (l *Line) call(now Tau, free int) (number uint64, ok bool) {
+func (l *Line) call(now Time, free int) (number uint64, ok bool) {
 	tick := l.tick(now)
 	number, ok = l.callLate(backSet, tick)
 	if !ok && l.turns%againEach == againEach-1 {
@@ -60,7 +60,7 @@ func (l *Line) callLate(set int, tick int64) (number uint64, ok bool) {
 
 // callWaiting calls the lowest present ticket that has not been called or passed over. blocked: a
 // restored ticket that was not heard yet still holds up the rest.
-func (l *Line) callWaiting(now Tau, tick int64, free int) (number uint64, ok, blocked bool) {
+func (l *Line) callWaiting(now Time, tick int64, free int) (number uint64, ok, blocked bool) {
 	for n, p := l.from(liveSet, l.frontier); p != nil; n, p = l.from(liveSet, l.frontier) {
 		if l.blocks(n, p, now) {
 			if l.keep(n, free) {
@@ -104,7 +104,7 @@ func (l *Line) Use(number uint64) bool {
 // Lapse notes that a call was not claimed in time. The ticket is late from now
 // on: it keeps its place until its hold is over and is called first when it
 // speaks again. False, and nothing changes, if it was not called.
-func (l *Line) Lapse(number uint64, now Tau) bool {
+func (l *Line) Lapse(number uint64, now Time) bool {
 	number = l.rank(number)
 	if l.status(number) != TicketCalled {
 		return false
@@ -121,7 +121,7 @@ func (l *Line) Lapse(number uint64, now Tau) bool {
 // Defer is Lapse of a ticket that was told to come in and did not: when it speaks again it is called
 // behind those who were not called yet, but for each tenth call. Else a crowd of clients that only ask
 // would keep slots empty, one call after the other.
-func (l *Line) Defer(number uint64, now Tau) bool {
+func (l *Line) Defer(number uint64, now Time) bool {
 	if !l.Lapse(number, now) {
 		return false
 	}
@@ -152,7 +152,7 @@ func (l *Line) Leave(number uint64) TicketStatus {
 // nobody is called. It looks at up to budget places, goes on where the last
 // call stopped, and starts again at the end, at most one round a call. It
 // returns how many it dropped.
-func (l *Line) Expire(now Tau, budget int) (dropped int) {
+func (l *Line) Expire(now Time, budget int) (dropped int) {
 	l.unkeepSilent(now)
 	tick, start, wrapped := l.tick(now), l.sweep, false
 	for at := start; budget > 0; {
@@ -178,7 +178,7 @@ func (l *Line) Expire(now Tau, budget int) (dropped int) {
 // Next gives up to k tickets in the order in which Call would call them now, but for the turns of
 // deferred ones, and changes nothing. The line must not change while it runs. It costs O(log n)
 // for each ticket it gives and for each absent one on the way.
-func (l *Line) Next(now Tau, k int) iter.Seq[uint64] {
+func (l *Line) Next(now Time, k int) iter.Seq[uint64] {
 	return func(yield func(uint64) bool) {
 		for n, blocked := range l.upcoming(now) {
 			if k--; blocked || k < 0 || !yield(l.number(n)) {
@@ -192,18 +192,18 @@ func (l *Line) Next(now Tau, k int) iter.Seq[uint64] {
 // up the call. It is exact to a sixteenth of a second and never later than the
 // truth; where 64 joins took more than 68 minutes it may be earlier than that
 // by the rest. Of tickets from before a restart it tells Restored.Oldest.
-func (l *Line) Oldest(now Tau) (arrival Tau, ok bool) {
+func (l *Line) Oldest(now Time) (arrival Time, ok bool) {
 	for n := range l.upcoming(now) {
 		c, i := l.find(n)
 		ticks := int64(c.born[i>>6]) + int64(c.places[i].born)
-		return l.origin + Tau(ticks*int64(lineTick)), true
+		return l.origin + Time(ticks*int64(lineTick)), true
 	}
 	return 0, false
 }
 
 // upcoming gives the tickets that Call would call now, in order, and last the
 // one that blocks, if one does.
-func (l *Line) upcoming(now Tau) iter.Seq2[uint64, bool] {
+func (l *Line) upcoming(now Time) iter.Seq2[uint64, bool] {
 	return func(yield func(uint64, bool) bool) {
 		tick := l.tick(now)
 		for n, p := l.from(backSet, 0); p != nil; n, p = l.from(backSet, n+1) {
@@ -230,13 +230,13 @@ func (l *Line) upcoming(now Tau) iter.Seq2[uint64, bool] {
 
 // blocks says that a ticket from before a restart has not been heard yet and
 // may still be on time: passing it over would break the order.
-func (l *Line) blocks(number uint64, p *linePlace, now Tau) bool {
+func (l *Line) blocks(number uint64, p *linePlace, now Time) bool {
 	if p.window != 0 || l.restored.Grace == nil {
 		return false
 	}
 	waited := time.Duration(now - l.restored.At)
 	if c, i := l.find(number); c.has(unsureSet, i) { // perhaps nobody has it
-		return waited < l.restored.UnsureGrace
+		return waited < l.restored.UnconfirmedGrace
 	}
 	return waited < l.restored.Grace(number-l.restored.Frontier)
 }

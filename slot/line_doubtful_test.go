@@ -6,30 +6,30 @@ import (
 )
 
 // asks lets n clients join and use their cookie once, after a tenth of a second.
-func asks(l *Lines, now *Tau, n int) (numbers []uint64) {
+func asks(l *Lines, now *Time, n int) (numbers []uint64) {
 	for range n {
 		number := l.JoinProvisional(0, *now, time.Hour)
-		l.Told(number, time.Second)
+		l.SetProvisionalInterval(number, time.Second)
 		numbers = append(numbers, number)
 	}
-	*now += Tau(100 * time.Millisecond)
+	*now += Time(100 * time.Millisecond)
 	for _, number := range numbers {
 		l.Confirm(number, *now)
-		l.Seen(number, *now, time.Second)
+		l.Polled(number, *now, time.Second)
 	}
 	return numbers
 }
 
 // sweep lets time pass as a counter does.
-func sweep(l *Lines, now *Tau, d time.Duration) {
-	*now += Tau(d)
+func sweep(l *Lines, now *Time, d time.Duration) {
+	*now += Time(d)
 	l.LapseProvisional(*now, 100_000)
 }
 
 // TestTicketsThatNeverAskAgainAreDoubtful: clients that use each cookie twice are told from people
 // whose browser loads a picture and who ask again, and positions count both.
 func TestTicketsThatNeverAskAgainAreDoubtful(t *testing.T) {
-	l, now := NewLines(), Tau(time.Hour)
+	l, now := NewLines(), Time(time.Hour)
 	people := asks(l, &now, 100)
 	last := asks(l, &now, 1)[0]
 	if n, _ := l.Doubtful(last, now); n != 0 {
@@ -37,7 +37,7 @@ func TestTicketsThatNeverAskAgainAreDoubtful(t *testing.T) {
 	}
 	sweep(l, &now, time.Second)
 	for _, number := range people {
-		l.Seen(number, now, time.Second)
+		l.Polled(number, now, time.Second)
 	}
 	clients := asks(l, &now, 3000)
 	end := asks(l, &now, 1)[0]
@@ -65,7 +65,7 @@ func TestTicketsThatNeverAskAgainAreDoubtful(t *testing.T) {
 	}
 	sweep(l, &now, time.Second)
 	for _, number := range more { // they were people
-		l.Seen(number, now, time.Second)
+		l.Polled(number, now, time.Second)
 	}
 	if n, _ := l.Doubtful(tail, now); n > 3003 {
 		t.Errorf("%d are doubtful, want 3,001: the others asked", n)
@@ -80,7 +80,7 @@ func TestTicketsThatNeverAskAgainAreDoubtful(t *testing.T) {
 // TestDoubtfulTicketsAreNotCountedAsAbsent: those that Call passes over for their silence are not
 // taken for visitors who gave up.
 func TestDoubtfulTicketsAreNotCountedAsAbsent(t *testing.T) {
-	l, now := NewLines(), Tau(time.Hour)
+	l, now := NewLines(), Time(time.Hour)
 	asks(l, &now, 50)
 	sweep(l, &now, 5*time.Second)
 	quiet := l.Join(0, now, time.Second, time.Hour)
@@ -89,7 +89,7 @@ func TestDoubtfulTicketsAreNotCountedAsAbsent(t *testing.T) {
 	if n, ok := l.Call(now); n != here || !ok {
 		t.Fatalf("%d is called, %v, want %d", n, ok, here)
 	}
-	if got := l.SilencedIn(0); got != 1 {
+	if got := l.SkippedCount(0); got != 1 {
 		t.Errorf("%d were passed over, want 1: ticket %d", got, quiet)
 	}
 	if got := l.Late(); got != 51 {
@@ -99,7 +99,7 @@ func TestDoubtfulTicketsAreNotCountedAsAbsent(t *testing.T) {
 
 // TestDoubtfulTicketsCountWithTheCallsOfOtherLanes that Position counts for them.
 func TestDoubtfulTicketsCountWithTheCallsOfOtherLanes(t *testing.T) {
-	l, now := NewLines(), Tau(time.Hour)
+	l, now := NewLines(), Time(time.Hour)
 	lane := Lane{Name: "members", Share: 50}
 	l.SetLanes([]Lane{lane})
 	asks(l, &now, 100)
@@ -117,7 +117,7 @@ func TestDoubtfulTicketsCountWithTheCallsOfOtherLanes(t *testing.T) {
 // A draw takes along who is doubtful: marks that it left behind at the places of before ended the process
 // of the room when its tickets left (found by TestChaos, seed 263).
 func TestADrawTakesDoubtsAlong(t *testing.T) {
-	l, now := NewLines(), Tau(time.Hour)
+	l, now := NewLines(), Time(time.Hour)
 	overdue := asks(l, &now, 20)
 	sweep(l, &now, 1500*time.Millisecond)
 	unproven := asks(l, &now, 20)

@@ -16,7 +16,7 @@ import "math/bits"
 // ends, and Draw where Call ends.
 //
 // It costs O(log n) amortised: each absent ticket is drawn once while it is absent.
-func (l *Line) Draw(now Tau, random func(n int) int) (number uint64, ok bool) {
+func (l *Line) Draw(now Time, random func(n int) int) (number uint64, ok bool) {
 	tick := l.tick(now)
 	l.unkeepAll()
 	for n := l.counts[liveSet] - l.counts[outSet]; n > 0; n = l.counts[liveSet] - l.counts[outSet] {

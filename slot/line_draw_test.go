@@ -20,10 +20,10 @@ func TestEachDrawIsFair(t *testing.T) {
 		for range places - 4 {
 			l.Join(0, time.Second, time.Hour)
 		}
-		now := Tau(10 * time.Second)
+		now := Time(10 * time.Second)
 		for n := uint64(1); n <= places-4; n++ {
 			if n%3 != 0 { // each third is silent
-				l.Seen(n, now, time.Second)
+				l.Polled(n, now, time.Second)
 			}
 		}
 		for range draws - 1 {
@@ -70,7 +70,7 @@ func TestSwitchingKeepsTheOrderOfArrival(t *testing.T) {
 		}
 	}
 	for n := uint64(1); n < 10; n++ {
-		l.Seen(n, sec, time.Second)
+		l.Polled(n, sec, time.Second)
 	}
 	back, err := RestoreLine(Restored{At: sec, Frontier: l.Frontier(), Next: l.End(),
 		Skipped: l.AppendSkipped(nil, SkippedBytes), Hold: time.Hour})
@@ -79,7 +79,7 @@ func TestSwitchingKeepsTheOrderOfArrival(t *testing.T) {
 	}
 	wantCalled(t, l, sec, 1, 3, 4, 6, 8, 9)
 	for n := uint64(1); n < 10; n++ {
-		if was := back.Seen(n, sec, time.Second); (was == TicketUsed) != (n == 7 || n == 2 || n == 5) {
+		if was := back.Polled(n, sec, time.Second); (was == TicketUsed) != (n == 7 || n == 2 || n == 5) {
 			t.Errorf("ticket %d is %v after a takeover", n, was)
 		}
 	}
@@ -99,7 +99,7 @@ func TestALapsedDrawTakesPartAgain(t *testing.T) {
 	if _, ok := l.Draw(sec, first); ok {
 		t.Error("drawn again, unheard")
 	}
-	l.Seen(1, 2*sec, time.Second)
+	l.Polled(1, 2*sec, time.Second)
 	if _, ok := l.Draw(2*sec, first); !ok {
 		t.Error("not drawn again")
 	}
@@ -123,7 +123,7 @@ func BenchmarkDraw(b *testing.B) {
 			b.Fatal("nobody left")
 		}
 		l.Lapse(k, now)
-		l.Seen(k, now, time.Minute)
+		l.Polled(k, now, time.Minute)
 	}
 }
 

@@ -71,7 +71,7 @@ type lineScript struct {
 	t      *testing.T
 	line   *Line
 	oracle *oracleLine
-	now    Tau
+	now    Time
 	places map[uint64]int64
 	used   map[uint64]bool
 	before []oracleTicket // scratch
@@ -120,11 +120,11 @@ func (s *lineScript) step(op, a, b byte) {
 	case opSeen:
 		n := s.number(a, b)
 		s.heard(n)
-		same(s, "seen", s.line.Seen(n, s.now, told), s.oracle.seen(n, s.now, told))
+		same(s, "seen", s.line.Polled(n, s.now, told), s.oracle.seen(n, s.now, told))
 	case opSeenMany:
 		for n := s.number(a, b); n < s.oracle.next(); n += 1 + uint64(b%7) {
 			s.heard(n)
-			same(s, "seen", s.line.Seen(n, s.now, told), s.oracle.seen(n, s.now, told))
+			same(s, "seen", s.line.Polled(n, s.now, told), s.oracle.seen(n, s.now, told))
 		}
 	case opCall:
 		s.call(1 + int(a>>4)*int(b%2))
@@ -140,7 +140,7 @@ func (s *lineScript) step(op, a, b byte) {
 		for range max(1, int(a)) {
 			if s.oracle.next()-s.oracle.first < 4*lineSize {
 				n := s.line.JoinProvisional(s.now, hold)
-				s.line.Told(n, told)
+				s.line.SetProvisionalInterval(n, told)
 				same(s, "join", n, s.oracle.joinProvisional(s.now, told, hold))
 			}
 		}
@@ -194,17 +194,17 @@ func (s *lineScript) step(op, a, b byte) {
 		}
 		fallthrough
 	default:
-		s.now += Tau(a) * Tau(a) * Tau(time.Second/50)
+		s.now += Time(a) * Time(a) * Time(time.Second/50)
 	}
 }
 
 // freeze lets the process stand still.
 func (s *lineScript) freeze(a byte) {
-	s.now += Tau(a) * Tau(time.Minute)
+	s.now += Time(a) * Time(time.Minute)
 	grace := func(distance uint64) time.Duration {
 		return time.Duration(a)*100*time.Millisecond + time.Duration(distance)*time.Millisecond
 	}
-	s.line.Unhear(s.now, grace)
+	s.line.ForgetPolls(s.now, grace)
 	o := s.oracle
 	o.grace, o.at, o.restored = grace, s.now, o.frontier
 	for i := range o.tickets {
@@ -248,7 +248,7 @@ func (s *lineScript) call(free int) {
 	}
 	for i, t := range s.before {
 		m := s.oracle.first + uint64(i)
-		const tick = Tau(lineTick) // whoever asked just before it was to is not waited for
+		const tick = Time(lineTick) // whoever asked just before it was to is not waited for
 		onTime := !t.unheard && (time.Duration(s.now-t.seen) <= 2*t.told ||
 			s.now <= t.due && t.due > t.seen+3*tick)
 		overtaken := t.state == waiting && m < n || t.state == back && (m < n || n >= frontier)
@@ -315,7 +315,7 @@ func (s *lineScript) restart(a, b byte) {
 	if a%2 == 0 {
 		issued = 0
 	}
-	unsure := s.line.AppendUnsure(nil, 1<<20)
+	unsure := s.line.AppendUnconfirmed(nil, 1<<20)
 	limit := SkippedBytes
 	if a%4 == 0 {
 		limit = int(b)
@@ -337,8 +337,8 @@ func (s *lineScript) restart(a, b byte) {
 	// a tick, which every arrival that Oldest gives is.
 	r := Restored{
 		At: s.now, Oldest: max(oldest, 1), Frontier: frontier, Next: next, Skipped: runs,
-		Issued: issued, Unsure: unsure, Loose: a%4 == 2,
-		UnsureGrace: time.Duration(b) * 50 * time.Millisecond,
+		Issued: issued, Unconfirmed: unsure, Loose: a%4 == 2,
+		UnconfirmedGrace: time.Duration(b) * 50 * time.Millisecond,
 		Hold:        time.Duration(b) * time.Second,
 		Grace: func(distance uint64) time.Duration {
 			return time.Duration(a)*100*time.Millisecond + time.Duration(distance)*time.Millisecond
@@ -348,7 +348,7 @@ func (s *lineScript) restart(a, b byte) {
 		r.Grace = nil
 	}
 	if r.Oldest == 1 || !ok {
-		r.Oldest = Tau(time.Second / 16)
+		r.Oldest = Time(time.Second / 16)
 		s.now = max(s.now, r.Oldest)
 		r.At = s.now
 	}
@@ -379,7 +379,7 @@ func (s *lineScript) compareSums() {
 			}
 		}
 	}
-	same(s, "unsure", s.line.Unsure(), unsure)
+	same(s, "unsure", s.line.Unconfirmed(), unsure)
 	same(s, "len", s.line.Len(), len(o.tickets)-in[dead]-unsure)
 	same(s, "late", s.line.Late(), in[late]+in[back]+in[again]-unsureLate-len(o.kept()))
 	same(s, "called", s.line.Called(), in[called])
@@ -409,15 +409,15 @@ func (s *lineScript) compareSums() {
 
 // compareOldest allows an arrival to be too early by less than a tick, and by
 // more when the neighbours of the same 64 came more than 68 minutes before.
-func (s *lineScript) compareOldest(got Tau, n uint64) {
+func (s *lineScript) compareOldest(got Time, n uint64) {
 	s.t.Helper()
 	want := s.oracle.get(n).joined
 	early := want
 	for m := max(n&^63, s.oracle.first); m < n; m++ {
 		early = min(early, s.oracle.get(m).joined)
 	}
-	exact := want-early < Tau(4095*time.Second)
-	if got > want || got < early-Tau(lineTick) || exact && want-got >= Tau(lineTick) {
+	exact := want-early < Time(4095*time.Second)
+	if got > want || got < early-Time(lineTick) || exact && want-got >= Time(lineTick) {
 		s.t.Fatalf("oldest is %d, arrived %d", got, want)
 	}
 }
@@ -457,7 +457,7 @@ func (s *lineScript) compareAll() {
 		}
 		s.places[n] = got
 	}
-	if diff := cmp.Diff(s.oracle.unsure(), s.line.AppendUnsure(nil, 1<<20)); diff != "" {
+	if diff := cmp.Diff(s.oracle.unsure(), s.line.AppendUnconfirmed(nil, 1<<20)); diff != "" {
 		s.t.Fatalf("unsure (-want +got):\n%s", diff)
 	}
 	if diff := cmp.Diff(s.oracle.skipped(), slices.Collect(s.line.Skipped())); diff != "" {

@@ -18,7 +18,7 @@ const mostKept = 4096
 // A keptPlace is a ticket below the frontier for which a slot is kept.
 type keptPlace struct {
 	number uint64 // its rank
-	until  Tau    // as long as it may be silent
+	until  Time    // as long as it may be silent
 	back   bool   // it has spoken, and is called as soon as there is a turn
 }
 
@@ -28,7 +28,7 @@ type keptPlace struct {
 // those are for the kept tickets, the lowest first.
 //
 // With one slot it is Call. A kept ticket counts as waiting.
-func (l *Line) CallOf(now Tau, free int) (number uint64, ok bool) {
+func (l *Line) CallOf(now Time, free int) (number uint64, ok bool) {
 	l.unkeepSilent(now)
 	if free <= len(l.kept) {
 		return l.CallKept(now, free)
@@ -37,7 +37,7 @@ func (l *Line) CallOf(now Tau, free int) (number uint64, ok bool) {
 }
 
 // CallKept calls the lowest kept ticket that has spoken, where as many slots are free.
-func (l *Line) CallKept(now Tau, free int) (number uint64, ok bool) {
+func (l *Line) CallKept(now Time, free int) (number uint64, ok bool) {
 	l.unkeepSilent(now)
 	if l.keptBack == 0 {
 		return 0, false
@@ -96,7 +96,7 @@ func (l *Line) unkeep(number uint64) bool {
 }
 
 // hear notes that a kept ticket has spoken: its slot is kept as long as it is present.
-func (l *Line) hear(number uint64, now Tau, window lineSpan) bool {
+func (l *Line) hear(number uint64, now Time, window lineSpan) bool {
 	i, ok := l.keptAt(number)
 	if !ok {
 		return false
@@ -111,7 +111,7 @@ func (l *Line) hear(number uint64, now Tau, window lineSpan) bool {
 }
 
 // unkeepSilent makes those late that have been silent for too long.
-func (l *Line) unkeepSilent(now Tau) {
+func (l *Line) unkeepSilent(now Time) {
 	if len(l.kept) == 0 || now < l.keptDue {
 		return
 	}

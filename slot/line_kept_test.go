@@ -20,7 +20,7 @@ func grownBack(t *testing.T, grace time.Duration) *Line {
 }
 
 // wantOf calls while as many slots are free, as a host does, and tells how many are left.
-func wantOf(t *testing.T, l *Line, now Tau, free int, want ...uint64) int {
+func wantOf(t *testing.T, l *Line, now Time, free int, want ...uint64) int {
 	t.Helper()
 	for _, w := range want {
 		if n, ok := l.CallOf(now, free); n != w || !ok {
@@ -39,18 +39,18 @@ func wantOf(t *testing.T, l *Line, now Tau, free int, want ...uint64) int {
 func TestLineKeepsASlotForWhoWasNotHeard(t *testing.T) {
 	l := grownBack(t, 30*time.Second)
 	for _, n := range []uint64{11, 13, 16} {
-		l.Seen(n, 102*sec, 10*time.Second)
+		l.Polled(n, 102*sec, 10*time.Second)
 	}
 	free := wantOf(t, l, 103*sec, 4, 11, 13) // of the two that are left one is for 10 and one for 12
 	if free != 2 || l.Kept() != 2 || l.Late() != 1 {
 		t.Fatalf("%d are free, %d kept, %d late; want 2, 2, 1", free, l.Kept(), l.Late())
 	}
 	wantStatus(t, l, 10, TicketWaiting)
-	l.Seen(4, 104*sec, 10*time.Second) // late before the restart: no slot was kept for it
+	l.Polled(4, 104*sec, 10*time.Second) // late before the restart: no slot was kept for it
 	wantOf(t, l, 104*sec, free)
-	l.Seen(12, 105*sec, 10*time.Second)
+	l.Polled(12, 105*sec, 10*time.Second)
 	free = wantOf(t, l, 105*sec, free, 12)
-	l.Seen(10, 106*sec, 10*time.Second)
+	l.Polled(10, 106*sec, 10*time.Second)
 	free = wantOf(t, l, 106*sec, free, 10)
 	if free != 0 || l.Kept() != 0 {
 		t.Fatalf("%d are free, %d kept", free, l.Kept())
@@ -64,13 +64,13 @@ func TestLineKeepsASlotForWhoWasNotHeard(t *testing.T) {
 func TestLineKeepsASlotForTheGrace(t *testing.T) {
 	l := grownBack(t, 30*time.Second)
 	for n := uint64(11); n < 16; n++ {
-		l.Seen(n, 129*sec, 10*time.Second)
+		l.Polled(n, 129*sec, 10*time.Second)
 	}
 	free := wantOf(t, l, 130*sec-1, 3, 11, 12)
 	wantOf(t, l, 130*sec-1, free)
 	free = wantOf(t, l, 130*sec, free, 13)
 	wantStatus(t, l, 10, TicketLate)
-	l.Seen(10, 131*sec, 10*time.Second)
+	l.Polled(10, 131*sec, 10*time.Second)
 	wantOf(t, l, 131*sec, free)
 	wantOf(t, l, 131*sec, 1, 10) // first of all, as ever
 }
@@ -78,12 +78,12 @@ func TestLineKeepsASlotForTheGrace(t *testing.T) {
 // If slots are lost meanwhile, those that are left go to the lowest.
 func TestLineKeptSlotsThatAreLost(t *testing.T) {
 	l := grownBack(t, 30*time.Second)
-	l.Seen(13, 102*sec, 10*time.Second)
-	l.Seen(14, 102*sec, 10*time.Second)
+	l.Polled(13, 102*sec, 10*time.Second)
+	l.Polled(14, 102*sec, 10*time.Second)
 	wantOf(t, l, 103*sec, 4, 13) // three kept
-	l.Seen(12, 104*sec, 10*time.Second)
+	l.Polled(12, 104*sec, 10*time.Second)
 	wantOf(t, l, 104*sec, 2) // a lower limit
-	l.Seen(11, 104*sec, 10*time.Second)
+	l.Polled(11, 104*sec, 10*time.Second)
 	wantOf(t, l, 104*sec, 2, 11)
 	wantOf(t, l, 104*sec, 2, 12)
 }
@@ -92,16 +92,16 @@ func TestLineKeptSlotsThatAreLost(t *testing.T) {
 // grace and over a pause in which nobody could be heard.
 func TestLineKeepsTheSlotOfWhoHasSpoken(t *testing.T) {
 	l := grownBack(t, 5*time.Second)
-	l.Seen(11, 102*sec, 10*time.Second)
+	l.Polled(11, 102*sec, 10*time.Second)
 	wantOf(t, l, 103*sec, 2, 11)
-	l.Seen(10, 104*sec, 10*time.Second) // there until 129 s
-	l.Seen(4, 104*sec, 10*time.Second)
+	l.Polled(10, 104*sec, 10*time.Second) // there until 129 s
+	l.Polled(4, 104*sec, 10*time.Second)
 	l.Expire(128*sec, 1)
 	wantStatus(t, l, 10, TicketWaiting)
-	l.Unhear(128*sec, func(uint64) time.Duration { return 5 * time.Second })
+	l.ForgetPolls(128*sec, func(uint64) time.Duration { return 5 * time.Second })
 	wantOf(t, l, 140*sec, 1)
-	l.Seen(4, 150*sec, 10*time.Second)
-	l.Seen(10, 150*sec, 10*time.Second)
+	l.Polled(4, 150*sec, 10*time.Second)
+	l.Polled(10, 150*sec, 10*time.Second)
 	wantOf(t, l, 150*sec, 1, 10)
 	wantOf(t, l, 150*sec, 1, 4)
 }
@@ -113,7 +113,7 @@ func TestLineKeepsSlotsForNoMoreThanItMay(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	l.Seen(5999, 101*sec, time.Minute)
+	l.Polled(5999, 101*sec, time.Minute)
 	wantOf(t, l, 102*sec, 1)
 	if l.Kept() != 0 {
 		t.Errorf("%d slots are kept of one", l.Kept())
@@ -123,11 +123,11 @@ func TestLineKeepsSlotsForNoMoreThanItMay(t *testing.T) {
 		t.Errorf("%d slots are kept, want %d", l.Kept(), mostKept)
 	}
 	l, err = RestoreLine(Restored{At: 100 * sec, Frontier: 1, Next: 10, Issued: 5, Hold: minute5,
-		Grace: func(uint64) time.Duration { return time.Minute }, UnsureGrace: 5 * time.Second})
+		Grace: func(uint64) time.Duration { return time.Minute }, UnconfirmedGrace: 5 * time.Second})
 	if err != nil {
 		t.Fatal(err)
 	}
-	l.Seen(9, 101*sec, time.Minute)
+	l.Polled(9, 101*sec, time.Minute)
 	wantOf(t, l, 102*sec, 100)
 	if l.Kept() != 4 {
 		t.Errorf("%d slots are kept, want 4", l.Kept())
@@ -142,7 +142,7 @@ func TestNoSlotIsKeptBesideLanes(t *testing.T) {
 		m.join(0)
 	}
 	m.restart(time.Hour, time.Minute)
-	m.lines.Ordinary().restored.UnsureGrace = 0 // of numbers that were never issued: it is over first
+	m.lines.Ordinary().restored.UnconfirmedGrace = 0 // of numbers that were never issued: it is over first
 	m.seen(2)
 	if n, ok := m.lines.CallOf(m.now, 5); n != 2 || !ok {
 		t.Fatalf("%d is called, want 2", n)
@@ -163,7 +163,7 @@ func TestNoSlotIsKeptBesideLanes(t *testing.T) {
 	if n, ok := m.lines.CallOf(m.now, 4); n != 1 || !ok { // first of all, as ever
 		t.Fatalf("%d is called, want 1", n)
 	}
-	if n, ok := m.lines.CallOf(m.now, 3); !ok || LaneOf(n) != 1 {
+	if n, ok := m.lines.CallOf(m.now, 3); !ok || LaneIndex(n) != 1 {
 		t.Fatalf("%d is called in the turn of the lane", n)
 	}
 }

@@ -18,7 +18,7 @@ type oracleLine struct {
 
 	calls       int
 	unsureGrace time.Duration
-	at          Tau // time of the restart
+	at          Time // time of the restart
 }
 
 type oracleTicket struct {
@@ -29,15 +29,15 @@ type oracleTicket struct {
 	lapsed   bool // its call, and it has not spoken since
 	deferred bool // it was told to come in, and did not
 	trial    bool // provisional: it is dead to all but what confirms it
-	seen     Tau
+	seen     Time
 	told     time.Duration // the interval, exactly
-	due      Tau           // the latest that it was told to ask at
+	due      Time           // the latest that it was told to ask at
 	window   int64         // in ticks: present for so long after seen
 	hold     time.Duration
-	joined   Tau
+	joined   Time
 
 	kept  bool // below the frontier: others may be called past it, and a slot is kept for it
-	until Tau
+	until Time
 }
 
 type oracleState int
@@ -72,22 +72,22 @@ func ticks(d time.Duration) int64 {
 }
 
 // age counts the ticks of the line's clock, whose zero the caller keeps at 0.
-func (t *oracleTicket) age(now Tau) int64 {
+func (t *oracleTicket) age(now Time) int64 {
 	return int64(now)/int64(time.Second/16) - int64(t.seen)/int64(time.Second/16)
 }
 
-func (t *oracleTicket) present(now Tau) bool {
+func (t *oracleTicket) present(now Time) bool {
 	return !t.unheard && t.age(now) <= t.window
 }
 
-func (t *oracleTicket) over(now Tau) bool {
+func (t *oracleTicket) over(now Time) bool {
 	if t.unheard {
 		return t.age(now) > ticks(t.hold)
 	}
 	return t.age(now) > max(t.window, ticks(t.hold))
 }
 
-func (o *oracleLine) join(now Tau, told, hold time.Duration) uint64 {
+func (o *oracleLine) join(now Time, told, hold time.Duration) uint64 {
 	o.tickets = append(o.tickets, oracleTicket{seen: now, told: told, due: now.Add(told),
 		window: ticks(told * 5 / 2), hold: hold, joined: now})
 	return o.next() - 1
@@ -111,7 +111,7 @@ func (o *oracleLine) status(n uint64) TicketStatus {
 	return []TicketStatus{TicketWaiting, TicketLate, TicketLate, TicketLate, TicketCalled}[t.state]
 }
 
-func (o *oracleLine) seen(n uint64, now Tau, told time.Duration) TicketStatus {
+func (o *oracleLine) seen(n uint64, now Time, told time.Duration) TicketStatus {
 	t := o.get(n)
 	if t == nil || t.state == dead {
 		return o.status(n)
@@ -135,7 +135,7 @@ func (o *oracleLine) seen(n uint64, now Tau, told time.Duration) TicketStatus {
 	return o.status(n)
 }
 
-func (o *oracleLine) blocks(n uint64, now Tau) bool {
+func (o *oracleLine) blocks(n uint64, now Time) bool {
 	t := o.get(n)
 	if t.unheard && o.grace != nil && t.unsure {
 		return time.Duration(now-o.at) < o.unsureGrace
@@ -144,7 +144,7 @@ func (o *oracleLine) blocks(n uint64, now Tau) bool {
 }
 
 // hear keeps a slot for as long as the ticket is present, at least.
-func (t *oracleTicket) hear(now Tau) {
+func (t *oracleTicket) hear(now Time) {
 	if t.kept {
 		t.until = max(t.until, now.Add(time.Duration(t.window+1)*time.Second/16))
 	}
@@ -161,13 +161,13 @@ func (o *oracleLine) kept() (all []*oracleTicket) {
 }
 
 // unkeep makes those late that have been silent for too long.
-func (o *oracleLine) unkeep(now Tau) {
+func (o *oracleLine) unkeep(now Time) {
 	for _, t := range o.kept() {
 		t.kept = now < t.until
 	}
 }
 
-func (o *oracleLine) call(now Tau, free int) (uint64, bool) {
+func (o *oracleLine) call(now Time, free int) (uint64, bool) {
 	o.unkeep(now)
 	if kept := o.kept(); free <= len(kept) {
 		for i, t := range kept {
@@ -209,7 +209,7 @@ func (o *oracleLine) call(now Tau, free int) (uint64, bool) {
 }
 
 // callLate calls the first present ticket of a state, and forgets that others spoke.
-func (o *oracleLine) callLate(of oracleState, now Tau) (uint64, bool) {
+func (o *oracleLine) callLate(of oracleState, now Time) (uint64, bool) {
 	for i := range o.tickets {
 		t := &o.tickets[i]
 		switch {
@@ -229,16 +229,16 @@ func (o *oracleLine) callLate(of oracleState, now Tau) (uint64, bool) {
 
 func (t *oracleTicket) die() { t.state, t.kept, t.trial = dead, false, false }
 
-func (o *oracleLine) joinProvisional(now Tau, told, hold time.Duration) uint64 {
+func (o *oracleLine) joinProvisional(now Time, told, hold time.Duration) uint64 {
 	n := o.join(now, ProvisionalFor, hold)
 	t := o.get(n)
 	t.state, t.trial = dead, true
 	return n
 }
 
-func (t *oracleTicket) late(now Tau) bool { return t.age(now) > ticks(t.told) }
+func (t *oracleTicket) late(now Time) bool { return t.age(now) > ticks(t.told) }
 
-func (o *oracleLine) confirm(n uint64, now Tau) {
+func (o *oracleLine) confirm(n uint64, now Time) {
 	t := o.get(n)
 	if t == nil || !t.trial {
 		return
@@ -254,7 +254,7 @@ func (o *oracleLine) confirm(n uint64, now Tau) {
 }
 
 // lapseProvisional drops as far as the first that may still be confirmed.
-func (o *oracleLine) lapseProvisional(now Tau, budget int) {
+func (o *oracleLine) lapseProvisional(now Time, budget int) {
 	for i := range o.tickets {
 		t := &o.tickets[i]
 		if !t.trial {
@@ -278,7 +278,7 @@ func (o *oracleLine) number(t *oracleTicket) uint64 {
 
 // upcoming is what call would give, called again and again, until it gives no
 // more; the last may be one that blocks.
-func (o *oracleLine) upcoming(now Tau) (all []uint64, blocked bool) {
+func (o *oracleLine) upcoming(now Time) (all []uint64, blocked bool) {
 	for i := range o.tickets {
 		if t := &o.tickets[i]; t.state == back && t.present(now) {
 			all = append(all, o.first+uint64(i))
@@ -313,7 +313,7 @@ func (o *oracleLine) use(n uint64) bool {
 	return true
 }
 
-func (o *oracleLine) lapse(n uint64, now Tau) bool {
+func (o *oracleLine) lapse(n uint64, now Time) bool {
 	t := o.get(n)
 	if t == nil || t.state != called {
 		return false
@@ -324,7 +324,7 @@ func (o *oracleLine) lapse(n uint64, now Tau) bool {
 	return true
 }
 
-func (o *oracleLine) deferCall(n uint64, now Tau) bool {
+func (o *oracleLine) deferCall(n uint64, now Time) bool {
 	ok := o.lapse(n, now)
 	if t := o.get(n); ok && t.state == late {
 		t.deferred = true
@@ -341,7 +341,7 @@ func (o *oracleLine) leave(n uint64) TicketStatus {
 }
 
 // expire walks one round from where it stopped, over at most budget places.
-func (o *oracleLine) expire(now Tau, budget int) (dropped int) {
+func (o *oracleLine) expire(now Time, budget int) (dropped int) {
 	o.unkeep(now)
 	var round []uint64
 	for i := range o.tickets {
@@ -382,7 +382,7 @@ func (o *oracleLine) restart(r Restored) *oracleLine {
 	n := &oracleLine{
 		first: r.Frontier, frontier: r.Frontier,
 		grace: r.Grace, at: r.At, restored: r.Frontier, loose: r.Loose,
-		unsureGrace: r.UnsureGrace,
+		unsureGrace: r.UnconfirmedGrace,
 	}
 	if k := len(r.Skipped); k > 0 {
 		n.first = r.Skipped[k-1].First
@@ -403,7 +403,7 @@ func (o *oracleLine) restart(r Restored) *oracleLine {
 	for m := max(r.Issued, r.Frontier); r.Issued > 0 && m < r.Next; m++ {
 		n.get(m).unsure, n.get(m).hidden = true, r.Loose
 	}
-	for _, run := range r.Unsure {
+	for _, run := range r.Unconfirmed {
 		for m := run.First; m < run.First+run.N; m++ {
 			if t := n.get(m); t != nil && t.state != dead {
 				t.unsure, t.hidden = true, true
@@ -413,7 +413,7 @@ func (o *oracleLine) restart(r Restored) *oracleLine {
 	return n
 }
 
-func (o *oracleLine) extend(next uint64, now Tau, hold time.Duration) {
+func (o *oracleLine) extend(next uint64, now Time, hold time.Duration) {
 	for o.next() < next {
 		o.tickets = append(o.tickets, oracleTicket{
 			unheard: true, unsure: true, hidden: true, seen: now, hold: hold, joined: now,

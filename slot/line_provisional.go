@@ -19,12 +19,12 @@ const (
 
 // JoinProvisional issues the next number. hold is that of the place which Confirm makes of it. Until
 // Told says another one, the interval is FirstInterval.
-func (l *Line) JoinProvisional(now Tau, hold time.Duration) uint64 {
+func (l *Line) JoinProvisional(now Time, hold time.Duration) uint64 {
 	return l.join(provisionalSet, now, newLineSpan(FirstInterval), newLineSpan(hold))
 }
 
 // Told notes the interval that the visitor of a provisional ticket was told.
-func (l *Line) Told(number uint64, interval time.Duration) {
+func (l *Line) SetProvisionalInterval(number uint64, interval time.Duration) {
 	if number = l.rank(number); l.isProvisional(number) {
 		c, i := l.findAny(number)
 		c.places[i].window = newLineSpan(min(interval, ProvisionalFor))
@@ -34,7 +34,7 @@ func (l *Line) Told(number uint64, interval time.Duration) {
 // Confirm notes that the cookie of a ticket has come back. A provisional one holds a place from
 // now on, or is gone if that comes too late. One whose cookie came back in less than half of the
 // interval is unproven until it asks again on time: see Doubtful. Any other one is left as it is.
-func (l *Line) Confirm(number uint64, now Tau) {
+func (l *Line) Confirm(number uint64, now Time) {
 	number = l.rank(number)
 	if !l.isProvisional(number) {
 		return
@@ -62,7 +62,7 @@ func (l *Line) Confirm(number uint64, now Tau) {
 // lately. A browser that loads a picture of the waiting page is unproven for a second, but a client
 // that uses each cookie twice leaves thousands. They hold their places as all others do, and cost
 // those behind them no more than the time after which they are passed over.
-func (l *Line) Doubtful(number uint64, now Tau) (ahead int64, present time.Duration) {
+func (l *Line) Doubtful(number uint64, now Time) (ahead int64, present time.Duration) {
 	number = l.rank(number)
 	tick := l.tick(now)
 	over, last := l.membersBefore(overdueSet, number, tick)
@@ -146,7 +146,7 @@ func (l *Line) countOverdue(tick int64, budget int) {
 
 // LapseProvisional drops provisional tickets whose time is over, in the order of their numbers, as
 // far as the first whose time is not, and at most budget of them.
-func (l *Line) LapseProvisional(now Tau, budget int) {
+func (l *Line) LapseProvisional(now Time, budget int) {
 	tick := l.tick(now)
 	l.countOverdue(tick, budget)
 	for n, p := l.from(provisionalSet, 0); p != nil && budget > 0; n, p = l.from(provisionalSet, n+1) {

@@ -18,7 +18,7 @@ const headPlaces = 512
 
 // AppendHeads appends, one byte each, how long the holders of the first numbers from
 // the frontier on may be silent and still be on time; 0 holds no place.
-func (l *Line) AppendHeads(b []byte, now Tau) []byte {
+func (l *Line) AppendHeads(b []byte, now Time) []byte {
 	for n := l.frontier; n < l.frontier+headPlaces && n < l.next; n++ {
 		c, i := l.find(n)
 		switch {
@@ -65,7 +65,7 @@ func (l *Line) Skipped() iter.Seq[Run] { return l.runs(liveSet, l.frontier) }
 
 // AppendUnsure appends the runs of numbers that were reserved before a restart
 // and have not been heard yet, the newest first, at most some.
-func (l *Line) AppendUnsure(runs []Run, most int) []Run {
+func (l *Line) AppendUnconfirmed(runs []Run, most int) []Run {
 	for run := range l.runs(unsureSet, l.next) {
 		if most--; most < 0 {
 			break
@@ -311,13 +311,13 @@ var errRuns = errors.New("slot: skipped tickets cannot be read: " +
 
 // Restored is what a new host knows of a line: its record and the time.
 type Restored struct {
-	At       Tau    // now
-	Oldest   Tau    // arrival of the first waiter by the last record; 0: unknown, as At
+	At       Time    // now
+	Oldest   Time    // arrival of the first waiter by the last record; 0: unknown, as At
 	Frontier uint64 // all below were called, skipped or dropped
 	Next     uint64 // first number not reserved
 	Issued   uint64 // first number that was surely not issued when the record was built; 0: Next
 	Skipped  []Run  // newest first, as Skipped gives them
-	Unsure   []Run  // numbers unsure already then, as AppendUnsure gives them
+	Unconfirmed   []Run  // numbers unsure already then, as AppendUnsure gives them
 	Draws    []Draw // that the places lie by, the oldest first
 	Loose    bool   // far more may be reserved than was ever issued: count nobody unheard
 
@@ -331,7 +331,7 @@ type Restored struct {
 	Grace func(distance uint64) time.Duration
 	// UnsureGrace is the same for a number that is unsure, wherever it lies: those
 	// who really have one joined a moment before.
-	UnsureGrace time.Duration
+	UnconfirmedGrace time.Duration
 }
 
 // RestoreLine grows a line back. Every number from Frontier to Next, and every
@@ -385,7 +385,7 @@ func RestoreLine(r Restored) (*Line, error) {
 	if l.loose = r.Loose; l.loose {
 		l.Hide()
 	}
-	for _, run := range r.Unsure {
+	for _, run := range r.Unconfirmed {
 		if run.N <= r.Next && run.First <= r.Next-run.N {
 			l.doubt(run)
 			n, p := l.from(unsureSet, run.First)
@@ -394,7 +394,7 @@ func RestoreLine(r Restored) (*Line, error) {
 			}
 		}
 	}
-	l.restored.Unsure = nil
+	l.restored.Unconfirmed = nil
 	return l, nil
 }
 

@@ -12,7 +12,7 @@ import (
 )
 
 const (
-	sec     = Tau(time.Second)
+	sec     = Time(time.Second)
 	minute5 = 5 * time.Minute
 )
 
@@ -27,7 +27,7 @@ func joined(n int) *Line {
 }
 
 // callAll calls until nobody is to be called any more.
-func callAll(l *Line, now Tau) (called []uint64) {
+func callAll(l *Line, now Time) (called []uint64) {
 	for {
 		n, ok := l.Call(now)
 		if !ok {
@@ -37,7 +37,7 @@ func callAll(l *Line, now Tau) (called []uint64) {
 	}
 }
 
-func wantCalled(t *testing.T, l *Line, now Tau, want ...uint64) {
+func wantCalled(t *testing.T, l *Line, now Time, want ...uint64) {
 	t.Helper()
 	if diff := cmp.Diff(want, callAll(l, now)); diff != "" {
 		t.Fatalf("called at %v s (-want +got):\n%s", now/sec, diff)
@@ -65,13 +65,13 @@ func TestLineWhoPollsOnTimeIsNotOvertaken(t *testing.T) {
 		time.Millisecond, time.Second, 1100 * time.Millisecond, 7 * time.Second,
 		30 * time.Second, 120 * time.Second, time.Hour,
 	} {
-		for _, seen := range []Tau{0, 1, sec/16 - 1, sec / 3, 1000 * sec} {
+		for _, seen := range []Time{0, 1, sec/16 - 1, sec / 3, 1000 * sec} {
 			l := NewLine(1)
 			l.Join(0, time.Second, 24*time.Hour)
 			l.Join(0, time.Second, 24*time.Hour)
-			l.Seen(1, seen, interval)
+			l.Polled(1, seen, interval)
 			now := seen.Add(interval * 5 / 2)
-			l.Seen(2, now, interval)
+			l.Polled(2, now, interval)
 			if n, _ := l.Call(now); n != 1 {
 				t.Errorf("interval %v, seen at %d: 1 was on time and %d was called", interval, seen, n)
 			}
@@ -83,27 +83,27 @@ func TestLineWhoPollsOnTimeIsNotOvertaken(t *testing.T) {
 // ago: the second one's times do not make the first one late.
 func TestLineATabThatAsksOftenDoesNotMakeTheOtherLate(t *testing.T) {
 	l := joined(2)
-	l.Seen(1, 10*sec, 8*time.Second)
-	for i := range Tau(6) { // the other one, which is closed then
-		l.Seen(1, (11+i)*sec, time.Second/2)
+	l.Polled(1, 10*sec, 8*time.Second)
+	for i := range Time(6) { // the other one, which is closed then
+		l.Polled(1, (11+i)*sec, time.Second/2)
 	}
-	l.Seen(2, 18*sec, time.Second)
+	l.Polled(2, 18*sec, time.Second)
 	if n, _ := l.Call(18 * sec); n != 1 {
 		t.Errorf("%d is called, want 1", n)
 	}
 
 	l = joined(2)
-	l.Seen(1, 10*sec, 8*time.Second)
-	for i := range Tau(1000) { // however often it asks, up to 25.6 s: it is there for 20 s more at most
-		l.Seen(1, 10*sec+i*sec/64, time.Second/2)
+	l.Polled(1, 10*sec, 8*time.Second)
+	for i := range Time(1000) { // however often it asks, up to 25.6 s: it is there for 20 s more at most
+		l.Polled(1, 10*sec+i*sec/64, time.Second/2)
 	}
-	l.Seen(2, 46*sec, time.Second)
+	l.Polled(2, 46*sec, time.Second)
 	wantCalled(t, l, 46*sec, 2)
 }
 
 func TestLineAbsentIsSkippedNotDropped(t *testing.T) {
 	l := joined(3)
-	l.Seen(2, 10*sec, 2*time.Second)
+	l.Polled(2, 10*sec, 2*time.Second)
 	wantCalled(t, l, 10*sec, 2)
 	wantStatus(t, l, 1, TicketLate)
 	if got, want := slices.Collect(l.Skipped()), []Run{{1, 3}}; !slices.Equal(got, want) {
@@ -121,13 +121,13 @@ func TestLineAbsentIsSkippedNotDropped(t *testing.T) {
 func TestLineReturningAbsentIsCalledFirst(t *testing.T) {
 	l := joined(6)
 	for n := uint64(5); n <= 6; n++ {
-		l.Seen(n, 10*sec, 2*time.Second)
+		l.Polled(n, 10*sec, 2*time.Second)
 	}
 	if n, _ := l.Call(10 * sec); n != 5 {
 		t.Fatalf("called %d, want 5", n)
 	}
 	for _, n := range []uint64{4, 2} {
-		if got := l.Seen(n, 11*sec, 2*time.Second); got != TicketLate {
+		if got := l.Polled(n, 11*sec, 2*time.Second); got != TicketLate {
 			t.Fatalf("%d is %v when it speaks again, want late", n, got)
 		}
 	}
@@ -140,9 +140,9 @@ func TestLineReturningAbsentIsCalledFirst(t *testing.T) {
 func TestLineWhoReturnsAndFallsSilentIsLateAgain(t *testing.T) {
 	l := joined(2)
 	callAll(l, 10*sec)
-	l.Seen(1, 10*sec, 2*time.Second)
+	l.Polled(1, 10*sec, 2*time.Second)
 	wantCalled(t, l, 20*sec)
-	l.Seen(1, 21*sec, 2*time.Second)
+	l.Polled(1, 21*sec, 2*time.Second)
 	wantCalled(t, l, 21*sec, 1)
 }
 
@@ -160,7 +160,7 @@ func TestLineDeferredCallComesBehindOthers(t *testing.T) {
 		if !l.Defer(n+1, 2*sec) || l.Defer(n+1, 2*sec) || l.Status(n+1) != TicketLate {
 			t.Fatalf("ticket %d is %v after it did not come", n+1, l.Status(n+1))
 		}
-		if l.Seen(n+1, 3*sec, time.Minute) != TicketLate {
+		if l.Polled(n+1, 3*sec, time.Minute) != TicketLate {
 			t.Fatalf("ticket %d is %v when it speaks again", n+1, l.Status(n+1))
 		}
 	}
@@ -184,7 +184,7 @@ func TestLineDeferredCallComesBehindOthers(t *testing.T) {
 	if _, ok := l.Call(6 * sec); ok {
 		t.Error("called again before it has spoken")
 	}
-	l.Seen(31, 7*sec, time.Minute)
+	l.Polled(31, 7*sec, time.Minute)
 	if n, ok := l.Call(7 * sec); n != 31 || !ok {
 		t.Errorf("%d is called, %v: nobody else is there", n, ok)
 	}
@@ -217,12 +217,12 @@ func TestLineDeferredTicketsCountAsATenth(t *testing.T) {
 func TestLineLapsedCallIsLateUntilItSpeaks(t *testing.T) {
 	l := joined(2)
 	l.Call(0)
-	if l.Seen(1, sec, 2*time.Second) != TicketCalled || !l.Lapse(1, 2*sec) || l.Lapse(1, 2*sec) {
+	if l.Polled(1, sec, 2*time.Second) != TicketCalled || !l.Lapse(1, 2*sec) || l.Lapse(1, 2*sec) {
 		t.Fatal("a called ticket lapses once")
 	}
 	wantStatus(t, l, 1, TicketLate)
 	wantCalled(t, l, 2*sec, 2)
-	l.Seen(1, 3*sec, 2*time.Second)
+	l.Polled(1, 3*sec, 2*time.Second)
 	wantCalled(t, l, 3*sec, 1)
 }
 
@@ -235,7 +235,7 @@ func TestLineTicketIsUsedOnce(t *testing.T) {
 	if !l.Use(1) || l.Use(1) || l.Lapse(1, 0) {
 		t.Fatal("a called ticket is used once")
 	}
-	if got := l.Seen(1, sec, time.Second); got != TicketUsed || !l.Used(1) {
+	if got := l.Polled(1, sec, time.Second); got != TicketUsed || !l.Used(1) {
 		t.Fatalf("a used ticket that polls is %v, want used", got)
 	}
 	wantCalled(t, l, sec, 2, 3)
@@ -245,7 +245,7 @@ func TestLineTicketIsUsedOnce(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !l.Used(1) || l.Seen(1, sec, time.Second) != TicketUsed {
+	if !l.Used(1) || l.Polled(1, sec, time.Second) != TicketUsed {
 		t.Fatal("a used ticket is new after a restart")
 	}
 }
@@ -256,11 +256,11 @@ func TestLineHoldEnds(t *testing.T) {
 	l.Join(0, 2*time.Second, 15*time.Minute)
 	l.Join(0, 2*time.Second, 15*time.Minute)
 	l.Call(0)
-	at := Tau(minute5)
+	at := Time(minute5)
 	if got := l.Expire(at, 10); got != 0 {
 		t.Fatalf("%d dropped at the end of their hold, want none before it is over", got)
 	}
-	at += Tau(minute5)/16 + sec
+	at += Time(minute5)/16 + sec
 	if got := l.Expire(at, 10); got != 0 {
 		t.Fatal("a called ticket was dropped: its slot would be lost")
 	}
@@ -269,8 +269,8 @@ func TestLineHoldEnds(t *testing.T) {
 	if p, ok := l.Position(2); p != 1 || !ok {
 		t.Fatalf("position %d, %v, want 1", p, ok)
 	}
-	at = Tau(16 * time.Minute)
-	if got := l.Seen(2, at, time.Second); got != TicketGone {
+	at = Time(16 * time.Minute)
+	if got := l.Polled(2, at, time.Second); got != TicketGone {
 		t.Fatalf("seen after its hold: %v, want gone", got)
 	}
 	wantCalled(t, l, at)
@@ -284,10 +284,10 @@ func TestLineHoldEnds(t *testing.T) {
 func TestLineObedienceKeepsThePlace(t *testing.T) {
 	l := NewLine(1)
 	l.Join(0, 2*time.Minute, time.Second)
-	if l.Expire(Tau(5*time.Minute), 1) != 0 {
+	if l.Expire(Time(5*time.Minute), 1) != 0 {
 		t.Fatal("dropped while it did what it was told")
 	}
-	wantCalled(t, l, Tau(5*time.Minute), 1)
+	wantCalled(t, l, Time(5*time.Minute), 1)
 }
 
 func TestLinePositionNeverRises(t *testing.T) {
@@ -307,10 +307,10 @@ func TestLinePositionNeverRises(t *testing.T) {
 	wantPosition("one went in", 4)
 	l.Leave(3)
 	wantPosition("one left", 3)
-	l.Seen(5, 10*sec, 2*time.Second)
+	l.Polled(5, 10*sec, 2*time.Second)
 	wantCalled(t, l, 10*sec, 5)
 	wantPosition("called past two absent ones", 3)
-	l.Seen(2, 10*sec, 2*time.Second)
+	l.Polled(2, 10*sec, 2*time.Second)
 	wantPosition("an absent one is back", 3)
 }
 
@@ -332,9 +332,9 @@ func TestLineLeaveTellsWhatItWas(t *testing.T) {
 
 func TestLineExpireGoesOnWhereItStopped(t *testing.T) {
 	l := joined(10)
-	now := Tau(time.Hour)
+	now := Time(time.Hour)
 	for n := uint64(1); n <= 10; n += 3 { // 1, 4, 7 and 10 stay
-		l.Seen(n, 0, time.Hour)
+		l.Polled(n, 0, time.Hour)
 	}
 	for i, want := range []int{2, 3, 1, 0, 0} {
 		if got := l.Expire(now, 4); got != want {
@@ -351,19 +351,19 @@ func TestLineOldestIsWhoWouldBeCalled(t *testing.T) {
 	if _, ok := l.Oldest(0); ok {
 		t.Fatal("an empty line has an oldest")
 	}
-	for i := range Tau(200) {
+	for i := range Time(200) {
 		l.Join(i*sec, 2*time.Second, time.Hour)
 	}
 	for _, n := range []uint64{1, 64, 65, 130, 200} {
-		l.Seen(n, 300*sec, time.Minute)
+		l.Polled(n, 300*sec, time.Minute)
 	}
-	for _, n := range []Tau{1, 64, 65, 130, 200} {
+	for _, n := range []Time{1, 64, 65, 130, 200} {
 		if got, ok := l.Oldest(300 * sec); !ok || got != (n-1)*sec {
 			t.Fatalf("oldest %v, %v, want %v", got, ok, (n-1)*sec)
 		}
 		l.Call(300 * sec)
 	}
-	l.Seen(100, 300*sec, time.Minute)
+	l.Polled(100, 300*sec, time.Minute)
 	if got, _ := l.Oldest(300 * sec); got != 99*sec {
 		t.Fatalf("oldest %v, want that of the late one, %v", got, 99*sec)
 	}
@@ -388,10 +388,10 @@ func TestLineUnheardBlocksForItsGrace(t *testing.T) {
 	if l.Len() != 13 || l.Late() != 3 {
 		t.Fatalf("len %d, late %d, want 13, 3", l.Len(), l.Late())
 	}
-	l.Seen(4, 100*sec, time.Minute)
-	l.Seen(10, 100*sec, time.Minute)
-	l.Seen(12, 100*sec, time.Minute)
-	l.Seen(14, 100*sec, time.Minute)
+	l.Polled(4, 100*sec, time.Minute)
+	l.Polled(10, 100*sec, time.Minute)
+	l.Polled(12, 100*sec, time.Minute)
+	l.Polled(14, 100*sec, time.Minute)
 	wantCalled(t, l, 101*sec, 4, 10)
 	if oldest, ok := l.Oldest(101 * sec); oldest != 40*sec || !ok {
 		t.Fatalf("oldest %v, %v, want that of the record, 40 s", oldest/sec, ok)
@@ -401,13 +401,13 @@ func TestLineUnheardBlocksForItsGrace(t *testing.T) {
 	wantStatus(t, l, 11, TicketLate)
 	wantCalled(t, l, 104*sec)
 	wantCalled(t, l, 105*sec, 14)
-	l.Seen(11, 106*sec, time.Second)
+	l.Polled(11, 106*sec, time.Second)
 	if n := l.Join(106*sec, time.Second, minute5); n != 20 {
 		t.Fatalf("joined as %d, want 20", n)
 	}
 	wantCalled(t, l, 106*sec, 11)
 	wantCalled(t, l, 250*sec)
-	l.Expire(Tau(time.Hour), 100)
+	l.Expire(Time(time.Hour), 100)
 	if l.Len() != l.Called() {
 		t.Fatalf("%d of %d places are called: the unheard keep theirs for ever", l.Called(), l.Len())
 	}
@@ -415,7 +415,7 @@ func TestLineUnheardBlocksForItsGrace(t *testing.T) {
 
 func TestLineRestoredWithoutGraceBlocksNobody(t *testing.T) {
 	l := restored(t, nil)
-	l.Seen(19, 100*sec, time.Minute)
+	l.Polled(19, 100*sec, time.Minute)
 	if oldest, ok := l.Oldest(100 * sec); oldest != 40*sec || !ok {
 		t.Fatalf("oldest %v, %v, want that of the record, 40 s", oldest/sec, ok)
 	}
@@ -433,7 +433,7 @@ func TestLineRestoredWithoutOldestArrivesNow(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	l.Seen(1, 101*sec, time.Second)
+	l.Polled(1, 101*sec, time.Second)
 	if oldest, ok := l.Oldest(101 * sec); oldest != 100*sec || !ok {
 		t.Fatalf("oldest %v, %v, want 100 s", oldest/sec, ok)
 	}
@@ -501,11 +501,11 @@ func TestLineForgetsTheOldestSkippedFirst(t *testing.T) {
 // still polls lies before them.
 func TestLineFreesDeadChunks(t *testing.T) {
 	l := NewLine(0)
-	for now := range Tau(500) {
+	for now := range Time(500) {
 		for range lineSize {
 			l.Join(now*sec, time.Second, time.Minute)
 		}
-		l.Seen(0, now*sec, time.Second)
+		l.Polled(0, now*sec, time.Second)
 		for l.Len() > 2*lineSize {
 			n, _ := l.Call(now * sec)
 			if n != 0 {
@@ -577,7 +577,7 @@ func TestLineClockStepsBack(t *testing.T) {
 	l := NewLine(1)
 	l.Join(100*sec, time.Second, minute5)
 	l.Join(50*sec, time.Second, minute5)
-	l.Seen(1, 20*sec, time.Second)
+	l.Polled(1, 20*sec, time.Second)
 	if oldest, ok := l.Oldest(0); oldest != 100*sec || !ok {
 		t.Fatalf("oldest %v, %v", oldest/sec, ok)
 	}
@@ -602,7 +602,7 @@ func TestLineTenMillion(t *testing.T) {
 	runtime.ReadMemStats(&before)
 	l := NewLine(1)
 	start := time.Now()
-	for i := range Tau(n) {
+	for i := range Time(n) {
 		l.Join(i*100, 30*time.Second, minute5)
 	}
 	joins := time.Since(start)
@@ -635,10 +635,10 @@ func TestTicketStatusString(t *testing.T) {
 func TestNumbersThatNobodyHadAreNoPlacesThatExpired(t *testing.T) {
 	l := joined(2)
 	l.Extend(8, 0, minute5) // 3 to 7
-	if got := l.Seen(3, sec, 2*time.Second); got != TicketWaiting {
+	if got := l.Polled(3, sec, 2*time.Second); got != TicketWaiting {
 		t.Fatalf("who speaks is %v", got)
 	}
-	if got := l.Seen(5, 400*sec, 2*time.Second); got != TicketGone { // too late, and surely somebody
+	if got := l.Polled(5, 400*sec, 2*time.Second); got != TicketGone { // too late, and surely somebody
 		t.Fatalf("who speaks too late is %v", got)
 	}
 	if dropped := l.Expire(401*sec, 100); dropped != 6 {

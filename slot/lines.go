@@ -12,7 +12,7 @@ import (
 // MostLanes is how many lanes a room may have beside its ordinary line: those of the operator, and
 // NetworkLane. Three bits of a ticket's number say where it waits.
 const (
-	MostLanes = OwnLanes + 1
+	MaxLanes = OwnLanes + 1
 	OwnLanes  = 3
 )
 
@@ -22,7 +22,7 @@ func NetworkLane() Lane { return Lane{Name: "network", Share: 10} }
 
 // MostShare is what the operator's lanes may have together: NetworkLane has 10 of a hundred calls,
 // and the ordinary line keeps 1.
-const MostShare = 89
+const MaxShare = 89
 
 // laneShift leaves each line 2^38 numbers: a thousand a second for eight years.
 const laneShift = 38
@@ -42,10 +42,10 @@ func (l Lane) ID() uint64 {
 }
 
 // LaneOf is the line that a ticket waits in: 0 is the ordinary one.
-func LaneOf(number uint64) int { return int(number >> laneShift) }
+func LaneIndex(number uint64) int { return int(number >> laneShift) }
 
 // MostName is how long the name of a lane may be, in bytes.
-const MostName = 32
+const MaxLaneName = 32
 
 // ErrLanes is wrapped by every error about impossible lanes.
 var ErrLanes = errors.New("impossible lanes")
@@ -56,15 +56,15 @@ func CheckLanes(lanes []Lane) error {
 	for i, x := range lanes {
 		same := func(y Lane) bool { return y.Name == x.Name }
 		switch sum += x.Share; {
-		case x.Name == "" || len(x.Name) > MostName:
-			return fmt.Errorf("%w: a name of 1 to %d bytes is needed", ErrLanes, MostName)
+		case x.Name == "" || len(x.Name) > MaxLaneName:
+			return fmt.Errorf("%w: a name of 1 to %d bytes is needed", ErrLanes, MaxLaneName)
 		case slices.ContainsFunc(lanes[:i], same):
 			return fmt.Errorf("%w: %q is named twice: write one of the two", ErrLanes, x.Name)
 		case x.Name == NetworkLane().Name:
 			return fmt.Errorf("%w: %q is the name of the built-in lane: choose another one", ErrLanes, x.Name)
-		case x.Share < 1 || sum > MostShare:
+		case x.Share < 1 || sum > MaxShare:
 			return fmt.Errorf("%w: shares are 1 to %d of a hundred calls, and %d of all lanes together: "+
-				"the built-in lane has %d, and the ordinary line keeps 1", ErrLanes, MostShare, MostShare,
+				"the built-in lane has %d, and the ordinary line keeps 1", ErrLanes, MaxShare, MaxShare,
 				NetworkLane().Share)
 		}
 	}
@@ -95,13 +95,13 @@ func firstOf(lane int) uint64 { return uint64(lane)<<laneShift + 1 }
 //
 // Without lanes Lines are a Line, and cost what a Line costs.
 type Lines struct {
-	all   [1 + MostLanes]*Line // all[0] is the ordinary line; nil: never was
-	lanes [1 + MostLanes]lane
+	all   [1 + MaxLanes]*Line // all[0] is the ordinary line; nil: never was
+	lanes [1 + MaxLanes]lane
 	laned bool // any lane has a share
 
 	turns, rest     [100]uint8 // whose each of a hundred calls is; rest: of those that no lane takes
 	turn, restTurn  int
-	weights, rested [1 + MostLanes]int
+	weights, rested [1 + MaxLanes]int
 }
 
 // lane is what is known of a line beside the ordinary one.
@@ -111,11 +111,11 @@ type lane struct {
 }
 
 // NewLines makes empty lines of which none has issued a number.
-func NewLines() *Lines { return &Lines{all: [1 + MostLanes]*Line{NewLine(1)}} }
+func NewLines() *Lines { return &Lines{all: [1 + MaxLanes]*Line{NewLine(1)}} }
 
 // Line is the line of a number: 0 the ordinary one. It is nil if there is no such lane.
 func (l *Lines) Line(lane int) *Line {
-	if lane < 0 || lane > MostLanes {
+	if lane < 0 || lane > MaxLanes {
 		return nil
 	}
 	return l.all[lane]
@@ -126,10 +126,10 @@ func (l *Lines) Ordinary() *Line { return l.all[0] }
 
 // of is the line of a ticket; one that is empty for a number no line can have.
 func (l *Lines) of(number uint64) *Line {
-	if lane := LaneOf(number); lane <= MostLanes && l.all[lane] != nil {
+	if lane := LaneIndex(number); lane <= MaxLanes && l.all[lane] != nil {
 		return l.all[lane]
 	}
-	return NewLine(firstOf(min(LaneOf(number), MostLanes)))
+	return NewLine(firstOf(min(LaneIndex(number), MaxLanes)))
 }
 
 // Lane is the line whose lane has an id, 0 if there is none that can be joined.
@@ -144,7 +144,7 @@ func (l *Lines) Lane(id uint64) int {
 
 // Lanes gives the lanes that can be joined or have people, by the numbers of their lines; a Name
 // of "" is of none.
-func (l *Lines) Lanes() (all [1 + MostLanes]Lane) {
+func (l *Lines) Lanes() (all [1 + MaxLanes]Lane) {
 	for i := range l.lanes {
 		all[i] = l.lanes[i].Lane
 	}
@@ -164,7 +164,7 @@ func (l *Lines) Holds(name string) bool {
 // SetLanes puts lanes into force. One that is not among them is kept while anybody is in it;
 // there may be no line left then for a new one, which is given back.
 func (l *Lines) SetLanes(want []Lane) (left []Lane) {
-	for i := 1; i <= MostLanes; i++ {
+	for i := 1; i <= MaxLanes; i++ {
 		x := &l.lanes[i]
 		at := slices.IndexFunc(want, func(w Lane) bool { return w.Name == x.Name })
 		switch {
@@ -180,9 +180,9 @@ func (l *Lines) SetLanes(want []Lane) (left []Lane) {
 		if slices.ContainsFunc(l.lanes[1:], func(x lane) bool { return x.Name == w.Name }) {
 			continue
 		}
-		from, to := 1, MostLanes // the last line is the built-in lane's
+		from, to := 1, MaxLanes // the last line is the built-in lane's
 		if w.Name == NetworkLane().Name {
-			from, to = MostLanes, MostLanes+1
+			from, to = MaxLanes, MaxLanes+1
 		}
 		i := from + slices.IndexFunc(l.lanes[from:to], func(x lane) bool { return x == lane{} })
 		if i < from {
@@ -201,7 +201,7 @@ func (l *Lines) SetLanes(want []Lane) (left []Lane) {
 // weigh makes the tables anew if the shares are others.
 func (l *Lines) weigh() {
 	const all = 100
-	weights, rested := [1 + MostLanes]int{all}, [1 + MostLanes]int{all}
+	weights, rested := [1 + MaxLanes]int{all}, [1 + MaxLanes]int{all}
 	gone := 0
 	for i := range l.lanes {
 		if x := &l.lanes[i]; x.gone {
@@ -230,8 +230,8 @@ func (l *Lines) weigh() {
 // evenly100 spreads a hundred turns by weights that are a hundred together: each time whoever is
 // owed most (smooth weighted round robin). The order of owing comes back after a hundred, so
 // every hundred turns in a row have each line's weight exactly.
-func evenly100(weights [1 + MostLanes]int) (turns [100]uint8) {
-	var owed [1 + MostLanes]int
+func evenly100(weights [1 + MaxLanes]int) (turns [100]uint8) {
+	var owed [1 + MaxLanes]int
 	for t := range turns {
 		next := 0
 		for i, w := range weights {
@@ -248,11 +248,11 @@ func evenly100(weights [1 + MostLanes]int) (turns [100]uint8) {
 // Call calls the next ticket of the line whose turn it is. A lane with nobody to call leaves its
 // turn to the ordinary line, and that, empty, its own to the lanes. Where a restored ticket
 // holds up the ordinary line the lanes take no turn of its.
-func (l *Lines) Call(now Tau) (number uint64, ok bool) { return l.CallOf(now, 1) }
+func (l *Lines) Call(now Time) (number uint64, ok bool) { return l.CallOf(now, 1) }
 
 // CallOf is Call where as many slots are free; see Line.CallOf. Beside lanes none is kept: a line that
 // could go on with slots kept would take the turns of one that waits for its own.
-func (l *Lines) CallOf(now Tau, free int) (number uint64, ok bool) {
+func (l *Lines) CallOf(now Time, free int) (number uint64, ok bool) {
 	if !l.laned {
 		return l.all[0].CallOf(now, free)
 	}
@@ -264,7 +264,7 @@ func (l *Lines) CallOf(now Tau, free int) (number uint64, ok bool) {
 }
 
 // CallKept calls whom a slot is kept for and who has spoken; see Line.CallKept.
-func (l *Lines) CallKept(now Tau, free int) (number uint64, ok bool) {
+func (l *Lines) CallKept(now Time, free int) (number uint64, ok bool) {
 	if l.laned {
 		return 0, false
 	}
@@ -275,7 +275,7 @@ func (l *Lines) CallKept(now Tau, free int) (number uint64, ok bool) {
 func (l *Lines) KeptBack() bool { return !l.laned && l.all[0].keptBack > 0 }
 
 // Draw draws a ticket of the line whose turn it is.
-func (l *Lines) Draw(now Tau, random func(n int) int) (number uint64, ok bool) {
+func (l *Lines) Draw(now Time, random func(n int) int) (number uint64, ok bool) {
 	if !l.laned {
 		return l.all[0].Draw(now, random)
 	}
@@ -287,7 +287,7 @@ func (l *Lines) Draw(now Tau, random func(n int) int) (number uint64, ok bool) {
 
 // pick calls by turn.
 func (l *Lines) pick(call func(*Line) (number uint64, ok, blocked bool)) (number uint64, ok bool) {
-	var tried [1 + MostLanes]bool
+	var tried [1 + MaxLanes]bool
 	blocked := false
 	try := func(lane uint8) bool {
 		x := l.all[lane]
@@ -335,7 +335,7 @@ func (l *Lines) Pass() {
 }
 
 // Turn is the line of which Call would call the next, 0 also if nobody is there to be called.
-func (l *Lines) Turn(now Tau) int {
+func (l *Lines) Turn(now Time) int {
 	if !l.laned {
 		return 0
 	}
@@ -356,7 +356,7 @@ func (l *Lines) Position(number uint64) (position int64, ok bool) {
 	x := l.of(number)
 	position, ok = x.Position(number)
 	if ok && l.laned {
-		position += l.Beside(LaneOf(number), position)
+		position += l.Beside(LaneIndex(number), position)
 	}
 	return position, ok
 }
@@ -373,7 +373,7 @@ func (l *Lines) Beside(line int, places int64) (n int64) {
 		return l.waits(0) // its share is about to be known
 	}
 	n = l.waits(0)
-	for i := 1; i <= MostLanes; i++ {
+	for i := 1; i <= MaxLanes; i++ {
 		if i != line {
 			n += min(l.waits(i), ceilDiv(places*l.weight(i), own))
 		}
@@ -384,8 +384,8 @@ func (l *Lines) Beside(line int, places int64) (n int64) {
 // besideOrdinary is that of the ordinary line: the turns of a lane are its own once that is empty.
 func (l *Lines) besideOrdinary(places int64) (n int64) {
 	left := int64(calls) // of all calls, for the ordinary line and the lanes that are empty by then
-	lanes := make([]int, 0, MostLanes)
-	for i := 1; i <= MostLanes; i++ {
+	lanes := make([]int, 0, MaxLanes)
+	for i := 1; i <= MaxLanes; i++ {
 		if w := l.weight(i); w > 0 {
 			left, lanes = left-w, append(lanes, i)
 		}
@@ -425,50 +425,50 @@ func (l *Lines) weight(lane int) int64 {
 }
 
 // Join adds a visitor to the end of a line; see Line.Join.
-func (l *Lines) Join(lane int, now Tau, interval, hold time.Duration) uint64 {
+func (l *Lines) Join(lane int, now Time, interval, hold time.Duration) uint64 {
 	return l.all[lane].Join(now, interval, hold)
 }
 
 // JoinProvisional issues a number of a line; see Line.JoinProvisional.
-func (l *Lines) JoinProvisional(lane int, now Tau, hold time.Duration) uint64 {
+func (l *Lines) JoinProvisional(lane int, now Time, hold time.Duration) uint64 {
 	return l.all[lane].JoinProvisional(now, hold)
 }
 
 // Told notes the interval that the visitor of a provisional ticket was told.
-func (l *Lines) Told(number uint64, interval time.Duration) { l.of(number).Told(number, interval) }
+func (l *Lines) SetProvisionalInterval(number uint64, interval time.Duration) { l.of(number).SetProvisionalInterval(number, interval) }
 
 // Confirm notes that the cookie of a ticket has come back; see Line.Confirm.
-func (l *Lines) Confirm(number uint64, now Tau) { l.of(number).Confirm(number, now) }
+func (l *Lines) Confirm(number uint64, now Time) { l.of(number).Confirm(number, now) }
 
 // Doubtful is Line.Doubtful, and counts the calls of other lanes that Position counts for those
 // tickets.
-func (l *Lines) Doubtful(number uint64, now Tau) (ahead int64, present time.Duration) {
+func (l *Lines) Doubtful(number uint64, now Time) (ahead int64, present time.Duration) {
 	x := l.of(number)
 	ahead, present = x.Doubtful(number, now)
 	if places, ok := x.Position(number); ok && ahead > 0 && l.laned {
-		lane := LaneOf(number)
+		lane := LaneIndex(number)
 		ahead += l.Beside(lane, places) - l.Beside(lane, places-ahead)
 	}
 	return ahead, present
 }
 
 // Came notes that a ticket that has just joined had come before.
-func (l *Lines) Came(number uint64, at Tau) { l.of(number).Came(number, at) }
+func (l *Lines) SetArrival(number uint64, at Time) { l.of(number).SetArrival(number, at) }
 
 // Seen notes that a ticket polled now; see Line.Seen.
-func (l *Lines) Seen(number uint64, now Tau, interval time.Duration) TicketStatus {
-	return l.of(number).Seen(number, now, interval)
+func (l *Lines) Polled(number uint64, now Time, interval time.Duration) TicketStatus {
+	return l.of(number).Polled(number, now, interval)
 }
 
 // Given is about the interval that a ticket was told at its last poll.
-func (l *Lines) Given(number uint64) time.Duration { return l.of(number).Given(number) }
+func (l *Lines) PollInterval(number uint64) time.Duration { return l.of(number).PollInterval(number) }
 
 // Status says where a ticket stands; see Line.Status.
 func (l *Lines) Status(number uint64) TicketStatus { return l.of(number).Status(number) }
 
 // Silence is how long ago a ticket polled last; see Line.Silence.
-func (l *Lines) Silence(number uint64, now Tau) (silent, kept time.Duration, ok bool) {
-	return l.of(number).Silence(number, now)
+func (l *Lines) SilentFor(number uint64, now Time) (silent, kept time.Duration, ok bool) {
+	return l.of(number).SilentFor(number, now)
 }
 
 // Rank is where a ticket lies in its line: its number, or its rank in a draw.
@@ -478,19 +478,19 @@ func (l *Lines) Rank(number uint64) uint64 { return l.of(number).rank(number) }
 func (l *Lines) Use(number uint64) bool { return l.of(number).Use(number) }
 
 // Lapse notes that a call was not claimed in time; see Line.Lapse.
-func (l *Lines) Lapse(number uint64, now Tau) bool { return l.of(number).Lapse(number, now) }
+func (l *Lines) Lapse(number uint64, now Time) bool { return l.of(number).Lapse(number, now) }
 
 // Defer notes that a ticket was told to come in and did not; see Line.Defer.
-func (l *Lines) Defer(number uint64, now Tau) bool { return l.of(number).Defer(number, now) }
+func (l *Lines) Defer(number uint64, now Time) bool { return l.of(number).Defer(number, now) }
 
 // Leave gives up a place; see Line.Leave.
 func (l *Lines) Leave(number uint64) TicketStatus { return l.of(number).Leave(number) }
 
 // Extend reserves all numbers of a line below next; see Line.Extend. The line may be that of a
 // lane the record does not know.
-func (l *Lines) Extend(next uint64, now Tau, hold time.Duration) {
-	lane := LaneOf(next - 1)
-	if lane > MostLanes {
+func (l *Lines) Extend(next uint64, now Time, hold time.Duration) {
+	lane := LaneIndex(next - 1)
+	if lane > MaxLanes {
 		return
 	}
 	if l.all[lane] == nil {
@@ -502,7 +502,7 @@ func (l *Lines) Extend(next uint64, now Tau, hold time.Duration) {
 // End is the number that the next Join of a ticket's line gives out; 0 if no ticket can have
 // such a number.
 func (l *Lines) End(number uint64) uint64 {
-	if LaneOf(number) > MostLanes {
+	if LaneIndex(number) > MaxLanes {
 		return 0
 	}
 	return l.of(number).next
@@ -522,13 +522,13 @@ func (l *Lines) sum(f func(*Line) int) (n int) {
 func (l *Lines) Len() int { return l.sum((*Line).Len) }
 
 // Unsure counts the numbers that were reserved before a restart and not heard.
-func (l *Lines) Unsure() int { return l.sum((*Line).Unsure) }
+func (l *Lines) Unconfirmed() int { return l.sum((*Line).Unconfirmed) }
 
 // Provisional counts the tickets whose cookie has not come back.
 func (l *Lines) Provisional() int { return l.sum((*Line).Provisional) }
 
 // LapseProvisional drops provisional tickets whose time is over; budget is that of each line.
-func (l *Lines) LapseProvisional(now Tau, budget int) {
+func (l *Lines) LapseProvisional(now Time, budget int) {
 	l.sum(func(x *Line) int { x.LapseProvisional(now, budget); return 0 })
 }
 
@@ -536,9 +536,9 @@ func (l *Lines) LapseProvisional(now Tau, budget int) {
 func (l *Lines) Late() int { return l.sum((*Line).Late) }
 
 // SilencedIn is Line.Silenced of one line, 0 if there is no such lane.
-func (l *Lines) SilencedIn(lane int) int {
+func (l *Lines) SkippedCount(lane int) int {
 	if x := l.Line(lane); x != nil {
-		return x.Silenced()
+		return x.SkippedCount()
 	}
 	return 0
 }
@@ -553,22 +553,22 @@ func (l *Lines) Called() int { return l.sum((*Line).Called) }
 func (l *Lines) Hide() { l.sum(func(x *Line) int { x.Hide(); return 0 }) }
 
 // Expire drops places whose hold is over; budget is that of each line.
-func (l *Lines) Expire(now Tau, budget int) (dropped int) {
+func (l *Lines) Expire(now Time, budget int) (dropped int) {
 	return l.sum(func(x *Line) int { return x.Expire(now, budget) })
 }
 
 // Unhear makes every place count as not heard; see Line.Unhear. grace is that of a line.
-func (l *Lines) Unhear(now Tau, grace func(lane int) func(distance uint64) time.Duration) {
+func (l *Lines) ForgetPolls(now Time, grace func(lane int) func(distance uint64) time.Duration) {
 	for i, x := range l.all {
 		if x != nil {
-			x.Unhear(now, grace(i))
+			x.ForgetPolls(now, grace(i))
 		}
 	}
 }
 
 // Arrivals gives the arrivals of up to k tickets that could be called now, the earliest first:
 // without lanes in the order in which Call would call them.
-func (l *Lines) Arrivals(now Tau, k int) []Tau {
+func (l *Lines) Arrivals(now Time, k int) []Time {
 	at := l.all[0].Arrivals(now, k)
 	if !l.laned {
 		return at

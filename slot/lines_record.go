@@ -13,24 +13,24 @@ import (
 type LanePart struct {
 	Lane
 	Next, Issued, Frontier uint64
-	Skipped, Unsure        []Run
+	Skipped, Unconfirmed        []Run
 	Heads                  []byte
 }
 
 // lanePart is the part of a line, with no number reserved. skipped and unsure bound its runs;
 // see AppendSkipped and AppendUnsure.
-func (l *Lines) lanePart(lane int, now Tau, skipped, unsure int) LanePart {
+func (l *Lines) lanePart(lane int, now Time, skipped, unsure int) LanePart {
 	x := l.all[lane]
 	return LanePart{
 		Lane: l.lanes[lane].Lane, Next: x.next, Issued: x.next, Frontier: x.frontier,
-		Skipped: x.AppendSkipped(nil, skipped), Unsure: x.AppendUnsure(nil, unsure),
+		Skipped: x.AppendSkipped(nil, skipped), Unconfirmed: x.AppendUnconfirmed(nil, unsure),
 		Heads: x.AppendHeads(nil, now),
 	}
 }
 
 // LaneParts are those of all lines but the ordinary one, as far as there are any.
-func (l *Lines) LaneParts(now Tau, skipped, unsure int) (all []LanePart) {
-	for lane := 1; lane <= MostLanes; lane++ {
+func (l *Lines) LaneParts(now Time, skipped, unsure int) (all []LanePart) {
+	for lane := 1; lane <= MaxLanes; lane++ {
 		if l.all[lane] == nil { // a later one may be there: of a record that was rolled back
 			if !slices.ContainsFunc(l.all[lane:], func(x *Line) bool { return x != nil }) {
 				break
@@ -53,7 +53,7 @@ func RestoreLines(
 	if l.all[0], err = RestoreLine(r); err != nil {
 		return nil, err
 	}
-	if len(lanes) > MostLanes {
+	if len(lanes) > MaxLanes {
 		return nil, fmt.Errorf("slot: restore line: %d lanes: the record is damaged; restore it", len(lanes))
 	}
 	for i := range lanes {
@@ -62,7 +62,7 @@ func RestoreLines(
 			return nil, err
 		}
 		r.Next, r.Issued, r.Frontier = p.Next, p.Issued, p.Frontier
-		r.Skipped, r.Unsure, r.Draws, r.Grace = p.Skipped, p.Unsure, nil, grace(lane)
+		r.Skipped, r.Unconfirmed, r.Draws, r.Grace = p.Skipped, p.Unconfirmed, nil, grace(lane)
 		if l.all[lane], err = RestoreLine(r); err != nil {
 			return nil, err
 		}
@@ -89,7 +89,7 @@ func cloneLanes(all []LanePart) []LanePart {
 	all = slices.Clone(all)
 	for i := range all {
 		p := &all[i]
-		p.Skipped, p.Unsure = slices.Clone(p.Skipped), slices.Clone(p.Unsure)
+		p.Skipped, p.Unconfirmed = slices.Clone(p.Skipped), slices.Clone(p.Unconfirmed)
 		p.Heads = slices.Clone(p.Heads)
 	}
 	return all
@@ -107,14 +107,14 @@ func appendLanes(b []byte, all []LanePart) []byte {
 		b = appendName(b, p.Name)
 		b = codec.AppendUint(b, uint64(p.Share), p.Next, p.Issued, p.Frontier)
 		b = codec.AppendText(b, AppendRuns(nil, p.Frontier, p.Skipped))
-		b = appendRunList(b, p.Unsure)
+		b = appendRunList(b, p.Unconfirmed)
 		b = codec.AppendText(b, p.Heads)
 	}
 	return b
 }
 
 func (d *decoder) lanes() (all []LanePart) {
-	for range d.Count(MostLanes) {
+	for range d.Count(MaxLanes) {
 		p := LanePart{Lane: Lane{Name: d.text()}}
 		p.Share = int(min(d.Uint(), 100))
 		p.Next, p.Issued, p.Frontier = d.Uint(), d.Uint(), d.Uint()
@@ -122,7 +122,7 @@ func (d *decoder) lanes() (all []LanePart) {
 		if p.Skipped, err = ParseRuns(d.bytes(maxSkipped), p.Frontier); err != nil {
 			d.Fail()
 		}
-		p.Unsure, p.Heads = d.runs(), d.bytes(headPlaces)
+		p.Unconfirmed, p.Heads = d.runs(), d.bytes(headPlaces)
 		all = append(all, p)
 	}
 	return all

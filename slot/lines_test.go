@@ -14,24 +14,24 @@ type modelLines struct {
 	t       *testing.T
 	lines   *Lines
 	lanes   []Lane
-	now     Tau
+	now     Time
 	people  map[uint64]*oracleTicket
 	shown   map[uint64]int64
 	calls   []modelCall
 	windows int
-	grace   Tau // until then those unheard hold up the rest
+	grace   Time // until then those unheard hold up the rest
 }
 
 // A modelCall is a call, and in which lines somebody was there to be called.
 type modelCall struct {
 	line int
-	had  [1 + MostLanes]bool
+	had  [1 + MaxLanes]bool
 }
 
 func newModelLines(t *testing.T, lanes ...Lane) *modelLines {
 	m := &modelLines{t: t, lines: NewLines(), people: map[uint64]*oracleTicket{}}
 	m.setLanes(lanes)
-	for line := range 1 + MostLanes { // the first ticket fixes tick 0
+	for line := range 1 + MaxLanes { // the first ticket fixes tick 0
 		if m.lines.Line(line) != nil {
 			m.join(line)
 		}
@@ -52,13 +52,13 @@ func (m *modelLines) setLanes(lanes []Lane) {
 
 func (m *modelLines) join(line int) uint64 {
 	n := m.lines.Join(line, m.now, 2*time.Second, time.Minute)
-	if m.people[n] != nil || LaneOf(n) != line {
+	if m.people[n] != nil || LaneIndex(n) != line {
 		m.t.Fatalf("number %d of line %d was issued before, or is of another", n, line)
 	}
 	m.people[n] = &oracleTicket{seen: m.now, window: ticks(5 * time.Second), hold: time.Minute}
 	if m.lines.laned {
 		for other := range m.shown { // who joins another line may go in before
-			if LaneOf(other) != line {
+			if LaneIndex(other) != line {
 				delete(m.shown, other)
 			}
 		}
@@ -68,14 +68,14 @@ func (m *modelLines) join(line int) uint64 {
 
 func (m *modelLines) seen(n uint64) {
 	x := m.people[n]
-	st := m.lines.Seen(n, m.now, 2*time.Second)
+	st := m.lines.Polled(n, m.now, 2*time.Second)
 	if x.state != called && x.over(m.now) {
 		delete(m.people, n)
 		delete(m.shown, n)
 		return
 	}
 	if st != TicketWaiting && st != TicketLate && st != TicketCalled {
-		m.t.Fatalf("ticket %d of line %d has lost its place: it is %v", n&(1<<laneShift-1), LaneOf(n), st)
+		m.t.Fatalf("ticket %d of line %d has lost its place: it is %v", n&(1<<laneShift-1), LaneIndex(n), st)
 	}
 	x.seen, x.unheard = m.now, false
 	if x.state == late {
@@ -87,12 +87,12 @@ func (m *modelLines) seen(n uint64) {
 func (m *modelLines) there(line int) (all []uint64, blocked bool) {
 	first := uint64(1<<63 - 1)
 	for n, x := range m.people {
-		if LaneOf(n) == line && x.unheard && m.now < m.grace {
+		if LaneIndex(n) == line && x.unheard && m.now < m.grace {
 			first = min(first, n)
 		}
 	}
 	for n, x := range m.people {
-		if LaneOf(n) == line && x.state == waiting && x.present(m.now) && n < first {
+		if LaneIndex(n) == line && x.state == waiting && x.present(m.now) && n < first {
 			all = append(all, n)
 		}
 	}
@@ -102,7 +102,7 @@ func (m *modelLines) there(line int) (all []uint64, blocked bool) {
 
 func (m *modelLines) call() (uint64, bool) {
 	m.t.Helper()
-	var next [1 + MostLanes][]uint64
+	var next [1 + MaxLanes][]uint64
 	var c modelCall
 	blocked := false
 	for line := range next {
@@ -118,7 +118,7 @@ func (m *modelLines) call() (uint64, bool) {
 		}
 		return 0, false
 	}
-	c.line = LaneOf(n)
+	c.line = LaneIndex(n)
 	if !blocked && (len(next[c.line]) == 0 || next[c.line][0] != n) {
 		m.t.Fatalf("line %d: %d is called before %v", c.line, n, next[c.line])
 	}
@@ -141,10 +141,10 @@ func (m *modelLines) positions() {
 	for n, x := range m.people {
 		p, ok := m.lines.Position(n)
 		if !ok && (x.state == called || !x.over(m.now)) {
-			m.t.Fatalf("ticket %d of line %d has no place", n&(1<<laneShift-1), LaneOf(n))
+			m.t.Fatalf("ticket %d of line %d has no place", n&(1<<laneShift-1), LaneIndex(n))
 		}
 		if was, known := m.shown[n]; known && p > was {
-			m.t.Fatalf("ticket %d of line %d was at %d and is at %d", n&(1<<laneShift-1), LaneOf(n), was, p)
+			m.t.Fatalf("ticket %d of line %d was at %d and is at %d", n&(1<<laneShift-1), LaneIndex(n), was, p)
 		}
 		m.shown[n] = p
 	}
@@ -156,7 +156,7 @@ func (m *modelLines) judge() {
 	const all = 100
 	lanes := m.lines.Lanes()
 	for from := 0; from+all <= len(m.calls); from++ {
-		var got [1 + MostLanes]int
+		var got [1 + MaxLanes]int
 		had := [...]bool{true, true, true, true, true}
 		for _, c := range m.calls[from : from+all] {
 			got[c.line]++
@@ -169,7 +169,7 @@ func (m *modelLines) judge() {
 		}
 		m.windows++
 		sum := 0
-		for line := 1; line <= MostLanes; line++ {
+		for line := 1; line <= MaxLanes; line++ {
 			if m.lines.lanes[line].gone {
 				sum = all
 				continue
@@ -194,7 +194,7 @@ func (m *modelLines) restart(hold, grace time.Duration) {
 	r := NewRecord(1, nil, Limit{Kind: AtOnce, N: 1, Per: time.Minute})
 	r.Next, r.Issued, r.Frontier = x.End()+3, x.End(), x.Frontier()
 	r.Skipped = x.AppendSkipped(nil, SkippedBytes)
-	r.Unsure = x.AppendUnsure(nil, 100)
+	r.Unconfirmed = x.AppendUnconfirmed(nil, 100)
 	r.Lanes = m.lines.LaneParts(m.now, SkippedBytes, 100)
 	b, err := r.AppendBinary(nil)
 	var got Record
@@ -209,7 +209,7 @@ func (m *modelLines) restart(hold, grace time.Duration) {
 	}
 	lines, err := RestoreLines(Restored{
 		At: m.now, Next: got.Next, Issued: got.Issued, Frontier: got.Frontier, Skipped: got.Skipped,
-		Unsure: got.Unsure, Hold: hold, UnsureGrace: grace,
+		Unconfirmed: got.Unconfirmed, Hold: hold, UnconfirmedGrace: grace,
 	}, got.Lanes, all)
 	if err != nil {
 		m.t.Fatal(err)
@@ -246,7 +246,7 @@ func TestLinesWalk(t *testing.T) {
 	windows := 0
 	for range 6 {
 		var lanes []Lane
-		left := MostShare
+		left := MaxShare
 		for i := range 1 + rng.IntN(OwnLanes) {
 			share := 1 + rng.IntN(left/2)
 			left -= share
@@ -284,7 +284,7 @@ func (m *modelLines) walk(rng *rand.Rand) {
 			}
 		}
 	case op < 80:
-		m.now += Tau(time.Duration(rng.IntN(4)) * time.Second)
+		m.now += Time(time.Duration(rng.IntN(4)) * time.Second)
 		for _, n := range numbers {
 			if rng.IntN(20) > 0 {
 				m.seen(n)
@@ -321,13 +321,13 @@ func TestEveryHundredTurns(t *testing.T) {
 	rng := rand.New(rand.NewPCG(3, 3))
 	most := 0
 	for range 400 {
-		w := [1 + MostLanes]int{100}
-		for i := 1; i <= MostLanes; i++ {
+		w := [1 + MaxLanes]int{100}
+		for i := 1; i <= MaxLanes; i++ {
 			w[i] = rng.IntN(w[0])
 			w[0] -= w[i]
 		}
 		turns := evenly100(w)
-		var got [1 + MostLanes]int
+		var got [1 + MaxLanes]int
 		for _, lane := range turns {
 			got[lane]++
 		}
@@ -336,7 +336,7 @@ func TestEveryHundredTurns(t *testing.T) {
 		}
 		for k := range turns { // k turns to the end of anywhere in one table, the rest from the start
 			for from := range turns {
-				var across [1 + MostLanes]int
+				var across [1 + MaxLanes]int
 				for i := range 100 {
 					at := i - k
 					if i < k {
@@ -344,7 +344,7 @@ func TestEveryHundredTurns(t *testing.T) {
 					}
 					across[turns[at]]++
 				}
-				for i := 1; i <= MostLanes; i++ {
+				for i := 1; i <= MaxLanes; i++ {
 					most = max(most, across[i]-w[i])
 				}
 				if from > 20 { // enough
@@ -367,14 +367,14 @@ func TestAnEmptyLineLeavesItsTurns(t *testing.T) {
 		m.join(2)
 	}
 	ordinary, _ := m.call() // the one that fixes tick 0
-	for LaneOf(ordinary) > 0 {
+	for LaneIndex(ordinary) > 0 {
 		ordinary, _ = m.call()
 	}
 	m.calls = nil
 	for range 300 {
 		m.call()
 	}
-	var got [1 + MostLanes]int
+	var got [1 + MaxLanes]int
 	for _, c := range m.calls {
 		got[c.line]++
 	}
@@ -393,10 +393,10 @@ func TestALaneThatIsTakenAwayIsServed(t *testing.T) {
 		}
 	}
 	m.setLanes([]Lane{{"b", 20}, {"c", 9}})
-	count := func(calls int) (got [1 + MostLanes]int) {
+	count := func(calls int) (got [1 + MaxLanes]int) {
 		for range calls {
 			n, _ := m.call()
-			got[LaneOf(n)]++
+			got[LaneIndex(n)]++
 		}
 		return got
 	}
@@ -416,7 +416,7 @@ func TestALaneThatIsTakenAwayIsServed(t *testing.T) {
 	}
 	m.setLanes([]Lane{{"d", 70}})
 	for n := range m.people {
-		if line := LaneOf(n); line == 1 {
+		if line := LaneIndex(n); line == 1 {
 			m.lines.Leave(n)
 			delete(m.people, n)
 		}
@@ -438,7 +438,7 @@ func TestABlockedOrdinaryLineLosesNoTurn(t *testing.T) {
 	}
 	m.restart(time.Hour, time.Minute)
 	for n := range m.people {
-		if LaneOf(n) == 1 {
+		if LaneIndex(n) == 1 {
 			m.seen(n)
 		}
 	}
@@ -453,7 +453,7 @@ func TestABlockedOrdinaryLineLosesNoTurn(t *testing.T) {
 	}
 	m.now = m.now.Add(time.Minute + time.Second)
 	for n := range m.people {
-		m.lines.Seen(n, m.now, time.Second)
+		m.lines.Polled(n, m.now, time.Second)
 	}
 	if _, ok := m.lines.Call(m.now); !ok {
 		t.Error("when the grace is over nobody is called")
@@ -477,7 +477,7 @@ func TestLinesDraw(t *testing.T) {
 		if !ok || !l.Use(n) {
 			t.Fatal("nobody is drawn")
 		}
-		line := LaneOf(n)
+		line := LaneIndex(n)
 		got[line]++
 		ordered = ordered && n > last[line]
 		last[line] = n
@@ -497,7 +497,7 @@ func TestLinesWithoutLanesAllocateNothing(t *testing.T) {
 	if n := testing.AllocsPerRun(1000, func() {
 		n, _ := l.Call(sec)
 		l.Position(n)
-		l.Seen(n, sec, time.Minute)
+		l.Polled(n, sec, time.Minute)
 		l.Use(n)
 		l.SetLanes(nil)
 	}); n > 0 {
@@ -510,7 +510,7 @@ func TestARecordWithLanes(t *testing.T) {
 	want := codecSample()
 	want.Lanes = []LanePart{
 		{Lane: Lane{"a", 30}, Next: firstOf(1) + 900, Issued: firstOf(1) + 800, Frontier: firstOf(1) + 700,
-			Skipped: []Run{{firstOf(1) + 500, 30}, {firstOf(1) + 2, 3}}, Unsure: []Run{{firstOf(1) + 800, 9}},
+			Skipped: []Run{{firstOf(1) + 500, 30}, {firstOf(1) + 2, 3}}, Unconfirmed: []Run{{firstOf(1) + 800, 9}},
 			Heads: []byte{1, 2, 3}},
 		{Next: firstOf(2), Issued: firstOf(2), Frontier: firstOf(2)},
 	}
@@ -575,7 +575,7 @@ func BenchmarkLinesWithLanes(b *testing.B) {
 		if !ok || !l.Use(n) {
 			b.Fatal("nobody is called")
 		}
-		l.Position(l.Join(LaneOf(n), 0, 30*time.Second, minute5))
+		l.Position(l.Join(LaneIndex(n), 0, 30*time.Second, minute5))
 	}
 }
 
@@ -605,9 +605,9 @@ func TestPositionsAreWhenTheyAreCalled(t *testing.T) {
 		if !ok || !l.Use(n) {
 			t.Fatal("nobody is called")
 		}
-		turn := []int64{2, 4, 20}[LaneOf(n)] // so many calls from one of its turns to the next
+		turn := []int64{2, 4, 20}[LaneIndex(n)] // so many calls from one of its turns to the next
 		if off := shown[n] - rank; off < -turn || off > turn {
-			t.Errorf("ticket %d of line %d was shown %d and is called %d", n&(1<<laneShift-1), LaneOf(n), shown[n], rank)
+			t.Errorf("ticket %d of line %d was shown %d and is called %d", n&(1<<laneShift-1), LaneIndex(n), shown[n], rank)
 		}
 	}
 }
@@ -625,7 +625,7 @@ func TestWhoIsCalledBesideTheLinesTakesATurnOfTheOrdinaryOne(t *testing.T) {
 			l.Pass()
 			continue
 		}
-		if n, ok := l.Call(sec); ok && LaneOf(n) == 1 {
+		if n, ok := l.Call(sec); ok && LaneIndex(n) == 1 {
 			lane++
 		}
 	}

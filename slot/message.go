@@ -42,11 +42,11 @@ const (
 type Item struct {
 	Op   Op
 	ID   StayID
-	From Tau // the end the pass carries; Answered: the end of the window entry
-	At   Tau // Renew: when it was seen, by lo
-	End  Tau // Open: end of the stay
-	Use  Tau // Open, Answered: when it was used, by hi; the window runs from here. Renew: see Returned
-	Hard Tau // Renew: never later than this, 0 is no hard end; Open, Leave: see trials
+	From Time // the end the pass carries; Answered: the end of the window entry
+	At   Time // Renew: when it was seen, by lo
+	End  Time // Open: end of the stay
+	Use  Time // Open, Answered: when it was used, by hi; the window runs from here. Renew: see Returned
+	Hard Time // Renew: never later than this, 0 is no hard end; Open, Leave: see trials
 }
 
 // Returned reports whether a Renew says that the pass of a ticket has come back: the browser of the
@@ -62,12 +62,12 @@ type Sync struct {
 	Seen     WriteName // greatest write heard of
 	Est      uint64    // epoch of the estimate that Settled is taken from; 0 none
 	Granted  int64
-	Returned Each
+	Returned PerLimit
 	Opened   int64 // with those in Items
-	Settled  Tau   // everything seen before is in Items
+	Settled  Time   // everything seen before is in Items
 	Need     int64 // slots somebody stands before right now
 	Want     int64 // slots wanted ahead of need
-	Queue    []Tau // from a counter: arrivals of the first of those who need one
+	Queue    []Time // from a counter: arrivals of the first of those who need one
 	Traffic  int64 // from a counter: new users in a window, over the last minutes
 	Idle     int64 // from a counter: slots it holds that nobody uses
 	Lapsed   bool  // from a counter: its own term is over
@@ -77,7 +77,7 @@ type Sync struct {
 // A Result answers a Renew or an Ask: the confirmed end, or 0 if refused.
 type Result struct {
 	ID  StayID
-	End Tau
+	End Time
 }
 
 // An Answer states a confirmed record and nothing else.
@@ -86,16 +86,16 @@ type Answer struct {
 	Seq      Seq
 	Loan     LoanID
 	Over     bool // the loan is written off: draw a new one
-	Time     Tau
+	Time     Time
 	Granted  int64
 	Term     time.Duration
 	GiveBack bool // somebody waits: return what is not used
 	Waiting  bool // somebody waits: newcomers join the line
 	Again    bool // there may be a slot yet: ask again, and say who was seen meanwhile
 	Results  []Result
-	Gone     []Gone
+	Gone     []EarlyLeave
 	Sure     []Span // when every renewal that was seen is in the record; not to be changed
-	Latest   Tau    // no pass of an earlier epoch ends later, or the record was rolled back
+	Latest   Time    // no pass of an earlier epoch ends later, or the record was rolled back
 	Part     int64  // to a counter: what its traffic has earned of all slots that are unused
 	Plenty   uint64 // to a counter: bit i says that limit i has enough for all who stand anywhere
 }

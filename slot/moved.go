@@ -11,11 +11,11 @@ import (
 // A number that no Moved names has not moved.
 type Moved struct {
 	Number, Key uint64
-	Held        Tau // when it was last known to hold its place
+	Held        Time // when it was last known to hold its place
 }
 
 // MostMoved bounds the places of a record that have moved: 70 KB. Chosen.
-const MostMoved = 4096
+const MaxMoved = 4096
 
 // FindMoved finds a number in a list in the order of numbers.
 func FindMoved(all []Moved, number uint64) (at int, ok bool) {
@@ -37,8 +37,8 @@ func appendMoved(b []byte, all []Moved) []byte {
 
 func (d *decoder) moved() (all []Moved) {
 	last := Moved{}
-	for range d.Count(MostMoved) {
-		m := Moved{Number: last.Number + d.Uint(), Key: d.Uint(), Held: last.Held + Tau(d.Int())}
+	for range d.Count(MaxMoved) {
+		m := Moved{Number: last.Number + d.Uint(), Key: d.Uint(), Held: last.Held + Time(d.Int())}
 		if m.Number <= last.Number || m.Key == 0 {
 			d.Fail()
 			return nil

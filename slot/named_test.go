@@ -55,7 +55,7 @@ type named struct {
 	granted int64
 	opened  int64
 	pending []Item // opened and not reported
-	passes  map[StayID]Tau
+	passes  map[StayID]Time
 }
 
 const (
@@ -65,13 +65,13 @@ const (
 
 func newNamed(rng *rand.Rand, f fault) *named {
 	rec := NewRecord(1, nil, Limit{AtOnce, 1000, namedStay}, Limit{PerWindow, 1 << 30, 1})
-	rec.Time, rec.Unnamed = 1000, Tau(rng.IntN(2000))
+	rec.Time, rec.Unnamed = 1000, Time(rng.IntN(2000))
 	w := &named{
-		rng: rng, passes: map[StayID]Tau{}, clk: 10_000, granted: 4,
+		rng: rng, passes: map[StayID]Time{}, clk: 10_000, granted: 4,
 		par: Params{Term: 1 << 40, Settle: 1, Rho: 1, fault: f},
 	}
 	for id := range StayID(rng.IntN(6)) {
-		end := rec.Time + 1 + Tau(rng.IntN(namedStay))
+		end := rec.Time + 1 + Time(rng.IntN(namedStay))
 		rec.Limits[0].Ends.Add(end, 1)
 		w.passes[id+1] = end
 	}
@@ -89,7 +89,7 @@ func (w *named) takeover(rec *Record) {
 
 func (w *named) run(steps int) (when string, ok bool) {
 	for range steps {
-		now := w.p.Tau(w.clk)
+		now := w.p.CounterTime(w.clk)
 		switch w.rng.IntN(8) {
 		case 0, 1:
 			when = "after one was let in"
@@ -123,7 +123,7 @@ func (w *named) run(steps int) (when string, ok bool) {
 }
 
 // renew lets some who are inside be seen at the other worker, or leave.
-func (w *named) renew(now Tau) {
+func (w *named) renew(now Time) {
 	x := &Sync{Loan: renewer}
 	for _, id := range slices.Sorted(maps.Keys(w.passes)) {
 		switch end := w.passes[id]; {
@@ -147,7 +147,7 @@ func (w *named) report() {
 func (w *named) sync(x *Sync) {
 	w.n++
 	x.Seq = Seq{0, w.n}
-	w.p.Put(x)
+	w.p.Receive(x)
 	now, wr := w.p.Begin(w.clk, false)
 	if wr != nil {
 		more, _ := w.p.Confirm(w.clk)
@@ -166,7 +166,7 @@ func (w *named) sync(x *Sync) {
 }
 
 func (w *named) holds() bool {
-	r, now := w.p.Record(), w.p.Tau(w.clk)
+	r, now := w.p.Record(), w.p.CounterTime(w.clk)
 	l := r.loan(opener)
 	for t := now; t < now+2*namedStay; t++ {
 		have, need := r.Limits[0].Ends.After(t)+l.Lent(0), int64(0)

@@ -22,8 +22,8 @@ const queueKept = 3 * time.Second
 type front struct {
 	at    time.Duration // own clock when it was heard
 	since time.Duration // somebody has stood there since
-	line  []Tau         // arrivals of the next, in order
-	last  Tau           // of the last that was told: those behind came later
+	line  []Time         // arrivals of the next, in order
+	last  Time           // of the last that was told: those behind came later
 	more  bool          // there are others behind
 	need  int64
 }
@@ -44,7 +44,7 @@ func (p *Pool) noteFront(clk time.Duration, x *Sync) {
 		p.recalled = 0
 	}
 	f := &front{
-		at: clk, since: clk, line: slices.Clone(x.Queue), need: x.Need, last: p.Tau(clk),
+		at: clk, since: clk, line: slices.Clone(x.Queue), need: x.Need, last: p.CounterTime(clk),
 		more: x.Need > int64(len(x.Queue)),
 	}
 	if n := len(f.line); n > 0 {
@@ -113,7 +113,7 @@ func (p *Pool) elsewhere(clk time.Duration, me LoanID) bool {
 
 // next is the arrival of the first; of those behind the ones that were told it is
 // known that they came later.
-func (f *front) next() Tau {
+func (f *front) next() Time {
 	if len(f.line) > 0 {
 		return f.line[0]
 	}
@@ -128,15 +128,15 @@ func (f *front) took() {
 
 // Arrivals gives the arrivals of up to k tickets in the order in which Call would
 // call them, exact to a sixteenth of a second; see Oldest.
-func (l *Line) Arrivals(now Tau, k int) []Tau {
-	var at []Tau
+func (l *Line) Arrivals(now Time, k int) []Time {
+	var at []Time
 	for n, blocked := range l.upcoming(now) { // by rank: a ticket of a draw is not at its number
 		if blocked || len(at) >= k {
 			break
 		}
 		c, i := l.find(n)
 		ticks := int64(c.born[i>>6]) + int64(c.places[i].born)
-		at = append(at, l.origin+Tau(ticks*int64(lineTick)))
+		at = append(at, l.origin+Time(ticks*int64(lineTick)))
 	}
 	return at
 }

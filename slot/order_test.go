@@ -10,8 +10,8 @@ func twoCounters(t *testing.T, n int64) (root *Pool, a, b *Pool) {
 	t.Helper()
 	limits := []Limit{{AtOnce, n, 5 * time.Minute}, {PerWindow, n, time.Minute}}
 	root = serving(Params{Counters: true}, NewRecord(1, nil, limits...), time.Hour)
-	a = serving(Params{}, NewRecord(2, &Upper{Loan: 11}, limits...), time.Hour)
-	b = serving(Params{}, NewRecord(3, &Upper{Loan: 12}, limits...), time.Hour)
+	a = serving(Params{}, NewRecord(2, &ParentLoan{Loan: 11}, limits...), time.Hour)
+	b = serving(Params{}, NewRecord(3, &ParentLoan{Loan: 12}, limits...), time.Hour)
 	return root, a, b
 }
 
@@ -19,15 +19,15 @@ func twoCounters(t *testing.T, n int64) (root *Pool, a, b *Pool) {
 // writes at both ends. It returns what Anywhere answered, nil while the question is open.
 func ask(root, p *Pool, clk time.Duration, ago ...time.Duration) *Answer {
 	p.Waiting(len(ago) > 0)
-	var queue []Tau
+	var queue []Time
 	for _, d := range ago {
-		queue = append(queue, p.Tau(clk).Add(-d))
+		queue = append(queue, p.CounterTime(clk).Add(-d))
 	}
-	return tell(root, p, clk, p.UpSync(clk, int64(len(ago)), 0, queue))
+	return tell(root, p, clk, p.ParentSync(clk, int64(len(ago)), 0, queue))
 }
 
 func tell(root, p *Pool, clk time.Duration, x *Sync) (got *Answer) {
-	root.Put(x)
+	root.Receive(x)
 	now, wr := root.Begin(clk, true)
 	if wr != nil {
 		more, _ := root.Confirm(clk)
@@ -39,7 +39,7 @@ func tell(root, p *Pool, clk time.Duration, x *Sync) (got *Answer) {
 		}
 	}
 	if got != nil {
-		p.UpAnswer(clk, *got)
+		p.ReceiveParent(clk, *got)
 		if _, wr := p.Begin(clk, true); wr != nil {
 			p.Confirm(clk)
 		}
@@ -55,7 +55,7 @@ func TestAnywhereLendsToTheEarliestArrival(t *testing.T) {
 	ask(root, a, clk) // learn Anywhere's time
 	ask(root, b, clk)
 	used := NewShare(Params{}, "w", 99, root.rec.Limits[0].Limit, root.rec.Limits[1].Limit)
-	root.Put(used.Sync(clk, 1, 0)) // somebody holds the only slot
+	root.Receive(used.Sync(clk, 1, 0)) // somebody holds the only slot
 	root.Begin(clk, true)
 	root.Confirm(clk)
 
@@ -84,14 +84,14 @@ func TestNobodyAsksTwiceForTheSameVisitor(t *testing.T) {
 	root, a, _ := twoCounters(t, 9)
 	clk := time.Hour + time.Second
 	ask(root, a, clk)
-	arrivals := []Tau{a.Tau(clk) - 9e9, a.Tau(clk) - 8e9, a.Tau(clk) - 7e9}
+	arrivals := []Time{a.CounterTime(clk) - 9e9, a.CounterTime(clk) - 8e9, a.CounterTime(clk) - 7e9}
 	a.Waiting(true)
-	x := a.UpSync(clk, 3, 0, arrivals)
+	x := a.ParentSync(clk, 3, 0, arrivals)
 	want := x.Queue[2]
-	a.UpAnswer(clk, Answer{Loan: x.Loan, Seq: x.Seq, Granted: x.Granted + 2, GiveBack: true,
-		Name: root.Record().Name, Time: root.Tau(clk), Term: time.Minute})
+	a.ReceiveParent(clk, Answer{Loan: x.Loan, Seq: x.Seq, Granted: x.Granted + 2, GiveBack: true,
+		Name: root.Record().Name, Time: root.CounterTime(clk), Term: time.Minute})
 	for _, when := range []string{"before it is written", "in a write", "written"} {
-		x := a.UpSync(clk, 3, 0, arrivals)
+		x := a.ParentSync(clk, 3, 0, arrivals)
 		if x.Need != 1 || len(x.Queue) != 1 || x.Queue[0] != want {
 			t.Errorf("%s: two of three are granted, asked for %d: %v, want the third, %v", when, x.Need, x.Queue, want)
 		}
@@ -120,13 +120,13 @@ func TestWhatComesBackComesBackByLimit(t *testing.T) {
 	a.Begin(clk, true)
 	a.Confirm(clk)
 	clk += 62 * time.Second
-	a.UpRecall(clk)
+	a.RecallByParent(clk)
 	a.Begin(clk, true)
 	a.Confirm(clk)
-	if got := a.rec.Up.Returned; got != (Each{0, 2}) {
+	if got := a.rec.Parent.Returned; got != (PerLimit{0, 2}) {
 		t.Errorf("returned %v of each limit, want 0 at once and 2 of the window", got)
 	}
-	tell(root, a, clk, a.UpSync(clk, 0, 0, nil))
+	tell(root, a, clk, a.ParentSync(clk, 0, 0, nil))
 	if at, win := root.FreeOf(0), root.FreeOf(1); at != 1 || win != 3 {
 		t.Errorf("Anywhere has %d and %d, want 1 and 3", at, win)
 	}
@@ -138,7 +138,7 @@ func TestAQueueThatFallsSilentLosesItsTurn(t *testing.T) {
 	clk := time.Hour + time.Second
 	ask(root, a, clk)
 	ask(root, b, clk)
-	root.noteFront(clk, &Sync{Loan: 11, Need: 1, Queue: []Tau{1}}) // a was heard, and is cut off
+	root.noteFront(clk, &Sync{Loan: 11, Need: 1, Queue: []Time{1}}) // a was heard, and is cut off
 	if got := ask(root, b, clk+time.Second, time.Second); got != nil && got.Granted > 0 {
 		t.Error("b overtakes within the time in which a may ask again")
 	}

@@ -20,15 +20,15 @@ type Pool struct {
 	serving     bool
 	epoch       uint64
 	built, last time.Duration // own clock when wr, rec was built
-	tauC        Tau
+	tauC        Time
 	tauM        time.Duration
 
 	queue      []*Sync
 	claims     []claim
 	making     []claim        // claims that wr makes
-	toldAt     map[StayID]Tau // claims whose write took longer than anybody waits: when it was done
-	untold     map[StayID]Tau // of them those that nobody has been told of since
-	usedAt     map[StayID]Tau // repeated claims: from when the window counts
+	toldAt     map[StayID]Time // claims whose write took longer than anybody waits: when it was done
+	untold     map[StayID]Time // of them those that nobody has been told of since
+	usedAt     map[StayID]Time // repeated claims: from when the window counts
 	done       []pending      // what wr answers
 	held       []pending      // a need that waits for others to give back
 	calls      int64          // called and not yet claimed
@@ -49,17 +49,17 @@ type Pool struct {
 	rev        uint64
 	line       *LinePart // to be in the next write
 
-	tookAt           Tau                      // time of the record that was taken over
+	tookAt           Time                      // time of the record that was taken over
 	tookEpoch        uint64                   // of that record
-	wentFrom, wentOn Tau                      // counter time jumped: see GoOn
-	latest           Tau                      // no pass of an earlier epoch ends later
-	unnamed          Tau                      // no stay that earlier hosts wrote ends later
+	wentFrom, wentOn Time                      // counter time jumped: see GoOn
+	latest           Time                      // no pass of an earlier epoch ends later
+	unnamed          Time                      // no stay that earlier hosts wrote ends later
 	owing            bool                     // the last host had not heard all stays named
 	vacant           bool                     // nobody was inside when this host took over, and nothing lent
 	backAt           map[LoanID]time.Duration // own clock when the loan is taken back
-	settled          map[LoanID]Tau
-	known            map[StayID]Tau
-	knownAt          map[Tau]*bucket
+	settled          map[LoanID]Time
+	known            map[StayID]Time
+	knownAt          map[Time]*bucket
 	gone             goneLog
 	trials           trials
 	up               upper
@@ -107,8 +107,8 @@ type Reply struct {
 type ClaimReply struct {
 	ID    StayID
 	Epoch uint64 // of the counter time of End
-	End   Tau    // 0: nothing is known of such a stay, or it is over
-	Win   Tau    // end of its window entry, 0 without one
+	End   Time    // 0: nothing is known of such a stay, or it is over
+	Win   Time    // end of its window entry, 0 without one
 }
 
 // NewPool returns a pool over the record as it was read. It says nothing until
@@ -117,8 +117,8 @@ func NewPool(par Params, host string, read *Record) *Pool {
 	return &Pool{
 		par: par.WithDefaults(), host: host, rec: read,
 		backAt:  map[LoanID]time.Duration{},
-		settled: map[LoanID]Tau{},
-		known:   map[StayID]Tau{}, knownAt: map[Tau]*bucket{},
+		settled: map[LoanID]Time{},
+		known:   map[StayID]Time{}, knownAt: map[Time]*bucket{},
 	}
 }
 
@@ -166,7 +166,7 @@ func gap(host string) uint64 {
 }
 
 // Tau is counter time at own clock clk.
-func (p *Pool) Tau(clk time.Duration) Tau { return p.tauC.Add(clk - p.tauM) }
+func (p *Pool) CounterTime(clk time.Duration) Time { return p.tauC.Add(clk - p.tauM) }
 
 // Record is the confirmed record. The caller must not change it.
 func (p *Pool) Record() *Record { return p.rec }
@@ -187,7 +187,7 @@ func (p *Pool) Fresh(clk, d time.Duration) bool { return p.serving && clk-p.last
 func (p *Pool) Held() bool { return len(p.held) > 0 }
 
 // Asked reports whether Anywhere has asked for what is not used here.
-func (p *Pool) Asked(clk time.Duration) bool { return p.up.give && clk-p.up.giveAt < queueKept }
+func (p *Pool) RecalledByParent(clk time.Duration) bool { return p.up.give && clk-p.up.giveAt < queueKept }
 
 // RolledBack reports whether a borrower has seen a later write than the
 // confirmed record: the caller reads the store to learn whether it is fenced
@@ -236,7 +236,7 @@ func (p *Pool) Confirm(clk time.Duration) ([]Reply, []ClaimReply) {
 		p.serving = true
 		p.tauC, p.tauM = p.rec.Time, clk
 		if p.par.fault&faultTauAhead != 0 {
-			p.tauC += Tau(p.par.Term)
+			p.tauC += Time(p.par.Term)
 		}
 		for i := range p.rec.Loans {
 			p.backAt[p.rec.Loans[i].ID] = clk + p.par.Rho.Up(p.par.Term)
@@ -291,7 +291,7 @@ const askedFor = 2 * time.Second
 // half over and whoever asked has given up. One that is of use is kept from now on; who asks for it
 // again later, when it is of no use any more, has still not been told.
 func (p *Pool) unheard(clk time.Duration, c Claimed, asked time.Duration) bool {
-	now, s := p.Tau(clk), &p.rec.Limits[0]
+	now, s := p.CounterTime(clk), &p.rec.Limits[0]
 	if s.Kind != AtOnce || clk-asked <= askedFor && c.End > now {
 		delete(p.untold, c.ID)
 		return false
@@ -300,7 +300,7 @@ func (p *Pool) unheard(clk time.Duration, c Claimed, asked time.Duration) bool {
 		return true
 	}
 	if p.toldAt == nil {
-		p.toldAt, p.untold = map[StayID]Tau{}, map[StayID]Tau{}
+		p.toldAt, p.untold = map[StayID]Time{}, map[StayID]Time{}
 	}
 	p.toldAt[c.ID], p.untold[c.ID] = now, now
 	return false
@@ -328,7 +328,7 @@ func (p *Pool) answer(clk time.Duration, x *Sync) Answer {
 		return p.dead(x)
 	}
 	a := Answer{
-		Name: p.rec.Name, Seq: x.Seq, Loan: x.Loan, Time: p.Tau(clk), Waiting: p.wait || p.inTurn(clk),
+		Name: p.rec.Name, Seq: x.Seq, Loan: x.Loan, Time: p.CounterTime(clk), Waiting: p.wait || p.inTurn(clk),
 	}
 	age := p.par.Rho.Stretch(clk - p.last)
 	if p.par.fault&faultNoAge != 0 {
@@ -339,7 +339,7 @@ func (p *Pool) answer(clk time.Duration, x *Sync) Answer {
 		age, from = 0, clk
 	}
 	term := p.par.Term - age
-	if p.rec.Up != nil && p.par.fault&faultNoClip == 0 {
+	if p.rec.Parent != nil && p.par.fault&faultNoClip == 0 {
 		term = min(term, p.up.until-clk)
 	}
 	if l.Over > 0 { // taken back and not revived by a write
@@ -348,20 +348,20 @@ func (p *Pool) answer(clk time.Duration, x *Sync) Answer {
 	a.Term = max(0, term)
 	a.Granted = l.Granted
 	a.Part, a.Plenty = p.part(x.Loan), p.plenty(clk)
-	a.GiveBack = p.wait || p.recall || len(p.held) > 0 || p.Asked(clk) || p.queueing(clk)
+	a.GiveBack = p.wait || p.recall || len(p.held) > 0 || p.RecalledByParent(clk) || p.queueing(clk)
 	for i := range x.Items {
 		if it := &x.Items[i]; it.Op == Renew || it.Op == Ask {
 			a.Results = append(a.Results, Result{it.ID, p.known[it.ID]})
 		}
 	}
-	a.Gone, a.Sure = p.gone.tell(x.Loan, x.Seq, p.Tau(clk)), p.rec.Sure
+	a.Gone, a.Sure = p.gone.tell(x.Loan, x.Seq, p.CounterTime(clk)), p.rec.Sure
 	a.Latest = p.latest
 	p.backAt[l.ID] = from + p.par.Rho.Up(p.par.Term)
 	return a
 }
 
 // Put queues a Sync for the next Begin.
-func (p *Pool) Put(x *Sync) { p.queue = append(p.queue, x) }
+func (p *Pool) Receive(x *Sync) { p.queue = append(p.queue, x) }
 
 // Waiting tells the pool whether anybody waits: while somebody does, nothing
 // is lent ahead and unused slots are asked back.
@@ -416,7 +416,7 @@ func (p *Pool) newest() *Record {
 // of their next stay frees them.
 func (p *Pool) FreeNow(clk time.Duration) int64 {
 	r := p.newest()
-	until := p.settledUntil(clk, r, p.Tau(clk))
+	until := p.settledUntil(clk, r, p.CounterTime(clk))
 	least := int64(math.MaxInt64)
 	for i := range r.Limits {
 		least = min(least, r.freeOf(i)+r.Limits[i].Ends.Until(until))
@@ -427,7 +427,7 @@ func (p *Pool) FreeNow(clk time.Duration) int64 {
 // mayUse is how many of n free slots may be used here: while Anywhere asks for them,
 // those that it has lent to the people who stand here.
 func (p *Pool) mayUse(clk time.Duration, n int64) int64 {
-	if p.Asked(clk) {
+	if p.RecalledByParent(clk) {
 		return min(n, p.up.mine)
 	}
 	return n
@@ -435,8 +435,8 @@ func (p *Pool) mayUse(clk time.Duration, n int64) int64 {
 
 // Unsettled is the latest end that has passed and that a report of the borrowers could
 // free, 0 if there is none: one of them may yet say that the stay goes on.
-func (p *Pool) Unsettled(clk time.Duration) (end Tau) {
-	r, now := p.newest(), p.Tau(clk)
+func (p *Pool) Unsettled(clk time.Duration) (end Time) {
+	r, now := p.newest(), p.CounterTime(clk)
 	until := p.settledUntil(clk, r, now)
 	for i := range r.Limits {
 		for _, c := range r.Limits[i].Ends.All() {
@@ -461,7 +461,7 @@ func (p *Pool) FreeOf(i int) int64 { return p.rec.freeOf(i) }
 // calls it is never more than the limit.
 func (p *Pool) UsedAt(i int, clk time.Duration, of LoanID, opened int64) int64 {
 	r := p.newest()
-	n := r.Limits[i].Ends.After(p.Tau(clk))
+	n := r.Limits[i].Ends.After(p.CounterTime(clk))
 	for k := range r.Loans {
 		switch l := &r.Loans[k]; {
 		case l.ID == of:
@@ -496,7 +496,7 @@ func (p *Pool) Bound(i int) int64 {
 
 // Call reserves a slot for a called ticket and reports whether there was one.
 func (p *Pool) Call(clk time.Duration) bool {
-	if !p.serving || p.rec.Up != nil && p.up.until <= p.last || p.FreeNow(clk) <= 0 {
+	if !p.serving || p.rec.Parent != nil && p.up.until <= p.last || p.FreeNow(clk) <= 0 {
 		return false
 	}
 	p.calls++
@@ -526,7 +526,7 @@ func (p *Pool) ClaimPlace(clk time.Duration, id StayID, place uint64, hard time.
 
 // ClaimedBefore reports the end of a stay that this ticket has claimed within
 // the last claimKept; it is 0 if the ticket is used up.
-func (p *Pool) ClaimedBefore(id StayID) (Tau, bool) {
+func (p *Pool) ClaimedBefore(id StayID) (Time, bool) {
 	c, ok := p.rec.claimed(id)
 	return c.End, ok
 }
@@ -538,14 +538,14 @@ func (p *Pool) UsedUp(clk time.Duration, id StayID) (left time.Duration, ok bool
 	if !ok || c.End != 0 {
 		return 0, false
 	}
-	return max(0, max(c.At, p.toldAt[id]).Add(claimKept).Sub(p.Tau(clk))), true
+	return max(0, max(c.At, p.toldAt[id]).Add(claimKept).Sub(p.CounterTime(clk))), true
 }
 
 // LinePart is what a record keeps of the line. Next may fall only to End of the
 // line, by a host that issues no more numbers.
 type LinePart struct {
 	Next, Issued, Frontier uint64
-	Skipped, Unsure        []Run
+	Skipped, Unconfirmed        []Run
 	Heads                  []byte
 	Draws                  []Draw
 	Lanes                  []LanePart
@@ -556,7 +556,7 @@ type LinePart struct {
 func (p *Pool) PutLine(part LinePart) { p.line = &part }
 
 // EndOf is the end of a stay that this host knows, 0 if it knows none.
-func (p *Pool) EndOf(id StayID) Tau {
+func (p *Pool) EndOf(id StayID) Time {
 	if end, ok := p.known[id]; ok {
 		return end
 	}
@@ -577,7 +577,7 @@ func (p *Pool) Age(clk time.Duration) time.Duration { return clk - p.last }
 
 // NextEnd is the earliest end of a stay in the confirmed record after a time,
 // Never if there is none.
-func (p *Pool) NextEnd(after Tau) Tau {
+func (p *Pool) NextEnd(after Time) Time {
 	t := Never
 	for i := range p.rec.Limits {
 		for _, c := range p.rec.Limits[i].Ends.All() {

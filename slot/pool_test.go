@@ -26,11 +26,11 @@ func unknownRenewal(f fault) (late bool) {
 	r.Limits[0].Ends.Add(100, 1)
 	r.Limits[0].Ends.Add(200, 1)
 	p := serving(Params{Buckets: 100, Settle: 1, fault: f}, r, 0)
-	p.Put(&Sync{Loan: 1, Seq: Seq{0, 1}, Items: []Item{{Op: Renew, ID: 1, From: 100, At: 55}}})
+	p.Receive(&Sync{Loan: 1, Seq: Seq{0, 1}, Items: []Item{{Op: Renew, ID: 1, From: 100, At: 55}}})
 	p.Begin(1, false)
 	rs, _ := p.Confirm(1)
-	passes := []Tau{rs[0].Answer.Results[0].End, 200}
-	for t := range Tau(300) {
+	passes := []Time{rs[0].Answer.Results[0].End, 200}
+	for t := range Time(300) {
 		n := int64(0)
 		for _, end := range passes {
 			if end > t {
@@ -61,18 +61,18 @@ func overlap(f fault) time.Duration {
 	par := Params{Rho: eighth, Term: 800, Buckets: 1, fault: f}
 	p := serving(par, NewRecord(1, nil, Limit{AtOnce, 2, 1000}), 0)
 	s := NewShare(par, "w", 1, Limit{AtOnce, 2, 1000})
-	p.Put(s.Sync(0, 1, 0))
+	p.Receive(s.Sync(0, 1, 0))
 	p.Begin(0, false)
 	rs, _ := p.Confirm(0)
-	s.Heard(0, &rs[0].Answer)
+	s.Receive(0, &rs[0].Answer)
 
 	age := time.Duration(350) // by the host's clock at 7/8 of true time: 400
-	p.Put(s.Sync(age, 0, 0))
+	p.Receive(s.Sync(age, 0, 0))
 	now, _ := p.Begin(age, false)
-	s.Heard(age, &now[0].Answer)
+	s.Receive(age, &now[0].Answer)
 	until := s.Until() * 8 / 7 // the borrower's clock runs at 7/8 too
 	// A new host at 9/8, confirmed right after the write, takes back T(1+ρ) on.
-	takenBack := Rho(eighth).Up(800) * 8 / 9
+	takenBack := Drift(eighth).Up(800) * 8 / 9
 	return until - takenBack
 }
 
@@ -91,10 +91,10 @@ func TestLateRepeatOfAFirstSyncMakesNoSecondLoan(t *testing.T) {
 	p := serving(par, NewRecord(1, nil, lim), 0)
 	s := NewShare(par, "w", 1, lim)
 	first := s.Sync(1, 1, 0)
-	p.Put(first)
+	p.Receive(first)
 	p.Begin(1, false)
 	rs, _ := p.Confirm(1)
-	s.Heard(1, &rs[0].Answer)
+	s.Receive(1, &rs[0].Answer)
 	for clk := time.Duration(20); clk < 60; clk += 5 { // silence: taken back, written off
 		p.Begin(clk, true)
 		p.Confirm(clk)
@@ -102,10 +102,10 @@ func TestLateRepeatOfAFirstSyncMakesNoSecondLoan(t *testing.T) {
 	if len(p.rec.Loans) != 0 {
 		t.Fatal("the loan is not written off")
 	}
-	p.Put(first) // a message that was on its way all the time
+	p.Receive(first) // a message that was on its way all the time
 	p.Begin(60, false)
 	p.Confirm(60)
-	p.Put(s.Sync(61, 0, 0))
+	p.Receive(s.Sync(61, 0, 0))
 	now, _ := p.Begin(61, false)
 	if len(now) == 0 && p.wr != nil {
 		now, _ = p.Confirm(61)
@@ -125,14 +125,14 @@ func TestLeaveFreesAtOnceAndIsToldToAll(t *testing.T) {
 	p := serving(Params{}, NewRecord(1, nil, lim), 0)
 	a, b := NewShare(Params{}, "a", 1, lim), NewShare(Params{}, "b", 2, lim)
 	exchange := func(s *Share, clk time.Duration, need int64) Answer {
-		p.Put(s.Sync(clk, need, 0))
+		p.Receive(s.Sync(clk, need, 0))
 		now, wr := p.Begin(clk, false)
 		if wr != nil {
 			more, _ := p.Confirm(clk)
 			now = append(now, more...)
 		}
 		for _, r := range now {
-			s.Heard(clk, &r.Answer)
+			s.Receive(clk, &r.Answer)
 			return r.Answer
 		}
 		return Answer{}
@@ -143,7 +143,7 @@ func TestLeaveFreesAtOnceAndIsToldToAll(t *testing.T) {
 		t.Fatal("no slot")
 	}
 	exchange(a, 2*time.Second, 0)
-	a.Note(Item{Op: Leave, ID: 7, From: o.End})
+	a.AddItem(Item{Op: Leave, ID: 7, From: o.End})
 	exchange(a, 3*time.Second, 0)
 	got := exchange(b, 4*time.Second, 1)
 	if got.Granted != 1 {
@@ -152,7 +152,7 @@ func TestLeaveFreesAtOnceAndIsToldToAll(t *testing.T) {
 	if len(got.Gone) != 1 || got.Gone[0].ID != 7 {
 		t.Errorf("b is told %v, want that 7 is gone", got.Gone)
 	}
-	b.Note(Item{Op: Renew, ID: 7, From: o.End, At: o.End - 5})
+	b.AddItem(Item{Op: Renew, ID: 7, From: o.End, At: o.End - 5})
 	if got := exchange(b, 5*time.Second, 0); got.Results[0].End != 0 {
 		t.Error("a stay that left was renewed")
 	}
@@ -161,7 +161,7 @@ func TestLeaveFreesAtOnceAndIsToldToAll(t *testing.T) {
 func TestLoweredLimitIsInForceOnceSlotsCameBack(t *testing.T) {
 	r := NewRecord(1, nil, Limit{AtOnce, 10, 100})
 	for i := range 10 {
-		r.Limits[0].Ends.Add(Tau(10+i), 1)
+		r.Limits[0].Ends.Add(Time(10+i), 1)
 	}
 	p := serving(Params{Buckets: 100, Settle: 1}, r, 0)
 	p.SetLimits(1, Limit{AtOnce, 4, 100})
@@ -184,7 +184,7 @@ func TestQuarantineLendsNothing(t *testing.T) {
 	s := NewShare(Params{}, "w", 1, lim)
 	x := s.Sync(1, 1, 0)
 	x.Seen = WriteName{Life: 1, Epoch: p.epoch + 8, Writes: 99} // later than this record
-	p.Put(x)
+	p.Receive(x)
 	p.Begin(1, false)
 	if !p.RolledBack() {
 		t.Fatal("a record that was rolled back is not noticed")
@@ -195,7 +195,7 @@ func TestQuarantineLendsNothing(t *testing.T) {
 		want int64
 	}{{time.Second, 0}, {75 * time.Second, 0}, {80 * time.Second, 1}} {
 		q := NewShare(Params{}, "v", LoanID(c.at), lim)
-		p.Put(q.Sync(c.at, 1, 0))
+		p.Receive(q.Sync(c.at, 1, 0))
 		p.Begin(c.at, false)
 		rs, _ := p.Confirm(c.at)
 		if rs[0].Answer.Granted != c.want {
@@ -208,9 +208,9 @@ func TestQuarantineLendsNothing(t *testing.T) {
 func TestEndsAgainstAList(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	var e Ends
-	var list []Tau
+	var list []Time
 	for range 20_000 {
-		at := Tau(r.IntN(300))
+		at := Time(r.IntN(300))
 		switch r.IntN(4) {
 		case 0, 1:
 			e.Add(at, 1)
@@ -226,7 +226,7 @@ func TestEndsAgainstAList(t *testing.T) {
 		case 3:
 			at /= 20
 			e.Free(at, func(EndCount) {})
-			list = slices.DeleteFunc(list, func(x Tau) bool { return x <= at })
+			list = slices.DeleteFunc(list, func(x Time) bool { return x <= at })
 		}
 		after := int64(0)
 		for _, x := range list {
@@ -267,7 +267,7 @@ func FuzzRho(f *testing.F) {
 		if d < 0 || d > int64(1000*24*time.Hour) || ppm < 1 || ppm > 500_000 {
 			return
 		}
-		x, r := time.Duration(d), Rho(ppm)
+		x, r := time.Duration(d), Drift(ppm)
 		if r.Down(x) > x || r.Up(x) < x || r.Shrink(x) > r.Down(x) || r.Stretch(x) < r.Up(x) {
 			t.Fatalf("%v: down %v up %v shrink %v stretch %v", x, r.Down(x), r.Up(x), r.Shrink(x), r.Stretch(x))
 		}
@@ -341,7 +341,7 @@ func TestASlotOfALeaveOnItsWayIsCountedOnce(t *testing.T) {
 	if len(claims) != 1 || used() != 1 || p.Call(1) {
 		t.Fatalf("%+v, %d used of one slot", claims, used())
 	}
-	p.Put(&Sync{Loan: 1, Seq: Seq{0, 1}, Items: []Item{{Op: Leave, ID: 7, From: claims[0].End}}})
+	p.Receive(&Sync{Loan: 1, Seq: Seq{0, 1}, Items: []Item{{Op: Leave, ID: 7, From: claims[0].End}}})
 	if p.Begin(1, false); !p.Call(1) || used() != 1 {
 		t.Fatalf("%d used of one slot, the write with the leave is on its way", used())
 	}

@@ -14,10 +14,10 @@ type Record struct {
 	Version  int
 	Name     WriteName
 	Host     string
-	Time     Tau    // counter time when the write was built
+	Time     Time    // counter time when the write was built
 	LimitRev uint64 // revision of the configuration that Limits came from
 	Limits   []LimitState
-	Up       *Upper // nil at the root
+	Parent       *ParentLoan // nil at the root
 	Loans    []Loan
 	Quiet    bool   // lend nothing at first: the record may be older than what was told
 	Next     uint64 // first ticket number not reserved
@@ -26,13 +26,13 @@ type Record struct {
 	Waiting  bool
 	Heads    []byte // how long each of the first from the frontier may be silent: see HeadGrace
 	Skipped  []Run  // late tickets below the frontier
-	Unsure   []Run  // numbers reserved before a restart and not heard since
+	Unconfirmed   []Run  // numbers reserved before a restart and not heard since
 	Draws    []Draw // to come, and those whose tickets may wait, the oldest first
 	Lanes    []LanePart
 	Moved    []Moved   // places that are on another device now, by number; never changed in place
 	Claimed  []Claimed // claims of the last claimKept
-	Left     []Gone    // who left early, the oldest first; never changed in place
-	Unnamed  Tau       // no stay whose name the host has not heard ends later
+	Left     []EarlyLeave    // who left early, the oldest first; never changed in place
+	Unnamed  Time       // no stay whose name the host has not heard ends later
 	Sure     []Span    // when every renewal that was seen is in this record, oldest first
 	MovedTo  string    // the data centre that Anywhere has gone to: nothing follows this write
 
@@ -43,7 +43,7 @@ type Record struct {
 // A Span is a stretch of one epoch's counter time: after From, before To.
 type Span struct {
 	Epoch    uint64
-	From, To Tau
+	From, To Time
 }
 
 // mostSpans bounds how many spans are kept: one more each takeover and each time a
@@ -51,14 +51,14 @@ type Span struct {
 const mostSpans = 64
 
 // Holds reports whether what was seen at t in an epoch lies within one of spans.
-func Holds(spans []Span, epoch uint64, t Tau) bool {
+func Holds(spans []Span, epoch uint64, t Time) bool {
 	return slices.ContainsFunc(spans, func(s Span) bool {
 		return s.Epoch == epoch && s.From < t && t < s.To
 	})
 }
 
 // breakSpan begins a new span: of renewals seen up to from some may be missing.
-func (r *Record) breakSpan(epoch uint64, from Tau) {
+func (r *Record) breakSpan(epoch uint64, from Time) {
 	if n := len(r.Sure); n > 0 && r.Sure[n-1].Epoch == epoch && r.Sure[n-1].To <= r.Sure[n-1].From {
 		r.Sure[n-1].From = max(r.Sure[n-1].From, from) // it was empty
 		return
@@ -72,42 +72,42 @@ type LimitState struct {
 	Limit
 	InForce  int64         // the bound: N, or the old N until enough slots came back
 	Longest  time.Duration // of the stays that may still run
-	Since    Tau           // when Per was written
+	Since    Time           // when Per was written
 	Ends     Ends
 	Tokens   int64
-	Refilled Tau
+	Refilled Time
 }
 
 // Upper is a counter's own loan at Anywhere, as totals.
-type Upper struct {
+type ParentLoan struct {
 	Loan     LoanID
 	Granted  int64
-	Returned Each
+	Returned PerLimit
 }
 
 // Each is a number for each limit. What is granted is the same in each; what comes
 // back comes back by limit, for a window is over long before the stay.
-type Each [MaxLimits]int64
+type PerLimit [MaxLimits]int64
 
 // GoBelow makes a record that was the root a borrower of Anywhere. all says that what it
 // has let in counts as lent by Anywhere, which presumes all of it lent (Presume); else
 // it has nothing, and what it has let in is too many until it ends.
-func (r *Record) GoBelow(loan LoanID, all bool) {
-	r.Up, r.WasRoot = &Upper{Loan: loan}, all
+func (r *Record) JoinParent(loan LoanID, all bool) {
+	r.Parent, r.WasRoot = &ParentLoan{Loan: loan}, all
 	for i := range r.Limits {
 		if all {
-			r.Up.Granted = max(r.Up.Granted, r.Limits[i].N)
+			r.Parent.Granted = max(r.Parent.Granted, r.Limits[i].N)
 		}
 	}
 	for i := range r.Limits {
 		if all {
-			r.Up.Returned[i] = r.Up.Granted - r.Limits[i].N
+			r.Parent.Returned[i] = r.Parent.Granted - r.Limits[i].N
 		}
 	}
 }
 
 // evenly is n for every limit.
-func evenly(n int64) (e Each) {
+func evenly(n int64) (e PerLimit) {
 	for i := range e {
 		e[i] = n
 	}
@@ -120,10 +120,10 @@ type Loan struct {
 	Borrower        string
 	Seq             Seq
 	Granted, Opened int64
-	Returned        Each
-	Over            Tau // when taken back; 0 is alive
+	Returned        PerLimit
+	Over            Time // when taken back; 0 is alive
 	Dead            bool
-	Back            [MaxLimits]Tau // when the presumption of each limit ends
+	Back            [MaxLimits]Time // when the presumption of each limit ends
 }
 
 // Lent is what the borrower may hold of limit i or have used without having said so.
@@ -143,8 +143,8 @@ func (l *Loan) out(r *Record) bool {
 // has come back: then the ticket is used up.
 type Claimed struct {
 	ID  StayID
-	At  Tau
-	End Tau
+	At  Time
+	End Time
 }
 
 // useUp notes that the pass of a claimed ticket has come back.
@@ -167,9 +167,9 @@ const mostClaimed = 8192
 
 // NewRecord makes the first record of a counter. life is random; up is nil at
 // the root.
-func NewRecord(life uint64, up *Upper, limits ...Limit) *Record {
+func NewRecord(life uint64, up *ParentLoan, limits ...Limit) *Record {
 	r := &Record{
-		Version: Version, Name: WriteName{Life: life}, Up: up, Time: 1,
+		Version: Version, Name: WriteName{Life: life}, Parent: up, Time: 1,
 		Next: 1, Issued: 1, Frontier: 1,
 	}
 	for _, l := range limits {
@@ -187,12 +187,12 @@ func (r *Record) Clone() *Record {
 	for i := range c.Limits {
 		c.Limits[i].Ends = r.Limits[i].Ends.Clone()
 	}
-	if r.Up != nil {
-		c.Up = new(*r.Up)
+	if r.Parent != nil {
+		c.Parent = new(*r.Parent)
 	}
 	c.Loans = slices.Clone(r.Loans)
 	c.Skipped = slices.Clone(r.Skipped)
-	c.Unsure = slices.Clone(r.Unsure)
+	c.Unconfirmed = slices.Clone(r.Unconfirmed)
 	c.Heads, c.Draws = slices.Clone(r.Heads), slices.Clone(r.Draws)
 	c.Lanes = cloneLanes(r.Lanes)
 	c.Claimed = slices.Clone(r.Claimed)
@@ -202,8 +202,8 @@ func (r *Record) Clone() *Record {
 
 // capacity is C of limit i: its N at the root, else what Anywhere has lent.
 func (r *Record) capacity(i int) int64 {
-	if r.Up != nil {
-		return r.Up.Granted - r.Up.Returned[i]
+	if r.Parent != nil {
+		return r.Parent.Granted - r.Parent.Returned[i]
 	}
 	return r.Limits[i].N
 }
@@ -270,13 +270,13 @@ func (r *Record) refill(i int, p *Params) {
 		s.Refilled = r.Time
 		return
 	}
-	step := Tau(p.Rho.Up(s.Per))
+	step := Time(p.Rho.Up(s.Per))
 	n := min(room, int64((r.Time-s.Refilled)/step))
 	if n <= 0 {
 		return
 	}
 	s.Tokens += n
-	s.Refilled += Tau(n) * step
+	s.Refilled += Time(n) * step
 	if n == room {
 		s.Refilled = r.Time
 	}
@@ -288,7 +288,7 @@ type Run struct{ First, N uint64 }
 // keepPlace adds a place below the frontier of its line to those that were skipped.
 func (r *Record) keepPlace(rank uint64) {
 	frontier, skipped := r.Frontier, &r.Skipped
-	if lane := LaneOf(rank); lane > len(r.Lanes) {
+	if lane := LaneIndex(rank); lane > len(r.Lanes) {
 		return
 	} else if lane > 0 {
 		frontier, skipped = r.Lanes[lane-1].Frontier, &r.Lanes[lane-1].Skipped

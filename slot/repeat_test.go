@@ -34,14 +34,14 @@ func TestClaimAnsweredLateMovesItsWindow(t *testing.T) {
 	}
 	clk += 5 * time.Second
 	again := claim(true)
-	if want := p.par.windowEnd(fresh, p.Tau(clk)); again.Win < want {
+	if want := p.par.windowEnd(fresh, p.CounterTime(clk)); again.Win < want {
 		t.Errorf("window to %v, want %v: a minute from the answer", again.Win, want)
 	}
 	if n, at := p.rec.Limits[1].Ends.Len(), p.rec.Limits[1].Ends.At(again.Win); n != 1 || at != 1 {
 		t.Errorf("%d entries, %d where the answer says", n, at)
 	}
-	seen := Item{Op: Answered, From: again.Win, Use: p.Tau(clk).Add(time.Second)}
-	p.Put(&Sync{Loan: 5, Seq: Seq{0, 1}, Items: []Item{seen}})
+	seen := Item{Op: Answered, From: again.Win, Use: p.CounterTime(clk).Add(time.Second)}
+	p.Receive(&Sync{Loan: 5, Seq: Seq{0, 1}, Items: []Item{seen}})
 	p.Begin(clk, true)
 	p.Confirm(clk)
 	clk += 5 * time.Second

@@ -25,7 +25,7 @@ type Share struct {
 	waiting                   bool
 	heard                     time.Duration // own clock when the last answer came
 	drew                      uint64        // loans drawn so far
-	settled                   Tau           // everything seen before is in items that were sent
+	settled                   Time           // everything seen before is in items that were sent
 }
 
 // NewShare returns the empty share of a fresh loan. loan is drawn at random.
@@ -82,12 +82,12 @@ func (s *Share) LineAhead(clk time.Duration) bool {
 func (s *Share) Life() uint64 { return s.seen.Life }
 
 // Lo and Hi bracket the counter's time. ok is false before the first answer.
-func (s *Share) Lo(clk time.Duration) (t Tau, ok bool) {
+func (s *Share) Lo(clk time.Duration) (t Time, ok bool) {
 	return s.est.Lo(clk, s.par.Rho), s.est.Known()
 }
 
 // Hi is what counter time is at most.
-func (s *Share) Hi(clk time.Duration) (t Tau, ok bool) {
+func (s *Share) Hi(clk time.Duration) (t Time, ok bool) {
 	return s.est.Hi(clk, s.par.Rho), s.est.Known()
 }
 
@@ -96,22 +96,22 @@ func (s *Share) Estimate() Estimate { return s.est }
 
 // Stay says until when a slot was opened.
 type Stay struct {
-	End Tau // end of the stay
-	Win Tau // end of its window entry
+	End Time // end of the stay
+	Win Time // end of its window entry
 
 	// Full is the end of a stay on probation if it goes on after that: End, if a session is no longer
 	// than a probation. Of any other stay it is 0.
-	Full Tau
+	Full Time
 }
 
 // Open uses one slot for a stay of at most last, never beyond hard (0: no hard
 // end); ok is false if the share is empty.
 func (s *Share) Open(clk time.Duration, id StayID, last, hard time.Duration) (o Stay, ok bool) {
-	return s.OpenTrial(clk, id, 0, last, hard)
+	return s.OpenProbation(clk, id, 0, last, hard)
 }
 
 // OpenTrial is Open for a stay that is on probation first, if trial is not 0: its pass ends then.
-func (s *Share) OpenTrial(
+func (s *Share) OpenProbation(
 	clk time.Duration, id StayID, trial, last, hard time.Duration,
 ) (o Stay, ok bool) {
 	if s.Left(clk) <= 0 {
@@ -141,10 +141,10 @@ func (s *Share) OpenTrial(
 }
 
 // Note puts a Renew, Leave, Ask or Answered into the next Sync.
-func (s *Share) Note(it Item) { s.items = append(s.items, it) }
+func (s *Share) AddItem(it Item) { s.items = append(s.items, it) }
 
 // Noted is how many items wait for the next Sync.
-func (s *Share) Noted() int { return len(s.items) }
+func (s *Share) PendingItems() int { return len(s.items) }
 
 // Return gives n unused slots back; it counts from now.
 func (s *Share) Return(n int64) { s.returned += max(0, min(n, s.Held())) }
@@ -170,15 +170,15 @@ func (s *Share) Sync(clk time.Duration, need, want int64) *Sync {
 // Settle says that every visitor seen before lo is in the items of this loan's
 // Syncs, the next one included: the counter may free what ended before. Counter
 // time of another epoch is forgotten.
-func (s *Share) Settle(lo Tau) { s.settled = lo }
+func (s *Share) Settle(lo Time) { s.settled = lo }
 
 // Flying is the Sync that is not yet answered, to be repeated unchanged.
-func (s *Share) Flying() *Sync { return s.fly }
+func (s *Share) InFlight() *Sync { return s.fly }
 
 // Heard takes in an answer and reports whether it was one to the Sync that is
 // flying. Told that the loan is over, the share draws a new one and keeps what
 // is not about the old loan's slots.
-func (s *Share) Heard(clk time.Duration, a *Answer) bool {
+func (s *Share) Receive(clk time.Duration, a *Answer) bool {
 	if s.fly == nil || a.Loan != s.loan || a.Seq != s.fly.Seq {
 		return false
 	}
@@ -204,7 +204,7 @@ func (s *Share) Heard(clk time.Duration, a *Answer) bool {
 	if a.Name.Epoch > s.est.Epoch {
 		s.settled = 0
 	}
-	s.est.Heard(a.Name.Epoch, a.Time, s.sent, clk, s.par.Rho)
+	s.est.Receive(a.Name.Epoch, a.Time, s.sent, clk, s.par.Rho)
 	if a.Name.Newer(s.seen) || s.seen.Life != a.Name.Life {
 		s.seen = a.Name
 	}

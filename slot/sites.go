@@ -200,7 +200,7 @@ const presumedLoan LoanID = 1
 // speaks for returns when no counter can use it any more: after the term of a counter and
 // its longest stay (docs/protocol.md §9). p are the parameters of Anywhere. Its time goes
 // on from now, in an epoch after all that were heard of.
-func (r *Record) Presume(p Params, name WriteName, now Tau) {
+func (r *Record) Presume(p Params, name WriteName, now Time) {
 	p = p.WithDefaults()
 	r.Name, r.Time = name, max(1, now)
 	all := int64(0)

@@ -9,12 +9,12 @@ import (
 func siteOf(t *testing.T, name string, loan LoanID, limits ...Limit) *Pool {
 	t.Helper()
 	return serving(Params{Site: name},
-		NewRecord(uint64(loan)+100, &Upper{Loan: loan}, limits...), time.Hour)
+		NewRecord(uint64(loan)+100, &ParentLoan{Loan: loan}, limits...), time.Hour)
 }
 
 // up lets a counter Sync once with a traffic and a wish, and writes at both ends.
 func up(root, p *Pool, clk time.Duration, want, traffic int64) *Answer {
-	return tell(root, p, clk, p.UpSync(clk, want, traffic, nil))
+	return tell(root, p, clk, p.ParentSync(clk, want, traffic, nil))
 }
 
 // The document's numbers (Cloudflare, 2023-09-20): of 150 slots San Jose has earned 15 by 20
@@ -30,20 +30,20 @@ func TestAnywhereLendsAheadWhatTheTrafficHasEarned(t *testing.T) {
 	up(root, lhr, clk, 0, 30)
 	for range 3 { // each asks for its part, as often as it likes
 		clk += time.Second
-		up(root, sjc, clk, max(0, sjc.UpPart()-sjc.Free()), 20)
-		up(root, lhr, clk, max(0, lhr.UpPart()-lhr.Free()), 30)
+		up(root, sjc, clk, max(0, sjc.ParentPart()-sjc.Free()), 20)
+		up(root, lhr, clk, max(0, lhr.ParentPart()-lhr.Free()), 30)
 	}
 	if s, l, a := sjc.Free(), lhr.Free(), root.Free(); s != 15 || l != 22 || a != 113 {
 		t.Errorf("San Jose %d, London %d, Anywhere %d, want 15, 22 and 113", s, l, a)
 	}
-	if s, l := sjc.UpPart(), lhr.UpPart(); s != 15 || l != 22 {
+	if s, l := sjc.ParentPart(), lhr.ParentPart(); s != 15 || l != 22 {
 		t.Errorf("parts %d and %d once they are lent: what is unused there counts too", s, l)
 	}
-	if up(root, del, clk, 0, 0); del.UpPart() != 0 {
-		t.Errorf("Delhi has earned %d", del.UpPart())
+	if up(root, del, clk, 0, 0); del.ParentPart() != 0 {
+		t.Errorf("Delhi has earned %d", del.ParentPart())
 	}
-	if ask(root, del, clk, 0) == nil || del.Record().Up.Granted != 1 {
-		t.Errorf("Delhi's first visitor has %d slots", del.Record().Up.Granted)
+	if ask(root, del, clk, 0) == nil || del.Record().Parent.Granted != 1 {
+		t.Errorf("Delhi's first visitor has %d slots", del.Record().Parent.Granted)
 	}
 }
 
@@ -54,11 +54,11 @@ func TestACounterShedsWhatIsPlenty(t *testing.T) {
 	p := siteOf(t, "sjc", 11, limits...)
 	clk := time.Hour + time.Second
 	up(root, p, clk, 40, 40)
-	if !p.UpSpare(10) || p.UpSpare(p.Free()) {
-		t.Fatalf("%d free: spare of 10 %v, of all %v", p.Free(), p.UpSpare(10), p.UpSpare(p.Free()))
+	if !p.HasSpare(10) || p.HasSpare(p.Free()) {
+		t.Fatalf("%d free: spare of 10 %v, of all %v", p.Free(), p.HasSpare(10), p.HasSpare(p.Free()))
 	}
-	p.UpShed(10)
-	if !p.UpOwes(clk) {
+	p.ReturnToParent(10)
+	if !p.OwesParent(clk) {
 		t.Fatal("nothing is owed")
 	}
 	p.Begin(clk, true)
@@ -82,7 +82,7 @@ func lostHome(t *testing.T, n int64) (root, p *Pool, clk time.Duration) {
 	if p.Free() != n {
 		t.Fatalf("%d lent, want %d", p.Free(), n)
 	}
-	seen, _ := p.UpSeen(clk)
+	seen, _ := p.ParentSeen(clk)
 	seen.Epoch += 1 << 32
 	r := NewRecord(1, nil, limits...)
 	r.Presume(Params{Counters: true}, seen, 5)
@@ -95,8 +95,8 @@ func TestALostHomeIsPresumedAndReinstated(t *testing.T) {
 		t.Fatalf("%d free before anybody has said what it holds", root.Free())
 	}
 	up(root, p, clk, 0, 0)
-	if p.Record().Up.Loan != 11 || p.Free() != 30 {
-		t.Fatalf("the counter has %d of loan %d, want its 30 of 11", p.Free(), p.Record().Up.Loan)
+	if p.Record().Parent.Loan != 11 || p.Free() != 30 {
+		t.Fatalf("the counter has %d of loan %d, want its 30 of 11", p.Free(), p.Record().Parent.Loan)
 	}
 	if lent := root.Record().loan(11); lent == nil || lent.Lent(0) != 30 {
 		t.Fatalf("the books have %+v", lent)
@@ -156,7 +156,7 @@ func TestALostHomesSlotsComeBackByThemselves(t *testing.T) {
 func TestACounterWhoseTermIsOverIsNotReinstated(t *testing.T) {
 	root, p, clk := lostHome(t, 30)
 	clk += 11 * time.Minute
-	x := p.UpSync(clk, 0, 0, nil)
+	x := p.ParentSync(clk, 0, 0, nil)
 	if !x.Lapsed {
 		t.Fatal("its term is over and it does not say so")
 	}
@@ -170,7 +170,7 @@ func TestACounterWhoseTermIsOverIsNotReinstated(t *testing.T) {
 func TestWhatIsHeldBeyondALowerLimitIsReinstated(t *testing.T) {
 	root, p, clk := lostHome(t, 30)
 	up(root, p, clk, 0, 0)
-	root.Put(&Sync{Loan: 12, Borrower: "del", Seq: Seq{9, 1}, Granted: 90, Need: 1})
+	root.Receive(&Sync{Loan: 12, Borrower: "del", Seq: Seq{9, 1}, Granted: 90, Need: 1})
 	root.Begin(clk, true)
 	root.Confirm(clk)
 	if l := root.Record().loan(12); l == nil || l.Granted != 90 || root.Free() != -20 {
@@ -189,13 +189,13 @@ func TestSlotsForThoseWhoWaitAreSpaced(t *testing.T) {
 		t.Fatalf("four who stand before the door while there are 20 have %+v", got)
 	}
 	root.lined, root.linedAt = true, clk
-	began := a.Record().Up.Granted
+	began := a.Record().Parent.Granted
 	ago := make([]time.Duration, 20)
 	for range 40 { // four seconds
 		clk += 100 * time.Millisecond
 		ask(root, a, clk, ago...)
 	}
-	if n := a.Record().Up.Granted - began; n < 3 || n > 6 {
+	if n := a.Record().Parent.Granted - began; n < 3 || n > 6 {
 		t.Errorf("%d slots in four seconds, want one a second", n)
 	}
 }
@@ -220,18 +220,18 @@ func TestARecordThatHasMovedSaysSo(t *testing.T) {
 func TestARoomThatWasAloneGoesBelow(t *testing.T) {
 	limits := []Limit{{AtOnce, 10, time.Minute}, {PerWindow, 20, time.Minute}}
 	r := NewRecord(1, nil, limits...)
-	r.Limits[0].Ends.Add(Tau(time.Minute), 4)
-	r.Limits[1].Ends.Add(Tau(time.Minute), 4)
-	r.GoBelow(11, true)
+	r.Limits[0].Ends.Add(Time(time.Minute), 4)
+	r.Limits[1].Ends.Add(Time(time.Minute), 4)
+	r.JoinParent(11, true)
 	p := serving(Params{Site: "sjc"}, r, time.Hour)
 	top := NewRecord(2, nil, limits...)
 	top.Presume(Params{Counters: true}, WriteName{Life: 2, Epoch: 1}, 1)
 	root := serving(Params{Counters: true}, top, time.Hour)
 	clk := time.Hour + time.Second
 	up(root, p, clk, 0, 0)
-	if p.Record().Up.Loan != 11 || p.Free() != 6 || root.Free() > 0 {
+	if p.Record().Parent.Loan != 11 || p.Free() != 6 || root.Free() > 0 {
 		t.Errorf("loan %d, %d free here and %d at Anywhere, want 11, 6 and 0",
-			p.Record().Up.Loan, p.Free(), root.Free())
+			p.Record().Parent.Loan, p.Free(), root.Free())
 	}
 	if p.Record().Name.Life != 1 {
 		t.Error("a new life has begun: who is inside is out")

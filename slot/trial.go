@@ -23,7 +23,7 @@ type trials struct {
 
 type trial struct {
 	id        StayID
-	end, full Tau
+	end, full Time
 }
 
 func (t *trials) add(x trial) {
@@ -39,7 +39,7 @@ func (t *trials) add(x trial) {
 func (t *trials) over(id StayID) { delete(t.of, id) }
 
 // goOn lets stays on probation that have come to their end by until go on while nobody waits.
-func (p *Pool) goOn(clk time.Duration, r *Record, until Tau) {
+func (p *Pool) goOn(clk time.Duration, r *Record, until Time) {
 	t, s := &p.trials, &r.Limits[0]
 	for len(t.begun) > 0 && t.begun[0].end <= until {
 		x := t.begun[0]
@@ -89,7 +89,7 @@ func (p *Pool) evict(clk time.Duration, r *Record, syncs []*Sync) {
 }
 
 // evicts reports whether no stay may go on past its probation.
-func (p *Pool) evicts(clk time.Duration) bool { return p.wait || p.Asked(clk) }
+func (p *Pool) evicts(clk time.Duration) bool { return p.wait || p.RecalledByParent(clk) }
 
 // Evictable reports whether a write would free slots of stays past their probation.
 func (p *Pool) Evictable(clk time.Duration) bool {

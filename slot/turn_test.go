@@ -21,17 +21,17 @@ func TestNothingIsSaidOnlyWhenAllIsUsed(t *testing.T) {
 		}
 
 		clk += time.Second
-		a.UpRecall(clk)
+		a.RecallByParent(clk)
 		if ask(root, a, clk, time.Second) != nil {
 			t.Fatal("a is answered before b was asked")
 		}
 		clk += 30 * time.Millisecond
-		b.UpRecall(clk)
-		x := b.UpSync(clk, 0, 0, nil)
+		b.RecallByParent(clk)
+		x := b.ParentSync(clk, 0, 0, nil)
 		if x.Idle = 0; !used {
 			x.Idle = 1
 		}
-		root.Put(x)
+		root.Receive(x)
 		answers, _ := root.Begin(clk, false)
 		answers = slices.DeleteFunc(answers, func(r Reply) bool { return r.Sync == x })
 		if open := len(answers) == 0; open == used {
@@ -43,7 +43,7 @@ func TestNothingIsSaidOnlyWhenAllIsUsed(t *testing.T) {
 		if answers[0].Answer.Waiting {
 			t.Error("a is told that there is nothing: what came back there meanwhile it has not said yet")
 		}
-		a.UpAnswer(clk, answers[0].Answer)
+		a.ReceiveParent(clk, answers[0].Answer)
 		if root.Writing() {
 			root.Confirm(clk)
 		}
@@ -84,10 +84,10 @@ func TestCountersAreToldInTurn(t *testing.T) {
 	for i, p := range []*Pool{a, b} {
 		late := time.Duration(3*i) * 10 * time.Millisecond
 		for _, r := range now {
-			if r.Sync.Loan == p.rec.Up.Loan {
+			if r.Sync.Loan == p.rec.Parent.Loan {
 				p.up.est = Estimate{}
 				p.up.sent = at - late // the way there and back
-				p.UpAnswer(at+late, r.Answer)
+				p.ReceiveParent(at+late, r.Answer)
 			}
 		}
 		const drift = time.Millisecond // what clocks may differ by in that time
@@ -118,7 +118,7 @@ func TestAnOpenQuestionHoldsNoEndUp(t *testing.T) {
 		if lo, ok := w.Lo(clk); ok && seen {
 			w.Settle(lo)
 		}
-		p.Put(w.Sync(clk, need, 0))
+		p.Receive(w.Sync(clk, need, 0))
 		got, wr := p.Begin(clk, true)
 		if wr != nil {
 			more, _ := p.Confirm(clk)
@@ -127,13 +127,13 @@ func TestAnOpenQuestionHoldsNoEndUp(t *testing.T) {
 		return got
 	}
 	got := sync(1, true)
-	w.Heard(clk, &got[0].Answer)
+	w.Receive(clk, &got[0].Answer)
 	if _, ok := w.Open(clk, 5, 0, 0); !ok {
 		t.Fatal("not let in")
 	}
 	clk += 9990 * time.Millisecond // the stay ends in a moment
 	got = sync(0, true)
-	w.Heard(clk, &got[0].Answer)
+	w.Receive(clk, &got[0].Answer)
 	clk += 50 * time.Millisecond
 	for _, r := range sync(1, false) {
 		t.Fatalf("answered %+v though a stay has ended", r.Answer)
@@ -146,7 +146,7 @@ func TestAnOpenQuestionHoldsNoEndUp(t *testing.T) {
 	if len(now) != 1 || !now[0].Answer.Again {
 		t.Fatalf("answered %+v, want that w asks again", now)
 	}
-	w.Heard(clk, &now[0].Answer)
+	w.Receive(clk, &now[0].Answer)
 	sync(1, true)
 	if _, wr = p.Begin(clk, true); wr == nil {
 		t.Fatal("no write frees the end")

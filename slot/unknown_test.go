@@ -29,20 +29,20 @@ type unknown struct {
 	p      *Pool
 	clk    time.Duration
 	n      uint64
-	passes map[StayID]Tau
+	passes map[StayID]Time
 }
 
 const unknownStay = 400 // S in units; buckets are one unit
 
 func newUnknown(t *testing.T, rng *rand.Rand) *unknown {
-	w := &unknown{t: t, rng: rng, passes: map[StayID]Tau{}, clk: 10_000}
+	w := &unknown{t: t, rng: rng, passes: map[StayID]Time{}, clk: 10_000}
 	rec := NewRecord(1, nil, Limit{AtOnce, 1000, unknownStay}, Limit{PerWindow, 1 << 30, 1})
-	now := Tau(1000)
+	now := Time(1000)
 	rec.Time = now
 	for id := range StayID(1 + rng.IntN(8)) { // reported: an entry at or after the pass
-		end := now + 1 + Tau(rng.IntN(unknownStay))
+		end := now + 1 + Time(rng.IntN(unknownStay))
 		rec.Limits[0].Ends.Add(end, 1)
-		w.passes[id+1] = max(now-50, end-Tau(rng.IntN(60)))
+		w.passes[id+1] = max(now-50, end-Time(rng.IntN(60)))
 		if rng.IntN(4) == 0 { // nobody has this entry's pass any more
 			delete(w.passes, id+1)
 		}
@@ -51,9 +51,9 @@ func newUnknown(t *testing.T, rng *rand.Rand) *unknown {
 	if lent > 0 { // a loan of the dead process: slots it may have used and not reported
 		l, back := Loan{ID: 99, Granted: int64(lent)}, now+unknownStay
 		if rng.IntN(2) == 0 { // taken back a while ago
-			l.Over = now - Tau(rng.IntN(unknownStay))
+			l.Over = now - Time(rng.IntN(unknownStay))
 			back = l.Over + unknownStay
-			l.Back = [MaxLimits]Tau{back, back}
+			l.Back = [MaxLimits]Time{back, back}
 		}
 		rec.Loans = append(rec.Loans, l)
 		for id := range StayID(rng.IntN(lent + 1)) {
@@ -62,7 +62,7 @@ func newUnknown(t *testing.T, rng *rand.Rand) *unknown {
 			if l.Over > 0 {
 				last = back
 			}
-			w.passes[100+id] = min(last, now+1+Tau(rng.IntN(unknownStay+100)))
+			w.passes[100+id] = min(last, now+1+Time(rng.IntN(unknownStay+100)))
 		}
 	}
 	w.p = NewPool(Params{Term: 100, Settle: 1, Alone: true, Rho: 1}, "new", rec)
@@ -76,7 +76,7 @@ func newUnknown(t *testing.T, rng *rand.Rand) *unknown {
 func (w *unknown) step() {
 	w.n++
 	x := &Sync{Loan: 7, Borrower: "w", Seq: Seq{0, w.n}}
-	now := w.p.Tau(w.clk)
+	now := w.p.CounterTime(w.clk)
 	for id, end := range w.passes {
 		switch w.rng.IntN(6) {
 		case 0:
@@ -87,7 +87,7 @@ func (w *unknown) step() {
 			}
 		}
 	}
-	w.p.Put(x)
+	w.p.Receive(x)
 	if _, wr := w.p.Begin(w.clk, true); wr == nil {
 		w.t.Fatal("no write")
 	}
@@ -111,7 +111,7 @@ func (w *unknown) step() {
 func (w *unknown) check(when string) {
 	w.t.Helper()
 	r := w.p.Record()
-	now := w.p.Tau(w.clk)
+	now := w.p.CounterTime(w.clk)
 	for t := now; t < now+2*unknownStay; t++ {
 		have, need := r.Limits[0].Ends.After(t), int64(0)
 		for i := range r.Loans {

@@ -11,7 +11,7 @@ const unprovenPart = 10
 type Unproven struct{ ends Ends }
 
 // Take uses one if one is left, and returns the end of the use for Return.
-func (u *Unproven) Take(l Limit, now Tau) (end Tau, ok bool) {
+func (u *Unproven) Take(l Limit, now Time) (end Time, ok bool) {
 	par := Params{}.WithDefaults()
 	u.ends.Free(now, func(EndCount) {})
 	if u.ends.Len() >= ceilDiv(l.N, unprovenPart) {
@@ -23,4 +23,4 @@ func (u *Unproven) Take(l Limit, now Tau) (end Tau, ok bool) {
 }
 
 // Return takes back a use that came to nothing.
-func (u *Unproven) Return(end Tau) { u.ends.Remove(end) }
+func (u *Unproven) Return(end Time) { u.ends.Remove(end) }

@@ -14,8 +14,8 @@ func TestUnprovenAgainstAList(t *testing.T) {
 		most := int((l.N + 9) / 10)
 		bucket := l.Per / 400
 		var u Unproven
-		var uses, ends []Tau
-		within := func(now Tau, window time.Duration) (n int) {
+		var uses, ends []Time
+		within := func(now Time, window time.Duration) (n int) {
 			for _, use := range uses {
 				if now.Sub(use) < window {
 					n++
@@ -23,7 +23,7 @@ func TestUnprovenAgainstAList(t *testing.T) {
 			}
 			return n
 		}
-		now := Tau(0)
+		now := Time(0)
 		for range 300 {
 			now = now.Add(time.Duration(rng.Int64N(int64(8 * time.Second))))
 			if k := len(uses); k > 0 && rng.IntN(4) == 0 && ends[k-1] > now { // it came to nothing

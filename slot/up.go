@@ -38,8 +38,8 @@ type upper struct {
 // was heard, written or not: a counter that heard a grant, was stopped and wrote
 // it after its loan had been written off would else draw a new line for the
 // same number (found by the walk).
-func (p *Pool) UpSync(clk time.Duration, want, traffic int64, queue []Tau) *Sync {
-	if !p.serving || p.rec.Up == nil {
+func (p *Pool) ParentSync(clk time.Duration, want, traffic int64, queue []Time) *Sync {
+	if !p.serving || p.rec.Parent == nil {
 		return nil
 	}
 	if x := p.up.fly; x != nil { // repeated unchanged, but for what may have come to an end
@@ -51,7 +51,7 @@ func (p *Pool) UpSync(clk time.Duration, want, traffic int64, queue []Tau) *Sync
 		return x
 	}
 	p.up.n++
-	u := p.rec.Up
+	u := p.rec.Parent
 	x := &Sync{
 		Loan: u.Loan, Borrower: cmp.Or(p.par.Site, p.host), Seq: Seq{p.epoch, p.up.n}, Seen: p.up.seen,
 		Est: p.up.est.Epoch, Granted: max(u.Granted, p.up.most), Returned: u.Returned,
@@ -59,7 +59,7 @@ func (p *Pool) UpSync(clk time.Duration, want, traffic int64, queue []Tau) *Sync
 	}
 	p.up.traffic = traffic
 	coming := p.coming()
-	x.Need, x.Idle = max(0, p.short-coming), p.UpIdle(clk)
+	x.Need, x.Idle = max(0, p.short-coming), p.ParentIdle(clk)
 	if stand := max(0, want); p.wait { // whoever has left or fallen silent needs none
 		p.up.mine = min(p.up.mine, stand)
 	} else {
@@ -81,15 +81,15 @@ func (p *Pool) UpSync(clk time.Duration, want, traffic int64, queue []Tau) *Sync
 // UpIdle is how many slots here nobody uses. While Anywhere looks for one, those that are lent to
 // workers may be unused, too, until they say otherwise, and so may those whose stay has ended, until the
 // workers have said that it did not go on. What a write under way returns has not been told.
-func (p *Pool) UpIdle(clk time.Duration) int64 {
-	if !p.Asked(clk) {
+func (p *Pool) ParentIdle(clk time.Duration) int64 {
+	if !p.RecalledByParent(clk) {
 		return max(0, p.Free())
 	}
 	n := int64(0)
 	for i := range p.rec.Limits {
 		idle := p.owes(clk, p.rec, i)
 		if p.up.plenty&(1<<i) == 0 {
-			idle += p.rec.Limits[i].Ends.Until(p.Tau(clk))
+			idle += p.rec.Limits[i].Ends.Until(p.CounterTime(clk))
 		}
 		n = max(n, idle)
 	}
@@ -103,12 +103,12 @@ func (p *Pool) UpIdle(clk time.Duration) int64 {
 
 // Cold reports whether this counter may say nothing: its own term is over, or Anywhere has
 // not been heard yet. What is asked of it then is dropped.
-func (p *Pool) Cold(clk time.Duration) bool { return p.serving && p.termOver(clk) }
+func (p *Pool) IsCold(clk time.Duration) bool { return p.serving && p.termOver(clk) }
 
 // termOver reports whether this counter's own term is over: nothing may begin then,
 // whatever was heard since.
 func (p *Pool) termOver(clk time.Duration) bool {
-	return p.rec.Up != nil && clk >= p.up.until && p.par.fault&(faultNoClip|faultColdTells) == 0
+	return p.rec.Parent != nil && clk >= p.up.until && p.par.fault&(faultNoClip|faultColdTells) == 0
 }
 
 // lapsed reports whether the own loan may have been taken back: its term is over. That of a
@@ -118,12 +118,12 @@ func (p *Pool) lapsed(clk time.Duration) bool {
 }
 
 // UpFlying is the Sync to Anywhere that is not yet answered, nil if there is none.
-func (p *Pool) UpFlying() *Sync { return p.up.fly }
+func (p *Pool) ParentInFlight() *Sync { return p.up.fly }
 
 // UpNeed reports whether somebody stands before this counter's door whom only
 // Anywhere can help: a borrower in need, or the line.
-func (p *Pool) UpNeed(clk time.Duration) bool {
-	if p.rec.Up == nil {
+func (p *Pool) NeedsParent(clk time.Duration) bool {
+	if p.rec.Parent == nil {
 		return false
 	}
 	coming := p.coming()
@@ -132,17 +132,17 @@ func (p *Pool) UpNeed(clk time.Duration) bool {
 
 // coming is what was granted and is in no write yet: it is for the first of those who stand
 // here, and must not be asked for once more.
-func (p *Pool) coming() int64 { return max(0, p.up.most-p.newest().Up.Granted) }
+func (p *Pool) coming() int64 { return max(0, p.up.most-p.newest().Parent.Granted) }
 
 // arrivals tells up to need arrivals of this counter's time in Anywhere's, halfway
 // between the bounds of the estimate. Who stands before a worker has just come.
-func (p *Pool) arrivals(clk time.Duration, need int64, queue []Tau) []Tau {
+func (p *Pool) arrivals(clk time.Duration, need int64, queue []Time) []Time {
 	if !p.up.est.Known() {
 		return nil
 	}
 	lo, hi := p.up.est.Lo(clk, p.par.Rho), p.up.est.Hi(clk, p.par.Rho)
-	there, here := lo+(hi-lo)/2, p.Tau(clk)
-	var out []Tau
+	there, here := lo+(hi-lo)/2, p.CounterTime(clk)
+	var out []Time
 	for i := range min(need, maxQueue) {
 		at := here
 		if i < int64(len(queue)) {
@@ -156,7 +156,7 @@ func (p *Pool) arrivals(clk time.Duration, need int64, queue []Tau) []Tau {
 }
 
 // UpAnswer takes in Anywhere's answer. It tells whether a write is needed.
-func (p *Pool) UpAnswer(clk time.Duration, a Answer) bool {
+func (p *Pool) ReceiveParent(clk time.Duration, a Answer) bool {
 	if p.up.fly == nil || a.Loan != p.up.fly.Loan || a.Seq != p.up.fly.Seq {
 		return false
 	}
@@ -168,22 +168,22 @@ func (p *Pool) UpAnswer(clk time.Duration, a Answer) bool {
 			return false
 		}
 		p.up.until = max(p.up.until, sent+p.par.Rho.Down(a.Term))
-		p.up.est.Heard(a.Name.Epoch, a.Time, sent, clk, p.par.Rho)
+		p.up.est.Receive(a.Name.Epoch, a.Time, sent, clk, p.par.Rho)
 		p.up.paused = 0
 		p.up.seen = a.Name
 		p.up.most, p.up.part = max(p.up.most, a.Granted), a.Part
 		if a.GiveBack {
-			p.UpRecall(clk)
+			p.RecallByParent(clk)
 		} else {
 			p.up.give = false
 		}
 		p.up.plenty = a.Plenty
 		p.up.lined, p.up.linedAt = a.Waiting, clk
-		if n := a.Granted - p.rec.Up.Granted; a.Waiting && n > 0 {
+		if n := a.Granted - p.rec.Parent.Granted; a.Waiting && n > 0 {
 			p.up.fresh, p.up.freshAt = n, p.together(clk, a.Time)
 		}
-		p.up.asked = need > 0 && a.Granted == p.rec.Up.Granted && a.Waiting
-		if a.Granted == p.rec.Up.Granted && !a.GiveBack {
+		p.up.asked = need > 0 && a.Granted == p.rec.Parent.Granted && a.Waiting
+		if a.Granted == p.rec.Parent.Granted && !a.GiveBack {
 			return false
 		}
 	}
@@ -197,14 +197,14 @@ func (p *Pool) UpAnswer(clk time.Duration, a Answer) bool {
 const inStep = 100 * time.Millisecond
 
 // together is when slots may be used that Anywhere lent at a time of its own: on all counters at once.
-func (p *Pool) together(clk time.Duration, at Tau) time.Duration {
+func (p *Pool) together(clk time.Duration, at Time) time.Duration {
 	lo, hi := p.up.est.Lo(clk, p.par.Rho), p.up.est.Hi(clk, p.par.Rho)
 	return clk + min(inStep, max(0, inStep-(lo+(hi-lo)/2).Sub(at)))
 }
 
 // notYet is how many slots were lent to the people who stand here and may not be used yet.
 func (p *Pool) notYet(clk time.Duration) int64 {
-	if p.rec == nil || p.rec.Up == nil || clk >= p.up.freshAt {
+	if p.rec == nil || p.rec.Parent == nil || clk >= p.up.freshAt {
 		return 0
 	}
 	return min(p.up.fresh, p.up.mine)
@@ -218,7 +218,7 @@ func (p *Pool) upLined(clk time.Duration) bool { return p.up.lined && clk-p.up.l
 // presumed at Anywhere to their end (R6): none is renewed, so a new life begins. The places
 // in the line stand, whatever life their tickets are of.
 func (r *Record) newUpLoan(loan LoanID) {
-	r.Up = &Upper{Loan: loan}
+	r.Parent = &ParentLoan{Loan: loan}
 	if r.Before == 0 {
 		r.Before = r.Name.Life
 	}
@@ -230,32 +230,32 @@ func (r *Record) newUpLoan(loan LoanID) {
 }
 
 func (p *Pool) hearUp(r *Record) {
-	if r.Up == nil {
+	if r.Parent == nil {
 		return
 	}
 	r.WasRoot = r.WasRoot && !p.up.est.Known()
 	for _, a := range p.up.heard {
 		if a.Over {
-			if a.Loan == r.Up.Loan {
+			if a.Loan == r.Parent.Loan {
 				p.up.most, p.up.mine = 0, 0
-				r.newUpLoan(r.Up.Loan*0x9E3779B97F4A7C15 + 1)
-				p.known, p.knownAt = map[StayID]Tau{}, map[Tau]*bucket{}
+				r.newUpLoan(r.Parent.Loan*0x9E3779B97F4A7C15 + 1)
+				p.known, p.knownAt = map[StayID]Time{}, map[Time]*bucket{}
 			}
 			continue
 		}
-		p.up.mine += max(0, a.Granted-r.Up.Granted)
-		r.Up.Granted = max(r.Up.Granted, a.Granted)
+		p.up.mine += max(0, a.Granted-r.Parent.Granted)
+		r.Parent.Granted = max(r.Parent.Granted, a.Granted)
 	}
 	p.up.heard = nil
 }
 
 // UpRecall takes in that Anywhere asks for what is not used. It carries nothing that
 // matters: told once more or never, nothing goes wrong.
-func (p *Pool) UpRecall(clk time.Duration) {
-	if p.rec.Up == nil {
+func (p *Pool) RecallByParent(clk time.Duration) {
+	if p.rec.Parent == nil {
 		return
 	}
-	if !p.Asked(clk) {
+	if !p.RecalledByParent(clk) {
 		p.up.mine = 0
 	}
 	for i := range p.rec.Loans { // what our own borrowers hold unused
@@ -265,8 +265,8 @@ func (p *Pool) UpRecall(clk time.Duration) {
 }
 
 // UpOwes reports whether the next write would give anything back to Anywhere.
-func (p *Pool) UpOwes(clk time.Duration) bool {
-	if p.rec.Up == nil {
+func (p *Pool) OwesParent(clk time.Duration) bool {
+	if p.rec.Parent == nil {
 		return false
 	}
 	for i := range p.rec.Limits {
@@ -278,12 +278,12 @@ func (p *Pool) UpOwes(clk time.Duration) bool {
 }
 
 // UpShed gives back with the next write what is free beyond keep, of each limit.
-func (p *Pool) UpShed(keep int64) { p.up.keep, p.up.shed = max(0, keep), true }
+func (p *Pool) ReturnToParent(keep int64) { p.up.keep, p.up.shed = max(0, keep), true }
 
 // UpSpare reports whether more than keep of any limit is free that nobody here is to have.
-func (p *Pool) UpSpare(keep int64) bool {
+func (p *Pool) HasSpare(keep int64) bool {
 	for i := range p.rec.Limits {
-		if p.rec.Up != nil && p.spare(p.rec, i) > keep {
+		if p.rec.Parent != nil && p.spare(p.rec, i) > keep {
 			return true
 		}
 	}
@@ -292,17 +292,17 @@ func (p *Pool) UpSpare(keep int64) bool {
 
 // UpPart is what the traffic here has earned of all slots that nobody uses, as Anywhere
 // said last.
-func (p *Pool) UpPart() int64 { return p.up.part }
+func (p *Pool) ParentPart() int64 { return p.up.part }
 
 // UpTime brackets Anywhere's time; ok is false before its first answer.
-func (p *Pool) UpTime(clk time.Duration) (epoch uint64, lo, hi Tau, ok bool) {
+func (p *Pool) ParentTime(clk time.Duration) (epoch uint64, lo, hi Time, ok bool) {
 	e := &p.up.est
 	return e.Epoch, e.Lo(clk, p.par.Rho), e.Hi(clk, p.par.Rho), e.Known()
 }
 
 // UpSeen is the newest write of Anywhere that was heard of, and for how long the term
 // that it gave still runs, below 0 if it is over.
-func (p *Pool) UpSeen(clk time.Duration) (WriteName, time.Duration) {
+func (p *Pool) ParentSeen(clk time.Duration) (WriteName, time.Duration) {
 	return p.up.seen, p.up.until - clk
 }
 
@@ -310,9 +310,9 @@ func (p *Pool) UpSeen(clk time.Duration) (WriteName, time.Duration) {
 func (p *Pool) owes(clk time.Duration, r *Record, i int) int64 {
 	n := p.spare(r, i)
 	switch {
-	case p.Asked(clk) && p.up.plenty&(1<<i) != 0: // those of a window's traffic are enough
-		return max(0, n-max(p.up.traffic, r.Up.Granted-r.Up.Returned[0]))
-	case p.Asked(clk):
+	case p.RecalledByParent(clk) && p.up.plenty&(1<<i) != 0: // those of a window's traffic are enough
+		return max(0, n-max(p.up.traffic, r.Parent.Granted-r.Parent.Returned[0]))
+	case p.RecalledByParent(clk):
 		return n
 	case p.up.shed:
 		return max(0, n-p.up.keep)
@@ -334,19 +334,19 @@ func (p *Pool) spare(r *Record, i int) int64 {
 
 // giveUp returns to Anywhere what nobody here is to have.
 func (p *Pool) giveUp(clk time.Duration, r *Record) {
-	if r.Up == nil {
+	if r.Parent == nil {
 		return
 	}
 	for i := range r.Limits {
-		r.Up.Returned[i] += p.owes(clk, r, i)
+		r.Parent.Returned[i] += p.owes(clk, r, i)
 	}
 	p.up.shed = false
-	if !p.Asked(clk) {
+	if !p.RecalledByParent(clk) {
 		p.up.mine = 0
 	}
 }
 
 // upMay reports whether Anywhere may still have something to lend.
 func (p *Pool) upMay(clk time.Duration) bool {
-	return p.rec.Up != nil && clk < p.up.until && !p.up.asked
+	return p.rec.Parent != nil && clk < p.up.until && !p.up.asked
 }

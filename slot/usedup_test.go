@@ -29,8 +29,8 @@ func TestAClaimIsUsedUpWhenThePassHasComeBack(t *testing.T) {
 	if _, used := p.UsedUp(clk, 7); used {
 		t.Fatal("used up before the pass has come back")
 	}
-	at := p.Tau(clk)
-	p.Put(&Sync{Loan: 1, Seq: Seq{0, 1}, Items: []Item{
+	at := p.CounterTime(clk)
+	p.Receive(&Sync{Loan: 1, Seq: Seq{0, 1}, Items: []Item{
 		{Op: Renew, ID: 8, From: end, At: at, Use: at}, // of a stay that no ticket was claimed for
 		{Op: Renew, ID: 7, From: end, At: at, Use: at},
 	}})

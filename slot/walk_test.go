@@ -68,7 +68,7 @@ type walk struct {
 	ws      [walkWorkers]*Share
 	loans   uint64
 	net     []walkMsg
-	ends    [walkStays]Tau // latest end handed to the visitor
+	ends    [walkStays]Time // latest end handed to the visitor
 	lives   [walkStays]uint64
 	noted   [walkStays]map[int]Item
 	stays   int
@@ -76,7 +76,7 @@ type walk struct {
 	bound   int64
 	lowered bool
 	root    *Pool
-	told    UpTerm // the newest that a host said
+	told    ParentTerm // the newest that a host said
 	cov     *walkCover
 }
 
@@ -105,7 +105,7 @@ func newWalk(c walkConfig, r *rand.Rand, cov *walkCover) *walk {
 	w.store.Time = unit
 	w.store.Limits[0].Refilled = unit
 	if c.two {
-		w.store.Up = &Upper{Loan: 77}
+		w.store.Parent = &ParentLoan{Loan: 77}
 		up := w.par
 		up.Counters, up.Term, up.fault = true, time.Duration(c.upTerm), 0
 		w.root = NewPool(up, "anywhere", NewRecord(2, nil, lim))
@@ -313,10 +313,10 @@ func (w *walk) upSync(h int) bool {
 	if w.root == nil || x.state != 2 {
 		return false
 	}
-	m := x.p.UpSync(w.hclk(h), 2, 0, nil)
-	w.root.Put(m)
+	m := x.p.ParentSync(w.hclk(h), 2, 0, nil)
+	w.root.Receive(m)
 	for _, r := range w.rootWrite() {
-		x.p.UpAnswer(w.hclk(h), r.Answer)
+		x.p.ReceiveParent(w.hclk(h), r.Answer)
 	}
 	return true
 }
@@ -328,12 +328,12 @@ func (w *walk) goOn(h, i int) bool {
 	if w.root == nil || x.state != 2 {
 		return false
 	}
-	if t, ok := x.p.UpTerm(w.hclk(h)); ok {
+	if t, ok := x.p.ParentTerm(w.hclk(h)); ok {
 		w.told = t
 		return true
 	}
 	e, clk := s.Estimate(), w.wclk(i)
-	if e.Epoch != w.told.Epoch || !x.p.GoOn(w.hclk(h), w.told, e.Lo(clk, w.par.Rho), e.Hi(clk, w.par.Rho)) {
+	if e.Epoch != w.told.Epoch || !x.p.ContinueTerm(w.hclk(h), w.told, e.Lo(clk, w.par.Rho), e.Hi(clk, w.par.Rho)) {
 		return false
 	}
 	w.cov.wentOn.Add(1)
@@ -356,7 +356,7 @@ func (w *walk) sync(i int) bool {
 }
 
 func (w *walk) resend(i int) bool {
-	m := w.ws[i].Flying()
+	m := w.ws[i].InFlight()
 	if m == nil || slices.ContainsFunc(w.net, func(x walkMsg) bool { return x.sync == m }) {
 		return false
 	}
@@ -365,7 +365,7 @@ func (w *walk) resend(i int) bool {
 }
 
 func (w *walk) admit(i int) bool {
-	if w.stays >= walkStays || len(w.uses) >= walkUses || w.ws[i].Noted() >= 3 {
+	if w.stays >= walkStays || len(w.uses) >= walkUses || w.ws[i].PendingItems() >= 3 {
 		return false
 	}
 	o, ok := w.ws[i].Open(w.wclk(i), StayID(w.stays+1), 0, 0)
@@ -386,7 +386,7 @@ func (w *walk) admit(i int) bool {
 func (w *walk) visit(i int) bool {
 	k := w.r.IntN(walkStays)
 	s := w.ws[i]
-	if w.c.kind != AtOnce || k >= w.stays || s.Life() != w.lives[k] || s.Noted() >= 3 {
+	if w.c.kind != AtOnce || k >= w.stays || s.Life() != w.lives[k] || s.PendingItems() >= 3 {
 		return false
 	}
 	hi, _ := s.Hi(w.wclk(i))
@@ -398,7 +398,7 @@ func (w *walk) visit(i int) bool {
 		return false
 	}
 	it := Item{Op: Renew, ID: StayID(k + 1), From: w.ends[k], At: at}
-	s.Note(it)
+	s.AddItem(it)
 	if w.noted[k] == nil {
 		w.noted[k] = map[int]Item{}
 	}
@@ -431,7 +431,7 @@ func (w *walk) deliver(h int, consume bool) bool {
 		if l := x.p.rec.loan(m.sync.Loan); l != nil && l.Over > 0 && !l.Dead {
 			w.cov.revived.Add(1)
 		}
-		x.p.Put(m.sync)
+		x.p.Receive(m.sync)
 		w.begin(h, false)
 	} else {
 		w.hear(m)
@@ -446,7 +446,7 @@ func (w *walk) deliver(h int, consume bool) bool {
 
 func (w *walk) hear(m walkMsg) {
 	s := w.ws[m.w]
-	if !s.Heard(w.wclk(m.w), m.ans) {
+	if !s.Receive(w.wclk(m.w), m.ans) {
 		return
 	}
 	if m.ans.Name.Epoch < w.store.Name.Epoch {
@@ -462,7 +462,7 @@ func (w *walk) hear(m walkMsg) {
 
 // reader is the counter time that the most generous reader of passes of a life
 // believes in: any worker, or a fresh one beside the newest host.
-func (w *walk) reader(life uint64) Tau {
+func (w *walk) reader(life uint64) Time {
 	t := Never
 	for i, s := range w.ws {
 		if hi, ok := s.Hi(w.wclk(i)); ok && s.Life() == life {
@@ -480,7 +480,7 @@ func (w *walk) reader(life uint64) Tau {
 	}
 	p := w.hosts[top].p
 	if w.root == nil || w.c.faults&faultColdTells != 0 || w.hclk(top) < p.up.until {
-		t = min(t, p.Tau(w.hclk(top)))
+		t = min(t, p.CounterTime(w.hclk(top)))
 	}
 	return t
 }

@@ -37,7 +37,7 @@ func (x *Sync) AppendBinary(b []byte) ([]byte, error) {
 	b = codec.AppendInt(b, x.Returned[:]...)
 	b = codec.AppendInt(b, x.Opened, int64(x.Settled), x.Need, x.Want)
 	b = codec.AppendUint(b, uint64(len(x.Queue)))
-	last := Tau(0)
+	last := Time(0)
 	for _, t := range x.Queue {
 		b = appendStep(b, &last, t)
 	}
@@ -64,8 +64,8 @@ func (x *Sync) UnmarshalBinary(b []byte) error {
 	y := Sync{Loan: LoanID(d.Uint()), Borrower: d.text(), Seq: Seq{d.Uint(), d.Uint()}}
 	y.Seen, y.Est = WriteName{d.Uint(), d.Uint(), d.Uint()}, d.Uint()
 	y.Granted, y.Returned = d.Int(), d.each(Version)
-	y.Opened, y.Settled, y.Need, y.Want = d.Int(), Tau(d.Int()), d.Int(), d.Int()
-	n, last := d.Count(maxQueue), Tau(0)
+	y.Opened, y.Settled, y.Need, y.Want = d.Int(), Time(d.Int()), d.Int(), d.Int()
+	n, last := d.Count(maxQueue), Time(0)
 	y.Queue = slices.Grow(y.Queue, n)
 	for range n {
 		y.Queue = append(y.Queue, d.step(&last))
@@ -96,7 +96,7 @@ func (a *Answer) AppendBinary(b []byte) ([]byte, error) {
 		codec.Bit(a.GiveBack), codec.Bit(a.Waiting))
 	b = codec.AppendInt(b, int64(a.Time), a.Granted, int64(a.Term), int64(a.Latest))
 	b = codec.AppendUint(b, uint64(len(a.Results)))
-	last := Tau(0)
+	last := Time(0)
 	for _, r := range a.Results {
 		b = codec.AppendUint(b, uint64(r.ID))
 		b = appendStep(b, &last, r.End)
@@ -127,9 +127,9 @@ func (a *Answer) UnmarshalBinary(b []byte) error {
 	over := d.Uint() // programs from before Again read it as an answer that grants nothing
 	y.Over, y.Again = over == 1 || over == 3, over == 2 || over == 3
 	y.GiveBack, y.Waiting = d.Uint() == 1, d.Uint() == 1
-	y.Time, y.Granted = Tau(d.Int()), d.Int()
-	y.Term, y.Latest = time.Duration(d.Int()), Tau(d.Int())
-	n, last := d.Count(maxItems), Tau(0)
+	y.Time, y.Granted = Time(d.Int()), d.Int()
+	y.Term, y.Latest = time.Duration(d.Int()), Time(d.Int())
+	n, last := d.Count(maxItems), Time(0)
 	y.Results = slices.Grow(y.Results, n)
 	for range n {
 		y.Results = append(y.Results, Result{StayID(d.Uint()), d.step(&last)})
@@ -137,7 +137,7 @@ func (a *Answer) UnmarshalBinary(b []byte) error {
 	n = d.Count(maxGone)
 	y.Gone = slices.Grow(y.Gone, n)
 	for range n {
-		y.Gone = append(y.Gone, Gone{StayID(d.Uint()), d.step(&last)})
+		y.Gone = append(y.Gone, EarlyLeave{StayID(d.Uint()), d.step(&last)})
 	}
 	y.Sure = d.spans()
 	if v == siteFormat {
@@ -158,7 +158,7 @@ const (
 )
 
 // times are the times of an item, in the order of their bits.
-func (i *Item) times() [5]*Tau { return [...]*Tau{&i.From, &i.At, &i.End, &i.Use, &i.Hard} }
+func (i *Item) times() [5]*Time { return [...]*Time{&i.From, &i.At, &i.End, &i.Use, &i.Hard} }
 
 // appendItems appends a list of items, each time as the difference from the last of its kind.
 // It reports whether they all have an Op.
@@ -211,7 +211,7 @@ func (d *decoder) items() (items []Item) {
 }
 
 // appendStep appends a time as the difference from the last one that was not 0.
-func appendStep(b []byte, last *Tau, t Tau) []byte {
+func appendStep(b []byte, last *Time, t Time) []byte {
 	b = codec.AppendInt(b, int64(t-*last))
 	if t != 0 {
 		*last = t
@@ -219,8 +219,8 @@ func appendStep(b []byte, last *Tau, t Tau) []byte {
 	return b
 }
 
-func (d *decoder) step(last *Tau) Tau {
-	t := *last + Tau(d.Int())
+func (d *decoder) step(last *Time) Time {
+	t := *last + Time(d.Int())
 	if t != 0 {
 		*last = t
 	}

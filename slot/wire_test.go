@@ -130,7 +130,7 @@ func TestMessageOfAnotherFormatIsRefused(t *testing.T) {
 }
 
 func TestMessageTooLongForTheWireIsRefused(t *testing.T) {
-	full := Sync{Items: make([]Item, maxItems), Queue: make([]Tau, maxQueue),
+	full := Sync{Items: make([]Item, maxItems), Queue: make([]Time, maxQueue),
 		Borrower: strings.Repeat("w", maxText)}
 	for i := range full.Items {
 		full.Items[i].Op = Leave
@@ -146,7 +146,7 @@ func TestMessageTooLongForTheWireIsRefused(t *testing.T) {
 	op.Items = []Item{{Op: Answered + 1}}
 	for _, m := range []message{&items, &queue, &text, &op,
 		&Answer{Results: make([]Result, maxItems+1)},
-		&Answer{Gone: make([]Gone, maxGone+1)},
+		&Answer{Gone: make([]EarlyLeave, maxGone+1)},
 		&Answer{Sure: make([]Span, mostSpans+1)},
 	} {
 		if b, err := m.AppendBinary([]byte("x")); !errors.Is(err, ErrMessage) || string(b) != "x" {
@@ -189,15 +189,15 @@ func TestMessageOfFormat1HasTheseBytes(t *testing.T) {
 	}{
 		{&Sync{
 			Loan: 1, Borrower: "w", Seq: Seq{2, 3}, Seen: WriteName{4, 5, 6}, Est: 7,
-			Granted: 8, Returned: Each{9, 10}, Opened: 11, Settled: 12, Need: 13, Want: 14,
-			Queue: []Tau{15, 16}, Items: []Item{
+			Granted: 8, Returned: PerLimit{9, 10}, Opened: 11, Settled: 12, Need: 13, Want: 14,
+			Queue: []Time{15, 16}, Items: []Item{
 				{Open, 17, 0, 0, 18, 19, 0}, {Renew, 20, 21, 22, 0, 0, 23},
 				{Renew, 24, 22, 21, 0, 0, 0},
 			},
 		}, "0101017702030405060710121416181a1c021e0203611124269a142a2c2e1a180201"},
 		{&Answer{
 			Name: WriteName{1, 2, 3}, Seq: Seq{4, 5}, Loan: 6, Over: true, Time: 7, Granted: 8,
-			Term: 9, GiveBack: true, Results: []Result{{10, 11}, {12, 0}, {13, 12}}, Gone: []Gone{{14, 15}},
+			Term: 9, GiveBack: true, Results: []Result{{10, 11}, {12, 0}, {13, 12}}, Gone: []EarlyLeave{{14, 15}},
 			Sure: []Span{{16, 17, 18}}, Latest: 19,
 		}, "010102030405060101000e101226030a160c150d02010e0601102224"},
 	} {
@@ -230,15 +230,15 @@ func TestDamagedMessageAsksForNoMemory(t *testing.T) {
 func renewals(n int, tickets bool) *Sync {
 	rng := rand.New(rand.NewPCG(1, 2))
 	stay := 5 * time.Minute
-	now, grid := Tau(40*time.Hour), Tau(stay)/400
+	now, grid := Time(40*time.Hour), Time(stay)/400
 	x := &Sync{Loan: LoanID(rng.Uint64()), Borrower: "w-0a1b2c3d", Settled: now, Granted: 900}
 	for i := range n {
-		at := now + Tau(i)*Tau(time.Second)/Tau(n) + Tau(rng.IntN(1e6))
+		at := now + Time(i)*Time(time.Second)/Time(n) + Time(rng.IntN(1e6))
 		it := Item{Op: Renew, ID: StayID(rng.Uint64()), At: at}
 		if tickets {
 			it.ID = StayID(1_000_000 + rng.IntN(100_000))
 		}
-		it.From = (at + Tau(rng.Int64N(int64(stay)))) / grid * grid
+		it.From = (at + Time(rng.Int64N(int64(stay)))) / grid * grid
 		x.Items = append(x.Items, it)
 	}
 	return x

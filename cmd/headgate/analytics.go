@@ -206,7 +206,7 @@ func (o *operator) advice(ctx context.Context, w io.Writer, room []string, q url
 	}
 	for i := range got.Advice {
 		x := &got.Advice[i]
-		fmt.Fprintf(w, "%s: %s: %s\n  %s\n", x.Room, x.Code, x.Says, x.Do)
+		fmt.Fprintf(w, "%s: %s: %s\n  %s\n", x.Room, x.Code, x.Text, x.Action)
 	}
 	if len(got.Advice) == 0 {
 		fmt.Fprintf(w, "nothing to say about %s\n", cmp.Or(strings.Join(got.Rooms, ", "), "no room"))

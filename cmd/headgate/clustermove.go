@@ -50,7 +50,7 @@ func moveCommand(ctx context.Context, args []string, stdout, stderr io.Writer) i
 		return usageFault(stderr, "cluster: name one data centre",
 			"write headgate cluster move-anywhere lhr, or headgate cluster datacenter-off lhr")
 	}
-	var got api.Moved
+	var got api.MoveResult
 	if words[0] == "datacenter-off" {
 		err = o.do(ctx, http.MethodPost, "/v1/cluster/off", map[string]string{"datacenters": words[1]}, &got)
 	} else {

@@ -60,7 +60,7 @@ func revokeCommand(ctx context.Context, args []string, stdout, stderr io.Writer)
 			return printHinted(stderr, err)
 		}
 	}
-	var got api.Rotated
+	var got api.RotateResult
 	in := map[string]string{"serial": serial, "node": node}
 	if err := o.do(ctx, http.MethodPost, "/v1/cluster/revoke", in, &got); err != nil {
 		return o.fail(ctx, stderr, err, "write")

@@ -76,13 +76,13 @@ func nodeTable(c *api.Cluster) string {
 	alive := 0
 	for i := range c.Nodes {
 		n := &c.Nodes[i]
-		part, heard := "worker", fmt.Sprintf("%.1f s ago", n.Silent)
-		if n.Hosts {
+		part, heard := "worker", fmt.Sprintf("%.1f s ago", n.SilentFor)
+		if n.CanHost {
 			part = store
 		}
 		if !n.Alive {
-			heard = "gone for " + (time.Duration(n.Silent) * time.Second).String()
-		} else if n.Hosts {
+			heard = "gone for " + (time.Duration(n.SilentFor) * time.Second).String()
+		} else if n.CanHost {
 			alive++
 		}
 		rooms := strings.Join(n.Rooms, " ")
@@ -90,7 +90,7 @@ func nodeTable(c *api.Cluster) string {
 			rooms = "-"
 		}
 		fmt.Fprintf(t, "%s\t%s\t%s\t%+.1f s\t%s\t%s\t%s\n", n.Name, part, heard, n.Skew,
-			time.Since(n.Began).Round(time.Second), n.Version, rooms)
+			time.Since(n.StartedAt).Round(time.Second), n.Version, rooms)
 	}
 	t.Flush()
 	for _, r := range c.Revoked {

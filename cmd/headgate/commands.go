@@ -93,7 +93,7 @@ func unknownCommand(stderr io.Writer, name string, all []command) int {
 		names = append(names, c.name)
 	}
 	hint := "the commands are " + strings.Join(names, ", ")
-	switch near := near.Word(name, names); {
+	switch near := near.Nearest(name, names); {
 	case near != "":
 		hint = "did you mean " + near + "?"
 	case strings.HasPrefix(name, "-"):

@@ -48,7 +48,7 @@ func keyCommand(ctx context.Context, args []string, stdout, stderr io.Writer) in
 		}
 		printKeys(stdout, keys)
 	case len(words) == 1 && words[0] == "rotate":
-		var got api.Rotated
+		var got api.RotateResult
 		if err := o.do(ctx, http.MethodPost, "/v1/keys/rotate", nil, &got); err != nil {
 			return o.fail(ctx, stderr, err, "write")
 		}

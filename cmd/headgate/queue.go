@@ -176,7 +176,7 @@ func (o *operator) listDead(ctx context.Context, w io.Writer, name string, count
 		for i := range got.Jobs {
 			j := &got.Jobs[i]
 			fmt.Fprintf(w, "%-14s  %s  %3d attempts  %q  %s\n", j.ID,
-				j.DiedAt.Format(time.RFC3339), j.Attempts, j.Key, j.Why)
+				j.DiedAt.Format(time.RFC3339), j.Attempts, j.Key, j.Reason)
 		}
 		count -= len(got.Jobs)
 		if after = got.Next; after == "" || count <= 0 {
@@ -196,7 +196,7 @@ func queueTable(all []queue.Status) string {
 		switch {
 		case s.Paused:
 			state = "paused"
-		case strings.HasPrefix(s.Why, queue.ErrNoHost.Error()): // so nothing is known of it
+		case strings.HasPrefix(s.Reason, queue.ErrNoHost.Error()): // so nothing is known of it
 			row(cut(s.Name, 16), "no host", "-", "-", "-", "-", "-", "-")
 			continue
 		}
@@ -219,8 +219,8 @@ func queueTable(all []queue.Status) string {
 
 // queueNotes says what a person who looks why jobs are late should know of a queue.
 func queueNotes(s *queue.Status, now time.Time) (lines []string) {
-	if s.Why != "" {
-		lines = append(lines, s.Why)
+	if s.Reason != "" {
+		lines = append(lines, s.Reason)
 	}
 	if s.Rate > 0 {
 		lines = append(lines, "held to "+strconv.FormatFloat(s.Rate, 'g', -1, 64)+" jobs a second")
@@ -234,7 +234,7 @@ func queueNotes(s *queue.Status, now time.Time) (lines []string) {
 	}
 	if f := s.LastFailure; f != nil && (s.Later > 0 || s.Dead > 0) {
 		ago := about(max(0, now.Sub(f.At).Seconds()))
-		lines = append(lines, "the last failure, "+ago+" ago: "+f.Why)
+		lines = append(lines, "the last failure, "+ago+" ago: "+f.Reason)
 	}
 	return lines
 }

@@ -14,9 +14,9 @@ import (
 )
 
 func TestTheTableOfQueuesSaysWhatHoldsJobs(t *testing.T) {
-	failed := &queue.Failure{At: time.Now().Add(-time.Hour / 2), Why: "the target answered 500"}
+	failed := &queue.Failure{At: time.Now().Add(-time.Hour / 2), Reason: "the target answered 500"}
 	got := queueTable([]queue.Status{
-		{Name: "lost", Why: queue.ErrNoHost.Error() + ": it is asked for"},
+		{Name: "lost", Reason: queue.ErrNoHost.Error() + ": it is asked for"},
 		{Name: "slow", Depth: 70, InFlight: 64, AtOnce: 64, PerSecond: 7, OldestAge: 5, EmptyIn: 10},
 		{Name: "ends", Depth: 64, InFlight: 64, AtOnce: 64, PerSecond: 64, OldestAge: 1, EmptyIn: 1},
 		{Name: "fails", Depth: 1200, Later: 1200, NextIn: 90, Rate: 0.5, OldestAge: 7200, EmptyIn: -1,

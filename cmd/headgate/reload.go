@@ -38,7 +38,7 @@ func reloadCommand(ctx context.Context, args []string, stdout, stderr io.Writer)
 		return usageFault(stderr, fmt.Sprintf("unexpected argument %q", words[0]),
 			"headgate knows its file: write headgate reload alone")
 	}
-	var got api.Reloaded
+	var got api.ReloadResult
 	if err := o.do(ctx, http.MethodPost, "/v1/reload", nil, &got); err != nil {
 		return o.fail(ctx, stderr, err, "write")
 	}
@@ -46,7 +46,7 @@ func reloadCommand(ctx context.Context, args []string, stdout, stderr io.Writer)
 	return exitOK
 }
 
-func reloaded(got *api.Reloaded) string {
+func reloaded(got *api.ReloadResult) string {
 	var b strings.Builder
 	for _, part := range []struct {
 		text  string

@@ -98,7 +98,7 @@ func roomChange(words []string, said *string) (name string, pairs map[string]str
 	}
 	if usage[verb] == "" {
 		hint := "write one of " + strings.Join(verbs, ", ")
-		if near := near.Word(verb, verbs); near != "" {
+		if near := near.Nearest(verb, verbs); near != "" {
 			hint = "did you mean headgate room " + near + "?"
 		}
 		return wrong(fmt.Sprintf("room: there is no %q", verb), hint)

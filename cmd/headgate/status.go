@@ -194,9 +194,9 @@ func lanes(s *headgate.Status) string {
 // troubles are what an operator must know of a room's record, a line each.
 func troubles(s *headgate.Status) string {
 	var b strings.Builder
-	if s.Record.Refused > 0 {
+	if s.Record.WriteFailing > 0 {
 		fmt.Fprintf(&b, "%s: the data folder takes no writes, for %s: the log says why\n",
-			cut(s.Name, 18), about(s.Record.Refused))
+			cut(s.Name, 18), about(s.Record.WriteFailing))
 	}
 	if s.Record.Quiet > 0 {
 		fmt.Fprintf(&b, "%s: the record was old at the start: nobody new comes in for %s\n",

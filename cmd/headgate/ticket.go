@@ -44,7 +44,7 @@ func ticketCommand(ctx context.Context, args []string, stdout, stderr io.Writer)
 		path = "/v1/rooms/" + url.PathEscape(*room) + "/tickets/" + url.PathEscape(words[0])
 		scope += ":" + *room
 	}
-	var w headgate.Where
+	var w headgate.TicketInfo
 	if err := o.do(ctx, http.MethodGet, path, nil, &w); err != nil {
 		return o.fail(ctx, stderr, err, scope)
 	}
@@ -69,6 +69,6 @@ func ticketCommand(ctx context.Context, args []string, stdout, stderr io.Writer)
 	if w.KeptFor >= 0 {
 		fmt.Fprintf(stdout, "kept      for another %s of silence\n", about(w.KeptFor))
 	}
-	fmt.Fprintf(stdout, "why       %s\n", w.Why)
+	fmt.Fprintf(stdout, "why       %s\n", w.Reason)
 	return exitOK
 }

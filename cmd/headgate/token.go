@@ -147,7 +147,7 @@ func note(dir, what string, t *api.Token, stderr io.Writer) {
 	}
 	log := api.NewAudit(dir)
 	defer log.Close()
-	err := log.Append(&api.Entry{At: time.Now().UTC(), Name: who, What: what, Result: "ok",
+	err := log.Append(&api.AuditEntry{At: time.Now().UTC(), Name: who, What: what, Result: "ok",
 		After: map[string]string{"token": t.ID, "name": t.Name,
 			"scopes": strings.Join(t.Scopes, ",")}})
 	if err != nil {
@@ -170,7 +170,7 @@ func listTokens(dir string, stdout, stderr io.Writer) int {
 		if !t.ExpiresAt.IsZero() {
 			ends = t.ExpiresAt.Format(time.DateOnly)
 		}
-		if t.Expired(time.Now()) {
+		if t.IsExpired(time.Now()) {
 			ends = "expired"
 		}
 		fmt.Fprintf(stdout, "%-8s  %-20s  %-10s  %-10s  %s\n", t.ID, strings.Join(t.Scopes, ","),

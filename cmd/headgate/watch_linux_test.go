@@ -113,7 +113,7 @@ func TestWatchOnATerminal(t *testing.T) {
 func TestTableTellsOfTroubles(t *testing.T) {
 	s := headgate.Status{Name: "shop", Status: "queueing", ActiveUsers: 200, TotalActiveUsers: 200,
 		WaitingUsers: 12_345, MaxWaitSeconds: 754, NewUsersLastMinute: 49, NewUsersPerMinute: 50,
-		Record: headgate.Record{Refused: 12, Quiet: 180}}
+		Record: headgate.Record{WriteFailing: 12, Quiet: 180}}
 	const want = `room               state            inside   waiting     wait  new/minute origin
 shop               queueing        200/200     12345   13 min       49/50 DOWN
 shop: the data folder takes no writes, for 12 s: the log says why

@@ -62,7 +62,7 @@ func (p *processor) open(ctx context.Context, conn queue.Config) (err error) {
 		return err
 	}
 	conn.Name, conn.Handler = p.name, p
-	conn.Capacity, conn.Uses = queue.NewCapacity(p.rate), []queue.Use{{Limit: databaseLimit}}
+	conn.Capacity, conn.Uses = queue.NewCapacity(p.rate), []queue.LimitUse{{Limit: databaseLimit}}
 	p.queue, err = queue.Open(ctx, conn)
 	return err
 }
@@ -135,7 +135,7 @@ func (p *processor) Deliver(ctx context.Context, j *queue.Job) queue.Outcome {
 	}
 	answer, err := p.client.Do(q)
 	if err != nil {
-		return queue.Outcome{Err: errors.New("the database does not answer"), Again: true}
+		return queue.Outcome{Err: errors.New("the database does not answer"), Retry: true}
 	}
 	defer answer.Body.Close()
 	_, _ = io.Copy(io.Discard, answer.Body)
@@ -143,7 +143,7 @@ func (p *processor) Deliver(ctx context.Context, j *queue.Job) queue.Outcome {
 	case http.StatusCreated:
 		return queue.Outcome{}
 	case http.StatusTooManyRequests: // it may still happen, and is no reason to give up (E6)
-		return queue.Outcome{Err: errors.New("refused"), Again: true, Busy: true, After: p.s.second}
+		return queue.Outcome{Err: errors.New("refused"), Retry: true, Busy: true, RetryAfter: p.s.second}
 	}
 	return queue.Outcome{Err: fmt.Errorf("the database answered %d", answer.StatusCode)}
 }

@@ -6,7 +6,7 @@ import (
 )
 
 // Facts are what a room is set to.
-type Facts struct {
+type RoomSettings struct {
 	Room        string
 	Active, New int64
 	Session     time.Duration
@@ -18,8 +18,8 @@ type Facts struct {
 type Advice struct {
 	Room    string             `json:"room"`
 	Code    string             `json:"code"`
-	Says    string             `json:"says"`
-	Do      string             `json:"do"`
+	Text    string             `json:"says"`
+	Action      string             `json:"do"`
 	Figures map[string]float64 `json:"figures"`
 }
 
@@ -42,7 +42,7 @@ const (
 )
 
 // Advise looks at a room by what it did, in steps of step seconds.
-func Advise(f *Facts, rows []Row) (all []Advice) {
+func Advise(f *RoomSettings, rows []Row) (all []Advice) {
 	if len(rows) == 0 {
 		return nil
 	}
@@ -60,7 +60,7 @@ func Advise(f *Facts, rows []Row) (all []Advice) {
 }
 
 type adviser struct {
-	f    *Facts
+	f    *RoomSettings
 	sum  *Row
 	rows []Row
 }
@@ -85,14 +85,14 @@ func (a *adviser) session() *Advice {
 	switch {
 	case p50 >= sessionPart*session:
 		return &Advice{Code: "session_short", Figures: figures,
-			Says: fmt.Sprintf("half of the visits need %s or more: %s is close to session_duration, %s",
+			Text: fmt.Sprintf("half of the visits need %s or more: %s is close to session_duration, %s",
 				told(p50), what, a.f.Session),
-			Do: "set session_duration to " + told(p95*1.5) + ", and total_active_users as the origin takes it"}
+			Action: "set session_duration to " + told(p95*1.5) + ", and total_active_users as the origin takes it"}
 	case p95 < sessionPart*session && a.f.Session > time.Minute:
 		return &Advice{Code: "session_long", Figures: figures,
-			Says: fmt.Sprintf("of 100 visits 95 need less than %s, and session_duration is %s: slots are held "+
+			Text: fmt.Sprintf("of 100 visits 95 need less than %s, and session_duration is %s: slots are held "+
 				"for visitors who have gone", told(p95), a.f.Session),
-			Do: "set session_duration to " + told(max(60, p95*1.5)) + ": who waits comes in sooner"}
+			Action: "set session_duration to " + told(max(60, p95*1.5)) + ": who waits comes in sooner"}
 	}
 	return nil
 }
@@ -105,8 +105,8 @@ func (a *adviser) tooShort() *Advice {
 	}
 	return &Advice{Code: "session_returns",
 		Figures: map[string]float64{"returned": float64(back), "admitted": float64(ended)},
-		Says:    fmt.Sprintf("%d of %d visitors came again within a session of the end of theirs", back, ended),
-		Do:      "make session_duration longer, or let sessions renew with session_renewal: true"}
+		Text:    fmt.Sprintf("%d of %d visitors came again within a session of the end of theirs", back, ended),
+		Action:      "make session_duration longer, or let sessions renew with session_renewal: true"}
 }
 
 func (a *adviser) hold() *Advice {
@@ -118,8 +118,8 @@ func (a *adviser) hold() *Advice {
 	return &Advice{Code: "hold_short",
 		Figures: map[string]float64{"returned": float64(back), "expired": float64(expired),
 			"joined": float64(joined), "hold_seconds": a.f.Hold.Seconds()},
-		Says: fmt.Sprintf("%d visitors came again and their place was gone: hold, %s, was over", back, a.f.Hold),
-		Do:   "set hold to " + told(2*a.f.Hold.Seconds()) + ", and hold_phone longer still"}
+		Text: fmt.Sprintf("%d visitors came again and their place was gone: hold, %s, was over", back, a.f.Hold),
+		Action:   "set hold to " + told(2*a.f.Hold.Seconds()) + ", and hold_phone longer still"}
 }
 
 func (a *adviser) abandon() *Advice {
@@ -131,9 +131,9 @@ func (a *adviser) abandon() *Advice {
 	return &Advice{Code: "many_abandon",
 		Figures: map[string]float64{"abandoned": float64(left), "joined": float64(joined),
 			"wait_p90_seconds": p90},
-		Says: fmt.Sprintf("%d of %d who joined the line left it; who came in waited up to %s", left, joined,
+		Text: fmt.Sprintf("%d of %d who joined the line left it; who came in waited up to %s", left, joined,
 			told(p90)),
-		Do: "tell those who wait why with message; if the origin takes more, raise the limits"}
+		Action: "tell those who wait why with message; if the origin takes more, raise the limits"}
 }
 
 // limit: people wait for new_users_per_minute while users at once are never many, or no limit matters.
@@ -145,11 +145,11 @@ func (a *adviser) limit() *Advice {
 	x := &Advice{Code: "limit_never_reached",
 		Figures: map[string]float64{"most_active": float64(most), "total_active_users": float64(limit),
 			"most_waiting": float64(a.sum.Values[RoomWaitingMax])},
-		Says: fmt.Sprintf("never more than %d of %d users were inside at once", most, limit),
-		Do:   "nothing has to be done; total_active_users only matters beyond what comes"}
+		Text: fmt.Sprintf("never more than %d of %d users were inside at once", most, limit),
+		Action:   "nothing has to be done; total_active_users only matters beyond what comes"}
 	if a.sum.Values[RoomWaitingMax] > 0 {
-		x.Says += ", and yet people waited: for new_users_per_minute"
-		x.Do = fmt.Sprintf("raise new_users_per_minute, %d, if the origin takes it, or lower session_duration",
+		x.Text += ", and yet people waited: for new_users_per_minute"
+		x.Action = fmt.Sprintf("raise new_users_per_minute, %d, if the origin takes it, or lower session_duration",
 			a.f.New)
 	}
 	return x
@@ -162,8 +162,8 @@ func (a *adviser) slow() *Advice {
 	p50, p95 := a.seconds(RoomOrigin, 0.5), a.seconds(RoomOrigin, 0.95)
 	return &Advice{Code: "origin_slow",
 		Figures: map[string]float64{"p50_seconds": p50, "p95_seconds": p95},
-		Says:    fmt.Sprintf("of 100 answers of the origin 5 take %s or more", told(p95)),
-		Do:      "find out what is slow; until then lower total_active_users and see whether it helps"}
+		Text:    fmt.Sprintf("of 100 answers of the origin 5 take %s or more", told(p95)),
+		Action:      "find out what is slow; until then lower total_active_users and see whether it helps"}
 }
 
 // slower: the origin is slow when the room is full, and fast when it is not.
@@ -194,9 +194,9 @@ func (a *adviser) slower() *Advice {
 	}
 	return &Advice{Code: "limit_too_high",
 		Figures: map[string]float64{"p90_full_seconds": b.Seconds(), "p90_else_seconds": i.Seconds()},
-		Says: fmt.Sprintf("when the room is full, 10 of 100 answers of the origin take %s or more, else %s",
+		Text: fmt.Sprintf("when the room is full, 10 of 100 answers of the origin take %s or more, else %s",
 			told(b.Seconds()), told(i.Seconds())),
-		Do: fmt.Sprintf("lower total_active_users, %d: the origin does not take so many", a.f.Active)}
+		Action: fmt.Sprintf("lower total_active_users, %d: the origin does not take so many", a.f.Active)}
 }
 
 func (a *adviser) failed() *Advice {
@@ -208,8 +208,8 @@ func (a *adviser) failed() *Advice {
 	}
 	return &Advice{Code: "origin_fails",
 		Figures: map[string]float64{"failed": failed, "requests": all},
-		Says:    fmt.Sprintf("%.1f of 100 requests failed at the origin", 100*failed/all),
-		Do:      "see the origin's log; if it fails when it is full, lower total_active_users"}
+		Text:    fmt.Sprintf("%.1f of 100 requests failed at the origin", 100*failed/all),
+		Action:      "see the origin's log; if it fails when it is full, lower total_active_users"}
 }
 
 // told is a time that is no more exact than it needs to be.

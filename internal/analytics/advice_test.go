@@ -11,7 +11,7 @@ import (
 )
 
 // times is a histogram of n durations.
-func times(n int, d time.Duration) []Bucket { return []Bucket{{uint8(tally.Bucket(d)), int64(n)}} }
+func times(n int, d time.Duration) []Bucket { return []Bucket{{uint8(tally.BucketOf(d)), int64(n)}} }
 
 // quiet are three hours in which nothing is wrong.
 func quiet() (rows []Row) {
@@ -32,15 +32,15 @@ func quiet() (rows []Row) {
 
 // Each rule speaks when it should, and only then.
 func TestAdvice(t *testing.T) {
-	each := func(f func(r *Row)) func([]Row, *Facts) {
-		return func(rows []Row, _ *Facts) {
+	each := func(f func(r *Row)) func([]Row, *RoomSettings) {
+		return func(rows []Row, _ *RoomSettings) {
 			for i := range rows {
 				f(&rows[i])
 			}
 		}
 	}
-	full := func(f func(r *Row)) func([]Row, *Facts) { // in a third of the time the room is full
-		return func(rows []Row, _ *Facts) {
+	full := func(f func(r *Row)) func([]Row, *RoomSettings) { // in a third of the time the room is full
+		return func(rows []Row, _ *RoomSettings) {
 			for i := range rows[:12] {
 				rows[i].Values[RoomActive], rows[i].Values[RoomActiveMax] = 300*95, 100
 				f(&rows[i])
@@ -49,15 +49,15 @@ func TestAdvice(t *testing.T) {
 	}
 	for _, c := range []struct {
 		name, code string // "" none
-		spoil      func([]Row, *Facts)
+		spoil      func([]Row, *RoomSettings)
 	}{
-		{"nothing", "", func([]Row, *Facts) {}},
+		{"nothing", "", func([]Row, *RoomSettings) {}},
 		{"silence near the end", "session_short",
 			each(func(r *Row) { r.Tallies[RoomSilent] = times(50, 4*time.Minute) })},
-		{"fixed, and as long as a visit", "session_short", func(_ []Row, f *Facts) { f.Renewed = false }},
+		{"fixed, and as long as a visit", "session_short", func(_ []Row, f *RoomSettings) { f.Renewed = false }},
 		{"hardly any silence", "session_long",
 			each(func(r *Row) { r.Tallies[RoomSilent] = times(50, 20*time.Second) })},
-		{"too few visits", "", func(rows []Row, _ *Facts) {
+		{"too few visits", "", func(rows []Row, _ *RoomSettings) {
 			for i := range rows {
 				rows[i].Tallies[RoomSilent] = times(2, 20*time.Second)
 			}
@@ -79,13 +79,13 @@ func TestAdvice(t *testing.T) {
 		{"failing", "origin_fails", each(func(r *Row) { r.Values[RoomOrigin5xx] = 6 })},
 		{"not answering", "origin_fails", each(func(r *Row) { r.Values[RoomOriginNone] = 6 })},
 	} {
-		f := Facts{Room: "shop", Active: 100, New: 10, Renewed: true,
+		f := RoomSettings{Room: "shop", Active: 100, New: 10, Renewed: true,
 			Session: 5 * time.Minute, Hold: 5 * time.Minute}
 		rows := quiet()
 		c.spoil(rows, &f)
 		var codes []string
 		for _, a := range Advise(&f, rows) {
-			if a.Room != "shop" || a.Says == "" || a.Do == "" || len(a.Figures) == 0 {
+			if a.Room != "shop" || a.Text == "" || a.Action == "" || len(a.Figures) == 0 {
 				t.Errorf("%s: poor advice %+v", c.name, a)
 			}
 			codes = append(codes, a.Code)
@@ -94,7 +94,7 @@ func TestAdvice(t *testing.T) {
 			t.Errorf("%s: %q, want %q", c.name, codes, want)
 		}
 	}
-	if all := Advise(&Facts{}, nil); all != nil {
+	if all := Advise(&RoomSettings{}, nil); all != nil {
 		t.Error(all)
 	}
 }

@@ -28,12 +28,12 @@ const (
 
 func dayOf(unix int64) int64 { return unix / daySeconds }
 
-func (k *Keeper) path(day int64, end string) string {
+func (k *Recorder) path(day int64, end string) string {
 	return filepath.Join(k.cfg.Dir, time.Unix(day*daySeconds, 0).UTC().Format(time.DateOnly)+end)
 }
 
 // days are those of which there is a file with an end, in order.
-func (k *Keeper) days(end string) (all []int64) {
+func (k *Recorder) days(end string) (all []int64) {
 	entries, _ := os.ReadDir(k.cfg.Dir) // none: the folder is not there
 	for _, e := range entries {
 		name, ok := strings.CutSuffix(e.Name(), end)
@@ -46,7 +46,7 @@ func (k *Keeper) days(end string) (all []int64) {
 }
 
 // openLog opens the log of a day, and sets a damaged one aside. The lock is held.
-func (k *Keeper) openLog(day int64) bool {
+func (k *Recorder) openLog(day int64) bool {
 	path := k.path(day, logEnd)
 	l, cut, err := openLog(path)
 	if _, damaged := errors.AsType[*fileError](err); damaged {
@@ -73,7 +73,7 @@ func (k *Keeper) openLog(day int64) bool {
 }
 
 // holds tells whether the columns of a day have a log in them.
-func (k *Keeper) holds(day int64, id [idSize]byte) bool {
+func (k *Recorder) holds(day int64, id [idSize]byte) bool {
 	d, err := openDay(k.path(day, minuteEnd))
 	if err != nil {
 		return false
@@ -83,7 +83,7 @@ func (k *Keeper) holds(day int64, id [idSize]byte) bool {
 }
 
 // saveGood makes a log anew with what stands before its damage.
-func (k *Keeper) saveGood(path string) {
+func (k *Recorder) saveGood(path string) {
 	b, err := os.ReadFile(path + brokenEnd)
 	if err != nil {
 		return
@@ -106,7 +106,7 @@ func (k *Keeper) saveGood(path string) {
 }
 
 // setAside takes a damaged file out of the way. One of a newer headgate stays.
-func (k *Keeper) setAside(path string, why error) {
+func (k *Recorder) setAside(path string, why error) {
 	err := os.Rename(path, path+brokenEnd)
 	k.cfg.Log.Error("a file of analytics is damaged and set aside", "file", path+brokenEnd, "why", why,
 		"error", err, "hint", "what it held is missing in charts; delete it, or bring it back from a backup")
@@ -114,7 +114,7 @@ func (k *Keeper) setAside(path string, why error) {
 
 // tidy makes columns of the logs of other days than day, and deletes what is too old or too much.
 // The lock is held.
-func (k *Keeper) tidy(day int64) {
+func (k *Recorder) tidy(day int64) {
 	for _, d := range k.days(logEnd) {
 		if d == day || k.log != nil && d == k.day {
 			continue
@@ -130,7 +130,7 @@ func (k *Keeper) tidy(day int64) {
 
 // forget deletes all but the newest n days. By number and not by age: a clock that is wrong for a
 // moment deletes nothing.
-func (k *Keeper) forget(all []int64, n int, end string) {
+func (k *Recorder) forget(all []int64, n int, end string) {
 	for _, d := range all[:max(0, len(all)-n)] {
 		os.Remove(k.path(d, end)) // what stays is deleted the next time
 	}
@@ -142,7 +142,7 @@ func rank(name string) int {
 }
 
 // files are all there are, those that go first when there is too much at the front.
-func (k *Keeper) files() (all []fs.FileInfo, bytes int64) {
+func (k *Recorder) files() (all []fs.FileInfo, bytes int64) {
 	entries, _ := os.ReadDir(k.cfg.Dir)
 	for _, e := range entries {
 		if info, err := e.Info(); err == nil && info.Mode().IsRegular() && rank(e.Name()) >= 0 {
@@ -156,7 +156,7 @@ func (k *Keeper) files() (all []fs.FileInfo, bytes int64) {
 }
 
 // shrink deletes until there is room for a day like the largest log.
-func (k *Keeper) shrink() {
+func (k *Recorder) shrink() {
 	all, bytes := k.files()
 	broken := 0
 	for _, f := range slices.Backward(all) {
@@ -179,7 +179,7 @@ func (k *Keeper) shrink() {
 }
 
 // full tells whether nothing more may be written, after what is old was deleted.
-func (k *Keeper) full() bool {
+func (k *Recorder) full() bool {
 	if _, bytes := k.files(); bytes < k.cfg.MaxBytes {
 		return false
 	}
@@ -190,7 +190,7 @@ func (k *Keeper) full() bool {
 
 // A finished day is what becomes of a log.
 type finished struct {
-	k    *Keeper
+	k    *Recorder
 	day  int64
 	log  []byte
 	id   [idSize]byte
@@ -206,7 +206,7 @@ type place struct {
 
 // finish makes columns of a log, together with those that its day has, and removes the log. What is
 // in the columns says which logs it came from: a kill in between adds nothing twice.
-func (k *Keeper) finish(day int64) error {
+func (k *Recorder) finish(day int64) error {
 	path := k.path(day, logEnd)
 	b, err := os.ReadFile(path)
 	if err != nil {
@@ -265,7 +265,7 @@ func (x *finished) scan(path string) error {
 }
 
 // open opens columns; nil if there are none, or they are damaged and set aside.
-func (k *Keeper) open(path string) (*dayReader, error) {
+func (k *Recorder) open(path string) (*dayReader, error) {
 	d, err := openDay(path)
 	if _, damaged := errors.AsType[*fileError](err); damaged {
 		k.setAside(path, err)
@@ -331,7 +331,7 @@ func (x *finished) write() error {
 }
 
 // replace makes a file that is there as a whole or not at all.
-func (k *Keeper) replace(path string, b []byte) error {
+func (k *Recorder) replace(path string, b []byte) error {
 	f, err := os.OpenFile(path+newEnd, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
 	if err != nil {
 		return err

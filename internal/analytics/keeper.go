@@ -17,7 +17,7 @@ type Config struct {
 	Hours    int   // days of hours
 	MaxBytes int64 // of all files
 	// Read gives where each series stands. It may block for some milliseconds.
-	Read func(give func(*Reading))
+	Read func(give func(*Sample))
 	Log  *slog.Logger
 	Wall func() time.Time // nil: time.Now
 }
@@ -32,7 +32,7 @@ const (
 )
 
 // A Keeper keeps analytics. Run must be running.
-type Keeper struct {
+type Recorder struct {
 	cfg  Config
 	lazy bool // tests that make months sync nothing
 
@@ -57,20 +57,20 @@ type follower struct {
 }
 
 // New makes a keeper. It opens nothing.
-func New(cfg Config) *Keeper {
+func New(cfg Config) *Recorder {
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
 	if cfg.Wall == nil {
 		cfg.Wall = time.Now
 	}
-	return &Keeper{cfg: cfg, series: map[Series]*follower{}}
+	return &Recorder{cfg: cfg, series: map[Series]*follower{}}
 }
 
 // Run looks at what is counted until ctx ends. Close must follow.
-func (k *Keeper) Run(ctx context.Context) {
+func (k *Recorder) Run(ctx context.Context) {
 	k.load()
-	k.Look()
+	k.Collect()
 	for {
 		now := k.cfg.Wall()
 		timer := time.NewTimer(now.Truncate(lookEvery).Add(lookEvery).Sub(now))
@@ -79,13 +79,13 @@ func (k *Keeper) Run(ctx context.Context) {
 			timer.Stop()
 			return
 		case <-timer.C:
-			k.Look()
+			k.Collect()
 		}
 	}
 }
 
 // load makes the folder and mends what a kill has left.
-func (k *Keeper) load() {
+func (k *Recorder) load() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if err := os.MkdirAll(k.cfg.Dir, 0o700); err != nil {
@@ -96,8 +96,8 @@ func (k *Keeper) load() {
 }
 
 // Close looks a last time, and writes what is known of the minute that is going on.
-func (k *Keeper) Close() {
-	k.Look()
+func (k *Recorder) Close() {
+	k.Collect()
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.closed = true
@@ -106,11 +106,11 @@ func (k *Keeper) Close() {
 }
 
 // Look takes in what was counted since the last look. When a minute is over it is written.
-func (k *Keeper) Look() {
+func (k *Recorder) Collect() {
 	k.look.Lock()
 	defer k.look.Unlock()
-	var all []*Reading
-	k.cfg.Read(func(r *Reading) { all = append(all, r) })
+	var all []*Sample
+	k.cfg.Read(func(r *Sample) { all = append(all, r) })
 	wall, now := k.cfg.Wall(), time.Now()
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -137,7 +137,7 @@ func (k *Keeper) Look() {
 	}
 }
 
-func (k *Keeper) follow(r *Reading) *follower {
+func (k *Recorder) follow(r *Sample) *follower {
 	f := k.series[r.Series]
 	if f == nil && len(k.series) < mostSeries {
 		columns, tallies := r.Kind.columns()
@@ -148,7 +148,7 @@ func (k *Keeper) follow(r *Reading) *follower {
 }
 
 // take adds what is new since the last look, ms milliseconds ago.
-func (f *follower) take(r *Reading, ms int64) {
+func (f *follower) take(r *Sample, ms int64) {
 	columns, _ := r.Kind.columns()
 	f.now.known = true
 	for i, v := range r.Values {
@@ -207,7 +207,7 @@ func (r *Row) empty() bool {
 }
 
 // flush writes the minute. The lock is held.
-func (k *Keeper) flush() {
+func (k *Recorder) flush() {
 	var rows []seriesRow
 	for s, f := range k.series {
 		if !f.now.known {
@@ -242,7 +242,7 @@ func (k *Keeper) flush() {
 	}
 }
 
-func (k *Keeper) closeLog() {
+func (k *Recorder) closeLog() {
 	if k.log == nil {
 		return
 	}
@@ -253,7 +253,7 @@ func (k *Keeper) closeLog() {
 }
 
 // complain says what is wrong, not too often.
-func (k *Keeper) complain(what string, err error) {
+func (k *Recorder) complain(what string, err error) {
 	if !k.told.IsZero() && time.Since(k.told) < complain {
 		return
 	}

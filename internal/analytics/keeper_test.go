@@ -56,14 +56,14 @@ func (s *stage) change(f func()) {
 	f()
 }
 
-func (s *stage) keeper() *Keeper {
+func (s *stage) keeper() *Recorder {
 	k := New(Config{Dir: s.dir, Days: 30, Hours: 365, MaxBytes: s.max, Wall: s.wall,
 		Log: slog.New(slog.NewTextHandler(&s.log, nil)),
-		Read: func(give func(*Reading)) {
+		Read: func(give func(*Sample)) {
 			s.mu.Lock()
 			defer s.mu.Unlock()
-			give(&Reading{Series{Room, "shop"}, slices.Clone(s.values[:]), s.tallies[:]})
-			give(&Reading{Series{Limit, "api"}, []int64{0, s.refused, 0, 0}, nil})
+			give(&Sample{Series{Room, "shop"}, slices.Clone(s.values[:]), s.tallies[:]})
+			give(&Sample{Series{Limit, "api"}, []int64{0, s.refused, 0, 0}, nil})
 		}})
 	k.lazy = s.lazy
 	return k
@@ -89,8 +89,8 @@ func (s *stage) run(d time.Duration, clean bool) {
 func (s *stage) ask(series Series, from, to time.Time, step int64) []Row {
 	s.t.Helper()
 	k := New(Config{Dir: s.dir, Days: 30, Hours: 365, MaxBytes: s.max, Wall: s.wall,
-		Read: func(func(*Reading)) {}, Log: slog.New(slog.NewTextHandler(&s.log, nil))})
-	rows, err := k.Rows(&Question{series, from.Unix() / step * step, to.Unix(), step})
+		Read: func(func(*Sample)) {}, Log: slog.New(slog.NewTextHandler(&s.log, nil))})
+	rows, err := k.Rows(&Query{series, from.Unix() / step * step, to.Unix(), step})
 	if err != nil {
 		s.t.Fatal(err)
 	}
@@ -128,7 +128,7 @@ func TestMinutesAreWhatWasCounted(t *testing.T) {
 			time.Sleep(59 * time.Second)
 		}
 		synctest.Wait()
-		rows, err := k.Rows(&Question{Series{Room, "shop"}, began.Unix(), began.Unix() + 600, 60})
+		rows, err := k.Rows(&Query{Series{Room, "shop"}, began.Unix(), began.Unix() + 600, 60})
 		if err != nil || len(rows) < 5 {
 			t.Fatal(rows, err)
 		}
@@ -139,12 +139,12 @@ func TestMinutesAreWhatWasCounted(t *testing.T) {
 				t.Errorf("minute %d: %v %v", i, v, rows[i].Tallies)
 			}
 		}
-		rows, err = k.Rows(&Question{Series{Limit, "api"}, began.Unix(), began.Unix() + 600, 300})
+		rows, err = k.Rows(&Query{Series{Limit, "api"}, began.Unix(), began.Unix() + 600, 300})
 		if err != nil || len(rows) != 1 || rows[0].Values[LimitRefused] != 35 {
 			t.Error(rows, err)
 		}
 		s.change(func() { s.refused += 5 }) // in the minute that goes on
-		rows, _ = k.Rows(&Question{Series{Limit, "api"}, began.Unix(), began.Unix() + 600, 60})
+		rows, _ = k.Rows(&Query{Series{Limit, "api"}, began.Unix(), began.Unix() + 600, 60})
 		if n := sumOf(rows, LimitRefused); n != 40 {
 			t.Errorf("%d refused, want 40", n)
 		}
@@ -323,7 +323,7 @@ func TestACounterThatBeginsAnew(t *testing.T) {
 		k.load()
 		for _, n := range []int64{4, 10, 3, 5, 0, 1} {
 			s.values[RoomAdmitted] = n
-			k.Look()
+			k.Collect()
 		}
 		k.Close()
 		now := time.Now()
@@ -339,10 +339,10 @@ func TestStandingStillIsNotLooking(t *testing.T) {
 		s.values[RoomActive] = 9
 		k := s.keeper()
 		k.load()
-		k.Look()
+		k.Collect()
 		began := time.Now()
 		time.Sleep(5 * time.Second)
-		k.Look()
+		k.Collect()
 		time.Sleep(3 * time.Hour)
 		k.Close()
 		rows := s.ask(Series{Room, "shop"}, began, began.Add(6*time.Hour), 6*hourSeconds)

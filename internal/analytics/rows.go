@@ -9,15 +9,15 @@ import (
 
 // A Question asks what became of a series from a time to another, in steps: Unix seconds, From and
 // To multiples of Step, which is one of a minute at least.
-type Question struct {
+type Query struct {
 	Series
 	From, To, Step int64
 }
 
 // Rows answers a question with what this node knows, also of the minute that is going on. It blocks
 // while files are read.
-func (k *Keeper) Rows(q *Question) ([]Row, error) {
-	k.Look()
+func (k *Recorder) Rows(q *Query) ([]Row, error) {
+	k.Collect()
 	g := newGrid(q.Kind, q.From, q.To, q.Step)
 	k.mu.RLock()
 	broken, err := k.fill(g, q)
@@ -31,7 +31,7 @@ func (k *Keeper) Rows(q *Question) ([]Row, error) {
 }
 
 // fill reads what there is, and tells which files are damaged. The lock is held for reading.
-func (k *Keeper) fill(g *grid, q *Question) (broken map[string]error, err error) {
+func (k *Recorder) fill(g *grid, q *Query) (broken map[string]error, err error) {
 	broken = map[string]error{}
 	minutes, hours, logs := asSet(k.days(minuteEnd)), asSet(k.days(hourEnd)), asSet(k.days(logEnd))
 	for day := dayOf(q.From); day*daySeconds < q.To; day++ {
@@ -117,7 +117,7 @@ func Steps() []int64 {
 const mostSteps = 2000
 
 // Check tells what is wrong with a question of another node.
-func (q *Question) Check() error {
+func (q *Query) Check() error {
 	columns, _ := q.Kind.columns()
 	if columns == nil || len(q.Name) > mostName || !slices.Contains(Steps(), q.Step) || q.From < 0 ||
 		q.To > 1<<40 || q.From%q.Step != 0 || (q.To-q.From)/q.Step > mostSteps {

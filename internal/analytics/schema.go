@@ -129,7 +129,7 @@ func (k Kind) columns() (all []column, tallies int) {
 
 // A Reading is where a series stands now: a value for each of its columns, as its counters have it
 // since the process began, and its histograms.
-type Reading struct {
+type Sample struct {
 	Series
 	Values  []int64
 	Tallies []*tally.Histogram

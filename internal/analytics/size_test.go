@@ -130,7 +130,7 @@ func TestAMonthIsSmallAndFast(t *testing.T) {
 	}{{7200, true}, {3600, true}, {1800, true}, {60, false}} { // the last is too long for JSON
 		from := day.Unix()
 		to := from + int64(days)*daySeconds + 43200
-		points, best := chart(t, k, 5, &Question{Series{Room, "room1"}, from, to, c.step})
+		points, best := chart(t, k, 5, &Query{Series{Room, "room1"}, from, to, c.step})
 		t.Logf("step %5d s: %5d points of all metrics in %v", c.step, points, best.Round(time.Microsecond))
 		if c.budget && !testing.Short() {
 			stick.Judge(t, fmt.Sprintf("a chart in steps of %d s", c.step), best,

@@ -42,7 +42,7 @@ func TestAYearAndADayAreFast(t *testing.T) {
 		days, step int64
 		points     int
 	}{{"a year", int64(days + 1), daySeconds, days + 1}, {"a day", 1, 60, 1440}} {
-		points, best := chart(t, k, 20, &Question{Series{Room, "room0"}, to - c.days*daySeconds, to, c.step})
+		points, best := chart(t, k, 20, &Query{Series{Room, "room0"}, to - c.days*daySeconds, to, c.step})
 		t.Logf("%s: %d points of all metrics in %v", c.name, points, best.Round(time.Microsecond))
 		if points != c.points {
 			t.Errorf("%s has %d points, want %d", c.name, points, c.points)
@@ -54,7 +54,7 @@ func TestAYearAndADayAreFast(t *testing.T) {
 }
 
 // chart is how many points an answer has, and the best time of some tries for all their metrics.
-func chart(t *testing.T, k *Keeper, tries int, q *Question) (points int, best time.Duration) {
+func chart(t *testing.T, k *Recorder, tries int, q *Query) (points int, best time.Duration) {
 	t.Helper()
 	best = time.Hour
 	metrics := Metrics(q.Kind)

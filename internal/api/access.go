@@ -23,7 +23,7 @@ func (w who) may(scope, room string) bool {
 	if strings.HasPrefix(room, zoneScope) { // no room or queue, though a token of the zone has this scope
 		room = ""
 	}
-	return w.local && scope == scopeRead || w.token.May(scope, room)
+	return w.local && scope == scopeRead || w.token.Allows(scope, room)
 }
 
 // mayRoom is may for what is surely a room: the token of its zone will do.
@@ -35,7 +35,7 @@ func (w who) mayRoom(scope, room string) bool {
 		return false
 	}
 	zone := w.zone(room)
-	return zone != "" && w.token.May(scope, zoneScope+zone)
+	return zone != "" && w.token.Allows(scope, zoneScope+zone)
 }
 
 // String is the token's id and name, for logs.
@@ -70,7 +70,7 @@ func (a *API) admit(c *call, e route) *problem {
 func (a *API) identify(c *call, e route) *problem {
 	near := local(c.r)
 	if hash, ok := c.r.Context().Value(holderKey{}).(string); ok {
-		if c.who.token, ok = a.Holds(hash); !ok {
+		if c.who.token, ok = a.TokenByHash(hash); !ok {
 			return &problem{Status: http.StatusUnauthorized, Code: "token_unknown",
 				Detail: "the token that has signed in was revoked, or has expired", Hint: "sign in again"}
 		}
@@ -99,7 +99,7 @@ func (a *API) identify(c *call, e route) *problem {
 	case !found:
 		p.Code, p.Detail = "token_unknown", "no such token, or it was revoked"
 		return p
-	case t.Expired(time.Now()):
+	case t.IsExpired(time.Now()):
 		p.Code, p.Detail = "token_expired", "this token has expired"
 		return p
 	}

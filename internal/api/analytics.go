@@ -20,9 +20,9 @@ import (
 type Analytics interface {
 	// Rows adds up what the nodes of this data centre know; missing are those that did not answer.
 	// It blocks for some seconds at most. It returns ErrNoAnalytics.
-	Rows(ctx context.Context, q *analytics.Question) (rows []analytics.Row, missing []string, err error)
+	Rows(ctx context.Context, q *analytics.Query) (rows []analytics.Row, missing []string, err error)
 	// Facts are what a room is set to; false if there is none of that name.
-	Facts(room string) (analytics.Facts, bool)
+	Facts(room string) (analytics.RoomSettings, bool)
 }
 
 // ErrNoAnalytics: nothing is kept.
@@ -48,7 +48,7 @@ func (a *API) analyticsRoutes() []route {
 
 // A pastQuery is a question of an operator.
 type pastQuery struct {
-	analytics.Question
+	analytics.Query
 	metrics []analytics.Metric
 	format  string // json, csv or ndjson
 }
@@ -146,7 +146,7 @@ func (a *API) rows(
 	ctx context.Context, q *pastQuery, f func([]analytics.Row, []string) error,
 ) (all []analytics.Row, missing []string, err error) {
 	for from := q.From; from < q.To; from += chunkPoints * q.Step {
-		part := q.Question
+		part := q.Query
 		part.From, part.To = from, min(q.To, from+chunkPoints*q.Step)
 		rows, silent, err := a.cfg.History.Rows(ctx, &part)
 		if err != nil {

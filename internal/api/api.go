@@ -47,25 +47,25 @@ type Process interface {
 	Rooms() []headgate.Status
 	// Where finds a ticket of a room. It returns ErrNoRoom or
 	// headgate.ErrNoTicket.
-	Where(ctx context.Context, room, ticket string) (headgate.Where, error)
+	FindTicket(ctx context.Context, room, ticket string) (headgate.TicketInfo, error)
 	// Change sets keys of a room, all or none. It returns ErrNoRoom, ErrDamaged,
 	// a Leftover, or faults of package config.
-	Change(ctx context.Context, room string, pairs map[string]string, by string) (Changed, error)
+	Change(ctx context.Context, room string, pairs map[string]string, by string) (ChangeResult, error)
 	// Reload reads the configuration again, all or nothing. It returns
 	// config.ErrNoFile, a Leftover, or faults of package config.
-	Reload(ctx context.Context) (Reloaded, error)
+	Reload(ctx context.Context) (ReloadResult, error)
 	// MoveAnywhere moves the slots that belong to no data centre to another one. gone says
 	// that their home is off. It returns ErrAlone, or a Refused.
-	MoveAnywhere(ctx context.Context, to string, gone bool) (Moved, error)
+	MoveAnywhere(ctx context.Context, to string, gone bool) (MoveResult, error)
 	// Off takes back what data centres hold that are off. It returns ErrAlone, or a Refused.
-	Off(ctx context.Context, datacenters []string) (Moved, error)
+	MarkDatacentersDown(ctx context.Context, datacenters []string) (MoveResult, error)
 	// Revoke refuses a certificate of the cluster from now on, and makes a new sealing key. It
 	// returns ErrAlone, a Refused or a NotKept.
-	Revoke(ctx context.Context, r Revoked) (Rotated, error)
+	Revoke(ctx context.Context, r Revoked) (RotateResult, error)
 	// Cluster tells who is one with this process, or ErrAlone.
 	Cluster(ctx context.Context) (Cluster, error)
 	// EndVisit ends a visit of a room, if it is not over. It returns ErrNoRoom or ErrNoPass.
-	EndVisit(ctx context.Context, room string, v Visit) (ended bool, err error)
+	EndSession(ctx context.Context, room string, v SessionRequest) (ended bool, err error)
 	// About tells of the process itself.
 	About() About
 }
@@ -98,7 +98,7 @@ type Revoked struct {
 }
 
 // Moved is where the slots are that belong to no data centre.
-type Moved struct {
+type MoveResult struct {
 	Home string `json:"home"`
 	// Missing are data centres that have not said what they hold since the home of before
 	// was lost: that is presumed lent as long as it might be used.
@@ -106,41 +106,41 @@ type Moved struct {
 }
 
 // A Refused is a command that cannot be done as things are.
-type Refused struct {
-	Why, Do string
+type RejectedError struct {
+	Reason, Do string
 	Err     error
 }
 
-func (e *Refused) Error() string { return e.Why }
+func (e *RejectedError) Error() string { return e.Reason }
 
 // Unwrap gives the reason.
-func (e *Refused) Unwrap() error { return e.Err }
+func (e *RejectedError) Unwrap() error { return e.Err }
 
 // A Leftover is the error of a change that failed, and could not be undone in full
 // either.
-type Leftover struct {
+type RollbackError struct {
 	Left string // what is left of it
 	Do   string // what to do
 	Err  error  // why both failed
 }
 
-func (e *Leftover) Error() string { return e.Left + ": " + e.Err.Error() }
+func (e *RollbackError) Error() string { return e.Left + ": " + e.Err.Error() }
 
 // Unwrap gives the reasons.
-func (e *Leftover) Unwrap() error { return e.Err }
+func (e *RollbackError) Unwrap() error { return e.Err }
 
 // Changed is what a live change did.
-type Changed struct {
+type ChangeResult struct {
 	Before, After map[string]string // the values of the keys that were named
 	Status        headgate.Status
 }
 
 // Reloaded is what a reload did.
-type Reloaded struct {
-	Rooms        Named    `json:"rooms"`
-	Limits       Named    `json:"limits"` // also those of the rules for Envoy
-	Queues       Named    `json:"queues"`
-	Webhooks     Named    `json:"webhooks"`
+type ReloadResult struct {
+	Rooms        NameChanges    `json:"rooms"`
+	Limits       NameChanges    `json:"limits"` // also those of the rules for Envoy
+	Queues       NameChanges    `json:"queues"`
+	Webhooks     NameChanges    `json:"webhooks"`
 	Settings     []string `json:"settings"`             // other keys that have changed
 	Dropped      []string `json:"dropped_live_changes"` // rooms that had any
 	Covered      []string `json:"covered_limits"`       // made, and not in force: the file has others
@@ -148,7 +148,7 @@ type Reloaded struct {
 }
 
 // Named are the names of what is new, gone and different.
-type Named struct {
+type NameChanges struct {
 	Added   []string `json:"added"`
 	Removed []string `json:"removed"`
 	Changed []string `json:"changed"`
@@ -203,7 +203,7 @@ type Config struct {
 	Rooms   Rooms
 	Zone    func(room string) string // the name of the zone of a room, "" for no room; nil: there are none
 	History Analytics
-	Pages   *pages.Book  // of previews
+	Pages   *pages.DefaultPages  // of previews
 	Metrics http.Handler // of GET /metrics
 	JWKS    http.Handler // of GET /.headgate/jwks.json
 
@@ -343,7 +343,7 @@ func (a *API) preview(c *call) (any, error) {
 }
 
 func (a *API) ticket(c *call) (any, error) {
-	return a.cfg.Process.Where(c.r.Context(), c.room, c.r.PathValue("id"))
+	return a.cfg.Process.FindTicket(c.r.Context(), c.room, c.r.PathValue("id"))
 }
 
 // tickets looks through all rooms that may be read.
@@ -352,7 +352,7 @@ func (a *API) tickets(c *call) (any, error) {
 		if !c.who.mayRoom(scopeRead, s.Name) {
 			continue
 		}
-		w, err := a.cfg.Process.Where(c.r.Context(), s.Name, c.r.PathValue("id"))
+		w, err := a.cfg.Process.FindTicket(c.r.Context(), s.Name, c.r.PathValue("id"))
 		if err == nil {
 			return w, nil
 		}

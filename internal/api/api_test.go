@@ -194,16 +194,16 @@ func (s *site) status(room string) headgate.Status {
 	return st
 }
 
-func (s *site) audit() []api.Entry {
+func (s *site) audit() []api.AuditEntry {
 	s.t.Helper()
 	b, err := os.ReadFile(filepath.Join(s.dir, "audit.log"))
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	var all []api.Entry
+	var all []api.AuditEntry
 	lines := bufio.NewScanner(bytes.NewReader(b))
 	for lines.Scan() {
-		var e api.Entry
+		var e api.AuditEntry
 		if err := json.Unmarshal(lines.Bytes(), &e); err != nil {
 			s.t.Fatalf("%s: %v", lines.Text(), err)
 		}
@@ -492,7 +492,7 @@ func TestConcurrentChangesAreAllWholeAndAllCounted(t *testing.T) {
 		t.Errorf("live changes %+v with the limit %s", live, last)
 	}
 	was := map[string]bool{"1": true}
-	var all []api.Entry // in whatever order: each change begins where another ended
+	var all []api.AuditEntry // in whatever order: each change begins where another ended
 	for _, e := range s.audit() {
 		if e.What == "PATCH /v1/rooms/shop" {
 			was[e.After["total_active_users"]] = true

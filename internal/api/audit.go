@@ -22,7 +22,7 @@ const (
 )
 
 // An Entry is one line of the audit log: who did, or tried to do, what.
-type Entry struct {
+type AuditEntry struct {
 	At        time.Time         `json:"at"`
 	Who       string            `json:"who"`  // id of the token, "" for none that is valid
 	Name      string            `json:"name"` // its name
@@ -150,7 +150,7 @@ func (a *Audit) mend() error {
 }
 
 // Append adds a line and waits for the disk.
-func (a *Audit) Append(e *Entry) error {
+func (a *Audit) Append(e *AuditEntry) error {
 	line, err := json.Marshal(e)
 	if err != nil {
 		return err
@@ -185,8 +185,8 @@ func (a *Audit) append(line []byte) error {
 }
 
 // Newest reads the newest lines, the newest first. A line that was cut is left out.
-func (a *Audit) Newest(most int) ([]Entry, error) {
-	all := []Entry{}
+func (a *Audit) Newest(most int) ([]AuditEntry, error) {
+	all := []AuditEntry{}
 	for n := 0; n <= auditKept && len(all) < most; n++ {
 		path := a.path()
 		if n > 0 {
@@ -202,7 +202,7 @@ func (a *Audit) Newest(most int) ([]Entry, error) {
 		}
 		lines := bytes.Split(b, []byte("\n"))
 		for _, line := range slices.Backward(lines) {
-			var e Entry
+			var e AuditEntry
 			if len(all) < most && json.Unmarshal(line, &e) == nil {
 				all = append(all, e)
 			}

@@ -12,17 +12,17 @@ import (
 )
 
 // lines reads a file of the audit log.
-func lines(t *testing.T, path string) []Entry {
+func lines(t *testing.T, path string) []AuditEntry {
 	t.Helper()
 	f, err := os.Open(path)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer f.Close()
-	var all []Entry
+	var all []AuditEntry
 	s := bufio.NewScanner(f)
 	for s.Scan() {
-		var e Entry
+		var e AuditEntry
 		if err := json.Unmarshal(s.Bytes(), &e); err != nil {
 			t.Fatalf("%s: %s: %v", path, s.Text(), err)
 		}
@@ -36,7 +36,7 @@ func TestTheAuditLogIsSetAside(t *testing.T) {
 	defer a.Close()
 	a.max = 1000
 	for n := range 100 {
-		if err := a.Append(&Entry{What: fmt.Sprint(n), Result: strings.Repeat("x", 50)}); err != nil {
+		if err := a.Append(&AuditEntry{What: fmt.Sprint(n), Result: strings.Repeat("x", 50)}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -73,7 +73,7 @@ func TestAnAuditLineThatWasCutDoesNotSpoilTheNext(t *testing.T) {
 	if err := os.WriteFile(a.path(), []byte(`{"what":"cut`), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if err := a.Append(&Entry{What: "next"}); err != nil {
+	if err := a.Append(&AuditEntry{What: "next"}); err != nil {
 		t.Fatal(err)
 	}
 	b, err := os.ReadFile(a.path())
@@ -81,7 +81,7 @@ func TestAnAuditLineThatWasCutDoesNotSpoilTheNext(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, rest, _ := strings.Cut(string(b), "\n")
-	var e Entry
+	var e AuditEntry
 	if err := json.Unmarshal([]byte(rest), &e); err != nil || e.What != "next" {
 		t.Errorf("%q: %v", b, err)
 	}
@@ -91,7 +91,7 @@ func TestAnAuditLogThatWasMovedAwayIsBegunAnew(t *testing.T) {
 	a := NewAudit(t.TempDir())
 	defer a.Close()
 	for n := range 3 {
-		if err := a.Append(&Entry{What: fmt.Sprint(n)}); err != nil {
+		if err := a.Append(&AuditEntry{What: fmt.Sprint(n)}); err != nil {
 			t.Fatal(err)
 		}
 		if err := os.Rename(a.path(), fmt.Sprint(a.path(), ".away.", n)); err != nil {
@@ -112,7 +112,7 @@ func TestTwoWriteTheAuditLog(t *testing.T) {
 			a := NewAudit(dir)
 			defer a.Close()
 			for n := range 25 {
-				if err := a.Append(&Entry{What: fmt.Sprint(w, "/", n)}); err != nil {
+				if err := a.Append(&AuditEntry{What: fmt.Sprint(w, "/", n)}); err != nil {
 					t.Error(err)
 				}
 			}

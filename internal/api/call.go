@@ -16,7 +16,7 @@ type call struct {
 	path string // for logs: cut, and without a key of a limit
 	room string // the {name} of the path, "" for none
 	who  who
-	done Entry // what the audit log will say
+	done AuditEntry // what the audit log will say
 
 	status int // of the answer; 0: 200
 
@@ -80,7 +80,7 @@ func loggedPath(path string) string {
 func (a *API) answer(c *call, e route) {
 	writes := e.scope == scopeWrite
 	if writes {
-		c.done = Entry{At: time.Now().UTC(), Remote: c.r.RemoteAddr, Room: clip(c.room),
+		c.done = AuditEntry{At: time.Now().UTC(), Remote: c.r.RemoteAddr, Room: clip(c.room),
 			What: c.r.Method + " " + c.path, RequestID: c.id}
 	}
 	var v any

@@ -32,7 +32,7 @@ func (a *API) off(c *call) (any, error) {
 		return nil, err
 	}
 	c.done.Asked = asked(pairs)
-	got, err := a.cfg.Process.Off(c.r.Context(), strings.Split(pairs["datacenters"], ","))
+	got, err := a.cfg.Process.MarkDatacentersDown(c.r.Context(), strings.Split(pairs["datacenters"], ","))
 	if err != nil {
 		return nil, err
 	}

@@ -81,7 +81,7 @@ func (a *API) history(c *call) (any, error) {
 }
 
 // changeOf is the change that the path names.
-func (a *API) changeOf(c *call, b *manage.Book, scope string) (*manage.Change, error) {
+func (a *API) changeOf(c *call, b *manage.Catalog, scope string) (*manage.Change, error) {
 	n, err := strconv.ParseInt(c.r.PathValue("version"), 10, 64)
 	if err != nil {
 		return nil, manage.ErrNoChange
@@ -106,7 +106,7 @@ func (a *API) oneChange(c *call) (any, error) {
 
 // undo takes a change back.
 func (a *API) undo(c *call) (any, error) {
-	res, err := a.cfg.Rooms.Edit(c.r.Context(), func(b *manage.Book) (*manage.Result, error) {
+	res, err := a.cfg.Rooms.Edit(c.r.Context(), func(b *manage.Catalog) (*manage.Result, error) {
 		x, err := a.changeOf(c, b, scopeWrite)
 		if err != nil {
 			return nil, err

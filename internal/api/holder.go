@@ -15,14 +15,14 @@ func (a *API) SignIn(secret string) (t Token, ok bool) {
 		return Token{}, false
 	}
 	t, ok = a.cfg.Tokens.find(secret)
-	return t, ok && !t.Expired(time.Now()) && t.mayAny(scopeRead)
+	return t, ok && !t.IsExpired(time.Now()) && t.mayAny(scopeRead)
 }
 
 // Holds tells whether the token of a hash is still good, and what is kept of it.
-func (a *API) Holds(hash string) (Token, bool) {
+func (a *API) TokenByHash(hash string) (Token, bool) {
 	for _, t := range a.cfg.Tokens.current() {
 		if t.Hash == hash {
-			return t, !t.Expired(time.Now())
+			return t, !t.IsExpired(time.Now())
 		}
 	}
 	return Token{}, false
@@ -30,7 +30,7 @@ func (a *API) Holds(hash string) (Token, bool) {
 
 // ServeFor answers a request for the holder of a token, which the request does not carry: it has
 // signed in with it. A hash of "" is nobody's: the request is answered as it is.
-func (a *API) ServeFor(hash string, w http.ResponseWriter, r *http.Request) {
+func (a *API) ServeAs(hash string, w http.ResponseWriter, r *http.Request) {
 	for _, name := range append(keyHeaders(), "Authorization") {
 		r.Header.Del(name)
 	}
@@ -42,10 +42,10 @@ func (a *API) ServeFor(hash string, w http.ResponseWriter, r *http.Request) {
 
 // Reads tells which rooms the holder of a token may read, or who sends a request without one. It
 // is nil for none.
-func (a *API) Reads(hash string, r *http.Request) func(room string) bool {
+func (a *API) ReadableRooms(hash string, r *http.Request) func(room string) bool {
 	w := who{local: hash == "" && local(r), zone: a.cfg.Zone}
 	if hash != "" {
-		t, ok := a.Holds(hash)
+		t, ok := a.TokenByHash(hash)
 		if !ok {
 			return nil
 		}

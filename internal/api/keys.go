@@ -9,7 +9,7 @@ import (
 // Keys are the sealing keys of a process, or of its cluster.
 type Keys struct {
 	List   func() ([]Key, error)
-	Rotate func() (Rotated, error)
+	Rotate func() (RotateResult, error)
 	Forget func(id int) error // ErrNoKey, ErrKeySeals
 }
 
@@ -22,7 +22,7 @@ type Key struct {
 }
 
 // Rotated is what a rotation of the sealing key did.
-type Rotated struct {
+type RotateResult struct {
 	Key     int     `json:"key"`              // number of the new key
 	SealsIn float64 `json:"seals_in_seconds"` // when it seals: in a cluster all nodes must know it first
 }

@@ -19,7 +19,7 @@ import (
 
 // A limitAsk is one object of a body: a limit, a key and a cost, and for some paths more.
 type limitAsk struct {
-	headgate.Ask
+	headgate.LimitCheck
 	costs bool // the cost was said
 
 	settles bool   // the reservation was said
@@ -113,7 +113,7 @@ func badJSON() *problem {
 
 // parseAsk reads an object from behind its brace.
 func parseAsk(d *json.Decoder, fields []string) (limitAsk, error) {
-	a := limitAsk{Ask: headgate.Ask{Cost: 1}, ttl: reserved}
+	a := limitAsk{LimitCheck: headgate.LimitCheck{Cost: 1}, ttl: reserved}
 	var seen []string
 	for d.More() {
 		t, err := d.Token()

@@ -68,23 +68,23 @@ func (a *API) changeHere(_ context.Context, name string, pairs map[string]string
 }
 
 // A NotKept is a change of a limit that is not in force, for it could not be kept.
-type NotKept struct {
-	Why, Do string
+type NotPersistedError struct {
+	Reason, Do string
 	Err     error
 }
 
-func (e *NotKept) Error() string { return e.Why + ": " + e.Err.Error() }
+func (e *NotPersistedError) Error() string { return e.Reason + ": " + e.Err.Error() }
 
 // Unwrap gives the reason.
-func (e *NotKept) Unwrap() error { return e.Err }
+func (e *NotPersistedError) Unwrap() error { return e.Err }
 
 func notChanged(err error) error {
-	e, ok := errors.AsType[*NotKept](err)
+	e, ok := errors.AsType[*NotPersistedError](err)
 	p, said := errors.AsType[*problem](err)
 	switch {
 	case ok:
 		return &problem{Status: http.StatusServiceUnavailable, Code: "not_kept", cause: err,
-			Detail: e.Why, Hint: e.Do}
+			Detail: e.Reason, Hint: e.Do}
 	case said:
 		return p
 	case refusedAsItIs(err):

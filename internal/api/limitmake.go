@@ -116,6 +116,6 @@ func flat(b []byte) map[string]string {
 
 // refusedAsItIs reports whether an error says by itself what is wrong, and what to do.
 func refusedAsItIs(err error) bool {
-	_, refused := errors.AsType[*Refused](err)
+	_, refused := errors.AsType[*RejectedError](err)
 	return refused || config.Faults(err) != nil
 }

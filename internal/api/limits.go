@@ -41,9 +41,9 @@ type LimitKeys interface {
 	Limits() []*headgate.LimitConfig
 	// Keys are up to count keys that have used any, from a place on that the call before
 	// gave; "" is the beginning, and the end.
-	Keys(limit, from string, count int) (all []headgate.KeyUse, next string, err error)
+	Keys(limit, from string, count int) (all []headgate.KeyUsage, next string, err error)
 	// Peek tells whether a call would pass, and if not, when; it takes nothing.
-	Peek(ctx context.Context, a headgate.Ask) (headgate.Verdict, error)
+	Peek(ctx context.Context, a headgate.LimitCheck) (headgate.LimitResult, error)
 	// Update changes a limit by change, without another change in between, or says what is
 	// wrong with it. An error of change is returned as it is.
 	Update(limit string, change func(*headgate.LimitConfig) error) error
@@ -95,10 +95,10 @@ type limitAnswer struct {
 	Name       string   `json:"name,omitempty"`        // of the limit, where several were asked
 }
 
-func answerOf(v *headgate.Verdict) limitAnswer {
+func answerOf(v *headgate.LimitResult) limitAnswer {
 	a := limitAnswer{
 		Allowed: v.Allowed, Limit: v.Amount, Remaining: v.Remaining, Reset: seconds(v.Reset),
-		Wait: seconds(v.Wait), Shadowed: v.Shadowed, Shared: v.Shared, Alone: v.Alone,
+		Wait: seconds(v.Wait), Shadowed: v.Shadowed, Shared: v.Shared, Alone: v.Local,
 	}
 	switch {
 	case v.Allowed: // also in shadow mode
@@ -132,12 +132,12 @@ func (a *API) checkLimits(c *call) (any, error) {
 		return nil, err
 	}
 	if !array {
-		v, err := rules.Allow(c.r.Context(), asks[0].Ask)
-		return a.tellLimits(c, []headgate.Verdict{v}, false, err)
+		v, err := rules.Allow(c.r.Context(), asks[0].LimitCheck)
+		return a.tellLimits(c, []headgate.LimitResult{v}, false, err)
 	}
-	list := make([]headgate.Ask, len(asks))
+	list := make([]headgate.LimitCheck, len(asks))
 	for i := range asks {
-		list[i] = asks[i].Ask
+		list[i] = asks[i].LimitCheck
 	}
 	vs, err := rules.AllowAll(c.r.Context(), list, all)
 	return a.tellLimits(c, vs, true, err)
@@ -149,9 +149,9 @@ func (a *API) reserveLimit(c *call) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	v, err := rules.Reserve(c.r.Context(), ask.Ask, ask.ttl)
+	v, err := rules.Reserve(c.r.Context(), ask.LimitCheck, ask.ttl)
 	c.reserves = true
-	return a.tellLimits(c, []headgate.Verdict{v}, false, err)
+	return a.tellLimits(c, []headgate.LimitResult{v}, false, err)
 }
 
 // settleLimit is POST /v1/limits/settle: {"limit", "key", "reservation", "cost"}.
@@ -163,7 +163,7 @@ func (a *API) settleLimit(c *call) (any, error) {
 	if !ask.settles || !ask.costs {
 		return nil, badAsk("a reservation and a cost are needed")
 	}
-	if err := rules.Settle(c.r.Context(), ask.Ask, ask.id); err != nil {
+	if err := rules.Settle(c.r.Context(), ask.LimitCheck, ask.id); err != nil {
 		return nil, limitProblem(err)
 	}
 	return map[string]bool{"settled": true}, nil
@@ -178,7 +178,7 @@ func (a *API) renewLimit(c *call) (any, error) {
 	if ask.id == 0 {
 		return nil, badAsk("the reservation of a call under way is needed")
 	}
-	if err := rules.Renew(c.r.Context(), ask.Ask, ask.id); err != nil {
+	if err := rules.Renew(c.r.Context(), ask.LimitCheck, ask.id); err != nil {
 		return nil, limitProblem(err)
 	}
 	return map[string]bool{"renewed": true}, nil
@@ -208,7 +208,7 @@ func (a *API) rules() (headgate.LimitRules, error) {
 }
 
 // tellLimits answers with verdicts: 429 if any was refused.
-func (a *API) tellLimits(c *call, vs []headgate.Verdict, array bool, err error) (any, error) {
+func (a *API) tellLimits(c *call, vs []headgate.LimitResult, array bool, err error) (any, error) {
 	if err != nil {
 		return nil, limitProblem(err)
 	}
@@ -216,7 +216,7 @@ func (a *API) tellLimits(c *call, vs []headgate.Verdict, array bool, err error) 
 	answers := make([]limitAnswer, len(vs))
 	for i := range vs {
 		answers[i] = answerOf(&vs[i])
-		if v := &vs[i]; v.Allowed && v.ID == 0 && (c.reserves || isCall(v) && (v.Shadowed || v.Alone)) {
+		if v := &vs[i]; v.Allowed && v.ID == 0 && (c.reserves || isCall(v) && (v.Shadowed || v.Local)) {
 			answers[i].ID = "0" // shadow mode, or on_unreachable, let it pass: who settles need not know
 		}
 		if array && vs[i].Limit != nil {
@@ -238,13 +238,13 @@ func (a *API) tellLimits(c *call, vs []headgate.Verdict, array bool, err error) 
 }
 
 // isCall reports whether what a verdict lets pass is to be settled when it is over.
-func isCall(v *headgate.Verdict) bool {
+func isCall(v *headgate.LimitResult) bool {
 	return v.Limit != nil && v.Limit.Algorithm == limit.Concurrency
 }
 
 // tellHeaders sets the headers that a gateway may hand on, each limit's in its own style.
-func (a *API) tellHeaders(c *call, vs []headgate.Verdict) {
-	styles := map[headgate.HeaderStyle][]headgate.Verdict{}
+func (a *API) tellHeaders(c *call, vs []headgate.LimitResult) {
+	styles := map[headgate.HeaderStyle][]headgate.LimitResult{}
 	for _, v := range vs {
 		style := headgate.HeadersIETF
 		if a.cfg.Limits.Style != nil && v.Limit != nil {
@@ -374,7 +374,7 @@ func (a *API) limitKeys(c *call) (any, error) {
 
 // limitKey is GET /v1/limits/{limit}/keys/{key}?cost=: whether a call of that cost would pass.
 func (a *API) limitKey(c *call) (any, error) {
-	ask := headgate.Ask{Limit: c.r.PathValue("limit"), Key: c.r.PathValue("key"), Cost: 1}
+	ask := headgate.LimitCheck{Limit: c.r.PathValue("limit"), Key: c.r.PathValue("key"), Cost: 1}
 	q, err := url.ParseQuery(c.r.URL.RawQuery)
 	if s := q.Get("cost"); err == nil && s != "" {
 		ask.Cost, err = strconv.ParseInt(s, 10, 64)

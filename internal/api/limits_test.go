@@ -550,7 +550,7 @@ func TestAChangeOfALimitThatIsNotKept(t *testing.T) {
 	srv := httptest.NewServer(api.New(api.Config{Tokens: api.NewTokens(s.dir, log),
 		Audit: api.NewAudit(s.dir), Log: log, Limits: api.Limits{Rules: l, Keys: l,
 			Change: func(context.Context, string, map[string]string) error {
-				return &api.NotKept{Why: "nobody is there", Do: "say it again", Err: errors.New("silence")}
+				return &api.NotPersistedError{Reason: "nobody is there", Do: "say it again", Err: errors.New("silence")}
 			}}}))
 	t.Cleanup(srv.Close)
 	s.admin = srv.URL

@@ -18,10 +18,10 @@ import (
 // Rooms keeps the rooms that operators make. Its methods may be called by many goroutines at once.
 type Rooms interface {
 	// Book reads all rooms, as the store has them.
-	Book(ctx context.Context) (*manage.Book, error)
+	Book(ctx context.Context) (*manage.Catalog, error)
 	// Edit makes one change: edit may be called again, upon what others have changed since. It
 	// returns what edit does, ErrBusy or a NotKept.
-	Edit(ctx context.Context, edit func(*manage.Book) (*manage.Result, error)) (*manage.Result, error)
+	Edit(ctx context.Context, edit func(*manage.Catalog) (*manage.Result, error)) (*manage.Result, error)
 	// InForce tells whether a room is open in this process as it is kept, or why not.
 	InForce(r *manage.Room) (yes bool, problem string)
 }
@@ -64,7 +64,7 @@ func (a *API) managedRoutes() []route {
 		{"PUT", event, w, true, a.write(manage.Events, manage.Replace)},
 		{"PATCH", event, w, true, a.write(manage.Events, manage.Edit)},
 		{"DELETE", event, w, true, a.write(manage.Events, manage.Delete)},
-		{"GET", event + "/details", r, true, a.see(manage.LookDetails)},
+		{"GET", event + "/details", r, true, a.see(manage.QueryDetails)},
 		{"GET", one + "/rules", r, true, a.see(manage.RuleList)},
 		{"POST", one + "/rules", w, true, a.write(manage.RuleList, manage.Create)},
 		{"PUT", one + "/rules", w, true, a.write(manage.RuleList, manage.Replace)},
@@ -75,12 +75,12 @@ func (a *API) managedRoutes() []route {
 
 // mayZone tells whether who asks may do so in a zone, or in one room of it.
 func (w who) mayZone(scope, zone, room string) bool {
-	return w.may(scope, "") || w.token.May(scope, zoneScope+zone) ||
+	return w.may(scope, "") || w.token.Allows(scope, zoneScope+zone) ||
 		scope == scopeRead && room != "" && w.may(scope, room)
 }
 
 // zone finds the zone of the path, and refuses who may not.
-func (a *API) zone(c *call, b *manage.Book, scope string) (manage.Zone, error) {
+func (a *API) zone(c *call, b *manage.Catalog, scope string) (manage.Zone, error) {
 	z, err := b.Zone(c.r.PathValue("zone"))
 	if err != nil {
 		return z, err
@@ -114,7 +114,7 @@ func (a *API) see(what string) func(*call) (any, error) {
 		if err != nil {
 			return nil, err
 		}
-		res, err := b.See(&manage.Look{What: what, Zone: z.Name, Room: c.r.PathValue("room"),
+		res, err := b.Read(&manage.Query{What: what, Zone: z.Name, Room: c.r.PathValue("room"),
 			Target: c.r.PathValue("event")})
 		if err != nil {
 			return nil, err
@@ -148,7 +148,7 @@ func (a *API) write(what, verb string) func(*call) (any, error) {
 				return nil, err
 			}
 		}
-		res, err := a.cfg.Rooms.Edit(c.r.Context(), func(b *manage.Book) (*manage.Result, error) {
+		res, err := a.cfg.Rooms.Edit(c.r.Context(), func(b *manage.Catalog) (*manage.Result, error) {
 			return b.Do(op)
 		})
 		if err != nil {
@@ -371,7 +371,7 @@ func (a *API) roomStatus(c *call) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	res, err := b.See(&manage.Look{What: manage.Rooms, Zone: z.Name, Room: c.r.PathValue("room")})
+	res, err := b.Read(&manage.Query{What: manage.Rooms, Zone: z.Name, Room: c.r.PathValue("room")})
 	if err != nil {
 		return nil, err
 	}
@@ -429,9 +429,9 @@ func managedProblem(err error) *problem {
 		return &problem{Status: http.StatusBadRequest, Code: "invalid", Detail: f.Error(), Hint: f[0].Hint,
 			Errors: f}
 	}
-	if e, ok := errors.AsType[*NotKept](err); ok {
+	if e, ok := errors.AsType[*NotPersistedError](err); ok {
 		return &problem{Status: http.StatusServiceUnavailable, Code: "not_kept", cause: err,
-			Detail: e.Why, Hint: e.Do}
+			Detail: e.Reason, Hint: e.Do}
 	}
 	switch {
 	case errors.Is(err, manage.ErrNoZone):

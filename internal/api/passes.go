@@ -9,7 +9,7 @@ import (
 )
 
 // A Visit names the visit of somebody inside, as the backend behind the room knows it.
-type Visit struct {
+type SessionRequest struct {
 	Token string // the signed pass, or else
 	Pass  string // its jti
 
@@ -54,8 +54,8 @@ func (a *API) endVisit(c *call, abandoned bool) (any, error) {
 		return nil, &problem{Status: http.StatusBadRequest, Code: "invalid_body",
 			Detail: "the body does not name one pass", Hint: hint}
 	}
-	ended, err := a.cfg.Process.EndVisit(c.r.Context(), c.room,
-		Visit{Token: said.Token, Pass: said.Pass, Abandoned: abandoned})
+	ended, err := a.cfg.Process.EndSession(c.r.Context(), c.room,
+		SessionRequest{Token: said.Token, Pass: said.Pass, Abandoned: abandoned})
 	if errors.Is(err, ErrNoPass) {
 		return nil, &problem{Status: http.StatusUnprocessableEntity, Code: "no_such_pass",
 			Detail: err.Error(),

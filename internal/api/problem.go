@@ -64,12 +64,12 @@ func problemOf(err error) *problem {
 	if p, ok := errors.AsType[*problem](err); ok {
 		return p
 	}
-	if l, ok := errors.AsType[*Leftover](err); ok {
+	if l, ok := errors.AsType[*RollbackError](err); ok {
 		return &problem{Status: http.StatusInternalServerError, Code: "half_done", cause: err,
 			Detail: l.Left, Hint: l.Do}
 	}
-	if e, ok := errors.AsType[*Refused](err); ok {
-		return &problem{Status: http.StatusConflict, Code: "refused", cause: e.Err, Detail: e.Why, Hint: e.Do}
+	if e, ok := errors.AsType[*RejectedError](err); ok {
+		return &problem{Status: http.StatusConflict, Code: "refused", cause: e.Err, Detail: e.Reason, Hint: e.Do}
 	}
 	if p := queueProblem(err); p != nil {
 		return p

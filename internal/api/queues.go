@@ -74,7 +74,7 @@ func (a *API) queues(c *call) (any, error) {
 		}
 		s, err := q.Status(c.r.Context())
 		if err != nil {
-			s.Why = err.Error()
+			s.Reason = err.Error()
 		}
 		all = append(all, s)
 	}
@@ -224,7 +224,7 @@ func (a *API) saveJobs(c *call) (any, error) {
 	}
 	w := bufio.NewWriterSize(c.w, 64<<10)
 	begun := false
-	err = q.Save(c.r.Context(), dead == "true", func(line []byte) error {
+	err = q.Export(c.r.Context(), dead == "true", func(line []byte) error {
 		if !begun {
 			c.w.Header().Set("Content-Type", "application/x-ndjson")
 			begun = true

@@ -50,12 +50,12 @@ type Token struct {
 }
 
 // Expired tells whether the token's time is over.
-func (t *Token) Expired(now time.Time) bool {
+func (t *Token) IsExpired(now time.Time) bool {
 	return !t.ExpiresAt.IsZero() && !now.Before(t.ExpiresAt)
 }
 
 // May tells whether the token allows scope for a room; "" is all rooms.
-func (t *Token) May(scope, room string) bool {
+func (t *Token) Allows(scope, room string) bool {
 	return slices.ContainsFunc(t.Scopes, func(s string) bool {
 		verb, only, narrow := strings.Cut(s, ":")
 		return (verb == scope || verb == scopeWrite) &&
@@ -72,7 +72,7 @@ func (t *Token) zoned() bool {
 func (t *Token) mayAny(scope string) bool {
 	return slices.ContainsFunc(t.Scopes, func(s string) bool {
 		_, room, _ := strings.Cut(s, ":")
-		return t.May(scope, room)
+		return t.Allows(scope, room)
 	})
 }
 

@@ -39,7 +39,7 @@ func TestScopes(t *testing.T) {
 			t.Fatal(err)
 		}
 		k := Token{Scopes: scopes}
-		if got := k.May(tt.scope, tt.room); got != tt.may {
+		if got := k.Allows(tt.scope, tt.room); got != tt.may {
 			t.Errorf("%s may %s %q: got %v", tt.scopes, tt.scope, tt.room, got)
 		}
 	}
@@ -50,7 +50,7 @@ func TestScopes(t *testing.T) {
 		}
 	}
 	none := Token{Scopes: []string{"", "writes", ":shop"}}
-	if none.May("read", "shop") || none.mayAny("read") || (&Token{}).May("", "") {
+	if none.Allows("read", "shop") || none.mayAny("read") || (&Token{}).Allows("", "") {
 		t.Error("a scope that is none lets in")
 	}
 }

@@ -107,7 +107,7 @@ func (c *call) by() context.Context {
 }
 
 // By is who asks for a change of limits: id and name of a token, "" for nobody known.
-func By(ctx context.Context) string {
+func Actor(ctx context.Context) string {
 	by, _ := ctx.Value(byKey{}).(string)
 	return by
 }

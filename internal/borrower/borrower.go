@@ -44,7 +44,7 @@ type Config[N comparable, A any] struct {
 	Inside func() bool
 	// Report notes who was seen since the last report, while note returns true, and reports
 	// whether that was all.
-	Report func(clk time.Duration, lo slot.Tau, note func(slot.Item) bool) bool
+	Report func(clk time.Duration, lo slot.Time, note func(slot.Item) bool) bool
 	// Learn takes in what an answer says of time, ends and visitors that left.
 	Learn func(clk time.Duration, a *slot.Answer)
 	// Open gives a slot of the share to a newcomer that waited. False means that there was none.
@@ -52,7 +52,7 @@ type Config[N comparable, A any] struct {
 	// Refuse tells a newcomer that nothing is left.
 	Refuse func(newcomer N)
 	// Answer tells a pass its end, 0 if its stay is over.
-	Answer func(pass A, end slot.Tau)
+	Answer func(pass A, end slot.Time)
 }
 
 // A Borrower is a worker's share, and what it has to say to the counter.
@@ -147,7 +147,7 @@ func (b *Borrower[N, A]) Clear() (newcomers []N, passes []A) {
 // unchanged. Flush is true once in FlushEvery.
 func (b *Borrower[N, A]) Build(clk time.Duration, flush bool) *slot.Sync {
 	share := b.cfg.Share
-	if x := share.Flying(); x != nil {
+	if x := share.InFlight(); x != nil {
 		return x
 	}
 	due, cut := flush || b.urgent || len(b.queue) > 0, false
@@ -163,7 +163,7 @@ func (b *Borrower[N, A]) Build(clk time.Duration, flush bool) *slot.Sync {
 	}
 	b.giveBack = false
 	for _, q := range b.asks {
-		share.Note(q.item)
+		share.AddItem(q.item)
 	}
 	b.flying, b.asks = append(b.flying, b.asks...), nil
 	need, want := int64(len(b.queue)), int64(0)
@@ -173,7 +173,7 @@ func (b *Borrower[N, A]) Build(clk time.Duration, flush bool) *slot.Sync {
 	// A remote counter is heard of while anybody is inside, or what ends there waits for what may be
 	// said here.
 	heard := b.cfg.Remote && flush && b.cfg.Inside()
-	say := heard || need > 0 || want > 0 && due || share.Noted() > 0 || b.urgent ||
+	say := heard || need > 0 || want > 0 && due || share.PendingItems() > 0 || b.urgent ||
 		clk-b.lastSync > b.cfg.Term/3 && (share.Held() > 0 || b.cfg.Inside())
 	b.urgent = cut // not all was reported: go on at once
 	if !say {
@@ -192,8 +192,8 @@ func (b *Borrower[N, A]) report(clk time.Duration) (all bool) {
 		return true
 	}
 	all = b.cfg.Report(clk, lo, func(it slot.Item) bool {
-		b.cfg.Share.Note(it)
-		return b.cfg.Share.Noted() < maxItems
+		b.cfg.Share.AddItem(it)
+		return b.cfg.Share.PendingItems() < maxItems
 	})
 	if all {
 		b.cfg.Share.Settle(lo)
@@ -205,7 +205,7 @@ func (b *Borrower[N, A]) report(clk time.Duration) (all bool) {
 // another Sync is due at once.
 func (b *Borrower[N, A]) Hear(clk time.Duration, x *slot.Sync, a *slot.Answer) (again bool) {
 	share := b.cfg.Share
-	if !share.Heard(clk, a) || a.Over {
+	if !share.Receive(clk, a) || a.Over {
 		return true
 	}
 	b.cfg.Learn(clk, a)
@@ -236,7 +236,7 @@ func (b *Borrower[N, A]) answerAsks(a *slot.Answer) {
 	flying := b.flying
 	b.flying = nil
 	for _, q := range flying {
-		var end slot.Tau
+		var end slot.Time
 		for _, r := range a.Results {
 			if r.ID == q.item.ID {
 				end = r.End

@@ -83,7 +83,7 @@ func (f *Files) look() {
 	defer f.mu.Unlock()
 	seen := StampsOf(f.certificate, f.key)
 	again := time.Since(f.warned) >= warnEvery
-	if seen.Same(f.seen) && f.good.Load() && !again {
+	if seen.Equal(f.seen) && f.good.Load() && !again {
 		return
 	}
 	p, err := ReadPair(f.certificate, f.key, time.Now())
@@ -96,7 +96,7 @@ func (f *Files) look() {
 		}
 		return
 	}
-	if !seen.Same(f.seen) {
+	if !seen.Equal(f.seen) {
 		f.log.Info("certificate taken up", "names", p.Names, "expires", p.NotAfter)
 	}
 	f.takeLocked(p, seen)
@@ -134,7 +134,7 @@ func StampsOf(names ...string) Stamps {
 }
 
 // Same compares what the disk says of the files, not their contents.
-func (s Stamps) Same(old Stamps) bool {
+func (s Stamps) Equal(old Stamps) bool {
 	if len(s) != len(old) {
 		return false
 	}

@@ -34,13 +34,13 @@ type Config struct {
 	Step   time.Duration // a new pass says so much more than the last
 
 	Keys *Keys
-	Look func(*http.Request) (headgate.Stay, bool)
+	Look func(*http.Request) (headgate.Session, bool)
 	Text func(acceptLanguage string) pages.Warning
 	Log  *slog.Logger
 }
 
 // A Desk stands before and behind a room's handler.
-type Desk struct {
+type Handler struct {
 	cfg Config
 
 	mu        sync.Mutex
@@ -58,12 +58,12 @@ type signed struct {
 }
 
 // New makes the desk of a room. It starts nothing.
-func New(c Config) *Desk {
-	return &Desk{cfg: c, now: map[string]signed{}}
+func New(c Config) *Handler {
+	return &Handler{cfg: c, now: map[string]signed{}}
 }
 
 // Before answers what is asked about visits and is no visit itself; all else goes to next.
-func (d *Desk) Before(next http.Handler) http.Handler {
+func (d *Handler) Before(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		name, ok := d.cfg.Places.Own(r)
 		switch {
@@ -87,11 +87,11 @@ func (d *Desk) Before(next http.Handler) http.Handler {
 
 // Inside tells the origin, and the visitor's page, about the visit of a request that the room
 // has let through. A pass that a client brings itself goes no further.
-func (d *Desk) Inside(next http.Handler) http.Handler {
+func (d *Handler) Inside(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		delete(r.Header, PassHeader)
 		delete(r.Header, "Headgate_pass") // which CGI and WSGI cannot tell from it
-		s, ok := headgate.StayOf(w)
+		s, ok := headgate.SessionOf(w)
 		if d.cfg.Warn > 0 {
 			if own, _ := d.cfg.Places.Own(r); own == "session" { // a POST is of the visit
 				d.session(w, r, &s, ok)
@@ -106,15 +106,15 @@ func (d *Desk) Inside(next http.Handler) http.Handler {
 			}
 		}
 		if ok && d.cfg.Warn > 0 && headgate.Navigates(r) {
-			w.Header()[EndsHeader] = []string{strconv.FormatInt(wholeSeconds(s.Left), 10)}
+			w.Header()[EndsHeader] = []string{strconv.FormatInt(wholeSeconds(s.Remaining), 10)}
 		}
 		next.ServeHTTP(w, r)
 	})
 }
 
 // pass is a signed pass of a stay: the last one unless it can say Step more.
-func (d *Desk) pass(s *headgate.Stay) (token string, expires time.Time, err error) {
-	end := d.cfg.Keys.now().Add(s.Left)
+func (d *Handler) pass(s *headgate.Session) (token string, expires time.Time, err error) {
+	end := d.cfg.Keys.now().Add(s.Remaining)
 	if old, ok := d.last(s.ID); ok && end.Sub(old.expires) <= d.cfg.Step {
 		return old.token, old.expires, nil
 	}
@@ -125,7 +125,7 @@ func (d *Desk) pass(s *headgate.Stay) (token string, expires time.Time, err erro
 	return token, expires, err
 }
 
-func (d *Desk) last(id string) (old signed, ok bool) {
+func (d *Handler) last(id string) (old signed, ok bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if old, ok = d.now[id]; !ok {
@@ -134,7 +134,7 @@ func (d *Desk) last(id string) (old signed, ok bool) {
 	return old, ok
 }
 
-func (d *Desk) keep(id string, x signed) {
+func (d *Handler) keep(id string, x signed) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if len(d.now) >= mostSigned {
@@ -144,7 +144,7 @@ func (d *Desk) keep(id string, x signed) {
 }
 
 // servePass gives a page's own script the pass that its origin gets.
-func (d *Desk) servePass(w http.ResponseWriter, r *http.Request) {
+func (d *Handler) servePass(w http.ResponseWriter, r *http.Request) {
 	if !reads(w, r) {
 		return
 	}
@@ -174,19 +174,19 @@ type session struct {
 	Text    pages.Warning `json:"text"`
 }
 
-func (d *Desk) session(w http.ResponseWriter, r *http.Request, s *headgate.Stay, ok bool) {
-	x := session{Inside: ok, EndsIn: wholeSeconds(s.Left), WarnAt: wholeSeconds(d.cfg.Warn)}
-	x.Warn = ok && s.Left <= d.cfg.Warn
-	x.Renews = ok && d.cfg.Renews && (s.HardLeft == 0 || s.HardLeft-s.Left > time.Second)
-	if s.HardLeft > 0 {
-		n := wholeSeconds(s.HardLeft)
+func (d *Handler) session(w http.ResponseWriter, r *http.Request, s *headgate.Session, ok bool) {
+	x := session{Inside: ok, EndsIn: wholeSeconds(s.Remaining), WarnAt: wholeSeconds(d.cfg.Warn)}
+	x.Warn = ok && s.Remaining <= d.cfg.Warn
+	x.Renews = ok && d.cfg.Renews && (s.HardRemaining == 0 || s.HardRemaining-s.Remaining > time.Second)
+	if s.HardRemaining > 0 {
+		n := wholeSeconds(s.HardRemaining)
 		x.HardEnd = &n
 	}
 	x.Text = d.cfg.Text(r.Header.Get("Accept-Language"))
 	answer(w, http.StatusOK, &x)
 }
 
-func (d *Desk) serveScript(w http.ResponseWriter, r *http.Request) {
+func (d *Handler) serveScript(w http.ResponseWriter, r *http.Request) {
 	if !reads(w, r) {
 		return
 	}

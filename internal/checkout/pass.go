@@ -33,8 +33,8 @@ var ErrPass = errors.New("not a signed pass of this room")
 
 // Sign makes the signed pass of a stay in a room. It is good for as long as the counter has
 // confirmed the stay, less what is lost to whole seconds.
-func (k *Keys) Sign(room string, s *headgate.Stay) (token string, expires time.Time, err error) {
-	expires = k.now().Add(s.Left).Truncate(time.Second)
+func (k *Keys) Sign(room string, s *headgate.Session) (token string, expires time.Time, err error) {
+	expires = k.now().Add(s.Remaining).Truncate(time.Second)
 	token, err = k.sign(&claims{Issuer: issuer, Audience: room, Subject: s.ID, ID: s.Pass(),
 		Entered: jwt.NewNumericDate(s.Entered)}, expires)
 	return token, expires, err

@@ -137,7 +137,7 @@ func (k *clusterKeys) cross(d *decoder) {
 			"is missing beside datacenters"))
 	case !known:
 		hint := "write one of " + strings.Join(all, ", ")
-		if near := near.Word(k.home, all); near != "" {
+		if near := near.Nearest(k.home, all); near != "" {
 			hint = "did you mean " + near + "?"
 		}
 		d.clash(wrong(hint, "%s is not a data centre of this configuration", quote(k.home)), "cluster.home")

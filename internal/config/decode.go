@@ -233,7 +233,7 @@ func suggest(word string, fields []field) (meant, hint string) {
 	if word == "disable_session_renewal" { // Cloudflare's key for the opposite
 		return "session_renewal", "write session_renewal: false"
 	}
-	near, home := near.Word(word, names(fields)), homeOf(word)
+	near, home := near.Nearest(word, names(fields)), homeOf(word)
 	switch {
 	case near != "" && home != "":
 		return near, "did you mean " + near + "? " + word + " belongs " + home

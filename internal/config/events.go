@@ -148,12 +148,12 @@ func (r *Room) EventList() []events.Event {
 }
 
 // At is the room as its events have it at a time, and what they make of it.
-func (r *Room) At(now time.Time) (Room, events.Moment) {
+func (r *Room) At(now time.Time) (Room, events.State) {
 	c, m := *r, events.At(r.EventList(), now)
-	if m.On == nil {
+	if m.Active == nil {
 		return c, m
 	}
-	e := &r.Events[m.On.Index]
+	e := &r.Events[m.Active.Index]
 	if e.TotalActiveUsers > 0 {
 		c.TotalActiveUsers, c.NewUsersPerMinute = e.TotalActiveUsers, e.NewUsersPerMinute
 	}

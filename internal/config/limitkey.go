@@ -90,7 +90,7 @@ func cleanKeyPart(s string) (KeyPart, *mistake) {
 	switch {
 	case !slices.Contains(kinds, what):
 		hint := "write client_address, header:NAME, cookie:NAME, path, method, host or visit"
-		if near := near.Word(what, kinds); near != "" {
+		if near := near.Nearest(what, kinds); near != "" {
 			hint = "did you mean " + clip(near+rest) + "?"
 		}
 		return KeyPart{}, wrong(hint, "%s is no part of a key", quote(s))

@@ -242,7 +242,7 @@ func (l *Limit) settle(c *Config, d *decoder, k string) {
 		l.Zone = time.UTC
 	}
 	l.checkRule(d, k)
-	if most := l.Most(); l.Cost > most && l.Amount > 0 && !l.Shadow && len(l.Overrides) == 0 {
+	if most := l.MaxCost(); l.Cost > most && l.Amount > 0 && !l.Shadow && len(l.Overrides) == 0 {
 		c.warn(d, wrong("lower cost, or raise the amount or the burst",
 			"%d is more than can ever pass at once (%d), so every call is refused", l.Cost, most), k+"cost")
 	}
@@ -296,7 +296,7 @@ func checkLimits(d *decoder, c *Config) {
 // limitHint says which limit was meant. It is not asked of those that are not told.
 func limitHint(d *decoder, name string, known []string) string {
 	if len(d.faults) < maxFaults {
-		if near := near.Word(name, known); near != "" {
+		if near := near.Nearest(name, known); near != "" {
 			return "did you mean " + near + "?"
 		}
 	}
@@ -368,7 +368,7 @@ func oneWord(s string, allowed []string) *mistake {
 		return nil
 	}
 	hint := "write one of " + strings.Join(allowed, ", ")
-	if near := near.Word(s, allowed); near != "" {
+	if near := near.Nearest(s, allowed); near != "" {
 		hint = "did you mean " + near + "?"
 	}
 	return wrong(hint, "%s is not allowed here", quote(s))

@@ -144,7 +144,7 @@ func cleanKind(s string) (string, *mistake) {
 		return s, nil
 	}
 	hint := "the kinds are " + strings.Join(kinds, ", ")
-	if meant := near.Word(s, kinds); meant != "" {
+	if meant := near.Nearest(s, kinds); meant != "" {
 		hint = "did you mean " + meant + "? " + hint
 	}
 	return "", wrong(hint, "%s is no kind of message", quote(s))

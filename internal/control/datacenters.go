@@ -102,7 +102,7 @@ func (s *Sharing) Run(ctx context.Context) error {
 	}
 	var links []*link
 	for _, name := range k.Config.Datacenters.Others {
-		l := &link{s: s, name: name, bus: store.NewBus(k.Engine.Cross(name)), told: make(chan struct{}, 1)}
+		l := &link{s: s, name: name, bus: store.NewBus(k.Engine.Link(name)), told: make(chan struct{}, 1)}
 		stop, err := l.open()
 		if err != nil {
 			return err
@@ -110,7 +110,7 @@ func (s *Sharing) Run(ctx context.Context) error {
 		defer stop()
 		links = append(links, l)
 	}
-	stop, err := k.Bus.Hear(node.DatacentersTopic, func([]byte) {
+	stop, err := k.Bus.Subscribe(node.DatacentersTopic, func([]byte) {
 		for _, l := range links {
 			l.tell()
 		}
@@ -146,7 +146,7 @@ func (l *link) open() (stop func(), err error) {
 		silent()
 		return nil, err
 	}
-	deaf, err := l.bus.Hear(own+pullName, func([]byte) {
+	deaf, err := l.bus.Subscribe(own+pullName, func([]byte) {
 		select {
 		case l.told <- struct{}{}:
 		default: // asked in a moment anyhow
@@ -162,7 +162,7 @@ func (l *link) open() (stop func(), err error) {
 
 // tell lets the other end ask now.
 func (l *link) tell() {
-	if err := l.bus.Tell(l.name+pullName, nil); err != nil {
+	if err := l.bus.Publish(l.name+pullName, nil); err != nil {
 		l.s.log.Warn("another data centre not told of what is new: it asks by itself", "datacenter", l.name,
 			"error", err)
 	}
@@ -202,7 +202,7 @@ func pause(ctx context.Context, d time.Duration) {
 func (l *link) pull(ctx context.Context) bool {
 	ctx, stop := context.WithTimeout(ctx, shareWait)
 	defer stop()
-	b, err := l.bus.Ask(ctx, l.name+shareName, nil)
+	b, err := l.bus.Request(ctx, l.name+shareName, nil)
 	if err != nil {
 		l.missed(ctx, err)
 		return false

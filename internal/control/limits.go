@@ -38,7 +38,7 @@ type Limits struct {
 
 	node *node.Node
 	log  *slog.Logger
-	turn *turn.Turn
+	turn *turn.Mutex
 	note Note
 
 	defined atomic.Pointer[map[string]Definition]
@@ -55,7 +55,7 @@ type Note func(ctx context.Context, room, limit string, keys []string, by string
 
 // NewLimits returns the limits of a configuration. t is the turn of all changes of the process.
 func NewLimits(
-	rules *headgate.Limiter, cfg *config.Config, n *node.Node, t *turn.Turn, note Note, log *slog.Logger,
+	rules *headgate.Limiter, cfg *config.Config, n *node.Node, t *turn.Mutex, note Note, log *slog.Logger,
 ) *Limits {
 	s := &Limits{Rules: rules, node: n, log: log, turn: t, note: note}
 	s.dynamic.Store(&map[string]inForce{})
@@ -158,7 +158,7 @@ const editTry = time.Second
 
 // notWritten is the error of a change that the store has not taken.
 func notWritten(err error) error {
-	return &api.NotKept{Err: err, Why: "the change could not be written: it is not in force, or not told so",
+	return &api.NotPersistedError{Err: err, Reason: "the change could not be written: it is not in force, or not told so",
 		Do: "look at the limit when the store answers (headgate cluster status), and say it again"}
 }
 
@@ -170,7 +170,7 @@ func (s *Limits) Change(ctx context.Context, name string, pairs map[string]strin
 		key, _, _ = strings.Cut(key, ".") // overrides.bob
 		keys = append(keys, key)
 	}
-	s.note(ctx, "", name, keys, api.By(ctx))
+	s.note(ctx, "", name, keys, api.Actor(ctx))
 	if _, made := (*s.dynamic.Load())[name]; made {
 		return s.changeDynamic(ctx, name, pairs)
 	}
@@ -194,10 +194,10 @@ func (s *Limits) Change(ctx context.Context, name string, pairs map[string]strin
 		})
 	}
 	if errors.Is(err, errChanges) {
-		return &api.NotKept{Err: err, Why: "the change is not kept, and not in force: there are too many",
+		return &api.NotPersistedError{Err: err, Reason: "the change is not kept, and not in force: there are too many",
 			Do: "write overrides into the configuration, and reload: that drops the changes of a limit"}
 	}
-	if _, ok := errors.AsType[*api.NotKept](err); err != nil && !ok {
+	if _, ok := errors.AsType[*api.NotPersistedError](err); err != nil && !ok {
 		err = notWritten(err)
 	}
 	if err != nil {

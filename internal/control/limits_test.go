@@ -18,7 +18,7 @@ func TestDynamicLimitsAreBounded(t *testing.T) {
 	if err := set.put("l1", &dynamicLimit{Rule: json.RawMessage("{}")}, 1); err != nil {
 		t.Errorf("one of %d replaced: %v", mostDynamic, err)
 	}
-	var refused *api.Refused
+	var refused *api.RejectedError
 	if err := set.put("more", &dynamicLimit{Rule: json.RawMessage("{}")}, 1); !errors.As(err, &refused) {
 		t.Errorf("one more than %d: %v", mostDynamic, err)
 	}

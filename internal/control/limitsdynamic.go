@@ -77,8 +77,8 @@ func (m *dynamicSet) put(name string, x *dynamicLimit, version uint64) error {
 	m.Limits[name] = *x
 	b, err := json.Marshal(m)
 	if err == nil && (len(m.Limits) > mostDynamic || len(b) > mostDynamicBytes) {
-		err = &api.Refused{
-			Why: fmt.Sprintf("limits that were made would be more than %d, or larger than %d KB together",
+		err = &api.RejectedError{
+			Reason: fmt.Sprintf("limits that were made would be more than %d, or larger than %d KB together",
 				mostDynamic, mostDynamicBytes>>10),
 			Do: "remove some (headgate limit remove NAME); what stays for good belongs into the configuration"}
 	}
@@ -261,7 +261,7 @@ func (s *Limits) makeKnown(ctx context.Context) {
 	for _, n := range k.Rooms.Nodes() {
 		if n.Alive && n.Name != k.Config.Node {
 			wg.Go(func() {
-				if _, err := k.Bus.Ask(ctx, knowName+n.Name, nil); err != nil {
+				if _, err := k.Bus.Request(ctx, knowName+n.Name, nil); err != nil {
 					s.log.Info("a node has not said yet that it knows what is new of limits", "node", n.Name, "error", err)
 				}
 			})
@@ -280,10 +280,10 @@ func (s *Limits) answerKnown(ctx context.Context, _ []byte) []byte {
 func (s *Limits) refuseDefined(name string) error {
 	switch {
 	case IsEnvoys(name):
-		return &api.Refused{Why: fmt.Sprintf("limit %q is of the rules for Envoy", name),
+		return &api.RejectedError{Reason: fmt.Sprintf("limit %q is of the rules for Envoy", name),
 			Do: "change those files, and reload"}
 	case (*s.defined.Load())[name].hash != "":
-		return &api.Refused{Why: fmt.Sprintf("limit %q stands in the configuration", name),
+		return &api.RejectedError{Reason: fmt.Sprintf("limit %q stands in the configuration", name),
 			Do: "change the file, and reload; headgate limit set changes its amount while it is used"}
 	}
 	return nil
@@ -302,7 +302,7 @@ func (s *Limits) Make(ctx context.Context, name string, rule []byte) (made bool,
 	if err != nil {
 		return false, err
 	}
-	s.note(ctx, "", name, nil, api.By(ctx))
+	s.note(ctx, "", name, nil, api.Actor(ctx))
 	err = s.inTurn(ctx, func(ctx context.Context) error {
 		if err := s.refuseDefined(name); err != nil { // a reload was faster
 			return err
@@ -319,7 +319,7 @@ func (s *Limits) Make(ctx context.Context, name string, rule []byte) (made bool,
 // Remove removes a limit that was made. It reports whether the file has one of that name,
 // which stays in force.
 func (s *Limits) Remove(ctx context.Context, name string) (stays bool, err error) {
-	s.note(ctx, "", name, nil, api.By(ctx))
+	s.note(ctx, "", name, nil, api.Actor(ctx))
 	err = s.inTurn(ctx, func(ctx context.Context) error {
 		r, _, err := s.dynamicDoc().Load(ctx)
 		if err != nil {
@@ -390,7 +390,7 @@ func (s *Limits) putDynamic(
 // moves ends that a limit is of the other set, or refuses it.
 func (s *Limits) moves(r *dynamicRecord, name string, all bool) error {
 	if s.node.Linked() {
-		return &api.Refused{Why: fmt.Sprintf("limit %q has another scope, which may be in use elsewhere", name),
+		return &api.RejectedError{Reason: fmt.Sprintf("limit %q has another scope, which may be in use elsewhere", name),
 			Do: "headgate limit remove " + name + ", then make it anew"}
 	}
 	other := r.setOf(!all)

@@ -46,8 +46,8 @@ func (s *Limits) putAtHome(
 		case err != nil:
 			return err
 		case told.Refused != "" || told.Made == nil:
-			return &api.Refused{
-				Why: "data centre " + home + ", which decides this limit, refuses it: " + told.Refused,
+			return &api.RejectedError{
+				Reason: "data centre " + home + ", which decides this limit, refuses it: " + told.Refused,
 				Do:  "bring the configuration of the data centres in line, and say it again"}
 		}
 		set = *told.Made
@@ -92,7 +92,7 @@ func (s *Limits) answerDynamic(
 			return true, r.All.put(name, q.Put, q.Next)
 		})
 	}
-	if _, ok := errors.AsType[*api.NotKept](err); ok {
+	if _, ok := errors.AsType[*api.NotPersistedError](err); ok {
 		return nil, "", err // it may be done, or not
 	}
 	if err != nil {

@@ -87,8 +87,8 @@ func (s *Limits) changeAtHome(
 			return err
 		}
 		if told.Refused != "" {
-			return &api.NotKept{Err: errors.New(told.Refused),
-				Why: "data centre " + home + ", which decides this limit, refuses the change: " + told.Refused,
+			return &api.NotPersistedError{Err: errors.New(told.Refused),
+				Reason: "data centre " + home + ", which decides this limit, refuses the change: " + told.Refused,
 				Do:  "bring the configuration of the data centres in line, and say it again"}
 		}
 		was = told.Now
@@ -101,21 +101,21 @@ func (s *Limits) changeAtHome(
 
 // askHome asks the home by the link of this node, else by those of the others.
 func (s *Limits) askHome(ctx context.Context, home string, q *limitAsk) (told limitAnswer, err error) {
-	q.By = api.By(ctx)
+	q.By = api.Actor(ctx)
 	msg, err := json.Marshal(q)
 	if err != nil {
 		return told, err
 	}
 	b, err := s.askByLink(ctx, home, msg)
 	if err != nil {
-		b, err = s.node.Bus.Ask(ctx, passName, msg)
+		b, err = s.node.Bus.Request(ctx, passName, msg)
 	}
 	if err == nil {
 		err = json.Unmarshal(b, &told)
 	}
 	if err != nil {
-		err = &api.NotKept{Err: err,
-			Why: "this limit is decided in data centre " + home + ", which does not answer",
+		err = &api.NotPersistedError{Err: err,
+			Reason: "this limit is decided in data centre " + home + ", which does not answer",
 			Do: "see that the data centres reach each other (headgate doctor), look whether the " +
 				"change is in force, and say it again"}
 	}
@@ -125,11 +125,11 @@ func (s *Limits) askHome(ctx context.Context, home string, q *limitAsk) (told li
 // askByLink asks by the link of this node.
 func (s *Limits) askByLink(ctx context.Context, home string, msg []byte) ([]byte, error) {
 	if s.node.Engine == nil {
-		return nil, store.ErrNobody
+		return nil, store.ErrNoResponder
 	}
 	ctx, stop := context.WithTimeout(ctx, linkWait)
 	defer stop()
-	return store.NewBus(s.node.Engine.Cross(home)).Ask(ctx, home+changeName, msg)
+	return store.NewBus(s.node.Engine.Link(home)).Request(ctx, home+changeName, msg)
 }
 
 // serve passes on, until stop, what nodes of this data centre ask of the home.

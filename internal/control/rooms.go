@@ -90,7 +90,7 @@ func (m *Rooms) HasNews(ctx context.Context) (bool, error) {
 // Accept notes what is about to be in force, and refuses what is older: a leader of the store that
 // stood still, and is none any more, may tell what it knew, and then rooms would be removed. The
 // caller holds the turn.
-func (m *Rooms) Accept(book *manage.Book, revision uint64) error {
+func (m *Rooms) Accept(book *manage.Catalog, revision uint64) error {
 	v := book.Version()
 	if v < m.version {
 		return fmt.Errorf("the store tells of version %d, and %d is in force", v, m.version)
@@ -109,7 +109,7 @@ type Reading struct {
 var errPageGone = errors.New("it is not there any more")
 
 // Read reads the rooms, and the revision of their record.
-func (m *Rooms) Read(ctx context.Context, r Reading) (book *manage.Book, revision uint64, err error) {
+func (m *Rooms) Read(ctx context.Context, r Reading) (book *manage.Catalog, revision uint64, err error) {
 	err = m.newest(ctx, func() error {
 		record, at, err := m.doc().Load(ctx)
 		if err == nil {
@@ -138,7 +138,7 @@ func (m *Rooms) newest(ctx context.Context, do func() error, revision *uint64) e
 	}
 }
 
-func (m *Rooms) open(ctx context.Context, r Reading, record []byte) (*manage.Book, error) {
+func (m *Rooms) open(ctx context.Context, r Reading, record []byte) (*manage.Catalog, error) {
 	pages, err := m.readPages(ctx, record)
 	if err != nil {
 		return nil, err
@@ -180,7 +180,7 @@ func (m *Rooms) readPages(ctx context.Context, record []byte) (all map[string]st
 // Edit writes what edit does to the rooms, and tells the other nodes. note is called with each change
 // before it is written. written reports whether there is anything to put into force.
 func (m *Rooms) Edit(
-	ctx context.Context, r Reading, edit func(*manage.Book) (*manage.Result, error),
+	ctx context.Context, r Reading, edit func(*manage.Catalog) (*manage.Result, error),
 	note func(*manage.Result),
 ) (res *manage.Result, written bool, err error) {
 	var base, record []byte
@@ -213,7 +213,7 @@ func (m *Rooms) Edit(
 		if there, _, lerr := d.Load(ctx); lerr == nil && !bytes.Equal(there, base) {
 			m.forgetUnnamed(ctx, there, fresh) // else it may have happened, or may happen still
 		}
-		return nil, false, &api.NotKept{Err: err, Why: "the change could not be written",
+		return nil, false, &api.NotPersistedError{Err: err, Reason: "the change could not be written",
 			Do: "read it again when the store answers (headgate cluster status), and repeat the change"}
 	case err != nil:
 		return nil, false, err

@@ -25,7 +25,7 @@ func (m *Rooms) edit(t *testing.T, before func()) error {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, _, err = m.Edit(t.Context(), Reading{Config: cfg}, func(b *manage.Book) (*manage.Result, error) {
+	_, _, err = m.Edit(t.Context(), Reading{Config: cfg}, func(b *manage.Catalog) (*manage.Result, error) {
 		before()
 		return b.Do(&manage.Op{What: manage.Rooms, Verb: manage.Create, Zone: manage.DefaultZone, At: time.Now(),
 			Body: []byte(`{"name":"tea","host":"tea.example","total_active_users":200,"new_users_per_minute":200,
@@ -123,7 +123,7 @@ func (s *silent) Load(ctx context.Context, key string) ([]byte, uint64, error) {
 func TestAWriteOfUnknownOutcomeKeepsItsPages(t *testing.T) {
 	mem := &store.Memory{}
 	err := newRooms(&silent{mem}).edit(t, func() {})
-	if _, ok := errors.AsType[*api.NotKept](err); !ok {
+	if _, ok := errors.AsType[*api.NotPersistedError](err); !ok {
 		t.Errorf("error %v; want a NotKept", err)
 	}
 	if _, html := page(t, mem); html != "<p>1</p>" {

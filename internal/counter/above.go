@@ -27,10 +27,10 @@ var ErrMoved = errors.New("it has moved to another data centre")
 
 // NewAnywhere makes the seat of a room's Anywhere, from the configuration of the room's
 // own. Run must be called.
-func NewAnywhere(cfg Config, bus *store.Bus, m *Members) *Seat {
+func NewAnywhere(cfg Config, bus *store.Bus, m *Members) *Handle {
 	cfg.Room = anywhere(cfg.Room)
 	cfg.Params = slot.Params{Counters: true, Rho: cfg.Params.Rho, Sigma: cfg.Params.Sigma}
-	return NewSeat(cfg, bus, m, func() {})
+	return NewHandle(cfg, bus, m, func() {})
 }
 
 // isAnywhere reports whether this counter lends to counters.
@@ -44,18 +44,18 @@ func (c *Counter) firstRecord(ctx context.Context) (*slot.Record, error) {
 	case c.cfg.Sites == nil:
 		return r, nil
 	case !c.isAnywhere():
-		r.Up = &slot.Upper{Loan: slot.LoanID(rand.Uint64() | 1)}
+		r.Parent = &slot.ParentLoan{Loan: slot.LoanID(rand.Uint64() | 1)}
 		return r, nil
 	}
 	of, err := c.recordOfRoom(ctx)
 	if err != nil {
 		return nil, err
 	}
-	alone := of != nil && (of.Up == nil || of.WasRoot) // until now: nobody can have moved it
+	alone := of != nil && (of.Parent == nil || of.WasRoot) // until now: nobody can have moved it
 	if err := c.cfg.Sites.ConfirmHome(ctx, !alone); err != nil {
 		return nil, err
 	}
-	if of != nil && (alone || of.Up.Granted > 0) {
+	if of != nil && (alone || of.Parent.Granted > 0) {
 		for i := range r.Limits { // they may have been changed with the configuration
 			r.Limits[i].Longest = max(r.Limits[i].Longest, of.Limits[i].Longest)
 		}
@@ -91,10 +91,10 @@ func (c *Counter) fitRecord(ctx context.Context, r *slot.Record) error {
 		return fmt.Errorf("%w: to %s", ErrMoved, r.MovedTo)
 	case c.isAnywhere():
 		return c.cfg.Sites.ConfirmHome(ctx, false)
-	case below && r.Up == nil:
-		r.GoBelow(slot.LoanID(rand.Uint64()|1), c.cfg.Sites.Home() == c.cfg.Sites.Own())
+	case below && r.Parent == nil:
+		r.JoinParent(slot.LoanID(rand.Uint64()|1), c.cfg.Sites.Home() == c.cfg.Sites.Own())
 		c.cfg.Log.Info("room is one with other data centres from now on", "room", c.cfg.Room)
-	case !below && r.Up != nil:
+	case !below && r.Parent != nil:
 		return fmt.Errorf("%w: its slots are lent by Anywhere of several data centres: "+
 			"set cluster.datacenters and cluster.home as they were", slot.ErrRecord)
 	}

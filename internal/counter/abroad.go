@@ -12,7 +12,7 @@ import (
 // Abroad is the counter of a room in another data centre: where the stays and the places
 // of its visitors are, wherever they go. A process without a link asks through the node
 // that hosts the room here. It may be used by many goroutines at once.
-type Abroad struct {
+type RemoteCounter struct {
 	ticketDesk
 	cfg  Config
 	bus  *store.Bus
@@ -21,8 +21,8 @@ type Abroad struct {
 
 // NewAbroad makes the way to a room's counter in another data centre, from the
 // configuration of the room's own.
-func NewAbroad(cfg Config, bus *store.Bus, site string) *Abroad {
-	a := &Abroad{cfg: cfg, bus: bus, site: site}
+func NewRemoteCounter(cfg Config, bus *store.Bus, site string) *RemoteCounter {
+	a := &RemoteCounter{cfg: cfg, bus: bus, site: site}
 	a.ticketDesk = ticketDesk{a.ask}
 	return a
 }
@@ -34,11 +34,11 @@ func via(site, kind, room string) string { return "via." + site + "." + kind + "
 func passes() []string { return []string{"asks", "sync"} }
 
 // passOn passes a message on to another data centre.
-func (s *Sites) passOn(site, name string) func(context.Context, []byte) []byte {
+func (s *Datacenters) passOn(site, name string) func(context.Context, []byte) []byte {
 	return func(ctx context.Context, msg []byte) []byte {
 		ctx, stop := context.WithTimeout(ctx, aboveTry)
 		defer stop()
-		b, err := s.Ask(ctx, site, name, msg)
+		b, err := s.Request(ctx, site, name, msg)
 		if err != nil {
 			return nil
 		}
@@ -47,17 +47,17 @@ func (s *Sites) passOn(site, name string) func(context.Context, []byte) []byte {
 }
 
 // carry asks once.
-func (a *Abroad) carry(ctx context.Context, kind string, msg []byte) ([]byte, error) {
+func (a *RemoteCounter) carry(ctx context.Context, kind string, msg []byte) ([]byte, error) {
 	ctx, stop := context.WithTimeout(ctx, aboveTry)
 	defer stop()
 	if a.cfg.Sites.cfg.Links[a.site] == nil {
-		return a.bus.Ask(ctx, via(a.site, kind, a.cfg.Room), msg)
+		return a.bus.Request(ctx, via(a.site, kind, a.cfg.Room), msg)
 	}
-	return a.cfg.Sites.Ask(ctx, a.site, kind+"."+a.cfg.Room, msg)
+	return a.cfg.Sites.Request(ctx, a.site, kind+"."+a.cfg.Room, msg)
 }
 
 // ask asks until the host answers, for writeWait at most.
-func (a *Abroad) ask(ctx context.Context, q request) (r reply, err error) {
+func (a *RemoteCounter) ask(ctx context.Context, q request) (r reply, err error) {
 	ctx, stop := context.WithTimeout(ctx, writeWait)
 	defer stop()
 	msg := appendRequests(nil, []request{q})
@@ -77,7 +77,7 @@ func (a *Abroad) ask(ctx context.Context, q request) (r reply, err error) {
 }
 
 // Suspect tells the host of a pass that says more than any could.
-func (a *Abroad) Suspect(ctx context.Context) {
+func (a *RemoteCounter) ReportSuspectPass(ctx context.Context) {
 	if _, err := a.ask(ctx, request{op: opSuspect}); err != nil {
 		a.cfg.Log.Warn("host not told that its record may be old", "room", a.cfg.Room,
 			"datacenter", a.site, "error", err)
@@ -85,7 +85,7 @@ func (a *Abroad) Suspect(ctx context.Context) {
 }
 
 // Sync asks the host until it answers; only ctx ends that.
-func (a *Abroad) Sync(ctx context.Context, x *slot.Sync) (got slot.Answer, err error) {
+func (a *RemoteCounter) Sync(ctx context.Context, x *slot.Sync) (got slot.Answer, err error) {
 	msg, err := x.AppendBinary(nil)
 	if err != nil {
 		return got, err
@@ -103,9 +103,9 @@ func (a *Abroad) Sync(ctx context.Context, x *slot.Sync) (got slot.Answer, err e
 
 // A SiteTime bounds the time of another data centre's counter, as the host of the room here
 // knows it from the pictures.
-type SiteTime struct {
+type RemoteTime struct {
 	Life   uint64
-	Hi     slot.Tau // it is not later there
+	Hi     slot.Time // it is not later there
 	Served uint64   // all tickets below were called when it was last heard
 	Lanes  []uint64 // the same of each lane, by its line
 	Passed []uint64 // tickets below that waited all the same
@@ -113,18 +113,18 @@ type SiteTime struct {
 }
 
 // siteTime is what is known of a data centre's time now.
-func (c *Counter) siteTime(site string) SiteTime {
+func (c *Counter) siteTime(site string) RemoteTime {
 	s := c.sitesState()
 	if s == nil {
-		return SiteTime{}
+		return RemoteTime{}
 	}
 	for i := range s.All {
 		if x := &s.All[i]; x.Site == site {
-			return SiteTime{Life: x.Life, Hi: x.Hi, Served: x.Served, Lanes: x.Lanes, Passed: x.Passed,
+			return RemoteTime{Life: x.Life, Hi: x.Hi, Served: x.Served, Lanes: x.Lanes, Passed: x.Passed,
 				Known: x.Hi > 0}
 		}
 	}
-	return SiteTime{}
+	return RemoteTime{}
 }
 
 // answerTime tells what is known of the data centre that msg names.
@@ -137,12 +137,12 @@ func (c *Counter) answerTime(_ context.Context, msg []byte) []byte {
 }
 
 // SiteTime tells what is known here of the time of another data centre.
-func (c *Counter) SiteTime(_ context.Context, site string) (SiteTime, error) {
+func (c *Counter) RemoteTime(_ context.Context, site string) (RemoteTime, error) {
 	return c.siteTime(site), nil
 }
 
 // reach is how far a data centre is, by its last picture.
-func (s *SitesState) reach(site string) (late, silent bool) {
+func (s *DatacentersState) reach(site string) (late, silent bool) {
 	if s == nil {
 		return false, false
 	}
@@ -160,21 +160,21 @@ func (s *SitesState) reach(site string) (late, silent bool) {
 
 // Reach reports whether a data centre is late to show itself, and whether it is out of
 // reach.
-func (c *Counter) Reach(site string) (late, silent bool) { return c.sitesState().reach(site) }
+func (c *Counter) Reachability(site string) (late, silent bool) { return c.sitesState().reach(site) }
 
 // Reach reports whether a data centre is late to show itself, and whether it is out of
 // reach, as the host said last.
-func (s *Seat) Reach(site string) (late, silent bool) { return s.State(0, 0).Sites.reach(site) }
+func (s *Handle) Reachability(site string) (late, silent bool) { return s.State(0, 0).Sites.reach(site) }
 
 // SiteTime asks the room's host here what it knows of the time of another data centre.
-func (s *Seat) SiteTime(ctx context.Context, site string) (t SiteTime, err error) {
+func (s *Handle) RemoteTime(ctx context.Context, site string) (t RemoteTime, err error) {
 	if c := s.host.Load(); c != nil {
 		return c.siteTime(site), nil
 	}
 	ctx, stop := context.WithTimeout(ctx, aboveTry)
 	defer stop()
 	sent := s.cfg.Boot()
-	b, err := s.bus.Ask(ctx, s.name("time"), []byte(site))
+	b, err := s.bus.Request(ctx, s.name("time"), []byte(site))
 	if err == nil {
 		err = json.Unmarshal(b, &t)
 	}

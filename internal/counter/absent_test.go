@@ -40,13 +40,13 @@ func TestTicketsThatOnlyPollComeBehindOthers(t *testing.T) {
 // pollOnly adds a client that polls each second, never comes in, and joins again when its ticket is over.
 func (s *scene) pollOnly(at time.Duration) {
 	s.after(sceneStart+at-s.now, func() {
-		if !s.desk.Ready(s.now, true) {
+		if !s.desk.IsReady(s.now, true) {
 			s.write(true)
 		}
 		number := s.desk.Join(s.now, 15*time.Minute, 0).Number
 		var poll func()
 		poll = func() {
-			if !s.desk.Ready(s.now, false) {
+			if !s.desk.IsReady(s.now, false) {
 				s.write(true)
 			}
 			p := s.desk.Poll(s.now, number)

@@ -14,15 +14,15 @@ import (
 	"github.com/headgate/headgate/slot"
 )
 
-func brokenSites(own string, s store.Store, names ...string) *Sites {
-	x := NewSites(SitesConfig{
+func brokenSites(own string, s store.Store, names ...string) *Datacenters {
+	x := NewDatacenters(DatacentersConfig{
 		Own: own, Home: "sjc", Names: names, Store: s, Log: slog.New(slog.DiscardHandler),
 	})
 	x.sure = true // there are no links here to ask on
 	return x
 }
 
-func brokenConfig(room string, s store.Store, sites *Sites, start time.Time,
+func brokenConfig(room string, s store.Store, sites *Datacenters, start time.Time,
 	session time.Duration) Config {
 	cfg := Config{
 		Room: room, Host: "h", Store: s, Sites: sites, Settings: Settings{
@@ -160,8 +160,8 @@ func TestBrokenDeclaredOffOnceIsOffForEver(t *testing.T) {
 func TestBrokenTwoHomes(t *testing.T) {
 	lhr := brokenSites("lhr", &store.Memory{}, "sjc", "del")
 	del := brokenSites("del", &store.Memory{}, "sjc", "lhr")
-	lhr.learnHome(Home{Site: "lhr", Moves: 1})
-	del.learnHome(Home{Site: "del", Moves: 1})
+	lhr.learnHome(AnywhereHome{Site: "lhr", Moves: 1})
+	del.learnHome(AnywhereHome{Site: "del", Moves: 1})
 	for range 3 { // pictures
 		lhr.learnHome(del.HomeNow())
 		del.learnHome(lhr.HomeNow())
@@ -204,8 +204,8 @@ func TestBrokenPlacesAfterALongCut(t *testing.T) {
 			}
 			write()
 		}
-		var places []Place
-		poll := func(p *Place) slot.TicketStatus {
+		var places []PlaceInfo
+		poll := func(p *PlaceInfo) slot.TicketStatus {
 			ctx, stop := context.WithTimeout(t.Context(), time.Millisecond)
 			defer stop()
 			got, _ := c.Poll(ctx, p.Life, p.Number, 0)
@@ -249,7 +249,7 @@ func TestBrokenSilentFromTheStart(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, silent := c.Reach("lhr"); silent {
+		if _, silent := c.Reachability("lhr"); silent {
 			t.Error("lhr counts as silent for long, and this host has been there for none")
 		}
 	})
@@ -265,7 +265,7 @@ func TestBrokenAColdHostShowsTheTime(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if !lhr.pool.Cold(lhr.cfg.Boot()) {
+		if !lhr.pool.IsCold(lhr.cfg.Boot()) {
 			t.Fatal("not cold")
 		}
 		s2 := &store.Memory{}
@@ -275,7 +275,7 @@ func TestBrokenAColdHostShowsTheTime(t *testing.T) {
 			t.Fatal(err)
 		}
 		var of uint64
-		var got slot.Tau
+		var got slot.Time
 		for range 3 {
 			g := greeting{Picture: lhr.picture(), Of: of, Got: got}
 			b, _ := json.Marshal(&g)
@@ -292,11 +292,11 @@ func TestBrokenAColdHostShowsTheTime(t *testing.T) {
 	})
 }
 
-func brokenDesk(t *testing.T) (*Desk, time.Duration) {
+func brokenDesk(t *testing.T) (*Core, time.Duration) {
 	cfg := brokenConfig("shop", nil, nil, time.Now(), time.Minute)
 	cfg.Boot = func() time.Duration { return time.Hour }
 	cfg.Active.N = 2
-	d := NewDesk(cfg, slot.NewRecord(1, nil, cfg.Active, cfg.New), true, func() {})
+	d := NewCore(cfg, slot.NewRecord(1, nil, cfg.Active, cfg.New), true, func() {})
 	clk := time.Hour
 	d.TakeOver(clk)
 	if err := d.Begin(clk); err != nil {
@@ -305,11 +305,11 @@ func brokenDesk(t *testing.T) (*Desk, time.Duration) {
 	return d, clk
 }
 
-func (d *Desk) brokenWrite(clk time.Duration) {
+func (d *Core) brokenWrite(clk time.Duration) {
 	if _, wr := d.Build(clk, true); wr != nil {
 		d.Stored(clk)
 	}
-	d.Look(clk)
+	d.CallNext(clk)
 }
 
 // The ticket of a data centre that is out of reach, copied to friends.
@@ -370,7 +370,7 @@ func TestBrokenAnywhereRolledBack(t *testing.T) {
 func TestBrokenTakeOfANonsenseRecord(t *testing.T) {
 	for name, r := range map[string]*slot.Record{
 		"one limit": slot.NewRecord(9, nil, slot.Limit{Kind: slot.AtOnce, N: 10, Per: time.Minute}),
-		"borrows": slot.NewRecord(9, &slot.Upper{Loan: 3}, slot.Limit{Kind: slot.AtOnce, N: 10,
+		"borrows": slot.NewRecord(9, &slot.ParentLoan{Loan: 3}, slot.Limit{Kind: slot.AtOnce, N: 10,
 			Per: time.Minute}, slot.Limit{Kind: slot.PerWindow, N: 10, Per: time.Minute}),
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -401,10 +401,10 @@ func TestBrokenTakeOfANonsenseRecord(t *testing.T) {
 
 // With the 32 other data centres that a configuration may have, the home's picture is whole.
 func TestBrokenAPictureOfManyDatacenters(t *testing.T) {
-	p := Picture{Site: "site-00", Home: Home{"site-00", 3}, Life: 1 << 63, Epoch: 1 << 34,
+	p := Snapshot{Site: "site-00", Home: AnywhereHome{"site-00", 3}, Life: 1 << 63, Epoch: 1 << 34,
 		Time:    1 << 52,
 		Minutes: []int64{10000, 10000}, Seen: slot.WriteName{Life: 1 << 63, Epoch: 1 << 34,
-			Writes: 1 << 34}, Lends: &Lends{Limit: 1 << 40, Free: 1 << 40, Presumed: 1 << 40}}
+			Writes: 1 << 34}, Lends: &AnywhereTotals{Limit: 1 << 40, Free: 1 << 40, Presumed: 1 << 40}}
 	b, err := json.Marshal(&greeting{Picture: p, Stamp: 1 << 20})
 	if err != nil || len(b) > pictureMost {
 		t.Errorf("%d bytes, most %d: the home counts as out of reach everywhere", len(b),

@@ -80,11 +80,11 @@ type Config struct {
 	Settings
 	Plan  Plan   // of the draw of an event
 	After uint64 // 1 + revision of the limits that Settings are of; 0: newer than any
-	Sites *Sites // the data centres whose rooms are one with this; nil: none
+	Sites *Datacenters // the data centres whose rooms are one with this; nil: none
 
-	Anywhere *Seat                // of this room, if this node may host it
+	Anywhere *Handle                // of this room, if this node may host it
 	Estimate func() slot.Estimate // of the counter's time, as the worker of this process has it; nil: none
-	Before   Before               // what this process knows of the host before; filled in by a Seat
+	Previous   PreviousHost               // what this process knows of the host before; filled in by a Seat
 	Boot     func() time.Duration // own clock, counting suspend
 	Log      *slog.Logger
 
@@ -96,8 +96,8 @@ type Settings struct {
 	Active slot.Limit // stays at once
 	New    slot.Limit // new users per window
 	Spread bool       // space calls evenly while anyone waits
-	Draws  bool       // who is next is drawn at random
-	All    bool       // all are let in: who waits holds nobody up
+	RandomOrder  bool       // who is next is drawn at random
+	AdmitAll    bool       // all are let in: who waits holds nobody up
 	Line   LineConfig
 	Lanes  []slot.Lane // beside the ordinary line, at most slot.MostLanes
 }
@@ -378,7 +378,7 @@ func (c *Counter) round(ctx context.Context) (time.Duration, error) {
 	rolled := c.pool.RolledBack()
 	now, wr := c.build(clk, c.written != nil || rolled)
 	c.deliver(now, nil)
-	if c.pool.Cold(clk) {
+	if c.pool.IsCold(clk) {
 		c.dropSyncs()
 	}
 	c.mu.Unlock()
@@ -408,7 +408,7 @@ func (c *Counter) round(ctx context.Context) (time.Duration, error) {
 		c.fore.update(&c.desk, clk)
 	}
 	recall, next := c.look(clk)
-	if c.pool.Cold(clk) && c.cfg.Before.Term != nil {
+	if c.pool.IsCold(clk) && c.cfg.Previous.Term != nil {
 		next = min(next, lookEvery)
 	}
 	c.mu.Unlock()

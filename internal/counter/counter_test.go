@@ -39,7 +39,7 @@ func host(t *testing.T, name string, s store.Store, active int64) *Counter {
 	return c
 }
 
-func join(t *testing.T, c *Counter) Place {
+func join(t *testing.T, c *Counter) PlaceInfo {
 	t.Helper()
 	p, err := c.Join(t.Context(), 0, 5*time.Minute, 0)
 	if err == nil { // its cookie comes back
@@ -374,7 +374,7 @@ func TestNobodyThereCostsNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := host(t, "a", &store.Memory{}, 5)
 		c.Hold(true)
-		var last Place
+		var last PlaceInfo
 		for range 20 {
 			last = join(t, c)
 		}

@@ -126,7 +126,7 @@ func TestAnyOutlookHasARange(t *testing.T) {
 	upTo := func(d time.Duration) time.Duration { return time.Duration(some(int64(d))) }
 	for i := range 300 {
 		o := &outlook{
-			clk: time.Hour, now: slot.Tau(time.Hour), free: some(50) - some(20), watched: upTo(3 * time.Hour),
+			clk: time.Hour, now: slot.Time(time.Hour), free: some(50) - some(20), watched: upTo(3 * time.Hour),
 			session: 1 + upTo(time.Second<<r.IntN(22)), step: upTo(time.Second),
 		}
 		o.idle = slot.Idle(slot.Limit{Per: o.session})
@@ -176,7 +176,7 @@ func TestAnyOutlookHasARange(t *testing.T) {
 // come back by the new session.
 func TestASessionThatWasShortened(t *testing.T) {
 	for _, session := range []time.Duration{time.Second, 90 * time.Second, 290 * time.Second} {
-		o := &outlook{clk: time.Hour, now: slot.Tau(time.Hour), session: session, active: 1,
+		o := &outlook{clk: time.Hour, now: slot.Time(time.Hour), session: session, active: 1,
 			idle: slot.Idle(slot.Limit{Per: session})}
 		o.ends = []slot.EndCount{{End: o.now.Add(300 * time.Second), N: 1}}
 		for k := range int64(3) {

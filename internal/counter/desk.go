@@ -23,21 +23,21 @@ type desk struct {
 	struck      map[uint64]int           // how often tickets were told to come in, and did not
 	nobody      bool                     // the last call found nobody who is there: the next poll calls
 	held        bool                     // nobody is called or admitted: queue_all, origin down, not open
-	joins       [1 + slot.MostLanes]rate // by line, for the size of a block
+	joins       [1 + slot.MaxLanes]rate // by line, for the size of a block
 	polls       rate
 	left        rate                              // calls by second, for the expected time
 	claimed     rate                              // calls that were claimed, and
 	lapsed      rate                              // that were not
 	linedUp     time.Duration                     // since then somebody has been waiting
 	joinedAt    time.Duration                     // when the last ticket was issued
-	backAt      [1 + slot.MostLanes]time.Duration // when the last newcomer of a line was told to ask again
+	backAt      [1 + slot.MaxLanes]time.Duration // when the last newcomer of a line was told to ask again
 	doorUntil   time.Duration                     // a called visitor is held until then
 	tookAt      time.Duration
 	issueAt     time.Duration // before, the host of before may issue numbers
-	settle      slot.Tau      // the borrowers were asked to report past this end,
+	settle      slot.Time      // the borrowers were asked to report past this end,
 	settleAt    time.Duration // at this time, so often for one end
 	settleTries int
-	heads       [1 + slot.MostLanes][]byte // how long the first of each line may be silent, by the record
+	heads       [1 + slot.MaxLanes][]byte // how long the first of each line may be silent, by the record
 	hideAt      time.Duration              // whoever was unheard at the takeover has had its time; 0 done
 	lastGone    time.Duration
 	awakeAt     time.Duration // when this process was surely running
@@ -46,7 +46,7 @@ type desk struct {
 	fore        forecast
 	up          upward
 
-	laned        [1 + slot.MostLanes]laneCounts
+	laned        [1 + slot.MaxLanes]laneCounts
 	laneless     int           // lanes of the settings that have no line yet
 	crowdedUntil time.Duration // the built-in lane is kept until then
 	crowded      bool
@@ -80,9 +80,9 @@ func (c *desk) begin(rec *slot.Record, first bool, clk time.Duration) error {
 			"room", c.cfg.Room, "for", c.pool.Quarantine(clk).Round(time.Second))
 	}
 	line, err := slot.RestoreLines(slot.Restored{
-		At: c.pool.Tau(clk), Frontier: rec.Frontier, Next: rec.Next, Issued: rec.Issued,
-		Skipped: rec.Skipped, Unsure: rec.Unsure, Draws: drawn(rec.Draws), Loose: rec.Quiet,
-		Hold: c.cfg.Line.Hold, UnsureGrace: headPoll,
+		At: c.pool.CounterTime(clk), Frontier: rec.Frontier, Next: rec.Next, Issued: rec.Issued,
+		Skipped: rec.Skipped, Unconfirmed: rec.Unconfirmed, Draws: drawn(rec.Draws), Loose: rec.Quiet,
+		Hold: c.cfg.Line.Hold, UnconfirmedGrace: headPoll,
 	}, rec.Lanes, c.graceOf)
 	if err != nil {
 		return err
@@ -122,30 +122,30 @@ func (c *desk) spread() {
 
 // join issues a provisional ticket at the end of a line to a newcomer, who has waited for a while
 // before a door. The first poll makes a place of it.
-func (c *desk) join(clk time.Duration, lane int, hold, waited time.Duration) Place {
+func (c *desk) join(clk time.Duration, lane int, hold, waited time.Duration) PlaceInfo {
 	c.awake(clk)
 	c.joins[lane].add(clk, 1)
 	c.laned[lane].joined++
 	c.came(1, clk)
 	c.stats.Joined++
 	behind, passed := int64(c.line.Len()), c.line.Called()
-	if !c.cfg.Draws {
+	if !c.cfg.RandomOrder {
 		passed += c.line.Late()
 	}
 	if behind <= int64(passed) { // the line had moved past all others
 		c.linedUp = clk
 	}
-	now := c.pool.Tau(clk)
+	now := c.pool.CounterTime(clk)
 	number := c.line.JoinProvisional(lane, now, hold)
-	c.line.Came(number, now.Add(-max(0, waited)))
+	c.line.SetArrival(number, now.Add(-max(0, waited)))
 	c.joinedAt = clk
 	c.tellWaiting(clk)
 	p := c.newPlace(number, clk)
 	p.Status = slot.TicketWaiting
 	p.PollAfter = c.firstPoll(lane, p.PollAfter, clk)
-	c.line.Told(number, p.PollAfter)
-	if p.Came = c.cameAt(clk); p.Came > 0 {
-		p.Came = max(1, p.Came.Add(-max(0, waited)))
+	c.line.SetProvisionalInterval(number, p.PollAfter)
+	if p.ArrivedAt = c.cameAt(clk); p.ArrivedAt > 0 {
+		p.ArrivedAt = max(1, p.ArrivedAt.Add(-max(0, waited)))
 	}
 	return p
 }
@@ -207,7 +207,7 @@ func (c *desk) hold(yes bool, clk time.Duration) {
 	if yes {
 		for n := range c.called.all() {
 			c.pool.Uncall()
-			c.line.Lapse(n, c.pool.Tau(clk))
+			c.line.Lapse(n, c.pool.CounterTime(clk))
 		}
 		c.called = calls{}
 		c.holdRoamers()
@@ -225,7 +225,7 @@ func (c *desk) leave(number uint64, clk time.Duration) {
 }
 
 // place marks the ticket as seen and says where it stands.
-func (c *desk) place(number uint64, clk time.Duration) Place {
+func (c *desk) place(number uint64, clk time.Duration) PlaceInfo {
 	c.awake(clk)
 	c.polls.add(clk, 1)
 	if number >= c.line.End(number) {
@@ -234,7 +234,7 @@ func (c *desk) place(number uint64, clk time.Duration) Place {
 	first := c.line.Status(number) == slot.TicketProvisional
 	if first {
 		alone := c.line.Len() == 0
-		c.line.Confirm(number, c.pool.Tau(clk))
+		c.line.Confirm(number, c.pool.CounterTime(clk))
 		c.call(clk)
 		if alone { // Run sleeps longer while nobody waits
 			c.again()
@@ -249,7 +249,7 @@ func (c *desk) place(number uint64, clk time.Duration) Place {
 	if first { // its page asks again when it was told to at the join: until then nobody waits for it longer
 		p.PollAfter = min(p.PollAfter, c.firstInterval())
 	}
-	p.Status = c.line.Seen(number, c.pool.Tau(clk), p.PollAfter)
+	p.Status = c.line.Polled(number, c.pool.CounterTime(clk), p.PollAfter)
 	// A late one is back and next in the order. Any other may be the first who is
 	// there while slots are free.
 	if p.Status == slot.TicketLate || p.Status == slot.TicketWaiting && (c.nobody || c.line.KeptBack()) {
@@ -263,20 +263,20 @@ func (c *desk) place(number uint64, clk time.Duration) Place {
 }
 
 // newPlace says where a ticket stands, but for its status; its position is 0 if it holds no place.
-func (c *desk) newPlace(number uint64, clk time.Duration) Place {
-	p := Place{
+func (c *desk) newPlace(number uint64, clk time.Duration) PlaceInfo {
+	p := PlaceInfo{
 		Number: number, Life: c.lineLife(), Now: c.nowLife(),
-		Waiting: int64(c.line.Len()), Served: c.served(slot.LaneOf(number)), Held: c.held,
+		Waiting: int64(c.line.Len()), Served: c.served(slot.LaneIndex(number)), Held: c.held,
 	}
 	pos, ok := c.line.Position(number)
 	if !ok {
 		return p
 	}
 	p.Position, p.Ahead = pos, pos-1
-	if c.cfg.Draws {
+	if c.cfg.RandomOrder {
 		p.ETA, p.PollAfter = c.drawETA(number, clk), c.spreadPoll(c.drawInterval())
 	} else {
-		lane := slot.LaneOf(number)
+		lane := slot.LaneIndex(number)
 		p.ETA = c.etaOf(number, pos, clk)
 		p.PollAfter = c.pollAfter(p.ETA, lane, pos, clk)
 	}
@@ -307,7 +307,7 @@ func (c *desk) firstPoll(lane int, suits, clk time.Duration) time.Duration {
 const copyPoll = 5 * time.Second
 
 // usedUp marks the place of a ticket whose pass has come back.
-func (c *desk) usedUp(p *Place, clk time.Duration) {
+func (c *desk) usedUp(p *PlaceInfo, clk time.Duration) {
 	left, ok := c.pool.UsedUp(clk, slot.StayID(p.Number))
 	if p.UsedUp = ok; ok {
 		p.PollAfter = max(c.cfg.Line.PollMin, min(copyPoll, left))
@@ -322,7 +322,7 @@ func (c *desk) rolledBack(number uint64, clk time.Duration) {
 		return
 	}
 	c.quarantine(clk)
-	c.line.Extend(number+1, c.pool.Tau(clk), c.cfg.Line.Hold)
+	c.line.Extend(number+1, c.pool.CounterTime(clk), c.cfg.Line.Hold)
 	c.again()
 }
 
@@ -335,12 +335,12 @@ func (c *desk) quarantine(clk time.Duration) {
 // tell says to a called ticket that it is its turn, unless this second has had
 // its share of admissions: then in a moment, which is kept for it. Its slot is
 // reserved either way.
-func (c *desk) tell(p *Place, clk time.Duration) {
+func (c *desk) tell(p *PlaceInfo, clk time.Duration) {
 	p.Called, p.ETA = true, ETA{Known: true, Exact: true}
 	x := c.called.at[p.Number]
 	if !x.told {
 		x.told, x.due = true, clk
-		if !c.pool.Asked(clk) { // else who came later comes in elsewhere
+		if !c.pool.RecalledByParent(clk) { // else who came later comes in elsewhere
 			x.due = c.pace.admit(clk, c.called.ahead(x, clk))
 		}
 		until := x.due + leastHold // it is there, and comes now
@@ -424,11 +424,11 @@ func (c *desk) call(clk time.Duration) {
 			break
 		}
 		if !c.pool.Call(clk) {
-			c.line.Lapse(number, c.pool.Tau(clk))
+			c.line.Lapse(number, c.pool.CounterTime(clk))
 			break
 		}
 		c.stats.Called++
-		lane := &c.laned[slot.LaneOf(number)]
+		lane := &c.laned[slot.LaneIndex(number)]
 		lane.called++
 		lane.calls.add(clk, 1)
 		c.left.add(clk, 1)
@@ -440,20 +440,20 @@ func (c *desk) call(clk time.Duration) {
 
 // upNext takes the next out of the line, in order or by draw.
 func (c *desk) upNext(clk time.Duration) (number uint64, ok bool) {
-	if c.cfg.Draws {
-		return c.line.Draw(c.pool.Tau(clk), func(n int) int { return min(n-1, int(c.random()*float64(n))) })
+	if c.cfg.RandomOrder {
+		return c.line.Draw(c.pool.CounterTime(clk), func(n int) int { return min(n-1, int(c.random()*float64(n))) })
 	}
-	var skipped [1 + slot.MostLanes]int
+	var skipped [1 + slot.MaxLanes]int
 	for i := range skipped {
-		skipped[i] = c.line.SilencedIn(i)
+		skipped[i] = c.line.SkippedCount(i)
 	}
-	if now := c.pool.Tau(clk); clk < c.pace.at && !c.pool.Asked(clk) {
+	if now := c.pool.CounterTime(clk); clk < c.pace.at && !c.pool.RecalledByParent(clk) {
 		number, ok = c.line.CallKept(now, c.spare(clk))
 	} else {
 		number, ok = c.line.CallOf(now, c.spare(clk))
 	}
 	for i, before := range skipped {
-		c.laned[i].skips.add(clk, float64(c.line.SilencedIn(i)-before))
+		c.laned[i].skips.add(clk, float64(c.line.SkippedCount(i)-before))
 	}
 	return number, ok
 }
@@ -466,7 +466,7 @@ const burst = time.Second
 // whole bursts would be called after others who came later, and never catch up.
 func (c *desk) callAt(clk time.Duration) time.Duration {
 	switch {
-	case c.pool.Asked(clk):
+	case c.pool.RecalledByParent(clk):
 		return max(0, c.pace.at-burst)
 	case c.line.KeptBack(): // the turn before was its own, had it been heard
 		return max(0, c.pace.at-c.pace.step)
@@ -488,8 +488,8 @@ func (c *desk) callHold(number uint64, clk time.Duration) time.Duration {
 	if c.cfg.Line.CallHold > 0 {
 		return c.cfg.Line.CallHold
 	}
-	silent, _, _ := c.line.Silence(number, c.pool.Tau(clk))
-	return max(leastHold, 2*c.line.Given(number)-silent+onTheWay)
+	silent, _, _ := c.line.SilentFor(number, c.pool.CounterTime(clk))
+	return max(leastHold, 2*c.line.PollInterval(number)-silent+onTheWay)
 }
 
 // onTheWay is what a visitor may be late by that asks when it was told to. Chosen: a phone on a slow
@@ -550,7 +550,7 @@ func (c *desk) lapse(clk time.Duration) {
 		c.stats.Lapsed++
 		c.lapsed.add(clk, 1)
 		c.pool.Uncall()
-		switch now := c.pool.Tau(clk); {
+		switch now := c.pool.CounterTime(clk); {
 		case !x.invited:
 			c.line.Lapse(x.number, now)
 		case c.strikes(x.number):
@@ -564,8 +564,8 @@ func (c *desk) lapse(clk time.Duration) {
 		c.lapseRoamers(clk)
 		c.sweepMoved(clk)
 		c.crowded = c.crowded && clk < c.crowdedUntil
-		c.line.LapseProvisional(c.pool.Tau(clk), provisionalSweep)
-		if c.line.Expire(c.pool.Tau(clk), lineSweep) > 0 {
+		c.line.LapseProvisional(c.pool.CounterTime(clk), provisionalSweep)
+		if c.line.Expire(c.pool.CounterTime(clk), lineSweep) > 0 {
 			c.tellWaiting(clk)
 		}
 	}
@@ -575,9 +575,9 @@ func (c *desk) lapse(clk time.Duration) {
 // some may wait who have not spoken yet, and just after a join its visitor, who must not be
 // overtaken before its page has asked for the first time.
 func (c *desk) tellWaiting(clk time.Duration) {
-	waits := c.lineWaits(clk) || c.line.Unsure() > 0 && clk < c.tookAt+headPoll ||
+	waits := c.lineWaits(clk) || c.line.Unconfirmed() > 0 && clk < c.tookAt+headPoll ||
 		c.newcomersFirst(clk)
-	c.pool.Waiting(c.held || waits && !c.cfg.All)
+	c.pool.Waiting(c.held || waits && !c.cfg.AdmitAll)
 }
 
 // lineWaits reports whether somebody waits whom newcomers must not pass. Visitors who are called have
@@ -598,7 +598,7 @@ func (c *desk) lineWaits(clk time.Duration) bool {
 // not make all others wait for a slot that is free.
 func (c *desk) newcomersFirst(clk time.Duration) bool {
 	n := int64(c.line.Provisional())
-	if network := c.line.Line(slot.MostLanes); network != nil {
+	if network := c.line.Line(slot.MaxLanes); network != nil {
 		n -= int64(network.Provisional())
 	}
 	return n > 0 && clk < c.joinedAt+slot.ProvisionalFor/2 && c.pool.FreeNow(clk) <= n

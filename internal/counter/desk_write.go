@@ -17,9 +17,9 @@ func (c *desk) putLine(clk time.Duration) {
 	}
 	next, r, line := c.reserve(0, clk), c.pool.Record(), c.line.Ordinary()
 	if next == r.Next && line.End() == r.Issued && line.Frontier() == r.Frontier &&
-		line.Late() == 0 && len(r.Skipped) == 0 && line.Unsure() == 0 && len(r.Unsure) == 0 &&
+		line.Late() == 0 && len(r.Skipped) == 0 && line.Unconfirmed() == 0 && len(r.Unconfirmed) == 0 &&
 		line.Len() == 0 && line.Provisional() == 0 && len(r.Heads) == 0 &&
-		!c.drawing() && c.line.Line(1) == nil && c.line.Line(slot.MostLanes) == nil &&
+		!c.drawing() && c.line.Line(1) == nil && c.line.Line(slot.MaxLanes) == nil &&
 		len(r.Moved) == 0 && len(c.moved) == 0 {
 		return
 	}
@@ -35,13 +35,13 @@ func (c *desk) putLine(clk time.Duration) {
 
 // linePart is what a record keeps of the line, with no number reserved.
 func (c *desk) linePart(clk time.Duration) slot.LinePart {
-	line, now := c.line.Ordinary(), c.pool.Tau(clk)
+	line, now := c.line.Ordinary(), c.pool.CounterTime(clk)
 	own, lane := c.skipped()
 	return slot.LinePart{
 		Heads: line.AppendHeads(nil, now),
 		Next:  line.End(), Issued: line.End(), Frontier: line.Frontier(),
 		Skipped: line.AppendSkipped(nil, own),
-		Unsure:  line.AppendUnsure(nil, unsureRuns),
+		Unconfirmed:  line.AppendUnconfirmed(nil, unsureRuns),
 		Draws:   slices.Clone(c.draws),
 		Lanes:   c.line.LaneParts(now, lane, unsureRuns),
 		Moved:   c.moved,
@@ -52,7 +52,7 @@ func (c *desk) linePart(clk time.Duration) slot.LinePart {
 func (c *desk) mustWrite(clk time.Duration, asked bool) bool {
 	r := c.pool.Record()
 	switch {
-	case (c.pool.Held() || c.pool.Asked(clk)) && c.endsDue(clk), c.pool.UpOwes(clk):
+	case (c.pool.Held() || c.pool.RecalledByParent(clk)) && c.endsDue(clk), c.pool.OwesParent(clk):
 		return true
 	case c.drawing():
 		return true
@@ -72,7 +72,7 @@ func (c *desk) mustWrite(clk time.Duration, asked bool) bool {
 
 // endsDue reports whether a stay has ended that the record still holds.
 func (c *desk) endsDue(clk time.Duration) bool {
-	return c.pool.NextEnd(0) <= c.pool.Tau(clk)
+	return c.pool.NextEnd(0) <= c.pool.CounterTime(clk)
 }
 
 // settleDue reports whether a call that is due here or elsewhere waits for an end that
@@ -80,7 +80,7 @@ func (c *desk) endsDue(clk time.Duration) bool {
 // when no report has come, ever more seldom: one of them may be in another data centre.
 func (c *desk) settleDue(clk time.Duration) bool {
 	here := c.mayCall(clk) && clk >= c.callAt(clk) && c.pool.FreeNow(clk) <= 0
-	if !here && !c.pool.Asked(clk) {
+	if !here && !c.pool.RecalledByParent(clk) {
 		return false
 	}
 	end := c.pool.Unsettled(clk)
@@ -109,8 +109,8 @@ func (c *desk) nextDue(clk time.Duration) time.Duration {
 	if held, ok := c.pool.RecallDue(clk); ok {
 		next = min(next, max(time.Millisecond, held))
 	}
-	if c.pool.Asked(clk) {
-		now := c.pool.Tau(clk)
+	if c.pool.RecalledByParent(clk) {
+		now := c.pool.CounterTime(clk)
 		next = min(next, max(settleGap, c.pool.NextEnd(now).Sub(now)))
 	}
 	if at := c.pool.LendAt(clk); at > 0 {
@@ -134,7 +134,7 @@ func (c *desk) nextDue(clk time.Duration) time.Duration {
 	case c.pool.Unsettled(clk) > 0: // the report that was asked for is under way
 		next = min(next, max(settleGap, c.callAt(clk)-clk))
 	default:
-		now := c.pool.Tau(clk)
+		now := c.pool.CounterTime(clk)
 		next = min(next, max(settleGap, c.pool.NextEnd(now).Sub(now)))
 	}
 	return next

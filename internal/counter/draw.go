@@ -24,7 +24,7 @@ func (c *desk) drawInterval() time.Duration {
 // Low and a quarter more than High. Of n, with a newcomers for each call more than one,
 // somebody is still there after k calls with the chance (1+k·a/n)^(-1/a).
 func (c *desk) drawETA(number uint64, clk time.Duration) ETA {
-	lane := slot.LaneOf(number)
+	lane := slot.LaneIndex(number)
 	own := max(1, int64(c.line.Line(lane).Drawable()))
 	n := float64(own + c.line.Beside(lane, own)) // of a lane, about
 	a := -1.0                                    // nobody comes any more
@@ -56,7 +56,7 @@ func (c *desk) served(lane int) uint64 {
 	switch {
 	case line == nil:
 		return 0
-	case c.cfg.Draws:
+	case c.cfg.RandomOrder:
 		return line.First()
 	}
 	return line.Served()
@@ -67,8 +67,8 @@ const mostPassed = 32
 
 // passed shows of each line, in a picture, the number below which nobody of it waits but those that
 // are named.
-func (c *desk) passed(p *Picture) {
-	for lane := 0; lane <= slot.MostLanes && c.line.Line(lane) != nil; lane++ {
+func (c *desk) passed(p *Snapshot) {
+	for lane := 0; lane <= slot.MaxLanes && c.line.Line(lane) != nil; lane++ {
 		line := c.line.Line(lane)
 		below, but := line.Served(), []uint64(nil)
 		if some, all := line.Passed(mostPassed); all {
@@ -88,10 +88,10 @@ func (c *desk) passed(p *Picture) {
 // frontier may take.
 func (c *desk) skipped() (own, lane int) {
 	switch {
-	case !c.cfg.Draws:
+	case !c.cfg.RandomOrder:
 		return skipBytes, skipBytes
-	case c.line.Line(1) == nil && c.line.Line(slot.MostLanes) == nil:
+	case c.line.Line(1) == nil && c.line.Line(slot.MaxLanes) == nil:
 		return drawnBytes, 0
 	}
-	return drawnBytes / 2, drawnBytes / (2 * slot.MostLanes)
+	return drawnBytes / 2, drawnBytes / (2 * slot.MaxLanes)
 }

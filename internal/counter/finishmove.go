@@ -30,7 +30,7 @@ func movedTo(b []byte) string {
 }
 
 // stuck notes that Anywhere of a room has left this data center and did not arrive.
-func (s *Sites) stuck(ctx context.Context, room string) (to string) {
+func (s *Datacenters) stuck(ctx context.Context, room string) (to string) {
 	to = movedTo(s.answerLeft(ctx, []byte(room)))
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -40,7 +40,7 @@ func (s *Sites) stuck(ctx context.Context, room string) (to string) {
 
 // FinishMove finishes a move from this data center that has broken off, for all rooms. It returns where
 // Anywhere lives now, "" if there is nothing to finish.
-func (s *Sites) FinishMove(ctx context.Context, rooms []string) (to string, err error) {
+func (s *Datacenters) FinishMove(ctx context.Context, rooms []string) (to string, err error) {
 	s.mu.Lock()
 	to = s.left
 	if s.home.Site != s.cfg.Own { // it has been finished
@@ -60,11 +60,11 @@ func (s *Sites) FinishMove(ctx context.Context, rooms []string) (to string, err 
 			return to, fmt.Errorf("room %s: %w", room, err)
 		}
 	}
-	return to, s.AnywhereIs(ctx, to)
+	return to, s.AnnounceAnywhere(ctx, to)
 }
 
 // allAgree reports why not all data centers say that Anywhere lives here, nil if they do.
-func (s *Sites) allAgree(ctx context.Context) error {
+func (s *Datacenters) allAgree(ctx context.Context) error {
 	errs := make([]error, len(s.cfg.Names))
 	var wg sync.WaitGroup
 	for i, site := range s.cfg.Names {
@@ -74,9 +74,9 @@ func (s *Sites) allAgree(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-func (s *Sites) agrees(ctx context.Context, site string) error {
-	b, err := s.Ask(ctx, site, "where", nil)
-	var h Home
+func (s *Datacenters) agrees(ctx context.Context, site string) error {
+	b, err := s.Request(ctx, site, "where", nil)
+	var h AnywhereHome
 	if err == nil {
 		err = json.Unmarshal(b, &h)
 	}

@@ -17,7 +17,7 @@ import (
 // moves are three data centers with two rooms, whose Anywhere lives at sjc.
 type moves struct {
 	t     *testing.T
-	sites map[string]*Sites
+	sites map[string]*Datacenters
 	off   map[string]func() // ends a data center
 	deaf  map[string]func() // ends that Anywhere of a room is hosted at sjc
 }
@@ -32,12 +32,12 @@ func newMoves(t *testing.T) *moves {
 		t.Cleanup(s.Close)
 		return store.NewBus(s.Conn())
 	}
-	m := &moves{t: t, sites: map[string]*Sites{}, off: map[string]func(){}, deaf: map[string]func(){}}
+	m := &moves{t: t, sites: map[string]*Datacenters{}, off: map[string]func(){}, deaf: map[string]func(){}}
 	links := bus()
 	for own, others := range map[string][]string{
 		"sjc": {"lhr", "del"}, "lhr": {"sjc", "del"}, "del": {"sjc", "lhr"},
 	} {
-		s := NewSites(SitesConfig{
+		s := NewDatacenters(DatacentersConfig{
 			Own: own, Home: "sjc", Names: others, Store: &store.Memory{}, Bus: bus(),
 			Links: map[string]*store.Bus{others[0]: links, others[1]: links},
 			Log:   slog.New(slog.DiscardHandler),
@@ -47,7 +47,7 @@ func newMoves(t *testing.T) *moves {
 		if err != nil {
 			t.Fatal(err)
 		}
-		deaf, err := s.Hear("home", func(b []byte) { s.hearHome(t.Context(), b) })
+		deaf, err := s.Subscribe("home", func(b []byte) { s.hearHome(t.Context(), b) })
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -85,7 +85,7 @@ func (m *moves) record(site, room string) *slot.Record {
 // leave lets Anywhere of shop leave for lhr.
 func (m *moves) leave() (record []byte) {
 	m.t.Helper()
-	b, err := m.sites["sjc"].Ask(m.t.Context(), "sjc", "move.@shop", []byte("lhr"))
+	b, err := m.sites["sjc"].Request(m.t.Context(), "sjc", "move.@shop", []byte("lhr"))
 	if err != nil || len(b) == 0 {
 		m.t.Fatalf("%d bytes, %v", len(b), err)
 	}
@@ -162,7 +162,7 @@ func TestAMoveIsFinishedOnlyIfAllAgree(t *testing.T) {
 			"del must agree", "sjc"},
 		"it is elsewhere by another command": {func(m *moves) {
 			m.leave()
-			m.sites["del"].learnHome(Home{Site: "del", Moves: 1})
+			m.sites["del"].learnHome(AnywhereHome{Site: "del", Moves: 1})
 		}, "lives at del", "del"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -210,7 +210,7 @@ func TestTheOldHomeNoticesThatAMoveBrokeOff(t *testing.T) {
 		}
 		stop()
 		<-done
-		s := NewSeat(cfg, nil, nil, nil)
+		s := NewHandle(cfg, nil, nil, nil)
 		for time.Since(start) < leftLong {
 			if s.serve(t.Context()); sites.left != "" {
 				t.Fatalf("after %v: it may be on its way", time.Since(start))

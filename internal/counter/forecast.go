@@ -30,7 +30,7 @@ type forecast struct {
 	from   time.Duration               // nobody is called before
 	leave  float64                     // slots at once that come free a second, measured or assumed
 	sure   bool                        // leave was measured over a while
-	gone   [1 + slot.MostLanes]float64 // share of those ahead in each line who turn out to be absent
+	gone   [1 + slot.MaxLanes]float64 // share of those ahead in each line who turn out to be absent
 	held   bool
 	below  bool    // slots come from Anywhere, in the order of all data centres
 	ahead  float64 // below: of those here, one stands for so many in the order; 0: nothing is known
@@ -54,8 +54,8 @@ func (f *forecast) update(c *desk, clk time.Duration) {
 		return
 	}
 	r := c.pool.Record()
-	now := c.pool.Tau(clk)
-	f.clk, f.held, f.below = clk, c.held, r.Up != nil
+	now := c.pool.CounterTime(clk)
+	f.clk, f.held, f.below = clk, c.held, r.Parent != nil
 	f.free = [2]int64{c.pool.FreeOf(0) - c.pool.Called(), c.pool.FreeOf(1) - c.pool.Called()}
 	f.window, f.step, f.callAt = c.cfg.New.Per, c.pace.step, c.callAt(clk)
 	f.from = max(c.tookAt+headPoll, clk+c.pool.Quiet(clk))
@@ -120,8 +120,8 @@ func (f *forecast) measure(c *desk, clk time.Duration) {
 		assumed = min(assumed, float64(c.cfg.New.N)/c.cfg.New.Per.Seconds()) *
 			max(1, n) / max(1, n+float64(c.elsewhere.Waiting))
 	}
-	if c.cfg.Before.Leave > 0 { // the host before has measured it
-		assumed = c.cfg.Before.Leave
+	if c.cfg.Previous.Leave > 0 { // the host before has measured it
+		assumed = c.cfg.Previous.Leave
 	}
 	f.sure = seconds >= 5 && calls > 0
 	f.leave = assumed
@@ -140,9 +140,9 @@ func (f *forecast) measure(c *desk, clk time.Duration) {
 // etaOf forecasts the wait of a ticket at position k. Those ahead of it that are doubtful delay
 // it by no more than the time from the next call until all of them are passed over.
 func (c *desk) etaOf(number uint64, k int64, clk time.Duration) ETA {
-	lane := slot.LaneOf(number)
+	lane := slot.LaneIndex(number)
 	e := c.fore.eta(lane, k, clk)
-	doubted, present := c.line.Doubtful(number, c.pool.Tau(clk))
+	doubted, present := c.line.Doubtful(number, c.pool.CounterTime(clk))
 	if doubted == 0 || !e.Known {
 		return e
 	}
@@ -276,7 +276,7 @@ type State struct {
 	New         int64 // slots of the window in use
 	Served      uint64
 	Held        bool
-	Here        bool    // this process hosts the room: its totals count for it
+	Hosted        bool    // this process hosts the room: its totals count for it
 	Rate        float64 // calls a second
 	Totals      Totals
 	Life        uint64
@@ -285,14 +285,14 @@ type State struct {
 	Refused     time.Duration // the store has refused writes for so long; 0 it does not
 	Quiet       time.Duration // nobody new is let in for so long
 	Latency     time.Duration // of a write, smoothed
-	Sites       *SitesState   // nil with one data centre
-	Lends       *Lends        // of Anywhere alone
+	Sites       *DatacentersState   // nil with one data centre
+	Lends       *AnywhereTotals        // of Anywhere alone
 	Draw        *DrawState    // nil: no draw is planned
 	Lanes       []LaneState   // nil: it has none
 	Lent        *LentState    // nil of Anywhere, and of a record that is damaged
 	Bound       Bound         // of Active, and of New
-	Told        time.Duration // since the host has said all this; 0 at the host, below 0: never
-	Term        *slot.UpTerm  // of what Anywhere has lent; nil: none, or it is over
+	LastHeard        time.Duration // since the host has said all this; 0 at the host, below 0: never
+	Term        *slot.ParentTerm  // of what Anywhere has lent; nil: none, or it is over
 	Leave       float64       // slots that come free a second, measured over a while; 0: not known
 }
 
@@ -324,7 +324,7 @@ func (c *Counter) State(of slot.LoanID, opened int64) State {
 		Active: c.pool.UsedAt(0, clk, of, opened), Waiting: n, Called: c.pool.Called(),
 		Provisional: int64(c.line.Provisional()),
 		New:         c.pool.UsedAt(1, clk, of, opened),
-		Served:      c.served(0), Held: c.held, Here: true, Rate: rate, Totals: stats,
+		Served:      c.served(0), Held: c.held, Hosted: true, Rate: rate, Totals: stats,
 		Life: r.Name.Life, Head: c.fore.eta(0, max(1, n), clk),
 		Age: c.pool.Age(clk), Refused: refused, Quiet: c.pool.Quiet(clk), Latency: c.latency,
 		Sites: sites, Lends: c.lends(), Draw: c.drawState(),

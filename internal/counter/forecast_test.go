@@ -41,7 +41,7 @@ func TestAQuietTimeBeforeTheLineIsNoRate(t *testing.T) {
 		join(t, c) // called at once
 		time.Sleep(20 * time.Second)
 		c.Hold(true)
-		var last Place
+		var last PlaceInfo
 		for range 100 {
 			last = join(t, c)
 		}

@@ -14,14 +14,14 @@ import (
 const goOnAfter = time.Second
 
 // Before is what a process knows of the host before it, as that said each second.
-type Before struct {
-	Term     *slot.UpTerm  // nil: none, or not known
+type PreviousHost struct {
+	Term     *slot.ParentTerm  // nil: none, or not known
 	Estimate slot.Estimate // of that host's counter time
 	Leave    float64       // slots that come free a second, measured over a while; 0: not known
 }
 
 // before returns what this process knows of the host before it.
-func (s *Seat) before() (b Before) {
+func (s *Handle) before() (b PreviousHost) {
 	if t := s.told.Load(); t != nil {
 		b.Term, b.Leave = t.state.Term, t.state.Leave
 	}
@@ -32,8 +32,8 @@ func (s *Seat) before() (b Before) {
 }
 
 // term is that of what Anywhere has lent, for others to know. Holds the lock.
-func (c *Counter) term(clk time.Duration) *slot.UpTerm {
-	if t, ok := c.pool.UpTerm(clk); ok {
+func (c *Counter) term(clk time.Duration) *slot.ParentTerm {
+	if t, ok := c.pool.ParentTerm(clk); ok {
 		return &t
 	}
 	return nil
@@ -41,12 +41,12 @@ func (c *Counter) term(clk time.Duration) *slot.UpTerm {
 
 // goOn goes on with the term of the host before if Anywhere does not answer. Holds the lock.
 func (c *Counter) goOn(clk time.Duration) {
-	b, rho := &c.cfg.Before, c.pool.Params().Rho
-	if !c.pool.Cold(clk) || b.Term == nil || b.Estimate.Epoch != b.Term.Epoch || clk-c.tookAt < goOnAfter ||
-		!c.pool.GoOn(clk, *b.Term, b.Estimate.Lo(clk, rho), b.Estimate.Hi(clk, rho)) {
+	b, rho := &c.cfg.Previous, c.pool.Params().Rho
+	if !c.pool.IsCold(clk) || b.Term == nil || b.Estimate.Epoch != b.Term.Epoch || clk-c.tookAt < goOnAfter ||
+		!c.pool.ContinueTerm(clk, *b.Term, b.Estimate.Lo(clk, rho), b.Estimate.Hi(clk, rho)) {
 		return
 	}
-	_, left := c.pool.UpSeen(clk)
+	_, left := c.pool.ParentSeen(clk)
 	c.cfg.Log.Warn("Anywhere does not answer: this host goes on with what the one before it was lent",
 		"room", c.cfg.Room, "for", left.Round(time.Second))
 	c.kick()

@@ -34,10 +34,10 @@ func newCut(t *testing.T) *cut {
 // next is the next host. It knows what the one before said, if told.
 func (c *cut) next(name string, told bool) {
 	c.t.Helper()
-	c.cfg.Host, c.cfg.Before = name, Before{}
+	c.cfg.Host, c.cfg.Previous = name, PreviousHost{}
 	if c.host != nil && told {
 		st := c.host.State(0, 0)
-		c.cfg.Before = Before{Term: st.Term, Leave: st.Leave, Estimate: c.share.Estimate()}
+		c.cfg.Previous = PreviousHost{Term: st.Term, Leave: st.Leave, Estimate: c.share.Estimate()}
 		c.disk.down.Store(true)
 		time.Sleep(c.dead)
 		c.disk.down.Store(false) // for the next, which is faster
@@ -67,20 +67,20 @@ func (c *cut) up() {
 // sync is the worker's question for need slots. It reports whether it was answered.
 func (c *cut) sync(need int64, items ...slot.Item) (a slot.Answer, ok bool) {
 	for _, it := range items {
-		c.share.Note(it)
+		c.share.AddItem(it)
 	}
 	if lo, ok := c.share.Lo(c.cfg.Boot()); ok {
 		c.share.Settle(lo)
 	}
 	for range 2 { // one that was not answered is repeated first
-		x := c.share.Flying()
+		x := c.share.InFlight()
 		asked := x == nil
 		if asked {
 			x = c.share.Sync(c.cfg.Boot(), need, 0)
 		}
 		var err error
 		a, err = brokenSync(c.t, c.host, *x)
-		if ok = err == nil && c.share.Heard(c.cfg.Boot(), &a); !ok || asked {
+		if ok = err == nil && c.share.Receive(c.cfg.Boot(), &a); !ok || asked {
 			break
 		}
 	}
@@ -88,7 +88,7 @@ func (c *cut) sync(need int64, items ...slot.Item) (a slot.Answer, ok bool) {
 }
 
 // open lets a newcomer in on the share. It reports whether there was a slot.
-func (c *cut) open() (id slot.StayID, end slot.Tau, ok bool) {
+func (c *cut) open() (id slot.StayID, end slot.Time, ok bool) {
 	c.opens++
 	s, ok := c.share.Open(c.cfg.Boot(), c.opens, 0, 0)
 	return c.opens, s.End, ok
@@ -133,7 +133,7 @@ func TestTheNextHostGoesOnWhileAnywhereIsOutOfReach(t *testing.T) {
 			}
 		}
 		time.Sleep(10*time.Minute - time.Since(began))
-		if _, ok := c.sync(1); ok || !c.host.pool.Cold(c.cfg.Boot()) {
+		if _, ok := c.sync(1); ok || !c.host.pool.IsCold(c.cfg.Boot()) {
 			t.Error("the term of Anywhere is over, and the host goes on")
 		}
 	})
@@ -180,12 +180,12 @@ func TestWhoAskedInTimeStaysInsideAsTheNextHostGoesOn(t *testing.T) {
 
 // Nobody goes on with what is not surely the term of this loan and of the host before.
 func TestTheNextHostIsColdIfItDoesNotKnow(t *testing.T) {
-	for name, change := range map[string]func(b *Before){
-		"nothing is known":   func(b *Before) { *b = Before{} },
-		"another epoch":      func(b *Before) { b.Term.Epoch--; b.Estimate.Epoch-- },
-		"another loan":       func(b *Before) { b.Term.Loan++ },
-		"it is over":         func(b *Before) { b.Term.Until = 1 },
-		"it paused too long": func(b *Before) { b.Term.Paused = time.Second },
+	for name, change := range map[string]func(b *PreviousHost){
+		"nothing is known":   func(b *PreviousHost) { *b = PreviousHost{} },
+		"another epoch":      func(b *PreviousHost) { b.Term.Epoch--; b.Estimate.Epoch-- },
+		"another loan":       func(b *PreviousHost) { b.Term.Loan++ },
+		"it is over":         func(b *PreviousHost) { b.Term.Until = 1 },
+		"it paused too long": func(b *PreviousHost) { b.Term.Paused = time.Second },
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -197,8 +197,8 @@ func TestTheNextHostIsColdIfItDoesNotKnow(t *testing.T) {
 				c.sync(1)
 				st := c.host.State(0, 0)
 				c.cfg.Host = "h2"
-				c.cfg.Before = Before{Term: st.Term, Estimate: c.share.Estimate()}
-				change(&c.cfg.Before)
+				c.cfg.Previous = PreviousHost{Term: st.Term, Estimate: c.share.Estimate()}
+				change(&c.cfg.Previous)
 				time.Sleep(3 * time.Second)
 				c.host = brokenOpen(t, c.cfg)
 				time.Sleep(3 * time.Second)

@@ -36,7 +36,7 @@ func testHoldWhileTakingOver(t *testing.T) {
 	mem := &gated{&store.Memory{}, make(chan struct{}, 1), make(chan struct{})}
 	cfg := n.seat.cfg
 	cfg.Store = mem
-	s := NewSeat(cfg, n.seat.bus, n.members, func() {})
+	s := NewHandle(cfg, n.seat.bus, n.members, func() {})
 	got := make(chan *Counter)
 	go func() {
 		x, err := s.take(t.Context())
@@ -81,7 +81,7 @@ func testALoweredLimitDoesNotRiseAtATakeover(t *testing.T) {
 	open := 0
 	for range 5 {
 		a, err := other.seat.Sync(t.Context(), other.share.Sync(c.boot(), 10, 0))
-		if err != nil || !other.share.Heard(c.boot(), &a) {
+		if err != nil || !other.share.Receive(c.boot(), &a) {
 			t.Fatal(err)
 		}
 		for {

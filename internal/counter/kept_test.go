@@ -10,8 +10,8 @@ import (
 // afterCrash is a host that has just taken over, at its clock of an hour, a line of six of which nobody
 // has been heard, each of whom may be silent for half a minute. Those below the frontier were late.
 func afterCrash(
-	t *testing.T, active, perMinute int64, up *slot.Upper, frontier uint64,
-) (*Desk, time.Duration) {
+	t *testing.T, active, perMinute int64, up *slot.ParentLoan, frontier uint64,
+) (*Core, time.Duration) {
 	t.Helper()
 	limits := [2]slot.Limit{
 		{Kind: slot.AtOnce, N: active, Per: 5 * time.Minute},
@@ -22,7 +22,7 @@ func afterCrash(
 	if r.Frontier = frontier; frontier > 1 {
 		r.Skipped = []slot.Run{{First: 1, N: frontier - 1}}
 	}
-	d := NewDesk(Config{
+	d := NewCore(Config{
 		Room: "shop", Host: "b", Settings: Settings{
 			Active: limits[0], New: limits[1], Spread: true,
 			Line: LineConfig{
@@ -41,10 +41,10 @@ func afterCrash(
 }
 
 // runs lets time go by, in which the host looks and writes.
-func (d *Desk) runs(clk *time.Duration, to time.Duration) {
+func (d *Core) runs(clk *time.Duration, to time.Duration) {
 	for *clk < to {
 		*clk = min(to, *clk+100*time.Millisecond)
-		d.Look(*clk)
+		d.CallNext(*clk)
 		if _, wr := d.Build(*clk, false); wr != nil {
 			d.Stored(*clk)
 		}
@@ -52,7 +52,7 @@ func (d *Desk) runs(clk *time.Duration, to time.Duration) {
 }
 
 // is where a ticket stands that asks.
-func (d *Desk) is(number uint64, clk time.Duration) slot.TicketStatus {
+func (d *Core) is(number uint64, clk time.Duration) slot.TicketStatus {
 	d.place(number, clk)
 	return d.line.Status(number)
 }
@@ -143,7 +143,7 @@ func TestASlotIsKeptOfBothLimits(t *testing.T) {
 
 // Of several data centres, who has waited longest in any is lent a slot: none is kept.
 func TestNoSlotIsKeptBelowAnywhere(t *testing.T) {
-	for name, up := range map[string]*slot.Upper{"alone": nil, "below": {Loan: 5, Granted: 10}} {
+	for name, up := range map[string]*slot.ParentLoan{"alone": nil, "below": {Loan: 5, Granted: 10}} {
 		t.Run(name, func(t *testing.T) {
 			d, clk := afterCrash(t, 10, 600, up, 1)
 			began := clk

@@ -115,7 +115,7 @@ func (c *desk) unwritten() bool {
 
 // short reports whether a line has no number left that it may issue.
 func (c *desk) short() bool {
-	for lane := range 1 + slot.MostLanes {
+	for lane := range 1 + slot.MaxLanes {
 		x := c.line.Line(lane)
 		if x != nil && c.next(lane) < x.End()+1 && (lane == 0 || c.line.Lanes()[lane].Name != "") {
 			return true
@@ -130,7 +130,7 @@ func (c *desk) graceOf(lane int) func(distance uint64) time.Duration {
 }
 
 // headsOf are those of all lines in a record.
-func headsOf(r *slot.Record) (heads [1 + slot.MostLanes][]byte) {
+func headsOf(r *slot.Record) (heads [1 + slot.MaxLanes][]byte) {
 	heads[0] = r.Heads
 	for i := range r.Lanes {
 		heads[i+1] = r.Lanes[i].Heads
@@ -159,8 +159,8 @@ func (c *desk) laneStates() (all []LaneState) {
 }
 
 // Called reports whether a ticket of the data centre had been called when it was last heard.
-func (t *SiteTime) Called(number uint64) bool {
-	lane := slot.LaneOf(number)
+func (t *RemoteTime) WasCalled(number uint64) bool {
+	lane := slot.LaneIndex(number)
 	switch {
 	case slices.Contains(t.Passed, number):
 		return false

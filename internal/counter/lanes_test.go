@@ -98,10 +98,10 @@ func (x *crowd) wait(c *Counter, d time.Duration) {
 				x.in = append(x.in, n)
 			case slot.TicketWaiting, slot.TicketLate:
 			default:
-				x.t.Fatalf("ticket %d of line %d has lost its place: %v", n, slot.LaneOf(n), p.Status)
+				x.t.Fatalf("ticket %d of line %d has lost its place: %v", n, slot.LaneIndex(n), p.Status)
 			}
 			if was := x.shown[n]; was > 0 && p.Position > was {
-				x.t.Errorf("ticket %d of line %d was at %d and is at %d", n, slot.LaneOf(n), was, p.Position)
+				x.t.Errorf("ticket %d of line %d was at %d and is at %d", n, slot.LaneIndex(n), was, p.Position)
 			}
 			x.shown[n] = p.Position
 		}
@@ -111,7 +111,7 @@ func (x *crowd) wait(c *Counter, d time.Duration) {
 // TestALaneGetsItsShareOfTheCalls, who waits is told so, and records survive hosts that die.
 func TestALaneGetsItsShareOfTheCalls(t *testing.T) {
 	for name, change := range map[string]func(*Config){
-		"fifo": nil, "random": func(c *Config) { c.Draws = true },
+		"fifo": nil, "random": func(c *Config) { c.RandomOrder = true },
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -122,7 +122,7 @@ func TestALaneGetsItsShareOfTheCalls(t *testing.T) {
 				tickets = append(tickets, joins(t, c, members.ID(), 100)...)
 				life := lifeOf(c)
 				p, err := c.Poll(t.Context(), life, tickets[320], 0)
-				if err != nil || slot.LaneOf(p.Number) != 1 || p.Position != 21+63 || p.Waiting != 400 {
+				if err != nil || slot.LaneIndex(p.Number) != 1 || p.Position != 21+63 || p.Waiting != 400 {
 					t.Errorf("the 21st of the lane is told %+v, %v", p, err)
 				}
 				x := newCrowd(t, life, tickets...)
@@ -140,7 +140,7 @@ func TestALaneGetsItsShareOfTheCalls(t *testing.T) {
 				x.in = x.in[before:]
 				shares(t, x, 60, 25)
 				for _, n := range joins(t, c, members.ID(), 3) {
-					if slices.Contains(tickets, n) || slot.LaneOf(n) != 1 {
+					if slices.Contains(tickets, n) || slot.LaneIndex(n) != 1 {
 						t.Errorf("number %d is issued again, or of another line", n)
 					}
 				}
@@ -163,7 +163,7 @@ func shares(t *testing.T, x *crowd, first, share int) {
 	}
 	got := 0
 	for _, n := range x.in[:first] {
-		if slot.LaneOf(n) == 1 {
+		if slot.LaneIndex(n) == 1 {
 			got++
 		}
 	}
@@ -184,7 +184,7 @@ func TestALaneThatNoRuleLeadsIntoIsServed(t *testing.T) {
 		x := newCrowd(t, lifeOf(c), tickets...)
 		x.wait(c, 2*time.Second)
 		c = laned(t, "b", s, nil)
-		if got := joins(t, c, members.ID(), 1); slot.LaneOf(got[0]) != 0 {
+		if got := joins(t, c, members.ID(), 1); slot.LaneIndex(got[0]) != 0 {
 			t.Errorf("ticket %d is of a lane that nobody leads into", got[0])
 		}
 		x.shown = map[uint64]int64{}
@@ -208,7 +208,7 @@ func TestALaneThatNoRuleLeadsIntoIsServed(t *testing.T) {
 		}
 		c.Hold(true)
 		got := joins(t, c, set.Lanes[0].ID(), 1)[0]
-		if slot.LaneOf(got) == 0 || slices.Contains(tickets, got) {
+		if slot.LaneIndex(got) == 0 || slices.Contains(tickets, got) {
 			t.Errorf("the new lane goes on with ticket %d", got)
 		}
 	})
@@ -238,11 +238,11 @@ func TestATicketOfALaneTheRecordDoesNotKnow(t *testing.T) {
 
 // TestWhatADataCentreHasCalled is told by line.
 func TestWhatADataCentreHasCalled(t *testing.T) {
-	x := SiteTime{Served: 10, Lanes: []uint64{1<<38 + 5}, Passed: []uint64{7}}
+	x := RemoteTime{Served: 10, Lanes: []uint64{1<<38 + 5}, Passed: []uint64{7}}
 	for number, want := range map[uint64]bool{
 		7: false, 9: true, 10: false, 1<<38 + 4: true, 1<<38 + 5: false, 2<<38 + 1: false,
 	} {
-		if x.Called(number) != want {
+		if x.WasCalled(number) != want {
 			t.Errorf("ticket %d: %v", number, !want)
 		}
 	}
@@ -270,7 +270,7 @@ func TestANumberOfALaneIsToldWhenTheRecordKnowsTheLane(t *testing.T) {
 			s.down.Store(false)
 			time.Sleep(time.Second)
 			n := joins(t, c, lane.ID(), 1)[0]
-			if slot.LaneOf(n) != 1 {
+			if slot.LaneIndex(n) != 1 {
 				t.Errorf("%s: ticket %d", lane.Name, n)
 			}
 			if err := c.Leave(t.Context(), lifeOf(c), n, 0); err != nil { // it is free for the next lane

@@ -34,7 +34,7 @@ func (c *Counter) lent() *LentState {
 		return nil
 	}
 	s := workersOf(c.pool.Record())
-	s.Inside = c.pool.Record().Limits[0].Ends.After(c.pool.Tau(c.cfg.Boot()))
+	s.Inside = c.pool.Record().Limits[0].Ends.After(c.pool.CounterTime(c.cfg.Boot()))
 	s.Called = c.pool.Called()
 	s.Free = max(0, c.pool.FreeOf(0)-s.Called)
 	return s

@@ -13,10 +13,10 @@ import (
 // surely over.
 func TestWhatIsLentIsToldByWorker(t *testing.T) {
 	r := &slot.Record{Time: 100, Loans: []slot.Loan{
-		{ID: 1, Borrower: "n1", Granted: 9, Opened: 4, Returned: slot.Each{2, 5}},
+		{ID: 1, Borrower: "n1", Granted: 9, Opened: 4, Returned: slot.PerLimit{2, 5}},
 		{ID: 2, Borrower: "n2", Granted: 7},
-		{ID: 3, Borrower: "n1", Granted: 8, Over: 50, Back: [slot.MaxLimits]slot.Tau{200, 90}},
-		{ID: 4, Borrower: "n3", Granted: 8, Over: 50, Back: [slot.MaxLimits]slot.Tau{90, 90}},
+		{ID: 3, Borrower: "n1", Granted: 8, Over: 50, Back: [slot.MaxLimits]slot.Time{200, 90}},
+		{ID: 4, Borrower: "n3", Granted: 8, Over: 50, Back: [slot.MaxLimits]slot.Time{90, 90}},
 		{ID: 5, Borrower: "n1", Granted: 1},
 		{ID: 6, Borrower: "idle"},
 	}}

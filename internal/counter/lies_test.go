@@ -18,17 +18,17 @@ func TestLyingWorkerMakesNoSlots(t *testing.T) {
 		"needs less than nothing":   func(x *slot.Sync) { x.Need = -100 },
 		"wants less than nothing":   func(x *slot.Sync) { x.Need, x.Want = 1, -100 },
 		"needs all there is":        func(x *slot.Sync) { x.Need, x.Want = most, most },
-		"returns what it never had": func(x *slot.Sync) { x.Returned = slot.Each{100, 100} },
-		"returns less than nothing": func(x *slot.Sync) { x.Returned = slot.Each{least, least} },
+		"returns what it never had": func(x *slot.Sync) { x.Returned = slot.PerLimit{100, 100} },
+		"returns less than nothing": func(x *slot.Sync) { x.Returned = slot.PerLimit{least, least} },
 		"was granted more": func(x *slot.Sync) {
-			x.Granted, x.Returned = 100, slot.Each{100, 100}
+			x.Granted, x.Returned = 100, slot.PerLimit{100, 100}
 		},
 		"used more than it has":    func(x *slot.Sync) { x.Opened = most },
 		"used less than nothing":   func(x *slot.Sync) { x.Opened = -100 },
 		"has seen the end of time": func(x *slot.Sync) { x.Settled = slot.Never },
 		"is the presumed loan":     func(x *slot.Sync) { x.Loan = 1 },
 		"is no loan":               func(x *slot.Sync) { x.Loan = 0 },
-		"has the name of another":  func(x *slot.Sync) { x.Borrower, x.Returned = "honest", slot.Each{7, 7} },
+		"has the name of another":  func(x *slot.Sync) { x.Borrower, x.Returned = "honest", slot.PerLimit{7, 7} },
 		"renews visits that nobody has": func(x *slot.Sync) {
 			for id := range slot.StayID(20) {
 				x.Items = append(x.Items, slot.Item{Op: slot.Renew, ID: id + 1000, From: slot.Never,
@@ -120,7 +120,7 @@ func FuzzSettings(f *testing.F) {
 		if err != nil {
 			return
 		}
-		if len(s.Lanes) > slot.MostLanes || s.Active.Check() != nil || s.New.Check() != nil {
+		if len(s.Lanes) > slot.MaxLanes || s.Active.Check() != nil || s.New.Check() != nil {
 			t.Errorf("%x: %+v", b, s)
 		}
 		again, err := parseSettings(appendSettings(nil, &s))
@@ -134,10 +134,10 @@ func FuzzMember(f *testing.F) {
 	f.Add([]byte(`{"name":"n1","life":1,"hosts":true,"rooms":["shop"],"leaving":true}`), true)
 	f.Add([]byte(`{"name":"w1","hosts":true,"version":"1"}`), false)
 	f.Fuzz(func(t *testing.T, b []byte, hosts bool) {
-		m := NewMembers(nil, Member{Name: "n0", Hosts: true}, func() time.Duration { return time.Hour }, nil)
-		m.hear(&Member{Name: "n1", Life: 1, Hosts: true})
+		m := NewMembers(nil, Member{Name: "n0", CanHost: true}, func() time.Duration { return time.Hour }, nil)
+		m.hear(&Member{Name: "n1", Life: 1, CanHost: true})
 		parseMember(b, hosts, func(x *Member) {
-			if x.Name == "" || len(x.Name) > mostMemberName || !hosts && (x.Hosts || len(x.Rooms) > 0) {
+			if x.Name == "" || len(x.Name) > mostMemberName || !hosts && (x.CanHost || len(x.Rooms) > 0) {
 				t.Errorf("%q: %+v", b, x)
 			}
 			if x.Name != "n0" {
@@ -145,7 +145,7 @@ func FuzzMember(f *testing.F) {
 			}
 		})
 		for _, x := range m.All() {
-			if x.Name == "n1" && !x.Hosts && !hosts {
+			if x.Name == "n1" && !x.CanHost && !hosts {
 				t.Errorf("%q: a worker has taken the name of a store node", b)
 			}
 		}

@@ -13,7 +13,7 @@ import (
 )
 
 // A Place is what a ticket is told.
-type Place struct {
+type PlaceInfo struct {
 	Status    slot.TicketStatus
 	Number    uint64
 	Life      uint64 // of the line that issued the number
@@ -27,7 +27,7 @@ type Place struct {
 	Held      bool
 	Called    bool // a slot is reserved for it, though this second has had its share
 
-	Came slot.Tau // of a join: when, in Anywhere's time; 0 with one data centre
+	ArrivedAt slot.Time // of a join: when, in Anywhere's time; 0 with one data centre
 
 	Moved bool // to another device: whoever asks has it no more
 
@@ -39,7 +39,7 @@ type Place struct {
 
 // Notice says why a visitor with a ticket or a pass is not where it was: a word for apps, and a
 // sentence. over is what it had when it joined just now: a ticket or a pass, or nothing.
-func (p *Place) Notice(over ticket.Kind) (word, sentence string) {
+func (p *PlaceInfo) Notice(over ticket.Kind) (word, sentence string) {
 	switch {
 	case p.UsedUp:
 		return "ticket_used", "This ticket has just been used. If that was in another browser, you will join the end of the line."
@@ -58,30 +58,30 @@ const turnSoon = 1500 * time.Millisecond
 
 // ComesSoon waits until a called visitor may come in whose second had its share, and tells whether
 // to poll again. To send it away would let others pass who were called later and asked earlier.
-func (p *Place) ComesSoon(ctx context.Context) bool {
+func (p *PlaceInfo) AwaitTurn(ctx context.Context) bool {
 	return p.Called && p.Status == slot.TicketWaiting && p.PollAfter <= turnSoon && wait(ctx, p.PollAfter)
 }
 
 // Join puts a visitor at the end of the line, or of that of a lane by its id: one that is not
 // known here is the ordinary line. hold is how long it keeps its place after its last poll;
 // waited is for how long it has stood before a door already.
-func (c *Counter) Join(ctx context.Context, lane uint64, hold, waited time.Duration) (Place, error) {
+func (c *Counter) Join(ctx context.Context, lane uint64, hold, waited time.Duration) (PlaceInfo, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	first := c.cfg.Boot()
 	began := first
 	for {
 		if c.gone() {
-			return Place{}, ErrFenced
+			return PlaceInfo{}, ErrFenced
 		}
 		if int64(c.line.Len()) >= c.cfg.Line.MaxWaiting {
-			return Place{Waiting: int64(c.line.Len())}, ErrFull
+			return PlaceInfo{Waiting: int64(c.line.Len())}, ErrFull
 		}
 		clk := c.cfg.Boot()
 		c.openLane(lane, clk)
 		in := c.line.Lane(lane)
 		if c.line.Line(in).Provisional() >= mostProvisional {
-			return Place{Waiting: int64(c.line.Len())}, ErrFull
+			return PlaceInfo{Waiting: int64(c.line.Len())}, ErrFull
 		}
 		if clk >= c.issueAt && c.pool.Fresh(clk, fresh) && c.line.Line(in).End() < c.next(in) &&
 			!c.drawing() {
@@ -89,13 +89,13 @@ func (c *Counter) Join(ctx context.Context, lane uint64, hold, waited time.Durat
 		}
 		if clk < c.issueAt {
 			if err := c.waitIssue(ctx, c.issueAt-clk); err != nil {
-				return Place{}, err
+				return PlaceInfo{}, err
 			}
 			began = c.cfg.Boot()
 			continue
 		}
 		if err := c.waitWrite(ctx, began); err != nil {
-			return Place{}, err
+			return PlaceInfo{}, err
 		}
 	}
 	clk := c.cfg.Boot()
@@ -159,16 +159,16 @@ func (c *Counter) awaitWrite(ctx context.Context) error {
 // Poll notes that the visitor of a ticket is there and tells where it stands.
 // It never claims. A ticket of another life than this record's is unknown. key is that
 // of the device, 0 of the one that joined.
-func (c *Counter) Poll(ctx context.Context, life, number, key uint64) (Place, error) {
+func (c *Counter) Poll(ctx context.Context, life, number, key uint64) (PlaceInfo, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	began := c.cfg.Boot()
 	for {
 		if c.gone() {
-			return Place{}, ErrFenced
+			return PlaceInfo{}, ErrFenced
 		}
 		if !c.ofLine(life) {
-			return Place{Life: c.lineLife()}, nil
+			return PlaceInfo{Life: c.lineLife()}, nil
 		}
 		clk, theirs := c.cfg.Boot(), c.theirs(number, key)
 		if c.pool.Fresh(clk, fresh) && !c.drawing() {
@@ -179,7 +179,7 @@ func (c *Counter) Poll(ctx context.Context, life, number, key uint64) (Place, er
 				}
 				return p, nil
 			} else if !c.moving(number) {
-				return Place{Number: number, Life: life, Status: slot.TicketGone, Moved: true}, nil
+				return PlaceInfo{Number: number, Life: life, Status: slot.TicketGone, Moved: true}, nil
 			}
 		}
 		if theirs {
@@ -189,7 +189,7 @@ func (c *Counter) Poll(ctx context.Context, life, number, key uint64) (Place, er
 			if theirs {
 				c.spoke(number, c.cfg.Boot())
 			}
-			return Place{PollAfter: c.away(number)}, err
+			return PlaceInfo{PollAfter: c.away(number)}, err
 		}
 	}
 }
@@ -197,7 +197,7 @@ func (c *Counter) Poll(ctx context.Context, life, number, key uint64) (Place, er
 // claimed reports whether a ticket was claimed a moment ago, so that a claim is answered with the same
 // stay, or is used up. A ticket below the frontier without a place may also have been silent for longer
 // than its hold: it never gets in. Holds the lock.
-func (c *Counter) claimed(p *Place) bool {
+func (c *Counter) claimed(p *PlaceInfo) bool {
 	id := slot.StayID(p.Number)
 	_, ok := c.pool.ClaimedBefore(id)
 	return ok || len(c.claims[id]) > 0 // the claim is being written
@@ -221,22 +221,22 @@ func (c *desk) nowLife() uint64 {
 // spoke notes that the visitor of a ticket is there, though nobody can tell now where
 // it stands: an outage of the store makes nobody late.
 func (c *Counter) spoke(number uint64, clk time.Duration) {
-	c.line.Confirm(number, c.pool.Tau(clk))
-	c.line.Seen(number, c.pool.Tau(clk), max(c.line.Given(number), writeWait)) // not given yet: a takeover
+	c.line.Confirm(number, c.pool.CounterTime(clk))
+	c.line.Polled(number, c.pool.CounterTime(clk), max(c.line.PollInterval(number), writeWait)) // not given yet: a takeover
 }
 
 // away is when a visitor is asked to come again who cannot be heard now: those far
 // back as seldom as before, or a crowd would ask a room that is down each second.
 // Holds the lock.
 func (c *Counter) away(number uint64) time.Duration {
-	d := c.line.Given(number)
+	d := c.line.PollInterval(number)
 	return d + time.Duration(float64(d)*0.2*(2*c.random()-1))
 }
 
 // Suspect tells of a pass that says more than any could if the record were whole.
 // Passes like it are not honoured; once nobody new is let in before those have
 // spoken or left who may be inside unknown to us.
-func (c *Counter) Suspect(context.Context) {
+func (c *Counter) ReportSuspectPass(context.Context) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.fenced || c.suspected {
@@ -251,7 +251,7 @@ func (c *Counter) Suspect(context.Context) {
 const mostExtend = 1 << 24
 
 // A Trace is where a ticket stands, for operators.
-type Trace struct {
+type TicketTrace struct {
 	Status   slot.TicketStatus
 	Place    bool // it holds one: Silent and Kept are known
 	Position int64
@@ -268,7 +268,7 @@ var ErrNoTicket = errors.New("no such ticket")
 // Trace finds a ticket and changes nothing. find gives its number in this life.
 func (c *Counter) Trace(
 	_ context.Context, find func(life uint64) (uint64, bool),
-) (t Trace, err error) {
+) (t TicketTrace, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	number, ok := find(c.pool.Record().Name.Life)
@@ -276,16 +276,16 @@ func (c *Counter) Trace(
 		return t, ErrNoTicket
 	}
 	clk := c.cfg.Boot()
-	now := c.pool.Tau(clk)
+	now := c.pool.CounterTime(clk)
 	t.Status = c.line.Status(number)
-	t.Silent, t.Kept, t.Place = c.line.Silence(number, now)
+	t.Silent, t.Kept, t.Place = c.line.SilentFor(number, now)
 	if t.Position, ok = c.line.Position(number); ok {
-		if t.ETA = c.etaOf(number, t.Position, clk); c.cfg.Draws {
+		if t.ETA = c.etaOf(number, t.Position, clk); c.cfg.RandomOrder {
 			t.ETA = c.drawETA(number, clk)
 		}
 	}
 	t.Left = max(0, c.pool.EndOf(slot.StayID(number)).Sub(now))
-	if i := slot.LaneOf(number); i > 0 {
+	if i := slot.LaneIndex(number); i > 0 {
 		t.Lane = cmp.Or(c.line.Lanes()[i].Name, "?")
 	}
 	return t, nil
@@ -427,7 +427,7 @@ func (c *calls) ahead(x call, clk time.Duration) (n int) {
 
 // before reports whether a call comes first: of a line the lower ticket, of two the earlier.
 func (c call) before(x call) bool {
-	if slot.LaneOf(c.number) != slot.LaneOf(x.number) {
+	if slot.LaneIndex(c.number) != slot.LaneIndex(x.number) {
 		return c.at < x.at
 	}
 	return c.number < x.number

@@ -8,11 +8,11 @@ import (
 )
 
 // BeatEvery is how often a node is heard at least.
-const BeatEvery = beatEvery
+const HeartbeatInterval = beatEvery
 
 // Listen calls f with each heartbeat of every node, one after the other, until
 // stop: for who wants to know of them without being one.
-func Listen(bus *store.Bus, f func(Member)) (stop func(), err error) {
+func ListenHeartbeats(bus *store.Bus, f func(Member)) (stop func(), err error) {
 	return hearAll(bus, func(x *Member) {
 		x.Skew = time.Until(x.Wall)
 		f(*x)
@@ -21,11 +21,11 @@ func Listen(bus *store.Bus, f func(Member)) (stop func(), err error) {
 
 // hearAll calls f with each heartbeat until stop. It may be called by two goroutines at once.
 func hearAll(bus *store.Bus, f func(*Member)) (stop func(), err error) {
-	one, err := bus.Hear(beatName, func(msg []byte) { parseMember(msg, true, f) })
+	one, err := bus.Subscribe(beatName, func(msg []byte) { parseMember(msg, true, f) })
 	if err != nil {
 		return nil, err
 	}
-	two, err := bus.Hear(workersName, func(msg []byte) { parseMember(msg, false, f) })
+	two, err := bus.Subscribe(workersName, func(msg []byte) { parseMember(msg, false, f) })
 	if err != nil {
 		one()
 		return nil, err
@@ -46,7 +46,7 @@ func parseMember(msg []byte, hosts bool, f func(*Member)) {
 		return
 	}
 	if !hosts {
-		x.Hosts, x.Rooms = false, nil
+		x.CanHost, x.Rooms = false, nil
 		x.Version = x.Version[:min(len(x.Version), mostMemberName)]
 	}
 	f(x)

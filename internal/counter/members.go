@@ -38,9 +38,9 @@ const (
 type Member struct {
 	Name    string    `json:"name"`
 	Life    uint64    `json:"life"` // random, drawn at the start
-	Hosts   bool      `json:"hosts"`
+	CanHost   bool      `json:"hosts"`
 	Version string    `json:"version"`
-	Began   time.Time `json:"began"`
+	StartedAt   time.Time `json:"began"`
 	Wall    time.Time `json:"wall"`
 	Rooms   []string  `json:"rooms"` // whose counters it hosts now
 	Leaving bool      `json:"leaving,omitempty"`
@@ -117,12 +117,12 @@ func (m *Members) say() {
 	m.self.Wall = time.Now()
 	b, err := json.Marshal(&m.self)
 	name := beatName
-	if !m.self.Hosts {
+	if !m.self.CanHost {
 		name = workersName
 	}
 	m.mu.Unlock()
 	if err == nil {
-		err = m.bus.Tell(name, b)
+		err = m.bus.Publish(name, b)
 	}
 	if err != nil {
 		m.log.Debug("heartbeat not sent", "error", err)
@@ -135,7 +135,7 @@ func (m *Members) hear(x *Member) {
 	defer m.mu.Unlock()
 	x.heard, x.Skew = m.boot(), time.Until(x.Wall)
 	if x.Name == m.self.Name {
-		if x.Life != m.self.Life && !x.Leaving && x.Hosts == m.self.Hosts {
+		if x.Life != m.self.Life && !x.Leaving && x.CanHost == m.self.CanHost {
 			m.log.Error("two processes have the same name in the cluster", "node", x.Name,
 				"hint", "give each its own cluster.node, and its own join file")
 		}
@@ -143,9 +143,9 @@ func (m *Members) hear(x *Member) {
 	}
 	was := m.others[x.Name]
 	switch {
-	case was != nil && was.Hosts && !x.Hosts: // a worker that calls itself as a store node is called
+	case was != nil && was.CanHost && !x.CanHost: // a worker that calls itself as a store node is called
 		return
-	case was == nil && !x.Hosts && len(m.others) >= maxMembers:
+	case was == nil && !x.CanHost && len(m.others) >= maxMembers:
 		return
 	case was == nil || was.Life != x.Life || x.heard-was.heard > silentFor:
 		x.first = x.heard
@@ -236,19 +236,19 @@ const (
 )
 
 // ErrUnheard: a process that lives has not answered.
-var ErrUnheard = errors.New("a node that lives does not answer")
+var ErrNoResponse = errors.New("a node that lives does not answer")
 
 // AskOthers asks each other process that lives, under a name of its own, and returns what they answer. One
 // that dies meanwhile, or does not serve the name, answers nothing. ErrUnheard says that one may have heard,
 // or may not.
-func (m *Members) AskOthers(
+func (m *Members) RequestAll(
 	ctx context.Context, name func(node string) string, msg []byte,
 ) (answers [][]byte, err error) {
 	all := m.All()
 	got, errs := make([][]byte, len(all)), make([]error, len(all))
 	var wg sync.WaitGroup
 	for i := range all {
-		if x := &all[i]; x.Name != m.Self().Name && m.Alive(x) {
+		if x := &all[i]; x.Name != m.Self().Name && m.IsAlive(x) {
 			wg.Go(func() { got[i], errs[i] = m.askOne(ctx, x.Name, name(x.Name), msg) })
 		}
 	}
@@ -261,37 +261,37 @@ func (m *Members) AskOthers(
 func (m *Members) askOne(ctx context.Context, node, name string, msg []byte) ([]byte, error) {
 	for range askOthersTries {
 		try, stop := context.WithTimeout(ctx, askOthersWait)
-		b, err := m.bus.Ask(try, name, msg)
+		b, err := m.bus.Request(try, name, msg)
 		stop()
-		lives := slices.ContainsFunc(m.All(), func(x Member) bool { return x.Name == node && m.Alive(&x) })
+		lives := slices.ContainsFunc(m.All(), func(x Member) bool { return x.Name == node && m.IsAlive(&x) })
 		switch {
 		case err == nil:
 			return b, nil
-		case errors.Is(err, store.ErrNobody) || !lives:
+		case errors.Is(err, store.ErrNoResponder) || !lives:
 			return nil, nil
 		case ctx.Err() != nil:
-			return nil, fmt.Errorf("%w: %q: %w", ErrUnheard, node, ctx.Err())
+			return nil, fmt.Errorf("%w: %q: %w", ErrNoResponse, node, ctx.Err())
 		}
 	}
-	return nil, fmt.Errorf("%w: %q", ErrUnheard, node)
+	return nil, fmt.Errorf("%w: %q", ErrNoResponse, node)
 }
 
 // Alive reports whether a member was heard of lately.
-func (m *Members) Alive(x *Member) bool { return m.Silent(x) < silentFor }
+func (m *Members) IsAlive(x *Member) bool { return m.SilentFor(x) < silentFor }
 
 // Stays reports whether a member was heard of for so long without a silence, or was there as
 // this process came.
-func (m *Members) Stays(x *Member, d time.Duration) bool {
+func (m *Members) IsStable(x *Member, d time.Duration) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.boot()-x.first >= d || x.first-m.began < settledFor
 }
 
 // Silent is how long nothing was heard of a member.
-func (m *Members) Silent(x *Member) time.Duration { return m.boot() - x.heard }
+func (m *Members) SilentFor(x *Member) time.Duration { return m.boot() - x.heard }
 
 // Settled reports whether this process has listened for long enough to know who is there.
-func (m *Members) Settled() bool {
+func (m *Members) IsSettled() bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.boot()-m.began >= silentFor && !m.self.Leaving
@@ -324,7 +324,7 @@ func (m *Members) part(room string) part {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	clk := m.boot()
-	if !m.self.Hosts || m.self.Leaving || clk-m.began < silentFor {
+	if !m.self.CanHost || m.self.Leaving || clk-m.began < silentFor {
 		return guest
 	}
 	best, taken := score(room, m.self.Name), false
@@ -334,7 +334,7 @@ func (m *Members) part(room string) part {
 		}
 		taken = taken || slices.Contains(x.Rooms, room)
 		settled := clk-x.first >= settledFor || x.first-m.began < settledFor // or it was there as we came
-		if x.Hosts && !x.Leaving && settled && score(room, x.Name) > best {
+		if x.CanHost && !x.Leaving && settled && score(room, x.Name) > best {
 			return guest
 		}
 	}

@@ -24,12 +24,12 @@ func TestOthersAreAskedAsLongAsTheyLive(t *testing.T) {
 	t.Cleanup(s.Close)
 	var clk atomic.Int64
 	clk.Store(int64(time.Hour))
-	m := NewMembers(store.NewBus(s.Conn()), Member{Name: "n1", Hosts: true},
+	m := NewMembers(store.NewBus(s.Conn()), Member{Name: "n1", CanHost: true},
 		func() time.Duration { return time.Duration(clk.Load()) }, slog.New(slog.DiscardHandler))
-	m.hear(&Member{Name: "dead", Hosts: true})
+	m.hear(&Member{Name: "dead", CanHost: true})
 	clk.Add(int64(silentFor))
-	m.hear(&Member{Name: "n2", Hosts: true})
-	m.hear(&Member{Name: "n3", Hosts: true})
+	m.hear(&Member{Name: "n2", CanHost: true})
+	m.hear(&Member{Name: "n3", CanHost: true})
 	serve := func(node string, answer func() []byte) {
 		deaf, err := m.bus.Serve("end."+node, func(context.Context, []byte) []byte { return answer() })
 		if err != nil {
@@ -38,7 +38,7 @@ func TestOthersAreAskedAsLongAsTheyLive(t *testing.T) {
 		t.Cleanup(deaf)
 	}
 	ask := func(ctx context.Context) ([][]byte, error) {
-		return m.AskOthers(ctx, func(node string) string { return "end." + node }, []byte("it"))
+		return m.RequestAll(ctx, func(node string) string { return "end." + node }, []byte("it"))
 	}
 	if got, err := ask(t.Context()); len(got) > 0 || err != nil {
 		t.Errorf("nobody serves it: %q, %v", got, err)
@@ -60,7 +60,7 @@ func TestOthersAreAskedAsLongAsTheyLive(t *testing.T) {
 			}
 		}()
 		_, err := ask(ctx)
-		if errors.Is(err, ErrUnheard) == dies {
+		if errors.Is(err, ErrNoResponse) == dies {
 			t.Errorf("dies %v: %v", dies, err)
 		}
 	}

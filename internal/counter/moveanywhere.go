@@ -61,7 +61,7 @@ func (c *Counter) answerMove(ctx context.Context, msg []byte) []byte {
 
 // serveMoves answers, in each process that may host Anywhere, for records that are in its
 // store and that nobody hosts: those that have left, and those that come.
-func (s *Sites) serveMoves() (stop func(), err error) {
+func (s *Datacenters) serveMoves() (stop func(), err error) {
 	left, err := s.both("left", s.answerLeft)
 	if err != nil {
 		return left, err
@@ -76,15 +76,15 @@ func (s *Sites) serveMoves() (stop func(), err error) {
 }
 
 // Reaches reports why a data centre does not answer, nil if it does.
-func (s *Sites) Reaches(ctx context.Context, site string) error {
+func (s *Datacenters) Check(ctx context.Context, site string) error {
 	ctx, stop := context.WithTimeout(ctx, aboveTry)
 	defer stop()
-	_, err := s.Ask(ctx, site, "where", nil)
+	_, err := s.Request(ctx, site, "where", nil)
 	return err
 }
 
 // both serves a name for the own data centre and for the others.
-func (s *Sites) both(
+func (s *Datacenters) both(
 	name string, f func(context.Context, []byte) []byte,
 ) (stop func(), err error) {
 	one, err := s.cfg.Bus.Serve(name, f)
@@ -96,7 +96,7 @@ func (s *Sites) both(
 }
 
 // answerLeft gives the record of an Anywhere that has left this data centre.
-func (s *Sites) answerLeft(ctx context.Context, msg []byte) []byte {
+func (s *Datacenters) answerLeft(ctx context.Context, msg []byte) []byte {
 	ctx, stop := context.WithTimeout(ctx, storeWait)
 	defer stop()
 	b, _, err := s.cfg.Store.Load(ctx, recordOf(anywhere(string(msg))))
@@ -114,7 +114,7 @@ type taking struct {
 }
 
 // answerTake keeps a record that comes here. It may come twice.
-func (s *Sites) answerTake(ctx context.Context, msg []byte) []byte {
+func (s *Datacenters) answerTake(ctx context.Context, msg []byte) []byte {
 	var x taking
 	if len(msg) > maxMoved || json.Unmarshal(msg, &x) != nil {
 		return nil
@@ -125,12 +125,12 @@ func (s *Sites) answerTake(ctx context.Context, msg []byte) []byte {
 	return []byte("ok")
 }
 
-func (s *Sites) take(ctx context.Context, x taking) error {
+func (s *Datacenters) take(ctx context.Context, x taking) error {
 	var r slot.Record
 	if err := r.UnmarshalBinary(x.Record); err != nil {
 		return err
 	}
-	if r.Up != nil || len(r.Limits) != slot.MaxLimits || x.Room == "" || len(x.Room) > 64 {
+	if r.Parent != nil || len(r.Limits) != slot.MaxLimits || x.Room == "" || len(x.Room) > 64 {
 		return errors.New("it is no record of Anywhere")
 	}
 	r.MovedTo = ""
@@ -163,13 +163,13 @@ func (s *Sites) take(ctx context.Context, x taking) error {
 
 // Move takes Anywhere of one room from its home to another data centre. Repeated it does
 // what is left to do. AnywhereIs must follow when all rooms have moved.
-func (s *Sites) Move(ctx context.Context, room, to string) error {
+func (s *Datacenters) Move(ctx context.Context, room, to string) error {
 	ctx, stop := context.WithTimeout(ctx, 2*moveWait)
 	defer stop()
 	home := s.Home()
-	b, err := s.Ask(ctx, home, "move."+anywhere(room), []byte(to))
+	b, err := s.Request(ctx, home, "move."+anywhere(room), []byte(to))
 	if err != nil || len(b) == 0 { // it may have left before, and nobody told
-		if b, err = s.Ask(ctx, home, "left", []byte(room)); err != nil {
+		if b, err = s.Request(ctx, home, "left", []byte(room)); err != nil {
 			return fmt.Errorf("its home %s does not answer: if that data centre is off, "+
 				"and will not come back as it was, say --home-is-off: %w", home, err)
 		}
@@ -184,12 +184,12 @@ func (s *Sites) Move(ctx context.Context, room, to string) error {
 }
 
 // send brings a record to a data centre.
-func (s *Sites) send(ctx context.Context, to string, x taking) error {
+func (s *Datacenters) send(ctx context.Context, to string, x taking) error {
 	msg, err := json.Marshal(x)
 	if err != nil {
 		return err
 	}
-	b, err := s.Ask(ctx, to, "take", msg)
+	b, err := s.Request(ctx, to, "take", msg)
 	if err != nil {
 		return fmt.Errorf("%s does not take it: say the same again: %w", to, err)
 	}
@@ -200,15 +200,15 @@ func (s *Sites) send(ctx context.Context, to string, x taking) error {
 }
 
 // AnywhereIs tells all data centres that Anywhere of all rooms lives elsewhere from now on.
-func (s *Sites) AnywhereIs(ctx context.Context, to string) error {
-	h := Home{Site: to, Moves: s.HomeNow().Moves + 1}
+func (s *Datacenters) AnnounceAnywhere(ctx context.Context, to string) error {
+	h := AnywhereHome{Site: to, Moves: s.HomeNow().Moves + 1}
 	if err := s.keepHome(ctx, h); err != nil {
 		return err
 	}
 	s.learnHome(h)
 	b, err := json.Marshal(h)
 	if err == nil {
-		err = s.Tell("home", b)
+		err = s.Publish("home", b)
 	}
 	if err != nil { // the pictures carry it too
 		s.cfg.Log.Warn("home of Anywhere not told to all", "error", err)
@@ -219,7 +219,7 @@ func (s *Sites) AnywhereIs(ctx context.Context, to string) error {
 // Presume makes a record of Anywhere in this data centre, which is to be its home, for the
 // one that is gone with its home: all is presumed lent until the data centres say what
 // they hold.
-func (s *Seat) Presume(ctx context.Context, known State) error {
+func (s *Handle) RecreateAnywhere(ctx context.Context, known State) error {
 	s.mu.Lock()
 	cfg := s.cfg
 	cfg.Settings = s.set
@@ -251,7 +251,7 @@ func (s *Seat) Presume(ctx context.Context, known State) error {
 
 // longest notes in a record the longest stays that the own counter knows of: a session may
 // have been made shorter a moment ago.
-func (s *Seat) longest(ctx context.Context, r *slot.Record) {
+func (s *Handle) longest(ctx context.Context, r *slot.Record) {
 	ctx, stop := context.WithTimeout(ctx, storeWait)
 	defer stop()
 	b, _, err := s.cfg.Store.Load(ctx, recordOf(s.cfg.Room[1:]))
@@ -290,10 +290,10 @@ func (c *Counter) answerOff(ctx context.Context, msg []byte) []byte {
 // Off tells Anywhere of a room that data centres are off. What they hold returns when their
 // stays have surely ended. missing are others that have not been heard, whose slots are
 // presumed lent as long as they might be used.
-func (s *Sites) Off(ctx context.Context, room string, sites []string) (missing []string, err error) {
+func (s *Datacenters) MarkDown(ctx context.Context, room string, sites []string) (missing []string, err error) {
 	ctx, stop := context.WithTimeout(ctx, moveWait)
 	defer stop()
-	b, err := s.Ask(ctx, s.Home(), "off."+anywhere(room), []byte(strings.Join(sites, ",")))
+	b, err := s.Request(ctx, s.Home(), "off."+anywhere(room), []byte(strings.Join(sites, ",")))
 	if err != nil {
 		return nil, fmt.Errorf("its home %s does not answer: %w", s.Home(), err)
 	}

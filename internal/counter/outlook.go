@@ -22,7 +22,7 @@ type outlook struct {
 	called  int64           // of free
 	absent  float64         // share of calls that nobody claims: their slots come back after leastHold
 	ends    []slot.EndCount // of the record; not to be changed
-	now     slot.Tau
+	now     slot.Time
 	session time.Duration
 	idle    time.Duration
 	step    time.Duration // between calls
@@ -67,7 +67,7 @@ func (o *outlook) update(c *desk, clk time.Duration, free int64, step time.Durat
 	limit := &c.pool.Record().Limits[0]
 	o.absent = c.noShows(clk)
 	o.called = c.pool.Called()
-	o.free, o.ends, o.now = free+o.called, limit.Ends.All(), c.pool.Tau(clk)
+	o.free, o.ends, o.now = free+o.called, limit.Ends.All(), c.pool.CounterTime(clk)
 	o.session, o.idle, o.step = limit.Per, slot.Idle(limit.Limit), step
 	o.watched = clk - c.linedUp
 	silent := int64(0)

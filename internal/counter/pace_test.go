@@ -48,7 +48,7 @@ func TestWhatIsLentToThoseWhoWaitIsSpacedOnce(t *testing.T) {
 			up(0) // Anywhere's time is known
 			c.Hold(true)
 			write()
-			var places []Place
+			var places []PlaceInfo
 			for range 10 {
 				places = append(places, join(t, c))
 				write()

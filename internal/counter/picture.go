@@ -29,12 +29,12 @@ const (
 )
 
 // A Picture is what a data centre shows of a room to the others.
-type Picture struct {
+type Snapshot struct {
 	Site    string         `json:"site"`
-	Home    Home           `json:"home"`
+	Home    AnywhereHome           `json:"home"`
 	Life    uint64         `json:"life"`  // of its counter
 	Epoch   uint64         `json:"epoch"` // of its time
-	Time    slot.Tau       `json:"time"`
+	Time    slot.Time       `json:"time"`
 	Active  int64          `json:"active"` // stays that were reported
 	Waiting int64          `json:"waiting"`
 	Called  int64          `json:"called"`
@@ -50,11 +50,11 @@ type Picture struct {
 	Oldest  time.Duration  `json:"oldest"`           // for how long the first has waited
 	Unsure  time.Duration  `json:"unsure"`           // of when its visitors came, in Anywhere's time
 	Seen    slot.WriteName `json:"seen"`             // the newest write of Anywhere it has heard of
-	Lends   *Lends         `json:"lends,omitempty"`
+	Lends   *AnywhereTotals         `json:"lends,omitempty"`
 }
 
 // Lends is where Anywhere stands.
-type Lends struct {
+type AnywhereTotals struct {
 	Limit    int64 `json:"limit"` // of the first limit
 	Free     int64 `json:"free"`
 	Presumed int64 `json:"presumed"` // lent to counters that nobody hears
@@ -65,15 +65,15 @@ type Lends struct {
 // A greeting is a picture on its way, with what its receiver needs to know the sender's
 // time: when the picture of before came.
 type greeting struct {
-	Picture Picture  `json:"picture"`
+	Picture Snapshot  `json:"picture"`
 	Stamp   uint64   `json:"stamp"`         // of an answer: to be told back
 	Of      uint64   `json:"of,omitempty"`  // the stamp of the last answer
-	Got     slot.Tau `json:"got,omitempty"` // the sender's time when it came
+	Got     slot.Time `json:"got,omitempty"` // the sender's time when it came
 }
 
 // seen is what is known of another data centre.
 type seen struct {
-	Picture
+	Snapshot
 	at  time.Duration // own clock when it came; 0: never
 	est slot.Estimate // of its counter's time
 	rtt time.Duration // smoothed; 0: not measured
@@ -81,7 +81,7 @@ type seen struct {
 	stamp uint64 // of the last answer we gave, and when
 	told  time.Duration
 	of    uint64 // of the last answer we got, and our time then
-	got   slot.Tau
+	got   slot.Time
 }
 
 // gallery holds the pictures of the other data centres.
@@ -97,29 +97,29 @@ func (g *gallery) of(site string) *seen {
 		g.sites = map[string]*seen{}
 	}
 	if g.sites[site] == nil {
-		g.sites[site] = &seen{Picture: Picture{Site: site}}
+		g.sites[site] = &seen{Snapshot: Snapshot{Site: site}}
 	}
 	return g.sites[site]
 }
 
 // picture is what this data centre shows now.
-func (c *Counter) picture() Picture {
+func (c *Counter) picture() Snapshot {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	clk, r := c.cfg.Boot(), c.pool.Record()
-	now := c.pool.Tau(clk)
-	p := Picture{
+	now := c.pool.CounterTime(clk)
+	p := Snapshot{
 		Site: c.cfg.Sites.Own(), Home: c.cfg.Sites.HomeNow(), Life: r.Name.Life, Epoch: r.Name.Epoch,
 		Time: now, Active: r.Limits[0].Ends.After(now), New: r.Limits[1].Ends.After(now),
 		Waiting: c.waiting(), Called: c.pool.Called(), Minutes: c.up.traffic.minutes(clk),
 	}
 	c.passed(&p)
-	if r.Up != nil {
-		p.Held = r.Up.Granted - r.Up.Returned[0]
+	if r.Parent != nil {
+		p.Held = r.Parent.Granted - r.Parent.Returned[0]
 		p.Unused = max(0, p.Held-p.Active-p.Called)
-		p.Seen, _ = c.pool.UpSeen(clk)
+		p.Seen, _ = c.pool.ParentSeen(clk)
 	}
-	if c.pool.Cold(clk) { // it cannot tell the time
+	if c.pool.IsCold(clk) { // it cannot tell the time
 		p.Epoch = 0
 	}
 	for i := range r.Loans {
@@ -131,7 +131,7 @@ func (c *Counter) picture() Picture {
 	if first := c.arrivals(clk, 1); len(first) > 0 {
 		p.Oldest = max(0, now.Sub(first[0]))
 	}
-	if _, lo, hi, ok := c.pool.UpTime(clk); ok {
+	if _, lo, hi, ok := c.pool.ParentTime(clk); ok {
 		p.Unsure = hi.Sub(lo) + slot.ArrivalStep
 	}
 	if c.cfg.Anywhere != nil && p.Home.Site == p.Site {
@@ -176,7 +176,7 @@ func (c *Counter) showOnce(ctx context.Context, site string) {
 		return
 	}
 	sent := c.cfg.Boot()
-	b, err := c.cfg.Sites.Ask(ctx, site, "picture."+c.cfg.Room, msg)
+	b, err := c.cfg.Sites.Request(ctx, site, "picture."+c.cfg.Room, msg)
 	var a greeting
 	if err != nil || len(b) > pictureMost || json.Unmarshal(b, &a) != nil || a.Picture.Site != site {
 		return
@@ -189,18 +189,18 @@ func (c *Counter) showOnce(ctx context.Context, site string) {
 	x.rtt += (clk - sent - x.rtt) / 4
 	x.of, x.got = a.Stamp, c.tau()
 	if a.Picture.Epoch > 0 {
-		x.est.Heard(a.Picture.Epoch, a.Picture.Time, sent, clk, c.cfg.Params.WithDefaults().Rho)
+		x.est.Receive(a.Picture.Epoch, a.Picture.Time, sent, clk, c.cfg.Params.WithDefaults().Rho)
 	}
-	x.Picture, x.at = a.Picture, clk
+	x.Snapshot, x.at = a.Picture, clk
 	c.sites.mu.Unlock()
 	c.met(ctx, a.Picture.Home)
 }
 
 // tau is counter time now.
-func (c *Counter) tau() slot.Tau {
+func (c *Counter) tau() slot.Time {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.pool.Tau(c.cfg.Boot())
+	return c.pool.CounterTime(c.cfg.Boot())
 }
 
 // answerPicture takes another data centre's picture in and gives ours for it.
@@ -215,9 +215,9 @@ func (c *Counter) answerPicture(ctx context.Context, msg []byte) []byte {
 	c.sites.mu.Lock()
 	x := c.sites.of(g.Picture.Site)
 	if g.Of == x.stamp && x.told > 0 && g.Picture.Epoch > 0 { // when we told it, its time was Got at most
-		x.est.Heard(g.Picture.Epoch, g.Got, x.told, clk, c.cfg.Params.WithDefaults().Rho)
+		x.est.Receive(g.Picture.Epoch, g.Got, x.told, clk, c.cfg.Params.WithDefaults().Rho)
 	}
-	x.Picture, x.at = g.Picture, clk
+	x.Snapshot, x.at = g.Picture, clk
 	x.stamp++
 	x.told, a.Stamp = clk, x.stamp
 	c.sites.mu.Unlock()
@@ -230,7 +230,7 @@ func (c *Counter) answerPicture(ctx context.Context, msg []byte) []byte {
 }
 
 // met takes over what a picture says of where Anywhere lives, and tells the forecast.
-func (c *Counter) met(ctx context.Context, h Home) {
+func (c *Counter) met(ctx context.Context, h AnywhereHome) {
 	if c.cfg.Sites.learnHome(h) {
 		if err := c.cfg.Sites.keepHome(ctx, h); err != nil {
 			c.cfg.Log.Warn("home of Anywhere not kept: it is looked up again", "error", err)
@@ -252,33 +252,33 @@ func (c *Counter) met(ctx context.Context, h Home) {
 }
 
 // SiteState is what an operator is told of one data centre.
-type SiteState struct {
-	Picture
+type DatacenterState struct {
+	Snapshot
 	Age       time.Duration // of the picture; below 0: none has come
 	RoundTrip time.Duration // 0: not measured
-	Hi        slot.Tau      // its counter's time was not later when this was said; 0: not known
+	Hi        slot.Time      // its counter's time was not later when this was said; 0: not known
 }
 
 // SitesState is where all data centres of a room stand, as one of them knows it.
-type SitesState struct {
+type DatacentersState struct {
 	Own    string
-	Home   Home
+	Home   AnywhereHome
 	Unsure time.Duration // of the order between data centres: the worst that any has told
-	All    []SiteState   // by name, the own one included
-	Lends  *Lends        // nil: not heard of
+	All    []DatacenterState   // by name, the own one included
+	Lends  *AnywhereTotals        // nil: not heard of
 	Heard  time.Duration // how old Lends is
-	Any    slot.Tau      // Anywhere's time, 0 if not known
+	Any    slot.Time      // Anywhere's time, 0 if not known
 	Since  time.Duration // for so long pictures might have come
 }
 
 // sitesState is where the data centres stand; nil with one alone.
-func (c *Counter) sitesState() *SitesState {
+func (c *Counter) sitesState() *DatacentersState {
 	if c.cfg.Sites == nil || c.isAnywhere() || c.damaged != nil {
 		return nil
 	}
 	own := c.picture()
-	s := &SitesState{Own: own.Site, Home: own.Home, Unsure: own.Unsure, Lends: own.Lends}
-	s.All = append(s.All, SiteState{Picture: own})
+	s := &DatacentersState{Own: own.Site, Home: own.Home, Unsure: own.Unsure, Lends: own.Lends}
+	s.All = append(s.All, DatacenterState{Snapshot: own})
 	rho, clk := c.cfg.Params.WithDefaults().Rho, c.cfg.Boot()
 	c.mu.Lock()
 	s.Any = c.cameAt(clk)
@@ -288,7 +288,7 @@ func (c *Counter) sitesState() *SitesState {
 	s.Since = clk - c.sites.began
 	for _, site := range slices.Sorted(maps.Keys(c.sites.sites)) {
 		x := c.sites.sites[site]
-		y := SiteState{Picture: x.Picture, Age: -1, RoundTrip: x.rtt}
+		y := DatacenterState{Snapshot: x.Snapshot, Age: -1, RoundTrip: x.rtt}
 		if x.at > 0 {
 			y.Age = clk - x.at
 		}
@@ -305,15 +305,15 @@ func (c *Counter) sitesState() *SitesState {
 	}
 	for _, site := range c.cfg.Sites.Names() {
 		if c.sites.sites[site] == nil {
-			s.All = append(s.All, SiteState{Picture: Picture{Site: site}, Age: -1})
+			s.All = append(s.All, DatacenterState{Snapshot: Snapshot{Site: site}, Age: -1})
 		}
 	}
-	slices.SortFunc(s.All, func(a, b SiteState) int { return strings.Compare(a.Site, b.Site) })
+	slices.SortFunc(s.All, func(a, b DatacenterState) int { return strings.Compare(a.Site, b.Site) })
 	return s
 }
 
 // aged is s as it stands d later: the pictures are older, no time is known better.
-func (s *SitesState) aged(d time.Duration) *SitesState {
+func (s *DatacentersState) aged(d time.Duration) *DatacentersState {
 	if s == nil {
 		return nil
 	}
@@ -330,12 +330,12 @@ func (s *SitesState) aged(d time.Duration) *SitesState {
 }
 
 // lends is where Anywhere stands, of its own counter. Holds the lock.
-func (c *Counter) lends() *Lends {
+func (c *Counter) lends() *AnywhereTotals {
 	if !c.isAnywhere() || c.damaged != nil {
 		return nil
 	}
 	r := c.pool.Record()
-	return &Lends{
+	return &AnywhereTotals{
 		Limit: r.Limits[0].N, Free: max(0, c.pool.FreeOf(0)), Presumed: c.pool.Presumed(),
 		Lent: c.pool.UsedAt(0, c.cfg.Boot(), 0, 0), Bound: c.pool.Bound(0),
 	}

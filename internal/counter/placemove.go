@@ -59,7 +59,7 @@ func (c *desk) move(m Move, clk time.Duration) (written bool, err error) {
 	case !ok && !c.movesMore(m.Number, clk):
 		return false, ErrFull
 	}
-	now := slot.Moved{Number: m.Number, Key: m.To, Held: c.pool.Tau(clk)}
+	now := slot.Moved{Number: m.Number, Key: m.To, Held: c.pool.CounterTime(clk)}
 	c.moved = slices.Clone(c.moved) // records share it
 	if ok {
 		c.moved[at] = now
@@ -72,8 +72,8 @@ func (c *desk) move(m Move, clk time.Duration) (written bool, err error) {
 // movesMore reports whether one more place may move. One network must not use up the moves of all:
 // those in its lane have half of them, and places that are over go when there is no room.
 func (c *desk) movesMore(number uint64, clk time.Duration) bool {
-	most := slot.MostMoved
-	if slot.LaneOf(number) == slot.MostLanes { // slot.NetworkLane
+	most := slot.MaxMoved
+	if slot.LaneIndex(number) == slot.MaxLanes { // slot.NetworkLane
 		most /= 2
 	}
 	if len(c.moved) >= most {
@@ -117,7 +117,7 @@ func (c *desk) sweepMoved(clk time.Duration) {
 
 // forgetMoved forgets the places that have been over for so long.
 func (c *desk) forgetMoved(clk, after time.Duration) {
-	now := c.pool.Tau(clk)
+	now := c.pool.CounterTime(clk)
 	var kept []slot.Moved
 	for _, m := range c.moved {
 		if c.places(m.Number) {

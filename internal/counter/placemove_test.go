@@ -128,23 +128,23 @@ func TestMovesOfOneNetworkLeaveRoomForOthers(t *testing.T) {
 		fill := func(n int) {
 			c.mu.Lock()
 			defer c.mu.Unlock()
-			now := c.pool.Tau(c.cfg.Boot())
+			now := c.pool.CounterTime(c.cfg.Boot())
 			c.moved = nil
 			for i := range uint64(n) { // over at once, by their numbers
 				c.moved = append(c.moved, slot.Moved{Number: 1<<30 + i, Key: 1, Held: now})
 			}
 		}
-		move := func(p Place) error {
+		move := func(p PlaceInfo) error {
 			return c.Move(t.Context(), Move{Life: p.Life, Number: p.Number, To: 7})
 		}
-		fill(slot.MostMoved / 2)
+		fill(slot.MaxMoved / 2)
 		if err := move(lane); !errors.Is(err, ErrFull) {
 			t.Errorf("a place in the lane of a network takes more than half: %v", err)
 		}
 		if err := move(p); err != nil {
 			t.Errorf("any other place: %v", err)
 		}
-		fill(slot.MostMoved)
+		fill(slot.MaxMoved)
 		time.Sleep(movedLeast - 2*time.Second)
 		if err := move(p); !errors.Is(err, ErrFull) {
 			t.Errorf("those that were over a moment ago are forgotten: %v", err)
@@ -166,8 +166,8 @@ func TestMovedPlacesAreBoundedAndForgotten(t *testing.T) {
 		p := join(t, c)
 		c.Hold(true) // nobody is called: who is told to come in and does not, again and again, is given up
 		c.mu.Lock()
-		now := c.pool.Tau(c.cfg.Boot())
-		for i := range uint64(slot.MostMoved) { // over long ago, by their numbers
+		now := c.pool.CounterTime(c.cfg.Boot())
+		for i := range uint64(slot.MaxMoved) { // over long ago, by their numbers
 			c.moved = append(c.moved, slot.Moved{Number: 1<<30 + i, Key: 1, Held: now})
 		}
 		c.mu.Unlock()
@@ -175,7 +175,7 @@ func TestMovedPlacesAreBoundedAndForgotten(t *testing.T) {
 		if err := c.Move(t.Context(), m); !errors.Is(err, ErrFull) {
 			t.Fatalf("one more than fit: %v", err)
 		}
-		told := func(key uint64) Place {
+		told := func(key uint64) PlaceInfo {
 			got, err := c.Poll(t.Context(), p.Life, p.Number, key)
 			if err != nil {
 				t.Fatal(err)

@@ -77,7 +77,7 @@ func (c *desk) follow(clk time.Duration) {
 	}
 	for n := range c.called.all() { // nobody can be: the prequeue holds all
 		c.pool.Uncall()
-		c.line.Lapse(n, c.pool.Tau(clk))
+		c.line.Lapse(n, c.pool.CounterTime(clk))
 		delete(c.called.at, n)
 	}
 	c.awakeAt = 0 // a draw of millions takes longer than a look
@@ -87,7 +87,7 @@ func (c *desk) follow(clk time.Duration) {
 	for _, before := range line.Draws() { // of an event that overlaps: who is drawn keeps that place
 		x.From = max(x.From, before.To)
 	}
-	if d.From == 0 || !line.Shuffle(x, c.pool.Tau(clk)) {
+	if d.From == 0 || !line.Shuffle(x, c.pool.CounterTime(clk)) {
 		c.cfg.Log.Warn("nobody takes part in the draw", "room", c.cfg.Room, "event", x.Event)
 		x.From, x.To = 0, 0
 	}
@@ -182,7 +182,7 @@ func told(d *slot.Draw) *DrawState {
 }
 
 // Follow takes a plan over. It blocks until what it asks for is in the record.
-func (c *Counter) Follow(ctx context.Context, p Plan) error {
+func (c *Counter) SetPlan(ctx context.Context, p Plan) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	clk := c.cfg.Boot()
@@ -207,7 +207,7 @@ func (c *Counter) setPlan(p Plan) {
 }
 
 // Follow takes a plan over, where the room is hosted here and for when it will be.
-func (s *Seat) Follow(ctx context.Context, p Plan) error {
+func (s *Handle) SetPlan(ctx context.Context, p Plan) error {
 	s.mu.Lock()
 	s.plan = p
 	c := s.host.Load()
@@ -215,7 +215,7 @@ func (s *Seat) Follow(ctx context.Context, p Plan) error {
 	if c == nil {
 		return nil
 	}
-	err := c.Follow(ctx, p)
+	err := c.SetPlan(ctx, p)
 	if errors.Is(err, ErrFenced) { // the next host follows its own
 		return nil
 	}

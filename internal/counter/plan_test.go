@@ -80,7 +80,7 @@ func TestADrawOf100000IsChecked(t *testing.T) {
 		c.Hold(true)
 		follow := func(p Phase) string {
 			t.Helper()
-			if err := c.Follow(t.Context(), Plan{Event: "sale", Start: 1000, Phase: p}); err != nil {
+			if err := c.SetPlan(t.Context(), Plan{Event: "sale", Start: 1000, Phase: p}); err != nil {
 				t.Fatal(err)
 			}
 			return c.State(0, 0).Draw.Text()
@@ -131,7 +131,7 @@ func TestDrawsThatOverlap(t *testing.T) {
 			c.Hold(true)
 			follow := func(event string, start int64, p Phase) {
 				t.Helper()
-				if err := c.Follow(t.Context(), Plan{Event: event, Start: start, Phase: p}); err != nil {
+				if err := c.SetPlan(t.Context(), Plan{Event: event, Start: start, Phase: p}); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -181,7 +181,7 @@ func TestADrawIsToldAfterItsEvent(t *testing.T) {
 		c.Hold(true)
 		follow := func(p Plan) *DrawState {
 			t.Helper()
-			if err := c.Follow(t.Context(), p); err != nil {
+			if err := c.SetPlan(t.Context(), p); err != nil {
 				t.Fatal(err)
 			}
 			return c.State(0, 0).Draw
@@ -219,7 +219,7 @@ func TestADrawIsToldWhenItIsWritten(t *testing.T) {
 		plan := Plan{Event: "sale", Start: 1000, Phase: Prequeuing}
 		c := host(t, "a", s, 1)
 		c.Hold(true)
-		if err := c.Follow(t.Context(), plan); err != nil {
+		if err := c.SetPlan(t.Context(), plan); err != nil {
 			t.Fatal(err)
 		}
 		var tickets []uint64
@@ -234,7 +234,7 @@ func TestADrawIsToldWhenItIsWritten(t *testing.T) {
 		plan.Phase = Started
 		ctx, stop := context.WithTimeout(t.Context(), 100*time.Millisecond)
 		defer stop()
-		if err := c.Follow(ctx, plan); err == nil {
+		if err := c.SetPlan(ctx, plan); err == nil {
 			t.Fatal("followed, and nothing is written")
 		}
 		for _, n := range tickets {
@@ -250,7 +250,7 @@ func TestADrawIsToldWhenItIsWritten(t *testing.T) {
 		}
 		s.down.Store(false)
 		time.Sleep(time.Second)
-		if err := c.Follow(t.Context(), plan); err != nil || !c.State(0, 0).Draw.Finished {
+		if err := c.SetPlan(t.Context(), plan); err != nil || !c.State(0, 0).Draw.Finished {
 			t.Errorf("not drawn once the store writes: %v", err)
 		}
 	})
@@ -264,7 +264,7 @@ func TestADrawOutlivesItsHosts(t *testing.T) {
 		plan := Plan{Event: "sale", Start: 1000, Phase: Prequeuing}
 		c := host(t, "a", s, 1)
 		c.Hold(true)
-		if err := c.Follow(t.Context(), plan); err != nil {
+		if err := c.SetPlan(t.Context(), plan); err != nil {
 			t.Fatal(err)
 		}
 		hash := c.State(0, 0).Draw.Hash
@@ -293,7 +293,7 @@ func TestADrawOutlivesItsHosts(t *testing.T) {
 		c = host(t, "b", s, 1)
 		c.Hold(true)
 		plan.Phase = Started
-		if err := c.Follow(t.Context(), plan); err != nil {
+		if err := c.SetPlan(t.Context(), plan); err != nil {
 			t.Fatal(err)
 		}
 		got := c.State(0, 0).Draw
@@ -319,7 +319,7 @@ func TestADrawOutlivesItsHosts(t *testing.T) {
 		time.Sleep(time.Second)
 		c = host(t, "c", s, 1)
 		c.Hold(true)
-		if err := c.Follow(t.Context(), plan); err != nil {
+		if err := c.SetPlan(t.Context(), plan); err != nil {
 			t.Fatal(err)
 		}
 		after := places(c)
@@ -359,7 +359,7 @@ func TestADrawThatIsPutOff(t *testing.T) {
 		c.Hold(true)
 		follow := func(start int64, p Phase) *DrawState {
 			t.Helper()
-			if err := c.Follow(t.Context(), Plan{Event: "sale", Start: start, Phase: p}); err != nil {
+			if err := c.SetPlan(t.Context(), Plan{Event: "sale", Start: start, Phase: p}); err != nil {
 				t.Fatal(err)
 			}
 			return c.State(0, 0).Draw
@@ -398,7 +398,7 @@ func TestADrawOfAClockThatIsBehind(t *testing.T) {
 		follow := func(p Phase) *DrawState {
 			t.Helper()
 			plan.Phase = p
-			if err := c.Follow(t.Context(), plan); err != nil {
+			if err := c.SetPlan(t.Context(), plan); err != nil {
 				t.Fatal(err)
 			}
 			return c.State(0, 0).Draw

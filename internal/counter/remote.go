@@ -69,7 +69,7 @@ func (o *outbox) take(clk time.Duration) []*ask {
 }
 
 // send carries questions to the host until ctx ends.
-func (s *Seat) send(ctx context.Context) {
+func (s *Handle) send(ctx context.Context) {
 	for {
 		select {
 		case <-ctx.Done():
@@ -93,7 +93,7 @@ func (s *Seat) send(ctx context.Context) {
 
 // carry asks the host, and returns what must be asked again: the host has changed, or
 // has not answered.
-func (s *Seat) carry(ctx context.Context, asks []*ask) (again []*ask) {
+func (s *Handle) carry(ctx context.Context, asks []*ask) (again []*ask) {
 	replies := make([]reply, 0, len(asks))
 	if c := s.host.Load(); c != nil {
 		for _, a := range asks { // it has come here meanwhile
@@ -112,7 +112,7 @@ func (s *Seat) carry(ctx context.Context, asks []*ask) (again []*ask) {
 		}
 		ctx, stop := context.WithTimeout(ctx, writeWait+repeatEvery)
 		defer stop()
-		b, err := s.bus.Ask(ctx, s.name("asks"), appendRequests(nil, requests))
+		b, err := s.bus.Request(ctx, s.name("asks"), appendRequests(nil, requests))
 		if err == nil {
 			replies, err = parseReplies(b)
 		}
@@ -131,7 +131,7 @@ func (s *Seat) carry(ctx context.Context, asks []*ask) (again []*ask) {
 }
 
 // ask asks the host, wherever it is, for writeWait at most.
-func (s *Seat) ask(ctx context.Context, q request) (reply, error) {
+func (s *Handle) ask(ctx context.Context, q request) (reply, error) {
 	if c := s.host.Load(); c != nil {
 		if r := c.do(ctx, &q); !errors.Is(r.fault.err(), ErrFenced) {
 			return r, r.fault.err()
@@ -152,30 +152,30 @@ func (s *Seat) ask(ctx context.Context, q request) (reply, error) {
 }
 
 // Join puts a visitor at the end of the line; see Counter.Join.
-func (s *Seat) Join(ctx context.Context, lane uint64, hold, waited time.Duration) (Place, error) {
+func (s *Handle) Join(ctx context.Context, lane uint64, hold, waited time.Duration) (PlaceInfo, error) {
 	r, err := s.ask(ctx, joinRequest{lane: lane, hold: hold, waited: waited}.request())
 	return r.place, err
 }
 
 // Roam notes that a visitor of another data centre is there; see Counter.Roam.
-func (s *Seat) Roam(ctx context.Context, id uint64, came slot.Tau) (Place, error) {
+func (s *Handle) Roam(ctx context.Context, id uint64, came slot.Time) (PlaceInfo, error) {
 	r, err := s.ask(ctx, roamRequest{id, came}.request())
 	return r.place, err
 }
 
 // Suspect tells the host of a pass that says more than any could.
-func (s *Seat) Suspect(ctx context.Context) {
+func (s *Handle) ReportSuspectPass(ctx context.Context) {
 	if _, err := s.ask(ctx, request{op: opSuspect}); err != nil {
 		s.cfg.Log.Warn("host not told that its record may be old", "room", s.cfg.Room, "error", err)
 	}
 }
 
 // Trace finds a ticket and changes nothing; see Counter.Trace.
-func (s *Seat) Trace(ctx context.Context, find func(life uint64) (uint64, bool)) (Trace, error) {
+func (s *Handle) Trace(ctx context.Context, find func(life uint64) (uint64, bool)) (TicketTrace, error) {
 	life := s.State(0, 0).Life
 	number, ok := find(life)
 	if !ok {
-		return Trace{}, ErrNoTicket
+		return TicketTrace{}, ErrNoTicket
 	}
 	r, err := s.ask(ctx, ticketRequest{life: life, number: number}.request(opTrace))
 	return r.trace, err
@@ -186,7 +186,7 @@ func (s *Seat) Trace(ctx context.Context, find func(life uint64) (uint64, bool))
 const silentLong = 5 * time.Second
 
 // Sync asks the host until it answers; only ctx ends that.
-func (s *Seat) Sync(ctx context.Context, x *slot.Sync) (slot.Answer, error) {
+func (s *Handle) Sync(ctx context.Context, x *slot.Sync) (slot.Answer, error) {
 	var b []byte
 	began, told := s.cfg.Boot(), false
 	for {
@@ -217,11 +217,11 @@ func (s *Seat) Sync(ctx context.Context, x *slot.Sync) (slot.Answer, error) {
 	}
 }
 
-func (s *Seat) syncOnce(ctx context.Context, b []byte) (a slot.Answer, err error) {
+func (s *Handle) syncOnce(ctx context.Context, b []byte) (a slot.Answer, err error) {
 	par := s.cfg.Params.WithDefaults()
 	ctx, stop := context.WithTimeout(ctx, par.RecallWait+repeatEvery)
 	defer stop()
-	got, err := s.bus.Ask(ctx, s.name("sync"), b)
+	got, err := s.bus.Request(ctx, s.name("sync"), b)
 	if err == nil {
 		err = a.UnmarshalBinary(got)
 	}
@@ -229,7 +229,7 @@ func (s *Seat) syncOnce(ctx context.Context, b []byte) (a slot.Answer, err error
 }
 
 // answer lets a host be asked by all, until stop.
-func (s *Seat) answer(c *Counter) (stop func(), err error) {
+func (s *Handle) answer(c *Counter) (stop func(), err error) {
 	var stops []func()
 	stop = func() {
 		for _, f := range stops {
@@ -327,7 +327,7 @@ func (c *Counter) do(ctx context.Context, q *request) (r reply) {
 		x := q.ticket()
 		r.trace, err = c.Trace(ctx, func(life uint64) (uint64, bool) { return x.number, life == x.life })
 	case opSuspect:
-		c.Suspect(ctx)
+		c.ReportSuspectPass(ctx)
 	case opMove:
 		err = c.Move(ctx, q.move())
 	case opRoam:
@@ -374,7 +374,7 @@ func (c *Counter) checkSync(x *slot.Sync) error {
 		return fmt.Errorf("%w: it has seen a record of the epoch %d, and ours is %d", slot.ErrMessage,
 			x.Seen.Epoch, r.Name.Epoch)
 	}
-	x.Clamp(c.pool.Tau(c.cfg.Boot()), r.Limits[0].Longest)
+	x.Clamp(c.pool.CounterTime(c.cfg.Boot()), r.Limits[0].Longest)
 	return nil
 }
 

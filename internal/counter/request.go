@@ -61,14 +61,14 @@ func (q *request) claim() claimRequest { return claimRequest{q.ticket(), time.Du
 // A roamRequest says that a visitor of another data center is here.
 type roamRequest struct {
 	id   uint64
-	came slot.Tau
+	came slot.Time
 }
 
 func (x roamRequest) request() request {
 	return request{op: opRoam, id: x.id, more: [3]int64{int64(x.came)}}
 }
 
-func (q *request) roam() roamRequest { return roamRequest{q.id, slot.Tau(q.more[0])} }
+func (q *request) roam() roamRequest { return roamRequest{q.id, slot.Time(q.more[0])} }
 
 func (m Move) request() request {
 	q := ticketRequest{m.Life, m.Number, m.From}.request(opMove)

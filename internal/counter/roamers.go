@@ -24,7 +24,7 @@ const mostRoamers = 10_000
 // roamer is one of them.
 type roamer struct {
 	id      uint64
-	arrival slot.Tau      // in our time
+	arrival slot.Time      // in our time
 	seen    time.Duration // own clock
 	given   time.Duration // the interval it was told
 	called  bool
@@ -43,7 +43,7 @@ func (r *roamers) add(x *roamer) {
 		r.of = map[uint64]*roamer{}
 	}
 	r.of[x.id] = x
-	i, _ := slices.BinarySearchFunc(r.line, x.arrival, func(y *roamer, t slot.Tau) int {
+	i, _ := slices.BinarySearchFunc(r.line, x.arrival, func(y *roamer, t slot.Time) int {
 		if y.arrival <= t { // who was here first of those who came at once
 			return -1
 		}
@@ -73,10 +73,10 @@ func (r *roamers) there(clk time.Duration, most int) (all []*roamer) {
 // roam notes that a roamer is there, and says where it stands. came is when it came, in
 // Anywhere's time; 0 if it was inside: it is first; below 0 for one who must be here
 // already.
-func (c *desk) roam(id uint64, came slot.Tau, clk time.Duration) Place {
+func (c *desk) roam(id uint64, came slot.Time, clk time.Duration) PlaceInfo {
 	c.awake(clk)
 	c.polls.add(clk, 1)
-	p := Place{
+	p := PlaceInfo{
 		Number: id, Life: c.lineLife(), Now: c.nowLife(), Waiting: c.waiting(), Served: c.served(0),
 		Held: c.held,
 	}
@@ -111,12 +111,12 @@ func (c *desk) roam(id uint64, came slot.Tau, clk time.Duration) Place {
 
 // hereOf is a moment of Anywhere's time in ours: one before all others if it is 0, and now
 // if nobody knows.
-func (c *desk) hereOf(came slot.Tau, clk time.Duration) slot.Tau {
-	now := c.pool.Tau(clk)
+func (c *desk) hereOf(came slot.Time, clk time.Duration) slot.Time {
+	now := c.pool.CounterTime(clk)
 	if came == 0 {
 		return 0
 	}
-	_, lo, hi, ok := c.pool.UpTime(clk)
+	_, lo, hi, ok := c.pool.ParentTime(clk)
 	if !ok {
 		return now
 	}
@@ -124,11 +124,11 @@ func (c *desk) hereOf(came slot.Tau, clk time.Duration) slot.Tau {
 }
 
 // cameAt is when somebody who comes now comes, in Anywhere's time; 0 if that is not known.
-func (c *desk) cameAt(clk time.Duration) slot.Tau {
+func (c *desk) cameAt(clk time.Duration) slot.Time {
 	if !c.below() {
 		return 0
 	}
-	_, lo, hi, ok := c.pool.UpTime(clk)
+	_, lo, hi, ok := c.pool.ParentTime(clk)
 	if !ok {
 		return 0
 	}
@@ -137,7 +137,7 @@ func (c *desk) cameAt(clk time.Duration) slot.Tau {
 
 func (c *desk) roamerPosition(x *roamer, clk time.Duration) int64 {
 	n := int64(slices.Index(c.roamers.line, x)) + 1
-	ahead := c.line.Ordinary().Arrivals(c.pool.Tau(clk), upQueue)
+	ahead := c.line.Ordinary().Arrivals(c.pool.CounterTime(clk), upQueue)
 	for _, at := range ahead {
 		if at <= x.arrival {
 			n++
@@ -153,8 +153,8 @@ func (c *desk) roamerPosition(x *roamer, clk time.Duration) int64 {
 func (c *desk) waiting() int64 { return int64(c.line.Len() + len(c.roamers.line)) }
 
 // arrivals are those of the first k who are there and not called, in our time.
-func (c *desk) arrivals(clk time.Duration, k int) []slot.Tau {
-	all := c.line.Arrivals(c.pool.Tau(clk), k)
+func (c *desk) arrivals(clk time.Duration, k int) []slot.Time {
+	all := c.line.Arrivals(c.pool.CounterTime(clk), k)
 	if len(c.roamers.line) == 0 {
 		return all
 	}
@@ -172,7 +172,7 @@ func (c *desk) callRoamer(clk time.Duration) bool {
 	if len(first) == 0 {
 		return false
 	}
-	x, now := first[0], c.pool.Tau(clk)
+	x, now := first[0], c.pool.CounterTime(clk)
 	next := c.line.Ordinary().Arrivals(now, 1)
 	if len(next) > 0 && next[0] < x.arrival || c.line.Turn(now) > 0 || !c.pool.Call(clk) {
 		return false
@@ -233,13 +233,13 @@ func (c *desk) holdRoamers() {
 // Roam notes that a visitor of another data centre is there whose counter is out of reach,
 // and tells where it stands here. id is the number of its stay, came when it came, in
 // Anywhere's time, 0 if it was inside.
-func (c *Counter) Roam(ctx context.Context, id uint64, came slot.Tau) (Place, error) {
+func (c *Counter) Roam(ctx context.Context, id uint64, came slot.Time) (PlaceInfo, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	began := c.cfg.Boot()
 	for {
 		if c.gone() {
-			return Place{}, ErrFenced
+			return PlaceInfo{}, ErrFenced
 		}
 		if clk := c.cfg.Boot(); c.pool.Fresh(clk, fresh) {
 			p := c.roam(id|RoamerBit, came, clk)
@@ -249,7 +249,7 @@ func (c *Counter) Roam(ctx context.Context, id uint64, came slot.Tau) (Place, er
 			return p, nil
 		}
 		if err := c.waitWrite(ctx, began); err != nil {
-			return Place{PollAfter: c.cfg.Line.PollMin}, err
+			return PlaceInfo{PollAfter: c.cfg.Line.PollMin}, err
 		}
 	}
 }

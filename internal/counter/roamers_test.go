@@ -15,7 +15,7 @@ func TestARoamerIsKnownWhileItsClaimIsWritten(t *testing.T) {
 		disk := &sleeper{sleep: func() { time.Sleep(time.Second) }}
 		c := brokenOpen(t, brokenConfig("shop", disk, nil, time.Now(), time.Minute))
 		time.Sleep(headPoll)
-		poll := func(came slot.Tau) Place {
+		poll := func(came slot.Time) PlaceInfo {
 			p, err := c.Roam(t.Context(), 42, came)
 			if err != nil {
 				t.Fatal(err)
@@ -41,7 +41,7 @@ func TestARoamerIsKnownWhileItsClaimIsWritten(t *testing.T) {
 		disk.armed.Store(true)
 		go func() { first <- claim() }()
 		time.Sleep(500 * time.Millisecond)       // the write is under way
-		for _, came := range []slot.Tau{0, -1} { // out of reach, and back: who is here already
+		for _, came := range []slot.Time{0, -1} { // out of reach, and back: who is here already
 			if got := poll(came); got.Status != slot.TicketUsed || got.UsedUp {
 				t.Errorf("the other tab is told %+v, want that the ticket is being used", got)
 			}

@@ -16,7 +16,7 @@ import (
 type scene struct {
 	t      *testing.T
 	now    time.Duration
-	desk   *Desk
+	desk   *Core
 	rng    *rand.Rand
 	events events
 	order  int
@@ -78,7 +78,7 @@ func newScene(t *testing.T, seed uint64, active, perMinute int64, session time.D
 		{Kind: slot.AtOnce, N: active, Per: session},
 		{Kind: slot.PerWindow, N: perMinute, Per: time.Minute},
 	}
-	s.desk = NewDesk(Config{
+	s.desk = NewCore(Config{
 		Room: "shop", Host: "a", Random: s.rng.Float64,
 		Settings: Settings{Active: limits[0], New: limits[1], Spread: true, Line: LineConfig{
 			MaxWaiting: 1 << 20, PollMin: time.Second, PollMax: 30 * time.Second, Hold: 15 * time.Minute,
@@ -111,7 +111,7 @@ func (s *scene) run(until time.Duration) {
 // round writes if it is due and calls whoever may be called, like Counter.Run.
 func (s *scene) round() {
 	s.write(false)
-	_, next := s.desk.Look(s.now)
+	_, next := s.desk.CallNext(s.now)
 	s.look++
 	mine := s.look
 	s.after(max(next, groupGap), func() {
@@ -136,16 +136,16 @@ func (s *scene) write(asked bool) {
 
 func (s *scene) hear(replies []slot.Reply) {
 	for _, r := range replies {
-		s.share.Heard(s.now, &r.Answer)
+		s.share.Receive(s.now, &r.Answer)
 	}
 }
 
 // sync is a worker's: it asks for slots, and reports who was seen inside.
 func (s *scene) sync(need int64) {
 	s.share.Return(s.share.Held())
-	s.share.Settle(s.desk.Pool().Tau(s.now))
+	s.share.Settle(s.desk.Pool().CounterTime(s.now))
 	if x := s.share.Sync(s.now, need, 0); x != nil {
-		s.desk.Put(s.now, x)
+		s.desk.Receive(s.now, x)
 	}
 	s.write(false)
 }
@@ -171,7 +171,7 @@ func (s *scene) arrive(at time.Duration, stay stayPlan) {
 				return
 			}
 		}
-		if !s.desk.Ready(s.now, true) {
+		if !s.desk.IsReady(s.now, true) {
 			s.write(true)
 		}
 		p := s.desk.Join(s.now, 15*time.Minute, 0)
@@ -183,7 +183,7 @@ func (s *scene) arrive(at time.Duration, stay stayPlan) {
 }
 
 // hears is an answer to a visitor's poll.
-func (s *scene) hears(v *visitor, p Place) {
+func (s *scene) hears(v *visitor, p PlaceInfo) {
 	switch p.Status {
 	case slot.TicketCalled:
 		s.after(20*time.Millisecond, func() {
@@ -207,7 +207,7 @@ func (s *scene) hears(v *visitor, p Place) {
 }
 
 func (s *scene) poll(v *visitor) {
-	if !s.desk.Ready(s.now, false) {
+	if !s.desk.IsReady(s.now, false) {
 		s.write(true)
 	}
 	s.hears(v, s.desk.Poll(s.now, v.number))
@@ -222,11 +222,11 @@ func (s *scene) enter(v *visitor) {
 func (s *scene) browse(v *visitor) {
 	id, pool, end := slot.StayID(v.number), s.desk.Pool(), v.in+v.stay.inside
 	s.after(min(end-s.now, v.stay.think), func() {
-		it := slot.Item{Op: slot.Renew, ID: id, From: pool.EndOf(id), At: pool.Tau(s.now)}
+		it := slot.Item{Op: slot.Renew, ID: id, From: pool.EndOf(id), At: pool.CounterTime(s.now)}
 		if s.now >= end && v.stay.word {
 			it.Op = slot.Leave
 		}
-		s.share.Note(it)
+		s.share.AddItem(it)
 		if s.now < end {
 			s.browse(v)
 		}

@@ -29,7 +29,7 @@ const (
 // A Seat is a room's counter as one process among many sees it: hosted here, or
 // elsewhere. Where that is changes while it is used; a question that meets a change is
 // asked again. It may be used by many goroutines at once.
-type Seat struct {
+type Handle struct {
 	ticketDesk
 	cfg     Config // Host is the name of this process
 	bus     *store.Bus
@@ -58,30 +58,30 @@ type toldState struct {
 // NewSeat makes the seat of a room. Run must be called for anything to be answered.
 // recall is called, with no lock held, when this process should Sync now; it must not
 // block.
-func NewSeat(cfg Config, bus *store.Bus, m *Members, recall func()) *Seat {
-	s := &Seat{cfg: cfg, bus: bus, members: m, recall: recall, set: cfg.Settings,
+func NewHandle(cfg Config, bus *store.Bus, m *Members, recall func()) *Handle {
+	s := &Handle{cfg: cfg, bus: bus, members: m, recall: recall, set: cfg.Settings,
 		plan: cfg.Plan}
 	s.ticketDesk = ticketDesk{s.ask}
 	s.out.init()
 	return s
 }
 
-func (s *Seat) name(kind string) string { return kind + "." + s.cfg.Room }
+func (s *Handle) name(kind string) string { return kind + "." + s.cfg.Room }
 
 // Run hosts the room while that is due, and carries what is asked, until ctx ends.
-func (s *Seat) Run(ctx context.Context) error {
+func (s *Handle) Run(ctx context.Context) error {
 	for kind, f := range map[string]func([]byte){
 		"recall": func([]byte) { s.recall() },
 		"state":  s.hearState,
 	} {
-		stop, err := s.bus.Hear(s.name(kind), f)
+		stop, err := s.bus.Subscribe(s.name(kind), f)
 		if err != nil {
 			return err
 		}
 		defer stop()
 	}
 	if s.cfg.Sites != nil && !s.isAnywhere() {
-		stop, err := s.cfg.Sites.Hear("recall."+anywhere(s.cfg.Room), func([]byte) {
+		stop, err := s.cfg.Sites.Subscribe("recall."+anywhere(s.cfg.Room), func([]byte) {
 			if c := s.host.Load(); c != nil {
 				c.recalledUp()
 			}
@@ -119,10 +119,10 @@ func (s *Seat) Run(ctx context.Context) error {
 }
 
 // isAnywhere reports whether this is the seat of a room's Anywhere.
-func (s *Seat) isAnywhere() bool { return s.cfg.Params.Counters }
+func (s *Handle) isAnywhere() bool { return s.cfg.Params.Counters }
 
 // part is what this process has to do with the room: Anywhere is hosted in its home.
-func (s *Seat) part() part {
+func (s *Handle) part() part {
 	if s.isAnywhere() && s.cfg.Sites.Home() != s.cfg.Sites.Own() {
 		return guest
 	}
@@ -130,7 +130,7 @@ func (s *Seat) part() part {
 }
 
 // watch gives a channel that hears when another may have to host the room.
-func (s *Seat) watch() (chan struct{}, func()) {
+func (s *Handle) watch() (chan struct{}, func()) {
 	ch, stop := s.members.watch()
 	if !s.isAnywhere() {
 		return ch, stop
@@ -140,7 +140,7 @@ func (s *Seat) watch() (chan struct{}, func()) {
 }
 
 // serve hosts the room until another is to, the record is taken over, or ctx ends.
-func (s *Seat) serve(ctx context.Context) {
+func (s *Handle) serve(ctx context.Context) {
 	c, err := s.take(ctx)
 	if err != nil {
 		moved := errors.Is(err, ErrMoved) // it will be known where to, in a moment
@@ -188,7 +188,7 @@ func (s *Seat) serve(ctx context.Context) {
 const leftLong = 10 * time.Second
 
 // leftSince is since when Anywhere has been on its way from here, now if it is not.
-func (s *Seat) leftSince(moved bool) time.Duration {
+func (s *Handle) leftSince(moved bool) time.Duration {
 	if moved && s.leftAt > 0 {
 		return s.leftAt
 	}
@@ -196,7 +196,7 @@ func (s *Seat) leftSince(moved bool) time.Duration {
 }
 
 // watchHosting says where the room stands until another process is to host it.
-func (s *Seat) watchHosting(ctx context.Context) {
+func (s *Handle) watchHosting(ctx context.Context) {
 	changed, stop := s.watch()
 	defer stop()
 	tick := time.NewTicker(stateEvery)
@@ -213,14 +213,14 @@ func (s *Seat) watchHosting(ctx context.Context) {
 }
 
 // take takes the room's record over under a name of its own: each hosting is a host.
-func (s *Seat) take(ctx context.Context) (*Counter, error) {
+func (s *Handle) take(ctx context.Context) (*Counter, error) {
 	ctx, stop := context.WithTimeout(ctx, takeWait)
 	defer stop()
 	s.mu.Lock()
 	cfg := s.cfg
 	cfg.Settings, cfg.After, cfg.Plan = s.set, s.rev+1, s.plan
 	s.mu.Unlock()
-	cfg.Before = s.before()
+	cfg.Previous = s.before()
 	cfg.Host = fmt.Sprintf("%s-%08x", s.cfg.Host, rand.Uint32())
 	c, err := Open(ctx, cfg, s.recallAll)
 	if err == nil {
@@ -230,7 +230,7 @@ func (s *Seat) take(ctx context.Context) (*Counter, error) {
 }
 
 // learn notes the limits of the room, and their revision.
-func (s *Seat) learn(active, fresh slot.Limit, rev uint64) {
+func (s *Handle) learn(active, fresh slot.Limit, rev uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.set.Active, s.set.New, s.rev = active, fresh, rev
@@ -238,8 +238,8 @@ func (s *Seat) learn(active, fresh slot.Limit, rev uint64) {
 
 // knowLimits notes the revision that the settings of now belong to. A process that hosts
 // no room does not need it, and may not read the record.
-func (s *Seat) knowLimits(ctx context.Context) error {
-	if !s.members.Self().Hosts {
+func (s *Handle) knowLimits(ctx context.Context) error {
+	if !s.members.Self().CanHost {
 		return nil
 	}
 	ctx, stop := context.WithTimeout(ctx, storeWait)
@@ -262,7 +262,7 @@ func (s *Seat) knowLimits(ctx context.Context) error {
 }
 
 // seat makes a counter the one that this process asks.
-func (s *Seat) seat(c *Counter) {
+func (s *Handle) seat(c *Counter) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.host.Store(c)
@@ -271,33 +271,33 @@ func (s *Seat) seat(c *Counter) {
 }
 
 // recallAll asks all workers of the room to Sync now.
-func (s *Seat) recallAll() {
+func (s *Handle) recallAll() {
 	if s.isAnywhere() {
-		if err := s.cfg.Sites.Tell(s.name("recall"), nil); err != nil {
+		if err := s.cfg.Sites.Publish(s.name("recall"), nil); err != nil {
 			s.cfg.Log.Debug("recall not told", "room", s.cfg.Room, "error", err)
 		}
 		return
 	}
-	if s.bus.Tell(s.name("recall"), nil) != nil {
+	if s.bus.Publish(s.name("recall"), nil) != nil {
 		s.recall()
 	}
 }
 
-func (s *Seat) tellState() {
+func (s *Handle) tellState() {
 	c := s.host.Load()
 	if c == nil {
 		return
 	}
 	b, err := json.Marshal(c.State(0, 0))
 	if err == nil {
-		err = s.bus.Tell(s.name("state"), b)
+		err = s.bus.Publish(s.name("state"), b)
 	}
 	if err != nil {
 		s.cfg.Log.Debug("state not told", "room", s.cfg.Room, "error", err)
 	}
 }
 
-func (s *Seat) hearState(msg []byte) {
+func (s *Handle) hearState(msg []byte) {
 	t := &toldState{at: s.cfg.Boot()}
 	if json.Unmarshal(msg, &t.state) == nil {
 		s.told.Store(t)
@@ -305,23 +305,23 @@ func (s *Seat) hearState(msg []byte) {
 }
 
 // State reports where the room stands: as its host knows it, or as it was last told.
-func (s *Seat) State(of slot.LoanID, opened int64) State {
+func (s *Handle) State(of slot.LoanID, opened int64) State {
 	if c := s.host.Load(); c != nil {
 		return c.State(of, opened)
 	}
 	t := s.told.Load()
 	if t == nil {
-		return State{Told: -time.Second}
+		return State{LastHeard: -time.Second}
 	}
 	x := t.state
-	x.Here, x.Told = false, s.cfg.Boot()-t.at
+	x.Hosted, x.LastHeard = false, s.cfg.Boot()-t.at
 	x.Age += s.cfg.Boot() - t.at
 	x.Sites = x.Sites.aged(s.cfg.Boot() - t.at)
 	return x
 }
 
 // Hold stops or resumes calls and admissions; see Counter.Hold.
-func (s *Seat) Hold(yes bool) {
+func (s *Handle) Hold(yes bool) {
 	s.mu.Lock()
 	s.held = yes
 	c := s.host.Load()
@@ -335,7 +335,7 @@ func (s *Seat) Hold(yes bool) {
 }
 
 // Damaged is why the record of a room that is hosted here cannot be read.
-func (s *Seat) Damaged() error {
+func (s *Handle) Damaged() error {
 	if c := s.host.Load(); c != nil {
 		return c.Damaged()
 	}
@@ -344,7 +344,7 @@ func (s *Seat) Damaged() error {
 
 // Reconfigure takes new settings while people are inside and wait. It blocks until the
 // limits are in the record: the host's own, or the host's that was told the same.
-func (s *Seat) Reconfigure(ctx context.Context, set Settings) error {
+func (s *Handle) Reconfigure(ctx context.Context, set Settings) error {
 	s.mu.Lock()
 	old := s.set
 	s.set = set
@@ -371,7 +371,7 @@ func (s *Seat) Reconfigure(ctx context.Context, set Settings) error {
 
 var errNotYet = errors.New("it has others")
 
-func (s *Seat) reconfigured(ctx context.Context, set *Settings) error {
+func (s *Handle) reconfigured(ctx context.Context, set *Settings) error {
 	if c := s.host.Load(); c != nil {
 		err := c.Reconfigure(ctx, *set)
 		s.tellState()
@@ -394,11 +394,11 @@ func (s *Seat) reconfigured(ctx context.Context, set *Settings) error {
 }
 
 // askSettings asks the host which limits are in force.
-func (s *Seat) askSettings(ctx context.Context) ([]byte, error) {
+func (s *Handle) askSettings(ctx context.Context) ([]byte, error) {
 	if s.isAnywhere() {
-		return s.cfg.Sites.Ask(ctx, s.cfg.Sites.Home(), s.name("settings"), nil)
+		return s.cfg.Sites.Request(ctx, s.cfg.Sites.Home(), s.name("settings"), nil)
 	}
-	return s.bus.Ask(ctx, s.name("settings"), nil)
+	return s.bus.Request(ctx, s.name("settings"), nil)
 }
 
 // wait waits and reports whether ctx still runs.

@@ -24,7 +24,7 @@ import (
 type node struct {
 	name    string
 	members *Members
-	seat    *Seat
+	seat    *Handle
 	share   *slot.Share
 	stop    func()
 }
@@ -67,10 +67,10 @@ func (c *cluster) start(name string) *node {
 	}
 	log, bus := slog.New(slog.DiscardHandler), store.NewBus(conn)
 	n := &node{name: name}
-	n.members = NewMembers(bus, Member{Name: name, Life: rand.Uint64(), Hosts: true}, c.boot, log)
+	n.members = NewMembers(bus, Member{Name: name, Life: rand.Uint64(), CanHost: true}, c.boot, log)
 	set := c.settings()
 	n.share = slot.NewShare(slot.Params{}, name, slot.LoanID(rand.Uint64()|1), set.Active, set.New)
-	n.seat = NewSeat(Config{
+	n.seat = NewHandle(Config{
 		Room: "shop", Host: name, Store: s, Settings: set, Boot: c.boot, Log: log,
 	}, bus, n.members, func() {})
 	ctx, cancel := context.WithCancel(context.Background())
@@ -120,7 +120,7 @@ func (c *cluster) await(what string, d time.Duration, ok func() bool) time.Durat
 }
 
 // join gets a place at any node, asking again as a visitor does.
-func (c *cluster) join(n *node) (p Place) {
+func (c *cluster) join(n *node) (p PlaceInfo) {
 	c.t.Helper()
 	c.await("join at "+n.name, 8*time.Second, func() bool {
 		var err error
@@ -146,7 +146,7 @@ func testThreeSeatsAreOneRoom(t *testing.T) {
 	for _, n := range all {
 		n.seat.Hold(true)
 	}
-	var places []Place
+	var places []PlaceInfo
 	for i := range 30 {
 		places = append(places, c.join(all[i%3]))
 	}
@@ -188,7 +188,7 @@ func testSeatsBorrowFromOneHost(t *testing.T) {
 	for _, n := range all {
 		x := n.share.Sync(c.boot(), 4, 0)
 		a, err := n.seat.Sync(t.Context(), x)
-		if err != nil || !n.share.Heard(c.boot(), &a) {
+		if err != nil || !n.share.Receive(c.boot(), &a) {
 			t.Fatal(err)
 		}
 		for {
@@ -277,7 +277,7 @@ func testTheNextHostDrawsTheSame(t *testing.T) {
 		t.Helper()
 		for _, n := range nodes {
 			n.seat.Hold(true)
-			if err := n.seat.Follow(t.Context(), Plan{Event: "sale", Start: 5, Phase: phase}); err != nil {
+			if err := n.seat.SetPlan(t.Context(), Plan{Event: "sale", Start: 5, Phase: phase}); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -288,7 +288,7 @@ func testTheNextHostDrawsTheSame(t *testing.T) {
 		return !slices.ContainsFunc(all, func(n *node) bool { return draw(n) == nil })
 	})
 	hash := draw(all[0]).Hash
-	var places []Place
+	var places []PlaceInfo
 	for i := range 20 {
 		places = append(places, c.join(all[i%3]))
 	}
@@ -304,7 +304,7 @@ func testTheNextHostDrawsTheSame(t *testing.T) {
 	if err != nil || *draw(rest[1]) != *draw(rest[0]) {
 		t.Fatalf("%v; %+v and %+v", err, draw(rest[0]), draw(rest[1]))
 	}
-	slices.SortFunc(places, func(a, b Place) int { return int(k.rank(a.Number)) - int(k.rank(b.Number)) })
+	slices.SortFunc(places, func(a, b PlaceInfo) int { return int(k.rank(a.Number)) - int(k.rank(b.Number)) })
 	last := int64(0)
 	for i, p := range places {
 		got, err := rest[i%2].seat.Poll(t.Context(), p.Life, p.Number, 0)

@@ -19,18 +19,18 @@ import (
 // Sites are the data centres whose rooms are one with ours, as one process sees them: the
 // links to them, and where Anywhere lives. It may be used by many goroutines at once; Run
 // owns the only one.
-type Sites struct {
-	cfg  SitesConfig
+type Datacenters struct {
+	cfg  DatacentersConfig
 	said map[string]*atomic.Int64 // messages sent to each
 	mu   sync.Mutex
-	home Home
+	home AnywhereHome
 	sure bool   // another data centre has said that Anywhere lives here
 	left string // where Anywhere of a room was sent from here that did not arrive
 	news []chan struct{}
 }
 
 // SitesConfig describes the data centres.
-type SitesConfig struct {
+type DatacentersConfig struct {
 	Own   string
 	Home  string                // where Anywhere lives, unless it has moved since
 	Links map[string]*store.Bus // to each of the others; nil on a worker, which has none
@@ -42,7 +42,7 @@ type SitesConfig struct {
 
 // Home says in which data centre Anywhere lives, and how often it has moved: of two, the
 // one that has moved more often is true.
-type Home struct {
+type AnywhereHome struct {
 	Site  string `json:"site"`
 	Moves uint64 `json:"moves"`
 }
@@ -55,9 +55,9 @@ const (
 )
 
 // NewSites makes the data centres of one process.
-func NewSites(cfg SitesConfig) *Sites {
+func NewDatacenters(cfg DatacentersConfig) *Datacenters {
 	cfg.Names = slices.Sorted(slices.Values(cfg.Names))
-	s := &Sites{cfg: cfg, home: Home{Site: cfg.Home}, said: map[string]*atomic.Int64{}}
+	s := &Datacenters{cfg: cfg, home: AnywhereHome{Site: cfg.Home}, said: map[string]*atomic.Int64{}}
 	for _, name := range cfg.Names {
 		s.said[name] = &atomic.Int64{}
 	}
@@ -65,13 +65,13 @@ func NewSites(cfg SitesConfig) *Sites {
 }
 
 // Own is the data centre of this process.
-func (s *Sites) Own() string { return s.cfg.Own }
+func (s *Datacenters) Own() string { return s.cfg.Own }
 
 // Names are the other data centres, sorted.
-func (s *Sites) Names() []string { return s.cfg.Names }
+func (s *Datacenters) Names() []string { return s.cfg.Names }
 
 // Said is how many messages this process has sent to another data centre.
-func (s *Sites) Said(site string) int64 {
+func (s *Datacenters) MessagesSent(site string) int64 {
 	if n := s.said[site]; n != nil {
 		return n.Load()
 	}
@@ -79,18 +79,18 @@ func (s *Sites) Said(site string) int64 {
 }
 
 // Home is the data centre in which Anywhere lives.
-func (s *Sites) Home() string { return s.HomeNow().Site }
+func (s *Datacenters) Home() string { return s.HomeNow().Site }
 
 // HomeNow is where Anywhere lives, and how often it has moved.
-func (s *Sites) HomeNow() Home {
+func (s *Datacenters) HomeNow() AnywhereHome {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.home
 }
 
 // Run follows where Anywhere lives until ctx ends.
-func (s *Sites) Run(ctx context.Context) error {
-	stop, err := s.Hear("home", func(msg []byte) { s.hearHome(ctx, msg) })
+func (s *Datacenters) Run(ctx context.Context) error {
+	stop, err := s.Subscribe("home", func(msg []byte) { s.hearHome(ctx, msg) })
 	if err != nil {
 		return err
 	}
@@ -108,7 +108,7 @@ func (s *Sites) Run(ctx context.Context) error {
 		if h, err := s.readHome(ctx); err == nil {
 			s.learnHome(h)
 		}
-		if s.Linked() && s.Home() == s.cfg.Own { // asked until somebody has answered
+		if s.IsLinked() && s.Home() == s.cfg.Own { // asked until somebody has answered
 			if err := s.ConfirmHome(ctx, false); err != nil {
 				s.cfg.Log.Debug("home not confirmed by another data centre", "error", err)
 			}
@@ -123,7 +123,7 @@ func (s *Sites) Run(ctx context.Context) error {
 
 // at is the name of what is said to a data centre: both ends of a link hear all that is
 // said on it.
-func (s *Sites) at(site, name string) string { return site + "." + name }
+func (s *Datacenters) at(site, name string) string { return site + "." + name }
 
 // homeWait bounds a round of asking all others where Anywhere lives. Chosen.
 const homeWait = 3 * time.Second
@@ -132,7 +132,7 @@ const homeWait = 3 * time.Second
 // for the first time in the life of this process: it may have moved meanwhile. first says
 // that there is no record here, and never was one for all that is known: then somebody must
 // answer. A home that is cut off from all hosts what it has.
-func (s *Sites) ConfirmHome(ctx context.Context, first bool) error {
+func (s *Datacenters) ConfirmHome(ctx context.Context, first bool) error {
 	s.mu.Lock()
 	sure := s.sure
 	s.mu.Unlock()
@@ -175,12 +175,12 @@ func (s *Sites) ConfirmHome(ctx context.Context, first bool) error {
 var errHomes = errors.New("another data centre is configured with another home")
 
 // askHome asks one data centre where Anywhere lives, and learns it.
-func (s *Sites) askHome(ctx context.Context, site string) error {
-	b, err := s.Ask(ctx, site, "where", nil)
+func (s *Datacenters) askHome(ctx context.Context, site string) error {
+	b, err := s.Request(ctx, site, "where", nil)
 	if err != nil {
 		return err
 	}
-	var h Home
+	var h AnywhereHome
 	if err := json.Unmarshal(b, &h); err != nil {
 		return err
 	}
@@ -194,7 +194,7 @@ func (s *Sites) askHome(ctx context.Context, site string) error {
 }
 
 // answerHome tells where Anywhere lives.
-func (s *Sites) answerHome(context.Context, []byte) []byte {
+func (s *Datacenters) answerHome(context.Context, []byte) []byte {
 	b, err := json.Marshal(s.HomeNow())
 	if err != nil {
 		return nil
@@ -203,7 +203,7 @@ func (s *Sites) answerHome(context.Context, []byte) []byte {
 }
 
 // readHome is what the store of this data centre says, zero if nothing.
-func (s *Sites) readHome(ctx context.Context) (h Home, err error) {
+func (s *Datacenters) readHome(ctx context.Context) (h AnywhereHome, err error) {
 	ctx, stop := context.WithTimeout(ctx, storeWait)
 	defer stop()
 	b, _, err := s.cfg.Store.Load(ctx, homeKey)
@@ -217,8 +217,8 @@ func (s *Sites) readHome(ctx context.Context) (h Home, err error) {
 }
 
 // hearHome takes in where Anywhere lives as others say, and keeps it.
-func (s *Sites) hearHome(ctx context.Context, msg []byte) {
-	var h Home
+func (s *Datacenters) hearHome(ctx context.Context, msg []byte) {
+	var h AnywhereHome
 	if json.Unmarshal(msg, &h) == nil && s.knows(h.Site) && s.learnHome(h) {
 		if err := s.keepHome(ctx, h); err != nil {
 			s.cfg.Log.Warn("home of Anywhere not kept: it is looked up again", "error", err)
@@ -227,12 +227,12 @@ func (s *Sites) hearHome(ctx context.Context, msg []byte) {
 }
 
 // knows reports whether a data centre is configured here.
-func (s *Sites) knows(site string) bool {
+func (s *Datacenters) knows(site string) bool {
 	return site == s.cfg.Own || slices.Contains(s.cfg.Names, site)
 }
 
 // learnHome takes a later home over and reports whether it was later.
-func (s *Sites) learnHome(h Home) bool {
+func (s *Datacenters) learnHome(h AnywhereHome) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	later := h.Moves > s.home.Moves ||
@@ -252,7 +252,7 @@ func (s *Sites) learnHome(h Home) bool {
 }
 
 // keepHome writes where Anywhere lives to the store of this data centre.
-func (s *Sites) keepHome(ctx context.Context, h Home) error {
+func (s *Datacenters) keepHome(ctx context.Context, h AnywhereHome) error {
 	b, err := json.Marshal(h)
 	if err != nil {
 		return err
@@ -261,7 +261,7 @@ func (s *Sites) keepHome(ctx context.Context, h Home) error {
 		ctx, stop := context.WithTimeout(ctx, storeWait)
 		defer stop()
 		old, rev, err := s.cfg.Store.Load(ctx, homeKey)
-		var was Home
+		var was AnywhereHome
 		switch {
 		case errors.Is(err, store.ErrNotFound):
 		case err != nil:
@@ -276,7 +276,7 @@ func (s *Sites) keepHome(ctx context.Context, h Home) error {
 }
 
 // watch lets a channel hear when Anywhere has moved, until stop.
-func (s *Sites) watch(ch chan struct{}) (stop func()) {
+func (s *Datacenters) watch(ch chan struct{}) (stop func()) {
 	s.mu.Lock()
 	s.news = append(s.news, ch)
 	s.mu.Unlock()
@@ -288,25 +288,25 @@ func (s *Sites) watch(ch chan struct{}) (stop func()) {
 }
 
 // Ask asks a data centre, this one included.
-func (s *Sites) Ask(ctx context.Context, site, name string, msg []byte) ([]byte, error) {
+func (s *Datacenters) Request(ctx context.Context, site, name string, msg []byte) ([]byte, error) {
 	if site == s.cfg.Own {
-		return s.cfg.Bus.Ask(ctx, name, msg)
+		return s.cfg.Bus.Request(ctx, name, msg)
 	}
 	link := s.cfg.Links[site]
 	if link == nil {
-		return nil, fmt.Errorf("%w: no link to %s", store.ErrNobody, site)
+		return nil, fmt.Errorf("%w: no link to %s", store.ErrNoResponder, site)
 	}
 	s.said[site].Add(1)
-	return link.Ask(ctx, s.at(site, name), msg)
+	return link.Request(ctx, s.at(site, name), msg)
 }
 
 // askAnywhere sends a Sync to Anywhere of a room, once.
-func (s *Sites) askAnywhere(ctx context.Context, room string, x *slot.Sync) (a slot.Answer, err error) {
+func (s *Datacenters) askAnywhere(ctx context.Context, room string, x *slot.Sync) (a slot.Answer, err error) {
 	ctx, stop := context.WithTimeout(ctx, aboveTry)
 	defer stop()
 	b, err := x.AppendBinary(nil)
 	if err == nil {
-		b, err = s.Ask(ctx, s.Home(), "sync."+anywhere(room), b)
+		b, err = s.Request(ctx, s.Home(), "sync."+anywhere(room), b)
 	}
 	if err == nil {
 		err = a.UnmarshalBinary(b)
@@ -315,36 +315,36 @@ func (s *Sites) askAnywhere(ctx context.Context, room string, x *slot.Sync) (a s
 }
 
 // Tell tells all data centres, this one included.
-func (s *Sites) Tell(name string, msg []byte) error {
-	return errors.Join(s.cfg.Bus.Tell(name, msg), s.TellFar(name, msg))
+func (s *Datacenters) Publish(name string, msg []byte) error {
+	return errors.Join(s.cfg.Bus.Publish(name, msg), s.PublishRemote(name, msg))
 }
 
 // TellFar tells all other data centres.
-func (s *Sites) TellFar(name string, msg []byte) (err error) {
+func (s *Datacenters) PublishRemote(name string, msg []byte) (err error) {
 	for _, site := range slices.Sorted(maps.Keys(s.cfg.Links)) {
 		s.said[site].Add(1)
-		err = errors.Join(err, s.cfg.Links[site].Tell(s.at(site, name), msg))
+		err = errors.Join(err, s.cfg.Links[site].Publish(s.at(site, name), msg))
 	}
 	return err
 }
 
 // Linked reports whether this process has links of its own to the other data centres.
-func (s *Sites) Linked() bool { return len(s.cfg.Links) > 0 }
+func (s *Datacenters) IsLinked() bool { return len(s.cfg.Links) > 0 }
 
 // Hear calls f with what any data centre tells under a name, until stop.
-func (s *Sites) Hear(name string, f func([]byte)) (stop func(), err error) {
+func (s *Datacenters) Subscribe(name string, f func([]byte)) (stop func(), err error) {
 	var stops []func()
 	stop = func() {
 		for _, f := range stops {
 			f()
 		}
 	}
-	one, err := s.cfg.Bus.Hear(name, f)
+	one, err := s.cfg.Bus.Subscribe(name, f)
 	if err != nil {
 		return stop, err
 	}
 	stops = append(stops, one)
-	far, err := s.HearFar(name, f)
+	far, err := s.SubscribeRemote(name, f)
 	if err != nil {
 		stop()
 		return nil, err
@@ -354,7 +354,7 @@ func (s *Sites) Hear(name string, f func([]byte)) (stop func(), err error) {
 }
 
 // HearFar calls f with what another data centre tells under a name, until stop.
-func (s *Sites) HearFar(name string, f func([]byte)) (stop func(), err error) {
+func (s *Datacenters) SubscribeRemote(name string, f func([]byte)) (stop func(), err error) {
 	var stops []func()
 	stop = func() {
 		for _, f := range stops {
@@ -362,7 +362,7 @@ func (s *Sites) HearFar(name string, f func([]byte)) (stop func(), err error) {
 		}
 	}
 	for _, link := range s.cfg.Links {
-		one, err := link.Hear(s.at(s.cfg.Own, name), f)
+		one, err := link.Subscribe(s.at(s.cfg.Own, name), f)
 		if err != nil {
 			stop()
 			return nil, err
@@ -374,7 +374,7 @@ func (s *Sites) HearFar(name string, f func([]byte)) (stop func(), err error) {
 
 // Serve answers what the other data centres ask of this one under a name, until stop.
 // Without other data centres there is nothing to answer.
-func (s *Sites) Serve(
+func (s *Datacenters) Serve(
 	name string, answer func(ctx context.Context, msg []byte) []byte,
 ) (stop func(), err error) {
 	var stops []func()

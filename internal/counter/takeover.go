@@ -116,9 +116,9 @@ func (c *desk) unhear(clk time.Duration) {
 	c.tookAt = clk
 	for lane := range c.heads {
 		if x := c.line.Line(lane); x != nil {
-			c.heads[lane] = x.AppendHeads(nil, c.pool.Tau(clk))
+			c.heads[lane] = x.AppendHeads(nil, c.pool.CounterTime(clk))
 		}
 	}
-	c.line.Unhear(c.pool.Tau(clk), c.graceOf)
+	c.line.ForgetPolls(c.pool.CounterTime(clk), c.graceOf)
 	c.hideAt = clk + hideAfter
 }

@@ -13,7 +13,7 @@ type ticketDesk struct {
 }
 
 // Poll notes that the visitor of a ticket is here, and returns its place.
-func (d ticketDesk) Poll(ctx context.Context, life, number, key uint64) (Place, error) {
+func (d ticketDesk) Poll(ctx context.Context, life, number, key uint64) (PlaceInfo, error) {
 	r, err := d.askHost(ctx, ticketRequest{life, number, key}.request(opPoll))
 	return r.place, err
 }

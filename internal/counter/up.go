@@ -31,7 +31,7 @@ const RecallWaitBelow = 1500 * time.Millisecond
 // alone, borrow nothing.
 type upward struct {
 	at       time.Duration // own clock at the last Sync that was not a repetition
-	told     slot.Each     // what was returned, as told then
+	told     slot.PerLimit     // what was returned, as told then
 	idle     int64         // what was unused, as told then
 	askedAt  time.Duration // own clock when Anywhere last asked for what is not used
 	tokens   float64       // Syncs that may go at once
@@ -83,7 +83,7 @@ func (t *traffic) in(clk, window time.Duration) int64 {
 }
 
 // below reports whether this counter borrows from Anywhere.
-func (c *desk) below() bool { return c.pool.Record().Up != nil }
+func (c *desk) below() bool { return c.pool.Record().Parent != nil }
 
 // put takes a borrower's Sync in, and counts who came in by it.
 func (c *desk) put(x *slot.Sync, clk time.Duration) {
@@ -96,7 +96,7 @@ func (c *desk) put(x *slot.Sync, clk time.Duration) {
 		}
 		c.came(n, clk)
 	}
-	c.pool.Put(x)
+	c.pool.Receive(x)
 }
 
 // came counts new users.
@@ -113,7 +113,7 @@ func (c *desk) upSync(clk time.Duration) (x *slot.Sync, next time.Duration) {
 	if !c.pool.Serving() || !c.below() {
 		return nil, upQuiet
 	}
-	if x = c.pool.UpFlying(); x != nil {
+	if x = c.pool.ParentInFlight(); x != nil {
 		return x, 0
 	}
 	c.upBeat(clk)
@@ -139,7 +139,7 @@ func (c *desk) upSync(clk time.Duration) (x *slot.Sync, next time.Duration) {
 	if c.held { // nobody is let in: nobody stands before Anywhere's door
 		want, queue = 0, nil
 	}
-	x = c.pool.UpSync(clk, max(0, want), u.traffic.in(clk, c.cfg.New.Per), queue)
+	x = c.pool.ParentSync(clk, max(0, want), u.traffic.in(clk, c.cfg.New.Per), queue)
 	if x != nil {
 		u.at, u.told, u.idle = clk, x.Returned, x.Idle
 	}
@@ -149,16 +149,16 @@ func (c *desk) upSync(clk time.Duration) (x *slot.Sync, next time.Duration) {
 // enough is how many unused slots are to be here: those of the next seconds, or what the
 // traffic has earned.
 func (c *desk) enough() int64 {
-	return max(int64(c.up.ahead*upAhead+0.5), c.pool.UpPart())
+	return max(int64(c.up.ahead*upAhead+0.5), c.pool.ParentPart())
 }
 
 // upDue is for how long no Sync is due; 0 if one is.
 func (c *desk) upDue(clk time.Duration) time.Duration {
 	u, silent := &c.up, clk-c.up.at
-	if u.at == 0 || c.upNeed(clk) || c.pool.Record().Up.Returned != u.told {
+	if u.at == 0 || c.upNeed(clk) || c.pool.Record().Parent.Returned != u.told {
 		return 0
 	}
-	if c.pool.Asked(clk) && (u.askedAt >= u.at || c.pool.UpIdle(clk) < u.idle) {
+	if c.pool.RecalledByParent(clk) && (u.askedAt >= u.at || c.pool.ParentIdle(clk) < u.idle) {
 		return 0 // somebody is held before a door elsewhere until this is known
 	}
 	left := c.pool.Params().Term // a worker's: Anywhere lends for longer
@@ -166,7 +166,7 @@ func (c *desk) upDue(clk time.Duration) time.Duration {
 	if len(r.Loans) > 0 || r.Limits[0].Ends.Len() > 0 || c.waiting() > 0 || u.ahead > 0.01 {
 		left = upQuiet
 	}
-	if c.pool.Asked(clk) || c.pool.Free() < c.enough()/2 && !c.held {
+	if c.pool.RecalledByParent(clk) || c.pool.Free() < c.enough()/2 && !c.held {
 		left = upSoon
 	}
 	return max(0, left-silent)
@@ -175,7 +175,7 @@ func (c *desk) upDue(clk time.Duration) time.Duration {
 // upNeed reports whether somebody stands before the door whom only Anywhere can help: who
 // is called has a slot, and who is not there needs none.
 func (c *desk) upNeed(clk time.Duration) bool {
-	if c.held || !c.pool.UpNeed(clk) {
+	if c.held || !c.pool.NeedsParent(clk) {
 		return false
 	}
 	return c.waiting() == 0 || len(c.arrivals(clk, 1)) > 0
@@ -196,13 +196,13 @@ func (c *desk) upBeat(clk time.Duration) {
 	u.ahead = u.ahead*keep + (1-keep)*u.arrived/gone.Seconds()
 	u.arrived, u.beatAt = 0, clk
 	switch enough := 2 * c.enough(); {
-	case !c.pool.UpSpare(enough):
+	case !c.pool.HasSpare(enough):
 		u.plenty = 0
 	case u.plenty == 0:
 		u.plenty = clk
 	case clk-u.plenty >= upQuiet:
 		u.plenty = 0
-		c.pool.UpShed(enough)
+		c.pool.ReturnToParent(enough)
 		c.again()
 	}
 }
@@ -210,7 +210,7 @@ func (c *desk) upBeat(clk time.Duration) {
 // upHeard takes an answer of Anywhere in.
 func (c *desk) upHeard(a slot.Answer, clk time.Duration) {
 	c.awake(clk)
-	c.pool.UpAnswer(clk, a)
+	c.pool.ReceiveParent(clk, a)
 	c.again()
 }
 
@@ -218,6 +218,6 @@ func (c *desk) upHeard(a slot.Answer, clk time.Duration) {
 func (c *desk) upRecall(clk time.Duration) {
 	c.awake(clk)
 	c.up.askedAt = clk
-	c.pool.UpRecall(clk)
+	c.pool.RecallByParent(clk)
 	c.again()
 }

@@ -35,9 +35,9 @@ const (
 type reply struct {
 	op    op // of the request
 	fault fault
-	place Place           // join, poll
+	place PlaceInfo           // join, poll
 	claim slot.ClaimReply // claim
-	trace Trace           // trace
+	trace TicketTrace           // trace
 }
 
 // A fault stands for an error of a Counter; 0 is none.
@@ -134,7 +134,7 @@ const faultBits = 3
 // appendReplies appends a message of replies; the i-th answers the i-th request.
 func appendReplies(b []byte, rs []reply) []byte {
 	b = codec.AppendUint(b, wireFormat, uint64(len(rs)))
-	last := &Place{}
+	last := &PlaceInfo{}
 	for i := range rs {
 		r := &rs[i]
 		b = codec.AppendUint(b, uint64(r.op)<<faultBits|uint64(r.fault))
@@ -162,7 +162,7 @@ func parseReplies(b []byte) ([]reply, error) {
 	if n := d.Count(mostRequests); n > 0 {
 		rs = make([]reply, n)
 	}
-	last := &Place{}
+	last := &PlaceInfo{}
 	for i := range rs {
 		r, head := &rs[i], d.Uint()
 		r.op, r.fault = op(min(head>>faultBits, 255)), fault(head&(1<<faultBits-1))
@@ -176,7 +176,7 @@ func parseReplies(b []byte) ([]reply, error) {
 		case opClaim:
 			r.claim = slot.ClaimReply{
 				ID: slot.StayID(d.Uint()), Epoch: d.Uint(),
-				End: slot.Tau(d.Int()), Win: slot.Tau(d.Int()),
+				End: slot.Time(d.Int()), Win: slot.Time(d.Int()),
 			}
 		case opTrace:
 			r.trace = d.trace()
@@ -204,16 +204,16 @@ const (
 )
 
 // appendPlace appends a place; what places have in common, by the way from the last.
-func appendPlace(b []byte, p, last *Place) []byte {
+func appendPlace(b []byte, p, last *PlaceInfo) []byte {
 	b = codec.AppendUint(b, uint64(p.Status),
 		flag(p.Held, bitHeld)|flag(p.Called, bitCalled)|flag(p.ETA != ETA{}, bitETA)|
-			flag(p.Came != 0, bitCame)|flag(p.Now != 0, bitNow)|flag(p.Moved, bitMoved)|
+			flag(p.ArrivedAt != 0, bitCame)|flag(p.Now != 0, bitNow)|flag(p.Moved, bitMoved)|
 			flag(p.UsedUp, bitUsedUp))
 	b = codec.AppendInt(b, int64(p.Number-last.Number), int64(p.Life-last.Life),
 		p.Position, p.Ahead, p.Waiting-last.Waiting, int64(p.Served-last.Served),
 		int64(p.PollAfter))
-	if p.Came != 0 {
-		b = codec.AppendInt(b, int64(p.Came))
+	if p.ArrivedAt != 0 {
+		b = codec.AppendInt(b, int64(p.ArrivedAt))
 	}
 	if p.Now != 0 {
 		b = codec.AppendUint(b, p.Now)
@@ -221,7 +221,7 @@ func appendPlace(b []byte, p, last *Place) []byte {
 	return appendETA(b, &p.ETA)
 }
 
-func (d *reader) place(p, last *Place) {
+func (d *reader) place(p, last *PlaceInfo) {
 	p.Status = d.status()
 	bits := d.Uint()
 	p.Held, p.Called, p.Moved = bits&bitHeld != 0, bits&bitCalled != 0, bits&bitMoved != 0
@@ -230,7 +230,7 @@ func (d *reader) place(p, last *Place) {
 	p.Position, p.Ahead, p.Waiting = d.Int(), d.Int(), last.Waiting+d.Int()
 	p.Served, p.PollAfter = last.Served+uint64(d.Int()), time.Duration(d.Int())
 	if bits&bitCame != 0 {
-		p.Came = slot.Tau(d.Int())
+		p.ArrivedAt = slot.Time(d.Int())
 	}
 	if bits&bitNow != 0 {
 		p.Now = d.Uint()
@@ -246,7 +246,7 @@ func (d *reader) status() slot.TicketStatus {
 	return slot.TicketStatus(v)
 }
 
-func appendTrace(b []byte, t *Trace) []byte {
+func appendTrace(b []byte, t *TicketTrace) []byte {
 	b = codec.AppendUint(b, uint64(t.Status), flag(t.Place, bitPlace)|flag(t.ETA != ETA{}, bitETA)|
 		flag(t.Lane != "", bitLane))
 	b = codec.AppendInt(b, t.Position, int64(t.Silent), int64(t.Kept), int64(t.Left))
@@ -256,13 +256,13 @@ func appendTrace(b []byte, t *Trace) []byte {
 	return b
 }
 
-func (d *reader) trace() (t Trace) {
+func (d *reader) trace() (t TicketTrace) {
 	t.Status = d.status()
 	bits := d.Uint()
 	t.Place, t.Position, t.Silent = bits&bitPlace != 0, d.Int(), time.Duration(d.Int())
 	t.Kept, t.Left = time.Duration(d.Int()), time.Duration(d.Int())
 	if t.ETA = d.eta(bits); bits&bitLane != 0 {
-		t.Lane = d.Text(slot.MostName)
+		t.Lane = d.Text(slot.MaxLaneName)
 	}
 	return t
 }
@@ -290,7 +290,7 @@ func (d *reader) eta(bits uint64) ETA {
 // appendSettings appends the settings of a room.
 func appendSettings(b []byte, s *Settings) []byte {
 	b = codec.AppendUint(b, wireFormat, uint64(s.Active.Kind), uint64(s.New.Kind),
-		flag(s.Spread, 1)|flag(s.Draws, 2)|flag(s.All, 4)|uint64(len(s.Lanes))*8)
+		flag(s.Spread, 1)|flag(s.RandomOrder, 2)|flag(s.AdmitAll, 4)|uint64(len(s.Lanes))*8)
 	for _, x := range s.Lanes {
 		b = codec.AppendUint(b, uint64(x.Share), uint64(len(x.Name)))
 		b = append(b, x.Name...)
@@ -309,9 +309,9 @@ func parseSettings(b []byte) (s Settings, err error) {
 	active, fresh := d.Uint(), d.Uint()
 	s.Active.Kind, s.New.Kind = slot.Kind(min(active, 255)), slot.Kind(min(fresh, 255))
 	flags := d.Uint()
-	s.Spread, s.Draws, s.All = flags&1 != 0, flags&2 != 0, flags&4 != 0
-	for range min(flags/8, slot.MostLanes+1) {
-		s.Lanes = append(s.Lanes, slot.Lane{Share: int(min(d.Uint(), 100)), Name: d.Text(slot.MostName)})
+	s.Spread, s.RandomOrder, s.AdmitAll = flags&1 != 0, flags&2 != 0, flags&4 != 0
+	for range min(flags/8, slot.MaxLanes+1) {
+		s.Lanes = append(s.Lanes, slot.Lane{Share: int(min(d.Uint(), 100)), Name: d.Text(slot.MaxLaneName)})
 	}
 	s.Active.N, s.Active.Per = d.Int(), time.Duration(d.Int())
 	s.New.N, s.New.Per = d.Int(), time.Duration(d.Int())

@@ -145,7 +145,7 @@ func TestWireRefusesDamage(t *testing.T) {
 		slices.Repeat([]reply{{op: opLeave}}, mostRequests+1),
 		[]reply{{op: opMove + 1}}, []reply{{}},
 		[]reply{{op: opLeave, fault: fault(len(faults()))}},
-		[]reply{{op: opPoll, place: Place{Status: slot.TicketGone + 1}}},
+		[]reply{{op: opPoll, place: PlaceInfo{Status: slot.TicketGone + 1}}},
 		Settings{Active: limit}, Settings{New: limit}, // no limit is of kind 0
 	} {
 		for _, w := range wires() {
@@ -175,7 +175,7 @@ func TestWireRefusesAnotherFormat(t *testing.T) {
 // Whoever changes the bytes changes wireFormat.
 func TestWireOfFormat1HasTheseBytes(t *testing.T) {
 	eta := ETA{Known: true, Exact: true, Expect: 1, Low: 2, High: 3}
-	place := Place{slot.TicketCalled, 4, 5, 0, 6, 7, 8, 9, 10, eta, true, true, 0, false, false}
+	place := PlaceInfo{slot.TicketCalled, 4, 5, 0, 6, 7, 8, 9, 10, eta, true, true, 0, false, false}
 	next := place
 	next.Number, next.Position, next.ETA, next.Held = 6, 7, ETA{}, false
 	for i, tt := range []struct {
@@ -192,7 +192,7 @@ func TestWireOfFormat1HasTheseBytes(t *testing.T) {
 			{op: opPoll, place: place}, {op: opJoin, place: next},
 			{op: opLeave, fault: faultOf(ErrFull)},
 			{op: opClaim, claim: slot.ClaimReply{ID: 1, Epoch: 4, End: 2, Win: 3}},
-			{op: opTrace, trace: Trace{slot.TicketLate, true, 1, 2, 3, 4, eta, ""}},
+			{op: opTrace, trace: TicketTrace{slot.TicketLate, true, 1, 2, 3, 4, eta, ""}},
 		}, "0105100307080a0c0e1012143002040608030204000e0e00001422180104040628020c0204060830020406"},
 		{Settings{
 			Active: slot.Limit{Kind: slot.AtOnce, N: 1, Per: 2},
@@ -260,7 +260,7 @@ func polls(n int) (asked []request, told []reply) {
 	for range n {
 		r := ticketRequest{number: 1_000_000 + rng.Uint64N(100_000), life: 1 << 63}
 		asked = append(asked, r.request(opPoll))
-		told = append(told, reply{op: opPoll, place: Place{
+		told = append(told, reply{op: opPoll, place: PlaceInfo{
 			Status: slot.TicketWaiting, Number: r.number, Life: r.life,
 			Position: int64(r.number) - 990_000, Ahead: int64(r.number) - 990_001, Waiting: 110_000,
 			Served: 990_000, PollAfter: 30*time.Second + time.Duration(rng.Int64N(1e9)),

@@ -9,7 +9,7 @@ import (
 
 // Words are the status of a ticket and why it stands there. nobody is why nobody is called, "" if
 // somebody is; drawn says that no ticket of the line has a place.
-func (t *Trace) Words(nobody string, drawn bool) (status, why string) {
+func (t *TicketTrace) Explain(nobody string, drawn bool) (status, why string) {
 	at, silent := t.Status, "its visitor asked "+t.Silent.Round(time.Second).String()+" ago"
 	if drawn && at == slot.TicketLate {
 		at = slot.TicketWaiting

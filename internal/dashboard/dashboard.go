@@ -93,7 +93,7 @@ func (d *Dashboard) Handler() http.Handler {
 
 // toAPI hands a request of the page to the API, for the token of its session.
 func (d *Dashboard) toAPI(w http.ResponseWriter, r *http.Request) {
-	d.cfg.API.ServeFor(d.holder(r), w, r)
+	d.cfg.API.ServeAs(d.holder(r), w, r)
 }
 
 // Run reads the rooms each second until ctx ends; then all streams end.

@@ -412,9 +412,9 @@ func TestChangesAddUpToTheWhole(t *testing.T) {
 			case 0:
 				r.ActiveUsers, r.WaitingUsers = rng.Int64N(9), rng.Int64N(3)
 			case 1:
-				r.Status.Event = []*headgate.StatusEvent{nil, {Name: "sale"}}[rng.IntN(2)]
+				r.Status.Event = []*headgate.EventStatus{nil, {Name: "sale"}}[rng.IntN(2)]
 			case 2:
-				r.OriginUp, r.Closed, r.Record.Refused = rng.IntN(2) > 0, rng.IntN(2) > 0, rng.Float64()*10
+				r.OriginUp, r.Closed, r.Record.WriteFailing = rng.IntN(2) > 0, rng.IntN(2) > 0, rng.Float64()*10
 			}
 		}
 		if rng.IntN(3) == 0 {

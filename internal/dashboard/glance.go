@@ -73,7 +73,7 @@ func showRoom(r *Room, p *point) shown {
 			Limit: r.TotalActiveUsers, Waiting: r.WaitingUsers, Minute: r.NewUsersLastMinute,
 			PerMinute: r.NewUsersPerMinute, Wait: asShown(r.MaxWaitSeconds), QueueAll: r.QueueAll,
 			Closed: r.Closed, OriginUp: r.OriginUp, Errors: p.errors,
-			Refuses: r.Record.Refused > refusesAfter, Damaged: r.Record.Damaged,
+			Refuses: r.Record.WriteFailing > refusesAfter, Damaged: r.Record.Damaged,
 		},
 		Session: r.SessionDuration, Method: r.Method, Shadow: r.Shadow, Message: r.Message,
 		Answers: p.answers, Took: p.took, OneAddress: r.OneAddress,

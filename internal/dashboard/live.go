@@ -51,7 +51,7 @@ func (d *Dashboard) reader(r *http.Request) (session string, may func(room strin
 	if ok {
 		session = hashed(secretOf(r))
 	}
-	return session, d.cfg.API.Reads(s.token, r)
+	return session, d.cfg.API.ReadableRooms(s.token, r)
 }
 
 func refuseReader(w http.ResponseWriter) {

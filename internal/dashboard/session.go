@@ -150,7 +150,7 @@ func setCookie(w http.ResponseWriter, r *http.Request, value string) {
 func (d *Dashboard) sessionOf(r *http.Request) (found session, of api.Token, ok bool) {
 	found, ok = d.sessions.find(secretOf(r), time.Now())
 	if ok {
-		of, ok = d.cfg.API.Holds(found.token)
+		of, ok = d.cfg.API.TokenByHash(found.token)
 	}
 	if !ok {
 		return session{}, api.Token{}, false

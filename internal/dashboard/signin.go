@@ -85,7 +85,7 @@ func (d *Dashboard) tellSession(w http.ResponseWriter, r *http.Request) {
 		end := s.began.Add(absoluteEnd).UTC()
 		t = told{SignedIn: true, ID: token.ID, Name: token.Name, Scopes: token.Scopes, EndsAt: &end}
 	}
-	t.Reads = d.cfg.API.Reads(s.token, r) != nil
+	t.Reads = d.cfg.API.ReadableRooms(s.token, r) != nil
 	writeJSON(w, http.StatusOK, t)
 }
 

@@ -102,7 +102,7 @@ func TestNameThatResolvesToThisMachineIsRefused(t *testing.T) {
 		{"169.254.169.254", "127.0.0.1"}, {"64:ff9b::7f00:1", "127.0.0.1"}} {
 		n.set(addrs...)
 		o := h.Deliver(t.Context(), order())
-		if o.Err == nil || !o.Again || !strings.Contains(o.Err.Error(), "resolves to ") {
+		if o.Err == nil || !o.Retry || !strings.Contains(o.Err.Error(), "resolves to ") {
 			t.Errorf("%v: %v", addrs, o.Err)
 		}
 	}
@@ -195,13 +195,13 @@ func TestJobCannotAliasAHeader(t *testing.T) {
 	for _, name := range []string{"Webhook.Signature", "webhook!id", "Headgate~Attempt", "Idempotency.Key",
 		"Content.Length", "Transfer'Encoding", "Ho.st\r\nX", "X\nY"} {
 		j.Headers = map[string]string{name: "1"}
-		if o := h.Deliver(t.Context(), j); o.Err == nil || o.Again {
+		if o := h.Deliver(t.Context(), j); o.Err == nil || o.Retry {
 			t.Errorf("%q is sent", name)
 		}
 	}
 	for _, value := range []string{"1\r\nX-Injected: 1", "1\nX", "1\x00", "1\r"} {
 		j.Headers = map[string]string{"X-Value": value}
-		if o := h.Deliver(t.Context(), j); o.Err == nil || o.Again {
+		if o := h.Deliver(t.Context(), j); o.Err == nil || o.Retry {
 			t.Errorf("%q is sent", value)
 		}
 	}

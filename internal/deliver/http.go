@@ -60,9 +60,9 @@ func (h *HTTP) Deliver(ctx context.Context, j *queue.Job) queue.Outcome {
 	answer, err := h.carrier.RoundTrip(r.WithContext(limited))
 	switch {
 	case err != nil && ctx.Err() != nil:
-		return queue.Outcome{Err: errors.New("stopped before the target's answer"), Again: true}
+		return queue.Outcome{Err: errors.New("stopped before the target's answer"), Retry: true}
 	case err != nil:
-		return queue.Outcome{Err: h.why(err), Again: true}
+		return queue.Outcome{Err: h.why(err), Retry: true}
 	}
 	defer answer.Body.Close()
 	// Read, or the connection is lost. What comes of it is no matter: the status has been said.
@@ -147,7 +147,7 @@ func judge(answer *http.Response, now time.Time) queue.Outcome {
 	case code == http.StatusRequestTimeout, code == http.StatusTooEarly,
 		code == http.StatusTooManyRequests, code >= 500:
 		return queue.Outcome{
-			Err: err, Again: true, After: retryAfter(answer.Header, now),
+			Err: err, Retry: true, RetryAfter: retryAfter(answer.Header, now),
 			Busy: code == http.StatusTooManyRequests || code == http.StatusServiceUnavailable,
 		}
 	}

@@ -166,8 +166,8 @@ func TestWhatAnAnswerMeans(t *testing.T) {
 		if c.text != "" {
 			c.text = "the target answered " + c.text
 		}
-		if (out.Err == nil) != c.done || out.Again != c.again || out.Busy != c.busy ||
-			out.After != c.wait || text != c.text {
+		if (out.Err == nil) != c.done || out.Retry != c.again || out.Busy != c.busy ||
+			out.RetryAfter != c.wait || text != c.text {
 			t.Errorf("%d %q: %+v", c.code, c.after, out)
 		}
 	}
@@ -229,7 +229,7 @@ func TestNothingIsSentTwiceByItself(t *testing.T) {
 			j.Body = []byte(body)
 			out := h.Deliver(t.Context(), j)
 			first, got := n == 0, taken.Load()
-			if got != int64(n+1) || (out.Err == nil) != first || out.Again == first {
+			if got != int64(n+1) || (out.Err == nil) != first || out.Retry == first {
 				t.Errorf("%s: the target has had %d of %d: %+v", method, got, n+1, out)
 			}
 			if !first { // a connection that is kept again
@@ -281,7 +281,7 @@ func TestJobsDoNotOverrideWhatTheOperatorSets(t *testing.T) {
 		j := order()
 		j.Headers = map[string]string{name: "v-1"}
 		out := h.Deliver(t.Context(), j)
-		if out.Err == nil || out.Again || queue.CheckHeaders(j.Headers, false) == nil {
+		if out.Err == nil || out.Retry || queue.CheckHeaders(j.Headers, false) == nil {
 			t.Errorf("%q: %+v", name, out)
 		} else if strings.Contains(out.Err.Error(), "v-1") {
 			t.Errorf("%q: the error holds the value: %v", name, out.Err)
@@ -322,7 +322,7 @@ func TestASlowTargetAndAStop(t *testing.T) {
 	defer close(leave)
 	quick := Target{URL: s.URL, Timeout: 50 * time.Millisecond}
 	out := open(t, quick).Deliver(t.Context(), order())
-	if out.Err == nil || !out.Again || out.Busy ||
+	if out.Err == nil || !out.Retry || out.Busy ||
 		out.Err.Error() != "no answer of the target within 50ms" {
 		t.Errorf("%+v", out)
 	}
@@ -334,7 +334,7 @@ func TestASlowTargetAndAStop(t *testing.T) {
 	<-arrived
 	stop()
 	out = <-done
-	if out.Err == nil || !out.Again || out.Err.Error() != "stopped before the target's answer" {
+	if out.Err == nil || !out.Retry || out.Err.Error() != "stopped before the target's answer" {
 		t.Errorf("%+v", out)
 	}
 }
@@ -379,7 +379,7 @@ func TestErrorsHoldNoSecretAndNoBody(t *testing.T) {
 		j := order()
 		j.Body = []byte(hidden)
 		out := h.Deliver(t.Context(), j)
-		if out.Err == nil || !out.Again || out.Busy {
+		if out.Err == nil || !out.Retry || out.Busy {
 			t.Errorf("%s: %+v", name, out)
 			continue
 		}
@@ -460,7 +460,7 @@ func TestATargetWithTLS(t *testing.T) {
 			"the connection to the target: remote error: tls: certificate required"},
 	} {
 		out := open(t, c.target).Deliver(t.Context(), order())
-		if out.Err == nil || !out.Again || !strings.HasPrefix(out.Err.Error(), c.want) {
+		if out.Err == nil || !out.Retry || !strings.HasPrefix(out.Err.Error(), c.want) {
 			t.Errorf("%+v, want %s", out, c.want)
 		}
 	}

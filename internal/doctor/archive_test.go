@@ -39,7 +39,7 @@ func sampleRecord() []byte { return recordOf(1) }
 func recordOf(n uint64) []byte {
 	r := slot.NewRecord(7, nil, slot.Limit{Kind: slot.AtOnce, N: 2, Per: time.Minute},
 		slot.Limit{Kind: slot.PerWindow, N: 100, Per: time.Minute})
-	r.Time, r.Next, r.Issued, r.Frontier = slot.Tau(time.Hour), 50, 47, 40
+	r.Time, r.Next, r.Issued, r.Frontier = slot.Time(time.Hour), 50, 47, 40
 	r.Lanes = []slot.LanePart{{Lane: slot.Lane{Name: "vip", Share: 9}, Next: 1<<38 + 9, Issued: 1<<38 + 8,
 		Frontier: 1<<38 + 5}}
 	r.Limits[0].Ends.Add(r.Time.Add(30*time.Second), 1)

@@ -97,7 +97,7 @@ func (c *town) start(names ...string) {
 			c.t.Fatalf("%s: %v", name, err)
 		}
 		c.engines[name] = e
-		desk := &store.Desk{Conn: e.Conn(), Log: slog.New(slog.DiscardHandler)} // as headgate run has
+		desk := &store.Proxy{Conn: e.Conn(), Log: slog.New(slog.DiscardHandler)} // as headgate run has
 		stop, err := desk.Serve()
 		if err != nil {
 			c.t.Fatal(err)
@@ -138,7 +138,7 @@ func (c *town) beats(conn *embedded.Server, m counter.Member, off time.Duration)
 			m.Wall = time.Now().Add(off)
 			b, err := json.Marshal(&m)
 			if err == nil {
-				err = bus.Tell("members", b)
+				err = bus.Publish("members", b)
 			}
 			if err != nil {
 				return // the engine has been stopped
@@ -224,7 +224,7 @@ func TestAClusterOfThreeLosesOneNodeAfterAnother(t *testing.T) {
 	c.start("n1", "n2", "n3")
 	c.records("n1")
 	for i, name := range []string{"n1", "n2", "n3"} {
-		m := counter.Member{Name: name, Life: uint64(i + 1), Hosts: true, Version: "v1"}
+		m := counter.Member{Name: name, Life: uint64(i + 1), CanHost: true, Version: "v1"}
 		c.beats(c.engines[name], m, 0)
 	}
 	dir := filepath.Join(t.TempDir(), "data")
@@ -281,18 +281,18 @@ func TestWhatTheStoreSaysOfCopies(t *testing.T) {
 	c := &cluster{Cluster: &config.Cluster{Store: []string{"n1", "n2", "n3"}},
 		doors: []*door{{node: "n1"}, {node: "n2"}, {node: "n3", why: refused}}}
 	for _, x := range []struct {
-		kept  store.Kept
+		kept  store.Placement
 		state State
 		want  string
 	}{
-		{store.Kept{Wanted: 3}, OK, "3 of 3 store nodes have all records"},
-		{store.Kept{Wanted: 1}, Warning, "kept on 1 store node, not on 3"},
-		{store.Kept{Wanted: 3, Behind: map[string]int{"n2": 7}}, Warning, "2 of 3 store nodes have all " +
+		{store.Placement{Wanted: 3}, OK, "3 of 3 store nodes have all records"},
+		{store.Placement{Wanted: 1}, Warning, "kept on 1 store node, not on 3"},
+		{store.Placement{Wanted: 3, Behind: map[string]int{"n2": 7}}, Warning, "2 of 3 store nodes have all " +
 			"records: n2 has not 7 of the newest writes"},
-		{store.Kept{Wanted: 3, Gone: []string{"n2", "n3"}}, Warning, "1 of 3 store nodes have all " +
+		{store.Placement{Wanted: 3, Gone: []string{"n2", "n3"}}, Warning, "1 of 3 store nodes have all " +
 			"records: n2 has just been away, n3 does not answer"},
 	} {
-		c.kept = kept{Kept: x.kept, asked: true}
+		c.kept = kept{Placement: x.kept, asked: true}
 		e := &examiner{name: "copies"}
 		e.keptWhere(c)
 		e.report.wants(t, "copies", x.state, x.want)
@@ -457,7 +457,7 @@ func TestNodesAreHeld(t *testing.T) {
 	c.start("n1")
 	c.records("n1")
 	e := c.engines["n1"]
-	c.beats(e, counter.Member{Name: "n1", Life: 1, Hosts: true, Version: "v1"}, 0)
+	c.beats(e, counter.Member{Name: "n1", Life: 1, CanHost: true, Version: "v1"}, 0)
 	c.beats(e, counter.Member{Name: "w1", Life: 2, Version: "v1"}, 50*time.Millisecond)
 	c.beats(e, counter.Member{Name: "w2", Life: 3, Version: "v2"}, -time.Second)
 	c.beats(e, counter.Member{Name: "w3", Life: 4, Version: "v1"}, time.Minute)

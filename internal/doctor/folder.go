@@ -284,9 +284,9 @@ func (x *examiner) rooms(r *Running) {
 			x.say(Fault, fmt.Sprintf("room %s is shut: its record cannot be read: %s", s.Name, s.Record.Damaged),
 				"see records; stop headgate to see whether its engine has it")
 		}
-		if s.Record.Refused > 0 {
+		if s.Record.WriteFailing > 0 {
 			x.say(Fault, fmt.Sprintf("room %s: its record has not been written for %.0f s", s.Name,
-				s.Record.Refused), "passes stand, nobody new is let in: see writable and free space")
+				s.Record.WriteFailing), "passes stand, nobody new is let in: see writable and free space")
 		}
 		if s.Record.Quiet > 0 {
 			x.say(Warning, fmt.Sprintf("room %s: nobody new is let in for another %.0f s, for its record "+

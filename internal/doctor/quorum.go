@@ -21,7 +21,7 @@ import (
 
 const (
 	// listenFor is three heartbeats and a little: two may be lost or late.
-	listenFor = 3*counter.BeatEvery + 100*time.Millisecond
+	listenFor = 3*counter.HeartbeatInterval + 100*time.Millisecond
 	lookWait  = 2 * time.Second // for the store to say where the records are; chosen
 )
 
@@ -33,7 +33,7 @@ type heard struct {
 
 // kept is what the store says of the records.
 type kept struct {
-	store.Kept
+	store.Placement
 	asked bool
 	err   error
 }
@@ -72,7 +72,7 @@ func (c *cluster) listen(ctx context.Context) {
 	defer conn.Close()
 	var mu sync.Mutex
 	lives := map[uint64]heard{}
-	stop, err := counter.Listen(store.NewBus(conn), func(m counter.Member) {
+	stop, err := counter.ListenHeartbeats(store.NewBus(conn), func(m counter.Member) {
 		mu.Lock()
 		defer mu.Unlock()
 		h, ok := lives[m.Life]
@@ -94,7 +94,7 @@ func (c *cluster) listen(ctx context.Context) {
 	look, cancel := context.WithTimeout(ctx, lookWait)
 	defer cancel()
 	c.kept.asked = true
-	c.kept.Kept, c.kept.err = store.Look(look, conn)
+	c.kept.Placement, c.kept.err = store.Inspect(look, conn)
 	select {
 	case <-enough:
 	case <-ctx.Done():

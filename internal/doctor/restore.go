@@ -273,7 +273,7 @@ func late(rec *slot.Record, d time.Duration, skip uint64) {
 	}
 	rec.Name.Epoch += skipEpochs
 	// The old process's clock may have gone faster than this one's.
-	rec.Time = rec.Time.Add(slot.DefaultRho.Stretch(d))
+	rec.Time = rec.Time.Add(slot.DefaultDrift.Stretch(d))
 }
 
 // fill writes the folder. Before the end no headgate starts in it.

@@ -44,14 +44,14 @@ type group struct {
 
 // take asks the limiter for a group, in one go.
 func (c *call) take(ctx context.Context, limiter headgate.LimitRules, g group) error {
-	var asks []headgate.Ask
+	var asks []headgate.LimitCheck
 	for i := range c.lines {
 		if l := &c.lines[i]; l.limited() && g.of(l) {
 			if l.ask.Cost = l.cost; g.look {
 				l.ask.Cost = 0
 			}
 			if asks == nil {
-				asks = make([]headgate.Ask, 0, len(c.lines)-i)
+				asks = make([]headgate.LimitCheck, 0, len(c.lines)-i)
 			}
 			asks = append(asks, l.ask)
 		}
@@ -146,11 +146,11 @@ func (c *call) judge() bool {
 
 // giveBack returns what a call has taken that all its quotas refuse.
 func (c *call) giveBack(ctx context.Context, limiter headgate.LimitRules) error {
-	var asks []headgate.Ask
+	var asks []headgate.LimitCheck
 	for i := range c.lines {
 		l := &c.lines[i]
 		if l.limited() && l.ask.Cost > 0 && l.verdict.Allowed && !l.verdict.Shadowed && !l.rule.overdraft {
-			asks = append(asks, headgate.Ask{Limit: l.ask.Limit, Key: l.ask.Key, Cost: -l.ask.Cost})
+			asks = append(asks, headgate.LimitCheck{Limit: l.ask.Limit, Key: l.ask.Key, Cost: -l.ask.Cost})
 			l.verdict.Remaining += l.ask.Cost
 		}
 	}

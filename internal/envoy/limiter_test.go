@@ -26,8 +26,8 @@ type limiter struct {
 
 func (l *limiter) fail(err error) { l.err.Store(&err) }
 
-func (l *limiter) AllowAll(ctx context.Context, asks []headgate.Ask,
-	all bool) ([]headgate.Verdict, error) {
+func (l *limiter) AllowAll(ctx context.Context, asks []headgate.LimitCheck,
+	all bool) ([]headgate.LimitResult, error) {
 	if hold := l.hold.Load(); hold != nil {
 		select {
 		case <-*hold:
@@ -85,7 +85,7 @@ func onLoopback(t *testing.T) *rig {
 func newRig(t testing.TB, lis net.Listener, waits bool, options ...grpc.DialOption) *rig {
 	t.Helper()
 	r := parse(t, rules)
-	inner, err := headgate.NewLimiter(headgate.LimiterConfig{Limits: r.Limits(), Bring: Brought})
+	inner, err := headgate.NewLimiter(headgate.LimiterConfig{Limits: r.Limits(), CreateMissing: Brought})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -193,7 +193,7 @@ func suggest(word, known string) string {
 
 // didYouMean is a question after the word that was most likely meant, or "".
 func didYouMean(word, known string) string {
-	if meant := near.Word(word, strings.Fields(known)); meant != "" {
+	if meant := near.Nearest(word, strings.Fields(known)); meant != "" {
 		return "did you mean " + meant + "? "
 	}
 	return ""

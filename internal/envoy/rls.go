@@ -100,8 +100,8 @@ type call struct {
 type line struct {
 	rule    *rule // nil: free
 	cost    int64 // 0 asks only, below 0 gives back
-	ask     headgate.Ask
-	verdict headgate.Verdict
+	ask     headgate.LimitCheck
+	verdict headgate.LimitResult
 	over    bool
 }
 
@@ -146,7 +146,7 @@ func (s *Service) read(req *pb.RateLimitRequest) (*call, error) {
 			return nil, err
 		}
 		if l.limited() {
-			l.ask = headgate.Ask{Limit: l.rule.limit, Key: shorten(key)}
+			l.ask = headgate.LimitCheck{Limit: l.rule.limit, Key: shorten(key)}
 		}
 	}
 	c.replace()

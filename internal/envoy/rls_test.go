@@ -575,7 +575,7 @@ func FuzzRequest(f *testing.F) {
 		f.Add(b)
 	}
 	r := parse(f, rules)
-	l, err := headgate.NewLimiter(headgate.LimiterConfig{Limits: r.Limits(), Bring: Brought})
+	l, err := headgate.NewLimiter(headgate.LimiterConfig{Limits: r.Limits(), CreateMissing: Brought})
 	if err != nil {
 		f.Fatal(err)
 	}

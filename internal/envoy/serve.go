@@ -20,7 +20,7 @@ const healthName = "ratelimit"
 // Serve answers on lis, and closes it, until ctx ends. Then it takes no new calls, waits 5 s at
 // most for those under way and returns nil. It also answers Check of grpc.health.v1.Health.
 func (s *Service) Serve(ctx context.Context, lis net.Listener) error {
-	err := unary.Serve(ctx, lis, unary.Config{Waits: s.waits, Methods: map[string]unary.Method{
+	err := unary.Serve(ctx, lis, unary.Config{Delay: s.waits, Methods: map[string]unary.Method{
 		pb.RateLimitService_ShouldRateLimit_FullMethodName: scanned(method(s.ShouldRateLimit)),
 		healthpb.Health_Check_FullMethodName: method(func(_ context.Context,
 			q *healthpb.HealthCheckRequest) (*healthpb.HealthCheckResponse, error) {

@@ -34,8 +34,8 @@ type Occurrence struct {
 }
 
 // A Moment is what events make of a room at a time.
-type Moment struct {
-	On       *Occurrence // nil: none
+type State struct {
+	Active       *Occurrence // nil: none
 	Prequeue bool        // it has not started
 	// Draw is what there is to draw from: of the occurrences with Shuffle that take place now the
 	// one with the latest start, whether it is On or not, else the next. Nil: none.
@@ -51,8 +51,8 @@ func (o *Occurrence) Started(now time.Time) bool { return !now.Before(o.Start) }
 // At is what the events make of a room at a time. Of several that are on, the one with the latest
 // start counts, of these the last of the list: so a short event within a long one counts while it
 // lasts.
-func At(list []Event, now time.Time) Moment {
-	var m Moment
+func At(list []Event, now time.Time) State {
+	var m State
 	var drawn *Occurrence // takes place now
 	for i := range list {
 		e := &list[i]
@@ -62,7 +62,7 @@ func At(list []Event, now time.Time) Moment {
 		on, next := e.around(now)
 		if on != nil {
 			on.Index = i
-			m.On = later(m.On, on)
+			m.Active = later(m.Active, on)
 			if e.Shuffle {
 				drawn = later(drawn, on)
 			}
@@ -72,8 +72,8 @@ func At(list []Event, now time.Time) Moment {
 			m.Draw = next
 		}
 	}
-	if m.On != nil {
-		m.Prequeue = !m.On.Started(now)
+	if m.Active != nil {
+		m.Prequeue = !m.Active.Started(now)
 	}
 	if drawn != nil {
 		m.Draw = drawn

@@ -47,9 +47,9 @@ func TestAt(t *testing.T) {
 	} {
 		m := At(list, clock(x.now))
 		on, draw := "", ""
-		if m.On != nil {
-			on = m.On.Key
-			if now := clock(x.now); now.Before(m.On.begin()) || !now.Before(m.On.End) {
+		if m.Active != nil {
+			on = m.Active.Key
+			if now := clock(x.now); now.Before(m.Active.begin()) || !now.Before(m.Active.End) {
 				t.Errorf("%s: %s is not on then", x.now, on)
 			}
 		}

@@ -17,7 +17,7 @@ const sayEvery = time.Minute
 // of IPv4, or 64 bits of one of IPv6. Most and Log are set before the first Listen.
 type Connections struct {
 	// Most is how many an address may have; 0 is any number.
-	Most func(netip.Addr) int
+	Max func(netip.Addr) int
 	Log  *slog.Logger
 
 	mu      sync.Mutex
@@ -37,7 +37,7 @@ func (c *Connections) Refused() int64 {
 }
 
 func (c *Connections) enter(peer, key netip.Addr) bool {
-	most := c.Most(peer)
+	most := c.Max(peer)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if most > 0 && c.open[key] >= most {

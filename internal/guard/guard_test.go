@@ -320,7 +320,7 @@ func TestACutStays(t *testing.T) {
 
 func TestSubscribersAreCounted(t *testing.T) {
 	var log bytes.Buffer
-	c := &Connections{Most: func(a netip.Addr) int { return 2 },
+	c := &Connections{Max: func(a netip.Addr) int { return 2 },
 		Log: slog.New(slog.NewTextHandler(&log, nil))}
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

@@ -15,7 +15,7 @@ import (
 
 // A Book is all rooms as one snapshot: those of a record, and those of the file. One goroutine
 // at a time may use it.
-type Book struct {
+type Catalog struct {
 	cfg   *config.Config
 	zones []Zone
 	state *state
@@ -29,20 +29,20 @@ type Book struct {
 }
 
 // Open reads a record; pages are those it refers to, by key. read is when the file was read.
-func Open(cfg *config.Config, record []byte, pages map[string]string, read time.Time) (*Book, error) {
+func Open(cfg *config.Config, record []byte, pages map[string]string, read time.Time) (*Catalog, error) {
 	st, err := readState(record)
 	if err != nil {
 		return nil, err
 	}
-	return &Book{cfg: cfg, zones: Zones(cfg), state: st, pages: pages, read: read.UTC(),
+	return &Catalog{cfg: cfg, zones: Zones(cfg), state: st, pages: pages, read: read.UTC(),
 		fresh: map[string]string{}}, nil
 }
 
 // Version is that of the newest change of any room: it only rises, and is 0 before the first.
-func (b *Book) Version() int64 { return b.state.Version }
+func (b *Catalog) Version() int64 { return b.state.Version }
 
 // Zone finds a zone by its id or its name.
-func (b *Book) Zone(id string) (Zone, error) {
+func (b *Catalog) Zone(id string) (Zone, error) {
 	for _, z := range b.zones {
 		if z.ID == id || z.Name == id {
 			return z, nil
@@ -52,10 +52,10 @@ func (b *Book) Zone(id string) (Zone, error) {
 }
 
 // Zones are all there are.
-func (b *Book) Zones() []Zone { return b.zones }
+func (b *Catalog) Zones() []Zone { return b.zones }
 
 // Rooms are those of a zone, or with "" of all, those of the file first.
-func (b *Book) Rooms(zone string) []*Room {
+func (b *Catalog) Rooms(zone string) []*Room {
 	all := []*Room{}
 	for i := range b.cfg.Rooms {
 		if c := &b.cfg.Rooms[i]; zone == "" || zoneOf(b.zones, c.Host).Name == zone {
@@ -72,7 +72,7 @@ func (b *Book) Rooms(zone string) []*Room {
 }
 
 // shown is a room as it is read back.
-func (b *Book) shown(r *Room, events []*Event) *Room {
+func (b *Catalog) shown(r *Room, events []*Event) *Room {
 	x := *r
 	x.CustomPageHTML = b.page(r.CustomPageHTML)
 	x.Own.Page = b.shownPage(&r.Own.Page)
@@ -89,17 +89,17 @@ func (b *Book) shown(r *Room, events []*Event) *Room {
 	return &x
 }
 
-func (b *Book) clock() time.Time {
+func (b *Catalog) clock() time.Time {
 	if b.now.IsZero() {
 		return time.Now()
 	}
 	return b.now
 }
 
-func (b *Book) page(key string) string { return cmp.Or(b.fresh[key], b.pages[key]) }
+func (b *Catalog) page(key string) string { return cmp.Or(b.fresh[key], b.pages[key]) }
 
 // shownEvent is an event as it is read back.
-func (b *Book) shownEvent(e *Event) *Event {
+func (b *Catalog) shownEvent(e *Event) *Event {
 	x := *e
 	if e.CustomPageHTML != nil {
 		html := b.page(*e.CustomPageHTML)
@@ -109,7 +109,7 @@ func (b *Book) shownEvent(e *Event) *Event {
 }
 
 // keep keeps a page, and gives its key. A page that is there already has its key.
-func (b *Book) keep(html string) string {
+func (b *Catalog) keep(html string) string {
 	if html == "" {
 		return ""
 	}
@@ -126,7 +126,7 @@ func (b *Book) keep(html string) string {
 }
 
 // find finds a room of a zone by its id.
-func (b *Book) find(zone, id string) (*Kept, error) {
+func (b *Catalog) find(zone, id string) (*StoredRoom, error) {
 	for _, k := range b.state.Rooms {
 		if k.ID == id && zoneOf(b.zones, k.Host).Name == zone {
 			return k, nil
@@ -142,7 +142,7 @@ func (b *Book) find(zone, id string) (*Kept, error) {
 }
 
 // own finds a room that can be written.
-func (b *Book) own(op *Op) (*Kept, error) {
+func (b *Catalog) own(op *Op) (*StoredRoom, error) {
 	k, err := b.find(op.Zone, op.Room)
 	switch {
 	case err != nil:
@@ -155,7 +155,7 @@ func (b *Book) own(op *Op) (*Kept, error) {
 }
 
 // match holds If-Match against what is there.
-func (b *Book) match(op *Op, k *Kept) error {
+func (b *Catalog) match(op *Op, k *StoredRoom) error {
 	if op.Match != 0 && op.Match != k.Own.Version {
 		return ErrVersion
 	}
@@ -170,7 +170,7 @@ func newID() string {
 
 // Record is the record to write, nil if nothing has changed, and the pages that must be written
 // before it.
-func (b *Book) Record() (record []byte, fresh map[string]string, err error) {
+func (b *Catalog) Record() (record []byte, fresh map[string]string, err error) {
 	if !b.dirty {
 		return nil, nil, nil
 	}
@@ -183,7 +183,7 @@ func (b *Book) Record() (record []byte, fresh map[string]string, err error) {
 }
 
 // changed notes a change, unless before and after are the same but for the time.
-func (b *Book) changed(c *Change, before, after any) error {
+func (b *Catalog) changed(c *Change, before, after any) error {
 	var err error
 	if c.Before, err = marshal(before); err == nil {
 		c.After, err = marshal(after)
@@ -208,7 +208,7 @@ func marshal(v any) (json.RawMessage, error) {
 
 // unique refuses a name, a route, and a name of the cookie, that another room has. The id "" is that
 // of rooms of the file, and of a room that has none yet; c is the room as package config has it.
-func (b *Book) unique(r *Room, c *config.Room) error {
+func (b *Catalog) unique(r *Room, c *config.Room) error {
 	var all Faults
 	add := func(pointer, problem, hint string) {
 		if !slices.ContainsFunc(all, func(f *Fault) bool { return f.Pointer == pointer }) {

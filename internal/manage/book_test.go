@@ -36,7 +36,7 @@ func newShelf(t *testing.T, yaml string) *shelf {
 const oneRoom = "rooms:\n  - {name: main, origin: 'http://127.0.0.1:3000', " +
 	"total_active_users: 10, new_users_per_minute: 10}\n"
 
-func (s *shelf) open() *Book {
+func (s *shelf) open() *Catalog {
 	s.t.Helper()
 	b, err := Open(s.cfg, s.record, s.pages, s.now)
 	if err != nil {
@@ -61,7 +61,7 @@ func (s *shelf) try(op *Op) (*Result, error) {
 	return res, s.keep(b)
 }
 
-func (s *shelf) keep(b *Book) error {
+func (s *shelf) keep(b *Catalog) error {
 	record, fresh, err := b.Record()
 	if err == nil && record != nil {
 		s.record = record
@@ -243,7 +243,7 @@ func TestWhatBelongsToARoomOfTheFile(t *testing.T) {
 		t.Helper()
 		b := s.open()
 		b.now = s.now
-		res, err := b.See(&Look{What: what, Zone: DefaultZone, Room: derivedID("room", "main"),
+		res, err := b.Read(&Query{What: what, Zone: DefaultZone, Room: derivedID("room", "main"),
 			Target: target})
 		if err != nil {
 			t.Fatal(err)
@@ -253,7 +253,7 @@ func TestWhatBelongsToARoomOfTheFile(t *testing.T) {
 	list := look(RuleList, "").([]*Rule)
 	if len(list) != 2 || list[0].Action != "bypass_waiting_room" || list[0].Expression != "ssl" ||
 		!list[0].Enabled || list[0].Description != "s" || list[1].Enabled ||
-		list[1].Own != (RuleOwn{"a", 9}) {
+		list[1].Own != (RuleExtensions{"a", 9}) {
 		t.Errorf("%+v", list)
 	}
 	all := look(Events, "").([]*Event)
@@ -267,7 +267,7 @@ func TestWhatBelongsToARoomOfTheFile(t *testing.T) {
 		*e.NewUsersPerMinute != 2 || all[1].QueueingMethod != nil || all[1].PrequeueStartTime != nil {
 		t.Errorf("%+v", e)
 	}
-	if d := look(LookDetails, all[1].ID).(*Details); d.TotalActiveUsers != 10 || d.QueueingMethod != "fifo" {
+	if d := look(QueryDetails, all[1].ID).(*Details); d.TotalActiveUsers != 10 || d.QueueingMethod != "fifo" {
 		t.Errorf("%+v", d)
 	}
 	r := look(Rooms, "").(*Room)
@@ -352,7 +352,7 @@ func TestZones(t *testing.T) {
 	if err != nil || z.Name != "eu.example.com" || len(b.Rooms(z.Name)) != 1 || len(b.Rooms("")) != 2 {
 		t.Error(z, err)
 	}
-	if _, err = b.See(&Look{What: Rooms, Zone: "eu.example.com", Room: r.ID}); !errors.Is(err, ErrNoRoom) {
+	if _, err = b.Read(&Query{What: Rooms, Zone: "eu.example.com", Room: r.ID}); !errors.Is(err, ErrNoRoom) {
 		t.Error("a room of another zone:", err)
 	}
 	for _, w := range b.Wanted() {
@@ -410,7 +410,7 @@ func TestEvents(t *testing.T) {
 		w[0].Every != 24*time.Hour || w[0].Message != "Sale" || !w[0].Suspended {
 		t.Error(w)
 	}
-	d, err := s.open().See(&Look{What: LookDetails, Zone: DefaultZone, Room: r.ID, Target: e.ID})
+	d, err := s.open().Read(&Query{What: QueryDetails, Zone: DefaultZone, Room: r.ID, Target: e.ID})
 	if x := d.Value.(*Details); err != nil || x.SessionDuration != 5 || x.TotalActiveUsers != 300 {
 		t.Error(d, err)
 	}
@@ -554,7 +554,7 @@ func TestBounds(t *testing.T) {
 			`{"description":"%d%s","custom_page_html":"<p>%d</p>"}`, i, strings.Repeat("x", 500), i)})
 	}
 	b := s.open()
-	if n := len(b.History("", "", 0, 1000)); n > mostHistory || n < 50 || len(s.record) > MaxRecord {
+	if n := len(b.History("", "", 0, 1000)); n > mostHistory || n < 50 || len(s.record) > MaxRecordSize {
 		t.Errorf("%d changes in %d bytes", n, len(s.record))
 	}
 	keys, err := PagesOf(s.record)

@@ -28,11 +28,11 @@ type Event struct {
 	SessionDuration       *int64    `json:"session_duration"`
 	TurnstileMode         *string   `json:"turnstile_mode"`
 	TurnstileAction       *string   `json:"turnstile_action"`
-	Own                   EventOwn  `json:"headgate"`
+	Own                   EventExtensions  `json:"headgate"`
 }
 
 // EventOwn is what headgate's events have beside Cloudflare's.
-type EventOwn struct {
+type EventExtensions struct {
 	EverySeconds int64  `json:"every_seconds"` // it repeats so long after; 0 is once
 	Message      string `json:"message"`       // "" is that of the room
 }
@@ -175,7 +175,7 @@ func fit(r *Room, events []*Event, at string) error {
 // keepsDraw refuses what would take a draw that is on from those who take part: another name is another
 // draw, with a seed that nobody was told of, and so is another start once the order is drawn.
 func (e *Event) keepsDraw(next *Event, now time.Time) error {
-	on := events.At(eventTimes([]*Event{e}), now).On
+	on := events.At(eventTimes([]*Event{e}), now).Active
 	switch {
 	case on == nil || !on.Shuffle || next == nil:
 	case next.Name != e.Name:

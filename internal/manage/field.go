@@ -45,7 +45,7 @@ func (r *reader) object(at string, v any, fields []field) {
 		i := slices.Index(names, name)
 		if i < 0 {
 			hint := "docs/management.md lists the members"
-			if n := near.Word(name, names); n != "" {
+			if n := near.Nearest(name, names); n != "" {
 				hint = "did you mean " + n + "?"
 			}
 			r.wrong(below(at, name), CodeUnknown, hint, "there is no such member")

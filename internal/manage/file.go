@@ -10,7 +10,7 @@ import (
 )
 
 // fromFile is a room of the file as the API shows it.
-func fromFile(c *config.Room, b *Book) *Room {
+func fromFile(c *config.Room, b *Catalog) *Room {
 	seconds := int64(c.SessionDuration.Seconds())
 	r := newDraft().Room
 	r.ID, r.Name, r.Host, r.Path = derivedID("room", c.Name), c.Name, c.Host, c.Path
@@ -22,7 +22,7 @@ func fromFile(c *config.Room, b *Book) *Room {
 	r.JSONResponseEnabled, r.EnabledOriginCommands = true, []string{"revoke"}
 	r.DefaultTemplateLanguage = c.DefaultTemplateLanguage
 	r.CookieAttributes = CookieAttributes{SameSite: c.CookieSameSite, Secure: string(c.CookieSecure)}
-	r.Own = Own{
+	r.Own = RoomExtensions{
 		Source: "file", Origin: c.Origin.String(), Title: c.Title, SessionSeconds: seconds,
 		StatusCode: int64(c.QueueingStatusCode), HardEndSeconds: int64(c.HardEnd.Seconds()),
 		Closed: c.Closed, Shadow: c.Shadow, Message: c.Message, Spread: c.Spread,
@@ -59,15 +59,15 @@ func fromFile(c *config.Room, b *Book) *Room {
 
 // keptFile is a room of the file with what belongs to it. The texts of its pages are not among it: they
 // are files of the machine.
-func keptFile(c *config.Room, b *Book) *Kept {
-	k := &Kept{Room: *fromFile(c, b), Events: []*Event{}, Rules: []*Rule{}}
+func keptFile(c *config.Room, b *Catalog) *StoredRoom {
+	k := &StoredRoom{Room: *fromFile(c, b), Events: []*Event{}, Rules: []*Rule{}}
 	for i := range c.Events {
 		k.Events = append(k.Events, eventFromFile(k.Name, &c.Events[i], b.read))
 	}
 	for i, x := range c.Rules {
 		r := &Rule{ID: derivedID("rule", k.Name+" "+strconv.Itoa(i)), Action: x.Action,
 			Expression: x.Expression, Description: x.Description, Enabled: x.Enabled,
-			LastUpdated: b.read, Version: "1", Own: RuleOwn{Lane: x.Lane, Share: int64(x.Share)}}
+			LastUpdated: b.read, Version: "1", Own: RuleExtensions{Lane: x.Lane, Share: int64(x.Share)}}
 		if r.Action == "bypass" {
 			r.Action = actionBypass
 		}
@@ -81,7 +81,7 @@ func eventFromFile(room string, c *config.Event, read time.Time) *Event {
 	e := &Event{ID: derivedID("event", room+" "+c.Name), CreatedOn: read, ModifiedOn: read,
 		Name: c.Name, StartTime: c.Start.UTC().Format(timeShown), EndTime: c.End.UTC().Format(timeShown),
 		ShuffleAtEventStart: c.Shuffle, Suspended: c.Suspended,
-		Own: EventOwn{EverySeconds: int64(c.Every.Seconds()), Message: c.Message}}
+		Own: EventExtensions{EverySeconds: int64(c.Every.Seconds()), Message: c.Message}}
 	if !c.PrequeueStart.IsZero() {
 		at := c.PrequeueStart.UTC().Format(timeShown)
 		e.PrequeueStartTime = &at

@@ -24,7 +24,7 @@ func TestRulesAndEventsOfTheFileAreShown(t *testing.T) {
 		room.NextEventPrequeue == nil || *room.NextEventPrequeue != "2026-12-01T08:00:00Z" {
 		t.Errorf("the next event is at %v, %v", room.NextEventStart, room.NextEventPrequeue)
 	}
-	res, err := b.See(&Look{What: RuleList, Zone: DefaultZone, Room: room.ID})
+	res, err := b.Read(&Query{What: RuleList, Zone: DefaultZone, Room: room.ID})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -35,7 +35,7 @@ func TestRulesAndEventsOfTheFileAreShown(t *testing.T) {
 	if len(list) != 3 || list[0].Action != actionBypass || list[0].ID == list[1].ID {
 		t.Errorf("the rules are %+v", list)
 	}
-	res, err = b.See(&Look{What: Events, Zone: DefaultZone, Room: room.ID})
+	res, err = b.Read(&Query{What: Events, Zone: DefaultZone, Room: room.ID})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -51,9 +51,9 @@ func TestRulesAndEventsOfTheFileAreShown(t *testing.T) {
 	if e := events[1]; e.TotalActiveUsers != nil || e.PrequeueStartTime != nil || e.SessionDuration != nil {
 		t.Errorf("what is the room's is not null: %+v", e)
 	}
-	for _, look := range []Look{{What: Events}, {What: LookDetails}} {
+	for _, look := range []Query{{What: Events}, {What: QueryDetails}} {
 		look.Zone, look.Room, look.Target = DefaultZone, room.ID, events[0].ID
-		if _, err := b.See(&look); err != nil {
+		if _, err := b.Read(&look); err != nil {
 			t.Errorf("%s of one: %v", look.What, err)
 		}
 	}

@@ -11,7 +11,7 @@ import (
 
 // History is what was changed, the newest first: of a zone ("" all), of a room by its name ("" all),
 // before a version (0: from the newest on), at most so many.
-func (b *Book) History(zone, room string, before int64, most int) []*Change {
+func (b *Catalog) History(zone, room string, before int64, most int) []*Change {
 	all := []*Change{}
 	for _, c := range slices.Backward(b.state.History) {
 		if len(all) == most {
@@ -26,7 +26,7 @@ func (b *Book) History(zone, room string, before int64, most int) []*Change {
 }
 
 // Change finds one.
-func (b *Book) Change(version int64) (*Change, error) {
+func (b *Catalog) Change(version int64) (*Change, error) {
 	for _, c := range b.state.History {
 		if c.Version == version {
 			return c, nil
@@ -100,7 +100,7 @@ func brief(o map[string]json.RawMessage) {
 // Undo takes a change back, if what it has made is still there as it has made it. That is a
 // change too. Of op it reads who asks, when, and whether what stands behind a room is fixed for them:
 // then only their own changes give a room back another origin, or other limits.
-func (b *Book) Undo(version int64, op *Op) (*Result, error) {
+func (b *Catalog) Undo(version int64, op *Op) (*Result, error) {
 	b.now, b.by = op.At.UTC().Truncate(time.Microsecond), op.By
 	was, err := b.Change(version)
 	if err != nil {
@@ -130,7 +130,7 @@ func (b *Book) Undo(version int64, op *Op) (*Result, error) {
 		}
 		return b.undoRoom(was, c)
 	}
-	i := slices.IndexFunc(b.state.Rooms, func(k *Kept) bool { return k.ID == was.RoomID })
+	i := slices.IndexFunc(b.state.Rooms, func(k *StoredRoom) bool { return k.ID == was.RoomID })
 	if i < 0 {
 		return nil, ErrSince
 	}
@@ -188,7 +188,7 @@ func bare(r Room) Room {
 
 // mayGiveBack refuses to bring back what who asks could not have written. Before a change of their own
 // it was there.
-func (b *Book) mayGiveBack(was *Change, op *Op) error {
+func (b *Catalog) mayGiveBack(was *Change, op *Op) error {
 	if !op.Fixed || was.By == op.By || was.Verb == Create {
 		return nil
 	}
@@ -196,7 +196,7 @@ func (b *Book) mayGiveBack(was *Change, op *Op) error {
 	if err := json.Unmarshal(was.Before, &next); err != nil {
 		return err
 	}
-	if i := slices.IndexFunc(b.state.Rooms, func(k *Kept) bool { return k.ID == was.RoomID }); i >= 0 {
+	if i := slices.IndexFunc(b.state.Rooms, func(k *StoredRoom) bool { return k.ID == was.RoomID }); i >= 0 {
 		now = b.state.Rooms[i].Room
 	}
 	if next.Own.Origin != now.Own.Origin || !slices.Equal(next.Own.Limits, now.Own.Limits) {
@@ -206,10 +206,10 @@ func (b *Book) mayGiveBack(was *Change, op *Op) error {
 	return nil
 }
 
-func (b *Book) undoRoom(was, c *Change) (*Result, error) {
-	i := slices.IndexFunc(b.state.Rooms, func(k *Kept) bool { return k.ID == was.RoomID })
+func (b *Catalog) undoRoom(was, c *Change) (*Result, error) {
+	i := slices.IndexFunc(b.state.Rooms, func(k *StoredRoom) bool { return k.ID == was.RoomID })
 	if was.Verb == Delete {
-		var next Kept
+		var next StoredRoom
 		if err := json.Unmarshal(was.Before, &next); err != nil {
 			return nil, err
 		}
@@ -231,7 +231,7 @@ func (b *Book) undoRoom(was, c *Change) (*Result, error) {
 	}
 	k := b.state.Rooms[i]
 	if was.Verb == Create {
-		var then Kept
+		var then StoredRoom
 		if err := json.Unmarshal(was.After, &then); err != nil {
 			return nil, err
 		}
@@ -261,7 +261,7 @@ func (b *Book) undoRoom(was, c *Change) (*Result, error) {
 }
 
 // fits holds a room of before against the rooms and the file of now.
-func (b *Book) fits(r *Room) error {
+func (b *Catalog) fits(r *Room) error {
 	c, err := b.room(r, b.originOf(r))
 	if err != nil {
 		return err
@@ -269,7 +269,7 @@ func (b *Book) fits(r *Room) error {
 	return b.unique(r, c)
 }
 
-func (b *Book) undoEvent(was, c *Change, k *Kept) (*Result, error) {
+func (b *Catalog) undoEvent(was, c *Change, k *StoredRoom) (*Result, error) {
 	i := slices.IndexFunc(k.Events, func(e *Event) bool { return e.ID == was.Target })
 	var then, next *Event
 	if err := both(was, &then, &next); err != nil {

@@ -9,7 +9,7 @@ import (
 
 // Live is the change of a room that sets keys of the file to what they are in now: a live change
 // of a room of the store is a change like all others.
-func (b *Book) Live(id string, now *config.Room, keys []string) (*Op, error) {
+func (b *Catalog) Live(id string, now *config.Room, keys []string) (*Op, error) {
 	values := map[string]any{
 		"total_active_users": now.TotalActiveUsers, "new_users_per_minute": now.NewUsersPerMinute,
 		"session_duration": int64(now.SessionDuration.Seconds()), "queue_all": now.QueueAll,

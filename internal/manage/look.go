@@ -5,7 +5,7 @@ import (
 )
 
 // A Look is what the API reads.
-type Look struct {
+type Query struct {
 	What   string // Rooms, Events, RuleList, ZoneSet or "details"
 	Zone   string // name
 	Room   string // id
@@ -13,10 +13,10 @@ type Look struct {
 }
 
 // Details is the What of an event as if it was on.
-const LookDetails = "details"
+const QueryDetails = "details"
 
 // See reads one object or a list of them.
-func (b *Book) See(l *Look) (*Result, error) {
+func (b *Catalog) Read(l *Query) (*Result, error) {
 	if l.What == ZoneSet {
 		s := b.settings(l.Zone)
 		return &Result{Value: &s.Settings, Version: s.Version}, nil
@@ -35,14 +35,14 @@ func (b *Book) See(l *Look) (*Result, error) {
 			all = append(all, b.shownEvent(e))
 		}
 		res.Value = all
-	case l.What == Events, l.What == LookDetails:
+	case l.What == Events, l.What == QueryDetails:
 		at := slices.IndexFunc(k.Events, func(e *Event) bool { return e.ID == l.Target })
 		if at < 0 {
 			return nil, ErrNoEvent
 		}
 		e := b.shownEvent(k.Events[at])
 		res.Value = e
-		if l.What == LookDetails {
+		if l.What == QueryDetails {
 			res.Value = e.details(b.shown(&k.Room, nil))
 		}
 	}
@@ -50,7 +50,7 @@ func (b *Book) See(l *Look) (*Result, error) {
 }
 
 // EventID is the id of an event of a room by its name, "" for none.
-func (b *Book) EventID(zone, room, name string) string {
+func (b *Catalog) EventID(zone, room, name string) string {
 	k, err := b.find(zone, room)
 	if err != nil {
 		return ""
@@ -64,7 +64,7 @@ func (b *Book) EventID(zone, room, name string) string {
 }
 
 // Name is the name of a room that is there, "" for none.
-func (b *Book) Name(zone, id string) string {
+func (b *Catalog) Name(zone, id string) string {
 	if k, err := b.find(zone, id); err == nil {
 		return k.Name
 	}

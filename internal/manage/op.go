@@ -51,7 +51,7 @@ type Deleted struct {
 }
 
 // Do makes a change. On an error the Book is not to be used any more.
-func (b *Book) Do(op *Op) (*Result, error) {
+func (b *Catalog) Do(op *Op) (*Result, error) {
 	b.now, b.by = op.At.UTC().Truncate(time.Microsecond), op.By
 	c := &Change{What: op.What, Zone: op.Zone, Verb: "change"}
 	before := b.state.Version
@@ -77,7 +77,7 @@ func (b *Book) Do(op *Op) (*Result, error) {
 	return res, nil
 }
 
-func (b *Book) doRoom(op *Op, c *Change) (*Result, error) {
+func (b *Catalog) doRoom(op *Op, c *Change) (*Result, error) {
 	if op.Verb == Create {
 		return b.createRoom(op, c)
 	}
@@ -88,7 +88,7 @@ func (b *Book) doRoom(op *Op, c *Change) (*Result, error) {
 	c.Room, c.RoomID = k.Name, k.ID
 	if op.Verb == Delete {
 		c.Verb = Delete
-		b.state.Rooms = slices.DeleteFunc(b.state.Rooms, func(x *Kept) bool { return x == k })
+		b.state.Rooms = slices.DeleteFunc(b.state.Rooms, func(x *StoredRoom) bool { return x == k })
 		return &Result{Value: &Deleted{k.ID}, Version: k.Own.Version}, b.changed(c, k, nil)
 	}
 	next := k.Room
@@ -111,25 +111,25 @@ func (b *Book) doRoom(op *Op, c *Change) (*Result, error) {
 	return b.shownResult(k), nil
 }
 
-func (b *Book) shownResult(k *Kept) *Result {
+func (b *Catalog) shownResult(k *StoredRoom) *Result {
 	return &Result{Value: b.shown(&k.Room, k.Events), Version: k.Own.Version}
 }
 
-func (b *Book) createRoom(op *Op, c *Change) (*Result, error) {
+func (b *Catalog) createRoom(op *Op, c *Change) (*Result, error) {
 	d := newDraft()
 	if err := b.readRoom(op, d, nil); err != nil {
 		return nil, err
 	}
 	d.ID, d.CreatedOn, d.ModifiedOn = newID(), b.now, b.now
 	d.Own.Source, d.Own.Version, d.Own.ChangedBy = "store", b.state.Version+1, b.by
-	k := &Kept{Room: *d.Room, Events: []*Event{}, Rules: []*Rule{}}
+	k := &StoredRoom{Room: *d.Room, Events: []*Event{}, Rules: []*Rule{}}
 	b.state.Rooms = append(b.state.Rooms, k)
 	c.Verb, c.Room, c.RoomID = Create, k.Name, k.ID
 	return b.shownResult(k), b.changed(c, nil, k)
 }
 
 // readRoom reads a body into a room and holds it against all others. was is nil for a new one.
-func (b *Book) readRoom(op *Op, d *draft, was *Room) error {
+func (b *Catalog) readRoom(op *Op, d *draft, was *Room) error {
 	var all Faults
 	add := func(err error) bool {
 		more, ok := errors.AsType[Faults](err)
@@ -182,7 +182,7 @@ func (b *Book) readRoom(op *Op, d *draft, was *Room) error {
 const nowhere = "http://127.0.0.1:1"
 
 // inZone holds a room against the zone it is written to: all its hosts are in there.
-func (b *Book) inZone(r *Room, zone string) error {
+func (b *Catalog) inZone(r *Room, zone string) error {
 	hosts, places := []string{r.Host}, []string{"/host"}
 	for i, x := range r.AdditionalRoutes {
 		hosts, places = append(hosts, x.Host), append(places, item("/additional_routes", i)+"/host")
@@ -198,7 +198,7 @@ func (b *Book) inZone(r *Room, zone string) error {
 
 // mayLimit refuses limits that there are not, and those that who asks may not name: they are shared
 // with other rooms, and what one uses up the others lack.
-func (b *Book) mayLimit(op *Op, d *draft, was *Room) error {
+func (b *Catalog) mayLimit(op *Op, d *draft, was *Room) error {
 	var all Faults
 	before := []string{}
 	if was != nil {
@@ -222,7 +222,7 @@ func (b *Book) mayLimit(op *Op, d *draft, was *Room) error {
 	return nil
 }
 
-func (b *Book) doEvent(op *Op, c *Change) (*Result, error) {
+func (b *Catalog) doEvent(op *Op, c *Change) (*Result, error) {
 	k, err := b.own(op)
 	if err != nil {
 		return nil, err
@@ -295,13 +295,13 @@ func tooManyEvents() error {
 }
 
 // touch gives a room the version of what has changed in it.
-func (b *Book) touch(k *Kept) {
+func (b *Catalog) touch(k *StoredRoom) {
 	if b.dirty {
 		k.Own.Version, k.Own.ChangedBy = b.state.Version, b.by
 	}
 }
 
-func (b *Book) doRules(op *Op, c *Change) (*Result, error) {
+func (b *Catalog) doRules(op *Op, c *Change) (*Result, error) {
 	k, err := b.own(op)
 	if err != nil {
 		return nil, err
@@ -333,7 +333,7 @@ func (b *Book) doRules(op *Op, c *Change) (*Result, error) {
 	return &Result{Value: next, Version: k.Own.Version}, nil
 }
 
-func (b *Book) doSettings(op *Op, c *Change) (*Result, error) {
+func (b *Catalog) doSettings(op *Op, c *Change) (*Result, error) {
 	was := b.settings(op.Zone)
 	if op.Match != 0 && op.Match != was.Version {
 		return nil, ErrVersion
@@ -346,7 +346,7 @@ func (b *Book) doSettings(op *Op, c *Change) (*Result, error) {
 }
 
 // putSettings makes next the settings of the zone of a change.
-func (b *Book) putSettings(c *Change, next *Settings) (*Result, error) {
+func (b *Catalog) putSettings(c *Change, next *Settings) (*Result, error) {
 	was := b.settings(c.Zone)
 	if err := b.changed(c, &was.Settings, next); err != nil {
 		return nil, err
@@ -358,7 +358,7 @@ func (b *Book) putSettings(c *Change, next *Settings) (*Result, error) {
 	return &Result{Value: next, Version: was.Version}, nil
 }
 
-func (b *Book) settings(zone string) keptSettings {
+func (b *Catalog) settings(zone string) keptSettings {
 	if s := b.state.Settings[zone]; s != nil {
 		return *s
 	}

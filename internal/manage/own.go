@@ -14,7 +14,7 @@ import (
 )
 
 // Own is what headgate's rooms have beside Cloudflare's.
-type Own struct {
+type RoomExtensions struct {
 	Source    string `json:"source"` // store or file
 	Zone      string `json:"zone"`   // its name; only as shown
 	Version   int64  `json:"version"`
@@ -120,9 +120,9 @@ const (
 
 // UnmarshalJSON implements json.Unmarshaler: rooms that were made before there was a member have its
 // default.
-func (o *Own) UnmarshalJSON(b []byte) error {
-	type plain Own
-	var x Own
+func (o *RoomExtensions) UnmarshalJSON(b []byte) error {
+	type plain RoomExtensions
+	var x RoomExtensions
 	for _, f := range newMembers(&x) {
 		f.std()
 	}
@@ -135,7 +135,7 @@ func (o *Own) UnmarshalJSON(b []byte) error {
 	return nil
 }
 
-func (o *Own) fields() []field {
+func (o *RoomExtensions) fields() []field {
 	j := &o.JoinLimit
 	return append([]field{
 		ignored("source"), ignored("zone"), ignored("version"), ignored("changed_by"),
@@ -168,7 +168,7 @@ func (o *Own) fields() []field {
 }
 
 // newMembers are those that the first records had not.
-func newMembers(o *Own) []field {
+func newMembers(o *RoomExtensions) []field {
 	e, c, p, s, x := &o.Exclude, &o.Checkout, &o.Page, &o.PassSharing, &o.CORS
 	methods := texts("methods", &x.Methods, 64)
 	methods.std = func() { x.Methods = cors.DefaultMethods() }
@@ -327,7 +327,7 @@ func (p *Page) files() map[string][]byte {
 }
 
 // shownPage is a page as it is read back.
-func (b *Book) shownPage(p *Page) Page {
+func (b *Catalog) shownPage(p *Page) Page {
 	x := Page{Policy: p.Policy, Translations: map[string]string{}, Assets: []Asset{}}
 	for tag, key := range p.Translations {
 		x.Translations[tag] = b.page(key)
@@ -340,7 +340,7 @@ func (b *Book) shownPage(p *Page) Page {
 }
 
 // keepPage keeps what belongs to a page, and has its keys instead.
-func (b *Book) keepPage(p *Page) Page {
+func (b *Catalog) keepPage(p *Page) Page {
 	x := Page{Policy: p.Policy, Translations: map[string]string{}, Assets: []Asset{}}
 	for tag, html := range p.Translations {
 		x.Translations[tag] = b.keep(html)

@@ -35,7 +35,7 @@ var svg = base64.StdEncoding.EncodeToString([]byte("<svg/>"))
 func TestOwnMembers(t *testing.T) {
 	s := newShelf(t, twoLimits)
 	r := s.make(full)
-	want := Own{PathCaseSensitive: true, Paths: "as_they_come", FailOpenAfterSeconds: 30,
+	want := RoomExtensions{PathCaseSensitive: true, Paths: "as_they_come", FailOpenAfterSeconds: 30,
 		Exclude: Exclude{Defaults: true, Paths: []string{"/hooks/"}, Methods: []string{"PURGE"},
 			CIDRs: []string{"192.0.2.7/32"}, Headers: []string{"X-Probe: 1"},
 			Upgrade: true, MaxInFlight: 7, MaxPerAddr: 3},
@@ -48,9 +48,9 @@ func TestOwnMembers(t *testing.T) {
 			Translations: map[string]string{"de-DE": "<p>{{waitTime}} Min</p>"},
 			Assets:       []Asset{{"a.css", "cHt9"}, {"img/logo.svg", svg}}},
 		PassSharing: PassSharing{5, "wait"}, Bind: "header:X-Member"}
-	same := func(what string, got *Own, want Own) {
+	same := func(what string, got *RoomExtensions, want RoomExtensions) {
 		t.Helper()
-		g := Own{PathCaseSensitive: got.PathCaseSensitive, Paths: got.Paths,
+		g := RoomExtensions{PathCaseSensitive: got.PathCaseSensitive, Paths: got.Paths,
 			FailOpenAfterSeconds: got.FailOpenAfterSeconds,
 			Exclude:              got.Exclude, CORS: got.CORS, Limits: got.Limits, Checkout: got.Checkout,
 			Page:        got.Page,
@@ -66,7 +66,7 @@ func TestOwnMembers(t *testing.T) {
 	}
 	read := func() *Room {
 		t.Helper()
-		res, err := s.open().See(&Look{What: Rooms, Zone: DefaultZone, Room: r.ID})
+		res, err := s.open().Read(&Query{What: Rooms, Zone: DefaultZone, Room: r.ID})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -97,7 +97,7 @@ func TestOwnMembers(t *testing.T) {
 		t.Error("a replacement keeps routes:", got)
 	}
 	got = edit(Replace, `{`+bare+`,"headgate":{}}`)
-	same("replaced", &got.Own, Own{Paths: "clean",
+	same("replaced", &got.Own, RoomExtensions{Paths: "clean",
 		Exclude: Exclude{Defaults: true, Paths: []string{}, Methods: []string{}, CIDRs: []string{},
 			Headers: []string{}, MaxInFlight: 1000, MaxPerAddr: 100},
 		CORS:   CORS{[]string{}, []string{"GET", "HEAD", "POST"}, []string{}, 5, false},
@@ -248,7 +248,7 @@ func TestRoomsOfBefore(t *testing.T) {
 	if s.record, err = json.Marshal(record); err != nil {
 		t.Fatal(err)
 	}
-	res, err := s.open().See(&Look{What: Rooms, Zone: DefaultZone, Room: r.ID})
+	res, err := s.open().Read(&Query{What: Rooms, Zone: DefaultZone, Room: r.ID})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -50,7 +50,7 @@ type Room struct {
 	TurnstileAction         string           `json:"turnstile_action"`
 	NextEventPrequeue       *string          `json:"next_event_prequeue_start_time"` // only as shown
 	NextEventStart          *string          `json:"next_event_start_time"`          // only as shown
-	Own                     Own              `json:"headgate"`
+	Own                     RoomExtensions              `json:"headgate"`
 }
 
 // A Route is one more host and path of a room.
@@ -256,7 +256,7 @@ func checkPage(r *reader, at, html string) {
 		return
 	}
 	_, err := pages.ParseCustom([]byte(html))
-	for _, m := range pages.Mistakes(err) {
+	for _, m := range pages.TemplateErrors(err) {
 		r.wrong(at, CodeValue, m.Hint, "%s", m.Error())
 	}
 }

@@ -21,11 +21,11 @@ type Rule struct {
 	Enabled     bool      `json:"enabled"`
 	LastUpdated time.Time `json:"last_updated"`
 	Version     string    `json:"version"`
-	Own         RuleOwn   `json:"headgate"`
+	Own         RuleExtensions   `json:"headgate"`
 }
 
 // RuleOwn is what headgate's rules have beside Cloudflare's.
-type RuleOwn struct {
+type RuleExtensions struct {
 	Lane  string `json:"lane"`  // where who must wait waits
 	Share int64  `json:"share"` // of a lane: of 100 calls, while others wait
 }
@@ -58,7 +58,7 @@ func (d *ruleDraft) fields(placed bool) []field {
 		text("description", &r.Description, "", 500),
 		truth("enabled", &r.Enabled, true),
 		group("headgate", []field{
-			text("lane", &r.Own.Lane, "", slot.MostName), whole("share", &r.Own.Share, 0, 0, slot.MostShare),
+			text("lane", &r.Own.Lane, "", slot.MaxLaneName), whole("share", &r.Own.Share, 0, 0, slot.MaxShare),
 		}, false),
 	}
 	if placed {
@@ -85,7 +85,7 @@ func (d *ruleDraft) fields(placed bool) []field {
 }
 
 // env is what expressions may refer to.
-func (b *Book) env() (rules.Env, error) {
+func (b *Catalog) env() (rules.Env, error) {
 	crawlers, err := b.cfg.NewCrawlers()
 	return rules.Env{Lists: b.cfg.RuleLists(), Crawlers: crawlers}, err
 }
@@ -124,7 +124,7 @@ func (d *ruleDraft) check(r *reader, at string) {
 		r.wrong(at+"/expression", CodeValue, "docs/rules.md has the language", "%s", err.Error())
 	}
 	switch {
-	case d.Action != actionLane && d.Own != RuleOwn{}:
+	case d.Action != actionLane && d.Own != RuleExtensions{}:
 		r.wrong(at+"/headgate", CodeConflict, "leave it out", "only a lane has a name and a share")
 	case d.Action == actionLane && d.Own.Share == 0:
 		r.wrong(at+"/headgate/share", CodeRequired, "write 1 to 89, of 100 calls", "a lane needs a share")
@@ -138,7 +138,7 @@ func (d *ruleDraft) check(r *reader, at string) {
 
 // compile finds rules of before that mean nothing any more, such as those of a list that the file has
 // lost. Those that are in force are left alone.
-func (b *Book) compile(all, inForce []*Rule) error {
+func (b *Catalog) compile(all, inForce []*Rule) error {
 	env, err := b.env()
 	if err != nil {
 		return err
@@ -160,7 +160,7 @@ func (r *Rule) same(x *Rule) bool {
 
 // replaceRules reads a whole list. A rule that names one of before, or is the same as one,
 // keeps its id.
-func (b *Book) replaceRules(body []byte, was []*Rule) ([]*Rule, error) {
+func (b *Catalog) replaceRules(body []byte, was []*Rule) ([]*Rule, error) {
 	v, err := parse(body)
 	if err != nil {
 		return nil, err
@@ -238,13 +238,13 @@ func checkShares(r *reader, all []*Rule) {
 	case len(lanes) > slot.OwnLanes:
 		r.wrong("", CodeTooMany, "lead several rules into one", "there would be %d lanes; %d are the most",
 			len(lanes), slot.OwnLanes)
-	case sum > slot.MostShare:
+	case sum > slot.MaxShare:
 		r.wrong("", CodeConflict, "leave the ordinary line 1 of 100 calls, and the built-in lane 10",
 			"the lanes have shares of %d together", sum)
 	}
 }
 
-func (b *Book) addRule(body []byte, was []*Rule) ([]*Rule, error) {
+func (b *Catalog) addRule(body []byte, was []*Rule) ([]*Rule, error) {
 	v, err := parse(body)
 	if err != nil {
 		return nil, err
@@ -265,7 +265,7 @@ func (b *Book) addRule(body []byte, was []*Rule) ([]*Rule, error) {
 	return all, r.err()
 }
 
-func (b *Book) editRule(body []byte, was []*Rule, at int) ([]*Rule, error) {
+func (b *Catalog) editRule(body []byte, was []*Rule, at int) ([]*Rule, error) {
 	v, err := parse(body)
 	if err != nil {
 		return nil, err

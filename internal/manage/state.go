@@ -15,7 +15,7 @@ const Format = 1
 // MaxRecord bounds the record; what the store carries is a little more. The rooms alone have up
 // to MaxRooms of it, about 400 rooms, the rest is history.
 const (
-	MaxRecord   = 900 << 10
+	MaxRecordSize   = 900 << 10
 	maxRooms    = 600 << 10
 	mostHistory = 200      // changes that are kept. Chosen
 	mostPages   = 32 << 20 // bytes of all pages, those of the history among them. Chosen
@@ -28,14 +28,14 @@ const timeShown = "2006-01-02T15:04:05.999999Z07:00"
 type state struct {
 	Format   int                      `json:"format"`
 	Version  int64                    `json:"version"` // of the newest change
-	Rooms    []*Kept                  `json:"rooms"`
+	Rooms    []*StoredRoom                  `json:"rooms"`
 	Settings map[string]*keptSettings `json:"settings"` // by the name of the zone
 	Pages    map[string]int           `json:"pages"`    // bytes of each, by its key
 	History  []*Change                `json:"history"`  // the newest last
 }
 
 // Kept is a room with all that belongs to it.
-type Kept struct {
+type StoredRoom struct {
 	Room
 	Events []*Event `json:"events"`
 	Rules  []*Rule  `json:"rules"`
@@ -104,7 +104,7 @@ func (st *state) write() ([]byte, error) {
 		switch {
 		case dropped:
 			continue
-		case len(record) <= MaxRecord && sum <= mostPages && len(st.History) <= mostHistory &&
+		case len(record) <= MaxRecordSize && sum <= mostPages && len(st.History) <= mostHistory &&
 			(len(record) <= maxRooms || len(st.History) > 1):
 			return record, nil
 		case len(st.History) <= 1:

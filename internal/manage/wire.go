@@ -134,7 +134,7 @@ func pointerOf(key string) string {
 }
 
 // room is a room as package config checks it. origin is what stands behind it.
-func (b *Book) room(r *Room, origin string) (*config.Room, error) {
+func (b *Catalog) room(r *Room, origin string) (*config.Room, error) {
 	c, err := b.cfg.Make(r.values(origin))
 	if err == nil {
 		return c, nil
@@ -204,7 +204,7 @@ func (r *Room) place() *config.Room {
 
 // originOf is what stands behind a room: what it says, what its zone says, or what stood behind
 // its place before, in the file.
-func (b *Book) originOf(r *Room) string {
+func (b *Catalog) originOf(r *Room) string {
 	if r.Own.Origin != "" {
 		return r.Own.Origin
 	}
@@ -235,7 +235,7 @@ func (b *Book) originOf(r *Room) string {
 }
 
 // A Wanted is a room that shall be open.
-type Wanted struct {
+type DesiredRoom struct {
 	ID   string
 	Room config.Room
 	Page string // its own page, "" for the default one
@@ -249,10 +249,10 @@ type Wanted struct {
 }
 
 // Wanted are the rooms of the store as they shall be open beside those of the file.
-func (b *Book) Wanted() []Wanted {
-	var all []Wanted
+func (b *Catalog) Wanted() []DesiredRoom {
+	var all []DesiredRoom
 	for _, k := range b.state.Rooms {
-		w := Wanted{ID: k.ID, Page: b.pages[k.CustomPageHTML], Revokes: k.revokes()}
+		w := DesiredRoom{ID: k.ID, Page: b.pages[k.CustomPageHTML], Revokes: k.revokes()}
 		c, err := b.room(&k.Room, b.originOf(&k.Room))
 		if err == nil {
 			if k.Own.Exclude.Defaults {

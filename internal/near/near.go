@@ -12,7 +12,7 @@ const longest = 64
 
 // Word returns the known word that was most likely meant by word, or "".
 // Upper and lower case, - and _ do not matter.
-func Word(word string, known []string) string {
+func Nearest(word string, known []string) string {
 	if word == "" || len(word) > longest {
 		return ""
 	}

@@ -24,12 +24,12 @@ func TestWord(t *testing.T) {
 		"quite_another_thing":       "",
 		strings.Repeat("name", 100): "",
 	} {
-		if got := Word(word, keys); got != want {
+		if got := Nearest(word, keys); got != want {
 			t.Errorf("Word(%.20q): got %q, want %q", word, got, want)
 		}
 	}
 	for word, want := range map[string]string{"rn": "run", "chekc": "check", "serve": ""} {
-		if got := Word(word, []string{"run", "check", "version"}); got != want {
+		if got := Nearest(word, []string{"run", "check", "version"}); got != want {
 			t.Errorf("Word(%q): got %q, want %q", word, got, want)
 		}
 	}

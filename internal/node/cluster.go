@@ -45,8 +45,8 @@ func (k *Node) openCluster(ctx context.Context, c *config.Cluster) error {
 	if node == "" {
 		node = rights.Drawn(rand.Uint32())
 	}
-	k.Config.Node, k.Config.Hosts, k.Config.Replicas = node, c.IsStore(), len(c.Store)
-	k.Config.OnlyHost = c.IsStore() && len(c.Store) == 1
+	k.Config.Node, k.Config.CanHost, k.Config.Replicas = node, c.IsStore(), len(c.Store)
+	k.Config.SoleHost = c.IsStore() && len(c.Store) == 1
 	k.About = api.Cluster{Datacenter: c.Datacenter, Store: c.Store}
 	t, err := c.TLSConfig()
 	if err != nil {
@@ -94,7 +94,7 @@ func (k *Node) link(c *config.Cluster) {
 		Own: c.Datacenter, Home: c.Home, Others: slices.Sorted(maps.Keys(c.Datacenters)),
 	}
 	if k.Engine != nil {
-		k.Config.Datacenters.Link = k.Engine.Cross
+		k.Config.Datacenters.Link = k.Engine.Link
 	}
 }
 
@@ -112,7 +112,7 @@ func (k *Node) awaitRecords(ctx context.Context) error {
 		}
 		unfit := k.unfit(err)
 		switch {
-		case unfit == nil || unfit.Passes:
+		case unfit == nil || unfit.Transient:
 			fit = time.Now()
 		case time.Since(fit) > ownPatience:
 			return unfit
@@ -128,13 +128,13 @@ func (k *Node) awaitRecords(ctx context.Context) error {
 	}
 }
 
-func (k *Node) tellWaiting(err error, unfit *store.UnfitError) {
+func (k *Node) tellWaiting(err error, unfit *store.UnusableError) {
 	switch {
 	case k.About.Engine == "":
 		k.log.Warn("waiting for the store nodes: more than half of them are needed",
 			"store", strings.Join(k.About.Store, " "), "error", err)
 	case unfit != nil:
-		k.log.Warn("waiting for NATS", "engine", k.About.Engine, "error", unfit, "hint", unfit.Do)
+		k.log.Warn("waiting for NATS", "engine", k.About.Engine, "error", unfit, "hint", unfit.Action)
 	default:
 		if last := k.Config.NATS.LastError(); last != nil && !k.Config.NATS.IsConnected() {
 			err = last
@@ -158,7 +158,7 @@ func (k *Node) tryRecords(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	if err = k.Bus.Try(ctx, k.Config.Node); err != nil {
+	if err = k.Bus.SelfTest(ctx, k.Config.Node); err != nil {
 		return err
 	}
 	others := k.keysOfOthers()
@@ -201,7 +201,7 @@ func (k *Node) Linked() bool { return k.Config.Datacenters != nil }
 // living store node whose name sorts first. While nodes disagree two ask, without harm.
 func (k *Node) IsFirst() bool {
 	for _, n := range k.Rooms.Nodes() {
-		if n.Hosts && n.Alive {
+		if n.CanHost && n.Alive {
 			return n.Name == k.Config.Node
 		}
 	}
@@ -214,7 +214,7 @@ func (k *Node) TellDatacenters() {
 	if k.Bus == nil || !k.Linked() {
 		return
 	}
-	if err := k.Bus.Tell(DatacentersTopic, nil); err != nil {
+	if err := k.Bus.Publish(DatacentersTopic, nil); err != nil {
 		k.log.Warn("other data centres not told of what is new: they ask by themselves", "error", err)
 	}
 }

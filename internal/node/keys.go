@@ -192,7 +192,7 @@ func (k *sharedKeys) order(keys []KeyRecord) (all []folder.SealingKey) {
 // ringOf is the key ring of some keys, the one that seals first, and of those of other
 // data centres.
 func ringOf(keys []folder.SealingKey, others []siteKeys) headgate.SealingKeys {
-	k := headgate.SealingKeys{Seals: keys[0].ID, Keys: map[byte][32]byte{}}
+	k := headgate.SealingKeys{Current: keys[0].ID, Keys: map[byte][32]byte{}}
 	for _, x := range keys {
 		k.Keys[x.ID] = x.Key
 	}
@@ -201,7 +201,7 @@ func ringOf(keys []folder.SealingKey, others []siteKeys) headgate.SealingKeys {
 		for _, x := range site.keys {
 			m[x.ID] = [32]byte(x.Key)
 		}
-		k.Others = append(k.Others, m)
+		k.Foreign = append(k.Foreign, m)
 	}
 	return k
 }

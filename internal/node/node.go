@@ -61,7 +61,7 @@ type Node struct {
 	revoked    []api.Revoked // as followRevoked read it last
 	revokedNew chan struct{} // has room for one
 
-	ring   turn.Turn  // held from reading or making keys until they are in force
+	ring   turn.Mutex  // held from reading or making keys until they are in force
 	others []siteKeys // as read last, guarded by ring; nil: one data center
 }
 
@@ -124,7 +124,7 @@ func (k *Node) open(ctx context.Context) (err error) {
 		return k.Folder.Fault("the engine does not answer", err)
 	}
 	// The engine runs, but what it holds cannot be read: the second copies can.
-	if err = k.Engine.PutAside(ctx, err); err == nil {
+	if err = k.Engine.ReplaceFolder(ctx, err); err == nil {
 		err = k.openRecords(ctx, keys)
 	}
 	if err != nil {
@@ -139,15 +139,15 @@ func (k *Node) openRecords(ctx context.Context, keys []folder.SealingKey) (err e
 	}
 	k.Rooms, err = headgate.OpenEngine(ctx, headgate.EngineConfig{
 		NATS: k.Engine.Conn(), Copies: k.Folder.Records(), Keys: ringOf(keys, nil),
-		Heal: k.Engine.Heal, Log: k.log,
-		Alone: true, // the folder is locked
+		OnWriteFailure: k.Engine.Heal, Log: k.log,
+		Exclusive: true, // the folder is locked
 		Boot:  k.options.Boot,
 	})
 	if err != nil {
 		return err
 	}
 	k.store, err = store.OpenNATS(ctx, store.NATSConfig{
-		Conn: k.Engine.Conn(), Copies: k.Folder.Records(), Heal: k.Engine.Heal, Log: k.log,
+		Conn: k.Engine.Conn(), Copies: k.Folder.Records(), OnWriteFailure: k.Engine.Heal, Log: k.log,
 	})
 	if err != nil {
 		k.Rooms.Close()
@@ -170,7 +170,7 @@ func newest(keys []folder.SealingKey) folder.SealingKey {
 }
 
 // RotateKeys makes a new sealing key now. What the old ones sealed stays good.
-func (k *Node) RotateKeys(now time.Time) (got api.Rotated, err error) {
+func (k *Node) RotateKeys(now time.Time) (got api.RotateResult, err error) {
 	if k.Worker {
 		return got, AtStoreNode("a worker makes no sealing keys")
 	}

@@ -24,12 +24,12 @@ func (k *Node) openOwn(ctx context.Context, e *config.Engine) (err error) {
 	if node == "" {
 		node = fmt.Sprintf("h-%08x", rand.Uint32())
 	}
-	k.Config.Node, k.Config.Hosts, k.Config.Replicas = node, true, e.Replicas
+	k.Config.Node, k.Config.CanHost, k.Config.Replicas = node, true, e.Replicas
 	if e.Replicas == 0 {
-		k.Config.Replicas = store.AsMany
+		k.Config.Replicas = store.AutoReplicas
 	}
 	k.About = api.Cluster{Engine: strings.Join(e.URLs, ","), Store: []string{}}
-	own := embedded.Own{Name: "headgate " + node, URLs: e.URLs, CA: e.CA, Cert: e.Cert, Key: e.Key,
+	own := embedded.External{Name: "headgate " + node, URLs: e.URLs, CA: e.CA, Cert: e.Cert, Key: e.Key,
 		Log: k.log, Look: store.TooOld, Dial: k.options.Dial}
 	switch e.Kind {
 	case config.CredentialJWT:
@@ -45,7 +45,7 @@ func (k *Node) openOwn(ctx context.Context, e *config.Engine) (err error) {
 			return user, password
 		}
 	}
-	if k.Config.NATS, err = embedded.ConnectOwn(ctx, own); err != nil {
+	if k.Config.NATS, err = embedded.ConnectExternal(ctx, own); err != nil {
 		return fmt.Errorf("connect to NATS: %w", err)
 	}
 	return nil
@@ -53,9 +53,9 @@ func (k *Node) openOwn(ctx context.Context, e *config.Engine) (err error) {
 
 // unfit says why NATS cannot be the engine, nil if it may only be slow to come. Of
 // embedded engines waiting is all.
-func (k *Node) unfit(err error) *store.UnfitError {
+func (k *Node) unfit(err error) *store.UnusableError {
 	if k.About.Engine == "" {
 		return nil
 	}
-	return store.Unfit(k.Config.NATS, err)
+	return store.Diagnose(k.Config.NATS, err)
 }

@@ -103,22 +103,22 @@ func (k *Node) followRevoked(ctx context.Context) {
 
 // Revoke refuses a certificate of the cluster from now on, and makes a new sealing key. It
 // returns api.ErrAlone, an api.Refused or an api.NotKept.
-func (k *Node) Revoke(ctx context.Context, r api.Revoked) (got api.Rotated, err error) {
+func (k *Node) Revoke(ctx context.Context, r api.Revoked) (got api.RotateResult, err error) {
 	switch {
 	case k.Bus == nil || k.About.Engine != "":
 		return got, api.ErrAlone
 	case k.Worker:
 		return got, AtStoreNode("a worker revokes no certificate")
 	case r.Serial == k.serial:
-		return got, &api.Refused{Why: "this is the certificate of the store node that you ask",
+		return got, &api.RejectedError{Reason: "this is the certificate of the store node that you ask",
 			Do: "ask another store node, or give this one a new join file first"}
 	}
 	if err := checkRevoked([]api.Revoked{r}); err != nil {
-		return got, &api.Refused{Why: fmt.Sprintf("%q is not a serial number", r.Serial),
+		return got, &api.RejectedError{Reason: fmt.Sprintf("%q is not a serial number", r.Serial),
 			Do: "write it as hexadecimal digits, or name the join file"}
 	}
 	if err := k.addRevoked(ctx, r); err != nil {
-		return got, &api.NotKept{Err: err, Why: "the list of revoked certificates could not be written",
+		return got, &api.NotPersistedError{Err: err, Reason: "the list of revoked certificates could not be written",
 			Do: "say it again when the store nodes answer (headgate cluster status)"}
 	}
 	k.pokeRevoked()
@@ -154,17 +154,17 @@ func (k *Node) serveWorkers() (stop func(), err error) {
 	if k.Engine == nil || k.Bus == nil {
 		return func() {}, nil
 	}
-	deaf, err := k.Bus.Hear(revokedKey, func([]byte) { k.pokeRevoked() })
+	deaf, err := k.Bus.Subscribe(revokedKey, func([]byte) { k.pokeRevoked() })
 	if err != nil {
 		return nil, err
 	}
-	desk := &store.Desk{Conn: k.Config.NATS, Records: k.store, Heal: k.Engine.Heal, Log: k.log}
+	desk := &store.Proxy{Conn: k.Config.NATS, Records: k.store, OnWriteFailure: k.Engine.Heal, Log: k.log}
 	closed, err := desk.Serve()
 	if err != nil {
 		deaf()
 		return nil, err
 	}
-	silent, err := k.Bus.ServeOne(sealingName, k.answerSealing)
+	silent, err := k.Bus.ServeGroup(sealingName, k.answerSealing)
 	if err != nil {
 		closed()
 		deaf()
@@ -202,7 +202,7 @@ type askedKeys struct{ bus *store.Bus }
 
 // Load implements store.Store.
 func (a askedKeys) Load(ctx context.Context, key string) ([]byte, uint64, error) {
-	b, err := a.bus.Ask(ctx, sealingName, []byte(key))
+	b, err := a.bus.Request(ctx, sealingName, []byte(key))
 	return b, 0, err
 }
 
@@ -221,6 +221,6 @@ func (k *Node) keysFrom() store.Store {
 
 // AtStoreNode returns the error of a command that a worker may not carry out.
 func AtStoreNode(why string) error {
-	return &api.Refused{Why: why, Do: "say the same at a store node: headgate cluster status names them",
+	return &api.RejectedError{Reason: why, Do: "say the same at a store node: headgate cluster status names them",
 		Err: store.ErrDenied}
 }

@@ -136,7 +136,7 @@ func readAtMost(root *os.Root, name string, most int) ([]byte, error) {
 }
 
 // Same tells whether two sets of files are the same; nil is none.
-func (a *Assets) Same(x *Assets) bool {
+func (a *Assets) Equal(x *Assets) bool {
 	if a == nil || x == nil {
 		return a == x
 	}

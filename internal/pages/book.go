@@ -17,7 +17,7 @@ import (
 // A Book holds the default pages of all languages, those of one put together when the first
 // visitor wants them, which takes some milliseconds: 30 KB each, compressed too. It may be used
 // by many goroutines at once.
-type Book struct {
+type DefaultPages struct {
 	tags    []string
 	sets    []func() (*pageSet, error)
 	chooser *chooser
@@ -58,7 +58,7 @@ func newBoth[T any](
 const defaultRetry = 10 * time.Second
 
 // NewBook makes a book. The error page asks again after errorRetry, or after 10 s when that is 0.
-func NewBook(errorRetry time.Duration) (*Book, error) {
+func NewDefaultPages(errorRetry time.Duration) (*DefaultPages, error) {
 	if errorRetry <= 0 {
 		errorRetry = defaultRetry
 	}
@@ -66,7 +66,7 @@ func NewBook(errorRetry time.Duration) (*Book, error) {
 	if err != nil {
 		return nil, err
 	}
-	b, shared := &Book{tags: Languages()}, sync.OnceValue(newShared)
+	b, shared := &DefaultPages{tags: Languages()}, sync.OnceValue(newShared)
 	for _, tag := range b.tags {
 		b.sets = append(b.sets, sync.OnceValues(func() (*pageSet, error) {
 			w, err := loadWords(tag, locales)
@@ -116,7 +116,7 @@ func newSet(w *words, s *shared, retry int64) (*pageSet, error) {
 }
 
 // find is the language of a tag, or an error that lists those there are.
-func (b *Book) find(tag string) (*pageSet, error) {
+func (b *DefaultPages) find(tag string) (*pageSet, error) {
 	for i := range b.tags {
 		if strings.EqualFold(b.tags[i], tag) {
 			return b.sets[i]()

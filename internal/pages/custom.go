@@ -32,13 +32,13 @@ const CustomPolicy = "default-src 'self' data:; style-src 'self' 'unsafe-inline'
 	notFramed
 
 // A Mistake says what is wrong with a template, and where.
-type Mistake struct {
+type TemplateError struct {
 	Line    int // from 1 on, 0 for the whole
 	Problem string
 	Hint    string
 }
 
-func (m *Mistake) Error() string {
+func (m *TemplateError) Error() string {
 	if m.Line == 0 {
 		return m.Problem
 	}
@@ -55,7 +55,7 @@ type Custom struct {
 // Mistakes takes it apart.
 func ParseCustom(html []byte) (*Custom, error) {
 	if len(html) > MaxCustom {
-		return nil, &Mistake{Problem: fmt.Sprintf("the page has %d bytes, more than %d",
+		return nil, &TemplateError{Problem: fmt.Sprintf("the page has %d bytes, more than %d",
 			len(html), MaxCustom), Hint: "serve images, fonts and scripts as files of the page"}
 	}
 	source := string(html)
@@ -64,7 +64,7 @@ func ParseCustom(html []byte) (*Custom, error) {
 	}
 	c := &Custom{source, compile(source)}
 	if err := c.tryLongest(); err != nil {
-		return nil, &Mistake{Problem: err.Error(), Hint: "use long values, such as message, less often"}
+		return nil, &TemplateError{Problem: err.Error(), Hint: "use long values, such as message, less often"}
 	}
 	return c, nil
 }
@@ -84,21 +84,21 @@ func (c *Custom) tryLongest() error {
 }
 
 // Mistakes takes the error of ParseCustom apart.
-func Mistakes(err error) []*Mistake {
-	if m, ok := err.(*Mistake); ok { //nolint:errorlint // it takes the tree of err apart itself
-		return []*Mistake{m}
+func TemplateErrors(err error) []*TemplateError {
+	if m, ok := err.(*TemplateError); ok { //nolint:errorlint // it takes the tree of err apart itself
+		return []*TemplateError{m}
 	}
-	var all []*Mistake
+	var all []*TemplateError
 	if many, ok := err.(interface{ Unwrap() []error }); ok {
 		for _, err := range many.Unwrap() {
-			all = append(all, Mistakes(err)...)
+			all = append(all, TemplateErrors(err)...)
 		}
 	}
 	return all
 }
 
 // Same tells whether two templates are the same; nil is the default page.
-func (c *Custom) Same(x *Custom) bool {
+func (c *Custom) Equal(x *Custom) bool {
 	return c == x || c != nil && x != nil && c.source == x.source
 }
 
@@ -114,7 +114,7 @@ type tag struct {
 func check(source string) error {
 	var errs []error
 	wrong := func(line int, hint, problem string, args ...any) {
-		errs = append(errs, &Mistake{line, fmt.Sprintf(problem, args...), hint})
+		errs = append(errs, &TemplateError{line, fmt.Sprintf(problem, args...), hint})
 	}
 	var open []tag
 	tags, line := 0, 1
@@ -238,7 +238,7 @@ type customPage struct {
 	header http.Header
 }
 
-func newCustomSet(c *Config, book *Book, own *pageSet) (*customSet, error) {
+func newCustomSet(c *Config, book *DefaultPages, own *pageSet) (*customSet, error) {
 	if c.Custom == nil {
 		return nil, nil
 	}

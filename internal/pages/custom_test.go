@@ -155,17 +155,17 @@ func TestMistakes(t *testing.T) {
 			"it has more than %d bytes with its values", maxOutput),
 	} {
 		_, err := ParseCustom([]byte(html))
-		all := Mistakes(err)
+		all := TemplateErrors(err)
 		if len(all) == 0 || all[0].Error() != want || all[0].Hint == "" {
 			t.Errorf("%.30q: %v, want %s and a hint", html, err, want)
 		}
 	}
 	_, err := ParseCustom([]byte("{{x}}\n{{#queueAll}}\n{{y}}"))
-	if n := len(Mistakes(err)); n != 3 {
+	if n := len(TemplateErrors(err)); n != 3 {
 		t.Errorf("%d mistakes are told, want 3: %v", n, err)
 	}
 	_, err = ParseCustom([]byte(strings.Repeat("{{x}}\n", 100)))
-	if n := len(Mistakes(err)); n != maxMistake {
+	if n := len(TemplateErrors(err)); n != maxMistake {
 		t.Errorf("%d mistakes are told, want %d", n, maxMistake)
 	}
 	if _, err := ParseCustom([]byte("{{! a comment {{ with\n braces }}{{{turnstile}}}{{&waitTime}}")); err != nil {
@@ -206,14 +206,14 @@ func FuzzCustom(f *testing.F) {
 		"{{^queueAll}}\n  {{&state}}  \n{{/queueAll}}", "{{=a b=}}", "{{{", "{{ { } }}", "{{{x}}", "{{#}}{{/}}"} {
 		f.Add(s)
 	}
-	book, err := NewBook(0)
+	book, err := NewDefaultPages(0)
 	if err != nil {
 		f.Fatal(err)
 	}
 	f.Fuzz(func(t *testing.T, html string) {
 		c, err := ParseCustom([]byte(html))
 		if err != nil {
-			for _, m := range Mistakes(err) {
+			for _, m := range TemplateErrors(err) {
 				if m.Problem == "" || m.Hint == "" {
 					t.Errorf("a mistake without words: %+v", m)
 				}

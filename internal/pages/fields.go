@@ -36,7 +36,7 @@ func viewFields(w *words) map[string]value[headgate.View] {
 		"eta":      w.eta,
 		"position": func(dst []byte, v *view) []byte { return w.number(dst, v.Position) },
 		"updated":  func(dst []byte, v *view) []byte { return w.clock(dst, v.UpdatedAt) },
-		"slower":   func(dst []byte, v *view) []byte { return appendHTML(dst, v.Slower) },
+		"slower":   func(dst []byte, v *view) []byte { return appendHTML(dst, v.SlowerReason) },
 		"message":  func(dst []byte, v *view) []byte { return appendHTML(dst, v.Message) },
 		"lead":     w.lead,
 		"reloads":  w.reloads,
@@ -289,7 +289,7 @@ func appendView(dst []byte, v *view) []byte {
 		dst = strconv.AppendInt(append(dst, `,"eta_low_seconds":`...), low, 10)
 		dst = strconv.AppendInt(append(dst, `,"eta_high_seconds":`...), high, 10)
 	}
-	dst = appendJSON(append(dst, `,"slower":`...), v.Slower)
+	dst = appendJSON(append(dst, `,"slower":`...), v.SlowerReason)
 	dst = strconv.AppendFloat(append(dst, `,"poll_after_seconds":`...), pollSeconds(v), 'f', 3, 64)
 	dst = appendJSON(append(dst, `,"method":`...), v.Method)
 	dst = appendJSON(append(dst, `,"how":`...), howKey(v))

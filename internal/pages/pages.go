@@ -61,7 +61,7 @@ var sceneSVG string
 // Config says how the pages of one room look. The zero value is a working default.
 type Config struct {
 	// Book holds the default pages. Rooms share one; nil makes one for this room.
-	Book *Book
+	Book *DefaultPages
 
 	// Language is what those read who ask for no language that there is: one of Languages.
 	// Empty means "en-US".
@@ -91,7 +91,7 @@ type Config struct {
 // A Page renders what the visitors of one room see.
 type Page struct {
 	config  Config
-	book    *Book
+	book    *DefaultPages
 	own     *pageSet              // of Config.Language
 	custom  *customSet            // nil: the default page
 	events  map[string]*customSet // of those that have a page of their own; the same
@@ -106,7 +106,7 @@ func New(c Config) (*Page, error) {
 	p := &Page{config: c, book: c.Book}
 	var err error
 	if p.book == nil {
-		if p.book, err = NewBook(0); err != nil {
+		if p.book, err = NewDefaultPages(0); err != nil {
 			return nil, err
 		}
 	}
@@ -128,11 +128,11 @@ func New(c Config) (*Page, error) {
 }
 
 // Same tells whether two pages look the same.
-func (p *Page) Same(x *Page) bool {
+func (p *Page) Equal(x *Page) bool {
 	a, b := &p.config, &x.config
 	return a.Language == b.Language && a.Policy == b.Policy && a.Path == b.Path && a.Framed == b.Framed &&
-		a.Custom.Same(b.Custom) && maps.EqualFunc(a.Translations, b.Translations, (*Custom).Same) &&
-		maps.EqualFunc(a.Events, b.Events, (*Custom).Same)
+		a.Custom.Equal(b.Custom) && maps.EqualFunc(a.Translations, b.Translations, (*Custom).Equal) &&
+		maps.EqualFunc(a.Events, b.Events, (*Custom).Equal)
 }
 
 // ownOf is the own page for v: of the event that is on, or of the room; nil is the default page.

@@ -81,7 +81,7 @@ func views() map[string]headgate.View {
 			v.PollAfter = 2 * time.Second
 		}),
 		"waiting-slower": with(func(v *headgate.View) {
-			v.Slower = "It takes longer than expected: people ahead are staying longer."
+			v.SlowerReason = "It takes longer than expected: people ahead are staying longer."
 			v.Message = "Tickets for Saturday are sold out.\nThere are plenty for Sunday."
 			v.ETALow, v.ETAHigh = 95*time.Minute, 130*time.Minute
 		}),
@@ -363,11 +363,11 @@ func FuzzRender(f *testing.F) {
 		v.Position, v.Ahead, v.Waiting, v.JoinedPosition = n, n-1, wait, wait
 		v.ETALow, v.ETAHigh, v.PollAfter = time.Duration(n), time.Duration(wait), time.Duration(n)
 		v.OpensAt = v.UpdatedAt.Add(time.Duration(wait))
-		v.Room, v.Message, v.Slower, v.Ticket, v.ServedURL = "x", "x", "x", "x", "x"
+		v.Room, v.Message, v.SlowerReason, v.Ticket, v.ServedURL = "x", "x", "x", "x", "x"
 		v.LeaveURL = "x"
 		v.Method = text
 		want := tags(render(t, p, &v))
-		v.Room, v.Message, v.Slower, v.Ticket, v.ServedURL = text, other, text, other, text
+		v.Room, v.Message, v.SlowerReason, v.Ticket, v.ServedURL = text, other, text, other, text
 		v.LeaveURL = text
 		html := render(t, p, &v)
 		if diff := cmp.Diff(want, tags(html)); diff != "" {
@@ -398,8 +398,8 @@ func checkData(t *testing.T, html string, v *headgate.View) {
 		t.Errorf("data block has markup: %s", data)
 	}
 	valid := func(s string) string { return string([]rune(s)) } // as JSON has it
-	if got.Position != v.Position || got.Slower != valid(v.Slower) || got.Ticket != valid(v.Ticket) {
-		t.Errorf("data block %s, want %d, %q and %q", data, v.Position, v.Slower, v.Ticket)
+	if got.Position != v.Position || got.Slower != valid(v.SlowerReason) || got.Ticket != valid(v.Ticket) {
+		t.Errorf("data block %s, want %d, %q and %q", data, v.Position, v.SlowerReason, v.Ticket)
 	}
 }
 

@@ -57,7 +57,7 @@ type blocks struct {
 // write to wait for, 0 for none. Holds mu.
 func (s *shard) blockFor(t *table, hash uint64, key string) (seq uint64, ok bool) {
 	b := &s.blocks
-	claimed, most := t.Claimed(hash)
+	claimed, most := t.Committed(hash)
 	of := b.bounded[t.def.Name]
 	have, known := of[hash]
 	if claimed > have.n || !known {
@@ -211,7 +211,7 @@ func (s *shard) appendBlocks(b []byte) []byte {
 		of, still := was[name], map[uint64]bound{}
 		s.blocks.bounded[name] = still
 		for i := range t.Places() {
-			key, hash, claimed := t.ClaimedAt(i)
+			key, hash, claimed := t.CommittedAt(i)
 			if claimed == 0 {
 				continue
 			}
@@ -260,8 +260,8 @@ func (l *ledger) putBlocks(s *shard, b []byte) error {
 		if def.Wall && !t.SameWindow(at, now) {
 			continue
 		}
-		deed := limit.Deed{Kind: limit.Takes, N: min(n, limit.MaxAmount)}
-		t.Repeat(now, limit.Time(clk), l.hash(key), key, &deed)
+		deed := limit.Entry{Kind: limit.EntryTake, N: min(n, limit.MaxAmount)}
+		t.Replicate(now, limit.Time(clk), l.hash(key), key, &deed)
 	}
 	if d.Bad() {
 		return errMessage

@@ -26,7 +26,7 @@ func testLongWindowsSurviveTheLossOfAll(t *testing.T) {
 	passed := map[string]int64{}
 	call := func(m *member, limitName, key string, n int) {
 		for range n {
-			d, err := m.Lane(limitName).Take(t.Context(), key, 1)
+			d, err := m.Limit(limitName).Take(t.Context(), key, 1)
 			if err != nil {
 				t.Fatalf("%s %s: %v", limitName, key, err)
 			}

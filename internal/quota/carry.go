@@ -17,7 +17,7 @@ import (
 const lateEach = 5 * time.Millisecond
 
 // Run carries questions to the hosts until ctx ends.
-func (d *Desk) Run(ctx context.Context) {
+func (d *Client) Run(ctx context.Context) {
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	wg.Go(func() { d.carryAll(ctx, &wg) })
@@ -39,7 +39,7 @@ func (d *Desk) Run(ctx context.Context) {
 }
 
 // due puts late errands on their way.
-func (d *Desk) due(now time.Duration) {
+func (d *Client) due(now time.Duration) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	rest := d.late[:0]
@@ -55,7 +55,7 @@ func (d *Desk) due(now time.Duration) {
 }
 
 // report has said what was used, keeps what is held alive, and gives back what is idle.
-func (d *Desk) report(now time.Duration) {
+func (d *Client) report(now time.Duration) {
 	d.mu.Lock()
 	open := d.open
 	d.open = nil
@@ -71,7 +71,7 @@ func (d *Desk) report(now time.Duration) {
 			s.listed = false
 			s.forget()
 		case s.used > s.saidUsed, s.held == 0 && (left == 0 && idle > rateOver || idle > idleFor),
-			left > 0 && idle > idleFor, s.until-now < limit.MayUse/2:
+			left > 0 && idle > idleFor, s.until-now < limit.BorrowTerm/2:
 			s.send()
 			kept = append(kept, s)
 		default:
@@ -87,7 +87,7 @@ func (d *Desk) report(now time.Duration) {
 
 // giveBack gives all that is held back, and waits until the hosts have heard of it and of all
 // that was used; not for long, as one may be gone.
-func (d *Desk) giveBack() {
+func (d *Client) giveBack() {
 	deadline := d.boot() + recallWait
 	tick := time.NewTicker(lateEach)
 	defer tick.Stop()
@@ -101,7 +101,7 @@ func (d *Desk) giveBack() {
 
 // settleAll sees that nothing is held until then, and counts the keys of which a host does not
 // know all yet.
-func (d *Desk) settleAll(until time.Duration) (open int) {
+func (d *Client) settleAll(until time.Duration) (open int) {
 	d.mu.Lock()
 	lanes := slices.Collect(maps.Values(d.known))
 	d.mu.Unlock()
@@ -130,7 +130,7 @@ func (d *Desk) settleAll(until time.Duration) (open int) {
 }
 
 // carryAll sends what is queued, until ctx ends.
-func (d *Desk) carryAll(ctx context.Context, wg *sync.WaitGroup) {
+func (d *Client) carryAll(ctx context.Context, wg *sync.WaitGroup) {
 	for {
 		select {
 		case <-ctx.Done():
@@ -151,7 +151,7 @@ func (d *Desk) carryAll(ctx context.Context, wg *sync.WaitGroup) {
 }
 
 // take returns errands for one target that has a carrier free, and takes that carrier.
-func (d *Desk) take() (to target, got []errand) {
+func (d *Client) take() (to target, got []errand) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	first := d.next
@@ -179,7 +179,7 @@ func (d *Desk) take() (to target, got []errand) {
 }
 
 // carried frees the carrier of a message.
-func (d *Desk) carried(to target) {
+func (d *Client) carried(to target) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.under[to]--; d.under[to] == 0 {
@@ -191,12 +191,12 @@ func (d *Desk) carried(to target) {
 }
 
 // carry asks one host, and tells.
-func (d *Desk) carry(ctx context.Context, host string, es []errand) {
+func (d *Client) carry(ctx context.Context, host string, es []errand) {
 	sent := d.boot()
 	qs, asked := make([]*request, 0, len(es)), es[:0]
 	for _, e := range es {
 		if q := e.ask(sent); q != nil {
-			q.Who = d.who
+			q.Borrower = d.who
 			qs, asked = append(qs, q), append(asked, e)
 		}
 	}
@@ -206,7 +206,7 @@ func (d *Desk) carry(ctx context.Context, host string, es []errand) {
 	var replies []reply
 	if host != "" {
 		try, stop := context.WithTimeout(ctx, askTry)
-		b, err := d.way.Ask(try, "at."+host, appendRequests(nil, d.who, qs))
+		b, err := d.way.Request(try, "at."+host, appendRequests(nil, d.who, qs))
 		stop()
 		if err == nil {
 			replies, err = parseReplies(b)
@@ -214,7 +214,7 @@ func (d *Desk) carry(ctx context.Context, host string, es []errand) {
 		if err != nil || len(replies) != len(asked) {
 			replies = nil
 		}
-		if errors.Is(err, store.ErrNobody) { // nobody has heard it: it may be asked again
+		if errors.Is(err, store.ErrNoResponder) { // nobody has heard it: it may be asked again
 			host = ""
 		}
 	}
@@ -241,8 +241,8 @@ func (d *Desk) carry(ctx context.Context, host string, es []errand) {
 
 // An op is a question that is not about a loan.
 type op struct {
-	desk  *Desk
-	lane  *Lane
+	desk  *Client
+	lane  *LimitClient
 	q     request
 	began time.Duration
 	done  chan reply // has room for one
@@ -303,7 +303,7 @@ func (o *op) undo(r *reply) {
 }
 
 // ask asks one question that is not about a loan.
-func (l *Lane) ask(ctx context.Context, q request) (limit.Decision, error) {
+func (l *LimitClient) ask(ctx context.Context, q request) (limit.Decision, error) {
 	d := l.desk
 	q.limit, q.shard = l.name, shardOf(l.name, q.key)
 	now := d.boot()
@@ -352,14 +352,14 @@ func (l *Lane) ask(ctx context.Context, q request) (limit.Decision, error) {
 const sayFor = 2 * time.Minute
 
 // say tells the host of a key something, for so long if need be, and waits for nothing.
-func (l *Lane) say(q request, long time.Duration) {
+func (l *LimitClient) say(q request, long time.Duration) {
 	q.limit, q.shard = l.name, shardOf(l.name, q.key)
 	now := l.desk.boot()
 	l.desk.put(&op{desk: l.desk, lane: l, q: q, began: now, done: make(chan reply, 1), until: now + long})
 }
 
 // Peek tells whether n would pass, and takes nothing.
-func (l *Lane) Peek(ctx context.Context, key string, n int64) (limit.Decision, error) {
+func (l *LimitClient) Peek(ctx context.Context, key string, n int64) (limit.Decision, error) {
 	v, err := l.ask(ctx, request{kind: kindPeek, key: key, n: max(0, n)})
 	if held := l.holds(key); err == nil && held > 0 {
 		if v.Remaining += held; n <= v.Remaining {
@@ -371,13 +371,13 @@ func (l *Lane) Peek(ctx context.Context, key string, n int64) (limit.Decision, e
 
 // gather has all who hold some of a key say what they have used of it, and give back the rest.
 // Who does not answer is not waited for long.
-func (l *Lane) gather(ctx context.Context, key string) (limit.Decision, error) {
+func (l *LimitClient) gather(ctx context.Context, key string) (limit.Decision, error) {
 	return l.ask(ctx, request{kind: kindPeek, key: key, n: gathered})
 }
 
 // Direct takes n at the host at once: of what is not lent. Below 0 gives back, also what was
 // used a moment ago.
-func (l *Lane) Direct(ctx context.Context, key string, n int64) (limit.Decision, error) {
+func (l *LimitClient) TakeAtHost(ctx context.Context, key string, n int64) (limit.Decision, error) {
 	if n < 0 {
 		if d, err := l.gather(ctx, key); err != nil {
 			return d, err
@@ -387,17 +387,17 @@ func (l *Lane) Direct(ctx context.Context, key string, n int64) (limit.Decision,
 }
 
 // Reserve takes n, to be settled within ttl.
-func (l *Lane) Reserve(ctx context.Context, key string, n int64, ttl time.Duration) (limit.Decision, error) {
+func (l *LimitClient) Reserve(ctx context.Context, key string, n int64, ttl time.Duration) (limit.Decision, error) {
 	return l.ask(ctx, request{kind: kindReserve, key: key, n: n, ttl: ttl})
 }
 
 // Settle says what a reservation came to, or ends a call.
-func (l *Lane) Settle(ctx context.Context, key string, id uint64, n int64) (limit.Decision, error) {
+func (l *LimitClient) Settle(ctx context.Context, key string, id uint64, n int64) (limit.Decision, error) {
 	return l.ask(ctx, request{kind: kindSettle, key: key, id: id, n: n})
 }
 
 // Reset forgets what a key has used, also a moment ago. Others may refuse it for a second yet.
-func (l *Lane) Reset(ctx context.Context, key string) error {
+func (l *LimitClient) Reset(ctx context.Context, key string) error {
 	_, err := l.gather(ctx, key)
 	if err == nil {
 		_, err = l.ask(ctx, request{kind: kindReset, key: key})

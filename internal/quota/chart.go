@@ -19,20 +19,20 @@ const chartWait = 2 * time.Second
 
 // A Chart says which process hosts each shard, and which one stands by. It is one record,
 // which only compare-and-swap changes: of two who both want a shard one loses.
-type Chart struct {
-	Shards [Shards]Spot `json:"shards"`
+type ShardMap struct {
+	Shards [Shards]Assignment `json:"shards"`
 	Moves  uint64       `json:"moves,omitempty"` // of the home, when this chart began
 
 	rev uint64
 }
 
 // A Spot is where a shard is. A process is its name and its life.
-type Spot struct {
+type Assignment struct {
 	Host    string `json:"host,omitempty"`
 	Standby string `json:"standby,omitempty"`
-	Lost    bool   `json:"lost,omitempty"`  // what its keys have used is known to nobody
+	UsageLost    bool   `json:"lost,omitempty"`  // what its keys have used is known to nobody
 	Moved   bool   `json:"moved,omitempty"` // it was counted in another data centre
-	Kept    string `json:"kept,omitempty"`  // the store has a copy: see kept.go
+	HasCopy    string `json:"kept,omitempty"`  // the store has a copy: see kept.go
 }
 
 // processOf names a process: a life is never used twice.
@@ -51,7 +51,7 @@ func shardOf(limit, key string) byte {
 }
 
 // host is the name of the process that hosts a shard, "" for none.
-func (c *Chart) host(shard byte) string {
+func (c *ShardMap) host(shard byte) string {
 	if c == nil {
 		return ""
 	}
@@ -59,14 +59,14 @@ func (c *Chart) host(shard byte) string {
 }
 
 // load reads the chart; one that was never written is new.
-func load(ctx context.Context, s store.Store, name string) (*Chart, error) {
+func load(ctx context.Context, s store.Store, name string) (*ShardMap, error) {
 	ctx, stop := context.WithTimeout(ctx, chartWait)
 	defer stop()
 	b, rev, err := s.Load(ctx, name)
 	if errors.Is(err, store.ErrNotFound) {
-		return &Chart{}, nil
+		return &ShardMap{}, nil
 	}
-	c := &Chart{rev: rev}
+	c := &ShardMap{rev: rev}
 	if err == nil {
 		err = json.Unmarshal(b, c)
 	}
@@ -74,7 +74,7 @@ func load(ctx context.Context, s store.Store, name string) (*Chart, error) {
 }
 
 // save writes the chart if nobody has since it was read.
-func (c *Chart) save(ctx context.Context, s store.Store, name string) error {
+func (c *ShardMap) save(ctx context.Context, s store.Store, name string) error {
 	ctx, stop := context.WithTimeout(ctx, chartWait)
 	defer stop()
 	b, err := json.Marshal(c)
@@ -86,12 +86,12 @@ func (c *Chart) save(ctx context.Context, s store.Store, name string) error {
 
 // toldChart is the chart as one process tells it to another.
 type toldChart struct {
-	Chart
+	ShardMap
 	Rev uint64 `json:"rev"`
 }
 
 // told is a chart to be told, nil for none.
-func (c *Chart) told() []byte {
+func (c *ShardMap) told() []byte {
 	if c == nil {
 		return nil
 	}
@@ -103,13 +103,13 @@ func (c *Chart) told() []byte {
 }
 
 // heardChart is a chart that was told, nil for none.
-func heardChart(b []byte) *Chart {
+func heardChart(b []byte) *ShardMap {
 	var c toldChart
 	if len(b) == 0 || json.Unmarshal(b, &c) != nil || c.Rev == 0 {
 		return nil
 	}
 	c.rev = c.Rev
-	return &c.Chart
+	return &c.ShardMap
 }
 
 // ranked are processes in the order in which they are to host a shard (highest random

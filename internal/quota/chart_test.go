@@ -184,11 +184,11 @@ func (g *group) launch(name string, o launch) *rig {
 	boot := func() time.Duration {
 		return time.Since(g.began) + time.Hour + time.Duration(r.ahead.Load())
 	}
-	self := counter.Member{Name: name, Life: rand.Uint64(), Hosts: !o.worker}
+	self := counter.Member{Name: name, Life: rand.Uint64(), CanHost: !o.worker}
 	members := counter.NewMembers(store.NewBus(beats), self, boot, log)
 	r.member = &member{name: name, conn: conn}
 	r.Node = NewNode(Config{Prefix: "limits.", Store: r.store, Bus: store.NewBus(conn), Members: members,
-		Boot: boot, Log: log, Rules: g.rules, Lease: o.lease, Only: o.only})
+		Boot: boot, Log: log, Rules: g.rules, Lease: o.lease, SoleHost: o.only})
 	ctx, cancel := context.WithCancel(context.Background())
 	r.ctx, r.quit = context.WithCancel(ctx)
 	var wg sync.WaitGroup
@@ -225,7 +225,7 @@ func (g *group) spreadOf(rs ...*rig) {
 	g.await("all shards are hosted", func() bool {
 		hosted := 0
 		for _, r := range rs {
-			n, _ := r.Hosted()
+			n, _ := r.ShardCounts()
 			hosted += n
 		}
 		return hosted == Shards && rs[0].Ready()
@@ -233,7 +233,7 @@ func (g *group) spreadOf(rs ...*rig) {
 }
 
 // chart is how things are.
-func (g *group) chart(r *rig) *Chart {
+func (g *group) chart(r *rig) *ShardMap {
 	g.t.Helper()
 	c, err := load(g.t.Context(), r.store.Store, "limits.chart")
 	if err != nil {
@@ -294,7 +294,7 @@ func (b *bench) boot() time.Duration { return time.Duration(b.clock.Load()) }
 func (b *bench) host(name string) (*Host, *cutStore) {
 	log := slog.New(slog.DiscardHandler)
 	s := &cutStore{Store: b.store}
-	self := counter.Member{Name: name, Life: rand.Uint64(), Hosts: true}
+	self := counter.Member{Name: name, Life: rand.Uint64(), CanHost: true}
 	members := counter.NewMembers(b.bus, self, b.boot, log)
 	h := NewHost(HostConfig{Prefix: "l.", Store: s, Bus: b.bus, Members: members, Boot: b.boot, Log: log,
 		Rules: func(string) *Definition { return b.rules }, Recall: func(uint64, []byte) {}})
@@ -305,13 +305,13 @@ func (b *bench) host(name string) (*Host, *cutStore) {
 func (b *bench) own(h *Host, standby string) {
 	b.t.Helper()
 	h.ledger.lease.Store(int64(b.boot() + leaseTerm))
-	b.write(func(x *Spot) { *x = Spot{Host: h.self, Standby: standby} })
+	b.write(func(x *Assignment) { *x = Assignment{Host: h.self, Standby: standby} })
 	for i := range Shards {
 		h.ledger.host(i, basis{known: true})
 	}
 }
 
-func (b *bench) write(f func(x *Spot)) {
+func (b *bench) write(f func(x *Assignment)) {
 	b.t.Helper()
 	c := b.read()
 	for i := range c.Shards {
@@ -322,7 +322,7 @@ func (b *bench) write(f func(x *Spot)) {
 	}
 }
 
-func (b *bench) read() *Chart {
+func (b *bench) read() *ShardMap {
 	b.t.Helper()
 	c, err := load(b.t.Context(), b.store, "l.chart")
 	if err != nil {
@@ -334,7 +334,7 @@ func (b *bench) read() *Chart {
 // lend has a host lend one borrower need of a key, and tells how much of the loan it was given.
 func (b *bench) lend(h *Host, who uint64, need int64) int64 {
 	q := &request{kind: kindBorrow, shard: shardOf("api", "k"), limit: "api", key: "k"}
-	q.Who, q.Loan, q.Need, q.Least = who, 1, need, 1
+	q.Borrower, q.Loan, q.Need, q.Least = who, 1, need, 1
 	r := h.ledger.decide(b.t.Context(), []*request{q})
 	if r == nil || r[0].status != decided && r[0].status != again {
 		return -1
@@ -382,7 +382,7 @@ func testStandbyThatLosesARaceKeepsItsCopy(t *testing.T) {
 	// The host is dead. The standby has read the chart, then somebody else writes.
 	s.ledger.lease.Store(int64(b.boot() + leaseTerm))
 	s.chart, s.read = b.read(), b.boot()
-	b.write(func(*Spot) {})
+	b.write(func(*Assignment) {})
 	b.clock.Add(int64(2 * time.Second))
 	s.cfg.Members.Self() // it is settled by its clock
 	s.keep(t.Context(), false)
@@ -462,7 +462,7 @@ func testDeposedHostsNothingThatItTookMeanwhile(t *testing.T) {
 		t.Fatal("it has no lease after it gave up")
 	}
 	for i := range Shards {
-		if x := b.read().Shards[i]; x.Host != "" || !x.Lost {
+		if x := b.read().Shards[i]; x.Host != "" || !x.UsageLost {
 			t.Fatalf("shard %d: the chart has %+v", i, x)
 		}
 		if h.ledger.roleOf(i) != away {
@@ -518,10 +518,10 @@ func testNothingKnownCountsFromTheLastUse(t *testing.T) {
 	f.ledger.lease.Store(int64(b.boot() + time.Hour))
 	i := int(shardOf("api", "k"))
 	f.ledger.host(i, basis{})
-	for past := time.Duration(0); past < 10*time.Second+limit.MayUse; past += 100 * time.Millisecond {
+	for past := time.Duration(0); past < 10*time.Second+limit.BorrowTerm; past += 100 * time.Millisecond {
 		if got := b.lend(f, 8, 1); got > 0 {
 			t.Fatalf("lent %s after, when the last use by the one before may be %s ago",
-				past, past-limit.MayUse)
+				past, past-limit.BorrowTerm)
 		}
 		b.clock.Add(int64(100 * time.Millisecond))
 	}

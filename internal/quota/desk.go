@@ -44,21 +44,21 @@ var (
 )
 
 // A Way is how a desk comes to the hosts of keys.
-type Way interface {
+type Transport interface {
 	// Host is the process that hosts a shard now, "" if it is not known.
 	Host(shard byte) string
 	// Lost says that a host has not answered, or hosts the shard no more.
 	Lost(shard byte)
 	// Ask carries a message to a host: what it answers to is "at." or "uses." and its name.
-	Ask(ctx context.Context, name string, msg []byte) ([]byte, error)
+	Request(ctx context.Context, name string, msg []byte) ([]byte, error)
 	// Among is how many processes ask, as far as is known, 1 at least.
-	Among() int
+	Borrowers() int
 }
 
 // A Desk asks for what calls need, and holds what it is lent. Run must be called.
-type Desk struct {
+type Client struct {
 	who   uint64
-	way   Way
+	way   Transport
 	boot  func() time.Duration
 	seed  maphash.Seed
 	loans atomic.Uint64
@@ -73,7 +73,7 @@ type Desk struct {
 	under  map[target]int       // messages under way
 	late   []lateErrand
 	open   []*share
-	known  map[string]weak.Pointer[Lane] // those of which something is held, or that somebody has
+	known  map[string]weak.Pointer[LimitClient] // those of which something is held, or that somebody has
 }
 
 // A target is where messages go. Each has carriers of its own: a host that takes messages and
@@ -100,14 +100,14 @@ type lateErrand struct {
 }
 
 // NewDesk makes a desk. who must be no other's.
-func NewDesk(who uint64, way Way, boot func() time.Duration) *Desk {
-	return &Desk{who: who, way: way, boot: boot, seed: maphash.MakeSeed(),
-		wake: make(chan struct{}, 1), under: map[target]int{}, known: map[string]weak.Pointer[Lane]{}}
+func NewClient(who uint64, way Transport, boot func() time.Duration) *Client {
+	return &Client{who: who, way: way, boot: boot, seed: maphash.MakeSeed(),
+		wake: make(chan struct{}, 1), under: map[target]int{}, known: map[string]weak.Pointer[LimitClient]{}}
 }
 
 // A Lane is one limit at a desk.
-type Lane struct {
-	desk  *Desk
+type LimitClient struct {
+	desk  *Client
 	name  string
 	slow  atomic.Bool // see errand
 	def   atomic.Pointer[Definition]
@@ -115,7 +115,7 @@ type Lane struct {
 }
 
 // under says what limit is in force now.
-func (l *Lane) under(d *Definition) {
+func (l *LimitClient) under(d *Definition) {
 	if l.def.Load() != d {
 		l.slow.Store(d.Rules.Long())
 		l.def.Store(d)
@@ -129,13 +129,13 @@ type lanePart struct {
 }
 
 // Lane is that of a limit.
-func (d *Desk) Lane(name string) *Lane {
+func (d *Client) Limit(name string) *LimitClient {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	l := d.known[name].Value()
 	if l == nil {
-		maps.DeleteFunc(d.known, func(_ string, l weak.Pointer[Lane]) bool { return l.Value() == nil })
-		l = &Lane{desk: d, name: name}
+		maps.DeleteFunc(d.known, func(_ string, l weak.Pointer[LimitClient]) bool { return l.Value() == nil })
+		l = &LimitClient{desk: d, name: name}
 		d.known[name] = weak.Make(l)
 	}
 	return l
@@ -144,7 +144,7 @@ func (d *Desk) Lane(name string) *Lane {
 // A share is what this process holds of a key, and who waits for more.
 type share struct {
 	part  *lanePart // whose lock guards it
-	lane  *Lane
+	lane  *LimitClient
 	key   string
 	shard byte
 
@@ -161,7 +161,7 @@ type share struct {
 	snap              limit.Decision // what the host said, and when
 	snapAt            time.Duration
 
-	turn    Turn // of the last call
+	turn    Waiters // of the last call
 	calls   []*call
 	asked   int   // of them in the message under way
 	least   int64 // what the first of those costs
@@ -187,7 +187,7 @@ type share struct {
 
 type call struct {
 	cost  int64
-	turn  Turn          // of who holds it
+	turn  Waiters          // of who holds it
 	until time.Duration // for what others hold
 	done  chan callAnswer
 }
@@ -199,13 +199,13 @@ type callAnswer struct {
 }
 
 // Take takes cost units of a key, all or none: from what is held here, or by asking.
-func (l *Lane) Take(ctx context.Context, key string, cost int64) (limit.Decision, error) {
+func (l *LimitClient) Take(ctx context.Context, key string, cost int64) (limit.Decision, error) {
 	a := l.take(ctx, key, call{cost: cost})
 	return a.Decision, a.err
 }
 
 // take is Take, or Hold of a turn. What a call is made of it fills in.
-func (l *Lane) take(ctx context.Context, key string, c call) (a callAnswer) {
+func (l *LimitClient) take(ctx context.Context, key string, c call) (a callAnswer) {
 	if a.err = ErrCost; c.cost < 0 || c.cost > limit.MaxAmount {
 		return a
 	}
@@ -281,7 +281,7 @@ func trackOf(e errand) int {
 
 // patience is how long to wait for what answers an errand. ok is false while that is out of
 // reach, but for one call now and then.
-func (d *Desk) patience(e errand, now time.Duration) (wait time.Duration, ok bool) {
+func (d *Client) patience(e errand, now time.Duration) (wait time.Duration, ok bool) {
 	down := &d.down[trackOf(e)]
 	next := down.Load()
 	switch {
@@ -328,7 +328,7 @@ func (s *share) left() int64 { return s.given - s.used - s.back - s.held }
 
 // takeOf takes what a call needs of what is left. Holds the lock.
 func (s *share) takeOf(now time.Duration, c *call) (h hold) {
-	if s.lastUse = now; c.turn.Weight == 0 && !c.turn.Moment {
+	if s.lastUse = now; c.turn.Weight == 0 && !c.turn.Momentary {
 		s.used, s.usedAt = s.used+c.cost, now
 		return h
 	}
@@ -464,10 +464,10 @@ func (s *share) ask(now time.Duration) *request {
 }
 
 // turnOf is that of calls that all wait; of others it is none.
-func turnOf(calls []*call) (t Turn) {
+func turnOf(calls []*call) (t Waiters) {
 	for _, c := range calls {
 		if c.turn.Weight == 0 {
-			return Turn{}
+			return Waiters{}
 		}
 		t.Weight, t.More = max(t.Weight, c.turn.Weight), max(t.More, c.turn.More)
 		t.Spread = c.turn.Spread
@@ -484,7 +484,7 @@ func (s *share) told(r *reply, sent, now time.Duration) {
 	if r == nil || r.status == moved || r.status == unknown {
 		s.asked, s.saidUsed = 0, -1 // what was said may not have been heard
 		if s.wanted {               // or what was answered not
-			s.unsure = sent + limit.MayUse
+			s.unsure = sent + limit.BorrowTerm
 		}
 		if r != nil && r.status == unknown && s.given == s.used+s.back {
 			s.closing = false
@@ -504,7 +504,7 @@ func (s *share) told(r *reply, sent, now time.Duration) {
 	}
 	d.down[trackOf(s)].Store(0)
 	s.unsure = 0
-	s.given, s.until = max(r.given, s.used+s.back), sent+limit.MayUse
+	s.given, s.until = max(r.given, s.used+s.back), sent+limit.BorrowTerm
 	s.snap, s.snapAt = r.Decision, now
 	if s.left() < 0 { // by a host that does not know what was lent
 		s.giveUp(now)
@@ -564,7 +564,7 @@ func (s *share) serve(r *reply, sent, now time.Duration) {
 
 // Recalled gives back what is held of keys that others want, if the message is for this
 // desk.
-func (d *Desk) Recalled(msg []byte) {
+func (d *Client) Recalled(msg []byte) {
 	if len(msg) < 8 || binary.LittleEndian.Uint64(msg) != public(d.who) {
 		return
 	}
@@ -575,7 +575,7 @@ func (d *Desk) Recalled(msg []byte) {
 	d.recalled(ps)
 }
 
-func (d *Desk) recalled(ps []place) {
+func (d *Client) recalled(ps []place) {
 	now := d.boot()
 	for _, x := range ps {
 		d.mu.Lock()
@@ -596,7 +596,7 @@ func (d *Desk) recalled(ps []place) {
 }
 
 // held is how much this desk holds of a key.
-func (l *Lane) holds(key string) int64 {
+func (l *LimitClient) holds(key string) int64 {
 	p := &l.parts[maphash.String(l.desk.seed, key)%deskParts]
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -607,7 +607,7 @@ func (l *Lane) holds(key string) int64 {
 }
 
 // len is how many keys are asked for, or of which something is held.
-func (l *Lane) len() (n int) {
+func (l *LimitClient) len() (n int) {
 	for i := range l.parts {
 		p := &l.parts[i]
 		p.mu.Lock()
@@ -618,17 +618,17 @@ func (l *Lane) len() (n int) {
 }
 
 // Among is how many processes ask, as far as is known.
-func (d *Desk) Among() int { return d.way.Among() }
+func (d *Client) Borrowers() int { return d.way.Borrowers() }
 
 // put has an errand done soon.
-func (d *Desk) put(e errand) {
+func (d *Client) put(e errand) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.enqueue(e)
 }
 
 // enqueue is put. Holds mu.
-func (d *Desk) enqueue(e errand) {
+func (d *Client) enqueue(e errand) {
 	i := trackOf(e)
 	d.queue[i] = append(d.queue[i], e)
 	d.queued++
@@ -636,7 +636,7 @@ func (d *Desk) enqueue(e errand) {
 }
 
 // poke has the queue looked at.
-func (d *Desk) poke() {
+func (d *Client) poke() {
 	select {
 	case d.wake <- struct{}{}:
 	default:
@@ -644,7 +644,7 @@ func (d *Desk) poke() {
 }
 
 // putLate has an errand done later.
-func (d *Desk) putLate(e errand, due time.Duration) {
+func (d *Client) putLate(e errand, due time.Duration) {
 	d.mu.Lock()
 	d.late = append(d.late, lateErrand{e, due})
 	d.mu.Unlock()

@@ -16,7 +16,7 @@ import (
 // hoard has a process call a key so often that it is lent ahead, and returns how much it holds.
 func (g *group) hoard(r *rig, name, key string) int64 {
 	g.t.Helper()
-	lane := r.Lane(name)
+	lane := r.Limit(name)
 	for began := time.Now(); time.Since(began) < 5*time.Second; {
 		if d, err := lane.Take(g.t.Context(), key, 1); err != nil || !d.Allowed {
 			g.t.Fatalf("%+v, %v", d, err)
@@ -46,7 +46,7 @@ func testRecallOfWhatIsHeldAhead(t *testing.T) {
 	all := func(r *rig, key string, left int64) (took time.Duration, d limit.Decision) {
 		t.Helper()
 		began := time.Now()
-		d, err := r.Lane("api").Take(t.Context(), key, left)
+		d, err := r.Limit("api").Take(t.Context(), key, left)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -55,11 +55,11 @@ func testRecallOfWhatIsHeldAhead(t *testing.T) {
 	for i := range 5 {
 		key := fmt.Sprint("client-", i)
 		g.hoard(v, "api", key)
-		p, err := w.Lane("api").Peek(t.Context(), key, 0)
+		p, err := w.Limit("api").Peek(t.Context(), key, 0)
 		if err != nil {
 			t.Fatal(err)
 		}
-		held := v.Lane("api").holds(key)
+		held := v.Limit("api").holds(key)
 		took, d := all(w, key, p.Remaining+held)
 		if most := 100 * time.Millisecond; !d.Allowed || took > most {
 			t.Errorf("of %d held elsewhere: %+v after %s, want all within %s", held, d, took, most)
@@ -68,7 +68,7 @@ func testRecallOfWhatIsHeldAhead(t *testing.T) {
 	}
 	held := g.hoard(v, "api", "deaf")
 	v.all.shut() // it hears nothing
-	p, err := w.Lane("api").Peek(t.Context(), "deaf", 0)
+	p, err := w.Limit("api").Peek(t.Context(), "deaf", 0)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -95,7 +95,7 @@ func testKeysCalledOnceAreForgotten(t *testing.T) {
 	for from := range 64 {
 		wg.Go(func() {
 			for i := from; i < keys; i += 64 {
-				d, err := w.Lane("api").Take(t.Context(), fmt.Sprint("key-", i), 1)
+				d, err := w.Limit("api").Take(t.Context(), fmt.Sprint("key-", i), 1)
 				if err != nil || !d.Allowed {
 					t.Errorf("key-%d: %+v, %v", i, d, err)
 					return
@@ -151,13 +151,13 @@ func testWhatIsHeldIsNotGivenBackAtTheEnd(t *testing.T) {
 	g.spreadOf(a)
 	g.await("the worker knows", w.Ready)
 	var keys Keys
-	keys.Init(w.Lane("api"))
-	_, v, err := keys.Hold(t.Context(), g.rules("api"), "k", 4, Turn{Weight: 1})
+	keys.Init(w.Limit("api"))
+	_, v, err := keys.Hold(t.Context(), g.rules("api"), "k", 4, Waiters{Weight: 1})
 	if err != nil || !v.Allowed {
 		t.Fatalf("%+v %v", v, err)
 	}
 	w.giveBack()
-	if d, err := a.Lane("api").Peek(t.Context(), "k", 1); err != nil || d.Remaining != 6 {
+	if d, err := a.Limit("api").Peek(t.Context(), "k", 1); err != nil || d.Remaining != 6 {
 		t.Errorf("%+v %v, want 6: 4 are held", d, err)
 	}
 }

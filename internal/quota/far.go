@@ -14,8 +14,8 @@ import (
 // far is the way to hosts that are in the home of all data centres, wherever that is.
 type far struct {
 	near  *near // while the home is here
-	sites *counter.Sites
-	chart atomic.Pointer[Chart]
+	sites *counter.Datacenters
+	chart atomic.Pointer[ShardMap]
 	home  atomic.Pointer[string] // whose chart that is
 	poke  chan struct{}
 }
@@ -27,7 +27,7 @@ const farEvery = 10 * time.Second
 func (w *far) here() bool { return w.sites.Home() == w.sites.Own() }
 
 // known is the chart that is in force, nil for none.
-func (w *far) known() *Chart {
+func (w *far) known() *ShardMap {
 	if w.here() {
 		return w.near.chart.Load()
 	}
@@ -50,7 +50,7 @@ func (w *far) Lost(shard byte) {
 }
 
 // Among implements Way: those of this data centre, as many in each.
-func (w *far) Among() int { return w.near.Among() * (1 + len(w.sites.Names())) }
+func (w *far) Borrowers() int { return w.near.Borrowers() * (1 + len(w.sites.Names())) }
 
 // passed is a message that another process is to pass on to the home.
 type passed struct {
@@ -59,23 +59,23 @@ type passed struct {
 }
 
 // Ask implements Way.
-func (w *far) Ask(ctx context.Context, name string, msg []byte) ([]byte, error) {
+func (w *far) Request(ctx context.Context, name string, msg []byte) ([]byte, error) {
 	name = w.near.cfg.Prefix + name
 	if w.here() {
-		return w.near.cfg.Bus.Ask(ctx, name, msg)
+		return w.near.cfg.Bus.Request(ctx, name, msg)
 	}
-	if w.sites.Linked() {
-		return w.sites.Ask(ctx, w.sites.Home(), name, msg)
+	if w.sites.IsLinked() {
+		return w.sites.Request(ctx, w.sites.Home(), name, msg)
 	}
 	by, ok := w.near.other() // it has a link: this process, which has none, hosts nothing
 	if !ok {
-		return nil, store.ErrNobody
+		return nil, store.ErrNoResponder
 	}
 	b, err := json.Marshal(passed{name, msg})
 	if err != nil {
 		return nil, err
 	}
-	return w.near.cfg.Bus.Ask(ctx, w.near.cfg.Prefix+"pass."+by, b)
+	return w.near.cfg.Bus.Request(ctx, w.near.cfg.Prefix+"pass."+by, b)
 }
 
 // run keeps the chart up to date.
@@ -85,9 +85,9 @@ func (w *far) run(ctx context.Context) {
 	for {
 		if home := w.sites.Home(); home != w.sites.Own() {
 			try, stop := context.WithTimeout(ctx, chartWait)
-			b, err := w.Ask(try, "chart", nil)
+			b, err := w.Request(try, "chart", nil)
 			stop()
-			c := &Chart{}
+			c := &ShardMap{}
 			if err == nil && json.Unmarshal(b, c) == nil {
 				w.chart.Store(c)
 				w.home.Store(&home)
@@ -139,7 +139,7 @@ func (n *Node) serveFar() (stop func(), err error) {
 		}
 		ctx, stop := context.WithTimeout(ctx, chartWait)
 		defer stop()
-		b, err := s.Ask(ctx, s.Home(), p.Name, p.Msg)
+		b, err := s.Request(ctx, s.Home(), p.Name, p.Msg)
 		if err != nil {
 			return nil
 		}
@@ -152,7 +152,7 @@ func (n *Node) serveFar() (stop func(), err error) {
 	stops = append(stops, one)
 	// Recalls of the home reach the processes without a link through those that have one.
 	recall := n.cfg.Prefix + "recall"
-	one, err = s.HearFar(recall, func(msg []byte) { _ = n.cfg.Bus.Tell(recall, msg) })
+	one, err = s.SubscribeRemote(recall, func(msg []byte) { _ = n.cfg.Bus.Publish(recall, msg) })
 	if err != nil {
 		stop()
 		return nil, err

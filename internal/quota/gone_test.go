@@ -24,7 +24,7 @@ func testALimitThatIsGoneLeavesNothing(t *testing.T) {
 	a, w := g.start("a", true), g.start("w", false)
 	g.spread(a)
 	g.await("the worker knows", w.Ready)
-	lane := w.Lane("api")
+	lane := w.Limit("api")
 	for i := 0; lane.holds("key-0") == 0; i++ { // lent ahead
 		if d, err := lane.Take(t.Context(), fmt.Sprint("key-", i%3), 1); err != nil || !d.Allowed {
 			t.Fatalf("%+v, %v", d, err)
@@ -38,7 +38,7 @@ func testALimitThatIsGoneLeavesNothing(t *testing.T) {
 		defer w.mu.Unlock()
 		return w.held.Load() == 0 && w.queued+len(w.late)+len(w.open) == 0
 	})
-	if d, err := w.Lane("api").Peek(t.Context(), "key-0", 1); err == nil {
+	if d, err := w.Limit("api").Peek(t.Context(), "key-0", 1); err == nil {
 		t.Errorf("it is gone, and answers %+v", d)
 	}
 	g.define("api", limit.Rule{Algorithm: limit.SlidingLog, Amount: 5, Window: time.Hour})
@@ -46,16 +46,16 @@ func testALimitThatIsGoneLeavesNothing(t *testing.T) {
 		t.Errorf("made anew, %d calls passed, want 5", got)
 	}
 	for i := range 1000 {
-		w.Lane(fmt.Sprint("made-", i))
+		w.Limit(fmt.Sprint("made-", i))
 	}
 	g.await("lanes that nobody has are forgotten", func() bool {
 		runtime.GC()
-		w.Lane("one more")
+		w.Limit("one more")
 		w.mu.Lock()
 		defer w.mu.Unlock()
 		return len(w.known) < 10
 	})
-	if w.Lane("api") != lane {
+	if w.Limit("api") != lane {
 		t.Error("a limit has two lanes")
 	}
 }
@@ -71,7 +71,7 @@ func testABlockWhoseWriteIsLostIsWrittenAgain(t *testing.T) {
 	g.define("day", limit.Rule{Algorithm: limit.SlidingLog, Amount: 160, Window: 24 * time.Hour})
 	a := g.launch("a", launch{})
 	g.spreadOf(a)
-	lane := a.Lane("day")
+	lane := a.Limit("day")
 	lane.slow.Store(true)
 	for i := range 5 {
 		a.store.lost.Store(1)

@@ -20,7 +20,7 @@ const sayEach = 10 * time.Millisecond
 // long. What a process holds that dies counts as used some seconds later. When the host of
 // the key is out of reach for as long it does so too, and once more when it is said to be
 // used: more is counted then, and never less. The zero Held is nothing. Its caller guards it.
-type Held struct {
+type Hold struct {
 	keys *Keys
 	key  string
 	n    int64
@@ -28,7 +28,7 @@ type Held struct {
 	id   uint64 // of a call under way
 	lent bool   // by at, or by a host that has counted it
 	at   hold
-	kept *Keeper // of a call under way: until its end
+	kept *LeaseRenewer // of a call under way: until its end
 }
 
 // hold is where what is held lies at a desk.
@@ -38,20 +38,20 @@ type hold struct {
 }
 
 // Here reports whether the key is counted by this process alone, and forgotten with it.
-func (h *Held) Here() bool { return h.keys != nil && !h.lent }
+func (h *Hold) IsLocal() bool { return h.keys != nil && !h.lent }
 
 // Left is how much is held.
-func (h *Held) Left() int64 { return h.n }
+func (h *Hold) Left() int64 { return h.n }
 
 // A Turn says who waits in this process for some of a key. Processes take turns.
-type Turn struct {
+type Waiters struct {
 	Weight int64 // of all who wait, 1 at least
 	More   int64 // they would have so much more than is asked for now
 	Spread bool  // they go one after the other over the window, not at once
 
 	// Moment says that nobody waits: it is held while others are asked, and then used or
 	// returned at once.
-	Moment bool
+	Momentary bool
 }
 
 // Lent reports whether what calls need is lent by a host, and may be held here already.
@@ -60,9 +60,9 @@ func (k *Keys) Lent(d *Definition) bool { return k.lane != nil && d.Lends }
 // Hold takes n of a key, all or nothing, to be used. Of Concurrency it is a call under way,
 // whose end Use or Return is. What is paced is used at once.
 func (k *Keys) Hold(
-	ctx context.Context, d *Definition, key string, n int64, t Turn,
-) (h Held, v Told, err error) {
-	h = Held{keys: k, key: key, lent: k.lane != nil}
+	ctx context.Context, d *Definition, key string, n int64, t Waiters,
+) (h Hold, v Result, err error) {
+	h = Hold{keys: k, key: key, lent: k.lane != nil}
 	if n == 0 || !d.Lends {
 		v.Shadowed, err = k.Take(ctx, d, key, n, &v.Decision)
 		if h.id = v.ID; h.id&countedHere != 0 {
@@ -82,7 +82,7 @@ func (k *Keys) Hold(
 	if k.lane == nil {
 		v.Decision, err = here(d)
 	} else {
-		if !t.Moment {
+		if !t.Momentary {
 			t.Weight = max(1, t.Weight)
 		}
 		k.lane.under(d)
@@ -97,9 +97,9 @@ func (k *Keys) Hold(
 		err = ErrCost
 	}
 	if err != nil {
-		return Held{}, v, err
+		return Hold{}, v, err
 	}
-	if v.Allowed && (h.lent || d.Policy == CountHere || k.lane == nil) {
+	if v.Allowed && (h.lent || d.Policy == PolicyLocal || k.lane == nil) {
 		h.n, h.all = n, n
 	}
 	k.note(d, key, &v, true)
@@ -107,12 +107,12 @@ func (k *Keys) Hold(
 }
 
 // Use says that n of what is held were used now at the latest. It does not block.
-func (h *Held) Use(n int64) { h.end(n, true) }
+func (h *Hold) Use(n int64) { h.end(n, true) }
 
 // Return gives n of what is held back: they were not used. It does not block.
-func (h *Held) Return(n int64) { h.end(n, false) }
+func (h *Hold) Return(n int64) { h.end(n, false) }
 
-func (h *Held) end(n int64, used bool) {
+func (h *Hold) end(n int64, used bool) {
 	if n = min(n, h.n); n <= 0 {
 		return
 	}
@@ -144,7 +144,7 @@ func (h *Held) end(n int64, used bool) {
 }
 
 // endCall ends a call under way. Its lease may have ended before.
-func (k *Keys) endCall(h *Held) {
+func (k *Keys) endCall(h *Hold) {
 	if h.lent {
 		k.lane.say(request{kind: kindSettle, key: h.key, id: h.id}, sayFor)
 		return

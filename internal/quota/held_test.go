@@ -19,7 +19,7 @@ type heldWorld struct {
 	ctx  context.Context
 	def  *Definition
 	keys []*Keys
-	turn Turn
+	turn Waiters
 	cut  []bool // a desk reaches nobody; guarded by mu
 }
 
@@ -30,7 +30,7 @@ type severed struct {
 	desk int
 }
 
-func (s severed) Ask(ctx context.Context, name string, msg []byte) ([]byte, error) {
+func (s severed) Request(ctx context.Context, name string, msg []byte) ([]byte, error) {
 	s.h.mu.Lock()
 	cut := s.h.cut[s.desk]
 	s.h.mu.Unlock()
@@ -38,7 +38,7 @@ func (s severed) Ask(ctx context.Context, name string, msg []byte) ([]byte, erro
 		<-ctx.Done()
 		return nil, ctx.Err()
 	}
-	return s.distant.Ask(ctx, name, msg)
+	return s.distant.Request(ctx, name, msg)
 }
 
 // inHeldWorld runs a test with desks that are apart from their host.
@@ -50,12 +50,12 @@ func inHeldWorld(t *testing.T, r limit.Rule, apart time.Duration, test func(*hel
 		}
 		ctx, stop := context.WithCancel(t.Context())
 		h := &heldWorld{t: t, ctx: ctx, cut: make([]bool, idealDesks)}
-		h.def = &Definition{Name: "db", Rules: compiled, MaxKeys: 1000, Lends: true, Policy: Deny}
+		h.def = &Definition{Name: "db", Rules: compiled, MaxKeys: 1000, Lends: true, Policy: PolicyDeny}
 		h.world = newWorld(ctx, apart, []*Definition{h.def})
 		for i, d := range h.desks {
 			d.way = severed{d.way.(distant), h, i}
 			k := &Keys{}
-			k.Init(d.Lane("db"))
+			k.Init(d.Limit("db"))
 			h.keys = append(h.keys, k)
 		}
 		test(h)
@@ -64,7 +64,7 @@ func inHeldWorld(t *testing.T, r limit.Rule, apart time.Duration, test func(*hel
 	})
 }
 
-func (h *heldWorld) hold(desk int, n int64) (Held, Told) {
+func (h *heldWorld) hold(desk int, n int64) (Hold, Result) {
 	h.t.Helper()
 	held, v, err := h.keys[desk].Hold(h.ctx, h.def, "", n, h.turn)
 	if err != nil {
@@ -177,7 +177,7 @@ func TestTurnsAreByWeight(t *testing.T) {
 			var wg sync.WaitGroup
 			warm, end := h.began.Add(2*time.Second), h.began.Add(22*time.Second)
 			for who := range of {
-				turn := Turn{Weight: x.weights[who], More: 50}
+				turn := Waiters{Weight: x.weights[who], More: 50}
 				if x.rare && who == 2 {
 					turn.More = 0
 				}
@@ -306,12 +306,12 @@ func TestWhatIsHeldSurvivesTheLossOfTheHost(t *testing.T) {
 // Without a host the policy decides, and what is held then is kept here.
 func TestHoldsWhileTheHostIsOutOfReach(t *testing.T) {
 	inHeldWorld(t, hourly(), 2*time.Millisecond, func(h *heldWorld) {
-		h.def.Policy = CountHere
+		h.def.Policy = PolicyLocal
 		h.def.Divide = func(among int) (*limit.Rules, error) { return limit.Divide(hourly(), nil, among) }
 		h.sever(1, true)
 		held, v := h.hold(1, 10)
-		if !v.Allowed || !held.Here() {
-			t.Fatalf("%+v, here %v", v, held.Here())
+		if !v.Allowed || !held.IsLocal() {
+			t.Fatalf("%+v, here %v", v, held.IsLocal())
 		}
 		if _, v := h.hold(1, 100/idealDesks-9); v.Allowed {
 			t.Error("more than this process's part passes")
@@ -326,27 +326,27 @@ func TestHoldsWhileTheHostIsOutOfReach(t *testing.T) {
 // Without a host each verb goes by the policy, and says that it does.
 func TestVerbsWhileTheHostIsOutOfReach(t *testing.T) {
 	for policy, want := range map[Policy][2]bool{
-		CountHere: {true, false}, Deny: {false, false}, Allow: {true, true},
+		PolicyLocal: {true, false}, PolicyDeny: {false, false}, PolicyAllow: {true, true},
 	} {
 		inHeldWorld(t, hourly(), 2*time.Millisecond, func(h *heldWorld) {
 			h.def.Policy = policy
 			h.def.Divide = func(among int) (*limit.Rules, error) { return limit.Divide(hourly(), nil, among) }
-			for verb, ask := range map[string]func(n int64) (Told, error){
-				"take": func(n int64) (v Told, err error) {
+			for verb, ask := range map[string]func(n int64) (Result, error){
+				"take": func(n int64) (v Result, err error) {
 					v.Shadowed, err = h.keys[1].Take(h.ctx, h.def, "take", n, &v.Decision)
 					return v, err
 				},
-				"peek": func(n int64) (Told, error) { return h.keys[1].Peek(h.ctx, h.def, "peek", n) },
-				"reserve": func(n int64) (Told, error) {
+				"peek": func(n int64) (Result, error) { return h.keys[1].Peek(h.ctx, h.def, "peek", n) },
+				"reserve": func(n int64) (Result, error) {
 					return h.keys[1].Reserve(h.ctx, h.def, "reserve", n, time.Hour)
 				},
 			} {
-				if v, err := ask(1); err != nil || v.Alone {
+				if v, err := ask(1); err != nil || v.Local {
 					t.Errorf("policy %d, %s in reach: %+v %v", policy, verb, v, err)
 				}
 				h.sever(1, true)
 				for i, n := range []int64{100 / idealDesks, 100/idealDesks + 1} {
-					if v, err := ask(n); err != nil || !v.Alone || v.Allowed != want[i] {
+					if v, err := ask(n); err != nil || !v.Local || v.Allowed != want[i] {
 						t.Errorf("policy %d, %s %d out of reach: %+v %v, want it to pass: %v", policy, verb, n, v, err, want[i])
 					} else if !v.Allowed && v.Retry <= 0 {
 						t.Errorf("policy %d, %s %d out of reach never passes: %+v", policy, verb, n, v)
@@ -365,7 +365,7 @@ func TestHoldOfCallsAtOnce(t *testing.T) {
 	inHeldWorld(t, r, 2*time.Millisecond, func(h *heldWorld) {
 		h.def.Lends, h.def.Calls = false, true
 		held, v := h.hold(1, 3)
-		if !v.Allowed || held.Here() {
+		if !v.Allowed || held.IsLocal() {
 			t.Fatalf("%+v", v)
 		}
 		if _, v := h.hold(2, 1); v.Allowed {

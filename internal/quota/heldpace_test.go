@@ -33,7 +33,7 @@ func (c *holdersCrowd) work(who int, stays bool, end time.Time) {
 	random := rand.New(rand.NewPCG(uint64(who), 52))
 	here := func() time.Time { return time.Now().Add(4*time.Second + time.Duration(random.Int64N(8e9))) }
 	next, leave := time.Now(), here()
-	turn := Turn{Weight: 1, More: 100, Spread: true}
+	turn := Waiters{Weight: 1, More: 100, Spread: true}
 	for time.Now().Before(end) {
 		if !stays && time.Now().After(leave) {
 			pause(c.ctx, time.Duration(random.Int64N(2e9)))

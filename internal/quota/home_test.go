@@ -18,7 +18,7 @@ func TestWhatWasCountedElsewhereIsPresumedThoughAnAnswerIsLost(t *testing.T) {
 	b := newBench(t, limit.Rule{Algorithm: limit.SlidingLog, Amount: 10, Window: time.Hour})
 	h, s := b.host("a")
 	h.ledger.lease.Store(int64(b.boot() + time.Hour))
-	b.write(func(x *Spot) { *x = Spot{Lost: true, Moved: true} })
+	b.write(func(x *Assignment) { *x = Assignment{UsageLost: true, Moved: true} })
 	b.clock.Add(int64(3 * time.Second))
 	s.late.Store(true)
 	h.keep(t.Context(), true)
@@ -31,7 +31,7 @@ func TestWhatWasCountedElsewhereIsPresumedThoughAnAnswerIsLost(t *testing.T) {
 	ctx, stop := context.WithTimeout(t.Context(), time.Second)
 	defer stop()
 	q := &request{kind: kindBorrow, shard: shardOf("api", "k"), limit: "api", key: "k"}
-	q.Who, q.Loan, q.Need, q.Least = 7, 1, 1, 1
+	q.Borrower, q.Loan, q.Need, q.Least = 7, 1, 1, 1
 	if r := h.ledger.decide(ctx, []*request{q}); r == nil || r[0].given != 0 {
 		t.Errorf("lent %+v of what may have been used elsewhere", r)
 	}
@@ -50,12 +50,12 @@ func TestAFormerHomeAsksBeforeItHosts(t *testing.T) {
 	}
 	defer stop()
 	h, _ := b.host("a")
-	h.cfg.Sites = counter.NewSites(counter.SitesConfig{
+	h.cfg.Sites = counter.NewDatacenters(counter.DatacentersConfig{
 		Own: "a", Home: "a", Names: []string{"b"}, Links: map[string]*store.Bus{"b": b.bus}, Bus: b.bus,
 		Store: b.store, Log: slog.New(slog.DiscardHandler),
 	})
 	h.ledger.lease.Store(int64(b.boot() + time.Hour))
-	b.write(func(x *Spot) { *x = Spot{Lost: true} })
+	b.write(func(x *Assignment) { *x = Assignment{UsageLost: true} })
 	b.clock.Add(int64(3 * time.Second))
 	for range 3 {
 		h.keep(t.Context(), true)

@@ -34,14 +34,14 @@ type HostConfig struct {
 	Store   store.Store
 	Bus     *store.Bus
 	Members *counter.Members
-	Sites   *counter.Sites // whose home hosts; nil: this data centre is alone
+	Sites   *counter.Datacenters // whose home hosts; nil: this data centre is alone
 	Boot    func() time.Duration
 	Log     *slog.Logger
 	Rules   func(name string) *Definition
 	Recall  func(who uint64, msg []byte)
 	Lease   time.Duration // of a host without a standby; 0: 15 s
 	// Only: no other process may host, and none of this name lives while this one does.
-	Only bool
+	SoleHost bool
 }
 
 func (c *HostConfig) lease() time.Duration {
@@ -61,7 +61,7 @@ type Host struct {
 	ledger *ledger
 	poke   chan struct{}
 
-	chart   *Chart // of keep alone
+	chart   *ShardMap // of keep alone
 	read    time.Duration
 	links   map[string]*follower
 	upTo    [Shards]uint64 // where on its link the copy of a shard ends
@@ -124,7 +124,7 @@ func (h *Host) Run(ctx context.Context) error {
 		return err
 	}
 	defer stop2()
-	stop3, err := h.cfg.Bus.Hear(h.cfg.Prefix+"chart", func([]byte) { h.wake() })
+	stop3, err := h.cfg.Bus.Subscribe(h.cfg.Prefix+"chart", func([]byte) { h.wake() })
 	if err != nil {
 		return err
 	}
@@ -186,7 +186,7 @@ func (h *Host) giveUp(ctx context.Context) {
 	mine := false
 	for i := range c.Shards {
 		if x := &c.Shards[i]; x.Host == h.self {
-			*x, mine = Spot{Standby: x.Standby, Lost: true}, true
+			*x, mine = Assignment{Standby: x.Standby, UsageLost: true}, true
 		}
 	}
 	if mine && c.save(ctx, h.cfg.Store, h.cfg.Prefix+"chart") != nil {
@@ -224,9 +224,9 @@ func (h *Host) arrived(ctx context.Context) bool {
 	if now := h.cfg.Boot(); h.movedTo != moves {
 		h.movedTo, h.movedAt = moves, now
 	} else if now-h.movedAt > h.cfg.fenceWait() {
-		next := Chart{Moves: moves, rev: h.chart.rev}
+		next := ShardMap{Moves: moves, rev: h.chart.rev}
 		for i := range next.Shards {
-			next.Shards[i] = Spot{Lost: true, Moved: true}
+			next.Shards[i] = Assignment{UsageLost: true, Moved: true}
 		}
 		_ = h.write(ctx, &next)
 		h.chart = nil // it is read anew
@@ -238,11 +238,11 @@ func (h *Host) arrived(ctx context.Context) bool {
 func (h *Host) present() (may []string, live map[string]bool) {
 	live, h.stays = map[string]bool{}, map[string]bool{}
 	for _, m := range h.cfg.Members.All() {
-		if m.Hosts && h.cfg.Members.Alive(&m) {
+		if m.CanHost && h.cfg.Members.IsAlive(&m) {
 			p := processOf(m.Name, m.Life)
 			if live[p] = true; !m.Leaving {
 				may = append(may, p)
-				h.stays[p] = h.cfg.Members.Stays(&m, staysFor)
+				h.stays[p] = h.cfg.Members.IsStable(&m, staysFor)
 			}
 		}
 	}
@@ -264,7 +264,7 @@ func (h *Host) rank(may []string) {
 // A step is a change of the chart, and what to do once it is written.
 type step struct {
 	shard int
-	spot  Spot
+	spot  Assignment
 	then  func()
 	lost  bool // what keys have used
 }
@@ -341,7 +341,7 @@ func (h *Host) stay() {
 // write writes the chart. After a failure it is read anew; when it is not known whether it
 // was written, it may be later, unless another writing comes before: until then what was
 // read cannot be relied on.
-func (h *Host) write(ctx context.Context, c *Chart) error {
+func (h *Host) write(ctx context.Context, c *ShardMap) error {
 	err := c.save(ctx, h.cfg.Store, h.cfg.Prefix+"chart")
 	if err != nil {
 		h.chart, h.unsure = nil, h.unsure || !errors.Is(err, store.ErrConflict)
@@ -350,21 +350,21 @@ func (h *Host) write(ctx context.Context, c *Chart) error {
 }
 
 // tell says that the chart is another.
-func (h *Host) tell(c *Chart) {
-	if err := h.cfg.Bus.Tell(h.cfg.Prefix+"chart", c.told()); err != nil {
+func (h *Host) tell(c *ShardMap) {
+	if err := h.cfg.Bus.Publish(h.cfg.Prefix+"chart", c.told()); err != nil {
 		h.cfg.Log.Debug("chart of the limits not told", "error", err)
 	}
 }
 
 // tellAll tells it and waits until the others that host have heard it: what is told and not yet
 // on its way is lost when this process ends.
-func (h *Host) tellAll(ctx context.Context, c *Chart) {
+func (h *Host) tellAll(ctx context.Context, c *ShardMap) {
 	h.tell(c)
 	ctx, stop := context.WithTimeout(ctx, probe)
 	defer stop()
 	for _, m := range h.cfg.Members.All() {
-		if m.Hosts && m.Name != nameOf(h.self) {
-			_, _ = h.cfg.Bus.Ask(ctx, h.cfg.Prefix+"chart."+m.Name, nil) // it comes after what was told
+		if m.CanHost && m.Name != nameOf(h.self) {
+			_, _ = h.cfg.Bus.Request(ctx, h.cfg.Prefix+"chart."+m.Name, nil) // it comes after what was told
 		}
 	}
 }
@@ -427,7 +427,7 @@ func (h *Host) plan(ctx context.Context) (steps []step) {
 	h.rank(may)
 	h.looked = map[string]bool{}
 	// It knows who is there; what it is given it hosts at once.
-	settled := h.cfg.Only || h.cfg.Members.Settled()
+	settled := h.cfg.SoleHost || h.cfg.Members.IsSettled()
 	leaving := h.cfg.Members.Self().Leaving // hands over while the store is there, with its leader
 	moving := 0
 	for i := range h.chart.Shards {
@@ -465,7 +465,7 @@ func (h *Host) dropDead(i int) *step {
 	if x.Standby == "" || k != nil && !k.ended() {
 		return nil
 	}
-	return &step{shard: i, spot: Spot{Host: h.self}, then: func() { h.cut(i, k) }}
+	return &step{shard: i, spot: Assignment{Host: h.self}, then: func() { h.cut(i, k) }}
 }
 
 // cut ends that a link repeats a shard.
@@ -491,7 +491,7 @@ func (h *Host) tend(ctx context.Context, i int, order []string) (s *step, busy b
 		if !g.link.reached(g.upTo) {
 			return nil, true
 		}
-		return &step{shard: i, spot: Spot{Host: x.Standby}, then: func() {
+		return &step{shard: i, spot: Assignment{Host: x.Standby}, then: func() {
 			h.going[i] = nil
 			h.ledger.leave(i)
 		}}, true
@@ -531,7 +531,7 @@ func (h *Host) tend(ctx context.Context, i int, order []string) (s *step, busy b
 		return nil, true
 	}
 	old := h.links[x.Standby]
-	return &step{shard: i, spot: Spot{Host: h.self, Standby: want}, then: func() { h.cut(i, old) }}, true
+	return &step{shard: i, spot: Assignment{Host: h.self, Standby: want}, then: func() { h.cut(i, old) }}, true
 }
 
 // linkTo is the link to a process, nil for none.
@@ -549,7 +549,7 @@ func (h *Host) follow(ctx context.Context, to string) *follower {
 	}
 	name := h.cfg.Prefix + "copy." + nameOf(to)
 	k := &follower{link: newLink(to, rand.Uint64(), func(ctx context.Context, msg []byte) ([]byte, error) {
-		return h.cfg.Bus.Ask(ctx, name, msg)
+		return h.cfg.Bus.Request(ctx, name, msg)
 	})}
 	run, stop := context.WithCancel(ctx)
 	k.stop = stop
@@ -569,7 +569,7 @@ func (h *Host) freeLinks() {
 		if !k.ended() {
 			continue
 		}
-		needed := slices.ContainsFunc(h.chart.Shards[:], func(x Spot) bool {
+		needed := slices.ContainsFunc(h.chart.Shards[:], func(x Assignment) bool {
 			return x.Host == h.self && x.Standby == to
 		})
 		if needed {
@@ -594,7 +594,7 @@ func (h *Host) freeLinks() {
 func (h *Host) inherit(ctx context.Context, i int, order []string, live map[string]bool) *step {
 	x := h.chart.Shards[i]
 	if x.Standby == h.self && h.ledger.take(i) {
-		return &step{shard: i, spot: Spot{Host: h.self}, then: func() { h.ledger.host(i, basis{}) }}
+		return &step{shard: i, spot: Assignment{Host: h.self}, then: func() { h.ledger.host(i, basis{}) }}
 	}
 	if x.Standby != "" && x.Standby != h.self && live[x.Standby] {
 		return nil
@@ -602,14 +602,14 @@ func (h *Host) inherit(ctx context.Context, i int, order []string, live map[stri
 	if len(order) == 0 || order[0] != h.self || x.Host != "" && !h.gone(ctx, x.Host) {
 		return nil
 	}
-	if x.Kept == "" {
+	if x.HasCopy == "" {
 		h.ledger.leave(i) // an old copy is none
-	} else if !h.readKept(ctx, x.Kept) {
+	} else if !h.readKept(ctx, x.HasCopy) {
 		return nil
 	}
-	by := basis{known: x.Host == "" && !x.Lost, moved: x.Moved}
+	by := basis{known: x.Host == "" && !x.UsageLost, moved: x.Moved}
 	lost := !by.known && h.ledger.roleOf(i) != stands
-	return h.begin(ctx, step{shard: i, spot: Spot{Host: h.self, Moved: x.Moved}, lost: lost}, by)
+	return h.begin(ctx, step{shard: i, spot: Assignment{Host: h.self, Moved: x.Moved}, lost: lost}, by)
 }
 
 // begin hosts a shard of the copy that is here, else on what was written of it; nil if that
@@ -653,12 +653,12 @@ func (h *Host) handOver(ctx context.Context) {
 			case x.Host != h.self:
 				continue
 			case k != nil && k.wait(ctx, h.ledger.pause(i, k.link)) && !k.ended():
-				*x = Spot{Host: x.Standby}
+				*x = Assignment{Host: x.Standby}
 			default: // before that is written nobody else hosts it, and after it not we
 				if h.ledger.own(i); h.ledger.roleOf(i) == paused {
 					left = append(left, i)
 				}
-				*x = Spot{Standby: x.Standby, Lost: true}
+				*x = Assignment{Standby: x.Standby, UsageLost: true}
 			}
 			mine = append(mine, i)
 		}
@@ -667,7 +667,7 @@ func (h *Host) handOver(ctx context.Context) {
 		}
 		for _, i := range left {
 			if kept[i] {
-				c.Shards[i].Kept = name
+				c.Shards[i].HasCopy = name
 			}
 		}
 		if len(mine) == 0 {

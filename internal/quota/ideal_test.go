@@ -49,7 +49,7 @@ type world struct {
 	began   time.Time
 	apart   time.Duration // one way, of all but the first desk
 	ledger  *ledger
-	desks   []*Desk
+	desks   []*Client
 	limits  []*Definition
 	waits   sync.WaitGroup
 	mu      sync.Mutex
@@ -65,8 +65,8 @@ type distant struct {
 
 func (d distant) Host(byte) string { return "host" }
 func (d distant) Lost(byte)        {}
-func (d distant) Among() int       { return idealDesks }
-func (d distant) Ask(ctx context.Context, _ string, msg []byte) ([]byte, error) {
+func (d distant) Borrowers() int       { return idealDesks }
+func (d distant) Request(ctx context.Context, _ string, msg []byte) ([]byte, error) {
 	d.w.mu.Lock()
 	d.w.asks++
 	d.w.mu.Unlock()
@@ -121,7 +121,7 @@ func newWorld(ctx context.Context, apart time.Duration, limits []*Definition) *w
 		w.ledger.host(i, basis{known: true})
 	}
 	for i := range idealDesks {
-		w.desks = append(w.desks, NewDesk(uint64(i)+1, distant{w, w.distance(i)}, boot))
+		w.desks = append(w.desks, NewClient(uint64(i)+1, distant{w, w.distance(i)}, boot))
 	}
 	for _, d := range w.desks {
 		w.waits.Go(func() { d.Run(ctx) })
@@ -193,7 +193,7 @@ func (w *world) run(ctx context.Context, t *testing.T, calls []arrival) map[[2]i
 	var under sync.WaitGroup
 	for _, a := range calls {
 		pause(ctx, a.at-time.Since(w.began))
-		lane := w.desks[a.desk].Lane(w.limits[a.limit].Name)
+		lane := w.desks[a.desk].Limit(w.limits[a.limit].Name)
 		under.Go(func() {
 			d, err := lane.Take(ctx, keyName(a.key), 1)
 			if err != nil {

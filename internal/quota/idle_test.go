@@ -21,7 +21,7 @@ func TestALargeCallRefusesNoSmallOne(t *testing.T) {
 		t.Run(fmt.Sprint(large), func(t *testing.T) {
 			inHeldWorld(t, logOf(100), 20*time.Millisecond, func(h *heldWorld) {
 				pause(h.ctx, time.Second)
-				l := h.desks[1].Lane("db")
+				l := h.desks[1].Limit("db")
 				h.keys[1].lane.under(h.def)
 				take := func(cost int64) bool {
 					d, err := l.Take(h.ctx, "", cost)
@@ -61,7 +61,7 @@ func TestALargeCallRefusesNoSmallOne(t *testing.T) {
 func TestWhatADeskHoldsItselfCounts(t *testing.T) {
 	inHeldWorld(t, logOf(100), 20*time.Millisecond, func(h *heldWorld) {
 		pause(h.ctx, time.Second)
-		l := h.desks[1].Lane("db")
+		l := h.desks[1].Limit("db")
 		h.keys[1].lane.under(h.def)
 		for range 45 { // often enough for some to be held ahead
 			if d, err := l.Take(h.ctx, "", 1); err != nil || !d.Allowed {
@@ -84,15 +84,15 @@ func TestWhatADeskHoldsItselfCounts(t *testing.T) {
 func TestWhatWasHeldAndReturnedIsAskedBack(t *testing.T) {
 	inHeldWorld(t, logOf(100), 2*time.Millisecond, func(h *heldWorld) {
 		pause(h.ctx, time.Second)
-		h.turn = Turn{Moment: true}
+		h.turn = Waiters{Momentary: true}
 		x, _ := h.hold(1, 60) // what comes next says that 60 are held
-		if d, err := h.desks[1].Lane("db").Take(h.ctx, "", 1); err != nil || !d.Allowed {
+		if d, err := h.desks[1].Limit("db").Take(h.ctx, "", 1); err != nil || !d.Allowed {
 			t.Fatal(d, err)
 		}
 		pause(h.ctx, 100*time.Millisecond)
 		x.Return(60)
 		pause(h.ctx, 100*time.Millisecond)
-		if d, err := h.desks[2].Lane("db").Take(h.ctx, "", 50); err != nil || !d.Allowed {
+		if d, err := h.desks[2].Limit("db").Take(h.ctx, "", 50); err != nil || !d.Allowed {
 			t.Errorf("50 of 99 are refused elsewhere: %+v, %v", d, err)
 		}
 	})
@@ -179,7 +179,7 @@ func TestAFullTableTakesSomeOfMany(t *testing.T) {
 	l.host(3, basis{known: true})
 	borrow := func(key string, loan uint64, need int64) int64 {
 		q := &request{kind: kindBorrow, shard: 3, limit: "db", key: key}
-		q.Report = limit.Report{Who: 1, Loan: loan, Need: need, Least: 1}
+		q.Report = limit.Report{Borrower: 1, Loan: loan, Need: need, Least: 1}
 		return l.decide(t.Context(), []*request{q})[0].given
 	}
 	borrow("first", 1, 1)

@@ -90,11 +90,11 @@ func (h *Host) readKept(ctx context.Context, kept string) bool {
 }
 
 // erase empties what was kept and is of no use any more, once the chart says so.
-func (h *Host) erase(ctx context.Context, was, now *Chart) {
+func (h *Host) erase(ctx context.Context, was, now *ShardMap) {
 	for i := range was.Shards {
-		kept := was.Shards[i].Kept
+		kept := was.Shards[i].HasCopy
 		if kept == "" || !h.readOf[kept] ||
-			slices.ContainsFunc(now.Shards[:], func(x Spot) bool { return x.Kept == kept }) {
+			slices.ContainsFunc(now.Shards[:], func(x Assignment) bool { return x.HasCopy == kept }) {
 			continue
 		}
 		delete(h.readOf, kept)

@@ -19,7 +19,7 @@ import (
 func (g *group) left(r *rig, name, key string) (n int64) {
 	g.t.Helper()
 	g.await("it is told what "+name+" has left", func() bool {
-		d, err := r.Lane(name).Peek(g.t.Context(), key, 1)
+		d, err := r.Limit(name).Peek(g.t.Context(), key, 1)
 		n = d.Remaining
 		return err == nil
 	})
@@ -46,7 +46,7 @@ func testRestartOfALoneHostForgetsNothing(t *testing.T) {
 	for i := range names {
 		for try := 0; ; try++ { // a busy machine may let an answer wait: then another key
 			names[i] = fmt.Sprintf("client-%d-%0900d", try, i)
-			d, err := r.Lane("api").Take(t.Context(), names[i], int64(i%11))
+			d, err := r.Limit("api").Take(t.Context(), names[i], int64(i%11))
 			if try < 10 && errors.Is(err, ErrUnreachable) {
 				continue
 			}
@@ -56,15 +56,15 @@ func testRestartOfALoneHostForgetsNothing(t *testing.T) {
 			break
 		}
 	}
-	if _, err := r.Lane("day").Take(t.Context(), "k", 7); err != nil {
+	if _, err := r.Limit("day").Take(t.Context(), "k", 7); err != nil {
 		t.Fatal(err)
 	}
 	for range 200 { // some is held ahead when it stops
-		if _, err := r.Lane("hot").Take(t.Context(), "k", 1); err != nil && !errors.Is(err, ErrUnreachable) {
+		if _, err := r.Limit("hot").Take(t.Context(), "k", 1); err != nil && !errors.Is(err, ErrUnreachable) {
 			t.Fatal(err)
 		}
 	}
-	under, err := r.Lane("calls").Direct(t.Context(), "k", 1)
+	under, err := r.Limit("calls").TakeAtHost(t.Context(), "k", 1)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -86,7 +86,7 @@ func testRestartOfALoneHostForgetsNothing(t *testing.T) {
 			}
 		}
 	}
-	if _, err := r.Lane("calls").Settle(t.Context(), "k", under.ID, 0); err != nil {
+	if _, err := r.Limit("calls").Settle(t.Context(), "k", under.ID, 0); err != nil {
 		t.Errorf("a call that was under way ends: %v", err)
 	}
 	g.await("what was read is gone", func() bool {
@@ -110,7 +110,7 @@ func testKilledLoneHostIsBackAtOnce(t *testing.T) {
 	r.stop()
 	r = g.launch("a", launch{only: true})
 	g.spreadOf(r)
-	if d, err := r.Lane("api").Take(t.Context(), "k", 4); err != nil || !d.Allowed {
+	if d, err := r.Limit("api").Take(t.Context(), "k", 4); err != nil || !d.Allowed {
 		t.Fatalf("%+v %v", d, err)
 	}
 	r.kill()
@@ -167,7 +167,7 @@ func testADamagedCopyThatWasKeptIsNone(t *testing.T) {
 	g.define("api", limit.Rule{Algorithm: limit.SlidingLog, Amount: 10, Window: time.Minute})
 	r := g.launch("a", launch{only: true})
 	g.spreadOf(r)
-	if d, err := r.Lane("api").Take(t.Context(), "k", 4); err != nil || !d.Allowed {
+	if d, err := r.Limit("api").Take(t.Context(), "k", 4); err != nil || !d.Allowed {
 		t.Fatalf("%+v %v", d, err)
 	}
 	r.stop()
@@ -201,16 +201,16 @@ func testShadowModeBuildsNoDebtAtTheHost(t *testing.T) {
 	g.rules("api").Shadow = true
 	r := g.launch("a", launch{only: true})
 	g.spreadOf(r)
-	d, err := r.Lane("api").Reserve(t.Context(), "k", 2, time.Minute)
+	d, err := r.Limit("api").Reserve(t.Context(), "k", 2, time.Minute)
 	if err != nil || !d.Allowed {
 		t.Fatal(d, err)
 	}
-	if _, err := r.Lane("api").Settle(t.Context(), "k", d.ID, 1000); err != nil {
+	if _, err := r.Limit("api").Settle(t.Context(), "k", d.ID, 1000); err != nil {
 		t.Fatal(err)
 	}
 	told := 0
 	for at := (usesAt{0, 0, 10}); at.shard < Shards; {
-		all, shard, from, err := r.Lane("api").desk.uses(t.Context(), "api", at)
+		all, shard, from, err := r.Limit("api").desk.uses(t.Context(), "api", at)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -18,9 +18,9 @@ type Policy uint8
 
 // The policies.
 const (
-	CountHere Policy = iota // this process counts, a part of the amount
-	Deny
-	Allow
+	PolicyLocal Policy = iota // this process counts, a part of the amount
+	PolicyDeny
+	PolicyAllow
 )
 
 // denied is when to come again when nobody can be asked. Chosen.
@@ -31,7 +31,7 @@ const denied = time.Second
 const countedHere = 1 << 63
 
 // Told is what a call is told.
-type Told struct {
+type Result struct {
 	limit.Decision
 	Shadowed bool // Allowed only because the limit refuses nobody
 }
@@ -47,7 +47,7 @@ type Totals struct {
 // come first.
 type Keys struct {
 	parts [Shards]part // first: at the beginning of cache lines
-	lane  *Lane        // nil: counted here
+	lane  *LimitClient        // nil: counted here
 	seed  maphash.Seed
 	began time.Time
 	epoch limit.Time // began
@@ -76,7 +76,7 @@ type part struct {
 
 // Init readies the keys of a limit; lane is where those are asked for that are not counted
 // here.
-func (k *Keys) Init(lane *Lane) {
+func (k *Keys) Init(lane *LimitClient) {
 	k.lane, k.seed, k.began = lane, maphash.MakeSeed(), time.Now()
 	k.epoch = limit.Time(k.began.UnixNano())
 }
@@ -111,7 +111,7 @@ func (p *part) define(d *Definition, now limit.Time) {
 	}
 	p.def = d
 	p.table.SetRules(now, d.Rules, partOf(d.MaxKeys))
-	p.table.Forgive(d.Shadow)
+	p.table.SetForgiving(d.Shadow)
 }
 
 // partOf is how many of a limit's keys one part holds at most: keys fall into parts as by a
@@ -162,19 +162,19 @@ func (k *Keys) Take(
 	return shadowed, err
 }
 
-func (k *Keys) takeShared(ctx context.Context, d *Definition, key string, n int64) (v Told, err error) {
+func (k *Keys) takeShared(ctx context.Context, d *Definition, key string, n int64) (v Result, err error) {
 	k.lane.under(d)
 	switch {
 	case n > limit.MaxAmount || n < -limit.MaxAmount:
 		return v, limit.ErrCost
 	case n < 0 && d.Calls:
-		return v, limit.ErrNothingTo
+		return v, limit.ErrNothingToReserve
 	case n == 0:
 		v.Decision, err = k.lane.Peek(ctx, key, 0)
 	case n > 0 && d.Lends:
 		v.Decision, err = k.lane.Take(ctx, key, n)
 	default:
-		v.Decision, err = k.lane.Direct(ctx, key, n)
+		v.Decision, err = k.lane.TakeAtHost(ctx, key, n)
 	}
 	if errors.Is(err, ErrUnreachable) {
 		v.Decision, err = k.decideAlone(d, func(x *Definition) (limit.Decision, error) {
@@ -190,7 +190,7 @@ func (k *Keys) takeShared(ctx context.Context, d *Definition, key string, n int6
 }
 
 // note counts what was decided elsewhere.
-func (k *Keys) note(d *Definition, key string, v *Told, counts bool) {
+func (k *Keys) note(d *Definition, key string, v *Result, counts bool) {
 	p := &k.parts[maphash.String(k.seed, key)>>56]
 	p.mu.Lock()
 	v.Shadowed = p.count(d, &v.Decision, counts)
@@ -203,12 +203,12 @@ func (k *Keys) decideAlone(
 ) (v limit.Decision, err error) {
 	k.unreachable.Add(1)
 	switch d.Policy {
-	case Deny:
-		return limit.Decision{Amount: d.Rules.Most(), Retry: denied, Alone: true}, nil
-	case Allow:
-		return limit.Decision{Allowed: true, Amount: d.Rules.Most(), Alone: true}, nil
+	case PolicyDeny:
+		return limit.Decision{Amount: d.Rules.MaxCost(), Retry: denied, Local: true}, nil
+	case PolicyAllow:
+		return limit.Decision{Allowed: true, Amount: d.Rules.MaxCost(), Local: true}, nil
 	}
-	among := k.lane.desk.Among()
+	among := k.lane.desk.Borrowers()
 	x := k.alone.Load()
 	if x == nil || x.of != d || x.among != among {
 		rules, err := d.Divide(among)
@@ -224,14 +224,14 @@ func (k *Keys) decideAlone(
 	if v.Retry < 0 && v.Amount > 0 { // more than this part has; the whole may have it
 		v.Retry = denied
 	}
-	if v.Alone = true; v.ID != 0 {
+	if v.Local = true; v.ID != 0 {
 		v.ID |= countedHere
 	}
 	return v, err
 }
 
 // Peek tells whether n would pass, and takes nothing.
-func (k *Keys) Peek(ctx context.Context, d *Definition, key string, n int64) (v Told, err error) {
+func (k *Keys) Peek(ctx context.Context, d *Definition, key string, n int64) (v Result, err error) {
 	if k.lane != nil {
 		v.Decision, err = k.lane.Peek(ctx, key, n)
 		if errors.Is(err, ErrUnreachable) {
@@ -256,7 +256,7 @@ func (k *Keys) Peek(ctx context.Context, d *Definition, key string, n int64) (v 
 // Reserve takes an estimate, to be settled within ttl.
 func (k *Keys) Reserve(
 	ctx context.Context, d *Definition, key string, n int64, ttl time.Duration,
-) (v Told, err error) {
+) (v Result, err error) {
 	here := func(x *Definition) (limit.Decision, error) {
 		p, hash, now := k.at(x, key)
 		defer p.mu.Unlock()
@@ -285,7 +285,7 @@ func (k *Keys) Settle(ctx context.Context, d *Definition, key string, id uint64,
 }
 
 // Undo gives a reservation back as if it had never been, and tells what there is then.
-func (k *Keys) Undo(ctx context.Context, d *Definition, key string, id uint64) (v Told, err error) {
+func (k *Keys) Undo(ctx context.Context, d *Definition, key string, id uint64) (v Result, err error) {
 	if err = k.Settle(ctx, d, key, id, 0); err != nil {
 		return v, err
 	}
@@ -302,7 +302,7 @@ func (k *Keys) unpass(key string) {
 }
 
 // Refused counts a refusal that nothing was asked for.
-func (k *Keys) Refused(key string) {
+func (k *Keys) CountRefusal(key string) {
 	p := &k.parts[maphash.String(k.seed, key)>>56]
 	p.mu.Lock()
 	p.refused++
@@ -322,9 +322,9 @@ func (k *Keys) Reset(ctx context.Context, d *Definition, key string) error {
 
 // Uses are up to count keys that have used any, from a part and a place in it on; the next
 // ones are said, Shards at the end.
-func (k *Keys) Uses(
+func (k *Keys) Usage(
 	ctx context.Context, d *Definition, part, from, count int,
-) (all []limit.Use, nextPart, next int, err error) {
+) (all []limit.Usage, nextPart, next int, err error) {
 	if k.lane != nil {
 		return k.lane.desk.uses(ctx, d.Name, usesAt{part, from, count})
 	}
@@ -336,8 +336,8 @@ func (k *Keys) Uses(
 		p.mu.Lock()
 		n := 0
 		if p.def != nil {
-			var some []limit.Use
-			some, n = p.table.Uses(k.now(p.def), from, count-len(all))
+			var some []limit.Usage
+			some, n = p.table.Usage(k.now(p.def), from, count-len(all))
 			all = append(all, some...)
 		}
 		p.mu.Unlock()

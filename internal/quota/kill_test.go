@@ -78,7 +78,7 @@ func (l *callers) add(r *rig) {
 // call makes one call and tells whether to go on.
 func (l *callers) call(r *rig, key string) limit.Decision {
 	from := time.Now()
-	d, err := r.Lane(l.name).Take(r.ctx, key, 1)
+	d, err := r.Limit(l.name).Take(r.ctx, key, 1)
 	to := time.Now()
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -198,13 +198,13 @@ func (g *group) lost(name string, keys []string, dead *rig, rs ...*rig) map[stri
 			if !bytes.Contains(b[:min(len(b), 1+len(key))], []byte(key)) {
 				continue
 			}
-			if err := c.PutKey(b, 0, hash); err != nil {
+			if err := c.ReadKey(b, 0, hash); err != nil {
 				g.t.Error(err)
 			}
 		}
 		s.mu.Unlock()
 		was := c.Lent(1)
-		c.Borrow(0, 0, 1, key, &limit.Report{Who: dead.who, Loan: 1 << 60})
+		c.Borrow(0, 0, 1, key, &limit.Report{Borrower: dead.who, Loan: 1 << 60})
 		lost[key] = was - c.Lent(1)
 	}
 	return lost
@@ -310,7 +310,7 @@ func testRollingRestart(t *testing.T) {
 	gap, slow, errs := load.worst()
 	c := g.chart(rs[0])
 	for i, x := range c.Shards {
-		if x.Lost {
+		if x.UsageLost {
 			t.Fatalf("shard %d is lost", i)
 		}
 	}
@@ -321,7 +321,7 @@ func testRollingRestart(t *testing.T) {
 	}
 	for _, key := range load.keys { // what is left is exactly what was not used
 		g.await("all that is held is back", func() bool {
-			d, err := w.Lane("api").Peek(t.Context(), key, 1)
+			d, err := w.Limit("api").Peek(t.Context(), key, 1)
 			return err == nil && d.Remaining == int64(2000-used[key])
 		})
 	}
@@ -361,11 +361,11 @@ func testKilledHostAndStandby(t *testing.T) {
 	h.kill()
 	s.kill()
 	began := time.Now()
-	g.await("the third hosts all", func() bool { n, _ := rest[0].Hosted(); return n == Shards })
+	g.await("the third hosts all", func() bool { n, _ := rest[0].ShardCounts(); return n == Shards })
 	took := time.Since(began)
-	d, err := w.Lane("hour").Take(t.Context(), hour, 1)
+	d, err := w.Limit("hour").Take(t.Context(), hour, 1)
 	for err != nil {
-		d, err = w.Lane("hour").Take(t.Context(), hour, 1)
+		d, err = w.Limit("hour").Take(t.Context(), hour, 1)
 		wait(10 * time.Millisecond)
 	}
 	if d.Remaining > 20-4-1 { // all of it used, or what was written ahead
@@ -473,12 +473,12 @@ func testHostCutOffFromTheStore(t *testing.T) {
 	hot := g.drive("api", []string{"hot"}, 20*time.Millisecond, w)
 	h.store.cut.Store(true)
 	wait(2500 * time.Millisecond)
-	if d, err := w.Lane("api").Peek(t.Context(), "hot", 1); err == nil {
+	if d, err := w.Limit("api").Peek(t.Context(), "hot", 1); err == nil {
 		t.Errorf("a host without a lease says %+v", d)
 	}
 	h.store.cut.Store(false)
 	g.await("it goes on", func() bool {
-		_, err := w.Lane("api").Peek(t.Context(), "hot", 1)
+		_, err := w.Limit("api").Peek(t.Context(), "hot", 1)
 		return err == nil
 	})
 	g.spreadOf(rs...)
@@ -508,13 +508,13 @@ func testJoins(t *testing.T) {
 	calls, held := map[string]uint64{}, map[string]uint64{}
 	for _, k := range keysOf(40) {
 		for range 5 {
-			d, err := w.Lane("calls").Direct(ctx, k, 1)
+			d, err := w.Limit("calls").TakeAtHost(ctx, k, 1)
 			if err != nil || !d.Allowed {
 				t.Fatal(k, d, err)
 			}
 			calls[k] = d.ID
 		}
-		d, err := w.Lane("pool").Reserve(ctx, k, 8, time.Minute)
+		d, err := w.Limit("pool").Reserve(ctx, k, 8, time.Minute)
 		if err != nil || !d.Allowed {
 			t.Fatal(k, d, err)
 		}
@@ -541,17 +541,17 @@ func testJoins(t *testing.T) {
 	d.kill() // what it hosted is hosted by its standbys
 	g.spreadOf(rs[:3]...)
 	for k, id := range calls {
-		lane := w.Lane("calls")
-		if d, err := lane.Direct(ctx, k, 1); err != nil || d.Allowed {
+		lane := w.Limit("calls")
+		if d, err := lane.TakeAtHost(ctx, k, 1); err != nil || d.Allowed {
 			t.Errorf("%s: a sixth call beside five: %+v, %v", k, d, err)
 		}
 		if _, err := lane.Settle(ctx, k, id, 0); err != nil {
 			t.Errorf("%s: end of a call: %v", k, err)
 		}
-		if d, err := lane.Direct(ctx, k, 1); err != nil || !d.Allowed {
+		if d, err := lane.TakeAtHost(ctx, k, 1); err != nil || !d.Allowed {
 			t.Errorf("%s: a fifth call beside four: %+v, %v", k, d, err)
 		}
-		d, err := w.Lane("pool").Settle(ctx, k, held[k], 3)
+		d, err := w.Limit("pool").Settle(ctx, k, held[k], 3)
 		if err != nil || d.Remaining != 7 {
 			t.Errorf("%s: settled 3 of 8: %+v, %v", k, d, err)
 		}
@@ -559,7 +559,7 @@ func testJoins(t *testing.T) {
 	load.end()
 	for _, key := range load.keys {
 		g.await("all that is held is back", func() bool {
-			d, err := w.Lane("api").Peek(ctx, key, 1)
+			d, err := w.Limit("api").Peek(ctx, key, 1)
 			return err == nil && d.Remaining == int64(2000-len(load.counts[key].uses))
 		})
 	}
@@ -578,7 +578,7 @@ func testNobodyHosts(t *testing.T) {
 	g.define("api", limit.Rule{Algorithm: limit.SlidingLog, Amount: 10, Window: time.Second})
 	o := launch{lease: time.Second}
 	w := g.launch("w", launch{worker: true})
-	lane := w.Lane("api")
+	lane := w.Limit("api")
 	first := time.Now()
 	if _, err := lane.Take(t.Context(), "k", 1); !errors.Is(err, ErrUnreachable) {
 		t.Fatalf("want ErrUnreachable, got %v", err)

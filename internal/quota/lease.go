@@ -92,7 +92,7 @@ func (h *Host) gone(ctx context.Context, process string) bool {
 // fenced reports whether a process can host nothing any more: somebody else has written its
 // record, and its lease is over.
 func (h *Host) fenced(ctx context.Context, process string) bool {
-	if h.cfg.Only && nameOf(process) == nameOf(h.self) { // an earlier life of this one
+	if h.cfg.SoleHost && nameOf(process) == nameOf(h.self) { // an earlier life of this one
 		return true
 	}
 	ctx, stop := context.WithTimeout(ctx, chartWait)

@@ -120,9 +120,9 @@ func (s *shard) table(d *Definition, now limit.Time) *table {
 	fresh := t.def == nil
 	t.def = d
 	t.SetRules(now, d.Rules, partOf(d.MaxKeys))
-	t.Forgive(d.Shadow)
+	t.SetForgiving(d.Shadow)
 	if fresh && s.missed[d.Name] { // what was lent of it may be used for a term yet
-		t.Presume(s.tableTime(d, now) + limit.Kept)
+		t.Presume(s.tableTime(d, now) + limit.LendTerm)
 	} else if fresh && s.lost && (!d.Rules.Long() || s.unwritten) { // of the others there are blocks
 		t.Presume(s.lostTime(d))
 	}
@@ -237,14 +237,14 @@ func (l *ledger) do(q *request, w *waiting) (r reply, epoch uint64) {
 	at := s.now(clk)
 	t := s.table(def, s.tableTime(def, at))
 	now, hash := s.tableTime(def, at), l.hash(q.key)
-	var deed limit.Deed
+	var deed limit.Entry
 	but := uint64(0) // who asks may hold some itself
 	if q.kind == kindBorrow {
-		deed, but = t.borrow(q, limitTimes{now, limit.Time(clk)}, hash, &r), q.Who
+		deed, but = t.borrow(q, limitTimes{now, limit.Time(clk)}, hash, &r), q.Borrower
 	} else {
 		deed = t.other(q, now, hash, &r)
 		if q.kind == kindBook && deed.Kind != 0 {
-			t.Repeat(now, limit.Time(clk), hash, q.key, &deed)
+			t.Replicate(now, limit.Time(clk), hash, q.key, &deed)
 		}
 	}
 	if r.status == again {
@@ -255,7 +255,7 @@ func (l *ledger) do(q *request, w *waiting) (r reply, epoch uint64) {
 			w.also[who] = append(w.also[who], place{q.limit, q.key})
 		}
 	}
-	if (deed.Kind == limit.Lends || deed.Kind == limit.Takes) && def.Rules.Long() {
+	if (deed.Kind == limit.EntryLend || deed.Kind == limit.EntryTake) && def.Rules.Long() {
 		seq, ok := s.blockFor(t, hash, q.key)
 		if !ok {
 			return reply{status: unknown}, s.epoch
@@ -271,7 +271,7 @@ func (l *ledger) do(q *request, w *waiting) (r reply, epoch uint64) {
 		for _, k := range s.out {
 			upTo := k.put(appendDeed(nil, q, deedTimes{at, now}, &deed))
 			if q.renews() { // taken once more, and that of before is over
-				over := limit.Deed{Kind: limit.Settles, ID: q.id}
+				over := limit.Entry{Kind: limit.EntrySettle, ID: q.id}
 				upTo = k.put(appendDeed(nil, q, deedTimes{at, now}, &over))
 			}
 			w.add(k, upTo)
@@ -284,7 +284,7 @@ func (l *ledger) do(q *request, w *waiting) (r reply, epoch uint64) {
 type limitTimes struct{ now, clk limit.Time }
 
 // borrow takes a report in, and says what was done.
-func (t *table) borrow(q *request, at limitTimes, hash uint64, r *reply) (d limit.Deed) {
+func (t *table) borrow(q *request, at limitTimes, hash uint64, r *reply) (d limit.Entry) {
 	got := t.Borrow(at.now, at.clk, hash, q.key, &q.Report)
 	r.Decision, r.given = got.Decision, got.Given
 	some := q.Weight == 0 && got.Given-got.Used-got.Back-q.Held < q.Need // of the calls pass, not all
@@ -294,12 +294,12 @@ func (t *table) borrow(q *request, at limitTimes, hash uint64, r *reply) (d limi
 	if got.Booked == 0 && got.Given == 0 && got.Closed {
 		return d // nothing but looked at
 	}
-	return limit.Deed{Kind: limit.Lends, N: got.Booked, At: got.At, Who: q.Who, Loan: q.Loan,
+	return limit.Entry{Kind: limit.EntryLend, N: got.Booked, At: got.At, Borrower: q.Borrower, Loan: q.Loan,
 		Given: got.Given, Used: got.Used, Back: got.Back, Want: q.Want, Close: got.Closed}
 }
 
 // other decides what is not lent.
-func (t *table) other(q *request, now limit.Time, hash uint64, r *reply) (d limit.Deed) {
+func (t *table) other(q *request, now limit.Time, hash uint64, r *reply) (d limit.Entry) {
 	var err error
 	switch q.kind {
 	case kindPeek:
@@ -310,37 +310,37 @@ func (t *table) other(q *request, now limit.Time, hash uint64, r *reply) (d limi
 		r.Decision, err = t.Take(now, hash, q.key, q.n)
 		switch {
 		case q.n > 0 && r.Allowed:
-			d = limit.Deed{Kind: limit.Takes, N: q.n, ID: r.ID}
+			d = limit.Entry{Kind: limit.EntryTake, N: q.n, ID: r.ID}
 			if r.ID != 0 {
 				d.TTL = t.def.Rules.Lease()
 			}
 		case q.n < 0:
-			d = limit.Deed{Kind: limit.Gives, N: -q.n}
+			d = limit.Entry{Kind: limit.EntryGive, N: -q.n}
 		}
 	case kindReserve:
 		if r.Decision, err = t.Reserve(now, hash, q.key, q.n, q.ttl); r.Allowed {
-			d = limit.Deed{Kind: limit.Takes, N: q.n, TTL: q.ttl, ID: r.ID}
+			d = limit.Entry{Kind: limit.EntryTake, N: q.n, TTL: q.ttl, ID: r.ID}
 		}
 	case kindSettle:
 		if q.renews() {
-			d = limit.Deed{Kind: limit.Takes, ID: q.id}
+			d = limit.Entry{Kind: limit.EntryTake, ID: q.id}
 			if d.N, d.TTL, err = t.Renew(now, hash, q.id); err == nil {
 				r.Decision = t.Peek(now, hash, q.key, 0)
 			}
 		} else if err = t.Settle(now, hash, q.id, q.n); err == nil {
-			d = limit.Deed{Kind: limit.Settles, N: q.n, ID: q.id}
+			d = limit.Entry{Kind: limit.EntrySettle, N: q.n, ID: q.id}
 			r.Decision = t.Peek(now, hash, q.key, 0)
 		}
 	case kindBook:
 		if q.n <= 0 || q.n > limit.MaxAmount {
 			err = limit.ErrCost
 		} else if !t.def.Calls {
-			d = limit.Deed{Kind: limit.Takes, N: q.n}
+			d = limit.Entry{Kind: limit.EntryTake, N: q.n}
 		}
 		r.Allowed = true
 	case kindReset:
 		t.Reset(hash)
-		d = limit.Deed{Kind: limit.Resets}
+		d = limit.Entry{Kind: limit.EntryReset}
 	}
 	switch {
 	case errors.Is(err, limit.ErrSettled):
@@ -354,7 +354,7 @@ func (t *table) other(q *request, now limit.Time, hash uint64, r *reply) (d limi
 		r.status = again
 	}
 	if err != nil {
-		return limit.Deed{}
+		return limit.Entry{}
 	}
 	return d
 }
@@ -370,7 +370,7 @@ func (l *ledger) expire() {
 			at := s.now(clk)
 			for name, t := range s.tables {
 				now := s.tableTime(t.def, at)
-				t.Expire(now, limit.Time(clk), func(key string, d *limit.Deed) {
+				t.Expire(now, limit.Time(clk), func(key string, d *limit.Entry) {
 					q := &request{shard: byte(i), limit: name, key: key}
 					for _, k := range s.out {
 						k.put(appendDeed(nil, q, deedTimes{at, now}, d))
@@ -397,7 +397,7 @@ func (l *ledger) forget() {
 }
 
 // uses are keys of a limit in a shard that is hosted here, from a place on.
-func (l *ledger) uses(name string, i byte, from, count int) (all []limit.Use, next int, ok bool) {
+func (l *ledger) uses(name string, i byte, from, count int) (all []limit.Usage, next int, ok bool) {
 	def := l.rules(name)
 	s := &l.shards[i]
 	s.mu.Lock()
@@ -406,7 +406,7 @@ func (l *ledger) uses(name string, i byte, from, count int) (all []limit.Use, ne
 		return nil, 0, false
 	}
 	if t := s.tables[name]; t != nil {
-		all, next = t.Uses(s.tableTime(def, s.now(l.boot())), from, count)
+		all, next = t.Usage(s.tableTime(def, s.now(l.boot())), from, count)
 	}
 	return all, next, true
 }

@@ -31,7 +31,7 @@ func TestNobodyWaitsForBlocksOfAShardThatWasLeft(t *testing.T) {
 				l.lease.Store(1 << 62)
 				l.host(3, basis{known: true})
 				q := &request{kind: kindBorrow, shard: 3, limit: "hour", key: "key"}
-				q.Report = limit.Report{Who: 1, Loan: 1, Need: 2, Least: 1, Want: 1}
+				q.Report = limit.Report{Borrower: 1, Loan: 1, Need: 2, Least: 1, Want: 1}
 				answer := make(chan []byte, 1)
 				go func() { answer <- l.answer(t.Context(), appendRequests(nil, 1, []*request{q})) }()
 				synctest.Wait()
@@ -75,19 +75,19 @@ func TestSomeOfManyCallsWaitForWhatOthersHold(t *testing.T) {
 		q := &request{kind: kindBorrow, shard: 3, limit: "minute", key: "key", Report: r}
 		return l.decide(t.Context(), []*request{q})[0]
 	}
-	if r := ask(limit.Report{Who: 1, Loan: 1, Want: 6}); r.given != 6 {
+	if r := ask(limit.Report{Borrower: 1, Loan: 1, Want: 6}); r.given != 6 {
 		t.Fatalf("the first holds %d, want 6", r.given)
 	}
-	if r := ask(limit.Report{Who: 2, Loan: 1, Need: 6, Least: 1}); r.given != 4 || r.status != again ||
+	if r := ask(limit.Report{Borrower: 2, Loan: 1, Need: 6, Least: 1}); r.given != 4 || r.status != again ||
 		asked[1] != 1 {
 		t.Errorf("six calls: %+v, and %v are asked; want four to pass, two to wait", r, asked)
 	}
-	ask(limit.Report{Who: 1, Loan: 1, Used: 3, Back: 3, Close: true})
-	r := ask(limit.Report{Who: 2, Loan: 1, Used: 4, Need: 2, Least: 1})
+	ask(limit.Report{Borrower: 1, Loan: 1, Used: 3, Back: 3, Close: true})
+	r := ask(limit.Report{Borrower: 2, Loan: 1, Used: 4, Need: 2, Least: 1})
 	if r.given != 6 || r.status == again {
 		t.Errorf("the two: %+v, want them to pass", r)
 	}
-	r = ask(limit.Report{Who: 2, Loan: 1, Used: 6, Need: 2, Least: 1})
+	r = ask(limit.Report{Borrower: 2, Loan: 1, Used: 6, Need: 2, Least: 1})
 	if r.given != 7 || r.status == again {
 		t.Errorf("two more: %+v, want one to pass and one to be refused", r)
 	}

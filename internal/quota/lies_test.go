@@ -23,7 +23,7 @@ func testNoBorrowerIsNamedToAll(t *testing.T) {
 	defer m.stop()
 	bus := store.NewBus(g.connect())
 	heard := make(chan []byte, 1)
-	stop, err := bus.Hear(m.cfg.Prefix+"recall", func(msg []byte) {
+	stop, err := bus.Subscribe(m.cfg.Prefix+"recall", func(msg []byte) {
 		select {
 		case heard <- msg:
 		default:
@@ -33,25 +33,25 @@ func testNoBorrowerIsNamedToAll(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer stop()
-	if err := bus.Try(t.Context(), "flush"); err != nil { // it hears
+	if err := bus.SelfTest(t.Context(), "flush"); err != nil { // it hears
 		t.Fatal(err)
 	}
-	m.recall(m.Desk.who, appendPlaces(nil, []place{{"db", "bob"}}))
+	m.recall(m.Client.who, appendPlaces(nil, []place{{"db", "bob"}}))
 	msg := <-heard
-	if who := binary.LittleEndian.AppendUint64(nil, m.Desk.who); bytes.Contains(msg, who) {
+	if who := binary.LittleEndian.AppendUint64(nil, m.Client.who); bytes.Contains(msg, who) {
 		t.Error("a recall names it")
 	}
-	if m.Desk.who == m.cfg.Members.Self().Life {
+	if m.Client.who == m.cfg.Members.Self().Life {
 		t.Error("a heartbeat names it")
 	}
-	if got := binary.LittleEndian.Uint64(msg); got != public(m.Desk.who) || got == public(m.Desk.who+1) {
+	if got := binary.LittleEndian.Uint64(msg); got != public(m.Client.who) || got == public(m.Client.who+1) {
 		t.Error("the recall reaches nobody")
 	}
 }
 
 func FuzzChart(f *testing.F) {
-	c := &Chart{rev: 3}
-	c.Shards[1] = Spot{Host: "n1/1", Standby: "n2/2"}
+	c := &ShardMap{rev: 3}
+	c.Shards[1] = Assignment{Host: "n1/1", Standby: "n2/2"}
 	f.Add(c.told())
 	f.Add([]byte(`{"Rev":1}`))
 	f.Fuzz(func(t *testing.T, b []byte) {

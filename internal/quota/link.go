@@ -177,10 +177,10 @@ const (
 // deedTimes are the shard's time and the table's.
 type deedTimes struct{ at, now limit.Time }
 
-func appendDeed(b []byte, q *request, at deedTimes, d *limit.Deed) []byte {
+func appendDeed(b []byte, q *request, at deedTimes, d *limit.Entry) []byte {
 	b = codec.AppendText(codec.AppendText(append(b, recordDeed, q.shard), q.limit), q.key)
 	return codec.AppendInt(b, int64(at.at), int64(at.now), int64(d.Kind), d.N, int64(d.At), int64(d.TTL),
-		int64(d.ID), int64(d.Who), int64(d.Loan), d.Given, d.Used, d.Back, d.Want, int64(codec.Bit(d.Close)))
+		int64(d.ID), int64(d.Borrower), int64(d.Loan), d.Given, d.Used, d.Back, d.Want, int64(codec.Bit(d.Close)))
 }
 
 // copyTo puts the whole of a shard on a link, and from then on all that is done with it.
@@ -196,7 +196,7 @@ func (l *ledger) copyTo(i int, k *link) (upTo uint64) {
 		int64(codec.Bit(s.unwritten))))
 	var b []byte
 	for name, t := range s.tables {
-		b = t.AppendHead(b[:0])
+		b = t.AppendHeader(b[:0])
 		k.put(codec.AppendText(codec.AppendText([]byte{recordHead, byte(i)}, name), b))
 		for n := range t.Places() {
 			b = t.AppendKey(b[:0], n)
@@ -340,7 +340,7 @@ func (l *ledger) record(id uint64, d *reader) bool {
 		clk := l.boot()
 		t := s.table(def, s.tableTime(def, s.heard))
 		if what == recordHead {
-			err := t.PutHead(b)
+			err := t.ReadHeader(b)
 			if errors.Is(err, limit.ErrRules) {
 				s.miss(name)
 				delete(s.tables, name)
@@ -348,7 +348,7 @@ func (l *ledger) record(id uint64, d *reader) bool {
 			}
 			return err == nil
 		}
-		return t.PutKey(b, limit.Time(clk), l.hash) == nil
+		return t.ReadKey(b, limit.Time(clk), l.hash) == nil
 	case recordDeed:
 		return l.repeatDeed(s, d)
 	}
@@ -359,9 +359,9 @@ func (l *ledger) record(id uint64, d *reader) bool {
 func (l *ledger) repeatDeed(s *shard, d *reader) bool {
 	name, key := d.Text(mostName), d.Text(mostKey)
 	at, now := limit.Time(d.Int()), limit.Time(d.Int())
-	deed := limit.Deed{
-		Kind: limit.DeedKind(d.Int()), N: d.Int(), At: limit.Time(d.Int()), TTL: time.Duration(d.Int()),
-		ID: uint64(d.Int()), Who: uint64(d.Int()), Loan: uint64(d.Int()), Given: d.Int(), Used: d.Int(),
+	deed := limit.Entry{
+		Kind: limit.EntryKind(d.Int()), N: d.Int(), At: limit.Time(d.Int()), TTL: time.Duration(d.Int()),
+		ID: uint64(d.Int()), Borrower: uint64(d.Int()), Loan: uint64(d.Int()), Given: d.Int(), Used: d.Int(),
 		Back: d.Int(), Want: d.Int(), Close: d.Int() == 1,
 	}
 	if d.Bad() {
@@ -370,7 +370,7 @@ func (l *ledger) repeatDeed(s *shard, d *reader) bool {
 	clk := l.boot()
 	s.heard, s.heardA = max(s.heard, at), clk
 	if def := l.rules(name); def != nil {
-		s.table(def, now).Repeat(now, limit.Time(clk), l.hash(key), key, &deed)
+		s.table(def, now).Replicate(now, limit.Time(clk), l.hash(key), key, &deed)
 	} else {
 		s.miss(name)
 	}
@@ -448,13 +448,13 @@ func (l *ledger) host(i int, by basis) {
 	if s.role == takes {
 		s.ahead = time.Duration(s.heardNow(clk)) - clk
 		for _, t := range s.tables {
-			t.Heard(limit.Time(clk))
+			t.RenewBorrowers(limit.Time(clk))
 		}
 	} else {
 		s.tables, s.lost, s.unwritten = nil, !by.known, by.moved
 		s.ahead = time.Duration(time.Now().UnixNano()) - clk
-		s.lostAt = s.now(clk) + limit.Kept
-		s.lostWall = limit.Time(time.Now().UnixNano()) + limit.Kept
+		s.lostAt = s.now(clk) + limit.LendTerm
+		s.lostWall = limit.Time(time.Now().UnixNano()) + limit.LendTerm
 		if s.lost && !by.moved && l.putBlocks(s, by.written) != nil {
 			s.unwritten = true
 		}

@@ -28,15 +28,15 @@ type Config struct {
 	Log     *slog.Logger
 	Rules   func(name string) *Definition
 	// Sites are data centres that share these limits: they are hosted in the home. Nil: one.
-	Sites *counter.Sites
+	Sites *counter.Datacenters
 	Lease time.Duration // see HostConfig; 0: its own
-	Only  bool          // see HostConfig
+	SoleHost  bool          // see HostConfig
 }
 
 // A Node is what one process has to do with the limits that many share: it asks, and may
 // host. Run must be called.
 type Node struct {
-	*Desk
+	*Client
 	cfg  Config
 	near *near
 	far  *far  // nil: one data centre
@@ -51,16 +51,16 @@ func NewNode(cfg Config) *Node {
 	// no message but those to the hosts.
 	var who [8]byte
 	rand.Read(who[:])
-	n.Desk = NewDesk(binary.LittleEndian.Uint64(who[:]), n.near, cfg.Boot)
+	n.Client = NewClient(binary.LittleEndian.Uint64(who[:]), n.near, cfg.Boot)
 	if cfg.Sites != nil {
 		n.far = &far{near: n.near, sites: cfg.Sites, poke: make(chan struct{}, 1)}
-		n.Desk.way = n.far
+		n.Client.way = n.far
 	}
-	if self.Hosts {
+	if self.CanHost {
 		n.host = NewHost(HostConfig{
 			Prefix: cfg.Prefix, Store: cfg.Store, Bus: cfg.Bus, Members: cfg.Members, Boot: cfg.Boot,
 			Log: cfg.Log, Rules: cfg.Rules, Recall: n.recall, Sites: cfg.Sites, Lease: cfg.Lease,
-			Only: cfg.Only,
+			SoleHost: cfg.SoleHost,
 		})
 	}
 	return n
@@ -76,9 +76,9 @@ func public(who uint64) uint64 {
 // recall asks one who holds some of a key to give it back, wherever that is.
 func (n *Node) recall(who uint64, msg []byte) {
 	msg = append(codec.AppendFixed(nil, public(who)), msg...)
-	err := n.cfg.Bus.Tell(n.cfg.Prefix+"recall", msg)
+	err := n.cfg.Bus.Publish(n.cfg.Prefix+"recall", msg)
 	if n.cfg.Sites != nil {
-		err = errors.Join(err, n.cfg.Sites.TellFar(n.cfg.Prefix+"recall", msg))
+		err = errors.Join(err, n.cfg.Sites.PublishRemote(n.cfg.Prefix+"recall", msg))
 	}
 	if err != nil {
 		n.cfg.Log.Debug("recall not told", "error", err)
@@ -87,7 +87,7 @@ func (n *Node) recall(who uint64, msg []byte) {
 
 // Run asks and hosts until ctx ends.
 func (n *Node) Run(ctx context.Context) error {
-	stop, err := n.cfg.Bus.Hear(n.cfg.Prefix+"recall", n.Recalled)
+	stop, err := n.cfg.Bus.Subscribe(n.cfg.Prefix+"recall", n.Recalled)
 	if err != nil {
 		return err
 	}
@@ -116,7 +116,7 @@ func (n *Node) Run(ctx context.Context) error {
 		defer leave()
 		select {
 		case <-ctx.Done():
-			n.Desk.giveBack()
+			n.Client.giveBack()
 		case <-asking.Done():
 		}
 	})
@@ -124,7 +124,7 @@ func (n *Node) Run(ctx context.Context) error {
 	if n.far != nil {
 		wg.Go(func() { n.far.run(asking) })
 	}
-	wg.Go(func() { n.Desk.Run(asking) })
+	wg.Go(func() { n.Client.Run(asking) })
 	if n.host == nil {
 		<-hosting.Done()
 	} else {
@@ -138,7 +138,7 @@ func (n *Node) Run(ctx context.Context) error {
 // near is the way to hosts in the same data centre.
 type near struct {
 	cfg   *Config
-	chart atomic.Pointer[Chart]
+	chart atomic.Pointer[ShardMap]
 	poke  chan struct{}
 }
 
@@ -158,16 +158,16 @@ func (w *near) Lost(byte) {
 }
 
 // Ask implements Way.
-func (w *near) Ask(ctx context.Context, name string, msg []byte) ([]byte, error) {
-	return w.cfg.Bus.Ask(ctx, w.cfg.Prefix+name, msg)
+func (w *near) Request(ctx context.Context, name string, msg []byte) ([]byte, error) {
+	return w.cfg.Bus.Request(ctx, w.cfg.Prefix+name, msg)
 }
 
 // Among implements Way.
-func (w *near) Among() int { return len(w.cfg.Members.All()) }
+func (w *near) Borrowers() int { return len(w.cfg.Members.All()) }
 
 // run keeps the chart up to date.
 func (w *near) run(ctx context.Context) {
-	stop, err := w.cfg.Bus.Hear(w.cfg.Prefix+"chart", func(msg []byte) { w.learn(msg); w.Lost(0) })
+	stop, err := w.cfg.Bus.Subscribe(w.cfg.Prefix+"chart", func(msg []byte) { w.learn(msg); w.Lost(0) })
 	if err == nil {
 		defer stop()
 	}
@@ -211,7 +211,7 @@ func (w *near) askChart(ctx context.Context) {
 	}
 	ctx, stop := context.WithTimeout(ctx, probe)
 	defer stop()
-	if b, err := w.cfg.Bus.Ask(ctx, w.cfg.Prefix+"chart."+name, nil); err == nil {
+	if b, err := w.cfg.Bus.Request(ctx, w.cfg.Prefix+"chart."+name, nil); err == nil {
 		w.learn(b)
 	}
 }
@@ -232,7 +232,7 @@ func (w *near) learn(msg []byte) {
 func (w *near) other() (name string, ok bool) {
 	n, self := 0, w.cfg.Members.Self().Name
 	for _, m := range w.cfg.Members.All() {
-		if m.Name != self && m.Hosts && !m.Leaving && w.cfg.Members.Alive(&m) {
+		if m.Name != self && m.CanHost && !m.Leaving && w.cfg.Members.IsAlive(&m) {
 			if n++; random.IntN(n) == 0 { // each as likely
 				name = m.Name
 			}
@@ -244,7 +244,7 @@ func (w *near) other() (name string, ok bool) {
 // Ready reports whether it is known who hosts all keys.
 func (n *Node) Ready() bool {
 	for i := range Shards {
-		if n.Desk.way.Host(byte(i)) == "" {
+		if n.Client.way.Host(byte(i)) == "" {
 			return false
 		}
 	}
@@ -253,10 +253,10 @@ func (n *Node) Ready() bool {
 
 // Answered asks the hosts of all keys, and reports whether each answers that it is one: the chart
 // may name those of before, when all have been started anew.
-func (n *Node) Answered(ctx context.Context) bool {
+func (n *Node) CheckHosts(ctx context.Context) bool {
 	of := map[string][]*request{}
 	for i := range Shards {
-		host := n.Desk.way.Host(byte(i))
+		host := n.Client.way.Host(byte(i))
 		if host == "" {
 			return false
 		}
@@ -264,7 +264,7 @@ func (n *Node) Answered(ctx context.Context) bool {
 	}
 	for host, qs := range of {
 		try, stop := context.WithTimeout(ctx, askTry)
-		b, err := n.Desk.way.Ask(try, "at."+host, appendRequests(nil, n.Desk.who, qs))
+		b, err := n.Client.way.Request(try, "at."+host, appendRequests(nil, n.Client.who, qs))
 		stop()
 		var rs []reply
 		if err == nil {
@@ -272,7 +272,7 @@ func (n *Node) Answered(ctx context.Context) bool {
 		}
 		away := slices.ContainsFunc(rs, func(r reply) bool { return r.status == moved })
 		if err != nil || len(rs) != len(qs) || away {
-			n.Desk.way.Lost(qs[0].shard)
+			n.Client.way.Lost(qs[0].shard)
 			return false
 		}
 	}
@@ -280,7 +280,7 @@ func (n *Node) Answered(ctx context.Context) bool {
 }
 
 // Hosted is how many shards this process hosts, and how many it stands by for.
-func (n *Node) Hosted() (hosted, standby int) {
+func (n *Node) ShardCounts() (hosted, standby int) {
 	if n.host == nil {
 		return 0, 0
 	}

@@ -93,7 +93,7 @@ func (g *group) start(name string, hosts bool) *member {
 	}
 	bus := store.NewBus(conn)
 	boot := func() time.Duration { return time.Since(g.began) + time.Hour }
-	self := counter.Member{Name: name, Life: rand.Uint64(), Hosts: hosts}
+	self := counter.Member{Name: name, Life: rand.Uint64(), CanHost: hosts}
 	members := counter.NewMembers(bus, self, boot, log)
 	m := &member{name: name, conn: conn}
 	m.Node = NewNode(Config{Prefix: "limits.", Store: s, Bus: bus, Members: members, Boot: boot, Log: log,
@@ -134,7 +134,7 @@ func (g *group) spread(ms ...*member) {
 	g.await("all shards hosted and stood by for", func() bool {
 		hosted, standby := 0, 0
 		for _, m := range ms {
-			a, b := m.Hosted()
+			a, b := m.ShardCounts()
 			hosted, standby = hosted+a, standby+b
 		}
 		return hosted == Shards && (standby == Shards || len(ms) == 1) && ms[0].Ready()
@@ -146,7 +146,7 @@ func (g *group) burst(limitName, key string, calls int, ms ...*member) (passed i
 	var n, bad atomic.Int64
 	var wg sync.WaitGroup
 	for _, m := range ms {
-		lane := m.Lane(limitName)
+		lane := m.Limit(limitName)
 		for range 4 {
 			wg.Go(func() {
 				for range calls {
@@ -186,12 +186,12 @@ func testExactlyAsManyEverywhere(t *testing.T) {
 		}
 	}
 	var keys Keys // all of them are listed, whoever hosts them, page by page
-	keys.Init(w.Lane("api"))
+	keys.Init(w.Limit("api"))
 	seen, shard, from, pages := map[string]int64{}, 0, 0, 0
 	for shard < Shards {
-		var all []limit.Use
+		var all []limit.Usage
 		var err error
-		if all, shard, from, err = keys.Uses(t.Context(), g.rules("api"), shard, from, 3); err != nil {
+		if all, shard, from, err = keys.Usage(t.Context(), g.rules("api"), shard, from, 3); err != nil {
 			t.Fatal(err)
 		}
 		for _, u := range all {
@@ -225,7 +225,7 @@ func testTheChartIsToldWithoutTheStore(t *testing.T) {
 	a.near.Lost(0)
 	g.await("the chart is another", func() bool {
 		c := g.chart(b)
-		c.Shards[7] = Spot{Host: "z~1"}
+		c.Shards[7] = Assignment{Host: "z~1"}
 		return c.save(t.Context(), b.store.Store, "limits.chart") == nil
 	})
 	b.near.Lost(0)
@@ -244,21 +244,21 @@ func testWhoHostsAnswers(t *testing.T) {
 	g.define("api", limit.Rule{Algorithm: limit.TokenBucket, Amount: 100, Window: time.Second})
 	a, b := g.start("a", true), g.start("b", true)
 	g.spread(a, b)
-	all := func() bool { return a.Answered(t.Context()) && b.Answered(t.Context()) }
+	all := func() bool { return a.CheckHosts(t.Context()) && b.CheckHosts(t.Context()) }
 	g.await("they answer each other", all)
 	a.kill()
 	b.kill()
 	a, b = g.start("a", true), g.start("b", true)
 	g.await("the chart names hosts", a.Ready)
-	if hosted, _ := a.Hosted(); hosted == 0 && a.Answered(t.Context()) {
+	if hosted, _ := a.ShardCounts(); hosted == 0 && a.CheckHosts(t.Context()) {
 		t.Error("those who are dead answer")
 	}
-	g.await("all answer", func() bool { return a.Answered(t.Context()) })
-	if n, _ := a.Hosted(); n == 0 {
+	g.await("all answer", func() bool { return a.CheckHosts(t.Context()) })
+	if n, _ := a.ShardCounts(); n == 0 {
 		t.Error("it hosts nothing, of two")
 	}
 	for i := range 500 {
-		_, err := a.Lane("api").Peek(t.Context(), fmt.Sprint("client-", i), 1)
+		_, err := a.Limit("api").Peek(t.Context(), fmt.Sprint("client-", i), 1)
 		if err != nil {
 			t.Fatalf("client-%d: %v", i, err)
 		}

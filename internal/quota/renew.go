@@ -30,7 +30,7 @@ func (k *Keys) Renew(ctx context.Context, d *Definition, key string, id uint64) 
 }
 
 // A Keeper renews a lease from time to time until it is stopped. The zero Keeper does nothing.
-type Keeper struct {
+type LeaseRenewer struct {
 	mu    sync.Mutex
 	timer *time.Timer
 	over  bool
@@ -38,7 +38,7 @@ type Keeper struct {
 
 // Start lets renew be called thrice in each lease, once at a time. Without a lease it does
 // nothing.
-func (p *Keeper) Start(lease time.Duration, renew func()) {
+func (p *LeaseRenewer) Start(lease time.Duration, renew func()) {
 	if lease <= 0 {
 		return
 	}
@@ -56,7 +56,7 @@ func (p *Keeper) Start(lease time.Duration, renew func()) {
 }
 
 // Stop ends it. A renewal on its way is waited for.
-func (p *Keeper) Stop() {
+func (p *LeaseRenewer) Stop() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.over = true; p.timer != nil {
@@ -65,9 +65,9 @@ func (p *Keeper) Stop() {
 }
 
 // keep renews a call that is held until it ends.
-func (h *Held) keep(lease time.Duration) {
+func (h *Hold) keep(lease time.Duration) {
 	k, key, id := h.keys, h.key, h.id
-	h.kept = &Keeper{}
+	h.kept = &LeaseRenewer{}
 	if h.lent {
 		next := max(lease/renewals, renewEach)
 		h.kept.Start(lease, func() {

@@ -53,11 +53,11 @@ func TestACallThatIsHeldIsRenewed(t *testing.T) {
 func TestACallThatIsCountedHereIsRenewed(t *testing.T) {
 	r := limit.Rule{Algorithm: limit.Concurrency, Amount: 2 * idealDesks, Lease: 9 * time.Second}
 	inHeldWorld(t, r, 2*time.Millisecond, func(h *heldWorld) {
-		h.def.Lends, h.def.Calls, h.def.Policy = false, true, CountHere
+		h.def.Lends, h.def.Calls, h.def.Policy = false, true, PolicyLocal
 		h.def.Divide = func(among int) (*limit.Rules, error) { return limit.Divide(r, nil, among) }
 		h.sever(1, true)
 		held, v := h.hold(1, 2)
-		if !v.Allowed || !held.Here() {
+		if !v.Allowed || !held.IsLocal() {
 			t.Fatalf("%+v", v)
 		}
 		pause(h.ctx, time.Minute)

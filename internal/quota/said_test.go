@@ -16,7 +16,7 @@ func (h *heldWorld) take(desk int, n int64) (d limit.Decision) {
 	return d
 }
 
-func (h *heldWorld) peek(desk int, n int64) Told {
+func (h *heldWorld) peek(desk int, n int64) Result {
 	h.t.Helper()
 	v, err := h.keys[desk].Peek(h.ctx, h.def, "", n)
 	if err != nil {

@@ -25,13 +25,13 @@ type partly struct {
 
 func (p *partly) Host(shard byte) string { return fmt.Sprint("host-", shard%silentHosts) }
 
-func (p *partly) Ask(ctx context.Context, name string, msg []byte) ([]byte, error) {
+func (p *partly) Request(ctx context.Context, name string, msg []byte) ([]byte, error) {
 	_, rs, err := parseRequests(msg)
 	if err != nil {
 		return nil, err
 	}
 	if !p.silent(name[len("at."):], rs) {
-		return p.distant.Ask(ctx, name, msg)
+		return p.distant.Request(ctx, name, msg)
 	}
 	to := name + " " + rs[0].limit
 	p.mu.Lock()
@@ -88,9 +88,9 @@ func TestSilentHostsDoNotDelayOthers(t *testing.T) { //nolint:funlen // a list o
 				way := &partly{distant: d.way.(distant), silent: c.silent,
 					under: map[string]int{}, most: map[string]int{}}
 				d.way = way
-				lanes := map[string]*Lane{}
+				lanes := map[string]*LimitClient{}
 				for name, def := range defs {
-					lanes[name] = d.Lane(name)
+					lanes[name] = d.Limit(name)
 					lanes[name].under(def)
 				}
 				keys := func(prefix, of string, n int, fits func(host string) bool) (all []string) {

@@ -24,7 +24,7 @@ func TestSums(t *testing.T) {
 			}
 			want[objects[i]].Add(want[objects[i]], big.NewInt(asked[i]))
 		}
-		first, sums := Sums(n, func(i int) (int, int64) { return objects[i], asked[i] })
+		first, sums := SumCosts(n, func(i int) (int, int64) { return objects[i], asked[i] })
 		for i, o := range objects {
 			if first[i] != begins[o] {
 				t.Fatalf("seed %d: the first of %d is %d", seed, i, first[i])
@@ -40,7 +40,7 @@ func TestSums(t *testing.T) {
 			}
 		}
 	}
-	many, sums := Sums(10_000, func(int) (string, int64) { return "k", limit.MaxAmount })
+	many, sums := SumCosts(10_000, func(int) (string, int64) { return "k", limit.MaxAmount })
 	if len(many) != 10_000 || sums[0] != limit.MaxAmount+1 {
 		t.Errorf("%d", sums[0])
 	}

@@ -36,7 +36,7 @@ func testHostsThatStopTogether(t *testing.T) {
 	for i := range used {
 		for try := 0; ; try++ { // a busy machine may let an answer wait: then another key
 			used[i] = fmt.Sprintf("client-%d-%d", try, i)
-			_, err := rs[0].Lane("api").Take(t.Context(), used[i], int64(1+i%10))
+			_, err := rs[0].Limit("api").Take(t.Context(), used[i], int64(1+i%10))
 			if err == nil {
 				break
 			} else if try > 10 || !errors.Is(err, ErrUnreachable) {
@@ -57,7 +57,7 @@ func testHostsThatStopTogether(t *testing.T) {
 			var d limit.Decision
 			g.await("a look at "+used[i], func() (ok bool) {
 				var err error
-				d, err = rs[0].Lane("api").Peek(t.Context(), used[i], 1)
+				d, err = rs[0].Limit("api").Peek(t.Context(), used[i], 1)
 				return err == nil
 			})
 			switch want := int64(10 - (1 + i%10)); {

@@ -21,7 +21,7 @@ const mostUses = 500
 const usesWait = 5 * time.Second
 
 // ParsePlace reads where a list of keys goes on: a shard and a place in it. "" is the beginning.
-func ParsePlace(text string) (shard, from int, err error) {
+func ParseCursor(text string) (shard, from int, err error) {
 	first, rest, _ := strings.Cut(cmp.Or(text, "0.0"), ".")
 	shard, err = strconv.Atoi(first)
 	from, err2 := strconv.Atoi(rest)
@@ -32,7 +32,7 @@ func ParsePlace(text string) (shard, from int, err error) {
 }
 
 // PlaceText writes a place for ParsePlace, "" at the end of the list.
-func PlaceText(shard, from int) string {
+func FormatCursor(shard, from int) string {
 	if shard >= Shards {
 		return ""
 	}
@@ -48,7 +48,7 @@ type usesAsk struct {
 }
 
 type usesTold struct {
-	Keys []limit.Use `json:"keys"`
+	Keys []limit.Usage `json:"keys"`
 	Next int         `json:"next"` // 0: there are no more
 }
 
@@ -83,8 +83,8 @@ type usesAt struct{ shard, from, count int }
 const usesAtOnce = 32
 
 // uses are keys of a limit that have used any; see Keys.Uses.
-func (d *Desk) uses(ctx context.Context, name string, at usesAt) (
-	all []limit.Use, nextShard, next int, err error,
+func (d *Client) uses(ctx context.Context, name string, at usesAt) (
+	all []limit.Usage, nextShard, next int, err error,
 ) {
 	ctx, stop := context.WithTimeout(ctx, usesWait)
 	defer stop()
@@ -120,7 +120,7 @@ func (d *Desk) uses(ctx context.Context, name string, at usesAt) (
 }
 
 // usesOf asks the host of one shard.
-func (d *Desk) usesOf(ctx context.Context, q usesAsk) (got usesTold, err error) {
+func (d *Client) usesOf(ctx context.Context, q usesAsk) (got usesTold, err error) {
 	host := d.way.Host(q.Shard)
 	if host == "" {
 		return got, ErrUnreachable
@@ -129,7 +129,7 @@ func (d *Desk) usesOf(ctx context.Context, q usesAsk) (got usesTold, err error) 
 	if err != nil {
 		return got, err
 	}
-	b, err := d.way.Ask(ctx, "uses."+host, msg)
+	b, err := d.way.Request(ctx, "uses."+host, msg)
 	if err != nil {
 		return got, fmt.Errorf("%w: %w", ErrUnreachable, err)
 	}

@@ -129,7 +129,7 @@ func parseRequests(b []byte) (who uint64, rs []request, err error) {
 			r.limit = last
 		}
 		last = r.limit
-		r.key, r.Who = d.Text(mostKey), who
+		r.key, r.Borrower = d.Text(mostKey), who
 		switch r.kind {
 		case kindBorrow:
 			r.Loan, r.Used, r.Back, r.Age = uint64(d.Int()), d.Int(), d.Int(), time.Duration(d.Int())

@@ -34,7 +34,7 @@ func someRequests(random *rand.Rand) (rs []*request) {
 		case kindSettle:
 			r.n, r.id = random.Int64(), random.Uint64()
 		}
-		r.Who = 77
+		r.Borrower = 77
 		rs = append(rs, r)
 	}
 	return rs
@@ -132,7 +132,7 @@ func streamed(t testing.TB) []byte {
 	ask := func() {
 		for i := range 10 {
 			q := &request{kind: kindBorrow, shard: 3, limit: fmt.Sprint("limit-", i%5), key: "key"}
-			q.Report = limit.Report{Who: 1, Loan: 1, Need: 2, Least: 1, Want: 1}
+			q.Report = limit.Report{Borrower: 1, Loan: 1, Need: 2, Least: 1, Want: 1}
 			if i%5 == 4 {
 				q.kind, q.n = kindTake, 1
 			}
@@ -163,7 +163,7 @@ func TestAStandbyGoesOnWhereTheHostWas(t *testing.T) {
 	l.host(3, basis{})
 	for i := range 4 {
 		q := &request{kind: kindBorrow, shard: 3, limit: fmt.Sprint("limit-", i), key: "key"}
-		q.Report = limit.Report{Who: 2, Loan: 1, Need: 9, Least: 1}
+		q.Report = limit.Report{Borrower: 2, Loan: 1, Need: 9, Least: 1}
 		r, _ := l.do(q, &waiting{})
 		if r.given != 1 {
 			t.Errorf("limit-%d: %d of 9 are lent while another holds 8: %+v", i, r.given, r)
@@ -189,7 +189,7 @@ func TestAStandbyWithOtherRules(t *testing.T) {
 	l.host(3, basis{})
 	for i, want := range map[int]int64{0: 1, 1: 0, 2: 1} { // 0: as if all had been used
 		q := &request{kind: kindBorrow, shard: 3, limit: fmt.Sprint("limit-", i), key: "key"}
-		q.Report = limit.Report{Who: 2, Loan: 1, Need: 9, Least: 1}
+		q.Report = limit.Report{Borrower: 2, Loan: 1, Need: 9, Least: 1}
 		if r, _ := l.do(q, &waiting{}); r.given != want {
 			t.Errorf("limit-%d: %d of 9 are lent, want %d", i, r.given, want)
 		}

@@ -33,26 +33,26 @@ type Route struct{ Host, Path string }
 
 // A Spot is a folder of a room as the visitor's browser names it, and the addresses in it that
 // headgate answers itself.
-type Spot struct {
+type Match struct {
 	Path   string // "/" or without a slash at its end
 	Own    string // begins all that headgate answers itself: Path/.headgate/
 	Served string // the shared document
 	Leave  string // a place is given up
-	Here   string // a tiny picture, which the waiting page loads
+	ConfirmPath   string // a tiny picture, which the waiting page loads
 	Move   string // it moves to another device
 }
 
 // ownPart is a part of a path that no star stands for: what is below it, headgate answers itself.
 const ownPart = ".headgate"
 
-func spot(folder string) *Spot {
+func spot(folder string) *Match {
 	base := strings.TrimSuffix(folder, "/")
 	own := base + "/" + ownPart + "/"
 	if base == "" {
 		folder = "/"
 	}
-	return &Spot{Path: folder, Own: own, Served: own + "served", Leave: own + "leave",
-		Here: own + "here.gif", Move: own + "move"}
+	return &Match{Path: folder, Own: own, Served: own + "served", Leave: own + "leave",
+		ConfirmPath: own + "here.gif", Move: own + "move"}
 }
 
 // A Set is the routes of a room, ready to be asked.
@@ -68,7 +68,7 @@ type one struct {
 	parts    []string
 	plain    bool // no star
 	specific int
-	spot     *Spot
+	spot     *Match
 }
 
 // New readies the routes of a room: at least one. anyCase says that /Shop and /shop are one folder.
@@ -153,7 +153,7 @@ func (s *Set) MatchAny(host, path string) (specific int, ok bool) {
 
 // At is where in the room a reading of a path of a host is; the host may have a port. A request that is not
 // the room's is taken for one of its first route.
-func (s *Set) At(host, path string) *Spot {
+func (s *Set) At(host, path string) *Match {
 	first := &s.all[0]
 	if len(s.all) == 1 && first.plain && !s.anyCase {
 		return first.spot

@@ -85,7 +85,7 @@ func CheckListName(name string) error {
 
 func nearList(name string, lists map[string]*List) string {
 	known := slices.Sorted(maps.Keys(lists))
-	if meant := near.Word(name, known); meant != "" {
+	if meant := near.Nearest(name, known); meant != "" {
 		return "did you mean $" + meant + "?"
 	}
 	if len(known) == 0 {

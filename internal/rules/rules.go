@@ -132,7 +132,7 @@ func (s *Set) Lanes() []slot.Lane { return s.lanes }
 
 // LaneName reports whether a lane may be named so.
 func LaneName(name string) bool {
-	ok := name != "" && len(name) <= slot.MostName
+	ok := name != "" && len(name) <= slot.MaxLaneName
 	for i := range len(name) {
 		c := name[i]
 		ok = ok && (c == '_' || c == '-' || '0' <= c && c <= '9' || 'a' <= c|0x20 && c|0x20 <= 'z')

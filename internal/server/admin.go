@@ -30,7 +30,7 @@ func (s *Server) adminAPI() *api.API {
 		Audit:  api.NewAudit(s.dataFolder()),
 		Keys: api.Keys{
 			List:   s.node.ListKeys,
-			Rotate: func() (api.Rotated, error) { return s.node.RotateKeys(time.Now()) },
+			Rotate: func() (api.RotateResult, error) { return s.node.RotateKeys(time.Now()) },
 			Forget: s.node.ForgetKey,
 		},
 		Limits: api.Limits{
@@ -128,7 +128,7 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 		asked := prometheus.NewDesc("headgate_newcomers_asked_seconds",
 			"Newcomers whom this process had to ask the room's counter for, and how long that took.",
 			[]string{"room"}, nil)
-		ch <- prometheus.MustNewConstSummary(asked, uint64(t.Asked), t.AskedSeconds, nil, st.Name)
+		ch <- prometheus.MustNewConstSummary(asked, uint64(t.CounterRequests), t.CounterRequestSeconds, nil, st.Name)
 		send(counter, "headgate_waiting_answers_total", "Answers to visitors who wait.",
 			float64(t.WaitingAnswers))
 		send(counter, "headgate_revoked_total", "Stays ended by the origin.", float64(t.Revoked))
@@ -149,9 +149,9 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 		send(counter, "headgate_refused_pass_sharing_total",
 			"Requests with a pass that came from one network too many.", float64(t.PassesRefused))
 		send(counter, "headgate_refused_excluded_total",
-			"Excluded requests refused because too many were in flight.", float64(t.Crowded))
+			"Excluded requests refused because too many were in flight.", float64(t.InFlightRejected))
 		send(counter, "headgate_given_up_total", "Places that visitors have given up.",
-			float64(t.Left))
+			float64(t.LeftLine))
 		send(counter, "headgate_shadow_held_total", "Visitors shadow mode would have held.",
 			float64(t.Shadowed))
 		c.rules(ch, &st)
@@ -177,7 +177,7 @@ func (c *collector) process(ch chan<- prometheus.Metric) {
 		"1 if the configuration was good when it was read last.", good)
 	send("headgate_config_last_reload_success_timestamp_seconds",
 		"When a good configuration was read last.", float64(read.good.UnixMilli())/1000)
-	for to, n := range c.s.node.Rooms.SentTo() {
+	for to, n := range c.s.node.Rooms.MessagesSent() {
 		ch <- prometheus.MustNewConstMetric(prometheus.NewDesc("headgate_site_messages_total",
 			"Messages sent to another data centre.", []string{"to"}, nil),
 			prometheus.CounterValue, float64(n), to)
@@ -242,7 +242,7 @@ func (c *collector) record(ch chan<- prometheus.Metric, st *headgate.Status) {
 	}
 	gauge("headgate_record_age_seconds", "Since the newest confirmed write was built.", st.Record.Age)
 	gauge("headgate_record_refused_seconds", "The disk refuses writes for so long, 0 it does not.",
-		st.Record.Refused)
+		st.Record.WriteFailing)
 	gauge("headgate_record_quiet_seconds",
 		"Nobody new is let in for so long: the record was older than what was told.", st.Record.Quiet)
 	gauge("headgate_record_damaged", "1 if the record cannot be read.", damaged)
@@ -263,7 +263,7 @@ func (c *collector) counted(ch chan<- prometheus.Metric, st *headgate.Status) {
 		[]string{"room", "datacenter"}, nil),
 		prometheus.GaugeValue, hosted, st.Name, c.s.node.About.Datacenter)
 	gauge("headgate_room_state_age_seconds",
-		"Since who counts the room has told this process of it, -1 never.", st.Record.Told)
+		"Since who counts the room has told this process of it, -1 never.", st.Record.LastHeard)
 	gauge("headgate_active_users_bound",
 		"What bounds visitors inside now: the limit, or that of before until enough have left.",
 		float64(st.Bound.Active))

@@ -58,7 +58,7 @@ const (
 )
 
 // newAnalytics is what keeps the analytics, nil if nothing is to be kept.
-func (s *Server) newAnalytics() *analytics.Keeper {
+func (s *Server) newAnalytics() *analytics.Recorder {
 	c := &s.cfg.Analytics
 	if !c.Enabled {
 		return nil
@@ -71,7 +71,7 @@ func (s *Server) newAnalytics() *analytics.Keeper {
 }
 
 // readCounts tells where all that is followed stands, in this process.
-func (s *Server) readCounts(give func(*analytics.Reading)) {
+func (s *Server) readCounts(give func(*analytics.Sample)) {
 	for _, g := range s.set.Load().gates {
 		give(g.reading())
 	}
@@ -80,7 +80,7 @@ func (s *Server) readCounts(give func(*analytics.Reading)) {
 		if err != nil { // removed since
 			continue
 		}
-		give(&analytics.Reading{Series: analytics.Series{Kind: analytics.Limit, Name: c.Name},
+		give(&analytics.Sample{Series: analytics.Series{Kind: analytics.Limit, Name: c.Name},
 			Values: []int64{int64(t.Passed), int64(t.Refused), int64(t.Shadowed), int64(t.Unreachable)}})
 	}
 	ctx, stop := context.WithTimeout(context.Background(), collectWait)
@@ -94,18 +94,18 @@ func (s *Server) readCounts(give func(*analytics.Reading)) {
 			continue
 		}
 		t, depth := &st.Totals, int64(st.Depth)
-		give(&analytics.Reading{Series: analytics.Series{Kind: analytics.Queue, Name: st.Name},
+		give(&analytics.Sample{Series: analytics.Series{Kind: analytics.Queue, Name: st.Name},
 			Values: []int64{1, depth, depth, t.Put, t.Delivered, t.Retried, t.Busy, t.Dead, int64(st.Dead)}})
 	}
 }
 
 // reading is where a room stands. What its counter knows counts where that is hosted, and once.
-func (g *gate) reading() *analytics.Reading {
-	st, times, o := g.room.Status(), g.room.Times(), g.origin
+func (g *gate) reading() *analytics.Sample {
+	st, times, o := g.room.Status(), g.room.Durations(), g.origin
 	t := &st.Totals
-	r := &analytics.Reading{Series: analytics.Series{Kind: analytics.Room, Name: g.file.Name},
+	r := &analytics.Sample{Series: analytics.Series{Kind: analytics.Room, Name: g.file.Name},
 		Values: []int64{analytics.RoomOriginGone: o.gone.Load(),
-			analytics.RoomAdmitted: t.Admitted, analytics.RoomJoined: t.Joined, analytics.RoomLeft: t.Left,
+			analytics.RoomAdmitted: t.Admitted, analytics.RoomJoined: t.Joined, analytics.RoomLeft: t.LeftLine,
 			analytics.RoomRevoked: t.Revoked, analytics.RoomPolls: t.WaitingAnswers,
 			analytics.RoomPassesBack: t.PassesBack, analytics.RoomPlacesBack: t.PlacesBack,
 			analytics.RoomOrigin2xx: o.c2xx.Load(), analytics.RoomOrigin3xx: o.c3xx.Load(),
@@ -144,7 +144,7 @@ func (s *Server) keepAnalytics(ctx context.Context) error {
 
 // answerAnalytics tells another node what this one knows; nothing if that cannot be read.
 func (s *Server) answerAnalytics(_ context.Context, msg []byte) []byte {
-	var q analytics.Question
+	var q analytics.Query
 	if json.Unmarshal(msg, &q) != nil || q.Check() != nil {
 		return nil
 	}
@@ -165,7 +165,7 @@ type history struct{ s *Server }
 
 // Rows implements api.Analytics.
 func (h history) Rows(
-	ctx context.Context, q *analytics.Question,
+	ctx context.Context, q *analytics.Query,
 ) (rows []analytics.Row, missing []string, err error) {
 	if h.s.analytics == nil {
 		return nil, nil, api.ErrNoAnalytics
@@ -214,9 +214,9 @@ func (h history) Rows(
 }
 
 func askAnalytics(
-	ctx context.Context, k *node.Node, node string, msg []byte, q *analytics.Question,
+	ctx context.Context, k *node.Node, node string, msg []byte, q *analytics.Query,
 ) ([]analytics.Row, error) {
-	b, err := k.Bus.Ask(ctx, analyticsName+node, msg)
+	b, err := k.Bus.Request(ctx, analyticsName+node, msg)
 	if err != nil {
 		return nil, err
 	}
@@ -227,12 +227,12 @@ func askAnalytics(
 }
 
 // Facts implements api.Analytics.
-func (h history) Facts(room string) (f analytics.Facts, ok bool) {
+func (h history) Facts(room string) (f analytics.RoomSettings, ok bool) {
 	g := h.s.set.Load().find(room)
 	if g == nil {
 		return f, false
 	}
 	c := &g.now
-	return analytics.Facts{Room: room, Active: c.TotalActiveUsers, New: c.NewUsersPerMinute,
+	return analytics.RoomSettings{Room: room, Active: c.TotalActiveUsers, New: c.NewUsersPerMinute,
 		Session: c.SessionDuration, Renewed: c.SessionRenewal, Hold: c.Hold}, true
 }

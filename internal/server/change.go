@@ -18,18 +18,18 @@ import (
 // inside. The change is in the store before it is in force.
 func (s *Server) Change(
 	ctx context.Context, room string, pairs map[string]string, by string,
-) (api.Changed, error) {
+) (api.ChangeResult, error) {
 	s.turn.Lock()
 	defer s.turn.Unlock()
 	set := s.set.Load()
 	g := set.find(room)
 	switch {
 	case s.crew == nil:
-		return api.Changed{}, api.ErrBusy
+		return api.ChangeResult{}, api.ErrBusy
 	case g == nil:
-		return api.Changed{}, api.ErrNoRoom
+		return api.ChangeResult{}, api.ErrNoRoom
 	case g.damaged():
-		return api.Changed{}, api.ErrDamaged
+		return api.ChangeResult{}, api.ErrDamaged
 	}
 	if g.made != nil {
 		return s.changeDynamicRoom(ctx, g, pairs, by)
@@ -40,7 +40,7 @@ func (s *Server) Change(
 	next := *g
 	now, live, err := control.Amend(&g.file, g.live, pairs)
 	if err != nil {
-		return api.Changed{}, err
+		return api.ChangeResult{}, err
 	}
 	next.now, next.live = *now, nil
 	if len(live) > 0 {
@@ -49,7 +49,7 @@ func (s *Server) Change(
 	s.noteChange(ctx, room, "", slices.Sorted(maps.Keys(pairs)), by)
 	undo, err := s.changes.Keep(ctx, &g.file, next.live)
 	if err != nil {
-		return api.Changed{}, err
+		return api.ChangeResult{}, err
 	}
 	rc, err := s.roomConfig(set.cfg, now)
 	if err == nil {
@@ -57,15 +57,15 @@ func (s *Server) Change(
 	}
 	if err != nil {
 		if uerr := undo(); uerr != nil {
-			return api.Changed{}, &api.Leftover{Err: errors.Join(err, uerr),
+			return api.ChangeResult{}, &api.RollbackError{Err: errors.Join(err, uerr),
 				Left: "the change is not in force, but its record could not be taken back: " +
 					"it comes into force at the next start",
 				Do: "see that the disk has room, then make the change again, or set the keys back"}
 		}
-		return api.Changed{}, err
+		return api.ChangeResult{}, err
 	}
 	s.set.Store(set.with(&next))
-	got := api.Changed{Before: texts(&g.now, pairs), After: texts(now, pairs)}
+	got := api.ChangeResult{Before: texts(&g.now, pairs), After: texts(now, pairs)}
 	got.Status = g.room.Status()
 	return got, nil
 }

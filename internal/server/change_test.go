@@ -308,7 +308,7 @@ func asked(t *testing.T, bus *store.Bus, name, msg string) string {
 	t.Helper()
 	ctx, stop := context.WithTimeout(t.Context(), 5*time.Second)
 	defer stop()
-	b, err := bus.Ask(ctx, name, []byte(msg))
+	b, err := bus.Request(ctx, name, []byte(msg))
 	if err != nil {
 		t.Fatalf("%s: %v", name, err)
 	}

@@ -224,7 +224,7 @@ func keysAreForgotten(t *testing.T, sjc, lhr *process) {
 	if err := lhr.s.node.ForgetKey(3); !errors.Is(err, api.ErrNoKey) {
 		t.Errorf("a key of another data centre: %v", err)
 	}
-	b, err = store.NewBus(sjc.s.node.Engine.Cross("lhr")).Ask(t.Context(), "lhr.share", nil)
+	b, err = store.NewBus(sjc.s.node.Engine.Link("lhr")).Request(t.Context(), "lhr.share", nil)
 	if err != nil {
 		t.Fatal(err)
 	}

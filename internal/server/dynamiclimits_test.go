@@ -403,7 +403,7 @@ func askedOfAStoreNode(t *testing.T, p *process) {
 	}
 	var first string
 	for range 2 {
-		b, err := p.s.node.Bus.Ask(t.Context(), "limit-at-home", msg)
+		b, err := p.s.node.Bus.Request(t.Context(), "limit-at-home", msg)
 		known := strings.Contains(string(b), `"asked":{"rule":`)
 		if err != nil || !known || first != "" && first != string(b) {
 			t.Errorf("told %s after %s, %v", b, first, err)

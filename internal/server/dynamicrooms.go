@@ -77,7 +77,7 @@ func names(cfg *config.Config, room string) bool {
 }
 
 // madeWants are the rooms of the store that can be, and notes why the others cannot.
-func (s *Server) madeWants(book *manage.Book) (all []want) {
+func (s *Server) madeWants(book *manage.Catalog) (all []want) {
 	problems := map[string]string{}
 	for _, w := range book.Wanted() {
 		if w.Problem != "" {
@@ -97,7 +97,7 @@ func (s *Server) madeWants(book *manage.Book) (all []want) {
 }
 
 // Book implements api.Rooms.
-func (s *Server) Book(ctx context.Context) (*manage.Book, error) {
+func (s *Server) Book(ctx context.Context) (*manage.Catalog, error) {
 	set := s.set.Load()
 	cfg := *set.cfg
 	cfg.Rooms = slices.Clone(cfg.Rooms)
@@ -121,7 +121,7 @@ func (s *Server) zoneOf(room string) string {
 
 // Edit implements api.Rooms: what edit does to the rooms is in the store before it is in force.
 func (s *Server) Edit(
-	ctx context.Context, edit func(*manage.Book) (*manage.Result, error),
+	ctx context.Context, edit func(*manage.Catalog) (*manage.Result, error),
 ) (*manage.Result, error) {
 	s.turn.Lock()
 	defer s.turn.Unlock()
@@ -130,7 +130,7 @@ func (s *Server) Edit(
 
 // edit is Edit for who holds turn.
 func (s *Server) edit(
-	ctx context.Context, edit func(*manage.Book) (*manage.Result, error),
+	ctx context.Context, edit func(*manage.Catalog) (*manage.Result, error),
 ) (*manage.Result, error) {
 	if s.crew == nil {
 		return nil, api.ErrBusy
@@ -212,7 +212,7 @@ func (w *swap) without(ctx context.Context, room string, made *dynamicRoom, err 
 		w.s.rooms.Fail(made.id, err)
 		w.s.log.Warn("room of the management API not in force", "room", room, "why", err)
 	case made != nil && rule:
-		return &api.Refused{Err: err, Why: err.Error() + "; the room was made by the management API",
+		return &api.RejectedError{Err: err, Reason: err.Error() + "; the room was made by the management API",
 			Do: "put back what the rule asks for, or change the rule first"}
 	default:
 		return err
@@ -229,12 +229,12 @@ func (w *swap) without(ctx context.Context, room string, made *dynamicRoom, err 
 // changeDynamicRoom sets keys of a room of the store, as Change does of one of the file.
 func (s *Server) changeDynamicRoom(
 	ctx context.Context, g *gate, pairs map[string]string, by string,
-) (api.Changed, error) {
+) (api.ChangeResult, error) {
 	now, err := config.Amend(&g.file, pairs)
 	if err != nil {
-		return api.Changed{}, err
+		return api.ChangeResult{}, err
 	}
-	_, err = s.edit(ctx, func(b *manage.Book) (*manage.Result, error) {
+	_, err = s.edit(ctx, func(b *manage.Catalog) (*manage.Result, error) {
 		op, err := b.Live(g.made.id, now, slices.Sorted(maps.Keys(pairs)))
 		if err != nil {
 			return nil, err
@@ -243,9 +243,9 @@ func (s *Server) changeDynamicRoom(
 		return b.Do(op)
 	})
 	if err != nil {
-		return api.Changed{}, err
+		return api.ChangeResult{}, err
 	}
-	return api.Changed{Before: texts(&g.now, pairs), After: texts(now, pairs), Status: g.room.Status()}, nil
+	return api.ChangeResult{Before: texts(&g.now, pairs), After: texts(now, pairs), Status: g.room.Status()}, nil
 }
 
 // InForce implements api.Rooms.

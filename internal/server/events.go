@@ -17,16 +17,16 @@ const (
 )
 
 // eventOf is the event that is on, as a room reads it.
-func eventOf(m *events.Moment) headgate.Event {
-	if m.On == nil {
+func eventOf(m *events.State) headgate.Event {
+	if m.Active == nil {
 		return headgate.Event{}
 	}
-	return headgate.Event{Name: m.On.Name, Active: true, Prequeue: m.Prequeue,
-		Shuffle: m.On.Shuffle, StartsAt: m.On.Start, EndsAt: m.On.End}
+	return headgate.Event{Name: m.Active.Name, Active: true, Prequeue: m.Prequeue,
+		Shuffle: m.Active.Shuffle, StartsAt: m.Active.Start, EndsAt: m.Active.End}
 }
 
 // drawOf is what there is to draw from.
-func drawOf(m *events.Moment, now time.Time) headgate.DrawPlan {
+func drawOf(m *events.State, now time.Time) headgate.DrawPlan {
 	if m.Draw == nil {
 		return headgate.DrawPlan{}
 	}

@@ -211,7 +211,7 @@ func (s *Server) connect(g *gate, all *config.Config) (err error) {
 		Dial: s.machine.Dial,
 		OnHealth: func(up bool) {
 			s.log.Warn("origin changed", "room", name, "up", up)
-			room.OriginUp(up)
+			room.SetOriginUp(up)
 		},
 		OnError: func(w http.ResponseWriter, r *http.Request, err error) {
 			s.originError(name, g.broken, w, r, err)
@@ -245,8 +245,8 @@ func (s *Server) roomConfig(all *config.Config, c *config.Room) (headgate.RoomCo
 	return headgate.RoomConfig{
 		Rules: asked, Lanes: lanes, Event: eventOf(&moment), Draw: drawOf(&moment, at),
 		Name: c.Name, Title: c.Title, Host: c.Host, Path: c.Path,
-		Routes: c.AdditionalRoutes, AnyCase: !c.PathCaseSensitive, CookieSuffix: c.CookieSuffix,
-		AsTheyCome:   c.Paths == config.PathsAsTheyCome,
+		Routes: c.AdditionalRoutes, IgnoreCase: !c.PathCaseSensitive, CookieSuffix: c.CookieSuffix,
+		AllowAmbiguousPaths:   c.Paths == config.PathsAsTheyCome,
 		CookieDomain: c.CookieDomain(), FailOpenAfter: c.FailOpenAfter,
 		TotalActiveUsers: c.TotalActiveUsers, NewUsersPerMinute: c.NewUsersPerMinute,
 		SessionDuration: c.SessionDuration, FixedSession: !c.SessionRenewal, HardEnd: c.HardEnd,

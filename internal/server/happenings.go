@@ -114,11 +114,11 @@ func (s *Server) knows(w *watched) bool {
 }
 
 // lookAt is how a room is now.
-func (s *Server) lookAt(g *gate, st *headgate.Status, w *watched) *webhook.Look {
-	l := &webhook.Look{
+func (s *Server) lookAt(g *gate, st *headgate.Status, w *watched) *webhook.Observation {
+	l := &webhook.Observation{
 		Room: g.file.Name, Waiting: st.WaitingUsers > 0, Down: !st.OriginUp, Events: g.now.EventList(),
 		Wants: s.hooks.wants, Home: s.atHome(),
-		Figures: &webhook.Figures{Waiting: st.WaitingUsers, Active: st.ActiveUsers,
+		Figures: &webhook.Counts{Waiting: st.WaitingUsers, Active: st.ActiveUsers,
 			New: st.NewUsersLastMinute, Total: st.TotalActiveUsers, Rate: st.NewUsersPerMinute},
 	}
 	if st.MaxWaitSeconds >= 0 {
@@ -138,8 +138,8 @@ func (s *Server) lookAt(g *gate, st *headgate.Status, w *watched) *webhook.Look 
 
 // lookAtLimits is how the limits of the file, and those that were made, are now. Those of Envoy's
 // rules are brought along by calls, and are told to nobody.
-func (s *Server) lookAtLimits(w *watched) *webhook.Look {
-	l := &webhook.Look{Wants: s.hooks.wants, Home: s.atHome()}
+func (s *Server) lookAtLimits(w *watched) *webhook.Observation {
+	l := &webhook.Observation{Wants: s.hooks.wants, Home: s.atHome()}
 	if !s.knows(w) {
 		return l
 	}
@@ -153,7 +153,7 @@ func (s *Server) lookAtLimits(w *watched) *webhook.Look {
 }
 
 // step writes down what there is to be told after a look, and sends it.
-func (s *Server) step(ctx context.Context, name string, w *watched, l *webhook.Look) error {
+func (s *Server) step(ctx context.Context, name string, w *watched, l *webhook.Observation) error {
 	ctx, stop := context.WithTimeout(ctx, happeningWait+webhookPut)
 	defer stop()
 	if !w.loaded {
@@ -192,7 +192,7 @@ func (s *Server) sendPending(ctx context.Context, name string, w *watched) error
 	if err := s.send(ctx, w.rec.Pending); err != nil {
 		return err
 	}
-	err := s.writeTold(ctx, name, w, w.rec.Sent())
+	err := s.writeTold(ctx, name, w, w.rec.MarkSent())
 	if errors.Is(err, store.ErrConflict) {
 		return nil
 	}
@@ -251,7 +251,7 @@ func (s *Server) noteChange(ctx context.Context, room, limit string, keys []stri
 		err := s.loadTold(ctx, room, w)
 		if err == nil && w.rec.Format != 0 {
 			note := webhook.Note{Limit: limit, Keys: keys, By: by, At: time.Now().UTC()}
-			err = s.writeTold(ctx, room, w, w.rec.Noted(note))
+			err = s.writeTold(ctx, room, w, w.rec.AddNote(note))
 		}
 		switch {
 		case err == nil:

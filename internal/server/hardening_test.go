@@ -148,7 +148,7 @@ func TestAReloadThatIsLeftBehindSaysSo(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err := p.s.Reload(t.Context())
-	if l, ok := errors.AsType[*api.Leftover](err); !ok || l.Do == "" {
+	if l, ok := errors.AsType[*api.RollbackError](err); !ok || l.Do == "" {
 		t.Errorf("%v", err)
 	}
 	if live := p.live("shop"); live == nil {
@@ -609,7 +609,7 @@ func TestExcludedRequestsInFlightAreBounded(t *testing.T) {
 	refused("2001:db8::3", "the third of one address")
 	hold("192.0.2.1")
 	refused("192.0.2.2", "the fourth of all")
-	if got := status(t, operators).Totals.Crowded; got != 2 {
+	if got := status(t, operators).Totals.InFlightRejected; got != 2 {
 		t.Errorf("%d are counted as refused", got)
 	}
 	go func() { statuses <- send("192.0.2.2", "/") }() // a visitor is bounded by the room alone

@@ -33,7 +33,7 @@ type metLimits struct {
 
 func (s *Server) newLimits(cfg *config.Config) (*callLimits, error) {
 	rules, err := headgate.NewLimiter(headgate.LimiterConfig{Limits: control.LimitConfigs(cfg),
-		Engine: s.node.Rooms, Bring: envoy.Brought})
+		Engine: s.node.Rooms, CreateMissing: envoy.Brought})
 	if err != nil {
 		return nil, err
 	}
@@ -84,7 +84,7 @@ func (l *callLimits) reload(cfg *config.Config) {
 }
 
 // limitChanges tells what a reload is about to do to limits.
-func limitChanges(w *swap) api.Named {
+func limitChanges(w *swap) api.NameChanges {
 	said := func(cfg *config.Config, rules *envoy.Rules) map[string]any {
 		all := map[string]any{}
 		for i := range cfg.Limits {
@@ -102,7 +102,7 @@ func limitChanges(w *swap) api.Named {
 		was = w.s.envoy.rules
 	}
 	old, next := said(w.old.cfg, was), said(w.new.cfg, cmp.Or(w.rules, was))
-	n := api.Named{Added: []string{}, Removed: []string{}, Changed: []string{}}
+	n := api.NameChanges{Added: []string{}, Removed: []string{}, Changed: []string{}}
 	for _, name := range slices.Sorted(maps.Keys(next)) {
 		switch before, known := old[name]; {
 		case !known:

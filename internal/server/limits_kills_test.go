@@ -101,7 +101,7 @@ func TestALimitOfAllIsChangedAnywhere(t *testing.T) {
 		many[fmt.Sprintf("overrides.%01000d", i)] = "1"
 	}
 	err = lhr.s.limits.Change(t.Context(), "api", many)
-	if _, ok := errors.AsType[*api.NotKept](err); !ok || !strings.Contains(err.Error(), "too many") {
+	if _, ok := errors.AsType[*api.NotPersistedError](err); !ok || !strings.Contains(err.Error(), "too many") {
 		t.Errorf("more changes than are kept: %v", err)
 	}
 	lhr.setAmount("near", 4)
@@ -114,8 +114,8 @@ func TestALimitOfAllIsChangedAnywhere(t *testing.T) {
 
 	sjc.stop()
 	err = lhr.s.limits.Change(t.Context(), "api", map[string]string{"amount": "11"})
-	e, ok := errors.AsType[*api.NotKept](err)
-	if !ok || !strings.Contains(e.Why, "sjc, which does not answer") {
+	e, ok := errors.AsType[*api.NotPersistedError](err)
+	if !ok || !strings.Contains(e.Reason, "sjc, which does not answer") {
 		t.Errorf("without the home: %v", err)
 	}
 	if got := lhr.amount("api"); got != 10 {

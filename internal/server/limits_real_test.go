@@ -192,11 +192,11 @@ func TestALimitOfACallIsShared(t *testing.T) {
 	alone := 0 // calls that were answered too late, on a busy machine
 	ask := func(dc, key string) bool {
 		t.Helper()
-		v, err := all[dc].s.limits.Rules.Allow(t.Context(), headgate.Ask{Limit: name, Key: key, Cost: 1})
+		v, err := all[dc].s.limits.Rules.Allow(t.Context(), headgate.LimitCheck{Limit: name, Key: key, Cost: 1})
 		if err != nil {
 			t.Fatal(err)
 		}
-		if v.Alone {
+		if v.Local {
 			alone++
 		}
 		return v.Allowed
@@ -270,14 +270,14 @@ func TestSeveralLimitsUseWhatIsLent(t *testing.T) {
 // severalUseWhatIsLent calls with one key, and another. It ends when the host of a key has not
 // answered in time, and reports that.
 func severalUseWhatIsLent(t *testing.T, home, far *Server, key string) bool {
-	link := far.node.Engine.Cross("sjc")
+	link := far.node.Engine.Link("sjc")
 	rules := far.limits.Rules
 	alone := false
 	ask := func(names ...string) (passed bool) {
 		t.Helper()
-		asks := make([]headgate.Ask, 0, len(names))
+		asks := make([]headgate.LimitCheck, 0, len(names))
 		for _, name := range names {
-			asks = append(asks, headgate.Ask{Limit: name, Key: key, Cost: 1})
+			asks = append(asks, headgate.LimitCheck{Limit: name, Key: key, Cost: 1})
 		}
 		vs, err := rules.AllowAll(t.Context(), asks, true)
 		if err != nil {
@@ -285,7 +285,7 @@ func severalUseWhatIsLent(t *testing.T, home, far *Server, key string) bool {
 		}
 		passed = true
 		for _, v := range vs {
-			alone = alone || v.Alone
+			alone = alone || v.Local
 			passed = passed && v.Allowed
 		}
 		return passed
@@ -340,13 +340,13 @@ func severalUseWhatIsLent(t *testing.T, home, far *Server, key string) bool {
 		return err == nil && v.Remaining == 1000000-int64(total)
 	})
 	// What one takes another of the same key gives back: the sum is used.
-	vs, err := rules.AllowAll(t.Context(), []headgate.Ask{
+	vs, err := rules.AllowAll(t.Context(), []headgate.LimitCheck{
 		{Limit: "wide", Key: key + "two", Cost: 5}, {Limit: "wider", Key: key + "two", Cost: 1},
 		{Limit: "wide", Key: key + "two", Cost: -3}}, true)
 	if err != nil || !vs[0].Allowed || !vs[1].Allowed || !vs[2].Allowed {
 		t.Errorf("%+v %v", vs, err)
 	}
-	if vs[0].Alone || vs[1].Alone || vs[2].Alone {
+	if vs[0].Local || vs[1].Local || vs[2].Local {
 		return false
 	}
 	total++ // for the count of those that passed

@@ -64,7 +64,7 @@ func TestServerLimitsClients(t *testing.T) {
 	if res := p.call("eve"); res.StatusCode != 200 {
 		t.Errorf("another client: %d", res.StatusCode)
 	}
-	reload := func(file string) api.Named {
+	reload := func(file string) api.NameChanges {
 		t.Helper()
 		p.write(file)
 		got, err := p.s.Reload(t.Context())
@@ -255,7 +255,7 @@ func passesOn(t *testing.T, p *process) {
 	}
 	var first string
 	for range 2 {
-		b, err := p.s.node.Bus.Ask(t.Context(), "limit-at-home", msg)
+		b, err := p.s.node.Bus.Request(t.Context(), "limit-at-home", msg)
 		if err != nil || !strings.Contains(string(b), `"amount":"6"`) || first != "" && first != string(b) {
 			t.Errorf("told %s after %s, %v", b, first, err)
 		}

@@ -27,7 +27,7 @@ type look struct {
 
 // checkPages reports what is wrong with the files of the rooms' own pages.
 func checkPages(cfg *config.Config) error {
-	book, err := pages.NewBook(errorRetry)
+	book, err := pages.NewDefaultPages(errorRetry)
 	if err != nil {
 		return err
 	}
@@ -36,7 +36,7 @@ func checkPages(cfg *config.Config) error {
 }
 
 // readLooks reads the pages of all rooms, by name. What is wrong with them is told at once.
-func readLooks(cfg *config.Config, book *pages.Book) (map[string]*look, error) {
+func readLooks(cfg *config.Config, book *pages.DefaultPages) (map[string]*look, error) {
 	all := map[string]*look{}
 	var errs []error
 	for i := range cfg.Rooms {
@@ -47,7 +47,7 @@ func readLooks(cfg *config.Config, book *pages.Book) (map[string]*look, error) {
 }
 
 // readLook reads the files of a room's page.
-func readLook(c *config.Room, book *pages.Book) (*look, error) {
+func readLook(c *config.Room, book *pages.DefaultPages) (*look, error) {
 	l := &look{places: c.Places()}
 	pc := pages.Config{Book: book, Language: c.DefaultTemplateLanguage, Path: c.Path,
 		Policy: c.Page.ContentSecurityPolicy, Framed: c.CookieSameSite == "none"}
@@ -84,7 +84,7 @@ func readLook(c *config.Room, book *pages.Book) (*look, error) {
 
 // madeLook is how the pages of a room look that is not of the file: with a page of its own, or the
 // default one, and those of its events.
-func madeLook(w *manage.Wanted, book *pages.Book) (l *look, err error) {
+func madeLook(w *manage.DesiredRoom, book *pages.DefaultPages) (l *look, err error) {
 	l = &look{places: w.Room.Places()}
 	pc := pages.Config{Book: book, Language: w.Room.DefaultTemplateLanguage, Path: w.Room.Path,
 		Translations: map[string]*pages.Custom{}, Events: map[string]*pages.Custom{},
@@ -135,13 +135,13 @@ func readTemplate(name string) (*pages.Custom, error) {
 	}
 	t, err := pages.ParseCustom(b)
 	var errs []error
-	for _, m := range pages.Mistakes(err) {
+	for _, m := range pages.TemplateErrors(err) {
 		errs = append(errs, fault(m.Line, m.Problem, m.Hint))
 	}
 	return t, errors.Join(errs...)
 }
 
-func (l *look) same(x *look) bool { return l.page.Same(x.page) && l.assets.Same(x.assets) }
+func (l *look) same(x *look) bool { return l.page.Equal(x.page) && l.assets.Equal(x.assets) }
 
 // before answers for the page's files; all else goes to next. They are no visits: who waits
 // gets them, whatever the origin does.

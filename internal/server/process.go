@@ -24,12 +24,12 @@ func (s *Server) Rooms() []headgate.Status {
 }
 
 // Where implements api.Process.
-func (s *Server) Where(ctx context.Context, room, ticket string) (headgate.Where, error) {
+func (s *Server) FindTicket(ctx context.Context, room, ticket string) (headgate.TicketInfo, error) {
 	g := s.set.Load().find(room)
 	if g == nil {
-		return headgate.Where{}, api.ErrNoRoom
+		return headgate.TicketInfo{}, api.ErrNoRoom
 	}
-	return g.room.Where(ctx, ticket)
+	return g.room.FindTicket(ctx, ticket)
 }
 
 // About implements api.Process.
@@ -56,7 +56,7 @@ func (s *Server) About() api.About {
 func (s *Server) Cluster(ctx context.Context) (api.Cluster, error) { return s.node.Describe(ctx) }
 
 // Revoke implements api.Process.
-func (s *Server) Revoke(ctx context.Context, r api.Revoked) (api.Rotated, error) {
+func (s *Server) Revoke(ctx context.Context, r api.Revoked) (api.RotateResult, error) {
 	return s.node.Revoke(ctx, r)
 }
 
@@ -122,18 +122,18 @@ func (m *Machine) listen(addr, key string) (l net.Listener, err error) {
 type endings struct{ completed, abandoned atomic.Int64 }
 
 // checkoutDesk is what a room does for those who pay.
-func (s *Server) checkoutDesk(g *gate) *checkout.Desk {
+func (s *Server) checkoutDesk(g *gate) *checkout.Handler {
 	c := &g.now
 	return checkout.New(checkout.Config{
 		Room: c.Name, Places: g.places, Pass: c.Checkout.Pass, Warn: c.Checkout.Warn,
 		Renews: c.SessionRenewal, Step: min(c.SessionDuration/10, 30*time.Second),
-		Keys: s.node.Signing, Look: g.room.Look, Text: g.look.page.Warning, Log: s.log,
+		Keys: s.node.Signing, Look: g.room.PeekSession, Text: g.look.page.Warning, Log: s.log,
 	})
 }
 
 // EndVisit implements api.Process: it ends the visit that a backend names by its signed pass, or
 // by the jti of that.
-func (s *Server) EndVisit(ctx context.Context, room string, v api.Visit) (ended bool, err error) {
+func (s *Server) EndSession(ctx context.Context, room string, v api.SessionRequest) (ended bool, err error) {
 	g := s.set.Load().find(room)
 	if g == nil {
 		return false, api.ErrNoRoom
@@ -144,7 +144,7 @@ func (s *Server) EndVisit(ctx context.Context, room string, v api.Visit) (ended 
 			return false, api.ErrNoPass
 		}
 	}
-	ended, err = g.room.EndStay(ctx, pass)
+	ended, err = g.room.EndSession(ctx, pass)
 	switch {
 	case errors.Is(err, headgate.ErrNoPass):
 		return false, api.ErrNoPass

@@ -128,23 +128,23 @@ func (s *Server) describe(cfg *config.Config, c *config.Queue) (*openQueue, erro
 		Boot: s.machine.Boot,
 	}
 	if k.Engine != nil {
-		q.config.NATS, q.config.Heal = k.Engine.Conn(), k.Engine.Heal
+		q.config.NATS, q.config.OnWriteFailure = k.Engine.Conn(), k.Engine.Heal
 		if s.cfg.Cluster == nil || s.cfg.Cluster.IsStore() {
-			q.config.Room = s.jobs.room.take
+			q.config.Space = s.jobs.room.take
 		}
 	}
 	for name, weight := range c.Tenants {
 		q.config.Weights[name] = int(weight)
 	}
 	for _, name := range c.Limits {
-		u := queue.Use{Limit: name}
+		u := queue.LimitUse{Limit: name}
 		if c.Reserved > 0 {
 			u.Reserved = c.Name
 		}
 		q.config.Uses = append(q.config.Uses, u)
 	}
 	for _, name := range c.TenantLimits {
-		q.config.Uses = append(q.config.Uses, queue.Use{Limit: name, PerTenant: true})
+		q.config.Uses = append(q.config.Uses, queue.LimitUse{Limit: name, PerTenant: true})
 	}
 	return q, nil
 }
@@ -345,7 +345,7 @@ func (s *Server) trim(ctx context.Context) {
 		}
 		moved := int64(0)
 		for _, q := range s.jobs.all() {
-			moved += q.Moved()
+			moved += q.JobsMoved()
 		}
 		if moved == last && moved-trimmed >= trimJobs {
 			debug.FreeOSMemory()

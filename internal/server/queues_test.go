@@ -159,7 +159,7 @@ func TestReloadOfQueuesThatCannotBeChangesNothing(t *testing.T) {
 	if s, err := p.queue("one").Status(t.Context()); err != nil || s.Rate != 50 || len(p.s.jobs.all()) != 1 {
 		t.Errorf("%+v %v", s, err)
 	}
-	var left *api.Leftover
+	var left *api.RollbackError
 	p.write(shop + strings.Replace(queues, "rate: 50", "rate: 70", 1))
 	if _, err := p.s.Reload(t.Context()); errors.As(err, &left) {
 		t.Fatal(err)

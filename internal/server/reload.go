@@ -29,11 +29,11 @@ type reading struct {
 // it into force as one snapshot. On an error nothing has changed. Visitors
 // notice nothing but the new values: who is inside stays, who waits keeps the
 // place. A room whose record cannot be read is left as it is.
-func (s *Server) Reload(ctx context.Context) (api.Reloaded, error) {
+func (s *Server) Reload(ctx context.Context) (api.ReloadResult, error) {
 	s.turn.Lock()
 	defer s.turn.Unlock()
 	if s.crew == nil {
-		return api.Reloaded{}, api.ErrBusy
+		return api.ReloadResult{}, api.ErrBusy
 	}
 	ctx, stop := context.WithTimeout(context.WithoutCancel(ctx), reloadWait)
 	defer stop()
@@ -70,7 +70,7 @@ func (s *Server) ReloadOn(ctx context.Context, signals <-chan os.Signal) {
 				"dropped_live_changes", got.Dropped, "needs_restart", got.NeedsRestart)
 			continue
 		}
-		if l, ok := errors.AsType[*api.Leftover](err); ok {
+		if l, ok := errors.AsType[*api.RollbackError](err); ok {
 			s.log.Error("configuration not reloaded", "error", l, "hint", l.Do)
 			continue
 		}
@@ -92,7 +92,7 @@ type swap struct {
 	trust    bool // trusted_proxies have changed
 	lists    bool // lists have changed
 	made     bool // nothing but rooms of the store may be new
-	got      api.Reloaded
+	got      api.ReloadResult
 
 	wants          []want
 	added, changed []*gate // of new
@@ -102,11 +102,11 @@ type swap struct {
 	undo           []func() error
 }
 
-func (s *Server) reload(ctx context.Context) (api.Reloaded, error) {
+func (s *Server) reload(ctx context.Context) (api.ReloadResult, error) {
 	old := s.set.Load()
 	cfg, err := old.cfg.Again()
 	if err != nil {
-		return api.Reloaded{}, err
+		return api.ReloadResult{}, err
 	}
 	for i := range cfg.Warnings {
 		s.log.Warn("configuration", "warning", cfg.Warnings[i].Error(), "hint", cfg.Warnings[i].Hint)
@@ -114,11 +114,11 @@ func (s *Server) reload(ctx context.Context) (api.Reloaded, error) {
 	w := s.newSwap(cfg)
 	w.got.NeedsRestart = needsRestart(s.cfg, cfg)
 	if w.wants, err = s.wantsOf(ctx, cfg, old); err != nil {
-		return api.Reloaded{}, err
+		return api.ReloadResult{}, err
 	}
 	if err := w.prepare(ctx); err != nil {
 		s.rooms.Retry() // rooms of the store were looked at, and are not in force either
-		return api.Reloaded{}, w.takeBack(err)
+		return api.ReloadResult{}, w.takeBack(err)
 	}
 	w.got.Limits = limitChanges(w)
 	w.commit(ctx)
@@ -137,7 +137,7 @@ func (s *Server) newSwap(cfg *config.Config) *swap {
 		trust: !slices.Equal(old.cfg.TrustedProxies, cfg.TrustedProxies),
 		lists: !sameLists(old.cfg, cfg),
 	}
-	none := api.Named{Added: []string{}, Removed: []string{}, Changed: []string{}}
+	none := api.NameChanges{Added: []string{}, Removed: []string{}, Changed: []string{}}
 	w.got.Rooms, w.got.Queues, w.got.Webhooks = none, none, none
 	w.got.Dropped, w.got.Covered = []string{}, []string{}
 	w.got.Settings = settings(old.cfg, cfg)
@@ -180,7 +180,7 @@ func (w *swap) takeBack(err error) error {
 		errs = append(errs, back())
 	}
 	if uerr := errors.Join(errs...); uerr != nil {
-		return &api.Leftover{Err: errors.Join(err, uerr),
+		return &api.RollbackError{Err: errors.Join(err, uerr),
 			Left: "the reload has failed, and not all of it could be taken back: some rooms may have " +
 				"their new values, or lose their live changes at the next start",
 			Do: "see that the disk has room, then reload again"}
@@ -392,7 +392,7 @@ func (w *swap) commitRooms() {
 			continue
 		}
 		was.probes.end()
-		g.room.OriginUp(true) // as far as the new way knows
+		g.room.SetOriginUp(true) // as far as the new way knows
 		g.probes = w.s.crew.start(g.proxy.Run)
 		left = append(left, was)
 	}

@@ -122,7 +122,7 @@ func (p *process) await() {
 	})
 }
 
-func (p *process) reload() api.Reloaded {
+func (p *process) reload() api.ReloadResult {
 	p.t.Helper()
 	got, err := p.s.Reload(p.t.Context())
 	if err != nil {

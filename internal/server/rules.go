@@ -83,7 +83,7 @@ func (c *collector) rules(ch chan<- prometheus.Metric, st *headgate.Status) {
 		[]string{"room", "action"}, nil)
 	t := &st.Totals
 	for action, n := range map[string]int64{
-		"bypass": t.Bypassed, "crawler": t.Crawlers, "deny": t.Denied, "lane": t.Laned,
+		"bypass": t.Bypassed, "crawler": t.Crawlers, "deny": t.Denied, "lane": t.SentToLane,
 	} {
 		ch <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(n), st.Name, action)
 	}

@@ -69,7 +69,7 @@ type Server struct {
 	admin   net.Listener
 	https   *https // nil without tls; see tls.go
 	node    *node.Node
-	book    *pages.Book // the default pages
+	book    *pages.DefaultPages // the default pages
 	board   *dashboard.Dashboard
 
 	crawlers *rules.Crawlers
@@ -80,12 +80,12 @@ type Server struct {
 	hooks    *webhooks
 	envoy    *envoyGate // nil without envoy; see envoy.go
 
-	analytics *analytics.Keeper // nil: nothing is kept
+	analytics *analytics.Recorder // nil: nothing is kept
 	traces    *traces.Tracer    // nil: nothing is recorded
 
 	set  atomic.Pointer[roomSet]
 	read atomic.Pointer[reading]
-	turn turn.Turn // one change of the set at a time; no visitor waits for it
+	turn turn.Mutex // one change of the set at a time; no visitor waits for it
 	crew *crew     // guarded by turn; nil unless Run is serving
 
 	running chan struct{} // closed when Run has begun
@@ -107,7 +107,7 @@ func OpenOn(
 		return nil, err
 	}
 	s := &Server{cfg: cfg, log: log, machine: m, began: time.Now(), running: make(chan struct{})}
-	s.conns.Most, s.conns.Log = s.mostConnections, log
+	s.conns.Max, s.conns.Log = s.mostConnections, log
 	err := CheckFiles(cfg)
 	if err != nil {
 		return nil, err
@@ -115,7 +115,7 @@ func OpenOn(
 	if err = checkLimits(cfg); err != nil {
 		return nil, err
 	}
-	if s.book, err = pages.NewBook(errorRetry); err != nil {
+	if s.book, err = pages.NewDefaultPages(errorRetry); err != nil {
 		return nil, err
 	}
 	if s.crawlers, err = cfg.NewCrawlers(); err != nil {
@@ -327,11 +327,11 @@ func (s *Server) knowTime(ctx context.Context) {
 	}
 	for _, g := range s.set.Load().gates {
 		await("no node counts room "+g.file.Name+" yet",
-			func() bool { return g.room.KnowsTime() || g.damaged() })
+			func() bool { return g.room.HasCounterTime() || g.damaged() })
 	}
 	if len(s.limits.Rules.Limits()) > 0 {
 		await("nodes that count keys of limits do not answer yet",
-			func() bool { return s.node.Rooms.LimitHostsAnswer(ctx) })
+			func() bool { return s.node.Rooms.CheckLimitHosts(ctx) })
 	}
 }
 

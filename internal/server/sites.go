@@ -22,38 +22,38 @@ const (
 )
 
 // MoveAnywhere implements api.Process. Repeated it does what is left to do.
-func (s *Server) MoveAnywhere(ctx context.Context, to string, gone bool) (api.Moved, error) {
+func (s *Server) MoveAnywhere(ctx context.Context, to string, gone bool) (api.MoveResult, error) {
 	rooms := s.node.Rooms
 	from := rooms.AnywhereHome()
 	if from == "" {
-		return api.Moved{}, api.ErrAlone
+		return api.MoveResult{}, api.ErrAlone
 	}
 	if s.node.Worker {
-		return api.Moved{}, node.AtStoreNode("a worker moves nothing between data centers")
+		return api.MoveResult{}, node.AtStoreNode("a worker moves nothing between data centers")
 	}
 	for _, site := range []string{to, from} {
 		if gone && site == from || to == from {
 			continue
 		}
-		if err := rooms.Reaches(ctx, site); err != nil {
-			return api.Moved{}, refused(fmt.Sprintf("data centre %s cannot take part", site), err)
+		if err := rooms.CheckDatacenter(ctx, site); err != nil {
+			return api.MoveResult{}, refused(fmt.Sprintf("data centre %s cannot take part", site), err)
 		}
 	}
 	for _, g := range s.set.Load().gates {
 		if err := g.room.MoveAnywhere(ctx, to, gone); err != nil {
-			return api.Moved{}, refused("Anywhere of room "+g.file.Name+" is not moved", err)
+			return api.MoveResult{}, refused("Anywhere of room "+g.file.Name+" is not moved", err)
 		}
 	}
-	if err := rooms.AnywhereMoved(ctx, to); err != nil {
-		return api.Moved{}, refused("Anywhere is moved, and that cannot be kept", err)
+	if err := rooms.AnnounceAnywhere(ctx, to); err != nil {
+		return api.MoveResult{}, refused("Anywhere is moved, and that cannot be kept", err)
 	}
 	s.log.Warn("Anywhere moved", "from", from, "to", to, "home_is_off", gone)
-	got := api.Moved{Home: to, Missing: []string{}}
+	got := api.MoveResult{Home: to, Missing: []string{}}
 	if !gone || to == from {
 		return got, nil
 	}
 	for until := time.Now().Add(offWait); ; {
-		m, err := s.Off(ctx, []string{from})
+		m, err := s.MarkDatacentersDown(ctx, []string{from})
 		if err == nil && len(m.Missing) == 0 || time.Now().After(until) {
 			got.Missing = m.Missing
 			return got, err
@@ -68,7 +68,7 @@ func (s *Server) MoveAnywhere(ctx context.Context, to string, gone bool) (api.Mo
 
 // finishMove finishes a move of Anywhere from here that has broken off.
 func (s *Server) finishMove(ctx context.Context, rooms []string) {
-	switch to, err := s.node.Rooms.FinishMove(ctx, rooms); {
+	switch to, err := s.node.Rooms.FinishAnywhereMove(ctx, rooms); {
 	case to == "" || ctx.Err() != nil:
 	case err != nil:
 		s.log.Warn("a move of Anywhere that broke off is not finished yet", "to", to, "error", err)
@@ -78,8 +78,8 @@ func (s *Server) finishMove(ctx context.Context, rooms []string) {
 }
 
 // Off implements api.Process.
-func (s *Server) Off(ctx context.Context, datacenters []string) (api.Moved, error) {
-	got := api.Moved{Home: s.node.Rooms.AnywhereHome(), Missing: []string{}}
+func (s *Server) MarkDatacentersDown(ctx context.Context, datacenters []string) (api.MoveResult, error) {
+	got := api.MoveResult{Home: s.node.Rooms.AnywhereHome(), Missing: []string{}}
 	if got.Home == "" {
 		return got, api.ErrAlone
 	}
@@ -87,7 +87,7 @@ func (s *Server) Off(ctx context.Context, datacenters []string) (api.Moved, erro
 		return got, node.AtStoreNode("a worker declares no data center off")
 	}
 	for _, g := range s.set.Load().gates {
-		missing, err := g.room.DatacentersOff(ctx, datacenters)
+		missing, err := g.room.MarkDatacentersDown(ctx, datacenters)
 		if err != nil {
 			return got, refused("room "+g.file.Name+" still counts on "+strings.Join(datacenters, ", "), err)
 		}
@@ -104,5 +104,5 @@ func refused(what string, err error) error {
 	if errors.Is(err, headgate.ErrDatacenter) {
 		do = "GET /v1/rooms tells which data centres there are; a home that is off is replaced at a node of the new one"
 	}
-	return &api.Refused{Why: what + ": " + err.Error(), Do: do, Err: err}
+	return &api.RejectedError{Reason: what + ": " + err.Error(), Do: do, Err: err}
 }

@@ -84,7 +84,7 @@ func (t *target) readLocked() error {
 func (t *target) changed() bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return !t.stamps().Same(t.seen)
+	return !t.stamps().Equal(t.seen)
 }
 
 // look takes up files that have changed. Files that are no good are tried again at each look:
@@ -92,7 +92,7 @@ func (t *target) changed() bool {
 func (t *target) look() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.stamps().Same(t.seen) {
+	if t.stamps().Equal(t.seen) {
 		return
 	}
 	err := t.readLocked()
@@ -208,7 +208,7 @@ func (t *throttle) follow(now time.Time) {
 		return
 	}
 	t.looked = now
-	v, err := t.rules.AllowAll(context.Background(), []headgate.Ask{{Limit: t.limit}}, false)
+	v, err := t.rules.AllowAll(context.Background(), []headgate.LimitCheck{{Limit: t.limit}}, false)
 	if err != nil {
 		return // the limit is gone, and so is what the queue may take
 	}

@@ -45,7 +45,7 @@ func (s *Server) around() func(http.RoundTripper) http.RoundTripper {
 
 // passedAs says how a request has passed a room.
 func passedAs(w http.ResponseWriter) string {
-	if _, inside := headgate.StayOf(w); inside {
+	if _, inside := headgate.SessionOf(w); inside {
 		return "active"
 	}
 	return "bypass" // excluded, suspended, in shadow mode or by a rule
@@ -66,20 +66,20 @@ type tracedRules struct {
 }
 
 // Allow implements headgate.LimitRules.
-func (l *tracedRules) Allow(ctx context.Context, a headgate.Ask) (headgate.Verdict, error) {
+func (l *tracedRules) Allow(ctx context.Context, a headgate.LimitCheck) (headgate.LimitResult, error) {
 	if !l.traces.Records(ctx) {
 		return l.LimitRules.Allow(ctx, a)
 	}
 	end := l.traces.Limits(ctx, []string{a.Limit})
 	v, err := l.LimitRules.Allow(ctx, a)
-	end(limitAnswer([]headgate.Ask{a}, []headgate.Verdict{v}, err))
+	end(limitAnswer([]headgate.LimitCheck{a}, []headgate.LimitResult{v}, err))
 	return v, err
 }
 
 // AllowAll implements headgate.LimitRules.
 func (l *tracedRules) AllowAll(
-	ctx context.Context, asks []headgate.Ask, all bool,
-) ([]headgate.Verdict, error) {
+	ctx context.Context, asks []headgate.LimitCheck, all bool,
+) ([]headgate.LimitResult, error) {
 	if !l.traces.Records(ctx) {
 		return l.LimitRules.AllowAll(ctx, asks, all)
 	}
@@ -95,18 +95,18 @@ func (l *tracedRules) AllowAll(
 
 // Reserve implements headgate.LimitRules.
 func (l *tracedRules) Reserve(
-	ctx context.Context, a headgate.Ask, ttl time.Duration,
-) (headgate.Verdict, error) {
+	ctx context.Context, a headgate.LimitCheck, ttl time.Duration,
+) (headgate.LimitResult, error) {
 	if !l.traces.Records(ctx) {
 		return l.LimitRules.Reserve(ctx, a, ttl)
 	}
 	end := l.traces.Limits(ctx, []string{a.Limit})
 	v, err := l.LimitRules.Reserve(ctx, a, ttl)
-	end(limitAnswer([]headgate.Ask{a}, []headgate.Verdict{v}, err))
+	end(limitAnswer([]headgate.LimitCheck{a}, []headgate.LimitResult{v}, err))
 	return v, err
 }
 
-func limitAnswer(asks []headgate.Ask, vs []headgate.Verdict, err error) *traces.LimitAnswer {
+func limitAnswer(asks []headgate.LimitCheck, vs []headgate.LimitResult, err error) *traces.LimitAnswer {
 	a := &traces.LimitAnswer{}
 	switch {
 	case err == nil:

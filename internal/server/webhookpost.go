@@ -128,7 +128,7 @@ func (p *webhookPost) Deliver(ctx context.Context, j *queue.Job) queue.Outcome {
 	if test { // who waits for it has seen it
 		return p.drop(ctx, j, nil)
 	}
-	o.Again = true // also after 404 and the like: a receiver is deployed anew, a secret follows later
+	o.Retry = true // also after 404 and the like: a receiver is deployed anew, a secret follows later
 	return o
 }
 

@@ -46,7 +46,7 @@ type webhooks struct {
 type openWebhook struct {
 	*queue.Queue
 	file   config.Webhook
-	choice webhook.Choice
+	choice webhook.Filter
 	target *target
 	post   *webhookPost
 	runs   *task // guarded by turn
@@ -93,7 +93,7 @@ func targetOf(c *config.Webhook) *config.QueueTarget {
 func (s *Server) openWebhook(
 	ctx context.Context, c *config.Webhook, was *openWebhook,
 ) (*openWebhook, error) {
-	w := &openWebhook{file: *c, choice: webhook.Choice{Kinds: c.On, Rooms: c.Rooms}}
+	w := &openWebhook{file: *c, choice: webhook.Filter{Kinds: c.On, Rooms: c.Rooms}}
 	w.target = &target{queue: config.WebhookQueue + c.Name, keyIsID: true, log: s.log, dial: s.machine.Dial,
 		file: *targetOf(c)}
 	err := w.target.readLocked() // nobody else knows of it yet
@@ -127,7 +127,7 @@ func (s *Server) openWebhookQueue(ctx context.Context, w *openWebhook) (*queue.Q
 		Boot: s.machine.Boot,
 	}
 	if k.Engine != nil {
-		c.NATS, c.Heal = k.Engine.Conn(), k.Engine.Heal
+		c.NATS, c.OnWriteFailure = k.Engine.Conn(), k.Engine.Heal
 	}
 	return queue.Open(ctx, c)
 }

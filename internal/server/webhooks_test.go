@@ -41,7 +41,7 @@ type letter struct {
 			Datacenter        string
 			By, Link, Webhook string
 			Changes           []webhook.Change
-			Figures           *webhook.Figures
+			Figures           *webhook.Counts
 		}
 	}
 }

@@ -34,7 +34,7 @@ func (m *ideal) Arrive(v ID) {
 		m.w.Admit(v)
 		return
 	}
-	m.w.Wait(v, Expect{})
+	m.w.Wait(v, WaitEstimate{})
 	m.line = append(m.line, v)
 	m.call()
 }

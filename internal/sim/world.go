@@ -22,7 +22,7 @@ type Visitor struct {
 // expectation is an Expect in milliseconds; low > high: nothing was told.
 type expectation struct{ expect, low, high int32 }
 
-func (e *Expect) short() expectation {
+func (e *WaitEstimate) short() expectation {
 	if !e.Known {
 		return expectation{low: 1}
 	}
@@ -46,7 +46,7 @@ const (
 )
 
 // Expect is the wait that a visitor is told, and its honest range.
-type Expect struct {
+type WaitEstimate struct {
 	Known             bool
 	Expect, Low, High time.Duration
 }
@@ -180,7 +180,7 @@ func (w *World) Renew(v ID) {
 }
 
 // Wait tells a visitor to wait, for the first time or again.
-func (w *World) Wait(v ID, e Expect) {
+func (w *World) Wait(v ID, e WaitEstimate) {
 	x := w.Visitor(v)
 	if x.state != asking {
 		return
@@ -194,7 +194,7 @@ func (w *World) Wait(v ID, e Expect) {
 type entry struct{ first, last time.Duration }
 
 // Told notes what a visitor who waits was told, each time that it asks.
-func (w *World) Told(v ID, e Expect) {
+func (w *World) Told(v ID, e WaitEstimate) {
 	if !e.Known {
 		return
 	}

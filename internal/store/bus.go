@@ -27,7 +27,7 @@ const mostAnswers = 256
 const mostLong = 16
 
 // ErrNobody: nobody serves that name now.
-var ErrNobody = errors.New("nobody answers to that name")
+var ErrNoResponder = errors.New("nobody answers to that name")
 
 // A Bus carries messages between the processes that share an engine: lost, repeated,
 // late and reordered as they may be. It may be used by many goroutines at once.
@@ -38,11 +38,11 @@ func NewBus(conn *nats.Conn) *Bus { return &Bus{conn} }
 
 // Ask sends a message to whoever serves name and returns the answer, or ErrNobody at
 // once if nobody does.
-func (b *Bus) Ask(ctx context.Context, name string, msg []byte) ([]byte, error) {
+func (b *Bus) Request(ctx context.Context, name string, msg []byte) ([]byte, error) {
 	m, err := b.conn.RequestWithContext(ctx, subjectAsk+escape(name), msg)
 	switch {
 	case errors.Is(err, nats.ErrNoResponders):
-		return nil, ErrNobody
+		return nil, ErrNoResponder
 	case err != nil:
 		return nil, fmt.Errorf("ask %s: %w", name, err)
 	}
@@ -62,7 +62,7 @@ func (b *Bus) Serve(
 
 // ServeOne is Serve for a name that many processes serve, each message answered by one of
 // them. Only a few messages are answered at once, as each may be as long as a message can be.
-func (b *Bus) ServeOne(
+func (b *Bus) ServeGroup(
 	name string, answer func(ctx context.Context, msg []byte) []byte,
 ) (stop func(), err error) {
 	return b.serve(name, "store", mostLong, answer)
@@ -110,21 +110,21 @@ func (b *Bus) serve(
 }
 
 // Try asks itself once, to see that messages may be sent, heard and answered here.
-func (b *Bus) Try(ctx context.Context, name string) error {
+func (b *Bus) SelfTest(ctx context.Context, name string) error {
 	stop, err := b.Serve("try."+name, func(_ context.Context, msg []byte) []byte { return msg })
 	if err != nil {
 		return err
 	}
 	defer stop()
-	deaf, err := b.Hear("try."+name, func([]byte) {})
+	deaf, err := b.Subscribe("try."+name, func([]byte) {})
 	if err != nil {
 		return err
 	}
 	defer deaf()
-	if err := b.Tell("try."+name, []byte("try")); err != nil {
+	if err := b.Publish("try."+name, []byte("try")); err != nil {
 		return err
 	}
-	_, err = b.Ask(ctx, "try."+name, []byte("try"))
+	_, err = b.Request(ctx, "try."+name, []byte("try"))
 	if last := b.conn.LastError(); err == nil && errors.Is(last, nats.ErrPermissionViolation) {
 		return last // said before the answer, of what was sent before
 	}
@@ -132,12 +132,12 @@ func (b *Bus) Try(ctx context.Context, name string) error {
 }
 
 // Tell sends a message to all who hear name.
-func (b *Bus) Tell(name string, msg []byte) error {
+func (b *Bus) Publish(name string, msg []byte) error {
 	return b.conn.Publish(subjectTell+escape(name), msg)
 }
 
 // Hear calls f with each message told to name, one after the other, until stop.
-func (b *Bus) Hear(name string, f func(msg []byte)) (stop func(), err error) {
+func (b *Bus) Subscribe(name string, f func(msg []byte)) (stop func(), err error) {
 	sub, err := b.conn.Subscribe(subjectTell+escape(name), func(m *nats.Msg) { f(m.Data) })
 	if err != nil {
 		return nil, fmt.Errorf("hear %s: %w", name, err)

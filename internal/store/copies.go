@@ -123,7 +123,7 @@ func (c *copies) fresh(key string, x *copyOf) bool {
 		return false
 	}
 	now, err := c.look(key)
-	return err == nil && now.Slots[(firstCopy+1)%2] == SlotEmpty
+	return err == nil && now.Slots[(firstCopy+1)%2] == CopyEmpty
 }
 
 var errCopy = errors.New("not a copy of a record, or a damaged one")
@@ -213,14 +213,14 @@ func (p *pair) close() error {
 // or another process, keeps a store in it.
 
 // CopySlot says how one file of a record's second copy is.
-type CopySlot int
+type CopyState int
 
 // The states of a file. A torn one is what a loss of power leaves of the newest
 // write: the other file is whole then.
 const (
-	SlotEmpty CopySlot = iota // not there, or nothing was written to it yet
-	SlotWhole
-	SlotDamaged
+	CopyEmpty CopyState = iota // not there, or nothing was written to it yet
+	CopyWhole
+	CopyDamaged
 )
 
 // A Copy is the second copy of a record as its two files have it.
@@ -229,16 +229,16 @@ type Copy struct {
 	Value    []byte // of the newest whole file; nil when there is none
 	Revision uint64
 	Written  time.Time // the latest at which Value was written
-	Slots    [2]CopySlot
+	Slots    [2]CopyState
 }
 
 // Whole reports whether there is a value.
-func (c *Copy) Whole() bool { return slices.Contains(c.Slots[:], SlotWhole) }
+func (c *Copy) Whole() bool { return slices.Contains(c.Slots[:], CopyWhole) }
 
 // Damaged names the files that hold something else than a copy.
 func (c *Copy) Damaged() (names []string) {
 	for slot, s := range c.Slots {
-		if s == SlotDamaged {
+		if s == CopyDamaged {
 			names = append(names, copyName(c.Key, uint64(slot)))
 		}
 	}
@@ -311,10 +311,10 @@ func (c *copies) look(key string) (Copy, error) {
 		}
 		parsed, err := parseCopy(b)
 		if err != nil {
-			x.Slots[slot] = SlotDamaged
+			x.Slots[slot] = CopyDamaged
 			continue
 		}
-		x.Slots[slot] = SlotWhole
+		x.Slots[slot] = CopyWhole
 		if x.Value == nil || parsed.n > newest.n {
 			newest, x.Value, x.Revision, x.Written = parsed, parsed.value, parsed.revision, at
 		}

@@ -163,7 +163,7 @@ func (d *Doc[T]) Tell() {
 	if d.Bus == nil {
 		return
 	}
-	if err := d.Bus.Tell(d.Topic, d.Message); err != nil {
+	if err := d.Bus.Publish(d.Topic, d.Message); err != nil {
 		d.Log.Warn("change not told to the other nodes: they find it themselves", "record", d.Key,
 			"error", err)
 	}
@@ -181,7 +181,7 @@ func Follow(
 ) error {
 	f := follower{news: make(chan struct{}, 1)}
 	if bus != nil {
-		stop, err := bus.Hear(topic, f.hear)
+		stop, err := bus.Subscribe(topic, f.hear)
 		if err != nil {
 			return err
 		}

@@ -14,20 +14,20 @@ import (
 // AsMany, as a number of replicas, is three where the engine is a cluster, and one
 // where it is a server that is alone. It is never one because others of a cluster are
 // away just now: the stream would stay so.
-const AsMany = -1
+const AutoReplicas = -1
 
 // An UnfitError is why an engine cannot keep the records before a person has done
 // something.
-type UnfitError struct {
+type UnusableError struct {
 	Problem string
-	Do      string // what to do
-	Passes  bool   // it may also pass by itself
+	Action      string // what to do
+	Transient  bool   // it may also pass by itself
 }
 
-func (e *UnfitError) Error() string { return e.Problem }
+func (e *UnusableError) Error() string { return e.Problem }
 
 // Hint says what to do.
-func (e *UnfitError) Hint() string { return e.Do }
+func (e *UnusableError) Hint() string { return e.Action }
 
 // Oldest is the oldest NATS that may keep the records: from 2.15 on a replicated
 // stream is synced once for each entry of its log before it is acknowledged, with
@@ -38,60 +38,60 @@ const Oldest = "2.15.0"
 // UnfitError.
 func TooOld(conn *nats.Conn) error {
 	if version := conn.ConnectedServerVersion(); older(version, Oldest) {
-		return &UnfitError{Problem: fmt.Sprintf("the NATS server %s is %s, and headgate needs %s or newer",
+		return &UnusableError{Problem: fmt.Sprintf("the NATS server %s is %s, and headgate needs %s or newer",
 			conn.ConnectedServerName(), version, Oldest),
-			Do: "upgrade all servers, one after the other"}
+			Action: "upgrade all servers, one after the other"}
 	}
 	return nil
 }
 
 // Unfit tells why an engine that answered with err cannot keep the records, nil if it
 // may only be slow to come.
-func Unfit(conn *nats.Conn, err error) *UnfitError {
+func Diagnose(conn *nats.Conn, err error) *UnusableError {
 	if e := unfitConn(conn); e != nil {
 		return e
 	}
-	if e, ok := errors.AsType[*UnfitError](err); ok {
+	if e, ok := errors.AsType[*UnusableError](err); ok {
 		return e
 	}
 	api, _ := errors.AsType[*jetstream.APIError](err)
 	switch {
 	case errors.Is(err, jetstream.ErrJetStreamNotEnabledForAccount):
-		return &UnfitError{Problem: "JetStream is not switched on for this account of NATS",
-			Do: "switch it on for the account, with room for 100 MB, or use another account"}
+		return &UnusableError{Problem: "JetStream is not switched on for this account of NATS",
+			Action: "switch it on for the account, with room for 100 MB, or use another account"}
 	case errors.Is(err, jetstream.ErrJetStreamNotEnabled), errors.Is(err, nats.ErrNoResponders):
-		return &UnfitError{Problem: "no server of this NATS has JetStream switched on",
-			Do: "add jetstream {store_dir: …, sync_interval: always} to the servers' configuration"}
+		return &UnusableError{Problem: "no server of this NATS has JetStream switched on",
+			Action: "add jetstream {store_dir: …, sync_interval: always} to the servers' configuration"}
 	case alone(err):
-		return &UnfitError{Problem: "the NATS server is alone, and three replicas are wanted",
-			Do: "connect to a NATS cluster of three, or take engine.replicas out"}
+		return &UnusableError{Problem: "the NATS server is alone, and three replicas are wanted",
+			Action: "connect to a NATS cluster of three, or take engine.replicas out"}
 	case api != nil && api.ErrorCode == codeNoPeers:
-		return &UnfitError{Problem: "NATS has too few servers for the replicas: " + api.Description,
-			Do: "start all servers of the NATS cluster, or set engine.replicas: 1", Passes: true}
+		return &UnusableError{Problem: "NATS has too few servers for the replicas: " + api.Description,
+			Action: "start all servers of the NATS cluster, or set engine.replicas: 1", Transient: true}
 	case api != nil && (api.ErrorCode == codeStorage || api.ErrorCode == codeResources):
-		return &UnfitError{Problem: "NATS has no room for the records: " + api.Description,
-			Do: "give the account, or the servers, room for 100 MB on the disk", Passes: true}
+		return &UnusableError{Problem: "NATS has no room for the records: " + api.Description,
+			Action: "give the account, or the servers, room for 100 MB on the disk", Transient: true}
 	}
 	return nil
 }
 
-func unfitConn(conn *nats.Conn) *UnfitError {
+func unfitConn(conn *nats.Conn) *UnusableError {
 	last := conn.LastError()
 	if conn.IsConnected() {
-		if e, ok := errors.AsType[*UnfitError](TooOld(conn)); ok {
+		if e, ok := errors.AsType[*UnusableError](TooOld(conn)); ok {
 			return e
 		}
 		if errors.Is(last, nats.ErrPermissionViolation) {
-			return &UnfitError{Problem: "NATS forbids what headgate must do: " + last.Error(),
-				Do: "give the user the permissions of docs/operations.md, Your own NATS"}
+			return &UnusableError{Problem: "NATS forbids what headgate must do: " + last.Error(),
+				Action: "give the user the permissions of docs/operations.md, Your own NATS"}
 		}
 		return nil
 	}
 	for _, err := range []error{nats.ErrAuthorization, nats.ErrAuthExpired, nats.ErrAccountAuthExpired,
 		nats.ErrAuthRevoked} {
 		if errors.Is(last, err) {
-			return &UnfitError{Problem: "NATS does not let headgate in: " + last.Error(),
-				Do: "look at the user in engine.credentials, and at what the servers know of it"}
+			return &UnusableError{Problem: "NATS does not let headgate in: " + last.Error(),
+				Action: "look at the user in engine.credentials, and at what the servers know of it"}
 		}
 	}
 	return nil
@@ -158,6 +158,6 @@ func unfit(cfg *jetstream.StreamConfig) error {
 	default:
 		return nil
 	}
-	return &UnfitError{Problem: fmt.Sprintf("the stream %s is not as headgate makes it: %s", streamName, is),
-		Do: "change it as docs/operations.md, Your own NATS, has it, or let headgate make it"}
+	return &UnusableError{Problem: fmt.Sprintf("the stream %s is not as headgate makes it: %s", streamName, is),
+		Action: "change it as docs/operations.md, Your own NATS, has it, or let headgate make it"}
 }

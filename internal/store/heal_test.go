@@ -54,7 +54,7 @@ func TestAnEngineThatCouldNotWriteIsHealed(t *testing.T) {
 	d := &disk{t: t, dir: t.TempDir()}
 	d.open()
 	defer d.close()
-	d.store.cfg.Heal = d.engine.Heal
+	d.store.cfg.OnWriteFailure = d.engine.Heal
 	done := make(chan error, 1)
 	go func() { done <- d.engine.Run(ctx) }()
 	defer func() { stop(); <-done }()
@@ -143,8 +143,8 @@ func TestAnEngineIsStartedAnewForWhatAStartMends(t *testing.T) {
 		for replicated, want := range map[bool]int{false: c.alone, true: c.many} {
 			healed := 0
 			heal := func(error) { healed++ }
-			l := &Log{cfg: LogConfig{Heal: heal}, replicated: replicated}
-			n := &NATS{cfg: NATSConfig{Heal: heal}, replicated: replicated}
+			l := &Log{cfg: LogConfig{OnWriteFailure: heal}, replicated: replicated}
+			n := &NATS{cfg: NATSConfig{OnWriteFailure: heal}, replicated: replicated}
 			if got := l.writeError(deadline, c.err); !errors.Is(got, c.err) || healed != want {
 				t.Errorf("log, replicated %v, %v: %v, started anew %d times of %d", replicated, c.err, got, healed, want)
 			}

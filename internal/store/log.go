@@ -22,7 +22,7 @@ const MaxEntry = maxValue - 1024
 const logStream = "HEADGATE_LOG_"
 
 // Anywhere, as the place of an entry, is behind whatever is there.
-const Anywhere = 1<<64 - 1
+const AnySequence = 1<<64 - 1
 
 // readAhead is what a reader of a Log may have in memory that it has not looked at yet.
 // Chosen: some entries of the greatest length.
@@ -46,7 +46,7 @@ type LogConfig struct {
 	Name     string      // letters, digits, - and _
 	Replicas int         // on how many servers; 0 is one, and AsMany lets the engine say
 	MaxBytes int64       // beyond it Append answers ErrFull; 0 is no bound
-	Heal     func(error) // is told when the engine refuses to write; must not block
+	OnWriteFailure     func(error) // is told when the engine refuses to write; must not block
 	Log      *slog.Logger
 }
 
@@ -91,8 +91,8 @@ func OpenLog(ctx context.Context, cfg LogConfig) (*Log, error) {
 }
 
 func newLog(cfg LogConfig) (*Log, error) {
-	if cfg.Heal == nil {
-		cfg.Heal = func(error) {}
+	if cfg.OnWriteFailure == nil {
+		cfg.OnWriteFailure = func(error) {}
 	}
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
@@ -148,7 +148,7 @@ func unanswered(err error) bool {
 		return passes(e)
 	}
 	return errors.Is(err, context.DeadlineExceeded) || errors.Is(err, nats.ErrTimeout) ||
-		errors.Is(err, errAgain) || errors.Is(err, ErrNobody) ||
+		errors.Is(err, errAgain) || errors.Is(err, ErrNoResponder) ||
 		errors.Is(err, nats.ErrNoResponders) || errors.Is(err, jetstream.ErrNoStreamResponse)
 }
 
@@ -167,7 +167,7 @@ func (l *Log) open(ctx context.Context) (err error) {
 	if c.MaxBytes == 0 {
 		c.MaxBytes = -1
 	}
-	if l.cfg.Replicas == AsMany {
+	if l.cfg.Replicas == AutoReplicas {
 		c.Replicas = 3
 	}
 	open := func(c jetstream.StreamConfig) error {
@@ -186,7 +186,7 @@ func (l *Log) open(ctx context.Context) (err error) {
 		return err
 	}
 	err = open(c)
-	if l.cfg.Replicas == AsMany && alone(err) {
+	if l.cfg.Replicas == AutoReplicas && alone(err) {
 		c.Replicas = 1
 		err = open(c)
 	}
@@ -244,7 +244,7 @@ func (l *Log) publish(ctx context.Context, data []byte, after uint64, id string)
 		return x.Seq, err
 	}
 	opts := []jetstream.PublishOpt{jetstream.WithRetryAttempts(0), jetstream.WithMsgID(id)}
-	if after != Anywhere {
+	if after != AnySequence {
 		opts = append(opts, jetstream.WithExpectLastSequence(after))
 	}
 	ack, err := l.js.Publish(ctx, l.subject, data, opts...)
@@ -264,7 +264,7 @@ func (l *Log) writeError(ctx context.Context, err error) error {
 	case ok && e.ErrorCode == codeStoreFailed && e.Description == "maximum bytes exceeded":
 		return ErrFull
 	case broken(ctx, err, l.replicated):
-		l.cfg.Heal(err)
+		l.cfg.OnWriteFailure(err)
 	}
 	return fmt.Errorf("write: %w", err)
 }
@@ -366,7 +366,7 @@ func (l *Log) pull(ctx context.Context, next *uint64, f func(Entry) error, idle 
 				return &stopFollow{err}
 			}
 			if still++; still%readLook == 0 {
-				if more, err := l.has(ctx, *next, Anywhere); err == nil && more {
+				if more, err := l.has(ctx, *next, AnySequence); err == nil && more {
 					return errGap
 				}
 			}
@@ -447,7 +447,7 @@ func (l *Log) has(ctx context.Context, from, to uint64) (bool, error) {
 }
 
 // Cut forgets all entries before a number.
-func (l *Log) Cut(ctx context.Context, before uint64) error {
+func (l *Log) Truncate(ctx context.Context, before uint64) error {
 	var err error
 	if l.far != nil {
 		_, _, err = l.far.log(ctx, question{Op: opCut, Name: l.cfg.Name, Seq: before}, nil)

@@ -46,7 +46,7 @@ func testALogKeepsItsOrderThroughARestart(t *testing.T, d *disk) {
 		t.Errorf("an empty log has %v", got)
 	}
 	for i := range 5 {
-		seq, err := l.Append(t.Context(), []byte{byte('a' + i)}, Anywhere)
+		seq, err := l.Append(t.Context(), []byte{byte('a' + i)}, AnySequence)
 		if err != nil || seq != uint64(i+1) {
 			t.Fatal(seq, err)
 		}
@@ -57,7 +57,7 @@ func testALogKeepsItsOrderThroughARestart(t *testing.T, d *disk) {
 	if err := l.Delete(t.Context(), 5); err != nil { // the last: its number is not given again
 		t.Fatal(err)
 	}
-	if err := l.Cut(t.Context(), 2); err != nil {
+	if err := l.Truncate(t.Context(), 2); err != nil {
 		t.Fatal(err)
 	}
 	d.close()
@@ -109,22 +109,22 @@ func TestAFullLogRefuses(t *testing.T) { withEngines(t, testAFullLogRefuses) }
 
 func testAFullLogRefuses(t *testing.T, d *disk) {
 	l := openLog(t, d, 100<<10)
-	if _, err := l.Append(t.Context(), make([]byte, MaxEntry+1), Anywhere); !errors.Is(err, ErrTooLarge) {
+	if _, err := l.Append(t.Context(), make([]byte, MaxEntry+1), AnySequence); !errors.Is(err, ErrTooLarge) {
 		t.Errorf("too large: %v", err)
 	}
 	var err error
 	for range 10 {
-		if _, err = l.Append(t.Context(), make([]byte, 20<<10), Anywhere); err != nil {
+		if _, err = l.Append(t.Context(), make([]byte, 20<<10), AnySequence); err != nil {
 			break
 		}
 	}
 	if !errors.Is(err, ErrFull) {
 		t.Errorf("a full log: %v", err)
 	}
-	if err := l.Cut(t.Context(), 3); err != nil {
+	if err := l.Truncate(t.Context(), 3); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := l.Append(t.Context(), make([]byte, 20<<10), Anywhere); err != nil {
+	if _, err := l.Append(t.Context(), make([]byte, 20<<10), AnySequence); err != nil {
 		t.Errorf("with room again: %v", err)
 	}
 }
@@ -178,7 +178,7 @@ func TestAnEntryWhoseAnswerIsLostIsWrittenOnce(t *testing.T) {
 func testAnEntryWhoseAnswerIsLostIsWrittenOnce(t *testing.T, d *disk) {
 	s := &lossy{InProcessConnProvider: d.engine, what: `"seq":`}
 	l := s.openLog(t)
-	for i, after := range []uint64{Anywhere, 1} {
+	for i, after := range []uint64{AnySequence, 1} {
 		s.lose.Store(1)
 		seq, err := l.Append(t.Context(), []byte{byte('a' + i)}, after)
 		if err != nil || seq != uint64(i+1) {
@@ -208,7 +208,7 @@ func testAnEntryThatIsLostOnTheWayIsReadAgain(t *testing.T, d *disk) {
 	defer stop()
 	read := errors.New("all is read")
 	for _, text := range []string{"the first", "the second", "the third"} {
-		if _, err := l.Append(t.Context(), []byte(text), Anywhere); err != nil {
+		if _, err := l.Append(t.Context(), []byte(text), AnySequence); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -232,7 +232,7 @@ func testAReaderThatIsLostIsMadeAnew(t *testing.T, d *disk) {
 	l := openLog(t, d, 0)
 	put := func(text string) {
 		t.Helper()
-		if _, err := l.Append(t.Context(), []byte(text), Anywhere); err != nil {
+		if _, err := l.Append(t.Context(), []byte(text), AnySequence); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -277,7 +277,7 @@ func testLogsThatHoldSomethingAreListed(t *testing.T, d *disk) {
 	if all, err := LogSizes(t.Context(), d.engine.Conn()); err != nil || len(all) != 0 {
 		t.Fatalf("of an empty log: %v %v", all, err)
 	}
-	if _, err := l.Append(t.Context(), []byte("x"), Anywhere); err != nil {
+	if _, err := l.Append(t.Context(), []byte("x"), AnySequence); err != nil {
 		t.Fatal(err)
 	}
 	if all, err := LogSizes(t.Context(), d.engine.Conn()); err != nil || len(all) != 1 || all["test"] == 0 {

@@ -12,7 +12,7 @@ import (
 )
 
 // Kept says where the records are kept.
-type Kept struct {
+type Placement struct {
 	Wanted int            // servers that are to hold a record
 	Leader string         // the server that orders the writes, "" none now
 	Behind map[string]int // other servers that are not up to date: by how many writes
@@ -21,23 +21,23 @@ type Kept struct {
 
 // Look says where the records are kept, and changes nothing. The error is
 // ErrNotFound when there are none yet.
-func Look(ctx context.Context, conn *nats.Conn) (Kept, error) {
+func Inspect(ctx context.Context, conn *nats.Conn) (Placement, error) {
 	if far := clientOf(conn); far != nil {
 		return far.kept(ctx)
 	}
 	js, err := jetstream.New(conn)
 	if err != nil {
-		return Kept{}, fmt.Errorf("speak to the engine: %w", err)
+		return Placement{}, fmt.Errorf("speak to the engine: %w", err)
 	}
 	s, err := js.Stream(ctx, streamName)
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
-		return Kept{}, ErrNotFound
+		return Placement{}, ErrNotFound
 	}
 	if err != nil {
-		return Kept{}, fmt.Errorf("look at the stream: %w", err)
+		return Placement{}, fmt.Errorf("look at the stream: %w", err)
 	}
 	info := s.CachedInfo()
-	c := Kept{Wanted: max(1, info.Config.Replicas), Behind: map[string]int{}}
+	c := Placement{Wanted: max(1, info.Config.Replicas), Behind: map[string]int{}}
 	if info.Cluster == nil {
 		return c, nil
 	}

@@ -39,7 +39,7 @@ type NATSConfig struct {
 	// engine say.
 	Replicas int
 	// Heal is told when the engine refuses to write. It must not block.
-	Heal func(error)
+	OnWriteFailure func(error)
 	Log  *slog.Logger
 }
 
@@ -62,8 +62,8 @@ func OpenNATS(ctx context.Context, cfg NATSConfig) (*NATS, error) {
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
-	if cfg.Heal == nil {
-		cfg.Heal = func(error) {}
+	if cfg.OnWriteFailure == nil {
+		cfg.OnWriteFailure = func(error) {}
 	}
 	js, err := jetstream.New(cfg.Conn)
 	if err != nil {
@@ -235,10 +235,10 @@ func (n *NATS) writeError(ctx context.Context, err error) error {
 		return ErrConflict
 	case unheard(err):
 		if !n.revive(ctx) { // else the caller loads, and writes again
-			n.cfg.Heal(err)
+			n.cfg.OnWriteFailure(err)
 		}
 	case broken(ctx, err, n.replicated):
-		n.cfg.Heal(err)
+		n.cfg.OnWriteFailure(err)
 	}
 	return fmt.Errorf("write: %w", err)
 }

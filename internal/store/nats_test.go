@@ -78,7 +78,7 @@ func (d *disk) open() {
 		d.t.Fatal(err)
 	}
 	d.store, err = OpenNATS(d.t.Context(), NATSConfig{
-		Conn: d.engine.Conn(), Copies: d.path("records"), Heal: func(error) { d.heals.Add(1) },
+		Conn: d.engine.Conn(), Copies: d.path("records"), OnWriteFailure: func(error) { d.heals.Add(1) },
 		Log: slog.New(slog.NewTextHandler(&d.said, nil)),
 	})
 	if err != nil {
@@ -289,7 +289,7 @@ func (d *disk) reopen() {
 	if d.store, err = OpenNATS(d.t.Context(), cfg); err == nil {
 		return
 	}
-	if err = d.engine.PutAside(d.t.Context(), err); err == nil {
+	if err = d.engine.ReplaceFolder(d.t.Context(), err); err == nil {
 		d.store, err = OpenNATS(d.t.Context(), cfg)
 	}
 	if err != nil {

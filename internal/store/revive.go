@@ -38,11 +38,11 @@ func makeStream(ctx context.Context, js jetstream.JetStream, replicas int) (jets
 		AllowDirect: false, // reads go to the leader: a stale record must not be seen
 		DenyDelete:  true, DenyPurge: true,
 	}
-	if replicas == AsMany {
+	if replicas == AutoReplicas {
 		cfg.Replicas = 3
 	}
 	_, err := js.CreateStream(ctx, cfg)
-	if replicas == AsMany && alone(err) {
+	if replicas == AutoReplicas && alone(err) {
 		cfg.Replicas = 1
 		_, err = js.CreateStream(ctx, cfg)
 	}

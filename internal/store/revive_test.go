@@ -37,7 +37,7 @@ func (d *disk) heal() (log *told) {
 	d.t.Helper()
 	log = &told{}
 	d.store.cfg.Log = slog.New(slog.NewTextHandler(log, nil))
-	d.store.cfg.Heal = d.engine.Heal
+	d.store.cfg.OnWriteFailure = d.engine.Heal
 	ctx, stop := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- d.engine.Run(ctx) }()

@@ -28,10 +28,10 @@ const (
 const logLetters = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-"
 
 // A Desk reads and writes for workers, in a process that has the records.
-type Desk struct {
+type Proxy struct {
 	Conn    *nats.Conn
 	Records *NATS
-	Heal    func(error) // is called when the engine refuses to write; must not block
+	OnWriteFailure    func(error) // is called when the engine refuses to write; must not block
 	Log     *slog.Logger
 
 	mu   sync.Mutex
@@ -39,13 +39,13 @@ type Desk struct {
 }
 
 // Serve answers workers until stop is called.
-func (d *Desk) Serve() (stop func(), err error) {
+func (d *Proxy) Serve() (stop func(), err error) {
 	bus := NewBus(d.Conn)
-	one, err := bus.ServeOne(recordsName, d.answer(d.record))
+	one, err := bus.ServeGroup(recordsName, d.answer(d.record))
 	if err != nil {
 		return nil, err
 	}
-	two, err := bus.ServeOne(logsName, d.answer(d.log))
+	two, err := bus.ServeGroup(logsName, d.answer(d.log))
 	if err != nil {
 		one()
 		return nil, err
@@ -54,7 +54,7 @@ func (d *Desk) Serve() (stop func(), err error) {
 }
 
 // answer checks a question, lets do answer it, and packs what it says.
-func (d *Desk) answer(
+func (d *Proxy) answer(
 	do func(ctx context.Context, q *question, value []byte) (result, []byte, error),
 ) func(context.Context, []byte) []byte {
 	return func(ctx context.Context, msg []byte) []byte {
@@ -85,10 +85,10 @@ func (d *Desk) answer(
 }
 
 // record answers what is asked of records.
-func (d *Desk) record(ctx context.Context, q *question, value []byte) (x result, rest []byte, err error) {
+func (d *Proxy) record(ctx context.Context, q *question, value []byte) (x result, rest []byte, err error) {
 	switch q.Op {
 	case opKept:
-		k, err := Look(ctx, d.Conn)
+		k, err := Inspect(ctx, d.Conn)
 		return result{Kept: &k}, nil, err
 	case opLoad:
 		if !rights.Reads(q.Name) {
@@ -107,7 +107,7 @@ func (d *Desk) record(ctx context.Context, q *question, value []byte) (x result,
 }
 
 // find returns a log that a store node has made: a worker makes none.
-func (d *Desk) find(ctx context.Context, name string) (*Log, error) {
+func (d *Proxy) find(ctx context.Context, name string) (*Log, error) {
 	if name == "" || strings.Trim(name, logLetters) != "" {
 		return nil, ErrDenied
 	}
@@ -117,7 +117,7 @@ func (d *Desk) find(ctx context.Context, name string) (*Log, error) {
 	if l != nil {
 		return l, nil
 	}
-	l, err := newLog(LogConfig{Conn: d.Conn, Name: name, Heal: d.Heal, Log: d.Log})
+	l, err := newLog(LogConfig{Conn: d.Conn, Name: name, OnWriteFailure: d.OnWriteFailure, Log: d.Log})
 	if err == nil {
 		l.stream, err = l.js.Stream(ctx, l.name)
 	}
@@ -138,7 +138,7 @@ func (d *Desk) find(ctx context.Context, name string) (*Log, error) {
 }
 
 // log answers what is asked of logs.
-func (d *Desk) log(ctx context.Context, q *question, value []byte) (x result, rest []byte, err error) {
+func (d *Proxy) log(ctx context.Context, q *question, value []byte) (x result, rest []byte, err error) {
 	l, err := d.find(ctx, q.Name)
 	if err != nil {
 		return x, nil, err
@@ -164,7 +164,7 @@ func (d *Desk) log(ctx context.Context, q *question, value []byte) (x result, re
 		size, err = l.Size(ctx)
 		x.Size = &size
 	case opCut:
-		err = l.Cut(ctx, q.Seq)
+		err = l.Truncate(ctx, q.Seq)
 	case opDelete:
 		err = l.Delete(ctx, q.Seq)
 	case opPage:

@@ -58,7 +58,7 @@ type result struct {
 	Seq  uint64    `json:"seq,omitempty"`
 	At   time.Time `json:"at,omitzero"`
 	Size *LogSize  `json:"size,omitempty"`
-	Kept *Kept     `json:"kept,omitempty"`
+	Kept *Placement     `json:"kept,omitempty"`
 }
 
 // pack joins a head and what follows it.
@@ -130,7 +130,7 @@ func (c *client) ask(
 	}
 	ctx, stop := context.WithTimeout(ctx, askFor)
 	defer stop()
-	b, err := c.bus.Ask(ctx, name, msg)
+	b, err := c.bus.Request(ctx, name, msg)
 	if err == nil {
 		rest, err = unpack(b, &x)
 	}
@@ -156,13 +156,13 @@ func (c *client) swap(ctx context.Context, key string, revision uint64, value []
 	return x.Seq, nil
 }
 
-func (c *client) kept(ctx context.Context) (Kept, error) {
+func (c *client) kept(ctx context.Context) (Placement, error) {
 	x, _, err := c.ask(ctx, recordsName, question{Op: opKept}, nil)
 	if err == nil && x.Kept == nil {
 		err = errAgain
 	}
 	if err != nil {
-		return Kept{}, clientError("look at", "the records", err)
+		return Placement{}, clientError("look at", "the records", err)
 	}
 	return *x.Kept, nil
 }

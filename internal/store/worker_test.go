@@ -22,7 +22,7 @@ func workerConn(t testing.TB, d *disk) *nats.Conn {
 	if err != nil {
 		t.Fatal(err)
 	}
-	desk := &Desk{Conn: d.engine.Conn(), Records: records, Log: slog.New(slog.DiscardHandler)}
+	desk := &Proxy{Conn: d.engine.Conn(), Records: records, Log: slog.New(slog.DiscardHandler)}
 	stop, err := desk.Serve()
 	if err != nil {
 		t.Fatal(err)
@@ -73,7 +73,7 @@ func TestWorkerReadsAndWritesByAStoreNode(t *testing.T) {
 	if _, err := s.Keys(ctx, ""); !errors.Is(err, ErrDenied) {
 		t.Errorf("keys listed: %v", err)
 	}
-	if k, err := Look(ctx, conn); err != nil || k.Wanted != 1 {
+	if k, err := Inspect(ctx, conn); err != nil || k.Wanted != 1 {
 		t.Errorf("%+v %v", k, err)
 	}
 }
@@ -97,7 +97,7 @@ func testWorkerUsesTheLogOfAStoreNode(t *testing.T, d *disk) {
 	}
 	const entries = 60
 	for i := range entries {
-		at := uint64(Anywhere)
+		at := uint64(AnySequence)
 		if i%2 == 1 {
 			at = uint64(i)
 		}
@@ -114,7 +114,7 @@ func testWorkerUsesTheLogOfAStoreNode(t *testing.T, d *disk) {
 			t.Fatal(err)
 		}
 	}
-	if err := l.Cut(t.Context(), 3); err != nil {
+	if err := l.Truncate(t.Context(), 3); err != nil {
 		t.Fatal(err)
 	}
 	if got, want := all(t, l), all(t, near); !slices.Equal(got, want) || len(got) != entries-27 {
@@ -138,7 +138,7 @@ func testWorkerUsesTheLogOfAStoreNode(t *testing.T, d *disk) {
 	whole := bytes.Repeat([]byte{'x'}, MaxEntry)
 	seen := 0
 	for range 3 {
-		if _, err := l.Append(ctx, whole, Anywhere); err != nil {
+		if _, err := l.Append(ctx, whole, AnySequence); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -147,7 +147,7 @@ func testWorkerUsesTheLogOfAStoreNode(t *testing.T, d *disk) {
 			t.Errorf("entry %d is number %d of %d bytes", seen, e.Seq, len(e.Data))
 		}
 		if seen == 2 {
-			if _, err := near.Append(ctx, whole, Anywhere); err != nil {
+			if _, err := near.Append(ctx, whole, AnySequence); err != nil {
 				return err
 			}
 		}
@@ -170,7 +170,7 @@ func testRepeatedAppendOfAWorkerIsOneEntry(t *testing.T, d *disk) {
 	conn := workerConn(t, d)
 	near := openLog(t, d, 0)
 	far := clientOf(conn)
-	q := question{Op: opAppend, Name: "test", Seq: Anywhere, ID: "same"}
+	q := question{Op: opAppend, Name: "test", Seq: AnySequence, ID: "same"}
 	for range 3 {
 		if _, _, err := far.log(t.Context(), q, []byte("once")); err != nil {
 			t.Fatal(err)
@@ -204,7 +204,7 @@ func TestNoAnswerGoesToARecord(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if _, err := b.Ask(t.Context(), "who", []byte("last")); err != nil { // those before have been seen
+	if _, err := b.Request(t.Context(), "who", []byte("last")); err != nil { // those before have been seen
 		t.Fatal(err)
 	}
 	if got := <-came; got != "last" || len(came) > 0 {
@@ -217,7 +217,7 @@ func TestNoAnswerGoesToARecord(t *testing.T) {
 
 func FuzzWorkerQuestion(f *testing.F) {
 	for _, q := range []question{{Op: opLoad, Name: "live.shop"}, {Op: opSwap, Name: "keys", Seq: 1},
-		{Op: opAppend, Name: "test", Seq: Anywhere, ID: "x"}, {Op: opPage, Name: "../x", Seq: 1 << 63}} {
+		{Op: opAppend, Name: "test", Seq: AnySequence, ID: "x"}, {Op: opPage, Name: "../x", Seq: 1 << 63}} {
 		b, err := pack(q, []byte("value\n"))
 		if err != nil {
 			f.Fatal(err)
@@ -226,7 +226,7 @@ func FuzzWorkerQuestion(f *testing.F) {
 	}
 	f.Add([]byte("{}"))
 	f.Add([]byte("[]\n"))
-	desk := &Desk{Log: slog.New(slog.DiscardHandler)}
+	desk := &Proxy{Log: slog.New(slog.DiscardHandler)}
 	f.Fuzz(func(t *testing.T, msg []byte) {
 		var got *question
 		b := desk.answer(func(_ context.Context, q *question, value []byte) (result, []byte, error) {

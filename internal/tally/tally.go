@@ -32,7 +32,7 @@ const (
 type Histogram struct{ n [Buckets]atomic.Int64 }
 
 // Add counts one duration; what is negative, as when a clock was set back, is none.
-func (h *Histogram) Add(d time.Duration) { h.n[Bucket(d)].Add(1) }
+func (h *Histogram) Add(d time.Duration) { h.n[BucketOf(d)].Add(1) }
 
 // Read is how many each bucket holds, since the beginning.
 func (h *Histogram) Read() (all [Buckets]int64) {
@@ -44,7 +44,7 @@ func (h *Histogram) Read() (all [Buckets]int64) {
 
 // Bucket is where a duration is counted: units 0 to 3 are buckets of their own, then each doubling
 // is four.
-func Bucket(d time.Duration) int {
+func BucketOf(d time.Duration) int {
 	if d < Unit {
 		return 0
 	}

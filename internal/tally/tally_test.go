@@ -17,7 +17,7 @@ func TestBucketsHoldWithinAnEighth(t *testing.T) {
 		if v <= last {
 			t.Errorf("bucket %d is %v, after %v", b, v, last)
 		}
-		if got := tally.Bucket(v); got != b {
+		if got := tally.BucketOf(v); got != b {
 			t.Errorf("%v of bucket %d is counted in %d", v, b, got)
 		}
 		last = v
@@ -25,13 +25,13 @@ func TestBucketsHoldWithinAnEighth(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	for range 100_000 {
 		d := time.Duration(rng.Int64N(1 << (10 + rng.IntN(39)))) // up to six days
-		off := tally.Value(tally.Bucket(d)) - d
+		off := tally.Value(tally.BucketOf(d)) - d
 		if off.Abs() > d/8+tally.Unit {
 			t.Fatalf("%v is told as %v", d, d+off)
 		}
 	}
 	for d, want := range map[time.Duration]int{-time.Hour: 0, 0: 0, 1 << 62: tally.Buckets - 1} {
-		if got := tally.Bucket(d); got != want {
+		if got := tally.BucketOf(d); got != want {
 			t.Errorf("%v is counted in %d, want %d", d, got, want)
 		}
 	}

@@ -185,7 +185,7 @@ func (d *deliveries) Deliver(ctx context.Context, j *queue.Job) queue.Outcome {
 	case out.Err == nil:
 	case out.Busy:
 		failed(span, "busy")
-	case out.Again:
+	case out.Retry:
 		failed(span, "again")
 	default:
 		failed(span, "dead")

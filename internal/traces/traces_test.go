@@ -386,7 +386,7 @@ func TestDeliveriesAreLinkedToWhoPutThem(t *testing.T) {
 	d := g.Deliveries(&jobs{func(ctx context.Context) queue.Outcome {
 		r, _ := http.NewRequestWithContext(ctx, "POST", "http://t.example/hook?key=secret", nil)
 		send.RoundTrip(r)
-		return queue.Outcome{Err: fmt.Errorf("secret"), Again: true, Busy: true}
+		return queue.Outcome{Err: fmt.Errorf("secret"), Retry: true, Busy: true}
 	}})
 	j := &queue.Job{ID: "orders-7", Queue: "orders", Key: "secret", Tenant: "secret", Attempt: 2,
 		Enqueued: time.Now().Add(-time.Hour), Headers: map[string]string{"traceparent": sampledParent}}

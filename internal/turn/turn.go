@@ -14,14 +14,14 @@ package turn
 import "sync"
 
 // A Turn is held by one goroutine at a time. The zero Turn is free.
-type Turn struct {
+type Mutex struct {
 	mu    sync.Mutex
 	free  sync.Cond
 	taken bool
 }
 
 // Lock waits until the turn is free, and takes it.
-func (t *Turn) Lock() {
+func (t *Mutex) Lock() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.free.L = &t.mu
@@ -32,7 +32,7 @@ func (t *Turn) Lock() {
 }
 
 // Unlock ends the turn.
-func (t *Turn) Unlock() {
+func (t *Mutex) Unlock() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if !t.taken {

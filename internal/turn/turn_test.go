@@ -11,7 +11,7 @@ import (
 // bubble stand still.
 func TestTimePassesWhileAGoroutineWaitsForATurn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var turn Turn
+		var turn Mutex
 		var wg sync.WaitGroup
 		n, began := 0, time.Now()
 		for range 100 {

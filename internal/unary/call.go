@@ -204,9 +204,9 @@ func (c *conn) whole(s *stream, data []byte) error {
 		c.fail(s, err)
 	case !s.deadline.IsZero() && !c.now.Before(s.deadline):
 		c.fail(s, context.DeadlineExceeded)
-	case c.Waits && c.busy.Load() >= maxBusy && c.open > freeBusy:
+	case c.Delay && c.busy.Load() >= maxBusy && c.open > freeBusy:
 		c.fail(s, status.Error(codes.ResourceExhausted, "too many calls are under way"))
-	case c.Waits:
+	case c.Delay:
 		if len(s.msg) == 0 {
 			s.msg = append(s.msg, data...)
 		}

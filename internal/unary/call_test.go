@@ -178,7 +178,7 @@ func TestWorkersAreKept(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		here, there := net.Pipe()
 		hold := make(chan struct{})
-		s := &server{Config: Config{Waits: true}, soft: t.Context(), hard: t.Context()}
+		s := &server{Config: Config{Delay: true}, soft: t.Context(), hard: t.Context()}
 		c := newConn(s, there)
 		c.ctx = t.Context()
 		go io.Copy(io.Discard, here)
@@ -221,7 +221,7 @@ func TestClientOfGRPC(t *testing.T) {
 		ctx, stop := context.WithCancel(t.Context())
 		ended := make(chan error, 1)
 		echo := map[string]Method{healthpb.Health_Check_FullMethodName: methods()["/x.Y/Echo"]}
-		go func() { ended <- Serve(ctx, lis, Config{Waits: waits, Methods: echo}) }()
+		go func() { ended <- Serve(ctx, lis, Config{Delay: waits, Methods: echo}) }()
 		conn, err := grpc.NewClient(lis.Addr().String(),
 			grpc.WithTransportCredentials(insecure.NewCredentials()))
 		if err != nil {
@@ -305,7 +305,7 @@ func prepared(b testing.TB, waits bool) (call, read func()) {
 	}
 	ctx, stop := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
-	go func() { ended <- Serve(ctx, lis, Config{Methods: methods(), Waits: waits}) }()
+	go func() { ended <- Serve(ctx, lis, Config{Methods: methods(), Delay: waits}) }()
 	c, err := net.Dial("tcp", lis.Addr().String())
 	if err != nil {
 		b.Fatal(err)

@@ -163,7 +163,7 @@ func TestAllThatIsHeldIsBounded(t *testing.T) {
 		}
 	})
 	synctest.Test(t, func(t *testing.T) { // what was held comes back, also by workers and by time
-		s := serverOf(t, Config{Methods: methods(), Waits: true})
+		s := serverOf(t, Config{Methods: methods(), Delay: true})
 		p := over(t, s)
 		b := msg(strings.Repeat("x", 200<<10))
 		for id := uint32(1); id < 5; id += 2 {
@@ -194,7 +194,7 @@ func TestAllThatIsHeldIsBounded(t *testing.T) {
 func TestCallsUnderWayAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		release := make(chan struct{})
-		s := serverOf(t, Config{Waits: true, Methods: map[string]Method{
+		s := serverOf(t, Config{Delay: true, Methods: map[string]Method{
 			"/x.Y/Echo": func(_ context.Context, req, answer []byte) ([]byte, error) {
 				<-release
 				return append(answer, req...), nil

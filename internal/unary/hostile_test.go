@@ -235,7 +235,7 @@ func TestStreamsAreBounded(t *testing.T) {
 	release := make(chan struct{})
 	synctest.Test(t, func(t *testing.T) {
 		release = make(chan struct{})
-		p := peerOf(t, Config{Waits: true, Methods: map[string]Method{
+		p := peerOf(t, Config{Delay: true, Methods: map[string]Method{
 			"/x.Y/Echo": func(_ context.Context, _, answer []byte) ([]byte, error) {
 				<-release
 				return answer, nil
@@ -424,7 +424,7 @@ func FuzzConn(f *testing.F) {
 			c := &fed{b: b, size: int(how>>1)%64 + 1}
 			ctx, stop := context.WithCancel(t.Context())
 			defer stop()
-			s := newServer(Config{Methods: methods(), Waits: how&1 == 1})
+			s := newServer(Config{Methods: methods(), Delay: how&1 == 1})
 			s.soft, s.hard = ctx, ctx
 			conn := newConn(s, c)
 			conn.serve()

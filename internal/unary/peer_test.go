@@ -70,7 +70,7 @@ func bubble(t *testing.T, waits bool, test func(t *testing.T, p *peer)) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, stop := context.WithCancel(context.Background())
 		p := &peer{TB: t, lis: bufconn.Listen(1 << 20), stop: stop, ended: make(chan error, 1)}
-		go func() { p.ended <- Serve(ctx, p.lis, Config{Methods: methods(), Waits: waits}) }()
+		go func() { p.ended <- Serve(ctx, p.lis, Config{Methods: methods(), Delay: waits}) }()
 		defer func() {
 			p.Close()
 			stop()

@@ -47,7 +47,7 @@ type Method func(ctx context.Context, req, answer []byte) ([]byte, error)
 type Config struct {
 	Methods map[string]Method // by path: "/package.Service/Method"
 	// Waits says that a method may wait for others. If none does, calls are answered faster.
-	Waits bool
+	Delay bool
 }
 
 // A server is what its connections share.

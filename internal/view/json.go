@@ -62,7 +62,7 @@ func (v *View) AppendJSON(b []byte) []byte {
 	b = wire.AppendJSONSeconds(b, "eta_seconds", v.ETA, v.ETAKnown)
 	b = wire.AppendJSONSeconds(b, "eta_low_seconds", v.ETALow, v.ETAKnown)
 	b = wire.AppendJSONSeconds(b, "eta_high_seconds", v.ETAHigh, v.ETAKnown)
-	b = wire.AppendJSONString(b, "slower", v.Slower)
+	b = wire.AppendJSONString(b, "slower", v.SlowerReason)
 	b = wire.AppendJSONString(b, "notice", v.Notice)
 	b = append(b, `,"poll_after_seconds":`...)
 	b = strconv.AppendFloat(b, v.PollAfter.Seconds(), 'f', 3, 64)

@@ -34,13 +34,13 @@ const HoldFixed = 3 * time.Second
 type Rules struct {
 	Session  time.Duration
 	Longest  time.Duration // that a renewal may ask for: what the counter takes a session for
-	Grid     slot.Tau      // of ends
+	Grid     slot.Time      // of ends
 	Fixed    bool
 	Changing bool // another session is about to be in force
 }
 
 // Hard is the hard end with which a renewal at a sighting asks for last and not for Longest.
-func (r *Rules) Hard(at slot.Tau, last time.Duration, hard slot.Tau) slot.Tau {
+func (r *Rules) Hard(at slot.Time, last time.Duration, hard slot.Time) slot.Time {
 	if last >= r.Longest {
 		return hard
 	}
@@ -56,7 +56,7 @@ type Set struct {
 	// now brackets the counter's time. It is read with a shard locked: whoever
 	// enters before a report has passed the shard is in that report, whoever
 	// enters after it has read a later time than the report speaks for.
-	now     func() (lo, hi slot.Tau)
+	now     func() (lo, hi slot.Time)
 	session func() time.Duration // no pass of before may end later than this after it was seen
 	next    int                  // shard at which the next report begins
 	shards  [shards]shard
@@ -77,16 +77,16 @@ type shard struct {
 	mu    sync.Mutex
 	stay  map[slot.StayID]*visit
 	dirty []slot.StayID            // to be looked at by the next report
-	gone  map[slot.StayID]slot.Tau // left early: refused until the pass ends
+	gone  map[slot.StayID]slot.Time // left early: refused until the pass ends
 }
 
 // visit is one stay as this worker knows it. Guarded by its shard.
 type visit struct {
-	end     slot.Tau // confirmed: a pass may say this
-	entry   slot.Tau // Confirmed end of the slot, beyond end while in flight past a fixed end
-	hard    slot.Tau
-	seen    slot.Tau // last sighting
-	came    slot.Tau // when it began; 0: it did not begin here
+	end     slot.Time // confirmed: a pass may say this
+	entry   slot.Time // Confirmed end of the slot, beyond end while in flight past a fixed end
+	hard    slot.Time
+	seen    slot.Time // last sighting
+	came    slot.Time // when it began; 0: it did not begin here
 	silent  time.Duration
 	open    int  // requests in flight
 	dirty   bool // in its shard's list
@@ -94,7 +94,7 @@ type visit struct {
 	probe   bool // the cookie has not come back: not renewed
 	brief   bool // not renewed before it is answered
 
-	last             From
+	last             Source
 	networks, agents few
 	shared           bool // counted in Shared
 	answered         bool
@@ -111,36 +111,36 @@ const (
 )
 
 // A Stay is a stay as a pass tells of it.
-type Stay struct {
+type Session struct {
 	ID        slot.StayID
-	End, Hard slot.Tau
+	End, Hard slot.Time
 	Probe     bool // given to a request without a cookie that opens no page
 	// Brief: the cookie has not come back, and the session is no longer than a probation. It is renewed
 	// once the origin answers; a slow body that nobody else would wait for does not renew it.
 	Brief   bool
 	New     bool // a first request: it has no pass, but a ticket or nothing
 	Claimed bool // by a ticket, perhaps
-	From    From
+	Source    Source
 	Sharing Sharing
 }
 
 // Entered is how a request of a stay fares.
-type Entered uint8
+type Entry uint8
 
 // The ways.
 const (
-	Over   Entered = iota // the stay is over
+	Over   Entry = iota // the stay is over
 	In                    // the request is one of the stay
 	Beyond                // it comes from one network too many
 )
 
 // New makes an empty set. now brackets the counter's time; session is the longest that a pass
 // may say of a stay after it was seen.
-func New(now func() (lo, hi slot.Tau), session func() time.Duration) *Set {
+func New(now func() (lo, hi slot.Time), session func() time.Duration) *Set {
 	v := &Set{now: now, session: session, seed: maphash.MakeSeed()}
 	for i := range v.shards {
 		v.shards[i].stay = map[slot.StayID]*visit{}
-		v.shards[i].gone = map[slot.StayID]slot.Tau{}
+		v.shards[i].gone = map[slot.StayID]slot.Time{}
 	}
 	return v
 }
@@ -150,7 +150,7 @@ func (v *Set) shard(id slot.StayID) *shard {
 }
 
 // touch notes a sighting at lo.
-func (s *shard) touch(id slot.StayID, x *visit, lo slot.Tau) {
+func (s *shard) touch(id slot.StayID, x *visit, lo slot.Time) {
 	x.seen = lo // of a later host it may be less: its time stood still
 	if !x.dirty {
 		x.dirty = true
@@ -161,7 +161,7 @@ func (s *shard) touch(id slot.StayID, x *visit, lo slot.Tau) {
 // Enter notes a request of a stay that begins now. It returns the latest
 // Confirmed end and when the visitor was seen. A stay is over if it left early, or
 // its end has passed.
-func (v *Set) Enter(y *Stay) (last, seen slot.Tau, how Entered) {
+func (v *Set) Enter(y *Session) (last, seen slot.Time, how Entry) {
 	s := v.shard(y.ID)
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -201,7 +201,7 @@ func (v *Set) Enter(y *Stay) (last, seen slot.Tau, how Entered) {
 }
 
 // Learn notes a later end that the counter has confirmed.
-func (v *Set) Learn(id slot.StayID, end slot.Tau) {
+func (v *Set) Learn(id slot.StayID, end slot.Time) {
 	s := v.shard(id)
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -226,7 +226,7 @@ func (v *Set) Answered(id slot.StayID) (first bool) {
 
 // Leave notes the last byte of a request. left is true if the stay was revoked
 // and nothing of it is in flight any more; from is then the end of its slot.
-func (v *Set) Leave(id slot.StayID) (from slot.Tau, left bool) {
+func (v *Set) Leave(id slot.StayID) (from slot.Time, left bool) {
 	s := v.shard(id)
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -280,7 +280,7 @@ func (v *Set) RevokeUnanswered(id slot.StayID) bool {
 }
 
 // Look tells the confirmed end of a stay, 0 if none is known here, and whether it has left.
-func (v *Set) Look(id slot.StayID) (end slot.Tau, gone bool) {
+func (v *Set) Peek(id slot.StayID) (end slot.Time, gone bool) {
 	s := v.shard(id)
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -295,7 +295,7 @@ func (v *Set) Look(id slot.StayID) (end slot.Tau, gone bool) {
 
 // End ends a stay at once, unless requests of it are in flight here: then when they are done, and
 // left is false. It returns the end of its slot, from if that is later.
-func (v *Set) End(id slot.StayID, from slot.Tau) (last slot.Tau, left bool) {
+func (v *Set) End(id slot.StayID, from slot.Time) (last slot.Time, left bool) {
 	s := v.shard(id)
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -329,7 +329,7 @@ func (v *Set) Any() bool {
 
 // Report gives what the counter must hear by lo to note, until note returns
 // false, and reports whether that was all; the next report goes on from there.
-func (v *Set) Report(lo slot.Tau, rules *Rules, note func(slot.Item) bool) (all bool) {
+func (v *Set) Report(lo slot.Time, rules *Rules, note func(slot.Item) bool) (all bool) {
 	for range shards {
 		if !v.shards[v.next].report(lo, rules, note) {
 			return false
@@ -339,7 +339,7 @@ func (v *Set) Report(lo slot.Tau, rules *Rules, note func(slot.Item) bool) (all 
 	return true
 }
 
-func (s *shard) report(lo slot.Tau, rules *Rules, note func(slot.Item) bool) bool {
+func (s *shard) report(lo slot.Time, rules *Rules, note func(slot.Item) bool) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	more, keep := true, s.dirty[:0]
@@ -368,7 +368,7 @@ func (s *shard) report(lo slot.Tau, rules *Rules, note func(slot.Item) bool) boo
 }
 
 // renewal is what the counter must hear of a stay that was seen, if anything.
-func (x *visit) renewal(id slot.StayID, lo slot.Tau, rules *Rules) (it slot.Item, ok bool) {
+func (x *visit) renewal(id slot.StayID, lo slot.Time, rules *Rules) (it slot.Item, ok bool) {
 	it = slot.Item{Op: slot.Renew, ID: id, From: x.entry, At: x.seen, Hard: x.hard}
 	if x.revoked && x.open == 0 {
 		return it, false
@@ -386,7 +386,7 @@ func (x *visit) renewal(id slot.StayID, lo slot.Tau, rules *Rules) (it slot.Item
 
 // Sweep forgets stays whose end has passed. A pass may say a moment more than
 // its slot, so they are kept a minute longer.
-func (v *Set) Sweep(lo slot.Tau) {
+func (v *Set) Sweep(lo slot.Time) {
 	for i := range v.shards {
 		s := &v.shards[i]
 		s.mu.Lock()

@@ -13,11 +13,11 @@ import (
 // worker's reckoning runs on. A download that ends meanwhile is not reported as seen in the
 // future of the next host: its slot would be held for the outage and a session more.
 func TestNobodyIsSeenInTheFuture(t *testing.T) {
-	now := slot.Tau(time.Hour)
-	v := New(func() (lo, hi slot.Tau) { return now, now }, func() time.Duration { return time.Minute })
+	now := slot.Time(time.Hour)
+	v := New(func() (lo, hi slot.Time) { return now, now }, func() time.Duration { return time.Minute })
 	rules := &Rules{Session: time.Minute, Longest: time.Minute, Grid: 1}
-	v.Enter(&Stay{ID: 1, End: now.Add(time.Minute)}) // a download
-	v.Enter(&Stay{ID: 2, End: now.Add(time.Minute)}) // and one that goes on
+	v.Enter(&Session{ID: 1, End: now.Add(time.Minute)}) // a download
+	v.Enter(&Session{ID: 2, End: now.Add(time.Minute)}) // and one that goes on
 	now = now.Add(30 * time.Second)
 	host := now // its last counter time
 	now = now.Add(10 * time.Minute)
@@ -37,16 +37,16 @@ func TestNobodyIsSeenInTheFuture(t *testing.T) {
 }
 
 func TestAllWhoAreInFlightAreRenewedHoweverMany(t *testing.T) {
-	v := New(func() (lo, hi slot.Tau) { return 1, 1 }, nil)
+	v := New(func() (lo, hi slot.Time) { return 1, 1 }, nil)
 	rules := &Rules{Session: time.Minute, Longest: time.Minute, Grid: 1}
 	const n = 30_000
 	for i := range n {
-		v.Enter(&Stay{ID: slot.StayID(i + 1), End: slot.Tau(time.Minute)})
+		v.Enter(&Session{ID: slot.StayID(i + 1), End: slot.Time(time.Minute)})
 	}
 	seen := map[slot.StayID]bool{}
 	for round := range 3 {
 		k := 0
-		v.Report(slot.Tau(time.Duration(round+1)*time.Second), rules, func(it slot.Item) bool {
+		v.Report(slot.Time(time.Duration(round+1)*time.Second), rules, func(it slot.Item) bool {
 			seen[it.ID] = true
 			k++
 			return k < 20_000
@@ -60,10 +60,10 @@ func TestAllWhoAreInFlightAreRenewedHoweverMany(t *testing.T) {
 // Who shares a pass is counted in bounded memory, and a visitor who shares it with nobody costs no
 // memory for each request.
 func TestNetworksOfAPassAreBounded(t *testing.T) {
-	v := New(func() (lo, hi slot.Tau) { return 1, 1 }, nil)
-	y := Stay{ID: 7, End: slot.Tau(time.Hour), Sharing: Sharing{Networks: 3, Action: Mark}}
-	enter := func(addr, agent string) Entered {
-		y.From = v.From(netip.MustParseAddr(addr), agent)
+	v := New(func() (lo, hi slot.Time) { return 1, 1 }, nil)
+	y := Session{ID: 7, End: slot.Time(time.Hour), Sharing: Sharing{Networks: 3, Action: Mark}}
+	enter := func(addr, agent string) Entry {
+		y.Source = v.Source(netip.MustParseAddr(addr), agent)
 		_, _, how := v.Enter(&y)
 		return how
 	}
@@ -72,7 +72,7 @@ func TestNetworksOfAPassAreBounded(t *testing.T) {
 			t.Fatal(i, how)
 		}
 		networks, agents := v.Shown(7)
-		if want := min(i+1, MostSeen+1); networks > want || agents > want || i > 50 && networks != want {
+		if want := min(i+1, MaxSeen+1); networks > want || agents > want || i > 50 && networks != want {
 			t.Fatalf("%d networks and %d agents after %d", networks, agents, i+1)
 		}
 	}
@@ -96,8 +96,8 @@ func TestNetworksOfAPassAreBounded(t *testing.T) {
 // are fixed and nothing else is to be said of the stay.
 func TestAPassThatComesBackIsReportedOnce(t *testing.T) {
 	for _, fixed := range []bool{false, true} {
-		now := slot.Tau(time.Hour)
-		v := New(func() (lo, hi slot.Tau) { return now, now }, func() time.Duration { return time.Minute })
+		now := slot.Time(time.Hour)
+		v := New(func() (lo, hi slot.Time) { return now, now }, func() time.Duration { return time.Minute })
 		rules := &Rules{Session: time.Minute, Longest: time.Minute, Grid: 1, Fixed: fixed}
 		told := func() (n int) {
 			v.Report(now, rules, func(it slot.Item) bool {
@@ -108,7 +108,7 @@ func TestAPassThatComesBackIsReportedOnce(t *testing.T) {
 			})
 			return n
 		}
-		y := Stay{ID: 7, End: now.Add(time.Minute), Claimed: true}
+		y := Session{ID: 7, End: now.Add(time.Minute), Claimed: true}
 		for _, y.New = range []bool{true, true} { // claimed, and claimed again
 			v.Enter(&y)
 			v.Leave(7)
@@ -133,11 +133,11 @@ func TestAPassThatComesBackIsReportedOnce(t *testing.T) {
 // makes it a stay like any other.
 func TestABriefStayIsRenewedOnceItIsAnswered(t *testing.T) {
 	const session = 6 * time.Second
-	now := slot.Tau(time.Hour)
-	v := New(func() (lo, hi slot.Tau) { return now, now }, func() time.Duration { return session })
+	now := slot.Time(time.Hour)
+	v := New(func() (lo, hi slot.Time) { return now, now }, func() time.Duration { return session })
 	rules := &Rules{Session: session, Longest: session, Grid: 1}
-	v.Enter(&Stay{ID: 1, End: now.Add(session), Brief: true, New: true})
-	renewed := func() (end slot.Tau) {
+	v.Enter(&Session{ID: 1, End: now.Add(session), Brief: true, New: true})
+	renewed := func() (end slot.Time) {
 		v.Report(now, rules, func(it slot.Item) bool { end = it.At.Add(session); return true })
 		return end
 	}

@@ -32,7 +32,7 @@ func Kinds() []string {
 const Version = 1
 
 // Figures are where a room stands when a message is made.
-type Figures struct {
+type Counts struct {
 	Waiting int64 `json:"waiting_users"`
 	Active  int64 `json:"active_users"`
 	New     int64 `json:"new_users_last_minute"`
@@ -66,7 +66,7 @@ type Message struct {
 	Number  uint64    `json:"number"`    // counts the messages of a room, or of the limits
 	Room    string    `json:"room,omitempty"`
 	Limit   string    `json:"limit,omitempty"`
-	Figures *Figures  `json:"figures,omitempty"`
+	Figures *Counts  `json:"figures,omitempty"`
 	Event   *Event    `json:"event,omitempty"`
 	Changes []Change  `json:"changes,omitempty"`
 	By      string    `json:"by,omitempty"`
@@ -86,7 +86,7 @@ type data struct {
 	Limit      string   `json:"limit,omitempty"`
 	Datacenter string   `json:"datacenter,omitempty"`
 	Webhook    string   `json:"webhook,omitempty"` // of a test
-	Figures    *Figures `json:"figures,omitempty"`
+	Figures    *Counts `json:"figures,omitempty"`
 	Event      *Event   `json:"event,omitempty"`
 	Changes    []Change `json:"changes,omitempty"`
 	By         string   `json:"by,omitempty"`
@@ -134,12 +134,12 @@ func link(dashboard, room, limit string) string {
 }
 
 // A Choice is what a webhook wants to be told.
-type Choice struct {
+type Filter struct {
 	Kinds []string
 	Rooms []string // none: all rooms, and the limits
 }
 
 // Wants reports whether a message of a kind and a room, "" for limits, is chosen.
-func (c *Choice) Wants(kind, room string) bool {
+func (c *Filter) Wants(kind, room string) bool {
 	return slices.Contains(c.Kinds, kind) && (len(c.Rooms) == 0 || slices.Contains(c.Rooms, room))
 }

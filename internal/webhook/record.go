@@ -95,7 +95,7 @@ func (r *Record) Encode() ([]byte, error) {
 }
 
 // Noted is the record with a note that somebody is about to change a limit.
-func (r Record) Noted(n Note) Record {
+func (r Record) AddNote(n Note) Record {
 	r.Notes = append(young(r.Notes, n.At), n)
 	r.Notes = r.Notes[max(0, len(r.Notes)-maxNotes):]
 	return r
@@ -106,13 +106,13 @@ func young(all []Note, now time.Time) []Note {
 }
 
 // Sent is the record when what was pending is in the queues.
-func (r Record) Sent() Record {
+func (r Record) MarkSent() Record {
 	r.Pending = nil
 	return r
 }
 
 // A Look is how a room, or the limits, are now.
-type Look struct {
+type Observation struct {
 	Room    string // "" for the limits
 	Waiting bool   // somebody is in the line
 	Down    bool   // the origin does not answer
@@ -120,7 +120,7 @@ type Look struct {
 	Limits  map[string]map[string]string // nil: not known just now
 	// By is who has changed the limits of the room, as far as its settings say; may be "".
 	By      string
-	Figures *Figures
+	Figures *Counts
 	// Wants says whether anybody is to be told; Home, whether what the configuration says is
 	// told here and not in another data centre. Limits of a narrower scope are told in each.
 	Wants func(kind, room string) bool
@@ -149,7 +149,7 @@ func lasted(since *time.Time, now time.Time, differs bool, after time.Duration) 
 // Next is the record after a look at a time, and whether it is another one. newID draws the ID of a
 // message: it stands in the record, so it needs to be nothing but another one each time. Nothing that
 // the record refers to is changed.
-func (r Record) Next(w *Watch, l *Look, now time.Time, newID func() string) (Record, bool) {
+func (r Record) Next(w *Watch, l *Observation, now time.Time, newID func() string) (Record, bool) {
 	was := r
 	r.Pending = slices.Clone(r.Pending)
 	begun := len(r.Pending)
@@ -170,7 +170,7 @@ func (r Record) Next(w *Watch, l *Look, now time.Time, newID func() string) (Rec
 }
 
 // tell makes a message, if anybody wants it.
-func (r *Record) tell(l *Look, m Message) {
+func (r *Record) tell(l *Observation, m Message) {
 	if !l.Wants(m.Kind, l.Room) {
 		return
 	}
@@ -180,7 +180,7 @@ func (r *Record) tell(l *Look, m Message) {
 	r.Pending = append(r.Pending, m)
 }
 
-func (r *Record) line(w *Watch, l *Look, now time.Time) bool {
+func (r *Record) line(w *Watch, l *Observation, now time.Time) bool {
 	after, kind := StartsAfter, QueueingStarted
 	if r.Queueing {
 		after, kind = EndsAfter, QueueingEnded
@@ -193,7 +193,7 @@ func (r *Record) line(w *Watch, l *Look, now time.Time) bool {
 	return ok
 }
 
-func (r *Record) origin(w *Watch, l *Look, now time.Time) bool {
+func (r *Record) origin(w *Watch, l *Observation, now time.Time) bool {
 	after, kind := FailsAfter, OriginUnhealthy
 	if r.Down {
 		after, kind = RecoversAfter, OriginHealthy
@@ -208,7 +208,7 @@ func (r *Record) origin(w *Watch, l *Look, now time.Time) bool {
 
 // phases tells how far the events have come. What happened while nobody looked is told with the
 // time of the plan.
-func (r *Record) phases(l *Look, now time.Time) (changed bool) {
+func (r *Record) phases(l *Observation, now time.Time) (changed bool) {
 	was := r.Events
 	on := map[string]*Phase{}
 	tell := func(kind string, at time.Time, e *Event) {
@@ -217,7 +217,7 @@ func (r *Record) phases(l *Look, now time.Time) (changed bool) {
 		}
 	}
 	for i := range l.Events {
-		o := events.At(l.Events[i:i+1], now).On
+		o := events.At(l.Events[i:i+1], now).Active
 		if o == nil {
 			continue
 		}
@@ -268,7 +268,7 @@ func eventOf(o *events.Occurrence) Event {
 }
 
 // limits tells what has become of limits. The first look only remembers.
-func (r *Record) limits(l *Look, now time.Time) (changed bool) {
+func (r *Record) limits(l *Observation, now time.Time) (changed bool) {
 	if l.Limits == nil || r.Limits == nil {
 		news := l.Limits != nil
 		if news {

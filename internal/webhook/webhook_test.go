@@ -23,8 +23,8 @@ func limits(total string) map[string]map[string]string {
 	return map[string]map[string]string{"": {"total_active_users": total, "new_users_per_minute": "100"}}
 }
 
-func quiet() *Look {
-	return &Look{Room: "shop", Limits: limits("200"), Wants: all, Home: true, Figures: &Figures{Total: 200}}
+func quiet() *Observation {
+	return &Observation{Room: "shop", Limits: limits("200"), Wants: all, Home: true, Figures: &Counts{Total: 200}}
 }
 
 // A player looks again and again, each second, and reads the record anew each time as the next host
@@ -37,7 +37,7 @@ type player struct {
 	ids  int
 }
 
-func (p *player) look(second int, l *Look) {
+func (p *player) look(second int, l *Observation) {
 	p.t.Helper()
 	before, err := p.rec.Encode()
 	if err != nil {
@@ -59,7 +59,7 @@ func (p *player) look(second int, l *Look) {
 		p.t.Fatalf("%v: %s", err, b)
 	}
 	p.said = append(p.said, read.Pending...)
-	p.rec = read.Sent()
+	p.rec = read.MarkSent()
 }
 
 func (p *player) newID() string {
@@ -146,8 +146,8 @@ func TestAnOriginIsToldWhenItStaysDown(t *testing.T) {
 func TestLimitsAreToldWithWhoChangedThem(t *testing.T) {
 	p := &player{t: t}
 	p.look(0, quiet())
-	p.rec = p.rec.Noted(Note{Keys: []string{"message"}, By: "else", At: at(1)})
-	p.rec = p.rec.Noted(Note{Keys: []string{"total_active_users"}, By: "ann", At: at(1)})
+	p.rec = p.rec.AddNote(Note{Keys: []string{"message"}, By: "else", At: at(1)})
+	p.rec = p.rec.AddNote(Note{Keys: []string{"total_active_users"}, By: "ann", At: at(1)})
 	l := quiet()
 	l.Limits = limits("300")
 	p.look(2, l)
@@ -166,7 +166,7 @@ func TestLimitsAreToldWithWhoChangedThem(t *testing.T) {
 
 func TestLimitsByNameComeAndGo(t *testing.T) {
 	p := &player{t: t}
-	l := &Look{Limits: map[string]map[string]string{}, Wants: all, Home: true}
+	l := &Observation{Limits: map[string]map[string]string{}, Wants: all, Home: true}
 	p.look(0, l)
 	made := *l
 	made.Limits = map[string]map[string]string{"api": {"amount": "10"}}
@@ -181,7 +181,7 @@ func TestLimitsByNameComeAndGo(t *testing.T) {
 // Where this is not the home, limits of this data centre alone are told.
 func TestLimitsAreToldWhereTheyAreDecided(t *testing.T) {
 	p := &player{t: t}
-	l := &Look{Wants: all}
+	l := &Observation{Wants: all}
 	for s, amount := range []string{"1", "2"} {
 		l.Limits = map[string]map[string]string{
 			"api": {"amount": amount, "scope": "global"}, "near": {"amount": amount, "scope": "datacenter"}}
@@ -201,11 +201,11 @@ func sale() []events.Event {
 func TestAnEventIsToldPhaseByPhase(t *testing.T) {
 	const started = "abc-1 event_prequeue_started 50 sale\nabc-2 event_started 100 sale\n"
 	const whole = started + "abc-3 event_ended 200 sale\n"
-	nobody := func(_ int, l *Look) { l.Wants = func(string, string) bool { return false } }
+	nobody := func(_ int, l *Observation) { l.Wants = func(string, string) bool { return false } }
 	tests := []struct {
 		name    string
 		seconds []int
-		change  func(second int, l *Look)
+		change  func(second int, l *Observation)
 		want    string
 	}{
 		{"each second", nil, nil, whole},
@@ -214,11 +214,11 @@ func TestAnEventIsToldPhaseByPhase(t *testing.T) {
 		{"nobody looked before it had begun", []int{0, 150, 300}, nil, whole},
 		{"nobody looked until it was over", []int{0, 300}, nil, ""},
 		{"the first look is in the middle", []int{150, 151}, nil, started},
-		{"it is taken out of the file", nil, func(s int, l *Look) { l.Events = gone(s, 150) },
+		{"it is taken out of the file", nil, func(s int, l *Observation) { l.Events = gone(s, 150) },
 			started + "abc-3 event_ended 150 sale\n"},
-		{"it is taken back in the prequeue", nil, func(s int, l *Look) { l.Events = gone(s, 70) },
+		{"it is taken back in the prequeue", nil, func(s int, l *Observation) { l.Events = gone(s, 70) },
 			"abc-1 event_prequeue_started 50 sale\nabc-2 event_ended 70 sale\n"},
-		{"another data centre tells it", nil, func(_ int, l *Look) { l.Home = false }, ""},
+		{"another data centre tells it", nil, func(_ int, l *Observation) { l.Home = false }, ""},
 		{"nobody wants it", nil, nobody, ""},
 		{"it is made longer while it goes on", nil, longer, started + "abc-3 event_ended 230 sale\n"},
 		{"a short one lies within it", nil, within, started + "abc-3 event_started 120 flash\n" +
@@ -252,13 +252,13 @@ func gone(second, from int) []events.Event {
 	return sale()
 }
 
-func longer(second int, l *Look) {
+func longer(second int, l *Observation) {
 	if second > 150 {
 		l.Events[0].End = at(230)
 	}
 }
 
-func within(_ int, l *Look) {
+func within(_ int, l *Observation) {
 	l.Events = append(l.Events, events.Event{Name: "flash", Start: at(120), End: at(130)})
 }
 
@@ -280,7 +280,7 @@ func TestPendingIsBounded(t *testing.T) {
 		l := quiet()
 		l.Limits = limits(fmt.Sprint(i))
 		r, _ = r.Next(&Watch{}, l, at(i), func() string { return "abc" })
-		r = r.Noted(Note{By: "ann", At: at(i)})
+		r = r.AddNote(Note{By: "ann", At: at(i)})
 	}
 	if n := len(r.Pending); n != maxPending || r.Pending[n-1].Number != 1000 || len(r.Notes) > maxNotes {
 		t.Errorf("%d pending, the last is %+v, %d notes", n, r.Pending[n-1], len(r.Notes))
@@ -290,7 +290,7 @@ func TestPendingIsBounded(t *testing.T) {
 func TestBodyIsAsDocumented(t *testing.T) {
 	wait := 12.5
 	m := &Message{ID: "abc-7", Kind: LimitChanged, At: at(0), Number: 7, Room: "shop",
-		Figures: &Figures{Waiting: 5, Active: 200, New: 30, Total: 200, Rate: 100, Wait: &wait},
+		Figures: &Counts{Waiting: 5, Active: 200, New: 30, Total: 200, Rate: 100, Wait: &wait},
 		Changes: []Change{{"total_active_users", "100", "200"}}, By: "t1 ann"}
 	want := `{"type":"limit_changed","timestamp":"2026-12-01T10:00:00Z","version":1,"data":{"number":7,` +
 		`"room":"shop","datacenter":"lhr","figures":{"waiting_users":5,"active_users":200,` +
@@ -307,7 +307,7 @@ func TestBodyIsAsDocumented(t *testing.T) {
 }
 
 func TestAChoiceIsOfKindsAndRooms(t *testing.T) {
-	c := Choice{Kinds: []string{EventStarted, LimitChanged}, Rooms: []string{"shop"}}
+	c := Filter{Kinds: []string{EventStarted, LimitChanged}, Rooms: []string{"shop"}}
 	if !c.Wants(EventStarted, "shop") || c.Wants(EventEnded, "shop") || c.Wants(EventStarted, "bar") ||
 		c.Wants(LimitChanged, "") {
 		t.Error("of one room")

@@ -79,7 +79,7 @@ func (s *laneStage) ask(v *laneVisitor) {
 	if a.state == stateCalled {
 		a = s.q.get("/", v.cookie, false)
 		if v.in = a.state == ""; v.in {
-			s.in = append(s.in, slot.LaneOf(v.number))
+			s.in = append(s.in, slot.LaneIndex(v.number))
 			return
 		}
 	}
@@ -87,7 +87,7 @@ func (s *laneStage) ask(v *laneVisitor) {
 		v.cookie = *a.cookie
 	}
 	if a.number != 0 && a.number != v.number || v.shown > 0 && a.position > v.shown {
-		s.p.t.Errorf("ticket %d of line %d at %d is told it is %d at %d", v.number, slot.LaneOf(v.number),
+		s.p.t.Errorf("ticket %d of line %d at %d is told it is %d at %d", v.number, slot.LaneIndex(v.number),
 			v.shown, a.number, a.position)
 	}
 	v.shown = cmp.Or(a.position, v.shown)
@@ -121,7 +121,7 @@ func TestLanesOutliveKills(t *testing.T) {
 			path = "/members"
 		}
 		a := s.q.get(path, "", false)
-		if a.cookie == nil || slot.LaneOf(a.number) != strings.Count(path, "m")/2 {
+		if a.cookie == nil || slot.LaneIndex(a.number) != strings.Count(path, "m")/2 {
 			t.Fatalf("who asks for %s is told %+v", path, a)
 		}
 		s.all = append(s.all, &laneVisitor{cookie: *a.cookie, number: a.number})

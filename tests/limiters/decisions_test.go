@@ -51,7 +51,7 @@ func ours(tb testing.TB, rule limit.Rule) func(string) {
 		tb.Fatal(err)
 	}
 	return func(key string) {
-		_, err := l.Allow(context.Background(), headgate.Ask{Limit: "api", Key: key, Cost: 1})
+		_, err := l.Allow(context.Background(), headgate.LimitCheck{Limit: "api", Key: key, Cost: 1})
 		if err != nil {
 			tb.Error(err)
 		}

@@ -99,7 +99,7 @@ func (c *crowd) run() {
 }
 
 func (c *crowd) allow(key string) {
-	if _, err := c.l.Allow(context.Background(), headgate.Ask{Limit: "api", Key: key, Cost: 1}); err != nil {
+	if _, err := c.l.Allow(context.Background(), headgate.LimitCheck{Limit: "api", Key: key, Cost: 1}); err != nil {
 		c.t.Fatal(err)
 	}
 }

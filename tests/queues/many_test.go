@@ -39,7 +39,7 @@ func (c *counter) Deliver(ctx context.Context, _ *queue.Job) queue.Outcome {
 	select {
 	case <-timer.C:
 	case <-ctx.Done():
-		return queue.Outcome{Err: ctx.Err(), Again: true}
+		return queue.Outcome{Err: ctx.Err(), Retry: true}
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -86,7 +86,7 @@ func (p *processor) run(ctx context.Context, put int) error {
 	}
 	defer conn.Close()
 	engine, err := headgate.OpenEngine(ctx, headgate.EngineConfig{
-		NATS: conn, Node: p.name, Hosts: p.target == nil})
+		NATS: conn, Node: p.name, CanHost: p.target == nil})
 	if err != nil {
 		return err
 	}
@@ -108,7 +108,7 @@ func (p *processor) run(ctx context.Context, put int) error {
 		return nil
 	}
 	q, err := queue.Open(ctx, queue.Config{Name: p.name, NATS: conn, Handler: p.target, Node: p.name,
-		Capacity: queue.NewCapacity(limits), Uses: []queue.Use{{Limit: "db"}}})
+		Capacity: queue.NewCapacity(limits), Uses: []queue.LimitUse{{Limit: "db"}}})
 	if err != nil {
 		return err
 	}

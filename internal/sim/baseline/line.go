@@ -147,12 +147,12 @@ func (m *meter) turn(minute int32) {
 // expect is what one at that place is told: nothing if nobody came in during the
 // last minute. The range is one refresh wide on both sides, chosen: only then does
 // a visitor learn it.
-func expect(place, lastMinute int64) sim.Expect {
+func expect(place, lastMinute int64) sim.WaitEstimate {
 	if lastMinute == 0 {
-		return sim.Expect{}
+		return sim.WaitEstimate{}
 	}
 	e := time.Duration(float64(place) / float64(lastMinute) * float64(time.Minute))
-	return sim.Expect{Known: true, Expect: e, Low: max(0, e-refresh), High: e + refresh}
+	return sim.WaitEstimate{Known: true, Expect: e, Low: max(0, e-refresh), High: e + refresh}
 }
 
 // minuteOf is the minute of a time.

@@ -107,4 +107,4 @@ func (p *pipeline) observe() {
 func (p *pipeline) ahead() time.Duration { return min(p.s.StateLag, time.Minute) }
 
 // expect is what one who begins to wait is told.
-func (p *pipeline) expect() sim.Expect { return expect(p.known.waiting+1, p.known.rate) }
+func (p *pipeline) expect() sim.WaitEstimate { return expect(p.known.waiting+1, p.known.rate) }

@@ -14,7 +14,7 @@ import (
 type above struct {
 	process
 	m       *model
-	desk    *counter.Desk
+	desk    *counter.Core
 	rev     uint64
 	writing bool
 	more    bool // a round was asked for during the write
@@ -37,7 +37,7 @@ func (a *above) begin() {
 		Room: "anywhere", Host: fmt.Sprint("anywhere-", a.n), Params: m.params(true),
 		Settings: m.settings(), Random: m.w.Rand().Float64,
 	}
-	a.desk = counter.NewDesk(cfg, m.top.read(), first, func() { a.after(0, a.round) })
+	a.desk = counter.NewCore(cfg, m.top.read(), first, func() { a.after(0, a.round) })
 	a.writing = true
 	desk, rev := a.desk, m.top.rev
 	m.write(&a.process, &m.top, rev, a.desk.TakeOver(a.clk()), func(ok bool) {
@@ -60,7 +60,7 @@ func (a *above) put(h *host, x *slot.Sync) {
 		return
 	}
 	if _, again := a.from[x]; !again || !a.writing {
-		a.desk.Put(a.clk(), x)
+		a.desk.Receive(a.clk(), x)
 	}
 	a.from[x] = h
 	a.round()
@@ -108,7 +108,7 @@ func (a *above) round() {
 
 // look asks all counters for what they do not use, if that is due.
 func (a *above) look() {
-	recall, next := a.desk.Look(a.clk())
+	recall, next := a.desk.CallNext(a.clk())
 	if recall {
 		for _, s := range a.m.sites {
 			h := s.host

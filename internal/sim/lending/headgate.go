@@ -67,8 +67,8 @@ type guest struct {
 	confirmed bool // the cookie of its ticket has come back
 	try       int  // number of the newest request: answers to older ones are not heard
 	id        slot.StayID
-	end       slot.Tau // in its pass
-	usable    slot.Tau // the latest end that any worker would honour
+	end       slot.Time // in its pass
+	usable    slot.Time // the latest end that any worker would honour
 	until     time.Duration
 }
 
@@ -130,13 +130,13 @@ func (m *model) pictures() {
 		var others counter.Others
 		for k, y := range m.sites {
 			if k != i && y.host.serving() {
-				o := y.host.desk.Here(y.host.clk())
+				o := y.host.desk.LocalTotals(y.host.clk())
 				others.Waiting += o.Waiting
 				others.Active += o.Active
 				others.New += o.New
 			}
 		}
-		x.host.desk.Elsewhere(others)
+		x.host.desk.SetOthers(others)
 	}
 	m.after(pictureEvery, m.pictures)
 }
@@ -259,7 +259,7 @@ func (m *model) join(k *worker, q wish) {
 	try, v := g.try, q.v
 	h := k.host()
 	m.send(&k.process, &h.process, k.local(), func() {
-		h.join(m.w.Visitor(v).Arrival.At, func(p counter.Place) {
+		h.join(m.w.Visitor(v).Arrival.At, func(p counter.PlaceInfo) {
 			m.send(&h.process, &k.process, k.local(), func() {
 				if x := &m.guests[v]; x.n == q.visit && x.status == joins && x.try == try {
 					x.ticket = p.Number
@@ -277,13 +277,13 @@ func (m *model) join(k *worker, q wish) {
 }
 
 // placed is what a ticket was told.
-func (m *model) placed(v sim.ID, p counter.Place) {
+func (m *model) placed(v sim.ID, p counter.PlaceInfo) {
 	g := &m.guests[v]
 	g.confirmed = g.confirmed && g.status != joins || // of a ticket that is known here
 		g.status != joins && p.Status != slot.TicketGone && p.Status != slot.TicketUnknown
 	m.decided(v)
 	m.reserve()
-	told := sim.Expect{Known: p.ETA.Known, Expect: p.ETA.Expect, Low: p.ETA.Low, High: p.ETA.High}
+	told := sim.WaitEstimate{Known: p.ETA.Known, Expect: p.ETA.Expect, Low: p.ETA.Low, High: p.ETA.High}
 	if g.status != waits && g.status != enters {
 		m.w.Wait(v, told)
 	}
@@ -344,7 +344,7 @@ func (m *model) reserve() {
 func (m *model) poll(v sim.ID) {
 	if h := m.sites[m.w.Visitor(v).Site].host; m.s.Faults.None() {
 		n := m.guests[v].n
-		h.poll(m.guests[v].ticket, func(p counter.Place) {
+		h.poll(m.guests[v].ticket, func(p counter.PlaceInfo) {
 			if g := &m.guests[v]; g.n == n && g.status == waits {
 				m.placed(v, p)
 			}
@@ -356,7 +356,7 @@ func (m *model) poll(v sim.ID) {
 			if !mine() {
 				return
 			}
-			h.poll(m.guests[v].ticket, func(p counter.Place) {
+			h.poll(m.guests[v].ticket, func(p counter.PlaceInfo) {
 				m.carry(&h.process, &k.process, k.local(), func() {
 					if mine() {
 						m.placed(v, p)
@@ -420,7 +420,7 @@ func (m *model) claimed(k *worker, v sim.ID, id slot.StayID, r slot.ClaimReply, 
 			return
 		}
 		if r.Win > 0 {
-			k.share.Note(slot.Item{Op: slot.Answered, ID: id, From: r.Win, Use: hi})
+			k.share.AddItem(slot.Item{Op: slot.Answered, ID: id, From: r.Win, Use: hi})
 			k.borrower.Hurry()
 		}
 		m.admitted(k, v, id, r.End)
@@ -428,7 +428,7 @@ func (m *model) claimed(k *worker, v sim.ID, id slot.StayID, r slot.ClaimReply, 
 }
 
 // admitted: a visitor is let in, with a pass to end.
-func (m *model) admitted(k *worker, v sim.ID, id slot.StayID, end slot.Tau) {
+func (m *model) admitted(k *worker, v sim.ID, id slot.StayID, end slot.Time) {
 	g := &m.guests[v]
 	m.decided(v)
 	g.status, g.id, g.end, g.usable = isInside, id, end, end
@@ -457,7 +457,7 @@ func (m *model) lapse(v sim.ID) {
 }
 
 // confirmed is a later end that a worker may put into a pass from now on.
-func (m *model) confirmed(v sim.ID, end slot.Tau) {
+func (m *model) confirmed(v sim.ID, end slot.Time) {
 	g := &m.guests[v]
 	g.usable = max(g.usable, end)
 	if g.usable > m.readers(v) {
@@ -466,10 +466,10 @@ func (m *model) confirmed(v sim.ID, end slot.Tau) {
 }
 
 // readers is the counter time that the latest of those who read a pass believes in.
-func (m *model) readers(v sim.ID) (now slot.Tau) {
+func (m *model) readers(v sim.ID) (now slot.Time) {
 	x := m.sites[m.w.Visitor(v).Site]
 	if h := x.host; h.serving() {
-		now = h.desk.Pool().Tau(h.clk())
+		now = h.desk.Pool().CounterTime(h.clk())
 	}
 	for _, k := range x.workers {
 		if hi, ok := k.share.Hi(k.clk()); ok {
@@ -509,7 +509,7 @@ func (m *model) visit(v sim.ID) {
 		return
 	}
 	n := g.n
-	k.question(g.id, end, func(end slot.Tau) {
+	k.question(g.id, end, func(end slot.Time) {
 		if x := &m.guests[v]; x.n != n || x.status != isInside {
 			return
 		} else if end > 0 {

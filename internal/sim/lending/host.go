@@ -23,7 +23,7 @@ const (
 type host struct {
 	process
 	m       *model
-	desk    *counter.Desk
+	desk    *counter.Core
 	disk    *disk
 	rev     uint64
 	writing bool
@@ -46,9 +46,9 @@ func (h *host) begin() {
 	h.claims = map[slot.StayID][]func(slot.ClaimReply){}
 	first := h.disk.rec == nil
 	if first {
-		var up *slot.Upper
+		var up *slot.ParentLoan
 		if m.above != nil {
-			up = &slot.Upper{Loan: slot.LoanID(m.w.Rand().Uint64() | 1)}
+			up = &slot.ParentLoan{Loan: slot.LoanID(m.w.Rand().Uint64() | 1)}
 		}
 		h.disk.rec, h.disk.rev = slot.NewRecord(m.w.Rand().Uint64()|1, up, m.limits()...), 1
 	}
@@ -57,7 +57,7 @@ func (h *host) begin() {
 		Room: "sim", Host: fmt.Sprint("host-", m.hosts), Params: m.params(false),
 		Settings: m.settings(), Random: m.w.Rand().Float64,
 	}
-	h.desk = counter.NewDesk(cfg, h.disk.read(), first, h.again)
+	h.desk = counter.NewCore(cfg, h.disk.read(), first, h.again)
 	rev := h.disk.rev
 	desk := h.desk
 	m.write(&h.process, h.disk, rev, h.desk.TakeOver(h.clk()), func(ok bool) {
@@ -137,7 +137,7 @@ func (h *host) round() {
 }
 
 func (h *host) look() {
-	recall, next := h.desk.Look(h.clk())
+	recall, next := h.desk.CallNext(h.clk())
 	if recall {
 		for _, k := range h.m.sites[h.site].workers {
 			h.m.send(&h.process, &k.process, h.local(), k.recalled)
@@ -177,7 +177,7 @@ func (h *host) put(k *worker, x *slot.Sync) {
 		return
 	}
 	h.syncs[x] = k
-	h.desk.Put(h.clk(), x)
+	h.desk.Receive(h.clk(), x)
 	h.round()
 }
 
@@ -186,7 +186,7 @@ func (h *host) ready(join bool, f func()) {
 	if !h.serving() {
 		return
 	}
-	if h.desk.Ready(h.clk(), join) {
+	if h.desk.IsReady(h.clk(), join) {
 		f()
 		return
 	}
@@ -195,7 +195,7 @@ func (h *host) ready(join bool, f func()) {
 }
 
 // join puts a visitor at the end of the line and answers.
-func (h *host) join(came time.Duration, answer func(counter.Place)) {
+func (h *host) join(came time.Duration, answer func(counter.PlaceInfo)) {
 	h.ready(true, func() {
 		p := h.desk.Join(h.clk(), hold, h.m.w.Now()-came)
 		answer(p)
@@ -204,7 +204,7 @@ func (h *host) join(came time.Duration, answer func(counter.Place)) {
 }
 
 // poll tells a ticket where it stands.
-func (h *host) poll(number uint64, answer func(counter.Place)) {
+func (h *host) poll(number uint64, answer func(counter.PlaceInfo)) {
 	h.ready(false, func() {
 		p := h.desk.Poll(h.clk(), number)
 		answer(p)
@@ -227,10 +227,10 @@ func (h *host) claim(number uint64, answer func(r slot.ClaimReply, ok bool)) {
 
 // upward sends a Sync to Anywhere if one is due, and again until it is answered.
 func (h *host) upward() {
-	if h.m.above == nil || !h.serving() || h.desk.Pool().UpFlying() != nil {
+	if h.m.above == nil || !h.serving() || h.desk.Pool().ParentInFlight() != nil {
 		return
 	}
-	x, next := h.desk.UpSync(h.clk())
+	x, next := h.desk.ParentSync(h.clk())
 	if x != nil {
 		h.sendUp(x)
 		return
@@ -249,7 +249,7 @@ func (h *host) sendUp(x *slot.Sync) {
 	h.m.send(&h.process, &a.process, a.home(h), func() { a.put(h, x) })
 	desk := h.desk
 	h.after(repeatEvery+h.m.roundTrip(h), func() {
-		if h.desk == desk && h.serving() && desk.Pool().UpFlying() == x {
+		if h.desk == desk && h.serving() && desk.Pool().ParentInFlight() == x {
 			h.sendUp(x)
 		}
 	})
@@ -258,7 +258,7 @@ func (h *host) sendUp(x *slot.Sync) {
 // heard takes an answer of Anywhere in.
 func (h *host) heard(a slot.Answer) {
 	if h.serving() {
-		h.desk.UpHeard(h.clk(), a)
+		h.desk.ReceiveParent(h.clk(), a)
 		h.round()
 		h.upward()
 	}
@@ -267,7 +267,7 @@ func (h *host) heard(a slot.Answer) {
 // recalled: Anywhere asks for what is not used.
 func (h *host) recalled() {
 	if h.serving() {
-		h.desk.UpRecall(h.clk())
+		h.desk.RecallByParent(h.clk())
 		h.round()
 		h.upward()
 	}

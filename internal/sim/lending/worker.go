@@ -15,9 +15,9 @@ type worker struct {
 	m        *model
 	name     string
 	share    *slot.Share
-	borrower *borrower.Borrower[wish, func(end slot.Tau)]
+	borrower *borrower.Borrower[wish, func(end slot.Time)]
 	seen     map[slot.StayID]sight
-	ends     map[slot.StayID]slot.Tau // confirmed later ends
+	ends     map[slot.StayID]slot.Time // confirmed later ends
 	order    []slot.StayID            // of seen
 }
 
@@ -27,20 +27,20 @@ type wish struct {
 	visit int64
 }
 
-type sight struct{ from, at slot.Tau }
+type sight struct{ from, at slot.Time }
 
 // begin starts a new life of the worker.
 func (k *worker) begin() {
 	k.share = slot.NewShare(k.m.params(false), k.name, slot.LoanID(k.m.w.Rand().Uint64()|1), k.m.limits()...)
-	k.borrower = borrower.New(borrower.Config[wish, func(end slot.Tau)]{
+	k.borrower = borrower.New(borrower.Config[wish, func(end slot.Time)]{
 		Share: k.share, Term: k.m.params(false).Term,
 		Inside: func() bool { return k.m.anyInside(k.site) },
 		Report: k.report, Learn: k.learn,
 		Open:   func(_ time.Duration, q wish) bool { return k.open(q) },
 		Refuse: func(q wish) { k.m.join(k, q) },
-		Answer: func(answer func(end slot.Tau), end slot.Tau) { answer(end) },
+		Answer: func(answer func(end slot.Time), end slot.Time) { answer(end) },
 	})
-	k.seen, k.ends, k.order = map[slot.StayID]sight{}, map[slot.StayID]slot.Tau{}, nil
+	k.seen, k.ends, k.order = map[slot.StayID]sight{}, map[slot.StayID]slot.Time{}, nil
 	k.hurry()
 	k.flush()
 }
@@ -59,7 +59,7 @@ func (k *worker) local() sim.Delay { return k.m.s.Sites[k.site].Local }
 
 // round sends one Sync if there is anything to say.
 func (k *worker) round(flush bool) {
-	if k.share.Flying() != nil {
+	if k.share.InFlight() != nil {
 		return
 	}
 	if x := k.borrower.Build(k.clk(), flush); x != nil {
@@ -78,14 +78,14 @@ func (k *worker) send(x *slot.Sync) {
 	h := k.host()
 	k.m.send(&k.process, &h.process, k.local(), func() { h.put(k, x) })
 	k.after(repeatEvery+k.m.patience(), func() {
-		if k.share.Flying() == x {
+		if k.share.InFlight() == x {
 			k.send(x)
 		}
 	})
 }
 
 // report notes who was seen since the last report.
-func (k *worker) report(_ time.Duration, _ slot.Tau, note func(slot.Item) bool) (all bool) {
+func (k *worker) report(_ time.Duration, _ slot.Time, note func(slot.Item) bool) (all bool) {
 	for i, id := range k.order {
 		s, ok := k.seen[id]
 		if !ok {
@@ -119,7 +119,7 @@ func (k *worker) learn(_ time.Duration, a *slot.Answer) {
 		}
 	}
 	if len(k.ends) > 1<<16 {
-		k.ends = map[slot.StayID]slot.Tau{}
+		k.ends = map[slot.StayID]slot.Time{}
 	}
 }
 
@@ -164,7 +164,7 @@ func (k *worker) recalled() { k.hurry() }
 
 // visit is a request with a pass. It returns the end that the pass now says; over if
 // the pass has ended and must be asked about.
-func (k *worker) visit(id slot.StayID, end slot.Tau) (now slot.Tau, over, ok bool) {
+func (k *worker) visit(id slot.StayID, end slot.Time) (now slot.Time, over, ok bool) {
 	clk := k.clk()
 	hi, known := k.share.Hi(clk)
 	if !known {
@@ -183,7 +183,7 @@ func (k *worker) visit(id slot.StayID, end slot.Tau) (now slot.Tau, over, ok boo
 }
 
 // question asks the counter about a pass that has ended.
-func (k *worker) question(id slot.StayID, end slot.Tau, answer func(slot.Tau)) {
+func (k *worker) question(id slot.StayID, end slot.Time, answer func(slot.Time)) {
 	lo, _ := k.share.Lo(k.clk())
 	k.borrower.Ask(slot.Item{Op: slot.Ask, ID: id, From: end, At: lo}, answer)
 	k.hurry()
