@@ -141,7 +141,7 @@ vulncheck: ## known vulnerabilities in what is called, where the database VULNDB
 
 .PHONY: walk
 walk: # the random walk of the lending protocol, at some length
-	$(TEST) -count=1 -v -timeout 15m -run Walk ./slot -walk-steps $(WALK_STEPS) 2>&1 | $(SOME)
+	$(TEST) -count=1 -v -timeout 15m -run Walk ./internal/slot -walk-steps $(WALK_STEPS) 2>&1 | $(SOME)
 
 .PHONY: fuzz
 fuzz: ## each fuzz target with FUZZTIME inputs (default 5000x)

@@ -14,9 +14,9 @@ import (
 	"time"
 
 	"github.com/headgate/headgate/internal/counter"
+	"github.com/headgate/headgate/internal/slot"
 	"github.com/headgate/headgate/internal/ticket"
 	"github.com/headgate/headgate/internal/wire"
-	"github.com/headgate/headgate/slot"
 )
 
 // Headers of the wire contract.

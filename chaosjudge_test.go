@@ -9,8 +9,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/headgate/headgate/internal/slot"
 	"github.com/headgate/headgate/internal/ticket"
-	"github.com/headgate/headgate/slot"
 )
 
 // judges hold what TestChaos sees against the promises.

@@ -51,7 +51,7 @@ type EngineConfig struct {
 	// Heal is told when the engine refuses to write, nil for nobody. It must not
 	// block.
 	OnWriteFailure func(error)
-	Log  *slog.Logger // default: discard
+	Log            *slog.Logger // default: discard
 	// Boot is the clock that decides, as RoomConfig.Boot. Default: CLOCK_BOOTTIME.
 	Boot func() time.Duration
 }
@@ -70,7 +70,7 @@ type Datacenters struct {
 // SealingKeys are AES-256 keys by number. One seals, all open.
 type SealingKeys struct {
 	Current byte
-	Keys  map[byte][32]byte
+	Keys    map[byte][32]byte
 	// Others are the keys of other data centres, which may have the same numbers. They
 	// open, after Keys, and never seal.
 	Foreign []map[byte][32]byte
@@ -83,10 +83,10 @@ type Engine struct {
 	nats        *store.NATS
 	alone       bool
 	bus         *store.Bus
-	members     *counter.Members // nil: alone
-	sites       *counter.Datacenters   // nil: one data centre
-	limits      *quota.Node      // of this data centre; nil: alone
-	worldLimits *quota.Node      // of all data centres; nil: there is one
+	members     *counter.Members     // nil: alone
+	sites       *counter.Datacenters // nil: one data centre
+	limits      *quota.Node          // of this data centre; nil: alone
+	worldLimits *quota.Node          // of all data centres; nil: there is one
 	limiter     atomic.Pointer[Limiter]
 	keys        atomic.Pointer[ticket.Ring]
 
@@ -249,14 +249,14 @@ func (e *Engine) Leave() {
 
 // A Node is a process that shares the engine with others.
 type Node struct {
-	Name    string    `json:"name"`
+	Name      string    `json:"name"`
 	CanHost   bool      `json:"store"`
-	Alive   bool      `json:"alive"`
-	SilentFor  float64   `json:"silent_seconds"`
-	Version string    `json:"version"`
-	StartedAt   time.Time `json:"began"`
-	Skew    float64   `json:"clock_seconds"` // its wall clock less ours, the way here not taken off
-	Rooms   []string  `json:"rooms"`         // that it hosts
+	Alive     bool      `json:"alive"`
+	SilentFor float64   `json:"silent_seconds"`
+	Version   string    `json:"version"`
+	StartedAt time.Time `json:"began"`
+	Skew      float64   `json:"clock_seconds"` // its wall clock less ours, the way here not taken off
+	Rooms     []string  `json:"rooms"`         // that it hosts
 }
 
 // Nodes are the processes that share the engine, this one included, by name.

@@ -4,7 +4,7 @@ import (
 	"time"
 
 	"github.com/headgate/headgate/internal/counter"
-	"github.com/headgate/headgate/slot"
+	"github.com/headgate/headgate/internal/slot"
 )
 
 // A DrawPlan is a draw that is to come, or has been: at StartsAt the order of all who came since

@@ -11,7 +11,7 @@ import (
 	"github.com/headgate/headgate/internal/exclude"
 	"github.com/headgate/headgate/internal/paths"
 	"github.com/headgate/headgate/internal/route"
-	"github.com/headgate/headgate/internal/visits"
+	"github.com/headgate/headgate/internal/sessions"
 	"github.com/headgate/headgate/internal/wire"
 )
 
@@ -29,7 +29,7 @@ type JoinLimit = exclude.JoinLimit
 
 // PassSharing says what happens when a pass is used in more than so many networks, default 3: the visit
 // is counted ("mark", the default), the request is a newcomer's ("wait"), or the visit ends ("end").
-type PassSharing = visits.Sharing
+type PassSharing = sessions.Sharing
 
 // CORS says which pages of other origins may send which requests. The room then answers preflights
 // itself, in every state, and lets these pages read its own answers; those of the program behind it
@@ -107,4 +107,19 @@ func (q *visitRequest) decideOn(path string, l *live) (d decide.Decision) {
 	}
 	d.Excluded = !l.suspended && f.exclude.Match(q.r, path, f.cfg.ClientAddr)
 	return d
+}
+
+// overLimit counts a newcomer, once, and reports whether its network has sent too many.
+func (r *Room) overLimit(q *visitRequest) bool {
+	if q.asked {
+		return q.above
+	}
+	over, alone := q.f.joins.Over(q.f.cfg.ClientAddr(q.r), r.boot())
+	if alone {
+		q.f.cfg.Log.Warn("nearly all newcomers come from one address", "room", q.f.cfg.Name,
+			"hint", "if it is that of a proxy, set trusted_proxies: "+
+				"else all its visitors count as one network")
+	}
+	q.asked, q.above = true, over
+	return over
 }

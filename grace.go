@@ -3,9 +3,9 @@ package headgate
 import (
 	"time"
 
+	"github.com/headgate/headgate/internal/sessions"
+	"github.com/headgate/headgate/internal/slot"
 	"github.com/headgate/headgate/internal/ticket"
-	"github.com/headgate/headgate/internal/visits"
-	"github.com/headgate/headgate/slot"
 )
 
 // Grace keeps visits from ending on some paths, such as those on which visitors pay: none ends
@@ -25,8 +25,8 @@ func (c *RoomConfig) longest() time.Duration {
 }
 
 // rules are how long stays last.
-func (c *RoomConfig) rules(par *slot.Params) *visits.Rules {
-	return &visits.Rules{Session: c.SessionDuration, Longest: c.longest(),
+func (c *RoomConfig) rules(par *slot.Params) *sessions.Rules {
+	return &sessions.Rules{Session: c.SessionDuration, Longest: c.longest(),
 		Grid: par.Grid(c.limits()[0]), Fixed: c.FixedSession}
 }
 

@@ -13,10 +13,10 @@ import (
 	"github.com/headgate/headgate/internal/decide"
 	"github.com/headgate/headgate/internal/guard"
 	"github.com/headgate/headgate/internal/route"
+	"github.com/headgate/headgate/internal/sessions"
+	"github.com/headgate/headgate/internal/slot"
 	"github.com/headgate/headgate/internal/ticket"
-	"github.com/headgate/headgate/internal/visits"
 	"github.com/headgate/headgate/internal/wire"
-	"github.com/headgate/headgate/slot"
 )
 
 // probation is how long the pass of a newcomer lasts that was let in without waiting, until its cookie
@@ -37,7 +37,7 @@ type visitRequest struct {
 	w     http.ResponseWriter
 	r     *http.Request
 	next  http.Handler
-	at    *route.Match     // where in the room
+	at    *route.Match    // where in the room
 	does  decide.Decision // on all readings of the path
 	peek  bool            // the page's own poll: never admitted, never proxied
 	came  time.Duration   // own clock
@@ -213,16 +213,16 @@ func (r *Room) servePass(q *visitRequest) {
 		return
 	}
 	if known, gone := q.worker.visits.Peek(id); q.peek && !gone && max(known, end) > hi &&
-		q.worker.visits.Allows(q.from(&visits.Session{ID: id})) {
+		q.worker.visits.Allows(q.from(&sessions.Session{ID: id})) {
 		r.wait(q, &counter.PlaceInfo{}, StateCalled) // a poll keeps nobody inside
 		return
 	}
-	last, seen, how := r.enter(q, visits.Session{ID: id, End: end, Hard: hard})
+	last, seen, how := r.enter(q, sessions.Session{ID: id, End: end, Hard: hard})
 	trial, fixed, rest := q.tok.Probation, q.f.cfg.FixedSession, q.f.cfg.restOf(&q.tok, hi)
 	if q.peek {
 		rest = time.Millisecond // it asks, and prolongs nothing
 	}
-	if over := how == visits.Over; over && !fixed || how != visits.Beyond && trial && fixed {
+	if over := how == sessions.Over; over && !fixed || how != sessions.Beyond && trial && fixed {
 		got, err := q.worker.ask(q.r.Context(), id, last, rest, hard)
 		switch {
 		case err != nil && over: // nobody knows
@@ -235,16 +235,16 @@ func (r *Room) servePass(q *visitRequest) {
 			q.worker.visits.Learn(id, got)
 		}
 		if got > hi && over {
-			last, seen, how = r.enter(q, visits.Session{ID: id, End: got, Hard: hard})
+			last, seen, how = r.enter(q, sessions.Session{ID: id, End: got, Hard: hard})
 		}
 		last = max(last, got)
 	}
 	switch {
-	case how == visits.Beyond:
+	case how == sessions.Beyond:
 		r.serveShared(q, id, end)
-	case how == visits.Over && trial && q.f.cfg.restOf(&q.tok, hi) > 0 && !r.isAbroad(q):
+	case how == sessions.Over && trial && q.f.cfg.restOf(&q.tok, hi) > 0 && !r.isAbroad(q):
 		r.roam(q, 0) // its slot went to somebody who waited; it has the next one
-	case how == visits.Over:
+	case how == sessions.Over:
 		r.serveNewcomer(q)
 	default:
 		if !q.worker.behind(&q.tok) { // a pass must not mix two scales
@@ -405,13 +405,13 @@ func (r *Room) letIn(q *visitRequest, o slot.Stay, life uint64) {
 		Arrived: arrived, Accepted: now, Epoch: q.worker.epoch(), Home: r.homeOf(q),
 		Probation: o.Full > o.End,
 	}
-	y := visits.Session{ID: slot.StayID(q.tok.ID), End: o.End, Hard: hard, Probe: o.Full > o.End,
+	y := sessions.Session{ID: slot.StayID(q.tok.ID), End: o.End, Hard: hard, Probe: o.Full > o.End,
 		Brief: o.Full == o.End, New: true}
 	switch _, _, how := r.enter(q, y); how {
-	case visits.Beyond: // of a ticket that was claimed before
+	case sessions.Beyond: // of a ticket that was claimed before
 		r.serveShared(q, y.ID, o.End)
 		return
-	case visits.Over:
+	case sessions.Over:
 		r.wait(q, &counter.PlaceInfo{PollAfter: time.Second}, StateWaiting) // it took a whole session
 		return
 	}
@@ -426,8 +426,8 @@ func (r *Room) letIn(q *visitRequest, o slot.Stay, life uint64) {
 // slot comes back with the answer.
 func (r *Room) letOnce(q *visitRequest, id slot.StayID, o slot.Stay) {
 	q.tok, q.has = ticket.Token{}, false
-	y := visits.Session{ID: id, End: o.End, Probe: true} // no visit that anybody counts
-	if _, _, how := q.worker.visits.Enter(&y); how == visits.In {
+	y := sessions.Session{ID: id, End: o.End, Probe: true} // no visit that anybody counts
+	if _, _, how := q.worker.visits.Enter(&y); how == sessions.In {
 		q.worker.visits.Revoke(id)
 		r.inside(q, id, 0, o.Win)
 		return
@@ -507,13 +507,13 @@ func (r *Room) serveNewcomer(q *visitRequest) {
 }
 
 // enter notes a request of a stay, and where it comes from.
-func (r *Room) enter(q *visitRequest, y visits.Session) (last, seen slot.Time, how visits.Entry) {
+func (r *Room) enter(q *visitRequest, y sessions.Session) (last, seen slot.Time, how sessions.Entry) {
 	y.Claimed = uint64(y.ID) < counter.RoamerBit || r.abroad != nil
 	return q.worker.visits.Enter(q.from(&y))
 }
 
 // from says where the request of a stay comes from.
-func (q *visitRequest) from(y *visits.Session) *visits.Session {
+func (q *visitRequest) from(y *sessions.Session) *sessions.Session {
 	y.Source = q.worker.visits.Source(q.f.cfg.ClientAddr(q.r), q.r.UserAgent())
 	y.Sharing = q.f.cfg.PassSharing
 	return y
@@ -521,7 +521,7 @@ func (q *visitRequest) from(y *visits.Session) *visits.Session {
 
 // serveShared answers a request with a pass that is used in too many networks.
 func (r *Room) serveShared(q *visitRequest, id slot.StayID, end slot.Time) {
-	if q.f.cfg.PassSharing.Action == visits.End {
+	if q.f.cfg.PassSharing.Action == sessions.End {
 		if from, left := q.worker.visits.End(id, end); left {
 			r.leftHere(q.r.Context(), q.worker, q.tok, from)
 		}
@@ -597,21 +597,6 @@ func (r *Room) join(q *visitRequest, why State) {
 		why = StateNoCookie
 	}
 	r.wait(q, &p, why)
-}
-
-// overLimit counts a newcomer, once, and reports whether its network has sent too many.
-func (r *Room) overLimit(q *visitRequest) bool {
-	if q.asked {
-		return q.above
-	}
-	over, alone := q.f.joins.Over(q.f.cfg.ClientAddr(q.r), r.boot())
-	if alone {
-		q.f.cfg.Log.Warn("nearly all newcomers come from one address", "room", q.f.cfg.Name,
-			"hint", "if it is that of a proxy, set trusted_proxies: "+
-				"else all its visitors count as one network")
-	}
-	q.asked, q.above = true, over
-	return over
 }
 
 // remember gives a visitor without a place a cookie that says nothing: when the page

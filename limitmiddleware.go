@@ -94,8 +94,8 @@ type limitedCall struct {
 	r        *http.Request
 	met      []*RequestLimit // first those whose cost is known, then those it is estimated for
 	known    int             // how many are known
-	asks     []LimitCheck           // in the order of met
-	verdicts []LimitResult       // in the same order; without a Limit where there is none
+	asks     []LimitCheck    // in the order of met
+	verdicts []LimitResult   // in the same order; without a Limit where there is none
 	read     *wire.CountedBody
 	wrote    *wire.CountedAnswer
 	kept     []*quota.LeaseRenewer

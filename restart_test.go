@@ -8,9 +8,9 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/headgate/headgate/internal/slot"
 	"github.com/headgate/headgate/internal/store"
 	"github.com/headgate/headgate/internal/ticket"
-	"github.com/headgate/headgate/slot"
 )
 
 // A plug is a store that can be pulled: what is written after that is not there,

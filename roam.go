@@ -6,8 +6,8 @@ import (
 	"time"
 
 	"github.com/headgate/headgate/internal/counter"
+	"github.com/headgate/headgate/internal/slot"
 	"github.com/headgate/headgate/internal/ticket"
-	"github.com/headgate/headgate/slot"
 )
 
 // Visitors who go to another data centre than the one they came to first keep what they

@@ -16,14 +16,14 @@ import (
 	"time"
 
 	"github.com/headgate/headgate/internal/boot"
+	"github.com/headgate/headgate/internal/chanmutex"
 	"github.com/headgate/headgate/internal/cors"
 	"github.com/headgate/headgate/internal/counter"
 	"github.com/headgate/headgate/internal/exclude"
 	"github.com/headgate/headgate/internal/route"
+	"github.com/headgate/headgate/internal/slot"
 	"github.com/headgate/headgate/internal/ticket"
-	"github.com/headgate/headgate/internal/turn"
 	"github.com/headgate/headgate/internal/wire"
-	"github.com/headgate/headgate/slot"
 )
 
 // RoomConfig describes a waiting room. Zero fields are working defaults, but
@@ -34,12 +34,12 @@ type RoomConfig struct {
 	Host  string // "" is any
 	Path  string // the room is everything below; default "/"; a * is any characters but a slash
 
-	Routes        []Route       // more places of the room
-	IgnoreCase       bool          // /Shop and /shop are one
-	AllowAmbiguousPaths    bool          // paths with several readings pass: the strictest decision counts
-	CookieSuffix  string        // "_" and this end the name of the cookie
-	CookieDomain  string        // of the cookie; "" is the host that was asked
-	FailOpenAfter time.Duration // without an answer of the counter for so long all pass; 0 is never
+	Routes              []Route       // more places of the room
+	IgnoreCase          bool          // /Shop and /shop are one
+	AllowAmbiguousPaths bool          // paths with several readings pass: the strictest decision counts
+	CookieSuffix        string        // "_" and this end the name of the cookie
+	CookieDomain        string        // of the cookie; "" is the host that was asked
+	FailOpenAfter       time.Duration // without an answer of the counter for so long all pass; 0 is never
 
 	TotalActiveUsers  int64         // at once; exact
 	NewUsersPerMinute int64         // in every 60 s; exact
@@ -202,7 +202,7 @@ type Room struct {
 	doc     wire.Second[[]byte]
 	draw    wire.Second[string]
 	live    atomic.Pointer[live]
-	liveMu  turn.Mutex // one change at a time
+	liveMu  chanmutex.Mutex // one change at a time
 	counts  counts
 	flights exclude.Flights // requests that pass by
 	lets    wire.Second[bool]

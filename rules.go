@@ -6,8 +6,8 @@ import (
 	"net/netip"
 
 	"github.com/headgate/headgate/internal/decide"
+	"github.com/headgate/headgate/internal/slot"
 	"github.com/headgate/headgate/internal/wire"
-	"github.com/headgate/headgate/slot"
 )
 
 // Rules are asked about each request before the room is.

@@ -5,9 +5,9 @@ import (
 	"time"
 
 	"github.com/headgate/headgate/internal/counter"
-	"github.com/headgate/headgate/internal/tally"
+	"github.com/headgate/headgate/internal/histogram"
+	"github.com/headgate/headgate/internal/slot"
 	"github.com/headgate/headgate/internal/ticket"
-	"github.com/headgate/headgate/slot"
 )
 
 // counts are the room's totals since the start.
@@ -17,7 +17,7 @@ type counts struct {
 	crowded                                     atomic.Int64
 	placesBack, passesBack                      atomic.Int64
 	ruled                                       [ruleActions]atomic.Int64
-	waits                                       tally.Histogram // of who was let in from the line
+	waits                                       histogram.Histogram // of who was let in from the line
 }
 
 // Status is where a room stands, for operators.
@@ -58,44 +58,44 @@ type Status struct {
 
 // Record is how the keeping of a room's record fares.
 type Record struct {
-	Age     float64 `json:"age_seconds"`     // since the newest confirmed write was built
+	Age          float64 `json:"age_seconds"`     // since the newest confirmed write was built
 	WriteFailing float64 `json:"refused_seconds"` // the store has refused writes for so long; 0 it does not
-	Quiet   float64 `json:"quiet_seconds"`   // nobody new is let in for so long: the record was old
-	Latency float64 `json:"write_seconds"`   // mean of the last writes
-	Damaged string  `json:"damaged"`         // why the record cannot be read, or ""
+	Quiet        float64 `json:"quiet_seconds"`   // nobody new is let in for so long: the record was old
+	Latency      float64 `json:"write_seconds"`   // mean of the last writes
+	Damaged      string  `json:"damaged"`         // why the record cannot be read, or ""
 	LastHeard    float64 `json:"told_seconds"`    // since the host told this process of the room; -1 never
 }
 
 // Totals count since the start of the process.
 type Totals struct {
-	Admitted         int64   `json:"admitted"`
-	Joined           int64   `json:"joined"`
-	WaitingAnswers   int64   `json:"waiting_answers"`
-	Called           int64   `json:"called"`
-	Claimed          int64   `json:"claimed"`
-	CallsLapsed      int64   `json:"calls_lapsed"`
-	Revoked          int64   `json:"revoked"`
-	Excluded         int64   `json:"excluded"`
-	Forged           int64   `json:"forged_cookies"`
-	Full             int64   `json:"refused_full"`
-	Limited          int64   `json:"refused_join_limit"`
-	InFlightRejected          int64   `json:"refused_excluded"` // too many were in flight
-	LeftLine             int64   `json:"given_up"`         // places
-	PassesShared     int64   `json:"passes_shared"`
-	PassesRefused    int64   `json:"refused_pass_sharing"` // requests
-	Expired          int64   `json:"places_expired"`
-	PlacesBack       int64   `json:"places_back"` // whose visitors came again when they were gone
-	PassesBack       int64   `json:"passes_back"` // the same, within a session of their end
-	Shadowed         int64   `json:"shadow_held"`
-	Bypassed         int64   `json:"rule_bypass"`
-	Crawlers         int64   `json:"rule_crawler"`
-	Denied           int64   `json:"rule_deny"`
+	Admitted              int64   `json:"admitted"`
+	Joined                int64   `json:"joined"`
+	WaitingAnswers        int64   `json:"waiting_answers"`
+	Called                int64   `json:"called"`
+	Claimed               int64   `json:"claimed"`
+	CallsLapsed           int64   `json:"calls_lapsed"`
+	Revoked               int64   `json:"revoked"`
+	Excluded              int64   `json:"excluded"`
+	Forged                int64   `json:"forged_cookies"`
+	Full                  int64   `json:"refused_full"`
+	Limited               int64   `json:"refused_join_limit"`
+	InFlightRejected      int64   `json:"refused_excluded"` // too many were in flight
+	LeftLine              int64   `json:"given_up"`         // places
+	PassesShared          int64   `json:"passes_shared"`
+	PassesRefused         int64   `json:"refused_pass_sharing"` // requests
+	Expired               int64   `json:"places_expired"`
+	PlacesBack            int64   `json:"places_back"` // whose visitors came again when they were gone
+	PassesBack            int64   `json:"passes_back"` // the same, within a session of their end
+	Shadowed              int64   `json:"shadow_held"`
+	Bypassed              int64   `json:"rule_bypass"`
+	Crawlers              int64   `json:"rule_crawler"`
+	Denied                int64   `json:"rule_deny"`
 	SentToLane            int64   `json:"rule_lane"`
-	Writes           int64   `json:"record_writes"`
-	WriteSeconds     float64 `json:"record_write_seconds"`
-	CallEmptySeconds float64 `json:"call_empty_seconds"`
-	CounterRequests            int64   `json:"newcomers_asked"` // of this process: those its share had no slot for
-	CounterRequestSeconds     float64 `json:"newcomers_asked_seconds"`
+	Writes                int64   `json:"record_writes"`
+	WriteSeconds          float64 `json:"record_write_seconds"`
+	CallEmptySeconds      float64 `json:"call_empty_seconds"`
+	CounterRequests       int64   `json:"newcomers_asked"` // of this process: those its share had no slot for
+	CounterRequestSeconds float64 `json:"newcomers_asked_seconds"`
 }
 
 // Status reports where the room stands.
@@ -144,19 +144,19 @@ func (r *Room) Status() Status {
 		Denied: c.ruled[RuleDeny].Load(), SentToLane: c.ruled[RuleLane].Load(),
 		PlacesBack: c.placesBack.Load(), PassesBack: c.passesBack.Load(), Expired: t.Expired,
 		PassesShared: r.worker.visits.Shared.Load(), PassesRefused: r.worker.visits.Refused.Load(),
-		WriteSeconds:     t.WriteTime.Seconds(),
-		CallEmptySeconds: t.CallEmpty.Round(time.Microsecond).Seconds(),
-		CounterRequests:            r.worker.short.Load(),
-		CounterRequestSeconds:     time.Duration(r.worker.shortTook.Load()).Seconds(),
+		WriteSeconds:          t.WriteTime.Seconds(),
+		CallEmptySeconds:      t.CallEmpty.Round(time.Microsecond).Seconds(),
+		CounterRequests:       r.worker.short.Load(),
+		CounterRequestSeconds: time.Duration(r.worker.shortTook.Load()).Seconds(),
 	}
 	return st
 }
 
 // Times are how long things took in this process. Each counts on since its start.
 type Durations struct {
-	Waited *tally.Histogram // from joining the line to being let in, of those who were
-	Inside *tally.Histogram // of stays that began here and are over: first request to last byte
-	Silent *tally.Histogram // of the same: the longest silence between two requests
+	Waited *histogram.Histogram // from joining the line to being let in, of those who were
+	Inside *histogram.Histogram // of stays that began here and are over: first request to last byte
+	Silent *histogram.Histogram // of the same: the longest silence between two requests
 }
 
 // Times are those of the room.

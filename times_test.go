@@ -4,11 +4,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/headgate/headgate/internal/tally"
+	"github.com/headgate/headgate/internal/histogram"
 )
 
 // only is the one duration that a histogram holds.
-func only(t *testing.T, what string, h *tally.Histogram) time.Duration {
+func only(t *testing.T, what string, h *histogram.Histogram) time.Duration {
 	t.Helper()
 	at, n := 0, int64(0)
 	for b, m := range h.Read() {
@@ -19,7 +19,7 @@ func only(t *testing.T, what string, h *tally.Histogram) time.Duration {
 	if n != 1 {
 		t.Fatalf("%s: %d counted, want 1", what, n)
 	}
-	return tally.Value(at)
+	return histogram.Value(at)
 }
 
 // about holds a duration that is known to an eighth against what it was, give or take what polls take.

@@ -8,9 +8,9 @@ import (
 	"time"
 
 	"github.com/headgate/headgate/internal/borrower"
+	"github.com/headgate/headgate/internal/sessions"
+	"github.com/headgate/headgate/internal/slot"
 	"github.com/headgate/headgate/internal/ticket"
-	"github.com/headgate/headgate/internal/visits"
-	"github.com/headgate/headgate/slot"
 )
 
 // lender is the counter as a worker sees it. Sync blocks until the answer is
@@ -29,14 +29,14 @@ const (
 // goroutine; the rest may be called by many.
 type worker struct {
 	boot   func() time.Duration
-	rules  visits.RuleHistory
+	rules  sessions.RuleHistory
 	par    slot.Params
 	lender lender
 	away   bool // of visitors of another data centre: it asks there only when one comes
 	wake   chan struct{}
 	held   atomic.Bool // nobody new: queue_all, origin down, not open yet
 	sight  atomic.Pointer[sight]
-	visits *visits.Set
+	visits *sessions.Set
 
 	mu       sync.Mutex
 	share    *slot.Share
@@ -95,7 +95,7 @@ func newWorker(cfg RoomConfig, name string, loan slot.LoanID, away bool) *worker
 		share: slot.NewShare(cfg.params, name, loan, lim[0], lim[1]),
 	}
 	w.rules.Change(cfg.rules(&w.par))
-	w.visits = visits.New(func() (lo, hi slot.Time) { lo, hi, _, _ = w.now(); return lo, hi },
+	w.visits = sessions.New(func() (lo, hi slot.Time) { lo, hi, _, _ = w.now(); return lo, hi },
 		func() time.Duration { s := w.rules.Load().Longest; return s + s/100 })
 	w.borrow()
 	return w

@@ -11,8 +11,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/headgate/headgate/internal/yardstick"
 	"github.com/nats-io/nats.go"
+
+	"github.com/headgate/headgate/internal/yardstick"
 )
 
 // cutWithin is how long a link that was cut and is whole again may take to be one.

@@ -11,8 +11,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/headgate/headgate/internal/loopback"
 	"github.com/nats-io/nats.go"
+
+	"github.com/headgate/headgate/internal/loopback"
 )
 
 // A world is several data centres on this machine, each with its own CA.

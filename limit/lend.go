@@ -38,11 +38,11 @@ func (l *loan) out() int64 { return l.given - l.used - l.back }
 
 // A Report is what a borrower says of a key, and asks for.
 type Report struct {
-	Borrower  uint64 // the borrower
-	Loan uint64 // drawn when it began with the key: later ones are greater
-	Used int64  // of the loan in all: passed calls
-	Back int64  // of the loan in all: given back unused
-	Age  time.Duration
+	Borrower uint64 // the borrower
+	Loan     uint64 // drawn when it began with the key: later ones are greater
+	Used     int64  // of the loan in all: passed calls
+	Back     int64  // of the loan in all: given back unused
+	Age      time.Duration
 
 	Need  int64 // to be lent now, in as many as Least at least
 	Least int64

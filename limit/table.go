@@ -28,8 +28,8 @@ const (
 
 // The errors of a Table.
 var (
-	ErrCost      = errors.New("impossible cost")
-	ErrSettled   = errors.New("no such reservation: it was settled, or its time is over")
+	ErrCost             = errors.New("impossible cost")
+	ErrSettled          = errors.New("no such reservation: it was settled, or its time is over")
 	ErrNothingToReserve = errors.New("calls under way are settled one by one")
 )
 

@@ -18,7 +18,7 @@ type DeadJob struct {
 	Tenant   string    `json:"tenant"`
 	Attempts int       `json:"attempts"`
 	DiedAt   time.Time `json:"died_at"`
-	Reason      string    `json:"why"`
+	Reason   string    `json:"why"`
 }
 
 // ErrPlace: a list of dead jobs does not go on there.

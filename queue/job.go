@@ -23,9 +23,9 @@ type Job struct {
 
 // An Outcome says how a delivery went.
 type Outcome struct {
-	Err   error         // nil: done
-	Retry bool          // worth another attempt; else the job is dead at once
-	Busy  bool          // the target says that it is overrun (429, 503)
+	Err        error         // nil: done
+	Retry      bool          // worth another attempt; else the job is dead at once
+	Busy       bool          // the target says that it is overrun (429, 503)
 	RetryAfter time.Duration // what the target said in Retry-After, 0 if nothing
 }
 

@@ -31,7 +31,7 @@ type LenderConfig struct {
 	Name     string     // of the fences: 1 to 64 of A-Z a-z 0-9 _ and -
 	NATS     *nats.Conn // to an engine as headgate.EngineConfig has it
 	Capacity *Capacity  // shared with the queues of this process
-	Use      LimitUse        // whose units are leased, in the limit's own unit; not PerTenant
+	Use      LimitUse   // whose units are leased, in the limit's own unit; not PerTenant
 	Term     time.Duration
 	Weight   int // among the queues and lenders that share the limit, default 1
 

@@ -12,8 +12,8 @@ import (
 
 	"github.com/headgate/headgate/internal/boot"
 	"github.com/headgate/headgate/internal/codec"
+	"github.com/headgate/headgate/internal/slot"
 	"github.com/headgate/headgate/internal/store"
-	"github.com/headgate/headgate/slot"
 )
 
 // ErrLent: somebody else has the partition, or had it until just now.

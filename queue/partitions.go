@@ -7,7 +7,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/headgate/headgate/slot"
+	"github.com/headgate/headgate/internal/slot"
 )
 
 // A Partitioning cuts what a target can take into equal parts, each lent to one processor at a

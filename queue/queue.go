@@ -47,10 +47,10 @@ type Config struct {
 	// block. Nil: whatever the engine takes.
 	Space func(bytes int64) error
 
-	Replicas int         // as headgate.EngineConfig
-	Node     string      // this process among those that share the engine; "": it is alone
-	OnWriteFailure     func(error) // is told when the engine refuses to write; must not block
-	Log      *slog.Logger
+	Replicas       int         // as headgate.EngineConfig
+	Node           string      // this process among those that share the engine; "": it is alone
+	OnWriteFailure func(error) // is told when the engine refuses to write; must not block
+	Log            *slog.Logger
 
 	// Boot is a clock that nobody sets, and that goes on while the machine sleeps. Only its
 	// differences mean anything. Default: CLOCK_BOOTTIME.

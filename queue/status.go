@@ -24,7 +24,7 @@ type Status struct {
 	PerSecond float64 `json:"per_second"`       // delivered, over the last ten seconds
 	EmptyIn   float64 `json:"empty_in_seconds"` // at this pace; -1: never
 	NextIn    float64 `json:"next_seconds"`     // until the next of Later goes, 0 if there is none
-	Reason       string  `json:"why"`              // nothing is delivered, "" if all is well
+	Reason    string  `json:"why"`              // nothing is delivered, "" if all is well
 	Bytes     uint64  `json:"bytes"`            // kept on the disk
 	Keys      int     `json:"keys"`             // idempotency keys known
 	KeysCut   bool    `json:"keys_cut"`         // there were too many, and old ones were forgotten early
@@ -37,8 +37,8 @@ type Status struct {
 
 // A Failure is a delivery that failed.
 type Failure struct {
-	ID  string    `json:"id"` // of the job
-	At  time.Time `json:"at"`
+	ID     string    `json:"id"` // of the job
+	At     time.Time `json:"at"`
 	Reason string    `json:"why"` // at most a line
 }
 

@@ -9,7 +9,7 @@ import (
 
 	"github.com/headgate/headgate/internal/config"
 	"github.com/headgate/headgate/internal/crowd"
-	"github.com/headgate/headgate/internal/near"
+	"github.com/headgate/headgate/internal/suggest"
 )
 
 // Exit codes. They are documented in help and do not change.
@@ -93,7 +93,7 @@ func unknownCommand(stderr io.Writer, name string, all []command) int {
 		names = append(names, c.name)
 	}
 	hint := "the commands are " + strings.Join(names, ", ")
-	switch near := near.Nearest(name, names); {
+	switch near := suggest.Nearest(name, names); {
 	case near != "":
 		hint = "did you mean " + near + "?"
 	case strings.HasPrefix(name, "-"):

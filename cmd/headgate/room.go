@@ -12,7 +12,7 @@ import (
 
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/internal/config"
-	"github.com/headgate/headgate/internal/near"
+	"github.com/headgate/headgate/internal/suggest"
 )
 
 const roomHelp = `usage: headgate room set NAME KEY=VALUE...
@@ -98,7 +98,7 @@ func roomChange(words []string, said *string) (name string, pairs map[string]str
 	}
 	if usage[verb] == "" {
 		hint := "write one of " + strings.Join(verbs, ", ")
-		if near := near.Nearest(verb, verbs); near != "" {
+		if near := suggest.Nearest(verb, verbs); near != "" {
 			hint = "did you mean headgate room " + near + "?"
 		}
 		return wrong(fmt.Sprintf("room: there is no %q", verb), hint)

@@ -18,8 +18,9 @@ import (
 
 	"github.com/headgate/headgate/internal/yardstick"
 
-	"github.com/headgate/headgate/internal/loopback"
 	"github.com/rogpeppe/go-internal/testscript"
+
+	"github.com/headgate/headgate/internal/loopback"
 )
 
 func TestMain(m *testing.M) {

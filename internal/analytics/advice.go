@@ -19,7 +19,7 @@ type Advice struct {
 	Room    string             `json:"room"`
 	Code    string             `json:"code"`
 	Text    string             `json:"says"`
-	Action      string             `json:"do"`
+	Action  string             `json:"do"`
 	Figures map[string]float64 `json:"figures"`
 }
 
@@ -106,7 +106,7 @@ func (a *adviser) tooShort() *Advice {
 	return &Advice{Code: "session_returns",
 		Figures: map[string]float64{"returned": float64(back), "admitted": float64(ended)},
 		Text:    fmt.Sprintf("%d of %d visitors came again within a session of the end of theirs", back, ended),
-		Action:      "make session_duration longer, or let sessions renew with session_renewal: true"}
+		Action:  "make session_duration longer, or let sessions renew with session_renewal: true"}
 }
 
 func (a *adviser) hold() *Advice {
@@ -118,8 +118,8 @@ func (a *adviser) hold() *Advice {
 	return &Advice{Code: "hold_short",
 		Figures: map[string]float64{"returned": float64(back), "expired": float64(expired),
 			"joined": float64(joined), "hold_seconds": a.f.Hold.Seconds()},
-		Text: fmt.Sprintf("%d visitors came again and their place was gone: hold, %s, was over", back, a.f.Hold),
-		Action:   "set hold to " + told(2*a.f.Hold.Seconds()) + ", and hold_phone longer still"}
+		Text:   fmt.Sprintf("%d visitors came again and their place was gone: hold, %s, was over", back, a.f.Hold),
+		Action: "set hold to " + told(2*a.f.Hold.Seconds()) + ", and hold_phone longer still"}
 }
 
 func (a *adviser) abandon() *Advice {
@@ -145,8 +145,8 @@ func (a *adviser) limit() *Advice {
 	x := &Advice{Code: "limit_never_reached",
 		Figures: map[string]float64{"most_active": float64(most), "total_active_users": float64(limit),
 			"most_waiting": float64(a.sum.Values[RoomWaitingMax])},
-		Text: fmt.Sprintf("never more than %d of %d users were inside at once", most, limit),
-		Action:   "nothing has to be done; total_active_users only matters beyond what comes"}
+		Text:   fmt.Sprintf("never more than %d of %d users were inside at once", most, limit),
+		Action: "nothing has to be done; total_active_users only matters beyond what comes"}
 	if a.sum.Values[RoomWaitingMax] > 0 {
 		x.Text += ", and yet people waited: for new_users_per_minute"
 		x.Action = fmt.Sprintf("raise new_users_per_minute, %d, if the origin takes it, or lower session_duration",
@@ -163,7 +163,7 @@ func (a *adviser) slow() *Advice {
 	return &Advice{Code: "origin_slow",
 		Figures: map[string]float64{"p50_seconds": p50, "p95_seconds": p95},
 		Text:    fmt.Sprintf("of 100 answers of the origin 5 take %s or more", told(p95)),
-		Action:      "find out what is slow; until then lower total_active_users and see whether it helps"}
+		Action:  "find out what is slow; until then lower total_active_users and see whether it helps"}
 }
 
 // slower: the origin is slow when the room is full, and fast when it is not.
@@ -209,7 +209,7 @@ func (a *adviser) failed() *Advice {
 	return &Advice{Code: "origin_fails",
 		Figures: map[string]float64{"failed": failed, "requests": all},
 		Text:    fmt.Sprintf("%.1f of 100 requests failed at the origin", 100*failed/all),
-		Action:      "see the origin's log; if it fails when it is full, lower total_active_users"}
+		Action:  "see the origin's log; if it fails when it is full, lower total_active_users"}
 }
 
 // told is a time that is no more exact than it needs to be.

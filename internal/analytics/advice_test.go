@@ -7,11 +7,13 @@ import (
 	"testing"
 	"time"
 
-	"github.com/headgate/headgate/internal/tally"
+	"github.com/headgate/headgate/internal/histogram"
 )
 
 // times is a histogram of n durations.
-func times(n int, d time.Duration) []Bucket { return []Bucket{{uint8(tally.BucketOf(d)), int64(n)}} }
+func times(n int, d time.Duration) []Bucket {
+	return []Bucket{{uint8(histogram.BucketOf(d)), int64(n)}}
+}
 
 // quiet are three hours in which nothing is wrong.
 func quiet() (rows []Row) {

@@ -10,7 +10,7 @@ import (
 	"slices"
 
 	"github.com/headgate/headgate/internal/codec"
-	"github.com/headgate/headgate/internal/tally"
+	"github.com/headgate/headgate/internal/histogram"
 )
 
 // A file of columns holds a day in equal steps, a block for each series: when it has rows, then a
@@ -213,7 +213,7 @@ func numbers(g *grid, r *reader, cells []*cell, col int) {
 // histograms reads which rows have one, which buckets are in use, and then bucket after bucket how
 // many of it each of those rows has: numbers that are alike stand together.
 func histograms(r *reader, cells []*cell, i int) {
-	rows := make([]*[tally.Buckets]int64, r.most(uint64(len(cells))))
+	rows := make([]*[histogram.Buckets]int64, r.most(uint64(len(cells))))
 	at := -1
 	for n := range rows {
 		if at += 1 + r.most(uint64(len(cells))); r.Bad() || at >= len(cells) {
@@ -225,8 +225,8 @@ func histograms(r *reader, cells []*cell, i int) {
 		}
 	}
 	bucket := -1
-	for range r.most(tally.Buckets) {
-		if bucket += 1 + r.most(tally.Buckets); r.Bad() || bucket >= tally.Buckets {
+	for range r.most(histogram.Buckets) {
+		if bucket += 1 + r.most(histogram.Buckets); r.Bad() || bucket >= histogram.Buckets {
 			r.Fail()
 			return
 		}
@@ -322,8 +322,8 @@ func (w *dayWriter) number(known []*cell, col int) (any bool) {
 
 func (w *dayWriter) histogram(known []*cell, i int) (any bool) {
 	w.scratch = w.scratch[:0]
-	var used [tally.Buckets]bool
-	var rows []*[tally.Buckets]int64
+	var used [histogram.Buckets]bool
+	var rows []*[histogram.Buckets]int64
 	var gaps []int
 	last := -1
 	for at, c := range known {

@@ -1,12 +1,12 @@
 package analytics
 
-import "github.com/headgate/headgate/internal/tally"
+import "github.com/headgate/headgate/internal/histogram"
 
 // A cell is what is known of one step of a series.
 type cell struct {
 	known   bool
 	values  [mostColumns]int64
-	tallies [mostTallies]*[tally.Buckets]int64
+	tallies [mostTallies]*[histogram.Buckets]int64
 }
 
 // A grid is a stretch of time in equal steps. What falls outside is left out.
@@ -33,7 +33,7 @@ func (g *grid) reset(kind Kind) {
 		c.known, c.values = false, [mostColumns]int64{}
 		for _, t := range c.tallies {
 			if t != nil {
-				*t = [tally.Buckets]int64{}
+				*t = [histogram.Buckets]int64{}
 			}
 		}
 	}
@@ -56,9 +56,9 @@ func (g *grid) put(c *cell, col int, v int64) {
 	c.values[col] += v
 }
 
-func (c *cell) tally(i int) *[tally.Buckets]int64 {
+func (c *cell) tally(i int) *[histogram.Buckets]int64 {
 	if c.tallies[i] == nil {
-		c.tallies[i] = &[tally.Buckets]int64{}
+		c.tallies[i] = &[histogram.Buckets]int64{}
 	}
 	return c.tallies[i]
 }
@@ -100,7 +100,7 @@ func (g *grid) rows() (all []Row) {
 	return all
 }
 
-func sparse(t *[tally.Buckets]int64) (all []Bucket) {
+func sparse(t *[histogram.Buckets]int64) (all []Bucket) {
 	if t == nil {
 		return nil
 	}
@@ -141,6 +141,6 @@ func (c *cell) takeTallies(from *cell) {
 		for b, n := range t {
 			to[b] += n
 		}
-		*t = [tally.Buckets]int64{}
+		*t = [histogram.Buckets]int64{}
 	}
 }

@@ -7,7 +7,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/headgate/headgate/internal/tally"
+	"github.com/headgate/headgate/internal/histogram"
 )
 
 // A Config says where a Keeper keeps what, and for how long.
@@ -52,7 +52,7 @@ type Recorder struct {
 // A follower is what is known of a series since the last minute was written.
 type follower struct {
 	before  []int64
-	counted [][tally.Buckets]int64
+	counted [][histogram.Buckets]int64
 	now     cell
 }
 
@@ -141,7 +141,7 @@ func (k *Recorder) follow(r *Sample) *follower {
 	f := k.series[r.Series]
 	if f == nil && len(k.series) < mostSeries {
 		columns, tallies := r.Kind.columns()
-		f = &follower{before: make([]int64, len(columns)), counted: make([][tally.Buckets]int64, tallies)}
+		f = &follower{before: make([]int64, len(columns)), counted: make([][histogram.Buckets]int64, tallies)}
 		k.series[r.Series] = f
 	}
 	return f
@@ -219,7 +219,7 @@ func (k *Recorder) flush() {
 		f.now.known, f.now.values = false, [mostColumns]int64{}
 		for _, t := range f.now.tallies {
 			if t != nil {
-				*t = [tally.Buckets]int64{}
+				*t = [histogram.Buckets]int64{}
 			}
 		}
 	}

@@ -16,7 +16,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/headgate/headgate/internal/tally"
+	"github.com/headgate/headgate/internal/histogram"
 )
 
 // A place is a folder, a clock that may be stepped, and a room and a limit that are counted.
@@ -26,7 +26,7 @@ type stage struct {
 	mu      sync.Mutex    // guards what is changed while a keeper looks
 	ahead   time.Duration // of the wall clock
 	values  [roomColumns]int64
-	tallies [roomTallies]*tally.Histogram
+	tallies [roomTallies]*histogram.Histogram
 	refused int64
 	log     bytes.Buffer
 	max     int64
@@ -38,7 +38,7 @@ func newStage(t *testing.T) *stage {
 	s := &stage{t: t, dir: filepath.Join(t.TempDir(), "analytics"), max: 1 << 30}
 	s.values[RoomSeen] = 1
 	for i := range s.tallies {
-		s.tallies[i] = &tally.Histogram{}
+		s.tallies[i] = &histogram.Histogram{}
 	}
 	return s
 }

@@ -11,7 +11,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/headgate/headgate/internal/tally"
+	"github.com/headgate/headgate/internal/histogram"
 )
 
 // Rows that travel to another node arrive as they were, and add up there as here.
@@ -58,7 +58,7 @@ func TestRowsTravel(t *testing.T) {
 func TestQuantiles(t *testing.T) {
 	rng := rand.New(rand.NewPCG(5, 6))
 	for n := 1; n < 3000; n = n*3 + 1 {
-		var h tally.Histogram
+		var h histogram.Histogram
 		var all []time.Duration
 		for range n {
 			d := time.Duration(rng.Int64N(int64(time.Hour) >> rng.IntN(20)))
@@ -71,7 +71,7 @@ func TestQuantiles(t *testing.T) {
 		for _, q := range []float64{0, 0.5, 0.9, 0.99, 1} {
 			want := all[int(q*float64(n-1))]
 			got, ok := r.quantile(0, q)
-			if off := (got - want).Abs(); !ok || off > want/8+tally.Unit {
+			if off := (got - want).Abs(); !ok || off > want/8+histogram.Unit {
 				t.Errorf("%v of %d: %v, want %v", q, n, got, want)
 			}
 		}

@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"github.com/headgate/headgate/internal/codec"
-	"github.com/headgate/headgate/internal/tally"
+	"github.com/headgate/headgate/internal/histogram"
 )
 
 // A Row is what is known of a series from a time on, for one step.
@@ -49,7 +49,7 @@ func (r *Row) quantile(i int, q float64) (time.Duration, bool) {
 	rank, sum := int64(q*float64(n-1)), int64(0)
 	for _, b := range r.Tallies[i] {
 		if sum += b.N; sum > rank {
-			return tally.Value(int(b.At)), true
+			return histogram.Value(int(b.At)), true
 		}
 	}
 	return 0, false
@@ -108,10 +108,10 @@ func (r *reader) most(bound uint64) int { return int(r.UpTo(bound)) }
 // buckets gives each bucket of a histogram to f.
 func (r *reader) buckets(f func(at int, n int64)) {
 	at := -1
-	for range r.most(tally.Buckets) {
-		at += 1 + r.most(tally.Buckets)
+	for range r.most(histogram.Buckets) {
+		at += 1 + r.most(histogram.Buckets)
 		n := r.most(1 << 62)
-		if r.Bad() || at >= tally.Buckets {
+		if r.Bad() || at >= histogram.Buckets {
 			r.Fail()
 			return
 		}

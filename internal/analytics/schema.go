@@ -1,6 +1,6 @@
 package analytics
 
-import "github.com/headgate/headgate/internal/tally"
+import "github.com/headgate/headgate/internal/histogram"
 
 // A Kind is what a series is of.
 type Kind byte
@@ -132,5 +132,5 @@ func (k Kind) columns() (all []column, tallies int) {
 type Sample struct {
 	Series
 	Values  []int64
-	Tallies []*tally.Histogram
+	Tallies []*histogram.Histogram
 }

@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/headgate/headgate/internal/tally"
+	"github.com/headgate/headgate/internal/histogram"
 	"github.com/headgate/headgate/internal/yardstick"
 )
 
@@ -72,7 +72,7 @@ func busyMinute(rng *rand.Rand, users, minute float64) Row {
 	v[RoomOrigin2xx], v[RoomOrigin3xx], v[RoomOrigin4xx] = some(users*3), some(users/5), some(users/50)
 	v[RoomOrigin5xx] = some(0.2)
 	spread := func(n int64, middle time.Duration, width float64) []Bucket {
-		var h tally.Histogram
+		var h histogram.Histogram
 		for range n {
 			h.Add(time.Duration(float64(middle) * math.Exp(width*rng.NormFloat64())))
 		}

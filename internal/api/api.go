@@ -108,7 +108,7 @@ type MoveResult struct {
 // A Refused is a command that cannot be done as things are.
 type RejectedError struct {
 	Reason, Do string
-	Err     error
+	Err        error
 }
 
 func (e *RejectedError) Error() string { return e.Reason }
@@ -137,14 +137,14 @@ type ChangeResult struct {
 
 // Reloaded is what a reload did.
 type ReloadResult struct {
-	Rooms        NameChanges    `json:"rooms"`
-	Limits       NameChanges    `json:"limits"` // also those of the rules for Envoy
-	Queues       NameChanges    `json:"queues"`
-	Webhooks     NameChanges    `json:"webhooks"`
-	Settings     []string `json:"settings"`             // other keys that have changed
-	Dropped      []string `json:"dropped_live_changes"` // rooms that had any
-	Covered      []string `json:"covered_limits"`       // made, and not in force: the file has others
-	NeedsRestart []string `json:"needs_restart"`        // keys that were left as they are
+	Rooms        NameChanges `json:"rooms"`
+	Limits       NameChanges `json:"limits"` // also those of the rules for Envoy
+	Queues       NameChanges `json:"queues"`
+	Webhooks     NameChanges `json:"webhooks"`
+	Settings     []string    `json:"settings"`             // other keys that have changed
+	Dropped      []string    `json:"dropped_live_changes"` // rooms that had any
+	Covered      []string    `json:"covered_limits"`       // made, and not in force: the file has others
+	NeedsRestart []string    `json:"needs_restart"`        // keys that were left as they are
 }
 
 // Named are the names of what is new, gone and different.
@@ -203,9 +203,9 @@ type Config struct {
 	Rooms   Rooms
 	Zone    func(room string) string // the name of the zone of a room, "" for no room; nil: there are none
 	History Analytics
-	Pages   *pages.DefaultPages  // of previews
-	Metrics http.Handler // of GET /metrics
-	JWKS    http.Handler // of GET /.headgate/jwks.json
+	Pages   *pages.DefaultPages // of previews
+	Metrics http.Handler        // of GET /metrics
+	JWKS    http.Handler        // of GET /.headgate/jwks.json
 
 	// ParentIn is the traceparent of who puts jobs, if it is to be kept with them, else "". Nil:
 	// none is.

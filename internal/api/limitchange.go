@@ -70,7 +70,7 @@ func (a *API) changeHere(_ context.Context, name string, pairs map[string]string
 // A NotKept is a change of a limit that is not in force, for it could not be kept.
 type NotPersistedError struct {
 	Reason, Do string
-	Err     error
+	Err        error
 }
 
 func (e *NotPersistedError) Error() string { return e.Reason + ": " + e.Err.Error() }

@@ -20,7 +20,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/headgate/headgate/slot"
+	"github.com/headgate/headgate/internal/slot"
 )
 
 // Parameters of a borrower (docs/protocol.md §12).

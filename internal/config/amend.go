@@ -69,7 +69,7 @@ func amends(key, text string, all, readable []field) *mistake {
 	case slices.Contains(names(all), key):
 		return wrong("change the file and reload", "cannot be changed while headgate runs")
 	}
-	_, hint := suggest(key, readable)
+	_, hint := suggestKeys(key, readable)
 	return wrong(hint, "there is no such key")
 }
 

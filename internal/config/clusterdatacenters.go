@@ -14,8 +14,8 @@ import (
 	"go.yaml.in/yaml/v4"
 
 	"github.com/headgate/headgate/internal/join"
-	"github.com/headgate/headgate/internal/near"
 	"github.com/headgate/headgate/internal/smallfile"
+	"github.com/headgate/headgate/internal/suggest"
 )
 
 // A Datacenter is another cluster with which this one shares limits.
@@ -137,7 +137,7 @@ func (k *clusterKeys) cross(d *decoder) {
 			"is missing beside datacenters"))
 	case !known:
 		hint := "write one of " + strings.Join(all, ", ")
-		if near := near.Nearest(k.home, all); near != "" {
+		if near := suggest.Nearest(k.home, all); near != "" {
 			hint = "did you mean " + near + "?"
 		}
 		d.clash(wrong(hint, "%s is not a data centre of this configuration", quote(k.home)), "cluster.home")

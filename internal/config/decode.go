@@ -14,7 +14,7 @@ import (
 	"go.yaml.in/yaml/v4"
 	"go.yaml.in/yaml/v4/plugin/loaderlimits"
 
-	"github.com/headgate/headgate/internal/near"
+	"github.com/headgate/headgate/internal/suggest"
 )
 
 const (
@@ -182,7 +182,7 @@ func (d *decoder) mapping(key string, n *yaml.Node, fields []field) {
 		line, twice := seen[k.Value]
 		switch {
 		case at < 0:
-			near, hint := suggest(k.Value, fields)
+			near, hint := suggestKeys(k.Value, fields)
 			meant[near], d.bad[under(key, near)] = true, true
 			d.fault(full, k, wrong(hint, "there is no such key"))
 			continue
@@ -228,12 +228,12 @@ func (d *decoder) missing(f field, key string, n *yaml.Node) {
 	d.fault(full, n, wrong(hint, "is missing"))
 }
 
-// suggest returns the key that an unknown one stands for, or "", and a hint.
-func suggest(word string, fields []field) (meant, hint string) {
+// suggestKeys returns the key that an unknown one stands for, or "", and a hint.
+func suggestKeys(word string, fields []field) (meant, hint string) {
 	if word == "disable_session_renewal" { // Cloudflare's key for the opposite
 		return "session_renewal", "write session_renewal: false"
 	}
-	near, home := near.Nearest(word, names(fields)), homeOf(word)
+	near, home := suggest.Nearest(word, names(fields)), homeOf(word)
 	switch {
 	case near != "" && home != "":
 		return near, "did you mean " + near + "? " + word + " belongs " + home

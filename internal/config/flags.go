@@ -10,7 +10,7 @@ import (
 
 	"go.yaml.in/yaml/v4"
 
-	"github.com/headgate/headgate/internal/near"
+	"github.com/headgate/headgate/internal/suggest"
 )
 
 // mainRoom names the room of headgate run without a file.
@@ -191,7 +191,7 @@ func flagFault(err error, args, known []string) *Fault {
 	s := err.Error()
 	if name, ok := strings.CutPrefix(s, "flag provided but not defined: -"); ok {
 		f := &Fault{Key: typed(args, name), Problem: "there is no such flag"}
-		if near := near.Nearest(name, known); near != "" {
+		if near := suggest.Nearest(name, known); near != "" {
 			f.Hint = "did you mean --" + near + "?"
 		} else {
 			f.Hint = "the flags are --" + strings.Join(known, ", --")

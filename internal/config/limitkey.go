@@ -9,7 +9,7 @@ import (
 
 	"go.yaml.in/yaml/v4"
 
-	"github.com/headgate/headgate/internal/near"
+	"github.com/headgate/headgate/internal/suggest"
 )
 
 // A KeyPart is one thing of a request by which callers are told apart.
@@ -90,7 +90,7 @@ func cleanKeyPart(s string) (KeyPart, *mistake) {
 	switch {
 	case !slices.Contains(kinds, what):
 		hint := "write client_address, header:NAME, cookie:NAME, path, method, host or visit"
-		if near := near.Nearest(what, kinds); near != "" {
+		if near := suggest.Nearest(what, kinds); near != "" {
 			hint = "did you mean " + clip(near+rest) + "?"
 		}
 		return KeyPart{}, wrong(hint, "%s is no part of a key", quote(s))

@@ -9,7 +9,7 @@ import (
 
 	"go.yaml.in/yaml/v4"
 
-	"github.com/headgate/headgate/internal/near"
+	"github.com/headgate/headgate/internal/suggest"
 	"github.com/headgate/headgate/limit"
 )
 
@@ -296,7 +296,7 @@ func checkLimits(d *decoder, c *Config) {
 // limitHint says which limit was meant. It is not asked of those that are not told.
 func limitHint(d *decoder, name string, known []string) string {
 	if len(d.faults) < maxFaults {
-		if near := near.Nearest(name, known); near != "" {
+		if near := suggest.Nearest(name, known); near != "" {
 			return "did you mean " + near + "?"
 		}
 	}
@@ -368,7 +368,7 @@ func oneWord(s string, allowed []string) *mistake {
 		return nil
 	}
 	hint := "write one of " + strings.Join(allowed, ", ")
-	if near := near.Nearest(s, allowed); near != "" {
+	if near := suggest.Nearest(s, allowed); near != "" {
 		hint = "did you mean " + near + "?"
 	}
 	return wrong(hint, "%s is not allowed here", quote(s))

@@ -7,7 +7,7 @@ import (
 
 	"go.yaml.in/yaml/v4"
 
-	"github.com/headgate/headgate/internal/near"
+	"github.com/headgate/headgate/internal/suggest"
 	"github.com/headgate/headgate/internal/webhook"
 )
 
@@ -144,7 +144,7 @@ func cleanKind(s string) (string, *mistake) {
 		return s, nil
 	}
 	hint := "the kinds are " + strings.Join(kinds, ", ")
-	if meant := near.Nearest(s, kinds); meant != "" {
+	if meant := suggest.Nearest(s, kinds); meant != "" {
 		hint = "did you mean " + meant + "? " + hint
 	}
 	return "", wrong(hint, "%s is no kind of message", quote(s))

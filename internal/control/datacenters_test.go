@@ -14,7 +14,7 @@ import (
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/internal/api"
 	"github.com/headgate/headgate/internal/config"
-	"github.com/headgate/headgate/internal/folder"
+	"github.com/headgate/headgate/internal/datadir"
 	"github.com/headgate/headgate/internal/node"
 	"github.com/headgate/headgate/internal/store"
 )
@@ -364,7 +364,7 @@ func FuzzShare(f *testing.F) {
 			t.Errorf("%q: taken as %+v", b, x)
 		}
 		for _, k := range x.Keys {
-			if k.ID == 0 || len(k.Key) != len(folder.SealingKey{}.Key) {
+			if k.ID == 0 || len(k.Key) != len(datadir.SealingKey{}.Key) {
 				t.Errorf("%q: key %d of %d bytes", b, k.ID, len(k.Key))
 			}
 		}

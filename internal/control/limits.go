@@ -12,10 +12,10 @@ import (
 
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/internal/api"
+	"github.com/headgate/headgate/internal/chanmutex"
 	"github.com/headgate/headgate/internal/config"
 	"github.com/headgate/headgate/internal/node"
 	"github.com/headgate/headgate/internal/store"
-	"github.com/headgate/headgate/internal/turn"
 )
 
 // limitsKey is the record of what was changed of limits while they were in use: all nodes of a
@@ -38,7 +38,7 @@ type Limits struct {
 
 	node *node.Node
 	log  *slog.Logger
-	turn *turn.Mutex
+	turn *chanmutex.Mutex
 	note Note
 
 	defined atomic.Pointer[map[string]Definition]
@@ -55,7 +55,7 @@ type Note func(ctx context.Context, room, limit string, keys []string, by string
 
 // NewLimits returns the limits of a configuration. t is the turn of all changes of the process.
 func NewLimits(
-	rules *headgate.Limiter, cfg *config.Config, n *node.Node, t *turn.Mutex, note Note, log *slog.Logger,
+	rules *headgate.Limiter, cfg *config.Config, n *node.Node, t *chanmutex.Mutex, note Note, log *slog.Logger,
 ) *Limits {
 	s := &Limits{Rules: rules, node: n, log: log, turn: t, note: note}
 	s.dynamic.Store(&map[string]inForce{})

@@ -333,7 +333,8 @@ func (s *Limits) Remove(ctx context.Context, name string) (stays bool, err error
 			return fmt.Errorf("%w: %q", headgate.ErrNoLimit, name)
 		}
 		stays = (*s.defined.Load())[name].hash != ""
-		return s.putDynamic(ctx, name, all, func(dynamicLimit, bool) (*dynamicLimit, error) { return nil, nil })
+		gone := func(dynamicLimit, bool) (*dynamicLimit, error) { return nil, nil }
+		return s.putDynamic(ctx, name, all, gone)
 	})
 	return stays, err
 }

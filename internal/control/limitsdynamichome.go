@@ -48,7 +48,7 @@ func (s *Limits) putAtHome(
 		case told.Refused != "" || told.Made == nil:
 			return &api.RejectedError{
 				Reason: "data centre " + home + ", which decides this limit, refuses it: " + told.Refused,
-				Do:  "bring the configuration of the data centres in line, and say it again"}
+				Do:     "bring the configuration of the data centres in line, and say it again"}
 		}
 		set = *told.Made
 		if set.Version == q.Made.Next && set.has(name, x) {

@@ -89,7 +89,7 @@ func (s *Limits) changeAtHome(
 		if told.Refused != "" {
 			return &api.NotPersistedError{Err: errors.New(told.Refused),
 				Reason: "data centre " + home + ", which decides this limit, refuses the change: " + told.Refused,
-				Do:  "bring the configuration of the data centres in line, and say it again"}
+				Do:     "bring the configuration of the data centres in line, and say it again"}
 		}
 		was = told.Now
 		was.Of = f.hash

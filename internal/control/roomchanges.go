@@ -95,7 +95,9 @@ func (s *RoomChanges) versioned(file *config.Room, rec *roomChange) (r roomChang
 }
 
 // Amend returns a room of the file with more live changes, and all that then differ from the file.
-func Amend(file *config.Room, live *api.Live, pairs map[string]string) (*config.Room, map[string]string, error) {
+func Amend(
+	file *config.Room, live *api.Live, pairs map[string]string,
+) (*config.Room, map[string]string, error) {
 	all := map[string]string{}
 	if live != nil {
 		maps.Copy(all, live.Pairs)

@@ -27,7 +27,8 @@ func (m *Rooms) edit(t *testing.T, before func()) error {
 	}
 	_, _, err = m.Edit(t.Context(), Reading{Config: cfg}, func(b *manage.Catalog) (*manage.Result, error) {
 		before()
-		return b.Do(&manage.Op{What: manage.Rooms, Verb: manage.Create, Zone: manage.DefaultZone, At: time.Now(),
+		return b.Do(&manage.Op{What: manage.Rooms, Verb: manage.Create, Zone: manage.DefaultZone,
+			At: time.Now(),
 			Body: []byte(`{"name":"tea","host":"tea.example","total_active_users":200,"new_users_per_minute":200,
 				"custom_page_html":"<p>1</p>","headgate":{"origin":"http://127.0.0.1:1"}}`)})
 	}, func(*manage.Result) {})

@@ -6,7 +6,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/headgate/headgate/slot"
+	"github.com/headgate/headgate/internal/slot"
 )
 
 // TestTicketsThatOnlyPollComeBehindOthers: 50 clients are told to come in, ask again and again, and

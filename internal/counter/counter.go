@@ -31,8 +31,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/headgate/headgate/internal/slot"
 	"github.com/headgate/headgate/internal/store"
-	"github.com/headgate/headgate/slot"
 )
 
 // The errors of a Counter.
@@ -78,13 +78,13 @@ type Config struct {
 	Store  store.Store
 	Params slot.Params
 	Settings
-	Plan  Plan   // of the draw of an event
-	After uint64 // 1 + revision of the limits that Settings are of; 0: newer than any
+	Plan  Plan         // of the draw of an event
+	After uint64       // 1 + revision of the limits that Settings are of; 0: newer than any
 	Sites *Datacenters // the data centres whose rooms are one with this; nil: none
 
-	Anywhere *Handle                // of this room, if this node may host it
+	Anywhere *Handle              // of this room, if this node may host it
 	Estimate func() slot.Estimate // of the counter's time, as the worker of this process has it; nil: none
-	Previous   PreviousHost               // what this process knows of the host before; filled in by a Seat
+	Previous PreviousHost         // what this process knows of the host before; filled in by a Seat
 	Boot     func() time.Duration // own clock, counting suspend
 	Log      *slog.Logger
 
@@ -93,13 +93,13 @@ type Config struct {
 
 // Settings are what may change while people are inside and wait.
 type Settings struct {
-	Active slot.Limit // stays at once
-	New    slot.Limit // new users per window
-	Spread bool       // space calls evenly while anyone waits
-	RandomOrder  bool       // who is next is drawn at random
+	Active      slot.Limit // stays at once
+	New         slot.Limit // new users per window
+	Spread      bool       // space calls evenly while anyone waits
+	RandomOrder bool       // who is next is drawn at random
 	AdmitAll    bool       // all are let in: who waits holds nobody up
-	Line   LineConfig
-	Lanes  []slot.Lane // beside the ordinary line, at most slot.MostLanes
+	Line        LineConfig
+	Lanes       []slot.Lane // beside the ordinary line, at most slot.MostLanes
 }
 
 // LineConfig describes the waiting line.

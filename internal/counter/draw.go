@@ -4,7 +4,7 @@ import (
 	"math"
 	"time"
 
-	"github.com/headgate/headgate/slot"
+	"github.com/headgate/headgate/internal/slot"
 )
 
 // What differs where who is next is drawn: nobody is near the head, so all ask equally often,

@@ -4,7 +4,7 @@ import (
 	"math"
 	"time"
 
-	"github.com/headgate/headgate/slot"
+	"github.com/headgate/headgate/internal/slot"
 )
 
 // ETA is the expected wait of one position, from now.
@@ -27,9 +27,9 @@ type forecast struct {
 	step   time.Duration
 	out    outlook // of slots at once
 	callAt time.Duration
-	from   time.Duration               // nobody is called before
-	leave  float64                     // slots at once that come free a second, measured or assumed
-	sure   bool                        // leave was measured over a while
+	from   time.Duration              // nobody is called before
+	leave  float64                    // slots at once that come free a second, measured or assumed
+	sure   bool                       // leave was measured over a while
 	gone   [1 + slot.MaxLanes]float64 // share of those ahead in each line who turn out to be absent
 	held   bool
 	below  bool    // slots come from Anywhere, in the order of all data centres
@@ -276,24 +276,24 @@ type State struct {
 	New         int64 // slots of the window in use
 	Served      uint64
 	Held        bool
-	Hosted        bool    // this process hosts the room: its totals count for it
+	Hosted      bool    // this process hosts the room: its totals count for it
 	Rate        float64 // calls a second
 	Totals      Totals
 	Life        uint64
-	Head        ETA           // of the last position
-	Age         time.Duration // since the newest confirmed write was built
-	Refused     time.Duration // the store has refused writes for so long; 0 it does not
-	Quiet       time.Duration // nobody new is let in for so long
-	Latency     time.Duration // of a write, smoothed
-	Sites       *DatacentersState   // nil with one data centre
-	Lends       *AnywhereTotals        // of Anywhere alone
-	Draw        *DrawState    // nil: no draw is planned
-	Lanes       []LaneState   // nil: it has none
-	Lent        *LentState    // nil of Anywhere, and of a record that is damaged
-	Bound       Bound         // of Active, and of New
-	LastHeard        time.Duration // since the host has said all this; 0 at the host, below 0: never
+	Head        ETA               // of the last position
+	Age         time.Duration     // since the newest confirmed write was built
+	Refused     time.Duration     // the store has refused writes for so long; 0 it does not
+	Quiet       time.Duration     // nobody new is let in for so long
+	Latency     time.Duration     // of a write, smoothed
+	Sites       *DatacentersState // nil with one data centre
+	Lends       *AnywhereTotals   // of Anywhere alone
+	Draw        *DrawState        // nil: no draw is planned
+	Lanes       []LaneState       // nil: it has none
+	Lent        *LentState        // nil of Anywhere, and of a record that is damaged
+	Bound       Bound             // of Active, and of New
+	LastHeard   time.Duration     // since the host has said all this; 0 at the host, below 0: never
 	Term        *slot.ParentTerm  // of what Anywhere has lent; nil: none, or it is over
-	Leave       float64       // slots that come free a second, measured over a while; 0: not known
+	Leave       float64           // slots that come free a second, measured over a while; 0: not known
 }
 
 // Bound is what may be in use now: the limits, or higher ones of before until enough slots

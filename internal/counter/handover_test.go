@@ -7,8 +7,8 @@ import (
 
 	"github.com/headgate/headgate/tests/virtual"
 
+	"github.com/headgate/headgate/internal/slot"
 	"github.com/headgate/headgate/internal/store"
-	"github.com/headgate/headgate/slot"
 )
 
 // gated holds up the takeover's write until it is let go.

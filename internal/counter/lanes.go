@@ -5,7 +5,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/headgate/headgate/slot"
+	"github.com/headgate/headgate/internal/slot"
 )
 
 // Lanes: lines beside the ordinary one that get a share of the calls (ADR 0042). What of a lane

@@ -6,7 +6,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/headgate/headgate/slot"
+	"github.com/headgate/headgate/internal/slot"
 )
 
 // What is lent is told by worker, the most first: what one that has gone may still use, and not what is

@@ -8,8 +8,8 @@ import (
 	"iter"
 	"time"
 
+	"github.com/headgate/headgate/internal/slot"
 	"github.com/headgate/headgate/internal/ticket"
-	"github.com/headgate/headgate/slot"
 )
 
 // A Place is what a ticket is told.

@@ -36,14 +36,14 @@ const (
 
 // A Member is a process that shares the engine with others.
 type Member struct {
-	Name    string    `json:"name"`
-	Life    uint64    `json:"life"` // random, drawn at the start
+	Name      string    `json:"name"`
+	Life      uint64    `json:"life"` // random, drawn at the start
 	CanHost   bool      `json:"hosts"`
-	Version string    `json:"version"`
-	StartedAt   time.Time `json:"began"`
-	Wall    time.Time `json:"wall"`
-	Rooms   []string  `json:"rooms"` // whose counters it hosts now
-	Leaving bool      `json:"leaving,omitempty"`
+	Version   string    `json:"version"`
+	StartedAt time.Time `json:"began"`
+	Wall      time.Time `json:"wall"`
+	Rooms     []string  `json:"rooms"` // whose counters it hosts now
+	Leaving   bool      `json:"leaving,omitempty"`
 
 	Skew         time.Duration `json:"-"` // its wall clock less ours when it was heard
 	heard, first time.Duration // own clock

@@ -4,7 +4,7 @@ import (
 	"log/slog"
 	"time"
 
-	"github.com/headgate/headgate/slot"
+	"github.com/headgate/headgate/internal/slot"
 )
 
 // A Desk is a Counter without its lock, its store and its clock: the same

@@ -4,7 +4,7 @@ import (
 	"math"
 	"time"
 
-	"github.com/headgate/headgate/slot"
+	"github.com/headgate/headgate/internal/slot"
 )
 
 // An outlook says when slots at once come back, below no other counter. The record knows when

@@ -8,8 +8,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/headgate/headgate/internal/slot"
 	"github.com/headgate/headgate/internal/store"
-	"github.com/headgate/headgate/slot"
 )
 
 // What Anywhere lends to those who are first was spaced there. Spaced here once more, eight

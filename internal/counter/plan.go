@@ -9,7 +9,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/headgate/headgate/slot"
+	"github.com/headgate/headgate/internal/slot"
 )
 
 // A Plan says which event with a draw is to come, or is on. The zero Plan is none.

@@ -13,8 +13,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/headgate/headgate/internal/slot"
 	"github.com/headgate/headgate/internal/store"
-	"github.com/headgate/headgate/slot"
 )
 
 // checker checks a draw by what docs/events.md says and the page shows, and by nothing of this

@@ -7,7 +7,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/headgate/headgate/slot"
+	"github.com/headgate/headgate/internal/slot"
 )
 
 // How what is asked of a room comes to its host: many questions in one message, and as

@@ -3,7 +3,7 @@ package counter
 import (
 	"time"
 
-	"github.com/headgate/headgate/slot"
+	"github.com/headgate/headgate/internal/slot"
 )
 
 // A request is one question of a worker about one visitor, as it travels. What its numbers mean

@@ -5,7 +5,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/headgate/headgate/slot"
+	"github.com/headgate/headgate/internal/slot"
 )
 
 // Roamers are visitors of another data centre whose counter is out of reach: they keep
@@ -24,7 +24,7 @@ const mostRoamers = 10_000
 // roamer is one of them.
 type roamer struct {
 	id      uint64
-	arrival slot.Time      // in our time
+	arrival slot.Time     // in our time
 	seen    time.Duration // own clock
 	given   time.Duration // the interval it was told
 	called  bool

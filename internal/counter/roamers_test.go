@@ -5,7 +5,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/headgate/headgate/slot"
+	"github.com/headgate/headgate/internal/slot"
 )
 
 // A second tab of a visitor of another data center polls while the claim of the first is written: it is not
@@ -40,7 +40,7 @@ func TestARoamerIsKnownWhileItsClaimIsWritten(t *testing.T) {
 		first := make(chan slot.ClaimReply)
 		disk.armed.Store(true)
 		go func() { first <- claim() }()
-		time.Sleep(500 * time.Millisecond)       // the write is under way
+		time.Sleep(500 * time.Millisecond)        // the write is under way
 		for _, came := range []slot.Time{0, -1} { // out of reach, and back: who is here already
 			if got := poll(came); got.Status != slot.TicketUsed || got.UsedUp {
 				t.Errorf("the other tab is told %+v, want that the ticket is being used", got)

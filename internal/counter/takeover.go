@@ -6,7 +6,7 @@ import (
 	"math"
 	"time"
 
-	"github.com/headgate/headgate/slot"
+	"github.com/headgate/headgate/internal/slot"
 )
 
 // How a host begins, ends, and goes on after a pause in which nobody was heard.

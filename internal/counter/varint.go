@@ -4,7 +4,7 @@ import (
 	"fmt"
 
 	"github.com/headgate/headgate/internal/codec"
-	"github.com/headgate/headgate/slot"
+	"github.com/headgate/headgate/internal/slot"
 )
 
 func flag(yes bool, bit uint64) uint64 {

@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/headgate/headgate/internal/codec"
-	"github.com/headgate/headgate/slot"
+	"github.com/headgate/headgate/internal/slot"
 )
 
 // wireFormat is the format of requests, replies and settings. They are never kept,
@@ -35,9 +35,9 @@ const (
 type reply struct {
 	op    op // of the request
 	fault fault
-	place PlaceInfo           // join, poll
+	place PlaceInfo       // join, poll
 	claim slot.ClaimReply // claim
-	trace TicketTrace           // trace
+	trace TicketTrace     // trace
 }
 
 // A fault stands for an error of a Counter; 0 is none.

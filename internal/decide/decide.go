@@ -15,7 +15,7 @@
 // It does not decide: the room does.
 package decide
 
-import "github.com/headgate/headgate/slot"
+import "github.com/headgate/headgate/internal/slot"
 
 // An Action is what a rule wants of a request.
 type Action uint8

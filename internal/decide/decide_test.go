@@ -3,7 +3,7 @@ package decide
 import (
 	"testing"
 
-	"github.com/headgate/headgate/slot"
+	"github.com/headgate/headgate/internal/slot"
 )
 
 // TestStrictest: whatever the order of readings, the same decision comes of them, and it allows

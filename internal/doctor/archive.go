@@ -14,7 +14,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/headgate/headgate/internal/folder"
+	"github.com/headgate/headgate/internal/datadir"
 	"github.com/headgate/headgate/internal/store"
 )
 
@@ -210,7 +210,7 @@ func allowed(name string) bool {
 	case "":
 		return name == formatName || name == tokensName
 	case keysDir:
-		_, err := folder.KeyID(file)
+		_, err := datadir.KeyID(file)
 		return err == nil
 	case recordsDir:
 		key, err := store.ParseRecordName(file)

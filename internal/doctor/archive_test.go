@@ -13,9 +13,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/headgate/headgate/internal/folder"
+	"github.com/headgate/headgate/internal/datadir"
+	"github.com/headgate/headgate/internal/slot"
 	"github.com/headgate/headgate/internal/store"
-	"github.com/headgate/headgate/slot"
 )
 
 const aKey = "000102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f 2026-01-02T03:04:05Z\n"
@@ -208,7 +208,7 @@ func TestARestoredRecordLetsNobodyNewInAndGivesNoNumberTwice(t *testing.T) {
 	if r.Name != "shop" || r.Inside != 0 || r.Quiet < 75*time.Second || r.Quiet > 77*time.Second {
 		t.Errorf("%+v", r) // T + S
 	}
-	if v, err := folder.Format(dir); v != 1 || err != nil {
+	if v, err := datadir.Format(dir); v != 1 || err != nil {
 		t.Errorf("format %d, %v", v, err)
 	}
 	for name, mode := range map[string]os.FileMode{".": 0o700, "keys": 0o700, "keys/001.key": 0o600,
@@ -242,12 +242,12 @@ func TestARestoredRecordLetsNobodyNewInAndGivesNoNumberTwice(t *testing.T) {
 // A restore that was broken off leaves nothing that headgate would run on.
 func TestNobodyStartsInAFolderThatIsHalfRestored(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "data")
-	w, err := folder.Fill(dir)
+	w, err := datadir.Fill(dir)
 	if err != nil {
 		t.Fatal(err)
 	}
 	w.Close()
-	if f, err := folder.Open(dir); err == nil {
+	if f, err := datadir.Open(dir); err == nil {
 		f.Close()
 		t.Fatal("opened")
 	} else if !strings.Contains(err.Error(), "broken off") {

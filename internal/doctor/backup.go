@@ -13,10 +13,10 @@ import (
 	"time"
 
 	"github.com/headgate/headgate/internal/config"
-	"github.com/headgate/headgate/internal/folder"
+	"github.com/headgate/headgate/internal/datadir"
 	"github.com/headgate/headgate/internal/platform"
+	"github.com/headgate/headgate/internal/slot"
 	"github.com/headgate/headgate/internal/store"
-	"github.com/headgate/headgate/slot"
 )
 
 // An Error says what is wrong with a folder or a backup, and what to do.
@@ -63,18 +63,18 @@ const counterKey = "counter."
 // works in it or not, and changes nothing there. Each record is of the moment
 // when it was read: what is in it was confirmed, and told after that.
 func Take(dir, version string) (*Backup, error) {
-	v, err := folder.Format(dir)
+	v, err := datadir.Format(dir)
 	switch {
 	case err != nil:
 		return nil, err
 	case v == 0:
 		return nil, &Error{Text: dir + " is no data folder of headgate",
 			Do: "name the one of headgate run with --data DIR or --config FILE"}
-	case v > folder.Version:
+	case v > datadir.Version:
 		return nil, &Error{Text: fmt.Sprintf("%s is of a newer headgate (format %d)", dir, v),
 			Do: "take the backup with that headgate"}
 	}
-	_, running, err := folder.InUse(dir)
+	_, running, err := datadir.InUse(dir)
 	if err != nil {
 		return nil, err
 	}
@@ -164,7 +164,7 @@ func (b *Backup) keys(dir string) error {
 			Do: "run this as headgate's user, who owns the data folder"}
 	}
 	for _, e := range entries {
-		if _, err := folder.KeyID(e.Name()); err != nil {
+		if _, err := datadir.KeyID(e.Name()); err != nil {
 			continue
 		}
 		err := b.file(dir, keysDir+e.Name())
@@ -175,7 +175,7 @@ func (b *Backup) keys(dir string) error {
 			return err
 		}
 		last := &b.manifest.Members[len(b.manifest.Members)-1]
-		if _, err := folder.ParseKey(e.Name(), last.body); err != nil {
+		if _, err := datadir.ParseKey(e.Name(), last.body); err != nil {
 			b.Bytes -= len(last.body)
 			b.manifest.Members = slices.Delete(b.manifest.Members,
 				len(b.manifest.Members)-1, len(b.manifest.Members))

@@ -22,7 +22,7 @@ import (
 	"github.com/headgate/headgate/internal/api"
 	"github.com/headgate/headgate/internal/config"
 	"github.com/headgate/headgate/internal/counter"
-	"github.com/headgate/headgate/internal/folder"
+	"github.com/headgate/headgate/internal/datadir"
 	"github.com/headgate/headgate/internal/join"
 	"github.com/headgate/headgate/internal/loopback"
 	"github.com/headgate/headgate/internal/store"
@@ -228,7 +228,7 @@ func TestAClusterOfThreeLosesOneNodeAfterAnother(t *testing.T) {
 		c.beats(c.engines[name], m, 0)
 	}
 	dir := filepath.Join(t.TempDir(), "data")
-	f, err := folder.Open(dir)
+	f, err := datadir.Open(dir)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -483,7 +483,7 @@ func TestTheHeadgateThatRunsIsAsked(t *testing.T) {
 	t.Parallel()
 	c := newTown(t, time.Now(), "n1")
 	dir := filepath.Join(t.TempDir(), "data")
-	f, err := folder.Open(dir)
+	f, err := datadir.Open(dir)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -13,9 +13,9 @@ import (
 	"time"
 
 	"github.com/headgate/headgate/embedded"
-	"github.com/headgate/headgate/internal/folder"
+	"github.com/headgate/headgate/internal/datadir"
+	"github.com/headgate/headgate/internal/slot"
 	"github.com/headgate/headgate/internal/store"
-	"github.com/headgate/headgate/slot"
 )
 
 // used is a data folder as a headgate leaves it that was stopped: one room, some
@@ -23,7 +23,7 @@ import (
 func used(t *testing.T) string {
 	t.Helper()
 	dir := filepath.Join(t.TempDir(), "data")
-	f, err := folder.Open(dir)
+	f, err := datadir.Open(dir)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -207,12 +207,12 @@ func TestAnEngineThatIsTooLargeIsLeftAlone(t *testing.T) {
 
 func TestAFolderInUseIsLeftAlone(t *testing.T) {
 	dir := used(t)
-	f, err := folder.Open(dir)
+	f, err := datadir.Open(dir)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer f.Close()
-	pid, held, err := folder.InUse(dir)
+	pid, held, err := datadir.InUse(dir)
 	if pid != os.Getpid() && pid != 0 || !held || err != nil {
 		t.Errorf("%d %v %v", pid, held, err)
 	}

@@ -13,7 +13,7 @@ import (
 
 	"github.com/headgate/headgate/internal/api"
 	"github.com/headgate/headgate/internal/config"
-	"github.com/headgate/headgate/internal/folder"
+	"github.com/headgate/headgate/internal/datadir"
 	"github.com/headgate/headgate/internal/platform"
 )
 
@@ -102,16 +102,16 @@ func (x *examiner) folder() {
 		x.say(Fault, dir+" is no folder", "name the folder of headgate run with --data DIR")
 		return
 	}
-	v, err := folder.Format(dir)
+	v, err := datadir.Format(dir)
 	switch {
 	case err != nil:
 		x.err(err, "")
 	case v == 0:
 		x.say(Fault, dir+" is no data folder of headgate: it has no file format",
 			"name the folder of headgate run with --data DIR or --config FILE")
-	case v > folder.Version:
+	case v > datadir.Version:
 		x.say(Fault, fmt.Sprintf("%s is of a newer headgate (format %d, this one knows %d)",
-			dir, v, folder.Version), "run the newer headgate; this one leaves the folder as it is")
+			dir, v, datadir.Version), "run the newer headgate; this one leaves the folder as it is")
 	case !platform.IsPrivate(info.Mode()):
 		x.say(Warning, fmt.Sprintf("%s may be read by others (mode %04o)", dir, info.Mode().Perm()),
 			"chmod 700 "+dir)
@@ -240,7 +240,7 @@ func size(n int64) string {
 
 // process looks whether a headgate works in the folder, and asks it.
 func (x *examiner) process(ctx context.Context) {
-	pid, used, err := folder.InUse(x.cfg.Data)
+	pid, used, err := datadir.InUse(x.cfg.Data)
 	if err != nil {
 		x.err(err, "")
 		return
@@ -324,7 +324,7 @@ func (x *examiner) keys() {
 			"bring the keys back: headgate restore from a backup, or the folder keys from a copy")
 		return
 	}
-	keys, faults := folder.LookAtKeys(x.cfg.Data)
+	keys, faults := datadir.LookAtKeys(x.cfg.Data)
 	for _, err := range faults {
 		x.err(err, "")
 	}

@@ -16,8 +16,8 @@ import (
 
 	"github.com/headgate/headgate/embedded"
 	"github.com/headgate/headgate/internal/platform"
+	"github.com/headgate/headgate/internal/slot"
 	"github.com/headgate/headgate/internal/store"
-	"github.com/headgate/headgate/slot"
 )
 
 const (

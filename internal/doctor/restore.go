@@ -13,10 +13,10 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/headgate/headgate/internal/folder"
+	"github.com/headgate/headgate/internal/datadir"
 	"github.com/headgate/headgate/internal/platform"
+	"github.com/headgate/headgate/internal/slot"
 	"github.com/headgate/headgate/internal/store"
-	"github.com/headgate/headgate/slot"
 )
 
 // What was told to visitors between the backup and the end of the old process is
@@ -106,12 +106,12 @@ func (m *manifest) understood() error {
 	}
 	v, err := strconv.Atoi(strings.TrimSpace(strings.TrimPrefix(
 		string(m.find(formatName).body), "headgate-data ")))
-	if err != nil || v > folder.Version {
+	if err != nil || v > datadir.Version {
 		return fault(formatName, errors.Join(err, fmt.Errorf("this headgate knows format %d",
-			folder.Version)))
+			datadir.Version)))
 	}
 	for _, x := range m.in(keysDir) {
-		if _, err := folder.ParseKey(strings.TrimPrefix(x.Name, keysDir), x.body); err != nil {
+		if _, err := datadir.ParseKey(strings.TrimPrefix(x.Name, keysDir), x.body); err != nil {
 			return fault(x.Name, err)
 		}
 	}
@@ -140,7 +140,7 @@ func clearWay(cfg RestoreConfig) (aside string, err error) {
 		return "", &Error{Text: cfg.Dir + " cannot be read", Err: err,
 			Do: "name a folder that is not there yet with --data DIR"}
 	}
-	_, used, err := folder.InUse(cfg.Dir)
+	_, used, err := datadir.InUse(cfg.Dir)
 	switch {
 	case err != nil:
 		return "", err
@@ -278,7 +278,7 @@ func late(rec *slot.Record, d time.Duration, skip uint64) {
 
 // fill writes the folder. Before the end no headgate starts in it.
 func fill(dir string, m *manifest, copies []store.Copy) error {
-	w, err := folder.Fill(dir)
+	w, err := datadir.Fill(dir)
 	if err != nil {
 		return err
 	}

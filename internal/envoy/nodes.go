@@ -16,7 +16,7 @@ import (
 	"go.yaml.in/yaml/v4/plugin/loaderlimits"
 
 	"github.com/headgate/headgate/internal/config"
-	"github.com/headgate/headgate/internal/near"
+	"github.com/headgate/headgate/internal/suggest"
 )
 
 const (
@@ -139,7 +139,7 @@ func (p *parser) mapping(key string, n *yaml.Node, known string) map[string]*yam
 		case k.Kind != yaml.ScalarNode:
 			p.fault(key, k, "write each key out", "has a key that is not a word")
 		case !slices.Contains(strings.Fields(known), k.Value):
-			p.fault(full, k, suggest(k.Value, known), "there is no such key")
+			p.fault(full, k, suggestField(k.Value, known), "there is no such key")
 		case found[k.Value] != nil:
 			p.fault(full, k, "keep one of the two", "is already set on line %d", found[k.Value].Line)
 		default:
@@ -176,8 +176,8 @@ func (p *parser) merge(key string, n *yaml.Node, known string, into map[string]*
 	}
 }
 
-// suggest says what an unknown key may have been meant for, and where a known one belongs.
-func suggest(word, known string) string {
+// suggestField says what an unknown key may have been meant for, and where a known one belongs.
+func suggestField(word, known string) string {
 	homes := []struct{ keys, place string }{
 		{fileKeys, "at the top of the file"},
 		{descriptorKeys, "to the descriptor, beside its key"},
@@ -193,7 +193,7 @@ func suggest(word, known string) string {
 
 // didYouMean is a question after the word that was most likely meant, or "".
 func didYouMean(word, known string) string {
-	if meant := near.Nearest(word, strings.Fields(known)); meant != "" {
+	if meant := suggest.Nearest(word, strings.Fields(known)); meant != "" {
 		return "did you mean " + meant + "? "
 	}
 	return ""

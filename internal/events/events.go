@@ -35,7 +35,7 @@ type Occurrence struct {
 
 // A Moment is what events make of a room at a time.
 type State struct {
-	Active       *Occurrence // nil: none
+	Active   *Occurrence // nil: none
 	Prequeue bool        // it has not started
 	// Draw is what there is to draw from: of the occurrences with Shuffle that take place now the
 	// one with the latest start, whether it is On or not, else the next. Nil: none.

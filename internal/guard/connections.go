@@ -18,7 +18,7 @@ const sayEvery = time.Minute
 type Connections struct {
 	// Most is how many an address may have; 0 is any number.
 	Max func(netip.Addr) int
-	Log  *slog.Logger
+	Log *slog.Logger
 
 	mu      sync.Mutex
 	open    map[netip.Addr]int

@@ -10,25 +10,25 @@ import (
 // An Event overrides its room from its start, or the start of its prequeue, to its end. What is
 // null is as the room has it.
 type Event struct {
-	ID                    string    `json:"id"`
-	CreatedOn             time.Time `json:"created_on"`
-	ModifiedOn            time.Time `json:"modified_on"`
-	Name                  string    `json:"name"`
-	Description           string    `json:"description"`
-	StartTime             string    `json:"event_start_time"`
-	EndTime               string    `json:"event_end_time"`
-	PrequeueStartTime     *string   `json:"prequeue_start_time"`
-	ShuffleAtEventStart   bool      `json:"shuffle_at_event_start"`
-	Suspended             bool      `json:"suspended"`
-	CustomPageHTML        *string   `json:"custom_page_html"` // as kept: the key of its page
-	DisableSessionRenewal *bool     `json:"disable_session_renewal"`
-	NewUsersPerMinute     *int64    `json:"new_users_per_minute"`
-	TotalActiveUsers      *int64    `json:"total_active_users"`
-	QueueingMethod        *string   `json:"queueing_method"`
-	SessionDuration       *int64    `json:"session_duration"`
-	TurnstileMode         *string   `json:"turnstile_mode"`
-	TurnstileAction       *string   `json:"turnstile_action"`
-	Own                   EventExtensions  `json:"headgate"`
+	ID                    string          `json:"id"`
+	CreatedOn             time.Time       `json:"created_on"`
+	ModifiedOn            time.Time       `json:"modified_on"`
+	Name                  string          `json:"name"`
+	Description           string          `json:"description"`
+	StartTime             string          `json:"event_start_time"`
+	EndTime               string          `json:"event_end_time"`
+	PrequeueStartTime     *string         `json:"prequeue_start_time"`
+	ShuffleAtEventStart   bool            `json:"shuffle_at_event_start"`
+	Suspended             bool            `json:"suspended"`
+	CustomPageHTML        *string         `json:"custom_page_html"` // as kept: the key of its page
+	DisableSessionRenewal *bool           `json:"disable_session_renewal"`
+	NewUsersPerMinute     *int64          `json:"new_users_per_minute"`
+	TotalActiveUsers      *int64          `json:"total_active_users"`
+	QueueingMethod        *string         `json:"queueing_method"`
+	SessionDuration       *int64          `json:"session_duration"`
+	TurnstileMode         *string         `json:"turnstile_mode"`
+	TurnstileAction       *string         `json:"turnstile_action"`
+	Own                   EventExtensions `json:"headgate"`
 }
 
 // EventOwn is what headgate's events have beside Cloudflare's.

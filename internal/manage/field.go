@@ -8,7 +8,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/headgate/headgate/internal/near"
+	"github.com/headgate/headgate/internal/suggest"
 )
 
 // A field ties a member of an object to where its value goes.
@@ -45,7 +45,7 @@ func (r *reader) object(at string, v any, fields []field) {
 		i := slices.Index(names, name)
 		if i < 0 {
 			hint := "docs/management.md lists the members"
-			if n := near.Nearest(name, names); n != "" {
+			if n := suggest.Nearest(name, names); n != "" {
 				hint = "did you mean " + n + "?"
 			}
 			r.wrong(below(at, name), CodeUnknown, hint, "there is no such member")

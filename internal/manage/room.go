@@ -50,7 +50,7 @@ type Room struct {
 	TurnstileAction         string           `json:"turnstile_action"`
 	NextEventPrequeue       *string          `json:"next_event_prequeue_start_time"` // only as shown
 	NextEventStart          *string          `json:"next_event_start_time"`          // only as shown
-	Own                     RoomExtensions              `json:"headgate"`
+	Own                     RoomExtensions   `json:"headgate"`
 }
 
 // A Route is one more host and path of a room.

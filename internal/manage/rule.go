@@ -9,19 +9,19 @@ import (
 
 	"github.com/headgate/headgate/internal/config"
 	"github.com/headgate/headgate/internal/rules"
-	"github.com/headgate/headgate/slot"
+	"github.com/headgate/headgate/internal/slot"
 )
 
 // A Rule says what becomes of the requests that its expression matches.
 type Rule struct {
-	ID          string    `json:"id"`
-	Action      string    `json:"action"`
-	Expression  string    `json:"expression"`
-	Description string    `json:"description"`
-	Enabled     bool      `json:"enabled"`
-	LastUpdated time.Time `json:"last_updated"`
-	Version     string    `json:"version"`
-	Own         RuleExtensions   `json:"headgate"`
+	ID          string         `json:"id"`
+	Action      string         `json:"action"`
+	Expression  string         `json:"expression"`
+	Description string         `json:"description"`
+	Enabled     bool           `json:"enabled"`
+	LastUpdated time.Time      `json:"last_updated"`
+	Version     string         `json:"version"`
+	Own         RuleExtensions `json:"headgate"`
 }
 
 // RuleOwn is what headgate's rules have beside Cloudflare's.

@@ -15,11 +15,11 @@ const Format = 1
 // MaxRecord bounds the record; what the store carries is a little more. The rooms alone have up
 // to MaxRooms of it, about 400 rooms, the rest is history.
 const (
-	MaxRecordSize   = 900 << 10
-	maxRooms    = 600 << 10
-	mostHistory = 200      // changes that are kept. Chosen
-	mostPages   = 32 << 20 // bytes of all pages, those of the history among them. Chosen
-	pageKey     = 32       // digits of the key of a page, see newID
+	MaxRecordSize = 900 << 10
+	maxRooms      = 600 << 10
+	mostHistory   = 200      // changes that are kept. Chosen
+	mostPages     = 32 << 20 // bytes of all pages, those of the history among them. Chosen
+	pageKey       = 32       // digits of the key of a page, see newID
 )
 
 const timeShown = "2006-01-02T15:04:05.999999Z07:00"
@@ -28,7 +28,7 @@ const timeShown = "2006-01-02T15:04:05.999999Z07:00"
 type state struct {
 	Format   int                      `json:"format"`
 	Version  int64                    `json:"version"` // of the newest change
-	Rooms    []*StoredRoom                  `json:"rooms"`
+	Rooms    []*StoredRoom            `json:"rooms"`
 	Settings map[string]*keptSettings `json:"settings"` // by the name of the zone
 	Pages    map[string]int           `json:"pages"`    // bytes of each, by its key
 	History  []*Change                `json:"history"`  // the newest last

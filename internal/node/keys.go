@@ -13,16 +13,16 @@ import (
 
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/internal/checkout"
-	"github.com/headgate/headgate/internal/folder"
+	"github.com/headgate/headgate/internal/datadir"
 	"github.com/headgate/headgate/internal/store"
 )
 
 // A keyring is where sealing keys are: the folder of a process that is alone, the
 // store of a cluster.
 type keyring interface {
-	Keys() ([]folder.SealingKey, error)
-	Rotate(now time.Time) ([]folder.SealingKey, error)
-	Forget(id byte) ([]folder.SealingKey, error)
+	Keys() ([]datadir.SealingKey, error)
+	Rotate(now time.Time) ([]datadir.SealingKey, error)
+	Forget(id byte) ([]datadir.SealingKey, error)
 }
 
 // Parameters of the keys of a cluster. Chosen: every node has read a key well before
@@ -53,7 +53,7 @@ type KeyRecord struct {
 }
 
 // Keys returns the keys, the one that seals first. The first node of all makes one.
-func (k *sharedKeys) Keys() ([]folder.SealingKey, error) {
+func (k *sharedKeys) Keys() ([]datadir.SealingKey, error) {
 	keys, err := k.load()
 	if err == nil && len(keys) == 0 {
 		return k.edit(func(keys []KeyRecord) ([]KeyRecord, error) {
@@ -67,7 +67,7 @@ func (k *sharedKeys) Keys() ([]folder.SealingKey, error) {
 }
 
 // Rotate adds a new key and forgets those that nobody can need any more.
-func (k *sharedKeys) Rotate(now time.Time) ([]folder.SealingKey, error) {
+func (k *sharedKeys) Rotate(now time.Time) ([]datadir.SealingKey, error) {
 	return k.edit(func(keys []KeyRecord) ([]KeyRecord, error) { return addKey(keys, now), nil })
 }
 
@@ -95,7 +95,7 @@ func keysDoc(s store.Store, name string) *store.Doc[[]KeyRecord] {
 func CheckKeys(keys []KeyRecord) error {
 	seen := map[byte]bool{}
 	for _, x := range keys {
-		if x.ID == 0 || len(x.Key) != len(folder.SealingKey{}.Key) || seen[x.ID] {
+		if x.ID == 0 || len(x.Key) != len(datadir.SealingKey{}.Key) || seen[x.ID] {
 			return errors.New("a sealing key is damaged")
 		}
 		seen[x.ID] = true
@@ -108,7 +108,7 @@ func CheckKeys(keys []KeyRecord) error {
 
 // addKey returns the keys with a new one, without those that nobody can need any more.
 func addKey(keys []KeyRecord, now time.Time) []KeyRecord {
-	next := KeyRecord{ID: 1, Key: make([]byte, len(folder.SealingKey{}.Key)), Made: now.UTC()}
+	next := KeyRecord{ID: 1, Key: make([]byte, len(datadir.SealingKey{}.Key)), Made: now.UTC()}
 	rand.Read(next.Key)
 	if n := len(keys); n > 0 { // oldest first
 		next.ID = keys[n-1].ID
@@ -120,28 +120,28 @@ func addKey(keys []KeyRecord, now time.Time) []KeyRecord {
 			used = slices.ContainsFunc(keys, func(x KeyRecord) bool { return x.ID == next.ID })
 		}
 	}
-	for len(keys) >= MostKeys || len(keys) > 1 && now.Sub(keys[1].Made) > folder.KeepKeys {
+	for len(keys) >= MostKeys || len(keys) > 1 && now.Sub(keys[1].Made) > datadir.KeepKeys {
 		keys = keys[1:]
 	}
 	return append(slices.Clone(keys), next)
 }
 
 // Forget removes a key, and returns the others.
-func (k *sharedKeys) Forget(id byte) ([]folder.SealingKey, error) {
+func (k *sharedKeys) Forget(id byte) ([]datadir.SealingKey, error) {
 	return k.edit(func(keys []KeyRecord) ([]KeyRecord, error) {
 		at := slices.IndexFunc(keys, func(x KeyRecord) bool { return x.ID == id })
 		switch {
 		case at < 0:
-			return nil, folder.ErrNoKey
+			return nil, datadir.ErrNoKey
 		case at == len(keys)-1 || k.order(keys)[0].ID == id:
-			return nil, folder.ErrKeySeals
+			return nil, datadir.ErrKeySeals
 		}
 		return slices.Delete(keys, at, at+1), nil
 	})
 }
 
 // edit replaces the stored keys. Of two nodes that do so at once one takes what the other wrote.
-func (k *sharedKeys) edit(edit func([]KeyRecord) ([]KeyRecord, error)) ([]folder.SealingKey, error) {
+func (k *sharedKeys) edit(edit func([]KeyRecord) ([]KeyRecord, error)) ([]datadir.SealingKey, error) {
 	ctx, stop := context.WithTimeout(context.Background(), keysWait)
 	defer stop()
 	var keys []KeyRecord
@@ -162,7 +162,7 @@ func (k *sharedKeys) edit(edit func([]KeyRecord) ([]KeyRecord, error)) ([]folder
 }
 
 // order puts the key that seals first: the newest that all know, or the only one.
-func (k *sharedKeys) order(keys []KeyRecord) (all []folder.SealingKey) {
+func (k *sharedKeys) order(keys []KeyRecord) (all []datadir.SealingKey) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	start := k.read == nil
@@ -179,19 +179,19 @@ func (k *sharedKeys) order(keys []KeyRecord) (all []folder.SealingKey) {
 		if now := k.now(); now.Sub(x.Made) >= sealsAfter && now.Sub(at) >= sealsAfter {
 			seals = i
 		}
-		all = append(all, folder.SealingKey{ID: x.ID, Key: [32]byte(x.Key), Made: x.Made})
+		all = append(all, datadir.SealingKey{ID: x.ID, Key: [32]byte(x.Key), Made: x.Made})
 	}
 	slices.Reverse(all)
 	if n := len(all); n > 0 {
 		first := all[n-1-seals]
-		all = append([]folder.SealingKey{first}, slices.Delete(all, n-1-seals, n-seals)...)
+		all = append([]datadir.SealingKey{first}, slices.Delete(all, n-1-seals, n-seals)...)
 	}
 	return all
 }
 
 // ringOf is the key ring of some keys, the one that seals first, and of those of other
 // data centres.
-func ringOf(keys []folder.SealingKey, others []siteKeys) headgate.SealingKeys {
+func ringOf(keys []datadir.SealingKey, others []siteKeys) headgate.SealingKeys {
 	k := headgate.SealingKeys{Current: keys[0].ID, Keys: map[byte][32]byte{}}
 	for _, x := range keys {
 		k.Keys[x.ID] = x.Key
@@ -260,7 +260,7 @@ func (k *Node) TakeKeys(ctx context.Context, site string, keys []KeyRecord) erro
 }
 
 // signWith derives the signing keys from the sealing keys, and from those of others.
-func (k *Node) signWith(keys []folder.SealingKey, others []siteKeys) error {
+func (k *Node) signWith(keys []datadir.SealingKey, others []siteKeys) error {
 	var own, far []checkout.Secret
 	for _, x := range keys {
 		own = append(own, checkout.Secret{Key: x.Key, Made: x.Made})

@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/headgate/headgate/internal/folder"
+	"github.com/headgate/headgate/internal/datadir"
 	"github.com/headgate/headgate/internal/store"
 )
 
@@ -19,7 +19,7 @@ func TestAnOldSharedKeyIsReplacedOnce(t *testing.T) {
 	for range 3 {
 		nodes = append(nodes, &Node{keys: &sharedKeys{store: s, now: func() time.Time { return now }}})
 	}
-	look := func() (keys []folder.SealingKey) {
+	look := func() (keys []datadir.SealingKey) {
 		t.Helper()
 		for _, k := range nodes {
 			got, err := k.keys.Keys()

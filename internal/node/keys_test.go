@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/headgate/headgate/internal/folder"
+	"github.com/headgate/headgate/internal/datadir"
 	"github.com/headgate/headgate/internal/store"
 )
 
@@ -33,7 +33,7 @@ func TestASharedKeyIsForgotten(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, id := range []byte{1, 2} { // 1 still seals, 2 is about to
-		if _, err := b.Forget(id); !errors.Is(err, folder.ErrKeySeals) {
+		if _, err := b.Forget(id); !errors.Is(err, datadir.ErrKeySeals) {
 			t.Errorf("key %d: %v", id, err)
 		}
 	}
@@ -41,7 +41,7 @@ func TestASharedKeyIsForgotten(t *testing.T) {
 	if _, err := b.Forget(1); err != nil {
 		t.Error(err)
 	}
-	if _, err := b.Forget(1); !errors.Is(err, folder.ErrNoKey) {
+	if _, err := b.Forget(1); !errors.Is(err, datadir.ErrNoKey) {
 		t.Errorf("once more: %v", err)
 	}
 	if got := ids(a); !slices.Equal(got, []byte{2}) {

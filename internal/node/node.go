@@ -23,11 +23,11 @@ import (
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/embedded"
 	"github.com/headgate/headgate/internal/api"
+	"github.com/headgate/headgate/internal/chanmutex"
 	"github.com/headgate/headgate/internal/checkout"
 	"github.com/headgate/headgate/internal/config"
-	"github.com/headgate/headgate/internal/folder"
+	"github.com/headgate/headgate/internal/datadir"
 	"github.com/headgate/headgate/internal/store"
-	"github.com/headgate/headgate/internal/turn"
 )
 
 // rotateEvery is how old the sealing key may become. Chosen: AES-GCM with drawn
@@ -42,7 +42,7 @@ const OpenWait = time.Minute
 // A Node is what outlives the process: the folder, the engine in it, and the records and keys in
 // these. Fields other than Records do not change after Open.
 type Node struct {
-	Folder  *folder.Folder
+	Folder  *datadir.Folder
 	Engine  *embedded.Server
 	Rooms   *headgate.Engine
 	Records store.Store           // what the processes share
@@ -61,8 +61,8 @@ type Node struct {
 	revoked    []api.Revoked // as followRevoked read it last
 	revokedNew chan struct{} // has room for one
 
-	ring   turn.Mutex  // held from reading or making keys until they are in force
-	others []siteKeys // as read last, guarded by ring; nil: one data center
+	ring   chanmutex.Mutex // held from reading or making keys until they are in force
+	others []siteKeys      // as read last, guarded by ring; nil: one data center
 }
 
 // Options are what a node gets from its process.
@@ -79,7 +79,7 @@ func Open(ctx context.Context, o Options, cfg *config.Config) (*Node, error) {
 	k := &Node{log: o.Log, options: o,
 		revokedNew: make(chan struct{}, 1), Signing: checkout.NewKeys(time.Now)}
 	var err error
-	if k.Folder, err = folder.Open(cfg.Data); err != nil {
+	if k.Folder, err = datadir.Open(cfg.Data); err != nil {
 		return nil, err
 	}
 	if cfg.Cluster != nil || cfg.Engine != nil { // the others may come much later
@@ -133,7 +133,7 @@ func (k *Node) open(ctx context.Context) (err error) {
 	return nil
 }
 
-func (k *Node) openRecords(ctx context.Context, keys []folder.SealingKey) (err error) {
+func (k *Node) openRecords(ctx context.Context, keys []datadir.SealingKey) (err error) {
 	if err = k.signWith(keys, nil); err != nil {
 		return err
 	}
@@ -141,7 +141,7 @@ func (k *Node) openRecords(ctx context.Context, keys []folder.SealingKey) (err e
 		NATS: k.Engine.Conn(), Copies: k.Folder.Records(), Keys: ringOf(keys, nil),
 		OnWriteFailure: k.Engine.Heal, Log: k.log,
 		Exclusive: true, // the folder is locked
-		Boot:  k.options.Boot,
+		Boot:      k.options.Boot,
 	})
 	if err != nil {
 		return err
@@ -157,7 +157,7 @@ func (k *Node) openRecords(ctx context.Context, keys []folder.SealingKey) (err e
 }
 
 // rotate makes a new sealing key when the newest is old.
-func (k *Node) rotate(keys []folder.SealingKey, now time.Time) ([]folder.SealingKey, error) {
+func (k *Node) rotate(keys []datadir.SealingKey, now time.Time) ([]datadir.SealingKey, error) {
 	if k.Worker || now.Sub(newest(keys).Made) < rotateEvery {
 		return keys, nil
 	}
@@ -165,8 +165,8 @@ func (k *Node) rotate(keys []folder.SealingKey, now time.Time) ([]folder.Sealing
 }
 
 // newest is the key that was made last: it seals, or will when all nodes know it.
-func newest(keys []folder.SealingKey) folder.SealingKey {
-	return slices.MaxFunc(keys, func(a, b folder.SealingKey) int { return a.Made.Compare(b.Made) })
+func newest(keys []datadir.SealingKey) datadir.SealingKey {
+	return slices.MaxFunc(keys, func(a, b datadir.SealingKey) int { return a.Made.Compare(b.Made) })
 }
 
 // RotateKeys makes a new sealing key now. What the old ones sealed stays good.
@@ -174,7 +174,7 @@ func (k *Node) RotateKeys(now time.Time) (got api.RotateResult, err error) {
 	if k.Worker {
 		return got, AtStoreNode("a worker makes no sealing keys")
 	}
-	keys, err := k.UseKeys(func() ([]folder.SealingKey, error) { return k.keys.Rotate(now) })
+	keys, err := k.UseKeys(func() ([]datadir.SealingKey, error) { return k.keys.Rotate(now) })
 	if err != nil {
 		return got, err
 	}
@@ -218,11 +218,11 @@ func (k *Node) ForgetKey(id int) error {
 	if k.Worker {
 		return AtStoreNode("a worker forgets no sealing keys")
 	}
-	_, err := k.UseKeys(func() ([]folder.SealingKey, error) { return k.keys.Forget(byte(id)) })
+	_, err := k.UseKeys(func() ([]datadir.SealingKey, error) { return k.keys.Forget(byte(id)) })
 	switch {
-	case errors.Is(err, folder.ErrNoKey):
+	case errors.Is(err, datadir.ErrNoKey):
 		return api.ErrNoKey
-	case errors.Is(err, folder.ErrKeySeals):
+	case errors.Is(err, datadir.ErrKeySeals):
 		return api.ErrKeySeals
 	case err == nil:
 		k.TellDatacenters()
@@ -238,7 +238,7 @@ func (k *Node) RereadKeys() error {
 
 // rotateOld makes a new sealing key when the newest is old.
 func (k *Node) rotateOld(now time.Time) error {
-	_, err := k.UseKeys(func() ([]folder.SealingKey, error) {
+	_, err := k.UseKeys(func() ([]datadir.SealingKey, error) {
 		keys, err := k.keys.Keys()
 		if err != nil {
 			return nil, err
@@ -252,8 +252,8 @@ func (k *Node) rotateOld(now time.Time) error {
 // that read first could come last, and the key of the other, which has sealed
 // cookies by then, would be unknown.
 func (k *Node) UseKeys(
-	get func() ([]folder.SealingKey, error),
-) ([]folder.SealingKey, error) {
+	get func() ([]datadir.SealingKey, error),
+) ([]datadir.SealingKey, error) {
 	k.ring.Lock()
 	defer k.ring.Unlock()
 	keys, err := get()

@@ -65,7 +65,7 @@ type distant struct {
 
 func (d distant) Host(byte) string { return "host" }
 func (d distant) Lost(byte)        {}
-func (d distant) Borrowers() int       { return idealDesks }
+func (d distant) Borrowers() int   { return idealDesks }
 func (d distant) Request(ctx context.Context, _ string, msg []byte) ([]byte, error) {
 	d.w.mu.Lock()
 	d.w.asks++

@@ -47,7 +47,7 @@ type Totals struct {
 // come first.
 type Keys struct {
 	parts [Shards]part // first: at the beginning of cache lines
-	lane  *LimitClient        // nil: counted here
+	lane  *LimitClient // nil: counted here
 	seed  maphash.Seed
 	began time.Time
 	epoch limit.Time // began

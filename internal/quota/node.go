@@ -28,9 +28,9 @@ type Config struct {
 	Log     *slog.Logger
 	Rules   func(name string) *Definition
 	// Sites are data centres that share these limits: they are hosted in the home. Nil: one.
-	Sites *counter.Datacenters
-	Lease time.Duration // see HostConfig; 0: its own
-	SoleHost  bool          // see HostConfig
+	Sites    *counter.Datacenters
+	Lease    time.Duration // see HostConfig; 0: its own
+	SoleHost bool          // see HostConfig
 }
 
 // A Node is what one process has to do with the limits that many share: it asks, and may

@@ -34,12 +34,12 @@ type Route struct{ Host, Path string }
 // A Spot is a folder of a room as the visitor's browser names it, and the addresses in it that
 // headgate answers itself.
 type Match struct {
-	Path   string // "/" or without a slash at its end
-	Own    string // begins all that headgate answers itself: Path/.headgate/
-	Served string // the shared document
-	Leave  string // a place is given up
-	ConfirmPath   string // a tiny picture, which the waiting page loads
-	Move   string // it moves to another device
+	Path        string // "/" or without a slash at its end
+	Own         string // begins all that headgate answers itself: Path/.headgate/
+	Served      string // the shared document
+	Leave       string // a place is given up
+	ConfirmPath string // a tiny picture, which the waiting page loads
+	Move        string // it moves to another device
 }
 
 // ownPart is a part of a path that no star stands for: what is below it, headgate answers itself.

@@ -5,7 +5,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/headgate/headgate/internal/near"
+	"github.com/headgate/headgate/internal/suggest"
 )
 
 // kind is what a part of an expression is worth.
@@ -154,7 +154,7 @@ func unknownField(name string) (problem, hint string) {
 		}
 	}
 	problem = "unknown field " + name
-	if meant := near.Nearest(name, slices.Sorted(maps.Keys(fields))); meant != "" {
+	if meant := suggest.Nearest(name, slices.Sorted(maps.Keys(fields))); meant != "" {
 		return problem, "did you mean " + meant + "?"
 	}
 	return problem, "docs/rules.md lists the fields"
@@ -167,7 +167,7 @@ func unknownFunction(name string) (problem, hint string) {
 	if slices.Contains(strings.Fields(otherFunctions), name) {
 		return name + "() is not supported", hint
 	}
-	if meant := near.Nearest(name, known); meant != "" {
+	if meant := suggest.Nearest(name, known); meant != "" {
 		hint = "did you mean " + meant + "()?"
 	}
 	return "unknown function " + name, hint

@@ -8,7 +8,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/headgate/headgate/internal/near"
+	"github.com/headgate/headgate/internal/suggest"
 )
 
 const (
@@ -85,7 +85,7 @@ func CheckListName(name string) error {
 
 func nearList(name string, lists map[string]*List) string {
 	known := slices.Sorted(maps.Keys(lists))
-	if meant := near.Nearest(name, known); meant != "" {
+	if meant := suggest.Nearest(name, known); meant != "" {
 		return "did you mean $" + meant + "?"
 	}
 	if len(known) == 0 {

@@ -11,16 +11,16 @@ import (
 
 	"github.com/headgate/headgate/internal/analytics"
 	"github.com/headgate/headgate/internal/api"
+	"github.com/headgate/headgate/internal/histogram"
 	"github.com/headgate/headgate/internal/node"
 	"github.com/headgate/headgate/internal/proxy"
-	"github.com/headgate/headgate/internal/tally"
 )
 
 // originCounts are what became of the requests that went to a room's origin.
 type originCounts struct {
 	c2xx, c3xx, c4xx, c5xx, none, gone atomic.Int64
-	took                               tally.Histogram // until the head of the answer
-	nanos                              atomic.Int64    // the same in all
+	took                               histogram.Histogram // until the head of the answer
+	nanos                              atomic.Int64        // the same in all
 }
 
 // answers are those that came.
@@ -113,7 +113,7 @@ func (g *gate) reading() *analytics.Sample {
 			analytics.RoomOriginNone:   o.none.Load(),
 			analytics.RoomPassesShared: t.PassesShared, analytics.RoomPassesRefused: t.PassesRefused,
 		},
-		Tallies: []*tally.Histogram{analytics.RoomWaited: times.Waited, analytics.RoomInside: times.Inside,
+		Tallies: []*histogram.Histogram{analytics.RoomWaited: times.Waited, analytics.RoomInside: times.Inside,
 			analytics.RoomSilent: times.Silent, analytics.RoomOrigin: &o.took},
 	}
 	if v := r.Values; st.Hosted && st.Record.Damaged == "" {

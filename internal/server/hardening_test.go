@@ -21,7 +21,7 @@ import (
 
 	"github.com/headgate/headgate/internal/api"
 	"github.com/headgate/headgate/internal/config"
-	"github.com/headgate/headgate/internal/folder"
+	"github.com/headgate/headgate/internal/datadir"
 	"github.com/headgate/headgate/internal/node"
 	"github.com/headgate/headgate/internal/store"
 )
@@ -45,7 +45,7 @@ func TestARotationBesideAReloadOfTheKeys(t *testing.T) {
 	read, goOn := make(chan struct{}), make(chan struct{})
 	var wg sync.WaitGroup
 	wg.Go(func() {
-		_, err := k.UseKeys(func() ([]folder.SealingKey, error) {
+		_, err := k.UseKeys(func() ([]datadir.SealingKey, error) {
 			keys, err := k.Folder.Keys()
 			close(read)
 			<-goOn

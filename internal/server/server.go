@@ -32,6 +32,7 @@ import (
 
 	"github.com/headgate/headgate/internal/analytics"
 	"github.com/headgate/headgate/internal/certs"
+	"github.com/headgate/headgate/internal/chanmutex"
 	"github.com/headgate/headgate/internal/config"
 	"github.com/headgate/headgate/internal/control"
 	"github.com/headgate/headgate/internal/dashboard"
@@ -41,7 +42,6 @@ import (
 	"github.com/headgate/headgate/internal/platform"
 	"github.com/headgate/headgate/internal/rules"
 	"github.com/headgate/headgate/internal/traces"
-	"github.com/headgate/headgate/internal/turn"
 )
 
 // Timeouts and sizes against slow and greedy clients. Chosen: a browser needs
@@ -81,12 +81,12 @@ type Server struct {
 	envoy    *envoyGate // nil without envoy; see envoy.go
 
 	analytics *analytics.Recorder // nil: nothing is kept
-	traces    *traces.Tracer    // nil: nothing is recorded
+	traces    *traces.Tracer      // nil: nothing is recorded
 
 	set  atomic.Pointer[roomSet]
 	read atomic.Pointer[reading]
-	turn turn.Mutex // one change of the set at a time; no visitor waits for it
-	crew *crew     // guarded by turn; nil unless Run is serving
+	turn chanmutex.Mutex // one change of the set at a time; no visitor waits for it
+	crew *crew           // guarded by turn; nil unless Run is serving
 
 	running chan struct{} // closed when Run has begun
 }
@@ -260,7 +260,8 @@ func (s *Server) Run(ctx context.Context) error {
 	state.Go(func() { s.traces.Run(engine) }) // until the last request has ended
 	wg.Go(func() { fail(s.followChanges(work)) })
 	wg.Go(func() { fail(s.limits.Follow(work)) })
-	wg.Go(func() { fail(control.NewSharing(s.node, s.changes, s.limits.Limits, s.fileRooms, s.log).Run(work)) })
+	sharing := control.NewSharing(s.node, s.changes, s.limits.Limits, s.fileRooms, s.log)
+	wg.Go(func() { fail(sharing.Run(work)) })
 	wg.Go(func() { fail(s.followRooms(work)) })
 	wg.Go(func() { fail(s.keepAnalytics(work)) })
 	wg.Go(func() { s.trim(work) })

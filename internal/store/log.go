@@ -42,12 +42,12 @@ var ErrFull = errors.New("the log is full")
 
 // LogConfig describes a Log.
 type LogConfig struct {
-	Conn     *nats.Conn
-	Name     string      // letters, digits, - and _
-	Replicas int         // on how many servers; 0 is one, and AsMany lets the engine say
-	MaxBytes int64       // beyond it Append answers ErrFull; 0 is no bound
-	OnWriteFailure     func(error) // is told when the engine refuses to write; must not block
-	Log      *slog.Logger
+	Conn           *nats.Conn
+	Name           string      // letters, digits, - and _
+	Replicas       int         // on how many servers; 0 is one, and AsMany lets the engine say
+	MaxBytes       int64       // beyond it Append answers ErrFull; 0 is no bound
+	OnWriteFailure func(error) // is told when the engine refuses to write; must not block
+	Log            *slog.Logger
 }
 
 // A Log keeps entries in the order in which they came, each under a number that is never

@@ -40,7 +40,7 @@ type NATSConfig struct {
 	Replicas int
 	// Heal is told when the engine refuses to write. It must not block.
 	OnWriteFailure func(error)
-	Log  *slog.Logger
+	Log            *slog.Logger
 }
 
 // NATS is a Store on a JetStream stream.

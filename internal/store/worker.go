@@ -53,12 +53,12 @@ type question struct {
 
 // A result is the answer; a value or entries may follow it.
 type result struct {
-	Code string    `json:"code,omitempty"`
-	Text string    `json:"text,omitempty"`
-	Seq  uint64    `json:"seq,omitempty"`
-	At   time.Time `json:"at,omitzero"`
-	Size *LogSize  `json:"size,omitempty"`
-	Kept *Placement     `json:"kept,omitempty"`
+	Code string     `json:"code,omitempty"`
+	Text string     `json:"text,omitempty"`
+	Seq  uint64     `json:"seq,omitempty"`
+	At   time.Time  `json:"at,omitzero"`
+	Size *LogSize   `json:"size,omitempty"`
+	Kept *Placement `json:"kept,omitempty"`
 }
 
 // pack joins a head and what follows it.

@@ -53,7 +53,7 @@ type View struct {
 	ETAKnown        bool          // false: say so, never invent one
 	ETA             time.Duration // expected wait from now
 	ETALow, ETAHigh time.Duration // the honest range around ETA
-	SlowerReason          string        // why the expected time rose, or ""
+	SlowerReason    string        // why the expected time rose, or ""
 	Notice          string        // the same in a word for apps: "ticket_used", "ticket_over", "visit_over" or ""
 
 	PollAfter time.Duration // ask again after this; the server adds the jitter

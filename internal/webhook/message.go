@@ -66,7 +66,7 @@ type Message struct {
 	Number  uint64    `json:"number"`    // counts the messages of a room, or of the limits
 	Room    string    `json:"room,omitempty"`
 	Limit   string    `json:"limit,omitempty"`
-	Figures *Counts  `json:"figures,omitempty"`
+	Figures *Counts   `json:"figures,omitempty"`
 	Event   *Event    `json:"event,omitempty"`
 	Changes []Change  `json:"changes,omitempty"`
 	By      string    `json:"by,omitempty"`
@@ -86,7 +86,7 @@ type data struct {
 	Limit      string   `json:"limit,omitempty"`
 	Datacenter string   `json:"datacenter,omitempty"`
 	Webhook    string   `json:"webhook,omitempty"` // of a test
-	Figures    *Counts `json:"figures,omitempty"`
+	Figures    *Counts  `json:"figures,omitempty"`
 	Event      *Event   `json:"event,omitempty"`
 	Changes    []Change `json:"changes,omitempty"`
 	By         string   `json:"by,omitempty"`

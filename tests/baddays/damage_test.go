@@ -16,8 +16,8 @@ import (
 	"time"
 
 	"github.com/headgate/headgate/internal/loopback"
+	"github.com/headgate/headgate/internal/slot"
 	"github.com/headgate/headgate/internal/store"
-	"github.com/headgate/headgate/slot"
 )
 
 // sums are the hashes of all files below a folder.

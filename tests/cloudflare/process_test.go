@@ -18,6 +18,7 @@ import (
 
 	"github.com/cloudflare/cloudflare-go/v6/option"
 	"github.com/cloudflare/cloudflare-go/v6/waiting_rooms"
+
 	"github.com/headgate/headgate/internal/loopback"
 )
 

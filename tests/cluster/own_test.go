@@ -15,8 +15,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/headgate/headgate/internal/loopback"
 	"github.com/nats-io/nats.go"
+
+	"github.com/headgate/headgate/internal/loopback"
 )
 
 // login is the user that docs/operations.md tells operators to make.

@@ -18,9 +18,10 @@ import (
 
 	common "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
-	"github.com/headgate/headgate/internal/loopback"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
+
+	"github.com/headgate/headgate/internal/loopback"
 )
 
 // The reference service, as it is fetched and built here, with Debian's Redis behind it.

@@ -28,15 +28,15 @@ func mutants() []mutant {
 			"_ = c.pool.Takeover(c.cfg.Boot())"}},
 			[]string{"-run", "^(TestFreeze|TestCutLinks|TestKillHost)$"}, nil, ""},
 		{"a claim is told before it is written", "internal/counter/counter.go", [][2]string{
-			{"	c.deliver(now, nil)\n	if c.pool.Cold(clk) {",
+			{"	c.deliver(now, nil)\n	if c.pool.IsCold(clk) {",
 				"	c.deliver(now, nil)\n	if wr != nil {\n		c.deliver(c.pool.Confirm(clk))\n	}\n" +
-					"	if c.pool.Cold(clk) {"},
+					"	if c.pool.IsCold(clk) {"},
 			{"		c.deliver(c.pool.Confirm(clk))\n		c.leftFor", "		c.leftFor"}},
 			[]string{"-run", "^TestSlowWrites$"}, nil, "used tickets that did something again"},
 		{"forget the standby", "internal/quota/ledger.go", [][2]string{{
 			"		for _, k := range s.out {\n			upTo := k.put(", "		for _, k := range s.out[:0] {\n			upTo := k.put("}},
 			[]string{"-run", "^TestLimitsKillHost$"}, nil, "passed at most"},
-		{"what is not known counts as unused", "internal/quota/link.go", [][2]string{{
+		{"what is not known counts as unused", "internal/quota/replicate.go", [][2]string{{
 			"s.tables, s.lost, s.unwritten = nil, !by.known, by.moved",
 			"s.tables, s.lost, s.unwritten = nil, false, by.moved"}},
 			[]string{"-run", "^TestLimitsKillBoth$"}, nil, "passed at most"},
@@ -54,16 +54,16 @@ func mutants() []mutant {
 		{"no fence between hosts of a queue", "queue/host.go", [][2]string{{
 			"h.q.notes.Append(try, b, h.last)", "h.q.notes.Append(try, b, store.Anywhere)"}},
 			[]string{"-run", "^(TestQueuesFreeze|TestQueuesCut|TestQueuesKillHost)$"}, nil, ""},
-		{"the line is not in the record", "internal/counter/desk_write.go", [][2]string{{
+		{"the line is not in the record", "internal/counter/corewrite.go", [][2]string{{
 			"	c.pool.PutLine(part)\n", "	_ = part\n"}},
 			[]string{"-run", "^TestKillHost$"}, nil, "tickets lost"},
-		{"calls by chance", "internal/counter/desk.go", [][2]string{{
-			"	if c.cfg.Draws {\n		return c.line.Draw(", "	if true {\n		return c.line.Draw("}},
+		{"calls by chance", "internal/counter/core.go", [][2]string{{
+			"	if c.cfg.RandomOrder {\n		return c.line.Draw(", "	if true {\n		return c.line.Draw("}},
 			[]string{"-run", "^TestThree$"}, nil, "overtaken by more than"},
 		{"a takeover forgets what was done", "queue/host.go", [][2]string{{
 			"			old.note(&notes[i])\n", "			_ = notes[i]\n"}},
 			[]string{"-run", "^TestQueuesRollingRestart$"}, nil, "delivered again"},
-		{"a worker lends itself a slot", "slot/share.go", [][2]string{{
+		{"a worker lends itself a slot", "internal/slot/share.go", [][2]string{{
 			"return s.granted - s.returned - s.opened }", "return s.granted - s.returned - s.opened + 1 }"}},
 			[]string{"-run", "^TestThree$"}, nil, ""},
 		{"a key lends what it does not have", "limit/lend.go", [][2]string{{

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/headgate/headgate/internal/sim"
-	"github.com/headgate/headgate/slot"
+	"github.com/headgate/headgate/internal/slot"
 )
 
 const cloudflare = "Cloudflare, “How Waiting Room makes queueing decisions” (2023-09-20)"

@@ -6,7 +6,7 @@ import (
 
 	"github.com/headgate/headgate/internal/counter"
 	"github.com/headgate/headgate/internal/sim"
-	"github.com/headgate/headgate/slot"
+	"github.com/headgate/headgate/internal/slot"
 )
 
 // above is the host of Anywhere: a desk whose borrowers are the counters of the data

@@ -6,7 +6,7 @@ import (
 	"github.com/headgate/headgate/internal/borrower"
 	"github.com/headgate/headgate/internal/counter"
 	"github.com/headgate/headgate/internal/sim"
-	"github.com/headgate/headgate/slot"
+	"github.com/headgate/headgate/internal/slot"
 )
 
 // Strategy is headgate itself.

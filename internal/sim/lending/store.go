@@ -4,7 +4,7 @@ import (
 	"time"
 
 	"github.com/headgate/headgate/internal/sim"
-	"github.com/headgate/headgate/slot"
+	"github.com/headgate/headgate/internal/slot"
 )
 
 // A disk keeps the record of one counter, compare-and-set on its revision.

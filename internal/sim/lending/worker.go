@@ -6,7 +6,7 @@ import (
 
 	"github.com/headgate/headgate/internal/borrower"
 	"github.com/headgate/headgate/internal/sim"
-	"github.com/headgate/headgate/slot"
+	"github.com/headgate/headgate/internal/slot"
 )
 
 // A worker is the borrower of a room among messages, clocks and visitors of the simulation.
@@ -18,7 +18,7 @@ type worker struct {
 	borrower *borrower.Borrower[wish, func(end slot.Time)]
 	seen     map[slot.StayID]sight
 	ends     map[slot.StayID]slot.Time // confirmed later ends
-	order    []slot.StayID            // of seen
+	order    []slot.StayID             // of seen
 }
 
 // wish is a newcomer who waits for a slot.

@@ -1,0 +1,31 @@
+package chanmutex
+
+import (
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// TestTimePassesWhileAGoroutineWaitsForATurn: the holder sleeps, and a sync.Mutex would let the
+// bubble stand still.
+func TestTimePassesWhileAGoroutineWaitsForATurn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var turn Mutex
+		var wg sync.WaitGroup
+		n, began := 0, time.Now()
+		for range 100 {
+			wg.Go(func() {
+				turn.Lock()
+				defer turn.Unlock()
+				was := n
+				time.Sleep(time.Second)
+				n = was + 1
+			})
+		}
+		wg.Wait()
+		if took := time.Since(began); n != 100 || took != 100*time.Second {
+			t.Errorf("%d turns in %v, want 100 of a second each", n, took)
+		}
+	})
+}

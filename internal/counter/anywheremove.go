@@ -1,0 +1,305 @@
+package counter
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/headgate/headgate/internal/slot"
+	"github.com/headgate/headgate/internal/store"
+)
+
+// Anywhere moves by command, never by itself: a home that is merely cut off would go on
+// lending (docs/protocol.md §9).
+
+// moveWait bounds a step of a move. Chosen: a few writes and round trips.
+const moveWait = 5 * time.Second
+
+// maxMoved bounds a record on its way. Chosen: one is a few KB.
+const maxMoved = 256 << 10
+
+var errNotHere = errors.New("nobody hosts it there now: try again")
+
+// moveAway makes this host's next write the last of the record and returns it.
+func (c *Counter) moveAway(ctx context.Context, to string) ([]byte, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.gone() || c.isAnywhere() && c.pool.Quiet(c.cfg.Boot()) > 0 {
+		return nil, errNotHere
+	}
+	c.pool.MoveTo(to)
+	for c.pool.Record().MovedTo != to {
+		if err := c.awaitWrite(ctx); err != nil {
+			c.pool.MoveTo("") // but for a write that is under way
+			return nil, err
+		}
+	}
+	return c.pool.Record().AppendBinary(nil)
+}
+
+// answerMove moves Anywhere to the data centre that msg names, and answers with its last
+// record.
+func (c *Counter) answerMove(ctx context.Context, msg []byte) []byte {
+	to := string(msg)
+	if !c.isAnywhere() || !c.cfg.Sites.knows(to) || to == c.cfg.Sites.Own() {
+		return nil
+	}
+	ctx, stop := context.WithTimeout(ctx, moveWait)
+	defer stop()
+	b, err := c.moveAway(ctx, to)
+	if err != nil {
+		c.cfg.Log.Warn("Anywhere not moved", "room", c.cfg.Room, "error", err)
+		return nil
+	}
+	c.cfg.Log.Info("Anywhere has moved", "room", c.cfg.Room, "to", to)
+	return b
+}
+
+// serveMoves answers, in each process that may host Anywhere, for records that are in its
+// store and that nobody hosts: those that have left, and those that come.
+func (s *Datacenters) serveMoves() (stop func(), err error) {
+	left, err := s.both("left", s.answerLeft)
+	if err != nil {
+		return left, err
+	}
+	take, err := s.both("take", s.answerTake)
+	if err != nil {
+		left()
+		return take, err
+	}
+	where, err := s.both("where", s.answerHome)
+	return func() { left(); take(); where() }, err
+}
+
+// Reaches reports why a data centre does not answer, nil if it does.
+func (s *Datacenters) Check(ctx context.Context, site string) error {
+	ctx, stop := context.WithTimeout(ctx, aboveTry)
+	defer stop()
+	_, err := s.Request(ctx, site, "where", nil)
+	return err
+}
+
+// both serves a name for the own data centre and for the others.
+func (s *Datacenters) both(
+	name string, f func(context.Context, []byte) []byte,
+) (stop func(), err error) {
+	one, err := s.cfg.Bus.Serve(name, f)
+	if err != nil {
+		return func() {}, err
+	}
+	two, err := s.Serve(name, f)
+	return func() { one(); two() }, err
+}
+
+// answerLeft gives the record of an Anywhere that has left this data centre.
+func (s *Datacenters) answerLeft(ctx context.Context, msg []byte) []byte {
+	ctx, stop := context.WithTimeout(ctx, storeWait)
+	defer stop()
+	b, _, err := s.cfg.Store.Load(ctx, recordOf(anywhere(string(msg))))
+	var r slot.Record
+	if err != nil || r.UnmarshalBinary(b) != nil || r.MovedTo == "" {
+		return nil
+	}
+	return b
+}
+
+// A taking is a record that comes to this data centre.
+type taking struct {
+	Room   string `json:"room"`
+	Record []byte `json:"record"`
+}
+
+// answerTake keeps a record that comes here. It may come twice.
+func (s *Datacenters) answerTake(ctx context.Context, msg []byte) []byte {
+	var x taking
+	if len(msg) > maxMoved || json.Unmarshal(msg, &x) != nil {
+		return nil
+	}
+	if err := s.take(ctx, x); err != nil {
+		return []byte(err.Error())
+	}
+	return []byte("ok")
+}
+
+func (s *Datacenters) take(ctx context.Context, x taking) error {
+	var r slot.Record
+	if err := r.UnmarshalBinary(x.Record); err != nil {
+		return err
+	}
+	if r.Parent != nil || len(r.Limits) != slot.MaxLimits || x.Room == "" || len(x.Room) > 64 {
+		return errors.New("it is no record of Anywhere")
+	}
+	r.MovedTo = ""
+	b, err := r.AppendBinary(nil)
+	if err != nil {
+		return err
+	}
+	ctx, stop := context.WithTimeout(ctx, storeWait)
+	defer stop()
+	key := recordOf(anywhere(x.Room))
+	for {
+		old, rev, err := s.cfg.Store.Load(ctx, key)
+		var was slot.Record
+		switch {
+		case errors.Is(err, store.ErrNotFound):
+		case err != nil:
+			return err
+		case was.UnmarshalBinary(old) != nil:
+			return errors.New("there is a record already, and it cannot be read")
+		case was.Name.Life == r.Name.Life && !r.Name.Newer(was.Name):
+			return nil // it is here already, and may have gone on
+		case was.Name.Life != r.Name.Life && was.MovedTo == "":
+			return errors.New("an Anywhere of this room that never moved is there already")
+		}
+		if _, err = s.cfg.Store.CompareAndSwap(ctx, key, rev, b); !errors.Is(err, store.ErrConflict) {
+			return err
+		}
+	}
+}
+
+// Move takes Anywhere of one room from its home to another data centre. Repeated it does
+// what is left to do. AnywhereIs must follow when all rooms have moved.
+func (s *Datacenters) Move(ctx context.Context, room, to string) error {
+	ctx, stop := context.WithTimeout(ctx, 2*moveWait)
+	defer stop()
+	home := s.Home()
+	b, err := s.Request(ctx, home, "move."+anywhere(room), []byte(to))
+	if err != nil || len(b) == 0 { // it may have left before, and nobody told
+		if b, err = s.Request(ctx, home, "left", []byte(room)); err != nil {
+			return fmt.Errorf("its home %s does not answer: if that data centre is off, "+
+				"and will not come back as it was, say --home-is-off: %w", home, err)
+		}
+	}
+	switch sent := movedTo(b); {
+	case len(b) == 0:
+		return errNotHere
+	case sent != to:
+		return fmt.Errorf("%w: move it to %s first", errElsewhere, sent)
+	}
+	return s.send(ctx, to, taking{Room: room, Record: b})
+}
+
+// send brings a record to a data centre.
+func (s *Datacenters) send(ctx context.Context, to string, x taking) error {
+	msg, err := json.Marshal(x)
+	if err != nil {
+		return err
+	}
+	b, err := s.Request(ctx, to, "take", msg)
+	if err != nil {
+		return fmt.Errorf("%s does not take it: say the same again: %w", to, err)
+	}
+	if text := string(b); text != "ok" {
+		return fmt.Errorf("%s does not take it: %s", to, strings.TrimSpace(text))
+	}
+	return nil
+}
+
+// AnywhereIs tells all data centres that Anywhere of all rooms lives elsewhere from now on.
+func (s *Datacenters) AnnounceAnywhere(ctx context.Context, to string) error {
+	h := AnywhereHome{Site: to, Moves: s.HomeNow().Moves + 1}
+	if err := s.keepHome(ctx, h); err != nil {
+		return err
+	}
+	s.learnHome(h)
+	b, err := json.Marshal(h)
+	if err == nil {
+		err = s.Publish("home", b)
+	}
+	if err != nil { // the pictures carry it too
+		s.cfg.Log.Warn("home of Anywhere not told to all", "error", err)
+	}
+	return nil
+}
+
+// Presume makes a record of Anywhere in this data centre, which is to be its home, for the
+// one that is gone with its home: all is presumed lent until the data centres say what
+// they hold.
+func (s *Handle) RecreateAnywhere(ctx context.Context, known State) error {
+	s.mu.Lock()
+	cfg := s.cfg
+	cfg.Settings = s.set
+	s.mu.Unlock()
+	if known.Sites == nil {
+		return errors.New("where the data centres stand is not known yet: try again")
+	}
+	var newest slot.WriteName
+	for i := range known.Sites.All {
+		if x := known.Sites.All[i].Seen; newest.Life == 0 || x.Newer(newest) {
+			newest = x
+		}
+	}
+	if newest.Life == 0 {
+		return errors.New("this data centre has never heard of Anywhere: move it to one that has")
+	}
+	// Hosts whose writes nobody here has heard of may have come after: their epochs are
+	// each at most 2^17 more.
+	newest.Epoch, newest.Writes = newest.Epoch+1<<32, newest.Writes+1<<32
+	r := slot.NewRecord(newest.Life, nil, cfg.Active, cfg.New)
+	s.longest(ctx, r)
+	r.Presume(cfg.Params, newest, known.Sites.Any)
+	b, err := r.AppendBinary(nil)
+	if err != nil {
+		return err
+	}
+	return s.cfg.Sites.send(ctx, s.cfg.Sites.Own(), taking{Room: s.cfg.Room[1:], Record: b})
+}
+
+// longest notes in a record the longest stays that the own counter knows of: a session may
+// have been made shorter a moment ago.
+func (s *Handle) longest(ctx context.Context, r *slot.Record) {
+	ctx, stop := context.WithTimeout(ctx, storeWait)
+	defer stop()
+	b, _, err := s.cfg.Store.Load(ctx, recordOf(s.cfg.Room[1:]))
+	var own slot.Record
+	if err != nil || own.UnmarshalBinary(b) != nil || len(own.Limits) != len(r.Limits) {
+		return
+	}
+	for i := range r.Limits {
+		r.Limits[i].Longest = max(r.Limits[i].Longest, own.Limits[i].Longest)
+	}
+}
+
+// answerOff takes back what was lent to the data centres that msg names, on an operator's
+// word that they are off, and answers with those that are still waited for.
+func (c *Counter) answerOff(ctx context.Context, msg []byte) []byte {
+	off := strings.Split(string(msg), ",")
+	ctx, stop := context.WithTimeout(ctx, moveWait)
+	defer stop()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.gone() {
+		return nil
+	}
+	c.off = append(slices.DeleteFunc(c.off, c.pool.Hears), off...) // who is back is not off
+	others := append(slices.Clone(c.cfg.Sites.Names()), c.cfg.Sites.Own())
+	others = slices.DeleteFunc(others, func(site string) bool { return slices.Contains(c.off, site) })
+	clk := c.cfg.Boot()
+	missing := c.pool.DeclareOff(clk, off, others)
+	if err := c.awaitWrite(ctx); err != nil {
+		return nil
+	}
+	c.cfg.Log.Warn("data centres are off, an operator says", "room", c.cfg.Room, "off", off, "not heard", missing)
+	return []byte("ok " + strings.Join(missing, ","))
+}
+
+// Off tells Anywhere of a room that data centres are off. What they hold returns when their
+// stays have surely ended. missing are others that have not been heard, whose slots are
+// presumed lent as long as they might be used.
+func (s *Datacenters) MarkDown(ctx context.Context, room string, sites []string) (missing []string, err error) {
+	ctx, stop := context.WithTimeout(ctx, moveWait)
+	defer stop()
+	b, err := s.Request(ctx, s.Home(), "off."+anywhere(room), []byte(strings.Join(sites, ",")))
+	if err != nil {
+		return nil, fmt.Errorf("its home %s does not answer: %w", s.Home(), err)
+	}
+	rest, ok := strings.CutPrefix(string(b), "ok ")
+	if !ok {
+		return nil, errNotHere
+	}
+	return slices.DeleteFunc(strings.Split(rest, ","), func(x string) bool { return x == "" }), nil
+}

@@ -1,0 +1,414 @@
+package counter
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/headgate/headgate/internal/slot"
+	"github.com/headgate/headgate/internal/store"
+)
+
+// Parameters of a Seat. Chosen: a host that lets go does so in milliseconds, one that
+// takes over needs a write or two, and nobody waits for either longer than for a page.
+const (
+	lookEvery   = 250 * time.Millisecond
+	stateEvery  = time.Second
+	takeWait    = 5 * time.Second
+	repeatEvery = 250 * time.Millisecond
+	askAgain    = 30 * time.Millisecond
+	serveWait   = 5 * time.Second
+	retakeAfter = 250 * time.Millisecond
+)
+
+// A Seat is a room's counter as one process among many sees it: hosted here, or
+// elsewhere. Where that is changes while it is used; a question that meets a change is
+// asked again. It may be used by many goroutines at once.
+type Handle struct {
+	ticketDesk
+	cfg     Config // Host is the name of this process
+	bus     *store.Bus
+	members *Members
+	recall  func()
+	out     outbox
+
+	host atomic.Pointer[Counter] // nil: not here
+	told atomic.Pointer[toldState]
+
+	leftAt time.Duration // of Run alone: see leftSince
+
+	mu   sync.Mutex
+	set  Settings
+	rev  uint64 // of the record's limits when set was learnt
+	held bool
+	plan Plan
+}
+
+// toldState is what the host has said of the room, and when that was heard.
+type toldState struct {
+	state State
+	at    time.Duration
+}
+
+// NewSeat makes the seat of a room. Run must be called for anything to be answered.
+// recall is called, with no lock held, when this process should Sync now; it must not
+// block.
+func NewHandle(cfg Config, bus *store.Bus, m *Members, recall func()) *Handle {
+	s := &Handle{cfg: cfg, bus: bus, members: m, recall: recall, set: cfg.Settings,
+		plan: cfg.Plan}
+	s.ticketDesk = ticketDesk{s.ask}
+	s.out.init()
+	return s
+}
+
+func (s *Handle) name(kind string) string { return kind + "." + s.cfg.Room }
+
+// Run hosts the room while that is due, and carries what is asked, until ctx ends.
+func (s *Handle) Run(ctx context.Context) error {
+	for kind, f := range map[string]func([]byte){
+		"recall": func([]byte) { s.recall() },
+		"state":  s.hearState,
+	} {
+		stop, err := s.bus.Subscribe(s.name(kind), f)
+		if err != nil {
+			return err
+		}
+		defer stop()
+	}
+	if s.cfg.Sites != nil && !s.isAnywhere() {
+		stop, err := s.cfg.Sites.Subscribe("recall."+anywhere(s.cfg.Room), func([]byte) {
+			if c := s.host.Load(); c != nil {
+				c.recalledUp()
+			}
+		})
+		if err != nil {
+			return err
+		}
+		defer stop()
+	}
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	for range senders {
+		wg.Go(func() { s.send(ctx) })
+	}
+	for s.knowLimits(ctx) != nil && wait(ctx, retakeAfter) { // a damaged record is found at the takeover
+		if s.part() == holder {
+			break
+		}
+	}
+	changed, stop := s.watch()
+	defer stop()
+	tick := time.NewTicker(lookEvery)
+	defer tick.Stop()
+	for ctx.Err() == nil {
+		if s.part() == holder {
+			s.serve(ctx)
+		}
+		select {
+		case <-ctx.Done():
+		case <-changed:
+		case <-tick.C:
+		}
+	}
+	return nil
+}
+
+// isAnywhere reports whether this is the seat of a room's Anywhere.
+func (s *Handle) isAnywhere() bool { return s.cfg.Params.Counters }
+
+// part is what this process has to do with the room: Anywhere is hosted in its home.
+func (s *Handle) part() part {
+	if s.isAnywhere() && s.cfg.Sites.Home() != s.cfg.Sites.Own() {
+		return guest
+	}
+	return s.members.part(s.cfg.Room)
+}
+
+// watch gives a channel that hears when another may have to host the room.
+func (s *Handle) watch() (chan struct{}, func()) {
+	ch, stop := s.members.watch()
+	if !s.isAnywhere() {
+		return ch, stop
+	}
+	also := s.cfg.Sites.watch(ch)
+	return ch, func() { stop(); also() }
+}
+
+// serve hosts the room until another is to, the record is taken over, or ctx ends.
+func (s *Handle) serve(ctx context.Context) {
+	c, err := s.take(ctx)
+	if err != nil {
+		moved := errors.Is(err, ErrMoved) // it will be known where to, in a moment
+		if s.leftAt = s.leftSince(moved); moved && s.cfg.Boot()-s.leftAt > leftLong {
+			s.leftAt = s.cfg.Boot()
+			if to := s.cfg.Sites.stuck(ctx, s.cfg.Room[1:]); to != "" {
+				s.cfg.Log.Error("Anywhere has left and did not arrive: nobody is lent anything until the move is "+
+					"finished", "room", s.cfg.Room, "to", to, "hint", "it is as soon as all data centers answer; or "+
+					"say headgate cluster move-anywhere again")
+			}
+		}
+		if ctx.Err() == nil && !moved {
+			s.cfg.Log.Warn("room is not taken over yet", "room", s.cfg.Room, "error", err)
+			wait(ctx, retakeAfter)
+		}
+		return
+	}
+	stop, err := s.answer(c)
+	if err != nil {
+		s.cfg.Log.Error("room is not served", "room", s.cfg.Room, "error", err)
+		return
+	}
+	s.seat(c)
+	s.members.claim(s.cfg.Room, true)
+	s.cfg.Log.Info("this node hosts the room", "room", s.cfg.Room, "epoch", c.epoch())
+	s.recall()
+	running, end := context.WithCancel(ctx)
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		defer end()
+		if err := c.Run(running); err != nil && !errors.Is(err, ErrFenced) {
+			s.cfg.Log.Error("room is not hosted any more", "room", s.cfg.Room, "error", err)
+		}
+	})
+	s.watchHosting(running)
+	end()
+	wg.Wait() // its last write is done, or another's has come before it
+	s.host.Store(nil)
+	stop()
+	s.members.claim(s.cfg.Room, false)
+	s.cfg.Log.Info("this node hosts the room no more", "room", s.cfg.Room)
+}
+
+// leftLong is how long Anywhere may be on its way before somebody is told. Chosen.
+const leftLong = 10 * time.Second
+
+// leftSince is since when Anywhere has been on its way from here, now if it is not.
+func (s *Handle) leftSince(moved bool) time.Duration {
+	if moved && s.leftAt > 0 {
+		return s.leftAt
+	}
+	return s.cfg.Boot()
+}
+
+// watchHosting says where the room stands until another process is to host it.
+func (s *Handle) watchHosting(ctx context.Context) {
+	changed, stop := s.watch()
+	defer stop()
+	tick := time.NewTicker(stateEvery)
+	defer tick.Stop()
+	for s.part() != guest {
+		s.tellState()
+		select {
+		case <-ctx.Done():
+			return
+		case <-changed:
+		case <-tick.C:
+		}
+	}
+}
+
+// take takes the room's record over under a name of its own: each hosting is a host.
+func (s *Handle) take(ctx context.Context) (*Counter, error) {
+	ctx, stop := context.WithTimeout(ctx, takeWait)
+	defer stop()
+	s.mu.Lock()
+	cfg := s.cfg
+	cfg.Settings, cfg.After, cfg.Plan = s.set, s.rev+1, s.plan
+	s.mu.Unlock()
+	cfg.Previous = s.before()
+	cfg.Host = fmt.Sprintf("%s-%08x", s.cfg.Host, rand.Uint32())
+	c, err := Open(ctx, cfg, s.recallAll)
+	if err == nil {
+		s.learn(c.limits())
+	}
+	return c, err
+}
+
+// learn notes the limits of the room, and their revision.
+func (s *Handle) learn(active, fresh slot.Limit, rev uint64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.set.Active, s.set.New, s.rev = active, fresh, rev
+}
+
+// knowLimits notes the revision that the settings of now belong to. A process that hosts
+// no room does not need it, and may not read the record.
+func (s *Handle) knowLimits(ctx context.Context) error {
+	if !s.members.Self().CanHost {
+		return nil
+	}
+	ctx, stop := context.WithTimeout(ctx, storeWait)
+	defer stop()
+	b, _, err := s.cfg.Store.Load(ctx, recordOf(s.cfg.Room))
+	if errors.Is(err, store.ErrNotFound) {
+		return nil
+	}
+	var r slot.Record
+	if err == nil {
+		err = r.UnmarshalBinary(b)
+	}
+	if err != nil {
+		return err
+	}
+	s.mu.Lock()
+	s.rev = r.LimitRev
+	s.mu.Unlock()
+	return nil
+}
+
+// seat makes a counter the one that this process asks.
+func (s *Handle) seat(c *Counter) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.host.Store(c)
+	c.setPlan(s.plan) // both may have been told while the room was taken over
+	c.Hold(s.held)
+}
+
+// recallAll asks all workers of the room to Sync now.
+func (s *Handle) recallAll() {
+	if s.isAnywhere() {
+		if err := s.cfg.Sites.Publish(s.name("recall"), nil); err != nil {
+			s.cfg.Log.Debug("recall not told", "room", s.cfg.Room, "error", err)
+		}
+		return
+	}
+	if s.bus.Publish(s.name("recall"), nil) != nil {
+		s.recall()
+	}
+}
+
+func (s *Handle) tellState() {
+	c := s.host.Load()
+	if c == nil {
+		return
+	}
+	b, err := json.Marshal(c.State(0, 0))
+	if err == nil {
+		err = s.bus.Publish(s.name("state"), b)
+	}
+	if err != nil {
+		s.cfg.Log.Debug("state not told", "room", s.cfg.Room, "error", err)
+	}
+}
+
+func (s *Handle) hearState(msg []byte) {
+	t := &toldState{at: s.cfg.Boot()}
+	if json.Unmarshal(msg, &t.state) == nil {
+		s.told.Store(t)
+	}
+}
+
+// State reports where the room stands: as its host knows it, or as it was last told.
+func (s *Handle) State(of slot.LoanID, opened int64) State {
+	if c := s.host.Load(); c != nil {
+		return c.State(of, opened)
+	}
+	t := s.told.Load()
+	if t == nil {
+		return State{LastHeard: -time.Second}
+	}
+	x := t.state
+	x.Hosted, x.LastHeard = false, s.cfg.Boot()-t.at
+	x.Age += s.cfg.Boot() - t.at
+	x.Sites = x.Sites.aged(s.cfg.Boot() - t.at)
+	return x
+}
+
+// Hold stops or resumes calls and admissions; see Counter.Hold.
+func (s *Handle) Hold(yes bool) {
+	s.mu.Lock()
+	s.held = yes
+	c := s.host.Load()
+	if c != nil {
+		c.Hold(yes)
+	}
+	s.mu.Unlock()
+	if c != nil {
+		s.tellState()
+	}
+}
+
+// Damaged is why the record of a room that is hosted here cannot be read.
+func (s *Handle) Damaged() error {
+	if c := s.host.Load(); c != nil {
+		return c.Damaged()
+	}
+	return nil
+}
+
+// Reconfigure takes new settings while people are inside and wait. It blocks until the
+// limits are in the record: the host's own, or the host's that was told the same.
+func (s *Handle) Reconfigure(ctx context.Context, set Settings) error {
+	s.mu.Lock()
+	old := s.set
+	s.set = set
+	s.mu.Unlock()
+	if s.isAnywhere() && old.Active == set.Active && old.New == set.New && old.Spread == set.Spread {
+		return nil // a home that is out of reach must not keep a message from being changed
+	}
+	for {
+		err := s.reconfigured(ctx, &set)
+		if err == nil {
+			err = s.knowLimits(ctx)
+		}
+		if err == nil {
+			return nil
+		}
+		if !wait(ctx, 2*askAgain) {
+			s.mu.Lock()
+			s.set = old
+			s.mu.Unlock()
+			return fmt.Errorf("the room's host has not taken the limits: %w", err)
+		}
+	}
+}
+
+var errNotYet = errors.New("it has others")
+
+func (s *Handle) reconfigured(ctx context.Context, set *Settings) error {
+	if c := s.host.Load(); c != nil {
+		err := c.Reconfigure(ctx, *set)
+		s.tellState()
+		return err
+	}
+	ctx, stop := context.WithTimeout(ctx, serveWait)
+	defer stop()
+	b, err := s.askSettings(ctx)
+	if err != nil {
+		return err
+	}
+	got, err := parseSettings(b)
+	if err != nil {
+		return err
+	}
+	if got.Active != set.Active || got.New != set.New {
+		return errNotYet
+	}
+	return nil
+}
+
+// askSettings asks the host which limits are in force.
+func (s *Handle) askSettings(ctx context.Context) ([]byte, error) {
+	if s.isAnywhere() {
+		return s.cfg.Sites.Request(ctx, s.cfg.Sites.Home(), s.name("settings"), nil)
+	}
+	return s.bus.Request(ctx, s.name("settings"), nil)
+}
+
+// wait waits and reports whether ctx still runs.
+func wait(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-timer.C:
+		return true
+	}
+}

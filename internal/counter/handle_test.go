@@ -1,0 +1,334 @@
+package counter
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/headgate/headgate/tests/virtual"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/headgate/headgate/embedded"
+	"github.com/headgate/headgate/internal/slot"
+	"github.com/headgate/headgate/internal/store"
+)
+
+// node is one process of a cluster that shares a real engine, without its HTTP.
+type node struct {
+	name    string
+	members *Members
+	seat    *Handle
+	share   *slot.Share
+	stop    func()
+}
+
+type cluster struct {
+	t      *testing.T
+	engine *embedded.Server
+	began  time.Time
+}
+
+func newCluster(t *testing.T) *cluster {
+	e, err := embedded.Open(t.Context(), embedded.Config{Dir: t.TempDir()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(e.Close)
+	return &cluster{t, e, time.Now()}
+}
+
+func (c *cluster) boot() time.Duration { return time.Since(c.began) + time.Hour }
+
+func (c *cluster) settings() Settings {
+	return Settings{
+		Active: slot.Limit{Kind: slot.AtOnce, N: 10, Per: 5 * time.Second},
+		New:    slot.Limit{Kind: slot.PerWindow, N: 1000, Per: time.Minute},
+		Line: LineConfig{
+			MaxWaiting: 1000, PollMin: 100 * time.Millisecond, PollMax: time.Second, Hold: time.Minute,
+		},
+	}
+}
+
+func (c *cluster) start(name string) *node {
+	conn, err := nats.Connect("", nats.InProcessServer(c.engine))
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	s, err := store.OpenNATS(c.t.Context(), store.NATSConfig{Conn: conn})
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	log, bus := slog.New(slog.DiscardHandler), store.NewBus(conn)
+	n := &node{name: name}
+	n.members = NewMembers(bus, Member{Name: name, Life: rand.Uint64(), CanHost: true}, c.boot, log)
+	set := c.settings()
+	n.share = slot.NewShare(slot.Params{}, name, slot.LoanID(rand.Uint64()|1), set.Active, set.New)
+	n.seat = NewHandle(Config{
+		Room: "shop", Host: name, Store: s, Settings: set, Boot: c.boot, Log: log,
+	}, bus, n.members, func() {})
+	ctx, cancel := context.WithCancel(context.Background())
+	seatCtx, cancelSeat := context.WithCancel(context.Background())
+	var wg, seat sync.WaitGroup
+	wg.Go(func() {
+		if err := n.members.Run(ctx); err != nil {
+			c.t.Error(err)
+		}
+	})
+	seat.Go(func() {
+		if err := n.seat.Run(seatCtx); err != nil {
+			c.t.Error(err)
+		}
+	})
+	n.stop = sync.OnceFunc(func() { // as a process stops: it says so, hands over, and goes
+		n.members.Leave()
+		cancelSeat()
+		seat.Wait()
+		cancel()
+		wg.Wait()
+		conn.Close()
+	})
+	c.t.Cleanup(n.stop)
+	return n
+}
+
+func (c *cluster) hosts(nodes ...*node) (names []string) {
+	for _, n := range nodes {
+		if n.seat.host.Load() != nil {
+			names = append(names, n.name)
+		}
+	}
+	return names
+}
+
+func (c *cluster) await(what string, d time.Duration, ok func() bool) time.Duration {
+	c.t.Helper()
+	began := time.Now()
+	for !ok() {
+		if time.Since(began) > d {
+			c.t.Fatalf("%s: not within %v", what, d)
+		}
+		wait(c.t.Context(), 5*time.Millisecond)
+	}
+	return time.Since(began)
+}
+
+// join gets a place at any node, asking again as a visitor does.
+func (c *cluster) join(n *node) (p PlaceInfo) {
+	c.t.Helper()
+	c.await("join at "+n.name, 8*time.Second, func() bool {
+		var err error
+		if p.Number == 0 {
+			p, err = n.seat.Join(c.t.Context(), 0, time.Minute, 0)
+		}
+		if err == nil { // its cookie comes back
+			_, err = n.seat.Poll(c.t.Context(), p.Life, p.Number, 0)
+		}
+		return err == nil
+	})
+	return p
+}
+
+// Three nodes have one host; whoever is asked, the line is one. The host stops and
+// another takes over: places stay, in their order.
+func TestThreeSeatsAreOneRoom(t *testing.T) { virtual.Test(t, testThreeSeatsAreOneRoom) }
+
+func testThreeSeatsAreOneRoom(t *testing.T) {
+	c := newCluster(t)
+	all := []*node{c.start("n1"), c.start("n2"), c.start("n3")}
+	c.await("a host", 10*time.Second, func() bool { return len(c.hosts(all...)) == 1 })
+	for _, n := range all {
+		n.seat.Hold(true)
+	}
+	var places []PlaceInfo
+	for i := range 30 {
+		places = append(places, c.join(all[i%3]))
+	}
+	for i, p := range places {
+		if p.Number != places[0].Number+uint64(i) {
+			t.Fatalf("place %d has number %d after %d", i, p.Number, places[0].Number)
+		}
+	}
+	old := all[slices.IndexFunc(all, func(n *node) bool { return n.seat.host.Load() != nil })]
+	rest := slices.DeleteFunc(slices.Clone(all), func(n *node) bool { return n == old })
+	old.stop()
+	gap := c.await("the next host", 10*time.Second, func() bool { return len(c.hosts(rest...)) == 1 })
+	t.Logf("handed over in %v", gap.Round(time.Millisecond))
+	if gap > time.Second {
+		t.Errorf("a clean stop handed over in %v", gap)
+	}
+	for i, p := range places {
+		got, err := rest[i%2].seat.Poll(t.Context(), p.Life, p.Number, 0)
+		if err != nil || got.Position > p.Position {
+			t.Fatalf("place %d of %d is now %d, %v", i, p.Position, got.Position, err)
+		}
+	}
+	if p := c.join(rest[0]); p.Number <= places[29].Number {
+		t.Errorf("after the handover number %d is issued, %d was before", p.Number, places[29].Number)
+	}
+	if _, err := rest[0].seat.Poll(t.Context(), places[0].Life+1, 1, 0); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// A node borrows from a host elsewhere, lends nothing twice, and the limit is one.
+func TestSeatsBorrowFromOneHost(t *testing.T) { virtual.Test(t, testSeatsBorrowFromOneHost) }
+
+func testSeatsBorrowFromOneHost(t *testing.T) {
+	c := newCluster(t)
+	all := []*node{c.start("n1"), c.start("n2"), c.start("n3")}
+	c.await("a host", 10*time.Second, func() bool { return len(c.hosts(all...)) == 1 })
+	open := 0
+	for _, n := range all {
+		x := n.share.Sync(c.boot(), 4, 0)
+		a, err := n.seat.Sync(t.Context(), x)
+		if err != nil || !n.share.Receive(c.boot(), &a) {
+			t.Fatal(err)
+		}
+		for {
+			if _, ok := n.share.Open(c.boot(), slot.StayID(rand.Uint64()), 0, 0); !ok {
+				break
+			}
+			open++
+		}
+	}
+	if open != 10 {
+		t.Errorf("%d let in of 10", open)
+	}
+}
+
+// Two hosts at once: the network hides one from the other. What the fenced one has not
+// written it does not say.
+func TestAHostThatIsReplacedSaysNothing(t *testing.T) {
+	virtual.Test(t, testAHostThatIsReplacedSaysNothing)
+}
+
+func testAHostThatIsReplacedSaysNothing(t *testing.T) {
+	c := newCluster(t)
+	n1 := c.start("n1")
+	c.await("a host", 10*time.Second, func() bool { return len(c.hosts(n1)) == 1 })
+	old := n1.seat.host.Load()
+	p := c.join(n1)
+	rival, err := Open(t.Context(), Config{
+		Room: "shop", Host: "rival", Store: n1.seat.cfg.Store, Settings: c.settings(), Boot: c.boot,
+		Log: slog.New(slog.DiscardHandler),
+	}, func() {})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := old.Sync(t.Context(), n1.share.Sync(c.boot(), 1, 0)); !errors.Is(err, ErrFenced) {
+		t.Errorf("the replaced host lends: %v", err)
+	}
+	c.await("the node takes it back", 5*time.Second, func() bool {
+		now := n1.seat.host.Load()
+		return now != nil && now != old
+	})
+	got, err := n1.seat.Poll(t.Context(), p.Life, p.Number, 0)
+	if err != nil || got.Status == slot.TicketUnknown {
+		t.Errorf("the place is %v, %v", got.Status, err)
+	}
+	_ = rival
+}
+
+func TestRendezvousMovesFewRooms(t *testing.T) {
+	first := func(room string, nodes []string) (best string) {
+		for _, n := range nodes {
+			if best == "" || score(room, n) > score(room, best) {
+				best = n
+			}
+		}
+		return best
+	}
+	four := []string{"n1", "n2", "n3", "n4"}
+	count, moved := map[string]int{}, 0
+	for i := range 4000 {
+		room := fmt.Sprint("room-", i)
+		was := first(room, four)
+		count[was]++
+		if now := first(room, four[:3]); was != "n4" && now != was {
+			moved++
+		}
+	}
+	if moved > 0 {
+		t.Errorf("%d rooms moved that did not have to", moved)
+	}
+	for n, k := range count {
+		if k < 850 || k > 1150 {
+			t.Errorf("%s hosts %d of 4000", n, k)
+		}
+	}
+}
+
+// TestTheNextHostDrawsTheSame: the prequeue began at one node, which stops; another draws, by the
+// seed that was announced, whom the first had counted in.
+func TestTheNextHostDrawsTheSame(t *testing.T) { virtual.Test(t, testTheNextHostDrawsTheSame) }
+
+func testTheNextHostDrawsTheSame(t *testing.T) {
+	c := newCluster(t)
+	all := []*node{c.start("n1"), c.start("n2"), c.start("n3")}
+	c.await("a host", 10*time.Second, func() bool { return len(c.hosts(all...)) == 1 })
+	follow := func(phase Phase, nodes ...*node) {
+		t.Helper()
+		for _, n := range nodes {
+			n.seat.Hold(true)
+			if err := n.seat.SetPlan(t.Context(), Plan{Event: "sale", Start: 5, Phase: phase}); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	draw := func(n *node) *DrawState { return n.seat.State(0, 0).Draw }
+	follow(Prequeuing, all...)
+	c.await("the hash everywhere", 5*time.Second, func() bool {
+		return !slices.ContainsFunc(all, func(n *node) bool { return draw(n) == nil })
+	})
+	hash := draw(all[0]).Hash
+	var places []PlaceInfo
+	for i := range 20 {
+		places = append(places, c.join(all[i%3]))
+	}
+	old := all[slices.IndexFunc(all, func(n *node) bool { return n.seat.host.Load() != nil })]
+	rest := slices.DeleteFunc(slices.Clone(all), func(n *node) bool { return n == old })
+	old.stop()
+	c.await("the next host", 10*time.Second, func() bool { return len(c.hosts(rest...)) == 1 })
+	follow(Started, rest...)
+	c.await("the draw everywhere", 5*time.Second, func() bool {
+		return !slices.ContainsFunc(rest, func(n *node) bool { return draw(n) == nil || !draw(n).Finished })
+	})
+	k, err := newChecker(hash, draw(rest[0]).Text())
+	if err != nil || *draw(rest[1]) != *draw(rest[0]) {
+		t.Fatalf("%v; %+v and %+v", err, draw(rest[0]), draw(rest[1]))
+	}
+	slices.SortFunc(places, func(a, b PlaceInfo) int { return int(k.rank(a.Number)) - int(k.rank(b.Number)) })
+	last := int64(0)
+	for i, p := range places {
+		got, err := rest[i%2].seat.Poll(t.Context(), p.Life, p.Number, 0)
+		if err != nil || got.Position <= last {
+			t.Fatalf("the %d. of the draw is at %d, the one before at %d: %v", i+1, got.Position, last, err)
+		}
+		last = got.Position
+	}
+}
+
+// Who has just come knows at once who is there: the others do not wait for their next beat.
+func TestANewcomerKnowsTheOthersAtOnce(t *testing.T) {
+	virtual.Test(t, testANewcomerKnowsTheOthersAtOnce)
+}
+
+func testANewcomerKnowsTheOthersAtOnce(t *testing.T) {
+	c := newCluster(t)
+	all := []*node{c.start("a")}
+	for _, name := range []string{"b", "c", "d", "e", "f"} {
+		all = append(all, c.start(name))
+		n := all[len(all)-1]
+		took := c.await(name+" knows all", beatEvery*4/5, func() bool {
+			return len(n.members.All()) == len(all)
+		})
+		t.Logf("%s knows all after %v", name, took)
+	}
+}

@@ -1,0 +1,153 @@
+package counter
+
+import (
+	"math"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/headgate/headgate/internal/slot"
+	"github.com/headgate/headgate/internal/store"
+)
+
+// A worker that lies in a message to the host does not make slots: the room has 10, an honest
+// worker holds 7, and whoever asks next gets at most the other 3.
+func TestLyingWorkerMakesNoSlots(t *testing.T) {
+	const most, least = math.MaxInt64, math.MinInt64
+	lies := map[string]func(x *slot.Sync){
+		"needs less than nothing":   func(x *slot.Sync) { x.Need = -100 },
+		"wants less than nothing":   func(x *slot.Sync) { x.Need, x.Want = 1, -100 },
+		"needs all there is":        func(x *slot.Sync) { x.Need, x.Want = most, most },
+		"returns what it never had": func(x *slot.Sync) { x.Returned = slot.PerLimit{100, 100} },
+		"returns less than nothing": func(x *slot.Sync) { x.Returned = slot.PerLimit{least, least} },
+		"was granted more": func(x *slot.Sync) {
+			x.Granted, x.Returned = 100, slot.PerLimit{100, 100}
+		},
+		"used more than it has":    func(x *slot.Sync) { x.Opened = most },
+		"used less than nothing":   func(x *slot.Sync) { x.Opened = -100 },
+		"has seen the end of time": func(x *slot.Sync) { x.Settled = slot.Never },
+		"is the presumed loan":     func(x *slot.Sync) { x.Loan = 1 },
+		"is no loan":               func(x *slot.Sync) { x.Loan = 0 },
+		"has the name of another":  func(x *slot.Sync) { x.Borrower, x.Returned = "honest", slot.PerLimit{7, 7} },
+		"renews visits that nobody has": func(x *slot.Sync) {
+			for id := range slot.StayID(20) {
+				x.Items = append(x.Items, slot.Item{Op: slot.Renew, ID: id + 1000, From: slot.Never,
+					At: slot.Never})
+			}
+		},
+	}
+	for name, lie := range lies {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				c := brokenOpen(t, brokenConfig("shop", &store.Memory{}, nil, time.Now(), time.Minute))
+				const honest = slot.LoanID(7)
+				first, err := brokenSync(t, c, slot.Sync{Loan: honest, Borrower: "honest",
+					Seq: slot.Seq{N: 1}, Need: 7})
+				if err != nil || first.Granted != 7 {
+					t.Fatalf("%+v %v", first, err)
+				}
+				opened := slot.Sync{Loan: honest, Borrower: "honest", Seq: slot.Seq{N: 2}, Granted: 7,
+					Opened: 3, Seen: first.Name, Settled: first.Time}
+				for id := range slot.StayID(3) { // three visitors are inside, four slots are held
+					opened.Items = append(opened.Items, slot.Item{Op: slot.Open, ID: id + 1, Use: first.Time,
+						End: first.Time.Add(time.Minute)})
+				}
+				if _, err := brokenSync(t, c, opened); err != nil {
+					t.Fatal(err)
+				}
+				for n := range uint64(5) {
+					x := slot.Sync{Loan: 99, Borrower: "liar", Seq: slot.Seq{N: n + 1}}
+					lie(&x)
+					b, err := x.AppendBinary(nil)
+					if err != nil {
+						t.Fatal(err)
+					}
+					c.answerSync(t.Context(), b)
+				}
+				got, err := brokenSync(t, c, slot.Sync{Loan: 8, Borrower: "next", Seq: slot.Seq{N: 1},
+					Need: 50})
+				if err != nil || got.Granted > 3 {
+					t.Errorf("the next one was lent %d of the 3 that are free: %v", got.Granted, err)
+				}
+			})
+		})
+	}
+}
+
+// A worker that says absurd times does not hold a slot for ever, nor the epochs.
+func TestAbsurdTimesOfAWorkerPass(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := brokenOpen(t, brokenConfig("shop", &store.Memory{}, nil, time.Now(), time.Minute))
+		first, err := brokenSync(t, c, slot.Sync{Loan: 99, Borrower: "liar", Seq: slot.Seq{N: 1}, Need: 10})
+		if err != nil || first.Granted != 10 {
+			t.Fatalf("%+v %v", first, err)
+		}
+		x := slot.Sync{Loan: 99, Borrower: "liar", Seq: slot.Seq{N: 2}, Granted: 10, Opened: 10,
+			Seen: first.Name}
+		for id := range slot.StayID(10) {
+			x.Items = append(x.Items, slot.Item{Op: slot.Open, ID: id + 1, Use: slot.Never, End: slot.Never})
+		}
+		b, err := x.AppendBinary(nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if c.answerSync(t.Context(), b) == nil {
+			t.Error("it was not answered")
+		}
+		x.Seen.Epoch, x.Seq.N = math.MaxUint64, 3
+		if b, err = x.AppendBinary(nil); err != nil {
+			t.Fatal(err)
+		}
+		if c.answerSync(t.Context(), b) != nil {
+			t.Error("an absurd epoch was answered")
+		}
+		time.Sleep(3 * time.Hour) // of the bubble
+		got, err := brokenSync(t, c, slot.Sync{Loan: 8, Borrower: "next", Seq: slot.Seq{N: 1}, Need: 10})
+		if err != nil || got.Granted != 10 || got.Name.Epoch > first.Name.Epoch+1<<40 {
+			t.Errorf("hours later the next one was lent %d, %+v: %v", got.Granted, got.Name, err)
+		}
+	})
+}
+
+func FuzzSettings(f *testing.F) {
+	s := Settings{Active: slot.Limit{Kind: slot.AtOnce, N: 10, Per: time.Minute},
+		New:   slot.Limit{Kind: slot.PerWindow, N: 10, Per: time.Minute},
+		Lanes: []slot.Lane{{Name: "vip", Share: 5}}}
+	f.Add(appendSettings(nil, &s))
+	f.Add([]byte{wireFormat, 1, 2, 0xff, 0xff, 0xff})
+	f.Fuzz(func(t *testing.T, b []byte) {
+		s, err := parseSettings(b)
+		if err != nil {
+			return
+		}
+		if len(s.Lanes) > slot.MaxLanes || s.Active.Check() != nil || s.New.Check() != nil {
+			t.Errorf("%x: %+v", b, s)
+		}
+		again, err := parseSettings(appendSettings(nil, &s))
+		if err != nil || again.Active != s.Active || again.New != s.New || again.Line != s.Line {
+			t.Errorf("%+v is read again as %+v, %v", s, again, err)
+		}
+	})
+}
+
+func FuzzMember(f *testing.F) {
+	f.Add([]byte(`{"name":"n1","life":1,"hosts":true,"rooms":["shop"],"leaving":true}`), true)
+	f.Add([]byte(`{"name":"w1","hosts":true,"version":"1"}`), false)
+	f.Fuzz(func(t *testing.T, b []byte, hosts bool) {
+		m := NewMembers(nil, Member{Name: "n0", CanHost: true}, func() time.Duration { return time.Hour }, nil)
+		m.hear(&Member{Name: "n1", Life: 1, CanHost: true})
+		parseMember(b, hosts, func(x *Member) {
+			if x.Name == "" || len(x.Name) > mostMemberName || !hosts && (x.CanHost || len(x.Rooms) > 0) {
+				t.Errorf("%q: %+v", b, x)
+			}
+			if x.Name != "n0" {
+				m.hear(x)
+			}
+		})
+		for _, x := range m.All() {
+			if x.Name == "n1" && !x.CanHost && !hosts {
+				t.Errorf("%q: a worker has taken the name of a store node", b)
+			}
+		}
+	})
+}

@@ -1,0 +1,156 @@
+package counter
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"github.com/headgate/headgate/internal/slot"
+	"github.com/headgate/headgate/internal/store"
+)
+
+// How a counter below Anywhere speaks with it, and how either begins. Anywhere of the room
+// "shop" is itself a room, "@shop": a Seat hosts it among the store nodes of its home.
+
+// anywhere is the name of a room's Anywhere. No room is named so: names of rooms are
+// letters, digits, - and _.
+func anywhere(room string) string { return "@" + room }
+
+// aboveTry is how long an answer of Anywhere may take before the Sync is repeated: a
+// question may stay open there for the recall wait, and the way is long. Chosen.
+const aboveTry = time.Second
+
+// ErrMoved: Anywhere lives in another data centre now.
+var ErrMoved = errors.New("it has moved to another data centre")
+
+// NewAnywhere makes the seat of a room's Anywhere, from the configuration of the room's
+// own. Run must be called.
+func NewAnywhere(cfg Config, bus *store.Bus, m *Members) *Handle {
+	cfg.Room = anywhere(cfg.Room)
+	cfg.Params = slot.Params{Counters: true, Rho: cfg.Params.Rho, Sigma: cfg.Params.Sigma}
+	return NewHandle(cfg, bus, m, func() {})
+}
+
+// isAnywhere reports whether this counter lends to counters.
+func (c *Counter) isAnywhere() bool { return c.cfg.Params.Counters }
+
+// firstRecord makes the record of a room that has none. Anywhere of a room that its home
+// has let people into before begins with all of it presumed lent.
+func (c *Counter) firstRecord(ctx context.Context) (*slot.Record, error) {
+	r := slot.NewRecord(rand.Uint64()|1, nil, c.cfg.Active, c.cfg.New)
+	switch {
+	case c.cfg.Sites == nil:
+		return r, nil
+	case !c.isAnywhere():
+		r.Parent = &slot.ParentLoan{Loan: slot.LoanID(rand.Uint64() | 1)}
+		return r, nil
+	}
+	of, err := c.recordOfRoom(ctx)
+	if err != nil {
+		return nil, err
+	}
+	alone := of != nil && (of.Parent == nil || of.WasRoot) // until now: nobody can have moved it
+	if err := c.cfg.Sites.ConfirmHome(ctx, !alone); err != nil {
+		return nil, err
+	}
+	if of != nil && (alone || of.Parent.Granted > 0) {
+		for i := range r.Limits { // they may have been changed with the configuration
+			r.Limits[i].Longest = max(r.Limits[i].Longest, of.Limits[i].Longest)
+		}
+		r.Presume(c.cfg.Params, slot.WriteName{Life: r.Name.Life, Epoch: 1}, 1)
+	}
+	return r, nil
+}
+
+// recordOfRoom is the record of the room whose Anywhere this is, nil if there is none here.
+func (c *Counter) recordOfRoom(ctx context.Context) (*slot.Record, error) {
+	b, _, err := c.cfg.Store.Load(ctx, recordOf(c.cfg.Room[1:]))
+	if errors.Is(err, store.ErrNotFound) {
+		return nil, nil
+	}
+	r := &slot.Record{}
+	if err == nil {
+		err = r.UnmarshalBinary(b)
+	}
+	if err == nil && len(r.Limits) != slot.MaxLimits {
+		err = slot.ErrRecord
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read what the room has let in before: %w", err)
+	}
+	return r, nil
+}
+
+// fitRecord makes a record fit what this counter is: one that was a room by itself
+// borrows from now on.
+func (c *Counter) fitRecord(ctx context.Context, r *slot.Record) error {
+	switch below := c.cfg.Sites != nil && !c.isAnywhere(); {
+	case r.MovedTo != "":
+		return fmt.Errorf("%w: to %s", ErrMoved, r.MovedTo)
+	case c.isAnywhere():
+		return c.cfg.Sites.ConfirmHome(ctx, false)
+	case below && r.Parent == nil:
+		r.JoinParent(slot.LoanID(rand.Uint64()|1), c.cfg.Sites.Home() == c.cfg.Sites.Own())
+		c.cfg.Log.Info("room is one with other data centres from now on", "room", c.cfg.Room)
+	case !below && r.Parent != nil:
+		return fmt.Errorf("%w: its slots are lent by Anywhere of several data centres: "+
+			"set cluster.datacenters and cluster.home as they were", slot.ErrRecord)
+	}
+	return nil
+}
+
+// kickUp makes borrow look again now.
+func (c *Counter) kickUp() {
+	select {
+	case c.upWake <- struct{}{}:
+	default:
+	}
+}
+
+// borrow asks Anywhere for slots and gives them back, until ctx ends.
+func (c *Counter) borrow(ctx context.Context) {
+	if c.cfg.Sites == nil || c.isAnywhere() {
+		return
+	}
+	moved := make(chan struct{}, 1)
+	defer c.cfg.Sites.watch(moved)()
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for home := ""; ctx.Err() == nil; {
+		c.mu.Lock()
+		if now := c.cfg.Sites.Home(); now != home { // it wants to hear what is held here
+			home, c.up.at = now, 0
+		}
+		x, next := c.upSync(c.cfg.Boot())
+		c.mu.Unlock()
+		if x == nil {
+			timer.Reset(next)
+			select {
+			case <-ctx.Done():
+			case <-timer.C:
+			case <-c.upWake:
+			case <-moved:
+			}
+			continue
+		}
+		a, err := c.cfg.Sites.askAnywhere(ctx, c.cfg.Room, x)
+		if err != nil { // lost, cut off, between two hosts: the same again
+			wait(ctx, repeatEvery)
+			continue
+		}
+		c.mu.Lock()
+		c.upHeard(a, c.cfg.Boot())
+		c.mu.Unlock()
+	}
+}
+
+// recalledUp takes in that Anywhere asks for what is not used.
+func (c *Counter) recalledUp() {
+	c.mu.Lock()
+	if !c.fenced {
+		c.upRecall(c.cfg.Boot())
+	}
+	c.mu.Unlock()
+}

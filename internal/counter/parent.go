@@ -1,0 +1,223 @@
+package counter
+
+import (
+	"time"
+
+	"github.com/headgate/headgate/internal/slot"
+)
+
+// How a counter borrows from Anywhere. A Sync goes up when somebody stands before the
+// door whom only Anywhere can help, when little is left for the next seconds, when
+// something was given back, and else now and then. What the visitors do decides none of
+// it: see upRate.
+
+// Parameters of borrowing from Anywhere. Chosen: eight Syncs a second and their answers are
+// 32 messages between three data centres, and the slots of an eighth of a second go in one.
+const (
+	upRate  = 8.0
+	upBurst = 8.0
+	upSoon  = time.Second      // between Syncs for what is not urgent
+	upQuiet = 10 * time.Second // between Syncs of a counter with anybody inside
+	upAhead = 2                // seconds of arrivals to hold ahead
+	upQueue = 256              // arrivals told: package slot takes no more
+)
+
+// RecallWaitBelow is how long a question that nobody in the data center can answer stays open at a
+// counter below Anywhere: until Anywhere has recalled what others hold. Chosen: three quarters of the
+// 2 s that a newcomer is held in its request at most.
+const RecallWaitBelow = 1500 * time.Millisecond
+
+// upward is what a desk knows of its borrowing. Anywhere itself, and a counter that is
+// alone, borrow nothing.
+type upward struct {
+	at       time.Duration // own clock at the last Sync that was not a repetition
+	told     slot.PerLimit // what was returned, as told then
+	idle     int64         // what was unused, as told then
+	askedAt  time.Duration // own clock when Anywhere last asked for what is not used
+	tokens   float64       // Syncs that may go at once
+	tokensAt time.Duration
+	arrived  float64 // since the last beat
+	ahead    float64 // arrivals a second, smoothed
+	beatAt   time.Duration
+	plenty   time.Duration // since then more than enough is free, 0: not
+	traffic  traffic
+}
+
+// traffic counts new users over the last minutes, in bins of ten seconds.
+type traffic struct {
+	bins [trafficBins]int64
+	head int64
+}
+
+const (
+	trafficBin  = 10 * time.Second
+	trafficBins = 12 // "the traffic of the last 2 minutes" (Cloudflare Japan, 2022)
+)
+
+func (t *traffic) roll(clk time.Duration) {
+	now := int64(clk / trafficBin)
+	if t.head == 0 || now-t.head > trafficBins {
+		t.bins, t.head = [trafficBins]int64{}, now
+	}
+	for t.head < now {
+		t.head++
+		t.bins[t.head%trafficBins] = 0
+	}
+}
+
+func (t *traffic) add(clk time.Duration, n int64) {
+	t.roll(clk)
+	t.bins[t.head%trafficBins] += n
+}
+
+// in is how many come in a window, by the last minutes; rounded up, so that one visitor
+// counts.
+func (t *traffic) in(clk, window time.Duration) int64 {
+	t.roll(clk)
+	sum := int64(0)
+	for _, n := range t.bins {
+		sum += n
+	}
+	all := int64(trafficBins * trafficBin / time.Millisecond)
+	return (sum*int64(window/time.Millisecond) + all - 1) / all
+}
+
+// below reports whether this counter borrows from Anywhere.
+func (c *desk) below() bool { return c.pool.Record().Parent != nil }
+
+// put takes a borrower's Sync in, and counts who came in by it.
+func (c *desk) put(x *slot.Sync, clk time.Duration) {
+	if c.below() {
+		n := int64(0)
+		for i := range x.Items {
+			if x.Items[i].Op == slot.Open {
+				n++
+			}
+		}
+		c.came(n, clk)
+	}
+	c.pool.Receive(x)
+}
+
+// came counts new users.
+func (c *desk) came(n int64, clk time.Duration) {
+	if n > 0 {
+		c.up.arrived += float64(n)
+		c.up.traffic.add(clk, n)
+	}
+}
+
+// upSync is the Sync to send to Anywhere now, the one that is not answered included; nil
+// if none is due, and then for how long.
+func (c *desk) upSync(clk time.Duration) (x *slot.Sync, next time.Duration) {
+	if !c.pool.Serving() || !c.below() {
+		return nil, upQuiet
+	}
+	if x = c.pool.ParentInFlight(); x != nil {
+		return x, 0
+	}
+	c.upBeat(clk)
+	u := &c.up
+	u.tokens = min(upBurst, u.tokens+(clk-u.tokensAt).Seconds()*upRate)
+	u.tokensAt = clk
+	if next = c.upDue(clk); next > 0 {
+		return nil, next
+	}
+	if u.tokens < 1 {
+		return nil, max(time.Millisecond, time.Duration((1-u.tokens)/upRate*float64(time.Second)))
+	}
+	u.tokens--
+	queue := c.arrivals(clk, upQueue)
+	want := int64(0)
+	if n := c.waiting(); n > 0 {
+		if want = n - c.pool.Called(); len(queue) < upQueue { // the others are not there
+			want = int64(len(queue))
+		}
+	} else if !c.held {
+		want = c.enough() - max(0, c.pool.Free())
+	}
+	if c.held { // nobody is let in: nobody stands before Anywhere's door
+		want, queue = 0, nil
+	}
+	x = c.pool.ParentSync(clk, max(0, want), u.traffic.in(clk, c.cfg.New.Per), queue)
+	if x != nil {
+		u.at, u.told, u.idle = clk, x.Returned, x.Idle
+	}
+	return x, 0
+}
+
+// enough is how many unused slots are to be here: those of the next seconds, or what the
+// traffic has earned.
+func (c *desk) enough() int64 {
+	return max(int64(c.up.ahead*upAhead+0.5), c.pool.ParentPart())
+}
+
+// upDue is for how long no Sync is due; 0 if one is.
+func (c *desk) upDue(clk time.Duration) time.Duration {
+	u, silent := &c.up, clk-c.up.at
+	if u.at == 0 || c.upNeed(clk) || c.pool.Record().Parent.Returned != u.told {
+		return 0
+	}
+	if c.pool.RecalledByParent(clk) && (u.askedAt >= u.at || c.pool.ParentIdle(clk) < u.idle) {
+		return 0 // somebody is held before a door elsewhere until this is known
+	}
+	left := c.pool.Params().Term // a worker's: Anywhere lends for longer
+	r := c.pool.Record()
+	if len(r.Loans) > 0 || r.Limits[0].Ends.Len() > 0 || c.waiting() > 0 || u.ahead > 0.01 {
+		left = upQuiet
+	}
+	if c.pool.RecalledByParent(clk) || c.pool.Free() < c.enough()/2 && !c.held {
+		left = upSoon
+	}
+	return max(0, left-silent)
+}
+
+// upNeed reports whether somebody stands before the door whom only Anywhere can help: who
+// is called has a slot, and who is not there needs none.
+func (c *desk) upNeed(clk time.Duration) bool {
+	if c.held || !c.pool.NeedsParent(clk) {
+		return false
+	}
+	return c.waiting() == 0 || len(c.arrivals(clk, 1)) > 0
+}
+
+// upBeat smooths the arrivals each second and gives back what has been more than enough
+// for a while.
+func (c *desk) upBeat(clk time.Duration) {
+	u := &c.up
+	gone := clk - u.beatAt
+	if gone < time.Second {
+		return
+	}
+	keep := 1.0
+	for n := min(gone/time.Second, 60); n > 0; n-- {
+		keep *= 0.7
+	}
+	u.ahead = u.ahead*keep + (1-keep)*u.arrived/gone.Seconds()
+	u.arrived, u.beatAt = 0, clk
+	switch enough := 2 * c.enough(); {
+	case !c.pool.HasSpare(enough):
+		u.plenty = 0
+	case u.plenty == 0:
+		u.plenty = clk
+	case clk-u.plenty >= upQuiet:
+		u.plenty = 0
+		c.pool.ReturnToParent(enough)
+		c.again()
+	}
+}
+
+// upHeard takes an answer of Anywhere in.
+func (c *desk) upHeard(a slot.Answer, clk time.Duration) {
+	c.awake(clk)
+	c.pool.ReceiveParent(clk, a)
+	c.again()
+}
+
+// upRecall takes in that Anywhere asks for what is not used.
+func (c *desk) upRecall(clk time.Duration) {
+	c.awake(clk)
+	c.up.askedAt = clk
+	c.pool.RecallByParent(clk)
+	c.again()
+}

@@ -1,0 +1,269 @@
+// Package datadir is the data folder: what outlives the process.
+//
+// # The promise
+//
+// One process at a time works in a folder. A folder of a newer program is left
+// as it is. Keys and tokens in it can be read by its owner alone. Every error
+// says what to do.
+//
+// # Concurrency
+//
+// A Folder may be used by many goroutines at once; it changes nothing but the
+// sealing keys.
+//
+// # What it does not do
+//
+// It does not know what the engine and the records hold.
+package datadir
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+
+	"github.com/headgate/headgate/internal/platform"
+)
+
+// Version is the format of the folders this program makes and takes.
+const Version = 1
+
+const (
+	formatFile = "format"
+	formatHead = "headgate-data "
+	lockFile   = "lock"
+	ownerFile  = "node"
+)
+
+// An Error says what is wrong with a data folder and what to do.
+type Error struct {
+	Dir  string
+	Text string
+	Do   string
+	Err  error
+}
+
+func (e *Error) Error() string {
+	s := fmt.Sprintf("data folder %s: %s", e.Dir, e.Text)
+	if e.Err != nil {
+		s += ": " + plain(e.Err).Error()
+	}
+	return s
+}
+
+// Unwrap gives the reason.
+func (e *Error) Unwrap() error { return e.Err }
+
+// Hint says what to do.
+func (e *Error) Hint() string { return e.Do }
+
+// plain strips the path from an error of a file: the folder is named already.
+func plain(err error) error {
+	if p, ok := errors.AsType[*fs.PathError](err); ok {
+		return p.Err
+	}
+	return err
+}
+
+// A Folder is an open data folder.
+type Folder struct {
+	dir  string
+	lock *os.File
+	keys sync.Mutex // two who make a key must not give it the same number
+}
+
+// Open makes the folder when it does not exist, checks it and locks it. Close
+// unlocks it.
+func Open(dir string) (*Folder, error) {
+	fail := func(err error, text, do string) (*Folder, error) {
+		return nil, &Error{Dir: dir, Text: text, Do: do, Err: err}
+	}
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return fail(err, "cannot be made",
+			"name a folder that this user may write with --data, or make it: mkdir -m 700 DIR")
+	}
+	lock, err := os.OpenFile(filepath.Join(dir, lockFile), os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return fail(err, "cannot be written", writeHint(err))
+	}
+	f := &Folder{dir: dir, lock: lock}
+	if err := platform.TryLock(lock); err != nil {
+		f.Close()
+		return fail(nil, "another headgate works in it",
+			"stop that one, or give this one a folder of its own with --data")
+	}
+	if err := f.check(); err != nil {
+		f.Close()
+		return nil, err
+	}
+	return f, nil
+}
+
+// Claim notes which node of a cluster works in the folder. That of another node is refused: what
+// the nodes have promised each other would be kept twice by one of them, and by the other not at all.
+func (f *Folder) Claim(owner string) error {
+	b, err := os.ReadFile(f.Path(ownerFile))
+	switch was := strings.TrimSpace(string(b)); {
+	case errors.Is(err, fs.ErrNotExist):
+		if err := writeFile(f.Path(ownerFile), []byte(owner+"\n")); err != nil {
+			return &Error{Dir: f.dir, Text: "cannot be written", Do: writeHint(err), Err: err}
+		}
+	case err != nil:
+		return &Error{Dir: f.dir, Text: "cannot be read", Do: "give this user the right to read " +
+			f.Path(ownerFile), Err: err}
+	case was != owner:
+		return &Error{Dir: f.dir, Text: fmt.Sprintf("is that of node %q, and this is %q", was, owner),
+			Do: "start with an empty folder: the node fetches what it needs from the others. " +
+				"Was the node renamed, with all of the cluster stopped, remove " + f.Path(ownerFile)}
+	}
+	return nil
+}
+
+// writeHint says what to do about a folder that cannot be written.
+func writeHint(err error) string {
+	switch {
+	case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT):
+		return "the disk is full: make room, some megabytes are enough"
+	case errors.Is(err, syscall.EROFS):
+		return "the file system is read-only: see what the kernel says (dmesg), then remount it for writing"
+	}
+	return "give this user the right to write there, or name another folder with --data"
+}
+
+// check holds the format and the access rights.
+func (f *Folder) check() error {
+	v, err := readFormat(f.dir)
+	switch {
+	case err != nil:
+		return err
+	case v > Version:
+		return &Error{Dir: f.dir,
+			Text: fmt.Sprintf("is of a newer headgate (format %d, this one knows %d)", v, Version),
+			Do:   "run the newer headgate, or give this one a folder of its own with --data"}
+	}
+	if err := f.tryWrite(); err != nil { // better now, and with a reason, than by a timeout later
+		return &Error{Dir: f.dir, Text: "cannot be written", Do: writeHint(err), Err: err}
+	}
+	if v == 0 {
+		text := fmt.Sprintf("%s%d\n", formatHead, Version)
+		if err := writeFile(f.Path(formatFile), []byte(text)); err != nil {
+			return &Error{Dir: f.dir, Text: "cannot be written", Do: writeHint(err), Err: err}
+		}
+	}
+	return nil
+}
+
+// trial is what is written to see whether the engine will find room: its files
+// grow by less in a minute. Chosen.
+const trial = 256 << 10
+
+func (f *Folder) tryWrite() error {
+	t, err := os.CreateTemp(f.dir, ".try-")
+	if err != nil {
+		return err
+	}
+	defer os.Remove(t.Name())
+	_, err = t.Write(make([]byte, trial))
+	if err == nil {
+		err = t.Sync()
+	}
+	return errors.Join(err, t.Close())
+}
+
+// readFormat returns the folder's format, 0 if it has none yet.
+func readFormat(dir string) (int, error) {
+	b, err := os.ReadFile(filepath.Join(dir, formatFile))
+	if errors.Is(err, fs.ErrNotExist) {
+		return 0, nil
+	}
+	if err != nil {
+		return 0, &Error{Dir: dir, Text: "cannot be read", Err: err,
+			Do: "give this user the right to read it, or name another folder with --data"}
+	}
+	if string(b) == restoring {
+		return 0, &Error{Dir: dir, Text: "a restore into it was broken off",
+			Do: "restore again: headgate restore --aside --data " + dir + " FILE"}
+	}
+	v, err := strconv.Atoi(strings.TrimSpace(strings.TrimPrefix(string(b), formatHead)))
+	if err != nil || v < 1 || !strings.HasPrefix(string(b), formatHead) {
+		return 0, &Error{Dir: dir, Text: "its file format is damaged",
+			Do: fmt.Sprintf("if this is headgate's folder, write it anew: echo '%s%d' > %s",
+				formatHead, Version, filepath.Join(dir, formatFile))}
+	}
+	return v, nil
+}
+
+// private refuses what others may read: the sealing keys let in whoever has them.
+func (f *Folder) private(name string) error {
+	info, err := os.Stat(f.Path(name))
+	if err != nil {
+		return &Error{Dir: f.dir, Text: "cannot be read", Err: err, Do: writeHint(err)}
+	}
+	if mode := info.Mode().Perm(); !platform.IsPrivate(mode) {
+		return &Error{Dir: f.dir, Text: fmt.Sprintf("%s may be read by others (mode %04o)",
+			f.Path(name), mode), Do: fmt.Sprintf("chmod go-rwx %s", f.Path(name))}
+	}
+	return nil
+}
+
+// Path is a file or folder below the folder.
+func (f *Folder) Path(name string) string { return filepath.Join(f.dir, name) }
+
+// Engine is the folder of the engine.
+func (f *Folder) Engine() string { return f.Path("engine") }
+
+// Records is the folder of the second copies.
+func (f *Folder) Records() string { return f.Path("records") }
+
+// Fault wraps an error about what is in the folder.
+func (f *Folder) Fault(text string, err error) error {
+	hint := writeHint(err)
+	if e, ok := errors.AsType[*Error](err); ok {
+		return e
+	}
+	if !errors.Is(err, syscall.ENOSPC) && !errors.Is(err, syscall.EROFS) &&
+		!errors.Is(err, fs.ErrPermission) {
+		hint = "headgate doctor --data " + f.dir + " says what is damaged and what to do"
+	}
+	return &Error{Dir: f.dir, Text: text, Do: hint, Err: err}
+}
+
+// Write replaces a file of the folder as a whole.
+func (f *Folder) Write(name string, b []byte) error {
+	if err := writeFile(f.Path(name), b); err != nil {
+		return f.Fault(name+" cannot be written", err)
+	}
+	return nil
+}
+
+// Close unlocks the folder.
+func (f *Folder) Close() error { return f.lock.Close() }
+
+// writeFile replaces a file as a whole: after a crash it is the old one or the
+// new one, synced, for its owner alone.
+func writeFile(path string, b []byte) error {
+	tmp, err := os.CreateTemp(filepath.Dir(path), ".new-")
+	if err != nil {
+		return err
+	}
+	defer os.Remove(tmp.Name())
+	_, err = tmp.Write(b)
+	if err == nil {
+		err = tmp.Sync()
+	}
+	if cerr := tmp.Close(); err == nil {
+		err = cerr
+	}
+	if err == nil {
+		err = os.Rename(tmp.Name(), path)
+	}
+	if err == nil {
+		err = platform.SyncDir(filepath.Dir(path))
+	}
+	return err
+}

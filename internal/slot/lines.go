@@ -1,0 +1,585 @@
+package slot
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"slices"
+	"time"
+)
+
+// MostLanes is how many lanes a room may have beside its ordinary line: those of the operator, and
+// NetworkLane. Three bits of a ticket's number say where it waits.
+const (
+	MaxLanes = OwnLanes + 1
+	OwnLanes = 3
+)
+
+// NetworkLane is for newcomers of a network that sends too many: one network must not take the
+// slots of all others, and nobody of it is refused. It is there while somebody waits in it.
+func NetworkLane() Lane { return Lane{Name: "network", Share: 10} }
+
+// MostShare is what the operator's lanes may have together: NetworkLane has 10 of a hundred calls,
+// and the ordinary line keeps 1.
+const MaxShare = 89
+
+// laneShift leaves each line 2^38 numbers: a thousand a second for eight years.
+const laneShift = 38
+
+// A Lane is a line beside the ordinary one: of any hundred calls it gets at most Share while
+// somebody who is there waits in the ordinary line.
+type Lane struct {
+	Name  string
+	Share int // 1 to 99
+}
+
+// ID stands for the lane's name between machines. It is not 0.
+func (l Lane) ID() uint64 {
+	h := fnv.New64a()
+	h.Write([]byte(l.Name)) // never fails
+	return h.Sum64() | 1
+}
+
+// LaneOf is the line that a ticket waits in: 0 is the ordinary one.
+func LaneIndex(number uint64) int { return int(number >> laneShift) }
+
+// MostName is how long the name of a lane may be, in bytes.
+const MaxLaneName = 32
+
+// ErrLanes is wrapped by every error about impossible lanes.
+var ErrLanes = errors.New("impossible lanes")
+
+// CheckLanes says what is wrong with the lanes of a room, if anything is.
+func CheckLanes(lanes []Lane) error {
+	sum := 0
+	for i, x := range lanes {
+		same := func(y Lane) bool { return y.Name == x.Name }
+		switch sum += x.Share; {
+		case x.Name == "" || len(x.Name) > MaxLaneName:
+			return fmt.Errorf("%w: a name of 1 to %d bytes is needed", ErrLanes, MaxLaneName)
+		case slices.ContainsFunc(lanes[:i], same):
+			return fmt.Errorf("%w: %q is named twice: write one of the two", ErrLanes, x.Name)
+		case x.Name == NetworkLane().Name:
+			return fmt.Errorf("%w: %q is the name of the built-in lane: choose another one", ErrLanes, x.Name)
+		case x.Share < 1 || sum > MaxShare:
+			return fmt.Errorf("%w: shares are 1 to %d of a hundred calls, and %d of all lanes together: "+
+				"the built-in lane has %d, and the ordinary line keeps 1", ErrLanes, MaxShare, MaxShare,
+				NetworkLane().Share)
+		}
+	}
+	if len(lanes) > OwnLanes {
+		return fmt.Errorf("%w: %d; %d are the most", ErrLanes, len(lanes), OwnLanes)
+	}
+	return nil
+}
+
+func firstOf(lane int) uint64 { return uint64(lane)<<laneShift + 1 }
+
+// Lines are the waiting line of a room and its lanes. A ticket's number says which it is in,
+// for life.
+//
+// The promises, each with a test in lines_test.go:
+//   - Within a line all that a Line promises.
+//   - While the shares stay as they are, a lane gets at most its share of any hundred calls in
+//     a row during which the ordinary line had somebody to call, and exactly its share when the
+//     lane had somebody too.
+//   - Nobody who is there waits while a call is made for nobody.
+//
+// Who is next in a hundred calls is written in a table, as evenly as it goes; a place in it is
+// all that is remembered. A restart and a change of shares begin it anew: a hundred calls across
+// one may give a lane two more than its share.
+//
+// A lane that is taken away keeps the people it has, and gets its share of what the others leave
+// until it is empty.
+//
+// Without lanes Lines are a Line, and cost what a Line costs.
+type Lines struct {
+	all   [1 + MaxLanes]*Line // all[0] is the ordinary line; nil: never was
+	lanes [1 + MaxLanes]lane
+	laned bool // any lane has a share
+
+	turns, rest     [100]uint8 // whose each of a hundred calls is; rest: of those that no lane takes
+	turn, restTurn  int
+	weights, rested [1 + MaxLanes]int
+}
+
+// lane is what is known of a line beside the ordinary one.
+type lane struct {
+	Lane
+	gone bool // nobody joins it any more
+}
+
+// NewLines makes empty lines of which none has issued a number.
+func NewLines() *Lines { return &Lines{all: [1 + MaxLanes]*Line{NewLine(1)}} }
+
+// Line is the line of a number: 0 the ordinary one. It is nil if there is no such lane.
+func (l *Lines) Line(lane int) *Line {
+	if lane < 0 || lane > MaxLanes {
+		return nil
+	}
+	return l.all[lane]
+}
+
+// Ordinary is the line of all who are in no lane.
+func (l *Lines) Ordinary() *Line { return l.all[0] }
+
+// of is the line of a ticket; one that is empty for a number no line can have.
+func (l *Lines) of(number uint64) *Line {
+	if lane := LaneIndex(number); lane <= MaxLanes && l.all[lane] != nil {
+		return l.all[lane]
+	}
+	return NewLine(firstOf(min(LaneIndex(number), MaxLanes)))
+}
+
+// Lane is the line whose lane has an id, 0 if there is none that can be joined.
+func (l *Lines) Lane(id uint64) int {
+	if !l.laned || id == 0 {
+		return 0
+	}
+	return max(0, slices.IndexFunc(l.lanes[:], func(x lane) bool {
+		return x.Name != "" && !x.gone && x.ID() == id
+	}))
+}
+
+// Lanes gives the lanes that can be joined or have people, by the numbers of their lines; a Name
+// of "" is of none.
+func (l *Lines) Lanes() (all [1 + MaxLanes]Lane) {
+	for i := range l.lanes {
+		all[i] = l.lanes[i].Lane
+	}
+	return all
+}
+
+// Holds reports whether anybody is in the lane of a name.
+func (l *Lines) Holds(name string) bool {
+	for i := range l.lanes {
+		if x := l.all[i]; i > 0 && x != nil && l.lanes[i].Name == name {
+			return x.counts[liveSet]+x.counts[provisionalSet] > 0
+		}
+	}
+	return false
+}
+
+// SetLanes puts lanes into force. One that is not among them is kept while anybody is in it;
+// there may be no line left then for a new one, which is given back.
+func (l *Lines) SetLanes(want []Lane) (left []Lane) {
+	for i := 1; i <= MaxLanes; i++ {
+		x := &l.lanes[i]
+		at := slices.IndexFunc(want, func(w Lane) bool { return w.Name == x.Name })
+		switch {
+		case x.Name != "" && at >= 0:
+			x.Lane, x.gone = want[at], false
+		case l.all[i] != nil && l.all[i].counts[liveSet]+l.all[i].counts[provisionalSet] > 0:
+			x.gone = true
+		default:
+			*x = lane{}
+		}
+	}
+	for _, w := range want {
+		if slices.ContainsFunc(l.lanes[1:], func(x lane) bool { return x.Name == w.Name }) {
+			continue
+		}
+		from, to := 1, MaxLanes // the last line is the built-in lane's
+		if w.Name == NetworkLane().Name {
+			from, to = MaxLanes, MaxLanes+1
+		}
+		i := from + slices.IndexFunc(l.lanes[from:to], func(x lane) bool { return x == lane{} })
+		if i < from {
+			left = append(left, w)
+			continue
+		}
+		l.lanes[i].Lane = w
+		if l.all[i] == nil {
+			l.all[i] = NewLine(firstOf(i))
+		}
+	}
+	l.weigh()
+	return left
+}
+
+// weigh makes the tables anew if the shares are others.
+func (l *Lines) weigh() {
+	const all = 100
+	weights, rested := [1 + MaxLanes]int{all}, [1 + MaxLanes]int{all}
+	gone := 0
+	for i := range l.lanes {
+		if x := &l.lanes[i]; x.gone {
+			gone++
+		} else {
+			weights[i] += x.Share
+			weights[0] -= x.Share
+		}
+	}
+	for i := range l.lanes {
+		if l.lanes[i].gone { // each leaves one for those behind it and for the ordinary line
+			rested[i] = max(1, min(l.lanes[i].Share*rested[0]/all, rested[0]-gone))
+			rested[0] -= rested[i]
+			gone--
+		}
+	}
+	if weights == l.weights && rested == l.rested {
+		return
+	}
+	l.weights, l.rested = weights, rested
+	l.turns, l.turn = evenly100(weights), 0
+	l.rest, l.restTurn = evenly100(rested), 0
+	l.laned = weights[0] < all || rested[0] < all
+}
+
+// evenly100 spreads a hundred turns by weights that are a hundred together: each time whoever is
+// owed most (smooth weighted round robin). The order of owing comes back after a hundred, so
+// every hundred turns in a row have each line's weight exactly.
+func evenly100(weights [1 + MaxLanes]int) (turns [100]uint8) {
+	var owed [1 + MaxLanes]int
+	for t := range turns {
+		next := 0
+		for i, w := range weights {
+			if owed[i] += w; owed[i] > owed[next] {
+				next = i
+			}
+		}
+		owed[next] -= len(turns)
+		turns[t] = uint8(next)
+	}
+	return turns
+}
+
+// Call calls the next ticket of the line whose turn it is. A lane with nobody to call leaves its
+// turn to the ordinary line, and that, empty, its own to the lanes. Where a restored ticket
+// holds up the ordinary line the lanes take no turn of its.
+func (l *Lines) Call(now Time) (number uint64, ok bool) { return l.CallOf(now, 1) }
+
+// CallOf is Call where as many slots are free; see Line.CallOf. Beside lanes none is kept: a line that
+// could go on with slots kept would take the turns of one that waits for its own.
+func (l *Lines) CallOf(now Time, free int) (number uint64, ok bool) {
+	if !l.laned {
+		return l.all[0].CallOf(now, free)
+	}
+	l.all[0].unkeepAll() // of before there were lanes
+	return l.pick(func(x *Line) (number uint64, ok, blocked bool) {
+		number, ok = x.Call(now)
+		return number, ok, !ok && x.frontier < x.next
+	})
+}
+
+// CallKept calls whom a slot is kept for and who has spoken; see Line.CallKept.
+func (l *Lines) CallKept(now Time, free int) (number uint64, ok bool) {
+	if l.laned {
+		return 0, false
+	}
+	return l.all[0].CallKept(now, free)
+}
+
+// KeptBack reports whether CallKept may call somebody.
+func (l *Lines) KeptBack() bool { return !l.laned && l.all[0].keptBack > 0 }
+
+// Draw draws a ticket of the line whose turn it is.
+func (l *Lines) Draw(now Time, random func(n int) int) (number uint64, ok bool) {
+	if !l.laned {
+		return l.all[0].Draw(now, random)
+	}
+	return l.pick(func(x *Line) (number uint64, ok, blocked bool) {
+		number, ok = x.Draw(now, random)
+		return number, ok, false
+	})
+}
+
+// pick calls by turn.
+func (l *Lines) pick(call func(*Line) (number uint64, ok, blocked bool)) (number uint64, ok bool) {
+	var tried [1 + MaxLanes]bool
+	blocked := false
+	try := func(lane uint8) bool {
+		x := l.all[lane]
+		if tried[lane] || x == nil || x.counts[liveSet] == x.counts[calledSet] {
+			return false
+		}
+		tried[lane] = true
+		number, ok, blocked = call(x)
+		return ok
+	}
+	if lane := l.turns[l.turn]; lane > 0 && try(lane) {
+		l.step(0)
+		return number, true
+	}
+	if try(l.rest[l.restTurn]) || try(0) {
+		l.Pass()
+		return number, true
+	}
+	if blocked && tried[0] { // it was the last that was tried
+		return 0, false
+	}
+	for k := range l.rest { // nobody is in the ordinary line
+		if try(l.rest[(l.restTurn+k)%len(l.rest)]) {
+			l.restTurn = (l.restTurn + k) % len(l.rest)
+			l.Pass()
+			return number, true
+		}
+	}
+	for k := range l.turns {
+		if try(l.turns[(l.turn+k)%len(l.turns)]) {
+			l.step(k)
+			return number, true
+		}
+	}
+	return 0, false
+}
+
+// step goes on behind a turn that was taken, k after the one that was due.
+func (l *Lines) step(k int) { l.turn = (l.turn + k + 1) % len(l.turns) }
+
+// Pass takes a turn of the ordinary line for somebody who is called beside it.
+func (l *Lines) Pass() {
+	l.step(0)
+	l.restTurn = (l.restTurn + 1) % len(l.rest)
+}
+
+// Turn is the line of which Call would call the next, 0 also if nobody is there to be called.
+func (l *Lines) Turn(now Time) int {
+	if !l.laned {
+		return 0
+	}
+	for _, lane := range [...]uint8{l.turns[l.turn], l.rest[l.restTurn]} {
+		if lane > 0 && l.all[lane] != nil {
+			for range l.all[lane].Next(now, 1) {
+				return int(lane)
+			}
+		}
+	}
+	return 0
+}
+
+// Position counts the places up to and including this ticket's that may go in before it: those
+// of its own line, and as many of each other line as are there and its share allows. It is not
+// ok for a ticket that holds none. It never rises but by who joins another line.
+func (l *Lines) Position(number uint64) (position int64, ok bool) {
+	x := l.of(number)
+	position, ok = x.Position(number)
+	if ok && l.laned {
+		position += l.Beside(LaneIndex(number), position)
+	}
+	return position, ok
+}
+
+// Beside is how many of the other lines may be called while so many of one are.
+func (l *Lines) Beside(line int, places int64) (n int64) {
+	own := l.weight(line)
+	switch {
+	case !l.laned:
+		return 0
+	case line == 0:
+		return l.besideOrdinary(places)
+	case own == 0:
+		return l.waits(0) // its share is about to be known
+	}
+	n = l.waits(0)
+	for i := 1; i <= MaxLanes; i++ {
+		if i != line {
+			n += min(l.waits(i), ceilDiv(places*l.weight(i), own))
+		}
+	}
+	return min(n, ceilDiv(places*(calls-own), own)) // the ordinary line takes the turns of empty lanes
+}
+
+// besideOrdinary is that of the ordinary line: the turns of a lane are its own once that is empty.
+func (l *Lines) besideOrdinary(places int64) (n int64) {
+	left := int64(calls) // of all calls, for the ordinary line and the lanes that are empty by then
+	lanes := make([]int, 0, MaxLanes)
+	for i := 1; i <= MaxLanes; i++ {
+		if w := l.weight(i); w > 0 {
+			left, lanes = left-w, append(lanes, i)
+		}
+	}
+	slices.SortFunc(lanes, func(a, b int) int { // which is empty first
+		return cmp.Compare(l.waits(a)*l.weight(b), l.waits(b)*l.weight(a))
+	})
+	for _, i := range lanes {
+		if w := l.waits(i); w < ceilDiv(places*l.weight(i), left) {
+			places, left, n = places+w, left+l.weight(i), n+w
+		} else {
+			n += ceilDiv(places*l.weight(i), left)
+		}
+	}
+	return n
+}
+
+// waits counts the places of a line that positions count.
+func (l *Lines) waits(line int) int64 {
+	if x := l.all[line]; x != nil {
+		return int64(x.counts[liveSet] - x.counts[hiddenSet])
+	}
+	return 0
+}
+
+func ceilDiv(a, b int64) int64 { return (a + b - 1) / b }
+
+// calls is of how many a weight is a part.
+const calls = 100 * 100
+
+// weight is a line's part of calls while people wait in all of them.
+func (l *Lines) weight(lane int) int64 {
+	if lane > 0 && !l.lanes[lane].gone {
+		return int64(l.weights[lane]) * 100
+	}
+	return int64(l.weights[0]) * int64(l.rested[lane])
+}
+
+// Join adds a visitor to the end of a line; see Line.Join.
+func (l *Lines) Join(lane int, now Time, interval, hold time.Duration) uint64 {
+	return l.all[lane].Join(now, interval, hold)
+}
+
+// JoinProvisional issues a number of a line; see Line.JoinProvisional.
+func (l *Lines) JoinProvisional(lane int, now Time, hold time.Duration) uint64 {
+	return l.all[lane].JoinProvisional(now, hold)
+}
+
+// Told notes the interval that the visitor of a provisional ticket was told.
+func (l *Lines) SetProvisionalInterval(number uint64, interval time.Duration) {
+	l.of(number).SetProvisionalInterval(number, interval)
+}
+
+// Confirm notes that the cookie of a ticket has come back; see Line.Confirm.
+func (l *Lines) Confirm(number uint64, now Time) { l.of(number).Confirm(number, now) }
+
+// Doubtful is Line.Doubtful, and counts the calls of other lanes that Position counts for those
+// tickets.
+func (l *Lines) Doubtful(number uint64, now Time) (ahead int64, present time.Duration) {
+	x := l.of(number)
+	ahead, present = x.Doubtful(number, now)
+	if places, ok := x.Position(number); ok && ahead > 0 && l.laned {
+		lane := LaneIndex(number)
+		ahead += l.Beside(lane, places) - l.Beside(lane, places-ahead)
+	}
+	return ahead, present
+}
+
+// Came notes that a ticket that has just joined had come before.
+func (l *Lines) SetArrival(number uint64, at Time) { l.of(number).SetArrival(number, at) }
+
+// Seen notes that a ticket polled now; see Line.Seen.
+func (l *Lines) Polled(number uint64, now Time, interval time.Duration) TicketStatus {
+	return l.of(number).Polled(number, now, interval)
+}
+
+// Given is about the interval that a ticket was told at its last poll.
+func (l *Lines) PollInterval(number uint64) time.Duration { return l.of(number).PollInterval(number) }
+
+// Status says where a ticket stands; see Line.Status.
+func (l *Lines) Status(number uint64) TicketStatus { return l.of(number).Status(number) }
+
+// Silence is how long ago a ticket polled last; see Line.Silence.
+func (l *Lines) SilentFor(number uint64, now Time) (silent, kept time.Duration, ok bool) {
+	return l.of(number).SilentFor(number, now)
+}
+
+// Rank is where a ticket lies in its line: its number, or its rank in a draw.
+func (l *Lines) Rank(number uint64) uint64 { return l.of(number).rank(number) }
+
+// Use notes that a called ticket was claimed; see Line.Use.
+func (l *Lines) Use(number uint64) bool { return l.of(number).Use(number) }
+
+// Lapse notes that a call was not claimed in time; see Line.Lapse.
+func (l *Lines) Lapse(number uint64, now Time) bool { return l.of(number).Lapse(number, now) }
+
+// Defer notes that a ticket was told to come in and did not; see Line.Defer.
+func (l *Lines) Defer(number uint64, now Time) bool { return l.of(number).Defer(number, now) }
+
+// Leave gives up a place; see Line.Leave.
+func (l *Lines) Leave(number uint64) TicketStatus { return l.of(number).Leave(number) }
+
+// Extend reserves all numbers of a line below next; see Line.Extend. The line may be that of a
+// lane the record does not know.
+func (l *Lines) Extend(next uint64, now Time, hold time.Duration) {
+	lane := LaneIndex(next - 1)
+	if lane > MaxLanes {
+		return
+	}
+	if l.all[lane] == nil {
+		l.all[lane] = NewLine(firstOf(lane))
+	}
+	l.all[lane].Extend(next, now, hold)
+}
+
+// End is the number that the next Join of a ticket's line gives out; 0 if no ticket can have
+// such a number.
+func (l *Lines) End(number uint64) uint64 {
+	if LaneIndex(number) > MaxLanes {
+		return 0
+	}
+	return l.of(number).next
+}
+
+// sum adds up what each line says.
+func (l *Lines) sum(f func(*Line) int) (n int) {
+	for _, x := range l.all {
+		if x != nil {
+			n += f(x)
+		}
+	}
+	return n
+}
+
+// Len counts the places; see Line.Len.
+func (l *Lines) Len() int { return l.sum((*Line).Len) }
+
+// Unsure counts the numbers that were reserved before a restart and not heard.
+func (l *Lines) Unconfirmed() int { return l.sum((*Line).Unconfirmed) }
+
+// Provisional counts the tickets whose cookie has not come back.
+func (l *Lines) Provisional() int { return l.sum((*Line).Provisional) }
+
+// LapseProvisional drops provisional tickets whose time is over; budget is that of each line.
+func (l *Lines) LapseProvisional(now Time, budget int) {
+	l.sum(func(x *Line) int { x.LapseProvisional(now, budget); return 0 })
+}
+
+// Late counts those that were passed over or did not claim.
+func (l *Lines) Late() int { return l.sum((*Line).Late) }
+
+// SilencedIn is Line.Silenced of one line, 0 if there is no such lane.
+func (l *Lines) SkippedCount(lane int) int {
+	if x := l.Line(lane); x != nil {
+		return x.SkippedCount()
+	}
+	return 0
+}
+
+// Expired counts the places whose hold was over; see Line.Expired.
+func (l *Lines) Expired() int { return l.sum((*Line).Expired) }
+
+// Called counts those called that have neither claimed nor lapsed.
+func (l *Lines) Called() int { return l.sum((*Line).Called) }
+
+// Hide takes the numbers that have not been heard out of positions; see Line.Hide.
+func (l *Lines) Hide() { l.sum(func(x *Line) int { x.Hide(); return 0 }) }
+
+// Expire drops places whose hold is over; budget is that of each line.
+func (l *Lines) Expire(now Time, budget int) (dropped int) {
+	return l.sum(func(x *Line) int { return x.Expire(now, budget) })
+}
+
+// Unhear makes every place count as not heard; see Line.Unhear. grace is that of a line.
+func (l *Lines) ForgetPolls(now Time, grace func(lane int) func(distance uint64) time.Duration) {
+	for i, x := range l.all {
+		if x != nil {
+			x.ForgetPolls(now, grace(i))
+		}
+	}
+}
+
+// Arrivals gives the arrivals of up to k tickets that could be called now, the earliest first:
+// without lanes in the order in which Call would call them.
+func (l *Lines) Arrivals(now Time, k int) []Time {
+	at := l.all[0].Arrivals(now, k)
+	if !l.laned {
+		return at
+	}
+	for _, x := range l.all[1:] {
+		if x != nil {
+			at = append(at, x.Arrivals(now, k)...)
+		}
+	}
+	slices.Sort(at)
+	return at[:min(k, len(at))]
+}

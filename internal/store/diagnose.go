@@ -1,0 +1,163 @@
+package store
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+// AsMany, as a number of replicas, is three where the engine is a cluster, and one
+// where it is a server that is alone. It is never one because others of a cluster are
+// away just now: the stream would stay so.
+const AutoReplicas = -1
+
+// An UnfitError is why an engine cannot keep the records before a person has done
+// something.
+type UnusableError struct {
+	Problem   string
+	Action    string // what to do
+	Transient bool   // it may also pass by itself
+}
+
+func (e *UnusableError) Error() string { return e.Problem }
+
+// Hint says what to do.
+func (e *UnusableError) Hint() string { return e.Action }
+
+// Oldest is the oldest NATS that may keep the records: from 2.15 on a replicated
+// stream is synced once for each entry of its log before it is acknowledged, with
+// sync_interval: always (nats-server #8447; docs/protocol.md §2, A2).
+const Oldest = "2.15.0"
+
+// TooOld tells whether the server at the other end of a connection is, by an
+// UnfitError.
+func TooOld(conn *nats.Conn) error {
+	if version := conn.ConnectedServerVersion(); older(version, Oldest) {
+		return &UnusableError{Problem: fmt.Sprintf("the NATS server %s is %s, and headgate needs %s or newer",
+			conn.ConnectedServerName(), version, Oldest),
+			Action: "upgrade all servers, one after the other"}
+	}
+	return nil
+}
+
+// Unfit tells why an engine that answered with err cannot keep the records, nil if it
+// may only be slow to come.
+func Diagnose(conn *nats.Conn, err error) *UnusableError {
+	if e := unfitConn(conn); e != nil {
+		return e
+	}
+	if e, ok := errors.AsType[*UnusableError](err); ok {
+		return e
+	}
+	api, _ := errors.AsType[*jetstream.APIError](err)
+	switch {
+	case errors.Is(err, jetstream.ErrJetStreamNotEnabledForAccount):
+		return &UnusableError{Problem: "JetStream is not switched on for this account of NATS",
+			Action: "switch it on for the account, with room for 100 MB, or use another account"}
+	case errors.Is(err, jetstream.ErrJetStreamNotEnabled), errors.Is(err, nats.ErrNoResponders):
+		return &UnusableError{Problem: "no server of this NATS has JetStream switched on",
+			Action: "add jetstream {store_dir: …, sync_interval: always} to the servers' configuration"}
+	case alone(err):
+		return &UnusableError{Problem: "the NATS server is alone, and three replicas are wanted",
+			Action: "connect to a NATS cluster of three, or take engine.replicas out"}
+	case api != nil && api.ErrorCode == codeNoPeers:
+		return &UnusableError{Problem: "NATS has too few servers for the replicas: " + api.Description,
+			Action: "start all servers of the NATS cluster, or set engine.replicas: 1", Transient: true}
+	case api != nil && (api.ErrorCode == codeStorage || api.ErrorCode == codeResources):
+		return &UnusableError{Problem: "NATS has no room for the records: " + api.Description,
+			Action: "give the account, or the servers, room for 100 MB on the disk", Transient: true}
+	}
+	return nil
+}
+
+func unfitConn(conn *nats.Conn) *UnusableError {
+	last := conn.LastError()
+	if conn.IsConnected() {
+		if e, ok := errors.AsType[*UnusableError](TooOld(conn)); ok {
+			return e
+		}
+		if errors.Is(last, nats.ErrPermissionViolation) {
+			return &UnusableError{Problem: "NATS forbids what headgate must do: " + last.Error(),
+				Action: "give the user the permissions of docs/operations.md, Your own NATS"}
+		}
+		return nil
+	}
+	for _, err := range []error{nats.ErrAuthorization, nats.ErrAuthExpired, nats.ErrAccountAuthExpired,
+		nats.ErrAuthRevoked} {
+		if errors.Is(last, err) {
+			return &UnusableError{Problem: "NATS does not let headgate in: " + last.Error(),
+				Action: "look at the user in engine.credentials, and at what the servers know of it"}
+		}
+	}
+	return nil
+}
+
+// older compares versions such as 2.15.2 and 2.15.0-RC.1 by their three numbers. One
+// that is not made like that is of somebody who knows what he does.
+func older(version, than string) bool {
+	a, b := numbers(version), numbers(than)
+	return a != nil && slices.Compare(a, b) < 0
+}
+
+func numbers(version string) []int {
+	core, _, _ := strings.Cut(version, "-")
+	parts := strings.Split(core, ".")
+	all := make([]int, len(parts))
+	for i, p := range parts {
+		n, err := strconv.Atoi(p)
+		if err != nil {
+			return nil
+		}
+		all[i] = n
+	}
+	return all
+}
+
+// Codes of answers that package jetstream has no names for (nats-server,
+// jetstream_errors_generated.go).
+const (
+	codeNoPeers   = 10005 // JSClusterNoPeersErrF
+	codeResources = 10023 // JSInsufficientResourcesErr
+	codeStorage   = 10047 // JSStorageResourcesExceededErr
+	codeAlone     = 10074 // JSStreamReplicasNotSupportedErr
+)
+
+// alone reports that a server which is no cluster was asked for replicas.
+func alone(err error) bool {
+	api, ok := errors.AsType[*jetstream.APIError](err)
+	return ok && api.ErrorCode == codeAlone
+}
+
+// unfit refuses a stream that somebody else has made, or changed, so that it would
+// answer with old values or lose some.
+func unfit(cfg *jetstream.StreamConfig) error {
+	var is string
+	switch {
+	case cfg.AllowDirect:
+		is = "allow_direct is on, so that a server may answer with an old value"
+	case cfg.Storage != jetstream.FileStorage:
+		is = "it is in memory"
+	case cfg.Retention != jetstream.LimitsPolicy:
+		is = "its retention is not limits"
+	case len(cfg.Subjects) != 1 || cfg.Subjects[0] != subjectHead+">":
+		is = "its subjects are not " + subjectHead + "> alone"
+	case cfg.MaxAge > 0 || cfg.MaxMsgs > 0 || cfg.MaxBytes > 0:
+		is = "max_age, max_msgs or max_bytes would let go of records"
+	case cfg.MaxMsgsPerSubject != 1 || cfg.Discard != jetstream.DiscardOld:
+		is = "it does not keep the newest value of each key alone: max_msgs_per_subject: 1, discard: old"
+	case cfg.Mirror != nil || len(cfg.Sources) > 0 || cfg.Sealed || cfg.NoAck ||
+		cfg.PersistMode == jetstream.AsyncPersistMode:
+		is = "it is a mirror, has sources, is sealed, does not acknowledge, or not in time"
+	case cfg.MaxMsgSize > 0 && cfg.MaxMsgSize < maxValue:
+		is = "max_msg_size is below 1 MB"
+	default:
+		return nil
+	}
+	return &UnusableError{Problem: fmt.Sprintf("the stream %s is not as headgate makes it: %s", streamName, is),
+		Action: "change it as docs/operations.md, Your own NATS, has it, or let headgate make it"}
+}

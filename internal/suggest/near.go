@@ -1,0 +1,85 @@
+// Package suggest finds the known word that somebody meant who wrote another one, for the
+// hints of errors.
+//
+// Its functions may be called by many goroutines at once. They cost some microseconds for each
+// known word, so they are for errors only. They know no meanings, only letters.
+package suggest
+
+import "strings"
+
+// longest is how long a word is at most that is looked for: longer ones would cost too much.
+const longest = 64
+
+// Word returns the known word that was most likely meant by word, or "".
+// Upper and lower case, - and _ do not matter.
+func Nearest(word string, known []string) string {
+	if word == "" || len(word) > longest {
+		return ""
+	}
+	flat := strings.NewReplacer("-", "_")
+	word = flat.Replace(strings.ToLower(word))
+
+	best, bestAway := "", max(1, len(word)/3)+1
+	for _, k := range known {
+		if away := distance(word, flat.Replace(strings.ToLower(k)), bestAway); away < bestAway {
+			best, bestAway = k, away
+		}
+	}
+	if best != "" {
+		return best
+	}
+	return onlyOneWith(word, known)
+}
+
+// onlyOneWith returns the one known word that has word as a part, such as
+// session_renewal for renewal; "" when there are several.
+func onlyOneWith(word string, known []string) string {
+	const shortest = 4 // shorter parts are in too many words to mean one
+	if len(word) < shortest {
+		return ""
+	}
+	found := ""
+	for _, k := range known {
+		if !strings.Contains(strings.ReplaceAll(k, "-", "_"), word) {
+			continue
+		}
+		if found != "" {
+			return ""
+		}
+		found = k
+	}
+	return found
+}
+
+// distance counts the letters to add, drop, replace or swap with a neighbour
+// to make b of a: the optimal string alignment distance. It is most if they are as many, or more.
+func distance(a, b string, most int) int {
+	if len(a)-len(b) >= most || len(b)-len(a) >= most {
+		return most
+	}
+	var rows [3][longest + longest/3 + 3]int
+	before, last, row := rows[0][:len(b)+1], rows[1][:len(b)+1], rows[2][:len(b)+1]
+	for j := range last {
+		last[j] = j
+	}
+	for i := 1; i <= len(a); i++ {
+		row[0] = i
+		least := i
+		for j := 1; j <= len(b); j++ {
+			other := 1
+			if a[i-1] == b[j-1] {
+				other = 0
+			}
+			row[j] = min(last[j]+1, row[j-1]+1, last[j-1]+other)
+			if i > 1 && j > 1 && a[i-1] == b[j-2] && a[i-2] == b[j-1] {
+				row[j] = min(row[j], before[j-2]+1)
+			}
+			least = min(least, row[j])
+		}
+		if least > most { // a swap reaches one row further back, and costs one
+			return most
+		}
+		before, last, row = last, row, before
+	}
+	return min(last[len(b)], most)
+}

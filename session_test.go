@@ -1,0 +1,351 @@
+package headgate
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/headgate/headgate/tests/virtual"
+
+	"github.com/headgate/headgate/embedded"
+	"github.com/headgate/headgate/internal/slot"
+	"github.com/headgate/headgate/internal/ticket"
+)
+
+// pass is the Pass of the visitor's stay, as a handler behind the room sees it.
+func (v *visitor) named() (pass string, s Session) {
+	v.g.t.Helper()
+	h := v.g.h
+	v.g.h = v.g.room.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		var ok bool
+		if s, ok = SessionOf(w); ok {
+			pass = s.Pass()
+		}
+		fmt.Fprintln(w, "origin")
+	}))
+	v.in()
+	v.g.h = h
+	return pass, s
+}
+
+func TestStays(t *testing.T) {
+	cfg := RoomConfig{TotalActiveUsers: 1, NewUsersPerMinute: 600, SessionDuration: time.Minute,
+		PollMin: 100 * time.Millisecond, PollMax: 200 * time.Millisecond}
+	bubble(t, "a stay says how long it lasts, and looking prolongs nothing", func(t *testing.T) {
+		cfg := cfg
+		cfg.HardEnd = 90 * time.Second
+		g := openGate(t, cfg)
+		v := g.visitor()
+		_, s := v.named() // of the very first request
+		if s.ID == "" || s.Remaining < 59*time.Second || s.Remaining > time.Minute+time.Second ||
+			s.HardRemaining < 89*time.Second || s.HardRemaining > 90*time.Second {
+			t.Fatalf("%+v", s)
+		}
+		look := func() (Session, bool) {
+			r := httptest.NewRequestWithContext(t.Context(), "GET", "/", nil)
+			r.Header.Set("Cookie", v.cookie)
+			return g.room.PeekSession(r)
+		}
+		for range 55 {
+			time.Sleep(time.Second)
+			if got, ok := look(); !ok || got.ID != s.ID {
+				t.Fatalf("%+v %v", got, ok)
+			}
+		}
+		if got, _ := look(); got.Remaining > 6*time.Second {
+			t.Errorf("prolonged by looking: %v", got.Remaining)
+		}
+		if !v.in() {
+			t.Fatal("over")
+		}
+		time.Sleep(2 * time.Second) // until it is confirmed
+		if got, _ := look(); got.Remaining > got.HardRemaining || got.Remaining < 30*time.Second || got.ID != s.ID {
+			t.Errorf("%+v", got)
+		}
+		time.Sleep(time.Minute)
+		if got, ok := look(); ok {
+			t.Errorf("still inside: %+v", got)
+		}
+	})
+	bubble(t, "an ended stay frees its slot when nothing of it is in flight", func(t *testing.T) {
+		g := openGate(t, cfg)
+		v, next := g.visitor(), g.visitor()
+		pass, _ := v.named()
+		next.in()
+		if _, err := g.room.EndSession(t.Context(), v.cookie); !errors.Is(err, ErrNoPass) {
+			t.Errorf("a cookie: %v", err)
+		}
+		g.slow = 10 * time.Second
+		done := make(chan bool)
+		go func() { done <- v.in() }()
+		time.Sleep(time.Second)
+		for _, want := range []bool{true, false} {
+			if ended, err := g.room.EndSession(t.Context(), pass); ended != want || err != nil {
+				t.Errorf("%v %v, want %v", ended, err, want)
+			}
+		}
+		if next.until(8 * time.Second) {
+			t.Error("two at once: a request of the ended stay is in flight")
+		}
+		<-done
+		if !next.until(3*time.Second) || v.in() {
+			t.Error("the slot did not come back, or the stay goes on")
+		}
+	})
+	bubble(t, "a stay that is over frees nobody else's slot", func(t *testing.T) {
+		g := openGate(t, cfg)
+		pass, _ := g.visitor().named()
+		time.Sleep(70 * time.Second)
+		v := g.visitor()
+		if !v.in() {
+			t.Fatal("not over")
+		}
+		if _, err := g.room.EndSession(t.Context(), pass); err != nil {
+			t.Error(err)
+		}
+		time.Sleep(5 * time.Second)
+		if g.visitor().in() || !v.in() {
+			t.Error("the slot of another one was freed")
+		}
+	})
+}
+
+// The first request after a restart is of the visit it was of before, also when the pass is still
+// that of the process before and the visit goes on beyond all that one had given.
+func TestAStayIsTheSameAfterARestart(t *testing.T) {
+	bubble(t, "killed", func(t *testing.T) {
+		g, p := openPlugged(t, RoomConfig{TotalActiveUsers: 1, NewUsersPerMinute: 600,
+			SessionDuration: 10 * time.Minute})
+		v := g.visitor()
+		_, was := v.named()
+		for range 3 {
+			g, p = g.kill(p, 10*time.Second)
+			v.g = g
+			for range 6 { // its end moves by less than a tenth of the session: no new pass
+				time.Sleep(4 * time.Second)
+				if _, now := v.named(); now.ID != was.ID || now.Remaining < 9*time.Minute {
+					t.Fatalf("was %+v, is %+v", was, now)
+				}
+			}
+		}
+	})
+}
+
+// Who has left brings the old pass again after all processes were lost, and nobody who is left
+// was there: the record knows.
+func TestWhoHasLeftStaysOutAfterARestart(t *testing.T) {
+	for _, killed := range []bool{true, false} {
+		bubble(t, fmt.Sprint("killed ", killed), func(t *testing.T) {
+			g, p := openPlugged(t, RoomConfig{TotalActiveUsers: 1, NewUsersPerMinute: 600,
+				SessionDuration: time.Hour, PollMin: 100 * time.Millisecond, PollMax: 200 * time.Millisecond})
+			v, next := g.visitor(), g.visitor()
+			pass, _ := v.named()
+			next.in()
+			if ended, err := g.room.EndSession(t.Context(), pass); !ended || err != nil {
+				t.Fatal(ended, err)
+			}
+			old := v.cookie
+			if !next.until(5*time.Second) || !next.in() {
+				t.Fatal("the slot did not come back")
+			}
+			for range 3 {
+				if killed {
+					g, p = g.kill(p, time.Second)
+				} else {
+					g, p = g.restart(time.Second)
+				}
+				v.g, next.g, v.cookie = g, g, old
+				if v.in() || !next.in() {
+					t.Fatal("who has left is inside again, or who came is not")
+				}
+				time.Sleep(time.Minute)
+				if v.cookie = old; v.in() || !next.in() {
+					t.Fatal("who has left is inside again a minute later, or who came is not")
+				}
+			}
+			time.Sleep(2 * time.Hour)
+			g.visitor().in() // a write
+			time.Sleep(5 * time.Second)
+			var rec slot.Record
+			b, _, err := p.Memory.Load(t.Context(), "counter.shop")
+			if err = cmp.Or(err, rec.UnmarshalBinary(b)); err != nil || len(rec.Left) > 0 {
+				t.Errorf("%v are kept whose passes are over, %v", rec.Left, err)
+			}
+		})
+	}
+}
+
+// twoNodes are a room at two nodes of one engine.
+func twoNodes(t *testing.T, cfg RoomConfig) (w *world, a, b *gate) {
+	t.Helper()
+	s, err := embedded.Open(t.Context(), embedded.Config{Dir: filepath.Join(t.TempDir(), "engine")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(s.Close)
+	w = &world{t: t, gates: map[string]*gate{}, stop: map[string]func(){}}
+	keys := drawKeys()
+	for _, node := range []string{"n1", "n2"} {
+		e, err := OpenEngine(t.Context(), EngineConfig{NATS: s.Conn(), Keys: keys, Node: node, CanHost: true,
+			Boot: bubbleBoot()})
+		if err != nil {
+			t.Fatal(err)
+		}
+		w.open(node, e, cfg)
+	}
+	for _, g := range w.gates {
+		w.until("all know the time", 15*time.Second, g.room.HasCounterTime)
+	}
+	return w, w.gates["n1"], w.gates["n2"]
+}
+
+// Whichever node a backend asks: the visit may be in flight at another one, or at none.
+func TestAStayEndsAtAnyNode(t *testing.T) { virtual.Test(t, testAStayEndsAtAnyNode) }
+
+func testAStayEndsAtAnyNode(t *testing.T) {
+	cfg := RoomConfig{Name: "shop", TotalActiveUsers: 1, NewUsersPerMinute: 600, SessionDuration: time.Hour,
+		PollMin: 100 * time.Millisecond, PollMax: 200 * time.Millisecond}
+	w, a, b := twoNodes(t, cfg)
+	v, next := a.visitor(), b.visitor()
+	w.until("inside", 15*time.Second, v.in)
+	pass, _ := v.named()
+	next.in()
+	began, release := make(chan struct{}), make(chan struct{})
+	h := a.h
+	a.h = a.room.Handler(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+		close(began)
+		<-release
+	}))
+	done := make(chan *httptest.ResponseRecorder)
+	go func() { done <- v.do("GET", "/pay") }()
+	<-began
+	if ended, err := b.room.EndSession(t.Context(), pass); !ended || err != nil {
+		t.Fatal(ended, err)
+	}
+	if next.until(2 * time.Second) {
+		t.Error("two at once: a request is in flight at the other node")
+	}
+	close(release)
+	<-done
+	a.h = h
+	if !next.until(15 * time.Second) {
+		t.Fatalf("the slot did not come back: %+v", b.room.Status())
+	}
+	if body := next.do("GET", "/").Body.String(); !strings.HasPrefix(body, "origin") {
+		t.Fatalf("called and not let in: %s", body)
+	}
+	if v.in() {
+		t.Error("the ended visit goes on")
+	}
+	pass, was := next.named() // at n2; nothing is in flight
+	came := make(chan bool)
+	go func() { came <- v.until(15*time.Second) && v.in() }()
+	if ended, err := a.room.EndSession(t.Context(), pass); !ended || err != nil {
+		t.Fatal(ended, err)
+	}
+	if _, now := next.named(); now.ID == was.ID {
+		t.Error("the ended visit goes on at the other node")
+	}
+	if !<-came {
+		t.Error("the slot of an idle visit did not come back")
+	}
+}
+
+// taken returns how many slots are taken by the record, once it holds all that the room has reported.
+func (g *gate) taken() (n int64) {
+	g.t.Helper()
+	ctx, stop := context.WithTimeout(g.t.Context(), time.Minute)
+	defer stop()
+	for err := errUnreachable; err != nil; { // what was to be said before is in the same message
+		if _, err = g.room.worker.ask(ctx, 1<<63+1, 0, time.Second, 0); ctx.Err() != nil {
+			g.t.Fatal(err)
+		}
+	}
+	var rec slot.Record
+	b, _, err := g.room.Config().Engine.store.Load(ctx, "counter.shop")
+	if err = cmp.Or(err, rec.UnmarshalBinary(b)); err != nil {
+		g.t.Fatal(err)
+	}
+	for _, c := range rec.Limits[0].Ends.All() {
+		n += c.N
+	}
+	return n
+}
+
+// flight begins a request of a visitor at a node, which lasts until it is let go.
+func (g *gate) flight(cookie string) (land func()) {
+	g.t.Helper()
+	began, release, done := make(chan struct{}), make(chan struct{}), make(chan struct{})
+	r := httptest.NewRequestWithContext(g.t.Context(), "GET", "/pay", nil)
+	r.Header.Set("Cookie", cookie)
+	go func() {
+		defer close(done)
+		g.room.Handler(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+			close(began)
+			<-release
+		})).ServeHTTP(httptest.NewRecorder(), r)
+	}()
+	select {
+	case <-began:
+	case <-done:
+		g.t.Fatal("the request was not let through")
+	}
+	return func() { close(release); <-done }
+}
+
+// A visit has requests in flight at two nodes, and is ended by a backend or by its origin. No node lets
+// any more of it through, and its slot comes back with the last byte, wherever that is.
+func TestAnEndedStayLeavesWithItsLastByteAtAnyNode(t *testing.T) {
+	cfg := RoomConfig{Name: "shop", TotalActiveUsers: 1, NewUsersPerMinute: 600, SessionDuration: time.Hour}
+	for _, ends := range []string{"where it is in flight", "by its origin"} {
+		t.Run(ends, func(t *testing.T) {
+			w, a, b := twoNodes(t, cfg)
+			v := a.visitor()
+			w.until("inside", 15*time.Second, v.in)
+			pass, _ := v.named()
+			if n := a.taken(); n != 1 { // and the counter knows the visit before another node reports it
+				t.Fatalf("%d slots are taken, want 1", n)
+			}
+			landA, landB := a.flight(v.cookie), b.flight(v.cookie)
+			if ends == "by its origin" {
+				b.room.worker.visits.Revoke(stayOf(t, b, pass))
+				landB()
+			} else if ended, err := b.room.EndSession(t.Context(), pass); !ended || err != nil {
+				t.Fatal(ended, err)
+			}
+			for name, g := range w.gates {
+				again := &visitor{g: g, cookie: v.cookie, accept: "text/html", bare: true}
+				if again.in() {
+					t.Errorf("the ended visit goes on at %s", name)
+				}
+			}
+			if ends != "by its origin" {
+				landB()
+			}
+			if n := b.taken(); n != 1 {
+				t.Errorf("%d slots are taken while a request of the visit is in flight, want 1", n)
+			}
+			landA()
+			if n := a.taken(); n != 0 {
+				t.Errorf("%d slots are taken after the last byte, want 0", n)
+			}
+		})
+	}
+}
+
+// stayOf is the visit of a pass.
+func stayOf(t *testing.T, g *gate, pass string) slot.StayID {
+	t.Helper()
+	var tok ticket.Token
+	if err := g.room.keys.Load().Open(&tok, g.room.passName(), pass); err != nil {
+		t.Fatal(err)
+	}
+	return slot.StayID(tok.ID)
+}
