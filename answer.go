@@ -207,7 +207,8 @@ func (r *Room) view(q *visitRequest, p *counter.PlaceInfo, s State) (v View) {
 			v.MoveLink = origin + q.at.Move + "?" + moveField + "=" + q.link
 		}
 	}
-	if lane := slot.LaneIndex(v.Number) > 0; lane || r.isAbroad(q) { // it has no part in the draw, or in another
+	if lane := slot.LaneIndex(v.Number) > 0; lane ||
+		r.isAbroad(q) { // it has no part in the draw, or in another
 		v.Event.Shuffle, v.Event.Draw = v.Event.Shuffle && !lane, ""
 	}
 	drawn := q.f.cfg.unordered(v.Number)

@@ -224,7 +224,8 @@ func (e *Engine) limitRules(name string) *quota.Definition {
 
 // LimitHostsAnswer asks whether those who count the limits that are shared answer, all of them.
 func (e *Engine) CheckLimitHosts(ctx context.Context) bool {
-	return e.limits == nil || e.limits.CheckHosts(ctx) && (e.worldLimits == nil || e.worldLimits.CheckHosts(ctx))
+	return e.limits == nil ||
+		e.limits.CheckHosts(ctx) && (e.worldLimits == nil || e.worldLimits.CheckHosts(ctx))
 }
 
 // LimitShards is of how many shards of the keys of limits this process is the host, and for

@@ -101,7 +101,12 @@ func TestAShuffledEvent(t *testing.T) {
 		g.sale(true, false)
 		q := func() View {
 			r := httptest.NewRequestWithContext(t.Context(), "GET", "/", nil)
-			q := &visitRequest{f: g.room.face.Load(), r: r, at: &route.Match{Path: "/"}, worker: g.room.worker}
+			q := &visitRequest{
+				f:      g.room.face.Load(),
+				r:      r,
+				at:     &route.Match{Path: "/"},
+				worker: g.room.worker,
+			}
 			return g.room.view(q, &counter.PlaceInfo{}, StateWaiting)
 		}
 		v := g.visitor()

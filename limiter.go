@@ -451,7 +451,11 @@ const allAtOnce = time.Minute
 // of them first, so that who is refused by one holds up nobody at the others. Asks of one limit
 // and key are then one for the sum of their costs, and are told the same: 3 and -3 use nothing,
 // and pass whatever is left. Calls under way stay apart: each has an end of its own.
-func (l *Limiter) AllowAll(ctx context.Context, asks []LimitCheck, all bool) (verdicts []LimitResult, err error) {
+func (l *Limiter) AllowAll(
+	ctx context.Context,
+	asks []LimitCheck,
+	all bool,
+) (verdicts []LimitResult, err error) {
 	verdicts = make([]LimitResult, len(asks))
 	for _, a := range asks { // who asks for the impossible is told so before anything is taken
 		if _, _, err := l.possible(a); err != nil {
@@ -485,7 +489,12 @@ func (l *Limiter) AllowAll(ctx context.Context, asks []LimitCheck, all bool) (ve
 }
 
 // takeAll takes all of asks, or nothing. sums are what has to fit for each.
-func (l *Limiter) takeAll(ctx context.Context, asks []LimitCheck, sums []int64, verdicts []LimitResult) (err error) {
+func (l *Limiter) takeAll(
+	ctx context.Context,
+	asks []LimitCheck,
+	sums []int64,
+	verdicts []LimitResult,
+) (err error) {
 	held := make([]*Hold, len(asks)) // what is lent, often without a message; nil: the rest
 	if pass, err := l.lookAll(ctx, asks, sums, verdicts, held); err != nil || !pass {
 		l.refuse(asks, verdicts, held)

@@ -108,7 +108,8 @@ func opensAfterAKill(t *testing.T, gone int) (empty float64, early int) {
 		})
 		for ; len(sent) > 0 && time.Since(sent[0].at) > time.Second; sent = sent[1:] { // or held at the door
 			q := line[sent[0].i]
-			if w, err := g.room.FindTicket(t.Context(), q.ticket); !q.in && (err != nil || w.Status != "called") {
+			if w, err := g.room.FindTicket(t.Context(), q.ticket); !q.in &&
+				(err != nil || w.Status != "called") {
 				t.Fatalf("%d is %+v, %v after the restart; %d is in", sent[0].i, w, time.Since(start), last)
 			}
 		}

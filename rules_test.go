@@ -193,7 +193,8 @@ func TestARuleSendsIntoALane(t *testing.T) {
 			t.Errorf("it is told of numbers of the other line: %s", w.Body)
 		}
 		st := g.room.Status()
-		if st.Totals.SentToLane != 4 || len(st.Lanes) != 1 || st.Lanes[0].Waiting != 1 || st.WaitingUsers != 8 {
+		if st.Totals.SentToLane != 4 || len(st.Lanes) != 1 || st.Lanes[0].Waiting != 1 ||
+			st.WaitingUsers != 8 {
 			t.Errorf("%+v %+v", st.Totals, st.Lanes)
 		}
 	})

@@ -70,8 +70,13 @@ func (r *Room) stay(w *worker, tok *ticket.Token) (s Session, ok bool) {
 	if !known || life != tok.Life || gone || hi >= end || w.beyond(tok, said) {
 		return s, false
 	}
-	s = Session{Entered: time.Unix(tok.Accepted, 0), Remaining: r.whole(w, tok, end).Sub(hi), room: r, tok: *tok,
-		ID: tok.Visit()}
+	s = Session{
+		Entered:   time.Unix(tok.Accepted, 0),
+		Remaining: r.whole(w, tok, end).Sub(hi),
+		room:      r,
+		tok:       *tok,
+		ID:        tok.Visit(),
+	}
 	s.tok.End = int64(end)
 	if hard > 0 {
 		s.HardRemaining = max(1, hard.Sub(hi))

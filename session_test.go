@@ -66,7 +66,8 @@ func TestStays(t *testing.T) {
 			t.Fatal("over")
 		}
 		time.Sleep(2 * time.Second) // until it is confirmed
-		if got, _ := look(); got.Remaining > got.HardRemaining || got.Remaining < 30*time.Second || got.ID != s.ID {
+		if got, _ := look(); got.Remaining > got.HardRemaining || got.Remaining < 30*time.Second ||
+			got.ID != s.ID {
 			t.Errorf("%+v", got)
 		}
 		time.Sleep(time.Minute)

@@ -111,7 +111,9 @@ func (r *Room) Status() Status {
 		SessionDuration: cfg.SessionDuration.String(), QueueAll: l.queueAll,
 		Closed: l.closed, Message: l.message, Method: string(cfg.Method),
 		Record: Record{
-			Age: counter.RoundTenths(s.Age), WriteFailing: counter.RoundTenths(s.Refused), Quiet: counter.RoundTenths(s.Quiet),
+			Age: counter.RoundTenths(
+				s.Age,
+			), WriteFailing: counter.RoundTenths(s.Refused), Quiet: counter.RoundTenths(s.Quiet),
 			Latency: s.Latency.Seconds(), LastHeard: counter.RoundTenths(s.LastHeard),
 		},
 		Hosted: s.Hosted, Shadow: cfg.Shadow, OriginUp: !l.down, CallsPerSecond: s.Rate, MaxWaitSeconds: -1,
@@ -161,7 +163,11 @@ type Durations struct {
 
 // Times are those of the room.
 func (r *Room) Durations() Durations {
-	return Durations{Waited: &r.counts.waits, Inside: &r.worker.visits.Inside, Silent: &r.worker.visits.Silent}
+	return Durations{
+		Waited: &r.counts.waits,
+		Inside: &r.worker.visits.Inside,
+		Silent: &r.worker.visits.Silent,
+	}
 }
 
 // returns counts a visitor who has a place or a pass that is over, and is given another one.

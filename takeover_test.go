@@ -174,7 +174,8 @@ func TestOrderAfterAKillInARoomLimitedByActiveUsers(t *testing.T) {
 					}
 				}
 				for i, v := range line {
-					if w, _ := g.room.FindTicket(t.Context(), v.ticket); !in[i] && w.Status == "late" && !late[i] {
+					if w, _ := g.room.FindTicket(t.Context(), v.ticket); !in[i] && w.Status == "late" &&
+						!late[i] {
 						late[i] = true
 						t.Errorf("%d was passed over; it asks again in time, in %v", i,
 							time.Until(v.next).Round(time.Millisecond))

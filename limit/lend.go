@@ -305,8 +305,17 @@ func (t *Table) expire(e *entry, now, clk Time, did func(key string, d *Entry)) 
 			continue
 		}
 		out := x.out()
-		d := Entry{Kind: EntryLend, N: out, At: now, Borrower: x.who, Loan: x.id, Given: x.given, Used: x.used + out,
-			Back: x.back, Close: true}
+		d := Entry{
+			Kind:     EntryLend,
+			N:        out,
+			At:       now,
+			Borrower: x.who,
+			Loan:     x.id,
+			Given:    x.given,
+			Used:     x.used + out,
+			Back:     x.back,
+			Close:    true,
+		}
 		if t.rules.calls { // lent by rules before: no call is under way
 			d.N = 0
 		}

@@ -81,7 +81,15 @@ func (t *Table) repeatLoan(e *entry, clk Time, d *Entry) {
 		return
 	}
 	e.more.lent -= x.out()
-	*x = loan{who: d.Borrower, id: d.Loan, given: d.Given, used: d.Used, back: d.Back, want: d.Want, heard: clk}
+	*x = loan{
+		who:   d.Borrower,
+		id:    d.Loan,
+		given: d.Given,
+		used:  d.Used,
+		back:  d.Back,
+		want:  d.Want,
+		heard: clk,
+	}
 	e.more.lent += x.out()
 	if d.Close {
 		t.drop(e, x)

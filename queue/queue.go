@@ -165,7 +165,12 @@ func Open(ctx context.Context, cfg Config) (*Queue, error) {
 	q := &Queue{cfg: cfg, changed: make(chan struct{}, 1), puts: make(chan *piece),
 		ended: make(chan struct{})}
 	q.set.Store(&cfg)
-	lc := store.LogConfig{Conn: cfg.NATS, Replicas: cfg.Replicas, OnWriteFailure: cfg.OnWriteFailure, Log: cfg.Log}
+	lc := store.LogConfig{
+		Conn:           cfg.NATS,
+		Replicas:       cfg.Replicas,
+		OnWriteFailure: cfg.OnWriteFailure,
+		Log:            cfg.Log,
+	}
 	var err error
 	lc.Name = cfg.Name + "_notes"
 	if q.notes, err = store.OpenLog(ctx, lc); err != nil {

@@ -29,7 +29,9 @@ const (
 // keys and the changes of rooms (mostShare).
 const mostChanges = 256 << 10
 
-var errChanges = errors.New("live changes of limits are too many: write them into the configuration, and reload")
+var errChanges = errors.New(
+	"live changes of limits are too many: write them into the configuration, and reload",
+)
 
 // Limits are the rate limits of the process: those of files, their changes, and the dynamic ones,
 // which were made while headgate ran.
@@ -55,7 +57,12 @@ type Note func(ctx context.Context, room, limit string, keys []string, by string
 
 // NewLimits returns the limits of a configuration. t is the turn of all changes of the process.
 func NewLimits(
-	rules *headgate.Limiter, cfg *config.Config, n *node.Node, t *chanmutex.Mutex, note Note, log *slog.Logger,
+	rules *headgate.Limiter,
+	cfg *config.Config,
+	n *node.Node,
+	t *chanmutex.Mutex,
+	note Note,
+	log *slog.Logger,
 ) *Limits {
 	s := &Limits{Rules: rules, node: n, log: log, turn: t, note: note}
 	s.dynamic.Store(&map[string]inForce{})
@@ -158,8 +165,11 @@ const editTry = time.Second
 
 // notWritten is the error of a change that the store has not taken.
 func notWritten(err error) error {
-	return &api.NotPersistedError{Err: err, Reason: "the change could not be written: it is not in force, or not told so",
-		Do: "look at the limit when the store answers (headgate cluster status), and say it again"}
+	return &api.NotPersistedError{
+		Err:    err,
+		Reason: "the change could not be written: it is not in force, or not told so",
+		Do:     "look at the limit when the store answers (headgate cluster status), and say it again",
+	}
 }
 
 // Change keeps a change of a limit, and puts it into force: where the limit is decided,
@@ -194,8 +204,11 @@ func (s *Limits) Change(ctx context.Context, name string, pairs map[string]strin
 		})
 	}
 	if errors.Is(err, errChanges) {
-		return &api.NotPersistedError{Err: err, Reason: "the change is not kept, and not in force: there are too many",
-			Do: "write overrides into the configuration, and reload: that drops the changes of a limit"}
+		return &api.NotPersistedError{
+			Err:    err,
+			Reason: "the change is not kept, and not in force: there are too many",
+			Do:     "write overrides into the configuration, and reload: that drops the changes of a limit",
+		}
 	}
 	if _, ok := errors.AsType[*api.NotPersistedError](err); err != nil && !ok {
 		err = notWritten(err)
@@ -276,7 +289,11 @@ func (s *Limits) dropLimits(ctx context.Context, defined map[string]Definition) 
 		return news
 	})
 	if err == nil && len(dropped) > 0 {
-		s.log.Info("live changes dropped: the file says something else of these limits now", "limits", dropped)
+		s.log.Info(
+			"live changes dropped: the file says something else of these limits now",
+			"limits",
+			dropped,
+		)
 	}
 	return err
 }

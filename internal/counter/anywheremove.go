@@ -283,14 +283,26 @@ func (c *Counter) answerOff(ctx context.Context, msg []byte) []byte {
 	if err := c.awaitWrite(ctx); err != nil {
 		return nil
 	}
-	c.cfg.Log.Warn("data centres are off, an operator says", "room", c.cfg.Room, "off", off, "not heard", missing)
+	c.cfg.Log.Warn(
+		"data centres are off, an operator says",
+		"room",
+		c.cfg.Room,
+		"off",
+		off,
+		"not heard",
+		missing,
+	)
 	return []byte("ok " + strings.Join(missing, ","))
 }
 
 // Off tells Anywhere of a room that data centres are off. What they hold returns when their
 // stays have surely ended. missing are others that have not been heard, whose slots are
 // presumed lent as long as they might be used.
-func (s *Datacenters) MarkDown(ctx context.Context, room string, sites []string) (missing []string, err error) {
+func (s *Datacenters) MarkDown(
+	ctx context.Context,
+	room string,
+	sites []string,
+) (missing []string, err error) {
 	ctx, stop := context.WithTimeout(ctx, moveWait)
 	defer stop()
 	b, err := s.Request(ctx, s.Home(), "off."+anywhere(room), []byte(strings.Join(sites, ",")))

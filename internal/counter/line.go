@@ -222,7 +222,11 @@ func (c *desk) nowLife() uint64 {
 // it stands: an outage of the store makes nobody late.
 func (c *Counter) spoke(number uint64, clk time.Duration) {
 	c.line.Confirm(number, c.pool.CounterTime(clk))
-	c.line.Polled(number, c.pool.CounterTime(clk), max(c.line.PollInterval(number), writeWait)) // not given yet: a takeover
+	c.line.Polled(
+		number,
+		c.pool.CounterTime(clk),
+		max(c.line.PollInterval(number), writeWait),
+	) // not given yet: a takeover
 }
 
 // away is when a visitor is asked to come again who cannot be heard now: those far

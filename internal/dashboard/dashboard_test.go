@@ -414,7 +414,11 @@ func TestChangesAddUpToTheWhole(t *testing.T) {
 			case 1:
 				r.Status.Event = []*headgate.EventStatus{nil, {Name: "sale"}}[rng.IntN(2)]
 			case 2:
-				r.OriginUp, r.Closed, r.Record.WriteFailing = rng.IntN(2) > 0, rng.IntN(2) > 0, rng.Float64()*10
+				r.OriginUp, r.Closed, r.Record.WriteFailing = rng.IntN(
+					2,
+				) > 0, rng.IntN(
+					2,
+				) > 0, rng.Float64()*10
 			}
 		}
 		if rng.IntN(3) == 0 {

@@ -531,7 +531,11 @@ func (h *Host) tend(ctx context.Context, i int, order []string) (s *step, busy b
 		return nil, true
 	}
 	old := h.links[x.Standby]
-	return &step{shard: i, spot: Assignment{Host: h.self, Standby: want}, then: func() { h.cut(i, old) }}, true
+	return &step{
+		shard: i,
+		spot:  Assignment{Host: h.self, Standby: want},
+		then:  func() { h.cut(i, old) },
+	}, true
 }
 
 // linkTo is the link to a process, nil for none.

@@ -179,8 +179,25 @@ type deedTimes struct{ at, now limit.Time }
 
 func appendDeed(b []byte, q *request, at deedTimes, d *limit.Entry) []byte {
 	b = codec.AppendText(codec.AppendText(append(b, recordDeed, q.shard), q.limit), q.key)
-	return codec.AppendInt(b, int64(at.at), int64(at.now), int64(d.Kind), d.N, int64(d.At), int64(d.TTL),
-		int64(d.ID), int64(d.Borrower), int64(d.Loan), d.Given, d.Used, d.Back, d.Want, int64(codec.Bit(d.Close)))
+	return codec.AppendInt(
+		b,
+		int64(at.at),
+		int64(at.now),
+		int64(d.Kind),
+		d.N,
+		int64(d.At),
+		int64(d.TTL),
+		int64(
+			d.ID,
+		),
+		int64(d.Borrower),
+		int64(d.Loan),
+		d.Given,
+		d.Used,
+		d.Back,
+		d.Want,
+		int64(codec.Bit(d.Close)),
+	)
 }
 
 // copyTo puts the whole of a shard on a link, and from then on all that is done with it.

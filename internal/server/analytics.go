@@ -113,8 +113,12 @@ func (g *gate) reading() *analytics.Sample {
 			analytics.RoomOriginNone:   o.none.Load(),
 			analytics.RoomPassesShared: t.PassesShared, analytics.RoomPassesRefused: t.PassesRefused,
 		},
-		Tallies: []*histogram.Histogram{analytics.RoomWaited: times.Waited, analytics.RoomInside: times.Inside,
-			analytics.RoomSilent: times.Silent, analytics.RoomOrigin: &o.took},
+		Tallies: []*histogram.Histogram{
+			analytics.RoomWaited: times.Waited,
+			analytics.RoomInside: times.Inside,
+			analytics.RoomSilent: times.Silent,
+			analytics.RoomOrigin: &o.took,
+		},
 	}
 	if v := r.Values; st.Hosted && st.Record.Damaged == "" {
 		v[analytics.RoomSeen] = 1

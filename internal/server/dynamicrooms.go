@@ -245,7 +245,11 @@ func (s *Server) changeDynamicRoom(
 	if err != nil {
 		return api.ChangeResult{}, err
 	}
-	return api.ChangeResult{Before: texts(&g.now, pairs), After: texts(now, pairs), Status: g.room.Status()}, nil
+	return api.ChangeResult{
+		Before: texts(&g.now, pairs),
+		After:  texts(now, pairs),
+		Status: g.room.Status(),
+	}, nil
 }
 
 // InForce implements api.Rooms.

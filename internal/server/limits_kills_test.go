@@ -65,7 +65,13 @@ func TestALimitOfAllIsMadeAnywhere(t *testing.T) {
 	// The home's file wins, and lhr may not make what it has.
 	sjc.write(strings.Replace(sharedLimits, "{name: near,", "{name: partner,", 1) + twoSites)
 	sjc.reload()
-	lhr.said("PUT", path, madeRule(12, "global"), 409, `refuses it: limit \"partner\" stands in the configuration`)
+	lhr.said(
+		"PUT",
+		path,
+		madeRule(12, "global"),
+		409,
+		`refuses it: limit \"partner\" stands in the configuration`,
+	)
 	lhr.said("DELETE", path, "", 200, "")
 	if a, b := sjc.amount("partner"), lhr.amount("partner"); a != 3 || b != -1 {
 		t.Errorf("removed, it is %d where the file has it and %d elsewhere, want 3 and -1", a, b)
@@ -101,7 +107,8 @@ func TestALimitOfAllIsChangedAnywhere(t *testing.T) {
 		many[fmt.Sprintf("overrides.%01000d", i)] = "1"
 	}
 	err = lhr.s.limits.Change(t.Context(), "api", many)
-	if _, ok := errors.AsType[*api.NotPersistedError](err); !ok || !strings.Contains(err.Error(), "too many") {
+	if _, ok := errors.AsType[*api.NotPersistedError](err); !ok ||
+		!strings.Contains(err.Error(), "too many") {
 		t.Errorf("more changes than are kept: %v", err)
 	}
 	lhr.setAmount("near", 4)

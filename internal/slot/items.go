@@ -186,7 +186,9 @@ func (p *Pool) leave(r *Record, it *Item) {
 		if it.Hard < 0 { // nobody has a pass of it
 			return
 		}
-		p.gone.add(EarlyLeave{ID: it.ID, End: max(end, it.From, p.par.CeilEnd(s.Limit, it.At.Add(s.Longest)))})
+		p.gone.add(
+			EarlyLeave{ID: it.ID, End: max(end, it.From, p.par.CeilEnd(s.Limit, it.At.Add(s.Longest)))},
+		)
 	}
 }
 

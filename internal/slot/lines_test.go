@@ -144,7 +144,13 @@ func (m *modelLines) positions() {
 			m.t.Fatalf("ticket %d of line %d has no place", n&(1<<laneShift-1), LaneIndex(n))
 		}
 		if was, known := m.shown[n]; known && p > was {
-			m.t.Fatalf("ticket %d of line %d was at %d and is at %d", n&(1<<laneShift-1), LaneIndex(n), was, p)
+			m.t.Fatalf(
+				"ticket %d of line %d was at %d and is at %d",
+				n&(1<<laneShift-1),
+				LaneIndex(n),
+				was,
+				p,
+			)
 		}
 		m.shown[n] = p
 	}
@@ -176,7 +182,14 @@ func (m *modelLines) judge() {
 			}
 			share := lanes[line].Share
 			if sum += share; got[line] > share || had[line] && got[line] < share {
-				m.t.Fatalf("calls %d to %d: %d of line %d, whose share is %d", from, from+all, got[line], line, share)
+				m.t.Fatalf(
+					"calls %d to %d: %d of line %d, whose share is %d",
+					from,
+					from+all,
+					got[line],
+					line,
+					share,
+				)
 			}
 		}
 		if got[0] < all-sum {
@@ -510,7 +523,10 @@ func TestARecordWithLanes(t *testing.T) {
 	want := codecSample()
 	want.Lanes = []LanePart{
 		{Lane: Lane{"a", 30}, Next: firstOf(1) + 900, Issued: firstOf(1) + 800, Frontier: firstOf(1) + 700,
-			Skipped: []Run{{firstOf(1) + 500, 30}, {firstOf(1) + 2, 3}}, Unconfirmed: []Run{{firstOf(1) + 800, 9}},
+			Skipped: []Run{
+				{firstOf(1) + 500, 30},
+				{firstOf(1) + 2, 3},
+			}, Unconfirmed: []Run{{firstOf(1) + 800, 9}},
 			Heads: []byte{1, 2, 3}},
 		{Next: firstOf(2), Issued: firstOf(2), Frontier: firstOf(2)},
 	}
@@ -607,7 +623,13 @@ func TestPositionsAreWhenTheyAreCalled(t *testing.T) {
 		}
 		turn := []int64{2, 4, 20}[LaneIndex(n)] // so many calls from one of its turns to the next
 		if off := shown[n] - rank; off < -turn || off > turn {
-			t.Errorf("ticket %d of line %d was shown %d and is called %d", n&(1<<laneShift-1), LaneIndex(n), shown[n], rank)
+			t.Errorf(
+				"ticket %d of line %d was shown %d and is called %d",
+				n&(1<<laneShift-1),
+				LaneIndex(n),
+				shown[n],
+				rank,
+			)
 		}
 	}
 }

@@ -99,7 +99,12 @@ func TestAClaimThatWaitsKeepsItsPlaceInTheRecord(t *testing.T) {
 			}
 			p.Call(0)
 			p.Receive(&Sync{Loan: 5, Borrower: "w", Seq: Seq{0, 1}, Items: []Item{
-				{Op: Renew, ID: 1 << 63, From: p.CounterTime(5 * time.Second), At: p.CounterTime(time.Second)}}})
+				{
+					Op:   Renew,
+					ID:   1 << 63,
+					From: p.CounterTime(5 * time.Second),
+					At:   p.CounterTime(time.Second),
+				}}})
 			begin(time.Second)
 			p.ClaimPlace(time.Second, StayID(place), place, 0)
 			r := begin(2 * time.Second)

@@ -333,7 +333,8 @@ func (w *walk) goOn(h, i int) bool {
 		return true
 	}
 	e, clk := s.Estimate(), w.wclk(i)
-	if e.Epoch != w.told.Epoch || !x.p.ContinueTerm(w.hclk(h), w.told, e.Lo(clk, w.par.Rho), e.Hi(clk, w.par.Rho)) {
+	if e.Epoch != w.told.Epoch ||
+		!x.p.ContinueTerm(w.hclk(h), w.told, e.Lo(clk, w.par.Rho), e.Hi(clk, w.par.Rho)) {
 		return false
 	}
 	w.cov.wentOn.Add(1)
