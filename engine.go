@@ -127,7 +127,8 @@ func OpenEngine(ctx context.Context, cfg EngineConfig) (*Engine, error) {
 		return nil, err
 	}
 	s, err := store.OpenNATS(ctx, store.NATSConfig{
-		Conn: cfg.NATS, Copies: cfg.Copies, Replicas: cfg.Replicas, OnWriteFailure: cfg.OnWriteFailure, Log: cfg.Log,
+		Conn: cfg.NATS, Copies: cfg.Copies, Replicas: cfg.Replicas,
+		OnWriteFailure: cfg.OnWriteFailure, Log: cfg.Log,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("open the engine: %w", err)
@@ -142,7 +143,8 @@ func OpenEngine(ctx context.Context, cfg EngineConfig) (*Engine, error) {
 		}
 		e.bus = store.NewBus(cfg.NATS)
 		e.members = counter.NewMembers(e.bus, counter.Member{
-			Name: cfg.Node, Life: rand.Uint64(), CanHost: cfg.CanHost, Version: cfg.Version, StartedAt: time.Now(),
+			Name: cfg.Node, Life: rand.Uint64(), CanHost: cfg.CanHost,
+			Version: cfg.Version, StartedAt: time.Now(),
 		}, cfg.Boot, cfg.Log)
 		e.joinSites(&cfg)
 		near := quota.Config{Prefix: "limits.", Store: e.store, Bus: e.bus, Members: e.members,
@@ -268,7 +270,8 @@ func (e *Engine) Nodes() []Node {
 	nodes := []Node{}
 	for _, m := range e.members.All() {
 		nodes = append(nodes, Node{
-			Name: m.Name, CanHost: m.CanHost, Alive: e.members.IsAlive(&m), Version: m.Version, StartedAt: m.StartedAt,
+			Name: m.Name, CanHost: m.CanHost, Alive: e.members.IsAlive(&m),
+			Version: m.Version, StartedAt: m.StartedAt,
 			SilentFor: counter.RoundTenths(e.members.SilentFor(&m)), Skew: counter.RoundTenths(m.Skew),
 			Rooms: append([]string{}, m.Rooms...),
 		})

@@ -271,8 +271,10 @@ func TestAmountsAtTheBounds(t *testing.T) {
 		t.Errorf("%d lent of %d", n, int64(MaxAmount))
 	}
 	for _, bad := range []Report{
-		{Borrower: 9, Need: MaxAmount + 1}, {Borrower: 9, Need: -1}, {Borrower: 9, Want: MaxAmount + 1}, {Borrower: 9, Want: -1},
-		{Borrower: 9, Used: -1}, {Borrower: 9, Back: -1}, {Borrower: 9, Need: 1, Least: 2}, {Borrower: 9, Least: -1},
+		{Borrower: 9, Need: MaxAmount + 1}, {Borrower: 9, Need: -1},
+		{Borrower: 9, Want: MaxAmount + 1}, {Borrower: 9, Want: -1},
+		{Borrower: 9, Used: -1}, {Borrower: 9, Back: -1},
+		{Borrower: 9, Need: 1, Least: 2}, {Borrower: 9, Least: -1},
 		{Borrower: 9, Used: owedMost + 1, Need: 1}, {Borrower: 9, Back: 1<<63 - 1, Used: owedMost, Need: 1},
 	} {
 		if l := lends(table, now, bad); l.Allowed || l.Booked != 0 || table.Lent(1) != MaxAmount {

@@ -344,7 +344,8 @@ func (w *lendWorld) lend(p *parcel, second *Table) LoanState {
 	w.look()
 	if second != nil && (l.Booked != 0 || l.Given != 0 || !l.Closed) {
 		second.Replicate(at, w.now+w.secondClk, hash, key, &Entry{
-			Kind: EntryLend, N: l.Booked, At: l.At, Borrower: r.Borrower, Loan: r.Loan, Given: l.Given, Used: l.Used,
+			Kind: EntryLend, N: l.Booked, At: l.At, Borrower: r.Borrower, Loan: r.Loan,
+			Given: l.Given, Used: l.Used,
 			Back: l.Back, Want: r.Want, Close: l.Closed})
 	}
 	return l

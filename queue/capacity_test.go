@@ -148,7 +148,8 @@ func TestAReservedPartIsNobodyElses(t *testing.T) {
 		uses := []LimitUse{{Limit: "db", Reserved: "mine"}}
 		n := 0
 		for ; ; n++ { // all that is not reserved
-			if _, no, err := c.take(t.Context(), other, []LimitUse{{Limit: "db"}}, load{cost: 1}); err != nil {
+			if _, no, err := c.take(t.Context(), other, []LimitUse{{Limit: "db"}},
+				load{cost: 1}); err != nil {
 				t.Fatal(err)
 			} else if no != nil {
 				break

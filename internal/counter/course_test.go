@@ -126,7 +126,8 @@ func TestAnyOutlookHasARange(t *testing.T) {
 	upTo := func(d time.Duration) time.Duration { return time.Duration(some(int64(d))) }
 	for i := range 300 {
 		o := &outlook{
-			clk: time.Hour, now: slot.Time(time.Hour), free: some(50) - some(20), watched: upTo(3 * time.Hour),
+			clk: time.Hour, now: slot.Time(time.Hour), free: some(50) - some(20),
+			watched: upTo(3 * time.Hour),
 			session: 1 + upTo(time.Second<<r.IntN(22)), step: upTo(time.Second),
 		}
 		o.idle = slot.Idle(slot.Limit{Per: o.session})

@@ -128,7 +128,8 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 		asked := prometheus.NewDesc("headgate_newcomers_asked_seconds",
 			"Newcomers whom this process had to ask the room's counter for, and how long that took.",
 			[]string{"room"}, nil)
-		ch <- prometheus.MustNewConstSummary(asked, uint64(t.CounterRequests), t.CounterRequestSeconds, nil, st.Name)
+		ch <- prometheus.MustNewConstSummary(asked, uint64(t.CounterRequests),
+			t.CounterRequestSeconds, nil, st.Name)
 		send(counter, "headgate_waiting_answers_total", "Answers to visitors who wait.",
 			float64(t.WaitingAnswers))
 		send(counter, "headgate_revoked_total", "Stays ended by the origin.", float64(t.Revoked))

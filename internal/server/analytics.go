@@ -105,7 +105,8 @@ func (g *gate) reading() *analytics.Sample {
 	t := &st.Totals
 	r := &analytics.Sample{Series: analytics.Series{Kind: analytics.Room, Name: g.file.Name},
 		Values: []int64{analytics.RoomOriginGone: o.gone.Load(),
-			analytics.RoomAdmitted: t.Admitted, analytics.RoomJoined: t.Joined, analytics.RoomLeft: t.LeftLine,
+			analytics.RoomAdmitted: t.Admitted, analytics.RoomJoined: t.Joined,
+			analytics.RoomLeft:    t.LeftLine,
 			analytics.RoomRevoked: t.Revoked, analytics.RoomPolls: t.WaitingAnswers,
 			analytics.RoomPassesBack: t.PassesBack, analytics.RoomPlacesBack: t.PlacesBack,
 			analytics.RoomOrigin2xx: o.c2xx.Load(), analytics.RoomOrigin3xx: o.c3xx.Load(),

@@ -35,7 +35,8 @@ func TestWhoHasLeftIsCounted(t *testing.T) {
 		{2 * time.Second, []Item{leave(1)}, [3]int64{0, 1, 0}},
 		{3 * time.Second, []Item{leave(1)}, [3]int64{0, 1, 0}}, // told again
 		{idle + 3*time.Second, []Item{leave(2)}, [3]int64{0, 1, 1}},
-		{idle + 4*time.Second, []Item{{Op: Renew, ID: 3, From: p.EndOf(3), At: p.CounterTime(idle + 4*time.Second)}},
+		{idle + 4*time.Second, []Item{{Op: Renew, ID: 3, From: p.EndOf(3),
+			At: p.CounterTime(idle + 4*time.Second)}},
 			[3]int64{0, 1, 1}},
 		{idle + 5*time.Second, []Item{leave(3)}, [3]int64{0, 2, 1}},
 		{session + 9*time.Second, nil, [3]int64{1, 2, 1}},

@@ -330,7 +330,8 @@ func (p *Pool) answer(clk time.Duration, x *Sync) Answer {
 		return p.dead(x)
 	}
 	a := Answer{
-		Name: p.rec.Name, Seq: x.Seq, Loan: x.Loan, Time: p.CounterTime(clk), Waiting: p.wait || p.inTurn(clk),
+		Name: p.rec.Name, Seq: x.Seq, Loan: x.Loan, Time: p.CounterTime(clk),
+		Waiting: p.wait || p.inTurn(clk),
 	}
 	age := p.par.Rho.Stretch(clk - p.last)
 	if p.par.fault&faultNoAge != 0 {

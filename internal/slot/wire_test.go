@@ -197,7 +197,8 @@ func TestMessageOfFormat1HasTheseBytes(t *testing.T) {
 		}, "0101017702030405060710121416181a1c021e0203611124269a142a2c2e1a180201"},
 		{&Answer{
 			Name: WriteName{1, 2, 3}, Seq: Seq{4, 5}, Loan: 6, Over: true, Time: 7, Granted: 8,
-			Term: 9, GiveBack: true, Results: []Result{{10, 11}, {12, 0}, {13, 12}}, Gone: []EarlyLeave{{14, 15}},
+			Term: 9, GiveBack: true, Results: []Result{{10, 11}, {12, 0}, {13, 12}},
+			Gone: []EarlyLeave{{14, 15}},
 			Sure: []Span{{16, 17, 18}}, Latest: 19,
 		}, "010102030405060101000e101226030a160c150d02010e0601102224"},
 	} {
