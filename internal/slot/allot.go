@@ -1,23 +1,22 @@
 package slot
 
-// Allotment is how much a borrower may hold ahead of need.
+// An Allotment is the rule for how many slots a borrower may hold before it needs them.
 type Allotment uint8
 
-// The allotments. All are settings of the same conserving pool: no slot is
-// ever lent twice.
+// The allotments. All are settings of the same pool. No slot is ever lent twice.
 const (
-	// Demand lends what is wanted, at most ⌈free ÷ (2 × borrowers)⌉: at low use
-	// everyone decides locally, near the limit it becomes the exact counter,
-	// and nobody sits on more than half of what is left. The default.
+	// Demand lends what is wanted, at most ⌈free ÷ (2 × borrowers)⌉. At low use each borrower
+	// decides locally. Near the limit the pool acts as an exact counter, and no borrower holds more
+	// than half of what is left. Demand is the default.
 	Demand Allotment = iota
 	// Even lends free ÷ borrowers.
 	Even
-	// Counter lends nothing ahead: every newcomer is asked about.
+	// Counter lends nothing ahead: the borrower sends a request for every newcomer.
 	Counter
 )
 
-// grant is how many of free slots go to a borrower that needs and wants some,
-// being one of n borrowers.
+// grant returns how many of the free slots one of n borrowers gets, given the slots that it needs
+// and wants.
 func (a Allotment) grant(free, need, want, n int64) int64 {
 	need, n = min(need, free), max(1, n)
 	switch a {
@@ -29,11 +28,10 @@ func (a Allotment) grant(free, need, want, n int64) int64 {
 	return min(free, max(need, min(need+want, (free+2*n-1)/(2*n))))
 }
 
-// Split divides free slots among data centres by their traffic of the last
-// minutes, each part rounded down; what no data centre earned stays with
-// Anywhere. total is all traffic that the parts are measured against, at least
-// the sum (Cloudflare, "How Waiting Room makes queueing decisions": 15 and 22
-// of 150, Anywhere 113).
+// Split divides free slots among data centers in proportion to their traffic of the last minutes.
+// Each part is rounded down. The rest, which no data center has earned, stays with Anywhere. total
+// is the traffic that the parts are measured against and is at least the sum of traffic
+// (Cloudflare, "How Waiting Room makes queueing decisions": 15 and 22 of 150, Anywhere 113).
 func Split(free, total int64, traffic []int64) (parts []int64, anywhere int64) {
 	parts, anywhere = make([]int64, len(traffic)), max(0, free)
 	if free <= 0 || total <= 0 {

@@ -6,15 +6,15 @@ import (
 	"time"
 )
 
-// Begin takes in all queued Syncs and claims. It returns what can be answered
-// at once from the confirmed record, and the next write if there is anything
-// to write or force is set. While a write is in flight it does nothing.
+// Begin processes all queued Syncs and claims. It returns the replies that the confirmed record
+// already allows, and the next write if there is something to write or force is set. While a write
+// is in flight, Begin does nothing.
 func (p *Pool) Begin(clk time.Duration, force bool) (now []Reply, write *Record) {
 	if !p.serving || p.wr != nil {
 		return nil, nil
 	}
 	if p.rec.Parent != nil && clk >= p.up.until && p.par.fault&(faultNoClip|faultColdTells) == 0 {
-		p.queue = nil // own loan over or unknown: no time, no term, no answer
+		p.queue = nil // own loan is over or unknown: no time, no term, no answer
 		if len(p.up.heard) == 0 {
 			return nil, nil
 		}
@@ -24,7 +24,7 @@ func (p *Pool) Begin(clk time.Duration, force bool) (now []Reply, write *Record)
 		if reply, again, drop := p.sort(clk, x); again {
 			now = append(now, reply)
 		} else if !drop && !slices.ContainsFunc(build, func(y *Sync) bool {
-			return y.Loan == x.Loan && y.Seq == x.Seq // it came twice
+			return y.Loan == x.Loan && y.Seq == x.Seq // a duplicate
 		}) {
 			build = append(build, x)
 		}
@@ -33,7 +33,7 @@ func (p *Pool) Begin(clk time.Duration, force bool) (now []Reply, write *Record)
 	fresh := len(build) > 0 || len(p.claims) > 0 ||
 		len(p.up.heard) > 0 || p.limits != nil
 	told := p.nothing(clk)
-	var first []*Sync // who asked before is answered before
+	var first []*Sync // earlier requests are answered first
 	for _, h := range p.held {
 		if again := p.hinders(clk, h); again || clk >= h.until || told(h.x) {
 			r := Reply{h.x, p.answer(clk, h.x)}
@@ -42,7 +42,7 @@ func (p *Pool) Begin(clk time.Duration, force bool) (now []Reply, write *Record)
 		} else {
 			first = append(first, h.x)
 			force = force || p.rec.Free() > p.calls && p.lendDue(clk) ||
-				p.wait && !p.par.Counters // nobody is held before a door where others stand in line
+				p.wait && !p.par.Counters // visitors wait in line here, so no newcomer is held
 		}
 	}
 	build = append(first, build...)
@@ -58,8 +58,7 @@ func (p *Pool) Begin(clk time.Duration, force bool) (now []Reply, write *Record)
 	return now, p.wr
 }
 
-// sort decides what a Sync is: answered at once, dropped, or part of the next
-// write.
+// sort decides what happens to a Sync: an immediate answer, a drop, or a part in the next write.
 func (p *Pool) sort(clk time.Duration, x *Sync) (r Reply, again, drop bool) {
 	if x.Seen.Newer(p.rec.Name) {
 		p.rolled, p.ahead = true, max(p.ahead, x.Seen.Epoch)
@@ -70,8 +69,8 @@ func (p *Pool) sort(clk time.Duration, x *Sync) (r Reply, again, drop bool) {
 	case l == nil && (x.Granted == 0 || p.rec.reinstates(x)):
 		return r, false, false
 	case l == nil || l.Dead || x.Granted > l.Granted:
-		// Written off, or a line that a late repeat of a loan's first Sync has
-		// made again: it never granted what the borrower holds.
+		// The loan is written off, or a late duplicate of a loan's first Sync has created it again.
+		// The new loan never granted what the borrower holds.
 		return Reply{x, p.dead(x)}, true, false
 	case p.par.fault&faultDeltas != 0:
 		return r, false, false
@@ -79,7 +78,7 @@ func (p *Pool) sort(clk time.Duration, x *Sync) (r Reply, again, drop bool) {
 		return r, false, true
 	case x.Seq == l.Seq:
 		if slices.ContainsFunc(p.held, func(h pending) bool { return h.x.Loan == x.Loan }) {
-			return r, false, true // its question is still open
+			return r, false, true // its request is still open
 		}
 		return Reply{x, p.answer(clk, x)}, true, false
 	case len(x.Items) == 0 && x.Returned == l.Returned && l.Over == 0 &&
@@ -100,7 +99,8 @@ func (p *Pool) settle(x *Sync) {
 	}
 }
 
-// build makes the next write: the past first, then what the messages say.
+// build makes the next write. It first applies what has happened by now, then what the messages
+// report.
 func (p *Pool) build(clk time.Duration, syncs []*Sync, held []pending) {
 	p.short = 0
 	r := p.rec.Clone()
@@ -132,7 +132,7 @@ func (p *Pool) build(clk time.Duration, syncs []*Sync, held []pending) {
 		if !p.termOver(clk) && !p.waitsFor(c) && p.claim(r, c) {
 			p.making = append(p.making, c)
 		} else {
-			p.claims = append(p.claims, c) // it waits for an end to be settled
+			p.claims = append(p.claims, c) // it waits until an end is settled
 		}
 	}
 	r.Claimed = slices.DeleteFunc(r.Claimed, func(c Claimed) bool {
@@ -184,9 +184,9 @@ func (p *Pool) setLimits(r *Record) {
 	for i, l := range p.limits {
 		s := &r.Limits[i]
 		if i == 0 && l.Per != s.Per {
-			r.breakSpan(p.epoch, r.Time) // renewals seen before may have another end
+			r.breakSpan(p.epoch, r.Time) // earlier renewals may now have another end
 		}
-		s.Tokens += min(0, l.N-s.N) // a smaller bucket holds fewer; a larger one fills up
+		s.Tokens += min(0, l.N-s.N) // a smaller bucket holds fewer tokens; a larger one fills up
 		if l.Per != s.Per {
 			s.Since = r.Time
 		}
@@ -196,8 +196,8 @@ func (p *Pool) setLimits(r *Record) {
 	r.LimitRev, p.limits = p.rev, nil
 }
 
-// shorten forgets a longer stay of former limits when the last one has surely
-// ended: opened a term after the change at most, as long as it might be.
+// shorten resets Longest once no session under a former, longer limit can still run. Such sessions
+// were opened at most one term after the change.
 func (p *Pool) shorten(r *Record) {
 	for i := range r.Limits {
 		s := &r.Limits[i]
@@ -215,8 +215,8 @@ func (p *Pool) refill(r *Record) {
 	}
 }
 
-// free drops the stays that ended. An end waits for renewals under way: until
-// every living loan has reported past it, or settle after it.
+// free drops the sessions that ended. An end is kept for renewals that are still on their way:
+// until every live loan has reported past it, or until settle has passed since.
 func (p *Pool) free(clk time.Duration, r *Record) {
 	until := p.settledUntil(clk, r, r.Time)
 	for i := range r.Limits {
@@ -228,7 +228,7 @@ func (p *Pool) free(clk time.Duration, r *Record) {
 	}
 }
 
-// settledUntil is up to when ends may be freed at counter time now.
+// settledUntil returns the latest end that may be freed at counter time now.
 func (p *Pool) settledUntil(clk time.Duration, r *Record, now Time) Time {
 	until := now
 	for i := range r.Loans {
@@ -240,8 +240,8 @@ func (p *Pool) settledUntil(clk time.Duration, r *Record, now Time) Time {
 	return until
 }
 
-// takeBack marks loans whose term is surely over and writes off those whose
-// presumption has ended (docs/protocol.md §6).
+// takeBack marks loans whose term is surely over. It writes off loans whose slots are no longer
+// presumed used (docs/protocol.md §6).
 func (p *Pool) takeBack(clk time.Duration, r *Record) {
 	for i := range r.Loans {
 		l := &r.Loans[i]
@@ -252,7 +252,7 @@ func (p *Pool) takeBack(clk time.Duration, r *Record) {
 		}
 		if l.Over == 0 && clk >= p.backAt[l.ID] {
 			p.over(r, l, r.Time)
-			r.breakSpan(p.epoch, r.Time) // it may have seen visitors and not said so
+			r.breakSpan(p.epoch, r.Time) // it may have seen visitors and not reported them
 		}
 		if l.Over > 0 {
 			for k := range r.Limits {
@@ -261,7 +261,7 @@ func (p *Pool) takeBack(clk time.Duration, r *Record) {
 		}
 	}
 	r.Loans = slices.DeleteFunc(r.Loans, func(l Loan) bool {
-		over := l.Over > 0 && !l.out(r) && l.ID != presumedLoan // others may have more to say
+		over := l.Over > 0 && !l.out(r) && l.ID != presumedLoan // others may have more to report
 		if l.Over > 0 && !over {
 			over = true
 			for k := range r.Limits {
@@ -279,7 +279,7 @@ func (p *Pool) takeBack(clk time.Duration, r *Record) {
 	})
 }
 
-// over takes a loan back: what is lent of it is presumed used for a while.
+// over takes a loan back. Its lent slots are presumed used for a while.
 func (p *Pool) over(r *Record, l *Loan, at Time) {
 	if l.Over > 0 {
 		return
@@ -290,7 +290,7 @@ func (p *Pool) over(r *Record, l *Loan, at Time) {
 	}
 }
 
-// sure notes up to when every renewal that any borrower has seen is in r.
+// sure records the time up to which r contains every renewal that any borrower has seen.
 func (p *Pool) sure(r *Record) {
 	to, alive := Never, false
 	for i := range r.Loans {
@@ -298,7 +298,7 @@ func (p *Pool) sure(r *Record) {
 			to, alive = min(to, p.settled[l.ID]), true
 		}
 	}
-	r.Sure = slices.DeleteFunc(r.Sure, func(s Span) bool { // ends asked for then have passed
+	r.Sure = slices.DeleteFunc(r.Sure, func(s Span) bool { // ends requested then have passed
 		return s.Epoch != p.epoch && s.To.Add(r.Limits[0].Longest+p.par.Term) < r.Time
 	})
 	if s := &r.Sure[len(r.Sure)-1]; alive && to > max(s.From, s.To) {
@@ -306,7 +306,7 @@ func (p *Pool) sure(r *Record) {
 	}
 }
 
-// presumed is until when a slot taken back at over may still be used.
+// presumed returns the time until which a slot taken back at over may still be used.
 func (p *Pool) presumed(s *LimitState, over Time) Time {
 	switch {
 	case p.par.fault&faultNoPresume != 0 || s.Kind == Bucket:
@@ -319,12 +319,12 @@ func (p *Pool) presumed(s *LimitState, over Time) Time {
 	return p.par.CeilEnd(s.Limit, over.Add(s.Longest))
 }
 
-// apply believes one Sync: what it returned and what its items say.
+// apply processes one Sync: the slots that it returned, and its items.
 func (p *Pool) apply(clk time.Duration, r *Record, x *Sync) {
 	l := r.loan(x.Loan)
 	if l == nil {
 		switch {
-		case len(r.Loans) >= mostLoans: // it asks again, when others have gone
+		case len(r.Loans) >= mostLoans: // it requests again once other loans are gone
 			return
 		case x.Granted == 0:
 			r.Loans = append(r.Loans, Loan{ID: x.Loan, Borrower: x.Borrower})
@@ -336,7 +336,7 @@ func (p *Pool) apply(clk time.Duration, r *Record, x *Sync) {
 		l = &r.Loans[len(r.Loans)-1]
 		p.backAt[l.ID] = clk + p.par.Rho.Up(p.par.Term)
 	}
-	if l.Dead || x.Seq == l.Seq { // x.Seq == l.Seq: an open question, already believed
+	if l.Dead || x.Seq == l.Seq { // x.Seq == l.Seq: an open request, already processed
 		return
 	}
 	l.Seq, l.Over, l.Back = x.Seq, 0, [MaxLimits]Time{}
@@ -352,7 +352,7 @@ func (p *Pool) apply(clk time.Duration, r *Record, x *Sync) {
 			r.Limits[i].Tokens += back
 		}
 	}
-	if p.par.Counters { // its stays are its own
+	if p.par.Counters { // a counter keeps the records of its own sessions
 		return
 	}
 	l.Opened = max(l.Opened, min(x.Opened, l.Granted-l.Returned[0]))
@@ -361,7 +361,7 @@ func (p *Pool) apply(clk time.Duration, r *Record, x *Sync) {
 	}
 }
 
-// lend decides what x is granted, and whether its question stays open.
+// lend decides how many slots x is granted, and whether its request stays open.
 func (p *Pool) lend(clk time.Duration, r *Record, x *Sync, held []pending, got map[LoanID]int64) {
 	l := r.loan(x.Loan)
 	if l == nil && len(r.Loans) >= mostLoans {
@@ -384,7 +384,7 @@ func (p *Pool) lend(clk time.Duration, r *Record, x *Sync, held []pending, got m
 	if p.upLined(clk) {
 		free = p.mayUse(clk, free) - p.notYet(clk)
 	}
-	for _, n := range got { // those that the order has given to others
+	for _, n := range got { // slots that the order has given to others
 		free -= n
 	}
 	free += got[x.Loan]
@@ -402,10 +402,10 @@ func (p *Pool) lend(clk time.Duration, r *Record, x *Sync, held []pending, got m
 	if x.Need > l.Granted-x.Granted && !p.wait {
 		p.short += x.Need - (l.Granted - x.Granted)
 		switch {
-		case p.lined && p.par.Counters: // its turn comes, or more
+		case p.lined && p.par.Counters: // the slots of its turn, or more
 			p.recall, open = p.recall || p.others(clk, r, l), true
-		case p.upLined(clk): // others stand in line elsewhere: whoever stands here does too
-		case l.Granted != x.Granted: // the rest is asked for with the next
+		case p.upLined(clk): // visitors wait elsewhere, so visitors here must wait too
+		case l.Granted != x.Granted: // the rest is requested with the next Sync
 			p.recall = p.recall || p.par.Counters && p.others(clk, r, l)
 		case p.others(clk, r, l):
 			p.recall, open = true, true
@@ -415,11 +415,11 @@ func (p *Pool) lend(clk time.Duration, r *Record, x *Sync, held []pending, got m
 	p.done = append(p.done, pending{x, at, until, open})
 }
 
-// grant is how many of the free slots x gets. got is what the order between counters
-// gives it.
+// grant returns how many of the free slots x gets. got is what x gets by the order between
+// counters.
 func (p *Pool) grant(clk time.Duration, r *Record, x *Sync, free, got int64) int64 {
 	need, want := x.Need, x.Want
-	if p.RecalledByParent(clk) { // others stand before Anywhere's door
+	if p.RecalledByParent(clk) { // other data centers have waiting visitors
 		want = 0
 	}
 	if p.par.Counters {
@@ -433,11 +433,12 @@ func (p *Pool) grant(clk time.Duration, r *Record, x *Sync, free, got int64) int
 	return p.par.Allotment.grant(free, need, want, int64(len(r.Loans)))
 }
 
-// hindersAfter is how long a question stays open at least. Chosen: the others were recalled meanwhile.
+// hindersAfter is the least time that a request stays open. Chosen: the others are recalled in that
+// time.
 const hindersAfter = 20 * time.Millisecond
 
-// hinders reports whether nobody but the sender of an open question can say that a stay is over: it
-// says so only with its next Sync.
+// hinders reports whether only the sender of an open request can report that a session is over. It
+// reports that only with its next Sync.
 func (p *Pool) hinders(clk time.Duration, h pending) bool {
 	if p.par.Counters || p.wait || clk-h.at < hindersAfter || clk >= h.until {
 		return false
@@ -446,8 +447,8 @@ func (p *Pool) hinders(clk time.Duration, h pending) bool {
 	return end > 0 && p.settled[h.x.Loan] < end
 }
 
-// others reports whether a recall could bring anything: somebody else holds
-// slots, or an end waits to be settled.
+// others reports whether a recall could free a slot: another borrower holds slots, or an end is not
+// settled yet.
 func (p *Pool) others(clk time.Duration, r *Record, me *Loan) bool {
 	for i := range r.Loans {
 		l := &r.Loans[i]

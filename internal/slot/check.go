@@ -5,17 +5,17 @@ import (
 	"time"
 )
 
-// Bounds of what a borrower says. Chosen: more slots than a limit may have, more visits than
-// there will be, and clocks that no honest machine is off by.
+// Bounds on what a borrower reports. Chosen: more slots than a limit may have, more sessions than
+// there will be, and clock errors larger than any on a working machine.
 const (
 	mostCounted = 1 << 56 // a million a second for 2,000 years
 	farAhead    = time.Hour
-	mostEpochs  = 1 << 40 // that a record was rolled back by: 2^24 takeovers at least
+	mostEpochs  = 1 << 40 // how far back a record was rolled; at least 2^24 takeovers
 )
 
-// Check refuses a Sync that no honest borrower sends. A negative Need, for instance, would be
-// granted: the borrower would hold fewer slots than none, and others would get them. A
-// caller must check each Sync of another process before it is Put.
+// Check returns an error for a Sync that no correct borrower sends. For example, a pool would grant
+// a negative Need: the borrower would hold less than zero slots, and others would get them. Callers
+// must check each Sync of another process before they call Receive.
 func (x *Sync) Check() error {
 	bad := x.Need < 0 || x.Want < 0 || x.Need > mostSaid || x.Want > mostSaid ||
 		x.Loan == 0 || x.Loan == presumedLoan
@@ -29,14 +29,14 @@ func (x *Sync) Check() error {
 	return nil
 }
 
-// Ahead reports whether a Sync has seen a record so much later than ours that no rollback
-// explains it. Its epoch would become ours, and in the end there would be none left.
+// Ahead reports whether a Sync names a write so much later than now that no rollback of the record
+// explains it. The pool must not adopt such an epoch: repeated, it would use up all epochs.
 func (x *Sync) Ahead(now WriteName) bool {
 	return x.Seen.Newer(now) && x.Seen.Epoch > now.Epoch && x.Seen.Epoch-now.Epoch > mostEpochs
 }
 
-// Clamp brings times that no honest borrower says back into reach, so that an entry of a
-// lie ends with the longest stay of now. longest is that of the limit of users at once.
+// Clamp limits times that no correct borrower sends. So an entry from a false report ends no later
+// than the longest session that begins now. longest is that of the AtOnce limit.
 func (x *Sync) Clamp(now Time, longest time.Duration) {
 	soon := now.Add(farAhead)
 	last := soon.Add(longest)

@@ -9,25 +9,25 @@ import (
 	"github.com/headgate/headgate/internal/codec"
 )
 
-// ErrRecord is wrapped by every error about bytes that are no record.
+// ErrRecord is wrapped by every error about bytes that are not a record.
 var ErrRecord = errors.New("not a counter's record")
 
-// Bounds on what a record may hold; chosen far above what one ever does, so
-// that damaged bytes cannot ask for all memory.
+// Bounds on what a record may hold, so that damaged bytes cannot make the reader allocate all
+// memory. Chosen: far above what real records hold.
 const (
 	maxEnds    = 1 << 16
 	maxLoans   = 1 << 16
 	maxRuns    = 1 << 16
-	fewRuns    = 1 << 10 // what a program of before can read too
+	fewRuns    = 1 << 10 // earlier versions can read it too
 	maxSkipped = 1 << 20 // bytes
 	maxClaimed = 1 << 20
 	maxText    = 256
 )
 
-// AppendBinary appends the record to b: varints, 1–5 KB however many people
-// are inside.
+// AppendBinary appends the record to b as varints. It takes 1–5 KB, independent of the number of
+// visitors inside.
 func (r *Record) AppendBinary(b []byte) ([]byte, error) {
-	v := uint64(2) // what a program of before can read too
+	v := uint64(2) // earlier versions can read it too
 	if r.MovedTo != "" || r.WasRoot || r.Before != 0 {
 		v = 3
 	}
@@ -115,8 +115,8 @@ func (r *Record) AppendBinary(b []byte) ([]byte, error) {
 	return b, nil
 }
 
-// UnmarshalBinary reads a record. Bytes of another version are refused with a
-// message that says so.
+// UnmarshalBinary reads a record. For another version of the format it returns an error that names
+// the version.
 func (r *Record) UnmarshalBinary(b []byte) error {
 	d := decoder{codec.NewReader(b)}
 	v := d.Uint()
@@ -191,7 +191,7 @@ func (r *Record) UnmarshalBinary(b []byte) error {
 	return nil
 }
 
-// appendName appends a text; what is above the bound of a reader is cut off.
+// appendName appends a text, cut to the longest that a reader accepts.
 func appendName(b []byte, s string) []byte { return codec.AppendText(b, s[:min(len(s), maxText)]) }
 
 func appendRunList(b []byte, runs []Run) []byte {
@@ -240,7 +240,7 @@ func (d *decoder) spans() (spans []Span) {
 	return spans
 }
 
-// bytes copies what it returns: it outlives the message.
+// bytes returns a copy, because the result is used after the message is gone.
 func (d *decoder) bytes(most int) []byte {
 	b := d.Bytes(most)
 	if len(b) == 0 {
@@ -251,7 +251,7 @@ func (d *decoder) bytes(most int) []byte {
 
 func (d *decoder) text() string { return d.Text(maxText) }
 
-// each reads a number for each limit; format 1 had one for all.
+// each reads one number for each limit. Format 1 had one number for all limits.
 func (d *decoder) each(format uint64) (e PerLimit) {
 	if format == 1 {
 		return evenly(d.Int())

@@ -2,16 +2,17 @@ package slot
 
 import "time"
 
-// An UpTerm is until when a counter may use what Anywhere has lent it, in its own counter time, as its
-// host says. Another process that becomes the host while Anywhere is out of reach goes on with it.
+// A ParentTerm is the time until which a counter may use its loan from Anywhere, in the counter's
+// own time, as its host publishes it. If another process becomes the host while Anywhere is
+// unreachable, it continues with this term.
 type ParentTerm struct {
 	Loan   LoanID        `json:"loan"`
-	Epoch  uint64        `json:"epoch"` // whose counter time Until is of
+	Epoch  uint64        `json:"epoch"` // the epoch of the counter time of Until
 	Until  Time          `json:"until"`
-	Paused time.Duration `json:"paused"` // counter time has stood still so long since Anywhere was heard
+	Paused time.Duration `json:"paused"` // how long counter time has stood still since Anywhere last answered
 }
 
-// UpTerm returns the term of this counter. It is false without one, or once it is over.
+// ParentTerm returns the term of this counter. ok is false if there is no term or it is over.
 func (p *Pool) ParentTerm(clk time.Duration) (t ParentTerm, ok bool) {
 	if !p.serving || p.rec.Parent == nil || clk >= p.up.until {
 		return t, false
@@ -19,12 +20,14 @@ func (p *Pool) ParentTerm(clk time.Duration) (t ParentTerm, ok bool) {
 	return ParentTerm{p.rec.Parent.Loan, p.epoch, p.CounterTime(clk).Add(p.up.until - clk), p.up.paused}, true
 }
 
-// GoOn lets a host that has not heard of Anywhere go on with the term of the host before it. lo and hi
-// bracket, at clk, the counter time that host would have now, by what this process heard of it. It reports
-// false, and changes nothing, unless the term surely still runs.
+// ContinueTerm lets a host that has received nothing from Anywhere continue the term of the
+// previous host. lo and hi bound, at clk, the counter time that the previous host would have now,
+// by what this process received from it. ContinueTerm returns false and changes nothing unless the
+// term surely still runs.
 //
-// Counter time jumps to lo. It must: Anywhere takes it for no more than sigma behind when it presumes what
-// is lent to be used. A host that has said nothing may choose where its time begins.
+// Counter time jumps to lo. This is necessary: when Anywhere presumes a loan to be used, it assumes
+// that counter time is at most sigma behind. The jump is allowed because a host that has sent
+// nothing yet may choose where its time begins.
 func (p *Pool) ContinueTerm(clk time.Duration, t ParentTerm, lo, hi Time) bool {
 	if !p.serving || p.wr != nil || p.rec.Parent == nil || p.up.est.Known() || p.up.until > 0 ||
 		t.Loan != p.rec.Parent.Loan || t.Epoch != p.tookEpoch {
@@ -43,8 +46,9 @@ func (p *Pool) ContinueTerm(clk time.Duration, t ParentTerm, lo, hi Time) bool {
 	return true
 }
 
-// courtesy is up to when ends may be freed at counter time now though somebody may have more to report: what
-// ended while counter time jumped can only be reported since.
+// courtesy returns the latest end that may be freed at counter time now even if a borrower has more
+// to report. Borrowers could not report ends that passed while counter time jumped before the jump
+// was over.
 func (p *Pool) courtesy(now Time) Time {
 	until := now.Add(-p.par.Settle)
 	if now < p.wentOn.Add(p.par.Settle) {

@@ -8,37 +8,39 @@ import (
 )
 
 // A Draw puts the tickets of a prequeue into an order that nobody can guess before its seed is
-// shown and that everybody can check afterwards (docs/events.md). It is a permutation of the
-// numbers from From on and below To: whatever the seed, each number has one rank and each rank
-// one number.
+// published and that everybody can check afterwards (docs/events.md). It is a permutation of the
+// numbers from From up to, but not including, To: for every seed, each number has one rank and each
+// rank one number.
 type Draw struct {
-	Event    string // which draw this is
-	Start    int64  // of the event, seconds of Unix time, once the order is drawn; else 0
+	Event    string // names this draw
+	Start    int64  // of the event, in Unix seconds, once the order is drawn; else 0
 	Seed     [32]byte
-	From, To uint64 // numbers; From 0: the prequeue has not begun; To 0: not drawn, or nobody was there
+	From, To uint64 // From 0: the prequeue has not begun; To 0: not drawn, or no tickets
 }
 
-// Commitment is the SHA-256 of the seed: shown before the draw, it proves afterwards that the
-// seed was not chosen to suit the tickets.
+// Commitment returns the SHA-256 of the seed. It is published before the draw and proves afterwards
+// that the seed was not chosen to suit the tickets.
 func (d *Draw) Commitment() [32]byte { return sha256.Sum256(d.Seed[:]) }
 
 const (
-	// drawRounds of a Feistel network. Four are enough for numbers nobody can choose (Luby and
-	// Rackoff); ten also where there are few tickets. Chosen.
+	// drawRounds is the number of rounds of the Feistel network. Four are enough for numbers that
+	// nobody can choose (Luby and Rackoff). Chosen: ten, so that a few tickets are shuffled well
+	// too.
 	drawRounds = 10
-	// drawBits are at least shuffled, so that few tickets are shuffled well. Chosen.
+	// drawBits is the least number of bits to shuffle, so that a few tickets are shuffled well.
+	// Chosen.
 	drawBits = 8
 )
 
-// An Order is a draw, ready to be asked: the rounds of its network in tables, 5 kB for ten
-// thousand tickets and 40 kB for a million. It never changes.
+// An Order is a draw that is ready for look-ups. It holds the rounds of its network in tables: 5 kB
+// for ten thousand tickets and 40 kB for a million. It never changes.
 type Order struct {
 	Draw
-	half   uint // how many bits each half of the network has
+	half   uint // bits in each half of the network
 	rounds [drawRounds][]uint32
 }
 
-// Order readies a draw. It costs a hash for each entry of its tables.
+// Order prepares a draw for look-ups. It computes one hash for each entry of the tables.
 func (d Draw) Order() *Order {
 	o := &Order{Draw: d}
 	if d.To <= d.From {
@@ -58,13 +60,14 @@ func (d Draw) Order() *Order {
 	return o
 }
 
-// Rank is the number whose place a ticket takes. A number that is not in the draw keeps its own.
+// Rank returns the number whose place a ticket takes. A number outside the draw keeps its own
+// place.
 func (o *Order) Rank(number uint64) uint64 {
 	if number < o.From || number >= o.To {
 		return number
 	}
 	x := number - o.From
-	for again := true; again; again = x >= o.To-o.From { // numbers beyond the last are walked over
+	for again := true; again; again = x >= o.To-o.From { // skip numbers beyond the last
 		l, r := uint32(x>>o.half), uint32(x)&(1<<o.half-1)
 		for i := range o.rounds {
 			l, r = r, l^o.rounds[i][r]
@@ -74,7 +77,7 @@ func (o *Order) Rank(number uint64) uint64 {
 	return o.From + x
 }
 
-// Number is the ticket that has a rank.
+// Number returns the ticket that has a rank.
 func (o *Order) Number(rank uint64) uint64 {
 	if rank < o.From || rank >= o.To {
 		return rank
@@ -90,17 +93,18 @@ func (o *Order) Number(rank uint64) uint64 {
 	return o.From + x
 }
 
-// mostDraws is how many draws a line remembers: those whose tickets may still wait, and those to
-// come. Chosen: a draw is forgotten when the last of its tickets has left the line.
+// mostDraws is how many draws a line remembers: past ones whose tickets may still wait, and future
+// ones. Chosen. A draw is forgotten when its last ticket has left the line.
 const mostDraws = 8
 
-// Shuffle gives the places from d.From on to the tickets in the order of the draw, which is that
-// of all who have joined: d.To must be End, and no ticket from d.From on may be called, or have
-// been, or be in another draw: two orders of the same places are none. False, and nothing changes,
-// if that is not so. It costs a look at each place.
+// Shuffle gives the places from d.From on to the tickets that have joined, in the order of the
+// draw. d.To must be End. No ticket from d.From on may be called, have been called, or be in
+// another draw, because places cannot have two orders. If this does not hold, Shuffle returns false
+// and changes nothing. It visits each place.
 //
-// Arrivals are drawn too: the ranks have come evenly between the first and now, so that lines of
-// other data centres, with draws of their own, meet this one as equals.
+// Shuffle also replaces the arrivals: the ranks get arrivals spread evenly between the first one
+// and now. So the lines of other data centers, with draws of their own, are merged fairly with this
+// one.
 func (l *Line) Shuffle(d Draw, now Time) bool {
 	if d.To != l.next || d.From < l.frontier || d.From >= d.To || len(l.draws) >= mostDraws ||
 		slices.ContainsFunc(l.draws, func(o *Order) bool { return d.From < o.To }) {
@@ -144,14 +148,14 @@ func (l *Line) Shuffle(d Draw, now Time) bool {
 	return true
 }
 
-// lift takes a place out that is put elsewhere.
+// lift removes a place that is then put elsewhere.
 func (l *Line) lift(rank uint64) {
 	in := liveSet
 	if l.isProvisional(rank) {
 		in = provisionalSet
 	}
 	for set := range lineSets {
-		if set != in { // without that one it is not found any more
+		if set != in { // without the live set, find would not find it any more
 			l.unmark(set, rank)
 		}
 	}
@@ -159,7 +163,8 @@ func (l *Line) lift(rank uint64) {
 	l.chunks[l.index(rank)].live--
 }
 
-// A drawnPlace is a place on its way to its rank, with a bit for each set that it is in; 0: no place.
+// A drawnPlace is a place on its way to its rank, with one bit for each set that it is in. 0 bits
+// mean no place.
 type drawnPlace struct {
 	place linePlace
 	sets  uint16
@@ -167,7 +172,7 @@ type drawnPlace struct {
 
 func (x *drawnPlace) in(set int) bool { return x.sets>>set&1 != 0 }
 
-// put makes a place at a rank that holds none, whose ticket came at a tick.
+// put makes a place at a rank that holds none. Its ticket arrived at tick.
 func (l *Line) put(rank uint64, x *drawnPlace, tick int64) {
 	k, i := l.index(rank), rank&lineMask
 	if l.chunks[k] == nil {
@@ -175,7 +180,7 @@ func (l *Line) put(rank uint64, x *drawnPlace, tick int64) {
 	}
 	c := l.chunks[k]
 	if c.sets[liveSet][i>>6]|c.sets[provisionalSet][i>>6] == 0 {
-		c.born[i>>6] = uint32(tick) - min(uint32(tick), mostWaited) // as Join has it
+		c.born[i>>6] = uint32(tick) - min(uint32(tick), mostWaited) // as in Join
 	}
 	c.places[i] = x.place
 	c.places[i].born = uint16(min(max(tick-int64(c.born[i>>6]), 0), 1<<16-1))
@@ -194,9 +199,9 @@ func (l *Line) put(rank uint64, x *drawnPlace, tick int64) {
 	}
 }
 
-// rank is where the place of a number is.
+// rank returns the rank at which the place of a number lies.
 func (l *Line) rank(number uint64) uint64 {
-	for _, o := range l.draws { // their numbers are apart
+	for _, o := range l.draws { // draws do not overlap
 		if number >= o.From && number < o.To {
 			return o.Rank(number)
 		}
@@ -204,7 +209,7 @@ func (l *Line) rank(number uint64) uint64 {
 	return number
 }
 
-// number is the ticket at a rank.
+// number returns the ticket at a rank.
 func (l *Line) number(rank uint64) uint64 {
 	for _, o := range l.draws {
 		if rank >= o.From && rank < o.To {
@@ -214,8 +219,8 @@ func (l *Line) number(rank uint64) uint64 {
 	return rank
 }
 
-// Draws are the draws that a record must have for the places of the line to be found, the oldest
-// first. One whose last ticket has left is forgotten: they are all used up.
+// Draws returns the draws that a record needs to find the places of the line, oldest first. A draw
+// whose last ticket has left is forgotten: all its tickets are used up.
 func (l *Line) Draws() (all []Draw) {
 	for len(l.draws) > 0 {
 		d := l.draws[0]

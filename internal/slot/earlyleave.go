@@ -6,14 +6,14 @@ import (
 	"github.com/headgate/headgate/internal/codec"
 )
 
-// Gone is a stay that left early; a pass for it admits no more.
+// An EarlyLeave is a session that ended before its time. A pass for it no longer admits.
 type EarlyLeave struct {
 	ID  StayID
-	End Time // until when the pass would have said yes
+	End Time // when the pass would have expired
 }
 
-// goneLog remembers who left early until their passes end, and which loan has
-// been told how much of it.
+// goneLog remembers early leaves until their passes expire, and how much of the log was sent to
+// each loan.
 type goneLog struct {
 	log  []EarlyLeave
 	base int64 // index of log[0]
@@ -26,9 +26,10 @@ type toldMark struct {
 	next, sure int64
 }
 
-// maxGone bounds the log; chosen: at 40 B each 4 MB. mostLeft bounds what of it is in the
-// record, the latest: 24 KB. Chosen: whoever copies a pass of an earlier one, of more than that
-// within a session, and brings it after all processes were lost, is inside once more.
+// maxGone bounds the log. Chosen: 4 MB at 40 B each. mostLeft bounds how many of the latest entries
+// the record keeps: 24 KB. Chosen. The limit: if more visitors than this leave early within a
+// session and then all processes are lost, somebody who copied the pass of an older entry can use
+// it again.
 const (
 	maxGone  = 100_000
 	mostLeft = 4096
@@ -45,7 +46,8 @@ func (g *goneLog) add(x EarlyLeave) {
 	g.ends[x.ID] = x.End
 }
 
-// drop forgets the oldest. What is in a record is never changed in place.
+// drop forgets the oldest entries. It does not change them in place, because a record may share
+// them.
 func (g *goneLog) drop() {
 	delete(g.ends, g.log[0].ID)
 	g.log, g.base = g.log[1:], g.base+1
@@ -57,8 +59,8 @@ func (g *goneLog) expire(now Time) {
 	}
 }
 
-// latest is what a record keeps: whoever takes over knows who has left, though all processes
-// that were told are lost.
+// latest returns the entries that a record keeps. So a new host knows which visitors left, even if
+// all processes that received the entries are lost.
 func (g *goneLog) latest(now Time) []EarlyLeave {
 	g.expire(now)
 	return slices.Clip(g.log[max(0, len(g.log)-mostLeft):])
@@ -66,8 +68,8 @@ func (g *goneLog) latest(now Time) []EarlyLeave {
 
 func (g *goneLog) has(id StayID) bool { _, ok := g.ends[id]; return ok }
 
-// tell returns what loan has not been told. A new number proves that the
-// answer before it arrived.
+// tell returns the entries that loan has not received yet. A new sequence number proves that the
+// previous answer arrived.
 func (g *goneLog) tell(loan LoanID, seq Seq, now Time) []EarlyLeave {
 	g.expire(now)
 	if g.told == nil {

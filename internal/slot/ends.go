@@ -2,27 +2,27 @@ package slot
 
 import "slices"
 
-// Ends counts the stays of one limit by their end, in counter time. Ends lie
-// on the limit's grid, so there are a few hundred distinct ones however many
-// stays there are. The zero value is empty.
+// Ends counts the sessions of one limit by their end, in counter time. Ends lie on the limit's
+// grid, so there are only a few hundred distinct ones for any number of sessions. The zero value is
+// empty.
 type Ends struct {
 	at []EndCount // ascending by End, N > 0
 	n  int64
 }
 
-// EndCount is N stays that end at End.
+// EndCount means that N sessions end at End.
 type EndCount struct {
 	End Time
 	N   int64
 }
 
-// Len is the number of stays.
+// Len returns the number of sessions.
 func (e *Ends) Len() int64 { return e.n }
 
-// All returns the counts in order of their end. The caller must not change it.
+// All returns the counts ordered by end. The caller must not change the result.
 func (e *Ends) All() []EndCount { return e.at }
 
-// Clone returns a copy that shares nothing.
+// Clone returns a deep copy.
 func (e *Ends) Clone() Ends { return Ends{at: slices.Clone(e.at), n: e.n} }
 
 func (e *Ends) find(t Time) (int, bool) {
@@ -43,7 +43,7 @@ func (e *Ends) find(t Time) (int, bool) {
 	})
 }
 
-// Add enters n stays that end at t.
+// Add adds n sessions that end at t.
 func (e *Ends) Add(t Time, n int64) {
 	i, ok := e.find(t)
 	if !ok {
@@ -53,7 +53,7 @@ func (e *Ends) Add(t Time, n int64) {
 	e.n += n
 }
 
-// Remove takes one stay that ends at t out and reports whether there was one.
+// Remove removes one session that ends at t and reports whether there was one.
 func (e *Ends) Remove(t Time) bool {
 	i, ok := e.find(t)
 	if !ok {
@@ -66,7 +66,7 @@ func (e *Ends) Remove(t Time) bool {
 	return true
 }
 
-// last is the latest end, 0 if there is none.
+// last returns the latest end, or 0 if there is none.
 func (e *Ends) last() Time {
 	if k := len(e.at); k > 0 {
 		return e.at[k-1].End
@@ -74,7 +74,7 @@ func (e *Ends) last() Time {
 	return 0
 }
 
-// At is how many stays end at t.
+// At returns how many sessions end at t.
 func (e *Ends) At(t Time) int64 {
 	if i, ok := e.find(t); ok {
 		return e.at[i].N
@@ -82,7 +82,7 @@ func (e *Ends) At(t Time) int64 {
 	return 0
 }
 
-// Free drops every stay with an end ≤ t and calls freed for each bucket.
+// Free drops every session with an end ≤ t and calls freed for each bucket.
 func (e *Ends) Free(t Time, freed func(EndCount)) {
 	k := 0
 	for ; k < len(e.at) && e.at[k].End <= t; k++ {
@@ -92,7 +92,7 @@ func (e *Ends) Free(t Time, freed func(EndCount)) {
 	e.at = slices.Delete(e.at, 0, k)
 }
 
-// After is how many stays end later than t.
+// After returns how many sessions end later than t.
 func (e *Ends) After(t Time) (n int64) {
 	for i := len(e.at) - 1; i >= 0 && e.at[i].End > t; i-- {
 		n += e.at[i].N
@@ -100,7 +100,7 @@ func (e *Ends) After(t Time) (n int64) {
 	return n
 }
 
-// Until is how many stays end at t or before.
+// Until returns how many sessions end at or before t.
 func (e *Ends) Until(t Time) (n int64) {
 	for _, c := range e.at {
 		if c.End > t {

@@ -5,7 +5,7 @@ import (
 	"slices"
 )
 
-// item believes one item of a Sync.
+// item processes one item of a Sync.
 func (p *Pool) item(r *Record, it *Item) {
 	switch it.Op {
 	case Open:
@@ -33,16 +33,16 @@ func (p *Pool) open(r *Record, it *Item) {
 	}
 }
 
-// opened gives a stay that was opened its entry. A visitor may have been seen at
-// another worker, and renewed or gone, before the worker that opened its stay says so
-// (ADR 0027). If a stay that no host had named could still run then, another's entry
-// was moved for it, and a third's for that one: what comes back must last as long as
-// any of them. Else an entry was added for it and it has one.
+// opened adds an entry for a session that was opened. Another worker may have seen the visitor, and
+// reported a renewal or a leave, before the worker that opened the session reports it (ADR 0027).
+// That renewal may have moved the entry of another session, and the renewal of the other session
+// that of a third. If a session that no host has named could still run then, the new entry must
+// last as long as any of them. Otherwise an entry was added for the session, and it has one.
 func (p *Pool) opened(r *Record, s *LimitState, it *Item) {
 	end := p.par.CeilEnd(s.Limit, it.End)
 	_, named := p.known[it.ID]
 	earlier := end <= p.unnamed // an earlier host may have renewed it
-	if it.Hard > end {          // on probation: not if it surely began here
+	if it.Hard > end {          // on probation, unless it surely began here
 		earlier = earlier && !p.vacant && it.Use <= p.tookAt.Add(p.par.Rho.Up(p.par.Term))
 	}
 	switch {
@@ -69,9 +69,9 @@ func (p *Pool) opened(r *Record, s *LimitState, it *Item) {
 	}
 }
 
-// renew moves a stay's end, only later (docs/protocol.md §5). A stay this host
-// has not heard of takes the latest end ≤ the one in its pass that belongs to
-// no known stay: that keeps #{entries > t} ≥ #{ends in passes > t} for all t.
+// renew moves the end of a session, only later (docs/protocol.md §5). A session unknown to this
+// host takes the latest entry that ends at or before the end in its pass and belongs to no known
+// session. This keeps #{entries > t} ≥ #{ends in passes > t} for all t.
 func (p *Pool) renew(r *Record, it *Item) {
 	if it.Returned() {
 		r.useUp(it.ID)
@@ -95,7 +95,7 @@ func (p *Pool) renew(r *Record, it *Item) {
 	}
 	if it.From <= p.courtesy(r.Time) {
 		if it.Op == Renew {
-			r.breakSpan(p.epoch, it.At) // seen, and not renewed
+			r.breakSpan(p.epoch, it.At) // seen, but not renewed
 		}
 		return
 	}
@@ -104,12 +104,12 @@ func (p *Pool) renew(r *Record, it *Item) {
 		if it.Op == Renew {
 			r.breakSpan(p.epoch, it.At)
 		}
-		return // its entry is gone: nothing to move
+		return // its entry is gone: there is nothing to move
 	}
 	if best == 0 {
 		best = p.beyond(r, it.From)
 	}
-	end = max(end, best, it.From) // never less than the pass: counter time may stand still
+	end = max(end, best, it.From) // never earlier than in the pass: counter time may stand still
 	if best > 0 {
 		s.Ends.Remove(best)
 	}
@@ -117,8 +117,8 @@ func (p *Pool) renew(r *Record, it *Item) {
 	p.know(it.ID, end)
 }
 
-// strange is the latest end ≤ from with an entry that belongs to no known
-// stay, 0 if there is none.
+// strange returns the latest end ≤ from with an entry that belongs to no known session, or 0 if
+// there is none.
 func (p *Pool) strange(s *LimitState, from Time) Time {
 	for _, c := range slices.Backward(s.Ends.All()) {
 		if c.End > from && p.par.fault&faultAnyBucket == 0 {
@@ -131,11 +131,11 @@ func (p *Pool) strange(s *LimitState, from Time) Time {
 	return 0
 }
 
-// beyond is the earliest end > from with an entry that belongs to no known stay,
-// 0 if there is none. It may be taken for a pass that ends at from, later than
-// now, when strange finds nothing (ADR 0021): its own entry, or one that stands
-// for it, lies there. Not beyond the presumption of a loan that was taken back: an
-// unreported stay of that loan has no entry but its slot.
+// beyond returns the earliest end > from with an entry that belongs to no known session, or 0 if
+// there is none. When strange finds nothing, this entry may be used for a pass that ends at from,
+// later than now (ADR 0021): the pass's own entry, or one that stands for it, lies there. It does
+// not look beyond the presumed end of a loan that was taken back: an unreported session of that
+// loan has no entry but its slot.
 func (p *Pool) beyond(r *Record, from Time) Time {
 	most := Never
 	for i := range r.Loans {
@@ -159,8 +159,8 @@ func (p *Pool) beyond(r *Record, from Time) Time {
 
 func (p *Pool) leave(r *Record, it *Item) {
 	s := &r.Limits[0]
-	// A ticket whose stay is over is used up, also for a host that has forgotten
-	// who is gone: its claim is not repeated.
+	// A ticket whose session is over is used up, also for a host that no longer remembers early
+	// leaves. So its claim is not repeated.
 	r.Claimed = slices.DeleteFunc(r.Claimed, func(c Claimed) bool { return c.ID == it.ID })
 	if s.Kind != AtOnce || p.gone.has(it.ID) {
 		return
@@ -183,7 +183,7 @@ func (p *Pool) leave(r *Record, it *Item) {
 		} else {
 			p.leftSilent++
 		}
-		if it.Hard < 0 { // nobody has a pass of it
+		if it.Hard < 0 { // nobody has a pass for it
 			return
 		}
 		p.gone.add(
@@ -192,8 +192,8 @@ func (p *Pool) leave(r *Record, it *Item) {
 	}
 }
 
-// answered moves a window entry: its window runs from the answer of the
-// target, so that the target itself never counts more than the limit.
+// answered moves a window entry. The window runs from the answer of the target, so that the target
+// itself never counts more than the limit.
 func (p *Pool) answered(r *Record, it *Item) {
 	for i := range r.Limits {
 		s := &r.Limits[i]
@@ -201,15 +201,15 @@ func (p *Pool) answered(r *Record, it *Item) {
 			continue
 		}
 		if end := p.par.windowEnd(s.Limit, it.Use); end > it.From {
-			s.Ends.Remove(it.From) // already freed: one too many for a window, never too few
+			s.Ends.Remove(it.From) // already freed: the window counts one too many, never too few
 			s.Ends.Add(end, 1)
 		}
 	}
 }
 
-// claim turns a called slot into a stay of the counter's own. It is not ok while
-// the slot is not free in the record: the call may have counted on an end that
-// has passed and that a borrower who came since may yet have to settle.
+// claim turns a called slot into a session of the counter's own. ok is false while the slot is not
+// free in the record: the call may have relied on an end that has passed, while a borrower that
+// came later has not settled that end yet.
 func (p *Pool) claim(r *Record, c claim) (ok bool) {
 	if c.anew {
 		p.undo(r, c.id)
@@ -219,7 +219,7 @@ func (p *Pool) claim(r *Record, c claim) (ok bool) {
 		return true
 	}
 	if c.back {
-		return true // forgotten between question and write: the reply says so
+		return true // forgotten between request and write; the reply shows it
 	}
 	for i := range r.Limits {
 		s := &r.Limits[i]
@@ -249,14 +249,14 @@ func (p *Pool) claim(r *Record, c claim) (ok bool) {
 	return true
 }
 
-// waitsFor reports whether a claim is repeated while the same one, made anew, waits for a slot.
+// waitsFor reports whether c repeats a claim that waits for a slot.
 func (p *Pool) waitsFor(c claim) bool {
 	return c.back && slices.ContainsFunc(p.claims, func(x claim) bool { return x.anew && x.id == c.id })
 }
 
-// claimAgain moves the window entry of a claim that is repeated to now, once the answer of
-// before can reach nobody any more: the worker that hears this one may die before it can
-// say when the origin saw the visitor. One that has moved already stays.
+// claimAgain moves the window entry of a repeated claim to now, once the earlier answer can no
+// longer reach anybody. The worker that receives the new answer may die before it reports when the
+// origin saw the visitor. An entry that has already moved stays.
 func (p *Pool) claimAgain(r *Record, was Claimed) {
 	used := max(was.At, p.usedAt[was.ID])
 	if r.Time.Sub(used) <= askedFor {
@@ -273,17 +273,17 @@ func (p *Pool) claimAgain(r *Record, was Claimed) {
 	}
 }
 
-// undo takes a claim back that nobody was told of.
+// undo takes back a claim whose answer nobody received.
 func (p *Pool) undo(r *Record, id StayID) {
 	was, ok := r.claimed(id)
 	if !ok {
-		return // what it used comes back by itself
+		return // its window entry or token comes back by itself
 	}
 	for i := range r.Limits {
 		switch s := &r.Limits[i]; {
 		case s.Kind == PerWindow:
 			s.Ends.Remove(p.par.windowEnd(s.Limit, max(was.At, p.usedAt[id])))
-		case s.Kind == AtOnce && p.known[id] == was.End: // not free already
+		case s.Kind == AtOnce && p.known[id] == was.End: // unless it is free already
 			s.Ends.Remove(was.End)
 			p.unknow(id, was.End)
 		}
@@ -292,7 +292,7 @@ func (p *Pool) undo(r *Record, id StayID) {
 }
 
 func (p *Pool) know(id StayID, end Time) {
-	if old, ok := p.known[id]; ok { // the same stay opened twice: keep one
+	if old, ok := p.known[id]; ok { // the same session was opened twice: keep one
 		p.unknow(id, old)
 	}
 	p.known[id] = end
@@ -314,7 +314,7 @@ func (p *Pool) unknow(id StayID, end Time) {
 	}
 }
 
-// forget drops what is known of the stays that ended at end.
+// forget drops what is known of the sessions that ended at end.
 func (p *Pool) forget(end Time) {
 	b := p.knownAt[end]
 	if b == nil {
@@ -328,7 +328,7 @@ func (p *Pool) forget(end Time) {
 	delete(p.knownAt, end)
 }
 
-// mulDiv returns a·b/c rounded down, without overflow, for a, b ≥ 0 and b ≤ c.
+// mulDiv returns a·b/c rounded down without overflow, for a, b ≥ 0 and b ≤ c.
 func mulDiv(a, b, c int64) int64 {
 	hi, lo := bits.Mul64(uint64(a), uint64(b))
 	q, _ := bits.Div64(hi, lo, uint64(c))

@@ -6,34 +6,34 @@ import (
 	"time"
 )
 
-// Kind says when a used slot comes back.
+// A Kind defines when a used slot comes back.
 type Kind uint8
 
 // The kinds of limit.
 const (
-	// AtOnce: a slot comes back when the stay ends. At every instant at most
-	// N stays are inside.
+	// AtOnce: a slot comes back when the session ends. At every instant at most N sessions are
+	// inside.
 	AtOnce Kind = iota + 1
-	// PerWindow: a slot comes back one window after its use. In every window
-	// of length Per there are at most N uses (a sliding log; ends round up to
-	// a bucket, so < 0.5 % under at 400 buckets).
+	// PerWindow: a slot comes back one window after its use. Every window of length Per has at most
+	// N uses. (The log slides; ends are rounded up to a bucket, which loses < 0.5 % at 400
+	// buckets.)
 	PerWindow
-	// Bucket: a token bucket of N tokens, one new token each Per. In any Δ at
-	// most N + Δ/Per uses.
+	// Bucket: a token bucket of N tokens with one new token each Per. Any Δ has at most N + Δ/Per
+	// uses.
 	Bucket
 )
 
-// A Limit is the one description of a limit.
+// A Limit describes one limit.
 type Limit struct {
 	Kind Kind          `json:"kind"`
 	N    int64         `json:"n"`   // slots; for Bucket the burst b
-	Per  time.Duration `json:"per"` // AtOnce: longest stay S without renewal; PerWindow: w; Bucket: 1/r
+	Per  time.Duration `json:"per"` // AtOnce: longest session S without renewal; PerWindow: w; Bucket: 1/r
 }
 
-// ErrLimit is wrapped by every error about an impossible limit.
+// ErrLimit is wrapped by every error about an invalid limit.
 var ErrLimit = errors.New("impossible limit")
 
-// Check reports what is wrong with the limit.
+// Check returns an error if the limit is invalid.
 func (l Limit) Check() error {
 	switch {
 	case l.Kind < AtOnce || l.Kind > Bucket:
@@ -46,15 +46,14 @@ func (l Limit) Check() error {
 	return nil
 }
 
-// Idle is how long after its last request a visitor may well ask for more: a quarter of a
-// session, and five minutes at most. Who is silent for longer comes no more, by and large.
-// Chosen.
+// Idle returns how long after its last request a visitor is likely to send another: a quarter of a
+// session, at most five minutes. Most visitors that are silent for longer do not come back. Chosen.
 func Idle(l Limit) time.Duration { return min(l.Per/4, 5*time.Minute) }
 
-// MaxLimits is how many limits one pool holds: a room has two (active, new).
+// MaxLimits is how many limits one pool holds. A room has two (active, new).
 const MaxLimits = 2
 
-// Grid is the width of a bucket of ends in counter time.
+// Grid returns the width of a bucket of ends in counter time.
 func (p *Params) Grid(l Limit) Time { return Time(max(1, int64(l.Per)/int64(p.Buckets))) }
 
 // CeilEnd rounds an end up to the limit's grid.
@@ -69,25 +68,24 @@ func (p *Params) FloorEnd(l Limit, t Time) Time {
 	return t / g * g
 }
 
-// windowEnd is when a use at hi comes back: a window later by the slowest
-// clock, rounded up.
+// windowEnd returns when a slot used at use comes back: a window later by the slowest clock, rounded up.
 func (p *Params) windowEnd(l Limit, use Time) Time {
 	return p.CeilEnd(l, use.Add(p.Rho.Up(l.Per)))
 }
 
-// Params are the parameters of the lending protocol (docs/protocol.md §12).
-// The zero value of a field is its default, set by WithDefaults.
+// Params holds the parameters of the lending protocol (docs/protocol.md §12). WithDefaults replaces
+// zero fields by their defaults.
 type Params struct {
 	Rho        Drift         // bound on clock drift
-	Term       time.Duration // T: how long a lent slot may be used unheard
-	Sigma      time.Duration // σ: pauses of a borrowing counter's time the lender allows for
-	Settle     time.Duration // courtesy to renewals under way before an end is freed
-	Buckets    int           // buckets per longest stay
+	Term       time.Duration // T: how long a lent slot may be used without an answer
+	Sigma      time.Duration // σ: how long a borrowing counter's time may stand still
+	Settle     time.Duration // how long an end waits for renewals on their way
+	Buckets    int           // buckets per longest session
 	Allotment  Allotment     // how much may be lent ahead of need
-	RecallWait time.Duration // how long a want may wait for others to give back
-	Counters   bool          // borrowers are counters: their stays are their own
-	Site       string        // data centre of a counter below Anywhere
-	Alone      bool          // at a takeover all borrowers of before are surely dead
+	RecallWait time.Duration // how long a need may wait for others to return slots
+	Counters   bool          // borrowers are counters, which record their own sessions
+	Site       string        // data center of a counter below Anywhere
+	Alone      bool          // at a takeover all earlier borrowers are surely dead
 
 	fault fault // tests only
 }
@@ -116,24 +114,24 @@ func (p Params) WithDefaults() Params {
 	return p
 }
 
-// fault breaks one rule, so that the tests of this package can see the walk
-// catch it. Nothing outside the tests can set one.
+// fault breaks one rule, so that tests can prove that the walk catches it. Only the tests of this
+// package can set one.
 type fault uint32
 
 const (
-	faultNoPresume      fault = 1 << iota // slots are back at once when taken back
+	faultNoPresume      fault = 1 << iota // slots come back at once when a loan is taken back
 	faultTermFromAnswer                   // a term runs from the answer, not from the last write
 	faultFromReply                        // the borrower times its term from the reply
-	faultSoftRenew                        // (walk) a pass is renewed before the counter confirmed
+	faultSoftRenew                        // (walk) a pass is renewed before the counter has confirmed it
 	faultDeltas                           // returns are changes, not totals
 	faultAnyBucket                        // an unknown renewal takes any bucket
 	faultTauAhead                         // counter time steps ahead at a takeover
-	faultMixScales                        // estimates are mixed over epochs
+	faultMixScales                        // estimates mix epochs
 	faultNoAge                            // the age of the write is not stretched
-	faultLateRefill                       // a bucket refills after the report is believed
+	faultLateRefill                       // a bucket refills after a report is processed
 	faultNoCountLent                      // a bucket refills without counting what is lent
-	faultNoClip                           // a term is not clipped to one's own
-	faultColdTells                        // a cold host tells the time
-	faultLongPause                        // a host goes on however long counter time stood still
-	faultOpenRenames                      // what is opened takes the name back from its renewal
+	faultNoClip                           // a term is not limited to the lender's own term
+	faultColdTells                        // a cold host publishes counter time
+	faultLongPause                        // a host continues however long counter time stood still
+	faultOpenRenames                      // an open takes the name back from its renewal
 )
