@@ -7,20 +7,20 @@ import (
 	"time"
 )
 
-// A TicketStatus says where a ticket stands. Only a called ticket may be used.
+// A TicketStatus is the state of a ticket. Only a called ticket may be used.
 type TicketStatus uint8
 
-// The statuses of a ticket. One that holds no place any more is Used when it is
-// below the frontier and Gone otherwise: the line keeps nothing of the dead, and
-// this is also all that is known after a restart. Neither ever admits again.
+// The statuses of a ticket. A ticket that holds no place is TicketUsed below the frontier and
+// TicketGone at or above it. The line keeps no more about tickets without a place, so this works
+// after a restart too. Neither status ever admits again.
 const (
 	TicketUnknown     TicketStatus = iota // never issued
 	TicketWaiting                         // in the line, not yet passed over
-	TicketLate                            // passed over or not claimed: called first when it speaks
+	TicketLate                            // passed over or not claimed: called first when it polls
 	TicketCalled                          // a slot is reserved for it
-	TicketUsed                            // below the frontier and without a place: used up
+	TicketUsed                            // below the frontier and without a place
 	TicketGone                            // at or above the frontier: left, or its hold ended
-	TicketProvisional                     // issued, and its cookie has not come back: see JoinProvisional
+	TicketProvisional                     // issued, but its cookie has not come back: see JoinProvisional
 )
 
 func (s TicketStatus) String() string {
@@ -31,73 +31,71 @@ func (s TicketStatus) String() string {
 	return fmt.Sprintf("TicketStatus(%d)", uint8(s))
 }
 
-// A Line is the waiting line of one room: who holds a place, who is there, and
-// who is called next.
+// A Line is the waiting line of one room. It knows which tickets hold a place, which visitors are
+// present, and which ticket is called next.
 //
 // The promises, each with a test in line_test.go:
-//   - Nobody who polls on time is overtaken by a later ticket.
-//   - Silence is not departure: an absent ticket at the head is skipped, not
-//     dropped, and is called first when it speaks, until its hold is over. (But one that was told
-//     to come in and did not is called behind the others: see Defer.)
+//   - A visitor who polls on time is never overtaken by a later ticket.
+//   - Silent visitors keep their place: an absent ticket at the head is skipped, not
+//     dropped, and is called first when it polls, until its hold ends. (Exception: a ticket whose
+//     visitor was called and did not come in is called behind the others: see Defer.)
 //   - A ticket is used at most once.
-//   - A position never rises, whatever happens to others.
+//   - A position never rises, whatever happens to other tickets.
 //
-// A ticket is present until 2.5 times the interval after its poll. Two intervals
-// are the protocol's (§8): one poll may be lost. The half is for the jitter of
-// the next one and its way here. Times are kept in sixteenths of a second and
-// durations are rounded up to the next of 255 values, so a visitor counts as
-// present, and keeps a place, up to a sixteenth longer than asked, never shorter.
+// A ticket is present until 2.5 times the interval after its poll. Two intervals are the protocol's
+// (§8): one poll may be lost. The half covers the jitter of the next poll and its time on the
+// network. Times are kept in sixteenths of a second, and durations are rounded up to the next of
+// 255 values. So a visitor counts as present, and keeps a place, up to a sixteenth longer than
+// requested, never shorter.
 //
-// It costs 9.7 bytes a place. Numbers are dense, so places lie in flat chunks
-// with a bitmap of those alive and a Fenwick tree of counts over them; a chunk
-// whose places are all dead is freed. Join and Seen are O(log n), Position too;
-// Call is O(log n) amortised: each absent ticket is passed over once.
+// A place costs 9.7 bytes. Numbers are dense, so places lie in flat chunks with a bitmap of the
+// live ones and a Fenwick tree of counts over them. A chunk without live places is freed. Join,
+// Polled and Position are O(log n). Call is O(log n) amortized, because each absent ticket is
+// passed over once.
 //
-// A Line is not safe for concurrent use, and no argument may be read from two
-// scales of counter time.
+// A Line is not safe for concurrent use. All times passed to it must be of one scale of counter
+// time.
 type Line struct {
-	chunks   []*lineChunk // nil: all dead
+	chunks   []*lineChunk // nil: no live places
 	base     uint64       // number of the first ticket of chunks[0], in chunks
 	dead     int          // chunks[:dead] are nil
 	trees    [searched]fenwick
 	counts   [lineSets]int
 	late     int
-	asked    int // unproven tickets that asked again lately, and
-	unasked  int // that did not
-	turns    int // calls so far: each againEach-th is that of a deferred ticket
-	silenced int // passed over for their silence so far, but for unproven ones
+	asked    int // unproven tickets that polled again lately
+	unasked  int // unproven tickets that did not
+	turns    int // calls so far: each againEach-th calls a deferred ticket
+	silenced int // tickets passed over as silent so far, without unproven ones
 	frontier uint64
 	next     uint64
-	sweep    uint64 // Expire goes on here
-	expired  int    // places whose hold was over
+	sweep    uint64 // Expire continues here
+	expired  int    // places whose hold ended
 
 	origin Time // tick 0; set by the first Join
 	begun  bool
 
-	draws []*Order // places of their numbers lie by rank
+	draws []*Order // their numbers' places lie by rank
 
-	kept     []keptPlace // restored and not heard, with a slot kept for each; by number
-	keptBack int         // of them, those that have spoken
-	keptDue  Time        // none has been silent for too long before
+	kept     []keptPlace // restored, not yet polled, with a slot kept for each; by number
+	keptBack int         // how many of kept have polled
+	keptDue  Time        // before it, none of kept is silent for too long
 
-	restored Restored // of a line grown back: when, and how long the unheard block
+	restored Restored // of a restored line: when, and how long silent tickets block
 	loose    bool     // more tickets may exist than the record says
 }
 
-// NewLine makes an empty line whose first ticket will be number first. Numbers
-// below first count as used up.
+// NewLine makes an empty line whose first ticket has number first. Lower numbers count as used up.
 func NewLine(first uint64) *Line {
 	return &Line{base: first >> lineShift, frontier: first, next: first, asked: askedBefore}
 }
 
-// Join adds a visitor to the end of the line and gives its number. The visitor
-// was told to ask again after interval, and keeps its place for hold after its
-// last poll. hold is at most 8.8 hours.
+// Join adds a visitor to the end of the line and returns its number. The visitor has to poll after
+// interval, and keeps its place for hold after its last poll. hold is at most 8.8 hours.
 func (l *Line) Join(now Time, interval, hold time.Duration) uint64 {
 	return l.join(liveSet, now, presence(interval), newLineSpan(hold))
 }
 
-// join issues the next number and makes it a member of the live or the provisional set.
+// join issues the next number and adds it to the live or the provisional set.
 func (l *Line) join(set int, now Time, window, hold lineSpan) uint64 {
 	if !l.begun {
 		l.origin, l.begun = now, true
@@ -109,7 +107,8 @@ func (l *Line) join(set int, now Time, window, hold lineSpan) uint64 {
 	if i&63 == 0 || c.sets[liveSet][i>>6]|c.sets[provisionalSet][i>>6] == 0 {
 		c.born[i>>6] = tick - min(tick, mostWaited)
 	}
-	// Clocks may stand still and must not go back; if one does, the first's is right.
+	// Clocks may stand still but must not run back. If one does, the time of the first ticket
+	// counts.
 	first := int64(min(c.born[i>>6], 1) * mostWaited)
 	born := min(max(int64(tick)-int64(c.born[i>>6]), first), math.MaxUint16)
 	c.places[i] = linePlace{seen: tick, born: uint16(born), window: window, hold: hold}
@@ -120,11 +119,12 @@ func (l *Line) join(set int, now Time, window, hold lineSpan) uint64 {
 	return number
 }
 
-// mostWaited is how much earlier than it joined a ticket may have come, in ticks: three
-// seconds, which is longer than a newcomer stands before a door.
+// mostWaited is how much earlier than its Join a ticket may have arrived, in ticks: three seconds,
+// which is longer than a newcomer is held before it joins.
 const mostWaited = uint32(3 * time.Second / lineTick)
 
-// Came notes that a ticket that has just joined had come before, three seconds at most.
+// SetArrival sets an earlier arrival for a ticket that has just joined, at most three seconds
+// earlier.
 func (l *Line) SetArrival(number uint64, at Time) {
 	number = l.rank(number)
 	if c, i := l.findAny(number); c != nil {
@@ -133,10 +133,10 @@ func (l *Line) SetArrival(number uint64, at Time) {
 	}
 }
 
-// Seen notes that a ticket polled now and was told to ask again after interval,
-// and says where it stands. A late ticket that speaks is called first from now
-// on. One whose hold is over loses its place here, if Expire has not seen it.
-// What it was told before still counts: another tab of its browser comes then.
+// Polled records that a ticket polled now and has to poll again after interval. It returns the
+// status of the ticket. A late ticket is called first from now on. A ticket whose hold has ended
+// loses its place, if Expire has not found it yet. The interval of an earlier poll still counts:
+// another tab of the same browser polls then.
 func (l *Line) Polled(number uint64, now Time, interval time.Duration) TicketStatus {
 	number = l.rank(number)
 	c, i := l.find(number)
@@ -147,7 +147,7 @@ func (l *Line) Polled(number uint64, now Time, interval time.Duration) TicketSta
 	p := &c.places[i]
 	called := c.has(calledSet, i)
 	if !called && p.over(tick) {
-		if c.has(unsureSet, i) { // who speaks has had it
+		if c.has(unsureSet, i) { // it polls, so its number was issued
 			l.expired++
 		}
 		l.expire(number)
@@ -186,8 +186,8 @@ func (l *Line) Polled(number uint64, now Time, interval time.Duration) TicketSta
 	return TicketLate
 }
 
-// Given is about the interval that a ticket was told at its last poll: how long
-// its next one may take.
+// PollInterval returns about the interval that a ticket got at its last poll: how long its next
+// poll may take.
 func (l *Line) PollInterval(number uint64) time.Duration {
 	c, i := l.find(l.rank(number))
 	if c == nil {
@@ -196,9 +196,8 @@ func (l *Line) PollInterval(number uint64) time.Duration {
 	return time.Duration(c.places[i].window.ticks()) * time.Duration(lineTick) * 2 / 5
 }
 
-// Status says where a ticket stands and changes nothing. It does not know the
-// time: a ticket whose hold is over keeps its status until Seen, Call, Lapse or
-// Expire comes across it.
+// Status returns the status of a ticket and changes nothing. It does not know the time: a ticket
+// whose hold has ended keeps its status until Polled, Call, Lapse or Expire finds it.
 func (l *Line) Status(number uint64) TicketStatus { return l.status(l.rank(number)) }
 
 func (l *Line) status(number uint64) TicketStatus {
@@ -223,15 +222,14 @@ func (l *Line) status(number uint64) TicketStatus {
 	return TicketWaiting
 }
 
-// Position counts the places up to and including this ticket's. It is not ok
-// for a ticket that holds none.
+// Position returns the number of places up to and including this ticket's. ok is false for a ticket
+// without a place.
 //
-// It counts the absent, the late and the called ones as long as they may still
-// go in before this ticket. So it is an upper bound, and it never rises: a
-// ticket only joins behind, and a call that lapses changes nothing. Deferred ones
-// have each tenth call: no more of them are counted. (Only after
-// Extend, or in a line that was restored Loose, it counts tickets that it did not
-// know of, once they speak.)
+// It counts absent, late and called tickets as long as they may still go in before this ticket. So
+// it is an upper bound, and it never rises: new tickets join behind, and a call that lapses changes
+// nothing. Deferred tickets get only each tenth call, so Position counts no more of them than that.
+// (Exception: after Extend, or in a line that was restored Loose, tickets that the line did not
+// know of are counted when they poll.)
 func (l *Line) Position(number uint64) (position int64, ok bool) {
 	number = l.rank(number)
 	c, i := l.findAny(number)
@@ -240,12 +238,12 @@ func (l *Line) Position(number uint64) (position int64, ok bool) {
 	}
 	k := l.index(number)
 	n := l.trees[liveSet].sum(k) + c.count(liveSet, i)
-	if !c.has(liveSet, i) { // a provisional ticket counts for itself alone
+	if !c.has(liveSet, i) { // a provisional ticket counts only for itself
 		n++
 	}
 	if hidden := l.upTo(hiddenSet, k, c, i); hidden > 0 {
 		n -= hidden
-		if c.has(hiddenSet, i) { // the ticket asked about counts
+		if c.has(hiddenSet, i) { // the ticket itself counts
 			n++
 		}
 	}
@@ -259,7 +257,7 @@ func (l *Line) Position(number uint64) (position int64, ok bool) {
 	return int64(n), true
 }
 
-// upTo counts the members of a set up to ticket i of chunk k, that one included.
+// upTo returns the number of members of a set up to and including ticket i of chunk k.
 func (l *Line) upTo(set, k int, c *lineChunk, i uint64) int {
 	if l.counts[set] == 0 {
 		return 0
@@ -267,32 +265,32 @@ func (l *Line) upTo(set, k int, c *lineChunk, i uint64) int {
 	return l.trees[set].sum(k) + c.count(set, i)
 }
 
-// Hide takes the numbers that were reserved before a restart and have not been
-// heard out of the positions of those behind them, for good: to be called when
-// the grace of all is over. One that speaks later has its place, uncounted.
+// Hide removes the numbers that were reserved before a restart and have not polled since from the
+// positions of those behind them, permanently. Call it when the grace of all of them is over. A
+// ticket that polls later has its place but is not counted.
 func (l *Line) Hide() {
 	for n, p := l.from(unsureSet, 0); p != nil; n, p = l.from(unsureSet, n+1) {
 		l.mark(hiddenSet, n)
 	}
 }
 
-// Len counts the places: waiting, late and called. Numbers that were reserved
-// before a restart and have not been heard are not among them.
+// Len returns the number of places: waiting, late and called. It does not count numbers that were
+// reserved before a restart and have not polled since.
 func (l *Line) Len() int { return l.counts[liveSet] - l.counts[unsureSet] }
 
-// Unsure counts the numbers that were reserved before a restart, perhaps never
-// issued, and have not been heard yet.
+// Unconfirmed returns the number of tickets that were reserved before a restart, were perhaps never
+// issued, and have not polled since.
 func (l *Line) Unconfirmed() int { return l.counts[unsureSet] }
 
-// Late counts those that were passed over or did not claim, and hold a place.
+// Late returns the number of tickets with a place that were passed over or not claimed.
 func (l *Line) Late() int { return l.late }
 
-// Silenced counts the places that Call has passed over for their silence since the line was made
-// here, but for unproven ones: see Doubtful.
+// SkippedCount returns how many places Call has passed over as silent since this process made the
+// line. It does not count unproven tickets: see Doubtful.
 func (l *Line) SkippedCount() int { return l.silenced }
 
-// Silence is how long ago a ticket that holds a place polled last, and for how
-// long it keeps the place if it stays silent.
+// SilentFor returns how long ago a ticket with a place polled last, and for how long it keeps the
+// place if it stays silent.
 func (l *Line) SilentFor(number uint64, now Time) (silent, kept time.Duration, ok bool) {
 	c, i := l.find(l.rank(number))
 	if c == nil {
@@ -304,8 +302,8 @@ func (l *Line) SilentFor(number uint64, now Time) (silent, kept time.Duration, o
 	return max(0, time.Duration(ticks)*lineTick), max(0, kept), true
 }
 
-// Extend reserves all numbers below next: tickets with such numbers exist though
-// the record did not know it. They are unsure until they are heard.
+// Extend reserves all numbers below next, because tickets with such numbers exist though the record
+// did not contain them. They are unconfirmed until they poll.
 func (l *Line) Extend(next uint64, now Time, hold time.Duration) {
 	if next <= l.next || next-l.next > lineMost {
 		return
@@ -313,18 +311,18 @@ func (l *Line) Extend(next uint64, now Time, hold time.Duration) {
 	for l.next < next {
 		number := l.Join(now, 0, hold)
 		c, i := l.find(number)
-		c.places[i].window = 0 // not heard
+		c.places[i].window = 0 // not polled
 		l.mark(unsureSet, number)
 		l.mark(hiddenSet, number)
 	}
 	l.loose = true
 }
 
-// Called counts those called that have neither claimed nor lapsed.
+// Called returns the number of called tickets that have neither claimed nor lapsed.
 func (l *Line) Called() int { return l.counts[calledSet] }
 
-// Served is a number below which every ticket was called, skipped or dropped: of a draw, none
-// before all of it were.
+// Served returns a number below which every ticket was called, skipped or dropped. For a draw it
+// stays at the first number until this is true of all its tickets.
 func (l *Line) Served() uint64 {
 	for _, d := range l.draws {
 		if l.frontier > d.From && l.frontier < d.To {
@@ -334,13 +332,13 @@ func (l *Line) Served() uint64 {
 	return l.frontier
 }
 
-// Frontier is the number below which every ticket was called, skipped or
-// dropped, where a ticket of a draw counts by its rank. A ticket below it that
-// is neither called nor late is used up.
+// Frontier returns the number below which every ticket was called, skipped or dropped. A ticket of
+// a draw counts by its rank. A ticket below the frontier that is neither called nor late is used
+// up.
 func (l *Line) Frontier() uint64 { return l.frontier }
 
-// First is a number below which no ticket holds a place, End if none does: of a draw, its first
-// number before all of it have gone.
+// First returns a number below which no ticket holds a place, or End if no ticket holds one. For a
+// draw it stays at the first number until all its tickets have gone.
 func (l *Line) First() uint64 {
 	n, p := l.from(liveSet, 0)
 	if p == nil {
@@ -354,8 +352,8 @@ func (l *Line) First() uint64 {
 	return n
 }
 
-// Passed gives the tickets below Served that hold a place and are not called, in their order: those
-// that were silent, did not claim, or were not drawn. Not ok: there are more than most.
+// Passed returns, in order, the tickets below Served that hold a place and are not called: those
+// that were silent, did not claim, or were not drawn. ok is false if there are more than most.
 func (l *Line) Passed(most int) (numbers []uint64, ok bool) {
 	below := l.Served()
 	for n, p := l.from(liveSet, 0); p != nil && n < below; n, p = l.from(liveSet, n+1) {
@@ -370,24 +368,25 @@ func (l *Line) Passed(most int) (numbers []uint64, ok bool) {
 	return numbers, true
 }
 
-// End is the number that the next Join gives out.
+// End returns the number that the next Join issues.
 func (l *Line) End() uint64 { return l.next }
 
-// Used says that a ticket below the frontier never admits again.
+// Used reports whether a ticket is used up. It then never admits again.
 func (l *Line) Used(number uint64) bool { return l.Status(number) == TicketUsed }
 
 func presence(interval time.Duration) lineSpan {
 	return newLineSpan(min(interval, math.MaxInt64/5) * 5 / 2)
 }
 
-// tick is signed so that ages can be, and stops at the greatest that fits.
+// tick converts a time to ticks. The result is signed so that ages can be negative, and is capped
+// at the greatest value that fits.
 func (l *Line) tick(now Time) int64 {
 	return min(max(int64(now-l.origin), 0)/int64(lineTick), math.MaxUint32)
 }
 
 func (l *Line) index(number uint64) int { return int(number>>lineShift - l.base) }
 
-// find gives the chunk of a ticket that holds a place and its index there.
+// find returns the chunk and the index there of a ticket that holds a place.
 func (l *Line) find(number uint64) (*lineChunk, uint64) {
 	c, i := l.findAny(number)
 	if c == nil || !c.has(liveSet, i) {
@@ -396,7 +395,7 @@ func (l *Line) find(number uint64) (*lineChunk, uint64) {
 	return c, i
 }
 
-// findAny is find, for a provisional ticket too.
+// findAny is like find, but also finds provisional tickets.
 func (l *Line) findAny(number uint64) (*lineChunk, uint64) {
 	k, i := number>>lineShift, number&lineMask
 	if k < l.base || k-l.base >= uint64(len(l.chunks)) {
@@ -409,7 +408,7 @@ func (l *Line) findAny(number uint64) (*lineChunk, uint64) {
 	return c, i
 }
 
-// from finds the first member of a searched set at or after number.
+// from returns the first member of a searched set at or after number.
 func (l *Line) from(set int, number uint64) (uint64, *linePlace) {
 	number = max(number, l.base<<lineShift)
 	k := l.index(number)
@@ -431,7 +430,7 @@ func (l *Line) from(set int, number uint64) (uint64, *linePlace) {
 	return (l.base+uint64(k))<<lineShift + i, &c.places[i]
 }
 
-// mark puts a ticket that holds a place into a set.
+// mark adds a ticket that holds a place to a set.
 func (l *Line) mark(set int, number uint64) {
 	c, i := l.findAny(number)
 	if c.has(set, i) {
@@ -456,18 +455,18 @@ func (l *Line) unmark(set int, number uint64) {
 	}
 }
 
-// Expired is how many places ended because their hold was over, since the line was made here. Numbers
-// that were reserved before a restart and never heard are not among them.
+// Expired returns how many places ended because their hold was over, since this process made the
+// line. It does not count numbers that were reserved before a restart and never polled.
 func (l *Line) Expired() int { return l.expired }
 
 func (l *Line) expire(number uint64) {
-	if c, i := l.find(number); !c.has(unsureSet, i) { // else perhaps nobody ever had it
+	if c, i := l.find(number); !c.has(unsureSet, i) { // an unconfirmed number was perhaps never issued
 		l.expired++
 	}
 	l.drop(number)
 }
 
-// drop ends a place for good.
+// drop ends a place permanently.
 func (l *Line) drop(number uint64) {
 	if c, i := l.find(number); l.status(number) == TicketLate && !c.has(unsureSet, i) {
 		l.late--
@@ -487,7 +486,7 @@ func (l *Line) drop(number uint64) {
 	l.release(l.index(number))
 }
 
-// release notes that a chunk has one ticket less, and frees it if that was the last.
+// release records that a chunk has one ticket less, and frees the chunk if that was the last.
 func (l *Line) release(k int) {
 	c := l.chunks[k]
 	c.live--
@@ -498,7 +497,7 @@ func (l *Line) release(k int) {
 	}
 }
 
-// grow makes sure that chunk k, at most one after the last, is there.
+// grow ensures that chunk k exists. k is at most one after the last chunk.
 func (l *Line) grow(k int) *lineChunk {
 	if k == len(l.chunks) {
 		l.chunks = append(l.chunks, nil)
@@ -512,8 +511,8 @@ func (l *Line) grow(k int) *lineChunk {
 	return l.chunks[k]
 }
 
-// trim forgets the dead chunks at the front, when they are so many that the
-// work of moving the rest has been paid for.
+// trim removes the freed chunks at the front once there are enough of them to pay for moving the
+// rest.
 func (l *Line) trim() {
 	for l.dead < len(l.chunks) && l.chunks[l.dead] == nil {
 		l.dead++
@@ -534,9 +533,9 @@ func (l *Line) trim() {
 	}
 }
 
-// Unhear makes every place count as not heard since now: nobody could be heard
-// while the process stood still. Those who have not spoken hold up the ones behind
-// them for the grace again, and no hold has run. It costs a look at each place.
+// ForgetPolls makes every place count as not polled since now, because no poll could arrive while
+// the process stood still. Places that have not polled again hold up those behind them for the
+// grace again, and their holds start anew. It visits each place.
 func (l *Line) ForgetPolls(now Time, grace func(distance uint64) time.Duration) {
 	l.restored.At, l.restored.Frontier, l.restored.Grace = now, l.frontier, grace
 	for _, k := range l.kept {

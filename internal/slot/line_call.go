@@ -5,17 +5,16 @@ import (
 	"time"
 )
 
-// Call calls the next ticket: the lowest late one that is back, else the lowest
-// present one, else a deferred one that is back. Absent tickets at the head are
-// passed over on the way and become late; those whose hold is over are dropped.
-// Not ok: nobody who is present waits, or a restored ticket that was not heard
-// yet still holds up the rest.
+// Call calls the next ticket: the lowest late one that polls again, else the lowest present one,
+// else a deferred one that polls again. Absent tickets at the head are passed over and become late;
+// those whose hold has ended are dropped. ok is false if no present ticket waits, or if a restored
+// ticket that has not polled yet still holds up the rest.
 //
-// Use, Lapse or Leave must follow. Until then the ticket is called and its hold
-// does not end: a slot is reserved for it.
+// Use, Lapse or Leave must follow. Until then the ticket is called, a slot is reserved for it, and
+// its hold does not end.
 func (l *Line) Call(now Time) (number uint64, ok bool) { return l.CallOf(now, 1) }
 
-// call calls the next where more slots are free than are kept.
+// call calls the next ticket if more slots are free than are kept.
 func (l *Line) call(now Time, free int) (number uint64, ok bool) {
 	tick := l.tick(now)
 	number, ok = l.callLate(backSet, tick)
@@ -34,11 +33,11 @@ func (l *Line) call(now Time, free int) (number uint64, ok bool) {
 	return number, ok
 }
 
-// againEach is how few of the calls are for tickets that were called before and did not come, while
-// others are there. Chosen.
+// againEach: one of againEach calls goes to a ticket that was called before and did not come, while
+// other tickets wait. Chosen.
 const againEach = 10
 
-// callLate calls the lowest present ticket of those that have spoken since they were late.
+// callLate calls the lowest present ticket among the late ones that have polled since.
 func (l *Line) callLate(set int, tick int64) (number uint64, ok bool) {
 	for n, p := l.from(set, 0); p != nil; n, p = l.from(set, n+1) {
 		switch {
@@ -58,8 +57,8 @@ func (l *Line) callLate(set int, tick int64) (number uint64, ok bool) {
 	return 0, false
 }
 
-// callWaiting calls the lowest present ticket that has not been called or passed over. blocked: a
-// restored ticket that was not heard yet still holds up the rest.
+// callWaiting calls the lowest present ticket that has not been called or passed over. blocked
+// reports whether a restored ticket that has not polled yet still holds up the rest.
 func (l *Line) callWaiting(now Time, tick int64, free int) (number uint64, ok, blocked bool) {
 	for n, p := l.from(liveSet, l.frontier); p != nil; n, p = l.from(liveSet, l.frontier) {
 		if l.blocks(n, p, now) {
@@ -89,9 +88,9 @@ func (l *Line) callWaiting(now Time, tick int64, free int) (number uint64, ok, b
 	return 0, false, false
 }
 
-// Use notes that a called ticket was claimed. It holds no place any more and
-// never admits again. False, and nothing changes, if it was not called: whoever
-// admits must ask here first.
+// Use records that a called ticket was claimed. The ticket then holds no place and never admits
+// again. If the ticket was not called, Use returns false and changes nothing. Callers must check
+// this before they admit.
 func (l *Line) Use(number uint64) bool {
 	number = l.rank(number)
 	if l.status(number) != TicketCalled {
@@ -101,16 +100,16 @@ func (l *Line) Use(number uint64) bool {
 	return true
 }
 
-// Lapse notes that a call was not claimed in time. The ticket is late from now
-// on: it keeps its place until its hold is over and is called first when it
-// speaks again. False, and nothing changes, if it was not called.
+// Lapse records that a call was not claimed in time. The ticket is late from now on: it keeps its
+// place until its hold ends and is called first when it polls again. If the ticket was not called,
+// Lapse returns false and changes nothing.
 func (l *Line) Lapse(number uint64, now Time) bool {
 	number = l.rank(number)
 	if l.status(number) != TicketCalled {
 		return false
 	}
 	l.unmark(calledSet, number)
-	l.mark(outSet, number) // no draw picks it before it has spoken
+	l.mark(outSet, number) // no draw picks it before it polls again
 	l.late++
 	if c, i := l.find(number); c.places[i].over(l.tick(now)) {
 		l.expire(number)
@@ -118,24 +117,24 @@ func (l *Line) Lapse(number uint64, now Time) bool {
 	return true
 }
 
-// Defer is Lapse of a ticket that was told to come in and did not: when it speaks again it is called
-// behind those who were not called yet, but for each tenth call. Else a crowd of clients that only ask
-// would keep slots empty, one call after the other.
+// Defer is like Lapse, for a ticket whose visitor learned of the call and did not come in. When it
+// polls again it is called behind those that were not called yet, except for each tenth call.
+// Otherwise many clients that only poll would keep slots empty, one call after the other.
 func (l *Line) Defer(number uint64, now Time) bool {
 	if !l.Lapse(number, now) {
 		return false
 	}
 	if number = l.rank(number); l.status(number) == TicketLate {
 		l.mark(deferredSet, number)
-		if c, i := l.find(number); !c.has(hiddenSet, i) { // else nobody counts it
+		if c, i := l.find(number); !c.has(hiddenSet, i) { // else no position counts it
 			l.mark(behindSet, number)
 		}
 	}
 	return true
 }
 
-// Leave gives up a place and tells what it was: after TicketCalled a reserved
-// slot is free again.
+// Leave gives up a place and returns the status that the ticket had. If that was TicketCalled, a
+// reserved slot is free again.
 func (l *Line) Leave(number uint64) TicketStatus {
 	number = l.rank(number)
 	was := l.status(number)
@@ -148,10 +147,9 @@ func (l *Line) Leave(number uint64) TicketStatus {
 	return was
 }
 
-// Expire drops places whose hold is over, so that positions fall even while
-// nobody is called. It looks at up to budget places, goes on where the last
-// call stopped, and starts again at the end, at most one round a call. It
-// returns how many it dropped.
+// Expire drops places whose hold has ended, so that positions fall even while nobody is called. It
+// checks up to budget places, starting where the last call stopped. At the end of the line it
+// continues at the front, at most one round a call. It returns how many places it dropped.
 func (l *Line) Expire(now Time, budget int) (dropped int) {
 	l.unkeepSilent(now)
 	tick, start, wrapped := l.tick(now), l.sweep, false
@@ -175,9 +173,9 @@ func (l *Line) Expire(now Time, budget int) (dropped int) {
 	return dropped
 }
 
-// Next gives up to k tickets in the order in which Call would call them now, but for the turns of
-// deferred ones, and changes nothing. The line must not change while it runs. It costs O(log n)
-// for each ticket it gives and for each absent one on the way.
+// Next yields up to k tickets in the order in which Call would call them now, except for the turns
+// of deferred tickets. It changes nothing. The line must not change while it runs. It costs O(log
+// n) for each yielded ticket and each absent one on the way.
 func (l *Line) Next(now Time, k int) iter.Seq[uint64] {
 	return func(yield func(uint64) bool) {
 		for n, blocked := range l.upcoming(now) {
@@ -188,10 +186,10 @@ func (l *Line) Next(now Time, k int) iter.Seq[uint64] {
 	}
 }
 
-// Oldest is the arrival of the ticket that Call would call now, or that holds
-// up the call. It is exact to a sixteenth of a second and never later than the
-// truth; where 64 joins took more than 68 minutes it may be earlier than that
-// by the rest. Of tickets from before a restart it tells Restored.Oldest.
+// Oldest returns the arrival of the ticket that Call would call now, or that holds up the call. It
+// is exact to a sixteenth of a second and never later than the truth. Where 64 joins took more than
+// 68 minutes, it may be earlier by the time beyond that. For tickets from before a restart it
+// returns Restored.Oldest.
 func (l *Line) Oldest(now Time) (arrival Time, ok bool) {
 	for n := range l.upcoming(now) {
 		c, i := l.find(n)
@@ -201,8 +199,8 @@ func (l *Line) Oldest(now Time) (arrival Time, ok bool) {
 	return 0, false
 }
 
-// upcoming gives the tickets that Call would call now, in order, and last the
-// one that blocks, if one does.
+// upcoming yields the tickets that Call would call now, in order. If a ticket holds up the rest,
+// upcoming yields it last, with true.
 func (l *Line) upcoming(now Time) iter.Seq2[uint64, bool] {
 	return func(yield func(uint64, bool) bool) {
 		tick := l.tick(now)
@@ -228,14 +226,14 @@ func (l *Line) upcoming(now Time) iter.Seq2[uint64, bool] {
 	}
 }
 
-// blocks says that a ticket from before a restart has not been heard yet and
-// may still be on time: passing it over would break the order.
+// blocks reports whether a ticket from before a restart has not polled yet and may still be on
+// time. Passing it over would break the order.
 func (l *Line) blocks(number uint64, p *linePlace, now Time) bool {
 	if p.window != 0 || l.restored.Grace == nil {
 		return false
 	}
 	waited := time.Duration(now - l.restored.At)
-	if c, i := l.find(number); c.has(unsureSet, i) { // perhaps nobody has it
+	if c, i := l.find(number); c.has(unsureSet, i) { // perhaps never issued
 		return waited < l.restored.UnconfirmedGrace
 	}
 	return waited < l.restored.Grace(number-l.restored.Frontier)

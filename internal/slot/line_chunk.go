@@ -5,11 +5,10 @@ import (
 	"time"
 )
 
-// A lineChunk holds the places of 1,024 neighbouring ticket numbers: 8 bytes
-// each, and eleven bits for its state. 1,024 because 16 words of a
-// bitmap are two cache lines, so that counting within a chunk costs little, and
-// because few absent tickets that outlive their neighbours then pin 9 KB each
-// and not 40.
+// A lineChunk holds the places of 1,024 neighboring ticket numbers: 8 bytes each, and eleven bits
+// for its state. 1,024 because 16 words of a bitmap are two cache lines, so that counting within a
+// chunk costs little, and because a few absent tickets that outlive their neighbors then keep 9 KB
+// each in memory and not 40.
 const (
 	lineShift = 10
 	lineSize  = 1 << lineShift
@@ -17,27 +16,27 @@ const (
 	lineWords = lineSize / 64
 )
 
-// lineTick is the unit in which a line keeps times: fine beside a polling
-// interval of a second, and 32 bits of it last 8.5 years of one host's life.
+// lineTick is the unit in which a line keeps times. It is fine compared with a polling interval of
+// a second, and 32 bits of it last for 8.5 years of one host's life.
 const lineTick = time.Second / 16
 
-// ArrivalStep is how exact an arrival in a line is.
+// ArrivalStep is the precision of an arrival in a line.
 const ArrivalStep = time.Duration(lineTick)
 
-// The sets a line keeps of its tickets. All but the last two can be searched.
+// The sets of tickets that a line keeps. All but the last two can be searched.
 const (
 	liveSet        = iota // holds a place
-	backSet               // late and has spoken since: to be called first
-	unsureSet             // reserved before a restart, perhaps never issued, not heard yet
+	backSet               // late and has polled since: to be called first
+	unsureSet             // reserved before a restart, perhaps never issued, not polled since
 	hiddenSet             // not counted in the positions of those behind
-	outSet                // not to be drawn: called, or silent when it was drawn and not heard since
-	provisionalSet        // joined, and its cookie has not come back: it holds no place yet
-	unprovenSet           // asked once, too soon, and not since: not overdue yet
-	overdueSet            // the same, and overdue
-	againSet              // deferred and has spoken since: to be called behind others
-	behindSet             // deferred, and counted in positions as one that has each tenth call at most
+	outSet                // not to be drawn: called, or silent when drawn and not polled since
+	provisionalSet        // joined, cookie not yet returned: holds no place yet
+	unprovenSet           // polled once, too soon, and not since; not overdue yet
+	overdueSet            // as unproven, but overdue
+	againSet              // deferred and has polled since: to be called behind others
+	behindSet             // deferred; positions count it as getting each tenth call at most
 	calledSet             // called, not yet claimed
-	deferredSet           // late: it was told to come in, and did not
+	deferredSet           // late: its visitor learned of the call and did not come in
 	searched       = calledSet
 	lineSets       = deferredSet + 1
 )
@@ -52,31 +51,30 @@ type lineChunk struct {
 // A linePlace is what a line remembers of one visitor.
 type linePlace struct {
 	seen   uint32   // tick of the last poll
-	born   uint16   // ticks from the chunk's born to the joining; stops at its greatest
-	window lineSpan // present for so long after seen; 0: restored and not heard yet
-	hold   lineSpan // keeps its place for so long after seen
+	born   uint16   // ticks from the chunk's born until it joined; capped
+	window lineSpan // how long after seen it is present; 0: restored, not yet polled
+	hold   lineSpan // how long after seen it keeps its place
 }
 
 func (p linePlace) present(tick int64) bool {
 	return p.window != 0 && tick-int64(p.seen) <= p.window.ticks()
 }
 
-// rest is the presence of who has asked before its time: that of the interval that is left of
-// the one it was told. It never grows, however often somebody asks.
+// rest returns the presence of a ticket that has polled too early: 2.5 times what is left of its
+// interval. It never grows, however often the ticket polls.
 func (p linePlace) rest(tick int64) lineSpan {
 	left := p.window.ticks() - max(tick-int64(p.seen), 0)*5/2
 	return newLineSpan(time.Duration(left) * lineTick)
 }
 
-// over says that the hold has ended. A hold shorter than the time the visitor
-// was told to stay away would punish obedience, so presence extends it.
+// over reports whether the hold has ended. A hold lasts at least as long as the presence. Otherwise
+// a visitor that polls as late as requested could lose its place.
 func (p linePlace) over(tick int64) bool {
 	return tick-int64(p.seen) > max(p.hold.ticks(), p.window.ticks())
 }
 
-// A lineSpan is a duration in one byte: four bits of exponent, four of
-// mantissa. It is at least the duration asked for, at most a sixteenth longer,
-// and at most 8.8 hours.
+// A lineSpan is a duration in one byte: four bits of exponent, four of mantissa. It is at least the
+// requested duration, at most a sixteenth longer, and at most 8.8 hours.
 type lineSpan uint8
 
 func newLineSpan(d time.Duration) lineSpan {
@@ -87,7 +85,7 @@ func newLineSpan(d time.Duration) lineSpan {
 	}
 	exp := bits.Len64(ticks) - 5
 	mantissa := (ticks + 1<<exp - 1) >> exp
-	// A mantissa of 32 carries into the exponent by itself: the code is a number.
+	// A mantissa of 32 carries into the exponent, because the sum treats the code as one number.
 	return lineSpan(uint64(exp)<<4 + mantissa)
 }
 
@@ -102,7 +100,7 @@ func (c *lineChunk) has(set int, i uint64) bool { return c.sets[set][i>>6]>>(i&6
 func (c *lineChunk) set(set int, i uint64)      { c.sets[set][i>>6] |= 1 << (i & 63) }
 func (c *lineChunk) clear(set int, i uint64)    { c.sets[set][i>>6] &^= 1 << (i & 63) }
 
-// setsOf has a bit for each set that a ticket is in.
+// setsOf returns one bit for each set that a ticket is in.
 func (c *lineChunk) setsOf(i uint64) (sets uint16) {
 	for set := range lineSets {
 		if c.has(set, i) {
@@ -112,7 +110,7 @@ func (c *lineChunk) setsOf(i uint64) (sets uint16) {
 	return sets
 }
 
-// next finds the first member of a set from i on.
+// next returns the first member of a set at or after i.
 func (c *lineChunk) next(set int, i uint64) (uint64, bool) {
 	w := i >> 6
 	word := c.sets[set][w] >> (i & 63) << (i & 63)
@@ -125,7 +123,7 @@ func (c *lineChunk) next(set int, i uint64) (uint64, bool) {
 	return w<<6 + uint64(bits.TrailingZeros64(word)), true
 }
 
-// last finds the last member of a set at or before i; there must be one.
+// last returns the last member of a set at or before i. There must be one.
 func (c *lineChunk) last(set int, i uint64) uint64 {
 	w := i >> 6
 	word := c.sets[set][w] << (63 - i&63) >> (63 - i&63)
@@ -136,7 +134,7 @@ func (c *lineChunk) last(set int, i uint64) uint64 {
 	return w<<6 + uint64(bits.Len64(word)) - 1
 }
 
-// count counts the members of a set at or before i.
+// count returns the number of members of a set at or before i.
 func (c *lineChunk) count(set int, i uint64) int {
 	n := bits.OnesCount64(c.sets[set][i>>6] << (63 - i&63))
 	for _, word := range c.sets[set][:i>>6] {
@@ -145,8 +143,8 @@ func (c *lineChunk) count(set int, i uint64) int {
 	return n
 }
 
-// A fenwick counts the members of a set by chunk: sums of a prefix, and the
-// chunk of the n-th member, in O(log chunks). Node i covers [i&(i+1), i].
+// A fenwick counts the members of a set by chunk. It returns prefix sums, and the chunk of the n-th
+// member, in O(log chunks). Node i covers [i&(i+1), i].
 type fenwick []int
 
 func (f fenwick) add(i, d int) {
@@ -155,7 +153,7 @@ func (f fenwick) add(i, d int) {
 	}
 }
 
-// sum adds up the first n chunks.
+// sum returns the count of the first n chunks.
 func (f fenwick) sum(n int) int {
 	s := 0
 	for ; n > 0; n &= n - 1 {
@@ -173,7 +171,7 @@ func (f fenwick) grow() fenwick {
 	return append(f, s)
 }
 
-// find gives the chunk that holds member number rank, counted from 0.
+// find returns the chunk that holds the member with index rank, counted from 0.
 func (f fenwick) find(rank int) int {
 	at := 0
 	for step := 1 << bits.Len(uint(len(f))) >> 1; step > 0; step >>= 1 {

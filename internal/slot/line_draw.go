@@ -2,20 +2,20 @@ package slot
 
 import "math/bits"
 
-// Draw calls a ticket at random. What is promised: of all who are present when the draw is
-// made, each is as likely to be called as any other, however long it has waited and whatever
-// was drawn before. So who came early takes part in more draws, and has no other advantage.
-// random gives a number below n, each equally likely, and must not be guessed by visitors.
+// Draw calls a ticket at random. Of all tickets that are present at the draw, each is equally
+// likely to be called, however long it has waited and whatever was drawn before. So early visitors
+// take part in more draws but have no other advantage. random returns a number below n, each
+// equally likely. Visitors must not be able to guess it.
 //
-// Absent tickets are not drawn and lose nothing: they take part again when they speak; one
-// whose hold is over is dropped when it would have been drawn. Who lapses a call takes part
-// again too. Not ok: nobody who is present waits.
+// Absent tickets are not drawn and lose nothing: they take part again when they poll. A ticket
+// whose hold has ended is dropped when it would have been drawn. A ticket whose call lapsed takes
+// part again too. ok is false if no present ticket waits.
 //
-// The line stays one of numbers: a call of any of them is told to the record as that of a
-// head, with all before it as late ones. So Call goes on in the order of arrival where Draw
-// ends, and Draw where Call ends.
+// The line remains ordered by number. In the record, a call out of order looks like the call of a
+// head with all tickets before it late. So Call continues in the order of arrival where Draw stops,
+// and Draw where Call stops.
 //
-// It costs O(log n) amortised: each absent ticket is drawn once while it is absent.
+// It costs O(log n) amortized: each absent ticket is drawn once while it is absent.
 func (l *Line) Draw(now Time, random func(n int) int) (number uint64, ok bool) {
 	tick := l.tick(now)
 	l.unkeepAll()
@@ -24,7 +24,7 @@ func (l *Line) Draw(now Time, random func(n int) int) (number uint64, ok bool) {
 		c, i := l.find(number)
 		p := &c.places[i]
 		switch {
-		case c.has(calledSet, i): // called in order, before there were draws
+		case c.has(calledSet, i): // called in order, before draws were in use
 			l.mark(outSet, number)
 		case p.present(tick):
 			l.pass(number)
@@ -40,11 +40,11 @@ func (l *Line) Draw(now Time, random func(n int) int) (number uint64, ok bool) {
 	return 0, false
 }
 
-// Drawable counts those among whom a draw would be made: who is present, and who has gone
-// silent since the last draw that met it.
+// Drawable returns the number of tickets that a draw would choose from: those present, and those
+// that have gone silent but were not drawn since.
 func (l *Line) Drawable() int { return l.counts[liveSet] - l.counts[outSet] }
 
-// nth finds a place that is not out by its rank, from 0.
+// nth returns a place that is not in outSet by its index, from 0.
 func (l *Line) nth(rank int) uint64 {
 	live, out := l.trees[liveSet], l.trees[outSet]
 	k := 0
@@ -67,7 +67,7 @@ func (l *Line) nth(rank int) uint64 {
 	panic("slot: a line's counts and its bitmaps do not agree")
 }
 
-// pass moves the frontier behind a ticket that is called out of order, and counts those
+// pass moves the frontier behind a ticket that is called out of order, and counts the tickets
 // before it as late.
 func (l *Line) pass(number uint64) {
 	if number < l.frontier {
@@ -80,12 +80,12 @@ func (l *Line) pass(number uint64) {
 	l.frontier = number + 1
 }
 
-// between counts the members of a searched set from a number on and below another.
+// between returns the number of members of a searched set from from up to, but not including, to.
 func (l *Line) between(set int, from, to uint64) int {
 	return l.before(set, to) - l.before(set, from)
 }
 
-// before counts the members of a searched set below a number.
+// before returns the number of members of a set below a number.
 func (l *Line) before(set int, number uint64) int {
 	if number <= l.base<<lineShift {
 		return 0

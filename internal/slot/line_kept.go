@@ -6,28 +6,28 @@ import (
 	"time"
 )
 
-// Kept slots: how a restart leaves no slot idle. A ticket from before it that was not heard yet may
-// still be on time, and holds up those behind it. Where slots suffice it need not: others are called
-// past it while one free slot is kept for it, and so it finds its slot the moment it speaks, as if
-// nobody had been.
+// Kept slots prevent idle slots after a restart. A ticket from before the restart that has not
+// polled yet may still be on time, and holds up those behind it. Where there are enough slots, this
+// is not needed: others are called past it while one free slot is kept for it. It gets that slot as
+// soon as it polls, as if nobody had been called before it.
 
-// mostKept bounds the tickets for which a slot is kept. Chosen: beyond it the next holds up those
-// behind it.
+// mostKept bounds the tickets for which a slot is kept. The next ticket then holds up those behind
+// it. Chosen.
 const mostKept = 4096
 
 // A keptPlace is a ticket below the frontier for which a slot is kept.
 type keptPlace struct {
-	number uint64 // its rank
-	until  Time   // as long as it may be silent
-	back   bool   // it has spoken, and is called as soon as there is a turn
+	number uint64 // rank of the ticket
+	until  Time   // it may be silent until then
+	back   bool   // it has polled, and is called at the next turn
 }
 
-// CallOf is Call where as many slots are free. While they suffice it holds nobody up for a restored
-// ticket that was not heard yet: it keeps a slot for that one, as long as it may be silent, and
-// calls the next. Whatever slots become of, it calls nobody else with the last ones that are kept:
-// those are for the kept tickets, the lowest first.
+// CallOf is Call with free slots. While there are enough, a restored ticket that has not polled yet
+// does not hold up others: CallOf keeps a slot for it, as long as it may be silent, and calls the
+// next. Even if slots are lost, CallOf never gives the last free slots, as many as are kept, to
+// other tickets. Those slots go to the kept tickets, lowest first.
 //
-// With one slot it is Call. A kept ticket counts as waiting.
+// With one slot CallOf is Call. A kept ticket counts as waiting.
 func (l *Line) CallOf(now Time, free int) (number uint64, ok bool) {
 	l.unkeepSilent(now)
 	if free <= len(l.kept) {
@@ -36,7 +36,7 @@ func (l *Line) CallOf(now Time, free int) (number uint64, ok bool) {
 	return l.call(now, free)
 }
 
-// CallKept calls the lowest kept ticket that has spoken, where as many slots are free.
+// CallKept calls the lowest kept ticket that has polled, with free slots.
 func (l *Line) CallKept(now Time, free int) (number uint64, ok bool) {
 	l.unkeepSilent(now)
 	if l.keptBack == 0 {
@@ -55,10 +55,11 @@ func (l *Line) CallKept(now Time, free int) (number uint64, ok bool) {
 	return 0, false
 }
 
-// Kept counts the tickets for which a slot is kept.
+// Kept returns the number of tickets for which a slot is kept.
 func (l *Line) Kept() int { return len(l.kept) }
 
-// keep keeps a slot for the ticket at the frontier, if of those free one is left then.
+// keep keeps a slot for the ticket at the frontier, if another free slot remains for the next
+// ticket.
 func (l *Line) keep(number uint64, free int) bool {
 	c, i := l.find(number)
 	if len(l.kept)+1 >= free || len(l.kept) >= mostKept || c.has(unsureSet, i) {
@@ -73,14 +74,14 @@ func (l *Line) keep(number uint64, free int) bool {
 	return true
 }
 
-// keptAt finds a kept ticket.
+// keptAt returns the index of a kept ticket.
 func (l *Line) keptAt(number uint64) (i int, ok bool) {
 	return slices.BinarySearchFunc(l.kept, number, func(k keptPlace, n uint64) int {
 		return cmp.Compare(k.number, n)
 	})
 }
 
-// unkeep forgets that a slot is kept for a ticket, and tells whether one was.
+// unkeep removes the kept slot of a ticket, and reports whether there was one.
 func (l *Line) unkeep(number uint64) bool {
 	i, ok := l.keptAt(number)
 	if !ok {
@@ -95,7 +96,7 @@ func (l *Line) unkeep(number uint64) bool {
 	return true
 }
 
-// hear notes that a kept ticket has spoken: its slot is kept as long as it is present.
+// hear records that a kept ticket has polled: its slot is kept as long as it is present.
 func (l *Line) hear(number uint64, now Time, window lineSpan) bool {
 	i, ok := l.keptAt(number)
 	if !ok {
@@ -110,7 +111,7 @@ func (l *Line) hear(number uint64, now Time, window lineSpan) bool {
 	return true
 }
 
-// unkeepSilent makes those late that have been silent for too long.
+// unkeepSilent makes those kept tickets late that have been silent for too long.
 func (l *Line) unkeepSilent(now Time) {
 	if len(l.kept) == 0 || now < l.keptDue {
 		return
@@ -121,7 +122,7 @@ func (l *Line) unkeepSilent(now Time) {
 // unkeepAll makes all kept tickets late.
 func (l *Line) unkeepAll() { l.unkeepIf(func(keptPlace) bool { return true }) }
 
-// unkeepIf makes some kept tickets late.
+// unkeepIf makes the kept tickets late for which f returns true.
 func (l *Line) unkeepIf(f func(keptPlace) bool) {
 	left := l.kept[:0]
 	for _, k := range l.kept {

@@ -2,28 +2,28 @@ package slot
 
 import "time"
 
-// Provisional tickets: a flood of requests that keep no cookies must not stand before people. A
-// ticket that has just been issued is provisional until its cookie has come back once. It holds no
-// place: nobody behind counts it, it is never called, and it lapses after ProvisionalFor. Confirm
-// makes it a place, at its own number: a ticket that is confirmed in time keeps the order of its
+// Provisional tickets ensure that a flood of requests that keep no cookies does not stand before
+// people. A new ticket is provisional until its cookie has come back once. It holds no place:
+// positions do not count it, it is never called, and it lapses after ProvisionalFor. Confirm turns
+// it into a place at its own number, so a ticket that is confirmed in time keeps the order of its
 // arrival.
 
-// FirstInterval is the longest that a newcomer is told to wait before it asks for the first time, and
-// before it asks again after its first request. Chosen: whoever asks twice in a few seconds is there,
-// and whoever does not holds up nobody for long. ProvisionalFor is how long a provisional ticket may
-// be silent. Chosen: a page takes its time on a slow phone.
+// FirstInterval is the longest polling interval of a newcomer before its first poll and before its
+// second. Chosen: visitors who poll twice in a few seconds are present, and those who do not hold
+// up others only briefly. ProvisionalFor is how long a provisional ticket may be silent. Chosen: a
+// page loads slowly on a slow phone.
 const (
 	FirstInterval  = 2 * time.Second
 	ProvisionalFor = 10 * time.Second
 )
 
-// JoinProvisional issues the next number. hold is that of the place which Confirm makes of it. Until
-// Told says another one, the interval is FirstInterval.
+// JoinProvisional issues the next number. hold applies to the place that Confirm makes of it. The
+// interval is FirstInterval until SetProvisionalInterval changes it.
 func (l *Line) JoinProvisional(now Time, hold time.Duration) uint64 {
 	return l.join(provisionalSet, now, newLineSpan(FirstInterval), newLineSpan(hold))
 }
 
-// Told notes the interval that the visitor of a provisional ticket was told.
+// SetProvisionalInterval records the interval that the visitor of a provisional ticket got.
 func (l *Line) SetProvisionalInterval(number uint64, interval time.Duration) {
 	if number = l.rank(number); l.isProvisional(number) {
 		c, i := l.findAny(number)
@@ -31,9 +31,10 @@ func (l *Line) SetProvisionalInterval(number uint64, interval time.Duration) {
 	}
 }
 
-// Confirm notes that the cookie of a ticket has come back. A provisional one holds a place from
-// now on, or is gone if that comes too late. One whose cookie came back in less than half of the
-// interval is unproven until it asks again on time: see Doubtful. Any other one is left as it is.
+// Confirm records that the cookie of a ticket has come back. A provisional ticket holds a place
+// from now on, or is gone if the cookie comes too late. A ticket whose cookie came back in less
+// than half of the interval is unproven until it polls on time: see Doubtful. Other tickets do not
+// change.
 func (l *Line) Confirm(number uint64, now Time) {
 	number = l.rank(number)
 	if !l.isProvisional(number) {
@@ -50,18 +51,18 @@ func (l *Line) Confirm(number uint64, now Time) {
 	if 2*(tick-int64(p.seen)) < p.window.ticks() {
 		l.mark(unprovenSet, number)
 	}
-	p.seen, p.window = uint32(tick), 1 // Seen follows, and says for how long
+	p.seen, p.window = uint32(tick), 1 // Polled follows and sets the right window
 	if number < l.frontier {
 		l.late++
 	}
 }
 
-// Doubtful estimates how many of the tickets ahead of a number will never ask again, of those that
-// have asked once, sooner than they were told to, and not since; and for how long the last of them
-// counts as present. All that are overdue are doubtful, and of the others the share that was overdue
-// lately. A browser that loads a picture of the waiting page is unproven for a second, but a client
-// that uses each cookie twice leaves thousands. They hold their places as all others do, and cost
-// those behind them no more than the time after which they are passed over.
+// Doubtful estimates how many of the tickets ahead of a number will never poll again. It considers
+// those that have polled once, too soon, and not since. It also returns for how long the last of
+// them counts as present. All overdue ones are doubtful; of the others, the share that became
+// overdue lately. A browser that loads an image of the waiting page is unproven for a second, but a
+// client that uses each cookie twice leaves thousands of such tickets. They hold their places like
+// all others, and cost those behind them no more than the time until they are passed over.
 func (l *Line) Doubtful(number uint64, now Time) (ahead int64, present time.Duration) {
 	number = l.rank(number)
 	tick := l.tick(now)
@@ -74,8 +75,8 @@ func (l *Line) Doubtful(number uint64, now Time) (ahead int64, present time.Dura
 	return int64(over + young), time.Duration(last) * lineTick
 }
 
-// membersBefore counts the members of a set below a number, and tells for how many ticks the last of them
-// is present.
+// membersBefore returns the number of members of a set below a number, and for how many ticks the
+// last of them is present.
 func (l *Line) membersBefore(set int, number uint64, tick int64) (n int, present int64) {
 	c, i := l.findAny(number)
 	if c == nil || l.counts[set] == 0 {
@@ -99,14 +100,14 @@ func (l *Line) membersBefore(set int, number uint64, tick int64) (n int, present
 	return sum + own, max(0, int64(p.seen)+p.window.ticks()-tick)
 }
 
-// Of the last unproven tickets, Doubtful counts some thousand, and assumes of some before that they
-// asked again. Chosen: a crowd tells what it is within a second.
+// Doubtful uses the results of about the last unprovenTried unproven tickets. It starts as if
+// askedBefore tickets had polled again. Chosen: a crowd shows within a second what it is.
 const (
 	askedBefore   = 20
 	unprovenTried = 2000
 )
 
-// tried notes whether an unproven ticket asked again.
+// tried records whether an unproven ticket polled again.
 func (l *Line) tried(again bool) {
 	if again {
 		l.asked++
@@ -118,7 +119,7 @@ func (l *Line) tried(again bool) {
 	}
 }
 
-// prove notes that an unproven ticket polled, if it did so on time.
+// prove removes the unproven mark of a ticket that polled on time.
 func (l *Line) prove(number uint64, p *linePlace, tick int64) {
 	const halfOfInterval = 5 // the window is 2.5 intervals
 	if ago := tick - int64(p.seen); ago > 0 && halfOfInterval*ago >= p.window.ticks() {
@@ -130,11 +131,11 @@ func (l *Line) prove(number uint64, p *linePlace, tick int64) {
 	}
 }
 
-// countOverdue finds the unproven tickets that are overdue, in the order of their numbers, as far as
-// the first that is not.
+// countOverdue moves the unproven tickets that are overdue to overdueSet, in the order of their
+// numbers, up to the first that is not overdue.
 func (l *Line) countOverdue(tick int64, budget int) {
 	for n, p := l.from(unprovenSet, 0); p != nil && budget > 0; n, p = l.from(unprovenSet, n+1) {
-		if (tick-int64(p.seen))*2 <= p.window.ticks() { // an interval and a quarter
+		if (tick-int64(p.seen))*2 <= p.window.ticks() { // 1.25 intervals
 			return
 		}
 		l.unmark(unprovenSet, n)
@@ -144,8 +145,8 @@ func (l *Line) countOverdue(tick int64, budget int) {
 	}
 }
 
-// LapseProvisional drops provisional tickets whose time is over, in the order of their numbers, as
-// far as the first whose time is not, and at most budget of them.
+// LapseProvisional drops provisional tickets whose time is over, in the order of their numbers, up
+// to the first whose time is not, and at most budget of them.
 func (l *Line) LapseProvisional(now Time, budget int) {
 	tick := l.tick(now)
 	l.countOverdue(tick, budget)
@@ -158,7 +159,7 @@ func (l *Line) LapseProvisional(now Time, budget int) {
 	}
 }
 
-// Provisional counts the provisional tickets.
+// Provisional returns the number of provisional tickets.
 func (l *Line) Provisional() int { return l.counts[provisionalSet] }
 
 func (l *Line) isProvisional(rank uint64) bool {

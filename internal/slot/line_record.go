@@ -11,20 +11,19 @@ import (
 	"github.com/headgate/headgate/internal/codec"
 )
 
-// headPlaces is how many places from the frontier on a record says for how long
-// their visitors may be silent. Chosen: as many as may be called before the rest
-// has spoken.
+// headPlaces is for how many places from the frontier on a record contains how long their visitors
+// may be silent. Chosen: as many as may be called before the rest has polled.
 const headPlaces = 512
 
-// AppendHeads appends, one byte each, how long the holders of the first numbers from
-// the frontier on may be silent and still be on time; 0 holds no place.
+// AppendHeads appends, one byte each, how long the visitors of the first numbers from the frontier
+// on may be silent and still be on time. 0 means that the number holds no place.
 func (l *Line) AppendHeads(b []byte, now Time) []byte {
 	for n := l.frontier; n < l.frontier+headPlaces && n < l.next; n++ {
 		c, i := l.find(n)
 		switch {
 		case c == nil:
 			b = append(b, 0)
-		case c.places[i].window == 0 && l.restored.Grace != nil: // unheard since the last time
+		case c.places[i].window == 0 && l.restored.Grace != nil: // not polled since the last restore
 			left := l.restored.Grace(n-l.restored.Frontier) - time.Duration(now-l.restored.At)
 			b = append(b, byte(newLineSpan(max(left, lineTick))))
 		default:
@@ -34,8 +33,8 @@ func (l *Line) AppendHeads(b []byte, now Time) []byte {
 	return b
 }
 
-// HeadGrace is how long a ticket may be silent that lies so far from the frontier,
-// by what AppendHeads has written; ok is false beyond it.
+// HeadGrace returns how long a ticket at a distance from the frontier may be silent, by what
+// AppendHeads has written. ok is false beyond the places written.
 func HeadGrace(heads []byte, distance uint64) (grace time.Duration, ok bool) {
 	if distance >= uint64(len(heads)) {
 		return 0, false
@@ -43,28 +42,28 @@ func HeadGrace(heads []byte, distance uint64) (grace time.Duration, ok bool) {
 	return time.Duration(lineSpan(heads[distance]).ticks()) * lineTick, true
 }
 
-// SkippedBytes is how much of a record the skipped tickets may take (protocol
-// §3, §8). It holds 10,000 runs at least, and each number of half a million.
+// SkippedBytes is how many bytes of a record the skipped tickets may take (protocol §3, §8). It
+// holds at least 10,000 runs, or each number of half a million.
 const SkippedBytes = 64 << 10
 
-// lineReach bounds how far a restored line goes back, and lineMost how many
-// unheard places it makes, so that a damaged record cannot ask for all memory.
-// Both are chosen: a year of a busy room, and 2.5 GB.
+// lineReach bounds how far back a restored line goes, and lineMost how many places that have not
+// polled it makes, so that a damaged record cannot make a host allocate all memory. Both are
+// chosen: a year of a busy room, and 2.5 GB.
 const (
 	lineReach = 1 << 34
 	lineMost  = 1 << 28
 )
 
-// Skipped gives the tickets below the frontier that hold a place, as runs, the
-// newest first. Called tickets are among them: calls are not written, so a new
-// host must find them as late ones, or their visitors would have lost a place.
+// Skipped yields the tickets below the frontier that hold a place, as runs, newest first. It
+// includes called tickets: calls are not written, so a new host must find these tickets as late
+// ones. Otherwise their visitors would lose a place.
 //
-// Provisional tickets are among them too, and among those of AppendUnsure: their visitors may have
-// the cookie, so a new host must find them as numbers that were perhaps never issued.
+// It also includes provisional tickets, as AppendUnconfirmed does: their visitors may have the
+// cookie, so a new host must find them as numbers that were perhaps never issued.
 func (l *Line) Skipped() iter.Seq[Run] { return l.runs(liveSet, l.frontier) }
 
-// AppendUnsure appends the runs of numbers that were reserved before a restart
-// and have not been heard yet, the newest first, at most some.
+// AppendUnconfirmed appends the runs of numbers that were reserved before a restart and have not
+// polled since, newest first, at most most runs.
 func (l *Line) AppendUnconfirmed(runs []Run, most int) []Run {
 	for run := range l.runs(unsureSet, l.next) {
 		if most--; most < 0 {
@@ -75,7 +74,7 @@ func (l *Line) AppendUnconfirmed(runs []Run, most int) []Run {
 	return runs
 }
 
-// runs gives the provisional tickets and the members of a searched set below a number, as runs
+// runs yields the provisional tickets and the members of a searched set below a number, as runs
 // from the top down.
 func (l *Line) runs(set int, number uint64) iter.Seq[Run] {
 	return func(yield func(Run) bool) {
@@ -102,9 +101,8 @@ func (l *Line) runs(set int, number uint64) iter.Seq[Run] {
 	}
 }
 
-// below gives the words of the bitmaps of a searched set and of the provisional one below a
-// number from the top down, each with the number of its first bit. Chunks without members cost
-// nothing.
+// below yields the bitmap words of a searched set, joined with the provisional set, below a number
+// from the top down, each with the number of its first bit. It skips chunks without members.
 func (l *Line) below(set int, number uint64) iter.Seq2[uint64, uint64] {
 	return func(yield func(uint64, uint64) bool) {
 		tree, more := l.trees[set], l.trees[provisionalSet]
@@ -131,11 +129,11 @@ func (l *Line) below(set int, number uint64) iter.Seq2[uint64, uint64] {
 	}
 }
 
-// AppendSkipped appends the runs of Skipped, as many as AppendRuns writes in
-// limit bytes; the oldest that do not fit are forgotten.
+// AppendSkipped appends the runs of Skipped that AppendRuns can write in limit bytes. The oldest
+// that do not fit are forgotten.
 //
-// Forgetting in the record alone is safe. The host still knows those tickets
-// and admits each once; to its successor they are used up.
+// Forgetting them only in the record is safe. The host still knows those tickets and admits each
+// once; for its successor they are used up.
 func (l *Line) AppendSkipped(runs []Run, limit int) []Run {
 	var w runsWriter
 	w.begin(l.frontier)
@@ -150,9 +148,9 @@ func (l *Line) AppendSkipped(runs []Run, limit int) []Run {
 	return runs
 }
 
-// AppendRuns appends runs as Skipped gives them, all below the frontier: by neighbourhoods of
-// 1,024 numbers from the top down, each as its runs or, where that is shorter, as its bits. So
-// a line of which half was drawn takes an eighth of a byte for each number.
+// AppendRuns appends runs in the order of Skipped, all below the frontier. It writes them by
+// neighborhoods of 1,024 numbers from the top down, each as its runs or, where that is shorter, as
+// its bits. So a line of which half was drawn takes an eighth of a byte for each number.
 func AppendRuns(b []byte, frontier uint64, runs []Run) []byte {
 	w := runsWriter{b: b}
 	w.begin(frontier)
@@ -162,7 +160,8 @@ func AppendRuns(b []byte, frontier uint64, runs []Run) []byte {
 	return w.b
 }
 
-// byChunk cuts runs where neighbourhoods end, and gives those of each from the top down.
+// byChunk cuts runs at the ends of neighborhoods, and yields those of each neighborhood from the
+// top down.
 func byChunk(runs iter.Seq[Run]) iter.Seq2[uint64, []Run] {
 	return func(yield func(uint64, []Run) bool) {
 		var part []Run
@@ -187,8 +186,8 @@ func byChunk(runs iter.Seq[Run]) iter.Seq2[uint64, []Run] {
 	}
 }
 
-// appendMerged appends runs that lie below all of before; one that ends where the last begins
-// lengthens it.
+// appendMerged appends runs that lie below all earlier ones. A run that ends where the last one
+// begins extends it.
 func appendMerged(runs, more []Run) []Run {
 	for _, run := range more {
 		if n := len(runs); n > 0 && run.First+run.N == runs[n-1].First {
@@ -200,17 +199,18 @@ func appendMerged(runs, more []Run) []Run {
 	return runs
 }
 
-// A runsWriter writes neighbourhoods from the top down.
+// A runsWriter writes neighborhoods from the top down.
 type runsWriter struct {
 	b     []byte
-	last  uint64 // the neighbourhood before
+	last  uint64 // the previous neighborhood
 	pairs []byte
 }
 
 func (w *runsWriter) begin(frontier uint64) { w.last = frontier >> lineShift }
 
-// chunk writes how many neighbourhoods lie between, how many runs there are, and of each how
-// far its end lies below the beginning of the one before and how long it is; or 0 and the bits.
+// chunk writes the number of neighborhoods between, then the number of runs, then for each run the
+// distance from its end to the beginning of the run before and its length. In place of the runs it
+// may write 0 and the bits.
 func (w *runsWriter) chunk(c uint64, part []Run) {
 	w.b = codec.AppendUint(w.b, w.last-c)
 	w.last, w.pairs = c, w.pairs[:0]
@@ -232,10 +232,10 @@ func (w *runsWriter) chunk(c uint64, part []Run) {
 	w.b = codec.AppendFixed(append(w.b, 0), words[:]...)
 }
 
-// ParseRuns reads what AppendRuns wrote beside that frontier.
+// ParseRuns reads what AppendRuns wrote for the same frontier.
 func ParseRuns(b []byte, frontier uint64) (runs []Run, err error) {
 	d := decoder{codec.NewReader(b)}
-	top := frontier // all that follows lies below
+	top := frontier // all following numbers lie below
 	for c := frontier >> lineShift; d.Len() > 0; {
 		gap, n := d.Uint(), d.Uint()
 		if gap > c || n > lineWords*32 {
@@ -262,7 +262,7 @@ func ParseRuns(b []byte, frontier uint64) (runs []Run, err error) {
 	return runs, nil
 }
 
-// pairs reads the runs of a neighbourhood.
+// pairs reads the runs of a neighborhood.
 func (d *decoder) pairs(c, n uint64) (part []Run) {
 	left := uint64(1) << lineShift
 	for range n {
@@ -277,7 +277,7 @@ func (d *decoder) pairs(c, n uint64) (part []Run) {
 	return part
 }
 
-// bits reads the bits of a neighbourhood.
+// bits reads the bits of a neighborhood.
 func (d *decoder) bits(c uint64) (part []Run) {
 	var words [lineWords]uint64
 	for i := range words {
@@ -295,7 +295,7 @@ func (d *decoder) bits(c uint64) (part []Run) {
 	return part
 }
 
-// inOrder reports whether runs are as Skipped gives them.
+// inOrder reports whether runs are in the order of Skipped.
 func inOrder(runs []Run, frontier uint64) bool {
 	for _, run := range runs {
 		if run.N == 0 || run.N > frontier || run.First > frontier-run.N {
@@ -312,33 +312,32 @@ var errRuns = errors.New("slot: skipped tickets cannot be read: " +
 // Restored is what a new host knows of a line: its record and the time.
 type Restored struct {
 	At          Time   // now
-	Oldest      Time   // arrival of the first waiter by the last record; 0: unknown, as At
-	Frontier    uint64 // all below were called, skipped or dropped
+	Oldest      Time   // arrival of the first waiting ticket by the last record; 0: unknown, as At
+	Frontier    uint64 // all tickets below were called, skipped or dropped
 	Next        uint64 // first number not reserved
-	Issued      uint64 // first number that was surely not issued when the record was built; 0: Next
-	Skipped     []Run  // newest first, as Skipped gives them
-	Unconfirmed []Run  // numbers unsure already then, as AppendUnsure gives them
-	Draws       []Draw // that the places lie by, the oldest first
-	Loose       bool   // far more may be reserved than was ever issued: count nobody unheard
+	Issued      uint64 // first number surely not issued when the record was built; 0: Next
+	Skipped     []Run  // newest first, in the order of Skipped
+	Unconfirmed []Run  // numbers unconfirmed even then, in the order of AppendUnconfirmed
+	Draws       []Draw // the draws that order the places, oldest first
+	Loose       bool   // far more may be reserved than issued: count no ticket before it polls
 
-	// Hold is how long a ticket keeps its place after At, and after its last
-	// poll from then on. The record does not say which visitors had a longer
-	// one, so take the longest in use.
+	// Hold is how long a ticket keeps its place after At, and after its last poll from then on. The
+	// record does not contain which visitors had a longer hold, so use the longest one.
 	Hold time.Duration
-	// Grace is how long after At a ticket that has not spoken holds up those
-	// behind it, given its distance from the frontier: twice the interval that
-	// a ticket there is told. Nil is not at all.
+	// Grace returns how long after At a ticket that has not polled holds up those behind it, given
+	// its distance from the frontier: twice the polling interval of a ticket there. Nil means no
+	// grace.
 	Grace func(distance uint64) time.Duration
-	// UnsureGrace is the same for a number that is unsure, wherever it lies: those
-	// who really have one joined a moment before.
+	// UnconfirmedGrace is the same for an unconfirmed number, at any distance: visitors who really
+	// hold one joined shortly before the restart.
 	UnconfirmedGrace time.Duration
 }
 
-// RestoreLine grows a line back. Every number from Frontier to Next, and every
-// skipped one, holds a place and counts as absent until it speaks. Numbers from
-// Issued on were reserved and perhaps never issued: they hold a place like the
-// others and hold up those behind them while Grace lasts. Positions count them
-// until Hide, for a position must not rise; Len does not before they are heard.
+// RestoreLine rebuilds a line. Every number from Frontier to Next, and every skipped one, holds a
+// place and counts as absent until it polls. Numbers from Issued on were reserved and perhaps never
+// issued. They hold a place like the others and hold up those behind them while Grace lasts.
+// Positions count them until Hide, because a position must not rise. Len does not count them before
+// they poll.
 func RestoreLine(r Restored) (*Line, error) {
 	if r.Frontier > r.Next || r.Next-r.Frontier > lineMost {
 		return nil, fmt.Errorf("slot: restore line: frontier %d and next %d do not "+
@@ -390,7 +389,7 @@ func RestoreLine(r Restored) (*Line, error) {
 			l.doubt(run)
 			n, p := l.from(unsureSet, run.First)
 			for ; p != nil && n < run.First+run.N; n, p = l.from(unsureSet, n+1) {
-				l.mark(hiddenSet, n) // as they were before
+				l.mark(hiddenSet, n) // as before the restart
 			}
 		}
 	}
@@ -398,7 +397,7 @@ func RestoreLine(r Restored) (*Line, error) {
 	return l, nil
 }
 
-// make has room for all numbers below next.
+// make ensures room for all numbers below next.
 func (l *Line) make(next uint64) {
 	for l.index(next) > len(l.chunks) || next&lineMask != 0 && l.index(next) == len(l.chunks) {
 		l.chunks = append(l.chunks, nil)
@@ -408,8 +407,7 @@ func (l *Line) make(next uint64) {
 	}
 }
 
-// doubt marks the places of a run as unsure. One below the frontier was counted
-// as late.
+// doubt marks the places of a run as unconfirmed. A place below the frontier was counted as late.
 func (l *Line) doubt(run Run) {
 	for n, p := l.from(liveSet, run.First); p != nil && n < run.First+run.N; n, p = l.from(liveSet, n+1) {
 		if c, i := l.find(n); !c.has(unsureSet, i) {
@@ -421,7 +419,7 @@ func (l *Line) doubt(run Run) {
 	}
 }
 
-// fill gives every ticket of a run the same place. The chunks are there or nil.
+// fill gives every ticket of a run the same place. Each chunk of the run exists or is nil.
 func (l *Line) fill(run Run, p linePlace) {
 	for n, end := run.First, run.First+run.N; n < end; {
 		k := l.index(n)
