@@ -9,48 +9,49 @@ import (
 	"time"
 )
 
-// MostLanes is how many lanes a room may have beside its ordinary line: those of the operator, and
-// NetworkLane. Three bits of a ticket's number say where it waits.
+// MaxLanes is how many lanes a room may have beside its ordinary line: those of the operator, and
+// NetworkLane. Three bits of a ticket's number identify its line.
 const (
 	MaxLanes = OwnLanes + 1
 	OwnLanes = 3
 )
 
-// NetworkLane is for newcomers of a network that sends too many: one network must not take the
-// slots of all others, and nobody of it is refused. It is there while somebody waits in it.
+// NetworkLane returns the lane for newcomers of a network that sends too many. One network must not
+// take the slots of all others, but none of its visitors is rejected. The lane exists while
+// somebody waits in it.
 func NetworkLane() Lane { return Lane{Name: "network", Share: 10} }
 
-// MostShare is what the operator's lanes may have together: NetworkLane has 10 of a hundred calls,
-// and the ordinary line keeps 1.
+// MaxShare bounds the sum of the shares of the operator's lanes: NetworkLane has 10 of a hundred
+// calls, and the ordinary line keeps 1.
 const MaxShare = 89
 
-// laneShift leaves each line 2^38 numbers: a thousand a second for eight years.
+// laneShift leaves each line 2^38 numbers: a thousand per second for eight years.
 const laneShift = 38
 
-// A Lane is a line beside the ordinary one: of any hundred calls it gets at most Share while
-// somebody who is there waits in the ordinary line.
+// A Lane is a line beside the ordinary one. Of any hundred calls it gets at most Share while a
+// present visitor waits in the ordinary line.
 type Lane struct {
 	Name  string
 	Share int // 1 to 99
 }
 
-// ID stands for the lane's name between machines. It is not 0.
+// ID returns the number that identifies the lane's name between machines. It is not 0.
 func (l Lane) ID() uint64 {
 	h := fnv.New64a()
 	h.Write([]byte(l.Name)) // never fails
 	return h.Sum64() | 1
 }
 
-// LaneOf is the line that a ticket waits in: 0 is the ordinary one.
+// LaneIndex returns the index of the line that a ticket waits in. 0 is the ordinary line.
 func LaneIndex(number uint64) int { return int(number >> laneShift) }
 
-// MostName is how long the name of a lane may be, in bytes.
+// MaxLaneName is the maximum length of a lane's name in bytes.
 const MaxLaneName = 32
 
-// ErrLanes is wrapped by every error about impossible lanes.
+// ErrLanes is wrapped by every error about invalid lanes.
 var ErrLanes = errors.New("impossible lanes")
 
-// CheckLanes says what is wrong with the lanes of a room, if anything is.
+// CheckLanes returns an error if the lanes of a room are invalid.
 func CheckLanes(lanes []Lane) error {
 	sum := 0
 	for i, x := range lanes {
@@ -76,44 +77,45 @@ func CheckLanes(lanes []Lane) error {
 
 func firstOf(lane int) uint64 { return uint64(lane)<<laneShift + 1 }
 
-// Lines are the waiting line of a room and its lanes. A ticket's number says which it is in,
-// for life.
+// Lines is the waiting line of a room with its lanes. A ticket's number contains its line, which
+// never changes.
 //
 // The promises, each with a test in lines_test.go:
-//   - Within a line all that a Line promises.
-//   - While the shares stay as they are, a lane gets at most its share of any hundred calls in
-//     a row during which the ordinary line had somebody to call, and exactly its share when the
+//   - Each line keeps all promises of a Line.
+//   - While the shares stay the same, a lane gets at most its share of any hundred consecutive
+//     calls during which the ordinary line had somebody to call, and exactly its share if the
 //     lane had somebody too.
-//   - Nobody who is there waits while a call is made for nobody.
+//   - No call is left unused while a present visitor waits.
 //
-// Who is next in a hundred calls is written in a table, as evenly as it goes; a place in it is
-// all that is remembered. A restart and a change of shares begin it anew: a hundred calls across
-// one may give a lane two more than its share.
+// A table contains which line is next in each of a hundred calls, spread as evenly as possible.
+// Only the position in the table is remembered. A restart or a change of shares starts the table
+// again, so in a hundred calls across one a lane may get two calls more than its share.
 //
-// A lane that is taken away keeps the people it has, and gets its share of what the others leave
-// until it is empty.
+// A removed lane keeps its visitors, and gets its share of the calls that the others leave until it
+// is empty.
 //
-// Without lanes Lines are a Line, and cost what a Line costs.
+// Without lanes Lines behaves like a Line and costs the same.
 type Lines struct {
-	all   [1 + MaxLanes]*Line // all[0] is the ordinary line; nil: never was
+	all   [1 + MaxLanes]*Line // all[0] is the ordinary line; nil: never used
 	lanes [1 + MaxLanes]lane
 	laned bool // any lane has a share
 
-	turns, rest     [100]uint8 // whose each of a hundred calls is; rest: of those that no lane takes
+	turns, rest     [100]uint8 // the line of each of a hundred calls; rest: of the calls no lane takes
 	turn, restTurn  int
 	weights, rested [1 + MaxLanes]int
 }
 
-// lane is what is known of a line beside the ordinary one.
+// lane is the state of a line beside the ordinary one.
 type lane struct {
 	Lane
-	gone bool // nobody joins it any more
+	gone bool // removed: nobody can join it any more
 }
 
-// NewLines makes empty lines of which none has issued a number.
+// NewLines makes empty lines that have issued no number.
 func NewLines() *Lines { return &Lines{all: [1 + MaxLanes]*Line{NewLine(1)}} }
 
-// Line is the line of a number: 0 the ordinary one. It is nil if there is no such lane.
+// Line returns the line with an index; 0 is the ordinary one. It returns nil if there is no such
+// lane.
 func (l *Lines) Line(lane int) *Line {
 	if lane < 0 || lane > MaxLanes {
 		return nil
@@ -121,10 +123,10 @@ func (l *Lines) Line(lane int) *Line {
 	return l.all[lane]
 }
 
-// Ordinary is the line of all who are in no lane.
+// Ordinary returns the line of all visitors outside lanes.
 func (l *Lines) Ordinary() *Line { return l.all[0] }
 
-// of is the line of a ticket; one that is empty for a number no line can have.
+// of returns the line of a ticket, or an empty line for a number that no line can have.
 func (l *Lines) of(number uint64) *Line {
 	if lane := LaneIndex(number); lane <= MaxLanes && l.all[lane] != nil {
 		return l.all[lane]
@@ -132,7 +134,7 @@ func (l *Lines) of(number uint64) *Line {
 	return NewLine(firstOf(min(LaneIndex(number), MaxLanes)))
 }
 
-// Lane is the line whose lane has an id, 0 if there is none that can be joined.
+// Lane returns the index of the lane with an ID, or 0 if no such lane can be joined.
 func (l *Lines) Lane(id uint64) int {
 	if !l.laned || id == 0 {
 		return 0
@@ -142,8 +144,8 @@ func (l *Lines) Lane(id uint64) int {
 	}))
 }
 
-// Lanes gives the lanes that can be joined or have people, by the numbers of their lines; a Name
-// of "" is of none.
+// Lanes returns the lanes that can be joined or hold visitors, by index. An entry without a Name is
+// not in use.
 func (l *Lines) Lanes() (all [1 + MaxLanes]Lane) {
 	for i := range l.lanes {
 		all[i] = l.lanes[i].Lane
@@ -151,7 +153,7 @@ func (l *Lines) Lanes() (all [1 + MaxLanes]Lane) {
 	return all
 }
 
-// Holds reports whether anybody is in the lane of a name.
+// Holds reports whether the lane with a name holds any visitor.
 func (l *Lines) Holds(name string) bool {
 	for i := range l.lanes {
 		if x := l.all[i]; i > 0 && x != nil && l.lanes[i].Name == name {
@@ -161,8 +163,8 @@ func (l *Lines) Holds(name string) bool {
 	return false
 }
 
-// SetLanes puts lanes into force. One that is not among them is kept while anybody is in it;
-// there may be no line left then for a new one, which is given back.
+// SetLanes puts lanes into force. A current lane that is not in want stays while it holds visitors.
+// If this leaves no line for a new lane, SetLanes returns that lane.
 func (l *Lines) SetLanes(want []Lane) (left []Lane) {
 	for i := 1; i <= MaxLanes; i++ {
 		x := &l.lanes[i]
@@ -198,7 +200,7 @@ func (l *Lines) SetLanes(want []Lane) (left []Lane) {
 	return left
 }
 
-// weigh makes the tables anew if the shares are others.
+// weigh builds the tables again if the shares have changed.
 func (l *Lines) weigh() {
 	const all = 100
 	weights, rested := [1 + MaxLanes]int{all}, [1 + MaxLanes]int{all}
@@ -212,7 +214,7 @@ func (l *Lines) weigh() {
 		}
 	}
 	for i := range l.lanes {
-		if l.lanes[i].gone { // each leaves one for those behind it and for the ordinary line
+		if l.lanes[i].gone { // leave one call each for the lanes behind it and the ordinary line
 			rested[i] = max(1, min(l.lanes[i].Share*rested[0]/all, rested[0]-gone))
 			rested[0] -= rested[i]
 			gone--
@@ -227,9 +229,9 @@ func (l *Lines) weigh() {
 	l.laned = weights[0] < all || rested[0] < all
 }
 
-// evenly100 spreads a hundred turns by weights that are a hundred together: each time whoever is
-// owed most (smooth weighted round robin). The order of owing comes back after a hundred, so
-// every hundred turns in a row have each line's weight exactly.
+// evenly100 spreads a hundred turns by weights that add up to a hundred. Each turn goes to the line
+// that is owed most (smooth weighted round robin). The sequence repeats after a hundred turns, so
+// any hundred consecutive turns have exactly each line's weight.
 func evenly100(weights [1 + MaxLanes]int) (turns [100]uint8) {
 	var owed [1 + MaxLanes]int
 	for t := range turns {
@@ -245,25 +247,25 @@ func evenly100(weights [1 + MaxLanes]int) (turns [100]uint8) {
 	return turns
 }
 
-// Call calls the next ticket of the line whose turn it is. A lane with nobody to call leaves its
-// turn to the ordinary line, and that, empty, its own to the lanes. Where a restored ticket
-// holds up the ordinary line the lanes take no turn of its.
+// Call calls the next ticket of the line whose turn it is. If a lane has nobody to call, the
+// ordinary line gets its turn. If the ordinary line is empty, the lanes get its turns. While a
+// restored ticket holds up the ordinary line, the lanes do not take its turns.
 func (l *Lines) Call(now Time) (number uint64, ok bool) { return l.CallOf(now, 1) }
 
-// CallOf is Call where as many slots are free; see Line.CallOf. Beside lanes none is kept: a line that
-// could go on with slots kept would take the turns of one that waits for its own.
+// CallOf is Call with free slots; see Line.CallOf. With lanes no slot is kept: a line that could go
+// on with kept slots would take the turns of a line that waits for its own slots.
 func (l *Lines) CallOf(now Time, free int) (number uint64, ok bool) {
 	if !l.laned {
 		return l.all[0].CallOf(now, free)
 	}
-	l.all[0].unkeepAll() // of before there were lanes
+	l.all[0].unkeepAll() // kept before there were lanes
 	return l.pick(func(x *Line) (number uint64, ok, blocked bool) {
 		number, ok = x.Call(now)
 		return number, ok, !ok && x.frontier < x.next
 	})
 }
 
-// CallKept calls whom a slot is kept for and who has spoken; see Line.CallKept.
+// CallKept calls a ticket that has polled and for which a slot is kept; see Line.CallKept.
 func (l *Lines) CallKept(now Time, free int) (number uint64, ok bool) {
 	if l.laned {
 		return 0, false
@@ -285,7 +287,7 @@ func (l *Lines) Draw(now Time, random func(n int) int) (number uint64, ok bool) 
 	})
 }
 
-// pick calls by turn.
+// pick calls the next ticket by turn.
 func (l *Lines) pick(call func(*Line) (number uint64, ok, blocked bool)) (number uint64, ok bool) {
 	var tried [1 + MaxLanes]bool
 	blocked := false
@@ -306,10 +308,10 @@ func (l *Lines) pick(call func(*Line) (number uint64, ok, blocked bool)) (number
 		l.Pass()
 		return number, true
 	}
-	if blocked && tried[0] { // it was the last that was tried
+	if blocked && tried[0] { // it was the last one tried
 		return 0, false
 	}
-	for k := range l.rest { // nobody is in the ordinary line
+	for k := range l.rest { // the ordinary line is empty
 		if try(l.rest[(l.restTurn+k)%len(l.rest)]) {
 			l.restTurn = (l.restTurn + k) % len(l.rest)
 			l.Pass()
@@ -325,16 +327,17 @@ func (l *Lines) pick(call func(*Line) (number uint64, ok, blocked bool)) (number
 	return 0, false
 }
 
-// step goes on behind a turn that was taken, k after the one that was due.
+// step moves behind a turn that was taken, k after the one that was due.
 func (l *Lines) step(k int) { l.turn = (l.turn + k + 1) % len(l.turns) }
 
-// Pass takes a turn of the ordinary line for somebody who is called beside it.
+// Pass uses up a turn of the ordinary line for a visitor that is called outside it.
 func (l *Lines) Pass() {
 	l.step(0)
 	l.restTurn = (l.restTurn + 1) % len(l.rest)
 }
 
-// Turn is the line of which Call would call the next, 0 also if nobody is there to be called.
+// Turn returns the index of the line whose ticket Call would call next, or 0 if there is nobody to
+// call.
 func (l *Lines) Turn(now Time) int {
 	if !l.laned {
 		return 0
@@ -349,9 +352,9 @@ func (l *Lines) Turn(now Time) int {
 	return 0
 }
 
-// Position counts the places up to and including this ticket's that may go in before it: those
-// of its own line, and as many of each other line as are there and its share allows. It is not
-// ok for a ticket that holds none. It never rises but by who joins another line.
+// Position returns the number of places up to and including this ticket's that may go in before it:
+// those of its own line, and of each other line as many as hold a place and its share allows. ok is
+// false for a ticket without a place. The position rises only when visitors join another line.
 func (l *Lines) Position(number uint64) (position int64, ok bool) {
 	x := l.of(number)
 	position, ok = x.Position(number)
@@ -361,7 +364,8 @@ func (l *Lines) Position(number uint64) (position int64, ok bool) {
 	return position, ok
 }
 
-// Beside is how many of the other lines may be called while so many of one are.
+// Beside returns how many tickets of the other lines may be called while the given number of places
+// of one line are called.
 func (l *Lines) Beside(line int, places int64) (n int64) {
 	own := l.weight(line)
 	switch {
@@ -370,7 +374,7 @@ func (l *Lines) Beside(line int, places int64) (n int64) {
 	case line == 0:
 		return l.besideOrdinary(places)
 	case own == 0:
-		return l.waits(0) // its share is about to be known
+		return l.waits(0) // its share changes soon
 	}
 	n = l.waits(0)
 	for i := 1; i <= MaxLanes; i++ {
@@ -381,16 +385,16 @@ func (l *Lines) Beside(line int, places int64) (n int64) {
 	return min(n, ceilDiv(places*(calls-own), own)) // the ordinary line takes the turns of empty lanes
 }
 
-// besideOrdinary is that of the ordinary line: the turns of a lane are its own once that is empty.
+// besideOrdinary is Beside for the ordinary line. It gets a lane's turns once the lane is empty.
 func (l *Lines) besideOrdinary(places int64) (n int64) {
-	left := int64(calls) // of all calls, for the ordinary line and the lanes that are empty by then
+	left := int64(calls) // of all calls, for the ordinary line and the lanes empty by then
 	lanes := make([]int, 0, MaxLanes)
 	for i := 1; i <= MaxLanes; i++ {
 		if w := l.weight(i); w > 0 {
 			left, lanes = left-w, append(lanes, i)
 		}
 	}
-	slices.SortFunc(lanes, func(a, b int) int { // which is empty first
+	slices.SortFunc(lanes, func(a, b int) int { // by which lane is empty first
 		return cmp.Compare(l.waits(a)*l.weight(b), l.waits(b)*l.weight(a))
 	})
 	for _, i := range lanes {
@@ -403,7 +407,7 @@ func (l *Lines) besideOrdinary(places int64) (n int64) {
 	return n
 }
 
-// waits counts the places of a line that positions count.
+// waits returns the number of places of a line that positions count.
 func (l *Lines) waits(line int) int64 {
 	if x := l.all[line]; x != nil {
 		return int64(x.counts[liveSet] - x.counts[hiddenSet])
@@ -413,10 +417,10 @@ func (l *Lines) waits(line int) int64 {
 
 func ceilDiv(a, b int64) int64 { return (a + b - 1) / b }
 
-// calls is of how many a weight is a part.
+// calls is the whole of which a weight is a part.
 const calls = 100 * 100
 
-// weight is a line's part of calls while people wait in all of them.
+// weight returns a line's part of calls while visitors wait in all lines.
 func (l *Lines) weight(lane int) int64 {
 	if lane > 0 && !l.lanes[lane].gone {
 		return int64(l.weights[lane]) * 100
@@ -429,21 +433,20 @@ func (l *Lines) Join(lane int, now Time, interval, hold time.Duration) uint64 {
 	return l.all[lane].Join(now, interval, hold)
 }
 
-// JoinProvisional issues a number of a line; see Line.JoinProvisional.
+// JoinProvisional issues the next number of a line; see Line.JoinProvisional.
 func (l *Lines) JoinProvisional(lane int, now Time, hold time.Duration) uint64 {
 	return l.all[lane].JoinProvisional(now, hold)
 }
 
-// Told notes the interval that the visitor of a provisional ticket was told.
+// SetProvisionalInterval records the interval that the visitor of a provisional ticket got.
 func (l *Lines) SetProvisionalInterval(number uint64, interval time.Duration) {
 	l.of(number).SetProvisionalInterval(number, interval)
 }
 
-// Confirm notes that the cookie of a ticket has come back; see Line.Confirm.
+// Confirm records that the cookie of a ticket has come back; see Line.Confirm.
 func (l *Lines) Confirm(number uint64, now Time) { l.of(number).Confirm(number, now) }
 
-// Doubtful is Line.Doubtful, and counts the calls of other lanes that Position counts for those
-// tickets.
+// Doubtful is Line.Doubtful plus the calls of other lanes that Position counts for those tickets.
 func (l *Lines) Doubtful(number uint64, now Time) (ahead int64, present time.Duration) {
 	x := l.of(number)
 	ahead, present = x.Doubtful(number, now)
@@ -454,42 +457,43 @@ func (l *Lines) Doubtful(number uint64, now Time) (ahead int64, present time.Dur
 	return ahead, present
 }
 
-// Came notes that a ticket that has just joined had come before.
+// SetArrival sets an earlier arrival for a ticket that has just joined; see Line.SetArrival.
 func (l *Lines) SetArrival(number uint64, at Time) { l.of(number).SetArrival(number, at) }
 
-// Seen notes that a ticket polled now; see Line.Seen.
+// Polled records that a ticket polled now; see Line.Polled.
 func (l *Lines) Polled(number uint64, now Time, interval time.Duration) TicketStatus {
 	return l.of(number).Polled(number, now, interval)
 }
 
-// Given is about the interval that a ticket was told at its last poll.
+// PollInterval returns about the interval that a ticket got at its last poll.
 func (l *Lines) PollInterval(number uint64) time.Duration { return l.of(number).PollInterval(number) }
 
-// Status says where a ticket stands; see Line.Status.
+// Status returns the status of a ticket; see Line.Status.
 func (l *Lines) Status(number uint64) TicketStatus { return l.of(number).Status(number) }
 
-// Silence is how long ago a ticket polled last; see Line.Silence.
+// SilentFor returns how long ago a ticket polled last; see Line.SilentFor.
 func (l *Lines) SilentFor(number uint64, now Time) (silent, kept time.Duration, ok bool) {
 	return l.of(number).SilentFor(number, now)
 }
 
-// Rank is where a ticket lies in its line: its number, or its rank in a draw.
+// Rank returns where a ticket lies in its line: its number, or its rank in a draw.
 func (l *Lines) Rank(number uint64) uint64 { return l.of(number).rank(number) }
 
-// Use notes that a called ticket was claimed; see Line.Use.
+// Use records that a called ticket was claimed; see Line.Use.
 func (l *Lines) Use(number uint64) bool { return l.of(number).Use(number) }
 
-// Lapse notes that a call was not claimed in time; see Line.Lapse.
+// Lapse records that a call was not claimed in time; see Line.Lapse.
 func (l *Lines) Lapse(number uint64, now Time) bool { return l.of(number).Lapse(number, now) }
 
-// Defer notes that a ticket was told to come in and did not; see Line.Defer.
+// Defer records that the visitor of a called ticket learned of the call and did not come in; see
+// Line.Defer.
 func (l *Lines) Defer(number uint64, now Time) bool { return l.of(number).Defer(number, now) }
 
 // Leave gives up a place; see Line.Leave.
 func (l *Lines) Leave(number uint64) TicketStatus { return l.of(number).Leave(number) }
 
-// Extend reserves all numbers of a line below next; see Line.Extend. The line may be that of a
-// lane the record does not know.
+// Extend reserves all numbers of a line below next; see Line.Extend. The line may be that of a lane
+// that the record does not contain.
 func (l *Lines) Extend(next uint64, now Time, hold time.Duration) {
 	lane := LaneIndex(next - 1)
 	if lane > MaxLanes {
@@ -501,8 +505,8 @@ func (l *Lines) Extend(next uint64, now Time, hold time.Duration) {
 	l.all[lane].Extend(next, now, hold)
 }
 
-// End is the number that the next Join of a ticket's line gives out; 0 if no ticket can have
-// such a number.
+// End returns the number that the next Join of a ticket's line issues, or 0 if no ticket can have
+// the given number.
 func (l *Lines) End(number uint64) uint64 {
 	if LaneIndex(number) > MaxLanes {
 		return 0
@@ -510,7 +514,7 @@ func (l *Lines) End(number uint64) uint64 {
 	return l.of(number).next
 }
 
-// sum adds up what each line says.
+// sum adds up the results of f for all lines.
 func (l *Lines) sum(f func(*Line) int) (n int) {
 	for _, x := range l.all {
 		if x != nil {
@@ -520,24 +524,25 @@ func (l *Lines) sum(f func(*Line) int) (n int) {
 	return n
 }
 
-// Len counts the places; see Line.Len.
+// Len returns the number of places; see Line.Len.
 func (l *Lines) Len() int { return l.sum((*Line).Len) }
 
-// Unsure counts the numbers that were reserved before a restart and not heard.
+// Unconfirmed returns the number of tickets that were reserved before a restart and have not polled
+// since.
 func (l *Lines) Unconfirmed() int { return l.sum((*Line).Unconfirmed) }
 
-// Provisional counts the tickets whose cookie has not come back.
+// Provisional returns the number of tickets whose cookie has not come back.
 func (l *Lines) Provisional() int { return l.sum((*Line).Provisional) }
 
-// LapseProvisional drops provisional tickets whose time is over; budget is that of each line.
+// LapseProvisional drops provisional tickets whose time is over. budget applies to each line.
 func (l *Lines) LapseProvisional(now Time, budget int) {
 	l.sum(func(x *Line) int { x.LapseProvisional(now, budget); return 0 })
 }
 
-// Late counts those that were passed over or did not claim.
+// Late returns the number of tickets that were passed over or not claimed.
 func (l *Lines) Late() int { return l.sum((*Line).Late) }
 
-// SilencedIn is Line.Silenced of one line, 0 if there is no such lane.
+// SkippedCount is Line.SkippedCount of one line, or 0 if there is no such lane.
 func (l *Lines) SkippedCount(lane int) int {
 	if x := l.Line(lane); x != nil {
 		return x.SkippedCount()
@@ -545,21 +550,22 @@ func (l *Lines) SkippedCount(lane int) int {
 	return 0
 }
 
-// Expired counts the places whose hold was over; see Line.Expired.
+// Expired returns the number of places whose hold ended; see Line.Expired.
 func (l *Lines) Expired() int { return l.sum((*Line).Expired) }
 
-// Called counts those called that have neither claimed nor lapsed.
+// Called returns the number of called tickets that have neither claimed nor lapsed.
 func (l *Lines) Called() int { return l.sum((*Line).Called) }
 
-// Hide takes the numbers that have not been heard out of positions; see Line.Hide.
+// Hide removes the numbers that have not polled from positions; see Line.Hide.
 func (l *Lines) Hide() { l.sum(func(x *Line) int { x.Hide(); return 0 }) }
 
-// Expire drops places whose hold is over; budget is that of each line.
+// Expire drops places whose hold has ended. budget applies to each line.
 func (l *Lines) Expire(now Time, budget int) (dropped int) {
 	return l.sum(func(x *Line) int { return x.Expire(now, budget) })
 }
 
-// Unhear makes every place count as not heard; see Line.Unhear. grace is that of a line.
+// ForgetPolls makes every place count as not polled; see Line.ForgetPolls. grace returns the grace
+// of a line.
 func (l *Lines) ForgetPolls(now Time, grace func(lane int) func(distance uint64) time.Duration) {
 	for i, x := range l.all {
 		if x != nil {
@@ -568,8 +574,8 @@ func (l *Lines) ForgetPolls(now Time, grace func(lane int) func(distance uint64)
 	}
 }
 
-// Arrivals gives the arrivals of up to k tickets that could be called now, the earliest first:
-// without lanes in the order in which Call would call them.
+// Arrivals returns the arrivals of up to k tickets that could be called now, earliest first;
+// without lanes, in the order in which Call would call them.
 func (l *Lines) Arrivals(now Time, k int) []Time {
 	at := l.all[0].Arrivals(now, k)
 	if !l.laned {

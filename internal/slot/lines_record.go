@@ -8,8 +8,8 @@ import (
 	"github.com/headgate/headgate/internal/codec"
 )
 
-// A LanePart is what a record keeps of a lane's line: what it keeps of the ordinary one. A Name
-// of "" is of a line that no lane has now; its numbers go on all the same.
+// A LanePart is what a record keeps of a lane's line, the same as of the ordinary line. If Name is
+// empty, no lane uses the line now, but its numbers continue.
 type LanePart struct {
 	Lane
 	Next, Issued, Frontier uint64
@@ -17,8 +17,8 @@ type LanePart struct {
 	Heads                  []byte
 }
 
-// lanePart is the part of a line, with no number reserved. skipped and unsure bound its runs;
-// see AppendSkipped and AppendUnsure.
+// lanePart returns the part of a line, with no number reserved. skipped and unsure bound its runs;
+// see AppendSkipped and AppendUnconfirmed.
 func (l *Lines) lanePart(lane int, now Time, skipped, unsure int) LanePart {
 	x := l.all[lane]
 	return LanePart{
@@ -28,10 +28,10 @@ func (l *Lines) lanePart(lane int, now Time, skipped, unsure int) LanePart {
 	}
 }
 
-// LaneParts are those of all lines but the ordinary one, as far as there are any.
+// LaneParts returns the parts of all lines except the ordinary one.
 func (l *Lines) LaneParts(now Time, skipped, unsure int) (all []LanePart) {
 	for lane := 1; lane <= MaxLanes; lane++ {
-		if l.all[lane] == nil { // a later one may be there: of a record that was rolled back
+		if l.all[lane] == nil { // a later lane may exist, after a rollback of the record
 			if !slices.ContainsFunc(l.all[lane:], func(x *Line) bool { return x != nil }) {
 				break
 			}
@@ -42,8 +42,8 @@ func (l *Lines) LaneParts(now Time, skipped, unsure int) (all []LanePart) {
 	return all
 }
 
-// RestoreLines grows the ordinary line and the lanes back. What r says of no line in particular
-// counts for all; grace is that of a line.
+// RestoreLines rebuilds the ordinary line and the lanes. Fields of r that belong to no single line
+// apply to all. grace returns the grace of a line.
 func RestoreLines(
 	r Restored, lanes []LanePart, grace func(lane int) func(distance uint64) time.Duration,
 ) (*Lines, error) {
@@ -72,7 +72,7 @@ func RestoreLines(
 	return l, nil
 }
 
-// check refuses numbers that are another line's.
+// check returns an error if numbers belong to another line.
 func (p *LanePart) check(lane int) error {
 	ok := p.Frontier >= firstOf(lane) && p.Next < firstOf(lane+1) && p.Share >= 0 && p.Share < 100
 	for _, run := range p.Skipped {

@@ -7,17 +7,17 @@ import (
 	"github.com/headgate/headgate/internal/codec"
 )
 
-// A Moved says that a place has moved to another device: its ticket is good with this key alone.
-// A number that no Moved names has not moved.
+// A Moved records that a place has moved to another device. Its ticket is valid only with this key.
+// A number without a Moved has not moved.
 type Moved struct {
 	Number, Key uint64
 	Held        Time // when it was last known to hold its place
 }
 
-// MostMoved bounds the places of a record that have moved: 70 KB. Chosen.
+// MaxMoved bounds the moved places in a record: 70 KB. Chosen.
 const MaxMoved = 4096
 
-// FindMoved finds a number in a list in the order of numbers.
+// FindMoved returns the index of a number in a list that is sorted by number.
 func FindMoved(all []Moved, number uint64) (at int, ok bool) {
 	return slices.BinarySearchFunc(all, number, func(m Moved, n uint64) int {
 		return cmp.Compare(m.Number, n)

@@ -5,30 +5,30 @@ import (
 	"time"
 )
 
-// The order between counters. While people stand before the doors of several data
-// centres, every counter gives back what is free and Anywhere lends it to the one
-// whose next has waited longest: nobody is overtaken by a later arrival elsewhere,
-// for the time that it takes to hear of it (docs/design.md §2, promise 3).
+// The order between counters. While visitors wait in several data centers, every counter returns
+// its free slots, and Anywhere lends them to the counter whose next visitor has waited longest. So
+// later arrivals elsewhere overtake nobody, except within the time that messages take
+// (docs/design.md §2, promise 3).
 
-// maxQueue is how many arrivals a counter tells: those it could call within the way
-// to Anywhere and back. Chosen.
+// maxQueue is how many arrivals a counter sends: those that it could call within a round trip to
+// Anywhere. Chosen.
 const maxQueue = 256
 
-// queueKept is how long a queue counts that its counter has not repeated: three of
-// its beats. A counter that is cut off must not hold up the others. Chosen.
+// queueKept is how long a queue counts that its counter has not sent again: three heartbeats. A
+// counter that is cut off must not hold up the others. Chosen.
 const queueKept = 3 * time.Second
 
-// front is what a counter has said of those who stand before its door.
+// front is what a counter has reported about its waiting visitors.
 type front struct {
-	at    time.Duration // own clock when it was heard
-	since time.Duration // somebody has stood there since
-	line  []Time        // arrivals of the next, in order
-	last  Time          // of the last that was told: those behind came later
-	more  bool          // there are others behind
+	at    time.Duration // own clock when it was received
+	since time.Duration // visitors have waited there since
+	line  []Time        // arrivals of the next visitors, in order
+	last  Time          // last reported arrival: those behind came later
+	more  bool          // there are more behind
 	need  int64
 }
 
-// noteFront remembers who stands before the door of x's sender.
+// noteFront records which visitors wait at the sender of x.
 func (p *Pool) noteFront(clk time.Duration, x *Sync) {
 	if !p.par.Counters {
 		return
@@ -40,7 +40,7 @@ func (p *Pool) noteFront(clk time.Duration, x *Sync) {
 		delete(p.fronts, x.Loan)
 		return
 	}
-	if !p.queueing(clk) { // the others do not know yet
+	if !p.queueing(clk) { // the other counters do not know yet
 		p.recalled = 0
 	}
 	f := &front{
@@ -56,7 +56,7 @@ func (p *Pool) noteFront(clk time.Duration, x *Sync) {
 	p.fronts[x.Loan] = f
 }
 
-// queueing reports whether people stand before any counter's door.
+// queueing reports whether visitors wait at any counter.
 func (p *Pool) queueing(clk time.Duration) bool {
 	for _, f := range p.fronts {
 		if clk-f.at < queueKept {
@@ -66,8 +66,8 @@ func (p *Pool) queueing(clk time.Duration) bool {
 	return false
 }
 
-// share gives free slots to those who ask, by the arrival of who stands before their
-// doors. One that is not asking right now keeps its turn: it will ask again.
+// share gives free slots to the counters that need them, in the order of their visitors' arrivals.
+// A counter without an open request right now keeps its turn, because it will request again.
 func (p *Pool) share(clk time.Duration, r *Record, syncs []*Sync) map[LoanID]int64 {
 	got := map[LoanID]int64{}
 	open := map[LoanID]int64{}
@@ -78,7 +78,7 @@ func (p *Pool) share(clk time.Duration, r *Record, syncs []*Sync) map[LoanID]int
 	}
 	for free := r.Free() - p.calls; free > 0 && p.lendDue(clk); free-- {
 		first, arrival := LoanID(0), Never
-		for i := range r.Loans { // in the order of the record: the same on every run
+		for i := range r.Loans { // in the order of the record, so that each run gives the same result
 			id := r.Loans[i].ID
 			f := p.fronts[id]
 			if f == nil || clk-f.at >= queueKept || len(f.line) == 0 && !f.more {
@@ -94,14 +94,14 @@ func (p *Pool) share(clk time.Duration, r *Record, syncs []*Sync) map[LoanID]int
 		got[first]++
 		p.lent(clk)
 		p.fronts[first].took()
-		if open[first]--; open[first] == 0 { // it will say who comes next
+		if open[first]--; open[first] == 0 { // it will report the next arrivals
 			delete(p.fronts, first)
 		}
 	}
 	return got
 }
 
-// elsewhere reports whether people stand before the door of any other counter.
+// elsewhere reports whether visitors wait at any other counter.
 func (p *Pool) elsewhere(clk time.Duration, me LoanID) bool {
 	for id, f := range p.fronts {
 		if id != me && clk-f.at < queueKept && (len(f.line) > 0 || f.more) {
@@ -111,8 +111,8 @@ func (p *Pool) elsewhere(clk time.Duration, me LoanID) bool {
 	return false
 }
 
-// next is the arrival of the first; of those behind the ones that were told it is
-// known that they came later.
+// next returns the arrival of the first visitor. Visitors behind the reported ones are known to
+// have come later.
 func (f *front) next() Time {
 	if len(f.line) > 0 {
 		return f.line[0]
@@ -126,8 +126,8 @@ func (f *front) took() {
 	}
 }
 
-// Arrivals gives the arrivals of up to k tickets in the order in which Call would
-// call them, exact to a sixteenth of a second; see Oldest.
+// Arrivals returns the arrivals of up to k tickets in the order in which Call would call them,
+// exact to a sixteenth of a second; see Oldest.
 func (l *Line) Arrivals(now Time, k int) []Time {
 	var at []Time
 	for n, blocked := range l.upcoming(now) { // by rank: a ticket of a draw is not at its number

@@ -5,44 +5,42 @@ import (
 	"time"
 )
 
-// upper is a counter's own borrowing from Anywhere. What is granted counts
-// only with the counter's own write; what is returned is in its record before
-// it is sent.
+// upper is a counter's own loan from Anywhere. A grant counts only with the counter's own write. A
+// return is in the counter's record before it is sent.
 type upper struct {
-	until   time.Duration // end of the own term, own clock
+	until   time.Duration // end of the counter's own term, own clock
 	n       uint64
 	fly     *Sync
 	sent    time.Duration
 	heard   []Answer
-	give    bool          // Anywhere asks for what is not used, until it says otherwise
+	give    bool          // Anywhere requests unused slots, until a later answer ends this
 	giveAt  time.Duration // own clock when it last did
-	mine    int64         // lent to people who stand here, and not yet theirs
-	fresh   int64         // of mine: as many as the latest turn has brought, which may be used
+	mine    int64         // lent for visitors that wait here and not used yet
+	fresh   int64         // of mine: slots of the latest turn, which may be used
 	freshAt time.Duration // from then on, own clock
-	lined   bool          // people wait in line before the door of some counter, this one perhaps,
-	linedAt time.Duration // as was heard then, own clock
+	lined   bool          // visitors wait in line at some counter, perhaps this one,
+	linedAt time.Duration // as received then, own clock
 	seen    WriteName
 	est     Estimate
 	asked   bool   // the lender above had nothing for the last need
-	most    int64  // greatest grant heard for the loan, written or not
-	plenty  uint64 // limits that Anywhere needs nothing back of
-	traffic int64  // as was told last
-	part    int64  // what the traffic here has earned of all unused slots, as was last heard
-	shed    bool   // what is free beyond keep goes back with the next write
+	most    int64  // greatest grant received for the loan, written or not
+	plenty  uint64 // limits of which Anywhere needs no slots back
+	traffic int64  // as last sent
+	part    int64  // what the traffic here has earned of all unused slots, as last received
+	shed    bool   // the next write returns what is free beyond keep
 	keep    int64
-	paused  time.Duration // counter time has stood still so long since Anywhere was heard
+	paused  time.Duration // how long counter time has stood still since Anywhere last answered
 }
 
-// UpSync builds this counter's next Sync to Anywhere from the confirmed
-// record, or repeats the one that is not yet answered. Granted is the most that
-// was heard, written or not: a counter that heard a grant, was stopped and wrote
-// it after its loan had been written off would else draw a new line for the
-// same number (found by the walk).
+// ParentSync builds this counter's next Sync to Anywhere from the confirmed record, or repeats the
+// unanswered one. Granted is the greatest grant received, written or not. Otherwise a counter that
+// received a grant, was stopped, and wrote the grant after its loan had been written off would
+// create a new loan with the same number (found by the walk).
 func (p *Pool) ParentSync(clk time.Duration, want, traffic int64, queue []Time) *Sync {
 	if !p.serving || p.rec.Parent == nil {
 		return nil
 	}
-	if x := p.up.fly; x != nil { // repeated unchanged, but for what may have come to an end
+	if x := p.up.fly; x != nil { // repeated unchanged, except for a term that has ended
 		if !x.Lapsed && p.lapsed(clk) {
 			x = new(*x)
 			x.Lapsed = true
@@ -60,7 +58,7 @@ func (p *Pool) ParentSync(clk time.Duration, want, traffic int64, queue []Time) 
 	p.up.traffic = traffic
 	coming := p.coming()
 	x.Need, x.Idle = max(0, p.short-coming), p.ParentIdle(clk)
-	if stand := max(0, want); p.wait { // whoever has left or fallen silent needs none
+	if stand := max(0, want); p.wait { // visitors that have left or gone silent need no slot
 		p.up.mine = min(p.up.mine, stand)
 	} else {
 		p.up.mine = min(p.up.mine, p.short)
@@ -78,9 +76,10 @@ func (p *Pool) ParentSync(clk time.Duration, want, traffic int64, queue []Time) 
 	return x
 }
 
-// UpIdle is how many slots here nobody uses. While Anywhere looks for one, those that are lent to
-// workers may be unused, too, until they say otherwise, and so may those whose stay has ended, until the
-// workers have said that it did not go on. What a write under way returns has not been told.
+// ParentIdle returns how many slots here are unused. While Anywhere recalls slots, it also counts
+// slots that workers may not have used, and sessions whose end has passed, until the workers report
+// that they did not continue. Slots that a write in flight returns still count, because the return
+// has not been sent.
 func (p *Pool) ParentIdle(clk time.Duration) int64 {
 	if !p.RecalledByParent(clk) {
 		return max(0, p.Free())
@@ -101,27 +100,27 @@ func (p *Pool) ParentIdle(clk time.Duration) int64 {
 	return n
 }
 
-// Cold reports whether this counter may say nothing: its own term is over, or Anywhere has
-// not been heard yet. What is asked of it then is dropped.
+// IsCold reports whether this counter must send nothing, because its own term is over or Anywhere
+// has not answered yet. It then drops requests.
 func (p *Pool) IsCold(clk time.Duration) bool { return p.serving && p.termOver(clk) }
 
-// termOver reports whether this counter's own term is over: nothing may begin then,
-// whatever was heard since.
+// termOver reports whether this counter's own term is over. Nothing may begin then, whatever was
+// received since.
 func (p *Pool) termOver(clk time.Duration) bool {
 	return p.rec.Parent != nil && clk >= p.up.until && p.par.fault&(faultNoClip|faultColdTells) == 0
 }
 
-// lapsed reports whether the own loan may have been taken back: its term is over. That of a
-// room that was alone has not begun.
+// lapsed reports whether Anywhere may have taken the counter's loan back, because its term is over.
+// The term of a room that was the root has not begun.
 func (p *Pool) lapsed(clk time.Duration) bool {
 	return p.termOver(clk) && !(p.rec.WasRoot && !p.up.est.Known())
 }
 
-// UpFlying is the Sync to Anywhere that is not yet answered, nil if there is none.
+// ParentInFlight returns the Sync to Anywhere that is not answered yet, or nil if there is none.
 func (p *Pool) ParentInFlight() *Sync { return p.up.fly }
 
-// UpNeed reports whether somebody stands before this counter's door whom only
-// Anywhere can help: a borrower in need, or the line.
+// NeedsParent reports whether a borrower in need or the line here has a visitor that only Anywhere
+// can help.
 func (p *Pool) NeedsParent(clk time.Duration) bool {
 	if p.rec.Parent == nil {
 		return false
@@ -130,12 +129,12 @@ func (p *Pool) NeedsParent(clk time.Duration) bool {
 	return p.short > coming && !p.wait || p.wait && p.mayUse(clk, p.Free())+coming <= 0
 }
 
-// coming is what was granted and is in no write yet: it is for the first of those who stand
-// here, and must not be asked for once more.
+// coming returns how many slots were granted that no write contains yet. They are for the first
+// visitors that wait here, and must not be requested again.
 func (p *Pool) coming() int64 { return max(0, p.up.most-p.newest().Parent.Granted) }
 
-// arrivals tells up to need arrivals of this counter's time in Anywhere's, halfway
-// between the bounds of the estimate. Who stands before a worker has just come.
+// arrivals converts up to need arrivals from this counter's time to Anywhere's, using the middle of
+// the estimate. Newcomers held by a worker have just arrived.
 func (p *Pool) arrivals(clk time.Duration, need int64, queue []Time) []Time {
 	if !p.up.est.Known() {
 		return nil
@@ -155,7 +154,7 @@ func (p *Pool) arrivals(clk time.Duration, need int64, queue []Time) []Time {
 	return out
 }
 
-// UpAnswer takes in Anywhere's answer. It tells whether a write is needed.
+// ReceiveParent processes Anywhere's answer. It reports whether a write is needed.
 func (p *Pool) ReceiveParent(clk time.Duration, a Answer) bool {
 	if p.up.fly == nil || a.Loan != p.up.fly.Loan || a.Seq != p.up.fly.Seq {
 		return false
@@ -191,18 +190,19 @@ func (p *Pool) ReceiveParent(clk time.Duration, a Answer) bool {
 	return true
 }
 
-// inStep is how long after it was told a slot is used that Anywhere has lent to people who wait: by then
-// it has been told everywhere. Who stands in a data center near Anywhere would else pass those before
-// it elsewhere. Chosen: the way to the other side of the earth.
+// inStep is the delay after which a slot that Anywhere has lent for waiting visitors may be used:
+// by then the answers have arrived everywhere. Otherwise visitors in a data center near Anywhere
+// would overtake earlier visitors elsewhere. Chosen: the time to the other side of the earth.
 const inStep = 100 * time.Millisecond
 
-// together is when slots may be used that Anywhere lent at a time of its own: on all counters at once.
+// together returns when slots may be used that Anywhere lent at a time of its own clock: at the
+// same moment on all counters.
 func (p *Pool) together(clk time.Duration, at Time) time.Duration {
 	lo, hi := p.up.est.Lo(clk, p.par.Rho), p.up.est.Hi(clk, p.par.Rho)
 	return clk + min(inStep, max(0, inStep-(lo+(hi-lo)/2).Sub(at)))
 }
 
-// notYet is how many slots were lent to the people who stand here and may not be used yet.
+// notYet returns how many slots were lent for visitors that wait here and may not be used yet.
 func (p *Pool) notYet(clk time.Duration) int64 {
 	if p.rec == nil || p.rec.Parent == nil || clk >= p.up.freshAt {
 		return 0
@@ -210,13 +210,12 @@ func (p *Pool) notYet(clk time.Duration) int64 {
 	return min(p.up.fresh, p.up.mine)
 }
 
-// upLined reports whether people stand in line before the door of any counter: newcomers here are
-// behind them.
+// upLined reports whether visitors wait in line at any counter. Newcomers here are behind them.
 func (p *Pool) upLined(clk time.Duration) bool { return p.up.lined && clk-p.up.linedAt < queueKept }
 
-// newUpLoan draws the loan that follows one that is over. All its passes have ended, or are
-// presumed at Anywhere to their end (R6): none is renewed, so a new life begins. The places
-// in the line stand, whatever life their tickets are of.
+// newUpLoan draws the loan that follows one that is over. All passes of the old loan have ended, or
+// Anywhere presumes their slots used until they end (R6). None can be renewed, so a new life
+// begins. Places in the line remain valid, whatever life their tickets are of.
 func (r *Record) newUpLoan(loan LoanID) {
 	r.Parent = &ParentLoan{Loan: loan}
 	if r.Before == 0 {
@@ -249,8 +248,8 @@ func (p *Pool) hearUp(r *Record) {
 	p.up.heard = nil
 }
 
-// UpRecall takes in that Anywhere asks for what is not used. It carries nothing that
-// matters: told once more or never, nothing goes wrong.
+// RecallByParent records that Anywhere requests unused slots. It does no harm if the recall is
+// duplicated or lost.
 func (p *Pool) RecallByParent(clk time.Duration) {
 	if p.rec.Parent == nil {
 		return
@@ -264,7 +263,7 @@ func (p *Pool) RecallByParent(clk time.Duration) {
 	p.up.give, p.up.giveAt, p.up.plenty = true, clk, 0
 }
 
-// UpOwes reports whether the next write would give anything back to Anywhere.
+// OwesParent reports whether the next write would return any slot to Anywhere.
 func (p *Pool) OwesParent(clk time.Duration) bool {
 	if p.rec.Parent == nil {
 		return false
@@ -277,10 +276,10 @@ func (p *Pool) OwesParent(clk time.Duration) bool {
 	return false
 }
 
-// UpShed gives back with the next write what is free beyond keep, of each limit.
+// ReturnToParent makes the next write return what is free of each limit beyond keep.
 func (p *Pool) ReturnToParent(keep int64) { p.up.keep, p.up.shed = max(0, keep), true }
 
-// UpSpare reports whether more than keep of any limit is free that nobody here is to have.
+// HasSpare reports whether more than keep of any limit is free and not intended for a visitor here.
 func (p *Pool) HasSpare(keep int64) bool {
 	for i := range p.rec.Limits {
 		if p.rec.Parent != nil && p.spare(p.rec, i) > keep {
@@ -290,23 +289,23 @@ func (p *Pool) HasSpare(keep int64) bool {
 	return false
 }
 
-// UpPart is what the traffic here has earned of all slots that nobody uses, as Anywhere
-// said last.
+// ParentPart returns what the traffic here has earned of all unused slots, by Anywhere's last
+// answer.
 func (p *Pool) ParentPart() int64 { return p.up.part }
 
-// UpTime brackets Anywhere's time; ok is false before its first answer.
+// ParentTime returns bounds on Anywhere's time. ok is false before its first answer.
 func (p *Pool) ParentTime(clk time.Duration) (epoch uint64, lo, hi Time, ok bool) {
 	e := &p.up.est
 	return e.Epoch, e.Lo(clk, p.par.Rho), e.Hi(clk, p.par.Rho), e.Known()
 }
 
-// UpSeen is the newest write of Anywhere that was heard of, and for how long the term
-// that it gave still runs, below 0 if it is over.
+// ParentSeen returns the newest write of Anywhere that this counter knows of, and how long the term
+// that it gave still runs; below 0 the term is over.
 func (p *Pool) ParentSeen(clk time.Duration) (WriteName, time.Duration) {
 	return p.up.seen, p.up.until - clk
 }
 
-// owes is what of limit i goes back to Anywhere with the next write.
+// owes returns how many slots of limit i the next write returns to Anywhere.
 func (p *Pool) owes(clk time.Duration, r *Record, i int) int64 {
 	n := p.spare(r, i)
 	switch {
@@ -320,19 +319,19 @@ func (p *Pool) owes(clk time.Duration, r *Record, i int) int64 {
 	return 0
 }
 
-// spare is what limit i has that nobody here is to have.
+// spare returns how many slots limit i has that are not intended for a visitor here.
 func (p *Pool) spare(r *Record, i int) int64 {
 	if r.Limits[i].Kind == Bucket {
 		return 0
 	}
 	mine := p.up.mine
-	if p.short == 0 && !p.wait { // whoever stood here has left
+	if p.short == 0 && !p.wait { // the visitors that waited here have left
 		mine = 0
 	}
 	return max(0, r.freeOf(i)-p.calls-mine)
 }
 
-// giveUp returns to Anywhere what nobody here is to have.
+// giveUp returns the spare slots to Anywhere.
 func (p *Pool) giveUp(clk time.Duration, r *Record) {
 	if r.Parent == nil {
 		return

@@ -5,25 +5,25 @@ import (
 	"time"
 )
 
-// What Anywhere knows of the data centres that borrow from it, beside who stands before
-// their doors: whose traffic has earned which part, and how fast slots may go to people
-// who wait.
+// What Anywhere knows of the data centers that borrow from it, beside their waiting visitors: which
+// part their traffic has earned, and how fast slots may go to waiting visitors.
 
-// site is what a counter has said of itself.
+// site is what a counter has reported about itself.
 type site struct {
-	at      time.Duration // own clock when it last answered a recall, or asked again
-	traffic int64         // new users in a window, over the last minutes
-	idle    int64         // slots that nobody uses
+	at      time.Duration // own clock when it last answered a recall, or requested again
+	traffic int64         // new users per window, over the last minutes
+	idle    int64         // unused slots
 }
 
-// mostSaid bounds what a counter says of itself: as many as a limit may have.
+// mostSaid bounds the numbers that a counter reports about itself: the greatest that a limit may
+// have.
 const mostSaid = 1 << 40
 
-// mostLoans bounds the lines of a record: more lives of borrowers wait until others are
-// forgotten. Chosen: 40 B each.
+// mostLoans bounds the loans in a record. More lives of borrowers wait until others are forgotten.
+// Chosen: 40 B each.
 const mostLoans = 1 << 13
 
-// noteSite remembers what x's sender says of itself and of those before its door.
+// noteSite records what the sender of x reports about itself and its waiting visitors.
 func (p *Pool) noteSite(clk time.Duration, x *Sync) {
 	if !p.par.Counters {
 		return
@@ -39,9 +39,9 @@ func (p *Pool) noteSite(clk time.Duration, x *Sync) {
 	p.sites[x.Loan] = s
 }
 
-// part is what a borrower's traffic has earned of all slots that nobody uses, those that
-// the others hold included: rounded down, what nobody has earned stays here
-// (Cloudflare, "How Waiting Room makes queueing decisions"; see Split).
+// part returns what a borrower's traffic has earned of all unused slots, including those that the
+// others hold. It is rounded down; what nobody has earned stays here (Cloudflare, "How Waiting Room
+// makes queueing decisions"; see Split).
 func (p *Pool) part(loan LoanID) int64 {
 	if !p.par.Counters {
 		return 0
@@ -66,9 +66,9 @@ func (p *Pool) part(loan LoanID) int64 {
 	return parts[mine]
 }
 
-// plenty tells which limits have enough free for all who stand before any door, and a
-// quarter of all, which is chosen: what is free of them need not come back. A data centre
-// that is cut off could else let nobody in for the slots that its visitors leave.
+// plenty returns which limits have enough free slots for all waiting visitors, plus a quarter of
+// the limit. The quarter is chosen. Free slots of those limits need not come back. Otherwise a data
+// center that is cut off could not reuse the slots that its visitors leave.
 func (p *Pool) plenty(clk time.Duration) (bits uint64) {
 	if !p.par.Counters {
 		return 0
@@ -88,8 +88,8 @@ func (p *Pool) plenty(clk time.Duration) (bits uint64) {
 	return bits
 }
 
-// window is what the traffic of data centres is measured against: the limit of new users,
-// or of users where there is none.
+// window returns the number that the traffic of data centers is measured against: the limit of new
+// users, or of users at once where there is no such limit.
 func (r *Record) window() int64 {
 	for i := range r.Limits {
 		if r.Limits[i].Kind == PerWindow {
@@ -99,13 +99,13 @@ func (r *Record) window() int64 {
 	return r.Limits[0].N
 }
 
-// Space says how far apart slots are lent to people who wait, so that a limit per window
-// does not pulse; 0 is not at all.
+// Space sets the time between slots lent for waiting visitors, so that a limit per window does not
+// cause bursts. 0 means no spacing.
 func (p *Pool) Space(step time.Duration) { p.step = step }
 
-// lendDue reports whether the next slot may go to somebody who waits. Who stands before
-// a door while there are slots does not wait: only once somebody was told that there are
-// none, and as long as any queue is told.
+// lendDue reports whether the next slot may go to a waiting visitor. A visitor that is held while
+// there are slots does not count as waiting. Spacing applies only after a counter has been answered
+// that there are none, and as long as any counter reports a queue.
 func (p *Pool) lendDue(clk time.Duration) bool {
 	if p.lined && !p.queueing(clk) && clk-p.linedAt >= queueKept {
 		p.lined = false
@@ -113,11 +113,11 @@ func (p *Pool) lendDue(clk time.Duration) bool {
 	return p.step == 0 || !p.lined || clk >= p.lendAt
 }
 
-// lendBehind is how far lending may be behind and still catch up: whoever is first may not
-// be asking for the length of a round trip. Chosen.
+// lendBehind is how far lending may be behind and still catch up, because the counter whose turn it
+// is may have no open request for a round trip. Chosen.
 const lendBehind = time.Second / 2
 
-// lent notes a slot lent to somebody who stands before a door.
+// lent records that a slot was lent for a waiting visitor.
 func (p *Pool) lent(clk time.Duration) {
 	if !p.lined {
 		p.lendAt = clk + p.step
@@ -126,7 +126,7 @@ func (p *Pool) lent(clk time.Duration) {
 	p.lendAt = max(p.lendAt, clk-max(p.step, lendBehind)) + p.step
 }
 
-// LendAt is when the next slot may go to those who wait, own clock; 0 is at once.
+// LendAt returns when the next slot may go to waiting visitors, own clock. 0 means at once.
 func (p *Pool) LendAt(clk time.Duration) time.Duration {
 	switch {
 	case p.notYet(clk) > 0:
@@ -137,14 +137,15 @@ func (p *Pool) LendAt(clk time.Duration) time.Duration {
 	return p.lendAt
 }
 
-// doubt is how long Anywhere looks for a slot at most before it says that there is none. Chosen: less
-// than a newcomer is held.
+// doubt is the longest time that Anywhere looks for a slot before it answers that there is none.
+// Chosen: less than a newcomer is held.
 const doubt = time.Second
 
-// nothing decides for those who stand before doors whether there is no slot anywhere: once all counters
-// have said so since then. One whose own question is open can say only with the next what came back
-// there meanwhile: when all the others have said so, it is told to ask again. told are the questions to
-// be answered now.
+// nothing decides whether there is no slot anywhere for waiting visitors. This is so once all
+// counters have reported it since the visitors began to wait. A counter with an open request can
+// report slots that came back meanwhile only with its next Sync. So when all other counters have
+// reported, it is answered that it should request again. told reports for a request whether to
+// answer it now.
 func (p *Pool) nothing(clk time.Duration) (told func(*Sync) bool) {
 	if !p.par.Counters || p.lined {
 		return func(*Sync) bool { return false }
@@ -162,8 +163,8 @@ func (p *Pool) nothing(clk time.Duration) (told func(*Sync) bool) {
 	return func(x *Sync) bool { return p.unmet(x) && (p.lined || again[x.Loan]) }
 }
 
-// allUsed reports whether each counter has said, since a time, that nobody leaves a slot of it unused;
-// others: those with no question of their own.
+// allUsed returns, as all, whether each counter has reported since a time that none of its slots is
+// unused, and as others, the same for the counters without an open request.
 func (p *Pool) allUsed(since time.Duration) (others, all bool) {
 	others, all = true, true
 	for i := range p.rec.Loans {
@@ -177,29 +178,28 @@ func (p *Pool) allUsed(since time.Duration) (others, all bool) {
 	return others, all
 }
 
-// inTurn reports whether people wait before the doors of counters, so that all counters are answered
-// at the same times. An answer for each slot would be a message between data centers for each visitor,
-// and a counter that is answered later than another would call its visitors later than those who came
-// after them.
+// inTurn reports whether visitors wait at counters, so that all counters are answered at the same
+// times. An answer for each slot would be a message between data centers for each visitor. A
+// counter that is answered later than another would call its visitors after visitors that arrived
+// later.
 func (p *Pool) inTurn(clk time.Duration) bool {
 	return p.par.Counters && p.lined && p.queueing(clk)
 }
 
-// turn is when all are answered next, own clock.
+// turn returns when all counters are answered next, own clock.
 func (p *Pool) turn(clk time.Duration) time.Duration {
 	gap := max(1, p.par.RecallWait)
 	return (clk/gap + 1) * gap
 }
 
-// presumedLoan is the line of what was lent by a record that is lost. Drawn numbers are
-// never that small.
+// presumedLoan is the loan for what a lost record had lent. Drawn loan IDs are never that small.
 const presumedLoan LoanID = 1
 
-// Presume makes the record of an Anywhere whose former home is gone: all is presumed
-// lent, each data centre's Sync brings its part back into the books, and what nobody
-// speaks for returns when no counter can use it any more: after the term of a counter and
-// its longest stay (docs/protocol.md §9). p are the parameters of Anywhere. Its time goes
-// on from now, in an epoch after all that were heard of.
+// Presume makes the record of an Anywhere whose former data center is lost. All slots are presumed
+// lent. Each data center's Sync brings its part back into the record. The rest returns when no
+// counter can use it any more: after the term of a counter and its longest session
+// (docs/protocol.md §9). p are the parameters of Anywhere. Its time continues from now, in an epoch
+// after all known ones.
 func (r *Record) Presume(p Params, name WriteName, now Time) {
 	p = p.WithDefaults()
 	r.Name, r.Time = name, max(1, now)
@@ -215,9 +215,9 @@ func (r *Record) Presume(p Params, name WriteName, now Time) {
 	r.Loans = append(r.Loans, l)
 }
 
-// reinstates reports whether x speaks for slots that are presumed lent. One whose own
-// term is over may have lost them to others long ago: it begins anew. More than are
-// presumed are of a limit that was lowered since: nothing is lent until they are back.
+// reinstates reports whether x may claim slots that are presumed lent. A sender whose own term is
+// over may have lost them to others long ago, so it begins anew. If x claims more than is presumed,
+// the limit was lowered since: nothing is lent until those slots are back.
 func (r *Record) reinstates(x *Sync) bool {
 	p := r.loan(presumedLoan)
 	if p == nil || x.Lapsed || x.Loan == presumedLoan {
@@ -241,10 +241,10 @@ func (r *Record) reinstate(x *Sync) {
 	})
 }
 
-// DeclareOff takes the loans of data centres back with the next write, on an operator's
-// word that they are off: their term need not run out, their stays still do. What is
-// presumed lent without a name returns then too, if all the others have said what they
-// hold. It tells which of them have not.
+// DeclareOff takes back the loans of data centers with the next write, after an operator declared
+// them off. It does not wait for their terms, but still for their sessions. Slots presumed lent
+// without a name return then too, if all other data centers have reported what they hold.
+// DeclareOff returns those that have not.
 func (p *Pool) DeclareOff(clk time.Duration, off, others []string) (missing []string) {
 	alive := map[string]bool{}
 	for i := range p.rec.Loans {
@@ -263,19 +263,19 @@ func (p *Pool) DeclareOff(clk time.Duration, off, others []string) (missing []st
 	return missing
 }
 
-// Hears reports whether a borrower's loan is alive.
+// Hears reports whether a borrower has a live loan.
 func (p *Pool) Hears(borrower string) bool {
 	return slices.ContainsFunc(p.rec.Loans, func(l Loan) bool {
 		return l.Borrower == borrower && l.Over == 0
 	})
 }
 
-// MoveTo makes the next write the last of this record: Anywhere goes on in another data
-// centre; "" takes that back, but for a write that is under way.
+// MoveTo makes the next write the last of this record, because Anywhere moves to another data
+// center. "" cancels that, unless the write is in flight.
 func (p *Pool) MoveTo(site string) { p.moved = site }
 
-// Presumed is how many slots of the first limit are lent to counters that were not heard
-// for their term, as the confirmed record has it.
+// Presumed returns how many slots of the first limit are lent to counters that sent nothing for
+// their term, by the confirmed record.
 func (p *Pool) Presumed() (n int64) {
 	for i := range p.rec.Loans {
 		l := &p.rec.Loans[i]

@@ -5,12 +5,11 @@ import (
 	"time"
 )
 
-// A Pool is the lender's side of one counter: it answers Syncs, keeps the
-// record and decides what may be lent. Nothing it says is true before the
-// record it comes from is confirmed: Begin builds a write, the caller stores
-// it by compare-and-set, Confirm hands out the answers.
+// A Pool is the lender's side of one counter. It answers Syncs, keeps the record and decides what
+// may be lent. It sends nothing before the record behind it is confirmed: Begin builds a write, the
+// caller stores it by compare-and-set, and Confirm returns the answers.
 //
-// A Pool serves once Takeover has been confirmed. Used by one goroutine.
+// A Pool serves once Takeover has been confirmed. Only one goroutine may use it.
 type Pool struct {
 	par  Params
 	rec  *Record // confirmed
@@ -25,25 +24,25 @@ type Pool struct {
 
 	queue      []*Sync
 	claims     []claim
-	making     []claim         // claims that wr makes
-	toldAt     map[StayID]Time // claims whose write took longer than anybody waits: when it was done
-	untold     map[StayID]Time // of them those that nobody has been told of since
-	usedAt     map[StayID]Time // repeated claims: from when the window counts
-	done       []pending       // what wr answers
-	held       []pending       // a need that waits for others to give back
+	making     []claim         // claims that wr contains
+	toldAt     map[StayID]Time // claims whose write took longer than callers wait: when it was done
+	untold     map[StayID]Time // those of them with no answer delivered since
+	usedAt     map[StayID]Time // repeated claims: when the window starts
+	done       []pending       // requests that wr answers
+	held       []pending       // requests that wait for others to return slots
 	calls      int64           // called and not yet claimed
-	wait       bool            // somebody waits in the line
-	recall     bool            // borrowers should Sync and give back
-	recalled   time.Duration   // own clock when they were last told
+	wait       bool            // a visitor waits in the line
+	recall     bool            // borrowers should Sync and return slots
+	recalled   time.Duration   // own clock of the last recall
 	short      int64           // needs that the last write could not meet
 	resign     bool            // the next write is the last of this host
-	allSpoke   bool            // what is presumed lent without a name is of those who are off
+	allSpoke   bool            // slots presumed lent without a name are those of the declared off
 	moved      string          // the next write is the last of this record: see MoveTo
 	rolled     bool            // a borrower has seen a later write than this record
 	ahead      uint64          // the epoch of that write
-	ended      int64           // stays that have come to their end, and
-	left       int64           // that were ended before by visitors seen within Idle, and
-	leftSilent int64           // by others
+	ended      int64           // sessions that reached their end,
+	left       int64           // that left early and were seen within Idle,
+	leftSilent int64           // and that left early without that
 	quiet      time.Duration
 	limits     []Limit // to be in force with the next write
 	rev        uint64
@@ -51,11 +50,11 @@ type Pool struct {
 
 	tookAt           Time                     // time of the record that was taken over
 	tookEpoch        uint64                   // of that record
-	wentFrom, wentOn Time                     // counter time jumped: see GoOn
+	wentFrom, wentOn Time                     // counter time jumped: see ContinueTerm
 	latest           Time                     // no pass of an earlier epoch ends later
-	unnamed          Time                     // no stay that earlier hosts wrote ends later
-	owing            bool                     // the last host had not heard all stays named
-	vacant           bool                     // nobody was inside when this host took over, and nothing lent
+	unnamed          Time                     // no session that earlier hosts wrote ends later
+	owing            bool                     // the last host did not know the names of all sessions
+	vacant           bool                     // at the takeover nobody was inside and nothing lent
 	backAt           map[LoanID]time.Duration // own clock when the loan is taken back
 	settled          map[LoanID]Time
 	known            map[StayID]Time
@@ -63,32 +62,32 @@ type Pool struct {
 	gone             goneLog
 	trials           trials
 	up               upper
-	fronts           map[LoanID]*front // who stands before the doors of our borrowers
-	sites            map[LoanID]site   // what counters have said of themselves
-	step             time.Duration     // between slots lent to people who wait, 0 for none
+	fronts           map[LoanID]*front // visitors that wait at our borrowers
+	sites            map[LoanID]site   // what counters have reported about themselves
+	step             time.Duration     // between slots lent for waiting visitors, 0 for none
 	lendAt           time.Duration     // own clock when the next one is due
-	lined            bool              // somebody has been told that there is nothing
-	linedAt          time.Duration     // own clock at the takeover: whoever waits has not said so yet
+	lined            bool              // a counter was answered that there is no slot
+	linedAt          time.Duration     // own clock at the takeover: waiting visitors are not known yet
 }
 
 type pending struct {
 	x     *Sync
 	at    time.Duration
 	until time.Duration
-	open  bool // others were asked to give back: the question stays open
+	open  bool // others were recalled: the request stays open
 }
 
 type claim struct {
 	id    StayID
 	hard  time.Duration
-	back  bool          // the called slot is claimed again, nothing is reserved
-	anew  bool          // nobody was told of the stay in time: see undo
+	back  bool          // repeated claim: nothing is reserved
+	anew  bool          // nobody got an answer in time: see undo
 	place uint64        // its rank in the line, 0 without one
-	at    time.Duration // own clock, when it was asked for
+	at    time.Duration // own clock at the request
 }
 
-// bucket holds the stays known to end at one end. ids may hold some that have
-// moved on; n counts those that have not.
+// bucket holds the known sessions with the same end. ids may contain sessions whose end has moved;
+// n counts only the others.
 type bucket struct {
 	n   int64
 	ids []StayID
@@ -100,19 +99,19 @@ type Reply struct {
 	Answer Answer
 }
 
-// A ClaimReply says that the claim of a ticket is written. Repeated, it says the same:
-// nobody can know whether the origin has seen the visitor of an answer that was lost,
-// so its window entry moves to when it does (Answered). If it had moved already,
-// another's of the same moment moves: never too few.
+// A ClaimReply confirms that the claim of a ticket is written. A repeated claim gets the same
+// reply. Nobody can know whether the origin saw the visitor of a lost answer, so the window entry
+// moves when the origin answers (Answered). If it had already moved, the entry of another session
+// with the same end moves. So the window never counts too few.
 type ClaimReply struct {
 	ID    StayID
-	Epoch uint64 // of the counter time of End
-	End   Time   // 0: nothing is known of such a stay, or it is over
+	Epoch uint64 // epoch of the counter time of End
+	End   Time   // 0: no such session is known, or it is over
 	Win   Time   // end of its window entry, 0 without one
 }
 
-// NewPool returns a pool over the record as it was read. It says nothing until
-// the write that Takeover builds is confirmed.
+// NewPool returns a pool over a record that was read. It sends nothing until the write that
+// Takeover builds is confirmed.
 func NewPool(par Params, host string, read *Record) *Pool {
 	return &Pool{
 		par: par.WithDefaults(), host: host, rec: read,
@@ -122,8 +121,8 @@ func NewPool(par Params, host string, read *Record) *Pool {
 	}
 }
 
-// Takeover builds the write that makes this process the host: the same record
-// with the next epoch. A stale read or a rival only makes it fail.
+// Takeover builds the write that makes this process the host: the same record with the next epoch.
+// If the record is out of date or another process takes over too, the write fails.
 func (p *Pool) Takeover(clk time.Duration) *Record {
 	p.epoch, p.tookEpoch = p.rec.Name.Epoch+1+gap(p.host), p.rec.Name.Epoch
 	p.latest = p.rec.Time.Add(p.par.Rho.Up(p.par.Term))
@@ -139,7 +138,7 @@ func (p *Pool) Takeover(clk time.Duration) *Record {
 	p.owing = p.rec.Time < p.rec.Unnamed
 	if l := p.rec.Limits[0]; l.Kind == AtOnce {
 		p.unnamed = max(p.par.CeilEnd(l.Limit, p.rec.Time.Add(l.Longest)), l.Ends.last())
-		if p.owing && p.rec.Unnamed < Never { // a slot may be owed that is to last as long
+		if p.owing && p.rec.Unnamed < Never { // a slot may be owed that must last as long
 			p.unnamed = max(p.unnamed, p.rec.Unnamed)
 		}
 	}
@@ -155,8 +154,8 @@ func (p *Pool) Takeover(clk time.Duration) *Record {
 	return p.wr
 }
 
-// gap spaces epochs by the name of the host, which is drawn: should a record be
-// rolled back, what was said in a lost epoch is not taken for one of the new.
+// gap spaces epochs by the host's name, which is random. If a record is rolled back, messages of a
+// lost epoch are then not taken for ones of the new epoch.
 func gap(host string) uint64 {
 	h := uint64(14695981039346656037)
 	for i := range len(host) {
@@ -165,16 +164,16 @@ func gap(host string) uint64 {
 	return h >> 48
 }
 
-// Tau is counter time at own clock clk.
+// CounterTime returns counter time at own clock clk.
 func (p *Pool) CounterTime(clk time.Duration) Time { return p.tauC.Add(clk - p.tauM) }
 
-// Record is the confirmed record. The caller must not change it.
+// Record returns the confirmed record. The caller must not change it.
 func (p *Pool) Record() *Record { return p.rec }
 
-// Params are the parameters in force.
+// Params returns the parameters in force.
 func (p *Pool) Params() *Params { return &p.par }
 
-// Serving reports whether the takeover was confirmed and nobody has fenced us.
+// Serving reports whether the takeover was confirmed and no other host has fenced this one.
 func (p *Pool) Serving() bool { return p.serving }
 
 // Writing reports whether a write is in flight.
@@ -183,30 +182,30 @@ func (p *Pool) Writing() bool { return p.wr != nil }
 // Fresh reports whether the last confirmed write was built less than d ago.
 func (p *Pool) Fresh(clk, d time.Duration) bool { return p.serving && clk-p.last < d }
 
-// Held reports whether a need waits for others to give back.
+// Held reports whether a need waits for others to return slots.
 func (p *Pool) Held() bool { return len(p.held) > 0 }
 
-// Asked reports whether Anywhere has asked for what is not used here.
+// RecalledByParent reports whether Anywhere requests slots that are unused here.
 func (p *Pool) RecalledByParent(clk time.Duration) bool {
 	return p.up.give && clk-p.up.giveAt < queueKept
 }
 
-// RolledBack reports whether a borrower has seen a later write than the
-// confirmed record: the caller reads the store to learn whether it is fenced
-// or must Quarantine.
+// RolledBack reports whether a borrower has seen a later write than the confirmed record. The
+// caller then reads the store to learn whether this host is fenced or must Quarantine.
 func (p *Pool) RolledBack() bool { return p.rolled }
 
-// Resign says in the next write that nobody hosts the counter any more: it is the last.
+// Resign makes the next write the last one of this host. It records that nobody hosts the counter
+// any more.
 func (p *Pool) Resign() { p.resign = true }
 
-// Quarantine lends nothing until everything that may be out has ended: the
-// record was rolled back (docs/protocol.md §9). It returns for how long.
+// Quarantine stops lending until every slot that may be in use has ended, because the record was
+// rolled back (docs/protocol.md §9). It returns how long that takes.
 func (p *Pool) Quarantine(clk time.Duration) time.Duration {
 	longest := time.Duration(0)
 	for i := range p.rec.Limits {
 		longest = max(longest, p.rec.Limits[i].Longest)
 	}
-	if p.rolled && p.ahead >= p.epoch && p.serving { // or it would never be answered again
+	if p.rolled && p.ahead >= p.epoch && p.serving { // else the borrower would never get an answer
 		p.epoch = p.ahead + 1 + gap(p.host)
 	}
 	p.rolled = false
@@ -221,17 +220,17 @@ func (p *Pool) Fail() {
 	p.queue, p.claims, p.making, p.done, p.held = nil, nil, nil, nil, nil
 }
 
-// SetLimits changes the limits with the next write. rev is the revision of the
-// configuration they come from; an older one is not heard. A higher limit is
-// in force at once, a lower one when enough slots have come back.
+// SetLimits changes the limits with the next write. rev is the revision of their configuration; an
+// older one is ignored. A higher limit is in force at once, a lower one when enough slots have come
+// back.
 func (p *Pool) SetLimits(rev uint64, limits ...Limit) {
 	if rev > max(p.rev, p.rec.LimitRev) && len(limits) == len(p.rec.Limits) {
 		p.limits, p.rev = limits, rev
 	}
 }
 
-// Confirm takes in that the write of Begin or Takeover is stored, and returns
-// what may now be said.
+// Confirm records that the write of Begin or Takeover is stored, and returns the replies that may
+// now be sent.
 func (p *Pool) Confirm(clk time.Duration) ([]Reply, []ClaimReply) {
 	p.rec, p.wr, p.last = p.wr, nil, p.built
 	if !p.serving {
@@ -275,7 +274,7 @@ func (p *Pool) Confirm(clk time.Duration) ([]Reply, []ClaimReply) {
 			was.End = max(was.End, end)
 		}
 		if was.End > p.rec.Time || p.rec.Limits[0].Kind != AtOnce {
-			r.End = was.End // else the stay is over already: nobody comes in on it
+			r.End = was.End // else the session is over already: the claim must not admit
 		}
 		if len(p.rec.Limits) > 1 && r.End > 0 {
 			r.Win = p.par.windowEnd(p.rec.Limits[1].Limit, max(was.At, p.usedAt[c.id]))
@@ -286,12 +285,12 @@ func (p *Pool) Confirm(clk time.Duration) ([]Reply, []ClaimReply) {
 	return replies, claims
 }
 
-// askedFor is how long whoever claims waits for the answer (package counter, writeWait).
+// askedFor is how long the caller of a claim waits for the answer (package counter, writeWait).
 const askedFor = 2 * time.Second
 
-// unheard reports whether a claim that is written now is of no use: its stay is over, or
-// half over and whoever asked has given up. One that is of use is kept from now on; who asks for it
-// again later, when it is of no use any more, has still not been told.
+// unheard reports whether a claim that is written now has no use: its session is over, or half over
+// and the caller has given up. A claim with a use is kept from now on. If its caller repeats it
+// later, when it has no use any more, it still counts as not answered.
 func (p *Pool) unheard(clk time.Duration, c Claimed, asked time.Duration) bool {
 	now, s := p.CounterTime(clk), &p.rec.Limits[0]
 	if s.Kind != AtOnce || clk-asked <= askedFor && c.End > now {
@@ -314,16 +313,16 @@ func (p *Pool) unmet(x *Sync) bool {
 	return l != nil && x.Need > 0 && l.Granted == x.Granted
 }
 
-// gathers reports whether the answer to x waits for the turn of all: while people wait elsewhere
-// too, whoever hears first would call first.
+// gathers reports whether the answer to x waits for the common turn of all counters. While visitors
+// also wait elsewhere, the counter that receives its answer first would call first.
 func (p *Pool) gathers(x *Sync) bool { return p.lined && p.par.Counters && x.Need > 0 }
 
-// written off: the sender of x is told that its loan is no more.
+// dead returns the answer for a loan that is written off.
 func (p *Pool) dead(x *Sync) Answer {
 	return Answer{Name: p.rec.Name, Seq: x.Seq, Loan: x.Loan, Over: true}
 }
 
-// answer states the confirmed record to the sender of x.
+// answer returns the state of the confirmed record for the sender of x.
 func (p *Pool) answer(clk time.Duration, x *Sync) Answer {
 	l := p.rec.loan(x.Loan)
 	if l == nil || l.Dead {
@@ -345,7 +344,7 @@ func (p *Pool) answer(clk time.Duration, x *Sync) Answer {
 	if p.rec.Parent != nil && p.par.fault&faultNoClip == 0 {
 		term = min(term, p.up.until-clk)
 	}
-	if l.Over > 0 { // taken back and not revived by a write
+	if l.Over > 0 { // taken back, and no write has revived it
 		term = 0
 	}
 	a.Term = max(0, term)
@@ -363,11 +362,11 @@ func (p *Pool) answer(clk time.Duration, x *Sync) Answer {
 	return a
 }
 
-// Put queues a Sync for the next Begin.
+// Receive queues a Sync for the next Begin.
 func (p *Pool) Receive(x *Sync) { p.queue = append(p.queue, x) }
 
-// Waiting tells the pool whether anybody waits: while somebody does, nothing
-// is lent ahead and unused slots are asked back.
+// Waiting sets whether any visitor waits. While one does, nothing is lent ahead and unused slots
+// are recalled.
 func (p *Pool) Waiting(yes bool) {
 	if yes && !p.wait {
 		p.recall = true
@@ -375,9 +374,9 @@ func (p *Pool) Waiting(yes bool) {
 	p.wait = yes
 }
 
-// workerGap is between recalls of workers, and siteGap of counters: who was asked a
-// moment ago is about to answer, and each answer says again that others wait. Chosen:
-// well below the recall wait, and more than the way to Anywhere and back.
+// workerGap is the time between recalls of workers, siteGap of counters. A borrower that was
+// recalled a moment ago is about to answer, and each answer repeats that others wait. Chosen: well
+// below the recall wait, and more than a round trip to Anywhere.
 const (
 	workerGap = 20 * time.Millisecond
 	siteGap   = time.Second
@@ -390,13 +389,13 @@ func (p *Pool) recallGap() time.Duration {
 	return workerGap
 }
 
-// RecallDue is for how long a recall that is due is held back, false if there is none.
+// RecallDue returns how long a due recall must still wait. ok is false if none is due.
 func (p *Pool) RecallDue(clk time.Duration) (time.Duration, bool) {
 	return max(0, p.recalled+p.recallGap()-clk), p.recall && len(p.rec.Loans) > 0
 }
 
-// Recalls reports whether borrowers should be told to Sync and give back what
-// they do not use, and forgets it. Anybody with nothing lent need not be told.
+// Recalls reports whether to recall unused slots from borrowers, and resets that. Borrowers without
+// lent slots need no message.
 func (p *Pool) Recalls(clk time.Duration) bool {
 	if !p.recall || len(p.rec.Loans) == 0 || p.recalled > 0 && clk-p.recalled < p.recallGap() {
 		return false
@@ -405,7 +404,7 @@ func (p *Pool) Recalls(clk time.Duration) bool {
 	return true
 }
 
-// Free is how many more may be called now, by the newest write.
+// Free returns how many more slots may be called now, by the newest write.
 func (p *Pool) Free() int64 { return p.newest().Free() - p.calls }
 
 func (p *Pool) newest() *Record {
@@ -415,8 +414,8 @@ func (p *Pool) newest() *Record {
 	return p.rec
 }
 
-// FreeNow is Free with the slots whose end has passed and is settled: the write
-// of their next stay frees them.
+// FreeNow is Free plus the slots whose end has passed and is settled. The write of their next
+// session frees them.
 func (p *Pool) FreeNow(clk time.Duration) int64 {
 	r := p.newest()
 	until := p.settledUntil(clk, r, p.CounterTime(clk))
@@ -427,8 +426,8 @@ func (p *Pool) FreeNow(clk time.Duration) int64 {
 	return p.mayUse(clk, least-p.calls) - p.notYet(clk)
 }
 
-// mayUse is how many of n free slots may be used here: while Anywhere asks for them,
-// those that it has lent to the people who stand here.
+// mayUse returns how many of n free slots may be used here. While Anywhere recalls slots, these are
+// only the slots that it has lent for visitors that wait here.
 func (p *Pool) mayUse(clk time.Duration, n int64) int64 {
 	if p.RecalledByParent(clk) {
 		return min(n, p.up.mine)
@@ -436,8 +435,8 @@ func (p *Pool) mayUse(clk time.Duration, n int64) int64 {
 	return n
 }
 
-// Unsettled is the latest end that has passed and that a report of the borrowers could
-// free, 0 if there is none: one of them may yet say that the stay goes on.
+// Unsettled returns the latest end that has passed and that reports of the borrowers could free, or
+// 0 if there is none. A borrower may yet report that the session continues.
 func (p *Pool) Unsettled(clk time.Duration) (end Time) {
 	r, now := p.newest(), p.CounterTime(clk)
 	until := p.settledUntil(clk, r, now)
@@ -454,14 +453,13 @@ func (p *Pool) Unsettled(clk time.Duration) (end Time) {
 	return end
 }
 
-// FreeOf is Free of limit i alone, before calls.
+// FreeOf returns what is free of limit i alone, before calls, by the confirmed record.
 func (p *Pool) FreeOf(i int) int64 { return p.rec.freeOf(i) }
 
-// UsedAt is how many slots of limit i are in use at own clock clk: stays that
-// have not ended, what one borrower has opened and not yet reported, and what is
-// lent to the others, who may have used it. Ends are freed only with a write; this
-// does not wait for one. It counts as Call does, with the write in flight: with the
-// calls it is never more than the limit.
+// UsedAt returns how many slots of limit i are in use at own clock clk: sessions that have not
+// ended, slots that the borrower of has opened and not reported yet, and slots lent to the others,
+// which may have used them. Only a write frees ends; UsedAt does not wait for one. Like Call, it
+// uses the write in flight. Together with the calls it is never more than the limit.
 func (p *Pool) UsedAt(i int, clk time.Duration, of LoanID, opened int64) int64 {
 	r := p.newest()
 	n := r.Limits[i].Ends.After(p.CounterTime(clk))
@@ -476,18 +474,18 @@ func (p *Pool) UsedAt(i int, clk time.Duration, of LoanID, opened int64) int64 {
 	return n
 }
 
-// Bound is what UsedAt(i) is at most: the limit, or the one of before until enough slots of
-// it have come back; below Anywhere what was lent to this counter. It is of the write that
-// UsedAt counts by. A visitor who was seen elsewhere before the borrower that let it in has told
-// of it is counted twice, as a stay and as a slot that is lent: until that borrower speaks, or, if
-// it is dead, as long as its slots are presumed used. The bound is higher by those of the dead;
-// for the living, UsedAt may stand above it for a beat. Calls from before a limit was lowered may
-// stand above it too.
+// Bound returns the greatest value of UsedAt(i): the limit, or the former limit until enough of its
+// slots have come back; below Anywhere, the slots lent to this counter. It uses the same write as
+// UsedAt. A visitor that is seen elsewhere before the borrower that admitted it reports the session
+// is counted twice, as a session and as a lent slot: until that borrower reports, or, if it is
+// dead, while its slots are presumed used. Bound includes the lent slots of dead borrowers. For
+// live ones, UsedAt may exceed Bound for a heartbeat. Calls from before a limit was lowered may
+// exceed it too.
 func (p *Pool) Bound(i int) int64 {
 	r := p.newest()
 	n := max(r.capacity(i), r.Limits[i].InForce)
 	if p.par.Counters {
-		return n // its borrowers' stays are their own
+		return n // its borrowers record their own sessions
 	}
 	for k := range r.Loans {
 		if l := &r.Loans[k]; l.Over > 0 && r.Time < l.Back[i] {
@@ -507,35 +505,35 @@ func (p *Pool) Call(clk time.Duration) bool {
 	return true
 }
 
-// Uncall gives the slot of a call that was not claimed back.
+// Uncall frees the slot of a call that was not claimed.
 func (p *Pool) Uncall() { p.calls-- }
 
-// Called is how many slots are reserved for called tickets.
+// Called returns how many slots are reserved for called tickets.
 func (p *Pool) Called() int64 { return p.calls }
 
-// Claim turns a called slot into a stay with the next write. hard is the
-// longest the stay may ever last, 0 without end. A ticket that was claimed
-// before gets the same stay: then again is true and nothing was reserved.
-// An answer that comes later than askedFor after clk must be told to nobody.
+// Claim turns a called slot into a session with the next write. hard is the longest that the
+// session may ever last; 0 means no bound. again means that the ticket was claimed before: it gets
+// the same session, and no slot was reserved. The caller must discard an answer that comes later
+// than askedFor after clk.
 func (p *Pool) Claim(clk time.Duration, id StayID, hard time.Duration, again bool) {
 	p.claims = append(p.claims, claim{id: id, hard: hard, back: again, at: clk})
 }
 
-// ClaimPlace is Claim of a ticket that had a place in the line, by its rank. While the claim waits for
-// a slot the record keeps the place: another host knows nothing of the claim.
+// ClaimPlace is Claim for a ticket with a place in the line; place is its rank. While the claim
+// waits for a slot, the record keeps the place, because another host does not know of the claim.
 func (p *Pool) ClaimPlace(clk time.Duration, id StayID, place uint64, hard time.Duration) {
 	p.claims = append(p.claims, claim{id: id, hard: hard, place: place, at: clk})
 }
 
-// ClaimedBefore reports the end of a stay that this ticket has claimed within
-// the last claimKept; it is 0 if the ticket is used up.
+// ClaimedBefore returns the end of a session that this ticket has claimed within the last
+// claimKept, or 0 if the ticket is used up. ok is false if there was no claim.
 func (p *Pool) ClaimedBefore(id StayID) (Time, bool) {
 	c, ok := p.rec.claimed(id)
 	return c.End, ok
 }
 
 // UsedUp reports whether the pass of a ticket that was claimed within the last claimKept has come
-// back, and for how long this is remembered.
+// back, and returns how long this is remembered.
 func (p *Pool) UsedUp(clk time.Duration, id StayID) (left time.Duration, ok bool) {
 	c, ok := p.rec.claimed(id)
 	if !ok || c.End != 0 {
@@ -544,8 +542,8 @@ func (p *Pool) UsedUp(clk time.Duration, id StayID) (left time.Duration, ok bool
 	return max(0, max(c.At, p.toldAt[id]).Add(claimKept).Sub(p.CounterTime(clk))), true
 }
 
-// LinePart is what a record keeps of the line. Next may fall only to End of the
-// line, by a host that issues no more numbers.
+// A LinePart is what a record keeps of the line. Next may fall only to the End of the line, and
+// only on a host that issues no more numbers.
 type LinePart struct {
 	Next, Issued, Frontier uint64
 	Skipped, Unconfirmed   []Run
@@ -555,10 +553,10 @@ type LinePart struct {
 	Moved                  []Moved // never changed in place
 }
 
-// PutLine hands the line's part of the record to the next write.
+// PutLine sets the line's part of the record for the next write.
 func (p *Pool) PutLine(part LinePart) { p.line = &part }
 
-// EndOf is the end of a stay that this host knows, 0 if it knows none.
+// EndOf returns the end of a session known to this host, or 0 if it knows none.
 func (p *Pool) EndOf(id StayID) Time {
 	if end, ok := p.known[id]; ok {
 		return end
@@ -567,19 +565,19 @@ func (p *Pool) EndOf(id StayID) Time {
 	return c.End
 }
 
-// Ended is how many stays have come to their end since the takeover, and how many were over
-// before it, by a word: left of visitors who had been seen within Idle, leftSilent of others.
+// Ended returns how many sessions have reached their end since the takeover, and how many ended
+// early: left of visitors seen within Idle, leftSilent of others.
 func (p *Pool) Ended() (lapsed, left, leftSilent int64) { return p.ended, p.left, p.leftSilent }
 
-// Quiet is for how long nothing is lent yet because the record may be older than
-// what was told; 0 is not at all.
+// Quiet returns how long lending is still stopped because the record may be older than what was
+// sent. 0 means not at all.
 func (p *Pool) Quiet(clk time.Duration) time.Duration { return max(0, p.quiet-clk) }
 
-// Age is how long ago the newest confirmed write was built.
+// Age returns the time since the newest confirmed write was built.
 func (p *Pool) Age(clk time.Duration) time.Duration { return clk - p.last }
 
-// NextEnd is the earliest end of a stay in the confirmed record after a time,
-// Never if there is none.
+// NextEnd returns the earliest end of a session after a time in the confirmed record, or Never if
+// there is none.
 func (p *Pool) NextEnd(after Time) Time {
 	t := Never
 	for i := range p.rec.Limits {

@@ -6,19 +6,19 @@ import (
 	"time"
 )
 
-// Stays on probation: a newcomer who was let in without waiting has not shown yet that its cookie
-// comes back. Its pass says a short end, and so does the entry of its stay; a pass that comes back
-// renews both, as any does. One that does not is no visitor that anybody should wait for: past its
-// end the stay goes on only while nobody waits, up to the end that it would have had.
+// Sessions on probation: a newcomer that was admitted without waiting has not yet shown that its
+// cookie comes back. Its pass has a short end, and so has the entry of its session. A pass that
+// comes back renews both, like any pass. Nobody should wait for a visitor whose pass does not come
+// back: past its probation, the session continues only while nobody waits, up to its full end.
 //
-// Nothing is over: a pass is good up to the end it says, and asked about after that, so an entry may
-// be freed at any time from then on.
+// Ending it breaks no pass: a pass is valid up to its end and needs confirmation after that. So the
+// entry may be freed at any time from then on.
 
-// trials are the stays on probation that this host has heard of, as far as they may go on.
+// trials holds the sessions on probation that this host knows of and that may continue after it.
 type trials struct {
 	of    map[StayID]bool
-	begun []trial // by the end in their pass
-	past  []trial // past that end: they go on while nobody waits
+	begun []trial // sorted by the end in their pass
+	past  []trial // past that end: they continue while nobody waits
 }
 
 type trial struct {
@@ -35,10 +35,10 @@ func (t *trials) add(x trial) {
 	t.begun = slices.Insert(t.begun, i, x)
 }
 
-// over notes that a stay is on probation no more.
+// over records that a session is no longer on probation.
 func (t *trials) over(id StayID) { delete(t.of, id) }
 
-// goOn lets stays on probation that have come to their end by until go on while nobody waits.
+// goOn lets sessions whose probation has ended by until continue while nobody waits.
 func (p *Pool) goOn(clk time.Duration, r *Record, until Time) {
 	t, s := &p.trials, &r.Limits[0]
 	for len(t.begun) > 0 && t.begun[0].end <= until {
@@ -62,8 +62,8 @@ func (p *Pool) goOn(clk time.Duration, r *Record, until Time) {
 	}
 }
 
-// evict ends stays past their probation for those who wait: all of them while a line stands here
-// or others ask, else as many as are short.
+// evict ends sessions past their probation to free slots for waiting visitors: all of them while a
+// line stands here or Anywhere recalls slots, else as many as are short.
 func (p *Pool) evict(clk time.Duration, r *Record, syncs []*Sync) {
 	t, s, n := &p.trials, &r.Limits[0], int64(len(p.trials.past))
 	if n == 0 {
@@ -88,10 +88,10 @@ func (p *Pool) evict(clk time.Duration, r *Record, syncs []*Sync) {
 	}
 }
 
-// evicts reports whether no stay may go on past its probation.
+// evicts reports whether no session may continue past its probation.
 func (p *Pool) evicts(clk time.Duration) bool { return p.wait || p.RecalledByParent(clk) }
 
-// Evictable reports whether a write would free slots of stays past their probation.
+// Evictable reports whether a write would free slots of sessions past their probation.
 func (p *Pool) Evictable(clk time.Duration) bool {
 	return len(p.trials.past) > 0 && p.evicts(clk)
 }

@@ -5,59 +5,59 @@ import (
 	"time"
 )
 
-// Version is the format of the records this code writes. It reads all up to it.
+// Version is the format of the records that this code writes. It reads all formats up to it.
 const Version = 8
 
-// A Record is all that a counter must not forget, a few KB however many people
-// are inside. A confirmed Record is never changed but for Seq of a heartbeat.
+// A Record is all that a counter must not forget: a few KB, independent of the number of visitors
+// inside. A confirmed Record never changes, except for Seq at a heartbeat.
 type Record struct {
 	Version     int
 	Name        WriteName
 	Host        string
 	Time        Time   // counter time when the write was built
-	LimitRev    uint64 // revision of the configuration that Limits came from
+	LimitRev    uint64 // revision of the configuration of Limits
 	Limits      []LimitState
 	Parent      *ParentLoan // nil at the root
 	Loans       []Loan
-	Quiet       bool   // lend nothing at first: the record may be older than what was told
+	Quiet       bool   // lend nothing at first: the record may be older than what was sent
 	Next        uint64 // first ticket number not reserved
 	Issued      uint64 // first ticket number not issued when the write was built
 	Frontier    uint64 // all tickets below were called
 	Waiting     bool
-	Heads       []byte // how long each of the first from the frontier may be silent: see HeadGrace
+	Heads       []byte // how long the first from the frontier on may be silent: see HeadGrace
 	Skipped     []Run  // late tickets below the frontier
-	Unconfirmed []Run  // numbers reserved before a restart and not heard since
-	Draws       []Draw // to come, and those whose tickets may wait, the oldest first
+	Unconfirmed []Run  // reserved before a restart and not polled since
+	Draws       []Draw // future ones and those whose tickets may wait, oldest first
 	Lanes       []LanePart
-	Moved       []Moved      // places that are on another device now, by number; never changed in place
+	Moved       []Moved      // places now on another device, by number; never changed in place
 	Claimed     []Claimed    // claims of the last claimKept
-	Left        []EarlyLeave // who left early, the oldest first; never changed in place
-	Unnamed     Time         // no stay whose name the host has not heard ends later
-	Sure        []Span       // when every renewal that was seen is in this record, oldest first
-	MovedTo     string       // the data centre that Anywhere has gone to: nothing follows this write
+	Left        []EarlyLeave // early leaves, oldest first; never changed in place
+	Unnamed     Time         // no session whose name the host does not know ends later
+	Sure        []Span       // times whose renewals are all in this record, oldest first
+	MovedTo     string       // data center that Anywhere has moved to: no write follows
 
-	Before  uint64 // tickets of this life are of this line too; 0: of its own life alone
-	WasRoot bool   // it was alone until now, and Anywhere has not answered yet
+	Before  uint64 // tickets of this life are valid too; 0: only those of its own life
+	WasRoot bool   // it was the root, and Anywhere has not answered yet
 }
 
-// A Span is a stretch of one epoch's counter time: after From, before To.
+// A Span is an interval of one epoch's counter time: after From, before To.
 type Span struct {
 	Epoch    uint64
 	From, To Time
 }
 
-// mostSpans bounds how many spans are kept: one more each takeover and each time a
-// borrower is lost. Chosen.
+// mostSpans bounds how many spans are kept. Each takeover adds one, and so does each lost borrower.
+// Chosen.
 const mostSpans = 64
 
-// Holds reports whether what was seen at t in an epoch lies within one of spans.
+// Holds reports whether time t of an epoch lies within one of spans.
 func Holds(spans []Span, epoch uint64, t Time) bool {
 	return slices.ContainsFunc(spans, func(s Span) bool {
 		return s.Epoch == epoch && s.From < t && t < s.To
 	})
 }
 
-// breakSpan begins a new span: of renewals seen up to from some may be missing.
+// breakSpan begins a new span, because renewals of visitors seen up to from may be missing.
 func (r *Record) breakSpan(epoch uint64, from Time) {
 	if n := len(r.Sure); n > 0 && r.Sure[n-1].Epoch == epoch && r.Sure[n-1].To <= r.Sure[n-1].From {
 		r.Sure[n-1].From = max(r.Sure[n-1].From, from) // it was empty
@@ -67,31 +67,31 @@ func (r *Record) breakSpan(epoch uint64, from Time) {
 	r.Sure = r.Sure[max(0, len(r.Sure)-mostSpans):]
 }
 
-// LimitState is one limit with what is used of it.
+// LimitState is one limit and its use.
 type LimitState struct {
 	Limit
 	InForce  int64         // the bound: N, or the old N until enough slots came back
-	Longest  time.Duration // of the stays that may still run
+	Longest  time.Duration // longest session that may still run
 	Since    Time          // when Per was written
 	Ends     Ends
 	Tokens   int64
 	Refilled Time
 }
 
-// Upper is a counter's own loan at Anywhere, as totals.
+// ParentLoan is a counter's own loan from Anywhere, as totals.
 type ParentLoan struct {
 	Loan     LoanID
 	Granted  int64
 	Returned PerLimit
 }
 
-// Each is a number for each limit. What is granted is the same in each; what comes
-// back comes back by limit, for a window is over long before the stay.
+// PerLimit is a number for each limit. Grants are the same for each limit. Returns differ, because
+// a window is over long before the session.
 type PerLimit [MaxLimits]int64
 
-// GoBelow makes a record that was the root a borrower of Anywhere. all says that what it
-// has let in counts as lent by Anywhere, which presumes all of it lent (Presume); else
-// it has nothing, and what it has let in is too many until it ends.
+// JoinParent makes a record that was the root a borrower of Anywhere. With all, the slots of the
+// record count as lent by Anywhere, which presumes all of them lent (Presume). Otherwise the record
+// begins with no slots, and the visitors that it has admitted exceed its loan until they leave.
 func (r *Record) JoinParent(loan LoanID, all bool) {
 	r.Parent, r.WasRoot = &ParentLoan{Loan: loan}, all
 	for i := range r.Limits {
@@ -106,7 +106,7 @@ func (r *Record) JoinParent(loan LoanID, all bool) {
 	}
 }
 
-// evenly is n for every limit.
+// evenly returns n for every limit.
 func evenly(n int64) (e PerLimit) {
 	for i := range e {
 		e[i] = n
@@ -114,22 +114,22 @@ func evenly(n int64) (e PerLimit) {
 	return e
 }
 
-// Loan is the lender's line for one borrower's life.
+// Loan is the lender's record of one borrower's life.
 type Loan struct {
 	ID              LoanID
 	Borrower        string
 	Seq             Seq
 	Granted, Opened int64
 	Returned        PerLimit
-	Over            Time // when taken back; 0 is alive
+	Over            Time // when taken back; 0: alive
 	Dead            bool
-	Back            [MaxLimits]Time // when the presumption of each limit ends
+	Back            [MaxLimits]Time // when the slots of each limit are no longer presumed used
 }
 
-// Lent is what the borrower may hold of limit i or have used without having said so.
+// Lent returns how many slots of limit i the borrower may hold or may have used without a report.
 func (l *Loan) Lent(i int) int64 { return l.Granted - l.Returned[i] - l.Opened }
 
-// out reports whether anything of any limit is lent to the borrower.
+// out reports whether any slot of any limit is lent to the borrower.
 func (l *Loan) out(r *Record) bool {
 	for i := range r.Limits {
 		if l.Lent(i) > 0 {
@@ -139,17 +139,17 @@ func (l *Loan) out(r *Record) bool {
 	return false
 }
 
-// Claimed is a ticket that was claimed, and the end of its stay. End is 0 once the pass of the stay
-// has come back: then the ticket is used up.
+// Claimed is a claimed ticket and the end of its session. End is 0 once the pass of the session has
+// come back: then the ticket is used up.
 type Claimed struct {
 	ID  StayID
 	At  Time
 	End Time
 }
 
-// useUp notes that the pass of a claimed ticket has come back.
+// useUp records that the pass of a claimed ticket has come back.
 func (r *Record) useUp(id StayID) {
-	for i := range slices.Backward(r.Claimed) { // claimed a moment ago, mostly
+	for i := range slices.Backward(r.Claimed) { // most were claimed a moment ago
 		if r.Claimed[i].ID == id {
 			r.Claimed[i].End = 0
 			return
@@ -157,12 +157,12 @@ func (r *Record) useUp(id StayID) {
 	}
 }
 
-// claimKept is how long a claim is remembered, so that a claim whose answer
-// was lost with the old host is not a place lost (docs/protocol.md §3).
+// claimKept is how long a claim is remembered. If the answer to a claim is lost with the old host,
+// the visitor does not lose its place (docs/protocol.md §3).
 const claimKept = 30 * time.Second
 
-// mostClaimed bounds the claims that are remembered, the oldest are forgotten
-// first: at a thousand claims a second eight seconds of them, 64 KB. Chosen.
+// mostClaimed bounds the claims that are remembered; the oldest are forgotten first. At a thousand
+// claims a second it is eight seconds of them, 64 KB. Chosen.
 const mostClaimed = 8192
 
 // NewRecord makes the first record of a counter. life is random; up is nil at
@@ -200,7 +200,7 @@ func (r *Record) Clone() *Record {
 	return &c
 }
 
-// capacity is C of limit i: its N at the root, else what Anywhere has lent.
+// capacity returns C of limit i: its N at the root, else the slots lent by Anywhere.
 func (r *Record) capacity(i int) int64 {
 	if r.Parent != nil {
 		return r.Parent.Granted - r.Parent.Returned[i]
@@ -208,7 +208,7 @@ func (r *Record) capacity(i int) int64 {
 	return r.Limits[i].N
 }
 
-// lent is what all borrowers are presumed to hold of limit i.
+// lent returns how many slots of limit i all borrowers are presumed to hold.
 func (r *Record) lent(i int) (n int64) {
 	for k := range r.Loans {
 		if l := &r.Loans[k]; l.Over == 0 || r.Time < l.Back[i] {
@@ -218,7 +218,7 @@ func (r *Record) lent(i int) (n int64) {
 	return n
 }
 
-// freeOf is what limit i has left, before calls; it may be negative.
+// freeOf returns how many slots limit i has left, before calls. It may be negative.
 func (r *Record) freeOf(i int) int64 {
 	s := &r.Limits[i]
 	if s.Kind == Bucket {
@@ -227,7 +227,7 @@ func (r *Record) freeOf(i int) int64 {
 	return r.capacity(i) - r.lent(i) - s.Ends.Len()
 }
 
-// Free is what every limit has left, before calls.
+// Free returns how many slots every limit has left, before calls.
 func (r *Record) Free() int64 {
 	n := r.freeOf(0)
 	for i := 1; i < len(r.Limits); i++ {
@@ -236,7 +236,7 @@ func (r *Record) Free() int64 {
 	return n
 }
 
-// Used is how many slots of limit i are used or presumed to be used.
+// Used returns how many slots of limit i are used or presumed used.
 func (r *Record) Used(i int) int64 { return r.lent(i) + r.Limits[i].Ends.Len() }
 
 func (r *Record) loan(id LoanID) *Loan {
@@ -249,7 +249,7 @@ func (r *Record) loan(id LoanID) *Loan {
 }
 
 func (r *Record) claimed(id StayID) (c Claimed, ok bool) {
-	for _, c := range slices.Backward(r.Claimed) { // asked for soon after, mostly
+	for _, c := range slices.Backward(r.Claimed) { // most look-ups follow the claim closely
 		if c.ID == id {
 			return c, true
 		}
@@ -285,7 +285,7 @@ func (r *Record) refill(i int, p *Params) {
 // Run is a run of N ticket numbers from First.
 type Run struct{ First, N uint64 }
 
-// keepPlace adds a place below the frontier of its line to those that were skipped.
+// keepPlace adds a place below the frontier of its line to the skipped ones.
 func (r *Record) keepPlace(rank uint64) {
 	frontier, skipped := r.Frontier, &r.Skipped
 	if lane := LaneIndex(rank); lane > len(r.Lanes) {

@@ -5,9 +5,8 @@ import (
 	"time"
 )
 
-// A Share is the borrower's side of one loan at one counter: what may be used
-// without asking, and what is still to be reported. Used by one goroutine at a
-// time; the caller guards it.
+// A Share is the borrower's side of one loan at one counter: the slots that may be used without a
+// request, and the items still to be reported. It is not safe for concurrent use.
 type Share struct {
 	par      Params
 	limits   []Limit
@@ -25,7 +24,7 @@ type Share struct {
 	waiting                   bool
 	heard                     time.Duration // own clock when the last answer came
 	drew                      uint64        // loans drawn so far
-	settled                   Time          // everything seen before is in items that were sent
+	settled                   Time          // every visitor seen before is in items that were sent
 }
 
 // NewShare returns the empty share of a fresh loan. loan is drawn at random.
@@ -33,11 +32,11 @@ func NewShare(par Params, borrower string, loan LoanID, limits ...Limit) *Share 
 	return &Share{par: par.WithDefaults(), borrower: borrower, loan: loan, limits: limits}
 }
 
-// SetLimits takes new limits for stays that are opened from now on. A longer
-// stay must be in the lender's record first.
+// SetLimits sets the limits for sessions opened from now on. A longer session must be in the
+// lender's record first.
 func (s *Share) SetLimits(limits ...Limit) { s.limits = limits }
 
-// LimitOf returns the limit of a kind, the zero Limit if there is none.
+// LimitOf returns the limit of a kind, or the zero Limit if there is none.
 func (s *Share) LimitOf(kind Kind) Limit {
 	for _, l := range s.limits {
 		if l.Kind == kind {
@@ -47,8 +46,8 @@ func (s *Share) LimitOf(kind Kind) Limit {
 	return Limit{}
 }
 
-// Left is how many slots may be opened at own clock clk without asking: none
-// after the term, before the counter's time is known or while somebody waits.
+// Left returns how many slots may be opened at own clock clk without a request. It is 0 after the
+// term, before the counter's time is known, or while visitors wait.
 func (s *Share) Left(clk time.Duration) int64 {
 	if clk >= s.until || !s.est.Known() || s.waiting {
 		return 0
@@ -56,61 +55,62 @@ func (s *Share) Left(clk time.Duration) int64 {
 	return s.Held()
 }
 
-// Held is how many unused slots are lent to us, usable or not.
+// Held returns how many unused slots the share has, usable or not.
 func (s *Share) Held() int64 { return s.granted - s.returned - s.opened }
 
-// Opened is the loan and how many of its slots were used so far.
+// Opened returns the loan and how many of its slots were used so far.
 func (s *Share) Opened() (LoanID, int64) { return s.loan, s.opened }
 
-// Until is the end of the term, own clock.
+// Until returns the end of the term, own clock.
 func (s *Share) Until() time.Duration { return s.until }
 
-// Waiting reports whether the last answer said that somebody waits.
+// Waiting reports whether visitors wait, by the last answer.
 func (s *Share) Waiting() bool { return s.waiting }
 
-// NewsFor is how long a newcomer believes that somebody waits, without asking. Chosen: a message each
-// so often while people wait and others come, and no write.
+// NewsFor is how long an answer that visitors wait stays valid for newcomers without a request.
+// Chosen: while people wait and others arrive, it costs one message per NewsFor and no write.
 const NewsFor = 200 * time.Millisecond
 
-// LineAhead reports whether a newcomer joins the line without asking: the last answer, which came
-// within NewsFor, said that somebody waits. What came earlier may have ended.
+// LineAhead reports whether a newcomer joins the line without a request: an answer within the last
+// NewsFor reported that visitors wait. By an older answer the line may already be empty.
 func (s *Share) LineAhead(clk time.Duration) bool {
 	return s.waiting && clk < s.until && clk-s.heard < NewsFor
 }
 
-// Life is the life of the counter that was last heard.
+// Life returns the life of the counter by the last answer.
 func (s *Share) Life() uint64 { return s.seen.Life }
 
-// Lo and Hi bracket the counter's time. ok is false before the first answer.
+// Lo returns the lower bound of counter time. ok is false before the first answer.
 func (s *Share) Lo(clk time.Duration) (t Time, ok bool) {
 	return s.est.Lo(clk, s.par.Rho), s.est.Known()
 }
 
-// Hi is what counter time is at most.
+// Hi returns the upper bound of counter time. ok is false before the first answer.
 func (s *Share) Hi(clk time.Duration) (t Time, ok bool) {
 	return s.est.Hi(clk, s.par.Rho), s.est.Known()
 }
 
-// Estimate is the estimate itself, to be read without the share's guard.
+// Estimate returns a copy of the estimate, which can be read without the share's guard.
 func (s *Share) Estimate() Estimate { return s.est }
 
-// Stay says until when a slot was opened.
+// A Stay is an opened session: the ends of its entries.
 type Stay struct {
-	End Time // end of the stay
+	End Time // end of the session
 	Win Time // end of its window entry
 
-	// Full is the end of a stay on probation if it goes on after that: End, if a session is no longer
-	// than a probation. Of any other stay it is 0.
+	// Full is the later end of a session on probation if it continues after that. It equals End if
+	// a session is no longer than a probation. It is 0 for other sessions.
 	Full Time
 }
 
-// Open uses one slot for a stay of at most last, never beyond hard (0: no hard
-// end); ok is false if the share is empty.
+// Open uses one slot for a session of at most last and never beyond hard (0: no hard end). ok is
+// false if the share is empty.
 func (s *Share) Open(clk time.Duration, id StayID, last, hard time.Duration) (o Stay, ok bool) {
 	return s.OpenProbation(clk, id, 0, last, hard)
 }
 
-// OpenTrial is Open for a stay that is on probation first, if trial is not 0: its pass ends then.
+// OpenProbation is Open for a session that begins on probation if trial is not 0: its pass then
+// ends after trial.
 func (s *Share) OpenProbation(
 	clk time.Duration, id StayID, trial, last, hard time.Duration,
 ) (o Stay, ok bool) {
@@ -122,7 +122,7 @@ func (s *Share) OpenProbation(
 		switch l.Kind {
 		case AtOnce:
 			o.End = s.par.CeilEnd(l, lo.Add(l.Per))
-			if last > 0 && last < l.Per { // shorter than the longest: not a moment longer
+			if last > 0 && last < l.Per { // shorter than the longest: never exceed it
 				o.End = s.par.CeilEnd(l, lo.Add(last))
 			}
 			if hard > 0 {
@@ -140,13 +140,13 @@ func (s *Share) OpenProbation(
 	return o, true
 }
 
-// Note puts a Renew, Leave, Ask or Answered into the next Sync.
+// AddItem adds a Renew, Leave, Ask or Answered to the next Sync.
 func (s *Share) AddItem(it Item) { s.items = append(s.items, it) }
 
-// Noted is how many items wait for the next Sync.
+// PendingItems returns how many items wait for the next Sync.
 func (s *Share) PendingItems() int { return len(s.items) }
 
-// Return gives n unused slots back; it counts from now.
+// Return gives back n unused slots. They cannot be used from now on.
 func (s *Share) Return(n int64) { s.returned += max(0, min(n, s.Held())) }
 
 // Sync builds the next Sync, or returns nil while one is unanswered.
@@ -167,17 +167,16 @@ func (s *Share) Sync(clk time.Duration, need, want int64) *Sync {
 	return x
 }
 
-// Settle says that every visitor seen before lo is in the items of this loan's
-// Syncs, the next one included: the counter may free what ended before. Counter
-// time of another epoch is forgotten.
+// Settle declares that the items of this loan's Syncs, including the next one, contain every
+// visitor seen before lo. The counter may then free what ended before. A new epoch discards this
+// value.
 func (s *Share) Settle(lo Time) { s.settled = lo }
 
-// Flying is the Sync that is not yet answered, to be repeated unchanged.
+// InFlight returns the Sync that is not answered yet, to be repeated unchanged.
 func (s *Share) InFlight() *Sync { return s.fly }
 
-// Heard takes in an answer and reports whether it was one to the Sync that is
-// flying. Told that the loan is over, the share draws a new one and keeps what
-// is not about the old loan's slots.
+// Receive processes an answer and reports whether it answers the Sync in flight. If the loan is
+// over, the share draws a new one and keeps the items that are not about the old loan's slots.
 func (s *Share) Receive(clk time.Duration, a *Answer) bool {
 	if s.fly == nil || a.Loan != s.loan || a.Seq != s.fly.Seq {
 		return false
@@ -190,7 +189,7 @@ func (s *Share) Receive(clk time.Duration, a *Answer) bool {
 		return false
 	}
 	if s.seen.Life != 0 && s.seen.Life != a.Name.Life {
-		s.est = Estimate{} // another life: nothing known of its time
+		s.est = Estimate{} // another life: its time is not known
 	}
 	s.granted = max(s.granted, a.Granted)
 	from := s.sent
@@ -213,8 +212,8 @@ func (s *Share) Receive(clk time.Duration, a *Answer) bool {
 	return true
 }
 
-// renewLoan draws the next loan. Its number follows from the first, which was
-// random, so no two lives share one.
+// renewLoan draws the next loan. Its ID follows from the first one, which was random, so no two
+// lives share an ID.
 func (s *Share) renewLoan() {
 	keep := append(s.fly.Items, s.items...)
 	keep = slices.DeleteFunc(keep, func(it Item) bool { return it.Op == Open })

@@ -1,13 +1,13 @@
 package slot
 
-// unprovenPart is the part of a limit per window that unproven requests may use: a tenth, as the
-// built-in lane of a network above its join limit has a tenth of the calls. Chosen.
+// unprovenPart: unproven requests may use one part in unprovenPart of a limit per window, just as
+// the built-in lane of a network above its join limit has a tenth of the calls. Chosen.
 const unprovenPart = 10
 
-// Unproven bounds the uses of a limit per window by requests that probably nobody sent. In every
-// window they get at most a tenth of the limit, rounded up; as with the limit itself, a use comes back
-// up to a bucket (1/400 of the window) late. The zero value has seen none. It holds at most a bucket
-// for each 1/400 of the window, however many uses there are.
+// Unproven bounds the uses of a limit per window by requests that probably no person sent. In every
+// window they get at most a tenth of the limit, rounded up. As with the limit itself, a use comes
+// back up to a bucket (1/400 of the window) late. The zero value has no uses. It holds at most one
+// bucket for each 1/400 of the window, however many uses there are.
 type Unproven struct{ ends Ends }
 
 // Take uses one if one is left, and returns the end of the use for Return.
@@ -22,5 +22,5 @@ func (u *Unproven) Take(l Limit, now Time) (end Time, ok bool) {
 	return end, true
 }
 
-// Return takes back a use that came to nothing.
+// Return takes back a use that did not happen.
 func (u *Unproven) Return(end Time) { u.ends.Remove(end) }

@@ -9,23 +9,23 @@ import (
 	"github.com/headgate/headgate/internal/codec"
 )
 
-// ErrMessage is wrapped by every error about bytes that are no message of this
-// format, and about a message too long for it.
+// ErrMessage is wrapped by every error about bytes that are not a message of this format, and about
+// a message too long for it.
 var ErrMessage = errors.New("not a message between machines")
 
-// The formats of a Sync and an Answer: siteFormat has what is said between counters
-// beside. Unlike a record a message is never kept, so only these are read.
+// The formats of a Sync and an Answer. siteFormat adds the fields that only counters use. Messages
+// are never stored, unlike records, so readers accept only these formats.
 const (
 	wireFormat = 1
 	siteFormat = 2
 )
 
-// maxItems bounds the items of a Sync, and with them the results of its Answer.
-// Chosen: three times the 20,000 renewals of a full worker.
+// maxItems bounds the items of a Sync and so the results of its Answer. Chosen: three times the
+// 20,000 renewals of a full worker.
 const maxItems = 1 << 16
 
-// AppendBinary appends the Sync to b: about 20 B for each item. One with more items
-// or arrivals than a message holds is refused, and b comes back as it was.
+// AppendBinary appends the Sync to b: about 20 B for each item. If it has more items or arrivals
+// than a message can hold, AppendBinary returns an error and b unchanged.
 func (x *Sync) AppendBinary(b []byte) ([]byte, error) {
 	was := b
 	b = slices.Grow(b, 128+24*len(x.Items)) // usually enough
@@ -53,8 +53,7 @@ func (x *Sync) AppendBinary(b []byte) ([]byte, error) {
 	return b, nil
 }
 
-// UnmarshalBinary reads a Sync, and leaves x as it was if b is none. Nothing of b is
-// kept.
+// UnmarshalBinary reads a Sync. On an error it leaves x unchanged. It keeps no reference to b.
 func (x *Sync) UnmarshalBinary(b []byte) error {
 	d := decoder{codec.NewReader(b)}
 	v, err := d.format()
@@ -81,9 +80,8 @@ func (x *Sync) UnmarshalBinary(b []byte) error {
 	return nil
 }
 
-// AppendBinary appends the Answer to b: up to 16 B for each result and each stay
-// that is gone. One with more of them than a message holds is refused, and b comes
-// back as it was.
+// AppendBinary appends the Answer to b: up to 16 B for each result and each early leave. If it has
+// more of them than a message can hold, AppendBinary returns an error and b unchanged.
 func (a *Answer) AppendBinary(b []byte) ([]byte, error) {
 	if len(a.Results) > maxItems || len(a.Gone) > maxGone || len(a.Sure) > mostSpans {
 		return b, fmt.Errorf("%w: an Answer of %d results, %d stays that are gone and %d spans",
@@ -114,8 +112,7 @@ func (a *Answer) AppendBinary(b []byte) ([]byte, error) {
 	return b, nil
 }
 
-// UnmarshalBinary reads an Answer, and leaves a as it was if b is none. Nothing of b
-// is kept.
+// UnmarshalBinary reads an Answer. On an error it leaves a unchanged. It keeps no reference to b.
 func (a *Answer) UnmarshalBinary(b []byte) error {
 	d := decoder{codec.NewReader(b)}
 	v, err := d.format()
@@ -124,7 +121,7 @@ func (a *Answer) UnmarshalBinary(b []byte) error {
 	}
 	y := Answer{Name: WriteName{d.Uint(), d.Uint(), d.Uint()}, Seq: Seq{d.Uint(), d.Uint()}}
 	y.Loan = LoanID(d.Uint())
-	over := d.Uint() // programs from before Again read it as an answer that grants nothing
+	over := d.Uint() // versions without Again read it as an answer that grants nothing
 	y.Over, y.Again = over == 1 || over == 3, over == 2 || over == 3
 	y.GiveBack, y.Waiting = d.Uint() == 1, d.Uint() == 1
 	y.Time, y.Granted = Time(d.Int()), d.Int()
@@ -150,18 +147,17 @@ func (a *Answer) UnmarshalBinary(b []byte) error {
 	return nil
 }
 
-// The first byte of an item is its Op and, above it, a bit for each of its times
-// that is not 0.
+// The first byte of an item holds its Op and, above it, a bit for each of its times that is not 0.
 const (
 	opBits = 3
 	opMask = 1<<opBits - 1
 )
 
-// times are the times of an item, in the order of their bits.
+// times returns the times of an item in the order of their bits.
 func (i *Item) times() [5]*Time { return [...]*Time{&i.From, &i.At, &i.End, &i.Use, &i.Hard} }
 
-// appendItems appends a list of items, each time as the difference from the last of its kind.
-// It reports whether they all have an Op.
+// appendItems appends a list of items, with each time as the difference from the last one of its
+// kind. It reports whether all items have an Op.
 func appendItems(b []byte, items []Item) ([]byte, bool) {
 	b = codec.AppendUint(b, uint64(len(items)))
 	var last Item
@@ -234,7 +230,7 @@ func formatOf(site bool) uint64 {
 	return wireFormat
 }
 
-// format reads the number that every message begins with.
+// format reads the number at the start of every message.
 func (d *decoder) format() (uint64, error) {
 	v := d.Uint()
 	if d.Bad() {
@@ -247,8 +243,7 @@ func (d *decoder) format() (uint64, error) {
 	return v, nil
 }
 
-// end says what is wrong with the message, if anything is: the whole of it must have
-// been read.
+// end returns an error if the message is invalid or was not read completely.
 func (d *decoder) end() error {
 	if !d.Done() {
 		return fmt.Errorf("%w: damaged", ErrMessage)
