@@ -1,19 +1,19 @@
-// Package borrower is the borrower's side of a room (docs/protocol.md §5): when a worker talks to
-// its counter, what it asks for, and whom it lets in with the answer.
+// Package borrower is the borrower's side of a room (docs/protocol.md §5). It decides when a worker
+// sends a Sync to its counter, what the Sync requests, and which newcomers get the granted slots.
 //
 // # The promise
 //
-// The worker of a room and the one of the simulator run this code: what the simulator finds holds
-// for the room.
+// The worker of a room and the worker of the simulator run this code, so results of the simulator
+// hold for the room.
 //
 // # Concurrency and cost
 //
-// A Borrower knows no goroutine, no lock and no I/O, and takes the time as an argument. Its caller
-// guards it. Each method is a few additions, and linear in those that wait.
+// A Borrower uses no goroutine, no lock and no I/O, and takes the time as an argument. Its caller
+// guards it. Each method costs a few additions and is linear in the number of waiting requests.
 //
-// # What it does not do
+// # Limits of the package
 //
-// It does not send: the caller does, and repeats a Sync until it is answered.
+// It does not send. The caller sends each Sync, and repeats it until it is answered.
 package borrower
 
 import (
@@ -25,46 +25,46 @@ import (
 
 // Parameters of a borrower (docs/protocol.md §12).
 const (
-	FlushEvery = time.Second      // renewals and heartbeats
-	RecallWait = 2 * time.Second  // a newcomer waits this long for a slot at most
-	idleReturn = 10 * time.Second // an unused share goes back
+	FlushEvery = time.Second      // between renewals, and between heartbeats
+	RecallWait = 2 * time.Second  // the longest that a newcomer waits for a slot
+	idleReturn = 10 * time.Second // unused slots go back
 	wantFor    = 2                // seconds of arrivals to hold ahead
-	maxItems   = 20_000           // reported in one Sync; the rest goes with the next
-	maxWaiting = 10_000           // newcomers, and passes, that wait for an answer
+	maxItems   = 20_000           // in one Sync; the rest goes with the next
+	maxWaiting = 10_000           // newcomers, or passes, that wait for an answer
 )
 
-// Config says how a borrower reaches what its caller keeps: N is a newcomer that waits for a slot,
-// A a pass that waits for its end.
+// Config connects a borrower to its caller. N is a newcomer that waits for a slot, A a pass that
+// waits for its end.
 type Config[N comparable, A any] struct {
 	Share  *slot.Share
 	Term   time.Duration
-	Remote bool // the counter is that of another data center, where a worker reports only visitors
+	Remote bool // the counter is in another data center
 
-	// Inside reports whether anybody is inside.
+	// Inside reports whether any visitor is inside.
 	Inside func() bool
-	// Report notes who was seen since the last report, while note returns true, and reports
-	// whether that was all.
+	// Report calls note for each visitor seen since the last report, while note returns true. It
+	// reports whether that was all.
 	Report func(clk time.Duration, lo slot.Time, note func(slot.Item) bool) bool
-	// Learn takes in what an answer says of time, ends and visitors that left.
+	// Learn processes the time, the ends and the early leaves in an answer.
 	Learn func(clk time.Duration, a *slot.Answer)
-	// Open gives a slot of the share to a newcomer that waited. False means that there was none.
+	// Open gives a slot of the share to a newcomer that waited. It returns false if there was none.
 	Open func(clk time.Duration, newcomer N) bool
-	// Refuse tells a newcomer that nothing is left.
+	// Refuse is called for a newcomer for which no slot is left.
 	Refuse func(newcomer N)
-	// Answer tells a pass its end, 0 if its stay is over.
+	// Answer is called with the end of a pass, 0 if its session is over.
 	Answer func(pass A, end slot.Time)
 }
 
-// A Borrower is a worker's share, and what it has to say to the counter.
+// A Borrower is a worker's share, and the reports and requests for its counter.
 type Borrower[N comparable, A any] struct {
 	cfg      Config[N, A]
 	queue    []N
 	asks     []question[A]
-	flying   []question[A] // of the Sync under way
+	flying   []question[A] // in the Sync in flight
 	urgent   bool
 	giveBack bool
 	arrivals float64 // since the last flush
-	wants    float64 // a second, smoothed
+	wants    float64 // arrivals per second, smoothed
 	lastOpen time.Duration
 	lastSync time.Duration
 }
@@ -74,7 +74,7 @@ type question[A any] struct {
 	pass A
 }
 
-// New starts with nothing to say.
+// New returns a Borrower with nothing to send.
 func New[N comparable, A any](cfg Config[N, A]) *Borrower[N, A] { return &Borrower[N, A]{cfg: cfg} }
 
 // Hurry makes the next Sync due now.
@@ -83,31 +83,32 @@ func (b *Borrower[N, A]) Hurry() { b.urgent = true }
 // LastSync returns when the last new Sync was made.
 func (b *Borrower[N, A]) LastSync() time.Duration { return b.lastSync }
 
-// ReturnShare gives all free slots back with the next Sync, which is due now, and wants none.
+// ReturnShare returns all free slots with the next Sync, which is due now, and requests none.
 func (b *Borrower[N, A]) ReturnShare() {
 	b.cfg.Share.Return(b.cfg.Share.Held())
 	b.urgent = true
 	b.Forget()
 }
 
-// Forget forgets how many newcomers come.
+// Forget resets the estimate of how many newcomers arrive.
 func (b *Borrower[N, A]) Forget() { b.wants, b.arrivals = 0, 0 }
 
-// Arrived counts a newcomer and reports whether it may try the share: nobody waits before it.
+// Arrived counts a newcomer and reports whether it may try the share, because nobody waits before
+// it.
 func (b *Borrower[N, A]) Arrived() bool {
 	b.arrivals++
 	return len(b.queue) == 0
 }
 
-// Opened notes that a newcomer took a slot of the share, and reports whether the share is used up,
-// so that more must be asked for before the next one waits.
+// Opened records that a newcomer took a slot of the share. low reports whether the share is used
+// up, so that more slots should be requested before the next newcomer waits.
 func (b *Borrower[N, A]) Opened(clk time.Duration) (low bool) {
 	b.lastOpen = clk
 	return b.wants > 0 && b.cfg.Share.Held() == 0
 }
 
-// CanWait reports whether a newcomer may wait for a slot. One of a room without a line waits even if
-// somebody else is in the line.
+// CanWait reports whether a newcomer may wait for a slot. In a room without a line (noLine) it may
+// wait even if the last answer reported a line.
 func (b *Borrower[N, A]) CanWait(clk time.Duration, noLine bool) bool {
 	return (noLine || !b.cfg.Share.LineAhead(clk)) && len(b.queue) < maxWaiting
 }
@@ -115,7 +116,7 @@ func (b *Borrower[N, A]) CanWait(clk time.Duration, noLine bool) bool {
 // Wait adds a newcomer to those that wait for a slot.
 func (b *Borrower[N, A]) Wait(newcomer N) { b.queue = append(b.queue, newcomer) }
 
-// Withdraw removes a newcomer that waits, and reports whether it still did.
+// Withdraw removes a waiting newcomer, and reports whether it was still waiting.
 func (b *Borrower[N, A]) Withdraw(newcomer N) bool {
 	i := slices.Index(b.queue, newcomer)
 	if i < 0 {
@@ -125,15 +126,15 @@ func (b *Borrower[N, A]) Withdraw(newcomer N) bool {
 	return true
 }
 
-// CanAsk reports whether one more pass may wait for its end.
+// CanAsk reports whether another pass may wait for its end.
 func (b *Borrower[N, A]) CanAsk() bool { return len(b.asks) < maxWaiting }
 
-// Ask asks for the end of a pass with the next Sync.
+// Ask requests the end of a pass with the next Sync.
 func (b *Borrower[N, A]) Ask(item slot.Item, pass A) {
 	b.asks = append(b.asks, question[A]{item, pass})
 }
 
-// Clear forgets and returns all that wait for an answer.
+// Clear removes and returns all newcomers and passes that wait for an answer.
 func (b *Borrower[N, A]) Clear() (newcomers []N, passes []A) {
 	for _, q := range append(b.asks, b.flying...) {
 		passes = append(passes, q.pass)
@@ -143,8 +144,8 @@ func (b *Borrower[N, A]) Clear() (newcomers []N, passes []A) {
 	return newcomers, passes
 }
 
-// Build returns the next Sync, or nil if there is nothing to say. One under way is returned
-// unchanged. Flush is true once in FlushEvery.
+// Build returns the next Sync, or nil if there is nothing to send. It returns a Sync in flight
+// unchanged. flush must be true once in FlushEvery.
 func (b *Borrower[N, A]) Build(clk time.Duration, flush bool) *slot.Sync {
 	share := b.cfg.Share
 	if x := share.InFlight(); x != nil {
@@ -170,12 +171,12 @@ func (b *Borrower[N, A]) Build(clk time.Duration, flush bool) *slot.Sync {
 	if ahead := int64(b.wants*wantFor + 0.5); need > 0 || share.Held() < ahead/2 {
 		want = max(0, ahead-share.Held())
 	}
-	// A remote counter is heard of while anybody is inside, or what ends there waits for what may be
-	// said here.
+	// A remote counter gets heartbeats while anybody is inside. Otherwise slots that end there
+	// would wait for a possible report from here.
 	heard := b.cfg.Remote && flush && b.cfg.Inside()
 	say := heard || need > 0 || want > 0 && due || share.PendingItems() > 0 || b.urgent ||
 		clk-b.lastSync > b.cfg.Term/3 && (share.Held() > 0 || b.cfg.Inside())
-	b.urgent = cut // not all was reported: go on at once
+	b.urgent = cut // not all was reported: continue at once
 	if !say {
 		return nil
 	}
@@ -183,9 +184,9 @@ func (b *Borrower[N, A]) Build(clk time.Duration, flush bool) *slot.Sync {
 	return share.Sync(clk, need, want)
 }
 
-// report notes who was seen since the last report, and reports whether that was all. Only then may
-// the counter free what ended before: a loan that is alive is what keeps it waiting, so the worker
-// is heard of while anybody is inside.
+// report adds an item for each visitor seen since the last report, and reports whether that was
+// all. Only then may the counter free what ended before. The counter waits for every live loan, so
+// the worker sends Syncs while anybody is inside.
 func (b *Borrower[N, A]) report(clk time.Duration) (all bool) {
 	lo, ok := b.cfg.Share.Lo(clk)
 	if !ok {
@@ -201,8 +202,8 @@ func (b *Borrower[N, A]) report(clk time.Duration) (all bool) {
 	return all
 }
 
-// Hear takes an answer in: new ends, who left, and slots for those who wait. Again means that
-// another Sync is due at once.
+// Hear processes an answer: new ends, early leaves, and slots for waiting newcomers. again reports
+// whether another Sync is due at once.
 func (b *Borrower[N, A]) Hear(clk time.Duration, x *slot.Sync, a *slot.Answer) (again bool) {
 	share := b.cfg.Share
 	if !share.Receive(clk, a) || a.Over {
@@ -219,7 +220,7 @@ func (b *Borrower[N, A]) Hear(clk time.Duration, x *slot.Sync, a *slot.Answer) (
 		served++
 	}
 	b.queue = b.queue[served:]
-	if x.Need > 0 && a.Granted == x.Granted && !a.Again { // nothing is left; else the rest asks again
+	if x.Need > 0 && a.Granted == x.Granted && !a.Again { // nothing is left; otherwise the rest is requested again
 		left := min(max(0, int(x.Need)-served), len(b.queue))
 		refused := b.queue[:left]
 		b.queue = b.queue[left:]
