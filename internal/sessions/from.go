@@ -10,12 +10,12 @@ import (
 	"github.com/headgate/headgate/internal/slot"
 )
 
-// A From is where a request comes from: its network and its user agent, as hashes with a key that
-// only this process has. No address is kept. 0 is unknown.
+// A Source is where a request comes from: its network and its user agent, as hashes with a key that
+// only this process has. No address is kept. 0 means unknown.
 type Source struct{ network, agent uint16 }
 
-// From returns where a request comes from. A network is a /24 of IPv4 or a /48 of IPv6: what one
-// line or one site has.
+// Source returns where a request comes from. A network is a /24 of IPv4 or a /48 of IPv6: the
+// addresses of one connection or one location.
 func (v *Set) Source(a netip.Addr, agent string) (f Source) {
 	if a = a.Unmap(); a.Is4() {
 		b := a.As4()
@@ -28,22 +28,22 @@ func (v *Set) Source(a netip.Addr, agent string) (f Source) {
 	return f
 }
 
-// short is 16 bits of a hash, never 0.
+// short returns 16 bits of a hash, never 0.
 func short(h uint64) uint16 { return max(1, uint16(h)) }
 
-// MostSeen is how many networks and user agents of a visit are told apart; more count as one more.
-// Chosen: 36 bytes a visit for both.
+// MaxSeen is how many different networks and user agents of a session are counted; all further ones
+// count as one more. Chosen: 36 bytes per session for both.
 const MaxSeen = 8
 
 // few is a set of hashes of bounded size.
 type few struct {
 	of [MaxSeen]uint16
-	n  uint8 // MostSeen + 1: there were more
+	n  uint8 // MaxSeen + 1: there were more
 }
 
 func (s *few) has(h uint16) bool { return slices.Contains(s.of[:min(s.n, MaxSeen)], h) }
 
-// add adds a hash that is not in the set.
+// add adds a hash that is not in the set yet.
 func (s *few) add(h uint16) {
 	if s.n < MaxSeen {
 		s.of[s.n] = h
@@ -51,10 +51,10 @@ func (s *few) add(h uint16) {
 	s.n = min(s.n+1, MaxSeen+1)
 }
 
-// note notes where a request of a visit comes from. It reports false, and notes nothing, if the
-// network is one too many.
+// note records where a request of a session comes from. If the network is one too many, it returns
+// false and records nothing.
 func (v *Set) note(x *visit, y *Session) bool {
-	if x.last == y.Source { // as nearly always
+	if x.last == y.Source { // nearly always the case
 		return true
 	}
 	if n := y.Source.network; n != 0 && !x.networks.has(n) {
@@ -76,7 +76,7 @@ func (v *Set) note(x *visit, y *Session) bool {
 	return true
 }
 
-// Allows reports whether a request of a stay may come from where it comes. It notes nothing.
+// Allows reports whether a request of a session may come from its source. It records nothing.
 func (v *Set) Allows(y *Session) bool {
 	s := v.shard(y.ID)
 	s.mu.Lock()
@@ -86,20 +86,20 @@ func (v *Set) Allows(y *Session) bool {
 		int(x.networks.n) < y.Sharing.Networks
 }
 
-// Sharing says what becomes of a pass that is used from more than so many networks.
+// Sharing defines what happens to a pass that is used from too many networks.
 type Sharing struct {
-	Networks int    // default 3, at most MostSeen
+	Networks int    // default 3, at most MaxSeen
 	Action   string // default Mark
 }
 
 // The actions.
 const (
-	Mark = "mark" // it is counted
-	Wait = "wait" // a request from one network more is a newcomer's
-	End  = "end"  // the visit ends
+	Mark = "mark" // count it
+	Wait = "wait" // treat a request from one more network as a newcomer's
+	End  = "end"  // end the session
 )
 
-// Fill fills in the defaults. It returns an error of a kind if s is impossible.
+// SetDefaults fills in the defaults. If s is invalid, it returns an error that wraps kind.
 func (s *Sharing) SetDefaults(kind error) error {
 	if s.Networks == 0 {
 		s.Networks = 3
@@ -114,8 +114,8 @@ func (s *Sharing) SetDefaults(kind error) error {
 	return nil
 }
 
-// Shown returns how many networks and user agents a visit has been seen with, at most MostSeen + 1
-// of each, which stands for more; 0 if the visit is not known here.
+// Shown returns how many networks and user agents a session has been seen with. Each is at most
+// MaxSeen + 1, which means more than MaxSeen. Both are 0 if the session is not known here.
 func (v *Set) Shown(id slot.StayID) (networks, agents int) {
 	s := v.shard(id)
 	s.mu.Lock()
@@ -126,7 +126,7 @@ func (v *Set) Shown(id slot.StayID) (networks, agents int) {
 	return 0, 0
 }
 
-// Few is a number that Shown returned, in words.
+// CountText formats a number that Shown returned.
 func CountText(n int) string {
 	if n > MaxSeen {
 		return "more than " + strconv.Itoa(MaxSeen)

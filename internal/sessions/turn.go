@@ -5,20 +5,21 @@ import (
 	"sync/atomic"
 )
 
-// A Turn is the rules in force, and how they change: what was seen by those of before is reported by
-// them, for passes may say so; until all of that is reported no pass notes an end that is not confirmed.
-// Load may be called by many goroutines at once; the caller guards the rest.
+// A RuleHistory holds the rules in force and controls how they change. Visitors seen under earlier
+// rules are reported by those rules, because their passes may contain ends by them. Until all of
+// them are reported, no pass gets an end that is not confirmed. Many goroutines may call Load at
+// once; the caller guards the other methods.
 type RuleHistory struct {
 	now     atomic.Pointer[Rules]
-	changes bool   // others are on their way
-	before  *Rules // whose sightings are not all reported; nil: there are none
+	changes bool   // other rules may follow soon
+	before  *Rules // earlier rules with unreported visitors; nil: none
 }
 
-// Load gives the rules in force.
+// Load returns the rules in force.
 func (t *RuleHistory) Load() *Rules { return t.now.Load() }
 
-// Announce says that other rules may be in force soon. After it Change must follow, or Change of the
-// rules in force.
+// Announce declares that next may be in force soon. A Change must follow, either to the new rules
+// or to the current ones.
 func (t *RuleHistory) Announce(next *Rules) {
 	old := *t.now.Load()
 	old.Changing = next.Changing
@@ -35,10 +36,10 @@ func (t *RuleHistory) Change(next *Rules) {
 	t.store(*next)
 }
 
-// Reporting gives the rules by which the next Report is to be made.
+// Reporting returns the rules for the next Report.
 func (t *RuleHistory) Reporting() *Rules { return cmp.Or(t.before, t.now.Load()) }
 
-// Reported notes that such a Report was all.
+// Reported records that such a Report was complete.
 func (t *RuleHistory) Reported() {
 	if t.before != nil {
 		t.before = nil

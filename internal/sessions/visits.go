@@ -1,20 +1,21 @@
-// Package sessions remembers the stays that one worker has seen: who is in flight, who must be
-// renewed, which later ends the counter has confirmed, who has left, and from how many networks
-// a pass is used.
+// Package sessions remembers the sessions that one worker has seen: which have requests in flight,
+// which must be renewed, which later ends the counter has confirmed, which have ended early, and
+// from how many networks a pass is used.
 //
 // # The promise
 //
-// Who enters before a report has passed is in that report, and who enters after it has read a
-// later time than the report speaks for: no renewal is forgotten.
+// No renewal is lost. A request that enters before a report has passed its shard is in that report.
+// A request that enters after it has read a later time than the report covers.
 //
 // # Concurrency and cost
 //
-// A Set may be used by many goroutines at once; 64 shards have a lock each, and none is held
-// while anything waits. One entry a stay inside, forgotten a minute after its end.
+// Many goroutines may use a Set at once. Each of its 64 shards has a lock, and no lock is held
+// while anything waits. A session takes one entry, which is removed a minute after the session's
+// end.
 //
-// # What it does not do
+// # Limits of the package
 //
-// It sends nothing: a report is handed what to note.
+// It sends nothing: the caller of Report passes a function that takes the items.
 package sessions
 
 import (
@@ -27,19 +28,20 @@ import (
 	"github.com/headgate/headgate/internal/slot"
 )
 
-// HoldFixed is how far ahead the slot of a stay is held that is in flight past its fixed end.
+// HoldFixed is how far ahead a slot is held for a session that has requests in flight past its
+// fixed end.
 const HoldFixed = 3 * time.Second
 
-// Rules are how long a stay lasts. They are never changed.
+// Rules define how long a session lasts. They never change.
 type Rules struct {
 	Session  time.Duration
-	Longest  time.Duration // that a renewal may ask for: what the counter takes a session for
+	Longest  time.Duration // longest that a renewal may request: the counter's session length
 	Grid     slot.Time     // of ends
 	Fixed    bool
-	Changing bool // another session is about to be in force
+	Changing bool // another session length is about to be in force
 }
 
-// Hard is the hard end with which a renewal at a sighting asks for last and not for Longest.
+// Hard returns the hard end that makes a renewal at a sighting request last and not Longest.
 func (r *Rules) Hard(at slot.Time, last time.Duration, hard slot.Time) slot.Time {
 	if last >= r.Longest {
 		return hard
@@ -51,23 +53,23 @@ func (r *Rules) Hard(at slot.Time, last time.Duration, hard slot.Time) slot.Time
 	return end
 }
 
-// A Set is the stays that a worker has seen.
+// A Set holds the sessions that a worker has seen.
 type Set struct {
-	// now brackets the counter's time. It is read with a shard locked: whoever
-	// enters before a report has passed the shard is in that report, whoever
-	// enters after it has read a later time than the report speaks for.
+	// now returns bounds on the counter's time. It is read while a shard is locked. So a request
+	// that enters before a report has passed the shard is in that report, and one that enters after
+	// it has read a later time than the report covers.
 	now     func() (lo, hi slot.Time)
-	session func() time.Duration // no pass of before may end later than this after it was seen
-	next    int                  // shard at which the next report begins
+	session func() time.Duration // no earlier pass may end later than this after it was seen
+	next    int                  // the shard where the next report begins
 	shards  [shards]shard
 	seed    maphash.Seed
 
-	// Shared counts the visits that were seen in more networks than Sharing allows, Refused their
-	// requests that were not let through for it.
+	// Shared counts the sessions that were seen in more networks than Sharing allows. Refused
+	// counts their requests that were rejected for that reason.
 	Shared, Refused atomic.Int64
 
-	// Of the stays that began here and are over: from the first request to the last byte, and
-	// the longest that a visitor was silent in between.
+	// Inside and Silent count sessions that began here and are over. Inside is the time from the
+	// first request to the last byte. Silent is the longest time without a request.
 	Inside, Silent histogram.Histogram
 }
 
@@ -76,23 +78,23 @@ const shards = 64
 type shard struct {
 	mu    sync.Mutex
 	stay  map[slot.StayID]*visit
-	dirty []slot.StayID             // to be looked at by the next report
-	gone  map[slot.StayID]slot.Time // left early: refused until the pass ends
+	dirty []slot.StayID             // for the next report to check
+	gone  map[slot.StayID]slot.Time // ended early: rejected until the pass expires
 }
 
-// visit is one stay as this worker knows it. Guarded by its shard.
+// visit is one session as this worker knows it. Its shard's lock guards it.
 type visit struct {
-	end     slot.Time // confirmed: a pass may say this
-	entry   slot.Time // Confirmed end of the slot, beyond end while in flight past a fixed end
+	end     slot.Time // confirmed: a pass may contain it
+	entry   slot.Time // confirmed end of the slot, later than end while in flight past a fixed end
 	hard    slot.Time
 	seen    slot.Time // last sighting
 	came    slot.Time // when it began; 0: it did not begin here
 	silent  time.Duration
 	open    int  // requests in flight
-	dirty   bool // in its shard's list
+	dirty   bool // it is in its shard's list
 	revoked bool
-	probe   bool // the cookie has not come back: not renewed
-	brief   bool // not renewed before it is answered
+	probe   bool // the cookie has not come back: it is not renewed
+	brief   bool // not renewed before the origin answers
 
 	last             Source
 	networks, agents few
@@ -101,7 +103,7 @@ type visit struct {
 	returned         returned
 }
 
-// returned is whether the pass of a ticket has come back, which the counter must hear once.
+// returned is whether the pass of a ticket has come back. The counter must receive this once.
 type returned uint8
 
 const (
@@ -110,32 +112,33 @@ const (
 	isReported
 )
 
-// A Stay is a stay as a pass tells of it.
+// A Session is a session as described by a pass.
 type Session struct {
 	ID        slot.StayID
 	End, Hard slot.Time
-	Probe     bool // given to a request without a cookie that opens no page
-	// Brief: the cookie has not come back, and the session is no longer than a probation. It is renewed
-	// once the origin answers; a slow body that nobody else would wait for does not renew it.
+	Probe     bool // issued to a request without a cookie that opens no page
+	// Brief means that the cookie has not come back and that the session is no longer than a
+	// probation. It is renewed once the origin answers. A slow response body for which nobody else
+	// would wait does not renew it.
 	Brief   bool
-	New     bool // a first request: it has no pass, but a ticket or nothing
-	Claimed bool // by a ticket, perhaps
+	New     bool // a first request: it has a ticket or nothing, but no pass
+	Claimed bool // perhaps by a ticket
 	Source  Source
 	Sharing Sharing
 }
 
-// Entered is how a request of a stay fares.
+// An Entry is the result of Enter for a request.
 type Entry uint8
 
-// The ways.
+// The results of Enter.
 const (
-	Over   Entry = iota // the stay is over
-	In                  // the request is one of the stay
+	Over   Entry = iota // the session is over
+	In                  // the request belongs to the session
 	Beyond              // it comes from one network too many
 )
 
-// New makes an empty set. now brackets the counter's time; session is the longest that a pass
-// may say of a stay after it was seen.
+// New makes an empty set. now returns bounds on the counter's time. session returns the longest
+// time from a sighting to the end in a pass.
 func New(now func() (lo, hi slot.Time), session func() time.Duration) *Set {
 	v := &Set{now: now, session: session, seed: maphash.MakeSeed()}
 	for i := range v.shards {
@@ -149,18 +152,17 @@ func (v *Set) shard(id slot.StayID) *shard {
 	return &v.shards[uint64(id)*0x9E3779B97F4A7C15>>58]
 }
 
-// touch notes a sighting at lo.
+// touch records a sighting at lo.
 func (s *shard) touch(id slot.StayID, x *visit, lo slot.Time) {
-	x.seen = lo // of a later host it may be less: its time stood still
+	x.seen = lo // may be earlier on a later host, whose time stood still
 	if !x.dirty {
 		x.dirty = true
 		s.dirty = append(s.dirty, id)
 	}
 }
 
-// Enter notes a request of a stay that begins now. It returns the latest
-// Confirmed end and when the visitor was seen. A stay is over if it left early, or
-// its end has passed.
+// Enter records that a request of a session begins now. It returns the latest confirmed end and
+// when the visitor was seen. The result is Over if the session ended early or its end has passed.
 func (v *Set) Enter(y *Session) (last, seen slot.Time, how Entry) {
 	s := v.shard(y.ID)
 	s.mu.Lock()
@@ -179,7 +181,7 @@ func (v *Set) Enter(y *Session) (last, seen slot.Time, how Entry) {
 		s.stay[y.ID] = x
 	case x.revoked:
 		return y.End, 0, Over
-	case y.End > x.end: // another worker has learnt of a later one
+	case y.End > x.end: // another worker has learned of a later end
 		x.end, x.entry = y.End, max(y.End, x.entry)
 	}
 	if hi >= x.end {
@@ -200,7 +202,7 @@ func (v *Set) Enter(y *Session) (last, seen slot.Time, how Entry) {
 	return x.end, x.seen, In
 }
 
-// Learn notes a later end that the counter has confirmed.
+// Learn records a later end that the counter has confirmed.
 func (v *Set) Learn(id slot.StayID, end slot.Time) {
 	s := v.shard(id)
 	s.mu.Lock()
@@ -210,8 +212,8 @@ func (v *Set) Learn(id slot.StayID, end slot.Time) {
 	}
 }
 
-// Answered notes that the origin answers the first request of a stay, and reports whether it is the
-// first that is answered here: a claim may be repeated, and the stay is one new user all the same.
+// Answered records that the origin answers the first request of a session. It reports whether this
+// is the first answer here: a claim may be repeated, but the session is still one new user.
 func (v *Set) Answered(id slot.StayID) (first bool) {
 	s := v.shard(id)
 	s.mu.Lock()
@@ -224,8 +226,8 @@ func (v *Set) Answered(id slot.StayID) (first bool) {
 	return true
 }
 
-// Leave notes the last byte of a request. left is true if the stay was revoked
-// and nothing of it is in flight any more; from is then the end of its slot.
+// Leave records the last byte of a request. left is true if the session was revoked and has no more
+// requests in flight; from is then the end of its slot.
 func (v *Set) Leave(id slot.StayID) (from slot.Time, left bool) {
 	s := v.shard(id)
 	s.mu.Lock()
@@ -245,8 +247,9 @@ func (v *Set) Leave(id slot.StayID) (from slot.Time, left bool) {
 	return x.entry, true
 }
 
-// forget lets a stay go that is over, and counts how long it was. Its shard is locked. Who let a
-// visitor in counts the stay, as far as it has seen it: nobody else knows when it began.
+// forget removes a session that is over, and counts its duration. Its shard is locked. Only the
+// worker that admitted the visitor counts the session, as far as it has seen it, because no other
+// worker knows when it began.
 func (v *Set) forget(s *shard, id slot.StayID, x *visit) {
 	delete(s.stay, id)
 	if x.came > 0 && (!x.probe || x.revoked) {
@@ -255,7 +258,7 @@ func (v *Set) forget(s *shard, id slot.StayID, x *visit) {
 	}
 }
 
-// Revoke ends a stay when its last request is done; new ones are refused now.
+// Revoke ends a session when its last request is done. New requests are rejected from now on.
 func (v *Set) Revoke(id slot.StayID) {
 	s := v.shard(id)
 	s.mu.Lock()
@@ -265,8 +268,8 @@ func (v *Set) Revoke(id slot.StayID) {
 	}
 }
 
-// RevokeUnanswered is Revoke of a stay whose first request has no answer yet, so that nobody has its
-// cookie. It reports whether that is so.
+// RevokeUnanswered is Revoke for a session whose first request has no answer yet, so that nobody
+// has its cookie. It returns false and changes nothing for other sessions.
 func (v *Set) RevokeUnanswered(id slot.StayID) bool {
 	s := v.shard(id)
 	s.mu.Lock()
@@ -279,7 +282,8 @@ func (v *Set) RevokeUnanswered(id slot.StayID) bool {
 	return true
 }
 
-// Look tells the confirmed end of a stay, 0 if none is known here, and whether it has left.
+// Peek returns the confirmed end of a session, 0 if none is known here, and whether it has ended
+// early.
 func (v *Set) Peek(id slot.StayID) (end slot.Time, gone bool) {
 	s := v.shard(id)
 	s.mu.Lock()
@@ -293,8 +297,8 @@ func (v *Set) Peek(id slot.StayID) (end slot.Time, gone bool) {
 	return 0, false
 }
 
-// End ends a stay at once, unless requests of it are in flight here: then when they are done, and
-// left is false. It returns the end of its slot, from if that is later.
+// End ends a session at once. If it has requests in flight here, it ends when they are done, and
+// left is false. End returns the end of the session's slot, or from if that is later.
 func (v *Set) End(id slot.StayID, from slot.Time) (last slot.Time, left bool) {
 	s := v.shard(id)
 	s.mu.Lock()
@@ -313,7 +317,7 @@ func (v *Set) End(id slot.StayID, from slot.Time) (last slot.Time, left bool) {
 	return from, true
 }
 
-// Any reports whether any stay is remembered.
+// Any reports whether the set holds any session.
 func (v *Set) Any() bool {
 	for i := range v.shards {
 		s := &v.shards[i]
@@ -327,8 +331,8 @@ func (v *Set) Any() bool {
 	return false
 }
 
-// Report gives what the counter must hear by lo to note, until note returns
-// false, and reports whether that was all; the next report goes on from there.
+// Report calls note with each item that the counter needs by lo, until note returns false. It
+// reports whether that was all. The next report continues from there.
 func (v *Set) Report(lo slot.Time, rules *Rules, note func(slot.Item) bool) (all bool) {
 	for range shards {
 		if !v.shards[v.next].report(lo, rules, note) {
@@ -352,7 +356,7 @@ func (s *shard) report(lo slot.Time, rules *Rules, note func(slot.Item) bool) bo
 			keep = append(keep, s.dirty[i:]...)
 			break
 		}
-		if x.open > 0 { // look again next time
+		if x.open > 0 { // check it again next time
 			x.seen = lo
 			keep = append(keep, id)
 		} else {
@@ -367,7 +371,8 @@ func (s *shard) report(lo slot.Time, rules *Rules, note func(slot.Item) bool) bo
 	return more
 }
 
-// renewal is what the counter must hear of a stay that was seen, if anything.
+// renewal returns the item that the counter needs for a session that was seen. ok is false if it
+// needs none.
 func (x *visit) renewal(id slot.StayID, lo slot.Time, rules *Rules) (it slot.Item, ok bool) {
 	it = slot.Item{Op: slot.Renew, ID: id, From: x.entry, At: x.seen, Hard: x.hard}
 	if x.revoked && x.open == 0 {
@@ -376,7 +381,7 @@ func (x *visit) renewal(id slot.StayID, lo slot.Time, rules *Rules) (it slot.Ite
 	if x.returned == isReturned {
 		x.returned, it.Use, ok = isReported, max(1, x.seen), true
 	}
-	if rules.Fixed || x.probe || x.brief && !x.answered { // held in flight, not renewed
+	if rules.Fixed || x.probe || x.brief && !x.answered { // its slot is held in flight, but not renewed
 		it.At = lo.Add(HoldFixed - rules.Longest)
 		return it, ok || x.open > 0 && x.entry < lo.Add(HoldFixed)
 	}
@@ -384,8 +389,8 @@ func (x *visit) renewal(id slot.StayID, lo slot.Time, rules *Rules) (it slot.Ite
 	return it, ok || x.seen.Add(rules.Session) > x.end
 }
 
-// Sweep forgets stays whose end has passed. A pass may say a moment more than
-// its slot, so they are kept a minute longer.
+// Sweep removes sessions whose end has passed. A pass may expire slightly later than its slot, so
+// sessions are kept a minute longer.
 func (v *Set) Sweep(lo slot.Time) {
 	for i := range v.shards {
 		s := &v.shards[i]
@@ -404,8 +409,8 @@ func (v *Set) Sweep(lo slot.Time) {
 	}
 }
 
-// Confirmed takes in what an answer says of stays: later ends, and who left. A
-// fixed session's slot may be held longer, its pass never is.
+// Confirmed processes the later ends and early leaves in an answer. With fixed, the slot of a
+// session may be held longer, but its pass never is.
 func (v *Set) Confirmed(a *slot.Answer, fixed bool) {
 	for _, r := range a.Results {
 		if r.End > 0 {
