@@ -2,10 +2,10 @@ package ticket
 
 import "strings"
 
-// The short id of a ticket is its number, 40 bits of it, through a Feistel
-// network keyed with the life of the record: eight letters that give nothing
-// away, and that an operator's command can turn back; a ticket of the last lane
-// has nine. It is no secret and proves nothing: what lets in is the sealed cookie.
+// The short ID of a ticket is its number (40 bits) after a Feistel network that is keyed with the
+// life of the record. It has eight letters that reveal nothing, and an operator's command can turn
+// them back. A ticket of the last lane has nine letters. The ID is not secret and proves nothing:
+// only the sealed cookie admits.
 const (
 	idLetters = "23456789abcdefghjkmnpqrstuvwxyz0"
 	idRounds  = 6
@@ -13,7 +13,7 @@ const (
 	idMask    = 1<<idHalf - 1
 )
 
-// ShortID names a ticket to an operator.
+// ShortID returns the name of a ticket for operators.
 func ShortID(life, number uint64) string {
 	l, r := number>>idHalf&idMask, number&idMask
 	for i := range uint64(idRounds) {
@@ -24,13 +24,13 @@ func ShortID(life, number uint64) string {
 	for i := range 8 {
 		b = append(b, idLetters[x>>(35-5*i)&31])
 	}
-	if lane := number >> (2 * idHalf); lane > 0 { // of the last lane: it has numbers of 41 bits
+	if lane := number >> (2 * idHalf); lane > 0 { // of the last lane, whose numbers have 41 bits
 		b = append(b, idLetters[lane&31])
 	}
 	return string(b)
 }
 
-// Number is the number that a short id names; ok is false if it names none.
+// Number returns the number of a short ID. ok is false if the ID is invalid.
 func Number(life uint64, id string) (number uint64, ok bool) {
 	if len(id) != 8 && len(id) != 9 {
 		return 0, false
@@ -38,7 +38,7 @@ func Number(life uint64, id string) (number uint64, ok bool) {
 	var x, lane uint64
 	for i := range id {
 		v := strings.IndexByte(idLetters, id[i])
-		if v < 0 || i == 8 && v == 0 { // one ticket, one id
+		if v < 0 || i == 8 && v == 0 { // one ticket has one ID
 			return 0, false
 		}
 		if i == 8 {
@@ -61,8 +61,8 @@ func idRound(life, round, half uint64) uint64 {
 	return x >> (64 - idHalf)
 }
 
-// Mix is a number of the place or stay of t, the same for all tokens of it (the mix is that of
-// MurmurHash3).
+// Mix returns a number that is the same for all tokens of the place or session of t (the mix is
+// that of MurmurHash3).
 func (t *Token) Mix() uint64 {
 	x := t.Life ^ t.ID*0x9E3779B97F4A7C15
 	x = (x ^ x>>33) * 0xff51afd7ed558ccd

@@ -6,9 +6,9 @@ import (
 	"time"
 )
 
-// Bound is the name under which a room seals the tokens of visitors who are told apart by a key of
-// theirs: what is sealed for one key does not open with another one. The key cannot be learned from
-// a token. A key that is missing is none that is empty.
+// Bound returns the name under which a room seals the tokens of visitors that it distinguishes by a
+// key. A token sealed for one key does not open with another. The key cannot be learned from a
+// token. A missing key differs from an empty one.
 func Bound(room string, key []string) string {
 	h := sha256.New()
 	for _, v := range key {
@@ -18,11 +18,12 @@ func Bound(room string, key []string) string {
 	return room + " bind " + string(h.Sum(nil)[:keptOfHash])
 }
 
-// keptOfHash is how much of a hash a name has. Chosen: nobody finds another key of the same 128 bits.
+// keptOfHash is how many bytes of a hash a name contains. Chosen: nobody finds another key with the
+// same 128 bits.
 const keptOfHash = 16
 
-// OpenBound reads a token that was sealed for a bound name, or one that was sealed for the room
-// itself: from before it bound its tokens.
+// OpenBound reads a token that was sealed for a bound name, or for the room itself before the room
+// bound its tokens.
 func (r *Ring) OpenBound(t *Token, room, bound, sealed string) error {
 	err := r.Open(t, bound, sealed)
 	if err != nil && bound != room {
@@ -31,16 +32,16 @@ func (r *Ring) OpenBound(t *Token, room, bound, sealed string) error {
 	return err
 }
 
-// SealMove seals a link that moves the place of a ticket to another device, before a time. to is
-// the key that the place gets: 0 in the link itself, and drawn for each device that opens it, so
-// that of two with the same link each asks for a move of its own.
+// SealMove seals a link that moves the place of a ticket to another device before a time. to is the
+// key that the place gets. It is 0 in the link itself and drawn for each device that opens it. So
+// two devices with the same link each request a move of their own.
 func (r *Ring) SealMove(room string, t *Token, until time.Time, to uint64) string {
 	x := *t
 	x.End, x.Hard = until.Unix(), int64(to)
 	return string(r.Seal(nil, movesOf(room), &x))
 }
 
-// OpenMove reads what SealMove wrote: the ticket, the key that its place gets, and until when.
+// OpenMove reads what SealMove wrote: the ticket, the key that its place gets, and the deadline.
 func (r *Ring) OpenMove(t *Token, room, sealed string) (to uint64, until time.Time, err error) {
 	var x Token
 	if err = r.Open(&x, movesOf(room), sealed); err == nil && x.Kind != Ticket {
@@ -54,6 +55,6 @@ func (r *Ring) OpenMove(t *Token, room, sealed string) (to uint64, until time.Ti
 	return uint64(x.Hard), time.Unix(x.End, 0), nil
 }
 
-// movesOf is what links are sealed for, so that none is a cookie and no cookie a link. No room's
-// name has a space.
+// movesOf returns the name that links are sealed for, so that no link is a cookie and no cookie a
+// link. No room's name has a space.
 func movesOf(room string) string { return "move " + room }

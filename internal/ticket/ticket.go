@@ -1,26 +1,24 @@
-// Package ticket seals and opens the one cookie of a visitor: a ticket while
-// waiting, a pass once admitted.
+// Package ticket seals and opens the one cookie of a visitor: a ticket while waiting, a pass once
+// admitted.
 //
 // # The promise
 //
-// A token that opens was sealed by this room with one of its keys and not
-// changed since. Everything else is ErrToken: forged, cut, of another room, too
-// long. Whether the token is still good is the room's question, not this
-// package's.
+// A token that opens was sealed by this room with one of its keys and not changed since. Everything
+// else is ErrToken: forged, cut, of another room, too long. The room decides whether the token is
+// still valid, not this package.
 //
 // # Concurrency
 //
-// A Ring may be used by many goroutines at once.
+// Many goroutines may use a Ring at once.
 //
-// # What it costs
+// # Cost
 //
-// Opening allocates nothing and costs one AES-GCM of about 80 bytes. A token of another
-// data centre, or none of anybody, costs one for each data centre whose keys have its
-// number.
+// Opening allocates nothing and costs one AES-GCM of about 80 bytes. A token of another data
+// center, or a forged one, costs one for each data center with a key of the same number.
 //
-// # What it does not do
+// # Limits of the package
 //
-// It does not store or rotate keys, and it does not look at the time.
+// It does not store or rotate keys, and it does not check the time.
 package ticket
 
 import (
@@ -38,7 +36,7 @@ import (
 // ErrToken is returned for everything that is not a token of this room.
 var ErrToken = errors.New("not a token of this room")
 
-// Kind tells a ticket from a pass.
+// A Kind distinguishes the kinds of token.
 type Kind uint8
 
 // The kinds of token.
@@ -46,35 +44,36 @@ const (
 	Ticket Kind = 1 // a place in the line
 	Pass   Kind = 2 // admitted until End
 	Left   Kind = 3 // a place was given up
-	Moved  Kind = 4 // a place is on another device now, and the visitor was told
+	Moved  Kind = 4 // a place is on another device now, and the visitor knows it
 )
 
-// A Token is what a visitor carries. Ends are counter time in nanoseconds, the
-// times of the visit wall time in Unix seconds, for show only.
+// A Token is the content of a visitor's cookie. Ends are counter time in nanoseconds. Arrived,
+// Checked and Accepted are wall time in Unix seconds, for display only.
 type Token struct {
 	Kind     Kind
 	Life     uint64 // life of the record that issued it
-	ID       uint64 // ticket number, or stay id
+	ID       uint64 // ticket number, or session ID
 	End      int64  // Pass: admitted until
-	Hard     int64  // Pass: never later than this; 0 is no hard end
-	Epoch    uint64 // Pass: of the counter time of Seen
-	Seen     int64  // Pass: when its visitor was seen last, 0 unknown
-	Pending  int64  // Pass: the end that was asked for then; good if Seen is surely recorded
-	Key      uint64 // Ticket: of the device that the place has moved to; 0: it has not
-	Arrived  int64  // wall, Cloudflare's bucketId is its minute
-	Checked  int64  // wall, Cloudflare's lastCheckInTime
-	Accepted int64  // wall, Cloudflare's acceptedAt; 0 while waiting
+	Hard     int64  // Pass: never later than this; 0: no hard end
+	Epoch    uint64 // Pass: epoch of the counter time of Seen
+	Seen     int64  // Pass: when its visitor was last seen, 0: unknown
+	Pending  int64  // Pass: the end requested then; valid if Seen is surely recorded
+	Key      uint64 // Ticket: of the device that the place has moved to; 0: not moved
+	Arrived  int64  // wall time; Cloudflare's bucketId is its minute
+	Checked  int64  // wall time; Cloudflare's lastCheckInTime
+	Accepted int64  // wall time; Cloudflare's acceptedAt; 0 while waiting
 	Joined   uint32 // position at joining, for the progress bar
 	Shown    uint32 // lowest position shown, capped; never show more
-	Home     string // data centre of the counter, at most 32 bytes
+	Home     string // data center of the counter, at most 32 bytes
 
 	Probation bool // Pass: its cookie has not come back yet
 }
 
-// onProbation is the bit of a token's kind that says so.
+// onProbation is the bit for Probation in a token's kind.
 const onProbation = 0x80
 
-// Visit names the stay of a pass: the same for all requests of it, and of no other one.
+// Visit returns the name of a pass's session: the same for all its requests, and different for all
+// other sessions.
 func (t *Token) Visit() string {
 	return strconv.FormatUint(t.Life, 36) + "-" + strconv.FormatUint(t.ID, 36)
 }
@@ -84,7 +83,7 @@ const (
 	keyBytes = 32
 	nonceLen = 12
 	tagLen   = 16
-	fixed    = 2 + 10*8 + 2*4 // kind, length of home, the numbers
+	fixed    = 2 + 10*8 + 2*4 // kind, length of Home, the numbers
 	maxHome  = 32
 	maxPlain = fixed + maxHome
 	head     = 2 + nonceLen // version, key id, nonce
@@ -103,13 +102,13 @@ func NewKey() (k Key) {
 	return k
 }
 
-// A Ring holds the sealing keys of a process. Tokens name the key they were
-// sealed with by its number, which keys of other data centres may have too.
+// A Ring holds the sealing keys of a process. A token contains the number of the key that sealed
+// it. Keys of other data centers may have the same number.
 type Ring struct {
 	sealer byte
 	keys   [256]cipher.AEAD
 	others [256][]cipher.AEAD
-	bufs   sync.Pool // *scratch: what is passed to an AEAD would else be allocated
+	bufs   sync.Pool // *scratch: AEAD arguments would otherwise be allocated
 }
 
 type scratch struct {
@@ -119,8 +118,8 @@ type scratch struct {
 	ad    [96]byte // 2 + a name of 64 + what Bound adds
 }
 
-// NewRing returns a ring that seals with one of the keys and opens with all, and with
-// those of others, such as other data centres, after its own.
+// NewRing returns a ring that seals with one of keys. It opens with all of keys, then with those of
+// others, such as other data centers.
 func NewRing(sealer byte, keys map[byte]Key, others ...map[byte]Key) (*Ring, error) {
 	if _, ok := keys[sealer]; !ok {
 		return nil, errors.New("a key ring needs the key it seals with")
@@ -165,7 +164,7 @@ func (r *Ring) Seal(dst []byte, room string, t *Token) []byte {
 	return base64.RawURLEncoding.AppendEncode(dst, sealed)
 }
 
-// Open reads a sealed token of room into t. On an error t is not changed.
+// Open reads a sealed token of room into t. On an error it leaves t unchanged.
 func (r *Ring) Open(t *Token, room, sealed string) error {
 	if len(sealed) > MaxLen || len(sealed) < (head+fixed+tagLen)*8/6 {
 		return ErrToken
@@ -191,10 +190,10 @@ func (r *Ring) Open(t *Token, room, sealed string) error {
 	return ErrToken
 }
 
-// strict refuses text whose last bits are not zero: one token, one spelling.
+// strict rejects text whose last bits are not zero, so that each token has one spelling.
 var strict = base64.RawURLEncoding.Strict() //nolint:gochecknoglobals // an encoding, made once
 
-// bind is the additional data: the token belongs to this room and format.
+// bind appends the additional data, which ties the token to this room and format.
 func bind(dst, head []byte, room string) []byte { return append(append(dst, head...), room...) }
 
 func (t *Token) encode(b []byte) []byte {
@@ -229,7 +228,7 @@ func (t *Token) decode(b []byte) error {
 	}
 	at := func(i int) uint64 { return binary.LittleEndian.Uint64(b[2+8*i:]) }
 	home := t.Home
-	if string(b[fixed:]) != home { // the same data centre as before costs nothing
+	if string(b[fixed:]) != home { // the same data center as before allocates nothing
 		home = string(b[fixed:])
 	}
 	*t = Token{
