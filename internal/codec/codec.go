@@ -1,5 +1,5 @@
-// Package codec reads and writes the numbers and texts of records and messages. What a number
-// means, and which bounds it has, is known by the packages that own the formats.
+// Package codec reads and writes the numbers and texts of records and messages. The packages that
+// own the formats define what a number means and which bounds it has.
 package codec
 
 import "encoding/binary"
@@ -28,12 +28,12 @@ func AppendFixed(b []byte, vs ...uint64) []byte {
 	return b
 }
 
-// AppendText appends the length of s as a varint, and s.
+// AppendText appends the length of s as a varint, and then s.
 func AppendText[T ~string | ~[]byte](b []byte, s T) []byte {
 	return append(binary.AppendUvarint(b, uint64(len(s))), s...)
 }
 
-// Bit returns 1 for true.
+// Bit returns 1 for true and 0 for false.
 func Bit(yes bool) uint64 {
 	if yes {
 		return 1
@@ -41,18 +41,18 @@ func Bit(yes bool) uint64 {
 	return 0
 }
 
-// A Reader takes numbers and texts off the front of bytes. It never panics, allocates only
-// the strings that it returns, and remembers the first fault: after that nothing is left, and
-// everything reads as zero.
+// A Reader takes numbers and texts off the front of a byte slice. It never panics, and allocates
+// only the strings that it returns. It remembers the first fault: after it no bytes are left, and
+// every read returns zero.
 type Reader struct {
 	b   []byte
 	bad bool
 }
 
-// NewReader returns a Reader of b. The Reader keeps b, and so does what Bytes and Take return.
+// NewReader returns a Reader of b. The Reader and the results of Bytes and Take refer to b.
 func NewReader(b []byte) Reader { return Reader{b: b} }
 
-// Fail makes the bytes faulty.
+// Fail marks the bytes as faulty.
 func (r *Reader) Fail() { r.b, r.bad = nil, true }
 
 // Bad reports whether there was a fault.
@@ -64,14 +64,14 @@ func (r *Reader) Len() int { return len(r.b) }
 // Done reports whether all bytes have been read, without a fault.
 func (r *Reader) Done() bool { return !r.bad && len(r.b) == 0 }
 
-// Rest takes all unread bytes, not copied.
+// Rest takes all unread bytes without copying them.
 func (r *Reader) Rest() []byte {
 	b := r.b
 	r.b = nil
 	return b
 }
 
-// Take takes n bytes, not copied.
+// Take takes n bytes without copying them.
 func (r *Reader) Take(n int) []byte {
 	if n < 0 || n > len(r.b) {
 		r.Fail()
@@ -82,7 +82,7 @@ func (r *Reader) Take(n int) []byte {
 	return b
 }
 
-// Byte takes a byte.
+// Byte takes one byte.
 func (r *Reader) Byte() byte {
 	if len(r.b) == 0 {
 		r.bad = true
@@ -93,11 +93,11 @@ func (r *Reader) Byte() byte {
 	return v
 }
 
-// Uint takes what AppendUint has written.
+// Uint takes a number that AppendUint has written.
 func (r *Reader) Uint() uint64 {
 	v, shift := uint64(0), 0
 	for i, c := range r.b {
-		if i == binary.MaxVarintLen64-1 && c > 1 { // above 64 bits
+		if i == binary.MaxVarintLen64-1 && c > 1 { // more than 64 bits
 			break
 		}
 		if c < 0x80 {
@@ -111,13 +111,13 @@ func (r *Reader) Uint() uint64 {
 	return 0
 }
 
-// Int takes what AppendInt has written.
+// Int takes a number that AppendInt has written.
 func (r *Reader) Int() int64 {
 	v := r.Uint()
 	return int64(v>>1) ^ -int64(v&1)
 }
 
-// Fixed takes what AppendFixed has written.
+// Fixed takes a number that AppendFixed has written.
 func (r *Reader) Fixed() uint64 {
 	if b := r.Take(8); b != nil {
 		return binary.LittleEndian.Uint64(b)
@@ -125,7 +125,7 @@ func (r *Reader) Fixed() uint64 {
 	return 0
 }
 
-// UpTo takes what AppendUint has written; a number above most is a fault.
+// UpTo takes a number that AppendUint has written. A number above most is a fault.
 func (r *Reader) UpTo(most uint64) uint64 {
 	v := r.Uint()
 	if v > most {
@@ -135,9 +135,9 @@ func (r *Reader) UpTo(most uint64) uint64 {
 	return v
 }
 
-// Count takes the length of a list, which AppendUint has written. Each entry has at least one
-// byte: a count above most, or above the number of unread bytes, is a fault, so that damaged
-// bytes cannot ask for all memory.
+// Count takes the length of a list that AppendUint has written. Each entry has at least one byte.
+// So a count above most, or above the number of unread bytes, is a fault: damaged bytes cannot make
+// the reader allocate all memory.
 func (r *Reader) Count(most int) int { return r.count(r.Uint(), most) }
 
 // CountInt is Count for a length that AppendInt has written.
@@ -151,8 +151,8 @@ func (r *Reader) count(n uint64, most int) int {
 	return int(n)
 }
 
-// Bytes takes what AppendText has written, not copied. More than most bytes are a fault.
+// Bytes takes what AppendText has written, without copying it. More than most bytes are a fault.
 func (r *Reader) Bytes(most int) []byte { return r.Take(r.Count(most)) }
 
-// Text takes what AppendText has written. More than most bytes are a fault.
+// Text takes a text that AppendText has written. More than most bytes are a fault.
 func (r *Reader) Text(most int) string { return string(r.Bytes(most)) }
