@@ -1,19 +1,19 @@
-// Package histogram counts how long things took, in buckets that can be added up.
+// Package histogram counts durations in buckets that can be added up.
 //
 // # The promise
 //
-// A Histogram holds a value within an eighth of what it was, from 0.1 ms to nine days, and two
-// of them are merged by adding bucket to bucket: what percentiles of many minutes and many nodes
-// say is as true as what those of one say.
+// A Histogram keeps each value to within an eighth, from 0.1 ms to nine days. Two histograms are
+// merged by adding their buckets. So percentiles over many minutes and many nodes are as precise as
+// those of one.
 //
 // # Concurrency and cost
 //
-// A Histogram may be used by many goroutines at once. Add is an atomic addition, without a lock and
-// without an allocation; a Histogram takes 1 KB.
+// Many goroutines may use a Histogram at once. Add is one atomic addition, without a lock and
+// without an allocation. A Histogram takes 1 KB.
 //
-// # What it does not do
+// # Limits of the package
 //
-// It keeps nothing and knows no time: who reads it does.
+// It stores nothing and does not know the time: its reader does both.
 package histogram
 
 import (
@@ -22,7 +22,8 @@ import (
 	"time"
 )
 
-// Buckets are how many there are: 4 to a doubling. Unit is the least that is told apart.
+// Buckets is the number of buckets: 4 to a doubling. Unit is the width of the smallest
+// buckets.
 const (
 	Buckets = 128
 	Unit    = 100 * time.Microsecond
@@ -31,10 +32,10 @@ const (
 // A Histogram counts durations. The zero value is empty and ready.
 type Histogram struct{ n [Buckets]atomic.Int64 }
 
-// Add counts one duration; what is negative, as when a clock was set back, is none.
+// Add counts one duration. A negative one, as when a clock was set back, counts as 0.
 func (h *Histogram) Add(d time.Duration) { h.n[BucketOf(d)].Add(1) }
 
-// Read is how many each bucket holds, since the beginning.
+// Read returns the count of each bucket since the start.
 func (h *Histogram) Read() (all [Buckets]int64) {
 	for i := range h.n {
 		all[i] = h.n[i].Load()
@@ -42,8 +43,8 @@ func (h *Histogram) Read() (all [Buckets]int64) {
 	return all
 }
 
-// Bucket is where a duration is counted: units 0 to 3 are buckets of their own, then each doubling
-// is four.
+// BucketOf returns the bucket of a duration. Units 0 to 3 have a bucket each; from then on, each
+// doubling has four.
 func BucketOf(d time.Duration) int {
 	if d < Unit {
 		return 0
@@ -52,11 +53,11 @@ func BucketOf(d time.Duration) int {
 	if v < 4 {
 		return int(v)
 	}
-	e := bits.Len64(v) - 1 // 2 at least
+	e := bits.Len64(v) - 1 // at least 2
 	return min(Buckets-1, 4*(e-1)+int(v>>(e-2)&3))
 }
 
-// Value is the middle of a bucket, 0 of the first.
+// Value returns the middle of a bucket, or 0 for the first.
 func Value(bucket int) time.Duration {
 	if bucket < 4 {
 		return time.Duration(bucket) * Unit
