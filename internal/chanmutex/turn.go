@@ -2,25 +2,25 @@
 //
 // # The promise
 //
-// A Turn is a mutex. Goroutines that wait for one are idle to testing/synctest, which does not
-// hold of sync.Mutex: in a bubble, time would stand still while one waits for a store and
-// another for the lock.
+// A Mutex excludes like sync.Mutex. The difference is for testing/synctest: goroutines that wait
+// for a Mutex count as idle, those that wait for a sync.Mutex do not. With a sync.Mutex, time in a
+// bubble would stand still while one goroutine waits for a store and another for the lock.
 //
-// # What it costs
+// # Cost
 //
-// A turn costs two locks of a sync.Mutex. It is not fair.
+// A Lock with its Unlock costs two locks of a sync.Mutex. A Mutex is not fair.
 package chanmutex
 
 import "sync"
 
-// A Turn is held by one goroutine at a time. The zero Turn is free.
+// A Mutex is held by one goroutine at a time. The zero Mutex is unlocked.
 type Mutex struct {
 	mu    sync.Mutex
 	free  sync.Cond
 	taken bool
 }
 
-// Lock waits until the turn is free, and takes it.
+// Lock waits until the mutex is unlocked, and locks it.
 func (t *Mutex) Lock() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -31,7 +31,7 @@ func (t *Mutex) Lock() {
 	t.taken = true
 }
 
-// Unlock ends the turn.
+// Unlock unlocks the mutex. It panics if the mutex is not locked.
 func (t *Mutex) Unlock() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
