@@ -1,17 +1,17 @@
-// Package suggest finds the known word that somebody meant who wrote another one, for the
-// hints of errors.
+// Package suggest finds the known word that somebody probably meant when they wrote an unknown one.
+// Error messages use it for hints.
 //
-// Its functions may be called by many goroutines at once. They cost some microseconds for each
-// known word, so they are for errors only. They know no meanings, only letters.
+// Many goroutines may call its functions at once. They cost some microseconds for each known word,
+// so use them only for errors. They compare letters, not meanings.
 package suggest
 
 import "strings"
 
-// longest is how long a word is at most that is looked for: longer ones would cost too much.
+// longest is the maximum length of a word to look for. Longer ones would cost too much.
 const longest = 64
 
-// Word returns the known word that was most likely meant by word, or "".
-// Upper and lower case, - and _ do not matter.
+// Nearest returns the known word that was most likely meant by word, or "". It ignores case, - and
+// _.
 func Nearest(word string, known []string) string {
 	if word == "" || len(word) > longest {
 		return ""
@@ -31,10 +31,10 @@ func Nearest(word string, known []string) string {
 	return onlyOneWith(word, known)
 }
 
-// onlyOneWith returns the one known word that has word as a part, such as
-// session_renewal for renewal; "" when there are several.
+// onlyOneWith returns the one known word that has word as a part, such as session_renewal for
+// renewal, or "" if there are several.
 func onlyOneWith(word string, known []string) string {
-	const shortest = 4 // shorter parts are in too many words to mean one
+	const shortest = 4 // many words contain shorter parts
 	if len(word) < shortest {
 		return ""
 	}
@@ -51,8 +51,8 @@ func onlyOneWith(word string, known []string) string {
 	return found
 }
 
-// distance counts the letters to add, drop, replace or swap with a neighbour
-// to make b of a: the optimal string alignment distance. It is most if they are as many, or more.
+// distance returns the number of letters to add, drop, replace or swap with a neighbor to turn a
+// into b: the optimal string alignment distance. The result is at most most.
 func distance(a, b string, most int) int {
 	if len(a)-len(b) >= most || len(b)-len(a) >= most {
 		return most
@@ -76,7 +76,7 @@ func distance(a, b string, most int) int {
 			}
 			least = min(least, row[j])
 		}
-		if least > most { // a swap reaches one row further back, and costs one
+		if least > most { // a swap reaches one row further back and costs one
 			return most
 		}
 		before, last, row = last, row, before
