@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// A borrower that lies gets no more than the lender has, whatever it says: what an honest one
-// holds stays lent, and is lent to nobody else.
+// A borrower that sends false reports gets no more than the lender has. The slots of a correct
+// borrower stay lent to it, and are lent to nobody else.
 func TestLyingBorrowerGetsNothingOfOthers(t *testing.T) {
 	seed := rand.Uint64()
 	rnd := rand.New(rand.NewPCG(seed, 1))
@@ -37,7 +37,7 @@ func TestLyingBorrowerGetsNothingOfOthers(t *testing.T) {
 			x := &Sync{Loan: LoanID(6 + rnd.IntN(2)), Borrower: "honest", Seq: Seq{1, seq}, Need: lie(),
 				Want: lie(), Granted: lie(), Returned: PerLimit{lie(), lie()}, Opened: lie(),
 				Settled: Time(lie()), Traffic: lie(), Idle: lie()}
-			if rnd.IntN(2) == 0 { // half of them say nothing that is refused at once
+			if rnd.IntN(2) == 0 { // half of the reports pass Check
 				x.Granted, x.Returned, x.Opened, x.Traffic, x.Idle = 0, PerLimit{}, 0, 0, 0
 			}
 			for range rnd.IntN(3) {
@@ -76,8 +76,8 @@ func TestLyingBorrowerGetsNothingOfOthers(t *testing.T) {
 	}
 }
 
-// A Sync that has seen a later record than any rollback explains is told from one that was
-// answered by a host of a lost record.
+// A Sync that names a later write than any rollback explains is distinguished from one that a host
+// of a lost record answered.
 func TestSyncOfAnAbsurdEpochIsTold(t *testing.T) {
 	now := WriteName{Life: 1, Epoch: 1 << 20, Writes: 9}
 	for epoch, want := range map[uint64]bool{

@@ -41,8 +41,7 @@ func TestRecordSurvivesTheCodec(t *testing.T) {
 	}
 }
 
-// A record of format 1, with one number returned for all limits, as the program
-// before this one wrote it.
+// A record of format 1, with one number returned for all limits, as version 1 wrote it.
 func TestRecordOfFormat1IsRead(t *testing.T) {
 	b, err := os.ReadFile("testdata/record-1.bin")
 	if err != nil {
@@ -56,8 +55,8 @@ func TestRecordOfFormat1IsRead(t *testing.T) {
 	}
 }
 
-// A line of two million of whom every other one was drawn: what a run each would take is more
-// than a message of NATS carries, and then nothing could be written.
+// A line of two million of which every other ticket was drawn. One run for each ticket would exceed
+// the size of a NATS message, and then no record could be written.
 func TestRecordOfALargeDrawIsSmall(t *testing.T) {
 	want := codecSample()
 	want.Frontier, want.Next, want.Skipped = 1<<40+2_000_000, 1<<40+2_000_000, nil
@@ -80,7 +79,8 @@ func TestRecordOfALargeDrawIsSmall(t *testing.T) {
 	}
 }
 
-// TestARecordWithDraws survives; one without is what the program of before can read.
+// TestARecordWithDraws checks that a record with draws survives, and that earlier versions can read
+// one without.
 func TestARecordWithDraws(t *testing.T) {
 	want := codecSample()
 	want.Draws = []Draw{{Event: "old", Start: 5, Seed: seedOf("a"), From: 10, To: 300},
@@ -95,7 +95,8 @@ func TestARecordWithDraws(t *testing.T) {
 	}
 }
 
-// TestARecordWithMovedPlaces survives; one without is what the program of before can read.
+// TestARecordWithMovedPlaces checks that a record with moved places survives, and that earlier
+// versions can read one without.
 func TestARecordWithMovedPlaces(t *testing.T) {
 	want := codecSample()
 	want.Moved = []Moved{{Number: 12, Key: 1, Held: 90}, {Number: 300, Key: 1 << 63, Held: 50}}
@@ -115,7 +116,8 @@ func TestARecordWithMovedPlaces(t *testing.T) {
 	}
 }
 
-// TestARecordWithThoseWhoLeft survives; one without is what the program of before can read.
+// TestARecordWithThoseWhoLeft checks that a record with early leaves survives, and that earlier
+// versions can read one without.
 func TestARecordWithThoseWhoLeft(t *testing.T) {
 	want := codecSample()
 	want.Left = []EarlyLeave{{ID: 12, End: 90}, {ID: 1 << 63, End: 9e18}, {ID: 3, End: 80}}
@@ -190,7 +192,8 @@ func FuzzRecord(f *testing.F) {
 	})
 }
 
-// TestARecordWithTheBuiltInLane survives; one without is what the program of before can read.
+// TestARecordWithTheBuiltInLane checks that a record with this lane survives, and that earlier
+// versions can read one without.
 func TestARecordWithTheBuiltInLane(t *testing.T) {
 	want := codecSample()
 	for i := 1; i <= MaxLanes; i++ {

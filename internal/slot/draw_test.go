@@ -12,8 +12,8 @@ import (
 
 func seedOf(text string) (seed [32]byte) { return sha256.Sum256([]byte(text)) }
 
-// TestADrawIsAPermutation: each number has one rank and each rank one number; those outside keep
-// their own.
+// TestADrawIsAPermutation checks that each number has one rank and each rank one number, and that
+// numbers outside keep their own.
 func TestADrawIsAPermutation(t *testing.T) {
 	for _, n := range []uint64{1, 2, 3, 7, 255, 256, 257, 5000, 65537} {
 		d := Draw{Seed: seedOf("a"), From: 1001, To: 1001 + n}.Order()
@@ -31,7 +31,8 @@ func TestADrawIsAPermutation(t *testing.T) {
 	}
 }
 
-// TestADrawStays: the order of a seed must never change, or nobody can check old draws.
+// TestADrawStays checks that the order of a seed never changes. Otherwise nobody could check old
+// draws.
 func TestADrawStays(t *testing.T) {
 	d := Draw{Seed: seedOf("headgate"), From: 1, To: 9}.Order()
 	var got []uint64
@@ -48,8 +49,8 @@ func TestADrawStays(t *testing.T) {
 	}
 }
 
-// TestADrawIsFair: all orders of four are equally likely, and in a long draw who came first has
-// no better a rank than who came last.
+// TestADrawIsFair checks that all orders of four are equally likely, and that in a long draw early
+// visitors get no better ranks than late ones.
 func TestADrawIsFair(t *testing.T) {
 	counts, trials := map[string]int{}, 24_000
 	for i := range trials {
@@ -73,8 +74,8 @@ func TestADrawIsFair(t *testing.T) {
 	}
 }
 
-// TestShuffle: after the draw those who are there are called by rank, after all who came before
-// and before all who came after; and so they are by a host that grew the line back.
+// TestShuffle checks that after the draw present tickets are called by rank, after all that came
+// before and before all that came after, also by a host that restored the line.
 func TestShuffle(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
@@ -170,7 +171,7 @@ func TestShuffle(t *testing.T) {
 	}
 }
 
-// TestShuffleIsRefused where it would take a place away.
+// TestShuffleIsRefused checks that Shuffle changes nothing where it would take a place away.
 func TestShuffleIsRefused(t *testing.T) {
 	l := joined(5)
 	if l.Shuffle(Draw{From: 2, To: 5}, 0) || l.Shuffle(Draw{From: 6, To: 6}, 0) {
@@ -189,7 +190,7 @@ func TestShuffleIsRefused(t *testing.T) {
 	}
 }
 
-// TestDrawsAreForgotten when their last ticket has left.
+// TestDrawsAreForgotten checks that a draw is forgotten when its last ticket has left.
 func TestDrawsAreForgotten(t *testing.T) {
 	l := joined(3)
 	l.Shuffle(Draw{From: 1, To: 4}, 0)
@@ -206,7 +207,7 @@ func TestDrawsAreForgotten(t *testing.T) {
 	}
 }
 
-// BenchmarkDrawRank is what a poll of a drawn ticket costs more.
+// BenchmarkDrawRank measures the extra cost of a poll for a drawn ticket.
 func BenchmarkDrawRank(b *testing.B) {
 	d := Draw{Seed: seedOf("c"), From: 1, To: 1_000_001}.Order()
 	b.ReportAllocs()
@@ -215,7 +216,7 @@ func BenchmarkDrawRank(b *testing.B) {
 	}
 }
 
-// BenchmarkShuffle is a draw of a million: nobody is answered while it lasts.
+// BenchmarkShuffle measures a draw of a million. No request is answered meanwhile.
 func BenchmarkShuffle(b *testing.B) {
 	for b.Loop() {
 		b.StopTimer()

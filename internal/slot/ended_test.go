@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// One of four goes at once by a word, one after it has been silent, one asks for a page and
-// then leaves, and one says nothing: each counts once, and where it belongs.
+// Of four visitors, one leaves at once, one leaves after silence, one requests a page and then
+// leaves, and one sends nothing. Each counts once, in the right count.
 func TestWhoHasLeftIsCounted(t *testing.T) {
 	const session = 100 * time.Second
 	p := serving(Params{}, NewRecord(1, nil, Limit{AtOnce, 9, session}), 0)
@@ -33,7 +33,7 @@ func TestWhoHasLeftIsCounted(t *testing.T) {
 		want  [3]int64
 	}{
 		{2 * time.Second, []Item{leave(1)}, [3]int64{0, 1, 0}},
-		{3 * time.Second, []Item{leave(1)}, [3]int64{0, 1, 0}}, // told again
+		{3 * time.Second, []Item{leave(1)}, [3]int64{0, 1, 0}}, // a duplicate
 		{idle + 3*time.Second, []Item{leave(2)}, [3]int64{0, 1, 1}},
 		{idle + 4*time.Second, []Item{{Op: Renew, ID: 3, From: p.EndOf(3),
 			At: p.CounterTime(idle + 4*time.Second)}},

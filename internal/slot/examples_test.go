@@ -9,8 +9,8 @@ import (
 // Waiting Room makes queueing decisions" (2023-09-20). B: Cloudflare Japan,
 // "Waiting Room thresholds" (2022).
 
-// tree is Anywhere, counters and workers on one clock, with no delay between
-// them, to count what the protocol lends.
+// tree is Anywhere, counters and workers on one clock, without delay between them. It counts what
+// the protocol lends.
 type tree struct {
 	t     *testing.T
 	clk   time.Duration
@@ -47,8 +47,8 @@ func (e *tree) write(p *Pool) []Reply {
 	return now
 }
 
-// up lets a site Sync with Anywhere until its question is answered, recalling
-// the others when Anywhere asks for it.
+// up lets a data center Sync with Anywhere until its request is answered, and recalls the others
+// when Anywhere wants it.
 func (e *tree) up(site string, need, want int64) {
 	p := e.sites[site]
 	x := p.ParentSync(e.clk, want, 0, nil)
@@ -69,9 +69,9 @@ func (e *tree) up(site string, need, want int64) {
 	e.write(p)
 }
 
-// recall makes a site give its idle slots back.
+// recall makes a data center return its idle slots.
 func (e *tree) recall(p *Pool) {
-	for range 2 { // one Sync to hear that slots are wanted, one to return them
+	for range 2 { // one Sync to learn that slots are wanted, one to return them
 		e.root.Receive(p.ParentSync(e.clk, 0, 0, nil))
 		for _, r := range e.write(e.root) {
 			p.ReceiveParent(e.clk, r.Answer)
@@ -92,7 +92,7 @@ func (e *tree) desk(name, site string) *Share {
 	return e.desks[name]
 }
 
-// arrive sends n newcomers to a worker of a site and returns how many pass.
+// arrive sends n newcomers to a worker of a data center and returns how many pass.
 func (e *tree) arrive(name, site string, n int) (passed int) {
 	d, p := e.desk(name, site), e.sites[site]
 	for i := range n {
@@ -119,7 +119,7 @@ func (e *tree) answer(d *Share, p *Pool) {
 	for _, r := range e.write(p) {
 		d.Receive(e.clk, &r.Answer)
 	}
-	if d.InFlight() != nil { // its question was kept open: nobody gave anything back
+	if d.InFlight() != nil { // its request stayed open: nobody returned a slot
 		e.clk += 100 * time.Millisecond
 		for _, r := range e.write(p) {
 			d.Receive(e.clk, &r.Answer)
@@ -156,7 +156,7 @@ func TestExampleB4NewUsersByGroups(t *testing.T) {
 	if percent := 200 * 100 / 750; percent != 26 {
 		t.Errorf("200 of 750 is %d %% a minute, the document says 26 %%", percent)
 	}
-	// Set equal to 750, all of them enter in the first minute; at 200, 200 do.
+	// At a limit of 750, all of them enter in the first minute; at 200, 200 do.
 	for _, c := range []struct{ fresh, want int64 }{{750, 750}, {200, 200}} {
 		e := newTree(t, 750, c.fresh, "tyo")
 		if got := e.arrive("w", "tyo", 800); int64(got) != c.want {
@@ -179,7 +179,7 @@ func TestExampleA12CounterFifteenForTen(t *testing.T) {
 	}
 }
 
-// sanJose sets up A13: 50 active users, San Jose lent 15, London 22, 113 with
+// sanJose sets up A13: 50 active users, 15 slots lent to San Jose, 22 to London, and 113 with
 // Anywhere. London's slots are in use or idle.
 func sanJose(t *testing.T, londonUses bool) *tree {
 	e := newTree(t, 150, 150, "sjc", "lhr")

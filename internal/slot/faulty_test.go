@@ -19,7 +19,7 @@ func brokenCounter(name string, loan LoanID, clk time.Duration, lim []Limit) *Po
 	return serving(Params{Site: name}, NewRecord(uint64(loan)+100, &ParentLoan{Loan: loan}, lim...), clk)
 }
 
-// write lets a pool write now.
+// brokenWrite makes a pool write now.
 func brokenWrite(p *Pool, clk time.Duration) []Reply {
 	now, wr := p.Begin(clk, true)
 	if wr != nil {
@@ -29,7 +29,7 @@ func brokenWrite(p *Pool, clk time.Duration) []Reply {
 	return now
 }
 
-// brokenAsk lets c ask for want until it has all that root lends.
+// brokenAsk makes c request want until it has all that root lends.
 func brokenAsk(root, c *Pool, clk time.Duration, want int64) {
 	brokenAskOnce(root, c, clk, want)
 	for i := time.Duration(1); want > 0 && c.Free() < want && i < 10; i++ {
@@ -37,7 +37,7 @@ func brokenAsk(root, c *Pool, clk time.Duration, want int64) {
 	}
 }
 
-// brokenAskOnce carries one Sync of c to root and the answer back.
+// brokenAskOnce carries one Sync of c to root and returns the answer to c.
 func brokenAskOnce(root, c *Pool, clk time.Duration, want int64) {
 	x := c.ParentSync(clk, want, 0, nil)
 	root.Receive(x)
@@ -56,8 +56,8 @@ func brokenFor(d time.Duration, from time.Duration, f func(clk time.Duration)) t
 	return from + d
 }
 
-// A Sync is repeated unchanged for as long as it is not answered: what it says of the own
-// term is then of long ago.
+// A Sync is repeated unchanged until it is answered. So its report about the counter's own term may
+// be old.
 func TestBrokenALapsedCounterIsNotReinstated(t *testing.T) {
 	lim := brokenLimits(10, 1000, 5*time.Minute)
 	root := brokenRoot(NewRecord(1, nil, lim...), time.Second)
@@ -67,7 +67,7 @@ func TestBrokenALapsedCounterIsNotReinstated(t *testing.T) {
 	if a.Free() != 10 {
 		t.Fatal(a.Free())
 	}
-	stuck := a.ParentSync(clk+time.Second, 0, 0, nil) // a is cut off: nobody answers this one
+	stuck := a.ParentSync(clk+time.Second, 0, 0, nil) // a is cut off: this Sync gets no answer
 	clk = brokenFor(20*time.Minute, clk+time.Second, func(clk time.Duration) {
 		brokenWrite(root,
 			clk)
@@ -76,7 +76,7 @@ func TestBrokenALapsedCounterIsNotReinstated(t *testing.T) {
 	if b.Free() != 10 {
 		t.Fatal("b has not got what a held", b.Free())
 	}
-	// Anywhere's home is lost for good, a's link is mended.
+	// Anywhere's data center is lost permanently, a's link is repaired.
 	r := NewRecord(1, nil, lim...)
 	r.Presume(Params{Counters: true}, WriteName{1, 1 << 33, 1 << 33}, root.CounterTime(clk))
 	root = brokenRoot(r, clk)
@@ -91,8 +91,8 @@ func TestBrokenALapsedCounterIsNotReinstated(t *testing.T) {
 	}
 }
 
-// What is presumed lent without a name is of stays that began up to the moment at which
-// their data centre was declared off, not up to the move of Anywhere.
+// Slots presumed lent without a name belong to sessions that began before their data center was
+// declared off, not before the move of Anywhere.
 func TestBrokenDeclaredOffLate(t *testing.T) {
 	const s = time.Minute
 	lim := brokenLimits(10, 1000, s)
@@ -102,13 +102,13 @@ func TestBrokenDeclaredOffLate(t *testing.T) {
 	brokenAsk(root, a, clk, 10)
 	r := NewRecord(1, nil, lim...)
 	r.Presume(Params{Counters: true}, WriteName{1, 1 << 33, 1 << 33}, root.CounterTime(clk))
-	root = brokenRoot(r, clk) // the home is lost; a is cut off and goes on for its term
+	root = brokenRoot(r, clk) // the data center is lost; a is cut off and continues for its term
 	brokenAsk(root, b, clk+time.Second, 10)
 	clk = brokenFor(5*time.Minute, clk+2*time.Second, func(clk time.Duration) {
 		brokenWrite(root,
 			clk)
 	})
-	// a lets ten in, which it may, and then goes off with them.
+	// a admits ten visitors, which it may, and then fails.
 	if a.FreeNow(clk) != 10 || a.termOver(clk) {
 		t.Fatal(a.FreeNow(clk), a.termOver(clk))
 	}
@@ -134,7 +134,7 @@ func brokenLoan(root *Pool, clk time.Duration, x Sync) (a Answer) {
 	return a
 }
 
-// What comes over a link is of another data centre, and may be broken.
+// Messages over a link come from another data center and may be invalid.
 func TestBrokenBrokenNumbers(t *testing.T) {
 	lim := brokenLimits(10, 1000, time.Minute)
 	for name, x := range map[string]Sync{
@@ -157,7 +157,7 @@ func TestBrokenBrokenNumbers(t *testing.T) {
 	}
 }
 
-// A counter opens nothing upward: its stays are its own.
+// A counter reports no opened sessions to Anywhere, because it records its own.
 func TestBrokenBrokenItems(t *testing.T) {
 	lim := brokenLimits(10, 1000, time.Minute)
 	root := brokenRoot(NewRecord(1, nil, lim...), time.Second)
@@ -192,7 +192,7 @@ func TestBrokenBrokenTrafficIsNoPanic(t *testing.T) {
 		Traffic: math.MaxInt64, Idle: math.MaxInt64 / 2, Want: 1})
 }
 
-// Each life of a borrower is a line of the record, and nothing bounds them.
+// Each life of a borrower is one loan in the record; the test checks that their number is bounded.
 func TestBrokenManyLoans(t *testing.T) {
 	lim := brokenLimits(10, 1000, time.Minute)
 	root := brokenRoot(NewRecord(1, nil, lim...), time.Second)
@@ -217,7 +217,7 @@ func TestBrokenManyLoans(t *testing.T) {
 	}
 }
 
-// Limits may have been lowered a moment before the home was lost.
+// Limits may have been lowered shortly before the data center was lost.
 func TestBrokenPresumedAfterALimitWasLowered(t *testing.T) {
 	lim := brokenLimits(10, 1000, 5*time.Minute)
 	root := brokenRoot(NewRecord(1, nil, lim...), time.Second)
@@ -238,7 +238,7 @@ func TestBrokenPresumedAfterALimitWasLowered(t *testing.T) {
 	}
 }
 
-// A room that was alone is one of several: its host crashes before Anywhere has answered.
+// A room that was alone becomes one of several. Its host crashes before Anywhere has answered.
 func TestBrokenConvertedAndTakenOverBeforeTheFirstAnswer(t *testing.T) {
 	lim := brokenLimits(10, 1000, 5*time.Minute)
 	for _, crash := range []bool{false, true} {
@@ -274,7 +274,7 @@ func TestBrokenConvertedAndTakenOverBeforeTheFirstAnswer(t *testing.T) {
 	}
 }
 
-// A limit that is lowered as data centres are configured.
+// A limit is lowered when data centers are configured.
 func TestBrokenConvertedWithALowerLimit(t *testing.T) {
 	of := NewRecord(5, nil, brokenLimits(10, 1000, 5*time.Minute)...)
 	of.JoinParent(77, true)
@@ -288,7 +288,7 @@ func TestBrokenConvertedWithALowerLimit(t *testing.T) {
 	}
 }
 
-// A slot that is given by the order between counters is not lent ahead to another.
+// A slot that the order between counters has assigned is not lent ahead to another counter.
 func TestBrokenWhoStandsHereBeforeWhoMayCome(t *testing.T) {
 	lim := brokenLimits(1, 1000, time.Minute)
 	root := brokenRoot(NewRecord(1, nil, lim...), time.Second)
@@ -306,8 +306,8 @@ func TestBrokenWhoStandsHereBeforeWhoMayCome(t *testing.T) {
 	}
 }
 
-// The session was made shorter a moment before the home was lost: who came in before may
-// stay as long as was promised.
+// The session was made shorter shortly before the data center was lost. Visitors that came in
+// before may stay as long as promised.
 func TestBrokenPresumedAfterTheSessionWasShortened(t *testing.T) {
 	long, short := brokenLimits(10, 1000, 2*time.Hour), brokenLimits(10, 1000, time.Minute)
 	root := brokenRoot(NewRecord(1, nil, long...), time.Second)
@@ -318,11 +318,11 @@ func TestBrokenPresumedAfterTheSessionWasShortened(t *testing.T) {
 	if root.Record().Limits[0].Longest != 2*time.Hour {
 		t.Fatal("forgotten")
 	}
-	// a lets ten in for two hours, and is lost with Anywhere's home.
+	// a admits ten visitors for two hours, and is lost with Anywhere's data center.
 	end := 2*time.Second + 2*time.Hour
 	clk := 5 * time.Second
-	r := NewRecord(1, nil, short...)    // as Seat.Presume makes it, of the settings of now
-	r.Limits[0].Longest = 2 * time.Hour // as the own counter's record has it
+	r := NewRecord(1, nil, short...)    // as Presume makes it, from the current settings
+	r.Limits[0].Longest = 2 * time.Hour // as in the counter's own record
 	r.Presume(Params{Counters: true}, WriteName{1, 1 << 33, 1 << 33}, root.CounterTime(clk))
 	root = brokenRoot(r, clk)
 	clk = brokenFor(15*time.Minute, clk+time.Second, func(clk time.Duration) {
@@ -335,7 +335,7 @@ func TestBrokenPresumedAfterTheSessionWasShortened(t *testing.T) {
 	}
 }
 
-// The counter of a room is asked over links too, by the workers of other data centres.
+// The counter of a room also receives requests over links, from workers of other data centers.
 func TestBrokenAWorkerThatOpenedWhatItNeverHad(t *testing.T) {
 	lim := brokenLimits(10, 1000, time.Minute)
 	c := serving(Params{}, NewRecord(1, nil, lim...), time.Second)
@@ -345,7 +345,7 @@ func TestBrokenAWorkerThatOpenedWhatItNeverHad(t *testing.T) {
 	}
 }
 
-// All slots are a's; b has given back what it had, and people wait there.
+// a has all slots; b has returned its slots, and visitors wait there.
 func TestBrokenPresumedAndACounterThatHoldsNothing(t *testing.T) {
 	lim := brokenLimits(10, 10, 5*time.Minute)
 	root := brokenRoot(NewRecord(1, nil, lim...), time.Second)
@@ -370,7 +370,7 @@ func TestBrokenPresumedAndACounterThatHoldsNothing(t *testing.T) {
 	}
 }
 
-// The limit was lowered from ten to five, and two data centres hold what they held.
+// The limit was lowered from ten to five, and two data centers keep their slots.
 func TestBrokenPresumedAfterALimitWasLoweredAndTwoHold(t *testing.T) {
 	lim := brokenLimits(10, 10, 5*time.Minute)
 	root := brokenRoot(NewRecord(1, nil, lim...), time.Second)
@@ -389,8 +389,8 @@ func TestBrokenPresumedAfterALimitWasLoweredAndTwoHold(t *testing.T) {
 	}
 }
 
-// A room that was alone has been answered: the next host of it must not say again that its
-// term has not begun.
+// A room that was alone has received an answer. Its next host must not report again that its term
+// has not begun.
 func TestBrokenWasRootIsOver(t *testing.T) {
 	lim := brokenLimits(10, 1000, 5*time.Minute)
 	of := NewRecord(5, nil, lim...)
@@ -417,9 +417,9 @@ func TestBrokenWasRootIsOver(t *testing.T) {
 	}
 }
 
-// A counter that begins anew while people are inside, as when its host has changed while
-// Anywhere was moved from a home that is gone: their passes must not be renewed for ever
-// beside what Anywhere lends to others.
+// A counter begins anew while visitors are inside, for example when its host has changed while
+// Anywhere moved from a lost data center. Their passes must not be renewed forever beside the slots
+// that Anywhere lends to others.
 func TestBrokenWhoIsInsideWhenACounterBeginsAnew(t *testing.T) {
 	lim := brokenLimits(10, 1000, 5*time.Minute)
 	root := brokenRoot(NewRecord(1, nil, lim...), time.Second)
@@ -455,7 +455,7 @@ func TestBrokenWhoIsInsideWhenACounterBeginsAnew(t *testing.T) {
 		}
 		x := Sync{Loan: 500, Borrower: "w", Seq: Seq{0, seq}}
 		for id, end := range ends {
-			if a.CounterTime(clk) < end { // its pass is not over
+			if a.CounterTime(clk) < end { // its pass has not expired
 				x.Items = append(x.Items, Item{Op: Renew, ID: id, From: end, At: a.CounterTime(clk)})
 			}
 		}

@@ -18,7 +18,7 @@ func benchLine(b *testing.B) *Line {
 	return l
 }
 
-// scattered gives numbers all over the line, so that nothing is in a cache.
+// scattered returns numbers all over the line, so that no place is in a cache.
 func scattered(i int) uint64 { return 1 + uint64(i)*7_368_787%benchWaiting }
 
 func BenchmarkLineJoin(b *testing.B) {
@@ -48,8 +48,8 @@ func BenchmarkLineSeen(b *testing.B) {
 	}
 }
 
-// BenchmarkLineTurnover is one visitor's way through a full line: call, use,
-// and another joins.
+// BenchmarkLineTurnover measures one visitor's way through a full line: call, use, and another
+// join.
 func BenchmarkLineTurnover(b *testing.B) {
 	l := benchLine(b)
 	for b.Loop() {
@@ -61,7 +61,7 @@ func BenchmarkLineTurnover(b *testing.B) {
 	}
 }
 
-// BenchmarkLineExpire is one sweep over 1,000 places whose hold runs.
+// BenchmarkLineExpire measures one sweep over 1,000 places whose hold has not ended.
 func BenchmarkLineExpire(b *testing.B) {
 	l := benchLine(b)
 	for b.Loop() {
@@ -69,7 +69,7 @@ func BenchmarkLineExpire(b *testing.B) {
 	}
 }
 
-// BenchmarkLineSkipped is what a record costs when its share is full.
+// BenchmarkLineSkipped measures a record whose space for skipped tickets is full.
 func BenchmarkLineSkipped(b *testing.B) {
 	l := NewLine(1)
 	for n := range uint64(60_000) {
@@ -89,7 +89,7 @@ func BenchmarkLineSkipped(b *testing.B) {
 	}
 }
 
-// BenchmarkLineRestore is a takeover with ten million waiting.
+// BenchmarkLineRestore measures a takeover with ten million waiting.
 func BenchmarkLineRestore(b *testing.B) {
 	b.ReportAllocs()
 	for b.Loop() {
@@ -99,8 +99,8 @@ func BenchmarkLineRestore(b *testing.B) {
 	}
 }
 
-// BenchmarkLineAllAbsent is the one call that passes over ten million absent
-// tickets, the worst a single Call can cost.
+// BenchmarkLineAllAbsent measures a call that passes over ten million absent tickets, the highest
+// cost of a single Call.
 func BenchmarkLineAllAbsent(b *testing.B) {
 	for b.Loop() {
 		b.StopTimer()

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// TestEachDrawIsFair: of those who are present each is as likely as any other, in the first
-// draw and in a later one, whoever was silent, called before, or came late.
+// TestEachDrawIsFair checks that each present ticket is equally likely, in the first draw and in a
+// later one, no matter which tickets were silent, were called before, or came late.
 func TestEachDrawIsFair(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
@@ -31,7 +31,7 @@ func TestEachDrawIsFair(t *testing.T) {
 				t.Fatal("nobody is drawn")
 			}
 		}
-		for range 4 { // who comes now is as good as who waited
+		for range 4 { // new arrivals have the same chance as waiting tickets
 			l.Join(now, time.Second, time.Hour)
 		}
 		n, ok := l.Draw(now, rng.IntN)
@@ -59,11 +59,11 @@ func TestEachDrawIsFair(t *testing.T) {
 	}
 }
 
-// TestSwitchingKeepsTheOrderOfArrival: who was left over by draws is called in the order of
-// arrival when calls are in order again, also by a host that grew the line back.
+// TestSwitchingKeepsTheOrderOfArrival checks that tickets left over by draws are called in the
+// order of arrival when calls are in order again, also by a host that restored the line.
 func TestSwitchingKeepsTheOrderOfArrival(t *testing.T) {
 	l := joined(9)
-	for _, rank := range []int{6, 1, 3} { // 7, 2, and of the rest 5
+	for _, rank := range []int{6, 1, 3} { // 7, 2, and 5 of the rest
 		n, ok := l.Draw(0, func(int) int { return rank })
 		if !ok || !l.Use(n) {
 			t.Fatal("nobody is drawn")
@@ -86,7 +86,8 @@ func TestSwitchingKeepsTheOrderOfArrival(t *testing.T) {
 	wantCalled(t, back, sec, 1, 3, 4, 6, 8, 9)
 }
 
-// TestALapsedDrawTakesPartAgain, once its visitor speaks.
+// TestALapsedDrawTakesPartAgain checks that a ticket whose call lapsed takes part again once its
+// visitor polls.
 func TestALapsedDrawTakesPartAgain(t *testing.T) {
 	l := joined(1)
 	first := func(int) int { return 0 }
@@ -105,7 +106,7 @@ func TestALapsedDrawTakesPartAgain(t *testing.T) {
 	}
 }
 
-// BenchmarkDraw is one draw of a million, a tenth of them silent.
+// BenchmarkDraw measures one draw of a million, a tenth of them silent.
 func BenchmarkDraw(b *testing.B) {
 	const n = 1_000_000
 	l := NewLine(1)
@@ -127,8 +128,8 @@ func BenchmarkDraw(b *testing.B) {
 	}
 }
 
-// Passed names whom Served leaves out though they wait: who was silent, who did not claim, and who was
-// not drawn. First is below all who hold a place, also in the middle of a draw.
+// Passed returns waiting tickets that Served leaves out: those that were silent, did not claim, or
+// were not drawn. First is below all tickets that hold a place, also in the middle of a draw.
 func TestWhoWaitsBelowServedIsNamed(t *testing.T) {
 	l := NewLine(1)
 	for range 10 {

@@ -10,8 +10,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// FuzzLine reads a script of operations, three bytes each, and asks a Line and
-// the oracle the same after each.
+// FuzzLine reads a script of operations, three bytes each, and compares a Line with the oracle
+// after each.
 func FuzzLine(f *testing.F) {
 	f.Add([]byte("\x00\x01\x02\x04\x00\x00\x07\x00\x01"))
 	f.Add(bytes.Repeat([]byte("\x01\x09\x05\x08\x40\x03\x04\x00\x00\x02\x07\x07\x06\x02\x01"), 20))
@@ -21,7 +21,7 @@ func FuzzLine(f *testing.F) {
 	})
 }
 
-// TestLineWalk is the fuzz test on random scripts of every length, in each run.
+// TestLineWalk runs the fuzz test on random scripts of every length.
 func TestLineWalk(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
@@ -95,7 +95,7 @@ func runLineScript(t *testing.T, script []byte) {
 	s.compareAll()
 }
 
-// number picks a ticket: mostly one at hand, sometimes one never issued.
+// number picks a ticket: mostly a recent one, sometimes one never issued.
 func (s *lineScript) number(a, b byte) uint64 {
 	low := s.oracle.first - 2
 	span := s.oracle.next() + 2 - low
@@ -146,7 +146,7 @@ func (s *lineScript) step(op, a, b byte) {
 		}
 	case opConfirm:
 		for n := s.number(a, b); n < s.oracle.next(); n += 1 + uint64(b%7) {
-			if s.oracle.status(n) == TicketProvisional { // those behind count it from now on
+			if s.oracle.status(n) == TicketProvisional { // from now on those behind count it
 				s.places = map[uint64]int64{}
 			}
 			s.line.Confirm(n, s.now)
@@ -198,7 +198,7 @@ func (s *lineScript) step(op, a, b byte) {
 	}
 }
 
-// freeze lets the process stand still.
+// freeze simulates a process that stands still.
 func (s *lineScript) freeze(a byte) {
 	s.now += Time(a) * Time(time.Minute)
 	grace := func(distance uint64) time.Duration {
@@ -220,7 +220,7 @@ func (s *lineScript) freeze(a byte) {
 	}
 }
 
-// heard lets positions behind rise that count a ticket nobody was sure of.
+// heard allows positions to rise that now count a ticket that was unconfirmed.
 func (s *lineScript) heard(n uint64) {
 	if t := s.oracle.get(n); t != nil && t.unsure && s.oracle.loose && len(s.places) > 0 {
 		s.places = map[uint64]int64{}
@@ -248,11 +248,11 @@ func (s *lineScript) call(free int) {
 	}
 	for i, t := range s.before {
 		m := s.oracle.first + uint64(i)
-		const tick = Time(lineTick) // whoever asked just before it was to is not waited for
+		const tick = Time(lineTick) // a ticket that polled just before its time is not waited for
 		onTime := !t.unheard && (time.Duration(s.now-t.seen) <= 2*t.told ||
 			s.now <= t.due && t.due > t.seen+3*tick)
 		overtaken := t.state == waiting && m < n || t.state == back && (m < n || n >= frontier)
-		if its && !t.kept { // the slot was kept before the late one spoke
+		if its && !t.kept { // the slot was kept before the late one polled
 			overtaken = false
 		}
 		if m != n && onTime && overtaken {
@@ -261,7 +261,7 @@ func (s *lineScript) call(free int) {
 	}
 }
 
-// draw lets the line choose, and the oracle judge the choice.
+// draw lets the line choose and the oracle check the choice.
 func (s *lineScript) draw(seed int) {
 	s.t.Helper()
 	o := s.oracle
@@ -276,7 +276,7 @@ func (s *lineScript) draw(seed int) {
 	}
 	n, ok := s.line.Draw(s.now, func(n int) int { return (seed*7919 + 13*n/3) % n })
 	same(s, "draw ok", ok, there > 0)
-	for i := range o.tickets { // a draw comes across some whose hold is over
+	for i := range o.tickets { // a draw may find tickets whose hold has ended
 		t, status := &o.tickets[i], s.line.Status(o.first+uint64(i))
 		if t.state != called && t.over(s.now) && (status == TicketUsed || status == TicketGone) {
 			t.state = dead
@@ -333,8 +333,8 @@ func (s *lineScript) restart(a, b byte) {
 	if !ok {
 		oldest = s.now
 	}
-	// The oracle counts ticks from 0; so does a line whose oldest arrival is on
-	// a tick, which every arrival that Oldest gives is.
+	// The oracle counts ticks from 0. So does a line whose oldest arrival is on a tick, and every
+	// result of Oldest is on a tick.
 	r := Restored{
 		At: s.now, Oldest: max(oldest, 1), Frontier: frontier, Next: next, Skipped: runs,
 		Issued: issued, Unconfirmed: unsure, Loose: a%4 == 2,
@@ -356,11 +356,11 @@ func (s *lineScript) restart(a, b byte) {
 		s.t.Fatal(err)
 	}
 	s.oracle = s.oracle.restart(r)
-	clear(s.places) // places of the gone may count again
+	clear(s.places) // places of gone tickets may count again
 	s.compareAll()
 }
 
-// compareSums is what can be asked after each step.
+// compareSums compares what is cheap to read after each step.
 func (s *lineScript) compareSums() {
 	s.t.Helper()
 	o := s.oracle
@@ -407,8 +407,8 @@ func (s *lineScript) compareSums() {
 	}
 }
 
-// compareOldest allows an arrival to be too early by less than a tick, and by
-// more when the neighbours of the same 64 came more than 68 minutes before.
+// compareOldest allows an arrival to be too early by less than a tick, and by more when the
+// neighbors of the same 64 came more than 68 minutes before.
 func (s *lineScript) compareOldest(got Time, n uint64) {
 	s.t.Helper()
 	want := s.oracle.get(n).joined
@@ -422,7 +422,7 @@ func (s *lineScript) compareOldest(got Time, n uint64) {
 	}
 }
 
-// compareAll asks about each ticket.
+// compareAll compares each ticket.
 func (s *lineScript) compareAll() {
 	s.t.Helper()
 	rank, behind := int64(0), int64(0) // counted up to here, and deferred ones
@@ -444,10 +444,10 @@ func (s *lineScript) compareAll() {
 			continue
 		}
 		want := rank
-		if t.hidden || t.trial || t.deferred { // who asks is there
+		if t.hidden || t.trial || t.deferred { // the ticket itself counts
 			want++
 		}
-		for others := want; others > 0 && ahead > 0; others -= 9 { // each tenth call is a deferred one's
+		for others := want; others > 0 && ahead > 0; others -= 9 { // each tenth call goes to a deferred one
 			want++
 			ahead--
 		}

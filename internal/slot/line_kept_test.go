@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// grownBack is a line of tickets 10 to 19 from before a restart at 100 s, none of them heard yet:
-// each may be silent for so long. 4 was late then.
+// grownBack returns a line with tickets 10 to 19 from before a restart at 100 s. None has polled
+// yet, and each may be silent for grace. Ticket 4 was late then.
 func grownBack(t *testing.T, grace time.Duration) *Line {
 	t.Helper()
 	l, err := RestoreLine(Restored{
@@ -19,7 +19,7 @@ func grownBack(t *testing.T, grace time.Duration) *Line {
 	return l
 }
 
-// wantOf calls while as many slots are free, as a host does, and tells how many are left.
+// wantOf calls with free slots, as a host does, and returns how many are left.
 func wantOf(t *testing.T, l *Line, now Time, free int, want ...uint64) int {
 	t.Helper()
 	for _, w := range want {
@@ -34,14 +34,14 @@ func wantOf(t *testing.T, l *Line, now Time, free int, want ...uint64) int {
 	return free
 }
 
-// While slots suffice nobody waits for who was not heard yet, and who was not finds its slot when it
-// speaks: whoever speaks, in whichever order.
+// While there are enough slots, nobody waits for tickets that have not polled yet. Those get their
+// slots when they poll, in any order.
 func TestLineKeepsASlotForWhoWasNotHeard(t *testing.T) {
 	l := grownBack(t, 30*time.Second)
 	for _, n := range []uint64{11, 13, 16} {
 		l.Polled(n, 102*sec, 10*time.Second)
 	}
-	free := wantOf(t, l, 103*sec, 4, 11, 13) // of the two that are left one is for 10 and one for 12
+	free := wantOf(t, l, 103*sec, 4, 11, 13) // of the two slots left, one is for 10 and one for 12
 	if free != 2 || l.Kept() != 2 || l.Late() != 1 {
 		t.Fatalf("%d are free, %d kept, %d late; want 2, 2, 1", free, l.Kept(), l.Late())
 	}
@@ -55,12 +55,12 @@ func TestLineKeepsASlotForWhoWasNotHeard(t *testing.T) {
 	if free != 0 || l.Kept() != 0 {
 		t.Fatalf("%d are free, %d kept", free, l.Kept())
 	}
-	wantOf(t, l, 107*sec, 1, 4) // and now the order is that of before
+	wantOf(t, l, 107*sec, 1, 4) // and now in the order of before
 	wantOf(t, l, 107*sec, 1)
 	wantOf(t, l, 107*sec, 3, 16) // 14 and 15 may still be on time
 }
 
-// A slot is kept for as long as its ticket may be silent, then it is anybody's.
+// A slot is kept as long as its ticket may be silent, then any ticket may get it.
 func TestLineKeepsASlotForTheGrace(t *testing.T) {
 	l := grownBack(t, 30*time.Second)
 	for n := uint64(11); n < 16; n++ {
@@ -72,10 +72,10 @@ func TestLineKeepsASlotForTheGrace(t *testing.T) {
 	wantStatus(t, l, 10, TicketLate)
 	l.Polled(10, 131*sec, 10*time.Second)
 	wantOf(t, l, 131*sec, free)
-	wantOf(t, l, 131*sec, 1, 10) // first of all, as ever
+	wantOf(t, l, 131*sec, 1, 10) // first, as always
 }
 
-// If slots are lost meanwhile, those that are left go to the lowest.
+// If slots are lost meanwhile, the lowest tickets get the rest.
 func TestLineKeptSlotsThatAreLost(t *testing.T) {
 	l := grownBack(t, 30*time.Second)
 	l.Polled(13, 102*sec, 10*time.Second)
@@ -88,13 +88,13 @@ func TestLineKeptSlotsThatAreLost(t *testing.T) {
 	wantOf(t, l, 104*sec, 2, 12)
 }
 
-// Who has spoken and cannot be called yet keeps the slot as long as it is there, also beyond the
-// grace and over a pause in which nobody could be heard.
+// A ticket that has polled and cannot be called yet keeps its slot while it is present, also beyond
+// the grace and over a pause in which no poll could arrive.
 func TestLineKeepsTheSlotOfWhoHasSpoken(t *testing.T) {
 	l := grownBack(t, 5*time.Second)
 	l.Polled(11, 102*sec, 10*time.Second)
 	wantOf(t, l, 103*sec, 2, 11)
-	l.Polled(10, 104*sec, 10*time.Second) // there until 129 s
+	l.Polled(10, 104*sec, 10*time.Second) // present until 129 s
 	l.Polled(4, 104*sec, 10*time.Second)
 	l.Expire(128*sec, 1)
 	wantStatus(t, l, 10, TicketWaiting)
@@ -106,7 +106,8 @@ func TestLineKeepsTheSlotOfWhoHasSpoken(t *testing.T) {
 	wantOf(t, l, 150*sec, 1, 4)
 }
 
-// Nothing is kept beyond a bound, for numbers that perhaps nobody has, or for a line with one slot.
+// No slot is kept beyond a bound, for numbers that were perhaps never issued, or in a line with one
+// slot.
 func TestLineKeepsSlotsForNoMoreThanItMay(t *testing.T) {
 	l, err := RestoreLine(Restored{At: 100 * sec, Frontier: 1, Next: 6000, Hold: minute5,
 		Grace: func(uint64) time.Duration { return time.Minute }})
@@ -135,14 +136,14 @@ func TestLineKeepsSlotsForNoMoreThanItMay(t *testing.T) {
 	wantOf(t, l, 105*sec, 100, 9)
 }
 
-// Beside lanes no slot is kept, also none of before there were any.
+// With lanes no slot is kept, not even one kept before there were lanes.
 func TestNoSlotIsKeptBesideLanes(t *testing.T) {
 	m := newModelLines(t)
 	for range 9 { // ten with the first
 		m.join(0)
 	}
 	m.restart(time.Hour, time.Minute)
-	m.lines.Ordinary().restored.UnconfirmedGrace = 0 // of numbers that were never issued: it is over first
+	m.lines.Ordinary().restored.UnconfirmedGrace = 0 // grace of numbers never issued: it ends first
 	m.seen(2)
 	if n, ok := m.lines.CallOf(m.now, 5); n != 2 || !ok {
 		t.Fatalf("%d is called, want 2", n)
@@ -160,7 +161,7 @@ func TestNoSlotIsKeptBesideLanes(t *testing.T) {
 	}
 	wantStatus(t, m.lines.Ordinary(), 1, TicketLate)
 	m.seen(1)
-	if n, ok := m.lines.CallOf(m.now, 4); n != 1 || !ok { // first of all, as ever
+	if n, ok := m.lines.CallOf(m.now, 4); n != 1 || !ok { // first, as always
 		t.Fatalf("%d is called, want 1", n)
 	}
 	if n, ok := m.lines.CallOf(m.now, 3); !ok || LaneIndex(n) != 1 {

@@ -5,8 +5,7 @@ import (
 	"time"
 )
 
-// An oracleLine does what a Line does, slowly and plainly: a slice of tickets
-// that each say what they are.
+// An oracleLine does what a Line does, slowly and simply: a slice of tickets with their states.
 type oracleLine struct {
 	first    uint64
 	tickets  []oracleTicket
@@ -25,18 +24,18 @@ type oracleTicket struct {
 	state    oracleState
 	unheard  bool
 	unsure   bool // reserved before a restart, perhaps never issued
-	hidden   bool // nobody behind counts it
-	lapsed   bool // its call, and it has not spoken since
-	deferred bool // it was told to come in, and did not
-	trial    bool // provisional: it is dead to all but what confirms it
+	hidden   bool // positions of those behind do not count it
+	lapsed   bool // its call lapsed, and it has not polled since
+	deferred bool // its visitor learned of the call and did not come in
+	trial    bool // provisional: only Confirm changes it
 	seen     Time
 	told     time.Duration // the interval, exactly
-	due      Time          // the latest that it was told to ask at
-	window   int64         // in ticks: present for so long after seen
+	due      Time          // the latest time of its next poll
+	window   int64         // in ticks: how long after seen it is present
 	hold     time.Duration
 	joined   Time
 
-	kept  bool // below the frontier: others may be called past it, and a slot is kept for it
+	kept  bool // below the frontier: others may be called past it; a slot is kept for it
 	until Time
 }
 
@@ -45,8 +44,8 @@ type oracleState int
 const (
 	waiting oracleState = iota
 	late
-	back  // late and spoke since
-	again // the same, but it was told to come in before, and did not
+	back  // late and has polled since
+	again // the same, but its visitor had learned of the call and did not come in
 	called
 	dead
 )
@@ -60,8 +59,8 @@ func (o *oracleLine) get(n uint64) *oracleTicket {
 	return &o.tickets[n-o.first]
 }
 
-// ticks rounds a duration up to what a line can keep of it: whole sixteenths
-// of a second, five significant bits.
+// ticks rounds a duration up to a value that a line can keep: whole sixteenths of a second, five
+// significant bits.
 func ticks(d time.Duration) int64 {
 	t := max(int64((d+time.Second/16-1)/(time.Second/16)), 1)
 	unit := int64(1)
@@ -71,7 +70,7 @@ func ticks(d time.Duration) int64 {
 	return (t + unit - 1) / unit * unit
 }
 
-// age counts the ticks of the line's clock, whose zero the caller keeps at 0.
+// age returns ticks of the line's clock, whose zero the caller keeps at 0.
 func (t *oracleTicket) age(now Time) int64 {
 	return int64(now)/int64(time.Second/16) - int64(t.seen)/int64(time.Second/16)
 }
@@ -143,14 +142,14 @@ func (o *oracleLine) blocks(n uint64, now Time) bool {
 	return t.unheard && o.grace != nil && time.Duration(now-o.at) < o.grace(n-o.restored)
 }
 
-// hear keeps a slot for as long as the ticket is present, at least.
+// hear keeps a slot at least as long as the ticket is present.
 func (t *oracleTicket) hear(now Time) {
 	if t.kept {
 		t.until = max(t.until, now.Add(time.Duration(t.window+1)*time.Second/16))
 	}
 }
 
-// kept are the tickets that a slot is kept for.
+// kept returns the tickets for which a slot is kept.
 func (o *oracleLine) kept() (all []*oracleTicket) {
 	for i := range o.tickets {
 		if t := &o.tickets[i]; t.kept {
@@ -160,7 +159,7 @@ func (o *oracleLine) kept() (all []*oracleTicket) {
 	return all
 }
 
-// unkeep makes those late that have been silent for too long.
+// unkeep makes kept tickets late that have been silent for too long.
 func (o *oracleLine) unkeep(now Time) {
 	for _, t := range o.kept() {
 		t.kept = now < t.until
@@ -208,7 +207,7 @@ func (o *oracleLine) call(now Time, free int) (uint64, bool) {
 	return o.callLate(again, now)
 }
 
-// callLate calls the first present ticket of a state, and forgets that others spoke.
+// callLate calls the first present ticket of a state, and forgets that others polled.
 func (o *oracleLine) callLate(of oracleState, now Time) (uint64, bool) {
 	for i := range o.tickets {
 		t := &o.tickets[i]
@@ -253,7 +252,7 @@ func (o *oracleLine) confirm(n uint64, now Time) {
 	}
 }
 
-// lapseProvisional drops as far as the first that may still be confirmed.
+// lapseProvisional drops tickets up to the first that may still be confirmed.
 func (o *oracleLine) lapseProvisional(now Time, budget int) {
 	for i := range o.tickets {
 		t := &o.tickets[i]
@@ -276,8 +275,8 @@ func (o *oracleLine) number(t *oracleTicket) uint64 {
 	panic("of another line")
 }
 
-// upcoming is what call would give, called again and again, until it gives no
-// more; the last may be one that blocks.
+// upcoming returns the results of repeated calls until there are no more. The last one may be a
+// ticket that blocks.
 func (o *oracleLine) upcoming(now Time) (all []uint64, blocked bool) {
 	for i := range o.tickets {
 		if t := &o.tickets[i]; t.state == back && t.present(now) {
@@ -377,7 +376,7 @@ func (o *oracleLine) skipped() (runs []Run) {
 	return runs
 }
 
-// restart forgets all that is not in the record.
+// restart forgets everything that is not in the record.
 func (o *oracleLine) restart(r Restored) *oracleLine {
 	n := &oracleLine{
 		first: r.Frontier, frontier: r.Frontier,
@@ -428,7 +427,7 @@ func (o *oracleLine) hide() {
 	}
 }
 
-// unsure are the numbers reserved before a restart and not heard since.
+// unsure returns the numbers that were reserved before a restart and have not polled since.
 func (o *oracleLine) unsure() (runs []Run) {
 	for i := len(o.tickets) - 1; i >= 0; i-- {
 		m := o.first + uint64(i)

@@ -16,8 +16,8 @@ const (
 	minute5 = 5 * time.Minute
 )
 
-// joined makes a line of n tickets from number 1 on, all present at 0 and told
-// to come back in 2 seconds.
+// joined makes a line of n tickets from number 1 on, all present at 0 with an interval of 2
+// seconds.
 func joined(n int) *Line {
 	l := NewLine(1)
 	for range n {
@@ -26,7 +26,7 @@ func joined(n int) *Line {
 	return l
 }
 
-// callAll calls until nobody is to be called any more.
+// callAll calls until no ticket is left to call.
 func callAll(l *Line, now Time) (called []uint64) {
 	for {
 		n, ok := l.Call(now)
@@ -79,12 +79,12 @@ func TestLineWhoPollsOnTimeIsNotOvertaken(t *testing.T) {
 	}
 }
 
-// Two tabs of a browser share a ticket and are told different times, for the one asked long
-// ago: the second one's times do not make the first one late.
+// Two tabs of a browser share a ticket and get different intervals because one polled long ago. The
+// intervals of the second tab do not make the first one late.
 func TestLineATabThatAsksOftenDoesNotMakeTheOtherLate(t *testing.T) {
 	l := joined(2)
 	l.Polled(1, 10*sec, 8*time.Second)
-	for i := range Time(6) { // the other one, which is closed then
+	for i := range Time(6) { // the other tab, which is closed then
 		l.Polled(1, (11+i)*sec, time.Second/2)
 	}
 	l.Polled(2, 18*sec, time.Second)
@@ -94,7 +94,7 @@ func TestLineATabThatAsksOftenDoesNotMakeTheOtherLate(t *testing.T) {
 
 	l = joined(2)
 	l.Polled(1, 10*sec, 8*time.Second)
-	for i := range Time(1000) { // however often it asks, up to 25.6 s: it is there for 20 s more at most
+	for i := range Time(1000) { // however often it polls, up to 25.6 s: present for at most 20 s more
 		l.Polled(1, 10*sec+i*sec/64, time.Second/2)
 	}
 	l.Polled(2, 46*sec, time.Second)
@@ -146,8 +146,8 @@ func TestLineWhoReturnsAndFallsSilentIsLateAgain(t *testing.T) {
 	wantCalled(t, l, 21*sec, 1)
 }
 
-// TestLineDeferredCallComesBehindOthers: a ticket that was told to come in and did not is called again
-// when nobody else is there, and with each tenth call.
+// TestLineDeferredCallComesBehindOthers checks that a deferred ticket is called again when nobody
+// else is present, and with each tenth call.
 func TestLineDeferredCallComesBehindOthers(t *testing.T) {
 	l := NewLine(1)
 	for range 30 {
@@ -190,8 +190,8 @@ func TestLineDeferredCallComesBehindOthers(t *testing.T) {
 	}
 }
 
-// TestLineDeferredTicketsCountAsATenth: those behind deferred tickets count no more of them than have a
-// call before theirs.
+// TestLineDeferredTicketsCountAsATenth checks that positions count only as many deferred tickets
+// ahead as have a call before theirs.
 func TestLineDeferredTicketsCountAsATenth(t *testing.T) {
 	l := NewLine(1)
 	for range 60 {
@@ -280,7 +280,7 @@ func TestLineHoldEnds(t *testing.T) {
 	}
 }
 
-// A visitor told to stay away for longer than its hold keeps its place.
+// A visitor with an interval longer than its hold keeps its place.
 func TestLineObedienceKeepsThePlace(t *testing.T) {
 	l := NewLine(1)
 	l.Join(0, 2*time.Minute, time.Second)
@@ -497,8 +497,7 @@ func TestLineForgetsTheOldestSkippedFirst(t *testing.T) {
 	}
 }
 
-// Chunks whose places are dead are given back, also when an old ticket that
-// still polls lies before them.
+// Chunks without live places are freed, even when an old ticket before them still polls.
 func TestLineFreesDeadChunks(t *testing.T) {
 	l := NewLine(0)
 	for now := range Time(500) {
@@ -630,15 +629,15 @@ func TestTicketStatusString(t *testing.T) {
 	}
 }
 
-// After a crash the numbers that were reserved ahead hold places until they are heard of or too old:
-// what nobody ever had is not a place that somebody gave up.
+// After a crash, numbers that were reserved ahead hold places until they poll or expire. The end of
+// a number that was never issued does not count as an expired place.
 func TestNumbersThatNobodyHadAreNoPlacesThatExpired(t *testing.T) {
 	l := joined(2)
 	l.Extend(8, 0, minute5) // 3 to 7
 	if got := l.Polled(3, sec, 2*time.Second); got != TicketWaiting {
 		t.Fatalf("who speaks is %v", got)
 	}
-	if got := l.Polled(5, 400*sec, 2*time.Second); got != TicketGone { // too late, and surely somebody
+	if got := l.Polled(5, 400*sec, 2*time.Second); got != TicketGone { // too late, but surely issued
 		t.Fatalf("who speaks too late is %v", got)
 	}
 	if dropped := l.Expire(401*sec, 100); dropped != 6 {

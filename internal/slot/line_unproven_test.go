@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// asks lets n clients join and use their cookie once, after a tenth of a second.
+// asks makes n clients join and use their cookie once, after a tenth of a second.
 func asks(l *Lines, now *Time, n int) (numbers []uint64) {
 	for range n {
 		number := l.JoinProvisional(0, *now, time.Hour)
@@ -20,14 +20,14 @@ func asks(l *Lines, now *Time, n int) (numbers []uint64) {
 	return numbers
 }
 
-// sweep lets time pass as a counter does.
+// sweep advances the time and sweeps as a counter does.
 func sweep(l *Lines, now *Time, d time.Duration) {
 	*now += Time(d)
 	l.LapseProvisional(*now, 100_000)
 }
 
-// TestTicketsThatNeverAskAgainAreDoubtful: clients that use each cookie twice are told from people
-// whose browser loads a picture and who ask again, and positions count both.
+// TestTicketsThatNeverAskAgainAreDoubtful checks that clients that use each cookie twice are
+// distinguished from people whose browser loads an image and who poll again. Positions count both.
 func TestTicketsThatNeverAskAgainAreDoubtful(t *testing.T) {
 	l, now := NewLines(), Time(time.Hour)
 	people := asks(l, &now, 100)
@@ -58,7 +58,7 @@ func TestTicketsThatNeverAskAgainAreDoubtful(t *testing.T) {
 	if at, ok := l.Position(end); at != 3102 || !ok {
 		t.Errorf("position %d, want 3,102", at)
 	}
-	more := asks(l, &now, 1000) // by now it is known what becomes of most
+	more := asks(l, &now, 1000) // by now it is known what most of them are
 	tail := asks(l, &now, 1)[0]
 	if n, _ := l.Doubtful(tail, now); n < 3001+900 || n > 4003 {
 		t.Errorf("%d are doubtful, want nearly all of 4,001", n)
@@ -77,8 +77,8 @@ func TestTicketsThatNeverAskAgainAreDoubtful(t *testing.T) {
 	}
 }
 
-// TestDoubtfulTicketsAreNotCountedAsAbsent: those that Call passes over for their silence are not
-// taken for visitors who gave up.
+// TestDoubtfulTicketsAreNotCountedAsAbsent checks that doubtful tickets that Call passes over do
+// not count as visitors who gave up.
 func TestDoubtfulTicketsAreNotCountedAsAbsent(t *testing.T) {
 	l, now := NewLines(), Time(time.Hour)
 	asks(l, &now, 50)
@@ -97,7 +97,8 @@ func TestDoubtfulTicketsAreNotCountedAsAbsent(t *testing.T) {
 	}
 }
 
-// TestDoubtfulTicketsCountWithTheCallsOfOtherLanes that Position counts for them.
+// TestDoubtfulTicketsCountWithTheCallsOfOtherLanes checks that Doubtful counts the calls of other
+// lanes as Position does.
 func TestDoubtfulTicketsCountWithTheCallsOfOtherLanes(t *testing.T) {
 	l, now := NewLines(), Time(time.Hour)
 	lane := Lane{Name: "members", Share: 50}
@@ -114,8 +115,8 @@ func TestDoubtfulTicketsCountWithTheCallsOfOtherLanes(t *testing.T) {
 	}
 }
 
-// A draw takes along who is doubtful: marks that it left behind at the places of before ended the process
-// of the room when its tickets left (found by TestChaos, seed 263).
+// A draw moves the marks of doubtful tickets too. Marks left behind at the earlier places ended the
+// room's process when its tickets left (found by TestChaos, seed 263).
 func TestADrawTakesDoubtsAlong(t *testing.T) {
 	l, now := NewLines(), Time(time.Hour)
 	overdue := asks(l, &now, 20)

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// A modelLines knows of each ticket what anybody could know: where it waits, when it was heard,
-// whether it is called. Who is next in a line is found by looking at all.
+// A modelLines knows the basic facts about each ticket: where it waits, when it polled, and whether
+// it is called. It finds the next ticket of a line by checking all.
 type modelLines struct {
 	t       *testing.T
 	lines   *Lines
@@ -19,10 +19,10 @@ type modelLines struct {
 	shown   map[uint64]int64
 	calls   []modelCall
 	windows int
-	grace   Time // until then those unheard hold up the rest
+	grace   Time // until then, tickets that have not polled hold up the rest
 }
 
-// A modelCall is a call, and in which lines somebody was there to be called.
+// A modelCall is a call, with the lines that had a present ticket.
 type modelCall struct {
 	line int
 	had  [1 + MaxLanes]bool
@@ -57,7 +57,7 @@ func (m *modelLines) join(line int) uint64 {
 	}
 	m.people[n] = &oracleTicket{seen: m.now, window: ticks(5 * time.Second), hold: time.Minute}
 	if m.lines.laned {
-		for other := range m.shown { // who joins another line may go in before
+		for other := range m.shown { // a ticket that joins another line may go in before
 			if LaneIndex(other) != line {
 				delete(m.shown, other)
 			}
@@ -83,7 +83,7 @@ func (m *modelLines) seen(n uint64) {
 	}
 }
 
-// there gives the tickets of a line that could be called, and whether one holds them up.
+// there returns the tickets of a line that could be called, and whether a ticket holds them up.
 func (m *modelLines) there(line int) (all []uint64, blocked bool) {
 	first := uint64(1<<63 - 1)
 	for n, x := range m.people {
@@ -135,7 +135,7 @@ func (m *modelLines) use(n uint64) {
 	delete(m.shown, n)
 }
 
-// positions checks that no position has risen, and that who holds a place has one.
+// positions checks that no position has risen, and that every ticket with a place has one.
 func (m *modelLines) positions() {
 	m.t.Helper()
 	for n, x := range m.people {
@@ -156,7 +156,7 @@ func (m *modelLines) positions() {
 	}
 }
 
-// judge checks the shares in every hundred calls in a row, and begins anew.
+// judge checks the shares in every hundred consecutive calls, and starts again.
 func (m *modelLines) judge() {
 	m.t.Helper()
 	const all = 100
@@ -199,7 +199,7 @@ func (m *modelLines) judge() {
 	m.calls = nil
 }
 
-// restart forgets what is not in the record.
+// restart forgets everything that is not in the record.
 func (m *modelLines) restart(hold, grace time.Duration) {
 	m.t.Helper()
 	m.judge()
@@ -234,7 +234,7 @@ func (m *modelLines) restart(hold, grace time.Duration) {
 			m.t.Fatalf("line %d begins at %v", i, lines.all[i].origin)
 		}
 	}
-	// A line that was grown back counts from then: so does the model.
+	// A restored line counts from the restart, and so does the model.
 	m.grace -= m.now
 	for _, x := range m.people {
 		x.unheard, x.seen, x.hold, x.state = true, 0, hold, waiting
@@ -251,7 +251,7 @@ func (m *modelLines) restored() {
 	m.now = 0
 }
 
-// TestLinesWalk walks at random and checks shares, order, places and positions on the way.
+// TestLinesWalk walks at random and checks shares, order, places and positions.
 func TestLinesWalk(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
@@ -328,8 +328,8 @@ func (m *modelLines) walk(rng *rand.Rand) {
 	}
 }
 
-// TestEveryHundredTurns: whatever the shares, any hundred turns in a row have each of them
-// exactly; and across two tables at most two more.
+// TestEveryHundredTurns checks that for all shares, any hundred consecutive turns have exactly each
+// share, and across two tables at most two more.
 func TestEveryHundredTurns(t *testing.T) {
 	rng := rand.New(rand.NewPCG(3, 3))
 	most := 0
@@ -347,7 +347,7 @@ func TestEveryHundredTurns(t *testing.T) {
 		if got != w {
 			t.Fatalf("shares %v have turns %v", w, got)
 		}
-		for k := range turns { // k turns to the end of anywhere in one table, the rest from the start
+		for k := range turns { // k turns to the end of one table, the rest from the start
 			for from := range turns {
 				var across [1 + MaxLanes]int
 				for i := range 100 {
@@ -372,7 +372,8 @@ func TestEveryHundredTurns(t *testing.T) {
 	t.Logf("across a restart a lane had at most %d more than its share", most)
 }
 
-// TestAnEmptyLineLeavesItsTurns to the others, so that nobody who is there waits for nobody.
+// TestAnEmptyLineLeavesItsTurns checks that the others get the turns of an empty line, so that no
+// present visitor waits without need.
 func TestAnEmptyLineLeavesItsTurns(t *testing.T) {
 	m := newModelLines(t, Lane{"a", 56}, Lane{"b", 28})
 	for range 400 {
@@ -396,8 +397,9 @@ func TestAnEmptyLineLeavesItsTurns(t *testing.T) {
 	}
 }
 
-// TestALaneThatIsTakenAwayIsServed: its people keep their places and get its share of what the
-// others leave; a rule that comes back finds the lane as it was; and its line is used again.
+// TestALaneThatIsTakenAwayIsServed checks that the visitors of a removed lane keep their places and
+// get its share of the calls that the others leave. A lane that is added again is found as it was.
+// The removed lane's line is used again.
 func TestALaneThatIsTakenAwayIsServed(t *testing.T) {
 	m := newModelLines(t, Lane{"a", 50}, Lane{"b", 20}, Lane{"c", 9})
 	for range 1000 {
@@ -441,8 +443,8 @@ func TestALaneThatIsTakenAwayIsServed(t *testing.T) {
 	}
 }
 
-// TestABlockedOrdinaryLineLosesNoTurn: while somebody of it from before a restart may still
-// speak, a lane is called in its own turns alone.
+// TestABlockedOrdinaryLineLosesNoTurn checks that a lane is called only in its own turns while a
+// ticket of the ordinary line from before a restart may still poll.
 func TestABlockedOrdinaryLineLosesNoTurn(t *testing.T) {
 	m := newModelLines(t, Lane{"a", 50})
 	for range 10 {
@@ -473,7 +475,7 @@ func TestABlockedOrdinaryLineLosesNoTurn(t *testing.T) {
 	}
 }
 
-// TestLinesDraw draws within a line, by the same turns.
+// TestLinesDraw checks draws within a line, by the same turns.
 func TestLinesDraw(t *testing.T) {
 	rng := rand.New(rand.NewPCG(8, 8))
 	l := NewLines()
@@ -500,7 +502,7 @@ func TestLinesDraw(t *testing.T) {
 	}
 }
 
-// TestLinesWithoutLanesAllocateNothing: they are a Line.
+// TestLinesWithoutLanesAllocateNothing checks that Lines without lanes costs the same as a Line.
 func TestLinesWithoutLanesAllocateNothing(t *testing.T) {
 	l := NewLines()
 	l.SetLanes(nil)
@@ -518,7 +520,8 @@ func TestLinesWithoutLanesAllocateNothing(t *testing.T) {
 	}
 }
 
-// TestARecordWithLanes survives, and is refused when a lane has another's numbers.
+// TestARecordWithLanes checks that a record with lanes survives, and that it is rejected when a
+// lane has another's numbers.
 func TestARecordWithLanes(t *testing.T) {
 	want := codecSample()
 	want.Lanes = []LanePart{
@@ -595,8 +598,8 @@ func BenchmarkLinesWithLanes(b *testing.B) {
 	}
 }
 
-// TestPositionsAreWhenTheyAreCalled: when nobody comes or goes, who is shown a position is called
-// about then, whatever its line.
+// TestPositionsAreWhenTheyAreCalled checks that without joins and leaves a ticket is called at
+// about its position, in any line.
 func TestPositionsAreWhenTheyAreCalled(t *testing.T) {
 	l := NewLines()
 	l.SetLanes([]Lane{{"a", 25}, {"b", 5}})
@@ -621,7 +624,7 @@ func TestPositionsAreWhenTheyAreCalled(t *testing.T) {
 		if !ok || !l.Use(n) {
 			t.Fatal("nobody is called")
 		}
-		turn := []int64{2, 4, 20}[LaneIndex(n)] // so many calls from one of its turns to the next
+		turn := []int64{2, 4, 20}[LaneIndex(n)] // calls from one of its turns to the next
 		if off := shown[n] - rank; off < -turn || off > turn {
 			t.Errorf(
 				"ticket %d of line %d was shown %d and is called %d",
@@ -634,7 +637,8 @@ func TestPositionsAreWhenTheyAreCalled(t *testing.T) {
 	}
 }
 
-// TestWhoIsCalledBesideTheLinesTakesATurnOfTheOrdinaryOne, and none of a lane.
+// TestWhoIsCalledBesideTheLinesTakesATurnOfTheOrdinaryOne checks that a call outside the lines uses
+// a turn of the ordinary line, and none of a lane.
 func TestWhoIsCalledBesideTheLinesTakesATurnOfTheOrdinaryOne(t *testing.T) {
 	l := NewLines()
 	l.SetLanes([]Lane{{"a", 25}})

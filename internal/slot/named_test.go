@@ -8,10 +8,10 @@ import (
 	"time"
 )
 
-// TestStaysRenewedBeforeTheyAreReported is invariant D of docs/protocol.md §5 with two
-// workers: one lets visitors in and says so late, at the other they are seen, renewed
-// or gone before. Hosts follow each other and know nobody. For every t there are at
-// least as many entries and slots lent that end after t as passes that do.
+// TestStaysRenewedBeforeTheyAreReported checks invariant D of docs/protocol.md §5 with two workers.
+// One admits visitors and reports them late. The other sees them, renews them or reports their
+// leave before. Hosts follow each other and know no session. For every t there are at least as many
+// entries and lent slots that end after t as passes that do.
 func TestStaysRenewedBeforeTheyAreReported(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
@@ -23,8 +23,8 @@ func TestStaysRenewedBeforeTheyAreReported(t *testing.T) {
 	}
 }
 
-// TestAnOwedSlotLastsAsLongForTheNextHost: the latest entry was taken for a stay that was not reported
-// yet, and the next host did not know any more how late it was.
+// TestAnOwedSlotLastsAsLongForTheNextHost: the latest entry was used for a session that was not
+// reported yet, and the next host did not know how late it was.
 func TestAnOwedSlotLastsAsLongForTheNextHost(t *testing.T) {
 	rng := rand.New(rand.NewPCG(115477422027728623, 1))
 	for i := range 575 {
@@ -44,7 +44,7 @@ func TestOpenThatRenamesIsCaught(t *testing.T) {
 	t.Error("a late report that takes the name back from its renewal is not caught")
 }
 
-// named is a counter with one worker that opens stays and one that renews them.
+// named is a counter with one worker that opens sessions and one that renews them.
 type named struct {
 	rng     *rand.Rand
 	par     Params
@@ -122,7 +122,7 @@ func (w *named) run(steps int) (when string, ok bool) {
 	return "", true
 }
 
-// renew lets some who are inside be seen at the other worker, or leave.
+// renew makes some visitors inside visit the other worker, or leave.
 func (w *named) renew(now Time) {
 	x := &Sync{Loan: renewer}
 	for _, id := range slices.Sorted(maps.Keys(w.passes)) {

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// twoCounters borrow from Anywhere, all in one clock.
+// twoCounters returns two counters that borrow from Anywhere, all on one clock.
 func twoCounters(t *testing.T, n int64) (root *Pool, a, b *Pool) {
 	t.Helper()
 	limits := []Limit{{AtOnce, n, 5 * time.Minute}, {PerWindow, n, time.Minute}}
@@ -15,8 +15,8 @@ func twoCounters(t *testing.T, n int64) (root *Pool, a, b *Pool) {
 	return root, a, b
 }
 
-// ask lets a counter Sync with n people before its door, who arrived so long ago, and
-// writes at both ends. It returns what Anywhere answered, nil while the question is open.
+// ask makes a counter Sync with waiting visitors that arrived ago before, and writes at both ends.
+// It returns Anywhere's answer, or nil while the request is open.
 func ask(root, p *Pool, clk time.Duration, ago ...time.Duration) *Answer {
 	p.Waiting(len(ago) > 0)
 	var queue []Time
@@ -47,8 +47,8 @@ func tell(root, p *Pool, clk time.Duration, x *Sync) (got *Answer) {
 	return got
 }
 
-// One slot, two data centres whose lines both wait: it goes to the earlier arrival,
-// though the other has asked before and is asking still.
+// With one slot and two data centers whose lines both wait, the earlier arrival gets it, although
+// the other one has requested before and its request is still open.
 func TestAnywhereLendsToTheEarliestArrival(t *testing.T) {
 	root, a, b := twoCounters(t, 1)
 	clk := time.Hour + time.Second
@@ -78,8 +78,8 @@ func TestAnywhereLendsToTheEarliestArrival(t *testing.T) {
 	}
 }
 
-// What was granted is for the first of those who stand here, also before it is written:
-// asked for once more, it would go to somebody who came later than others elsewhere.
+// Granted slots are for the first visitors that wait here, also before they are written. A second
+// request for them would give a slot to somebody who came later than others elsewhere.
 func TestNobodyAsksTwiceForTheSameVisitor(t *testing.T) {
 	root, a, _ := twoCounters(t, 9)
 	clk := time.Hour + time.Second
@@ -103,13 +103,13 @@ func TestNobodyAsksTwiceForTheSameVisitor(t *testing.T) {
 	}
 }
 
-// A minute is over, the session is not: what is left of the window goes back, the slot
-// at once stays.
+// When a minute is over and the session is not, the rest of the window goes back, and the slot of
+// the AtOnce limit stays.
 func TestWhatComesBackComesBackByLimit(t *testing.T) {
 	root, a, _ := twoCounters(t, 3)
 	clk := time.Hour + time.Second
 	ask(root, a, clk)
-	ask(root, a, clk, time.Second, time.Second) // two stand before the door
+	ask(root, a, clk, time.Second, time.Second) // two visitors wait
 	for id := range StayID(2) {
 		if !a.Call(clk) {
 			t.Fatal("nobody can be called")
@@ -132,13 +132,13 @@ func TestWhatComesBackComesBackByLimit(t *testing.T) {
 	}
 }
 
-// A queue that is not repeated does not hold up the others for ever.
+// A queue that is not repeated does not hold up the others forever.
 func TestAQueueThatFallsSilentLosesItsTurn(t *testing.T) {
 	root, a, b := twoCounters(t, 1)
 	clk := time.Hour + time.Second
 	ask(root, a, clk)
 	ask(root, b, clk)
-	root.noteFront(clk, &Sync{Loan: 11, Need: 1, Queue: []Time{1}}) // a was heard, and is cut off
+	root.noteFront(clk, &Sync{Loan: 11, Need: 1, Queue: []Time{1}}) // a was received, and is cut off
 	if got := ask(root, b, clk+time.Second, time.Second); got != nil && got.Granted > 0 {
 		t.Error("b overtakes within the time in which a may ask again")
 	}
@@ -151,7 +151,7 @@ func TestAQueueThatFallsSilentLosesItsTurn(t *testing.T) {
 	}
 }
 
-// The answer to a claim was lost until the stay was over: nobody comes in on it.
+// If the answer to a claim is lost until the session is over, the claim admits nobody.
 func TestAClaimIsNotAnsweredAfterItsStay(t *testing.T) {
 	p := serving(Params{}, NewRecord(1, nil, Limit{AtOnce, 1, 10 * time.Second},
 		Limit{PerWindow, 9, time.Minute}), 0)

@@ -5,21 +5,21 @@ import (
 	"time"
 )
 
-// siteOf is a counter below Anywhere, with what it says of itself.
+// siteOf returns a counter below Anywhere, with its name.
 func siteOf(t *testing.T, name string, loan LoanID, limits ...Limit) *Pool {
 	t.Helper()
 	return serving(Params{Site: name},
 		NewRecord(uint64(loan)+100, &ParentLoan{Loan: loan}, limits...), time.Hour)
 }
 
-// up lets a counter Sync once with a traffic and a wish, and writes at both ends.
+// up makes a counter Sync once with a traffic and a want, and writes at both ends.
 func up(root, p *Pool, clk time.Duration, want, traffic int64) *Answer {
 	return tell(root, p, clk, p.ParentSync(clk, want, traffic, nil))
 }
 
-// The document's numbers (Cloudflare, 2023-09-20): of 150 slots San Jose has earned 15 by 20
-// new users of 200 a minute, London 22 by 30, and 113 stay with Anywhere. Delhi, which has
-// no history, has earned nothing and is let in all the same.
+// The document's numbers (Cloudflare, 2023-09-20): of 150 slots San Jose has earned 15 by 20 new
+// users of 200 a minute, London 22 by 30, and 113 stay with Anywhere. Delhi has no history and has
+// earned nothing, but its visitors are admitted.
 func TestAnywhereLendsAheadWhatTheTrafficHasEarned(t *testing.T) {
 	limits := []Limit{{AtOnce, 150, 5 * time.Minute}, {PerWindow, 200, time.Minute}}
 	root := serving(Params{Counters: true}, NewRecord(1, nil, limits...), time.Hour)
@@ -28,7 +28,7 @@ func TestAnywhereLendsAheadWhatTheTrafficHasEarned(t *testing.T) {
 	clk := time.Hour + time.Second
 	up(root, sjc, clk, 0, 20)
 	up(root, lhr, clk, 0, 30)
-	for range 3 { // each asks for its part, as often as it likes
+	for range 3 { // each requests its part, as often as it likes
 		clk += time.Second
 		up(root, sjc, clk, max(0, sjc.ParentPart()-sjc.Free()), 20)
 		up(root, lhr, clk, max(0, lhr.ParentPart()-lhr.Free()), 30)
@@ -47,7 +47,7 @@ func TestAnywhereLendsAheadWhatTheTrafficHasEarned(t *testing.T) {
 	}
 }
 
-// What has been too much goes back, of each limit.
+// Slots of each limit that are not needed go back.
 func TestACounterShedsWhatIsPlenty(t *testing.T) {
 	limits := []Limit{{AtOnce, 100, time.Minute}, {PerWindow, 100, time.Minute}}
 	root := serving(Params{Counters: true}, NewRecord(1, nil, limits...), time.Hour)
@@ -69,8 +69,8 @@ func TestACounterShedsWhatIsPlenty(t *testing.T) {
 	}
 }
 
-// lostHome is an Anywhere that is made anew after its home is lost, and a counter that
-// borrowed n of the old one.
+// lostHome returns an Anywhere that is made again after its data center is lost, and a counter that
+// borrowed n from the old one.
 func lostHome(t *testing.T, n int64) (root, p *Pool, clk time.Duration) {
 	t.Helper()
 	limits := []Limit{{AtOnce, 100, time.Minute}, {PerWindow, 200, time.Minute}}
@@ -133,8 +133,8 @@ func TestALostHomeIsPresumedAndReinstated(t *testing.T) {
 	}
 }
 
-// Without an operator's word what nobody speaks for returns after the term of a counter and
-// its longest stay.
+// Without an operator's command, slots that no counter reports return after the term of a counter
+// and its longest session.
 func TestALostHomesSlotsComeBackByThemselves(t *testing.T) {
 	root, _, clk := lostHome(t, 30)
 	par := root.Params()
@@ -151,8 +151,8 @@ func TestALostHomesSlotsComeBackByThemselves(t *testing.T) {
 	}
 }
 
-// A counter whose own term was over may have lost its loan to others before the home was
-// lost: it begins anew, and what it lets in then is lent anew.
+// A counter whose own term was over may have lost its loan to others before the data center was
+// lost. It begins anew, and the slots for its next visitors are lent again.
 func TestACounterWhoseTermIsOverIsNotReinstated(t *testing.T) {
 	root, p, clk := lostHome(t, 30)
 	clk += 11 * time.Minute
@@ -165,8 +165,8 @@ func TestACounterWhoseTermIsOverIsNotReinstated(t *testing.T) {
 	}
 }
 
-// A limit was lowered before the home was lost: who holds more than there is now keeps it,
-// and nothing is lent until it is back.
+// A limit was lowered before the data center was lost. A counter that holds more than the new limit
+// keeps it, and nothing is lent until it is back.
 func TestWhatIsHeldBeyondALowerLimitIsReinstated(t *testing.T) {
 	root, p, clk := lostHome(t, 30)
 	up(root, p, clk, 0, 0)
@@ -178,8 +178,8 @@ func TestWhatIsHeldBeyondALowerLimitIsReinstated(t *testing.T) {
 	}
 }
 
-// Once somebody was told that there is nothing, slots are lent a step apart; before, and
-// after, whoever stands before a door while there are slots does not wait.
+// Once a counter has been answered that there is no slot, slots are lent a step apart. Before and
+// after that, visitors do not wait while there are slots.
 func TestSlotsForThoseWhoWaitAreSpaced(t *testing.T) {
 	root, a, _ := twoCounters(t, 20)
 	root.Space(time.Second)
@@ -200,7 +200,7 @@ func TestSlotsForThoseWhoWaitAreSpaced(t *testing.T) {
 	}
 }
 
-// The last write of an Anywhere that moves says so, and a reader finds it.
+// The last write of an Anywhere that moves contains the new data center, and a reader finds it.
 func TestARecordThatHasMovedSaysSo(t *testing.T) {
 	root, _, _ := twoCounters(t, 3)
 	root.MoveTo("lhr")
@@ -216,7 +216,8 @@ func TestARecordThatHasMovedSaysSo(t *testing.T) {
 	}
 }
 
-// A room that was alone borrows from now on: at home what it has let in counts as lent.
+// A room that was alone borrows from now on. In Anywhere's data center, the visitors that it has
+// admitted count as lent.
 func TestARoomThatWasAloneGoesBelow(t *testing.T) {
 	limits := []Limit{{AtOnce, 10, time.Minute}, {PerWindow, 20, time.Minute}}
 	r := NewRecord(1, nil, limits...)

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// Directed tests for what random walks do not reach (docs/protocol.md §13), and
-// for what the walk does not model.
+// Directed tests for cases that random walks do not reach (docs/protocol.md §13), and for cases
+// that the walk does not model.
 
 // serving returns a pool over r that has taken over at own clock clk.
 func serving(par Params, r *Record, clk time.Duration) *Pool {
@@ -18,8 +18,8 @@ func serving(par Params, r *Record, clk time.Duration) *Pool {
 	return p
 }
 
-// unknownRenewal lets a host that knows nobody renew the stay whose pass ends at
-// 100 of two that end at 100 and 200, and compares entries with passes.
+// unknownRenewal makes a host that knows no session renew the session whose pass ends at 100, of
+// two that end at 100 and 200, and compares entries with passes.
 func unknownRenewal(f fault) (late bool) {
 	r := NewRecord(1, nil, Limit{AtOnce, 2, 100})
 	r.Time = 50
@@ -53,9 +53,9 @@ func TestUnknownRenewalKeepsEntriesBeyondPasses(t *testing.T) {
 	}
 }
 
-// overlap is how long after the earliest taking back, in true time, a borrower
-// with a slow clock still uses a share that an old host with a slow clock let it
-// have from a heartbeat answered long after the write.
+// overlap returns how long after the earliest take-back, in true time, a borrower with a slow clock
+// still uses a share. An old host with a slow clock granted the share in a heartbeat that it
+// answered long after the write.
 func overlap(f fault) time.Duration {
 	const eighth = 125_000
 	par := Params{Rho: eighth, Term: 800, Buckets: 1, fault: f}
@@ -71,7 +71,7 @@ func overlap(f fault) time.Duration {
 	now, _ := p.Begin(age, false)
 	s.Receive(age, &now[0].Answer)
 	until := s.Until() * 8 / 7 // the borrower's clock runs at 7/8 too
-	// A new host at 9/8, confirmed right after the write, takes back T(1+ρ) on.
+	// A new host at 9/8, confirmed right after the write, takes the loan back after T(1+ρ).
 	takenBack := Drift(eighth).Up(800) * 8 / 9
 	return until - takenBack
 }
@@ -296,9 +296,9 @@ func TestClaimDuringAWriteGoesIntoTheNext(t *testing.T) {
 	}
 }
 
-// A call may count on an end that has passed and is settled. Should that be taken
-// back in between, as by a borrower whose estimate is of another epoch, the claim
-// waits until it is settled again: a report may say that the stay goes on.
+// A call may rely on an end that has passed and is settled. If it becomes unsettled in between, for
+// example through a borrower whose estimate is of another epoch, the claim waits until it is
+// settled again, because a report may continue the session.
 func TestAClaimWaitsForASlotThatIsNotFreeAfterAll(t *testing.T) {
 	par := Params{Term: 1000, Buckets: 100, Settle: 30}
 	r := NewRecord(1, nil, Limit{AtOnce, 1, 100})
@@ -329,8 +329,8 @@ func TestAClaimWaitsForASlotThatIsNotFreeAfterAll(t *testing.T) {
 	}
 }
 
-// A slot whose leave is in a write on its way may be reserved for a call: it is not counted
-// for the stay and for the call, or a room at its limit would seem to be over it.
+// A slot whose leave is in a write in flight may be reserved for a call. It counts once, not for
+// the session and the call. Otherwise a room at its limit would seem to exceed it.
 func TestASlotOfALeaveOnItsWayIsCountedOnce(t *testing.T) {
 	p := serving(Params{}, NewRecord(1, nil, Limit{AtOnce, 1, time.Minute}), 0)
 	p.Call(0)

@@ -5,9 +5,9 @@ import (
 	"time"
 )
 
-// A claim that is answered again five seconds later lets its visitor in then: its window
-// counts from then, also if the worker that let it in dies before it can say so (found by
-// a hunt: seed=910769).
+// A claim that is answered again five seconds later admits its visitor then. Its window counts from
+// then, even if the worker that admitted it dies before it reports this (found by a hunt:
+// seed=910769).
 func TestClaimAnsweredLateMovesItsWindow(t *testing.T) {
 	active, fresh := Limit{AtOnce, 2, time.Minute}, Limit{PerWindow, 2, time.Minute}
 	p := serving(Params{}, NewRecord(1, nil, active, fresh), time.Hour)

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// A visitor enters by its ticket, the origin revokes the stay, the process dies.
-// Who replays the ticket within 30 s must not get that stay: its slot is free.
+// A visitor enters by its ticket, the origin revokes the session, and the process dies. A replay of
+// the ticket within 30 s must not get that session, because its slot is free.
 func TestLeftStayIsNotClaimedAgainAfterARestart(t *testing.T) {
 	p := serving(Params{}, NewRecord(1, nil, Limit{AtOnce, 1, time.Minute}), 0)
 	p.Call(0)
@@ -26,9 +26,9 @@ func TestLeftStayIsNotClaimedAgainAfterARestart(t *testing.T) {
 	}
 }
 
-// A claim is written, the process dies before the origin sees the visitor, who
-// comes again to the next process: the origin sees it a moment later than the
-// record says. Its window must run from there, so the reply must name the entry.
+// A claim is written, and the process dies before the origin sees the visitor, who comes again to
+// the next process. The origin sees the visitor slightly later than recorded. The window must run
+// from there, so the reply must name the entry.
 func TestRepeatedClaimMovesItsWindow(t *testing.T) {
 	p := serving(Params{}, NewRecord(1, nil, Limit{AtOnce, 1, time.Minute},
 		Limit{PerWindow, 1, time.Minute}), 0)
@@ -45,8 +45,8 @@ func TestRepeatedClaimMovesItsWindow(t *testing.T) {
 	}
 }
 
-// The write of a claim takes longer than the stay it makes: nobody was told of it, so
-// the place is not lost. The claim is made anew, and uses what the first one used.
+// The write of a claim takes longer than the session that it makes. No caller got the answer, so
+// the place is not lost. The claim is made again, and uses the slot of the first one.
 func TestAClaimWhoseWriteOutlastsItsStayIsMadeAnew(t *testing.T) {
 	p := serving(Params{}, NewRecord(1, nil, Limit{AtOnce, 1, 10 * time.Second},
 		Limit{PerWindow, 1, time.Minute}), 0)
@@ -56,7 +56,7 @@ func TestAClaimWhoseWriteOutlastsItsStayIsMadeAnew(t *testing.T) {
 	if _, claims := p.Confirm(12 * time.Second); len(claims) != 0 {
 		t.Fatalf("told %+v, of a stay that is over", claims)
 	}
-	for range 2 { // asked for again meanwhile, by a second request
+	for range 2 { // repeated meanwhile, by a second request
 		p.Claim(12*time.Second, 7, 0, true)
 	}
 	if _, wr := p.Begin(12*time.Second, false); wr == nil {
@@ -76,8 +76,9 @@ func TestAClaimWhoseWriteOutlastsItsStayIsMadeAnew(t *testing.T) {
 	}
 }
 
-// A claim waits for a slot: a visitor that was here longer than the record knew has taken it. Until the
-// claim is written the record has the place, or it would be lost with the host (found by TestChaos, seed 9).
+// A claim waits for a slot, because a visitor that stayed longer than recorded has taken it. Until
+// the claim is written the record contains the place. Otherwise it would be lost with the host
+// (found by TestChaos, seed 9).
 func TestAClaimThatWaitsKeepsItsPlaceInTheRecord(t *testing.T) {
 	for name, place := range map[string]uint64{"ordinary": 7, "lane": firstOf(1) + 6} {
 		t.Run(name, func(t *testing.T) {
@@ -126,8 +127,8 @@ func TestAClaimThatWaitsKeepsItsPlaceInTheRecord(t *testing.T) {
 	}
 }
 
-// A claim that is made anew waits for a slot. Who asks for it again meanwhile waits with it: it must
-// not be told that the ticket is used up.
+// A claim that is made again waits for a slot. A repeated request meanwhile waits with it, and must
+// not be answered that the ticket is used up.
 func TestAClaimThatIsMadeAnewIsNotForgottenWhileItWaits(t *testing.T) {
 	p := serving(Params{}, NewRecord(1, nil, Limit{AtOnce, 1, 10 * time.Second}), 0)
 	p.Call(0)
@@ -151,8 +152,8 @@ func TestAClaimThatIsMadeAnewIsNotForgottenWhileItWaits(t *testing.T) {
 	}
 }
 
-// The write of a claim ends when whoever asked has given up, and the next one outlasts the stay: who
-// asks again was never told of the stay, and gets one from now.
+// The write of a claim ends when its caller has given up, and the next write outlasts the session.
+// A repeated request gets a new session from now, because nobody ever received the first one.
 func TestAClaimThatNobodyWasToldOfIsMadeAnewLater(t *testing.T) {
 	p := serving(Params{}, NewRecord(1, nil, Limit{AtOnce, 1, 12 * time.Second}), 0)
 	p.Call(0)
@@ -171,7 +172,7 @@ func TestAClaimThatNobodyWasToldOfIsMadeAnewLater(t *testing.T) {
 	if len(claims) != 2 || claims[1].End < p.CounterTime(25*time.Second) {
 		t.Fatalf("told %+v, want a stay from now", claims)
 	}
-	p.Claim(27*time.Second, 7, 0, true) // that stay is over, and somebody was told of it
+	p.Claim(27*time.Second, 7, 0, true) // that session is over, and a caller received it
 	p.Begin(27*time.Second, true)
 	if _, claims = p.Confirm(27*time.Second + 1); len(claims) != 1 || claims[0].End != 0 {
 		t.Errorf("told %+v: the ticket admits twice", claims)

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// Somebody stands before the door of a, and each has one slot of two in use. Anywhere says that there
-// is none when b has said since then that its own is used, and not before: it may be coming back.
+// A visitor waits at a, and a and b each have one of two slots in use. Anywhere answers that there
+// is none only when b has reported since then that its own is used: it may be coming back.
 func TestNothingIsSaidOnlyWhenAllIsUsed(t *testing.T) {
 	for _, used := range []bool{true, false} {
 		root, a, b := twoCounters(t, 2)
@@ -55,8 +55,8 @@ func TestNothingIsSaidOnlyWhenAllIsUsed(t *testing.T) {
 	}
 }
 
-// While people wait before several doors all counters are told at the same time what was lent to them,
-// and use it at the same time however far away they are.
+// While visitors wait at several counters, all counters learn of their grants at the same time and
+// use them at the same time, at any distance.
 func TestCountersAreToldInTurn(t *testing.T) {
 	root, a, b := twoCounters(t, 4)
 	clk := time.Hour + time.Second
@@ -86,11 +86,11 @@ func TestCountersAreToldInTurn(t *testing.T) {
 		for _, r := range now {
 			if r.Sync.Loan == p.rec.Parent.Loan {
 				p.up.est = Estimate{}
-				p.up.sent = at - late // the way there and back
+				p.up.sent = at - late // the round trip
 				p.ReceiveParent(at+late, r.Answer)
 			}
 		}
-		const drift = time.Millisecond // what clocks may differ by in that time
+		const drift = time.Millisecond // how far clocks may differ in that time
 		if p.up.fresh != 1 || (p.up.freshAt-at-inStep).Abs() > drift {
 			t.Errorf("%d slots lent over a way of %v count after %v, want 1 after %v",
 				p.up.fresh, late, p.up.freshAt-at, inStep)
@@ -107,8 +107,8 @@ func TestCountersAreToldInTurn(t *testing.T) {
 	}
 }
 
-// A worker whose question is open has not said who was seen meanwhile: it is told to ask again when
-// nothing else keeps an end from being free.
+// A worker with an open request has not reported which visitors it saw meanwhile. It is answered
+// that it should request again when nothing else keeps an end from being free.
 func TestAnOpenQuestionHoldsNoEndUp(t *testing.T) {
 	limits := []Limit{{AtOnce, 1, 10 * time.Second}, {PerWindow, 9, time.Minute}}
 	p := serving(Params{RecallWait: time.Second}, NewRecord(1, nil, limits...), time.Hour)
@@ -138,7 +138,7 @@ func TestAnOpenQuestionHoldsNoEndUp(t *testing.T) {
 	for _, r := range sync(1, false) {
 		t.Fatalf("answered %+v though a stay has ended", r.Answer)
 	}
-	clk += 30 * time.Millisecond // nobody but w can say that it did not go on
+	clk += 30 * time.Millisecond // only w can report that it did not continue
 	now, wr := p.Begin(clk, true)
 	if wr != nil {
 		p.Confirm(clk)

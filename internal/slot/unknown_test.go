@@ -6,10 +6,9 @@ import (
 	"time"
 )
 
-// TestRenewalsUnknownToANewHostKeepTheInvariant is invariant D of docs/protocol.md
-// §5 after a takeover: however visitors renew and leave whom the new host has
-// never heard of, for every t there are at least as many entries and presumed
-// slots that end after t as passes that do.
+// TestRenewalsUnknownToANewHostKeepTheInvariant checks invariant D of docs/protocol.md §5 after a
+// takeover. Visitors unknown to the new host renew and leave at random. For every t there are at
+// least as many entries and presumed slots that end after t as passes that do.
 func TestRenewalsUnknownToANewHostKeepTheInvariant(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
@@ -22,7 +21,7 @@ func TestRenewalsUnknownToANewHostKeepTheInvariant(t *testing.T) {
 	}
 }
 
-// unknown is a counter after a takeover by a process that knows nobody.
+// unknown is a counter after a takeover by a process that knows no session.
 type unknown struct {
 	t      *testing.T
 	rng    *rand.Rand
@@ -57,7 +56,7 @@ func newUnknown(t *testing.T, rng *rand.Rand) *unknown {
 		}
 		rec.Loans = append(rec.Loans, l)
 		for id := range StayID(rng.IntN(lent + 1)) {
-			// The dead process let somebody in up to a term after its last write.
+			// The dead process admitted somebody up to a term after its last write.
 			last := now + unknownStay + 100
 			if l.Over > 0 {
 				last = back
@@ -72,7 +71,7 @@ func newUnknown(t *testing.T, rng *rand.Rand) *unknown {
 	return w
 }
 
-// step lets some visitors renew or leave in one Sync, and time pass.
+// step makes some visitors renew or leave in one Sync, and advances the time.
 func (w *unknown) step() {
 	w.n++
 	x := &Sync{Loan: 7, Borrower: "w", Seq: Seq{0, w.n}}

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// TestUnprovenAgainstAList holds Unproven against a list of all uses.
+// TestUnprovenAgainstAList compares Unproven with a list of all uses.
 func TestUnprovenAgainstAList(t *testing.T) {
 	for seed := range uint64(200) {
 		rng := rand.New(rand.NewPCG(seed, 1))
@@ -26,7 +26,7 @@ func TestUnprovenAgainstAList(t *testing.T) {
 		now := Time(0)
 		for range 300 {
 			now = now.Add(time.Duration(rng.Int64N(int64(8 * time.Second))))
-			if k := len(uses); k > 0 && rng.IntN(4) == 0 && ends[k-1] > now { // it came to nothing
+			if k := len(uses); k > 0 && rng.IntN(4) == 0 && ends[k-1] > now { // the use did not happen
 				u.Return(ends[k-1])
 				uses, ends = uses[:k-1], ends[:k-1]
 			}

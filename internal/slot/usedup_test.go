@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// A ticket is claimed, and repeated claims get the same stay until its pass has come back. Then no
-// claim is answered with a stay, by this host or the next one, and the slot is used once.
+// Repeated claims of a ticket get the same session until its pass has come back. Then no claim gets
+// a session, from this host or the next one, and the slot is used once.
 func TestAClaimIsUsedUpWhenThePassHasComeBack(t *testing.T) {
 	p := serving(Params{}, NewRecord(1, nil, Limit{AtOnce, 2, time.Minute}), 0)
 	clk := time.Duration(0)
@@ -31,7 +31,7 @@ func TestAClaimIsUsedUpWhenThePassHasComeBack(t *testing.T) {
 	}
 	at := p.CounterTime(clk)
 	p.Receive(&Sync{Loan: 1, Seq: Seq{0, 1}, Items: []Item{
-		{Op: Renew, ID: 8, From: end, At: at, Use: at}, // of a stay that no ticket was claimed for
+		{Op: Renew, ID: 8, From: end, At: at, Use: at}, // of a session without a claimed ticket
 		{Op: Renew, ID: 7, From: end, At: at, Use: at},
 	}})
 	write(p)

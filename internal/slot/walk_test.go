@@ -13,11 +13,11 @@ import (
 	"time"
 )
 
-// The random walk of docs/protocol.md §13 with the real Pool and Share: three
-// host processes that may each take over and wake up at any time, two workers
-// with restarts, a network that loses, repeats and reorders, clocks at 7/8, 1
-// and 9/8 of true time. A crash is a process that is never scheduled again,
-// SIGSTOP one that is scheduled late. The promises are checked after each step.
+// The random walk of docs/protocol.md §13 runs the real Pool and Share: three host processes that
+// may each take over and wake up at any time, two workers with restarts, a network that loses,
+// duplicates and reorders messages, and clocks at 7/8, 1 and 9/8 of true time. A crashed process is
+// never scheduled again; a process under SIGSTOP is scheduled late. The promises are checked after
+// each step.
 
 var walkSteps = flag.Int64("walk-steps", 400_000, "steps of each sound random walk")
 
@@ -35,11 +35,11 @@ type walkConfig struct {
 	two         bool  // the counter borrows from Anywhere
 	upTerm      int64 // Anywhere's term
 	settle      int64
-	sigma       int64 // pauses of counter time that Anywhere allows for
+	sigma       int64 // pauses of counter time that Anywhere allows
 	faults      fault
 	noWAL       bool // answers before the write
 	noFence     bool // no compare-and-set
-	workerGrace bool // a worker lets pass while a renewal is pending
+	workerGrace bool // a worker admits while a renewal is pending
 }
 
 type walkHost struct {
@@ -68,7 +68,7 @@ type walk struct {
 	ws      [walkWorkers]*Share
 	loans   uint64
 	net     []walkMsg
-	ends    [walkStays]Time // latest end handed to the visitor
+	ends    [walkStays]Time // latest end sent to the visitor
 	lives   [walkStays]uint64
 	noted   [walkStays]map[int]Item
 	stays   int
@@ -76,7 +76,7 @@ type walk struct {
 	bound   int64
 	lowered bool
 	root    *Pool
-	told    ParentTerm // the newest that a host said
+	told    ParentTerm // the newest that a host published
 	cov     *walkCover
 }
 
@@ -144,7 +144,7 @@ func (w *walk) replies(rs []Reply) {
 	}
 }
 
-// begin lets host h build its next write.
+// begin makes host h build its next write.
 func (w *walk) begin(h int, force bool) {
 	x := &w.hosts[h]
 	clk := w.hclk(h)
@@ -211,7 +211,7 @@ func (w *walk) step() bool {
 	return true
 }
 
-// running decides whether a process is scheduled; now and then one is stopped.
+// running decides whether a process is scheduled. It sometimes stops one.
 func (w *walk) running(proc int) bool {
 	if w.stopped[proc] > w.now {
 		return false
@@ -233,7 +233,7 @@ func (w *walk) tick() bool {
 	return true
 }
 
-// rootWrite lets Anywhere, which is sound and never away, write.
+// rootWrite makes Anywhere, which works and is always reachable, write.
 func (w *walk) rootWrite() []Reply {
 	now, wr := w.root.Begin(w.rclk(), true)
 	if wr != nil {
@@ -321,8 +321,8 @@ func (w *walk) upSync(h int) bool {
 	return true
 }
 
-// goOn lets a host that was told what the one before it said of its term go on with that, by what a worker
-// beside it has heard of the time; or it says what it knows.
+// goOn makes a host continue the published term of the previous host, with bounds on the time from
+// a worker beside it. Or the host publishes its own term.
 func (w *walk) goOn(h, i int) bool {
 	x, s := &w.hosts[h], w.ws[i]
 	if w.root == nil || x.state != 2 {
@@ -383,7 +383,7 @@ func (w *walk) admit(i int) bool {
 	return true
 }
 
-// visit: a visitor comes with its pass; the worker notes a renewal.
+// visit makes a visitor come with its pass; the worker adds a renewal.
 func (w *walk) visit(i int) bool {
 	k := w.r.IntN(walkStays)
 	s := w.ws[i]
@@ -461,8 +461,8 @@ func (w *walk) hear(m walkMsg) {
 	}
 }
 
-// reader is the counter time that the most generous reader of passes of a life
-// believes in: any worker, or a fresh one beside the newest host.
+// reader returns the counter time that the most generous reader of passes of a life assumes: any
+// worker, or a new one beside the newest host.
 func (w *walk) reader(life uint64) Time {
 	t := Never
 	for i, s := range w.ws {
@@ -486,7 +486,7 @@ func (w *walk) reader(life uint64) Time {
 	return t
 }
 
-// check tries the promises.
+// check checks the promises.
 func (w *walk) check() error {
 	switch w.c.kind {
 	case AtOnce:
@@ -541,8 +541,8 @@ func (w *walk) checkLent() error {
 	return w.checkBound()
 }
 
-// checkBound: what a host tells of itself is within what it tells is its bound, but for stays
-// that a living borrower has opened and not told: an operator's alarm rests upon it.
+// checkBound checks that a host's UsedAt is within its Bound, except for sessions that a live
+// borrower has opened and not reported. An operator's alarm depends on this.
 func (w *walk) checkBound() error {
 	for i := range w.hosts {
 		if p, clk := w.hosts[i].p, w.hclk(i); p != nil && w.hosts[i].state == 2 && w.c.kind != Bucket {
@@ -565,7 +565,7 @@ func (w *walk) checkBound() error {
 	return nil
 }
 
-// grace: a worker still lets this visitor pass because its renewal is pending.
+// grace reports whether a worker still admits this visitor because its renewal is pending.
 func (w *walk) grace(k int) bool {
 	for i, s := range w.ws {
 		clk := w.wclk(i)
@@ -584,8 +584,7 @@ func (w *walk) grace(k int) bool {
 	return false
 }
 
-// drain ends all faults: one fresh host, no more visitors. Every slot must
-// come back.
+// drain ends all faults, with one new host and no more visitors. Every slot must come back.
 func (w *walk) drain() error {
 	p := NewPool(w.par, "last", w.store.Clone())
 	p.Takeover(w.rclk())
@@ -686,7 +685,7 @@ var walkBase = map[string]walkConfig{
 
 func TestWalkKeepsThePromises(t *testing.T) {
 	budget := *walkSteps
-	if testing.Short() { // the race detector is ten times slower; make walk goes on
+	if testing.Short() { // the race detector is ten times slower; make walk runs them all
 		budget = min(budget, 50_000)
 	}
 	for name, c := range walkBase {
@@ -733,7 +732,7 @@ func TestWalkCatchesBrokenRules(t *testing.T) {
 		{"worker lets pass while pending", "at once, settle, drift",
 			func(c *walkConfig) { c.workerGrace = true }},
 	}
-	if testing.Short() { // those that few steps find; make walk goes through all
+	if testing.Short() { // those that a few steps find; make walk runs them all
 		broken = broken[:2]
 	}
 	for _, b := range broken {

@@ -21,7 +21,7 @@ type message interface {
 	encoding.BinaryUnmarshaler
 }
 
-// messages makes an empty message of each type.
+// messages returns functions that make an empty message of each type.
 func messages() []func() message {
 	return []func() message{
 		func() message { return new(Sync) },
@@ -29,7 +29,7 @@ func messages() []func() message {
 	}
 }
 
-// randomMessage fills every field of a message, also those that come later.
+// randomMessage fills every field of a message, including fields added in the future.
 func randomMessage(rng *rand.Rand, m message) message {
 	scatter(rng, reflect.ValueOf(m).Elem())
 	return m
@@ -155,7 +155,7 @@ func TestMessageTooLongForTheWireIsRefused(t *testing.T) {
 	}
 }
 
-// A reader trusts no writer: lists one longer than there may be, all of noughts.
+// A reader trusts no writer: it rejects lists that are one entry too long, here of zero bytes.
 func TestMessageWithTooLongAListIsRefused(t *testing.T) {
 	for _, tt := range []struct {
 		m     message // empty: its bytes end with the counts of its lists
@@ -181,7 +181,7 @@ func TestMessageWithTooLongAListIsRefused(t *testing.T) {
 	}
 }
 
-// Whoever changes the bytes changes wireFormat.
+// If you change the bytes, change wireFormat.
 func TestMessageOfFormat1HasTheseBytes(t *testing.T) {
 	for _, tt := range []struct {
 		m    message
@@ -208,8 +208,8 @@ func TestMessageOfFormat1HasTheseBytes(t *testing.T) {
 	}
 }
 
-// Each number of a message in turn says that a list is as long as can be; nothing of
-// it follows.
+// Each number of a message in turn is replaced by the maximum length of a list, and no entries
+// follow.
 func TestDamagedMessageAsksForNoMemory(t *testing.T) {
 	for _, empty := range messages() {
 		b := bytesOf(t, empty())
@@ -227,7 +227,7 @@ func TestDamagedMessageAsksForNoMemory(t *testing.T) {
 	}
 }
 
-// renewals is a Sync of n visitors seen within a second, by tickets or random names.
+// renewals returns a Sync of n visitors seen within a second, by tickets or random IDs.
 func renewals(n int, tickets bool) *Sync {
 	rng := rand.New(rand.NewPCG(1, 2))
 	stay := 5 * time.Minute
@@ -245,7 +245,7 @@ func renewals(n int, tickets bool) *Sync {
 	return x
 }
 
-// results answers them.
+// results returns an Answer to them.
 func results(x *Sync) *Answer {
 	a := &Answer{Loan: x.Loan, Time: x.Settled, Granted: 900, Term: 15 * time.Second}
 	for _, it := range x.Items {
@@ -254,7 +254,7 @@ func results(x *Sync) *Answer {
 	return a
 }
 
-// The memory of a message is its lists, one piece each, and the borrower's name.
+// A message allocates one block for each of its lists, and the borrower's name.
 func TestWireAllocatesNothingForEachItem(t *testing.T) {
 	x := renewals(1000, true)
 	for _, m := range []message{x, results(x)} {
@@ -269,7 +269,7 @@ func TestWireAllocatesNothingForEachItem(t *testing.T) {
 	}
 }
 
-// fuzzMessage reads any bytes as a message, and what could be read once more.
+// fuzzMessage reads arbitrary bytes as a message, and reads again what it could read.
 func fuzzMessage(t *testing.T, b []byte, once, twice message) {
 	if once.UnmarshalBinary(b) != nil {
 		return
