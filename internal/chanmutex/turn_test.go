@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// TestTimePassesWhileAGoroutineWaitsForATurn: the holder sleeps, and a sync.Mutex would let the
-// bubble stand still.
+// TestTimePassesWhileAGoroutineWaitsForATurn: the holder sleeps. With a sync.Mutex, time in the
+// bubble would stand still.
 func TestTimePassesWhileAGoroutineWaitsForATurn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var turn Mutex

@@ -49,7 +49,7 @@ func TestFaultsStay(t *testing.T) {
 	long := bytes.Repeat([]byte{0xff}, 11)
 	for name, tt := range map[string]struct {
 		b    []byte
-		read func(r *Reader) bool // whether it read something else than zero
+		read func(r *Reader) bool // whether it read anything other than zero
 	}{
 		"no byte":             {nil, func(r *Reader) bool { return r.Byte() != 0 }},
 		"no number":           {nil, func(r *Reader) bool { return r.Uint() != 0 }},
@@ -93,8 +93,8 @@ func TestReadingAndWritingDoNotAllocate(t *testing.T) {
 	}
 }
 
-// FuzzReader holds the Reader against encoding/binary and plain slicing. Of each pair of script
-// bytes, the first says what is read and the second with which bound.
+// FuzzReader compares the Reader with encoding/binary and plain slicing. Of each pair of script
+// bytes, the first selects what is read and the second its bound.
 func FuzzReader(f *testing.F) {
 	f.Add([]byte("\x00\x00\x01\x00\x02\x03\x03\x05\x04\x09"), []byte("\x80\x01\x05\x01a\x03abc"))
 	f.Fuzz(func(t *testing.T, script, b []byte) {

@@ -9,7 +9,7 @@ import (
 	"github.com/headgate/headgate/internal/histogram"
 )
 
-// Each value is found again within an eighth, and buckets are in order.
+// Each value is recovered to within an eighth, and buckets are in order.
 func TestBucketsHoldWithinAnEighth(t *testing.T) {
 	last := time.Duration(-1)
 	for b := range histogram.Buckets {

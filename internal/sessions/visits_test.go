@@ -9,20 +9,21 @@ import (
 	"github.com/headgate/headgate/internal/slot"
 )
 
-// No host for ten minutes, with two of three store nodes down: counter time stands still, the
-// worker's reckoning runs on. A download that ends meanwhile is not reported as seen in the
-// future of the next host: its slot would be held for the outage and a session more.
+// There is no host for ten minutes, because two of three store nodes are down. Counter time stands
+// still, while the worker's estimate runs on. A download that ends meanwhile must not be reported
+// as seen in the future of the next host. Otherwise its slot would be held for the outage plus a
+// session.
 func TestNobodyIsSeenInTheFuture(t *testing.T) {
 	now := slot.Time(time.Hour)
 	v := New(func() (lo, hi slot.Time) { return now, now }, func() time.Duration { return time.Minute })
 	rules := &Rules{Session: time.Minute, Longest: time.Minute, Grid: 1}
 	v.Enter(&Session{ID: 1, End: now.Add(time.Minute)}) // a download
-	v.Enter(&Session{ID: 2, End: now.Add(time.Minute)}) // and one that goes on
+	v.Enter(&Session{ID: 2, End: now.Add(time.Minute)}) // and one that continues
 	now = now.Add(30 * time.Second)
 	host := now // its last counter time
 	now = now.Add(10 * time.Minute)
 	v.Leave(1)
-	now = host.Add(time.Second) // the worker hears of the next host
+	now = host.Add(time.Second) // the worker receives from the next host
 	told := 0
 	v.Report(now, rules, func(it slot.Item) bool {
 		told++
@@ -57,7 +58,7 @@ func TestAllWhoAreInFlightAreRenewedHoweverMany(t *testing.T) {
 	}
 }
 
-// Who shares a pass is counted in bounded memory, and a visitor who shares it with nobody costs no
+// Sharing of passes is counted in bounded memory, and a visitor who does not share a pass costs no
 // memory for each request.
 func TestNetworksOfAPassAreBounded(t *testing.T) {
 	v := New(func() (lo, hi slot.Time) { return 1, 1 }, nil)
@@ -92,8 +93,8 @@ func TestNetworksOfAPassAreBounded(t *testing.T) {
 	}
 }
 
-// The pass of a ticket comes back: the counter hears of it once from this worker, also when sessions
-// are fixed and nothing else is to be said of the stay.
+// When the pass of a ticket comes back, this worker reports it to the counter once, also when
+// sessions are fixed and nothing else of the session needs a report.
 func TestAPassThatComesBackIsReportedOnce(t *testing.T) {
 	for _, fixed := range []bool{false, true} {
 		now := slot.Time(time.Hour)
@@ -128,9 +129,9 @@ func TestAPassThatComesBackIsReportedOnce(t *testing.T) {
 	}
 }
 
-// TestABriefStayIsRenewedOnceItIsAnswered: a slow body before a session that is no longer than a
-// probation holds its slot a moment at a time, so that the record says when it comes back; an answer
-// makes it a stay like any other.
+// TestABriefStayIsRenewedOnceItIsAnswered: for a session that is no longer than a probation, a slow
+// request body holds the slot only for short times, so that the record contains when it comes back.
+// After an answer it is a session like any other.
 func TestABriefStayIsRenewedOnceItIsAnswered(t *testing.T) {
 	const session = 6 * time.Second
 	now := slot.Time(time.Hour)

@@ -20,7 +20,7 @@ func TestWord(t *testing.T) {
 		"pathh":                     "path",
 		"":                          "",
 		"x":                         "",
-		"users":                     "", // in two keys
+		"users":                     "", // part of two keys
 		"quite_another_thing":       "",
 		strings.Repeat("name", 100): "",
 	} {
@@ -53,7 +53,7 @@ func TestDistance(t *testing.T) {
 	}
 }
 
-// To stop early changes nothing but that a great distance is told as the bound.
+// Stopping early changes only one thing: a great distance is returned as the bound.
 func TestDistanceUpToABound(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	word := func() string {

@@ -90,7 +90,7 @@ func TestOldKeyStillOpensAfterRotation(t *testing.T) {
 	}
 }
 
-// Data centres number their keys each for itself: the same number is another key.
+// Each data center numbers its own keys, so the same number means another key.
 func TestKeysOfOthersOpenAndNeverSeal(t *testing.T) {
 	numbered := func(of byte, ids ...byte) map[byte]Key {
 		m := map[byte]Key{}
@@ -118,7 +118,7 @@ func TestKeysOfOthersOpenAndNeverSeal(t *testing.T) {
 		if err := all.Open(&got, "shop", string(s)); err != nil || got != sample {
 			t.Errorf("%s: %v", name, err)
 		}
-		s[len(s)/2] ^= 1 // of what is sealed
+		s[len(s)/2] ^= 1 // a bit of the sealed part
 		if err := all.Open(&got, "shop", string(s)); !errors.Is(err, ErrToken) {
 			t.Errorf("%s, changed: %v", name, err)
 		}
@@ -188,7 +188,7 @@ func BenchmarkOpen(b *testing.B) {
 	}
 }
 
-// BenchmarkOpenAmong opens tokens where two others have keys of the same numbers.
+// BenchmarkOpenAmong opens tokens while two others have keys with the same numbers.
 func BenchmarkOpenAmong(b *testing.B) {
 	own, lhr, del := map[byte]Key{1: {1}}, map[byte]Key{1: {2}}, map[byte]Key{1: {3}}
 	all, err := NewRing(1, own, lhr, del)
