@@ -118,8 +118,8 @@ type Session struct {
 	End, Hard slot.Time
 	Probe     bool // issued to a request without a cookie that opens no page
 	// Brief means that the cookie has not come back and that the session is no longer than a
-	// probation. It is renewed once the origin answers. A slow response body for which nobody else
-	// would wait does not renew it.
+	// probation. It is renewed once the origin answers. A slow request body does not renew it,
+	// because other visitors should not have to wait for that.
 	Brief   bool
 	New     bool // a first request: it has a ticket or nothing, but no pass
 	Claimed bool // perhaps by a ticket

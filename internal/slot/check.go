@@ -10,7 +10,7 @@ import (
 const (
 	mostCounted = 1 << 56 // a million a second for 2,000 years
 	farAhead    = time.Hour
-	mostEpochs  = 1 << 40 // how far back a record was rolled; at least 2^24 takeovers
+	mostEpochs  = 1 << 40 // most epochs that a rollback loses: at least 2^24 takeovers
 )
 
 // Check returns an error for a Sync that no correct borrower sends. For example, a pool would grant

@@ -192,7 +192,8 @@ func TestBrokenBrokenTrafficIsNoPanic(t *testing.T) {
 		Traffic: math.MaxInt64, Idle: math.MaxInt64 / 2, Want: 1})
 }
 
-// Each life of a borrower is one loan in the record; the test checks that their number is bounded.
+// Each life of a borrower is one loan in the record. Their number must be bounded, or a record of
+// many loans must still be readable.
 func TestBrokenManyLoans(t *testing.T) {
 	lim := brokenLimits(10, 1000, time.Minute)
 	root := brokenRoot(NewRecord(1, nil, lim...), time.Second)

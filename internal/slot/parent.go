@@ -309,7 +309,7 @@ func (p *Pool) ParentSeen(clk time.Duration) (WriteName, time.Duration) {
 func (p *Pool) owes(clk time.Duration, r *Record, i int) int64 {
 	n := p.spare(r, i)
 	switch {
-	case p.RecalledByParent(clk) && p.up.plenty&(1<<i) != 0: // those of a window's traffic are enough
+	case p.RecalledByParent(clk) && p.up.plenty&(1<<i) != 0: // the slots for a window's traffic are enough
 		return max(0, n-max(p.up.traffic, r.Parent.Granted-r.Parent.Returned[0]))
 	case p.RecalledByParent(clk):
 		return n

@@ -134,7 +134,7 @@ func TestAClaimThatIsMadeAnewIsNotForgottenWhileItWaits(t *testing.T) {
 	p.Call(0)
 	p.Claim(0, 7, 0, false)
 	p.Begin(1, false)
-	if !p.Call(11 * time.Second) { // the stay of 7 would be over by now
+	if !p.Call(11 * time.Second) { // the session of 7 would be over by now
 		t.Fatal("nobody is called")
 	}
 	p.Claim(11*time.Second, 8, 0, false)

@@ -131,7 +131,7 @@ func TestAnOpenQuestionHoldsNoEndUp(t *testing.T) {
 	if _, ok := w.Open(clk, 5, 0, 0); !ok {
 		t.Fatal("not let in")
 	}
-	clk += 9990 * time.Millisecond // the stay ends in a moment
+	clk += 9990 * time.Millisecond // the session ends in a moment
 	got = sync(0, true)
 	w.Receive(clk, &got[0].Answer)
 	clk += 50 * time.Millisecond
