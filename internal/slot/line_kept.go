@@ -22,7 +22,7 @@ type keptPlace struct {
 	back   bool   // it has polled, and is called at the next turn
 }
 
-// CallOf is Call with free slots. While there are enough, a restored ticket that has not polled yet
+// CallOf is Call for a given number of free slots. While there are enough, a restored ticket that has not polled yet
 // does not hold up others: CallOf keeps a slot for it, as long as it may be silent, and calls the
 // next. Even if slots are lost, CallOf never gives the last free slots, as many as are kept, to
 // other tickets. Those slots go to the kept tickets, lowest first.
@@ -36,7 +36,7 @@ func (l *Line) CallOf(now Time, free int) (number uint64, ok bool) {
 	return l.call(now, free)
 }
 
-// CallKept calls the lowest kept ticket that has polled, with free slots.
+// CallKept calls the lowest kept ticket that has polled, given the number of free slots.
 func (l *Line) CallKept(now Time, free int) (number uint64, ok bool) {
 	l.unkeepSilent(now)
 	if l.keptBack == 0 {

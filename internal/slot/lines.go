@@ -252,7 +252,7 @@ func evenly100(weights [1 + MaxLanes]int) (turns [100]uint8) {
 // restored ticket holds up the ordinary line, the lanes do not take its turns.
 func (l *Lines) Call(now Time) (number uint64, ok bool) { return l.CallOf(now, 1) }
 
-// CallOf is Call with free slots; see Line.CallOf. With lanes no slot is kept: a line that could go
+// CallOf is Call for a given number of free slots; see Line.CallOf. With lanes no slot is kept: a line that could go
 // on with kept slots would take the turns of a line that waits for its own slots.
 func (l *Lines) CallOf(now Time, free int) (number uint64, ok bool) {
 	if !l.laned {
