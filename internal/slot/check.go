@@ -24,7 +24,7 @@ func (x *Sync) Check() error {
 		bad = bad || n < 0 || n > mostCounted
 	}
 	if bad {
-		return fmt.Errorf("%w: a Sync with impossible numbers", ErrMessage)
+		return fmt.Errorf("%w: a Sync with numbers out of range", ErrMessage)
 	}
 	return nil
 }

@@ -64,7 +64,7 @@ func (l *Line) nth(rank int) uint64 {
 		}
 		return (l.base+uint64(k))<<lineShift + uint64(w)<<6 + uint64(bits.TrailingZeros64(word))
 	}
-	panic("slot: a line's counts and its bitmaps do not agree")
+	panic("slot: the counts of a line differ from its bitmaps")
 }
 
 // pass moves the frontier behind a ticket that is called out of order, and counts the tickets

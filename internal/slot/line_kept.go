@@ -22,10 +22,10 @@ type keptPlace struct {
 	back   bool   // it has polled, and is called at the next turn
 }
 
-// CallOf is Call for a given number of free slots. While there are enough, a restored ticket that has not polled yet
-// does not hold up others: CallOf keeps a slot for it, as long as it may be silent, and calls the
-// next. Even if slots are lost, CallOf never gives the last free slots, as many as are kept, to
-// other tickets. Those slots go to the kept tickets, lowest first.
+// CallOf is Call for a given number of free slots. While enough slots are free, a restored ticket
+// that has not polled yet does not hold up others: CallOf keeps a slot for it, as long as it may be
+// silent, and calls the next. Even if slots are lost, CallOf never gives the last free slots, as
+// many as are kept, to other tickets. Those slots go to the kept tickets, lowest first.
 //
 // With one slot CallOf is Call. A kept ticket counts as waiting.
 func (l *Line) CallOf(now Time, free int) (number uint64, ok bool) {

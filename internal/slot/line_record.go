@@ -307,7 +307,7 @@ func inOrder(runs []Run, frontier uint64) bool {
 }
 
 var errRuns = errors.New("slot: skipped tickets cannot be read: " +
-	"the record is damaged; restore it, or start the line anew without them")
+	"the record is damaged; restore it, or start the line again without them")
 
 // Restored is what a new host knows of a line: its record and the time.
 type Restored struct {
@@ -348,7 +348,7 @@ func RestoreLine(r Restored) (*Line, error) {
 		places += run.N
 		if run.First >= oldest || run.N == 0 || run.N > oldest-run.First ||
 			places > lineMost {
-			return nil, fmt.Errorf("slot: restore line: skipped run %d+%d lies not below %d: "+
+			return nil, fmt.Errorf("slot: restore line: skipped run %d+%d is not below %d: "+
 				"the record is damaged; restore it", run.First, run.N, oldest)
 		}
 		if r.Next-run.First > lineReach {

@@ -60,7 +60,7 @@ func CheckLanes(lanes []Lane) error {
 		case x.Name == "" || len(x.Name) > MaxLaneName:
 			return fmt.Errorf("%w: a name of 1 to %d bytes is needed", ErrLanes, MaxLaneName)
 		case slices.ContainsFunc(lanes[:i], same):
-			return fmt.Errorf("%w: %q is named twice: write one of the two", ErrLanes, x.Name)
+			return fmt.Errorf("%w: %q occurs twice: remove one of the two", ErrLanes, x.Name)
 		case x.Name == NetworkLane().Name:
 			return fmt.Errorf("%w: %q is the name of the built-in lane: choose another one", ErrLanes, x.Name)
 		case x.Share < 1 || sum > MaxShare:
@@ -252,8 +252,9 @@ func evenly100(weights [1 + MaxLanes]int) (turns [100]uint8) {
 // restored ticket holds up the ordinary line, the lanes do not take its turns.
 func (l *Lines) Call(now Time) (number uint64, ok bool) { return l.CallOf(now, 1) }
 
-// CallOf is Call for a given number of free slots; see Line.CallOf. With lanes no slot is kept: a line that could go
-// on with kept slots would take the turns of a line that waits for its own slots.
+// CallOf is Call for a given number of free slots; see Line.CallOf. With lanes no slot is kept.
+// Otherwise a line that could go on with kept slots would take the turns of a line that waits for
+// its own slots.
 func (l *Lines) CallOf(now Time, free int) (number uint64, ok bool) {
 	if !l.laned {
 		return l.all[0].CallOf(now, free)

@@ -79,7 +79,7 @@ func (p *LanePart) check(lane int) error {
 		ok = ok && run.First >= firstOf(lane)
 	}
 	if !ok {
-		return fmt.Errorf("slot: restore line: lane %d has numbers of another: "+
+		return fmt.Errorf("slot: restore line: lane %d has numbers of another lane: "+
 			"the record is damaged; restore it", lane)
 	}
 	return nil

@@ -84,7 +84,7 @@ func (x *Sync) UnmarshalBinary(b []byte) error {
 // more of them than a message can hold, AppendBinary returns an error and b unchanged.
 func (a *Answer) AppendBinary(b []byte) ([]byte, error) {
 	if len(a.Results) > maxItems || len(a.Gone) > maxGone || len(a.Sure) > mostSpans {
-		return b, fmt.Errorf("%w: an Answer of %d results, %d stays that are gone and %d spans",
+		return b, fmt.Errorf("%w: an Answer of %d results, %d early leaves and %d spans",
 			ErrMessage, len(a.Results), len(a.Gone), len(a.Sure))
 	}
 	b = slices.Grow(b, 128+16*(len(a.Results)+len(a.Gone))) // usually enough
