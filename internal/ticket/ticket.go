@@ -122,7 +122,7 @@ type scratch struct {
 // others, such as other data centers.
 func NewRing(sealer byte, keys map[byte]Key, others ...map[byte]Key) (*Ring, error) {
 	if _, ok := keys[sealer]; !ok {
-		return nil, errors.New("a key ring needs the key it seals with")
+		return nil, errors.New("the key ring has no key with the number of the sealing key")
 	}
 	r := &Ring{sealer: sealer, bufs: sync.Pool{New: func() any { return new(scratch) }}}
 	for id, k := range keys {
