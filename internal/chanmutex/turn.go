@@ -36,7 +36,7 @@ func (t *Mutex) Unlock() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if !t.taken {
-		panic("turn: unlock of a turn that is free")
+		panic("chanmutex: unlock of an unlocked mutex")
 	}
 	t.taken = false
 	t.free.L = &t.mu
