@@ -131,6 +131,7 @@ func (p *Pool) build(clk time.Duration, syncs []*Sync, held []pending) {
 	for _, c := range claims {
 		if !p.termOver(clk) && !p.waitsFor(c) && p.claim(r, c) {
 			p.making = append(p.making, c)
+			r.dropPlace(c.place)
 		} else {
 			p.claims = append(p.claims, c) // it waits until an end is settled
 		}

@@ -285,21 +285,59 @@ func (r *Record) refill(i int, p *Params) {
 // Run is a run of N ticket numbers from First.
 type Run struct{ First, N uint64 }
 
-// keepPlace adds a place below the frontier of its line to the skipped ones.
-func (r *Record) keepPlace(rank uint64) {
-	frontier, skipped := r.Frontier, &r.Skipped
-	if lane := LaneIndex(rank); lane > len(r.Lanes) {
-		return
-	} else if lane > 0 {
-		frontier, skipped = r.Lanes[lane-1].Frontier, &r.Lanes[lane-1].Skipped
+// skippedOf returns the frontier and the skipped places of the line of a rank. It returns a nil
+// pointer if the record has no such line.
+func (r *Record) skippedOf(rank uint64) (frontier uint64, skipped *[]Run) {
+	lane := LaneIndex(rank)
+	switch {
+	case lane > len(r.Lanes):
+		return 0, nil
+	case lane > 0:
+		return r.Lanes[lane-1].Frontier, &r.Lanes[lane-1].Skipped
 	}
-	i := slices.IndexFunc(*skipped, func(run Run) bool { return run.First <= rank })
+	return r.Frontier, &r.Skipped
+}
+
+// runOf returns the index of the first run, of runs in falling order, that does not begin above a
+// rank, and reports whether the rank is in it.
+func runOf(runs []Run, rank uint64) (i int, found bool) {
+	i = slices.IndexFunc(runs, func(run Run) bool { return run.First <= rank })
 	if i < 0 {
-		i = len(*skipped)
-	} else if run := (*skipped)[i]; rank-run.First < run.N {
+		return len(runs), false
+	}
+	return i, rank-runs[i].First < runs[i].N
+}
+
+// keepPlace adds a place below the frontier of its line to those that were skipped.
+func (r *Record) keepPlace(rank uint64) {
+	frontier, skipped := r.skippedOf(rank)
+	if skipped == nil || rank == 0 || rank >= frontier {
 		return
 	}
-	if rank > 0 && rank < frontier {
+	if i, found := runOf(*skipped, rank); !found {
 		*skipped = slices.Insert(*skipped, i, Run{rank, 1})
 	}
+}
+
+// dropPlace removes what keepPlace added, once the claim of the place is made. A write that has
+// nothing to say about the line would copy the place from the record before, and after a crash the
+// used ticket would hold a place again.
+func (r *Record) dropPlace(rank uint64) {
+	_, skipped := r.skippedOf(rank)
+	if skipped == nil || rank == 0 {
+		return
+	}
+	i, found := runOf(*skipped, rank)
+	if !found {
+		return
+	}
+	run := (*skipped)[i]
+	var rest []Run // in falling order
+	if above := run.First + run.N - 1 - rank; above > 0 {
+		rest = append(rest, Run{rank + 1, above})
+	}
+	if below := rank - run.First; below > 0 {
+		rest = append(rest, Run{run.First, below})
+	}
+	*skipped = slices.Replace(*skipped, i, i+1, rest...)
 }
