@@ -54,7 +54,7 @@ type sharedLimit struct {
 	Pairs   map[string]string `json:"pairs"`
 }
 
-// ofAll reports whether all data centres share a limit.
+// ofAll reports whether all data centers share a limit.
 func ofAll(f Definition) bool { return f.Scope == headgate.ScopeGlobal || f.Scope == "" }
 
 // home returns the other data center that decides a limit, or "" if this one does.

@@ -11,7 +11,7 @@ type DatacentersReport struct {
 	Own         string             `json:"own"`
 	Home        string             `json:"home"`                // data center of the unassigned slots
 	Moves       uint64             `json:"moves"`               // how often Anywhere has moved
-	Uncertainty float64            `json:"uncertainty_seconds"` // of the order between data centres
+	Uncertainty float64            `json:"uncertainty_seconds"` // of the order between data centers
 	Anywhere    AnywhereState      `json:"anywhere"`
 	Sites       []DatacenterReport `json:"sites"` // by name
 }
