@@ -169,7 +169,7 @@ func TestADamagedRecord(t *testing.T) {
 	}
 }
 
-// Followers get the value of each edit, including edits from before a restart.
+// Followers get the message of each edit, also after a restart.
 func TestFollowersSeeEachEdit(t *testing.T) {
 	withEngines(t, func(t *testing.T, d *disk) {
 		edit := func() (seen []byte) {
