@@ -163,7 +163,7 @@ func (l *link) open() (stop func(), err error) {
 // tell publishes to the other end that there is something new.
 func (l *link) tell() {
 	if err := l.bus.Publish(l.name+pullName, nil); err != nil {
-		l.s.log.Warn("another data centre not told of what is new: it asks by itself", "datacenter", l.name,
+		l.s.log.Warn("changes not announced to another data center: it finds them itself", "datacenter", l.name,
 			"error", err)
 	}
 }
@@ -211,7 +211,7 @@ func (l *link) pull(ctx context.Context) bool {
 	x, err := parseShare(b, l.name)
 	if err != nil {
 		if l.grumble.due("refused") {
-			l.s.log.Error("what another data centre says is refused", "datacenter", l.name, "error", err)
+			l.s.log.Error("message of another data center rejected", "datacenter", l.name, "error", err)
 		}
 		return true
 	}
@@ -224,7 +224,7 @@ func (l *link) pull(ctx context.Context) bool {
 		err = errors.Join(err, l.s.limits.adoptDynamic(ctx, l.name, *x.Made))
 	}
 	if err != nil && l.grumble.due("not kept") {
-		l.s.log.Warn("keys and changes of another data centre not kept yet", "datacenter", l.name,
+		l.s.log.Warn("keys and changes of another data center not stored yet", "datacenter", l.name,
 			"error", err)
 	}
 	return err == nil
@@ -237,7 +237,7 @@ func (l *link) missed(ctx context.Context, err error) {
 	case l.unheard.IsZero():
 		l.unheard = time.Now()
 	case time.Since(l.unheard) > complainEvery && l.grumble.due("silent"):
-		l.s.log.Warn("another data centre does not answer: its new sealing keys and live changes are not "+
+		l.s.log.Warn("another data center does not answer: its new sealing keys and live changes are not "+
 			"known here", "datacenter", l.name, "since", l.unheard, "error", err)
 	}
 }
@@ -245,7 +245,7 @@ func (l *link) missed(ctx context.Context, err error) {
 // heard notes that the other end answers.
 func (l *link) heard() {
 	if !l.unheard.IsZero() && time.Since(l.unheard) > complainEvery {
-		l.s.log.Info("another data centre answers again", "datacenter", l.name)
+		l.s.log.Info("another data center answers again", "datacenter", l.name)
 	}
 	l.unheard = time.Time{}
 }
@@ -278,12 +278,12 @@ func (l *link) answer(ctx context.Context) []byte {
 	switch {
 	case err != nil:
 		if ctx.Err() == nil && l.grumble.due("unread") {
-			l.s.log.Warn("another data centre not answered", "datacenter", l.name, "error", err)
+			l.s.log.Warn("another data center not answered", "datacenter", l.name, "error", err)
 		}
 		return nil
 	case len(b) > mostShare:
 		if l.grumble.due("large") {
-			l.s.log.Error("another data centre not answered: sealing keys and live changes are too many",
+			l.s.log.Error("another data center not answered: sealing keys and live changes are too large",
 				"datacenter", l.name, "bytes", len(b), "most", mostShare,
 				"hint", "write long messages into the configuration, and reload")
 		}
@@ -354,7 +354,7 @@ func parseShare(b []byte, from string) (*share, error) {
 	}
 	switch {
 	case x.Site != from:
-		return nil, errors.New("it is of another data centre")
+		return nil, errors.New("it is from another data center")
 	case len(x.Keys) == 0:
 		return nil, errors.New("it has no sealing key")
 	}

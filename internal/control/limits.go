@@ -169,8 +169,8 @@ const editTry = time.Second
 func notWritten(err error) error {
 	return &api.NotPersistedError{
 		Err:    err,
-		Reason: "the change could not be written: it is not in force, or not told so",
-		Do:     "look at the limit when the store answers (headgate cluster status), and say it again",
+		Reason: "the change could not be written: it is not in force, or its acknowledgment was lost",
+		Do:     "check the limit when the store answers (headgate cluster status), and repeat the change",
 	}
 }
 

@@ -215,7 +215,7 @@ func (s *Limits) wanted(
 	}
 	for name, x := range r.Own.Limits {
 		if _, twice := all[name]; twice { // made in two data centers at the same time
-			s.log.Warn("a limit of all data centres is not in force here: one of this data centre has its name",
+			s.log.Warn("a limit of all data centers is not in force here: this data center has one of the same name",
 				"limit", name, "hint", "headgate limit remove "+name+" forgets that one")
 		}
 		all[name] = x

@@ -48,8 +48,8 @@ func (s *Limits) putAtHome(
 			return err
 		case told.Refused != "" || told.Made == nil:
 			return &api.RejectedError{
-				Reason: "data centre " + home + ", which decides this limit, refuses it: " + told.Refused,
-				Do:     "bring the configuration of the data centres in line, and say it again"}
+				Reason: "data center " + home + ", which decides this limit, refuses it: " + told.Refused,
+				Do:     "make the configurations of the data centers agree, and repeat the change"}
 		}
 		set = *told.Made
 		if set.Version == q.Made.Next && set.has(name, x) {

@@ -88,8 +88,8 @@ func (s *Limits) changeAtHome(
 		}
 		if told.Refused != "" {
 			return &api.NotPersistedError{Err: errors.New(told.Refused),
-				Reason: "data centre " + home + ", which decides this limit, refuses the change: " + told.Refused,
-				Do:     "bring the configuration of the data centres in line, and say it again"}
+				Reason: "data center " + home + ", which decides this limit, refuses the change: " + told.Refused,
+				Do:     "make the configurations of the data centers agree, and repeat the change"}
 		}
 		was = told.Now
 		was.Of = f.hash
@@ -116,9 +116,9 @@ func (s *Limits) askHome(ctx context.Context, home string, q *limitAsk) (told li
 	}
 	if err != nil {
 		err = &api.NotPersistedError{Err: err,
-			Reason: "this limit is decided in data centre " + home + ", which does not answer",
-			Do: "see that the data centres reach each other (headgate doctor), look whether the " +
-				"change is in force, and say it again"}
+			Reason: "this limit is decided in data center " + home + ", which does not answer",
+			Do: "check that the data centers reach each other (headgate doctor) and whether the " +
+				"change is in force, and repeat it if not"}
 	}
 	return told, err
 }

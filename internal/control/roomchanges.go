@@ -254,9 +254,9 @@ func (s *RoomChanges) adopt(ctx context.Context, file *config.Room, x *sharedRoo
 	if err != nil || !newer {
 		return err
 	}
-	s.log.Info("change of another data centre kept", "room", x.Room, "datacenter", x.Site, "by", x.By)
+	s.log.Info("change of another data center stored", "room", x.Room, "datacenter", x.Site, "by", x.By)
 	if _, err := config.Amend(file, x.Pairs); err != nil {
-		s.log.Warn("change of another data centre does not fit the configuration here, and is not in force",
+		s.log.Warn("change of another data center does not fit the configuration here, and is not in force",
 			"room", x.Room, "datacenter", x.Site, "error", err)
 	}
 	return nil

@@ -170,8 +170,8 @@ func (s *Datacenters) Move(ctx context.Context, room, to string) error {
 	b, err := s.Request(ctx, home, "move."+anywhere(room), []byte(to))
 	if err != nil || len(b) == 0 { // it may have left before, and the answer was lost
 		if b, err = s.Request(ctx, home, "left", []byte(room)); err != nil {
-			return fmt.Errorf("its home %s does not answer: if that data centre is off, "+
-				"and will not come back as it was, say --home-is-off: %w", home, err)
+			return fmt.Errorf("its home %s does not answer: if that data center is down, "+
+				"and will not come back with its data, repeat the command with --home-is-off: %w", home, err)
 		}
 	}
 	switch sent := movedTo(b); {
@@ -191,7 +191,7 @@ func (s *Datacenters) send(ctx context.Context, to string, x taking) error {
 	}
 	b, err := s.Request(ctx, to, "take", msg)
 	if err != nil {
-		return fmt.Errorf("%s does not take it: say the same again: %w", to, err)
+		return fmt.Errorf("%s does not take it: repeat the command: %w", to, err)
 	}
 	if text := string(b); text != "ok" {
 		return fmt.Errorf("%s does not take it: %s", to, strings.TrimSpace(text))
@@ -225,7 +225,7 @@ func (s *Handle) RecreateAnywhere(ctx context.Context, known State) error {
 	cfg.Settings = s.set
 	s.mu.Unlock()
 	if known.Sites == nil {
-		return errors.New("where the data centres stand is not known yet: try again")
+		return errors.New("the state of the data centers is not known yet: try again")
 	}
 	var newest slot.WriteName
 	for i := range known.Sites.All {
@@ -234,7 +234,7 @@ func (s *Handle) RecreateAnywhere(ctx context.Context, known State) error {
 		}
 	}
 	if newest.Life == 0 {
-		return errors.New("this data centre has never heard of Anywhere: move it to one that has")
+		return errors.New("this data center has never received the state of Anywhere: move it to one that has")
 	}
 	// The lost home may have had later hosts whose writes never reached this data center. Each
 	// later host adds at most 2^17 to the epoch.
@@ -284,7 +284,7 @@ func (c *Counter) answerOff(ctx context.Context, msg []byte) []byte {
 		return nil
 	}
 	c.cfg.Log.Warn(
-		"data centres are off, an operator says",
+		"an operator has declared data centers down",
 		"room",
 		c.cfg.Room,
 		"off",

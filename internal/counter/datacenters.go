@@ -110,7 +110,7 @@ func (s *Datacenters) Run(ctx context.Context) error {
 		}
 		if s.IsLinked() && s.Home() == s.cfg.Own { // repeated until another data center has answered
 			if err := s.ConfirmHome(ctx, false); err != nil {
-				s.cfg.Log.Debug("home not confirmed by another data centre", "error", err)
+				s.cfg.Log.Debug("home not confirmed by another data center", "error", err)
 			}
 		}
 		select {
@@ -163,7 +163,7 @@ func (s *Datacenters) ConfirmHome(ctx context.Context, first bool) error {
 	case s.Home() != s.cfg.Own:
 		return ErrMoved
 	case answers == 0 && first:
-		return errors.New("no other data centre answers: one of them must know that Anywhere never moved")
+		return errors.New("no other data center answers: one of them must confirm that Anywhere never moved")
 	}
 	s.mu.Lock()
 	s.sure = answers > 0 // if not, the next takeover asks again
@@ -172,7 +172,7 @@ func (s *Datacenters) ConfirmHome(ctx context.Context, first bool) error {
 }
 
 // errHomes reports that two configurations name different homes and nobody has moved Anywhere.
-var errHomes = errors.New("another data centre is configured with another home")
+var errHomes = errors.New("another data center is configured with another home")
 
 // askHome asks one data center where Anywhere lives, and stores a newer answer.
 func (s *Datacenters) askHome(ctx context.Context, site string) error {

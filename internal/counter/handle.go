@@ -182,7 +182,7 @@ func (s *Handle) serve(ctx context.Context) {
 	s.host.Store(nil)
 	stop()
 	s.members.claim(s.cfg.Room, false)
-	s.cfg.Log.Info("this node hosts the room no more", "room", s.cfg.Room)
+	s.cfg.Log.Info("this node does not host the room any more", "room", s.cfg.Room)
 }
 
 // leftLong is how long a move of Anywhere may take before it is logged. Chosen.
@@ -294,7 +294,7 @@ func (s *Handle) tellState() {
 		err = s.bus.Publish(s.name("state"), b)
 	}
 	if err != nil {
-		s.cfg.Log.Debug("state not told", "room", s.cfg.Room, "error", err)
+		s.cfg.Log.Debug("state not published", "room", s.cfg.Room, "error", err)
 	}
 }
 

@@ -24,7 +24,7 @@ func anywhere(room string) string { return "@" + room }
 const aboveTry = time.Second
 
 // ErrMoved reports that Anywhere now lives in another data center.
-var ErrMoved = errors.New("it has moved to another data centre")
+var ErrMoved = errors.New("it has moved to another data center")
 
 // NewAnywhere returns the handle of a room's Anywhere, from the configuration of the room. Run must
 // be called.
@@ -94,9 +94,9 @@ func (c *Counter) fitRecord(ctx context.Context, r *slot.Record) error {
 		return c.cfg.Sites.ConfirmHome(ctx, false)
 	case below && r.Parent == nil:
 		r.JoinParent(slot.LoanID(rand.Uint64()|1), c.cfg.Sites.Home() == c.cfg.Sites.Own())
-		c.cfg.Log.Info("room is one with other data centres from now on", "room", c.cfg.Room)
+		c.cfg.Log.Info("room is shared with other data centers from now on", "room", c.cfg.Room)
 	case !below && r.Parent != nil:
-		return fmt.Errorf("%w: its slots are lent by Anywhere of several data centres: "+
+		return fmt.Errorf("%w: its slots are lent by Anywhere of several data centers: "+
 			"set cluster.datacenters and cluster.home as they were", slot.ErrRecord)
 	}
 	return nil
