@@ -3,20 +3,22 @@
 //
 // # The promise
 //
-// A change is in the store before it is in force. Of two changes at the same time one is made upon
-// the other. What a leader of the store tells that is none any more takes nothing back.
+// A change is in the store before it is in force. Two changes at the same time are made one after
+// the other, and neither is lost. Old data from a former leader of the store never replaces newer
+// data.
 //
 // # Concurrency
 //
-// Values may be used by many goroutines at once. What is put into force is guarded by the turn of
-// changes of the process.
+// Values may be used by many goroutines at once. The turn of changes, a mutex of the process,
+// guards what is put into force.
 //
-// # What it does not do
+// # Limits
 //
-// It serves no visitor, and it does not open rooms: the process does.
+// The package does not serve visitors and does not open rooms: the process does that.
 package control
 
 import "time"
 
-// FollowEvery is how late a change is found whose message was lost.
+// FollowEvery is how often a process checks for changes: it finds a change whose message was lost
+// this late.
 const FollowEvery = 5 * time.Second

@@ -17,45 +17,45 @@ import (
 	"github.com/headgate/headgate/internal/store"
 )
 
-// What data centres have of each other: copies of the sealing keys, so that a visitor may
-// roam, and the live changes of rooms. Each asks each other for all of it, again and
-// again: what is lost on the way, or was said while it was down, it finds the next time.
+// Data centers share copies of their sealing keys, so that a visitor can roam, and the live changes
+// of rooms. Each data center repeatedly requests everything from each other one. So it also gets
+// what was lost on the way or changed while it was down.
 
-// Parameters of what data centres ask each other. Chosen: a key is known everywhere well
-// before it seals (sealsAfter), and the megabyte that NATS carries has room left.
+// Parameters of the exchange between data centers. Chosen: a key is known everywhere well before it
+// is used for sealing (sealsAfter), and a share stays far below the megabyte that NATS carries.
 const (
-	complainEvery = 10 * time.Second // between complaints that one does not answer
+	complainEvery = 10 * time.Second // between log lines about an unresponsive data center
 
 	shareEvery  = 5 * time.Second
-	shareAgain  = time.Second     // after one that failed
+	shareAgain  = time.Second     // after a failed request
 	shareWait   = 3 * time.Second // for an answer, and for the store
-	shareSeldom = 6               // who is not first asks each time of so many
-	shareLate   = time.Second     // and so late when there is news
+	shareSeldom = 6               // nodes other than the first send one request in this many turns
+	shareLate   = time.Second     // and wait this long when there are changes
 	mostShare   = 512 << 10
-	mostPairs   = 64 << 10 // of one room; the API takes no more (api: maxBody)
-	mostVersion = 1 << 53  // a change each millisecond for 285,000 years
+	mostPairs   = 64 << 10 // of one room; the API accepts no more (api: maxBody)
+	mostVersion = 1 << 53  // one change per millisecond for 285,000 years
 )
 
-// Names of what is asked and told on a link. A name begins with the data centre that it
-// is for: both ends of a link hear all that is said on it.
+// Names of the messages on a link. A name begins with the data center that should receive it,
+// because both ends of a link receive every message on it.
 const (
-	shareName = ".share" // is asked for all of it
-	pullName  = ".pull"  // is told that there is something new to ask for
+	shareName = ".share" // a request for the whole share
+	pullName  = ".pull"  // a message that something has changed
 )
 
-// A share is what one data centre lets another have.
+// A share is what one data center gives to another.
 type share struct {
-	Site string           `json:"site"` // who says it
-	Keys []node.KeyRecord `json:"keys"` // its own, never those of a third
+	Site string           `json:"site"` // the data center that sends it
+	Keys []node.KeyRecord `json:"keys"` // only its own keys, never those of a third data center
 	Live []sharedRoom     `json:"live"`
-	// Limits are changes of limits that all data centres share: the home alone has any.
+	// Limits are the changes of limits that all data centers share. Only the home sends them.
 	Limits []sharedLimit `json:"limits,omitempty"`
-	// Made are the limits of all data centres that were made: the home alone has any.
+	// Made are the dynamic limits of all data centers. Only the home sends them.
 	Made *dynamicSet `json:"made,omitempty"`
 }
 
-// A sharedRoom is the live changes of a room, whoever has made them, or that it has none
-// any more. It has no fingerprint: the file of each data centre is its own.
+// A sharedRoom is the live changes of a room, from any data center, or the fact that it has none
+// any more. It has no fingerprint, because each data center has its own configuration file.
 type sharedRoom struct {
 	Room    string            `json:"room"`
 	Version uint64            `json:"version"`
@@ -65,36 +65,36 @@ type sharedRoom struct {
 	By      string            `json:"by"`
 }
 
-// A link is the way to another data centre, as one store node has it.
+// A link is the connection of one store node to another data center.
 type link struct {
 	s    *Sharing
-	name string // of the other
+	name string // of the other data center
 	bus  *store.Bus
 	told chan struct{} // it has something new
 
 	grumble grumble
-	unheard time.Time // since when it does not answer; zero: it does
+	unheard time.Time // since when it does not answer; zero: it answers
 }
 
-// Sharing shares keys, live changes and limits with the other data centers.
+// Sharing exchanges keys, live changes and limits with the other data centers.
 type Sharing struct {
 	node    *node.Node
 	log     *slog.Logger
 	changes *RoomChanges
 	limits  *Limits
-	rooms   func() []*config.Room // of the file, as of now
+	rooms   func() []*config.Room // current rooms of the file
 }
 
-// NewSharing returns what shares the changes of rooms and limits. rooms are those of the
-// configuration as of now.
+// NewSharing returns the exchange for the changes of rooms and limits. rooms returns the current
+// rooms of the configuration.
 func NewSharing(
 	n *node.Node, changes *RoomChanges, limits *Limits, rooms func() []*config.Room, log *slog.Logger,
 ) *Sharing {
 	return &Sharing{n, log, changes, limits, rooms}
 }
 
-// Run lets the other data centres have what they need of this one, and takes what they
-// have, until ctx ends. Workers have no links.
+// Run exchanges shares with the other data centers until ctx ends. On workers it does nothing,
+// because they have no links.
 func (s *Sharing) Run(ctx context.Context) error {
 	k := s.node
 	if k.Engine == nil || !k.Linked() {
@@ -132,7 +132,7 @@ func (s *Sharing) Run(ctx context.Context) error {
 	return nil
 }
 
-// open answers the other end until stop is called.
+// open answers requests from the other end until stop is called.
 func (l *link) open() (stop func(), err error) {
 	own := l.s.node.Config.Datacenters.Own
 	silent, err := l.bus.Serve(own+shareName, func(ctx context.Context, _ []byte) []byte {
@@ -149,7 +149,7 @@ func (l *link) open() (stop func(), err error) {
 	deaf, err := l.bus.Subscribe(own+pullName, func([]byte) {
 		select {
 		case l.told <- struct{}{}:
-		default: // asked in a moment anyhow
+		default: // a request is already due
 		}
 	})
 	if err != nil {
@@ -160,16 +160,16 @@ func (l *link) open() (stop func(), err error) {
 	return func() { deaf(); deny(); silent() }, nil
 }
 
-// tell lets the other end ask now.
+// tell publishes to the other end that there is something new.
 func (l *link) tell() {
 	if err := l.bus.Publish(l.name+pullName, nil); err != nil {
-		l.s.log.Warn("another data centre not told of what is new: it asks by itself", "datacenter", l.name,
+		l.s.log.Warn("changes not announced to another data center: it finds them itself", "datacenter", l.name,
 			"error", err)
 	}
 }
 
-// run asks until ctx ends: the first node of a data centre always, the others seldom and
-// when there is news, in case the first has no link.
+// run requests the share of the other end until ctx ends. The first node of a data center does so
+// at each turn. The others do it less often and after changes, in case the first node has no link.
 func (l *link) run(ctx context.Context) {
 	for turn, now := 0, true; ; turn++ {
 		next := shareEvery
@@ -197,8 +197,8 @@ func pause(ctx context.Context, d time.Duration) {
 	}
 }
 
-// pull asks for all that the other end has, and keeps what is new. It reports whether
-// there is nothing to do again soon.
+// pull requests the share of the other end and stores what is new. It returns false if it should be
+// repeated soon.
 func (l *link) pull(ctx context.Context) bool {
 	ctx, stop := context.WithTimeout(ctx, shareWait)
 	defer stop()
@@ -211,7 +211,7 @@ func (l *link) pull(ctx context.Context) bool {
 	x, err := parseShare(b, l.name)
 	if err != nil {
 		if l.grumble.due("refused") {
-			l.s.log.Error("what another data centre says is refused", "datacenter", l.name, "error", err)
+			l.s.log.Error("message of another data center rejected", "datacenter", l.name, "error", err)
 		}
 		return true
 	}
@@ -224,20 +224,20 @@ func (l *link) pull(ctx context.Context) bool {
 		err = errors.Join(err, l.s.limits.adoptDynamic(ctx, l.name, *x.Made))
 	}
 	if err != nil && l.grumble.due("not kept") {
-		l.s.log.Warn("keys and changes of another data centre not kept yet", "datacenter", l.name,
+		l.s.log.Warn("keys and changes of another data center not stored yet", "datacenter", l.name,
 			"error", err)
 	}
 	return err == nil
 }
 
-// missed notes that the other end does not answer, and says so when it lasts.
+// missed notes that the other end does not answer, and logs it when it lasts.
 func (l *link) missed(ctx context.Context, err error) {
 	switch {
 	case errors.Is(ctx.Err(), context.Canceled):
 	case l.unheard.IsZero():
 		l.unheard = time.Now()
 	case time.Since(l.unheard) > complainEvery && l.grumble.due("silent"):
-		l.s.log.Warn("another data centre does not answer: its new sealing keys and live changes are not "+
+		l.s.log.Warn("another data center does not answer: its new sealing keys and live changes are not "+
 			"known here", "datacenter", l.name, "since", l.unheard, "error", err)
 	}
 }
@@ -245,12 +245,12 @@ func (l *link) missed(ctx context.Context, err error) {
 // heard notes that the other end answers.
 func (l *link) heard() {
 	if !l.unheard.IsZero() && time.Since(l.unheard) > complainEvery {
-		l.s.log.Info("another data centre answers again", "datacenter", l.name)
+		l.s.log.Info("another data center answers again", "datacenter", l.name)
 	}
 	l.unheard = time.Time{}
 }
 
-// A grumble says things once a minute that could be said all the time. Chosen.
+// A grumble limits each repeated log line to one per minute. Chosen.
 type grumble struct {
 	mu   sync.Mutex
 	said map[string]time.Time
@@ -269,7 +269,8 @@ func (g *grumble) due(what string) bool {
 	return true
 }
 
-// answer is what the other end is told, nil for nothing: then it asks again.
+// answer returns the share for the other end. It returns nil for no answer; the other end then
+// repeats its request.
 func (l *link) answer(ctx context.Context) []byte {
 	ctx, stop := context.WithTimeout(ctx, shareWait)
 	defer stop()
@@ -277,12 +278,12 @@ func (l *link) answer(ctx context.Context) []byte {
 	switch {
 	case err != nil:
 		if ctx.Err() == nil && l.grumble.due("unread") {
-			l.s.log.Warn("another data centre not answered", "datacenter", l.name, "error", err)
+			l.s.log.Warn("another data center not answered", "datacenter", l.name, "error", err)
 		}
 		return nil
 	case len(b) > mostShare:
 		if l.grumble.due("large") {
-			l.s.log.Error("another data centre not answered: sealing keys and live changes are too many",
+			l.s.log.Error("another data center not answered: sealing keys and live changes are too large",
 				"datacenter", l.name, "bytes", len(b), "most", mostShare,
 				"hint", "write long messages into the configuration, and reload")
 		}
@@ -291,7 +292,7 @@ func (l *link) answer(ctx context.Context) []byte {
 	return b
 }
 
-// ownShare is what this data centre lets others have.
+// ownShare returns the share of this data center.
 func (s *Sharing) ownShare(ctx context.Context) ([]byte, error) {
 	keys, err := s.node.OwnKeys(ctx)
 	if err != nil {
@@ -310,7 +311,7 @@ func (s *Sharing) ownShare(ctx context.Context) ([]byte, error) {
 	return json.Marshal(x)
 }
 
-// own are the live changes of all rooms, as they are known here.
+// own returns the live changes of all rooms, as they are known here.
 func (s *Sharing) own(ctx context.Context) ([]sharedRoom, error) {
 	all := []sharedRoom{}
 	for _, file := range s.rooms() {
@@ -325,7 +326,8 @@ func (s *Sharing) own(ctx context.Context) ([]sharedRoom, error) {
 	return all, nil
 }
 
-// adopt keeps the live changes of a room, if it is here now. Else it is asked for again.
+// adopt stores the live changes of a room if the configuration here has it. Otherwise a later
+// request brings them again.
 func (s *Sharing) adopt(ctx context.Context, x *sharedRoom) error {
 	for _, file := range s.rooms() {
 		if file.Name == x.Room {
@@ -335,8 +337,8 @@ func (s *Sharing) adopt(ctx context.Context, x *sharedRoom) error {
 	return nil
 }
 
-// parseShare reads what a data centre says. The errors hold nothing of it, as there are
-// keys in it.
+// parseShare decodes the share of a data center. Its errors contain nothing of the share, because
+// it has keys.
 func parseShare(b []byte, from string) (*share, error) {
 	if len(b) > mostShare {
 		return nil, fmt.Errorf("it is %d bytes long, and %d are the most", len(b), mostShare)
@@ -352,7 +354,7 @@ func parseShare(b []byte, from string) (*share, error) {
 	}
 	switch {
 	case x.Site != from:
-		return nil, errors.New("it is of another data centre")
+		return nil, errors.New("it is from another data center")
 	case len(x.Keys) == 0:
 		return nil, errors.New("it has no sealing key")
 	}

@@ -19,7 +19,7 @@ import (
 	"github.com/headgate/headgate/internal/store"
 )
 
-// A site is as much of a data centre as keeps its live changes.
+// site returns a data center that can store its live changes.
 func site(t *testing.T, name, room string) *dataCenter {
 	t.Helper()
 	cfg, err := config.Parse("t", []byte("rooms:\n  - "+room))
@@ -44,7 +44,7 @@ type dataCenter struct {
 
 const siteRoom = "{name: shop, origin: 'http://127.0.0.1:1', total_active_users: 9, new_users_per_minute: 9}"
 
-// says keeps a message as the live change, "" for none.
+// says stores a message as the live change, or no change for "".
 func (s *dataCenter) says(t *testing.T, message string) (undo func() error) {
 	t.Helper()
 	var live *api.Live
@@ -58,7 +58,7 @@ func (s *dataCenter) says(t *testing.T, message string) (undo func() error) {
 	return undo
 }
 
-// message is what is in force by what the store says.
+// message returns the message in force, from the store.
 func (s *dataCenter) message(t *testing.T) string {
 	t.Helper()
 	rec, file := s.version(t), s.room
@@ -83,14 +83,14 @@ func (s *dataCenter) version(t *testing.T) (r roomChange) {
 	return r
 }
 
-// Changes, removals and changes that were taken back, at any of three data centres, while
-// what they say to each other is lost, late or repeated: nothing goes back to an older
-// version, and all agree when all have heard of all.
+// Three data centers change, remove and undo live changes, while their messages are lost, late or
+// duplicated. No data center returns to an older version, and all agree when all have received
+// everything.
 func TestDataCentresAgreeOnLiveChanges(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(50) {
 		rng := rand.New(rand.NewPCG(seed, 1))
-		// The file of each is its own: so are the fingerprints.
+		// Each data center has its own file, so the fingerprints differ.
 		sites := []*dataCenter{
 			site(t, "del", siteRoom), site(t, "lhr", strings.Replace(siteRoom, ":1'", ":2'", 1)),
 			site(t, "sjc", strings.Replace(siteRoom, "name", "title: Shop, name", 1)),
@@ -157,7 +157,7 @@ func TestDataCentresAgreeOnLiveChanges(t *testing.T) {
 	}
 }
 
-// A change that was made while a data centre was alone becomes that of all.
+// A change that was made while a data center was alone becomes the change of all.
 func TestAChangeFromBeforeThereWereOthers(t *testing.T) {
 	t.Parallel()
 	lhr, sjc := site(t, "lhr", siteRoom), site(t, "sjc", siteRoom)
@@ -189,14 +189,14 @@ func TestAChangeFromBeforeThereWereOthers(t *testing.T) {
 	if got := lhr.message(t); got != "" {
 		t.Errorf("lhr says %q", got)
 	}
-	// A node that was not told of the others keeps the version all the same.
+	// A node that does not know of the others still keeps the version.
 	before := lhr.version(t).Version
 	lhr.node.Config.Datacenters = nil
 	lhr.says(t, "of a worker")
 	if got := lhr.version(t); got.Version != before+1 || got.Site != "lhr" {
 		t.Errorf("%+v after version %d", got, before)
 	}
-	// One that is of another file is not in force here, and is kept from the others.
+	// A change under another file is not in force here, and is not sent to the others.
 	del := site(t, "del", siteRoom)
 	del.node.Config.Datacenters = nil
 	del.says(t, "of an old file")
@@ -214,7 +214,7 @@ func TestAChangeFromBeforeThereWereOthers(t *testing.T) {
 	}
 }
 
-// A raced store is written by another just before a write.
+// In a raced store, another process writes just before each write.
 type raced struct {
 	store.Store
 	race func()
@@ -230,7 +230,7 @@ func (r *raced) CompareAndSwap(
 	return r.Store.CompareAndSwap(ctx, key, revision, value)
 }
 
-// A change that comes at the moment when another's is kept is the later one.
+// A change at the moment when another one is being stored becomes the later one.
 func TestAChangeInARaceComesAfterTheOther(t *testing.T) {
 	t.Parallel()
 	lhr := site(t, "lhr", siteRoom)
@@ -254,7 +254,7 @@ func TestAChangeInARaceComesAfterTheOther(t *testing.T) {
 	}
 }
 
-// What was taken back leaves alone what another has written since.
+// Undo does not change what another process has written since.
 func TestWhatWasReplacedIsNotTakenBack(t *testing.T) {
 	t.Parallel()
 	lhr := site(t, "lhr", siteRoom)
@@ -275,7 +275,7 @@ func TestWhatWasReplacedIsNotTakenBack(t *testing.T) {
 			t.Errorf("%+v: %v, lhr says %q", x, err, lhr.message(t))
 		}
 	}
-	// What does not fit the file here is kept, for its version, and is not in force.
+	// A change that does not fit the file here is stored, for its version, but not in force.
 	x := sharedRoom{Room: "shop", Version: 8, Site: "sjc",
 		Pairs: map[string]string{"colour": "red", "message": "x"}}
 	if err := lhr.adopt(t.Context(), &x); err != nil || lhr.message(t) != "" || lhr.version(t).Version != 8 {
@@ -344,7 +344,7 @@ func manyKeys(n int) (all []node.KeyRecord) {
 	return all
 }
 
-// What another data center says is refused or fits, whatever its bytes are.
+// A share of another data center is rejected or valid, whatever its bytes are.
 func FuzzShare(f *testing.F) {
 	keys := []node.KeyRecord{{ID: 1, Key: make([]byte, 32), Made: time.Unix(1, 0)}}
 	live := sharedRoom{Room: "shop", Version: 1, Site: "lhr", Pairs: map[string]string{"message": "x"}}

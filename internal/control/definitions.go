@@ -12,13 +12,13 @@ import (
 	"github.com/headgate/headgate/internal/config"
 )
 
-// A Definition is what a file says of a limit, and a hash of that.
+// A Definition is the configuration of a limit in a file, with its hash.
 type Definition struct {
 	headgate.LimitConfig
 	hash string
 }
 
-// define is the definition of a limit.
+// define returns the definition of a limit.
 func define(c headgate.LimitConfig) Definition {
 	zone, rule := "", c.Rule
 	if rule.Zone != nil {
@@ -33,7 +33,7 @@ func define(c headgate.LimitConfig) Definition {
 	return Definition{c, hex.EncodeToString(sum[:])}
 }
 
-// LimitConfigs are the limits of a configuration.
+// LimitConfigs returns the limits of a configuration.
 func LimitConfigs(cfg *config.Config) (all []headgate.LimitConfig) {
 	reserved := map[string]map[string]int64{}
 	for i := range cfg.Queues {
@@ -62,7 +62,7 @@ func limitConfig(c *config.Limit) headgate.LimitConfig {
 	}
 }
 
-// Source is where a limit comes from.
+// Source returns where a limit comes from: the file, the rules for Envoy or the API.
 func (s *Limits) Source(limit string) string {
 	if IsEnvoys(limit) {
 		return api.FromEnvoy
@@ -73,9 +73,9 @@ func (s *Limits) Source(limit string) string {
 	return api.FromAPI
 }
 
-// SetFile puts limits of a configuration that was checked into force: what their keys have used
-// stays used. What was changed of a limit of which the file says the same as before stays as it
-// is. before is called before the limits that are gone are removed.
+// SetFile puts the limits of a checked configuration into force. The usage of their keys stays. A
+// limit that has the same definition as before keeps its live changes. SetFile calls before ahead
+// of removing limits that are not in the file any more.
 func (s *Limits) SetFile(cfg *config.Config, before func()) {
 	was, kept := *s.defined.Load(), map[string]Definition{}
 	for name, x := range was {
@@ -92,17 +92,17 @@ func (s *Limits) SetFile(cfg *config.Config, before func()) {
 		}
 	}
 	s.defined.Store(&kept)
-	before() // requests would ask for what is gone
+	before() // requests would otherwise use removed limits
 	dynamic := *s.dynamic.Load()
 	for _, c := range s.Rules.Limits() {
 		if _, stays := dynamic[c.Name]; !stays && kept[c.Name].hash == "" && !IsEnvoys(c.Name) {
-			_ = s.Rules.Remove(c.Name) // it was listed
+			_ = s.Rules.Remove(c.Name) // it exists: it was listed
 		}
 	}
 }
 
-// Define defines limits of the rules for Envoy, all or none. Those of which the rules say the same
-// as before stay as they are.
+// Define defines limits of the rules for Envoy. It stops at the first error. Limits with an
+// unchanged definition stay as they are.
 func (s *Limits) Define(limits []headgate.LimitConfig) error {
 	defined := maps.Clone(*s.defined.Load())
 	for _, c := range limits {
@@ -121,19 +121,19 @@ func (s *Limits) Define(limits []headgate.LimitConfig) error {
 
 // Undefine removes a limit of the rules for Envoy.
 func (s *Limits) Undefine(limit string) {
-	_ = s.Rules.Remove(limit) // it was listed
+	_ = s.Rules.Remove(limit) // an error would mean that it is already gone
 	defined := maps.Clone(*s.defined.Load())
 	delete(defined, limit)
 	s.defined.Store(&defined)
 }
 
-// IsEnvoys reports whether a limit is one of the rules for Envoy: their names have a slash, and no
-// name in the configuration has.
+// IsEnvoys reports whether a limit is from the rules for Envoy. Their names have a slash; names in
+// the configuration do not.
 func IsEnvoys(limit string) bool { return strings.Contains(limit, "/") }
 
-// Style is how answers tell of a dynamic limit.
+// Style returns the style of the response headers of a dynamic limit.
 func (s *Limits) Style(limit string) headgate.HeaderStyle { return (*s.dynamic.Load())[limit].style }
 
-// Covered returns the dynamic limits that are not in force, as files have others of their names.
-// The caller holds the turn.
+// Covered returns the dynamic limits that are not in force because a file has limits of the same
+// names. The caller holds the turn.
 func (s *Limits) Covered() []string { return s.covered }

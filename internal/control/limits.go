@@ -18,23 +18,24 @@ import (
 	"github.com/headgate/headgate/internal/store"
 )
 
-// limitsKey is the record of what was changed of limits while they were in use: all nodes of a
-// data centre follow it, also one that begins later. LimitsTopic is told when it is another.
+// limitsKey is the key of the record with the live changes of limits. All nodes of a data center
+// follow it, including nodes that start later. LimitsTopic is the topic of a message that the
+// record has changed.
 const (
 	limitsKey   = "limit-changes"
 	LimitsTopic = "limit"
 )
 
-// mostChanges bounds that record. Chosen: data centres tell each other all of it, beside sealing
-// keys and the changes of rooms (mostShare).
+// mostChanges limits the size of that record in bytes. Chosen: it is part of a share, beside
+// sealing keys and the changes of rooms (mostShare).
 const mostChanges = 256 << 10
 
 var errChanges = errors.New(
 	"live changes of limits are too many: write them into the configuration, and reload",
 )
 
-// Limits are the rate limits of the process: those of files, their changes, and the dynamic ones,
-// which were made while headgate ran.
+// Limits holds the rate limits of the process: those of files with their live changes, and the
+// dynamic ones that were made while headgate runs.
 type Limits struct {
 	Rules *headgate.Limiter
 
@@ -46,16 +47,16 @@ type Limits struct {
 	defined atomic.Pointer[map[string]Definition]
 	taken   taken // guarded by turn
 
-	dynamic      atomic.Pointer[map[string]inForce] // beside what files say
+	dynamic      atomic.Pointer[map[string]inForce] // in addition to the limits of files
 	takenDynamic taken                              // guarded by turn
-	dynamicUpTo  [2]uint64                          // versions of takenDynamic: own, all
-	covered      []string                           // dynamic, but what files say is in force; by turn
+	dynamicUpTo  [2]uint64                          // versions in takenDynamic: own, all
+	covered      []string                           // dynamic limits hidden by limits of files; guarded by turn
 }
 
-// A Note notes who is about to change a room, or a limit.
+// A Note records who changes a room or a limit, before the change.
 type Note func(ctx context.Context, room, limit string, keys []string, by string)
 
-// NewLimits returns the limits of a configuration. t is the turn of all changes of the process.
+// NewLimits returns the limits of a configuration. t guards all changes of the process.
 func NewLimits(
 	rules *headgate.Limiter,
 	cfg *config.Config,
@@ -74,19 +75,19 @@ func NewLimits(
 	return s
 }
 
-// A limitChange is what was changed of a limit, perhaps nothing any more. It is in force at each
-// node whose file says the same of the limit as that of the node that wrote it. A node that
-// begins or reloads with another file writes that nothing is changed: what the file has taken
-// back does not come again with the old file.
+// A limitChange is the live changes of a limit, possibly none. It is in force at each node whose
+// file defines the limit as the file of the node that wrote it does. A node that starts or reloads
+// with another definition writes an empty change: then old changes do not return with the old file.
 type limitChange struct {
-	Of    string            `json:"of"` // what the file said, as a hash
+	Of    string            `json:"of"` // hash of the definition in the file
 	Pairs map[string]string `json:"pairs"`
-	// Version is when it was written, in ms since 1970, or one more than the version before. Of a
-	// limit of all data centres only the home makes versions: there the greatest is in force.
+	// Version is the time of the write in ms since 1970, or one more than the previous version if
+	// that is later. For a limit that all data centers share, only the home creates versions; the
+	// greatest is in force.
 	Version uint64 `json:"version,omitempty"`
 }
 
-// under is what is changed under a file.
+// under returns the changed values that apply to a definition.
 func (x limitChange) under(f Definition) map[string]string {
 	if x.Of != f.hash {
 		return nil
@@ -94,7 +95,7 @@ func (x limitChange) under(f Definition) map[string]string {
 	return x.Pairs
 }
 
-// next is a change of it, under a file.
+// next returns the change that follows x, for a definition.
 func (x limitChange) next(f Definition, pairs map[string]string) limitChange {
 	y := limitChange{Of: f.hash, Pairs: map[string]string{}}
 	y.Version = max(uint64(time.Now().UnixMilli()), x.Version+1)
@@ -103,21 +104,22 @@ func (x limitChange) next(f Definition, pairs map[string]string) limitChange {
 	return y
 }
 
-// taken is what was taken of the record.
+// taken identifies the state of a record that is in force here.
 type taken struct {
 	revision uint64
 	newest   uint64                 // version of the newest change
-	defined  *map[string]Definition // under which file
+	defined  *map[string]Definition // the definitions it was applied to
 }
 
-// isAfter reports whether what was taken is newer than a record: a leader of the store that stood still may
-// tell what it knew, and an amount of before would be in force again. A store that was made anew counts
-// its revisions from the beginning; what is changed then has a newer version.
+// isAfter reports whether the state in force is newer than a record that was read. A suspended
+// former leader of the store may return an old record, and an old amount would be in force again. A
+// recreated store counts its revisions from the beginning, but changes made in it have a newer
+// version.
 func (t *taken) isAfter(revision, newest uint64) bool {
 	return revision < t.revision && newest <= t.newest
 }
 
-// newestOf is the version of the newest of changes.
+// newestOf returns the greatest version of some changes.
 func newestOf(live map[string]limitChange) (newest uint64) {
 	for _, x := range live {
 		newest = max(newest, x.Version)
@@ -125,7 +127,7 @@ func newestOf(live map[string]limitChange) (newest uint64) {
 	return newest
 }
 
-// changes is the record of what was changed of limits.
+// changes returns the record with the live changes of limits.
 func (s *Limits) changes() *store.Doc[map[string]limitChange] {
 	return &store.Doc[map[string]limitChange]{Store: s.node.Records, Key: limitsKey, Try: editTry,
 		Encode: func(live map[string]limitChange) ([]byte, error) {
@@ -142,8 +144,8 @@ func (s *Limits) changes() *store.Doc[map[string]limitChange] {
 	}
 }
 
-// editChanges changes the record by edit, which reports whether there is anything to write, and
-// tells the other nodes and data centers.
+// editChanges changes the record by calling edit, which reports whether there is anything to write.
+// It publishes the change to the other nodes and data centers.
 func (s *Limits) editChanges(ctx context.Context, edit func(live map[string]limitChange) bool) error {
 	written := false
 	_, err := s.changes().Edit(ctx, func(live *map[string]limitChange) (bool, error) {
@@ -159,21 +161,21 @@ func (s *Limits) editChanges(ctx context.Context, edit func(live map[string]limi
 	return err
 }
 
-// editTry limits one attempt to read or write a record. Chosen: it takes milliseconds, and what
-// is lost with a leader of the store is never answered.
+// editTry limits one attempt to read or write a record. Chosen: an attempt takes milliseconds, and
+// a request that is lost with a leader of the store never gets an answer.
 const editTry = time.Second
 
-// notWritten is the error of a change that the store has not taken.
+// notWritten returns the error for a change that the store may not have written.
 func notWritten(err error) error {
 	return &api.NotPersistedError{
 		Err:    err,
-		Reason: "the change could not be written: it is not in force, or not told so",
-		Do:     "look at the limit when the store answers (headgate cluster status), and say it again",
+		Reason: "the change could not be written: it is not in force, or its acknowledgment was lost",
+		Do:     "check the limit when the store answers (headgate cluster status), and repeat the change",
 	}
 }
 
-// Change keeps a change of a limit, and puts it into force: where the limit is decided,
-// and then here.
+// Change stores a live change of a limit and puts it into force: first where the limit is decided,
+// then here.
 func (s *Limits) Change(ctx context.Context, name string, pairs map[string]string) error {
 	keys := []string{}
 	for key := range pairs {
@@ -189,7 +191,7 @@ func (s *Limits) Change(ctx context.Context, name string, pairs map[string]strin
 	ctx, stop := context.WithTimeout(context.WithoutCancel(ctx), ChangeWait)
 	defer stop()
 	f, ok := (*s.defined.Load())[name]
-	if !ok { // a call has brought it along: nobody else has it
+	if !ok { // a call defined it, so only this process has it
 		return s.Rules.Update(name, func(l *headgate.LimitConfig) error {
 			return api.SetLimit(l, pairs)
 		})
@@ -222,7 +224,7 @@ func (s *Limits) Change(ctx context.Context, name string, pairs map[string]strin
 	return nil
 }
 
-// TakeNews takes what other nodes have changed of limits.
+// TakeNews puts the changes of other nodes into force here.
 func (s *Limits) TakeNews(ctx context.Context) {
 	s.turn.Lock()
 	defer s.turn.Unlock()
@@ -231,8 +233,8 @@ func (s *Limits) TakeNews(ctx context.Context) {
 	}
 }
 
-// Take puts what was made and changed of limits into force here. The caller holds change, or is
-// alone.
+// Take puts the dynamic limits and the live changes into force here. The caller holds the turn or
+// is the only goroutine.
 func (s *Limits) Take(ctx context.Context) error {
 	ctx, stop := context.WithTimeout(ctx, ChangeWait)
 	defer stop()
@@ -266,15 +268,15 @@ func (s *Limits) Take(ctx context.Context) error {
 	return nil
 }
 
-// dropLimits drops what was changed under another file than that which is in force here now.
-// Nodes whose file is still the old one go on as they are until they read the new one.
+// dropLimits removes the live changes that were made under another definition than the one in force
+// here. Nodes that still have the old file keep their state until they read the new one.
 func (s *Limits) dropLimits(ctx context.Context, defined map[string]Definition) error {
 	var dropped []string
 	err := s.editChanges(ctx, func(live map[string]limitChange) (news bool) {
 		dropped = nil
 		for name, x := range live {
 			f := defined[name]
-			if f.hash == x.Of || f.hash == "" && IsEnvoys(name) { // not each node answers Envoy
+			if f.hash == x.Of || f.hash == "" && IsEnvoys(name) { // not every node serves Envoy
 				continue
 			}
 			if len(x.Pairs) > 0 {
@@ -298,7 +300,7 @@ func (s *Limits) dropLimits(ctx context.Context, defined map[string]Definition) 
 	return err
 }
 
-// Follow takes what other nodes have changed of limits, until ctx ends.
+// Follow puts the changes of other nodes into force here, until ctx ends.
 func (s *Limits) Follow(ctx context.Context) error {
 	if s.node.Bus == nil {
 		return nil

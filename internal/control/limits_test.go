@@ -24,7 +24,7 @@ func TestDynamicLimitsAreBounded(t *testing.T) {
 	}
 }
 
-// A store that was made anew counts its revisions from the beginning: what is made then is in force.
+// A recreated store counts its revisions from the beginning. What is made after that is in force.
 func TestARecordOfANewStoreIsTaken(t *testing.T) {
 	newest := taken{revision: 900, newest: 50}
 	for _, c := range []struct {

@@ -17,31 +17,33 @@ import (
 	"github.com/headgate/headgate/internal/store"
 )
 
-// dynamicKey is the record of limits that were made while headgate runs, by the API. All nodes of
-// a data centre follow it. Of a name that the file has too the file's is in force.
+// dynamicKey is the key of the record with the dynamic limits: those that were made with the API
+// while headgate runs. All nodes of a data center follow it. If a file has a limit of the same
+// name, the one of the file is in force.
 const dynamicKey = "limits-made"
 
-// Bounds of limits that were made, of a data centre and of all data centres each. Chosen: as
-// many as in the file, and what data centres tell each other has room for it (mostShare).
+// Limits for the dynamic limits, for one data center and for all data centers each. Chosen: as many
+// as in the file, and a share has room for them (mostShare).
 const (
 	mostDynamic      = 1000
 	mostDynamicBytes = 128 << 10
 )
 
-// knowWait bounds how long who makes a limit waits until the other nodes know it, too. Chosen:
-// less than linkWait.
+// knowWait is how long the creator of a limit waits at most until the other nodes know the limit.
+// Chosen: less than linkWait.
 const knowWait = time.Second
 
-// knowName is asked of each node, with its name behind it: it takes what is new of limits first.
+// knowName, followed by the name of a node, is the name of a request to that node. The node first
+// takes the newest limits and then answers.
 const knowName = "limits-known."
 
-// A dynamicLimit is a limit that was made, and what was changed of it since.
+// A dynamicLimit is a limit that was made with the API, and its live changes since.
 type dynamicLimit struct {
-	Rule  json.RawMessage   `json:"rule"` // as the file has it
+	Rule  json.RawMessage   `json:"rule"` // in the form of the file
 	Pairs map[string]string `json:"pairs,omitempty"`
 }
 
-// limit is the limit, and how answers tell of it.
+// limit returns the configuration of the limit, and the style of its response headers.
 func (x *dynamicLimit) limit(name string) (l headgate.LimitConfig, style headgate.HeaderStyle, err error) {
 	c, err := config.ParseLimit(name, x.Rule)
 	if err != nil {
@@ -54,17 +56,18 @@ func (x *dynamicLimit) limit(name string) (l headgate.LimitConfig, style headgat
 	return l, headgate.HeaderStyle(c.Headers), err
 }
 
-// A dynamicSet is a snapshot of limits that were made, by name.
+// A dynamicSet is a snapshot of dynamic limits, by name.
 type dynamicSet struct {
-	// Version is when it was written, in ms since 1970, or one more than the version before.
+	// Version is the time of the write in ms since 1970, or one more than the previous version if
+	// that is later.
 	Version uint64                  `json:"version,omitempty"`
 	Limits  map[string]dynamicLimit `json:"limits,omitempty"`
 }
 
-// next is the version after it.
+// next returns the version for the next write.
 func (m *dynamicSet) next() uint64 { return max(uint64(time.Now().UnixMilli()), m.Version+1) }
 
-// put puts a limit into the set, nil for none. The map before stays as it is.
+// put sets a limit in the set, or removes it if x is nil. It does not change the old map.
 func (m *dynamicSet) put(name string, x *dynamicLimit, version uint64) error {
 	m.Version, m.Limits = version, maps.Clone(m.Limits)
 	delete(m.Limits, name)
@@ -85,15 +88,15 @@ func (m *dynamicSet) put(name string, x *dynamicLimit, version uint64) error {
 	return err
 }
 
-// A dynamicRecord is all limits that were made, as one data centre keeps them.
+// A dynamicRecord is all dynamic limits that a data center stores.
 type dynamicRecord struct {
-	Own dynamicSet `json:"own"` // of this data centre, or of each process
-	All dynamicSet `json:"all"` // of all data centres: a copy of what the home has
-	// From is the data centre that has told All, this one if it was the home.
+	Own dynamicSet `json:"own"` // of this data center, or of each process
+	All dynamicSet `json:"all"` // of all data centers: a copy from the home
+	// From is the data center from which All comes; it is this one if it was the home.
 	From string `json:"from,omitempty"`
 }
 
-// setOf is the set that a limit belongs to.
+// setOf returns the set of all data centers or the own set.
 func (r *dynamicRecord) setOf(all bool) *dynamicSet {
 	if all {
 		return &r.All
@@ -101,7 +104,7 @@ func (r *dynamicRecord) setOf(all bool) *dynamicSet {
 	return &r.Own
 }
 
-// find tells which set has a limit.
+// find reports whether a set has a limit, and whether it is the set of all data centers.
 func (r *dynamicRecord) find(name string) (all, ok bool) {
 	if _, ok = r.Own.Limits[name]; ok {
 		return false, true
@@ -110,27 +113,27 @@ func (r *dynamicRecord) find(name string) (all, ok bool) {
 	return true, ok
 }
 
-// versions are those of the record: of each of its sets, and the newest.
+// versions returns the versions of both sets, and the newer one.
 func (r *dynamicRecord) versions() (own, all, newest uint64) {
 	return r.Own.Version, r.All.Version, max(r.Own.Version, r.All.Version)
 }
 
-// before reports whether a record is older than the one that was taken: a leader of the
-// store that stood still, and is none any more, may tell what it knew. Nothing that is in force is
-// removed for that, for with a limit all would go that its keys have used. The home of all data
-// centers may be another now, which made fewer.
+// before reports whether a record is older than the state in force. A suspended former leader of
+// the store may return an old record. Limits in force must not be removed for it, because with a
+// limit the usage of its keys is lost. The version of All may fall if the home of all data centers
+// has changed and the new home has made fewer limits.
 func (r *dynamicRecord) before(revision uint64, taken *taken, upTo [2]uint64) bool {
 	own, all, newest := r.versions()
 	return own < upTo[0] || all == 0 && upTo[1] > 0 || taken.isAfter(revision, newest)
 }
 
-// inForce is a limit that was made, as it is in force here.
+// inForce is a dynamic limit as it is in force here.
 type inForce struct {
 	dynamicLimit
 	style headgate.HeaderStyle
 }
 
-// dynamicDoc is the record of dynamic limits.
+// dynamicDoc returns the record with the dynamic limits.
 func (s *Limits) dynamicDoc() *store.Doc[dynamicRecord] {
 	return &store.Doc[dynamicRecord]{Store: s.node.Records, Key: dynamicKey, Try: editTry,
 		Lost: func(err error) {
@@ -140,10 +143,10 @@ func (s *Limits) dynamicDoc() *store.Doc[dynamicRecord] {
 	}
 }
 
-// editDynamic changes the record by edit, which reports whether there is anything to write, and
-// tells the other nodes and data centers.
+// editDynamic changes the record by calling edit, which reports whether there is anything to write.
+// It publishes the change to the other nodes and data centers.
 func (s *Limits) editDynamic(ctx context.Context, edit func(r *dynamicRecord) (bool, error)) error {
-	var refused error // by edit
+	var refused error // the error of edit
 	written := false
 	_, err := s.dynamicDoc().Edit(ctx, func(r *dynamicRecord) (bool, error) {
 		written, refused = edit(r)
@@ -158,7 +161,8 @@ func (s *Limits) editDynamic(ctx context.Context, edit func(r *dynamicRecord) (b
 	return refused
 }
 
-// takeDynamic puts the limits that were made into force here. The caller holds change, or is alone.
+// takeDynamic puts the dynamic limits into force here. The caller holds the turn or is the only
+// goroutine.
 func (s *Limits) takeDynamic(ctx context.Context) error {
 	defined := s.defined.Load()
 	r, revision, err := s.dynamicDoc().Load(ctx)
@@ -192,7 +196,7 @@ func (s *Limits) takeDynamic(ctx context.Context) error {
 	}
 	for name := range was {
 		if _, kept := next[name]; !kept && (*defined)[name].hash == "" {
-			_ = s.Rules.Remove(name) // it was listed
+			_ = s.Rules.Remove(name) // it exists: it was listed
 		}
 	}
 	s.dynamic.Store(&next)
@@ -200,8 +204,8 @@ func (s *Limits) takeDynamic(ctx context.Context) error {
 	return nil
 }
 
-// wanted are the limits that were made and are to be in force, and those that are not, as files
-// say something else.
+// wanted returns the dynamic limits that should be in force, and the names of those that should not
+// because a file has limits of the same names.
 func (s *Limits) wanted(
 	r *dynamicRecord, defined map[string]Definition,
 ) (all map[string]dynamicLimit, covered []string) {
@@ -210,8 +214,8 @@ func (s *Limits) wanted(
 		all = map[string]dynamicLimit{}
 	}
 	for name, x := range r.Own.Limits {
-		if _, twice := all[name]; twice { // made at once in two data centres
-			s.log.Warn("a limit of all data centres is not in force here: one of this data centre has its name",
+		if _, twice := all[name]; twice { // made in two data centers at the same time
+			s.log.Warn("a limit of all data centers is not in force here: this data center has one of the same name",
 				"limit", name, "hint", "headgate limit remove "+name+" forgets that one")
 		}
 		all[name] = x
@@ -229,8 +233,8 @@ func (s *Limits) wanted(
 	return all, covered
 }
 
-// inTurn holds change for what is done to limits that were made, and puts it into force:
-// here, and at the other nodes as far as they answer.
+// inTurn calls do while it holds the turn, and then puts the change of dynamic limits into force:
+// here, and at the other nodes that answer.
 func (s *Limits) inTurn(ctx context.Context, do func(ctx context.Context) error) error {
 	ctx, stop := context.WithTimeout(context.WithoutCancel(ctx), ChangeWait)
 	defer stop()
@@ -248,8 +252,8 @@ func (s *Limits) inTurn(ctx context.Context, do func(ctx context.Context) error)
 	return err
 }
 
-// makeKnown waits until the other nodes have what is new of limits in force, as far as they answer:
-// whoever is told that there is a limit may ask any of them, and another counts the key.
+// makeKnown waits until the other nodes that answer have the newest limits in force. A client that
+// learns of a new limit may use it at any node, and another node may count its key.
 func (s *Limits) makeKnown(ctx context.Context) {
 	k := s.node
 	if k.Bus == nil {
@@ -270,13 +274,14 @@ func (s *Limits) makeKnown(ctx context.Context) {
 	wg.Wait()
 }
 
-// answerKnown answers makeKnown of another node.
+// answerKnown answers the request of another node's makeKnown.
 func (s *Limits) answerKnown(ctx context.Context, _ []byte) []byte {
 	s.TakeNews(ctx)
 	return []byte{1}
 }
 
-// refuseDefined refuses to make or remove a limit that the file or the rules for Envoy have.
+// refuseDefined returns an error if a limit is in the file or in the rules for Envoy, where it must
+// not be made or removed with the API.
 func (s *Limits) refuseDefined(name string) error {
 	switch {
 	case IsEnvoys(name):
@@ -289,14 +294,14 @@ func (s *Limits) refuseDefined(name string) error {
 	return nil
 }
 
-// Make makes a limit, or replaces one that was made. It reports whether it is new.
+// Make makes a dynamic limit, or replaces one. It reports whether the limit is new.
 func (s *Limits) Make(ctx context.Context, name string, rule []byte) (made bool, err error) {
 	if err := s.refuseDefined(name); err != nil {
 		return false, err
 	}
 	x := &dynamicLimit{Rule: rule}
 	l, _, err := x.limit(name)
-	if err == nil { // as it will be read again
+	if err == nil { // in the form in which it will be read again
 		x.Rule, err = json.Marshal(x.Rule)
 	}
 	if err != nil {
@@ -304,20 +309,20 @@ func (s *Limits) Make(ctx context.Context, name string, rule []byte) (made bool,
 	}
 	s.note(ctx, "", name, nil, api.Actor(ctx))
 	err = s.inTurn(ctx, func(ctx context.Context) error {
-		if err := s.refuseDefined(name); err != nil { // a reload was faster
+		if err := s.refuseDefined(name); err != nil { // a reload was first
 			return err
 		}
 		all := ofAll(Definition{LimitConfig: l})
 		return s.putDynamic(ctx, name, all, func(was dynamicLimit, ok bool) (*dynamicLimit, error) {
-			made = !ok || made && bytes.Equal(was.Rule, x.Rule) // the answer to our own write was lost
+			made = !ok || made && bytes.Equal(was.Rule, x.Rule) // an equal rule: the answer to our own write was lost
 			return x, nil
 		})
 	})
 	return made, err
 }
 
-// Remove removes a limit that was made. It reports whether the file has one of that name,
-// which stays in force.
+// Remove removes a dynamic limit. It reports whether the file has a limit of that name, which stays
+// in force.
 func (s *Limits) Remove(ctx context.Context, name string) (stays bool, err error) {
 	s.note(ctx, "", name, nil, api.Actor(ctx))
 	err = s.inTurn(ctx, func(ctx context.Context) error {
@@ -339,8 +344,8 @@ func (s *Limits) Remove(ctx context.Context, name string) (stays bool, err error
 	return stays, err
 }
 
-// changeDynamic changes a limit that was made, as a change of one of the file is: above what it was
-// made of.
+// changeDynamic changes values of a dynamic limit. Like a live change of a limit in the file, the
+// change is stored on top of the rule.
 func (s *Limits) changeDynamic(ctx context.Context, name string, pairs map[string]string) error {
 	return s.inTurn(ctx, func(ctx context.Context) error {
 		r, _, err := s.dynamicDoc().Load(ctx)
@@ -361,7 +366,8 @@ func (s *Limits) changeDynamic(ctx context.Context, name string, pairs map[strin
 	})
 }
 
-// putDynamic keeps what becomes of a limit, nil for its end, where the limit is decided.
+// putDynamic stores the new state of a limit where the limit is decided. next returns that state,
+// or nil to remove the limit.
 func (s *Limits) putDynamic(
 	ctx context.Context, name string, all bool, next func(was dynamicLimit, ok bool) (*dynamicLimit, error),
 ) error {
@@ -388,7 +394,7 @@ func (s *Limits) putDynamic(
 	})
 }
 
-// moves ends that a limit is of the other set, or refuses it.
+// moves removes a limit from the other set, or returns an error if that is not allowed.
 func (s *Limits) moves(r *dynamicRecord, name string, all bool) error {
 	if s.node.Linked() {
 		return &api.RejectedError{Reason: fmt.Sprintf("limit %q has another scope, which may be in use elsewhere", name),

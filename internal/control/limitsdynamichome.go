@@ -9,18 +9,19 @@ import (
 	"github.com/headgate/headgate/internal/api"
 )
 
-// Limits of all data centres that are made while headgate runs. The home keeps them, as it keeps
-// changes; all that it has is one snapshot with one version, which the others copy.
+// The home stores the dynamic limits of all data centers, as it stores their live changes. All of
+// them are one snapshot with one version, which the other data centers copy.
 
-// A dynamicAsk asks the home to keep what becomes of a limit. It is done once, if the version of
-// the snapshot is still that of before.
+// A dynamicAsk asks the home to store the new state of a limit. The home does so once, if its
+// snapshot still has the version Was.
 type dynamicAsk struct {
 	Was  uint64        `json:"was"`
 	Next uint64        `json:"next"`
-	Put  *dynamicLimit `json:"put"` // null: it is removed
+	Put  *dynamicLimit `json:"put"` // null: remove it
 }
 
-// putAtHome has the home keep what becomes of a limit, and keeps what it has then here.
+// putAtHome sends the new state of a limit to the home. Then it stores the snapshot of the home
+// here.
 func (s *Limits) putAtHome(
 	ctx context.Context, home, name string, next func(was dynamicLimit, ok bool) (*dynamicLimit, error),
 ) error {
@@ -47,8 +48,8 @@ func (s *Limits) putAtHome(
 			return err
 		case told.Refused != "" || told.Made == nil:
 			return &api.RejectedError{
-				Reason: "data centre " + home + ", which decides this limit, refuses it: " + told.Refused,
-				Do:     "bring the configuration of the data centres in line, and say it again"}
+				Reason: "data center " + home + ", which decides this limit, refuses it: " + told.Refused,
+				Do:     "make the configurations of the data centers agree, and repeat the change"}
 		}
 		set = *told.Made
 		if set.Version == q.Made.Next && set.has(name, x) {
@@ -57,7 +58,8 @@ func (s *Limits) putAtHome(
 	}
 }
 
-// has reports whether a limit of the set is this one, nil for none.
+// has reports whether the set has a limit with this state; nil means that it does not have the
+// limit.
 func (m *dynamicSet) has(name string, x *dynamicLimit) bool {
 	y, ok := m.Limits[name]
 	if x == nil || !ok {
@@ -68,8 +70,8 @@ func (m *dynamicSet) has(name string, x *dynamicLimit) bool {
 	return err == nil && err2 == nil && slices.Equal(a, b)
 }
 
-// answerDynamic keeps what another data centre wants to become of a limit, and tells what there is
-// then, or why it is refused.
+// answerDynamic stores the state of a limit that another data center requests. It returns the
+// resulting snapshot, or the reason for a rejection.
 func (s *Limits) answerDynamic(
 	ctx context.Context, name string, q *dynamicAsk,
 ) (told *dynamicSet, refused string, err error) {
@@ -86,14 +88,14 @@ func (s *Limits) answerDynamic(
 				return false, nil
 			}
 			if _, own := r.Own.Limits[name]; own && q.Put != nil {
-				return false, s.moves(r, name, true) // it has another there
+				return false, s.moves(r, name, true) // it has a limit of its own with that name
 			}
 			r.From = s.node.About.Datacenter
 			return true, r.All.put(name, q.Put, q.Next)
 		})
 	}
 	if _, ok := errors.AsType[*api.NotPersistedError](err); ok {
-		return nil, "", err // it may be done, or not
+		return nil, "", err // it may or may not have been written
 	}
 	if err != nil {
 		return nil, err.Error(), nil
@@ -103,7 +105,8 @@ func (s *Limits) answerDynamic(
 	return told, "", nil
 }
 
-// ownDynamic is what this data centre, if it is the home, has made for all; nil for nothing.
+// ownDynamic returns the dynamic limits of all data centers if this one is the home, nil if there
+// are none.
 func (s *Limits) ownDynamic(ctx context.Context) (*dynamicSet, error) {
 	r, _, err := s.dynamicDoc().Load(ctx)
 	if err != nil || r.All.Version == 0 || s.home(Definition{}) != "" {
@@ -112,7 +115,7 @@ func (s *Limits) ownDynamic(ctx context.Context) (*dynamicSet, error) {
 	return &r.All, nil
 }
 
-// adoptDynamic keeps what the home has made for all, if it is newer, or the home another one.
+// adoptDynamic stores the snapshot of the home if it is newer, or if it comes from a new home.
 func (s *Limits) adoptDynamic(ctx context.Context, from string, set dynamicSet) error {
 	return s.editDynamic(ctx, func(r *dynamicRecord) (bool, error) {
 		if s.home(Definition{}) != from || r.From == from && set.Version <= r.All.Version {

@@ -13,51 +13,51 @@ import (
 	"github.com/headgate/headgate/internal/store"
 )
 
-// Changes of limits that all data centres share. The home decides such a limit and keeps what
-// is changed of it; a change that is said elsewhere is asked of it. The others have a copy,
-// which they find among what data centres ask each other.
+// The home decides the limits that all data centers share, and stores their live changes. Another
+// data center sends its change to the home as a request. The others have copies, which come with
+// the shares.
 
-// Parameters of a change in another data centre. Chosen: as long as a change of a room.
+// Parameters of a change in another data center. Chosen: as long as a change of a room.
 const (
 	homeWait = 5 * time.Second
-	linkWait = 1500 * time.Millisecond // for the own link, then the other nodes try theirs
+	linkWait = 1500 * time.Millisecond // for the own link; then other nodes try theirs
 )
 
-// Names of what is asked: of the home on a link, and of the own store nodes.
+// Names of the requests: to the home on a link, and to the own store nodes.
 const (
 	changeName = ".limit"
 	passName   = "limit-at-home"
 )
 
-// A limitAsk asks the home for a change of a limit. All its nodes hear it, and may do so twice:
-// it is done once, if the version before is still in force.
+// A limitAsk asks the home to change a limit. All nodes of the home receive it, so it may be
+// handled more than once. It takes effect once, if the version Was is still in force.
 type limitAsk struct {
 	Name string      `json:"name"`
 	Was  uint64      `json:"was"`
-	Next limitChange `json:"next"` // Of is of who asks: the home does not look at it
+	Next limitChange `json:"next"` // the home ignores Of, which is from the sender
 	By   string      `json:"by,omitempty"`
-	// Made asks for a limit that is made, in place of the others.
+	// Made requests a dynamic limit instead of a change.
 	Made *dynamicAsk `json:"made,omitempty"`
 }
 
-// A limitAnswer is what is in force then, or why nothing can be changed.
+// A limitAnswer is what is in force after a request, or why the change was rejected.
 type limitAnswer struct {
 	Now     limitChange `json:"now"`
 	Made    *dynamicSet `json:"made,omitempty"`
 	Refused string      `json:"refused,omitempty"`
 }
 
-// A sharedLimit is what was changed of a limit of all data centres.
+// A sharedLimit is the live changes of a limit of all data centers.
 type sharedLimit struct {
 	Name    string            `json:"name"`
 	Version uint64            `json:"version"`
 	Pairs   map[string]string `json:"pairs"`
 }
 
-// ofAll reports whether all data centres share a limit.
+// ofAll reports whether all data centers share a limit.
 func ofAll(f Definition) bool { return f.Scope == headgate.ScopeGlobal || f.Scope == "" }
 
-// home is the other data centre that decides a limit, "" if it is this one.
+// home returns the other data center that decides a limit, or "" if this one does.
 func (s *Limits) home(f Definition) string {
 	k := s.node
 	if !k.Linked() || !ofAll(f) {
@@ -69,7 +69,7 @@ func (s *Limits) home(f Definition) string {
 	return ""
 }
 
-// changeAtHome has the home keep a change, and keeps what is in force then here.
+// changeAtHome sends a change to the home. Then it stores the state of the home here.
 func (s *Limits) changeAtHome(
 	ctx context.Context, home string, f Definition, pairs map[string]string,
 ) error {
@@ -88,8 +88,8 @@ func (s *Limits) changeAtHome(
 		}
 		if told.Refused != "" {
 			return &api.NotPersistedError{Err: errors.New(told.Refused),
-				Reason: "data centre " + home + ", which decides this limit, refuses the change: " + told.Refused,
-				Do:     "bring the configuration of the data centres in line, and say it again"}
+				Reason: "data center " + home + ", which decides this limit, refuses the change: " + told.Refused,
+				Do:     "make the configurations of the data centers agree, and repeat the change"}
 		}
 		was = told.Now
 		was.Of = f.hash
@@ -99,7 +99,8 @@ func (s *Limits) changeAtHome(
 	}
 }
 
-// askHome asks the home by the link of this node, else by those of the others.
+// askHome sends a request to the home, through the link of this node or, if that fails, through
+// those of the other nodes.
 func (s *Limits) askHome(ctx context.Context, home string, q *limitAsk) (told limitAnswer, err error) {
 	q.By = api.Actor(ctx)
 	msg, err := json.Marshal(q)
@@ -115,14 +116,14 @@ func (s *Limits) askHome(ctx context.Context, home string, q *limitAsk) (told li
 	}
 	if err != nil {
 		err = &api.NotPersistedError{Err: err,
-			Reason: "this limit is decided in data centre " + home + ", which does not answer",
-			Do: "see that the data centres reach each other (headgate doctor), look whether the " +
-				"change is in force, and say it again"}
+			Reason: "this limit is decided in data center " + home + ", which does not answer",
+			Do: "check that the data centers reach each other (headgate doctor) and whether the " +
+				"change is in force, and repeat it if not"}
 	}
 	return told, err
 }
 
-// askByLink asks by the link of this node.
+// askByLink sends a request to the home through the link of this node.
 func (s *Limits) askByLink(ctx context.Context, home string, msg []byte) ([]byte, error) {
 	if s.node.Engine == nil {
 		return nil, store.ErrNoResponder
@@ -132,7 +133,7 @@ func (s *Limits) askByLink(ctx context.Context, home string, msg []byte) ([]byte
 	return store.NewBus(s.node.Engine.Link(home)).Request(ctx, home+changeName, msg)
 }
 
-// serve passes on, until stop, what nodes of this data centre ask of the home.
+// serve forwards requests from nodes of this data center to the home, until stop is called.
 func (s *Limits) serve() (stop func(), err error) {
 	return s.node.Bus.Serve(passName, func(ctx context.Context, msg []byte) []byte {
 		home := s.node.Rooms.AnywhereHome()
@@ -141,14 +142,14 @@ func (s *Limits) serve() (stop func(), err error) {
 		}
 		b, err := s.askByLink(ctx, home, msg)
 		if err != nil {
-			return nil // another node may have a link
+			return nil // another node may have a working link
 		}
 		return b
 	})
 }
 
-// answer does what another data centre asks of the home. It answers nothing where that is
-// not, or while nothing can be written.
+// answer handles a request of another data center. It returns nil for no answer if this is not the
+// home, or while it cannot write.
 func (s *Limits) answer(ctx context.Context, msg []byte) []byte {
 	ctx, stop := context.WithTimeout(ctx, homeWait)
 	defer stop()
@@ -195,7 +196,7 @@ func (s *Limits) answer(ctx context.Context, msg []byte) []byte {
 	return b
 }
 
-// fits reports why a limit cannot be changed so.
+// fits returns an error if a change does not fit a limit.
 func fits(f Definition, pairs map[string]string) error {
 	c := f.LimitConfig
 	if err := api.SetLimit(&c, pairs); err != nil {
@@ -205,7 +206,8 @@ func fits(f Definition, pairs map[string]string) error {
 	return err
 }
 
-// ownChanges is what this data centre, if it is the home, has changed of limits of all.
+// ownChanges returns the live changes of the limits that all data centers share, if this is the
+// home.
 func (s *Limits) ownChanges(ctx context.Context) (all []sharedLimit, err error) {
 	live, _, err := s.changes().Load(ctx)
 	if err != nil {
@@ -220,7 +222,7 @@ func (s *Limits) ownChanges(ctx context.Context) (all []sharedLimit, err error) 
 	return all, nil
 }
 
-// takeShared keeps what another data centre has changed of limits, if it is the home.
+// takeShared stores the changes of limits from another data center if that is the home.
 func (s *Limits) takeShared(ctx context.Context, from string, all []sharedLimit) error {
 	if len(all) == 0 || from != s.node.Rooms.AnywhereHome() {
 		return nil
@@ -228,7 +230,7 @@ func (s *Limits) takeShared(ctx context.Context, from string, all []sharedLimit)
 	return s.adoptChanges(ctx, all)
 }
 
-// adoptChanges keeps what the home has changed, as far as it is newer.
+// adoptChanges stores the changes of the home that are newer.
 func (s *Limits) adoptChanges(ctx context.Context, all []sharedLimit) error {
 	return s.editChanges(ctx, func(live map[string]limitChange) (newer bool) {
 		for _, x := range all {

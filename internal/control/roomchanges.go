@@ -19,42 +19,44 @@ import (
 // ChangeWait limits a live change; the record and the store take milliseconds.
 const ChangeWait = 15 * time.Second
 
-// RoomChangesTopic carries the name of a room whose live changes are new.
+// RoomChangesTopic is the topic of a message with the name of a room whose live changes are new.
 const RoomChangesTopic = "live"
 
-// A roomChange is what is kept of the live changes of a room. They hold as long
-// as the file describes the room as it did when they were made.
+// A roomChange is the stored live changes of a room. They are in force while the file describes the
+// room as it did when they were made.
 type roomChange struct {
 	Fingerprint string            `json:"fingerprint"`
 	Pairs       map[string]string `json:"pairs"`
 	At          time.Time         `json:"at"`
 	By          string            `json:"by"`
 
-	// With several data centres each change has a version, one more than the greatest that
-	// was known where it was made, and the name of that data centre. Of two the greater
-	// version holds, of the same version the greater name. A record without pairs says
-	// that there are no changes any more.
+	// With several data centers, each change has a version and the name of the data center that
+	// made it. The version is one more than the greatest that was known there. Of two changes the
+	// one with the greater version is valid; if the versions are equal, the one with the greater
+	// name. A record without pairs means that there are no changes any more.
 	Version uint64 `json:"version,omitempty"`
 	Site    string `json:"site,omitempty"`
 
-	unreadable []byte // the record, if it is damaged
+	unreadable []byte // the record, if it cannot be decoded
 }
 
-// after tells which of two records holds.
+// after reports whether r is valid and not x.
 func (r *roomChange) after(x *roomChange) bool {
 	return r.Version > x.Version || r.Version == x.Version && r.Site > x.Site
 }
 
-// RoomChanges are the live changes of the rooms of the configuration: a record for each room.
+// RoomChanges holds the live changes of the rooms in the configuration, with one record for each
+// room.
 type RoomChanges struct {
 	node *node.Node
 	log  *slog.Logger
 }
 
-// NewRoomChanges returns the live changes that the records of a node have.
+// NewRoomChanges returns the live changes in the records of a node.
 func NewRoomChanges(n *node.Node, log *slog.Logger) *RoomChanges { return &RoomChanges{n, log} }
 
-// doc is the record of a room. It is nil, or null in the store, for none.
+// doc returns the record of a room. Its value is nil, or null in the store, if there are no
+// changes.
 func (s *RoomChanges) doc(room string) *store.Doc[*roomChange] {
 	return &store.Doc[*roomChange]{Store: s.node.Records, Key: "live." + room,
 		Encode: func(r *roomChange) ([]byte, error) {
@@ -76,8 +78,8 @@ func (s *RoomChanges) doc(room string) *store.Doc[*roomChange] {
 	}
 }
 
-// versioned returns the record with its version, if it has one. What was changed before there
-// were other data centers has the first one, if it is in force.
+// versioned returns the record with its version, if it has one. A change from before there were
+// other data centers has version 1, if it is in force.
 func (s *RoomChanges) versioned(file *config.Room, rec *roomChange) (r roomChange, ok bool) {
 	if rec == nil {
 		return r, false
@@ -94,7 +96,8 @@ func (s *RoomChanges) versioned(file *config.Room, rec *roomChange) (r roomChang
 	return r, true
 }
 
-// Amend returns a room of the file with more live changes, and all that then differ from the file.
+// Amend applies more live changes to a room of the file. It returns the room, and all changes that
+// differ from the file.
 func Amend(
 	file *config.Room, live *api.Live, pairs map[string]string,
 ) (*config.Room, map[string]string, error) {
@@ -115,8 +118,8 @@ func Amend(
 	return now, all, nil
 }
 
-// Keep writes the live changes of a room, or that it has none, and tells the other nodes and data
-// centers. undo puts back what was there.
+// Keep stores the live changes of a room, or that it has none, and publishes that to the other
+// nodes and data centers. undo restores the previous state.
 func (s *RoomChanges) Keep(
 	ctx context.Context, file *config.Room, live *api.Live,
 ) (undo func() error, err error) {
@@ -139,7 +142,7 @@ func (s *RoomChanges) Keep(
 		if live != nil {
 			*rec = &roomChange{Fingerprint: print, Pairs: live.Pairs, At: live.At, By: live.By}
 		}
-		if versions || s.node.Linked() { // a worker may not know of the others
+		if versions || s.node.Linked() { // a worker may not know of other data centers
 			if *rec == nil {
 				*rec = &roomChange{At: time.Now().UTC()}
 			}
@@ -165,7 +168,7 @@ func (s *RoomChanges) Keep(
 	}, nil
 }
 
-// putBack undoes a write, unless another has taken its place since.
+// putBack undoes a write, unless another process has written since.
 func (s *RoomChanges) putBack(
 	ctx context.Context, d *store.Doc[*roomChange], written uint64, was *roomChange,
 ) error {
@@ -178,13 +181,14 @@ func (s *RoomChanges) putBack(
 	return nil
 }
 
-// Afterwards is the context of putting things back, when the time of the change may be over.
+// Afterwards returns a context for undoing a change, when the context of the change may have ended.
 func Afterwards(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(context.WithoutCancel(ctx), ChangeWait)
 }
 
-// Recall finds the live changes of a room that is opened. Those of another file than this one are
-// dropped for good: they must not come back with the old file.
+// Recall loads the live changes of a room that is being opened. Changes under another description
+// of the room are not in force. A process without other nodes removes them from the store, so that
+// they do not return with the old file.
 func (s *RoomChanges) Recall(
 	ctx context.Context, file *config.Room,
 ) (now *config.Room, live *api.Live, err error) {
@@ -208,7 +212,7 @@ func (s *RoomChanges) Recall(
 		}
 		why = err.Error()
 	}
-	if s.node.Bus != nil { // another node may have another file, for a while
+	if s.node.Bus != nil { // another node may still have another file
 		return file, nil, nil
 	}
 	record, err := s.doc(file.Name).Encode(rec)
@@ -231,8 +235,8 @@ func (s *RoomChanges) own(ctx context.Context, file *config.Room) (x sharedRoom,
 		By: rec.By}, ok, nil
 }
 
-// adopt keeps the live changes that another data center has of a room, if they are newer than
-// what is known here.
+// adopt stores the live changes of a room from another data center if they are newer than those
+// known here.
 func (s *RoomChanges) adopt(ctx context.Context, file *config.Room, x *sharedRoom) error {
 	next := roomChange{Pairs: x.Pairs, At: x.At, By: x.By, Version: x.Version, Site: x.Site}
 	var err error
@@ -250,9 +254,9 @@ func (s *RoomChanges) adopt(ctx context.Context, file *config.Room, x *sharedRoo
 	if err != nil || !newer {
 		return err
 	}
-	s.log.Info("change of another data centre kept", "room", x.Room, "datacenter", x.Site, "by", x.By)
+	s.log.Info("change of another data center stored", "room", x.Room, "datacenter", x.Site, "by", x.By)
 	if _, err := config.Amend(file, x.Pairs); err != nil {
-		s.log.Warn("change of another data centre does not fit the configuration here, and is not in force",
+		s.log.Warn("change of another data center does not fit the configuration here, and is not in force",
 			"room", x.Room, "datacenter", x.Site, "error", err)
 	}
 	return nil

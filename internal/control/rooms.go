@@ -17,40 +17,41 @@ import (
 	"github.com/headgate/headgate/internal/store"
 )
 
-// roomsKey is the record of dynamic rooms, and roomsPage begins the keys of their pages.
+// roomsKey is the key of the record with the dynamic rooms. roomsPage is the prefix of the keys of
+// their pages.
 const (
 	roomsKey  = "rooms"
 	roomsPage = "page."
 )
 
-// RoomsTopic carries a message when the dynamic rooms are others.
+// RoomsTopic is the topic of a message that the dynamic rooms have changed.
 const RoomsTopic = "rooms"
 
-// Rooms are the dynamic rooms: those that the management API made while headgate ran.
+// Rooms holds the dynamic rooms: those that were made with the management API while headgate runs.
 type Rooms struct {
 	node *node.Node
 	log  *slog.Logger
 
-	revision uint64 // that is in force; guarded by the turn of changes
-	again    bool   // something of it is not, and is tried again; guarded by the turn of changes
-	version  int64  // of it; guarded by the turn of changes
+	revision uint64 // in force; guarded by the turn of changes
+	again    bool   // part of it is not in force and is retried; guarded by the turn
+	version  int64  // in force; guarded by the turn of changes
 
 	mu       sync.Mutex
 	pages    map[string]string // by key
-	problems map[string]string // of rooms that are not in force, by id
+	problems map[string]string // why rooms are not in force, by ID
 }
 
-// NewRooms returns the dynamic rooms that the records of a node have.
+// NewRooms returns the dynamic rooms in the records of a node.
 func NewRooms(n *node.Node, log *slog.Logger) *Rooms { return &Rooms{node: n, log: log} }
 
-// doc is the record of the rooms.
+// doc returns the record with the dynamic rooms.
 func (m *Rooms) doc() *store.Doc[[]byte] {
 	same := func(b []byte) ([]byte, error) { return b, nil }
 	return &store.Doc[[]byte]{Store: m.node.Records, Key: roomsKey, Encode: same, Decode: same,
 		Bus: m.node.Bus, Topic: RoomsTopic, Log: m.log}
 }
 
-// Fail notes why a room is not in force, and that it is tried again. The caller holds the turn.
+// Fail notes why a room is not in force. The room is retried later. The caller holds the turn.
 func (m *Rooms) Fail(id string, err error) {
 	m.again = true
 	m.mu.Lock()
@@ -61,24 +62,25 @@ func (m *Rooms) Fail(id string, err error) {
 	m.problems[id] = err.Error()
 }
 
-// SetProblems replaces what is wrong with rooms, by ID.
+// SetProblems replaces the problems of all rooms, by room ID.
 func (m *Rooms) SetProblems(problems map[string]string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.problems = problems
 }
 
-// Problem is why a room is not in force, "" if nothing is wrong with it.
+// Problem returns why a room is not in force, "" if it has no problem.
 func (m *Rooms) Problem(id string) string {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.problems[id]
 }
 
-// Retry notes that something is not in force. The caller holds the turn.
+// Retry notes that something is not in force and must be retried. The caller holds the turn.
 func (m *Rooms) Retry() { m.again = true }
 
-// MustRetry reports whether something is not in force. The caller holds the turn.
+// MustRetry reports whether something is not in force and must be retried. The caller holds the
+// turn.
 func (m *Rooms) MustRetry() bool { return m.again }
 
 // HasNews reports whether there is anything to put into force. The caller holds the turn.
@@ -87,9 +89,9 @@ func (m *Rooms) HasNews(ctx context.Context) (bool, error) {
 	return err == nil && (revision != m.revision || m.again), err
 }
 
-// Accept notes what is about to be in force, and refuses what is older: a leader of the store that
-// stood still, and is none any more, may tell what it knew, and then rooms would be removed. The
-// caller holds the turn.
+// Accept notes the version that is about to be in force, and rejects an older one. A suspended
+// former leader of the store may return an old record, and rooms would be removed. The caller holds
+// the turn.
 func (m *Rooms) Accept(book *manage.Catalog, revision uint64) error {
 	v := book.Version()
 	if v < m.version {
@@ -99,16 +101,16 @@ func (m *Rooms) Accept(book *manage.Catalog, revision uint64) error {
 	return nil
 }
 
-// A Reading is the configuration that the rooms are read with, and when it was read.
+// A Reading is the configuration with which the rooms are read, and the time of reading it.
 type Reading struct {
 	Config *config.Config
 	At     time.Time
 }
 
-// errPageGone: a record names a page that is not there any more.
+// errPageGone reports that a record names a page that does not exist any more.
 var errPageGone = errors.New("it is not there any more")
 
-// Read reads the rooms, and the revision of their record.
+// Read returns the rooms and the revision of their record.
 func (m *Rooms) Read(ctx context.Context, r Reading) (book *manage.Catalog, revision uint64, err error) {
 	err = m.newest(ctx, func() error {
 		record, at, err := m.doc().Load(ctx)
@@ -124,8 +126,7 @@ func (m *Rooms) Read(ctx context.Context, r Reading) (book *manage.Catalog, revi
 	return book, revision, nil
 }
 
-// newest calls do again when a page is gone because its record, of a revision, is not the newest
-// any more.
+// newest repeats do when a page is gone because a newer record has replaced the one at revision.
 func (m *Rooms) newest(ctx context.Context, do func() error, revision *uint64) error {
 	for {
 		err := do()
@@ -146,8 +147,8 @@ func (m *Rooms) open(ctx context.Context, r Reading, record []byte) (*manage.Cat
 	return manage.Open(r.Config, record, pages, r.At)
 }
 
-// readPages reads the pages of a record that are not known yet, and forgets all others. The error
-// is errPageGone if one is not there any more.
+// readPages returns the pages of a record. It reads those that are not cached and drops all others
+// from the cache. It returns errPageGone if a page does not exist any more.
 func (m *Rooms) readPages(ctx context.Context, record []byte) (all map[string]string, err error) {
 	keys, err := manage.PagesOf(record)
 	if err != nil {
@@ -177,19 +178,20 @@ func (m *Rooms) readPages(ctx context.Context, record []byte) (all map[string]st
 	return all, nil
 }
 
-// Edit writes what edit does to the rooms, and tells the other nodes. note is called with each change
-// before it is written. written reports whether there is anything to put into force.
+// Edit applies edit to the rooms, stores the result and publishes it to the other nodes. It calls
+// note with each change before writing it. written reports whether there is anything to put into
+// force.
 func (m *Rooms) Edit(
 	ctx context.Context, r Reading, edit func(*manage.Catalog) (*manage.Result, error),
 	note func(*manage.Result),
 ) (res *manage.Result, written bool, err error) {
 	var base, record []byte
-	var fresh map[string]string // pages that an attempt has written
+	var fresh map[string]string // pages written by an attempt
 	var revision uint64
 	d := m.doc()
 	err = m.newest(ctx, func() error {
 		revision, err = d.Edit(ctx, func(v *[]byte) (bool, error) {
-			m.forgetUnnamed(ctx, *v, fresh) // another node has changed the rooms: once more upon that
+			m.forgetUnnamed(ctx, *v, fresh) // after a conflict: another node has changed the rooms
 			base, fresh, written = *v, nil, false
 			book, err := m.open(ctx, r, *v)
 			if err != nil {
@@ -211,7 +213,7 @@ func (m *Rooms) Edit(
 	switch {
 	case err != nil && written:
 		if there, _, lerr := d.Load(ctx); lerr == nil && !bytes.Equal(there, base) {
-			m.forgetUnnamed(ctx, there, fresh) // else it may have happened, or may happen still
+			m.forgetUnnamed(ctx, there, fresh) // otherwise the write may have happened, or may still happen
 		}
 		return nil, false, &api.NotPersistedError{Err: err, Reason: "the change could not be written",
 			Do: "read it again when the store answers (headgate cluster status), and repeat the change"}
@@ -226,7 +228,7 @@ func (m *Rooms) Edit(
 	return res, written, nil
 }
 
-// writePages writes new pages, before the record that names them.
+// writePages writes new pages. It must run before the write of the record that names them.
 func (m *Rooms) writePages(ctx context.Context, fresh map[string]string) error {
 	for key, html := range fresh {
 		if _, err := m.node.Records.CompareAndSwap(ctx, roomsPage+key, 0, []byte(html)); err != nil {
@@ -236,8 +238,8 @@ func (m *Rooms) writePages(ctx context.Context, fresh map[string]string) error {
 	return nil
 }
 
-// forgetUnnamed forgets the pages that a record does not name. Another node may have changed rooms
-// upon a write of ours, and then its record names our pages.
+// forgetUnnamed empties the pages that a record does not name. Another node may have built on a
+// write of this process; its record then names pages of this process.
 func (m *Rooms) forgetUnnamed(ctx context.Context, record []byte, pages map[string]string) {
 	keys, err := manage.PagesOf(record)
 	if err != nil {
@@ -251,9 +253,9 @@ func (m *Rooms) forgetUnnamed(ctx context.Context, record []byte, pages map[stri
 	m.forgetPages(ctx, pages)
 }
 
-// forgetPages empties the records of pages that nothing refers to any more, nor can again: who adds
-// a reference copies it from the newest record. What is left by a crash here, or by a write of which
-// nobody knows whether it happened, is the pages of one change.
+// forgetPages empties pages that no record refers to. No record can refer to them again, because a
+// new reference is always copied from the newest record. After a crash here, or a write with
+// unknown result, the pages of one change may stay.
 func (m *Rooms) forgetPages(ctx context.Context, pages map[string]string) {
 	for key := range pages {
 		_, revision, err := m.node.Records.Load(ctx, roomsPage+key)

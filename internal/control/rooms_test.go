@@ -18,7 +18,7 @@ func newRooms(s store.Store) *Rooms {
 	return NewRooms(&node.Node{Records: s}, slog.New(slog.DiscardHandler))
 }
 
-// edit makes a room with a page of its own.
+// edit makes a room with its own page.
 func (m *Rooms) edit(t *testing.T, before func()) error {
 	t.Helper()
 	cfg, err := config.Parse("t", []byte("rooms:\n  - "+siteRoom))
@@ -53,7 +53,7 @@ func page(t *testing.T, s store.Store) (key, html string) {
 	return keys[0], string(b)
 }
 
-// A page that nothing refers to is emptied, and who still looks for it looks for the newest record.
+// A page without references is emptied. A reader that still looks for it reads the newest record.
 func TestAPageIsForgotten(t *testing.T) {
 	s := &store.Memory{}
 	m := newRooms(s)
@@ -81,7 +81,8 @@ func TestAPageIsForgotten(t *testing.T) {
 	}
 }
 
-// An edit that another process overtakes is made upon the other's, and leaves no page behind.
+// An edit that loses a race is repeated on the state of the other process, and leaves no unused
+// page.
 func TestAnEditOfRoomsIsRepeated(t *testing.T) {
 	s := &store.Memory{}
 	m, tries := newRooms(s), 0
@@ -120,7 +121,7 @@ func (s *silent) Load(ctx context.Context, key string) ([]byte, uint64, error) {
 	return b, rev, err
 }
 
-// The pages of a write that may have happened are kept.
+// The pages of a write that may have happened are not emptied.
 func TestAWriteOfUnknownOutcomeKeepsItsPages(t *testing.T) {
 	mem := &store.Memory{}
 	err := newRooms(&silent{mem}).edit(t, func() {})

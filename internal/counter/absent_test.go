@@ -9,8 +9,8 @@ import (
 	"github.com/headgate/headgate/internal/slot"
 )
 
-// TestTicketsThatOnlyPollComeBehindOthers: 50 clients are told to come in, ask again and again, and
-// never come. Each keeps a slot of 20 empty once before the people behind them are called.
+// 50 clients are told to come in, poll again and again, and never come in. Each of them keeps one
+// of 20 slots empty once, and then the visitors behind them are called.
 func TestTicketsThatOnlyPollComeBehindOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := hosted(t, Settings{
@@ -30,7 +30,7 @@ func TestTicketsThatOnlyPollComeBehindOthers(t *testing.T) {
 			}
 			x.wait(c, time.Second)
 		}
-		// Three rounds of 6 s, and the time until the people ask.
+		// Three rounds of 6 s, and the time until the visitors poll.
 		if d := time.Since(began); len(x.in) < len(people) || d > 35*time.Second {
 			t.Errorf("%d of %d people are in after %v", len(x.in), len(people), d)
 		}
@@ -60,9 +60,9 @@ func (s *scene) pollOnly(at time.Duration) {
 	})
 }
 
-// TestExpectedTimesBehindTicketsThatOnlyPoll: a room of 200 is full of calls that nobody claims. The
-// forecast took the slots of calls for lost and the tickets for people still ahead: visitors were told
-// minutes, so they polled rarely, and their own calls stood empty for as long.
+// A room of 200 is full of calls that nobody claims. The forecast once treated the slots of these
+// calls as lost and the tickets as visitors still ahead. It told visitors to wait for minutes, so
+// they polled rarely, and their own calls stayed empty for as long.
 func TestExpectedTimesBehindTicketsThatOnlyPoll(t *testing.T) {
 	s := newScene(t, 1, 200, 3000, 6*time.Second)
 	for i := range 200 { // they fill the room

@@ -10,17 +10,19 @@ import (
 	"github.com/headgate/headgate/internal/slot"
 )
 
-// A move of Anywhere that breaks off is finished by its old home. It cannot be taken back: a copy of the
-// record that has left may be on its way, and be taken at any moment. So rooms that have left go on to where
-// they were sent, and the others follow, as when the operator says the same again.
+// FinishMove and its helpers complete a move of Anywhere that was interrupted. The old home
+// completes it. The move cannot be undone: a copy of the record may still be in transit, and the
+// other data center may take it at any moment. So rooms that have left continue to their
+// destination, and the other rooms follow, as if the operator had repeated the command.
 //
-// Only when every data center answers, and says that Anywhere lives here: else another command may have put
-// it elsewhere, and two homes would lend the same slots.
+// This happens only when every data center answers and agrees that Anywhere lives here. Otherwise
+// another command may have put Anywhere elsewhere, and two homes would lend the same slots.
 
-// errElsewhere: Anywhere of a room was sent to another data center before, and may arrive there.
+// errElsewhere reports that Anywhere of a room was already sent to another data center and may
+// still arrive there.
 var errElsewhere = errors.New("it was sent elsewhere before, and may arrive there")
 
-// movedTo returns where a record was sent, "" if it was not.
+// movedTo returns the destination to which a record was sent, or "" if it was not sent.
 func movedTo(b []byte) string {
 	var r slot.Record
 	if r.UnmarshalBinary(b) != nil {
@@ -29,7 +31,8 @@ func movedTo(b []byte) string {
 	return r.MovedTo
 }
 
-// stuck notes that Anywhere of a room has left this data center and did not arrive.
+// stuck notes that Anywhere of a room has left this data center but has not arrived at its
+// destination.
 func (s *Datacenters) stuck(ctx context.Context, room string) (to string) {
 	to = movedTo(s.answerLeft(ctx, []byte(room)))
 	s.mu.Lock()
@@ -38,12 +41,12 @@ func (s *Datacenters) stuck(ctx context.Context, room string) (to string) {
 	return to
 }
 
-// FinishMove finishes a move from this data center that has broken off, for all rooms. It returns where
-// Anywhere lives now, "" if there is nothing to finish.
+// FinishMove completes an interrupted move from this data center for all rooms. It returns the
+// destination, or "" if there is nothing to complete.
 func (s *Datacenters) FinishMove(ctx context.Context, rooms []string) (to string, err error) {
 	s.mu.Lock()
 	to = s.left
-	if s.home.Site != s.cfg.Own { // it has been finished
+	if s.home.Site != s.cfg.Own { // the move is complete
 		s.left, to = "", ""
 	}
 	s.mu.Unlock()
@@ -63,7 +66,8 @@ func (s *Datacenters) FinishMove(ctx context.Context, rooms []string) (to string
 	return to, s.AnnounceAnywhere(ctx, to)
 }
 
-// allAgree reports why not all data centers say that Anywhere lives here, nil if they do.
+// allAgree asks every other data center where Anywhere lives. It returns an error unless all of
+// them answer that Anywhere lives here.
 func (s *Datacenters) allAgree(ctx context.Context) error {
 	errs := make([]error, len(s.cfg.Names))
 	var wg sync.WaitGroup

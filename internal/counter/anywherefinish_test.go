@@ -14,12 +14,12 @@ import (
 	"github.com/headgate/headgate/internal/store"
 )
 
-// moves are three data centers with two rooms, whose Anywhere lives at sjc.
+// moves has three data centers with two rooms, whose Anywhere lives at sjc.
 type moves struct {
 	t     *testing.T
 	sites map[string]*Datacenters
-	off   map[string]func() // ends a data center
-	deaf  map[string]func() // ends that Anywhere of a room is hosted at sjc
+	off   map[string]func() // stops a data center
+	deaf  map[string]func() // stops the hosting of Anywhere of a room at sjc
 }
 
 func newMoves(t *testing.T) *moves {
@@ -65,7 +65,7 @@ func newMoves(t *testing.T) *moves {
 	return m
 }
 
-// record is Anywhere's of a room at a data center, nil without one.
+// record returns the record of a room's Anywhere at a data center, nil without one.
 func (m *moves) record(site, room string) *slot.Record {
 	m.t.Helper()
 	b, _, err := m.sites[site].cfg.Store.Load(m.t.Context(), recordOf(anywhere(room)))
@@ -82,7 +82,7 @@ func (m *moves) record(site, room string) *slot.Record {
 	return r
 }
 
-// leave lets Anywhere of shop leave for lhr.
+// leave makes Anywhere of shop leave for lhr.
 func (m *moves) leave() (record []byte) {
 	m.t.Helper()
 	b, err := m.sites["sjc"].Request(m.t.Context(), "sjc", "move.@shop", []byte("lhr"))
@@ -98,8 +98,8 @@ func (m *moves) finish() (to string, err error) {
 	return m.sites["sjc"].FinishMove(m.t.Context(), []string{"bar", "shop"})
 }
 
-// A move breaks off after each of its steps, and the old home finishes it: both rooms are at lhr, with what
-// they knew, and all know.
+// A move is interrupted after each of its steps, and the old home completes it. Then both rooms are
+// at lhr with their state, and all data centers know it.
 func TestAMoveThatBreaksOffIsFinished(t *testing.T) {
 	for name, breaks := range map[string]func(m *moves){
 		"when one has left": func(m *moves) { m.leave() },
@@ -137,7 +137,7 @@ func TestAMoveThatBreaksOffIsFinished(t *testing.T) {
 				t.Errorf("the record of before has gone on: %v after %v", now, was)
 			}
 			for name, s := range m.sites {
-				for s.Home() != "lhr" { // it is told: all hear it, or the test ends with its time
+				for s.Home() != "lhr" { // all must receive the message, or the test times out
 					if !wait(t.Context(), time.Millisecond) {
 						t.Fatalf("%s does not know", name)
 					}
@@ -150,7 +150,7 @@ func TestAMoveThatBreaksOffIsFinished(t *testing.T) {
 	}
 }
 
-// Nothing is done by itself while it is not sure that nobody has put Anywhere elsewhere.
+// A move is completed automatically only if it is certain that nobody has put Anywhere elsewhere.
 func TestAMoveIsFinishedOnlyIfAllAgree(t *testing.T) {
 	for name, c := range map[string]struct {
 		breaks func(m *moves)
@@ -180,7 +180,8 @@ func TestAMoveIsFinishedOnlyIfAllAgree(t *testing.T) {
 	}
 }
 
-// What has left for one data center may arrive there at any moment: it goes to no other one.
+// A record that has left for one data center may arrive there at any moment, so it must not go to
+// another one.
 func TestWhatHasLeftGoesNowhereElse(t *testing.T) {
 	m := newMoves(t)
 	m.leave()
@@ -192,7 +193,7 @@ func TestWhatHasLeftGoesNowhereElse(t *testing.T) {
 	}
 }
 
-// The seat at the old home notices that Anywhere has left and did not arrive.
+// The handle at the old home notices that Anywhere has left and did not arrive.
 func TestTheOldHomeNoticesThatAMoveBrokeOff(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		disk, start := &store.Memory{}, time.Now()

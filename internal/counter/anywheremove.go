@@ -13,18 +13,19 @@ import (
 	"github.com/headgate/headgate/internal/store"
 )
 
-// Anywhere moves by command, never by itself: a home that is merely cut off would go on
-// lending (docs/protocol.md §9).
+// Anywhere moves only by an operator's command. It never moves by itself, because a home that is
+// only cut off would continue to lend (docs/protocol.md §9).
 
-// moveWait bounds a step of a move. Chosen: a few writes and round trips.
+// moveWait limits one step of a move. Chosen: enough for a few writes and round trips.
 const moveWait = 5 * time.Second
 
-// maxMoved bounds a record on its way. Chosen: one is a few KB.
+// maxMoved limits the size of a record that is sent to another data center, in bytes. Chosen: a
+// typical record has a few KB.
 const maxMoved = 256 << 10
 
 var errNotHere = errors.New("nobody hosts it there now: try again")
 
-// moveAway makes this host's next write the last of the record and returns it.
+// moveAway makes the next write of this host the last write of the record, and returns that record.
 func (c *Counter) moveAway(ctx context.Context, to string) ([]byte, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -34,15 +35,14 @@ func (c *Counter) moveAway(ctx context.Context, to string) ([]byte, error) {
 	c.pool.MoveTo(to)
 	for c.pool.Record().MovedTo != to {
 		if err := c.awaitWrite(ctx); err != nil {
-			c.pool.MoveTo("") // but for a write that is under way
+			c.pool.MoveTo("") // a write in flight may still contain it
 			return nil, err
 		}
 	}
 	return c.pool.Record().AppendBinary(nil)
 }
 
-// answerMove moves Anywhere to the data centre that msg names, and answers with its last
-// record.
+// answerMove moves Anywhere to the data center that msg names, and returns its last record.
 func (c *Counter) answerMove(ctx context.Context, msg []byte) []byte {
 	to := string(msg)
 	if !c.isAnywhere() || !c.cfg.Sites.knows(to) || to == c.cfg.Sites.Own() {
@@ -59,8 +59,8 @@ func (c *Counter) answerMove(ctx context.Context, msg []byte) []byte {
 	return b
 }
 
-// serveMoves answers, in each process that may host Anywhere, for records that are in its
-// store and that nobody hosts: those that have left, and those that come.
+// serveMoves answers requests about records that no node hosts: records that have left this data
+// center, and records that arrive. Each process that may host Anywhere runs it.
 func (s *Datacenters) serveMoves() (stop func(), err error) {
 	left, err := s.both("left", s.answerLeft)
 	if err != nil {
@@ -75,7 +75,7 @@ func (s *Datacenters) serveMoves() (stop func(), err error) {
 	return func() { left(); take(); where() }, err
 }
 
-// Reaches reports why a data centre does not answer, nil if it does.
+// Check returns an error if a data center does not answer.
 func (s *Datacenters) Check(ctx context.Context, site string) error {
 	ctx, stop := context.WithTimeout(ctx, aboveTry)
 	defer stop()
@@ -83,7 +83,7 @@ func (s *Datacenters) Check(ctx context.Context, site string) error {
 	return err
 }
 
-// both serves a name for the own data centre and for the others.
+// both serves a name for requests from this data center and from the others.
 func (s *Datacenters) both(
 	name string, f func(context.Context, []byte) []byte,
 ) (stop func(), err error) {
@@ -95,7 +95,7 @@ func (s *Datacenters) both(
 	return func() { one(); two() }, err
 }
 
-// answerLeft gives the record of an Anywhere that has left this data centre.
+// answerLeft returns the record of an Anywhere that has left this data center.
 func (s *Datacenters) answerLeft(ctx context.Context, msg []byte) []byte {
 	ctx, stop := context.WithTimeout(ctx, storeWait)
 	defer stop()
@@ -107,13 +107,13 @@ func (s *Datacenters) answerLeft(ctx context.Context, msg []byte) []byte {
 	return b
 }
 
-// A taking is a record that comes to this data centre.
+// A taking is a record that arrives at this data center.
 type taking struct {
 	Room   string `json:"room"`
 	Record []byte `json:"record"`
 }
 
-// answerTake keeps a record that comes here. It may come twice.
+// answerTake stores a record that arrives here. The same record may arrive twice.
 func (s *Datacenters) answerTake(ctx context.Context, msg []byte) []byte {
 	var x taking
 	if len(msg) > maxMoved || json.Unmarshal(msg, &x) != nil {
@@ -151,7 +151,7 @@ func (s *Datacenters) take(ctx context.Context, x taking) error {
 		case was.UnmarshalBinary(old) != nil:
 			return errors.New("there is a record already, and it cannot be read")
 		case was.Name.Life == r.Name.Life && !r.Name.Newer(was.Name):
-			return nil // it is here already, and may have gone on
+			return nil // already here; later hosts may have written since
 		case was.Name.Life != r.Name.Life && was.MovedTo == "":
 			return errors.New("an Anywhere of this room that never moved is there already")
 		}
@@ -161,17 +161,17 @@ func (s *Datacenters) take(ctx context.Context, x taking) error {
 	}
 }
 
-// Move takes Anywhere of one room from its home to another data centre. Repeated it does
-// what is left to do. AnywhereIs must follow when all rooms have moved.
+// Move moves Anywhere of one room from its home to another data center. A repeated call does the
+// rest of an interrupted move. Call AnnounceAnywhere when all rooms have moved.
 func (s *Datacenters) Move(ctx context.Context, room, to string) error {
 	ctx, stop := context.WithTimeout(ctx, 2*moveWait)
 	defer stop()
 	home := s.Home()
 	b, err := s.Request(ctx, home, "move."+anywhere(room), []byte(to))
-	if err != nil || len(b) == 0 { // it may have left before, and nobody told
+	if err != nil || len(b) == 0 { // it may have left before, and the answer was lost
 		if b, err = s.Request(ctx, home, "left", []byte(room)); err != nil {
-			return fmt.Errorf("its home %s does not answer: if that data centre is off, "+
-				"and will not come back as it was, say --home-is-off: %w", home, err)
+			return fmt.Errorf("its home %s does not answer: if that data center is down, "+
+				"and will not come back with its data, repeat the command with --home-is-off: %w", home, err)
 		}
 	}
 	switch sent := movedTo(b); {
@@ -183,7 +183,7 @@ func (s *Datacenters) Move(ctx context.Context, room, to string) error {
 	return s.send(ctx, to, taking{Room: room, Record: b})
 }
 
-// send brings a record to a data centre.
+// send sends a record to a data center, which stores it.
 func (s *Datacenters) send(ctx context.Context, to string, x taking) error {
 	msg, err := json.Marshal(x)
 	if err != nil {
@@ -191,7 +191,7 @@ func (s *Datacenters) send(ctx context.Context, to string, x taking) error {
 	}
 	b, err := s.Request(ctx, to, "take", msg)
 	if err != nil {
-		return fmt.Errorf("%s does not take it: say the same again: %w", to, err)
+		return fmt.Errorf("%s does not take it: repeat the command: %w", to, err)
 	}
 	if text := string(b); text != "ok" {
 		return fmt.Errorf("%s does not take it: %s", to, strings.TrimSpace(text))
@@ -199,7 +199,7 @@ func (s *Datacenters) send(ctx context.Context, to string, x taking) error {
 	return nil
 }
 
-// AnywhereIs tells all data centres that Anywhere of all rooms lives elsewhere from now on.
+// AnnounceAnywhere publishes to all data centers the new home of Anywhere, for all rooms.
 func (s *Datacenters) AnnounceAnywhere(ctx context.Context, to string) error {
 	h := AnywhereHome{Site: to, Moves: s.HomeNow().Moves + 1}
 	if err := s.keepHome(ctx, h); err != nil {
@@ -210,22 +210,22 @@ func (s *Datacenters) AnnounceAnywhere(ctx context.Context, to string) error {
 	if err == nil {
 		err = s.Publish("home", b)
 	}
-	if err != nil { // the pictures carry it too
+	if err != nil { // the snapshots carry it too
 		s.cfg.Log.Warn("home of Anywhere not told to all", "error", err)
 	}
 	return nil
 }
 
-// Presume makes a record of Anywhere in this data centre, which is to be its home, for the
-// one that is gone with its home: all is presumed lent until the data centres say what
-// they hold.
+// RecreateAnywhere makes a new record of Anywhere in this data center when the old home and its
+// record are lost. This data center becomes the home. All slots are presumed lent until the data
+// centers report what they hold.
 func (s *Handle) RecreateAnywhere(ctx context.Context, known State) error {
 	s.mu.Lock()
 	cfg := s.cfg
 	cfg.Settings = s.set
 	s.mu.Unlock()
 	if known.Sites == nil {
-		return errors.New("where the data centres stand is not known yet: try again")
+		return errors.New("the state of the data centers is not known yet: try again")
 	}
 	var newest slot.WriteName
 	for i := range known.Sites.All {
@@ -234,10 +234,10 @@ func (s *Handle) RecreateAnywhere(ctx context.Context, known State) error {
 		}
 	}
 	if newest.Life == 0 {
-		return errors.New("this data centre has never heard of Anywhere: move it to one that has")
+		return errors.New("this data center has never received the state of Anywhere: move it to one that has")
 	}
-	// Hosts whose writes nobody here has heard of may have come after: their epochs are
-	// each at most 2^17 more.
+	// The lost home may have had later hosts whose writes never reached this data center. Each
+	// later host adds at most 2^17 to the epoch.
 	newest.Epoch, newest.Writes = newest.Epoch+1<<32, newest.Writes+1<<32
 	r := slot.NewRecord(newest.Life, nil, cfg.Active, cfg.New)
 	s.longest(ctx, r)
@@ -249,8 +249,8 @@ func (s *Handle) RecreateAnywhere(ctx context.Context, known State) error {
 	return s.cfg.Sites.send(ctx, s.cfg.Sites.Own(), taking{Room: s.cfg.Room[1:], Record: b})
 }
 
-// longest notes in a record the longest stays that the own counter knows of: a session may
-// have been made shorter a moment ago.
+// longest copies the longest session lengths from the record of the room's own counter: a session
+// that began before a setting was lowered may last longer than the setting says.
 func (s *Handle) longest(ctx context.Context, r *slot.Record) {
 	ctx, stop := context.WithTimeout(ctx, storeWait)
 	defer stop()
@@ -264,8 +264,8 @@ func (s *Handle) longest(ctx context.Context, r *slot.Record) {
 	}
 }
 
-// answerOff takes back what was lent to the data centres that msg names, on an operator's
-// word that they are off, and answers with those that are still waited for.
+// answerOff takes back the slots lent to the data centers that msg names, because an operator
+// declares that they are down. It returns the names of those it still waits for.
 func (c *Counter) answerOff(ctx context.Context, msg []byte) []byte {
 	off := strings.Split(string(msg), ",")
 	ctx, stop := context.WithTimeout(ctx, moveWait)
@@ -275,7 +275,7 @@ func (c *Counter) answerOff(ctx context.Context, msg []byte) []byte {
 	if c.gone() {
 		return nil
 	}
-	c.off = append(slices.DeleteFunc(c.off, c.pool.Hears), off...) // who is back is not off
+	c.off = append(slices.DeleteFunc(c.off, c.pool.Hears), off...) // a data center that is back is not down
 	others := append(slices.Clone(c.cfg.Sites.Names()), c.cfg.Sites.Own())
 	others = slices.DeleteFunc(others, func(site string) bool { return slices.Contains(c.off, site) })
 	clk := c.cfg.Boot()
@@ -284,7 +284,7 @@ func (c *Counter) answerOff(ctx context.Context, msg []byte) []byte {
 		return nil
 	}
 	c.cfg.Log.Warn(
-		"data centres are off, an operator says",
+		"an operator has declared data centers down",
 		"room",
 		c.cfg.Room,
 		"off",
@@ -295,9 +295,9 @@ func (c *Counter) answerOff(ctx context.Context, msg []byte) []byte {
 	return []byte("ok " + strings.Join(missing, ","))
 }
 
-// Off tells Anywhere of a room that data centres are off. What they hold returns when their
-// stays have surely ended. missing are others that have not been heard, whose slots are
-// presumed lent as long as they might be used.
+// MarkDown declares to Anywhere of a room that data centers are down. Their slots return when their
+// sessions have certainly ended. missing lists other data centers that have not reported; their
+// slots are presumed lent for as long as they might be in use.
 func (s *Datacenters) MarkDown(
 	ctx context.Context,
 	room string,

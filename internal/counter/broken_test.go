@@ -18,7 +18,7 @@ func brokenSites(own string, s store.Store, names ...string) *Datacenters {
 	x := NewDatacenters(DatacentersConfig{
 		Own: own, Home: "sjc", Names: names, Store: s, Log: slog.New(slog.DiscardHandler),
 	})
-	x.sure = true // there are no links here to ask on
+	x.sure = true // there are no links here for requests
 	return x
 }
 
@@ -62,7 +62,7 @@ func brokenSync(t *testing.T, c *Counter, x slot.Sync) (slot.Answer, error) {
 	return c.Sync(ctx, &x)
 }
 
-// refusing is a store that refuses while down is set.
+// refusing is a store that rejects writes while down is set.
 type refusing struct {
 	store.Memory
 	down atomic.Bool
@@ -76,8 +76,8 @@ func (s *refusing) CompareAndSwap(ctx context.Context, key string, rev uint64, v
 	return s.Memory.CompareAndSwap(ctx, key, rev, v)
 }
 
-// The store has an election when the operator says the move: the command fails, and yet the
-// record moves a moment later, with a host that goes on lending.
+// The store elects a leader when the operator runs the move. The command fails, but the record
+// moves a moment later, while its host would continue to lend.
 func TestBrokenAMoveThatFailed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		disk := &refusing{}
@@ -104,7 +104,7 @@ func TestBrokenAMoveThatFailed(t *testing.T) {
 		if err == nil && a.Granted > 0 {
 			t.Errorf("the command failed, the record has left for lhr, and its host here has lent %d more", a.Granted)
 		}
-		// lhr takes what has left, and knows nothing of it.
+		// lhr takes the record that has left and has no other knowledge of it.
 		there := &store.Memory{}
 		lhr := brokenSites("lhr", there, "sjc", "del")
 		if err := lhr.take(t.Context(), taking{Room: "shop", Record: left}); err != nil {
@@ -120,7 +120,7 @@ func TestBrokenAMoveThatFailed(t *testing.T) {
 	})
 }
 
-// lhr was off and is back for long; now del is off.
+// lhr was down and has been back for long; now del is down.
 func TestBrokenDeclaredOffOnceIsOffForEver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		disk := &store.Memory{}
@@ -147,7 +147,7 @@ func TestBrokenDeclaredOffOnceIsOffForEver(t *testing.T) {
 			lhr = say(21, "lhr", lhr.Granted, 9)
 		}
 		c.answerOff(t.Context(), []byte("del"))
-		time.Sleep(9 * time.Second) // less than a quiet counter's time between two Syncs
+		time.Sleep(9 * time.Second) // less than the time between two Syncs of a quiet counter
 		sjc := say(31, "sjc", 0, 10)
 		if a := say(21, "lhr", lhr.Granted, 0); a.Over || sjc.Granted > 1 {
 			t.Errorf("lhr is there, and its loan is over (%v) as del is declared off; others have %d beside its %d, limit 10",
@@ -156,13 +156,13 @@ func TestBrokenDeclaredOffOnceIsOffForEver(t *testing.T) {
 	})
 }
 
-// Two commands at two data centres that do not hear of each other.
+// Two move commands at two data centers that do not receive each other's messages.
 func TestBrokenTwoHomes(t *testing.T) {
 	lhr := brokenSites("lhr", &store.Memory{}, "sjc", "del")
 	del := brokenSites("del", &store.Memory{}, "sjc", "lhr")
 	lhr.learnHome(AnywhereHome{Site: "lhr", Moves: 1})
 	del.learnHome(AnywhereHome{Site: "del", Moves: 1})
-	for range 3 { // pictures
+	for range 3 { // snapshots
 		lhr.learnHome(del.HomeNow())
 		del.learnHome(lhr.HomeNow())
 	}
@@ -171,7 +171,7 @@ func TestBrokenTwoHomes(t *testing.T) {
 	}
 }
 
-// A data centre is cut off for longer than its loan lasts, with people in its line; and
+// A data center is cut off for longer than its loan lasts while visitors wait in its line; and
 // again.
 func TestBrokenPlacesAfterALongCut(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -190,9 +190,9 @@ func TestBrokenPlacesAfterALongCut(t *testing.T) {
 			}
 			time.Sleep(5 * time.Millisecond)
 		}
-		up := func() { // one question to Anywhere and its answer
+		up := func() { // one request to Anywhere and its answer
 			c.mu.Lock()
-			c.up.at, c.up.ahead = 0, 2 // somebody has come
+			c.up.at, c.up.ahead = 0, 2 // a visitor has arrived
 			x, _ := c.upSync(c.cfg.Boot())
 			c.mu.Unlock()
 			if x != nil {
@@ -220,10 +220,10 @@ func TestBrokenPlacesAfterALongCut(t *testing.T) {
 			write()
 			places = append(places, join(t, c))
 			write()
-			for range 12 * 60 { // 12 minutes: the term, and a stay
+			for range 12 * 60 { // 12 minutes: the term and one session
 				time.Sleep(time.Second)
 				for i := range places {
-					poll(&places[i]) // it asks on time
+					poll(&places[i]) // it polls on time
 				}
 				write()
 			}
@@ -240,7 +240,7 @@ func TestBrokenPlacesAfterALongCut(t *testing.T) {
 	})
 }
 
-// A host has just taken over and has not yet heard of another data centre that is well.
+// A host has just taken over and has not received a snapshot yet from a healthy data center.
 func TestBrokenSilentFromTheStart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &store.Memory{}
@@ -255,7 +255,8 @@ func TestBrokenSilentFromTheStart(t *testing.T) {
 	})
 }
 
-// A counter that may not tell the time (its own term is over or unknown) tells it by its picture.
+// A counter whose own term has ended or is unknown does not know the time, so its snapshot must not
+// show it.
 func TestBrokenAColdHostShowsTheTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &store.Memory{}
@@ -312,7 +313,7 @@ func (d *Core) brokenWrite(clk time.Duration) {
 	d.CallNext(clk)
 }
 
-// The ticket of a data centre that is out of reach, copied to friends.
+// The ticket of an unreachable data center is copied to friends.
 func TestBrokenOneTicketOfALostDatacenterLetsManyIn(t *testing.T) {
 	d, clk := brokenDesk(t)
 	d.brokenWrite(clk)
@@ -321,7 +322,7 @@ func TestBrokenOneTicketOfALostDatacenterLetsManyIn(t *testing.T) {
 	got := 0
 	for range 5 {
 		d.brokenWrite(clk)
-		p := d.roam(id, 0, clk) // came is not known at a root: all that matters is the number
+		p := d.roam(id, 0, clk) // came is unknown at a root: only the number counts
 		for i := 0; i < 40 && p.Status != slot.TicketCalled; i++ {
 			clk += time.Second
 			d.brokenWrite(clk)
@@ -340,7 +341,7 @@ func TestBrokenOneTicketOfALostDatacenterLetsManyIn(t *testing.T) {
 	}
 }
 
-// The record of Anywhere is older than what a counter has heard.
+// The record of Anywhere is older than the record that a counter has seen.
 func TestBrokenAnywhereRolledBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		disk := &store.Memory{}
@@ -366,7 +367,7 @@ func TestBrokenAnywhereRolledBack(t *testing.T) {
 	})
 }
 
-// What another data centre brings is looked at before it is kept.
+// A record from another data center is checked before it is stored.
 func TestBrokenTakeOfANonsenseRecord(t *testing.T) {
 	for name, r := range map[string]*slot.Record{
 		"one limit": slot.NewRecord(9, nil, slot.Limit{Kind: slot.AtOnce, N: 10, Per: time.Minute}),
@@ -399,7 +400,8 @@ func TestBrokenTakeOfANonsenseRecord(t *testing.T) {
 	}
 }
 
-// With the 32 other data centres that a configuration may have, the home's picture is whole.
+// With 32 other data centers, the most that a configuration may have, the snapshot of the home is
+// complete.
 func TestBrokenAPictureOfManyDatacenters(t *testing.T) {
 	p := Snapshot{Site: "site-00", Home: AnywhereHome{"site-00", 3}, Life: 1 << 63, Epoch: 1 << 34,
 		Time:    1 << 52,

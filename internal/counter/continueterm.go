@@ -6,21 +6,22 @@ import (
 	"github.com/headgate/headgate/internal/slot"
 )
 
-// A host that begins while its data center is cut off from Anywhere goes on with the term of the host
-// before: what was lent is lent until that ends, whoever hosts the room.
+// A host may start while its data center is cut off from Anywhere. It then continues the term of
+// the previous host: a loan is valid until its term ends, whichever process hosts the room.
 
-// goOnAfter is how long a new host waits for Anywhere before it goes on without it. Chosen: an answer takes
-// a round trip, and who takes over hears nobody for as long.
+// goOnAfter is how long a new host waits for Anywhere before it continues without it. Chosen: an
+// answer takes one round trip, and a new host cannot call anybody for about as long anyway.
 const goOnAfter = time.Second
 
-// Before is what a process knows of the host before it, as that said each second.
+// PreviousHost is what a process knows of the previous host, from the state that the host published
+// each second.
 type PreviousHost struct {
-	Term     *slot.ParentTerm // nil: none, or not known
-	Estimate slot.Estimate    // of that host's counter time
-	Leave    float64          // slots that come free a second, measured over a while; 0: not known
+	Term     *slot.ParentTerm // nil: none, or unknown
+	Estimate slot.Estimate    // of the previous host's counter time
+	Leave    float64          // slots that become free per second, as measured; 0: unknown
 }
 
-// before returns what this process knows of the host before it.
+// before returns what this process knows of the previous host.
 func (s *Handle) before() (b PreviousHost) {
 	if t := s.told.Load(); t != nil {
 		b.Term, b.Leave = t.state.Term, t.state.Leave
@@ -31,7 +32,7 @@ func (s *Handle) before() (b PreviousHost) {
 	return b
 }
 
-// term is that of what Anywhere has lent, for others to know. Holds the lock.
+// term returns the term of the loan from Anywhere, to publish it. The caller holds the lock.
 func (c *Counter) term(clk time.Duration) *slot.ParentTerm {
 	if t, ok := c.pool.ParentTerm(clk); ok {
 		return &t
@@ -39,7 +40,8 @@ func (c *Counter) term(clk time.Duration) *slot.ParentTerm {
 	return nil
 }
 
-// goOn goes on with the term of the host before if Anywhere does not answer. Holds the lock.
+// goOn continues the term of the previous host if Anywhere does not answer. The caller holds the
+// lock.
 func (c *Counter) goOn(clk time.Duration) {
 	b, rho := &c.cfg.Previous, c.pool.Params().Rho
 	if !c.pool.IsCold(clk) || b.Term == nil || b.Estimate.Epoch != b.Term.Epoch || clk-c.tookAt < goOnAfter ||

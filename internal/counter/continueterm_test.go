@@ -9,7 +9,7 @@ import (
 	"github.com/headgate/headgate/internal/store"
 )
 
-// A cut is a data center below Anywhere whose link is mended by hand alone, and a worker in it.
+// A cut is a data center below Anywhere, with a worker. The test itself restores its link.
 type cut struct {
 	t     *testing.T
 	root  *Counter
@@ -18,7 +18,7 @@ type cut struct {
 	share *slot.Share
 	opens slot.StayID
 	disk  *refusing
-	dead  time.Duration // nobody hosts the room for so long
+	dead  time.Duration // how long nobody hosts the room
 }
 
 func newCut(t *testing.T) *cut {
@@ -31,7 +31,7 @@ func newCut(t *testing.T) *cut {
 	return c
 }
 
-// next is the next host. It knows what the one before said, if told.
+// next starts the next host. If told is true, it knows the last state of the previous host.
 func (c *cut) next(name string, told bool) {
 	c.t.Helper()
 	c.cfg.Host, c.cfg.Previous = name, PreviousHost{}
@@ -40,17 +40,17 @@ func (c *cut) next(name string, told bool) {
 		c.cfg.Previous = PreviousHost{Term: st.Term, Leave: st.Leave, Estimate: c.share.Estimate()}
 		c.disk.down.Store(true)
 		time.Sleep(c.dead)
-		c.disk.down.Store(false) // for the next, which is faster
+		c.disk.down.Store(false) // for the next host, which is faster
 	}
 	c.host = brokenOpen(c.t, c.cfg)
 }
 
-// up asks Anywhere once.
+// up sends one request to Anywhere.
 func (c *cut) up() {
 	c.t.Helper()
 	c.host.mu.Lock()
 	c.host.up.at, c.host.up.tokens = 0, upBurst
-	c.host.up.ahead = 2 // somebody has come
+	c.host.up.ahead = 2 // a visitor has arrived
 	x, _ := c.host.upSync(c.cfg.Boot())
 	c.host.mu.Unlock()
 	a, err := brokenSync(c.t, c.root, *x)
@@ -64,7 +64,7 @@ func (c *cut) up() {
 	time.Sleep(time.Second)
 }
 
-// sync is the worker's question for need slots. It reports whether it was answered.
+// sync is a Sync of the worker that needs some slots. It reports whether there was an answer.
 func (c *cut) sync(need int64, items ...slot.Item) (a slot.Answer, ok bool) {
 	for _, it := range items {
 		c.share.AddItem(it)
@@ -72,7 +72,7 @@ func (c *cut) sync(need int64, items ...slot.Item) (a slot.Answer, ok bool) {
 	if lo, ok := c.share.Lo(c.cfg.Boot()); ok {
 		c.share.Settle(lo)
 	}
-	for range 2 { // one that was not answered is repeated first
+	for range 2 { // an unanswered Sync is repeated first
 		x := c.share.InFlight()
 		asked := x == nil
 		if asked {
@@ -87,15 +87,15 @@ func (c *cut) sync(need int64, items ...slot.Item) (a slot.Answer, ok bool) {
 	return a, ok
 }
 
-// open lets a newcomer in on the share. It reports whether there was a slot.
+// open admits a newcomer on a slot of the share. It reports whether there was a slot.
 func (c *cut) open() (id slot.StayID, end slot.Time, ok bool) {
 	c.opens++
 	s, ok := c.share.Open(c.cfg.Boot(), c.opens, 0, 0)
 	return c.opens, s.End, ok
 }
 
-// The host of a data center that is cut off dies. Whoever is next goes on with what is lent until the term
-// ends that Anywhere gave, once and again, and not a moment longer; and who was inside stays inside.
+// The host of a data center that is cut off dies, more than once. The next host continues with the
+// loan until the end of the term that Anywhere gave, and no longer. Visitors inside stay inside.
 func TestTheNextHostGoesOnWhileAnywhereIsOutOfReach(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCut(t)
@@ -126,7 +126,7 @@ func TestTheNextHostGoesOnWhileAnywhereIsOutOfReach(t *testing.T) {
 					t.Errorf("%s: whoever was inside is inside no more", host)
 				}
 			}
-			time.Sleep(headPoll) // those of the line come first
+			time.Sleep(headPoll) // visitors in the line come first
 			a, _ = c.sync(1)
 			if _, _, ok := c.open(); !ok {
 				t.Errorf("%s lends nothing of what it has: %+v held %d", host, a, c.share.Held())
@@ -139,8 +139,8 @@ func TestTheNextHostGoesOnWhileAnywhereIsOutOfReach(t *testing.T) {
 	})
 }
 
-// Whoever asked for a page just before the end of the visit, which came while nobody hosted the room, is
-// inside still: the worker could not say so before.
+// A session ends while nobody hosts the room. Its visitor requested a page just before, and the
+// worker could not report that. The visitor is still inside.
 func TestWhoAskedInTimeStaysInsideAsTheNextHostGoesOn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCut(t)
@@ -162,7 +162,7 @@ func TestWhoAskedInTimeStaysInsideAsTheNextHostGoesOn(t *testing.T) {
 		c.dead = 7 * time.Second
 		c.next("h2", true)
 		time.Sleep(goOnAfter + 10*time.Millisecond)
-		c.sync(0) // what was on its way
+		c.sync(0) // the Syncs that were in flight
 		a, ok := c.sync(0, slot.Item{Op: slot.Renew, ID: id, From: end, At: seen})
 		if !ok {
 			t.Fatal("it does not go on")
@@ -178,7 +178,8 @@ func TestWhoAskedInTimeStaysInsideAsTheNextHostGoesOn(t *testing.T) {
 	})
 }
 
-// Nobody goes on with what is not surely the term of this loan and of the host before.
+// A host must not continue with a term unless it is certainly the term of this loan and of the
+// previous host.
 func TestTheNextHostIsColdIfItDoesNotKnow(t *testing.T) {
 	for name, change := range map[string]func(b *PreviousHost){
 		"nothing is known":   func(b *PreviousHost) { *b = PreviousHost{} },

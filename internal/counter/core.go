@@ -9,73 +9,73 @@ import (
 	"github.com/headgate/headgate/internal/slot"
 )
 
-// A desk is the arithmetic of a host: the pool, the line, who is called and when
-// the next may be. It takes the time as an argument, has no lock and does no I/O:
-// a Counter guards one and writes for it, the simulator drives one in virtual time.
+// A desk makes the decisions of a host: it has the pool and the line, and it decides who is called
+// and when the next call is due. It receives the time as an argument, has no lock and does no I/O.
+// A Counter locks it and stores its writes; the simulator runs it in virtual time.
 type desk struct {
 	cfg         Config
-	again       func() // something is to be written or looked at: never blocks
+	again       func() // called when a write or a look is due; never blocks
 	pool        *slot.Pool
 	line        *slot.Lines
 	limitRev    uint64
 	called      calls
 	pace        pace
-	struck      map[uint64]int          // how often tickets were told to come in, and did not
-	nobody      bool                    // the last call found nobody who is there: the next poll calls
-	held        bool                    // nobody is called or admitted: queue_all, origin down, not open
+	struck      map[uint64]int          // how often an invited visitor did not come in, by ticket
+	nobody      bool                    // the last call found only absent visitors: the next poll calls
+	held        bool                    // no calls and no admissions: queue_all, origin down, not open
 	joins       [1 + slot.MaxLanes]rate // by line, for the size of a block
 	polls       rate
-	left        rate                             // calls by second, for the expected time
-	claimed     rate                             // calls that were claimed, and
-	lapsed      rate                             // that were not
-	linedUp     time.Duration                    // since then somebody has been waiting
+	left        rate                             // calls per second, for the expected wait
+	claimed     rate                             // calls that were claimed
+	lapsed      rate                             // calls that were not claimed
+	linedUp     time.Duration                    // since when somebody has been waiting
 	joinedAt    time.Duration                    // when the last ticket was issued
-	backAt      [1 + slot.MaxLanes]time.Duration // when the last newcomer of a line was told to ask again
-	doorUntil   time.Duration                    // a called visitor is held until then
+	backAt      [1 + slot.MaxLanes]time.Duration // the first poll of the latest newcomer, by line
+	doorUntil   time.Duration                    // until then a called visitor waits for its second
 	tookAt      time.Duration
-	issueAt     time.Duration // before, the host of before may issue numbers
-	settle      slot.Time     // the borrowers were asked to report past this end,
-	settleAt    time.Duration // at this time, so often for one end
+	issueAt     time.Duration // until then the previous host may issue numbers
+	settle      slot.Time     // the borrowers were asked to report about ends up to this one
+	settleAt    time.Duration // when they were last asked; settleTries: how often for this end
 	settleTries int
-	heads       [1 + slot.MaxLanes][]byte // how long the first of each line may be silent, by the record
-	hideAt      time.Duration             // whoever was unheard at the takeover has had its time; 0 done
+	heads       [1 + slot.MaxLanes][]byte // how long the heads of each line may be silent, from the record
+	hideAt      time.Duration             // end of the grace after a takeover; 0: it is over
 	lastGone    time.Duration
-	awakeAt     time.Duration // when this process was surely running
-	stood       bool          // it stood still, and another hosts the room
+	awakeAt     time.Duration // when this process last ran for certain
+	stood       bool          // the process was suspended and another hosts the room
 	stats       Totals
 	fore        forecast
 	up          upward
 
 	laned        [1 + slot.MaxLanes]laneCounts
-	laneless     int           // lanes of the settings that have no line yet
+	laneless     int           // lanes of the settings without a line yet
 	crowdedUntil time.Duration // the built-in lane is kept until then
 	crowded      bool
-	moved        []slot.Moved // places on another device now, as the next write has them
+	moved        []slot.Moved // places moved to another device, as in the next write
 	movedAt      time.Duration
 
-	draws  []slot.Draw // as the next write has them
+	draws  []slot.Draw // as in the next write
 	plan   Plan
-	planAt time.Duration // since when it is that plan
+	planAt time.Duration // since when this plan is valid
 
 	roamers   roamers
-	elsewhere Others // the other data centers, as was last heard
+	elsewhere Others // the other data centers, as last received
 }
 
-// begin serves what was taken over: rec is the record as it was read, confirmed
-// with the next epoch at clk. An error says that the record makes no sense.
+// begin starts to serve from rec, the record as it was read. The takeover has confirmed it with the
+// next epoch at clk. It returns an error if the record is inconsistent.
 func (c *desk) begin(rec *slot.Record, first bool, clk time.Duration) error {
 	c.pool.Confirm(clk)
 	c.tookAt = clk - headPoll
 	if !first {
 		c.tookAt = clk
 	}
-	if !first && rec.Host != "" && !c.cfg.Params.Alone { // it may still issue numbers of its block
+	if !first && rec.Host != "" && !c.cfg.Params.Alone { // it may still issue numbers from its block
 		c.issueAt = clk + c.cfg.Params.WithDefaults().Rho.Up(fresh)
 	}
 	c.plan, c.planAt = c.cfg.Plan, clk
 	c.limitsOf(rec, first)
 	c.heads = headsOf(rec)
-	if rec.Quiet { // headgate restore has told so, or the process before
+	if rec.Quiet { // set by headgate restore, or by the previous process
 		c.cfg.Log.Warn("record may be older than what was told: nobody new is let in for a while",
 			"room", c.cfg.Room, "for", c.pool.Quarantine(clk).Round(time.Second))
 	}
@@ -96,8 +96,8 @@ func (c *desk) begin(rec *slot.Record, first bool, clk time.Duration) error {
 	return nil
 }
 
-// limitsOf puts this host's limits into force, unless another has changed those in the
-// record since it learnt of its own: a limit that was lowered must not rise again.
+// limitsOf applies the limits of this host, unless another process has changed the limits in the
+// record since this host learned its own: a lowered limit must not rise again.
 func (c *desk) limitsOf(rec *slot.Record, first bool) {
 	c.limitRev = rec.LimitRev
 	active, fresh := rec.Limits[0].Limit, rec.Limits[1].Limit
@@ -112,7 +112,8 @@ func (c *desk) limitsOf(rec *slot.Record, first bool) {
 	c.pool.SetLimits(c.limitRev, c.cfg.Active, c.cfg.New)
 }
 
-// spread spaces the calls, and what is lent to people who wait.
+// spread sets the spacing of calls and, at Anywhere, of the slots that are lent to waiting
+// visitors.
 func (c *desk) spread() {
 	c.pace = newPace(c.cfg.Settings)
 	if c.cfg.Params.Counters {
@@ -120,8 +121,8 @@ func (c *desk) spread() {
 	}
 }
 
-// join issues a provisional ticket at the end of a line to a newcomer, who has waited for a while
-// before a door. The first poll makes a place of it.
+// join issues a provisional ticket at the end of a line. waited is how long the newcomer has
+// already waited before this request is answered. The first poll turns the ticket into a place.
 func (c *desk) join(clk time.Duration, lane int, hold, waited time.Duration) PlaceInfo {
 	c.awake(clk)
 	c.joins[lane].add(clk, 1)
@@ -132,7 +133,7 @@ func (c *desk) join(clk time.Duration, lane int, hold, waited time.Duration) Pla
 	if !c.cfg.RandomOrder {
 		passed += c.line.Late()
 	}
-	if behind <= int64(passed) { // the line had moved past all others
+	if behind <= int64(passed) { // nobody else in the line still waits for a call
 		c.linedUp = clk
 	}
 	now := c.pool.CounterTime(clk)
@@ -150,8 +151,7 @@ func (c *desk) join(clk time.Duration, lane int, hold, waited time.Duration) Pla
 	return p
 }
 
-// build makes the next write, if one is due or asked for, and what may be answered
-// without one.
+// build returns the next write, if one is due or requested, and the replies that need no write.
 func (c *desk) build(clk time.Duration, asked bool) ([]slot.Reply, *slot.Record) {
 	c.awake(clk)
 	if c.hideAt > 0 && clk >= c.hideAt {
@@ -164,16 +164,17 @@ func (c *desk) build(clk time.Duration, asked bool) ([]slot.Reply, *slot.Record)
 	return c.pool.Begin(clk, c.mustWrite(clk, asked))
 }
 
-// look calls whoever may be called, and tells whether borrowers should be recalled
-// and how long until the next look is due.
+// look calls the visitors that may be called. It reports whether borrowers should be recalled and
+// how long until the next look is due.
 func (c *desk) look(clk time.Duration) (recall bool, next time.Duration) {
 	c.call(clk)
 	c.tellWaiting(clk)
 	return c.pool.Recalls(clk) || c.settleDue(clk), c.nextDue(clk)
 }
 
-// claim turns a called ticket into a claim for the next write, or repeats one;
-// false if the ticket is not called. waits: somebody waits for its claim already.
+// claim turns a called ticket into a claim for the next write, or repeats an earlier claim. It
+// returns false if the ticket is not called. waits means that another request already waits for
+// this claim.
 func (c *desk) claim(number uint64, clk, hard time.Duration, waits bool) bool {
 	id := slot.StayID(number)
 	end, again := c.pool.ClaimedBefore(id)
@@ -201,7 +202,8 @@ func (c *desk) claim(number uint64, clk, hard time.Duration, waits bool) bool {
 	return true
 }
 
-// hold stops or resumes calls.
+// hold stops or resumes calls. When it stops them, it also takes back the calls that nobody has
+// claimed yet.
 func (c *desk) hold(yes bool, clk time.Duration) {
 	c.held, c.fore.held = yes, yes
 	if yes {
@@ -224,7 +226,7 @@ func (c *desk) leave(number uint64, clk time.Duration) {
 	c.tellWaiting(clk)
 }
 
-// place marks the ticket as seen and says where it stands.
+// place notes a poll of the ticket and returns its place.
 func (c *desk) place(number uint64, clk time.Duration) PlaceInfo {
 	c.awake(clk)
 	c.polls.add(clk, 1)
@@ -246,12 +248,12 @@ func (c *desk) place(number uint64, clk time.Duration) PlaceInfo {
 		c.usedUp(&p, clk)
 		return p
 	}
-	if first { // its page asks again when it was told to at the join: until then nobody waits for it longer
+	if first { // until its page polls as the join told it, the others do not wait longer for it
 		p.PollAfter = min(p.PollAfter, c.firstInterval())
 	}
 	p.Status = c.line.Polled(number, c.pool.CounterTime(clk), p.PollAfter)
-	// A late one is back and next in the order. Any other may be the first who is
-	// there while slots are free.
+	// A late visitor that returns is next in the order. Any other may be the first present visitor
+	// while slots are free.
 	if p.Status == slot.TicketLate || p.Status == slot.TicketWaiting && (c.nobody || c.line.KeptBack()) {
 		c.call(clk)
 		p.Status = c.line.Status(number)
@@ -262,7 +264,8 @@ func (c *desk) place(number uint64, clk time.Duration) PlaceInfo {
 	return p
 }
 
-// newPlace says where a ticket stands, but for its status; its position is 0 if it holds no place.
+// newPlace returns the place of a ticket without its status. The position is 0 if the ticket holds
+// no place.
 func (c *desk) newPlace(number uint64, clk time.Duration) PlaceInfo {
 	p := PlaceInfo{
 		Number: number, Life: c.lineLife(), Now: c.nowLife(),
@@ -283,27 +286,28 @@ func (c *desk) newPlace(number uint64, clk time.Duration) PlaceInfo {
 	return p
 }
 
-// firstInterval is the longest that a newcomer is told to wait before its second and third request:
-// what the room asks for at least, and no longer than its ticket is provisional.
+// firstInterval is the longest interval before the second and the third request of a newcomer: at
+// least PollMin of the room, and at most half the time for which its ticket is provisional.
 func (c *desk) firstInterval() time.Duration {
 	return min(max(slot.FirstInterval, c.cfg.Line.PollMin), slot.ProvisionalFor/2)
 }
 
-// backStep is how much later than the newcomer before it a newcomer asks again at least. Chosen: what
-// their ways here differ by.
+// backStep is the least time between the first polls of two successive newcomers. Chosen: about the
+// difference of their network delays.
 const backStep = 10 * time.Millisecond
 
-// firstPoll is when a newcomer whom another interval would suit is told to ask for the first time:
-// never before those who came earlier. A ticket is not called before its cookie is back, so a later
-// visitor that is told of a slot just due would have it, while the earlier ones are still to ask.
+// firstPoll returns the interval before the first poll of a newcomer. suits is the interval that
+// would suit its position. No newcomer polls before those who came earlier: a ticket is not called
+// before its cookie has come back, so a later visitor with a shorter interval would take a slot
+// that is just due while earlier ones have not polled yet.
 func (c *desk) firstPoll(lane int, suits, clk time.Duration) time.Duration {
 	d := min(max(suits, c.backAt[lane]+backStep-clk), c.firstInterval())
 	c.backAt[lane] = clk + d
 	return d
 }
 
-// copyPoll is how soon a request with a ticket that is used up is asked to come again: the browser
-// that made it may have the pass by then. Chosen.
+// copyPoll is the poll interval for a request whose ticket is used up: by then the browser that
+// sent it may have the pass. Chosen.
 const copyPoll = 5 * time.Second
 
 // usedUp marks the place of a ticket whose pass has come back.
@@ -314,9 +318,9 @@ func (c *desk) usedUp(p *PlaceInfo, clk time.Duration) {
 	}
 }
 
-// rolledBack acts on a sealed ticket of this life whose number was never issued:
-// the record is older than what was told. Its visitor keeps the place, and nobody
-// new is let in until whoever may be inside unknown to us has spoken or left.
+// rolledBack handles a sealed ticket of this life whose number the record has not issued. The
+// record is then older than what visitors were told. The visitor keeps its place. No newcomer is
+// admitted until all unknown sessions have reported or ended.
 func (c *desk) rolledBack(number uint64, clk time.Duration) {
 	if end := c.line.End(number); end == 0 || number-end > mostExtend {
 		return
@@ -326,24 +330,24 @@ func (c *desk) rolledBack(number uint64, clk time.Duration) {
 	c.again()
 }
 
-// quarantine lets nobody new in for a while: the record is older than what was told.
+// quarantine stops admissions of newcomers for a while, because the record is older than what
+// visitors were told.
 func (c *desk) quarantine(clk time.Duration) {
 	c.cfg.Log.Error("record is older than what was told: nobody new is let in for a while",
 		"room", c.cfg.Room, "for", c.pool.Quarantine(clk).Round(time.Second))
 }
 
-// tell says to a called ticket that it is its turn, unless this second has had
-// its share of admissions: then in a moment, which is kept for it. Its slot is
-// reserved either way.
+// tell informs a called visitor that it may come in. If this second already has its share of
+// admissions, tell reserves a later moment instead. The slot stays reserved in both cases.
 func (c *desk) tell(p *PlaceInfo, clk time.Duration) {
 	p.Called, p.ETA = true, ETA{Known: true, Exact: true}
 	x := c.called.at[p.Number]
 	if !x.told {
 		x.told, x.due = true, clk
-		if !c.pool.RecalledByParent(clk) { // else who came later comes in elsewhere
+		if !c.pool.RecalledByParent(clk) { // otherwise later visitors come in elsewhere first
 			x.due = c.pace.admit(clk, c.called.ahead(x, clk))
 		}
-		until := x.due + leastHold // it is there, and comes now
+		until := x.due + leastHold // the visitor is present and comes now
 		if c.cfg.Line.CallHold > 0 {
 			until = max(x.until, until)
 		}
@@ -362,9 +366,8 @@ func (c *desk) tell(p *PlaceInfo, clk time.Duration) {
 	}
 }
 
-// interval is how often a visitor with this expected wait is asked to poll:
-// clamp(ETA/8, PollMin, PollMax), away from the head up to 120 s while this
-// worker gets more than 5,000 polls a second.
+// interval returns the poll interval for an expected wait: clamp(ETA/8, PollMin, PollMax). Away
+// from the head it grows up to 120 s while this host receives more than 5,000 polls a second.
 func (c *desk) interval(eta, clk time.Duration) time.Duration {
 	d := min(max(eta/8, c.cfg.Line.PollMin), c.cfg.Line.PollMax)
 	const busy, most = 5000, 120 * time.Second
@@ -374,12 +377,11 @@ func (c *desk) interval(eta, clk time.Duration) time.Duration {
 	return d
 }
 
-// pollAfter is the interval of the next poll. Close to the head the visitor is
-// told the very moment its turn should come, so that the slot is not empty long
-// and the spread holds where the visitors arrive; elsewhere jitter keeps the
-// polls of many apart.
+// pollAfter returns the interval before the next poll. Close to the head it is the moment at which
+// the call is due, so that the slot is not empty for long and admissions stay evenly spread.
+// Elsewhere jitter spreads the polls of many visitors.
 func (c *desk) pollAfter(eta ETA, lane int, pos int64, clk time.Duration) time.Duration {
-	// It may come sooner than expected.
+	// The turn may come sooner than expected.
 	d := c.interval(max(eta.Low, min(eta.Expect, c.fore.soon(lane, pos, clk))/2), clk)
 	if c.below() {
 		d = min(d, max(c.cfg.Line.PollMin, c.soonest(pos)))
@@ -389,31 +391,31 @@ func (c *desk) pollAfter(eta ETA, lane int, pos int64, clk time.Duration) time.D
 	}
 	if !eta.Known {
 		d = c.cfg.Line.PollMin
-		if c.line.Len() > 100 { // nothing is known: do not let a crowd ask each second
+		if c.line.Len() > 100 { // no forecast: a crowd must not poll every second
 			d = max(d, 5*time.Second, c.drawInterval())
 		}
 	}
 	return c.spreadPoll(d)
 }
 
-// spreadPoll keeps the polls of many apart.
+// spreadPoll adds jitter, so that many visitors do not poll at the same moment.
 func (c *desk) spreadPoll(d time.Duration) time.Duration {
 	jitter := time.Duration(float64(d) * 0.2 * (2*c.random() - 1))
 	if d <= c.cfg.Line.PollMin || d == c.cfg.Line.PollMax {
-		jitter = -time.Duration(float64(d) * 0.2 * c.random()) // near the head: rather early
+		jitter = -time.Duration(float64(d) * 0.2 * c.random()) // near the head: early rather than late
 	}
 	return d + jitter
 }
 
-// soonest is when a position could be called at the earliest: if every new user whom the
-// limit allows came from this line, as when a link is mended that was cut for long. Whoever
-// asks again by then is awake when called, and it costs as many polls a second as that
-// limit, times the logarithm of how many wait.
+// soonest returns the earliest time at which a position could be called: when every new user that
+// the limit allows comes from this line, as after a long interruption of a link. A visitor that
+// polls again by then is present when called. The cost in polls per second is that limit times the
+// logarithm of the number that waits.
 func (c *desk) soonest(pos int64) time.Duration {
 	return time.Duration(float64(pos) / float64(max(1, c.cfg.New.N)) * float64(c.cfg.New.Per))
 }
 
-// call calls the next while slots are free and due.
+// call calls the next visitors while slots are free and due.
 func (c *desk) call(clk time.Duration) {
 	for c.mayCall(clk) && c.pool.FreeNow(clk) > 0 && clk >= c.callAt(clk) {
 		if c.callRoamer(clk) {
@@ -438,7 +440,7 @@ func (c *desk) call(clk time.Duration) {
 	c.tellWaiting(clk)
 }
 
-// upNext takes the next out of the line, in order or by draw.
+// upNext takes the next ticket out of the line, in order or at random.
 func (c *desk) upNext(clk time.Duration) (number uint64, ok bool) {
 	if c.cfg.RandomOrder {
 		return c.line.Draw(
@@ -461,23 +463,24 @@ func (c *desk) upNext(clk time.Duration) (number uint64, ok bool) {
 	return number, ok
 }
 
-// burst is how far calls may be ahead of their pace while Anywhere lends to those who are
-// first. Chosen: it catches up half a second, and a Sync brings a quarter.
+// burst is how far calls may run ahead of their pace while Anywhere lends to the visitors that are
+// first. Chosen: it makes up for half a second, and one Sync brings a quarter.
 const burst = time.Second
 
-// callAt is when the next call is due. What Anywhere lends is spaced already: once more,
-// whole bursts would be called after others who came later, and never catch up.
+// callAt returns when the next call is due. What Anywhere lends is already spaced. If it were
+// spaced again, whole bursts would be called after later visitors elsewhere and would never catch
+// up.
 func (c *desk) callAt(clk time.Duration) time.Duration {
 	switch {
 	case c.pool.RecalledByParent(clk):
 		return max(0, c.pace.at-burst)
-	case c.line.KeptBack(): // the turn before was its own, had it been heard
+	case c.line.KeptBack(): // the previous turn was its own, had it polled
 		return max(0, c.pace.at-c.pace.step)
 	}
 	return c.pace.at
 }
 
-// random spreads the polls of many.
+// random returns a number in [0, 1), for jitter and random order.
 func (c *desk) random() float64 {
 	if c.cfg.Random != nil {
 		return c.cfg.Random()
@@ -485,8 +488,8 @@ func (c *desk) random() float64 {
 	return rand.Float64()
 }
 
-// callHold is how long a called slot stays reserved: long enough for a visitor that asks when it was
-// told to, and then comes. One that is overdue gets no more than that.
+// callHold returns how long a called slot stays reserved: long enough for a visitor that polls on
+// time and then comes. An overdue visitor gets no extra time.
 func (c *desk) callHold(number uint64, clk time.Duration) time.Duration {
 	if c.cfg.Line.CallHold > 0 {
 		return c.cfg.Line.CallHold
@@ -495,15 +498,16 @@ func (c *desk) callHold(number uint64, clk time.Duration) time.Duration {
 	return max(leastHold, 2*c.line.PollInterval(number)-silent+onTheWay)
 }
 
-// onTheWay is what a visitor may be late by that asks when it was told to. Chosen: a phone on a slow
-// network. Without it who came at the very end of twice its interval lost its turn.
+// onTheWay is how late a poll may arrive though the visitor sent it on time. Chosen: a phone on a
+// slow network. Without it, a visitor that polls at the very end of twice its interval would lose
+// its turn.
 const onTheWay = 2 * time.Second
 
-// leastHold is how long a slot is reserved for a visitor at least who may come in. Chosen: a poll is
-// lost, and the next one comes.
+// leastHold is the least time for which a slot is reserved for a visitor that may come in. Chosen:
+// one poll may be lost, and the next one arrives.
 const leastHold = 5 * time.Second
 
-// noShows is the share of calls that nobody claimed lately, 0 if too few say so.
+// noShows returns the share of recent calls that nobody claimed, 0 if there were too few to tell.
 func (c *desk) noShows(clk time.Duration) float64 {
 	const while = 30 // seconds. Chosen, as for the rate of calls
 	lapsed, seconds := c.lapsed.over(clk, while)
@@ -514,15 +518,14 @@ func (c *desk) noShows(clk time.Duration) float64 {
 	return lapsed / (lapsed + claimed)
 }
 
-// mostStrikes is how often a visitor may be told to come in and not come before the place is given up.
-// Chosen: an answer may be lost, and a page that fails to load is loaded again; but a slot that is kept
-// for somebody who only asks stands empty, and a crowd of such would shut the room.
+// mostStrikes is how often an invited visitor may fail to come in before it loses its place.
+// Chosen: an answer may be lost, and a page that fails to load is loaded again. But a slot reserved
+// for a visitor that only polls stays empty, and a crowd of such visitors would block the room.
 const mostStrikes = 3
 
-// strikes notes that a visitor was told to come in and did not, and reports whether it was once too
-// often.
+// strikes notes that an invited visitor did not come in, and reports whether it has lost its place.
 func (c *desk) strikes(number uint64) bool {
-	if len(c.struck) > struckMost { // of those who have left since nobody needs to know
+	if len(c.struck) > struckMost { // forget tickets that have left
 		maps.DeleteFunc(c.struck, func(n uint64, _ int) bool {
 			s := c.line.Status(n)
 			return s != slot.TicketWaiting && s != slot.TicketLate && s != slot.TicketCalled
@@ -539,11 +542,11 @@ func (c *desk) strikes(number uint64) bool {
 	return true
 }
 
-// struckMost is from how many on those are looked for who have left. Chosen.
+// struckMost is the size from which the map of strikes is cleared of tickets that have left.
+// Chosen.
 const struckMost = 10_000
 
-// lapse takes back calls that nobody claimed, and forgets places whose hold is
-// over.
+// lapse takes back calls that nobody claimed, and removes places whose hold has expired.
 func (c *desk) lapse(clk time.Duration) {
 	for {
 		x, ok := c.called.lapsed(clk)
@@ -574,18 +577,18 @@ func (c *desk) lapse(clk time.Duration) {
 	}
 }
 
-// tellWaiting tells the pool whether anybody waits, or must. Just after a takeover
-// some may wait who have not spoken yet, and just after a join its visitor, who must not be
-// overtaken before its page has asked for the first time.
+// tellWaiting tells the pool whether somebody waits or might wait. Shortly after a takeover,
+// visitors may wait that have not polled yet. Shortly after a join, nobody must overtake its
+// visitor before its page polls for the first time.
 func (c *desk) tellWaiting(clk time.Duration) {
 	waits := c.lineWaits(clk) || c.line.Unconfirmed() > 0 && clk < c.tookAt+headPoll ||
 		c.newcomersFirst(clk)
 	c.pool.Waiting(c.held || waits && !c.cfg.AdmitAll)
 }
 
-// lineWaits reports whether somebody waits whom newcomers must not pass. Visitors who are called have
-// their slots: while more are free and due, and none of them is held at the door, a newcomer takes
-// nobody's.
+// lineWaits reports whether somebody waits whom newcomers must not pass. Called visitors have their
+// slots. While more slots are free and due, and no called visitor waits for its second, a newcomer
+// takes nobody's slot.
 func (c *desk) lineWaits(clk time.Duration) bool {
 	n, called := c.waiting(), int64(c.line.Called())
 	for _, x := range c.roamers.line {
@@ -596,9 +599,9 @@ func (c *desk) lineWaits(clk time.Duration) bool {
 	return n > called || n > 0 && (clk < c.pace.at || clk < c.doorUntil || c.pool.FreeNow(clk) <= 0)
 }
 
-// newcomersFirst reports whether there are fewer free slots than tickets whose cookie may come back any
-// moment: nobody must pass them then. Those of the built-in lane are passed: a flood of one network must
-// not make all others wait for a slot that is free.
+// newcomersFirst reports whether there are no more free slots than tickets whose cookie may come
+// back at any moment: then nobody may pass them. Newcomers may pass the tickets of the built-in
+// lane: a flood from one network must not make all others wait for a free slot.
 func (c *desk) newcomersFirst(clk time.Duration) bool {
 	n := int64(c.line.Provisional())
 	if network := c.line.Line(slot.MaxLanes); network != nil {
@@ -607,7 +610,7 @@ func (c *desk) newcomersFirst(clk time.Duration) bool {
 	return n > 0 && clk < c.joinedAt+slot.ProvisionalFor/2 && c.pool.FreeNow(clk) <= n
 }
 
-// setLimits hands limits to the next write and returns their revision.
+// setLimits adds limits to the next write and returns their revision.
 func (c *desk) setLimits(active, fresh slot.Limit) uint64 {
 	c.limitRev = max(c.limitRev, c.pool.Record().LimitRev) + 1
 	c.pool.SetLimits(c.limitRev, active, fresh)

@@ -7,12 +7,11 @@ import (
 	"github.com/headgate/headgate/internal/slot"
 )
 
-// When a desk writes, and what of the line.
+// This file decides when a desk writes, and what the record keeps of the line.
 
-// putLine hands the line's part of the record to the next write. Numbers are
-// reserved ahead.
+// putLine adds the line's part of the record to the next write. It reserves numbers ahead.
 func (c *desk) putLine(clk time.Duration) {
-	if len(c.cfg.Lanes) > 0 || len(c.pool.Record().Lanes) > 0 { // one may be empty now
+	if len(c.cfg.Lanes) > 0 || len(c.pool.Record().Lanes) > 0 { // a lane may be empty now
 		c.setLanes()
 	}
 	next, r, line := c.reserve(0, clk), c.pool.Record(), c.line.Ordinary()
@@ -33,7 +32,7 @@ func (c *desk) putLine(clk time.Duration) {
 	c.pool.PutLine(part)
 }
 
-// linePart is what a record keeps of the line, with no number reserved.
+// linePart returns the line's part of a record, with no number reserved ahead.
 func (c *desk) linePart(clk time.Duration) slot.LinePart {
 	line, now := c.line.Ordinary(), c.pool.CounterTime(clk)
 	own, lane := c.skipped()
@@ -48,7 +47,7 @@ func (c *desk) linePart(clk time.Duration) slot.LinePart {
 	}
 }
 
-// mustWrite reports whether a write is due though nothing was asked.
+// mustWrite reports whether a write is due. asked means that something needs one.
 func (c *desk) mustWrite(clk time.Duration, asked bool) bool {
 	r := c.pool.Record()
 	switch {
@@ -70,14 +69,14 @@ func (c *desk) mustWrite(clk time.Duration, asked bool) bool {
 	return false
 }
 
-// endsDue reports whether a stay has ended that the record still holds.
+// endsDue reports whether a session has ended that is still in the record.
 func (c *desk) endsDue(clk time.Duration) bool {
 	return c.pool.NextEnd(0) <= c.pool.CounterTime(clk)
 }
 
-// settleDue reports whether a call that is due here or elsewhere waits for an end that
-// only a report of the borrowers can free. They are asked once for an end, and again
-// when no report has come, ever more seldom: one of them may be in another data centre.
+// settleDue reports whether a call that is due, here or elsewhere, waits for an end that only a
+// report of the borrowers can free. They are asked once for each end, and again while no report
+// arrives, at growing intervals: one of them may be in another data center.
 func (c *desk) settleDue(clk time.Duration) bool {
 	here := c.mayCall(clk) && clk >= c.callAt(clk) && c.pool.FreeNow(clk) <= 0
 	if !here && !c.pool.RecalledByParent(clk) {
@@ -95,7 +94,7 @@ func (c *desk) settleDue(clk time.Duration) bool {
 	return true
 }
 
-// mayCall reports whether there is somebody to call.
+// mayCall reports whether somebody waits to be called and calls are allowed now.
 func (c *desk) mayCall(clk time.Duration) bool {
 	return !c.held && !c.drawing() && clk >= c.tookAt+headPoll && c.pool.Quiet(clk) == 0 &&
 		(c.line.Len() > c.line.Called() || len(c.roamers.there(clk, 1)) > 0)
@@ -127,11 +126,11 @@ func (c *desk) nextDue(clk time.Duration) time.Duration {
 	}
 	next = min(next, max(time.Millisecond, c.called.next()-clk))
 	switch {
-	case c.pool.FreeNow(clk) > 0 && c.nobody: // a poll calls; the grace of the unheard ends unasked
+	case c.pool.FreeNow(clk) > 0 && c.nobody: // a poll calls; the end of the grace wakes nobody
 		next = min(next, max(lookAgain, c.callAt(clk)-clk))
 	case c.pool.FreeNow(clk) > 0:
 		next = min(next, max(time.Millisecond, c.callAt(clk)-clk))
-	case c.pool.Unsettled(clk) > 0: // the report that was asked for is under way
+	case c.pool.Unsettled(clk) > 0: // the requested report is under way
 		next = min(next, max(settleGap, c.callAt(clk)-clk))
 	default:
 		now := c.pool.CounterTime(clk)

@@ -1,25 +1,25 @@
-// Package counter hosts the one counter of a room: it lends slots, keeps the
-// line, calls the next and writes before it tells.
+// Package counter hosts the counter of a room. The counter lends slots, keeps the line and calls
+// the next visitors. It writes each change to the store before it answers.
 //
 // # The promise
 //
-// What docs/protocol.md promises of a host: an answer states only a confirmed
-// record, everything that arrives while a write is in flight shares the next,
-// and a host that was fenced says nothing more.
+// docs/protocol.md states what a host promises. An answer contains only what a confirmed record
+// says. All requests that arrive while a write is in flight share the next write. A fenced host
+// answers nothing more.
 //
 // # Concurrency
 //
-// A Counter may be used by many goroutines at once. One mutex guards its state
-// and is never held across a write. Run owns the only goroutine.
+// A Counter may be used by many goroutines at once. One mutex guards its state and is never held
+// during a write. Run owns the only goroutine.
 //
-// # What it costs
+// # Cost
 //
-// A poll is a lock, a bitmap and a sum over a Fenwick tree. Writes are grouped:
-// at most one each groupGap, none while nothing happens.
+// A poll costs a lock, a bitmap and a sum over a Fenwick tree. Writes are grouped: at most one each
+// groupGap, and none while nothing happens.
 //
-// # What it does not do
+// # Limits
 //
-// It speaks no HTTP and knows no visitor but by number.
+// The package does not speak HTTP and knows a visitor only by its number.
 package counter
 
 import (
@@ -37,38 +37,39 @@ import (
 
 // The errors of a Counter.
 var (
-	// ErrFenced: another host has taken over; ask there.
+	// ErrFenced reports that another host has taken over; send the request there.
 	ErrFenced = errors.New("another host serves this room")
-	// ErrFull: max_waiting people wait already.
+	// ErrFull reports that max_waiting visitors already wait.
 	ErrFull = errors.New("the line is full")
-	// ErrSlow: the record is not written in time; ask again.
+	// ErrSlow reports that the record was not written in time; retry.
 	ErrSlow = errors.New("the record is not written in time")
-	// ErrNotCalled: the ticket is not at its turn.
+	// ErrNotCalled reports that the ticket is not called yet.
 	ErrNotCalled = errors.New("the ticket is not called")
 )
 
 // Parameters of the host (docs/protocol.md §5, §8, §12).
 const (
 	groupGap    = 2 * time.Millisecond // between writes
-	fresh       = 2 * time.Second      // a number needs a write no older than this
-	idleEnds    = 5 * time.Second      // between writes while stays are inside
+	fresh       = 2 * time.Second      // issuing a number needs a write no older than this
+	idleEnds    = 5 * time.Second      // between writes while sessions are open
 	settleGap   = 20 * time.Millisecond
-	settleAgain = 50 * time.Millisecond  // a report was lost, or came a moment too early
-	lookAgain   = 100 * time.Millisecond // for the end of a grace, while nobody who waits is there
-	blockLeast  = 4                      // tickets reserved at least, or those of five seconds:
-	blockMost   = 256                    // never issued, they hold up who comes after a crash
-	headPoll    = 2 * time.Second        // two head-poll intervals: nobody is called after a takeover
-	hideAfter   = 5 * time.Second        // numbers unheard after a takeover count in no position any more
-	lineSweep   = 4096                   // holds looked at in one pass
-	// provisionalSweep bounds how many tickets without a cookie lapse in one pass: 200,000 a second.
+	settleAgain = 50 * time.Millisecond  // before asking again: a report was lost or came a moment too early
+	lookAgain   = 100 * time.Millisecond // while all who wait are absent: for the end of a grace
+	blockLeast  = 4                      // numbers reserved ahead, at least
+	blockMost   = 256                    // at most: after a crash, unused ones delay later tickets
+	headPoll    = 2 * time.Second        // two head-poll intervals: no calls after a takeover
+	hideAfter   = 5 * time.Second        // after a takeover: from then on unpolled numbers count in no position
+	lineSweep   = 4096                   // holds checked in one pass
+	// provisionalSweep limits how many tickets without a cookie lapse in one pass: 200,000 a
+	// second.
 	provisionalSweep = 20_000
-	skipBytes        = 64 << 10        // record: late tickets below the frontier
-	drawnBytes       = 480 << 10       // the same where tickets are drawn: half of what NATS carries
-	storeWait        = 2 * time.Second // a write that takes longer is looked up
+	skipBytes        = 64 << 10        // of the record: late tickets below the frontier
+	drawnBytes       = 480 << 10       // the same with random order: half of the most that NATS carries
+	storeWait        = 2 * time.Second // timeout of one store operation
 	storeRetry       = 250 * time.Millisecond
-	issuedSoon       = 250 * time.Millisecond // a number that was issued is in a record so soon
-	lastWrite        = 3 * time.Second        // the farewell of a clean stop takes no longer
-	unsureRuns       = 4096                   // record: numbers that were reserved and not heard
+	issuedSoon       = 250 * time.Millisecond // an issued number is in the record after this time
+	lastWrite        = 3 * time.Second        // limit of the last write at a clean stop
+	unsureRuns       = 4096                   // of the record: reserved numbers that nobody has polled with
 )
 
 // Config describes the counter of one room.
@@ -78,28 +79,28 @@ type Config struct {
 	Store  store.Store
 	Params slot.Params
 	Settings
-	Plan  Plan         // of the draw of an event
-	After uint64       // 1 + revision of the limits that Settings are of; 0: newer than any
-	Sites *Datacenters // the data centres whose rooms are one with this; nil: none
+	Plan  Plan         // for the draw of an event
+	After uint64       // 1 + revision of the limits in Settings; 0: newer than any
+	Sites *Datacenters // the data centers that share this room; nil: one data center
 
 	Anywhere *Handle              // of this room, if this node may host it
-	Estimate func() slot.Estimate // of the counter's time, as the worker of this process has it; nil: none
-	Previous PreviousHost         // what this process knows of the host before; filled in by a Seat
-	Boot     func() time.Duration // own clock, counting suspend
+	Estimate func() slot.Estimate // of the counter time, from this process's worker; nil: none
+	Previous PreviousHost         // what this process knows of the previous host; set by a Handle
+	Boot     func() time.Duration // own clock, which includes suspend
 	Log      *slog.Logger
 
-	Random func() float64 // of jitter, in [0, 1); nil: math/rand
+	Random func() float64 // for jitter and random order, in [0, 1); nil: math/rand
 }
 
-// Settings are what may change while people are inside and wait.
+// Settings can change while visitors are inside or wait.
 type Settings struct {
-	Active      slot.Limit // stays at once
+	Active      slot.Limit // sessions at once
 	New         slot.Limit // new users per window
 	Spread      bool       // space calls evenly while anyone waits
-	RandomOrder bool       // who is next is drawn at random
-	AdmitAll    bool       // all are let in: who waits holds nobody up
+	RandomOrder bool       // the next visitor is chosen at random
+	AdmitAll    bool       // everybody is admitted: the line delays nobody
 	Line        LineConfig
-	Lanes       []slot.Lane // beside the ordinary line, at most slot.MostLanes
+	Lanes       []slot.Lane // beside the ordinary line, at most slot.MaxLanes
 }
 
 // LineConfig describes the waiting line.
@@ -107,43 +108,43 @@ type LineConfig struct {
 	MaxWaiting int64
 	PollMin    time.Duration
 	PollMax    time.Duration
-	CallHold   time.Duration // 0: max(5 s, 2 × the interval given)
+	CallHold   time.Duration // 0: computed from the poll interval, at least 5 s
 	Hold       time.Duration // the longest hold of any ticket
 }
 
 // A Counter is the host of one room.
 type Counter struct {
 	wake   chan struct{}
-	upWake chan struct{} // something may be due upward
+	upWake chan struct{} // a Sync to Anywhere may be due
 	recall func()
 
 	mu sync.Mutex
 	desk
 	sites     gallery
-	off       []string // data centres that an operator has declared off
+	off       []string // data centers that an operator has declared down
 	revision  uint64
 	syncs     map[*slot.Sync]chan slot.Answer
 	claims    map[slot.StayID][]chan slot.ClaimReply
-	written   chan struct{} // closed with the next confirmed write; nil if nobody waits
+	written   chan struct{} // closed at the next confirmed write; nil if nobody waits
 	lastTry   time.Duration
 	fenced    bool
-	suspected bool          // a pass has shown that the record was rolled back
-	damaged   error         // the record cannot be read: this host serves nobody
-	broken    time.Duration // since when the store refuses; 0 it does not
+	suspected bool          // a pass showed that the record was rolled back
+	damaged   error         // the record is unreadable: this host serves nobody
+	broken    time.Duration // since when the store rejects writes; 0: it accepts them
 	latency   time.Duration // of a write, smoothed
 }
 
-// Totals count since the start.
+// Totals are counted since this host started.
 type Totals struct {
 	Joined, Called, Claimed, Lapsed, Writes int64
-	Expired                                 int64         // places whose hold was over
+	Expired                                 int64         // places whose hold has expired
 	WriteTime                               time.Duration // all writes together
-	CallEmpty                               time.Duration // called slots stood empty this long in all
+	CallEmpty                               time.Duration // total time that called slots stayed empty
 }
 
-// Open takes the room's record over, or makes the first one, and returns its
-// host. Run must be called for anything to be answered. recall is called, with
-// no lock held, when borrowers should Sync now; it must not block.
+// Open takes over the record of the room, or makes the first one, and returns the room's host. It
+// answers nothing until Run is called. It calls recall, with no lock held, when the borrowers
+// should Sync now; recall must not block.
 func Open(ctx context.Context, cfg Config, recall func()) (*Counter, error) {
 	c := &Counter{
 		wake: make(chan struct{}, 1), upWake: make(chan struct{}, 1), recall: recall,
@@ -160,7 +161,7 @@ func Open(ctx context.Context, cfg Config, recall func()) (*Counter, error) {
 		return nil, fmt.Errorf("take over room %q: %w", cfg.Room, err)
 	}
 	c.sites.began = cfg.Boot()
-	if err := c.begin(rec, first, cfg.Boot()); err != nil { // it decodes, and makes no sense
+	if err := c.begin(rec, first, cfg.Boot()); err != nil { // it decodes but is inconsistent
 		c.refuse(fmt.Errorf("%w: %w", slot.ErrRecord, err))
 	}
 	return c, nil
@@ -168,7 +169,7 @@ func Open(ctx context.Context, cfg Config, recall func()) (*Counter, error) {
 
 func (c *Counter) key() string { return recordOf(c.cfg.Room) }
 
-// recordOf is the key of a room's record in the store.
+// recordOf returns the key of a room's record in the store.
 func recordOf(room string) string { return "counter." + room }
 
 // load reads the record, or makes the first one of a new life.
@@ -190,9 +191,9 @@ func (c *Counter) load(ctx context.Context) (r *slot.Record, first bool, err err
 	return r, false, c.fitRecord(ctx, r)
 }
 
-// store writes by compare-and-set and finds out what became of a write whose
-// answer was lost. It ends when the write is confirmed, when another host has
-// written, or with ctx.
+// store writes a record by compare-and-set. When the answer to a write is lost, it reads the store
+// to find out whether the write succeeded. It returns when the write is confirmed, when another
+// host has written, or when ctx ends.
 func (c *Counter) store(ctx context.Context, wr *slot.Record) error {
 	b, err := wr.AppendBinary(nil)
 	if err != nil {
@@ -212,8 +213,8 @@ func (c *Counter) store(ctx context.Context, wr *slot.Record) error {
 		case ctx.Err() != nil:
 			return ctx.Err()
 		case lerr == nil && string(got) == string(b):
-			// It was written, only the answer was lost; or it is in the engine's memory
-			// and the disk refused it. Written again it is surely on the disk.
+			// The write succeeded and only the answer was lost, or the engine has it in memory and
+			// the disk rejected it. A second write makes sure that it is on disk.
 			if c.revision = rev; tries == 0 {
 				continue
 			}
@@ -226,12 +227,12 @@ func (c *Counter) store(ctx context.Context, wr *slot.Record) error {
 		case lerr == nil && rev != c.revision:
 			return ErrFenced
 		case lerr == nil && errors.Is(err, store.ErrConflict) && tries < 3:
-			// A replicated stream may see a write of its own as one in flight for a moment
-			// (nats-server, jetstream_batching.go): the same again.
+			// For a moment a replicated stream may treat its own write as one in flight
+			// (nats-server, jetstream_batching.go). Retry.
 			if wait(ctx, groupGap) {
 				continue
 			}
-		} // a conflict that the store does not explain: an engine may be on its way back
+		} // an unexplained conflict: the engine may be recovering
 		c.fail(began, err)
 		select {
 		case <-ctx.Done():
@@ -241,14 +242,14 @@ func (c *Counter) store(ctx context.Context, wr *slot.Record) error {
 	}
 }
 
-// stayAwake notes each second that the process runs, until stop: while it waits for the
-// store nothing else may.
+// stayAwake notes each second that the process runs, until stop is called: while a host waits for
+// the store, nothing else notes it.
 func (c *Counter) stayAwake() (stop func()) {
 	var timer *time.Timer
 	var over atomic.Bool
 	timer = time.AfterFunc(time.Hour, func() {
 		c.mu.Lock()
-		if c.line != nil { // nil: it takes over
+		if c.line != nil { // nil: during the takeover
 			c.awake(c.cfg.Boot())
 		}
 		c.mu.Unlock()
@@ -260,11 +261,11 @@ func (c *Counter) stayAwake() (stop func()) {
 	return func() { over.Store(true); timer.Stop() }
 }
 
-// lost reports whether what the store holds is an older write of this host, which
-// still has all that it confirmed in memory.
+// lost reports whether the store holds an older write of this host. This host still has everything
+// that it confirmed in memory.
 func (c *Counter) lost(got []byte, rev uint64) bool {
 	if !c.pool.Serving() || rev == c.revision || !c.cfg.Params.Alone {
-		return false // of many hosts, the one that wrote last is right
+		return false // with several hosts, the last writer is right
 	}
 	var r slot.Record
 	now := c.pool.Record()
@@ -272,8 +273,8 @@ func (c *Counter) lost(got []byte, rev uint64) bool {
 		(r.Host == c.cfg.Host || r.Name.Epoch < now.Name.Epoch)
 }
 
-// fail notes that the store refuses, since the write was begun: a store without a
-// leader is silent. Whoever needs a write is told at once.
+// fail notes that the store rejects writes since began. A store without a leader does not answer at
+// all. fail wakes all callers that wait for a write.
 func (c *Counter) fail(began time.Duration, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -285,7 +286,7 @@ func (c *Counter) fail(began time.Duration, err error) {
 	c.wroteLocked()
 }
 
-// mend notes that the store writes again.
+// mend notes that the store accepts writes again.
 func (c *Counter) mend() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -319,19 +320,19 @@ func (c *Counter) Run(ctx context.Context) error {
 	above.Go(func() { c.borrow(up) })
 	above.Go(func() { c.show(up) })
 	err := c.rounds(ctx)
-	// Not deferred: a panic leaves the lock held, and waiting for it would keep a process alive that hosts
-	// the room and answers nobody.
+	// Not deferred: a panic leaves the lock held. Waiting for the lock would keep a process alive
+	// that hosts the room and answers nobody.
 	stop()
 	above.Wait()
 	c.drop()
 	return err
 }
 
-// rounds is Run but for its beginning and its end.
+// rounds is the loop of Run.
 func (c *Counter) rounds(ctx context.Context) error {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
-	// A write that is under way when ctx ends is finished first.
+	// A write in flight is completed even if ctx ends.
 	writing, giveUp := context.WithCancel(context.WithoutCancel(ctx))
 	defer giveUp()
 	defer context.AfterFunc(ctx, func() { time.AfterFunc(lastWrite, giveUp) })()
@@ -351,16 +352,16 @@ func (c *Counter) rounds(ctx context.Context) error {
 	}
 }
 
-// kick makes Run look again now.
+// kick makes Run start its next round now.
 func (c *Counter) kick() {
 	select {
 	case c.wake <- struct{}{}:
-	default: // it is already about to look
+	default: // the next round is already due
 	}
 }
 
-// round builds one write, stores it, hands out the answers and calls whoever
-// may be called. It returns how long until the next look is due.
+// round builds and stores one write, delivers the answers and calls the visitors that may be
+// called. It returns how long until the next round is due.
 func (c *Counter) round(ctx context.Context) (time.Duration, error) {
 	c.mu.Lock()
 	clk := c.cfg.Boot()
@@ -396,12 +397,12 @@ func (c *Counter) round(ctx context.Context) (time.Duration, error) {
 
 	c.mu.Lock()
 	clk = c.cfg.Boot()
-	c.awake(clk) // it may have stood still in the write
+	c.awake(clk) // the process may have been suspended during the write
 	if wr != nil {
 		c.noteWrite(clk - began)
 		c.deliver(c.pool.Confirm(clk))
 		c.leftFor(wr.MovedTo)
-		if rolled { // it was not another host's: what was told is lost
+		if rolled { // no other host wrote: confirmed writes are lost
 			c.quarantine(clk)
 		}
 		c.wroteLocked()
@@ -419,7 +420,7 @@ func (c *Counter) round(ctx context.Context) (time.Duration, error) {
 	return next, nil
 }
 
-// leftFor ends a host whose record has moved: nothing can follow that write.
+// leftFor ends this host when its record has moved to another data center: no write can follow.
 func (c *Counter) leftFor(site string) {
 	if site != "" {
 		c.fenced = true
@@ -428,7 +429,8 @@ func (c *Counter) leftFor(site string) {
 	}
 }
 
-// gone reports whether another hosts the room, or surely does. Holds the lock.
+// gone reports whether another process hosts the room, or must be presumed to. The caller holds the
+// lock.
 func (c *Counter) gone() bool {
 	if !c.fenced && !c.stood {
 		c.awake(c.cfg.Boot())
@@ -439,31 +441,31 @@ func (c *Counter) gone() bool {
 	return c.fenced || c.stood
 }
 
-// noteWrite counts a write that took d.
+// noteWrite records that a write took d.
 func (c *Counter) noteWrite(d time.Duration) {
 	c.stats.Writes++
 	c.stats.WriteTime += d
 	c.latency += (d - c.latency) / 16
 }
 
-// deliver hands answers to those who wait for them.
+// deliver sends answers to the callers that wait for them.
 func (c *Counter) deliver(replies []slot.Reply, claims []slot.ClaimReply) {
 	for _, r := range replies {
 		if ch := c.syncs[r.Sync]; ch != nil {
 			delete(c.syncs, r.Sync)
-			ch <- r.Answer // has room for one
+			ch <- r.Answer // never blocks: buffered
 		}
 	}
 	for _, r := range claims {
 		c.stats.Claimed++
 		for _, ch := range c.claims[r.ID] {
-			ch <- r // has room for one
+			ch <- r // never blocks: buffered
 		}
 		delete(c.claims, r.ID)
 	}
 }
 
-// drop ends all that waits: this host is fenced or ends.
+// drop ends all waiting calls, because this host is fenced or stops.
 func (c *Counter) drop() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -479,7 +481,7 @@ func (c *Counter) drop() {
 	c.wroteLocked()
 }
 
-// dropSyncs lets those who wait for an answer ask again, here or elsewhere.
+// dropSyncs ends the waiting Syncs, so that their callers retry, here or elsewhere.
 func (c *Counter) dropSyncs() {
 	for x, ch := range c.syncs {
 		close(ch)
@@ -487,7 +489,7 @@ func (c *Counter) dropSyncs() {
 	}
 }
 
-// wroteLocked wakes those who wait for a write.
+// wroteLocked wakes all callers that wait for a write.
 func (c *Counter) wroteLocked() {
 	if c.written != nil {
 		close(c.written)
@@ -495,7 +497,7 @@ func (c *Counter) wroteLocked() {
 	}
 }
 
-// Sync answers one Sync of a borrower; it blocks until the answer is written.
+// Sync answers one Sync of a borrower. It blocks until the record with the answer is written.
 func (c *Counter) Sync(ctx context.Context, x *slot.Sync) (slot.Answer, error) {
 	ch := make(chan slot.Answer, 1)
 	c.mu.Lock()
@@ -521,8 +523,8 @@ func (c *Counter) Sync(ctx context.Context, x *slot.Sync) (slot.Answer, error) {
 	}
 }
 
-// Reconfigure takes new settings while people are inside and wait. It blocks
-// until the limits are in the record; on an error nothing has changed.
+// Reconfigure applies new settings while visitors are inside or wait. It blocks until the limits
+// are in the record. On an error nothing has changed.
 func (c *Counter) Reconfigure(ctx context.Context, s Settings) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -535,7 +537,7 @@ func (c *Counter) Reconfigure(ctx context.Context, s Settings) error {
 				return err
 			}
 		}
-	} else if c.fenced { // what needs no record needs no disk: a message, queue_all
+	} else if c.fenced { // settings that are not in the record need no write: a message, queue_all
 		return ErrFenced
 	}
 	c.cfg.Settings = s
@@ -546,15 +548,15 @@ func (c *Counter) Reconfigure(ctx context.Context, s Settings) error {
 	return nil
 }
 
-// limits are those that are in force or about to be, and their revision.
+// limits returns the limits that are in force or are being written, and their revision.
 func (c *Counter) limits() (active, fresh slot.Limit, rev uint64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.cfg.Active, c.cfg.New, c.limitRev
 }
 
-// Hold stops or resumes calls and admissions: queue_all, a room that is not yet
-// open, an origin that does not answer. Those inside stay.
+// Hold stops or resumes calls and admissions: for queue_all, for a room that is not open yet, or
+// while the origin does not answer. Open sessions continue.
 func (c *Counter) Hold(yes bool) {
 	c.mu.Lock()
 	c.hold(yes, c.cfg.Boot())

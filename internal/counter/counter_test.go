@@ -103,7 +103,7 @@ func TestSecondHostFencesTheFirst(t *testing.T) {
 		if _, err := old.Join(ctx, 0, time.Minute, 0); !errors.Is(err, ErrFenced) {
 			t.Errorf("the fenced host issues a ticket: %v", err)
 		}
-		// The place is kept, the used ticket stays used, the slot stays taken.
+		// The place stays, the used ticket stays used, and the slot stays in use.
 		p, err := next.Poll(ctx, lifeOf(next), waiting.Number, 0)
 		if err != nil || p.Status != slot.TicketWaiting && p.Status != slot.TicketLate {
 			t.Errorf("the waiting ticket: %+v %v", p, err)
@@ -128,7 +128,7 @@ func TestAfterATakeoverTheOldTicketIsCalledFirst(t *testing.T) {
 		time.Sleep(2 * time.Second)
 		next := host(t, "next", &s, 1)
 		next.mu.Lock()
-		next.issueAt = 0 // the one before is surely gone
+		next.issueAt = 0 // the previous host is certainly gone
 		next.mu.Unlock()
 		late := join(t, next)
 		if late.Status == slot.TicketCalled {
@@ -150,7 +150,7 @@ func TestAfterATakeoverTheOldTicketIsCalledFirst(t *testing.T) {
 	})
 }
 
-// flaky loses the answer of every third write, and fails every fifth.
+// A flaky store loses the answer of every third write, and fails every fifth write.
 type flaky struct {
 	store.Memory
 	n atomic.Int64
@@ -260,7 +260,7 @@ func TestNobodyWaitsForAHostThatEndedOrDoesNotWrite(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		time.Sleep(5 * time.Second) // no Run: as with a store that does not answer
+		time.Sleep(5 * time.Second) // without Run, as with a store that does not answer
 		at := time.Now()
 		if _, err := c.Join(t.Context(), 0, time.Minute, 0); !errors.Is(err, ErrSlow) {
 			t.Errorf("no write: %v", err)
@@ -294,7 +294,7 @@ func TestPollsAreStretchedUnderLoadAndNeverNearTheHead(t *testing.T) {
 		want(0, time.Second)
 		want(80*time.Second, 10*time.Second)
 		want(time.Hour, 30*time.Second)
-		for range 10 { // 10,000 polls a second: twice what a worker should get
+		for range 10 { // 10,000 polls a second: twice the load of a busy worker
 			c.polls.add(c.cfg.Boot(), 10_000)
 			c.mu.Unlock()
 			time.Sleep(time.Second)
@@ -313,7 +313,7 @@ func TestPollsAreStretchedUnderLoadAndNeverNearTheHead(t *testing.T) {
 	})
 }
 
-// answersLost writes, and says that it did not.
+// answersLost writes, but reports a failure.
 type answersLost struct {
 	store.Memory
 	on atomic.Bool
@@ -329,8 +329,8 @@ func (a *answersLost) CompareAndSwap(ctx context.Context, key string, rev uint64
 	return r, err
 }
 
-// A write whose answer is lost each time is written again without a pause, and the
-// operator is told nothing.
+// If the answer of each write is lost, the host must not write again without a pause, and the
+// operator must learn of it.
 func TestLostAnswersAreNotAReasonToWriteAllTheTime(t *testing.T) {
 	synctest.Test(t, lostAnswers)
 }
@@ -368,8 +368,8 @@ func lostAnswers(t *testing.T) {
 	}
 }
 
-// While all who wait are absent, the host sleeps; whoever comes back is called by
-// its own poll.
+// While all waiting visitors are absent, the host sleeps. A visitor that returns is called by its
+// own poll.
 func TestNobodyThereCostsNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := host(t, "a", &store.Memory{}, 5)
@@ -379,7 +379,7 @@ func TestNobodyThereCostsNothing(t *testing.T) {
 			last = join(t, c)
 		}
 		c.Hold(false)
-		time.Sleep(5 * time.Minute / 2) // the first calls lapse, all are absent
+		time.Sleep(5 * time.Minute / 2) // the first calls lapse, and all visitors are absent
 		c.mu.Lock()
 		next, called := c.nextDue(c.cfg.Boot()), c.line.Called()
 		c.mu.Unlock()
@@ -393,7 +393,7 @@ func TestNobodyThereCostsNothing(t *testing.T) {
 	})
 }
 
-// A record that decodes and makes no sense stops its room only, like a damaged one.
+// A record that decodes but is inconsistent stops only its own room, like a damaged one.
 func TestARecordThatMakesNoSenseServesNobody(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := slot.NewRecord(7, nil, slot.Limit{Kind: slot.AtOnce, N: 1, Per: time.Minute},
@@ -413,15 +413,15 @@ func TestARecordThatMakesNoSenseServesNobody(t *testing.T) {
 	})
 }
 
-// lifeOf is the life of the record that a counter serves.
+// lifeOf returns the life of the record that a counter serves.
 func lifeOf(c *Counter) uint64 {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.pool.Record().Name.Life
 }
 
-// Whoever hears the answer to a claim may be the one who lets the visitor in: of two
-// who ask at once the other may be dead. Each is told which window entry to move.
+// Of two requests that claim at once, either one may admit the visitor, because the other may be
+// canceled. So each answer names the window entry to move.
 func TestEachAnswerToAClaimNamesItsWindow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := host(t, "a", &store.Memory{}, 1)
@@ -442,8 +442,8 @@ func TestEachAnswerToAClaimNamesItsWindow(t *testing.T) {
 	})
 }
 
-// A panic ends the process, which begins anew. Waiting for the lock that the panic left held, the host
-// would stay, and answer nobody.
+// A panic ends the process, which restarts. If the host waited for the lock that the panic left
+// held, the process would stay and answer nobody.
 func TestAPanicIsNotHeldUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, err := Open(t.Context(), Config{Room: "shop", Host: "a", Store: &store.Memory{},

@@ -6,40 +6,41 @@ import (
 	"time"
 )
 
-// A course is how many of those who wait are called by when, if all goes on as a pattern says.
-// Numbers are of people, and not whole: it is what happens on average.
+// A course is a forecast of how many waiting visitors are called by which time, if visitors behave
+// as a pattern describes. The numbers of visitors are averages and not integers.
 type course struct {
 	at    []float64 // seconds from the record, ascending
-	calls []float64 // called by then,
-	ended []float64 // slots that were back by ends that stand in the record
-	fell  []float64 // silent in the step up to then
-	slope float64   // calls a second afterwards
+	calls []float64 // called by then
+	ended []float64 // slots freed by then through ends in the record
+	fell  []float64 // sessions that became silent in the step up to then
+	slope float64   // calls per second after the last step
 }
 
-// A pattern is what visitors do: so many a second of those who are active leave by a word or
-// fall silent, and of those who are silent leave by a word.
+// A pattern describes the behavior of visitors as rates per second: of active visitors that leave
+// explicitly or become silent, and of silent visitors that leave explicitly.
 type pattern struct{ left, leftSilent, fell float64 }
 
-// The steps of a course: the first are half a second, the later ones a fortieth of the time
-// until then. It ends after two sessions, when those who come in now are replaced again; then
-// it goes on as in the second. Where sessions were shortened, ends of before stand behind the first:
-// then it is one session beyond the last of them. Chosen: some 200 steps for five minutes, 600 for a
-// month.
+// The steps of a course: the first take half a second, the later ones a fortieth of the time so
+// far. A course ends after two sessions, when the visitors that come in now have been replaced
+// again. After that it continues at the rate of the second session. If sessions were shortened,
+// some earlier ends lie beyond the first session; the course then ends one session after the last
+// of them. Chosen: about 200 steps for five minutes, 600 for a month.
 const (
 	firstStep = 0.5
 	stepShare = 0.025
 	sessions  = 2.1
 )
 
-// play plays the room forward. While nothing is known of who falls silent, all are taken to
-// ask for nothing any more, and whoever is called then for nothing but what it came for.
+// play simulates the room forward. While the rate at which visitors become silent is unknown, it
+// assumes that visitors inside make no further request and that called visitors make only their
+// first one.
 func (c *course) play(o *outlook, p pattern) {
 	share := o.activeShare(p.fell)
 	p.fell /= share
 	if !o.sureFell {
 		share, p.fell = 0, 10/o.idle.Seconds()
 	}
-	c.begin(float64(o.free - o.called)) // when those who are called come is not known
+	c.begin(float64(o.free - o.called)) // when the called visitors come in is unknown
 	session, free := o.session.Seconds(), float64(o.free)
 	active := float64(o.active) * share
 	silent := float64(o.silent+o.active) - active
@@ -52,7 +53,7 @@ func (c *course) play(o *outlook, p pattern) {
 		dt := max(t*stepShare, min(firstStep, session/100))
 		t += dt
 		ends := 0.0
-		for ; end < len(o.ends); end++ { // who goes on loses the end that stands there
+		for ; end < len(o.ends); end++ { // the end in the record moves when a visitor continues
 			left := o.ends[end].End.Sub(o.now).Seconds()
 			if left > t {
 				break
@@ -85,8 +86,9 @@ func (c *course) play(o *outlook, p pattern) {
 	c.end(t-session, float64(o.active+o.silent)/(100*session))
 }
 
-// stir is how many of those active are so after dt seconds in which some leave and fall
-// silent and others are called, and on average: the solution of a' = called/dt − (left + fell)·a.
+// stir returns how many of the active visitors are active after dt seconds, and the average over
+// that time, while some leave or become silent and others are called. It is the solution of a' =
+// called/dt − (left + fell)·a.
 func (p *pattern) stir(active, called, dt float64) (rest, mean float64) {
 	all := p.left + p.fell
 	if all*dt < 1e-9 {
@@ -96,7 +98,7 @@ func (p *pattern) stir(active, called, dt float64) (rest, mean float64) {
 	return active + (even-active)*gone, even + (active-even)*gone/(all*dt)
 }
 
-// begin starts a course with so many slots free for sure.
+// begin starts a course with the slots that are certainly free.
 func (c *course) begin(free float64) {
 	c.at, c.calls, c.fell = append(c.at[:0], 0), append(c.calls[:0], 0), append(c.fell[:0], 0)
 	c.ended = append(c.ended[:0], max(0, free))
@@ -108,7 +110,7 @@ func (c *course) add(t, calls, ended, fell float64) {
 	c.calls, c.ended = append(c.calls, c.calls[last]+calls), append(c.ended, c.ended[last]+ended)
 }
 
-// end says how it goes on: as from a time, and never slower than least.
+// end sets the rate after the last step: the average since from, and at least least.
 func (c *course) end(from, least float64) {
 	i, _ := slices.BinarySearch(c.at, from)
 	last := len(c.at) - 1
@@ -116,8 +118,8 @@ func (c *course) end(from, least float64) {
 	c.slope = max(least, 1e-9, (c.calls[last]-c.calls[i])/(c.at[last]-c.at[i]))
 }
 
-// of is when the k-th is called, if chance is so many deviations early or late: of those who
-// do not wait for an end in the record, each is called at random.
+// of returns when the k-th visitor is called. chance moves the result by that many standard
+// deviations: visitors that do not wait for an end in the record are called at random times.
 func (c *course) of(k int64, chance float64) time.Duration {
 	n := float64(k)
 	i, _ := slices.BinarySearch(c.calls, n-nearly)
@@ -136,5 +138,5 @@ func (c *course) of(k int64, chance float64) time.Duration {
 // nearly allows for rounding.
 const nearly = 1e-6
 
-// seconds is so many as a Duration, three years at most.
+// seconds converts n to a Duration, three years at most.
 func seconds(n float64) time.Duration { return time.Duration(min(n, 1e8) * float64(time.Second)) }

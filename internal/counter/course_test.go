@@ -10,8 +10,8 @@ import (
 	"github.com/headgate/headgate/internal/slot"
 )
 
-// anOutlook is of 150 active, of 50 silent whose sessions end one after the other, and of a
-// pattern of which all is known.
+// anOutlook returns an outlook with 150 active and 50 silent visitors, whose sessions end one after
+// the other, and with a completely known pattern.
 func anOutlook(step time.Duration, p pattern) *outlook {
 	o := &outlook{
 		clk: time.Hour, now: 1, session: 5 * time.Minute, idle: 75 * time.Second, step: step,
@@ -20,7 +20,7 @@ func anOutlook(step time.Duration, p pattern) *outlook {
 	for i := range 50 { // by 200 s
 		o.ends = append(o.ends, slot.EndCount{End: o.now.Add(time.Duration(i+1) * 4 * time.Second), N: 1})
 	}
-	for i := range 75 { // seen within the last 75 s
+	for i := range 75 { // active within the last 75 s
 		o.ends = append(o.ends, slot.EndCount{
 			End: o.now.Add(o.session - o.idle + time.Duration(i+1)*time.Second - 1), N: 2,
 		})
@@ -30,10 +30,10 @@ func anOutlook(step time.Duration, p pattern) *outlook {
 	return o
 }
 
-// A course is what happens on average when every single visitor does what the pattern says.
+// A course is the average over many rooms in which each visitor behaves as the pattern describes.
 func TestACourseIsTheAverageOfManyRooms(t *testing.T) {
 	if testing.Short() {
-		return // length, and nothing that the race detector could find: make all plays it
+		return // long, and nothing for the race detector: make all runs it
 	}
 	for _, c := range []struct {
 		name string
@@ -68,8 +68,8 @@ func TestACourseIsTheAverageOfManyRooms(t *testing.T) {
 	}
 }
 
-// playRoom plays one room in steps of 0.1 s and counts the calls by the times, with a line
-// that never ends.
+// playRoom simulates one room with an endless line in steps of 0.1 s, and returns the number of
+// calls at each time.
 func playRoom(r *rand.Rand, o *outlook, p pattern, times []float64) (calls []float64) {
 	const dt = 0.1
 	share := o.activeShare(p.fell)
@@ -118,8 +118,8 @@ func playRoom(r *rand.Rand, o *outlook, p pattern, times []float64) (calls []flo
 	return calls
 }
 
-// Whatever was counted, there is a time for each place, later for each further one, and the
-// expected time lies in its range.
+// For any counts, each place has an expected time within its range, and the times rise from place
+// to place.
 func TestAnyOutlookHasARange(t *testing.T) {
 	r := rand.New(rand.NewPCG(3, 4))
 	some := func(n int64) int64 { return r.Int64N(n+1) * r.Int64N(2) }
@@ -131,7 +131,7 @@ func TestAnyOutlookHasARange(t *testing.T) {
 			session: 1 + upTo(time.Second<<r.IntN(22)), step: upTo(time.Second),
 		}
 		o.idle = slot.Idle(slot.Limit{Per: o.session})
-		longest := o.session // or as it was before
+		longest := o.session // or the previous length
 		if i%3 == 0 {
 			longest += upTo(time.Second << r.IntN(22))
 		}
@@ -145,7 +145,7 @@ func TestAnyOutlookHasARange(t *testing.T) {
 			}
 		}
 		slices.SortFunc(o.ends, func(a, b slot.EndCount) int { return int(a.End - b.End) })
-		var often [5]int64 // some of it never happens
+		var often [5]int64 // some of the events never happen
 		for n := range often {
 			often[n] = r.Int64N(2)
 		}
@@ -173,8 +173,8 @@ func TestAnyOutlookHasARange(t *testing.T) {
 	}
 }
 
-// TestASessionThatWasShortened: who is inside stays until the end that was given, and after that slots
-// come back by the new session.
+// Visitors inside stay until the end that they were given. After that, slots return at the rate of
+// the new session length.
 func TestASessionThatWasShortened(t *testing.T) {
 	for _, session := range []time.Duration{time.Second, 90 * time.Second, 290 * time.Second} {
 		o := &outlook{clk: time.Hour, now: slot.Time(time.Hour), session: session, active: 1,
@@ -190,7 +190,8 @@ func TestASessionThatWasShortened(t *testing.T) {
 	}
 }
 
-// Who is far back costs what the first costs, and a poll between two writes allocates nothing.
+// A forecast far back costs no more than one at the head, and a poll between two writes allocates
+// nothing.
 func TestARangeAllocatesNothing(t *testing.T) {
 	o := anOutlook(300*time.Millisecond, pattern{left: 0.01, fell: 0.01})
 	o.played = false

@@ -16,45 +16,45 @@ import (
 	"github.com/headgate/headgate/internal/store"
 )
 
-// Sites are the data centres whose rooms are one with ours, as one process sees them: the
-// links to them, and where Anywhere lives. It may be used by many goroutines at once; Run
-// owns the only one.
+// Datacenters holds what one process knows of the data centers that share its rooms: the links to
+// them and the home of Anywhere. It may be used by many goroutines at once. Run owns the only
+// goroutine.
 type Datacenters struct {
 	cfg  DatacentersConfig
 	said map[string]*atomic.Int64 // messages sent to each
 	mu   sync.Mutex
 	home AnywhereHome
-	sure bool   // another data centre has said that Anywhere lives here
-	left string // where Anywhere of a room was sent from here that did not arrive
+	sure bool   // another data center has confirmed this home
+	left string // destination of an Anywhere that left here and did not arrive
 	news []chan struct{}
 }
 
-// SitesConfig describes the data centres.
+// DatacentersConfig describes the data centers.
 type DatacentersConfig struct {
 	Own   string
-	Home  string                // where Anywhere lives, unless it has moved since
-	Links map[string]*store.Bus // to each of the others; nil on a worker, which has none
+	Home  string                // home of Anywhere, until it moves
+	Links map[string]*store.Bus // to each other data center; nil on a worker, which has none
 	Names []string              // of the others
-	Bus   *store.Bus            // among the nodes of the own data centre
+	Bus   *store.Bus            // between the nodes of the own data center
 	Store store.Store
 	Log   *slog.Logger
 }
 
-// Home says in which data centre Anywhere lives, and how often it has moved: of two, the
-// one that has moved more often is true.
+// AnywhereHome is the data center in which Anywhere lives, and the number of its moves. Of two
+// values, the one with more moves is valid.
 type AnywhereHome struct {
 	Site  string `json:"site"`
 	Moves uint64 `json:"moves"`
 }
 
-// homeKey is the record of where Anywhere lives, homeEvery how often it is looked at:
-// whoever misses the news finds it so late. Chosen.
+// homeKey is the key of the record that says where Anywhere lives. homeEvery is how often a process
+// reads it: one that misses the message learns the new home this late. Chosen.
 const (
 	homeKey   = "home"
 	homeEvery = 5 * time.Second
 )
 
-// NewSites makes the data centres of one process.
+// NewDatacenters returns the Datacenters of one process.
 func NewDatacenters(cfg DatacentersConfig) *Datacenters {
 	cfg.Names = slices.Sorted(slices.Values(cfg.Names))
 	s := &Datacenters{cfg: cfg, home: AnywhereHome{Site: cfg.Home}, said: map[string]*atomic.Int64{}}
@@ -64,13 +64,13 @@ func NewDatacenters(cfg DatacentersConfig) *Datacenters {
 	return s
 }
 
-// Own is the data centre of this process.
+// Own returns the data center of this process.
 func (s *Datacenters) Own() string { return s.cfg.Own }
 
-// Names are the other data centres, sorted.
+// Names returns the other data centers, sorted.
 func (s *Datacenters) Names() []string { return s.cfg.Names }
 
-// Said is how many messages this process has sent to another data centre.
+// MessagesSent returns how many messages this process has sent to another data center.
 func (s *Datacenters) MessagesSent(site string) int64 {
 	if n := s.said[site]; n != nil {
 		return n.Load()
@@ -78,17 +78,17 @@ func (s *Datacenters) MessagesSent(site string) int64 {
 	return 0
 }
 
-// Home is the data centre in which Anywhere lives.
+// Home returns the data center in which Anywhere lives.
 func (s *Datacenters) Home() string { return s.HomeNow().Site }
 
-// HomeNow is where Anywhere lives, and how often it has moved.
+// HomeNow returns where Anywhere lives, and how often it has moved.
 func (s *Datacenters) HomeNow() AnywhereHome {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.home
 }
 
-// Run follows where Anywhere lives until ctx ends.
+// Run keeps the home of Anywhere up to date until ctx ends.
 func (s *Datacenters) Run(ctx context.Context) error {
 	stop, err := s.Subscribe("home", func(msg []byte) { s.hearHome(ctx, msg) })
 	if err != nil {
@@ -108,9 +108,9 @@ func (s *Datacenters) Run(ctx context.Context) error {
 		if h, err := s.readHome(ctx); err == nil {
 			s.learnHome(h)
 		}
-		if s.IsLinked() && s.Home() == s.cfg.Own { // asked until somebody has answered
+		if s.IsLinked() && s.Home() == s.cfg.Own { // repeated until another data center has answered
 			if err := s.ConfirmHome(ctx, false); err != nil {
-				s.cfg.Log.Debug("home not confirmed by another data centre", "error", err)
+				s.cfg.Log.Debug("home not confirmed by another data center", "error", err)
 			}
 		}
 		select {
@@ -121,17 +121,17 @@ func (s *Datacenters) Run(ctx context.Context) error {
 	}
 }
 
-// at is the name of what is said to a data centre: both ends of a link hear all that is
-// said on it.
+// at returns the name under which messages to a data center are sent. Both ends of a link receive
+// every message on it.
 func (s *Datacenters) at(site, name string) string { return site + "." + name }
 
-// homeWait bounds a round of asking all others where Anywhere lives. Chosen.
+// homeWait limits one round of asking all other data centers where Anywhere lives. Chosen.
 const homeWait = 3 * time.Second
 
-// ConfirmHome asks the other data centres where Anywhere lives, before this one hosts it
-// for the first time in the life of this process: it may have moved meanwhile. first says
-// that there is no record here, and never was one for all that is known: then somebody must
-// answer. A home that is cut off from all hosts what it has.
+// ConfirmHome asks the other data centers where Anywhere lives, before this process hosts it for
+// the first time: Anywhere may have moved meanwhile. first means that there is no record here and,
+// as far as is known, never was; then at least one data center must answer. Otherwise a home that
+// is cut off from all others hosts what it has.
 func (s *Datacenters) ConfirmHome(ctx context.Context, first bool) error {
 	s.mu.Lock()
 	sure := s.sure
@@ -141,7 +141,7 @@ func (s *Datacenters) ConfirmHome(ctx context.Context, first bool) error {
 	}
 	ctx, stop := context.WithTimeout(ctx, homeWait)
 	defer stop()
-	said := make(chan error, len(s.cfg.Links)) // has room for all
+	said := make(chan error, len(s.cfg.Links)) // never blocks: buffered
 	var wg sync.WaitGroup
 	for site := range s.cfg.Links {
 		wg.Go(func() { said <- s.askHome(ctx, site) })
@@ -163,18 +163,18 @@ func (s *Datacenters) ConfirmHome(ctx context.Context, first bool) error {
 	case s.Home() != s.cfg.Own:
 		return ErrMoved
 	case answers == 0 && first:
-		return errors.New("no other data centre answers: one of them must know that Anywhere never moved")
+		return errors.New("no other data center answers: one of them must confirm that Anywhere never moved")
 	}
 	s.mu.Lock()
-	s.sure = answers > 0 // else it is asked again at the next takeover
+	s.sure = answers > 0 // if not, the next takeover asks again
 	s.mu.Unlock()
 	return nil
 }
 
-// errHomes: two configurations name different homes, and nobody has moved Anywhere.
-var errHomes = errors.New("another data centre is configured with another home")
+// errHomes reports that two configurations name different homes and nobody has moved Anywhere.
+var errHomes = errors.New("another data center is configured with another home")
 
-// askHome asks one data centre where Anywhere lives, and learns it.
+// askHome asks one data center where Anywhere lives, and stores a newer answer.
 func (s *Datacenters) askHome(ctx context.Context, site string) error {
 	b, err := s.Request(ctx, site, "where", nil)
 	if err != nil {
@@ -193,7 +193,7 @@ func (s *Datacenters) askHome(ctx context.Context, site string) error {
 	return nil
 }
 
-// answerHome tells where Anywhere lives.
+// answerHome answers where Anywhere lives.
 func (s *Datacenters) answerHome(context.Context, []byte) []byte {
 	b, err := json.Marshal(s.HomeNow())
 	if err != nil {
@@ -202,7 +202,7 @@ func (s *Datacenters) answerHome(context.Context, []byte) []byte {
 	return b
 }
 
-// readHome is what the store of this data centre says, zero if nothing.
+// readHome returns the home from the store of this data center, or the zero value if there is none.
 func (s *Datacenters) readHome(ctx context.Context) (h AnywhereHome, err error) {
 	ctx, stop := context.WithTimeout(ctx, storeWait)
 	defer stop()
@@ -216,7 +216,7 @@ func (s *Datacenters) readHome(ctx context.Context) (h AnywhereHome, err error) 
 	return h, err
 }
 
-// hearHome takes in where Anywhere lives as others say, and keeps it.
+// hearHome handles a message that says where Anywhere lives, and stores a newer home.
 func (s *Datacenters) hearHome(ctx context.Context, msg []byte) {
 	var h AnywhereHome
 	if json.Unmarshal(msg, &h) == nil && s.knows(h.Site) && s.learnHome(h) {
@@ -226,17 +226,17 @@ func (s *Datacenters) hearHome(ctx context.Context, msg []byte) {
 	}
 }
 
-// knows reports whether a data centre is configured here.
+// knows reports whether a data center is configured here.
 func (s *Datacenters) knows(site string) bool {
 	return site == s.cfg.Own || slices.Contains(s.cfg.Names, site)
 }
 
-// learnHome takes a later home over and reports whether it was later.
+// learnHome takes over a newer home, and reports whether it was newer.
 func (s *Datacenters) learnHome(h AnywhereHome) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	later := h.Moves > s.home.Moves ||
-		h.Moves == s.home.Moves && h.Moves > 0 && h.Site > s.home.Site // two commands at once
+		h.Moves == s.home.Moves && h.Moves > 0 && h.Site > s.home.Site // two moves at the same time
 	if !later || !s.knows(h.Site) {
 		return false
 	}
@@ -251,7 +251,7 @@ func (s *Datacenters) learnHome(h AnywhereHome) bool {
 	return true
 }
 
-// keepHome writes where Anywhere lives to the store of this data centre.
+// keepHome writes where Anywhere lives to the store of this data center.
 func (s *Datacenters) keepHome(ctx context.Context, h AnywhereHome) error {
 	b, err := json.Marshal(h)
 	if err != nil {
@@ -275,7 +275,7 @@ func (s *Datacenters) keepHome(ctx context.Context, h AnywhereHome) error {
 	}
 }
 
-// watch lets a channel hear when Anywhere has moved, until stop.
+// watch sends on a channel each time Anywhere has moved, until stop is called.
 func (s *Datacenters) watch(ch chan struct{}) (stop func()) {
 	s.mu.Lock()
 	s.news = append(s.news, ch)
@@ -287,7 +287,7 @@ func (s *Datacenters) watch(ch chan struct{}) (stop func()) {
 	}
 }
 
-// Ask asks a data centre, this one included.
+// Request sends a request to a data center, which may be the own one, and returns the answer.
 func (s *Datacenters) Request(ctx context.Context, site, name string, msg []byte) ([]byte, error) {
 	if site == s.cfg.Own {
 		return s.cfg.Bus.Request(ctx, name, msg)
@@ -314,12 +314,12 @@ func (s *Datacenters) askAnywhere(ctx context.Context, room string, x *slot.Sync
 	return a, err
 }
 
-// Tell tells all data centres, this one included.
+// Publish publishes a message to all data centers, including the own one.
 func (s *Datacenters) Publish(name string, msg []byte) error {
 	return errors.Join(s.cfg.Bus.Publish(name, msg), s.PublishRemote(name, msg))
 }
 
-// TellFar tells all other data centres.
+// PublishRemote publishes a message to all other data centers.
 func (s *Datacenters) PublishRemote(name string, msg []byte) (err error) {
 	for _, site := range slices.Sorted(maps.Keys(s.cfg.Links)) {
 		s.said[site].Add(1)
@@ -328,10 +328,11 @@ func (s *Datacenters) PublishRemote(name string, msg []byte) (err error) {
 	return err
 }
 
-// Linked reports whether this process has links of its own to the other data centres.
+// IsLinked reports whether this process has its own links to the other data centers.
 func (s *Datacenters) IsLinked() bool { return len(s.cfg.Links) > 0 }
 
-// Hear calls f with what any data centre tells under a name, until stop.
+// Subscribe calls f with each message that any data center publishes under a name, until stop is
+// called.
 func (s *Datacenters) Subscribe(name string, f func([]byte)) (stop func(), err error) {
 	var stops []func()
 	stop = func() {
@@ -353,7 +354,8 @@ func (s *Datacenters) Subscribe(name string, f func([]byte)) (stop func(), err e
 	return stop, nil
 }
 
-// HearFar calls f with what another data centre tells under a name, until stop.
+// SubscribeRemote calls f with each message that another data center publishes under a name, until
+// stop is called.
 func (s *Datacenters) SubscribeRemote(name string, f func([]byte)) (stop func(), err error) {
 	var stops []func()
 	stop = func() {
@@ -372,8 +374,8 @@ func (s *Datacenters) SubscribeRemote(name string, f func([]byte)) (stop func(),
 	return stop, nil
 }
 
-// Serve answers what the other data centres ask of this one under a name, until stop.
-// Without other data centres there is nothing to answer.
+// Serve answers requests of the other data centers under a name, until stop is called. Without
+// other data centers it does nothing.
 func (s *Datacenters) Serve(
 	name string, answer func(ctx context.Context, msg []byte) []byte,
 ) (stop func(), err error) {

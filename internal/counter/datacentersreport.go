@@ -5,32 +5,32 @@ import (
 	"time"
 )
 
-// CentersState is where a room that is one over several data centres stands, as the
-// data centre that was asked knows it.
+// DatacentersReport is the state of a room that several data centers share, as the data center that
+// answers knows it.
 type DatacentersReport struct {
 	Own         string             `json:"own"`
-	Home        string             `json:"home"`                // where the slots are that belong to none
-	Moves       uint64             `json:"moves"`               // how often they have moved
-	Uncertainty float64            `json:"uncertainty_seconds"` // of the order between data centres
+	Home        string             `json:"home"`                // data center of the unassigned slots
+	Moves       uint64             `json:"moves"`               // how often Anywhere has moved
+	Uncertainty float64            `json:"uncertainty_seconds"` // of the order between data centers
 	Anywhere    AnywhereState      `json:"anywhere"`
 	Sites       []DatacenterReport `json:"sites"` // by name
 }
 
-// AnywhereState is what of the limit of users at once belongs to no data centre.
+// AnywhereState is the part of the limit of users at once that is lent to no data center.
 type AnywhereState struct {
-	Age float64 `json:"age_seconds"` // -1: never heard of
+	Age float64 `json:"age_seconds"` // -1: never received
 	AnywhereTotals
 }
 
-// CenterState is where one data centre stands.
+// DatacenterReport is the state of one data center.
 type DatacenterReport struct {
 	Name       string  `json:"name"`
-	Age        float64 `json:"age_seconds"` // of its picture; -1: none has come
+	Age        float64 `json:"age_seconds"` // of its snapshot; -1: none received
 	Active     int64   `json:"active"`
 	Waiting    int64   `json:"waiting"`
 	Called     int64   `json:"called"`
-	Held       int64   `json:"held"`   // slots of users at once that are lent to it
-	Unused     int64   `json:"unused"` // of them in nobody's use
+	Held       int64   `json:"held"`   // slots of users at once lent to it
+	Unused     int64   `json:"unused"` // of Held: used by nobody
 	New        int64   `json:"new_last_minute"`
 	Traffic    []int64 `json:"traffic_by_minute"` // new users, the newest minute first
 	Workers    int     `json:"workers"`
@@ -39,7 +39,7 @@ type DatacenterReport struct {
 	RoundTrip  float64 `json:"round_trip_seconds"` // to it; 0: not measured
 }
 
-// Centers says where the data centres stand, nil with one.
+// Report returns the report of the data centers, nil with only one.
 func (s *DatacentersState) Report() *DatacentersReport {
 	if s == nil {
 		return nil
@@ -66,8 +66,8 @@ func (s *DatacentersState) Report() *DatacentersReport {
 	return d
 }
 
-// millis is d in seconds, to the tenth of a millisecond.
+// millis returns d in seconds, rounded to a tenth of a millisecond.
 func millis(d time.Duration) float64 { return d.Round(100 * time.Microsecond).Seconds() }
 
-// Tenths is d in seconds, to the tenth of a second.
+// RoundTenths returns d in seconds, rounded to a tenth of a second.
 func RoundTenths(d time.Duration) float64 { return math.Round(d.Seconds()*10) / 10 }

@@ -7,27 +7,27 @@ import (
 	"github.com/headgate/headgate/internal/slot"
 )
 
-// What differs where who is next is drawn: nobody is near the head, so all ask equally often,
-// and the expected time is a range.
+// Random order differs from the ordinary order: nobody is near the head, so all visitors poll
+// equally often, and the expected wait is a range.
 
-// drawPolls is how many polls a second a crowd makes that is drawn from, until each asks each
-// PollMax. Chosen: a called slot stands empty until its visitor asks.
+// drawPolls is how many polls a second a crowd makes in random order, until each visitor polls once
+// per PollMax. Chosen: a called slot stays empty until its visitor polls.
 const drawPolls = 2000
 
-// drawInterval is how often each is asked to poll.
+// drawInterval returns the poll interval of each visitor in random order.
 func (c *desk) drawInterval() time.Duration {
 	d := time.Duration(c.line.Len()) * (time.Second / drawPolls)
 	return min(max(d, c.cfg.Line.PollMin), c.cfg.Line.PollMax)
 }
 
-// drawETA is the wait of any who waits: half of them wait less than Expect, a quarter less than
-// Low and a quarter more than High. Of n, with a newcomers for each call more than one,
-// somebody is still there after k calls with the chance (1+k·a/n)^(-1/a).
+// drawETA returns the wait of any visitor in random order: half of them wait less than Expect, a
+// quarter less than Low and a quarter more than High. Let n visitors wait, and let 1+a newcomers
+// join per call. Then a visitor still waits after k calls with the probability (1+k·a/n)^(-1/a).
 func (c *desk) drawETA(number uint64, clk time.Duration) ETA {
 	lane := slot.LaneIndex(number)
 	own := max(1, int64(c.line.Line(lane).Drawable()))
-	n := float64(own + c.line.Beside(lane, own)) // of a lane, about
-	a := -1.0                                    // nobody comes any more
+	n := float64(own + c.line.Beside(lane, own)) // approximate in a lane
+	a := -1.0                                    // no newcomers
 	if calls, _ := c.left.over(clk, 60); calls > 0 {
 		joins := 0.0
 		for i := range c.joins {
@@ -50,7 +50,7 @@ func (c *desk) drawETA(number uint64, clk time.Duration) ETA {
 	return e
 }
 
-// served is the number below which nobody of a line waits for a first call.
+// served returns the number below which no ticket of a line waits for its first call.
 func (c *desk) served(lane int) uint64 {
 	line := c.line.Line(lane)
 	switch {
@@ -62,11 +62,12 @@ func (c *desk) served(lane int) uint64 {
 	return line.Served()
 }
 
-// mostPassed bounds the tickets of a line that a picture names. Chosen: all four take 2 KB at most.
+// mostPassed limits the tickets of a line that a snapshot names. Chosen: all four lines take 2 KB
+// at most.
 const mostPassed = 32
 
-// passed shows of each line, in a picture, the number below which nobody of it waits but those that
-// are named.
+// passed fills a snapshot with, for each line, the number below which no ticket waits except those
+// that it names.
 func (c *desk) passed(p *Snapshot) {
 	for lane := 0; lane <= slot.MaxLanes && c.line.Line(lane) != nil; lane++ {
 		line := c.line.Line(lane)
@@ -84,8 +85,8 @@ func (c *desk) passed(p *Snapshot) {
 	}
 }
 
-// skipped is how much of a record the places of the ordinary line and of each lane below the
-// frontier may take.
+// skipped returns how many bytes of a record the places below the frontier may take: those of the
+// ordinary line, and those of each lane.
 func (c *desk) skipped() (own, lane int) {
 	switch {
 	case !c.cfg.RandomOrder:

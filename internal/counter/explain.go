@@ -7,8 +7,8 @@ import (
 	"github.com/headgate/headgate/internal/slot"
 )
 
-// Words are the status of a ticket and why it stands there. nobody is why nobody is called, "" if
-// somebody is; drawn says that no ticket of the line has a place.
+// Explain returns the status of a ticket and the reason for it. nobody is the reason why there are
+// no calls, or "". drawn means that the line has random order.
 func (t *TicketTrace) Explain(nobody string, drawn bool) (status, why string) {
 	at, silent := t.Status, "its visitor asked "+t.Silent.Round(time.Second).String()+" ago"
 	if drawn && at == slot.TicketLate {

@@ -10,45 +10,45 @@ import (
 // ETA is the expected wait of one position, from now.
 type ETA struct {
 	Known     bool
-	Exact     bool // decided by slots whose time is known to the moment
+	Exact     bool // decided by slots that return at a known time
 	Expect    time.Duration
-	Low, High time.Duration // the honest range
+	Low, High time.Duration // the likely range
 }
 
-// forecast says when the k-th next call is due. Slots per window come back at
-// times that stand in the record. When slots at once come back an outlook says;
-// below Anywhere they come from there, and only the rate is known.
+// A forecast computes when the k-th next call is due. Slots per window return at times that are in
+// the record. For slots at once, an outlook computes the times. Below Anywhere slots come from
+// Anywhere, and only their rate is known.
 type forecast struct {
-	clk    time.Duration // when it was made
-	free   [2]int64      // slots free now, calls already taken off
-	cum    []release     // the window's releases
-	total  int64         // of them
+	clk    time.Duration // when the forecast was made
+	free   [2]int64      // free slots, less those reserved by calls
+	cum    []release     // releases of the window
+	total  int64         // slots in cum
 	window time.Duration
 	step   time.Duration
-	out    outlook // of slots at once
+	out    outlook // for slots at once
 	callAt time.Duration
-	from   time.Duration              // nobody is called before
-	leave  float64                    // slots at once that come free a second, measured or assumed
-	sure   bool                       // leave was measured over a while
-	gone   [1 + slot.MaxLanes]float64 // share of those ahead in each line who turn out to be absent
+	from   time.Duration              // no calls before this time
+	leave  float64                    // slots at once that become free per second, measured or assumed
+	sure   bool                       // leave was measured over several seconds
+	gone   [1 + slot.MaxLanes]float64 // by line: share of the tickets ahead that turn out to be absent
 	held   bool
-	below  bool    // slots come from Anywhere, in the order of all data centres
-	ahead  float64 // below: of those here, one stands for so many in the order; 0: nothing is known
+	below  bool    // slots come from Anywhere, in the order of all data centers
+	ahead  float64 // below: places in the order per waiting visitor here; 0: unknown
 }
 
-// release is the slots that come free at one moment. Calls are spaced, so the
-// k-th is at the latest of: each earlier release, and a step for each slot
-// since its first. lead is the greatest of these up to here, less k steps.
+// A release is the slots that become free at one moment. Calls are spaced, so the k-th call is due
+// at the latest of several times: for each earlier release, its time and one step for each slot
+// since its first. lead is the greatest of these times so far, less k steps.
 type release struct {
-	sum  int64 // slots free by then, those free now included
+	sum  int64 // slots free by then, including those free now
 	lead time.Duration
 }
 
-// lapLag is how much longer than a window a slot of it is away: its end is
-// rounded up to a bucket and its call is claimed a moment after. Measured.
+// lapLag is how much longer than a window a slot of the window is in use: its end is rounded up to
+// a bucket, and its call is claimed a moment later. Measured.
 const lapLag = 500 * time.Millisecond
 
-// update takes in the newest confirmed record. Holds the counter's lock.
+// update reads the newest confirmed record. The caller holds the counter's lock.
 func (f *forecast) update(c *desk, clk time.Duration) {
 	if f.clk > 0 && clk-f.clk < 50*time.Millisecond && f.held == c.held {
 		return
@@ -62,7 +62,7 @@ func (f *forecast) update(c *desk, clk time.Duration) {
 	f.cum, f.total = f.cum[:0], 0
 	f.scale(c)
 	f.release(max(0, f.free[1]), max(0, f.callAt-clk))
-	short := max(0, -f.free[1]) // called already: the first releases are theirs
+	short := max(0, -f.free[1]) // already called: they take the first releases
 	for _, e := range r.Limits[1].Ends.All() {
 		took := min(short, e.N)
 		short -= took
@@ -74,13 +74,13 @@ func (f *forecast) update(c *desk, clk time.Duration) {
 	}
 }
 
-// Others are those who wait, are inside and are new in other data centers.
+// Others is the number of visitors that wait, are inside and are new in the other data centers.
 type Others struct{ Waiting, Active, New int64 }
 
-// scale makes of a counter below Anywhere a room of its own. Its record knows when the sessions of those
-// inside here end; the others' end alike. So the room is as large as its part of those inside, slots
-// come to it at that part of the pace, and of the places before a visitor, those in other data centers
-// included, it gets that part.
+// scale treats a counter below Anywhere as a room of its own. Its record contains only the ends of
+// the sessions in this data center; the sessions elsewhere are assumed to end alike. So scale
+// reduces the limits and the pace to this data center's share of the open sessions, and it gives
+// this room the same share of all places before a visitor, including places in other data centers.
 func (f *forecast) scale(c *desk) {
 	f.ahead = 0
 	r := c.pool.Record()
@@ -96,10 +96,11 @@ func (f *forecast) scale(c *desk) {
 	f.free[1] = int64(part*float64(c.cfg.New.N)) - r.Limits[1].Ends.Len() - called
 }
 
-// fewInside say nothing of when the others leave. Chosen.
+// fewInside is the number of open sessions below which they do not show when the others end.
+// Chosen.
 const fewInside = 5
 
-// inOrder is the place among those for whom slots come back here that stands for place k.
+// inOrder converts position k here to the position among the visitors for which slots return here.
 func (f *forecast) inOrder(k int64) int64 {
 	if f.ahead == 0 {
 		return k
@@ -107,20 +108,19 @@ func (f *forecast) inOrder(k int64) int64 {
 	return max(1, int64(math.Round(float64(k)*f.ahead)))
 }
 
-// measure learns how fast slots at once come free. While they are what people
-// wait for, every slot that comes free is called, so the rate of calls is the
-// rate of departures.
+// measure computes how fast slots at once become free. While visitors wait for them, every slot
+// that becomes free is called, so the rate of calls equals the rate of departures.
 func (f *forecast) measure(c *desk, clk time.Duration) {
-	// What was called before anybody had to wait says nothing of how fast slots come free.
+	// Calls from before anybody had to wait do not show how fast slots become free.
 	calls, seconds := c.left.over(clk, min(30, int64((clk-c.linedUp)/time.Second)))
-	// Until something was measured: everyone stays a whole session.
+	// Until it is measured: each visitor stays a whole session.
 	assumed := float64(c.cfg.Active.N) / c.cfg.Active.Per.Seconds()
-	if f.below { // the part of it that those who wait here have in all who wait
+	if f.below { // its share is that of the visitors that wait here
 		n := float64(c.line.Len())
 		assumed = min(assumed, float64(c.cfg.New.N)/c.cfg.New.Per.Seconds()) *
 			max(1, n) / max(1, n+float64(c.elsewhere.Waiting))
 	}
-	if c.cfg.Previous.Leave > 0 { // the host before has measured it
+	if c.cfg.Previous.Leave > 0 { // measured by the previous host
 		assumed = c.cfg.Previous.Leave
 	}
 	f.sure = seconds >= 5 && calls > 0
@@ -137,8 +137,8 @@ func (f *forecast) measure(c *desk, clk time.Duration) {
 	}
 }
 
-// etaOf forecasts the wait of a ticket at position k. Those ahead of it that are doubtful delay
-// it by no more than the time from the next call until all of them are passed over.
+// etaOf forecasts the wait of a ticket at position k. Doubtful tickets ahead of it delay it by no
+// more than the time from the next call until all of them have been skipped.
 func (c *desk) etaOf(number uint64, k int64, clk time.Duration) ETA {
 	lane := slot.LaneIndex(number)
 	e := c.fore.eta(lane, k, clk)
@@ -156,7 +156,8 @@ func (c *desk) etaOf(number uint64, k int64, clk time.Duration) ETA {
 	return e
 }
 
-// measured is how many slots came free a second while people waited for them, 0 if that is not known.
+// measured returns how many slots became free per second while visitors waited for them, 0 if
+// unknown.
 func (f *forecast) measured() float64 {
 	if f.sure && (f.free[0] <= 0 || f.below) {
 		return f.leave
@@ -164,7 +165,7 @@ func (f *forecast) measured() float64 {
 	return 0
 }
 
-// eta forecasts the wait of position k of a line: those that are called have the first ones.
+// eta forecasts the wait of position k of a line. Called visitors have the first positions.
 func (f *forecast) eta(lane int, k int64, clk time.Duration) ETA {
 	if f.held {
 		return ETA{}
@@ -174,9 +175,9 @@ func (f *forecast) eta(lane int, k int64, clk time.Duration) ETA {
 	win := f.windowDue(real, clk)
 	act, back := f.activeSpan(real, win+since)
 	d := max(0, win, act.mid-since)
-	// Who is told a moment that is not sure, and comes a moment later, is late.
+	// Exact must be certain: a visitor that is given a wrong moment polls too late.
 	e := ETA{Known: true, Expect: d, Exact: back && !f.below && k == real && k <= f.free[0]}
-	// Of the window all is known but no-shows and the polls of those ahead.
+	// For the window all is known except no-shows and the polls of the visitors ahead.
 	low, high := win*85/100-2*time.Second, win*112/100+4*time.Second
 	if !back {
 		low, high = max(low, act.low-since), max(high, act.high-since)
@@ -185,8 +186,8 @@ func (f *forecast) eta(lane int, k int64, clk time.Duration) ETA {
 	return e
 }
 
-// soon is how soon position k may be worth a poll: its wait at the rate of calls, which may
-// be much less than what the record promises; 0 if nothing is known.
+// soon returns when a poll at position k may first be useful: its wait at the current rate of
+// calls, which may be much shorter than the record suggests. It returns 0 if nothing is known.
 func (f *forecast) soon(lane int, k int64, clk time.Duration) time.Duration {
 	if f.held {
 		return 0
@@ -195,22 +196,23 @@ func (f *forecast) soon(lane int, k int64, clk time.Duration) time.Duration {
 	return max(0, f.windowDue(real, clk), f.activeAt(real)-(clk-f.clk))
 }
 
-// present is how many of the first k of a line are there to be called. Calls of other lines among
-// them are in a fixed proportion to its own.
+// present returns how many of the first k tickets of a line are present to be called. Calls of
+// other lines are in a fixed proportion to the calls of this line.
 func (f *forecast) present(lane int, k int64) int64 {
 	return max(1, int64(float64(k)*(1-f.gone[lane])+0.5))
 }
 
-// windowDue is how long until the k-th next slot of the window is there and its call due.
+// windowDue returns how long until the k-th next slot of the window is free and its call is due.
 func (f *forecast) windowDue(k int64, clk time.Duration) time.Duration {
 	win := f.windowAt(k) - (clk - f.clk)
-	if f.below && f.ahead == 0 { // the window's slots come back to Anywhere
+	if f.below && f.ahead == 0 { // the window's slots return to Anywhere
 		win = 0
 	}
 	return max(win, f.from-clk)
 }
 
-// activeSpan is when the k-th next slot at once is back, or that it is when its call is due.
+// activeSpan returns the range of times at which the k-th next slot at once returns. back reports
+// that it has returned when its call is due.
 func (f *forecast) activeSpan(k int64, due time.Duration) (s span, back bool) {
 	if (!f.below || f.ahead > 0) && f.out.silent+f.out.active+max(0, f.out.free) > 0 {
 		return f.out.at(k, due)
@@ -224,7 +226,7 @@ func (f *forecast) activeSpan(k int64, due time.Duration) (s span, back bool) {
 	return s, d <= due
 }
 
-// release adds n slots that come free after d.
+// release adds n slots that become free after d.
 func (f *forecast) release(n int64, d time.Duration) {
 	if n <= 0 {
 		return
@@ -237,7 +239,8 @@ func (f *forecast) release(n int64, d time.Duration) {
 	f.cum = append(f.cum, release{f.total, lead})
 }
 
-// windowAt is when the k-th next slot of the window is there and its call due.
+// windowAt returns when the k-th next slot of the window is free and its call is due, from the time
+// of the forecast.
 func (f *forecast) windowAt(k int64) time.Duration {
 	if f.total == 0 {
 		return time.Duration(k-1) * f.step
@@ -245,7 +248,7 @@ func (f *forecast) windowAt(k int64) time.Duration {
 	laps := (k - 1) / f.total
 	k -= laps * f.total
 	lo, hi := 0, len(f.cum)-1
-	for lo < hi { // the release that brings k
+	for lo < hi { // the release that contains k
 		if mid := (lo + hi) / 2; f.cum[mid].sum >= k {
 			hi = mid
 		} else {
@@ -255,7 +258,7 @@ func (f *forecast) windowAt(k int64) time.Duration {
 	return f.cum[lo].lead + time.Duration(k)*f.step + time.Duration(laps)*(f.window+lapLag)
 }
 
-// activeAt is when the k-th next slot at once should be free, by the rate of calls alone.
+// activeAt returns when the k-th next slot at once should be free, from the rate of calls alone.
 func (f *forecast) activeAt(k int64) time.Duration {
 	if f.below && f.leave > 0 {
 		return time.Duration(float64(k) / f.leave * float64(time.Second))
@@ -266,46 +269,47 @@ func (f *forecast) activeAt(k int64) time.Duration {
 	return time.Duration(float64(k-max(0, f.free[0])) / f.leave * float64(time.Second))
 }
 
-// State is what the operator is told about a room.
+// State is the state of a room, for operators.
 type State struct {
-	Active  int64 // slots at once in use, calls not counted
+	Active  int64 // slots at once in use, without calls
 	Waiting int64
 	Called  int64
-	// Provisional counts the tickets whose cookie has not come back; of a room hosted elsewhere it is 0.
+	// Provisional counts the tickets whose cookie has not come back. It is 0 for a room that
+	// another process hosts.
 	Provisional int64
 	New         int64 // slots of the window in use
 	Served      uint64
 	Held        bool
-	Hosted      bool    // this process hosts the room: its totals count for it
-	Rate        float64 // calls a second
+	Hosted      bool    // this process hosts the room and counts its totals
+	Rate        float64 // calls per second
 	Totals      Totals
 	Life        uint64
 	Head        ETA               // of the last position
 	Age         time.Duration     // since the newest confirmed write was built
-	Refused     time.Duration     // the store has refused writes for so long; 0 it does not
-	Quiet       time.Duration     // nobody new is let in for so long
+	Refused     time.Duration     // how long the store has rejected writes; 0: it accepts them
+	Quiet       time.Duration     // how long newcomers are not admitted
 	Latency     time.Duration     // of a write, smoothed
-	Sites       *DatacentersState // nil with one data centre
-	Lends       *AnywhereTotals   // of Anywhere alone
+	Sites       *DatacentersState // nil with one data center
+	Lends       *AnywhereTotals   // only of Anywhere
 	Draw        *DrawState        // nil: no draw is planned
-	Lanes       []LaneState       // nil: it has none
-	Lent        *LentState        // nil of Anywhere, and of a record that is damaged
+	Lanes       []LaneState       // nil: no lanes
+	Lent        *LentState        // nil for Anywhere and for a damaged record
 	Bound       Bound             // of Active, and of New
-	LastHeard   time.Duration     // since the host has said all this; 0 at the host, below 0: never
-	Term        *slot.ParentTerm  // of what Anywhere has lent; nil: none, or it is over
-	Leave       float64           // slots that come free a second, measured over a while; 0: not known
+	LastHeard   time.Duration     // age of the host's report; 0 at the host, below 0: none received
+	Term        *slot.ParentTerm  // of the loan from Anywhere; nil: none, or it has expired
+	Leave       float64           // slots that become free per second, as measured; 0: unknown
 }
 
-// Bound is what may be in use now: the limits, or higher ones of before until enough slots
-// have come back; with several data centres what this one holds. Seen at one moment with
-// what is in use.
+// Bound is how many slots may be in use now. It is the limits, or earlier and higher limits until
+// enough slots have returned; with several data centers it is what this one holds. It belongs to
+// the same moment as the usage beside it.
 type Bound struct {
 	Active int64 `json:"total_active_users"`
 	New    int64 `json:"new_users_per_minute"`
 }
 
-// State reports where the room stands. of is the loan of the worker that asks and
-// opened how many of its slots it has used, reported or not.
+// State returns the state of the room. of is the loan of the calling worker, and opened is how many
+// of its slots the worker has used, reported or not.
 func (c *Counter) State(of slot.LoanID, opened int64) State {
 	sites := c.sitesState()
 	c.mu.Lock()
@@ -334,7 +338,7 @@ func (c *Counter) State(of slot.LoanID, opened int64) State {
 	}
 }
 
-// epoch is that of the takeover.
+// epoch returns the epoch of the takeover.
 func (c *Counter) epoch() uint64 {
 	c.mu.Lock()
 	defer c.mu.Unlock()

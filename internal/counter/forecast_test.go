@@ -10,7 +10,7 @@ import (
 	"github.com/headgate/headgate/internal/store"
 )
 
-// hosted is a counter that runs until the test ends.
+// hosted returns a counter that runs until the test ends.
 func hosted(t *testing.T, s Settings) *Counter {
 	t.Helper()
 	start := time.Now()
@@ -28,9 +28,8 @@ func hosted(t *testing.T, s Settings) *Counter {
 	return c
 }
 
-// A room was quiet for a while before the crowd came: the few who were called then say
-// nothing of how fast the line moves. Who is told to come back much too late waits for
-// a slot that is free.
+// A room was quiet before the crowd came. The few calls from that time do not show how fast the
+// line moves. A visitor that is told to poll much too late lets a free slot wait.
 func TestAQuietTimeBeforeTheLineIsNoRate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := hosted(t, Settings{
@@ -46,7 +45,7 @@ func TestAQuietTimeBeforeTheLineIsNoRate(t *testing.T) {
 			last = join(t, c)
 		}
 		c.Hold(false)
-		time.Sleep(1500 * time.Millisecond) // there was a write since
+		time.Sleep(1500 * time.Millisecond) // a write has happened since
 		last, err := c.Poll(t.Context(), lifeOf(c), last.Number, 0)
 		if err != nil || last.PollAfter > 8*time.Second {
 			t.Errorf("place %d is told to come after %v, %v: six leave every 3 s", last.Position,
@@ -55,8 +54,8 @@ func TestAQuietTimeBeforeTheLineIsNoRate(t *testing.T) {
 	})
 }
 
-// TestTicketsThatNeverAskAgainDoNotLengthenTheWait: 500 clients use each cookie twice, at once, and
-// are gone. The room takes one visitor every 10 s, so the next person waits some 10 s, and not 5,000.
+// 500 clients use each cookie twice, at once, and never poll again. The room admits one visitor
+// every 10 s, so the next visitor waits about 10 s, and not 5,000 s.
 func TestTicketsThatNeverAskAgainDoNotLengthenTheWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := hosted(t, Settings{

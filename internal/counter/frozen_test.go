@@ -14,15 +14,15 @@ import (
 	"github.com/headgate/headgate/internal/store"
 )
 
-// SIGSTOP for 8 s: the boot clock runs on, nobody can be heard. On waking the
-// first who asks must not be called past those who ask a moment later.
+// The process gets SIGSTOP for 8 s: the boot clock continues, and no poll arrives. When it runs
+// again, the first visitor that polls must not be called ahead of those that poll a moment later.
 func TestFrozenProcessKeepsTheOrder(t *testing.T) {
 	for name, writing := range map[string]bool{"between two writes": false, "in a write": true} {
 		t.Run(name, func(t *testing.T) { frozenKeepsTheOrder(t, writing) })
 	}
 }
 
-const people = 400 // the last are told to ask in more than 8 s
+const people = 400 // the last ones have an interval of more than 8 s
 
 // A sleeper is a store whose next write takes as long as the process is frozen.
 type sleeper struct {
@@ -44,7 +44,7 @@ func frozenKeepsTheOrder(t *testing.T, writing bool) {
 	synctest.Test(t, func(t *testing.T) {
 		start := time.Now()
 		var frozen atomic.Int64
-		freeze := func() { frozen.Store(int64(8 * time.Second)) } // a stay is over, some are not yet late
+		freeze := func() { frozen.Store(int64(8 * time.Second)) } // a session is over, and some visitors are not late yet
 		disk := &sleeper{}
 		c, err := Open(t.Context(), Config{
 			Room: "shop", Host: "a", Store: disk, Settings: Settings{
@@ -74,7 +74,7 @@ func frozenKeepsTheOrder(t *testing.T, writing bool) {
 		time.Sleep(3 * time.Second)
 		c.Hold(false)
 		waiting := n
-		for range 20 { // all poll on time, and a rate is known
+		for range 20 { // all poll on time, and the rate is known
 			time.Sleep(time.Second)
 			waiting = slices.DeleteFunc(waiting, func(x uint64) bool {
 				p, err := c.Poll(t.Context(), lifeOf(c), x, 0)
@@ -87,7 +87,7 @@ func frozenKeepsTheOrder(t *testing.T, writing bool) {
 		}
 		first := waiting[0]
 		if writing {
-			disk.sleep = func() { // a slot comes free a moment before
+			disk.sleep = func() { // a slot becomes free a moment earlier
 				if err := c.Leave(t.Context(), lifeOf(c), first, 0); err != nil {
 					t.Error(err)
 				}
@@ -97,11 +97,11 @@ func frozenKeepsTheOrder(t *testing.T, writing bool) {
 		} else {
 			freeze()
 		}
-		for writing && disk.armed.Load() { // the next write comes by itself
+		for writing && disk.armed.Load() { // the next write happens without a request
 			time.Sleep(100 * time.Millisecond)
 		}
 		time.Sleep(100 * time.Millisecond)
-		for _, x := range slices.Backward(waiting[2:]) { // the last of the line asks first
+		for _, x := range slices.Backward(waiting[2:]) { // the last visitor of the line polls first
 			p, err := c.Poll(t.Context(), lifeOf(c), x, 0)
 			if err == nil && p.Status == slot.TicketCalled {
 				t.Errorf("ticket %d is called, %d is waiting", x, waiting[1])
@@ -111,7 +111,7 @@ func frozenKeepsTheOrder(t *testing.T, writing bool) {
 	})
 }
 
-// stalled is a store whose writes wait until it is let go.
+// A stalled store delays its writes until it is released.
 type stalled struct {
 	store.Memory
 	until atomic.Int64 // in nanoseconds since 1970
@@ -129,8 +129,8 @@ func (s *stalled) CompareAndSwap(
 	}
 }
 
-// The store does not write for longer than anybody may be silent. All ask on time and
-// hear nothing; when it writes again the first is called, whoever is heard first.
+// The store does not write for longer than any visitor may be silent. All poll on time and get no
+// answer. When the store writes again, the first visitor is called, whichever poll arrives first.
 func TestAnOutageOfTheStoreMakesNobodyLate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		disk := &stalled{}
@@ -146,7 +146,7 @@ func TestAnOutageOfTheStoreMakesNobodyLate(t *testing.T) {
 		var asking sync.WaitGroup
 		for _, x := range slices.Backward(n) {
 			asking.Go(func() {
-				for failed := true; failed; { // each waits in vain, then as told
+				for failed := true; failed; { // each waits without success, then for its interval
 					p, err := c.Poll(t.Context(), lifeOf(c), x, 0)
 					failed = err != nil || time.Now().UnixNano() < disk.until.Load()
 					if failed {

@@ -14,8 +14,8 @@ import (
 	"github.com/headgate/headgate/internal/store"
 )
 
-// Parameters of a Seat. Chosen: a host that lets go does so in milliseconds, one that
-// takes over needs a write or two, and nobody waits for either longer than for a page.
+// Parameters of a Handle. Chosen: a host releases a room within milliseconds, a takeover needs one
+// or two writes, and no visitor waits for either longer than for a page.
 const (
 	lookEvery   = 250 * time.Millisecond
 	stateEvery  = time.Second
@@ -26,9 +26,9 @@ const (
 	retakeAfter = 250 * time.Millisecond
 )
 
-// A Seat is a room's counter as one process among many sees it: hosted here, or
-// elsewhere. Where that is changes while it is used; a question that meets a change is
-// asked again. It may be used by many goroutines at once.
+// A Handle is the counter of a room as one of many processes uses it. The counter runs in this
+// process or in another one. The host may change at any time; a request that meets such a change is
+// sent again. A Handle may be used by many goroutines at once.
 type Handle struct {
 	ticketDesk
 	cfg     Config // Host is the name of this process
@@ -37,27 +37,26 @@ type Handle struct {
 	recall  func()
 	out     outbox
 
-	host atomic.Pointer[Counter] // nil: not here
+	host atomic.Pointer[Counter] // nil: another process hosts the room
 	told atomic.Pointer[toldState]
 
-	leftAt time.Duration // of Run alone: see leftSince
+	leftAt time.Duration // used by Run only: see leftSince
 
 	mu   sync.Mutex
 	set  Settings
-	rev  uint64 // of the record's limits when set was learnt
+	rev  uint64 // revision of the record's limits when set was learned
 	held bool
 	plan Plan
 }
 
-// toldState is what the host has said of the room, and when that was heard.
+// toldState is the last state that the host published, and when it was received.
 type toldState struct {
 	state State
 	at    time.Duration
 }
 
-// NewSeat makes the seat of a room. Run must be called for anything to be answered.
-// recall is called, with no lock held, when this process should Sync now; it must not
-// block.
+// NewHandle returns the handle of a room. It answers nothing until Run is called. It calls recall,
+// with no lock held, when this process should Sync now; recall must not block.
 func NewHandle(cfg Config, bus *store.Bus, m *Members, recall func()) *Handle {
 	s := &Handle{cfg: cfg, bus: bus, members: m, recall: recall, set: cfg.Settings,
 		plan: cfg.Plan}
@@ -68,7 +67,8 @@ func NewHandle(cfg Config, bus *store.Bus, m *Members, recall func()) *Handle {
 
 func (s *Handle) name(kind string) string { return kind + "." + s.cfg.Room }
 
-// Run hosts the room while that is due, and carries what is asked, until ctx ends.
+// Run hosts the room while this process is its host, and carries requests to the host, until ctx
+// ends.
 func (s *Handle) Run(ctx context.Context) error {
 	for kind, f := range map[string]func([]byte){
 		"recall": func([]byte) { s.recall() },
@@ -118,10 +118,10 @@ func (s *Handle) Run(ctx context.Context) error {
 	return nil
 }
 
-// isAnywhere reports whether this is the seat of a room's Anywhere.
+// isAnywhere reports whether this is the handle of a room's Anywhere.
 func (s *Handle) isAnywhere() bool { return s.cfg.Params.Counters }
 
-// part is what this process has to do with the room: Anywhere is hosted in its home.
+// part returns the part of this process in hosting the room. Anywhere is hosted only in its home.
 func (s *Handle) part() part {
 	if s.isAnywhere() && s.cfg.Sites.Home() != s.cfg.Sites.Own() {
 		return guest
@@ -129,7 +129,7 @@ func (s *Handle) part() part {
 	return s.members.part(s.cfg.Room)
 }
 
-// watch gives a channel that hears when another may have to host the room.
+// watch returns a channel that receives when the host of the room may have to change.
 func (s *Handle) watch() (chan struct{}, func()) {
 	ch, stop := s.members.watch()
 	if !s.isAnywhere() {
@@ -139,11 +139,12 @@ func (s *Handle) watch() (chan struct{}, func()) {
 	return ch, func() { stop(); also() }
 }
 
-// serve hosts the room until another is to, the record is taken over, or ctx ends.
+// serve hosts the room until another process should host it, another process has taken over the
+// record, or ctx ends.
 func (s *Handle) serve(ctx context.Context) {
 	c, err := s.take(ctx)
 	if err != nil {
-		moved := errors.Is(err, ErrMoved) // it will be known where to, in a moment
+		moved := errors.Is(err, ErrMoved) // the new home will be known in a moment
 		if s.leftAt = s.leftSince(moved); moved && s.cfg.Boot()-s.leftAt > leftLong {
 			s.leftAt = s.cfg.Boot()
 			if to := s.cfg.Sites.stuck(ctx, s.cfg.Room[1:]); to != "" {
@@ -177,17 +178,17 @@ func (s *Handle) serve(ctx context.Context) {
 	})
 	s.watchHosting(running)
 	end()
-	wg.Wait() // its last write is done, or another's has come before it
+	wg.Wait() // the last write is done, or another host's came first
 	s.host.Store(nil)
 	stop()
 	s.members.claim(s.cfg.Room, false)
-	s.cfg.Log.Info("this node hosts the room no more", "room", s.cfg.Room)
+	s.cfg.Log.Info("this node does not host the room any more", "room", s.cfg.Room)
 }
 
-// leftLong is how long Anywhere may be on its way before somebody is told. Chosen.
+// leftLong is how long a move of Anywhere may take before it is logged. Chosen.
 const leftLong = 10 * time.Second
 
-// leftSince is since when Anywhere has been on its way from here, now if it is not.
+// leftSince returns since when Anywhere has been moving away from here, or now if it is not moving.
 func (s *Handle) leftSince(moved bool) time.Duration {
 	if moved && s.leftAt > 0 {
 		return s.leftAt
@@ -195,7 +196,7 @@ func (s *Handle) leftSince(moved bool) time.Duration {
 	return s.cfg.Boot()
 }
 
-// watchHosting says where the room stands until another process is to host it.
+// watchHosting publishes the state of the room until another process should host it.
 func (s *Handle) watchHosting(ctx context.Context) {
 	changed, stop := s.watch()
 	defer stop()
@@ -212,7 +213,7 @@ func (s *Handle) watchHosting(ctx context.Context) {
 	}
 }
 
-// take takes the room's record over under a name of its own: each hosting is a host.
+// take takes over the record of the room. Each takeover uses a host name of its own.
 func (s *Handle) take(ctx context.Context) (*Counter, error) {
 	ctx, stop := context.WithTimeout(ctx, takeWait)
 	defer stop()
@@ -236,8 +237,8 @@ func (s *Handle) learn(active, fresh slot.Limit, rev uint64) {
 	s.set.Active, s.set.New, s.rev = active, fresh, rev
 }
 
-// knowLimits notes the revision that the settings of now belong to. A process that hosts
-// no room does not need it, and may not read the record.
+// knowLimits notes the revision of the limits in the record. A process that hosts no room does not
+// need it, and may not have the right to read the record.
 func (s *Handle) knowLimits(ctx context.Context) error {
 	if !s.members.Self().CanHost {
 		return nil
@@ -261,16 +262,16 @@ func (s *Handle) knowLimits(ctx context.Context) error {
 	return nil
 }
 
-// seat makes a counter the one that this process asks.
+// seat makes c the counter that this process uses.
 func (s *Handle) seat(c *Counter) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.host.Store(c)
-	c.setPlan(s.plan) // both may have been told while the room was taken over
+	c.setPlan(s.plan) // both may have changed during the takeover
 	c.Hold(s.held)
 }
 
-// recallAll asks all workers of the room to Sync now.
+// recallAll asks all borrowers of the room to Sync now.
 func (s *Handle) recallAll() {
 	if s.isAnywhere() {
 		if err := s.cfg.Sites.Publish(s.name("recall"), nil); err != nil {
@@ -293,7 +294,7 @@ func (s *Handle) tellState() {
 		err = s.bus.Publish(s.name("state"), b)
 	}
 	if err != nil {
-		s.cfg.Log.Debug("state not told", "room", s.cfg.Room, "error", err)
+		s.cfg.Log.Debug("state not published", "room", s.cfg.Room, "error", err)
 	}
 }
 
@@ -304,7 +305,8 @@ func (s *Handle) hearState(msg []byte) {
 	}
 }
 
-// State reports where the room stands: as its host knows it, or as it was last told.
+// State returns the state of the room: from the host if it is this process, otherwise as last
+// published.
 func (s *Handle) State(of slot.LoanID, opened int64) State {
 	if c := s.host.Load(); c != nil {
 		return c.State(of, opened)
@@ -334,7 +336,8 @@ func (s *Handle) Hold(yes bool) {
 	}
 }
 
-// Damaged is why the record of a room that is hosted here cannot be read.
+// Damaged returns why the record of a room that this process hosts is unreadable, nil if it is
+// readable.
 func (s *Handle) Damaged() error {
 	if c := s.host.Load(); c != nil {
 		return c.Damaged()
@@ -342,15 +345,16 @@ func (s *Handle) Damaged() error {
 	return nil
 }
 
-// Reconfigure takes new settings while people are inside and wait. It blocks until the
-// limits are in the record: the host's own, or the host's that was told the same.
+// Reconfigure applies new settings while visitors are inside or wait. It blocks until the limits
+// are in the record. If another process hosts the room, that process must receive the same
+// settings.
 func (s *Handle) Reconfigure(ctx context.Context, set Settings) error {
 	s.mu.Lock()
 	old := s.set
 	s.set = set
 	s.mu.Unlock()
 	if s.isAnywhere() && old.Active == set.Active && old.New == set.New && old.Spread == set.Spread {
-		return nil // a home that is out of reach must not keep a message from being changed
+		return nil // an unreachable home must not block the change of a message
 	}
 	for {
 		err := s.reconfigured(ctx, &set)
@@ -401,7 +405,7 @@ func (s *Handle) askSettings(ctx context.Context) ([]byte, error) {
 	return s.bus.Request(ctx, s.name("settings"), nil)
 }
 
-// wait waits and reports whether ctx still runs.
+// wait waits for d. It reports whether ctx has not ended.
 func wait(ctx context.Context, d time.Duration) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()

@@ -20,7 +20,7 @@ import (
 	"github.com/headgate/headgate/internal/store"
 )
 
-// node is one process of a cluster that shares a real engine, without its HTTP.
+// A node is one process of a cluster with a real engine, without HTTP.
 type node struct {
 	name    string
 	members *Members
@@ -86,7 +86,7 @@ func (c *cluster) start(name string) *node {
 			c.t.Error(err)
 		}
 	})
-	n.stop = sync.OnceFunc(func() { // as a process stops: it says so, hands over, and goes
+	n.stop = sync.OnceFunc(func() { // like a process that stops: it announces it, hands over and exits
 		n.members.Leave()
 		cancelSeat()
 		seat.Wait()
@@ -119,7 +119,7 @@ func (c *cluster) await(what string, d time.Duration, ok func() bool) time.Durat
 	return time.Since(began)
 }
 
-// join gets a place at any node, asking again as a visitor does.
+// join joins at any node, and retries like a visitor.
 func (c *cluster) join(n *node) (p PlaceInfo) {
 	c.t.Helper()
 	c.await("join at "+n.name, 8*time.Second, func() bool {
@@ -135,8 +135,8 @@ func (c *cluster) join(n *node) (p PlaceInfo) {
 	return p
 }
 
-// Three nodes have one host; whoever is asked, the line is one. The host stops and
-// another takes over: places stay, in their order.
+// Three nodes have one host, and there is one line whichever node gets a request. The host stops
+// and another node takes over: all places stay in their order.
 func TestThreeSeatsAreOneRoom(t *testing.T) { virtual.Test(t, testThreeSeatsAreOneRoom) }
 
 func testThreeSeatsAreOneRoom(t *testing.T) {
@@ -177,7 +177,8 @@ func testThreeSeatsAreOneRoom(t *testing.T) {
 	}
 }
 
-// A node borrows from a host elsewhere, lends nothing twice, and the limit is one.
+// A node borrows from a host elsewhere. No slot is lent twice, and the limit holds for both
+// together.
 func TestSeatsBorrowFromOneHost(t *testing.T) { virtual.Test(t, testSeatsBorrowFromOneHost) }
 
 func testSeatsBorrowFromOneHost(t *testing.T) {
@@ -203,8 +204,8 @@ func testSeatsBorrowFromOneHost(t *testing.T) {
 	}
 }
 
-// Two hosts at once: the network hides one from the other. What the fenced one has not
-// written it does not say.
+// There are two hosts at once, because the network hides one from the other. The fenced host must
+// not answer what it has not written.
 func TestAHostThatIsReplacedSaysNothing(t *testing.T) {
 	virtual.Test(t, testAHostThatIsReplacedSaysNothing)
 }
@@ -265,8 +266,8 @@ func TestRendezvousMovesFewRooms(t *testing.T) {
 	}
 }
 
-// TestTheNextHostDrawsTheSame: the prequeue began at one node, which stops; another draws, by the
-// seed that was announced, whom the first had counted in.
+// The prequeue began at one node, which then stops. Another node makes the draw, with the announced
+// seed and the visitors that the first node counted.
 func TestTheNextHostDrawsTheSame(t *testing.T) { virtual.Test(t, testTheNextHostDrawsTheSame) }
 
 func testTheNextHostDrawsTheSame(t *testing.T) {
@@ -315,7 +316,7 @@ func testTheNextHostDrawsTheSame(t *testing.T) {
 	}
 }
 
-// Who has just come knows at once who is there: the others do not wait for their next beat.
+// A new node knows the others at once: they do not wait for their next heartbeat.
 func TestANewcomerKnowsTheOthersAtOnce(t *testing.T) {
 	virtual.Test(t, testANewcomerKnowsTheOthersAtOnce)
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/headgate/headgate/internal/store"
 )
 
-// gated holds up the takeover's write until it is let go.
+// gated delays the write of the takeover until it is released.
 type gated struct {
 	store.Store
 	came, pass chan struct{}
@@ -26,7 +26,7 @@ func (s *gated) CompareAndSwap(ctx context.Context, k string, r uint64, b []byte
 	return s.Store.CompareAndSwap(ctx, k, r, b)
 }
 
-// Who is told to hold the room while it takes it over holds it.
+// A process that must hold the room while it takes it over holds it afterwards.
 func TestHoldWhileTakingOver(t *testing.T) { virtual.Test(t, testHoldWhileTakingOver) }
 
 func testHoldWhileTakingOver(t *testing.T) {
@@ -55,8 +55,8 @@ func testHoldWhileTakingOver(t *testing.T) {
 	}
 }
 
-// A limit is lowered at the host, in force, and the host ends before another node has heard
-// of it. It does not rise again.
+// A limit is lowered and in force at the host, and the host stops before another node has learned
+// of it. The limit does not rise again.
 func TestALoweredLimitDoesNotRiseAtATakeover(t *testing.T) {
 	virtual.Test(t, testALoweredLimitDoesNotRiseAtATakeover)
 }

@@ -10,8 +10,8 @@ import (
 	"github.com/headgate/headgate/internal/store"
 )
 
-// A worker that lies in a message to the host does not make slots: the room has 10, an honest
-// worker holds 7, and whoever asks next gets at most the other 3.
+// A worker that lies to the host does not create slots. The room has 10, an honest worker holds 7,
+// and the next borrower gets at most the other 3.
 func TestLyingWorkerMakesNoSlots(t *testing.T) {
 	const most, least = math.MaxInt64, math.MinInt64
 	lies := map[string]func(x *slot.Sync){
@@ -48,7 +48,7 @@ func TestLyingWorkerMakesNoSlots(t *testing.T) {
 				}
 				opened := slot.Sync{Loan: honest, Borrower: "honest", Seq: slot.Seq{N: 2}, Granted: 7,
 					Opened: 3, Seen: first.Name, Settled: first.Time}
-				for id := range slot.StayID(3) { // three visitors are inside, four slots are held
+				for id := range slot.StayID(3) { // three visitors are inside, and the worker holds four slots
 					opened.Items = append(opened.Items, slot.Item{Op: slot.Open, ID: id + 1, Use: first.Time,
 						End: first.Time.Add(time.Minute)})
 				}
@@ -74,7 +74,7 @@ func TestLyingWorkerMakesNoSlots(t *testing.T) {
 	}
 }
 
-// A worker that says absurd times does not hold a slot for ever, nor the epochs.
+// A worker that reports absurd times does not hold a slot for ever, and does not block the epochs.
 func TestAbsurdTimesOfAWorkerPass(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := brokenOpen(t, brokenConfig("shop", &store.Memory{}, nil, time.Now(), time.Minute))
@@ -101,7 +101,7 @@ func TestAbsurdTimesOfAWorkerPass(t *testing.T) {
 		if c.answerSync(t.Context(), b) != nil {
 			t.Error("an absurd epoch was answered")
 		}
-		time.Sleep(3 * time.Hour) // of the bubble
+		time.Sleep(3 * time.Hour) // in virtual time
 		got, err := brokenSync(t, c, slot.Sync{Loan: 8, Borrower: "next", Seq: slot.Seq{N: 1}, Need: 10})
 		if err != nil || got.Granted != 10 || got.Name.Epoch > first.Name.Epoch+1<<40 {
 			t.Errorf("hours later the next one was lent %d, %+v: %v", got.Granted, got.Name, err)

@@ -11,22 +11,23 @@ import (
 	"github.com/headgate/headgate/internal/store"
 )
 
-// How a counter below Anywhere speaks with it, and how either begins. Anywhere of the room
-// "shop" is itself a room, "@shop": a Seat hosts it among the store nodes of its home.
+// This file has the identity of Anywhere and the loop with which a counter borrows from it.
+// Anywhere of the room "shop" is itself a room, "@shop". A Handle hosts it among the store nodes of
+// its home.
 
-// anywhere is the name of a room's Anywhere. No room is named so: names of rooms are
-// letters, digits, - and _.
+// anywhere returns the name of a room's Anywhere. It cannot be the name of a room: those have
+// letters, digits, - and _ only.
 func anywhere(room string) string { return "@" + room }
 
-// aboveTry is how long an answer of Anywhere may take before the Sync is repeated: a
-// question may stay open there for the recall wait, and the way is long. Chosen.
+// aboveTry is the timeout after which a Sync to Anywhere is repeated: Anywhere may hold a request
+// for the recall wait, and the network distance is long. Chosen.
 const aboveTry = time.Second
 
-// ErrMoved: Anywhere lives in another data centre now.
-var ErrMoved = errors.New("it has moved to another data centre")
+// ErrMoved reports that Anywhere now lives in another data center.
+var ErrMoved = errors.New("it has moved to another data center")
 
-// NewAnywhere makes the seat of a room's Anywhere, from the configuration of the room's
-// own. Run must be called.
+// NewAnywhere returns the handle of a room's Anywhere, from the configuration of the room. Run must
+// be called.
 func NewAnywhere(cfg Config, bus *store.Bus, m *Members) *Handle {
 	cfg.Room = anywhere(cfg.Room)
 	cfg.Params = slot.Params{Counters: true, Rho: cfg.Params.Rho, Sigma: cfg.Params.Sigma}
@@ -36,8 +37,8 @@ func NewAnywhere(cfg Config, bus *store.Bus, m *Members) *Handle {
 // isAnywhere reports whether this counter lends to counters.
 func (c *Counter) isAnywhere() bool { return c.cfg.Params.Counters }
 
-// firstRecord makes the record of a room that has none. Anywhere of a room that its home
-// has let people into before begins with all of it presumed lent.
+// firstRecord makes the first record of a room. If the room has already admitted visitors in the
+// home of Anywhere, the record of Anywhere begins with all slots presumed lent.
 func (c *Counter) firstRecord(ctx context.Context) (*slot.Record, error) {
 	r := slot.NewRecord(rand.Uint64()|1, nil, c.cfg.Active, c.cfg.New)
 	switch {
@@ -51,12 +52,12 @@ func (c *Counter) firstRecord(ctx context.Context) (*slot.Record, error) {
 	if err != nil {
 		return nil, err
 	}
-	alone := of != nil && (of.Parent == nil || of.WasRoot) // until now: nobody can have moved it
+	alone := of != nil && (of.Parent == nil || of.WasRoot) // until now, so nobody can have moved it
 	if err := c.cfg.Sites.ConfirmHome(ctx, !alone); err != nil {
 		return nil, err
 	}
 	if of != nil && (alone || of.Parent.Granted > 0) {
-		for i := range r.Limits { // they may have been changed with the configuration
+		for i := range r.Limits { // the configuration may have changed them
 			r.Limits[i].Longest = max(r.Limits[i].Longest, of.Limits[i].Longest)
 		}
 		r.Presume(c.cfg.Params, slot.WriteName{Life: r.Name.Life, Epoch: 1}, 1)
@@ -64,7 +65,8 @@ func (c *Counter) firstRecord(ctx context.Context) (*slot.Record, error) {
 	return r, nil
 }
 
-// recordOfRoom is the record of the room whose Anywhere this is, nil if there is none here.
+// recordOfRoom returns the record of the room to which this Anywhere belongs, nil if there is none
+// here.
 func (c *Counter) recordOfRoom(ctx context.Context) (*slot.Record, error) {
 	b, _, err := c.cfg.Store.Load(ctx, recordOf(c.cfg.Room[1:]))
 	if errors.Is(err, store.ErrNotFound) {
@@ -83,8 +85,7 @@ func (c *Counter) recordOfRoom(ctx context.Context) (*slot.Record, error) {
 	return r, nil
 }
 
-// fitRecord makes a record fit what this counter is: one that was a room by itself
-// borrows from now on.
+// fitRecord adapts a record to this counter: a room that was independent borrows from now on.
 func (c *Counter) fitRecord(ctx context.Context, r *slot.Record) error {
 	switch below := c.cfg.Sites != nil && !c.isAnywhere(); {
 	case r.MovedTo != "":
@@ -93,15 +94,15 @@ func (c *Counter) fitRecord(ctx context.Context, r *slot.Record) error {
 		return c.cfg.Sites.ConfirmHome(ctx, false)
 	case below && r.Parent == nil:
 		r.JoinParent(slot.LoanID(rand.Uint64()|1), c.cfg.Sites.Home() == c.cfg.Sites.Own())
-		c.cfg.Log.Info("room is one with other data centres from now on", "room", c.cfg.Room)
+		c.cfg.Log.Info("room is shared with other data centers from now on", "room", c.cfg.Room)
 	case !below && r.Parent != nil:
-		return fmt.Errorf("%w: its slots are lent by Anywhere of several data centres: "+
+		return fmt.Errorf("%w: its slots are lent by Anywhere of several data centers: "+
 			"set cluster.datacenters and cluster.home as they were", slot.ErrRecord)
 	}
 	return nil
 }
 
-// kickUp makes borrow look again now.
+// kickUp makes borrow start its next round now.
 func (c *Counter) kickUp() {
 	select {
 	case c.upWake <- struct{}{}:
@@ -109,7 +110,7 @@ func (c *Counter) kickUp() {
 	}
 }
 
-// borrow asks Anywhere for slots and gives them back, until ctx ends.
+// borrow borrows slots from Anywhere and returns them, until ctx ends.
 func (c *Counter) borrow(ctx context.Context) {
 	if c.cfg.Sites == nil || c.isAnywhere() {
 		return
@@ -120,7 +121,7 @@ func (c *Counter) borrow(ctx context.Context) {
 	defer timer.Stop()
 	for home := ""; ctx.Err() == nil; {
 		c.mu.Lock()
-		if now := c.cfg.Sites.Home(); now != home { // it wants to hear what is held here
+		if now := c.cfg.Sites.Home(); now != home { // the new home needs a report of what this counter holds
 			home, c.up.at = now, 0
 		}
 		x, next := c.upSync(c.cfg.Boot())
@@ -136,7 +137,7 @@ func (c *Counter) borrow(ctx context.Context) {
 			continue
 		}
 		a, err := c.cfg.Sites.askAnywhere(ctx, c.cfg.Room, x)
-		if err != nil { // lost, cut off, between two hosts: the same again
+		if err != nil { // lost, cut off, or a change of host: retry
 			wait(ctx, repeatEvery)
 			continue
 		}
@@ -146,7 +147,7 @@ func (c *Counter) borrow(ctx context.Context) {
 	}
 }
 
-// recalledUp takes in that Anywhere asks for what is not used.
+// recalledUp handles a recall: Anywhere asks for unused slots.
 func (c *Counter) recalledUp() {
 	c.mu.Lock()
 	if !c.fenced {

@@ -7,8 +7,9 @@ import (
 	"github.com/headgate/headgate/internal/slot"
 )
 
-// afterCrash is a host that has just taken over, at its clock of an hour, a line of six of which nobody
-// has been heard, each of whom may be silent for half a minute. Those below the frontier were late.
+// afterCrash returns a host that has just taken over, at one hour of its clock. Its line has six
+// tickets that have not polled since; each may be silent for half a minute. The tickets below the
+// frontier were late.
 func afterCrash(
 	t *testing.T, active, perMinute int64, up *slot.ParentLoan, frontier uint64,
 ) (*Core, time.Duration) {
@@ -40,7 +41,7 @@ func afterCrash(
 	return d, clk
 }
 
-// runs lets time go by, in which the host looks and writes.
+// runs lets time pass, in which the host looks and writes.
 func (d *Core) runs(clk *time.Duration, to time.Duration) {
 	for *clk < to {
 		*clk = min(to, *clk+100*time.Millisecond)
@@ -51,14 +52,14 @@ func (d *Core) runs(clk *time.Duration, to time.Duration) {
 	}
 }
 
-// is where a ticket stands that asks.
+// is polls with a ticket and returns its status.
 func (d *Core) is(number uint64, clk time.Duration) slot.TicketStatus {
 	d.place(number, clk)
 	return d.line.Status(number)
 }
 
-// Calls are ten seconds apart. Others are called past two who have not been heard since a crash, and
-// both are called no later for it: the turn before a turn was theirs.
+// Calls are ten seconds apart. Other visitors are called past two that have not polled since a
+// crash. These two are not called later for it: an earlier turn was theirs.
 func TestWhoSpeaksAfterACrashHasTheTurnThatPassed(t *testing.T) {
 	d, clk := afterCrash(t, 100, 6, nil, 1)
 	began := clk
@@ -84,7 +85,7 @@ func TestWhoSpeaksAfterACrashHasTheTurnThatPassed(t *testing.T) {
 	if d.is(2, clk) == slot.TicketCalled {
 		t.Fatal("2 is called less than a turn after 1")
 	}
-	d.runs(&clk, began+21700*time.Millisecond) // as if nobody had been called past it, or sooner
+	d.runs(&clk, began+21700*time.Millisecond) // as if nobody had been called past it, or earlier
 	if d.line.Status(2) != slot.TicketCalled {
 		t.Fatal("2 has not had its turn")
 	}
@@ -98,7 +99,8 @@ func TestWhoSpeaksAfterACrashHasTheTurnThatPassed(t *testing.T) {
 	}
 }
 
-// Only who was not heard has the turn that passed, not who was late before the crash.
+// Only a ticket that had not polled since the crash gets the turn that passed, and not one that was
+// late before the crash.
 func TestWhoWasLateBeforeACrashWaitsForATurn(t *testing.T) {
 	d, clk := afterCrash(t, 100, 6, nil, 3)
 	began := clk
@@ -117,7 +119,8 @@ func TestWhoWasLateBeforeACrashWaitsForATurn(t *testing.T) {
 	}
 }
 
-// Both limits must have a slot for each who is called and for each who has not been heard.
+// Both limits must have a slot for each called ticket and for each ticket that has not polled
+// since.
 func TestASlotIsKeptOfBothLimits(t *testing.T) {
 	for name, n := range map[string][2]int64{"users": {3, 600}, "minute": {100, 3}} {
 		t.Run(name, func(t *testing.T) {
@@ -126,7 +129,7 @@ func TestASlotIsKeptOfBothLimits(t *testing.T) {
 			for n := uint64(3); n <= 6; n++ {
 				d.is(n, clk)
 			}
-			d.runs(&clk, began+23*time.Second) // more than one turn, and less than the grace
+			d.runs(&clk, began+23*time.Second) // longer than one turn, and shorter than the grace
 			for n, want := range map[uint64]slot.TicketStatus{
 				3: slot.TicketCalled, 4: slot.TicketWaiting, 5: slot.TicketWaiting, 6: slot.TicketWaiting,
 			} {
@@ -141,7 +144,8 @@ func TestASlotIsKeptOfBothLimits(t *testing.T) {
 	}
 }
 
-// Of several data centres, who has waited longest in any is lent a slot: none is kept.
+// With several data centers, a slot is lent to the visitor that has waited longest in any of them,
+// so none is kept.
 func TestNoSlotIsKeptBelowAnywhere(t *testing.T) {
 	for name, up := range map[string]*slot.ParentLoan{"alone": nil, "below": {Loan: 5, Granted: 10}} {
 		t.Run(name, func(t *testing.T) {

@@ -8,27 +8,27 @@ import (
 	"github.com/headgate/headgate/internal/slot"
 )
 
-// Lanes: lines beside the ordinary one that get a share of the calls (ADR 0042). What of a lane
-// is told between machines is its id; which line it has is the host's alone, and in the record.
+// Lanes are lines beside the ordinary one that get a share of the calls (ADR 0042). Messages
+// between machines identify a lane by its id. Only the host and the record know which line it has.
 
-// laneCounts count what lanes did since this host took over.
+// laneCounts has the counts of a lane since this host took over.
 type laneCounts struct {
 	joined, called int64
-	calls, skips   rate // who was called, and who was passed over
+	calls, skips   rate // visitors called, and visitors skipped
 }
 
-// LaneState is what an operator is told of a lane.
+// LaneState is the state of a lane, for operators.
 type LaneState struct {
 	Name    string `json:"name"`
-	Share   int    `json:"share"` // of a hundred calls, while the ordinary line has somebody to call
-	Gone    bool   `json:"gone"`  // no rule leads into it any more
+	Share   int    `json:"share"` // percent of the calls while the ordinary line has somebody to call
+	Gone    bool   `json:"gone"`  // no rule leads into the lane any more
 	Waiting int64  `json:"waiting"`
 	Called  int64  `json:"called"`
-	Joined  int64  `json:"joined_total"` // since the host took over
+	Joined  int64  `json:"joined_total"` // since the takeover
 	Calls   int64  `json:"called_total"`
 }
 
-// setLanes gives each lane of the settings a line. Anywhere has none.
+// setLanes gives each lane of the settings a line. Anywhere has no lanes.
 func (c *desk) setLanes() {
 	if c.cfg.Params.Counters {
 		return
@@ -43,11 +43,12 @@ func (c *desk) setLanes() {
 	}
 }
 
-// crowdedFor is how long the built-in lane is kept for the next newcomer after the last. Chosen.
+// crowdedFor is how long the built-in lane is kept after its latest newcomer. Chosen.
 const crowdedFor = time.Minute
 
-// lanes are those of the settings, and the built-in one while it is needed: a room with lanes tells
-// less of its line, and keeps no slots after a restart.
+// lanes returns the lanes of the settings, and the built-in lane while it is needed. The built-in
+// lane is not always there because a room with lanes reveals less about its line and reserves no
+// slots after a restart.
 func (c *desk) lanes() []slot.Lane {
 	network := slot.NetworkLane()
 	if c.crowded || c.line.Holds(network.Name) {
@@ -56,7 +57,7 @@ func (c *desk) lanes() []slot.Lane {
 	return c.cfg.Lanes
 }
 
-// openLane makes the built-in lane, if that is the one which is to be joined.
+// openLane makes the built-in lane if id is its id.
 func (c *desk) openLane(id uint64, clk time.Duration) {
 	if id != slot.NetworkLane().ID() || c.cfg.Params.Counters {
 		return
@@ -66,8 +67,8 @@ func (c *desk) openLane(id uint64, clk time.Duration) {
 	}
 }
 
-// next is the first number of a line that is not reserved, 0 if the record does not know its
-// lane by this name yet.
+// next returns the first number of a line that is not reserved. It returns 0 if the record does not
+// have the lane under this name yet.
 func (c *desk) next(lane int) uint64 {
 	r := c.pool.Record()
 	switch {
@@ -79,19 +80,20 @@ func (c *desk) next(lane int) uint64 {
 	return r.Lanes[lane-1].Next
 }
 
-// block is how many numbers a line reserves ahead: a second of joins, at least blockLeast.
+// block returns how many numbers a line reserves ahead: enough for five seconds of calls, between
+// blockLeast and blockMost, and never less than two seconds of joins.
 func (c *desk) block(lane int, clk time.Duration) uint64 {
 	five := time.Duration(c.cfg.New.N) * 5 * time.Second / c.cfg.New.Per
-	if lane > 0 { // its part of them
+	if lane > 0 { // the share of the lane
 		five = five * time.Duration(c.line.Lanes()[lane].Share) / 100
 	}
 	return max(min(max(blockLeast, uint64(five)), blockMost), uint64(2*c.joins[lane].perSecond(clk)))
 }
 
-// reserve is what the first number that is not reserved is to be.
+// reserve returns the first number that will not be reserved after the next write.
 func (c *desk) reserve(lane int, clk time.Duration) uint64 {
 	end, next, block := c.line.Line(lane).End(), c.next(lane), c.block(lane, clk)
-	if lane > 0 && next == 0 { // of another name in the record
+	if lane > 0 && next == 0 { // the record has another name
 		if r := c.pool.Record(); lane <= len(r.Lanes) {
 			next = r.Lanes[lane-1].Next
 		}
@@ -102,7 +104,7 @@ func (c *desk) reserve(lane int, clk time.Duration) uint64 {
 	return next
 }
 
-// unwritten reports whether a number was issued that the record does not say was.
+// unwritten reports whether an issued number is missing in the record.
 func (c *desk) unwritten() bool {
 	r := c.pool.Record()
 	for i := range r.Lanes {
@@ -113,7 +115,7 @@ func (c *desk) unwritten() bool {
 	return c.line.Ordinary().End() > r.Issued
 }
 
-// short reports whether a line has no number left that it may issue.
+// short reports whether a line has no reserved number left to issue.
 func (c *desk) short() bool {
 	for lane := range 1 + slot.MaxLanes {
 		x := c.line.Line(lane)
@@ -124,12 +126,12 @@ func (c *desk) short() bool {
 	return false
 }
 
-// graceOf is the grace of a line, by what its record said of its heads.
+// graceOf returns the grace of a line, from what its record says of its heads.
 func (c *desk) graceOf(lane int) func(distance uint64) time.Duration {
 	return func(distance uint64) time.Duration { return c.grace(lane, distance) }
 }
 
-// headsOf are those of all lines in a record.
+// headsOf returns the heads of all lines in a record.
 func headsOf(r *slot.Record) (heads [1 + slot.MaxLanes][]byte) {
 	heads[0] = r.Heads
 	for i := range r.Lanes {
@@ -138,7 +140,7 @@ func headsOf(r *slot.Record) (heads [1 + slot.MaxLanes][]byte) {
 	return heads
 }
 
-// laneStates are those of the lanes that have a name or people.
+// laneStates returns the states of the lanes that are in the settings or that hold visitors.
 func (c *desk) laneStates() (all []LaneState) {
 	wanted := map[string]bool{}
 	for _, x := range c.lanes() {
@@ -158,7 +160,7 @@ func (c *desk) laneStates() (all []LaneState) {
 	return all
 }
 
-// Called reports whether a ticket of the data centre had been called when it was last heard.
+// WasCalled reports whether a ticket of the data center had been called at the last snapshot.
 func (t *RemoteTime) WasCalled(number uint64) bool {
 	lane := slot.LaneIndex(number)
 	switch {

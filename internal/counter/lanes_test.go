@@ -14,7 +14,7 @@ import (
 
 var members = slot.Lane{Name: "members", Share: 25}
 
-// laned opens a host of a room with lanes and runs it.
+// laned opens the host of a room with lanes and runs it.
 func laned(t *testing.T, name string, s store.Store, change func(*Config), lanes ...slot.Lane) *Counter {
 	t.Helper()
 	start := time.Now()
@@ -43,7 +43,7 @@ func laned(t *testing.T, name string, s store.Store, change func(*Config), lanes
 	return c
 }
 
-// joins puts so many people into a lane, 0 into the ordinary line.
+// joins adds n visitors to a lane; lane 0 is the ordinary line.
 func joins(t *testing.T, c *Counter, lane uint64, n int) (tickets []uint64) {
 	t.Helper()
 	for range n {
@@ -59,7 +59,7 @@ func joins(t *testing.T, c *Counter, lane uint64, n int) (tickets []uint64) {
 	return tickets
 }
 
-// crowd are people who ask when they are told to and come in when they are called.
+// A crowd is visitors that poll on time and come in when they are called.
 type crowd struct {
 	t     *testing.T
 	life  uint64
@@ -108,7 +108,8 @@ func (x *crowd) wait(c *Counter, d time.Duration) {
 	}
 }
 
-// TestALaneGetsItsShareOfTheCalls, who waits is told so, and records survive hosts that die.
+// A lane gets its share of the calls, the answers to its visitors show that, and records survive
+// the crash of hosts.
 func TestALaneGetsItsShareOfTheCalls(t *testing.T) {
 	for name, change := range map[string]func(*Config){
 		"fifo": nil, "random": func(c *Config) { c.RandomOrder = true },
@@ -130,7 +131,7 @@ func TestALaneGetsItsShareOfTheCalls(t *testing.T) {
 				x.shown = map[uint64]int64{}
 				x.wait(c, 12*time.Second)
 				shares(t, x, 60, 25)
-				c = laned(t, "b", s, change, members) // the other is fenced
+				c = laned(t, "b", s, change, members) // the other host is fenced
 				x.shown = map[uint64]int64{}
 				before := len(x.in)
 				x.wait(c, 15*time.Second)
@@ -154,8 +155,8 @@ func TestALaneGetsItsShareOfTheCalls(t *testing.T) {
 	}
 }
 
-// shares checks how many of the first who came in were of the lane: calls are in order, but who
-// is called comes when it asks.
+// shares checks how many of the first admitted visitors were of the lane. Calls are in order, but a
+// called visitor comes in when it polls.
 func shares(t *testing.T, x *crowd, first, share int) {
 	t.Helper()
 	if len(x.in) < first {
@@ -172,8 +173,8 @@ func shares(t *testing.T, x *crowd, first, share int) {
 	}
 }
 
-// TestALaneThatNoRuleLeadsIntoIsServed, also by a host that never knew of it; who is sent into a
-// lane that the host does not know joins the ordinary line.
+// A lane without a rule is served, also by a host that never knew of it. A visitor that is sent
+// into an unknown lane joins the ordinary line.
 func TestALaneThatNoRuleLeadsIntoIsServed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &store.Memory{}
@@ -214,7 +215,8 @@ func TestALaneThatNoRuleLeadsIntoIsServed(t *testing.T) {
 	})
 }
 
-// TestATicketOfALaneTheRecordDoesNotKnow, as after a restore from an old backup, keeps its place.
+// A ticket keeps its place even if the record does not know its lane, as after a restore from an
+// old backup.
 func TestATicketOfALaneTheRecordDoesNotKnow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &store.Memory{}
@@ -236,7 +238,7 @@ func TestATicketOfALaneTheRecordDoesNotKnow(t *testing.T) {
 	})
 }
 
-// TestWhatADataCentreHasCalled is told by line.
+// What another data center has called is known for each line.
 func TestWhatADataCentreHasCalled(t *testing.T) {
 	x := RemoteTime{Served: 10, Lanes: []uint64{1<<38 + 5}, Passed: []uint64{7}}
 	for number, want := range map[uint64]bool{
@@ -248,8 +250,8 @@ func TestWhatADataCentreHasCalled(t *testing.T) {
 	}
 }
 
-// TestANumberOfALaneIsToldWhenTheRecordKnowsTheLane: else the next host would have its people in a
-// lane without a name, or of another.
+// A number of a lane is issued only when the record knows the lane. Otherwise the next host would
+// have its visitors in a lane without a name, or in another lane.
 func TestANumberOfALaneIsToldWhenTheRecordKnowsTheLane(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &refusing{}
@@ -273,27 +275,27 @@ func TestANumberOfALaneIsToldWhenTheRecordKnowsTheLane(t *testing.T) {
 			if slot.LaneIndex(n) != 1 {
 				t.Errorf("%s: ticket %d", lane.Name, n)
 			}
-			if err := c.Leave(t.Context(), lifeOf(c), n, 0); err != nil { // it is free for the next lane
+			if err := c.Leave(t.Context(), lifeOf(c), n, 0); err != nil { // the line is free for the next lane
 				t.Fatal(err)
 			}
 		}
 	})
 }
 
-// Those of a lane who do not come when called say nothing of the ordinary line: who stood there was told
-// seconds, and waited for minutes.
+// Absent visitors of a lane must not change the forecast of the ordinary line: its visitors were
+// told seconds and waited for minutes.
 func TestAbsentPeopleOfALaneAreNotThoseOfTheLine(t *testing.T) {
 	if testing.Short() {
-		return // length, and nothing that the race detector could find: make all plays it
+		return // long, and nothing for the race detector: make all runs it
 	}
 	synctest.Test(t, func(t *testing.T) {
 		c := laned(t, "a", &store.Memory{}, nil, members)
 		c.Hold(true)
-		joins(t, c, members.ID(), 3000) // none of them asks again
+		joins(t, c, members.ID(), 3000) // none of them polls again
 		tickets := joins(t, c, 0, 500)
 		last := tickets[len(tickets)-1]
 		x := newCrowd(t, lifeOf(c), tickets...)
-		x.wait(c, time.Minute) // those of the line ask as they are told to
+		x.wait(c, time.Minute) // visitors of the line poll on time
 		c.Hold(false)
 		x.wait(c, 10*time.Second)
 		p, err := c.Poll(t.Context(), lifeOf(c), last, 0)

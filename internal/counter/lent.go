@@ -7,28 +7,30 @@ import (
 	"github.com/headgate/headgate/internal/slot"
 )
 
-// LentState is what an operator is told of the slots of users at once: whose they are. With
-// visitors who are called, its parts are the limit once all that was presumed has come back.
+// LentState shows where the slots of users at once are, for operators. Its parts and the called
+// visitors add up to the limit once all presumed loans have returned.
 type LentState struct {
-	Inside  int64         `json:"inside"` // stays that workers have reported
+	Inside  int64         `json:"inside"` // sessions that workers have reported
 	Called  int64         `json:"called"`
-	Free    int64         `json:"free"`    // here, at the counter
-	Workers []WorkerState `json:"workers"` // those that hold most, by what they hold
-	More    int           `json:"more"`    // workers that are not listed
+	Free    int64         `json:"free"`    // at the counter
+	Workers []WorkerState `json:"workers"` // those that hold most
+	More    int           `json:"more"`    // workers that are not in the list
 }
 
 // WorkerState is what one worker holds.
 type WorkerState struct {
 	Name string `json:"name"`
-	Held int64  `json:"held"` // of users at once: unused, or used and not reported yet
-	New  int64  `json:"new"`  // the same of new users
+	Held int64  `json:"held"` // slots of users at once: unused, or used and not reported yet
+	New  int64  `json:"new"`  // the same for new users
 	Gone bool   `json:"gone"` // taken back from it: presumed used for a while
 }
 
-// mostWorkers is how many workers are listed. Chosen: each node is told them each second.
+// mostWorkers is how many workers are listed. Chosen: the host publishes the list to each node
+// every second.
 const mostWorkers = 64
 
-// lent says who holds the slots of users at once, nil for Anywhere. Holds the lock.
+// lent returns where the slots of users at once are, nil for Anywhere and for a damaged record. The
+// caller holds the lock.
 func (c *Counter) lent() *LentState {
 	if c.isAnywhere() || c.damaged != nil {
 		return nil
@@ -40,8 +42,9 @@ func (c *Counter) lent() *LentState {
 	return s
 }
 
-// workersOf are the workers of a record, each life of one that still holds something. One that reports
-// for visitors from another data centre has a loan too, and may have the name of one that is here.
+// workersOf returns the workers in a record. A worker that restarted is listed once for each life
+// that still holds something. A worker of another data center that reports here for its visitors
+// has a loan too, and may have the name of a worker here.
 func workersOf(r *slot.Record) *LentState {
 	s := &LentState{Workers: []WorkerState{}}
 	at := map[WorkerState]int{}

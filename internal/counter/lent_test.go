@@ -9,8 +9,8 @@ import (
 	"github.com/headgate/headgate/internal/slot"
 )
 
-// What is lent is told by worker, the most first: what one that has gone may still use, and not what is
-// surely over.
+// Loans are listed by worker, the largest first. The list has what a failed worker may still use,
+// and not what has certainly ended.
 func TestWhatIsLentIsToldByWorker(t *testing.T) {
 	r := &slot.Record{Time: 100, Loans: []slot.Loan{
 		{ID: 1, Borrower: "n1", Granted: 9, Opened: 4, Returned: slot.PerLimit{2, 5}},

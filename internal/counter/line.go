@@ -12,33 +12,34 @@ import (
 	"github.com/headgate/headgate/internal/ticket"
 )
 
-// A Place is what a ticket is told.
+// PlaceInfo is the answer to a join or a poll.
 type PlaceInfo struct {
 	Status    slot.TicketStatus
 	Number    uint64
 	Life      uint64 // of the line that issued the number
-	Now       uint64 // life of the counter, 0 if it is the same
+	Now       uint64 // life of the counter; 0: the same as Life
 	Position  int64  // 1 is next
 	Ahead     int64
 	Waiting   int64
-	Served    uint64 // every ticket below was called
+	Served    uint64 // every lower ticket was called
 	PollAfter time.Duration
 	ETA       ETA
 	Held      bool
-	Called    bool // a slot is reserved for it, though this second has had its share
+	Called    bool // its slot is reserved, but it may have to wait for its second
 
-	ArrivedAt slot.Time // of a join: when, in Anywhere's time; 0 with one data centre
+	ArrivedAt slot.Time // of a join: in Anywhere's time; 0 with one data center
 
-	Moved bool // to another device: whoever asks has it no more
+	Moved bool // to another device: the caller's ticket is not valid any more
 
-	// UsedUp: the ticket was claimed a moment ago and its pass has come back, so another request with
-	// the ticket comes from a copy, or from before the browser had the pass. It gets no cookie: that
-	// would replace the pass. The visitor asks again after PollAfter.
+	// UsedUp means that the ticket was claimed a moment ago and its pass has come back. Another
+	// request with the ticket then comes from a copy, or from before the browser had the pass. The
+	// answer sets no cookie, because the cookie would replace the pass. The visitor polls again
+	// after PollAfter.
 	UsedUp bool
 }
 
-// Notice says why a visitor with a ticket or a pass is not where it was: a word for apps, and a
-// sentence. over is what it had when it joined just now: a ticket or a pass, or nothing.
+// Notice returns why a visitor with a ticket or a pass has lost its position: a word for apps, and
+// a sentence. over is what the visitor had when it joined just now: a ticket, a pass or nothing.
 func (p *PlaceInfo) Notice(over ticket.Kind) (word, sentence string) {
 	switch {
 	case p.UsedUp:
@@ -52,19 +53,20 @@ func (p *PlaceInfo) Notice(over ticket.Kind) (word, sentence string) {
 	return "", ""
 }
 
-// turnSoon is how long a called visitor is held back at most until its second has room for it.
-// Chosen: a second, the share of the next, and few are called in a second.
+// turnSoon is the longest time for which a called visitor is held until its second has room.
+// Chosen: one second, and some time in the next. Few visitors are called in one second.
 const turnSoon = 1500 * time.Millisecond
 
-// ComesSoon waits until a called visitor may come in whose second had its share, and tells whether
-// to poll again. To send it away would let others pass who were called later and asked earlier.
+// AwaitTurn waits until a called visitor may come in whose second already had its share of
+// admissions. It reports whether to poll again. Sending the visitor away would let others pass that
+// were called later and polled earlier.
 func (p *PlaceInfo) AwaitTurn(ctx context.Context) bool {
 	return p.Called && p.Status == slot.TicketWaiting && p.PollAfter <= turnSoon && wait(ctx, p.PollAfter)
 }
 
-// Join puts a visitor at the end of the line, or of that of a lane by its id: one that is not
-// known here is the ordinary line. hold is how long it keeps its place after its last poll;
-// waited is for how long it has stood before a door already.
+// Join adds a visitor to the end of the line, or to the end of a lane by its id; an unknown id
+// means the ordinary line. hold is how long the visitor keeps its place after its last poll. waited
+// is how long it has already waited for its join.
 func (c *Counter) Join(ctx context.Context, lane uint64, hold, waited time.Duration) (PlaceInfo, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -102,8 +104,8 @@ func (c *Counter) Join(ctx context.Context, lane uint64, hold, waited time.Durat
 	return c.join(clk, c.line.Lane(lane), hold, waited+clk-first), nil
 }
 
-// waitIssue waits, without the lock, until this host may issue numbers: the host before
-// may have issued some until then that sort before ours.
+// waitIssue waits, without the lock, until this host may issue numbers. Until then the previous
+// host may have issued numbers that sort before ours.
 func (c *Counter) waitIssue(ctx context.Context, left time.Duration) error {
 	c.mu.Unlock()
 	defer c.mu.Lock()
@@ -113,16 +115,17 @@ func (c *Counter) waitIssue(ctx context.Context, left time.Duration) error {
 	return nil
 }
 
-// mostProvisional bounds the tickets of a line whose cookie has not come back. Chosen: those of
-// 50,000 joins a second, 5 MB.
+// mostProvisional limits the tickets of a line whose cookie has not come back. Chosen: those of
+// 50,000 joins a second, in 5 MB.
 const mostProvisional = 500_000
 
-// writeWait is how long a visitor waits for writes at most, for one or, in a rush,
-// for several. A store that takes longer has an election, and a visitor must not
-// stand before a blank page.
+// writeWait is how long a visitor waits for writes at most: for one, or under load for several. A
+// store that takes longer is electing a leader, and the visitor must not see a blank page for that
+// long.
 const writeWait = 2 * time.Second
 
-// waitWrite waits, without the lock, for the next confirmed write.
+// waitWrite waits, without the lock, for the next confirmed write, and at most until writeWait
+// after began.
 func (c *Counter) waitWrite(ctx context.Context, began time.Duration) error {
 	left := began + writeWait - c.cfg.Boot()
 	if left <= 0 {
@@ -156,9 +159,9 @@ func (c *Counter) awaitWrite(ctx context.Context) error {
 	}
 }
 
-// Poll notes that the visitor of a ticket is there and tells where it stands.
-// It never claims. A ticket of another life than this record's is unknown. key is that
-// of the device, 0 of the one that joined.
+// Poll notes that the visitor of a ticket is present, and returns its place. It never claims. A
+// ticket of another life than the record's is unknown. key is the key of the device, 0 for the
+// device that joined.
 func (c *Counter) Poll(ctx context.Context, life, number, key uint64) (PlaceInfo, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -194,21 +197,21 @@ func (c *Counter) Poll(ctx context.Context, life, number, key uint64) (PlaceInfo
 	}
 }
 
-// claimed reports whether a ticket was claimed a moment ago, so that a claim is answered with the same
-// stay, or is used up. A ticket below the frontier without a place may also have been silent for longer
-// than its hold: it never gets in. Holds the lock.
+// claimed reports whether a ticket was claimed a moment ago. A claim then gets the same session
+// again, or the ticket is used up. A ticket below the frontier without a place may instead have
+// been silent for longer than its hold: it is never admitted. The caller holds the lock.
 func (c *Counter) claimed(p *PlaceInfo) bool {
 	id := slot.StayID(p.Number)
 	_, ok := c.pool.ClaimedBefore(id)
-	return ok || len(c.claims[id]) > 0 // the claim is being written
+	return ok || len(c.claims[id]) > 0 // the write of the claim is in flight
 }
 
-// ofLine reports whether tickets of a life are of this line: it outlives the loans of its
+// ofLine reports whether tickets of a life belong to this line. The line outlives the loans of its
 // counter.
 func (c *desk) ofLine(life uint64) bool { return life == c.lineLife() }
 
-// lineLife is the life that tickets carry; nowLife that of the passes they become, 0 if it
-// is the same.
+// lineLife returns the life that tickets carry. nowLife returns the life of the passes that they
+// become, 0 if it is the same.
 func (c *desk) lineLife() uint64 { return cmp.Or(c.pool.Record().Before, c.pool.Record().Name.Life) }
 
 func (c *desk) nowLife() uint64 {
@@ -218,28 +221,27 @@ func (c *desk) nowLife() uint64 {
 	return 0
 }
 
-// spoke notes that the visitor of a ticket is there, though nobody can tell now where
-// it stands: an outage of the store makes nobody late.
+// spoke notes that the visitor of a ticket is present, although its place cannot be told now: an
+// outage of the store must not make visitors late.
 func (c *Counter) spoke(number uint64, clk time.Duration) {
 	c.line.Confirm(number, c.pool.CounterTime(clk))
 	c.line.Polled(
 		number,
 		c.pool.CounterTime(clk),
 		max(c.line.PollInterval(number), writeWait),
-	) // not given yet: a takeover
+	) // an interval may be missing after a takeover
 }
 
-// away is when a visitor is asked to come again who cannot be heard now: those far
-// back as seldom as before, or a crowd would ask a room that is down each second.
-// Holds the lock.
+// away returns when a visitor should poll again whose poll cannot be answered now. Visitors far
+// back keep their long intervals; otherwise a crowd would poll a failed room every second. The
+// caller holds the lock.
 func (c *Counter) away(number uint64) time.Duration {
 	d := c.line.PollInterval(number)
 	return d + time.Duration(float64(d)*0.2*(2*c.random()-1))
 }
 
-// Suspect tells of a pass that says more than any could if the record were whole.
-// Passes like it are not honoured; once nobody new is let in before those have
-// spoken or left who may be inside unknown to us.
+// ReportSuspectPass handles a pass that cannot exist if the record is complete. Such passes are not
+// accepted. Once, admissions of newcomers stop until all unknown sessions have reported or ended.
 func (c *Counter) ReportSuspectPass(context.Context) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -251,25 +253,25 @@ func (c *Counter) ReportSuspectPass(context.Context) {
 	c.kick()
 }
 
-// mostExtend bounds how many places a ticket from beyond the record may make.
+// mostExtend limits how many places a ticket from beyond the record can create.
 const mostExtend = 1 << 24
 
-// A Trace is where a ticket stands, for operators.
+// TicketTrace is the state of a ticket, for operators.
 type TicketTrace struct {
 	Status   slot.TicketStatus
-	Place    bool // it holds one: Silent and Kept are known
+	Place    bool // it holds a place: Silent and Kept are known
 	Position int64
 	Silent   time.Duration // since its last poll
-	Kept     time.Duration // it keeps its place for so long, if it stays silent
-	Left     time.Duration // of its stay, at least
+	Kept     time.Duration // how much longer it keeps its place without a poll
+	Left     time.Duration // of its session, at least
 	ETA      ETA
-	Lane     string // that it waits in, "" for the ordinary line
+	Lane     string // lane in which it waits, "" for the ordinary line
 }
 
-// ErrNoTicket: no such number was issued.
+// ErrNoTicket reports that no such number was issued.
 var ErrNoTicket = errors.New("no such ticket")
 
-// Trace finds a ticket and changes nothing. find gives its number in this life.
+// Trace finds a ticket and changes nothing. find returns the number of the ticket in a life.
 func (c *Counter) Trace(
 	_ context.Context, find func(life uint64) (uint64, bool),
 ) (t TicketTrace, err error) {
@@ -295,9 +297,9 @@ func (c *Counter) Trace(
 	return t, nil
 }
 
-// Claim turns a called ticket into a stay; it blocks until that is written.
-// hard is the longest the stay may last, 0 without end. A ticket that was
-// claimed a moment ago gets the same stay again, until its pass has come back.
+// Claim turns a called ticket into a session. It blocks until the session is in the record. hard is
+// the longest that the session may last, 0 without limit. A ticket that was claimed a moment ago
+// gets the same session again, until its pass has come back.
 func (c *Counter) Claim(
 	ctx context.Context, life, number, key uint64, hard time.Duration,
 ) (slot.ClaimReply, error) {
@@ -333,7 +335,7 @@ func (c *Counter) Claim(
 		if !ok {
 			return r, ErrFenced
 		}
-		if c.cfg.Boot()-asked > writeWait { // for the pool nobody has been told
+		if c.cfg.Boot()-asked > writeWait { // no answer has been given: return it to the pool
 			return slot.ClaimReply{}, ErrSlow
 		}
 		return r, nil
@@ -342,7 +344,7 @@ func (c *Counter) Claim(
 	}
 }
 
-// Leave gives up a place, if it is one of this line.
+// Leave gives up a place of this line.
 func (c *Counter) Leave(_ context.Context, life, number, key uint64) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -356,10 +358,10 @@ func (c *Counter) Leave(_ context.Context, life, number, key uint64) error {
 	return nil
 }
 
-// calls are the called tickets: a heap by when they lapse, and the last few in
-// the order of their calls.
+// calls holds the called tickets: a heap by the time when they lapse, and the latest ones in the
+// order of their calls.
 type calls struct {
-	heap   []call // lapsed at the top; may hold some that were taken
+	heap   []call // the first to lapse is at the top; may contain taken calls
 	at     map[uint64]call
 	recent []call
 }
@@ -367,9 +369,9 @@ type calls struct {
 type call struct {
 	number    uint64
 	at, until time.Duration
-	told      bool          // the visitor has asked since, and
-	due       time.Duration // may come in from now on
-	invited   bool          // it has asked since it may, and so was told that it is called
+	told      bool          // the visitor has polled since the call
+	due       time.Duration // when it may come in
+	invited   bool          // it has polled since due, so it knows that it may come in
 }
 
 // Len, Less, Swap, Push and Pop make calls a heap.Interface.
@@ -400,22 +402,22 @@ func (c *calls) add(number uint64, at, until time.Duration) {
 	c.recent = append(c.recent, x)
 }
 
-// aheadWithin and aheadMost bound which earlier calls a second keeps room for:
-// those whose visitors are likely to ask any moment. Chosen: an interval and a
-// bit, and what a poll may cost.
+// aheadWithin and aheadMost limit which earlier calls a second keeps room for: calls whose visitors
+// are likely to poll at any moment. Chosen: one interval and a bit, and a bound for the cost of a
+// poll.
 const (
 	aheadWithin = 1200 * time.Millisecond
 	aheadMost   = 32
 )
 
-// change notes that a call lapses at another time.
+// change sets a new time at which a call lapses.
 func (c *calls) change(x call) {
 	c.at[x.number] = x
-	heap.Push(c, x) // the entry of before is passed over
+	heap.Push(c, x) // the old entry is skipped later
 }
 
-// ahead is how many lower tickets were called a moment ago and have not asked
-// since: they come in first, also when the second is nearly full.
+// ahead returns how many lower tickets were called a moment ago and have not polled since. They
+// come in first, even when the second is nearly full.
 func (c *calls) ahead(x call, clk time.Duration) (n int) {
 	for i := len(c.recent) - 1; i >= max(0, len(c.recent)-aheadMost); i-- {
 		y := c.recent[i]
@@ -429,7 +431,8 @@ func (c *calls) ahead(x call, clk time.Duration) (n int) {
 	return n
 }
 
-// before reports whether a call comes first: of a line the lower ticket, of two the earlier.
+// before reports whether a call comes first: in one line the lower ticket, between two lines the
+// earlier call.
 func (c call) before(x call) bool {
 	if slot.LaneIndex(c.number) != slot.LaneIndex(x.number) {
 		return c.at < x.at
@@ -444,7 +447,7 @@ func (c *calls) take(number uint64) time.Duration {
 	return x.at
 }
 
-// lapsed removes and returns a call whose hold is over.
+// lapsed removes and returns a call that has expired.
 func (c *calls) lapsed(clk time.Duration) (call, bool) {
 	for len(c.heap) > 0 {
 		x := c.heap[0]
@@ -462,7 +465,7 @@ func (c *calls) lapsed(clk time.Duration) (call, bool) {
 	return call{}, false
 }
 
-// next is when the next call may lapse; far away if there is none.
+// next returns when the next call may lapse, a time far away if there is none.
 func (c *calls) next() time.Duration {
 	if len(c.heap) == 0 {
 		return 1 << 62

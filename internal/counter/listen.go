@@ -7,11 +7,11 @@ import (
 	"github.com/headgate/headgate/internal/store"
 )
 
-// BeatEvery is how often a node is heard at least.
+// HeartbeatInterval is the longest time between two heartbeats of a node.
 const HeartbeatInterval = beatEvery
 
-// Listen calls f with each heartbeat of every node, one after the other, until
-// stop: for who wants to know of them without being one.
+// ListenHeartbeats calls f with each heartbeat of every node, one after the other, until stop is
+// called. It is for processes that watch the nodes and are not nodes themselves.
 func ListenHeartbeats(bus *store.Bus, f func(Member)) (stop func(), err error) {
 	return hearAll(bus, func(x *Member) {
 		x.Skew = time.Until(x.Wall)
@@ -19,7 +19,7 @@ func ListenHeartbeats(bus *store.Bus, f func(Member)) (stop func(), err error) {
 	})
 }
 
-// hearAll calls f with each heartbeat until stop. It may be called by two goroutines at once.
+// hearAll calls f with each heartbeat until stop is called. Two goroutines may call f at once.
 func hearAll(bus *store.Bus, f func(*Member)) (stop func(), err error) {
 	one, err := bus.Subscribe(beatName, func(msg []byte) { parseMember(msg, true, f) })
 	if err != nil {
@@ -33,13 +33,13 @@ func hearAll(bus *store.Bus, f func(*Member)) (stop func(), err error) {
 	return func() { one(); two() }, nil
 }
 
-// Bounds of a heartbeat. Chosen: the names of 1,000 rooms fit.
+// Limits of a heartbeat. Chosen: the names of 1,000 rooms fit.
 const (
 	mostBeat       = 128 << 10
 	mostMemberName = 64
 )
 
-// parseMember calls f with a heartbeat that may be believed. That of a worker hosts nothing.
+// parseMember calls f with a heartbeat if it is plausible. A heartbeat of a worker hosts nothing.
 func parseMember(msg []byte, hosts bool, f func(*Member)) {
 	x := &Member{}
 	if len(msg) > mostBeat || json.Unmarshal(msg, x) != nil || x.Name == "" || len(x.Name) > mostMemberName {

@@ -16,41 +16,41 @@ import (
 	"github.com/headgate/headgate/internal/store"
 )
 
-// Parameters of the membership. Nothing is promised by it: two nodes that both think
-// they are to host a room are told apart by the record. Chosen: three heartbeats may be
-// lost, and a host that died is replaced after two seconds.
+// Parameters of the membership. No guarantee depends on it: when two nodes both consider themselves
+// the host of a room, the record decides. Chosen: three heartbeats may be lost, and a failed host
+// is replaced after two seconds.
 const (
 	beatEvery  = 500 * time.Millisecond
 	silentFor  = 2 * time.Second
-	settledFor = 2 * time.Second // a node that has just come hosts nothing that another hosts
+	settledFor = 2 * time.Second // a new node hosts nothing that another node hosts
 	maxMembers = 4096
 )
 
-// beatName is told by processes that may host rooms, workersName by all others. A worker
-// may not tell under the first (package rights): one that lied about what it hosts would
-// make the hosts of all rooms give way.
+// Processes that may host rooms publish under beatName, all others under workersName. A worker has
+// no right to publish under beatName (package rights): with a false list of hosted rooms it could
+// make all hosts give up their rooms.
 const (
 	beatName    = "members"
 	workersName = "workers"
 )
 
-// A Member is a process that shares the engine with others.
+// A Member is a process that shares the store with others.
 type Member struct {
 	Name      string    `json:"name"`
-	Life      uint64    `json:"life"` // random, drawn at the start
+	Life      uint64    `json:"life"` // random, chosen at the start
 	CanHost   bool      `json:"hosts"`
 	Version   string    `json:"version"`
 	StartedAt time.Time `json:"began"`
 	Wall      time.Time `json:"wall"`
-	Rooms     []string  `json:"rooms"` // whose counters it hosts now
+	Rooms     []string  `json:"rooms"` // rooms whose counters it hosts now
 	Leaving   bool      `json:"leaving,omitempty"`
 
-	Skew         time.Duration `json:"-"` // its wall clock less ours when it was heard
-	heard, first time.Duration // own clock
+	Skew         time.Duration `json:"-"` // its wall clock less ours at its last heartbeat
+	heard, first time.Duration // own clock: last and first heartbeat
 }
 
-// Members knows who shares the engine, by what they say twice a second. It may be used
-// by many goroutines at once; Run owns the only one.
+// Members holds the processes that share the store, from their heartbeats twice a second. It may be
+// used by many goroutines at once. Run owns the only goroutine.
 type Members struct {
 	bus  *store.Bus
 	boot func() time.Duration
@@ -65,8 +65,8 @@ type Members struct {
 	said    time.Duration // the last heartbeat
 }
 
-// NewMembers makes the membership of one process. Run must be called for the others to
-// hear of it.
+// NewMembers returns the membership of one process. The others do not know the process until Run is
+// called.
 func NewMembers(
 	bus *store.Bus, self Member, boot func() time.Duration, log *slog.Logger,
 ) *Members {
@@ -76,7 +76,7 @@ func NewMembers(
 	}
 }
 
-// Run speaks and listens until ctx ends, then says that it leaves.
+// Run sends and receives heartbeats until ctx ends. Then it announces that this process leaves.
 func (m *Members) Run(ctx context.Context) error {
 	stop, err := hearAll(m.bus, m.hear)
 	if err != nil {
@@ -98,7 +98,7 @@ func (m *Members) Run(ctx context.Context) error {
 	}
 }
 
-// Leave says to the others that this process is about to end: it is to host nothing.
+// Leave announces that this process is about to stop, so that it is chosen as the host of nothing.
 func (m *Members) Leave() {
 	m.mu.Lock()
 	m.self.Leaving = true
@@ -110,7 +110,7 @@ func (m *Members) Leave() {
 func (m *Members) say() {
 	m.mu.Lock()
 	clk := m.boot()
-	if clk-m.said > silentFor { // it stood still: the others have done without it
+	if clk-m.said > silentFor { // it was suspended: the others went on without it
 		m.began = clk
 	}
 	m.said = clk
@@ -129,7 +129,7 @@ func (m *Members) say() {
 	}
 }
 
-// hear takes a heartbeat in.
+// hear handles a heartbeat.
 func (m *Members) hear(x *Member) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -143,7 +143,7 @@ func (m *Members) hear(x *Member) {
 	}
 	was := m.others[x.Name]
 	switch {
-	case was != nil && was.CanHost && !x.CanHost: // a worker that calls itself as a store node is called
+	case was != nil && was.CanHost && !x.CanHost: // a worker that uses the name of a store node
 		return
 	case was == nil && !x.CanHost && len(m.others) >= maxMembers:
 		return
@@ -153,7 +153,7 @@ func (m *Members) hear(x *Member) {
 		x.first = was.first
 	}
 	m.others[x.Name] = x
-	if (was == nil || was.Life != x.Life) && !x.Leaving { // it has not heard of us either
+	if (was == nil || was.Life != x.Life) && !x.Leaving { // it does not know us either
 		select {
 		case m.poke <- struct{}{}:
 		default:
@@ -164,8 +164,8 @@ func (m *Members) hear(x *Member) {
 	}
 }
 
-// forget drops those who were silent for long, and wakes whoever waits when somebody
-// has just fallen silent.
+// forget removes members that have been silent for long, and wakes the watchers when a member has
+// just become silent.
 func (m *Members) forget() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -194,7 +194,7 @@ func (m *Members) wakeLocked() {
 	}
 }
 
-// watch gives a channel that hears when somebody has come, gone, or hosts another room.
+// watch returns a channel that receives when a member joins, leaves or hosts another room.
 func (m *Members) watch() (ch chan struct{}, stop func()) {
 	ch = make(chan struct{}, 1)
 	m.mu.Lock()
@@ -207,7 +207,7 @@ func (m *Members) watch() (ch chan struct{}, stop func()) {
 	}
 }
 
-// Self is this process, as the others hear of it.
+// Self returns this process as the others see it.
 func (m *Members) Self() Member {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -216,7 +216,7 @@ func (m *Members) Self() Member {
 	return x
 }
 
-// All are this process and those that were heard of within the last hour, by name.
+// All returns this process and the members seen within the last hour, sorted by name.
 func (m *Members) All() []Member {
 	all := []Member{m.Self()}
 	m.mu.Lock()
@@ -228,19 +228,19 @@ func (m *Members) All() []Member {
 	return all
 }
 
-// askOthersWait is how long another process has to answer, askOthersTries how often it is asked. Chosen: it
-// answers within milliseconds, and one that stands still counts as dead after 2 s.
+// askOthersWait is how long another process has to answer, and askOthersTries is how often it is
+// asked. Chosen: it answers within milliseconds, and a suspended process counts as dead after 2 s.
 const (
 	askOthersWait  = 2 * time.Second
 	askOthersTries = 3
 )
 
-// ErrUnheard: a process that lives has not answered.
+// ErrNoResponse reports that a live process has not answered. It may have received the request.
 var ErrNoResponse = errors.New("a node that lives does not answer")
 
-// AskOthers asks each other process that lives, under a name of its own, and returns what they answer. One
-// that dies meanwhile, or does not serve the name, answers nothing. ErrUnheard says that one may have heard,
-// or may not.
+// RequestAll sends a request to each other live process, under a name of its own, and returns the
+// answers. A process that dies meanwhile or does not serve the name has no answer. ErrNoResponse
+// means that a process may have received the request or not.
 func (m *Members) RequestAll(
 	ctx context.Context, name func(node string) string, msg []byte,
 ) (answers [][]byte, err error) {
@@ -257,7 +257,7 @@ func (m *Members) RequestAll(
 	return got, errors.Join(errs...)
 }
 
-// askOne asks a process for as long as it lives.
+// askOne repeats a request to one process while that process is alive.
 func (m *Members) askOne(ctx context.Context, node, name string, msg []byte) ([]byte, error) {
 	for range askOthersTries {
 		try, stop := context.WithTimeout(ctx, askOthersWait)
@@ -276,28 +276,28 @@ func (m *Members) askOne(ctx context.Context, node, name string, msg []byte) ([]
 	return nil, fmt.Errorf("%w: %q", ErrNoResponse, node)
 }
 
-// Alive reports whether a member was heard of lately.
+// IsAlive reports whether a member sent a heartbeat lately.
 func (m *Members) IsAlive(x *Member) bool { return m.SilentFor(x) < silentFor }
 
-// Stays reports whether a member was heard of for so long without a silence, or was there as
-// this process came.
+// IsStable reports whether a member has sent heartbeats for d without a silence, or was there when
+// this process started.
 func (m *Members) IsStable(x *Member, d time.Duration) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.boot()-x.first >= d || x.first-m.began < settledFor
 }
 
-// Silent is how long nothing was heard of a member.
+// SilentFor returns the time since the last heartbeat of a member.
 func (m *Members) SilentFor(x *Member) time.Duration { return m.boot() - x.heard }
 
-// Settled reports whether this process has listened for long enough to know who is there.
+// IsSettled reports whether this process has listened long enough to know the other members.
 func (m *Members) IsSettled() bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.boot()-m.began >= silentFor && !m.self.Leaving
 }
 
-// claim notes that this process hosts a room, or does no more, and says so at once.
+// claim notes that this process hosts a room, or stopped hosting it, and publishes that at once.
 func (m *Members) claim(room string, hosts bool) {
 	m.mu.Lock()
 	m.self.Rooms = slices.DeleteFunc(slices.Clone(m.self.Rooms), func(x string) bool { return x == room })
@@ -309,17 +309,17 @@ func (m *Members) claim(room string, hosts bool) {
 	m.say()
 }
 
-// A part is what one process has to do with a room.
+// A part is what one process does for a room.
 type part uint8
 
 const (
-	guest  part = iota // another hosts it, or is to
-	heir               // it is to host the room, once whoever still does has let go
-	holder             // it is to host it now
+	guest  part = iota // another process hosts it, or should host it
+	heir               // this process should host it once the current host has released it
+	holder             // this process should host it now
 )
 
-// part says what this process has to do with a room: the first by rendezvous hashing
-// of those that live and may host it. Who has just come takes over from nobody.
+// part returns the part of this process for a room. The host is the first, by rendezvous hashing,
+// of the live nodes that may host it. A new node takes over from nobody.
 func (m *Members) part(room string) part {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -333,7 +333,7 @@ func (m *Members) part(room string) part {
 			continue
 		}
 		taken = taken || slices.Contains(x.Rooms, room)
-		settled := clk-x.first >= settledFor || x.first-m.began < settledFor // or it was there as we came
+		settled := clk-x.first >= settledFor || x.first-m.began < settledFor // or it was there when we started
 		if x.CanHost && !x.Leaving && settled && score(room, x.Name) > best {
 			return guest
 		}
@@ -344,12 +344,12 @@ func (m *Members) part(room string) part {
 	return holder
 }
 
-// score ranks a node for a room (highest random weight hashing, Thaler and Ravishankar
-// 1998): each node ranks by itself, and one that goes moves only its own rooms.
+// score ranks a node for a room (highest random weight hashing, Thaler and Ravishankar 1998). Each
+// node computes the ranking alone, and a node that leaves moves only its own rooms.
 func score(room, node string) uint64 {
 	h := fnv.New64a()
 	fmt.Fprintf(h, "%s\x00%s", room, node)
-	x := h.Sum64() // FNV alone spreads its last bytes badly: mixed as in MurmurHash3
+	x := h.Sum64() // FNV alone spreads its last bytes badly: mix as in MurmurHash3
 	x = (x ^ x>>33) * 0xff51afd7ed558ccd
 	x = (x ^ x>>33) * 0xc4ceb9fe1a85ec53
 	return x ^ x>>33

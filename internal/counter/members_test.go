@@ -14,8 +14,8 @@ import (
 	"github.com/headgate/headgate/internal/store"
 )
 
-// A node that lives and does not answer may be doing what it was asked to end; one that is dead, or
-// knows nothing of it, is not.
+// A live node that does not answer may be doing what the request wants to end. A dead node, or one
+// that does not serve the name, is not.
 func TestOthersAreAskedAsLongAsTheyLive(t *testing.T) {
 	s, err := embedded.Open(t.Context(), embedded.Config{Dir: filepath.Join(t.TempDir(), "engine")})
 	if err != nil {

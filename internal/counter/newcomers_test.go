@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// A ticket is not called before its cookie is back, so whoever is back first has the slot that is due:
-// newcomers are told to ask again in the order in which they came, also when a slot is just due.
+// A ticket is not called before its cookie comes back, so the first to poll gets the slot that is
+// due. Newcomers therefore poll in the order in which they came, also when a slot is just due.
 func TestNewcomersComeBackInOrder(t *testing.T) {
 	s := newScene(t, 1, 3, 600, 10*time.Second)
 	for i := range 3 {

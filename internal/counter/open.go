@@ -7,18 +7,18 @@ import (
 	"github.com/headgate/headgate/internal/slot"
 )
 
-// A Desk is a Counter without its lock, its store and its clock: the same
-// arithmetic for package sim, which keeps the records and the time. Used by one
-// goroutine. clk is the own clock of the host, as Config.Boot would tell it.
+// A Core is a Counter without its lock, store and clock. It makes the same decisions for package
+// sim, which keeps the records and the time. One goroutine uses it. clk is the own clock of the
+// host, as Config.Boot would return it.
 type Core struct {
 	desk
 	first bool
 	read  *slot.Record
 }
 
-// NewDesk takes a record over as it was read, or begins with a first one. It returns
-// the write that makes it the host: stored, Confirmed must follow. again is called
-// when a write may be due that nothing else asks for; it must not block.
+// NewCore returns a Core for a record as it was read, or for the first record. To become the host,
+// store the write of TakeOver and then call Begin. The Core calls again when a write may be due
+// that no other call requests; again must not block.
 func NewCore(cfg Config, read *slot.Record, first bool, again func()) *Core {
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
@@ -31,20 +31,19 @@ func NewCore(cfg Config, read *slot.Record, first bool, again func()) *Core {
 // TakeOver builds the write of the takeover.
 func (d *Core) TakeOver(clk time.Duration) *slot.Record { return d.pool.Takeover(clk) }
 
-// Begin serves, once the takeover is stored. An error says that the record makes no
-// sense.
+// Begin starts to serve once the write of TakeOver is stored. It returns an error if the record is
+// inconsistent.
 func (d *Core) Begin(clk time.Duration) error { return d.begin(d.read, d.first, clk) }
 
-// Pool is the lender's side, to be looked at.
+// Pool returns the lender's side, for inspection.
 func (d *Core) Pool() *slot.Pool { return d.pool }
 
-// Build makes the next write, if one is due or asked for, and what may be answered
-// without one.
+// Build returns the next write, if one is due or requested, and the replies that need no write.
 func (d *Core) Build(clk time.Duration, asked bool) ([]slot.Reply, *slot.Record) {
 	return d.build(clk, asked)
 }
 
-// Stored takes in that the write of Build is stored, and gives what may now be said.
+// Stored confirms that the write of Build is stored. It returns the replies that may now be sent.
 func (d *Core) Stored(clk time.Duration) ([]slot.Reply, []slot.ClaimReply) {
 	d.awake(clk)
 	replies, claims := d.pool.Confirm(clk)
@@ -52,46 +51,46 @@ func (d *Core) Stored(clk time.Duration) ([]slot.Reply, []slot.ClaimReply) {
 	return replies, claims
 }
 
-// Look calls whoever may be called. It tells whether borrowers should be recalled
+// CallNext calls the visitors that may be called. It reports whether borrowers should be recalled
 // and how long until the next look is due.
 func (d *Core) CallNext(clk time.Duration) (recall bool, next time.Duration) { return d.look(clk) }
 
-// Ready reports whether numbers may be issued and positions be told; else a write
-// must come first.
+// IsReady reports whether numbers may be issued and positions returned; otherwise a write must come
+// first.
 func (d *Core) IsReady(clk time.Duration, join bool) bool {
 	return d.pool.Fresh(clk, fresh) && (!join || d.line.Ordinary().End() < d.pool.Record().Next)
 }
 
-// Join puts a newcomer at the end of the ordinary line, who has waited for a while before a door.
-// Ready must be true.
+// Join adds a newcomer to the end of the ordinary line. waited is how long it has already waited
+// for its join. IsReady must be true.
 func (d *Core) Join(clk, hold, waited time.Duration) PlaceInfo { return d.join(clk, 0, hold, waited) }
 
-// Poll notes that the visitor of a ticket is there. Ready must be true.
+// Poll notes that the visitor of a ticket is present, and returns its place. IsReady must be true.
 func (d *Core) Poll(clk time.Duration, number uint64) PlaceInfo { return d.place(number, clk) }
 
-// Claim asks for the stay of a called ticket, with the next write; false if it is
-// not called. waits: the answer to an earlier claim is still to come.
+// Claim claims the session of a called ticket with the next write. It returns false if the ticket
+// is not called. waits means that the answer to an earlier claim is still pending.
 func (d *Core) Claim(clk time.Duration, number uint64, waits bool) bool {
 	return d.claim(number, clk, 0, waits)
 }
 
-// Put takes a borrower's Sync in, for the next Build.
+// Receive takes a borrower's Sync for the next Build.
 func (d *Core) Receive(clk time.Duration, x *slot.Sync) { d.put(x, clk) }
 
-// UpSync is the Sync to send to Anywhere now, the one that is not answered included; nil
-// if none is due, and then for how long.
+// ParentSync returns the Sync to send to Anywhere now, or an unanswered one to send again. It
+// returns nil if none is due, and the time until one may be.
 func (d *Core) ParentSync(clk time.Duration) (*slot.Sync, time.Duration) { return d.upSync(clk) }
 
-// UpHeard takes an answer of Anywhere in.
+// ReceiveParent handles an answer of Anywhere.
 func (d *Core) ReceiveParent(clk time.Duration, a slot.Answer) { d.upHeard(a, clk) }
 
-// UpRecall takes in that Anywhere asks for what is not used.
+// RecallByParent handles a recall: Anywhere asks for unused slots.
 func (d *Core) RecallByParent(clk time.Duration) { d.upRecall(clk) }
 
-// Elsewhere takes in who waits and who is inside in the other data centers.
+// SetOthers sets the visitors that wait and are inside in the other data centers.
 func (d *Core) SetOthers(o Others) { d.elsewhere = o }
 
-// Here is what this data center tells the others of who waits and who is inside.
+// LocalTotals returns the visitors that wait and are inside in this data center, for the others.
 func (d *Core) LocalTotals(clk time.Duration) Others {
 	r, now := d.pool.Record(), d.pool.CounterTime(clk)
 	return Others{
@@ -102,10 +101,10 @@ func (d *Core) LocalTotals(clk time.Duration) Others {
 // Leave gives up a place.
 func (d *Core) Leave(clk time.Duration, number uint64) { d.leave(number, clk) }
 
-// Totals count what has happened since the takeover.
+// Totals returns the totals since the takeover.
 func (d *Core) Totals() Totals { return d.stats }
 
-// Waiting is how many wait, and how many of them are called.
+// Waiting returns how many tickets wait, and how many of them are called.
 func (d *Core) Waiting() (waiting, called int64) {
 	return int64(d.line.Len()), int64(d.line.Called())
 }

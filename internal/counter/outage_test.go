@@ -13,8 +13,9 @@ import (
 	"github.com/headgate/headgate/internal/slot"
 )
 
-// A host has just taken over, or its process was frozen; then the store is silent. All in the
-// line ask on time. Who has spoken in the outage is present, and the first is called.
+// A host has just taken over, or its process was suspended; then the store does not answer. All
+// visitors of the line poll on time. A visitor that polled in the outage counts as present, and the
+// first one is called.
 func TestWhoSpeaksInAnOutageAfterATakeoverIsPresent(t *testing.T) {
 	for _, how := range []string{"control", "takeover", "alone, nobody asked for 4 s"} {
 		takeover, alone := how == "takeover", how[0] == 'a'
@@ -47,7 +48,7 @@ func TestWhoSpeaksInAnOutageAfterATakeoverIsPresent(t *testing.T) {
 				for range 8 {
 					n = append(n, join(t, c).Number)
 				}
-				for range 3 { // all have been heard, and told when to ask again
+				for range 3 { // all have polled and have an interval
 					for _, x := range n {
 						c.Poll(t.Context(), lifeOf(c), x, 0)
 					}
@@ -65,7 +66,7 @@ func TestWhoSpeaksInAnOutageAfterATakeoverIsPresent(t *testing.T) {
 				defer func() { end(); <-done }()
 				outage := 9 * time.Second
 				disk.until.Store(time.Now().Add(outage).UnixNano())
-				time.Sleep(2100 * time.Millisecond) // nothing is fresh any more
+				time.Sleep(2100 * time.Millisecond) // no write is fresh any more
 				if alone {
 					time.Sleep(2 * time.Second)
 				}
@@ -94,8 +95,8 @@ func TestWhoSpeaksInAnOutageAfterATakeoverIsPresent(t *testing.T) {
 	}
 }
 
-// A claim is in the write that an outage holds up. Its visitor was sent away after 2 s and
-// asks each second. When the write is confirmed nobody listens, and the place is kept.
+// A claim is in the write that an outage delays. Its visitor gets an error after 2 s and polls each
+// second. When the write is confirmed, nobody waits for the answer, and the place stays.
 func TestAClaimConfirmedToNobodyIsKept(t *testing.T) {
 	for _, x := range []struct{ stay, outage time.Duration }{
 		{time.Minute, 20 * time.Second}, {5 * time.Second, 4800 * time.Millisecond},
@@ -124,7 +125,7 @@ func TestAClaimConfirmedToNobodyIsKept(t *testing.T) {
 				var wg sync.WaitGroup
 				defer wg.Wait()
 				defer end()
-				wg.Go(func() { // others ask, so that the host is seen to run
+				wg.Go(func() { // others poll, so that the host is seen to run
 					for ctx.Err() == nil {
 						c.Poll(ctx, lifeOf(c)+1, 1, 0)
 						time.Sleep(500 * time.Millisecond)
@@ -132,7 +133,7 @@ func TestAClaimConfirmedToNobodyIsKept(t *testing.T) {
 				})
 				time.Sleep(5 * time.Second)
 				p := join(t, c)
-				join(t, c) // somebody behind
+				join(t, c) // a visitor behind it
 				if p.Status != slot.TicketCalled {
 					t.Fatalf("%+v", p)
 				}
@@ -159,8 +160,8 @@ func TestAClaimConfirmedToNobodyIsKept(t *testing.T) {
 	}
 }
 
-// The store is silent for 9 s, one visitor waits and asks as told. The process runs all the
-// time: it must not believe that it stood still, and let go of the room.
+// The store does not answer for 9 s while one visitor waits and polls on time. The process runs all
+// the time: it must not conclude that it was suspended, and must not release the room.
 func TestAnOutageIsNotTakenForAFreeze(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		disk := &stalled{}

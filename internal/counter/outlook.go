@@ -7,42 +7,43 @@ import (
 	"github.com/headgate/headgate/internal/slot"
 )
 
-// An outlook says when slots at once come back, below no other counter. The record knows when
-// each session ends if its visitor does nothing any more. It does not know who says before
-// that it leaves, nor who asks for another page and stays: those who are active, for who has
-// been silent for a while (slot.Idle) does either seldom. How often they do is counted while
-// people wait, and with that the ends in the record are played forward: see course. What has
-// not been counted yet is not assumed: then the range is all that may be (ADR 0052).
+// An outlook forecasts when slots at once return, for a counter that does not borrow from Anywhere.
+// The record contains the end of each session if its visitor makes no further request. It does not
+// tell which visitors will leave earlier, or stay longer because they request another page. Active
+// visitors do both; visitors silent for a while (slot.Idle) do either rarely. The outlook counts
+// how often this happens while visitors wait, and simulates the ends in the record forward with
+// these rates: see course. It assumes nothing that it has not counted; without counts the range
+// covers all that is possible (ADR 0052).
 //
-// An update looks at the buckets of the record once. The room is played when the first is
-// told after it, in time that does not depend on how many are inside.
+// An update reads the buckets of the record once. The simulation runs when the first forecast after
+// it is needed, in time that does not depend on the number of visitors inside.
 type outlook struct {
 	clk     time.Duration   // of the record
-	free    int64           // those that are called included: places count their tickets
-	called  int64           // of free
+	free    int64           // includes called slots: positions count their tickets
+	called  int64           // part of free
 	absent  float64         // share of calls that nobody claims: their slots come back after leastHold
-	ends    []slot.EndCount // of the record; not to be changed
+	ends    []slot.EndCount // of the record; read-only
 	now     slot.Time
 	session time.Duration
 	idle    time.Duration
 	step    time.Duration // between calls
-	watched time.Duration // for so long people have been waiting
-	active  int64         // inside, and seen within idle; the others are
+	watched time.Duration // how long visitors have been waiting
+	active  int64         // inside and seen within idle; silent: all others inside
 	silent  int64
 
 	seen   sums
-	counts [5]flow // as the fields of sums
+	counts [5]flow // in the order of sums.all
 
 	played         bool
-	left           bound // by a word, a second of one who is active,
-	leftSilent     bound // and of one who is silent
-	fell           bound // silent, a second of one who is active
-	sureLeft       bool  // left and leftSilent are known, of nobody too
+	left           bound // rate of explicit leaving per active visitor and second
+	leftSilent     bound // the same per silent visitor
+	fell           bound // rate of becoming silent per active visitor and second
+	sureLeft       bool  // left and leftSilent are known, even if both are 0
 	sureFell       bool
 	low, mid, high course
 }
 
-// sums count up since the takeover.
+// sums are counted since the takeover.
 type sums struct {
 	left, leftSilent, fell    float64
 	activeSeconds, silentTime float64
@@ -52,17 +53,17 @@ func (s *sums) all() [5]float64 {
 	return [...]float64{s.left, s.leftSilent, s.fell, s.activeSeconds, s.silentTime}
 }
 
-// A bound is a rate as it was counted, and what it is at least and at most.
+// A bound is a measured rate with its lower and upper limit.
 type bound struct{ low, mid, high float64 }
 
-// Few events say nothing of a rate; by some it is known to a third. Chosen.
+// fewEvents is too few events for a rate; someEvents gives a rate to about a third. Chosen.
 const (
 	fewEvents  = 8
 	someEvents = 25
 )
 
-// update takes in the newest confirmed record, with so many slots free beside those that are called, and
-// calls a step apart.
+// update reads the newest confirmed record. free is the number of free slots without the called
+// ones, and step is the time between calls.
 func (o *outlook) update(c *desk, clk time.Duration, free int64, step time.Duration) {
 	limit := &c.pool.Record().Limits[0]
 	o.absent = c.noShows(clk)
@@ -80,8 +81,9 @@ func (o *outlook) update(c *desk, clk time.Duration, free int64, step time.Durat
 	ended, left, leftSilent := c.pool.Ended()
 	was := o.seen
 	o.seen.left, o.seen.leftSilent = float64(left), float64(leftSilent)
-	// Whoever is silent came to be so, and stays so until the end: what is not there any more
-	// has ended, or left. Who asks for a page again counts back.
+	// A silent session stays silent until its end. So those that became silent are the ones still
+	// silent, the ones that have ended and the ones that left while silent. A visitor that requests
+	// a page again is subtracted.
 	o.seen.fell = float64(silent + ended + leftSilent)
 	if o.clk > 0 {
 		passed := (clk - o.clk).Seconds()
@@ -95,7 +97,7 @@ func (o *outlook) update(c *desk, clk time.Duration, free int64, step time.Durat
 	o.clk, o.active, o.silent, o.played = clk, limit.Ends.Len()-silent, silent, false
 }
 
-// over is what was counted in the last while.
+// over returns what was counted in the last while.
 func (o *outlook) over(while time.Duration) sums {
 	var n [5]float64
 	for i := range o.counts {
@@ -104,21 +106,21 @@ func (o *outlook) over(while time.Duration) sums {
 	return sums{n[0], n[1], n[2], n[3], n[4]}
 }
 
-// measure learns from what was counted while people have been waiting: who came to an empty
-// room says nothing of a crowd.
+// measure computes the rates from what was counted while visitors were waiting: visitors of an
+// empty room behave differently from a crowd.
 func (o *outlook) measure() {
 	while := min(o.watched, flowMost)
 	x := o.over(while)
 	enough := x.left+x.leftSilent >= fewEvents
 	o.sureLeft = enough || o.watched >= o.session
-	// Who has fallen silent is known only after a while.
+	// A session counts as silent only after idle.
 	could := 0.0
 	if while > o.idle {
 		could = x.activeSeconds * float64(while-o.idle) / float64(while)
 	}
 	o.fell = boundOf(x.fell, could)
 	o.sureFell = enough || could > 0 && x.fell >= fewEvents
-	if enough && x.fell < fewEvents { // at most as many as leave by a word
+	if enough && x.fell < fewEvents { // at most as many as leave explicitly
 		o.fell.low, o.fell.high = 0, per(x.left+x.leftSilent, x.activeSeconds)
 		if could > 0 {
 			o.fell.high = min(o.fell.high, (fewEvents+max(0, x.fell))/could)
@@ -127,7 +129,7 @@ func (o *outlook) measure() {
 	share := o.activeShare(o.fell.mid)
 	o.left = boundOf(x.left, x.activeSeconds*share)
 	o.leftSilent = boundOf(x.leftSilent, x.silentTime)
-	// Lately it may have been faster or slower: in the shortest while that shows it.
+	// Recently the rate may have been faster or slower: use the shortest time that shows it.
 	for _, lately := range [...]time.Duration{5 * time.Second, 15 * time.Second, time.Minute} {
 		if lately >= o.watched {
 			break
@@ -142,13 +144,13 @@ func (o *outlook) measure() {
 	}
 }
 
-// activeShare is how many of those who were seen within idle are active still: some have made
-// their last request. At least a few are. Chosen.
+// activeShare returns which share of the visitors seen within idle is still active: some have
+// already made their last request. The share is at least 5 %. Chosen.
 func (o *outlook) activeShare(fell float64) float64 {
 	return max(0.05, 1-fell*min(o.idle, o.watched).Seconds())
 }
 
-// per is a rate, 0 in no time.
+// per returns a rate, 0 if no time has passed.
 func per(n, seconds float64) float64 {
 	if seconds <= 0 {
 		return 0
@@ -156,8 +158,9 @@ func per(n, seconds float64) float64 {
 	return n / seconds
 }
 
-// boundOf is the rate of n random events: 1.5 deviations of a Poisson count are seven in
-// eight. It is never 0 if there was any: that would be a wait without end.
+// boundOf returns the rate of n random events with its limits: 1.5 standard deviations of a Poisson
+// count cover seven in eight cases. The lower limit is not 0 if there was any event: that would be
+// an endless wait.
 func boundOf(n, seconds float64) bound {
 	n = max(0, n)
 	return bound{
@@ -165,25 +168,26 @@ func boundOf(n, seconds float64) bound {
 	}
 }
 
-// A span is a time that is expected, and between which two it honestly is.
+// A span is an expected time with its likely range.
 type span struct{ low, mid, high time.Duration }
 
-// at says when the k-th next slot is back, or that it surely is when its call is due. Margins
-// beside those of the counts: sessions end up to a bucket later, a visitor sees its call when
-// it asks, and people differ. Chosen, and measured by TestRangesComeTrue.
+// at returns when the k-th next slot returns. surely reports that it returns before its call is
+// due. The span has margins in addition to those of the counts: sessions end up to a bucket later,
+// a visitor sees its call when it polls, and visitors differ. Chosen, and measured by
+// TestRangesComeTrue.
 func (o *outlook) at(k int64, due time.Duration) (s span, surely bool) {
 	if !o.played {
 		o.measure()
 		o.play()
 		o.played = true
 	}
-	if k <= o.free || o.high.of(k, 0) <= due+due/50+o.step { // a course is not exact
+	if k <= o.free || o.high.of(k, 0) <= due+due/50+o.step { // a course is only approximate
 		return s, true
 	}
 	s.mid, s.high = o.mid.of(k, 0), o.high.of(k, 1)
 	s.high += s.high*12/100 + 4*time.Second
 	if !o.sureFell && k > o.free+o.silent {
-		// Nobody is seen to stop: perhaps they go on for as long again as they have.
+		// No visitor has been seen to stop: perhaps they continue for as long again.
 		s.high += s.high*35/100 + o.watched
 	}
 	if o.sureLeft {
@@ -193,9 +197,9 @@ func (o *outlook) at(k int64, due time.Duration) (s span, surely bool) {
 	return s, false
 }
 
-// play plays the room forward three times: slots come back soon, as counted, and late. Where
-// people leave by a word, who falls silent instead keeps a slot for longer; where they do not,
-// for less long.
+// play runs three simulations: slots return early, as measured, and late. Where visitors leave
+// explicitly, a visitor that becomes silent instead holds its slot longer; where they do not, it
+// holds its slot for less time.
 func (o *outlook) play() {
 	soon, late := o.fell.high, o.fell.low
 	if o.left.mid*o.session.Seconds() > 1 {
@@ -206,7 +210,8 @@ func (o *outlook) play() {
 	o.high.play(o, pattern{o.left.low, o.leftSilent.low, late})
 }
 
-// A flow counts events over the last minute by second, and over ten minutes by ten seconds.
+// A flow counts events over the last minute in bins of one second, and over ten minutes in bins of
+// ten seconds.
 type flow struct{ fine, coarse rate }
 
 const (
@@ -219,7 +224,7 @@ func (f *flow) add(clk time.Duration, n float64) {
 	f.coarse.add(clk/flowUnit, n)
 }
 
-// over is how many there were in the last while.
+// over returns the number of events in the last while.
 func (f *flow) over(clk, while time.Duration) float64 {
 	r, unit := &f.fine, time.Second
 	if while >= (rateSeconds-1)*time.Second {

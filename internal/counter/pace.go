@@ -2,20 +2,20 @@ package counter
 
 import "time"
 
-// pace spaces calls w/N apart while anyone waits, so that a limit per window
-// does not pulse: without it, 60 s stays pulse for ever, 200 in second 0 and
-// 200 in second 60 (docs/protocol.md §8). It also holds each second to
-// ⌈N/60⌉ + 1 claims: calls are even, but the visitors who answer them are not.
+// A pace spaces calls w/N apart while anyone waits, so that admissions are even. Without it,
+// sessions of 60 s keep their bursts for ever: 200 in second 0 and 200 in second 60
+// (docs/protocol.md §8). It also limits each second to ⌈N/60⌉ + 1 claims: calls are even, but
+// visitors react to them at different speeds.
 type pace struct {
-	step  time.Duration   // 0: no spread
-	at    time.Duration   // the next call is due
-	ring  []time.Duration // when each may be used again, the soonest first, from next on
+	step  time.Duration   // between calls; 0: no spacing
+	at    time.Duration   // when the next call is due
+	ring  []time.Duration // when each token is free again, the soonest first, from next on
 	next  int
-	clear time.Duration // from the use of one to its next
+	clear time.Duration // time until a used token is free again
 }
 
-// maxRing bounds the ring: above 100,000 calls a second of one counter the
-// spread itself is finer than any clock here.
+// maxRing limits the ring: above 100,000 calls a second in one counter, the spacing is finer than
+// any clock here.
 const maxRing = 1 << 17
 
 func newPace(cfg Settings) pace {
@@ -26,23 +26,24 @@ func newPace(cfg Settings) pace {
 	return pace{
 		step: cfg.New.Per / time.Duration(cfg.New.N),
 		ring: make([]time.Duration, min(perSecond+1, maxRing)),
-		// A little more than a second: the way to the origin is not always
-		// equally long. Chosen; it costs no throughput as N/60+1 > N/60·1.02.
+		// Slightly more than a second, because network delays to the origin differ. Chosen; it
+		// costs no throughput as N/60+1 > N/60·1.02.
 		clear: time.Second + min(20*time.Millisecond, time.Second/time.Duration(2*perSecond+2)),
 	}
 }
 
-// called notes a call. A pace that fell behind by less than a second catches
-// up; one that was idle starts anew.
+// called notes a call. A pace that is less than a second late catches up; a pace that was idle
+// restarts.
 func (p *pace) called(clk time.Duration) {
 	if p.step > 0 {
 		p.at = max(p.at, clk-min(p.step, time.Second/2)) + p.step
 	}
 }
 
-// admit keeps a moment for one admission, clk or later, such that no second has more than its share.
-// Each admission uses up one of as many tokens, which can be used again a second later; it leaves the
-// soonest ones to those who are ahead of it, and have not come yet.
+// admit reserves the time of one admission, clk or later, so that no second exceeds its share. Each
+// admission uses one of a fixed number of tokens, and a token is free again a second later. ahead
+// is the number of earlier calls whose visitors have not come yet: admit leaves the soonest tokens
+// to them.
 func (p *pace) admit(clk time.Duration, ahead int) time.Duration {
 	n := len(p.ring)
 	if n == 0 {
@@ -62,10 +63,10 @@ func (p *pace) admit(clk time.Duration, ahead int) time.Duration {
 	return at
 }
 
-// token is the k-th soonest.
+// token returns the k-th soonest token.
 func (p *pace) token(k int) *time.Duration { return &p.ring[(p.next+k)%len(p.ring)] }
 
-// rate counts events by second over the last rateSeconds.
+// A rate counts events in bins of one second, over the last rateSeconds.
 type rate struct {
 	n    [rateSeconds]float64
 	head int64 // second of the newest bin
@@ -91,13 +92,13 @@ func (r *rate) add(clk time.Duration, n float64) {
 	r.n[r.head%rateSeconds] += n
 }
 
-// perSecond is the rate over the last few seconds.
+// perSecond returns the average over the last few seconds.
 func (r *rate) perSecond(clk time.Duration) float64 {
 	v, _ := r.over(clk, 4)
 	return v
 }
 
-// over is the rate over the last n whole seconds, or as many as there were.
+// over returns the average over the last n whole seconds, or over all there are if fewer.
 func (r *rate) over(clk time.Duration, n int64) (perSecond float64, seconds int64) {
 	r.roll(clk)
 	n = min(n, rateSeconds-1, r.head-r.from)

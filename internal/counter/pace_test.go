@@ -12,8 +12,9 @@ import (
 	"github.com/headgate/headgate/internal/store"
 )
 
-// What Anywhere lends to those who are first was spaced there. Spaced here once more, eight
-// of them would be called within 0.8 s, after others who came later.
+// Anywhere has already spaced the slots that it lends to the first visitors. If they were spaced
+// here again, the calls of eight visitors would take 0.8 s, and others that came later would be
+// called before them.
 func TestWhatIsLentToThoseWhoWaitIsSpacedOnce(t *testing.T) {
 	for _, asked := range []bool{true, false} { // whether Anywhere keeps the order
 		synctest.Test(t, func(t *testing.T) {
@@ -45,7 +46,7 @@ func TestWhatIsLentToThoseWhoWaitIsSpacedOnce(t *testing.T) {
 					Granted: granted, Term: time.Minute, Time: 1, GiveBack: asked && n > 0,
 				}, c.cfg.Boot())
 			}
-			up(0) // Anywhere's time is known
+			up(0) // Anywhere's time is known now
 			c.Hold(true)
 			write()
 			var places []PlaceInfo
@@ -54,7 +55,7 @@ func TestWhatIsLentToThoseWhoWaitIsSpacedOnce(t *testing.T) {
 				write()
 			}
 			c.Hold(false)
-			for range 3 { // nobody is called just after a takeover
+			for range 3 { // no calls just after a takeover
 				time.Sleep(time.Second)
 				write()
 			}
@@ -84,10 +85,10 @@ func TestWhatIsLentToThoseWhoWaitIsSpacedOnce(t *testing.T) {
 	}
 }
 
-// Visitors answer even calls in any order within a second or two. No second lets in more than its share,
-// and who is called does not wait longer and longer before the door: each who came before somebody who
-// was ahead cost a place in some second, and after a minute calls lapsed before their visitors might
-// come in.
+// Visitors answer even calls in any order within a second or two. No second admits more than its
+// share, and the wait of called visitors for their second does not grow. Before, each visitor that
+// came ahead of an earlier call wasted a place in some second, and after a minute calls lapsed
+// before their visitors could come in.
 func TestTheDoorKeepsUpWithTheCalls(t *testing.T) {
 	for _, perMinute := range []int64{60, 600, 3000, 60_000} {
 		r := rand.New(rand.NewPCG(1, uint64(perMinute)))
@@ -127,15 +128,15 @@ func TestTheDoorKeepsUpWithTheCalls(t *testing.T) {
 	}
 }
 
-// A visitor who is called and waits before the door comes when it was told to: its slot is kept until
-// then, and it was not told to come in before.
+// A called visitor that has to wait for its second comes when it was told to. Its slot is reserved
+// until then, and it was not told to come in earlier.
 func TestWhoWaitsBeforeTheDoorKeepsTheCall(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := laned(t, "a", &store.Memory{}, func(c *Config) { c.New.N = 60 })
 		c.Hold(true)
 		n := joins(t, c, 0, 1)[0]
 		c.Hold(false)
-		time.Sleep(2 * time.Second) // it is called
+		time.Sleep(2 * time.Second) // it is called now
 		c.mu.Lock()
 		for range 15 { // others have come in, or will
 			c.pace.admit(c.cfg.Boot(), 0)

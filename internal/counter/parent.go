@@ -6,40 +6,40 @@ import (
 	"github.com/headgate/headgate/internal/slot"
 )
 
-// How a counter borrows from Anywhere. A Sync goes up when somebody stands before the
-// door whom only Anywhere can help, when little is left for the next seconds, when
-// something was given back, and else now and then. What the visitors do decides none of
-// it: see upRate.
+// This file decides when a counter borrows from Anywhere. It sends a Sync when a visitor waits that
+// only Anywhere can help, when few slots are left for the next seconds, when something was
+// returned, and otherwise from time to time. The behavior of visitors cannot raise the number of
+// Syncs: see upRate.
 
-// Parameters of borrowing from Anywhere. Chosen: eight Syncs a second and their answers are
-// 32 messages between three data centres, and the slots of an eighth of a second go in one.
+// Parameters of borrowing from Anywhere. Chosen: eight Syncs a second and their answers are 32
+// messages between three data centers, and one Sync carries the slots of an eighth of a second.
 const (
 	upRate  = 8.0
 	upBurst = 8.0
-	upSoon  = time.Second      // between Syncs for what is not urgent
-	upQuiet = 10 * time.Second // between Syncs of a counter with anybody inside
-	upAhead = 2                // seconds of arrivals to hold ahead
-	upQueue = 256              // arrivals told: package slot takes no more
+	upSoon  = time.Second      // between Syncs that are not urgent
+	upQuiet = 10 * time.Second // between Syncs of a counter with visitors
+	upAhead = 2                // free slots to hold, in seconds of arrivals
+	upQueue = 256              // arrivals in one Sync: the limit of package slot
 )
 
-// RecallWaitBelow is how long a question that nobody in the data center can answer stays open at a
-// counter below Anywhere: until Anywhere has recalled what others hold. Chosen: three quarters of the
-// 2 s that a newcomer is held in its request at most.
+// RecallWaitBelow is how long a counter below Anywhere keeps a request open that nobody in the data
+// center can answer. In this time Anywhere recalls slots from the others. Chosen: three quarters of
+// the 2 s for which the request of a newcomer is held at most.
 const RecallWaitBelow = 1500 * time.Millisecond
 
-// upward is what a desk knows of its borrowing. Anywhere itself, and a counter that is
-// alone, borrow nothing.
+// upward is the state of a desk's borrowing. Anywhere and a counter without other data centers
+// borrow nothing.
 type upward struct {
-	at       time.Duration // own clock at the last Sync that was not a repetition
-	told     slot.PerLimit // what was returned, as told then
-	idle     int64         // what was unused, as told then
-	askedAt  time.Duration // own clock when Anywhere last asked for what is not used
-	tokens   float64       // Syncs that may go at once
+	at       time.Duration // own clock at the last new Sync
+	told     slot.PerLimit // what had been returned at that Sync
+	idle     int64         // what was unused at that Sync
+	askedAt  time.Duration // own clock at the last recall by Anywhere
+	tokens   float64       // Syncs that may be sent at once
 	tokensAt time.Duration
-	arrived  float64 // since the last beat
-	ahead    float64 // arrivals a second, smoothed
+	arrived  float64 // new users since the last beat
+	ahead    float64 // new users per second, smoothed
 	beatAt   time.Duration
-	plenty   time.Duration // since then more than enough is free, 0: not
+	plenty   time.Duration // since when more than enough slots are free; 0: they are not
 	traffic  traffic
 }
 
@@ -70,8 +70,8 @@ func (t *traffic) add(clk time.Duration, n int64) {
 	t.bins[t.head%trafficBins] += n
 }
 
-// in is how many come in a window, by the last minutes; rounded up, so that one visitor
-// counts.
+// in returns how many new users come in a window, from the last minutes. It rounds up, so that one
+// visitor counts.
 func (t *traffic) in(clk, window time.Duration) int64 {
 	t.roll(clk)
 	sum := int64(0)
@@ -85,7 +85,7 @@ func (t *traffic) in(clk, window time.Duration) int64 {
 // below reports whether this counter borrows from Anywhere.
 func (c *desk) below() bool { return c.pool.Record().Parent != nil }
 
-// put takes a borrower's Sync in, and counts who came in by it.
+// put takes a borrower's Sync, and counts the new users in it.
 func (c *desk) put(x *slot.Sync, clk time.Duration) {
 	if c.below() {
 		n := int64(0)
@@ -107,8 +107,8 @@ func (c *desk) came(n int64, clk time.Duration) {
 	}
 }
 
-// upSync is the Sync to send to Anywhere now, the one that is not answered included; nil
-// if none is due, and then for how long.
+// upSync returns the Sync to send to Anywhere now, or an unanswered one to send again. It returns
+// nil if none is due, and the time until one may be.
 func (c *desk) upSync(clk time.Duration) (x *slot.Sync, next time.Duration) {
 	if !c.pool.Serving() || !c.below() {
 		return nil, upQuiet
@@ -130,13 +130,13 @@ func (c *desk) upSync(clk time.Duration) (x *slot.Sync, next time.Duration) {
 	queue := c.arrivals(clk, upQueue)
 	want := int64(0)
 	if n := c.waiting(); n > 0 {
-		if want = n - c.pool.Called(); len(queue) < upQueue { // the others are not there
+		if want = n - c.pool.Called(); len(queue) < upQueue { // the others are absent
 			want = int64(len(queue))
 		}
 	} else if !c.held {
 		want = c.enough() - max(0, c.pool.Free())
 	}
-	if c.held { // nobody is let in: nobody stands before Anywhere's door
+	if c.held { // no admissions, so nothing to borrow for
 		want, queue = 0, nil
 	}
 	x = c.pool.ParentSync(clk, max(0, want), u.traffic.in(clk, c.cfg.New.Per), queue)
@@ -146,22 +146,22 @@ func (c *desk) upSync(clk time.Duration) (x *slot.Sync, next time.Duration) {
 	return x, 0
 }
 
-// enough is how many unused slots are to be here: those of the next seconds, or what the
-// traffic has earned.
+// enough returns how many unused slots this counter should hold: those for the next seconds, or the
+// share that its traffic has earned.
 func (c *desk) enough() int64 {
 	return max(int64(c.up.ahead*upAhead+0.5), c.pool.ParentPart())
 }
 
-// upDue is for how long no Sync is due; 0 if one is.
+// upDue returns the time until a Sync is due; 0: now.
 func (c *desk) upDue(clk time.Duration) time.Duration {
 	u, silent := &c.up, clk-c.up.at
 	if u.at == 0 || c.upNeed(clk) || c.pool.Record().Parent.Returned != u.told {
 		return 0
 	}
 	if c.pool.RecalledByParent(clk) && (u.askedAt >= u.at || c.pool.ParentIdle(clk) < u.idle) {
-		return 0 // somebody is held before a door elsewhere until this is known
+		return 0 // a visitor elsewhere waits for this report
 	}
-	left := c.pool.Params().Term // a worker's: Anywhere lends for longer
+	left := c.pool.Params().Term // the term of workers; that of Anywhere is longer
 	r := c.pool.Record()
 	if len(r.Loans) > 0 || r.Limits[0].Ends.Len() > 0 || c.waiting() > 0 || u.ahead > 0.01 {
 		left = upQuiet
@@ -172,8 +172,8 @@ func (c *desk) upDue(clk time.Duration) time.Duration {
 	return max(0, left-silent)
 }
 
-// upNeed reports whether somebody stands before the door whom only Anywhere can help: who
-// is called has a slot, and who is not there needs none.
+// upNeed reports whether a visitor waits that only Anywhere can help. A called visitor has a slot
+// already, and an absent one needs none.
 func (c *desk) upNeed(clk time.Duration) bool {
 	if c.held || !c.pool.NeedsParent(clk) {
 		return false
@@ -181,8 +181,8 @@ func (c *desk) upNeed(clk time.Duration) bool {
 	return c.waiting() == 0 || len(c.arrivals(clk, 1)) > 0
 }
 
-// upBeat smooths the arrivals each second and gives back what has been more than enough
-// for a while.
+// upBeat smooths the arrivals each second. It returns slots that have been more than enough for a
+// while.
 func (c *desk) upBeat(clk time.Duration) {
 	u := &c.up
 	gone := clk - u.beatAt
@@ -207,14 +207,14 @@ func (c *desk) upBeat(clk time.Duration) {
 	}
 }
 
-// upHeard takes an answer of Anywhere in.
+// upHeard handles an answer of Anywhere.
 func (c *desk) upHeard(a slot.Answer, clk time.Duration) {
 	c.awake(clk)
 	c.pool.ReceiveParent(clk, a)
 	c.again()
 }
 
-// upRecall takes in that Anywhere asks for what is not used.
+// upRecall handles a recall: Anywhere asks for unused slots.
 func (c *desk) upRecall(clk time.Duration) {
 	c.awake(clk)
 	c.up.askedAt = clk

@@ -8,25 +8,27 @@ import (
 	"github.com/headgate/headgate/internal/slot"
 )
 
-// A place that moves to another device keeps its number, and gets a key. Its ticket is good with
-// the newest key alone, so that one of many who try at once has it, and whoever had it before is
-// told. The key is in the record before anybody is told of it.
+// A place that moves to another device keeps its number and gets a new key. Its ticket is valid
+// only with the newest key, so that one of several devices that try at once gets the place, and the
+// previous device learns that it has lost it. The key is in the record before any device gets it.
 
-// A Move gives a place to another device: its ticket was good with the key From, and is with To.
+// A Move gives a place to another device. The ticket was valid with the key From and becomes valid
+// with the key To.
 type Move struct {
 	Life, Number uint64
-	From, To     uint64 // From is 0 of a place that has not moved; To never is
+	From, To     uint64 // From is 0 for a place that never moved; To is never 0
 }
 
-// Parameters of moved places. Chosen: a device that slept for less than movedKept is told.
+// Parameters of moved places. Chosen: a device that slept for less than movedKept still learns of
+// the move.
 const (
 	movedKept  = time.Hour
 	movedSweep = time.Minute
-	movedLeast = 2 * time.Minute // when there is no room: longer than a claim may be repeated
+	movedLeast = 2 * time.Minute // when the list is full: longer than a claim may be repeated
 )
 
-// Move moves a place. It blocks until that is written, and says the same when it is asked again.
-// It is ErrNoTicket for a place that has moved meanwhile, or is none any more.
+// Move moves a place. It blocks until the move is in the record, and a repeated call has the same
+// result. It returns ErrNoTicket if the place has moved meanwhile or does not exist any more.
 func (c *Counter) Move(ctx context.Context, m Move) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -34,7 +36,7 @@ func (c *Counter) Move(ctx context.Context, m Move) error {
 		if c.gone() {
 			return ErrFenced
 		}
-		if clk := c.cfg.Boot(); c.pool.Fresh(clk, fresh) { // else another host may know better
+		if clk := c.cfg.Boot(); c.pool.Fresh(clk, fresh) { // otherwise another host may know better
 			written, err := c.desk.move(m, clk)
 			if written || err != nil {
 				return err
@@ -46,7 +48,7 @@ func (c *Counter) Move(ctx context.Context, m Move) error {
 	}
 }
 
-// move notes a move for the next write, and tells whether it is written.
+// move adds a move to the next write. It reports whether the move is already in the record.
 func (c *desk) move(m Move, clk time.Duration) (written bool, err error) {
 	at, ok := slot.FindMoved(c.moved, m.Number)
 	switch {
@@ -60,7 +62,7 @@ func (c *desk) move(m Move, clk time.Duration) (written bool, err error) {
 		return false, ErrFull
 	}
 	now := slot.Moved{Number: m.Number, Key: m.To, Held: c.pool.CounterTime(clk)}
-	c.moved = slices.Clone(c.moved) // records share it
+	c.moved = slices.Clone(c.moved) // records share the slice
 	if ok {
 		c.moved[at] = now
 	} else {
@@ -69,8 +71,9 @@ func (c *desk) move(m Move, clk time.Duration) (written bool, err error) {
 	return false, nil
 }
 
-// movesMore reports whether one more place may move. One network must not use up the moves of all:
-// those in its lane have half of them, and places that are over go when there is no room.
+// movesMore reports whether one more place may move. One network must not use up all moves: the
+// places in its lane may have half of them. When the list is full, places that are over are removed
+// first.
 func (c *desk) movesMore(number uint64, clk time.Duration) bool {
 	most := slot.MaxMoved
 	if slot.LaneIndex(number) == slot.MaxLanes { // slot.NetworkLane
@@ -82,7 +85,7 @@ func (c *desk) movesMore(number uint64, clk time.Duration) bool {
 	return len(c.moved) < most
 }
 
-// places reports whether a number holds a place that was not used.
+// places reports whether a number holds a place that has not been used.
 func (c *desk) places(number uint64) bool {
 	switch c.line.Status(number) {
 	case slot.TicketWaiting, slot.TicketLate, slot.TicketCalled:
@@ -91,14 +94,14 @@ func (c *desk) places(number uint64) bool {
 	return false
 }
 
-// theirs reports whether a ticket with this key is good. One whose number is not known to have
-// moved is: the record may be older than what was told.
+// theirs reports whether a ticket with this key is valid. A number without a known move is valid
+// with any key: the record may be older than what visitors were told.
 func (c *desk) theirs(number, key uint64) bool {
 	at, ok := slot.FindMoved(c.moved, number)
 	return !ok || c.moved[at].Key == key
 }
 
-// moving reports whether a move of the number is not written yet.
+// moving reports whether a move of the number is not in the record yet.
 func (c *desk) moving(number uint64) bool {
 	was := c.pool.Record().Moved
 	now, ok := slot.FindMoved(c.moved, number)
@@ -106,7 +109,7 @@ func (c *desk) moving(number uint64) bool {
 	return ok && (!before || was[then].Key != c.moved[now].Key)
 }
 
-// sweepMoved forgets the places that have moved and were over long ago.
+// sweepMoved removes moved places that were over long ago.
 func (c *desk) sweepMoved(clk time.Duration) {
 	if len(c.moved) == 0 || clk-c.movedAt < movedSweep {
 		return
@@ -115,7 +118,7 @@ func (c *desk) sweepMoved(clk time.Duration) {
 	c.forgetMoved(clk, movedKept)
 }
 
-// forgetMoved forgets the places that have been over for so long.
+// forgetMoved removes moved places that have been over for after.
 func (c *desk) forgetMoved(clk, after time.Duration) {
 	now := c.pool.CounterTime(clk)
 	var kept []slot.Moved

@@ -79,7 +79,7 @@ func TestOfManyMovesOneCounts(t *testing.T) {
 	})
 }
 
-// Two devices know a ticket that is called, and then used.
+// Two devices have the same ticket, which is called and then used.
 func TestOnlyTheNewDeviceClaims(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := host(t, "a", &store.Memory{}, 1)
@@ -130,7 +130,7 @@ func TestMovesOfOneNetworkLeaveRoomForOthers(t *testing.T) {
 			defer c.mu.Unlock()
 			now := c.pool.CounterTime(c.cfg.Boot())
 			c.moved = nil
-			for i := range uint64(n) { // over at once, by their numbers
+			for i := range uint64(n) { // all over now, by their numbers
 				c.moved = append(c.moved, slot.Moved{Number: 1<<30 + i, Key: 1, Held: now})
 			}
 		}
@@ -157,14 +157,14 @@ func TestMovesOfOneNetworkLeaveRoomForOthers(t *testing.T) {
 
 func TestMovedPlacesAreBoundedAndForgotten(t *testing.T) {
 	if testing.Short() {
-		return // length, and nothing that the race detector could find: make all plays it
+		return // long, and nothing for the race detector: make all runs it
 	}
 	synctest.Test(t, func(t *testing.T) {
 		s := &store.Memory{}
 		c := host(t, "a", s, 1)
 		join(t, c)
 		p := join(t, c)
-		c.Hold(true) // nobody is called: who is told to come in and does not, again and again, is given up
+		c.Hold(true) // no calls: a called visitor that never comes in loses its place
 		c.mu.Lock()
 		now := c.pool.CounterTime(c.cfg.Boot())
 		for i := range uint64(slot.MaxMoved) { // over long ago, by their numbers
@@ -182,7 +182,7 @@ func TestMovedPlacesAreBoundedAndForgotten(t *testing.T) {
 			}
 			return got
 		}
-		for range 14 * 5 { // longer than movedKept, and the place is held
+		for range 14 * 5 { // longer than movedKept, and the place stays
 			time.Sleep(time.Minute)
 			told(0)
 		}

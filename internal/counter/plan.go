@@ -12,36 +12,36 @@ import (
 	"github.com/headgate/headgate/internal/slot"
 )
 
-// A Plan says which event with a draw is to come, or is on. The zero Plan is none.
+// A Plan is the next or current event with a draw. The zero Plan means none.
 type Plan struct {
-	Event string // tells this draw from all others
+	Event string // distinguishes this draw from all others
 	Start int64  // seconds of Unix time
 	Phase Phase
 }
 
-// A Phase is how far an event is.
+// A Phase is the phase of an event.
 type Phase uint8
 
 // The phases of an event with a draw.
 const (
 	Announced  Phase = iota // the seed is drawn
-	Prequeuing              // who joins from now on takes part
-	Started                 // the order is drawn; who joins stands behind
+	Prequeuing              // visitors that join from now on take part
+	Started                 // the order is drawn; visitors that join are behind it
 )
 
-// A DrawState is what may be told of a draw.
+// A DrawState is what may be published about a draw.
 type DrawState struct {
 	Event    string `json:"event"`
 	Hash     string `json:"hash"`            // the SHA-256 of the seed
-	Seed     string `json:"seed,omitempty"`  // once the order is drawn
+	Seed     string `json:"seed,omitempty"`  // from when the order is drawn
 	From     uint64 `json:"from,omitempty"`  // the first ticket that took part
-	To       uint64 `json:"to,omitempty"`    // and the first that did not
+	To       uint64 `json:"to,omitempty"`    // the first ticket after From that did not
 	Finished bool   `json:"drawn,omitempty"` // the order is drawn
-	// Last is the draw before this one, of which those are called who still wait: nil for none.
+	// Last is the previous draw, if visitors of it still wait to be called; nil: none.
 	Last *DrawState `json:"last,omitempty"`
 }
 
-// Text is the hash, or what the order can be checked by.
+// Text returns the hash, or after the draw all that is needed to check the order.
 func (d *DrawState) Text() string {
 	if d == nil {
 		return ""
@@ -52,17 +52,17 @@ func (d *DrawState) Text() string {
 	return d.Hash
 }
 
-// drawn are the draws by which places lie.
+// drawn returns the draws that have put places in order.
 func drawn(all []slot.Draw) []slot.Draw {
 	return slices.DeleteFunc(slices.Clone(all), func(d slot.Draw) bool { return d.To == 0 })
 }
 
-// drawing reports whether a draw has gone a step that no write has confirmed: who asks for a
-// number or a place waits for it.
+// drawing reports whether a draw has made a step that no write has confirmed. Joins and polls wait
+// for that write.
 func (c *desk) drawing() bool { return !slices.Equal(c.draws, c.pool.Record().Draws) }
 
-// follow does what the plan says and the draws do not have yet: the seed, then the first number
-// that takes part, then the last. Each step is told when it is written.
+// follow brings the draws in line with the plan, step by step: the seed, then the first number that
+// takes part, then the last. Each step is published only when it is written.
 func (c *desk) follow(clk time.Duration) {
 	c.forget()
 	if c.plan.Event == "" || c.cfg.Params.Counters {
@@ -75,16 +75,16 @@ func (c *desk) follow(clk time.Duration) {
 	if c.plan.Phase < Started || d.Start != 0 {
 		return
 	}
-	for n := range c.called.all() { // nobody can be: the prequeue holds all
+	for n := range c.called.all() { // none should be called: nobody is called in a prequeue
 		c.pool.Uncall()
 		c.line.Lapse(n, c.pool.CounterTime(clk))
 		delete(c.called.at, n)
 	}
-	c.awakeAt = 0 // a draw of millions takes longer than a look
+	c.awakeAt = 0 // a draw of millions takes longer than a round
 	x := *d
-	line := c.line.Ordinary() // who waits in a lane takes no part
+	line := c.line.Ordinary() // visitors in a lane take no part
 	x.Start, x.From, x.To = c.plan.Start, max(d.From, line.Frontier()), line.End()
-	for _, before := range line.Draws() { // of an event that overlaps: who is drawn keeps that place
+	for _, before := range line.Draws() { // overlapping events: drawn places stay as they are
 		x.From = max(x.From, before.To)
 	}
 	if d.From == 0 || !line.Shuffle(x, c.pool.CounterTime(clk)) {
@@ -94,8 +94,8 @@ func (c *desk) follow(clk time.Duration) {
 	*d = x
 }
 
-// planned is the draw of the plan, made if there is none: one that is over and of another start
-// was of another time.
+// planned returns the draw of the plan, and makes it if there is none. A finished draw with another
+// start belongs to another date of the event.
 func (c *desk) planned() *slot.Draw {
 	for i := range c.draws {
 		if d := &c.draws[i]; d.Event == c.plan.Event && (d.Start == 0 || d.Start == c.plan.Start) {
@@ -108,16 +108,17 @@ func (c *desk) planned() *slot.Draw {
 	return &c.draws[len(c.draws)-1]
 }
 
-// mostPlanned is how many draws a record has that no place needs: those to come, and the last,
-// whose seed is still shown. Chosen.
+// mostPlanned is how many draws a record keeps that no place needs: the coming ones, and the last
+// one, whose seed is still shown. Chosen.
 const mostPlanned = 4
 
-// putOff is how long a prequeue that had begun must be to come again until it is believed. A new host
-// whose clock is behind says so too, and who joined in between would stand before all. Chosen: clocks
-// of machines that keep time agree better.
+// putOff is how long a prequeue that had begun must be announced again before it counts as
+// postponed. A new host whose clock is behind announces it again too, and visitors that joined in
+// between would be ahead of all. Chosen: synchronized clocks differ by less.
 const putOff = 10 * time.Second
 
-// take takes a plan over, to be followed. Who came while an event was put off waits before its prequeue.
+// take sets the plan to follow. Visitors that came before an event was postponed wait ahead of its
+// new prequeue.
 func (c *desk) take(p Plan, clk time.Duration) {
 	if p == c.plan {
 		return
@@ -132,7 +133,7 @@ func (c *desk) take(p Plan, clk time.Duration) {
 	c.plan, c.planAt = p, clk
 }
 
-// forget drops draws that nobody needs, the oldest first.
+// forget removes draws that nobody needs, the oldest first.
 func (c *desk) forget() {
 	needed := c.line.Ordinary().Draws()
 	spare := 0
@@ -147,8 +148,9 @@ func (c *desk) forget() {
 	}
 }
 
-// drawState is what the confirmed record says of the draw of the plan, and of the last one before: where
-// nothing is planned, of that alone, so that a draw can be checked when its event is over.
+// drawState returns the state of the planned draw and of the last one, from the confirmed record.
+// If nothing is planned it returns the last one alone, so that a draw can be checked after its
+// event.
 func (c *desk) drawState() *DrawState {
 	var planned, last *slot.Draw
 	all := c.pool.Record().Draws
@@ -168,7 +170,7 @@ func (c *desk) drawState() *DrawState {
 	return s
 }
 
-// told is what may be told of a draw.
+// told returns what may be published about a draw.
 func told(d *slot.Draw) *DrawState {
 	if d == nil {
 		return nil
@@ -181,7 +183,7 @@ func told(d *slot.Draw) *DrawState {
 	return s
 }
 
-// Follow takes a plan over. It blocks until what it asks for is in the record.
+// SetPlan sets the plan. It blocks until the required step is in the record.
 func (c *Counter) SetPlan(ctx context.Context, p Plan) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -199,14 +201,14 @@ func (c *Counter) SetPlan(ctx context.Context, p Plan) error {
 	return nil
 }
 
-// setPlan takes a plan over and does not wait for it.
+// setPlan sets the plan and does not wait.
 func (c *Counter) setPlan(p Plan) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.desk.take(p, c.cfg.Boot())
 }
 
-// Follow takes a plan over, where the room is hosted here and for when it will be.
+// SetPlan sets the plan, for the room if it is hosted here and for later takeovers by this process.
 func (s *Handle) SetPlan(ctx context.Context, p Plan) error {
 	s.mu.Lock()
 	s.plan = p
@@ -216,7 +218,7 @@ func (s *Handle) SetPlan(ctx context.Context, p Plan) error {
 		return nil
 	}
 	err := c.SetPlan(ctx, p)
-	if errors.Is(err, ErrFenced) { // the next host follows its own
+	if errors.Is(err, ErrFenced) { // the next host has its own plan
 		return nil
 	}
 	s.tellState()

@@ -17,8 +17,8 @@ import (
 	"github.com/headgate/headgate/internal/store"
 )
 
-// checker checks a draw by what docs/events.md says and the page shows, and by nothing of this
-// program: the hash from before, and "seed/first/end" from after the start.
+// A checker checks a draw only with what docs/events.md says and the page shows, and with nothing
+// of this program: the hash from before the start, and "seed/first/end" from after it.
 type checker struct {
 	seed       []byte
 	first, end uint64
@@ -46,7 +46,7 @@ func newChecker(hash, shown string) (*checker, error) {
 	return c, nil
 }
 
-// rank is the ticket whose place a ticket has.
+// rank returns the ticket whose place a ticket has.
 func (c *checker) rank(ticket uint64) uint64 {
 	x := ticket - c.first
 	for {
@@ -65,11 +65,11 @@ func (c *checker) rank(ticket uint64) uint64 {
 	}
 }
 
-// TestADrawOf100000IsChecked: with the page's words and the documentation alone, everybody's
-// place in a draw of 100,000 is found, and each place is somebody's.
+// With the text of the page and the documentation alone, the place of each visitor in a draw of
+// 100,000 can be computed, and each place has one visitor.
 func TestADrawOf100000IsChecked(t *testing.T) {
 	if testing.Short() {
-		return // length, and nothing that the race detector could find: make all plays it
+		return // long, and nothing for the race detector: make all runs it
 	}
 	synctest.Test(t, func(t *testing.T) {
 		s := &store.Memory{}
@@ -122,8 +122,8 @@ func TestADrawOf100000IsChecked(t *testing.T) {
 	})
 }
 
-// TestDrawsThatOverlap: who is drawn by one event keeps that place, whichever event's prequeue
-// began first; no two have the same, and each is called.
+// A visitor drawn for one event keeps that place, whichever event's prequeue began first. No two
+// visitors have the same place, and each is called.
 func TestDrawsThatOverlap(t *testing.T) {
 	for _, first := range []string{"long", "short"} {
 		synctest.Test(t, func(t *testing.T) {
@@ -172,8 +172,8 @@ func TestDrawsThatOverlap(t *testing.T) {
 	}
 }
 
-// TestADrawIsToldAfterItsEvent, so that who still waits can check it: alone, beside the next one, and
-// by the next host.
+// A draw is still shown after its event, so that visitors that still wait can check it: alone,
+// beside the next draw, and at the next host.
 func TestADrawIsToldAfterItsEvent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &store.Memory{}
@@ -211,8 +211,8 @@ func TestADrawIsToldAfterItsEvent(t *testing.T) {
 	})
 }
 
-// TestADrawIsToldWhenItIsWritten: while the store refuses, nobody hears of a place by rank, of a
-// number behind the draw or of the seed.
+// While the store rejects writes, no answer contains a place by rank, a number behind the draw, or
+// the seed.
 func TestADrawIsToldWhenItIsWritten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &refusing{}
@@ -256,8 +256,8 @@ func TestADrawIsToldWhenItIsWritten(t *testing.T) {
 	})
 }
 
-// TestADrawOutlivesItsHosts: a host that dies before the start or after it changes neither the
-// seed nor anybody's place; a ticket that asks again is not drawn again.
+// The crash of a host before or after the start changes neither the seed nor any place. A ticket
+// that polls again is not drawn again.
 func TestADrawOutlivesItsHosts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &store.Memory{}
@@ -286,7 +286,7 @@ func TestADrawOutlivesItsHosts(t *testing.T) {
 					}
 					all = append(all, p.Position)
 				}
-				time.Sleep(6 * time.Second) // numbers that nobody has do not count any more
+				time.Sleep(6 * time.Second) // unused numbers do not count any more
 			}
 			return all
 		}
@@ -326,7 +326,7 @@ func TestADrawOutlivesItsHosts(t *testing.T) {
 		if fmt.Sprint(after) != fmt.Sprint(before) || c.State(0, 0).Draw.Text() != got.Text() {
 			t.Fatalf("after a kill %v, before %v", after, before)
 		}
-		for _, n := range tickets { // all are there
+		for _, n := range tickets { // all are present
 			if _, err := c.Poll(t.Context(), life, n, 0); err != nil {
 				t.Fatal(err)
 			}
@@ -351,8 +351,8 @@ func TestADrawOutlivesItsHosts(t *testing.T) {
 	})
 }
 
-// TestADrawThatIsPutOff: who joined in a prequeue that was broken off, such as one of the wrong day, and
-// still waits when that of the right day begins, waited before it and stays before it.
+// A prequeue is broken off, for example because its date was wrong. Visitors that joined in it and
+// still wait when the right one begins are ahead of it and stay ahead.
 func TestADrawThatIsPutOff(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := host(t, "a", &store.Memory{}, 1)
@@ -387,8 +387,8 @@ func TestADrawThatIsPutOff(t *testing.T) {
 	})
 }
 
-// TestADrawOfAClockThatIsBehind: a host that believes for a moment that the prequeue is still to come
-// sends nobody out of it.
+// A host whose clock is behind for a moment, so that the prequeue has not begun for it, removes
+// nobody from the prequeue.
 func TestADrawOfAClockThatIsBehind(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &store.Memory{}

@@ -7,32 +7,34 @@ import (
 	"time"
 )
 
-// A crowdCase is who comes, and how wide the ranges may be that are told half-way: the median.
+// A crowdCase is a kind of crowd, and the largest allowed median of the range that its visitors see
+// half-way.
 type crowdCase struct {
 	name      string
 	n         int
-	over      time.Duration // they arrive within; 0: a second
+	over      time.Duration // time in which they arrive; 0: one second
 	perMinute int64         // new users; 0: 200
 	active    int64         // at once; 0: 200
 	session   time.Duration // 0: 5 min
-	before    int           // come evenly over an hour before the crowd
+	before    int           // arrive evenly over an hour before the crowd
 	stay      func(r *rand.Rand) stayPlan
 	width     time.Duration
-	least     float64 // of them come in within the range; 0: 0.9
+	least     float64 // share that comes in within its range; 0: 0.9
 }
 
 func between(r *rand.Rand, a, b time.Duration) time.Duration {
 	return a + time.Duration(r.Float64()*float64(b-a))
 }
 
-// crowdCases are what people do: they leave without a word, all or half of them, or by one;
-// ask for pages all the time; stay for as long as others or at random; fast and slow readers.
+// crowdCases returns kinds of crowds: all or half of the visitors leave silently, or all leave
+// explicitly; they request pages all the time; they stay equally long or for random times; they
+// read fast or slowly.
 func crowdCases() []crowdCase {
 	const s, m = time.Second, time.Minute
 	exponential := func(r *rand.Rand, mean time.Duration) time.Duration {
 		return time.Duration(r.ExpFloat64() * float64(mean))
 	}
-	short := func(words float64) func(r *rand.Rand) stayPlan { // as headgate crowd by default
+	short := func(words float64) func(r *rand.Rand) stayPlan { // like headgate crowd by default
 		return func(r *rand.Rand) stayPlan {
 			return stayPlan{between(r, 2*s, 15*s), between(r, s/2, 2*s), r.Float64() < words}
 		}
@@ -57,8 +59,9 @@ func crowdCases() []crowdCase {
 		{name: "a minute and a word", n: 500, stay: minute, width: 500 * s},
 		{name: "a minute and a word, no even pace", n: 500, perMinute: 3000, stay: minute, width: 500 * s},
 		{name: "pages for ten minutes, no word", n: 500, stay: random(10*m, 0), width: 330 * s},
-		// All of the first two hundred stop within a moment, and the next have just begun: a third
-		// is told then how long they stayed who are gone, as if they were gone at random.
+		// All of the first two hundred stop within a moment, and the next have just begun. A third
+		// of the visitors get their range then, from the session lengths of those that have left,
+		// as if these had left at random times.
 		{name: "pages for ten minutes each, no word", n: 500, stay: each, width: 900 * s, least: 0.6},
 		{name: "pages for two minutes, a word", n: 500, stay: random(2*m, 1), width: 300 * s},
 		{name: "pages for two minutes, no word", n: 500, stay: random(2*m, 0), width: 220 * s},
@@ -98,12 +101,12 @@ func play(t *testing.T, c crowdCase, seed uint64) *scene {
 	return s
 }
 
-// Nine of ten come in within the range that they were told half-way, also of those who were
-// told it before anybody had gone; later it is not less, and not silly wide.
+// Nine of ten visitors come in within the range that they saw half-way, also when they saw it
+// before anybody had left. Later the share is not smaller, and the ranges are not absurdly wide.
 func TestRangesComeTrue(t *testing.T) {
 	for i, c := range crowdCases() {
 		if i > 0 && testing.Short() {
-			break // the others are longer, and the same to the race detector
+			break // the others take longer, and are the same for the race detector
 		}
 		t.Run(c.name, func(t *testing.T) {
 			s := play(t, c, 1)

@@ -10,21 +10,21 @@ import (
 	"github.com/headgate/headgate/internal/slot"
 )
 
-// How what is asked of a room comes to its host: many questions in one message, and as
-// many messages under way at a time as there are senders.
+// This file carries requests to the host of a room. One message has many requests, and each sender
+// has one message under way.
 const (
 	senders  = 8
-	mostAsks = 512 // in one message; chosen
+	mostAsks = 512 // requests in one message. Chosen
 )
 
-// An ask is a question on its way, or answered.
+// An ask is a request that waits for its answer.
 type ask struct {
 	request
 	until time.Duration
-	done  chan reply // has room for one
+	done  chan reply // never blocks: buffered
 }
 
-// outbox holds the questions that no sender has taken.
+// An outbox holds the requests that no sender has taken.
 type outbox struct {
 	wake chan struct{}
 	mu   sync.Mutex
@@ -43,7 +43,7 @@ func (o *outbox) put(asks ...*ask) {
 	}
 }
 
-// take gives up to mostAsks questions that somebody still waits for.
+// take removes and returns up to mostAsks requests whose callers still wait.
 func (o *outbox) take(clk time.Duration) []*ask {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -59,7 +59,7 @@ func (o *outbox) take(clk time.Duration) []*ask {
 	}
 	if o.asks = o.asks[n:]; len(o.asks) == 0 {
 		o.asks = nil
-	} else { // for another sender
+	} else { // wake another sender
 		select {
 		case o.wake <- struct{}{}:
 		default:
@@ -68,7 +68,7 @@ func (o *outbox) take(clk time.Duration) []*ask {
 	return got
 }
 
-// send carries questions to the host until ctx ends.
+// send carries requests to the host until ctx ends.
 func (s *Handle) send(ctx context.Context) {
 	for {
 		select {
@@ -91,12 +91,12 @@ func (s *Handle) send(ctx context.Context) {
 	}
 }
 
-// carry asks the host, and returns what must be asked again: the host has changed, or
-// has not answered.
+// carry sends requests to the host. It returns those to send again: the host has changed or has not
+// answered.
 func (s *Handle) carry(ctx context.Context, asks []*ask) (again []*ask) {
 	replies := make([]reply, 0, len(asks))
 	if c := s.host.Load(); c != nil {
-		for _, a := range asks { // it has come here meanwhile
+		for _, a := range asks { // this process has become the host meanwhile
 			replies = append(replies, c.do(ctx, &a.request))
 		}
 	} else {
@@ -104,7 +104,7 @@ func (s *Handle) carry(ctx context.Context, asks []*ask) (again []*ask) {
 		clk := s.cfg.Boot()
 		for i, a := range asks {
 			requests[i] = a.request
-			if a.op == opJoin { // a number that nobody hears of would hold up the line
+			if a.op == opJoin { // a number that nobody receives would delay the line
 				join := a.join()
 				join.left = max(1, a.until-clk)
 				requests[i] = join.request()
@@ -130,7 +130,7 @@ func (s *Handle) carry(ctx context.Context, asks []*ask) (again []*ask) {
 	return again
 }
 
-// ask asks the host, wherever it is, for writeWait at most.
+// ask sends a request to the host, wherever it is, and waits for at most writeWait.
 func (s *Handle) ask(ctx context.Context, q request) (reply, error) {
 	if c := s.host.Load(); c != nil {
 		if r := c.do(ctx, &q); !errors.Is(r.fault.err(), ErrFenced) {
@@ -151,19 +151,19 @@ func (s *Handle) ask(ctx context.Context, q request) (reply, error) {
 	}
 }
 
-// Join puts a visitor at the end of the line; see Counter.Join.
+// Join adds a visitor to the end of the line; see Counter.Join.
 func (s *Handle) Join(ctx context.Context, lane uint64, hold, waited time.Duration) (PlaceInfo, error) {
 	r, err := s.ask(ctx, joinRequest{lane: lane, hold: hold, waited: waited}.request())
 	return r.place, err
 }
 
-// Roam notes that a visitor of another data centre is there; see Counter.Roam.
+// Roam notes that a visitor of another data center is present; see Counter.Roam.
 func (s *Handle) Roam(ctx context.Context, id uint64, came slot.Time) (PlaceInfo, error) {
 	r, err := s.ask(ctx, roamRequest{id, came}.request())
 	return r.place, err
 }
 
-// Suspect tells the host of a pass that says more than any could.
+// ReportSuspectPass reports to the host a pass that cannot exist if the record is complete.
 func (s *Handle) ReportSuspectPass(ctx context.Context) {
 	if _, err := s.ask(ctx, request{op: opSuspect}); err != nil {
 		s.cfg.Log.Warn("host not told that its record may be old", "room", s.cfg.Room, "error", err)
@@ -181,11 +181,10 @@ func (s *Handle) Trace(ctx context.Context, find func(life uint64) (uint64, bool
 	return r.trace, err
 }
 
-// silentLong is when a host that does not answer is worth a line in the log. Chosen:
-// longer than a takeover.
+// silentLong is after how long an unresponsive host is logged. Chosen: longer than a takeover.
 const silentLong = 5 * time.Second
 
-// Sync asks the host until it answers; only ctx ends that.
+// Sync sends a Sync to the host until the host answers or ctx ends.
 func (s *Handle) Sync(ctx context.Context, x *slot.Sync) (slot.Answer, error) {
 	var b []byte
 	began, told := s.cfg.Boot(), false
@@ -228,7 +227,7 @@ func (s *Handle) syncOnce(ctx context.Context, b []byte) (a slot.Answer, err err
 	return a, err
 }
 
-// answer lets a host be asked by all, until stop.
+// answer serves requests to a host until stop is called.
 func (s *Handle) answer(c *Counter) (stop func(), err error) {
 	var stops []func()
 	stop = func() {
@@ -273,19 +272,19 @@ func (s *Handle) answer(c *Counter) (stop func(), err error) {
 	return stop, nil
 }
 
-// answerAsks does what a message of many asks, all at once: some wait for a write.
+// answerAsks handles the requests of one message concurrently, because some wait for a write.
 func (c *Counter) answerAsks(ctx context.Context, msg []byte) []byte {
 	requests, err := parseRequests(msg)
 	if err != nil {
 		c.cfg.Log.Error("message refused", "room", c.cfg.Room, "error", err)
 		return nil
 	}
-	ctx, stop := context.WithTimeout(ctx, writeWait) // who asks waits no longer
+	ctx, stop := context.WithTimeout(ctx, writeWait) // the caller does not wait longer
 	defer stop()
 	replies := make([]reply, len(requests))
 	var wg sync.WaitGroup
 	for i := range requests {
-		if requests[i].op == opPoll && c.ready() { // most are, and do not wait
+		if requests[i].op == opPoll && c.ready() { // most are polls, and they do not wait
 			replies[i] = c.do(ctx, &requests[i])
 			continue
 		}
@@ -295,14 +294,14 @@ func (c *Counter) answerAsks(ctx context.Context, msg []byte) []byte {
 	return appendReplies(nil, replies)
 }
 
-// ready reports whether a poll would be answered without a write.
+// ready reports whether a poll can be answered without a write.
 func (c *Counter) ready() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.pool.Fresh(c.cfg.Boot(), fresh)
 }
 
-// do does what one request asks.
+// do handles one request.
 func (c *Counter) do(ctx context.Context, q *request) (r reply) {
 	var err error
 	switch q.op {
@@ -352,7 +351,7 @@ func (c *Counter) answerSync(ctx context.Context, msg []byte) []byte {
 	defer stop()
 	a, err := c.Sync(ctx, x)
 	if err != nil {
-		return nil // it is asked again, here or elsewhere
+		return nil // the caller retries, here or elsewhere
 	}
 	b, err := a.AppendBinary(nil)
 	if err != nil {
@@ -362,7 +361,7 @@ func (c *Counter) answerSync(ctx context.Context, msg []byte) []byte {
 	return b
 }
 
-// checkSync refuses what only a node that lies says, and brings absurd times into reach.
+// checkSync rejects what only a malicious node sends, and limits absurd times.
 func (c *Counter) checkSync(x *slot.Sync) error {
 	if err := x.Check(); err != nil {
 		return err
@@ -378,7 +377,7 @@ func (c *Counter) checkSync(x *slot.Sync) error {
 	return nil
 }
 
-// answerSettings tells the limits that are in the record.
+// answerSettings returns the limits in the record.
 func (c *Counter) answerSettings(context.Context, []byte) []byte {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -9,9 +9,9 @@ import (
 	"github.com/headgate/headgate/internal/store"
 )
 
-// Abroad is the counter of a room in another data centre: where the stays and the places
-// of its visitors are, wherever they go. A process without a link asks through the node
-// that hosts the room here. It may be used by many goroutines at once.
+// A RemoteCounter is the counter of a room in another data center. Sessions and places of that data
+// center's visitors stay with it when they roam. A process without a link of its own sends its
+// requests through the node that hosts the room here. It may be used by many goroutines at once.
 type RemoteCounter struct {
 	ticketDesk
 	cfg  Config
@@ -19,21 +19,21 @@ type RemoteCounter struct {
 	site string
 }
 
-// NewAbroad makes the way to a room's counter in another data centre, from the
-// configuration of the room's own.
+// NewRemoteCounter returns the counter of a room in another data center, from the configuration of
+// the own room.
 func NewRemoteCounter(cfg Config, bus *store.Bus, site string) *RemoteCounter {
 	a := &RemoteCounter{cfg: cfg, bus: bus, site: site}
 	a.ticketDesk = ticketDesk{a.ask}
 	return a
 }
 
-// via is the name under which a host passes on what is for another data centre.
+// via returns the name under which a host forwards requests for another data center.
 func via(site, kind, room string) string { return "via." + site + "." + kind + "." + room }
 
-// passes are what a host passes on.
+// passes returns the kinds of requests that a host forwards.
 func passes() []string { return []string{"asks", "sync"} }
 
-// passOn passes a message on to another data centre.
+// passOn forwards a message to another data center.
 func (s *Datacenters) passOn(site, name string) func(context.Context, []byte) []byte {
 	return func(ctx context.Context, msg []byte) []byte {
 		ctx, stop := context.WithTimeout(ctx, aboveTry)
@@ -46,7 +46,7 @@ func (s *Datacenters) passOn(site, name string) func(context.Context, []byte) []
 	}
 }
 
-// carry asks once.
+// carry sends a request once.
 func (a *RemoteCounter) carry(ctx context.Context, kind string, msg []byte) ([]byte, error) {
 	ctx, stop := context.WithTimeout(ctx, aboveTry)
 	defer stop()
@@ -56,7 +56,7 @@ func (a *RemoteCounter) carry(ctx context.Context, kind string, msg []byte) ([]b
 	return a.cfg.Sites.Request(ctx, a.site, kind+"."+a.cfg.Room, msg)
 }
 
-// ask asks until the host answers, for writeWait at most.
+// ask sends a request until the host answers, for at most writeWait.
 func (a *RemoteCounter) ask(ctx context.Context, q request) (r reply, err error) {
 	ctx, stop := context.WithTimeout(ctx, writeWait)
 	defer stop()
@@ -76,7 +76,7 @@ func (a *RemoteCounter) ask(ctx context.Context, q request) (r reply, err error)
 	}
 }
 
-// Suspect tells the host of a pass that says more than any could.
+// ReportSuspectPass reports to the host a pass that cannot exist if the record is complete.
 func (a *RemoteCounter) ReportSuspectPass(ctx context.Context) {
 	if _, err := a.ask(ctx, request{op: opSuspect}); err != nil {
 		a.cfg.Log.Warn("host not told that its record may be old", "room", a.cfg.Room,
@@ -84,7 +84,7 @@ func (a *RemoteCounter) ReportSuspectPass(ctx context.Context) {
 	}
 }
 
-// Sync asks the host until it answers; only ctx ends that.
+// Sync sends a Sync to the host until the host answers or ctx ends.
 func (a *RemoteCounter) Sync(ctx context.Context, x *slot.Sync) (got slot.Answer, err error) {
 	msg, err := x.AppendBinary(nil)
 	if err != nil {
@@ -101,18 +101,18 @@ func (a *RemoteCounter) Sync(ctx context.Context, x *slot.Sync) (got slot.Answer
 	}
 }
 
-// A SiteTime bounds the time of another data centre's counter, as the host of the room here
-// knows it from the pictures.
+// A RemoteTime limits the counter time of another data center, as the host of the room here knows
+// it from the snapshots.
 type RemoteTime struct {
 	Life   uint64
-	Hi     slot.Time // it is not later there
-	Served uint64    // all tickets below were called when it was last heard
-	Lanes  []uint64  // the same of each lane, by its line
-	Passed []uint64  // tickets below that waited all the same
+	Hi     slot.Time // its time is at most this
+	Served uint64    // at the last snapshot all lower tickets were called
+	Lanes  []uint64  // the same for each lane, by line
+	Passed []uint64  // exceptions: lower tickets that waited
 	Known  bool
 }
 
-// siteTime is what is known of a data centre's time now.
+// siteTime returns what is known now of a data center's time.
 func (c *Counter) siteTime(site string) RemoteTime {
 	s := c.sitesState()
 	if s == nil {
@@ -127,7 +127,7 @@ func (c *Counter) siteTime(site string) RemoteTime {
 	return RemoteTime{}
 }
 
-// answerTime tells what is known of the data centre that msg names.
+// answerTime answers what is known of the data center that msg names.
 func (c *Counter) answerTime(_ context.Context, msg []byte) []byte {
 	b, err := json.Marshal(c.siteTime(string(msg)))
 	if err != nil {
@@ -136,12 +136,12 @@ func (c *Counter) answerTime(_ context.Context, msg []byte) []byte {
 	return b
 }
 
-// SiteTime tells what is known here of the time of another data centre.
+// RemoteTime returns what this host knows of the time of another data center.
 func (c *Counter) RemoteTime(_ context.Context, site string) (RemoteTime, error) {
 	return c.siteTime(site), nil
 }
 
-// reach is how far a data centre is, by its last picture.
+// reach returns whether a data center is late or out of reach, by the age of its last snapshot.
 func (s *DatacentersState) reach(site string) (late, silent bool) {
 	if s == nil {
 		return false, false
@@ -149,7 +149,7 @@ func (s *DatacentersState) reach(site string) (late, silent bool) {
 	for i := range s.All {
 		if x := &s.All[i]; x.Site == site {
 			age := x.Age
-			if age < 0 { // nothing has come since there is anybody here to hear it
+			if age < 0 { // none received since this host started
 				age = s.Since
 			}
 			return age > siteLate, age > siteSilent
@@ -158,17 +158,17 @@ func (s *DatacentersState) reach(site string) (late, silent bool) {
 	return false, false
 }
 
-// Reach reports whether a data centre is late to show itself, and whether it is out of
-// reach.
+// Reachability reports whether the snapshot of a data center is late, and whether the data center
+// is out of reach.
 func (c *Counter) Reachability(site string) (late, silent bool) { return c.sitesState().reach(site) }
 
-// Reach reports whether a data centre is late to show itself, and whether it is out of
-// reach, as the host said last.
+// Reachability reports whether the snapshot of a data center is late, and whether the data center
+// is out of reach, as the host last published.
 func (s *Handle) Reachability(site string) (late, silent bool) {
 	return s.State(0, 0).Sites.reach(site)
 }
 
-// SiteTime asks the room's host here what it knows of the time of another data centre.
+// RemoteTime asks the host of the room here for what it knows of the time of another data center.
 func (s *Handle) RemoteTime(ctx context.Context, site string) (t RemoteTime, err error) {
 	if c := s.host.Load(); c != nil {
 		return c.siteTime(site), nil

@@ -6,21 +6,21 @@ import (
 	"github.com/headgate/headgate/internal/slot"
 )
 
-// A request is one question of a worker about one visitor, as it travels. What its numbers mean
-// depends on the op: the type of each operation below writes them and reads them back.
+// A request is one request of a worker about one visitor, as it is sent. The meaning of its numbers
+// depends on the op: the type of each operation below encodes and decodes them.
 type request struct {
 	op   op
 	id   uint64 // a ticket's number, a lane's id or a roamer's id
-	life uint64 // of the ticket; 0 is any
+	life uint64 // of the ticket; 0: any
 	more [3]int64
 }
 
-// A joinRequest asks for the end of the line.
+// A joinRequest asks for a place at the end of the line.
 type joinRequest struct {
 	lane   uint64        // its id; 0 is the ordinary line
 	hold   time.Duration // how long the place is kept without a poll
-	waited time.Duration // before, elsewhere
-	left   time.Duration // how long the worker still waits for the answer; 0 is without end
+	waited time.Duration // how long the visitor has already waited
+	left   time.Duration // how long the worker waits for the answer; 0: no limit
 }
 
 func (x joinRequest) request() request {
@@ -32,7 +32,7 @@ func (q *request) join() joinRequest {
 		waited: time.Duration(q.more[2])}
 }
 
-// A ticketRequest is a poll of a ticket, its end or, without a key, a question about it.
+// A ticketRequest is a poll of a ticket, its end, or (without a key) an inspection.
 type ticketRequest struct {
 	life, number uint64
 	key          uint64 // of the ticket's device
@@ -44,10 +44,10 @@ func (x ticketRequest) request(op op) request {
 
 func (q *request) ticket() ticketRequest { return ticketRequest{q.life, q.id, uint64(q.more[1])} }
 
-// A claimRequest asks for the stay of a called ticket.
+// A claimRequest claims the session of a called ticket.
 type claimRequest struct {
 	ticketRequest
-	hard time.Duration // the longest that the stay may last; 0 is without end
+	hard time.Duration // longest duration of the session; 0: no limit
 }
 
 func (x claimRequest) request() request {
@@ -58,7 +58,7 @@ func (x claimRequest) request() request {
 
 func (q *request) claim() claimRequest { return claimRequest{q.ticket(), time.Duration(q.more[2])} }
 
-// A roamRequest says that a visitor of another data center is here.
+// A roamRequest reports that a visitor of another data center is present here.
 type roamRequest struct {
 	id   uint64
 	came slot.Time

@@ -8,34 +8,35 @@ import (
 	"github.com/headgate/headgate/internal/slot"
 )
 
-// Roamers are visitors of another data centre whose counter is out of reach: they keep
-// their place in the order of all data centres by when they came, and wait here beside the
-// line. Whoever was inside there, and whose pass has ended since, is first of all.
+// Roamers are visitors of another data center whose counter is out of reach. They keep their place
+// in the order of all data centers by their time of arrival, and wait here beside the line. A
+// visitor that was inside there, and whose pass has ended since, is first of all.
 
-// RoamerBit is in the number of every roamer's stay, and in that of no ticket.
+// RoamerBit is set in the number of every roamer's session, and in no ticket number.
 const RoamerBit = 1 << 63
 
-// mostUsed bounds those of whom it is remembered that they have been let in. Chosen.
+// mostUsed limits how many admitted roamers are remembered. Chosen.
 const mostUsed = 100_000
 
-// mostRoamers bounds them; more join the line as newcomers. Chosen: 100 B each.
+// mostRoamers limits the waiting roamers; further ones join the line as newcomers. Chosen: 100 B
+// each.
 const mostRoamers = 10_000
 
-// roamer is one of them.
+// A roamer is a visitor of another data center that waits here.
 type roamer struct {
 	id      uint64
-	arrival slot.Time     // in our time
-	seen    time.Duration // own clock
-	given   time.Duration // the interval it was told
+	arrival slot.Time     // in this counter's time
+	seen    time.Duration // last poll, own clock
+	given   time.Duration // its poll interval
 	called  bool
-	until   time.Duration // called: its slot is kept until then
+	until   time.Duration // called: its slot is reserved until then
 }
 
-// roamers are in the order of their arrivals.
+// roamers holds the roamers in the order of their arrival.
 type roamers struct {
 	line []*roamer
 	of   map[uint64]*roamer
-	used map[uint64]bool // they have been let in: a ticket admits once
+	used map[uint64]bool // those that were admitted: a ticket admits once
 }
 
 func (r *roamers) add(x *roamer) {
@@ -44,7 +45,7 @@ func (r *roamers) add(x *roamer) {
 	}
 	r.of[x.id] = x
 	i, _ := slices.BinarySearchFunc(r.line, x.arrival, func(y *roamer, t slot.Time) int {
-		if y.arrival <= t { // who was here first of those who came at once
+		if y.arrival <= t { // of equal arrivals, the first one known here is first
 			return -1
 		}
 		return 1
@@ -57,7 +58,7 @@ func (r *roamers) remove(x *roamer) {
 	r.line = slices.DeleteFunc(r.line, func(y *roamer) bool { return x == y })
 }
 
-// there are those who are not called and have been seen within two of their intervals.
+// there returns the roamers that are not called and have polled within two of their intervals.
 func (r *roamers) there(clk time.Duration, most int) (all []*roamer) {
 	for _, x := range r.line {
 		if len(all) == most {
@@ -70,9 +71,9 @@ func (r *roamers) there(clk time.Duration, most int) (all []*roamer) {
 	return all
 }
 
-// roam notes that a roamer is there, and says where it stands. came is when it came, in
-// Anywhere's time; 0 if it was inside: it is first; below 0 for one who must be here
-// already.
+// roam notes that a roamer is present, and returns its place. came is its time of arrival in
+// Anywhere's time. 0 means that it was inside, and puts it first. A negative value means that the
+// roamer must be known here already.
 func (c *desk) roam(id uint64, came slot.Time, clk time.Duration) PlaceInfo {
 	c.awake(clk)
 	c.polls.add(clk, 1)
@@ -85,7 +86,7 @@ func (c *desk) roam(id uint64, came slot.Time, clk time.Duration) PlaceInfo {
 		c.usedUp(&p, clk)
 		return p
 	}
-	if c.roamers.used[id] || len(c.roamers.used) >= mostUsed { // a newcomer like all others
+	if c.roamers.used[id] || len(c.roamers.used) >= mostUsed { // treated as a newcomer
 		return p
 	}
 	x := c.roamers.of[id]
@@ -109,8 +110,8 @@ func (c *desk) roam(id uint64, came slot.Time, clk time.Duration) PlaceInfo {
 	return p
 }
 
-// hereOf is a moment of Anywhere's time in ours: one before all others if it is 0, and now
-// if nobody knows.
+// hereOf converts a time of Anywhere to this counter's time. 0 stays 0, before all others. If
+// Anywhere's time is unknown, it returns the current time.
 func (c *desk) hereOf(came slot.Time, clk time.Duration) slot.Time {
 	now := c.pool.CounterTime(clk)
 	if came == 0 {
@@ -123,7 +124,8 @@ func (c *desk) hereOf(came slot.Time, clk time.Duration) slot.Time {
 	return max(1, now-max(0, lo+(hi-lo)/2-came))
 }
 
-// cameAt is when somebody who comes now comes, in Anywhere's time; 0 if that is not known.
+// cameAt returns the arrival time, in Anywhere's time, of a visitor that arrives now; 0 if it is
+// unknown.
 func (c *desk) cameAt(clk time.Duration) slot.Time {
 	if !c.below() {
 		return 0
@@ -143,16 +145,17 @@ func (c *desk) roamerPosition(x *roamer, clk time.Duration) int64 {
 			n++
 		}
 	}
-	if len(ahead) == upQueue && ahead[upQueue-1] <= x.arrival { // how many more nobody knows
+	if len(ahead) == upQueue && ahead[upQueue-1] <= x.arrival { // the exact number beyond is unknown
 		n += int64(c.line.Ordinary().Len()) - upQueue
 	}
 	return n + c.line.Beside(0, n)
 }
 
-// waiting is how many wait, called or not.
+// waiting returns how many visitors wait, called or not.
 func (c *desk) waiting() int64 { return int64(c.line.Len() + len(c.roamers.line)) }
 
-// arrivals are those of the first k who are there and not called, in our time.
+// arrivals returns the arrival times of the first k visitors that are present and not called, in
+// this counter's time.
 func (c *desk) arrivals(clk time.Duration, k int) []slot.Time {
 	all := c.line.Arrivals(c.pool.CounterTime(clk), k)
 	if len(c.roamers.line) == 0 {
@@ -165,8 +168,8 @@ func (c *desk) arrivals(clk time.Duration, k int) []slot.Time {
 	return all[:min(k, len(all))]
 }
 
-// callRoamer calls the first roamer if it came before whoever is next in the line, and
-// reports whether it did.
+// callRoamer calls the first roamer if it arrived before the next visitor of the line. It reports
+// whether it did.
 func (c *desk) callRoamer(clk time.Duration) bool {
 	first := c.roamers.there(clk, 1)
 	if len(first) == 0 {
@@ -187,7 +190,8 @@ func (c *desk) callRoamer(clk time.Duration) bool {
 	return true
 }
 
-// useRoamer takes a called roamer out of the line: its claim is about to be written.
+// useRoamer removes a called roamer from the line, because its claim will be written. It reports
+// whether the roamer was called.
 func (c *desk) useRoamer(id uint64) bool {
 	x := c.roamers.of[id]
 	if x == nil || !x.called {
@@ -202,8 +206,8 @@ func (c *desk) useRoamer(id uint64) bool {
 	return true
 }
 
-// lapseRoamers takes back calls that nobody claimed, and forgets who was silent for the
-// longest hold.
+// lapseRoamers takes back calls that nobody claimed, and removes roamers that were silent for
+// longer than the longest hold.
 func (c *desk) lapseRoamers(clk time.Duration) {
 	for _, x := range slices.Clone(c.roamers.line) {
 		if x.called && clk >= x.until {
@@ -220,7 +224,7 @@ func (c *desk) lapseRoamers(clk time.Duration) {
 	}
 }
 
-// holdRoamers takes all calls of roamers back.
+// holdRoamers takes back all calls of roamers.
 func (c *desk) holdRoamers() {
 	for _, x := range c.roamers.line {
 		if x.called {
@@ -230,9 +234,9 @@ func (c *desk) holdRoamers() {
 	}
 }
 
-// Roam notes that a visitor of another data centre is there whose counter is out of reach,
-// and tells where it stands here. id is the number of its stay, came when it came, in
-// Anywhere's time, 0 if it was inside.
+// Roam notes the presence of a visitor of another data center whose counter is out of reach, and
+// returns its place here. id is the number of its session. came is when it arrived, in Anywhere's
+// time; 0 means that it was inside.
 func (c *Counter) Roam(ctx context.Context, id uint64, came slot.Time) (PlaceInfo, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -243,7 +247,7 @@ func (c *Counter) Roam(ctx context.Context, id uint64, came slot.Time) (PlaceInf
 		}
 		if clk := c.cfg.Boot(); c.pool.Fresh(clk, fresh) {
 			p := c.roam(id|RoamerBit, came, clk)
-			if p.Status == slot.TicketUnknown && c.claimed(&p) { // by another tab
+			if p.Status == slot.TicketUnknown && c.claimed(&p) { // from another tab
 				p.Status = slot.TicketUsed
 			}
 			return p, nil

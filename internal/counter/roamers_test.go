@@ -8,8 +8,8 @@ import (
 	"github.com/headgate/headgate/internal/slot"
 )
 
-// A second tab of a visitor of another data center polls while the claim of the first is written: it is not
-// a newcomer, and comes in on the same stay.
+// A second tab of a visitor of another data center polls while the claim of the first tab is being
+// written. It is not a newcomer, and gets the same session.
 func TestARoamerIsKnownWhileItsClaimIsWritten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		disk := &sleeper{sleep: func() { time.Sleep(time.Second) }}
@@ -40,8 +40,8 @@ func TestARoamerIsKnownWhileItsClaimIsWritten(t *testing.T) {
 		first := make(chan slot.ClaimReply)
 		disk.armed.Store(true)
 		go func() { first <- claim() }()
-		time.Sleep(500 * time.Millisecond)        // the write is under way
-		for _, came := range []slot.Time{0, -1} { // out of reach, and back: who is here already
+		time.Sleep(500 * time.Millisecond)        // the write is in flight
+		for _, came := range []slot.Time{0, -1} { // out of reach, and back: the visitor is here already
 			if got := poll(came); got.Status != slot.TicketUsed || got.UsedUp {
 				t.Errorf("the other tab is told %+v, want that the ticket is being used", got)
 			}

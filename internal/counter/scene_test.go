@@ -10,9 +10,9 @@ import (
 	"github.com/headgate/headgate/internal/slot"
 )
 
-// A scene is a crowd before one desk in virtual time, with all that its visitors were told:
-// they ask again when they are told to, come in when they are called, ask for pages while they
-// are inside, and leave by a word or without one. Of one seed it is always the same.
+// A scene is a crowd in front of one Core in virtual time, with all answers that its visitors got.
+// They poll on time, come in when they are called, request pages while they are inside, and leave
+// explicitly or silently. The same seed gives the same scene.
 type scene struct {
 	t      *testing.T
 	now    time.Duration
@@ -20,34 +20,35 @@ type scene struct {
 	rng    *rand.Rand
 	events events
 	order  int
-	look   int // number of the newest look
+	look   int // number of the latest look
 	share  *slot.Share
 	people map[uint64]*visitor
 	all    []*visitor
 }
 
-// A visitor is one of the crowd, by the number of its ticket or a stay of its own.
+// A visitor is one visitor of the crowd, identified by its ticket number or a session of its own.
 type visitor struct {
 	number uint64
 	stay   stayPlan
 	came   time.Duration
-	in     time.Duration // 0: it waits
+	in     time.Duration // 0: still waiting
 	told   []saidRange
 }
 
-// A saidRange is what a visitor was told at a time.
+// A saidRange is the range that a visitor got at a time.
 type saidRange struct {
 	at  time.Duration
 	eta ETA
 }
 
-// A stayPlan is what a visitor does inside: it asks for a page each think until it is done.
+// A stayPlan is what a visitor does inside: it requests a page after each think time until it is
+// done.
 type stayPlan struct {
 	inside, think time.Duration
-	word          bool // it says that it leaves
+	word          bool // it leaves explicitly
 }
 
-// events are a heap.Interface.
+// events is a heap.Interface.
 type events []event
 
 type event struct {
@@ -68,9 +69,9 @@ func (e *events) Pop() any {
 	return x
 }
 
-const sceneStart = time.Hour // by the clock of the host
+const sceneStart = time.Hour // in the clock of the host
 
-// newScene opens a room.
+// newScene returns a scene with an open room.
 func newScene(t *testing.T, seed uint64, active, perMinute int64, session time.Duration) *scene {
 	t.Helper()
 	s := &scene{t: t, now: sceneStart, people: map[uint64]*visitor{}, rng: rand.New(rand.NewPCG(seed, 1))}
@@ -99,7 +100,7 @@ func (s *scene) after(d time.Duration, do func()) {
 	heap.Push(&s.events, event{s.now + max(0, d), s.order, do})
 }
 
-// run plays until a time.
+// run runs the scene until a time.
 func (s *scene) run(until time.Duration) {
 	for len(s.events) > 0 && s.events[0].at <= sceneStart+until {
 		e := heap.Pop(&s.events).(event)
@@ -108,7 +109,7 @@ func (s *scene) run(until time.Duration) {
 	}
 }
 
-// round writes if it is due and calls whoever may be called, like Counter.Run.
+// round writes if a write is due, and calls the visitors that may be called, like Counter.Run.
 func (s *scene) round() {
 	s.write(false)
 	_, next := s.desk.CallNext(s.now)
@@ -140,7 +141,7 @@ func (s *scene) hear(replies []slot.Reply) {
 	}
 }
 
-// sync is a worker's: it asks for slots, and reports who was seen inside.
+// sync is a Sync of the worker: it requests slots, and reports the visitors seen inside.
 func (s *scene) sync(need int64) {
 	s.share.Return(s.share.Held())
 	s.share.Settle(s.desk.Pool().CounterTime(s.now))
@@ -157,7 +158,7 @@ func (s *scene) flush() {
 	s.after(time.Second, s.flush)
 }
 
-// arrive lets one come at a time: in at once while slots are free and nobody waits.
+// arrive adds a visitor at a time. It is admitted at once while slots are free and nobody waits.
 func (s *scene) arrive(at time.Duration, stay stayPlan) {
 	s.after(sceneStart+at-s.now, func() {
 		v := &visitor{stay: stay, came: s.now}
@@ -182,7 +183,7 @@ func (s *scene) arrive(at time.Duration, stay stayPlan) {
 	})
 }
 
-// hears is an answer to a visitor's poll.
+// hears handles the answer to a visitor's poll.
 func (s *scene) hears(v *visitor, p PlaceInfo) {
 	switch p.Status {
 	case slot.TicketCalled:
@@ -218,7 +219,7 @@ func (s *scene) enter(v *visitor) {
 	s.browse(v)
 }
 
-// browse asks for a page now and then, and goes.
+// browse requests pages, and then leaves.
 func (s *scene) browse(v *visitor) {
 	id, pool, end := slot.StayID(v.number), s.desk.Pool(), v.in+v.stay.inside
 	s.after(min(end-s.now, v.stay.think), func() {
@@ -233,7 +234,7 @@ func (s *scene) browse(v *visitor) {
 	})
 }
 
-// A verdict is how the ranges came true that were told at one part of the waits.
+// A verdict is how many ranges, seen at one part of the waits, came true.
 type verdict struct {
 	judged, early, late int
 	width, wait         time.Duration // medians
@@ -241,8 +242,8 @@ type verdict struct {
 
 func (v verdict) inside() float64 { return 1 - float64(v.early+v.late)/float64(max(1, v.judged)) }
 
-// judge holds what visitors were told nearest to a part of their wait against when they came
-// in, with no slack, as headgate crowd does.
+// judge compares the ranges that visitors got nearest to a part of their wait with their
+// admissions, without slack, as headgate crowd does.
 func (s *scene) judge(part float64) (r verdict) {
 	var widths, waits []time.Duration
 	for _, v := range s.all {

@@ -12,86 +12,86 @@ import (
 	"github.com/headgate/headgate/internal/slot"
 )
 
-// Every data centre's picture of a room reaches every other one: its host shows it to the
-// hosts of the others and gets theirs for it. Of a pair the one whose name sorts first
-// asks, so a picture each way costs a message each way.
+// Data centers exchange snapshots of a room: the host of the room sends its snapshot to the hosts
+// in the others and gets theirs in the answer. Of each pair, the data center whose name sorts first
+// sends the request, so one message each way carries both snapshots.
 
-// Parameters of the pictures. Chosen: a picture is never older than two seconds between
-// data centres that are connected, one that has missed two is late, and one that has
-// missed three is out of reach.
+// Parameters of the snapshots. Chosen: between connected data centers a snapshot is never older
+// than two seconds. A data center that has missed two is late, and one that has missed three is out
+// of reach.
 const (
 	pictureEvery = 1500 * time.Millisecond
 	pictureWait  = time.Second
 	pictureMost  = 4 << 10 // bytes
 	siteSilent   = 5 * time.Second
 	siteLate     = 2*pictureEvery + 500*time.Millisecond
-	siteMinutes  = 5 // of traffic that are shown
+	siteMinutes  = 5 // minutes of traffic in a snapshot
 )
 
-// A Picture is what a data centre shows of a room to the others.
+// A Snapshot is what a data center shows the others of a room.
 type Snapshot struct {
 	Site    string          `json:"site"`
 	Home    AnywhereHome    `json:"home"`
 	Life    uint64          `json:"life"`  // of its counter
 	Epoch   uint64          `json:"epoch"` // of its time
 	Time    slot.Time       `json:"time"`
-	Active  int64           `json:"active"` // stays that were reported
+	Active  int64           `json:"active"` // sessions that were reported
 	Waiting int64           `json:"waiting"`
 	Called  int64           `json:"called"`
-	Served  uint64          `json:"served"`           // all tickets below were called
-	Lanes   []uint64        `json:"lanes,omitempty"`  // the same of each lane, by its line
-	Passed  []uint64        `json:"passed,omitempty"` // tickets below that wait all the same
+	Served  uint64          `json:"served"`           // all lower tickets were called
+	Lanes   []uint64        `json:"lanes,omitempty"`  // the same for each lane, by line
+	Passed  []uint64        `json:"passed,omitempty"` // exceptions: lower tickets that still wait
 	New     int64           `json:"new"`              // slots of the window in use
 	Held    int64           `json:"held"`             // slots of the first limit that Anywhere has lent to it
-	Unused  int64           `json:"unused"`           // of them in nobody's use
-	Workers int             `json:"workers"`          // that borrow there
+	Unused  int64           `json:"unused"`           // of Held: used by nobody
+	Workers int             `json:"workers"`          // workers that borrow there
 	Rate    float64         `json:"rate"`             // calls a second
 	Minutes []int64         `json:"minutes"`          // new users by minute, the newest first
-	Oldest  time.Duration   `json:"oldest"`           // for how long the first has waited
-	Unsure  time.Duration   `json:"unsure"`           // of when its visitors came, in Anywhere's time
-	Seen    slot.WriteName  `json:"seen"`             // the newest write of Anywhere it has heard of
+	Oldest  time.Duration   `json:"oldest"`           // how long the first visitor has waited
+	Unsure  time.Duration   `json:"unsure"`           // uncertainty of arrivals, in Anywhere's time
+	Seen    slot.WriteName  `json:"seen"`             // newest write of Anywhere that it knows
 	Lends   *AnywhereTotals `json:"lends,omitempty"`
 }
 
-// Lends is where Anywhere stands.
+// AnywhereTotals is the state of Anywhere.
 type AnywhereTotals struct {
 	Limit    int64 `json:"limit"` // of the first limit
 	Free     int64 `json:"free"`
-	Presumed int64 `json:"presumed"` // lent to counters that nobody hears
-	Lent     int64 `json:"lent"`     // to all counters, what is presumed included
-	Bound    int64 `json:"bound"`    // of Lent, at the same moment
+	Presumed int64 `json:"presumed"` // lent to counters that do not answer
+	Lent     int64 `json:"lent"`     // lent to all counters, including what is presumed
+	Bound    int64 `json:"bound"`    // upper limit of Lent, at the same moment
 }
 
-// A greeting is a picture on its way, with what its receiver needs to know the sender's
-// time: when the picture of before came.
+// A greeting is a snapshot as it is sent. It also has what its receiver needs to estimate the
+// sender's time: when the previous snapshot arrived.
 type greeting struct {
 	Picture Snapshot  `json:"picture"`
-	Stamp   uint64    `json:"stamp"`         // of an answer: to be told back
+	Stamp   uint64    `json:"stamp"`         // of an answer: to be sent back
 	Of      uint64    `json:"of,omitempty"`  // the stamp of the last answer
-	Got     slot.Time `json:"got,omitempty"` // the sender's time when it came
+	Got     slot.Time `json:"got,omitempty"` // the sender's time when that answer arrived
 }
 
-// seen is what is known of another data centre.
+// seen is what is known of another data center.
 type seen struct {
 	Snapshot
-	at  time.Duration // own clock when it came; 0: never
+	at  time.Duration // own clock at its arrival; 0: never
 	est slot.Estimate // of its counter's time
 	rtt time.Duration // smoothed; 0: not measured
 
-	stamp uint64 // of the last answer we gave, and when
+	stamp uint64 // stamp and time of the last answer that we sent
 	told  time.Duration
-	of    uint64 // of the last answer we got, and our time then
+	of    uint64 // stamp of the last answer we received, and our time then
 	got   slot.Time
 }
 
-// gallery holds the pictures of the other data centres.
+// A gallery holds the snapshots of the other data centers.
 type gallery struct {
 	mu    sync.Mutex
 	sites map[string]*seen
-	began time.Duration // own clock: since then pictures might have come
+	began time.Duration // own clock: snapshots can arrive since then
 }
 
-// of is what is known of a data centre. The gallery's lock is held.
+// of returns what is known of a data center. The caller holds the gallery's lock.
 func (g *gallery) of(site string) *seen {
 	if g.sites == nil {
 		g.sites = map[string]*seen{}
@@ -102,7 +102,7 @@ func (g *gallery) of(site string) *seen {
 	return g.sites[site]
 }
 
-// picture is what this data centre shows now.
+// picture returns the current snapshot of this data center.
 func (c *Counter) picture() Snapshot {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -119,7 +119,7 @@ func (c *Counter) picture() Snapshot {
 		p.Unused = max(0, p.Held-p.Active-p.Called)
 		p.Seen, _ = c.pool.ParentSeen(clk)
 	}
-	if c.pool.IsCold(clk) { // it cannot tell the time
+	if c.pool.IsCold(clk) { // its counter time is not usable
 		p.Epoch = 0
 	}
 	for i := range r.Loans {
@@ -140,7 +140,7 @@ func (c *Counter) picture() Snapshot {
 	return p
 }
 
-// show shows our picture to the data centres that sort after us, until ctx ends.
+// show sends our snapshot to the data centers that sort after ours, until ctx ends.
 func (c *Counter) show(ctx context.Context) {
 	if c.cfg.Sites == nil || c.isAnywhere() {
 		return
@@ -196,14 +196,14 @@ func (c *Counter) showOnce(ctx context.Context, site string) {
 	c.met(ctx, a.Picture.Home)
 }
 
-// tau is counter time now.
+// tau returns the counter time now.
 func (c *Counter) tau() slot.Time {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.pool.CounterTime(c.cfg.Boot())
 }
 
-// answerPicture takes another data centre's picture in and gives ours for it.
+// answerPicture stores the snapshot of another data center and returns ours.
 func (c *Counter) answerPicture(ctx context.Context, msg []byte) []byte {
 	var g greeting
 	if len(msg) > pictureMost || json.Unmarshal(msg, &g) != nil ||
@@ -214,7 +214,7 @@ func (c *Counter) answerPicture(ctx context.Context, msg []byte) []byte {
 	clk := c.cfg.Boot()
 	c.sites.mu.Lock()
 	x := c.sites.of(g.Picture.Site)
-	if g.Of == x.stamp && x.told > 0 && g.Picture.Epoch > 0 { // when we told it, its time was Got at most
+	if g.Of == x.stamp && x.told > 0 && g.Picture.Epoch > 0 { // when we sent x.stamp, its time was at most Got
 		x.est.Receive(g.Picture.Epoch, g.Got, x.told, clk, c.cfg.Params.WithDefaults().Rho)
 	}
 	x.Snapshot, x.at = g.Picture, clk
@@ -229,7 +229,7 @@ func (c *Counter) answerPicture(ctx context.Context, msg []byte) []byte {
 	return b
 }
 
-// met takes over what a picture says of where Anywhere lives, and tells the forecast.
+// met takes over the home of Anywhere from a snapshot, and updates the totals for the forecast.
 func (c *Counter) met(ctx context.Context, h AnywhereHome) {
 	if c.cfg.Sites.learnHome(h) {
 		if err := c.cfg.Sites.keepHome(ctx, h); err != nil {
@@ -251,27 +251,27 @@ func (c *Counter) met(ctx context.Context, h AnywhereHome) {
 	c.mu.Unlock()
 }
 
-// SiteState is what an operator is told of one data centre.
+// DatacenterState is the state of one data center, for operators.
 type DatacenterState struct {
 	Snapshot
-	Age       time.Duration // of the picture; below 0: none has come
+	Age       time.Duration // of the snapshot; below 0: none received
 	RoundTrip time.Duration // 0: not measured
-	Hi        slot.Time     // its counter's time was not later when this was said; 0: not known
+	Hi        slot.Time     // upper limit of its counter time when this was built; 0: unknown
 }
 
-// SitesState is where all data centres of a room stand, as one of them knows it.
+// DatacentersState is the state of all data centers of a room, as one of them knows it.
 type DatacentersState struct {
 	Own    string
 	Home   AnywhereHome
-	Unsure time.Duration     // of the order between data centres: the worst that any has told
-	All    []DatacenterState // by name, the own one included
-	Lends  *AnywhereTotals   // nil: not heard of
-	Heard  time.Duration     // how old Lends is
-	Any    slot.Time         // Anywhere's time, 0 if not known
-	Since  time.Duration     // for so long pictures might have come
+	Unsure time.Duration     // uncertainty of the order between data centers: the largest
+	All    []DatacenterState // by name, including the own one
+	Lends  *AnywhereTotals   // nil: not received
+	Heard  time.Duration     // age of Lends
+	Any    slot.Time         // Anywhere's time; 0: unknown
+	Since  time.Duration     // for how long snapshots could have arrived
 }
 
-// sitesState is where the data centres stand; nil with one alone.
+// sitesState returns the state of the data centers; nil if there is only one.
 func (c *Counter) sitesState() *DatacentersState {
 	if c.cfg.Sites == nil || c.isAnywhere() || c.damaged != nil {
 		return nil
@@ -312,7 +312,7 @@ func (c *Counter) sitesState() *DatacentersState {
 	return s
 }
 
-// aged is s as it stands d later: the pictures are older, no time is known better.
+// aged returns s as it is d later: the snapshots are older.
 func (s *DatacentersState) aged(d time.Duration) *DatacentersState {
 	if s == nil {
 		return nil
@@ -329,7 +329,7 @@ func (s *DatacentersState) aged(d time.Duration) *DatacentersState {
 	return &t
 }
 
-// lends is where Anywhere stands, of its own counter. Holds the lock.
+// lends returns the state of Anywhere, for its own counter. The caller holds the lock.
 func (c *Counter) lends() *AnywhereTotals {
 	if !c.isAnywhere() || c.damaged != nil {
 		return nil
@@ -341,7 +341,7 @@ func (c *Counter) lends() *AnywhereTotals {
 	}
 }
 
-// minutes are the new users of the last minutes, the newest first.
+// minutes returns the new users of the last minutes, the newest first.
 func (t *traffic) minutes(clk time.Duration) []int64 {
 	t.roll(clk)
 	const per = int64(time.Minute / trafficBin)

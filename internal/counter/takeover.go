@@ -9,10 +9,11 @@ import (
 	"github.com/headgate/headgate/internal/slot"
 )
 
-// How a host begins, ends, and goes on after a pause in which nobody was heard.
+// This file has how a host starts and stops, and how it continues after a suspension in which it
+// received nothing.
 
-// refuse makes a host that serves nobody and writes nothing: its record cannot be
-// read, and to begin a new one would take every place away.
+// refuse makes a host that serves nobody and writes nothing. Its record is unreadable, and a new
+// record would take every visitor's place away.
 func (c *Counter) refuse(err error) {
 	c.cfg.Log.Error("record cannot be read: this room lets nobody in until it is restored",
 		"room", c.cfg.Room, "error", err, "hint", "headgate doctor says what to do")
@@ -22,15 +23,15 @@ func (c *Counter) refuse(err error) {
 	c.pace = newPace(c.cfg.Settings)
 }
 
-// Damaged is why this host serves nobody, nil if it serves.
+// Damaged returns why this host serves nobody, nil if it serves.
 func (c *Counter) Damaged() error { return c.damaged }
 
-// takeoverTries bounds how often a takeover may lose against the old host's
-// writes. One that keeps writing every few milliseconds is not dead.
+// takeoverTries limits how often a takeover may lose the race against writes of the old host. A
+// host that writes every few milliseconds is not dead.
 const takeoverTries = 20
 
-// takeOver reads the record and writes it with the next epoch. A host that still
-// writes makes that fail; it is read and tried again.
+// takeOver reads the record and writes it with the next epoch. If the old host still writes, the
+// write fails; takeOver then reads and tries again.
 func (c *Counter) takeOver(ctx context.Context) (rec *slot.Record, first bool, err error) {
 	for range takeoverTries {
 		if rec, first, err = c.load(ctx); err != nil {
@@ -45,15 +46,15 @@ func (c *Counter) takeOver(ctx context.Context) (rec *slot.Record, first bool, e
 	return nil, false, err
 }
 
-// farewell is the last write of a clean stop: no number stays reserved, so that
-// the next host knows exactly who waits.
+// farewell makes the last write of a clean stop. It leaves no number reserved, so that the next
+// host knows exactly which tickets wait.
 func (c *Counter) farewell(ctx context.Context) {
 	c.mu.Lock()
 	if c.fenced || c.pool.Writing() {
 		c.mu.Unlock()
 		return
 	}
-	c.fenced = true // no number is issued any more
+	c.fenced = true // no more numbers are issued
 	clk := c.cfg.Boot()
 	c.lapse(clk)
 	part := c.linePart(clk)
@@ -74,10 +75,9 @@ func (c *Counter) farewell(ctx context.Context) {
 	c.mu.Unlock()
 }
 
-// grace is how long a ticket that far from the frontier holds up those behind it
-// after a takeover if it does not speak: as long as it might have been silent had
-// nothing happened. Beyond those of whom that is known, two polls of the longest
-// interval, with their jitter and some slack.
+// grace returns how long an unpolled ticket at a distance from the frontier delays those behind it
+// after a takeover: as long as it could have been silent if nothing had happened. If that is not
+// recorded for the ticket, grace is two polls of the longest interval, with jitter and some slack.
 func (c *desk) grace(lane int, distance uint64) time.Duration {
 	if d, ok := slot.HeadGrace(c.heads[lane], distance); ok {
 		return d
@@ -85,9 +85,10 @@ func (c *desk) grace(lane int, distance uint64) time.Duration {
 	return 3 * c.cfg.Line.PollMax
 }
 
-// spare is how many slots may be called, or kept for tickets that were not heard since a takeover so
-// that others may be called past them (ADR 0051). Below Anywhere a slot is lent to whoever has
-// waited longest in any data centre, and one that nobody takes goes back: none is kept.
+// spare returns how many slots may be called, or kept for tickets that have not polled since a
+// takeover so that others can be called past them (ADR 0051). Below Anywhere none is kept: a slot
+// there is lent to the visitor that has waited longest in any data center, and an unused one is
+// returned.
 func (c *desk) spare(clk time.Duration) int {
 	if c.below() {
 		return 1
@@ -95,12 +96,13 @@ func (c *desk) spare(clk time.Duration) int {
 	return int(min(c.pool.FreeNow(clk), math.MaxInt32))
 }
 
-// frozenAfter: Run looks each second. Chosen.
+// frozenAfter is the pause after which the process counts as suspended. Chosen: Run looks each
+// second.
 const frozenAfter = 3 * time.Second
 
-// awake notices that the process stood still for a while, with all who asked
-// meanwhile unheard: it goes on as after a takeover. Among others it lets go: another
-// has surely taken over, and what this one says of places would be wrong.
+// awake checks whether the process was suspended. During a suspension no poll arrived, so the host
+// continues as after a takeover. If there are other hosts, it releases the room: another host has
+// certainly taken over, and the places known here would be wrong.
 func (c *desk) awake(clk time.Duration) {
 	if c.awakeAt > 0 && clk-c.awakeAt > frozenAfter {
 		c.cfg.Log.Warn("process stood still", "room", c.cfg.Room,
@@ -111,7 +113,7 @@ func (c *desk) awake(clk time.Duration) {
 	c.awakeAt = clk
 }
 
-// unhear gives everybody time to speak again before anybody is called.
+// unhear gives all visitors time to poll again before the next call.
 func (c *desk) unhear(clk time.Duration) {
 	c.tookAt = clk
 	for lane := range c.heads {

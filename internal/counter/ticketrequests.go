@@ -7,18 +7,18 @@ import (
 	"github.com/headgate/headgate/internal/slot"
 )
 
-// A ticketDesk asks the host of a room about tickets, wherever that is.
+// A ticketDesk sends requests about tickets to the host of a room, wherever it is.
 type ticketDesk struct {
 	askHost func(ctx context.Context, q request) (reply, error)
 }
 
-// Poll notes that the visitor of a ticket is here, and returns its place.
+// Poll notes that the visitor of a ticket is present, and returns its place.
 func (d ticketDesk) Poll(ctx context.Context, life, number, key uint64) (PlaceInfo, error) {
 	r, err := d.askHost(ctx, ticketRequest{life, number, key}.request(opPoll))
 	return r.place, err
 }
 
-// Claim turns a called ticket into a stay; see Counter.Claim.
+// Claim turns a called ticket into a session; see Counter.Claim.
 func (d ticketDesk) Claim(
 	ctx context.Context, life, number, key uint64, hard time.Duration,
 ) (slot.ClaimReply, error) {

@@ -19,7 +19,7 @@ func errDamaged() error { return fmt.Errorf("%w: damaged", slot.ErrMessage) }
 // A reader reads the parts of messages.
 type reader struct{ codec.Reader }
 
-// newReader reads the number that every message begins with.
+// newReader reads the format number at the beginning of a message.
 func newReader(b []byte) (reader, error) {
 	d := reader{codec.NewReader(b)}
 	v := d.Uint()
@@ -33,8 +33,7 @@ func newReader(b []byte) (reader, error) {
 	return d, nil
 }
 
-// end says what is wrong with the message, if anything is: the whole of it must have
-// been read.
+// end returns an error if the message was invalid or was not read completely.
 func (d *reader) end() error {
 	if !d.Done() {
 		return errDamaged()

@@ -9,15 +9,15 @@ import (
 	"github.com/headgate/headgate/internal/slot"
 )
 
-// wireFormat is the format of requests, replies and settings. They are never kept,
-// so only this one is read.
+// wireFormat is the format of requests, replies and settings. They are never stored, so only the
+// current format is read.
 const wireFormat = 1
 
-// mostRequests bounds the requests in one message, and so the replies; more are
-// refused by who reads it. Chosen: at 50 B a reply they are 200 KB.
+// mostRequests limits the requests in one message, and so the replies; the receiver rejects a
+// message with more. Chosen: replies of 50 B are 200 KB.
 const mostRequests = 4096
 
-// op is what a worker asks of the host of a room.
+// An op is the operation that a request asks of the host of a room.
 type op uint8
 
 const (
@@ -31,25 +31,25 @@ const (
 	opMove
 )
 
-// A reply answers a request. Only what its op needs is sent.
+// A reply answers a request. Only the fields that its op needs are sent.
 type reply struct {
-	op    op // of the request
+	op    op // the op of the request
 	fault fault
-	place PlaceInfo       // join, poll
-	claim slot.ClaimReply // claim
-	trace TicketTrace     // trace
+	place PlaceInfo       // for join and poll
+	claim slot.ClaimReply // for claim
+	trace TicketTrace     // for trace
 }
 
-// A fault stands for an error of a Counter; 0 is none.
+// A fault is the code of an error of a Counter; 0: no error.
 type fault uint8
 
-// faults are the errors by their fault.
+// faults returns the errors by their fault.
 func faults() [6]error {
 	return [...]error{nil, ErrFenced, ErrFull, ErrSlow, ErrNotCalled, ErrNoTicket}
 }
 
-// faultOf is the fault that stands for err. An error that no visitor can do anything
-// about counts as ErrSlow: ask again.
+// faultOf returns the fault of err. An error that the caller cannot act on counts as ErrSlow:
+// retry.
 func faultOf(err error) fault {
 	for f, known := range faults() {
 		if errors.Is(err, known) {
@@ -61,7 +61,7 @@ func faultOf(err error) fault {
 
 func (f fault) err() error { return faults()[f] }
 
-// Bits of the first number of a request, below its op: what follows it.
+// Bits of the first number of a request, below its op: the fields that follow.
 const (
 	hasID = 1 << iota
 	hasLife
@@ -69,11 +69,11 @@ const (
 	requestBits = 5
 )
 
-// appendRequests appends a message of requests, at most mostRequests: about 6 B for
-// each poll, as the life of the tickets is written once.
+// appendRequests appends a message of at most mostRequests requests. A poll takes about 6 B,
+// because the life of the tickets is written once.
 func appendRequests(b []byte, rs []request) []byte {
 	b = codec.AppendUint(b, wireFormat, uint64(len(rs)))
-	life := uint64(0) // the last that was named
+	life := uint64(0) // the last life in the message
 	for i := range rs {
 		r, more := &rs[i], &rs[i].more
 		b = codec.AppendUint(b, uint64(r.op)<<requestBits|
@@ -95,7 +95,7 @@ func appendRequests(b []byte, rs []request) []byte {
 	return b
 }
 
-// parseRequests reads what appendRequests wrote.
+// parseRequests parses the output of appendRequests.
 func parseRequests(b []byte) ([]request, error) {
 	d, err := newReader(b)
 	if err != nil {
@@ -128,7 +128,8 @@ func parseRequests(b []byte) ([]request, error) {
 	return rs, d.end()
 }
 
-// faultBits: the first number of a reply is its fault and, above it, its op.
+// faultBits is the number of bits of the fault in the first number of a reply. The op is above
+// them.
 const faultBits = 3
 
 // appendReplies appends a message of replies; the i-th answers the i-th request.
@@ -152,7 +153,7 @@ func appendReplies(b []byte, rs []reply) []byte {
 	return b
 }
 
-// parseReplies reads what appendReplies wrote.
+// parseReplies parses the output of appendReplies.
 func parseReplies(b []byte) ([]reply, error) {
 	d, err := newReader(b)
 	if err != nil {
@@ -193,17 +194,18 @@ const (
 	bitHeld = 1 << iota
 	bitCalled
 	bitETA   // an ETA follows
-	bitPlace // of a trace
-	bitKnown // of an ETA
+	bitPlace // of a trace: it holds a place
+	bitKnown // of an ETA: it is known
 	bitExact
-	bitCame // of a place: when follows
+	bitCame // of a place: the arrival time follows
 	bitNow  // of a place: a life follows
 	bitMoved
 	bitLane // of a trace: the name of a lane follows
 	bitUsedUp
 )
 
-// appendPlace appends a place; what places have in common, by the way from the last.
+// appendPlace appends a place. Values that places have in common are written relative to the last
+// place.
 func appendPlace(b []byte, p, last *PlaceInfo) []byte {
 	b = codec.AppendUint(b, uint64(p.Status),
 		flag(p.Held, bitHeld)|flag(p.Called, bitCalled)|flag(p.ETA != ETA{}, bitETA)|
@@ -267,7 +269,7 @@ func (d *reader) trace() (t TicketTrace) {
 	return t
 }
 
-// appendETA appends an ETA, if it is one.
+// appendETA appends an ETA, if it is known.
 func appendETA(b []byte, e *ETA) []byte {
 	if *e == (ETA{}) {
 		return b
@@ -300,7 +302,7 @@ func appendSettings(b []byte, s *Settings) []byte {
 		int64(l.PollMin), int64(l.PollMax), int64(l.CallHold), int64(l.Hold))
 }
 
-// parseSettings reads what appendSettings wrote, and refuses impossible limits.
+// parseSettings parses the output of appendSettings, and rejects impossible limits.
 func parseSettings(b []byte) (s Settings, err error) {
 	d, err := newReader(b)
 	if err != nil {

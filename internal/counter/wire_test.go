@@ -17,7 +17,7 @@ import (
 	"github.com/headgate/headgate/internal/slot"
 )
 
-// A wire is one kind of message: how to make one at random, write it and read it.
+// A wire is one kind of message, with functions to make a random one, encode it and decode it.
 type wire struct {
 	name  string
 	make  func(*rand.Rand) any
@@ -39,9 +39,9 @@ func wires() []wire {
 	}
 }
 
-// scatter fills every field of what v points to, also those that come later.
+// scatter fills every field of what v points to, including fields that are added later.
 func scatter(rng *rand.Rand, v reflect.Value) {
-	wide := rng.Uint64() >> rng.IntN(65) // of any length, and sometimes 0
+	wide := rng.Uint64() >> rng.IntN(65) // of any length, sometimes 0
 	switch v.Kind() {
 	case reflect.Pointer:
 		scatter(rng, v.Elem())
@@ -57,7 +57,7 @@ func scatter(rng *rand.Rand, v reflect.Value) {
 		v.SetUint(wide)
 	case reflect.String:
 		v.SetString("lane"[:wide%5])
-	case reflect.Slice: // whoever sends one says of what
+	case reflect.Slice: // the sender of a slice knows its element type
 	default:
 		v.SetInt(int64(wide))
 	}
@@ -172,7 +172,7 @@ func TestWireRefusesAnotherFormat(t *testing.T) {
 	}
 }
 
-// Whoever changes the bytes changes wireFormat.
+// A change of these bytes requires a new wireFormat.
 func TestWireOfFormat1HasTheseBytes(t *testing.T) {
 	eta := ETA{Known: true, Exact: true, Expect: 1, Low: 2, High: 3}
 	place := PlaceInfo{slot.TicketCalled, 4, 5, 0, 6, 7, 8, 9, 10, eta, true, true, 0, false, false}
@@ -211,7 +211,7 @@ func TestWireOfFormat1HasTheseBytes(t *testing.T) {
 	}
 }
 
-// Each operation reads back what it has written.
+// Each operation decodes what it has encoded.
 func TestRequestsOfOperations(t *testing.T) {
 	join, ticket, roam := joinRequest{1, 2, 3, 4}, ticketRequest{1, 2, 3}, roamRequest{1, 2}
 	claim, move := claimRequest{ticket, 4}, Move{Life: 1, Number: 2, From: 3, To: 4}
@@ -228,7 +228,7 @@ func TestRequestsOfOperations(t *testing.T) {
 	}
 }
 
-// A count of 4,095 with nothing behind it.
+// A count of 4,095 with nothing behind it must not allocate memory.
 func TestWireTakesNoMemoryForDamage(t *testing.T) {
 	for _, w := range wires() {
 		var before, after runtime.MemStats
@@ -254,7 +254,7 @@ func TestFaultsTellTheSameOnBothSides(t *testing.T) {
 	}
 }
 
-// polls are n requests and what they are told: a crowd far from its turn.
+// polls returns n requests and their replies: a crowd far from its turn.
 func polls(n int) (asked []request, told []reply) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	for range n {

@@ -7,22 +7,22 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// A remedy is what helps when the engine refuses to write.
+// A remedy is what helps when the engine rejects a write.
 type remedy uint8
 
 const (
-	startAnew remedy = iota // it cannot write, and goes on refusing until it is started anew
-	askLater                // it is sound: it is without its others, or in the middle of something
-	asIs                    // the question is at fault: neither asking again nor a start changes the answer
+	startAnew remedy = iota // it cannot write, and rejects all writes until it is restarted
+	askLater                // it is sound: it lacks other servers, or is in the middle of something
+	asIs                    // the request is wrong: neither a retry nor a restart helps
 )
 
-// Answers of nats-server (errors.json) that package jetstream has no names for.
+// Error codes of nats-server (errors.json) that package jetstream does not name.
 const (
 	codeIncomplete  = 10004 // JSClusterIncompleteErr
 	codeNotAssigned = 10007 // JSClusterNotAssignedErr
 	codeNotNow      = 10008 // JSClusterNotAvailErr
 	codeNoLeader    = 10009 // JSClusterNotLeaderErr
-	codeStoreFailed = 10077 // JSStreamStoreFailedF, of which only the text tells the reason
+	codeStoreFailed = 10077 // JSStreamStoreFailedF; only its text has the reason
 	codeOffline     = 10118 // JSStreamOfflineErr
 	codeUnderWay    = 10158 // JSStreamDuplicateMessageConflict
 	codeNotReady    = 10163 // JSStreamExpectedLastSeqPerSubjectNotReady
@@ -30,24 +30,24 @@ const (
 	codeOfflineFor  = 10194 // JSStreamOfflineReasonErrF
 )
 
-// remedyOf tells what helps against an answer. nats-server classes its answers as HTTP does: what is
-// below 500 is said of the question.
+// remedyOf returns the remedy for an answer. nats-server classifies its answers like HTTP: a code
+// below 500 means that the request is wrong.
 func remedyOf(e *jetstream.APIError) remedy {
 	switch e.ErrorCode {
 	case codeNotNow, // the servers have no leader
-		codeNoLeader,    // this one leads no more, and the next is being elected
-		codeIncomplete,  // some servers have not answered the one that was asked
-		codeNotAssigned, // the stream is on its way to another server
+		codeNoLeader,    // this server lost the leadership; a new leader is being elected
+		codeIncomplete,  // some servers have not answered the server that received the request
+		codeNotAssigned, // the stream is moving to another server
 		codeUnderWay,    // the same entry, sent before, is being written
-		codeNotReady,    // writes of that key are being repeated by the others
-		codeTooMany:     // its queue is full of questions, which it works off
+		codeNotReady,    // the other servers are replicating writes of that key
+		codeTooMany:     // its queue is full of requests, which it works through
 		return askLater
-	case codeOffline, codeOfflineFor: // it was made by a newer nats-server, and is after a start, too
+	case codeOffline, codeOfflineFor: // made by a newer nats-server; a restart does not help
 		return asIs
-	case jetstream.JSErrCodeJetStreamNotEnabled, // JetStream is switched off after a write has failed
+	case jetstream.JSErrCodeJetStreamNotEnabled, // JetStream turns itself off after a failed write
 		jetstream.JSErrCodeJetStreamNotEnabledForAccount,
 		codeStoreFailed,            // the disk is full or fails
-		codeResources, codeStorage: // so much of the disk was free when it started
+		codeResources, codeStorage: // its limits are from the free disk space at its start
 		return startAnew
 	}
 	if e.Code >= 400 && e.Code < 500 {
@@ -56,13 +56,13 @@ func remedyOf(e *jetstream.APIError) remedy {
 	return startAnew
 }
 
-// passes reports whether an answer is that of a sound engine, which must be asked again.
+// passes reports whether a sound engine gave this answer, so that the caller should retry.
 func passes(e *jetstream.APIError) bool { return remedyOf(e) == askLater }
 
-// broken reports whether a write has failed because the engine must be started anew. Silence tells so
-// as well, for what fails is not answered. A replicated stream tells nothing of the engine of this
-// process: its leader may be another, or none for some seconds, and a start would keep them apart for
-// longer. There an engine that cannot write says so itself, in its log, and is started anew for that.
+// broken reports whether a write failed because the engine must be restarted. A timeout means that
+// too, because a failed write gets no answer. It does not with a replicated stream: the leader may
+// be another server, or missing for some seconds, and a restart of this engine would only prolong
+// that. There an engine that cannot write reports it in its log, and is restarted for that.
 func broken(ctx context.Context, err error, replicated bool) bool {
 	if replicated {
 		return false

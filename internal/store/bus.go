@@ -11,33 +11,33 @@ import (
 	"github.com/headgate/headgate/internal/rights"
 )
 
-// The subjects of messages. The digit is the format of all that follows: a program that
-// speaks another one is not heard.
+// The subjects of messages. The digit is the format version of all that follows: messages of
+// programs with another version are not received.
 const (
 	subjectAsk  = "headgate.1.ask."
 	subjectTell = "headgate.1.tell."
 )
 
-// mostAnswers bounds the requests that one Serve works on at a time: more wait in the
-// connection's buffer. Chosen: each is a batch.
+// mostAnswers limits the requests that one Serve handles at a time; more wait in the buffer of the
+// connection. Chosen: each request is a batch.
 const mostAnswers = 256
 
-// mostLong bounds the same of messages of up to 1 MB. Chosen: 16 MB for questions, and as
-// much for answers.
+// mostLong is the limit for requests of up to 1 MB. Chosen: 16 MB for requests, and as much for
+// answers.
 const mostLong = 16
 
-// ErrNobody: nobody serves that name now.
+// ErrNoResponder reports that no process serves that name now.
 var ErrNoResponder = errors.New("nobody answers to that name")
 
-// A Bus carries messages between the processes that share an engine: lost, repeated,
-// late and reordered as they may be. It may be used by many goroutines at once.
+// A Bus carries messages between the processes that share an engine. Messages may be lost,
+// duplicated, delayed and reordered. A Bus may be used by many goroutines at once.
 type Bus struct{ conn *nats.Conn }
 
-// NewBus speaks over a connection, which stays the caller's.
+// NewBus returns a Bus that uses a connection. The caller closes the connection.
 func NewBus(conn *nats.Conn) *Bus { return &Bus{conn} }
 
-// Ask sends a message to whoever serves name and returns the answer, or ErrNobody at
-// once if nobody does.
+// Request sends a request to a process that serves name, and returns the answer. It returns
+// ErrNoResponder at once if no process serves it.
 func (b *Bus) Request(ctx context.Context, name string, msg []byte) ([]byte, error) {
 	m, err := b.conn.RequestWithContext(ctx, subjectAsk+escape(name), msg)
 	switch {
@@ -49,9 +49,9 @@ func (b *Bus) Request(ctx context.Context, name string, msg []byte) ([]byte, err
 	return m.Data, nil
 }
 
-// Serve answers what is asked of name until stop is called, which waits for the
-// answers under way. answer may block, is called for several messages at once, and
-// answers nothing with nil.
+// Serve answers requests to name until stop is called. stop waits for the answers that are in
+// progress. answer may block and is called for several messages at once; if it returns nil, no
+// answer is sent.
 //
 // A message whose answer would not go to an inbox is dropped: see [rights.IsReply].
 func (b *Bus) Serve(
@@ -60,8 +60,8 @@ func (b *Bus) Serve(
 	return b.serve(name, "", mostAnswers, answer)
 }
 
-// ServeOne is Serve for a name that many processes serve, each message answered by one of
-// them. Only a few messages are answered at once, as each may be as long as a message can be.
+// ServeGroup is like Serve, for a name that many processes serve: one of them answers each message.
+// It handles only a few messages at once, because each may have the maximum length.
 func (b *Bus) ServeGroup(
 	name string, answer func(ctx context.Context, msg []byte) []byte,
 ) (stop func(), err error) {
@@ -72,7 +72,7 @@ func (b *Bus) serve(
 	name, group string, most int, answer func(ctx context.Context, msg []byte) []byte,
 ) (stop func(), err error) {
 	ctx, cancel := context.WithCancel(context.Background())
-	var begin sync.Mutex // held from looking whether it has ended to the beginning of an answer
+	var begin sync.Mutex // held from the check of ctx to the start of an answer
 	var wg sync.WaitGroup
 	room := make(chan struct{}, most)
 	sub, err := b.conn.QueueSubscribe(subjectAsk+escape(name), group, func(m *nats.Msg) {
@@ -92,7 +92,7 @@ func (b *Bus) serve(
 		wg.Go(func() {
 			defer func() { <-room }()
 			if a := answer(ctx, m.Data); a != nil {
-				_ = m.Respond(a) // a lost answer is asked for again
+				_ = m.Respond(a) // if the answer is lost, the caller retries
 			}
 		})
 	})
@@ -101,15 +101,16 @@ func (b *Bus) serve(
 		return nil, fmt.Errorf("serve %s: %w", name, err)
 	}
 	return func() {
-		_ = sub.Unsubscribe() // of a connection that is closed there is nothing to leave
+		_ = sub.Unsubscribe() // a closed connection has no subscriptions
 		begin.Lock()
-		cancel() // a message that is here already begins no answer any more
+		cancel() // from now on no received message starts an answer
 		begin.Unlock()
 		wg.Wait()
 	}, nil
 }
 
-// Try asks itself once, to see that messages may be sent, heard and answered here.
+// SelfTest sends a request to itself, to check that this process may send, receive and answer
+// messages.
 func (b *Bus) SelfTest(ctx context.Context, name string) error {
 	stop, err := b.Serve("try."+name, func(_ context.Context, msg []byte) []byte { return msg })
 	if err != nil {
@@ -126,17 +127,17 @@ func (b *Bus) SelfTest(ctx context.Context, name string) error {
 	}
 	_, err = b.Request(ctx, "try."+name, []byte("try"))
 	if last := b.conn.LastError(); err == nil && errors.Is(last, nats.ErrPermissionViolation) {
-		return last // said before the answer, of what was sent before
+		return last // the error of an earlier message arrives before the answer
 	}
 	return err
 }
 
-// Tell sends a message to all who hear name.
+// Publish sends a message to all subscribers of name.
 func (b *Bus) Publish(name string, msg []byte) error {
 	return b.conn.Publish(subjectTell+escape(name), msg)
 }
 
-// Hear calls f with each message told to name, one after the other, until stop.
+// Subscribe calls f with each message published to name, one after the other, until stop is called.
 func (b *Bus) Subscribe(name string, f func(msg []byte)) (stop func(), err error) {
 	sub, err := b.conn.Subscribe(subjectTell+escape(name), func(m *nats.Msg) { f(m.Data) })
 	if err != nil {

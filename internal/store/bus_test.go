@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// Nothing is answered once it has ended, however much is asked at that moment.
+// Nothing is answered after stop, however many requests arrive at that moment.
 func TestNothingIsAnsweredAfterTheEnd(t *testing.T) { withEngines(t, testNothingIsAnsweredAfterTheEnd) }
 
 func testNothingIsAnsweredAfterTheEnd(t *testing.T, d *disk) {

@@ -14,9 +14,9 @@ import (
 	"time"
 )
 
-// copies keeps a second copy of each record in two files that are written in
-// turn, so that one of them is whole at every moment. Nothing is synced: the
-// copy guards against a damaged stream, not against a loss of power.
+// copies keeps a second copy of each record. The copy has two files that are written in turn, so
+// that one of them is whole at any moment. Nothing is synced: the copies protect against a damaged
+// stream, not against a power failure.
 type copies struct {
 	root *os.Root
 	mu   sync.Mutex
@@ -25,25 +25,25 @@ type copies struct {
 
 type pair struct {
 	files [2]*os.File
-	n     uint64 // of the newest copy; its file is n mod 2
+	n     uint64 // number of the newest copy; its file is n mod 2
 }
 
-// A copyOf is what one file holds.
+// A copyOf is the content of one file.
 type copyOf struct {
 	n, revision uint64
 	value       []byte
 }
 
-// Layout of a file: magic, n, revision, length, CRC-32C of all else, value.
+// The layout of a file: magic, n, revision, length, CRC-32C of all other bytes, value.
 const (
 	copyMagic = "hgr1"
 	copyHead  = 4 + 8 + 8 + 4 + 4
 	copySlots = "ab"
-	firstCopy = 1 // n of a record's first copy
+	firstCopy = 1 // n of the first copy of a record
 )
 
 func castagnoli(parts ...[]byte) (sum uint32) {
-	table := crc32.MakeTable(crc32.Castagnoli) // the same one each time
+	table := crc32.MakeTable(crc32.Castagnoli) // shared: not computed again
 	for _, p := range parts {
 		sum = crc32.Update(sum, table, p)
 	}
@@ -73,7 +73,7 @@ func (c *copies) close() {
 	c.root.Close()
 }
 
-// keys lists what there are copies of.
+// keys returns the keys that have copies.
 func (c *copies) keys() ([]string, error) {
 	entries, err := fs.ReadDir(c.root.FS(), ".")
 	if err != nil {
@@ -110,14 +110,14 @@ func (c *copies) read(key string) (newest copyOf, ok bool) {
 	return newest, ok
 }
 
-// lost reports whether there was a copy of a key and none is whole.
+// lost reports whether a key had a copy and no file of it is whole.
 func (c *copies) lost(key string) bool {
 	x, err := c.look(key)
 	return err != nil || !x.Whole() && len(x.Damaged()) > 0
 }
 
-// fresh reports whether a copy is as WriteCopies left it: the first, of no revision of an engine,
-// and alone. A store that has written the key since has written the other file.
+// fresh reports whether a copy is unchanged since WriteCopies: the first one, without a revision of
+// an engine, and alone. A store that has written the key since has written the other file.
 func (c *copies) fresh(key string, x *copyOf) bool {
 	if x.n != firstCopy || x.revision != 0 {
 		return false
@@ -154,8 +154,8 @@ func appendCopy(b []byte, x copyOf) []byte {
 	return append(b, x.value...)
 }
 
-// write makes a copy of what the engine has confirmed. A longer value that was
-// there before leaves its tail behind: the length says where the copy ends.
+// write writes a copy of a value that the engine has confirmed. The rest of a longer old value
+// stays behind it in the file; the length says where the copy ends.
 func (c *copies) write(key string, revision uint64, value []byte) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -171,8 +171,8 @@ func (c *copies) write(key string, revision uint64, value []byte) error {
 	return nil
 }
 
-// forget closes the files of a key. The next write opens them and sees which is the
-// newer one, whoever has written it.
+// forget closes the files of a key. The next write opens them again and finds out which file is
+// newer, even if another process has written it.
 func (c *copies) forget(key string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -209,33 +209,32 @@ func (p *pair) close() error {
 	return nil
 }
 
-// The rest is for those who look after a folder of second copies while nobody,
-// or another process, keeps a store in it.
+// The rest of this file is for programs that inspect or write a folder of second copies while no
+// store, or a store of another process, uses it.
 
-// CopySlot says how one file of a record's second copy is.
+// CopyState is the state of one file of a second copy.
 type CopyState int
 
-// The states of a file. A torn one is what a loss of power leaves of the newest
-// write: the other file is whole then.
+// The states of a file. A power failure can damage the newest write; the other file is whole then.
 const (
-	CopyEmpty CopyState = iota // not there, or nothing was written to it yet
+	CopyEmpty CopyState = iota // missing, or never written
 	CopyWhole
 	CopyDamaged
 )
 
-// A Copy is the second copy of a record as its two files have it.
+// A Copy is the second copy of a record, from its two files.
 type Copy struct {
 	Key      string
-	Value    []byte // of the newest whole file; nil when there is none
+	Value    []byte // of the newest whole file; nil: none
 	Revision uint64
-	Written  time.Time // the latest at which Value was written
+	Written  time.Time // Value was written at this time or earlier
 	Slots    [2]CopyState
 }
 
-// Whole reports whether there is a value.
+// Whole reports whether a file is whole, so that there is a value.
 func (c *Copy) Whole() bool { return slices.Contains(c.Slots[:], CopyWhole) }
 
-// Damaged names the files that hold something else than a copy.
+// Damaged returns the names of the files that are damaged or not a copy.
 func (c *Copy) Damaged() (names []string) {
 	for slot, s := range c.Slots {
 		if s == CopyDamaged {
@@ -245,10 +244,10 @@ func (c *Copy) Damaged() (names []string) {
 	return names
 }
 
-// RecordName is a key as a file name, without the ending of its copies.
+// RecordName returns the file name for a key, without the suffix of its copies.
 func RecordName(key string) string { return escape(key) }
 
-// ParseRecordName is the key of a name that RecordName gave.
+// ParseRecordName returns the key of a name that RecordName returned.
 func ParseRecordName(name string) (string, error) {
 	key, err := unescape(name)
 	if err == nil && escape(key) != name {
@@ -257,9 +256,8 @@ func ParseRecordName(name string) (string, error) {
 	return key, err
 }
 
-// ReadCopies reads all second copies in a folder and changes nothing. The store
-// may write meanwhile: a file that is being written looks damaged for a moment,
-// so it is looked at again.
+// ReadCopies reads all second copies in a folder and changes nothing. A store may write at the same
+// time. A file that is being written looks damaged for a moment, so ReadCopies reads it again.
 func ReadCopies(dir string) ([]Copy, error) {
 	root, err := os.OpenRoot(dir)
 	if err != nil {
@@ -290,9 +288,9 @@ func ReadCopies(dir string) ([]Copy, error) {
 	return all, nil
 }
 
-// A write of a copy takes some 10 µs, and a counter writes each 2 ms at most: what
-// is damaged for so long is damaged. Both files are looked at longer, for between
-// the two readings each may have been written.
+// A write of a copy takes about 10 µs, and a counter writes at most once each 2 ms. A file that
+// looks damaged for much longer is damaged. If both files look damaged, more attempts are needed,
+// because each may have been written between two reads.
 const (
 	copyLooks      = 100
 	copyLooksWhole = 4
@@ -322,8 +320,8 @@ func (c *copies) look(key string) (Copy, error) {
 	return x, nil
 }
 
-// slurp reads a file of at most one copy; nothing when it is not there. The time
-// is that of its last write after the bytes were read.
+// slurp reads a file of at most one copy. It returns no bytes if the file does not exist. The time
+// is that of the last write, taken after the bytes were read.
 func (c *copies) slurp(name string) ([]byte, time.Time, error) {
 	f, err := c.root.Open(name)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -344,9 +342,8 @@ func (c *copies) slurp(name string) ([]byte, time.Time, error) {
 	return b, info.ModTime(), nil
 }
 
-// WriteCopies writes second copies into a folder that has none, and returns when
-// they are on the disk. A store that is opened on an empty engine takes them
-// over.
+// WriteCopies writes second copies into a folder that has none. It returns when they are on disk. A
+// store that opens an empty engine takes them over.
 func WriteCopies(dir string, all []Copy) error {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return fmt.Errorf("second copies: %w", err)
@@ -369,8 +366,8 @@ func WriteCopies(dir string, all []Copy) error {
 	return d.Sync()
 }
 
-// writeCopy writes the first file that a store would. Its revision is that of no
-// message: whatever an engine has of the key is newer.
+// writeCopy writes the file that a store would write first. It has revision 0, which no message
+// has, so any value that an engine has for the key is newer.
 func writeCopy(root *os.Root, x *Copy) error {
 	f, err := root.OpenFile(copyName(x.Key, firstCopy%2), os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {

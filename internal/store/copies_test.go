@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// Who reads the copies while they are written always finds a whole one, and never
-// one that is older than what was whole before.
+// A reader of the copies always finds a whole one while they are being written, and never one that
+// is older than a whole one before.
 func TestCopiesAreWholeWhileTheyAreWritten(t *testing.T) {
 	dir := t.TempDir()
 	c, err := openCopies(dir)
@@ -88,8 +88,8 @@ func TestWrittenCopiesFillAnEmptyEngine(t *testing.T) {
 	}
 }
 
-// An engine that has lost its records is damaged, also when they came from a backup once, and when
-// the newer file of a record is damaged with it.
+// An engine that has lost its records counts as damaged, also when they once came from a backup,
+// and when the newer file of a record is damaged too.
 func TestWhatIsLostAfterARestoreIsARepair(t *testing.T) {
 	for name, damage := range map[string]func(d *disk){
 		"the engine": func(*disk) {},

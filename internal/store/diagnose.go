@@ -11,31 +11,30 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// AsMany, as a number of replicas, is three where the engine is a cluster, and one
-// where it is a server that is alone. It is never one because others of a cluster are
-// away just now: the stream would stay so.
+// AutoReplicas, as a number of replicas, means three if the engine is a cluster, and one if it is a
+// single server. It does not mean one when other servers of a cluster are temporarily down, because
+// the stream would stay that way.
 const AutoReplicas = -1
 
-// An UnfitError is why an engine cannot keep the records before a person has done
-// something.
+// An UnusableError is why an engine cannot keep the records until a person acts.
 type UnusableError struct {
 	Problem   string
 	Action    string // what to do
-	Transient bool   // it may also pass by itself
+	Transient bool   // it may also resolve itself
 }
 
 func (e *UnusableError) Error() string { return e.Problem }
 
-// Hint says what to do.
+// Hint returns what to do.
 func (e *UnusableError) Hint() string { return e.Action }
 
-// Oldest is the oldest NATS that may keep the records: from 2.15 on a replicated
-// stream is synced once for each entry of its log before it is acknowledged, with
-// sync_interval: always (nats-server #8447; docs/protocol.md §2, A2).
+// Oldest is the oldest version of NATS that may keep the records. From 2.15 on, with sync_interval:
+// always, a replicated stream is synced once for each entry of its log before the entry is
+// acknowledged (nats-server #8447; docs/protocol.md §2, A2).
 const Oldest = "2.15.0"
 
-// TooOld tells whether the server at the other end of a connection is, by an
-// UnfitError.
+// TooOld returns an UnusableError if the server of a connection is older than Oldest, nil
+// otherwise.
 func TooOld(conn *nats.Conn) error {
 	if version := conn.ConnectedServerVersion(); older(version, Oldest) {
 		return &UnusableError{Problem: fmt.Sprintf("the NATS server %s is %s, and headgate needs %s or newer",
@@ -45,8 +44,8 @@ func TooOld(conn *nats.Conn) error {
 	return nil
 }
 
-// Unfit tells why an engine that answered with err cannot keep the records, nil if it
-// may only be slow to come.
+// Diagnose returns why an engine that answered with err cannot keep the records. It returns nil if
+// the engine may only be slow to start.
 func Diagnose(conn *nats.Conn, err error) *UnusableError {
 	if e := unfitConn(conn); e != nil {
 		return e
@@ -97,8 +96,9 @@ func unfitConn(conn *nats.Conn) *UnusableError {
 	return nil
 }
 
-// older compares versions such as 2.15.2 and 2.15.0-RC.1 by their three numbers. One
-// that is not made like that is of somebody who knows what he does.
+// older reports whether a version is older than another. It compares versions such as 2.15.2 and
+// 2.15.0-RC.1 by their three numbers. A version of another form counts as new enough: it is a
+// private build of somebody who knows it.
 func older(version, than string) bool {
 	a, b := numbers(version), numbers(than)
 	return a != nil && slices.Compare(a, b) < 0
@@ -118,8 +118,7 @@ func numbers(version string) []int {
 	return all
 }
 
-// Codes of answers that package jetstream has no names for (nats-server,
-// jetstream_errors_generated.go).
+// Error codes that package jetstream does not name (nats-server, jetstream_errors_generated.go).
 const (
 	codeNoPeers   = 10005 // JSClusterNoPeersErrF
 	codeResources = 10023 // JSInsufficientResourcesErr
@@ -127,14 +126,14 @@ const (
 	codeAlone     = 10074 // JSStreamReplicasNotSupportedErr
 )
 
-// alone reports that a server which is no cluster was asked for replicas.
+// alone reports whether replicas were requested from a single server that is no cluster.
 func alone(err error) bool {
 	api, ok := errors.AsType[*jetstream.APIError](err)
 	return ok && api.ErrorCode == codeAlone
 }
 
-// unfit refuses a stream that somebody else has made, or changed, so that it would
-// answer with old values or lose some.
+// unfit returns an error for a stream that was made or changed by others so that it could return
+// old values or lose records.
 func unfit(cfg *jetstream.StreamConfig) error {
 	var is string
 	switch {

@@ -11,32 +11,34 @@ import (
 	"time"
 )
 
-// A Doc is a record that many processes edit, as a value of type T. The zero T stands for a
-// record that does not exist. A Doc may be used by many goroutines at once.
+// A Doc is a record that many processes edit, as a value of type T. A record that does not exist
+// has the zero value of T. A Doc may be used by many goroutines at once.
 type Doc[T any] struct {
 	Store Store
 	Key   string
 
-	// Encode and Decode translate the value. The default is JSON. An error of Encode ends the edit.
+	// Encode and Decode convert the value. The default is JSON. An error of Encode ends the edit.
 	Encode func(T) ([]byte, error)
 	Decode func([]byte) (T, error)
 
 	// Try limits one attempt to read or write; attempts are repeated until the context ends. A
-	// request that was sent to a lost leader of the store is never answered. 0: the context alone.
+	// request that was sent to a former leader of the store never gets an answer. 0 means that only
+	// the context limits an attempt.
 	Try time.Duration
 
-	// Lost reports that the record is damaged; its value is zero then. Nil: Load returns ErrDamaged.
+	// Lost is called with the error when the record is damaged; the value is zero then. If Lost is
+	// nil, Load returns ErrDamaged.
 	Lost func(err error)
 
-	// Bus carries the message Topic to the processes that follow the record, after each write.
-	// Message is its content. Bus is nil in a process that is alone. Log is required with a Bus.
+	// Bus publishes Message under Topic to the processes that follow the record, after each write.
+	// Bus is nil in a process without others. With a Bus, Log is required.
 	Bus     *Bus
 	Topic   string
 	Message []byte
 	Log     *slog.Logger
 }
 
-// Load returns the value and its revision: zero and 0 if there is none.
+// Load returns the value and its revision, or zero and 0 if there is none.
 func (d *Doc[T]) Load(ctx context.Context) (v T, revision uint64, err error) {
 	for {
 		try, stop := d.attempt(ctx)
@@ -67,16 +69,17 @@ func (d *Doc[T]) load(ctx context.Context) (v T, revision uint64, err error) {
 	return v, revision, nil
 }
 
-// Edit changes the value by edit, which reports whether there is anything to write, and tells
-// the followers. It calls edit again, with the newest value, when another process was faster. A
-// write counts as done when its value is in the store, even if the acknowledgement was lost: a
-// value that two processes must not both write has something of its own in it, such as a time.
-// An error of edit is returned as it is. Edit returns the revision of the value.
+// Edit changes the value by calling edit, which reports whether there is anything to write. After a
+// write it publishes the change to the followers. If another process has written first, Edit calls
+// edit again with the newest value. A write counts as done when its value is in the store, even if
+// the acknowledgment was lost. So a value that two processes must not both write needs a unique
+// part, such as a time. Edit returns an error of edit unchanged. It returns the revision of the
+// value.
 func (d *Doc[T]) Edit(
 	ctx context.Context, edit func(v *T) (changed bool, err error),
 ) (revision uint64, err error) {
-	var sent []byte   // by the last write, if its outcome is not known
-	var failure error // of that write, if it is not to be repeated
+	var sent []byte   // by the last write, if its result is unknown
+	var failure error // error of that write, if it must not be repeated
 	for {
 		v, revision, err := d.Load(ctx)
 		switch {
@@ -119,8 +122,8 @@ func (d *Doc[T]) holds(v T, sent []byte) bool {
 	return err == nil && bytes.Equal(b, sent)
 }
 
-// Swap writes v if the newest revision is the given one, else it returns ErrConflict. It tells
-// nobody.
+// Swap writes v if revision is still the newest revision; otherwise it returns ErrConflict. It
+// publishes nothing.
 func (d *Doc[T]) Swap(ctx context.Context, revision uint64, v T) (uint64, error) {
 	b, err := d.encode(v)
 	if err != nil {
@@ -158,7 +161,7 @@ func (d *Doc[T]) decode(b []byte) (v T, err error) {
 	return v, json.Unmarshal(b, &v)
 }
 
-// Tell tells the followers that the record is new.
+// Tell publishes to the followers that the record has changed.
 func (d *Doc[T]) Tell() {
 	if d.Bus == nil {
 		return
@@ -169,13 +172,13 @@ func (d *Doc[T]) Tell() {
 	}
 }
 
-// mostTopics limits the messages that wait for a follower. Chosen: those above it are found on
-// the next tick.
+// mostTopics limits the messages that wait for a follower. Chosen: the next tick finds the changes
+// of the others.
 const mostTopics = 64
 
-// Follow calls take with each message of a topic, or with nil at each tick, until ctx ends. A
-// message that is repeated before take is called counts once. Messages get lost: take must load
-// what it needs at each tick. A nil Bus has ticks alone.
+// Follow calls take with each message of a topic, and with nil at each tick, until ctx ends. Equal
+// messages that wait together count once. Messages can be lost, so take must load what it needs at
+// each tick. With a nil Bus there are only ticks.
 func Follow(
 	ctx context.Context, bus *Bus, topic string, every time.Duration, take func(message []byte),
 ) error {
@@ -203,7 +206,7 @@ func Follow(
 	}
 }
 
-// A follower collects messages until they are taken.
+// A follower collects messages until take is called.
 type follower struct {
 	news chan struct{}
 
@@ -220,7 +223,7 @@ func (f *follower) hear(m []byte) {
 		}
 	}
 	if len(f.waiting) < mostTopics {
-		f.waiting = append(f.waiting, append([]byte{}, m...)) // never nil: that is a tick
+		f.waiting = append(f.waiting, append([]byte{}, m...)) // never nil: nil means a tick
 	}
 	select {
 	case f.news <- struct{}{}:

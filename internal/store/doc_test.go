@@ -73,10 +73,10 @@ func TestAnEditWithoutAChangeWritesNothing(t *testing.T) {
 	})
 }
 
-// An unreliable store fails the next write, and does it all the same or not.
+// An unreliable store fails the next write, with or without doing it.
 type unreliable struct {
 	Store
-	err     error // of the next write; nil: it hangs until its context ends
+	err     error // of the next write; nil: it blocks until its context ends
 	fails   int   // the number of writes that fail
 	written bool
 }
@@ -100,7 +100,7 @@ func (u *unreliable) CompareAndSwap(
 	return 0, u.err
 }
 
-// A write whose acknowledgement is lost is done once, and reported as done.
+// A write whose acknowledgment is lost is done once and reported as done.
 func TestALostAcknowledgementIsFound(t *testing.T) {
 	lost := errors.New("connection lost")
 	for name, u := range map[string]unreliable{
@@ -127,7 +127,7 @@ func TestALostAcknowledgementIsFound(t *testing.T) {
 	}
 }
 
-// A write that failed for good is an error; one that was too slow is repeated.
+// A write that has failed for good returns an error; a write that was too slow is repeated.
 func TestAWriteThatDidNotHappen(t *testing.T) {
 	withStores(t, func(t *testing.T, s Store) {
 		lost := errors.New("connection lost")
@@ -169,7 +169,7 @@ func TestADamagedRecord(t *testing.T) {
 	}
 }
 
-// Followers get the value of each edit, those of before a restart too.
+// Followers get the message of each edit, also after a restart.
 func TestFollowersSeeEachEdit(t *testing.T) {
 	withEngines(t, func(t *testing.T, d *disk) {
 		edit := func() (seen []byte) {
@@ -181,7 +181,7 @@ func TestFollowersSeeEachEdit(t *testing.T) {
 			heard, ready, ended := make(chan []byte), make(chan struct{}), make(chan error, 1)
 			go func() {
 				ended <- Follow(ctx, doc.Bus, doc.Topic, time.Millisecond, func(m []byte) {
-					if m == nil { // a tick: Follow listens
+					if m == nil { // a tick: Follow has subscribed
 						select {
 						case <-ready:
 						default:

@@ -20,8 +20,8 @@ import (
 	"github.com/headgate/headgate/embedded"
 )
 
-// fileLimit makes every write beyond n bytes of any file of this process fail,
-// as a full disk would, and returns the way back.
+// fileLimit makes every write beyond n bytes of any file of this process fail, like a full disk. It
+// returns a function that removes the limit.
 func fileLimit(t *testing.T, n uint64) (lift func()) {
 	t.Helper()
 	signal.Ignore(syscall.SIGXFSZ)
@@ -38,10 +38,10 @@ func fileLimit(t *testing.T, n uint64) (lift func()) {
 	return func() { set(old) }
 }
 
-// An engine whose disk refuses a write refuses for ever, also when there is room
-// again: it is started anew until it takes writes, and nothing confirmed is lost.
+// After a rejected write, an engine rejects all writes, even when the disk has room again. It is
+// restarted until it accepts writes, and no confirmed write is lost.
 func TestAnEngineThatCouldNotWriteIsHealed(t *testing.T) {
-	const child = "HEADGATE_TEST_FILE_LIMIT" // the limit is the whole process's: take another one
+	const child = "HEADGATE_TEST_FILE_LIMIT" // the limit is for a whole process, so use another one
 	if os.Getenv(child) == "" {
 		cmd := exec.Command(os.Args[0], "-test.run=^"+t.Name()+"$", "-test.v")
 		cmd.Env = append(os.Environ(), child+"=1")
@@ -96,7 +96,7 @@ func TestAnEngineThatCouldNotWriteIsHealed(t *testing.T) {
 	d.want("k", "three")
 }
 
-// The engine does not take a folder that it cannot write for a damaged one.
+// The engine does not treat a folder without write permission as damaged.
 func TestAFolderThatCannotBeWrittenStaysWhereItIs(t *testing.T) {
 	dir := t.TempDir() + "/engine"
 	if err := os.WriteFile(dir, []byte("a file"), 0o600); err != nil {
@@ -111,15 +111,15 @@ func TestAFolderThatCannotBeWrittenStaysWhereItIs(t *testing.T) {
 	}
 }
 
-// An engine that is without its others for a moment answers, and is sound: to start it anew would
-// only keep them apart for longer. One that answers that it cannot store is started anew; one that says that
-// the question is wrong would say so after a start, too.
+// An engine that temporarily lacks other servers answers and is sound, and a restart would only
+// prolong that. An engine that answers that it cannot store is restarted. An engine that answers
+// that the request is wrong would say so after a restart too.
 func TestAnEngineIsStartedAnewForWhatAStartMends(t *testing.T) {
 	deadline, stop := context.WithTimeout(t.Context(), 0)
 	defer stop()
 	for _, c := range []struct {
 		err         error
-		alone, many int // how often an engine is started anew: one that is alone, one of several
+		alone, many int // restarts of a single engine, and of one of several
 	}{
 		{&jetstream.APIError{ErrorCode: codeNotNow, Code: 503}, 0, 0},
 		{&jetstream.APIError{ErrorCode: codeNoLeader, Code: 500}, 0, 0},
@@ -135,7 +135,7 @@ func TestAnEngineIsStartedAnewForWhatAStartMends(t *testing.T) {
 		{&jetstream.APIError{ErrorCode: codeResources, Code: 503}, 1, 0},
 		{&jetstream.APIError{ErrorCode: codeStorage, Code: 500}, 1, 0},
 		{jetstream.ErrJetStreamNotEnabled, 1, 0},
-		{&jetstream.APIError{ErrorCode: 10999, Code: 500}, 1, 0}, // of tomorrow
+		{&jetstream.APIError{ErrorCode: 10999, Code: 500}, 1, 0}, // an unknown code of a later version
 		{&jetstream.APIError{ErrorCode: 10998, Code: 400}, 0, 0},
 		{context.DeadlineExceeded, 1, 0},
 		{errors.New("of something else"), 0, 0},
@@ -157,7 +157,7 @@ func TestAnEngineIsStartedAnewForWhatAStartMends(t *testing.T) {
 	}
 }
 
-// What passes is asked again.
+// A temporary error leads to a retry.
 func TestWhatPassesIsAskedAgain(t *testing.T) {
 	for code, want := range map[jetstream.ErrorCode]bool{
 		codeNotNow: true, codeNoLeader: true, codeUnderWay: true, codeTooMany: true,

@@ -11,16 +11,16 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// Kept says where the records are kept.
+// Placement is where the records are stored.
 type Placement struct {
-	Wanted int            // servers that are to hold a record
-	Leader string         // the server that orders the writes, "" none now
-	Behind map[string]int // other servers that are not up to date: by how many writes
-	Gone   []string       // other servers that do not run
+	Wanted int            // servers that should hold each record
+	Leader string         // server that orders the writes, "": none now
+	Behind map[string]int // other servers that are behind, by the number of writes
+	Gone   []string       // other servers that are not running
 }
 
-// Look says where the records are kept, and changes nothing. The error is
-// ErrNotFound when there are none yet.
+// Inspect returns where the records are stored, and changes nothing. It returns ErrNotFound if
+// there are none yet.
 func Inspect(ctx context.Context, conn *nats.Conn) (Placement, error) {
 	if far := clientOf(conn); far != nil {
 		return far.kept(ctx)
@@ -53,9 +53,9 @@ func Inspect(ctx context.Context, conn *nats.Conn) (Placement, error) {
 	return c, nil
 }
 
-// Logs names the logs that an engine keeps in a folder, whether it runs or not.
+// Logs returns the names of the logs that an engine stores in a folder. The engine need not run.
 func Logs(engine string) (names []string) {
-	// The pattern is a good one, so there is no error.
+	// The pattern is valid, so there is no error.
 	all, _ := filepath.Glob(filepath.Join(engine, "jetstream", "*", "streams", logStream+"*"))
 	for _, path := range all {
 		names = append(names, strings.TrimPrefix(filepath.Base(path), logStream))

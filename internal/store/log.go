@@ -14,71 +14,70 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// MaxEntry is the greatest length of an entry of a Log: what NATS carries in one message,
-// less its headers.
+// MaxEntry is the maximum length of an entry of a Log in bytes: one NATS message, less its headers.
 const MaxEntry = maxValue - 1024
 
-// logStream begins the name of a log's stream.
+// logStream is the prefix of the name of a log's stream.
 const logStream = "HEADGATE_LOG_"
 
-// Anywhere, as the place of an entry, is behind whatever is there.
+// AnySequence, as the sequence before a new entry, appends the entry to whatever is there.
 const AnySequence = 1<<64 - 1
 
-// readAhead is what a reader of a Log may have in memory that it has not looked at yet.
-// Chosen: some entries of the greatest length.
+// readAhead limits the bytes that a reader of a Log holds in memory before it handles them. Chosen:
+// some entries of the maximum length.
 const readAhead = 4 << 20
 
-// While a cluster elects a leader a question is lost rather than refused, so each is asked
-// again. Chosen: an answer takes milliseconds, and a write to a busy disk a second; who asks
-// gives up after 10 s, and an entry that comes twice until then is known by its id.
+// While a cluster elects a leader, requests are lost and not rejected, so each request is repeated.
+// Chosen: an answer takes milliseconds, and a write to a busy disk takes a second. Callers give up
+// after 10 s, and until then a duplicate entry is recognized by its id.
 const (
 	askFor   = 2 * time.Second
 	askAgain = 100 * time.Millisecond
 	idsFor   = 20 * time.Second
 )
 
-// ErrFull: the log has no room for the entry.
+// ErrFull reports that the log has no room for the entry.
 var ErrFull = errors.New("the log is full")
 
 // LogConfig describes a Log.
 type LogConfig struct {
 	Conn           *nats.Conn
 	Name           string      // letters, digits, - and _
-	Replicas       int         // on how many servers; 0 is one, and AsMany lets the engine say
-	MaxBytes       int64       // beyond it Append answers ErrFull; 0 is no bound
-	OnWriteFailure func(error) // is told when the engine refuses to write; must not block
+	Replicas       int         // number of servers; 0: one; AutoReplicas: the engine decides
+	MaxBytes       int64       // above it Append returns ErrFull; 0: no limit
+	OnWriteFailure func(error) // called when the engine rejects a write; must not block
 	Log            *slog.Logger
 }
 
-// A Log keeps entries in the order in which they came, each under a number that is never
-// given again. What Append has confirmed is on the disk. It may be used by many goroutines
-// at once.
+// A Log stores entries in the order of their arrival. Each has a sequence number that is never
+// reused. An entry that Append has confirmed is on disk. A Log may be used by many goroutines at
+// once.
 type Log struct {
 	cfg     LogConfig
 	js      jetstream.JetStream
 	stream  jetstream.Stream
 	name    string
 	subject string
-	far     *client // of a worker: it reads and writes by the store nodes
+	far     *client // on a worker: it reads and writes through the store nodes
 
-	replicated bool // the stream is kept by several servers
+	replicated bool // several servers have the stream
 }
 
-// An Entry is what a Log keeps under a number.
+// An Entry is one entry of a Log.
 type Entry struct {
 	Seq  uint64
-	At   time.Time // when the engine took it
+	At   time.Time // when the engine received it
 	Data []byte
 }
 
-// LogSize is what a Log holds. First is the number of the oldest entry, one more than Last
-// if there is none.
+// LogSize is the size of a Log. First is the sequence number of the oldest entry, or Last + 1 if
+// there is none.
 type LogSize struct {
 	First, Last, Count, Bytes uint64
 }
 
-// OpenLog finds the log of that name, or makes it. A worker makes none: the log of a queue
-// that no store node has in its configuration is not found.
+// OpenLog finds the log of that name, or makes it. A worker does not make logs: it does not find
+// the log of a queue that no store node has in its configuration.
 func OpenLog(ctx context.Context, cfg LogConfig) (*Log, error) {
 	l, err := newLog(cfg)
 	if err != nil {
@@ -105,8 +104,8 @@ func newLog(cfg LogConfig) (*Log, error) {
 		far: clientOf(cfg.Conn)}, nil
 }
 
-// LogSizes are the bytes of the logs that hold something, by name. It needs the right to list
-// streams, which a user of a NATS of one's own may not have.
+// LogSizes returns the bytes of the non-empty logs, by name. It needs the right to list streams.
+// With an external NATS the user of headgate may not have that right.
 func LogSizes(ctx context.Context, conn *nats.Conn) (map[string]uint64, error) {
 	js, err := jetstream.New(conn)
 	if err != nil {
@@ -125,7 +124,7 @@ func LogSizes(ctx context.Context, conn *nats.Conn) (map[string]uint64, error) {
 	return all, nil
 }
 
-// asked calls f until it is answered, each time for a while, or ctx ends.
+// asked calls f until there is an answer or ctx ends. Each attempt has its own timeout.
 func asked(ctx context.Context, f func(context.Context) error) error {
 	for {
 		try, stop := context.WithTimeout(ctx, askFor)
@@ -142,7 +141,7 @@ func asked(ctx context.Context, f func(context.Context) error) error {
 	}
 }
 
-// unanswered reports whether nobody has said yes or no, so that asking again may help.
+// unanswered reports whether a request was neither accepted nor rejected, so that a retry may help.
 func unanswered(err error) bool {
 	if e, ok := errors.AsType[*jetstream.APIError](err); ok {
 		return passes(e)
@@ -152,7 +151,7 @@ func unanswered(err error) bool {
 		errors.Is(err, nats.ErrNoResponders) || errors.Is(err, jetstream.ErrNoStreamResponse)
 }
 
-// open finds the stream, makes it, or changes it to be as configured.
+// open finds the stream, makes it, or updates its configuration.
 func (l *Log) open(ctx context.Context) (err error) {
 	if l.far != nil {
 		_, _, err = l.far.log(ctx, question{Op: opOpen, Name: l.cfg.Name}, nil)
@@ -161,7 +160,7 @@ func (l *Log) open(ctx context.Context) (err error) {
 	c := jetstream.StreamConfig{
 		Name: l.name, Subjects: []string{l.subject}, Storage: jetstream.FileStorage,
 		Replicas: max(1, l.cfg.Replicas), Discard: jetstream.DiscardNew, MaxBytes: l.cfg.MaxBytes,
-		AllowDirect: false, // reads go to the leader: who has written reads what it wrote
+		AllowDirect: false, // reads go to the leader, so that a writer reads its own writes
 		Duplicates:  idsFor,
 	}
 	if c.MaxBytes == 0 {
@@ -177,7 +176,7 @@ func (l *Log) open(ctx context.Context) (err error) {
 		case errors.Is(err, jetstream.ErrStreamNotFound):
 			l.stream, err = l.js.CreateStream(ctx, c)
 		case err != nil:
-		default: // others that open it at the same time have nothing to write either
+		default: // other processes that open it have nothing to change either
 			is := &l.stream.CachedInfo().Config
 			if is.MaxBytes != c.MaxBytes || is.Replicas != c.Replicas || is.Duplicates != c.Duplicates {
 				l.stream, err = l.js.UpdateStream(ctx, c)
@@ -194,8 +193,8 @@ func (l *Log) open(ctx context.Context) (err error) {
 	return err
 }
 
-// SetMaxBytes changes the bound beyond which Append answers ErrFull. What is there stays. A
-// worker changes nothing: the store nodes do when they read their configuration.
+// SetMaxBytes changes the limit above which Append returns ErrFull. Existing entries stay. On a
+// worker it does nothing: the store nodes change the limit when they read their configuration.
 func (l *Log) SetMaxBytes(ctx context.Context, most int64) error {
 	if l.far != nil {
 		return nil
@@ -212,9 +211,10 @@ func (l *Log) SetMaxBytes(ctx context.Context, most int64) error {
 	return nil
 }
 
-// Append writes an entry, behind the entry of number after and no other: when another
-// one is there the answer is ErrConflict. Of any other error the entry may or may not be written.
-// While nobody answers it tries again, and writes once; ctx should have an end.
+// Append writes an entry directly after the entry with sequence number after. If another entry is
+// there, it returns ErrConflict. After any other error the entry may or may not have been written.
+// Append retries while it gets no answer, and writes the entry only once; ctx should have a
+// deadline.
 func (l *Log) Append(ctx context.Context, data []byte, after uint64) (uint64, error) {
 	if len(data) > MaxEntry {
 		return 0, ErrTooLarge
@@ -231,13 +231,13 @@ func (l *Log) Append(ctx context.Context, data []byte, after uint64) (uint64, er
 	err = l.writeError(ctx, err)
 	if tries > 1 && errors.Is(err, ErrConflict) {
 		if e, err := l.Get(ctx, after+1); err == nil && bytes.Equal(e.Data, data) {
-			return e.Seq, nil // by an attempt whose answer was lost
+			return e.Seq, nil // written by an attempt whose answer was lost
 		}
 	}
 	return 0, err
 }
 
-// publish tries once to write an entry. With the same id it is written once.
+// publish makes one attempt to write an entry. Attempts with the same id write it once.
 func (l *Log) publish(ctx context.Context, data []byte, after uint64, id string) (uint64, error) {
 	if l.far != nil {
 		x, _, err := l.far.log(ctx, question{Op: opAppend, Name: l.cfg.Name, Seq: after, ID: id}, data)
@@ -257,7 +257,7 @@ func (l *Log) publish(ctx context.Context, data []byte, after uint64, id string)
 func (l *Log) writeError(ctx context.Context, err error) error {
 	e, ok := errors.AsType[*jetstream.APIError](err)
 	switch {
-	case errors.Is(err, ErrConflict), errors.Is(err, ErrFull): // as a store node has told
+	case errors.Is(err, ErrConflict), errors.Is(err, ErrFull): // as a store node has answered
 		return err
 	case ok && e.ErrorCode == jetstream.JSErrCodeStreamWrongLastSequence:
 		return ErrConflict
@@ -269,7 +269,7 @@ func (l *Log) writeError(ctx context.Context, err error) error {
 	return fmt.Errorf("write: %w", err)
 }
 
-// Get reads one entry, or ErrNotFound.
+// Get returns one entry, or ErrNotFound.
 func (l *Log) Get(ctx context.Context, seq uint64) (Entry, error) {
 	var m *jetstream.RawStreamMsg
 	var e Entry
@@ -293,13 +293,14 @@ func (l *Log) Get(ctx context.Context, seq uint64) (Entry, error) {
 	return Entry{Seq: m.Sequence, At: m.Time, Data: m.Data}, nil
 }
 
-// Follow calls f with each entry from the number from on, in order, and goes on with those
-// that come until ctx ends or f returns an error, which is returned. f owns the bytes.
+// Follow calls f with each entry from the sequence number from on, in order, and continues with new
+// entries. It returns when ctx ends or f returns an error, which Follow returns. f owns the bytes.
 func (l *Log) Follow(ctx context.Context, from uint64, f func(Entry) error) error {
 	return l.read(ctx, max(1, from), f, func() error { return nil })
 }
 
-// read is Follow, and calls idle when nothing has come for a moment, or is known to come.
+// read does the work of Follow. It also calls idle when no entry has arrived for a moment, and when
+// no more entries are known.
 func (l *Log) read(ctx context.Context, next uint64, f func(Entry) error, idle func() error) error {
 	for {
 		err := l.pull(ctx, &next, f, idle)
@@ -318,15 +319,15 @@ func (l *Log) read(ctx context.Context, next uint64, f func(Entry) error, idle f
 	}
 }
 
-// stopFollow is an error of the reader, and not of the reading.
+// A stopFollow is an error of the caller's function, not of the reading.
 type stopFollow struct{ error }
 
-// errGap: an entry was lost on the way, or who sends them has begun anew.
+// errGap reports that an entry was lost on its way, or that the server restarted its sequence.
 var errGap = errors.New("an entry is missing")
 
-// Parameters of reading. Chosen: a server that sends nothing for twice the beat is gone; what a
-// reader leaves behind there is forgotten when nobody asks for more; what is lost between
-// servers, with nothing behind it, is found out after so many idle moments: 4 s.
+// Parameters of reading. Chosen: a server that sends nothing for twice readBeat is down. The engine
+// removes an unused reader after readLeft. A lost entry with no entry behind it is detected after
+// readLook idle moments: 4 s.
 const (
 	readBeat = time.Second
 	readIdle = 250 * time.Millisecond
@@ -334,7 +335,8 @@ const (
 	readLook = 16
 )
 
-// pull reads by a reader in the engine, which one server keeps and any may lose.
+// pull reads through a consumer in the engine. Only one server has the consumer, and it may be
+// lost.
 func (l *Log) pull(ctx context.Context, next *uint64, f func(Entry) error, idle func() error) error {
 	if l.far != nil {
 		return l.pullFar(ctx, next, f, idle)
@@ -395,8 +397,8 @@ func (l *Log) pull(ctx context.Context, next *uint64, f func(Entry) error, idle 
 	}
 }
 
-// ReadAll calls f with each entry that is there now, in order. The server that sends them may
-// lag behind: that all are read, and which are not there any more, the leader says.
+// ReadAll calls f with each entry that is there now, in order. The server that sends the entries
+// may be behind, so ReadAll asks the leader whether all have been read and which ones were deleted.
 func (l *Log) ReadAll(ctx context.Context, f func(Entry) error) (LogSize, error) {
 	size, gone, err := l.look(ctx, true)
 	if err != nil || size.Count == 0 {
@@ -417,7 +419,7 @@ func (l *Log) ReadAll(ctx context.Context, f func(Entry) error) (LogSize, error)
 		if next <= size.Last {
 			more, err := l.has(ctx, next, size.Last)
 			if err != nil || more {
-				return nil // it comes, or the reading fails too
+				return nil // the entry will arrive, or the reading fails too
 			}
 		}
 		return read
@@ -428,7 +430,7 @@ func (l *Log) ReadAll(ctx context.Context, f func(Entry) error) (LogSize, error)
 	return size, err
 }
 
-// has tells whether there is an entry of these numbers.
+// has reports whether there is an entry with a sequence number in the range.
 func (l *Log) has(ctx context.Context, from, to uint64) (bool, error) {
 	if l.far != nil {
 		_, _, err := l.far.log(ctx, question{Op: opHas, Name: l.cfg.Name, Seq: from, To: to}, nil)
@@ -446,7 +448,7 @@ func (l *Log) has(ctx context.Context, from, to uint64) (bool, error) {
 	return err == nil && m.Sequence <= to, err
 }
 
-// Cut forgets all entries before a number.
+// Truncate deletes all entries before a sequence number.
 func (l *Log) Truncate(ctx context.Context, before uint64) error {
 	var err error
 	if l.far != nil {
@@ -460,7 +462,7 @@ func (l *Log) Truncate(ctx context.Context, before uint64) error {
 	return nil
 }
 
-// Delete forgets one entry, if it is there.
+// Delete deletes one entry, if it exists.
 func (l *Log) Delete(ctx context.Context, seq uint64) error {
 	var err error
 	if l.far != nil {
@@ -474,16 +476,16 @@ func (l *Log) Delete(ctx context.Context, seq uint64) error {
 	return nil
 }
 
-// Size tells what the log holds.
+// Size returns the size of the log.
 func (l *Log) Size(ctx context.Context) (LogSize, error) {
 	size, _, err := l.look(ctx, false)
 	return size, err
 }
 
-// look asks the leader what the log holds, and which numbers between the first and the last are
-// deleted.
+// look asks the leader for the size of the log, and for the deleted sequence numbers between the
+// first and the last entry.
 func (l *Log) look(ctx context.Context, deleted bool) (s LogSize, gone map[uint64]bool, err error) {
-	if l.far != nil { // it reads by the leader, and so no entry that is gone
+	if l.far != nil { // a worker reads from the leader, so it gets no deleted entry
 		err = asked(ctx, func(ctx context.Context) error {
 			x, _, err := l.far.log(ctx, question{Op: opSize, Name: l.cfg.Name}, nil)
 			if err == nil && x.Size != nil {

@@ -24,7 +24,7 @@ func openLog(t *testing.T, d *disk, most int64) *Log {
 	return l
 }
 
-// all are the entries of a log, as texts.
+// all returns the entries of a log, as texts.
 func all(t *testing.T, l *Log) (texts []string) {
 	t.Helper()
 	if _, err := l.ReadAll(t.Context(), func(e Entry) error {
@@ -54,7 +54,7 @@ func testALogKeepsItsOrderThroughARestart(t *testing.T, d *disk) {
 	if err := l.Delete(t.Context(), 3); err != nil {
 		t.Fatal(err)
 	}
-	if err := l.Delete(t.Context(), 5); err != nil { // the last: its number is not given again
+	if err := l.Delete(t.Context(), 5); err != nil { // the last one: its number is not used again
 		t.Fatal(err)
 	}
 	if err := l.Truncate(t.Context(), 2); err != nil {
@@ -132,8 +132,8 @@ func testAFullLogRefuses(t *testing.T, d *disk) {
 // A lossy server loses some of what it sends.
 type lossy struct {
 	nats.InProcessConnProvider
-	lose atomic.Int64 // so many more times
-	what string       // is in it
+	lose atomic.Int64 // how many more times
+	what string       // what the lost message contains
 }
 
 func (s *lossy) InProcessConn() (net.Conn, error) {
@@ -146,7 +146,7 @@ type lossyConn struct {
 	s *lossy
 }
 
-// Read loses what was sent together with the answer, too.
+// Read also loses what was sent together with the answer.
 func (c *lossyConn) Read(b []byte) (int, error) {
 	for {
 		n, err := c.Conn.Read(b)
@@ -170,7 +170,7 @@ func (s *lossy) openLog(t *testing.T) *Log {
 	return l
 }
 
-// When a leader dies its answers are lost, and it may have written.
+// When a leader dies its answers are lost, though it may have written the entry.
 func TestAnEntryWhoseAnswerIsLostIsWrittenOnce(t *testing.T) {
 	withEngines(t, testAnEntryWhoseAnswerIsLostIsWrittenOnce)
 }
@@ -225,7 +225,7 @@ func testAnEntryThatIsLostOnTheWayIsReadAgain(t *testing.T, d *disk) {
 	}
 }
 
-// The server that keeps a reader may die with it.
+// The server that has a reader may die.
 func TestAReaderThatIsLostIsMadeAnew(t *testing.T) { withEngines(t, testAReaderThatIsLostIsMadeAnew) }
 
 func testAReaderThatIsLostIsMadeAnew(t *testing.T, d *disk) {

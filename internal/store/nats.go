@@ -13,32 +13,31 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// The one stream: a subject for each key, of which only the newest value is kept.
+// The records are in one stream: each key has a subject, of which only the newest value is stored.
 const (
 	streamName  = "HEADGATE"
 	subjectHead = "headgate.record."
-	maxValue    = 1 << 20 // what NATS carries in one message
+	maxValue    = 1 << 20 // the limit of one NATS message
 )
 
-// ErrDamaged: the key had a value, and neither the engine nor a whole second copy
+// ErrDamaged reports that the key had a value, and that neither the engine nor a whole second copy
 // has it any more.
 var ErrDamaged = errors.New("lost: neither the engine nor a whole second copy has it")
 
-// ErrTooLarge: a value of more than a megabyte.
+// ErrTooLarge reports that a value is larger than one megabyte.
 var ErrTooLarge = errors.New("value is larger than 1 MB")
 
 // NATSConfig describes a Store on JetStream.
 type NATSConfig struct {
 	Conn *nats.Conn
-	// Copies is the folder of second copies, "" for none. A copy is written after
-	// the engine has confirmed and before the caller is told, without a sync: it
-	// is there after a crash of the process, and repairs what the engine lost to a
-	// damaged block.
+	// Copies is the folder of second copies, "" for none. A copy is written after the engine has
+	// confirmed a write and before the caller gets the answer, without a sync. It survives a crash
+	// of the process, and repairs what the engine lost to a damaged block.
 	Copies string
-	// Replicas is on how many servers a value is kept; 0 is one, and AsMany lets the
-	// engine say.
+	// Replicas is the number of servers that store each value. 0 means one; with AutoReplicas the
+	// engine decides.
 	Replicas int
-	// Heal is told when the engine refuses to write. It must not block.
+	// OnWriteFailure is called when the engine rejects a write. It must not block.
 	OnWriteFailure func(error)
 	Log            *slog.Logger
 }
@@ -50,9 +49,9 @@ type NATS struct {
 	copies *copies
 
 	stream jetstream.Stream
-	far    *client // of a worker: it reads and writes by the store nodes
+	far    *client // on a worker: it reads and writes through the store nodes
 
-	replicated bool // the stream is kept by several servers
+	replicated bool // several servers have the stream
 
 	revival revival
 }
@@ -71,7 +70,7 @@ func OpenNATS(ctx context.Context, cfg NATSConfig) (*NATS, error) {
 	}
 	n := &NATS{cfg: cfg, js: js, far: clientOf(cfg.Conn)}
 	if n.far != nil {
-		_, err := n.far.kept(ctx) // somebody answers
+		_, err := n.far.kept(ctx) // a store node answers
 		return n, err
 	}
 	if cfg.Copies != "" {
@@ -94,7 +93,7 @@ func OpenNATS(ctx context.Context, cfg NATSConfig) (*NATS, error) {
 	return n, n.repairAll(ctx)
 }
 
-// Close closes the second copies. The connection is the caller's.
+// Close closes the second copies. The caller closes the connection.
 func (n *NATS) Close() {
 	if n.copies != nil {
 		n.copies.close()
@@ -119,7 +118,7 @@ func (n *NATS) repairAll(ctx context.Context) error {
 	return nil
 }
 
-// Keys lists the keys that begin with prefix, in order.
+// Keys returns the keys that begin with prefix, sorted.
 func (n *NATS) Keys(ctx context.Context, prefix string) ([]string, error) {
 	if n.far != nil {
 		return nil, ErrDenied
@@ -139,7 +138,7 @@ func (n *NATS) Keys(ctx context.Context, prefix string) ([]string, error) {
 	return keys, nil
 }
 
-// Leader is the name of the server that the stream is led by, "" for none now.
+// Leader returns the name of the server that leads the stream, "" if there is none now.
 func (n *NATS) Leader(ctx context.Context) (string, error) {
 	if n.far != nil {
 		k, err := n.far.kept(ctx)
@@ -155,9 +154,9 @@ func (n *NATS) Leader(ctx context.Context) (string, error) {
 	return info.Cluster.Leader, nil
 }
 
-// Load implements Store. It reads at the stream's leader, and compares with the
-// second copy each time: the engine may have lost what it had confirmed to a
-// damaged block, a folder put aside or a backup brought back, also while we run.
+// Load implements Store. It reads from the leader of the stream and compares the value with the
+// second copy each time. The engine may have lost confirmed writes, even while this process runs:
+// through a damaged block, a removed folder or a restored backup.
 func (n *NATS) Load(ctx context.Context, key string) ([]byte, uint64, error) {
 	for tries := 0; ; tries++ {
 		value, revision, err := n.read(ctx, key)
@@ -178,11 +177,11 @@ func (n *NATS) Load(ctx context.Context, key string) ([]byte, uint64, error) {
 		case !errors.Is(err, ErrConflict) || tries >= loadTries:
 			return nil, 0, err
 		}
-		// Somebody has written between the two readings: nothing was lost.
+		// Another process has written between the two reads: nothing was lost.
 	}
 }
 
-// loadTries bounds how often a Load may lose against writes of the same key.
+// loadTries limits how often a Load may lose the race against writes of the same key.
 const loadTries = 20
 
 func (n *NATS) read(ctx context.Context, key string) ([]byte, uint64, error) {
@@ -202,8 +201,7 @@ func (n *NATS) read(ctx context.Context, key string) ([]byte, uint64, error) {
 	return msg.Data, msg.Sequence, nil
 }
 
-// CompareAndSwap implements Store: the engine syncs the value to the disk before
-// it answers.
+// CompareAndSwap implements Store. The engine syncs the value to disk before it answers.
 func (n *NATS) CompareAndSwap(
 	ctx context.Context, key string, revision uint64, value []byte,
 ) (uint64, error) {
@@ -226,7 +224,7 @@ func (n *NATS) CompareAndSwap(
 	return ack.Sequence, nil
 }
 
-// writeError tells a lost race from an engine that cannot write, and that from one
+// writeError distinguishes three causes: a lost race, an engine that cannot write, and an engine
 // that has lost its stream.
 func (n *NATS) writeError(ctx context.Context, err error) error {
 	e, ok := errors.AsType[*jetstream.APIError](err)
@@ -234,7 +232,7 @@ func (n *NATS) writeError(ctx context.Context, err error) error {
 	case ok && lostRace(e.ErrorCode):
 		return ErrConflict
 	case unheard(err):
-		if !n.revive(ctx) { // else the caller loads, and writes again
+		if !n.revive(ctx) { // otherwise the caller loads and writes again
 			n.cfg.OnWriteFailure(err)
 		}
 	case broken(ctx, err, n.replicated):
@@ -243,23 +241,23 @@ func (n *NATS) writeError(ctx context.Context, err error) error {
 	return fmt.Errorf("write: %w", err)
 }
 
-// lostRace tells whether an answer refuses a revision that is not the newest. A replicated stream
-// has another code for it, also while a write of that key is still in flight.
+// lostRace reports whether an answer rejects a revision that is not the newest. A replicated stream
+// uses another code for it, also while a write of that key is in flight.
 func lostRace(code jetstream.ErrorCode) bool {
 	return code == jetstream.JSErrCodeStreamWrongLastSequence ||
 		code == jetstream.JSErrCodeStreamWrongLastSequenceConstant
 }
 
-// overslept reports that the deadline passed while the process stood still: the
-// engine stood still with it, and its answer may be about to come.
+// overslept reports whether the process was suspended while the deadline passed. The engine was
+// suspended with it, and its answer may be about to arrive.
 func overslept(ctx context.Context) bool {
-	const late = time.Second // chosen: a timer is not later than that on a busy machine
+	const late = time.Second // chosen: on a busy machine a timer is late by less
 	end, ok := ctx.Deadline()
 	return ok && time.Since(end) > late
 }
 
-// escape makes a key one or more subject tokens, which are also a file name:
-// letters, digits, dots between them, - and _ stay, all else is %XX.
+// escape converts a key to one or more subject tokens, which are also a valid file name. Letters,
+// digits, - and _, and dots between them, stay; all other bytes become %XX.
 func escape(key string) string {
 	b := make([]byte, 0, len(key))
 	for i := range len(key) {

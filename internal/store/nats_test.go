@@ -20,12 +20,11 @@ import (
 	"github.com/headgate/headgate/tests/world/network"
 )
 
-// disk is a folder with an engine and second copies, which can be closed and
-// opened again.
+// A disk is a folder with an engine and second copies, which can be closed and opened again.
 type disk struct {
 	t      testing.TB
 	dir    string
-	broker *broker.Broker // in place of nats-server, nil for that
+	broker *broker.Broker // instead of nats-server; nil: nats-server
 	engine *embedded.Server
 	store  *NATS
 	heals  atomic.Int64
@@ -40,8 +39,8 @@ func newDisk(t testing.TB) *disk {
 	return d
 }
 
-// withEngines runs a test with nats-server, and with the broker of tests/world: what holds for
-// the one holds for the other.
+// withEngines runs a test with nats-server and with the broker of tests/world, which must behave
+// alike.
 func withEngines(t *testing.T, test func(t *testing.T, d *disk)) {
 	t.Run("nats-server", func(t *testing.T) { test(t, newDisk(t)) })
 	t.Run("broker", func(t *testing.T) {
@@ -149,7 +148,7 @@ func testAValueOutlivesTheEngine(t *testing.T, d *disk) {
 	}
 }
 
-// Any key is a subject and a file name.
+// Any key works as a subject and a file name.
 func TestAnyKeyIsKept(t *testing.T) { withEngines(t, testAnyKeyIsKept) }
 
 func testAnyKeyIsKept(t *testing.T, d *disk) {
@@ -186,7 +185,7 @@ func testTooLargeAValueIsRefused(t *testing.T, d *disk) {
 	}
 }
 
-// block is the newest file in which the engine keeps values.
+// block returns the newest file in which the engine stores values.
 func (d *disk) block() string {
 	d.t.Helper()
 	blocks, err := filepath.Glob(d.path("engine/jetstream/*/streams/HEADGATE/msgs/*.blk"))
@@ -209,7 +208,7 @@ func (d *disk) change(name string, f func([]byte) []byte) {
 	}
 }
 
-// dropIndex removes what a clean stop leaves, as kill -9 would have.
+// dropIndex removes the files of a clean stop, which do not exist after kill -9.
 func (d *disk) dropIndex() {
 	index, _ := filepath.Glob(d.path("engine/jetstream/*/streams/HEADGATE/msgs/index.db"))
 	for _, f := range index {
@@ -228,8 +227,8 @@ func flip(at int) func([]byte) []byte {
 	}
 }
 
-// What the engine has confirmed and lost to a damaged file comes back from the
-// second copy: the last value, not the one before.
+// A confirmed value that the engine lost to a damaged file is restored from the second copy: the
+// last value, and not the one before.
 func TestDamagedEngineIsRepairedFromTheCopies(t *testing.T) {
 	stream := "engine/jetstream/*/streams/HEADGATE/"
 	for name, damage := range map[string]func(d *disk){
@@ -276,8 +275,8 @@ func TestDamagedEngineIsRepairedFromTheCopies(t *testing.T) {
 	}
 }
 
-// reopen opens as headgate does: if the engine takes the folder but cannot read
-// it, the folder is put aside.
+// reopen opens the folder as headgate does: if the engine accepts the folder but cannot read it,
+// the folder is put aside.
 func (d *disk) reopen() {
 	d.t.Helper()
 	var err error
@@ -297,8 +296,7 @@ func (d *disk) reopen() {
 	}
 }
 
-// A copy that is damaged, old, or of a value the engine has since replaced,
-// changes nothing.
+// A copy that is damaged or old, or whose value the engine has since replaced, changes nothing.
 func TestTheEngineIsBelievedBeforeAnOldOrDamagedCopy(t *testing.T) {
 	for name, change := range map[string]func(d *disk, old []byte){
 		"both damaged": func(d *disk, _ []byte) {
@@ -338,7 +336,7 @@ func TestTheEngineIsBelievedBeforeAnOldOrDamagedCopy(t *testing.T) {
 func TestOneDamagedCopyLeavesTheOther(t *testing.T) {
 	d := newDisk(t)
 	rev := d.put("k", "one", 0)
-	d.put("k", "two", rev) // in the other slot
+	d.put("k", "two", rev) // in the other file
 	d.close()
 	os.RemoveAll(d.path("engine"))
 	d.change(d.path("records/k~a"), flip(-1))
@@ -378,7 +376,7 @@ func TestANATSStoreThatWasClosedSaysSo(t *testing.T) {
 	}
 }
 
-// rivals race for one key.
+// rivals race to write one key.
 func rivals(t *testing.T, s Store) {
 	var wins atomic.Int64
 	var wg sync.WaitGroup

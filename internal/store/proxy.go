@@ -15,23 +15,23 @@ import (
 	"github.com/headgate/headgate/internal/rights"
 )
 
-// Parameters of answering workers. Chosen: an answer comes before the worker asks again, a
-// page is read at once and has room in a message.
+// Parameters of requests from workers. Chosen: an answer arrives before the worker repeats its
+// request, and a page is read at once and fits into a message.
 const (
 	answerFor = askFor
 	pageAtA   = 8
 	pageBytes = 512 << 10
-	mostLogs  = 512 // that are open for workers: two for each of 100 queues, and as many webhooks
+	mostLogs  = 512 // open for workers: two for each of 100 queues, and webhooks
 )
 
-// logLetters are those of the name of a log.
+// logLetters are the letters that the name of a log may have.
 const logLetters = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-"
 
-// A Desk reads and writes for workers, in a process that has the records.
+// A Proxy reads and writes for workers, in a process that has access to the records.
 type Proxy struct {
 	Conn           *nats.Conn
 	Records        *NATS
-	OnWriteFailure func(error) // is called when the engine refuses to write; must not block
+	OnWriteFailure func(error) // called when the engine rejects a write; must not block
 	Log            *slog.Logger
 
 	mu   sync.Mutex
@@ -53,7 +53,7 @@ func (d *Proxy) Serve() (stop func(), err error) {
 	return func() { one(); two() }, nil
 }
 
-// answer checks a question, lets do answer it, and packs what it says.
+// answer checks a request, lets do handle it, and encodes the result.
 func (d *Proxy) answer(
 	do func(ctx context.Context, q *question, value []byte) (result, []byte, error),
 ) func(context.Context, []byte) []byte {
@@ -84,7 +84,7 @@ func (d *Proxy) answer(
 	}
 }
 
-// record answers what is asked of records.
+// record handles a request about a record.
 func (d *Proxy) record(ctx context.Context, q *question, value []byte) (x result, rest []byte, err error) {
 	switch q.Op {
 	case opKept:
@@ -106,7 +106,7 @@ func (d *Proxy) record(ctx context.Context, q *question, value []byte) (x result
 	return x, rest, err
 }
 
-// find returns a log that a store node has made: a worker makes none.
+// find returns a log that a store node has made. It does not make logs, because a worker must not.
 func (d *Proxy) find(ctx context.Context, name string) (*Log, error) {
 	if name == "" || strings.Trim(name, logLetters) != "" {
 		return nil, ErrDenied
@@ -137,7 +137,7 @@ func (d *Proxy) find(ctx context.Context, name string) (*Log, error) {
 	return l, nil
 }
 
-// log answers what is asked of logs.
+// log handles a request about a log.
 func (d *Proxy) log(ctx context.Context, q *question, value []byte) (x result, rest []byte, err error) {
 	l, err := d.find(ctx, q.Name)
 	if err != nil {
@@ -175,8 +175,8 @@ func (d *Proxy) log(ctx context.Context, q *question, value []byte) (x result, r
 	return x, rest, err
 }
 
-// page reads the next entries from a number on, at least one if there is any. The leader
-// answers, so nothing is missing.
+// page returns the entries from a sequence number on, at least one if there is any. It reads from
+// the leader, so no entry is missing.
 func (l *Log) page(ctx context.Context, from uint64) ([]byte, error) {
 	m, err := l.stream.GetMsg(ctx, max(1, from), jetstream.WithGetMsgSubject(l.subject))
 	if errors.Is(err, jetstream.ErrMsgNotFound) {
@@ -199,7 +199,7 @@ func (l *Log) page(ctx context.Context, from uint64) ([]byte, error) {
 			continue
 		}
 		if errs[i] != nil || i > 0 && len(b)+entryHead+len(found[i].Data) > pageBytes {
-			break // the rest when it is asked for
+			break // the next request gets the rest
 		}
 		b = appendEntry(b, &found[i])
 	}

@@ -11,31 +11,31 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// reviveEvery bounds how often the engine is asked for the stream: many rooms that
-// cannot write would ask all at once. goneFor is how long the stream must be missing:
-// an engine that stops has none for a moment. Chosen.
+// reviveEvery limits how often the engine is asked for the stream: many rooms that cannot write
+// would all ask at once. goneFor is how long the stream must be missing before it is made again,
+// because an engine that stops has none for a moment. Chosen.
 const (
 	reviveEvery = 250 * time.Millisecond
 	goneFor     = time.Second
 )
 
-// A revival is the making anew of a stream that is missing.
+// A revival is the state of remaking a missing stream.
 type revival struct {
-	one     sync.Mutex // held by who does it
-	looked  time.Time  // when the stream was last looked for
-	missing time.Time  // since when it is not there; zero: it is
-	link    uint64     // which connection that was seen on
-	cared   bool       // the newest answer
+	one     sync.Mutex // held by the goroutine that does it
+	looked  time.Time  // when the stream was last checked
+	missing time.Time  // since when it is missing; zero: it exists
+	link    uint64     // number of the connection on which it was missing
+	cared   bool       // the last result
 }
 
-// makeStream makes the stream, or finds the one that somebody else has just made.
-// Values that the engine still has on the disk are in it.
+// makeStream makes the stream, or finds the one that another process has just made. It contains the
+// values that the engine still has on disk.
 func makeStream(ctx context.Context, js jetstream.JetStream, replicas int) (jetstream.Stream, error) {
 	cfg := jetstream.StreamConfig{
 		Name: streamName, Subjects: []string{subjectHead + ">"},
 		Storage: jetstream.FileStorage, Replicas: max(1, replicas),
 		MaxMsgsPerSubject: 1, Discard: jetstream.DiscardOld,
-		AllowDirect: false, // reads go to the leader: a stale record must not be seen
+		AllowDirect: false, // reads go to the leader: a stale record must not be read
 		DenyDelete:  true, DenyPurge: true,
 	}
 	if replicas == AutoReplicas {
@@ -49,21 +49,20 @@ func makeStream(ctx context.Context, js jetstream.JetStream, replicas int) (jets
 	if err != nil {
 		return nil, err
 	}
-	// A damaged description that lies there is not written over by that
-	// (nats-server, newFileStoreWithCreated): the next start would stumble again.
+	// CreateStream does not overwrite a damaged description on disk (nats-server,
+	// newFileStoreWithCreated), and the next start would fail again. UpdateStream does.
 	return js.UpdateStream(ctx, cfg)
 }
 
-// unheard reports whether an engine without the stream would answer so.
+// unheard reports whether an engine without the stream may have given this error.
 func unheard(err error) bool {
 	return errors.Is(err, nats.ErrNoResponders) || errors.Is(err, jetstream.ErrNoStreamResponse) ||
 		errors.Is(err, jetstream.ErrStreamNotFound)
 }
 
-// revive makes a stream anew that an engine which was started anew has not found,
-// for its description was damaged: to start the engine again and again would not
-// help. It reports whether the stream is cared for; if not, something else is wrong.
-// One at a time does it, within ctx.
+// revive makes the stream again if a restarted engine has not found it, because its description on
+// disk was damaged. Further restarts would not help. It reports whether the missing stream is being
+// handled; if not, the cause is something else. One goroutine does it at a time, until ctx ends.
 func (n *NATS) revive(ctx context.Context) bool {
 	r := &n.revival
 	if !r.one.TryLock() {
@@ -97,9 +96,9 @@ func (n *NATS) remake(ctx context.Context) bool {
 	return true
 }
 
-// refill gives the new stream the second copies of what it does not have. What it
-// has an older value of is repaired when its owner loads it: the owner may be about
-// to write, and must not be overtaken by its own copy.
+// refill writes the second copies into the new stream for the keys that it lacks. Keys with an
+// older value are repaired when their owner loads them: the owner may be about to write, and its
+// own old copy must not come first.
 func (n *NATS) refill(ctx context.Context) {
 	if n.copies == nil {
 		return
@@ -116,19 +115,19 @@ func (n *NATS) refill(ctx context.Context) {
 			}
 		}
 		if errors.Is(err, ErrConflict) {
-			err = nil // its owner was faster
+			err = nil // the owner wrote first
 		}
 	}
-	if err != nil { // the rest when they are loaded, or at the next start
+	if err != nil { // the rest is repaired when it is loaded, or at the next start
 		n.cfg.Log.Warn("not all second copies are in the new stream yet", "error", err)
 	}
 }
 
-// repair writes a second copy back into the stream, which has the key at revision. That is a
-// repair of damage, unless a restore has written the copy and no engine had the key since.
+// repair writes a second copy back into the stream, which has the key at revision. This is the
+// repair of damage, unless a restore wrote the copy and no engine has had the key since.
 func (n *NATS) repair(ctx context.Context, key string, revision uint64, c *copyOf) (uint64, error) {
 	fresh := revision == 0 && n.copies.fresh(key, c)
-	n.copies.forget(key) // another store of this folder may have written the key since
+	n.copies.forget(key) // another store may have written the key in this folder since
 	repaired, err := n.CompareAndSwap(ctx, key, revision, c.value)
 	if err != nil {
 		return 0, fmt.Errorf("repair from the second copy: %w", err)

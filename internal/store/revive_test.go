@@ -32,7 +32,7 @@ func (l *told) count(text string) int {
 	return strings.Count(l.b.String(), text)
 }
 
-// heal lets the engine be started anew when it is told to, until the test ends.
+// heal restarts the engine when OnWriteFailure is called, until the test ends.
 func (d *disk) heal() (log *told) {
 	d.t.Helper()
 	log = &told{}
@@ -45,7 +45,7 @@ func (d *disk) heal() (log *told) {
 	return log
 }
 
-// restart starts the engine anew, as for one that could not write.
+// restart restarts the engine, as after a failed write.
 func (d *disk) restart() {
 	d.t.Helper()
 	before := d.engine.Conn().Stats().Reconnects
@@ -60,7 +60,7 @@ func (d *disk) until(what string, ok func() bool) {
 	yardstick.Await(d.t, what, ok)
 }
 
-// write writes as a counter does: after a failure it loads and tries again.
+// write writes like a counter: after a failure it loads and tries again.
 func (d *disk) write(key, value string, rev uint64) (uint64, error) {
 	ctx, stop := context.WithTimeout(d.t.Context(), 2*time.Second)
 	defer stop()
@@ -74,8 +74,8 @@ func (d *disk) write(key, value string, rev uint64) (uint64, error) {
 	return rev, err
 }
 
-// A stream whose description is damaged while headgate runs is not found by the
-// engine that a heal starts: it was never there again.
+// The description of the stream is damaged while headgate runs. The restarted engine does not find
+// the stream; without revive it would never exist again.
 func TestAStreamThatIsGoneAtRuntimeIsMadeAgain(t *testing.T) {
 	description := "engine/jetstream/*/streams/HEADGATE/meta.*"
 	for name, damage := range map[string]func(d *disk){
@@ -123,7 +123,7 @@ func TestAStreamThatIsGoneAtRuntimeIsMadeAgain(t *testing.T) {
 	}
 }
 
-// want1 waits until the key can be read and has the value then.
+// want1 waits until the key is readable. The key must then have the value.
 func (d *disk) want1(key, value string) {
 	d.t.Helper()
 	var got []byte
@@ -139,8 +139,8 @@ func (d *disk) want1(key, value string) {
 	}
 }
 
-// Many rooms notice at once. One of them makes the stream, and each finds its
-// record, or writes what it has.
+// Many rooms notice the missing stream at once. One of them makes it again, and each finds its
+// record or writes what it has.
 func TestManyMissTheStreamAtOnce(t *testing.T) {
 	d := newDisk(t)
 	log := d.heal()
@@ -181,22 +181,21 @@ func TestManyMissTheStreamAtOnce(t *testing.T) {
 	}
 }
 
-// What the engine lost while it ran is repaired by the next Load, not by the next
-// start alone.
+// What the engine loses while it runs is repaired by the next Load, not only by the next start.
 func TestALossAtRuntimeIsRepairedByTheNextLoad(t *testing.T) {
 	d := newDisk(t)
 	d.heal()
 	rev := d.put("k", "one", 0)
 	d.put("k", "two", rev)
-	d.want("k", "two") // loaded before
+	d.want("k", "two") // already loaded
 	d.dropIndex()
 	d.change(d.block(), flip(-1))
 	d.restart()
 	d.want1("k", "two")
 }
 
-// Two stores share a folder of second copies. One that writes back what the other
-// has written since must not put it behind an older value.
+// Two stores share a folder of second copies. A repair by one store must not put the newer value of
+// the other behind an older one.
 func TestARepairOfAnotherStoresKeyKeepsTheNewest(t *testing.T) {
 	d := newDisk(t)
 	d.heal()

@@ -1,18 +1,18 @@
-// Package store keeps bytes under keys with revisions, durable or not.
+// Package store stores bytes under keys with revisions, on disk or in memory.
 //
 // # The promise
 //
-// A write that was confirmed stays, and CompareAndSwap is the only write: who
-// has not seen the newest revision cannot overwrite it. That is the fence that
-// keeps two processes from both being a counter's host (docs/protocol.md §9).
+// A confirmed write is never lost. CompareAndSwap is the only write, so a process that has not read
+// the newest revision cannot overwrite it. This fence prevents two processes from both being the
+// host of a counter (docs/protocol.md §9).
 //
 // # Concurrency
 //
 // A Store may be used by many goroutines at once. Its methods block.
 //
-// # What it does not do
+// # Limits
 //
-// It knows nothing of what the bytes mean: codecs stay with their owners.
+// The package does not know what the bytes mean: encoding is up to the caller.
 package store
 
 import (
@@ -22,26 +22,25 @@ import (
 	"sync"
 )
 
-// The errors of a Store. Callers tell them apart by errors.Is.
+// The errors of a Store. Use errors.Is to distinguish them.
 var (
 	ErrNotFound = errors.New("key not found")
 	ErrConflict = errors.New("revision is not the newest")
 )
 
-// A Store keeps records. It does not keep the slices it is given and gives
-// away the slices it returns.
+// A Store stores records. It does not keep the slices that it receives, and callers own the slices
+// that it returns.
 type Store interface {
 	// Load returns the newest value and its revision, or ErrNotFound.
 	Load(ctx context.Context, key string) (value []byte, revision uint64, err error)
-	// CompareAndSwap writes value if the newest revision is still the given
-	// one (0: the key must not exist), and returns the new revision or
-	// ErrConflict. After any other error the write may or may not have
-	// happened: Load tells.
+	// CompareAndSwap writes value if revision is still the newest revision (0: the key must not
+	// exist), and returns the new revision. Otherwise it returns ErrConflict. After any other error
+	// the write may or may not have happened; use Load to find out.
 	CompareAndSwap(ctx context.Context, key string, revision uint64, value []byte) (uint64, error)
 }
 
-// Memory is a Store that forgets when the process ends. The zero value is
-// empty and ready.
+// Memory is a Store in memory, which is lost when the process ends. The zero value is empty and
+// ready to use.
 type Memory struct {
 	mu   sync.Mutex
 	keys map[string]entry

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// conform is what every Store keeps.
+// conform checks what every Store promises.
 func conform(t *testing.T, s Store) {
 	ctx := t.Context()
 	if _, _, err := s.Load(ctx, "k"); !errors.Is(err, ErrNotFound) {
@@ -19,7 +19,7 @@ func conform(t *testing.T, s Store) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	value[0] = 'X' // the store keeps no slice it was given
+	value[0] = 'X' // the store does not keep the slice
 	got, rev, err := s.Load(ctx, "k")
 	if err != nil || string(got) != "one" || rev != first {
 		t.Fatalf("%q %d %v, want one at %d", got, rev, err, first)

@@ -14,17 +14,17 @@ import (
 	"github.com/headgate/headgate/internal/rights"
 )
 
-// A worker may not use JetStream: see package rights. It asks the store nodes to read and
-// write for it, and each question is checked there. Its Store and its Logs are the same types
-// as those of a store node, with far set.
+// A worker has no access to JetStream: see package rights. It sends its reads and writes to the
+// store nodes, which check each request. Its Store and Logs have the same types as those of a store
+// node, with far set.
 
-// ErrDenied: a worker asked for something that only store nodes may do.
+// ErrDenied reports that a worker requested something that only store nodes may do.
 var ErrDenied = errors.New("a worker may not do this: do it at a store node")
 
-// errAgain is an answer of a store node that cannot tell now.
+// errAgain reports that a store node has no answer now; retry.
 var errAgain = errors.New("the store node has no answer now")
 
-// The names under which the store nodes are asked.
+// The names of requests to the store nodes.
 const (
 	recordsName = "records"
 	logsName    = "logs"
@@ -42,16 +42,16 @@ const (
 	codeAgain, codeFailed            = "again", "failed"
 )
 
-// A question is what a worker asks; a value may follow it.
+// A question is a request of a worker. A value may follow it.
 type question struct {
 	Op   string `json:"op"`
 	Name string `json:"name"`          // of the key or the log
-	Seq  uint64 `json:"seq,omitempty"` // the revision, or the number of an entry
+	Seq  uint64 `json:"seq,omitempty"` // the revision, or the sequence number of an entry
 	To   uint64 `json:"to,omitempty"`
-	ID   string `json:"id,omitempty"` // of an entry: a repeated question writes it once
+	ID   string `json:"id,omitempty"` // of an entry: a repeated request writes it once
 }
 
-// A result is the answer; a value or entries may follow it.
+// A result is the answer to a question. A value or entries may follow it.
 type result struct {
 	Code string     `json:"code,omitempty"`
 	Text string     `json:"text,omitempty"`
@@ -61,7 +61,7 @@ type result struct {
 	Kept *Placement `json:"kept,omitempty"`
 }
 
-// pack joins a head and what follows it.
+// pack joins a head and the bytes that follow it.
 func pack(head any, value []byte) ([]byte, error) {
 	b, err := json.Marshal(head)
 	if err != nil {
@@ -70,7 +70,7 @@ func pack(head any, value []byte) ([]byte, error) {
 	return append(append(b, '\n'), value...), nil
 }
 
-// unpack reads a head of at most mostHead bytes and returns what follows it.
+// unpack decodes a head of at most mostHead bytes, and returns the bytes that follow it.
 func unpack(b []byte, head any) ([]byte, error) {
 	line, value, ok := bytes.Cut(b, []byte{'\n'})
 	if !ok || len(line) > mostHead || json.Unmarshal(line, head) != nil {
@@ -79,13 +79,13 @@ func unpack(b []byte, head any) ([]byte, error) {
 	return value, nil
 }
 
-// codes are the errors that a worker tells apart.
+// codes returns the errors that a worker distinguishes, by code.
 func codes() map[string]error {
 	return map[string]error{codeNone: ErrNotFound, codeRace: ErrConflict, codeDenied: ErrDenied,
 		codeBig: ErrTooLarge, codeFull: ErrFull, codeAgain: errAgain}
 }
 
-// toldError is how an error is told to a worker.
+// toldError returns the result that carries an error to a worker.
 func toldError(err error) result {
 	for code, is := range codes() {
 		if errors.Is(err, is) {
@@ -99,7 +99,7 @@ func toldError(err error) result {
 	return result{Code: codeFailed, Text: text[:min(len(text), mostHead/2)]}
 }
 
-// err is the error that was told.
+// err returns the error of a result.
 func (x *result) err() error {
 	switch err := codes()[x.Code]; {
 	case err != nil:
@@ -110,10 +110,11 @@ func (x *result) err() error {
 	return nil
 }
 
-// A client asks the store nodes.
+// A client sends requests to the store nodes.
 type client struct{ bus *Bus }
 
-// clientOf returns nil for a connection that may use JetStream itself.
+// clientOf returns a client for the connection of a worker, nil for a connection that may use
+// JetStream itself.
 func clientOf(conn *nats.Conn) *client {
 	if !rights.ByBus(conn.Opts.InboxPrefix) {
 		return nil
@@ -167,7 +168,7 @@ func (c *client) kept(ctx context.Context) (Placement, error) {
 	return *x.Kept, nil
 }
 
-// clientError keeps the errors of a Store as they are.
+// clientError adds context to an error, but returns the errors of a Store unchanged.
 func clientError(verb, key string, err error) error {
 	if errors.Is(err, ErrNotFound) || errors.Is(err, ErrConflict) || errors.Is(err, ErrTooLarge) {
 		return err
@@ -179,7 +180,7 @@ func (c *client) log(ctx context.Context, q question, value []byte) (result, []b
 	return c.ask(ctx, logsName, q, value)
 }
 
-// entryHead is the bytes before each entry of a page: its number, when it was taken in
+// entryHead is the number of bytes before each entry of a page: its sequence number, its time in
 // nanoseconds since 1970, and its length.
 const entryHead = 8 + 8 + 4
 
@@ -190,7 +191,7 @@ func appendEntry(b []byte, e *Entry) []byte {
 	return append(b, e.Data...)
 }
 
-// parsePage reads the entries of a page. Their numbers rise.
+// parsePage decodes the entries of a page. Their sequence numbers must rise.
 func parsePage(b []byte) (all []Entry, err error) {
 	last := uint64(0)
 	for len(b) > 0 {
@@ -209,7 +210,7 @@ func parsePage(b []byte) (all []Entry, err error) {
 	return all, nil
 }
 
-// pullFar is pull of a worker: page after page.
+// pullFar is the pull of a worker: it requests page after page.
 func (l *Log) pullFar(ctx context.Context, next *uint64, f func(Entry) error, idle func() error) error {
 	for {
 		_, b, err := l.far.log(ctx, question{Op: opPage, Name: l.cfg.Name, Seq: *next}, nil)

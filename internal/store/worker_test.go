@@ -15,7 +15,7 @@ import (
 	"github.com/headgate/headgate/internal/rights"
 )
 
-// workerConn is the connection of a worker to an engine whose process answers workers.
+// workerConn returns the connection of a worker to an engine whose process serves workers.
 func workerConn(t testing.TB, d *disk) *nats.Conn {
 	t.Helper()
 	records, err := OpenNATS(t.Context(), NATSConfig{Conn: d.engine.Conn()})
@@ -28,7 +28,7 @@ func workerConn(t testing.TB, d *disk) *nats.Conn {
 		t.Fatal(err)
 	}
 	t.Cleanup(stop)
-	if err := d.engine.Conn().Flush(); err != nil { // else the worker may ask before the desk serves
+	if err := d.engine.Conn().Flush(); err != nil { // otherwise the worker may send a request before the Proxy serves
 		t.Fatal(err)
 	}
 	conn, err := nats.Connect("", nats.InProcessServer(d.engine), nats.CustomInboxPrefix(rights.Inbox("w7")))
@@ -39,7 +39,7 @@ func workerConn(t testing.TB, d *disk) *nats.Conn {
 	return conn
 }
 
-// A worker reads and writes the records that it may by way of a store node.
+// A worker reads and writes the records that it may access, through a store node.
 func TestWorkerReadsAndWritesByAStoreNode(t *testing.T) {
 	conn := workerConn(t, newDisk(t))
 	s, err := OpenNATS(t.Context(), NATSConfig{Conn: conn})
@@ -50,7 +50,7 @@ func TestWorkerReadsAndWritesByAStoreNode(t *testing.T) {
 	if _, _, err := s.Load(ctx, "live.shop"); !errors.Is(err, ErrNotFound) {
 		t.Errorf("nothing is there: %v", err)
 	}
-	whole := bytes.Repeat([]byte{'x'}, maxValue-1024) // the longest value there is
+	whole := bytes.Repeat([]byte{'x'}, maxValue-1024) // the longest possible value
 	first, err := s.CompareAndSwap(ctx, "live.shop", 0, whole)
 	if err != nil {
 		t.Fatal(err)
@@ -78,8 +78,8 @@ func TestWorkerReadsAndWritesByAStoreNode(t *testing.T) {
 	}
 }
 
-// A worker uses the log of a queue as a store node does, whatever is deleted in it and
-// however long its entries are; it makes no log.
+// A worker uses the log of a queue like a store node, with deleted entries and entries of any
+// length. It does not make logs.
 func TestWorkerUsesTheLogOfAStoreNode(t *testing.T) { withEngines(t, testWorkerUsesTheLogOfAStoreNode) }
 
 func testWorkerUsesTheLogOfAStoreNode(t *testing.T, d *disk) {
@@ -132,7 +132,7 @@ func testWorkerUsesTheLogOfAStoreNode(t *testing.T, d *disk) {
 		t.Errorf("a deleted entry: %v", err)
 	}
 
-	// What comes while it follows, of the greatest length there is.
+	// Entries that arrive while it follows, of the maximum length.
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()
 	whole := bytes.Repeat([]byte{'x'}, MaxEntry)
@@ -161,7 +161,7 @@ func testWorkerUsesTheLogOfAStoreNode(t *testing.T, d *disk) {
 	}
 }
 
-// The log of a worker whose question came twice has the entry once.
+// A duplicate request of a worker writes the entry once.
 func TestRepeatedAppendOfAWorkerIsOneEntry(t *testing.T) {
 	withEngines(t, testRepeatedAppendOfAWorkerIsOneEntry)
 }
@@ -181,8 +181,8 @@ func testRepeatedAppendOfAWorkerIsOneEntry(t *testing.T, d *disk) {
 	}
 }
 
-// A question whose answer would go to the subject of a record is not answered: a worker may
-// not write there, and the process that answers may.
+// A request whose answer would go to the subject of a record gets no answer: a worker has no right
+// to write there, but the process that answers has.
 func TestNoAnswerGoesToARecord(t *testing.T) {
 	d := newDisk(t)
 	b := NewBus(d.engine.Conn())
@@ -204,7 +204,7 @@ func TestNoAnswerGoesToARecord(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if _, err := b.Request(t.Context(), "who", []byte("last")); err != nil { // those before have been seen
+	if _, err := b.Request(t.Context(), "who", []byte("last")); err != nil { // the earlier requests have been handled
 		t.Fatal(err)
 	}
 	if got := <-came; got != "last" || len(came) > 0 {
