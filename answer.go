@@ -195,7 +195,7 @@ func (r *Room) view(q *visitRequest, p *counter.PlaceInfo, s State) (v View) {
 		if v.OpensAt = q.f.cfg.OpensAt; !l.early {
 			v.OpensAt = v.Event.StartsAt
 		}
-		if left := v.OpensAt.Sub(v.UpdatedAt); left < v.PollAfter { // all visitors learn soon that the room has opened
+		if left := v.OpensAt.Sub(v.UpdatedAt); left < v.PollAfter { // visitors see soon that it has opened
 			v.PollAfter = max(0, left) + rand.N(time.Second+time.Duration(v.Waiting)*openingPoll)
 		}
 	}

@@ -39,7 +39,7 @@ type RoomConfig struct {
 	AllowAmbiguousPaths bool          // allow paths with several readings: the strictest decision applies
 	CookieSuffix        string        // the cookie's name ends with "_" and this suffix
 	CookieDomain        string        // the cookie's domain; "" is the request's host
-	FailOpenAfter       time.Duration // all visitors pass after this time without an answer of the counter; 0: never
+	FailOpenAfter       time.Duration // all pass after this time without a counter; 0: never
 
 	TotalActiveUsers  int64         // maximum inside at once; exact
 	NewUsersPerMinute int64         // maximum in every 60 s; exact

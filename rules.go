@@ -33,7 +33,7 @@ const (
 	RuleBypass  = decide.Bypass  // passes uncounted, in every state of the room
 	RuleCrawler = decide.Crawler // a verified crawler: as RuleBypass
 	RuleDeny    = decide.Deny    // rejected
-	RuleLane    = decide.Lane    // a visitor who has to wait waits in RoomConfig.Lanes[0]; RuleLane + 1 is Lanes[1]
+	RuleLane    = decide.Lane    // visitors wait in RoomConfig.Lanes[0]; RuleLane + 1: in Lanes[1]
 	ruleActions = decide.Lane + 1
 )
 

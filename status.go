@@ -63,7 +63,7 @@ type Record struct {
 	Quiet        float64 `json:"quiet_seconds"`   // how long newcomers are not admitted because the record was old
 	Latency      float64 `json:"write_seconds"`   // mean of the last writes
 	Damaged      string  `json:"damaged"`         // why the record cannot be read, or ""
-	LastHeard    float64 `json:"told_seconds"`    // since the host last sent this process the room's state; -1: never
+	LastHeard    float64 `json:"told_seconds"`    // since the host's last message; -1: never
 }
 
 // Totals are counts since the start of the process.
@@ -85,7 +85,7 @@ type Totals struct {
 	PassesRefused         int64   `json:"refused_pass_sharing"` // requests
 	Expired               int64   `json:"places_expired"`
 	PlacesBack            int64   `json:"places_back"` // expired places whose visitors came back
-	PassesBack            int64   `json:"passes_back"` // expired passes whose visitors came back within a session of their end
+	PassesBack            int64   `json:"passes_back"` // expired passes, back within a session of the end
 	Shadowed              int64   `json:"shadow_held"`
 	Bypassed              int64   `json:"rule_bypass"`
 	Crawlers              int64   `json:"rule_crawler"`
