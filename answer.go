@@ -21,29 +21,30 @@ import (
 
 // Headers of the wire contract.
 const (
-	// PollHeader marks the page's own poll: a GET of the same address that is
-	// never let through and always answered in JSON.
+	// PollHeader marks the poll of the waiting page: a GET of the same address. Headgate never
+	// admits it and always answers it in JSON.
 	PollHeader = "Headgate-Poll"
-	// StateHeader tells a waiting answer from an origin's own.
+	// StateHeader distinguishes an answer of headgate from an answer of the origin.
 	StateHeader = "Headgate-State"
-	// CommandHeader of an origin's answer commands headgate: "revoke" ends the
-	// visitor's stay. CloudflareCommandHeader does the same.
+	// CommandHeader in an origin's answer is a command to headgate: "revoke" ends the visitor's
+	// session. CloudflareCommandHeader does the same.
 	CommandHeader           = "Headgate-Command"
 	CloudflareCommandHeader = "Cf-Waiting-Room-Command"
 )
 
-// ticketLife is how long a waiting cookie lives in the browser; the place
-// itself is held by the room.
+// ticketLife is how long the browser keeps a ticket's cookie. The room holds the place itself.
 const ticketLife = 24 * time.Hour
 
-// openingPoll spreads the polls of those who wait for an opening: 5,000 a second. Chosen.
+// openingPoll spreads the polls of the visitors who wait for an opening: 5,000 polls a second.
+// Chosen.
 const openingPoll = 200 * time.Microsecond
 
-// Navigates reports whether the request opens a page: only such a request may be
-// answered with one.
+// Navigates reports whether the request opens a page. Only such a request may be answered with a
+// page.
 func Navigates(r *http.Request) bool { return wire.Navigates(r) }
 
-// newCookie makes the room's cookie, age in seconds; below 0 deletes it. None and __Host- need Secure.
+// newCookie makes the room's cookie. age is in seconds; a negative age deletes the cookie.
+// SameSite=None and the __Host- prefix require Secure.
 func (f *face) newCookie(r *http.Request, value string, age int) *http.Cookie {
 	c := &http.Cookie{
 		Name: f.cookieNames(r)[0], Value: value, Path: f.places.CookiePath(), Domain: f.cfg.CookieDomain,
@@ -60,7 +61,7 @@ func (f *face) newCookie(r *http.Request, value string, age int) *http.Cookie {
 func (r *Room) setCookie(q *visitRequest) {
 	age := ticketLife
 	if q.tok.Kind == ticket.Pass {
-		age = max(ticketLife, 2*q.f.cfg.SessionDuration) // its end is inside, in counter time
+		age = max(ticketLife, 2*q.f.cfg.SessionDuration) // the token's end is in counter time, not wall time
 	}
 	q.tok.Checked = q.f.cfg.Wall().Unix()
 	var buf [ticket.MaxLen]byte
@@ -72,7 +73,7 @@ func (r *Room) setCookie(q *visitRequest) {
 	}), c.String())
 }
 
-// wait answers a request that is made to wait.
+// wait answers a request whose visitor has to wait.
 func (r *Room) wait(q *visitRequest, p *counter.PlaceInfo, s State) {
 	if s == StateWaiting && r.anyway(q) {
 		return
@@ -88,12 +89,12 @@ func (r *Room) wait(q *visitRequest, p *counter.PlaceInfo, s State) {
 	both := []string{string(s), secs} // one allocation
 	h[StateHeader], h["Retry-After"] = both[:1:1], both[1:]
 	code := wire.WaitStatus(q.r, q.f.cfg.StatusCode)
-	r.counts.waited.Add(1) // before the answer: who has it may ask for the count
+	r.counts.waited.Add(1) // before the answer: its reader may query the count at once
 	switch {
 	case q.peek:
 		r.waitJSON(q, &v, http.StatusOK)
 	case Navigates(q.r) && !wire.PrefersJSON(q.r.Header) && (q.has || !wire.Part(q.r)):
-		shown := v // a page may be anything: the View of the others stays on the stack
+		shown := v // a page may be any type: this copy lets v stay on the stack otherwise
 		buf := r.page(q, &shown)
 		h["Content-Type"] = htmlType
 		if q.f.cfg.RefreshHeader && v.Refreshes() {
@@ -105,7 +106,7 @@ func (r *Room) wait(q *visitRequest, p *counter.PlaceInfo, s State) {
 		r.bufs.Put(buf)
 	case wire.PrefersJSON(q.r.Header):
 		r.waitJSON(q, &v, code)
-	default: // a script, an image, a form: it must not take the answer for its own
+	default: // a script, an image or a form must not mistake the page for its own answer
 		if code == http.StatusOK || code == http.StatusAccepted {
 			code = http.StatusServiceUnavailable
 		}
@@ -119,7 +120,7 @@ func (r *Room) wait(q *visitRequest, p *counter.PlaceInfo, s State) {
 	}
 }
 
-// page renders the page of v and sets its headers.
+// page renders the waiting page for v and sets its headers.
 func (r *Room) page(q *visitRequest, v *View) *bytes.Buffer {
 	maps.Copy(q.w.Header(), q.f.cfg.Page.Header(v))
 	buf := r.buffer()
@@ -129,8 +130,8 @@ func (r *Room) page(q *visitRequest, v *View) *bytes.Buffer {
 	return buf
 }
 
-// show sees to it that no visitor ever reads a higher position than before: the
-// cookie remembers the lowest. Only a position that fell costs a cookie.
+// show makes sure that no visitor ever reads a higher position than before: the cookie remembers
+// the lowest one. Headgate sets a new cookie only when the position fell.
 func (r *Room) show(q *visitRequest, v *View) {
 	if v.Number == 0 || v.Position <= 0 {
 		return
@@ -143,7 +144,7 @@ func (r *Room) show(q *visitRequest, v *View) {
 	r.setCookie(q)
 }
 
-// Shared header values: assigned, never changed.
+// Shared header values. They are assigned to headers and never changed.
 var (
 	noStore  = []string{"no-store"}
 	vary     = []string{"Cookie, Accept, Accept-Encoding, Accept-Language, Origin, Sec-Fetch-Mode"}
@@ -164,7 +165,7 @@ func (r *Room) waitJSON(q *visitRequest, v *View, code int) {
 	r.bufs.Put(buf)
 }
 
-// buffer is an empty buffer: each answer is one write of a known length.
+// buffer returns an empty buffer. With it each answer is one write of a known length.
 func (r *Room) buffer() *bytes.Buffer {
 	if buf, ok := r.bufs.Get().(*bytes.Buffer); ok {
 		buf.Reset()
@@ -173,7 +174,7 @@ func (r *Room) buffer() *bytes.Buffer {
 	return new(bytes.Buffer)
 }
 
-// view says what a visitor is told.
+// view returns what the answer shows the visitor.
 func (r *Room) view(q *visitRequest, p *counter.PlaceInfo, s State) (v View) {
 	l := r.live.Load()
 	v = View{
@@ -194,7 +195,7 @@ func (r *Room) view(q *visitRequest, p *counter.PlaceInfo, s State) (v View) {
 		if v.OpensAt = q.f.cfg.OpensAt; !l.early {
 			v.OpensAt = v.Event.StartsAt
 		}
-		if left := v.OpensAt.Sub(v.UpdatedAt); left < v.PollAfter { // all know soon that it has opened
+		if left := v.OpensAt.Sub(v.UpdatedAt); left < v.PollAfter { // visitors see soon that it has opened
 			v.PollAfter = max(0, left) + rand.N(time.Second+time.Duration(v.Waiting)*openingPoll)
 		}
 	}
@@ -208,14 +209,14 @@ func (r *Room) view(q *visitRequest, p *counter.PlaceInfo, s State) (v View) {
 		}
 	}
 	if lane := slot.LaneIndex(v.Number) > 0; lane ||
-		r.isAbroad(q) { // it has no part in the draw, or in another
+		r.isAbroad(q) { // the visitor takes no part in the draw, or in the draw of another data center
 		v.Event.Shuffle, v.Event.Draw = v.Event.Shuffle && !lane, ""
 	}
 	drawn := q.f.cfg.unordered(v.Number)
 	if drawn {
 		v.Position, v.Ahead, v.JoinedPosition = 0, 0, 0
 	}
-	if drawn || v.Event.Shuffle || len(q.f.cfg.Lanes) > 0 { // numbers say nothing of places
+	if drawn || v.Event.Shuffle || len(q.f.cfg.Lanes) > 0 { // ticket numbers do not show the order
 		v.ServedURL = ""
 	}
 	if v.PollAfter <= 0 {
@@ -224,7 +225,7 @@ func (r *Room) view(q *visitRequest, p *counter.PlaceInfo, s State) (v View) {
 	return v
 }
 
-// plainPage is the page of a library user who brings none.
+// plainPage is the default page of a program that uses the library without a Page.
 type plainPage struct{}
 
 func (plainPage) Header(*View) http.Header {
@@ -247,7 +248,8 @@ func (plainPage) Render(w io.Writer, v *View) error {
 	return err
 }
 
-// served is the document that all who wait share: which tickets were called.
+// served returns the document that is the same for all waiting visitors: it lists the called
+// tickets.
 func (r *Room) served() []byte {
 	s := r.counter.State(r.worker.opened())
 	b := append([]byte(nil), `{"served":`...)

@@ -7,14 +7,17 @@ import (
 	"slices"
 )
 
-// ErrDatacenter is wrapped by every error about a data centre that a command names.
+// ErrDatacenter is wrapped by every error about a data center that a command names.
 var ErrDatacenter = errors.New("no such data centre for this")
 
-// MoveAnywhere moves the slots of the room that belong to no data centre to another one: the
-// first step of two, for each room. gone says that their home is off and will not come back
-// as it was: only an operator can know. Then all slots are presumed lent until each data
-// centre has said what it holds, and this must be done in the one that is to be their home.
-// Repeated it does what is left to do.
+// MoveAnywhere moves the slots of the room that belong to no data center to the data center to. It
+// is the first of two steps and is needed for each room; AnnounceAnywhere is the second. Call it in
+// the data center that becomes the new home.
+//
+// gone says that the old home is down and will not come back in its former state. Only an operator
+// can know this. All slots then count as lent until each data center has reported what it holds.
+//
+// A repeated call does what is left to do.
 func (r *Room) MoveAnywhere(ctx context.Context, to string, gone bool) error {
 	e := r.face.Load().cfg.Engine
 	switch {
@@ -32,7 +35,8 @@ func (r *Room) MoveAnywhere(ctx context.Context, to string, gone bool) error {
 	return r.above.RecreateAnywhere(ctx, r.counter.State(0, 0))
 }
 
-// Reaches reports why a data centre does not answer, nil if it does.
+// CheckDatacenter returns an error that says why a data center does not answer, or nil if it
+// answers.
 func (e *Engine) CheckDatacenter(ctx context.Context, site string) error {
 	switch {
 	case e.sites == nil:
@@ -43,7 +47,8 @@ func (e *Engine) CheckDatacenter(ctx context.Context, site string) error {
 	return e.sites.Check(ctx, site)
 }
 
-// AnywhereHome is the data centre where the slots live that belong to none; "" with one.
+// AnywhereHome returns the data center that holds the slots which belong to no data center, or ""
+// if there is only one data center.
 func (e *Engine) AnywhereHome() string {
 	if e.sites == nil {
 		return ""
@@ -51,7 +56,7 @@ func (e *Engine) AnywhereHome() string {
 	return e.sites.Home()
 }
 
-// AnywhereMoved is the second step of a move: it tells all data centres.
+// AnnounceAnywhere is the second step of a move: it informs all data centers of the new home.
 func (e *Engine) AnnounceAnywhere(ctx context.Context, to string) error {
 	if e.sites == nil || to == e.sites.Home() {
 		return nil
@@ -59,8 +64,8 @@ func (e *Engine) AnnounceAnywhere(ctx context.Context, to string) error {
 	return e.sites.AnnounceAnywhere(ctx, to)
 }
 
-// FinishMove finishes a move of rooms from this data centre that has broken off. It tells where to, "" if
-// there is none.
+// FinishAnywhereMove finishes an interrupted move of rooms from this data center. It returns the
+// destination, or "" if there is no such move.
 func (e *Engine) FinishAnywhereMove(ctx context.Context, rooms []string) (to string, err error) {
 	if e.sites == nil {
 		return "", nil
@@ -68,9 +73,9 @@ func (e *Engine) FinishAnywhereMove(ctx context.Context, rooms []string) (to str
 	return e.sites.FinishMove(ctx, rooms)
 }
 
-// DatacentersOff takes back what the room has lent to data centres that an operator knows to
-// be off: it returns when the last of their stays has surely ended. missing are others that
-// have not said what they hold since Anywhere was moved.
+// MarkDatacentersDown takes back what the room has lent to the data centers off, which an operator
+// knows to be down. It returns when the last of their sessions has certainly ended. missing lists
+// other data centers that have not reported what they hold since Anywhere was moved.
 func (r *Room) MarkDatacentersDown(ctx context.Context, off []string) (missing []string, err error) {
 	e := r.face.Load().cfg.Engine
 	if e.sites == nil {
@@ -84,7 +89,7 @@ func (r *Room) MarkDatacentersDown(ctx context.Context, off []string) (missing [
 	return e.sites.MarkDown(ctx, r.Config().Name, off)
 }
 
-// SentTo is how many messages this process has sent to each other data centre.
+// MessagesSent returns the number of messages that this process has sent to each other data center.
 func (e *Engine) MessagesSent() map[string]int64 {
 	if e.sites == nil {
 		return nil

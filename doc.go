@@ -1,9 +1,9 @@
-// Package headgate lets in only what can be taken: a waiting room in front of a
-// handler or a site.
+// Package headgate limits how many visitors and requests reach a handler or a site: it puts a
+// waiting room in front of it.
 //
-// People wait in a Room, in order, on a page that says how long. Those inside
-// are at most TotalActiveUsers at every instant, those who enter at most
-// NewUsersPerMinute in every minute, both exactly.
+// Visitors wait in a Room, in order, on a page that shows the expected wait. At most
+// TotalActiveUsers visitors are inside at every instant, and at most NewUsersPerMinute enter in
+// every minute. Both limits are exact.
 //
 //	room, err := headgate.OpenRoom(ctx, headgate.RoomConfig{
 //		Name: "shop", TotalActiveUsers: 200, NewUsersPerMinute: 200,
@@ -12,31 +12,33 @@
 //	go room.Run(ctx)
 //	http.ListenAndServe(":8080", room.Handler(shop))
 //
-// API calls meet a Limiter, which counts each key of a limit for itself by an algorithm of
-// package limit: LimitMiddleware asks it for each request, or Allow, AllowAll, Peek and Explain
-// do. Reserve takes an estimate; Settle says what it came to, and with 0 that it was nothing.
+// A Limiter limits API calls. It counts each key of a limit separately, by an algorithm of package
+// limit. LimitMiddleware checks each request against it; a program can also call Allow, AllowAll,
+// Peek and Explain. Reserve takes an estimate. Settle replaces the estimate by the real cost, which
+// may be 0.
 //
-// # The promise
+// # Guarantees
 //
-// Never over a limit; never idle while somebody who is present waits; in order;
-// a place is kept through silence, and a ticket admits once. docs/design.md §2
-// has all of them, each with the test that tries to break it.
+// A room never exceeds a limit, and leaves no slot unused while a present visitor waits. Visitors
+// enter in order. A visitor who stops polling keeps the place for a while, and a ticket admits
+// once. docs/design.md §2 lists all guarantees, each with the test that tries to break it.
 //
 // # Concurrency
 //
-// A Room may be used by many goroutines at once. Run owns its goroutines and
-// returns when its context ends.
+// A Room may be used by many goroutines at once. Run owns its goroutines and returns when its
+// context ends.
 //
-// # What it costs
+// # Cost
 //
-// A request with a pass costs under a microsecond and no message. Waiting
-// visitors cost ten bytes each and a poll every second to every half minute.
+// A request with a pass costs less than a microsecond and no message. A waiting visitor costs ten
+// bytes and one poll every 1 to 30 seconds.
 //
-// # What it does not do
+// # Limitations
 //
-// Without RoomConfig.Engine state lives in memory, and a restart begins a new
-// line. It does not proxy, listen or read files; the command headgate does. So
-// the caller bounds headers, times and connections in its http.Server, and a
-// handler that forwards requests removes from them the cookies of the room, and
-// forwarding headers that the client made up: see the example of a reverse proxy.
+// Without RoomConfig.Engine the state is in memory only, and a restart begins a new line.
+//
+// The package does not proxy, listen or read files; the command headgate does. So the caller sets
+// the limits on headers, times and connections in its http.Server. A handler that forwards requests
+// must remove the room's cookies from them, and forwarding headers that the client made up: see the
+// example of a reverse proxy.
 package headgate

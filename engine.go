@@ -19,83 +19,84 @@ import (
 	"github.com/headgate/headgate/internal/ticket"
 )
 
-// EngineConfig says where rooms keep what must not be forgotten.
+// EngineConfig configures where rooms store their records.
 type EngineConfig struct {
 	// NATS is a connection to a NATS server 2.15 or newer with JetStream and
 	// sync_interval: always. Package embedded runs one in this process.
 	NATS *nats.Conn
-	// Copies is a folder for a second copy of each record, "" for none.
+	// Copies is a folder for a second copy of each record. "" keeps no second copy.
 	Copies string
-	// Keys seal the visitors' cookies. Without any, keys are drawn and no cookie
-	// outlives the process.
+	// Keys seal the visitors' cookies. If there are none, OpenEngine draws random keys, and no
+	// cookie outlives the process.
 	Keys SealingKeys
-	// Alone says that no other process uses these records while this one lives, as
-	// with an engine in a folder of its own. Then what a dead process had borrowed is
-	// taken back at once and not a term later.
+	// Exclusive says that no other process uses these records while this one lives, as with an
+	// engine in a folder of its own. What an earlier process had borrowed is then taken back at
+	// once instead of one term later.
 	Exclusive bool
-	// Node names this process among those that share the engine, "" if it is alone.
-	// Then Run must be called, and each room is hosted by one of them.
+	// Node is the name of this process among the processes that share the engine, or "" if there
+	// are no others. With a name, Run must be called, and each room is hosted by one of the
+	// processes.
 	Node string
-	// Hosts says that this process may host rooms, and not only let visitors in.
+	// CanHost says that this process may host rooms. Without it the process only admits visitors.
 	CanHost bool
-	// OnlyHost says that no other process may host, and none of this name lives while this one
-	// does, as with the lock of the only folder that has the records.
+	// SoleHost says that no other process may host, and that no other process of this name lives at
+	// the same time. A lock on the only folder that has the records guarantees this, for example.
 	SoleHost bool
-	// Version of the program, for the others to see.
+	// Version is the program's version, shown to the other processes.
 	Version string
-	// Datacenters says which other data centres' rooms are one with those of this engine.
+	// Datacenters configures the other data centers that share their rooms with this engine.
 	Datacenters *Datacenters
-	// Replicas is on how many servers of the engine a record is kept: 1 (default) or 3;
-	// -1 is three where NATS is a cluster, one where it is a server that is alone.
+	// Replicas is the number of NATS servers that keep each record: 1 (the default) or 3. -1 means
+	// 3 if NATS is a cluster and 1 if it is a single server.
 	Replicas int
-	// Heal is told when the engine refuses to write, nil for nobody. It must not
-	// block.
+	// OnWriteFailure, if not nil, is called when the engine rejects a write. It must not block.
 	OnWriteFailure func(error)
 	Log            *slog.Logger // default: discard
-	// Boot is the clock that decides, as RoomConfig.Boot. Default: CLOCK_BOOTTIME.
+	// Boot is the clock for all decisions, as RoomConfig.Boot is. Default: CLOCK_BOOTTIME.
 	Boot func() time.Duration
 }
 
-// Datacenters are several engines, each in a data centre of its own, whose rooms are one.
+// Datacenters describes several engines, one in each data center, which share the same rooms.
 type Datacenters struct {
-	Own  string // the name of this one, 1 to 32 characters
-	Home string // where the slots live that belong to no data centre, unless they were moved
-	// Others are the names of the others.
+	Own  string // name of this data center, 1 to 32 characters
+	Home string // data center of the slots that belong to none, unless they were moved
+	// Others are the names of the other data centers.
 	Others []string
-	// Link gives the connection to another. What is said on it must be heard on that of the
-	// same pair at the other end, and nowhere else. Nil in a process that hosts no rooms.
+	// Link returns the connection to another data center. A message published on it must arrive at
+	// the connection of the same pair at the other end, and nowhere else. Link is nil in a process
+	// that hosts no rooms.
 	Link func(other string) *nats.Conn
 }
 
-// SealingKeys are AES-256 keys by number. One seals, all open.
+// SealingKeys are AES-256 keys by number. One of them seals; all of them open.
 type SealingKeys struct {
 	Current byte
 	Keys    map[byte][32]byte
-	// Others are the keys of other data centres, which may have the same numbers. They
-	// open, after Keys, and never seal.
+	// Foreign are the keys of other data centers, which may have the same numbers. They open a
+	// cookie if Keys do not, and never seal.
 	Foreign []map[byte][32]byte
 }
 
-// An Engine keeps the records of rooms, and their sealing keys. It may be shared
-// by many rooms and used by many goroutines at once.
+// An Engine stores the records of rooms and their sealing keys. Many rooms may share it, and many
+// goroutines may use it at once.
 type Engine struct {
 	store       store.Store
 	nats        *store.NATS
 	alone       bool
 	bus         *store.Bus
-	members     *counter.Members     // nil: alone
-	sites       *counter.Datacenters // nil: one data centre
-	limits      *quota.Node          // of this data centre; nil: alone
-	worldLimits *quota.Node          // of all data centres; nil: there is one
+	members     *counter.Members     // nil: no other processes
+	sites       *counter.Datacenters // nil: one data center
+	limits      *quota.Node          // of this data center; nil: no other processes
+	worldLimits *quota.Node          // of all data centers; nil: there is only one
 	limiter     atomic.Pointer[Limiter]
 	keys        atomic.Pointer[ticket.Ring]
 
 	mu    sync.Mutex
-	rooms map[string]bool // open now
+	rooms map[string]bool // open rooms
 }
 
-// take notes that a room is open. A second one of the same name in this process
-// would take its counter over while it lives.
+// take marks a room as open. A second room of the same name in this process would take over the
+// counter of the first, which is still in use.
 func (e *Engine) take(name string) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -109,15 +110,15 @@ func (e *Engine) take(name string) error {
 	return nil
 }
 
-// release notes that a room is open no more.
+// release marks a room as closed.
 func (e *Engine) release(name string) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	delete(e.rooms, name)
 }
 
-// OpenEngine finds or makes the stream of the records. Close must follow when no
-// room uses it any more; the connection stays the caller's.
+// OpenEngine opens or creates the stream of the records. Call Close when no room uses the engine
+// any more. The caller keeps ownership of the connection.
 func OpenEngine(ctx context.Context, cfg EngineConfig) (*Engine, error) {
 	if len(cfg.Keys.Keys) == 0 {
 		cfg.Keys = drawKeys()
@@ -158,7 +159,7 @@ func OpenEngine(ctx context.Context, cfg EngineConfig) (*Engine, error) {
 	return e, nil
 }
 
-// joinSites makes the rooms of this engine one with those of other data centres.
+// joinSites connects the rooms of this engine with the same rooms in other data centers.
 func (e *Engine) joinSites(cfg *EngineConfig) {
 	d := cfg.Datacenters
 	if d == nil {
@@ -176,8 +177,8 @@ func (e *Engine) joinSites(cfg *EngineConfig) {
 	e.sites = counter.NewDatacenters(c)
 }
 
-// Run lets the others that share the engine hear of this process until ctx ends, and
-// hears of them. Alone it only waits.
+// Run announces this process to the others that share the engine, and listens to them, until ctx
+// ends. If there are no others it only waits.
 func (e *Engine) Run(ctx context.Context) error {
 	if e.members == nil {
 		<-ctx.Done()
@@ -197,7 +198,8 @@ func (e *Engine) Run(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// lane is where the keys of a limit are asked for, nil if they are counted here.
+// lane returns the client that requests the keys of a limit from their host, or nil if this process
+// counts them.
 func (e *Engine) lane(d *definition) *quota.LimitClient {
 	if e == nil || e.limits == nil || d.Scope == ScopeWorker {
 		return nil
@@ -208,7 +210,8 @@ func (e *Engine) lane(d *definition) *quota.LimitClient {
 	return e.limits.Limit(d.Name)
 }
 
-// limitRules are those of a limit as they are in force here, nil if it is not shared.
+// limitRules returns the rules of a limit that are in force here, or nil if the limit is not
+// shared.
 func (e *Engine) limitRules(name string) *quota.Definition {
 	l := e.limiter.Load()
 	if l == nil {
@@ -224,14 +227,15 @@ func (e *Engine) limitRules(name string) *quota.Definition {
 	return &k.cfg.Load().quota
 }
 
-// LimitHostsAnswer asks whether those who count the limits that are shared answer, all of them.
+// CheckLimitHosts reports whether all hosts of the shared limits answer.
 func (e *Engine) CheckLimitHosts(ctx context.Context) bool {
 	return e.limits == nil ||
 		e.limits.CheckHosts(ctx) && (e.worldLimits == nil || e.worldLimits.CheckHosts(ctx))
 }
 
-// LimitShards is of how many shards of the keys of limits this process is the host, and for
-// how many it stands by: of the data centre's limits and of those of all.
+// LimitShards returns the number of limit shards hosted by this process, and the number for which
+// it is the standby. It counts the shards of the data center's limits and those of the limits of
+// all data centers.
 func (e *Engine) LimitShards() (hosted, standby int) {
 	for _, n := range []*quota.Node{e.limits, e.worldLimits} {
 		if n != nil {
@@ -242,15 +246,14 @@ func (e *Engine) LimitShards() (hosted, standby int) {
 	return hosted, standby
 }
 
-// Leave tells the others that this process is about to end: it hands over the rooms
-// that it hosts.
+// Leave announces that this process is about to end, and hands over the rooms that it hosts.
 func (e *Engine) Leave() {
 	if e.members != nil {
 		e.members.Leave()
 	}
 }
 
-// A Node is a process that shares the engine with others.
+// A Node is a process that shares the engine with other processes.
 type Node struct {
 	Name      string    `json:"name"`
 	CanHost   bool      `json:"store"`
@@ -258,11 +261,11 @@ type Node struct {
 	SilentFor float64   `json:"silent_seconds"`
 	Version   string    `json:"version"`
 	StartedAt time.Time `json:"began"`
-	Skew      float64   `json:"clock_seconds"` // its wall clock less ours, the way here not taken off
-	Rooms     []string  `json:"rooms"`         // that it hosts
+	Skew      float64   `json:"clock_seconds"` // its wall clock minus ours; includes the message's travel time
+	Rooms     []string  `json:"rooms"`         // hosted by the node
 }
 
-// Nodes are the processes that share the engine, this one included, by name.
+// Nodes returns the processes that share the engine, this one included, sorted by name.
 func (e *Engine) Nodes() []Node {
 	if e.members == nil {
 		return nil
@@ -279,11 +282,11 @@ func (e *Engine) Nodes() []Node {
 	return nodes
 }
 
-// memoryEngine forgets when the process ends.
+// memoryEngine returns an engine whose records end with the process.
 func memoryEngine() *Engine {
 	e := &Engine{store: &store.Memory{}, alone: true}
 	if err := e.SetKeys(drawKeys()); err != nil {
-		panic(err) // a key of the right length that was just drawn
+		panic(err) // impossible: the key has the right length
 	}
 	return e
 }
@@ -292,8 +295,8 @@ func drawKeys() SealingKeys {
 	return SealingKeys{Current: 1, Keys: map[byte][32]byte{1: ticket.NewKey()}}
 }
 
-// SetKeys replaces the sealing keys of all rooms of the engine. Cookies that a
-// key sealed are good as long as it is among them.
+// SetKeys replaces the sealing keys of all rooms of the engine. A cookie stays valid as long as the
+// key that sealed it is in the set.
 func (e *Engine) SetKeys(k SealingKeys) error {
 	numbered := func(from map[byte][32]byte) map[byte]ticket.Key {
 		keys := make(map[byte]ticket.Key, len(from))
@@ -314,7 +317,7 @@ func (e *Engine) SetKeys(k SealingKeys) error {
 	return nil
 }
 
-// Close closes the second copies.
+// Close closes the second copies of the records.
 func (e *Engine) Close() {
 	if e.nats != nil {
 		e.nats.Close()

@@ -7,14 +7,14 @@ import (
 	"github.com/headgate/headgate/internal/slot"
 )
 
-// A DrawPlan is a draw that is to come, or has been: at StartsAt the order of all who came since
-// the prequeue began is drawn. The zero DrawPlan is none. Who changes it calls Reconfigure when
-// the prequeue begins and when it is over.
+// A DrawPlan describes a random draw, planned or past: at StartsAt the engine draws the order of
+// all visitors who joined since the prequeue began. The zero DrawPlan is no draw. A program that
+// changes it calls Reconfigure when the prequeue begins and when it is over.
 type DrawPlan struct {
-	Event    string // tells this draw from all others of the room
+	Event    string // identifies the draw among all draws of the room
 	StartsAt time.Time
-	Begun    bool // its prequeue has begun: who joins from now on takes part
-	Started  bool // the order is to be drawn now; who joins from now on stands behind
+	Begun    bool // the prequeue has begun: visitors who join now take part
+	Started  bool // the draw is due; visitors who join now stand behind it
 }
 
 func (p *DrawPlan) plan() counter.Plan {
@@ -31,12 +31,13 @@ func (p *DrawPlan) plan() counter.Plan {
 	return x
 }
 
-// drawn is the hash of the draw's seed, or what the order can be checked by, a second old at most.
+// drawn returns the hash of the draw's seed, or the data with which anyone can check the order. It
+// is at most one second old.
 func (r *Room) drawn() string {
 	return r.draw.Get(r.boot(), func() string { return r.counter.State(r.worker.opened()).Draw.Text() })
 }
 
-// event is what a visitor is told of the event that is on.
+// event returns what visitors see of the current event.
 func (r *Room) event(cfg *RoomConfig) Event {
 	e := cfg.Event
 	if !e.Active {
@@ -48,14 +49,14 @@ func (r *Room) event(cfg *RoomConfig) Event {
 	return e
 }
 
-// unordered reports whether a ticket has no place yet: who is next is drawn. A draw of an event
-// is over the ordinary line.
+// unordered reports whether a ticket has no place in an order yet, because the next visitor is
+// drawn at random. The draw of an event is for the ordinary line only.
 func (c *RoomConfig) unordered(ticket uint64) bool {
 	return c.Method == MethodRandom ||
 		c.Event.Active && c.Event.Prequeue && c.Event.Shuffle && slot.LaneIndex(ticket) == 0
 }
 
-// StatusEvent is the event of a room, for operators.
+// An EventStatus describes the event of a room, for operators.
 type EventStatus struct {
 	Name     string    `json:"name"`
 	Prequeue bool      `json:"prequeue"`

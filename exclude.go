@@ -15,28 +15,32 @@ import (
 	"github.com/headgate/headgate/internal/wire"
 )
 
-// A Route is one more place of a room: a host, "" for any, and a folder with all below it.
+// A Route is an additional location of a room: a host ("" is any host) and a folder with everything
+// below it.
 type Route = route.Route
 
-// Exclude names requests that pass and are not counted, such as payment webhooks. The zero value
-// is the defaults.
+// Exclude selects requests that pass without being counted, such as payment webhooks. The zero
+// value is the defaults.
 type Exclude = exclude.Requests
 
-// JoinLimit bounds how many newcomers one network may send in a window while others wait: those
-// above it wait in slot.NetworkLane. The next wider network, of 256 or 65,536 of them, may send
-// twice as many. The address of this machine itself is not limited.
+// A JoinLimit limits how many newcomers one network may send in a window while others wait.
+// Newcomers above the limit wait in slot.NetworkLane. The next wider network, which contains 256 or
+// 65,536 such networks, may send twice as many. Requests from this machine's own address are not
+// limited.
 type JoinLimit = exclude.JoinLimit
 
-// PassSharing says what happens when a pass is used in more than so many networks, default 3: the visit
-// is counted ("mark", the default), the request is a newcomer's ("wait"), or the visit ends ("end").
+// PassSharing configures what happens when a pass is used from more than a number of networks, by
+// default 3: the session is counted ("mark", the default), the request is handled as a newcomer's
+// ("wait"), or the session ends ("end").
 type PassSharing = sessions.Sharing
 
-// CORS says which pages of other origins may send which requests. The room then answers preflights
-// itself, in every state, and lets these pages read its own answers; those of the program behind it
-// are not touched. Methods is GET, HEAD and POST by default, MaxAge 5 s.
+// CORS configures which pages of other origins may send which requests. The room then answers
+// preflights itself, in every state, and lets these pages read its own answers. It does not change
+// the answers of the handler behind it. Methods defaults to GET, HEAD and POST, and MaxAge to 5 s.
 type CORS = cors.Rules
 
-// passBy lets a request through that belongs to no stay because the configuration says so.
+// passBy lets a request through that the configuration excludes from counting. It belongs to no
+// session.
 func (r *Room) passBy(q *visitRequest) {
 	x, from := &q.f.cfg.Exclude, q.f.cfg.ClientAddr(q.r)
 	if !r.flights.Enter(from, cmp.Or(x.MaxInFlight, exclude.MaxInFlight),
@@ -48,14 +52,14 @@ func (r *Room) passBy(q *visitRequest) {
 	}
 	defer r.flights.Leave(from)
 	q.r = wire.WithoutOverrides(q.r)
-	if !x.Upgrade { // what passes inside a tunnel is neither read nor counted
+	if !x.Upgrade { // traffic inside a tunnel is neither read nor counted
 		q.r = wire.WithoutUpgrade(q.r)
 	}
 	r.pass(q)
 }
 
-// serveHead answers HEAD of a client that is not inside, such as a monitor's. It takes neither a
-// slot nor a place, and shows whether newcomers are let in.
+// serveHead answers a HEAD request of a client that is not inside, such as a monitor. It takes
+// neither a slot nor a place, and shows whether the room admits newcomers.
 func (r *Room) serveHead(q *visitRequest) {
 	cfg := &q.f.cfg
 	open := r.lets.Get(r.boot(), func() bool {
@@ -72,8 +76,9 @@ func (r *Room) serveHead(q *visitRequest) {
 	r.passBy(q)
 }
 
-// decide decides on all readings of a request's path, for the origin may read any of them. It
-// answers the request if they lead to different decisions, unless the room holds nobody.
+// decide makes the decision for all readings of a request's path, because the origin may use any of
+// them. If the readings lead to different decisions, decide answers the request, unless the room
+// holds nobody.
 func (r *Room) decide(q *visitRequest, l *live) bool {
 	p, lenient := paths.Of(q.r.URL), q.f.cfg.AllowAmbiguousPaths || q.f.cfg.Shadow || l.suspended
 	refused := p.Malformed() || p.Excessive()
@@ -109,7 +114,8 @@ func (q *visitRequest) decideOn(path string, l *live) (d decide.Decision) {
 	return d
 }
 
-// overLimit counts a newcomer, once, and reports whether its network has sent too many.
+// overLimit counts a newcomer, once for each request, and reports whether its network has sent too
+// many.
 func (r *Room) overLimit(q *visitRequest) bool {
 	if q.asked {
 		return q.above

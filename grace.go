@@ -8,30 +8,31 @@ import (
 	"github.com/headgate/headgate/internal/ticket"
 )
 
-// Grace keeps visits from ending on some paths, such as those on which visitors pay: none ends
-// within For of a request there, unless at its hard end. Fixed sessions are prolonged by For in
-// all. The slot stays taken, and the later end is in the record before the answer is sent.
+// Grace keeps sessions from ending on some paths, such as those of the checkout: no session ends
+// within For after a request on such a path, except at its hard end. A fixed session is extended by
+// For in total. The slot stays taken, and the later end is in the record before the answer is sent.
 type Grace struct {
-	Paths []string // ending with / or *: a prefix
+	Paths []string // a path that ends with / or * is a prefix
 	For   time.Duration
 }
 
-// slack is how much more a request asks for than it needs, so that not each one has to.
+// slack is the extra time that a request gets beyond its need, so that not every request has to
+// extend the session.
 func (g *Grace) slack() time.Duration { return min(g.For/10, 30*time.Second) }
 
-// longest is how far from a sighting the end of a stay may be.
+// longest returns the longest time between a visitor's request and the end of the session.
 func (c *RoomConfig) longest() time.Duration {
 	return max(c.SessionDuration, c.Grace.For+c.Grace.slack())
 }
 
-// rules are how long stays last.
+// rules returns the rules for the length of sessions.
 func (c *RoomConfig) rules(par *slot.Params) *sessions.Rules {
 	return &sessions.Rules{Session: c.SessionDuration, Longest: c.longest(),
 		Grid: par.Grid(c.limits()[0]), Fixed: c.FixedSession}
 }
 
-// claims is how long a stay that is claimed lasts at most, 0 for a session without a hard end:
-// the counter takes what is longest for a session, and rounds this down to its grid.
+// claims returns the longest duration of a claimed session, or 0 for a session without a hard end:
+// the counter then uses the longest session, and rounds this value down to its grid.
 func (c *RoomConfig) claims() time.Duration {
 	if c.longest() == c.SessionDuration {
 		return c.HardEnd
@@ -43,8 +44,8 @@ func (c *RoomConfig) claims() time.Duration {
 	return session
 }
 
-// endAt notes the end of a stay in its pass. What a fixed session got by grace is noted beside:
-// it is bounded.
+// endAt stores the end of a session in its pass. It also stores how much of it a fixed session got
+// by grace, because that amount is limited.
 func (c *RoomConfig) endAt(t *ticket.Token, end slot.Time) {
 	if more := end - slot.Time(t.End); c.FixedSession && more > 0 {
 		t.Joined += uint32((more + slot.Time(time.Millisecond) - 1) / slot.Time(time.Millisecond))
@@ -52,8 +53,9 @@ func (c *RoomConfig) endAt(t *ticket.Token, end slot.Time) {
 	t.End = int64(end)
 }
 
-// grace gives a stay a later end if its request is on a path of grace and it might end too soon.
-// It asks the counter, for the end must be in the record; while nobody answers it stays as it is.
+// grace extends a session whose request is on a path of Grace if the session might end too soon. It
+// requests the later end from the counter, because the end must be in the record. While the counter
+// does not answer, the end stays as it is.
 func (r *Room) grace(q *visitRequest, id slot.StayID, last slot.Time) slot.Time {
 	g, w := &q.f.cfg.Grace, q.worker
 	if !q.does.Grace {
@@ -70,7 +72,7 @@ func (r *Room) grace(q *visitRequest, id slot.StayID, last slot.Time) slot.Time 
 	if hard > 0 {
 		need, want = min(need, hard), min(want, hard)
 	}
-	// An end lies on the grid: what is less than a step of it is no more.
+	// An end lies on the grid: an extension shorter than one step has no effect.
 	if !ok || need-last <= w.rules.Load().Grid || w.cutOff() {
 		return last
 	}

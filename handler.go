@@ -19,42 +19,42 @@ import (
 	"github.com/headgate/headgate/internal/wire"
 )
 
-// probation is how long the pass of a newcomer lasts that was let in without waiting, until its cookie
-// comes back: one address without cookies must not fill the room. Chosen: a browser that loads a page
-// shows its cookie within a second or two.
+// probation is how long the pass of a newcomer lasts who was admitted without waiting, until the
+// cookie comes back. Without it one address that sends no cookies could fill the room. Chosen: a
+// browser that loads a page sends its cookie within a second or two.
 const probation = 10 * time.Second
 
-// When to ask again. Chosen.
+// Times until the next attempt. Chosen.
 const (
 	unreachableRetry = time.Second      // the counter does not answer
 	closedRetry      = 30 * time.Second // a closed room may have opened
 	damagedRetry     = 10 * time.Second // the record must be restored
 )
 
-// visitRequest is one request on its way through the room.
+// A visitRequest is one request while the room handles it.
 type visitRequest struct {
-	f     *face // the configuration, the same one to the end
+	f     *face // the configuration, the same one for the whole request
 	w     http.ResponseWriter
 	r     *http.Request
 	next  http.Handler
-	at    *route.Match    // where in the room
-	does  decide.Decision // on all readings of the path
+	at    *route.Match    // location in the room
+	does  decide.Decision // for all readings of the path
 	peek  bool            // the page's own poll: never admitted, never proxied
-	came  time.Duration   // own clock
+	came  time.Duration   // arrival, own clock
 	tok   ticket.Token
 	has   bool        // tok was sealed by this room
-	sent  bool        // some cookie of this name came
-	twice bool        // claimed again
-	keeps bool        // the ticket of another data centre, which may be good there
-	lane  uint64      // id of the one in which to wait; 0 is none
+	sent  bool        // the request has a cookie of this name
+	twice bool        // this is a repeated claim
+	keeps bool        // the ticket is of another data center and may be valid there
+	lane  uint64      // id of the lane to wait in; 0 is none
 	over  bool        // the ticket in tok is over: no answer names it
-	again ticket.Kind // of what it had when it joined: a ticket or a pass that is over
-	above bool        // its network has sent too many newcomers, as far as overLimit has
-	asked bool        // counted it
-	link  string      // that moves the place
+	again ticket.Kind // kind of the expired ticket or pass that the visitor had on joining
+	above bool        // its network has sent too many newcomers; valid if asked
+	asked bool        // overLimit has counted this request
+	link  string      // link that moves the place
 
-	worker *worker   // of the data centre where the visitor's stay or place is, or will be
-	desk   placeDesk // of the same
+	worker *worker   // of the data center of the visitor's session or place, now or in future
+	desk   placeDesk // of the same data center
 }
 
 // hasTicket reports whether the visitor's cookie names a place in a line.
@@ -62,7 +62,7 @@ func (q *visitRequest) hasTicket() bool {
 	return q.has && q.tok.Kind == ticket.Ticket && q.tok.ID > 0
 }
 
-// Handler puts the room in front of next.
+// Handler returns a handler that puts the room in front of next.
 func (r *Room) Handler(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		r.serve(w, req, next)
@@ -107,7 +107,7 @@ func (r *Room) serve(w http.ResponseWriter, req *http.Request, next http.Handler
 	if l.damaged && r.anyway(q) {
 		return
 	}
-	if l.damaged { // the visitor keeps whatever it holds and asks again
+	if l.damaged { // the visitor keeps what it has and tries again
 		r.wait(q, &counter.PlaceInfo{PollAfter: max(q.f.cfg.PollMin, damagedRetry)}, StateDown)
 		return
 	}
@@ -122,7 +122,7 @@ func (r *Room) serve(w http.ResponseWriter, req *http.Request, next http.Handler
 		r.serveMove(q)
 	case q.has && q.tok.Kind == ticket.Pass:
 		r.servePass(q)
-	case q.has && q.tok.ID > 0 && (req.Method != http.MethodHead || q.peek): // 0: see remember
+	case q.has && q.tok.ID > 0 && (req.Method != http.MethodHead || q.peek): // ID 0: see remember
 		r.serveTicket(q)
 	case q.has && q.tok.Kind == ticket.Left && q.peek: // another tab: it joins no line
 		r.serveLeft(q)
@@ -133,9 +133,9 @@ func (r *Room) serve(w http.ResponseWriter, req *http.Request, next http.Handler
 	}
 }
 
-// open reads the cookie. By https a visitor may still have the cookie of a visit by http, or that
-// of before the room had a suffix: it counts when no other does, or who waits then would lose the
-// place.
+// open reads the cookie. Over https a visitor may still have the cookie of an http session, or the
+// cookie from before the room had a suffix. Such a cookie counts when there is no other; otherwise
+// a waiting visitor would lose the place.
 func (r *Room) open(q *visitRequest) {
 	for _, name := range q.f.cookieNames(q.r) {
 		if r.openNamed(q, name); q.has {
@@ -144,7 +144,7 @@ func (r *Room) open(q *visitRequest) {
 	}
 }
 
-// openNamed reads the cookies of a name. Of several, as a room has whose routes have changed, the
+// openNamed reads the cookies of one name. A room whose routes have changed may have several; the
 // one that was set last counts.
 func (r *Room) openNamed(q *visitRequest, name string) {
 	keys, bound := r.keys.Load(), q.f.sealName(q.r)
@@ -165,8 +165,8 @@ func (r *Room) openNamed(q *visitRequest, name string) {
 	}
 }
 
-// servePass lets a visitor in who was admitted before, without a message: the
-// pass is checked here. One whose sealed end has passed is asked about.
+// servePass lets in a visitor who was admitted before. It checks the pass in this process, without
+// a message. If the sealed end has passed, it requests the end from the counter.
 func (r *Room) servePass(q *visitRequest) {
 	q.worker.learnLife(q.r.Context(), q.tok.Life)
 	_, hi, life, ok := q.worker.now()
@@ -180,8 +180,9 @@ func (r *Room) servePass(q *visitRequest) {
 		return
 	case life == q.tok.Life && hi < slot.Time(q.tok.End) && q.worker.behind(&q.tok) &&
 		q.worker.cutOff():
-		// A later host gave it, which this process cannot hear. Counter time may stand
-		// still, but never runs ahead: what is not over by an earlier host's is not over.
+		// A later host issued the pass, and this process cannot receive messages from that host.
+		// Counter time may stand still but never runs ahead: a pass that has not expired by the
+		// time of an earlier host has not expired.
 	case !ok && id != 0 && r.passesFor(q):
 		q.worker.kick()
 		if q.peek {
@@ -191,8 +192,8 @@ func (r *Room) servePass(q *visitRequest) {
 		r.pass(q)
 		return
 	case (!ok || life == q.tok.Life && q.worker.behind(&q.tok)) && id != 0:
-		// This process has just begun and does not know the time yet, or slept and knows
-		// that of an earlier host.
+		// This process has just started and does not know the counter time yet, or it was suspended
+		// and knows the time of an earlier host.
 		if r.late(q) && !ok || !q.worker.learnTime(q.r.Context(), &q.tok) {
 			if life == q.tok.Life && hi < slot.Time(q.tok.End) && q.worker.cutOff() {
 				break // as above
@@ -220,12 +221,12 @@ func (r *Room) servePass(q *visitRequest) {
 	last, seen, how := r.enter(q, sessions.Session{ID: id, End: end, Hard: hard})
 	trial, fixed, rest := q.tok.Probation, q.f.cfg.FixedSession, q.f.cfg.restOf(&q.tok, hi)
 	if q.peek {
-		rest = time.Millisecond // it asks, and prolongs nothing
+		rest = time.Millisecond // the poll requests the state and extends nothing
 	}
 	if over := how == sessions.Over; over && !fixed || how != sessions.Beyond && trial && fixed {
 		got, err := q.worker.ask(q.r.Context(), id, last, rest, hard)
 		switch {
-		case err != nil && over: // nobody knows
+		case err != nil && over: // the end is unknown
 			r.outOfReach(q)
 			return
 		case got > hi && q.peek:
@@ -243,11 +244,11 @@ func (r *Room) servePass(q *visitRequest) {
 	case how == sessions.Beyond:
 		r.serveShared(q, id, end)
 	case how == sessions.Over && trial && q.f.cfg.restOf(&q.tok, hi) > 0 && !r.isAbroad(q):
-		r.roam(q, 0) // its slot went to somebody who waited; it has the next one
+		r.roam(q, 0) // its slot went to a waiting visitor; this one is next
 	case how == sessions.Over:
 		r.serveNewcomer(q)
 	default:
-		if !q.worker.behind(&q.tok) { // a pass must not mix two scales
+		if !q.worker.behind(&q.tok) { // a pass must not mix two time scales
 			if q.tok.Probation = false; trial && fixed {
 				q.tok.End = int64(last)
 			}
@@ -258,9 +259,9 @@ func (r *Room) servePass(q *visitRequest) {
 	}
 }
 
-// renewCookie gives the visitor a pass that says more. A cookie with each answer
-// would spoil caches: a new one when it says a tenth of a session more, or when what it says
-// for sure has come to less than half a session, as after a probation.
+// renewCookie gives the visitor a newer pass. A cookie in each answer would make answers
+// uncacheable. So it sets one only when the new pass gains at least a tenth of a session, or when
+// less than half a session is confirmed, as after a probation.
 func (r *Room) renewCookie(q *visitRequest, last, seen slot.Time, grace bool) {
 	said := max(q.tok.End, q.tok.Pending)
 	next := q.tok
@@ -276,7 +277,8 @@ func (r *Room) renewCookie(q *visitRequest, last, seen slot.Time, grace bool) {
 	}
 }
 
-// serveTicket tells who waits where it stands, or lets in who is called: this request is the claim.
+// serveTicket shows a waiting visitor the place in the line, or lets in a visitor whose ticket is
+// called: then this request is the claim.
 func (r *Room) serveTicket(q *visitRequest) {
 	if q.f.cfg.Shadow {
 		r.serveNewcomer(q)
@@ -298,7 +300,7 @@ func (r *Room) serveTicket(q *visitRequest) {
 	r.standing(q, &p)
 }
 
-// standing acts on where a ticket stands.
+// standing acts on the state of a ticket.
 func (r *Room) standing(q *visitRequest, p *counter.PlaceInfo) {
 	switch p.Status {
 	case slot.TicketCalled, slot.TicketUsed:
@@ -312,12 +314,12 @@ func (r *Room) standing(q *visitRequest, p *counter.PlaceInfo) {
 		}
 		r.claim(q, p)
 	case slot.TicketWaiting, slot.TicketLate:
-		if q.keeps { // the visitor waits as a newcomer: no place here is the ticket's
+		if q.keeps { // the visitor waits as a newcomer: the ticket has no place here
 			p.Position, p.Ahead = 0, 0
 		}
 		r.wait(q, p, r.whyWaiting())
 	default:
-		q.keeps = false // there is no room beside the line: the visitor joins
+		q.keeps = false // there is no room beside the line: the visitor joins it
 		if p.Moved {
 			r.serveMoved(q)
 		} else if !r.stillRoams(q) {
@@ -340,7 +342,7 @@ func (r *Room) whyWaiting() State {
 	return StateWaiting
 }
 
-// claim turns a called ticket into a stay and lets the visitor in.
+// claim turns a called ticket into a session and lets the visitor in.
 func (r *Room) claim(q *visitRequest, p *counter.PlaceInfo) {
 	c, err := q.desk.Claim(q.r.Context(), p.Life, p.Number, q.tok.Key, q.f.cfg.claims())
 	if err != nil || c.End == 0 {
@@ -350,7 +352,7 @@ func (r *Room) claim(q *visitRequest, p *counter.PlaceInfo) {
 	life := cmp.Or(p.Now, p.Life)
 	now := ticket.Token{Life: life, Epoch: c.Epoch}
 	if q.worker.epoch() < c.Epoch && !q.worker.learnTime(q.r.Context(), &now) {
-		p.PollAfter = unreachableRetry // the claim is repeated then
+		p.PollAfter = unreachableRetry // the visitor repeats the claim then
 		r.wait(q, p, StateWaiting)
 		return
 	}
@@ -360,8 +362,8 @@ func (r *Room) claim(q *visitRequest, p *counter.PlaceInfo) {
 	r.letIn(q, slot.Stay{End: c.End, Win: c.Win}, life)
 }
 
-// notClaimed answers a visitor whose call could not be claimed. A call that went
-// by meanwhile is not a place lost; a ticket that is used up is.
+// notClaimed answers a visitor whose claim failed. If the call expired meanwhile, the visitor keeps
+// the place; a used ticket has none.
 func (r *Room) notClaimed(q *visitRequest, p *counter.PlaceInfo, err error) {
 	if p.Number < counter.RoamerBit && (err == nil || errors.Is(err, counter.ErrNotCalled)) {
 		now, perr := q.desk.Poll(q.r.Context(), p.Life, p.Number, q.tok.Key)
@@ -373,7 +375,7 @@ func (r *Room) notClaimed(q *visitRequest, p *counter.PlaceInfo, err error) {
 		case now.UsedUp:
 			r.wait(q, &now, StateWaiting)
 			return
-		case now.Status == slot.TicketUsed && !q.twice: // another host took the claim meanwhile
+		case now.Status == slot.TicketUsed && !q.twice: // another host accepted the claim meanwhile
 			q.twice = true
 			r.claim(q, &now)
 			return
@@ -388,7 +390,7 @@ func (r *Room) notClaimed(q *visitRequest, p *counter.PlaceInfo, err error) {
 	r.wait(q, p, r.whyWaiting())
 }
 
-// letIn makes the pass of a new stay and lets its first request through.
+// letIn makes the pass of a new session and lets its first request through.
 func (r *Room) letIn(q *visitRequest, o slot.Stay, life uint64) {
 	now := q.f.cfg.Wall().Unix()
 	arrived := q.tok.Arrived
@@ -396,7 +398,7 @@ func (r *Room) letIn(q *visitRequest, o slot.Stay, life uint64) {
 		arrived = now
 	}
 	var hard slot.Time
-	if q.f.cfg.HardEnd > 0 { // on the grid of ends, or each visitor would have one of its own
+	if q.f.cfg.HardEnd > 0 { // on the grid of ends, or each visitor would have a different end
 		lo, _, _, _ := q.worker.now()
 		hard = q.worker.par.FloorEnd(q.f.cfg.limits()[0], lo.Add(q.f.cfg.HardEnd))
 	}
@@ -408,7 +410,7 @@ func (r *Room) letIn(q *visitRequest, o slot.Stay, life uint64) {
 	y := sessions.Session{ID: slot.StayID(q.tok.ID), End: o.End, Hard: hard, Probe: o.Full > o.End,
 		Brief: o.Full == o.End, New: true}
 	switch _, _, how := r.enter(q, y); how {
-	case sessions.Beyond: // of a ticket that was claimed before
+	case sessions.Beyond: // the ticket was claimed before
 		r.serveShared(q, y.ID, o.End)
 		return
 	case sessions.Over:
@@ -422,11 +424,11 @@ func (r *Room) letIn(q *visitRequest, o slot.Stay, life uint64) {
 	r.inside(q, y.ID, hard, o.Win)
 }
 
-// letOnce lets a part of a page through that came without a visitor's cookie. It gets none, and its
-// slot comes back with the answer.
+// letOnce lets through a part of a page, such as an image, that came without a visitor's cookie.
+// The request gets no cookie, and its slot is free again after the answer.
 func (r *Room) letOnce(q *visitRequest, id slot.StayID, o slot.Stay) {
 	q.tok, q.has = ticket.Token{}, false
-	y := sessions.Session{ID: id, End: o.End, Probe: true} // no visit that anybody counts
+	y := sessions.Session{ID: id, End: o.End, Probe: true} // not counted as a session
 	if _, _, how := q.worker.visits.Enter(&y); how == sessions.In {
 		q.worker.visits.Revoke(id)
 		r.inside(q, id, 0, o.Win)
@@ -435,8 +437,8 @@ func (r *Room) letOnce(q *visitRequest, id slot.StayID, o slot.Stay) {
 	r.wait(q, &counter.PlaceInfo{PollAfter: time.Second}, StateWaiting) // it took a whole probation
 }
 
-// restOf is how long the session of a pass goes on from a visitor's sighting: a fixed one to the end
-// that it had on probation, any other one as long as all.
+// restOf returns how long the session of a pass lasts from the visitor's current request. A fixed
+// session keeps the end that it had on probation; any other session gets the full duration.
 func (c *RoomConfig) restOf(t *ticket.Token, now slot.Time) time.Duration {
 	if !t.Probation || !c.FixedSession && now < slot.Time(t.End) {
 		return c.SessionDuration
@@ -444,7 +446,8 @@ func (c *RoomConfig) restOf(t *ticket.Token, now slot.Time) time.Duration {
 	return slot.Time(t.End).Add(c.SessionDuration - probation).Sub(now)
 }
 
-// serveNewcomer gives who has no pass and no place a slot if one is free and due, else the line's end.
+// serveNewcomer handles a visitor without a pass and without a place. It gives the visitor a slot
+// if one is free and due, or else a place at the end of the line.
 func (r *Room) serveNewcomer(q *visitRequest) {
 	q.worker, q.desk = r.worker, r.counter
 	q.over = q.hasTicket() && !q.keeps
@@ -506,20 +509,20 @@ func (r *Room) serveNewcomer(q *visitRequest) {
 	r.join(q, why)
 }
 
-// enter notes a request of a stay, and where it comes from.
+// enter notes a request of a session, and its source.
 func (r *Room) enter(q *visitRequest, y sessions.Session) (last, seen slot.Time, how sessions.Entry) {
 	y.Claimed = uint64(y.ID) < counter.RoamerBit || r.abroad != nil
 	return q.worker.visits.Enter(q.from(&y))
 }
 
-// from says where the request of a stay comes from.
+// from adds the source of the request to a session.
 func (q *visitRequest) from(y *sessions.Session) *sessions.Session {
 	y.Source = q.worker.visits.Source(q.f.cfg.ClientAddr(q.r), q.r.UserAgent())
 	y.Sharing = q.f.cfg.PassSharing
 	return y
 }
 
-// serveShared answers a request with a pass that is used in too many networks.
+// serveShared answers a request whose pass is used in too many networks.
 func (r *Room) serveShared(q *visitRequest, id slot.StayID, end slot.Time) {
 	if q.f.cfg.PassSharing.Action == sessions.End {
 		if from, left := q.worker.visits.End(id, end); left {
@@ -530,7 +533,8 @@ func (r *Room) serveShared(q *visitRequest, id slot.StayID, end slot.Time) {
 	r.serveNewcomer(q)
 }
 
-// shadowPass lets a visitor through who would have had to wait, and counts it once.
+// shadowPass lets through a visitor who would have to wait without shadow mode, and counts the
+// visitor once.
 func (r *Room) shadowPass(q *visitRequest) {
 	r.counts.shadowed.Add(1)
 	q.tok = ticket.Token{Kind: ticket.Pass, Accepted: q.f.cfg.Wall().Unix()}
@@ -539,7 +543,7 @@ func (r *Room) shadowPass(q *visitRequest) {
 }
 
 func (r *Room) join(q *visitRequest, why State) {
-	if why == StateClosed { // nobody new gets a place
+	if why == StateClosed { // newcomers get no place
 		r.remember(q)
 		r.wait(q, &counter.PlaceInfo{PollAfter: max(q.f.cfg.PollMax, closedRetry)}, why)
 		return
@@ -571,7 +575,7 @@ func (r *Room) join(q *visitRequest, why State) {
 		p.PollAfter = q.f.cfg.PollMax
 		r.wait(q, &p, StateFull)
 		return
-	case err != nil: // no number can be issued: ask again, not all at once
+	case err != nil: // no number can be issued: try again, spread over time
 		p.PollAfter = unreachableRetry + rand.N(unreachableRetry)
 		r.remember(q)
 		r.wait(q, &p, why)
@@ -579,7 +583,7 @@ func (r *Room) join(q *visitRequest, why State) {
 	}
 	r.counts.joined.Add(1)
 	r.returns(q)
-	if q.has && q.tok.ID > 0 { // 0: see remember, shadowPass
+	if q.has && q.tok.ID > 0 { // ID 0: see remember, shadowPass
 		q.again = q.tok.Kind
 	}
 	q.over = false
@@ -592,15 +596,16 @@ func (r *Room) join(q *visitRequest, why State) {
 	}
 	q.tok.Shown, q.has = q.tok.Joined, true
 	r.setCookie(q)
-	// Who comes from our own page without a cookie will never get further.
+	// A visitor who comes from our own page without a cookie accepts no cookies and can never
+	// advance.
 	if !q.sent && q.r.Header.Get("Sec-Fetch-Site") == "same-origin" && Navigates(q.r) {
 		why = StateNoCookie
 	}
 	r.wait(q, &p, why)
 }
 
-// remember gives a visitor without a place a cookie that says nothing: when the page
-// asks again it shows that cookies come back, and the visitor may join.
+// remember gives a visitor without a place an empty cookie. When the page polls again with it, the
+// browser has shown that it returns cookies, and the visitor may join.
 func (r *Room) remember(q *visitRequest) {
 	if !q.sent {
 		q.tok = ticket.Token{Kind: ticket.Ticket}
@@ -608,13 +613,13 @@ func (r *Room) remember(q *visitRequest) {
 	}
 }
 
-// inside lets a request of a stay through and holds the stay while it runs.
+// inside lets a request of a session through and keeps the session alive while the request runs.
 func (r *Room) inside(q *visitRequest, id slot.StayID, hard, win slot.Time) {
 	a := &answer{room: r, worker: q.worker, f: q.f, id: id, win: win, req: q.r, tok: q.tok}
 	a.ResponseWriter, a.On = q.w, a
 	defer r.finish(a)
 	req := q.r
-	if hard > 0 { // a hard end closes what is in flight
+	if hard > 0 { // a hard end closes requests in flight
 		lo, _, _, _ := q.worker.now()
 		ctx, stop := context.WithTimeout(req.Context(), max(0, hard.Sub(lo)))
 		defer stop()
@@ -623,18 +628,18 @@ func (r *Room) inside(q *visitRequest, id slot.StayID, hard, win slot.Time) {
 	q.next.ServeHTTP(a, req)
 }
 
-// finish notes the last byte. Deferred: a proxy panics when a client is gone.
+// finish notes the last byte. It is deferred, because a proxy panics when the client is gone.
 func (r *Room) finish(a *answer) {
 	a.Once() // the origin may have seen a visitor who did not wait for its answer
 	switch from, left := a.worker.visits.Leave(a.id); {
 	case left && a.tok.Kind != 0:
 		r.leftHere(a.req.Context(), a.worker, a.tok, from)
-	case left: // nobody has a pass of it
+	case left: // no visitor has a pass of it
 		a.worker.leave(a.id, from, false)
 	}
 }
 
-// pass lets a request through that belongs to no stay.
+// pass lets a request through that belongs to no session.
 func (r *Room) pass(q *visitRequest) {
 	a := &answer{f: q.f, req: q.r}
 	a.ResponseWriter, a.On = q.w, a
@@ -642,20 +647,21 @@ func (r *Room) pass(q *visitRequest) {
 	a.Once()
 }
 
-// answer watches the origin's answer of an admitted request: commands to
-// headgate are obeyed and never reach the visitor.
+// An answer watches the origin's answer to an admitted request. It executes commands to headgate
+// and removes them, so that they never reach the visitor.
 type answer struct {
 	wire.Begun
-	room   *Room   // nil: of no stay
-	worker *worker // of the stay
+	room   *Room   // nil: of no session
+	worker *worker // of the session
 	f      *face
 	req    *http.Request
-	tok    ticket.Token // a copy: a visitRequest stays on the stack
+	tok    ticket.Token // a copy, so that the visitRequest can stay on the stack
 	id     slot.StayID
-	win    slot.Time // end of the window entry of a new stay
+	win    slot.Time // end of the window entry of a new session
 }
 
-// Visit names the visit of the request for the key of a limit, "" if it belongs to none.
+// Visit returns the id of the request's session, for the key of a limit, or "" if it belongs to
+// none.
 func (a *answer) Visit() string {
 	if a.room == nil {
 		return ""
@@ -663,12 +669,12 @@ func (a *answer) Visit() string {
 	return a.tok.Visit()
 }
 
-// Begin reads and removes the commands.
+// Begin executes and removes the commands.
 func (a *answer) Begin() {
 	h := a.Header()
 	revoke := wire.TakesRevoke(h, CommandHeader)
 	revoke = wire.TakesRevoke(h, CloudflareCommandHeader) || revoke
-	// The window of a new user runs from the origin's answer.
+	// The window of a new user starts with the origin's answer.
 	if a.room != nil && a.win > 0 && a.worker.visits.Answered(a.id) {
 		if _, hi, _, ok := a.worker.now(); ok {
 			a.worker.note(slot.Item{Op: slot.Answered, From: a.win, Use: hi})
@@ -677,7 +683,7 @@ func (a *answer) Begin() {
 	if a.room != nil && revoke {
 		a.room.counts.revoked.Add(1)
 		a.worker.visits.Revoke(a.id)
-		if a.tok.Kind != 0 { // else it has none
+		if a.tok.Kind != 0 { // otherwise the request has no cookie
 			http.SetCookie(a, a.f.newCookie(a.req, "", -1))
 		}
 	}

@@ -9,19 +9,19 @@ import (
 	"github.com/headgate/headgate/internal/wire"
 )
 
-// serveLeave gives up the place of who waits: a form of the waiting page posts here. It answers
-// with a page of its own, which another load does no harm to.
+// serveLeave gives up the place of a waiting visitor. A form of the waiting page posts to it. It
+// answers with a page of its own that can be reloaded without harm.
 func (r *Room) serveLeave(q *visitRequest) {
 	switch {
 	case q.r.Method != http.MethodPost:
 		r.serveLeft(q)
 		return
-	case http.NewCrossOriginProtection().Check(q.r) != nil: // another site must not take places away
+	case http.NewCrossOriginProtection().Check(q.r) != nil: // another site must not remove places
 		http.Error(q.w, "only the page of this site gives up a place", http.StatusForbidden)
 		return
 	case q.hasTicket():
 		err := q.desk.Leave(q.r.Context(), q.tok.Life, q.tok.ID, q.tok.Key)
-		if err != nil { // nobody knows: the place stands, and the visitor may say it again
+		if err != nil { // state unknown: the place stays, and the visitor may try again
 			r.wait(q, &counter.PlaceInfo{PollAfter: unreachableRetry}, StateWaiting)
 			return
 		}
@@ -34,16 +34,16 @@ func (r *Room) serveLeave(q *visitRequest) {
 	http.Redirect(q.w, q.r, q.at.Leave, http.StatusSeeOther)
 }
 
-// serveLeft tells a visitor that its place is given up.
+// serveLeft shows a visitor that the place is given up.
 func (r *Room) serveLeft(q *visitRequest) {
 	r.wait(q, &counter.PlaceInfo{PollAfter: q.f.cfg.PollMax}, StateLeft)
 }
 
-// serveHere answers the waiting page's tiny picture. It is loaded at once, also without JavaScript, and
-// so the cookie of a new ticket comes back before anything else happens.
+// serveHere answers the tiny image of the waiting page. Browsers load it at once, even without
+// JavaScript, so the cookie of a new ticket comes back as early as possible.
 func (r *Room) serveHere(q *visitRequest) {
 	if q.hasTicket() {
-		_, _ = q.desk.Poll(q.r.Context(), q.tok.Life, q.tok.ID, q.tok.Key) // the next poll says more
+		_, _ = q.desk.Poll(q.r.Context(), q.tok.Life, q.tok.ID, q.tok.Key) // the next poll returns the state
 	}
 	h := q.w.Header()
 	h["Cache-Control"], h["Content-Type"] = noStore, gifType

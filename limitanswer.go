@@ -13,28 +13,28 @@ import (
 	"github.com/headgate/headgate/limit"
 )
 
-// HeaderStyle is how an answer tells of limits. The zero value is HeadersIETF.
+// HeaderStyle selects the headers that show limits to clients. The zero value is HeadersIETF.
 type HeaderStyle string
 
-// The styles of headers. All times are seconds from now, rounded up.
+// Header styles. All times are seconds from now, rounded up.
 const (
-	// HeadersIETF is RateLimit and RateLimit-Policy, one item for each limit
+	// HeadersIETF sends RateLimit and RateLimit-Policy, one item for each limit
 	// (draft-ietf-httpapi-ratelimit-headers, 08 to 11).
 	HeadersIETF HeaderStyle = "ietf"
-	// HeadersDraft06 is RateLimit-Limit, -Remaining and -Reset of the tightest limit.
+	// HeadersDraft06 sends RateLimit-Limit, -Remaining and -Reset of the tightest limit.
 	HeadersDraft06 HeaderStyle = "draft06"
-	// HeadersDraft03 is X-RateLimit-Limit with the policies of all limits, -Remaining and
-	// -Reset, as Envoy sends them for DRAFT_VERSION_03.
+	// HeadersDraft03 sends X-RateLimit-Limit with the policies of all limits, -Remaining and
+	// -Reset, as Envoy does for DRAFT_VERSION_03.
 	HeadersDraft03 HeaderStyle = "draft03"
-	// HeadersLegacy is X-RateLimit-Limit, -Remaining and -Reset of the tightest limit.
+	// HeadersLegacy sends X-RateLimit-Limit, -Remaining and -Reset of the tightest limit.
 	HeadersLegacy HeaderStyle = "legacy"
-	// HeadersNone tells nothing; a refusal still has Retry-After.
+	// HeadersNone sends no headers, except Retry-After with a rejection.
 	HeadersNone HeaderStyle = "none"
 )
 
-// SetLimitHeaders tells a client of all the limits that its request met, in place of what
-// h has of that style, and with a refusal when to come again. What is in shadow mode is not
-// told.
+// SetLimitHeaders sets the headers of style for all limits that a request was checked against. It
+// replaces headers of that style in h, and sets Retry-After if a limit rejected the request. It
+// leaves out limits in shadow mode.
 func SetLimitHeaders(h http.Header, style HeaderStyle, vs []LimitResult) {
 	setStyle(h, style, vs)
 	setRetryAfter(h, vs)
@@ -45,7 +45,7 @@ func setStyle(h http.Header, style HeaderStyle, vs []LimitResult) {
 	if t == nil {
 		return
 	}
-	// The names are in canonical form: net/http would make them anew for each answer.
+	// The names are in canonical form; net/http would otherwise allocate them for each answer.
 	triple := func(prefix, limit string) {
 		h[prefix+"Limit"] = []string{limit}
 		h[prefix+"Remaining"] = []string{strconv.FormatInt(t.Remaining, 10)}
@@ -68,11 +68,11 @@ func setStyle(h http.Header, style HeaderStyle, vs []LimitResult) {
 	}
 }
 
-// told says whether a verdict is for the client's eyes.
+// told reports whether a result is shown to the client.
 func told(v *LimitResult) bool { return v.Limit != nil && !v.Limit.Shadow }
 
-// tightest is the verdict with the least left (draft 03 §3), of several the one that
-// refused, or takes longest to have more.
+// tightest returns the result with the least remaining (draft 03 §3). Of several such results it
+// returns the one that rejected the call, or the one that takes longest to have more.
 func tightest(vs []LimitResult) *LimitResult {
 	var t *LimitResult
 	for i := range vs {
@@ -96,8 +96,8 @@ func tightest(vs []LimitResult) *LimitResult {
 	return t
 }
 
-// moreAt is when a client that was refused may have what it asked for, else when it has
-// all again. ok is false when waiting does not help.
+// moreAt returns when a rejected client may have what it requested, or when an allowed client has
+// the full amount again. ok is false if waiting does not help.
 func moreAt(v *LimitResult) (d time.Duration, ok bool) {
 	if !v.Allowed && v.Retry > 0 {
 		return v.Retry, true
@@ -105,7 +105,7 @@ func moreAt(v *LimitResult) (d time.Duration, ok bool) {
 	return v.Reset, v.Allowed || v.Retry >= 0 || v.Reset > 0
 }
 
-// appendIETF makes the values of RateLimit-Policy and RateLimit.
+// appendIETF returns the values of RateLimit-Policy and RateLimit.
 func appendIETF(vs []LimitResult) (policy, left []byte) {
 	policy, left = make([]byte, 0, 64*len(vs)), make([]byte, 0, 64*len(vs))
 	for i := range vs {
@@ -151,15 +151,15 @@ func appendPolicies03(b []byte, vs []LimitResult) []byte {
 	return b
 }
 
-// setRetryAfter says when to come again: when all that refused would let the call pass.
-// When one never would, that is never, and nothing is said.
+// setRetryAfter sets Retry-After to the time when all limits that rejected the call would allow it.
+// It sets nothing if one of them never would.
 func setRetryAfter(h http.Header, vs []LimitResult) {
 	if wait, refused, never := retryIn(vs); refused && !never {
 		h.Set("Retry-After", strconv.FormatInt(wait, 10))
 	}
 }
 
-// retryIn is how many seconds a refused call has to wait, at least 1.
+// retryIn returns how many seconds a rejected call has to wait, at least 1.
 func retryIn(vs []LimitResult) (wait int64, refused, never bool) {
 	wait = 1
 	for i := range vs {
@@ -172,9 +172,10 @@ func retryIn(vs []LimitResult) (wait int64, refused, never bool) {
 	return wait, refused, never
 }
 
-// WriteRefusal answers a request that limits refused: 429 with the headers of
-// SetLimitHeaders, and a problem document (RFC 9457) of the type quota-exceeded that names
-// these limits, or a short page for who prefers HTML. A gRPC call is answered by RefusalStatus.
+// WriteRefusal answers a request that limits rejected. It sends status 429 with the headers of
+// SetLimitHeaders. The body is a problem document (RFC 9457) of the type quota-exceeded that names
+// these limits, or a short page for clients that prefer HTML. A gRPC call gets the status of
+// RefusalStatus.
 func WriteRefusal(w http.ResponseWriter, r *http.Request, style HeaderStyle, vs []LimitResult) {
 	SetLimitHeaders(w.Header(), style, vs)
 	writeRefusal(w, r, vs)
@@ -195,9 +196,10 @@ func writeRefusal(w http.ResponseWriter, r *http.Request, vs []LimitResult) {
 	wire.WriteExceeded(w, r, detail, names)
 }
 
-// RefusalStatus is how a gRPC service refuses a call for what its limits say: an encoded
-// google.rpc.Status of RESOURCE_EXHAUSTED with QuotaFailure and, if waiting helps, RetryInfo.
-// proto.Unmarshal reads it into a status.Status, of which status.ErrorProto makes the error.
+// RefusalStatus returns the status with which a gRPC service rejects a call because of its limits:
+// an encoded google.rpc.Status of RESOURCE_EXHAUSTED with QuotaFailure and, if waiting helps,
+// RetryInfo. proto.Unmarshal decodes it into a status.Status, and status.ErrorProto makes an error
+// of that.
 func RefusalStatus(vs []LimitResult) []byte {
 	var names []string
 	var all []wire.Violation
@@ -217,7 +219,7 @@ func RefusalStatus(vs []LimitResult) []byte {
 	return wire.Exhausted(refusalDetail(names, vs), all, retry)
 }
 
-// refusalDetail says what to do.
+// refusalDetail returns a text that tells the client what to do.
 func refusalDetail(names []string, vs []LimitResult) string {
 	which := "limit"
 	if len(names) > 1 {

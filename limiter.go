@@ -17,11 +17,11 @@ import (
 	"github.com/headgate/headgate/limit"
 )
 
-// Unit is what the costs of a limit are counted in.
+// A Unit is what the costs of a limit count.
 type Unit string
 
-// The units. Bytes of a body are known when it has passed: what it was more than the estimate
-// is owed, and the next call waits for it.
+// Units of a limit. The size of a body is known only after it has passed. If it was larger than the
+// estimate, the key owes the difference, and the next call waits until the debt is paid.
 const (
 	Requests      Unit = "requests"
 	CostUnits     Unit = "units"
@@ -34,62 +34,63 @@ type LimitConfig struct {
 	Name string // 1 to 64 of A-Z a-z 0-9 _ - and /; unique
 	limit.Rule
 	Unit      Unit             // default Requests
-	Overrides map[string]int64 // another amount for a key
-	Shadow    bool             // counts, refuses nobody, and what it would have refused is no debt
+	Overrides map[string]int64 // other amounts for some keys
+	Shadow    bool             // counts but rejects nothing; what it would have rejected is no debt
 
-	// Reserved are parts of the amount of the key "", each of a key of its own
-	// (limit.ReservedKey): that key has what is left.
+	// Reserved are parts of the amount of the key "". Each part belongs to a key of its own
+	// (limit.ReservedKey). The key "" has what is left.
 	Reserved map[string]int64
 
-	Scope         Scope       // who shares it, default ScopeGlobal
-	OnUnreachable Unreachable // what is done without the host of a key: default local
+	Scope         Scope       // which processes share the limit; default ScopeGlobal
+	OnUnreachable Unreachable // what happens without the host of a key; default local
 
-	// MaxKeys is about how many keys are held at once, default DefaultMaxKeys; those beyond
-	// share what one may have. A million keys of 32 bytes take some 120 MB, longer ones up to 160 MB.
+	// MaxKeys is the approximate number of keys that are held at once, default DefaultMaxKeys. Keys
+	// beyond it share the amount of one key. A million keys of 32 bytes take some 120 MB, longer
+	// ones up to 160 MB.
 	MaxKeys int
 }
 
-// Scope says which processes share a limit.
+// Scope selects which processes share a limit.
 type Scope string
 
-// The scopes. Without an engine that is shared each is this process.
+// Scopes of a limit. Without a shared engine each scope is this process.
 const (
 	ScopeWorker     Scope = "worker"
 	ScopeDatacenter Scope = "datacenter"
-	ScopeGlobal     Scope = "global" // all data centres
+	ScopeGlobal     Scope = "global" // all data centers
 )
 
-// Unreachable says what is done while the process that counts a key is out of reach.
+// Unreachable selects what happens while the process that counts a key cannot be reached.
 type Unreachable string
 
-// The policies. Local lets each process pass its part of the amount.
+// Policies for an unreachable host. Local lets each process allow its part of the amount.
 const (
 	UnreachableLocal Unreachable = "local"
 	UnreachableDeny  Unreachable = "deny"
 	UnreachableAllow Unreachable = "allow"
 )
 
-// DefaultMaxKeys bounds the keys of a limit. Chosen: some 120 MB of keys of 32 bytes.
+// DefaultMaxKeys is the default of LimitConfig.MaxKeys. Chosen: some 120 MB for keys of 32 bytes.
 const DefaultMaxKeys = 1_000_000
 
-// MaxKey is the greatest length of a key in bytes. Chosen.
+// MaxKey is the maximum length of a key in bytes. Chosen.
 const MaxKey = callkey.Max
 
-// An Ask is one limit, whose key, and how much.
+// A LimitCheck requests an amount of one limit for one key.
 type LimitCheck struct {
 	Limit string
 	Key   string
-	Cost  int64 // 0 asks only; below 0 gives back
+	Cost  int64 // 0 takes nothing; a negative cost gives back
 }
 
-// A Verdict is what an Ask is told.
+// A LimitResult is the answer to a LimitCheck.
 type LimitResult struct {
 	limit.Decision
-	Limit    *LimitConfig // in force then; not to be changed
-	Shadowed bool         // Allowed only because the limit is in shadow mode
+	Limit    *LimitConfig // in force at that time; must not be changed
+	Shadowed bool         // Allowed only because of shadow mode
 }
 
-// The errors of a Limiter.
+// Errors of a Limiter.
 var (
 	ErrNoLimit       = errors.New("there is no such limit")
 	ErrKey           = errors.New("impossible key")
@@ -98,40 +99,42 @@ var (
 	ErrNoReservation = errors.New("no such reservation: it was settled, or its time is over")
 )
 
-// LimitRules is what the ways to ask need of a Limiter. All methods may be called by many
-// goroutines at once and block for one round trip at most.
+// LimitRules is the part of a Limiter that LimitMiddleware and other front ends use. Many
+// goroutines may call all methods at once. Each method blocks for at most one round trip.
 type LimitRules interface {
-	// Allow takes cost units of a key, all or none.
+	// Allow takes a.Cost units of a key, all or none.
 	Allow(ctx context.Context, a LimitCheck) (LimitResult, error)
-	// AllowAll takes from several limits. all says that either all take or none does, and those
-	// of one limit and key their sum; else each is for itself. The verdicts are in the order of
-	// asks.
+	// AllowAll takes from several limits. If all is true, either all checks take their cost or none
+	// does, and checks of one limit and key count as their sum. Otherwise each check is
+	// independent. The results are in the order of asks.
 	AllowAll(ctx context.Context, asks []LimitCheck, all bool) ([]LimitResult, error)
-	// Reserve takes an estimate, to be settled within ttl; afterwards it counts as it is.
+	// Reserve takes an estimate, which must be settled within ttl. After ttl the estimate counts as
+	// the cost.
 	Reserve(ctx context.Context, a LimitCheck, ttl time.Duration) (LimitResult, error)
-	// Settle says what a reservation came to: 0 gives all of it back.
+	// Settle replaces the estimate of a reservation by the real cost a.Cost; 0 gives all of it
+	// back.
 	Settle(ctx context.Context, a LimitCheck, id uint64) error
-	// Renew begins the lease of a call under way anew.
+	// Renew restarts the lease of a call in progress.
 	Renew(ctx context.Context, a LimitCheck, id uint64) error
 }
 
-// KeyUse is what a key has used.
+// KeyUsage is what a key has used of a limit.
 type KeyUsage = limit.Usage
 
-// A LimiterConfig is what a Limiter begins with.
+// A LimiterConfig configures a Limiter.
 type LimiterConfig struct {
 	Limits []LimitConfig
-	// Engine shares the limits whose scope is wider than this process with the others on it.
-	// Nil, or alone: every scope is this process.
+	// Engine shares the limits whose scope is wider than this process with the other processes on
+	// it. If Engine is nil or not shared, every scope is this process.
 	Engine *Engine
-	// Bring makes a limit that is asked for and is not there, of a name that says all of it:
-	// of several processes that share it, one may be asked that never met it. Nil: there is
-	// none. It may be called by many goroutines at once.
+	// CreateMissing, if not nil, creates a limit that is requested but does not exist, from a name
+	// that describes it completely. Of several processes that share the limit, a process that has
+	// never used it may receive the request. Many goroutines may call it at once.
 	CreateMissing func(name string) (LimitConfig, bool)
 }
 
-// A Limiter answers whether calls may pass. All methods may be called by many goroutines at
-// once. What it counts here is gone with the process.
+// A Limiter decides whether calls may pass. Many goroutines may call all methods at once. What a
+// process counts itself is lost when the process ends.
 type Limiter struct {
 	engine *Engine
 	bring  func(name string) (LimitConfig, bool)
@@ -139,7 +142,7 @@ type Limiter struct {
 	set    atomic.Pointer[map[string]*keyed]
 }
 
-// keyed is one limit with its keys.
+// A keyed is one limit with its keys.
 type keyed struct {
 	quota.Keys
 	cfg atomic.Pointer[definition]
@@ -151,7 +154,7 @@ type definition struct {
 	quota quota.Definition
 }
 
-// NewLimiter makes a Limiter. Its error names all that is wrong.
+// NewLimiter returns a Limiter for cfg. The error names everything that is wrong with cfg.
 func NewLimiter(cfg LimiterConfig) (*Limiter, error) {
 	l := &Limiter{engine: cfg.Engine, bring: cfg.CreateMissing}
 	l.set.Store(&map[string]*keyed{})
@@ -171,7 +174,7 @@ func NewLimiter(cfg LimiterConfig) (*Limiter, error) {
 
 var limitName = regexp.MustCompile(`^[A-Za-z0-9_/-]{1,64}$`)
 
-// define checks a limit, fills in what is not said, and makes it ready.
+// define checks a limit, fills in the defaults and makes it ready to decide.
 func (c LimitConfig) define() (*definition, error) {
 	c.Unit, c.MaxKeys = cmp.Or(c.Unit, Requests), cmp.Or(c.MaxKeys, DefaultMaxKeys)
 	c.Scope, c.OnUnreachable = cmp.Or(c.Scope, ScopeGlobal), cmp.Or(c.OnUnreachable, UnreachableLocal)
@@ -210,8 +213,8 @@ func (c LimitConfig) define() (*definition, error) {
 	}}, nil
 }
 
-// Define makes a limit, or changes the one of that name: what its keys have used stays used,
-// unless the unit is another.
+// Define creates a limit, or changes the limit of that name. What its keys have used stays used,
+// unless the unit changes.
 func (l *Limiter) Define(c LimitConfig) error {
 	d, err := c.define()
 	if err != nil {
@@ -223,8 +226,8 @@ func (l *Limiter) Define(c LimitConfig) error {
 	return nil
 }
 
-// Update changes a limit that is there, and no other change comes in between: change is
-// handed what is in force, and must not call the Limiter. Its error is returned as it is.
+// Update changes an existing limit atomically. It calls change with the configuration in force;
+// change must not call the Limiter. Update returns an error of change unchanged.
 func (l *Limiter) Update(name string, change func(*LimitConfig) error) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -246,11 +249,11 @@ func (l *Limiter) Update(name string, change func(*LimitConfig) error) error {
 	return nil
 }
 
-// putLocked puts a definition into force. What was used in another unit says nothing.
+// putLocked puts a definition into force. Usage in another unit is discarded.
 func (l *Limiter) putLocked(d *definition) {
 	old := *l.set.Load()
 	if k := old[d.Name]; k != nil && k.cfg.Load().Unit == d.Unit && k.cfg.Load().Scope == d.Scope {
-		k.cfg.Store(d) // each part changes when it is asked next
+		k.cfg.Store(d) // each part changes at its next request
 		return
 	}
 	next := maps.Clone(old)
@@ -261,7 +264,7 @@ func (l *Limiter) putLocked(d *definition) {
 	l.set.Store(&next)
 }
 
-// Remove forgets a limit and its keys.
+// Remove deletes a limit and its keys.
 func (l *Limiter) Remove(name string) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -274,7 +277,7 @@ func (l *Limiter) Remove(name string) error {
 	return nil
 }
 
-// Limits are all limits, by name.
+// Limits returns all limits, sorted by name.
 func (l *Limiter) Limits() (all []*LimitConfig) {
 	set := *l.set.Load()
 	for _, name := range slices.Sorted(maps.Keys(set)) {
@@ -283,7 +286,7 @@ func (l *Limiter) Limits() (all []*LimitConfig) {
 	return all
 }
 
-// at finds a limit, as it is in force now, and the key by which it counts.
+// at returns a limit as it is in force now, and the key under which it counts.
 func (l *Limiter) at(name, key string) (*keyed, *definition, string, error) {
 	k := (*l.set.Load())[name]
 	if k == nil {
@@ -297,10 +300,10 @@ func (l *Limiter) at(name, key string) (*keyed, *definition, string, error) {
 	return k, k.cfg.Load(), callkey.Counted(key), nil
 }
 
-// mostBrought bounds the limits that are there when one more is brought. Chosen.
+// mostBrought is the number of existing limits from which on none is created on request. Chosen.
 const mostBrought = 10_000
 
-// brought is a limit that is there only because it was asked for, nil if it cannot be.
+// brought creates a limit on request. It returns nil if that is not possible.
 func (l *Limiter) brought(name string) *keyed {
 	if l.bring == nil || len(*l.set.Load()) >= mostBrought {
 		return nil
@@ -311,12 +314,12 @@ func (l *Limiter) brought(name string) *keyed {
 	return (*l.set.Load())[name]
 }
 
-// verdict is what was told of a limit.
+// verdict converts a result of the limit.
 func (d *definition) verdict(v quota.Result) LimitResult {
 	return LimitResult{Decision: v.Decision, Limit: &d.LimitConfig, Shadowed: v.Shadowed}
 }
 
-// askErr is an error of what was asked.
+// askErr adds the check to an error.
 func askErr(a LimitCheck, err error) error {
 	switch {
 	case err == nil:
@@ -331,7 +334,7 @@ func askErr(a LimitCheck, err error) error {
 	return fmt.Errorf("%w: %d", ErrCost, a.Cost)
 }
 
-// Allow takes a.Cost of a key, all or nothing.
+// Allow takes a.Cost units of a key, all or none.
 func (l *Limiter) Allow(ctx context.Context, a LimitCheck) (v LimitResult, err error) {
 	k, d, key, err := l.at(a.Limit, a.Key)
 	if err != nil {
@@ -344,15 +347,16 @@ func (l *Limiter) Allow(ctx context.Context, a LimitCheck) (v LimitResult, err e
 	return v, nil
 }
 
-// Held is what was taken by Hold: it counts against the limit until Use says that it was used,
-// and then as used at that moment, or until Return gives it back.
+// A Hold is the amount taken by Limiter.Hold. It counts against the limit until Use marks it as
+// used, from that moment on, or until Return gives it back.
 type Hold = quota.Hold
 
-// Turn says who waits in this process for some of a key. Processes take turns.
+// Waiters describes which callers in this process wait for an amount of a key. The processes take
+// turns.
 type Waiters = quota.Waiters
 
-// Hold takes a.Cost of a key, all or nothing, for what a service may count at any moment
-// before it has answered.
+// Hold takes a.Cost units of a key, all or none. It is for a service that may count the call at any
+// moment before it answers.
 func (l *Limiter) Hold(ctx context.Context, a LimitCheck, t Waiters) (h Hold, v LimitResult, err error) {
 	k, d, key, err := l.at(a.Limit, a.Key)
 	if err != nil {
@@ -362,7 +366,7 @@ func (l *Limiter) Hold(ctx context.Context, a LimitCheck, t Waiters) (h Hold, v 
 	return h, d.verdict(told), askErr(a, err)
 }
 
-// Limit is a limit as it is in force, not to be changed.
+// Limit returns a limit as it is in force. The caller must not change it.
 func (l *Limiter) Limit(name string) (*LimitConfig, error) {
 	_, d, _, err := l.at(name, "")
 	if err != nil {
@@ -371,12 +375,13 @@ func (l *Limiter) Limit(name string) (*LimitConfig, error) {
 	return &d.LimitConfig, nil
 }
 
-// Peek tells whether a.Cost would pass, and takes nothing. The key may be as Keys shows it.
+// Peek reports whether a.Cost would be allowed, and takes nothing. The key may be in the form that
+// Keys returns.
 func (l *Limiter) Peek(ctx context.Context, a LimitCheck) (LimitResult, error) {
 	return l.look(ctx, a, a.Cost, callkey.Find(a.Key))
 }
 
-// look tells whether cost would pass in place of that of a, which must be possible.
+// look reports whether cost would be allowed in place of a.Cost. a must be valid for the limit.
 func (l *Limiter) look(ctx context.Context, a LimitCheck, cost int64, key string) (LimitResult, error) {
 	k, d, err := l.possible(a)
 	if err != nil {
@@ -389,7 +394,7 @@ func (l *Limiter) look(ctx context.Context, a LimitCheck, cost int64, key string
 	return d.verdict(v), nil
 }
 
-// possible finds a limit that may be asked for so much.
+// possible returns the limit of a, or an error if the limit can never allow such a cost.
 func (l *Limiter) possible(a LimitCheck) (*keyed, *definition, error) {
 	k, d, _, err := l.at(a.Limit, a.Key)
 	if err == nil && (a.Cost > limit.MaxAmount || a.Cost < -limit.MaxAmount || a.Cost < 0 && d.quota.Calls) {
@@ -398,13 +403,13 @@ func (l *Limiter) possible(a LimitCheck) (*keyed, *definition, error) {
 	return k, d, err
 }
 
-// Explain tells why a call of a key is refused: what its limit is, what it has used, and
-// when there is more.
+// Explain returns why calls of a key are rejected: the limit, its usage, and when there is more.
 func (l *Limiter) Explain(name, key string) (LimitResult, error) {
 	return l.Peek(context.Background(), LimitCheck{name, key, 1})
 }
 
-// Reserve takes an estimate, to be settled within ttl; afterwards it counts as it is.
+// Reserve takes an estimate, which must be settled within ttl. After ttl the estimate counts as the
+// cost.
 func (l *Limiter) Reserve(ctx context.Context, a LimitCheck, ttl time.Duration) (LimitResult, error) {
 	k, d, key, err := l.at(a.Limit, a.Key)
 	if err != nil {
@@ -419,9 +424,10 @@ func (l *Limiter) Reserve(ctx context.Context, a LimitCheck, ttl time.Duration) 
 	return d.verdict(v), nil
 }
 
-// Settle says what a reservation came to, a.Cost: what it was less is given back, what it
-// was more is owed. Of a call under way it is the end. An id of 0, of one that only shadow
-// mode let pass, is nothing to settle.
+// Settle replaces the estimate of a reservation by the real cost, a.Cost. If the cost was less, the
+// difference is given back; if it was more, the key owes the difference. For a call in progress
+// Settle is the end. An id of 0 belongs to a call that only shadow mode allowed: there is nothing
+// to settle.
 func (l *Limiter) Settle(ctx context.Context, a LimitCheck, id uint64) error {
 	if id == 0 {
 		return nil
@@ -433,8 +439,8 @@ func (l *Limiter) Settle(ctx context.Context, a LimitCheck, id uint64) error {
 	return askErr(a, k.Settle(ctx, &d.quota, key, id, a.Cost))
 }
 
-// Renew begins the lease of a call under way anew: it counts for so long from now on.
-// ErrNoReservation: its lease has ended, or it was none.
+// Renew restarts the lease of a call in progress with its full duration. It returns
+// ErrNoReservation if the lease has ended or never existed.
 func (l *Limiter) Renew(ctx context.Context, a LimitCheck, id uint64) error {
 	k, d, key, err := l.at(a.Limit, a.Key)
 	if err != nil || id == 0 {
@@ -443,21 +449,22 @@ func (l *Limiter) Renew(ctx context.Context, a LimitCheck, id uint64) error {
 	return askErr(a, k.Renew(ctx, &d.quota, key, id))
 }
 
-// allAtOnce is how long what AllowAll has taken may wait for the rest. Chosen.
+// allAtOnce is how long AllowAll may hold what it has taken while it takes the rest. Chosen.
 const allAtOnce = time.Minute
 
-// AllowAll takes from several limits. all says that either all is taken or nothing: then
-// Allowed of a verdict says whether that limit would have let the call pass. It looks at all
-// of them first, so that who is refused by one holds up nobody at the others. Asks of one limit
-// and key are then one for the sum of their costs, and are told the same: 3 and -3 use nothing,
-// and pass whatever is left. Calls under way stay apart: each has an end of its own.
+// AllowAll takes from several limits. If all is true, it takes either everything or nothing, and
+// Allowed of a result says whether that limit alone would have allowed the call. AllowAll first
+// checks all limits, so that a call rejected by one limit delays nobody at the others. Checks of
+// one limit and key count as one check of the sum of their costs and get the same result: 3 and -3
+// use nothing, and are allowed whatever is left. Calls in progress stay separate, because each ends
+// on its own.
 func (l *Limiter) AllowAll(
 	ctx context.Context,
 	asks []LimitCheck,
 	all bool,
 ) (verdicts []LimitResult, err error) {
 	verdicts = make([]LimitResult, len(asks))
-	for _, a := range asks { // who asks for the impossible is told so before anything is taken
+	for _, a := range asks { // reject impossible checks before anything is taken
 		if _, _, err := l.possible(a); err != nil {
 			return verdicts, err
 		}
@@ -488,27 +495,28 @@ func (l *Limiter) AllowAll(
 	return verdicts, err
 }
 
-// takeAll takes all of asks, or nothing. sums are what has to fit for each.
+// takeAll takes everything in asks, or nothing. sums are the amounts that have to fit for each
+// check.
 func (l *Limiter) takeAll(
 	ctx context.Context,
 	asks []LimitCheck,
 	sums []int64,
 	verdicts []LimitResult,
 ) (err error) {
-	held := make([]*Hold, len(asks)) // what is lent, often without a message; nil: the rest
+	held := make([]*Hold, len(asks)) // borrowed amounts, often without a message; nil: the rest
 	if pass, err := l.lookAll(ctx, asks, sums, verdicts, held); err != nil || !pass {
 		l.refuse(asks, verdicts, held)
 		return err
 	}
 	for i, a := range asks {
 		switch v := &verdicts[i]; {
-		case a.Cost < 0, held[i] != nil: // when all else is taken
+		case a.Cost < 0, held[i] != nil: // after all else is taken
 		case v.Limit.Algorithm == limit.Concurrency || a.Cost == 0:
 			*v, err = l.Allow(ctx, a)
 		default:
 			*v, err = l.Reserve(ctx, a, allAtOnce)
 		}
-		if err != nil || !verdicts[i].Allowed { // somebody else was faster
+		if err != nil || !verdicts[i].Allowed { // another caller was faster
 			l.undo(context.WithoutCancel(ctx), asks[:i], verdicts)
 			back(held, verdicts)
 			return err
@@ -527,15 +535,16 @@ func (l *Limiter) takeAll(
 		if v := &verdicts[i]; held[i] != nil {
 			held[i].Use(a.Cost)
 		} else if a.Cost > 0 && v.Limit.Algorithm != limit.Concurrency {
-			_ = l.Settle(ctx, a, v.ID) // to what is taken: no matter if the limit has just gone
+			_ = l.Settle(ctx, a, v.ID) // to the amount taken; the limit may just have been removed
 			v.ID = 0
 		}
 	}
 	return nil
 }
 
-// lookAll tells whether all of asks would pass, and holds what is lent; it takes nothing else.
-// A limit and key that stands there twice is looked at as one: together they may never pass.
+// lookAll reports whether everything in asks would be allowed, and holds what is borrowed; it takes
+// nothing else. It checks a limit and key that occur twice as one, because together they might
+// never be allowed.
 func (l *Limiter) lookAll(
 	ctx context.Context, asks []LimitCheck, sums []int64, verdicts []LimitResult, held []*Hold,
 ) (pass bool, err error) {
@@ -559,7 +568,7 @@ func (l *Limiter) lookAll(
 	return pass, nil
 }
 
-// undo gives back what AllowAll has taken of some.
+// undo gives back what AllowAll has already taken.
 func (l *Limiter) undo(ctx context.Context, asks []LimitCheck, verdicts []LimitResult) {
 	for i, a := range asks {
 		v := &verdicts[i]
@@ -585,7 +594,7 @@ func back(held []*Hold, verdicts []LimitResult) {
 	}
 }
 
-// refuse counts what a look at all has refused, and takes nothing.
+// refuse counts the rejections of a combined check, and takes nothing.
 func (l *Limiter) refuse(asks []LimitCheck, verdicts []LimitResult, held []*Hold) {
 	back(held, verdicts)
 	for i, v := range verdicts {
@@ -598,7 +607,8 @@ func (l *Limiter) refuse(asks []LimitCheck, verdicts []LimitResult, held []*Hold
 	}
 }
 
-// Reset forgets what a key has used, and its calls under way. The key may be as Keys shows it.
+// Reset deletes what a key has used, and its calls in progress. The key may be in the form that
+// Keys returns.
 func (l *Limiter) Reset(name, key string) error {
 	k, d, _, err := l.at(name, key)
 	if err != nil {
@@ -607,9 +617,10 @@ func (l *Limiter) Reset(name, key string) error {
 	return askErr(LimitCheck{}, k.Reset(context.Background(), &d.quota, callkey.Find(key)))
 }
 
-// Keys are up to count keys that have used any of a limit, from a place on that the call
-// before gave; "" is the beginning, and the end. Keys that come or go meanwhile may be
-// missed; one that stays is told once. A count below 1 is an error.
+// Keys returns up to count keys that have used any of a limit, beginning at from. from is the value
+// next of the previous call; "" is the beginning, and a next of "" is the end. Keys that appear or
+// disappear between calls may be missed; a key that stays is returned once. A count below 1 is an
+// error.
 func (l *Limiter) Keys(name, from string, count int) (all []KeyUsage, next string, err error) {
 	if count < 1 {
 		return nil, "", fmt.Errorf("%w: %d keys at once, want 1 at least", ErrKey, count)
@@ -629,10 +640,10 @@ func (l *Limiter) Keys(name, from string, count int) (all []KeyUsage, next strin
 	return all, quota.FormatCursor(part, n), nil
 }
 
-// LimitTotals count what a limit has decided since the process began.
+// LimitTotals count what a limit has decided since the process started.
 type LimitTotals = quota.Totals
 
-// Totals tells what a limit has decided.
+// Totals returns what a limit has decided.
 func (l *Limiter) Totals(name string) (t LimitTotals, err error) {
 	k, _, _, err := l.at(name, "")
 	if err != nil {

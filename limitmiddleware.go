@@ -16,37 +16,37 @@ import (
 	"github.com/headgate/headgate/limit"
 )
 
-// A RequestLimit says how the requests to a handler meet a limit.
+// A RequestLimit configures how a limit applies to the requests of a handler.
 type RequestLimit struct {
 	Name string
-	Key  []KeyPart // whose use counts together; none: one key for all
+	Key  []KeyPart // requests with the same key count together; none: one key for all
 
-	// Cost is that of a request, default 1. CostHeader is a header of the request that
-	// says another. Bytes say their cost themselves.
+	// Cost is the cost of a request, default 1. CostHeader is the name of a request header that
+	// overrides it. Limits in bytes use the real size instead.
 	Cost       int64
 	CostHeader string
 
-	// Unit is what is counted, default Requests. Of a request's body its Content-Length is
-	// taken before, of a body without one, and of an answer, 1; what was not read is given
-	// back when the handler is done, and what was more is owed. What is written in answer
-	// to HEAD, or after a connection was hijacked, is not counted.
+	// Unit is what is counted, default Requests. For a request body the Content-Length is taken in
+	// advance. For a body without one, and for an answer, 1 is taken. When the handler is done,
+	// what was not read is given back, and what was read beyond it is owed. The answer to HEAD and
+	// data after a connection was hijacked are not counted.
 	Unit Unit
 
-	Headers HeaderStyle                      // of the answer
-	Addr    func(r *http.Request) netip.Addr // of the client; default: RemoteAddr
+	Headers HeaderStyle                      // style of the answer's headers
+	Addr    func(r *http.Request) netip.Addr // the client's address; default: RemoteAddr
 
-	// OnError is told why the limit could not be asked, or settled, and says whether the
-	// request passes uncounted. Default: it does not, and is answered 503.
+	// OnError, if not nil, receives the error when the limit could not be checked or settled, and
+	// reports whether the request passes uncounted. By default the request is answered with 503.
 	OnError func(r *http.Request, err error) bool
 }
 
-// LimitMiddleware puts limits in front of next. A request meets all of them: either all
-// take what it costs, or none does, and it is answered by WriteRefusal. A call that
-// a Paced limit tells to wait waits. What Concurrency counts is given back when next has
-// returned, or panicked.
+// LimitMiddleware returns a handler that puts limits in front of next. A request is checked against
+// all of them. Either all limits take its cost, or none does and WriteRefusal answers the request.
+// A call that a Paced limit delays waits. What a Concurrency limit counts is given back when next
+// has returned or panicked.
 //
-// An allowed request that no limit counts in bytes, and that is not Concurrency's, costs one
-// call of rules.
+// An allowed request costs one call of rules if no limit counts it in bytes and none is a
+// Concurrency limit.
 func LimitMiddleware(rules LimitRules, limits []RequestLimit, next http.Handler) http.Handler {
 	if len(limits) == 0 {
 		return next
@@ -66,7 +66,7 @@ func LimitMiddleware(rules LimitRules, limits []RequestLimit, next http.Handler)
 	return g
 }
 
-// limitGate is the handler of LimitMiddleware.
+// A limitGate is the handler of LimitMiddleware.
 type limitGate struct {
 	rules  LimitRules
 	limits []RequestLimit
@@ -74,7 +74,7 @@ type limitGate struct {
 	next   http.Handler
 }
 
-// ServeHTTP asks the limits, and hands on what they let pass.
+// ServeHTTP checks the limits, and calls the next handler if they allow the request.
 func (g *limitGate) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	c := &limitedCall{limitGate: g, w: w, r: r}
 	defer c.end()
@@ -87,32 +87,32 @@ func (g *limitGate) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// limitedCall is one request on its way through its limits.
+// A limitedCall is one request while its limits are checked.
 type limitedCall struct {
 	*limitGate
 	w        http.ResponseWriter
 	r        *http.Request
-	met      []*RequestLimit // first those whose cost is known, then those it is estimated for
-	known    int             // how many are known
+	met      []*RequestLimit // first those with a known cost, then those with an estimate
+	known    int             // number of limits with a known cost
 	asks     []LimitCheck    // in the order of met
-	verdicts []LimitResult   // in the same order; without a Limit where there is none
+	verdicts []LimitResult   // in the same order; Limit is nil if there is none
 	read     *wire.CountedBody
 	wrote    *wire.CountedAnswer
 	kept     []*quota.LeaseRenewer
 
-	few struct { // the memory of most calls
+	few struct { // memory for most calls
 		met      [2]*RequestLimit
 		asks     [2]LimitCheck
 		verdicts [2]LimitResult
 	}
 }
 
-// estimated tells whether a cost is known only when the request is done.
+// estimated reports whether the cost is known only when the request is done.
 func (c *limitedCall) estimated(l *RequestLimit) bool {
 	return l.Unit == ResponseBytes || l.Unit == RequestBytes && c.r.ContentLength != 0
 }
 
-// price says what the request costs, or answers it.
+// price determines the cost of the request, or answers the request if that fails.
 func (c *limitedCall) price() bool {
 	c.met, c.asks, c.verdicts = c.few.met[:0], c.few.asks[:0], c.few.verdicts[:]
 	if n := len(c.limits); n > len(c.few.met) {
@@ -169,12 +169,12 @@ func (c *limitedCall) cost(l *RequestLimit) (n int64, ok bool) {
 	return n, err == nil && n >= 0 && n <= limit.MaxAmount
 }
 
-// reservationLife is how long a body may take before what was reserved for it counts as it
-// is. Chosen: longer than any transfer that a server should let live.
+// reservationLife is how long a body may take before its estimate counts as the cost. Chosen:
+// longer than any transfer that a server should allow.
 const reservationLife = 24 * time.Hour
 
-// reserve takes the estimates. It comes before take, because what is reserved can be given
-// back whole.
+// reserve takes the estimates. It comes before take, because a reservation can be given back
+// completely.
 func (c *limitedCall) reserve() bool {
 	for i := c.known; i < len(c.met); i++ {
 		v, err := c.rules.Reserve(c.r.Context(), c.asks[i], reservationLife)
@@ -191,8 +191,8 @@ func (c *limitedCall) reserve() bool {
 	return true
 }
 
-// take takes what is known, all or nothing. A limit that was just removed leaves the others
-// to be asked.
+// take takes the known costs, all or nothing. If a limit was just removed, it checks the others
+// without it.
 func (c *limitedCall) take() bool {
 	err := c.askKnown()
 	for range c.known {
@@ -228,7 +228,7 @@ func (c *limitedCall) askKnown() (err error) {
 	return err
 }
 
-// leaveGone leaves out the limits that are not there any more, or answers the request.
+// leaveGone drops the limits that no longer exist, or answers the request.
 func (c *limitedCall) leaveGone() bool {
 	for i := c.known - 1; i >= 0; i-- {
 		a := c.asks[i]
@@ -248,8 +248,8 @@ func (c *limitedCall) leaveGone() bool {
 	return true
 }
 
-// forgiven asks those whose limits could not be asked whether the request passes all the
-// same, and answers it if not.
+// forgiven calls OnError of the limits that could not be checked. It reports whether the request
+// passes all the same, and answers the request if not.
 func (c *limitedCall) forgiven(met []*RequestLimit, err error) bool {
 	for _, l := range met {
 		if l.OnError == nil || !l.OnError(c.r, err) {
@@ -261,7 +261,7 @@ func (c *limitedCall) forgiven(met []*RequestLimit, err error) bool {
 	return true
 }
 
-// tell sets the headers, each limit's in its own style.
+// tell sets the headers, for each limit in its own style.
 func (c *limitedCall) tell() {
 	h := c.w.Header()
 	if len(c.styles) == 1 {
@@ -286,7 +286,7 @@ func (c *limitedCall) refuse() bool {
 	return false
 }
 
-// wait waits until all limits let the call go.
+// wait waits until all limits let the call proceed.
 func (c *limitedCall) wait() bool {
 	var d time.Duration
 	for i := range c.verdicts {
@@ -311,8 +311,8 @@ func (c *limitedCall) wait() bool {
 	}
 }
 
-// serve hands the request on, and counts its bodies if a limit is in bytes that are not
-// known yet.
+// serve calls the next handler, and counts the bodies if a limit counts bytes that are not known
+// yet.
 func (c *limitedCall) serve() {
 	w := c.w
 	for _, l := range c.met[c.known:] {
@@ -321,7 +321,7 @@ func (c *limitedCall) serve() {
 			c.wrote = &wire.CountedAnswer{ResponseWriter: c.w}
 			w = c.wrote
 		case l.Unit == RequestBytes && c.read == nil:
-			// No copy of the request: net/http removes the files of a form of its own.
+			// The request is not copied: net/http removes the form files only of its own request.
 			body := c.r.Body
 			c.read = &wire.CountedBody{ReadCloser: body}
 			c.r.Body = c.read
@@ -331,8 +331,8 @@ func (c *limitedCall) serve() {
 	c.next.ServeHTTP(w, c.r)
 }
 
-// keep renews what is under way. What is not counted any more is taken anew as soon as there is
-// room for it.
+// keep renews the leases of calls in progress. If a lease has ended, it takes a new one as soon as
+// the limit allows.
 func (c *limitedCall) keep() {
 	for i := range c.verdicts[:c.known] {
 		v := &c.verdicts[i]
@@ -353,16 +353,17 @@ func (c *limitedCall) keep() {
 	}
 }
 
-// settleTime bounds how long a request that is over may take to be settled. Chosen.
+// settleTime is the timeout for settling a request that is over. Chosen.
 const settleTime = 5 * time.Second
 
-// settling ends in time. The request's context has ended if its client is gone.
+// settling returns a context with a timeout. The request's context cannot be used: it has ended if
+// the client is gone.
 func (c *limitedCall) settling() (context.Context, context.CancelFunc) {
 	return context.WithTimeout(context.WithoutCancel(c.r.Context()), settleTime)
 }
 
-// end settles what was estimated, and ends what was under way. Deferred: a proxy panics
-// when a client is gone.
+// end settles the estimates and ends the calls in progress. It is deferred, because a proxy panics
+// when the client is gone.
 func (c *limitedCall) end() {
 	for _, k := range c.kept {
 		k.Stop()

@@ -6,18 +6,18 @@ import (
 	"github.com/headgate/headgate/internal/counter"
 )
 
-// A Method says who is let in next.
+// A Method selects which visitor is admitted next.
 type Method string
 
-// The methods of a room. A change of it keeps everybody's place and time of arrival.
+// Methods of a room. When the method changes, all visitors keep their place and time of arrival.
 const (
-	// MethodFIFO calls in the order of arrival. It is the default.
+	// MethodFIFO calls visitors in the order of arrival. It is the default.
 	MethodFIFO Method = "fifo"
-	// MethodRandom draws who is called: of all who are present, each is as likely as any other.
+	// MethodRandom calls visitors at random: each present visitor is equally likely.
 	MethodRandom Method = "random"
-	// MethodPassthrough lets everybody in and counts them. Its limits are not in force.
+	// MethodPassthrough admits all visitors and counts them. The limits are not in force.
 	MethodPassthrough Method = "passthrough"
-	// MethodReject lets nobody new in and gives nobody a place.
+	// MethodReject admits no newcomers and gives them no place.
 	MethodReject Method = "reject"
 )
 
@@ -29,18 +29,19 @@ func (m Method) check() error {
 	return fmt.Errorf("%w: method %q: there are fifo, random, passthrough and reject", ErrConfig, m)
 }
 
-// unlimited is what a room that lets all in counts with. It is a number for which all arithmetic
-// of limits has room: more than anybody has visitors.
+// unlimited is the limit of a room that admits all visitors. It is larger than any number of
+// visitors, and small enough that no arithmetic of limits overflows.
 const unlimited = 1_000_000_000
 
-// failsOpen reports whether a room that lets all pass while nobody can count them is to do so now.
+// failsOpen reports whether a room with FailOpenAfter has to let all visitors pass now, because its
+// counter does not answer.
 func (r *Room) failsOpen(q *visitRequest) bool {
 	after := q.f.cfg.FailOpenAfter
 	return after > 0 && (r.live.Load().damaged || r.worker.silence() >= after)
 }
 
-// anyway lets a visitor through whom a room that lets all in could not count, because its
-// counter did not answer in time. It reports whether this is such a room.
+// anyway lets a visitor through if the room admits everybody but could not count the visitor,
+// because its counter did not answer in time. It reports whether this is such a room.
 func (r *Room) anyway(q *visitRequest) bool {
 	if q.f.cfg.Method != MethodPassthrough && !r.failsOpen(q) || r.live.Load().holds() {
 		return false

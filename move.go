@@ -13,13 +13,13 @@ import (
 )
 
 const (
-	moveField  = "place"          // what a link and its form say
-	moveWithin = 10 * time.Minute // a link is good. Chosen: long enough to send it to oneself
+	moveField  = "place"          // field name in a link and its form
+	moveWithin = 10 * time.Minute // validity of a link. Chosen: long enough to send it to another device
 )
 
-// serveMove moves a place to another device. Without a link it makes one for the visitor's place.
-// A link that is opened only asks, for programs open links to show what is behind them; the form
-// of that page moves the place.
+// serveMove moves a place to another device. Without a link it makes a link for the visitor's
+// place. Opening a link only shows a form, because programs open links to preview them. Submitting
+// the form moves the place.
 func (r *Room) serveMove(q *visitRequest) {
 	q.w.Header().Set("Referrer-Policy", "no-referrer")
 	link := q.r.URL.Query().Get(moveField)
@@ -42,8 +42,8 @@ func (r *Room) serveMove(q *visitRequest) {
 	}
 }
 
-// serveMoved tells a visitor that its place is on another device now. Whoever is told joins anew
-// by going to the site again, and not before.
+// serveMoved shows a visitor that the place is now on another device. The visitor joins again only
+// by opening the site again.
 func (r *Room) serveMoved(q *visitRequest) {
 	if !q.peek {
 		q.tok = ticket.Token{Kind: ticket.Moved}
@@ -69,12 +69,12 @@ func (r *Room) serveLink(q *visitRequest) {
 	case err == nil && waits && q.f.cfg.Method != MethodPassthrough:
 		q.link = r.keys.Load().SealMove(q.f.sealName(q.r), &q.tok, q.f.cfg.Wall().Add(moveWithin), 0)
 		r.wait(q, &p, r.whyWaiting())
-	default: // it is called or over, or nobody knows
+	default: // the ticket is called or over, or its state is unknown
 		http.Redirect(q.w, q.r, q.at.Path, http.StatusSeeOther)
 	}
 }
 
-// openLink asks whether a place is to move here, or moves it.
+// openLink asks the visitor to confirm that the place moves here, or moves it.
 func (r *Room) openLink(q *visitRequest, link string) {
 	own, had, keys := q.tok, q.hasTicket(), r.keys.Load()
 	from, desk := ticket.Token{}, q.desk
@@ -96,7 +96,7 @@ func (r *Room) openLink(q *visitRequest, link string) {
 	switch {
 	case err == nil:
 		if had && (own.Life != from.Life || own.ID != from.ID) { // one device has one place
-			_ = desk.Leave(q.r.Context(), own.Life, own.ID, own.Key) // else it goes with its hold
+			_ = desk.Leave(q.r.Context(), own.Life, own.ID, own.Key) // if this fails, the place ends with its hold
 		}
 		q.tok.Key = to
 		r.setCookie(q)
@@ -104,7 +104,7 @@ func (r *Room) openLink(q *visitRequest, link string) {
 	case errors.Is(err, counter.ErrNoTicket):
 		q.has = false
 		r.wait(q, &counter.PlaceInfo{PollAfter: moveWithin}, StateMoveOver)
-	default: // nobody knows: the same form may be sent again
+	default: // state unknown: the same form may be sent again
 		q.link = link
 		r.wait(q, &counter.PlaceInfo{PollAfter: unreachableRetry}, StateMoveAgain)
 	}

@@ -10,10 +10,11 @@ import (
 	"github.com/headgate/headgate/internal/ticket"
 )
 
-// Visitors who go to another data centre than the one they came to first keep what they
-// have: a stay and a place belong to one counter for life, and are asked about there.
+// A visitor who comes to another data center than the first time keeps the session or the place. A
+// session and a place belong to one counter for life, and their state is requested from that
+// counter.
 
-// placeDesk is a counter as a visitor with a ticket or a pass needs it.
+// A placeDesk is a counter as a visitor with a ticket or a pass needs it.
 type placeDesk interface {
 	Poll(ctx context.Context, life, number, key uint64) (counter.PlaceInfo, error)
 	Claim(ctx context.Context, life, number, key uint64, hard time.Duration) (slot.ClaimReply, error)
@@ -22,14 +23,14 @@ type placeDesk interface {
 	ReportSuspectPass(ctx context.Context)
 }
 
-// abroad is the room in another data centre: what it keeps, and a worker that reports
-// there whom it has seen here. It lets nobody new in.
+// An abroad is the room in another data center: its counter, and a worker that reports to it the
+// visitors seen here. The worker admits no newcomers.
 type abroad struct {
 	desk   *counter.RemoteCounter
 	worker *worker
 }
 
-// openAbroad makes the ways to the other data centres.
+// openAbroad creates the connections of the room to the other data centers.
 func (r *Room) openAbroad(cfg RoomConfig, c counter.Config) {
 	e := cfg.Engine
 	if e.sites == nil {
@@ -44,7 +45,7 @@ func (r *Room) openAbroad(cfg RoomConfig, c counter.Config) {
 	}
 }
 
-// workers are the room's own and those that report to other data centres.
+// workers returns the room's own worker and those that report to other data centers.
 func (r *Room) workers() []*worker {
 	all := []*worker{r.worker}
 	for _, a := range r.abroad {
@@ -53,7 +54,7 @@ func (r *Room) workers() []*worker {
 	return all
 }
 
-// own is the name of this data centre, "" if it is the only one.
+// own returns the name of this data center, or "" if it is the only one.
 func (r *Room) own() string {
 	if e := r.face.Load().cfg.Engine; e.sites != nil {
 		return e.sites.Own()
@@ -61,22 +62,22 @@ func (r *Room) own() string {
 	return ""
 }
 
-// locate finds the counter that the visitor's stay or place belongs to: one that was given
-// before there were other data centres is of this one.
+// locate finds the counter of the visitor's session or place. One that was issued before there were
+// other data centers belongs to this one.
 func (r *Room) locate(q *visitRequest) {
 	q.worker, q.desk = r.worker, r.counter
 	if !q.has || r.abroad == nil || q.tok.Home == "" || q.tok.Home == r.own() {
 		return
 	}
 	a := r.abroad[q.tok.Home]
-	if a == nil { // no such data centre is configured any more
+	if a == nil { // this data center is no longer configured
 		q.has = false
 		return
 	}
 	q.worker, q.desk = a.worker, a.desk
 }
 
-// homeOf is the data centre of the visitor's counter.
+// homeOf returns the data center of the visitor's counter.
 func (r *Room) homeOf(q *visitRequest) string {
 	if r.isAbroad(q) {
 		return q.tok.Home
@@ -87,7 +88,7 @@ func (r *Room) homeOf(q *visitRequest) string {
 // isAbroad reports whether the visitor's stay or place is in another data centre.
 func (r *Room) isAbroad(q *visitRequest) bool { return q.worker != r.worker }
 
-// silent reports whether the visitor's data centre is surely out of reach.
+// silent reports whether the visitor's data center is certainly unreachable.
 func (r *Room) silent(q *visitRequest) bool {
 	if !r.isAbroad(q) {
 		return false
@@ -96,7 +97,8 @@ func (r *Room) silent(q *visitRequest) bool {
 	return silent
 }
 
-// late reports whether the visitor's data centre may be out of reach: nobody should wait for its answer.
+// late reports whether the visitor's data center may be unreachable: then no request should wait
+// for its answer.
 func (r *Room) late(q *visitRequest) bool {
 	if !r.isAbroad(q) {
 		return false
@@ -105,9 +107,9 @@ func (r *Room) late(q *visitRequest) bool {
 	return late
 }
 
-// passesFor reports whether a pass of another data centre is surely not over, by the time
-// that its last pictures told. What has been seen so is not reported there: the next
-// request is, once the way there is known.
+// passesFor reports whether a pass of another data center has certainly not expired, by the time in
+// that data center's last snapshots. A request that passes this way is not reported to that data
+// center; the next request is, once the connection works.
 func (r *Room) passesFor(q *visitRequest) bool {
 	if !r.isAbroad(q) {
 		return false
@@ -116,10 +118,12 @@ func (r *Room) passesFor(q *visitRequest) bool {
 	return err == nil && t.Known && t.Life == q.tok.Life && t.Hi < slot.Time(q.tok.End)
 }
 
-// outOfReach answers a visitor whose counter does not. Here, the visitor keeps what it has and asks
-// again. In another data centre that has been silent for a while, a pass counts to its end; whoever was
-// inside longer is first to come in here, and whoever waited keeps its place in the order of all data
-// centres. A ticket that was called there, used or not, is kept, and its visitor comes as newcomers do.
+// outOfReach answers a visitor whose counter does not answer. If the counter is in this data
+// center, the visitor keeps what it has and tries again. If it is in another data center that has
+// not answered for a while, a pass is valid until its end. After that, a visitor who was inside is
+// first to enter here. A waiting visitor keeps the place in the order of all data centers. A
+// visitor whose ticket was called there, used or not, keeps the ticket and waits here as a
+// newcomer.
 func (r *Room) outOfReach(q *visitRequest) {
 	t, err := r.counter.RemoteTime(q.r.Context(), q.tok.Home)
 	switch same := t.Life == q.tok.Life; {
@@ -127,7 +131,7 @@ func (r *Room) outOfReach(q *visitRequest) {
 		r.wait(q, &counter.PlaceInfo{PollAfter: unreachableRetry}, StateWaiting)
 	case q.tok.Kind == ticket.Pass:
 		r.roam(q, 0)
-	case same && t.WasCalled(q.tok.ID), q.tok.Seen == 0: // 0: nobody knows when it came
+	case same && t.WasCalled(q.tok.ID), q.tok.Seen == 0: // 0: the arrival time is unknown
 		if q.keeps = true; !r.stillRoams(q) {
 			r.serveNewcomer(q)
 		}
@@ -136,9 +140,9 @@ func (r *Room) outOfReach(q *visitRequest) {
 	}
 }
 
-// roam lets a visitor of a data centre that is out of reach wait here. came is when it
-// came, in the time of all data centres; 0 if it was inside. One place or stay there is one
-// here, wherever in the data centre the visitor asks.
+// roam lets a visitor of an unreachable data center wait here. came is the arrival in the time of
+// all data centers, or 0 if the visitor was inside. One place or session there gives one place
+// here, whichever node of this data center gets the request.
 func (r *Room) roam(q *visitRequest, came slot.Time) {
 	p, err := r.counter.Roam(q.r.Context(), q.tok.Mix()|counter.RoamerBit, came)
 	if err != nil {
@@ -150,12 +154,14 @@ func (r *Room) roam(q *visitRequest, came slot.Time) {
 	r.standing(q, &p)
 }
 
-// onlyKnown asks for a roamer who is here already; comesNow is later than all known times.
+// onlyKnown finds only a roaming visitor who already waits here; comesNow is later than all known
+// times.
 const onlyKnown, comesNow slot.Time = -1, 1<<63 - 1
 
-// stillRoams lets a visitor go on waiting here who roams already, also when the data centre is
-// back and has given its place up. One who was called here and has claimed is the same visitor in
-// another tab: a newcomer's cookie would replace the pass. It reports whether there was such a one.
+// stillRoams lets a visitor who already roams go on waiting here, even when the other data center
+// is back and has given up the place. A roaming visitor who was called and admitted here may send
+// this request from another tab; a newcomer's cookie would replace the pass. stillRoams reports
+// whether the visitor roams.
 func (r *Room) stillRoams(q *visitRequest) bool {
 	if !r.isAbroad(q) || q.tok.Kind != ticket.Ticket {
 		return false

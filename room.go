@@ -26,72 +26,72 @@ import (
 	"github.com/headgate/headgate/internal/wire"
 )
 
-// RoomConfig describes a waiting room. Zero fields are working defaults, but
-// the two limits must be set: with 0 nobody is let in.
+// RoomConfig configures a waiting room. The zero value of a field is a working default, except that
+// the two limits must be set: with 0 the room admits nobody.
 type RoomConfig struct {
-	Name  string // names the room in cookies, metrics and messages
-	Title string // what visitors read; default Name
-	Host  string // "" is any
-	Path  string // the room is everything below; default "/"; a * is any characters but a slash
+	Name  string // name of the room in cookies, metrics and messages
+	Title string // shown to visitors; default Name
+	Host  string // "" matches any host
+	Path  string // the room is everything below it; default "/"; * stands for any characters except /
 
-	Routes              []Route       // more places of the room
-	IgnoreCase          bool          // /Shop and /shop are one
-	AllowAmbiguousPaths bool          // paths with several readings pass: the strictest decision counts
-	CookieSuffix        string        // "_" and this end the name of the cookie
-	CookieDomain        string        // of the cookie; "" is the host that was asked
-	FailOpenAfter       time.Duration // without an answer of the counter for so long all pass; 0 is never
+	Routes              []Route       // more locations of the room
+	IgnoreCase          bool          // /Shop and /shop are the same
+	AllowAmbiguousPaths bool          // allow paths with several readings: the strictest decision applies
+	CookieSuffix        string        // the cookie's name ends with "_" and this suffix
+	CookieDomain        string        // the cookie's domain; "" is the request's host
+	FailOpenAfter       time.Duration // all pass after this time without a counter; 0: never
 
-	TotalActiveUsers  int64         // at once; exact
-	NewUsersPerMinute int64         // in every 60 s; exact
-	SessionDuration   time.Duration // after the last byte, 5 m
+	TotalActiveUsers  int64         // maximum inside at once; exact
+	NewUsersPerMinute int64         // maximum in every 60 s; exact
+	SessionDuration   time.Duration // after the last byte of an answer; default 5 m
 	FixedSession      bool          // the session ends SessionDuration after it began
-	HardEnd           time.Duration // nobody stays longer, 0 is no end
+	HardEnd           time.Duration // maximum length of a session; 0: unlimited
 
 	Method    Method    // default MethodFIFO
-	QueueAll  bool      // nobody new is let in
-	Closed    bool      // nobody new gets a place; Message says why
-	Suspended bool      // the room is off: all pass
-	Shadow    bool      // decide and count, hold nobody
-	OpensAt   time.Time // nobody is let in before
-	Message   string    // shown to those who wait, plain text
+	QueueAll  bool      // newcomers all have to wait
+	Closed    bool      // newcomers get no place; Message gives the reason
+	Suspended bool      // the room is off: all requests pass
+	Shadow    bool      // decide and count, but hold nobody
+	OpensAt   time.Time // the room admits nobody before
+	Message   string    // shown to waiting visitors; plain text
 
 	StatusCode    int  // of the waiting page: 503 (default), 200, 202 or 429
-	RefreshHeader bool // also send Refresh: it fights the page's script (WCAG 2.2.1)
-	NoSpread      bool // let calls pulse instead of spacing them evenly
+	RefreshHeader bool // also send Refresh; it conflicts with the page's script (WCAG 2.2.1)
+	NoSpread      bool // call in bursts instead of spacing the calls evenly
 
-	MaxWaiting int64         // then the room is full, 2,000,000
-	Hold       time.Duration // an absent ticket keeps its place, 5 m
-	HoldPhone  time.Duration // the same for phones, 15 m
-	CallHold   time.Duration // of a called ticket; default two intervals, 5 s at least
-	PollMin    time.Duration // 1 s
-	PollMax    time.Duration // 30 s
+	MaxWaiting int64         // the room is then full; default 2,000,000
+	Hold       time.Duration // how long an absent visitor keeps the place; default 5 m
+	HoldPhone  time.Duration // the same for phones; default 15 m
+	CallHold   time.Duration // of a called ticket; default two poll intervals, at least 5 s
+	PollMin    time.Duration // default 1 s
+	PollMax    time.Duration // default 30 s
 
-	Grace Grace    // on which paths nobody's time runs out
-	Event Event    // that is on; of its fields Draw is not read
-	Draw  DrawPlan // what there is to draw from
+	Grace Grace    // paths on which sessions do not end
+	Event Event    // the current event; its field Draw is ignored
+	Draw  DrawPlan // planned or past draw
 
-	Rules     Rules  // asked before all else; nil: none
-	Lanes     []Lane // that rules may send newcomers to
+	Rules     Rules  // checked before everything else; nil: no rules
+	Lanes     []Lane // lanes to which Rules may send newcomers
 	Exclude   Exclude
 	JoinLimit JoinLimit
 
-	CORS        *CORS       // how preflights are answered; nil: the program behind answers them
-	PassSharing PassSharing // what becomes of passes that many use
-	BindHeader  string      // of requests: a cookie is good with the value alone with which it was set
+	CORS        *CORS       // answers to preflights; nil: the handler behind the room answers them
+	PassSharing PassSharing // what happens to a pass that is used in many networks
+	BindHeader  string      // request header: a cookie is valid only with the value with which it was set
 
 	Page       Page                             // default: plain text
 	ClientAddr func(r *http.Request) netip.Addr // default: RemoteAddr
-	Secure     func(r *http.Request) bool       // is the cookie Secure; default: r.TLS != nil
-	SameSite   http.SameSite                    // of the cookie; default Lax, and of None without Secure
+	Secure     func(r *http.Request) bool       // reports whether the cookie is Secure; default: r.TLS != nil
+	SameSite   http.SameSite                    // of the cookie; default Lax, also in place of None without Secure
 	Log        *slog.Logger                     // default: discard
-	Wall       func() time.Time                 // for what is shown; default time.Now
-	Boot       func() time.Duration             // decides; default CLOCK_BOOTTIME
-	Engine     *Engine                          // keeps what must not be forgotten; nil: memory
-	sealing    *ticket.Ring                     // tests
-	params     slot.Params                      // tests
+	Wall       func() time.Time                 // wall clock for display; default time.Now
+	Boot       func() time.Duration             // clock for decisions; default CLOCK_BOOTTIME
+	Engine     *Engine                          // stores the records; nil: in memory only
+	sealing    *ticket.Ring                     // for tests
+	params     slot.Params                      // for tests
 }
 
-// ErrConfig is wrapped by every error about an impossible configuration.
+// ErrConfig is wrapped by every error about an invalid configuration.
 var ErrConfig = errors.New("impossible room")
 
 func (c RoomConfig) withDefaults() (RoomConfig, error) {
@@ -100,7 +100,7 @@ func (c RoomConfig) withDefaults() (RoomConfig, error) {
 	c.PollMin, c.PollMax = cmp.Or(c.PollMin, time.Second), cmp.Or(c.PollMax, 30*time.Second)
 	c.MaxWaiting, c.StatusCode = cmp.Or(c.MaxWaiting, 2_000_000), cmp.Or(c.StatusCode, 503)
 	c.Path = cmp.Or(c.Path, "/")
-	if len(c.Path) > 1 { // /shop/ is also /shop, and a cookie for /shop/ would not come back there
+	if len(c.Path) > 1 { // /shop/ also matches /shop, and a cookie for /shop/ would not come back from there
 		c.Path = strings.TrimSuffix(c.Path, "/")
 	}
 	c.Method, c.Title = cmp.Or(c.Method, MethodFIFO), cmp.Or(c.Title, c.Name)
@@ -140,7 +140,7 @@ func (c RoomConfig) withDefaults() (RoomConfig, error) {
 	return c, errors.Join(errs...)
 }
 
-// wire fills in what a program may replace.
+// wire fills in the defaults of what a program may replace.
 func (c *RoomConfig) wire() {
 	if c.Page == nil {
 		c.Page = plainPage{}
@@ -160,7 +160,7 @@ func (c *RoomConfig) wire() {
 	}
 }
 
-// limits are the room's two limits: users at once, and new users per minute.
+// limits returns the room's two limits: users at once, and new users per minute.
 func (c *RoomConfig) limits() [2]slot.Limit {
 	active, fresh := c.TotalActiveUsers, c.NewUsersPerMinute
 	if c.Method == MethodPassthrough && active > 0 && fresh > 0 {
@@ -172,7 +172,7 @@ func (c *RoomConfig) limits() [2]slot.Limit {
 	}
 }
 
-// desk is a room's counter: in this process, or wherever its host is.
+// A desk is a room's counter, in this process or at its host.
 type desk interface {
 	lender
 	Join(ctx context.Context, lane uint64, hold, waited time.Duration) (counter.PlaceInfo, error)
@@ -189,15 +189,15 @@ type desk interface {
 	Run(ctx context.Context) error
 }
 
-// A Room lets in at most as many visitors as its origin can take; the others
-// wait in line. It may be used by many goroutines at once.
+// A Room admits at most as many visitors as its origin can take. The others wait in line. A Room
+// may be used by many goroutines at once.
 type Room struct {
 	boot    func() time.Duration
 	keys    *atomic.Pointer[ticket.Ring]
 	counter desk
-	above   *counter.Handle // of Anywhere, nil with one data centre
+	above   *counter.Handle // of Anywhere; nil with one data center
 	worker  *worker
-	abroad  map[string]*abroad // the same room in other data centres
+	abroad  map[string]*abroad // the same room in other data centers
 	face    atomic.Pointer[face]
 	doc     wire.Second[[]byte]
 	draw    wire.Second[string]
@@ -210,8 +210,8 @@ type Room struct {
 	ran     atomic.Bool
 }
 
-// face is the configuration as requests see it, as one snapshot: a request keeps
-// the one it began with.
+// A face is a snapshot of the configuration for requests. A request keeps the face that it began
+// with.
 type face struct {
 	cfg         RoomConfig
 	exclude     exclude.Set
@@ -219,7 +219,7 @@ type face struct {
 	joins       *exclude.Joins
 	places      *route.Set
 	cors        *cors.Policy
-	http, https []string // names of the cookie: by the first it is set, by the others it may come
+	http, https []string // cookie names: the first is used to set it, the others are also read
 }
 
 func newFace(cfg RoomConfig, old *face) *face {
@@ -227,16 +227,16 @@ func newFace(cfg RoomConfig, old *face) *face {
 	f := &face{cfg: cfg, places: route.New(routes, cfg.IgnoreCase)}
 	f.http, f.https = route.CookieNames(cfg.Name, cfg.CookieSuffix,
 		cfg.CookieDomain == "" && f.places.CookiePath() == "/")
-	f.exclude = exclude.New(cfg.Exclude, false) // of another case is perhaps another page
+	f.exclude = exclude.New(cfg.Exclude, false) // a path in another case may be another page
 	f.grace = exclude.New(Exclude{NoDefaults: true, Paths: cfg.Grace.Paths}, cfg.IgnoreCase)
 	f.joins, f.cors = exclude.NewJoins(cfg.JoinLimit), cors.New(cfg.CORS)
-	if old != nil && old.joins.Limit == f.joins.Limit { // what it has counted still counts
+	if old != nil && old.joins.Limit == f.joins.Limit { // keep the counts so far
 		f.joins = old.joins
 	}
 	return f
 }
 
-// cookieNames are the names of the visitor's cookie.
+// cookieNames returns the names of the visitor's cookie.
 func (f *face) cookieNames(r *http.Request) []string {
 	if f.cfg.Secure(r) {
 		return f.https
@@ -244,7 +244,7 @@ func (f *face) cookieNames(r *http.Request) []string {
 	return f.http
 }
 
-// sealName is under which the visitor's cookie is sealed.
+// sealName returns the name under which the visitor's cookie is sealed.
 func (f *face) sealName(r *http.Request) string {
 	if f.cfg.BindHeader == "" {
 		return f.cfg.Name
@@ -252,11 +252,11 @@ func (f *face) sealName(r *http.Request) string {
 	return ticket.Bound(f.cfg.Name, r.Header.Values(f.cfg.BindHeader))
 }
 
-// live is what can change while the room runs, as one snapshot.
+// A live is a snapshot of what can change while the room runs.
 type live struct {
 	queueAll, suspended, closed, reject, down, early, prequeue bool
 
-	damaged bool // the record cannot be read: nobody knows anything
+	damaged bool // the record cannot be read: nothing is known
 	message string
 }
 
@@ -264,7 +264,7 @@ func (l *live) holds() bool {
 	return l.queueAll || l.down || l.early || l.closed || l.reject || l.prequeue
 }
 
-// set takes what the configuration says over.
+// set copies the settings from the configuration.
 func (l *live) set(cfg *RoomConfig) {
 	l.queueAll, l.suspended, l.closed = cfg.QueueAll, cfg.Suspended, cfg.Closed
 	l.early = !cfg.OpensAt.IsZero() && cfg.Wall().Before(cfg.OpensAt)
@@ -272,9 +272,9 @@ func (l *live) set(cfg *RoomConfig) {
 	l.message = cfg.Message
 }
 
-// OpenRoom opens the room and takes its counter over. Run must be called for
-// anybody to be let in. A room whose record is damaged opens all the same: it
-// lets nobody in and loses nobody, and its Status says why.
+// OpenRoom opens the room and takes over its counter. The room admits nobody until Run is called. A
+// room whose record is damaged opens too: it admits nobody and loses no place, and its Status gives
+// the reason.
 func OpenRoom(ctx context.Context, cfg RoomConfig) (*Room, error) {
 	cfg, err := cfg.withDefaults()
 	if err != nil {
@@ -325,7 +325,7 @@ func OpenRoom(ctx context.Context, cfg RoomConfig) (*Room, error) {
 	return r, nil
 }
 
-// settings are what the counter needs to know and may change.
+// settings returns the settings of the counter that may change.
 func (c *RoomConfig) settings() counter.Settings {
 	lim := c.limits()
 	return counter.Settings{
@@ -339,14 +339,13 @@ func (c *RoomConfig) settings() counter.Settings {
 	}
 }
 
-// reconfigureWait bounds how long a new configuration waits for the record.
+// reconfigureWait is how long a new configuration waits until it is in the record.
 const reconfigureWait = 5 * time.Second
 
-// Reconfigure takes a new configuration of the same room while people are
-// inside and wait, as one snapshot. A higher limit counts at once; a lower one is
-// in force once enough have left, and nobody is sent away. Fields that only a
-// program can set (Page, Engine, Boot, …) stay as they were when they are nil.
-// On an error nothing has changed, but that a prequeue holds everybody who is new.
+// Reconfigure replaces the configuration of the room as one snapshot, while visitors are inside and
+// wait. A higher limit applies at once. A lower one is in force once enough visitors have left; no
+// visitor is sent away. Fields that only a program can set (Page, Engine, Boot, …) keep their value
+// if they are nil. On an error nothing has changed, except that a prequeue holds all newcomers.
 func (r *Room) Reconfigure(ctx context.Context, cfg RoomConfig) error {
 	r.liveMu.Lock()
 	defer r.liveMu.Unlock()
@@ -361,7 +360,7 @@ func (r *Room) Reconfigure(ctx context.Context, cfg RoomConfig) error {
 	}
 	ctx, stop := context.WithTimeout(ctx, reconfigureWait)
 	defer stop()
-	if cfg.Event.Active && cfg.Event.Prequeue { // whatever the store says
+	if cfg.Event.Active && cfg.Event.Prequeue { // whatever the store returns
 		l := *r.live.Load()
 		l.prequeue = true
 		r.apply(&l)
@@ -393,8 +392,8 @@ func (r *Room) Reconfigure(ctx context.Context, cfg RoomConfig) error {
 	return nil
 }
 
-// reconfigure tells the counters: Anywhere first, which must know of a longer stay before
-// anybody is let in for so long.
+// reconfigure sends the settings to the counters. Anywhere comes first: it must know of a longer
+// session before a visitor is admitted for that long.
 func (r *Room) reconfigure(ctx context.Context, set, old counter.Settings) error {
 	if r.above == nil {
 		return r.counter.Reconfigure(ctx, set)
@@ -411,7 +410,7 @@ func (r *Room) reconfigure(ctx context.Context, set, old counter.Settings) error
 	return err
 }
 
-// inherit fills in what only a program can set.
+// inherit copies from old what only a program can set.
 func (c *RoomConfig) inherit(old *RoomConfig) {
 	if c.Page == nil {
 		c.Page = old.Page
@@ -426,12 +425,12 @@ func (c *RoomConfig) inherit(old *RoomConfig) {
 	c.sealing, c.params = old.sealing, old.params
 }
 
-// KnowsTime reports whether the room has heard of its counter's time: before, it asks
-// for it when a visitor with a pass comes.
+// HasCounterTime reports whether the room has received its counter's time. Until then it requests
+// the time when a visitor with a pass comes.
 func (r *Room) HasCounterTime() bool { return r.worker.sight.Load() != nil }
 
-// Run lends, calls and renews until ctx ends, and closes the room. It returns an error
-// only if the room cannot go on, or runs or ran already: it is called once.
+// Run lends, calls and renews until ctx ends, and then closes the room. Call it once: it returns an
+// error if the room already runs or has run, or if the room cannot continue.
 func (r *Room) Run(ctx context.Context) error {
 	cfg := r.Config()
 	if r.ran.Swap(true) {
@@ -451,7 +450,8 @@ func (r *Room) Run(ctx context.Context) error {
 	}
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
-	// The worker ends first: its last report and what it gives back are still written.
+	// The worker ends first, so that its last report and the slots that it gives back are still
+	// written.
 	serving, done := context.WithCancel(context.WithoutCancel(ctx))
 	errs := make([]error, 3)
 	var wg, away sync.WaitGroup
@@ -468,8 +468,8 @@ func (r *Room) Run(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// waitOpening opens the doors at OpensAt by the wall clock, looked at each
-// second so that a stepped clock and a new configuration are seen.
+// waitOpening opens the room at OpensAt by the wall clock. It checks each second, to notice a
+// stepped clock and a new configuration.
 func (r *Room) waitOpening(ctx context.Context) {
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
@@ -493,8 +493,8 @@ func (r *Room) waitOpening(ctx context.Context) {
 	}
 }
 
-// doors opens the room if its moment has come, by the configuration that is in
-// force when no other change is under way: opens_at may just have been postponed.
+// doors opens the room if OpensAt has come. It reads the configuration while no other change is in
+// progress, because OpensAt may just have been postponed.
 func (r *Room) doors() {
 	r.change(func(l *live) {
 		cfg := &r.face.Load().cfg
@@ -502,7 +502,7 @@ func (r *Room) doors() {
 	})
 }
 
-// change swaps the snapshot of what can change and tells the counter.
+// change replaces the snapshot of what can change and informs the counter.
 func (r *Room) change(f func(*live)) {
 	r.liveMu.Lock()
 	defer r.liveMu.Unlock()
@@ -517,24 +517,24 @@ func (r *Room) apply(l *live) {
 	r.worker.hold(l.holds())
 }
 
-// OriginUp tells the room whether its origin answers: while it does not, nobody
-// is called or let in, and nobody loses a place.
+// SetOriginUp sets whether the origin answers. While it does not, the room calls and admits nobody,
+// and no visitor loses a place.
 func (r *Room) SetOriginUp(up bool) { r.change(func(l *live) { l.down = !up }) }
 
-// QueueAll holds everybody new, or lets them in again.
+// SetQueueAll makes all newcomers wait, or lets them in again.
 func (r *Room) SetQueueAll(yes bool) { r.change(func(l *live) { l.queueAll = yes }) }
 
-// Suspend turns the room off, so that all pass uncounted, or on again.
+// SetSuspended turns the room off, so that all requests pass uncounted, or on again.
 func (r *Room) SetSuspended(yes bool) { r.change(func(l *live) { l.suspended = yes }) }
 
-// Message changes what those who wait read.
+// SetMessage changes the message that waiting visitors read.
 func (r *Room) SetMessage(text string) { r.change(func(l *live) { l.message = text }) }
 
-// Matches reports whether the room stands in front of this host and any reading of a decoded path,
-// and how specific it is; the most specific room decides.
+// Matches reports whether the room is responsible for this host and any reading of a decoded path,
+// and how specific the match is. Of several rooms the most specific one applies.
 func (r *Room) Matches(host, path string) (specific int, ok bool) {
 	return r.face.Load().places.MatchAny(host, path)
 }
 
-// Config is the configuration in force, defaults filled in.
+// Config returns the configuration in force, with the defaults filled in.
 func (r *Room) Config() RoomConfig { return r.face.Load().cfg }

@@ -10,38 +10,38 @@ import (
 	"github.com/headgate/headgate/internal/wire"
 )
 
-// Rules are asked about each request before the room is.
+// Rules are applied to each request before the room handles it.
 type Rules interface {
-	// Match says what the first rule that matches wants. It must not block, nor keep what it
-	// is handed.
+	// Match returns the action of the first rule that matches. It must not block, and must not keep
+	// r.
 	Match(r RuleRequest) RuleAction
 }
 
-// A RuleRequest is what rules are asked about.
+// A RuleRequest is what rules can check of a request.
 type RuleRequest struct {
 	*http.Request
-	Path string     // a reading of the path: the rules are asked about each of them
-	From netip.Addr // of the visitor, behind proxies that are trusted
+	Path string     // one reading of the path: Match is called for each reading
+	From netip.Addr // address of the visitor, behind trusted proxies
 }
 
-// A RuleAction is what becomes of a request.
+// A RuleAction is what happens to a request.
 type RuleAction = decide.Action
 
-// The actions of rules. In shadow mode nobody is refused, only counted.
+// Actions of rules. In shadow mode a denied request is only counted.
 const (
-	RuleNone    = decide.None    // as any other
-	RuleBypass  = decide.Bypass  // it passes and is not counted, whatever state the room is in
-	RuleCrawler = decide.Crawler // a verified crawler: the same
-	RuleDeny    = decide.Deny    // it is refused
-	RuleLane    = decide.Lane    // who must wait waits in RoomConfig.Lanes[0]; in [1] with RuleLane + 1
+	RuleNone    = decide.None    // handled as any other request
+	RuleBypass  = decide.Bypass  // passes uncounted, in every state of the room
+	RuleCrawler = decide.Crawler // a verified crawler: as RuleBypass
+	RuleDeny    = decide.Deny    // rejected
+	RuleLane    = decide.Lane    // visitors wait in RoomConfig.Lanes[0]; RuleLane + 1: in Lanes[1]
 	ruleActions = decide.Lane + 1
 )
 
-// A Lane is a line beside the ordinary one: of any hundred calls it gets at most Share while
-// somebody who is there waits in the ordinary one. Who joined it stays there.
+// A Lane is a line beside the ordinary line. Of any hundred calls it gets at most Share while a
+// present visitor waits in the ordinary line. A visitor who joins a lane stays in it.
 type Lane = slot.Lane
 
-// ruled does what a rule wants, and reports whether the request is answered.
+// ruled carries out the action of a rule, and reports whether the request is answered.
 func (r *Room) ruled(q *visitRequest) bool {
 	cfg, act := &q.f.cfg, q.does.Act
 	r.counts.ruled[min(act, RuleLane)].Add(1)
@@ -61,13 +61,14 @@ func (r *Room) ruled(q *visitRequest) bool {
 	return true
 }
 
-// The answers to who is refused, but for the page.
+// Answers to rejected requests, except the page.
 const (
 	denied     = "A rule of this site refuses this request."
 	deniedJSON = `{"type":"about:blank","title":"Forbidden","status":403,"detail":"` + denied + "\"}\n"
 )
 
-// deny refuses a request: with a page to who opens one, in JSON to who prefers it (RFC 9457).
+// deny rejects a request. Browsers that open a page get a page; clients that prefer JSON get a
+// problem document (RFC 9457).
 func (r *Room) deny(q *visitRequest) {
 	wire.BoundBody(q.w, q.r)
 	h, kind, body := q.w.Header(), textType, denied+"\n"

@@ -13,27 +13,28 @@ import (
 	"github.com/headgate/headgate/internal/ticket"
 )
 
-// A Stay is the visit of somebody inside, as it stands now.
+// A Session is the time of one visitor inside, as it stands now.
 type Session struct {
-	ID            string        // the same for all requests of the visit, and of no other one
+	ID            string        // the same for all requests of the session, unique among sessions
 	Entered       time.Time     // by the wall clock
-	Remaining     time.Duration // until it ends if nothing more is heard of the visitor, at least
-	HardRemaining time.Duration // until it ends whatever is heard; 0 is no hard end
+	Remaining     time.Duration // at least; until it ends if no further request comes
+	HardRemaining time.Duration // until its hard end; 0: no hard end
 
 	room *Room
 	tok  ticket.Token
 }
 
-// Pass names the visit to EndStay: sealed, a few hundred characters, and another one each time.
+// Pass returns a sealed text that names the session to EndSession. It has a few hundred characters
+// and differs each time.
 func (s *Session) Pass() string {
 	return string(s.room.keys.Load().Seal(nil, s.room.passName(), &s.tok))
 }
 
-// passName is what a pass is sealed for, so that none can be used as a cookie.
+// passName returns the name for which a pass is sealed, so that none can be used as a cookie.
 func (r *Room) passName() string { return "pass " + r.face.Load().cfg.Name }
 
-// StayOf tells which visit the request belongs to that is answered by w: the writer that a
-// Room hands to its handler, or one that unwraps to it.
+// SessionOf returns the session of the request that w answers. w is the writer that a Room passes
+// to its handler, or a writer that unwraps to it.
 func SessionOf(w http.ResponseWriter) (s Session, ok bool) {
 	for {
 		switch x := w.(type) {
@@ -47,7 +48,7 @@ func SessionOf(w http.ResponseWriter) (s Session, ok bool) {
 	}
 }
 
-// Look tells which visit a request belongs to, and prolongs nothing.
+// PeekSession returns the session of a request, and does not extend it.
 func (r *Room) PeekSession(req *http.Request) (s Session, ok bool) {
 	q := &visitRequest{f: r.face.Load(), r: req}
 	if r.open(q); !q.has {
@@ -84,8 +85,8 @@ func (r *Room) stay(w *worker, tok *ticket.Token) (s Session, ok bool) {
 	return s, true
 }
 
-// whole is the end of a stay, also of one that is or has just been on probation, as if its cookie came
-// back in time.
+// whole returns the end of a session as if its cookie comes back in time, if the session is on
+// probation or was until just now.
 func (r *Room) whole(w *worker, tok *ticket.Token, end slot.Time) slot.Time {
 	switch {
 	case tok.Probation:
@@ -96,24 +97,26 @@ func (r *Room) whole(w *worker, tok *ticket.Token, end slot.Time) slot.Time {
 	return end
 }
 
-// The errors of EndStay: a text is no Pass of a visit of this room, or a node may go on serving the visit.
+// Errors of EndSession: the text is no Pass of a session of this room, or a node may go on serving
+// the session.
 var (
 	ErrNoPass   = errors.New("no pass of a visit of this room")
 	ErrNotEnded = errors.New("the visit may go on at another node")
 )
 
-// stayInFlight is the answer of a node where the visit leaves with the last byte of its requests.
+// stayInFlight is the answer of a node at which the session ends with the last byte of its
+// requests.
 const stayInFlight = "in flight"
 
-// EndStay ends the visit of a Pass as the origin's revoke does: its slot is free once nothing of
-// it is in flight any more, at any node, and its next request is a newcomer's. ended is false if it
-// was over.
+// EndSession ends the session of a Pass, as the origin's revoke does. Its slot is free once no
+// request of it is in flight at any node. Its next request is a newcomer's. ended is false if the
+// session was already over.
 func (r *Room) EndSession(ctx context.Context, pass string) (ended bool, err error) {
 	q := &visitRequest{f: r.face.Load(), has: true}
 	if r.keys.Load().Open(&q.tok, r.passName(), pass) != nil || q.tok.ID == 0 {
 		return false, ErrNoPass
 	}
-	if r.locate(q); !q.has { // of a data centre that is no more
+	if r.locate(q); !q.has { // of a data center that no longer exists
 		return false, nil
 	}
 	id, end := slot.StayID(q.tok.ID), slot.Time(q.tok.End)
@@ -121,22 +124,23 @@ func (r *Room) EndSession(ctx context.Context, pass string) (ended bool, err err
 	if _, gone := q.worker.visits.Peek(id); gone || known && life != q.tok.Life {
 		return false, nil
 	}
-	inFlight, err := r.endElsewhere(ctx, &q.tok) // first: who is told of an error may ask again
+	inFlight, err := r.endElsewhere(ctx, &q.tok) // first, so that a caller who gets an error may try again
 	if err != nil {
 		return false, fmt.Errorf("%w: %w", ErrNotEnded, err)
 	}
 	from, left := q.worker.visits.End(id, end)
-	if hi >= from { // known to the counter by its id, or over
+	if hi >= from { // the counter knows the id, or the session is over
 		from = 0
 	}
-	if left && !inFlight { // else it leaves with the last byte
+	if left && !inFlight { // otherwise it ends with the last byte
 		q.worker.leave(id, from, true)
 	}
 	return true, nil
 }
 
-// leftHere frees the slot of a visit that has ended and has nothing in flight here any more, unless it has
-// at another node: then the last byte there does. While nobody knows, its slot is held to its end.
+// leftHere frees the slot of an ended session that has no request in flight here any more. If
+// another node has one in flight, the slot is freed there with the last byte. While that is
+// unknown, the slot is held until its end.
 func (r *Room) leftHere(ctx context.Context, w *worker, tok ticket.Token, from slot.Time) {
 	tok.End = max(tok.End, int64(from))
 	inFlight, err := r.endElsewhere(context.WithoutCancel(ctx), &tok)
@@ -147,11 +151,11 @@ func (r *Room) leftHere(ctx context.Context, w *worker, tok ticket.Token, from s
 	}
 }
 
-// stayName is under which a node is asked for what is in flight.
+// stayName returns the name under which a node answers requests about what is in flight.
 func (r *Room) stayName(node string) string { return "stay." + r.face.Load().cfg.Name + "/" + node }
 
-// endElsewhere ends a visit at all other nodes. It reports whether requests of it are in flight at one:
-// then it leaves there.
+// endElsewhere ends a session at all other nodes. It reports whether one of them has requests of it
+// in flight: then the session ends there.
 func (r *Room) endElsewhere(ctx context.Context, tok *ticket.Token) (inFlight bool, err error) {
 	engine := r.Config().Engine
 	if engine.members == nil {
@@ -162,8 +166,8 @@ func (r *Room) endElsewhere(ctx context.Context, tok *ticket.Token) (inFlight bo
 	return slices.ContainsFunc(answers, func(a []byte) bool { return string(a) == stayInFlight }), err
 }
 
-// answerStay ends a visit as far as it is known here. If requests of it are in flight it leaves
-// here, with the last of them; else whoever asks lets it leave.
+// answerStay ends a session as far as this node knows it. If requests of it are in flight here, it
+// ends with the last of them; otherwise the requesting node ends it.
 func (r *Room) answerStay(_ context.Context, pass []byte) []byte {
 	q := &visitRequest{f: r.face.Load(), has: true}
 	if r.keys.Load().Open(&q.tok, r.passName(), string(pass)) != nil {

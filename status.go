@@ -10,17 +10,17 @@ import (
 	"github.com/headgate/headgate/internal/ticket"
 )
 
-// counts are the room's totals since the start.
+// counts are the room's totals since its start.
 type counts struct {
 	admitted, joined, waited, revoked, excluded atomic.Int64
 	forged, full, limited, shadowed, left       atomic.Int64
 	crowded                                     atomic.Int64
 	placesBack, passesBack                      atomic.Int64
 	ruled                                       [ruleActions]atomic.Int64
-	waits                                       histogram.Histogram // of who was let in from the line
+	waits                                       histogram.Histogram // of visitors admitted from the line
 }
 
-// Status is where a room stands, for operators.
+// Status is the state of a room, for operators.
 type Status struct {
 	Name               string `json:"name"`
 	Host               string `json:"host"`
@@ -29,8 +29,8 @@ type Status struct {
 	ActiveUsers        int64  `json:"active_users"`
 	WaitingUsers       int64  `json:"waiting_users"`
 	Called             int64  `json:"called"`
-	Provisional        int64  `json:"provisional_tickets"` // no cookie came back; of the host
-	OneAddress         bool   `json:"one_address"`         // nearly all newcomers have one
+	Provisional        int64  `json:"provisional_tickets"` // tickets whose cookie has not come back; at the host
+	OneAddress         bool   `json:"one_address"`         // nearly all newcomers have the same address
 	NewUsersLastMinute int64  `json:"new_users_last_minute"`
 	TotalActiveUsers   int64  `json:"total_active_users"`
 	NewUsersPerMinute  int64  `json:"new_users_per_minute"`
@@ -39,34 +39,34 @@ type Status struct {
 	QueueAll           bool   `json:"queue_all"`
 	Closed             bool   `json:"closed"`
 	Message            string `json:"message"`
-	// Event is the one that is on, Draw what is to be, or was, drawn for one: nil for none.
+	// Event is the current event, and Draw is the planned or past draw; nil for none.
 	Event          *EventStatus        `json:"event,omitempty"`
 	Draw           *counter.DrawState  `json:"draw,omitempty"`
-	Hosted         bool                `json:"hosted"` // this process counts the room
-	Bound          counter.Bound       `json:"bound"`  // above a limit that was lowered until it is in force
+	Hosted         bool                `json:"hosted"` // this process hosts the room
+	Bound          counter.Bound       `json:"bound"`  // above a lowered limit until that is in force
 	Shadow         bool                `json:"shadow"`
 	OriginUp       bool                `json:"origin_up"`
 	CallsPerSecond float64             `json:"calls_per_second"`
-	MaxWaitSeconds float64             `json:"max_estimated_wait_seconds"` // -1 unknown
+	MaxWaitSeconds float64             `json:"max_estimated_wait_seconds"` // -1: unknown
 	Record         Record              `json:"record"`
 	Totals         Totals              `json:"totals"`
-	Lanes          []counter.LaneState `json:"lanes,omitempty"` // beside the ordinary line
-	Lent           *counter.LentState  `json:"lent,omitempty"`  // by this data centre's counter
-	// Datacenters is nil where there is one.
+	Lanes          []counter.LaneState `json:"lanes,omitempty"` // lines beside the ordinary line
+	Lent           *counter.LentState  `json:"lent,omitempty"`  // by this data center's counter
+	// Datacenters is nil if there is only one.
 	Datacenters *counter.DatacentersReport `json:"datacenters,omitempty"`
 }
 
-// Record is how the keeping of a room's record fares.
+// Record is the state of a room's record in the store.
 type Record struct {
 	Age          float64 `json:"age_seconds"`     // since the newest confirmed write was built
-	WriteFailing float64 `json:"refused_seconds"` // the store has refused writes for so long; 0 it does not
-	Quiet        float64 `json:"quiet_seconds"`   // nobody new is let in for so long: the record was old
+	WriteFailing float64 `json:"refused_seconds"` // how long the store has rejected writes; 0: it accepts them
+	Quiet        float64 `json:"quiet_seconds"`   // how long newcomers are not admitted because the record was old
 	Latency      float64 `json:"write_seconds"`   // mean of the last writes
 	Damaged      string  `json:"damaged"`         // why the record cannot be read, or ""
-	LastHeard    float64 `json:"told_seconds"`    // since the host told this process of the room; -1 never
+	LastHeard    float64 `json:"told_seconds"`    // since the host's last message; -1: never
 }
 
-// Totals count since the start of the process.
+// Totals are counts since the start of the process.
 type Totals struct {
 	Admitted              int64   `json:"admitted"`
 	Joined                int64   `json:"joined"`
@@ -80,12 +80,12 @@ type Totals struct {
 	Full                  int64   `json:"refused_full"`
 	Limited               int64   `json:"refused_join_limit"`
 	InFlightRejected      int64   `json:"refused_excluded"` // too many were in flight
-	LeftLine              int64   `json:"given_up"`         // places
+	LeftLine              int64   `json:"given_up"`         // places given up
 	PassesShared          int64   `json:"passes_shared"`
 	PassesRefused         int64   `json:"refused_pass_sharing"` // requests
 	Expired               int64   `json:"places_expired"`
-	PlacesBack            int64   `json:"places_back"` // whose visitors came again when they were gone
-	PassesBack            int64   `json:"passes_back"` // the same, within a session of their end
+	PlacesBack            int64   `json:"places_back"` // expired places whose visitors came back
+	PassesBack            int64   `json:"passes_back"` // expired passes, back within a session of the end
 	Shadowed              int64   `json:"shadow_held"`
 	Bypassed              int64   `json:"rule_bypass"`
 	Crawlers              int64   `json:"rule_crawler"`
@@ -94,11 +94,11 @@ type Totals struct {
 	Writes                int64   `json:"record_writes"`
 	WriteSeconds          float64 `json:"record_write_seconds"`
 	CallEmptySeconds      float64 `json:"call_empty_seconds"`
-	CounterRequests       int64   `json:"newcomers_asked"` // of this process: those its share had no slot for
+	CounterRequests       int64   `json:"newcomers_asked"` // from this process, when its share had no slot
 	CounterRequestSeconds float64 `json:"newcomers_asked_seconds"`
 }
 
-// Status reports where the room stands.
+// Status returns the state of the room.
 func (r *Room) Status() Status {
 	s := r.counter.State(r.worker.opened())
 	l, cfg := r.live.Load(), &r.face.Load().cfg
@@ -154,14 +154,14 @@ func (r *Room) Status() Status {
 	return st
 }
 
-// Times are how long things took in this process. Each counts on since its start.
+// Durations are histograms of how long things took in this process since its start.
 type Durations struct {
-	Waited *histogram.Histogram // from joining the line to being let in, of those who were
-	Inside *histogram.Histogram // of stays that began here and are over: first request to last byte
-	Silent *histogram.Histogram // of the same: the longest silence between two requests
+	Waited *histogram.Histogram // from joining the line to admission, of admitted visitors
+	Inside *histogram.Histogram // of sessions that began here and ended: first request to last byte
+	Silent *histogram.Histogram // of the same sessions: longest time between two requests
 }
 
-// Times are those of the room.
+// Durations returns the histograms of the room.
 func (r *Room) Durations() Durations {
 	return Durations{
 		Waited: &r.counts.waits,
@@ -170,7 +170,7 @@ func (r *Room) Durations() Durations {
 	}
 }
 
-// returns counts a visitor who has a place or a pass that is over, and is given another one.
+// returns counts a visitor whose place or pass is over and who gets another place.
 func (r *Room) returns(q *visitRequest) {
 	switch _, hi, life, _ := q.worker.now(); {
 	case !q.has || q.tok.ID == 0:

@@ -13,30 +13,30 @@ import (
 	"github.com/headgate/headgate/internal/ticket"
 )
 
-// ErrNoTicket: the id is not one of a ticket of this room.
+// ErrNoTicket is returned for an id that is no ticket of this room.
 var ErrNoTicket = errors.New("no such ticket in this room")
 
-// Where is where the visitor of a ticket stands, for operators.
+// TicketInfo is the state of a ticket, for operators.
 type TicketInfo struct {
 	Room      string  `json:"room"`
 	Ticket    string  `json:"ticket"`
-	Lane      string  `json:"lane"`                  // that it waits in, "" for the ordinary line
+	Lane      string  `json:"lane"`                  // of the ticket; "" is the ordinary line
 	Status    string  `json:"status"`                // waiting, late, called, used, gone
-	Position  int64   `json:"position"`              // 1 is next, 0 none
-	Ahead     int64   `json:"ahead"`                 // people before it
-	Expected  float64 `json:"expected_wait_seconds"` // -1 unknown
-	SilentFor float64 `json:"silent_seconds"`        // since it last asked, -1 unknown
-	KeptFor   float64 `json:"kept_seconds"`          // its place, if it stays silent; -1 not at all
+	Position  int64   `json:"position"`              // 1 is next; 0: no place
+	Ahead     int64   `json:"ahead"`                 // people in front of it
+	Expected  float64 `json:"expected_wait_seconds"` // -1: unknown
+	SilentFor float64 `json:"silent_seconds"`        // since its last poll; -1: unknown
+	KeptFor   float64 `json:"kept_seconds"`          // how long the place is kept without a poll; -1: not kept
 	Reason    string  `json:"why"`
 
-	// Networks and Agents are how many networks and user agents this process has seen use its pass;
-	// 9 stands for more than 8.
+	// Networks and Agents are the number of networks and user agents that have used its pass in
+	// this process. 9 stands for more than 8.
 	Networks int `json:"networks"`
 	Agents   int `json:"agents"`
 }
 
-// Where finds a ticket by the short id that its visitor sees, and says where it
-// stands and why.
+// FindTicket returns the state of the ticket with the short id that its visitor sees, and the
+// reason for it.
 func (r *Room) FindTicket(ctx context.Context, id string) (TicketInfo, error) {
 	id = strings.ToLower(strings.TrimSpace(id))
 	var number uint64
@@ -69,7 +69,7 @@ func (r *Room) FindTicket(ctx context.Context, id string) (TicketInfo, error) {
 	return w, nil
 }
 
-// whyNobody says why nobody is called, if so.
+// whyNobody returns the reason why nobody is called, if that is so.
 func (r *Room) whyNobody() string {
 	switch l := r.live.Load(); {
 	case l.closed:

@@ -7,10 +7,10 @@ import (
 	"github.com/headgate/headgate/internal/view"
 )
 
-// State says why a visitor is on the waiting page.
+// State is the reason why a visitor is on the waiting page.
 type State = view.State
 
-// The states of a View. Apps read them as headgate.state in the JSON answer.
+// States of a View. Apps read them as headgate.state in the JSON answer.
 const (
 	StateWaiting   = view.Waiting
 	StateFull      = view.Full
@@ -29,20 +29,21 @@ const (
 	StateMoveOver  = view.MoveOver
 )
 
-// A View is all that a waiting visitor is told. The page and the JSON answer
-// show the same View. Times are wall time and for show only.
+// A View is everything that a waiting visitor is shown. The page and the JSON answer show the same
+// View. Times are wall time and for display only.
 type View = view.View
 
-// An Event changes a room for a time. The zero Event is none. During its prequeue nobody
-// is let in; Shuffle says that the order of who came before the start is drawn then.
+// An Event changes a room for a time. The zero Event is none. During its prequeue nobody is
+// admitted. Shuffle says that the order of the visitors who joined before the start is then drawn
+// at random.
 type Event = view.Event
 
-// A Page renders the waiting page. Render must not keep v, may be called by
-// many goroutines at once and must not block on anything but w.
+// A Page renders the waiting page. Many goroutines may call Render at once. Render must not keep v,
+// and must block on nothing but w.
 type Page interface {
 	// Render writes the HTML body of v to w.
 	Render(w io.Writer, v *View) error
-	// Header gives the headers that belong to the body of v, such as the
-	// Content-Security-Policy, under canonical names. The caller must not change them.
+	// Header returns the headers that belong to the body of v, such as the Content-Security-Policy,
+	// under canonical names. The caller must not change them.
 	Header(v *View) http.Header
 }

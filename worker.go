@@ -13,42 +13,42 @@ import (
 	"github.com/headgate/headgate/internal/ticket"
 )
 
-// lender is the counter as a worker sees it. Sync blocks until the answer is
-// written; it does not keep x.
+// A lender is the counter as a worker sees it. Sync blocks until the answer is written; it does not
+// keep x.
 type lender interface {
 	Sync(ctx context.Context, x *slot.Sync) (slot.Answer, error)
 }
 
 const (
-	sweepEvery = 10 * time.Second // stays that ended are forgotten
-	askWait    = time.Second      // a pass whose end has passed waits for its answer
+	sweepEvery = 10 * time.Second // interval of removing ended sessions
+	askWait    = time.Second      // timeout for a pass whose end has passed
 )
 
-// worker is the borrower's side of a room in this process: it admits from its
-// share, notes who was seen and reports in batches. run owns the only
-// goroutine; the rest may be called by many.
+// A worker is the borrower's side of a room in this process: it admits visitors from its share,
+// notes which visitors were seen and reports them in batches. run owns the only goroutine; many
+// goroutines may call the other methods.
 type worker struct {
 	boot   func() time.Duration
 	rules  sessions.RuleHistory
 	par    slot.Params
 	lender lender
-	away   bool // of visitors of another data centre: it asks there only when one comes
+	away   bool // of another data center's visitors: it sends requests only when one comes
 	wake   chan struct{}
-	held   atomic.Bool // nobody new: queue_all, origin down, not open yet
+	held   atomic.Bool // admit no newcomers: queue_all, origin down, not open yet
 	sight  atomic.Pointer[sight]
 	visits *sessions.Set
 
 	mu       sync.Mutex
 	share    *slot.Share
 	borrower *borrower.Borrower[*wish, chan slot.Time]
-	noLine   bool          // who waits holds nobody up
-	lastGone time.Duration // when visits were swept
-	unproven slot.Unproven // newcomers of the last minute that probably nobody sent
+	noLine   bool          // waiting visitors do not block newcomers
+	lastGone time.Duration // time of the last sweep of sessions
+	unproven slot.Unproven // newcomers of the last minute that were probably not sent by a person
 
-	short, shortTook atomic.Int64 // newcomers the share had no slot for, and their waits in ns
+	short, shortTook atomic.Int64 // newcomers for whom the share had no slot, and their waits in ns
 }
 
-// sight is the counter's time and life as this worker knows them.
+// A sight is the counter's time and life as this worker knows them.
 type sight struct {
 	est   slot.Estimate
 	life  uint64
@@ -59,15 +59,15 @@ type sight struct {
 	heard  time.Duration
 }
 
-// wish is a newcomer who waits for a slot.
+// A wish is a newcomer who waits for a slot.
 type wish struct {
 	id         slot.StayID
-	trial      time.Duration // on probation first; 0: not
+	trial      time.Duration // length of the probation; 0: none
 	last, hard time.Duration
-	done       chan slot.Stay // closed without a value: none
+	done       chan slot.Stay // closed without a value: no slot
 }
 
-// changing stops passes from noting ends that other rules would not give.
+// changing keeps passes from noting ends that other rules would not give.
 func (w *worker) changing(cfg *RoomConfig) (back func()) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -76,8 +76,8 @@ func (w *worker) changing(cfg *RoomConfig) (back func()) {
 	return func() { w.mu.Lock(); w.rules.Change(old); w.mu.Unlock() }
 }
 
-// reconfigure takes new rules for new stays. The counter has written the limits
-// before: it must not hear of a stay longer than it presumes.
+// reconfigure sets new rules for new sessions. The counter has written the limits before: it must
+// never get a session longer than it assumes.
 func (w *worker) reconfigure(cfg *RoomConfig) {
 	lim := cfg.limits()
 	w.mu.Lock()
@@ -101,7 +101,7 @@ func newWorker(cfg RoomConfig, name string, loan slot.LoanID, away bool) *worker
 	return w
 }
 
-// borrow makes the borrower, whose functions are called with mu held.
+// borrow creates the borrower. Its functions are called with mu held.
 func (w *worker) borrow() {
 	w.borrower = borrower.New(borrower.Config[*wish, chan slot.Time]{
 		Share: w.share, Term: w.par.Term, Remote: w.away,
@@ -109,16 +109,16 @@ func (w *worker) borrow() {
 		Open: func(clk time.Duration, q *wish) bool {
 			o, ok := w.share.OpenProbation(clk, q.id, q.trial, q.last, q.hard)
 			if ok {
-				q.done <- o // has room for one
+				q.done <- o // never blocks: the channel has room for one
 			}
 			return ok
 		},
 		Refuse: func(q *wish) { close(q.done) },
-		Answer: func(done chan slot.Time, end slot.Time) { done <- end }, // has room for one
+		Answer: func(done chan slot.Time, end slot.Time) { done <- end }, // never blocks
 	})
 }
 
-// kick makes run look again now. It does not block.
+// kick makes run check for work now. It does not block.
 func (w *worker) kick() {
 	w.mu.Lock()
 	w.borrower.Hurry()
@@ -141,7 +141,7 @@ func (w *worker) hold(yes bool) {
 // run borrows, reports and gives back until ctx ends.
 func (w *worker) run(ctx context.Context) error {
 	if !w.away {
-		w.kick() // learn the counter's time at once
+		w.kick() // get the counter's time at once
 	}
 	tick := time.NewTicker(borrower.FlushEvery)
 	defer tick.Stop()
@@ -171,8 +171,8 @@ func (w *worker) run(ctx context.Context) error {
 	}
 }
 
-// round sends one Sync if there is anything to say, and takes its answer in.
-// again is true if the answer asks for another at once.
+// round sends one Sync if there is anything to send, and processes the answer. again is true if the
+// answer requests another Sync at once.
 func (w *worker) round(ctx context.Context, flush bool) (again bool, err error) {
 	w.mu.Lock()
 	x := w.borrower.Build(w.boot(), flush)
@@ -189,18 +189,18 @@ func (w *worker) round(ctx context.Context, flush bool) (again bool, err error) 
 	return w.borrower.Hear(w.boot(), x, &a), nil
 }
 
-// farewellWait bounds the last Sync of a clean stop. Chosen.
+// farewellWait is the timeout of the last Sync of a clean stop. Chosen.
 const farewellWait = 2 * time.Second
 
-// farewell reports everybody who was seen and gives the whole share back, so
-// that the next process finds nothing presumed.
+// farewell reports all visitors who were seen and gives the whole share back, so that the next
+// process does not have to assume that slots are in use.
 func (w *worker) farewell(ctx context.Context) {
 	if w.away && w.sight.Load() == nil {
-		return // nobody has come
+		return // no visitor has come
 	}
 	ctx, stop := context.WithTimeout(context.WithoutCancel(ctx), farewellWait)
 	defer stop()
-	for range 2 { // the one under way, and the last
+	for range 2 { // the one in progress, and the last
 		w.mu.Lock()
 		w.borrower.ReturnShare()
 		w.mu.Unlock()
@@ -210,7 +210,8 @@ func (w *worker) farewell(ctx context.Context) {
 	}
 }
 
-// report notes who was seen since the last report, and reports whether that was all.
+// report notes the visitors who were seen since the last report. It reports whether it noted all of
+// them.
 func (w *worker) report(clk time.Duration, lo slot.Time, note func(slot.Item) bool) (all bool) {
 	if clk-w.lastGone > sweepEvery {
 		w.lastGone = clk
@@ -223,7 +224,7 @@ func (w *worker) report(clk time.Duration, lo slot.Time, note func(slot.Item) bo
 	return all
 }
 
-// learn takes in what an answer says of the counter's time, and of stays.
+// learn processes what an answer contains about the counter's time and about sessions.
 func (w *worker) learn(clk time.Duration, a *slot.Answer) {
 	w.sight.Store(&sight{
 		est: w.share.Estimate(), life: a.Name.Life, sure: a.Sure, until: w.share.Until(), latest: a.Latest,
@@ -232,7 +233,7 @@ func (w *worker) learn(clk time.Duration, a *slot.Answer) {
 	w.visits.Confirmed(a, w.rules.Load().Fixed)
 }
 
-// failAll sends everybody away who waits for an answer: the process ends.
+// failAll rejects everybody who waits for an answer, because the process ends.
 func (w *worker) failAll() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -245,9 +246,8 @@ func (w *worker) failAll() {
 	}
 }
 
-// admit gives a newcomer a slot for last at most, on probation first, if one
-// is due anywhere and nobody waits; it blocks one round trip at most, and only
-// if the share is empty.
+// admit gives a newcomer a slot for at most last, on probation first, if a slot is due anywhere and
+// nobody waits. It blocks for at most one round trip, and only if the share is empty.
 func (w *worker) admit(
 	ctx context.Context, id slot.StayID, last, hard time.Duration,
 ) (o slot.Stay, ok bool) {
@@ -263,7 +263,7 @@ func (w *worker) admit(
 		if o, ok = w.share.OpenProbation(clk, id, trial, last, hard); ok {
 			low := w.borrower.Opened(clk)
 			w.mu.Unlock()
-			if low { // ask for more before the next one has to wait
+			if low { // request more before the next one has to wait
 				w.poke()
 			}
 			return o, true
@@ -292,8 +292,9 @@ func (w *worker) admit(
 	return w.giveUp(q)
 }
 
-// admitUnproven is admit for a request that probably nobody sent. Such requests get a part of the new
-// users of a minute, or a burst of them would leave nothing to the people who come after it.
+// admitUnproven is admit for a request that probably no person sent. Such requests get only a part
+// of the new users of a minute; otherwise a burst of them would leave no slots for the people who
+// come after it.
 func (w *worker) admitUnproven(
 	ctx context.Context, id slot.StayID, last, hard time.Duration,
 ) (o slot.Stay, ok bool) {
@@ -312,8 +313,8 @@ func (w *worker) admitUnproven(
 	return o, ok
 }
 
-// yields ends a stay whose first request has a slow body and no answer yet, and reports that, if
-// somebody waits.
+// yields ends a session whose first request has a slow body and no answer yet, if somebody waits.
+// It reports whether it ended the session.
 func (w *worker) yields(id slot.StayID) bool {
 	w.mu.Lock()
 	waits := w.share.Waiting()
@@ -321,7 +322,7 @@ func (w *worker) yields(id slot.StayID) bool {
 	return waits && w.visits.RevokeUnanswered(id)
 }
 
-// giveUp takes a wish back; a slot that came at the last moment is used.
+// giveUp withdraws a wish. If a slot arrived at the last moment, it is used.
 func (w *worker) giveUp(q *wish) (o slot.Stay, ok bool) {
 	w.mu.Lock()
 	waited := w.borrower.Withdraw(q)
@@ -335,8 +336,8 @@ func (w *worker) giveUp(q *wish) (o slot.Stay, ok bool) {
 
 var errUnreachable = errors.New("the counter does not answer")
 
-// ask finds out whether a stay may go on for last from now; it blocks askWait at most. The end
-// is 0 if the stay is over.
+// ask requests that a session may go on for last from now. It blocks for at most askWait. The end
+// is 0 if the session is over.
 func (w *worker) ask(
 	ctx context.Context, id slot.StayID, from slot.Time, last time.Duration, hard slot.Time,
 ) (slot.Time, error) {
@@ -365,15 +366,15 @@ func (w *worker) ask(
 	return 0, errUnreachable
 }
 
-// note puts an item into the next Sync.
+// note adds an item to the next Sync.
 func (w *worker) note(it slot.Item) {
 	w.mu.Lock()
 	w.share.AddItem(it)
 	w.mu.Unlock()
 }
 
-// leave says in the next Sync, at once, that a stay is over whose slot ends at from.
-// passed: somebody may have a pass of it.
+// leave reports with the next Sync, which is sent at once, that a session is over whose slot ends
+// at from. passed says that a visitor may have a pass of it.
 func (w *worker) leave(id slot.StayID, from slot.Time, passed bool) {
 	lo, _, _, _ := w.now()
 	it := slot.Item{Op: slot.Leave, ID: id, From: from, At: lo}
@@ -384,7 +385,8 @@ func (w *worker) leave(id slot.StayID, from slot.Time, passed bool) {
 	w.kick()
 }
 
-// learnTime waits for the counter's time, and for that of t's host if that is later; askWait at most.
+// learnTime waits for the counter's time, or for the time of t's host if that is later. It waits
+// for at most askWait.
 func (w *worker) learnTime(ctx context.Context, t *ticket.Token) bool {
 	ctx, stop := context.WithTimeout(ctx, askWait)
 	defer stop()
@@ -401,12 +403,12 @@ func (w *worker) learnTime(ctx context.Context, t *ticket.Token) bool {
 	return true
 }
 
-// lifeEvery is how seldom another data centre's counter is asked whether it has begun a
-// new life. Chosen.
+// lifeEvery is the minimum time between requests to another data center's counter whether it has
+// begun a new life. Chosen.
 const lifeEvery = time.Second
 
-// learnLife asks the counter of another data centre whether a life is its own now, at most
-// once in a while, and waits for the answer for askWait.
+// learnLife requests from the counter of another data center whether a life is its current one, at
+// most once in lifeEvery, and waits for the answer for at most askWait.
 func (w *worker) learnLife(ctx context.Context, life uint64) {
 	s := w.sight.Load()
 	if !w.away || s == nil || s.life == life || w.boot()-s.heard < lifeEvery {
@@ -425,7 +427,8 @@ func (w *worker) learnLife(ctx context.Context, life uint64) {
 	}
 }
 
-// now brackets the counter's time; ok is false before the first answer.
+// now returns a lower and an upper bound of the counter's time; ok is false before the first
+// answer.
 func (w *worker) now() (lo, hi slot.Time, life uint64, ok bool) {
 	s := w.sight.Load()
 	if s == nil {
@@ -435,8 +438,8 @@ func (w *worker) now() (lo, hi slot.Time, life uint64, ok bool) {
 	return s.est.Lo(clk, w.par.Rho), s.est.Hi(clk, w.par.Rho), s.life, true
 }
 
-// entitled is the end of a pass: the confirmed one it says, or a later one that
-// was asked for when its visitor was last seen, if that surely is in the record.
+// entitled returns the end of a pass: the confirmed end in it, or a later end that was requested
+// when its visitor was last seen, if that is certainly in the record.
 func (w *worker) entitled(t *ticket.Token) slot.Time {
 	s := w.sight.Load()
 	if t.Pending > t.End && s != nil && slot.Holds(s.sure, t.Epoch, slot.Time(t.Seen)) {
@@ -445,9 +448,9 @@ func (w *worker) entitled(t *ticket.Token) slot.Time {
 	return slot.Time(t.End)
 }
 
-// asked notes in a pass which end was asked for when its visitor was seen now:
-// should the pass not come back before this process is gone, the record will
-// know. Nothing is noted after the term: then nobody may hear of it.
+// asked notes in a pass the end that was requested when its visitor was seen now. If the pass does
+// not come back before this process ends, the record will contain the end. After the term nothing
+// is noted, because the counter may then never receive the request.
 func (w *worker) asked(t *ticket.Token, seen slot.Time) {
 	rules, s := w.rules.Load(), w.sight.Load()
 	t.Epoch, t.Seen, t.Pending = 0, 0, 0
@@ -465,32 +468,33 @@ func (w *worker) asked(t *ticket.Token, seen slot.Time) {
 	t.Seen, t.Pending = int64(seen), int64(end)
 }
 
-// beyond reports whether a pass says more than any could of an epoch before this one: then the
-// record was rolled back, and counter time with it.
+// beyond reports whether a pass has a later end than any pass of an earlier epoch can have: then
+// the record was rolled back, and counter time with it.
 func (w *worker) beyond(t *ticket.Token, end slot.Time) bool {
 	s := w.sight.Load()
 	return s != nil && t.Epoch != s.est.Epoch && end > s.latest && !w.behind(t)
 }
 
-// behind reports whether a pass was given by a later host than this worker has heard of: its
-// counter time is that host's. A process that is alone has heard of all. A counter that answers
-// long after the pass was given is the last: the record was rolled back.
+// behind reports whether a pass was issued by a later host than this worker knows: its counter time
+// is that host's. A process without others knows all hosts. If a counter still answers long after
+// the pass was issued, it is the latest host, and the record was rolled back.
 func (w *worker) behind(t *ticket.Token) bool {
 	s := w.sight.Load()
 	return !w.par.Alone && (s == nil || t.Epoch > s.est.Epoch &&
 		(w.boot()-s.heard > askWait || time.Since(time.Unix(t.Checked, 0)) < rolledBack))
 }
 
-const rolledBack = time.Minute // longer than any host is heard that was replaced. Chosen
+const rolledBack = time.Minute // longer than a replaced host still sends. Chosen
 
-// cutAfter is for how long a counter must not answer before it counts as out of reach.
-// Chosen: shorter than askWait, so that who is inside waits once and not again.
+// cutAfter is how long a counter must not answer before it counts as unreachable. Chosen: shorter
+// than askWait, so that a visitor inside waits only once.
 const cutAfter = askWait * 9 / 10
 
-// cutOff reports whether the counter has been asked and does not answer.
+// cutOff reports whether a request to the counter has been without an answer for longer than
+// cutAfter.
 func (w *worker) cutOff() bool { return w.silence() > cutAfter }
 
-// silence is for how long the counter has been asked and has not answered.
+// silence returns how long a request to the counter has been without an answer.
 func (w *worker) silence() time.Duration {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -500,7 +504,7 @@ func (w *worker) silence() time.Duration {
 	return w.boot() - w.borrower.LastSync()
 }
 
-// epoch is that of the counter time this worker knows, 0 before it knows any.
+// epoch returns the epoch of the counter time this worker knows, or 0 before it knows any.
 func (w *worker) epoch() uint64 {
 	if s := w.sight.Load(); s != nil {
 		return s.est.Epoch
@@ -508,7 +512,7 @@ func (w *worker) epoch() uint64 {
 	return 0
 }
 
-// estimate is what this worker knows of the counter's time.
+// estimate returns what this worker knows of the counter's time.
 func (w *worker) estimate() slot.Estimate {
 	if s := w.sight.Load(); s != nil {
 		return s.est
@@ -516,7 +520,7 @@ func (w *worker) estimate() slot.Estimate {
 	return slot.Estimate{}
 }
 
-// opened is this worker's loan and how many of its slots were used so far.
+// opened returns this worker's loan and the number of its slots used so far.
 func (w *worker) opened() (slot.LoanID, int64) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

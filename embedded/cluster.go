@@ -14,70 +14,69 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 )
 
-// Parameters of a cluster. Chosen, but for the elections of nats-server, which
-// take 4 to 9 s once a leader is silent (raft.go, minElectionTimeout).
+// Parameters of a cluster. Chosen, except the elections of nats-server, which take 4 to 9 s once a
+// leader is silent (raft.go, minElectionTimeout).
 const (
-	listenWait = 2 * time.Second // the ports are opened when Start returns, or just after
-	tlsWait    = 5.0             // seconds for a handshake: a machine that starts is slow
+	listenWait = 2 * time.Second // the ports are open when Start returns, or shortly after
+	tlsWait    = 5.0             // seconds for a handshake: a machine is slow while it starts
 
-	// A connection is given up when it is silent for three times this: later than
-	// the longest election, so that a pause alone makes no new connections. With 1.5 s
-	// a node that slept for 10 s made the others elect anew, which took 9 s.
+	// A connection is closed when it is silent for three times this: longer than the longest
+	// election, so that a pause alone causes no reconnect. With 1.5 s, a node that was suspended
+	// for 10 s made the others hold a new election, which took 9 s.
 	pingEvery = 4 * time.Second
 	pingsOut  = 2
 )
 
-// What the engine says of a cluster that needs no person, or nobody at all: that
-// clients must shake hands first, as Connect does, and that another store node
-// does not answer, which is so whenever one starts before it.
+// Log lines of the engine that need no action: clients must start with a TLS handshake, as Connect
+// does, and another store node does not answer, which happens whenever one starts before it.
 const (
 	handshakeFirst = "Clients that are not using"
 	routeFailed    = "Error trying to connect to route"
 )
 
-// A Cluster says how an engine finds the others it belongs with, and how they
-// and clients find it. With a certificate each one proves to belong here; there
-// is no other way in.
+// A Cluster configures how an engine finds the other engines of its cluster, and how they and
+// clients connect to it. Each of them proves with a certificate that it belongs to the cluster;
+// there is no other way in.
 type Cluster struct {
-	Name   string // of the cluster and of its JetStream domain: the data centre
-	Listen string // host:port for clients of other processes
+	Name   string // of the cluster and its JetStream domain: the data center
+	Listen string // host:port for clients in other processes
 	Routes string // host:port for the other engines
 
-	// Advertise is the host:port at which the others reach Routes. Default Routes.
+	// Advertise is the host:port at which the other engines connect to Routes. Default: Routes.
 	Advertise string
 
-	// Peers are the host:port at which the others wait for this one. None is a
-	// cluster of one, which opens no Routes.
+	// Peers are the host:port of the other engines. Without peers this is a cluster of one, which
+	// does not open Routes.
 	Peers []string
 
-	// TLS is for both ends of all connections. Certificates, RootCAs, ClientCAs and
-	// ServerName are needed; ServerName is the name that the certificates of all
-	// engines carry, and of nobody else.
+	// TLS is for both ends of all connections. Certificates, RootCAs, ClientCAs and ServerName are
+	// required. ServerName is a name that the certificates of all engines have, and no other
+	// certificate has.
 	TLS *tls.Config
 
-	// Others are the other data centres, and Leaf is the host:port at which their
-	// engines reach this one: see Datacenter.
+	// Others are the other data centers, and Leaf is the host:port at which their engines connect
+	// to this one: see Datacenter.
 	Others []Datacenter
 	Leaf   string
 
-	// Revoked are serial numbers of certificates that are refused from the start; see Revoke.
+	// Revoked are serial numbers of certificates that are rejected from the start; see Revoke.
 	Revoked []string
 
 	revocations *revocations // set by Open
 }
 
-// A clusterError is a reason not to start that the folder has no part in.
+// A clusterError is a failed start that is not caused by the folder.
 type clusterError struct{ text string }
 
 func (e *clusterError) Error() string { return e.text }
 
-// notOfFolder tells whether another folder would not help.
+// notOfFolder reports whether another folder would not help.
 func notOfFolder(err error) bool {
 	_, ok := errors.AsType[*clusterError](err)
 	return ok
 }
 
-// apply adds what a cluster needs to the options of an engine; nil adds nothing.
+// apply adds what a cluster needs to the options of an engine. A nil Cluster adds nothing.
 func (c *Cluster) apply(o *server.Options) error {
 	if c == nil {
 		return nil
@@ -94,7 +93,7 @@ func (c *Cluster) apply(o *server.Options) error {
 		revoked: c.revocations}
 	o.CustomClientAuthentication = keeper
 	o.TLS, o.TLSVerify, o.TLSConfig, o.TLSTimeout = true, true, c.clientTLS(), tlsWait
-	o.TLSHandshakeFirst = true // a stranger is told nothing, not even the version
+	o.TLSHandshakeFirst = true // a stranger learns nothing, not even the version
 	o.PingInterval, o.MaxPingsOut = pingEvery, pingsOut
 	o.JetStreamDomain = c.Name
 	if err := c.cross(o, keeper); err != nil {
@@ -115,10 +114,10 @@ func (c *Cluster) apply(o *server.Options) error {
 	if o.Cluster.Host, o.Cluster.Port, err = hostPort(c.Routes); err != nil {
 		return err
 	}
-	// Engines without a record elect the first leader when all of them are there, so
-	// that two whose folders are gone cannot forget what the third one has. The
-	// engine counts its routes to know how many that is (bootstrapRaftNode): it must
-	// find itself among them, and does not connect to itself.
+	// Engines without a record elect the first leader only when all of them are present, so that
+	// two engines that have lost their folders cannot lose what the third one has. The engine
+	// counts its routes to know their number (bootstrapRaftNode). It must find itself among them,
+	// and does not connect to itself.
 	for _, peer := range slices.Concat(c.Peers, []string{own}) {
 		if _, _, err := hostPort(peer); err != nil {
 			return err
@@ -128,8 +127,8 @@ func (c *Cluster) apply(o *server.Options) error {
 	return nil
 }
 
-// check refuses what would let in strangers: without RootCAs or ClientCAs every
-// certificate that browsers trust would be good.
+// check rejects a configuration that would let strangers in: without RootCAs or ClientCAs every
+// certificate that browsers trust would be accepted.
 func (c *Cluster) check() error {
 	switch t := c.TLS; {
 	case c.Name == "":
@@ -141,10 +140,10 @@ func (c *Cluster) check() error {
 	return c.checkOthers()
 }
 
-// clientTLS wants a certificate of the CA.
+// clientTLS requires a certificate of the CA.
 func (c *Cluster) clientTLS() *tls.Config { return c.requireTLS(c.revocations.check) }
 
-// requireTLS wants a certificate of the CA that check takes.
+// requireTLS requires a certificate of the CA that check accepts.
 func (c *Cluster) requireTLS(check func(chain []*x509.Certificate) error) *tls.Config {
 	t := c.TLS.Clone()
 	t.ClientAuth = tls.RequireAndVerifyClientCert
@@ -160,8 +159,8 @@ func (c *Cluster) requireTLS(check func(chain []*x509.Certificate) error) *tls.C
 	return t
 }
 
-// routeTLS wants the certificate of an engine, at both ends: who may be a client
-// is not let in as an engine.
+// routeTLS requires the certificate of an engine at both ends: a client's certificate does not
+// admit an engine.
 func (c *Cluster) routeTLS() *tls.Config {
 	return c.requireTLS(func(chain []*x509.Certificate) error {
 		if err := carries(chain, c.TLS.ServerName); err != nil {
@@ -178,7 +177,7 @@ func carries(chain []*x509.Certificate, name string) error {
 	return chain[0].VerifyHostname(name)
 }
 
-// hostPort takes an address apart; port 0 would be the engine's own default.
+// hostPort splits an address. It rejects port 0, which would select the engine's own default.
 func hostPort(addr string) (string, int, error) {
 	host, port, err := net.SplitHostPort(addr)
 	n, numErr := strconv.Atoi(port)

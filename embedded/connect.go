@@ -16,9 +16,9 @@ import (
 	"github.com/headgate/headgate/internal/rights"
 )
 
-// Parameters of a connection to engines of other processes. Chosen: a machine
-// that has vanished without a word is missed after three pings, when an election
-// among the others is under way too.
+// Parameters of a connection to engines of other processes. Chosen: three missed pings detect a
+// machine that vanished without closing its connection, about when the others finish their
+// election.
 const (
 	dialWait      = 2 * time.Second
 	reconnectMin  = 100 * time.Millisecond
@@ -27,20 +27,20 @@ const (
 	unansweredMax = 2
 )
 
-// A Remote says where the engines of a cluster are.
+// A Remote configures how to reach the engines of a cluster.
 type Remote struct {
-	// Name of this process, for the engines' lists. With the certificate of a worker it must
-	// be a name of that certificate, or w- and 8 hexadecimal digits.
+	// Name is the name of this process in the engines' lists. With the certificate of a worker it
+	// must be a name of that certificate, or w- and 8 hexadecimal digits.
 	Name    string
 	Servers []string     // host:port of each engine
 	TLS     *tls.Config  // of this process: Certificates, RootCAs and ServerName
 	Log     *slog.Logger // default: discard
 
-	// Dial opens the connection in place of TLS to Servers. Nil: it is not replaced.
+	// Dial, if not nil, opens the connection instead of TLS to Servers.
 	Dial func(account string) (net.Conn, error)
 }
 
-// A dialer gives nats.go connections of one account.
+// A dialer opens connections of one account for nats.go.
 type dialer struct {
 	dial    func(account string) (net.Conn, error)
 	account string
@@ -49,11 +49,10 @@ type dialer struct {
 // InProcessConn implements nats.InProcessConnProvider.
 func (d dialer) InProcessConn() (net.Conn, error) { return d.dial(d.account) }
 
-// Connect makes a connection to one of the engines, whichever answers. It outlives
-// them: when the one is gone another is tried, without end, until the caller
-// closes it. What is sent meanwhile fails. When none answers now Connect does not
-// wait for one, but it may take 2 s for each that is silent; when ctx ends
-// meanwhile the error is that of ctx.
+// Connect connects to any one of the engines. The connection outlives them: when an engine is gone
+// it tries the others, without end, until the caller closes it. Messages published meanwhile fail.
+// If no engine answers now, Connect does not wait for one, but it may take 2 s for each silent
+// engine. If ctx ends meanwhile, Connect returns the error of ctx.
 func Connect(ctx context.Context, r Remote) (*nats.Conn, error) {
 	if r.TLS == nil || r.TLS.RootCAs == nil || r.TLS.ServerName == "" || r.TLS.InsecureSkipVerify {
 		return nil, &clusterError{"a connection to engines needs certificates at both ends"}
@@ -86,7 +85,7 @@ func Connect(ctx context.Context, r Remote) (*nats.Conn, error) {
 		options = append(options, nats.Secure(r.TLS.Clone()), nats.TLSHandshakeFirst())
 	}
 	options = append(options, nats.IgnoreDiscoveredServers())
-	// What a worker is answered is for this connection alone: see doorkeeper.
+	// Answers to a worker go to this connection alone: see doorkeeper.
 	secret := rand.Text()
 	options = append(options, nats.UserInfo(secret, ""), nats.CustomInboxPrefix(rights.Inbox(secret)))
 	conn, err := nats.Connect(strings.Join(servers, ","), options...)
@@ -100,12 +99,12 @@ func Connect(ctx context.Context, r Remote) (*nats.Conn, error) {
 	return conn, nil
 }
 
-// steady are the options of a connection that never gives up.
+// steady returns the options of a connection that never gives up.
 func steady(name string) []nats.Option {
 	return []nats.Option{
 		nats.Name(name), nats.Timeout(dialWait), nats.RetryOnFailedConnect(true), nats.MaxReconnects(-1),
 		nats.CustomReconnectDelay(reconnectDelay),
-		nats.ReconnectBufSize(-1), // what cannot be sent now fails now
+		nats.ReconnectBufSize(-1), // fail at once if disconnected
 		nats.PingInterval(askEvery), nats.MaxPingsOutstanding(unansweredMax),
 		nats.IgnoreAuthErrorAbort(),
 	}
@@ -113,9 +112,9 @@ func steady(name string) []nats.Option {
 
 // A reporter logs what happens to a connection.
 type reporter struct {
-	who  string // is at the other end
+	who  string // name of the other end
 	log  *slog.Logger
-	look func(*nats.Conn) error // nil: whoever is there will do
+	look func(*nats.Conn) error // checks the connection; nil: any server will do
 }
 
 func (r reporter) options() []nats.Option {
@@ -132,7 +131,7 @@ func (r reporter) options() []nats.Option {
 	return []nats.Option{
 		nats.ConnectHandler(connected), nats.ReconnectHandler(connected),
 		nats.DisconnectErrHandler(func(_ *nats.Conn, err error) {
-			if err != nil { // nil is the caller's Close
+			if err != nil { // nil: the caller's Close
 				r.log.Warn("connection to "+r.who+" lost: another is tried", "error", err)
 			}
 		}),
@@ -149,9 +148,8 @@ func (r reporter) options() []nats.Option {
 	}
 }
 
-// reconnectDelay is how long to wait when all engines have been tried so often:
-// twice as long each time, with some chance in it, so that not all processes try
-// again at once.
+// reconnectDelay returns how long to wait after all engines have been tried rounds times. It
+// doubles each time and has a random part, so that not all processes try again at once.
 func reconnectDelay(rounds int) time.Duration {
 	d := reconnectMax
 	if rounds < 4 {

@@ -16,43 +16,43 @@ import (
 	"github.com/headgate/headgate/internal/join"
 )
 
-// Parameters of the links between data centres. Chosen: a link that is silent is
-// given up after three pings, 5 s at the latest, and dialled again about three
-// times a second. An attempt ends after a second, as those of nats-server to
-// routes do: when a link heals, the one under way must not hold up the next.
+// Parameters of the links between data centers. Chosen: a silent link is closed after three pings,
+// at most 5 s, and then dialed about three times a second. An attempt ends after a second, as those
+// of nats-server to routes do: when the network recovers, a pending attempt must not delay the next
+// one.
 const (
 	crossPingEvery = 1200 * time.Millisecond
-	crossRedial    = 250 * time.Millisecond // and up to as much again, by chance (leafnode.go)
+	crossRedial    = 250 * time.Millisecond // plus a random delay of up to the same length (leafnode.go)
 	crossDialWait  = time.Second
 	crossTLSWait   = 2.0 // seconds for a handshake: two round trips around the world, and a slow machine
 	crossInfoWait  = 2 * time.Second
 )
 
-// What the engine says of a link that needs no person: the other data centre is not
-// there, or somebody was refused. Lines about one connection begin with its address.
+// Log lines of the engine about a link that need no action: the other data center is down, or a
+// connection was rejected. Lines about one connection begin with its address.
 const (
 	linkFailed = "Error trying to connect as leafnode"
 	ofOneLink  = " - lid:"
 )
 
-// A Datacenter is another cluster that this one is joined with. The engines of each
-// two are linked, in an account of that pair's own: what is said in it crosses, and
-// nothing else does. Neither the records nor what this cluster says among itself.
+// A Datacenter is another cluster that is linked with this one. The engines of each two data
+// centers are linked in an account for that pair. Only messages in this account cross the link; the
+// records and the messages within the cluster do not.
 type Datacenter struct {
 	Name    string   // of its cluster
-	Servers []string // host:port of the Leaf of its engines
-	CA      []byte   // PEM: who signs the certificates of its nodes
+	Servers []string // host:port of Leaf of its engines
+	CA      []byte   // PEM: CA that signs its nodes' certificates
 }
 
-// account is the account of the pair that we and d are. Loops of links within an
-// account are refused by nats-server, and three data centres would make one: hence
-// one for each pair. The other end calls it after us.
+// account returns the name of the account for the pair of this data center and d. nats-server
+// rejects loops of links within an account, and three data centers would form one: so each pair has
+// its own account. At the other end the account is named after this data center.
 func (d *Datacenter) account() string { return "dc-" + d.Name }
 
-// dials tells which of two data centres connects to the other.
+// dials reports which of two data centers connects to the other.
 func (c *Cluster) dials(d *Datacenter) bool { return c.Name < d.Name }
 
-// checkOthers refuses what could not work, or would let in others.
+// checkOthers rejects a configuration that cannot work or would let strangers in.
 func (c *Cluster) checkOthers() error {
 	seen := map[string]bool{c.Name: true}
 	for i := range c.Others {
@@ -83,7 +83,7 @@ func (c *Cluster) checkOthers() error {
 	return nil
 }
 
-// cross adds what the links to other data centres need.
+// cross adds the options for the links to other data centers.
 func (c *Cluster) cross(o *server.Options, keeper *doorkeeper) error {
 	if len(c.Others) == 0 {
 		return nil
@@ -93,8 +93,8 @@ func (c *Cluster) cross(o *server.Options, keeper *doorkeeper) error {
 		return err
 	}
 	o.Accounts = []*server.Account{records}
-	o.Cluster.Name = c.Name         // with a single engine too: else its own name, which the other may have
-	o.PingInterval = crossPingEvery // of links, and of clients: routes have their own
+	o.Cluster.Name = c.Name         // also with a single engine: otherwise its own name, which the other may also have
+	o.PingInterval = crossPingEvery // for links and clients: routes have their own
 	o.LeafNode = server.LeafNodeOpts{
 		ReconnectInterval: crossRedial, DialTimeout: crossDialWait, NoAdvertise: true,
 		Compression: server.CompressionOpts{Mode: server.CompressionOff},
@@ -108,12 +108,12 @@ func (c *Cluster) cross(o *server.Options, keeper *doorkeeper) error {
 			continue
 		}
 		pool := x509.NewCertPool()
-		pool.AppendCertsFromPEM(d.CA) // checkOthers has seen it
+		pool.AppendCertsFromPEM(d.CA) // verified by checkOthers
 		all.AppendCertsFromPEM(d.CA)
 		keeper.others[d.Name] = pool
 	}
 	if len(keeper.others) == 0 {
-		return nil // nobody connects to us
+		return nil // no data center connects to this one
 	}
 	t := c.linkTLS()
 	t.ClientAuth, t.ClientCAs = tls.RequireAndVerifyClientCert, all
@@ -128,22 +128,22 @@ func (c *Cluster) cross(o *server.Options, keeper *doorkeeper) error {
 	return err
 }
 
-// linkTLS shows our certificate, and trusts nobody yet.
+// linkTLS has our certificate, and trusts no CA yet.
 func (c *Cluster) linkTLS() *tls.Config {
 	return &tls.Config{
 		MinVersion:   tls.VersionTLS13,
 		Certificates: c.TLS.Certificates, GetCertificate: c.TLS.GetCertificate,
 		GetClientCertificate:   c.TLS.GetClientCertificate,
-		SessionTicketsDisabled: true, // links live for days: nothing is saved by them
+		SessionTicketsDisabled: true, // links live for days, so tickets save nothing
 	}
 }
 
-// remote is a link that we dial. At the other end must be a store node of exactly
-// that data centre.
+// remote returns the options of a link that we dial. The other end must be a store node of exactly
+// that data center.
 func (c *Cluster) remote(d *Datacenter) *server.RemoteLeafOpts {
 	t := c.linkTLS()
 	t.RootCAs, t.ServerName = x509.NewCertPool(), join.StoreName(d.Name)
-	t.RootCAs.AppendCertsFromPEM(d.CA) // checkOthers has seen it
+	t.RootCAs.AppendCertsFromPEM(d.CA) // verified by checkOthers
 	t.VerifyConnection = func(cs tls.ConnectionState) error {
 		return c.revocations.checkPeer(cs.PeerCertificates)
 	}
@@ -159,15 +159,14 @@ func (c *Cluster) remote(d *Datacenter) *server.RemoteLeafOpts {
 	return r
 }
 
-// staysHere are the subjects by which an engine is asked about itself and its
-// records. In the account of a pair they lead nowhere; they do not cross either.
+// staysHere returns the subjects for requests to an engine about itself and its records. In the
+// account of a pair they lead nowhere, and they do not cross the link.
 func staysHere() []string { return []string{"$SYS.>", "$JS.>", "$KV.>", "$OBJ.>"} }
 
-// recordsAccount is the account of all clients, with JetStream. An engine without
-// accounts of its own keeps the records in this one, and they are to be found there
-// when data centres are added. Only the text of a configuration can switch JetStream
-// on before the start, and it may not name this account (isReservedAccount): it names
-// another, which takes the name.
+// recordsAccount returns the account of all clients, with JetStream. An engine without further
+// accounts keeps the records in this account, and they must still be there after data centers are
+// added. Only a configuration text can enable JetStream before the start, and it must not name this
+// account (isReservedAccount). So the text names another account, which then gets this name.
 func recordsAccount() (*server.Account, error) {
 	var o server.Options
 	if err := o.ProcessConfigString("accounts { records { jetstream: enabled } }"); err != nil {
@@ -177,8 +176,8 @@ func recordsAccount() (*server.Account, error) {
 	return o.Accounts[0], nil
 }
 
-// whose says of which data centre the store node at the other end is. Each CA is
-// believed about its own data centre alone.
+// whose returns the data center of the store node at the other end. Each CA is trusted for its own
+// data center only.
 func (k *doorkeeper) whose(cs *tls.ConnectionState) (string, error) {
 	if cs == nil || len(cs.PeerCertificates) == 0 {
 		return "", errors.New("the other end shows no certificate")
@@ -205,21 +204,20 @@ func (k *doorkeeper) whose(cs *tls.ConnectionState) (string, error) {
 	return found, nil
 }
 
-// Cross is a connection in the account of the pair that this data centre and another
-// are: what is said in it is heard at the Cross of all engines of both, and nowhere
-// else. It outlives the engine's restarts as Conn does. An engine without a link is
-// cut off from the other data centre, even when its neighbours are not; a request then
-// fails at once, or when its time is up. It is nil for a data centre that is not among
-// Others.
+// Link returns a connection in the account for the pair of this data center and another. What is
+// published on it arrives at the Link of all engines of both data centers, and nowhere else. The
+// connection outlives the engine's restarts, as Conn does. An engine without a link cannot reach
+// the other data center, even if its neighbors can; a request then fails at once, or at its
+// timeout. Link returns nil for a data center that is not in Others.
 func (s *Server) Link(datacenter string) *nats.Conn { return s.cross[datacenter] }
 
-// isOfLink tells whether the engine speaks of a link between data centres.
+// isOfLink reports whether a log line of the engine is about a link between data centers.
 func isOfLink(format string) bool {
 	return strings.HasPrefix(format, linkFailed) || strings.Contains(format, ofOneLink)
 }
 
-// kindOf is what a complaint about one connection has in common with those about
-// others: all but the address and the number at its beginning.
+// kindOf returns the part of a log line that is the same for all connections: everything except the
+// address and the number at its beginning.
 func kindOf(format string) string {
 	if _, after, ok := strings.Cut(format, ofOneLink); ok {
 		_, rest, _ := strings.Cut(after, " - ")

@@ -12,8 +12,8 @@ import (
 	"github.com/headgate/headgate/internal/rights"
 )
 
-// A doorkeeper decides for each connection which account it belongs to, and what a worker
-// may do there. It implements server.Authentication.
+// A doorkeeper decides for each connection to which account it belongs and what a worker may do
+// there. It implements server.Authentication.
 type doorkeeper struct {
 	store   string                    // the name that only certificates of store nodes carry
 	others  map[string]*x509.CertPool // the CAs of the data centers that connect to us, by name
@@ -21,9 +21,9 @@ type doorkeeper struct {
 	revoked *revocations
 }
 
-// Check implements server.Authentication. A connection from another machine has shown a
-// certificate in the handshake already: of this cluster at the port for clients, of another
-// data center at the port for links.
+// Check implements server.Authentication. A connection from another machine has already presented a
+// certificate in the handshake: one of this cluster at the port for clients, one of another data
+// center at the port for links.
 func (k *doorkeeper) Check(c server.ClientAuthentication) bool {
 	state := c.GetTLSConnectionState()
 	user := &server.User{Account: k.engine.GlobalAccount()}
@@ -58,8 +58,8 @@ func (k *doorkeeper) Check(c server.ClientAuthentication) bool {
 // leastSecret is the shortest secret of a worker's inbox. [Connect] draws 26 characters.
 const leastSecret = 16
 
-// worker returns the permissions of a worker, nil for one that must not come in: its name
-// is of another certificate, or it has no inbox of its own.
+// worker returns the permissions of a worker, or nil if it must be rejected: its certificate has
+// another name, or it has no inbox of its own.
 func (k *doorkeeper) worker(c server.ClientAuthentication) *server.Permissions {
 	chain, said := c.GetTLSConnectionState().PeerCertificates, c.GetOpts()
 	_, domain, _ := strings.Cut(k.store, ".")
@@ -81,22 +81,22 @@ func (k *doorkeeper) worker(c server.ClientAuthentication) *server.Permissions {
 	}
 }
 
-// revocations are the certificates that are refused, and the connections by certificate.
+// revocations holds the rejected certificates, and the connections by certificate.
 type revocations struct {
 	mu      sync.Mutex
-	serials map[string]bool   // refused
-	open    map[uint64]string // the serial of the certificate of a connection
-	peers   map[string]bool   // serials that this engine has shaken hands with as an engine does
+	serials map[string]bool   // rejected
+	open    map[uint64]string // connection → serial of its certificate
+	peers   map[string]bool   // serials of peers that have shaken hands as engines
 }
 
-// begin forgets the connections of the engine before: their numbers are given again.
+// begin deletes the connections of the previous engine: the next one uses their numbers again.
 func (r *revocations) begin() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.open, r.peers = nil, nil
 }
 
-// check refuses a certificate that was revoked.
+// check rejects a revoked certificate.
 func (r *revocations) check(chain []*x509.Certificate) error {
 	if r == nil || len(chain) == 0 {
 		return nil
@@ -109,8 +109,8 @@ func (r *revocations) check(chain []*x509.Certificate) error {
 	return nil
 }
 
-// checkPeer is check for routes, and for links that we open. nats-server has no call that ends
-// one, and keeps one whose other end has not said a word after the handshake: see Revoke.
+// checkPeer is check for routes, and for links that we open. nats-server has no call that closes
+// them, and keeps a connection whose other end sent nothing after the handshake: see Revoke.
 func (r *revocations) checkPeer(chain []*x509.Certificate) error {
 	if err := r.check(chain); r == nil || err != nil {
 		return err
@@ -124,8 +124,8 @@ func (r *revocations) checkPeer(chain []*x509.Certificate) error {
 	return nil
 }
 
-// admit notes which certificate a connection has, and reports whether it may stay: it may
-// have been revoked since the handshake.
+// admit stores the certificate of a connection, and reports whether the connection may stay: the
+// certificate may have been revoked since the handshake.
 func (r *revocations) admit(id uint64, chain []*x509.Certificate) bool {
 	if r == nil {
 		return true
@@ -143,11 +143,11 @@ func (r *revocations) admit(id uint64, chain []*x509.Certificate) bool {
 	return true
 }
 
-// Revoke replaces the list of certificates that are refused, by serial number in lower-case
-// hexadecimal, and ends all connections that were opened with one of them. nats-server can
-// end those of clients and links one by one. For a route, and for a link that this engine
-// opened, Run starts the engine anew. It should be called now and then with the same list: it
-// forgets connections that have ended.
+// Revoke replaces the list of rejected certificates, which are serial numbers in lower-case
+// hexadecimal, and closes all connections that were opened with one of them. nats-server can close
+// those of clients and links one by one. For a route, and for a link that this engine opened, Run
+// restarts the engine. Call Revoke with the same list from time to time, so that it deletes ended
+// connections from its tables.
 func (s *Server) Revoke(serials []string) {
 	refused := make(map[string]bool, len(serials))
 	for _, serial := range serials {
@@ -174,10 +174,10 @@ func (s *Server) Revoke(serials []string) {
 	}
 	s.revoked.mu.Unlock()
 	if engine == nil {
-		return // it has no connections
+		return // no connections
 	}
 	for _, id := range end {
-		_ = engine.DisconnectClientByID(id) // one that is gone already is well
+		_ = engine.DisconnectClientByID(id) // it may already be closed
 	}
 	if len(peers) > 0 && s.startAgain() {
 		s.cfg.Log.Warn("a store node was revoked: the engine is started anew, which ends its connections",

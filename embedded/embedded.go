@@ -1,39 +1,36 @@
-// Package embedded runs the engine, a NATS server with JetStream, inside this
-// process.
+// Package embedded runs the engine, a NATS server with JetStream, inside this process.
 //
-// # The promise
+// # Guarantees
 //
-// What the engine has acknowledged is on the disk: it is synced before it is
-// acknowledged. An engine that can no longer write, because the disk was full or
-// failed, is stopped and started again until it can; connections come back by
-// themselves. An engine whose folder cannot be read is started on an empty one,
-// and the old folder is kept beside it under another name.
+// The engine syncs everything to disk before it acknowledges it. An engine that can no longer
+// write, because the disk was full or failed, is restarted until it can, and connections reconnect
+// by themselves. If the engine cannot read its folder, it starts with an empty one; the old folder
+// is kept beside it under another name.
 //
 // # Concurrency
 //
-// A Server may be used by many goroutines at once. Run owns the only goroutine
-// that starts the engine anew; the engine's own goroutines end with Close.
+// A Server may be used by many goroutines at once. Run owns the only goroutine that restarts the
+// engine. The engine's own goroutines end with Close.
 //
-// # What it costs
+// # Cost
 //
-// 10 MB of program, 3 ms at the start, one fsync for each write.
+// 10 MB of program, 3 ms at the start, and one fsync for each write.
 //
-// # Alone or one of several
+// # Alone or in a cluster
 //
-// Without a [Cluster] it opens no port: clients connect inside the process. With
-// one, this engine and those of the other store nodes keep what is stored
-// together: what is acknowledged is on the disks of most of them, and it goes on
-// while most of them live; only the first start needs all of them. Each way in
-// asks for a certificate of the cluster's CA before it says a word. With other data
-// centres ([Cluster].Others) [Server.Cross] is a way to each of them, apart from all
-// that is stored and said within the cluster. [Connect] is
-// for processes without an engine, and [ConnectOwn] for those whose engine is a NATS
-// that somebody else runs.
+// Without a [Cluster] the engine opens no port: clients connect inside the process. With a Cluster,
+// this engine and those of the other store nodes keep the data together. What is acknowledged is on
+// the disks of a majority of them, and the cluster works while a majority is running; only the
+// first start needs all of them. Every port requires a certificate of the cluster's CA before it
+// sends anything.
 //
-// # What it does not do
+// With other data centers ([Cluster].Others), [Server.Link] returns a connection to each of them,
+// separate from the data and messages of the cluster. [Connect] is for processes without an engine,
+// and [ConnectExternal] for those that use an existing NATS as their engine.
 //
-// It does not know what is stored, and it repairs nothing: see package
-// internal/store.
+// # Limitations
+//
+// The package does not know what is stored, and it repairs nothing: see package internal/store.
 package embedded
 
 import (
@@ -53,37 +50,38 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
-// Parameters of the engine. Chosen: a start takes 3 ms, with a large folder and
-// a slow disk some seconds; a new attempt every two seconds is soon enough for a
-// disk that has room again and seldom enough for one that has not.
+// Parameters of the engine. Chosen: a start takes 3 ms, or some seconds with a large folder and a
+// slow disk. An attempt every two seconds is soon enough for a disk that has space again, and rare
+// enough for one that has not.
 const (
 	startWait   = 30 * time.Second
 	healEvery   = 2 * time.Second
 	connectWait = 100 * time.Millisecond
-	maxStore    = 1 << 40 // not a share of what is free now: the disk is the limit
+	maxStore    = 1 << 40 // not a fraction of what is free now: the disk is the limit
 	maxMemory   = 64 << 20
 )
 
-// Config says where the engine keeps its files. Zero fields but Dir are defaults.
+// Config configures an engine. The zero value of each field except Dir is a default.
 type Config struct {
-	Dir     string       // created when it does not exist
+	Dir     string       // created if it does not exist
 	Log     *slog.Logger // default: discard
 	Name    string       // of the server, unique in a cluster; default "headgate"
-	Cluster *Cluster     // default: alone, and no port is opened
+	Cluster *Cluster     // default: no cluster, and no open port
 
-	// Dial opens a connection to an engine that runs elsewhere, for an account: "" is that of the
-	// records, others are those of pairs of data centres. Nil starts an engine in Dir.
+	// Dial, if not nil, opens a connection to an engine that runs elsewhere, for an account: "" is
+	// that of the records, others are those of pairs of data centers. If Dial is nil, Open starts
+	// an engine in Dir.
 	Dial func(account string) (net.Conn, error)
 }
 
-// A Server is an engine that runs.
+// A Server is a running engine.
 type Server struct {
 	cfg   Config
 	conn  *nats.Conn
-	cross map[string]*nats.Conn // by the other data centre
-	again chan struct{}         // start the engine anew; has room for one
+	cross map[string]*nats.Conn // by name of the other data center
+	again chan struct{}         // restart the engine; has room for one
 
-	mu     sync.Mutex // held while the engine starts and stops
+	mu     sync.Mutex // held while the engine starts or stops
 	engine atomic.Pointer[server.Server]
 	closed bool
 
@@ -91,13 +89,13 @@ type Server struct {
 	revoked revocations
 }
 
-// ErrClosed is what a closed Server answers.
+// ErrClosed is returned by a closed Server.
 var ErrClosed = errors.New("the engine is closed")
 
-// Open starts the engine and connects to it. Run must follow for an engine that
-// cannot write to be healed, Close to stop it. In a cluster it does not wait for
-// the others: until most of them run, and all of them the first time, what is
-// written is not acknowledged.
+// Open starts the engine and connects to it. The caller must call Run, which restarts an engine
+// that cannot write, and Close to stop the engine. In a cluster Open does not wait for the others:
+// writes are not acknowledged until a majority of the engines is running, or all of them the first
+// time.
 func Open(ctx context.Context, cfg Config) (*Server, error) {
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
@@ -135,7 +133,7 @@ func Open(ctx context.Context, cfg Config) (*Server, error) {
 func (s *Server) connect() error {
 	options := []nats.Option{nats.InProcessServer(s), nats.Name(s.cfg.Name),
 		nats.MaxReconnects(-1), nats.ReconnectWait(connectWait), nats.ReconnectJitter(0, 0),
-		nats.ReconnectBufSize(-1), // what cannot be sent now fails now
+		nats.ReconnectBufSize(-1), // fail at once if disconnected
 		nats.IgnoreAuthErrorAbort(),
 	}
 	var err error
@@ -155,8 +153,8 @@ func (s *Server) connect() error {
 	return nil
 }
 
-// readable reports whether the folder can be listed and written: else it is the
-// folder's fault, and a new one beside it would be no better.
+// readable reports whether the folder can be listed and written. If not, the file system is the
+// cause, and a new folder beside it would not help.
 func readable(dir string) bool {
 	f, err := os.CreateTemp(dir, ".try-")
 	if err != nil {
@@ -166,8 +164,8 @@ func readable(dir string) bool {
 	return os.Remove(f.Name()) == nil
 }
 
-// startAnew puts a folder aside that the engine cannot read and starts on an
-// empty one. Nothing is thrown away.
+// startAnew renames a folder that the engine cannot read, and starts with an empty one. No data is
+// deleted.
 func (s *Server) startAnew(ctx context.Context, why error) (*server.Server, error) {
 	aside := fmt.Sprintf("%s.damaged-%s", s.cfg.Dir, time.Now().UTC().Format("20060102T150405.000"))
 	s.cfg.Log.Error("engine cannot read its folder: it is put aside, an empty one takes its place",
@@ -178,8 +176,8 @@ func (s *Server) startAnew(ctx context.Context, why error) (*server.Server, erro
 	return s.start(ctx)
 }
 
-// PutAside stops the engine, puts its folder aside and starts on an empty one:
-// for a folder that the engine takes but cannot read in part.
+// ReplaceFolder stops the engine, renames its folder and starts with an empty one. It is for a
+// folder that the engine accepts but can read only in part.
 func (s *Server) ReplaceFolder(ctx context.Context, why error) error {
 	if err := s.replace(ctx, why); err != nil {
 		return err
@@ -201,7 +199,7 @@ func (s *Server) replace(ctx context.Context, why error) error {
 	return err
 }
 
-// waitConnected waits until the connection has found the new engine.
+// waitConnected waits until the connection has reconnected to the new engine.
 func (s *Server) waitConnected(ctx context.Context) error {
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()
@@ -242,7 +240,7 @@ func (s *Server) start(ctx context.Context) (*server.Server, error) {
 	log := &logger{log: s.cfg.Log, sick: s.Heal, said: &s.said}
 	engine.SetLoggerV2(log, false, false, false)
 	started := make(chan struct{})
-	go func() { engine.Start(); close(started) }() // Start returns when all is up
+	go func() { engine.Start(); close(started) }() // Start returns when everything is running
 	select {
 	case <-started:
 	case <-time.After(startWait):
@@ -265,12 +263,12 @@ func (s *Server) start(ctx context.Context) (*server.Server, error) {
 	return engine, nil
 }
 
-// Conn is the connection to the engine. It outlives the engine's restarts.
+// Conn returns the connection to the engine. It outlives the engine's restarts.
 func (s *Server) Conn() *nats.Conn { return s.conn }
 
-// InProcessConn implements nats.InProcessConnProvider: the connection of
-// whichever engine runs now. It waits for none to start: the connection asks with
-// its own lock held, and whoever would speak over it waited too.
+// InProcessConn implements nats.InProcessConnProvider: it returns a connection to the engine that
+// runs now. It does not wait for an engine to start, because the caller holds the connection's
+// lock, and everybody who uses the connection would wait too.
 func (s *Server) InProcessConn() (net.Conn, error) {
 	if s.cfg.Dial != nil {
 		return s.cfg.Dial("")
@@ -282,15 +280,15 @@ func (s *Server) InProcessConn() (net.Conn, error) {
 	return engine.InProcessConn()
 }
 
-// Heal tells that the engine could not write. It does not block: Run starts the
-// engine anew, for one that has failed to write refuses for ever.
+// Heal reports that the engine could not write. It does not block: Run restarts the engine, because
+// an engine that has failed to write rejects all further writes.
 func (s *Server) Heal(err error) {
 	if s.startAgain() && s.said.first("heal") {
 		s.cfg.Log.Error("engine cannot write: it is started anew until it can", "error", err)
 	}
 }
 
-// startAgain makes Run start the engine anew. It reports false when that is about to happen.
+// startAgain makes Run restart the engine. It returns false if a restart is already pending.
 func (s *Server) startAgain() bool {
 	select {
 	case s.again <- struct{}{}:
@@ -300,8 +298,8 @@ func (s *Server) startAgain() bool {
 	}
 }
 
-// Run starts an engine that cannot write anew, every two seconds until it can, and one that
-// has a connection with a revoked store node. It ends with ctx.
+// Run restarts an engine that cannot write, every two seconds until it can, and an engine that has
+// a connection with a revoked store node. It returns when ctx ends.
 func (s *Server) Run(ctx context.Context) error {
 	look := time.NewTicker(healEvery)
 	defer look.Stop()
@@ -324,8 +322,8 @@ func (s *Server) Run(ctx context.Context) error {
 	}
 }
 
-// writes reports whether JetStream is on: the engine switches it off when the
-// disk is full or may not be written.
+// writes reports whether JetStream is on: the engine switches it off when the disk is full or
+// read-only.
 func (s *Server) writes() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -345,7 +343,7 @@ func (s *Server) restart(ctx context.Context) {
 		if s.said.first("start") {
 			s.cfg.Log.Error("engine does not start", "error", err)
 		}
-		return // Run looks again
+		return // Run checks again
 	}
 	s.engine.Store(engine)
 }
@@ -357,7 +355,7 @@ func (s *Server) stopLocked() {
 	}
 }
 
-// Close ends the connections and the engine and waits for all.
+// Close closes the connections and the engine and waits until they have ended.
 func (s *Server) Close() {
 	if s.conn != nil {
 		s.conn.Close()
@@ -373,8 +371,8 @@ func (s *Server) Close() {
 	s.stopLocked()
 }
 
-// logger passes what the engine says on: its notices are of no interest to an
-// operator of headgate, its warnings and errors are.
+// A logger forwards the log of the engine. Operators of headgate need its warnings and errors, but
+// not its notices.
 type logger struct {
 	log  *slog.Logger
 	sick func(error)
@@ -383,11 +381,11 @@ type logger struct {
 	err  string
 }
 
-// sayAgain is how long the same complaint is not repeated. A disk that is full
-// would else fill the log too. Chosen.
+// sayAgain is how long the same log line is not repeated. Otherwise a full disk would fill the log
+// too. Chosen.
 const sayAgain = time.Minute
 
-// A quota lets each kind of complaint through once in a while.
+// A quota lets each kind of log line through once in a while.
 type quota struct {
 	mu   sync.Mutex
 	last map[string]time.Time
@@ -422,16 +420,16 @@ func (l *logger) say(level slog.Level, format string, v []any) {
 	}
 }
 
-// storeFailed is in what the engine says when a write has failed. It tells the
-// client nothing (nats-server, processJetStreamMsg): without this text one would
-// find out when the write has timed out. logFailed is the same of what it keeps
-// together with others, which it gives up then (nats-server, setWriteErrLocked).
+// storeFailed is part of the engine's log line when a write has failed. The engine does not inform
+// the client (nats-server, processJetStreamMsg): without this text a failed write would be noticed
+// only by its timeout. logFailed is the same for data that is replicated, which the engine then
+// stops writing (nats-server, setWriteErrLocked).
 const (
 	storeFailed = "failed to store a msg"
 	logFailed   = "Critical write error"
 )
 
-// last is the last error, for the message of a failed start.
+// last returns the last error, for the message of a failed start.
 func (l *logger) last() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -451,7 +449,7 @@ func (l *logger) Warnf(format string, v ...any) {
 	}
 }
 
-// Fatalf implements server.Logger. It does not end the process: Open says why.
+// Fatalf implements server.Logger. It does not end the process: Open returns the reason.
 func (l *logger) Fatalf(format string, v ...any) { l.say(slog.LevelError, format, v) }
 
 // Errorf implements server.Logger.

@@ -10,28 +10,29 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
-// An Own is a NATS that somebody else runs. Its files are read at each connection.
+// An External is an existing NATS that headgate does not run. Its files are read at each
+// connection.
 type External struct {
-	Name  string   // of this process, for the servers' lists
+	Name  string   // of this process, in the servers' lists
 	URLs  []string // nats://host:port or tls://host:port
-	Creds string   // file of a user's JWT and seed, "" none
-	Seed  string   // file of a user's seed alone, "" none
-	// Login reads a user's name and password, nil for none.
+	Creds string   // file with a user's JWT and seed; "" none
+	Seed  string   // file with a user's seed alone; "" none
+	// Login returns a user's name and password; nil for none.
 	Login func() (user, password string)
 
-	CA        string       // PEM file of whom to trust; "" is the system
+	CA        string       // PEM file of trusted CAs; "": those of the system
 	Cert, Key string       // PEM files of this process, both or none
 	Log       *slog.Logger // default: discard
 
-	// Dial opens the connection in place of one to URLs. Nil: it is not replaced.
+	// Dial, if not nil, opens the connection instead of one to URLs.
 	Dial func(account string) (net.Conn, error)
 
-	// Look is called at each connection; its error is logged. Nil looks at nothing.
+	// Look, if not nil, is called at each connection; its error is logged.
 	Look func(*nats.Conn) error
 }
 
-// ConnectOwn is Connect for a NATS that is not of headgate's cluster: with or without
-// TLS, by credentials, and to all servers of which the first one tells.
+// ConnectExternal is Connect for a NATS outside headgate's cluster. It works with or without TLS,
+// authenticates with credentials, and uses all servers that the first one announces.
 func ConnectExternal(ctx context.Context, o External) (*nats.Conn, error) {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)

@@ -5,26 +5,28 @@ import (
 	"time"
 )
 
-// A law is one algorithm with its figures, over the state of one key. now never runs back.
+// A law is one algorithm with its numbers, applied to the state of one key. now never goes back.
 type law interface {
-	// spare brings e forward to now and returns what may be taken then; below 0 is owed.
+	// spare brings e forward to now and returns how much may be taken then. A negative amount is
+	// owed.
 	spare(e *entry, now Time) int64
-	// book takes n at now, more than is spare if need be.
+	// book takes n at now, if need be more than is spare.
 	book(e *entry, now Time, n int64)
-	// back gives back n of what a hold has taken, of the newest if there is none. It follows
-	// spare, and gives back nothing that has come back by itself.
+	// back gives back n of what a hold has taken, or of the newest use if of is nil. It is called
+	// after spare, and does not give back again what has already come back with time.
 	back(e *entry, of *hold, n int64)
-	// when is from when on n passes if nobody calls, Never if not at all. It follows spare.
+	// when returns the time from which n is allowed if there are no other calls, or Never. It is
+	// called after spare.
 	when(e *entry, now Time, n int64) Time
-	// idle is from when on e is as good as new.
+	// idle returns the time from which e is as good as new.
 	idle(e *entry) Time
 }
 
-// owedMost bounds what a key may owe. Chosen: sums of it do not overflow.
+// owedMost is the maximum that a key may owe. Chosen: sums of it do not overflow.
 const owedMost = 1 << 60
 
-// An entry is what a key has used. What a, b and c are is the law's. What a decision reads
-// lies together.
+// An entry is what a key has used. The meaning of a, b and c depends on the law. The fields that a
+// decision reads are next to each other.
 type entry struct {
 	hash    uint64 // 0: none
 	a, b, c int64
@@ -32,16 +34,16 @@ type entry struct {
 	key     string
 }
 
-// more is what few keys need.
+// A more holds what only few keys need.
 type more struct {
-	cells []int64 // SlidingWindow of several parts: a ring by number of the sub-window
-	log   []used  // SlidingLog: from head on, the oldest first
+	cells []int64 // SlidingWindow of several parts: ring by sub-window number
+	log   []used  // SlidingLog: from head on, oldest first
 	head  int
-	holds []hold // reservations, and calls under way, by their ends
-	loans []loan // who was lent some
-	lent  int64  // the sum of what they hold
-	turns []turn // of those who wait for some
-	next  Time   // of what is spread among them, each step apart
+	holds []hold // reservations, and calls in progress, by their ends
+	loans []loan // loans to borrowers
+	lent  int64  // sum of what the borrowers hold
+	turns []turn // of the waiting borrowers
+	next  Time   // time of the next unit that is spread among them, one per step
 	step  Time
 }
 
@@ -54,7 +56,7 @@ type hold struct {
 	id      uint64
 	at, end Time
 	n       int64
-	low     int64 // buckets: the least level since
+	low     int64 // buckets: lowest level since
 	call    bool  // of Concurrency
 }
 
@@ -65,7 +67,7 @@ func (e *entry) extra() *more {
 	return e.more
 }
 
-// held are its holds.
+// held returns its holds.
 func (e *entry) held() []hold {
 	if e.more == nil {
 		return nil
@@ -73,7 +75,7 @@ func (e *entry) held() []hold {
 	return e.more.holds
 }
 
-// lawOf compiles a rule that has been checked.
+// lawOf returns the law of a rule that has been checked.
 func lawOf(r Rule) law {
 	r = r.withDefaults()
 	w := Time(r.Window)
@@ -95,9 +97,9 @@ func lawOf(r Rule) law {
 	return &concurrencyLaw{amount: r.Amount}
 }
 
-// bucketLaw is a level that rises by what is taken and falls by amount in each window: the
-// tokens that are missing, or what the bucket holds. a is when it was brought forward, b the
-// level rounded up, and b − c/window the level.
+// A bucketLaw is a level that rises by what is taken and falls by amount in each window. The level
+// is the number of missing tokens, or the content of the leaky bucket. a is the time to which it
+// was brought forward, b is the level rounded up, and b − c/window is the exact level.
 type bucketLaw struct {
 	amount, burst int64
 	window        Time
@@ -124,7 +126,7 @@ func (l *bucketLaw) spare(e *entry, now Time) int64 {
 	return l.burst - e.b
 }
 
-// floor is the level rounded down.
+// floor returns the level rounded down.
 func (l *bucketLaw) floor(e *entry) int64 {
 	if e.c > 0 {
 		return e.b - 1
@@ -134,9 +136,9 @@ func (l *bucketLaw) floor(e *entry) int64 {
 
 func (l *bucketLaw) book(e *entry, _ Time, n int64) { e.b = min(e.b+n, owedMost) }
 
-// back of a reservation gives back what of it has not come back by itself: at most the least
-// level since. Had it never been taken, the level would have stayed at 0 where it fell below
-// what was taken.
+// back, for a reservation, gives back only what has not yet come back with time: at most the lowest
+// level since. Without the reservation, the level would have stayed at 0 where it fell below the
+// reserved amount.
 func (l *bucketLaw) back(e *entry, of *hold, n int64) {
 	if of != nil {
 		n = min(n, of.low)
@@ -164,7 +166,7 @@ func (l *bucketLaw) when(e *entry, now Time, n int64) Time {
 	return l.fallen(e, now, e.b+n-l.burst)
 }
 
-// fallen is when the level will have fallen by n.
+// fallen returns the time when the level will have fallen by n.
 func (l *bucketLaw) fallen(e *entry, now Time, n int64) Time {
 	hi, lo := bits.Mul64(uint64(n), uint64(l.window))
 	lo, borrow := bits.Sub64(lo, uint64(e.c), 0)
@@ -187,8 +189,8 @@ func (l *bucketLaw) idle(e *entry) Time {
 	return l.fallen(e, Time(e.a), e.b)
 }
 
-// fixedLaw counts in windows that follow each other. a is the end of the window, b its
-// count, c its beginning.
+// A fixedLaw counts in consecutive windows. a is the end of the window, b its count, c its
+// beginning.
 type fixedLaw struct {
 	amount int64
 	window Time
@@ -207,7 +209,7 @@ func (l *fixedLaw) spare(e *entry, now Time) int64 {
 	return l.amount - e.b
 }
 
-// around is the window that a moment is in.
+// around returns the window that contains a moment.
 func (l *fixedLaw) around(now Time) (from, to Time) {
 	if l.align == Epoch {
 		from = now - now%l.window
@@ -217,7 +219,7 @@ func (l *fixedLaw) around(now Time) (from, to Time) {
 	y, m, d := t.Date()
 	var a, b time.Time
 	switch l.align {
-	case Minute: // zones are whole minutes, and hours of some are not whole
+	case Minute: // zones are offset by whole minutes, some not by whole hours
 		a = t.Add(-time.Duration(t.Second())*time.Second - time.Duration(t.Nanosecond()))
 		a, b = within(t, a, a.Add(time.Minute))
 	case Hour:
@@ -237,7 +239,7 @@ func (l *fixedLaw) around(now Time) (from, to Time) {
 	return Time(a.UnixNano()), Time(b.UnixNano())
 }
 
-// within cuts a window where the clocks of the zone change.
+// within cuts a window where the zone's clocks change.
 func within(t, a, b time.Time) (from, to time.Time) {
 	begin, end := t.ZoneBounds()
 	if !begin.IsZero() && a.Before(begin) {
@@ -249,8 +251,8 @@ func within(t, a, b time.Time) (from, to time.Time) {
 	return a, b
 }
 
-// date is when a day begins. Where clocks change at midnight there may be none: then it
-// begins with the change, and time.Date gives an hour of the day before.
+// date returns the beginning of a day. Where clocks change at midnight, midnight may not exist. The
+// day then begins with the change, and time.Date returns an hour of the day before.
 func (l *fixedLaw) date(y int, m time.Month, d int) time.Time {
 	t := time.Date(y, m, d, 0, 0, 0, 0, l.zone)
 	if t.Hour() >= 12 {
@@ -292,7 +294,7 @@ func (l *fixedLaw) idle(e *entry) Time {
 	return Time(e.a)
 }
 
-// concurrencyLaw counts the calls under way: b is the sum of the holds.
+// A concurrencyLaw counts the calls in progress: b is the sum of the holds.
 type concurrencyLaw struct{ amount int64 }
 
 func (l *concurrencyLaw) spare(e *entry, _ Time) int64 { return l.amount - e.b }

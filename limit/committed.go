@@ -2,12 +2,12 @@ package limit
 
 import "time"
 
-// longest is the longest window of which all may count as used when it is not known what is.
+// longest is the longest window for which, when usage is unknown, everything may count as used.
 // From docs/design.md §6.
 const longest = time.Minute
 
-// Long reports whether it takes more than a minute until a key that has used all it may has
-// all again.
+// Long reports whether a key that has used its full amount needs more than a minute to have it all
+// again.
 func (r *Rules) Long() bool {
 	x := &r.rule
 	switch {
@@ -21,10 +21,10 @@ func (r *Rules) Long() bool {
 	return x.Window > longest
 }
 
-// Now is the latest moment that the table was told.
+// Now returns the latest moment that the table was given.
 func (t *Table) Now() Time { return t.now }
 
-// Claimed is what a key has used and lent, and the most that it may.
+// Committed returns what a key has used and lent, and its maximum.
 func (t *Table) Committed(hash uint64) (claimed, most int64) {
 	_, e := t.slot(hash)
 	if e == nil {
@@ -33,7 +33,7 @@ func (t *Table) Committed(hash uint64) (claimed, most int64) {
 	return t.claimed(e), t.rules.of(e).most
 }
 
-// ClaimedAt is what the key at one of Places has used and lent.
+// CommittedAt returns the key at a position of Places, its hash, and what it has used and lent.
 func (t *Table) CommittedAt(i int) (key string, hash uint64, claimed int64) {
 	e := &t.entries[i]
 	return e.key, e.hash, t.claimed(e)
@@ -44,8 +44,8 @@ func (t *Table) claimed(e *entry) int64 {
 	return max(0, l.most-l.spare(e, t.now)+e.lent())
 }
 
-// SameWindow reports whether two moments lie in one window of those that are aligned to the
-// clock on the wall; all others have none.
+// SameWindow reports whether two moments are in the same window, for windows that are aligned to
+// the wall clock. For all other rules it returns true.
 func (t *Table) SameWindow(a, b Time) bool {
 	l, ok := t.rules.law.law.(*fixedLaw)
 	if !ok || l.align == FirstHit {

@@ -1,25 +1,25 @@
-// Package limit is the arithmetic of rate limits: how many calls a key may make, and when
-// the next may go.
+// Package limit computes rate limits: how many calls a key may make, and when the next call may be
+// made.
 //
-// A [Rule] says how one key is limited, a [Table] holds what each key has used. Take asks
-// for some, Peek asks only, Reserve takes an estimate and Settle says what it was.
+// A [Rule] says how one key is limited, and a [Table] holds what each key has used. Take takes an
+// amount and Peek only checks it. Reserve takes an estimate, and Settle replaces the estimate by
+// the real cost.
 //
-// # The promise
+// # Guarantees
 //
-// Each [Algorithm] says in its comment what it promises, exactly and in the worst case, and
-// what it costs. Time comes from the caller; a clock that steps back stands still here, so
-// nothing is given twice. Costs are whole numbers and nothing is rounded in favour of the
-// caller: there is no float in a decision.
+// The comment of each [Algorithm] states exactly what it guarantees, its worst case, and its cost.
+// The caller supplies the time. If the clock steps back, time in the table stands still, so that
+// nothing is given twice. Costs are integers, and nothing is rounded in favor of the caller: no
+// decision uses floating-point numbers.
 //
 // # Concurrency and cost
 //
-// A Table is one value that its caller guards. A decision allocates nothing for a key that
-// is known. Keys are created on first use and forgotten when they are as good as new, a few
-// looked at with each decision, so that no pause grows with the number of keys. Memory is
-// bounded by a number of keys: those beyond it share what one key may have. A key is known
-// by its hash.
+// A Table is one value that its caller guards with a lock. A decision for a known key does not
+// allocate. Keys are created on first use and removed when they are as good as new. Each decision
+// checks a few keys for removal, so that no pause grows with the number of keys. Memory is limited
+// by a number of keys; keys beyond it share the amount of one key. A key is identified by its hash.
 //
-// # What it does not do
+// # Limitations
 //
-// It knows no names, machines or requests: package headgate does.
+// The package knows no names, machines or requests: package headgate does.
 package limit

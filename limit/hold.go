@@ -1,17 +1,17 @@
 package limit
 
-// What is held is a loan that the table makes to its own caller: it counts against the limit
-// without an end, and as used from the moment that the caller names. A job that is sent to a
-// service is counted there at some moment between its departure and its answer, and nobody
-// but the service knows when: held from the one to the other, and used as of the answer, it
-// is counted by the limit whenever the service may count it.
+// What is held is a loan of the table to its own caller. It counts against the limit without an
+// end, and as used from the moment that the caller names. A service counts a job at some moment
+// between its departure and its answer, and only the service knows when. The job is held during
+// that time and counts as used from the answer on, so the limit counts it whenever the service may
+// count it.
 
-// holder is who holds as a borrower: no other draws it.
+// holder is the borrower ID of holds. No real borrower uses it.
 const holder = 0
 
-// Hold takes n at now, all or nothing, until Use says that they were used or Return that they
-// were not. Of Concurrency and of what is paced nothing is held: ErrCost. A key that shares
-// what one may have with others (Shared) has used them now; Use counts them again.
+// Hold takes n at now, all or nothing, until Use marks the units as used or Return gives them back.
+// Concurrency and paced limits hold nothing: Hold returns ErrCost. A key that shares one amount
+// with others (Shared) has used the units now, and Use counts them again.
 func (t *Table) Hold(now Time, hash uint64, key string, n int64) (d Decision, err error) {
 	if n < 0 || n > MaxAmount || t.rules.calls || t.rules.paced {
 		return d, ErrCost
@@ -42,8 +42,8 @@ func (t *Table) Hold(now Time, hash uint64, key string, n int64) (d Decision, er
 	return d, nil
 }
 
-// Use says that n were used now at the latest. What was not held counts too: what had to be
-// taken for used before may be used yet.
+// Use marks n units as used, at the latest now. It also counts units that were not held: they had
+// to be assumed used before, but may only be used now.
 func (t *Table) Use(now Time, hash uint64, key string, n int64) {
 	at := t.step(now)
 	_, e := t.slot(hash)
@@ -60,14 +60,14 @@ func (t *Table) Use(now Time, hash uint64, key string, n int64) {
 	}
 }
 
-// Return gives n back that were held and not used.
+// Return gives back n units that were held and not used.
 func (t *Table) Return(hash uint64, n int64) {
 	if _, e := t.slot(hash); e != nil {
 		t.unhold(e, n)
 	}
 }
 
-// unhold ends that n of e are held, or as many as are.
+// unhold ends the hold of n units of e, or of all held units if there are fewer.
 func (t *Table) unhold(e *entry, n int64) {
 	if e.more == nil {
 		return

@@ -7,19 +7,20 @@ import (
 	"strings"
 )
 
-// The keys of a table: open addressing, with the entries themselves in the table. Looking a
-// key up reads one place in memory, for a key is known by its hash and its entry lies where
-// the hash says, or just behind. Between 60 and 75 % of the places are taken while keys come,
-// so that a key is in the second place looked at on average.
+// The keys of a table use open addressing, with the entries in the table itself. A lookup reads one
+// place in memory, because a key is identified by its hash and its entry lies at the place of the
+// hash or just behind it. Between 60 and 75 % of the places are taken while keys are added, so that
+// a lookup checks two places on average.
 
-// home is where the entry of a hash would be if it were alone. Its low half decides: the
-// caller may have chosen the table by the high one. Entries lie in the order of that half,
-// about, whatever size the table has: a table of another size is written from end to end.
+// home returns where the entry of a hash would be if it were alone. The low half of the hash
+// decides, because the caller may have chosen the table by the high half. Entries lie roughly in
+// the order of the low half, whatever the table's size, so that a table of another size is written
+// from end to end.
 func (t *Table) home(hash uint64) int {
 	return int(uint64(uint32(hash)) * uint64(len(t.entries)) >> 32)
 }
 
-// known is the hash that a key is known by: not 0, which says that a place is empty.
+// known returns the hash that identifies a key. It is never 0, which marks an empty place.
 func known(hash uint64) uint64 {
 	if hash == 0 {
 		return math.MaxUint64
@@ -27,7 +28,7 @@ func known(hash uint64) uint64 {
 	return hash
 }
 
-// slot is where a key is, and its entry; nil and where it would be if it has none.
+// slot returns the place of a key and its entry, or nil and the place where the entry would be.
 func (t *Table) slot(hash uint64) (i int, e *entry) {
 	hash, entries := known(hash), t.entries
 	for i = t.home(hash); i < len(entries); {
@@ -44,7 +45,8 @@ func (t *Table) slot(hash uint64) (i int, e *entry) {
 	return 0, nil
 }
 
-// Places are where keys are, for AppendKey and ClaimedAt, as long as none comes or goes.
+// Places returns the places of keys, for AppendKey and CommittedAt. They are valid until a key is
+// added or removed.
 func (t *Table) Places() iter.Seq[int] {
 	return func(yield func(int) bool) {
 		for i := range t.entries {
@@ -55,8 +57,8 @@ func (t *Table) Places() iter.Seq[int] {
 	}
 }
 
-// full reports whether a key that has no entry gets none. Those with an amount of their own
-// always do.
+// full reports whether a key without an entry gets none. Keys with an amount of their own always
+// get one.
 func (t *Table) full(key string) bool {
 	if t.n < t.most {
 		return false
@@ -65,8 +67,9 @@ func (t *Table) full(key string) bool {
 	return !own
 }
 
-// begin is what a new key has used: nothing, or what all keys have that had no entry before,
-// for it may be one of them. Calls under way are not inherited: nobody could end them.
+// begin sets what a new key has used: nothing, or the usage shared by all keys that had no entry,
+// because the key may be one of them. Calls in progress are not copied, because they could never be
+// ended.
 func (t *Table) begin(e *entry, key string, now Time) {
 	e.key = key
 	t.presume(e, now)
@@ -79,7 +82,7 @@ func (t *Table) begin(e *entry, key string, now Time) {
 	}
 }
 
-// add makes an entry for a key that has none, nil if the table is full.
+// add makes an entry for a key that has none. It returns nil if the table is full.
 func (t *Table) add(hash uint64, key string, now Time) *entry {
 	if t.full(key) {
 		return nil
@@ -95,8 +98,8 @@ func (t *Table) add(hash uint64, key string, now Time) *entry {
 	return e
 }
 
-// remove forgets the entry of a place. Those behind it, up to the next empty place, move up as
-// far as they may; of them those are forgotten too that have not been busy since a time.
+// remove deletes the entry of a place. The entries behind it, up to the next empty place, move up
+// as far as possible. Those of them that have not been busy since idle are deleted too.
 func (t *Table) remove(i int, idle Time) {
 	t.entries[i] = entry{}
 	t.n--
@@ -115,7 +118,8 @@ func (t *Table) remove(i int, idle Time) {
 			t.entries[to], *e = *e, entry{}
 		}
 	}
-	// Late: what a table is copied into is memory that may have to be got from the machine.
+	// The table shrinks late, because copying it into another one may allocate memory from the
+	// system.
 	if size := len(t.entries); size > 2*fewest && 8*t.n < size {
 		t.resize(max(fewest, 2*t.n))
 	}

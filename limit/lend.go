@@ -5,74 +5,74 @@ import (
 	"time"
 )
 
-// Term is how long who was lent units of a key may use them after it last asked the lender,
-// by its own clock, and lendDrift how far that may be off (docs/protocol.md §12). Chosen:
-// what the dead hold counts as used after it.
+// Term is how long a borrower may use units of a key after its last request to the lender, by its
+// own clock. lendDrift is the tolerance of that clock (docs/protocol.md §12). Chosen: after the
+// term, what a dead borrower holds counts as used.
 const (
 	Term      = 5 * time.Second
-	lendDrift = 1000 // one in so many
+	lendDrift = 1000 // one part in so many
 )
 
-// MayUse is how long after it asked a borrower may use what it was lent.
+// BorrowTerm is how long after its request a borrower may use a loan.
 const BorrowTerm = Term - Term/lendDrift
 
-// Kept is how long after it was asked the lender keeps what it lent for a borrower.
+// LendTerm is how long after a request the lender keeps the loan for the borrower.
 const LendTerm = Time(Term + Term/lendDrift)
 
-// mostLoans bounds the borrowers of one key; more are lent nothing. Chosen.
+// mostLoans is the maximum number of borrowers of one key; further ones get nothing. Chosen.
 const mostLoans = 4096
 
-// lendAgain is when to ask again for what others hold. Chosen.
+// lendAgain is when to request again what others hold. Chosen.
 const lendAgain = 100 * time.Millisecond
 
-// A loan is what one borrower was lent of a key: totals, which only grow, so that a message
-// that is lost, late or repeated harms nobody.
+// A loan is what one borrower was lent of a key. Its totals only grow, so that a lost, late or
+// repeated message does no harm.
 type loan struct {
 	who, id           uint64
 	given, used, back int64
 	want, held        int64
-	heard             Time // of the lender's own clock, which nothing steps
+	heard             Time // lender's own clock, which is never stepped
 }
 
 func (l *loan) out() int64 { return l.given - l.used - l.back }
 
-// A Report is what a borrower says of a key, and asks for.
+// A Report is a borrower's message about a key, with its request.
 type Report struct {
 	Borrower uint64 // the borrower
-	Loan     uint64 // drawn when it began with the key: later ones are greater
-	Used     int64  // of the loan in all: passed calls
-	Back     int64  // of the loan in all: given back unused
+	Loan     uint64 // chosen at the start with the key: later loans are greater
+	Used     int64  // total of the loan: allowed calls
+	Back     int64  // total of the loan: returned unused
 	Age      time.Duration
 
-	Need  int64 // to be lent now, in as many as Least at least
+	Need  int64 // to be lent now: at least Least of it, or nothing
 	Least int64
 	Want  int64 // to be lent ahead, if there is enough
-	Close bool  // nothing more of this loan will be used
+	Close bool  // no more of this loan will be used
 
-	Held   int64 // of what is out: it will be used or given back when it is done with
-	Weight int64 // its calls wait, and leave others their part by their weights; 0: they do not
-	More   int64 // they would have so much more than Need
+	Held   int64 // outstanding units that will be used or returned when done
+	Weight int64 // weight of its waiting calls against other borrowers; 0: they do not wait
+	More   int64 // how much more than Need they would like
 	Spread bool  // they go one after the other, not at once
 }
 
-// A Lent is what a Report is told.
+// A LoanState is the answer to a Report.
 type LoanState struct {
-	Decision       // of Least
-	Given    int64 // of the loan in all
-	Used     int64 // as is said, unless more is known
+	Decision       // for Least
+	Given    int64 // total of the loan
+	Used     int64 // as reported, unless more is known
 	Back     int64
-	Others   int64 // what others were lent and do not hold for a use, as far as is known
-	Booked   int64 // what was booked as used, and as of when: for Repeat
+	Others   int64 // lent to others and not held for a use, as far as known
+	Booked   int64 // booked as used, and as of when: for Replicate
 	At       Time
-	Closed   bool // the loan is over; a later report begins it anew
+	Closed   bool // the loan is over; a later report begins a new one
 }
 
-// Borrow takes a report in and lends. What is lent counts as used until it is said to be
-// used, which it then is as of r.Age ago, or comes back: whenever a borrower uses it, the
-// promise of the algorithm holds for the times of use. A borrower that is not heard for Term
-// has used all it had: Expire says so. clk is a clock that nothing steps.
+// Borrow processes a report and lends. What is lent counts as used until it is reported as used,
+// and then as of r.Age ago, or until it is returned. So the guarantee of the algorithm holds for
+// the times of use, whenever a borrower uses its loan. A borrower that sends no report for Term
+// counts as having used all it had; see Expire. clk is a clock that is never stepped.
 //
-// Of Concurrency and of what is paced nothing is lent: there Take decides.
+// Concurrency and paced limits lend nothing: there Take decides.
 func (t *Table) Borrow(now, clk Time, hash uint64, key string, r *Report) (l LoanState) {
 	l.Given, l.Used, l.Back = r.Used+r.Back, r.Used, r.Back
 	if r.Need < 0 || r.Need > MaxAmount || r.Least < 0 || r.Least > r.Need || r.Want < 0 ||
@@ -134,7 +134,7 @@ func (t *Table) Borrow(now, clk Time, hash uint64, key string, r *Report) (l Loa
 	mine.took(r, give+ahead, x.back-was, &l.Decision, clk)
 	l.Given, l.Used, l.Back = x.given, x.used, x.back
 	l.Reset = t.whole(e, law, at)
-	// A loan of which something is out stays, whatever is said: the message may be a late one.
+	// A loan with outstanding units stays, whatever the report says: the message may be late.
 	if l.Closed = x.out() == 0 && (r.Close || r.Want == 0); l.Closed {
 		t.drop(e, x)
 	} else {
@@ -144,7 +144,8 @@ func (t *Table) Borrow(now, clk Time, hash uint64, key string, r *Report) (l Loa
 	return l
 }
 
-// share takes what r needs at once together with all keys that have no place, or as much as is left.
+// share takes what r needs at once, from the amount of all keys without a place, or as much of it
+// as is left.
 func (t *Table) share(at Time, hash uint64, key string, r *Report, l *LoanState) {
 	for n := r.Need; ; {
 		if t.take(at, hash, key, ask{n: n}, &l.Decision); l.Allowed {
@@ -159,8 +160,8 @@ func (t *Table) share(at Time, hash uint64, key string, r *Report, l *LoanState)
 	}
 }
 
-// whole is how long it takes until e is as good as new, if what is lent is used now. It follows
-// spare.
+// whole returns how long it takes until e is as good as new, if what is lent is used now. It is
+// called after spare.
 func (t *Table) whole(e *entry, law *ruled, now Time) time.Duration {
 	at := law.idle(e)
 	if lent := e.lent(); lent > 0 {
@@ -180,8 +181,8 @@ func (t *Table) whole(e *entry, law *ruled, now Time) time.Duration {
 	return max(0, time.Duration(at-now))
 }
 
-// loan finds what the borrower of r has of e, or begins it. Nil is a message of a loan that
-// is over, or one loan too many.
+// loan returns the loan of r's borrower, or begins one. It returns nil if the message is of a loan
+// that is over, or if there are too many loans.
 func (e *entry) loan(r *Report) *loan {
 	m := e.extra()
 	for i := range m.loans {
@@ -191,7 +192,7 @@ func (e *entry) loan(r *Report) *loan {
 			continue
 		case x.id > r.Loan:
 			return nil
-		case x.id < r.Loan: // it has closed that one: what it did not hear of it never used
+		case x.id < r.Loan: // it has closed that loan: it never used units it did not receive
 			m.lent -= x.out()
 			*x = loan{who: r.Borrower, id: r.Loan}
 		}
@@ -205,8 +206,8 @@ func (e *entry) loan(r *Report) *loan {
 	return &m.loans[len(m.loans)-1]
 }
 
-// settleLoan books what was used since the report before, and takes back what came back.
-// What is said beyond what was lent is of before the loan was forgotten: it was booked then.
+// settleLoan books what was used since the previous report, and takes back what was returned. What
+// is reported beyond the loan dates from before the loan was dropped: it was booked then.
 func (t *Table) settleLoan(e *entry, x *loan, now Time, r *Report) (booked int64, at Time) {
 	out := x.out()
 	used := min(max(0, r.Used-x.used), out)
@@ -217,8 +218,8 @@ func (t *Table) settleLoan(e *entry, x *loan, now Time, r *Report) (booked int64
 	law := t.rules.of(e)
 	law.spare(e, now)
 	at = now
-	if t.rules.rule.Algorithm == SlidingLog { // the others forget evenly, or by windows
-		age := Time(r.Age - r.Age*2/lendDrift) // by a clock that may gain on this one
+	if t.rules.rule.Algorithm == SlidingLog { // the other algorithms forget evenly, or by windows
+		age := Time(r.Age - r.Age*2/lendDrift) // its clock may be faster than this one
 		at -= max(0, min(age, Time(t.rules.rule.Window)))
 	}
 	if used > 0 {
@@ -230,7 +231,7 @@ func (t *Table) settleLoan(e *entry, x *loan, now Time, r *Report) (booked int64
 // lend lends n more to x.
 func (e *entry) lend(x *loan, n int64) { x.given, e.more.lent = x.given+n, e.more.lent+n }
 
-// idle is what others than x were lent and do not hold for a use.
+// idle returns what borrowers other than x were lent and do not hold for a use.
 func (e *entry) idle(x *loan) (n int64) {
 	for i := range e.more.loans {
 		if o := &e.more.loans[i]; o != x {
@@ -240,13 +241,13 @@ func (e *entry) idle(x *loan) (n int64) {
 	return n
 }
 
-// ahead is how much of spare a borrower is lent ahead: max-min fair among all that want
-// some of the key, counting what they hold (Bertsekas and Gallager 1992, §6.5.2).
+// ahead returns how much of spare a borrower is lent ahead: max-min fair among all borrowers that
+// want some of the key, including what they hold (Bertsekas and Gallager 1992, §6.5.2).
 func (e *entry) ahead(x *loan, spare int64) int64 {
 	if x.want <= x.out() || spare <= 0 {
 		return 0
 	}
-	level := int64(0) // who wants no more than it gets all, the others as much as it
+	level := int64(0) // borrowers that want at most level get all, the others get level
 	for range e.more.loans {
 		rest, more := spare+e.more.lent, int64(0)
 		for i := range e.more.loans {
@@ -264,7 +265,7 @@ func (e *entry) ahead(x *loan, spare int64) int64 {
 	return min(spare, max(0, min(x.want, level)-x.out()))
 }
 
-// drop forgets a loan; what is left of it comes back.
+// drop deletes a loan; what is left of it comes back.
 func (t *Table) drop(e *entry, x *loan) {
 	m := e.more
 	m.lent -= x.out()
@@ -276,7 +277,7 @@ func (t *Table) drop(e *entry, x *loan) {
 	}
 }
 
-// lends notes that somebody holds some of a key.
+// lends notes that a key has loans.
 func (t *Table) lends(e *entry) {
 	if t.lending == nil {
 		t.lending = map[uint64]struct{}{}
@@ -284,8 +285,9 @@ func (t *Table) lends(e *entry) {
 	t.lending[e.hash] = struct{}{}
 }
 
-// Expire books what those hold who were not heard for a term, of all keys. did is told each
-// deed, for a second table to repeat it before anything that is decided later; nil: nobody.
+// Expire books as used what borrowers hold who sent no report for a term, for all keys. It calls
+// did, if not nil, with each entry, so that a standby table can replicate it before any later
+// decision.
 func (t *Table) Expire(now, clk Time, did func(key string, d *Entry)) {
 	if t.rules == nil {
 		return
@@ -316,7 +318,7 @@ func (t *Table) expire(e *entry, now, clk Time, did func(key string, d *Entry)) 
 			Back:     x.back,
 			Close:    true,
 		}
-		if t.rules.calls { // lent by rules before: no call is under way
+		if t.rules.calls { // lent under earlier rules: no call is in progress
 			d.N = 0
 		}
 		if d.N > 0 {
@@ -331,7 +333,8 @@ func (t *Table) expire(e *entry, now, clk Time, did func(key string, d *Entry)) 
 	}
 }
 
-// Holders are who was lent some of a key that they do not hold for a use, but for one.
+// Holders returns the borrowers, except but, that were lent some of a key which they do not hold
+// for a use.
 func (t *Table) Holders(hash, but uint64) (who []uint64) {
 	_, e := t.slot(hash)
 	if e == nil || e.more == nil {
@@ -345,7 +348,7 @@ func (t *Table) Holders(hash, but uint64) (who []uint64) {
 	return who
 }
 
-// Lent is how much of a key is lent and not said to be used.
+// Lent returns how much of a key is lent and not reported as used.
 func (t *Table) Lent(hash uint64) int64 {
 	if _, e := t.slot(hash); e != nil {
 		return e.lent()
@@ -353,7 +356,7 @@ func (t *Table) Lent(hash uint64) int64 {
 	return 0
 }
 
-// lent is what of e is lent and not said to be used.
+// lent returns what of e is lent and not reported as used.
 func (e *entry) lent() int64 {
 	if e.more == nil {
 		return 0
@@ -361,14 +364,14 @@ func (e *entry) lent() int64 {
 	return e.more.lent
 }
 
-// Presume counts every key that is not known as fully used at a moment: what it has used
-// was lost. Of Concurrency calls of that moment may be under way until their leases end. The
-// moment may be long ago: a table begins with its first key.
+// Presume makes every unknown key count as fully used at a moment, because its usage was lost.
+// Under Concurrency, calls of that moment may be in progress until their leases end. The moment may
+// be long ago: a table begins with its first key.
 func (t *Table) Presume(at Time) {
 	t.lostAt, t.lost = min(at, t.step(at)), true
 }
 
-// presume is what a new key has used of what was lost.
+// presume sets what a new key has used of what was lost.
 func (t *Table) presume(e *entry, now Time) {
 	if !t.lost {
 		return
@@ -384,7 +387,7 @@ func (t *Table) presume(e *entry, now Time) {
 	}
 	law.spare(e, t.lostAt)
 	law.book(e, t.lostAt, law.most)
-	if law.idle(e) <= now { // whoever comes now has all again, and so has everybody
+	if law.idle(e) <= now { // a new caller has the full amount again, as has everybody
 		*e = entry{key: e.key, hash: e.hash}
 	}
 }

@@ -5,11 +5,11 @@ import (
 	"maps"
 )
 
-// ReservedKey is the key of a part of a rule's amount that is reserved.
+// ReservedKey returns the key of a reserved part of a rule's amount.
 func ReservedKey(part string) string { return "reserved:" + part }
 
-// Amounts are those of the keys that have one of their own: of overrides, of parts that are
-// reserved, and of the key "", which has what they leave of its amount.
+// Amounts returns the amounts of the keys that have one of their own: those of overrides, those of
+// reserved parts, and that of the key "", which gets what the reserved parts leave of its amount.
 func Amounts(amount int64, overrides, reserved map[string]int64) (map[string]int64, error) {
 	own := maps.Clone(overrides)
 	if len(reserved) == 0 {

@@ -8,62 +8,61 @@ import (
 	"time"
 )
 
-// Algorithm says how use is counted.
+// Algorithm selects how usage is counted.
 type Algorithm uint8
 
 // The algorithms. N is the amount, w the window, B the burst.
 const (
-	// SlidingLog remembers when each call was made.
+	// SlidingLog stores the time of each call.
 	//
-	// Promise: at most N in every window of length w, wherever it begins. Worst case: none.
-	// Cost: 16 to 48 bytes a call, up to N of them; above 4,096 calls that are less than w/4096
-	// apart are one, and count until the last of them would: never over, and at most
-	// 0.025 % of a window late.
+	// Guarantee: at most N in every window of length w, wherever it begins. Worst case: none. Cost:
+	// 16 to 48 bytes a call, for up to N calls. Above 4,096 calls, calls less than w/4096 apart
+	// become one, and count until the last of them would: never over the limit, and at most 0.025 %
+	// of a window too long.
 	SlidingLog Algorithm = iota + 1
 
-	// SlidingWindow counts in sub-windows of length w/Parts, and takes of the one that w
-	// reaches into only the part that it covers, as if its calls were spread evenly
-	// (Cloudflare 2017; with one part Criteo's two counters: count(this minute) +
-	// 17/60·count(the last one) at 43 s).
+	// SlidingWindow counts in sub-windows of length w/Parts. Of the sub-window that w covers only
+	// partly, it counts that part, as if its calls were spread evenly (Cloudflare 2017; with one
+	// part Criteo's two counters: count(this minute) + 17/60·count(the last one) at 43 s).
 	//
-	// Promise: at most N in every window of length w·(1 − 1/Parts), wherever it begins.
-	// Worst case: 2N in one of length w, with N at the very end of a sub-window and N more
-	// as the window leaves it; and it may refuse what a log would let pass. Cost: Parts+1
-	// counters, with one part 24 bytes.
+	// Guarantee: at most N in every window of length w·(1 − 1/Parts), wherever it begins. Worst
+	// case: 2N in a window of length w, with N at the very end of a sub-window and N more as the
+	// window leaves it. It may also reject calls that a log would allow. Cost: Parts+1 counters,
+	// with one part 24 bytes.
 	SlidingWindow
 
-	// FixedWindow counts in windows that follow each other: from 1970, from a key's first
-	// call, or by the calendar.
+	// FixedWindow counts in consecutive windows: from 1970, from a key's first call, or by the
+	// calendar.
 	//
-	// Promise: at most N in each of these windows. Worst case: 2N in a time of length w
-	// that two of them share (100 at 07:09:59, 100 more at 07:10:00). Cost: 16 bytes.
+	// Guarantee: at most N in each of these windows. Worst case: 2N within a length w that spans
+	// two windows (100 at 07:09:59, 100 more at 07:10:00). Cost: 16 bytes.
 	FixedWindow
 
-	// TokenBucket gives N tokens in each w, evenly, and keeps B of them at most.
+	// TokenBucket adds N tokens in each w, evenly, and holds at most B of them.
 	//
-	// Promise: at most B + N·Δ/w in every time Δ. Worst case: none beyond it; a window w
-	// may see B + N. Exact: fractions of a token are kept as such. Cost: 24 bytes.
+	// Guarantee: at most B + N·Δ/w in every time Δ. Worst case: as guaranteed; a window w may have
+	// B + N. It is exact: fractions of a token are kept. Cost: 24 bytes.
 	TokenBucket
 
-	// LeakyBucket holds B calls at most and empties at N in each w. It refuses what would
-	// overflow, or, Paced, tells each call when to go.
+	// LeakyBucket holds at most B calls and empties at N in each w. It rejects calls that would
+	// overflow it. If Paced, it gives each call a time to wait.
 	//
-	// Promise: as TokenBucket; Paced, calls go w/N apart, none waits longer than B·w/N.
-	// Worst case: as promised. Cost: 24 bytes.
+	// Guarantee: as TokenBucket; if Paced, calls leave w/N apart, and none waits longer than B·w/N.
+	// Worst case: as guaranteed. Cost: 24 bytes.
 	LeakyBucket
 
-	// Concurrency counts calls that are under way, each with a lease.
+	// Concurrency counts calls in progress, each with a lease.
 	//
-	// Promise: at most N at every instant, as long as a call ends before its lease does.
-	// Cost: 24 bytes a call under way.
+	// Guarantee: at most N at every instant, as long as a call ends before its lease does. Cost: 24
+	// bytes for each call in progress.
 	Concurrency
 )
 
-// algorithms are their names in configuration.
+// algorithms are the names in the configuration.
 var algorithms = [...]string{"", "sliding_log", "sliding_window", "fixed_window", "token_bucket",
 	"leaky_bucket", "concurrency"}
 
-// String is the algorithm's name in configuration.
+// String returns the algorithm's name in the configuration.
 func (a Algorithm) String() string {
 	if int(a) < len(algorithms) {
 		return algorithms[a]
@@ -71,7 +70,7 @@ func (a Algorithm) String() string {
 	return fmt.Sprintf("algorithm(%d)", uint8(a))
 }
 
-// ParseAlgorithm finds an algorithm by its name in configuration.
+// ParseAlgorithm returns the algorithm of a name in the configuration.
 func ParseAlgorithm(name string) (Algorithm, bool) {
 	for a, s := range algorithms {
 		if s == name && a > 0 {
@@ -81,24 +80,24 @@ func ParseAlgorithm(name string) (Algorithm, bool) {
 	return 0, false
 }
 
-// Align says where fixed windows begin.
+// Align selects where fixed windows begin.
 type Align uint8
 
-// The alignments of FixedWindow.
+// Alignments of FixedWindow.
 const (
 	Epoch    Align = iota // multiples of the window since 1970 in UTC
 	FirstHit              // a key's first call after its last window
-	Minute                // the calendar of Zone from here on; Window is ignored
+	Minute                // from here on by the calendar of Zone; Window is ignored
 	Hour
 	Day
-	Week // from Monday on
+	Week // begins on Monday
 	Month
 	Year
 )
 
 var aligns = [...]string{"epoch", "first_hit", "minute", "hour", "day", "week", "month", "year"}
 
-// String is the alignment's name in configuration.
+// String returns the alignment's name in the configuration.
 func (a Align) String() string {
 	if int(a) < len(aligns) {
 		return aligns[a]
@@ -106,7 +105,7 @@ func (a Align) String() string {
 	return fmt.Sprintf("align(%d)", uint8(a))
 }
 
-// ParseAlign finds an alignment by its name in configuration.
+// ParseAlign returns the alignment of a name in the configuration.
 func ParseAlign(name string) (Align, bool) {
 	for a, s := range aligns {
 		if s == name {
@@ -116,7 +115,7 @@ func ParseAlign(name string) (Align, bool) {
 	return 0, false
 }
 
-// Bounds of a rule. Chosen: a petabyte a window, and what an int64 of nanoseconds holds.
+// Bounds of a rule. Chosen: a petabyte in a window, and what an int64 of nanoseconds holds.
 const (
 	MaxAmount = 1 << 50
 	MaxWindow = 366 * 24 * time.Hour
@@ -126,23 +125,23 @@ const (
 	MaxConcurrent = 1 << 20
 )
 
-// A Rule says how one key is limited.
+// A Rule configures how one key is limited.
 type Rule struct {
 	Algorithm Algorithm
-	Amount    int64         // N, in units of cost; 0 refuses everything
+	Amount    int64         // N, in units of cost; 0 rejects everything
 	Window    time.Duration // w; Concurrency has none
 	Parts     int           // SlidingWindow: sub-windows, default 1
 	Burst     int64         // B: TokenBucket and LeakyBucket, default Amount
 	Align     Align
 	Zone      *time.Location // of the calendar, default UTC
-	Paced     bool           // LeakyBucket: a call is told to wait
-	Lease     time.Duration  // Concurrency: how long a call may last, default a minute
+	Paced     bool           // LeakyBucket: give a call a time to wait
+	Lease     time.Duration  // Concurrency: maximum length of a call, default one minute
 }
 
-// ErrRule is wrapped by every error about a rule that makes no sense.
+// ErrRule is wrapped by every error about an invalid rule.
 var ErrRule = errors.New("impossible limit")
 
-// Check reports all that is wrong with the rule.
+// Check returns an error that lists everything that is wrong with the rule.
 func (r Rule) Check() error {
 	var all []error
 	bad := func(wrong bool, text string, args ...any) {
@@ -180,7 +179,7 @@ func (r Rule) needsWindow() bool {
 
 func (r Rule) leaks() bool { return r.Algorithm == TokenBucket || r.Algorithm == LeakyBucket }
 
-// withDefaults fills in what is not said.
+// withDefaults fills in the defaults.
 func (r Rule) withDefaults() Rule {
 	switch r.Algorithm {
 	case SlidingWindow:
@@ -196,7 +195,7 @@ func (r Rule) withDefaults() Rule {
 	return r
 }
 
-// Most is the greatest cost that can ever pass at once.
+// MaxCost returns the greatest cost that can ever be allowed at once.
 func (r Rule) MaxCost() int64 {
 	if r = r.withDefaults(); r.leaks() {
 		return r.Burst
@@ -204,29 +203,30 @@ func (r Rule) MaxCost() int64 {
 	return r.Amount
 }
 
-// Time is a moment in nanoseconds since 1970. A Table takes the latest that it was told.
+// Time is a moment in nanoseconds since 1970. A Table uses the latest moment that it was given.
 type Time int64
 
 // Never is later than every moment.
 const Never Time = math.MaxInt64
 
-// A Decision is what a call is told.
+// A Decision is the result for a call.
 type Decision struct {
 	Allowed   bool
 	Shared    bool          // the table is full: counted together with all other unknown keys
-	Local     bool          // decided without those who share the limit: they did not answer
-	Amount    int64         // the most that can pass at once: N, of buckets B
+	Local     bool          // decided without the other processes of the limit: they did not answer
+	Amount    int64         // the maximum at once: N, for buckets B
 	Remaining int64         // what may still be taken now, never below 0
-	Reset     time.Duration // until Remaining is Amount again if nobody calls
-	// Retry is until this cost passes if nobody else calls; 0 if it does, below 0: never. Of
-	// Concurrency it is a second at most: a call may end at any moment.
+	Reset     time.Duration // until Remaining equals Amount if there are no calls
+	// Retry is the time until this cost is allowed if nobody else calls. It is 0 if the cost is
+	// allowed now, and negative if it never is. Under Concurrency it is at most a second, because a
+	// call may end at any moment.
 	Retry time.Duration
-	Wait  time.Duration // Paced: go then
+	Wait  time.Duration // Paced: wait this long
 	ID    uint64        // of the reservation, or of the lease of Concurrency
 }
 
-// Refill is the time in which Amount comes back, 0 where that has no fixed length: of
-// Concurrency, and of months and years. A bucket gets its burst B back in B·w/N.
+// Refill returns the time in which Amount comes back. It is 0 if that time has no fixed length: for
+// Concurrency, months and years. A bucket gets its burst B back in B·w/N.
 func (r *Rule) Refill() time.Duration {
 	switch {
 	case r.Algorithm == Concurrency:

@@ -7,14 +7,14 @@ import (
 	"github.com/headgate/headgate/internal/codec"
 )
 
-// A Deed is what a table did, for a second table to do the same (Repeat).
+// An Entry is one change of a table, which a second table can repeat (Replicate).
 type Entry struct {
 	Kind     EntryKind
-	N        int64         // taken, given back, or what a reservation came to
-	At       Time          // Lends: as of when N was used
-	TTL      time.Duration // of a reservation, 0: none
-	ID       uint64        // of a reservation or call
-	Borrower uint64        // Lends: the loan after it
+	N        int64         // taken, given back, or the real cost of a reservation
+	At       Time          // EntryLend: time as of which N was used
+	TTL      time.Duration // of a reservation; 0: none
+	ID       uint64        // of a reservation or a call
+	Borrower uint64        // EntryLend: the loan after it
 	Loan     uint64
 	Given    int64
 	Used     int64
@@ -23,20 +23,20 @@ type Entry struct {
 	Close    bool
 }
 
-// DeedKind says what was done.
+// EntryKind is the kind of a change.
 type EntryKind uint8
 
-// The kinds of deeds.
+// The kinds of changes.
 const (
-	EntryLend EntryKind = iota + 1 // Borrow
-	EntryTake                      // Take or Reserve
-	EntryGive                      // Take of less than nothing
+	EntryLend EntryKind = iota + 1 // by Borrow
+	EntryTake                      // by Take or Reserve
+	EntryGive                      // by Take of a negative amount
 	EntrySettle
 	EntryReset
 )
 
-// Repeat does what another table did at a moment of its clock, whatever the rules of this
-// one say of it. clk is the own clock that nothing steps.
+// Replicate repeats the change of another table at a moment of that table's clock, regardless of
+// the rules here. clk is this process's own clock, which is never stepped.
 func (t *Table) Replicate(now, clk Time, hash uint64, key string, d *Entry) {
 	at := t.step(now)
 	switch d.Kind {
@@ -44,7 +44,7 @@ func (t *Table) Replicate(now, clk Time, hash uint64, key string, d *Entry) {
 		t.Reset(hash)
 		return
 	case EntrySettle:
-		_ = t.Settle(now, hash, d.ID, d.N) // of one whose time was over there and here
+		_ = t.Settle(now, hash, d.ID, d.N) // it may have ended there and here
 		return
 	}
 	_, e := t.slot(hash)
@@ -98,8 +98,8 @@ func (t *Table) repeatLoan(e *entry, clk Time, d *Entry) {
 	}
 }
 
-// Heard counts all who hold something as heard now: a table that takes over does not know
-// when they were.
+// RenewBorrowers treats all borrowers as having reported now: a table that takes over does not know
+// when they last did.
 func (t *Table) RenewBorrowers(clk Time) {
 	for hash := range t.lending {
 		if _, e := t.slot(hash); e != nil {
@@ -110,22 +110,22 @@ func (t *Table) RenewBorrowers(clk Time) {
 	}
 }
 
-// ErrCopy: a copy of a key cannot be read.
+// ErrCopy is returned for a copy of a key that cannot be read.
 var ErrCopy = errors.New("damaged copy of a key")
 
-// mostCopied bounds the lists of one key in a copy. Chosen: more than any key has.
+// mostCopied limits the lists of one key in a copy. Chosen: more than any key has.
 const mostCopied = 1 << 20
 
-// ErrRules: the copy is of a table with rules of another kind. What its keys have used says
-// nothing here.
+// ErrRules is returned for a copy of a table whose rules are of another kind. Its usage means
+// nothing under the rules here.
 var ErrRules = errors.New("copy under other rules")
 
-// shape is what the state of a key depends on.
+// shape returns what the format of a key's state depends on.
 func (r *Rules) shape() [4]int64 {
 	return [4]int64{int64(r.rule.Algorithm), int64(r.rule.Window), int64(r.rule.Parts), int64(r.rule.Align)}
 }
 
-// AppendHead appends what a copy of the table needs beside its keys.
+// AppendHeader appends what a copy of the table needs besides its keys.
 func (t *Table) AppendHeader(b []byte) []byte {
 	lost := int64(-1)
 	if t.lost {
@@ -137,7 +137,8 @@ func (t *Table) AppendHeader(b []byte) []byte {
 	return appendEntry(b, &t.rest)
 }
 
-// PutHead takes in what AppendHead wrote. SetRules must have come before, and no key.
+// ReadHeader reads what AppendHeader wrote. SetRules must be called before it, and the table must
+// have no keys.
 func (t *Table) ReadHeader(b []byte) error {
 	d := reader{codec.NewReader(b)}
 	if [4]int64{d.Int(), d.Int(), d.Int(), d.Int()} != t.rules.shape() && !d.Bad() {
@@ -163,8 +164,8 @@ func (t *Table) AppendKey(b []byte, i int) []byte {
 	return appendEntry(codec.AppendText(b, e.key), e)
 }
 
-// PutKey takes in what AppendKey wrote; hash is that of a key. All who hold some of it are
-// heard at clk.
+// ReadKey reads what AppendKey wrote; hash returns the hash of a key. All borrowers of the key
+// count as having reported at clk.
 func (t *Table) ReadKey(b []byte, clk Time, hash func(key string) uint64) error {
 	d := reader{codec.NewReader(b)}
 	key := d.Text(len(b))
@@ -265,7 +266,7 @@ func (d *reader) entry(e *entry) {
 	}
 }
 
-// sound reports whether a law can go on with what was read, and sums up what it can.
+// sound reports whether a law can work with what was read, and computes the sums.
 func (e *entry) sound(l law) bool {
 	m := e.more
 	if m == nil {
@@ -312,7 +313,7 @@ func (e *entry) sound(l law) bool {
 	return ok
 }
 
-// soundLists reports whether holds and loans make sense.
+// soundLists reports whether holds and loans are consistent.
 func (m *more) soundLists() bool {
 	end := Time(0)
 	for i := range m.holds {

@@ -15,26 +15,26 @@ const (
 	fewest   = 8      // places of a table
 	mostHeld = 10_000 // reservations of one key
 
-	heldAgain = time.Second // then one of them may have been settled, or a call have ended
+	heldAgain = time.Second // by then one of them may have been settled, or a call may have ended
 
-	// Whether keys can be forgotten is looked at in turn: a few with each key that is new,
-	// so that as many go as come, and now and then some more.
+	// Keys are checked for removal in turn: a few with each new key, so that removal keeps up with
+	// creation, and some more from time to time.
 	lookNew   = 4
 	lookEach  = 4 // decisions
 	lookOften = 1
 
-	kept = Time(time.Second) // a key that is as good as new: to make it again costs more
+	kept = Time(time.Second) // a key that is as good as new stays this long: creating it again costs more
 )
 
-// The errors of a Table.
+// Errors of a Table.
 var (
 	ErrCost             = errors.New("impossible cost")
 	ErrSettled          = errors.New("no such reservation: it was settled, or its time is over")
 	ErrNothingToReserve = errors.New("calls under way are settled one by one")
 )
 
-// Rules are a rule and the amounts of keys that have one of their own, made for deciding.
-// They never change: many tables share them.
+// Rules are a rule and the amounts of keys that have one of their own, compiled for decisions. They
+// never change, so many tables can share them.
 type Rules struct {
 	law  ruled
 	over map[string]*ruled
@@ -43,16 +43,17 @@ type Rules struct {
 	calls, paced bool // Concurrency; Paced
 }
 
-// ruled is a law with the most that it lets pass at once.
+// A ruled is a law with the maximum that it allows at once.
 type ruled struct {
 	law
 	most int64
-	step Time // of units that are spread over the window; 0: they are not
+	step Time // between units that are spread over the window; 0: not spread
 }
 
 func ruledBy(r Rule) ruled { return ruled{lawOf(r), r.MaxCost(), r.step()} }
 
-// Compile makes Rules. overrides are other amounts of keys; a burst keeps its proportion.
+// Compile returns the Rules of a rule. overrides are other amounts of keys; the burst changes in
+// proportion.
 func Compile(rule Rule, overrides map[string]int64) (*Rules, error) {
 	all := []error{rule.Check()}
 	for _, amount := range overrides {
@@ -72,8 +73,8 @@ func Compile(rule Rule, overrides map[string]int64) (*Rules, error) {
 	return r, nil
 }
 
-// Divide makes Rules of the part that one of so many may have of a rule: 1 at least, unless
-// it lets nobody pass.
+// Divide returns Rules for one of among equal parts of a rule: at least 1, unless the rule allows
+// nothing.
 func Divide(rule Rule, overrides map[string]int64, among int) (*Rules, error) {
 	part := func(amount int64) int64 {
 		return max(min(1, amount), amount/int64(max(1, among)))
@@ -85,7 +86,7 @@ func Divide(rule Rule, overrides map[string]int64, among int) (*Rules, error) {
 	return Compile(rule.of(part(rule.Amount)), own)
 }
 
-// of is the rule with another amount; a burst keeps its proportion.
+// of returns the rule with another amount; the burst changes in proportion.
 func (r Rule) of(amount int64) Rule {
 	if r.Burst > 0 && r.Amount > 0 {
 		hi, lo := bits.Mul64(uint64(r.Burst), uint64(max(0, amount)))
@@ -93,7 +94,7 @@ func (r Rule) of(amount int64) Rule {
 		case amount <= 0:
 			r.Burst = 0
 		case hi >= uint64(r.Amount):
-			r.Burst = MaxAmount + 1 // Check says so
+			r.Burst = MaxAmount + 1 // Check reports it
 		default:
 			burst, _ := bits.Div64(hi, lo, uint64(r.Amount))
 			r.Burst = int64(max(1, min(burst, MaxAmount+1)))
@@ -103,7 +104,7 @@ func (r Rule) of(amount int64) Rule {
 	return r
 }
 
-// of is the law of an entry.
+// of returns the law of an entry.
 func (r *Rules) of(e *entry) *ruled {
 	if len(r.over) > 0 {
 		return r.ofKey(e.key)
@@ -118,43 +119,43 @@ func (r *Rules) ofKey(key string) *ruled {
 	return &r.law
 }
 
-// A Table is what the keys of one rule have used. Its caller guards it. A key comes with a
-// hash of 64 good bits that nobody can choose, such as hash/maphash gives, and is known by
-// that: two keys of one hash are counted together, which among ten million happens once in
-// 400,000 processes, and lets nobody over. The zero Table becomes one by SetRules.
+// A Table holds what the keys of one rule have used. Its caller guards it with a lock. Each key
+// comes with a hash of 64 good bits that clients cannot predict, such as hash/maphash returns, and
+// is identified by it. Two keys of one hash are counted together; among ten million keys this
+// happens once in 400,000 processes, and never allows more than the limit. The zero Table is ready
+// after SetRules.
 type Table struct {
-	now     Time // what each decision writes comes first, beside its caller's lock
-	asked   uint // decisions since keys were looked at
+	now     Time // fields that each decision writes come first, next to the caller's lock
+	asked   uint // decisions since keys were last checked
 	rules   *Rules
 	entries []entry // see keys.go
-	n       int     // of them are keys
+	n       int     // number of entries that are keys
 	most    int
-	hand    int // the place that is looked at next
+	hand    int // next place to check
 
 	ids   uint64
 	rest  entry // all keys beyond most
-	blank entry // of a key that has used nothing
+	blank entry // a key that has used nothing
 
-	lending map[uint64]struct{} // hashes of keys of which somebody holds some
-	lostAt  Time                // when what was lost counts as used
+	lending map[uint64]struct{} // hashes of keys with loans
+	lostAt  Time                // time as of which lost usage counts
 	lost    bool
 
 	forgives bool
 }
 
-// StartIDs lets the numbers of reservations begin behind from: one of another table, or of
-// a process before, must settle nothing here.
+// StartIDs makes the numbers of reservations begin after from, so that a number of another table,
+// or of an earlier process, settles nothing here.
 func (t *Table) StartIDs(from uint64) { t.ids = from }
 
-// Forgive says whether nothing is owed from now on: what a settlement says beyond what is left
-// is forgotten then. So it is of a limit that refuses nobody: when it begins to, nobody is to
-// wait for what came of calls that it would not have let pass.
+// SetForgiving sets whether debts are forgiven: then what a settlement exceeds the remaining amount
+// by is not owed. It is meant for a limit that rejects nothing. When such a limit begins to reject,
+// no call has to wait because of earlier calls that it would have rejected.
 func (t *Table) SetForgiving(all bool) { t.forgives = all }
 
-// SetRules changes the rules from now on, and how many keys are held at most. What a key
-// has used stays used: if the algorithm or its window is another, as if all of it had been
-// taken now, but never more than may pass at once. Keys that are held stay, however many
-// they are.
+// SetRules changes the rules from now on, and the maximum number of keys. What a key has used stays
+// used. If the algorithm or its window changes, all of it counts as taken now, but never more than
+// is allowed at once. Existing keys stay, even if they are more than the maximum.
 func (t *Table) SetRules(now Time, rules *Rules, most int) {
 	t.most = max(1, most)
 	if t.rules == nil {
@@ -164,7 +165,7 @@ func (t *Table) SetRules(now Time, rules *Rules, most int) {
 	}
 	old := t.rules
 	if t.rules = rules; old.rule.Algorithm != rules.rule.Algorithm {
-		t.now = min(now, latest) // it may go by another clock
+		t.now = min(now, latest) // it may be on another clock
 	}
 	now = t.step(now)
 	for i := range t.Places() {
@@ -173,7 +174,7 @@ func (t *Table) SetRules(now Time, rules *Rules, most int) {
 	t.renew(&t.rest, old, now)
 }
 
-// renew brings what a key has used from other rules to these.
+// renew converts what a key has used from the old rules to the current ones.
 func (t *Table) renew(e *entry, old *Rules, now Time) {
 	was, next := old.of(e), t.rules.of(e)
 	lapse(e, old, now)
@@ -192,7 +193,7 @@ func (t *Table) renew(e *entry, old *Rules, now Time) {
 		return
 	}
 	holds := e.held()
-	if t.rules.calls { // only calls are under way
+	if t.rules.calls { // only calls are in progress
 		holds = slices.DeleteFunc(holds, func(h hold) bool { return !h.call })
 	}
 	e.blank()
@@ -207,24 +208,24 @@ func (t *Table) renew(e *entry, old *Rules, now Time) {
 	}
 	next.spare(e, now)
 	next.book(e, now, used)
-	for i := range e.held() { // what they took is taken now
+	for i := range e.held() { // what they took counts as taken now
 		e.more.holds[i].at, e.more.holds[i].low = now, used
 	}
 }
 
-// Len is how many keys are held.
+// Len returns the number of keys.
 func (t *Table) Len() int { return t.n }
 
-// latest is the last moment that is told from others: the ends of windows lie beyond.
+// latest is the last moment that is distinguished from others: the ends of windows lie beyond it.
 const latest = Never / 2
 
-// step takes a moment; a clock that steps back stands still.
+// step advances the table to a moment. If the clock steps back, time stands still.
 func (t *Table) step(now Time) Time {
 	t.now = max(t.now, min(now, latest))
 	return t.now
 }
 
-// late adds how long the clock will stand still to what a decision says of the future.
+// late adds to the times of a decision how long the table's time will stand still.
 func (t *Table) late(d *Decision, now Time) {
 	if lag := time.Duration(t.now - now); lag > 0 {
 		if d.Reset > 0 {
@@ -236,14 +237,15 @@ func (t *Table) late(d *Decision, now Time) {
 	}
 }
 
-// Take takes n at now, all or nothing. 0 asks only; below 0 gives back what was taken last.
-// Of Concurrency the decision names the call, which Settle ends.
+// Take takes n at now, all or nothing. 0 only checks; a negative n gives back what was taken last.
+// Under Concurrency the decision has the ID of the call, which Settle ends.
 func (t *Table) Take(now Time, hash uint64, key string, n int64) (d Decision, err error) {
 	err = t.Decide(now, hash, key, n, &d)
 	return d, err
 }
 
-// Decide is Take into a Decision that is blank: copying it is a tenth of what it costs.
+// Decide is Take with the result in d, which must be blank: copying a Decision is a tenth of the
+// cost.
 func (t *Table) Decide(now Time, hash uint64, key string, n int64, d *Decision) error {
 	if n > MaxAmount || n < -MaxAmount {
 		return ErrCost
@@ -262,8 +264,8 @@ func (t *Table) Decide(now Time, hash uint64, key string, n int64, d *Decision) 
 	return nil
 }
 
-// Reserve takes n as Take does, for Settle to say within ttl what it came to. Not settled by
-// then, it counts as it is; of Concurrency it is given back.
+// Reserve takes n as Take does, and Settle replaces it by the real cost within ttl. If it is not
+// settled by then, n counts as the cost; under Concurrency it is given back.
 func (t *Table) Reserve(
 	now Time, hash uint64, key string, n int64, ttl time.Duration,
 ) (d Decision, err error) {
@@ -275,7 +277,7 @@ func (t *Table) Reserve(
 	return d, nil
 }
 
-// Peek tells whether n would pass, and changes nothing.
+// Peek reports whether n would be allowed, and changes nothing.
 func (t *Table) Peek(now Time, hash uint64, key string, n int64) (d Decision) {
 	at := t.step(now)
 	_, e := t.slot(hash)
@@ -295,7 +297,7 @@ func (t *Table) Peek(now Time, hash uint64, key string, n int64) (d Decision) {
 	return d
 }
 
-// ask is how much, and for how long it may be settled; 0: not.
+// An ask is an amount, and how long it may be settled; 0: not at all.
 type ask struct {
 	n   int64
 	ttl time.Duration
@@ -329,7 +331,7 @@ func (t *Table) take(now Time, hash uint64, key string, a ask, d *Decision) {
 		d.Allowed, d.Retry = false, heldAgain
 	}
 	if d.Allowed && a.n > 0 {
-		if t.rules.paced { // those before it go first
+		if t.rules.paced { // earlier calls go first
 			d.Wait = max(0, time.Duration(l.idle(e)-now))
 		}
 		l.book(e, now, a.n)
@@ -344,7 +346,7 @@ func (t *Table) take(now Time, hash uint64, key string, a ask, d *Decision) {
 	d.Reset = t.whole(e, l, now)
 }
 
-// decide tells whether n passes at now; when it is whole again is left to say.
+// decide decides whether n is allowed at now. It does not set Reset.
 func (t *Table) decide(e *entry, l *ruled, now Time, n int64, d *Decision) {
 	lent := int64(0)
 	if e.more != nil { // few keys have any of it
@@ -358,8 +360,9 @@ func (t *Table) decide(e *entry, l *ruled, now Time, n int64, d *Decision) {
 	}
 }
 
-// retry is in how long n passes that does not at now, below 0 if never. It follows spare. Calls
-// under way may end at any moment: nobody is told to wait for the ends of their leases.
+// retry returns the time until n is allowed, if it is not allowed at now, or a negative value if it
+// never is. It is called after spare. Calls in progress may end at any moment, so retry does not
+// wait for the ends of their leases.
 func retry(e *entry, l *ruled, now Time, n int64) time.Duration {
 	at := l.when(e, now, n+e.lent())
 	_, calls := l.law.(*concurrencyLaw)
@@ -368,25 +371,25 @@ func retry(e *entry, l *ruled, now Time, n int64) time.Duration {
 		return max(1, min(time.Duration(at-now), heldAgain))
 	case at != Never:
 		return max(1, time.Duration(at-now))
-	case n <= l.most: // what is lent comes back, or is said to be used
+	case n <= l.most: // loans come back, or are reported as used
 		return lendAgain
 	}
 	return -1
 }
 
-// giveBack gives back n of what was taken last. What is reserved is for Settle to give back.
+// giveBack gives back n of what was taken last. Settle gives back what is reserved.
 func (t *Table) giveBack(e *entry, l *ruled, now Time, n int64) {
 	lapse(e, t.rules, now)
 	used := l.most - l.spare(e, now)
 	for _, h := range e.held() {
 		used -= h.n
 	}
-	if n = min(n, used); n > 0 && !t.rules.paced { // others wait behind a place in the pace
+	if n = min(n, used); n > 0 && !t.rules.paced { // others wait behind this position in the pace
 		l.back(e, nil, n)
 	}
 }
 
-// hold keeps a hold, in the order of ends.
+// hold adds a hold, ordered by end.
 func (e *entry) hold(h hold) {
 	m := e.extra()
 	i, _ := slices.BinarySearchFunc(m.holds, h.end+1, func(x hold, end Time) int {
@@ -409,8 +412,9 @@ func lapse(e *entry, rules *Rules, now Time) {
 	}
 }
 
-// Settle says what a reservation came to: what it was more is owed, but for Forgive, what it was
-// less is given back. Of Concurrency it ends the call, whatever n is.
+// Settle replaces a reservation by the real cost n. If the cost is greater, the difference is owed,
+// unless the table is forgiving; if it is less, the difference is given back. Under Concurrency it
+// ends the call, whatever n is.
 func (t *Table) Settle(now Time, hash, id uint64, n int64) error {
 	if n < 0 || n > MaxAmount {
 		return ErrCost
@@ -431,7 +435,7 @@ func (t *Table) Settle(now Time, hash, id uint64, n int64) error {
 		switch h := &e.more.holds[i]; {
 		case t.rules.calls:
 			l.back(e, h, h.n)
-		case h.call || t.rules.paced && n < h.n: // of rules before; its place was given
+		case h.call || t.rules.paced && n < h.n: // of earlier rules; or its position in the pace was given away
 		case n < h.n:
 			l.back(e, h, h.n-n)
 		case n > h.n:
@@ -446,8 +450,8 @@ func (t *Table) Settle(now Time, hash, id uint64, n int64) error {
 	return ErrSettled
 }
 
-// Renew begins the lease of a call under way anew, and tells how much it is and how long it
-// may last now. When its lease has ended it is not counted any more: ErrSettled.
+// Renew restarts the lease of a call in progress, and returns its amount and new duration. If the
+// lease has ended, the call is not counted any more, and Renew returns ErrSettled.
 func (t *Table) Renew(now Time, hash, id uint64) (n int64, ttl time.Duration, err error) {
 	now = t.step(now)
 	_, e := t.slot(hash)
@@ -469,7 +473,7 @@ func (t *Table) Renew(now Time, hash, id uint64) (n int64, ttl time.Duration, er
 	return 0, 0, ErrSettled
 }
 
-// blank makes an entry as good as new, but for what others hold of it.
+// blank makes an entry as good as new, except for its loans.
 func (e *entry) blank() {
 	var loans []loan
 	lent := e.lent()
@@ -481,31 +485,30 @@ func (e *entry) blank() {
 	}
 }
 
-// Reset forgets what a key has used. Calls under way are forgotten too; what is lent of it
-// is not.
+// Reset deletes what a key has used, and its calls in progress. Its loans stay.
 func (t *Table) Reset(hash uint64) {
 	switch i, e := t.slot(hash); {
 	case e == nil:
-	case e.more != nil && len(e.more.loans) > 0: // what is held may still be used
+	case e.more != nil && len(e.more.loans) > 0: // loans may still be used
 		e.blank()
 	default:
 		t.remove(i, math.MinInt64) // no other
 	}
 }
 
-// A Use is what a key has used.
+// A Usage is what a key has used.
 type Usage struct {
 	Key       string
-	Used      int64 // of Amount; more than it is owed
+	Used      int64 // of Amount; the part above Amount is owed
 	Amount    int64
 	Remaining int64
 	Reset     time.Duration
 }
 
-// Uses gives what up to count keys have used, in the order of their hashes' low halves from one
-// on: 0 is the beginning. next is where to go on, 0 at the end. A key that is there all the time
-// is told once, whatever size the table has meanwhile. (Keys that share that half are told
-// together, be they more than count.)
+// Usage returns what up to count keys have used, in the order of the low halves of their hashes,
+// beginning at from; 0 is the beginning. next is where to continue, or 0 at the end. A key that
+// exists all the time is returned once, even if the table changes its size. Keys with the same low
+// half are returned together, even if they are more than count.
 func (t *Table) Usage(now Time, from, count int) (all []Usage, next int) {
 	if from < 0 || from > math.MaxUint32 {
 		return nil, 0
@@ -517,11 +520,11 @@ func (t *Table) Usage(now Time, from, count int) (all []Usage, next int) {
 		e := &t.entries[at%size]
 		if e.hash == 0 {
 			if at >= size || len(found) >= count {
-				break // all whose place is this one or before it have been seen
+				break // all entries whose home is this place or earlier have been seen
 			}
 			continue
 		}
-		// Those that the end has no place for stand at the beginning.
+		// Entries that do not fit at the end of the table stand at its beginning.
 		ahead := t.home(e.hash) > at%size
 		if low(e) >= from && ahead == (at >= size) && t.anew(e, now) > now {
 			found = append(found, e)
@@ -542,26 +545,26 @@ func (t *Table) Usage(now Time, from, count int) (all []Usage, next int) {
 	return all, next
 }
 
-// low is the half of an entry's hash that its home depends on.
+// low returns the half of an entry's hash that determines its home.
 func low(e *entry) int { return int(uint32(e.hash)) }
 
-// spent is what a key has used of its amount.
+// spent returns what a key has used of its amount.
 func (t *Table) spent(e *entry, now Time) int64 {
 	l := t.rules.of(e)
 	return l.most - l.spare(e, now) + e.lent()
 }
 
-// anew is from when a key is as good as new.
+// anew returns the time from which a key is as good as new.
 func (t *Table) anew(e *entry, now Time) Time {
 	lapse(e, t.rules, now)
 	return max(t.rules.of(e).idle(e), now+Time(min(1, t.spent(e, now))))
 }
 
-// sweep looks at about n keys, and forgets those that are as good as new. Where one is, all that
-// stand behind it without a gap are looked at too, for each of them may have to move: one pass
-// over them costs as much for one that goes as for all.
+// sweep checks about n keys, and removes those that are as good as new. When it removes one, it
+// also checks all entries that follow without a gap, because each of them may have to move: one
+// pass over them costs the same for one removal as for many.
 func (t *Table) sweep(now Time, n int) {
-	for range min(2*n, len(t.entries)) { // half of the places are empty, or fewer
+	for range min(2*n, len(t.entries)) { // at most half of the places are empty
 		if t.hand >= len(t.entries) {
 			t.hand = 0
 		}
@@ -573,7 +576,7 @@ func (t *Table) sweep(now Time, n int) {
 	}
 }
 
-// busy is until when a key cannot be forgotten.
+// busy returns the time until which a key cannot be removed.
 func (t *Table) busy(e *entry) Time {
 	until := t.rules.of(e).idle(e)
 	if e.more == nil {
@@ -588,9 +591,9 @@ func (t *Table) busy(e *entry) Time {
 	return until
 }
 
-// Lease is how long a call of Concurrency may last.
+// Lease returns how long a call of Concurrency may last.
 func (r *Rules) Lease() time.Duration { return r.rule.Lease }
 
-// Most is the greatest cost that can ever pass at once, of keys without an amount of their
-// own.
+// MaxCost returns the greatest cost that can ever be allowed at once, for keys without an amount of
+// their own.
 func (r *Rules) MaxCost() int64 { return r.law.most }

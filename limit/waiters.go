@@ -5,47 +5,47 @@ import (
 	"time"
 )
 
-// Who calls a limit may be told to come again; what waits, such as a queue, would then have
-// what is left by whoever asks most often, or is nearest. So those who wait take turns: of
-// what is free they leave to each other borrower that wants more and has had less by its
-// weight as much as it is behind (after start-time fair queueing, Goyal and others 1996, with
-// what was had as the virtual time). A key that nobody waits for keeps no turns.
+// A rejected caller may be given a time to come again. Among waiting callers, such as queues, the
+// one that requests most often, or is nearest, would then get whatever is free. So waiting
+// borrowers take turns. Each leaves, of what is free, the amount by which every other borrower that
+// wants more is behind by its weight (after start-time fair queueing, Goyal and others 1996, with
+// the received amount as the virtual time). A key without waiting borrowers keeps no turns.
 
-// What they take is spread over the window, as one of them would spread it: all of a limit that
-// was idle would go at once, come back at once a window later, and so on for ever. The pace is
-// caught up with for some time, for those whose turn it is may be late, or gone.
+// What waiting borrowers take is spread over the window. Otherwise an idle limit would give its
+// full amount at once, get it back at once a window later, and repeat this forever. The pace may
+// catch up for some time, because the borrower whose turn it is may be late or gone.
 
-// A turn is what one borrower of a key has had.
+// A turn is what one borrower of a key has received.
 type turn struct {
 	who    uint64
-	had    float64 // units by weight, since the others
+	had    float64 // units by weight, relative to the others
 	weight float64
-	unmet  int64 // it would have so much more
-	until  Time  // own clock: it is expected to ask for that before
+	unmet  int64 // how much more it would like
+	until  Time  // own clock: its next request is expected before this
 	heard  Time
 }
 
-// Parameters of turns. Chosen: who is refused comes again when it was told to, a round trip
-// later; who has not come for a second begins anew.
+// Parameters of turns. Chosen: a rejected borrower comes again at the given time plus a round trip;
+// one that has not come for a second starts over.
 const (
 	turnWait  = Time(100e6)
 	turnKept  = Time(1e9)
 	turnSoon  = Time(5e6)
-	turnAgain = Time(50e6) // so late at most for what is another's: that one may be gone
+	turnAgain = Time(50e6) // maximum delay for another borrower's turn: that one may be gone
 	mostTurns = 256
-	catchUp   = 10 // a part of the window
+	catchUp   = 10 // fraction of the window
 	leastUp   = Time(50e6)
 	mostUp    = Time(1e9)
 )
 
-// turnOf is that of the borrower of r, nil if the key keeps none.
+// turnOf returns the turn of r's borrower, or nil if the key keeps none.
 func (e *entry) turnOf(r *Report, clk Time) *turn {
 	m := e.extra()
 	if r.Weight == 0 && len(m.turns) == 0 || r.Need == 0 && r.Want == 0 && r.Back == 0 {
 		return nil
 	}
 	rest, mine := m.turns[:0], -1
-	least := math.Inf(1) // of the others that want more
+	least := math.Inf(1) // among the others that want more
 	for _, x := range m.turns {
 		if x.who != r.Borrower && x.heard+turnKept < clk && x.until < clk {
 			continue
@@ -66,14 +66,14 @@ func (e *entry) turnOf(r *Report, clk Time) *turn {
 		m.turns = append(rest, turn{who: r.Borrower})
 	}
 	x := &m.turns[mine]
-	if x.until < clk && !math.IsInf(least, 1) { // who comes late has no more to come than the others
+	if x.until < clk && !math.IsInf(least, 1) { // a late borrower has no more to catch up than the others
 		x.had = max(x.had, least)
 	}
 	x.heard, x.weight = clk, float64(max(1, r.Weight))
 	return x
 }
 
-// theirs is how much of what is free is to be left to others.
+// theirs returns how much of what is free has to be left to others.
 func (e *entry) theirs(mine *turn, clk Time) (sum int64) {
 	if mine == nil {
 		return 0
@@ -86,7 +86,7 @@ func (e *entry) theirs(mine *turn, clk Time) (sum int64) {
 	return sum
 }
 
-// step is how far units are apart that are spread over the window, 0 if they are not.
+// step returns the time between units that are spread over the window, or 0 if they are not spread.
 func (r Rule) step() Time {
 	switch {
 	case r.Amount <= 0, r.Algorithm == Concurrency:
@@ -97,14 +97,14 @@ func (r Rule) step() Time {
 	return 0
 }
 
-// spreads is how many of free units may go at the pace of those that wait.
+// spreads returns how many of the free units may be taken at the pace of waiting borrowers.
 func (e *entry) spreads(l *ruled, window, now Time, free, least int64) int64 {
 	if l.step == 0 || free <= 0 {
 		return free
 	}
 	m := e.extra()
 	up := max(min(window/catchUp, mostUp), leastUp, 2*l.step)
-	if m.step != l.step { // the rules were others
+	if m.step != l.step { // the rules have changed
 		m.step, m.next = l.step, 0
 	}
 	if m.next = min(max(m.next, now-up), now+window); m.next > now {
@@ -113,8 +113,8 @@ func (e *entry) spreads(l *ruled, window, now Time, free, least int64) int64 {
 	return min(free, max(int64((now-m.next)/l.step)+1, least))
 }
 
-// again is when a borrower should come again of whom least was kept because of the law, which
-// lets it pass after some time, of others or of the pace.
+// again returns when a borrower should come again that did not get least: because of the law, which
+// allows it after some time, because of other borrowers, or because of the pace.
 func (e *entry) again(l *ruled, now Time, least, theirs int64, after time.Duration) time.Duration {
 	d := retry(e, l, now, min(least+theirs, l.most))
 	if l.step > 0 {
@@ -123,7 +123,7 @@ func (e *entry) again(l *ruled, now Time, least, theirs int64, after time.Durati
 	return max(time.Duration(min(l.step, turnSoon)), min(d, after+time.Duration(turnAgain+l.step)))
 }
 
-// took notes what came of a report.
+// took records the result of a report.
 func (x *turn) took(r *Report, given, back int64, d *Decision, clk Time) {
 	if x == nil {
 		return

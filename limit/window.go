@@ -5,9 +5,9 @@ import (
 	"slices"
 )
 
-// slidingLaw counts in sub-windows, of which the window reaches into the oldest. a is the
-// number of the newest, and the counts are a ring by number: with one part b and c, else
-// more.cells, and then b is the sum of those that lie in the window as a whole.
+// A slidingLaw counts in sub-windows; the window covers the oldest one only partly. a is the number
+// of the newest, and the counts are a ring by number. With one part the counts are b and c.
+// Otherwise they are in more.cells, and b is the sum of those that are completely in the window.
 type slidingLaw struct {
 	amount, parts int64
 	sub           Time
@@ -15,7 +15,7 @@ type slidingLaw struct {
 
 func (l *slidingLaw) cell(e *entry, i int64) *int64 {
 	if l.parts > 1 {
-		return &e.more.cells[(i+l.parts+1)%(l.parts+1)] // i is −parts at least
+		return &e.more.cells[(i+l.parts+1)%(l.parts+1)] // i is at least −parts
 	}
 	if i%2 == 0 {
 		return &e.b
@@ -23,7 +23,7 @@ func (l *slidingLaw) cell(e *entry, i int64) *int64 {
 	return &e.c
 }
 
-// whole is the sum of the sub-windows that lie in the window as a whole.
+// whole returns the sum of the sub-windows that are completely in the window.
 func (l *slidingLaw) whole(e *entry) int64 {
 	if l.parts > 1 {
 		return e.b
@@ -54,7 +54,7 @@ func (l *slidingLaw) spare(e *entry, now Time) int64 {
 	return l.amount - l.used(e, now)
 }
 
-// used is count(this) + … + (part of the oldest that the window covers)·count(the oldest),
+// used returns count(this) + … + (part of the oldest that the window covers)·count(the oldest),
 // rounded up.
 func (l *slidingLaw) used(e *entry, now Time) int64 {
 	oldest := *l.cell(e, e.a-l.parts)
@@ -97,7 +97,7 @@ func (l *slidingLaw) when(e *entry, now Time, n int64) Time {
 		return now
 	}
 	whole := l.whole(e)
-	for k := int64(0); ; k++ { // the newest sub-window is e.a + k then, and nothing in it
+	for k := int64(0); ; k++ { // the newest sub-window is then e.a + k, and is empty
 		if k > 0 {
 			whole -= *l.cell(e, e.a+k-l.parts)
 		}
@@ -115,7 +115,7 @@ func (l *slidingLaw) when(e *entry, now Time, n int64) Time {
 }
 
 func (l *slidingLaw) idle(e *entry) Time {
-	if l.parts > 1 && (e.more == nil || e.more.cells == nil) { // nothing was counted yet
+	if l.parts > 1 && (e.more == nil || e.more.cells == nil) { // nothing has been counted yet
 		return 0
 	}
 	for i := e.a; i >= e.a-l.parts; i-- {
@@ -129,17 +129,17 @@ func (l *slidingLaw) idle(e *entry) Time {
 	return 0
 }
 
-// logMost is how many times of calls a log keeps apart. Chosen.
+// logMost is how many different times of calls a log keeps. Chosen.
 const logMost = 4096
 
-// logLaw remembers when what was taken, from the oldest on. b is the sum, c how many that
-// were given back lie between others.
+// A logLaw stores when something was taken, oldest first. b is the sum. c is the number of entries,
+// between others, that were given back.
 type logLaw struct {
 	amount       int64
 	window, grid Time
 }
 
-// tick is the moment that a call at now counts as: now, or a little later.
+// tick returns the moment that a call at now counts as: now, or a little later.
 func (l *logLaw) tick(now Time) Time { return (now + l.grid - 1) / l.grid * l.grid }
 
 func (l *logLaw) spare(e *entry, now Time) int64 {
@@ -177,7 +177,7 @@ func (l *logLaw) back(e *entry, of *hold, n int64) {
 	for i := len(m.log) - 1; i >= m.head && n > 0; i-- {
 		free := m.log[i].n
 		switch {
-		case of == nil: // what is reserved is others'
+		case of == nil: // reservations belong to others
 			for _, h := range m.holds {
 				if l.tick(h.at) == m.log[i].at {
 					free = max(0, free-h.n)
@@ -193,7 +193,7 @@ func (l *logLaw) back(e *entry, of *hold, n int64) {
 		e.b -= k
 		n -= k
 	}
-	if e.c > int64(len(m.log)-m.head)/2 { // nobody makes a log longer by taking and giving back
+	if e.c > int64(len(m.log)-m.head)/2 { // taking and giving back must not make a log longer
 		m.log = slices.DeleteFunc(m.log[m.head:], func(u used) bool { return u.n == 0 })
 		m.head, e.c = 0, 0
 	}
@@ -221,7 +221,7 @@ func (l *logLaw) idle(e *entry) Time {
 	return 0
 }
 
-// times are the calls of a log.
+// times returns the calls of a log.
 func (e *entry) times() []used {
 	if e.more == nil {
 		return nil
@@ -229,7 +229,7 @@ func (e *entry) times() []used {
 	return e.more.log[e.more.head:]
 }
 
-// retick brings a log that was kept by another grid to this one.
+// retick converts a log that was kept with another grid to this one.
 func (l *logLaw) retick(e *entry, was *logLaw) {
 	if was.grid == l.grid || e.more == nil {
 		return

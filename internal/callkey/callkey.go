@@ -1,4 +1,4 @@
-// Package callkey makes of a request the key by which a limit counts it.
+// Package callkey derives from a request the key by which a limit counts it.
 package callkey
 
 import (
@@ -11,50 +11,51 @@ import (
 	"github.com/headgate/headgate/internal/paths"
 )
 
-// Max is the greatest length of a key in bytes. Chosen.
+// Max is the maximum length of a key in bytes. Chosen.
 const Max = 1024
 
-// A Part is one thing of a request by which those who share a limit are told apart.
+// A Part is one property of a request that becomes part of its key.
 type Part struct {
 	Kind string // one of the kinds below
 	Name string // of the header or the cookie
 
-	// Prefix4 and Prefix6 are how many bits of an address count, default 32 and 64: a
+	// Prefix4 and Prefix6 are the number of bits of an address that count, default 32 and 64: a
 	// subscriber has at least a /64 (RFC 7421 §1).
 	Prefix4, Prefix6 int
 
-	AnyCase bool // of a path: /Login and /login are one
+	AnyCase bool // of a path: /Login and /login are the same
 }
 
-// The kinds of parts.
+// Kinds of parts.
 const (
 	ClientAddress = "client_address"
 	Header        = "header"
 	Cookie        = "cookie"
-	Path          = "path" // the clean reading
+	Path          = "path" // decoded and cleaned
 	Method        = "method"
 	Host          = "host"  // lower case, without the port
-	Visit         = "visit" // of the room the request went through; without one the client's address
+	Visit         = "visit" // session in the room that the request went through; otherwise the client's address
 )
 
-// missingKey is what a part is that a request does not have. A value that begins with it
-// has it twice, so that none can be taken for it.
+// missingKey replaces a part that a request does not have. A ~ at the start of a value is doubled,
+// so that no value is mistaken for it.
 const missingKey = "~"
 
-// severalKey is what a part is that a request has in different values. No value can be so.
+// severalKey replaces a part that a request has with different values. No single value can have
+// this form.
 const severalKey = "~several"
 
-// hashedKey begins a key that was too long. No value of a request can begin so.
+// hashedKey is the prefix of a key that was too long. No value of a request can begin this way.
 const hashedKey = "~sha256:"
 
-// A Call is a request, and what of it is not in its headers.
+// A Call is a request, with the properties that are not in its headers.
 type Call struct {
 	*http.Request
-	Addr   func(*http.Request) netip.Addr // of the client
-	Answer http.ResponseWriter            // knows the visit, or unwraps to one that does; may be nil
+	Addr   func(*http.Request) netip.Addr // returns the client's address
+	Answer http.ResponseWriter            // knows the session, or unwraps to a writer that does; may be nil
 }
 
-// Of is headgate.RequestKey.
+// Of implements headgate.RequestKey.
 func Of(parts []Part, r Call) string {
 	switch len(parts) {
 	case 0:
@@ -94,7 +95,7 @@ func bounded(key string) string {
 	return hashedKey + hex.EncodeToString(sum[:])
 }
 
-// partOf is the value of a part, or missingKey.
+// partOf returns the value of a part, or missingKey.
 func partOf(p *Part, r *Call) string {
 	switch p.Kind {
 	case ClientAddress:
@@ -122,7 +123,7 @@ func partOf(p *Part, r *Call) string {
 	return missingKey
 }
 
-// visitOf names the visit of the request that w answers, "" if it belongs to none.
+// visitOf returns the id of the session of the request that w answers, or "" if it belongs to none.
 func visitOf(w http.ResponseWriter) string {
 	for {
 		switch x := w.(type) {
@@ -136,7 +137,7 @@ func visitOf(w http.ResponseWriter) string {
 	}
 }
 
-// marked doubles a mark in front of a value.
+// marked doubles a mark at the start of a value.
 func marked(v string) string {
 	if strings.HasPrefix(v, missingKey) {
 		return missingKey + v
@@ -165,11 +166,11 @@ func addressKey(p *Part, a netip.Addr) string {
 	return prefix.String()
 }
 
-// headerKey is the value of a header. A request keeps Host apart from its headers.
+// headerKey returns the value of a header. A request stores Host separately from its headers.
 func headerKey(r *http.Request, name string) string {
 	vs, ok := r.Header[name]
 	if !ok {
-		// Most are written in canonical form, which needs no memory.
+		// Most names are in canonical form, which needs no allocation.
 		name = http.CanonicalHeaderKey(name)
 		vs = r.Header[name]
 	}
@@ -187,7 +188,7 @@ func headerKey(r *http.Request, name string) string {
 	return marked(vs[0])
 }
 
-// cookieKey is the value of cookies of one name.
+// cookieKey returns the value of the cookies of one name.
 func cookieKey(cs []*http.Cookie) string {
 	if len(cs) == 0 {
 		return missingKey

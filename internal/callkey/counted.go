@@ -7,9 +7,9 @@ import (
 	"unicode/utf8"
 )
 
-// A limit keeps MaxCounted bytes of a key at most. A longer key is counted by its first
-// readable bytes, the mark, and 144 bits of its SHA-256. Chosen: all of it is exactly
-// MaxCounted bytes long, and an operator still recognizes most keys.
+// A limit stores at most MaxCounted bytes of a key. A longer key is counted by its first readable
+// bytes, the mark, and 144 bits of its SHA-256. Chosen: the result is exactly MaxCounted bytes
+// long, and an operator still recognizes most keys.
 const (
 	MaxCounted = 64
 	readable   = MaxCounted - len(hashedKey) - hashText
@@ -18,14 +18,14 @@ const (
 )
 
 // Counted returns the key by which a limit counts a key. A key of MaxCounted bytes or less is
-// counted by itself, a longer one by its hash, so that clients that choose their keys do not
-// choose how much memory a key takes. A short key that looks like a hash is hashed too: no key
+// counted by itself, a longer one by its hash, so that clients that choose their keys cannot choose
+// how much memory a key takes. A short key that looks like a hash is hashed too, so that no key
 // that a client sends is counted as another.
 //
-// The hash has no secret. All nodes of all data centers must map a key alike, before and after
-// a restart, a restored backup and a rotation of the sealing keys, and also without the store.
-// A secret would prevent nothing: to be counted as a given key takes 2^144 attempts, and two
-// keys that collide, which take 2^72, only share one amount of the attacker's own.
+// The hash has no secret. All nodes of all data centers must map a key to the same result, before
+// and after a restart, a restored backup and a rotation of the sealing keys, and also without the
+// store. A secret would prevent nothing: it takes 2^144 attempts to be counted as a given key. Two
+// keys that collide take 2^72 attempts, and only share one amount of the attacker's own.
 func Counted(key string) string {
 	if len(key) <= MaxCounted && !isHashed(key) {
 		return key
@@ -40,7 +40,7 @@ func Counted(key string) string {
 	return string(base64.RawURLEncoding.AppendEncode(b, sum[:hashBytes]))
 }
 
-// Find is Counted for an operator, who may also name a key as lists of keys show it.
+// Find is Counted for an operator, who may also use the form in which lists of keys show a key.
 func Find(key string) string {
 	if isHashed(key) {
 		return key
@@ -59,7 +59,7 @@ func isHashed(key string) bool {
 	return err == nil
 }
 
-// Amounts returns the amounts of keys by the keys that they are counted by.
+// Amounts returns the given amounts, with each key in the form in which it is counted.
 func Amounts(own map[string]int64) (map[string]int64, error) {
 	all := make(map[string]int64, len(own))
 	for key, amount := range own {

@@ -1,26 +1,26 @@
-// Package decide holds what a room decides about a request on one reading of its path, and which
-// of two decisions is the stricter one.
+// Package decide defines what a room decides about a request on one reading of its path, and which
+// of two decisions is stricter.
 //
-// # The promise
+// # Guarantees
 //
-// [Decision.Strictest] never lets a visitor do what one of the two decisions does not. It is
+// [Decision.Strictest] never lets a visitor do what one of the two decisions forbids. It is
 // commutative and associative, so that the order of readings does not matter.
 //
 // # Concurrency and cost
 //
-// All is pure and allocates nothing.
+// All functions are pure and allocate nothing.
 //
-// # What it does not do
+// # Limitations
 //
-// It does not decide: the room does.
+// The package does not make the decision: the room does.
 package decide
 
 import "github.com/headgate/headgate/internal/slot"
 
-// An Action is what a rule wants of a request.
+// An Action is what a rule does with a request.
 type Action uint8
 
-// The actions of rules. Lane is the first lane of the room; the others follow.
+// Actions of rules. Lane is the first lane of the room; the others follow.
 const (
 	None Action = iota
 	Bypass
@@ -31,14 +31,14 @@ const (
 
 // A Decision is what a room decides on one reading of a path.
 type Decision struct {
-	In       bool   // the path is the room's
+	In       bool   // the path belongs to the room
 	Own      string // the address below .headgate/, "" for a path of the site
 	Act      Action
 	Excluded bool
 	Grace    bool
 }
 
-// Strictest returns what d and x both allow. lanes are those of the room.
+// Strictest returns what both d and x allow. lanes are the lanes of the room.
 func (d Decision) Strictest(x Decision, lanes []slot.Lane) Decision {
 	if d.Own != x.Own {
 		d.Own = ""
@@ -49,7 +49,7 @@ func (d Decision) Strictest(x Decision, lanes []slot.Lane) Decision {
 	return d
 }
 
-// Stricter returns the action that leaves a visitor fewer calls.
+// Stricter returns the action that gives a visitor fewer calls.
 func Stricter(a, b Action, lanes []slot.Lane) Action {
 	if x, y := calls(a, lanes), calls(b, lanes); y < x || y == x && b > a {
 		return b
@@ -57,7 +57,7 @@ func Stricter(a, b Action, lanes []slot.Lane) Action {
 	return a
 }
 
-// calls returns how many of a hundred calls an action leaves to a visitor.
+// calls returns how many of a hundred calls an action gives to a visitor.
 func calls(a Action, lanes []slot.Lane) int {
 	switch i := int(a) - int(Lane); {
 	case a == Deny:

@@ -1,44 +1,45 @@
-// Package events says what the events of a room make of it at a time.
+// Package events computes how the events of a room change it at a given time.
 //
-// # The promise
+// # Guarantees
 //
-// At is a function of the events and the time, and of nothing else: machines whose clocks agree
-// come to the same answer, whenever they were started and whatever they were asked before.
+// At depends only on the events and the time. Machines whose clocks agree get the same result,
+// whenever they were started and whatever they computed before.
 //
 // # Concurrency and cost
 //
-// It has no state. At looks at each event once.
+// The package has no state. At checks each event once.
 //
-// # What it does not do
+// # Limitations
 //
-// It reads no clock and changes no room.
+// The package reads no clock and changes no room.
 package events
 
 import "time"
 
-// An Event changes a room from Prequeue, or from Start if that is zero, until End. Every repeats
-// it, again and again, so long after: 0 is once.
+// An Event changes a room from Prequeue, or from Start if Prequeue is zero, until End. Every is the
+// interval at which it repeats; 0 means once.
 type Event struct {
 	Name                 string
 	Prequeue, Start, End time.Time
 	Every                time.Duration
-	Shuffle              bool // who came in the prequeue is drawn at the start
-	Suspended            bool // it does not take place
+	Shuffle              bool // the order of visitors from the prequeue is drawn at the start
+	Suspended            bool // the event does not take place
 }
 
-// An Occurrence is one time that an event takes place.
+// An Occurrence is one time at which an event takes place.
 type Occurrence struct {
-	Event        // with the times of this one
+	Event        // with the times of this occurrence
 	Index int    // of the event in the list
-	Key   string // tells it from all others of the room
+	Key   string // unique among all occurrences of the room
 }
 
-// A Moment is what events make of a room at a time.
+// A State is how the events change a room at a given time.
 type State struct {
 	Active   *Occurrence // nil: none
-	Prequeue bool        // it has not started
-	// Draw is what there is to draw from: of the occurrences with Shuffle that take place now the
-	// one with the latest start, whether it is On or not, else the next. Nil: none.
+	Prequeue bool        // the event has not started
+	// Draw is the occurrence to draw for. Of the occurrences with Shuffle that take place now, it
+	// is the one with the latest start, whether it is Active or not. If there is none, it is the
+	// next one. Nil: none.
 	Draw *Occurrence
 }
 
@@ -48,9 +49,9 @@ func (o *Occurrence) Announced(now time.Time) bool { return now.Before(o.begin()
 // Started reports whether its prequeue is over.
 func (o *Occurrence) Started(now time.Time) bool { return !now.Before(o.Start) }
 
-// At is what the events make of a room at a time. Of several that are on, the one with the latest
-// start counts, of these the last of the list: so a short event within a long one counts while it
-// lasts.
+// At returns how the events change a room at a time. Of several current events, the one with the
+// latest start applies; of these, the last in the list. So a short event within a long one applies
+// while it lasts.
 func At(list []Event, now time.Time) State {
 	var m State
 	var drawn *Occurrence // takes place now
@@ -81,7 +82,7 @@ func At(list []Event, now time.Time) State {
 	return m
 }
 
-// later is the one with the later start, of two with the same the second.
+// later returns the occurrence with the later start, or b if both start at the same time.
 func later(a, b *Occurrence) *Occurrence {
 	if a == nil || !b.Start.Before(a.Start) {
 		return b
@@ -96,7 +97,7 @@ func (e *Event) begin() time.Time {
 	return e.Prequeue
 }
 
-// around is the occurrence that is on, and the next one.
+// around returns the current occurrence and the next one.
 func (e *Event) around(now time.Time) (on, next *Occurrence) {
 	k := time.Duration(0)
 	if since := now.Sub(e.begin()); e.Every > 0 && since > 0 {
@@ -115,7 +116,7 @@ func (e *Event) around(now time.Time) (on, next *Occurrence) {
 	return on, next
 }
 
-// at is the k-th occurrence, from 0.
+// at returns the k-th occurrence, counted from 0.
 func (e *Event) at(k time.Duration) *Occurrence {
 	o := &Occurrence{Key: e.Name, Event: *e}
 	o.Start, o.End = e.Start.Add(k*e.Every), e.End.Add(k*e.Every)

@@ -1,17 +1,17 @@
-// Package exclude says which requests pass by a room without being counted, and how many places one
-// network may draw.
+// Package exclude decides which requests bypass a room without being counted, and limits how many
+// newcomers one network may send.
 //
-// # The promise
+// # Guarantees
 //
-// A Set decides on one reading of a path; package paths has all of them.
+// A Set decides on one reading of a path; package paths returns all of them.
 //
 // # Concurrency and cost
 //
 // A Set never changes. A Joins has one lock and at most 100,000 entries. Neither allocates.
 //
-// # What it does not do
+// # Limitations
 //
-// It does not know who a visitor is but by the address it is handed.
+// The package identifies a visitor only by the address that it is given.
 package exclude
 
 import (
@@ -23,29 +23,28 @@ import (
 	"github.com/headgate/headgate/internal/paths"
 )
 
-// Requests names requests that pass and are not counted: probes, payment
-// webhooks, preflights. The zero value is the defaults: OPTIONS, HEAD,
-// /robots.txt, /favicon.ico and /.well-known/.
+// Requests selects requests that pass without being counted: probes, payment webhooks, preflights.
+// The zero value is the defaults: OPTIONS, HEAD, /robots.txt, /favicon.ico and /.well-known/.
 type Requests struct {
-	NoDefaults bool     // else also /robots.txt, /favicon.ico and /.well-known/
-	Paths      []string // ending with / or *: a prefix
+	NoDefaults bool     // if false, also /robots.txt, /favicon.ico and /.well-known/
+	Paths      []string // a path that ends with / or * is a prefix
 	Methods    []string
 	CIDRs      []netip.Prefix
 	Headers    []string // "Name", or "Name: value"
 
-	Upgrade     bool // WebSockets may open as well
-	MaxInFlight int  // at the same time; 0 is 1,000, and of one address 100
+	Upgrade     bool // also for requests that open a WebSocket
+	MaxInFlight int  // at the same time; 0 is 1,000, or 100 of one address
 	MaxPerAddr  int  // an IPv4 address, or 64 bits of an IPv6 address
 }
 
-// The defaults of Requests. Chosen: a page and its files are 10 to 30 requests, and 1,000 in flight
+// Defaults of Requests. Chosen: a page and its files are 10 to 30 requests, and 1,000 in flight
 // that take 100 ms each are 10,000 a second.
 const (
 	MaxInFlight = 1000
 	MaxPerAddr  = 100
 )
 
-// A Set is Requests, ready to be asked.
+// A Set is a compiled Requests.
 type Set struct {
 	exact    map[string]bool
 	prefixes []string
@@ -55,7 +54,7 @@ type Set struct {
 	anyCase  bool
 }
 
-// New readies x. anyCase says that /Pay and /pay are one.
+// New compiles x. anyCase says that /Pay and /pay are the same.
 func New(x Requests, anyCase bool) Set {
 	e := Set{exact: map[string]bool{}, methods: map[string]bool{}, cidrs: x.CIDRs, anyCase: anyCase}
 	all, methods := x.Paths, x.Methods
@@ -87,8 +86,8 @@ func New(x Requests, anyCase bool) Set {
 	return e
 }
 
-// Match reports whether a request passes by. at is a reading of its path; addr is asked for its address
-// only where that matters.
+// Match reports whether a request bypasses the room. at is a reading of its path. addr is called
+// only where the address matters.
 func (e *Set) Match(r *http.Request, at string, addr func(*http.Request) netip.Addr) bool {
 	if e.anyCase {
 		at = paths.Fold(at)
@@ -101,7 +100,7 @@ func (e *Set) Match(r *http.Request, at string, addr func(*http.Request) netip.A
 			return true
 		}
 	}
-	for _, h := range e.headers { // a value is a secret that lets a request pass: see ConstantTimeCompare
+	for _, h := range e.headers { // the value is a secret that lets a request pass: see ConstantTimeCompare
 		got := r.Header.Get(h[0])
 		if got != "" && (h[1] == "" || subtle.ConstantTimeCompare([]byte(got), []byte(h[1])) == 1) {
 			return true

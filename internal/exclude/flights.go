@@ -5,16 +5,17 @@ import (
 	"sync"
 )
 
-// Flights counts requests in flight that no stay accounts for: in all, and of each address. The
-// zero value is ready, for many goroutines at once.
+// Flights counts the requests in flight that belong to no session: in total, and for each address.
+// The zero value is ready, and many goroutines may use it at once.
 type Flights struct {
 	mu sync.Mutex
 	n  int
 	of map[netip.Addr]int
 }
 
-// Enter counts a request of the address, or reports that there are most of them already, or most
-// of that address. Leave must follow if it was counted.
+// Enter counts a request of the address and returns true. It returns false, without counting, if
+// most requests are in flight already, or perAddress of this address. Leave must follow if it was
+// counted.
 func (f *Flights) Enter(from netip.Addr, most, perAddress int) bool {
 	from = Subscriber(from)
 	f.mu.Lock()
@@ -30,7 +31,7 @@ func (f *Flights) Enter(from netip.Addr, most, perAddress int) bool {
 	return true
 }
 
-// Leave takes a request of the address off the count.
+// Leave subtracts a request of the address from the count.
 func (f *Flights) Leave(from netip.Addr) {
 	from = Subscriber(from)
 	f.mu.Lock()
@@ -41,10 +42,11 @@ func (f *Flights) Leave(from netip.Addr) {
 	}
 }
 
-// Subscriber is what one subscriber has: an IPv4 address, or the first 64 bits of an IPv6 address.
+// Subscriber returns the part of an address that identifies one subscriber: an IPv4 address, or the
+// first 64 bits of an IPv6 address.
 func Subscriber(a netip.Addr) netip.Addr {
 	if a = a.Unmap().WithZone(""); a.Is6() {
-		p, _ := a.Prefix(64) // 64 bits are no error
+		p, _ := a.Prefix(64) // 64 bits cause no error
 		return p.Addr()
 	}
 	return a

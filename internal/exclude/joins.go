@@ -6,40 +6,41 @@ import (
 	"time"
 )
 
-// JoinLimit bounds how many newcomers one network sends in a window, and twice as many the next
-// wider one: a /24 beside a /32, a /48 beside a /64.
+// A JoinLimit limits how many newcomers one network may send in a window, and twice as many for the
+// next wider network: a /24 around a /32, a /48 around a /64.
 type JoinLimit struct {
 	Amount   int           // 0 is off
-	Window   time.Duration // 1 m
-	PrefixV4 int           // 32
-	PrefixV6 int           // 64
-	Refuse   bool          // those above it get no place
+	Window   time.Duration // default 1 m
+	PrefixV4 int           // default 32
+	PrefixV6 int           // default 64
+	Refuse   bool          // newcomers above the limit get no place
 }
 
-// How much wider the second network is, in bits.
+// The prefix of the wider network is this many bits shorter.
 const (
 	widerV4 = 8
 	widerV6 = 16
 )
 
-// maxNetworks bounds the networks that are counted in a window; beyond it the window ends early, and
-// what it counted still counts as that of the one before. Chosen: 10 MB for both windows.
+// maxNetworks limits the networks that are counted in a window. Beyond it the window ends early,
+// and its counts become those of the previous window. Chosen: 10 MB for both windows.
 const maxNetworks = 100_000
 
-// Joins counts the newcomers of networks. The rate of a network is that of this window and of the
-// part of the one before that a window back from now still covers, as if it had come evenly. Those
-// above the limit are counted too: a network that goes on sending stays above it.
+// Joins counts the newcomers of networks. The rate of a network is its count in this window plus a
+// part of its count in the previous window: the part that a window ending now still covers, as if
+// the newcomers had come evenly. Newcomers above the limit count too, so a network that keeps
+// sending stays above it.
 type Joins struct {
 	Limit JoinLimit // defaults filled in
 
 	mu          sync.Mutex
 	since       time.Duration
 	now, before map[netip.Prefix]int
-	all, most   int // newcomers in this window, and of the address that sent most of them
+	all, most   int // newcomers in this window, and the number from the address that sent most
 	lone        bool
 }
 
-// NewJoins counts from nothing.
+// NewJoins returns a Joins without any counts.
 func NewJoins(c JoinLimit) *Joins {
 	if c.Window == 0 {
 		c.Window = time.Minute
@@ -53,8 +54,8 @@ func NewJoins(c JoinLimit) *Joins {
 	return &Joins{Limit: c, now: map[netip.Prefix]int{}}
 }
 
-// Over notes a newcomer and reports whether its network has sent more than the limit. alone tells,
-// once, that nearly all newcomers come from one address; see Lone.
+// Over counts a newcomer and reports whether its network has sent more than the limit. alone
+// reports, once, that nearly all newcomers come from one address; see Lone.
 func (j *Joins) Over(a netip.Addr, clk time.Duration) (over, alone bool) {
 	if a = a.Unmap(); j.Limit.Amount <= 0 || !a.IsValid() {
 		return false, false
@@ -76,19 +77,19 @@ func (j *Joins) Over(a netip.Addr, clk time.Duration) (over, alone bool) {
 	n := j.add(own, clk)
 	j.all++
 	j.most = max(j.most, j.now[own])
-	if local(a) { // a proxy in front that trusted_proxies does not name, or a developer
+	if local(a) { // a proxy in front that trusted_proxies does not list, or a developer
 		return false, alone
 	}
 	wide := j.add(around, clk)
 	return n > j.Limit.Amount || wide > 2*j.Limit.Amount, alone
 }
 
-// local reports whether an address is that of this machine itself.
+// local reports whether an address belongs to this machine itself.
 func local(a netip.Addr) bool {
 	return a == netip.AddrFrom4([4]byte{127, 0, 0, 1}) || a == netip.IPv6Loopback()
 }
 
-// add counts one more of a network and returns its rate.
+// add counts one more newcomer of a network and returns the network's rate.
 func (j *Joins) add(p netip.Prefix, clk time.Duration) int {
 	j.now[p]++
 	left := max(0, j.Limit.Window-(clk-j.since))
@@ -108,15 +109,15 @@ func (j *Joins) turn(clk time.Duration) {
 	j.now, j.since, j.all, j.most = map[netip.Prefix]int{}, clk, 0, 0
 }
 
-// From how many newcomers in a window on, and from which part of them in percent, one address
-// counts as that of nearly all visitors. Chosen.
+// Minimum number of newcomers in a window, and minimum percentage of them, for one address to count
+// as that of nearly all visitors. Chosen.
 const (
 	loneLeast = 50
 	lonePart  = 95
 )
 
-// Lone reports whether nearly all newcomers of the last whole window came from one address: most
-// likely it is that of a proxy which trusted_proxies does not name.
+// Lone reports whether nearly all newcomers of the last complete window came from one address: most
+// likely a proxy that trusted_proxies does not list.
 func (j *Joins) Lone(clk time.Duration) bool {
 	j.mu.Lock()
 	defer j.mu.Unlock()

@@ -20,13 +20,13 @@ import (
 
 // Parameters of a node of a cluster. Chosen.
 const (
-	clusterTry    = 1500 * time.Millisecond // for the records to be found, then again
-	complainEvery = 10 * time.Second        // between complaints that they are not
+	clusterTry    = 1500 * time.Millisecond // for finding the records, then try again
+	complainEvery = 10 * time.Second        // interval of log lines while they are not found
 	clusterGap    = 250 * time.Millisecond
 )
 
-// openShared starts this node's part of an engine that others share, or connects to
-// it, and waits until the records can be read: until enough of its servers are there.
+// openShared starts this node's part of a shared engine, or connects to it. It then waits until the
+// records can be read: until enough of the engine's servers are running.
 func (k *Node) openShared(ctx context.Context, cfg *config.Config) error {
 	open := func() error { return k.openCluster(ctx, cfg.Cluster) }
 	if cfg.Engine != nil {
@@ -76,7 +76,7 @@ func (k *Node) openCluster(ctx context.Context, c *config.Cluster) error {
 	return nil
 }
 
-// others are the data centres that store nodes are joined with.
+// others returns the data centers that store nodes are linked with.
 func others(c *config.Cluster) (all []embedded.Datacenter) {
 	for _, name := range slices.Sorted(maps.Keys(c.Datacenters)) {
 		d := c.Datacenters[name]
@@ -85,7 +85,7 @@ func others(c *config.Cluster) (all []embedded.Datacenter) {
 	return all
 }
 
-// link makes the rooms of this node one with those of other data centres, if there are any.
+// link connects the rooms of this node with the same rooms in other data centers, if there are any.
 func (k *Node) link(c *config.Cluster) {
 	if len(c.Datacenters) == 0 {
 		return
@@ -98,8 +98,8 @@ func (k *Node) link(c *config.Cluster) {
 	}
 }
 
-// awaitRecords opens the records as soon as they can be read. It gives up only what a
-// person must mend first: never the embedded engines.
+// awaitRecords opens the records as soon as they can be read. It gives up only if a person must
+// first repair something, which embedded engines never need.
 func (k *Node) awaitRecords(ctx context.Context) error {
 	told, fit := time.Now(), time.Now()
 	for {
@@ -191,14 +191,15 @@ func (k *Node) Describe(ctx context.Context) (api.Cluster, error) {
 	return c, nil
 }
 
-// DatacentersTopic carries a message when keys or changes are new in this data center.
+// DatacentersTopic carries a message when keys or live changes are new in this data center.
 const DatacentersTopic = "made"
 
-// Linked reports whether the rooms are one with those of other data centers.
+// Linked reports whether the rooms are shared with other data centers.
 func (k *Node) Linked() bool { return k.Config.Datacenters != nil }
 
-// IsFirst reports whether this node is the one of its data center that asks the others: the
-// living store node whose name sorts first. While nodes disagree two ask, without harm.
+// IsFirst reports whether this node is the one in its data center that sends requests to the
+// others: the living store node whose name sorts first. While nodes disagree, two nodes send
+// requests, which does no harm.
 func (k *Node) IsFirst() bool {
 	for _, n := range k.Rooms.Nodes() {
 		if n.CanHost && n.Alive {
@@ -208,7 +209,7 @@ func (k *Node) IsFirst() bool {
 	return true
 }
 
-// TellDatacenters tells the other data centers, by way of the store nodes, that keys or live
+// TellDatacenters publishes to the other data centers, through the store nodes, that keys or live
 // changes are new here.
 func (k *Node) TellDatacenters() {
 	if k.Bus == nil || !k.Linked() {

@@ -17,16 +17,15 @@ import (
 	"github.com/headgate/headgate/internal/store"
 )
 
-// A keyring is where sealing keys are: the folder of a process that is alone, the
-// store of a cluster.
+// A keyring stores sealing keys: in the folder of a single process, or in the store of a cluster.
 type keyring interface {
 	Keys() ([]datadir.SealingKey, error)
 	Rotate(now time.Time) ([]datadir.SealingKey, error)
 	Forget(id byte) ([]datadir.SealingKey, error)
 }
 
-// Parameters of the keys of a cluster. Chosen: every node has read a key well before
-// the first cookie that it seals, also one whose clock is some seconds ahead.
+// Parameters of the keys of a cluster. Chosen: every node has read a key well before the first
+// cookie that the key seals, even a node whose clock is some seconds ahead.
 const (
 	keysName   = "keys"
 	keysWait   = 5 * time.Second
@@ -35,8 +34,8 @@ const (
 	MostKeys   = 64
 )
 
-// sharedKeys keeps the keys in the store. All nodes read them every few seconds; a new
-// one seals once all surely know it.
+// sharedKeys keeps the keys in the store. All nodes read them every few seconds; a new key seals
+// once all nodes certainly know it.
 type sharedKeys struct {
 	store store.Store
 	now   func() time.Time
@@ -45,14 +44,14 @@ type sharedKeys struct {
 	read map[byte]time.Time // when this node first read a key; zero at its start
 }
 
-// A KeyRecord is what is stored of a key.
+// A KeyRecord is the stored form of a key.
 type KeyRecord struct {
 	ID   byte      `json:"id"`
 	Key  []byte    `json:"key"`
 	Made time.Time `json:"made"`
 }
 
-// Keys returns the keys, the one that seals first. The first node of all makes one.
+// Keys returns the keys, the sealing one first. The first node of the cluster makes one.
 func (k *sharedKeys) Keys() ([]datadir.SealingKey, error) {
 	keys, err := k.load()
 	if err == nil && len(keys) == 0 {
@@ -66,7 +65,7 @@ func (k *sharedKeys) Keys() ([]datadir.SealingKey, error) {
 	return k.order(keys), err
 }
 
-// Rotate adds a new key and forgets those that nobody can need any more.
+// Rotate adds a new key and deletes those that are no longer needed.
 func (k *sharedKeys) Rotate(now time.Time) ([]datadir.SealingKey, error) {
 	return k.edit(func(keys []KeyRecord) ([]KeyRecord, error) { return addKey(keys, now), nil })
 }
@@ -78,10 +77,10 @@ func (k *sharedKeys) load() ([]KeyRecord, error) {
 	return keys, err
 }
 
-// keysOf is where the copies of another data centre's keys are.
+// keysOf returns the name of the copies of another data center's keys.
 func keysOf(site string) string { return keysName + "." + site }
 
-// keysDoc are the keys that are stored under a name.
+// keysDoc returns the document of the keys under a name.
 func keysDoc(s store.Store, name string) *store.Doc[[]KeyRecord] {
 	return &store.Doc[[]KeyRecord]{Store: s, Key: name, Decode: func(b []byte) (keys []KeyRecord, err error) {
 		if err = json.Unmarshal(b, &keys); err == nil {
@@ -91,7 +90,7 @@ func keysDoc(s store.Store, name string) *store.Doc[[]KeyRecord] {
 	}}
 }
 
-// CheckKeys refuses keys that are none.
+// CheckKeys rejects invalid keys.
 func CheckKeys(keys []KeyRecord) error {
 	seen := map[byte]bool{}
 	for _, x := range keys {
@@ -106,14 +105,14 @@ func CheckKeys(keys []KeyRecord) error {
 	return nil
 }
 
-// addKey returns the keys with a new one, without those that nobody can need any more.
+// addKey returns the keys with a new one, without those that are no longer needed.
 func addKey(keys []KeyRecord, now time.Time) []KeyRecord {
 	next := KeyRecord{ID: 1, Key: make([]byte, len(datadir.SealingKey{}.Key)), Made: now.UTC()}
 	rand.Read(next.Key)
 	if n := len(keys); n > 0 { // oldest first
 		next.ID = keys[n-1].ID
 		if last := keys[n-1].Made; !next.Made.After(last) {
-			next.Made = last.Add(time.Nanosecond) // a clock set back
+			next.Made = last.Add(time.Nanosecond) // the clock was set back
 		}
 		for used := true; used || next.ID == 0; {
 			next.ID++
@@ -140,12 +139,12 @@ func (k *sharedKeys) Forget(id byte) ([]datadir.SealingKey, error) {
 	})
 }
 
-// edit replaces the stored keys. Of two nodes that do so at once one takes what the other wrote.
+// edit replaces the stored keys. If two nodes do so at once, one of them uses what the other wrote.
 func (k *sharedKeys) edit(edit func([]KeyRecord) ([]KeyRecord, error)) ([]datadir.SealingKey, error) {
 	ctx, stop := context.WithTimeout(context.Background(), keysWait)
 	defer stop()
 	var keys []KeyRecord
-	lost := false // to another node
+	lost := false // the write of another node won
 	_, err := keysDoc(k.store, keysName).Edit(ctx, func(now *[]KeyRecord) (changed bool, err error) {
 		if keys = *now; lost {
 			return false, nil
@@ -161,7 +160,7 @@ func (k *sharedKeys) edit(edit func([]KeyRecord) ([]KeyRecord, error)) ([]datadi
 	return k.order(keys), nil
 }
 
-// order puts the key that seals first: the newest that all know, or the only one.
+// order puts the sealing key first: the newest that all nodes know, or the only one.
 func (k *sharedKeys) order(keys []KeyRecord) (all []datadir.SealingKey) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -172,7 +171,7 @@ func (k *sharedKeys) order(keys []KeyRecord) (all []datadir.SealingKey) {
 	seals := 0
 	for i, x := range keys {
 		at, known := k.read[x.ID]
-		if !known && !start { // by the clock of this node: that of who made it may be wrong
+		if !known && !start { // by this node's clock: the clock of the key's maker may be wrong
 			at = k.now()
 		}
 		k.read[x.ID] = at
@@ -189,8 +188,8 @@ func (k *sharedKeys) order(keys []KeyRecord) (all []datadir.SealingKey) {
 	return all
 }
 
-// ringOf is the key ring of some keys, the one that seals first, and of those of other
-// data centres.
+// ringOf returns the key ring of keys, the sealing one first, and of the keys of other data
+// centers.
 func ringOf(keys []datadir.SealingKey, others []siteKeys) headgate.SealingKeys {
 	k := headgate.SealingKeys{Current: keys[0].ID, Keys: map[byte][32]byte{}}
 	for _, x := range keys {
@@ -206,14 +205,14 @@ func ringOf(keys []datadir.SealingKey, others []siteKeys) headgate.SealingKeys {
 	return k
 }
 
-// siteKeys are copies of the keys of another data centre.
+// siteKeys are copies of the keys of another data center.
 type siteKeys struct {
 	site string
 	keys []KeyRecord
 }
 
-// keysOfOthers reads the copies of the keys of the other data centres. What cannot be read
-// now stays as it was. The caller holds ring, or is alone.
+// keysOfOthers reads the copies of the keys of the other data centers. Keys that cannot be read now
+// stay as they were. The caller holds ring, or no other goroutine runs yet.
 func (k *Node) keysOfOthers() []siteKeys {
 	if !k.Linked() {
 		return nil
@@ -241,7 +240,7 @@ func (k *Node) OwnKeys(ctx context.Context) ([]KeyRecord, error) {
 	return keys, err
 }
 
-// TakeKeys keeps the keys of another data center.
+// TakeKeys stores the keys of another data center.
 func (k *Node) TakeKeys(ctx context.Context, site string, keys []KeyRecord) error {
 	news := false
 	same := func(a, b KeyRecord) bool {
@@ -259,7 +258,7 @@ func (k *Node) TakeKeys(ctx context.Context, site string, keys []KeyRecord) erro
 	return k.RereadKeys()
 }
 
-// signWith derives the signing keys from the sealing keys, and from those of others.
+// signWith derives the signing keys from the sealing keys of this and of other data centers.
 func (k *Node) signWith(keys []datadir.SealingKey, others []siteKeys) error {
 	var own, far []checkout.Secret
 	for _, x := range keys {

@@ -1,10 +1,11 @@
-// Package node is the part of a process in the engine: the data folder, the engine and its
-// records, the sealing keys, and the certificates of the cluster that are refused.
+// Package node is the part of a process that concerns the engine: the data folder, the engine and
+// its records, the sealing keys, and the revoked certificates of the cluster.
 //
-// # The promise
+// # Guarantees
 //
-// A key seals once all nodes know it, and a key that may have sealed is not forgotten by itself.
-// A revoked certificate is refused before the records can be read.
+// A key seals only after all nodes know it. A key that may have sealed a cookie that is still valid
+// is not deleted automatically. A revoked certificate is rejected even before the records can be
+// read.
 //
 // # Concurrency
 //
@@ -30,26 +31,26 @@ import (
 	"github.com/headgate/headgate/internal/store"
 )
 
-// rotateEvery is how old the sealing key may become. Chosen: AES-GCM with drawn
-// nonces is good for 2^32 cookies a key (NIST SP 800-38D, section 8.3), which a
-// room that seals 5,000 a second reaches after ten days.
+// rotateEvery is the maximum age of the sealing key. Chosen: AES-GCM with random nonces is safe for
+// 2^32 cookies a key (NIST SP 800-38D, section 8.3). A room that seals 5,000 a second reaches that
+// after ten days.
 const rotateEvery = 7 * 24 * time.Hour
 
-// OpenWait bounds the opening of the engine. A folder with a million records or
-// a slow disk takes seconds.
+// OpenWait is the timeout for opening the engine. A folder with a million records or a slow disk
+// takes seconds.
 const OpenWait = time.Minute
 
-// A Node is what outlives the process: the folder, the engine in it, and the records and keys in
-// these. Fields other than Records do not change after Open.
+// A Node holds what outlives the process: the folder, the engine in it, and its records and keys.
+// Fields other than Records do not change after Open.
 type Node struct {
 	Folder  *datadir.Folder
 	Engine  *embedded.Server
 	Rooms   *headgate.Engine
-	Records store.Store           // what the processes share
-	Config  headgate.EngineConfig // of a shared engine: its connection, name and part
-	About   api.Cluster           // of a shared engine: what stays as it is
-	Bus     *store.Bus            // nil: alone
-	Worker  bool                  // of a cluster: it has no engine, and may not use the records as it likes
+	Records store.Store           // shared by the processes
+	Config  headgate.EngineConfig // of a shared engine: its connection, name and role
+	About   api.Cluster           // of a shared engine: what does not change
+	Bus     *store.Bus            // nil: no other processes
+	Worker  bool                  // of a cluster: it has no engine, and limited access to the records
 	Signing *checkout.Keys        // derived from the sealing keys
 
 	store   *store.NATS
@@ -58,23 +59,24 @@ type Node struct {
 	log     *slog.Logger
 	options Options
 
-	revoked    []api.Revoked // as followRevoked read it last
+	revoked    []api.Revoked // as followRevoked last read it
 	revokedNew chan struct{} // has room for one
 
 	ring   chanmutex.Mutex // held from reading or making keys until they are in force
-	others []siteKeys      // as read last, guarded by ring; nil: one data center
+	others []siteKeys      // as last read, guarded by ring; nil: one data center
 }
 
-// Options are what a node gets from its process.
+// Options are set by the process.
 type Options struct {
-	// Dial opens a connection to the engine, for an account of it. Nil: the node starts or finds one.
+	// Dial, if not nil, opens a connection to the engine, for one of its accounts. If it is nil,
+	// the node starts or finds an engine.
 	Dial    func(account string) (net.Conn, error)
-	Boot    func() time.Duration // the clock that decides; nil: that of the machine
+	Boot    func() time.Duration // clock for decisions; nil: that of the machine
 	Version string
 	Log     *slog.Logger
 }
 
-// Open opens the data folder, the engine and the records. Run must follow, or Close.
+// Open opens the data folder, the engine and the records. Call Run or Close afterwards.
 func Open(ctx context.Context, o Options, cfg *config.Config) (*Node, error) {
 	k := &Node{log: o.Log, options: o,
 		revokedNew: make(chan struct{}, 1), Signing: checkout.NewKeys(time.Now)}
@@ -123,7 +125,7 @@ func (k *Node) open(ctx context.Context) (err error) {
 	case ctx.Err() != nil:
 		return k.Folder.Fault("the engine does not answer", err)
 	}
-	// The engine runs, but what it holds cannot be read: the second copies can.
+	// The engine runs, but its data cannot be read. The second copies can be read.
 	if err = k.Engine.ReplaceFolder(ctx, err); err == nil {
 		err = k.openRecords(ctx, keys)
 	}
@@ -156,7 +158,7 @@ func (k *Node) openRecords(ctx context.Context, keys []datadir.SealingKey) (err 
 	return err
 }
 
-// rotate makes a new sealing key when the newest is old.
+// rotate makes a new sealing key when the newest is too old.
 func (k *Node) rotate(keys []datadir.SealingKey, now time.Time) ([]datadir.SealingKey, error) {
 	if k.Worker || now.Sub(newest(keys).Made) < rotateEvery {
 		return keys, nil
@@ -164,12 +166,12 @@ func (k *Node) rotate(keys []datadir.SealingKey, now time.Time) ([]datadir.Seali
 	return k.keys.Rotate(now)
 }
 
-// newest is the key that was made last: it seals, or will when all nodes know it.
+// newest returns the key that was made last: it seals, or will when all nodes know it.
 func newest(keys []datadir.SealingKey) datadir.SealingKey {
 	return slices.MaxFunc(keys, func(a, b datadir.SealingKey) int { return a.Made.Compare(b.Made) })
 }
 
-// RotateKeys makes a new sealing key now. What the old ones sealed stays good.
+// RotateKeys makes a new sealing key now. What the old keys sealed stays valid.
 func (k *Node) RotateKeys(now time.Time) (got api.RotateResult, err error) {
 	if k.Worker {
 		return got, AtStoreNode("a worker makes no sealing keys")
@@ -186,8 +188,7 @@ func (k *Node) RotateKeys(now time.Time) (got api.RotateResult, err error) {
 	return got, nil
 }
 
-// ListKeys tells which keys there are, the one that seals first, then those of other data
-// centres.
+// ListKeys returns the keys, the sealing one first, then those of other data centers.
 func (k *Node) ListKeys() ([]api.Key, error) {
 	k.ring.Lock()
 	defer k.ring.Unlock()
@@ -203,14 +204,14 @@ func (k *Node) ListKeys() ([]api.Key, error) {
 		list = append(list, api.Key{Key: int(x.ID), Datacenter: own, MadeAt: x.Made, Seals: i == 0})
 	}
 	for _, other := range k.keysOfOthers() {
-		for _, x := range slices.Backward(other.keys) { // the newest first, as ours
+		for _, x := range slices.Backward(other.keys) { // newest first, as our own
 			list = append(list, api.Key{Key: int(x.ID), Datacenter: other.site, MadeAt: x.Made})
 		}
 	}
 	return list, nil
 }
 
-// ForgetKey removes a key: who holds a cookie that it sealed is a newcomer.
+// ForgetKey deletes a key. A visitor with a cookie that it sealed is a newcomer from then on.
 func (k *Node) ForgetKey(id int) error {
 	if id < 1 || id > 255 {
 		return api.ErrNoKey
@@ -230,13 +231,13 @@ func (k *Node) ForgetKey(id int) error {
 	return err
 }
 
-// RereadKeys takes keys that were added or removed by hand.
+// RereadKeys loads keys that were added or removed by hand.
 func (k *Node) RereadKeys() error {
 	_, err := k.UseKeys(k.keys.Keys)
 	return err
 }
 
-// rotateOld makes a new sealing key when the newest is old.
+// rotateOld makes a new sealing key when the newest is too old.
 func (k *Node) rotateOld(now time.Time) error {
 	_, err := k.UseKeys(func() ([]datadir.SealingKey, error) {
 		keys, err := k.keys.Keys()
@@ -248,9 +249,9 @@ func (k *Node) rotateOld(now time.Time) error {
 	return err
 }
 
-// UseKeys puts the keys that get returns into force. One at a time: of two, the one
-// that read first could come last, and the key of the other, which has sealed
-// cookies by then, would be unknown.
+// UseKeys puts the keys that get returns into force. Only one call runs at a time: otherwise the
+// call that read first could finish last, and the key of the other call, which has sealed cookies
+// by then, would be unknown.
 func (k *Node) UseKeys(
 	get func() ([]datadir.SealingKey, error),
 ) ([]datadir.SealingKey, error) {
@@ -264,8 +265,7 @@ func (k *Node) UseKeys(
 	return keys, errors.Join(k.Rooms.SetKeys(ringOf(keys, others)), k.signWith(keys, others))
 }
 
-// Run heals the engine, rotates the keys, and is heard by the other nodes, until ctx
-// ends.
+// Run repairs the engine, rotates the keys, and announces the node to the others, until ctx ends.
 func (k *Node) Run(ctx context.Context) error {
 	every := time.Hour
 	if k.Bus != nil {
@@ -310,7 +310,7 @@ func (k *Node) runEngine(ctx context.Context) error {
 	return k.Engine.Run(ctx)
 }
 
-// Close ends the engine and unlocks the folder. Nil parts were not opened.
+// Close ends the engine and unlocks the folder. Parts that are nil were not opened.
 func (k *Node) Close() {
 	if k.store != nil {
 		k.store.Close()

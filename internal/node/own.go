@@ -13,12 +13,12 @@ import (
 	"github.com/headgate/headgate/internal/store"
 )
 
-// ownPatience is how long a start goes on with a NATS that refuses it: one that starts
-// itself may not know its accounts yet. Chosen.
+// ownPatience is how long a start continues with a NATS that rejects it: a NATS that is still
+// starting may not know its accounts yet. Chosen.
 const ownPatience = 3 * time.Second
 
-// openOwn connects to the operator's own NATS. Every process may host rooms: none of
-// them has the records, so that none is nearer to them.
+// openOwn connects to the operator's own NATS. Every process may host rooms: no process has the
+// records, so none is closer to them.
 func (k *Node) openOwn(ctx context.Context, e *config.Engine) (err error) {
 	node := e.Name
 	if node == "" {
@@ -51,8 +51,8 @@ func (k *Node) openOwn(ctx context.Context, e *config.Engine) (err error) {
 	return nil
 }
 
-// unfit says why NATS cannot be the engine, nil if it may only be slow to come. Of
-// embedded engines waiting is all.
+// unfit returns why NATS cannot be the engine, or nil if it may only be slow to start. For embedded
+// engines, waiting is always enough.
 func (k *Node) unfit(err error) *store.UnusableError {
 	if k.About.Engine == "" {
 		return nil

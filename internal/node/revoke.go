@@ -15,14 +15,14 @@ import (
 	"github.com/headgate/headgate/internal/store"
 )
 
-// Parameters of revoked certificates. Chosen: more than a cluster has nodes in ten years.
+// Parameters of revoked certificates. Chosen: more than a cluster uses in ten years.
 const (
 	revokedKey  = "revoked" // the record; also the file in the data folder
 	revokedWait = 5 * time.Second
 	mostRevoked = 4096
 )
 
-// checkRevoked refuses a list that is none.
+// checkRevoked rejects an invalid list.
 func checkRevoked(list []api.Revoked) error {
 	if len(list) > mostRevoked {
 		return fmt.Errorf("%d revoked certificates, and %d are the most", len(list), mostRevoked)
@@ -36,7 +36,7 @@ func checkRevoked(list []api.Revoked) error {
 	return nil
 }
 
-// revocations are the revoked certificates of the cluster. Store nodes follow them.
+// revocations returns the document of the cluster's revoked certificates. Store nodes follow it.
 func (k *Node) revocations() *store.Doc[[]api.Revoked] {
 	return &store.Doc[[]api.Revoked]{Store: k.store, Key: revokedKey, Decode: decodeRevoked,
 		Bus: k.Bus, Topic: revokedKey, Log: k.log}
@@ -49,8 +49,8 @@ func decodeRevoked(b []byte) (list []api.Revoked, err error) {
 	return list, err
 }
 
-// revokedHere reads the copy in the data folder: it is in force before the records can be
-// read. One that cannot be read is missing for as long as the records are.
+// revokedHere reads the copy in the data folder, which is in force before the records can be read.
+// If the copy cannot be read, the list is missing until the records can be read.
 func (k *Node) revokedHere() []string {
 	b, err := os.ReadFile(k.Folder.Path(revokedKey))
 	var list []api.Revoked
@@ -71,7 +71,7 @@ func serialsOf(list []api.Revoked) (serials []string) {
 	return serials
 }
 
-// followRevoked puts the list of the records into force at this store node.
+// followRevoked applies the list in the records at this store node.
 func (k *Node) followRevoked(ctx context.Context) {
 	if k.Engine == nil || k.Bus == nil {
 		return
@@ -101,8 +101,8 @@ func (k *Node) followRevoked(ctx context.Context) {
 	k.log.Info("revoked certificates are refused", "certificates", len(list))
 }
 
-// Revoke refuses a certificate of the cluster from now on, and makes a new sealing key. It
-// returns api.ErrAlone, an api.Refused or an api.NotKept.
+// Revoke rejects a certificate of the cluster from now on, and makes a new sealing key. It returns
+// api.ErrAlone, an api.Refused or an api.NotKept.
 func (k *Node) Revoke(ctx context.Context, r api.Revoked) (got api.RotateResult, err error) {
 	switch {
 	case k.Bus == nil || k.About.Engine != "":
@@ -126,7 +126,7 @@ func (k *Node) Revoke(ctx context.Context, r api.Revoked) (got api.RotateResult,
 	return k.RotateKeys(time.Now())
 }
 
-// addRevoked writes the record, and tells the other store nodes.
+// addRevoked writes the record, and informs the other store nodes.
 func (k *Node) addRevoked(ctx context.Context, r api.Revoked) error {
 	ctx, stop := context.WithTimeout(ctx, revokedWait)
 	defer stop()
@@ -148,8 +148,8 @@ func (k *Node) pokeRevoked() {
 	}
 }
 
-// serveWorkers lets workers read and write what they may, and asks them to use the keys of
-// now, until stop.
+// serveWorkers lets workers read and write what they are allowed to, and makes them use the current
+// keys, until stop.
 func (k *Node) serveWorkers() (stop func(), err error) {
 	if k.Engine == nil || k.Bus == nil {
 		return func() {}, nil
@@ -173,11 +173,12 @@ func (k *Node) serveWorkers() (stop func(), err error) {
 	return func() { silent(); closed(); deaf() }, nil
 }
 
-// sealingName is asked for the sealing keys by workers, which may not read their record.
+// sealingName is the name under which workers request the sealing keys, because they may not read
+// the record.
 const sealingName = "sealing"
 
-// answerSealing gives a worker the keys that it seals and opens with: those of this data
-// center, or the copies of another one. Nothing is answered when they cannot be read.
+// answerSealing sends a worker the keys with which it seals and opens: those of this data center,
+// or the copies of another one. It sends nothing if they cannot be read.
 func (k *Node) answerSealing(ctx context.Context, name []byte) []byte {
 	ctx, stop := context.WithTimeout(ctx, keysWait)
 	defer stop()
@@ -196,8 +197,8 @@ func (k *Node) answerSealing(ctx context.Context, name []byte) []byte {
 	return b
 }
 
-// askedKeys is what a worker has instead of the records of sealing keys: it asks the store
-// nodes for them. It implements store.Store.
+// askedKeys replaces the records of sealing keys in a worker: it requests the keys from the store
+// nodes. It implements store.Store.
 type askedKeys struct{ bus *store.Bus }
 
 // Load implements store.Store.
@@ -206,12 +207,12 @@ func (a askedKeys) Load(ctx context.Context, key string) ([]byte, uint64, error)
 	return b, 0, err
 }
 
-// CompareAndSwap implements store.Store: a worker makes no keys.
+// CompareAndSwap implements store.Store. It always fails: a worker makes no keys.
 func (askedKeys) CompareAndSwap(context.Context, string, uint64, []byte) (uint64, error) {
 	return 0, store.ErrDenied
 }
 
-// keysFrom is where this process reads sealing keys.
+// keysFrom returns the store from which this process reads sealing keys.
 func (k *Node) keysFrom() store.Store {
 	if k.Worker {
 		return askedKeys{k.Bus}
@@ -219,7 +220,7 @@ func (k *Node) keysFrom() store.Store {
 	return k.store
 }
 
-// AtStoreNode returns the error of a command that a worker may not carry out.
+// AtStoreNode returns the error of a command that a worker must not carry out.
 func AtStoreNode(why string) error {
 	return &api.RejectedError{Reason: why, Do: "say the same at a store node: headgate cluster status names them",
 		Err: store.ErrDenied}

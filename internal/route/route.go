@@ -1,21 +1,21 @@
-// Package route says where a room stands: on which hosts and below which folders, and what that
-// makes of its cookie and of its own addresses.
+// Package route determines which hosts and folders belong to a room, and derives the path of its
+// cookie and its own addresses from them.
 //
-// # The promise
+// # Guarantees
 //
-// A room has one cookie for all of its routes: its path is the deepest folder that all of them are
-// in. The paths it is asked for are readings ([paths.Of]). A star in a folder stands for any
-// characters but a slash, none among them; the folder and all below it are the room's.
+// A room has one cookie for all of its routes: its path is the deepest folder that contains all of
+// them. Match expects readings of paths ([paths.Of]). A star in a folder stands for any characters
+// except a slash, or for none. The folder and everything below it belong to the room.
 //
 // # Concurrency and cost
 //
-// A Set never changes. Where it has one route without a star that tells cases apart, nothing is
-// allocated and a match is one comparison of the path. Else a match is at most the length of the
-// path times that of the folder, for each route.
+// A Set never changes. With one route that has no star and is case-sensitive, a match allocates
+// nothing and is one comparison of the path. Otherwise a match costs at most the length of the path
+// times the length of the folder, for each route.
 //
-// # What it does not do
+// # Limitations
 //
-// It checks nothing: package config says what a host or a folder may be.
+// The package validates nothing: package config checks hosts and folders.
 package route
 
 import (
@@ -31,18 +31,18 @@ import (
 // A Route is one host and folder of a room. "" is any host.
 type Route struct{ Host, Path string }
 
-// A Spot is a folder of a room as the visitor's browser names it, and the addresses in it that
+// A Match is a folder of a room as the visitor's browser spells it, with the addresses in it that
 // headgate answers itself.
 type Match struct {
 	Path        string // "/" or without a slash at its end
-	Own         string // begins all that headgate answers itself: Path/.headgate/
+	Own         string // prefix of all addresses that headgate answers: Path/.headgate/
 	Served      string // the shared document
-	Leave       string // a place is given up
-	ConfirmPath string // a tiny picture, which the waiting page loads
-	Move        string // it moves to another device
+	Leave       string // gives up a place
+	ConfirmPath string // a tiny image, which the waiting page loads
+	Move        string // moves a place to another device
 }
 
-// ownPart is a part of a path that no star stands for: what is below it, headgate answers itself.
+// ownPart is a part of a path that no star matches: headgate itself answers everything below it.
 const ownPart = ".headgate"
 
 func spot(folder string) *Match {
@@ -55,7 +55,7 @@ func spot(folder string) *Match {
 		ConfirmPath: own + "here.gif", Move: own + "move"}
 }
 
-// A Set is the routes of a room, ready to be asked.
+// A Set is the routes of a room, ready for matching.
 type Set struct {
 	all     []one
 	anyCase bool
@@ -71,7 +71,8 @@ type one struct {
 	spot     *Match
 }
 
-// New readies the routes of a room: at least one. anyCase says that /Shop and /shop are one folder.
+// New prepares the routes of a room, of which there must be at least one. anyCase says that /Shop
+// and /shop are the same folder.
 func New(routes []Route, anyCase bool) *Set {
 	s := &Set{anyCase: anyCase}
 	for i, r := range routes {
@@ -97,8 +98,8 @@ func New(routes []Route, anyCase bool) *Set {
 	return s
 }
 
-// fixed is the part of a folder that is spelled alike wherever a browser goes in it: a browser
-// tells the cases of a cookie's path apart.
+// fixed returns the part of a folder that is spelled the same for all its paths, because browsers
+// compare a cookie's path case-sensitively.
 func (s *Set) fixed(o *one) string {
 	var folder strings.Builder
 	for _, p := range o.parts {
@@ -110,7 +111,7 @@ func (s *Set) fixed(o *one) string {
 	return folder.String()
 }
 
-// common is the deepest folder that two are in.
+// common returns the deepest folder that contains both.
 func common(a, b string) string {
 	folder, x, y := "", strings.Split(a, "/"), strings.Split(b, "/")
 	for i := 1; i < min(len(x), len(y)) && x[i] == y[i]; i++ {
@@ -119,7 +120,7 @@ func common(a, b string) string {
 	return folder
 }
 
-// CookiePath is the path of the room's cookie.
+// CookiePath returns the path of the room's cookie.
 func (s *Set) CookiePath() string {
 	if s.cookie == "" {
 		return "/"
@@ -127,8 +128,9 @@ func (s *Set) CookiePath() string {
 	return s.cookie
 }
 
-// Match reports whether a host and a reading of a path are the room's, and how specific: of several rooms
-// the one that names more of the path decides, then one without a star, then one that names the host.
+// Match reports whether a host and a reading of a path belong to the room, and how specific the
+// match is. Of several rooms, the one that names more of the path applies, then one without a star,
+// then one that names the host.
 func (s *Set) Match(host, path string) (specific int, ok bool) {
 	for i := range s.all {
 		if o := &s.all[i]; o.on(host) && o.specific >= specific {
@@ -151,8 +153,8 @@ func (s *Set) MatchAny(host, path string) (specific int, ok bool) {
 	return specific, ok
 }
 
-// At is where in the room a reading of a path of a host is; the host may have a port. A request that is not
-// the room's is taken for one of its first route.
+// At returns the location in the room of a host and a reading of a path; the host may have a port.
+// A request that does not belong to the room is treated as one of its first route.
 func (s *Set) At(host, path string) *Match {
 	first := &s.all[0]
 	if len(s.all) == 1 && first.plain && !s.anyCase {
@@ -172,7 +174,7 @@ func (s *Set) At(host, path string) *Match {
 	return spot(path[:length])
 }
 
-// Own returns the address below .headgate/ that a request asks for. ok is false unless every reading
+// Own returns the address below .headgate/ that a request is for. ok is false unless every reading
 // of its path is that address.
 func (s *Set) Own(r *http.Request) (name string, ok bool) {
 	p := paths.Of(r.URL)
@@ -191,7 +193,7 @@ func (s *Set) Own(r *http.Request) (name string, ok bool) {
 
 func (o *one) on(host string) bool { return o.Host == "" || strings.EqualFold(o.Host, host) }
 
-// folder is how much of a path the folder of a route takes, if the path is in it.
+// folder returns how much of a path the folder of a route covers, if the path is in it.
 func (s *Set) folder(o *one, path string) (length int, in bool) {
 	if o.plain {
 		in = strings.HasPrefix(path, o.base) && (len(path) == len(o.base) || path[len(o.base)] == '/')
@@ -216,9 +218,9 @@ func (s *Set) folder(o *one, path string) (length int, in bool) {
 	return length, length == len(path) || path[length] == '/'
 }
 
-// fits reports whether a part of a path is as a pattern has it. After a star it goes on at the first
-// place where the rest may fit, and comes back to the last star alone: that is enough, for an
-// earlier one could only take what a later one can as well.
+// fits reports whether a part of a path matches a pattern. After a star it continues at the first
+// position where the rest may match. On a mismatch it goes back to the last star only. That is
+// enough: whatever an earlier star could match, a later one can match too.
 func fits(pattern, part string, anyCase bool) bool {
 	p, i, star, from := 0, 0, -1, 0
 	for i < len(part) {
@@ -245,23 +247,23 @@ func fits(pattern, part string, anyCase bool) bool {
 	return strings.Trim(pattern[p:], "*") == ""
 }
 
-// alike compares as origins do that do not tell cases apart: what is one in capitals, or in small
-// letters of those, is one.
+// alike compares as case-insensitive origins do: two characters are equal if they are equal in
+// upper case, or in the lower case of that.
 func alike(a, b rune) bool {
 	return a == b || unicode.ToLower(unicode.ToUpper(a)) == unicode.ToLower(unicode.ToUpper(b))
 }
 
-// Same reports whether two routes are one. anyCase says that one of their rooms does not tell the
-// cases of a path apart.
+// Same reports whether two routes are the same. anyCase says that one of their rooms ignores case
+// in paths.
 func Same(a, b Route, anyCase bool) bool {
 	x, y := strings.TrimSuffix(a.Path, "/"), strings.TrimSuffix(b.Path, "/")
 	return strings.EqualFold(a.Host, b.Host) && (x == y || anyCase && strings.EqualFold(x, y))
 }
 
-// CookieNames are the names of a room's cookie by http and by https. By the first it is set; by the
-// others it comes from who got it before. A cookie of the whole host is prefixed with __Host- by
-// https, so that no other host of the domain and no page by http can set it (RFC 6265bis, section
-// 4.1.3.2).
+// CookieNames returns the names of a room's cookie over http and over https. The first name is used
+// to set it; the others are read from visitors who got the cookie earlier. Over https, a cookie of
+// the whole host has the prefix __Host-, so that no other host of the domain and no page over http
+// can set it (RFC 6265bis, section 4.1.3.2).
 func CookieNames(room, suffix string, wholeHost bool) (http, https []string) {
 	const host = "__Host-"
 	bare := "__cfwaitingroom"

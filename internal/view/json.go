@@ -7,9 +7,9 @@ import (
 	"github.com/headgate/headgate/internal/wire"
 )
 
-// AppendJSON appends the JSON answer: Cloudflare's cfWaitingRoom object with
-// all its keys (Cloudflare, "Get JSON response for mobile and other
-// non-browser traffic"), ours beside it.
+// AppendJSON appends the JSON answer: Cloudflare's cfWaitingRoom object with all its keys
+// (Cloudflare, "Get JSON response for mobile and other non-browser traffic"), and headgate's own
+// object beside it.
 func (v *View) AppendJSON(b []byte) []byte {
 	b = append(b, `{"cfWaitingRoom":{"inWaitingRoom":true,"waitTimeKnown":`...)
 	b = strconv.AppendBool(b, v.ETAKnown)

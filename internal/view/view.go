@@ -1,30 +1,30 @@
-// Package view is what a waiting visitor is told, as the page and the JSON answer show it.
+// Package view defines what a waiting visitor is shown, in the page and in the JSON answer.
 //
-// # The promise
+// # Guarantees
 //
-// The page and the JSON answer show one [View]: neither says more than the other. The JSON answer has
-// all keys of Cloudflare's and ours beside them, in every state.
+// The page and the JSON answer show the same [View]: neither contains more than the other. The JSON
+// answer has all keys of Cloudflare's and, beside them, headgate's, in every state.
 //
 // # Concurrency and cost
 //
-// A View is a value that one request owns. AppendJSON allocates nothing but what b grows by.
+// A View is a value that one request owns. AppendJSON allocates nothing except to grow b.
 //
-// # What it does not do
+// # Limitations
 //
-// It decides nothing: the room does.
+// The package decides nothing: the room does.
 package view
 
 import "time"
 
-// State says why a visitor is on the waiting page.
+// State is the reason why a visitor is on the waiting page.
 type State string
 
-// The states of a View. Apps read them as headgate.state in the JSON answer.
+// States of a View. Apps read them as headgate.state in the JSON answer.
 const (
 	Waiting   State = "waiting"    // in the line, with a place
 	Full      State = "full"       // max_waiting is reached: no place yet
-	QueueAll  State = "queue_all"  // queue_all is on: the line stands still
-	Closed    State = "closed"     // the room is shut: View.Message says why
+	QueueAll  State = "queue_all"  // queue_all is on: nobody is called
+	Closed    State = "closed"     // the room is closed: View.Message gives the reason
 	OpensSoon State = "opens_at"   // the room opens at View.OpensAt
 	Down      State = "down"       // the origin does not answer; nobody is called
 	NoCookie  State = "no_cookie"  // the browser does not send the cookie back
@@ -32,41 +32,41 @@ const (
 	Limited   State = "limited"    // too many joins from this address
 	Left      State = "left"       // the visitor has given up the place
 	Moved     State = "moved"      // the place is on another device now
-	MoveHere  State = "move_here"  // a link was opened: is its place to move here?
-	MoveAgain State = "move_again" // the same, for its counter has not answered
-	Denied    State = "denied"     // a rule refuses the request: no place, no way in
-	MoveOver  State = "move_over"  // the link was used, or is too old
+	MoveHere  State = "move_here"  // a link was opened: should its place move here?
+	MoveAgain State = "move_again" // the same, because its counter has not answered
+	Denied    State = "denied"     // a rule rejects the request: no place, no way in
+	MoveOver  State = "move_over"  // the link was used, or has expired
 )
 
-// A View is all that a waiting visitor is told. The page and the JSON answer
-// show the same View. Times are wall time and for show only.
+// A View is everything that a waiting visitor is shown. The page and the JSON answer show the same
+// View. Times are wall time and for display only.
 type View struct {
 	Room           string // the room's title, as an operator wrote it
 	State          State
 	Method         string // queueing method: "fifo", "random", "passthrough" or "reject"
-	Event          Event  // the event that is on
-	Position       int64  // 1 is next; 0 is no place (full, closed without a ticket)
+	Event          Event  // the current event
+	Position       int64  // 1 is next; 0: no place (full, or closed without a ticket)
 	Ahead          int64  // people before this visitor
 	Waiting        int64  // people in the line, this visitor included
-	JoinedPosition int64  // position at joining, for the progress bar; 0 unknown
+	JoinedPosition int64  // position at joining, for the progress bar; 0: unknown
 
-	ETAKnown        bool          // false: say so, never invent one
+	ETAKnown        bool          // false: show "unknown", never an invented time
 	ETA             time.Duration // expected wait from now
-	ETALow, ETAHigh time.Duration // the honest range around ETA
+	ETALow, ETAHigh time.Duration // the range around ETA
 	SlowerReason    string        // why the expected time rose, or ""
-	Notice          string        // the same in a word for apps: "ticket_used", "ticket_over", "visit_over" or ""
+	Notice          string        // the same as a word for apps: "ticket_used", "ticket_over", "visit_over" or ""
 
-	PollAfter time.Duration // ask again after this; the server adds the jitter
-	Ticket    string        // short id of the ticket, to name to an operator
+	PollAfter time.Duration // poll again after this; the server adds the jitter
+	Ticket    string        // short id of the ticket, to report to an operator
 	Number    uint64        // ticket number, to compare with Served
 	Served    uint64        // tickets below this number have been called
 	ServedURL string        // the shared document that carries Served
-	LeaveURL  string        // a POST there gives up the place
-	HereURL   string        // a tiny picture: loading it shows that the cookie comes back
+	LeaveURL  string        // a POST to it gives up the place
+	HereURL   string        // a tiny image: loading it shows that the cookie comes back
 	MoveURL   string        // makes a link that moves the place to another device
-	MoveLink  string        // such a link; of MoveHere what its form posts to MoveURL
+	MoveLink  string        // such a link; in state MoveHere the value that its form posts to MoveURL
 
-	MoveWithin time.Duration // MoveLink is good for so long
+	MoveWithin time.Duration // validity of MoveLink
 	Message    string        // the operator's message, plain text
 	UpdatedAt  time.Time
 	OpensAt    time.Time // zero unless OpensSoon
@@ -74,19 +74,20 @@ type View struct {
 	Full       bool
 	RoomPath   string // path of the cookie
 
-	AcceptLanguage, AcceptEncoding string // what the visitor's headers say
+	AcceptLanguage, AcceptEncoding string // from the visitor's headers
 }
 
-// Refreshes tells whether asking again may help: not where everybody is refused.
+// Refreshes reports whether polling again may help: not where everybody is rejected.
 func (v *View) Refreshes() bool {
 	return v.Method != "reject" || v.QueueAll || v.Event.Prequeue
 }
 
-// An Event changes a room for a time. The zero Event is none. During its prequeue nobody
-// is let in; Shuffle says that the order of who came before the start is drawn then.
+// An Event changes a room for a time. The zero Event is none. During its prequeue nobody is
+// admitted. Shuffle says that the order of the visitors who joined before the start is then drawn
+// at random.
 type Event struct {
 	Name                      string
 	Active, Prequeue, Shuffle bool
 	StartsAt, EndsAt          time.Time
-	Draw                      string // the hash of the draw's seed before the start, then the seed
+	Draw                      string // before the start the hash of the draw's seed, then the seed
 }

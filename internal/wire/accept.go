@@ -6,13 +6,13 @@ import (
 	"strings"
 )
 
-// mostRanges bounds how much of Accept is read: more than any client sends. Chosen.
+// mostRanges limits how much of Accept is read: more than any client sends. Chosen.
 const mostRanges = 16
 
-// Prefers tells which of kinds a client wants most by its Accept field (RFC 9110, section
-// 12.5.1): the one of the greatest quality, of equals the one that is named most exactly, and
-// then the first; -1 if none is acceptable, or nothing is said. The most exact range alone says
-// the quality of a kind. Parameters other than q are not looked at.
+// Prefers returns the index of the kind that a client prefers by its Accept field (RFC 9110,
+// section 12.5.1). That is the kind of the greatest quality; among equals, the one that is named
+// most exactly, and then the first. It returns -1 if none is acceptable, or if there is no Accept.
+// Only the most exact range gives the quality of a kind. Parameters other than q are ignored.
 func Prefers(h http.Header, kinds ...string) int {
 	best, most := -1, wanted{}
 	for i, kind := range kinds {
@@ -24,25 +24,26 @@ func Prefers(h http.Header, kinds ...string) int {
 	return best
 }
 
-// PrefersJSON reports whether JSON is wanted rather than a page, which wins a tie.
+// PrefersJSON reports whether the client prefers JSON to a page. A page wins a tie.
 func PrefersJSON(h http.Header) bool { return Prefers(h, "text/html", "application/json") == 1 }
 
-// prefersHTML reports whether a page is wanted rather than a problem document, which wins a tie,
-// and is for who asks for nothing, or anything.
+// prefersHTML reports whether the client prefers a page to a problem document. The problem document
+// wins a tie, and is for clients without a preference.
 func prefersHTML(h http.Header) bool {
 	return Prefers(h, "application/json", "application/problem+json",
 		"text/html", "application/xhtml+xml") >= 2
 }
 
-// wanted is how much a kind is wanted, 0 to 1, and how exactly it is named.
+// A wanted is how much a kind is wanted, 0 to 1, and how exactly it is named.
 type wanted struct {
 	quality float64
-	exact   int // 0 not at all, then a range of everything, of its type, of itself
+	exact   int // 0: not named; then by */*, by type/*, by its full name
 }
 
 const byName = 3
 
-// wants finds the most exact range of a kind. Of several of them the greatest counts.
+// wants finds the most exact range of a kind. Among several such ranges the greatest quality
+// counts.
 func wants(h http.Header, kind string) (w wanted) {
 	left := mostRanges
 	group, _, _ := strings.Cut(kind, "/")
@@ -72,7 +73,7 @@ func wants(h http.Header, kind string) (w wanted) {
 	return w
 }
 
-// quality reads the weight among parameters; one that is none is 0.
+// quality returns the weight among parameters. An invalid weight is 0.
 func quality(params string) float64 {
 	for params != "" {
 		var one string
@@ -88,7 +89,7 @@ func quality(params string) float64 {
 	return 1
 }
 
-// cutUnquoted cuts at the first sep that stands in no quoted string (RFC 9110, section 5.6.4).
+// cutUnquoted cuts at the first sep outside a quoted string (RFC 9110, section 5.6.4).
 func cutUnquoted(s string, sep byte) (before, after string) {
 	quoted := false
 	for i := 0; i < len(s); i++ {

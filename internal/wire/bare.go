@@ -2,15 +2,15 @@ package wire
 
 import "net/http"
 
-// IsPreflight reports whether r asks for a browser whether a page may send another request (CORS).
-// Browsers send it without cookies and without a body.
+// IsPreflight reports whether r is a CORS preflight: a browser's request whether a page may send
+// another request. Browsers send it without cookies and without a body.
 func IsPreflight(r *http.Request) bool {
 	return r.Method == http.MethodOptions && r.ContentLength == 0 && r.Header.Get("Origin") != "" &&
 		r.Header.Get("Access-Control-Request-Method") != ""
 }
 
-// Bare takes the cookies out of a request and of its answer, and the body out of the answer to a
-// preflight: a request that belongs to no visitor must neither act as one nor fetch a page.
+// Bare removes the cookies from a request and from its answer, and the body from the answer to a
+// preflight. A request that belongs to no visitor must neither act as a visitor nor fetch a page.
 func Bare(w http.ResponseWriter, r *http.Request) (http.ResponseWriter, *http.Request) {
 	b := &bare{empty: r.Method == http.MethodOptions}
 	b.ResponseWriter, b.On = w, b
@@ -28,7 +28,7 @@ type bare struct {
 	empty bool
 }
 
-// Begin drops what must not reach the client.
+// Begin removes what must not reach the client.
 func (b *bare) Begin() {
 	h := b.Header()
 	delete(h, "Set-Cookie")
@@ -38,7 +38,7 @@ func (b *bare) Begin() {
 	}
 }
 
-// WriteHeader sends the headers, without cookies in informational answers too.
+// WriteHeader sends the headers, also in informational answers without cookies.
 func (b *bare) WriteHeader(code int) {
 	delete(b.Header(), "Set-Cookie")
 	b.Begun.WriteHeader(code)

@@ -6,8 +6,8 @@ import (
 	"net/http"
 )
 
-// A Begun calls On.Begin once, before the headers of an answer go out: those of 101 too, and of
-// other informational answers not.
+// A Begun calls On.Begin once, before the headers of an answer are sent. This includes the headers
+// of 101, but not those of other informational answers.
 type Begun struct {
 	http.ResponseWriter
 	On   interface{ Begin() }
@@ -17,7 +17,7 @@ type Begun struct {
 // Unwrap lets http.ResponseController flush and hijack.
 func (b *Begun) Unwrap() http.ResponseWriter { return b.ResponseWriter }
 
-// Once calls On.Begin, unless that has been done.
+// Once calls On.Begin if it has not been called yet.
 func (b *Begun) Once() {
 	if !b.done {
 		b.done = true
@@ -39,16 +39,16 @@ func (b *Begun) Write(p []byte) (int, error) {
 	return b.ResponseWriter.Write(p)
 }
 
-// FlushError sends what there is, the headers at least.
+// FlushError sends what is buffered, at least the headers.
 func (b *Begun) FlushError() error {
 	b.Once()
 	return http.NewResponseController(b.ResponseWriter).Flush()
 }
 
-// Flush is FlushError for handlers that look for a http.Flusher.
+// Flush is FlushError for handlers that use http.Flusher.
 func (b *Begun) Flush() { b.FlushError() }
 
-// Hijack hands out the connection.
+// Hijack returns the connection.
 func (b *Begun) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	b.Once()
 	return http.NewResponseController(b.ResponseWriter).Hijack()

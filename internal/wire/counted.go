@@ -8,7 +8,7 @@ import (
 	"sync/atomic"
 )
 
-// A CountedBody counts what is read of a request's body. A transport may read on while the
+// A CountedBody counts what is read of a request's body. A transport may continue to read while the
 // handler ends.
 type CountedBody struct {
 	io.ReadCloser
@@ -38,15 +38,15 @@ func (a *CountedAnswer) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// FlushError sends what there is.
+// FlushError sends what is buffered.
 func (a *CountedAnswer) FlushError() error {
 	return http.NewResponseController(a.ResponseWriter).Flush()
 }
 
-// Flush is FlushError for handlers that look for a http.Flusher.
+// Flush is FlushError for handlers that use http.Flusher.
 func (a *CountedAnswer) Flush() { a.FlushError() }
 
-// Hijack hands out the connection.
+// Hijack returns the connection.
 func (a *CountedAnswer) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	return http.NewResponseController(a.ResponseWriter).Hijack()
 }

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// A Second holds a value that is made anew when it is a second old. The zero value is ready, for
-// many goroutines at once.
+// A Second holds a value that is computed again when it is a second old. The zero value is ready,
+// and many goroutines may use it at once.
 type Second[T any] struct{ made atomic.Pointer[madeAt[T]] }
 
 type madeAt[T any] struct {
@@ -16,7 +16,7 @@ type madeAt[T any] struct {
 	value T
 }
 
-// Get is the value at clk, made anew by fresh if it is a second old.
+// Get returns the value at clk. It calls fresh for a new one if the value is a second old.
 func (s *Second[T]) Get(clk time.Duration, fresh func() T) T {
 	m := s.made.Load()
 	if m == nil || clk-m.at >= time.Second {
@@ -26,17 +26,17 @@ func (s *Second[T]) Get(clk time.Duration, fresh func() T) T {
 	return m.value
 }
 
-// Forget makes the next value anew.
+// Forget makes the next Get compute the value again.
 func (s *Second[T]) Forget() { s.made.Store(nil) }
 
-// Shared header values: assigned, never changed.
+// Shared header values. They are assigned to headers and never changed.
 var (
 	jsonType = []string{"application/json"}
 	aSecond  = []string{"public, max-age=1"}
 )
 
-// ServeShared answers with JSON that is the same for everyone and at most a second old, so that a
-// cache in front can answer a whole crowd.
+// ServeShared answers with JSON that is the same for all clients and at most a second old, so that
+// a cache in front can answer a large crowd.
 func ServeShared(w http.ResponseWriter, r *http.Request, body func() []byte) {
 	if r.Method != http.MethodGet && r.Method != http.MethodHead {
 		w.Header().Set("Allow", "GET, HEAD")
@@ -49,5 +49,5 @@ func ServeShared(w http.ResponseWriter, r *http.Request, body func() []byte) {
 		h["Content-Length"] = []string{strconv.Itoa(len(b))}
 		return
 	}
-	w.Write(b) // net/http tells the length of what is as short as this
+	w.Write(b) // net/http sets the length of short answers
 }

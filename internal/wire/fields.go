@@ -2,7 +2,8 @@ package wire
 
 import "strconv"
 
-// AppendString appends a string of RFC 9651 §3.3.3. What it cannot hold is in percent.
+// AppendString appends a string of RFC 9651 §3.3.3. Characters that it cannot hold are
+// percent-encoded.
 func AppendString(b []byte, s string) []byte {
 	const hex = "0123456789abcdef"
 	b = append(b, '"')
@@ -22,13 +23,13 @@ func AppendString(b []byte, s string) []byte {
 // mostSF is the greatest integer of RFC 9651 §3.3.1.
 const mostSF = 999_999_999_999_999
 
-// AppendInt appends an integer of RFC 9651; what is beyond its bounds is the bound.
+// AppendInt appends an integer of RFC 9651, limited to its bounds.
 func AppendInt(b []byte, n int64) []byte {
 	return strconv.AppendInt(b, min(max(0, n), mostSF), 10)
 }
 
-// Never says that a call cannot pass a limit, however long it waits: amount is the most that
-// passes at once.
+// Never returns a text that a call can never pass a limit, however long it waits. amount is the
+// maximum that passes at once.
 func Never(limit string, amount int64) string {
 	if amount == 0 {
 		return `Limit "` + limit + `" lets nothing through. Waiting does not help.`

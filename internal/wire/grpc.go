@@ -13,19 +13,19 @@ import (
 // exhausted is gRPC's RESOURCE_EXHAUSTED.
 const exhausted = 8
 
-// A Violation is one limit that refuses.
+// A Violation is one limit that rejects the call.
 type Violation struct {
-	Subject     string // which, such as "limit:api"
+	Subject     string // the limit, such as "limit:api"
 	Description string // what is left of it
 }
 
-// IsGRPC tells whether a request is a gRPC call. That of gRPC-Web understands 429.
+// IsGRPC reports whether a request is a gRPC call, except gRPC-Web, which understands 429.
 func IsGRPC(r *http.Request) bool {
 	rest, ok := strings.CutPrefix(r.Header.Get("Content-Type"), "application/grpc")
 	return ok && (rest == "" || rest[0] == '+' || rest[0] == ';')
 }
 
-// Exhausted is an encoded google.rpc.Status. A retry of math.MaxInt64 says that waiting does
+// Exhausted returns an encoded google.rpc.Status. A retry of math.MaxInt64 says that waiting does
 // not help.
 func Exhausted(message string, violations []Violation, retry time.Duration) []byte {
 	const kind = "type.googleapis.com/google.rpc."
@@ -47,14 +47,14 @@ func Exhausted(message string, violations []Violation, retry time.Duration) []by
 	return field(b, 3, field(field(nil, 1, []byte(kind+"RetryInfo")), 2, field(nil, 1, delay)))
 }
 
-// field appends a field of bytes.
+// field appends a field of type bytes.
 func field(b []byte, number byte, value []byte) []byte {
 	const bytes = 2 // the wire type
 	b = binary.AppendUvarint(append(b, number<<3|bytes), uint64(len(value)))
 	return append(b, value...)
 }
 
-// WriteGRPC answers a call with a status that Exhausted has made, and nothing else.
+// WriteGRPC answers a call with a status from Exhausted, and nothing else.
 func WriteGRPC(w http.ResponseWriter, message string, status []byte) {
 	h := w.Header()
 	h.Set("Content-Type", "application/grpc")
@@ -64,7 +64,7 @@ func WriteGRPC(w http.ResponseWriter, message string, status []byte) {
 	w.WriteHeader(http.StatusOK)
 }
 
-// Percent writes what is not plain ASCII, and %, in percent, as Grpc-Message has it.
+// Percent percent-encodes % and everything that is not printable ASCII, as Grpc-Message requires.
 func Percent(s string) string {
 	const hex = "0123456789ABCDEF"
 	var b strings.Builder

@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// upgradeHeaders ask the next hop to speak another protocol on this connection.
+// upgradeHeaders request another protocol from the next hop on this connection.
 var upgradeHeaders = [...]string{"Upgrade", "Http2-Settings"}
 
 // OpensWebSocket reports whether r is the handshake of a WebSocket (RFC 6455 §4.1). Any other
@@ -17,7 +17,7 @@ func OpensWebSocket(r *http.Request) bool {
 		r.Header.Get("Sec-Websocket-Key") != "" && hasToken(r.Header["Connection"], "upgrade")
 }
 
-// WithoutUpgrade returns r, or a copy of r that asks for no other protocol.
+// WithoutUpgrade returns r, or a copy of r that requests no other protocol.
 func WithoutUpgrade(r *http.Request) *http.Request {
 	if r.Header["Upgrade"] == nil && r.Header["Http2-Settings"] == nil {
 		return r
@@ -28,7 +28,7 @@ func WithoutUpgrade(r *http.Request) *http.Request {
 	return &next
 }
 
-// DropUpgrade removes from h what asks for another protocol.
+// DropUpgrade removes from h the headers that request another protocol.
 func DropUpgrade(h http.Header) {
 	for _, name := range upgradeHeaders {
 		delete(h, name)
@@ -46,9 +46,9 @@ func hasToken(lines []string, token string) bool {
 	return false
 }
 
-// Names that headgate sets, removes or decides by; those with a dash at the end are prefixes. The
-// two of the message's length are here because a server that takes an alias for one of them sees
-// another request than headgate did.
+// owned are the names that headgate sets, removes or uses in decisions. Names that end with a dash
+// are prefixes. The two headers of the message length are included, because a server that accepts
+// an alias of one of them would see another request than headgate did.
 var owned = [...]string{"x-forwarded-", "forwarded", "x-real-ip", "headgate-", "cf-waiting-room-",
 	"cf-connecting-ip", "true-client-ip", "http2-settings", "content-length", "transfer-encoding",
 	"x-original-url", "x-rewrite-url", "x-original-uri",
@@ -65,7 +65,7 @@ func AliasOfOwned(name string) bool {
 	return false
 }
 
-// Owned reports whether name, or the name that it is another spelling of, is one that headgate owns.
+// Owned reports whether name is a header that headgate owns, or another spelling of one.
 func Owned(name string) bool { return spells(name, owned[:]) }
 
 // spells reports whether name is one of the names, or another spelling of one.
@@ -89,7 +89,7 @@ func plain(c byte) bool {
 	return c == '-' || '0' <= c && c <= '9' || 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z'
 }
 
-// foldName is c in lower case, and a dash for what is neither letter nor digit.
+// foldName returns c in lower case, and a dash for everything that is neither a letter nor a digit.
 func foldName(c byte) byte {
 	switch {
 	case 'A' <= c && c <= 'Z':

@@ -23,7 +23,7 @@ func AppendJSONInt(b []byte, key string, n int64) []byte {
 	return strconv.AppendInt(AppendJSONKey(b, key), n, 10)
 }
 
-// AppendJSONString appends a member of a JSON object, as AppendJSONText has it.
+// AppendJSONString appends a member of a JSON object, encoded as by AppendJSONText.
 func AppendJSONString(b []byte, key, s string) []byte {
 	return AppendJSONText(AppendJSONKey(b, key), s)
 }
@@ -43,7 +43,7 @@ func AppendJSONText(b []byte, s string) []byte {
 		case c < 0x20 || c == '<' || c == '>' || c == '&' || c == 0x7f || c == 0x2028 || c == 0x2029:
 			b = append(b, '\\', 'u', hex[c>>12&15], hex[c>>8&15], hex[c>>4&15], hex[c&15])
 		default:
-			b = utf8.AppendRune(b, c) // bytes that are no UTF-8 arrive as U+FFFD
+			b = utf8.AppendRune(b, c) // bytes that are not UTF-8 arrive as U+FFFD
 		}
 	}
 	return append(b, '"')
@@ -53,17 +53,17 @@ func needsNoEscape(c byte) bool {
 	return c >= 0x20 && c < 0x7f && c != '"' && c != '\\' && c != '<' && c != '>' && c != '&'
 }
 
-// MillisLen is what AppendMillis appends, of the years with four digits.
+// MillisLen is the length of what AppendMillis appends, for years with four digits.
 const MillisLen = len("2006-01-02T15:04:05.000Z")
 
 // AppendMillis appends a time in UTC, with milliseconds (RFC 3339, §5.6).
 func AppendMillis(b []byte, t time.Time) []byte {
-	b = t.UTC().AppendFormat(b, time.RFC3339) // the layout that package time is quick at
+	b = t.UTC().AppendFormat(b, time.RFC3339) // package time is fast with this layout
 	ms := t.Nanosecond() / 1e6
 	return append(b[:len(b)-1], '.', byte('0'+ms/100), byte('0'+ms/10%10), byte('0'+ms%10), 'Z')
 }
 
-// AppendJSONSeconds appends a member of a JSON object: seconds, null if they are not known.
+// AppendJSONSeconds appends a member of a JSON object: seconds, or null if they are unknown.
 func AppendJSONSeconds(b []byte, key string, d time.Duration, known bool) []byte {
 	b = AppendJSONKey(b, key)
 	if !known {
@@ -72,8 +72,8 @@ func AppendJSONSeconds(b []byte, key string, d time.Duration, known bool) []byte
 	return strconv.AppendInt(b, int64((d+time.Second/2)/time.Second), 10)
 }
 
-// AppendJSONMinutes appends two members of a JSON object: minutes, 0 if they are not known, and
-// the same in words.
+// AppendJSONMinutes appends two members of a JSON object: minutes, 0 if they are unknown, and the
+// same in words.
 func AppendJSONMinutes(b []byte, key string, d time.Duration, known bool) []byte {
 	minutes := int64(0)
 	if known {
@@ -83,10 +83,10 @@ func AppendJSONMinutes(b []byte, key string, d time.Duration, known bool) []byte
 	return append(AppendMinutes(append(AppendJSONKey(b, key+"Formatted"), '"'), minutes, known), '"')
 }
 
-// WholeMinutes rounds up, and not below 0.
+// WholeMinutes returns d in minutes, rounded up, and at least 0.
 func WholeMinutes(d time.Duration) int64 { return max(0, int64((d+time.Minute-1)/time.Minute)) }
 
-// AppendMinutes says a number of minutes, if it is known.
+// AppendMinutes appends a number of minutes in words, if it is known.
 func AppendMinutes(b []byte, n int64, known bool) []byte {
 	switch {
 	case !known:

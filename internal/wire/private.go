@@ -6,15 +6,15 @@ import (
 	"strings"
 )
 
-// MakePrivate keeps shared caches from storing an answer that carries a visitor's cookie: a stored
-// Set-Cookie would hand one visit to everybody. Browsers may store it as before.
+// MakePrivate keeps shared caches from storing an answer that sets a visitor's cookie: a cached
+// Set-Cookie would give one session to everybody. Browsers may store the answer as before.
 func MakePrivate(h http.Header) {
-	// What CDNs obey before Cache-Control (RFC 9213 and the headers before it).
+	// CDNs obey these before Cache-Control (RFC 9213 and its predecessors).
 	for _, name := range [...]string{"Cdn-Cache-Control", "Cloudflare-Cdn-Cache-Control",
 		"Vercel-Cdn-Cache-Control", "Netlify-Cdn-Cache-Control", "Surrogate-Control", "Edge-Control"} {
 		delete(h, name)
 	}
-	if _, stores := h["Expires"]; stores { // a cache of HTTP/1.0 reads nothing else
+	if _, stores := h["Expires"]; stores { // an HTTP/1.0 cache reads nothing else
 		h["Expires"] = []string{"0"}
 	}
 	kept := directives(h["Cache-Control"])
@@ -33,7 +33,7 @@ func MakePrivate(h http.Header) {
 	h["Vary"] = append(slices.Clip(h["Vary"]), "Cookie")
 }
 
-// directives are the members of a list, of which a quoted string may hold a comma.
+// directives returns the members of a list. A quoted string in it may contain a comma.
 func directives(lines []string) (all []string) {
 	for _, line := range lines {
 		from, quoted := 0, false
@@ -54,7 +54,7 @@ func directives(lines []string) (all []string) {
 	return all
 }
 
-// directive is the name of a member, in lower case.
+// directive returns the name of a member, in lower case.
 func directive(d string) string {
 	name, _, _ := strings.Cut(d, "=")
 	return strings.ToLower(strings.TrimSpace(name))

@@ -5,7 +5,7 @@ import (
 	"net/http"
 )
 
-// Shared header values: assigned, never changed.
+// Shared header values. They are assigned to headers and never changed.
 var (
 	problemType = []string{"application/problem+json"}
 	htmlType    = []string{"text/html; charset=utf-8"}
@@ -19,8 +19,8 @@ func WriteProblem(w http.ResponseWriter, r *http.Request, status int, detail str
 }
 
 // WriteExceeded answers 429 with a problem document of the type quota-exceeded
-// (draft-ietf-httpapi-ratelimit-headers), which names the limits that refused, or with a short
-// page for who prefers HTML.
+// (draft-ietf-httpapi-ratelimit-headers), which names the limits that rejected the request. Clients
+// that prefer HTML get a short page.
 func WriteExceeded(w http.ResponseWriter, r *http.Request, detail string, limits []string) {
 	w.Header().Add("Vary", "Accept")
 	if prefersHTML(r.Header) {

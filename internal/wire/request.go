@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// Cookie finds the next cookie of a name in a Cookie line and returns its
-// value and what follows it; both are empty if there is none.
+// Cookie finds the next cookie of a name in a Cookie line. It returns the value and the rest of the
+// line; both are empty if there is none.
 func Cookie(line, name string) (value, rest string) {
 	for {
 		i := strings.Index(line, name)
@@ -34,7 +34,7 @@ func SetsCookie(h http.Header, name string) bool {
 	return false
 }
 
-// Phone guesses whether the visitor's device falls asleep.
+// Phone guesses whether the visitor's device may be suspended, as phones are.
 func Phone(r *http.Request) bool {
 	if r.Header.Get("Sec-CH-UA-Mobile") == "?1" {
 		return true
@@ -43,7 +43,7 @@ func Phone(r *http.Request) bool {
 	return strings.Contains(ua, "Mobile") || strings.Contains(ua, "Android")
 }
 
-// RemoteAddr is the address the connection comes from.
+// RemoteAddr returns the address of the connection.
 func RemoteAddr(r *http.Request) netip.Addr {
 	ap, err := netip.ParseAddrPort(r.RemoteAddr)
 	if err != nil {
@@ -52,7 +52,7 @@ func RemoteAddr(r *http.Request) netip.Addr {
 	return ap.Addr().Unmap()
 }
 
-// Origin is the scheme and host that the visitor's browser asked.
+// Origin returns the scheme and host to which the visitor's browser sent the request.
 func Origin(r *http.Request, secure bool) string {
 	if secure {
 		return "https://" + r.Host
@@ -60,7 +60,7 @@ func Origin(r *http.Request, secure bool) string {
 	return "http://" + r.Host
 }
 
-// TakesRevoke removes a command header and reports whether it said revoke.
+// TakesRevoke removes a command header and reports whether its value was revoke.
 func TakesRevoke(h http.Header, name string) (revoke bool) {
 	for _, v := range h[name] {
 		revoke = revoke || strings.EqualFold(strings.TrimSpace(v), "revoke")
@@ -69,7 +69,8 @@ func TakesRevoke(h http.Header, name string) (revoke bool) {
 	return revoke
 }
 
-// Navigates reports whether the request opens a page: who takes anything does not ask for one.
+// Navigates reports whether the request opens a page. A client that accepts anything does not
+// request a page.
 func Navigates(r *http.Request) bool {
 	if m := r.Header.Get("Sec-Fetch-Mode"); m != "" {
 		return m == "navigate"
@@ -81,10 +82,10 @@ func Navigates(r *http.Request) bool {
 	return page.exact == byName && page.quality > 0
 }
 
-// Part reports whether a request is surely not that of somebody who opens a page: it is for a part
-// of one, such as an image or a script, or made ahead of need. Who prefers JSON is an application.
-// Without Sec-Fetch-Mode, as by plain http and from old browsers, Accept decides, and in doubt it
-// is somebody.
+// Part reports whether a request certainly does not come from a person who opens a page. Such a
+// request is for a part of a page, such as an image or a script, or is a prefetch. A client that
+// prefers JSON is an application. Without Sec-Fetch-Mode, as over plain http and from old browsers,
+// Accept decides; in doubt the request counts as a person's.
 func Part(r *http.Request) bool {
 	h := r.Header
 	if ahead(h.Get("Sec-Purpose")) || ahead(h.Get("Purpose")) || ahead(h.Get("X-Moz")) {
@@ -119,8 +120,8 @@ func ahead(purpose string) bool {
 	return strings.HasPrefix(strings.ToLower(purpose), "prefetch")
 }
 
-// FormValue is a value of a small form that a page of the same site has sent; any other form is
-// answered here, and ok is false.
+// FormValue returns a value of a small form that a page of the same site has sent. It answers any
+// other form itself and then returns ok false.
 func FormValue(w http.ResponseWriter, r *http.Request, name string) (value string, ok bool) {
 	if http.NewCrossOriginProtection().Check(r) != nil { // another site must not change places
 		http.Error(w, "only the page of this site may ask for that", http.StatusForbidden)

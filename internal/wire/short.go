@@ -6,25 +6,24 @@ import (
 	"time"
 )
 
-// bodyPatience is how long the body of a request that nobody wants may take to arrive; it is
-// thrown away. Chosen.
+// bodyPatience is the timeout for reading a request body that is discarded. Chosen.
 const bodyPatience = 5 * time.Second
 
-// BoundBody bounds how long the server reads on to the end of a body that nobody wants.
+// BoundBody limits how long the server reads a body that is discarded.
 func BoundBody(w http.ResponseWriter, r *http.Request) {
 	if r.ContentLength != 0 {
 		http.NewResponseController(w).SetReadDeadline(time.Now().Add(bodyPatience))
 	}
 }
 
-// Shared header values: assigned, never changed.
+// Shared header values. They are assigned to headers and never changed.
 var (
 	noStore = []string{"no-store"}
 	noSniff = []string{"nosniff"}
 )
 
-// WriteShort answers in place of a site's handler, at once and never from a cache. kind, the
-// Content-Type, is kept and not changed.
+// WriteShort answers in place of a site's handler, at once and never from a cache. kind is the
+// Content-Type; it is kept and not changed.
 func WriteShort(w http.ResponseWriter, r *http.Request, status int, kind []string, body []byte) {
 	BoundBody(w, r)
 	h := w.Header()
@@ -35,8 +34,8 @@ func WriteShort(w http.ResponseWriter, r *http.Request, status int, kind []strin
 	w.Write(body)
 }
 
-// WaitStatus is the status of a waiting answer where pages have that of page. HEAD gets 503: it is a
-// monitor's, which must not take the waiting page for the site.
+// WaitStatus returns the status of a waiting answer, where pages have the status page. HEAD gets
+// 503: it comes from monitors, which must not mistake the waiting page for the site.
 func WaitStatus(r *http.Request, page int) int {
 	if r.Method == http.MethodHead {
 		return http.StatusServiceUnavailable
@@ -44,7 +43,7 @@ func WaitStatus(r *http.Request, page int) int {
 	return page
 }
 
-// UpSeconds are whole seconds, rounded up: who waits that long has waited long enough.
+// UpSeconds returns whole seconds, rounded up, so that waiting this long is always enough.
 func UpSeconds(d time.Duration) int64 {
 	n := int64(d / time.Second)
 	if d%time.Second > 0 {

@@ -1,7 +1,7 @@
 package wire
 
-// Why says in a sentence why a visitor is not inside, state being that of the
-// answer; otherwise is what is said of a state that needs no reason.
+// Why returns a sentence that explains why a visitor is not inside, given the state of the answer.
+// It returns otherwise for a state that needs no reason.
 func Why(state, otherwise string) string {
 	switch state {
 	case "full":
