@@ -12,11 +12,11 @@ import (
 // Limits of a job. They are chosen; a job is part of one NATS message, which holds at most a
 // megabyte.
 const (
-	MaxBody     = 512 << 10
-	MaxKey      = 256
-	MaxTenant   = 128
-	MaxHeaders  = 64
-	MaxHeader   = 16 << 10 // names and values together
+	MaxBody     = 512 << 10 // bytes
+	MaxKey      = 256       // bytes
+	MaxTenant   = 128       // bytes
+	MaxHeaders  = 64        // number of headers
+	MaxHeader   = 16 << 10  // bytes, names and values together
 	MaxPriority = 9
 	MaxCost     = 1 << 40
 	MaxWait     = 10 * 366 * 24 * time.Hour // for At and MaxAge

@@ -30,8 +30,8 @@ const deadShown = 1000
 
 // Dead returns up to count dead jobs, at most 1000, most recent death first. To get the first page,
 // pass "" as after; to get the following page, pass the value of next that the call before
-// returned. next is "" if no more jobs follow. Jobs that die between two calls belong before the
-// current place, so no job is returned twice.
+// returned. next is "" if no more jobs follow. Jobs that die between two calls come before the
+// current page, so no job is returned twice.
 //
 // Dead reads only the jobs that it returns. It also compares the times of all dead jobs, whose
 // number is bounded: that takes one or two milliseconds. The error wraps ErrPlace if after is

@@ -450,8 +450,8 @@ func (h *host) append(ctx context.Context, b []byte) error {
 	}
 }
 
-// wrote checks whether the entry after the last one is b. If it is another entry, wrote returns
-// ErrConflict.
+// wrote checks whether the entry after the last one is b. It returns ErrConflict if there is
+// another entry or none.
 func (h *host) wrote(ctx context.Context, b []byte) (uint64, error) {
 	ctx, stop := context.WithTimeout(ctx, writeWait)
 	defer stop()

@@ -385,8 +385,9 @@ func (x *index) oldest() time.Time {
 	return time.Time{}
 }
 
-// gone returns the chunks that can be deleted: all their jobs are finished and none of their keys
-// counts any more. first is the oldest chunk still needed, or one more than the newest.
+// gone removes the chunks that are no longer needed, because all their jobs are finished and none
+// of their keys counts any more. All chunks before first can be deleted from the log (0: none), and
+// so can the chunks in others, at most most of them.
 func (x *index) gone(now time.Time, most int) (first uint64, others []uint64) {
 	prefix := true
 	keep := x.order[:0]

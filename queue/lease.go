@@ -17,8 +17,11 @@ import (
 
 // Errors of a Lender and its leases.
 var (
-	ErrLender    = errors.New("impossible lease")
-	ErrNever     = errors.New("the limit never lets so much pass: ask for less, or raise it")
+	// ErrLender is wrapped by every error about an invalid LenderConfig or number of units.
+	ErrLender = errors.New("impossible lease")
+	// ErrNever is returned when the limit can never allow as many units as requested.
+	ErrNever = errors.New("the limit never lets so much pass: ask for less, or raise it")
+	// ErrLeaseOver is returned when a lease has ended or has fewer units left than requested.
 	ErrLeaseOver = errors.New("the lease is over, or has less left: ask for another one")
 )
 
@@ -177,7 +180,7 @@ func (x *Lease) Left() (n int64, term time.Duration) {
 	return x.left, max(0, x.until.Sub(x.clock()))
 }
 
-// Use marks n units as used now: the target has answered.
+// Use marks n units as used, now at the latest: the target has answered.
 func (x *Lease) Use(n int64) error {
 	x.mu.Lock()
 	defer x.mu.Unlock()

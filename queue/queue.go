@@ -84,10 +84,15 @@ type Throttle interface {
 
 // Errors of a Queue.
 var (
+	// ErrConfig is wrapped by every error about an invalid configuration.
 	ErrConfig = errors.New("impossible queue")
-	ErrFull   = errors.New("the queue is full")
+	// ErrFull is returned when the queue has no room for the jobs.
+	ErrFull = errors.New("the queue is full")
+	// ErrNoHost is returned when no node hosts the queue, or the host does not answer.
 	ErrNoHost = errors.New("no node hosts the queue now")
-	ErrWrite  = errors.New("the jobs could not be written")
+	// ErrWrite is returned when jobs could not be written; they may or may not be stored.
+	ErrWrite = errors.New("the jobs could not be written")
+	// ErrClosed is returned when Run has ended.
 	ErrClosed = errors.New("the queue does not run")
 )
 

@@ -43,14 +43,14 @@ type Failure struct {
 
 // Totals counts what a queue has done since the process began.
 type Totals struct {
-	Put             int64   `json:"put"`
-	Duplicates      uint64  `json:"duplicates"`
-	Delivered       int64   `json:"delivered"`
-	Retried         int64   `json:"retried"`
-	Busy            int64   `json:"busy"`
-	Dead            int64   `json:"dead"`
-	DeliverySeconds float64 `json:"delivery_seconds"`
-	NotesFailed     int64   `json:"write_failures"`
+	Put             int64   `json:"put"`              // jobs stored through this process
+	Duplicates      uint64  `json:"duplicates"`       // jobs dropped because their key was known
+	Delivered       int64   `json:"delivered"`        // jobs delivered
+	Retried         int64   `json:"retried"`          // deliveries to be tried again
+	Busy            int64   `json:"busy"`             // deliveries to an overloaded target
+	Dead            int64   `json:"dead"`             // jobs that died
+	DeliverySeconds float64 `json:"delivery_seconds"` // total time of deliveries
+	NotesFailed     int64   `json:"write_failures"`   // failed writes of outcomes
 }
 
 // A totals counts what a queue has done in this process.
