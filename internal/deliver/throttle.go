@@ -18,8 +18,8 @@ type Pace struct {
 // A Throttle controls the pace of all deliveries to one target. Its caller calls Pass before each
 // delivery, and Busy or Done with the result.
 //
-// A Throttle allows at most Amount in every window, wherever the window begins, and spreads
-// deliveries evenly while there is demand; a late caller may catch up by at most 200 ms. Nothing
+// A Throttle allows at most Amount in every window, wherever the window begins. While there is
+// demand, deliveries are Window/Amount apart; a late caller may catch up by at most 200 ms. Nothing
 // passes before a Retry-After of the target is over.
 //
 // A shared target may be overloaded by other clients that nobody here can count. When it reports an

@@ -203,8 +203,8 @@ func (h *Host) may() bool { return int64(h.cfg.Boot()) < h.ledger.lease.Load() &
 // home reports whether this data center hosts at all.
 func (h *Host) home() bool { return h.cfg.Sites == nil || h.cfg.Sites.Home() == h.cfg.Sites.Own() }
 
-// arrived reports whether the shard map belongs to the present stay of the home here, not to an
-// earlier one. It becomes so once no process elsewhere can still host: processes there learn within
+// arrived reports whether the shard map was made since the home has moved here the last time. If
+// not, it makes a new one once no process elsewhere can still host: processes there learn within
 // seconds that the home has moved, or lose their leases. The usage of the keys stays there. The
 // other data centers are asked once whether the home is still here, because it may have moved while
 // this process was not running.
@@ -371,7 +371,7 @@ func (h *Host) tellAll(ctx context.Context, c *ShardMap) {
 	}
 }
 
-// idle reports whether no handover or copy is in progress.
+// idle reports whether no handover is in progress and no ended link is left.
 func (h *Host) idle() bool {
 	for i := range h.going {
 		if h.going[i] != nil {

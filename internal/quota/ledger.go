@@ -290,7 +290,7 @@ type limitTimes struct{ now, clk limit.Time }
 func (t *table) borrow(q *request, at limitTimes, hash uint64, r *reply) (d limit.Entry) {
 	got := t.Borrow(at.now, at.clk, hash, q.key, &q.Report)
 	r.Decision, r.given = got.Decision, got.Given
-	some := q.Weight == 0 && got.Given-got.Used-got.Back-q.Held < q.Need // enough for some of the calls, not for all
+	some := q.Weight == 0 && got.Given-got.Used-got.Back-q.Held < q.Need // enough for some calls only
 	if q.Need > 0 && (!got.Allowed || some) && got.Others > 0 && got.Retry >= 0 {
 		r.status = again
 	}
@@ -472,8 +472,8 @@ func (l *ledger) pause(i int, k *link) (upTo uint64) {
 	return k.put0
 }
 
-// own pauses a shard that the shard map assigns to this process. After a failed handover the shard
-// may still be a copy: its time continues from the last message.
+// own pauses a shard that the shard map assigns to this process. A shard that was handed to this
+// process a moment ago may still be a copy: its time continues from the last message.
 func (l *ledger) own(i int) {
 	if l.take(i) || l.roleOf(i) == takes {
 		l.host(i, basis{})

@@ -28,7 +28,7 @@ type link struct {
 
 	mu     sync.Mutex
 	queue  [][]byte
-	put0   uint64 // number of the first record put
+	put0   uint64 // number of records put
 	acked  uint64
 	over   bool          // it no longer replicates
 	freed  bool          // callers no longer need to wait for it
@@ -395,8 +395,8 @@ func (l *ledger) repeatDeed(s *shard, d *reader) bool {
 	return true
 }
 
-// miss records that changes of a limit are not replicated here, because only the host knows the
-// limit now. The caller holds mu.
+// miss records that changes of a limit are not replicated here, for example because only the host
+// knows the limit. The caller holds mu.
 func (s *shard) miss(name string) {
 	if s.missed == nil {
 		s.missed = map[string]bool{}
@@ -419,7 +419,7 @@ func (l *ledger) take(i int) bool {
 	return true
 }
 
-// drop deletes a copy whose host has gone silent. Nobody relies on the copy.
+// drop deletes a copy if its host has gone silent. Nobody relies on such a copy.
 func (l *ledger) drop(i int) {
 	s := &l.shards[i]
 	s.mu.Lock()
