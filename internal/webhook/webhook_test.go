@@ -103,8 +103,8 @@ func TestALineIsToldWhenItLasts(t *testing.T) {
 	p.wants("abc-1 queueing_started 10\nabc-2 queueing_ended 133\n")
 }
 
-// A line that appears every other second, for hours, is reported at most once. In any case two
-// starts are at least as far apart as an end, which has lasted a minute, requires.
+// A line that appears every other second, for hours, is reported at most once. In the worst case
+// one start and one end are reported in 65 s.
 func TestALineThatFlickersSendsNoThousand(t *testing.T) {
 	p := &player{t: t}
 	for s := range 6 * 3600 {
