@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// BenchmarkPut puts jobs of 250 bytes with a key, of many clients at once or of one with
-// many at a time, each on the disk before its answer.
+// BenchmarkPut puts jobs of 250 bytes with a key, from many clients at once or from one client with
+// many jobs at a time. Each job is on disk before its answer.
 func BenchmarkPut(b *testing.B) {
 	for _, c := range []struct{ clients, each int }{{64, 1}, {4, 1000}} {
 		b.Run(fmt.Sprintf("clients=%d,each=%d", c.clients, c.each), func(b *testing.B) {
@@ -73,7 +73,7 @@ func (b *bench) load(n int) {
 	until(b.t, "all known", func() bool { return b.status().Depth == n })
 }
 
-// BenchmarkWaiting tells what a job that waits costs in memory, with its key.
+// BenchmarkWaiting measures the memory of a waiting job with its key.
 func BenchmarkWaiting(b *testing.B) {
 	f := newBench(b, nil).hosts()
 	if err := f.q.Pause(b.Context()); err != nil {

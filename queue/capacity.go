@@ -10,87 +10,90 @@ import (
 	"github.com/headgate/headgate/limit"
 )
 
-// A Use is one limit that a queue's jobs take from.
+// A LimitUse names one limit that the jobs of a queue use.
 type LimitUse struct {
 	Limit     string
-	Key       string // whose part of it; "" is the one of all
-	PerTenant bool   // each tenant has a part of its own: Key is the tenant's name
-	Reserved  string // a part of the limit that is tried first (headgate.LimitConfig.Reserved); "": none
+	Key       string // the key within the limit; "" is the shared key
+	PerTenant bool   // each tenant has its own key: the tenant's name replaces Key
+	Reserved  string // reserved part to try first (headgate.LimitConfig.Reserved); "": none
 }
 
-// Limits is what a Capacity needs of a headgate.Limiter. Hold may block for a round trip.
+// Limits is the part of a headgate.Limiter that a Capacity needs. Hold may block for one round
+// trip.
 type Limits interface {
 	Limit(name string) (*headgate.LimitConfig, error)
 	Hold(context.Context, headgate.LimitCheck, headgate.Waiters) (headgate.Hold, headgate.LimitResult, error)
 }
 
-// Capacity is what queues may take from limits. What a job takes is held from its departure
-// to its answer, and used as of the answer: until then the target may have counted it at any
-// moment. The limits know it, so it does not matter who else uses them, and where. Queues of
-// one process that share a limit must share one Capacity: it says whose turn it is, and
-// spreads what goes out. It may be used by many goroutines at once.
+// A Capacity takes slots from limits for the jobs of queues. A job holds its slots from the moment
+// it is sent until the target answers. They count as used from the time of the answer, because
+// until then the target may count the job at any moment. The limits track all usage, so other
+// processes may use the same limits. Queues of one process that share a limit must share one
+// Capacity: it decides which queue is next and spreads the jobs over time. A Capacity is safe for
+// concurrent use.
 type Capacity struct {
 	limits Limits
 
-	mu      sync.Mutex // never held while the limits are asked
+	mu      sync.Mutex // never held during a call to limits
 	ledgers map[ledgerKey]*ledger
 }
 
 type ledgerKey struct{ limit, key string }
 
-// A ledger is whose turn it is for one key of a limit, and when.
+// A ledger decides which queue may use one key of a limit next, and when.
 type ledger struct {
 	of      *headgate.LimitConfig
-	amount  int64 // in a window
-	most    int64 // that passes at once, as was last said; 0: nothing was
+	amount  int64 // per window
+	most    int64 // largest cost allowed at once, from the last result; 0: unknown
 	window  time.Duration
-	paces   bool      // what is taken is spread over the window
-	next    time.Time // of what is spread
-	waited  bool      // somebody was told to wait for next, and has not caught up yet
+	paces   bool      // usage is spread over the window
+	next    time.Time // time of the next slot when spreading
+	waited  bool      // a member had to wait for next and has not caught up yet
 	members map[*member]*turn
 }
 
-// A turn is how much one queue has had of a ledger.
+// A turn is what one queue has used of a ledger.
 type turn struct {
-	used  float64   // cost by weight
-	wants time.Time // it waits for this ledger, and says so until then
-	asked time.Time // when it did last
+	used  float64   // cost divided by weight
+	wants time.Time // the queue waits for this ledger until then
+	asked time.Time // time of the last request
 }
 
-// A member is a queue among those that share.
+// A member is one of the queues that share a Capacity.
 type member struct {
 	weight float64
 	smooth bool
 }
 
-// Parameters of capacity. Chosen: a pace may be caught up with for as long as a timer is late
-// on a busy machine, and timers that are nearer than shortPause cost more than they are worth.
+// Parameters of capacity. All are chosen: a queue may catch up with its pace by as much as a timer
+// is late on a busy machine (mostBehind), and timers shorter than shortPause cost more than they
+// gain.
 const (
 	mostBehind = 50 * time.Millisecond
 	shortPause = 500 * time.Microsecond
 	wantsFor   = 50 * time.Millisecond
-	presentFor = time.Second // since a queue has asked last
+	presentFor = time.Second // a queue counts as present this long after its last request
 	shortWait  = time.Millisecond
 	longWait   = 250 * time.Millisecond
-	longestWin = time.Minute // that a queue waits for after a start (docs/design.md §6)
-	idleLedger = 10_000      // ledgers of keys; beyond it those that nobody asks for go
+	longestWin = time.Minute // longest window to wait out after a start (docs/design.md §6)
+	idleLedger = 10_000      // number of ledgers above which idle ones are dropped
 )
 
-// NewCapacity makes a Capacity of limits.
+// NewCapacity returns a Capacity that uses limits.
 func NewCapacity(limits Limits) *Capacity {
 	return &Capacity{limits: limits, ledgers: map[ledgerKey]*ledger{}}
 }
 
-// A load is a job as limits see it.
+// A load is the part of a job that matters to limits.
 type load struct {
 	tenant string
 	cost   int64
 	bytes  int64
-	more   int64 // jobs that could go beside it
-	units  bool  // cost is in the unit of each limit
+	more   int64 // further jobs that could go at the same time
+	units  bool  // cost is already in the unit of each limit
 }
 
-// costOf is what it takes of a limit.
+// costOf returns the cost of the job in unit.
 func (ld *load) costOf(unit headgate.Unit) int64 {
 	switch {
 	case ld.units:
@@ -102,10 +105,10 @@ func (ld *load) costOf(unit headgate.Unit) int64 {
 	return ld.cost
 }
 
-// A taken is what a job has of limits.
+// A taken is what a job holds of its limits.
 type taken struct {
 	parts []takenPart
-	at    time.Time // it must not go before
+	at    time.Time // the job must not leave earlier
 }
 
 type takenPart struct {
@@ -117,12 +120,12 @@ type takenPart struct {
 // A denial says why there is no capacity now.
 type denial struct {
 	until  time.Time
-	tenant bool   // only this tenant's part is used up
-	never  string // the limit of which no job so large ever passes
-	cost   int64  // of that limit, in its unit
+	tenant bool   // only the key of this tenant is used up
+	never  string // name of the limit that can never allow a job this large
+	cost   int64  // cost in the unit of the limit never
 }
 
-// take takes from all uses, or from none.
+// take takes what a job costs from all uses, or from none of them.
 func (c *Capacity) take(
 	ctx context.Context, m *member, uses []LimitUse, ld load,
 ) (t taken, no *denial, err error) {
@@ -155,13 +158,14 @@ func (c *Capacity) take(
 	return t, nil, nil
 }
 
-// reserves reports whether a part is reserved still: the key of one that is not has all.
+// reserves reports whether the limit still has the reserved part of u. A key without a reserved
+// part could use the whole limit.
 func (c *Capacity) reserves(u *LimitUse) (bool, error) {
 	cfg, err := c.limits.Limit(u.Limit)
 	return err == nil && cfg.Reserved[u.Reserved] > 0, err
 }
 
-// hold takes from one key into t.
+// hold takes the cost of a job from one key and adds it to t.
 func (c *Capacity) hold(
 	ctx context.Context, t *taken, m *member, k ledgerKey, ld *load,
 ) (no *denial, err error) {
@@ -177,7 +181,7 @@ func (c *Capacity) hold(
 		c.mu.Unlock()
 		return no, nil
 	}
-	l.take(m, cost, now) // before it is asked for: others may ask meanwhile
+	l.take(m, cost, now) // before the request: others may take during it
 	who := headgate.Waiters{Weight: l.weight(now), More: ld.more * min(cost, limit.MaxAmount>>20),
 		Spread: l.paces && m.smooth}
 	c.mu.Unlock()
@@ -199,9 +203,9 @@ func (c *Capacity) hold(
 		return nil, err
 	}
 	l.most, now = v.Amount, time.Now()
-	l.waited = l.paces // what comes back late is caught up with
+	l.waited = l.paces // a late result may be caught up with
 	l.turnOf(m).wants = now.Add(wantsFor)
-	no = &denial{until: now.Add(min(max(v.Retry, shortWait), longWait))} // others may give back before
+	no = &denial{until: now.Add(min(max(v.Retry, shortWait), longWait))} // others may return slots earlier
 	if v.Retry < 0 {
 		if no.until = now.Add(longWait); v.Amount > 0 && cost > v.Amount {
 			no.never, no.cost = k.limit, cost
@@ -217,14 +221,14 @@ func later(a, b time.Time) time.Time {
 	return b
 }
 
-// answered says that the target has answered.
+// answered marks everything in t as used: the target has answered.
 func (c *Capacity) answered(t taken) {
 	for i := range t.parts {
 		t.parts[i].held.Use(t.parts[i].cost)
 	}
 }
 
-// giveBack gives back what was never sent.
+// giveBack returns what was taken for a job that was not sent.
 func (c *Capacity) giveBack(m *member, t taken) {
 	if len(t.parts) == 0 {
 		return
@@ -239,7 +243,7 @@ func (c *Capacity) giveBack(m *member, t taken) {
 	}
 }
 
-// leave forgets a queue.
+// leave removes a queue from all ledgers.
 func (c *Capacity) leave(m *member) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -248,9 +252,10 @@ func (c *Capacity) leave(m *member) {
 	}
 }
 
-// warmUp is how long whoever begins after another host must wait, for what that one has sent
-// may still count at the target: until limits that only a process counts are whole, if all of
-// them had just been used. Those that many share know what the other one had.
+// warmUp returns how long a new host must wait before its first delivery, because jobs of the
+// previous host may still count at the target. Only limits that are counted in this process need
+// it: warmUp assumes that they had just been used up, and waits until they are full again. Shared
+// limits know what the previous host used.
 func (c *Capacity) warmUp(ctx context.Context, uses []LimitUse) (wait time.Duration, err error) {
 	for _, u := range uses {
 		held, v, err := c.limits.Hold(
@@ -270,11 +275,12 @@ func (c *Capacity) warmUp(ctx context.Context, uses []LimitUse) (wait time.Durat
 	return wait, nil
 }
 
-// wholeAfter is how long it takes until all may be taken after all was.
+// wholeAfter returns how long a limit needs to become fully available again after it has been used
+// up.
 func wholeAfter(r limit.Rule, now time.Time) time.Duration {
 	rules, err := limit.Compile(r, nil)
 	if err != nil || r.Algorithm == limit.Concurrency {
-		return 0 // calls of a process that is gone are over
+		return 0 // the calls of a process that has ended are over
 	}
 	var t limit.Table
 	at := limit.Time(now.UnixNano())
@@ -286,7 +292,7 @@ func wholeAfter(r limit.Rule, now time.Time) time.Duration {
 	return d.Reset
 }
 
-// ledgerLocked finds a ledger.
+// ledgerLocked returns the ledger of k. It creates one if there is none.
 func (c *Capacity) ledgerLocked(k ledgerKey, now time.Time) *ledger {
 	l := c.ledgers[k]
 	if l == nil {
@@ -299,7 +305,7 @@ func (c *Capacity) ledgerLocked(k ledgerKey, now time.Time) *ledger {
 	return l
 }
 
-// forgetLocked lets go of ledgers that nobody asks for.
+// forgetLocked drops ledgers that nobody uses.
 func (c *Capacity) forgetLocked(now time.Time) {
 	for k, l := range c.ledgers {
 		if now.After(l.next) && l.weight(now) == 0 {
@@ -308,9 +314,9 @@ func (c *Capacity) forgetLocked(now time.Time) {
 	}
 }
 
-// learn takes over the rule of a limit.
+// learn copies the rule of a limit into the ledger.
 func (l *ledger) learn(c *headgate.LimitConfig) {
-	if l.of != c { // it was changed: a long wait was for a pace that is no more
+	if l.of != c { // the limit has changed: the wait was for the old pace
 		l.of, l.most, l.next = c, 0, time.Time{}
 	}
 	l.window = c.Window
@@ -329,7 +335,7 @@ func (l *ledger) learn(c *headgate.LimitConfig) {
 	}
 }
 
-// spacing is how long a cost takes at the limit's pace.
+// spacing returns how long the limit's pace needs for cost.
 func (l *ledger) spacing(cost int64) time.Duration {
 	if l.amount <= 0 {
 		return longWait
@@ -341,7 +347,7 @@ func (l *ledger) turnOf(m *member) *turn {
 	t := l.members[m]
 	if t == nil {
 		t = &turn{}
-		for _, o := range l.members { // who comes late has no more to come than the others
+		for _, o := range l.members { // a member that joins late gets no credit for the time before
 			if t.used == 0 || o.used < t.used {
 				t.used = o.used
 			}
@@ -351,7 +357,7 @@ func (l *ledger) turnOf(m *member) *turn {
 	return t
 }
 
-// weight is that of all who ask.
+// weight returns the sum of the weights of all members that want capacity.
 func (l *ledger) weight(now time.Time) int64 {
 	sum := 0.0
 	for m, t := range l.members {
@@ -362,7 +368,7 @@ func (l *ledger) weight(now time.Time) int64 {
 	return int64(math.Ceil(sum))
 }
 
-// deny says why a member may not have cost now, nil if it may as far as is known here.
+// deny returns why a member may not have cost now, or nil if the ledger knows no reason.
 func (l *ledger) deny(m *member, cost int64, now time.Time) *denial {
 	mine := l.turnOf(m)
 	mine.asked = now
@@ -381,14 +387,14 @@ func (l *ledger) deny(m *member, cost int64, now time.Time) *denial {
 	return nil
 }
 
-// take notes what a member takes.
+// take records that a member takes cost.
 func (l *ledger) take(m *member, cost int64, now time.Time) {
 	t := l.turnOf(m)
 	t.used += float64(cost) / m.weight
 	t.wants = time.Time{}
 	if l.paces {
 		from := now
-		if l.waited { // its timer was late, and what others took meanwhile is theirs
+		if l.waited { // its timer was late; what others took meanwhile stays theirs
 			if from = l.next; from.Before(now.Add(-mostBehind)) {
 				from = now.Add(-mostBehind)
 			}
@@ -398,7 +404,7 @@ func (l *ledger) take(m *member, cost int64, now time.Time) {
 	}
 }
 
-// untake notes that a member has not taken what it was about to.
+// untake reverts take for a cost that the member did not get.
 func (l *ledger) untake(m *member, cost int64) {
 	l.turnOf(m).used -= float64(cost) / m.weight
 	if l.paces {

@@ -14,7 +14,7 @@ func rate(amount int64) headgate.LimitConfig {
 		Rule: limit.Rule{Algorithm: limit.SlidingLog, Amount: amount, Window: time.Second}}
 }
 
-// A member takes until it is told to wait, and waits as long as it is told.
+// takeOne takes for a member, and waits as long as it is denied.
 func takeOne(t *testing.T, c *Capacity, m *member, ld load) taken {
 	t.Helper()
 	for {
@@ -63,7 +63,7 @@ func TestSendingIsSpreadOverTheWindow(t *testing.T) {
 			at = append(at, time.Now())
 			c.answered(x)
 		}
-		for i := 30; i < len(at); i++ { // E2: 20 each 200 ms, of 100 a second
+		for i := 30; i < len(at); i++ { // E2: 20 per 200 ms, of 100 per second
 			if d := at[i].Sub(at[i-21]); d < 200*time.Millisecond {
 				t.Fatalf("21 within %v", d)
 			}
@@ -80,7 +80,7 @@ func TestCostCounts(t *testing.T) {
 		r.Unit = headgate.CostUnits
 		c, m := limiter(t, r), &member{weight: 1, smooth: true}
 		begin := time.Now()
-		for range 10_000 { // E1: 10,000 records of 10 RU into 20,000 RU a second
+		for range 10_000 { // E1: 10,000 records of 10 RU at 20,000 RU per second
 			c.answered(takeOne(t, c, m, load{cost: 10}))
 		}
 		if d := time.Since(begin); d < 4*time.Second || d > 5*time.Second+10*time.Millisecond {
@@ -137,8 +137,8 @@ func TestWhoWantsNothingHoldsUpNobody(t *testing.T) {
 	})
 }
 
-// A reserved part is used first, and nobody else takes it; above it who has none gets its
-// share of what is left.
+// A reserved part is used first, and no other queue takes it. A queue without one gets its share of
+// the rest.
 func TestAReservedPartIsNobodyElses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := rate(100)
@@ -175,7 +175,7 @@ func TestAReservedPartIsNobodyElses(t *testing.T) {
 	})
 }
 
-// What one of several limits refuses the others have again.
+// If one of several limits denies a job, the others get their units back.
 func TestAllOrNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		few := rate(1)
@@ -200,8 +200,7 @@ func TestAllOrNothing(t *testing.T) {
 	})
 }
 
-// How long a queue waits behind another process is as long as a limit of its own takes to be
-// whole.
+// A queue waits after another process for as long as a limit needs to become fully available.
 func TestWholeAfter(t *testing.T) {
 	now := time.Date(2026, 5, 4, 10, 0, 15, 0, time.UTC)
 	rule := func(a limit.Algorithm, window time.Duration, burst int64, align limit.Align) limit.Rule {
@@ -222,7 +221,7 @@ func TestWholeAfter(t *testing.T) {
 	}
 }
 
-// A pace that is changed is in force at once, however long the wait was before.
+// A changed pace is in force at once, however long the wait was before.
 func TestAChangedPaceIsInForceAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := rate(1)

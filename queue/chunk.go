@@ -9,34 +9,36 @@ import (
 	"github.com/headgate/headgate/internal/codec"
 )
 
-// Bounds of a job. Chosen; a job is a part of one message of NATS, which carries a megabyte.
+// Limits of a job. They are chosen; a job is part of one NATS message, which holds at most a
+// megabyte.
 const (
-	MaxBody     = 512 << 10
-	MaxKey      = 256
-	MaxTenant   = 128
-	MaxHeaders  = 64
-	MaxHeader   = 16 << 10 // names and values together
+	MaxBody     = 512 << 10 // bytes
+	MaxKey      = 256       // bytes
+	MaxTenant   = 128       // bytes
+	MaxHeaders  = 64        // number of headers
+	MaxHeader   = 16 << 10  // bytes, names and values together
 	MaxPriority = 9
 	MaxCost     = 1 << 40
-	MaxWait     = 10 * 366 * 24 * time.Hour // of At and MaxAge
+	MaxWait     = 10 * 366 * 24 * time.Hour // for At and MaxAge
 )
 
-// Jobs are stored many together: one message, one fsync. Chosen: 256 KB are read in a
-// millisecond or two, and hold a thousand jobs of 250 bytes.
+// Jobs are stored in chunks: one message and one fsync for many jobs. The sizes are chosen: reading
+// 256 KB takes one or two milliseconds, and 256 KB hold a thousand jobs of 250 bytes.
 const (
 	chunkBytes = 256 << 10
 	chunkJobs  = 4096
 )
 
-// A chunk is a format, the number of jobs, and for each its length and itself.
+// chunkFormat is the first byte of a chunk. The number of jobs follows, then the length and the
+// bytes of each job.
 const chunkFormat = 1
 
-// ErrJob is wrapped by all that is wrong with a job.
+// ErrJob is wrapped by every error about an invalid job.
 var ErrJob = errors.New("impossible job")
 
 var errChunk = errors.New("not a chunk of jobs, or a damaged one")
 
-// check says what is wrong with a job, and fills in what was not said.
+// check returns an error if a job is invalid, and fills in defaults.
 func (j *Job) check(now time.Time) error {
 	bad := func(format string, v ...any) error {
 		return fmt.Errorf("%w: %s", ErrJob, fmt.Sprintf(format, v...))
@@ -69,16 +71,16 @@ func (j *Job) check(now time.Time) error {
 	return nil
 }
 
-// A head is what the line must know of a job.
+// A head is the part of a job that the index needs.
 type head struct {
 	tenant   string
-	key      []byte // a part of what was parsed
+	key      []byte // points into the parsed bytes
 	priority uint8
 	cost     int64
 	at       int64 // milliseconds since 1970, 0: now
 }
 
-// appendJob writes a job as it is kept.
+// appendJob appends the stored form of a job to b.
 func appendJob(b []byte, j *Job) []byte {
 	at := int64(0)
 	if !j.At.IsZero() {
@@ -94,7 +96,7 @@ func appendJob(b []byte, j *Job) []byte {
 	return append(b, j.Body...)
 }
 
-// parseHead reads a job up to its headers, which rest begins with.
+// parseHead parses a job up to its headers. rest begins with the headers.
 func parseHead(b []byte) (h head, maxAge time.Duration, rest codec.Reader, ok bool) {
 	r := codec.NewReader(b)
 	h.priority = min(r.Byte(), MaxPriority)
@@ -106,7 +108,7 @@ func parseHead(b []byte) (h head, maxAge time.Duration, rest codec.Reader, ok bo
 	return h, maxAge, r, !r.Bad()
 }
 
-// parseJob reads a whole job. The body is a part of b.
+// parseJob parses a whole job. The body points into b.
 func parseJob(b []byte) (j Job, ok bool) {
 	h, maxAge, r, ok := parseHead(b)
 	if !ok {
@@ -127,7 +129,7 @@ func parseJob(b []byte) (j Job, ok bool) {
 	return j, !r.Bad()
 }
 
-// A chunker packs jobs.
+// A chunker packs jobs into a chunk.
 type chunker struct {
 	n int
 	b []byte
@@ -138,7 +140,7 @@ func (c *chunker) add(job []byte) {
 	c.n++
 }
 
-// bytes is the chunk.
+// bytes returns the chunk.
 func (c *chunker) bytes() []byte {
 	b := make([]byte, 0, len(c.b)+6)
 	b = append(b, chunkFormat)
@@ -146,7 +148,7 @@ func (c *chunker) bytes() []byte {
 	return append(b, c.b...)
 }
 
-// parseChunk takes a chunk apart. The jobs are parts of b.
+// parseChunk splits a chunk into jobs. The jobs point into b.
 func parseChunk(b []byte) ([][]byte, error) {
 	r := codec.NewReader(b)
 	format, n := r.Byte(), r.Count(chunkJobs)

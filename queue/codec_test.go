@@ -23,7 +23,7 @@ func FuzzChunk(f *testing.F) {
 		}
 		for _, raw := range jobs {
 			j, ok := parseJob(raw)
-			if !ok || len(j.Headers) > 1 { // of several the order may be another
+			if !ok || len(j.Headers) > 1 { // several may have another order
 				continue
 			}
 			again, ok := parseJob(appendJob(nil, &j))

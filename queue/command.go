@@ -12,7 +12,7 @@ import (
 	"github.com/headgate/headgate/internal/store"
 )
 
-// The operations that only the host can do. They travel between nodes.
+// Operations that only the host can perform. Nodes send them to each other.
 const (
 	opStatus    = "status"
 	opPause     = "pause"
@@ -20,13 +20,13 @@ const (
 	opRate      = "rate"
 	opPurge     = "purge"
 	opPurgeDead = "purge_dead"
-	opDropDead  = "drop_dead" // some: a node of before would take them for all
+	opDropDead  = "drop_dead" // some jobs: an older node would drop all of them
 	opRedrive   = "redrive"
 	opTwins     = "twins"
 	opDead      = "dead_last" // "dead" was the same in another order
 )
 
-// A command is what the host is asked to do.
+// A command is an operation that a node requests from the host.
 type command struct {
 	Op    string   `json:"op"`
 	Rate  float64  `json:"rate,omitempty"`
@@ -37,19 +37,19 @@ type command struct {
 	Put []keyedJob `json:"put,omitempty"`
 }
 
-// A result is what the host answers.
+// A result is the answer of the host to a command.
 type result struct {
 	Status *Status   `json:"status,omitempty"`
 	Count  int       `json:"count"`
 	Dead   []DeadJob `json:"dead,omitempty"`
-	Next   string    `json:"next,omitempty"` // behind Dead
+	Next   string    `json:"next,omitempty"` // where the list continues after Dead
 	Error  string    `json:"error,omitempty"`
 
-	Twins map[int]string `json:"twins,omitempty"` // of Put, those that are not kept: ID of the first
+	Twins map[int]string `json:"twins,omitempty"` // for Put: the ID of the first job for each duplicate
 }
 
-// Status tells where the queue stands. It asks the node that hosts it: ErrNoHost if none
-// does now.
+// Status returns the state of the queue. It requests it from the node that hosts the queue, and
+// returns ErrNoHost if there is no host now.
 func (q *Queue) Status(ctx context.Context) (Status, error) {
 	r, err := q.do(ctx, command{Op: opStatus})
 	if err != nil {
@@ -58,20 +58,21 @@ func (q *Queue) Status(ctx context.Context) (Status, error) {
 	return *r.Status, nil
 }
 
-// Pause lets no more jobs go out, until Resume, also after a restart. Jobs under way end.
+// Pause stops deliveries until Resume is called, even across a restart. Deliveries in flight end
+// normally.
 func (q *Queue) Pause(ctx context.Context) error {
 	_, err := q.do(ctx, command{Op: opPause})
 	return err
 }
 
-// Resume lets jobs go out again.
+// Resume starts deliveries again after Pause.
 func (q *Queue) Resume(ctx context.Context) error {
 	_, err := q.do(ctx, command{Op: opResume})
 	return err
 }
 
-// SetRate holds the queue to so many jobs a second beside its limits, 0 to none, also after
-// a restart, and until its configuration has another rate than now.
+// SetRate limits the queue to rate jobs per second in addition to its limits. A rate of 0 removes
+// this bound. The rate survives a restart. It ends when the configuration changes to another rate.
 func (q *Queue) SetRate(ctx context.Context, rate float64) error {
 	if !(rate >= 0 && rate <= MaxRate) {
 		return fmt.Errorf("%w: the rate is %v, want 0 to %v", ErrConfig, rate, MaxRate)
@@ -80,14 +81,15 @@ func (q *Queue) SetRate(ctx context.Context, rate float64) error {
 	return err
 }
 
-// Purge forgets all jobs that wait, and all keys, and tells how many jobs that were. What is
-// under way, and what is dead, stays.
+// Purge deletes all waiting jobs and all idempotency keys, and returns the number of deleted jobs.
+// Jobs in flight and dead jobs stay.
 func (q *Queue) Purge(ctx context.Context) (int, error) {
 	r, err := q.do(ctx, command{Op: opPurge})
 	return r.Count, err
 }
 
-// PurgeDead forgets dead jobs, and tells how many there were; no IDs are all of them.
+// PurgeDead deletes the dead jobs with the given IDs and returns how many it deleted. Without IDs
+// it deletes all dead jobs.
 func (q *Queue) PurgeDead(ctx context.Context, ids ...string) (int, error) {
 	c := command{Op: opPurgeDead}
 	if len(ids) > 0 {
@@ -97,14 +99,14 @@ func (q *Queue) PurgeDead(ctx context.Context, ids ...string) (int, error) {
 	return r.Count, err
 }
 
-// Redrive lets dead jobs go again as if they had never gone, and tells how many there were;
-// no IDs are all of them.
+// Redrive puts the dead jobs with the given IDs back into the queue and returns how many it put
+// back. Their attempts are counted from the start again. Without IDs it puts back all dead jobs.
 func (q *Queue) Redrive(ctx context.Context, ids ...string) (int, error) {
 	r, err := q.do(ctx, command{Op: opRedrive, IDs: ids})
 	return r.Count, err
 }
 
-// do lets the host do it, here or elsewhere.
+// do performs a command on the host, in this process or on another node.
 func (q *Queue) do(ctx context.Context, c command) (result, error) {
 	if h := q.lead.Load(); h != nil {
 		return h.do(ctx, &c)
@@ -137,7 +139,7 @@ func (q *Queue) do(ctx context.Context, c command) (result, error) {
 
 func (q *Queue) hostName() string { return "queue." + q.cfg.Name }
 
-// serve answers what other nodes ask of the host, until silence is called.
+// serve answers commands of other nodes until silence is called.
 func (h *host) serve() (silence func(), err error) {
 	if h.q.bus == nil {
 		return func() {}, nil
@@ -188,7 +190,7 @@ func (h *host) do(ctx context.Context, c *command) (r result, err error) {
 	return r, err
 }
 
-// control changes how the queue goes, and keeps that.
+// control changes how the queue is delivered, and stores the change.
 func (h *host) control(ctx context.Context, change func()) error {
 	return h.sayNow(ctx, func() []note {
 		change()
@@ -204,11 +206,12 @@ func (h *host) purge(ctx context.Context) (count int, err error) {
 		}
 		h.purged = upTo
 		count = h.index.purge()
-		// What is under way may still fail, and is then not among what was purged: it goes again.
+		// A job in flight may still fail. Then it does not belong to the purged jobs and is tried
+		// again.
 		notes := []note{{kind: notePurge, ref: refOf(upTo, 0)}}
 		for r := range h.index.flying {
 			t := h.index.tries[r]
-			h.index.tries[r] = t // old notes are said again from it
+			h.index.tries[r] = t // restate writes it from here
 			notes = append(notes, note{kind: noteTry, ref: r, attempt: t.attempt, since: t.since})
 		}
 		return notes
@@ -216,14 +219,14 @@ func (h *host) purge(ctx context.Context) (count int, err error) {
 	return count, err
 }
 
-// deadRefs are the dead jobs of these IDs; no IDs are all of them.
+// deadRefs returns the dead jobs with the given IDs. Without IDs it returns all dead jobs.
 func (h *host) deadRefs(ids []string) (which []ref) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if len(ids) == 0 {
 		return slices.Sorted(maps.Keys(h.index.dead))
 	}
-	seen := map[ref]bool{} // a message has room for 50,000
+	seen := map[ref]bool{} // a message has room for 50,000 IDs
 	for _, id := range ids {
 		r, ok := parseRef(id)
 		if _, dead := h.index.dead[r]; ok && dead && !seen[r] {
@@ -237,7 +240,7 @@ func (h *host) deadRefs(ids []string) (which []ref) {
 func (h *host) purgeDead(ctx context.Context, which []ref) (count int, err error) {
 	err = h.sayNow(ctx, func() (notes []note) {
 		for _, r := range which {
-			if _, dead := h.index.dead[r]; !dead { // it was let go since
+			if _, dead := h.index.dead[r]; !dead { // it has been dropped meanwhile
 				continue
 			}
 			notes = append(notes, note{kind: noteDone, ref: r, done: []int{r.index()}})

@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// A DeadJob is one that nobody tries any more.
+// A DeadJob is a job that is not tried any more.
 type DeadJob struct {
 	ID       string    `json:"id"`
 	Key      string    `json:"key"`
@@ -21,17 +21,21 @@ type DeadJob struct {
 	Reason   string    `json:"why"`
 }
 
-// ErrPlace: a list of dead jobs does not go on there.
+// ErrPlace is returned by [Queue.Dead] for an invalid place in the list of dead jobs.
 var ErrPlace = errors.New("not the place where a list of dead jobs goes on")
 
-// deadShown bounds the dead jobs that are told at once: each is read from the log. Chosen.
+// deadShown is the largest number of dead jobs in one answer: each one is read from the log.
+// Chosen.
 const deadShown = 1000
 
-// Dead are up to count dead jobs, 1000 at most, who died last first: behind the place after,
-// which an answer before has told as next, or "" for the first. next is "" when no more follow.
-// Who dies meanwhile stands before that place, so none is told twice. It reads no more jobs than
-// it tells, and looks at the times of all that are dead, which Config bounds: a millisecond or two.
-// The error wraps ErrPlace if after is no such place.
+// Dead returns up to count dead jobs, at most 1000, most recent death first. To get the first page,
+// pass "" as after; to get the following page, pass the value of next that the call before
+// returned. next is "" if no more jobs follow. Jobs that die between two calls come before the
+// current page, so no job is returned twice.
+//
+// Dead reads only the jobs that it returns. It also compares the times of all dead jobs, whose
+// number is bounded: that takes one or two milliseconds. The error wraps ErrPlace if after is
+// invalid.
 func (q *Queue) Dead(ctx context.Context, after string, count int) (jobs []DeadJob, next string, err error) {
 	if _, err := parseDeath(after); err != nil {
 		return nil, "", err
@@ -40,22 +44,22 @@ func (q *Queue) Dead(ctx context.Context, after string, count int) (jobs []DeadJ
 	return r.Dead, r.Next, err
 }
 
-// A death says which job died when.
+// A death says which job died, and when.
 type death struct {
 	ref ref
 	deadJob
 }
 
-// laterFirst compares two deaths: who died later comes first, and of one millisecond who was put
-// later.
+// laterFirst compares two deaths: the later death comes first. Within one millisecond the job that
+// was put later comes first.
 func laterFirst(a, b death) int {
 	return cmp.Or(cmp.Compare(b.at, a.at), cmp.Compare(b.ref, a.ref))
 }
 
-// String is the place in a list behind which the next ones stand.
+// String returns the place of the death in the list, as a value of after for Dead.
 func (e *death) String() string { return e.ref.String() + "@" + strconv.FormatInt(e.at, 10) }
 
-// parseDeath reads a place, nil for none.
+// parseDeath parses a place. It returns nil for "".
 func parseDeath(place string) (*death, error) {
 	if place == "" {
 		return nil, nil
@@ -71,13 +75,14 @@ func parseDeath(place string) (*death, error) {
 	return &e, nil
 }
 
-// lastDead are up to count dead jobs, 1 or more, behind a place, who died last first.
+// lastDead returns up to count dead jobs that follow a place, most recent death first. count is at
+// least 1.
 func (x *index) lastDead(after *death, count int) (list []death) {
 	cut := func() {
 		slices.SortFunc(list, laterFirst)
 		list = list[:min(count, len(list))]
 	}
-	full := false // then who died before the last of the first count is not among them
+	full := false // then a death before the oldest of the first count is not among them
 	for r, d := range x.dead {
 		e := death{r, d}
 		if after != nil && laterFirst(e, *after) <= 0 || full && laterFirst(e, list[count-1]) > 0 {
@@ -99,7 +104,7 @@ func (h *host) listDead(ctx context.Context, after string, count int) (r result,
 	}
 	count = max(0, min(count, deadShown))
 	h.mu.Lock()
-	list := h.index.lastDead(place, count+1) // one more: do others follow?
+	list := h.index.lastDead(place, count+1) // one more, to see whether others follow
 	h.mu.Unlock()
 	switch {
 	case count == 0:
@@ -108,8 +113,8 @@ func (h *host) listDead(ctx context.Context, after string, count int) (r result,
 		list = list[:count]
 		r.Next = list[count-1].String()
 	}
-	// They are read in the order of the log: jobs of a chunk died at different times, and a chunk
-	// may be large.
+	// Read in the order of the log: the jobs of a chunk died at different times, and a chunk may be
+	// large.
 	read := map[ref]*flight{}
 	for _, e := range slices.SortedFunc(slices.Values(list), func(a, b death) int {
 		return cmp.Compare(a.ref, b.ref)

@@ -139,7 +139,7 @@ func TestPagesOfTheDeadAreAllOfThemInOrder(t *testing.T) {
 	}
 }
 
-// BenchmarkLastDead is a page of a queue that has as many dead jobs as it may.
+// BenchmarkLastDead lists one page of a queue that has the maximum number of dead jobs.
 func BenchmarkLastDead(b *testing.B) {
 	x := died(maxDead)
 	b.ReportAllocs()

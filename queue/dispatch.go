@@ -13,19 +13,19 @@ import (
 	"github.com/headgate/headgate/internal/store"
 )
 
-// A dispatcher sends jobs out, one after the other, each when it may go.
+// A dispatcher sends jobs one after the other, each as soon as it may leave.
 type dispatcher struct {
 	*host
 	flight context.Context // of the deliveries
-	noting context.Context // of what is noted of them, also of those that were cut short
-	wg     *sync.WaitGroup // of the deliveries
+	noting context.Context // for notes, also about deliveries that were canceled
+	wg     *sync.WaitGroup // waits for the deliveries
 
-	set    *Config // that it works by
-	places int     // for deliveries, free or taken
+	set    *Config // the configuration in use
+	places int     // number of deliveries at once, free or taken
 	held   *flight // has capacity already, and waits for the throttle
 }
 
-// A flight is a job that may go.
+// A flight is a job that is about to be delivered.
 type flight struct {
 	ref   ref
 	head  head
@@ -35,7 +35,7 @@ type flight struct {
 
 func (d *dispatcher) run(ctx context.Context, begun bool) error {
 	d.adopt(ctx)
-	if begun { // what another host has sent may still count
+	if begun { // jobs of another host may still count
 		d.warmUp(ctx, d.quiet)
 	}
 	for ctx.Err() == nil {
@@ -64,14 +64,14 @@ func (d *dispatcher) run(ctx context.Context, begun bool) error {
 	return nil
 }
 
-// adopt works from now on by what Reconfigure has set.
+// adopt switches to the configuration that Reconfigure has set.
 func (d *dispatcher) adopt(ctx context.Context) {
 	set, was := d.q.set.Load(), d.set
 	if set == was {
 		return
 	}
 	if c := d.q.cfg.Capacity; c != nil && was != nil {
-		if d.held != nil { // maybe of other limits
+		if d.held != nil { // its limits may be different now
 			d.giveBack(d.held)
 			d.held = nil
 		}
@@ -82,7 +82,7 @@ func (d *dispatcher) adopt(ctx context.Context) {
 	d.index.configure(set.Weights, set.KeyWindow)
 	d.mu.Unlock()
 	if was != nil && !slices.Equal(set.Uses, was.Uses) {
-		d.land(ctx) // limits that are new here do not know of what is under way
+		d.land(ctx) // new limits do not know about jobs in flight
 		d.warmUp(ctx, time.Now())
 	}
 	for ; d.places < set.Concurrency; d.places++ {
@@ -90,7 +90,7 @@ func (d *dispatcher) adopt(ctx context.Context) {
 	}
 }
 
-// land waits until nothing is under way.
+// land waits until no delivery is in flight.
 func (d *dispatcher) land(ctx context.Context) {
 	n := 0
 	for ; n < d.places && ctx.Err() == nil; n++ {
@@ -104,7 +104,7 @@ func (d *dispatcher) land(ctx context.Context) {
 	}
 }
 
-// warmUp waits until what was sent before a moment counts nowhere any more.
+// warmUp waits until nothing that was sent before from counts at the target any more.
 func (d *dispatcher) warmUp(ctx context.Context, from time.Time) {
 	c := d.q.cfg.Capacity
 	if c == nil {
@@ -123,12 +123,12 @@ func (d *dispatcher) warmUp(ctx context.Context, from time.Time) {
 	}
 }
 
-// leastPause is how long the dispatcher sleeps at least when it must wait, and then nothing
-// wakes it: a pace is caught up with, and to wake for each of many jobs a second costs more than
-// to send them. Chosen: short beside each window.
+// leastPause is the shortest time that the dispatcher sleeps. Nothing wakes it earlier: a queue
+// catches up with its pace afterwards, and waking for each of many jobs per second costs more than
+// sending them. Chosen: short compared to every window.
 const leastPause = time.Millisecond
 
-// pause waits for a time, or for the line to change, or for ctx.
+// pause waits until a time, until the line changes, or until ctx ends.
 func (d *dispatcher) pause(ctx context.Context, until time.Time, early bool) {
 	var at <-chan time.Time
 	if !until.IsZero() {
@@ -149,7 +149,8 @@ func (d *dispatcher) pause(ctx context.Context, until time.Time, early bool) {
 	}
 }
 
-// next waits for a job that may go, nil when ctx has ended or the configuration has changed.
+// next waits for a job that may leave now. It returns nil if ctx has ended or the configuration has
+// changed.
 func (d *dispatcher) next(ctx context.Context) *flight {
 	for ctx.Err() == nil && d.set == d.q.set.Load() {
 		f, until, why := d.look(ctx)
@@ -164,12 +165,12 @@ func (d *dispatcher) next(ctx context.Context) *flight {
 	return nil
 }
 
-// lookAtClock bounds how late a job goes whose time has come at once because the wall clock was
-// set. Chosen: to look costs microseconds.
+// lookAtClock is how often the dispatcher checks the wall clock, in case somebody has set it
+// forward and the time of a job has come. Chosen: a check costs microseconds.
 const lookAtClock = 10 * time.Second
 
-// look finds a job that may go now, or says when to look again; the zero time is when the
-// line changes. why is what a person should know of the wait.
+// look finds a job that may leave now, or returns when to look again. The zero time means: when the
+// line changes. why is the reason for the wait, for people to read.
 func (d *dispatcher) look(ctx context.Context) (f *flight, until time.Time, why string) {
 	now := time.Now()
 	soon := now.Add(longWait)
@@ -187,8 +188,8 @@ func (d *dispatcher) look(ctx context.Context) (f *flight, until time.Time, why 
 	case !d.holds():
 		return nil, soon, "the engine does not answer"
 	case !ok:
-		// The times of jobs are those of the wall clock, and a timer does not see that it was set
-		// or that the machine slept.
+		// The times of jobs are wall clock times. A timer does not notice that the clock was set or
+		// that the machine was asleep.
 		if late := now.Add(lookAtClock); next.After(late) {
 			next = late
 		}
@@ -215,12 +216,12 @@ func (d *dispatcher) look(ctx context.Context) (f *flight, until time.Time, why 
 		d.held = f
 		return nil, f.taken.at, ""
 	}
-	if ok, at := d.pass(now, 1); !ok { // another queue of the target was faster
+	if ok, at := d.pass(now, 1); !ok { // another queue of the same target was faster
 		d.held = f
 		return nil, at, overrun(now, at)
 	}
 	d.held = nil
-	if !d.goes(f, tenant) { // purged since
+	if !d.goes(f, tenant) { // purged meanwhile
 		d.giveBack(f)
 		return nil, now, ""
 	}
@@ -233,7 +234,8 @@ func (d *dispatcher) look(ctx context.Context) (f *flight, until time.Time, why 
 	return f, until, ""
 }
 
-// overrun says that the target rests, and how long if a person could wait for it.
+// overrun returns a text that the target is overloaded, with the remaining time if it is long
+// enough to matter to a person.
 func overrun(now, until time.Time) string {
 	if until.Sub(now) < time.Second {
 		return "the target is overrun"
@@ -241,7 +243,7 @@ func overrun(now, until time.Time) string {
 	return "the target is overrun: nothing goes to it until " + until.UTC().Format(time.RFC3339)
 }
 
-// pass asks the throttle of the target, if there is one.
+// pass requests n from the throttle of the target, if there is one.
 func (d *dispatcher) pass(now time.Time, n int) (ok bool, at time.Time) {
 	if d.set.Throttle == nil {
 		return true, now
@@ -249,7 +251,7 @@ func (d *dispatcher) pass(now time.Time, n int) (ok bool, at time.Time) {
 	return d.set.Throttle.Pass(now, n)
 }
 
-// capacity takes what a job costs of the limits, or says when to look again, and why.
+// capacity takes the cost of a job from the limits, or returns when to look again, and why.
 func (d *dispatcher) capacity(
 	ctx context.Context, f *flight, t *tenant, more int,
 ) (until time.Time, why string) {
@@ -262,7 +264,7 @@ func (d *dispatcher) capacity(
 			f.taken = d.held.taken
 			return until, ""
 		}
-		d.giveBack(d.held) // another one's turn has come meanwhile
+		d.giveBack(d.held) // it is another job's turn now
 		d.held = nil
 	}
 	var no *denial
@@ -289,7 +291,7 @@ func (d *dispatcher) capacity(
 	return no.until, ""
 }
 
-// goes takes a job out of the line, unless it is gone or another one's turn has come.
+// goes takes a job out of the line, unless it is gone or another job is next.
 func (d *dispatcher) goes(f *flight, t *tenant) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -309,7 +311,7 @@ func (d *dispatcher) giveBack(f *flight) {
 	}
 }
 
-// tooOld tells whether a job has waited for longer than it may.
+// tooOld reports whether a job has waited longer than its maximum age.
 func (d *dispatcher) tooOld(f *flight, now time.Time) bool {
 	most := f.job.MaxAge
 	if most == 0 {
@@ -330,8 +332,7 @@ func (d *dispatcher) tooOld(f *flight, now time.Time) bool {
 	return now.Sub(since) > most
 }
 
-// drop lets a job die that never went out this time. One that is not there any more is
-// just let go.
+// drop marks a job as dead without sending it. A job that is no longer there is only removed.
 func (d *dispatcher) drop(t *tenant, r ref, f *flight, why string) {
 	d.mu.Lock()
 	now, of, ok := d.index.peek()
@@ -350,7 +351,7 @@ func (d *dispatcher) drop(t *tenant, r ref, f *flight, why string) {
 	d.bury(d.noting, r, attempt, why)
 }
 
-// bury notes that a job is dead.
+// bury records that a job is dead.
 func (d *dispatcher) bury(ctx context.Context, r ref, attempt int, why string) {
 	why = shorten(why)
 	at := time.Now().UnixMilli()
@@ -363,9 +364,9 @@ func (d *dispatcher) bury(ctx context.Context, r ref, attempt int, why string) {
 	d.q.totals.dead.Add(1)
 }
 
-// intern finds a reason among those of other dead jobs, that they share its bytes.
+// intern returns the stored copy of a reason, so that dead jobs share its bytes.
 func (h *host) intern(why string) string {
-	if h.reasons == nil || len(h.reasons) > 1000 { // chosen: reasons are few
+	if h.reasons == nil || len(h.reasons) > 1000 { // chosen: there are few different reasons
 		h.reasons = map[string]string{}
 	}
 	if s, ok := h.reasons[why]; ok {
@@ -375,7 +376,7 @@ func (h *host) intern(why string) string {
 	return why
 }
 
-// load reads a job, nil if it is not in the log any more.
+// load reads a job. It returns nil if the job is not in the log any more.
 func (d *dispatcher) load(ctx context.Context, r ref) (*flight, error) {
 	c, err := d.q.cache.chunk(ctx, d.q.jobs, r.chunk())
 	if errors.Is(err, store.ErrNotFound) {
@@ -397,9 +398,9 @@ func (d *dispatcher) load(ctx context.Context, r ref) (*flight, error) {
 	return &flight{ref: r, head: h, job: job}, nil
 }
 
-// deliver hands a job to the target, and notes what came of it.
+// deliver passes a job to the handler and records the outcome.
 func (d *dispatcher) deliver(f *flight) {
-	if !d.holds() { // since it was taken out of the line: it goes back
+	if !d.holds() { // the process lost the queue since then: the job goes back
 		d.giveBack(f)
 		d.mu.Lock()
 		d.index.again(f.ref, &f.head, 0)
@@ -449,7 +450,7 @@ func (d *dispatcher) deliver(f *flight) {
 	d.nudge()
 }
 
-// failed keeps how a delivery failed, for who asks why jobs are late.
+// failed stores how a delivery failed, for the Status.
 func (d *dispatcher) failed(f *flight, err error, now time.Time) {
 	x := &Failure{ID: f.job.ID, At: now.UTC(), Reason: shorten(err.Error())}
 	d.mu.Lock()
@@ -457,7 +458,7 @@ func (d *dispatcher) failed(f *flight, err error, now time.Time) {
 	d.mu.Unlock()
 }
 
-// shorten cuts a reason so that it can be kept.
+// shorten cuts a reason to the size that is stored.
 func shorten(why string) string {
 	if len(why) <= maxReason {
 		return why
@@ -465,7 +466,7 @@ func shorten(why string) string {
 	return strings.ToValidUTF8(why[:maxReason], "")
 }
 
-// retry puts a job back to go again after a while.
+// retry puts a job back into the line, to be sent again after a time.
 func (d *dispatcher) retry(f *flight, attempt int, after time.Duration, now time.Time) {
 	at := now.Add(min(after, MaxWait)).UnixMilli()
 	d.say(d.noting, func() note {
@@ -477,8 +478,8 @@ func (d *dispatcher) retry(f *flight, attempt int, after time.Duration, now time
 	})
 }
 
-// backoff is how long to wait after so many attempts: doubled each time, and half of it by
-// chance, so that what failed together does not come back together.
+// backoff returns how long to wait after this number of attempts. The wait doubles each time, and
+// half of it is random, so that jobs that failed together do not come back together.
 func (d *dispatcher) backoff(attempt int) time.Duration {
 	c := d.q.set.Load()
 	b := c.MaxBackoff
@@ -488,7 +489,7 @@ func (d *dispatcher) backoff(attempt int) time.Duration {
 	return b/2 + rand.N(b/2+1)
 }
 
-// A chunkCache holds the chunks that were read last.
+// A chunkCache holds the chunks that were read most recently.
 type chunkCache struct {
 	mu    sync.Mutex
 	all   map[uint64]*readChunk
@@ -502,11 +503,11 @@ type readChunk struct {
 	bytes int
 }
 
-// cacheBytes bounds the chunks in memory. Chosen: those of some hundred tenants and
+// cacheBytes bounds the chunks in memory. Chosen: enough for the chunks of some hundred tenants and
 // priorities at once.
 const cacheBytes = 24 << 20
 
-// chunk reads a chunk, or returns it as it was read before.
+// chunk returns a chunk from the cache, or reads it from the log.
 func (c *chunkCache) chunk(ctx context.Context, log *store.Log, seq uint64) (*readChunk, error) {
 	c.mu.Lock()
 	got := c.all[seq]

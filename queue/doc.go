@@ -1,27 +1,29 @@
-// Package queue keeps jobs and delivers them at the pace that a target can take.
+// Package queue stores jobs and delivers them at the pace that a target can take.
 //
-// # The promise
+// # Guarantees
 //
-// A job is on the disk before whoever puts it is answered, and it is delivered at least once.
-// No delivery begins that the queue's limits do not allow, and a rate is kept as the target
-// counts it: what a job takes comes back one window after the answer. A job that only waits
-// for capacity stays where it is and uses up no attempt.
+// A job is on disk before Put returns, and it is delivered at least once. No delivery begins unless
+// the limits of the queue allow it. Rates are kept as the target counts them: the slots of a job
+// become free one window after the answer. A job that only waits for capacity stays in the line and
+// uses no attempt.
 //
 // # Concurrency
 //
-// A [Queue] and a [Capacity] may be used by many goroutines at once. Run owns every goroutine
-// and waits for it: who writes what is put, and on the one node that hosts the queue who
-// reads the log, sends jobs out, notes outcomes and sweeps.
+// A [Queue] and a [Capacity] are safe for concurrent use. [Queue.Run] owns all goroutines and waits
+// for them to end: one writes new jobs. On the node that hosts the queue, others read the log, send
+// jobs, record outcomes and delete finished jobs.
 //
-// # What it costs
+// # Cost
 //
-// A bit for each job, 16 bytes for each run of jobs of one tenant and priority, some 50 for
-// each idempotency key; 24 MB at most of chunks that were read. A write for all that is put
-// at the same time, and one for all outcomes that come while the last is written.
+// Memory: one bit per job, 16 bytes for each run of jobs of one tenant and priority, about 50 bytes
+// per idempotency key, and at most 24 MB for chunks that were read. Disk: one write for all jobs
+// that are put at the same time, and one write for all outcomes that arrive during the write
+// before.
 //
-// # What it does not do
+// # Limits of the package
 //
-// It keeps no order, and delivers no job exactly once: the key tells the target. It counts no
-// limit itself: headgate.Limiter does, for all processes that share it. It knows no HTTP: a
-// [Handler] does.
+// The queue does not keep jobs in order, and it does not deliver a job exactly once: the target
+// must use the idempotency key to detect duplicates. The package does not count limits;
+// headgate.Limiter does, for all processes that share them. It does not speak HTTP; a [Handler]
+// does.
 package queue

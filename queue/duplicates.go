@@ -5,25 +5,26 @@ import (
 	"time"
 )
 
-// Only the host knows the keys of a queue, and that in the order of the log: of two jobs of a key
-// the first counts, wherever and however close together they were put. So whoever has put jobs with
-// keys asks it, once they are on the disk, which of them are not kept.
+// Only the host of a queue knows its keys, in the order of the log: of two jobs with one key the
+// first counts, no matter where and how close together they were put. A node that has put jobs with
+// keys therefore requests from the host which of them are duplicates, once they are on disk.
 
-// A keyedJob is a job that was put, as the host is asked for it.
+// A keyedJob is a job with a key, as sent to the host.
 type keyedJob struct {
 	Ref ref    `json:"ref"`
 	Key []byte `json:"key"` // any bytes
 }
 
-// Bounds of asking. Chosen: a message carries a megabyte, with the keys in base64; and a host that
-// has stopped to answer is replaced within five seconds, for which nobody who puts should wait.
+// Bounds of the request for duplicates. Chosen: a message holds a megabyte, with the keys in
+// base64. A host that stops answering is replaced within five seconds, and Put should not wait that
+// long.
 const (
 	askedKeys = 512 << 10
 	askedFor  = 3 * time.Second
 )
 
-// settle says in the receipts of what was put which were there before. If the host does not say, or
-// there is none now, they stay as if new: it lets go of them all the same.
+// settle marks the duplicates in the receipts of the jobs in put. If there is no host or it does
+// not answer, the receipts say that the jobs are new; the host drops duplicates all the same.
 func (q *Queue) settle(ctx context.Context, jobs []Job, receipts []Receipt, put []int) {
 	if q.set.Load().KeyWindow == 0 {
 		return
@@ -35,7 +36,7 @@ func (q *Queue) settle(ctx context.Context, jobs []Job, receipts []Receipt, put 
 	ctx, stop := context.WithTimeout(ctx, askedFor)
 	defer stop()
 	var asked []keyedJob
-	var of []int // the jobs of asked
+	var of []int // indexes of the jobs in asked
 	size := 0
 	ask := func() (more bool) {
 		if len(asked) == 0 {
@@ -64,7 +65,7 @@ func (q *Queue) settle(ctx context.Context, jobs []Job, receipts []Receipt, put 
 	ask()
 }
 
-// settle is that of the queue at its host.
+// settle does for the host what Queue.settle does for other nodes.
 func (h *host) settle(ctx context.Context, jobs []Job, receipts []Receipt, put []int) {
 	newest := ref(0)
 	for _, i := range put {
@@ -89,7 +90,8 @@ func (h *host) settle(ctx context.Context, jobs []Job, receipts []Receipt, put [
 	}
 }
 
-// twins finds for another node which of its jobs are not the first of their keys, and who is.
+// twins returns, for another node, which of its jobs are duplicates, and the ID of the first job of
+// each.
 func (h *host) twins(ctx context.Context, put []keyedJob) (map[int]string, error) {
 	newest := uint64(0)
 	for _, j := range put {
@@ -110,17 +112,17 @@ func (h *host) twins(ctx context.Context, put []keyedJob) (map[int]string, error
 	return twins, nil
 }
 
-// twin tells whether a job is not the first of its key, and which one is.
+// twin reports whether a job is a duplicate, and which job was the first of its key.
 func (x *index) twin(r ref, key string, now time.Time) (first ref, twin bool) {
 	if c := x.chunks[r.chunk()]; c != nil {
-		now = time.Unix(0, c.at) // when the key was looked for
+		now = time.Unix(0, c.at) // when the key was looked up
 	}
 	first, ok := x.seen(key, now)
 	return first, ok && first < r
 }
 
-// reaches waits until the index has all jobs up to a chunk, for askedFor at most: what is written
-// comes in a moment.
+// reaches waits until the index contains all jobs up to a chunk, for at most askedFor: a chunk that
+// is written arrives within moments.
 func (h *host) reaches(ctx context.Context, seq uint64) error {
 	var late <-chan time.Time
 	for {
@@ -151,7 +153,7 @@ func (h *host) reaches(ctx context.Context, seq uint64) error {
 	}
 }
 
-// readLocked notes that the index has a chunk, and all before it.
+// readLocked records that the index contains a chunk and all chunks before it.
 func (h *host) readLocked(seq uint64) {
 	h.read = max(h.read, seq)
 	if h.more != nil {

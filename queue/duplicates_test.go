@@ -11,7 +11,7 @@ import (
 	"github.com/headgate/headgate/tests/virtual"
 )
 
-// twoNodes are a queue that n1 hosts, and the same queue at n2, which hosts nothing.
+// twoNodes returns a queue hosted at n1, and the same queue at n2, which hosts nothing.
 func twoNodes(t *testing.T) (host *bench, other *Queue) {
 	t.Helper()
 	b := newBench(t, func(c *Config) {
@@ -38,7 +38,7 @@ func putAt(t *testing.T, q *Queue, keys ...string) []Receipt {
 	return r
 }
 
-// Whoever puts a job again is told so at once, at whichever nodes.
+// A duplicate is reported at once, at every node.
 func TestADuplicateIsToldAtEachNode(t *testing.T) {
 	t.Parallel()
 	virtual.Test(t, testADuplicateIsToldAtEachNode)
@@ -61,7 +61,7 @@ func testADuplicateIsToldAtEachNode(t *testing.T) {
 			}
 		}
 	}
-	// More keys than fit into a message, of bytes that are no text.
+	// More keys than fit into a message, with bytes that are not text.
 	keys := make([]string, 3000)
 	for i := range keys {
 		keys[i] = strings.Repeat("\xff", MaxKey-8) + fmt.Sprintf("%08d", i)
@@ -74,7 +74,8 @@ func testADuplicateIsToldAtEachNode(t *testing.T) {
 	}
 }
 
-// Of many who put a key at the same time, wherever, one is told that it is new, and all the same ID.
+// If many clients put the same key at the same time at different nodes, one job is reported as new,
+// and all clients get the same ID.
 func TestOfJobsPutAtOnceOneIsNew(t *testing.T) {
 	t.Parallel()
 	virtual.Test(t, testOfJobsPutAtOnceOneIsNew)
@@ -131,7 +132,7 @@ func testOfJobsPutAtOnceOneIsNew(t *testing.T) {
 	}
 }
 
-// While a queue has no host a duplicate is not told, and let go all the same.
+// While a queue has no host a duplicate is not reported, but it is dropped all the same.
 func TestADuplicateIsLetGoWithoutAHost(t *testing.T) {
 	t.Parallel()
 	virtual.Test(t, testADuplicateIsLetGoWithoutAHost)

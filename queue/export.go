@@ -12,7 +12,7 @@ import (
 	"github.com/headgate/headgate/internal/store"
 )
 
-// A savedJob is a job as ParseJob reads it.
+// A savedJob is a job in the JSON form that ParseJob reads.
 type savedJob struct {
 	Key      string            `json:"key,omitempty"`
 	Tenant   string            `json:"tenant,omitempty"`
@@ -25,13 +25,14 @@ type savedJob struct {
 	Base64   string            `json:"base64,omitempty"`
 }
 
-// Save calls f with each job that is not done with, or with each that is dead, as a line that
-// ParseJob reads, in the order in which they were put. Any node can, also while nobody hosts
-// the queue, and the queue goes on. What is delivered meanwhile may be among them, and what is
-// put meanwhile may not. f must not keep the line; its error ends Save.
+// Export calls f for each job that is not finished, or for each dead job if dead is true, in the
+// order in which they were put. Each line is a job in the form that ParseJob reads. Every node can
+// export, even if no node hosts the queue, and the queue keeps running. Jobs that are delivered
+// during the export may be included; jobs that are put during it may be missing. f must not keep
+// line. If f returns an error, Export stops and returns it.
 func (q *Queue) Export(ctx context.Context, dead bool, f func(line []byte) error) error {
 	old, now := newReplay(), time.Now()
-	// The notes come first: what they do not say yet of a job only means that it is saved too.
+	// Read the notes first: a job whose outcome is noted later is then exported too, which is safe.
 	_, err := q.notes.ReadAll(ctx, func(e store.Entry) error {
 		notes, err := parseNotes(e.Data)
 		for i := range notes {
@@ -62,7 +63,8 @@ func (q *Queue) Export(ctx context.Context, dead bool, f func(line []byte) error
 	return err
 }
 
-// saveJob writes a job of a chunk of that time as a line. tried is what is known of attempts.
+// saveJob writes a job of a chunk as a JSON line. put is the time of the chunk; tried is what is
+// known of its attempts.
 func saveJob(b []byte, tried note, put, now time.Time) ([]byte, error) {
 	j, ok := parseJob(b)
 	if !ok {
@@ -70,7 +72,7 @@ func saveJob(b []byte, tried note, put, now time.Time) ([]byte, error) {
 	}
 	s := savedJob{Key: j.Key, Tenant: j.Tenant, Priority: j.Priority, Cost: j.Cost, At: j.At,
 		Headers: j.Headers}
-	if j.MaxAge > 0 { // what is left of it
+	if j.MaxAge > 0 { // the remaining time
 		since := put
 		if tried.since > 0 {
 			since = time.UnixMilli(tried.since)

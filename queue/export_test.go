@@ -8,7 +8,8 @@ import (
 	"time"
 )
 
-// TestWhatIsSavedCanBePutAgain saves a queue in all states and puts the lines into another.
+// TestWhatIsSavedCanBePutAgain exports a queue with jobs in all states and puts the lines into
+// another queue.
 func TestWhatIsSavedCanBePutAgain(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, func(c *Config) { c.MinBackoff, c.MaxBackoff = time.Hour, time.Hour })

@@ -8,8 +8,8 @@ import (
 	"strings"
 )
 
-// ours are the headers that nobody else sets: those of the connection (RFC 9110 §7.6.1), of
-// the length of the body, and of the delivery.
+// ours reports whether only the sender may set a header: those of the connection (RFC 9110 §7.6.1),
+// of the body length and of the delivery.
 func ours(name string) bool {
 	switch name {
 	case "Connection", "Keep-Alive", "Te", "Trailer", "Transfer-Encoding", "Upgrade",
@@ -20,9 +20,9 @@ func ours(name string) bool {
 		strings.HasPrefix(name, "Webhook-")
 }
 
-// CheckHeaders reports what is wrong with the headers of a job; or, if they are fixed, with
-// those that an operator gives to all jobs, and that may say Host. They are headers of HTTP.
-// An error names a header and never its value.
+// CheckHeaders returns an error if the headers of a job are invalid. With fixed it checks the
+// headers that an operator adds to all jobs, which may include Host. An error names the header but
+// never its value.
 func CheckHeaders(headers map[string]string, fixed bool) error {
 	if len(headers) > MaxHeaders {
 		return fmt.Errorf("%d headers, want %d at most", len(headers), MaxHeaders)
@@ -37,7 +37,7 @@ func CheckHeaders(headers map[string]string, fixed bool) error {
 			all = append(all, fmt.Errorf("%.64q is no name of a header", name))
 		case ours(canonical) || canonical == "Host" && !fixed:
 			all = append(all, fmt.Errorf("header %.64q is not to be set: take it out", name))
-		case strings.Contains(name, "_") && !fixed: // many servers take it for -: Webhook_Id
+		case strings.Contains(name, "_") && !fixed: // many servers treat _ like -: Webhook_Id
 			all = append(all, fmt.Errorf("header %.64q: write - for _", name))
 		case slices.Contains(seen, canonical):
 			all = append(all, fmt.Errorf("header %.64q is there twice", name))
@@ -54,8 +54,8 @@ func CheckHeaders(headers map[string]string, fixed bool) error {
 	return errors.Join(all...)
 }
 
-// HeaderName returns the name as servers take it that hand headers to programs as CGI does: there
-// Webhook.Id and Webhook_Id are Webhook-Id.
+// HeaderName returns a header name in the form in which servers pass it to CGI programs. There,
+// Webhook.Id and Webhook_Id are both Webhook-Id.
 func HeaderName(name string) string {
 	return http.CanonicalHeaderKey(strings.Map(func(r rune) rune {
 		if r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' {
@@ -65,7 +65,7 @@ func HeaderName(name string) string {
 	}, name))
 }
 
-// token tells whether s is a name of a header (RFC 9110 §5.6.2).
+// token reports whether s is a valid header name (RFC 9110 §5.6.2).
 func token(s string) bool {
 	for _, c := range []byte(s) {
 		if !(c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' ||
@@ -76,7 +76,7 @@ func token(s string) bool {
 	return s != ""
 }
 
-// printable tells whether s can be a header's value (RFC 9110 §5.5).
+// printable reports whether s is a valid header value (RFC 9110 §5.5).
 func printable(s string) bool {
 	for _, c := range []byte(s) {
 		if c < ' ' && c != '\t' || c == 0x7f {

@@ -31,7 +31,7 @@ func FuzzCheckHeaders(f *testing.F) {
 	})
 }
 
-// What could never be delivered is refused when it is put, with the line that it stands in.
+// A job that could never be delivered is rejected when it is put, with the number of its line.
 func TestHeadersThatNoJobMayHave(t *testing.T) {
 	for _, name := range []string{"Host", "connection", "Webhook-Id", "webhook_signature",
 		"Idempotency-Key", "Headgate-Attempt", "Transfer-Encoding", "a b", "", "Webhook.Id"} {

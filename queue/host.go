@@ -13,10 +13,10 @@ import (
 	"github.com/headgate/headgate/internal/store"
 )
 
-// Parameters of hosting. Chosen: a host that has not written for lastGood delivers nothing
-// more, before another one begins after silent; it writes at least each beat, which a busy
-// disk may hold up for a second. When the engine answers again the host is let be for a
-// moment: it writes then.
+// Parameters of hosting. Chosen: a host that could not write for lastGood stops delivering before
+// another host can begin, after silent. The host writes at least once per beat; a busy disk may
+// delay a write by a second. When the engine answers again after a failure, standbys wait a moment
+// longer, so that the host can write first.
 const (
 	hostAgain  = 500 * time.Millisecond
 	lookAtHost = 500 * time.Millisecond
@@ -25,55 +25,55 @@ const (
 	lastGood   = 3 * time.Second
 	silent     = 4 * time.Second
 	letBe      = 1500 * time.Millisecond
-	graceEnd   = 10 * time.Second // for deliveries under way when the process ends
+	graceEnd   = 10 * time.Second // for deliveries in flight when the process ends
 	sweepEvery = time.Second
 	sweepMost  = 200  // chunks deleted one by one in a sweep
-	noteRoom   = 4096 // outcomes that wait to be written: so many may be repeated after a kill
+	noteRoom   = 4096 // outcomes not yet written: up to this many may be repeated after a kill
 	noteBytes  = 256 << 10
-	restateAt  = 2048 // entries of notes; then what they say is said again in few
+	restateAt  = 2048 // entries of notes; then restate sums them up in a few
 )
 
-// errFenced: another node hosts the queue now.
+// errFenced is returned when another node has become the host of the queue.
 var errFenced = errors.New("another node hosts the queue")
 
-// A host is this process while it delivers a queue. Who hosts is decided in the log of
-// notes: each entry says behind which one it must stand, so that of two hosts only one can
-// write, and the other one notices.
+// A host is this process while it delivers a queue. The log of notes decides which node is the
+// host: each entry names the entry that it must follow, so of two hosts only one can write, and the
+// other one notices.
 type host struct {
 	q    *Queue
 	self *member // of the dispatcher, nil before it begins
 
 	mu      sync.Mutex
 	index   *index
-	read    uint64        // the newest chunk that the index knows of
+	read    uint64        // the newest chunk in the index
 	more    chan struct{} // closed when read grows; nil: nobody waits
 	paused  bool
 	asked   askedRate
-	nextAt  time.Time // by rate
+	nextAt  time.Time // time of the next job by rate
 	purged  uint64
 	reasons map[string]string // of dead jobs
-	waitErr string            // why nothing is delivered just now, "" if all is well
-	failure *Failure          // of the last delivery that failed; never changed, only replaced
+	waitErr string            // why nothing is delivered now, "" if all is well
+	failure *Failure          // of the last failed delivery; replaced, never changed
 
-	left  chan struct{} // closed when the host leads no more
-	noted chan struct{} // and when it writes no note any more
-	wake  chan struct{} // the line has changed; has room for one
-	free  chan struct{} // a place for each delivery that may still begin
+	left  chan struct{} // closed when the process stops being the host
+	noted chan struct{} // closed when it has written its last note
+	wake  chan struct{} // the line has changed; capacity 1
+	free  chan struct{} // one place for each delivery that may still begin
 
 	pending  []note // guarded by notesMu
 	waiters  []chan error
-	notesMu  sync.Mutex    // taken behind mu
-	notesDue chan struct{} // has room for one
-	room     chan struct{} // outcomes that are not written
-	inRoom   int           // of them, in pending
-	last     uint64        // entry of the notes
-	entries  int           // of notes since what was said again
-	good     atomic.Int64  // when the newest write that succeeded began, by began
+	notesMu  sync.Mutex    // acquired after mu
+	notesDue chan struct{} // capacity 1
+	room     chan struct{} // outcomes that are not written yet
+	inRoom   int           // how many of room are in pending
+	last     uint64        // last entry of the notes
+	entries  int           // entries of notes since the last restate
+	good     atomic.Int64  // when the newest successful write began, relative to began
 	began    time.Duration
-	quiet    time.Time // no host of before has sent anything since
+	quiet    time.Time // no earlier host has sent anything since
 }
 
-// host delivers the queue as long as this process may, and returns why it no more does.
+// host delivers the queue as long as this process is the host, and returns why it stopped.
 func (q *Queue) host(ctx context.Context) error {
 	turn, quiet, err := q.awaitTurn(ctx)
 	if err != nil {
@@ -98,7 +98,7 @@ func (q *Queue) host(ctx context.Context) error {
 	switch {
 	case err != nil:
 		return err
-	case q.cfg.Node != "" && size.Last != turn: // somebody began meanwhile
+	case q.cfg.Node != "" && size.Last != turn: // another node began meanwhile
 		return errFenced
 	}
 	h.last, h.entries = size.Last, int(size.Count)
@@ -109,8 +109,8 @@ func (q *Queue) host(ctx context.Context) error {
 	return h.run(ctx, old)
 }
 
-// awaitTurn waits until no other node hosts the queue, as of an entry of the notes. Since
-// quiet no other node has sent anything.
+// awaitTurn waits until no other node hosts the queue. turn is the entry of the notes for which
+// that is true. No other node has sent a job since quiet.
 func (q *Queue) awaitTurn(ctx context.Context) (turn uint64, quiet time.Time, err error) {
 	if q.cfg.Node == "" {
 		return 0, time.Now(), nil
@@ -119,7 +119,7 @@ func (q *Queue) awaitTurn(ctx context.Context) (turn uint64, quiet time.Time, er
 	deaf, err := q.bus.Subscribe(q.hostName(), func([]byte) {
 		select {
 		case ended <- struct{}{}:
-		default: // it is looked anyway
+		default: // it looks anyway
 		}
 	})
 	if err != nil {
@@ -127,7 +127,7 @@ func (q *Queue) awaitTurn(ctx context.Context) (turn uint64, quiet time.Time, er
 	}
 	defer deaf()
 	var last uint64
-	heard, answers := time.Now(), time.Time{} // the engine has answered each time since then
+	heard, answers := time.Now(), time.Time{} // the engine has answered every time since answers
 	for {
 		size, err := q.lookAtNotes(ctx)
 		now := time.Now()
@@ -164,7 +164,7 @@ func (q *Queue) lookAtNotes(ctx context.Context) (store.LogSize, error) {
 
 func endNotes() []byte { return encodeNotes([]note{{kind: noteEnd}}) }
 
-// run reads the jobs and delivers them, until ctx ends or something fails.
+// run reads and delivers the jobs until ctx ends or an error occurs.
 func (h *host) run(ctx context.Context, old *replay) error {
 	end := ctx // of the process
 	ctx, stop := context.WithCancelCause(context.WithoutCancel(ctx))
@@ -180,7 +180,7 @@ func (h *host) run(ctx context.Context, old *replay) error {
 		})
 	}
 	begun := old.begun
-	flight, land := context.WithCancel(ctx) // of deliveries
+	flight, land := context.WithCancel(ctx) // of the deliveries
 	defer land()
 	ready := make(chan struct{})
 	begin(func(ctx context.Context) error { return h.follow(ctx, old, ready) })
@@ -213,9 +213,9 @@ func (h *host) run(ctx context.Context, old *replay) error {
 	}
 	h.q.lead.CompareAndSwap(h, nil)
 	close(h.left)
-	late := time.AfterFunc(graceEnd+writeWait, func() { stop(end.Err()) }) // an engine that is away
+	late := time.AfterFunc(graceEnd+writeWait, func() { stop(end.Err()) }) // if the engine does not answer
 	defer late.Stop()
-	stopWork() // nothing new goes out
+	stopWork() // no new deliveries
 	wg.Wait()
 	ended := make(chan struct{})
 	notes.Go(func() { deliveries.Wait(); close(ended) })
@@ -235,7 +235,7 @@ func (h *host) run(ctx context.Context, old *replay) error {
 	return context.Cause(ctx)
 }
 
-// follow reads the jobs that are there, closes ready, and goes on with those that come.
+// follow reads the stored jobs, closes ready, and then reads new jobs as they arrive.
 func (h *host) follow(ctx context.Context, old *replay, ready chan struct{}) error {
 	add := func(e store.Entry) {
 		jobs, err := parseChunk(e.Data)
@@ -247,7 +247,7 @@ func (h *host) follow(ctx context.Context, old *replay, ready chan struct{}) err
 			h.mu.Unlock()
 			return
 		}
-		if old != nil && e.Seq > old.newest { // put since: nobody has said anything of it
+		if old != nil && e.Seq > old.newest { // put afterwards: there are no notes about it
 			old = nil
 		}
 		h.mu.Lock()
@@ -255,7 +255,7 @@ func (h *host) follow(ctx context.Context, old *replay, ready chan struct{}) err
 		h.readLocked(e.Seq)
 		h.mu.Unlock()
 		h.q.totals.found.Add(int64(len(jobs)))
-		if len(twins) > 0 { // the other one may be forgotten before the next start
+		if len(twins) > 0 { // the first job may be forgotten before the next start
 			h.queueNotes([]note{{kind: noteDone, ref: refOf(e.Seq, 0), done: twins}}, nil)
 		}
 		h.nudge()
@@ -281,19 +281,19 @@ func (h *host) depth() int {
 	return h.index.left
 }
 
-// holds tells whether no other node can host the queue yet.
+// holds reports whether it is certain that no other node hosts the queue.
 func (h *host) holds() bool {
 	return h.q.cfg.Node == "" || h.since(lastGood)
 }
 
-// since tells whether the newest write that succeeded has begun within d.
+// since reports whether the newest successful write began within the last d.
 func (h *host) since(d time.Duration) bool {
 	return h.q.cfg.Boot()-h.began-time.Duration(h.good.Load()) < d
 }
 
-// say makes a change of the index with mu held, and notes what has become of the job, so that
-// notes stand in the order of what they tell: who reads them at the next start believes the
-// last one. It returns before the note is written, and waits while too much is not.
+// say makes a change to the index with mu held and queues a note about it. The notes therefore
+// stand in the order of the changes: at the next start the last note about a job counts. say
+// returns before the note is written, and blocks while too many notes are unwritten.
 func (h *host) say(ctx context.Context, change func() note) {
 	select {
 	case h.room <- struct{}{}:
@@ -309,8 +309,8 @@ func (h *host) say(ctx context.Context, change func() note) {
 	h.queueNotes([]note{n}, nil)
 }
 
-// sayNow makes a change with mu held, as say does, and returns when its notes are on the disk, or
-// will never be.
+// sayNow makes a change with mu held, as say does. It returns when its notes are on disk or can
+// never be written.
 func (h *host) sayNow(ctx context.Context, change func() []note) error {
 	done := make(chan error, 1)
 	h.mu.Lock()
@@ -325,7 +325,7 @@ func (h *host) sayNow(ctx context.Context, change func() []note) error {
 		return ctx.Err()
 	}
 	select {
-	case err := <-done: // with the last ones
+	case err := <-done: // written with the last ones
 		return err
 	default:
 		return ErrNoHost
@@ -345,8 +345,8 @@ func (h *host) queueNotes(notes []note, done chan error) {
 	}
 }
 
-// writeNotes writes notes, all that have come meanwhile in one write, until end is closed
-// and all are written.
+// writeNotes writes notes until end is closed and all notes are written. One write takes all notes
+// that have arrived since the write before.
 func (h *host) writeNotes(ctx context.Context, end chan struct{}) error {
 	every := time.NewTicker(beat)
 	defer every.Stop()
@@ -370,7 +370,7 @@ func (h *host) writeNotes(ctx context.Context, end chan struct{}) error {
 		}
 		err := h.write(ctx, notes)
 		if err == nil && h.q.cfg.Node != "" && !h.since(beat) {
-			// It took long, and counts from when it began.
+			// The write took long, and its time counts from when it began.
 			err = h.append(ctx, encodeNotes([]note{{kind: noteBeat}}))
 		}
 		for range count {
@@ -386,7 +386,7 @@ func (h *host) writeNotes(ctx context.Context, end chan struct{}) error {
 			if err := h.append(ctx, endNotes()); err != nil || h.q.bus == nil {
 				return err
 			}
-			return h.q.bus.Publish(h.q.hostName(), nil) // who waits looks at once
+			return h.q.bus.Publish(h.q.hostName(), nil) // waiting standbys look at once
 		case h.entries > restateAt:
 			if err := h.restate(ctx); err != nil {
 				return err
@@ -395,9 +395,9 @@ func (h *host) writeNotes(ctx context.Context, end chan struct{}) error {
 	}
 }
 
-// write writes notes in as few entries as hold them.
+// write writes notes in as few entries as possible.
 func (h *host) write(ctx context.Context, notes []note) error {
-	const each = 1024 // of notes; the longest is 250 bytes, but for what is done, of 4096 jobs
+	const each = 1024 // notes per entry; a note has at most 250 bytes, except noteDone with 4096 jobs
 	for some := range slices.Chunk(notes, each) {
 		for _, b := range splitNotes(some) {
 			if err := h.append(ctx, b); err != nil {
@@ -408,7 +408,7 @@ func (h *host) write(ctx context.Context, notes []note) error {
 	return nil
 }
 
-// splitNotes encodes notes so that each part is an entry.
+// splitNotes encodes notes into parts that each fit into one entry.
 func splitNotes(notes []note) [][]byte {
 	b := encodeNotes(notes)
 	if len(b) <= noteBytes || len(notes) == 1 {
@@ -418,8 +418,8 @@ func splitNotes(notes []note) [][]byte {
 	return append(splitNotes(notes[:half]), splitNotes(notes[half:])...)
 }
 
-// append writes an entry behind the last one, again and again until it is written or
-// somebody else has written there.
+// append writes an entry after the last one. It retries until the entry is written or another node
+// has written there.
 func (h *host) append(ctx context.Context, b []byte) error {
 	for doubt := false; ; {
 		at := h.q.cfg.Boot() - h.began
@@ -427,7 +427,7 @@ func (h *host) append(ctx context.Context, b []byte) error {
 		seq, err := h.q.notes.Append(try, b, h.last)
 		stop()
 		if errors.Is(err, store.ErrConflict) && doubt {
-			seq, err = h.wrote(ctx, b) // by the attempt before, whose answer was lost?
+			seq, err = h.wrote(ctx, b) // written by an attempt whose answer was lost?
 		}
 		switch {
 		case err == nil:
@@ -450,7 +450,8 @@ func (h *host) append(ctx context.Context, b []byte) error {
 	}
 }
 
-// wrote looks whether the entry behind the last one is b, else it is ErrConflict.
+// wrote checks whether the entry after the last one is b. It returns ErrConflict if there is
+// another entry or none.
 func (h *host) wrote(ctx context.Context, b []byte) (uint64, error) {
 	ctx, stop := context.WithTimeout(ctx, writeWait)
 	defer stop()
@@ -461,7 +462,7 @@ func (h *host) wrote(ctx context.Context, b []byte) (uint64, error) {
 	return e.Seq, err
 }
 
-// restate says in few entries what many say, and forgets those.
+// restate replaces many entries of notes by a few with the same content.
 func (h *host) restate(ctx context.Context) error {
 	before := h.last + 1
 	h.mu.Lock()
@@ -479,7 +480,7 @@ func (h *host) restate(ctx context.Context) error {
 	return nil
 }
 
-// sweep forgets jobs that are done with.
+// sweep deletes finished jobs from the log.
 func (h *host) sweep(ctx context.Context) error {
 	tick := time.NewTicker(sweepEvery)
 	defer tick.Stop()
@@ -503,7 +504,7 @@ func (h *host) sweep(ctx context.Context) error {
 		for _, seq := range others {
 			err = errors.Join(err, h.q.jobs.Delete(ctx, seq))
 		}
-		if err != nil && ctx.Err() == nil { // the next start finds them done with
+		if err != nil && ctx.Err() == nil { // the next start finds them finished
 			h.q.cfg.Log.Warn("jobs that are done with are kept for now", "queue", h.q.cfg.Name, "error", err)
 		}
 	}

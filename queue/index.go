@@ -7,37 +7,37 @@ import (
 	"time"
 )
 
-// An index knows of each job that is not done with where it is, and whose turn it is. The
-// jobs themselves stay in the log: one that waits costs a bit, and a run of them of one
-// tenant and priority 16 bytes. Its methods are called by one at a time.
+// An index knows where each unfinished job is, and which job is next. The jobs themselves stay in
+// the log: a waiting job costs one bit, and a run of jobs of one tenant and priority 16 bytes. An
+// index is not safe for concurrent use.
 type index struct {
 	chunks  map[uint64]*chunk
-	order   []uint64 // the numbers of chunks, rising; some may be gone
+	order   []uint64 // the numbers of the chunks, ascending; some may be gone
 	tenants map[string]*tenant
 	weights map[string]int
-	active  tenantHeap // with something to do now
-	now     float64    // the virtual time of who went last
+	active  tenantHeap // tenants with a job that may leave now
+	now     float64    // virtual time of the last tenant
 	later   laterHeap
-	blocked []*tenant // not before a time
+	blocked []*tenant // tenants that must wait until a time
 	tries   map[ref]try
 	dead    map[ref]deadJob
 	keys    keyWindow
 	seeds   [2]maphash.Seed
 
-	left       int // jobs that are not done with, those under way and the dead included
+	left       int // unfinished jobs, including those in flight and dead
 	flying     map[ref]bool
 	duplicates uint64
 }
 
-// A chunk is some jobs of the log.
+// A chunk is the state of the jobs of one chunk of the log.
 type chunk struct {
 	seq   uint64
 	at    int64 // nanoseconds since 1970
 	n     int32
 	left  int32
 	keyed bool
-	bits  uint64   // of the first 64 jobs: done
-	more  []uint64 // of the rest
+	bits  uint64   // of the first 64 jobs: finished
+	more  []uint64 // of the other jobs
 }
 
 func (c *chunk) done(i int) bool {
@@ -47,7 +47,7 @@ func (c *chunk) done(i int) bool {
 	return c.more[i/64-1]>>(i%64)&1 == 1
 }
 
-// finish notes that a job is done with, and tells whether it was not before.
+// finish marks a job as finished. It reports whether the job was unfinished before.
 func (c *chunk) finish(i int) bool {
 	if i >= int(c.n) || c.done(i) {
 		return false
@@ -61,26 +61,26 @@ func (c *chunk) finish(i int) bool {
 	return true
 }
 
-// A try is what is known of a job that went out before.
+// A try is what is known of a job that was sent before.
 type try struct {
 	attempt int
-	since   int64 // milliseconds: its age counts from then
+	since   int64 // milliseconds: the age of the job counts from then
 }
 
-// A deadJob is one that nobody tries any more.
+// A deadJob is a job that is not tried any more.
 type deadJob struct {
 	attempt int
 	at      int64
 	why     string
 }
 
-// A run is jobs that follow each other in a chunk.
+// A run is a series of consecutive jobs in a chunk.
 type run struct {
 	first ref
 	n     uint32
 }
 
-// A lane is the jobs of a tenant of one priority, in order.
+// A lane holds the jobs of one tenant and one priority, in order.
 type lane struct {
 	runs []run
 	head int
@@ -105,20 +105,20 @@ func (l *lane) pop() ref {
 		switch {
 		case l.empty():
 			l.runs, l.head = l.runs[:0], 0
-		case l.head > 1024 && l.head > len(l.runs)/2: // chosen: seldom enough to cost nothing
+		case l.head > 1024 && l.head > len(l.runs)/2: // chosen: rare enough to cost nothing
 			l.runs, l.head = slices.Clone(l.runs[l.head:]), 0
 		}
 	}
 	return r
 }
 
-// A tenant is who jobs are for.
+// A tenant holds the waiting jobs of one tenant.
 type tenant struct {
 	name   string
 	weight float64
-	used   float64 // virtual: cost by weight
+	used   float64 // virtual time: cost divided by weight
 	lanes  [MaxPriority + 1]lane
-	place  int // in active, -1: not there
+	place  int // position in active, -1: not there
 	until  time.Time
 }
 
@@ -153,7 +153,7 @@ func (h *tenantHeap) Pop() any {
 	return t
 }
 
-// A laterJob goes at a time.
+// A laterJob is a job that must wait until a time.
 type laterJob struct {
 	at       int64 // milliseconds
 	ref      ref
@@ -182,7 +182,7 @@ func newIndex(weights map[string]int, window time.Duration) *index {
 	}
 }
 
-// configure takes other weights of tenants, and another time for which keys are known.
+// configure sets the weights of the tenants and the time for which keys are remembered.
 func (x *index) configure(weights map[string]int, window time.Duration) {
 	x.weights, x.keys.window = weights, window
 	for _, t := range x.tenants {
@@ -190,7 +190,7 @@ func (x *index) configure(weights map[string]int, window time.Duration) {
 	}
 }
 
-// push puts a job into the line of its tenant.
+// push adds a job to the line of its tenant.
 func (x *index) push(name string, priority uint8, r ref) {
 	t := x.tenants[name]
 	if t == nil {
@@ -204,10 +204,10 @@ func (x *index) push(name string, priority uint8, r ref) {
 	}
 }
 
-// wait puts a job among those that go at a time, in milliseconds.
+// wait adds a job that must wait until a time, in milliseconds.
 func (x *index) wait(j laterJob) { heap.Push(&x.later, j) }
 
-// ripen moves what has become due into the lines, and tells when the next will.
+// ripen moves jobs whose time has come into the lines, and returns when the next one is due.
 func (x *index) ripen(now time.Time) (next time.Time) {
 	for len(x.later) > 0 && x.later[0].at <= now.UnixMilli() {
 		j := heap.Pop(&x.later).(laterJob)
@@ -227,13 +227,13 @@ func (x *index) ripen(now time.Time) (next time.Time) {
 		}
 		t.until = time.Time{}
 		t.used = max(t.used, x.now)
-		heap.Push(&x.active, t) // peek lets go of one that has nothing to do
+		heap.Push(&x.active, t) // peek removes a tenant without jobs
 		return true
 	})
 	return next
 }
 
-// peek is the job whose turn it is, in the line until it is taken.
+// peek returns the job that is next. It stays in the line until take is called.
 func (x *index) peek() (r ref, of *tenant, ok bool) {
 	for len(x.active) > 0 {
 		t := x.active[0]
@@ -252,15 +252,15 @@ func (x *index) peek() (r ref, of *tenant, ok bool) {
 	return 0, nil, false
 }
 
-// leave takes the first tenant out of those with something to do.
+// leave removes the first tenant from those with jobs.
 func (x *index) leave(t *tenant) {
 	heap.Pop(&x.active)
 	if t.until.IsZero() {
-		delete(x.tenants, t.name) // whoever comes back begins at the present time
+		delete(x.tenants, t.name) // a tenant that comes back starts at the present virtual time
 	}
 }
 
-// take takes the job that peek has shown out of the line: it is under way.
+// take removes the job that peek returned from the line. The job is now in flight.
 func (x *index) take(t *tenant, cost int64) {
 	r := t.lane().pop()
 	x.flying[r] = true
@@ -273,14 +273,14 @@ func (x *index) take(t *tenant, cost int64) {
 	heap.Fix(&x.active, t.place)
 }
 
-// block lets the tenant whose turn it is wait until a time, and the others go on.
+// block makes the tenant that is next wait until a time, while the others continue.
 func (x *index) block(t *tenant, until time.Time) {
 	t.until = until
 	heap.Pop(&x.active)
 	x.blocked = append(x.blocked, t)
 }
 
-// finish notes that a job is done with.
+// finish marks a job as finished.
 func (x *index) finish(r ref) bool {
 	delete(x.flying, r)
 	delete(x.tries, r)
@@ -293,8 +293,8 @@ func (x *index) finish(r ref) bool {
 	return true
 }
 
-// purge is done with all that waits, and tells how many that were, and forgets all keys.
-// What is under way or dead stays.
+// purge finishes all waiting jobs, forgets all keys and returns the number of jobs. Jobs in flight
+// and dead jobs stay.
 func (x *index) purge() (n int) {
 	for _, seq := range x.order {
 		c := x.chunks[seq]
@@ -306,26 +306,26 @@ func (x *index) purge() (n int) {
 		}
 	}
 	x.tenants, x.active, x.later, x.blocked = map[string]*tenant{}, nil, nil, nil
-	for _, seq := range x.order { // who purges puts again
+	for _, seq := range x.order { // after a purge the same jobs are often put again
 		x.chunks[seq].keyed = false
 	}
 	x.keys = keyWindow{window: x.keys.window}
 	return n
 }
 
-// hash is that of an idempotency key; the seeds are this process's own, so that nobody can
-// make two keys that are taken for one.
+// hash returns the hash of an idempotency key. The seeds are random for each process, so that
+// nobody can construct two keys with the same hash.
 func (x *index) hash(key []byte) [2]uint64 {
 	return [2]uint64{maphash.Bytes(x.seeds[0], key), maphash.Bytes(x.seeds[1], key)}
 }
 
-// seen finds the job that was put under a key.
+// seen returns the job that was put with a key.
 func (x *index) seen(key string, at time.Time) (ref, bool) {
 	return x.keys.find(x.hash([]byte(key)), at)
 }
 
-// add takes in a chunk of the log. old is what notes of before say, nil: nothing. It
-// returns which jobs have the key of another one, and are done with.
+// add reads a chunk of the log into the index. old holds the notes of earlier hosts, or is nil. add
+// returns the jobs that are duplicates; they are finished.
 func (x *index) add(seq uint64, at time.Time, jobs [][]byte, old *replay) (twins []int) {
 	if x.chunks[seq] != nil {
 		return nil
@@ -340,7 +340,7 @@ func (x *index) add(seq uint64, at time.Time, jobs [][]byte, old *replay) (twins
 	for i, b := range jobs {
 		r := refOf(seq, i)
 		h, _, _, ok := parseHead(b)
-		if !ok { // of a whole chunk: nobody wrote that
+		if !ok { // in a complete chunk: no node wrote that
 			x.finish(r)
 			continue
 		}
@@ -365,7 +365,7 @@ func (x *index) add(seq uint64, at time.Time, jobs [][]byte, old *replay) (twins
 	return twins
 }
 
-// again puts a job that was under way back: now, or at a time.
+// again puts a job that was in flight back into the line: now, or at a time.
 func (x *index) again(r ref, h *head, at int64) {
 	delete(x.flying, r)
 	if at == 0 {
@@ -375,7 +375,7 @@ func (x *index) again(r ref, h *head, at int64) {
 	x.wait(laterJob{at, r, h.tenant, h.priority})
 }
 
-// oldest is when the oldest job that waits was put, zero if none does.
+// oldest returns when the oldest waiting job was put, or the zero time if none waits.
 func (x *index) oldest() time.Time {
 	for _, seq := range x.order {
 		if c := x.chunks[seq]; c != nil && c.left > 0 {
@@ -385,8 +385,9 @@ func (x *index) oldest() time.Time {
 	return time.Time{}
 }
 
-// gone lists chunks that are of no use any more: all jobs are done with and no key of
-// theirs counts. first is the oldest chunk that is, or one more than the newest.
+// gone removes the chunks that are no longer needed, because all their jobs are finished and none
+// of their keys counts any more. All chunks before first can be deleted from the log (0: none), and
+// so can the chunks in others, at most most of them.
 func (x *index) gone(now time.Time, most int) (first uint64, others []uint64) {
 	prefix := true
 	keep := x.order[:0]
@@ -409,13 +410,13 @@ func (x *index) gone(now time.Time, most int) (first uint64, others []uint64) {
 	return first, others
 }
 
-// A keyWindow finds keys again for a while. It holds them in buckets of a sixth of the
-// window, each of which is forgotten as a whole.
+// A keyWindow remembers keys for a time. It holds them in buckets of a sixth of the window each,
+// and drops whole buckets.
 type keyWindow struct {
 	window  time.Duration
 	buckets []keyBucket // the newest is last
 	count   int
-	cut     bool // keys were forgotten early
+	cut     bool // keys were dropped early
 }
 
 type keyBucket struct {
@@ -423,13 +424,13 @@ type keyBucket struct {
 	refs  map[[2]uint64]ref
 }
 
-// maxKeys bounds the keys of a queue: beyond it the oldest bucket goes early. Chosen: 50
-// bytes each, so 200 MB.
+// maxKeys bounds the keys of a queue: above it the oldest bucket is dropped early. Chosen: 50 bytes
+// per key, so 200 MB.
 const maxKeys = 4_000_000
 
 func (w *keyWindow) step() time.Duration { return max(w.window/6, time.Millisecond) }
 
-// reach is how long a key may count.
+// reach returns the longest time for which a key may count.
 func (w *keyWindow) reach() time.Duration { return w.window + w.step() }
 
 func (w *keyWindow) find(key [2]uint64, at time.Time) (ref, bool) {
@@ -444,7 +445,7 @@ func (w *keyWindow) find(key [2]uint64, at time.Time) (ref, bool) {
 	return 0, false
 }
 
-// add remembers a key, unless it is known.
+// add remembers a key. It reports false if the key is already known.
 func (w *keyWindow) add(key [2]uint64, r ref, at time.Time) bool {
 	begin := at.Truncate(w.step()).UnixNano()
 	w.buckets = slices.DeleteFunc(w.buckets, func(b keyBucket) bool {

@@ -7,30 +7,30 @@ import (
 
 // A Job is one piece of work for the target of a queue.
 type Job struct {
-	ID       string            // given by the queue
-	Queue    string            // given by the queue
-	Key      string            // idempotency key, passed on; "" is none
-	Tenant   string            // who it is for: tenants get fair shares
-	Priority int               // 0 to 9, the greater goes first
-	Cost     int64             // what it takes of the queue's limits; 0 is 1
-	At       time.Time         // not before; zero is now
-	MaxAge   time.Duration     // dead when it is older; 0 is what the queue says
-	Headers  map[string]string // passed on
+	ID       string            // set by the queue
+	Queue    string            // set by the queue
+	Key      string            // idempotency key, sent to the target; "" is none
+	Tenant   string            // tenants get fair shares
+	Priority int               // 0 to 9; higher goes first
+	Cost     int64             // cost in the queue's limits; 0 means 1
+	At       time.Time         // earliest time of delivery; zero means now
+	MaxAge   time.Duration     // the job is dead when older; 0 means the default of the queue
+	Headers  map[string]string // sent to the target
 	Body     []byte
-	Attempt  int       // 1 is the first; given by the queue
-	Enqueued time.Time // given by the queue
+	Attempt  int       // 1 is the first; set by the queue
+	Enqueued time.Time // set by the queue
 }
 
-// An Outcome says how a delivery went.
+// An Outcome is the result of a delivery.
 type Outcome struct {
-	Err        error         // nil: done
-	Retry      bool          // worth another attempt; else the job is dead at once
-	Busy       bool          // the target says that it is overrun (429, 503)
-	RetryAfter time.Duration // what the target said in Retry-After, 0 if nothing
+	Err        error         // nil: delivered
+	Retry      bool          // try again; if false, the job is dead at once
+	Busy       bool          // the target is overloaded (429, 503)
+	RetryAfter time.Duration // the target's Retry-After, 0 if none
 }
 
-// A Handler delivers jobs. Deliver is called by many goroutines at once, may block until ctx
-// ends, and must not keep or change the job.
+// A Handler delivers jobs. Deliver must be safe for concurrent use, may block until ctx ends, and
+// must not keep or change the job.
 type Handler interface {
 	Deliver(ctx context.Context, j *Job) Outcome
 }

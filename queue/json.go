@@ -12,10 +12,11 @@ import (
 	"unicode/utf8"
 )
 
-// MaxLine is the greatest length of a job as JSON: a body of MaxBody in base64, and the rest.
+// MaxLine is the maximum length of a job as JSON: a body of MaxBody bytes in base64, plus the other
+// fields.
 const MaxLine = MaxBody/3*4 + 64<<10
 
-// A jsonJob is a job as it is put by HTTP and in files.
+// A jsonJob is the JSON form of a job, in HTTP requests and in files.
 type jsonJob struct {
 	Key      string            `json:"key"`
 	Tenant   string            `json:"tenant"`
@@ -32,8 +33,9 @@ type jsonJob struct {
 
 const jobExample = `{"key": "order-17", "tenant": "acme", "body": {"order": 17}}`
 
-// ParseJob reads a job from a JSON object: body (any JSON, sent as it stands), or text, or
-// base64; and key, tenant, priority, cost, at, max_age and headers. Its errors wrap ErrJob.
+// ParseJob parses a job from a JSON object. The body is in one of the fields body (any JSON value,
+// sent unchanged), text or base64. The other fields are key, tenant, priority, cost, at, max_age
+// and headers. Its errors wrap ErrJob.
 func ParseJob(b []byte) (Job, error) {
 	var in jsonJob
 	bad := func(format string, v ...any) (Job, error) {
@@ -50,7 +52,7 @@ func ParseJob(b []byte) (Job, error) {
 	if err := d.Decode(&in); err != nil {
 		return bad("%s; want such as %s", whyJSON(err), jobExample)
 	}
-	if bytes.TrimLeft(b, " \t\r\n")[0] != '{' { // null is one for encoding/json
+	if bytes.TrimLeft(b, " \t\r\n")[0] != '{' { // encoding/json accepts null as an object
 		return bad("it is no object; want such as %s", jobExample)
 	}
 	if _, err := d.Token(); !errors.Is(err, io.EOF) {
@@ -96,7 +98,7 @@ func ParseJob(b []byte) (Job, error) {
 	return j, j.check(time.Now())
 }
 
-// names tells whether there is a header of that name, in small letters.
+// names reports whether headers contains a name, which must be in lower case.
 func names(headers map[string]string, name string) bool {
 	for h := range headers {
 		if len(h) == len(name) && bytes.EqualFold([]byte(h), []byte(name)) {
@@ -106,7 +108,7 @@ func names(headers map[string]string, name string) bool {
 	return false
 }
 
-// whyJSON is an error of encoding/json without what may be long in it.
+// whyJSON returns the text of an encoding/json error without the parts that may be long.
 func whyJSON(err error) string {
 	if _, ok := errors.AsType[*time.ParseError](err); ok || strings.HasPrefix(err.Error(), "Time.") {
 		return "at is no time: write such as 2026-12-24T18:00:00Z"

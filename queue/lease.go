@@ -15,34 +15,37 @@ import (
 	"github.com/headgate/headgate/internal/store"
 )
 
-// The errors of a Lender and its leases.
+// Errors of a Lender and its leases.
 var (
-	ErrLender    = errors.New("impossible lease")
-	ErrNever     = errors.New("the limit never lets so much pass: ask for less, or raise it")
+	// ErrLender is wrapped by every error about an invalid LenderConfig or number of units.
+	ErrLender = errors.New("impossible lease")
+	// ErrNever is returned when the limit can never allow as many units as requested.
+	ErrNever = errors.New("the limit never lets so much pass: ask for less, or raise it")
+	// ErrLeaseOver is returned when a lease has ended or has fewer units left than requested.
 	ErrLeaseOver = errors.New("the lease is over, or has less left: ask for another one")
 )
 
-// DefaultTerm is how long a lease lasts. Chosen: as long as a process that nobody hears keeps
-// what it was lent.
+// DefaultTerm is the term of a lease. Chosen: equal to the time for which a process that has lost
+// contact keeps its loans.
 const DefaultTerm = 5 * time.Second
 
-// LenderConfig says what is leased, and where the fences are kept.
+// LenderConfig configures a Lender.
 type LenderConfig struct {
-	Name     string     // of the fences: 1 to 64 of A-Z a-z 0-9 _ and -
-	NATS     *nats.Conn // to an engine as headgate.EngineConfig has it
+	Name     string     // prefix of the fences: 1 to 64 of A-Z a-z 0-9 _ and -
+	NATS     *nats.Conn // connection to an engine, see headgate.EngineConfig
 	Capacity *Capacity  // shared with the queues of this process
-	Use      LimitUse   // whose units are leased, in the limit's own unit; not PerTenant
+	Use      LimitUse   // the limit to lease, in the limit's own unit; not PerTenant
 	Term     time.Duration
-	Weight   int // among the queues and lenders that share the limit, default 1
+	Weight   int // relative to other users of the limit, default 1
 
-	Replicas int         // as headgate.EngineConfig
-	Heal     func(error) // is told when the engine refuses to write; must not block
+	Replicas int         // see headgate.EngineConfig
+	Heal     func(error) // called when the engine refuses to write; must not block
 	Log      *slog.Logger
 }
 
-// A Lender leases a limit to who has jobs of its own and only wants the capacity: a
-// continuous share of the limit, for as much as is asked for, beside all others who use it,
-// and wherever they do. It may be used by many goroutines at once.
+// A Lender leases capacity of a limit to programs that keep their own jobs. Each lease takes its
+// fair share of the limit next to all other users of it, in every process. A Lender is safe for
+// concurrent use.
 type Lender struct {
 	cfg   LenderConfig
 	store store.Store
@@ -50,7 +53,7 @@ type Lender struct {
 	self  *member
 }
 
-// OpenLender makes a Lender.
+// OpenLender returns a new Lender.
 func OpenLender(ctx context.Context, cfg LenderConfig) (*Lender, error) {
 	if cfg.NATS == nil {
 		return nil, fmt.Errorf("%w: want NATS", ErrLender)
@@ -77,11 +80,11 @@ func newLender(cfg LenderConfig, records store.Store) (*Lender, error) {
 	return &Lender{cfg, records, bootTime, &member{weight: float64(cfg.Weight)}}, nil
 }
 
-// A Lease is some of a limit until its term is over. Its methods do not block, and may be
-// called by many goroutines at once.
+// A Lease is a number of units of a limit, held until the term ends. Its methods do not block and
+// are safe for concurrent use.
 type Lease struct {
-	// Fence is greater than that of each lease before it of this name. A target that
-	// remembers the greatest one it has seen can refuse a holder that was thought to be gone.
+	// Fence is greater than the fence of every earlier lease of the same name. A target that
+	// remembers the greatest fence it has seen can reject a holder whose lease has ended.
 	Fence uint64
 
 	term  time.Duration
@@ -93,9 +96,10 @@ type Lease struct {
 	timer *time.Timer
 }
 
-// Lease waits until n units are free, and holds them for a term. Each is to be said to be
-// used, after the target has answered, or returned; what is left when the term is over counts
-// as used then. It costs a write of the engine. ErrNever is not worth trying again.
+// Lease waits until n units are free and holds them for a term. The holder must call Use for each
+// unit after the target has answered, or Return for the rest. Units that are left at the end of the
+// term count as used then. A lease costs one write to the engine. ErrNever means that a retry
+// cannot succeed.
 func (l *Lender) Lease(ctx context.Context, n int64) (*Lease, error) {
 	if n < 1 {
 		return nil, fmt.Errorf("%w: of %d units, want 1 at least", ErrLender, n)
@@ -117,7 +121,7 @@ func (l *Lender) Lease(ctx context.Context, n int64) (*Lease, error) {
 	return x, nil
 }
 
-// await takes n as soon as it can.
+// await takes n units as soon as they are free.
 func (l *Lender) await(ctx context.Context, n int64) (taken, error) {
 	for {
 		t, no, err := l.cfg.Capacity.take(ctx, l.self, []LimitUse{l.cfg.Use}, load{cost: n, units: true})
@@ -127,7 +131,7 @@ func (l *Lender) await(ctx context.Context, n int64) (taken, error) {
 		case no != nil && no.never != "":
 			return taken{}, fmt.Errorf("%w: %d of %s", ErrNever, n, no.never)
 		}
-		until := t.at // of what is paced
+		until := t.at // if the limit spreads usage
 		if no != nil {
 			until = no.until
 		}
@@ -145,7 +149,7 @@ func (l *Lender) await(ctx context.Context, n int64) (taken, error) {
 	}
 }
 
-// fence draws the next fence: who has written it was the only one to.
+// fence returns the next fence. Only one process can write a given number, so each fence is unique.
 func (l *Lender) fence(ctx context.Context) (uint64, error) {
 	key := "leases/" + l.cfg.Name + "/fence"
 	for {
@@ -168,7 +172,7 @@ func (l *Lender) fence(ctx context.Context) (uint64, error) {
 	}
 }
 
-// Left is how many units are left, and for how long.
+// Left returns how many units are left, and the remaining term.
 func (x *Lease) Left() (n int64, term time.Duration) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -176,7 +180,7 @@ func (x *Lease) Left() (n int64, term time.Duration) {
 	return x.left, max(0, x.until.Sub(x.clock()))
 }
 
-// Use says that n units were used now at the latest: the target has answered.
+// Use marks n units as used, now at the latest: the target has answered.
 func (x *Lease) Use(n int64) error {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -194,8 +198,8 @@ func (x *Lease) useLocked(n int64) {
 	}
 }
 
-// Renew lets the term begin anew. It needs nobody: what is held is held as long as the
-// process is heard.
+// Renew starts the term again. It needs no round trip: the limit holds the units as long as this
+// process is connected.
 func (x *Lease) Renew() error {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -207,7 +211,7 @@ func (x *Lease) Renew() error {
 	return nil
 }
 
-// Return gives back what was not used, and ends the lease.
+// Return returns the unused units and ends the lease.
 func (x *Lease) Return() {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -220,7 +224,7 @@ func (x *Lease) Return() {
 	x.timer.Stop()
 }
 
-// ended ends the lease if its term is over: it may just have been renewed.
+// ended ends the lease if its term is over. The timer may have fired just as the lease was renewed.
 func (x *Lease) ended() {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -229,7 +233,7 @@ func (x *Lease) ended() {
 	}
 }
 
-// endLocked counts what is left as used when the term is over.
+// endLocked marks the remaining units as used at the end of the term.
 func (x *Lease) endLocked() {
 	if x.left > 0 && !x.clock().Before(x.until) {
 		x.useLocked(x.left)

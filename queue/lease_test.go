@@ -12,7 +12,7 @@ import (
 	"github.com/headgate/headgate/internal/store"
 )
 
-// twoLenders are two that share a limit of a second and their fences.
+// twoLenders returns two lenders that share a limit per second and their fences.
 func twoLenders(t *testing.T, amount int64) (a, b *Lender) {
 	t.Helper()
 	r := rate(amount)
@@ -39,7 +39,7 @@ func lease(t *testing.T, l *Lender, n int64) *Lease {
 	return x
 }
 
-// freeAfter is how long it takes until n can be had.
+// freeAfter returns how long it takes until n units are free.
 func freeAfter(t *testing.T, l *Lender, n int64) time.Duration {
 	t.Helper()
 	began := time.Now()

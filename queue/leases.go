@@ -16,27 +16,27 @@ import (
 	"github.com/headgate/headgate/internal/store"
 )
 
-// ErrLent: somebody else has the partition, or had it until just now.
+// ErrLent is returned when another processor has the partition, or had it until a moment ago.
 var ErrLent = errors.New("the partition is lent")
 
-// LeasesConfig says where leases are kept, and of what.
+// LeasesConfig configures Leases.
 type LeasesConfig struct {
-	Name string     // of the capacity: 1 to 64 of A-Z a-z 0-9 _ and -
-	NATS *nats.Conn // to an engine as headgate.EngineConfig has it
+	Name string     // name of the capacity: 1 to 64 of A-Z a-z 0-9 _ and -
+	NATS *nats.Conn // connection to an engine, see headgate.EngineConfig
 	Partitioning
 
-	Replicas int         // as headgate.EngineConfig
-	Heal     func(error) // is told when the engine refuses to write; must not block
+	Replicas int         // see headgate.EngineConfig
+	Heal     func(error) // called when the engine refuses to write; must not block
 	Log      *slog.Logger
 }
 
-// Leases lend partitions to processors that share an engine and nothing else: it is
-// Partitions without a lender. A record says of each partition whether it is lent, and only
-// who has read the newest may write the next. How long ago it was written nobody knows by the
-// clock of another: who finds a lease waits for its whole term from when he first saw it.
+// Leases lends partitions to processors that share only an engine: it is Partitions without a
+// central lender. A record for each partition says whether it is lent, and only a processor that
+// has read the newest record can write the next one. The clocks of two machines cannot be compared,
+// so a processor that finds a lease waits for its whole term from the moment when it first saw it.
 //
-// They may be used by many goroutines at once. Each call is a reading or a write of the
-// engine, on its disk before it is told.
+// Leases is safe for concurrent use. Each call reads from or writes to the engine, and a write is
+// on disk before the call returns.
 type Leases struct {
 	cfg   LeasesConfig
 	store store.Store
@@ -46,20 +46,20 @@ type Leases struct {
 	seen map[int]sighting
 }
 
-// A sighting is the record of a partition when it was seen first.
+// A sighting is the record of a partition and the time when it was first seen.
 type sighting struct {
 	revision uint64
 	at       time.Time
 	record   leaseRecord
 }
 
-// leaseRecord is what is kept of a partition.
+// A leaseRecord is the stored state of a partition.
 type leaseRecord struct {
 	fence uint64
 	lent  bool
 }
 
-// OpenLeases finds or makes what is kept of leases.
+// OpenLeases opens the stored leases, and creates the storage if there is none.
 func OpenLeases(ctx context.Context, cfg LeasesConfig) (*Leases, error) {
 	if !queueName.MatchString(cfg.Name) || cfg.NATS == nil {
 		return nil, fmt.Errorf("%w: want NATS, and a name of 1 to 64 of A-Z a-z 0-9 _ and -", ErrPartitioning)
@@ -75,10 +75,11 @@ func OpenLeases(ctx context.Context, cfg LeasesConfig) (*Leases, error) {
 	return &Leases{cfg: cfg, store: records, clock: bootTime, seen: map[int]sighting{}}, nil
 }
 
-// Now is the time that leases go by: what a Holding of them must be told.
+// Now returns the time of the clock that leases use. Pass it to the methods of a Holding.
 func (l *Leases) Now() time.Time { return l.clock() }
 
-// Lend asks for a partition. ErrLent is the usual answer when others have it.
+// Lend leases partition i. It returns ErrLent if another processor has it, which is a normal
+// result.
 func (l *Leases) Lend(ctx context.Context, i int) (PartitionLease, error) {
 	if i < 0 || i >= l.cfg.Count {
 		return PartitionLease{}, fmt.Errorf("%w: no partition %d of %d", ErrPartitioning, i, l.cfg.Count)
@@ -93,7 +94,7 @@ func (l *Leases) Lend(ctx context.Context, i int) (PartitionLease, error) {
 	return l.write(ctx, i, s, leaseRecord{s.record.fence + 1, true})
 }
 
-// free is when the next may have the partition.
+// free returns when the partition can be lent again.
 func (s *sighting) free(p *Partitioning) time.Time {
 	at := s.at.Add(p.Rest)
 	if s.record.lent {
@@ -102,8 +103,8 @@ func (s *sighting) free(p *Partitioning) time.Time {
 	return at
 }
 
-// Renew begins the term of a lease anew, from when this was called. ErrLent says that it has
-// ended, and another has the partition or may have it.
+// Renew starts the term of a lease again, from the time of the call. It returns ErrLent if the
+// lease has ended and another processor has, or may have, the partition.
 func (l *Leases) Renew(ctx context.Context, lease PartitionLease) (PartitionLease, error) {
 	s, err := l.own(ctx, lease)
 	if err != nil {
@@ -112,7 +113,7 @@ func (l *Leases) Renew(ctx context.Context, lease PartitionLease) (PartitionLeas
 	return l.write(ctx, lease.Partition, s, s.record)
 }
 
-// Return ends a lease before its time. Its holder has stopped to use it before.
+// Return ends a lease early. The holder must have stopped using the partition before.
 func (l *Leases) Return(ctx context.Context, lease PartitionLease) error {
 	s, err := l.own(ctx, lease)
 	if err != nil {
@@ -122,7 +123,7 @@ func (l *Leases) Return(ctx context.Context, lease PartitionLease) error {
 	return err
 }
 
-// own looks whether a lease is the newest of its partition.
+// own returns the record of a lease if it is the newest of its partition.
 func (l *Leases) own(ctx context.Context, lease PartitionLease) (sighting, error) {
 	if lease.Partition < 0 || lease.Partition >= l.cfg.Count {
 		return sighting{}, ErrLent
@@ -134,7 +135,7 @@ func (l *Leases) own(ctx context.Context, lease PartitionLease) (sighting, error
 	return s, err
 }
 
-// look reads the record of a partition, and remembers since when it has been as it is.
+// look reads the record of a partition and remembers since when it has been unchanged.
 func (l *Leases) look(ctx context.Context, i int) (sighting, error) {
 	value, revision, err := l.store.Load(ctx, l.key(i))
 	if errors.Is(err, store.ErrNotFound) {
@@ -143,7 +144,7 @@ func (l *Leases) look(ctx context.Context, i int) (sighting, error) {
 	if err != nil {
 		return sighting{}, fmt.Errorf("read the lease of partition %d: %w", i, err)
 	}
-	now := l.clock() // it was written before
+	now := l.clock() // the record is older than that
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	s, known := l.seen[i]
@@ -158,7 +159,7 @@ func (l *Leases) look(ctx context.Context, i int) (sighting, error) {
 	return s, nil
 }
 
-// write writes the record of a partition, if nobody has since s was read.
+// write writes the record of a partition, unless another processor has written since s was read.
 func (l *Leases) write(ctx context.Context, i int, s sighting, r leaseRecord) (PartitionLease, error) {
 	revision, err := l.store.CompareAndSwap(ctx, l.key(i), s.revision, r.encode())
 	if errors.Is(err, store.ErrConflict) {
@@ -175,7 +176,8 @@ func (l *Leases) write(ctx context.Context, i int, s sighting, r leaseRecord) (P
 
 func (l *Leases) key(i int) string { return fmt.Sprintf("leases/%s/%d", l.cfg.Name, i) }
 
-// leaseFormat is the first byte of a record; then the fence, and 1 if it is lent.
+// leaseFormat is the first byte of a record. The fence follows, and then 1 if the partition is
+// lent.
 const leaseFormat = 1
 
 var errLease = errors.New("not a lease, or a damaged one")
@@ -193,7 +195,7 @@ func parseLease(b []byte) (leaseRecord, error) {
 	return leaseRecord{fence, lent == 1}, nil
 }
 
-// bootTime is the time by a clock that nobody sets, and that goes on while the machine sleeps:
-// else a holder that slept would believe that its lease still runs (docs/protocol.md §2). Only
-// its differences mean anything.
+// bootTime returns the time of a clock that nobody can set and that runs while the machine sleeps.
+// With another clock, a holder that was asleep would believe that its lease is still valid
+// (docs/protocol.md §2). Only differences of it have a meaning.
 func bootTime() time.Time { return time.Unix(0, int64(boot.Now())) }

@@ -17,7 +17,7 @@ import (
 	"github.com/headgate/headgate/internal/store"
 )
 
-// someLeases are leases on records of this process. clock is of whoever uses them.
+// someLeases returns leases on records in this process, for a processor with the given clock.
 func someLeases(t testing.TB, p Partitioning, records store.Store, clock func() time.Time) *Leases {
 	t.Helper()
 	if err := p.check(); err != nil {
@@ -27,7 +27,7 @@ func someLeases(t testing.TB, p Partitioning, records store.Store, clock func() 
 		seen: map[int]sighting{}}
 }
 
-// Two processes, each with a clock of its own, and one partition.
+// Two processes with different clocks compete for one partition.
 func TestALeaseIsOfOne(t *testing.T) {
 	rule := Partitioning{Count: 1, Amount: 1}
 	now := noon()
@@ -69,7 +69,7 @@ func TestALeaseIsOfOne(t *testing.T) {
 	if err := b.Return(t.Context(), second); err != nil {
 		t.Fatal(err)
 	}
-	refused(a) // what b has sent still counts
+	refused(a) // jobs of b still count
 	now = now.Add(2*time.Second - 1)
 	refused(a)
 	now = now.Add(1)
@@ -95,7 +95,7 @@ func FuzzLease(f *testing.F) {
 	})
 }
 
-// away is an engine that may not answer.
+// An away is an engine that may not answer.
 type away struct {
 	store.Store
 	mu   sync.Mutex
@@ -117,8 +117,8 @@ func (a *away) set(gone bool) {
 	a.gone = gone
 }
 
-// As in Azure's "Rate Limiting pattern": the rate rises by a partition a second, and falls when
-// leases end that cannot be renewed; and what is not needed any more is returned.
+// As in Azure's "Rate Limiting pattern": the rate rises by one partition per second, and falls when
+// leases that cannot be renewed end. Partitions that are no longer needed are returned.
 func TestAShareRisesAndFalls(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		rule := Partitioning{Count: 10, Amount: 100}
@@ -167,7 +167,7 @@ func TestAShareRisesAndFalls(t *testing.T) {
 		running.Wait()
 		at(0, 0, 100, 200, 300, 200, 100, 0, 100, 200, 300, 200, 0)
 		time.Sleep(2 * time.Second)
-		for i := range rule.Count { // all were returned, or never had
+		for i := range rule.Count { // all were returned, or never held
 			if _, err := leases.Lend(t.Context(), i); err != nil && !errors.Is(err, ErrLent) {
 				t.Error(i, err)
 			} else if err != nil && !slices.Contains(asked, i) {
@@ -177,8 +177,8 @@ func TestAShareRisesAndFalls(t *testing.T) {
 	})
 }
 
-// Four processors on one engine, on its disk: together they never have more than there is,
-// and what there is is used.
+// Four processors on one engine with its disk: together they never have more than the capacity, and
+// the capacity is used.
 func TestSharesOnAnEngine(t *testing.T) { virtual.Test(t, testSharesOnAnEngine) }
 
 func testSharesOnAnEngine(t *testing.T) {
@@ -240,8 +240,8 @@ func testSharesOnAnEngine(t *testing.T) {
 	}
 }
 
-// A lease that the records know nothing of any more, after a backup was brought back, is not
-// used from its next renewal on.
+// A lease that is missing in the records, because a backup was restored, is not used after its next
+// renewal.
 func TestALostLeaseIsNotUsed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		leases := someLeases(t, Partitioning{Count: 1, Amount: 5}, &store.Memory{}, time.Now)
@@ -268,7 +268,7 @@ func TestALostLeaseIsNotUsed(t *testing.T) {
 	})
 }
 
-// What others return is seen within a turn, and can be had after its rest.
+// A returned partition is seen within one turn, and can be leased after its rest.
 func TestWhatIsReturnedIsTakenUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		rule, records := Partitioning{Count: 20, Amount: 1}, &store.Memory{}
@@ -287,7 +287,7 @@ func TestWhatIsReturnedIsTakenUp(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for range 22 { // a rest of 2 s, and one a second
+		for range 22 { // a rest of 2 s, and one per second
 			s.turn(t.Context())
 			time.Sleep(time.Second)
 		}

@@ -321,7 +321,7 @@ func testNotesAreSaidAgainInFew(t *testing.T) {
 	}
 	b.put(Job{Key: "bad"}, Job{Key: "later", At: time.Now().Add(time.Hour)})
 	until(t, "one dead", func() bool { return b.status().Dead == 1 })
-	for range restateAt + 50 { // each an entry of its own
+	for range restateAt + 50 { // each one in its own entry
 		if err := b.q.SetRate(t.Context(), 1000); err != nil {
 			t.Fatal(err)
 		}
@@ -363,7 +363,7 @@ func testOneNodeHostsAndAnotherTakesOver(t *testing.T) {
 	if other.Hosted() {
 		t.Fatal("both host")
 	}
-	b.stop() // it leaves, and another one goes on at once
+	b.stop() // it leaves, and another one continues at once
 	begin := time.Now()
 	until(t, "another host", func() bool { return other.Hosted() })
 	if d := time.Since(begin); d > silent/2 {
@@ -388,7 +388,7 @@ func testAHostThatIsFencedDeliversNothing(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// Somebody else writes behind the last entry, as a new host does.
+	// Another process writes after the last entry, as a new host does.
 	until(t, "fenced by another", func() bool {
 		size, err = b.q.notes.Size(t.Context())
 		if err != nil {
@@ -399,7 +399,7 @@ func testAHostThatIsFencedDeliversNothing(t *testing.T) {
 	})
 	until(t, "gone", func() bool { return b.q.lead.Load() != h })
 	said := make(chan error, 1)
-	go func() { // who saw it lead a moment ago, and asks it still
+	go func() { // a client that saw it lead and still calls it
 		_, err := h.do(t.Context(), &command{Op: opPause})
 		said <- err
 	}()
@@ -414,7 +414,7 @@ func testAHostThatIsFencedDeliversNothing(t *testing.T) {
 	until(t, "it takes its turn again when the other one is silent", func() bool { return b.q.Hosted() })
 }
 
-// Who looks why jobs are late sees it while they are still tried, not only when they are dead.
+// Status shows the reason for late jobs while they are still retried, not only when they are dead.
 func TestStatusTellsWhyDeliveriesFail(t *testing.T) {
 	t.Parallel()
 	virtual.Test(t, testStatusTellsWhyDeliveriesFail)
@@ -440,8 +440,8 @@ func testStatusTellsWhyDeliveriesFail(t *testing.T) {
 	}
 }
 
-// What has become of jobs is written in the order in which it became so: jobs that were let go
-// again and have died again stay dead behind a restart.
+// Notes are written in the order of the changes: jobs that were redriven and have died again stay
+// dead after a restart.
 func TestJobsThatDieAgainWhileTheyAreRedrivenStayDead(t *testing.T) {
 	t.Parallel()
 	virtual.Test(t, testJobsThatDieAgainWhileTheyAreRedrivenStayDead)
@@ -457,7 +457,7 @@ func testJobsThatDieAgainWhileTheyAreRedrivenStayDead(t *testing.T) {
 	}
 	b.put(first...)
 	until(t, "dead", func() bool { return b.status().Dead == n })
-	b.put(many(n)...) // so that the dispatcher is at work
+	b.put(many(n)...) // so that the dispatcher is busy
 	if k, err := b.q.Redrive(t.Context()); k < n || err != nil {
 		t.Fatalf("redriven: %d %v", k, err)
 	}
@@ -471,8 +471,8 @@ func testJobsThatDieAgainWhileTheyAreRedrivenStayDead(t *testing.T) {
 	}
 }
 
-// What is under way while all that waits is purged stays, also when notes of before are cut off
-// and the process is killed before the answer.
+// A job in flight during a purge stays, even if older notes are deleted and the process is killed
+// before the answer.
 func TestWhatIsUnderWayAtAPurgeOutlivesTheNotesOfIt(t *testing.T) {
 	t.Parallel()
 	virtual.Test(t, testWhatIsUnderWayAtAPurgeOutlivesTheNotesOfIt)
@@ -504,8 +504,8 @@ func testWhatIsUnderWayAtAPurgeOutlivesTheNotesOfIt(t *testing.T) {
 	until(t, "done", func() bool { return b.status().Depth == 0 })
 }
 
-// A timer runs on the clock of the process: it must not sleep until the time of a job, for the wall
-// clock may be set meanwhile, or the machine may sleep.
+// A timer runs on the clock of the process. It must not sleep until the time of a job, because the
+// wall clock may be set meanwhile, or the machine may sleep.
 func TestTheWallClockIsLookedAtAgain(t *testing.T) {
 	t.Parallel()
 	virtual.Test(t, testTheWallClockIsLookedAtAgain)

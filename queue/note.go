@@ -10,23 +10,23 @@ import (
 	"github.com/headgate/headgate/internal/codec"
 )
 
-// A ref says where a job is: the number of its chunk, and which of it. The upper 51 bits
-// are the chunk's, the lower 13 the job's.
+// A ref is the position of a job: the number of its chunk in the upper 51 bits, and its index in
+// the chunk in the lower 13 bits.
 type ref uint64
 
-const refBits = 13 // chunkJobs fit, and 2^51 chunks are 70 million years at one a microsecond
+const refBits = 13 // fits chunkJobs; 2^51 chunks last 70 years at one per microsecond
 
 func refOf(chunk uint64, i int) ref { return ref(chunk<<refBits | uint64(i)) }
 
 func (r ref) chunk() uint64 { return uint64(r >> refBits) }
 func (r ref) index() int    { return int(r & (1<<refBits - 1)) }
 
-// String is the job's ID.
+// String returns the ID of the job.
 func (r ref) String() string {
 	return strconv.FormatUint(r.chunk(), 10) + "-" + strconv.Itoa(r.index())
 }
 
-// parseRef reads an ID.
+// parseRef parses an ID.
 func parseRef(id string) (ref, bool) {
 	chunk, i, ok := strings.Cut(id, "-")
 	c, err := strconv.ParseUint(chunk, 10, 64-refBits)
@@ -37,38 +37,38 @@ func parseRef(id string) (ref, bool) {
 // The kinds of notes.
 const (
 	noteBegin   = 'b' // a host begins: its name
-	noteDone    = 'd' // jobs of a chunk are done with
-	noteTry     = 't' // a job goes again: how often it went, when, and since when it counts
-	noteDead    = 'x' // a job is dead: how often it went, when it died, and why
-	noteControl = 'c' // paused or not, and the rate that was asked for
-	notePurge   = 'p' // what waits in chunks up to this one is done with
-	noteBeat    = 'h' // the host lives
-	noteEnd     = 'e' // the host has ended, and another may begin at once
+	noteDone    = 'd' // jobs of a chunk are finished
+	noteTry     = 't' // a job is tried again: attempts, when, and since when its age counts
+	noteDead    = 'x' // a job is dead: attempts, when, and why
+	noteControl = 'c' // paused or not, and the rate that was set
+	notePurge   = 'p' // waiting jobs in chunks up to this one are finished
+	noteBeat    = 'h' // heartbeat of the host
+	noteEnd     = 'e' // the host has ended, and another can begin at once
 )
 
-// A note says what has become of jobs. Notes are written many together, in order; to
-// read one twice does no harm.
+// A note records what happened to jobs. Notes are written in batches, in order. Reading a note
+// twice is harmless.
 type note struct {
 	kind    byte
-	ref     ref    // of noteTry and noteDead; of noteDone and notePurge the chunk's first
-	done    []int  // of noteDone, rising
-	attempt int    // that have been made
-	at      int64  // milliseconds: not before then, or died then
-	since   int64  // milliseconds: its age counts from then; 0: from when it was put
-	text    string // why it died, or who hosts
+	ref     ref    // of noteTry and noteDead; for noteDone and notePurge the first of the chunk
+	done    []int  // for noteDone, ascending
+	attempt int    // attempts made so far
+	at      int64  // milliseconds: earliest next try, or time of death
+	since   int64  // milliseconds: the age counts from then; 0: from when it was put
+	text    string // reason of the death, or name of the host
 	paused  bool
 	asked   askedRate
 }
 
-// An askedRate is the rate that somebody has asked for while the queue ran. It holds as long
-// as the configuration says the same as it did then.
+// An askedRate is the rate that was set at run time with SetRate. It is in force as long as the
+// configuration has the same rate as at that time.
 type askedRate struct {
 	is   bool
 	rate float64
-	of   float64 // what the configuration said
+	of   float64 // the configured rate at that time
 }
 
-// inForce is the rate that a queue is held to.
+// inForce returns the rate that applies to the queue.
 func (a askedRate) inForce(configured float64) float64 {
 	if a.is && a.of == configured {
 		return a.rate
@@ -78,10 +78,10 @@ func (a askedRate) inForce(configured float64) float64 {
 
 const (
 	notesFormat = 1
-	maxReason   = 200 // bytes of why a job died; chosen: a line
+	maxReason   = 200 // bytes for the reason of a death; chosen: one line
 	maxAttempt  = 1 << 20
 
-	flagPaused = 1 // of noteControl
+	flagPaused = 1 // for noteControl
 	flagAsked  = 2
 )
 
@@ -119,7 +119,7 @@ func appendNote(b []byte, n *note) []byte {
 	return b
 }
 
-// encodeNotes packs notes; what is done is gathered by chunk first.
+// encodeNotes packs notes. It first merges the finished jobs of each chunk into one note.
 func encodeNotes(notes []note) []byte {
 	done := map[uint64][]int{}
 	b := []byte{notesFormat}
@@ -128,7 +128,7 @@ func encodeNotes(notes []note) []byte {
 			done[n.ref.chunk()] = append(done[n.ref.chunk()], n.done...)
 		}
 	}
-	// A job that is done goes nowhere any more: it does not matter that this stands first.
+	// A finished job never comes back, so these notes may stand first.
 	for chunk, which := range done {
 		slices.Sort(which)
 		b = appendNote(b, &note{kind: noteDone, ref: refOf(chunk, 0), done: slices.Compact(which)})
@@ -141,7 +141,7 @@ func encodeNotes(notes []note) []byte {
 	return b
 }
 
-// parseNotes reads what encodeNotes has packed.
+// parseNotes parses the output of encodeNotes.
 func parseNotes(b []byte) (all []note, err error) {
 	r := codec.NewReader(b)
 	if r.Byte() != notesFormat || r.Bad() {
@@ -192,7 +192,7 @@ func parseNotes(b []byte) (all []note, err error) {
 	return all, nil
 }
 
-// readRate reads jobs a second.
+// readRate reads a rate in jobs per second.
 func readRate(r *codec.Reader) float64 {
 	v := math.Float64frombits(r.Fixed())
 	if !(v >= 0 && v <= MaxRate) {
@@ -202,5 +202,5 @@ func readRate(r *codec.Reader) float64 {
 	return v
 }
 
-// MaxRate is the most jobs a second that a queue can be set to. Chosen.
+// MaxRate is the highest rate of a queue, in jobs per second. Chosen.
 const MaxRate = 1e6

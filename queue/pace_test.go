@@ -11,7 +11,7 @@ import (
 	"github.com/headgate/headgate/limit"
 )
 
-// A handler that answers at once gets what the limit allows, to 1 %.
+// A handler that answers at once gets what the limit allows, within 1 %.
 func TestThePaceIsReached(t *testing.T) {
 	for _, amount := range []int64{10, 100, 1000, 5000, 10_000} {
 		t.Run(fmt.Sprint(amount), func(t *testing.T) {
@@ -35,7 +35,7 @@ func TestThePaceIsReached(t *testing.T) {
 			for i := int(amount); i < n; i++ {
 				worst = min(worst, at[i].Sub(at[i-int(amount)]))
 			}
-			first := 2 * int(amount) // the beginning is of jobs that are put
+			first := 2 * int(amount) // at the beginning jobs are still being put
 			rate := float64(n-1-first) / at[n-1].Sub(at[first]).Seconds()
 			t.Logf("%.1f a second of %d; the narrowest window is %v", rate, amount, worst)
 			if worst < time.Second || rate < 0.99*float64(amount) {

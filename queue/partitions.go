@@ -10,32 +10,33 @@ import (
 	"github.com/headgate/headgate/internal/slot"
 )
 
-// A Partitioning cuts what a target can take into equal parts, each lent to one processor at a
-// time: 500 a second are 20 partitions of 25, as in Azure's "Rate Limiting pattern". Processors
-// that know nothing of each other never send more than the target can take, together.
+// A Partitioning divides the capacity of a target into equal partitions, each lent to one processor
+// at a time. For example, 500 requests per second are 20 partitions of 25, as in Azure's "Rate
+// Limiting pattern". Processors that know nothing of each other then never send more together than
+// the target can take.
 type Partitioning struct {
-	Count  int           // partitions, up to MaxPartitions
-	Amount int64         // of each, in every Window
-	Window time.Duration // default a second
+	Count  int           // number of partitions, up to MaxPartitions
+	Amount int64         // of each partition, per Window
+	Window time.Duration // default one second
 	Term   time.Duration // of a lease, default 15 s
 
-	// Rest is how long a partition is lent to nobody after a lease: what was sent at its very
-	// end still counts at the target for a window after the answer. Default Window and a
-	// second for the answer; whoever waits longer for answers must say more.
+	// Rest is how long a partition is lent to nobody after a lease ends: what was sent at the very
+	// end still counts at the target for one window after the answer. The default is Window plus
+	// one second for the answer. Increase it if answers can take longer.
 	Rest time.Duration
 }
 
-// MaxPartitions bounds the partitions of a target. Chosen: twice what the Go library of Azure's
-// pattern has.
+// MaxPartitions is the maximum number of partitions of a target. Chosen: twice the maximum of the
+// Go library for Azure's pattern.
 const MaxPartitions = 1000
 
-// leaseTerm is that of Azure's "Rate Limiting pattern".
+// leaseTerm is the term in Azure's "Rate Limiting pattern".
 const leaseTerm = 15 * time.Second
 
-// ErrPartitioning is wrapped by what is wrong with a Partitioning.
+// ErrPartitioning is wrapped by every error about an invalid Partitioning.
 var ErrPartitioning = errors.New("impossible partitions")
 
-// check fills in what is not said and reports all that is wrong.
+// check fills in defaults and returns all errors.
 func (p *Partitioning) check() error {
 	var all []error
 	bad := func(wrong bool, format string, v ...any) {
@@ -56,13 +57,13 @@ func (p *Partitioning) check() error {
 // A PartitionLease is a partition that was lent.
 type PartitionLease struct {
 	Partition int
-	Fence     uint64 // of all leases: a later one has a greater number
+	Fence     uint64 // increases with each lease
 	Term      time.Duration
 }
 
-// Partitions say who has which partition: the lender's side. A partition is lent to one
-// holder at a time and to nobody for a rest after. It is one value that its caller guards;
-// time is an argument.
+// Partitions is the lender's side: it records which holder has which partition. A partition is lent
+// to one holder at a time, and to nobody during the rest after a lease. Partitions is not safe for
+// concurrent use. The caller passes the time.
 type Partitions struct {
 	rule  Partitioning
 	parts []partition
@@ -71,13 +72,13 @@ type Partitions struct {
 
 type partition struct {
 	fence uint64    // of the last lease
-	until time.Time // it is lent
-	free  time.Time // it can be lent again
+	until time.Time // end of the lease
+	free  time.Time // when it can be lent again
 }
 
-// NewPartitions makes Partitions of which none is lent. Unless they are fresh, leases of
-// before a restart may still be held: then the first is lent a term and a rest after now, and
-// fence must be above all that have been given.
+// NewPartitions returns Partitions of which none is lent. If fresh is false, leases from before a
+// restart may still be in use: the first partition is lent only a term and a rest after now, and
+// fence must be at least as large as every fence used so far.
 func NewPartitions(
 	rule Partitioning, now time.Time, fence uint64, fresh bool,
 ) (*Partitions, error) {
@@ -93,8 +94,8 @@ func NewPartitions(
 	return p, nil
 }
 
-// Lend lends partition i to whoever asks first. It refuses while somebody has it, or had it
-// until just now.
+// Lend lends partition i to the first caller. It reports false while another holder has the
+// partition and during the rest after that.
 func (p *Partitions) Lend(now time.Time, i int) (PartitionLease, bool) {
 	if i < 0 || i >= len(p.parts) || now.Before(p.parts[i].free) {
 		return PartitionLease{}, false
@@ -104,7 +105,7 @@ func (p *Partitions) Lend(now time.Time, i int) (PartitionLease, bool) {
 	return p.lend(now, i), true
 }
 
-// Renew begins the term of a lease anew. It refuses one that has ended, or was returned.
+// Renew starts the term of a lease again. It reports false if the lease has ended or was returned.
 func (p *Partitions) Renew(now time.Time, l PartitionLease) (PartitionLease, bool) {
 	if !p.Holds(now, l) {
 		return PartitionLease{}, false
@@ -119,7 +120,7 @@ func (p *Partitions) lend(now time.Time, i int) PartitionLease {
 	return PartitionLease{i, q.fence, p.rule.Term}
 }
 
-// Return ends a lease before its time: its holder has stopped to use it.
+// Return ends a lease early. The holder must have stopped using it.
 func (p *Partitions) Return(now time.Time, l PartitionLease) bool {
 	if !p.Holds(now, l) {
 		return false
@@ -129,8 +130,7 @@ func (p *Partitions) Return(now time.Time, l PartitionLease) bool {
 	return true
 }
 
-// Holds tells whether a lease is in force, so that what comes from a holder of before can be
-// refused.
+// Holds reports whether a lease is in force. Use it to reject requests of an earlier holder.
 func (p *Partitions) Holds(now time.Time, l PartitionLease) bool {
 	if l.Partition < 0 || l.Partition >= len(p.parts) {
 		return false
@@ -139,7 +139,7 @@ func (p *Partitions) Holds(now time.Time, l PartitionLease) bool {
 	return q.fence == l.Fence && l.Fence > 0 && now.Before(q.until)
 }
 
-// Lent counts the leases that are in force.
+// Lent returns the number of leases in force.
 func (p *Partitions) Lent(now time.Time) int {
 	n := 0
 	for i := range p.parts {
@@ -150,15 +150,15 @@ func (p *Partitions) Lent(now time.Time) int {
 	return n
 }
 
-// A Holding is what one processor has of the partitions: the holder's side. It keeps its own
-// book of when each lease ends, so that capacity that was lent is never used longer. It is one
-// value that its caller guards; time is an argument.
+// A Holding is the holder's side: the partitions that one processor has. It tracks the end of each
+// lease itself, so that capacity is never used after its lease. A Holding is not safe for
+// concurrent use. The caller passes the time.
 type Holding struct {
 	rule     Partitioning
 	reserved int64
 	pick     func(n int) int
-	held     []heldLease // by their ends
-	gone     []uint64    // the last fence of each partition that was let go
+	held     []heldLease // by end
+	gone     []uint64    // the fence of the last dropped lease of each partition
 }
 
 type heldLease struct {
@@ -166,9 +166,9 @@ type heldLease struct {
 	asked, until time.Time
 }
 
-// NewHolding makes a Holding without a lease. reserved is capacity of the processor's own,
-// beside the partitions: while it is enough, none is asked for. pick picks one of n at random
-// (rand.IntN), so that processors seldom want the same.
+// NewHolding returns a Holding without leases. reserved is capacity that belongs to the processor,
+// in addition to partitions; while it suffices, no partition is requested. pick returns a random
+// number below n, like rand.IntN, so that processors rarely request the same partition.
 func NewHolding(rule Partitioning, reserved int64, pick func(n int) int) (*Holding, error) {
 	err := rule.check()
 	if reserved < 0 {
@@ -180,13 +180,13 @@ func NewHolding(rule Partitioning, reserved int64, pick func(n int) int) (*Holdi
 	return &Holding{rule: rule, reserved: reserved, pick: pick, gone: make([]uint64, rule.Count)}, nil
 }
 
-// Rate is what the holder may send in each window now.
+// Rate returns how much the holder may send in each window now.
 func (h *Holding) Rate(now time.Time) int64 {
 	h.lapse(now)
 	return h.reserved + int64(len(h.held))*h.rule.Amount
 }
 
-// Falls is when the rate falls next unless a lease is renewed; the zero time is never.
+// Falls returns when the rate falls next unless a lease is renewed. The zero time means never.
 func (h *Holding) Falls(now time.Time) time.Time {
 	if h.lapse(now); len(h.held) == 0 {
 		return time.Time{}
@@ -194,7 +194,7 @@ func (h *Holding) Falls(now time.Time) time.Time {
 	return h.held[0].until
 }
 
-// Has are the partitions that are held, in order.
+// Has returns the partitions that are held, in order.
 func (h *Holding) Has(now time.Time) []int {
 	h.lapse(now)
 	has := make([]int, len(h.held))
@@ -205,8 +205,8 @@ func (h *Holding) Has(now time.Time) []int {
 	return has
 }
 
-// Wants picks partitions to ask for, at random, of those that are not held: as many as it
-// takes to send need in a window, but most at most. Not all of them may be given.
+// Wants returns random partitions to request, out of those that are not held: as many as are needed
+// to send need in a window, but at most most. The lender may deny some of them.
 func (h *Holding) Wants(now time.Time, need int64, most int) []int {
 	lack := need - h.Rate(now)
 	n := min(h.worth(lack), most, h.rule.Count-len(h.held))
@@ -226,8 +226,8 @@ func (h *Holding) Wants(now time.Time, need int64, most int) []int {
 	return others[:n]
 }
 
-// Got notes a lease, or one that was renewed. Its term runs from when it was asked for: the
-// answer may have taken long, and may come when the lease has been let go.
+// Got adds a new or renewed lease. Its term runs from asked, the time of the request: the answer
+// may have been slow, and may arrive after the lease was dropped.
 func (h *Holding) Got(asked time.Time, l PartitionLease) {
 	if l.Partition < 0 || l.Partition >= h.rule.Count || l.Fence <= h.gone[l.Partition] {
 		return
@@ -244,8 +244,8 @@ func (h *Holding) Got(asked time.Time, l PartitionLease) {
 	slices.SortStableFunc(h.held, func(a, b heldLease) int { return a.until.Compare(b.until) })
 }
 
-// Due are the leases to be renewed by now, half of their term being over, as far as need asks
-// for them.
+// Due returns the leases that should be renewed now, because half of their term is over and need
+// still requires them.
 func (h *Holding) Due(now time.Time, need int64) []PartitionLease {
 	var due []PartitionLease
 	keep := h.keeps(now, need)
@@ -257,8 +257,8 @@ func (h *Holding) Due(now time.Time, need int64) []PartitionLease {
 	return due
 }
 
-// Spare takes leases out of use that need does not ask for, those that end first, to be
-// returned to the lender when what was sent by them is answered.
+// Spare removes and returns the leases that need does not require, earliest end first. Return them
+// to the lender once everything sent with them is answered.
 func (h *Holding) Spare(now time.Time, need int64) []PartitionLease {
 	keep := h.keeps(now, need)
 	var spare []PartitionLease
@@ -270,7 +270,7 @@ func (h *Holding) Spare(now time.Time, need int64) []PartitionLease {
 	return spare
 }
 
-// Lost takes a lease out of use that the lender did not renew.
+// Lost removes a lease that the lender did not renew.
 func (h *Holding) Lost(l PartitionLease) {
 	if l.Partition >= 0 && l.Partition < h.rule.Count && l.Fence > h.gone[l.Partition] {
 		h.gone[l.Partition] = l.Fence
@@ -278,13 +278,13 @@ func (h *Holding) Lost(l PartitionLease) {
 	}
 }
 
-// keeps is how many leases need asks for.
+// keeps returns how many leases need requires.
 func (h *Holding) keeps(now time.Time, need int64) int {
 	h.lapse(now)
 	return max(0, min(h.worth(need-h.reserved), len(h.held)))
 }
 
-// worth is how many partitions an amount takes, of those that there are.
+// worth returns how many partitions cover an amount, limited to Count.
 func (h *Holding) worth(amount int64) int {
 	if amount <= 0 {
 		return 0
@@ -296,7 +296,7 @@ func (h *Holding) drop(i int) {
 	h.held = slices.DeleteFunc(h.held, func(l heldLease) bool { return l.Partition == i })
 }
 
-// lapse lets go of what has ended.
+// lapse removes leases that have ended.
 func (h *Holding) lapse(now time.Time) {
 	h.held = slices.DeleteFunc(h.held, func(l heldLease) bool { return !now.Before(l.until) })
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// noon is when the tests of partitions begin.
+// noon is the start time of the tests of partitions.
 func noon() time.Time { return time.Date(2026, 7, 1, 12, 0, 0, 0, time.UTC) }
 
 func lenders(t testing.TB, p Partitioning) *Partitions {
@@ -33,12 +33,12 @@ func holding(t testing.TB, p Partitioning, reserved int64, pick func(int) int) *
 	return h
 }
 
-// first picks the first of those that are left.
+// first picks the first of the remaining ones.
 func first(int) int { return 0 }
 
-// As in Azure's "Rate Limiting pattern": 500 a second are 20 partitions of 25. A process that
-// needs 100 asks for 4, is given 2 for ten seconds, runs at 50 a second, is done after 2 s and
-// gives them back.
+// As in Azure's "Rate Limiting pattern": 500 per second are 20 partitions of 25. A process that
+// needs 100 requests 4, is granted 2 for ten seconds, runs at 50 per second, finishes after 2 s and
+// returns them.
 func TestFourAskedForTwoGiven(t *testing.T) {
 	rule := Partitioning{Count: 20, Amount: 25, Term: 10 * time.Second}
 	all, h := lenders(t, rule), holding(t, rule, 0, first)
@@ -85,8 +85,8 @@ func TestFourAskedForTwoGiven(t *testing.T) {
 	}
 }
 
-// As in Azure's "Rate Limiting pattern": a lease is 15 s, and its holder knows by itself when it
-// is over: from when it asked, for the answer may have been slow.
+// As in Azure's "Rate Limiting pattern": a lease lasts 15 s, and its holder knows by itself when it
+// ends. It counts from the request, because the answer may have been slow.
 func TestTheHolderKeepsTheTime(t *testing.T) {
 	rule := Partitioning{Count: 1, Amount: 25}
 	all, h, other := lenders(t, rule), holding(t, rule, 0, first), holding(t, rule, 0, first)
@@ -123,7 +123,7 @@ func TestTheHolderKeepsTheTime(t *testing.T) {
 }
 
 // As in Azure's "Rate Limiting pattern": partitions are tried at random, and a small reserved
-// capacity makes it seldom necessary.
+// capacity makes requests rarely necessary.
 func TestTriedAtRandomBeyondWhatIsReserved(t *testing.T) {
 	rule := Partitioning{Count: 20, Amount: 25}
 	h := holding(t, rule, 30, rand.New(rand.NewPCG(1, 2)).IntN)
@@ -159,8 +159,8 @@ func TestTriedAtRandomBeyondWhatIsReserved(t *testing.T) {
 	}
 }
 
-// As in Azure's "Rate Limiting pattern": both want 2 and B is faster; then A gets 6 and B gets
-// 3; then A gets 0 and B gets 1. The leases end after 15 s each, and the rates fall.
+// As in Azure's "Rate Limiting pattern": both want 2 and B is faster; then A gets 6 and B gets 3;
+// then A gets 0 and B gets 1. Each lease ends after 15 s, and the rates fall.
 func TestTheRatesOfTwoProcessors(t *testing.T) {
 	rule := Partitioning{Count: 10, Amount: 100}
 	all := lenders(t, rule)
@@ -172,7 +172,7 @@ func TestTheRatesOfTwoProcessors(t *testing.T) {
 	}
 	for second := range 19 {
 		now := noon().Add(time.Duration(second) * time.Second)
-		for _, name := range []string{"B", "A"} { // B's question is there first
+		for _, name := range []string{"B", "A"} { // B's request arrives first
 			if second >= len(picks[name]) {
 				continue
 			}
@@ -201,7 +201,7 @@ func TestTheRatesOfTwoProcessors(t *testing.T) {
 	}
 }
 
-// A lease that is renewed in time never ends, and one that nobody needs is let go.
+// A lease that is renewed in time never ends, and one that is no longer needed is dropped.
 func TestLeasesAreRenewedAndReturned(t *testing.T) {
 	rule := Partitioning{Count: 10, Amount: 100}
 	all, h := lenders(t, rule), holding(t, rule, 0, first)
@@ -231,7 +231,7 @@ func TestLeasesAreRenewedAndReturned(t *testing.T) {
 	if due := h.Due(now, 150); len(due) != 2 {
 		t.Errorf("%d due of what is needed, want 2", len(due))
 	}
-	// An answer that was under way when its lease was let go brings nothing back.
+	// An answer that arrives after its lease was dropped does not bring the lease back.
 	late := h.Due(now, 300)
 	spare := h.Spare(now, 150)
 	if len(spare) != 1 || h.Rate(now) != 200 {
@@ -289,8 +289,8 @@ func TestImpossiblePartitions(t *testing.T) {
 	}
 }
 
-// crowd is processors that share a target by partitions, with slow and lost messages, clocks
-// that are off, and deaths. Each keeps to its own rate by its own book.
+// A crowd is a set of processors that share a target by partitions. Messages are slow or lost,
+// clocks are inaccurate, and processors die. Each one keeps to its own rate by its own records.
 type crowd struct {
 	rng     *rand.Rand
 	rule    Partitioning
@@ -300,19 +300,19 @@ type crowd struct {
 	later   map[time.Duration][]func(now time.Time)
 }
 
-// processor is one of them. Its clock runs at rate, and began anywhere.
+// A processor is one of them. Its clock runs at rate, with any start.
 type processor struct {
 	h    *Holding
 	rate float64
 	need int64
-	out  []time.Duration // what it has sent, by when the answer comes
+	out  []time.Duration // what it has sent, by time of answer
 }
 
 func (m *processor) clock(at time.Duration) time.Time {
 	return noon().Add(time.Duration(float64(at) * m.rate))
 }
 
-// Together they never send more than the target can take in any window, whatever gets lost.
+// Together they never send more in any window than the target can take, whatever messages are lost.
 func TestPartitionsNeverSumUpToMore(t *testing.T) {
 	const step, length = 10 * time.Millisecond, 90 * time.Second
 	for seed := range uint64(20) {
@@ -328,7 +328,7 @@ func TestPartitionsNeverSumUpToMore(t *testing.T) {
 			}
 			delete(c.later, at)
 			for i, m := range c.members {
-				if c.rng.IntN(3000) == 0 { // it dies, and another comes
+				if c.rng.IntN(3000) == 0 { // it dies, and a new one starts
 					c.members[i] = c.join(t)
 					continue
 				}
@@ -343,7 +343,7 @@ func TestPartitionsNeverSumUpToMore(t *testing.T) {
 			}
 			worst = max(worst, i-from+1)
 		}
-		if worst > 30 || len(c.seen) < 750 { // needs are small, and messages lost
+		if worst > 30 || len(c.seen) < 750 { // needs are small, and messages are lost
 			t.Errorf("seed %d: %d in a second of 30, %d in all", seed, worst, len(c.seen))
 		}
 	}
@@ -353,7 +353,7 @@ func (c *crowd) join(t *testing.T) *processor {
 	return &processor{h: holding(t, c.rule, 0, c.rng.IntN), rate: 0.999 + 0.002*c.rng.Float64()}
 }
 
-// after runs f when a message has arrived, perhaps never.
+// after runs f when a message has arrived, or never.
 func (c *crowd) after(at, step time.Duration, f func(now time.Time)) {
 	if c.rng.IntN(10) > 0 {
 		at += step * time.Duration(1+c.rng.IntN(150))
@@ -361,7 +361,7 @@ func (c *crowd) after(at, step time.Duration, f func(now time.Time)) {
 	}
 }
 
-// live is a step of one of them: it sends, asks for more, renews and returns.
+// live performs one step of a processor: it sends, requests more, renews and returns.
 func (c *crowd) live(m *processor, at, step time.Duration) {
 	now := m.clock(at)
 	if c.rng.IntN(300) == 0 {

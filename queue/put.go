@@ -9,28 +9,31 @@ import (
 	"github.com/headgate/headgate/internal/store"
 )
 
-// A Receipt says that a job is on the disk.
+// A Receipt confirms that a job is on disk.
 type Receipt struct {
 	ID        string
-	Duplicate bool // one with this key was put before: ID is its, and this one is not kept; see Put
+	Duplicate bool // the key was put before: ID is that of the first job, see Put
 }
 
-// A piece is some jobs on their way to the disk, no more than fit into one chunk.
+// A piece is a group of jobs to be written, small enough for one chunk.
 type piece struct {
 	jobs [][]byte
 	size int
-	done chan error // has room for one
-	seq  uint64     // of the chunk, and
-	from int        // the place in it, when done says nil
+	done chan error // capacity 1
+	seq  uint64     // the chunk, valid when done returns nil
+	from int        // index of the first job in the chunk
 }
 
 const writeWait = 10 * time.Second // chosen: a slow disk takes a second
 
-// Put puts jobs and returns when all of them are on the disk. The receipts are in the order
-// of jobs. If err is not nil, the jobs without an ID may or may not have been put: to put
-// them again with the same Key is safe. Errors wrap ErrJob, and then nothing was put,
-// ErrFull or ErrWrite. Whether a job was there before says the node that hosts the queue, which is
-// waited for up to 3 s: while there is none, duplicates are let go all the same, and not told.
+// Put stores jobs and returns when all of them are on disk. The receipts are in the order of jobs.
+//
+// If err is not nil, the jobs without an ID may or may not be stored; it is safe to put them again
+// with the same Key. Errors wrap ErrJob, in which case nothing is stored, or ErrFull or ErrWrite.
+//
+// The node that hosts the queue decides whether a job is a duplicate. Put waits for its answer for
+// up to 3 s. While there is no host, receipts do not report duplicates, but duplicates are dropped
+// all the same.
 func (q *Queue) Put(ctx context.Context, jobs []Job) ([]Receipt, error) {
 	now := time.Now()
 	var all []error
@@ -78,13 +81,13 @@ func (q *Queue) Put(ctx context.Context, jobs []Job) ([]Receipt, error) {
 	return receipts, err
 }
 
-// sent is a piece of some of the jobs of a Put.
+// A sent is a piece with some of the jobs of a Put.
 type sent struct {
 	*piece
 	jobs []int
 }
 
-// send writes pieces one after the other, and the IDs of what is on the disk into the receipts.
+// send writes pieces one after the other, and sets the IDs of the stored jobs in the receipts.
 func (q *Queue) send(ctx context.Context, pieces []sent, receipts []Receipt) error {
 	for _, p := range pieces {
 		select {
@@ -109,9 +112,9 @@ func (q *Queue) send(ctx context.Context, pieces []sent, receipts []Receipt) err
 	return nil
 }
 
-// known finds the jobs that are known here to have been put before, so that they are not written
-// again; settle finds the others. It returns the others, and of those that are
-// there twice which was the first.
+// known finds the duplicates that this node already knows, so that they are not written again;
+// settle finds the others. It returns the jobs to write, and the first job of each duplicate within
+// jobs.
 func (q *Queue) known(
 	jobs []Job, receipts []Receipt, now time.Time,
 ) (fresh []int, twins map[int]int) {
@@ -144,8 +147,8 @@ func (q *Queue) known(
 	return fresh, twins
 }
 
-// hasRoom tells whether so many more jobs may wait. Only the host knows how many do; the
-// others are held by the bytes that the log may have.
+// hasRoom returns an error if n more jobs do not fit. Only the host knows how many jobs wait; other
+// nodes are limited by the maximum bytes of the log.
 func (q *Queue) hasRoom(n int) error {
 	h := q.lead.Load()
 	if h == nil {
@@ -160,7 +163,8 @@ func (q *Queue) hasRoom(n int) error {
 	return nil
 }
 
-// writePuts writes what is put, all that has come meanwhile in one write.
+// writePuts writes the jobs that are put. One write takes all that have arrived since the write
+// before.
 func (q *Queue) writePuts(ctx context.Context) {
 	var next *piece
 	for {
@@ -207,7 +211,7 @@ func (p *piece) into(c *chunker) {
 }
 
 func (q *Queue) append(ctx context.Context, chunk []byte) (uint64, error) {
-	// What has begun to be written is waited for, also while the process ends.
+	// A write that has begun is waited for, even while the process ends.
 	ctx, stop := context.WithTimeout(context.WithoutCancel(ctx), writeWait)
 	defer stop()
 	seq, err := q.jobs.Append(ctx, chunk, store.AnySequence)

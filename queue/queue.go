@@ -17,90 +17,94 @@ import (
 	"github.com/headgate/headgate/internal/store"
 )
 
-// Config describes a queue. Name, NATS and Handler are needed.
+// A Config configures a queue. Name, NATS and Handler are required.
 type Config struct {
 	Name    string     // 1 to 64 of A-Z a-z 0-9 _ and -
-	NATS    *nats.Conn // to an engine as headgate.EngineConfig has it
+	NATS    *nats.Conn // connection to an engine, see headgate.EngineConfig
 	Handler Handler    // delivers the jobs
 
-	// Capacity is what the queue may take from the limits of Uses, shared with the other
-	// queues of these limits. Nil is no limit, and then Uses must be empty.
+	// Capacity takes from the limits in Uses. Queues that share limits must share it. Nil means no
+	// limit; Uses must then be empty.
 	Capacity *Capacity
 	Uses     []LimitUse
-	Weight   int      // of this queue among those that share a limit, default 1
-	Burst    bool     // send what a limit lets pass at once, and do not spread it
-	Rate     float64  // jobs a second at most, beside the limits; 0 is no bound
-	Throttle Throttle // slows the whole target down when it is overrun; nil: not
+	Weight   int      // relative to queues that share a limit, default 1
+	Burst    bool     // send as fast as limits allow; do not spread the jobs
+	Rate     float64  // maximum jobs per second, in addition to limits; 0 is no bound
+	Throttle Throttle // slows all queues of an overloaded target; nil: none
 
-	Concurrency int            // deliveries under way at most, default DefaultConcurrency
+	Concurrency int            // maximum deliveries in flight, default DefaultConcurrency
 	MaxAttempts int            // then a job is dead, default DefaultMaxAttempts
-	MinBackoff  time.Duration  // before the second attempt, doubled for each more; default a second
+	MinBackoff  time.Duration  // before the second attempt, doubled each time; default one second
 	MaxBackoff  time.Duration  // default five minutes
-	MaxAge      time.Duration  // of jobs that say nothing of it; 0: however old
-	KeyWindow   time.Duration  // keys are known for so long, default an hour; below 0: never
+	MaxAge      time.Duration  // for jobs without a MaxAge; 0: no maximum
+	KeyWindow   time.Duration  // how long keys are remembered, default an hour; negative: never
 	Weights     map[string]int // of tenants, default 1
 
-	MaxWaiting int   // jobs that are not done with, default DefaultMaxWaiting
-	MaxBytes   int64 // of what is kept of them, default DefaultMaxBytes
+	MaxWaiting int   // maximum unfinished jobs, default DefaultMaxWaiting
+	MaxBytes   int64 // maximum bytes stored, default DefaultMaxBytes
 
-	// Room says whether so many bytes more may be put: nil if so, else why not. It must not
-	// block. Nil: whatever the engine takes.
+	// Space returns an error if bytes more bytes must not be stored. It must not block. Nil means
+	// that only the engine limits the size.
 	Space func(bytes int64) error
 
-	Replicas       int         // as headgate.EngineConfig
-	Node           string      // this process among those that share the engine; "": it is alone
-	OnWriteFailure func(error) // is told when the engine refuses to write; must not block
+	Replicas       int         // see headgate.EngineConfig
+	Node           string      // name of this process in the cluster; "": it is alone
+	OnWriteFailure func(error) // called when the engine refuses to write; must not block
 	Log            *slog.Logger
 
-	// Boot is a clock that nobody sets, and that goes on while the machine sleeps. Only its
-	// differences mean anything. Default: CLOCK_BOOTTIME.
+	// Boot is a clock that nobody can set and that runs while the machine sleeps. Only differences
+	// of it have a meaning. Default: CLOCK_BOOTTIME.
 	Boot func() time.Duration
 }
 
-// Defaults. Chosen: a second of a target that answers in 60 ms at 1,000 a second; half a day
-// of attempts; some 100 MB of memory when all waiting jobs came one by one; and a disk that
-// has room for more than that.
+// Defaults. Chosen: enough concurrency for a target that answers in 60 ms at 1,000 jobs per second;
+// half a day of attempts; about 100 MB of memory if all waiting jobs were put one by one; and a
+// disk with room for more than that.
 const (
 	DefaultConcurrency = 64
 	DefaultMaxAttempts = 20
 	DefaultMaxWaiting  = 5_000_000
 	DefaultMaxBytes    = 16 << 30
 
-	// MaxConcurrency bounds deliveries under way at once: each is a goroutine.
+	// MaxConcurrency is the maximum number of deliveries in flight: each one is a goroutine.
 	MaxConcurrency = 10_000
-	maxDead        = 100_000 // then nothing is delivered until a person looks
+	maxDead        = 100_000 // then deliveries stop until a person looks
 )
 
-// A Throttle slows down all that goes to one target. Its methods do not block.
+// A Throttle slows down all deliveries to one target. Its methods do not block.
 type Throttle interface {
-	// Pass takes n if they may go now, and says else when to ask again. An n of 0 takes
-	// nothing and asks whether 1 may go.
+	// Pass takes n if they may leave now, or returns the time of the next try. If n is 0, it takes
+	// nothing and reports whether 1 may leave.
 	Pass(now time.Time, n int) (ok bool, at time.Time)
-	// Busy says that the target is overrun, and what it said in Retry-After.
+	// Busy records that the target is overloaded. after is its Retry-After.
 	Busy(now time.Time, after time.Duration)
-	// Done says that the target has taken a job.
+	// Done records that the target has accepted a job.
 	Done(now time.Time)
 }
 
-// The errors of a Queue.
+// Errors of a Queue.
 var (
+	// ErrConfig is wrapped by every error about an invalid configuration.
 	ErrConfig = errors.New("impossible queue")
-	ErrFull   = errors.New("the queue is full")
+	// ErrFull is returned when the queue has no room for the jobs.
+	ErrFull = errors.New("the queue is full")
+	// ErrNoHost is returned when no node hosts the queue, or the host does not answer.
 	ErrNoHost = errors.New("no node hosts the queue now")
-	ErrWrite  = errors.New("the jobs could not be written")
+	// ErrWrite is returned when jobs could not be written; they may or may not be stored.
+	ErrWrite = errors.New("the jobs could not be written")
+	// ErrClosed is returned when Run has ended.
 	ErrClosed = errors.New("the queue does not run")
 )
 
-// A Queue keeps jobs and delivers them. All methods may be called by many goroutines at
-// once.
+// A Queue stores jobs and delivers them. It is safe for concurrent use.
 type Queue struct {
-	cfg     Config                 // as of Open
-	set     atomic.Pointer[Config] // as of now: see Reconfigure
+	cfg     Config                 // as passed to Open
+	set     atomic.Pointer[Config] // the current one, see Reconfigure
 	jobs    *store.Log
 	notes   *store.Log
 	bus     *store.Bus
 	puts    chan *piece
-	changed chan struct{} // set is another one; has room for one
+	changed chan struct{} // set has changed; capacity 1
 	running atomic.Bool
 	ended   chan struct{} // closed when Run has ended
 	lead    atomic.Pointer[host]
@@ -156,8 +160,8 @@ func (c *Config) check() error {
 	return nil
 }
 
-// Open finds or makes what is kept of a queue. Run must follow; the connection stays the
-// caller's.
+// Open opens the stored data of a queue, and creates it if there is none. Call Run next. The
+// connection remains owned by the caller.
 func Open(ctx context.Context, cfg Config) (*Queue, error) {
 	if err := cfg.check(); err != nil {
 		return nil, err
@@ -186,14 +190,14 @@ func Open(ctx context.Context, cfg Config) (*Queue, error) {
 	return q, nil
 }
 
-// Name is the queue's.
+// Name returns the name of the queue.
 func (q *Queue) Name() string { return q.cfg.Name }
 
-// Hosted tells whether this process delivers the queue now.
+// Hosted reports whether this process hosts the queue now.
 func (q *Queue) Hosted() bool { return q.lead.Load() != nil }
 
-// Run takes jobs in and, where this process hosts the queue, delivers them, until ctx ends.
-// Then it lets deliveries under way end, for some seconds.
+// Run accepts jobs, and delivers them if this process hosts the queue, until ctx ends. Then it
+// waits some seconds for deliveries in flight. It returns an error if the queue is already running.
 func (q *Queue) Run(ctx context.Context) error {
 	if q.running.Swap(true) {
 		return fmt.Errorf("%w: it runs already", ErrConfig)

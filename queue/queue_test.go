@@ -16,7 +16,7 @@ import (
 	"github.com/headgate/headgate/limit"
 )
 
-// A bench is an engine in a folder, with one queue on it that may be stopped and started.
+// A bench is an engine in a folder, with one queue that can be stopped and started.
 type bench struct {
 	t      testing.TB
 	dir    string
@@ -27,13 +27,13 @@ type bench struct {
 	change func(*Config)
 }
 
-// A target takes jobs, and remembers.
+// A target accepts jobs and records them.
 type target struct {
 	mu     sync.Mutex
 	got    map[string]int // by body
 	order  []string
 	at     []time.Time
-	answer func(j *Job) Outcome // nil: all is well
+	answer func(j *Job) Outcome // nil: success
 	seen   chan struct{}        // has room for all
 }
 
@@ -118,7 +118,7 @@ func (b *bench) put(jobs ...Job) []Receipt {
 	return r
 }
 
-// until waits until something is so.
+// until waits until so returns true.
 func until(t testing.TB, what string, so func() bool) {
 	t.Helper()
 	tick := time.NewTicker(5 * time.Millisecond)
@@ -213,7 +213,7 @@ func testALimitIsNeverExceededAndUsed(t *testing.T) {
 	}
 	rate := float64(n-500) / at[n-1].Sub(at[499]).Seconds()
 	t.Logf("%.1f a second of 500", rate)
-	if rate < 0.5*500 { // the machine may do much else; tests/queues measures
+	if rate < 0.5*500 { // the machine may be busy; tests/queues measures
 		t.Errorf("%.0f a second of 500", rate)
 	}
 }

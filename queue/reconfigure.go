@@ -5,10 +5,11 @@ import (
 	"fmt"
 )
 
-// Reconfigure puts another configuration of the queue into force while it runs. Name, NATS,
-// Capacity, Replicas, Node, Heal, Room and Log stay those of Open. Deliveries under way end as they
-// began; a lower Concurrency is reached as they end. A rate that somebody has set stays in
-// force if the configuration's is the same as before. On an error nothing has changed.
+// Reconfigure changes the configuration of a running queue. Name, NATS, Capacity, Replicas, Node,
+// OnWriteFailure, Space and Log keep the values passed to Open. Deliveries in flight end under the
+// old configuration; a lower Concurrency takes effect as they end. A rate set with SetRate stays in
+// force if the configured rate does not change. If Reconfigure returns an error, nothing has
+// changed.
 func (q *Queue) Reconfigure(ctx context.Context, cfg Config) error {
 	was := q.set.Load()
 	cfg.Name, cfg.NATS, cfg.Capacity, cfg.Replicas = was.Name, was.NATS, was.Capacity, was.Replicas

@@ -14,7 +14,7 @@ import (
 	"github.com/headgate/headgate/limit"
 )
 
-// A gate is a target that answers when it is told to.
+// A gate is a target that answers on command.
 type gate struct {
 	mu     sync.Mutex
 	inside int
@@ -60,7 +60,7 @@ func testConcurrencyChangesWhileDeliveriesAreUnderWay(t *testing.T) {
 	b.reconfigure(func(c *Config) { c.Concurrency = 5 })
 	until(t, "five", func() bool { return g.count() == 5 })
 	b.reconfigure(func(c *Config) { c.Concurrency = 2 })
-	for left := 30; left > 0; left-- { // those of before end first
+	for left := 30; left > 0; left-- { // those from before end first
 		now := min(left, max(2, 5-(30-left)))
 		until(t, "as many as may be", func() bool { return g.count() == now })
 		if n := b.status().InFlight; n > max(now, 2) {
@@ -131,11 +131,11 @@ func testARateThatWasAskedForHoldsUntilTheConfigurationsChanges(t *testing.T) {
 	b.reconfigure(func(c *Config) { c.Rate = 60 })
 	want(60)
 	b.end()
-	rate = 80 // in a file that was changed while nothing ran
+	rate = 80 // the file was changed while nothing ran
 	b.start()
 	b.hosts()
 	want(80)
-	if err := b.q.Pause(t.Context()); err != nil { // says nothing of the rate
+	if err := b.q.Pause(t.Context()); err != nil { // does not affect the rate
 		t.Fatal(err)
 	}
 	b.end()
@@ -145,7 +145,7 @@ func testARateThatWasAskedForHoldsUntilTheConfigurationsChanges(t *testing.T) {
 	want(90)
 }
 
-// What is under way when limits are exchanged counts in the new ones nowhere.
+// Jobs in flight when limits are replaced are not counted by the new limits.
 func TestNewLimitsBeginWhenWhatWentOutBeforeNoLongerCounts(t *testing.T) {
 	t.Parallel()
 	virtual.Test(t, testNewLimitsBeginWhenWhatWentOutBeforeNoLongerCounts)

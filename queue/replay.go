@@ -1,16 +1,15 @@
 package queue
 
-// A replay gathers what the notes of hosts before say, until the chunks they speak of are
-// read.
+// A replay collects the notes of earlier hosts until their chunks are read.
 type replay struct {
 	done   map[uint64]map[int]bool
 	tries  map[ref]note
 	dead   map[ref]note
 	purged uint64 // chunks up to this one
-	newest uint64 // chunk that is spoken of
+	newest uint64 // newest chunk with a note
 	paused bool
 	asked  askedRate
-	begun  bool // there was a host before
+	begun  bool // there was an earlier host
 }
 
 func newReplay() *replay {
@@ -55,7 +54,7 @@ func (p *replay) note(n *note) {
 	}
 }
 
-// gone tells whether a job is done with, or was purged.
+// gone reports whether a job is finished or was purged.
 func (p *replay) gone(r ref) bool {
 	if p.done[r.chunk()][r.index()] {
 		return true
@@ -65,7 +64,8 @@ func (p *replay) gone(r ref) bool {
 	return r.chunk() <= p.purged && !dead && !tried
 }
 
-// apply tells an index what has become of a job, and whether it is to go as it was put.
+// apply restores the state of a job in an index. It reports whether the job is unchanged since it
+// was put.
 func (p *replay) apply(x *index, r ref, h *head) bool {
 	if p.gone(r) {
 		x.finish(r)
@@ -83,8 +83,8 @@ func (p *replay) apply(x *index, r ref, h *head) bool {
 	return true
 }
 
-// restate says again all that an index knows and its log does not, so that notes of before
-// are not needed.
+// restate returns notes with everything that an index knows and the log of jobs does not contain,
+// so that earlier notes can be deleted.
 func (x *index) restate(purged uint64, later []laterJob) (all []note) {
 	all = append(all, note{kind: notePurge, ref: refOf(purged, 0)})
 	for _, seq := range x.order {

@@ -10,29 +10,29 @@ import (
 	"time"
 )
 
-// ShareConfig says how much of a capacity a processor wants, and who is told what it has.
+// ShareConfig configures a Share. Leases, Need and Rate are required.
 type ShareConfig struct {
 	Leases   *Leases
-	Reserved int64                           // its own, beside the partitions
-	Every    time.Duration                   // a partition more is asked for, default the window
-	Need     func(ctx context.Context) int64 // in each window; an error is the need of before
-	Rate     func(rate int64)                // is told each change, and must not block long
-	Pick     func(n int) int                 // one of n at random, default rand.IntN
-	Asked    func(partition int, given bool) // is told each try; nil: nobody
+	Reserved int64                           // capacity of its own, in addition to partitions
+	Every    time.Duration                   // interval of requests for another partition, default the window
+	Need     func(ctx context.Context) int64 // amount needed per window
+	Rate     func(rate int64)                // called on each change; must not block long
+	Pick     func(n int) int                 // random number below n, default rand.IntN
+	Asked    func(partition int, given bool) // called after each request; may be nil
 }
 
-// A Share is what one processor has of a capacity that others use too: it asks for partitions
-// while it needs more, one at a time and at random, renews them, returns them early, and tells
-// a lower rate when one ends. Run does it; the other methods may be called by many goroutines.
+// A Share is the part of a shared capacity that one processor has. While it needs more, it requests
+// partitions one at a time and at random. It renews them, returns them early, and reports a lower
+// rate when one ends. Run does this work. The other methods are safe for concurrent use.
 type Share struct {
 	cfg  ShareConfig
 	mu   sync.Mutex
 	has  *Holding
 	told int64
-	hand int // the partition that is looked at next
+	hand int // next partition to look at
 }
 
-// NewShare makes a Share. It has what is reserved, and nothing else until Run.
+// NewShare returns a Share. Until Run is called it has only the reserved capacity.
 func NewShare(cfg ShareConfig) (*Share, error) {
 	if cfg.Leases == nil || cfg.Need == nil || cfg.Rate == nil {
 		return nil, fmt.Errorf("%w: Leases, Need and Rate are needed", ErrPartitioning)
@@ -48,15 +48,15 @@ func NewShare(cfg ShareConfig) (*Share, error) {
 	return &Share{cfg: cfg, has: has, told: -1}, nil
 }
 
-// lookMost bounds the partitions of others that are looked at in a turn. Chosen: all of a
-// usual capacity, and some 10 ms.
+// lookMost is how many partitions of others are read per turn. Chosen: all of a usual capacity, in
+// about 10 ms.
 const lookMost = 32
 
-// returnWait bounds the returning of leases at the end. Chosen: who does not manage it lets
-// them end.
+// returnWait bounds the time for returning leases at the end. Chosen: a lease that is not returned
+// in time expires.
 const returnWait = 5 * time.Second
 
-// Run leases what is needed until ctx ends. Then it tells what is reserved as the rate, and
+// Run leases what is needed until ctx ends. Then it reports the reserved capacity as the rate and
 // returns the leases.
 func (s *Share) Run(ctx context.Context) {
 	tick := time.NewTicker(s.cfg.Every)
@@ -74,7 +74,7 @@ func (s *Share) Run(ctx context.Context) {
 	s.giveBack(end, spare)
 }
 
-// wait waits for the next turn. When a lease ends before, the rate falls at once.
+// wait waits for the next turn. If a lease ends earlier, the rate falls at once.
 func (s *Share) wait(ctx context.Context, tick <-chan time.Time) {
 	for {
 		var ends <-chan time.Time
@@ -91,7 +91,7 @@ func (s *Share) wait(ctx context.Context, tick <-chan time.Time) {
 	}
 }
 
-// turn renews what is due, returns what is spare, and asks for one partition more.
+// turn renews leases that are due, returns spare ones, and requests one more partition if needed.
 func (s *Share) turn(ctx context.Context) {
 	l := s.cfg.Leases
 	need := s.cfg.Need(ctx)
@@ -121,19 +121,19 @@ func (s *Share) turn(ctx context.Context) {
 	}
 }
 
-// look looks at partitions of others: the sooner a lease is seen to be returned, the sooner
-// its partition can be had.
+// look reads the records of partitions of others: a returned partition can be leased the sooner,
+// the sooner its return is seen.
 func (s *Share) look(ctx context.Context) {
 	l := s.cfg.Leases
 	for range min(lookMost, l.cfg.Count) {
 		if _, err := l.look(ctx, s.hand); err != nil {
-			return // another time
+			return // next time
 		}
 		s.hand = (s.hand + 1) % l.cfg.Count
 	}
 }
 
-// note takes over what came of asking. An engine that is away says nothing: a lease runs to
+// note records the result of a request. If the engine does not answer, a lease stays valid until
 // its end.
 func (s *Share) note(asked time.Time, was, lease PartitionLease, err error) {
 	s.mu.Lock()
@@ -146,14 +146,15 @@ func (s *Share) note(asked time.Time, was, lease PartitionLease, err error) {
 	}
 }
 
-// giveBack returns leases that are not used any more. One that cannot be returned ends.
+// giveBack returns leases that are not used any more. A lease that cannot be returned expires.
 func (s *Share) giveBack(ctx context.Context, spare []PartitionLease) {
 	for _, lease := range spare {
 		_ = s.cfg.Leases.Return(ctx, lease)
 	}
 }
 
-// tell tells the rate if it has changed, whether it falls by itself, and in how long.
+// tell reports the rate if it has changed. It returns whether the rate will fall by itself, and
+// after how long.
 func (s *Share) tell() (falls bool, left time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -166,7 +167,7 @@ func (s *Share) tell() (falls bool, left time.Duration) {
 	return !at.IsZero(), at.Sub(now)
 }
 
-// Has tells the rate and the partitions that it comes from.
+// Has returns the rate and the partitions that it comes from.
 func (s *Share) Has() (rate int64, partitions []int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -7,31 +7,30 @@ import (
 	"time"
 )
 
-// A Status is where a queue stands. Counts of what has happened are those of this process
-// since it began.
+// A Status is the state of a queue. Counts of events belong to this process and begin at its start.
 type Status struct {
 	Name      string  `json:"name"`
-	Node      string  `json:"node,omitempty"` // that hosts it
-	Depth     int     `json:"depth"`          // jobs that are not done with and not dead
-	Later     int     `json:"later"`          // of them, those that go at a time
+	Node      string  `json:"node,omitempty"` // the host
+	Depth     int     `json:"depth"`          // unfinished jobs that are not dead
+	Later     int     `json:"later"`          // jobs of Depth that wait until a time
 	InFlight  int     `json:"in_flight"`
-	AtOnce    int     `json:"concurrency"` // the most that are in flight
+	AtOnce    int     `json:"concurrency"` // maximum jobs in flight
 	Dead      int     `json:"dead"`
-	Tenants   int     `json:"tenants"`        // with something to do
-	OldestAge float64 `json:"oldest_seconds"` // since the oldest job was put, 0 if there is none
+	Tenants   int     `json:"tenants"`        // tenants with jobs
+	OldestAge float64 `json:"oldest_seconds"` // age of the oldest job, 0 if there is none
 	Paused    bool    `json:"paused"`
-	Rate      float64 `json:"rate"`             // jobs a second that it is held to beside its limits, 0: none
-	PerSecond float64 `json:"per_second"`       // delivered, over the last ten seconds
+	Rate      float64 `json:"rate"`             // maximum jobs per second beside the limits, 0: none
+	PerSecond float64 `json:"per_second"`       // deliveries per second over the last ten seconds
 	EmptyIn   float64 `json:"empty_in_seconds"` // at this pace; -1: never
-	NextIn    float64 `json:"next_seconds"`     // until the next of Later goes, 0 if there is none
-	Reason    string  `json:"why"`              // nothing is delivered, "" if all is well
-	Bytes     uint64  `json:"bytes"`            // kept on the disk
-	Keys      int     `json:"keys"`             // idempotency keys known
-	KeysCut   bool    `json:"keys_cut"`         // there were too many, and old ones were forgotten early
+	NextIn    float64 `json:"next_seconds"`     // until the next job of Later is due, 0 if there is none
+	Reason    string  `json:"why"`              // why nothing is delivered, "" if all is well
+	Bytes     uint64  `json:"bytes"`            // stored on disk
+	Keys      int     `json:"keys"`             // idempotency keys remembered
+	KeysCut   bool    `json:"keys_cut"`         // too many keys: old ones were forgotten early
 	Totals    Totals  `json:"totals"`
 
-	// LastFailure is how the last delivery that failed went, nil if none has since this node
-	// hosts the queue. Jobs that are tried again are among Later.
+	// LastFailure is the last delivery that failed, or nil if none has failed since this node
+	// became the host. Jobs that are tried again are part of Later.
 	LastFailure *Failure `json:"last_failure"`
 }
 
@@ -39,31 +38,31 @@ type Status struct {
 type Failure struct {
 	ID     string    `json:"id"` // of the job
 	At     time.Time `json:"at"`
-	Reason string    `json:"why"` // at most a line
+	Reason string    `json:"why"` // at most one line
 }
 
-// Totals count what a queue has done since the process began.
+// Totals counts what a queue has done since the process began.
 type Totals struct {
-	Put             int64   `json:"put"`
-	Duplicates      uint64  `json:"duplicates"`
-	Delivered       int64   `json:"delivered"`
-	Retried         int64   `json:"retried"`
-	Busy            int64   `json:"busy"`
-	Dead            int64   `json:"dead"`
-	DeliverySeconds float64 `json:"delivery_seconds"`
-	NotesFailed     int64   `json:"write_failures"`
+	Put             int64   `json:"put"`              // jobs stored through this process
+	Duplicates      uint64  `json:"duplicates"`       // jobs dropped because their key was known
+	Delivered       int64   `json:"delivered"`        // jobs delivered
+	Retried         int64   `json:"retried"`          // deliveries to be tried again
+	Busy            int64   `json:"busy"`             // deliveries to an overloaded target
+	Dead            int64   `json:"dead"`             // jobs that died
+	DeliverySeconds float64 `json:"delivery_seconds"` // total time of deliveries
+	NotesFailed     int64   `json:"write_failures"`   // failed writes of outcomes
 }
 
-// totals are what a process counts of a queue.
+// A totals counts what a queue has done in this process.
 type totals struct {
 	put, found, delivered, retried, busy, dead, notesFailed, nanos atomic.Int64
 
 	mu      sync.Mutex
 	seconds [pastSeconds]int
-	newest  int64 // the second that seconds[newest%pastSeconds] counts
+	newest  int64 // the second counted in seconds[newest%pastSeconds]
 }
 
-const pastSeconds = 11 // ten whole ones, and the present one
+const pastSeconds = 11 // ten complete seconds and the present one
 
 func (t *totals) took(d time.Duration) { t.nanos.Add(int64(d)) }
 
@@ -86,7 +85,7 @@ func (t *totals) turnLocked(s int64) {
 	}
 }
 
-// pace is how many were delivered a second, over ten whole seconds.
+// pace returns deliveries per second over the last ten complete seconds.
 func (t *totals) pace(now time.Time) float64 {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -98,7 +97,7 @@ func (t *totals) pace(now time.Time) float64 {
 	return float64(sum) / (pastSeconds - 1)
 }
 
-// Moved is how many jobs this process has taken in, put out or found in the log since it
+// JobsMoved returns how many jobs this process has stored, delivered or found in the log since it
 // began.
 func (q *Queue) JobsMoved() int64 {
 	t := &q.totals
@@ -111,7 +110,7 @@ func (t *totals) read() Totals {
 		DeliverySeconds: time.Duration(t.nanos.Load()).Seconds()}
 }
 
-// status tells where the queue stands.
+// status returns the state of the queue.
 func (h *host) status(ctx context.Context) Status {
 	now := time.Now()
 	s := Status{Name: h.q.cfg.Name, Node: h.q.cfg.Node, Totals: h.q.totals.read(),

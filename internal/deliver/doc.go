@@ -1,24 +1,24 @@
-// Package deliver hands the jobs of a queue to a target by HTTP, and slows down when the
-// target says that it is overrun.
+// Package deliver sends the jobs of a queue to a target over HTTP, and slows down when the target
+// reports that it is overloaded.
 //
-// # The promise
+// # Guarantees
 //
-// [HTTP] sends a job once for each call of Deliver: it follows no redirect and repeats
-// nothing by itself, so the target counts what the queue's limits have let through. What the
-// operator has set stands: a job can change neither the address, nor the signature, nor a
-// fixed header. No error holds a secret, a body or what the target has answered.
+// [HTTP] sends a job once for each call of Deliver: it follows no redirect and does not retry, so
+// the target counts exactly what the limits of the queue have allowed. The operator's settings take
+// precedence: a job can change neither the address, nor the signature, nor a fixed header. No error
+// contains a secret, a body or the content of an answer.
 //
-// [Throttle] never lets through more than the configured limit in any window.
+// [Throttle] never allows more than the configured limit in any window.
 //
 // # Concurrency and cost
 //
-// Deliver is called by as many goroutines as there are deliveries at once; connections are
-// kept and used again. A Throttle is arithmetic under a lock: it takes the time as an argument
-// and starts nothing.
+// Many goroutines may call Deliver at once; connections are kept and reused. A Throttle is
+// arithmetic under a lock: the caller passes the time, and it starts no goroutine.
 //
-// # What it does not do
+// # Limits of the package
 //
-// It keeps no job, counts no attempt and waits for no capacity: package queue does. Which
-// addresses may be called is the operator's configuration, so none is refused that a url names. A
-// host name that resolves to this machine or its cloud's services is refused.
+// The package stores no jobs, counts no attempts and does not wait for capacity: package queue
+// does. The operator configures the addresses, so any address that the URL itself contains is
+// allowed. A host name that resolves to this machine or to its cloud's internal services is
+// rejected.
 package deliver

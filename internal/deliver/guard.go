@@ -9,7 +9,7 @@ import (
 	"syscall"
 )
 
-// A localError says that a host name stands for an address of this machine or of its cloud.
+// A localError reports that a host name resolves to an address of this machine or of its cloud.
 type localError struct {
 	host string
 	addr netip.Addr
@@ -20,11 +20,12 @@ func (e *localError) Error() string {
 		"write the address itself into the url if it is meant", e.host, e.addr)
 }
 
-// guard returns the check of each address to which the dialer is about to connect. An address that
-// the url itself names is the operator's choice, and so is localhost. A host name belongs to whoever
-// answers for it in DNS, who may answer with an address of this machine at any time: the check is
-// made when the name has been resolved, for each connection, so that no later answer gets around
-// it. Private networks are not refused: names of a cluster's services resolve to them.
+// guard returns a function that checks each address before the dialer connects to it. The operator
+// chooses an address in the URL, and localhost, so these are allowed. A host name is controlled by
+// its DNS servers, which may return an address of this machine at any time (DNS rebinding). The
+// check therefore runs after the name is resolved, for each connection, so that no later DNS answer
+// can bypass it. Private networks are allowed, because names of a cluster's services resolve to
+// them.
 func guard(host string) func(network, address string, _ syscall.RawConn) error {
 	_, err := netip.ParseAddr(host)
 	name := strings.ToLower(strings.TrimSuffix(host, "."))
@@ -43,14 +44,15 @@ func guard(host string) func(network, address string, _ syscall.RawConn) error {
 	}
 }
 
-// isLocal reports whether an address is this machine, its link or everybody on it, or a service that
-// clouds answer to their machines alone, with their credentials among others.
+// isLocal reports whether an address is this machine, its local link or a broadcast or multicast
+// address, or a service that a cloud offers only to its machines, such as the one with their
+// credentials.
 func isLocal(addr netip.Addr) bool {
 	addr = addr.Unmap().WithZone("")
 	if addr.IsLoopback() || addr.IsUnspecified() || addr.IsLinkLocalUnicast() || addr.IsMulticast() {
 		return true
 	}
-	if addr.Is6() { // an address of IPv4 in one of IPv6
+	if addr.Is6() { // an IPv4 address inside an IPv6 address
 		b := addr.As16()
 		switch {
 		case nat64().Contains(addr), compatible().Contains(addr):
@@ -70,9 +72,9 @@ func isLocal(addr netip.Addr) bool {
 func nat64() netip.Prefix      { return netip.MustParsePrefix("64:ff9b::/96") } // RFC 6052
 func compatible() netip.Prefix { return netip.MustParsePrefix("::/96") }        // RFC 4291 §2.5.5.1
 
-// reserved are this network (RFC 1122 §3.2.1.3: Linux connects to itself) and all its machines, and
-// the services for machines of Amazon by IPv6, Alibaba, Oracle and Azure; those of others are
-// link-local.
+// reserved returns the addresses of "this network" (RFC 1122 §3.2.1.3: Linux connects to itself),
+// the broadcast and multicast addresses, and the machine-only services of Amazon over IPv6,
+// Alibaba, Oracle and Azure. The services of other clouds are link-local.
 func reserved() []netip.Prefix {
 	return []netip.Prefix{
 		netip.MustParsePrefix("0.0.0.0/8"), netip.MustParsePrefix("255.255.255.255/32"),
@@ -81,7 +83,7 @@ func reserved() []netip.Prefix {
 	}
 }
 
-// dialer connects to a target's host.
+// dialer returns the function that connects to the host of a target.
 func (t Target) dialer(host string) func(ctx context.Context, network, addr string) (net.Conn, error) {
 	if t.Dial != nil {
 		return t.Dial

@@ -15,7 +15,7 @@ import (
 	"github.com/headgate/headgate/queue"
 )
 
-// A names is a DNS server that answers each name with the addresses it has now.
+// A names is a DNS server that answers each name with its present addresses.
 type names struct {
 	addrs atomic.Pointer[[]netip.Addr]
 	asked atomic.Int64
@@ -29,7 +29,7 @@ func (n *names) set(addrs ...string) {
 	n.addrs.Store(&all)
 }
 
-// serveNames starts a DNS server and returns a resolver that asks it.
+// serveNames starts a DNS server and returns a resolver that uses it.
 func serveNames(t *testing.T) (*names, *net.Resolver) {
 	t.Helper()
 	conn, err := net.ListenUDP("udp", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
@@ -84,8 +84,8 @@ func (n *names) answer(ask []byte) []byte {
 	return b
 }
 
-// Whoever answers for the name of a target in DNS may answer with any address, and with another one
-// the next time: none of this machine, its link or its cloud is connected to.
+// The DNS server of a target's name may return any address, and a different one next time. No
+// address of this machine, its link or its cloud is connected to.
 func TestNameThatResolvesToThisMachineIsRefused(t *testing.T) {
 	var reached atomic.Int64
 	s := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { reached.Add(1) }))
@@ -114,7 +114,7 @@ func TestNameThatResolvesToThisMachineIsRefused(t *testing.T) {
 	}
 }
 
-// What the url itself names is what the operator means.
+// An address in the URL itself is the operator's choice.
 func TestAddressThatTheURLNamesIsCalled(t *testing.T) {
 	var reached atomic.Int64
 	s := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { reached.Add(1) }))
@@ -153,7 +153,7 @@ func TestIsLocal(t *testing.T) {
 	}
 }
 
-// A target that answers with a redirect is not followed, wherever that leads.
+// A redirect of the target is not followed, wherever it leads.
 func TestRedirectIsNotFollowed(t *testing.T) {
 	var reached atomic.Int64
 	inner := serve(t, func(http.ResponseWriter, *http.Request) { reached.Add(1) })
@@ -173,8 +173,8 @@ func TestRedirectIsNotFollowed(t *testing.T) {
 	}
 }
 
-// Servers that hand headers to programs as CGI does take X.Fixed and X!Fixed for X-Fixed: a job must
-// not say by an alias what the operator has fixed, or what signs a delivery.
+// Servers that pass headers to CGI programs treat X.Fixed and X!Fixed as X-Fixed. A job must not
+// use such a spelling to set what the operator has fixed, or what signs a delivery.
 func TestJobCannotAliasAHeader(t *testing.T) {
 	var got http.Header
 	s := serve(t, func(_ http.ResponseWriter, r *http.Request) { got = r.Header })

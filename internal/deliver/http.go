@@ -18,7 +18,7 @@ import (
 	"github.com/headgate/headgate/queue"
 )
 
-// The headers that a delivery bears of its own, beside Idempotency-Key. No job may say them
+// Headers that each delivery sets itself, besides Idempotency-Key. A job cannot set them
 // (queue.CheckHeaders).
 const (
 	idHeader        = "Webhook-Id"
@@ -27,29 +27,29 @@ const (
 	attemptHeader   = "Headgate-Attempt"
 )
 
-// HTTP delivers jobs to a target. It is a queue.Handler.
+// HTTP delivers jobs to a target. It implements queue.Handler.
 type HTTP struct {
 	method string
 	url    *url.URL
-	host   string // "": the url's
+	host   string // "": that of the URL
 	fixed  http.Header
-	// fixedNames are those of fixed as queue.HeaderName has them.
+	// fixedNames are the names of the fixed headers in the form of queue.HeaderName.
 	fixedNames []string
 	keys       [][]byte
 	keyIsID    bool
 	timeout    time.Duration
 	transport  *http.Transport
-	carrier    http.RoundTripper // the transport, with what stands around it
+	carrier    http.RoundTripper // the transport and its wrapper
 }
 
-// Close closes the connections that are idle.
+// Close closes idle connections.
 func (h *HTTP) Close() error {
 	h.transport.CloseIdleConnections()
 	return nil
 }
 
-// Deliver sends a job once and says how it went. It blocks until the target's answer, the
-// target's timeout or the end of ctx.
+// Deliver sends a job once and returns the outcome. It blocks until the target answers, its timeout
+// expires, or ctx ends.
 func (h *HTTP) Deliver(ctx context.Context, j *queue.Job) queue.Outcome {
 	r, err := h.request(j)
 	if err != nil {
@@ -65,19 +65,20 @@ func (h *HTTP) Deliver(ctx context.Context, j *queue.Job) queue.Outcome {
 		return queue.Outcome{Err: h.why(err), Retry: true}
 	}
 	defer answer.Body.Close()
-	// Read, or the connection is lost. What comes of it is no matter: the status has been said.
+	// Read the body, or the connection cannot be reused. Errors do not matter: the status is
+	// already known.
 	_, _ = io.CopyN(io.Discard, answer.Body, maxAnswer)
 	return judge(answer, time.Now())
 }
 
-// request is the job as it goes to the target.
+// request returns the HTTP request for a job.
 func (h *HTTP) request(j *queue.Job) (*http.Request, error) {
 	if err := queue.CheckHeaders(j.Headers, false); err != nil {
 		return nil, err
 	}
 	header := make(http.Header, len(h.fixed)+len(j.Headers)+5)
 	for name, value := range j.Headers {
-		if !slices.Contains(h.fixedNames, queue.HeaderName(name)) { // not even by an alias: X.Fixed
+		if !slices.Contains(h.fixedNames, queue.HeaderName(name)) { // also under another spelling: X.Fixed
 			header.Set(name, value)
 		}
 	}
@@ -92,8 +93,8 @@ func (h *HTTP) request(j *queue.Job) (*http.Request, error) {
 	header.Set(idHeader, id)
 	header.Set(attemptHeader, strconv.Itoa(j.Attempt))
 	if j.Key != "" && !h.keyIsID {
-		// In small letters, as HTTP/2 has all names: under the other spelling net/http would
-		// send a job again by itself when a connection breaks.
+		// In lower case, like all HTTP/2 names: with the canonical spelling net/http would retry a
+		// job by itself when a connection breaks.
 		header["idempotency-key"] = []string{j.Key}
 	}
 	if len(h.keys) > 0 {
@@ -107,9 +108,9 @@ func (h *HTTP) request(j *queue.Job) (*http.Request, error) {
 	return r, nil
 }
 
-// setBody gives a request its body. That it can be had again lets net/http use another
-// connection when the one it took has broken before the first byte was sent, but of a GET it
-// would also send again what may have arrived: a GET's cannot be had again.
+// setBody sets the body of a request. With GetBody, net/http can use another connection when the
+// first one breaks before a byte is sent. For a GET, however, net/http would also resend a request
+// that may have arrived, so a GET has no GetBody.
 func (h *HTTP) setBody(r *http.Request, body []byte) {
 	again := func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(body)), nil }
 	r.ContentLength = int64(len(body))
@@ -124,10 +125,10 @@ func (h *HTTP) setBody(r *http.Request, body []byte) {
 	}
 }
 
-// A StatusError is an answer that is not 2xx.
+// A StatusError reports an answer whose status is not 2xx.
 type StatusError struct{ Code int }
 
-// Error does not repeat the target's own words.
+// Error does not include any text of the target.
 func (e *StatusError) Error() string {
 	text := fmt.Sprintf("the target answered %d %s", e.Code, http.StatusText(e.Code))
 	if e.Code < 400 {
@@ -136,7 +137,7 @@ func (e *StatusError) Error() string {
 	return text
 }
 
-// judge says what an answer means for the job and for the target.
+// judge returns what an answer means for the job and for the target.
 func judge(answer *http.Response, now time.Time) queue.Outcome {
 	code := answer.StatusCode
 	if code >= 200 && code < 300 {
@@ -154,14 +155,15 @@ func judge(answer *http.Response, now time.Time) queue.Outcome {
 	return queue.Outcome{Err: err}
 }
 
-// mostAfter bounds what a target may say in Retry-After. Chosen: it is asked again then.
+// mostAfter is the longest Retry-After that is followed. Chosen: after that time the target is
+// tried again.
 const mostAfter = time.Hour
 
-// retryAfter is how long the target wants to be left alone: seconds, or a date, which is
-// counted from the target's own (RFC 9110 §10.2.3).
+// retryAfter returns how long the target wants no requests. The header contains seconds or a date;
+// a date is compared to the target's own Date (RFC 9110 §10.2.3).
 func retryAfter(h http.Header, now time.Time) time.Duration {
 	text := h.Get("Retry-After")
-	// A number that is too great is read as the greatest there is.
+	// A number that is too large counts as the largest number.
 	if seconds, err := strconv.ParseUint(text, 10, 64); err == nil || errors.Is(err, strconv.ErrRange) {
 		return time.Duration(min(seconds, uint64(mostAfter/time.Second))) * time.Second
 	}
@@ -175,8 +177,8 @@ func retryAfter(h http.Header, now time.Time) time.Duration {
 	return min(max(0, at.Sub(now)), mostAfter)
 }
 
-// why says in few words why there was no answer. It never repeats what came over the
-// connection, nor the address with its query.
+// why returns a short text that says why there was no answer. It never includes data from the
+// connection, nor the URL with its query.
 func (h *HTTP) why(err error) error {
 	var (
 		op     *net.OpError

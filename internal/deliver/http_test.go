@@ -36,7 +36,7 @@ var (
 	_ queue.Throttle = (*Throttle)(nil)
 )
 
-// The example that the libraries of Standard Webhooks are tested by.
+// The example that the libraries of Standard Webhooks use in their tests.
 func TestSignedAsStandardWebhooksSay(t *testing.T) {
 	key, err := parseSecret("whsec_" + "MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw")
 	if err != nil {
@@ -206,15 +206,15 @@ func FuzzRetryAfter(f *testing.F) {
 	})
 }
 
-// A target that reads a job and breaks the connection has perhaps taken it: whether it gets
-// it again is the queue's to say, which counts. net/http would send it again at once.
+// A target that reads a job and breaks the connection may have accepted it. The queue, which counts
+// attempts, decides about a retry. net/http would resend it at once.
 func TestNothingIsSentTwiceByItself(t *testing.T) {
 	for _, method := range []string{"POST", "GET", "DELETE"} {
 		var taken atomic.Int64
 		s := serve(t, func(w http.ResponseWriter, r *http.Request) {
 			io.Copy(io.Discard, r.Body)
 			if taken.Add(1) == 1 {
-				return // the connection is kept, and used again
+				return // the connection is kept and reused
 			}
 			c, _, err := http.NewResponseController(w).Hijack()
 			if err != nil {
@@ -232,7 +232,7 @@ func TestNothingIsSentTwiceByItself(t *testing.T) {
 			if got != int64(n+1) || (out.Err == nil) != first || out.Retry == first {
 				t.Errorf("%s: the target has had %d of %d: %+v", method, got, n+1, out)
 			}
-			if !first { // a connection that is kept again
+			if !first { // a kept connection again
 				taken.Store(0)
 				h.Deliver(t.Context(), j)
 				taken.Store(int64(n + 1))
@@ -263,7 +263,7 @@ func TestConnectionsAreKept(t *testing.T) {
 	if n := dialled.Load(); n != 1 {
 		t.Errorf("%d connections for one job after the other, want 1", n)
 	}
-	// Who answers without end loses the connection, and holds up nobody.
+	// A target with an endless answer loses the connection and delays nothing.
 	answer = strings.Repeat("x", 10<<20)
 	if out := h.Deliver(t.Context(), order()); out.Err != nil {
 		t.Error(out.Err)
@@ -339,7 +339,7 @@ func TestASlowTargetAndAStop(t *testing.T) {
 	}
 }
 
-// Errors end up in logs, in the dead letters and on the operator's screen.
+// Errors appear in logs, in the list of dead jobs and on the operator's screen.
 func TestErrorsHoldNoSecretAndNoBody(t *testing.T) {
 	const hidden = "hush-hush"
 	raw := func(answer string) string {
@@ -399,7 +399,7 @@ func TestErrorsHoldNoSecretAndNoBody(t *testing.T) {
 	}
 }
 
-// identity makes a certificate with its key, signed by itself, as files.
+// identity creates a self-signed certificate and its key, as files.
 func identity(t *testing.T, name string) (certificate, key string) {
 	t.Helper()
 	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)

@@ -14,8 +14,8 @@ import (
 	"github.com/headgate/headgate/queue"
 )
 
-// BenchmarkQueue delivers jobs of a queue by HTTP to a target on this machine, which takes
-// about half of the processor for itself.
+// BenchmarkQueue delivers jobs of a queue over HTTP to a target on this machine, which takes about
+// half of the CPU.
 func BenchmarkQueue(b *testing.B) {
 	seen := make(chan struct{}, 1024)
 	server := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {

@@ -12,8 +12,8 @@ import (
 	"github.com/headgate/headgate/queue"
 )
 
-// A queue, its deliveries and a target that is overrun: one 503 with Retry-After stops all
-// that goes to it, no job loses an attempt by it, and each arrives.
+// A queue, its deliveries and an overloaded target: one 503 with Retry-After stops all deliveries,
+// no job loses an attempt, and each job arrives.
 func TestAnOverrunTargetStopsItsQueue(t *testing.T) {
 	const jobs, atOnce = 60, 4
 	var mu sync.Mutex
@@ -79,7 +79,7 @@ func TestAnOverrunTargetStopsItsQueue(t *testing.T) {
 	if len(refused) == 0 || len(refused) > atOnce || len(taken) != jobs || len(got) != jobs {
 		t.Fatalf("%d refused, %d taken, %d keys", len(refused), len(taken), len(got))
 	}
-	for _, at := range taken[10+atOnce:] { // beside those that were under way
+	for _, at := range taken[10+atOnce:] { // except those in flight
 		if pause := at.Sub(refused[0]); pause < time.Second {
 			t.Errorf("a job arrived %v after the target had asked for 1 s", pause)
 			break

@@ -10,14 +10,14 @@ import (
 	"time"
 )
 
-// A secret is of 24 to 64 bytes (Standard Webhooks, "Signature scheme").
+// A secret has 24 to 64 bytes (Standard Webhooks, "Signature scheme").
 const (
 	secretPrefix = "whsec_"
 	leastSecret  = 24
 	mostSecret   = 64
 )
 
-// parseSecret reads whsec_ and base64. Its error never holds the secret.
+// parseSecret parses whsec_ followed by base64. Its errors never contain the secret.
 func parseSecret(s string) ([]byte, error) {
 	text, ok := strings.CutPrefix(s, secretPrefix)
 	key, err := base64.StdEncoding.DecodeString(text)
@@ -28,8 +28,8 @@ func parseSecret(s string) ([]byte, error) {
 	return key, nil
 }
 
-// sign signs a job by each key: v1 and base64 of HMAC-SHA256 over id.timestamp.body
-// (Standard Webhooks).
+// sign signs a job with each key. A signature is v1 and the base64 of HMAC-SHA256 over
+// id.timestamp.body (Standard Webhooks).
 func sign(keys [][]byte, id string, at time.Time, body []byte) (timestamp, signature string) {
 	timestamp = strconv.FormatInt(at.Unix(), 10)
 	for i, key := range keys {

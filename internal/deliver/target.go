@@ -18,44 +18,43 @@ import (
 	"github.com/headgate/headgate/queue"
 )
 
-// A Target says where jobs go and how.
+// A Target describes where and how jobs are sent.
 type Target struct {
 	URL     string            // http or https
 	Method  string            // default POST
-	Headers map[string]string // fixed: a job's header of the same name is left out
-	Secrets []string          // whsec_…, each signs; none: unsigned
-	Timeout time.Duration     // of a delivery, default 30 s
-	// KeyIsID makes a job's key its Webhook-Id: it is the same when the job was put twice. There
-	// is no Idempotency-Key then.
+	Headers map[string]string // fixed: they replace a job's header of the same name
+	Secrets []string          // whsec_…, each one signs; none: unsigned
+	Timeout time.Duration     // per delivery, default 30 s
+	// KeyIsID uses a job's key as its Webhook-Id, so that the ID is the same when a job is put
+	// twice. No Idempotency-Key is sent then.
 	KeyIsID bool
 
-	CA          string // PEM file of who may vouch for the target; "": the system's
-	Certificate string // PEM file of our own certificate, with Key
+	CA          string // PEM file of CAs trusted for the target; "": the system's
+	Certificate string // PEM file of the client certificate, used with Key
 	Key         string
 
-	// Resolver finds the address of the url's host. Nil: the system's.
+	// Resolver resolves the host of the URL. Nil: the system's resolver.
 	Resolver *net.Resolver
 
-	// Dial opens the connections to the target. Nil: TCP, to addresses that the guard lets pass.
+	// Dial opens connections to the target. Nil: TCP, to the addresses that guard allows.
 	Dial func(ctx context.Context, network, addr string) (net.Conn, error)
 
-	// Around stands around the transport of the deliveries, whose headers it may change. Nil:
-	// nothing.
+	// Around wraps the transport of the deliveries. It may change their headers. Nil: no wrapper.
 	Around func(next http.RoundTripper) http.RoundTripper
 }
 
-// Bounds. Chosen.
+// Limits. All are chosen.
 const (
 	defaultTimeout = 30 * time.Second
-	dialTimeout    = 5 * time.Second // as the proxy's
-	idleConns      = 512             // as the proxy's
-	idleFor        = time.Minute     // as the proxy's
-	maxAnswer      = 64 << 10        // of a body that is read so that its connection can be kept
+	dialTimeout    = 5 * time.Second // same as the proxy
+	idleConns      = 512             // same as the proxy
+	idleFor        = time.Minute     // same as the proxy
+	maxAnswer      = 64 << 10        // bytes of a body to read so that its connection can be reused
 	maxAnswerHead  = 64 << 10
 	maxSecrets     = 4 // a rotation needs two
 )
 
-// Check reports all that is wrong with the target, but reads no file.
+// Check returns all errors of the target's configuration. It does not read files.
 func (t Target) Check() error {
 	var all []error
 	bad := func(wrong bool, text string, args ...any) {
@@ -65,7 +64,7 @@ func (t Target) Check() error {
 	}
 	u, err := url.Parse(t.URL)
 	if err != nil {
-		u = &url.URL{} // the error holds the address, which may hold a secret
+		u = &url.URL{} // the error contains the address, which may contain a secret
 	}
 	bad(err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "",
 		"no url of a target: want http:// or https://, a host and a path")
@@ -87,8 +86,8 @@ func (t Target) Check() error {
 	return errors.Join(append(all, queue.CheckHeaders(t.Headers, true))...)
 }
 
-// Open makes ready to deliver to a target: it reads the files that it names, and connects to
-// nothing yet. Close it after the last delivery.
+// Open prepares deliveries to a target. It reads the files that the target names, but does not
+// connect. Call Close after the last delivery.
 func Open(t Target) (*HTTP, error) {
 	if err := t.Check(); err != nil {
 		return nil, err
@@ -114,8 +113,8 @@ func Open(t Target) (*HTTP, error) {
 	if err != nil {
 		return nil, err
 	}
-	// HTTP/1.1 only: HTTP/2 of net/http sends a request again by itself when the target
-	// refuses its stream, and nobody would have counted that.
+	// HTTP/1.1 only: with HTTP/2, net/http retries a request by itself when the target refuses its
+	// stream, and the limits would not count the retry.
 	protocols := new(http.Protocols)
 	protocols.SetHTTP1(true)
 	h.transport = &http.Transport{
@@ -124,10 +123,10 @@ func Open(t Target) (*HTTP, error) {
 		TLSHandshakeTimeout:    dialTimeout,
 		Protocols:              protocols,
 		MaxIdleConns:           idleConns,
-		MaxIdleConnsPerHost:    idleConns, // net/http keeps 2, and dials for nearly every job
+		MaxIdleConnsPerHost:    idleConns, // the default of 2 would dial for nearly every job
 		IdleConnTimeout:        idleFor,
 		MaxResponseHeaderBytes: maxAnswerHead,
-		DisableCompression:     true, // what the target answers is not read
+		DisableCompression:     true, // the answer's body is not used
 	}
 	h.carrier = h.transport
 	if t.Around != nil {
@@ -136,7 +135,7 @@ func Open(t Target) (*HTTP, error) {
 	return h, nil
 }
 
-// tls is how the target's connections are secured.
+// tls returns the TLS configuration for the target.
 func (t Target) tls() (*tls.Config, error) {
 	conf := &tls.Config{MinVersion: tls.VersionTLS12}
 	if t.CA != "" {

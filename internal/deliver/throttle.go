@@ -8,70 +8,69 @@ import (
 	"github.com/headgate/headgate/limit"
 )
 
-// A Pace is what a target can take.
+// A Pace is the load that a target can take.
 type Pace struct {
-	Amount int64         // in each Window; 0: not known, and only the target's own word slows down
-	Window time.Duration // default a second
-	Shared bool          // others use the target too, and nobody knows how much
+	Amount int64         // per Window; 0: unknown, only the target's answers slow down
+	Window time.Duration // default one second
+	Shared bool          // others use the target too, by an unknown amount
 }
 
-// A Throttle is how fast a whole target is fed. Its caller asks Pass before each delivery
-// and says by Busy and Done how it went.
+// A Throttle controls the pace of all deliveries to one target. Its caller calls Pass before each
+// delivery, and Busy or Done with the result.
 //
-// Promise: at most Amount in every window, wherever it begins, and w/Amount apart while
-// somebody asks; who comes late may make up for 200 ms at most. After a target's Retry-After
-// nothing passes before it is over.
+// A Throttle allows at most Amount in every window, wherever the window begins. While there is
+// demand, deliveries are Window/Amount apart; a late caller may catch up by at most 200 ms. Nothing
+// passes before a Retry-After of the target is over.
 //
-// A target that is shared has been overrun by somebody whom nobody here can count. When it
-// says so the rate is halved at once, but once a second at most, and then rises by 5 % of the
-// full rate a second. Just below where it was overrun it rests, for each attempt to find more
-// costs a halving: so that nearly all of what is free is used, and still 90 % of all within
-// 30 s after the others have gone.
+// A shared target may be overloaded by other clients that nobody here can count. When it reports an
+// overload, the rate is halved at once, but at most once per second. It then rises by 5 % of the
+// full rate per second. It pauses just below the rate at which the target was overloaded, because
+// each attempt to go higher costs a halving. In this way nearly all free capacity is used, and 90 %
+// of the full rate is reached within 30 s after the other clients have stopped.
 //
-// It may be used by many goroutines at once, takes the time as an argument, and costs some
-// 100 KB at most.
+// A Throttle is safe for concurrent use, takes the time as an argument, and needs at most about 100
+// KB.
 type Throttle struct {
 	mu    sync.Mutex
 	pace  Pace
 	began time.Time
 	table limit.Table // the exact count
 
-	next   time.Time // when the next may pass, as the rate is
-	hungry bool      // somebody was told to wait, and has not caught up yet
+	next   time.Time // when the next one may pass at the current rate
+	hungry bool      // a caller had to wait and has not caught up yet
 
-	pause  time.Time // nothing passes before
-	silent int       // pauses without a word of how long, since the last delivery
+	pause  time.Time // nothing passes before this time
+	silent int       // pauses without Retry-After since the last delivery
 
-	level  float64   // part of the rate that is used, at since
-	since  time.Time // of level
+	level  float64   // fraction of the full rate in use at time since
+	since  time.Time // time of level
 	halved time.Time
-	knee   float64   // where the rise rests…
+	knee   float64   // the level at which the rise pauses…
 	rest   time.Time // …until then
 }
 
-// The figures of a slow-down. Once a second, 5 % and 30 s are the rule of Azure's pattern as
-// headgate promises it; the others are chosen: they were tried against strangers who take a
-// changing share.
+// Parameters of the slowdown. Once per second, 5 % and 30 s are the rule of Azure's pattern, which
+// headgate promises. The others are chosen after trials against clients that take a changing share.
 const (
-	halvedOnce = time.Second      // one halving in it
+	halvedOnce = time.Second      // at most one halving in this time
 	risePerSec = 0.05             // of the full rate
-	recovered  = 28 * time.Second // of 30 s, with time to notice
-	enough     = 0.9              // what is reached by then when all is free
-	kneeBelow  = 0.98             // of where the target was overrun
-	leastLevel = 1.0 / 64         // or nothing would be learnt any more
+	recovered  = 28 * time.Second // of 30 s, minus the time to notice
+	enough     = 0.9              // level reached by then when all is free
+	kneeBelow  = 0.98             // of the level at which the target was overloaded
+	leastLevel = 1.0 / 64         // lower, and nothing would be learned any more
 
-	catchUp = 200 * time.Millisecond // Azure's pattern: 20 each 200 ms of 100 a second
+	catchUp = 200 * time.Millisecond // as in Azure's pattern: 20 per 200 ms of 100 per second
 
-	firstPause, lastPause = time.Second, time.Minute // when the target does not say how long
+	firstPause, lastPause = time.Second, time.Minute // when the target sends no Retry-After
 )
 
-// NewThrottle makes a Throttle that lets pass at the full pace.
+// NewThrottle returns a Throttle at the full pace.
 func NewThrottle(p Pace) (*Throttle, error) {
 	t := &Throttle{level: 1, knee: 1}
 	return t, t.set(0, p)
 }
 
-// Change sets another pace. What has passed stays counted, and a slow-down goes on.
+// Change sets another pace. Past deliveries stay counted, and a slowdown continues.
 func (t *Throttle) Change(now time.Time, p Pace) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -79,7 +78,7 @@ func (t *Throttle) Change(now time.Time, p Pace) error {
 		return err
 	}
 	if later := now.Add(t.apart(now, 1)); t.next.After(later) && t.pause.Before(later) {
-		t.next = later // what was far apart need not be any more
+		t.next = later // the longer spacing does not apply any more
 	}
 	return nil
 }
@@ -98,7 +97,7 @@ func (t *Throttle) set(now limit.Time, p Pace) error {
 	return nil
 }
 
-// time is now as the table has it.
+// time converts now to the time of the table.
 func (t *Throttle) time(now time.Time) limit.Time {
 	if t.began.IsZero() {
 		t.began = now
@@ -106,9 +105,9 @@ func (t *Throttle) time(now time.Time) limit.Time {
 	return limit.Time(max(0, now.Sub(t.began)))
 }
 
-// Pass takes n if they may go now. Else it says when to ask again; the zero time is never:
-// n is more than ever passes at once. An n of 0 takes nothing and asks whether 1 may go: for
-// who needs something else too.
+// Pass takes n if they may leave now. Otherwise it returns when to try again; the zero time means
+// never, because n is more than can ever pass at once. If n is 0, Pass takes nothing and reports
+// whether 1 may leave: for callers that need something else too.
 func (t *Throttle) Pass(now time.Time, n int) (ok bool, at time.Time) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -149,7 +148,7 @@ func (t *Throttle) Pass(now time.Time, n int) (ok bool, at time.Time) {
 	return true, now
 }
 
-// apart is how long n take at the rate of now.
+// apart returns how long n take at the current rate.
 func (t *Throttle) apart(now time.Time, n int) time.Duration {
 	if t.pace.Amount == 0 {
 		return 0
@@ -158,7 +157,7 @@ func (t *Throttle) apart(now time.Time, n int) time.Duration {
 	return time.Duration(min(d, float64(limit.MaxWindow)))
 }
 
-// Level is the part of the full rate that passes at now, above 0 and up to 1.
+// Level returns the fraction of the full rate in use at now, above 0 and up to 1.
 func (t *Throttle) Level(now time.Time) float64 {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -176,8 +175,8 @@ func (t *Throttle) levelAt(now time.Time) float64 {
 	return min(1, t.knee+risePerSec*max(0, now.Sub(there).Seconds()))
 }
 
-// Busy notes that the target has said that it is overrun, and for how long it wants to be
-// left alone; 0 is that it did not say.
+// Busy records that the target reported an overload. after is its Retry-After, or 0 if there was
+// none.
 func (t *Throttle) Busy(now time.Time, after time.Duration) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -185,19 +184,19 @@ func (t *Throttle) Busy(now time.Time, after time.Duration) {
 	switch {
 	case after > 0:
 		t.hold(now.Add(min(after, mostAfter)))
-	case !t.pace.Shared && !paused: // those that were under way by then say nothing new
+	case !t.pace.Shared && !paused: // those already in flight report nothing new
 		t.hold(now.Add(min(firstPause<<min(t.silent, 10), lastPause)))
 		t.silent++
 	}
 	if !t.pace.Shared || now.Sub(t.halved) < halvedOnce {
 		return
 	}
-	// What the target has counted was sent within its last second: half a second ago in the mean.
+	// What the target has counted was sent within the last second, so half a second ago on average.
 	level, counted := t.levelAt(now), t.levelAt(now.Add(-halvedOnce/2))
 	t.halved = now
 	t.level, t.since = max(leastLevel, level/2), now
 	if t.pause.After(now) {
-		t.since = t.pause // nobody learns anything meanwhile
+		t.since = t.pause // nothing is learned during the pause
 	}
 	t.knee = max(t.level, kneeBelow*min(level, counted))
 	t.rest = now.Add(max(0, recovered-seconds(max(0, enough-t.knee)/risePerSec)))
@@ -215,7 +214,7 @@ func (t *Throttle) hold(until time.Time) {
 	}
 }
 
-// Done notes that a delivery went well.
+// Done records a successful delivery.
 func (t *Throttle) Done(time.Time) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// start is when the tests begin.
+// start is the start time of the tests.
 func start() time.Time { return time.Date(2026, 7, 1, 12, 0, 0, 0, time.UTC) }
 
 func throttle(t testing.TB, p Pace) *Throttle {
@@ -19,7 +19,7 @@ func throttle(t testing.TB, p Pace) *Throttle {
 	return th
 }
 
-// most is the greatest number in any window, wherever it begins.
+// most returns the largest number in any window, wherever it begins.
 func most(at []time.Time, window time.Duration) int {
 	n, from := 0, 0
 	for i := range at {
@@ -31,8 +31,8 @@ func most(at []time.Time, window time.Duration) int {
 	return n
 }
 
-// As in Azure's "Rate Limiting pattern": 100 operations a second, as 20 each 200 ms at the
-// coarsest. Who looks each millisecond gets one each 10 ms.
+// As in Azure's "Rate Limiting pattern": 100 operations per second, in groups of at most 20 per 200
+// ms. A caller that tries each millisecond gets one per 10 ms.
 func TestSpreadInsideTheSecond(t *testing.T) {
 	for _, c := range []struct {
 		look time.Duration
@@ -42,7 +42,7 @@ func TestSpreadInsideTheSecond(t *testing.T) {
 		{time.Millisecond, 1, 10 * time.Millisecond},
 		{50 * time.Millisecond, 5, 50 * time.Millisecond},
 		{200 * time.Millisecond, 20, 200 * time.Millisecond},
-		{time.Second, 20, time.Second}, // who sleeps may not make up for all of it
+		{time.Second, 20, time.Second}, // a sleeper may not catch up completely
 	} {
 		th := throttle(t, Pace{Amount: 100})
 		var at []time.Time
@@ -79,8 +79,8 @@ func TestSpreadInsideTheSecond(t *testing.T) {
 	}
 }
 
-// Callers wake up late: by up to 20 ms, on a busy machine. What they miss they may make up
-// for, and never go over.
+// Callers wake up late, by up to 20 ms on a busy machine. They can catch up on what they missed,
+// and never exceed the limit.
 func TestLateCallersLoseNothing(t *testing.T) {
 	for _, amount := range []int64{1, 3, 10, 100, 1000, 10_000} {
 		th := throttle(t, Pace{Amount: amount})
@@ -98,7 +98,7 @@ func TestLateCallersLoseNothing(t *testing.T) {
 		if n := most(at, time.Second); int64(n) > amount {
 			t.Errorf("%d a second: %d in one", amount, n)
 		}
-		// A place comes back a second after it was taken, and waits 10 ms in the mean.
+		// A slot becomes free a second after it was taken, and waits 10 ms on average.
 		if want := 0.99*float64(amount)*20/1.01 - 1; float64(len(at)) < want {
 			t.Errorf("%d a second: %d in 20 s, want %.0f", amount, len(at), want)
 		}
@@ -130,7 +130,7 @@ func TestRetryAfterPausesTheTarget(t *testing.T) {
 			t.Errorf("%d pass within 15 ms after the pause: nothing is made up for", n)
 		}
 	}
-	th := throttle(t, Pace{}) // of a target that nobody knows the pace of
+	th := throttle(t, Pace{}) // of a target with unknown pace
 	th.Busy(start(), 1000*time.Hour)
 	if ok, at := th.Pass(start(), 1); ok || at.Sub(start()) != time.Hour {
 		t.Errorf("%v, again in %v; a target may not stop its queue for ever", ok, at.Sub(start()))
@@ -140,11 +140,11 @@ func TestRetryAfterPausesTheTarget(t *testing.T) {
 	}
 }
 
-// A target that does not say how long is asked again after 1 s, 2 s, 4 s… up to a minute.
+// A target without Retry-After is tried again after 1 s, 2 s, 4 s… up to a minute.
 func TestATargetThatIsDownIsAskedSeldom(t *testing.T) {
 	th, now := throttle(t, Pace{Amount: 100}), start()
 	for _, want := range []int{1, 2, 4, 8, 16, 32, 60, 60} {
-		for range 5 { // that were under way together
+		for range 5 { // that were in flight together
 			th.Busy(now, 0)
 		}
 		_, at := th.Pass(now, 1)
@@ -160,7 +160,8 @@ func TestATargetThatIsDownIsAskedSeldom(t *testing.T) {
 	}
 }
 
-// The figures of the issue: one 429 in a second halves the rate at once, then +5 % a second.
+// The numbers of the issue: one 429 in a second halves the rate at once, then it rises by 5 % per
+// second.
 func TestASharedTargetHalvesAndRises(t *testing.T) {
 	th, now := throttle(t, Pace{Amount: 1000, Shared: true}), start()
 	level := func(after time.Duration, want float64) {
@@ -170,13 +171,13 @@ func TestASharedTargetHalvesAndRises(t *testing.T) {
 		}
 	}
 	level(0, 1)
-	for ms := range 900 { // many 429 in a second are one
+	for ms := range 900 { // many 429 in a second count as one
 		th.Busy(now.Add(time.Duration(ms)*time.Millisecond), 0)
 	}
 	level(0, 0.5)
 	level(time.Second, 0.55)
 	level(5*time.Second, 0.75)
-	level(9600*time.Millisecond, 0.98) // it rests
+	level(9600*time.Millisecond, 0.98) // it pauses
 	level(28*time.Second, 0.98)
 	level(28400*time.Millisecond, 1)
 	level(time.Hour, 1)
@@ -257,7 +258,7 @@ func TestThePaceCanBeChanged(t *testing.T) {
 	}
 }
 
-// Whatever happens, no window holds more than the configured limit.
+// Whatever happens, no window exceeds the configured limit.
 func TestNeverAboveTheLimit(t *testing.T) {
 	for seed := range uint64(200) {
 		rng := rand.New(rand.NewPCG(2, seed))
@@ -295,14 +296,14 @@ func TestNeverAboveTheLimit(t *testing.T) {
 	}
 }
 
-// A target with a limit of its own, that strangers use too. It counts a sliding second, and
-// refuses what is over. Strangers come first: what is free is what they leave.
+// A sharedTarget has its own limit, which other clients use too. It counts a sliding second and
+// rejects what exceeds the limit. Other clients have precedence: free is what they leave.
 type sharedTarget struct {
 	limit        int
 	ours, theirs []time.Time
 }
 
-// take counts one at now, or refuses it if it is one of ours.
+// take counts one request at now, or rejects it if it is ours.
 func (s *sharedTarget) take(now time.Time, ours bool) bool {
 	for _, list := range []*[]time.Time{&s.ours, &s.theirs} {
 		for len(*list) > 0 && now.Sub((*list)[0]) >= time.Second {
@@ -320,15 +321,15 @@ func (s *sharedTarget) take(now time.Time, ours bool) bool {
 	return true
 }
 
-// day is a day at a shared target, in steps of two milliseconds.
+// A day is a day at a shared target, in steps of two milliseconds.
 type day struct {
-	strangers []float64 // their part, each for a minute
+	strangers []float64 // load of other clients, one minute each
 	retry     time.Duration
-	answer    time.Duration // until the answer is back
-	noise     bool          // strangers come at random
+	answer    time.Duration // time until the answer arrives
+	noise     bool          // other clients arrive at random
 }
 
-// live plays a day: ours that were let through and refused in each second.
+// live simulates a day and returns our allowed and rejected requests in each second.
 func (d day) live(t *testing.T, th *Throttle, limit int) (let, refused []int) {
 	t.Helper()
 	target := &sharedTarget{limit: limit}
@@ -376,8 +377,8 @@ func (d day) live(t *testing.T, th *Throttle, limit int) (let, refused []int) {
 	return let, refused
 }
 
-// Strangers take a part that changes each minute. From 30 s after a change on, ours get 90 %
-// of what is free, and within 30 s the rate has been there.
+// The load of other clients changes each minute. From 30 s after a change, our clients get 90 % of
+// what is free, and within 30 s the rate has reached that.
 func TestWithStrangersNearlyAllThatIsFreeIsUsed(t *testing.T) {
 	for _, c := range []struct {
 		day
@@ -385,12 +386,12 @@ func TestWithStrangersNearlyAllThatIsFreeIsUsed(t *testing.T) {
 	}{
 		{day{answer: 5 * time.Millisecond}, 0.9},
 		{day{answer: 100 * time.Millisecond}, 0.9},
-		// What is free comes and goes by 3 % of the limit: of 5 % little can be used.
+		// Free capacity varies by 3 % of the limit: of 5 % only little can be used.
 		{day{answer: 20 * time.Millisecond, noise: true}, 0.5},
 		{day{answer: 5 * time.Millisecond, retry: time.Second}, 0.8},
 	} {
 		if c.answer != 100*time.Millisecond && testing.Short() {
-			continue // length, and nothing that the race detector could find
+			continue // takes long, and the race detector finds nothing here
 		}
 		c.strangers = []float64{0, 0.5, 0.2, 0.9, 0.1, 0.7, 0, 0.95, 0, 0.4}
 		const limit = 500

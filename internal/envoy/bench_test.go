@@ -9,8 +9,8 @@ import (
 	"github.com/headgate/headgate"
 )
 
-// BenchmarkShouldRateLimit is a call without its way over the network: two descriptors, one of
-// 10,000 keys.
+// BenchmarkShouldRateLimit measures a call without the network: two descriptors, one of 10,000
+// keys.
 func BenchmarkShouldRateLimit(b *testing.B) {
 	r := parse(b, rules)
 	l, err := headgate.NewLimiter(headgate.LimiterConfig{Limits: r.Limits()})

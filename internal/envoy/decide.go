@@ -10,9 +10,10 @@ import (
 	"github.com/headgate/headgate"
 )
 
-// decide asks the limiter. What gives back, only asks or is counted whatever is decided comes
-// first; then the limits that refuse alone take, all or none; then those with quota_mode, each
-// for itself. Nothing more is taken once the call is refused: then the rest only asks.
+// decide requests a decision from the limiter. Descriptors that return hits, that only query or
+// that count regardless of the decision go first. Then the limits that can reject a call alone
+// take, all or none. Then the limits with quota_mode take, each on its own. Once the call is
+// rejected, nothing more is taken and the rest is only queried.
 func (c *call) decide(ctx context.Context, limiter headgate.LimitRules) error {
 	free := func(l *line) bool { return l.cost <= 0 || l.rule.overdraft }
 	hard := func(l *line) bool { return l.cost > 0 && !l.rule.overdraft && !l.rule.quota }
@@ -35,14 +36,14 @@ func (c *call) decide(ctx context.Context, limiter headgate.LimitRules) error {
 	return c.giveBack(ctx, limiter)
 }
 
-// A group is some of the descriptors that are limited.
+// A group is a set of limited descriptors that is sent to the limiter together.
 type group struct {
 	of   func(*line) bool
-	all  bool // take from all or none
-	look bool // take from none
+	all  bool // take from all or from none
+	look bool // query only, take from none
 }
 
-// take asks the limiter for a group, in one go.
+// take sends a group to the limiter in one request.
 func (c *call) take(ctx context.Context, limiter headgate.LimitRules, g group) error {
 	var asks []headgate.LimitCheck
 	for i := range c.lines {
@@ -77,10 +78,10 @@ func (c *call) take(ctx context.Context, limiter headgate.LimitRules, g group) e
 	return nil
 }
 
-// owe counts what did not fit of the limits with an overdraft: it takes what is left, and then
-// says that it was more. Where nothing is left there is nothing to hold it against.
+// owe counts the excess of limits with an overdraft: it takes what is left, and then reports that
+// the use was higher. If nothing is left there is nothing to charge.
 func (c *call) owe(ctx context.Context, limiter headgate.LimitRules) error {
-	const hold, tries = time.Minute, 10 // chosen; others may take what is left meanwhile
+	const hold, tries = time.Minute, 10 // chosen; others may take the rest meanwhile
 	for i := range c.lines {
 		l := &c.lines[i]
 		if !l.limited() || !l.rule.overdraft || !l.over || l.cost <= 0 {
@@ -110,8 +111,8 @@ func (c *call) owe(ctx context.Context, limiter headgate.LimitRules) error {
 	return nil
 }
 
-// refused tells whether a line is over its limit. Who only asks is when nothing is left, or
-// less than the descriptor wants: the limiter never counts more than the limit has.
+// refused reports whether a line is over its limit. For a query that is the case when nothing is
+// left, or less than the descriptor wants: the limiter never counts more than the limit has.
 func (l *line) refused() bool {
 	v := &l.verdict
 	switch {
@@ -123,7 +124,7 @@ func (l *line) refused() bool {
 	return !v.Allowed
 }
 
-// judge says whether the call is refused by what is known so far.
+// judge reports whether the results so far reject the call.
 func (c *call) judge() bool {
 	quotas, spent := 0, 0
 	c.over = false
@@ -144,7 +145,7 @@ func (c *call) judge() bool {
 	return c.over
 }
 
-// giveBack returns what a call has taken that all its quotas refuse.
+// giveBack returns what a call has taken if all its quotas reject it.
 func (c *call) giveBack(ctx context.Context, limiter headgate.LimitRules) error {
 	var asks []headgate.LimitCheck
 	for i := range c.lines {

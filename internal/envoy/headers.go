@@ -8,22 +8,22 @@ import (
 	core "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 )
 
-// Headers are the names of the headers that Envoy adds to what it answers; "" leaves one out.
-// Limit, Remaining and Reset are those of the descriptor that is over its limit or has least
-// left. RetryAfter is sent with a refusal, unless the call could never pass.
+// Headers are the names of the headers that Envoy adds to its responses. A header with the name ""
+// is not sent. Limit, Remaining and Reset describe the descriptor that is over its limit or has
+// least left. RetryAfter is sent when a call is rejected, unless the call can never pass.
 type Headers struct {
 	Limit, Remaining, Reset string
 	RetryAfter              string
 }
 
-// StandardHeaders are the names that the reference has by default (draft-ietf-httpapi-
-// ratelimit-headers-03 to 06), and Retry-After (RFC 9110 §10.2.3).
+// StandardHeaders returns the default names of the reference
+// (draft-ietf-httpapi-ratelimit-headers-03 to 06), and Retry-After (RFC 9110 §10.2.3).
 func StandardHeaders() Headers {
 	return Headers{Limit: "RateLimit-Limit", Remaining: "RateLimit-Remaining",
 		Reset: "RateLimit-Reset", RetryAfter: "Retry-After"}
 }
 
-// of makes the headers of an answer.
+// of returns the headers for an answer.
 func (h Headers) of(c *call) []*core.HeaderValue {
 	if h == (Headers{}) {
 		return nil
@@ -45,7 +45,8 @@ func (h Headers) of(c *call) []*core.HeaderValue {
 	return all
 }
 
-// tightest is the line that is over its limit or has least left, nil when nothing is limited.
+// tightest returns the line that is over its limit or has least left. It returns nil if nothing is
+// limited.
 func (c *call) tightest() *line {
 	var found *line
 	for i := range c.lines {
@@ -60,10 +61,11 @@ func (c *call) tightest() *line {
 	return found
 }
 
-// never is longer than every wait.
+// never is longer than any wait.
 const never time.Duration = math.MaxInt64
 
-// retry is how long nothing lets the call pass: the longest wait, of quotas the shortest.
+// retry returns how long the call cannot pass: the longest wait, where quotas together count as
+// their shortest one.
 func (c *call) retry() time.Duration {
 	var longest time.Duration
 	shortest := never
@@ -83,18 +85,18 @@ func (c *call) retry() time.Duration {
 	return longest
 }
 
-// wait is how long a line is over its limit.
+// wait returns how long a line stays over its limit.
 func (l *line) wait() time.Duration {
 	switch {
 	case !l.over:
 		return 0
 	case l.cost > l.verdict.Amount, l.verdict.Amount == 0, l.verdict.Retry < 0:
 		return never
-	case l.ask.Cost == 0: // the limiter was not told what it costs: by then all is there
+	case l.ask.Cost == 0: // the limiter does not know the cost: by then all is free
 		return l.verdict.Reset
 	}
 	return l.verdict.Retry
 }
 
-// wholeSeconds rounds up, so that who waits that long does not come too early.
+// wholeSeconds rounds up, so that a client that waits this long is not too early.
 func wholeSeconds(d time.Duration) int64 { return int64((max(0, d) + time.Second - 1) / time.Second) }

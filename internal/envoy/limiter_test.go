@@ -21,7 +21,7 @@ type limiter struct {
 	*headgate.Limiter
 	err   atomic.Pointer[error] // of all calls
 	calls atomic.Int64
-	hold  atomic.Pointer[chan struct{}] // calls wait for its end
+	hold  atomic.Pointer[chan struct{}] // calls wait until it is closed
 }
 
 func (l *limiter) fail(err error) { l.err.Store(&err) }
@@ -42,7 +42,7 @@ func (l *limiter) AllowAll(ctx context.Context, asks []headgate.LimitCheck,
 	return l.Limiter.AllowAll(ctx, asks, all)
 }
 
-// A rig is a service behind a real server, and a client of it.
+// A rig is a service behind a real server, with a client.
 type rig struct {
 	testing.TB
 	*limiter
@@ -53,15 +53,15 @@ type rig struct {
 	ended   chan error
 }
 
-// inBubble runs a test with a limiter that never waits, and with one that may.
+// inBubble runs a test with a limiter that never blocks, and with one that may.
 func inBubble(t *testing.T, test func(t *testing.T, g *rig)) {
 	t.Helper()
 	t.Run("in place", func(t *testing.T) { bubble(t, false, test) })
 	t.Run("waits", func(t *testing.T) { bubble(t, true, test) })
 }
 
-// bubble runs a test in a bubble that has slept into the 37th second of a minute, an hour and a
-// day, with a server in memory.
+// bubble runs a test in a bubble that starts in the 37th second of a minute, an hour and a day,
+// with an in-memory server.
 func bubble(t *testing.T, waits bool, test func(t *testing.T, g *rig)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -72,7 +72,7 @@ func bubble(t *testing.T, waits bool, test func(t *testing.T, g *rig)) {
 	})
 }
 
-// onLoopback is a rig on a real port.
+// onLoopback returns a rig on a real port.
 func onLoopback(t *testing.T) *rig {
 	t.Helper()
 	lis, err := net.Listen("tcp", "127.0.0.1:0")

@@ -20,22 +20,22 @@ import (
 )
 
 const (
-	maxFile   = 4 << 20         // bytes. Chosen: some 30,000 descriptors
-	maxValues = 500_000         // chosen: an alias may name a list that names aliases
-	maxFaults = 50              // told. Chosen, as in internal/config
-	mostKept  = 1000            // of which those are told that come first. Chosen
-	maxDepth  = 3*maxLevels + 8 // levels of YAML: a list, a group and an indent for each
+	maxFile   = 4 << 20         // bytes. Chosen: about 30,000 descriptors
+	maxValues = 500_000         // chosen: an alias may name a list that contains aliases
+	maxFaults = 50              // faults shown. Chosen, as in internal/config
+	mostKept  = 1000            // faults kept; the first ones are shown. Chosen
+	maxDepth  = 3*maxLevels + 8 // YAML levels: a list, a group and an indent for each
 )
 
-// A parser walks the nodes of a file and collects all mistakes.
+// A parser walks the nodes of a file and collects all faults.
 type parser struct {
 	file    string
 	rules   *Rules
 	faults  []*config.Fault
-	values  int  // nodes walked, those behind an alias each time
-	merging int  // how many << the parser is in
+	values  int  // nodes visited; those behind an alias count each time
+	merging int  // depth of nested << keys
 	more    int  // faults that are not kept
-	stopped bool // maxValues is reached: what comes now is no fault of the file
+	stopped bool // maxValues is reached: later faults are not the file's
 }
 
 func (p *parser) fault(key string, n *yaml.Node, hint, format string, args ...any) {
@@ -69,7 +69,7 @@ func (p *parser) err() error {
 	return errors.Join(errs...)
 }
 
-// load parses the text as far as its root. It returns nil after a fault.
+// load parses the text and returns the root node. It returns nil after a fault.
 func (p *parser) load(text []byte) *yaml.Node {
 	if len(text) > maxFile {
 		p.fault("", nil, "make several files of it, one for each domain", "is larger than 4 MB")
@@ -104,8 +104,8 @@ func (p *parser) load(text []byte) *yaml.Node {
 	return p.follow(doc.Content[0])
 }
 
-// follow takes an alias for what it stands for, and counts. Behind too many values there is
-// nothing: each level of a list that holds itself would have more.
+// follow resolves an alias and counts the node. After maxValues it returns an empty node, because a
+// list that contains itself grows with each level.
 func (p *parser) follow(n *yaml.Node) *yaml.Node {
 	if p.values++; p.values == maxValues {
 		p.faults = p.faults[:min(len(p.faults), mostKept-1)]
@@ -121,8 +121,7 @@ func (p *parser) follow(n *yaml.Node) *yaml.Node {
 	return n
 }
 
-// mapping reads a group of keys; those that are not known are faults. It returns nil when n
-// is something else.
+// mapping reads a mapping; unknown keys are faults. It returns nil if n is not a mapping.
 func (p *parser) mapping(key string, n *yaml.Node, known string) map[string]*yaml.Node {
 	if n.Kind != yaml.MappingNode {
 		p.fault(key, n, "write keys and values; the keys here are "+known, "is not a group of keys")
@@ -152,9 +151,10 @@ func (p *parser) mapping(key string, n *yaml.Node, known string) map[string]*yam
 	return found
 }
 
-// merge adds the keys of a group, or of a list of groups, that are not set (YAML's <<).
+// merge adds the keys of a mapping, or of a list of mappings, that are not yet set (the << key of
+// YAML).
 func (p *parser) merge(key string, n *yaml.Node, known string, into map[string]*yaml.Node) {
-	const most = 8 // chosen: a group that merges itself would have more
+	const most = 8 // chosen: a mapping that merges itself would be endless
 	if p.merging++; p.merging > most {
 		p.fault(key, n, "write the keys out", "has << in << more than %d times", most)
 	}
@@ -176,7 +176,8 @@ func (p *parser) merge(key string, n *yaml.Node, known string, into map[string]*
 	}
 }
 
-// suggestField says what an unknown key may have been meant for, and where a known one belongs.
+// suggestField returns a hint for an unknown key: the likely spelling, and where a known key
+// belongs.
 func suggestField(word, known string) string {
 	homes := []struct{ keys, place string }{
 		{fileKeys, "at the top of the file"},
@@ -191,7 +192,7 @@ func suggestField(word, known string) string {
 	return didYouMean(word, known) + "the keys here are " + known
 }
 
-// didYouMean is a question after the word that was most likely meant, or "".
+// didYouMean returns a question with the most similar known word, or "".
 func didYouMean(word, known string) string {
 	if meant := suggest.Nearest(word, strings.Fields(known)); meant != "" {
 		return "did you mean " + meant + "? "
@@ -199,8 +200,8 @@ func didYouMean(word, known string) string {
 	return ""
 }
 
-// items walks a list, each item with its key, such as descriptors[0]. Nothing is an empty
-// list, as in the reference.
+// items iterates over a list with the key of each item, such as descriptors[0]. A missing value is
+// an empty list, as in the reference.
 func (p *parser) items(key string, n *yaml.Node) iter.Seq2[string, *yaml.Node] {
 	return func(yield func(string, *yaml.Node) bool) {
 		if n == nil || null(n) {
@@ -219,7 +220,7 @@ func (p *parser) items(key string, n *yaml.Node) iter.Seq2[string, *yaml.Node] {
 	}
 }
 
-// text reads a value as it is written; nothing is "".
+// text returns a value as it is written. A missing value is "".
 func (p *parser) text(key string, n *yaml.Node) string {
 	if n == nil || null(n) {
 		return ""
@@ -231,7 +232,7 @@ func (p *parser) text(key string, n *yaml.Node) string {
 	return n.Value
 }
 
-// truth reads what YAML 1.1, which the reference reads, takes for a truth value.
+// truth parses a YAML 1.1 boolean, as the reference does.
 func (p *parser) truth(key string, n *yaml.Node) bool {
 	word := strings.ToLower(p.text(key, n))
 	if slices.Contains(strings.Fields("true yes on y"), word) {
@@ -243,7 +244,7 @@ func (p *parser) truth(key string, n *yaml.Node) bool {
 	return false
 }
 
-// whole reads an unsigned number of 32 bits, as the reference's type is.
+// whole parses an unsigned 32-bit number, the type in the reference.
 func (p *parser) whole(key string, n *yaml.Node) uint32 {
 	word := p.text(key, n)
 	if word == "" {
@@ -257,7 +258,7 @@ func (p *parser) whole(key string, n *yaml.Node) uint32 {
 	return uint32(v)
 }
 
-// shown is a key as a message can show it.
+// shown returns a key in the form for messages.
 func shown(key string) string {
 	if q := quote(key); q != `"`+key+`"` || strings.ContainsAny(key, ". ") {
 		return q
@@ -267,7 +268,7 @@ func shown(key string) string {
 
 func null(n *yaml.Node) bool { return n.Kind == yaml.ScalarNode && n.Tag == "!!null" }
 
-// quote shows a value in a message, cut when it is long.
+// quote returns a value in the form for messages; long values are cut.
 func quote(s string) string {
 	const most = 60 // chosen, as in internal/config
 	if len(s) > most {

@@ -15,28 +15,29 @@ import (
 	"github.com/headgate/headgate/limit"
 )
 
-// maxOverrides bounds the limits that calls bring. Chosen: Envoy's configuration has one for
-// each kind of customer; only a value made of a request could make more.
+// maxOverrides is the maximum number of limits that calls can bring. Chosen: an Envoy configuration
+// has one for each kind of customer; only values built from requests could make more.
 const maxOverrides = 1000
 
-// brought begins their names. No domain is empty, so that no limit of a file has such a name.
+// brought is the prefix of their names. A domain is never empty, so no limit of a file has such a
+// name.
 const brought = "/override/"
 
-// overrides are the limits that calls have brought.
+// An overrides holds the limits that calls have brought.
 type overrides struct {
 	mu    sync.Mutex
 	known map[override]*rule
 }
 
-// An override is what a descriptor says of its limit.
+// An override is the limit that a descriptor carries.
 type override struct {
 	amount     uint32
 	unit       pb.RateLimitResponse_RateLimit_Unit
 	multiplier uint32
 }
 
-// rule is the rule of descriptor i, which brings its own limit: n requests in each window
-// from 1970 on, as if a rule said so.
+// rule returns the rule of descriptor i, which carries its own limit: n requests in each window,
+// with windows counted from 1970, as if a rule in a file defined it.
 func (o *overrides) rule(i int, l *common.RateLimitDescriptor_RateLimitOverride) (*rule, error) {
 	want := override{amount: l.GetRequestsPerUnit(), multiplier: 1,
 		unit: pb.RateLimitResponse_RateLimit_Unit(l.GetUnit())}
@@ -71,14 +72,14 @@ func (o *overrides) rule(i int, l *common.RateLimitDescriptor_RateLimitOverride)
 	return r, nil
 }
 
-// name says all of an override: see Brought.
+// name returns a name that contains the whole override, see Brought.
 func (o override) name() string {
 	return fmt.Sprintf("%s%s/%d/%d", brought, strings.ToLower(o.unit.String()), o.amount, o.multiplier)
 }
 
-// Brought makes the limit of a name that is one of those that calls bring. A call meets one
-// process, and another may count its key, which has never heard of the limit: the name says
-// all of it.
+// Brought returns the limit for a name made by a call with its own limit. The call arrives at one
+// process, but the key may be counted at another one that does not know the limit. Therefore the
+// name contains the complete limit.
 func Brought(name string) (c headgate.LimitConfig, ok bool) {
 	rest, ok := strings.CutPrefix(name, brought)
 	words := strings.Split(rest, "/")
@@ -91,7 +92,7 @@ func Brought(name string) (c headgate.LimitConfig, ok bool) {
 		pb.RateLimitResponse_RateLimit_Unit_value[strings.ToUpper(words[0])]), uint32(times)}
 	unit, known := windowOf(o.unit)
 	if err != nil || err2 != nil || !known || times == 0 || times > uint64(limit.MaxWindow/unit) ||
-		o.name() != name { // one limit has one name
+		o.name() != name { // each limit has exactly one name
 		return c, false
 	}
 	return headgate.LimitConfig{Name: name, Rule: limit.Rule{Algorithm: limit.FixedWindow,

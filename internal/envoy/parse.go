@@ -14,8 +14,8 @@ import (
 	"github.com/headgate/headgate/limit"
 )
 
-// The keys of the reference service's YAML (its README, "The configuration format"), and
-// three of ours: algorithm, overdraft and unit_multiplier, which Envoy's protocol has.
+// Keys of the reference service's YAML (its README, "The configuration format"), plus three of
+// headgate: algorithm, overdraft and unit_multiplier, which exists in Envoy's protocol.
 const (
 	fileKeys       = "domain descriptors"
 	descriptorKeys = "key value rate_limit descriptors shadow_mode quota_mode detailed_metric " +
@@ -24,11 +24,12 @@ const (
 	replaceKeys = "name"
 )
 
-// maxLevels is how deep descriptors may be nested. Chosen: Envoy's own lists have 2 to 5.
+// maxLevels is the maximum nesting of descriptors. Chosen: Envoy's own lists have 2 to 5 levels.
 const maxLevels = 32
 
-// ParseRules reads one file of the reference rate limit service: one domain. name is what
-// errors call the file. The error joins one [*config.Fault] for each mistake, with its place.
+// ParseRules parses one file of the reference rate limit service, which is one domain. name is the
+// name of the file in errors. The error joins one [*config.Fault] for each mistake, with its
+// position.
 func ParseRules(name string, text []byte) (*Rules, error) {
 	p := &parser{file: name, rules: &Rules{domains: map[string]*domain{}}}
 	root := p.load(text)
@@ -49,8 +50,8 @@ func ParseRules(name string, text []byte) (*Rules, error) {
 	return p.rules, nil
 }
 
-// A spot is where the parser is: the key for messages, and the domain and the key_values
-// that lead there.
+// A spot is the position of the parser: the key for messages, and the domain and the key_values
+// that lead to it.
 type spot struct {
 	key  string
 	path []string
@@ -98,7 +99,7 @@ func (p *parser) descriptor(at spot, item *yaml.Node, into *node) {
 				"take it out, or put a * into value", "is for values with a *")
 		}
 	}
-	// These two change the names of the reference's statistics and nothing else.
+	// These two keys only change the names of the reference's statistics.
 	p.truth(at.key+".detailed_metric", f["detailed_metric"])
 	p.truth(at.key+".value_to_metric", f["value_to_metric"])
 	if m := f["metadata"]; m != nil && !null(m) && m.Kind != yaml.MappingNode {
@@ -114,7 +115,7 @@ func (p *parser) descriptor(at spot, item *yaml.Node, into *node) {
 	p.descriptors(spot{key: at.key + ".descriptors", path: path}, f["descriptors"], n)
 }
 
-// rateLimit reads a rate_limit and adds its limit to those of the file.
+// rateLimit reads a rate_limit and adds its limit to the limits of the file.
 func (p *parser) rateLimit(at spot, block *yaml.Node, shadow bool) *rule {
 	f := p.mapping(at.key, block, limitKeys)
 	r := &rule{
@@ -181,8 +182,8 @@ func (p *parser) replaces(key string, list *yaml.Node, own string) []string {
 	return names
 }
 
-// algorithm reads our own key. A call under way is not told about when it ends, so that
-// concurrency cannot be counted here.
+// algorithm reads headgate's own key. Envoy does not report the end of a call, so concurrency
+// cannot be counted here.
 func (p *parser) algorithm(key string, n *yaml.Node) limit.Algorithm {
 	const known = "fixed_window sliding_log sliding_window token_bucket leaky_bucket"
 	word := p.text(key, n)
@@ -200,8 +201,8 @@ func (p *parser) algorithm(key string, n *yaml.Node) limit.Algorithm {
 
 const units = "second minute hour day week month year"
 
-// windowOf is how long a unit is: UnitToDivider of the reference (src/utils/utilities.go), where
-// a month has 30 days and a year 365.
+// windowOf returns the length of a unit, as UnitToDivider of the reference does
+// (src/utils/utilities.go): a month has 30 days and a year 365.
 func windowOf(unit pb.RateLimitResponse_RateLimit_Unit) (time.Duration, bool) {
 	const day = 24 * time.Hour
 	switch unit {

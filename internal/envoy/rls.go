@@ -18,22 +18,23 @@ import (
 	"github.com/headgate/headgate/limit"
 )
 
-// Bounds of a call. Chosen: Envoy sends a descriptor for each action list of a route, a few.
+// Limits of a call. Chosen: Envoy sends one descriptor for each action list of a route, so only a
+// few.
 const (
 	maxDescriptors = 1000
 	maxEntries     = 100
 	maxAllEntries  = 10_000 // of all descriptors
 )
 
-// A Config is all that a Service needs.
+// A Config configures a Service.
 type Config struct {
-	Rules   *Rules              // what descriptors mean; nil means none
-	Limiter headgate.LimitRules // has the limits of Rules, and brings those of Brought
-	Headers Headers             // what Envoy is told to add to its answers; default nothing
-	Waits   bool                // Limiter may wait for others, such as the host of a key
+	Rules   *Rules              // the meaning of descriptors; nil means no rules
+	Limiter headgate.LimitRules // has the limits of Rules, and accepts those of Brought
+	Headers Headers             // headers that Envoy adds to its responses; default none
+	Waits   bool                // Limiter may block, for example on the host of a key
 }
 
-// A Service answers Envoy.
+// A Service answers calls of Envoy.
 type Service struct {
 	limiter   headgate.LimitRules
 	overrides overrides
@@ -42,14 +43,14 @@ type Service struct {
 	rules     atomic.Pointer[Rules]
 }
 
-// New makes a service; it starts nothing.
+// New returns a Service. It starts no goroutine.
 func New(c Config) *Service {
 	s := &Service{limiter: c.Limiter, headers: c.Headers, waits: c.Waits}
 	s.SetRules(c.Rules)
 	return s
 }
 
-// SetRules takes other rules for the calls from now on. The limiter must have their limits.
+// SetRules replaces the rules for all later calls. The limiter must already have their limits.
 func (s *Service) SetRules(r *Rules) {
 	if r == nil {
 		r = &Rules{}
@@ -57,10 +58,10 @@ func (s *Service) SetRules(r *Rules) {
 	s.rules.Store(r)
 }
 
-// ShouldRateLimit says whether a request may pass, with a status for each of its descriptors in
-// their order. The code is OVER_LIMIT when a status is, or, of limits with quota_mode, when all
-// theirs are; then nothing is taken. A failure of the limiter is the gRPC code Unavailable:
-// Envoy lets a request pass after Unknown, whatever its failure_mode_deny says.
+// ShouldRateLimit decides whether a request may pass, and returns the status of each descriptor in
+// order. The code is OVER_LIMIT if a status is, where limits with quota_mode count only if all of
+// them are over; then nothing is taken. A failure of the limiter is the gRPC code Unavailable,
+// because Envoy lets a request pass after Unknown, whatever its failure_mode_deny is.
 func (s *Service) ShouldRateLimit(ctx context.Context,
 	req *pb.RateLimitRequest) (*pb.RateLimitResponse, error) {
 	c, err := s.read(req)
@@ -73,7 +74,7 @@ func (s *Service) ShouldRateLimit(ctx context.Context,
 	return c.answer(s.headers), nil
 }
 
-// failure is the gRPC status of an error.
+// failure returns the gRPC status for an error.
 func failure(err error) error {
 	if _, ok := status.FromError(err); ok {
 		return err
@@ -90,29 +91,29 @@ func failure(err error) error {
 	return status.Error(code, err.Error())
 }
 
-// A call is a request on its way to an answer.
+// A call is the state of one request.
 type call struct {
 	lines []line
 	over  bool
 }
 
-// A line is one descriptor.
+// A line is the state of one descriptor.
 type line struct {
-	rule    *rule // nil: free
-	cost    int64 // 0 asks only, below 0 gives back
+	rule    *rule // nil: not limited
+	cost    int64 // 0 only queries, a negative cost returns
 	ask     headgate.LimitCheck
 	verdict headgate.LimitResult
 	over    bool
 }
 
-// limited tells whether the limiter has a word in it.
+// limited reports whether the limiter decides about the line.
 func (l *line) limited() bool { return l.rule != nil && !l.rule.unlimited }
 
-// read checks a request and finds out which limits it means.
+// read checks a request and finds the limits of its descriptors.
 func (s *Service) read(req *pb.RateLimitRequest) (*call, error) {
 	all := req.GetDescriptors()
 	switch {
-	case req.GetDomain() == "": // these two as in src/service/ratelimit.go
+	case req.GetDomain() == "": // these two cases as in src/service/ratelimit.go
 		return nil, invalid("rate limit domain must not be empty")
 	case len(all) == 0:
 		return nil, invalid("rate limit descriptor list must not be empty")
@@ -153,8 +154,8 @@ func (s *Service) read(req *pb.RateLimitRequest) (*call, error) {
 	return c, nil
 }
 
-// cost checks a descriptor and says what it costs: its own hits_addend, which may be 0, or
-// that of the request, of which 0 is 1 (GetHitsAddends in src/utils/utilities.go).
+// cost checks a descriptor and returns its cost: its own hits_addend, which may be 0, or that of
+// the request, where 0 means 1 (GetHitsAddends in src/utils/utilities.go).
 func cost(i int, d *common.RateLimitDescriptor, hits uint32) (int64, error) {
 	entries := d.GetEntries()
 	if len(entries) == 0 || len(entries) > maxEntries {
@@ -179,7 +180,7 @@ func cost(i int, d *common.RateLimitDescriptor, hits uint32) (int64, error) {
 	return int64(n), nil
 }
 
-// replace frees the descriptors whose limit another one replaces.
+// replace frees the descriptors whose limit is replaced by another one.
 func (c *call) replace() {
 	var gone map[string]bool
 	for i := range c.lines {
@@ -199,7 +200,7 @@ func (c *call) replace() {
 	}
 }
 
-// answer says it in Envoy's words.
+// answer converts the result to Envoy's message.
 func (c *call) answer(h Headers) *pb.RateLimitResponse {
 	statuses := make([]pb.RateLimitResponse_DescriptorStatus, len(c.lines))
 	r := &pb.RateLimitResponse{
@@ -217,7 +218,7 @@ func (c *call) answer(h Headers) *pb.RateLimitResponse {
 	return r
 }
 
-// fill writes the status of a line.
+// fill sets the status of a line.
 func (l *line) fill(s *pb.RateLimitResponse_DescriptorStatus) {
 	s.Code = pb.RateLimitResponse_OK
 	switch {
@@ -234,7 +235,8 @@ func (l *line) fill(s *pb.RateLimitResponse_DescriptorStatus) {
 	s.DurationUntilReset = durationpb.New(l.verdict.Reset)
 }
 
-// current is the limit of a line as it is in force: operators change limits while they are used.
+// current returns the limit of a line that is in force now. Operators can change limits at run
+// time.
 func (l *line) current() *pb.RateLimitResponse_RateLimit {
 	shown, in := l.rule.shown, l.verdict.Limit
 	if in == nil {
@@ -256,7 +258,8 @@ func (l *line) current() *pb.RateLimitResponse_RateLimit {
 	return now
 }
 
-// unitOf says a window in units; one that is not of whole seconds has none.
+// unitOf returns a window as a unit and a multiplier. A window that is not a number of whole
+// seconds has none.
 func unitOf(window time.Duration) (pb.RateLimitResponse_RateLimit_Unit, *wrapperspb.UInt32Value) {
 	for _, u := range [...]pb.RateLimitResponse_RateLimit_Unit{pb.RateLimitResponse_RateLimit_DAY,
 		pb.RateLimitResponse_RateLimit_HOUR, pb.RateLimitResponse_RateLimit_MINUTE,
@@ -265,7 +268,7 @@ func unitOf(window time.Duration) (pb.RateLimitResponse_RateLimit_Unit, *wrapper
 		case window == unit:
 			return u, nil
 		case window%unit == 0:
-			return u, wrapperspb.UInt32(uint32(window / unit)) // 366 days have fewer seconds than 2^32
+			return u, wrapperspb.UInt32(uint32(window / unit)) // fits: 366 days have fewer than 2^32 seconds
 		}
 	}
 	return pb.RateLimitResponse_RateLimit_UNKNOWN, nil

@@ -25,7 +25,7 @@ import (
 	"github.com/headgate/headgate"
 )
 
-// A want is one descriptor of a call: its entries, then what it says of its hits and limit.
+// A want is one descriptor of a call: its entries, then its hits and limit.
 type want struct {
 	*common.RateLimitDescriptor
 }
@@ -60,7 +60,7 @@ func request(domain string, hits uint32, wants ...want) *pb.RateLimitRequest {
 	return r
 }
 
-// ask makes a call and writes its answer down: OK 3/5 37s means 3 of 5 left.
+// ask makes a call and formats its answer: OK 3/5 37s means 3 of 5 left.
 func (g *rig) ask(hits uint32, wants ...want) string {
 	g.Helper()
 	r, err := g.client.ShouldRateLimit(g.Context(), request("d", hits, wants...))
@@ -138,7 +138,7 @@ func TestStatuses(t *testing.T) {
 	})
 }
 
-// A limit that is changed while it is used is told as it is.
+// A limit that is changed at run time is reported with its present value.
 func TestChangedLimitsAreTold(t *testing.T) {
 	inBubble(t, func(t *testing.T, g *rig) {
 		change := func(to func(*headgate.LimitConfig)) {
@@ -174,10 +174,10 @@ func TestHits(t *testing.T) {
 		g.wants("OK: OK 3/5m 23s", g.ask(9, of("a", "1").hits(0)))
 		g.wants("OK: OK 3/5m 23s", g.ask(0, of("a", "1").hits(0).back()))
 		g.wants("OVER_LIMIT: OVER_LIMIT 0/2h 59m23s hourly", g.ask(0, of("b", "1").hits(0)))
-		// A look that is over refuses the call, which then takes nothing.
+		// A query that is over its limit rejects the call, which then takes nothing.
 		g.wants("OVER_LIMIT: OVER_LIMIT 0/2h 59m23s hourly, OK 3/5m 23s, OVER_LIMIT 3/5m 23s",
 			g.ask(0, of("b", "1").hits(0), of("a", "1").hits(3), of("a", "1").hits(4)))
-		// What gives back is never over, and comes first.
+		// A return is never over the limit, and comes first.
 		g.wants("OK: OK 1/5m 23s, OK 1/2h 59m23s hourly",
 			g.ask(0, of("a", "1").hits(2), of("b", "1").back()))
 		g.wants("OK: OK 5/5m 0s", g.ask(1000, of("a", "1").back()))
@@ -192,7 +192,7 @@ func TestHits(t *testing.T) {
 	})
 }
 
-// TestAllOrNothing wants one refused descriptor to leave the others alone.
+// TestAllOrNothing checks that one rejected descriptor leaves the others unchanged.
 func TestAllOrNothing(t *testing.T) {
 	inBubble(t, func(t *testing.T, g *rig) {
 		g.wants("OK: OK 3/5m 23s, OK 0/2h 59m23s hourly", g.ask(2, of("a", "1"), of("b", "1")))
@@ -240,7 +240,8 @@ func TestReplaces(t *testing.T) {
 	})
 }
 
-// TestQuotas wants a refusal only when all quotas refuse, and then nothing taken.
+// TestQuotas checks that a call is rejected only if all quotas reject it, and that nothing is taken
+// then.
 func TestQuotas(t *testing.T) {
 	inBubble(t, func(t *testing.T, g *rig) {
 		g.wants("OK: OK 0/1m 23s, OK 1/2m 23s, OK 4/5m 23s",
@@ -254,8 +255,8 @@ func TestQuotas(t *testing.T) {
 	})
 }
 
-// TestOverdraft wants tokens that are charged when they are spent already to be counted, also
-// those that did not fit: else who always takes more than is left would never be stopped.
+// TestOverdraft checks that tokens reported after their use are counted even if they exceed the
+// limit. Otherwise a client that always takes more than is left would never be stopped.
 func TestOverdraft(t *testing.T) {
 	inBubble(t, func(t *testing.T, g *rig) {
 		g.wants("OK: OK 10/100h 59m23s", g.ask(0, of("paid", "1").hits(90)))
@@ -266,7 +267,7 @@ func TestOverdraft(t *testing.T) {
 		g.wants("OVER_LIMIT: OK 0/100h 59m23s, OVER_LIMIT 0/100h 59m23s",
 			g.ask(0, of("paid", "1").hits(40).back(), of("paid", "1").hits(0)))
 		g.wants("OK: OK 1/100h 59m23s", g.ask(0, of("paid", "1").back()))
-		// A bucket has its debt to pay first: 60 + 30 - 60 a minute.
+		// A bucket must first pay its debt: 60 + 30 - 60 per minute.
 		g.wants("OVER_LIMIT: OVER_LIMIT 0/60m 1m30s", g.ask(0, of("owed", "1").hits(90)))
 		time.Sleep(30 * time.Second)
 		g.wants("OVER_LIMIT: OVER_LIMIT 0/60m 1m0s", g.ask(0, of("owed", "1").hits(0)))
@@ -293,7 +294,7 @@ func TestOverrides(t *testing.T) {
 		g.wants("InvalidArgument: descriptor 1: its limit has unit_multiplier 2, want 1 to 1",
 			g.ask(0, of("a", "1"), of("a", "1").limit(1, typev3.RateLimitUnit_YEAR, 2)))
 
-		// A limiter that has forgotten the limit makes it again.
+		// A limiter that has forgotten the limit creates it again.
 		if err := g.Remove("/override/minute/3/1"); err != nil {
 			t.Error(err)
 		}
@@ -308,7 +309,7 @@ func TestOverrides(t *testing.T) {
 	})
 }
 
-// Another process is asked about a limit of which it knows the name only.
+// Another process receives requests about a limit of which it knows only the name.
 func TestAnOverrideIsKnownByItsName(t *testing.T) {
 	const week = pb.RateLimitResponse_RateLimit_WEEK
 	for _, o := range []override{{5, week, 1}, {0, week, 52}, {math.MaxUint32, week, 3}} {
@@ -345,7 +346,7 @@ func (g *rig) headers(wants ...want) string {
 	return g.read(g.client.ShouldRateLimit(g.Context(), request("d", 0, wants...)))
 }
 
-// read writes the headers of an answer down.
+// read formats the headers of an answer.
 func (g *rig) read(r *pb.RateLimitResponse, err error) string {
 	g.Helper()
 	if err != nil {
@@ -384,7 +385,7 @@ func TestHeaders(t *testing.T) {
 		time.Sleep(100 * time.Millisecond) // seconds are rounded up
 		g.wants("RateLimit-Limit=5 RateLimit-Remaining=0 RateLimit-Reset=23 Retry-After=23",
 			g.headers(of("a", "1")))
-		// Of quotas the first that is free again is enough.
+		// Of several quotas the first one that is free again is sufficient.
 		g.headers(of("q1", "1"), of("qh", "1"))
 		g.wants("RateLimit-Limit=1 RateLimit-Remaining=0 RateLimit-Reset=23 Retry-After=23",
 			g.headers(of("q1", "1"), of("qh", "1")))
@@ -452,7 +453,7 @@ func TestErrorsOfTheLimiter(t *testing.T) {
 		got, _, _ := strings.Cut(g.ask(0, of("a", "1")), ":")
 		g.wants(code.String(), got)
 	}
-	g.wants("OK: OK", g.ask(0, of("free", "1"))) // nobody is asked
+	g.wants("OK: OK", g.ask(0, of("free", "1"))) // no request to the limiter
 }
 
 func TestSetRules(t *testing.T) {
@@ -473,8 +474,8 @@ func TestOneRoundTrip(t *testing.T) {
 	}
 }
 
-// TestHealth answers as the reference does, but for Watch: clients take it for healthy that
-// nobody answers it.
+// TestHealth checks the answers against the reference, except for Watch: clients treat an
+// unimplemented Watch as healthy.
 func TestHealth(t *testing.T) {
 	inBubble(t, func(t *testing.T, g *rig) {
 		client := healthpb.NewHealthClient(g.conn)
@@ -496,7 +497,7 @@ func TestHealth(t *testing.T) {
 	})
 }
 
-// TestStop wants a call under way to be answered, and none after it to be taken.
+// TestStop checks that a call in progress is answered, and that no later call is accepted.
 func TestStop(t *testing.T) {
 	bubble(t, true, func(t *testing.T, g *rig) {
 		check, err := healthpb.NewHealthClient(g.conn).Check(t.Context(),
@@ -519,7 +520,7 @@ func TestStop(t *testing.T) {
 	})
 }
 
-// TestStopIsBounded wants a call that is never answered to be given up after 5 s.
+// TestStopIsBounded checks that a call without an answer is canceled after 5 s.
 func TestStopIsBounded(t *testing.T) {
 	bubble(t, true, func(t *testing.T, g *rig) {
 		answer, began := g.askHeld(), time.Now()

@@ -16,49 +16,49 @@ import (
 	"github.com/headgate/headgate"
 )
 
-// Rules say which limit a descriptor means. They do not change once they are made.
+// Rules map descriptors to limits. They are immutable.
 type Rules struct {
 	domains map[string]*domain
 	limits  []headgate.LimitConfig
 }
 
-// A domain is one file.
+// A domain is the content of one file.
 type domain struct {
 	file string
 	top  node
 }
 
-// A node is one level of descriptors, and what a descriptor that ends here means.
+// A node is one level of descriptors, with the rule for a descriptor that ends here.
 type node struct {
 	next  map[string]*node // by key_value, or by key for all other values
 	wild  []wildcard       // those of next with a *, in the order of the file
-	rule  *rule            // nil: none, what ends here is free
-	share string           // key_value with its *, when all its values share one count
+	rule  *rule            // nil: a descriptor that ends here is not limited
+	share string           // key_value with its *, if all its values share one count
 }
 
-// A wildcard is a key_value, cut at each *.
+// A wildcard is a key_value, split at each *.
 type wildcard struct {
 	parts []string
 	node  *node
 }
 
-// A rule is what one descriptor with a rate_limit says.
+// A rule is the rate_limit of one descriptor.
 type rule struct {
-	limit     string // its name in the limiter; "" when unlimited
+	limit     string // name in the limiter; "" if unlimited
 	shown     *pb.RateLimitResponse_RateLimit
-	window    time.Duration // of shown
-	name      string        // what others replace it by; may be ""
+	window    time.Duration // length of the window in answers
+	name      string        // name for the replaces of other rules; may be ""
 	replaces  []string
 	unlimited bool
-	quota     bool // refuses only together with all others that are quotas
-	overdraft bool // counts what it refuses
+	quota     bool // rejects only together with all other quotas
+	overdraft bool // also counts what it rejects
 }
 
-// Limits are the limits that the limiter must have before a [Service] asks for them. Their
+// Limits returns the limits that the limiter must have before a [Service] uses the rules. Their
 // names begin with the domain and the descriptor, and stay the same as long as these do.
 func (r *Rules) Limits() []headgate.LimitConfig { return slices.Clone(r.limits) }
 
-// Domains are the names of all domains, sorted.
+// Domains returns the sorted names of all domains.
 func (r *Rules) Domains() []string {
 	names := make([]string, 0, len(r.domains))
 	for name := range r.domains {
@@ -68,7 +68,7 @@ func (r *Rules) Domains() []string {
 	return names
 }
 
-// Join makes one of the rules of several files. A domain that two of them have is an error.
+// Join merges the rules of several files. It returns an error if two files have the same domain.
 func Join(files ...*Rules) (*Rules, error) {
 	all := &Rules{domains: map[string]*domain{}}
 	var errs []error
@@ -89,9 +89,9 @@ func Join(files ...*Rules) (*Rules, error) {
 	return all, nil
 }
 
-// find follows the entries down, as GetLimit of the reference does: key_value first, then the
-// first wildcard that fits, then the key alone, and never back up. The entries must be as
-// many as the levels of the rule. It appends the key whose use is counted to key.
+// find follows the entries down the tree like GetLimit of the reference: first key_value, then the
+// first wildcard that matches, then the key alone. It never goes back up. The number of entries
+// must equal the number of levels of the rule. find appends the key to count to key.
 func (d *domain) find(entries []*common.RateLimitDescriptor_Entry, key []byte) (*rule, []byte) {
 	at := &d.top
 	var space [128]byte
@@ -129,8 +129,8 @@ func (n *node) match(word string) *node {
 	return nil
 }
 
-// fits tells whether word begins with the first part, ends with the last, and has the others
-// between them in their order.
+// fits reports whether word begins with the first part, ends with the last part, and contains the
+// others between them in order.
 func (w wildcard) fits(word string) bool {
 	first, last := w.parts[0], w.parts[len(w.parts)-1]
 	if len(word) < len(first)+len(last) ||
@@ -148,8 +148,8 @@ func (w wildcard) fits(word string) bool {
 	return true
 }
 
-// appendEntry appends key=value, and | before it when it is not the first. A backslash goes
-// before \ and |, and before = in a key, so that no two lists of entries make the same key.
+// appendEntry appends key=value, with | before it if it is not the first entry. It escapes \ and |,
+// and = in a key, with a backslash, so that two different lists of entries never make the same key.
 func appendEntry(b []byte, key, value string) []byte {
 	if len(b) > 0 {
 		b = append(b, '|')
@@ -170,8 +170,8 @@ func appendEscaped(b []byte, s, signs string) []byte {
 	}
 }
 
-// shorten makes a key of what appendEntry has made. What is too long for the limiter ends with
-// its hash, after a | that no entry follows: no short key looks like it.
+// shorten turns the output of appendEntry into a key. A key that is too long for the limiter ends
+// with a hash, after a | that no entry follows, so that it never equals a short key.
 func shorten(key []byte) string {
 	if len(key) <= headgate.MaxKey {
 		return string(key)
@@ -185,11 +185,11 @@ func shorten(key []byte) string {
 	return head + "|#" + hex.EncodeToString(sum[:])
 }
 
-// limitName makes the name of a limit of what leads to it: domain/key_value/…, which no
-// limit of headgate's own configuration can have, for its names have no /. A path that the
-// names of limits do not allow ends with // and 48 bits of a hash.
+// limitName returns the name of a limit from the path that leads to it: domain/key_value/…. No
+// limit of headgate's own configuration has such a name, because those contain no /. If the path is
+// not valid as a name, the name ends with // and 48 bits of a hash.
 func limitName(path ...string) string {
-	const most, bits = 64, 48 // limiter.go; chosen: two of 10,000 are equal once in 5 million
+	const most, bits = 64, 48 // limiter.go; chosen: a collision among 10,000 once in 5 million cases
 	fits := true
 	plain := make([]string, len(path))
 	for i, p := range path {

@@ -18,7 +18,7 @@ import (
 	"github.com/headgate/headgate/limit"
 )
 
-// parse reads rules that have no fault.
+// parse parses rules without faults.
 func parse(t testing.TB, text string) *Rules {
 	t.Helper()
 	r, err := ParseRules("a.yaml", []byte(text))
@@ -28,7 +28,7 @@ func parse(t testing.TB, text string) *Rules {
 	return r
 }
 
-// entries makes a descriptor of key, value, key, value, ….
+// entries returns a descriptor from key, value, key, value, ….
 func entries(words ...string) []*common.RateLimitDescriptor_Entry {
 	var all []*common.RateLimitDescriptor_Entry
 	for pair := range slices.Chunk(words, 2) {
@@ -37,7 +37,7 @@ func entries(words ...string) []*common.RateLimitDescriptor_Entry {
 	return all
 }
 
-// TestReferenceFiles reads what the reference reads, and refuses what it refuses.
+// TestReferenceFiles checks that ParseRules accepts and rejects the same files as the reference.
 func TestReferenceFiles(t *testing.T) {
 	names, err := filepath.Glob("testdata/reference/*.yaml")
 	if err != nil || len(names) < 30 {
@@ -59,7 +59,7 @@ func TestReferenceFiles(t *testing.T) {
 	}
 }
 
-// checkLimits wants limits that a limiter takes.
+// checkLimits checks that a limiter accepts the limits.
 func checkLimits(t testing.TB, r *Rules) {
 	t.Helper()
 	seen := map[string]bool{}
@@ -119,7 +119,7 @@ descriptors:
 	}
 }
 
-// TestFaultsOfRules reads faults with their places and what to do about them.
+// TestFaultsOfRules checks faults with their positions and hints.
 func TestFaultsOfRules(t *testing.T) {
 	const head = "domain: d\ndescriptors:\n- key: k\n"
 	const rate = head + "  rate_limit: "
@@ -177,7 +177,7 @@ func TestFaultsOfRules(t *testing.T) {
 
 func TestAllFaultsAtOnce(t *testing.T) {
 	_, err := ParseRules("a.yaml", []byte("domian: d\ndescriptors:\n- {kee: k}\n- {key: k, valu: v}\n"))
-	if n := len(config.Faults(err)); n != 5 { // and two of what is missing
+	if n := len(config.Faults(err)); n != 5 { // and two about missing values
 		t.Errorf("%d faults, want 5: %v", n, err)
 	}
 	_, err = ParseRules("a.yaml", []byte("domain: d\ndescriptors:\n"+strings.Repeat("- 1\n", 100)))
@@ -186,7 +186,7 @@ func TestAllFaultsAtOnce(t *testing.T) {
 	}
 }
 
-// TestBombs wants files that are small and hold much to be refused soon.
+// TestBombs checks that small files with huge contents are rejected quickly.
 func TestBombs(t *testing.T) {
 	var bomb, wide strings.Builder
 	bomb.WriteString("domain: d\ndescriptors:\n- key: k0\n  descriptors: &a0 [{key: x}]\n")
@@ -281,7 +281,7 @@ descriptors:
 	}
 }
 
-// TestKeys wants keys that are as different as what they stand for.
+// TestKeys checks that different lists of entries make different keys.
 func TestKeys(t *testing.T) {
 	long := strings.Repeat("ä", 600)
 	lists := [][]string{{"a", "b"}, {"a", "b|c=d"}, {"a", "b", "c", "d"}, {"a=b", ""}, {"a", "=b"},
@@ -299,7 +299,7 @@ func TestKeys(t *testing.T) {
 			t.Errorf("%.20q has key %q", l, short)
 		}
 		seen[short] = true
-		// What looks like a key that was cut is another key.
+		// A key that looks like a cut key is a different key.
 		again := shorten(appendEntry(nil, "a", strings.TrimPrefix(short, "a=")))
 		if seen[again] && len(key) > headgate.MaxKey {
 			t.Errorf("%.20q can be forged", l)

@@ -2,14 +2,15 @@ package envoy
 
 import "google.golang.org/protobuf/encoding/protowire"
 
-// The fields of envoy.service.ratelimit.v3.RateLimitRequest and of its descriptors that repeat.
+// Repeated fields of envoy.service.ratelimit.v3.RateLimitRequest and of its descriptors.
 const (
 	descriptorsField = 2
 	entriesField     = 1
 )
 
-// scan counts the descriptors and entries of a request before they take memory: an empty one has
-// two bytes in a message, and a hundred when it is read. What it cannot read is left to proto.
+// scan counts the descriptors and entries of a request before they use memory: an empty one takes
+// two bytes in a message, but a hundred after parsing. What scan cannot parse is left to proto,
+// which reports the error.
 func scan(req []byte) error {
 	descriptors, entries := 0, 0
 	for d := range each(req, descriptorsField) {
@@ -27,7 +28,7 @@ func scan(req []byte) error {
 	return nil
 }
 
-// each yields the values of a field of bytes, up to what cannot be read.
+// each yields the values of a bytes field, up to the first part that cannot be parsed.
 func each(b []byte, field protowire.Number) func(yield func([]byte) bool) {
 	return func(yield func([]byte) bool) {
 		for len(b) > 0 {

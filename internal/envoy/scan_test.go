@@ -12,14 +12,14 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 )
 
-// raw sends the bytes of a message as they are.
+// A raw sends the bytes of a message unchanged.
 type raw struct{}
 
 func (raw) Marshal(v any) ([]byte, error)      { return *v.(*[]byte), nil }
 func (raw) Unmarshal(data []byte, v any) error { *v.(*[]byte) = bytes.Clone(data); return nil }
 func (raw) Name() string                       { return "proto" }
 
-// Empty descriptors and entries take two bytes in a message, and fifty times as much memory.
+// Empty descriptors and entries take two bytes in a message, but fifty times as much memory.
 func TestEmptyPartsTakeNoMemory(t *testing.T) {
 	entry := []byte{1<<3 | 2, 0}
 	descriptor := func(entries int) []byte {

@@ -14,11 +14,13 @@ import (
 	"github.com/headgate/headgate/internal/unary"
 )
 
-// healthName is the name by which the reference shows its health (src/server/server_impl.go).
+// healthName is the service name under which the reference reports its health
+// (src/server/server_impl.go).
 const healthName = "ratelimit"
 
-// Serve answers on lis, and closes it, until ctx ends. Then it takes no new calls, waits 5 s at
-// most for those under way and returns nil. It also answers Check of grpc.health.v1.Health.
+// Serve answers calls on lis until ctx ends, and then closes lis. It then accepts no new calls,
+// waits at most 5 s for calls in progress, and returns nil. It also answers Check of
+// grpc.health.v1.Health.
 func (s *Service) Serve(ctx context.Context, lis net.Listener) error {
 	err := unary.Serve(ctx, lis, unary.Config{Delay: s.waits, Methods: map[string]unary.Method{
 		pb.RateLimitService_ShouldRateLimit_FullMethodName: scanned(method(s.ShouldRateLimit)),
@@ -40,7 +42,7 @@ func (s *Service) Serve(ctx context.Context, lis net.Listener) error {
 	return nil
 }
 
-// scanned rejects requests with too many parts before they are read.
+// scanned rejects requests with too many parts before they are parsed.
 func scanned(answer unary.Method) unary.Method {
 	return func(ctx context.Context, req, to []byte) ([]byte, error) {
 		if err := scan(req); err != nil {
@@ -50,13 +52,13 @@ func scanned(answer unary.Method) unary.Method {
 	}
 }
 
-// A message is what protobuf makes of Q.
+// A message is the protobuf message type of Q.
 type message[Q any] interface {
 	*Q
 	proto.Message
 }
 
-// method takes messages out of bytes, and brings them back.
+// method converts a function on messages to one on bytes.
 func method[Q any, M message[Q], A proto.Message](answer func(context.Context, M) (A, error)) unary.Method {
 	return func(ctx context.Context, req, to []byte) ([]byte, error) {
 		q := M(new(Q))

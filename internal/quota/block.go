@@ -12,49 +12,51 @@ import (
 	"github.com/headgate/headgate/limit"
 )
 
-// What keys of long windows have used is written ahead, in blocks: a key may use no more than
-// what is in the store, so that a host that finds no copy knows a bound. A block is a
-// sixteenth of the amount, so that a key writes so often in a window at most. Chosen.
+// For keys of long windows, usage is written to the store in advance, in blocks. A key may not use
+// more than the store contains, so a host that finds no copy of the shard still knows an upper
+// bound. A block is a sixteenth of the amount, so a key causes at most that many writes in a
+// window. Chosen.
 const (
 	blockParts = 16
 	blockEvery = 20 * time.Millisecond
-	blockPace  = 500 * time.Nanosecond // more between two writes of a shard for each byte
-	blockHead  = 24                    // beside the name and the key, at most
-	mostBlocks = 900 << 10             // bytes of them: what a record holds
+	blockPace  = 500 * time.Nanosecond // added delay between two writes of a shard, per byte
+	blockHead  = 24                    // bytes in addition to the name and the key, at most
+	mostBlocks = 900 << 10             // bytes of blocks per shard: what fits into a record
 
-	// blockTry bounds the first try of a write, each that fails bounds the next by twice as much,
-	// up to chartWait: a write that is lost with a leader of the store is never answered, and
-	// callers wait for it; one that is slow must get through.
+	// blockTry is the timeout of the first attempt of a write. Each failed attempt doubles the
+	// timeout, up to chartWait. A write that is lost when the leader of the store changes is never
+	// answered, and callers wait for it; a slow write must still be able to succeed.
 	blockTry = 300 * time.Millisecond
 )
 
-// blockAt is a write of a shard that must come before an answer.
+// A blockAt is a write of a shard that must be confirmed before an answer is sent.
 type blockAt struct {
 	s     *shard
 	seq   uint64
-	epoch uint64 // of the hosting that decided
+	epoch uint64 // epoch of the host that decided
 }
 
-// A bound is how much of a key may be used, and the write that says so.
+// A bound is the maximum usage of a key, and the write that stores it.
 type bound struct {
 	n   int64
 	seq uint64
 }
 
-// blocks are what is written ahead of one shard. Guarded by the shard's mu.
+// A blocks is the usage of one shard that is written in advance. It is guarded by the mu of the
+// shard.
 type blocks struct {
-	size    int    // of all bounds, at most
-	asked   uint64 // the write that is needed
-	done    uint64 // and that was confirmed
+	size    int    // of all bounds, upper limit
+	asked   uint64 // the newest write that is needed
+	done    uint64 // the newest write that is confirmed
 	rev     uint64
-	next    time.Duration // own clock: no earlier
-	try     time.Duration // bounds the next write, 0: blockTry
+	next    time.Duration // own clock: earliest time of the next write
+	try     time.Duration // timeout of the next write, 0: blockTry
 	bounded map[string]map[uint64]bound
-	change  chan struct{} // closed with each confirmed write, and when the shard is left; nil: nobody waits
+	change  chan struct{} // closed on each confirmed write and when the shard is left; nil: nobody waits
 }
 
-// blockFor sees that what a key has used and lent is covered by a written block. It returns the
-// write to wait for, 0 for none. Holds mu.
+// blockFor ensures that a written block covers what a key has used and lent. It returns the write
+// to wait for, or 0 for none. The caller holds mu.
 func (s *shard) blockFor(t *table, hash uint64, key string) (seq uint64, ok bool) {
 	b := &s.blocks
 	claimed, most := t.Committed(hash)
@@ -85,7 +87,7 @@ func (s *shard) blockFor(t *table, hash uint64, key string) (seq uint64, ok bool
 	return 0, true
 }
 
-// wake lets all go on who wait for a write. Holds the shard's mu.
+// wake wakes everyone who waits for a write. The caller holds the mu of the shard.
 func (b *blocks) wake() {
 	if b.change != nil {
 		close(b.change)
@@ -93,8 +95,8 @@ func (b *blocks) wake() {
 	}
 }
 
-// awaitBlock waits until a write of a shard's blocks is confirmed, or the shard is not hosted any
-// more as it was: then nobody writes it. It reports whether ctx was longer.
+// awaitBlock waits until a write of the blocks of a shard is confirmed, or until this hosting of
+// the shard has ended: then the write never happens. It reports false if ctx ended first.
 func (s *shard) awaitBlock(ctx context.Context, seq, epoch uint64) bool {
 	for {
 		s.mu.Lock()
@@ -117,7 +119,7 @@ func (s *shard) awaitBlock(ctx context.Context, seq, epoch uint64) bool {
 
 func (h *Host) blockKey(i int) string { return fmt.Sprintf("%sblock.%d", h.cfg.Prefix, i) }
 
-// writeBlocks writes what is asked for until ctx ends.
+// writeBlocks writes blocks on request until ctx ends.
 func (h *Host) writeBlocks(ctx context.Context) {
 	tick := time.NewTicker(blockEvery)
 	defer tick.Stop()
@@ -182,9 +184,10 @@ func (h *Host) writeBlock(ctx context.Context, i int) {
 	s.blocks.wake()
 }
 
-// revOf is the revision of the blocks of a shard, if this process is its host still: written by
-// itself, and not heard of, or by the host before. 0 is none. It is read first: if another has
-// become host since, its writing makes ours fail.
+// revOf returns the revision of the blocks of a shard if this process is still its host, or 0. The
+// revision may come from a write of this process whose answer was lost, or from the previous host.
+// It is read before the shard map: if another process has become the host since then, its write
+// makes ours fail.
 func (h *Host) revOf(ctx context.Context, i int) uint64 {
 	_, rev, err := h.cfg.Store.Load(ctx, h.blockKey(i))
 	if err != nil {
@@ -197,13 +200,13 @@ func (h *Host) revOf(ctx context.Context, i int) uint64 {
 	return rev
 }
 
-// appendBlocks appends the bounds of all keys of long windows that have used any: of those
-// that have none, what they have used. Holds mu.
+// appendBlocks appends the bounds of all keys of long windows that have used any of their limit.
+// For a key without a bound it appends the usage. The caller holds mu.
 func (s *shard) appendBlocks(b []byte) []byte {
 	b = append(b, wireFormat)
 	s.blocks.size = 0
 	was := s.blocks.bounded
-	s.blocks.bounded = map[string]map[uint64]bound{} // of what is written, and of nothing else
+	s.blocks.bounded = map[string]map[uint64]bound{} // only bounds of what is written stay
 	for name, t := range s.tables {
 		if !t.def.Rules.Long() {
 			continue
@@ -226,7 +229,7 @@ func (s *shard) appendBlocks(b []byte) []byte {
 	return b
 }
 
-// readBlocks takes in what was written of a shard whose copies are lost, before it is hosted.
+// readBlocks reads the written blocks of a shard whose copies are lost, before the shard is hosted.
 func (h *Host) readBlocks(ctx context.Context, i int) (b []byte, err error) {
 	ctx, stop := context.WithTimeout(ctx, chartWait)
 	defer stop()
@@ -237,7 +240,8 @@ func (h *Host) readBlocks(ctx context.Context, i int) (b []byte, err error) {
 	return b, err
 }
 
-// putBlocks counts what was written as used, in the windows that it was written in. Holds mu.
+// putBlocks counts the written amounts as used, in the windows in which they were written. The
+// caller holds mu.
 func (l *ledger) putBlocks(s *shard, b []byte) error {
 	if len(b) == 0 {
 		return nil
@@ -256,7 +260,7 @@ func (l *ledger) putBlocks(s *shard, b []byte) error {
 		}
 		now := s.tableTime(def, s.now(clk))
 		t := s.table(def, now)
-		now = s.lostTime(def) // until then what was lent may be used
+		now = s.lostTime(def) // until then loans may be used
 		if def.Wall && !t.SameWindow(at, now) {
 			continue
 		}

@@ -10,8 +10,8 @@ import (
 	"github.com/headgate/headgate/limit"
 )
 
-// Host and standby are lost, and with them all that was in memory: what keys of long windows
-// had used was written ahead, so nobody gets it twice, and who had used little goes on.
+// Host and standby are lost with everything in memory. The usage of keys of long windows was
+// written in advance, so no caller gets units twice, and keys with little usage continue.
 func TestLongWindowsSurviveTheLossOfAll(t *testing.T) {
 	t.Parallel()
 	virtual.Test(t, testLongWindowsSurviveTheLossOfAll)
@@ -52,7 +52,7 @@ func testLongWindowsSurviveTheLossOfAll(t *testing.T) {
 			switch all, more := passed[l+key], passed[l+key]-before; {
 			case all > 160:
 				t.Errorf("%s %s: %d passed, want 160 at most", l, key, all)
-			case more < 160-2*before-11: // a block, and as much as the dead held ahead
+			case more < 160-2*before-11: // a block, plus what the dead process held in advance
 				t.Errorf("%s %s: %d had passed, and %d more, of 160", l, key, before, more)
 			}
 		}

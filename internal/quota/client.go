@@ -14,48 +14,48 @@ import (
 	"github.com/headgate/headgate/limit"
 )
 
-// Parameters of a desk. Chosen: nobody waits longer for a decision than for a page.
+// Parameters of a Client. Chosen: nobody waits longer for a decision than for a page.
 const (
-	patience   = time.Second            // for the host of a key, then the limit is out of reach
-	probe      = 250 * time.Millisecond // and once it is, so rarely and so long
-	recallWait = 500 * time.Millisecond // for what others hold
-	holdWait   = 20 * time.Millisecond  // the same of who comes again anyway
+	patience   = time.Second            // timeout for a host; then the limit is unreachable
+	probe      = 250 * time.Millisecond // interval and timeout of attempts while it is unreachable
+	recallWait = 500 * time.Millisecond // wait for units that other borrowers hold
+	holdWait   = 20 * time.Millisecond  // the same for callers that try again anyway
 	recallEach = 5 * time.Millisecond
 	movedEach  = 20 * time.Millisecond
 	failEach   = 50 * time.Millisecond
 	askTry     = 500 * time.Millisecond
-	reportEach = 50 * time.Millisecond  // what was used is said so late at most
-	idleFor    = time.Second            // then what is held is given back
-	refuseFor  = time.Second            // without asking anew, at most
-	rateOver   = 250 * time.Millisecond // demand is measured over it, and lent ahead for it
-	busyCalls  = 8                      // in two of these: a key that is lent ahead
-	carriers   = 16                     // messages under way to one target
+	reportEach = 50 * time.Millisecond  // longest delay until usage is reported
+	idleFor    = time.Second            // then unused units are returned
+	refuseFor  = time.Second            // longest time a denial is reused
+	rateOver   = 250 * time.Millisecond // period of measuring demand and of lending ahead
+	busyCalls  = 8                      // calls in two periods that make a key lend ahead
+	carriers   = 16                     // messages in flight to one target
 	deskParts  = 64
-	mostShares = 1 << 20 // keys with a question under way or something held
+	mostShares = 1 << 20 // keys with an open request or held units
 )
 
-// ErrUnreachable: the host of a key does not answer.
+// ErrUnreachable is returned when the host of a key does not answer.
 var ErrUnreachable = errors.New("the host of the limit is out of reach")
 
-// The errors of what is asked.
+// Errors of requests.
 var (
 	ErrCost   = errors.New("impossible cost")
 	ErrNoHold = errors.New("no such reservation")
 )
 
-// A Way is how a desk comes to the hosts of keys.
+// A Transport carries requests to the hosts of keys.
 type Transport interface {
-	// Host is the process that hosts a shard now, "" if it is not known.
+	// Host returns the process that hosts a shard now, or "" if it is not known.
 	Host(shard byte) string
-	// Lost says that a host has not answered, or hosts the shard no more.
+	// Lost reports that a host has not answered, or no longer hosts the shard.
 	Lost(shard byte)
-	// Ask carries a message to a host: what it answers to is "at." or "uses." and its name.
+	// Request sends a message to a host. name is "at." or "uses." followed by the name of the host.
 	Request(ctx context.Context, name string, msg []byte) ([]byte, error)
-	// Among is how many processes ask, as far as is known, 1 at least.
+	// Borrowers returns the known number of processes that borrow, at least 1.
 	Borrowers() int
 }
 
-// A Desk asks for what calls need, and holds what it is lent. Run must be called.
+// A Client requests units for calls, and holds the units that are lent to it. Run must be called.
 type Client struct {
 	who   uint64
 	way   Transport
@@ -64,33 +64,35 @@ type Client struct {
 	loans atomic.Uint64
 	held  atomic.Int64
 	wake  chan struct{}
-	down  [2 * Shards]atomic.Int64 // by track: own clock of the next probe; 0: reachable
+	down  [2 * Shards]atomic.Int64 // by track: own clock of the next attempt; 0: reachable
 
 	mu     sync.Mutex
 	queue  [2 * Shards][]errand // by track
-	queued int                  // errands in queue
-	next   int                  // track that take begins with
-	under  map[target]int       // messages under way
+	queued int                  // number of errands in queue
+	next   int                  // first track for take
+	under  map[target]int       // messages in flight
 	late   []lateErrand
 	open   []*share
-	known  map[string]weak.Pointer[LimitClient] // those of which something is held, or that somebody has
+	known  map[string]weak.Pointer[LimitClient] // limits of which units are held, or that a caller holds
 }
 
-// A target is where messages go. Each has carriers of its own: a host that takes messages and
-// answers none does not delay the others, and a late write only delays what needs a write.
+// A target is a destination of messages. Each target has its own carriers, so that a host that
+// accepts messages and does not answer delays no other host, and a slow write delays only requests
+// that need a write.
 type target struct {
 	host string
 	slow bool
 }
 
-// An errand is one question for a host.
+// An errand is one request to a host.
 type errand interface {
 	shardOf() byte
-	// slow says that the host may have to write before it answers: others do not wait for it.
+	// slow reports whether the host may have to write before it answers. Other errands do not wait
+	// for it.
 	slow() bool
-	// ask makes the request, nil if there is nothing to ask any more.
+	// ask returns the request to send, or nil if it is no longer needed.
 	ask(now time.Duration) *request
-	// told takes the reply in, nil for none, to what was sent then.
+	// told handles the reply to the request sent at time sent. The reply is nil if there was none.
 	told(r *reply, sent, now time.Duration)
 }
 
@@ -99,13 +101,13 @@ type lateErrand struct {
 	due time.Duration
 }
 
-// NewDesk makes a desk. who must be no other's.
+// NewClient returns a Client. who must be unique to it.
 func NewClient(who uint64, way Transport, boot func() time.Duration) *Client {
 	return &Client{who: who, way: way, boot: boot, seed: maphash.MakeSeed(),
 		wake: make(chan struct{}, 1), under: map[target]int{}, known: map[string]weak.Pointer[LimitClient]{}}
 }
 
-// A Lane is one limit at a desk.
+// A LimitClient is one limit of a Client.
 type LimitClient struct {
 	desk  *Client
 	name  string
@@ -114,7 +116,7 @@ type LimitClient struct {
 	parts [deskParts]lanePart
 }
 
-// under says what limit is in force now.
+// under sets the definition of the limit that is in force now.
 func (l *LimitClient) under(d *Definition) {
 	if l.def.Load() != d {
 		l.slow.Store(d.Rules.Long())
@@ -128,7 +130,7 @@ type lanePart struct {
 	_      [48]byte
 }
 
-// Lane is that of a limit.
+// Limit returns the LimitClient for a limit.
 func (d *Client) Limit(name string) *LimitClient {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -141,54 +143,54 @@ func (d *Client) Limit(name string) *LimitClient {
 	return l
 }
 
-// A share is what this process holds of a key, and who waits for more.
+// A share is what this process holds of a key, and the calls that wait for more.
 type share struct {
-	part  *lanePart // whose lock guards it
+	part  *lanePart // its lock guards the share
 	lane  *LimitClient
 	key   string
 	shard byte
 
 	loan              uint64
 	given, used, back int64  // of the loan: totals
-	held              int64  // of what is lent: nothing else may use it
-	holding           uint64 // what is held under another number has been given up for used
+	held              int64  // lent units that are reserved and cannot be used otherwise
+	holding           uint64 // generation: units held under an older one count as used
 	saidUsed          int64
-	saidHeld          int64 // in the newest message
+	saidHeld          int64 // as in the newest message
 	saidAt            time.Duration
-	until             time.Duration  // it may be used before
-	lastUse           time.Duration  // it was used, or held
-	usedAt            time.Duration  // it was used
-	snap              limit.Decision // what the host said, and when
+	until             time.Duration  // end of the term of the loan
+	lastUse           time.Duration  // last time of use or hold
+	usedAt            time.Duration  // last time of use
+	snap              limit.Decision // the last decision of the host, and its time
 	snapAt            time.Duration
 
 	turn    Waiters // of the last call
 	calls   []*call
-	asked   int   // of them in the message under way
-	least   int64 // what the first of those costs
+	asked   int   // number of calls in the message in flight
+	least   int64 // cost of the first of those calls
 	sending bool
 	queued  bool
 	listed  bool
 	closing bool
-	wanted  bool          // the message under way asks for some
-	unsure  time.Duration // until then the host may have lent what was not heard of
+	wanted  bool          // the message in flight requests units
+	unsure  time.Duration // until then the host may have lent units that we do not know of
 
-	refused      limit.Decision // of refusedCost, by refusedBy
+	refused      limit.Decision // the denial of refusedCost under refusedBy
 	refusedBy    *Definition
-	askedBy      *Definition // in force when the message under way was made
+	askedBy      *Definition // in force when the message in flight was made
 	refusedCost  int64
 	refusedAt    time.Duration
 	refusedUntil time.Duration
 
-	period       int64 // of rateOver
-	cur, prev    int64 // units asked for in it, and in the one before
-	curN, prevN  int64 // calls
+	period       int64 // number of the current rateOver period
+	cur, prev    int64 // units requested in this period and the previous one
+	curN, prevN  int64 // number of calls
 	recalledTill time.Duration
 }
 
 type call struct {
 	cost  int64
-	turn  Waiters       // of who holds it
-	until time.Duration // for what others hold
+	turn  Waiters       // of the caller that holds it
+	until time.Duration // end of the wait for units that others hold
 	done  chan callAnswer
 }
 
@@ -198,13 +200,14 @@ type callAnswer struct {
 	at  hold
 }
 
-// Take takes cost units of a key, all or none: from what is held here, or by asking.
+// Take takes cost units of a key, all or none, from the units held here or by a request to the
+// host.
 func (l *LimitClient) Take(ctx context.Context, key string, cost int64) (limit.Decision, error) {
 	a := l.take(ctx, key, call{cost: cost})
 	return a.Decision, a.err
 }
 
-// take is Take, or Hold of a turn. What a call is made of it fills in.
+// take implements Take and Hold. c describes the call; take fills in the rest of it.
 func (l *LimitClient) take(ctx context.Context, key string, c call) (a callAnswer) {
 	if a.err = ErrCost; c.cost < 0 || c.cost > limit.MaxAmount {
 		return a
@@ -260,7 +263,7 @@ func (l *LimitClient) take(ctx context.Context, key string, c call) (a callAnswe
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	select {
-	case a = <-c.done: // it came now
+	case a = <-c.done: // the answer has just arrived
 		return a
 	default:
 	}
@@ -271,7 +274,7 @@ func (l *LimitClient) take(ctx context.Context, key string, c call) (a callAnswe
 	return a
 }
 
-// trackOf is the track of an errand: its shard, or that and Shards if it is slow.
+// trackOf returns the track of an errand: its shard, plus Shards if it is slow.
 func trackOf(e errand) int {
 	if e.slow() {
 		return Shards + int(e.shardOf())
@@ -279,8 +282,8 @@ func trackOf(e errand) int {
 	return int(e.shardOf())
 }
 
-// patience is how long to wait for what answers an errand. ok is false while that is out of
-// reach, but for one call now and then.
+// patience returns how long to wait for the answer to an errand. ok is false while its host is
+// unreachable, except for one attempt now and then.
 func (d *Client) patience(e errand, now time.Duration) (wait time.Duration, ok bool) {
 	down := &d.down[trackOf(e)]
 	next := down.Load()
@@ -293,13 +296,13 @@ func (d *Client) patience(e errand, now time.Duration) (wait time.Duration, ok b
 	return 0, false
 }
 
-// local decides from what is known here, if that is enough. Holds the lock.
+// local decides from local knowledge if that is sufficient. The caller holds the lock.
 func (s *share) local(now time.Duration, c *call) (a callAnswer, ok bool) {
 	cost, d := c.cost, &a.Decision
 	s.count(now, cost)
 	left := s.left()
 	switch {
-	case len(s.calls) > 0 && cost > 0: // those before it go first
+	case len(s.calls) > 0 && cost > 0: // earlier calls go first
 		return a, false
 	case now < s.until && left >= cost && cost > 0:
 		a.at = s.takeOf(now, c)
@@ -323,10 +326,10 @@ func (s *share) local(now time.Duration, c *call) (a callAnswer, ok bool) {
 	return a, false
 }
 
-// left is what may be used of what is lent. Holds the lock.
+// left returns how many lent units may be used. The caller holds the lock.
 func (s *share) left() int64 { return s.given - s.used - s.back - s.held }
 
-// takeOf takes what a call needs of what is left. Holds the lock.
+// takeOf takes the units of a call from what is left. The caller holds the lock.
 func (s *share) takeOf(now time.Duration, c *call) (h hold) {
 	if s.lastUse = now; c.turn.Weight == 0 && !c.turn.Momentary {
 		s.used, s.usedAt = s.used+c.cost, now
@@ -338,26 +341,27 @@ func (s *share) takeOf(now time.Duration, c *call) (h hold) {
 	return hold{s, s.holding}
 }
 
-// lapse gives all up whose time is over: the host takes it for used. Holds the lock.
+// lapse gives up all units if their term is over: the host counts them as used. The caller holds
+// the lock.
 func (s *share) lapse(now time.Duration) {
 	if s.given > s.used+s.back && now >= s.until {
 		s.giveUp(now)
 	}
 }
 
-// giveUp counts all that is lent as used. Holds the lock.
+// giveUp counts all lent units as used. The caller holds the lock.
 func (s *share) giveUp(now time.Duration) {
 	if s.used = s.given - s.back; s.held > 0 {
 		s.held, s.holding, s.usedAt = 0, 0, now
 	}
 }
 
-// renew begins another loan: this one is over. Holds the lock.
+// renew begins a new loan after the old one is over. The caller holds the lock.
 func (s *share) renew() {
 	s.loan, s.given, s.used, s.back, s.saidUsed = s.lane.desk.loans.Add(1), 0, 0, 0, 0
 }
 
-// count measures the demand. Holds the lock.
+// count measures the demand. The caller holds the lock.
 func (s *share) count(now time.Duration, cost int64) {
 	switch p := int64(now / rateOver); p - s.period {
 	case 0:
@@ -369,7 +373,8 @@ func (s *share) count(now time.Duration, cost int64) {
 	s.cur, s.curN = min(s.cur+cost, limit.MaxAmount), s.curN+1
 }
 
-// want is how much to hold ahead: what was asked for in as long. Holds the lock.
+// want returns how many units to hold in advance: the demand of the last period. The caller holds
+// the lock.
 func (s *share) want(now time.Duration) int64 {
 	s.count(now, 0)
 	s.curN--
@@ -379,7 +384,7 @@ func (s *share) want(now time.Duration) int64 {
 	return max(s.cur, s.prev)
 }
 
-// send puts the share on its way to the host. Holds the lock.
+// send queues the share for a message to its host. The caller holds the lock.
 func (s *share) send() {
 	if !s.sending && !s.queued {
 		s.queued = true
@@ -387,7 +392,7 @@ func (s *share) send() {
 	}
 }
 
-// list has the share looked at now and then. Holds the lock.
+// list adds the share to those that report checks regularly. The caller holds the lock.
 func (s *share) list() {
 	if !s.listed {
 		s.listed = true
@@ -398,7 +403,7 @@ func (s *share) list() {
 	}
 }
 
-// withdraw takes out a call that waits no more. Holds the lock.
+// withdraw removes a call that no longer waits. The caller holds the lock.
 func (s *share) withdraw(c *call) {
 	for i, x := range s.calls {
 		if x == c {
@@ -412,7 +417,7 @@ func (s *share) withdraw(c *call) {
 	s.forget()
 }
 
-// forget drops a share that holds nothing and that nobody waits for. Holds the lock.
+// forget drops a share that holds nothing and that no call waits for. The caller holds the lock.
 func (s *share) forget() {
 	if len(s.calls) == 0 && !s.sending && !s.queued && !s.listed && s.given == s.used+s.back &&
 		s.part.shares[s.key] == s {
@@ -442,7 +447,7 @@ func (s *share) ask(now time.Duration) *request {
 	t := s.turn
 	if s.asked > 0 {
 		q.Least = s.calls[0].cost
-		s.back += max(0, s.left()) // too little for the first: all that it needs is asked for anew
+		s.back += max(0, s.left()) // not enough for the first call: return it and request everything anew
 		t = turnOf(s.calls[:s.asked])
 	}
 	q.Weight, q.More, q.Spread = t.Weight, t.More, t.Spread
@@ -463,7 +468,7 @@ func (s *share) ask(now time.Duration) *request {
 	return q
 }
 
-// turnOf is that of calls that all wait; of others it is none.
+// turnOf returns the Waiters of the calls, if all of them wait; otherwise the zero value.
 func turnOf(calls []*call) (t Waiters) {
 	for _, c := range calls {
 		if c.turn.Weight == 0 {
@@ -482,13 +487,13 @@ func (s *share) told(r *reply, sent, now time.Duration) {
 	d := s.lane.desk
 	s.sending = false
 	if r == nil || r.status == moved || r.status == unknown {
-		s.asked, s.saidUsed = 0, -1 // what was said may not have been heard
-		if s.wanted {               // or what was answered not
+		s.asked, s.saidUsed = 0, -1 // the report may not have arrived
+		if s.wanted {               // or its answer was lost
 			s.unsure = sent + limit.BorrowTerm
 		}
 		if r != nil && r.status == unknown && s.given == s.used+s.back {
 			s.closing = false
-			s.renew() // the limit is gone: there is nothing to close
+			s.renew() // the limit is gone: there is no loan to close
 		}
 		if len(s.calls) > 0 || s.given > s.used+s.back || s.closing || now < s.unsure {
 			delay := failEach
@@ -506,15 +511,15 @@ func (s *share) told(r *reply, sent, now time.Duration) {
 	s.unsure = 0
 	s.given, s.until = max(r.given, s.used+s.back), sent+limit.BorrowTerm
 	s.snap, s.snapAt = r.Decision, now
-	if s.left() < 0 { // by a host that does not know what was lent
+	if s.left() < 0 { // the host does not know what was lent
 		s.giveUp(now)
 	}
 	s.serve(r, sent, now)
-	if r.Shared { // it was counted at once, together with others: nothing of it is kept
+	if r.Shared { // counted at once with others: nothing stays held
 		s.back += s.given - s.used - s.back
 		s.held, s.holding = 0, 0
 	}
-	if s.closing && s.given == s.used+s.back { // else it was lent what it had not heard of
+	if s.closing && s.given == s.used+s.back { // otherwise the host lent units before the report arrived
 		s.renew()
 	}
 	s.closing = false
@@ -531,7 +536,7 @@ func (s *share) told(r *reply, sent, now time.Duration) {
 	}
 }
 
-// serve answers the calls that were in a message. Holds the lock.
+// serve answers the calls of a message. The caller holds the lock.
 func (s *share) serve(r *reply, sent, now time.Duration) {
 	asked, rest := s.calls[:s.asked], s.calls[s.asked:]
 	var kept []*call
@@ -542,13 +547,13 @@ func (s *share) serve(r *reply, sent, now time.Duration) {
 		case c.cost <= left && now < s.until:
 			a.at = s.takeOf(now, c)
 			a.Allowed, a.Retry, a.Remaining = true, 0, r.Remaining+left-c.cost
-		case r.status == again && now < c.until, c.cost < s.least: // it was decided for the first
+		case r.status == again && now < c.until, c.cost < s.least: // the decision was about the first call only
 			kept = append(kept, c)
 			continue
 		default:
 			a.Allowed = false
 			a.Remaining += left
-			if a.Retry == 0 { // there was enough for those before it
+			if a.Retry == 0 { // earlier calls used what there was
 				a.Retry = recallEach
 			}
 			s.refused, s.refusedCost, s.refusedAt = a.Decision, c.cost, now
@@ -562,8 +567,8 @@ func (s *share) serve(r *reply, sent, now time.Duration) {
 	s.calls, s.asked = append(kept, rest...), 0
 }
 
-// Recalled gives back what is held of keys that others want, if the message is for this
-// desk.
+// Recalled returns the units held of keys that others need, if the message is addressed to this
+// Client.
 func (d *Client) Recalled(msg []byte) {
 	if len(msg) < 8 || binary.LittleEndian.Uint64(msg) != public(d.who) {
 		return
@@ -595,7 +600,7 @@ func (d *Client) recalled(ps []place) {
 	}
 }
 
-// held is how much this desk holds of a key.
+// holds returns how much this Client holds of a key.
 func (l *LimitClient) holds(key string) int64 {
 	p := &l.parts[maphash.String(l.desk.seed, key)%deskParts]
 	p.mu.Lock()
@@ -606,7 +611,7 @@ func (l *LimitClient) holds(key string) int64 {
 	return 0
 }
 
-// len is how many keys are asked for, or of which something is held.
+// len returns the number of keys with a request or held units.
 func (l *LimitClient) len() (n int) {
 	for i := range l.parts {
 		p := &l.parts[i]
@@ -617,17 +622,17 @@ func (l *LimitClient) len() (n int) {
 	return n
 }
 
-// Among is how many processes ask, as far as is known.
+// Borrowers returns the known number of processes that borrow.
 func (d *Client) Borrowers() int { return d.way.Borrowers() }
 
-// put has an errand done soon.
+// put queues an errand.
 func (d *Client) put(e errand) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.enqueue(e)
 }
 
-// enqueue is put. Holds mu.
+// enqueue does the work of put. The caller holds mu.
 func (d *Client) enqueue(e errand) {
 	i := trackOf(e)
 	d.queue[i] = append(d.queue[i], e)
@@ -635,7 +640,7 @@ func (d *Client) enqueue(e errand) {
 	d.poke()
 }
 
-// poke has the queue looked at.
+// poke wakes the goroutine that sends the queue.
 func (d *Client) poke() {
 	select {
 	case d.wake <- struct{}{}:
@@ -643,7 +648,7 @@ func (d *Client) poke() {
 	}
 }
 
-// putLate has an errand done later.
+// putLate queues an errand at time due.
 func (d *Client) putLate(e errand, due time.Duration) {
 	d.mu.Lock()
 	d.late = append(d.late, lateErrand{e, due})

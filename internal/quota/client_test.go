@@ -13,7 +13,8 @@ import (
 	"github.com/headgate/headgate/limit"
 )
 
-// hoard has a process call a key so often that it is lent ahead, and returns how much it holds.
+// hoard makes a process call a key so often that units are lent in advance, and returns how many it
+// holds.
 func (g *group) hoard(r *rig, name, key string) int64 {
 	g.t.Helper()
 	lane := r.Limit(name)
@@ -30,7 +31,8 @@ func (g *group) hoard(r *rig, name, key string) int64 {
 	return 0
 }
 
-// What one process holds ahead another gets within 100 ms, if the one can be asked for it.
+// If the process that holds units in advance can be reached, another process gets them within 100
+// ms.
 func TestRecallOfWhatIsHeldAhead(t *testing.T) {
 	t.Parallel()
 	virtual.Test(t, testRecallOfWhatIsHeldAhead)
@@ -67,7 +69,7 @@ func testRecallOfWhatIsHeldAhead(t *testing.T) {
 		t.Log("recalled", held, "in", took)
 	}
 	held := g.hoard(v, "api", "deaf")
-	v.all.shut() // it hears nothing
+	v.all.shut() // it receives nothing
 	p, err := w.Limit("api").Peek(t.Context(), "deaf", 0)
 	if err != nil {
 		t.Fatal(err)
@@ -79,12 +81,12 @@ func testRecallOfWhatIsHeldAhead(t *testing.T) {
 	v.all.flow()
 }
 
-// Keys that are called once leave nothing at the desk, and nothing lent at the host; what is
-// stopped leaves no goroutine.
+// Keys that are called once leave nothing in the Client and no loan at the host. A stopped Client
+// leaves no goroutine.
 func TestKeysCalledOnceAreForgotten(t *testing.T) { virtual.Test(t, testKeysCalledOnceAreForgotten) }
 
 func testKeysCalledOnceAreForgotten(t *testing.T) {
-	const keys = 100_000 // of the task
+	const keys = 100_000 // as in the issue
 	g := newGroup(t)
 	g.define("api", limit.Rule{Algorithm: limit.SlidingLog, Amount: 10, Window: 30 * time.Second})
 	a, w := g.launch("a", launch{}), g.launch("w", launch{worker: true})
@@ -138,7 +140,7 @@ func testKeysCalledOnceAreForgotten(t *testing.T) {
 	})
 }
 
-// Who stops gives back what is lent, and not what is held: it may be on its way.
+// A Client that stops returns lent units, but not held ones, because they may be on their way.
 func TestWhatIsHeldIsNotGivenBackAtTheEnd(t *testing.T) {
 	t.Parallel()
 	virtual.Test(t, testWhatIsHeldIsNotGivenBackAtTheEnd)

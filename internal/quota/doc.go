@@ -1,26 +1,26 @@
-// Package quota shares rate limits between processes: each key has one host that decides,
-// and lends units of it to whoever needs many.
+// Package quota shares rate limits between processes. Each key has one host, which decides and
+// lends units of the key to processes that need many.
 //
-// # The promise
+// # Guarantees
 //
-// A key is counted in one place: 256 shards, each hosted by one process, whose deeds a
-// second one has repeated before anybody is told. Who is host is in a record that only
-// compare-and-swap writes; a host that cannot renew its own record decides nothing. What
-// is lent counts as used until it is said to be used or comes back (limit.Table.Borrow), so
-// no message that is lost, late or repeated lets anybody over. When host and standby are
-// lost, every key counts as fully used for one window.
+// Each key is counted in one place. There are 256 shards, each hosted by one process; a second
+// process replicates every change before a decision is answered. A record that is written only by
+// compare-and-swap says which process is the host. A host that cannot renew its own record decides
+// nothing. Lent units count as used until the borrower reports them or returns them
+// (limit.Table.Borrow), so a lost, late or duplicate message never lets usage exceed the limit. If
+// a host and its standby are both lost, every key counts as fully used for one window.
 //
 // # Concurrency
 //
-// All methods may be called by many goroutines at once. A Desk answers from what it holds
-// under one lock, for a key that is busy without any message.
+// All methods are safe for concurrent use. A Client answers from the units that it holds, under one
+// lock, and needs no message for a busy key.
 //
-// # What it costs
+// # Cost
 //
-// A key that is called rarely costs one message to its host a call, in batches; one that is
-// called often one each quarter of a second. A host sends what it did to its standby.
+// A key with few calls costs one message to its host per call, sent in batches. A busy key costs
+// one message each quarter of a second. A host sends every change to its standby.
 //
-// # What it does not do
+// # Limits of the package
 //
-// It knows no requests and no configuration: package headgate does.
+// It knows no HTTP requests and no configuration: package headgate does.
 package quota

@@ -11,22 +11,22 @@ import (
 	"github.com/headgate/headgate/internal/store"
 )
 
-// far is the way to hosts that are in the home of all data centres, wherever that is.
+// A far carries requests to hosts in the home of all data centers, wherever the home is.
 type far struct {
-	near  *near // while the home is here
+	near  *near // used while the home is here
 	sites *counter.Datacenters
 	chart atomic.Pointer[ShardMap]
-	home  atomic.Pointer[string] // whose chart that is
+	home  atomic.Pointer[string] // the data center of chart
 	poke  chan struct{}
 }
 
-// farEvery is how often the chart of another data centre is read when nothing is wrong.
-// Chosen: it is 10 KB.
+// farEvery is the interval at which the shard map of another data center is read when there are no
+// errors. Chosen: it has 10 KB.
 const farEvery = 10 * time.Second
 
 func (w *far) here() bool { return w.sites.Home() == w.sites.Own() }
 
-// known is the chart that is in force, nil for none.
+// known returns the shard map in force, or nil.
 func (w *far) known() *ShardMap {
 	if w.here() {
 		return w.near.chart.Load()
@@ -37,10 +37,10 @@ func (w *far) known() *ShardMap {
 	return w.chart.Load()
 }
 
-// Host implements Way.
+// Host implements Transport.
 func (w *far) Host(shard byte) string { return w.known().host(shard) }
 
-// Lost implements Way.
+// Lost implements Transport.
 func (w *far) Lost(shard byte) {
 	w.near.Lost(shard)
 	select {
@@ -49,16 +49,17 @@ func (w *far) Lost(shard byte) {
 	}
 }
 
-// Among implements Way: those of this data centre, as many in each.
+// Borrowers implements Transport. It assumes that each data center has as many borrowers as this
+// one.
 func (w *far) Borrowers() int { return w.near.Borrowers() * (1 + len(w.sites.Names())) }
 
-// passed is a message that another process is to pass on to the home.
+// A passed is a message that another process passes on to the home.
 type passed struct {
 	Name string `json:"name"`
 	Msg  []byte `json:"msg"`
 }
 
-// Ask implements Way.
+// Request implements Transport.
 func (w *far) Request(ctx context.Context, name string, msg []byte) ([]byte, error) {
 	name = w.near.cfg.Prefix + name
 	if w.here() {
@@ -67,7 +68,7 @@ func (w *far) Request(ctx context.Context, name string, msg []byte) ([]byte, err
 	if w.sites.IsLinked() {
 		return w.sites.Request(ctx, w.sites.Home(), name, msg)
 	}
-	by, ok := w.near.other() // it has a link: this process, which has none, hosts nothing
+	by, ok := w.near.other() // it has a link; this process has none and hosts nothing
 	if !ok {
 		return nil, store.ErrNoResponder
 	}
@@ -78,7 +79,7 @@ func (w *far) Request(ctx context.Context, name string, msg []byte) ([]byte, err
 	return w.near.cfg.Bus.Request(ctx, w.near.cfg.Prefix+"pass."+by, b)
 }
 
-// run keeps the chart up to date.
+// run keeps the shard map up to date.
 func (w *far) run(ctx context.Context) {
 	tick := time.NewTicker(farEvery)
 	defer tick.Stop()
@@ -93,7 +94,7 @@ func (w *far) run(ctx context.Context) {
 				w.home.Store(&home)
 			}
 		}
-		select { // not more often than that, whatever goes wrong
+		select { // never more often, whatever fails
 		case <-ctx.Done():
 			return
 		case <-time.After(failEach):
@@ -107,7 +108,7 @@ func (w *far) run(ctx context.Context) {
 	}
 }
 
-// serveFar answers what other data centres ask, and passes on what this one asks of them.
+// serveFar answers requests of other data centers, and passes on requests of this data center.
 func (n *Node) serveFar() (stop func(), err error) {
 	var stops []func()
 	stop = func() {
@@ -135,7 +136,7 @@ func (n *Node) serveFar() (stop func(), err error) {
 	one, err := n.cfg.Bus.Serve(n.cfg.Prefix+"pass."+name, func(ctx context.Context, msg []byte) []byte {
 		var p passed
 		if json.Unmarshal(msg, &p) != nil || !strings.HasPrefix(p.Name, n.cfg.Prefix) {
-			return []byte{} // a worker that lies would ask the home for its sealing keys
+			return []byte{} // a malicious worker could request the home's sealing keys
 		}
 		ctx, stop := context.WithTimeout(ctx, chartWait)
 		defer stop()
@@ -150,7 +151,7 @@ func (n *Node) serveFar() (stop func(), err error) {
 		return nil, err
 	}
 	stops = append(stops, one)
-	// Recalls of the home reach the processes without a link through those that have one.
+	// Processes without a link receive recalls of the home through processes that have one.
 	recall := n.cfg.Prefix + "recall"
 	one, err = s.SubscribeRemote(recall, func(msg []byte) { _ = n.cfg.Bus.Publish(recall, msg) })
 	if err != nil {
@@ -161,7 +162,7 @@ func (n *Node) serveFar() (stop func(), err error) {
 	return stop, nil
 }
 
-// tellChart tells another data centre who hosts what, if this is the home.
+// tellChart sends another data center the shard map, if this data center is the home.
 func (n *Node) tellChart(ctx context.Context, msg []byte) []byte {
 	if n.cfg.Sites.Home() != n.cfg.Sites.Own() {
 		return nil

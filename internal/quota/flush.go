@@ -13,10 +13,10 @@ import (
 	"github.com/headgate/headgate/limit"
 )
 
-// lateEach is how often it is looked for errands that are due. Chosen.
+// lateEach is the interval of checks for errands that are due. Chosen.
 const lateEach = 5 * time.Millisecond
 
-// Run carries questions to the hosts until ctx ends.
+// Run sends requests to the hosts until ctx ends.
 func (d *Client) Run(ctx context.Context) {
 	var wg sync.WaitGroup
 	defer wg.Wait()
@@ -38,7 +38,7 @@ func (d *Client) Run(ctx context.Context) {
 	}
 }
 
-// due puts late errands on their way.
+// due queues late errands whose time has come.
 func (d *Client) due(now time.Duration) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -54,7 +54,7 @@ func (d *Client) due(now time.Duration) {
 	d.late = rest
 }
 
-// report has said what was used, keeps what is held alive, and gives back what is idle.
+// report sends reports of usage, renews loans in use, and returns units that are idle.
 func (d *Client) report(now time.Duration) {
 	d.mu.Lock()
 	open := d.open
@@ -66,7 +66,7 @@ func (d *Client) report(now time.Duration) {
 		left, idle := s.left(), now-s.lastUse
 		switch {
 		case s.given == 0 && len(s.calls) == 0 && now < s.refusedUntil:
-			kept = append(kept, s) // its refusal answers others
+			kept = append(kept, s) // its denial answers other calls
 		case s.given == 0 && len(s.calls) == 0:
 			s.listed = false
 			s.forget()
@@ -85,8 +85,8 @@ func (d *Client) report(now time.Duration) {
 	d.mu.Unlock()
 }
 
-// giveBack gives all that is held back, and waits until the hosts have heard of it and of all
-// that was used; not for long, as one may be gone.
+// giveBack returns all held units and waits until the hosts have confirmed that and all usage. The
+// wait is short, because a host may be gone.
 func (d *Client) giveBack() {
 	deadline := d.boot() + recallWait
 	tick := time.NewTicker(lateEach)
@@ -99,8 +99,8 @@ func (d *Client) giveBack() {
 	}
 }
 
-// settleAll sees that nothing is held until then, and counts the keys of which a host does not
-// know all yet.
+// settleAll ensures that nothing is held until a time, and returns the number of keys that are not
+// yet settled with their host.
 func (d *Client) settleAll(until time.Duration) (open int) {
 	d.mu.Lock()
 	lanes := slices.Collect(maps.Values(d.known))
@@ -114,7 +114,7 @@ func (d *Client) settleAll(until time.Duration) (open int) {
 			p := &l.parts[i]
 			p.mu.Lock()
 			for _, s := range p.shares {
-				left := s.left() // what is held may be on its way
+				left := s.left() // held units may be on their way
 				if left > 0 || s.used > s.saidUsed {
 					s.back, s.recalledTill = s.back+max(0, left), until
 					s.send()
@@ -129,7 +129,7 @@ func (d *Client) settleAll(until time.Duration) (open int) {
 	return open
 }
 
-// carryAll sends what is queued, until ctx ends.
+// carryAll sends the queue until ctx ends.
 func (d *Client) carryAll(ctx context.Context, wg *sync.WaitGroup) {
 	for {
 		select {
@@ -150,7 +150,7 @@ func (d *Client) carryAll(ctx context.Context, wg *sync.WaitGroup) {
 	}
 }
 
-// take returns errands for one target that has a carrier free, and takes that carrier.
+// take returns errands for one target with a free carrier, and takes that carrier.
 func (d *Client) take() (to target, got []errand) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -190,7 +190,7 @@ func (d *Client) carried(to target) {
 	}
 }
 
-// carry asks one host, and tells.
+// carry sends errands to one host and passes on the replies.
 func (d *Client) carry(ctx context.Context, host string, es []errand) {
 	sent := d.boot()
 	qs, asked := make([]*request, 0, len(es)), es[:0]
@@ -214,7 +214,7 @@ func (d *Client) carry(ctx context.Context, host string, es []errand) {
 		if err != nil || len(replies) != len(asked) {
 			replies = nil
 		}
-		if errors.Is(err, store.ErrNoResponder) { // nobody has heard it: it may be asked again
+		if errors.Is(err, store.ErrNoResponder) { // it did not arrive: a repeat is safe
 			host = ""
 		}
 	}
@@ -239,17 +239,17 @@ func (d *Client) carry(ctx context.Context, host string, es []errand) {
 	}
 }
 
-// An op is a question that is not about a loan.
+// An op is a request that is not about a loan.
 type op struct {
 	desk  *Client
 	lane  *LimitClient
 	q     request
 	began time.Duration
-	done  chan reply // has room for one
+	done  chan reply // capacity 1
 	mu    sync.Mutex
-	over  bool          // nobody waits any more
-	again bool          // it may have been done
-	until time.Duration // then it is given up; 0: when nobody waits
+	over  bool          // nobody waits for it any more
+	again bool          // an earlier attempt may have succeeded
+	until time.Duration // end of the attempts; 0: when nobody waits
 }
 
 func (o *op) shardOf() byte { return o.q.shard }
@@ -266,18 +266,19 @@ func (o *op) ask(now time.Duration) *request {
 	return &q
 }
 
-// told implements errand. What was not answered may have been done, and is asked again: taken
-// twice is too much for one, until its time is over, and never too little for all.
+// told implements errand. A request without an answer may have been performed, and is sent again.
+// If units are taken twice, one caller has too many until they expire, but the limit is never
+// exceeded.
 func (o *op) told(r *reply, _, now time.Duration) {
 	switch {
-	case r == nil && o.q.n < 0: // given back twice would be over
+	case r == nil && o.q.n < 0: // a second return would exceed the limit
 		o.done <- reply{status: lastStatus}
 	case r == nil && o.q.kind == kindSettle:
 		o.again = true
 		o.desk.putLate(o, now+movedEach)
 	case r == nil && o.q.kind == kindBook:
 		o.desk.putLate(o, now+failEach)
-	case r != nil && r.status == noHold && o.again: // it was settled, and not heard of
+	case r != nil && r.status == noHold && o.again: // an earlier attempt settled it; its answer was lost
 		o.done <- reply{}
 	case r == nil, r.status == moved, r.status == unknown:
 		o.desk.putLate(o, now+movedEach)
@@ -295,21 +296,21 @@ func (o *op) told(r *reply, _, now time.Duration) {
 	}
 }
 
-// undo ends what was taken for somebody who has gone away. Holds mu.
+// undo reverts a request whose caller no longer waits. The caller of undo holds mu.
 func (o *op) undo(r *reply) {
 	if (o.q.kind == kindTake || o.q.kind == kindReserve) && r.Allowed && r.ID != 0 {
 		o.lane.say(request{kind: kindSettle, key: o.q.key, id: r.ID}, sayFor)
 	}
 }
 
-// ask asks one question that is not about a loan.
+// ask sends one request that is not about a loan.
 func (l *LimitClient) ask(ctx context.Context, q request) (limit.Decision, error) {
 	d := l.desk
 	q.limit, q.shard = l.name, shardOf(l.name, q.key)
 	now := d.boot()
 	o := &op{desk: d, lane: l, q: q, began: now, done: make(chan reply, 1)}
 	wait, ok := d.patience(o, now)
-	if q.kind == kindSettle { // nobody else can say it
+	if q.kind == kindSettle { // no other process can settle it
 		wait, ok = patience, true
 	}
 	if !ok {
@@ -336,7 +337,7 @@ func (l *LimitClient) ask(ctx context.Context, q request) (limit.Decision, error
 	o.mu.Lock()
 	o.over = true
 	select {
-	case r := <-o.done: // it came now
+	case r := <-o.done: // the answer has just arrived
 		o.undo(&r)
 	default:
 	}
@@ -347,18 +348,19 @@ func (l *LimitClient) ask(ctx context.Context, q request) (limit.Decision, error
 	return limit.Decision{}, ErrUnreachable
 }
 
-// sayFor is how long the host of a key is told of what has been. Chosen: by then a window of
-// those that are kept by answers is over.
+// sayFor is how long past usage is reported to the host of a key. Chosen: after that time a window
+// of a limit counted by answers is over.
 const sayFor = 2 * time.Minute
 
-// say tells the host of a key something, for so long if need be, and waits for nothing.
+// say reports something to the host of a key. It retries for up to the given time, and does not
+// block.
 func (l *LimitClient) say(q request, long time.Duration) {
 	q.limit, q.shard = l.name, shardOf(l.name, q.key)
 	now := l.desk.boot()
 	l.desk.put(&op{desk: l.desk, lane: l, q: q, began: now, done: make(chan reply, 1), until: now + long})
 }
 
-// Peek tells whether n would pass, and takes nothing.
+// Peek returns the decision for n units without taking them.
 func (l *LimitClient) Peek(ctx context.Context, key string, n int64) (limit.Decision, error) {
 	v, err := l.ask(ctx, request{kind: kindPeek, key: key, n: max(0, n)})
 	if held := l.holds(key); err == nil && held > 0 {
@@ -369,14 +371,14 @@ func (l *LimitClient) Peek(ctx context.Context, key string, n int64) (limit.Deci
 	return v, err
 }
 
-// gather has all who hold some of a key say what they have used of it, and give back the rest.
-// Who does not answer is not waited for long.
+// gather asks all borrowers of a key to report their usage and to return the rest. It does not wait
+// long for a borrower that does not answer.
 func (l *LimitClient) gather(ctx context.Context, key string) (limit.Decision, error) {
 	return l.ask(ctx, request{kind: kindPeek, key: key, n: gathered})
 }
 
-// Direct takes n at the host at once: of what is not lent. Below 0 gives back, also what was
-// used a moment ago.
+// TakeAtHost takes n units from the host directly, out of those that are not lent. A negative n
+// returns units, even if they were used a moment ago.
 func (l *LimitClient) TakeAtHost(ctx context.Context, key string, n int64) (limit.Decision, error) {
 	if n < 0 {
 		if d, err := l.gather(ctx, key); err != nil {
@@ -386,7 +388,7 @@ func (l *LimitClient) TakeAtHost(ctx context.Context, key string, n int64) (limi
 	return l.ask(ctx, request{kind: kindTake, key: key, n: n})
 }
 
-// Reserve takes n, to be settled within ttl.
+// Reserve takes n units, to be settled within ttl.
 func (l *LimitClient) Reserve(
 	ctx context.Context,
 	key string,
@@ -396,12 +398,13 @@ func (l *LimitClient) Reserve(
 	return l.ask(ctx, request{kind: kindReserve, key: key, n: n, ttl: ttl})
 }
 
-// Settle says what a reservation came to, or ends a call.
+// Settle reports the actual cost of a reservation, or ends a call.
 func (l *LimitClient) Settle(ctx context.Context, key string, id uint64, n int64) (limit.Decision, error) {
 	return l.ask(ctx, request{kind: kindSettle, key: key, id: id, n: n})
 }
 
-// Reset forgets what a key has used, also a moment ago. Others may refuse it for a second yet.
+// Reset clears the usage of a key, including the most recent usage. Other processes may still deny
+// the key for up to a second.
 func (l *LimitClient) Reset(ctx context.Context, key string) error {
 	_, err := l.gather(ctx, key)
 	if err == nil {

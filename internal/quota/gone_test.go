@@ -11,8 +11,8 @@ import (
 	"github.com/headgate/headgate/limit"
 )
 
-// A limit that is removed leaves nothing behind: what was held of it is asked about no more, and
-// of a thousand that come and go no memory stays.
+// A removed limit leaves nothing behind: no requests are sent about its held units, and a thousand
+// limits that come and go use no memory.
 func TestALimitThatIsGoneLeavesNothing(t *testing.T) {
 	t.Parallel()
 	virtual.Test(t, testALimitThatIsGoneLeavesNothing)
@@ -25,7 +25,7 @@ func testALimitThatIsGoneLeavesNothing(t *testing.T) {
 	g.spread(a)
 	g.await("the worker knows", w.Ready)
 	lane := w.Limit("api")
-	for i := 0; lane.holds("key-0") == 0; i++ { // lent ahead
+	for i := 0; lane.holds("key-0") == 0; i++ { // lent in advance
 		if d, err := lane.Take(t.Context(), fmt.Sprint("key-", i%3), 1); err != nil || !d.Allowed {
 			t.Fatalf("%+v, %v", d, err)
 		}

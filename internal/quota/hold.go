@@ -9,56 +9,60 @@ import (
 	"github.com/headgate/headgate/limit"
 )
 
-// sayEach is how soon after the last time it is said again what was used of what is held.
-// Chosen: all of it counts as of the last, so the rate of a window of a second is a hundredth
-// below the limit at most, for 100 messages.
+// sayEach is the minimum interval of reports about the use of held units. Chosen: all units of a
+// report count from the last use, so the rate in a window of a second is at most a hundredth below
+// the limit, at the cost of 100 messages.
 const sayEach = 10 * time.Millisecond
 
-// A Held is units of a key that were taken and are not said to be used: they count against
-// the limit until then, and from then on as used at that moment. Whoever cannot know when
-// another counts a call, between its departure and its answer, holds what it costs for so
-// long. What a process holds that dies counts as used some seconds later. When the host of
-// the key is out of reach for as long it does so too, and once more when it is said to be
-// used: more is counted then, and never less. The zero Held is nothing. Its caller guards it.
+// A Hold is a number of units of a key that are taken but not yet reported as used. They count
+// against the limit until then, and afterwards as used at that moment. A caller that cannot know
+// when another system counts a call, between its departure and its answer, holds the cost of the
+// call for that time.
+//
+// If the process dies, its held units count as used some seconds later. The same happens while the
+// host of the key is unreachable for that long; the units then count once more when they are
+// reported as used. So too much may be counted, but never too little. The zero Hold holds nothing.
+// The caller must guard a Hold.
 type Hold struct {
 	keys *Keys
 	key  string
 	n    int64
-	all  int64  // of it when it was taken
-	id   uint64 // of a call under way
-	lent bool   // by at, or by a host that has counted it
+	all  int64  // units at the beginning
+	id   uint64 // of a call in progress
+	lent bool   // lent to at, or counted by a host
 	at   hold
-	kept *LeaseRenewer // of a call under way: until its end
+	kept *LeaseRenewer // renews a call in progress until its end
 }
 
-// hold is where what is held lies at a desk.
+// A hold refers to the units that a Hold has in a share.
 type hold struct {
 	share *share
 	id    uint64
 }
 
-// Here reports whether the key is counted by this process alone, and forgotten with it.
+// IsLocal reports whether only this process counts the key; the count ends with the process.
 func (h *Hold) IsLocal() bool { return h.keys != nil && !h.lent }
 
-// Left is how much is held.
+// Left returns the number of units held.
 func (h *Hold) Left() int64 { return h.n }
 
-// A Turn says who waits in this process for some of a key. Processes take turns.
+// Waiters describes the callers in this process that wait for units of a key. Processes take turns.
 type Waiters struct {
-	Weight int64 // of all who wait, 1 at least
-	More   int64 // they would have so much more than is asked for now
-	Spread bool  // they go one after the other over the window, not at once
+	Weight int64 // of all waiting callers, at least 1
+	More   int64 // units wanted in addition to the present request
+	Spread bool  // spread over the window instead of all at once
 
-	// Moment says that nobody waits: it is held while others are asked, and then used or
-	// returned at once.
+	// Momentary reports that no caller waits: the units are held during another request and then
+	// used or returned at once.
 	Momentary bool
 }
 
-// Lent reports whether what calls need is lent by a host, and may be held here already.
+// Lent reports whether a host lends the units that calls need, so that some may already be held
+// here.
 func (k *Keys) Lent(d *Definition) bool { return k.lane != nil && d.Lends }
 
-// Hold takes n of a key, all or nothing, to be used. Of Concurrency it is a call under way,
-// whose end Use or Return is. What is paced is used at once.
+// Hold takes n units of a key, all or none, for later use. For Concurrency they are a call in
+// progress, which Use or Return ends. Paced units count as used at once.
 func (k *Keys) Hold(
 	ctx context.Context, d *Definition, key string, n int64, t Waiters,
 ) (h Hold, v Result, err error) {
@@ -106,10 +110,10 @@ func (k *Keys) Hold(
 	return h, v, nil
 }
 
-// Use says that n of what is held were used now at the latest. It does not block.
+// Use reports that n of the held units were used, now at the latest. It does not block.
 func (h *Hold) Use(n int64) { h.end(n, true) }
 
-// Return gives n of what is held back: they were not used. It does not block.
+// Return returns n of the held units unused. It does not block.
 func (h *Hold) Return(n int64) { h.end(n, false) }
 
 func (h *Hold) end(n int64, used bool) {
@@ -117,7 +121,7 @@ func (h *Hold) end(n int64, used bool) {
 		return
 	}
 	h.n -= n
-	if !used && n == h.all { // as if it had never been
+	if !used && n == h.all { // as if it had never happened
 		h.keys.unpass(h.key)
 	}
 	switch k := h.keys; {
@@ -143,7 +147,7 @@ func (h *Hold) end(n int64, used bool) {
 	}
 }
 
-// endCall ends a call under way. Its lease may have ended before.
+// endCall ends a call in progress. Its lease may have expired before.
 func (k *Keys) endCall(h *Hold) {
 	if h.lent {
 		k.lane.say(request{kind: kindSettle, key: h.key, id: h.id}, sayFor)
@@ -156,8 +160,8 @@ func (k *Keys) endCall(h *Hold) {
 	_ = p.table.Settle(k.now(p.def), hash, h.id&^countedHere, 0)
 }
 
-// end ends that n are held, and reports whether they were: what was lent may have been given
-// up for used before.
+// end ends the hold of n units. It reports false if they were no longer held, because the loan had
+// been given up as used.
 func (h hold) end(n int64, used bool) bool {
 	s := h.share
 	if s == nil {
@@ -174,7 +178,7 @@ func (h hold) end(n int64, used bool) bool {
 		if now-s.saidAt >= sayEach {
 			s.send()
 		}
-	} else if s.held < s.saidHeld { // the host asks nobody for what is said to be held
+	} else if s.held < s.saidHeld { // the host recalls no units that are reported as held
 		s.send()
 	}
 	s.list()

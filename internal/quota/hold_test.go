@@ -12,7 +12,7 @@ import (
 	"github.com/headgate/headgate/limit"
 )
 
-// heldWorld is one limit with desks, each with its keys, in a bubble.
+// A heldWorld is one limit with several Clients, each with its Keys, in a bubble.
 type heldWorld struct {
 	*world
 	t    *testing.T
@@ -20,10 +20,10 @@ type heldWorld struct {
 	def  *Definition
 	keys []*Keys
 	turn Waiters
-	cut  []bool // a desk reaches nobody; guarded by mu
+	cut  []bool // a Client reaches no host; guarded by mu
 }
 
-// severed is the way of a desk that can be cut.
+// A severed is the Transport of a Client that can be cut.
 type severed struct {
 	distant
 	h    *heldWorld
@@ -41,7 +41,7 @@ func (s severed) Request(ctx context.Context, name string, msg []byte) ([]byte, 
 	return s.distant.Request(ctx, name, msg)
 }
 
-// inHeldWorld runs a test with desks that are apart from their host.
+// inHeldWorld runs a test with Clients at a distance from their host.
 func inHeldWorld(t *testing.T, r limit.Rule, apart time.Duration, test func(*heldWorld)) {
 	synctest.Test(t, func(t *testing.T) {
 		compiled, err := limit.Compile(r, nil)
@@ -73,7 +73,7 @@ func (h *heldWorld) hold(desk int, n int64) (Hold, Result) {
 	return held, v
 }
 
-// remaining is what the host says is free.
+// remaining returns how much is free at the host.
 func (h *heldWorld) remaining() int64 {
 	r := h.ledger.decide(h.ctx, []*request{{kind: kindPeek, limit: "db", shard: shardOf("db", "")}})
 	return r[0].Remaining
@@ -85,9 +85,9 @@ func (h *heldWorld) sever(desk int, cut bool) {
 	h.cut[desk] = cut
 }
 
-// Two queues that are delivered by two processes and a route of a third share a limit. The
-// service counts each job at some moment between its departure and its answer, and never
-// more than the limit in any window; and the limit is used.
+// Two queues delivered by two processes, and a route of a third process, share a limit. The service
+// counts each job at some moment between its departure and its answer, and never more than the
+// limit in any window; and the limit is used.
 func TestAServiceNeverCountsMoreThanTheLimit(t *testing.T) {
 	const amount, seconds, answer = 200, 20, 100 * time.Millisecond
 	for _, r := range []limit.Rule{
@@ -109,7 +109,7 @@ func TestAServiceNeverCountsMoreThanTheLimit(t *testing.T) {
 			h.turn.More = 150
 			var wg sync.WaitGroup
 			end := h.began.Add(seconds * time.Second)
-			for who := range 2 { // queues with as much work as they can get rid of
+			for who := range 2 { // queues with more work than they can deliver
 				random := rand.New(rand.NewPCG(uint64(who), 51))
 				wg.Go(func() {
 					for time.Now().Before(end) {
@@ -129,7 +129,7 @@ func TestAServiceNeverCountsMoreThanTheLimit(t *testing.T) {
 					}
 				})
 			}
-			wg.Go(func() { // a call each 20 ms
+			wg.Go(func() { // a call per 20 ms
 				for time.Now().Before(end) {
 					var d limit.Decision
 					if _, err := h.keys[2].Take(h.ctx, h.def, "", 1, &d); err != nil {
@@ -160,12 +160,12 @@ func TestAServiceNeverCountsMoreThanTheLimit(t *testing.T) {
 	}
 }
 
-// Who waits has its part by weight, however near it is to the host. Who has little to send
-// sends it within 100 ms, and keeps nothing from the others.
+// Waiting callers get shares by weight, however near they are to the host. A caller with little to
+// send sends it within 100 ms, and takes nothing from the others.
 func TestTurnsAreByWeight(t *testing.T) {
 	for _, x := range []struct {
 		weights [3]int64
-		rare    bool // the third sends a job each 100 ms
+		rare    bool // the third sends a job per 100 ms
 		want    [3]float64
 	}{
 		{weights: [3]int64{1, 3, 1}, want: [3]float64{0.2, 0.6, 0.2}},
@@ -206,7 +206,7 @@ func TestTurnsAreByWeight(t *testing.T) {
 			wg.Wait()
 			sum := of[0] + of[1] + of[2]
 			t.Logf("by weights %v: %v in 20 s", x.weights, of)
-			if x.rare && of[2] < 100 { // of one each 200 ms
+			if x.rare && of[2] < 100 { // of one per 200 ms
 				t.Errorf("who has little to send sent %d in 20 s, want 100 at least", of[2])
 			}
 			for who, n := range of {
@@ -228,8 +228,8 @@ func hourly() limit.Rule {
 	return limit.Rule{Algorithm: limit.SlidingLog, Amount: 100, Window: time.Minute}
 }
 
-// What is held counts for as long as it is, also beyond a term, and is not given back when
-// others ask for it.
+// Held units count as long as they are held, even longer than a term, and are not returned when
+// others request them.
 func TestWhatIsHeldIsKept(t *testing.T) {
 	inHeldWorld(t, hourly(), 2*time.Millisecond, func(h *heldWorld) {
 		held, v := h.hold(1, 60)
@@ -263,8 +263,8 @@ func TestWhatIsHeldIsKept(t *testing.T) {
 	})
 }
 
-// What is held by a process that nobody hears counts as used when its term is over, and once
-// more when it is said to be used.
+// Units held by a process without connection count as used when the term ends, and once more when
+// they are reported as used.
 func TestWhatIsHeldOutOfReachCountsTwice(t *testing.T) {
 	inHeldWorld(t, hourly(), 2*time.Millisecond, func(h *heldWorld) {
 		held, _ := h.hold(1, 30)
@@ -276,7 +276,7 @@ func TestWhatIsHeldOutOfReachCountsTwice(t *testing.T) {
 		if n := h.remaining(); n != 70 {
 			t.Errorf("%d remain when the term is over, want 70", n)
 		}
-		held.Use(30) // out of reach: it is said later
+		held.Use(30) // unreachable: it is reported later
 		pause(h.ctx, 3*time.Second)
 		h.sever(1, false)
 		pause(h.ctx, 3*time.Second)
@@ -286,7 +286,7 @@ func TestWhatIsHeldOutOfReachCountsTwice(t *testing.T) {
 	})
 }
 
-// A host that takes over without knowing what was lent is told of it at the answer.
+// A host that takes over without knowing the loans learns about them when they are used.
 func TestWhatIsHeldSurvivesTheLossOfTheHost(t *testing.T) {
 	inHeldWorld(t, hourly(), 2*time.Millisecond, func(h *heldWorld) {
 		held, _ := h.hold(1, 30)
@@ -294,7 +294,7 @@ func TestWhatIsHeldSurvivesTheLossOfTheHost(t *testing.T) {
 		s.mu.Lock()
 		s.tables = nil
 		s.mu.Unlock()
-		pause(h.ctx, 3*time.Second) // it has been told that nothing is lent
+		pause(h.ctx, 3*time.Second) // it knows that nothing is lent
 		held.Use(30)
 		pause(h.ctx, time.Second)
 		if n := h.remaining(); n != 70 {
@@ -303,7 +303,7 @@ func TestWhatIsHeldSurvivesTheLossOfTheHost(t *testing.T) {
 	})
 }
 
-// Without a host the policy decides, and what is held then is kept here.
+// Without a host the policy decides, and held units are counted in this process.
 func TestHoldsWhileTheHostIsOutOfReach(t *testing.T) {
 	inHeldWorld(t, hourly(), 2*time.Millisecond, func(h *heldWorld) {
 		h.def.Policy = PolicyLocal
@@ -323,7 +323,7 @@ func TestHoldsWhileTheHostIsOutOfReach(t *testing.T) {
 	})
 }
 
-// Without a host each verb goes by the policy, and says that it does.
+// Without a host each method follows the policy, and reports that it does.
 func TestVerbsWhileTheHostIsOutOfReach(t *testing.T) {
 	for policy, want := range map[Policy][2]bool{
 		PolicyLocal: {true, false}, PolicyDeny: {false, false}, PolicyAllow: {true, true},
@@ -359,7 +359,7 @@ func TestVerbsWhileTheHostIsOutOfReach(t *testing.T) {
 	}
 }
 
-// Of a limit of calls at once what is held is a call, which ends with it.
+// For a concurrency limit, a hold is a call, and the call ends with it.
 func TestHoldOfCallsAtOnce(t *testing.T) {
 	r := limit.Rule{Algorithm: limit.Concurrency, Amount: 3}
 	inHeldWorld(t, r, 2*time.Millisecond, func(h *heldWorld) {

@@ -11,12 +11,12 @@ import (
 	"github.com/headgate/headgate/limit"
 )
 
-// What a crowd of holders is judged by.
+// Criteria for a crowd of holders.
 const (
 	crowdAnswer = 5 * time.Millisecond
 	crowdSettle = 6 * time.Second
 	crowdTime   = 30 * time.Second
-	crowdBehind = 50 * time.Millisecond // a pace may be caught up with for so long
+	crowdBehind = 50 * time.Millisecond // longest time to catch up with a pace
 )
 
 // A holdersCrowd holds units one by one as a queue does, each at the limit's pace.
@@ -28,7 +28,7 @@ type holdersCrowd struct {
 	flights sync.WaitGroup
 }
 
-// hold holds and uses until end. Who does not stay goes away now and then.
+// work holds and uses units until end. Without stays the holder leaves now and then.
 func (c *holdersCrowd) work(who int, stays bool, end time.Time) {
 	random := rand.New(rand.NewPCG(uint64(who), 52))
 	here := func() time.Time { return time.Now().Add(4*time.Second + time.Duration(random.Int64N(8e9))) }
@@ -64,7 +64,7 @@ func (c *holdersCrowd) work(who int, stays bool, end time.Time) {
 	}
 }
 
-// most is the most that passed in any window.
+// most returns the largest number that passed in any window.
 func (c *holdersCrowd) most(window time.Duration) (most int) {
 	first := 0
 	for i, at := range c.passed {
@@ -76,13 +76,13 @@ func (c *holdersCrowd) most(window time.Duration) (most int) {
 	return most
 }
 
-// Processes with more work than a limit lets pass use all of it, however many they are and
-// while half of them come and go: 99 % of what the window and the answers allow. And what
-// they take does not come at once, also not at the beginning, when all is free.
+// Processes with more work than the limit allows use all of it, however many they are and while
+// half of them come and go: 99 % of what the window and the answers allow. What they take does not
+// come all at once, not even at the beginning, when everything is free.
 func TestHoldersUseTheWholeLimitAndSpreadIt(t *testing.T) {
 	for _, n := range []int{1, 4, 6} {
 		for _, amount := range []int64{10, 100, 1000} {
-			if testing.Short() && amount > 100 { // the same, ten times as much work
+			if testing.Short() && amount > 100 { // the same with ten times as much work
 				continue
 			}
 			t.Run(fmt.Sprintf("%d/%d", n, amount), func(t *testing.T) {

@@ -11,8 +11,8 @@ import (
 	"github.com/headgate/headgate/limit"
 )
 
-// What was counted in another data centre is not known here, and no block says it: also when
-// the answer to the writing that makes this process the host was lost.
+// Usage counted in another data center is unknown here, and no block contains it, even if the
+// answer to the write that made this process the host was lost.
 func TestWhatWasCountedElsewhereIsPresumedThoughAnAnswerIsLost(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, limit.Rule{Algorithm: limit.SlidingLog, Amount: 10, Window: time.Hour})
@@ -37,8 +37,8 @@ func TestWhatWasCountedElsewhereIsPresumedThoughAnAnswerIsLost(t *testing.T) {
 	}
 }
 
-// A data centre that was switched off while the home moved away does not count for all when it
-// is back: it asks the others first.
+// A data center that was switched off while the home moved away does not host when it is back: it
+// sends a request to the others first.
 func TestAFormerHomeAsksBeforeItHosts(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, byMinute)

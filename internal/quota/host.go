@@ -14,33 +14,34 @@ import (
 	"github.com/headgate/headgate/internal/store"
 )
 
-// Parameters of hosting. Chosen: the lease outlasts an election of the store's leader (up
-// to 11 s, docs/faults.md); it is waited for only when host and standby are both gone.
+// Parameters of hosting. Chosen: the lease is longer than an election of the store's leader (up to
+// 11 s, docs/faults.md). It is waited for only if host and standby are both gone.
 const (
 	leaseTerm  = 15 * time.Second
-	leaseParts = 5 // it is renewed so many times while it lasts
+	leaseParts = 5 // renewals within one lease
 	lookEvery  = 250 * time.Millisecond
 	chartEvery = 2 * time.Second
-	moveAtOnce = 32 // shards that are copied or handed over at a time
+	moveAtOnce = 32 // shards that are copied or handed over at the same time
 	leaveWait  = 3 * time.Second
-	staysFor   = 5 * time.Second       // then shards are handed to who came: by then the store has a leader
-	againFirst = 50 * time.Millisecond // after a standby has refused; each time twice as long
+	staysFor   = 5 * time.Second       // time until a new process gets shards: by then the store has a leader
+	againFirst = 50 * time.Millisecond // wait after a standby has refused; doubled each time
 	againMost  = 2 * time.Second
 )
 
-// HostConfig describes a process that may host shards.
+// HostConfig configures a process that can host shards.
 type HostConfig struct {
 	Prefix  string // of records and messages
 	Store   store.Store
 	Bus     *store.Bus
 	Members *counter.Members
-	Sites   *counter.Datacenters // whose home hosts; nil: this data centre is alone
+	Sites   *counter.Datacenters // the home hosts; nil: a single data center
 	Boot    func() time.Duration
 	Log     *slog.Logger
 	Rules   func(name string) *Definition
 	Recall  func(who uint64, msg []byte)
 	Lease   time.Duration // of a host without a standby; 0: 15 s
-	// Only: no other process may host, and none of this name lives while this one does.
+	// SoleHost reports that no other process can host, and that no other process with this name
+	// runs at the same time.
 	SoleHost bool
 }
 
@@ -51,7 +52,7 @@ func (c *HostConfig) lease() time.Duration {
 	return leaseTerm
 }
 
-// fenceWait is how long after it was fenced a host may still decide, by its own clock.
+// fenceWait returns how long a fenced host may still make decisions, by its own clock.
 func (c *HostConfig) fenceWait() time.Duration { return c.lease() + c.lease()/lendDrift }
 
 // A Host hosts some shards of all limits in one process. Run must be called.
@@ -61,42 +62,42 @@ type Host struct {
 	ledger *ledger
 	poke   chan struct{}
 
-	chart   *ShardMap // of keep alone
+	chart   *ShardMap // used only by keep
 	read    time.Duration
 	links   map[string]*follower
-	upTo    [Shards]uint64 // where on its link the copy of a shard ends
+	upTo    [Shards]uint64 // end of the copy of a shard on its link
 	going   [Shards]*leaving
-	ranked  []string         // who may host
-	order   [Shards][]string // the first two of them for each shard
-	asked   bool             // the other data centres, where the home is
-	movedTo uint64           // the move of the home that was heard of
-	movedAt time.Duration    // own clock, when
+	ranked  []string         // processes that can host
+	order   [Shards][]string // first two of ranked for each shard
+	asked   bool             // the other data centers have answered where the home is
+	movedTo uint64           // the newest known move of the home
+	movedAt time.Duration    // own clock at that time
 	fences  map[string]fence
 	refused map[string]refusal
-	readOf  map[string]bool // what was kept, by its name
-	stays   map[string]bool // who may host, and was here for long enough to be handed shards
+	readOf  map[string]bool // stored copies already read, by name
+	stays   map[string]bool // possible hosts that have run long enough to get shards
 	looked  map[string]bool // see gone
-	unsure  bool            // whether a writing of the chart may still come to be
-	deposed atomic.Bool     // another process has written the record of this one
+	unsure  bool            // a write of the shard map may still take effect
+	deposed atomic.Bool     // another process has written this one's record
 	wg      sync.WaitGroup
 }
 
-// follower is a link to one process with its end.
+// A follower is a link to one process, and its end.
 type follower struct {
 	*link
 	stop context.CancelFunc
 }
 
-// refusal is a standby that repeated nothing: until when it is not asked again, by the own clock.
+// A refusal is a standby that refused to replicate: until is the own clock of the next attempt.
 type refusal struct{ until, wait time.Duration }
 
-// leaving is a shard on its way to its standby.
+// A leaving is a shard that is being handed over to its standby.
 type leaving struct {
 	link *link
 	upTo uint64
 }
 
-// NewHost makes a host.
+// NewHost returns a Host.
 func NewHost(cfg HostConfig) *Host {
 	self := cfg.Members.Self()
 	h := &Host{cfg: cfg, self: processOf(self.Name, self.Life), poke: make(chan struct{}, 1),
@@ -108,10 +109,10 @@ func NewHost(cfg HostConfig) *Host {
 	return h
 }
 
-// Answer decides what a message asks; see Desk.
+// Answer decides the requests of a message; see Client.
 func (h *Host) Answer(ctx context.Context, msg []byte) []byte { return h.ledger.answer(ctx, msg) }
 
-// Run hosts what is due until ctx ends, and hands it over then.
+// Run hosts the shards of this process until ctx ends, and then hands them over.
 func (h *Host) Run(ctx context.Context) error {
 	name := nameOf(h.self)
 	stop1, err := h.cfg.Bus.Serve(h.cfg.Prefix+"at."+name, h.ledger.answer)
@@ -162,14 +163,14 @@ func (h *Host) wake() {
 	}
 }
 
-// giveUp gives all up when another process has written the record of this one: it is about
-// to host what this one does. Until it is written that nothing is hosted here, the record
-// must not be renewed.
+// giveUp stops hosting after another process has written the record of this one, because that
+// process is about to take over the shards. This process must not renew the record until the shard
+// map says that it hosts nothing.
 func (h *Host) giveUp(ctx context.Context) {
 	h.chart = nil
 	hosted := 0
 	for i := range Shards {
-		if r := h.ledger.roleOf(i); r == hosts || r == paused { // a copy is as good as before
+		if r := h.ledger.roleOf(i); r == hosts || r == paused { // a standby copy stays valid
 			hosted++
 			h.ledger.leave(i)
 		}
@@ -199,13 +200,14 @@ func (h *Host) giveUp(ctx context.Context) {
 // may reports whether this process may host now.
 func (h *Host) may() bool { return int64(h.cfg.Boot()) < h.ledger.lease.Load() && h.home() }
 
-// home reports whether this data centre hosts at all.
+// home reports whether this data center hosts at all.
 func (h *Host) home() bool { return h.cfg.Sites == nil || h.cfg.Sites.Home() == h.cfg.Sites.Own() }
 
-// arrived reports whether the chart is of this home and not of an earlier time here. It
-// becomes so when nobody can host elsewhere any more: there they hear within seconds that the
-// home has moved, or lose their leases. What the keys have used stays there. The others are
-// asked once whether the home is still here: it may have moved while this process was not.
+// arrived reports whether the shard map was made since the home has moved here the last time. If
+// not, it makes a new one once no process elsewhere can still host: processes there learn within
+// seconds that the home has moved, or lose their leases. The usage of the keys stays there. The
+// other data centers are asked once whether the home is still here, because it may have moved while
+// this process was not running.
 func (h *Host) arrived(ctx context.Context) bool {
 	if h.cfg.Sites == nil {
 		return true
@@ -234,7 +236,7 @@ func (h *Host) arrived(ctx context.Context) bool {
 	return false
 }
 
-// present are the processes that live and may host, and all that live.
+// present returns the live processes that can host, and all live processes.
 func (h *Host) present() (may []string, live map[string]bool) {
 	live, h.stays = map[string]bool{}, map[string]bool{}
 	for _, m := range h.cfg.Members.All() {
@@ -249,7 +251,7 @@ func (h *Host) present() (may []string, live map[string]bool) {
 	return may, live
 }
 
-// rank brings the order of hosts up to date.
+// rank updates the order of hosts.
 func (h *Host) rank(may []string) {
 	if slices.Equal(may, h.ranked) {
 		return
@@ -261,15 +263,15 @@ func (h *Host) rank(may []string) {
 	}
 }
 
-// A step is a change of the chart, and what to do once it is written.
+// A step is a change of the shard map, with the action that follows the write.
 type step struct {
 	shard int
 	spot  Assignment
 	then  func()
-	lost  bool // what keys have used
+	lost  bool // the usage of the keys
 }
 
-// keep brings the shards to where they are to be, one step at a time.
+// keep moves the shards to where they should be, one step at a time.
 func (h *Host) keep(ctx context.Context, news bool) {
 	if h.deposed.Load() {
 		h.giveUp(ctx)
@@ -323,11 +325,11 @@ func (h *Host) keep(ctx context.Context, news bool) {
 	h.wake()
 }
 
-// stay goes on with what is hosted here while the store is out of reach: no shard waits to be
-// handed over, and no call for a copy that was never needed.
+// stay continues hosting while the store is unreachable: no shard waits for its handover, and no
+// call waits for a copy that was never needed.
 func (h *Host) stay() {
 	if h.chart == nil || h.unsure {
-		return // another may have been made host
+		return // another process may be the host now
 	}
 	for i, g := range h.going {
 		if g != nil {
@@ -338,9 +340,9 @@ func (h *Host) stay() {
 	h.freeLinks()
 }
 
-// write writes the chart. After a failure it is read anew; when it is not known whether it
-// was written, it may be later, unless another writing comes before: until then what was
-// read cannot be relied on.
+// write writes the shard map. After a failure the map is read again. If the result of the write is
+// unknown, it may still take effect until another write comes first, so what was read is not final
+// before that.
 func (h *Host) write(ctx context.Context, c *ShardMap) error {
 	err := c.save(ctx, h.cfg.Store, h.cfg.Prefix+"chart")
 	if err != nil {
@@ -349,27 +351,27 @@ func (h *Host) write(ctx context.Context, c *ShardMap) error {
 	return err
 }
 
-// tell says that the chart is another.
+// tell announces a changed shard map.
 func (h *Host) tell(c *ShardMap) {
 	if err := h.cfg.Bus.Publish(h.cfg.Prefix+"chart", c.told()); err != nil {
 		h.cfg.Log.Debug("chart of the limits not told", "error", err)
 	}
 }
 
-// tellAll tells it and waits until the others that host have heard it: what is told and not yet
-// on its way is lost when this process ends.
+// tellAll announces the shard map and waits until the other hosts have received it. Otherwise a
+// message that is not sent yet would be lost when this process ends.
 func (h *Host) tellAll(ctx context.Context, c *ShardMap) {
 	h.tell(c)
 	ctx, stop := context.WithTimeout(ctx, probe)
 	defer stop()
 	for _, m := range h.cfg.Members.All() {
 		if m.CanHost && m.Name != nameOf(h.self) {
-			_, _ = h.cfg.Bus.Request(ctx, h.cfg.Prefix+"chart."+m.Name, nil) // it comes after what was told
+			_, _ = h.cfg.Bus.Request(ctx, h.cfg.Prefix+"chart."+m.Name, nil) // its answer comes after the announcement
 		}
 	}
 }
 
-// idle reports that nothing is on its way.
+// idle reports whether no handover is in progress and no ended link is left.
 func (h *Host) idle() bool {
 	for i := range h.going {
 		if h.going[i] != nil {
@@ -390,7 +392,7 @@ func (k *link) ended() bool {
 	return k.over
 }
 
-// leaveAll hosts nothing any more: another data centre does.
+// leaveAll stops hosting all shards: another data center hosts them.
 func (h *Host) leaveAll() {
 	for i := range Shards {
 		if h.ledger.roleOf(i) != away {
@@ -400,7 +402,7 @@ func (h *Host) leaveAll() {
 	}
 }
 
-// clear gives up what the chart says is another's.
+// clear stops hosting shards that the shard map assigns to others.
 func (h *Host) clear() {
 	for i := range h.chart.Shards {
 		x := &h.chart.Shards[i]
@@ -408,9 +410,9 @@ func (h *Host) clear() {
 		case r == hosts && x.Host != h.self:
 			h.ledger.leave(i)
 			h.going[i] = nil
-		case r == takes && x.Host == h.self: // it was written after all
+		case r == takes && x.Host == h.self: // the write took effect after all
 			h.ledger.host(i, basis{})
-		case r == takes && x.Standby == h.self: // others wrote before us: it is still all there
+		case r == takes && x.Standby == h.self: // others wrote first: the copy is complete
 			h.ledger.untake(i)
 		case r == takes:
 			h.ledger.leave(i)
@@ -421,21 +423,21 @@ func (h *Host) clear() {
 	h.freeLinks()
 }
 
-// plan says what is to be changed now.
+// plan returns the changes to make now.
 func (h *Host) plan(ctx context.Context) (steps []step) {
 	may, live := h.present()
 	h.rank(may)
 	h.looked = map[string]bool{}
-	// It knows who is there; what it is given it hosts at once.
+	// Whether all members are known. Shards that are assigned to this process are hosted at once.
 	settled := h.cfg.SoleHost || h.cfg.Members.IsSettled()
-	leaving := h.cfg.Members.Self().Leaving // hands over while the store is there, with its leader
+	leaving := h.cfg.Members.Self().Leaving // hands over while the store still has its leader
 	moving := 0
 	for i := range h.chart.Shards {
 		x, order := h.chart.Shards[i], h.order[i]
 		r := h.ledger.roleOf(i)
 		var s *step
 		switch {
-		case x.Host == h.self && r != hosts && r != paused: // handed over, or written and not heard of
+		case x.Host == h.self && r != hosts && r != paused: // handed over, or the answer to the write was lost
 			s = h.begin(ctx, step{shard: i, spot: x}, basis{moved: x.Moved})
 		case x.Host == h.self:
 			if (settled || leaving) && moving < moveAtOnce {
@@ -458,7 +460,7 @@ func (h *Host) plan(ctx context.Context) (steps []step) {
 	return steps
 }
 
-// dropDead takes a standby that repeats nothing out of the chart.
+// dropDead removes a standby that does not replicate from the shard map.
 func (h *Host) dropDead(i int) *step {
 	x := h.chart.Shards[i]
 	k := h.links[x.Standby]
@@ -468,15 +470,15 @@ func (h *Host) dropDead(i int) *step {
 	return &step{shard: i, spot: Assignment{Host: h.self}, then: func() { h.cut(i, k) }}
 }
 
-// cut ends that a link repeats a shard.
+// cut stops a link from replicating a shard.
 func (h *Host) cut(i int, k *follower) {
 	if k != nil {
 		h.ledger.cut(i, k.link)
 	}
 }
 
-// tend sees that a shard that is hosted here has the standby it should, and hands it over
-// when that is to host it. busy says that a copy or a move is under way.
+// tend gives a shard that is hosted here its intended standby, and hands the shard over if that
+// process should be the host. busy reports that a copy or a handover is in progress.
 func (h *Host) tend(ctx context.Context, i int, order []string) (s *step, busy bool) {
 	x := h.chart.Shards[i]
 	if s = h.dropDead(i); s != nil {
@@ -496,19 +498,19 @@ func (h *Host) tend(ctx context.Context, i int, order []string) (s *step, busy b
 			h.ledger.leave(i)
 		}}, true
 	}
-	want := "" // the first but us
+	want := "" // the first other process
 	for _, p := range order {
 		if p != h.self {
 			want = p
 			break
 		}
 	}
-	h.ledger.only(i, h.linkTo(x.Standby), h.linkTo(want)) // a copy that was begun for another ends
+	h.ledger.only(i, h.linkTo(x.Standby), h.linkTo(want)) // cancels a copy to another process
 	if want == "" {
 		return nil, false
 	}
 	if x.Standby == want {
-		if order[0] == want && (h.stays[want] || !slices.Contains(h.ranked, h.self)) { // it is to host it
+		if order[0] == want && (h.stays[want] || !slices.Contains(h.ranked, h.self)) { // it should be the host
 			k := h.links[want]
 			h.going[i] = &leaving{k.link, h.ledger.pause(i, k.link)}
 			return nil, true
@@ -519,7 +521,7 @@ func (h *Host) tend(ctx context.Context, i int, order []string) (s *step, busy b
 		return nil, false
 	}
 	k := h.follow(ctx, want)
-	if k.ended() { // until the chart has it no more
+	if k.ended() { // until the shard map no longer has it
 		h.ledger.cut(i, k.link)
 		return nil, true
 	}
@@ -538,7 +540,7 @@ func (h *Host) tend(ctx context.Context, i int, order []string) (s *step, busy b
 	}, true
 }
 
-// linkTo is the link to a process, nil for none.
+// linkTo returns the link to a process, or nil.
 func (h *Host) linkTo(process string) *link {
 	if k := h.links[process]; k != nil {
 		return k.link
@@ -546,7 +548,7 @@ func (h *Host) linkTo(process string) *link {
 	return nil
 }
 
-// follow is the link to a process.
+// follow returns the link to a process, and creates it if needed.
 func (h *Host) follow(ctx context.Context, to string) *follower {
 	if k := h.links[to]; k != nil {
 		return k
@@ -567,7 +569,7 @@ func (h *Host) follow(ctx context.Context, to string) *follower {
 	return k
 }
 
-// freeLinks lets those go who wait for links that have ended, once no shard needs them.
+// freeLinks releases callers that wait for ended links, once no shard needs those links.
 func (h *Host) freeLinks() {
 	for to, k := range h.links {
 		if !k.ended() {
@@ -581,7 +583,7 @@ func (h *Host) freeLinks() {
 		}
 		h.ledger.unlink(k.link)
 		wait := againFirst
-		if !k.reached(1) { // it has never repeated anything
+		if !k.reached(1) { // it has never replicated anything
 			wait = min(againMost, max(againFirst, 2*h.refused[to].wait))
 		}
 		if len(h.refused) > 4*mostStreams {
@@ -594,7 +596,7 @@ func (h *Host) freeLinks() {
 	}
 }
 
-// inherit takes a shard over whose host is gone.
+// inherit takes over a shard whose host is gone.
 func (h *Host) inherit(ctx context.Context, i int, order []string, live map[string]bool) *step {
 	x := h.chart.Shards[i]
 	if x.Standby == h.self && h.ledger.take(i) {
@@ -607,7 +609,7 @@ func (h *Host) inherit(ctx context.Context, i int, order []string, live map[stri
 		return nil
 	}
 	if x.HasCopy == "" {
-		h.ledger.leave(i) // an old copy is none
+		h.ledger.leave(i) // an old copy is useless
 	} else if !h.readKept(ctx, x.HasCopy) {
 		return nil
 	}
@@ -616,8 +618,8 @@ func (h *Host) inherit(ctx context.Context, i int, order []string, live map[stri
 	return h.begin(ctx, step{shard: i, spot: Assignment{Host: h.self, Moved: x.Moved}, lost: lost}, by)
 }
 
-// begin hosts a shard of the copy that is here, else on what was written of it; nil if that
-// cannot be read now.
+// begin hosts a shard from the copy here, or from its written blocks. It returns nil if they cannot
+// be read now.
 func (h *Host) begin(ctx context.Context, s step, by basis) *step {
 	i := s.shard
 	if !by.known && !by.moved && h.ledger.roleOf(i) != stands {
@@ -634,8 +636,8 @@ func (h *Host) begin(ctx context.Context, s step, by basis) *step {
 	return &s
 }
 
-// handOver gives the shards that are hosted here to those that stand by, and lets the others
-// go: nobody need wait for the lease.
+// handOver hands the shards hosted here to their standbys, and releases the others, so that no
+// process has to wait for the lease.
 func (h *Host) handOver(ctx context.Context) {
 	ctx, stop := context.WithTimeout(ctx, leaveWait)
 	defer stop()
@@ -643,7 +645,7 @@ func (h *Host) handOver(ctx context.Context) {
 	for ctx.Err() == nil {
 		c, err := load(ctx, h.cfg.Store, h.cfg.Prefix+"chart")
 		if err != nil {
-			select { // not more often than that, whatever goes wrong
+			select { // never more often, whatever fails
 			case <-ctx.Done():
 			case <-time.After(movedEach):
 			}
@@ -658,7 +660,7 @@ func (h *Host) handOver(ctx context.Context) {
 				continue
 			case k != nil && k.wait(ctx, h.ledger.pause(i, k.link)) && !k.ended():
 				*x = Assignment{Host: x.Standby}
-			default: // before that is written nobody else hosts it, and after it not we
+			default: // nobody else hosts it before the write, and we do not after it
 				if h.ledger.own(i); h.ledger.roleOf(i) == paused {
 					left = append(left, i)
 				}
@@ -666,7 +668,7 @@ func (h *Host) handOver(ctx context.Context) {
 			}
 			mine = append(mine, i)
 		}
-		if len(left) > len(kept) { // others that stop may have handed over more since
+		if len(left) > len(kept) { // other stopping processes may have handed over more since
 			name, kept = h.keepCopies(ctx, left)
 		}
 		for _, i := range left {

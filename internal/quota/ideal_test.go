@@ -14,18 +14,18 @@ import (
 	"github.com/headgate/headgate/limit"
 )
 
-// Figures of the measure (issue "Limits"): six workers, load that is skewed and moves.
+// Parameters of the measurement (issue "Limits"): six workers with an uneven load that moves.
 const (
 	idealDesks = 6
 	idealTime  = 5 * time.Minute
 	idealMoves = 20 * time.Second // then another worker has most of the load
-	idealMost  = 0.8              // which is so much
+	idealMost  = 0.8              // its fraction of the load
 	idealApart = 40 * time.Millisecond
-	idealRatio = 0.994 // of what an ideal central limiter lets pass
-	idealCold  = 300   // keys that are called rarely
+	idealRatio = 0.994 // of what an ideal central limiter allows
+	idealCold  = 300   // keys with few calls
 )
 
-// idealRules are the limits of each algorithm: 100 and 1,000 a minute, and 50 in 10 s.
+// idealRules returns limits of each algorithm: 100 and 1,000 per minute, and 50 in 10 s.
 func idealRules(r limit.Rule) []limit.Rule {
 	a, b, c := r, r, r
 	a.Amount, a.Window = 100, time.Minute
@@ -34,20 +34,20 @@ func idealRules(r limit.Rule) []limit.Rule {
 	return []limit.Rule{a, b, c}
 }
 
-// idealLoads are how many times its limit a key is called for.
+// idealLoads returns the demand for a key, in multiples of its limit.
 func idealLoads() []float64 { return []float64{0.7, 0.95, 1.05, 1.5, 3} }
 
-// An arrival is one call at one desk.
+// An arrival is one call at one Client.
 type arrival struct {
 	at         time.Duration
-	limit, key int // keys from len(idealLoads) on are cold
+	limit, key int // keys from len(idealLoads) on have few calls
 	desk       int
 }
 
-// A world is one ledger with desks at a distance from it.
+// A world is one ledger with Clients at a distance from it.
 type world struct {
 	began   time.Time
-	apart   time.Duration // one way, of all but the first desk
+	apart   time.Duration // one way, for all Clients except the first
 	ledger  *ledger
 	desks   []*Client
 	limits  []*Definition
@@ -57,7 +57,7 @@ type world struct {
 	recalls int
 }
 
-// distant is the way of one desk.
+// A distant is the Transport of one Client.
 type distant struct {
 	w     *world
 	apart time.Duration
@@ -80,7 +80,7 @@ func (d distant) Request(ctx context.Context, _ string, msg []byte) ([]byte, err
 	return b, nil
 }
 
-// pause waits, and reports whether ctx let it.
+// pause waits, and reports false if ctx ended first.
 func pause(ctx context.Context, d time.Duration) bool {
 	if d <= 0 {
 		return ctx.Err() == nil
@@ -129,7 +129,7 @@ func newWorld(ctx context.Context, apart time.Duration, limits []*Definition) *w
 	return w
 }
 
-// distance is how far a desk is from the host, which is beside the first.
+// distance returns the delay between a Client and the host, which is next to the first Client.
 func (w *world) distance(desk int) time.Duration {
 	if desk == 0 {
 		return 0
@@ -137,7 +137,7 @@ func (w *world) distance(desk int) time.Duration {
 	return w.apart
 }
 
-// idealArrivals are Poisson arrivals of all keys, in their order.
+// idealArrivals returns Poisson arrivals of all keys, in order.
 func idealArrivals(rules []limit.Rule) (all []arrival) {
 	random := rand.New(rand.NewPCG(uint64(len(rules)), 40))
 	key := func(l, k int, rate float64) {
@@ -168,7 +168,7 @@ func idealArrivals(rules []limit.Rule) (all []arrival) {
 
 func keyName(k int) string { return fmt.Sprint("client-", k) }
 
-// idealTotals is what a central limiter without distance lets pass, of each limit and key.
+// idealTotals returns what a central limiter without delay allows, by limit and key.
 func idealTotals(limits []*Definition, calls []arrival) map[[2]int]int {
 	passed := map[[2]int]int{}
 	tables := make([]limit.Table, len(limits))
@@ -186,7 +186,7 @@ func idealTotals(limits []*Definition, calls []arrival) map[[2]int]int {
 	return passed
 }
 
-// run makes all calls, and says when those that passed did.
+// run makes all calls, and returns the times of those that passed.
 func (w *world) run(ctx context.Context, t *testing.T, calls []arrival) map[[2]int][]limit.Time {
 	passed := map[[2]int][]limit.Time{}
 	var mu sync.Mutex
@@ -211,13 +211,13 @@ func (w *world) run(ctx context.Context, t *testing.T, calls []arrival) map[[2]i
 	return passed
 }
 
-// over is by how many calls of cost 1 the promise of a rule is broken at most.
+// over returns the largest number of calls of cost 1 by which a rule is exceeded.
 func over(r limit.Rule, at []limit.Time) (worst int64) {
 	w := limit.Time(r.Window)
 	first := 0
 	for last := range at {
 		switch r.Algorithm {
-		case limit.TokenBucket: // every time, wherever it begins
+		case limit.TokenBucket: // every period, wherever it begins
 			for i := range last + 1 {
 				most := r.Amount + int64(at[last]-at[i])*r.Amount/int64(w)
 				worst = max(worst, int64(last-i+1)-most)
@@ -242,8 +242,8 @@ func over(r limit.Rule, at []limit.Time) (worst int64) {
 	return worst
 }
 
-// Six workers whose load is skewed and moves let pass what an ideal central limiter would,
-// and never more than the limit.
+// Six workers with an uneven load that moves allow what an ideal central limiter would allow, and
+// never more than the limit.
 func TestAlmostAsAnIdealLimiter(t *testing.T) {
 	for i, r := range []limit.Rule{
 		{Algorithm: limit.SlidingLog},
@@ -287,7 +287,7 @@ func measure(t *testing.T, r limit.Rule, apart time.Duration) {
 	stop()
 	w.waits.Wait()
 	sum, want, told := 0, 0, strings.Builder{}
-	busy, busyWant := 0, 0 // of the keys that are called for as often as they may, or more
+	busy, busyWant := 0, 0 // of the keys whose demand is at or above the limit
 	for l, r := range rules {
 		for k := range len(idealLoads()) + idealCold/len(rules) {
 			at := passed[[2]int{l, k}]

@@ -14,8 +14,8 @@ func logOf(amount int64) limit.Rule {
 	return limit.Rule{Algorithm: limit.SlidingLog, Amount: amount, Window: time.Minute}
 }
 
-// A large call that is refused, or can never pass, takes none of the small ones with it that came
-// with the same message, nor those after it.
+// A large call that is denied, or can never pass, does not cause the denial of small calls in the
+// same message or later ones.
 func TestALargeCallRefusesNoSmallOne(t *testing.T) {
 	for _, large := range []int64{1000, 60} {
 		t.Run(fmt.Sprint(large), func(t *testing.T) {
@@ -35,7 +35,7 @@ func TestALargeCallRefusesNoSmallOne(t *testing.T) {
 				}
 				pause(h.ctx, 3*time.Second)
 				var wg sync.WaitGroup
-				wg.Go(func() { take(2) }) // a message is under way: the next two go together
+				wg.Go(func() { take(2) }) // a message is in flight: the next two go together
 				pause(h.ctx, time.Millisecond)
 				wg.Go(func() {
 					if take(large) {
@@ -57,13 +57,13 @@ func TestALargeCallRefusesNoSmallOne(t *testing.T) {
 	}
 }
 
-// What a desk holds itself, ahead of calls, is counted for a call that needs more than that.
+// Units that a Client itself holds in advance are available to a call that needs more than that.
 func TestWhatADeskHoldsItselfCounts(t *testing.T) {
 	inHeldWorld(t, logOf(100), 20*time.Millisecond, func(h *heldWorld) {
 		pause(h.ctx, time.Second)
 		l := h.desks[1].Limit("db")
 		h.keys[1].lane.under(h.def)
-		for range 45 { // often enough for some to be held ahead
+		for range 45 { // often enough that some are held in advance
 			if d, err := l.Take(h.ctx, "", 1); err != nil || !d.Allowed {
 				t.Fatal(d, err)
 			}
@@ -80,12 +80,12 @@ func TestWhatADeskHoldsItselfCounts(t *testing.T) {
 	})
 }
 
-// What was said to be held and was returned is asked back for who needs it.
+// Units that were reported as held and then returned are recalled for a caller that needs them.
 func TestWhatWasHeldAndReturnedIsAskedBack(t *testing.T) {
 	inHeldWorld(t, logOf(100), 2*time.Millisecond, func(h *heldWorld) {
 		pause(h.ctx, time.Second)
 		h.turn = Waiters{Momentary: true}
-		x, _ := h.hold(1, 60) // what comes next says that 60 are held
+		x, _ := h.hold(1, 60) // the next message says that 60 are held
 		if d, err := h.desks[1].Limit("db").Take(h.ctx, "", 1); err != nil || !d.Allowed {
 			t.Fatal(d, err)
 		}
@@ -98,7 +98,7 @@ func TestWhatWasHeldAndReturnedIsAskedBack(t *testing.T) {
 	})
 }
 
-// Who goes away while the question is under way leaves no call under way.
+// A caller that leaves during its request leaves no call in progress.
 func TestWhoGoesAwayLeavesNoCall(t *testing.T) {
 	calls := limit.Rule{Algorithm: limit.Concurrency, Amount: 3, Lease: time.Minute}
 	inHeldWorld(t, calls, 20*time.Millisecond, func(h *heldWorld) {
@@ -119,8 +119,8 @@ func TestWhoGoesAwayLeavesNoCall(t *testing.T) {
 	})
 }
 
-// What is written of a shard and what is known to be written is one: of a key that was away for a
-// while its block is written anew.
+// The written blocks of a shard and the record of what is written stay equal: a key that was away
+// for a while gets a new block.
 func TestABlockIsWrittenAnewForAKeyThatWasForgotten(t *testing.T) {
 	rules, err := limit.Compile(limit.Rule{Algorithm: limit.SlidingLog, Amount: 160, Window: time.Hour}, nil)
 	if err != nil {
@@ -166,7 +166,8 @@ func TestABlockIsWrittenAnewForAKeyThatWasForgotten(t *testing.T) {
 	}
 }
 
-// Of calls that come together for keys that have no place of their own as many pass as are left.
+// Of the calls that arrive together for keys without a place of their own, as many pass as there
+// are units left.
 func TestAFullTableTakesSomeOfMany(t *testing.T) {
 	rules, err := limit.Compile(logOf(10), nil)
 	if err != nil {

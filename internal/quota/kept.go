@@ -12,23 +12,23 @@ import (
 	"github.com/headgate/headgate/internal/store"
 )
 
-// Who stops and has nobody to hand its shards to writes what a standby would have been told:
-// the store stands by. Whoever hosts them next reads that, and goes on where time stood then.
-// The chart says which writing it is, until somebody hosts the shards: so it is read once.
+// A process that stops and has no standby for its shards writes to the store what a standby would
+// have received. The next host reads it and continues from the shard's time at that moment. The
+// shard map names the stored copy until a process hosts the shard, so it is read only once.
 
-// keptKey is the n-th record of what a process has kept.
+// keptKey returns the key of the n-th record that a process has stored.
 func (h *Host) keptKey(name string, n uint64) string {
 	return fmt.Sprintf("%skept.%s.%d", h.cfg.Prefix, name, n)
 }
 
-// keptName names a writing.
+// keptName returns the name of a stored copy.
 func keptName(name string, stream uint64) string { return fmt.Sprintf("%s~%x", name, stream) }
 
-// keepCopies writes shards that nobody decides any more, as many as there is time for, and marks them.
+// keepCopies writes as many paused shards as time allows, and returns which ones.
 func (h *Host) keepCopies(ctx context.Context, shards []int) (name string, kept map[int]bool) {
 	own, stream := nameOf(h.self), rand.Uint64()
 	k := newLink("", stream, func(_ context.Context, msg []byte) ([]byte, error) { // a disk may be slow
-		seq := binary.LittleEndian.Uint64(msg[9:]) // behind the format and the stream
+		seq := binary.LittleEndian.Uint64(msg[9:]) // after the format and the stream
 		if err := h.overwrite(ctx, h.keptKey(own, seq), msg); err != nil {
 			return nil, err
 		}
@@ -57,7 +57,7 @@ func (h *Host) keepCopies(ctx context.Context, shards []int) (name string, kept 
 	return keptName(own, stream), kept
 }
 
-// overwrite writes a record whatever it holds.
+// overwrite writes a record, whatever it contains.
 func (h *Host) overwrite(ctx context.Context, key string, value []byte) error {
 	_, rev, err := h.cfg.Store.Load(ctx, key)
 	if err != nil && !errors.Is(err, store.ErrNotFound) {
@@ -67,7 +67,7 @@ func (h *Host) overwrite(ctx context.Context, key string, value []byte) error {
 	return err
 }
 
-// readKept takes in what was kept, once. It reports whether the store has answered.
+// readKept reads a stored copy, once. It reports whether the store has answered.
 func (h *Host) readKept(ctx context.Context, kept string) bool {
 	if h.readOf[kept] {
 		return true
@@ -89,7 +89,7 @@ func (h *Host) readKept(ctx context.Context, kept string) bool {
 	return true
 }
 
-// erase empties what was kept and is of no use any more, once the chart says so.
+// erase deletes stored copies that are no longer needed, once the shard map says so.
 func (h *Host) erase(ctx context.Context, was, now *ShardMap) {
 	for i := range was.Shards {
 		kept := was.Shards[i].HasCopy
@@ -106,7 +106,7 @@ func (h *Host) erase(ctx context.Context, was, now *ShardMap) {
 					return
 				}
 				if _, err = h.cfg.Store.CompareAndSwap(ctx, key, rev, nil); err != nil {
-					return // somebody has stopped again since
+					return // another process has stopped since
 				}
 			}
 		})

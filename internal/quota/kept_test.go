@@ -15,7 +15,7 @@ import (
 	"github.com/headgate/headgate/limit"
 )
 
-// left is what a key has left, as soon as somebody tells.
+// left returns what a key has left, as soon as a host answers.
 func (g *group) left(r *rig, name, key string) (n int64) {
 	g.t.Helper()
 	g.await("it is told what "+name+" has left", func() bool {
@@ -26,8 +26,8 @@ func (g *group) left(r *rig, name, key string) (n int64) {
 	return n
 }
 
-// A host that is alone stops and is started again: what its keys have used is known, to the
-// last unit, and nobody waits for a lease. It is read once.
+// A single host stops and starts again: the usage of its keys is known exactly, and nobody waits
+// for a lease. The stored copy is read once.
 func TestRestartOfALoneHostForgetsNothing(t *testing.T) {
 	t.Parallel()
 	virtual.Test(t, testRestartOfALoneHostForgetsNothing)
@@ -42,9 +42,9 @@ func testRestartOfALoneHostForgetsNothing(t *testing.T) {
 	g.define("calls", limit.Rule{Algorithm: limit.Concurrency, Amount: 3, Lease: time.Minute})
 	r := g.launch("a", launch{only: true})
 	g.spreadOf(r)
-	names := make([]string, 800) // more than one record holds
+	names := make([]string, 800) // more than fits into one record
 	for i := range names {
-		for try := 0; ; try++ { // a busy machine may let an answer wait: then another key
+		for try := 0; ; try++ { // a busy machine may delay an answer: then use another key
 			names[i] = fmt.Sprintf("client-%d-%0900d", try, i)
 			d, err := r.Limit("api").Take(t.Context(), names[i], int64(i%11))
 			if try < 10 && errors.Is(err, ErrUnreachable) {
@@ -59,7 +59,7 @@ func testRestartOfALoneHostForgetsNothing(t *testing.T) {
 	if _, err := r.Limit("day").Take(t.Context(), "k", 7); err != nil {
 		t.Fatal(err)
 	}
-	for range 200 { // some is held ahead when it stops
+	for range 200 { // some are held in advance when it stops
 		if _, err := r.Limit("hot").Take(t.Context(), "k", 1); err != nil && !errors.Is(err, ErrUnreachable) {
 			t.Fatal(err)
 		}
@@ -95,8 +95,8 @@ func testRestartOfALoneHostForgetsNothing(t *testing.T) {
 	})
 }
 
-// A host that is alone is killed: its next life hosts at once, for the old one is dead; and
-// counts as used what it does not know, also when an older life has kept a copy.
+// A single host is killed: its next life hosts at once, because the old one is dead. Unknown usage
+// counts as used, even if an older life has stored a copy.
 func TestKilledLoneHostIsBackAtOnce(t *testing.T) {
 	t.Parallel()
 	virtual.Test(t, testKilledLoneHostIsBackAtOnce)
@@ -128,7 +128,7 @@ func testKilledLoneHostIsBackAtOnce(t *testing.T) {
 	})
 }
 
-// However many shards are lost at once, it is said once, with their number.
+// However many shards are lost at once, there is one log message, with their number.
 func TestWhatIsLostIsSaidOnce(t *testing.T) {
 	t.Parallel()
 	virtual.Test(t, testWhatIsLostIsSaidOnce)
@@ -156,7 +156,7 @@ func testWhatIsLostIsSaidOnce(t *testing.T) {
 	}
 }
 
-// What was kept and cannot be read as a whole is lost, as if it had not been kept.
+// A stored copy that cannot be read completely is lost, as if it had not been stored.
 func TestADamagedCopyThatWasKeptIsNone(t *testing.T) {
 	t.Parallel()
 	virtual.Test(t, testADamagedCopyThatWasKeptIsNone)
@@ -189,7 +189,7 @@ func testADamagedCopyThatWasKeptIsNone(t *testing.T) {
 	}
 }
 
-// Of a limit in shadow mode nothing is owed, wherever its keys are counted.
+// A limit in shadow mode builds up no debt, wherever its keys are counted.
 func TestShadowModeBuildsNoDebtAtTheHost(t *testing.T) {
 	t.Parallel()
 	virtual.Test(t, testShadowModeBuildsNoDebtAtTheHost)

@@ -13,76 +13,75 @@ import (
 	"github.com/headgate/headgate/limit"
 )
 
-// Policy says what is done while the host of a key is out of reach.
+// A Policy says what to do while the host of a key is unreachable.
 type Policy uint8
 
 // The policies.
 const (
-	PolicyLocal Policy = iota // this process counts, a part of the amount
+	PolicyLocal Policy = iota // this process counts, with a part of the amount
 	PolicyDeny
 	PolicyAllow
 )
 
-// denied is when to come again when nobody can be asked. Chosen.
+// denied is the retry time when no host can be reached. Chosen.
 const denied = time.Second
 
-// countedHere marks reservations that this process keeps, of a key whose host was out of
-// reach.
+// countedHere is set in the IDs of reservations that this process counts itself, because the host
+// of the key was unreachable.
 const countedHere = 1 << 63
 
-// Told is what a call is told.
+// A Result is the result of a decision.
 type Result struct {
 	limit.Decision
-	Shadowed bool // Allowed only because the limit refuses nobody
+	Shadowed bool // Allowed only because the limit is in shadow mode
 }
 
-// Totals count what a limit has decided in this process.
+// Totals counts the decisions about a limit in this process.
 type Totals struct {
 	Passed, Refused, Shadowed uint64
 	Unreachable               uint64 // decided without the host of the key
 	Keys                      int    // held here
 }
 
-// Keys are the keys of one limit: counted here, or wherever each has its host. Init must
-// come first.
+// Keys are the keys of one limit, counted in this process or at the host of each key. Init must be
+// called first.
 type Keys struct {
-	parts [Shards]part // first: at the beginning of cache lines
+	parts [Shards]part // first: aligned to cache lines
 	lane  *LimitClient // nil: counted here
 	seed  maphash.Seed
 	began time.Time
-	epoch limit.Time // began
+	epoch limit.Time // time of the start
 
 	unreachable atomic.Uint64
 	alone       atomic.Pointer[alone]
 }
 
-// alone is a limit of which this process counts a part.
+// An alone is a limit of which this process counts a part.
 type alone struct {
 	of     *Definition
 	among  int
 	limits *Definition
 }
 
-// part is some of the keys of a limit. It takes whole cache lines, and what each decision
-// writes lies together in the first.
+// A part holds some keys of a limit. It fills whole cache lines, and the fields that each decision
+// writes are together in the first one.
 type part struct {
 	mu sync.Mutex
 
 	passed, refused, shadowed uint64
 
-	def   *Definition // that table is under; nil: no key yet
+	def   *Definition // the definition of table; nil: no key yet
 	table limit.Table
 }
 
-// Init readies the keys of a limit; lane is where those are asked for that are not counted
-// here.
+// Init prepares the keys of a limit. lane sends requests for the keys that are not counted here.
 func (k *Keys) Init(lane *LimitClient) {
 	k.lane, k.seed, k.began = lane, maphash.MakeSeed(), time.Now()
 	k.epoch = limit.Time(k.began.UnixNano())
 }
 
-// now is the time by which a limit counts: that of the wall for windows that are aligned to
-// it, else one that no clock step moves.
+// now returns the time by which a limit counts: the wall clock for windows aligned to it, otherwise
+// a clock that steps of the wall clock do not affect.
 func (k *Keys) now(d *Definition) limit.Time {
 	if d.Wall {
 		return limit.Time(time.Now().UnixNano())
@@ -90,7 +89,7 @@ func (k *Keys) now(d *Definition) limit.Time {
 	return k.epoch + limit.Time(time.Since(k.began))
 }
 
-// at finds the part of a key, locked, with its table under the rules of d.
+// at returns the part of a key, locked, with its table set to the rules of d.
 func (k *Keys) at(d *Definition, key string) (p *part, hash uint64, now limit.Time) {
 	h := maphash.String(k.seed, key)
 	p = &k.parts[h>>56]
@@ -102,11 +101,11 @@ func (k *Keys) at(d *Definition, key string) (p *part, hash uint64, now limit.Ti
 	return p, h, now
 }
 
-// define brings a part to the rules that are in force. Holds mu.
+// define sets a part to the rules in force. The caller holds mu.
 func (p *part) define(d *Definition, now limit.Time) {
 	if p.def == nil {
-		// Random: whoever ends a call of before a restart, or of before the limit was
-		// removed and made again, must not end one of now.
+		// Random, so that the end of a call from before a restart, or from before the limit was
+		// removed and created again, does not end a present call.
 		p.table.StartIDs(rand.Uint64() >> 1)
 	}
 	p.def = d
@@ -114,15 +113,15 @@ func (p *part) define(d *Definition, now limit.Time) {
 	p.table.SetForgiving(d.Shadow)
 }
 
-// partOf is how many of a limit's keys one part holds at most: keys fall into parts as by a
-// Poisson law, and six of its standard deviations more than the mean, and one, are not
-// reached before the whole is about full.
+// partOf returns the maximum number of a limit's keys in one part. Keys are distributed over the
+// parts by a Poisson law. Six standard deviations above the mean, plus one, are not reached before
+// the whole limit is nearly full.
 func partOf(keys int) int {
 	mean := float64(keys) / Shards
 	return int(math.Ceil(mean + 6*math.Sqrt(mean) + 1))
 }
 
-// count counts what is told, and lets shadow mode pass it. Holds mu.
+// count counts a decision. In shadow mode it allows it and reports true. The caller holds mu.
 func (p *part) count(d *Definition, v *limit.Decision, counts bool) (shadowed bool) {
 	if d.Shadow {
 		v.Wait = 0
@@ -144,8 +143,8 @@ func (p *part) count(d *Definition, v *limit.Decision, counts bool) (shadowed bo
 	return false
 }
 
-// Take takes n of a key, all or nothing, and decides into v. Shadowed says that it is allowed
-// only because the limit refuses nobody.
+// Take takes n units of a key, all or none, and stores the decision in v. Shadowed reports that it
+// is allowed only because the limit is in shadow mode.
 func (k *Keys) Take(
 	ctx context.Context, d *Definition, key string, n int64, v *limit.Decision,
 ) (shadowed bool, err error) {
@@ -189,7 +188,7 @@ func (k *Keys) takeShared(ctx context.Context, d *Definition, key string, n int6
 	return v, err
 }
 
-// note counts what was decided elsewhere.
+// note counts a decision made elsewhere.
 func (k *Keys) note(d *Definition, key string, v *Result, counts bool) {
 	p := &k.parts[maphash.String(k.seed, key)>>56]
 	p.mu.Lock()
@@ -197,7 +196,7 @@ func (k *Keys) note(d *Definition, key string, v *Result, counts bool) {
 	p.mu.Unlock()
 }
 
-// decideAlone decides without the host of a key, by the limit's policy.
+// decideAlone decides without the host of a key, according to the limit's policy.
 func (k *Keys) decideAlone(
 	d *Definition, here func(*Definition) (limit.Decision, error),
 ) (v limit.Decision, err error) {
@@ -221,7 +220,7 @@ func (k *Keys) decideAlone(
 		k.alone.Store(x)
 	}
 	v, err = here(x.limits)
-	if v.Retry < 0 && v.Amount > 0 { // more than this part has; the whole may have it
+	if v.Retry < 0 && v.Amount > 0 { // more than this part; the whole limit may have it
 		v.Retry = denied
 	}
 	if v.Local = true; v.ID != 0 {
@@ -230,7 +229,7 @@ func (k *Keys) decideAlone(
 	return v, err
 }
 
-// Peek tells whether n would pass, and takes nothing.
+// Peek returns the decision for n units without taking them.
 func (k *Keys) Peek(ctx context.Context, d *Definition, key string, n int64) (v Result, err error) {
 	if k.lane != nil {
 		v.Decision, err = k.lane.Peek(ctx, key, n)
@@ -253,7 +252,7 @@ func (k *Keys) Peek(ctx context.Context, d *Definition, key string, n int64) (v 
 	return v, nil
 }
 
-// Reserve takes an estimate, to be settled within ttl.
+// Reserve takes an estimated cost, to be settled within ttl.
 func (k *Keys) Reserve(
 	ctx context.Context, d *Definition, key string, n int64, ttl time.Duration,
 ) (v Result, err error) {
@@ -273,7 +272,7 @@ func (k *Keys) Reserve(
 	return v, err
 }
 
-// Settle says what a reservation came to, or ends a call.
+// Settle reports the actual cost of a reservation, or ends a call.
 func (k *Keys) Settle(ctx context.Context, d *Definition, key string, id uint64, n int64) error {
 	if k.lane != nil && id&countedHere == 0 {
 		_, err := k.lane.Settle(ctx, key, id, n)
@@ -284,7 +283,7 @@ func (k *Keys) Settle(ctx context.Context, d *Definition, key string, id uint64,
 	return p.table.Settle(now, hash, id&^countedHere, n)
 }
 
-// Undo gives a reservation back as if it had never been, and tells what there is then.
+// Undo returns a reservation as if it had never been made, and returns the state after that.
 func (k *Keys) Undo(ctx context.Context, d *Definition, key string, id uint64) (v Result, err error) {
 	if err = k.Settle(ctx, d, key, id, 0); err != nil {
 		return v, err
@@ -293,7 +292,7 @@ func (k *Keys) Undo(ctx context.Context, d *Definition, key string, id uint64) (
 	return k.Peek(ctx, d, key, 0)
 }
 
-// unpass counts one less that has passed.
+// unpass reverts the count of one allowed decision.
 func (k *Keys) unpass(key string) {
 	p := &k.parts[maphash.String(k.seed, key)>>56]
 	p.mu.Lock()
@@ -301,7 +300,7 @@ func (k *Keys) unpass(key string) {
 	p.mu.Unlock()
 }
 
-// Refused counts a refusal that nothing was asked for.
+// CountRefusal counts a denial that was made without a request.
 func (k *Keys) CountRefusal(key string) {
 	p := &k.parts[maphash.String(k.seed, key)>>56]
 	p.mu.Lock()
@@ -309,7 +308,7 @@ func (k *Keys) CountRefusal(key string) {
 	p.mu.Unlock()
 }
 
-// Reset forgets what a key has used, and its calls under way.
+// Reset clears the usage of a key and its calls in progress.
 func (k *Keys) Reset(ctx context.Context, d *Definition, key string) error {
 	p, hash, _ := k.at(d, key)
 	p.table.Reset(hash)
@@ -320,8 +319,8 @@ func (k *Keys) Reset(ctx context.Context, d *Definition, key string) error {
 	return nil
 }
 
-// Uses are up to count keys that have used any, from a part and a place in it on; the next
-// ones are said, Shards at the end.
+// Usage returns up to count keys with usage, from a part and a place in it. It also returns where
+// the next page begins; Shards means the end.
 func (k *Keys) Usage(
 	ctx context.Context, d *Definition, part, from, count int,
 ) (all []limit.Usage, nextPart, next int, err error) {
@@ -348,7 +347,7 @@ func (k *Keys) Usage(
 	return all, Shards, 0, nil
 }
 
-// Totals tells what was decided.
+// Totals returns the counts of decisions.
 func (k *Keys) Totals() (t Totals) {
 	for i := range k.parts {
 		p := &k.parts[i]

@@ -15,20 +15,20 @@ import (
 	"github.com/headgate/headgate/limit"
 )
 
-// use is a call that passed: it was used between the two.
+// A use is a call that passed, and was used between the two times.
 type use struct{ from, to time.Time }
 
-// tally is what became of the calls of one key.
+// A tally is the result of the calls of one key.
 type tally struct {
 	uses []use
-	last time.Time     // something was decided
+	last time.Time     // of the last decision
 	gap  time.Duration // the longest time without a decision
 	errs int
 	slow time.Duration // the longest call
-	odd  error         // that is not ErrUnreachable
+	odd  error         // other than ErrUnreachable
 }
 
-// callers go on calling until they are stopped.
+// A callers makes calls until it is stopped.
 type callers struct {
 	g      *group
 	name   string
@@ -41,7 +41,7 @@ type callers struct {
 	counts map[string]*tally
 }
 
-// drive has callers at each member call all keys in turn, one every pace.
+// drive makes callers at each member call all keys in turn, one per pace.
 func (g *group) drive(name string, keys []string, pace time.Duration, rs ...*rig) *callers {
 	l := &callers{g: g, name: name, pace: pace, keys: keys, counts: map[string]*tally{}}
 	l.ctx, l.stop = context.WithCancel(context.Background())
@@ -55,7 +55,7 @@ func (g *group) drive(name string, keys []string, pace time.Duration, rs ...*rig
 	return l
 }
 
-// add has a member called too.
+// add makes calls at another member too.
 func (l *callers) add(r *rig) {
 	for first := range 2 {
 		l.wg.Go(func() {
@@ -75,7 +75,7 @@ func (l *callers) add(r *rig) {
 	}
 }
 
-// call makes one call and tells whether to go on.
+// call makes one call and returns its decision.
 func (l *callers) call(r *rig, key string) limit.Decision {
 	from := time.Now()
 	d, err := r.Limit(l.name).Take(r.ctx, key, 1)
@@ -105,7 +105,7 @@ func (l *callers) end() {
 	l.wg.Wait()
 }
 
-// drain calls each key until it is used up, and no one holds any of it.
+// drain calls each key until it is used up, and no Client holds units of it.
 func (l *callers) drain(r *rig) {
 	l.g.t.Helper()
 	l.end()
@@ -123,8 +123,8 @@ func (l *callers) drain(r *rig) {
 	}
 }
 
-// judgeCalls holds calls of a time without a fault against what is promised: each is answered
-// within a second, and none by nobody.
+// judgeCalls checks calls made in a time without a fault: each is answered within a second, and
+// none is decided without its host.
 func (g *group) judgeCalls(slow time.Duration, errs int) {
 	g.t.Helper()
 	if most := patience; slow > most || errs > 0 {
@@ -134,7 +134,7 @@ func (g *group) judgeCalls(slow time.Duration, errs int) {
 
 func wait(d time.Duration) { <-time.After(d) }
 
-// worst is how all keys fared at worst.
+// worst returns the worst result of all keys.
 func (l *callers) worst() (gap, slow time.Duration, errs int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -147,7 +147,7 @@ func (l *callers) worst() (gap, slow time.Duration, errs int) {
 	return gap, slow, errs
 }
 
-// exact checks that of each key all may be used, but for what was lost.
+// exact checks that all of each key can be used, except for what was lost.
 func (l *callers) exact(most int, lost map[string]int64) {
 	l.g.t.Helper()
 	for _, key := range l.keys {
@@ -158,8 +158,8 @@ func (l *callers) exact(most int, lost map[string]int64) {
 	}
 }
 
-// never checks that no more than so many calls were used within any window: for certain, as
-// each was used at some time while it was made.
+// never checks that no more than the given number of calls were used in any window. It counts only
+// calls that are certain: each was used at some time while it was made.
 func (l *callers) never(more int, in time.Duration) {
 	l.g.t.Helper()
 	for _, key := range l.keys {
@@ -181,7 +181,7 @@ func (l *callers) never(more int, in time.Duration) {
 	}
 }
 
-// lost is what hosts have lent of each key to one who is dead now.
+// lost returns what hosts have lent of each key to a process that is dead now.
 func (g *group) lost(name string, keys []string, dead *rig, rs ...*rig) map[string]int64 {
 	g.t.Helper()
 	lost := map[string]int64{}
@@ -189,7 +189,7 @@ func (g *group) lost(name string, keys []string, dead *rig, rs ...*rig) map[stri
 		h, _, _ := g.whoHas(name, key, rs...)
 		s := &h.host.ledger.shards[shardOf(name, key)]
 		s.mu.Lock()
-		var c limit.Table // a copy, where the dead one gives it back
+		var c limit.Table // a copy, in which the dead process returns its units
 		c.SetRules(0, g.rules(name).Rules, 1000)
 		hash := func(string) uint64 { return 1 }
 		t := s.tables[name]
@@ -217,8 +217,8 @@ func keysOf(n int) (keys []string) {
 	return keys
 }
 
-// A host is killed under calls: its shards are hosted by their standbys, and of each key all
-// may be used but for what the dead process held.
+// A host is killed during calls: its standbys host its shards, and all of each key can be used
+// except for what the dead process held.
 func TestKilledHost(t *testing.T) {
 	t.Parallel()
 	virtual.Test(t, testKilledHost)
@@ -240,7 +240,7 @@ func testKilledHost(t *testing.T) {
 	lost, lostCold := g.lost("api", hot.keys, dead, rs...), g.lost("small", cold.keys, dead, rs...)
 	live := slices.DeleteFunc(slices.Clone(rs), func(r *rig) bool { return r == dead })
 	g.spreadOf(live...)
-	wait(limit.Term + time.Second) // by then what the dead one held counts as used
+	wait(limit.Term + time.Second) // by then the units of the dead process count as used
 	gap, slow, errs := hot.worst()
 	gap2, slow2, errs2 := cold.worst()
 	hot.drain(rest[0])
@@ -255,7 +255,7 @@ func testKilledHost(t *testing.T) {
 	}
 }
 
-// A standby is killed: calls go on within about a second, and nothing is lost.
+// A standby is killed: calls continue within about a second, and nothing is lost.
 func TestKilledStandby(t *testing.T) {
 	t.Parallel()
 	virtual.Test(t, testKilledStandby)
@@ -283,8 +283,8 @@ func testKilledStandby(t *testing.T) {
 	}
 }
 
-// All three hosts are stopped and started again, one after the other: nothing is lost, and
-// nobody waits.
+// All three hosts are stopped and restarted, one after the other: nothing is lost, and nobody
+// waits.
 func TestRollingRestart(t *testing.T) {
 	t.Parallel()
 	virtual.Test(t, testRollingRestart)
@@ -329,8 +329,8 @@ func testRollingRestart(t *testing.T) {
 	g.judgeCalls(slow, errs)
 }
 
-// Host and standby are killed at once: the third hosts their keys after the lease, and counts
-// them as fully used for one window.
+// Host and standby are killed at once: the third process hosts their keys after the lease, and
+// counts them as fully used for one window.
 func TestKilledHostAndStandby(t *testing.T) {
 	t.Parallel()
 	virtual.Test(t, testKilledHostAndStandby)
@@ -349,7 +349,7 @@ func testKilledHostAndStandby(t *testing.T) {
 	wait(time.Second)
 	h, s, rest := g.whoHas("api", "client-0", rs...)
 	hour := ""
-	for _, k := range keysOf(100) { // of the same host and standby
+	for _, k := range keysOf(100) { // with the same host and standby
 		if h2, s2, _ := g.whoHas("hour", k, rs...); h2 == h && s2 == s {
 			hour = k
 			break
@@ -368,7 +368,7 @@ func testKilledHostAndStandby(t *testing.T) {
 		d, err = w.Limit("hour").Take(t.Context(), hour, 1)
 		wait(10 * time.Millisecond)
 	}
-	if d.Remaining > 20-4-1 { // all of it used, or what was written ahead
+	if d.Remaining > 20-4-1 { // all used, or what was written in advance
 		t.Errorf("a key that was called four times, and once more, has %+v", d)
 	}
 	passed := func() int {
@@ -386,7 +386,7 @@ func testKilledHostAndStandby(t *testing.T) {
 	t.Logf("third hosts all after %s, free after %s; gap %s, slowest %s, %d errors", took, free, gap, slow, errs)
 }
 
-// A host whose messages stand still for five seconds is replaced, and notices.
+// A host whose messages are held back for some seconds is replaced, and notices it.
 func TestHostStandsStill(t *testing.T) {
 	t.Parallel()
 	virtual.Test(t, testHostStandsStill)
@@ -401,7 +401,7 @@ func testHostStandsStill(t *testing.T) {
 	g.spreadOf(rs...)
 	g.await("the worker knows", w.Ready)
 	h, s, _ := g.whoHas("api", "hot", rs...)
-	// The one that stands still calls too: what it holds counts.
+	// The stopped host makes calls too: the units that it holds count.
 	hot := g.drive("api", []string{"hot"}, 20*time.Millisecond, w, h)
 	short := g.drive("short", keysOf(5), 5*time.Millisecond, w, h)
 	wait(500 * time.Millisecond)
@@ -415,7 +415,7 @@ func testHostStandsStill(t *testing.T) {
 	h.beats.flow()
 	g.spreadOf(rs...)
 	short.end()
-	// And its clock jumps by 20 s: its lease is over, and what it has lent.
+	// Its clock also jumps by 20 s: its lease and its loans are over.
 	h.ahead.Add(int64(20 * time.Second))
 	wait(time.Second)
 	g.spreadOf(rs...)
@@ -426,7 +426,8 @@ func testHostStandsStill(t *testing.T) {
 	t.Logf("%d of 400 passed; gap %s, slowest %s, %d errors", len(hot.counts["hot"].uses), gap, slow, errs)
 }
 
-// A host that nobody hears, but that can write and be asked, gives up what its standby took.
+// A host whose heartbeats do not arrive, but that can write and receive requests, gives up what its
+// standby took over.
 func TestHostUnheard(t *testing.T) {
 	t.Parallel()
 	virtual.Test(t, testHostUnheard)
@@ -455,7 +456,8 @@ func testHostUnheard(t *testing.T) {
 	t.Logf("gap %s, slowest %s, %d errors", gap, slow, errs)
 }
 
-// A host that cannot renew its lease decides nothing once it is over, and goes on when it can.
+// A host that cannot renew its lease decides nothing once the lease is over, and continues when it
+// can renew it.
 func TestHostCutOffFromTheStore(t *testing.T) {
 	t.Parallel()
 	virtual.Test(t, testHostCutOffFromTheStore)
@@ -488,8 +490,8 @@ func testHostCutOffFromTheStore(t *testing.T) {
 	t.Logf("gap %s, slowest %s, %d errors", gap, slow, errs)
 }
 
-// One more host joins, and goes: its shards move there and back under calls. Calls under way
-// and reservations go along.
+// Another host joins and leaves: its shards move there and back during calls. Calls in progress and
+// reservations move with them.
 func TestJoins(t *testing.T) {
 	t.Parallel()
 	virtual.Test(t, testJoins)
@@ -538,7 +540,7 @@ func testJoins(t *testing.T) {
 	})
 	t.Log("all shards have moved after", time.Since(began))
 	gap, slow, errs := load.worst()
-	d.kill() // what it hosted is hosted by its standbys
+	d.kill() // its standbys host its shards
 	g.spreadOf(rs[:3]...)
 	for k, id := range calls {
 		lane := w.Limit("calls")
@@ -567,7 +569,8 @@ func testJoins(t *testing.T) {
 	g.judgeCalls(slow, errs)
 }
 
-// While nobody hosts, calls fail within a second and then at once; they come back by themselves.
+// While there is no host, calls fail within a second and then at once. They succeed again without
+// intervention.
 func TestNobodyHosts(t *testing.T) {
 	t.Parallel()
 	virtual.Test(t, testNobodyHosts)

@@ -9,16 +9,16 @@ import (
 	"github.com/headgate/headgate/internal/store"
 )
 
-// A process hosts only while it has lately renewed a record of its own. Who writes that record
-// in its place ends the renewals: a lease later it hosts nothing any more.
+// A process may host only if it has recently renewed its own record. A process that writes the
+// record in its place ends the renewals: one lease later the first process hosts nothing.
 
-// nodeRecord is the record by which a process shows that it may host.
+// A nodeRecord is the record that shows that a process may host.
 type nodeRecord struct {
 	Process string `json:"process"`
 }
 
-// renew keeps the lease until ctx ends: as long as nobody else has written the record of
-// this process.
+// renew renews the lease until ctx ends, as long as no other process has written the record of this
+// one.
 func (h *Host) renew(ctx context.Context) {
 	key := h.cfg.Prefix + "node." + nameOf(h.self)
 	rev := uint64(0)
@@ -40,9 +40,9 @@ func (h *Host) renew(ctx context.Context) {
 	}
 }
 
-// renewOnce tries to renew the lease, or finds what revision the record has.
+// renewOnce tries to renew the lease, or finds the revision of the record.
 func (h *Host) renewOnce(ctx context.Context, key string, value []byte, rev *uint64) {
-	if h.deposed.Load() { // it must be written first that nothing is hosted here
+	if h.deposed.Load() { // first the shard map must say that nothing is hosted here
 		return
 	}
 	ctx, stop := context.WithTimeout(ctx, chartWait)
@@ -66,20 +66,20 @@ func (h *Host) renewOnce(ctx context.Context, key string, value []byte, rev *uin
 	}
 }
 
-// wrote reports whether this process wrote its record last.
+// wrote reports whether this process was the last to write its record.
 func (h *Host) wrote(b []byte) bool {
 	var r nodeRecord
 	return json.Unmarshal(b, &r) == nil && r.Process == h.self
 }
 
-// fence is since when a process cannot renew its lease, by the own clock: as long as its
-// record has this revision.
+// A fence is the time since when a process cannot renew its lease, by the own clock. It is valid
+// while its record has this revision.
 type fence struct {
 	since time.Duration
 	rev   uint64
 }
 
-// gone is fenced, asked once in a look at all shards.
+// gone does the same as fenced, but only once per pass over the shards.
 func (h *Host) gone(ctx context.Context, process string) bool {
 	known, ok := h.looked[process]
 	if !ok {
@@ -89,10 +89,10 @@ func (h *Host) gone(ctx context.Context, process string) bool {
 	return known
 }
 
-// fenced reports whether a process can host nothing any more: somebody else has written its
-// record, and its lease is over.
+// fenced reports whether a process can no longer host: another process has written its record, and
+// its lease is over.
 func (h *Host) fenced(ctx context.Context, process string) bool {
-	if h.cfg.SoleHost && nameOf(process) == nameOf(h.self) { // an earlier life of this one
+	if h.cfg.SoleHost && nameOf(process) == nameOf(h.self) { // an earlier life of this process
 		return true
 	}
 	ctx, stop := context.WithTimeout(ctx, chartWait)

@@ -13,57 +13,58 @@ import (
 	"github.com/headgate/headgate/limit"
 )
 
-// Shards is in how many shards the keys of a limit are (docs/design.md §6).
+// Shards is the number of shards of the keys of a limit (docs/design.md §6).
 const Shards = 256
 
-// mostTables bounds the limits of a shard. Chosen.
+// mostTables is the maximum number of limits in a shard. Chosen.
 const mostTables = 10_000
 
-// A Definition is a limit as it is in force: a later one of its name is another value.
+// A Definition is a limit as it is in force. A changed limit has a new Definition with the same
+// name.
 type Definition struct {
 	Name    string
-	Unit    string // of what is counted: what was used in another says nothing
+	Unit    string // of the count; usage in another unit is ignored
 	Rules   *limit.Rules
-	MaxKeys int  // of all shards together
-	Wall    bool // its windows begin when the clock on the wall says so
-	Lends   bool // what it counts can be lent: not calls under way, nor what is paced
-	Calls   bool // it counts calls under way
-	Shadow  bool // it refuses nobody
+	MaxKeys int  // in all shards together
+	Wall    bool // windows are aligned to the wall clock
+	Lends   bool // the units can be lent: neither calls in progress nor paced units
+	Calls   bool // it counts calls in progress
+	Shadow  bool // shadow mode: nothing is denied
 	Policy  Policy
-	// Divide gives the rules of the part that one of so many processes may have.
+	// Divide returns the rules for the part of one of several processes.
 	Divide func(among int) (*limit.Rules, error)
 }
 
-// role is what this process has to do with a shard.
+// A role is the relation of this process to a shard.
 type role uint8
 
 const (
 	away    role = iota
-	copying      // a copy is on its way here
-	stands       // it repeats what the host does, and answers nobody
-	takes        // it is about to host what it has a copy of: it repeats nothing any more
+	copying      // a copy is being received
+	stands       // standby: replicates the host, and decides nothing
+	takes        // is about to host its copy: it no longer replicates
 	hosts
-	paused // it hosts it, and is about to hand it over
+	paused // still the host, and about to hand over
 )
 
-// A shard is some of the keys of all limits.
+// A shard is a part of the keys of all limits.
 type shard struct {
 	mu        sync.Mutex
 	role      role
-	epoch     uint64 // counts when this process began to host it
+	epoch     uint64 // incremented when this process begins to host
 	tables    map[string]*table
-	ahead     time.Duration // the shard's time less the own clock
-	lost      bool          // what keys have used before lostAt is not known
-	lostAt    limit.Time    // a term after it was lost: so long it may be used which is lent
+	ahead     time.Duration // the shard's time minus the own clock
+	lost      bool          // the usage of keys before lostAt is unknown
+	lostAt    limit.Time    // one term after the loss: loans may be used until then
 	lostWall  limit.Time
-	unwritten bool            // and no blocks say what keys of long windows had used
-	missed    map[string]bool // limits of which something was not repeated here
-	out       []*link         // who repeats what is done, before it is told
+	unwritten bool            // and there are no blocks for keys of long windows
+	missed    map[string]bool // limits with changes that were not replicated here
+	out       []*link         // must replicate changes before they are answered
 	blocks    blocks
 
-	from   uint64 // copying, stands: the stream it comes by
+	from   uint64 // for copying and stands: the stream from the host
 	heard  limit.Time
-	heardA time.Duration // own clock, when that was heard
+	heardA time.Duration // own clock when heard was received
 }
 
 type table struct {
@@ -71,19 +72,19 @@ type table struct {
 	def *Definition
 }
 
-// ledger is what one process knows of all shards, hosted or stood by for.
+// A ledger is the state of all shards in one process, as host or standby.
 type ledger struct {
 	seed   maphash.Seed
-	boot   func() time.Duration // own clock, counting suspend
+	boot   func() time.Duration // own clock, including suspend
 	rules  func(name string) *Definition
 	recall func(who uint64, ps []place)
-	lease  atomic.Int64 // own clock until which this process may be a host
+	lease  atomic.Int64 // own clock until which this process may host
 	shards [Shards]shard
 
 	mu      sync.Mutex
 	streams map[uint64]*stream // from other hosts
 
-	dirty chan struct{} // a block is to be written
+	dirty chan struct{} // a block must be written
 }
 
 func newLedger(
@@ -95,13 +96,14 @@ func newLedger(
 
 func (l *ledger) hash(key string) uint64 { return maphash.String(l.seed, key) }
 
-// now is the shard's own time. Holds mu.
+// now returns the shard's time. The caller holds mu.
 func (s *shard) now(boot time.Duration) limit.Time { return limit.Time(boot + s.ahead) }
 
-// decides reports whether what was decided here stands: nobody else hosts the shard. Holds mu.
+// decides reports whether decisions made here are valid: no other process hosts the shard. The
+// caller holds mu.
 func (s *shard) decides() bool { return s.role == hosts || s.role == paused }
 
-// table is that of a limit under the rules in force. Holds mu.
+// table returns the table of a limit, with the rules in force. The caller holds mu.
 func (s *shard) table(d *Definition, now limit.Time) *table {
 	t := s.tables[d.Name]
 	if t != nil && t.def == d {
@@ -121,15 +123,15 @@ func (s *shard) table(d *Definition, now limit.Time) *table {
 	t.def = d
 	t.SetRules(now, d.Rules, partOf(d.MaxKeys))
 	t.SetForgiving(d.Shadow)
-	if fresh && s.missed[d.Name] { // what was lent of it may be used for a term yet
+	if fresh && s.missed[d.Name] { // its loans may be used for one more term
 		t.Presume(s.tableTime(d, now) + limit.LendTerm)
-	} else if fresh && s.lost && (!d.Rules.Long() || s.unwritten) { // of the others there are blocks
+	} else if fresh && s.lost && (!d.Rules.Long() || s.unwritten) { // the others have blocks
 		t.Presume(s.lostTime(d))
 	}
 	return t
 }
 
-// tableTime is the time that a limit counts by. Holds mu.
+// tableTime returns the time by which a limit counts. The caller holds mu.
 func (s *shard) tableTime(d *Definition, now limit.Time) limit.Time {
 	if d.Wall {
 		return limit.Time(time.Now().UnixNano())
@@ -137,7 +139,8 @@ func (s *shard) tableTime(d *Definition, now limit.Time) limit.Time {
 	return now
 }
 
-// lostTime is when all that is not known counts as used, by the time of a limit. Holds mu.
+// lostTime returns when all unknown usage counts as used, in the time of a limit. The caller holds
+// mu.
 func (s *shard) lostTime(d *Definition) limit.Time {
 	if d.Wall {
 		return s.lostWall
@@ -145,11 +148,11 @@ func (s *shard) lostTime(d *Definition) limit.Time {
 	return s.lostAt
 }
 
-// waiting is what must be repeated elsewhere before a message is answered.
+// A waiting is what must be replicated before a message is answered.
 type waiting struct {
 	links []*link
 	upTo  []uint64
-	also  map[uint64][]place // what to ask back, of whom
+	also  map[uint64][]place // which units to recall, from which borrower
 	wrote []blockAt
 }
 
@@ -163,8 +166,8 @@ func (w *waiting) add(k *link, n uint64) {
 	w.links, w.upTo = append(w.links, k), append(w.upTo, n)
 }
 
-// answer decides what a message asks. It answers nothing when this process may host nothing, nor
-// when who asks has given up.
+// answer decides the requests of a message. It returns nil if this process may not host, or if the
+// caller has given up.
 func (l *ledger) answer(ctx context.Context, msg []byte) []byte {
 	ctx, stop := context.WithTimeout(ctx, askTry)
 	defer stop()
@@ -183,7 +186,7 @@ func (l *ledger) answer(ctx context.Context, msg []byte) []byte {
 	return appendReplies(nil, replies)
 }
 
-// decide decides requests, nil if this process may host nothing now.
+// decide decides requests. It returns nil if this process may not host now.
 func (l *ledger) decide(ctx context.Context, rs []*request) []reply {
 	replies, epochs := make([]reply, len(rs)), make([]uint64, len(rs))
 	var w waiting
@@ -209,7 +212,7 @@ func (l *ledger) decide(ctx context.Context, rs []*request) []reply {
 		return nil
 	}
 	if !repeated || len(w.wrote) > 0 {
-		for i, q := range rs { // another may host it since, without having seen what was done
+		for i, q := range rs { // another host may have taken over without these changes
 			s := &l.shards[q.shard]
 			s.mu.Lock()
 			if !s.decides() || s.epoch != epochs[i] {
@@ -238,7 +241,7 @@ func (l *ledger) do(q *request, w *waiting) (r reply, epoch uint64) {
 	t := s.table(def, s.tableTime(def, at))
 	now, hash := s.tableTime(def, at), l.hash(q.key)
 	var deed limit.Entry
-	but := uint64(0) // who asks may hold some itself
+	but := uint64(0) // the borrower may hold units itself
 	if q.kind == kindBorrow {
 		deed, but = t.borrow(q, limitTimes{now, limit.Time(clk)}, hash, &r), q.Borrower
 	} else {
@@ -270,7 +273,7 @@ func (l *ledger) do(q *request, w *waiting) (r reply, epoch uint64) {
 	if deed.Kind != 0 {
 		for _, k := range s.out {
 			upTo := k.put(appendDeed(nil, q, deedTimes{at, now}, &deed))
-			if q.renews() { // taken once more, and that of before is over
+			if q.renews() { // the call is taken once more, and the old one ends
 				over := limit.Entry{Kind: limit.EntrySettle, ID: q.id}
 				upTo = k.put(appendDeed(nil, q, deedTimes{at, now}, &over))
 			}
@@ -280,25 +283,25 @@ func (l *ledger) do(q *request, w *waiting) (r reply, epoch uint64) {
 	return r, s.epoch
 }
 
-// limitTimes are the time of a table, and the own clock.
+// A limitTimes is the time of a table and the own clock.
 type limitTimes struct{ now, clk limit.Time }
 
-// borrow takes a report in, and says what was done.
+// borrow processes a report and returns the change that it made.
 func (t *table) borrow(q *request, at limitTimes, hash uint64, r *reply) (d limit.Entry) {
 	got := t.Borrow(at.now, at.clk, hash, q.key, &q.Report)
 	r.Decision, r.given = got.Decision, got.Given
-	some := q.Weight == 0 && got.Given-got.Used-got.Back-q.Held < q.Need // of the calls pass, not all
+	some := q.Weight == 0 && got.Given-got.Used-got.Back-q.Held < q.Need // enough for some calls only
 	if q.Need > 0 && (!got.Allowed || some) && got.Others > 0 && got.Retry >= 0 {
 		r.status = again
 	}
 	if got.Booked == 0 && got.Given == 0 && got.Closed {
-		return d // nothing but looked at
+		return d // nothing has changed
 	}
 	return limit.Entry{Kind: limit.EntryLend, N: got.Booked, At: got.At, Borrower: q.Borrower, Loan: q.Loan,
 		Given: got.Given, Used: got.Used, Back: got.Back, Want: q.Want, Close: got.Closed}
 }
 
-// other decides what is not lent.
+// other decides requests that are not about loans.
 func (t *table) other(q *request, now limit.Time, hash uint64, r *reply) (d limit.Entry) {
 	var err error
 	switch q.kind {
@@ -359,8 +362,8 @@ func (t *table) other(q *request, now limit.Time, hash uint64, r *reply) (d limi
 	return d
 }
 
-// expire books what the dead hold, of the shards that are hosted here. A standby is told, or it
-// would lend to them what has been lent to others since.
+// expire counts the units of expired borrowers as used, for the shards hosted here. It also informs
+// the standby, which would otherwise lend units that have been lent to others since.
 func (l *ledger) expire() {
 	for i := range l.shards {
 		s := &l.shards[i]
@@ -382,7 +385,7 @@ func (l *ledger) expire() {
 	}
 }
 
-// forget drops the tables of limits that are gone.
+// forget drops the tables of limits that no longer exist.
 func (l *ledger) forget() {
 	for i := range l.shards {
 		s := &l.shards[i]
@@ -396,7 +399,7 @@ func (l *ledger) forget() {
 	}
 }
 
-// uses are keys of a limit in a shard that is hosted here, from a place on.
+// uses returns keys of a limit in a shard hosted here, from a place on.
 func (l *ledger) uses(name string, i byte, from, count int) (all []limit.Usage, next int, ok bool) {
 	def := l.rules(name)
 	s := &l.shards[i]
@@ -411,7 +414,7 @@ func (l *ledger) uses(name string, i byte, from, count int) (all []limit.Usage, 
 	return all, next, true
 }
 
-// cut ends that a link repeats a shard.
+// cut stops a link from replicating a shard.
 func (l *ledger) cut(i int, k *link) {
 	s := &l.shards[i]
 	s.mu.Lock()
@@ -422,7 +425,7 @@ func (l *ledger) cut(i int, k *link) {
 	}
 }
 
-// only cuts all links of a shard but two.
+// only stops all links of a shard except two.
 func (l *ledger) only(i int, one, other *link) {
 	s := &l.shards[i]
 	s.mu.Lock()
@@ -444,7 +447,7 @@ func without(all []*link, k *link) (rest []*link) {
 	return rest
 }
 
-// repeats reports whether a link repeats a shard, or is being brought to.
+// repeats reports whether a link replicates a shard, or is receiving its copy.
 func (l *ledger) repeats(i int, k *link) bool {
 	s := &l.shards[i]
 	s.mu.Lock()
@@ -452,8 +455,8 @@ func (l *ledger) repeats(i int, k *link) bool {
 	return slices.Contains(s.out, k)
 }
 
-// pause ends that anything is decided of a shard, and returns where on its link, if there is
-// one, all that was decided ends.
+// pause stops all decisions about a shard. It returns where the decisions end on its link, if there
+// is one.
 func (l *ledger) pause(i int, k *link) (upTo uint64) {
 	s := &l.shards[i]
 	s.mu.Lock()
@@ -469,8 +472,8 @@ func (l *ledger) pause(i int, k *link) (upTo uint64) {
 	return k.put0
 }
 
-// own pauses a shard that the chart says is hosted here. One that was handed over a moment ago may
-// be a copy still: its time goes on from what was heard.
+// own pauses a shard that the shard map assigns to this process. A shard that was handed to this
+// process a moment ago may still be a copy: its time continues from the last message.
 func (l *ledger) own(i int) {
 	if l.take(i) || l.roleOf(i) == takes {
 		l.host(i, basis{})
@@ -478,7 +481,7 @@ func (l *ledger) own(i int) {
 	l.pause(i, nil)
 }
 
-// resume goes on with a shard that was not handed over.
+// resume continues a shard that was not handed over.
 func (l *ledger) resume(i int) {
 	s := &l.shards[i]
 	s.mu.Lock()

@@ -8,9 +8,9 @@ import (
 	"github.com/headgate/headgate/limit"
 )
 
-// What waits for a write of a shard's blocks is answered when the shard is left, hosted anew, or
-// nobody waits for the answer any more: each that waited on would be one answer less that a host can
-// give at a time.
+// A caller that waits for a write of a shard's blocks is released when the shard is left or hosted
+// again, or when the caller itself has given up. A caller that kept waiting would reduce the number
+// of answers that a host can give at a time.
 func TestNobodyWaitsForBlocksOfAShardThatWasLeft(t *testing.T) {
 	rules, err := limit.Compile(limit.Rule{Algorithm: limit.SlidingLog, Amount: 9, Window: time.Hour}, nil)
 	if err != nil {
@@ -45,7 +45,7 @@ func TestNobodyWaitsForBlocksOfAShardThatWasLeft(t *testing.T) {
 				select {
 				case b := <-answer:
 					if b == nil {
-						return // who asks has given up
+						return // the caller has given up
 					}
 					if rs, err := parseReplies(b); err != nil || len(rs) != 1 || rs[0].status != moved {
 						t.Errorf("%+v, %v: want that another hosts it", rs, err)
@@ -58,8 +58,8 @@ func TestNobodyWaitsForBlocksOfAShardThatWasLeft(t *testing.T) {
 	}
 }
 
-// Calls that come together are refused only when nobody else holds what they need: also those for
-// which there is no room beside the others are told to ask again, and who holds some is asked for it.
+// Calls that arrive together are denied only if no other borrower holds the units that they need.
+// Calls that do not fit next to the others must retry too, and the holders receive a recall.
 func TestSomeOfManyCallsWaitForWhatOthersHold(t *testing.T) {
 	rules, err := limit.Compile(limit.Rule{Algorithm: limit.SlidingLog, Amount: 10, Window: time.Minute}, nil)
 	if err != nil {

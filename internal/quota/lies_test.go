@@ -12,9 +12,9 @@ import (
 	"github.com/headgate/headgate/internal/store"
 )
 
-// The number by which a process proves what it was lent is in no message that all processes
-// receive: with it another one could give back what this one holds, and the host would lend
-// that twice.
+// The number with which a process proves its loans is in no message that all processes receive.
+// With it another process could return the units that this one holds, and the host would lend them
+// twice.
 func TestNoBorrowerIsNamedToAll(t *testing.T) { virtual.Test(t, testNoBorrowerIsNamedToAll) }
 
 func testNoBorrowerIsNamedToAll(t *testing.T) {
@@ -33,7 +33,7 @@ func testNoBorrowerIsNamedToAll(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer stop()
-	if err := bus.SelfTest(t.Context(), "flush"); err != nil { // it hears
+	if err := bus.SelfTest(t.Context(), "flush"); err != nil { // it receives messages
 		t.Fatal(err)
 	}
 	m.recall(m.Client.who, appendPlaces(nil, []place{{"db", "bob"}}))

@@ -18,37 +18,38 @@ import (
 	"github.com/headgate/headgate/internal/store"
 )
 
-// Config describes what one process has to do with the limits that many share.
+// Config configures a Node.
 type Config struct {
-	Prefix  string // of records and messages: of one group of processes
+	Prefix  string // of records and messages; one per group of processes
 	Store   store.Store
 	Bus     *store.Bus
 	Members *counter.Members
-	Boot    func() time.Duration // own clock, counting suspend
+	Boot    func() time.Duration // own clock, including suspend
 	Log     *slog.Logger
 	Rules   func(name string) *Definition
-	// Sites are data centres that share these limits: they are hosted in the home. Nil: one.
+	// Sites are the data centers that share these limits. The home hosts them. Nil: a single data
+	// center.
 	Sites    *counter.Datacenters
-	Lease    time.Duration // see HostConfig; 0: its own
+	Lease    time.Duration // see HostConfig; 0: its default
 	SoleHost bool          // see HostConfig
 }
 
-// A Node is what one process has to do with the limits that many share: it asks, and may
-// host. Run must be called.
+// A Node is the part of one process in shared limits: it sends requests, and may host shards. Run
+// must be called.
 type Node struct {
 	*Client
 	cfg  Config
 	near *near
-	far  *far  // nil: one data centre
+	far  *far  // nil: one data center
 	host *Host // nil: this process hosts nothing
 }
 
-// NewNode makes a node.
+// NewNode returns a Node.
 func NewNode(cfg Config) *Node {
 	self := cfg.Members.Self()
 	n := &Node{cfg: cfg, near: newNear(&cfg)}
-	// Whoever knows this number may return and close what this process was lent, so it is in
-	// no message but those to the hosts.
+	// Anyone who knows this number can return and close the loans of this process. Therefore it is
+	// only in messages to the hosts.
 	var who [8]byte
 	rand.Read(who[:])
 	n.Client = NewClient(binary.LittleEndian.Uint64(who[:]), n.near, cfg.Boot)
@@ -66,14 +67,14 @@ func NewNode(cfg Config) *Node {
 	return n
 }
 
-// public names a borrower in messages that all processes receive. The borrower's own number
-// does not follow from it.
+// public returns the name of a borrower for messages that all processes receive. The borrower's
+// number cannot be derived from it.
 func public(who uint64) uint64 {
 	sum := sha256.Sum256(codec.AppendFixed(nil, who))
 	return binary.LittleEndian.Uint64(sum[:])
 }
 
-// recall asks one who holds some of a key to give it back, wherever that is.
+// recall asks a borrower, in any data center, to return its units of a key.
 func (n *Node) recall(who uint64, msg []byte) {
 	msg = append(codec.AppendFixed(nil, public(who)), msg...)
 	err := n.cfg.Bus.Publish(n.cfg.Prefix+"recall", msg)
@@ -85,7 +86,7 @@ func (n *Node) recall(who uint64, msg []byte) {
 	}
 }
 
-// Run asks and hosts until ctx ends.
+// Run sends requests and hosts shards until ctx ends.
 func (n *Node) Run(ctx context.Context) error {
 	stop, err := n.cfg.Bus.Subscribe(n.cfg.Prefix+"recall", n.Recalled)
 	if err != nil {
@@ -112,7 +113,7 @@ func (n *Node) Run(ctx context.Context) error {
 	asking, end := context.WithCancel(context.WithoutCancel(ctx))
 	hosting, leave := context.WithCancel(asking)
 	var wg sync.WaitGroup
-	wg.Go(func() { // what is held goes back before its host hands over
+	wg.Go(func() { // held units are returned before their host hands over
 		defer leave()
 		select {
 		case <-ctx.Done():
@@ -135,7 +136,7 @@ func (n *Node) Run(ctx context.Context) error {
 	return err
 }
 
-// near is the way to hosts in the same data centre.
+// A near carries requests to hosts in the same data center.
 type near struct {
 	cfg   *Config
 	chart atomic.Pointer[ShardMap]
@@ -144,12 +145,12 @@ type near struct {
 
 func newNear(cfg *Config) *near { return &near{cfg: cfg, poke: make(chan struct{}, 1)} }
 
-// Host implements Way.
+// Host implements Transport.
 func (w *near) Host(shard byte) string {
 	return w.chart.Load().host(shard)
 }
 
-// Lost implements Way.
+// Lost implements Transport.
 func (w *near) Lost(byte) {
 	select {
 	case w.poke <- struct{}{}:
@@ -157,15 +158,15 @@ func (w *near) Lost(byte) {
 	}
 }
 
-// Ask implements Way.
+// Request implements Transport.
 func (w *near) Request(ctx context.Context, name string, msg []byte) ([]byte, error) {
 	return w.cfg.Bus.Request(ctx, w.cfg.Prefix+name, msg)
 }
 
-// Among implements Way.
+// Borrowers implements Transport.
 func (w *near) Borrowers() int { return len(w.cfg.Members.All()) }
 
-// run keeps the chart up to date.
+// run keeps the shard map up to date.
 func (w *near) run(ctx context.Context) {
 	stop, err := w.cfg.Bus.Subscribe(w.cfg.Prefix+"chart", func(msg []byte) { w.learn(msg); w.Lost(0) })
 	if err == nil {
@@ -174,7 +175,7 @@ func (w *near) run(ctx context.Context) {
 	tick := time.NewTicker(chartEvery)
 	defer tick.Stop()
 	for failed := false; ; {
-		if failed { // who was cut off is back before the store has a leader
+		if failed { // a process that was cut off is back before the store has a leader
 			w.askChart(ctx)
 		}
 		c, err := load(ctx, w.cfg.Store, w.cfg.Prefix+"chart")
@@ -184,7 +185,7 @@ func (w *near) run(ctx context.Context) {
 		case c.rev > 0:
 			w.chart.Store(c)
 		}
-		select { // not more often than that, whatever goes wrong
+		select { // never more often, whatever fails
 		case <-ctx.Done():
 			return
 		case <-time.After(movedEach):
@@ -198,12 +199,12 @@ func (w *near) run(ctx context.Context) {
 	}
 }
 
-// tell is the chart that this process knows, nil for none.
+// tell returns the shard map that this process knows, or nil.
 func (w *near) tell(context.Context, []byte) []byte {
 	return w.chart.Load().told()
 }
 
-// askChart takes the chart of another process, if it is newer.
+// askChart requests the shard map of another process and uses it if it is newer.
 func (w *near) askChart(ctx context.Context) {
 	name, ok := w.other()
 	if !ok {
@@ -216,8 +217,8 @@ func (w *near) askChart(ctx context.Context) {
 	}
 }
 
-// learn takes a chart that another process has told, if it is newer: the store may have no
-// leader to read it from.
+// learn uses a shard map received from another process if it is newer. The store may have no leader
+// from which to read it.
 func (w *near) learn(msg []byte) {
 	c := heardChart(msg)
 	for c != nil {
@@ -228,12 +229,12 @@ func (w *near) learn(msg []byte) {
 	}
 }
 
-// other is a process of this data centre that may host, another than this.
+// other returns another process of this data center that can host.
 func (w *near) other() (name string, ok bool) {
 	n, self := 0, w.cfg.Members.Self().Name
 	for _, m := range w.cfg.Members.All() {
 		if m.Name != self && m.CanHost && !m.Leaving && w.cfg.Members.IsAlive(&m) {
-			if n++; random.IntN(n) == 0 { // each as likely
+			if n++; random.IntN(n) == 0 { // each one is equally likely
 				name = m.Name
 			}
 		}
@@ -241,7 +242,7 @@ func (w *near) other() (name string, ok bool) {
 	return name, n > 0
 }
 
-// Ready reports whether it is known who hosts all keys.
+// Ready reports whether the hosts of all keys are known.
 func (n *Node) Ready() bool {
 	for i := range Shards {
 		if n.Client.way.Host(byte(i)) == "" {
@@ -251,8 +252,8 @@ func (n *Node) Ready() bool {
 	return true
 }
 
-// Answered asks the hosts of all keys, and reports whether each answers that it is one: the chart
-// may name those of before, when all have been started anew.
+// CheckHosts sends a request to the hosts of all keys, and reports whether each one answers that it
+// is the host. The shard map may name earlier hosts if all processes were restarted.
 func (n *Node) CheckHosts(ctx context.Context) bool {
 	of := map[string][]*request{}
 	for i := range Shards {
@@ -260,7 +261,7 @@ func (n *Node) CheckHosts(ctx context.Context) bool {
 		if host == "" {
 			return false
 		}
-		of[host] = append(of[host], &request{kind: kindPeek, shard: byte(i)}) // of no limit
+		of[host] = append(of[host], &request{kind: kindPeek, shard: byte(i)}) // for no limit
 	}
 	for host, qs := range of {
 		try, stop := context.WithTimeout(ctx, askTry)
@@ -279,7 +280,7 @@ func (n *Node) CheckHosts(ctx context.Context) bool {
 	return true
 }
 
-// Hosted is how many shards this process hosts, and how many it stands by for.
+// ShardCounts returns how many shards this process hosts, and for how many it is the standby.
 func (n *Node) ShardCounts() (hosted, standby int) {
 	if n.host == nil {
 		return 0, 0

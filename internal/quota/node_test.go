@@ -21,7 +21,7 @@ import (
 	"github.com/headgate/headgate/limit"
 )
 
-// group are processes that share a real engine, in this one and in a bubble.
+// A group is a set of processes that share a real engine, in this process and in a bubble.
 type group struct {
 	t      *testing.T
 	engine *embedded.Server
@@ -34,7 +34,7 @@ type member struct {
 	*Node
 	name string
 	conn *nats.Conn
-	stop func() // cleanly
+	stop func() // stops it cleanly
 	kill func() // its messages end at once
 }
 
@@ -47,7 +47,7 @@ func newGroup(t *testing.T) *group {
 	return &group{t: t, engine: e, began: time.Now(), limits: map[string]*Definition{}}
 }
 
-// connect is one more connection to the engine.
+// connect returns another connection to the engine.
 func (g *group) connect() *nats.Conn {
 	g.t.Helper()
 	conn, err := nats.Connect("", nats.InProcessServer(g.engine))
@@ -113,10 +113,10 @@ func (g *group) start(name string, hosts bool) *member {
 	return m
 }
 
-// await waits until something holds.
+// await waits until holds returns true.
 func (g *group) await(what string, holds func() bool) {
 	g.t.Helper()
-	deadline := time.After(3 * time.Minute) // what comes at all comes: how late is judged elsewhere
+	deadline := time.After(3 * time.Minute) // other tests check how long it takes
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
 	for !holds() {
@@ -128,7 +128,7 @@ func (g *group) await(what string, holds func() bool) {
 	}
 }
 
-// spread waits until all shards are hosted, and stood by for, by those there are.
+// spread waits until every shard has a host and a standby among the given members.
 func (g *group) spread(ms ...*member) {
 	g.t.Helper()
 	g.await("all shards hosted and stood by for", func() bool {
@@ -141,7 +141,7 @@ func (g *group) spread(ms ...*member) {
 	})
 }
 
-// burst has calls made at all members at once, and counts those that pass.
+// burst makes calls at all members at once, and counts those that pass.
 func (g *group) burst(limitName, key string, calls int, ms ...*member) (passed int64, errs int64) {
 	var n, bad atomic.Int64
 	var wg sync.WaitGroup
@@ -165,7 +165,7 @@ func (g *group) burst(limitName, key string, calls int, ms ...*member) (passed i
 	return n.Load(), bad.Load()
 }
 
-// Three processes and a worker let a key have exactly what it may, wherever it is called.
+// Three processes and a worker allow exactly the limit of a key, wherever it is called.
 func TestExactlyAsManyEverywhere(t *testing.T) { virtual.Test(t, testExactlyAsManyEverywhere) }
 
 func testExactlyAsManyEverywhere(t *testing.T) {
@@ -185,7 +185,7 @@ func testExactlyAsManyEverywhere(t *testing.T) {
 			t.Log("640 calls in", time.Since(began))
 		}
 	}
-	var keys Keys // all of them are listed, whoever hosts them, page by page
+	var keys Keys // all are listed page by page, whichever process hosts them
 	keys.Init(w.Limit("api"))
 	seen, shard, from, pages := map[string]int64{}, 0, 0, 0
 	for shard < Shards {
@@ -211,7 +211,8 @@ func testExactlyAsManyEverywhere(t *testing.T) {
 	}
 }
 
-// Who was cut off learns who hosts what from another process while the store does not answer.
+// A process that was cut off learns the shard map from another process while the store does not
+// answer.
 func TestTheChartIsToldWithoutTheStore(t *testing.T) {
 	t.Parallel()
 	virtual.Test(t, testTheChartIsToldWithoutTheStore)
@@ -232,8 +233,8 @@ func testTheChartIsToldWithoutTheStore(t *testing.T) {
 	g.await("a knows it", func() bool { a.near.Lost(0); return a.near.Host(7) == "z" })
 }
 
-// Who begins when all were killed knows from the chart who hosted all keys, and that those do
-// not answer.
+// A process that starts after all were killed knows the former hosts of all keys from the shard
+// map, and that they do not answer.
 func TestWhoHostsAnswers(t *testing.T) {
 	t.Parallel()
 	virtual.Test(t, testWhoHostsAnswers)

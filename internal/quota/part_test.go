@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// Two parts share no cache line: who decides in the one must not slow the other. What each
-// decision writes beside the key's own entry is in the first line.
+// Two parts share no cache line, so that decisions in one do not slow down the other. The fields
+// that each decision writes, besides the entry of the key, are in the first line.
 func TestPartsShareNoCacheLine(t *testing.T) {
 	const line = 64
 	of := reflect.TypeFor[part]()

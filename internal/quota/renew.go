@@ -7,17 +7,17 @@ import (
 	"time"
 )
 
-// A call under way counts for its lease, and no longer when who made it is gone. Who is there
-// renews it.
+// A call in progress counts for the duration of its lease, and no longer if its process is gone. A
+// live process renews the lease.
 
-// renewals are in each lease: two may be lost. Those of a call are renewEach apart at least:
-// a shorter lease is over before anybody can be told. Chosen.
+// renewals is the number of renewals in each lease, so that two may be lost. Renewals of a call are
+// at least renewEach apart, because a shorter lease would end before a renewal can arrive. Chosen.
 const (
 	renewals  = 3
 	renewEach = 10 * time.Millisecond
 )
 
-// Renew begins the lease of a call under way anew.
+// Renew starts the lease of a call in progress again.
 func (k *Keys) Renew(ctx context.Context, d *Definition, key string, id uint64) error {
 	if k.lane != nil && id&countedHere == 0 {
 		_, err := k.lane.Settle(ctx, key, id, renewal)
@@ -29,15 +29,14 @@ func (k *Keys) Renew(ctx context.Context, d *Definition, key string, id uint64) 
 	return err
 }
 
-// A Keeper renews a lease from time to time until it is stopped. The zero Keeper does nothing.
+// A LeaseRenewer renews a lease regularly until it is stopped. The zero LeaseRenewer does nothing.
 type LeaseRenewer struct {
 	mu    sync.Mutex
 	timer *time.Timer
 	over  bool
 }
 
-// Start lets renew be called thrice in each lease, once at a time. Without a lease it does
-// nothing.
+// Start calls renew three times in each lease, one call at a time. If lease is 0 it does nothing.
 func (p *LeaseRenewer) Start(lease time.Duration, renew func()) {
 	if lease <= 0 {
 		return
@@ -55,7 +54,7 @@ func (p *LeaseRenewer) Start(lease time.Duration, renew func()) {
 	})
 }
 
-// Stop ends it. A renewal on its way is waited for.
+// Stop stops the renewals. It waits for a renewal in progress.
 func (p *LeaseRenewer) Stop() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -64,7 +63,7 @@ func (p *LeaseRenewer) Stop() {
 	}
 }
 
-// keep renews a call that is held until it ends.
+// keep renews a held call until it ends.
 func (h *Hold) keep(lease time.Duration) {
 	k, key, id := h.keys, h.key, h.id
 	h.kept = &LeaseRenewer{}

@@ -8,8 +8,8 @@ import (
 	"github.com/headgate/headgate/limit"
 )
 
-// What is held of calls at once is counted for as long as it is held, and a lease longer when
-// its holder is out of reach.
+// A held call of a concurrency limit counts as long as it is held, and for one more lease if its
+// holder is unreachable.
 func TestACallThatIsHeldIsRenewed(t *testing.T) {
 	r := limit.Rule{Algorithm: limit.Concurrency, Amount: 3, Lease: 9 * time.Second}
 	inHeldWorld(t, r, 2*time.Millisecond, func(h *heldWorld) {
@@ -49,7 +49,7 @@ func TestACallThatIsHeldIsRenewed(t *testing.T) {
 	})
 }
 
-// A process that counts by itself, its host being out of reach, renews by itself.
+// A process that counts by itself, because its host is unreachable, also renews by itself.
 func TestACallThatIsCountedHereIsRenewed(t *testing.T) {
 	r := limit.Rule{Algorithm: limit.Concurrency, Amount: 2 * idealDesks, Lease: 9 * time.Second}
 	inHeldWorld(t, r, 2*time.Millisecond, func(h *heldWorld) {
@@ -77,7 +77,8 @@ func TestACallThatIsCountedHereIsRenewed(t *testing.T) {
 	})
 }
 
-// A standby knows that a call was renewed. Else what takes over would let in one too many.
+// A standby knows that a call was renewed. Otherwise it would allow one call too many after a
+// takeover.
 func TestAStandbyRenewsToo(t *testing.T) {
 	b := newBench(t, limit.Rule{Algorithm: limit.Concurrency, Amount: 3, Lease: 10 * time.Second})
 	b.rules.Lends, b.rules.Calls = false, true

@@ -10,29 +10,29 @@ import (
 	"github.com/headgate/headgate/limit"
 )
 
-// Parameters of a link. Chosen: a standby that is slower than that is none.
+// Parameters of a link. Chosen: a standby that is slower is useless.
 const (
 	linkTry      = 300 * time.Millisecond
 	linkPatience = 900 * time.Millisecond
 	linkAgain    = 20 * time.Millisecond
-	linkIdle     = 500 * time.Millisecond // it is asked whether it is there
+	linkIdle     = 500 * time.Millisecond // interval of checks whether the standby is there
 	linkBytes    = 512 << 10              // in one message
 )
 
-// A link is how one process repeats what another does: in order, nothing twice.
+// A link replicates the changes of this process at another one, in order and without duplicates.
 type link struct {
-	to     string // its name and life
+	to     string // the process: its name and life
 	stream uint64
 	ask    func(ctx context.Context, msg []byte) ([]byte, error)
 	wake   chan struct{}
 
 	mu     sync.Mutex
 	queue  [][]byte
-	put0   uint64 // how many were put
+	put0   uint64 // number of records put
 	acked  uint64
-	over   bool          // it repeats no more
-	freed  bool          // and nobody needs to wait for it
-	change chan struct{} // closed and made anew when one of these changes
+	over   bool          // it no longer replicates
+	freed  bool          // callers no longer need to wait for it
+	change chan struct{} // closed and replaced when one of these changes
 }
 
 func newLink(to string, stream uint64, ask func(context.Context, []byte) ([]byte, error)) *link {
@@ -59,7 +59,7 @@ func (k *link) news() {
 	k.change = make(chan struct{})
 }
 
-// wait blocks until all up to n is repeated or need not be.
+// wait blocks until all records up to n are replicated or no longer need to be.
 func (k *link) wait(ctx context.Context, n uint64) bool {
 	for {
 		k.mu.Lock()
@@ -76,14 +76,14 @@ func (k *link) wait(ctx context.Context, n uint64) bool {
 	}
 }
 
-// reached reports whether all up to n is repeated.
+// reached reports whether all records up to n are replicated.
 func (k *link) reached(n uint64) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return k.acked >= n
 }
 
-// free lets all go who wait.
+// free releases all callers that wait.
 func (k *link) free() {
 	k.mu.Lock()
 	k.over, k.freed, k.queue = true, true, nil
@@ -93,7 +93,7 @@ func (k *link) free() {
 
 var errRefused = errors.New("the standby repeats nothing")
 
-// run sends until the standby is silent or refuses, or ctx ends.
+// run sends records until the standby is silent or refuses, or ctx ends.
 func (k *link) run(ctx context.Context) error {
 	seq := uint64(0)
 	tick := time.NewTicker(linkIdle)
@@ -139,7 +139,7 @@ func (k *link) take() (batch [][]byte) {
 	return batch
 }
 
-// send says one message until it is repeated.
+// send sends one message until it is replicated.
 func (k *link) send(ctx context.Context, msg []byte) error {
 	began := time.Now()
 	for {
@@ -164,17 +164,17 @@ func (k *link) send(ctx context.Context, msg []byte) error {
 	}
 }
 
-// The records of a stream.
+// Kinds of records in a stream.
 const (
 	recordBegin byte = iota + 1
 	recordHead
 	recordKey
 	recordEnd
 	recordDeed
-	recordGone // no deed of the shard comes any more: another stands by for it
+	recordGone // end of the entries of a shard: it has another standby now
 )
 
-// deedTimes are the shard's time and the table's.
+// A deedTimes is the time of the shard and the time of the table.
 type deedTimes struct{ at, now limit.Time }
 
 func appendDeed(b []byte, q *request, at deedTimes, d *limit.Entry) []byte {
@@ -200,7 +200,7 @@ func appendDeed(b []byte, q *request, at deedTimes, d *limit.Entry) []byte {
 	)
 }
 
-// copyTo puts the whole of a shard on a link, and from then on all that is done with it.
+// copyTo puts a copy of a shard on a link, and from then on every change.
 func (l *ledger) copyTo(i int, k *link) (upTo uint64) {
 	s := &l.shards[i]
 	s.mu.Lock()
@@ -224,7 +224,7 @@ func (l *ledger) copyTo(i int, k *link) (upTo uint64) {
 	return k.put([]byte{recordEnd, byte(i)})
 }
 
-// unlink takes a link from all shards.
+// unlink removes a link from all shards.
 func (l *ledger) unlink(k *link) {
 	for i := range l.shards {
 		s := &l.shards[i]
@@ -234,25 +234,26 @@ func (l *ledger) unlink(k *link) {
 	}
 }
 
-// A stream is what comes from one link of a host.
+// A stream is the receiving end of one link of a host.
 type stream struct {
 	mu   sync.Mutex
 	seq  uint64
-	used time.Duration // own clock
-	dead bool          // a record could not be repeated
+	used time.Duration // own clock of the last use
+	dead bool          // a record could not be replicated
 }
 
-// streamSilent: so long after the last message of a stream its host sends no more on it, and has
-// read that it does not. Chosen: a host gives a link up after linkPatience.
+// streamSilent is the time after the last message of a stream at which its host has stopped sending
+// and knows that the stream is over. Chosen: a host gives up a link after linkPatience.
 const streamSilent = 5 * time.Second
 
-// mostStreams bounds the streams of a process; the one that was silent for longest goes.
+// mostStreams is the maximum number of streams of a process. The one that was silent for longest is
+// dropped.
 const mostStreams = 64
 
-// mostRecord bounds one record. Chosen: a key with a log of 4,096 calls takes 40 KB.
+// mostRecord is the maximum size of a record. Chosen: a key with a log of 4,096 calls takes 40 KB.
 const mostRecord = 512 << 10
 
-// repeat does what a host did. It answers 1 when that is done.
+// repeat replicates the changes of a host. It answers 1 when that is done.
 func (l *ledger) repeat(_ context.Context, msg []byte) []byte {
 	d, err := newReader(msg)
 	if err != nil {
@@ -271,7 +272,7 @@ func (l *ledger) repeat(_ context.Context, msg []byte) []byte {
 	switch {
 	case x.dead:
 		return []byte{0}
-	case seq <= x.seq: // said again: the answer was lost
+	case seq <= x.seq: // a duplicate: the answer was lost
 		return []byte{1}
 	case seq != x.seq+1:
 		x.dead = true
@@ -290,7 +291,7 @@ func (l *ledger) repeat(_ context.Context, msg []byte) []byte {
 	return []byte{1}
 }
 
-// streamOf finds a stream; only its first message begins one.
+// streamOf returns a stream. Only its first message creates it.
 func (l *ledger) streamOf(id, seq uint64) *stream {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -315,7 +316,7 @@ func (l *ledger) streamOf(id, seq uint64) *stream {
 	return x
 }
 
-// record does one record of a stream, and reports whether it could.
+// record replicates one record of a stream, and reports whether that was possible.
 func (l *ledger) record(id uint64, d *reader) bool {
 	what, i := d.Byte(), d.Byte()
 	if d.Bad() {
@@ -351,7 +352,7 @@ func (l *ledger) record(id uint64, d *reader) bool {
 		if def == nil {
 			s.miss(name)
 		}
-		if def == nil || d.Bad() || s.missed[name] { // a limit that is new there, gone here, or another here
+		if def == nil || d.Bad() || s.missed[name] { // a limit that is new there, gone here, or different here
 			return !d.Bad()
 		}
 		clk := l.boot()
@@ -372,7 +373,7 @@ func (l *ledger) record(id uint64, d *reader) bool {
 	return false
 }
 
-// repeatDeed repeats one deed. Holds mu.
+// repeatDeed replicates one entry. The caller holds mu.
 func (l *ledger) repeatDeed(s *shard, d *reader) bool {
 	name, key := d.Text(mostName), d.Text(mostKey)
 	at, now := limit.Time(d.Int()), limit.Time(d.Int())
@@ -394,8 +395,8 @@ func (l *ledger) repeatDeed(s *shard, d *reader) bool {
 	return true
 }
 
-// miss notes that something of a limit is not repeated here: it is known there, or still
-// known there. Holds mu.
+// miss records that changes of a limit are not replicated here, for example because only the host
+// knows the limit. The caller holds mu.
 func (s *shard) miss(name string) {
 	if s.missed == nil {
 		s.missed = map[string]bool{}
@@ -405,8 +406,8 @@ func (s *shard) miss(name string) {
 	}
 }
 
-// take begins to take a shard over of which this process has a copy: from then on it
-// repeats nothing, and whoever hosts it tells nobody anything.
+// take begins the takeover of a shard of which this process has a copy. From then on it no longer
+// replicates, so the old host can answer no decision.
 func (l *ledger) take(i int) bool {
 	s := &l.shards[i]
 	s.mu.Lock()
@@ -418,7 +419,7 @@ func (l *ledger) take(i int) bool {
 	return true
 }
 
-// drop forgets a copy whose host has fallen silent: nobody relies on it.
+// drop deletes a copy if its host has gone silent. Nobody relies on such a copy.
 func (l *ledger) drop(i int) {
 	s := &l.shards[i]
 	s.mu.Lock()
@@ -435,8 +436,8 @@ func (l *ledger) drop(i int) {
 	}
 }
 
-// untake ends that this process is about to take a shard over: it stands by again. What it
-// has refused meanwhile was told to nobody, and its stream goes no further.
+// untake cancels a takeover: the process is a standby again. Changes that it refused in the
+// meantime were never answered, and their stream does not continue.
 func (l *ledger) untake(i int) {
 	s := &l.shards[i]
 	s.mu.Lock()
@@ -446,14 +447,14 @@ func (l *ledger) untake(i int) {
 	}
 }
 
-// basis is what the host of a shard that has no copy begins with.
+// A basis is what the host of a shard without a copy starts from.
 type basis struct {
-	known   bool   // nothing was forgotten
-	moved   bool   // it was counted in another data centre
-	written []byte // blocks
+	known   bool   // no usage is unknown
+	moved   bool   // it was counted in another data center
+	written []byte // the blocks
 }
 
-// host makes this process the host of a shard: of its copy, or of what there is instead.
+// host makes this process the host of a shard, with its copy or with by.
 func (l *ledger) host(i int, by basis) {
 	s := &l.shards[i]
 	s.mu.Lock()
@@ -479,17 +480,17 @@ func (l *ledger) host(i int, by basis) {
 	s.role = hosts
 }
 
-// heardNow is the host's time now, or somewhat before: its message came after it was stamped.
-// Holds mu.
+// heardNow returns the host's present time, or slightly less: its message arrived some time after
+// it was stamped. The caller holds mu.
 func (s *shard) heardNow(clk time.Duration) limit.Time {
 	past := clk - s.heardA
 	return s.heard + limit.Time(past-past/lendDrift)
 }
 
-// lendDrift is how far a clock may be off, one in so many (docs/protocol.md §12).
+// lendDrift is the maximum error of a clock: one part in lendDrift (docs/protocol.md §12).
 const lendDrift = 1000
 
-// leave makes this process no host of a shard, nor its standby.
+// leave ends the role of this process as host or standby of a shard.
 func (l *ledger) leave(i int) {
 	s := &l.shards[i]
 	s.mu.Lock()
@@ -498,7 +499,7 @@ func (l *ledger) leave(i int) {
 	s.blocks.wake()
 }
 
-// roleOf is what this process has to do with a shard.
+// roleOf returns the role of this process for a shard.
 func (l *ledger) roleOf(i int) role {
 	s := &l.shards[i]
 	s.mu.Lock()

@@ -7,7 +7,7 @@ import (
 	"github.com/headgate/headgate/limit"
 )
 
-// take takes n of the key "" at a desk.
+// take takes n units of the key "" at a Client.
 func (h *heldWorld) take(desk int, n int64) (d limit.Decision) {
 	h.t.Helper()
 	if _, err := h.keys[desk].Take(h.ctx, h.def, "", n, &d); err != nil {
@@ -29,8 +29,7 @@ func tenAMinute() limit.Rule {
 	return limit.Rule{Algorithm: limit.SlidingLog, Amount: 10, Window: time.Minute}
 }
 
-// Who gives back is given back all of it, also of what others used a moment ago and have not said
-// yet.
+// A return includes what other processes have used a moment ago and not yet reported.
 func TestGivingBackKnowsWhatWasJustUsed(t *testing.T) {
 	inHeldWorld(t, tenAMinute(), 2*time.Millisecond, func(h *heldWorld) {
 		for desk := range 3 {
@@ -49,8 +48,8 @@ func TestGivingBackKnowsWhatWasJustUsed(t *testing.T) {
 	})
 }
 
-// A key that is forgotten is so whole, also what was used a moment ago; and who was refused at
-// that desk is not refused for it any more.
+// A reset clears all usage of a key, including the most recent usage. A Client that has denied the
+// key no longer denies it for that reason.
 func TestResetForgetsWhatWasJustUsed(t *testing.T) {
 	inHeldWorld(t, tenAMinute(), 2*time.Millisecond, func(h *heldWorld) {
 		reset := func() {
@@ -78,7 +77,7 @@ func TestResetForgetsWhatWasJustUsed(t *testing.T) {
 	})
 }
 
-// Who looks at a key that others have just used up is told when it frees, as who calls is.
+// A peek at a key that others have just used up returns the time until it is free, as a call does.
 func TestPeekKnowsWhatWasJustUsed(t *testing.T) {
 	inHeldWorld(t, tenAMinute(), 2*time.Millisecond, func(h *heldWorld) {
 		h.take(0, 10)
@@ -88,7 +87,7 @@ func TestPeekKnowsWhatWasJustUsed(t *testing.T) {
 	})
 }
 
-// A refusal that is remembered ends with the rule that it was made by.
+// A remembered denial ends when its rule changes.
 func TestAChangedLimitRefusesByItselfAlone(t *testing.T) {
 	inHeldWorld(t, tenAMinute(), 2*time.Millisecond, func(h *heldWorld) {
 		h.take(0, 10)

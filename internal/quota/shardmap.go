@@ -14,43 +14,43 @@ import (
 	"github.com/headgate/headgate/internal/store"
 )
 
-// chartWait bounds a reading or writing of the chart. Chosen.
+// chartWait is the timeout for reading or writing the shard map. Chosen.
 const chartWait = 2 * time.Second
 
-// A Chart says which process hosts each shard, and which one stands by. It is one record,
-// which only compare-and-swap changes: of two who both want a shard one loses.
+// A ShardMap says which process hosts each shard, and which one is its standby. It is one record,
+// changed only by compare-and-swap: if two processes want a shard, one of them loses.
 type ShardMap struct {
 	Shards [Shards]Assignment `json:"shards"`
-	Moves  uint64             `json:"moves,omitempty"` // of the home, when this chart began
+	Moves  uint64             `json:"moves,omitempty"` // moves of the home when this shard map began
 
 	rev uint64
 }
 
-// A Spot is where a shard is. A process is its name and its life.
+// An Assignment is the place of one shard. A process is identified by its name and its life.
 type Assignment struct {
 	Host      string `json:"host,omitempty"`
 	Standby   string `json:"standby,omitempty"`
-	UsageLost bool   `json:"lost,omitempty"`  // what its keys have used is known to nobody
-	Moved     bool   `json:"moved,omitempty"` // it was counted in another data centre
+	UsageLost bool   `json:"lost,omitempty"`  // the usage of its keys is lost
+	Moved     bool   `json:"moved,omitempty"` // it was counted in another data center
 	HasCopy   string `json:"kept,omitempty"`  // the store has a copy: see kept.go
 }
 
-// processOf names a process: a life is never used twice.
+// processOf returns the identifier of a process. A life is never reused.
 func processOf(name string, life uint64) string { return fmt.Sprintf("%s~%x", name, life) }
 
-// nameOf is the name of a process.
+// nameOf returns the name in the identifier of a process.
 func nameOf(process string) string {
 	name, _, _ := strings.Cut(process, "~")
 	return name
 }
 
-// shardOf is the shard of a key: the same for all processes at all times.
+// shardOf returns the shard of a key. It is the same in all processes and at all times.
 func shardOf(limit, key string) byte {
 	b := make([]byte, 0, 128)
 	return sha256.Sum256(append(append(append(b, limit...), 0), key...))[0]
 }
 
-// host is the name of the process that hosts a shard, "" for none.
+// host returns the name of the process that hosts a shard, or "".
 func (c *ShardMap) host(shard byte) string {
 	if c == nil {
 		return ""
@@ -58,7 +58,7 @@ func (c *ShardMap) host(shard byte) string {
 	return nameOf(c.Shards[shard].Host)
 }
 
-// load reads the chart; one that was never written is new.
+// load reads the shard map. If there is none in the store, it returns a new one.
 func load(ctx context.Context, s store.Store, name string) (*ShardMap, error) {
 	ctx, stop := context.WithTimeout(ctx, chartWait)
 	defer stop()
@@ -73,7 +73,7 @@ func load(ctx context.Context, s store.Store, name string) (*ShardMap, error) {
 	return c, err
 }
 
-// save writes the chart if nobody has since it was read.
+// save writes the shard map, unless another process has written it since it was read.
 func (c *ShardMap) save(ctx context.Context, s store.Store, name string) error {
 	ctx, stop := context.WithTimeout(ctx, chartWait)
 	defer stop()
@@ -84,13 +84,13 @@ func (c *ShardMap) save(ctx context.Context, s store.Store, name string) error {
 	return err
 }
 
-// toldChart is the chart as one process tells it to another.
+// A toldChart is the shard map as one process sends it to another.
 type toldChart struct {
 	ShardMap
 	Rev uint64 `json:"rev"`
 }
 
-// told is a chart to be told, nil for none.
+// told returns the message with a shard map, or nil for none.
 func (c *ShardMap) told() []byte {
 	if c == nil {
 		return nil
@@ -102,7 +102,7 @@ func (c *ShardMap) told() []byte {
 	return b
 }
 
-// heardChart is a chart that was told, nil for none.
+// heardChart parses a shard map from a message. It returns nil if there is none.
 func heardChart(b []byte) *ShardMap {
 	var c toldChart
 	if len(b) == 0 || json.Unmarshal(b, &c) != nil || c.Rev == 0 {
@@ -112,8 +112,8 @@ func heardChart(b []byte) *ShardMap {
 	return &c.ShardMap
 }
 
-// ranked are processes in the order in which they are to host a shard (highest random
-// weight hashing, Thaler and Ravishankar 1998): one that goes moves only its own.
+// ranked returns the processes in their order of preference as host of a shard (highest random
+// weight hashing, Thaler and Ravishankar 1998). If a process leaves, only its own shards move.
 func ranked(shard int, processes []string) []string {
 	score := func(p string) uint64 {
 		h := fnv.New64a()

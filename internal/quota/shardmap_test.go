@@ -27,7 +27,7 @@ import (
 	"github.com/headgate/headgate/limit"
 )
 
-// gate holds the messages of one connection, both ways, while it is shut.
+// A gate holds back the messages of one connection, in both directions, while it is shut.
 type gate struct {
 	engine *embedded.Server
 	mu     sync.Mutex
@@ -61,7 +61,7 @@ func (g *gate) flow() {
 	}
 	g.mu.Unlock()
 	for _, c := range conns {
-		_, _ = c.Write(nil) // what was kept
+		_, _ = c.Write(nil) // what was held back
 	}
 }
 
@@ -86,8 +86,8 @@ func (c *gated) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// Write keeps what is written while the gate is shut, as a socket does, and does not block:
-// nats.go writes with the lock of its connection held, and time would not pass in a bubble.
+// Write holds back what is written while the gate is shut, as a socket does, and does not block:
+// nats.go writes with the lock of its connection held, and time in a bubble would stop.
 func (c *gated) Write(b []byte) (int, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -110,13 +110,13 @@ func (c *gated) Write(b []byte) (int, error) {
 
 var errCut = errors.New("cut off from the store")
 
-// cutStore is a store that can be out of reach, and loses answers or has writings done late.
+// A cutStore is a store that can be unreachable, lose answers or delay writes.
 type cutStore struct {
 	store.Store
 	cut  atomic.Bool
-	last atomic.Pointer[func()] // what is to be written late
-	late atomic.Bool            // the next writing is
-	lost atomic.Int32           // so many writings of blocks are never answered
+	last atomic.Pointer[func()] // the delayed write
+	late atomic.Bool            // delay the next write
+	lost atomic.Int32           // number of block writes that are never answered
 }
 
 func (s *cutStore) Load(ctx context.Context, key string) ([]byte, uint64, error) {
@@ -143,10 +143,10 @@ func (s *cutStore) CompareAndSwap(ctx context.Context, key string, rev uint64, b
 	return s.Store.CompareAndSwap(ctx, key, rev, b)
 }
 
-// rig is a member whose ties can be cut one by one.
+// A rig is a member whose connections can be cut one by one.
 type rig struct {
 	*member
-	all, beats *gate // of its messages; of its heartbeats alone
+	all, beats *gate // of its messages; of its heartbeats only
 	store      *cutStore
 	ahead      atomic.Int64 // of its clock
 	ctx        context.Context
@@ -206,8 +206,8 @@ func (g *group) launch(name string, o launch) *rig {
 	return r
 }
 
-// spreadOf waits until all shards are hosted, and stood by for, as the chart says: a process may
-// have a copy still of which no host knows any more.
+// spreadOf waits until every shard has a host and a standby according to the shard map: a process
+// may still have a copy that no host knows.
 func (g *group) spreadOf(rs ...*rig) {
 	g.t.Helper()
 	there := map[string]bool{}
@@ -232,7 +232,7 @@ func (g *group) spreadOf(rs ...*rig) {
 	})
 }
 
-// chart is how things are.
+// chart returns the shard map.
 func (g *group) chart(r *rig) *ShardMap {
 	g.t.Helper()
 	c, err := load(g.t.Context(), r.store.Store, "limits.chart")
@@ -242,7 +242,7 @@ func (g *group) chart(r *rig) *ShardMap {
 	return c
 }
 
-// whoHas are the host and the standby of a key, and the others.
+// whoHas returns the host and the standby of a key, and the others.
 func (g *group) whoHas(name, key string, rs ...*rig) (host, standby *rig, rest []*rig) {
 	g.t.Helper()
 	x := g.chart(rs[0]).Shards[shardOf(name, key)]
@@ -259,7 +259,7 @@ func (g *group) whoHas(name, key string, rs ...*rig) (host, standby *rig, rest [
 	return host, standby, rest
 }
 
-// bench are hosts on a store of their own, driven by hand.
+// A bench is a set of hosts with their own store, driven step by step.
 type bench struct {
 	t     *testing.T
 	store *store.Memory
@@ -301,7 +301,7 @@ func (b *bench) host(name string) (*Host, *cutStore) {
 	return h, s
 }
 
-// own makes a host the one of all shards, with a lease.
+// own makes h the host of all shards, with a lease.
 func (b *bench) own(h *Host, standby string) {
 	b.t.Helper()
 	h.ledger.lease.Store(int64(b.boot() + leaseTerm))
@@ -331,7 +331,7 @@ func (b *bench) read() *ShardMap {
 	return c
 }
 
-// lend has a host lend one borrower need of a key, and tells how much of the loan it was given.
+// lend makes a host lend need units of a key to a borrower, and returns how much was lent.
 func (b *bench) lend(h *Host, who uint64, need int64) int64 {
 	q := &request{kind: kindBorrow, shard: shardOf("api", "k"), limit: "api", key: "k"}
 	q.Borrower, q.Loan, q.Need, q.Least = who, 1, need, 1
@@ -342,7 +342,7 @@ func (b *bench) lend(h *Host, who uint64, need int64) int64 {
 	return r[0].given
 }
 
-// copied gives a second host a copy of all shards of a first.
+// copied gives the second host a copy of all shards of the first.
 func (b *bench) copied(from, to *Host) *link {
 	b.t.Helper()
 	k := newLink(to.self, rand.Uint64(), func(ctx context.Context, msg []byte) ([]byte, error) {
@@ -364,7 +364,8 @@ func (b *bench) copied(from, to *Host) *link {
 
 var byMinute = limit.Rule{Algorithm: limit.SlidingLog, Amount: 10, Window: time.Minute}
 
-// Who takes shards over while another changes the chart tries again, and keeps what it knows.
+// A standby that takes over shards while another process changes the shard map tries again, and
+// keeps its copy.
 func TestStandbyThatLosesARaceKeepsItsCopy(t *testing.T) {
 	t.Parallel()
 	virtual.Test(t, testStandbyThatLosesARaceKeepsItsCopy)
@@ -379,7 +380,7 @@ func testStandbyThatLosesARaceKeepsItsCopy(t *testing.T) {
 	if got := b.lend(h, 7, 6); got != 6 {
 		t.Fatalf("lent %d, want 6", got)
 	}
-	// The host is dead. The standby has read the chart, then somebody else writes.
+	// The host is dead. The standby has read the shard map, then another process writes it.
 	s.ledger.lease.Store(int64(b.boot() + leaseTerm))
 	s.chart, s.read = b.read(), b.boot()
 	b.write(func(*Assignment) {})
@@ -399,7 +400,7 @@ func testStandbyThatLosesARaceKeepsItsCopy(t *testing.T) {
 	}
 }
 
-// A process that was fenced once, and lives again, is fenced anew when it falls silent again.
+// A process that was fenced once and is alive again is fenced anew when it goes silent again.
 func TestFenceIsForOneDeath(t *testing.T) {
 	t.Parallel()
 	virtual.Test(t, testFenceIsForOneDeath)
@@ -435,7 +436,8 @@ func testFenceIsForOneDeath(t *testing.T) {
 	}
 }
 
-// Who was fenced while it took shards over does not host them when it has its lease again.
+// A process that was fenced while it took over shards does not host them when it has its lease
+// again.
 func TestDeposedHostsNothingThatItTookMeanwhile(t *testing.T) {
 	t.Parallel()
 	virtual.Test(t, testDeposedHostsNothingThatItTookMeanwhile)
@@ -451,7 +453,7 @@ func testDeposedHostsNothingThatItTookMeanwhile(t *testing.T) {
 	}
 	rev := uint64(0)
 	h.renewOnce(t.Context(), "l.node.a", v, &rev)
-	h.ledger.host(3, basis{}) // the writing that was under way
+	h.ledger.host(3, basis{}) // the write that was in progress
 	h.renewOnce(t.Context(), "l.node.a", v, &rev)
 	if h.ledger.lease.Load() > int64(b.boot()) {
 		t.Fatal("it has a lease before it gave up")
@@ -471,8 +473,8 @@ func testDeposedHostsNothingThatItTookMeanwhile(t *testing.T) {
 	}
 }
 
-// A writing of the chart whose outcome is not known may come later: what it says must not be
-// contradicted meanwhile.
+// A write of the shard map with unknown result may take effect later. Nothing may contradict it in
+// the meantime.
 func TestWritingThatComesLate(t *testing.T) {
 	t.Parallel()
 	virtual.Test(t, testWritingThatComesLate)
@@ -491,14 +493,14 @@ func testWritingThatComesLate(t *testing.T) {
 		t.Fatal("the writing was confirmed")
 	}
 	h.keep(t.Context(), false)
-	(*s.last.Load())() // now it comes
+	(*s.last.Load())() // now it takes effect
 	if x := b.read().Shards[5]; x.Standby != "" || h.chart == nil || h.chart.Shards[5] != x {
 		t.Errorf("the chart has %+v, the host relies on another", x)
 	}
 }
 
-// What a host lent before it gave up may be used for a term: who comes after it counts keys
-// as fully used from then on.
+// Units that a host lent before it gave up may be used for one term. Its successor counts keys as
+// fully used from then on.
 func TestNothingKnownCountsFromTheLastUse(t *testing.T) {
 	t.Parallel()
 	virtual.Test(t, testNothingKnownCountsFromTheLastUse)
@@ -531,7 +533,7 @@ func testNothingKnownCountsFromTheLastUse(t *testing.T) {
 	}
 }
 
-// A standby does not hold what the dead held for ever.
+// A standby does not keep the units of dead borrowers forever.
 func TestStandbyForgetsTheDead(t *testing.T) {
 	t.Parallel()
 	virtual.Test(t, testStandbyForgetsTheDead)
@@ -565,7 +567,7 @@ func testStandbyForgetsTheDead(t *testing.T) {
 	}
 }
 
-// While the store is out of reach no shard waits to be handed over: who hosts it decides on.
+// While the store is unreachable no shard waits for its handover: its host continues to decide.
 func TestNothingIsHandedOverWithoutTheStore(t *testing.T) {
 	t.Parallel()
 	virtual.Test(t, testNothingIsHandedOverWithoutTheStore)
@@ -591,7 +593,7 @@ func testNothingIsHandedOverWithoutTheStore(t *testing.T) {
 	}
 }
 
-// live lets the clock run, twice as fast as any other: heartbeats are a second apart.
+// live lets the clock run, twice as fast as any other clock: heartbeats are a second apart.
 func (b *bench) live() {
 	ctx, stop := context.WithCancel(context.Background())
 	var wg sync.WaitGroup
@@ -607,7 +609,7 @@ func (b *bench) live() {
 	b.t.Cleanup(func() { stop(); wg.Wait() })
 }
 
-// joins lets a host hear of the others, and they of it.
+// joins makes a host and the others known to each other.
 func (b *bench) joins(h *Host) {
 	ctx, stop := context.WithCancel(context.Background())
 	var wg sync.WaitGroup
@@ -615,7 +617,7 @@ func (b *bench) joins(h *Host) {
 	b.t.Cleanup(func() { stop(); wg.Wait() })
 }
 
-// await waits until something holds.
+// await waits until holds returns true.
 func (b *bench) await(what string, holds func() bool) {
 	b.t.Helper()
 	deadline := time.After(20 * time.Second)
@@ -630,13 +632,13 @@ func (b *bench) await(what string, holds func() bool) {
 	}
 }
 
-// keeps is one look at the shards, with a lease.
+// keeps runs one pass over the shards, with a lease.
 func (b *bench) keeps(ctx context.Context, h *Host) {
 	h.ledger.lease.Store(int64(b.boot() + leaseTerm))
 	h.keep(ctx, true)
 }
 
-// A standby that refuses is asked again after a while, which grows, and not at once.
+// A standby that refuses is tried again after a growing time, not at once.
 func TestRefusedStandbyIsLeftInPeace(t *testing.T) {
 	t.Parallel()
 	virtual.Test(t, testRefusedStandbyIsLeftInPeace)
@@ -669,7 +671,8 @@ func testRefusedStandbyIsLeftInPeace(t *testing.T) {
 	}
 }
 
-// Shards are not handed to a node that has just come: the store may be about to elect a leader.
+// Shards are not handed to a node that has just joined, because the store may be about to elect a
+// leader.
 func TestWhoHasJustComeIsHandedNothing(t *testing.T) {
 	t.Parallel()
 	virtual.Test(t, testWhoHasJustComeIsHandedNothing)

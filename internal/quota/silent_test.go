@@ -14,7 +14,7 @@ import (
 
 const silentHosts = 4
 
-// partly is the way to several hosts, some of which take messages and answer nothing.
+// A partly is a Transport to several hosts, some of which accept messages and never answer.
 type partly struct {
 	distant
 	silent func(host string, rs []request) bool
@@ -45,8 +45,9 @@ func (p *partly) Request(ctx context.Context, name string, msg []byte) ([]byte, 
 	return nil, ctx.Err()
 }
 
-// Calls for keys of hosts that answer do not wait for hosts that do not. Calls that need no write do
-// not wait for those that do. Each is decided after one round trip, and no key passes its limit.
+// Calls for keys of hosts that answer do not wait for hosts that do not. Calls that need no write
+// do not wait for those that do. Each is decided after one round trip, and no key exceeds its
+// limit.
 func TestSilentHostsDoNotDelayOthers(t *testing.T) { //nolint:funlen // a list of cases
 	const apart, amount = time.Millisecond, 3
 	for _, c := range []struct {
@@ -104,7 +105,7 @@ func TestSilentHostsDoNotDelayOthers(t *testing.T) { //nolint:funlen // a list o
 				var calls sync.WaitGroup
 				calls.Go(func() {
 					for _, key := range keys("lost-", c.of, 2000, c.unanswered) {
-						calls.Go(func() { // each in a message of its own while there is room for one
+						calls.Go(func() { // each in its own message while there is room for one
 							if v, err := lanes[c.of].Take(ctx, key, 1); err == nil {
 								t.Errorf("%s: %+v by a host that answers nothing", key, v)
 							}
@@ -130,7 +131,7 @@ func TestSilentHostsDoNotDelayOthers(t *testing.T) { //nolint:funlen // a list o
 							mu.Unlock()
 						}
 					})
-					pause(ctx, 5*time.Millisecond) // until long after the others are given up
+					pause(ctx, 5*time.Millisecond) // until long after the others have timed out
 				}
 				calls.Wait()
 				if most := slices.Max(took); most > 2*apart {

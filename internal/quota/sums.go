@@ -2,11 +2,11 @@ package quota
 
 import "github.com/headgate/headgate/limit"
 
-// Sums adds up what n asks cost, by their objects. first says which ask is the first of the same
-// object, and sums, at the first, what all of it cost: more than any limit is one more than that,
-// less than all that may be given back is that.
+// SumCosts adds up the costs of n requests for each object. first[i] is the index of the first
+// request with the same object as request i, and sums at that index is the total cost. The totals
+// are limited to one more than the maximum amount, and to minus the maximum amount.
 func SumCosts[O comparable](n int, of func(i int) (object O, cost int64)) (first []int, sums []int64) {
-	const bound = 1 << 62 // half of what an int64 holds: two of them still fit
+	const bound = 1 << 62 // half of the maximum int64: the sum of two still fits
 	first, sums = make([]int, n), make([]int64, n)
 	begun := make(map[O]int, n)
 	for i := range n {

@@ -8,7 +8,7 @@ import (
 	"github.com/headgate/headgate/limit"
 )
 
-// Sums against numbers of any size.
+// Checks SumCosts with numbers of any size.
 func TestSums(t *testing.T) {
 	costs := []int64{0, 1, -1, 3, -3, limit.MaxAmount, -limit.MaxAmount, limit.MaxAmount - 1}
 	for seed := range uint64(500) {

@@ -12,8 +12,9 @@ import (
 	"github.com/headgate/headgate/limit"
 )
 
-// Hosts that stop at the same moment hand shards to each other that nobody takes up any more. What
-// their keys have used is kept all the same, or counts as used, for one window and not for ever.
+// Hosts that stop at the same moment hand shards to each other that nobody hosts any more. The
+// usage of their keys is stored all the same, or counts as fully used for one window and not
+// forever.
 func TestHostsThatStopTogether(t *testing.T) {
 	t.Parallel()
 	virtual.Test(t, testHostsThatStopTogether)
@@ -34,7 +35,7 @@ func testHostsThatStopTogether(t *testing.T) {
 	rs := launch()
 	var used [keys]string
 	for i := range used {
-		for try := 0; ; try++ { // a busy machine may let an answer wait: then another key
+		for try := 0; ; try++ { // a busy machine may delay an answer: then use another key
 			used[i] = fmt.Sprintf("client-%d-%d", try, i)
 			_, err := rs[0].Limit("api").Take(t.Context(), used[i], int64(1+i%10))
 			if err == nil {
@@ -53,7 +54,7 @@ func testHostsThatStopTogether(t *testing.T) {
 		rs = launch()
 		lost := 0
 		for i := range keys {
-			g.left(rs[0], "api", used[i]) // it is told
+			g.left(rs[0], "api", used[i]) // it is reported
 			var d limit.Decision
 			g.await("a look at "+used[i], func() (ok bool) {
 				var err error

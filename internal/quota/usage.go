@@ -14,13 +14,15 @@ import (
 	"github.com/headgate/headgate/limit"
 )
 
-// mostUses bounds the keys of one answer. Chosen: at 1,100 B each they fit in one message.
+// mostUses is the maximum number of keys in one answer. Chosen: at 1,100 B per key they fit in one
+// message.
 const mostUses = 500
 
-// usesWait bounds a listing. Chosen.
+// usesWait is the timeout of a listing. Chosen.
 const usesWait = 5 * time.Second
 
-// ParsePlace reads where a list of keys goes on: a shard and a place in it. "" is the beginning.
+// ParseCursor parses the position in a list of keys: a shard and a place in it. "" is the
+// beginning.
 func ParseCursor(text string) (shard, from int, err error) {
 	first, rest, _ := strings.Cut(cmp.Or(text, "0.0"), ".")
 	shard, err = strconv.Atoi(first)
@@ -31,7 +33,8 @@ func ParseCursor(text string) (shard, from int, err error) {
 	return shard, from, nil
 }
 
-// PlaceText writes a place for ParsePlace, "" at the end of the list.
+// FormatCursor returns a position in the form that ParseCursor reads. It is "" at the end of the
+// list.
 func FormatCursor(shard, from int) string {
 	if shard >= Shards {
 		return ""
@@ -39,7 +42,7 @@ func FormatCursor(shard, from int) string {
 	return fmt.Sprintf("%d.%d", shard, from)
 }
 
-// usesAsk asks for keys of a limit in one shard, from a place on.
+// A usesAsk requests keys of a limit in one shard, from a place on.
 type usesAsk struct {
 	Limit string `json:"limit"`
 	Shard byte   `json:"shard"`
@@ -52,7 +55,7 @@ type usesTold struct {
 	Next int           `json:"next"` // 0: there are no more
 }
 
-// serveUses tells what the keys that are hosted here have used.
+// serveUses answers requests for the usage of the keys hosted here.
 func (n *Node) serveUses() (stop func(), err error) {
 	if n.host == nil {
 		return func() {}, nil
@@ -76,13 +79,14 @@ func (h *Host) tellUses(_ context.Context, msg []byte) []byte {
 	return b
 }
 
-// usesAt is from where on keys are listed, and how many.
+// A usesAt is the start and the maximum length of a list of keys.
 type usesAt struct{ shard, from, count int }
 
-// usesAtOnce is how many shards are asked at a time: another data centre may be far. Chosen.
+// usesAtOnce is the number of shards requested at the same time, because another data center may be
+// far away. Chosen.
 const usesAtOnce = 32
 
-// uses are keys of a limit that have used any; see Keys.Uses.
+// uses returns keys of a limit that have usage; see Keys.Usage.
 func (d *Client) uses(ctx context.Context, name string, at usesAt) (
 	all []limit.Usage, nextShard, next int, err error,
 ) {
@@ -119,7 +123,7 @@ func (d *Client) uses(ctx context.Context, name string, at usesAt) (
 	return all, Shards, 0, nil
 }
 
-// usesOf asks the host of one shard.
+// usesOf requests keys from the host of one shard.
 func (d *Client) usesOf(ctx context.Context, q usesAsk) (got usesTold, err error) {
 	host := d.way.Host(q.Shard)
 	if host == "" {

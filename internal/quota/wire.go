@@ -9,10 +9,11 @@ import (
 	"github.com/headgate/headgate/limit"
 )
 
-// wireFormat is the format of all messages. They are never kept, so only this one is read.
+// wireFormat is the version of all messages. Messages are never stored, so only this version is
+// read.
 const wireFormat = 1
 
-// Bounds of a message. Chosen: what they allow is below the megabyte that NATS carries.
+// Limits of a message. Chosen: together they stay below the megabyte that a NATS message holds.
 const (
 	mostAsks  = 512 // sent in one message
 	mostItems = 4096
@@ -20,32 +21,32 @@ const (
 	mostKey   = 1024
 )
 
-// renewal is what a call under way is settled to whose lease begins anew. Chosen: a program
-// that knows no renewals refuses it as no cost, and changes nothing.
+// renewal is the cost in a settle request that renews the lease of a call in progress. Chosen: an
+// older version rejects it as an invalid cost and changes nothing.
 const renewal = -1
 
-// gathered is what is looked for when all who hold some of a key are to say what they have used
-// of it, and to give back the rest. Chosen: a program that does not know it looks, and no more.
+// gathered is the amount in a peek request that makes all borrowers of a key report their usage and
+// return the rest. Chosen: an older version only peeks.
 const gathered = -1
 
-// errMessage: a message that this program cannot read.
+// errMessage is returned for a message that this version cannot parse.
 var errMessage = errors.New("message of another format, or damaged")
 
-// kind is what is asked of the host of a key.
+// A kind is the kind of a request to the host of a key.
 type kind uint8
 
 const (
 	kindBorrow kind = iota + 1
-	kindTake        // at once: of what is never lent
+	kindTake        // take at once, from units that are never lent
 	kindReserve
 	kindSettle
 	kindPeek
 	kindReset
-	kindBook // has been used, whatever there is
+	kindBook // count as used, even beyond the limit
 	kindLast
 )
 
-// A request is one question about one key.
+// A request is one request about one key.
 type request struct {
 	kind  kind
 	shard byte
@@ -57,21 +58,21 @@ type request struct {
 	id  uint64
 }
 
-// renews reports whether the lease of a call under way begins anew.
+// renews reports whether the request renews the lease of a call in progress.
 func (r *request) renews() bool { return r.kind == kindSettle && r.n == renewal }
 
-// gathers reports whether others are to say what they have used.
+// gathers reports whether borrowers must report their usage.
 func (r *request) gathers() bool { return r.kind == kindPeek && r.n == gathered }
 
-// status says whether a request was decided.
+// A status says whether a request was decided.
 type status uint8
 
 const (
 	decided    status = iota
-	again             // others hold some, and were asked for it
+	again             // other borrowers hold units, which were recalled
 	moved             // another process hosts the key
 	unknown           // there is no such limit
-	impossible        // the cost
+	impossible        // the cost is invalid
 	noHold            // no such reservation
 	lastStatus
 )
@@ -83,7 +84,8 @@ type reply struct {
 	given int64
 }
 
-// appendRequests appends a message. A name that is that of the request before is left out.
+// appendRequests appends a message of requests. It omits a limit name that equals the one of the
+// request before.
 func appendRequests(b []byte, who uint64, rs []*request) []byte {
 	b = append(b, wireFormat)
 	b = codec.AppendFixed(b, who)
@@ -113,7 +115,7 @@ func appendRequests(b []byte, who uint64, rs []*request) []byte {
 	return b
 }
 
-// parseRequests reads what appendRequests wrote.
+// parseRequests parses a message written by appendRequests.
 func parseRequests(b []byte) (who uint64, rs []request, err error) {
 	d, err := newReader(b)
 	if err != nil {
@@ -151,7 +153,7 @@ func parseRequests(b []byte) (who uint64, rs []request, err error) {
 	return who, rs, d.end()
 }
 
-// appendReplies appends a message of replies; the i-th answers the i-th request.
+// appendReplies appends a message of replies. The i-th reply answers the i-th request.
 func appendReplies(b []byte, rs []reply) []byte {
 	b = codec.AppendInt(append(b, wireFormat), int64(len(rs)))
 	for i := range rs {
@@ -165,7 +167,7 @@ func appendReplies(b []byte, rs []reply) []byte {
 	return b
 }
 
-// parseReplies reads what appendReplies wrote.
+// parseReplies parses a message written by appendReplies.
 func parseReplies(b []byte) ([]reply, error) {
 	d, err := newReader(b)
 	if err != nil {
@@ -199,7 +201,7 @@ func appendPlaces(b []byte, ps []place) []byte {
 	return b
 }
 
-// parsePlaces reads what appendPlaces wrote.
+// parsePlaces parses a message written by appendPlaces.
 func parsePlaces(b []byte) ([]place, error) {
 	d, err := newReader(b)
 	if err != nil {

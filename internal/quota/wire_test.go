@@ -14,7 +14,7 @@ import (
 	"github.com/headgate/headgate/limit"
 )
 
-// someRequests are requests of all kinds.
+// someRequests returns requests of all kinds.
 func someRequests(random *rand.Rand) (rs []*request) {
 	for range 1 + random.IntN(40) {
 		r := &request{kind: kind(1 + random.IntN(int(kindLast)-1)),
@@ -40,7 +40,7 @@ func someRequests(random *rand.Rand) (rs []*request) {
 	return rs
 }
 
-// What is sent is what is read.
+// Messages are parsed as they were written.
 func TestMessagesAreReadAsWritten(t *testing.T) {
 	for seed := range uint64(200) {
 		random := rand.New(rand.NewPCG(seed, 31))
@@ -74,7 +74,7 @@ func TestMessagesAreReadAsWritten(t *testing.T) {
 	}
 }
 
-// A message of another format, cut short or too long is refused.
+// A message of another format, cut short or too long is rejected.
 func TestDamagedMessagesAreRefused(t *testing.T) {
 	b := appendRequests(nil, 77, someRequests(rand.New(rand.NewPCG(1, 1))))
 	for n := range len(b) {
@@ -101,7 +101,7 @@ func TestDamagedMessagesAreRefused(t *testing.T) {
 	}
 }
 
-// fuzzLedger is a ledger with a limit of each algorithm.
+// fuzzLedger returns a ledger with a limit of each algorithm.
 func fuzzLedger(t testing.TB) *ledger {
 	limits := map[string]*Definition{}
 	for i, r := range []limit.Rule{
@@ -119,13 +119,13 @@ func fuzzLedger(t testing.TB) *ledger {
 		limits[name] = &Definition{Name: name, Rules: rules, MaxKeys: 100,
 			Lends: r.Algorithm != limit.Concurrency}
 	}
-	boot := func() time.Duration { return 1e18 } // nothing here depends on time that goes by
+	boot := func() time.Duration { return 1e18 } // nothing here depends on the passing of time
 	l := newLedger(boot, func(name string) *Definition { return limits[name] }, func(uint64, []place) {})
 	l.lease.Store(1 << 62)
 	return l
 }
 
-// streamed is what a host with some use sends to its standby.
+// streamed returns what a host with some usage sends to its standby.
 func streamed(t testing.TB) []byte {
 	l := fuzzLedger(t)
 	k := newLink("standby", 5, nil)
@@ -151,7 +151,7 @@ func streamed(t testing.TB) []byte {
 	return b
 }
 
-// A standby that takes over goes on where the host was.
+// A standby that takes over continues where the host stopped.
 func TestAStandbyGoesOnWhereTheHostWas(t *testing.T) {
 	l := fuzzLedger(t)
 	if got := l.repeat(t.Context(), streamed(t)); len(got) != 1 || got[0] != 1 {
@@ -171,7 +171,7 @@ func TestAStandbyGoesOnWhereTheHostWas(t *testing.T) {
 	}
 }
 
-// A standby whose rules are of another kind goes on with nothing that it misunderstands.
+// A standby whose rules are of another kind does not misinterpret what it receives.
 func TestAStandbyWithOtherRules(t *testing.T) {
 	l := fuzzLedger(t)
 	was := l.rules
@@ -196,7 +196,7 @@ func TestAStandbyWithOtherRules(t *testing.T) {
 	}
 }
 
-// FuzzMessages reads any bytes as each kind of message, and does what it asks.
+// FuzzMessages parses any bytes as each kind of message, and performs the requests.
 func FuzzMessages(f *testing.F) {
 	random := rand.New(rand.NewPCG(3, 4))
 	f.Add(appendRequests(nil, 1, someRequests(random)))

@@ -15,10 +15,10 @@ import (
 	"github.com/headgate/headgate/internal/wire"
 )
 
-// maxWords bounds what an error says, in bytes: it must fit into a frame.
+// maxWords is the maximum length of an error message, in bytes: it must fit into one frame.
 const maxWords = 1 << 10
 
-// finish answers a call.
+// finish ends a call with an answer or an error.
 func (c *conn) finish(s *stream, answer []byte, err error) {
 	size := len(answer) - prefix
 	if err == nil && size > maxMessage {
@@ -50,7 +50,7 @@ func (c *conn) finish(s *stream, answer []byte, err error) {
 	}
 }
 
-// send lets out what the windows allow of an answer, if there is one.
+// send sends as much of an answer as the windows allow, if there is one.
 func (c *conn) send(s *stream) {
 	if s.is != answered {
 		return
@@ -75,7 +75,8 @@ func (c *conn) writeHeaders(s *stream, block []byte, end bool) {
 		EndStream: end})
 }
 
-// fail ends a call without a message. If more of it is to come, nobody wants it.
+// fail ends a call with a status and without a message. If the peer is still sending the call, the
+// stream is reset.
 func (c *conn) fail(s *stream, err error) {
 	var fields []string
 	if code, ok := err.(httpStatus); ok { //nolint:errorlint // understand wraps nothing
@@ -97,14 +98,14 @@ func (c *conn) fail(s *stream, err error) {
 	}
 }
 
-// cut tells the peer that a stream is at its end. What still comes of it is no fault.
+// cut resets a stream. Frames of it that still arrive are not errors.
 func (c *conn) cut(id uint32, code http2.ErrCode) {
 	c.framer.WriteRSTStream(id, code)
 	c.early[c.earlyNext] = id
 	c.earlyNext = (c.earlyNext + 1) % len(c.early)
 }
 
-// remove takes a stream out; nil is none. A worker that is at it releases it.
+// remove removes a stream; nil is allowed. If a worker is using the stream, the worker releases it.
 func (c *conn) remove(s *stream) {
 	if s == nil {
 		return
@@ -123,24 +124,24 @@ func (c *conn) remove(s *stream) {
 	c.release(s)
 }
 
-// release gives back what a stream has held.
+// release frees what a stream holds.
 func (c *conn) release(s *stream) {
 	c.credit(s.size)
 	c.open--
 	*s = stream{msg: kept(s.msg, keptMessage)}
-	if len(c.spare) < keptStreams { // a connection may have had a thousand, and stay idle
+	if len(c.spare) < keptStreams { // a connection may have had a thousand and then be idle
 		c.spare = append(c.spare, s)
 	}
 }
 
-// sweepBy wants a sweep at t.
+// sweepBy schedules a sweep at t at the latest.
 func (c *conn) sweepBy(t time.Time) {
 	if c.sweepAt.IsZero() || t.Before(c.sweepAt) {
 		c.sweepAt = t
 	}
 }
 
-// sweep ends the streams that have waited for their peer too long.
+// sweep ends streams that have waited too long for their peer.
 func (c *conn) sweep() {
 	c.sweepAt = time.Time{}
 	for id, s := range c.streams {
@@ -157,13 +158,13 @@ func (c *conn) sweep() {
 	}
 }
 
-// block encodes header fields, in pairs, without the dynamic table of HPACK: it is good for
-// every connection and in every order.
+// block encodes pairs of header names and values without the HPACK dynamic table. The result is
+// valid for every connection and in any order.
 func block(fields ...string) []byte {
 	var b bytes.Buffer
 	e := hpack.NewEncoder(&b)
 	e.SetMaxDynamicTableSize(0)
-	e.WriteField(hpack.HeaderField{Name: ":status", Value: "200"}) // and the size before it
+	e.WriteField(hpack.HeaderField{Name: ":status", Value: "200"}) // and the size update before it
 	b.Reset()
 	for pair := range slices.Chunk(fields, 2) {
 		e.WriteField(hpack.HeaderField{Name: pair[0], Value: pair[1]})

@@ -15,33 +15,33 @@ import (
 
 const (
 	contentType = "application/grpc"
-	prefix      = 5 // bytes before a message: whether it is compressed, and its length
+	prefix      = 5 // bytes before a message: the compression flag and the length
 )
 
 // A stream is one call.
 type stream struct {
 	id       uint32
 	is       progress
-	ended    bool // the peer sends no more
-	gone     bool // nobody wants the answer any more
+	ended    bool // the peer has sent everything
+	gone     bool // the answer is not wanted any more
 	method   Method
-	deadline time.Time // of the peer; zero: none
-	until    time.Time // then it ends, if it has to wait for the peer
-	length   int64     // by its header; -1: not said
-	size     int64     // of the data that has come
-	msg      []byte    // the call as far as it has come, or the answer
-	sent     int       // of the answer
-	sendable int64     // bytes that the peer's window allows
+	deadline time.Time // set by the peer; zero: none
+	until    time.Time // end of the wait for the peer
+	length   int64     // from the header content-length; -1: absent
+	size     int64     // bytes of data received
+	msg      []byte    // the call as received so far, or the answer
+	sent     int       // bytes of the answer already sent
+	sendable int64     // bytes allowed by the peer's window
 	ctx      context.Context
 	cancel   context.CancelFunc
 }
 
-// progress is how far a call is.
+// A progress is the state of a call.
 type progress byte
 
 const (
 	arriving progress = iota
-	underWay          // at a worker
+	underWay          // a worker has the call
 	answered          // waits for windows
 )
 
@@ -66,7 +66,7 @@ func (c *conn) headers(f *http2.MetaHeadersFrame) error {
 		return spoiled(id, http2.ErrCodeProtocol)
 	}
 	if c.highest = id; c.leaving == settled {
-		return nil // the peer was told, and asks elsewhere
+		return nil // the peer knows, and sends the call elsewhere
 	}
 	if c.open >= maxStreams {
 		return spoiled(id, http2.ErrCodeRefusedStream)
@@ -96,12 +96,12 @@ func (c *conn) headers(f *http2.MetaHeadersFrame) error {
 	return nil
 }
 
-// An httpStatus is an error that HTTP has a word for.
+// An httpStatus is an error that is reported as an HTTP status.
 type httpStatus string
 
 func (s httpStatus) Error() string { return "status " + string(s) }
 
-// understand reads the headers of a call.
+// understand parses the headers of a call.
 func (c *conn) understand(s *stream, f *http2.MetaHeadersFrame) error {
 	var method, path, scheme, kind, encoding, timeout string
 	for _, h := range f.Fields {
@@ -160,7 +160,7 @@ func (c *conn) understand(s *stream, f *http2.MetaHeadersFrame) error {
 	return nil
 }
 
-// parseTimeout reads 8 digits at most and a unit.
+// parseTimeout parses at most 8 digits and a unit.
 func parseTimeout(s string) (time.Duration, bool) {
 	unit, ok := map[byte]time.Duration{'H': time.Hour, 'M': time.Minute, 'S': time.Second,
 		'm': time.Millisecond, 'u': time.Microsecond, 'n': time.Nanosecond}[s[len(s)-1]]
@@ -171,7 +171,7 @@ func parseTimeout(s string) (time.Duration, bool) {
 	return time.Duration(min(n, math.MaxInt64/uint64(unit))) * unit, true
 }
 
-// check says what is wrong with the message of a call.
+// check returns an error if the message of a call is invalid.
 func check(data []byte, whole bool) error {
 	var size uint64
 	if len(data) >= prefix {
@@ -183,7 +183,7 @@ func check(data []byte, whole bool) error {
 		return status.Error(codes.Internal, "the message is cut short")
 	case data[0] != 0:
 		return status.Error(codes.Internal, "the message is compressed, and grpc-encoding is not said")
-	case size > maxMessage+prefix: // as grpc-go says it
+	case size > maxMessage+prefix: // the same text as grpc-go
 		return status.Errorf(codes.ResourceExhausted, "grpc: received message larger than max (%d vs. %d)",
 			size-prefix, maxMessage)
 	case got > size:
@@ -192,7 +192,8 @@ func check(data []byte, whole bool) error {
 	return nil
 }
 
-// whole answers a call that has come, or has it answered. data is valid until it returns.
+// whole handles a call that has arrived completely: it answers the call or gives it to a worker.
+// data is valid until whole returns.
 func (c *conn) whole(s *stream, data []byte) error {
 	s.ended = true
 	c.tolerance = min(tolerated, c.tolerance+tolerateCall)
@@ -223,7 +224,7 @@ func (c *conn) whole(s *stream, data []byte) error {
 	return nil
 }
 
-// launch hands a call to a worker.
+// launch gives a call to a worker.
 func (c *conn) launch(s *stream) {
 	s.is = underWay
 	c.busy.Add(1)
@@ -240,7 +241,7 @@ func (c *conn) launch(s *stream) {
 	}
 }
 
-// worker answers a call, and others that it is handed then.
+// worker answers a call, and then further calls that it receives.
 func (c *conn) worker(s *stream) {
 	var memory []byte
 	for ok := true; ok; s, ok = <-c.work {
@@ -251,7 +252,7 @@ func (c *conn) worker(s *stream) {
 		s.cancel()
 		c.busy.Add(-1)
 		c.mu.Lock()
-		if s.is = arriving; s.gone { // no worker's any more
+		if s.is = arriving; s.gone { // the worker no longer has it
 			c.release(s)
 		} else {
 			c.finish(s, answer, err)

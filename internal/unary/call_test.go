@@ -28,7 +28,7 @@ func TestCalls(t *testing.T) {
 		for id := uint32(1); id < 99; id += 2 {
 			p.echo(id)
 		}
-		// In pieces, with padding, other frames between, and trailers at the end.
+		// In pieces, with padding, other frames in between, and trailers at the end.
 		p.call(101, false)
 		p.WritePriority(101, http2.PriorityParam{StreamDep: 99})
 		p.WriteRawFrame(0xfe, 0, 0, []byte("what nobody knows"))
@@ -53,7 +53,7 @@ func TestCalls(t *testing.T) {
 	})
 }
 
-// Calls that come in one read are answered by one write.
+// Calls that arrive in one read are answered in one write.
 func TestOneWrite(t *testing.T) {
 	bubble(t, false, func(t *testing.T, p *peer) {
 		p.together(func() {
@@ -82,7 +82,7 @@ func TestFaults(t *testing.T) {
 	}
 	for name, c := range map[string]struct {
 		send func(p *peer)
-		want string // and end, RST 1 NO_ERROR, for the peer has more to say
+		want string // and end, RST 1 NO_ERROR, because the peer has more to send
 	}{
 		"method":  {with(":path", "/x.Y/None"), head + "12 grpc-message there is no method /x.Y/None"},
 		"get":     {with(":method", "GET"), "HEADERS 1 :status 405"},
@@ -104,7 +104,7 @@ func TestFaults(t *testing.T) {
 			inBubble(t, func(t *testing.T, p *peer) {
 				c.send(p)
 				p.says(c.want+" end", "RST 1 NO_ERROR")
-				p.WriteData(1, false, make([]byte, 1<<14)) // was under way
+				p.WriteData(1, false, make([]byte, 1<<14)) // was in progress
 				p.WriteData(1, true, nil)
 				p.echo(3)
 			})
@@ -145,7 +145,7 @@ func TestTimeouts(t *testing.T) {
 	}
 }
 
-// A call that waits holds up no other, is told of its deadline and of its end.
+// A call that waits delays no other call, and learns of its deadline and of its end.
 func TestCallsThatWait(t *testing.T) {
 	bubble(t, true, func(t *testing.T, p *peer) {
 		began := time.Now()
@@ -157,15 +157,15 @@ func TestCallsThatWait(t *testing.T) {
 		p.after(began, 0)
 		p.fails(1, codes.DeadlineExceeded, "context deadline exceeded")
 		p.after(began, 3*time.Second)
-		time.Sleep(time.Minute) // as long as it likes, without a deadline
+		time.Sleep(time.Minute) // any time, without a deadline
 		p.WriteRSTStream(3, http2.ErrCodeCancel)
 		p.echo(7)
-		// Data for a call that is whole ends it.
+		// Data for a complete call ends it.
 		p.call(9, false, ":path", "/x.Y/Wait")
 		p.WriteData(9, true, msg(""))
 		p.WriteData(9, true, msg(""))
 		p.says("RST 9 STREAM_CLOSED")
-		// The connection ends: so do the calls, and nobody is told any more.
+		// When the connection ends, its calls end without an answer.
 		p.call(11, false, ":path", "/x.Y/Wait")
 		p.WriteData(11, true, msg(""))
 		p.WriteContinuation(11, true, nil)
@@ -173,7 +173,7 @@ func TestCallsThatWait(t *testing.T) {
 	})
 }
 
-// Workers are kept, a few.
+// A few workers are kept.
 func TestWorkersAreKept(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		here, there := net.Pipe()
@@ -211,7 +211,7 @@ func TestWorkersAreKept(t *testing.T) {
 	})
 }
 
-// grpc-go calls, many at once, in place and on workers, over TCP.
+// grpc-go makes many calls at once, in place and on workers, over TCP.
 func TestClientOfGRPC(t *testing.T) {
 	for _, waits := range []bool{false, true} {
 		lis, err := net.Listen("tcp", "127.0.0.1:0")
@@ -254,7 +254,7 @@ func TestClientOfGRPC(t *testing.T) {
 	}
 }
 
-// A faulty listener fails as often as told, and then for good.
+// A faulty listener fails a given number of times, and then permanently.
 type faulty struct {
 	net.Listener
 	times int
@@ -283,7 +283,7 @@ func TestAcceptGoesOn(t *testing.T) {
 	})
 }
 
-// BenchmarkCall is a call over TCP.
+// BenchmarkCall measures a call over TCP.
 func BenchmarkCall(b *testing.B) {
 	for _, waits := range []bool{false, true} {
 		b.Run(fmt.Sprintf("waits=%v", waits), func(b *testing.B) {
@@ -297,7 +297,7 @@ func BenchmarkCall(b *testing.B) {
 	}
 }
 
-// prepared is a call as bytes, and the reading of its answer.
+// prepared returns functions that send a call as bytes and read its answer.
 func prepared(b testing.TB, waits bool) (call, read func()) {
 	lis, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -361,7 +361,7 @@ func prepared(b testing.TB, waits bool) (call, read func()) {
 	return call, read
 }
 
-// A call costs few allocations, nearly all in the parsing of its headers.
+// A call costs few allocations, nearly all for parsing its headers.
 func TestAllocations(t *testing.T) {
 	for waits, most := range map[bool]float64{false: 12, true: 14} {
 		call, read := prepared(t, waits)

@@ -15,62 +15,62 @@ import (
 
 const (
 	firstWindow = 1<<16 - 1 // bytes, RFC 9113 §6.9.2
-	frameSize   = 1 << 14   // bytes that everybody takes, RFC 9113 §4.2
+	frameSize   = 1 << 14   // bytes that every peer accepts, RFC 9113 §4.2
 )
 
-// A conn is one connection. Its reader handles a frame with mu held, but while a method answers.
+// A conn is one connection. Its reader holds mu while it handles a frame, except during a method.
 type conn struct {
 	*server
 	nc     net.Conn
-	in     *bufio.Reader // reads by way of Read
-	framer *http2.Framer // reads from in, writes by way of Write
+	in     *bufio.Reader // reads through Read
+	framer *http2.Framer // reads from in, writes through Write
 	ctx    context.Context
-	work   chan *stream // for workers that wait
+	work   chan *stream // to waiting workers
 	all    sync.WaitGroup
 
-	// Of the reader alone.
+	// Used only by the reader.
 	now    time.Time // when the last read returned
-	heard  time.Time // and the last that brought something
-	pinged time.Time // when we asked whether the peer is there; zero: heard since
-	within time.Time // until then the frame that has begun must be whole; zero: between frames
-	answer []byte    // memory for those that do not wait
+	heard  time.Time // when the last read returned data
+	pinged time.Time // when the unanswered ping was sent; zero: none
+	within time.Time // deadline for the rest of a frame; zero: between frames
+	answer []byte    // memory for calls that do not wait
 
 	mu        sync.Mutex
 	streams   map[uint32]*stream
-	highest   uint32     // stream of the peer
-	open      int        // streams, and those that are gone and still under way
-	idle      int        // workers
-	spare     []*stream  // memory
+	highest   uint32     // highest stream ID of the peer
+	open      int        // streams, including canceled ones still at a worker
+	idle      int        // idle workers
+	spare     []*stream  // streams for reuse
 	window    int64      // bytes that the peer may send
-	owed      int64      // and may too, but was not told so yet
-	sendable  int64      // bytes that the peer's window of the connection allows
-	initial   int64      // and that of a new stream
+	owed      int64      // bytes of window to add, not yet sent to the peer
+	sendable  int64      // bytes allowed by the peer's connection window
+	initial   int64      // initial window of a stream, set by the peer
 	unsent    int        // bytes of answers that wait for windows
-	held      int64      // part of server.held
-	early     [32]uint32 // streams that we have ended: see cut
+	held      int64      // this connection's part of server.held
+	early     [32]uint32 // streams that this side has ended, see cut
 	earlyNext int
 	tolerance int       // see spend
-	refilled  time.Time // it was
-	answers   bool      // there were some since the last ping
+	refilled  time.Time // when tolerance was last refilled
+	answers   bool      // answers were sent since the last ping
 	armed     time.Time // the read deadline
-	sweepAt   time.Time // a stream may have to end then; zero: none
+	sweepAt   time.Time // next deadline of a stream; zero: none
 	leaving   leaving
 
 	out     []byte // to be written
-	other   []byte // being written, or memory
+	other   []byte // being written, or spare memory
 	writing bool
-	dead    bool       // nothing can be written any more
-	room    *sync.Cond // writing has ended
+	dead    bool       // writing is no longer possible
+	room    *sync.Cond // a write has ended
 }
 
-// leaving is how far a connection is on its way to its end.
+// A leaving is the state of a connection that is about to end.
 type leaving byte
 
 const (
 	stays   leaving = iota
-	asked           // to leave
-	said            // that it leaves; the peer may have sent calls before it heard so
-	settled         // which calls are the last
+	asked           // the connection is to leave
+	said            // GOAWAY is sent; the peer may have sent calls before it arrived
+	settled         // the last calls are known
 )
 
 func newConn(s *server, nc net.Conn) *conn {
@@ -92,7 +92,7 @@ func newConn(s *server, nc net.Conn) *conn {
 	return c
 }
 
-// serve answers until the connection ends.
+// serve answers calls until the connection ends.
 func (c *conn) serve() {
 	defer context.AfterFunc(c.soft, c.leave)()
 	defer context.AfterFunc(c.hard, func() { c.nc.Close() })()
@@ -107,7 +107,7 @@ func (c *conn) serve() {
 	if b, ok := errors.AsType[http2.ConnectionError](err); ok {
 		why := ""
 		if b == http2.ConnectionError(http2.ErrCodeEnhanceYourCalm) {
-			why = "too_many_pings" // for it clients of gRPC ping less
+			why = "too_many_pings" // on this text gRPC clients ping less often
 		}
 		c.framer.WriteGoAway(c.highest, http2.ErrCode(b), []byte(why))
 	}
@@ -117,20 +117,20 @@ func (c *conn) serve() {
 	cancel()
 	close(c.work)
 	c.all.Wait()
-	c.server.held.Add(-c.held) // its memory goes with it
-	// Were something left unread, the system would discard what the peer has not read.
+	c.server.held.Add(-c.held) // its memory is freed
+	// If unread data were left, the operating system would discard what the peer has not read yet.
 	if half, ok := c.nc.(interface{ CloseWrite() error }); ok && half.CloseWrite() == nil {
 		c.nc.SetReadDeadline(time.Now().Add(linger))
 		_, _ = io.Copy(io.Discard, io.LimitReader(c.nc, maxReceive))
 	}
 }
 
-// leave lets the connection end when all calls are answered.
+// leave ends the connection after all calls are answered.
 func (c *conn) leave() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.leaving = max(c.leaving, asked)
-	c.arm(time.Unix(1, 0)) // the reader looks up
+	c.arm(time.Unix(1, 0)) // wake the reader
 }
 
 // arm sets the read deadline.
@@ -139,7 +139,7 @@ func (c *conn) arm(t time.Time) {
 	c.nc.SetReadDeadline(t)
 }
 
-// read handles frames until the connection ends, and says why.
+// read handles frames until the connection ends, and returns the reason.
 func (c *conn) read() error {
 	var hello [len(http2.ClientPreface)]byte
 	if _, err := io.ReadFull(c.in, hello[:]); err != nil {
@@ -176,14 +176,14 @@ func (c *conn) read() error {
 	}
 }
 
-// Read reads from the network. Before it may wait it lets out what was answered.
+// Read reads from the network. Before it can block, it flushes the answers.
 func (c *conn) Read(p []byte) (int, error) {
 	for {
 		c.mu.Lock()
 		next, err := c.due()
 		c.flush()
 		for c.writing && len(c.out) > maxUnsent && !c.dead {
-			c.room.Wait() // for a worker, whose peer does not read
+			c.room.Wait() // wait for a worker that writes to a peer that does not read
 		}
 		if c.armed.IsZero() || next.Before(c.armed) {
 			c.arm(next)
@@ -206,12 +206,12 @@ func (c *conn) Read(p []byte) (int, error) {
 	}
 }
 
-// due does what the time has come for, and says when it comes for more.
+// due does what is due now, and returns when more is due.
 func (c *conn) due() (next time.Time, err error) {
 	late := func(t time.Time) bool { return !t.IsZero() && !c.now.Before(t) }
 	if late(c.sweepAt) {
 		c.sweep()
-		_ = c.weigh() // it only holds less
+		_ = c.weigh() // the amount only gets smaller
 	}
 	if c.leaving == asked {
 		c.leaving = said
@@ -240,13 +240,14 @@ func (c *conn) due() (next time.Time, err error) {
 	return next, err
 }
 
-// Write collects what is to be written.
+// Write collects data to be written.
 func (c *conn) Write(p []byte) (int, error) {
 	c.out = append(c.out, p...)
 	return len(p), nil
 }
 
-// flush writes, unless another does. It lets go of mu meanwhile.
+// flush writes the collected data, unless another goroutine is writing. It releases mu during the
+// write.
 func (c *conn) flush() {
 	for len(c.out) > 0 && !c.writing && !c.dead {
 		b := c.out
@@ -263,7 +264,7 @@ func (c *conn) flush() {
 	}
 }
 
-// kept is memory to be used again, none if it has grown large.
+// kept returns b for reuse, or nil if it has grown too large.
 func kept(b []byte, most int) []byte {
 	if cap(b) > most {
 		return nil

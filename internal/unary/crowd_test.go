@@ -16,7 +16,7 @@ import (
 	"google.golang.org/grpc/test/bufconn"
 )
 
-// streets is a listener whose connections come from the addresses that are named.
+// A streets is a listener whose connections come from given addresses.
 type streets struct {
 	*bufconn.Listener
 	from chan string
@@ -44,7 +44,7 @@ func TestConnectionsAreBounded(t *testing.T) {
 		ctx, stop := context.WithCancel(context.Background())
 		ended := make(chan error, 1)
 		s := newServer(Config{Methods: methods()})
-		const most = 20 // of the 1,000, which the race detector does not bear
+		const most = 20 // instead of 1,000, too many for the race detector
 		s.places.mostNetwork = most
 		go func() { ended <- s.serve(ctx, lis) }()
 		dial := func(from string) *peer {
@@ -76,7 +76,7 @@ func TestConnectionsAreBounded(t *testing.T) {
 		synctest.Wait()
 		all = append(all, last, served("2001:db8::1"))
 		refused("2001:db8::1")
-		time.Sleep(patience) // all that said nothing are gone
+		time.Sleep(patience) // all silent ones are gone
 		synctest.Wait()
 		for range 10 {
 			all = append(all, served("2001:db8::1"))
@@ -108,7 +108,7 @@ func TestConnectionsAreBounded(t *testing.T) {
 	}
 }
 
-// over is a peer of a new connection of a server.
+// over returns a peer with a new connection to a server.
 func over(t *testing.T, s *server) *peer {
 	t.Helper()
 	p := &peer{TB: t, lis: bufconn.Listen(1 << 20)}
@@ -137,7 +137,7 @@ func serverOf(t *testing.T, cfg Config) *server {
 	return s
 }
 
-// Many connections that each hold what one may hold do not hold more than all may.
+// Many connections that each stay within their bound do not exceed the bound of all connections.
 func TestAllThatIsHeldIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := serverOf(t, Config{Methods: methods()})
@@ -146,7 +146,7 @@ func TestAllThatIsHeldIsBounded(t *testing.T) {
 		honest, greedy := over(t, s), over(t, s)
 		half := msg(strings.Repeat("x", 500<<10))
 		greedy.call(1, false)
-		for i := range 17 { // 272 KB, less the 64 that are free
+		for i := range 17 { // 272 KB, minus the 64 that are free
 			if greedy.WriteData(1, false, half[i<<14:(i+1)<<14]) != nil {
 				break
 			}
@@ -162,7 +162,7 @@ func TestAllThatIsHeldIsBounded(t *testing.T) {
 			t.Errorf("%d bytes more are held by small calls", n-maxHeld)
 		}
 	})
-	synctest.Test(t, func(t *testing.T) { // what was held comes back, also by workers and by time
+	synctest.Test(t, func(t *testing.T) { // what was held is freed, also by workers and by timeouts
 		s := serverOf(t, Config{Methods: methods(), Delay: true})
 		p := over(t, s)
 		b := msg(strings.Repeat("x", 200<<10))
@@ -190,7 +190,7 @@ func TestAllThatIsHeldIsBounded(t *testing.T) {
 	})
 }
 
-// When very many calls are under way, each connection has a few still.
+// Even if very many calls are in progress, each connection can have a few.
 func TestCallsUnderWayAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		release := make(chan struct{})
@@ -218,8 +218,8 @@ func TestCallsUnderWayAreBounded(t *testing.T) {
 	})
 }
 
-// A block of headers that is small on the wire and large when it is read takes no memory, and a
-// table of headers that is larger than ours is an error.
+// A block of headers that is small on the wire and large when parsed uses no memory, and a header
+// table larger than ours is an error.
 func TestHeaderBombs(t *testing.T) {
 	inBubble(t, func(t *testing.T, p *peer) {
 		fields := p.fields()

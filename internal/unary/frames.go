@@ -8,28 +8,28 @@ import (
 	"golang.org/x/net/http2"
 )
 
-// farewell is what a ping says when a connection leaves. Its answer comes behind all calls that
-// were sent before the peer had heard so.
+// farewell is the content of the ping that is sent when a connection leaves. The answer to the ping
+// arrives after all calls that the peer sent before it knew.
 const farewell = "farewell"
 
-// The tolerance of frames that ask for nothing: pings, settings, resets, windows, priorities,
-// data without data. Chosen: a client of gRPC sends three at most with each call.
+// Limits for frames that carry no call: pings, settings, resets, window updates, priorities and
+// empty data. Chosen: a gRPC client sends at most three with each call.
 const (
 	tolerated    = 1000
-	tolerateCall = 4                     // more with each call
-	tolerateEach = 30 * time.Millisecond // and one more
-	idlePing     = 300                   // a ping without an answer counts as so many: one in 9 s
-	smallData    = 128                   // bytes; less is hardly data
+	tolerateCall = 4                     // added with each call
+	tolerateEach = 30 * time.Millisecond // one is added in this time
+	idlePing     = 300                   // cost of a ping if no call was answered since the last one: one in 9 s
+	smallData    = 128                   // bytes; a smaller data frame counts as empty
 )
 
-// broken is an error that ends the connection.
+// broken returns an error that ends the connection.
 func broken(code http2.ErrCode) error { return http2.ConnectionError(code) }
 
-// spoiled is an error that ends a stream.
+// spoiled returns an error that ends a stream.
 func spoiled(id uint32, code http2.ErrCode) error { return http2.StreamError{StreamID: id, Code: code} }
 
-// spend bounds what asks for nothing: floods of it cost us more than the peer (CVE-2019-9512,
-// 9514, 9515, 9517 and 9518, CVE-2023-44487).
+// spend limits frames that carry no call. A flood of them costs this process more than the peer
+// (CVE-2019-9512, 9514, 9515, 9517 and 9518, CVE-2023-44487).
 func (c *conn) spend(n int) error {
 	if c.tolerance < n {
 		c.tolerance = min(tolerated, c.tolerance+int(c.now.Sub(c.refilled)/tolerateEach))
@@ -41,7 +41,7 @@ func (c *conn) spend(n int) error {
 	return nil
 }
 
-// handle takes a frame in.
+// handle processes a frame.
 func (c *conn) handle(frame http2.Frame) error {
 	switch f := frame.(type) {
 	case *http2.MetaHeadersFrame:
@@ -71,10 +71,10 @@ func (c *conn) handle(frame http2.Frame) error {
 	case *http2.PushPromiseFrame:
 		return broken(http2.ErrCodeProtocol)
 	}
-	return nil // what is not known is passed over, RFC 9113 §5.5
+	return nil // unknown frames are ignored, RFC 9113 §5.5
 }
 
-// reset ends a stream whose peer has broken a rule.
+// reset ends a stream after a protocol error of the peer.
 func (c *conn) reset(e http2.StreamError) error {
 	if e.StreamID%2 == 1 {
 		c.highest = max(c.highest, e.StreamID)
@@ -84,7 +84,8 @@ func (c *conn) reset(e http2.StreamError) error {
 	return c.spend(1)
 }
 
-// settings takes the window of the peer. The others mean nothing to what we send.
+// settings applies the window size of the peer. The other settings do not affect what this package
+// sends.
 func (c *conn) settings(f *http2.SettingsFrame) error {
 	if f.IsAck() {
 		return nil
@@ -92,7 +93,7 @@ func (c *conn) settings(f *http2.SettingsFrame) error {
 	initial := c.initial
 	err := f.ForeachSetting(func(s http2.Setting) error {
 		if s.ID == http2.SettingInitialWindowSize {
-			initial = int64(s.Val) // the last of several: each would change all streams
+			initial = int64(s.Val) // only the last one: each change touches all streams
 		}
 		return s.Valid()
 	})
@@ -111,7 +112,7 @@ func (c *conn) settings(f *http2.SettingsFrame) error {
 	return nil
 }
 
-// windowUpdate lets more of the answers out.
+// windowUpdate enlarges a window and sends more of the answers.
 func (c *conn) windowUpdate(f *http2.WindowUpdateFrame) error {
 	s := c.streams[f.StreamID]
 	switch {
@@ -133,7 +134,7 @@ func (c *conn) windowUpdate(f *http2.WindowUpdateFrame) error {
 	return nil
 }
 
-// ping answers.
+// ping answers a ping, or handles the answer to one.
 func (c *conn) ping(f *http2.PingFrame) error {
 	if !f.IsAck() {
 		c.framer.WritePing(true, f.Data)
@@ -148,7 +149,7 @@ func (c *conn) ping(f *http2.PingFrame) error {
 	return c.spend(idlePing)
 }
 
-// data takes a piece of a call.
+// data adds a part of a call.
 func (c *conn) data(f *http2.DataFrame) error {
 	id, size, data := f.StreamID, int64(f.Length), f.Data()
 	s := c.streams[id]
@@ -188,7 +189,7 @@ func (c *conn) data(f *http2.DataFrame) error {
 	return nil
 }
 
-// credit lets the peer send so much more. It is told now and then.
+// credit lets the peer send n more bytes. It sends window updates only now and then.
 func (c *conn) credit(n int64) {
 	if c.owed += n; c.owed >= maxReceive/4 {
 		c.framer.WriteWindowUpdate(0, uint32(c.owed))
@@ -196,8 +197,9 @@ func (c *conn) credit(n int64) {
 	}
 }
 
-// weigh ends a connection that holds more than freeHeld when all together hold more than maxHeld:
-// many connections that each stay within their windows could hold more than the machine has.
+// weigh ends a connection that holds more than freeHeld bytes while all connections together hold
+// more than maxHeld. Without it, many connections that each stay within their windows could use up
+// the memory of the machine.
 func (c *conn) weigh() error {
 	holds := max(0, maxReceive-c.window-c.owed+int64(c.unsent)-freeHeld)
 	if holds == c.held {

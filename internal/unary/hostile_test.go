@@ -17,7 +17,7 @@ import (
 	"google.golang.org/grpc/test/bufconn"
 )
 
-// What breaks a rule of RFC 9113 ends its stream, or the connection.
+// A violation of RFC 9113 ends the stream or the connection.
 func TestBrokenRules(t *testing.T) {
 	const protocol = "PROTOCOL_ERROR"
 	get := func(fields ...string) func(*peer) { return func(p *peer) { p.call(1, true, fields...) } }
@@ -119,12 +119,12 @@ func TestBrokenRules(t *testing.T) {
 	}
 }
 
-// What asks for nothing is borne for a while.
+// Frames without a call are tolerated for a while.
 func TestFloods(t *testing.T) {
 	stream := uint32(1)
 	for name, c := range map[string]struct {
 		send  func(p *peer)
-		least int // of them are borne
+		least int // number of tolerated frames
 		most  int
 	}{
 		"pings":      {func(p *peer) { p.WritePing(false, [8]byte{}) }, 3, 3},
@@ -197,7 +197,7 @@ func TestContinuations(t *testing.T) {
 	})
 }
 
-// What clients do with calls is no flood.
+// Normal frames of clients with calls are not a flood.
 func TestManyCallsAreNoFlood(t *testing.T) {
 	inBubble(t, func(t *testing.T, p *peer) {
 		for id := uint32(1); id < 10_000; id += 2 {
@@ -207,7 +207,7 @@ func TestManyCallsAreNoFlood(t *testing.T) {
 			p.WriteWindowUpdate(0, 8)
 			p.WriteRSTStream(id, http2.ErrCodeCancel)
 		}
-		for id := uint32(10_001); id < 10_040; id += 2 { // what fails is answered too
+		for id := uint32(10_001); id < 10_040; id += 2 { // failures are answered too
 			p.call(id, false, ":method", "GET")
 			p.says(fmt.Sprintf("HEADERS %d :status 405 end", id), fmt.Sprintf("RST %d NO_ERROR", id))
 			p.WritePing(false, [8]byte{})
@@ -231,7 +231,7 @@ func TestStreamsAreBounded(t *testing.T) {
 		p.WriteRSTStream(1999, http2.ErrCodeCancel)
 		p.echo(2003)
 	})
-	// A call that nobody wants any more counts while it is under way.
+	// A canceled call counts as long as it is in progress.
 	release := make(chan struct{})
 	synctest.Test(t, func(t *testing.T) {
 		release = make(chan struct{})
@@ -255,7 +255,7 @@ func TestStreamsAreBounded(t *testing.T) {
 	})
 }
 
-// A thousand calls one after the other must not each leave a large buffer behind.
+// A thousand calls in sequence must not each keep a large buffer.
 func TestLargeCallsAreForgotten(t *testing.T) {
 	c := newConn(&server{}, &fed{})
 	for _, size := range []int{1 << 10, 8 << 10, 1 << 20} {
@@ -269,7 +269,7 @@ func TestLargeCallsAreForgotten(t *testing.T) {
 	if len(c.spare) != 3 || cap(c.spare[0].msg) == 0 {
 		t.Error("what is small is not kept")
 	}
-	for range maxStreams { // nor small ones in great numbers
+	for range maxStreams { // nor small ones in large numbers
 		c.release(&stream{msg: make([]byte, 4<<10)})
 	}
 	all := 0
@@ -298,7 +298,7 @@ func TestWindowsOfThePeer(t *testing.T) {
 		p.says("SETTINGS ack")
 		p.WriteWindowUpdate(1, 6)
 		p.says(`DATA 1 "c"`, "HEADERS 1 grpc-status 0 end")
-		// An answer that is not taken is given up.
+		// An answer that the peer does not accept is dropped after a time.
 		p.call(3, false)
 		p.WriteData(3, true, msg("abc"))
 		began := time.Now()
@@ -306,7 +306,7 @@ func TestWindowsOfThePeer(t *testing.T) {
 		p.after(began, 10*time.Second)
 		p.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 1 << 20})
 		p.says("SETTINGS ack")
-		// The window of the connection: 65,535 less 9.
+		// The window of the connection: 65,535 minus 9.
 		p.call(5, false, ":path", "/x.Y/Zeros")
 		p.WriteData(5, true, msg(string(binary.BigEndian.AppendUint32(nil, 70_000))))
 		p.says(strings.ReplaceAll(head, " 1 ", " 5 "))
@@ -323,7 +323,7 @@ func TestWindowsOfThePeer(t *testing.T) {
 		p.says(fmt.Sprintf("DATA 5 %q", make([]byte, 70_005-65_526)))
 		p.says("HEADERS 5 grpc-status 0 end")
 	})
-	// Answers that wait are bounded.
+	// Waiting answers are bounded.
 	inBubble(t, func(t *testing.T, p *peer) {
 		p.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 0})
 		p.says("SETTINGS ack")
@@ -345,7 +345,7 @@ func TestWindowsOfThePeer(t *testing.T) {
 func TestWindowsOfOurs(t *testing.T) {
 	inBubble(t, func(t *testing.T, p *peer) {
 		text := strings.Repeat("x", maxMessage/2)
-		for id := uint32(1); id < 40; id += 2 { // 10 MB in all, behind a window of 4 MB
+		for id := uint32(1); id < 40; id += 2 { // 10 MB in all, with a window of 4 MB
 			p.call(id, false, ":path", "/x.Y/Fail")
 			b := msg(text)
 			for ; len(b) > 1<<14; b = b[1<<14:] {
@@ -360,7 +360,7 @@ func TestWindowsOfOurs(t *testing.T) {
 				t.Fatalf("%.100s", f)
 			}
 		}
-		// Calls that never become whole fill the window, and not more.
+		// Calls that never become complete fill the window, and not more.
 		for id := uint32(101); ; id += 2 {
 			p.call(id, false)
 			b := msg(strings.Repeat("x", maxMessage))
@@ -380,7 +380,7 @@ func TestWindowsOfOurs(t *testing.T) {
 	})
 }
 
-// peerOf is a peer of a server of its own.
+// peerOf returns a peer with its own server.
 func peerOf(t *testing.T, cfg Config) *peer {
 	p := &peer{TB: t, lis: bufconn.Listen(1 << 20)}
 	ended := make(chan error, 1)
@@ -396,7 +396,7 @@ func peerOf(t *testing.T, cfg Config) *peer {
 	return p
 }
 
-// FuzzConn hands a connection what anybody may send: it ends, and nothing is left behind.
+// FuzzConn sends arbitrary bytes to a connection: it must end, and nothing may be left behind.
 func FuzzConn(f *testing.F) {
 	var b bytes.Buffer
 	p := &peer{TB: f, Framer: http2.NewFramer(&b, nil)}
@@ -438,7 +438,7 @@ func FuzzConn(f *testing.F) {
 	})
 }
 
-// fed is a connection that brings bytes, some at a time, and takes all.
+// A fed is a connection that delivers bytes, a few at a time, and accepts all writes.
 type fed struct {
 	net.Conn
 	b    []byte

@@ -21,7 +21,7 @@ import (
 	"google.golang.org/grpc/test/bufconn"
 )
 
-// methods are what the server of a test answers.
+// methods returns the methods of a test server.
 func methods() map[string]Method {
 	return map[string]Method{
 		"/x.Y/Echo": func(_ context.Context, req, answer []byte) ([]byte, error) {
@@ -44,7 +44,7 @@ func methods() map[string]Method {
 	}
 }
 
-// A peer is a client that says what it likes.
+// A peer is a client that can send anything.
 type peer struct {
 	testing.TB
 	net.Conn
@@ -56,8 +56,8 @@ type peer struct {
 	enc   *hpack.Encoder
 }
 
-// inBubble runs a test in a bubble with a server and a connection that has begun: in place, and
-// on workers.
+// inBubble runs a test in a bubble with a server and an open connection, once in place and once on
+// workers.
 func inBubble(t *testing.T, test func(t *testing.T, p *peer)) {
 	t.Helper()
 	for name, waits := range map[string]bool{"in place": false, "workers": true} {
@@ -84,7 +84,7 @@ func bubble(t *testing.T, waits bool, test func(t *testing.T, p *peer)) {
 	})
 }
 
-// dial opens a connection, and says nothing.
+// dial opens a connection and sends nothing.
 func (p *peer) dial() {
 	p.Helper()
 	c, err := p.lis.Dial()
@@ -94,7 +94,7 @@ func (p *peer) dial() {
 	p.over(c)
 }
 
-// over makes a connection the peer's.
+// over sets the connection of the peer.
 func (p *peer) over(c net.Conn) {
 	p.Conn, p.Framer = c, http2.NewFramer(c, c)
 	p.AllowIllegalWrites = true
@@ -102,7 +102,7 @@ func (p *peer) over(c net.Conn) {
 	p.enc = hpack.NewEncoder(&p.block)
 }
 
-// together sends in one write what send says.
+// together sends everything that send writes in one write.
 func (p *peer) together(send func()) {
 	var all bytes.Buffer
 	before := p.Framer
@@ -112,7 +112,7 @@ func (p *peer) together(send func()) {
 	p.Write(all.Bytes())
 }
 
-// begin shakes hands.
+// begin performs the handshake.
 func (p *peer) begin() {
 	p.Helper()
 	io.WriteString(p.Conn, http2.ClientPreface)
@@ -121,7 +121,7 @@ func (p *peer) begin() {
 		"WINDOW_UPDATE 0 4128769", "SETTINGS ack")
 }
 
-// call are the headers of a call of Echo, with changes in pairs: "" takes one away.
+// call sends the headers of a call of Echo. changes are pairs that replace fields; "" removes one.
 func (p *peer) call(id uint32, end bool, changes ...string) {
 	p.Helper()
 	p.WriteHeaders(http2.HeadersFrameParam{StreamID: id, BlockFragment: p.fields(changes...),
@@ -147,12 +147,12 @@ func (p *peer) fields(changes ...string) []byte {
 	return p.block.Bytes()
 }
 
-// msg is a message as it goes over the wire.
+// msg returns a message in its wire format.
 func msg(text string) []byte {
 	return append(binary.BigEndian.AppendUint32([]byte{0}, uint32(len(text))), text...)
 }
 
-// echo is a call and its answer.
+// echo makes a call and checks its answer.
 func (p *peer) echo(id uint32) {
 	p.Helper()
 	p.call(id, false)
@@ -166,7 +166,7 @@ func (p *peer) answers(id uint32, text string) {
 		fmt.Sprintf("DATA %d %q", id, msg(text)), fmt.Sprintf("HEADERS %d grpc-status 0 end", id))
 }
 
-// says wants frames to come next.
+// says checks the next frames.
 func (p *peer) says(want ...string) {
 	p.Helper()
 	for _, w := range want {
@@ -176,7 +176,7 @@ func (p *peer) says(want ...string) {
 	}
 }
 
-// next reads a frame and writes it down.
+// next reads a frame and formats it.
 func (p *peer) next() string {
 	frame, err := p.ReadFrame()
 	if err != nil {
@@ -221,14 +221,14 @@ func (p *peer) next() string {
 	return fmt.Sprint(frame)
 }
 
-// fails wants a call to be answered without a message.
+// fails checks that a call is answered without a message.
 func (p *peer) fails(id uint32, code codes.Code, words string) {
 	p.Helper()
 	p.says(fmt.Sprintf("HEADERS %d :status 200 content-type application/grpc grpc-accept-encoding identity "+
 		"grpc-status %d grpc-message %s end", id, code, words))
 }
 
-// after wants something to happen at a time after began.
+// after checks that something happens at a time after began.
 func (p *peer) after(began time.Time, want time.Duration) {
 	p.Helper()
 	if took := time.Since(began); took != want {

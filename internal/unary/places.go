@@ -8,14 +8,14 @@ import (
 	"golang.org/x/net/http2"
 )
 
-// Bounds of connections. Chosen: Envoy opens one for each of its threads, and an idle one takes
-// 50 KB and a file descriptor. Visitors' connections need file descriptors too.
+// Limits of connections. Chosen: Envoy opens one for each of its threads, and an idle one costs 50
+// KB and a file descriptor. The connections of visitors need file descriptors too.
 const (
 	maxConns   = 10_000
-	maxNetwork = 1000 // of them from one IPv4 address or IPv6 /64
+	maxNetwork = 1000 // from one IPv4 address or IPv6 /64
 )
 
-// places counts connections, so that one client does not take all.
+// A places counts connections, so that one client cannot take all of them.
 type places struct {
 	mostAll, mostNetwork int
 
@@ -24,8 +24,8 @@ type places struct {
 	of  map[netip.Prefix]int
 }
 
-// take takes a place for a connection from an address, and returns how to give it back; nil: there
-// is none.
+// take reserves a place for a connection from an address, and returns the function that releases
+// it. It returns nil if there is no place.
 func (p *places) take(from net.Addr) (giveBack func()) {
 	network := networkOf(from)
 	p.mu.Lock()
@@ -45,7 +45,7 @@ func (p *places) take(from net.Addr) (giveBack func()) {
 	}
 }
 
-// networkOf is the network that an address belongs to; not valid: it has none.
+// networkOf returns the network of an address. The result is not valid if the address has none.
 func networkOf(a net.Addr) netip.Prefix {
 	tcp, ok := a.(*net.TCPAddr)
 	if !ok {
@@ -54,14 +54,14 @@ func networkOf(a net.Addr) netip.Prefix {
 	ip := tcp.AddrPort().Addr().Unmap().WithZone("")
 	bits := 32
 	if ip.Is6() {
-		bits = 64 // a host has all of it (RFC 7421 §1)
+		bits = 64 // a host controls all of it (RFC 7421 §1)
 	}
 	network, _ := ip.Prefix(bits)
 	return network
 }
 
-// refuse tells a client why it is not served. It never blocks: all of it fits into the buffer of a
-// connection that has just begun.
+// refuse tells a client why its connection is closed. It never blocks: the data fits into the send
+// buffer of a new connection.
 func refuse(nc net.Conn) {
 	f := http2.NewFramer(nc, nil)
 	if f.WriteSettings() == nil {

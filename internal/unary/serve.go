@@ -9,29 +9,29 @@ import (
 	"time"
 )
 
-// Bounds of a server. All chosen.
+// Limits of a server. All are chosen.
 const (
-	maxMessage  = 1 << 20 // bytes; a call of Envoy has some hundred
+	maxMessage  = 1 << 20 // bytes; a call of Envoy has a few hundred
 	maxHeaders  = 16 << 10
-	maxStreams  = 1000     // calls under way on one connection; Envoy has one for each of its threads
-	maxReceive  = 4 << 20  // bytes of calls that are not answered yet, on one connection
-	maxUnsent   = 4 << 20  // bytes of answers that the peer does not let out
-	keptWorkers = 16       // of a connection, when nothing is to be done
-	keptMemory  = 64 << 10 // bytes that are used again: of a buffer
-	keptMessage = 4 << 10  // and of a call
-	keptStreams = 32       // that are used again
+	maxStreams  = 1000     // open calls per connection; Envoy has one for each of its threads
+	maxReceive  = 4 << 20  // bytes of unanswered calls per connection
+	maxUnsent   = 4 << 20  // bytes of answers that wait for the peer's windows
+	keptWorkers = 16       // idle workers kept per connection
+	keptMemory  = 64 << 10 // bytes of a buffer kept for reuse
+	keptMessage = 4 << 10  // bytes of a call kept for reuse
+	keptStreams = 32       // streams kept for reuse
 
-	patience   = 10 * time.Second // for a handshake, half a frame, half a call, an answer to be taken
-	pingIdle   = 2 * time.Minute  // then we ask whether the client is there
-	pingAnswer = 20 * time.Second // and for so long it may think about it
+	patience   = 10 * time.Second // for a handshake, a partial frame or call, an unread answer
+	pingIdle   = 2 * time.Minute  // then a ping checks that the client is there
+	pingAnswer = 20 * time.Second // time for the answer to a ping
 	drain      = 5 * time.Second  // Envoy waits 20 ms for an answer by default
-	linger     = time.Second      // for the peer to read why its connection ends
+	linger     = time.Second      // time for the peer to read why its connection ends
 )
 
-// Bounds of all connections together. Beyond maxHeld bytes of calls and answers that are not whole,
-// connections end that hold more than freeHeld. Beyond maxBusy calls at workers, a connection that
-// has more than freeBusy gets no more. Chosen: memory that a small machine has, and far more than
-// an Envoy needs on a connection.
+// Limits of all connections together. If incomplete calls and answers hold more than maxHeld bytes,
+// connections that hold more than freeHeld are closed. If more than maxBusy calls are at workers, a
+// connection that has more than freeBusy of them gets no more. Chosen: memory that a small machine
+// has, and far more than Envoy needs on one connection.
 const (
 	maxHeld  = 256 << 20
 	freeHeld = 64 << 10
@@ -39,29 +39,29 @@ const (
 	freeBusy = 10
 )
 
-// A Method answers a call: it appends its message to answer. req is valid until it returns. Of
-// an error the gRPC status is told.
+// A Method answers a call: it appends its message to answer and returns the result. req is valid
+// until the method returns. An error is sent as its gRPC status.
 type Method func(ctx context.Context, req, answer []byte) ([]byte, error)
 
-// A Config is all that a server needs.
+// A Config configures a server.
 type Config struct {
 	Methods map[string]Method // by path: "/package.Service/Method"
-	// Waits says that a method may wait for others. If none does, calls are answered faster.
+	// Delay reports that methods may block. If none does, calls are answered faster.
 	Delay bool
 }
 
-// A server is what its connections share.
+// A server is the state that its connections share.
 type server struct {
 	Config
 	head, tail []byte          // headers before and after a message
-	soft, hard context.Context // ended: connections leave; are cut off
+	soft, hard context.Context // when done: connections leave; connections are closed
 	places     places
 	held       atomic.Int64 // bytes that connections hold beyond freeHeld
 	busy       atomic.Int64 // calls at workers
 }
 
-// Serve answers on lis, and closes it, until ctx ends. Then it takes no new calls, waits 5 s at
-// most for those under way and returns nil.
+// Serve answers calls on lis until ctx ends, and then closes lis. It then accepts no new calls,
+// waits at most 5 s for calls in progress, and returns nil.
 func Serve(ctx context.Context, lis net.Listener, cfg Config) error {
 	return newServer(cfg).serve(ctx, lis)
 }
@@ -100,7 +100,7 @@ func (s *server) serve(ctx context.Context, lis net.Listener) error {
 	return err
 }
 
-// accept takes connections until the listener is closed.
+// accept accepts connections until the listener is closed.
 func accept(ctx context.Context, lis net.Listener, start func(net.Conn)) error {
 	const shortest, longest = 5 * time.Millisecond, time.Second // chosen, as in net/http
 	for pause := shortest; ; {
@@ -110,7 +110,7 @@ func accept(ctx context.Context, lis net.Listener, start func(net.Conn)) error {
 			start(nc)
 			continue
 		}
-		// Too many files are open, and some will be closed.
+		// Too many files are open; some will be closed.
 		if e, ok := err.(interface{ Temporary() bool }); !ok || !e.Temporary() || ctx.Err() != nil {
 			return err
 		}

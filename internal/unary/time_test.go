@@ -11,7 +11,7 @@ import (
 	"google.golang.org/grpc/codes"
 )
 
-// Half of anything does not hold a connection, or a call.
+// Incomplete frames or calls do not hold a connection or a call.
 func TestHalves(t *testing.T) {
 	for name, c := range map[string]string{"nothing": "", "hello": http2.ClientPreface[:9],
 		"no settings":   http2.ClientPreface,
@@ -28,7 +28,7 @@ func TestHalves(t *testing.T) {
 			})
 		})
 	}
-	inBubble(t, func(t *testing.T, p *peer) { // a byte a second
+	inBubble(t, func(t *testing.T, p *peer) { // a byte per second
 		began := time.Now()
 		p.call(1, true, "x", "y")
 		p.fails(1, codes.Internal, "the message is cut short")
@@ -59,7 +59,7 @@ func TestHalves(t *testing.T) {
 	})
 }
 
-// An idle peer is asked whether it is there, and stays while it answers.
+// An idle peer is pinged, and stays connected while it answers.
 func TestIdle(t *testing.T) {
 	inBubble(t, func(t *testing.T, p *peer) {
 		const ping = `PING false "\x00\x00\x00\x00\x00\x00\x00\x00"`
@@ -76,7 +76,7 @@ func TestIdle(t *testing.T) {
 	})
 }
 
-// A peer that does not read is cut off.
+// A peer that does not read is disconnected.
 func TestNobodyReads(t *testing.T) {
 	inBubble(t, func(t *testing.T, p *peer) {
 		p.WriteWindowUpdate(0, 1<<30)
@@ -87,14 +87,14 @@ func TestNobodyReads(t *testing.T) {
 				break
 			}
 			if id%100 == 1 {
-				synctest.Wait() // fewer than 1,000 are under way
+				synctest.Wait() // fewer than 1,000 are in progress
 			}
 		}
 		p.after(began, 10*time.Second)
 	})
 }
 
-// Calls that were sent before the peer heard of the end are answered, later ones are not.
+// Calls that were sent before the peer knew of the end are answered, later ones are not.
 func TestLeave(t *testing.T) {
 	inBubble(t, func(t *testing.T, p *peer) {
 		p.call(1, false)
@@ -115,7 +115,7 @@ func TestLeave(t *testing.T) {
 		}
 		p.ended <- nil
 	})
-	bubble(t, true, func(t *testing.T, p *peer) { // the last call is a worker's
+	bubble(t, true, func(t *testing.T, p *peer) { // a worker has the last call
 		began := time.Now()
 		p.call(1, false, ":path", "/x.Y/Slow")
 		p.WriteData(1, true, msg(""))
@@ -128,7 +128,7 @@ func TestLeave(t *testing.T) {
 		p.says("end")
 		p.after(began, 3*time.Second)
 	})
-	inBubble(t, func(t *testing.T, p *peer) { // a peer that says nothing
+	inBubble(t, func(t *testing.T, p *peer) { // a silent peer
 		began := time.Now()
 		p.stop()
 		p.says("GOAWAY 2147483647 NO_ERROR", `PING false "farewell"`, "end")

@@ -1,18 +1,21 @@
-// Package webhook says what of a room, or of the limits, is told to webhooks, and when.
+// Package webhook decides which changes of a room, or of the limits, are sent to webhooks, and
+// when.
 //
-// # The promise
+// # Guarantees
 //
-// [Record.Next] compares a [Look] with what the record says was told last, and makes a
-// [Message] of each difference that has lasted. The message stands in the record with its ID, so once
-// that is kept, whoever sends it sends the same one. A line that comes and
-// goes makes at most one message in 5 s and one in 60 s, however fast it flickers.
+// [Record.Next] compares an [Observation] with the state that the record says was sent last, and
+// creates a [Message] for each difference that has lasted long enough. The message and its ID are
+// stored in the record, so after the record is saved every node that sends the message sends the
+// same one. A line that appears and disappears causes at most one message in 5 s and one in 60 s,
+// however quickly it changes.
 //
 // # Concurrency and cost
 //
-// It has no state, no lock and no I/O: the time is an argument, and the caller keeps the record. A
-// look costs some map look-ups.
+// The package has no state, no lock and no I/O: the caller passes the time and stores the record.
+// An observation costs a few map lookups.
 //
-// # What it does not do
+// # Limits of the package
 //
-// It keeps and sends nothing. What began and ended between two looks is not told.
+// It stores and sends nothing. A change that begins and ends between two observations is not
+// reported.
 package webhook

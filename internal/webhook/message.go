@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// The kinds of messages.
+// Kinds of messages.
 const (
 	QueueingStarted = "queueing_started"
 	QueueingEnded   = "queueing_ended"
@@ -18,20 +18,20 @@ const (
 	OriginUnhealthy = "origin_unhealthy"
 	OriginHealthy   = "origin_healthy"
 	LimitChanged    = "limit_changed"
-	Test            = "test" // goes to one webhook, whatever it has chosen
+	Test            = "test" // sent to one webhook, whatever its filter is
 )
 
-// Kinds are the kinds that a webhook may choose from.
+// Kinds returns the kinds that a webhook can choose from.
 func Kinds() []string {
 	return []string{QueueingStarted, QueueingEnded, PrequeueStarted, EventStarted, EventEnded,
 		OriginUnhealthy, OriginHealthy, LimitChanged}
 }
 
-// Version is that of the body. It changes when a field goes or means something else, and not when
-// one is added.
+// Version is the version of the body. It changes when a field is removed or changes its meaning,
+// but not when one is added.
 const Version = 1
 
-// Figures are where a room stands when a message is made.
+// Counts is the state of a room at the time of a message.
 type Counts struct {
 	Waiting int64 `json:"waiting_users"`
 	Active  int64 `json:"active_users"`
@@ -39,11 +39,11 @@ type Counts struct {
 	// Total and Rate are the limits in force.
 	Total int64 `json:"total_active_users"`
 	Rate  int64 `json:"new_users_per_minute"`
-	// Wait is how long a newcomer would wait, in seconds; nil: not known.
+	// Wait is the estimated wait of a newcomer, in seconds. Nil: not known.
 	Wait *float64 `json:"estimated_wait_seconds"`
 }
 
-// An Event is one of a room.
+// An Event is an event of a room.
 type Event struct {
 	Name     string     `json:"name"`
 	Prequeue *time.Time `json:"prequeue_starts_at,omitempty"`
@@ -51,19 +51,21 @@ type Event struct {
 	End      time.Time  `json:"ends_at"`
 }
 
-// A Change is of one value of a limit: From is empty if the limit was made, To if it was removed.
+// A Change is a change of one value of a limit. From is empty if the limit is new, To if it was
+// removed.
 type Change struct {
 	Key  string `json:"key"`
 	From string `json:"from"`
 	To   string `json:"to"`
 }
 
-// A Message is what is told. It is kept as it is until it is in the queues of the webhooks.
+// A Message is what webhooks receive. It is stored unchanged until it is in the queues of the
+// webhooks.
 type Message struct {
 	ID      string    `json:"id"`
 	Kind    string    `json:"type"`
 	At      time.Time `json:"timestamp"` // when it happened
-	Number  uint64    `json:"number"`    // counts the messages of a room, or of the limits
+	Number  uint64    `json:"number"`    // sequence number within a room, or within the limits
 	Room    string    `json:"room,omitempty"`
 	Limit   string    `json:"limit,omitempty"`
 	Figures *Counts   `json:"figures,omitempty"`
@@ -72,7 +74,7 @@ type Message struct {
 	By      string    `json:"by,omitempty"`
 }
 
-// body is a message as it is sent.
+// A body is the JSON form of a message.
 type body struct {
 	Kind    string    `json:"type"`
 	At      time.Time `json:"timestamp"`
@@ -85,7 +87,7 @@ type data struct {
 	Room       string   `json:"room,omitempty"`
 	Limit      string   `json:"limit,omitempty"`
 	Datacenter string   `json:"datacenter,omitempty"`
-	Webhook    string   `json:"webhook,omitempty"` // of a test
+	Webhook    string   `json:"webhook,omitempty"` // for a test
 	Figures    *Counts  `json:"figures,omitempty"`
 	Event      *Event   `json:"event,omitempty"`
 	Changes    []Change `json:"changes,omitempty"`
@@ -93,8 +95,9 @@ type data struct {
 	Link       string   `json:"link,omitempty"`
 }
 
-// Body is the message as it is sent: type, timestamp and data, as Standard Webhooks advise.
-// datacenter is where it is told, dashboard where operators look; both may be "".
+// Body returns the message as it is sent: type, timestamp and data, as Standard Webhooks
+// recommends. datacenter is the data center that sends it, dashboard the URL of the operators'
+// dashboard; both may be "".
 func (m *Message) Body(datacenter, dashboard string) []byte {
 	b := body{Kind: m.Kind, At: m.At.UTC(), Version: Version, Data: data{
 		Number: m.Number, Room: m.Room, Limit: m.Limit, Datacenter: datacenter, Figures: m.Figures,
@@ -103,7 +106,7 @@ func (m *Message) Body(datacenter, dashboard string) []byte {
 	return b.encode()
 }
 
-// TestBody is a message of the kind test.
+// TestBody returns a message of the kind test.
 func TestBody(webhook, by, datacenter, dashboard string, at time.Time) []byte {
 	b := body{Kind: Test, At: at.UTC(), Version: Version, Data: data{Webhook: webhook, By: by,
 		Datacenter: datacenter, Link: dashboard}}
@@ -120,7 +123,7 @@ func (b *body) encode() []byte {
 	return bytes.TrimRight(text.Bytes(), "\n")
 }
 
-// link is the view of the dashboard that shows a room, or the limits.
+// link returns the URL of the dashboard view of a room, or of the limits.
 func link(dashboard, room, limit string) string {
 	switch {
 	case dashboard == "":
@@ -133,13 +136,14 @@ func link(dashboard, room, limit string) string {
 	return dashboard
 }
 
-// A Choice is what a webhook wants to be told.
+// A Filter selects the messages that a webhook wants.
 type Filter struct {
 	Kinds []string
-	Rooms []string // none: all rooms, and the limits
+	Rooms []string // empty: all rooms, and the limits
 }
 
-// Wants reports whether a message of a kind and a room, "" for limits, is chosen.
+// Wants reports whether the filter selects a message of this kind and room. The room is "" for
+// limits.
 func (c *Filter) Wants(kind, room string) bool {
 	return slices.Contains(c.Kinds, kind) && (len(c.Rooms) == 0 || slices.Contains(c.Rooms, room))
 }

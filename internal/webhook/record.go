@@ -12,9 +12,9 @@ import (
 	"github.com/headgate/headgate/internal/events"
 )
 
-// How long something lasts before it is told. Chosen: a line that is empty within seconds, and an
-// origin that fails once, need nobody; a line that was empty for a minute is over, and one that is
-// not may come back with the next advertisement.
+// How long a state must last before a message is sent. Chosen: a line that empties within seconds,
+// or an origin that fails once, needs no attention. A line that was empty for a minute is over; one
+// that was empty for less may come back with the next advertisement.
 const (
 	StartsAfter   = 5 * time.Second
 	EndsAfter     = time.Minute
@@ -22,34 +22,36 @@ const (
 	RecoversAfter = 30 * time.Second
 )
 
-// Bounds of a record. Chosen: messages stand in it for milliseconds unless the queues take none.
+// Limits of a record. Chosen: messages stay in it for milliseconds, unless the queues accept none.
 const (
 	maxPending = 64
 	maxNotes   = 32
-	maxRecord  = 512 << 10 // bytes; some 1,000 limits
+	maxRecord  = 512 << 10 // bytes; about 1,000 limits
 	noteFor    = time.Minute
 )
 
-// format is that of a record.
+// format is the version of the format of a record.
 const format = 1
 
-// Configuration is who has changed what the file, or nobody known, has changed.
+// Configuration is the author of a change made in the configuration file, or by an unknown author.
 const Configuration = "configuration"
 
-// A Record is what was told of a room, or of the limits. It is kept by who counts the room.
+// A Record is what was reported about a room, or about the limits. The host of the room's counter
+// stores it.
 type Record struct {
-	Format   int               `json:"format"` // 0: nothing was looked at yet
+	Format   int               `json:"format"` // 0: nothing was observed yet
 	Number   uint64            `json:"number"`
 	Queueing bool              `json:"queueing,omitempty"`
 	Down     bool              `json:"down,omitempty"`
-	Events   map[string]*Phase `json:"events,omitempty"` // that are on, by events.Occurrence.Key
-	// Limits are the values of limits by name; of a room "" is the name. Nil: none were seen yet.
+	Events   map[string]*Phase `json:"events,omitempty"` // events in progress, by events.Occurrence.Key
+	// Limits holds the values of the limits by name; for a room the name is "". Nil: none were
+	// observed yet.
 	Limits  map[string]map[string]string `json:"limits"`
 	Notes   []Note                       `json:"notes,omitempty"`
 	Pending []Message                    `json:"pending,omitempty"` // not yet in all queues
 }
 
-// A Phase is how far an event was told.
+// A Phase is how far an event has been reported.
 type Phase struct {
 	Event
 	Started bool `json:"started"`
@@ -63,7 +65,7 @@ type Note struct {
 	At    time.Time `json:"at"`
 }
 
-// Parse reads a record. nil is one of which nothing was told.
+// Parse parses a record. If b is nil, the record is empty.
 func Parse(b []byte) (r Record, err error) {
 	if b == nil {
 		return r, nil
@@ -85,7 +87,8 @@ func Parse(b []byte) (r Record, err error) {
 	return r, nil
 }
 
-// Encode is the record as Parse reads it. It fails if there is too much of it.
+// Encode returns the record in the form that Parse reads. It returns an error if the record is too
+// large.
 func (r *Record) Encode() ([]byte, error) {
 	b, err := json.Marshal(r)
 	if err == nil && len(b) > maxRecord {
@@ -94,7 +97,7 @@ func (r *Record) Encode() ([]byte, error) {
 	return b, err
 }
 
-// Noted is the record with a note that somebody is about to change a limit.
+// AddNote returns the record with a note about a coming change of a limit.
 func (r Record) AddNote(n Note) Record {
 	r.Notes = append(young(r.Notes, n.At), n)
 	r.Notes = r.Notes[max(0, len(r.Notes)-maxNotes):]
@@ -105,33 +108,34 @@ func young(all []Note, now time.Time) []Note {
 	return slices.DeleteFunc(slices.Clone(all), func(n Note) bool { return now.Sub(n.At) > noteFor })
 }
 
-// Sent is the record when what was pending is in the queues.
+// MarkSent returns the record without its pending messages, after they are in the queues.
 func (r Record) MarkSent() Record {
 	r.Pending = nil
 	return r
 }
 
-// A Look is how a room, or the limits, are now.
+// An Observation is the present state of a room, or of the limits.
 type Observation struct {
 	Room    string // "" for the limits
-	Waiting bool   // somebody is in the line
+	Waiting bool   // the line is not empty
 	Down    bool   // the origin does not answer
 	Events  []events.Event
-	Limits  map[string]map[string]string // nil: not known just now
-	// By is who has changed the limits of the room, as far as its settings say; may be "".
+	Limits  map[string]map[string]string // nil: not known now
+	// By is the author of the room's limits, if its settings name one; may be "".
 	By      string
 	Figures *Counts
-	// Wants says whether anybody is to be told; Home, whether what the configuration says is
-	// told here and not in another data centre. Limits of a narrower scope are told in each.
+	// Wants reports whether any webhook wants a message. Home reports whether this data center
+	// sends the messages about the configuration. Limits of a narrower scope are reported in each
+	// data center.
 	Wants func(kind, room string) bool
 	Home  bool
 }
 
-// A Watch remembers since when something differs from what was told, between two looks of one
-// process. The zero Watch is that of one who has just begun to look.
+// A Watch remembers since when the state differs from what was reported, between two observations
+// of one process. The zero Watch has made no observation yet.
 type Watch struct{ line, origin time.Time }
 
-// lasted reports whether something that differs has done so for long enough, and since when.
+// lasted reports whether a difference has lasted long enough, and returns since when it exists.
 func lasted(since *time.Time, now time.Time, differs bool, after time.Duration) (time.Time, bool) {
 	switch {
 	case !differs:
@@ -146,9 +150,9 @@ func lasted(since *time.Time, now time.Time, differs bool, after time.Duration) 
 	return time.Time{}, false
 }
 
-// Next is the record after a look at a time, and whether it is another one. newID draws the ID of a
-// message: it stands in the record, so it needs to be nothing but another one each time. Nothing that
-// the record refers to is changed.
+// Next returns the record after an observation, and whether it has changed. newID returns an ID for
+// a message; IDs must be unique but not secret, because the record contains them. Next changes
+// nothing that r refers to.
 func (r Record) Next(w *Watch, l *Observation, now time.Time, newID func() string) (Record, bool) {
 	was := r
 	r.Pending = slices.Clone(r.Pending)
@@ -169,7 +173,7 @@ func (r Record) Next(w *Watch, l *Observation, now time.Time, newID func() strin
 	return r, true
 }
 
-// tell makes a message, if anybody wants it.
+// tell adds a message, if any webhook wants it.
 func (r *Record) tell(l *Observation, m Message) {
 	if !l.Wants(m.Kind, l.Room) {
 		return
@@ -206,8 +210,8 @@ func (r *Record) origin(w *Watch, l *Observation, now time.Time) bool {
 	return ok
 }
 
-// phases tells how far the events have come. What happened while nobody looked is told with the
-// time of the plan.
+// phases records the progress of the events. What happened between observations is reported with
+// the planned time.
 func (r *Record) phases(l *Observation, now time.Time) (changed bool) {
 	was := r.Events
 	on := map[string]*Phase{}
@@ -225,7 +229,7 @@ func (r *Record) phases(l *Observation, now time.Time) (changed bool) {
 		on[o.Key] = p
 		old := was[o.Key]
 		if old != nil && !old.Event.same(&p.Event) {
-			changed = true // planned anew: only what is to come is told
+			changed = true // planned anew: only what is still to come is reported
 		}
 		if old == nil && p.Prequeue != nil {
 			tell(PrequeueStarted, *p.Prequeue, &p.Event)
@@ -240,7 +244,7 @@ func (r *Record) phases(l *Observation, now time.Time) (changed bool) {
 		}
 		p := was[key]
 		end := p.End
-		if now.Before(end) { // taken back
+		if now.Before(end) { // the event was withdrawn
 			end = now
 		} else if !p.Started {
 			tell(EventStarted, p.Start, &p.Event)
@@ -267,7 +271,7 @@ func eventOf(o *events.Occurrence) Event {
 	return e
 }
 
-// limits tells what has become of limits. The first look only remembers.
+// limits reports changes of limits. The first observation only stores their values.
 func (r *Record) limits(l *Observation, now time.Time) (changed bool) {
 	if l.Limits == nil || r.Limits == nil {
 		news := l.Limits != nil
@@ -299,16 +303,18 @@ func (r *Record) limits(l *Observation, now time.Time) (changed bool) {
 	return changed
 }
 
-// ofAll reports whether all data centres share what has changed: rooms, and limits of that scope.
+// ofAll reports whether all data centers share the changed limit: a room, or a limit with that
+// scope.
 func ofAll(was, is map[string]string) bool {
 	scope := cmp.Or(is["scope"], was["scope"], scopeOfAll)
 	return scope == scopeOfAll
 }
 
-// scopeOfAll is the scope of limits that all data centres share.
+// scopeOfAll is the scope of limits that all data centers share.
 const scopeOfAll = "global"
 
-// used are the notes without one that was told of, and those of the same limit before it.
+// used returns the notes without the one at index at, and without earlier ones about the same
+// limit.
 func used(all []Note, at int) (left []Note) {
 	for i, n := range all {
 		if i > at || n.Limit != all[at].Limit {
@@ -318,7 +324,8 @@ func used(all []Note, at int) (left []Note) {
 	return left
 }
 
-// notedBy is who has said to change one of the values, the last of them. The note is used up.
+// notedBy returns the author of the last note about one of the changed values, and removes the
+// note.
 func (r *Record) notedBy(limit string, all []Change, now time.Time) string {
 	for i, n := range slices.Backward(r.Notes) {
 		if n.Limit == limit && now.Sub(n.At) <= noteFor && (n.Keys == nil ||
@@ -330,7 +337,7 @@ func (r *Record) notedBy(limit string, all []Change, now time.Time) string {
 	return ""
 }
 
-// differences are the values that are not the same, by key.
+// differences returns the values that differ, by key.
 func differences(was, is map[string]string) (all []Change) {
 	keys := maps.Clone(was)
 	if keys == nil {

@@ -18,7 +18,7 @@ func at(seconds int) time.Time {
 
 func all(string, string) bool { return true }
 
-// limits of a room, as a look has them.
+// limits returns the limits of a room, as in an Observation.
 func limits(total string) map[string]map[string]string {
 	return map[string]map[string]string{"": {"total_active_users": total, "new_users_per_minute": "100"}}
 }
@@ -27,7 +27,7 @@ func quiet() *Observation {
 	return &Observation{Room: "shop", Limits: limits("200"), Wants: all, Home: true, Figures: &Counts{Total: 200}}
 }
 
-// A player looks again and again, each second, and reads the record anew each time as the next host
+// A player makes an observation each second, and parses the record anew each time, as the next host
 // of the room would.
 type player struct {
 	t    *testing.T
@@ -67,7 +67,7 @@ func (p *player) newID() string {
 	return fmt.Sprintf("abc-%d", p.ids)
 }
 
-// lines are the messages as text.
+// lines returns the messages as text.
 func (p *player) lines() string {
 	var b strings.Builder
 	for _, m := range p.said {
@@ -103,8 +103,8 @@ func TestALineIsToldWhenItLasts(t *testing.T) {
 	p.wants("abc-1 queueing_started 10\nabc-2 queueing_ended 133\n")
 }
 
-// A line that is there every other second, for hours, is told of once at most; and whatever it does,
-// a start is no closer to the start before than an end that has lasted a minute.
+// A line that appears every other second, for hours, is reported at most once. In the worst case
+// one start and one end are reported in 65 s.
 func TestALineThatFlickersSendsNoThousand(t *testing.T) {
 	p := &player{t: t}
 	for s := range 6 * 3600 {
@@ -125,7 +125,7 @@ func TestALineThatFlickersSendsNoThousand(t *testing.T) {
 	p = &player{t: t}
 	for s := range 6 * 3600 {
 		l := quiet()
-		l.Waiting = s%67 < 6 // the worst there is: told as soon as it may be
+		l.Waiting = s%67 < 6 // the worst case: reported as soon as possible
 		p.look(s, l)
 	}
 	if n, most := len(p.said), 2*6*3600/65; n > most || n < 50 {
@@ -152,7 +152,7 @@ func TestLimitsAreToldWithWhoChangedThem(t *testing.T) {
 	l.Limits = limits("300")
 	p.look(2, l)
 	p.look(3, l)
-	l.Limits, l.By = limits("400"), "bob" // nobody has noted that: the note was of the change before
+	l.Limits, l.By = limits("400"), "bob" // no note: the note was about the change before
 	p.look(4, l)
 	l = quiet()
 	l.Limits = nil // not known
@@ -178,7 +178,7 @@ func TestLimitsByNameComeAndGo(t *testing.T) {
 	}
 }
 
-// Where this is not the home, limits of this data centre alone are told.
+// If this is not the home, only limits of this data center are reported.
 func TestLimitsAreToldWhereTheyAreDecided(t *testing.T) {
 	p := &player{t: t}
 	l := &Observation{Wants: all}
@@ -193,7 +193,7 @@ func TestLimitsAreToldWhereTheyAreDecided(t *testing.T) {
 	}
 }
 
-// sale is an event from 100 s to 200 s with a prequeue from 50 s on.
+// sale returns an event from 100 s to 200 s with a prequeue from 50 s on.
 func sale() []events.Event {
 	return []events.Event{{Name: "sale", Prequeue: at(50), Start: at(100), End: at(200)}}
 }
@@ -273,7 +273,7 @@ func TestAnEventThatRepeatsIsToldEachTime(t *testing.T) {
 		"abc-4 event_ended 120 daily\nabc-5 event_started 210 daily\nabc-6 event_ended 220 daily\n")
 }
 
-// What cannot be put into queues stands in the record, but not without a bound.
+// Messages that cannot be queued stay in the record, up to a bound.
 func TestPendingIsBounded(t *testing.T) {
 	r, _ := Record{}.Next(&Watch{}, quiet(), at(0), func() string { return "abc" })
 	for i := range 1000 {
@@ -317,8 +317,8 @@ func TestAChoiceIsOfKindsAndRooms(t *testing.T) {
 	}
 }
 
-// FuzzParse: whatever the store has, a look at it neither panics nor makes a record that cannot be
-// read again, and what was told is not told once more.
+// FuzzParse checks that no stored data makes Next panic or write a record that cannot be parsed,
+// and that nothing is reported twice.
 func FuzzParse(f *testing.F) {
 	p := &player{t: &testing.T{}}
 	for s := range 120 {
